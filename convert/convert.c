@@ -7,6 +7,7 @@
 #include "convert/fp8_rows.h"
 #include "convert/run_terms.h"
 #include "formats/model/kv_copy.h"
+#include "formats/model/library_type.h"
 #include "formats/model/packed_weights.h"
 #include "formats/model/text_part.h"
 #include "kernels/rows.h"
@@ -143,8 +144,12 @@ static apr_status lay_out_line(apr_conversion *c, const apr_recipe_line *line, c
 {
     const apr_tensor *const from = line->tensor;
     const bool changed = line->to != from->dtype;
-    apr_tensor *const t = add_tensor(
-        c, from, &(apr_pipe_item){.from = from, .to = line->to, .same_numbers = line->same_numbers, .counts_cost = line->decoded});
+    apr_tensor *const t = add_tensor(c, from,
+                                     &(apr_pipe_item){.from = from,
+                                                      .to = line->to,
+                                                      .same_numbers = line->same_numbers,
+                                                      .counts_cost = line->decoded,
+                                                      .library = apr_library_type(&c->view, from)});
 
     moved[from - c->view.tensors] = t;
     t->dtype = line->to;

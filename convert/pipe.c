@@ -1,6 +1,7 @@
 /* pipe.c - tensors in portions: all threads read, encode and write them, each where it belongs. */
 #include "convert/pipe_internal.h"
 #include "convert/pipe_queue.h"
+#include "formats/model/library_type.h"
 
 #include "formats/base/crc32.h"
 #include "formats/base/threads.h"
@@ -133,7 +134,7 @@ static void transcode_portion(const apr_pipe *p, const apr_cut *c, const apr_pip
     for (int64_t i = 0; i < n; i++) {
         uint8_t *const row = dst + i * row_bytes;
         apr_transcode_row(t, item->to, first + i, row);
-        apr_transcode_compare(t, item->to, first + i, row, &found->cost);
+        apr_transcode_compare(t, item->library, item->to, first + i, row, &found->cost);
         if (!p->options->want_metrics) continue;
         const float common = has_commons ? apr_transcode_common(t, (first + i) / (apr_tensor_rows(t) / apr_transcode_matrices(t))) : 1.0f;
         apr_decode_rows(t, first + i, 1, values);
@@ -143,9 +144,12 @@ static void transcode_portion(const apr_pipe *p, const apr_cut *c, const apr_pip
     }
 }
 
-static void count_different(const float *values, const float *again, int64_t n, finding *found)
+static void count_different(const float *values, const float *again, apr_dtype library, int64_t n, finding *found)
 {
     for (int64_t i = 0; i < n; i++) {
+        const float rounded = apr_round_as(library, values[i]);
+        found->cost.n_rounded += rounded != values[i] && !isnan(values[i]);
+        found->cost.n_off += again[i] != rounded && !(isnan(again[i]) && isnan(rounded));
         if (values[i] == again[i] || (isnan(values[i]) && isnan(again[i]))) continue;
         const double off = fabs((double)again[i] - (double)values[i]) / fmax(fabs((double)values[i]), 0x1p-149);
         if (!(off <= found->cost.worst)) found->cost.worst = off;
@@ -172,7 +176,7 @@ static void convert_portion(const apr_pipe *p, const apr_cut *c, const apr_pipe_
     found->metrics = apr_metrics_empty();
     if (!p->options->want_metrics && !item->counts_cost) return;
     decode_encoded(p, c, item, portion, dst, again);
-    if (item->counts_cost) count_different(values, again, n, found);
+    if (item->counts_cost) count_different(values, again, item->library, n, found);
     if (p->options->want_metrics) apr_metrics_add(&found->metrics, values, again, n);
 }
 
@@ -296,6 +300,7 @@ static apr_status take_portions(void *context, int64_t first, int64_t n, apr_err
         apr_metrics_merge(&item->metrics, &found->metrics);
         item->n_different += found->cost.n_different;
         item->n_rounded += found->cost.n_rounded;
+        item->n_off += found->cost.n_off;
         item->worst_difference = fmax(item->worst_difference, found->cost.worst);
     }
     if (!t->has_extent)
@@ -485,7 +490,7 @@ static void start_item(apr_pipe *p, apr_pipe_item *item, size_t i)
     item->metrics = apr_metrics_empty();
     item->misfits = (apr_misfits){0};
     item->on_device = false;
-    item->n_different = item->n_rounded = 0;
+    item->n_different = item->n_rounded = item->n_off = 0;
     item->worst_difference = 0.0;
     item->state = apr_sink_state(p->sink, i);
     if (item->state != APR_TENSOR_ELSEWHERE) p->total_bytes += n_bytes;

@@ -26,6 +26,7 @@ typedef struct apr_pipe_item {
     bool same_numbers; /* of numbers that lie in several tensors: put into blocks of `to`, not computed, and compared (kernels/transcode.h)
                         */
     bool counts_cost;  /* decode again and count the values that are others (n_different) */
+    apr_dtype library; /* of both: formats/model/library_type.h */
     bool is_commons;   /* not the weights but the factors beside the blocks of the item before, one a matrix (f32) */
     const float *importance; /* [matrices, columns of `from`] of its columns (kernels/rows.h); NULL: none, all count the same */
 
@@ -37,7 +38,7 @@ typedef struct apr_pipe_item {
     int64_t
         n_different; /* of same_numbers and counts_cost: values that are not the same after all, and by how much of their size at most */
     double worst_difference;
-    int64_t n_rounded; /* of same_numbers: see kernels/transcode.h */
+    int64_t n_rounded, n_off; /* of both: see kernels/transcode.h */
 } apr_pipe_item;
 
 /* Makes some items as a whole, in another way than value by value: each value's code depends on others (quant/feedback). */

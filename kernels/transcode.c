@@ -2,6 +2,7 @@
 #include "kernels/transcode.h"
 
 #include "formats/base/bytes.h"
+#include "formats/model/library_type.h"
 #include "formats/model/made.h"
 #include "formats/number/blocks.h"
 #include "formats/number/half.h"
@@ -264,25 +265,24 @@ static void exact_values(place at, const float *levels, int64_t first, int64_t n
     }
 }
 
-static void compare(const apr_tensor *tensor, double wanted, double got, apr_transcode_cost *cost)
+static void compare(apr_dtype library, double wanted, double got, apr_transcode_cost *cost)
 {
-    const float product = (float)wanted;
-    const float rounded = tensor->dtype == APR_F16    ? apr_f16_to_f32(apr_f32_to_f16(product))
-                          : tensor->dtype == APR_BF16 ? apr_bf16_to_f32(apr_f32_to_bf16(product))
-                                                      : product;
+    const float product = (float)wanted, rounded = apr_round_as(library, product);
+
     cost->n_rounded += rounded != product;
+    cost->n_off += apr_round_as(library, (float)got) != rounded;
     if (got == wanted) return;
     const double off = fabs(got - wanted) / fmax(fabs(wanted), 0x1p-1022);
     if (!(off <= cost->worst)) cost->worst = off;
     cost->n_different++;
 }
 
-void apr_transcode_compare(const apr_tensor *tensor, apr_dtype to, int64_t row, const uint8_t *blocks, apr_transcode_cost *cost)
+void apr_transcode_compare(const apr_tensor *tensor, apr_dtype library, apr_dtype to, int64_t row, const uint8_t *blocks,
+                           apr_transcode_cost *cost)
 {
     const place at = place_of(tensor, row);
     const int64_t columns = at.packing->columns, matrix = row / (apr_tensor_rows(tensor) / apr_transcode_matrices(tensor));
     const double common = apr_transcode_has_commons(tensor, to) ? (double)apr_transcode_common(tensor, matrix) : 1.0;
-    const apr_tensor *const whole = tensor->made != NULL ? tensor->made->parts[0] : tensor;
     float levels[256], values[AT_ONCE];
     double wanted[AT_ONCE];
 
@@ -291,6 +291,6 @@ void apr_transcode_compare(const apr_tensor *tensor, apr_dtype to, int64_t row, 
         now = columns - first < AT_ONCE ? columns - first : AT_ONCE;
         exact_values(at, levels, first, now, wanted);
         apr_ref_codecs[to].decode(blocks + apr_row_bytes(to, first), values, now);
-        for (int64_t i = 0; i < now; i++) compare(whole, wanted[i], (double)values[i] * common, cost);
+        for (int64_t i = 0; i < now; i++) compare(library, wanted[i], (double)values[i] * common, cost);
     }
 }

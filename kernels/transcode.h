@@ -31,10 +31,12 @@ float apr_transcode_common(const apr_tensor *tensor, int64_t matrix);
 typedef struct apr_transcode_cost {
     int64_t n_different; /* values that are not the same real numbers; zeros of either sign are */
     double worst;        /* their largest relative difference */
-    int64_t n_rounded;   /* values that the checkpoint's library rounds to the tensor's type, which readers of blocks do not */
+    int64_t n_rounded;   /* values that the checkpoint's library rounds to its type, which readers of blocks do not */
+    int64_t n_off;       /* values that are not the library's, even when they are rounded as it rounds */
 } apr_transcode_cost;
 
-/* Adds that of one row. */
-void apr_transcode_compare(const apr_tensor *tensor, apr_dtype to, int64_t row, const uint8_t *blocks, apr_transcode_cost *cost);
+/* Adds that of one row. library: apr_library_type (formats/model/library_type.h). */
+void apr_transcode_compare(const apr_tensor *tensor, apr_dtype library, apr_dtype to, int64_t row, const uint8_t *blocks,
+                           apr_transcode_cost *cost);
 
 #endif

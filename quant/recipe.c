@@ -2,6 +2,7 @@
 #include "quant/recipe.h"
 
 #include "formats/base/pattern.h"
+#include "formats/model/library_type.h"
 #include "formats/model/made.h"
 #include "formats/model/packed_weights.h"
 #include "formats/model/packing.h"
@@ -236,15 +237,11 @@ static bool has_cut_scales(const chooser *c, const apr_tensor *t)
 
 static bool lies_in_parts(const apr_tensor *t) { return t->packing != NULL || (t->made != NULL && t->made->parts[0]->packing != NULL); }
 
-/* The type that a published checkpoint's library would give these values: of float32 products the model's own. */
+/* FP8 without scales is exact in BF16. */
 static apr_dtype plain_type(const chooser *c, const apr_tensor *t)
 {
-    const apr_tensor *const first = t->made != NULL ? t->made->parts[0] : t;
-    const char *const stated = c->model->hparams.torch_dtype;
-    if (first->packing != NULL) return first->dtype;
-    return stated != NULL && strcmp(stated, "float16") == 0   ? APR_F16
-           : stated != NULL && strcmp(stated, "float32") == 0 ? APR_F32
-                                                              : APR_BF16;
+    const apr_dtype library = apr_library_type(c->model, t);
+    return library != APR_DTYPE_COUNT ? library : APR_BF16;
 }
 
 /* Published quantized, for a container that has other types, and nothing is asked for: the same numbers in blocks, or the values. */

@@ -2,6 +2,7 @@
 #include "runtime/check/diff.h"
 
 #include "formats/base/threads.h"
+#include "formats/model/library_type.h"
 #include "kernels/rows.h"
 #include "runtime/check/row_blocks.h"
 
@@ -39,8 +40,25 @@ static bool same_bytes(const apr_tensor *a, const apr_tensor *b)
     return true;
 }
 
+/* One side of a pair, and which of a published layout's numbers are taken: those that are read, or the others that are right as well. */
+typedef struct side {
+    const apr_tensor *tensor;
+    apr_dtype library; /* that its values are rounded to; APR_F32: they stay as they are */
+    bool is_products;  /* not rounded to the library's type, as they would be read */
+} side;
+
+static void decode(const side *s, int64_t row, int64_t n_rows, float *values)
+{
+    apr_tensor products = *s->tensor;
+    const int64_t n = n_rows * apr_tensor_columns(s->tensor);
+
+    if (s->is_products) products.dtype = APR_F32;
+    apr_decode_rows(&products, row, n_rows, values);
+    for (int64_t i = 0; i < n && s->library != APR_F32; i++) values[i] = apr_round_as(s->library, values[i]);
+}
+
 /* False: out of memory. */
-static bool compare_block(const apr_tensor_diff *pair, const apr_row_blocks *blocks, int64_t i, apr_metrics *metrics)
+static bool compare_block(const side sides[2], const apr_row_blocks *blocks, int64_t i, apr_metrics *metrics)
 {
     const int64_t row = i * blocks->rows_per_block, n_rows = apr_block_rows(blocks, i);
     float *const a = malloc(apr_block_bytes(blocks)), *const b = malloc(apr_block_bytes(blocks));
@@ -48,8 +66,8 @@ static bool compare_block(const apr_tensor_diff *pair, const apr_row_blocks *blo
 
     *metrics = apr_metrics_empty();
     if (has_memory) {
-        apr_decode_rows(pair->a, row, n_rows, a);
-        apr_decode_rows(pair->b, row, n_rows, b);
+        decode(&sides[0], row, n_rows, a);
+        decode(&sides[1], row, n_rows, b);
         apr_metrics_add(metrics, a, b, n_rows * blocks->n_columns);
     }
     free(a);
@@ -58,24 +76,62 @@ static bool compare_block(const apr_tensor_diff *pair, const apr_row_blocks *blo
 }
 
 /* Blocks are measured on all cores and added in order, so that the figures do not depend on the number of threads. */
-static apr_status compare_values(apr_tensor_diff *pair, apr_error *err)
+static apr_status compare_sides(const side sides[2], apr_metrics *metrics, apr_error *err)
 {
-    const apr_row_blocks blocks = apr_row_blocks_of(pair->a);
+    const apr_row_blocks blocks = apr_row_blocks_of(sides[0].tensor);
     apr_metrics *const pieces = calloc((size_t)blocks.n_blocks + 1, sizeof *pieces);
     bool no_memory = pieces == NULL;
 
     if (pieces == NULL) return apr_no_memory(err, "the comparison");
-    const double steps = (double)apr_tensor_elems(pair->a) * APR_STEPS_EXP; /* two values decoded, and sums of float64 */
+    const double steps = (double)apr_tensor_elems(sides[0].tensor) * APR_STEPS_EXP; /* two values decoded, and sums of float64 */
 #pragma omp parallel for schedule(dynamic) reduction(|| : no_memory) num_threads(apr_threads(apr_all_threads(), blocks.n_blocks, steps))
-    for (int64_t i = 0; i < blocks.n_blocks; i++) no_memory = !compare_block(pair, &blocks, i, &pieces[i]) || no_memory;
-    pair->metrics = apr_metrics_empty();
-    for (int64_t i = 0; i < blocks.n_blocks; i++) apr_metrics_merge(&pair->metrics, &pieces[i]);
-    pair->has_metrics = true;
+    for (int64_t i = 0; i < blocks.n_blocks; i++) no_memory = !compare_block(sides, &blocks, i, &pieces[i]) || no_memory;
+    *metrics = apr_metrics_empty();
+    for (int64_t i = 0; i < blocks.n_blocks; i++) apr_metrics_merge(metrics, &pieces[i]);
     free(pieces);
     return no_memory ? apr_no_memory(err, "decoded values") : APR_OK;
 }
 
-static apr_status compare_pair(apr_tensor_diff *pair, double tolerance, apr_error *err)
+static bool are_equal(const apr_metrics *metrics) { return metrics->max_at < 0 && metrics->n_nonfinite == 0; }
+
+/* The other numbers of a published matrix: products where its values are rounded, and values rounded where it is read as products. */
+static side other_numbers(const apr_model *model, const apr_tensor *tensor)
+{
+    const apr_dtype library = apr_library_type(model, tensor);
+    if (apr_is_read_as_products(model, tensor)) return (side){tensor, library, false};
+    return (side){tensor, APR_F32, tensor->packing != NULL && (library == APR_F16 || library == APR_BF16)};
+}
+
+static bool has_other_numbers(const side *s) { return s->is_products || s->library != APR_F32; }
+
+/* Are they the same in the other numbers that one of them, or both, stand for? */
+static apr_status compare_others(const apr_model_diff *diff, apr_tensor_diff *pair, apr_error *err)
+{
+    const side read[2] = {{pair->a, APR_F32, false}, {pair->b, APR_F32, false}},
+               others[2] = {other_numbers(diff->a, pair->a), other_numbers(diff->b, pair->b)};
+
+    for (int which = 1; which < 4 && !pair->as_library; which++) {
+        const bool a = (which & 1) != 0, b = (which & 2) != 0;
+        const side sides[2] = {a ? others[0] : read[0], b ? others[1] : read[1]};
+        apr_metrics metrics;
+        if ((a && !has_other_numbers(&others[0])) || (b && !has_other_numbers(&others[1]))) continue;
+        APR_TRY(compare_sides(sides, &metrics, err));
+        pair->as_library = are_equal(&metrics);
+        if (pair->as_library) pair->metrics = metrics;
+    }
+    return APR_OK;
+}
+
+static apr_status compare_values(const apr_model_diff *diff, apr_tensor_diff *pair, apr_error *err)
+{
+    const side sides[2] = {{pair->a, APR_F32, false}, {pair->b, APR_F32, false}};
+
+    APR_TRY(compare_sides(sides, &pair->metrics, err));
+    pair->has_metrics = true;
+    return are_equal(&pair->metrics) || pair->metrics.n_nonfinite > 0 ? APR_OK : compare_others(diff, pair, err);
+}
+
+static apr_status compare_pair(const apr_model_diff *diff, apr_tensor_diff *pair, double tolerance, apr_error *err)
 {
     pair->differs = true;
     if (pair->a == NULL || pair->b == NULL) return APR_OK;
@@ -86,8 +142,8 @@ static apr_status compare_pair(apr_tensor_diff *pair, double tolerance, apr_erro
     const bool is_composed = pair->a->made != NULL || pair->b->made != NULL || pair->a->packing != NULL || pair->b->packing != NULL;
     pair->differs = !pair->same_bytes;
     if ((pair->same_bytes && !has_scales) || !apr_can_decode(pair->a->dtype) || !apr_can_decode(pair->b->dtype)) return APR_OK;
-    APR_TRY(compare_values(pair, err));
-    if (is_composed && pair->a->dtype == pair->b->dtype && pair->metrics.max_at < 0 && pair->metrics.n_nonfinite == 0) {
+    APR_TRY(compare_values(diff, pair, err));
+    if (is_composed && pair->a->dtype == pair->b->dtype && are_equal(&pair->metrics) && !pair->as_library) {
         pair->same_bytes = true; /* one side has no bytes of its own: its values, written out, are the other's */
         pair->differs = false;
     }
@@ -131,11 +187,12 @@ static apr_status compare_tensors(apr_model_diff *diff, double tolerance, const 
         apr_tensor_diff *const pair = &diff->tensors[i];
         const apr_tensor *const named = pair->a != NULL ? pair->a : pair->b;
         apr_progress_report(progress, done, total, named->name);
-        APR_TRY(compare_pair(pair, tolerance, err));
+        APR_TRY(compare_pair(diff, pair, tolerance, err));
         diff->n_differing += pair->differs;
         const bool same_values = !pair->same_bytes && apr_tensor_diff_has_same_values(pair);
         diff->n_same_bytes += pair->same_bytes;
         diff->n_same_values += same_values;
+        diff->n_as_library += same_values && pair->as_library;
         diff->n_close += !pair->differs && !pair->same_bytes && !same_values;
         done += pair->a != NULL ? pair->a->n_bytes : 0;
     }

@@ -50,6 +50,7 @@ typedef struct apr_tensor_diff {
     bool same_dims, same_bytes;
     bool has_metrics;    /* values were decoded and compared; of same bytes they need not be */
     apr_metrics metrics; /* a is the truth */
+    bool as_library;     /* the same but for the rounding of a layout's library (formats/model/library_type.h); so metrics has it */
     bool differs;        /* under the given tolerance */
 } apr_tensor_diff;
 
@@ -63,6 +64,7 @@ typedef struct apr_model_diff {
     size_t n_differing; /* under the given tolerance; those of only one model included */
     size_t n_same_bytes;
     size_t n_same_values; /* of another type, or stored in another way */
+    size_t n_as_library;  /* of those */
     size_t n_close;       /* neither, but within the tolerance */
     apr_arena arena;
 } apr_model_diff;

@@ -15,6 +15,7 @@ static const apr_pipe_item items[] = {
      .misfits = {3, 1, -3.4028235e38f},
      .n_different = INT64_MAX,
      .n_rounded = 1,
+     .n_off = 3,
      .worst_difference = 0x1.fffffffffffffp-1022,
      .metrics = {1 << 20, 2, 1e300, 0x1p-1074, INFINITY, -0.1, 1e-45f, 77}},
 };
@@ -31,7 +32,7 @@ static void it_comes_back_bit_for_bit(void **state)
         assert_int_equal(again.on_device, items[i].on_device);
         assert_memory_equal(&again.misfits, &items[i].misfits, offsetof(apr_misfits, worst) + sizeof(float));
         assert_memory_equal(&again.metrics, &items[i].metrics, sizeof again.metrics);
-        assert_true(again.n_different == items[i].n_different && again.n_rounded == items[i].n_rounded);
+        assert_true(again.n_different == items[i].n_different && again.n_rounded == items[i].n_rounded && again.n_off == items[i].n_off);
         assert_true(again.worst_difference == items[i].worst_difference);
         assert_true(again.to == APR_Q8_0 && again.state == APR_TENSOR_THERE);
     }

@@ -59,7 +59,7 @@ static void make(matrix *m, int bits, apr_code_level level, apr_dtype scale_dtyp
 static int64_t n_different(const apr_tensor *t, apr_dtype to, int64_t row, const uint8_t *blocks, double *worst)
 {
     apr_transcode_cost cost = {0};
-    apr_transcode_compare(t, to, row, blocks, &cost);
+    apr_transcode_compare(t, t->dtype, to, row, blocks, &cost);
     if (cost.worst > *worst) *worst = cost.worst;
     return cost.n_different;
 }
@@ -248,7 +248,7 @@ static void what_the_library_rounds_is_counted(void **unused)
     m.tensor.dtype = APR_F16;
     for (int r = 0; r < ROWS; r++) {
         apr_transcode_row(&m.tensor, APR_Q4_0, r, row);
-        apr_transcode_compare(&m.tensor, APR_Q4_0, r, row, &cost);
+        apr_transcode_compare(&m.tensor, m.tensor.dtype, APR_Q4_0, r, row, &cost);
         apr_decode_rows(&m.tensor, r, 1, values);
         apr_ref_codecs[APR_Q4_0].decode(row, blocks, COLUMNS);
         for (int i = 0; i < COLUMNS; i++) {

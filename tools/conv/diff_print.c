@@ -94,7 +94,7 @@ static apr_status print_facts(const apr_model_diff *diff, apr_error *err)
 static bool has_same_values_in_one_type(const apr_tensor_diff *pair)
 {
     const bool has_same_values = pair->has_metrics && !pair->same_bytes && pair->metrics.max_at < 0 && pair->metrics.n_nonfinite == 0;
-    return has_same_values && pair->a->dtype == pair->b->dtype && pair->a->scale == NULL && pair->b->scale == NULL;
+    return has_same_values && pair->a->dtype == pair->b->dtype && pair->a->scale == NULL && pair->b->scale == NULL && !pair->as_library;
 }
 
 /* Largest error and where, SNR, cosine, remark. */
@@ -108,7 +108,7 @@ static void add_metrics(apr_table *table, const apr_tensor_diff *pair)
     apr_table_cell(table, is_equal ? "equal" : "%.1f", apr_metrics_snr_db(m));
     apr_table_cell(table, is_equal ? "-" : "%.6f", apr_metrics_cosine(m));
     if (m->n_nonfinite > 0) apr_table_cell(table, "%lld not finite", (long long)m->n_nonfinite);
-    else apr_table_cell(table, "%s", has_same_values_in_one_type(pair) ? "other bytes" : "");
+    else apr_table_cell(table, "%s", pair->as_library ? "as its library rounds" : has_same_values_in_one_type(pair) ? "other bytes" : "");
 }
 
 /* The same five cells where there is nothing to measure. */
@@ -189,6 +189,7 @@ static void print_summary(const apr_model_diff *diff)
     const size_t n_other_type = diff->n_same_values - n_one_type;
     printf("\n%zu tensor%s in both: %zu with the same bytes", n_both, n_both == 1 ? "" : "s", diff->n_same_bytes);
     if (n_other_type > 0) printf(", %zu with the same values in another type", n_other_type);
+    if (diff->n_as_library > 0) printf(" (%zu as the checkpoint's library rounds products of code and scale)", diff->n_as_library);
     if (n_one_type > 0) printf(", %zu with the same values in other bytes of the same type", n_one_type);
     if (diff->n_close > 0) printf(", %zu within the tolerance", diff->n_close);
     if (n_other > diff->n_close) printf(", %zu different", n_other - diff->n_close);
@@ -254,6 +255,7 @@ static void put_pair(apr_json_text *out, const apr_tensor_diff *pair)
     put_tensor(out, "b", pair->b);
     apr_json_bool(out, "same_bytes", pair->same_bytes);
     apr_json_bool(out, "differs", pair->differs);
+    if (pair->as_library) apr_json_bool(out, "as_library", true);
     if (pair->has_metrics) {
         apr_json_real(out, "max_error", m->max_error);
         apr_json_int(out, "max_error_at", m->max_at);

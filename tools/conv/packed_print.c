@@ -13,10 +13,10 @@ enum { MOST_GROUPS = 64 };
 
 typedef struct group {
     const char *scheme;
-    apr_dtype from, to;
+    apr_dtype library, to;
     bool same_numbers;
     size_t n_matrices;
-    int64_t n_values, n_different, n_rounded;
+    int64_t n_values, n_different, n_rounded, n_off;
     double worst;
 } group;
 
@@ -27,9 +27,6 @@ static const char *scheme_of(const apr_tensor *t)
     if (t->packing != NULL) return t->packing->scheme;
     return apr_dtypes[t->dtype].scales != APR_SCALES_BESIDE ? NULL : t->scale != NULL ? "FP8 with scales" : "FP8";
 }
-
-/* That its library decodes it to. */
-static apr_dtype plain_type(const apr_tensor *t) { return t->made != NULL ? t->made->parts[0]->dtype : t->dtype; }
 
 /* The last group takes what there is no room for. */
 static group *find(group *groups, size_t *n, const group *wanted)
@@ -50,12 +47,13 @@ static size_t collect(const apr_conversion *c, group groups[MOST_GROUPS])
         const char *const scheme = scheme_of(item->from);
         const bool is_told = item->same_numbers || item->counts_cost;
         if (scheme == NULL || !is_told) continue;
-        group *const g = find(
-            groups, &n, &(group){.scheme = scheme, .from = plain_type(item->from), .to = item->to, .same_numbers = item->same_numbers});
+        group *const g =
+            find(groups, &n, &(group){.scheme = scheme, .library = item->library, .to = item->to, .same_numbers = item->same_numbers});
         g->n_matrices++;
         g->n_values += apr_tensor_elems(item->from);
         g->n_different += item->n_different;
         g->n_rounded += item->n_rounded;
+        g->n_off += item->n_off;
         g->worst = fmax(g->worst, item->worst_difference);
     }
     return n;
@@ -64,11 +62,30 @@ static size_t collect(const apr_conversion *c, group groups[MOST_GROUPS])
 /* Lossless is what decodes to the very values that the checkpoint's library has. */
 static bool is_lossless(const group *g) { return g->n_different == 0 && g->n_rounded == 0; }
 
+/* What it decodes to are the library's values once they are rounded as that rounds. */
+static bool is_as_library(const group *g) { return g->n_off == 0 && g->n_different > 0; }
+
+static void print_as_library(const group *g)
+{
+    const char *const library = apr_dtypes[g->library].name;
+    if (g->to == g->library)
+        printf("all %lld values were compared and are those of the checkpoint's library, which rounds products of code and scale to %s; a "
+               "run of the checkpoint does not round them\n",
+               (long long)g->n_values, library);
+    else
+        printf("all %lld values were compared and are those of the checkpoint's library, which rounds them to %s; before that %lld differ, "
+               "by %.2g of their size at most\n",
+               (long long)g->n_values, library, (long long)g->n_different, g->worst);
+}
+
 static void print_group(const group *g, bool dry_run)
 {
     const char *const type = apr_dtypes[g->to].name, *const many = g->n_matrices == 1 ? "matrix" : "matrices";
     const char *const way = g->same_numbers ? "as" : "decoded to";
-    const char *const verdict = is_lossless(g) ? "lossless" : g->n_different == 0 ? "same numbers" : "cost";
+    const char *const verdict = is_lossless(g)        ? "lossless"
+                                : is_as_library(g)    ? "library's numbers"
+                                : g->n_different == 0 ? "same numbers"
+                                                      : "cost";
 
     if (dry_run) {
         printf("  %zu %s of %s %s %s\n", g->n_matrices, many, g->scheme, way, type);
@@ -80,7 +97,8 @@ static void print_group(const group *g, bool dry_run)
         printf("all %lld products of code and scale were compared and are the same; the checkpoint's library rounds %lld of them to %s, "
                "readers "
                "of %s do not\n",
-               (long long)g->n_values, (long long)g->n_rounded, apr_dtypes[g->from].name, type);
+               (long long)g->n_values, (long long)g->n_rounded, apr_dtypes[g->library].name, type);
+    else if (is_as_library(g)) print_as_library(g);
     else printf("of %lld values %lld differ, by %.2g of their size at most\n", (long long)g->n_values, (long long)g->n_different, g->worst);
 }
 
@@ -111,6 +129,7 @@ void apr_json_packed(apr_json_text *json, const apr_conversion *conversion, bool
             apr_json_int(json, "different", g->n_different);
             apr_json_real(json, "worst_relative_difference", g->worst);
             apr_json_int(json, "rounded_by_library", g->n_rounded);
+            apr_json_bool(json, "as_library", g->n_off == 0);
         }
         apr_json_close(json, '}');
     }

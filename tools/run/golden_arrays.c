@@ -2,7 +2,9 @@
 #include "tools/run/golden_arrays.h"
 
 #include "tools/cli/table.h"
+#include "tools/run/as_library.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 bool apr_is_golden_arrays(const char *path)
@@ -35,15 +37,29 @@ void apr_golden_reason_json(apr_json_text *json, const apr_run_bound *reason)
     apr_json_string(json, "bound_reason", reason->reason, strlen(reason->reason));
 }
 
+void apr_golden_say_values(const apr_call *call, const char *type, bool is_rounded, int64_t n_bad)
+{
+    if (call->answer->json) {
+        const char *const values = is_rounded ? "as_library" : "products";
+        apr_json_string(&call->answer->body, "values", values, strlen(values));
+        return;
+    }
+    if (is_rounded)
+        printf("  values: products of code and scale rounded to %s, as the checkpoint's library decodes them; a run does not round them\n",
+               type);
+    else if (n_bad >= 0)
+        printf("  values: float32 products of code and scale; rounded to %s, as the checkpoint's library decodes them, %lld fail\n", type,
+               (long long)n_bad);
+    else printf("  values: float32 products of code and scale\n");
+}
+
 /* --- figures --- */
 
-typedef struct printing {
-    const apr_call *call;
-    apr_table table;
-    apr_golden_reasons reasons;
-    bool all_good;
-    int64_t n_choices, n_forced;
-} printing;
+/* All figures of one run. */
+typedef struct figures {
+    apr_golden_figure *list;
+    size_t n, n_bad, capacity;
+} figures;
 
 static const struct {
     const char *id, *title;
@@ -93,14 +109,17 @@ static void figure_row(apr_table *table, const apr_golden_figure *f)
 
 static apr_status on_figure(void *user, const apr_golden_figure *f, apr_error *err)
 {
-    printing *const p = user;
-    (void)err;
-    p->all_good &= apr_golden_is_good(f);
-    p->n_choices += f->routes.n_choices;
-    p->n_forced += f->routes.n_forced;
-    apr_golden_add_reason(&p->reasons, &f->reason);
-    if (p->call->answer->json) figure_json(&p->call->answer->body, f);
-    else figure_row(&p->table, f);
+    figures *const all = user;
+
+    if (all->n == all->capacity) {
+        const size_t capacity = 2 * all->capacity + 16;
+        apr_golden_figure *const list = realloc(all->list, capacity * sizeof *list);
+        if (list == NULL) return apr_no_memory(err, "the figures");
+        all->list = list;
+        all->capacity = capacity;
+    }
+    all->list[all->n++] = *f;
+    all->n_bad += !apr_golden_is_good(f);
     return APR_OK;
 }
 
@@ -121,25 +140,31 @@ static void say_absent(const apr_golden_arrays *a, const apr_call *call)
     if (call->answer->json) apr_json_close(&call->answer->body, ']');
 }
 
-static apr_status print_figures(const apr_running *r, apr_session *truth, const apr_golden_arrays *a, const apr_call *call,
-                                double tolerance, bool *all_good, apr_error *err)
+static apr_status print_figures(const figures *all, const apr_call *call, apr_error *err)
 {
     static const apr_column columns[6];
-    printing p = {.call = call, .all_good = true};
+    apr_golden_reasons reasons = {0};
+    apr_route_count routes = {0};
+    apr_table table;
 
-    apr_table_start(&p.table, columns, 6);
-    if (call->answer->json) apr_json_open(&call->answer->body, "figures", '[');
-    apr_status status = apr_golden_run(r->session, truth, a, tolerance, on_figure, &p, err);
-    if (call->answer->json) apr_json_close(&call->answer->body, ']');
-    *all_good = p.all_good;
-    if (status != APR_OK || call->answer->json) apr_table_close(&p.table);
-    else status = apr_table_print(&p.table, stdout, 2, err);
-    if (status != APR_OK) return status;
-    if (!call->answer->json) apr_golden_print_reasons(&p.reasons);
-    if (!call->answer->json && p.n_choices > 0)
-        printf("  choices of experts: %lld, of them %lld nearly equal ones as the reference chose\n", (long long)p.n_choices,
-               (long long)p.n_forced);
-    say_absent(a, call);
+    for (size_t i = 0; i < all->n; i++) {
+        apr_golden_add_reason(&reasons, &all->list[i].reason);
+        routes.n_choices += all->list[i].routes.n_choices;
+        routes.n_forced += all->list[i].routes.n_forced;
+    }
+    if (call->answer->json) {
+        apr_json_open(&call->answer->body, "figures", '[');
+        for (size_t i = 0; i < all->n; i++) figure_json(&call->answer->body, &all->list[i]);
+        apr_json_close(&call->answer->body, ']');
+        return APR_OK;
+    }
+    apr_table_start(&table, columns, 6);
+    for (size_t i = 0; i < all->n; i++) figure_row(&table, &all->list[i]);
+    APR_TRY(apr_table_print(&table, stdout, 2, err));
+    apr_golden_print_reasons(&reasons);
+    if (routes.n_choices > 0)
+        printf("  choices of experts: %lld, of them %lld nearly equal ones as the reference chose\n", (long long)routes.n_choices,
+               (long long)routes.n_forced);
     return APR_OK;
 }
 
@@ -155,12 +180,45 @@ static apr_status open_truth(const apr_running *r, apr_session **truth, apr_erro
     return apr_session_open(truth, apr_trace_model(r->session), &options, err);
 }
 
+/* One run of everything that was recorded. */
+static apr_status judge(const apr_running *r, const apr_golden_arrays *arrays, double tolerance, figures *all, apr_error *err)
+{
+    apr_session *truth = NULL;
+
+    apr_status status = open_truth(r, &truth, err);
+    if (status == APR_OK) status = apr_golden_run(r->session, truth, arrays, tolerance, on_figure, all, err);
+    apr_session_close(truth);
+    return status;
+}
+
+/* Of the two sets of numbers that a published matrix stands for, the products first; then, where they fail, the library's. */
+static apr_status judge_either(apr_running *r, const apr_run_options *run, const apr_golden_arrays *arrays, double tolerance,
+                               const apr_call *call, bool *all_good, apr_error *err)
+{
+    figures products = {0}, rounded = {0};
+    const char *type = NULL;
+    const bool has_two = apr_running_rounds(r, &type);
+
+    apr_status status = judge(r, arrays, tolerance, &products, err);
+    if (status == APR_OK && products.n_bad > 0 && has_two) {
+        status = apr_running_round(r, run, 64, err);
+        if (status == APR_OK) status = judge(r, arrays, tolerance, &rounded, err);
+    }
+    const bool is_rounded = rounded.n > 0 && rounded.n_bad == 0;
+    *all_good = products.n_bad == 0 || is_rounded;
+    if (status == APR_OK) status = print_figures(is_rounded ? &rounded : &products, call, err);
+    if (status == APR_OK && has_two)
+        apr_golden_say_values(call, type, is_rounded, rounded.n > 0 && !is_rounded ? (int64_t)rounded.n_bad : -1);
+    free(products.list);
+    free(rounded.list);
+    return status;
+}
+
 apr_status apr_run_golden_arrays(const apr_call *call, const apr_run_options *options, double tolerance, apr_error *err)
 {
     apr_run_options run = *options;
     apr_golden_arrays arrays;
     apr_running r = {0};
-    apr_session *truth = NULL;
     bool all_good = false;
 
     apr_status status = apr_golden_open(&arrays, call->operands[1], err);
@@ -168,11 +226,10 @@ apr_status apr_run_golden_arrays(const apr_call *call, const apr_run_options *op
         if (run.ctx == 0) run.ctx = apr_golden_context(&arrays);
         status = apr_running_open_weights(&r, call->operands[0], &run, 64, err);
     }
-    if (status == APR_OK) status = open_truth(&r, &truth, err);
-    if (status == APR_OK) status = print_figures(&r, truth, &arrays, call, tolerance, &all_good, err);
+    if (status == APR_OK) status = judge_either(&r, &run, &arrays, tolerance, call, &all_good, err);
+    if (status == APR_OK) say_absent(&arrays, call);
     if (status == APR_OK && run.stats) apr_print_stats(&r, call);
     apr_golden_close(&arrays);
-    apr_session_close(truth);
     apr_running_close(&r);
     return status != APR_OK ? status : all_good ? APR_OK : APR_E_NO;
 }

@@ -1,0 +1,13 @@
+/* as_library.h - a published quantized model once more, with the values that its library has (formats/model/library_type.h). */
+#ifndef APR_TOOLS_AS_LIBRARY_H
+#define APR_TOOLS_AS_LIBRARY_H
+
+#include "tools/run/running.h"
+
+/* Are there matrices that are read as float32 products and that their library rounds? `type` (may be NULL): to what, "bf16". */
+bool apr_running_rounds(const apr_running *running, const char **type);
+
+/* Opens the session again, with those matrices rounded: 2 bytes a number of the host's memory. The running model stays so. */
+apr_status apr_running_round(apr_running *running, const apr_run_options *options, int64_t n_logits, apr_error *err);
+
+#endif
