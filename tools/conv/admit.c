@@ -14,9 +14,9 @@ apr_status apr_admission_of(apr_admission *admission, const apr_model *source, a
 
     *admission = (apr_admission){0};
     if (family == NULL || apr_family_program_of(family) == NULL || source->n_tensors == 0 || source->hparams.refusal != NULL) return APR_OK;
-    if (apr_find_packed(source, &layout) != NULL) return APR_OK; /* matrices in a layout that nothing here reads */
     apr_status status = apr_canonical(&view, source, err);
-    if (status == APR_OK) {
+    const bool is_read = status == APR_OK && apr_find_packed(&view, &layout) == NULL;
+    if (is_read) {
         const apr_status emitted = apr_program_emit(&program, &view.hparams, NULL);
         if (emitted == APR_OK) status = apr_admission_check(admission, &program, &view, err);
         else if (emitted == APR_E_MEMORY) status = apr_no_memory(err, "the program of a model");
