@@ -40,6 +40,9 @@ apr_status apr_gguf_find_gaps(apr_model *model, const uint64_t *offsets, uint64_
 /* What the layout's origin had at that place; NULL: the usual zeros, or another file by now. */
 const apr_gap *apr_gguf_gap(const apr_model *layout, size_t place);
 
+/* Bytes of all gaps that a GGUF of this layout gets. */
+uint64_t apr_gguf_gap_bytes(const apr_model *layout);
+
 /* Zeros that are kept as gaps for each byte of tensors, beyond 4 MiB: an APR file of a few KB must not become a GGUF that fills a disk. */
 uint64_t apr_gguf_most_zeros(const apr_model *model);
 

@@ -75,3 +75,13 @@ const apr_gap *apr_gguf_gap(const apr_model *layout, size_t place)
     if (o->format != APR_FORMAT_GGUF || o->requantized || o->n_gaps == 0 || o->n_gap_tensors != layout->n_tensors) return NULL;
     return bsearch(&place, o->gaps, o->n_gaps, sizeof *o->gaps, by_place);
 }
+
+uint64_t apr_gguf_gap_bytes(const apr_model *layout)
+{
+    uint64_t n = 0;
+    for (size_t place = 0; place <= layout->n_tensors + 1; place++) {
+        const apr_gap *const gap = apr_gguf_gap(layout, place);
+        n += gap != NULL ? gap->n_bytes : 0;
+    }
+    return n;
+}

@@ -4,6 +4,7 @@
 #include "formats/base/clock.h"
 #include "formats/base/out.h"
 #include "formats/base/resume.h"
+#include "formats/gguf/gguf.h"
 #include "quant/damage_table.h"
 #include "tools/cli/guard.h"
 #include "tools/cli/meter.h"
@@ -88,6 +89,12 @@ static void losses_json(apr_json_text *json, const apr_losses *losses, apr_loss_
     apr_json_close(json, ']');
 }
 
+/* Of a GGUF: what lies between its tensors and behind them besides the usual. */
+static uint64_t gap_bytes(const outcome *o)
+{
+    return o->conversion->options.format == APR_FORMAT_GGUF ? apr_gguf_gap_bytes(&o->conversion->layout) : 0;
+}
+
 static void outcome_json(apr_json_text *json, const outcome *o)
 {
     const apr_conversion *const c = o->conversion;
@@ -100,6 +107,7 @@ static void outcome_json(apr_json_text *json, const outcome *o)
     apr_json_uint(json, "tensor_bytes_in", o->bytes_in);
     apr_json_uint(json, "tensor_bytes_out", o->bytes_out);
     if (o->file_bytes > 0) apr_json_uint(json, "file_bytes", o->file_bytes);
+    if (gap_bytes(o) > 0) apr_json_uint(json, "padding_bytes", gap_bytes(o));
     apr_json_uint(json, "n_matrices", c->recipe.n_matrices);
     if (c->recipe.mixture[0] != '\0') apr_json_uint(json, "n_quantized", c->recipe.n_quantized);
     apr_json_real(json, "bits_per_weight", c->recipe.n_elems > 0 ? 8.0 * (double)c->recipe.n_bytes / (double)c->recipe.n_elems : 0.0);
@@ -247,6 +255,18 @@ static void print_misfits(const apr_conversion *c)
     if (n_more > 0) printf("  warning: and so have %zu more tensors; --report names them all\n", n_more);
 }
 
+/* Where a file is larger than its tensors and its head, that is said. */
+static void print_padding(const outcome *o)
+{
+    const uint64_t padding = gap_bytes(o);
+    char size[APR_SMALL_TEXT], file[APR_SMALL_TEXT];
+
+    if (padding == 0) return;
+    printf("  padding    %s between the tensors and behind them, as the origin had it: the file %s %s\n", apr_size_text(size, padding),
+           o->file_bytes > 0 ? "has" : "will have at least",
+           apr_size_text(file, o->file_bytes > 0 ? o->file_bytes : o->bytes_out + padding));
+}
+
 /* What was read and made of it; --quiet leaves it out. */
 static apr_status print_summary(const outcome *o, apr_error *err)
 {
@@ -257,6 +277,7 @@ static apr_status print_summary(const outcome *o, apr_error *err)
            apr_size_text(in, o->bytes_in), apr_printable(o->out), apr_format_name(c->options.format), apr_size_text(out, o->bytes_out),
            o->dry_run ? ", not written" : "", o->makes_folder ? " (a folder: its name has no ending)" : "");
     print_types(&c->recipe);
+    print_padding(o);
     if (c->recipe.mixture[0] != '\0') printf("  quantized  %zu of %zu matrices\n", c->recipe.n_quantized, c->recipe.n_matrices);
     apr_lora_set_print(&o->lora, stdout);
     apr_importance_print(c);
