@@ -508,7 +508,8 @@ static void advise_offload(question *q, const apr_call *call, advice *a)
     }
     const apr_partition_cost each = apr_partition_cost_of(&plans.partition, &q->program, q->host_bytes);
     remedy *const r = add_remedy(a, &plans);
-    const size_t n = (size_t)snprintf(r->option, sizeof r->option, "--offload ");
+    /* of some layers' experts in one word, so that it is not taken for all experts */
+    const size_t n = (size_t)snprintf(r->option, sizeof r->option, "--offload%c", offload.n_expert_layers > 0 ? '=' : ' ');
     apr_offload_text(&offload, r->option + n, sizeof r->option - n);
     apr_cost_text(&each, r->cost, sizeof r->cost);
     if (call->answer->json) {
