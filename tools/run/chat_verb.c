@@ -174,9 +174,8 @@ static apr_status answer(apr_chat *chat, bool *done, apr_error *err)
 
 apr_status apr_chat_ask(apr_chat *chat, const char *text, size_t n_bytes, apr_error *err)
 {
-    bool done = false;
-
     apr_error own = {0};
+    bool done = false;
 
     chat->n_tries = 0;
     const apr_status status = apr_messages_add(&chat->messages, "user", text, n_bytes, &own);
