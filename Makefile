@@ -129,7 +129,7 @@ hostile-flags: ## codecs give the same bytes whatever CFLAGS say
 	@tests/hostile_flags.sh $B
 check-all: ## all that CI runs, all that it leaves out, and kernels for every architecture: hours; before an issue is called done
 	@.ci/run all
-toys: ## add a toy dtype, file format, ... to copies of the checkout, and compare README with what that took
+toys: ## add a toy dtype, file format, ... to copies of the checkout, and compare CONTRIBUTING with what that took
 	@$(MAKE) $(build) CUDA=0 all
 	@tests/toys.sh
 check-memory: ## a 1.3 GB checkpoint in under 128 MiB, and killed on the way (needs 2.7 GB of disk; SIZE=2b: 4 GB and 8 GB)

@@ -49,7 +49,7 @@ sed -i 's|^int main(void)|static int raced;\nstatic void race(void)\n{\n#pragma 
 grep -q 'race();' tests/kernels/test_ops_threads.c
 END
 fault toy_list 'make toys' 'differ' <<'END'
-sed -i 's|^\*\*To add a mixture:\*\* one row in `quant/mixtures.c`|**To add a mixture:** one row in `quant/recipe.c`|' README.md
+sed -i 's|^\*\*To add a mixture:\*\* one row in `quant/mixtures.c`|**To add a mixture:** one row in `quant/recipe.c`|' CONTRIBUTING.md
 END
 fault spill 'make check-archs' 'bytes spill' <<'END'
 cat >kernels/cuda/ops/odd.cu <<'CU'

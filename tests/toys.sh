@@ -1,7 +1,7 @@
 #!/bin/sh
 # toys.sh [-k] [TOY...] - proves what it takes to add a dtype, a file format, ...: adds each tests/toys/TOY to one copy of the
 # checkout, builds once what all proofs need, runs the proof of each, prints which files each one touched, and compares them with
-# README's line "To add ...". -k keeps the copy.
+# CONTRIBUTING's line "To add ...". -k keeps the copy.
 #
 #   tests/toys/TOY/new/     files that are added, under their paths
 #   tests/toys/TOY/edit     what is changed in files that exist: lines of `before`, `after` and `within` (below)
@@ -73,8 +73,8 @@ prove() {
 }
 fresh_out() { mkdir -p "out-$name" && ln -sfn "out-$name" out; }
 
-# README's list for it: what stands in `...` on its line, with a NAME where the toy has one; test data of its own are no list's.
-listed() { sed -n "s/^\*\*To add .* $1:\*\*//p" README.md | grep -oE '`[a-z][^` ]*/[^` ]*`' | tr -d '`' | sort -u; }
+# CONTRIBUTING's list for it: what stands in `...` on its line, with a NAME where the toy has one; test data of its own are no list's.
+listed() { sed -n "s/^\*\*To add .* $1:\*\*//p" CONTRIBUTING.md | grep -oE '`[a-z][^` ]*/[^` ]*`' | tr -d '`' | sort -u; }
 named() { sed 's/toy[0-9]*/NAME/g' "$work/$name.touched" | grep -v '^tests/corpus/' | sort -u; }
 
 copy_checkout || { echo "cannot copy the checkout"; exit 2; }
@@ -106,10 +106,10 @@ for name; do
     sort -u "$work/$name.touched" | sed 's/^/  /'
     named >"$work/named"
     listed "$say" | diff - "$work/named" >"$work/differ" || {
-        echo "README's line 'To add ... $say' and these files differ (<: README alone, >: the toy alone):"
+        echo "CONTRIBUTING's line 'To add ... $say' and these files differ (<: that line alone, >: the toy alone):"
         grep '^[<>]' "$work/differ"
         bad=1
     }
 done
-[ $bad -eq 0 ] && echo "toys: $# added, all work, and README says what each takes"
+[ $bad -eq 0 ] && echo "toys: $# added, all work, and CONTRIBUTING says what each takes"
 exit $bad
