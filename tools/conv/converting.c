@@ -245,7 +245,7 @@ static void print_misfits(const apr_conversion *c)
         }
         n_named++;
         if (m->n_unusual > 0)
-            printf("  warning: tensor '%s' has %lld NaN or infinite values; see "Types" in formats/README.md\n", name,
+            printf("  warning: tensor '%s' has %lld NaN or infinite values; formats/README.md has what becomes of them\n", name,
                    (long long)m->n_unusual);
         if (m->n_beyond > 0)
             printf("  warning: tensor '%s' has %lld values beyond what %s holds (the largest is %g); they became %g, as asked with "
