@@ -29,13 +29,13 @@ make_folder() {
     local data=$root/tests/data/tiny-qwen2 snapshot
     mkdir -p ckpt cfg odd vocab-only && cp "$data"/{config,generation_config,tokenizer,tokenizer_config}.json "$data"/chat_template.jinja \
         "$data"/model.safetensors "$data"/golden.json ckpt || return
-    cp -r ckpt tiny-qwen2 && cp "$data"/config.json cfg && cp "$data"/tiny-qwen2-Q4_K_M.gguf q4.gguf || return
+    cp -r ckpt tiny-qwen2 && cp "$data"/golden.safetensors tiny-qwen2 && cp "$data"/config.json cfg && cp "$data"/tiny-qwen2-Q4_K_M.gguf q4.gguf || return
     aprconv convert -q "$data" m.gguf >/dev/null || return
     for name in model x a b; do cp m.gguf $name.gguf; done
     cp "$root"/tests/data/shapes/qwen2.5-{7b,32b}.json "$root"/tests/data/heldout.txt . && head -c 3000 heldout.txt >text.txt
     for id in Org--Name Tiny--Qwen2 meta--Tiny-8B; do
         snapshot=.cache/huggingface/hub/models--$id/snapshots/0a1b2c3d
-        mkdir -p "${snapshot%/*}" "${snapshot%/*/*}/refs" && cp -r ckpt "$snapshot" && printf 0a1b2c3d >"${snapshot%/*/*}/refs/main" || return
+        mkdir -p "${snapshot%/*}" "${snapshot%/*/*}"/{refs,blobs} && cp -r ckpt "$snapshot" && printf 0a1b2c3d >"${snapshot%/*/*}/refs/main" || return
     done
     cp -r .cache/huggingface hf
     printf '%s\n' '{"custom_id":"a","method":"POST","url":"/v1/chat/completions","body":{"model":"x","max_tokens":4,"messages":[{"role":"user","content":"hi"}]}}' >openai.jsonl

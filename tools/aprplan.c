@@ -78,6 +78,7 @@ static const char *const examples[] = {
 /* All that one question needs. */
 typedef struct question {
     const plan_options *asked;
+    const apr_typed *typed;
     const apr_gpu *gpu;
     bool is_whole;           /* all of the tensors are there, not a header alone */
     bool is_config_alone;    /* of a folder that has no weights */
@@ -191,6 +192,16 @@ static const apr_gpu *nearest_gpu(uint64_t vram)
     return nearest;
 }
 
+/* "a100": of several cards of that name, the first is named. */
+static apr_status name_one(const question *q, const char *name, apr_status status, apr_error *err)
+{
+    char text[256];
+    const char *const first = status != APR_OK ? apr_gpu_several(name, text, sizeof text) : NULL;
+
+    if (first == NULL || strcmp(name, q->asked->gpu) != 0) return status;
+    return apr_try_change(status, q->typed, name, first, err);
+}
+
 /* "rtx4090,rtx3060": one after another, as the layers are split over them. */
 static apr_status read_gpus(question *q, apr_error *err)
 {
@@ -201,7 +212,7 @@ static apr_status read_gpus(question *q, apr_error *err)
         const size_t n = strcspn(at, ",");
         if (q->n_named == APR_MOST_DEVICES) return apr_fail(err, APR_E_USAGE, "--gpu names more than %d GPUs", (int)APR_MOST_DEVICES);
         snprintf(name, sizeof name, "%.*s", (int)(n < sizeof name ? n : sizeof name - 1), at);
-        APR_TRY(apr_gpu_named(name, &q->gpus[q->n_named], q->labels[q->n_named], err));
+        APR_TRY(name_one(q, name, apr_gpu_named(name, &q->gpus[q->n_named], q->labels[q->n_named], err), err));
         q->n_named++;
         if (at[n] == '\0') break;
         at += n + 1;
@@ -225,7 +236,10 @@ static apr_status choose_device(question *q, apr_error *err)
     if (o->host) return APR_OK;
     if (q->n_devices == 0) q->n_devices = 1;
     if (o->gpu != NULL) return read_gpus(q, err);
-    if (o->vram == 0) return apr_fail(err, APR_E_USAGE, "say for what: --gpu NAME, --vram SIZE or --host");
+    if (o->vram == 0) {
+        apr_fail(err, APR_E_USAGE, "say for what: --gpu NAME, --vram SIZE or --host");
+        return apr_try_change(APR_E_USAGE, q->typed, NULL, "--host", err);
+    }
     q->gpu = nearest_gpu(o->vram);
     q->is_guess = true;
     return APR_OK;
@@ -587,7 +601,7 @@ static apr_status answer(question *q, const apr_call *call, apr_error *err)
 
 static apr_status run(const apr_call *call, apr_error *err)
 {
-    question q = {.asked = call->options};
+    question q = {.asked = call->options, .typed = call->typed};
 
     if (q.asked->list_gpus) return list_gpus(call, err);
     if (call->n_operands != 1) return apr_fail(err, APR_E_USAGE, "name one MODEL: weights or a config.json; try 'aprplan --help'");
@@ -616,6 +630,7 @@ int main(int argc, char **argv)
          .examples = examples,
          .run = run,
          .needs = needs,
+         .first = "vram gpu gpus ctx sequences kv dtype list-gpus",
          .summary = "every byte a run will allocate, and whether it fits: exit 0 it does, 1 it does not"},
         {0},
     };

@@ -1,8 +1,12 @@
 /* aprquant.c - any model to another type: decides by recipe, converts in one pass, reports what it cost. */
 #include "tools/conv/converting.h"
 #include "tools/conv/feedback_run.h"
+#include "tools/conv/ggml_rules.h"
+#include "tools/conv/quant_operands.h"
 
 #include <string.h>
+
+#include <omp.h>
 
 typedef struct quant_options {
     apr_output_options output;
@@ -16,6 +20,8 @@ typedef struct quant_options {
     int method;
     int64_t n_rounds;
     apr_feedback_request feedback;
+    const char *head_type, *embedding_type;
+    bool pure, leaves_head;
 } quant_options;
 
 enum { METHOD_SEARCH, METHOD_LDLQ };
@@ -50,6 +56,12 @@ static const apr_option options[] = {
      APR_TO(quant_options, feedback.options.damping), .min = 1e-6, .max = 10},
     {"rounds", 0, APR_OPTION_INT, "N", "4", "of descent and refit behind the feedback", APR_TO(quant_options, n_rounds), .min = 0,
      .max = 100},
+    {"pure", 0, APR_OPTION_FLAG, NULL, NULL, "all matrices but the head in one type: q4_k for q4_k_m", APR_TO(quant_options, pure),
+     .group = "As llama-quantize has them"},
+    {"output-tensor-type", 0, APR_OPTION_STRING, "TYPE", NULL, "of the head; of an embedding that is the head too",
+     APR_TO(quant_options, head_type)},
+    {"token-embedding-type", 0, APR_OPTION_STRING, "TYPE", NULL, "of the token embeddings", APR_TO(quant_options, embedding_type)},
+    {"leave-output-tensor", 0, APR_OPTION_FLAG, NULL, NULL, "the head keeps its type", APR_TO(quant_options, leaves_head)},
     APR_LORA_OPTION(quant_options, output.lora, "the weights"),
     APR_OUTPUT_OPTIONS(quant_options, output),
     APR_RUNS_OPTIONS(quant_options, output.runs),
@@ -58,6 +70,7 @@ static const apr_option options[] = {
 };
 
 static const char *const examples[] = {
+    "aprquant Qwen3-8B/ qwen3-8b.gguf q4_k_m                 # or, next to the folder: aprquant Qwen3-8B/ q4_k_m",
     "aprquant --to q4_k_m Qwen2.5-7B-Instruct qwen.apr       # a checkpoint to quantized APR in one pass",
     "aprquant --to mxfp4 model.gguf model-mxfp4.gguf",
     "aprquant --to q4_k_m --tensor 'down_proj=q6_k' model.apr better.apr",
@@ -73,12 +86,18 @@ static const char *const examples[] = {
 };
 
 /* "REGEX=TYPE": the type stands behind the last '='. */
-static apr_status parse_override(const char *text, apr_recipe_override *override, apr_arena *arena, apr_error *err)
+static apr_status parse_override(const apr_call *call, const char *text, apr_recipe_override *override, apr_arena *arena, apr_error *err)
 {
     const char *const equals = strrchr(text, '=');
-    if (equals == NULL || equals == text) return apr_fail(err, APR_E_USAGE, "--tensor '%s': give REGEX=TYPE, as in 'down_proj=q6_k'", text);
+    if (equals == NULL || equals == text) {
+        char better[256];
+        snprintf(better, sizeof better, "%s=q6_k", text + (equals == text));
+        apr_fail(err, APR_E_USAGE, "--tensor '%s': give REGEX=TYPE, as in 'down_proj=q6_k'", text);
+        return apr_try_change(APR_E_USAGE, call->typed, text, better, err);
+    }
     override->to = apr_dtype_by_name(equals + 1);
-    if (override->to == APR_DTYPE_COUNT) return apr_fail(err, APR_E_USAGE, "--tensor '%s': '%s' is no type; see --list", text, equals + 1);
+    if (override->to == APR_DTYPE_COUNT)
+        return apr_fail(err, APR_E_USAGE, "--tensor '%s': '%s' is not a type of tensors ('aprquant --list' shows them)", text, equals + 1);
     override->regex = apr_arena_copy(arena, text, (size_t)(equals - text));
     return override->regex != NULL ? APR_OK : apr_no_memory(err, "an option");
 }
@@ -147,15 +166,17 @@ static const apr_need needs[] = {
 };
 
 /* text: one option, for whatever reads it; NULL: none was given. */
-static apr_status quantize(const apr_call *call, const apr_text *text, apr_arena *arena, apr_error *err)
+static apr_status quantize(const apr_call *call, const char *to, const apr_text *text, apr_arena *arena, apr_error *err)
 {
     const quant_options *const o = call->options;
-    apr_recipe_options recipe = {.mixture = o->to, .n_overrides = o->tensors.n_items, .allow_requantize = o->allow_requantize};
-    apr_recipe_override *const overrides = apr_arena_array(arena, o->tensors.n_items + 1, sizeof *overrides);
+    const apr_ggml_rules like_ggml = {o->head_type, o->embedding_type, o->pure, o->leaves_head};
+    apr_recipe_options recipe = {.mixture = to, .n_overrides = o->tensors.n_items, .allow_requantize = o->allow_requantize};
+    apr_recipe_override *const overrides = apr_arena_array(arena, o->tensors.n_items + APR_GGML_RULES, sizeof *overrides);
 
     if (overrides == NULL) return apr_no_memory(err, "the options");
-    for (size_t i = 0; i < o->tensors.n_items; i++) APR_TRY(parse_override(o->tensors.items[i], &overrides[i], arena, err));
+    for (size_t i = 0; i < o->tensors.n_items; i++) APR_TRY(parse_override(call, o->tensors.items[i], &overrides[i], arena, err));
     recipe.overrides = overrides;
+    APR_TRY(apr_ggml_rules_add(&like_ggml, call->operands[0], &recipe, overrides, arena, err));
     apr_output_options output = o->output;
     apr_allocate_request allocate = o->allocate;
     if (apr_allocate_is_asked(&allocate)) {
@@ -173,21 +194,34 @@ static apr_status quantize(const apr_call *call, const apr_text *text, apr_arena
     return apr_run_conversion(call, call->operands[0], call->operands[1], APR_FORMAT_NONE, APR_FORMAT_NONE, &output, &recipe, err);
 }
 
+static apr_status run_named(const apr_call *call, const apr_quant_operands *named, apr_arena *arena, apr_error *err)
+{
+    const quant_options *const o = call->options;
+    const char *const operands[] = {call->operands[0], named->out};
+    apr_call now = *call;
+    apr_text text = {0};
+
+    if (named->threads > 0) omp_set_num_threads((int)named->threads);
+    now.operands = operands;
+    now.n_operands = 2;
+    if (o->calibration != NULL) APR_TRY(apr_text_open(&text, o->calibration, err));
+    const apr_status status = quantize(&now, named->to, o->calibration != NULL ? &text : NULL, arena, err);
+    apr_text_close(&text);
+    return status;
+}
+
 static apr_status run(const apr_call *call, apr_error *err)
 {
     const quant_options *const o = call->options;
+    const bool has_rules = o->tensors.n_items > 0 || o->head_type != NULL || o->embedding_type != NULL || has_target(call);
+    apr_quant_operands named = {.to = o->to};
     apr_arena arena = {0};
-    apr_text text = {0};
 
     if (o->list) return list_types(call);
-    if (call->n_operands != 2) return apr_fail(err, APR_E_USAGE, "give IN and OUT; try 'aprquant --help'");
     APR_TRY(apr_allocate_check(&o->allocate, o->calibration != NULL, err));
-    if (o->to == NULL && o->tensors.n_items == 0 && !apr_allocate_is_asked(&o->allocate))
-        return apr_fail(err, APR_E_USAGE, "say what to make of it with --to TYPE; 'aprquant --list' lists the types");
-    APR_TRY(check_method(o, err));
-    if (o->calibration != NULL) APR_TRY(apr_text_open(&text, o->calibration, err));
-    const apr_status status = quantize(call, o->calibration != NULL ? &text : NULL, &arena, err);
-    apr_text_close(&text);
+    apr_status status = apr_quant_operands_read(&named, call, has_rules, &arena, err);
+    if (status == APR_OK) status = check_method(o, err);
+    if (status == APR_OK) status = run_named(call, &named, &arena, err);
     apr_arena_close(&arena);
     return status;
 }
@@ -195,8 +229,9 @@ static apr_status run(const apr_call *call, apr_error *err)
 int main(int argc, char **argv)
 {
     static const apr_command commands[] = {
-        {.operands = "IN OUT",
-         .max_operands = 2,
+        {.operands = "IN OUT [TYPE [THREADS]]",
+         .max_operands = 4,
+         .first = "to tensor imatrix method resume force dry-run list",
          .options = options,
          .options_bytes = sizeof(quant_options),
          .examples = examples,

@@ -185,6 +185,15 @@ static apr_status talk(const apr_call *call, const generate_options *o, apr_erro
     return apr_chat_with(call, &chat, err);
 }
 
+/* Without any, the command is named with one. */
+static apr_status name_prompt(const apr_call *call, apr_status status, apr_error *err)
+{
+    const generate_options *const o = call->options;
+    const apr_change changes[] = {{.is = "-p"}, {.is = "In the beginning"}};
+    if (status != APR_E_USAGE || o->prompt != NULL || o->file != NULL) return status;
+    return apr_try_instead(status, call->typed, changes, 2, err);
+}
+
 static apr_status run_generate(const apr_call *call, apr_error *err)
 {
     const generate_options *const o = call->options;
@@ -193,8 +202,9 @@ static apr_status run_generate(const apr_call *call, apr_error *err)
 
     if (o->interactive || (o->prompt == NULL && o->file == NULL && isatty(STDIN_FILENO))) return talk(call, o, err);
     APR_TRY(apr_check_stop_texts(&o->sampling.stop, err));
-    APR_TRY(apr_read_prompt(o->prompt, o->file, &prompt.bytes, &prompt.n_bytes, err)); /* what is to be read comes before the work */
-    apr_status status = apr_running_open(&r, call->operands[0], &o->run, 1, err);
+    apr_status status = apr_read_prompt(o->prompt, o->file, &prompt.bytes, &prompt.n_bytes, err); /* before the work */
+    if (status != APR_OK) return name_prompt(call, status, err);
+    status = apr_running_open(&r, call->operands[0], &o->run, 1, err);
     if (status == APR_OK) status = generate_with(&r, call, &prompt, err);
     apr_running_close(&r);
     free(prompt.bytes);
@@ -318,9 +328,11 @@ int main(int argc, char **argv)
         VERB("chat", "MODEL", 1, 1, apr_chat_verb, apr_run_chat, "a conversation; where stdin is not a terminal, each line is a turn"),
         VERB("tokenize", "MODEL [TEXT]", 1, 2, apr_tokenize, apr_run_tokenize, "a text's tokens, without opening the weights"),
         VERB("detokenize", "MODEL [ID...]", 1, APR_MOST_DETOKENIZED, apr_detokenize, apr_run_detokenize, "the text of token ids"),
-        {.operands = "MODEL",
+        {.operands = "MODEL [TEXT...]",
          .min_operands = 1,
          .max_operands = 1,
+         .joins = "prompt",
+         .first = "prompt file chat system tokens temp ctx device",
          .options = generate_table,
          .options_bytes = sizeof(generate_options),
          .examples = generate_examples,

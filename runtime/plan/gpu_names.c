@@ -38,7 +38,6 @@ static void plain_name(const char *name, char word[WORD])
 static const struct {
     const char *alias, *name;
 } aliases[] = {
-    {"a100", "a100-40g"},
     {"a100sxm440gb", "a100-40g"},
     {"a100pcie40gb", "a100-40g"},
     {"a100sxm480gb", "a100-80g"},
@@ -73,6 +72,31 @@ static bool is_called(const apr_gpu *gpu, const char *word)
     return strcmp(word, name) == 0 || strcmp(word, label) == 0;
 }
 
+/* "4090" of "rtx4090", "6000ada" of "rtx6000ada": as people say it. */
+static const char *without_line(const char *word)
+{
+    static const char *const lines[] = {"rtx", "gtx", "geforce"};
+    for (size_t i = 0; i < sizeof lines / sizeof *lines; i++)
+        if (strncmp(word, lines[i], strlen(lines[i])) == 0 && word[strlen(lines[i])] != '\0') return word + strlen(lines[i]);
+    return word;
+}
+
+/* Without the line of products; or a name of which several go on from there ("a100-40g" from "a100"). */
+static bool is_called_short(const apr_gpu *gpu, const char *word, bool goes_on)
+{
+    char names[2][WORD];
+    const size_t n = strlen(word);
+
+    plain_name(gpu->name, names[0]);
+    plain_name(gpu->label, names[1]);
+    for (int k = 0; k < 2; k++) {
+        const char *const name = without_line(names[k]);
+        if (goes_on ? strncmp(names[k], word, n) == 0 && strncmp(gpu->name, word, n) == 0 && gpu->name[n] == '-' : strcmp(name, word) == 0)
+            return true;
+    }
+    return false;
+}
+
 const apr_gpu *apr_gpu_find(const char *name)
 {
     char word[WORD], alias[WORD];
@@ -87,7 +111,25 @@ const apr_gpu *apr_gpu_find(const char *name)
     }
     for (size_t i = 0; i < apr_n_gpus; i++)
         if (is_called(&apr_gpus[i], word)) return &apr_gpus[i];
+    for (size_t i = 0; i < apr_n_gpus; i++)
+        if (is_called_short(&apr_gpus[i], without_line(word), false)) return &apr_gpus[i];
     return NULL;
+}
+
+const char *apr_gpu_several(const char *name, char *text, size_t n_bytes)
+{
+    char word[WORD];
+    const apr_gpu *first = NULL;
+    size_t n = 0;
+
+    plain_name(name, word);
+    for (size_t i = 0; i < apr_n_gpus && word[0] != '\0'; i++) {
+        if (!is_called_short(&apr_gpus[i], word, true)) continue;
+        n += (size_t)snprintf(text + n, n < n_bytes ? n_bytes - n : 0, "%s%s", first != NULL ? " or " : "", apr_gpus[i].name);
+        if (first == NULL) first = &apr_gpus[i];
+        if (n >= n_bytes) break;
+    }
+    return first != NULL ? first->name : NULL;
 }
 
 /* --- too old --- */
@@ -101,14 +143,16 @@ static const struct {
 
 static apr_status refuse_unknown(const char *name, apr_error *err)
 {
-    char word[WORD];
+    char word[WORD], several[256];
 
     plain_name(name, word);
+    if (apr_gpu_several(name, several, sizeof several) != NULL)
+        return apr_fail(err, APR_E_USAGE, "several GPUs are called '%s': %s", name, several);
     for (size_t i = 0; i < sizeof too_old / sizeof *too_old; i++)
         if (strncmp(word, too_old[i].head, strlen(too_old[i].head)) == 0)
             return apr_fail(err, APR_E_NO, "%s has compute capability %d.%d; 7.5 (Turing) is the oldest that is supported", name,
                             too_old[i].major, too_old[i].minor);
-    return apr_fail(err, APR_E_USAGE, "no GPU called '%s' is known here; --list-gpus lists them, --vram SIZE plans for any", name);
+    return apr_fail(err, APR_E_USAGE, "no GPU called '%s' is known here; --vram SIZE plans for any; try 'aprplan --list-gpus'", name);
 }
 
 /* --- slices --- */

@@ -35,8 +35,11 @@ typedef struct apr_gpu {
 extern const apr_gpu apr_gpus[];
 extern const size_t apr_n_gpus;
 
-/* By name, or as nvidia-smi spells it ("NVIDIA GeForce RTX 4090"), without regard to case and signs; NULL: not in the table. */
+/* By name, as nvidia-smi spells it ("NVIDIA GeForce RTX 4090"), or without the line of products ("4090"); case and signs do not count. NULL:
+ * not in the table, or several. */
 const apr_gpu *apr_gpu_find(const char *name);
+/* "a100-40g or a100-80g" of "a100", into text; returns the first of them, NULL where there are none. */
+const char *apr_gpu_several(const char *name, char *text, size_t n_bytes);
 /* The same, and MIG slices ("h100 3g.40gb", "NVIDIA A100-SXM4-80GB MIG 1g.10gb"), whose label is put into `label`. APR_E_NO: it is too
  * old; APR_E_USAGE: it is not known. */
 enum { APR_GPU_LABEL = 64 };

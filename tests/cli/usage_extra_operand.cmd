@@ -1,1 +1,1 @@
-aprconv show a b
+aprconv diff a b c

@@ -1,1 +1,1 @@
-aprconv diff -h
+aprconv diff --help

@@ -89,6 +89,18 @@ static void whole_numbers_are_taken_whole_or_not_at_all(void **state)
         {"0", true, 0},
         {"42", true, 42},
         {"-7", true, -7},
+        {"128k", true, 131072},
+        {"4K", true, 4096},
+        {"-1k", true, -1024},
+        {"131,072", true, 131072},
+        {"1,000,000", true, 1000000},
+        {"1,00", false, 0},
+        {"1000,000", false, 0},
+        {",100", false, 0},
+        {"1,000,", false, 0},
+        {"k", false, 0},
+        {"1kk", false, 0},
+        {"9007199254740992k", false, 0},
         {"9223372036854775807", true, INT64_MAX},
         {"9223372036854775808", false, 0},
         {"", false, 0},
@@ -150,7 +162,10 @@ static void sizes_know_their_units(void **state)
         {"G", false, 0},
         {"-1G", false, 0},
         {"1Q", false, 0},
-        {"1 G", false, 0},
+        {"1 G", true, (uint64_t)1 << 30},
+        {"32 GB", true, 32000000000},
+        {"32 ", false, 0},
+        {" 32G", false, 0},
         {"8388607T", true, (uint64_t)8388607 << 40},
         {"8388608T", false, 0},
         {"9007199254740993", true, 9007199254740993}, /* 2^53 + 1: no double */
@@ -238,7 +253,8 @@ static void bad_usage_gets_a_sentence_that_says_what_to_try(void **state)
         {"kitchen bake a --lay 3", "unknown option '--lay'; try 'kitchen bake --help'"}, /* too short to be near to anything */
         {"kitchen bake a --laye 3", "unknown option '--laye', the nearest is '--layers'; try 'kitchen bake --help'"},
         {"kitchen bake a --laeyrs 3", "unknown option '--laeyrs', the nearest is '--layers'; try 'kitchen bake --help'"},
-        {"kitchen bake a -il", "unknown option '-il'; try 'kitchen bake --help'"},
+        {"kitchen bake a -ix", "unknown option '-ix'; try 'kitchen bake --help'"},
+        {"kitchen bake a -il", "--layers needs a value: N; try 'kitchen bake --help'"},
         {"kitchen bake a --layers", "--layers needs a value: N; try 'kitchen bake --help'"},
         {"kitchen bake a --layers --ice", "--layers needs a value: N; try 'kitchen bake --help'"},
         {"kitchen bake a --layers=2x", "--layers: '2x' is not a whole number; try 'kitchen bake --help'"},
@@ -253,7 +269,7 @@ static void bad_usage_gets_a_sentence_that_says_what_to_try(void **state)
         {"kitchen wash --ice a", "unknown option '--ice'; try 'kitchen wash --help'"},
         {"kitchen bkae egg", "unknown verb 'bkae'; try 'kitchen --help'"},
         {"kitchen wish --help", "unknown verb 'wish'; try 'kitchen --help'"},
-        {"kitchen quantize", "unknown verb 'quantize', that is 'aprquant'; try 'kitchen --help'"},
+        {"kitchen quantize", "unknown verb 'quantize', that is 'aprquant'; try 'aprquant --help'"},
         {"kitchen help hlep", "unknown verb 'hlep'; try 'kitchen --help'"},
         {"kitchen help bake wash", "'wash' is one operand too many; try 'kitchen --help'"},
         {"kitchen help --ice", "unknown option '--ice'; try 'kitchen --help'"},
@@ -386,23 +402,29 @@ static void print_usage(FILE *out) { apr_cli_usage(&kitchen, &verbs[0], out); }
 static void help_is_grouped_aligned_and_names_the_defaults(void **state)
 {
     (void)state;
-    assert_string_equal(printed(print_usage), "kitchen bake - bake a cake\n"
-                                              "\nUsage\n  kitchen bake [options] CAKE [TIN]\n"
-                                              "\nOptions\n"
-                                              "  -i, --ice                  ice it\n"
-                                              "      --no-glaze             leave out the glaze\n"
-                                              "  -l, --layers N             layers of the cake (default 2)\n"
-                                              "\nOven\n"
-                                              "      --oven SIZE            size of the oven\n"
-                                              "      --heat T               heat of the oven\n"
-                                              "  -n, --name TEXT            what is written on top\n"
-                                              "      --flour rye|wheat|oat  kind of flour (default wheat)\n"
-                                              "      --fruit FRUIT          what goes in (may be repeated)\n"
-                                              "\nCommon\n"
-                                              "      --json                 answer with one JSON object on stdout, also on failure\n"
-                                              "  -q, --quiet                no progress and no summary; what was lost is still said\n"
-                                              "  -h, --help                 this page\n"
-                                              "      --version              name and version\n");
+    assert_string_equal(printed(print_usage),
+                        "kitchen bake - bake a cake\n"
+                        "\nUsage\n  kitchen bake [options] CAKE [TIN]\n"
+                        "\nOptions\n"
+                        "  -i, --ice                  ice it\n"
+                        "      --no-glaze             leave out the glaze\n"
+                        "  -l, --layers N             layers of the cake (default 2)\n"
+                        "\nOven\n"
+                        "      --oven SIZE            size of the oven\n"
+                        "      --heat T               heat of the oven\n"
+                        "  -n, --name TEXT            what is written on top\n"
+                        "      --flour rye|wheat|oat  kind of flour (default wheat)\n"
+                        "      --fruit FRUIT          what goes in (may be repeated)\n"
+                        "\nCommon\n"
+                        "      --json                 answer with one JSON object on stdout, also on failure\n"
+                        "  -q, --quiet                no progress and no summary; what was lost is still said\n"
+                        "  -v, --verbose              say more: also which options have no effect here\n"
+                        "      --progress             lines of progress on stderr, also where that is not a terminal\n"
+                        "      --color[=auto|always|never]\n"
+                        "                             bold headings: on a terminal without NO_COLOR, always, never\n"
+                        "  -h, --help                 this page; -h: one screen of it\n"
+                        "  -V, --version              version, and how it was built\n"
+                        "      --license              the license\n");
 }
 
 static void sizes_and_counts_read_well(void **state)

@@ -3,10 +3,14 @@
 
 #include "formats/base/map.h"
 #include "tools/cli/guard.h"
+#include "tools/cli/meter.h"
 #include "tools/cli/nearest.h"
+#include "tools/cli/parse.h"
 #include "tools/cli/terminal.h"
+#include "tools/cli/text.h"
 #include "tools/cli/usage.h"
 #include "tools/cli/values.h"
+#include "tools/cli/version.h"
 
 #include <math.h>
 #include <stdarg.h>
@@ -43,6 +47,13 @@ static const apr_option *option_in(const apr_option *table, const char *name, si
     for (; table != NULL && table->name != NULL; table++)
         if (name != NULL ? strlen(table->name) == n && strncmp(table->name, name, n) == 0 : table->letter == letter) return table;
     return NULL;
+}
+
+const apr_option *apr_option_named(const apr_command *command, const char *name, size_t n, char letter)
+{
+    const apr_option *const common = option_in(apr_common_options, name, n, letter);
+    if (common != NULL || command == NULL) return common;
+    return option_in(command->options, name, n, letter);
 }
 
 /* Where the option's value goes, or NULL when there is no such option. */
@@ -206,41 +217,17 @@ static apr_status parse_short(parser *p, const char *argument)
 
     if (field == NULL) return unknown_option(p, argument);
     APR_TRY(mark_given(p, option));
+    p->parsed->common.brief |= field == &p->parsed->common.help;
     if (option->kind == APR_OPTION_FLAG) return store_value(p, option, "yes", field);
     return take_value(p, option, NULL, field);
 }
 
-static const apr_command *command_named(const apr_tool *tool, const char *verb)
+const apr_command *apr_command_named(const apr_tool *tool, const char *verb)
 {
     for (const apr_command *c = tool->commands; c->run != NULL; c++)
         if (verb == NULL ? c->verb == NULL : c->verb != NULL && strcmp(c->verb, verb) == 0) return c;
     return NULL;
 }
-
-/* Where the word stands that may be a verb: it is the first argument that is no option; beside a command without a verb it
- * must be the very first, because an operand or a value may look like one. 0: nowhere. */
-static int first_word(const apr_tool *tool, int argc, char **argv)
-{
-    const int last = command_named(tool, NULL) == NULL ? argc - 1 : argc > 1 ? 1 : 0;
-
-    for (int i = 1; i <= last && strcmp(argv[i], "--") != 0; i++)
-        if (argv[i][0] != '-') return i;
-    return 0;
-}
-
-/* "help" is a verb of every tool. */
-static const char help_verb[] = "help";
-
-/* What else people say, and the command that does it. */
-static const struct {
-    const char *word, *does_it;
-} elsewhere[] = {
-    {"info", "aprconv show"},    {"show", "aprconv show"},     {"inspect", "aprconv show"}, {"check", "aprconv check"},
-    {"diff", "aprconv diff"},    {"convert", "aprconv"},       {"quantize", "aprquant"},    {"quantise", "aprquant"},
-    {"dequantize", "aprquant"},  {"plan", "aprplan"},          {"fit", "aprplan"},          {"run", "aprrun"},
-    {"chat", "aprrun --chat"},   {"generate", "aprrun"},       {"golden", "aprrun golden"}, {"ppl", "aprrun ppl"},
-    {"parity", "aprrun parity"}, {"perplexity", "aprrun ppl"}, {"verify", "aprrun verify"}, {"doctor", "aprrun doctor"},
-};
 
 static const char *nearest_verb(const apr_tool *tool, const char *word)
 {
@@ -250,16 +237,20 @@ static const char *nearest_verb(const apr_tool *tool, const char *word)
 
     for (const apr_command *c = tool->commands; c->run != NULL && n + 1 < MOST; c++)
         if (c->verb != NULL) verbs[n++] = c->verb;
-    verbs[n++] = help_verb;
+    verbs[n++] = APR_HELP_VERB;
     return apr_nearest(word, verbs, n);
 }
 
 static apr_status unknown_verb(const parser *p, const char *word)
 {
-    const char *const near = nearest_verb(p->tool, word);
+    const apr_command *const command = p->parsed->command;
+    const char *const near = nearest_verb(p->tool, word), *const tool = p->tool->name;
+    const bool is_operand = command != NULL && command->joins != NULL;
 
-    for (size_t i = 0; i < sizeof elsewhere / sizeof *elsewhere; i++)
-        if (strcmp(elsewhere[i].word, word) == 0) return bad_usage(p, "unknown verb '%.60s', that is '%s'", word, elsewhere[i].does_it);
+    if (is_operand && near != NULL)
+        return apr_fail(p->err, APR_E_USAGE, "%.60s: no such file, and no verb; the nearest is '%s'; try '%s %s --help'", word, near, tool,
+                        near);
+    if (is_operand) return apr_fail(p->err, APR_E_USAGE, "%.60s: no such file, and no verb; try '%s --help'", word, tool);
     if (near != NULL) return bad_usage(p, "unknown verb '%.60s', the nearest is '%s'", word, near);
     return bad_usage(p, "unknown verb '%.60s'", word);
 }
@@ -273,7 +264,60 @@ static bool looks_like_a_verb(const parser *p)
 
     if (p->tool->commands->verb == NULL || p->argc < 2 || word != p->argv[1]) return false;
     if (word[0] == '\0' || word[strspn(word, "abcdefghijklmnopqrstuvwxyz0123456789")] != '\0' || access(word, F_OK) == 0) return false;
-    return parsed->n_operands > parsed->command->max_operands || nearest_verb(p->tool, word) != NULL;
+    return parsed->n_operands > parsed->command->max_operands || parsed->command->joins != NULL || nearest_verb(p->tool, word) != NULL;
+}
+
+/* "OUT.apr" of "IN.gguf OUT.apr": the command with a name for it is named. */
+static apr_status missing_operand(const parser *p)
+{
+    const apr_parsed *const parsed = p->parsed;
+    const char *const words = parsed->command->operands, *const out = strstr(words, " OUT");
+    char better[1024];
+
+    if (parsed->n_operands == 0) return bad_usage(p, "%s is missing", words);
+    if (out == NULL || parsed->n_operands > 1 || strchr(out, '.') == NULL) return bad_usage(p, "an operand is missing");
+    const char *const in = parsed->operands[0], *const slash = strrchr(in, '/'), *const dot = strrchr(slash != NULL ? slash : in, '.');
+    const size_t n = slash != NULL && slash[1] == '\0' ? (size_t)(slash - in) : dot != NULL ? (size_t)(dot - in) : strlen(in);
+    snprintf(better, sizeof better, "%.*s%s", (int)n, in, strchr(out, '.'));
+    apr_fail(p->err, APR_E_USAGE, "%s is missing", out + 1);
+    return apr_try_change(APR_E_USAGE, &(apr_typed){p->tool->name, p->argc, p->argv}, NULL, better, p->err);
+}
+
+/* Is the i-th operand a model that is read? So say the words that usage pages show. */
+static bool is_model(const char *words, size_t i)
+{
+    static const char *const models[] = {"IN", "[IN", "MODEL", "[MODEL", "FILE", "DIR", "A", "B"};
+    bool is_repeated = false;
+    const char *at = words;
+
+    for (size_t k = 0; k < i && *at != '\0'; k++) {
+        const size_t n = strcspn(at, " ");
+        is_repeated = n > 3 && strncmp(at + n - 3, "...", 3) == 0;
+        if (is_repeated) break;
+        at += n + (at[n] == ' ');
+    }
+    const size_t n = strcspn(at, " .]"), n_word = strcspn(at, " ");
+    if (i > 0 && !is_repeated && (strncmp(at, "FILE", n) == 0 || strncmp(at, "DIR", n) == 0)) return false;
+    for (size_t k = 0; k < sizeof models / sizeof *models; k++)
+        if (n <= n_word && strlen(models[k]) == n && strncmp(at, models[k], n) == 0) return true;
+    return false;
+}
+
+/* ORG/NAME of operands and of options that name a model: looked up in the caches of Hugging Face's tools. */
+static apr_status resolve_ids(const parser *p)
+{
+    apr_parsed *const parsed = p->parsed;
+    char *const fields = parsed->options;
+
+    for (size_t i = 0; i < parsed->n_operands; i++)
+        if (is_model(parsed->command->operands, i))
+            APR_TRY(apr_hub_id_resolve(parsed->operands[i], &parsed->operands[i], &parsed->arena, p->err));
+    for (const apr_option *o = parsed->command->options; o != NULL && o->name != NULL; o++) {
+        if (o->kind != APR_OPTION_STRING || strcmp(o->value_name, "SOURCE") != 0) continue;
+        const char **const value = (const char **)(void *)(fields + o->offset);
+        if (*value != NULL) APR_TRY(apr_hub_id_resolve(*value, value, &parsed->arena, p->err));
+    }
+    return APR_OK;
 }
 
 static apr_status check_operands(const parser *p)
@@ -281,16 +325,15 @@ static apr_status check_operands(const parser *p)
     const apr_parsed *const parsed = p->parsed;
     const apr_command *const command = parsed->command;
 
-    if (parsed->common.version) return APR_OK;
+    if (parsed->common.version || parsed->common.license) return APR_OK;
     if (command == NULL && parsed->n_operands > 0) return unknown_verb(p, parsed->operands[0]);
     if (parsed->common.help) return APR_OK;
     if (command == NULL) return bad_usage(p, "say what to do");
     if (command->verb == NULL && looks_like_a_verb(p)) return unknown_verb(p, parsed->operands[0]);
-    if (parsed->n_operands < command->min_operands)
-        return bad_usage(p, "%s is missing", parsed->n_operands == 0 ? command->operands : "an operand");
+    if (parsed->n_operands < command->min_operands) return missing_operand(p);
     if (parsed->n_operands > command->max_operands)
         return bad_usage(p, "'%.60s' is one operand too many", parsed->operands[command->max_operands]);
-    return APR_OK;
+    return resolve_ids(p);
 }
 
 /* "help" or "help VERB": the same as --help and VERB --help. */
@@ -299,11 +342,13 @@ static apr_status turn_to_help(parser *p)
     apr_parsed *const parsed = p->parsed;
 
     parsed->common.help = true;
-    parsed->command = command_named(p->tool, NULL);
+    parsed->command = apr_command_named(p->tool, NULL);
     if (parsed->n_operands == 0) return APR_OK;
+    parsed->common.words = parsed->n_operands == 1 && strcmp(parsed->operands[0], "words") == 0;
+    if (parsed->common.words) return APR_OK;
     if (parsed->n_operands > 1) return bad_usage(p, "'%.60s' is one operand too many", parsed->operands[1]);
-    const apr_command *const named = command_named(p->tool, parsed->operands[0]);
-    if (named == NULL && strcmp(parsed->operands[0], help_verb) != 0) return unknown_verb(p, parsed->operands[0]);
+    const apr_command *const named = apr_command_named(p->tool, parsed->operands[0]);
+    if (named == NULL && strcmp(parsed->operands[0], APR_HELP_VERB) != 0) return unknown_verb(p, parsed->operands[0]);
     if (named != NULL) parsed->command = named;
     return APR_OK;
 }
@@ -326,20 +371,22 @@ static apr_status parse_arguments(parser *p, int verb_at)
 
 apr_status apr_cli_parse(const apr_tool *tool, int argc, char **argv, apr_parsed *parsed, apr_error *err)
 {
-    parser p = {tool, parsed, argc, argv, 1, err};
+    *parsed = (apr_parsed){.common.color = -1};
+    apr_turning t = {.tool = tool, .typed = {tool->name, argc, argv}, .arena = &parsed->arena};
+    APR_TRY(apr_turn(&t, err));
+    parser p = {tool, parsed, t.argc, t.argv, 1, err};
 
-    *parsed = (apr_parsed){0};
-    const int word_at = first_word(tool, argc, argv);
-    const char *const word = word_at > 0 ? argv[word_at] : NULL;
-    const bool wants_help = word != NULL && strcmp(word, help_verb) == 0;
-    const apr_command *const named = word != NULL ? command_named(tool, word) : NULL;
-    if (!wants_help) parsed->command = named != NULL ? named : command_named(tool, NULL);
-    parsed->operands = apr_arena_array(&parsed->arena, (size_t)argc + 1, sizeof *parsed->operands);
+    parsed->argc = t.argc;
+    parsed->argv = t.argv;
+    parsed->notes = t.notes;
+    parsed->notes_more = t.notes_more;
+    parsed->command = t.command;
+    parsed->operands = apr_arena_array(&parsed->arena, (size_t)t.argc + 1, sizeof *parsed->operands);
     if (parsed->operands == NULL) return apr_no_memory(err, "the command line");
     if (parsed->command != NULL) APR_TRY(set_defaults(&p, parsed->command));
-
-    APR_TRY(parse_arguments(&p, wants_help || named != NULL ? word_at : 0));
-    return wants_help ? turn_to_help(&p) : check_operands(&p);
+    APR_TRY(parse_arguments(&p, t.verb_at));
+    parsed->common.version |= parsed->common.verbose && parsed->argc == 2; /* "-v" alone */
+    return t.wants_help ? turn_to_help(&p) : check_operands(&p);
 }
 
 void apr_parsed_close(apr_parsed *parsed)
@@ -365,13 +412,16 @@ static apr_status check_inputs(apr_status status, apr_error *err)
     return changed.status;
 }
 
-/* --help and --version, in the form that was asked for. */
+/* --help, --version and --license, in the form that was asked for. */
 static void answer_about(const apr_tool *tool, const apr_parsed *parsed, apr_answer *answer)
 {
-    if (parsed->common.help && answer->json) apr_cli_usage_json(tool, parsed->command, &answer->body);
+    if (parsed->common.words) apr_cli_words(tool, stdout);
+    else if (parsed->common.help && answer->json) apr_cli_usage_json(tool, parsed->command, &answer->body);
+    else if (parsed->common.help && parsed->common.brief) apr_cli_brief_usage(tool, parsed->command, stdout);
     else if (parsed->common.help) apr_cli_usage(tool, parsed->command, stdout);
+    else if (parsed->common.license) apr_license_print(stdout);
     else if (answer->json) apr_cli_version_json(tool, &answer->body);
-    else printf("%s %s\n", tool->name, APR_VERSION);
+    else apr_version_print(tool->name, stdout);
 }
 
 /* Options that would have no effect. */
@@ -410,9 +460,40 @@ static void name_flag(const apr_parsed *parsed, const apr_typed *typed, apr_erro
     }
 }
 
-static apr_status run_command(const apr_tool *tool, int argc, char **argv, const apr_parsed *parsed, apr_answer *answer, apr_error *err)
+/* What became of words of other programs. */
+static void print_notes(const apr_parsed *parsed)
 {
-    const apr_typed typed = {tool->name, argc, argv};
+    for (size_t i = 0; i < parsed->notes.n_items; i++) fprintf(stderr, "note: %s\n", apr_printable(parsed->notes.items[i]));
+    for (size_t i = 0; parsed->common.verbose && i < parsed->notes_more.n_items; i++)
+        fprintf(stderr, "note: %s\n", apr_printable(parsed->notes_more.items[i]));
+}
+
+/* Without a GPU the same command runs on the host. */
+static void name_host(const apr_typed *typed, apr_error *err)
+{
+    static const char *const of_gpus[] = {"--gpu", "--gpus", "--offload"};
+    apr_change changes[8];
+    size_t n = 0;
+
+    if (strstr(err->text, "try: ") != NULL) return;
+    for (size_t k = 0; k < sizeof of_gpus / sizeof *of_gpus; k++)
+        for (int i = 1; i + 1 < typed->argc && n + 3 < sizeof changes / sizeof *changes; i++)
+            if (strcmp(typed->argv[i], of_gpus[k]) == 0) {
+                changes[n++] = (apr_change){.was = of_gpus[k]};
+                changes[n++] = (apr_change){.was = typed->argv[i + 1]};
+            }
+    for (int i = 1; i < typed->argc; i++) {
+        const bool is_apart = strcmp(typed->argv[i], "--device") == 0 && i + 1 < typed->argc && strcmp(typed->argv[i + 1], "cuda") == 0;
+        if (!is_apart && strcmp(typed->argv[i], "--device=cuda") != 0) continue;
+        changes[n++] = (apr_change){.was = is_apart ? "cuda" : "--device=cuda", .is = is_apart ? "host" : "--device=host"};
+        apr_try_instead(APR_E_DEVICE, typed, changes, n, err);
+        return;
+    }
+}
+
+static apr_status run_command(const apr_tool *tool, const apr_parsed *parsed, apr_answer *answer, apr_error *err)
+{
+    const apr_typed typed = {tool->name, parsed->argc, parsed->argv};
     const apr_call call = {parsed->operands, parsed->n_operands,    parsed->options, parsed->common.quiet,
                            answer,           parsed->command->verb, &typed};
 
@@ -421,6 +502,7 @@ static apr_status run_command(const apr_tool *tool, int argc, char **argv, const
     const apr_status status = check_inputs(parsed->command->run(&call, err), err);
     apr_inputs_end();
     if (status != APR_OK) name_flag(parsed, &typed, err);
+    if (status == APR_E_DEVICE) name_host(&typed, err);
     return status;
 }
 
@@ -434,10 +516,13 @@ int apr_cli_main(const apr_tool *tool, int argc, char **argv)
     apr_status status = apr_cli_parse(tool, argc, argv, &parsed, &err);
     apr_answer_start(&answer, wants_json(argc, argv));
     apr_guard_start(tool->name, answer.json);
-    if (status == APR_OK && (parsed.common.help || parsed.common.version)) {
+    apr_color_set(parsed.common.color);
+    apr_meter_set_always(parsed.common.progress);
+    if (status == APR_OK && (parsed.common.help || parsed.common.version || parsed.common.license)) {
         answer_about(tool, &parsed, &answer);
     } else if (status == APR_OK) {
-        status = run_command(tool, argc, argv, &parsed, &answer, &err);
+        print_notes(&parsed);
+        status = run_command(tool, &parsed, &answer, &err);
     }
     const int exit_code = apr_answer_end(&answer, tool->name, status, &err);
     apr_parsed_close(&parsed);

@@ -3,8 +3,8 @@
  * A tool is a list of commands: verbs ("show"), or one command without a name, or both. A command states its operands, its
  * options and its examples; the frame parses strictly, prints --help and --version, runs the command and ends the process
  * with its status. Options and operands may stand in any order; after "--" everything is an operand; "--name=value" and
- * "--name value" are the same; "-x value" is the only short form; the last of two equal options wins. Every command also
- * has --json, --quiet, --help and --version.
+ * "--name value" are the same; "-x value", "-n4" and "-qf" are short forms; the last of two equal options wins. Every command also has
+ * the options of usage.c. Before anything is parsed, words of other programs are turned into the tool's own (words.h).
  *
  *     static const apr_option options[] = {
  *         {"ctx", 'c', APR_OPTION_INT, "N", "4096", "tokens of context", .min = 1, .max = 1e7, APR_TO(struct plan_options, ctx)},
@@ -53,12 +53,16 @@ typedef struct apr_option {
     double min, max;        /* INT, REAL: the allowed range, none when both are 0. SIZE: at least min bytes: see APR_LEAST_SIZE */
     bool or_none;           /* SIZE: 0 bytes may be asked for, too; otherwise 0 is what an option has that was not given */
     const char *group;      /* heading in --help; NULL: that of the option before, at first "Options" */
+    bool is_optional;       /* CHOICE: the value stands behind '=', or is left out, which means the first */
 } apr_option;
 
 /* The least that a memory or a file of weights can be meant to be: "--vram 24" is no 24 bytes. */
 #define APR_LEAST_SIZE 65536
 
 #define APR_TO(type, field) .offset = offsetof(type, field)
+
+/* As many operands as there are. */
+#define APR_ANY_OPERANDS 1000000
 
 /* What a running command is given. */
 typedef struct apr_call {
@@ -90,6 +94,8 @@ typedef struct apr_command {
     const char *const *examples; /* command lines, ends with NULL; may be NULL */
     apr_command_fn run;          /* NULL ends the list of commands */
     const apr_need *needs;       /* ends with {0}; NULL: none */
+    const char *joins;           /* operands behind the last one are the value of this option, joined by blanks; NULL: too many */
+    const char *first;           /* names of the options that -h shows, between blanks; NULL: the first eight */
 } apr_command;
 
 typedef struct apr_tool {
@@ -110,9 +116,15 @@ typedef struct apr_parsed {
     const char **given; /* [n_given] long names of the command's options that were typed */
     size_t n_given;
     struct {
-        bool json, quiet, help, version;
+        bool json, quiet, help, version, verbose, progress, license;
+        int color;  /* index of auto|always|never, or -1 */
+        bool brief; /* of help: one screen */
+        bool words; /* of help: the words of other programs */
     } common;
-    apr_arena arena; /* owns all of the above */
+    int argc; /* the arguments, with the words of other programs turned into the tool's own */
+    char **argv;
+    apr_strings notes, notes_more; /* what became of such words; those for --verbose alone */
+    apr_arena arena;               /* owns all of the above */
 } apr_parsed;
 
 /* APR_E_USAGE with a sentence that ends in what to try. */
@@ -121,5 +133,7 @@ void apr_parsed_close(apr_parsed *parsed);
 
 /* command NULL: the page of the whole tool. */
 void apr_cli_usage(const apr_tool *tool, const apr_command *command, FILE *out);
+/* At most 24 lines of it: usage, eight options, four examples. */
+void apr_cli_brief_usage(const apr_tool *tool, const apr_command *command, FILE *out);
 
 #endif

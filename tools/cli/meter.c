@@ -17,7 +17,7 @@ enum { BAR_CELLS = 12, COLUMNS_FOR_A_BAR = 70, NAME_COLUMNS = 28, LEAST_NAME = 8
 static const double seconds_between_lines = 0.1, seconds_between_plain_lines = 10.0, seconds_of_a_rate = 3.0;
 static bool is_always;
 
-void apr_meter_always(void) { is_always = true; }
+void apr_meter_set_always(bool always) { is_always = always; }
 
 static double share_of(const apr_meter_state *s) { return s->total > 0 && s->done <= s->total ? (double)s->done / (double)s->total : 0.0; }
 

@@ -39,7 +39,7 @@ apr_progress apr_meter_start_counting(apr_meter *meter, bool quiet);
 void apr_meter_end(apr_meter *meter);
 
 /* --progress: meters that start from here on print a line for each tenth of the work, or every ten seconds, where stderr is not a terminal. */
-void apr_meter_always(void);
+void apr_meter_set_always(bool always);
 
 /* What a line says. */
 typedef struct apr_meter_state {

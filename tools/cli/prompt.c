@@ -3,9 +3,12 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -93,6 +96,17 @@ static size_t without_line_end(const char *text, size_t n)
     return n;
 }
 
+/* Does stdin come through a pipe with something in it? What another program inherits and nobody writes to is left alone. */
+static bool has_waiting_pipe(void)
+{
+    struct stat st;
+    struct pollfd in = {.fd = STDIN_FILENO, .events = POLLIN};
+    int n = 0;
+
+    if (fstat(STDIN_FILENO, &st) != 0 || !S_ISFIFO(st.st_mode)) return false;
+    return poll(&in, 1, 20) == 1 && (in.revents & POLLIN) != 0 && ioctl(STDIN_FILENO, FIONREAD, &n) == 0 && n > 0;
+}
+
 apr_status apr_read_prompt(const char *text, const char *file, char **prompt, size_t *n_bytes, apr_error *err)
 {
     static const char usage[] = "give one prompt: -p TEXT, -f FILE, or through a pipe";
@@ -102,6 +116,7 @@ apr_status apr_read_prompt(const char *text, const char *file, char **prompt, si
     if (!is_stated && isatty(STDIN_FILENO)) return apr_fail(err, APR_E_USAGE, "%s", usage);
     const char *const path = file != NULL ? file : "-";
     if (text != NULL && strcmp(text, "-") != 0) {
+        if (has_waiting_pipe()) fprintf(stderr, "note: the pipe was not read, for -p gives the prompt; -p \"TEXT $(cat)\" takes both\n");
         *n_bytes = strlen(text);
         *prompt = strdup(text);
         return *prompt != NULL ? APR_OK : apr_no_memory(err, "the prompt");

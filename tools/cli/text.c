@@ -228,8 +228,13 @@ int apr_text_columns(const char *text)
     return columns;
 }
 
+static int color_choice;
+
+void apr_color_set(int choice) { color_choice = choice; }
+
 static bool has_style(FILE *out)
 {
+    if (color_choice > 0) return color_choice == 1;
     const char *const no_color = getenv("NO_COLOR"); /* no-color.org: set and not empty */
     const char *const terminal = getenv("TERM");
     if (terminal != NULL && strcmp(terminal, "dumb") == 0) return false;

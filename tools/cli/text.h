@@ -44,6 +44,9 @@ size_t apr_terminal_clean(apr_terminal_text *state, char *dst, const char *text,
 /* Columns that valid UTF-8 takes on a terminal. */
 int apr_text_columns(const char *text);
 
+/* The choice of --color: 0 or less: on a terminal, unless NO_COLOR is set or TERM is dumb; 1: always; 2: never. */
+void apr_color_set(int choice);
+
 /* Begin and end of a style on a terminal that has them ("" elsewhere, and where NO_COLOR is set or TERM is dumb). */
 const char *apr_bold(FILE *out);
 const char *apr_dim(FILE *out);

@@ -3,6 +3,7 @@
 
 #include "tools/cli/terminal.h"
 #include "tools/cli/text.h"
+#include "tools/cli/words.h"
 
 #include <string.h>
 
@@ -19,8 +20,13 @@ static int page_columns(FILE *out)
 const apr_option apr_common_options[] = {
     {"json", 0, APR_OPTION_FLAG, NULL, NULL, "answer with one JSON object on stdout, also on failure", COMMON(json), .group = "Common"},
     {"quiet", 'q', APR_OPTION_FLAG, NULL, NULL, "no progress and no summary; what was lost is still said", COMMON(quiet)},
-    {"help", 'h', APR_OPTION_FLAG, NULL, NULL, "this page", COMMON(help)},
-    {"version", 0, APR_OPTION_FLAG, NULL, NULL, "name and version", COMMON(version)},
+    {"verbose", 'v', APR_OPTION_FLAG, NULL, NULL, "say more: also which options have no effect here", COMMON(verbose)},
+    {"progress", 0, APR_OPTION_FLAG, NULL, NULL, "lines of progress on stderr, also where that is not a terminal", COMMON(progress)},
+    {"color", 0, APR_OPTION_CHOICE, "auto|always|never", NULL, "bold headings: on a terminal without NO_COLOR, always, never",
+     COMMON(color), .is_optional = true},
+    {"help", 'h', APR_OPTION_FLAG, NULL, NULL, "this page; -h: one screen of it", COMMON(help)},
+    {"version", 'V', APR_OPTION_FLAG, NULL, NULL, "version, and how it was built", COMMON(version)},
+    {"license", 0, APR_OPTION_FLAG, NULL, NULL, "the license", COMMON(license)},
     {0},
 };
 
@@ -30,8 +36,11 @@ static void left_text(const apr_option *option, char *text, size_t n_bytes)
     const bool says_no = option->kind == APR_OPTION_FLAG && option->standard != NULL && strcmp(option->standard, "yes") == 0;
     const char letter[] = {'-', option->letter, ',', ' ', '\0'};
 
-    snprintf(text, n_bytes, "  %s--%s%s%s%s", option->letter ? letter : "    ", says_no ? "no-" : "", option->name,
-             option->value_name != NULL ? " " : "", option->value_name != NULL ? option->value_name : "");
+    snprintf(text, n_bytes, "  %s--%s%s%s%s%s", option->letter ? letter : "    ", says_no ? "no-" : "", option->name,
+             option->is_optional          ? "[="
+             : option->value_name != NULL ? " "
+                                          : "",
+             option->value_name != NULL ? option->value_name : "", option->is_optional ? "]" : "");
 }
 
 /* Words from `column` on, broken where the page ends; what follows starts at column `left`. */
@@ -134,7 +143,7 @@ static void print_verbs(const apr_tool *tool, FILE *out)
         snprintf(line, sizeof line, "  %s %s", c->verb, c->operands);
         print_verb(line, c->summary, left, out);
     }
-    print_verb("  help [VERB]", "this page, or that of a verb", left, out);
+    print_verb("  help [VERB]", "this page, or that of a verb; help words: what other programs' options become", left, out);
 }
 
 void apr_cli_usage(const apr_tool *tool, const apr_command *command, FILE *out)
@@ -154,4 +163,115 @@ void apr_cli_usage(const apr_tool *tool, const apr_command *command, FILE *out)
     if (has_examples) fprintf(out, "\n%sExamples%s\n", apr_bold(out), apr_plain(out));
     for (const apr_command *c = tool->commands; c->run != NULL; c++)
         if (c->examples != NULL) fprintf(out, "  %s\n", c->examples[0]);
+}
+
+/* --- one screen --- */
+
+enum { MOST_OPTIONS = 8, MOST_EXAMPLES = 4, BRIEF_COLUMNS = 80 };
+
+static bool is_named(const char *names, const char *name)
+{
+    const size_t n = strlen(name);
+    for (const char *at = names; *at != '\0';) {
+        const size_t length = strcspn(at, " ");
+        if (length == n && strncmp(at, name, n) == 0) return true;
+        at += length + (at[length] == ' ');
+    }
+    return false;
+}
+
+static void print_brief_line(const char *left, const char *text, FILE *out)
+{
+    enum { LEFT = 26 };
+    const int n = fprintf(out, "%s", left);
+    const int left_columns = BRIEF_COLUMNS - (n + 2 > LEFT ? n + 2 : LEFT), most = left_columns > 0 ? left_columns : 0;
+    int n_text = (int)strlen(text);
+    if (n_text > most) { /* to whole words; --help has the rest */
+        for (n_text = most; n_text > 0 && text[n_text] != ' ';) n_text--;
+        while (n_text > 0 && strchr(" ,;:", text[n_text - 1]) != NULL) n_text--;
+    }
+    fprintf(out, "%*s%.*s\n", n + 2 > LEFT ? 2 : LEFT - n, "", n_text, text);
+}
+
+static void print_brief_options(const apr_command *command, FILE *out)
+{
+    int n = 0;
+
+    fputs("\n", out);
+    for (const apr_option *o = command->options; o != NULL && o->name != NULL && n < MOST_OPTIONS; o++) {
+        char left[128];
+        if (command->first != NULL && !is_named(command->first, o->name)) continue;
+        left_text(o, left, sizeof left);
+        print_brief_line(left, o->help, out);
+        n++;
+    }
+}
+
+/* "gguf2apr" and its like are convert by other names. */
+static bool is_shown(const apr_command *c) { return c->verb != NULL && strchr(c->verb, '2') == NULL; }
+
+static void print_brief_verbs(const apr_tool *tool, FILE *out)
+{
+    char verbs[512] = "";
+    size_t n = 0;
+
+    for (const apr_command *c = tool->commands; c->run != NULL && n < sizeof verbs; c++)
+        if (is_shown(c)) n += (size_t)snprintf(verbs + n, sizeof verbs - n, "%s%s", n > 0 ? ", " : "", c->verb);
+    if (n == 0) return;
+    const int column = fprintf(out, "\n  verbs: ");
+    print_wrapped(verbs, column - 1, column - 1, out);
+}
+
+static void print_brief_examples(const apr_tool *tool, const apr_command *command, FILE *out)
+{
+    int n = 0;
+
+    fputs("\n", out);
+    for (const char *const *example = command != NULL ? command->examples : NULL; example != NULL && *example != NULL && n < MOST_EXAMPLES;
+         example++, n++)
+        fprintf(out, "  %s\n", *example);
+    for (const apr_command *c = tool->commands; command == NULL && c->run != NULL && n < MOST_EXAMPLES; c++) {
+        if (c->examples == NULL || !is_shown(c)) continue;
+        fprintf(out, "  %s\n", c->examples[0]);
+        n++;
+    }
+}
+
+void apr_cli_brief_usage(const apr_tool *tool, const apr_command *command, FILE *out)
+{
+    const bool is_verb = command != NULL && command->verb != NULL;
+    const char *const space = is_verb ? " " : "", *const verb = is_verb ? command->verb : "";
+
+    fprintf(out, "%s%s%s - %s\n", tool->name, space, verb, command != NULL ? command->summary : tool->summary);
+    if (command != NULL) fprintf(out, "\n  %s%s%s [options] %s\n", tool->name, space, verb, command->operands);
+    if (command != NULL) print_brief_options(command, out);
+    if (!is_verb) print_brief_verbs(tool, out);
+    print_brief_examples(tool, command, out);
+    fprintf(out, "\n--help for all\n");
+}
+
+/* --- the words of other programs --- */
+
+void apr_cli_words(const apr_tool *tool, FILE *out)
+{
+    static const char *const kinds[] = {[APR_WORD_ALIAS] = "is the same as",
+                                        [APR_WORD_TURNED] = "becomes",
+                                        [APR_WORD_NOTHING] = "has no effect:",
+                                        [APR_WORD_NAMED] = "is not here:",
+                                        [APR_WORD_ELSEWHERE] = "is done elsewhere:"};
+    const char letter = apr_word_tool(tool->name);
+
+    fprintf(out, "What %s makes of words of other programs\n\n", tool->name);
+    for (size_t i = 0; i < apr_n_words; i++) {
+        const apr_word *const w = &apr_words[i];
+        if (w->tools[0] != '*' && strchr(w->tools, letter) == NULL) continue;
+        const char *const then = strstr(w->meaning, " => ");
+        const int n = then != NULL ? (int)(then - w->meaning) : (int)strlen(w->meaning);
+        fputs("  ", out);
+        for (const char *at = w->spellings; *at != '\0'; at++)
+            if (*at == '|') fputs(", ", out);
+            else putc(*at, out);
+        if (w->meaning[0] == '!') fprintf(out, "%s\n      is turned into what it means here\n", w->value == 'v' ? " X" : "");
+        else fprintf(out, "%s\n      %s %.*s\n", w->value == 'v' ? " X" : "", kinds[w->kind], n, w->meaning);
+    }
 }

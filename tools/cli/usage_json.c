@@ -1,6 +1,8 @@
 /* usage_json.c - --help --json: the tables that --help prints, for programs. */
 #include "tools/cli/usage.h"
 
+#include "tools/cli/version.h"
+
 #include <string.h>
 
 static void put(apr_json_text *json, const char *key, const char *text) { apr_json_string(json, key, text, strlen(text)); }
@@ -86,6 +88,7 @@ void apr_cli_version_json(const apr_tool *tool, apr_json_text *json)
 {
     put(json, "tool", tool->name);
     put(json, "version", APR_VERSION);
+    apr_version_json(json);
 }
 
 void apr_cli_usage_json(const apr_tool *tool, const apr_command *command, apr_json_text *json)

@@ -3,20 +3,54 @@
 
 #include <errno.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
 static const char digits[] = "0123456789";
 
+/* "131,072": commas only between groups of three digits. */
+static bool without_commas(const char *text, char *plain, size_t capacity)
+{
+    size_t n = 0, n_group = strcspn(text, ",");
+
+    if (n_group == 0 || n_group > 3 || text[n_group] == '\0') return false;
+    for (;; text++) {
+        if (n + 1 >= capacity) return false;
+        memcpy(plain + n, text, n_group < capacity - n - 1 ? n_group : capacity - n - 1);
+        n += n_group;
+        text += n_group;
+        if (*text != ',') break;
+        n_group = strspn(text + 1, digits);
+        if (n_group != 3) return false;
+    }
+    if (n + strlen(text) >= capacity) return false;
+    memcpy(plain + n, text, strlen(text) + 1);
+    return true;
+}
+
 bool apr_parse_int(const char *text, int64_t *value)
 {
-    const char *const first = text + (*text == '-');
-    if (*first == '\0' || strspn(first, digits) != strlen(first)) return false;
+    const bool is_negative = *text == '-';
+    const char *first = text + is_negative;
+    char plain[32];
+
+    if (strchr(first, ',') != NULL) {
+        if (!without_commas(first, plain, sizeof plain)) return false;
+        first = plain;
+    }
+    const size_t n = strspn(first, digits);
+    const bool is_thousand = n > 0 && (first[n] == 'k' || first[n] == 'K') && first[n + 1] == '\0';
+    if (n == 0 || (first[n] != '\0' && !is_thousand)) return false;
     errno = 0;
-    const long long number = strtoll(text, NULL, 10);
+    char with_sign[40];
+    if (n + 2 > sizeof with_sign) return false;
+    snprintf(with_sign, sizeof with_sign, "%s%.*s", is_negative ? "-" : "", (int)n, first);
+    const long long number = strtoll(with_sign, NULL, 10);
+    if (errno != 0) return false;
     *value = number;
-    return errno == 0;
+    return !is_thousand || !__builtin_mul_overflow(*value, (int64_t)1024, value);
 }
 
 /* The length of "12", "12.5", ".5" or "12." at the start of text; 0 when there is no digit. */
@@ -82,11 +116,11 @@ bool apr_parse_size(const char *text, uint64_t *value)
         {"GB", 1000000000},
         {"TB", 1000000000000},
     };
-    const size_t n = decimal_length(text);
-    if (n == 0) return false;
+    const size_t n = decimal_length(text), n_blanks = n > 0 ? strspn(text + n, " ") : 0;
+    if (n == 0 || (n_blanks > 0 && text[n + n_blanks] == '\0')) return false;
 
     for (size_t i = 0; i < sizeof units / sizeof *units; i++)
-        if (strcasecmp(text + n, units[i].suffix) == 0) return scale_size(text, n, units[i].bytes, value);
+        if (strcasecmp(text + n + n_blanks, units[i].suffix) == 0) return scale_size(text, n, units[i].bytes, value);
     return false;
 }
 

@@ -7,9 +7,9 @@
 #include <stdint.h>
 
 /* False when the text is not exactly one such value, or it is out of range of the type. */
-bool apr_parse_int(const char *text, int64_t *value);   /* decimal digits, perhaps a minus */
+bool apr_parse_int(const char *text, int64_t *value);   /* 4096, -1, 131,072, 128k (1024 each) */
 bool apr_parse_real(const char *text, double *value);   /* decimal, finite: no hex, no "inf" */
-bool apr_parse_size(const char *text, uint64_t *value); /* 4096, 512M, 1.5G, 32GiB (1024^n), 32GB (1000^n), no sign */
+bool apr_parse_size(const char *text, uint64_t *value); /* 4096, 512M, 1.5G, 32GiB (1024^n), 32 GB (1000^n), no sign */
 /* Index of text in "a|b|c", or -1. */
 int apr_parse_choice(const char *text, const char *choices);
 

@@ -7,6 +7,7 @@
 #include "tools/cli/table.h"
 #include "tools/cli/text.h"
 #include "tools/conv/admit.h"
+#include "tools/conv/each_file.h"
 
 #include <string.h>
 
@@ -160,14 +161,14 @@ static apr_status verdict(const apr_model *model, const apr_integrity *r, const 
     return apr_admission_refuse(a, model->path, &why) != APR_OK ? apr_fail(err, APR_E_NO, "%s", why.text) : APR_OK;
 }
 
-static apr_status run_check(const apr_call *call, apr_error *err)
+static apr_status check_file(const apr_call *call, const char *path, apr_error *err)
 {
     apr_model model;
     apr_integrity r = {0};
     apr_admission admission = {0};
     apr_meter meter;
 
-    apr_status status = apr_model_open(&model, call->operands[0], err);
+    apr_status status = apr_model_open(&model, path, err);
     if (status == APR_OK) status = apr_admission_of(&admission, &model, err);
     if (status == APR_OK) {
         const apr_progress progress = apr_meter_start(&meter, call->quiet);
@@ -182,11 +183,13 @@ static apr_status run_check(const apr_call *call, apr_error *err)
     return status;
 }
 
+static apr_status run_check(const apr_call *call, apr_error *err) { return apr_each_file(call, check_file, err); }
+
 static const char *const examples[] = {"aprconv check model.apr", "aprconv check Qwen2.5-7B/ --json", NULL};
 const apr_command apr_check_command = {.verb = "check",
-                                       .operands = "FILE",
+                                       .operands = "FILE...",
                                        .min_operands = 1,
-                                       .max_operands = 1,
+                                       .max_operands = APR_ANY_OPERANDS,
                                        .summary =
                                            "read all of a model: its structure, its checksums, and whether every value is a finite number",
                                        .examples = examples,

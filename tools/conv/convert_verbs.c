@@ -1,34 +1,45 @@
-/* convert_verbs.c - the same conversion under five names: each says what it takes and what it makes. Types are kept. */
+/* convert_verbs.c - the same conversion under several names: each says what it takes and what it makes. */
 #include "tools/conv/convert_verbs.h"
 
 #include "tools/conv/converting.h"
 
 typedef struct verb_options {
     apr_output_options output;
+    const char *to;
 } verb_options;
 
-static const apr_option options[] = {APR_LORA_OPTION(verb_options, output.lora, "the weights"),
+static const apr_option options[] = {{"to", 0, APR_OPTION_STRING, "TYPE", NULL,
+                                      "another type, as aprquant --to makes it (aprquant --list); without: types are kept",
+                                      APR_TO(verb_options, to)},
+                                     APR_LORA_OPTION(verb_options, output.lora, "the weights"),
                                      APR_OUTPUT_OPTIONS(verb_options, output),
                                      APR_RUNS_OPTIONS(verb_options, output.runs),
                                      {0}};
 
 static apr_status run(const apr_call *call, apr_format expect, apr_format produce, apr_error *err)
 {
-    static const apr_recipe_options keep;
     const verb_options *const o = call->options;
-    return apr_run_conversion(call, call->operands[0], call->operands[1], expect, produce, &o->output, &keep, err);
+    const apr_recipe_options recipe = {.mixture = o->to}; /* NULL: types are kept */
+    return apr_run_conversion(call, call->operands[0], call->operands[1], expect, produce, &o->output, &recipe, err);
 }
 
 static const apr_need needs[] = {{"max-shard", "a folder for OUT", apr_writes_a_folder}, {0}};
 
 /* X(verb, format it takes, format it makes, operands, summary, first example) */
-#define VERB_LIST(X)                                                                                                               \
-    X(gguf2apr, GGUF, APR, "IN.gguf OUT.apr", "GGUF (also split files: name the first) to APR",                                    \
-      "aprconv gguf2apr model-Q4_K_M.gguf model.apr")                                                                              \
-    X(st2apr, SAFETENSORS, APR, "DIR OUT.apr", "a Hugging Face checkpoint to APR", "aprconv st2apr Qwen2.5-7B-Instruct model.apr") \
-    X(apr2gguf, APR, GGUF, "IN.apr OUT.gguf", "APR to GGUF; what came from a GGUF comes back byte for byte",                       \
-      "aprconv apr2gguf model.apr model.gguf")                                                                                     \
-    X(apr2st, APR, SAFETENSORS, "IN.apr DIR", "APR to a Hugging Face checkpoint", "aprconv apr2st model.apr Qwen2.5-7B-Instruct")  \
+#define VERB_LIST(X)                                                                                                                     \
+    X(gguf2apr, GGUF, APR, "IN.gguf OUT.apr", "GGUF (also split files: name the first) to APR",                                          \
+      "aprconv gguf2apr model-Q4_K_M.gguf model.apr")                                                                                    \
+    X(st2apr, SAFETENSORS, APR, "DIR OUT.apr", "a Hugging Face checkpoint to APR", "aprconv st2apr Qwen2.5-7B-Instruct model.apr")       \
+    X(apr2gguf, APR, GGUF, "IN.apr OUT.gguf", "APR to GGUF; what came from a GGUF comes back byte for byte",                             \
+      "aprconv apr2gguf model.apr model.gguf")                                                                                           \
+    X(apr2st, APR, SAFETENSORS, "IN.apr DIR", "APR to a Hugging Face checkpoint", "aprconv apr2st model.apr Qwen2.5-7B-Instruct")        \
+    X(st2gguf, SAFETENSORS, GGUF, "DIR OUT.gguf", "a Hugging Face checkpoint to GGUF", "aprconv st2gguf Qwen2.5-7B-Instruct model.gguf") \
+    X(gguf2st, GGUF, SAFETENSORS, "IN.gguf DIR", "GGUF to a Hugging Face checkpoint", "aprconv gguf2st model.gguf checkpoint/")          \
+    X(gguf2gguf, GGUF, GGUF, "IN.gguf OUT.gguf", "GGUF to GGUF: split files to one, --to another type",                                  \
+      "aprconv gguf2gguf a-00001-of-00002.gguf a.gguf")                                                                                  \
+    X(apr2apr, APR, APR, "IN.apr OUT.apr", "APR to APR", "aprconv apr2apr model.apr other.apr --to q8_0")                                \
+    X(st2st, SAFETENSORS, SAFETENSORS, "DIR OUT", "a checkpoint to a checkpoint: other shards, --to another type",                       \
+      "aprconv st2st --max-shard 2GB in/ out/")                                                                                          \
     X(convert, NONE, NONE, "IN OUT", "anything to anything: IN by content, OUT by name", "aprconv convert model.gguf checkpoint/")
 
 #define X(id, takes, makes, words, about, example)                                                                                      \

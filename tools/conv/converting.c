@@ -23,6 +23,8 @@
 #include <strings.h>
 #include <unistd.h>
 
+#include <omp.h>
+
 typedef struct outcome {
     const apr_call *call;
     const char *in, *out;
@@ -496,9 +498,20 @@ static apr_status check_outputs(const outcome *o, const apr_output_options *outp
     return status;
 }
 
-static apr_status open_outputs(outcome *o, const apr_output_options *output, apr_format format, apr_error *err)
+/* OUT that is IN: another name is named. */
+static apr_status name_another(const outcome *o, const apr_recipe_options *recipe, apr_status status, apr_error *err)
 {
-    APR_TRY(check_outputs(o, output, format, err));
+    if (status != APR_E_USAGE || strstr(err->text, "is the same file as the input") == NULL) return status;
+    char *const better = apr_out_name_beside(o->in, recipe->mixture != NULL ? recipe->mixture : "new");
+    if (better != NULL) apr_try_change(status, o->call->typed, o->out, better, err);
+    free(better);
+    return status;
+}
+
+static apr_status open_outputs(outcome *o, const apr_output_options *output, const apr_recipe_options *recipe, apr_format format,
+                               apr_error *err)
+{
+    APR_TRY(name_another(o, recipe, check_outputs(o, output, format, err), err));
     if (output->report == NULL) return APR_OK;
     return apr_out_renew(&o->report, output->report, mark_of_report(output->report), err);
 }
@@ -527,6 +540,7 @@ apr_status apr_run_conversion(const apr_call *call, const char *in, const char *
                                       .overwrite = output->force,
                                       .allow_loss = output->allow_loss,
                                       .max_shard_bytes = output->shard_bytes};
+    if (output->threads > 0) omp_set_num_threads((int)output->threads);
     if (output->cpu > 0) APR_TRY(apr_use_cpu_level((apr_cpu_level)(output->cpu - 1), err));
     APR_TRY(apr_runs_parse(&output->runs, output->dry_run, &o.part, &options.part, err));
     APR_TRY(apr_out_name_check(call, in, out, produce, err));
@@ -538,7 +552,7 @@ apr_status apr_run_conversion(const apr_call *call, const char *in, const char *
     if (output->imatrix != NULL) options.imatrix = &o.imatrix;
     options.adapters = o.lora.uses;
     options.n_adapters = o.lora.n;
-    if (status == APR_OK) status = open_outputs(&o, output, options.format, err);
+    if (status == APR_OK) status = open_outputs(&o, output, recipe, options.format, err);
     if (status == APR_OK) status = convert_opened(&o, &conversion, &options, output, err);
     status = close_report(&o, status, err);
     apr_feedback_run_close(o.feedback);

@@ -138,7 +138,7 @@ static const char *near_ending(const char *dot, apr_format produce)
     if (apr_format_ending(produce) != NULL) return apr_format_ending(produce);
     if (produce == APR_FORMAT_SAFETENSORS || strncmp(word, "safetens", 8) == 0 || strcmp(word, "st") == 0 || strcmp(word, "hf") == 0)
         return "/";
-    return apr_edit_distance(word, "apr") < apr_edit_distance(word, "gguf") ? ".apr" : ".gguf";
+    return apr_edit_distance(word, "apr") <= 1 ? ".apr" : ".gguf";
 }
 
 static apr_status refuse_ending(const apr_call *call, const char *out, const char *dot, apr_format produce, apr_error *err)

@@ -6,6 +6,7 @@
 #include "formats/model/sink.h"
 #include "tools/cli/config_folder.h"
 #include "tools/cli/text.h"
+#include "tools/conv/each_file.h"
 #include "tools/run/imatrix_print.h"
 
 #include <stdlib.h>
@@ -195,10 +196,9 @@ static apr_status show_model(const apr_call *call, const char *path, const apr_p
     return status;
 }
 
-static apr_status run_show(const apr_call *call, apr_error *err)
+static apr_status show_file(const apr_call *call, const char *path, apr_error *err)
 {
     const apr_show_options *const options = call->options;
-    const char *const path = call->operands[0];
     const apr_pattern *wanted = NULL;
     apr_arena arena = {0};
 
@@ -210,13 +210,15 @@ static apr_status run_show(const apr_call *call, apr_error *err)
     return status;
 }
 
+static apr_status run_show(const apr_call *call, apr_error *err) { return apr_each_file(call, show_file, err); }
+
 static const char *const examples[] = {"aprconv show model.gguf", "aprconv show Qwen2.5-7B/ --no-metadata --filter 'layers\\.0\\.'",
                                        "aprconv show model.apr --json | jq .hyperparameters", NULL};
 const apr_command apr_show_command = {
     .verb = "show",
-    .operands = "FILE",
+    .operands = "FILE...",
     .min_operands = 1,
-    .max_operands = 1,
+    .max_operands = APR_ANY_OPERANDS,
     .summary = "what is in a model (or an adapter, an imatrix): header, hyperparameters, tokenizer, metadata, tensors",
     .options = option_table,
     .options_bytes = sizeof(apr_show_options),

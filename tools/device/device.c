@@ -7,6 +7,8 @@
 #include "tools/cli/text.h"
 #include "tools/device/probe.h"
 
+#include <string.h>
+
 static void warn(void *user, const char *sentence)
 {
     (void)user;
@@ -42,13 +44,27 @@ static apr_status find_gpus(const apr_session_options *session, const apr_cuda_a
     return APR_OK;
 }
 
+/* "all": as many as there are; where there are none, the first is asked for, and what is missing is said then. */
+static apr_status parse_gpus(const apr_device_options *options, apr_session_options *session, apr_error *err)
+{
+    const apr_cuda_api *cuda;
+    int n = 1;
+
+    if (options->gpus == NULL || strcmp(options->gpus, "all") != 0)
+        return apr_gpus_parse(options->gpus, &session->n_devices, session->ordinals, err);
+    if (apr_cuda_load(&cuda, NULL) != APR_OK || cuda->count(&n, NULL) != APR_OK || n < 1) n = 1;
+    session->n_devices = n < APR_MOST_DEVICES ? n : APR_MOST_DEVICES;
+    for (int i = 0; i < session->n_devices; i++) session->ordinals[i] = i;
+    return APR_OK;
+}
+
 /* Which part goes where; what is offloaded may take what the kernel calls available, where nothing else was said. */
 static apr_status choose_places(const apr_device_options *options, apr_session_options *session, apr_error *err)
 {
     const bool on_host = options->device == APR_DEVICE_HOST || options->device == APR_DEVICE_REF;
 
     APR_TRY(apr_offload_parse(options->offload, &session->offload, err));
-    APR_TRY(apr_gpus_parse(options->gpus, &session->n_devices, session->ordinals, err));
+    APR_TRY(parse_gpus(options, session, err));
     if (on_host && (options->offload != NULL || options->gpus != NULL))
         return apr_fail(err, APR_E_USAGE, "%s is about what runs on a GPU: add --device cuda, or auto",
                         options->offload != NULL ? "--offload" : "--gpus");

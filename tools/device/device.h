@@ -19,64 +19,70 @@ typedef struct apr_device_options {
     const char *offload, *gpus; /* see places.h; NULL: nothing, and the one */
 } apr_device_options;
 
-#define APR_DEVICE_OPTIONS(type, member)                                                                                                \
-    {"device",                                                                                                                          \
-     0,                                                                                                                                 \
-     APR_OPTION_CHOICE,                                                                                                                 \
-     APR_DEVICE_NAMES,                                                                                                                  \
-     "host",                                                                                                                            \
-     "where to run; auto: on the GPU, and on the host when that fails; ref: on the host, in the plain loops that others are held to",   \
-     APR_TO(type, member.device),                                                                                                       \
-     .group = "Device"},                                                                                                                \
-        {"gpu", 0, APR_OPTION_INT, "N", "0", "which GPU, as CUDA counts them", APR_TO(type, member.ordinal), .min = 0, .max = 1024},    \
-        {"gpus", 0, APR_OPTION_STRING, "N", NULL, "split the layers over N GPUs; or over those, as in 0,2", APR_TO(type, member.gpus)}, \
-        {"offload",                                                                                                                     \
-         0,                                                                                                                             \
-         APR_OPTION_STRING,                                                                                                             \
-         APR_OFFLOAD_NAMES,                                                                                                             \
-         NULL,                                                                                                                          \
-         "compute a part on the host: a mixture's experts (or of N layers), or the first N layers (layers=all: all)",                   \
-         APR_TO(type, member.offload)},                                                                                                 \
-        {"direct",                                                                                                                      \
-         0,                                                                                                                             \
-         APR_OPTION_FLAG,                                                                                                               \
-         NULL,                                                                                                                          \
-         "yes",                                                                                                                         \
-         "read packed weights directly; --no-direct: as FP16 copies, or tile by tile",                                                  \
-         APR_TO(type, member.direct)},                                                                                                  \
-        {"exact", 0, APR_OPTION_FLAG, NULL, NULL, "no product rounds its inputs: slower, for proofs", APR_TO(type, member.exact)},      \
-        {"replay",                                                                                                                      \
-         0,                                                                                                                             \
-         APR_OPTION_FLAG,                                                                                                               \
-         NULL,                                                                                                                          \
-         "yes",                                                                                                                         \
-         "record a decoded token's operations on the GPU and run them at once; --no-replay: one by one",                                \
-         APR_TO(type, member.replay)},                                                                                                  \
-        {"fuse",                                                                                                                        \
-         0,                                                                                                                             \
-         APR_OPTION_FLAG,                                                                                                               \
-         NULL,                                                                                                                          \
-         "yes",                                                                                                                         \
-         "what stands between products is done with them on the GPU; --no-fuse: by itself",                                             \
-         APR_TO(type, member.fuse)},                                                                                                    \
-        {"fp8",                                                                                                                         \
-         0,                                                                                                                             \
-         APR_OPTION_CHOICE,                                                                                                             \
-         "auto|on|off",                                                                                                                 \
-         "auto",                                                                                                                        \
-         "products of FP8 weights in FP8: on rounds what is multiplied with them, too; auto: as exact as others",                       \
-         APR_TO(type, member.fp8)},                                                                                                     \
-        {"headroom",                                                                                                                    \
-         0,                                                                                                                             \
-         APR_OPTION_SIZE,                                                                                                               \
-         "SIZE",                                                                                                                        \
-         "1G",                                                                                                                          \
-         "memory of the GPU to leave free",                                                                                             \
-         APR_TO(type, member.headroom),                                                                                                 \
-         .min = APR_LEAST_SIZE,                                                                                                         \
-         .or_none = true},                                                                                                              \
-    {                                                                                                                                   \
-        "force", 0, APR_OPTION_FLAG, NULL, NULL, "run on the GPU even when the plan does not fit", APR_TO(type, member.force)           \
+#define APR_DEVICE_OPTIONS(type, member)                                                                                              \
+    {"device",                                                                                                                        \
+     0,                                                                                                                               \
+     APR_OPTION_CHOICE,                                                                                                               \
+     APR_DEVICE_NAMES,                                                                                                                \
+     "host",                                                                                                                          \
+     "where to run; auto: on the GPU, and on the host when that fails; ref: on the host, in the plain loops that others are held to", \
+     APR_TO(type, member.device),                                                                                                     \
+     .group = "Device"},                                                                                                              \
+        {"gpu", 0, APR_OPTION_INT, "N", "0", "which GPU, as CUDA counts them", APR_TO(type, member.ordinal), .min = 0, .max = 1024},  \
+        {"gpus",                                                                                                                      \
+         0,                                                                                                                           \
+         APR_OPTION_STRING,                                                                                                           \
+         "N",                                                                                                                         \
+         NULL,                                                                                                                        \
+         "split the layers over N GPUs, or all; or over those, as in 0,2",                                                            \
+         APR_TO(type, member.gpus)},                                                                                                  \
+        {"offload",                                                                                                                   \
+         0,                                                                                                                           \
+         APR_OPTION_STRING,                                                                                                           \
+         APR_OFFLOAD_NAMES,                                                                                                           \
+         NULL,                                                                                                                        \
+         "compute a part on the host: a mixture's experts (or of N layers), or the first N layers (layers=all: all)",                 \
+         APR_TO(type, member.offload)},                                                                                               \
+        {"direct",                                                                                                                    \
+         0,                                                                                                                           \
+         APR_OPTION_FLAG,                                                                                                             \
+         NULL,                                                                                                                        \
+         "yes",                                                                                                                       \
+         "read packed weights directly; --no-direct: as FP16 copies, or tile by tile",                                                \
+         APR_TO(type, member.direct)},                                                                                                \
+        {"exact", 0, APR_OPTION_FLAG, NULL, NULL, "no product rounds its inputs: slower, for proofs", APR_TO(type, member.exact)},    \
+        {"replay",                                                                                                                    \
+         0,                                                                                                                           \
+         APR_OPTION_FLAG,                                                                                                             \
+         NULL,                                                                                                                        \
+         "yes",                                                                                                                       \
+         "record a decoded token's operations on the GPU and run them at once; --no-replay: one by one",                              \
+         APR_TO(type, member.replay)},                                                                                                \
+        {"fuse",                                                                                                                      \
+         0,                                                                                                                           \
+         APR_OPTION_FLAG,                                                                                                             \
+         NULL,                                                                                                                        \
+         "yes",                                                                                                                       \
+         "what stands between products is done with them on the GPU; --no-fuse: by itself",                                           \
+         APR_TO(type, member.fuse)},                                                                                                  \
+        {"fp8",                                                                                                                       \
+         0,                                                                                                                           \
+         APR_OPTION_CHOICE,                                                                                                           \
+         "auto|on|off",                                                                                                               \
+         "auto",                                                                                                                      \
+         "products of FP8 weights in FP8: on rounds what is multiplied with them, too; auto: as exact as others",                     \
+         APR_TO(type, member.fp8)},                                                                                                   \
+        {"headroom",                                                                                                                  \
+         0,                                                                                                                           \
+         APR_OPTION_SIZE,                                                                                                             \
+         "SIZE",                                                                                                                      \
+         "1G",                                                                                                                        \
+         "memory of the GPU to leave free",                                                                                           \
+         APR_TO(type, member.headroom),                                                                                               \
+         .min = APR_LEAST_SIZE,                                                                                                       \
+         .or_none = true},                                                                                                            \
+    {                                                                                                                                 \
+        "force", 0, APR_OPTION_FLAG, NULL, NULL, "run on the GPU even when the plan does not fit", APR_TO(type, member.force)         \
     }
 
 /* Rows of a table of needs: options that are about a GPU. `holds` says whether one may be used. */

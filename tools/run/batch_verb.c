@@ -487,9 +487,16 @@ static apr_status run(batch *b, apr_error *err)
     return conclude(b, err);
 }
 
-static apr_status check_asked(const batch_options *o, bool json, apr_error *err)
+static apr_status check_asked(const apr_call *call, apr_error *err)
 {
-    if (o->out == NULL) return apr_fail(err, APR_E_USAGE, "say where the answers go: -o FILE, or -o - for stdout");
+    static const apr_change with_out[] = {{.is = "-o"}, {.is = "answers.jsonl"}};
+    const batch_options *const o = call->options;
+    const bool json = call->answer->json;
+
+    if (o->out == NULL) {
+        apr_fail(err, APR_E_USAGE, "say where the answers go: -o FILE, or -o - for stdout");
+        return apr_try_instead(APR_E_USAGE, call->typed, with_out, 2, err);
+    }
     if (strcmp(o->out, "-") == 0 && json)
         return apr_fail(err, APR_E_USAGE, "--json and the answers cannot both go to stdout: give -o FILE");
     if (strcmp(o->out, "-") == 0 && o->resume) return apr_fail(err, APR_E_USAGE, "--resume goes on with a file: give -o FILE");
@@ -510,7 +517,7 @@ apr_status apr_run_batch(const apr_call *call, apr_error *err)
                                        .format = (apr_batch_format)b->asked->format,
                                        .sampling = apr_sampling_options(&b->asked->sampling),
                                        .stop = b->asked->sampling.stop};
-    apr_status status = check_asked(b->asked, call->answer->json, err);
+    apr_status status = check_asked(call, err);
     if (status == APR_OK) status = run(b, err);
     if (b->input_fd > STDERR_FILENO) close(b->input_fd);
     apr_line_reader_close(&b->lines);

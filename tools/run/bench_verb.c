@@ -29,7 +29,7 @@ const apr_option apr_bench_options[] = {
     {"synthetic", 0, APR_OPTION_STRING, "CONFIG", NULL,
      "no MODEL but random weights of this config.json's shape, made in memory (with --dtype)", APR_TO(bench_options, synthetic),
      .group = "What"},
-    {"dtype", 't', APR_OPTION_STRING, "TYPE", NULL,
+    {"dtype", 0, APR_OPTION_STRING, "TYPE", NULL,
      "their types, as aprquant --to TYPE would have them, or any type that is read (aprquant --list)", APR_TO(bench_options, dtype)},
     {"seed", 0, APR_OPTION_INT, "N", "0", "of the random weights and tokens", APR_TO(bench_options, seed), .min = -9e18, .max = 9e18},
     {"prompt", 'p', APR_OPTION_STRING, "N,N", NULL, "tokens of the prompts, each measured; 0: none [512,2048; on the host 128]",

@@ -33,7 +33,7 @@ const apr_option apr_parity_verb_options[] = {
      APR_TO(parity_options, op)},
     {"dump", 0, APR_OPTION_STRING, "DIR", NULL,
      "keep what both made: one .safetensors file a layer and position; takes the place of older ones only", APR_TO(parity_options, dump)},
-    {"text", 't', APR_OPTION_STRING, "FILE", NULL, "then compare the logits after each token of this text, in windows of 256",
+    {"text", 0, APR_OPTION_STRING, "FILE", NULL, "then compare the logits after each token of this text, in windows of 256",
      APR_TO(parity_options, text)},
     APR_RUN_OPTIONS(parity_options, run, "f16"),
     APR_LORA_OPTION(parity_options, run.lora, "the weights"),

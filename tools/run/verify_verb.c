@@ -20,7 +20,7 @@ typedef struct verify_options {
 const apr_option apr_verify_options[] = {
     {"ref", 'r', APR_OPTION_STRING, "SOURCE", NULL, "what MODEL was made from: GGUF, checkpoint or APR", APR_TO(verify_options, ref),
      .group = "Comparison"},
-    {"text", 't', APR_OPTION_STRING, "FILE", NULL, "compare on this text as well", APR_TO(verify_options, text)},
+    {"text", 0, APR_OPTION_STRING, "FILE", NULL, "compare on this text as well", APR_TO(verify_options, text)},
     {"window", 'w', APR_OPTION_INT, "N", "256", "tokens of a window; each begins from nothing", APR_TO(verify_options, window), .min = 2,
      .max = 1e6},
     {"tokens", 'n', APR_OPTION_INT, "N", "48", "tokens of a greedy answer at most", APR_TO(verify_options, tokens), .min = 1, .max = 4096},
@@ -122,7 +122,8 @@ apr_status apr_run_verify(const apr_call *call, apr_error *err)
     apr_out *page = NULL;
     apr_text text = {0};
 
-    if (o->ref == NULL) return apr_fail(err, APR_E_USAGE, "say what the model is to be compared with: --ref SOURCE");
+    if (o->ref == NULL)
+        return apr_fail(err, APR_E_USAGE, "say what the model is to be compared with: --ref SOURCE; try 'aprrun verify --help'");
     if (run.ctx == 0) run.ctx = o->window > APR_VERIFY_CONTEXT ? o->window : APR_VERIFY_CONTEXT;
     apr_status status = apr_run_pair_open_files(&truth, o->ref, &run.lora, &other, call->operands[0], err);
     if (status == APR_OK) status = open_to_be_judged(&other, &run, err);

@@ -1,0 +1,307 @@
+/* words.c - the words that people bring. Rows are tried in their order. */
+#include "tools/cli/words.h"
+
+#include <string.h>
+
+#define ALIAS     APR_WORD_ALIAS
+#define TURNED    APR_WORD_TURNED
+#define NOTHING   APR_WORD_NOTHING
+#define NAMED     APR_WORD_NAMED
+#define ELSEWHERE APR_WORD_ELSEWHERE
+
+#define SERVERS "llama-server reads the GGUFs that aprconv writes, vLLM the checkpoints"
+
+const apr_word apr_words[] = {
+    /* --- models and outputs --- */
+    {"r", NULL, ALIAS, 'v', "-m|--model|--model-path|-model|--hf-model", "<%"},
+    {"p", NULL, ALIAS, 'v', "-m|--model|--model-path|-model|--hf-model", "<%"},
+    {"cq", NULL, ALIAS, 'v', "-i|--in|--input|--infile|--model|--src", "<%"},
+    {"cq", NULL, ALIAS, 'v', "-o|--output|--outfile|--out|--output-file|--dst|--output-dir|--outdir|-O|--save-dir", ">%"},
+    {"r", "ppl kld imatrix", ALIAS, 'v', "-f|--file|--text|--text-file", ">%"},
+    {"r", "batch", ALIAS, 'v', "-i|--input|--input-file|-f|--file", ">%"},
+    {"r", "batch", ALIAS, 'v', "--out|--outfile|--output-file|--outputs", "--output %"},
+    {"r", "verify kld", ALIAS, 'v', "--reference|--base|--original|--against|--kl-divergence-base", "--ref %"},
+    {"r", "-", NAMED, 'v', "-o|--output|--outfile|--out", "text goes to stdout: write > % behind the command => "},
+    {"*", NULL, ALIAS, 'v', "--adapter|--lora-adapter", "--lora %"},
+    {"*", NULL, NAMED, 'v', "--lora-scaled|--lora-base", "the factor stands behind the adapter, as in --lora FILE=0.5 => --lora %"},
+    {"*", NULL, ELSEWHERE, 'v', "-hf|-hfr|--hf-repo|--hf|--repo-id|--from-hf", "aprkit downloads nothing: hf download %, then aprrun %"},
+    {"*", NULL, ELSEWHERE, 'v', "-hff|--hf-file|-mu|--model-url|--url|--hf-token|-hft|--token|--model-draft-url",
+     "aprkit downloads nothing: hf download ORG/NAME FILE, then name the model by ORG/NAME"},
+    {"r", NULL, ELSEWHERE, 'v', "-md|--model-draft|--spec-draft-model|--draft|--draft-max|--speculative-model",
+     "there is no speculative decoding here; " SERVERS},
+
+    /* --- types --- */
+    {"*", NULL, ALIAS, 'v',
+     "--type|--outtype|--out-type|--dtype|--ftype|--quantize|--quant|--quantization|--qtype|--q|--output-type|--torch-dtype", "--to %"},
+    {"*", NULL, ALIAS, 'v',
+     "--to|--type|--outtype|--out-type|--ftype|--quantize|--quant|--quantization|--qtype|--output-type|--torch-dtype", "--dtype %"},
+    {"q", NULL, ALIAS, 'v', "--tensor-type|--override-tensor-type", "--tensor %"},
+    {"q", NULL, NAMED, 'v', "--tensor-type-file", "rules are given one by one: --tensor REGEX=TYPE => "},
+    {"cq", NULL, NAMED, 0, "--keep-split", "a GGUF is one file here; parts are what checkpoints have: --max-shard SIZE => "},
+    {"cq", NULL, ALIAS, 'v', "--split-max-size|--shard-size|--max-shard-size", "--max-shard %"},
+    {"cq", NULL, NAMED, 'v', "--split-max-tensors", "shards are counted in bytes: --max-shard SIZE => "},
+    {"q", NULL, ALIAS, 0, "--requantize|--allow-requant", "--allow-requantize"},
+    {"q", NULL, NAMED, 'v', "--include-weights|--exclude-weights|--prune-layers",
+     "of an imatrix all is used, and every layer stays; --tensor REGEX=TYPE chooses a type by name => "},
+    {"cq", NULL, NAMED, 'v', "--override-kv", "metadata is copied as it is: no key is overruled => "},
+    {"q", NULL, ALIAS, 'v', "--calib|--calib-data|--calibration-data|--calibration-file|--dataset", "--calibration %"},
+    {"q", NULL, ALIAS, 'v', "--nsamples|--n-samples|--calib-tokens", "--tokens %"},
+    {"q", NULL, ALIAS, 0, "--gptq|--ldlq", "--method ldlq"},
+    {"q", NULL, ALIAS, 'v', "--bpw|--target-bits|--bits-per-weight", "--target-bpw %"},
+    {"q", NULL, TURNED, 'v', "--bits|-b|--wbits|--nbits", "!bits"},
+    {"q", NULL, NAMED, 'v', "--group-size|-g|--groupsize", "the group is the type's block: 32 or 256 values => "},
+    {"q", NULL, ALIAS, 0, "--list-types|--types|--show-types|-l", "--list"},
+    {"c", NULL, NOTHING, 0, "--bigendian|--big-endian", "GGUFs are written for little-endian machines"},
+    {"c", NULL, NOTHING, 0, "--use-temp-file|--no-lazy|--lazy|--no-nvme|--fp8-as-q8", "memory stays small whatever the model's size"},
+    {"c", NULL, NAMED, 'v', "--vocab-type|--model-name|--metadata|--mistral-format|--pad-vocab",
+     "it is read from the model's own files => "},
+    {"c", NULL, NAMED, 0, "--vocab-only|--mmproj|--remote|--no-tensor-first-split",
+     "aprconv converts the language model that is in a folder here => "},
+    {"c", NULL, ALIAS, 0, "--overwrite|--yes|-y|--force-overwrite", "--force"},
+    {"q", NULL, ALIAS, 0, "--overwrite|--yes|-y|--force-overwrite", "--force"},
+    {"cq", NULL, ALIAS, 0, "--dryrun|--dry|--simulate|--no-write|--just-print", "--dry-run"},
+    {"cq", NULL, ALIAS, 0, "--continue|--restart", "--resume"},
+    {"c", "diff", ALIAS, 'v', "--tol|--rtol|--atol|--eps|--epsilon", "--tolerance %"},
+    {"c", "diff", ALIAS, 0, "--strict|--bitwise|--bytes", "--exact"},
+    {"c", "show", ALIAS, 'v', "--grep|--match|--tensor|--pattern", "--filter %"},
+    {"c", "show", NOTHING, 0, "--tensors|--metadata|--all|-a|-l|-la|--long", "that is what is shown anyway"},
+    {"c", "show", ALIAS, 0, "--json-array|--as-json", "--json"},
+    {"c", "show", ALIAS, 0, "--header|--no-tensor-list|--summary", "--no-tensors"},
+
+    /* --- sampling --- */
+    {"r", NULL, ALIAS, 'v',
+     "-n|--n-predict|--predict|--max-tokens|--max-new-tokens|--num-predict|--n-tokens|--num-tokens|--n|-np|--npredict|--max-length",
+     "--tokens %"},
+    {"r", NULL, ALIAS, 'v', "--temperature|-temp|-T", "--temp %"},
+    {"r", NULL, ALIAS, 'v', "-s|--rng-seed|--random-seed", "--seed %"},
+    {"r", NULL, ALIAS, 'v', "--topp|-topp|--nucleus|--p", "--top-p %"},
+    {"r", NULL, ALIAS, 'v', "--topk|-topk|-k", "--top-k %"},
+    {"r", NULL, ALIAS, 'v', "--minp|-minp", "--min-p %"},
+    {"r", NULL, ALIAS, 'v', "--repetition-penalty|--repeat-pen|--rep-pen|--repeat-penality", "--repeat-penalty %"},
+    {"r", NULL, ALIAS, 'v', "--repeat-last-n|--penalty-last-n|--rep-pen-range", "--repeat-last %"},
+    {"r", NULL, ALIAS, 'v', "--presence-pen", "--presence-penalty %"},
+    {"r", NULL, ALIAS, 'v', "--frequency-pen", "--frequency-penalty %"},
+    {"r", NULL, ALIAS, 'v', "-r|--reverse-prompt|--stop-sequence|--stop-string|--stop-words|--antiprompt", "--stop %"},
+    {"r", NULL, TURNED, 0, "--greedy|--no-sample|--do-sample=false", "--temp 0"},
+    {"r", NULL, ELSEWHERE, 'v', "--grammar|--grammar-file|-j|--json-schema|-jf|--json-schema-file|--guided-json|--response-format",
+     "{}: text is not held to a grammar here; " SERVERS},
+    {"r", NULL, ELSEWHERE, 'v',
+     "--mirostat|--mirostat-lr|--mirostat-ent|--tfs|--typical|--typical-p|--xtc-probability|--xtc-threshold|--dry-multiplier|--dry-base|"
+     "--dry-allowed-length|--dry-penalty-last-n|--dry-sequence-breaker|--top-nsigma|--top-n-sigma|--dynatemp-range|--dynatemp-exp|--"
+     "samplers|"
+     "--sampling-seq|--sampler-seq|-l|--logit-bias|--adaptive-target|--adaptive-decay|--cfg-scale|--cfg-negative-prompt|--num-beams|-bs",
+     "{}: this sampler is not here: --temp and --top-p are; " SERVERS},
+    {"r", NULL, ELSEWHERE, 0, "--ignore-eos|--backend-sampling", "{}: an answer ends where the model ends it; " SERVERS},
+
+    /* --- prompts --- */
+    {"r", "-", ALIAS, 'v', "--text|--input|--user|--question|--query|-q|--message", "--prompt %"},
+    {"r", "-", ALIAS, 'v', "-sys|--system-prompt|--system-message|--sys", "--system %"},
+    {"r", "-", ALIAS, 'v', "--prompt-file|--input-file|--in-file|-bf|--binary-file", "--file %"},
+    {"r", "-", NAMED, 'v', "-sysf|--system-prompt-file", "a system message is given as text => --system % --chat"},
+    {"r", "-", ALIAS, 0, "-cnv|--conversation|-i|--interactive|--chat-mode|-ins|--instruct|--interactive-first|-if", "--chat"},
+    {"r", "-", NOTHING, 0, "-no-cnv|--no-conversation|-st|--single-turn|-e|--escape|--no-escape|--jinja|--no-jinja",
+     "one prompt gets one answer, as it is written"},
+    {"r", "-", NOTHING, 0,
+     "--no-display-prompt|--no-print-prompt|--no-show-timings|--show-timings|--no-perf|--perf|--simple-io|-mli|--multiline-input|-sp",
+     "the text of the answer alone goes to stdout"},
+    {"r", "-", ALIAS, 0, "--special-tokens|--show-special", "--special"},
+    {"r", "-", ALIAS, 0, "--timings|--verbose-prompt|--print-timings", "--stats"},
+    {"r", NULL, ELSEWHERE, 'v',
+     "--chat-template|--chat-template-file|--chat-template-kwargs|--in-prefix|--in-suffix|--reasoning-format|--reasoning-budget|-rea",
+     "{}: the model's own template is used, as its files have it; " SERVERS},
+    {"r", NULL, ELSEWHERE, 'v', "--mmproj|-mm|--mmproj-url|-mmu|--image|--audio|--image-min-tokens",
+     "{}: text alone is read here; " SERVERS},
+    {"r", NULL, ELSEWHERE, 0, "--embedding|--embeddings|--rerank|--reranking|--no-mmproj", "{}: embeddings are not printed here; " SERVERS},
+    {"r", NULL, ELSEWHERE, 'v', "--prompt-cache|--slot-save-path|--control-vector|--control-vector-scaled|--lookup-cache-static",
+     "{}: nothing of a run is kept for the next; " SERVERS},
+    {"r", NULL, ELSEWHERE, 0, "--prompt-cache-all|--prompt-cache-ro", "{}: nothing of a run is kept for the next; " SERVERS},
+    {"r", "-", NAMED, 0, "--tokenize|--tokenise|--show-tokens|--print-tokens", "that is a verb => = aprrun tokenize *"},
+
+    /* --- context, threads, memory --- */
+    {"*", NULL, ALIAS, 'v',
+     "--ctx-size|--n-ctx|--max-model-len|--context|--context-length|--context-size|--num-ctx|--max-seq-len|--ctx-len|-ctx", "--ctx %"},
+    {"*", NULL, ALIAS, 'v', "-t|-tb|--threads-batch|--n-threads|--num-threads|--nthreads|--num-thread|-j|--jobs|--nthread", "--threads %"},
+    {"p", NULL, ALIAS, 'v', "-c|--max-ctx", "--ctx %"},
+    {"*", NULL, ALIAS, 'v', "--batch-size|--n-batch|--num-batch|--max-num-batched-tokens", "--batch %"},
+    {"*", NULL, NAMED, 'v', "-ub|--ubatch-size|--ubatch|--n-ubatch", "a prompt is evaluated in pieces of one size: --batch N => --batch %"},
+    {"*", NULL, ALIAS, 'v', "--parallel|--n-parallel|-np|--max-num-seqs|--num-parallel|-ns|-npl|--concurrency", "--sequences %"},
+    {"rp", NULL, TURNED, 'v', "-ctk|--cache-type-k|-ctv|--cache-type-v", "!cache_type"},
+    {"rp", NULL, ALIAS, 'v', "--kv-cache-dtype|--kv-type|--kv-dtype|--cache-type|--kv-cache-type", "--kv %"},
+    {"*", NULL, NOTHING, 'o', "-fa|--flash-attn|--flash-attention", "attention is always computed without its matrix"},
+    {"*", NULL, NOTHING, 0,
+     "--no-mmap|--mmap|--mlock|-dio|--direct-io|--no-direct-io|--no-warmup|--warmup|--log-disable|--log-colors|--no-log|--log-timestamps|"
+     "--log-prefix|--no-op-offload|--op-offload|--no-kv-offload|-nkvo|--kv-offload|--swa-full|--no-repack|--repack|--cont-batching|-cb|"
+     "--no-cont-batching|--context-shift|--no-context-shift|--kv-unified|-kvu|--check-tensors|--offline|--no-host|--no-perf|--numa|"
+     "--low-vram|--trust-remote-code|--enforce-eager|--enable-prefix-caching|--use-cache|--ui|--no-ui|--fit",
+     "aprkit has no such choice to make"},
+    {"r", NULL, NOTHING, 'v',
+     "--log-file|--log-verbosity|-lv|--verbosity|--poll|--poll-batch|--prio|--prio-batch|--cpu-mask|-C|-Cr|--cpu-range|--cpu-strict|--keep|"
+     "--rope-scaling|--rope-scale|--rope-freq-base|--rope-freq-scale|--yarn-orig-ctx|--yarn-ext-factor|--yarn-attn-factor|--defrag-thold|-"
+     "dt|"
+     "--gpu-memory-utilization|--swap-space|--grp-attn-n|-gan|--grp-attn-w|-gaw",
+     "the model's own files and the plan say it"},
+
+    /* --- devices --- */
+    {"*", NULL, TURNED, 'v', "-ngl|--n-gpu-layers|--gpu-layers|--num-gpu|--ngl|--gpulayers", "!gpu_layers"},
+    {"*", NULL, TURNED, 'v', "--n-cpu-moe|-ncmoe", "--offload experts=%"},
+    {"*", NULL, TURNED, 0, "--cpu-moe|-cmoe", "--offload experts"},
+    {"*", NULL, NAMED, 'v', "-ot|--override-tensor",
+     "what the host computes is said by --offload experts or layers=N => --offload experts"},
+    {"p", NULL, ALIAS, 0, "--cpu|--device=cpu|--device=host|--no-gpu", "--host"},
+    {"*", NULL, ALIAS, 0, "--device=cpu|--device=none|--device=CPU|--device=off", "--device host"},
+    {"*", NULL, ALIAS, 0, "--device=gpu|--device=nvidia|--device=GPU|--device=CUDA", "--device cuda"},
+    {"*", NULL, ALIAS, 0, "--device=cuda:*|--device=CUDA*|--device=gpu:*|--device=cuda*", "--device cuda --gpu %"},
+    {"*", NULL, ELSEWHERE, 0,
+     "--device=metal|--device=mps|--device=vulkan|--device=Vulkan*|--device=hip|--device=rocm|--device=ROCm*|--device=xpu|--device=tpu|--"
+     "device=npu|--device=sycl",
+     "{}: aprkit computes on hosts and on NVIDIA's GPUs; llama.cpp knows this one, and reads the GGUFs that aprconv writes"},
+    {"*", NULL, ALIAS, 'v', "-dev", "--device %"},
+    {"*", NULL, ALIAS, 0, "--cpu|--no-gpu|--cpu-only|--no-cuda", "--device host"},
+    {"*", NULL, ALIAS, 0, "--cuda|--use-gpu|--gpu-only", "--device cuda"},
+    {"r", NULL, TURNED, 0, "--gpu=all", "--device cuda --gpus all"},
+    {"r", NULL, TURNED, 0, "--gpu=*", "!gpu_name"},
+    {"*", NULL, ALIAS, 'v', "-mg|--main-gpu|--gpu-id|--device-id", "--gpu %"},
+    {"*", NULL, ALIAS, 'v', "--num-gpus|--ngpu|--tensor-parallel-size|-tp|--n-gpus|--pipeline-parallel-size|-pp", "--gpus %"},
+    {"*", NULL, NAMED, 'v', "-ts|--tensor-split", "layers are split by what each GPU has free: --gpus N => --gpus 2"},
+    {"*", NULL, NOTHING, 'v', "-sm|--split-mode", "layers are what GPUs share"},
+    {"p", NULL, ALIAS, 'v', "--memory-size|--vram-size|--gpu-memory|--mem", "--vram %"},
+    {"p", NULL, ALIAS, 0, "--list|--gpus-list|--list-devices|--list-cards", "--list-gpus"},
+    {"r", NULL, NAMED, 0, "--list-devices", "the devices that are here are doctor's answer => = aprrun doctor"},
+    {"p", NULL, NAMED, 0, "--table|--all|--compare", "a plan is of one type and one context => --vram 24G -c 8192"},
+    {"p", NULL, ELSEWHERE, 'v', "--html|--report",
+     "{}: aprplan writes no page; --json has all figures, and 'aprrun bench --html' what was measured"},
+    {"p", NULL, ALIAS, 'v', "--users|--concurrent", "--sequences %"},
+
+    /* --- measuring --- */
+    {"r", "bench", ALIAS, 'v', "--n-prompt|-pp|--n-prompts", "--prompt %"},
+    {"r", "bench", ALIAS, 'v', "--n-gen|-tg|--gen", "--tokens %"},
+    {"r", "bench", ALIAS, 'v', "--n-depth", "--depth %"},
+    {"r", "bench", ALIAS, 'v', "-r|--repetitions|--runs|--iterations|--reps", "--repeat %"},
+    {"r", "bench", TURNED, 0, "--output=json|--output=jsonl", "--json"},
+    {"r", "bench", TURNED, 'v', "-o|--output|--output-format", "!bench_output"},
+    {"r", "bench", NAMED, 'v', "-pg", "a prompt and then tokens are measured by --prompt and --tokens => "},
+    {"r", "ppl", ALIAS, 'v', "--ppl-stride|--chunk-size|--stride", "--window %"},
+    {"r", "ppl", NAMED, 'v', "--chunks", "all of a text is scored; kld takes --max-windows N => "},
+    {"r", "ppl", NAMED, 0, "--hellaswag|--winogrande|--multiple-choice", "tasks are for lm-evaluation-harness; ppl scores a text => "},
+    {"r", "ppl", NAMED, 0, "--kl-divergence", "that is a verb => = aprrun kld *"},
+    {"r", "kld", ALIAS, 'v', "--chunks|--max-chunks", "--max-windows %"},
+    {"r", "imatrix", ALIAS, 'v', "--out|--outfile|--output-file|--save", "--output %"},
+    {"r", "imatrix", ALIAS, 'v', "-ofreq|--output-frequency", "--save-frequency %"},
+    {"r", "imatrix", ALIAS, 'v', "--from-chunk", "--chunk %"},
+    {"r", "imatrix", ALIAS, 0, "--show-statistics", "--show"},
+    {"r", "imatrix", NOTHING, 0, "--no-ppl", "an imatrix alone is made"},
+
+    /* --- every tool --- */
+    {"*", NULL, ALIAS, 0, "-?|-help|--usage", "--help"},
+    {"*", NULL, ALIAS, 0, "-version|--Version", "--version"},
+    {"*", NULL, ALIAS, 0, "--silent|-qq|--no-progress|--quite", "--quiet"},
+    {"*", NULL, ALIAS, 0, "-vv|-vvv|--debug", "--verbose"},
+    {"*", NULL, ALIAS, 0, "--no-color|--no-colour|--nocolor", "--color never"},
+    {"*", NULL, ALIAS, 0, "--licence|--copyright", "--license"},
+    {"*", NULL, ALIAS, 0, "--output=json|--format=json|-json", "--json"},
+
+    /* --- verbs --- */
+    {"q", NULL, ALIAS, 0, "quantize|quantise|dequantize|quant|convert|run", "!run"},
+    {"p", NULL, ALIAS, 0, "plan|fit|estimate|run|check", "!run"},
+    {"c", NULL, ALIAS, 0, "list|ls|dump|cat|inspect|view|print|describe|metadata|meta|tensors|header|display", "show"},
+    {"c", NULL, ALIAS, 0, "hf2gguf", "st2gguf"},
+    {"c", NULL, ALIAS, 0, "hf2apr", "st2apr"},
+    {"c", NULL, ALIAS, 0, "gguf2hf", "gguf2st"},
+    {"c", NULL, ALIAS, 0, "apr2hf", "apr2st"},
+    {"c", NULL, ALIAS, 0, "hf2st|hf2hf|st2hf", "st2st"},
+    {"c", NULL, ALIAS, 0, "conv|to|transform|export|import|write", "convert"},
+    {"c", NULL, ALIAS, 0, "validate|verify-file|fsck|test|integrity|lint|scan", "check"},
+    {"c", NULL, ALIAS, 0, "compare|cmp", "diff"},
+    {"c", NULL, ALIAS, 0, "archs|architectures|models|supported|formats", "families"},
+    {"c", NULL, NAMED, 0, "merge|join|unsplit|gguf-split",
+     "{}: split files are joined as they are read: aprconv convert FIRST OUT, and --lora merges an adapter => = aprconv convert --help"},
+    {"c", NULL, NAMED, 0, "split|shard", "!split"},
+    {"c", NULL, NAMED, 0, "compat|compatible|supports|can",
+     "{}: what a file has to be loaded by is what check and show say => = aprconv check *"},
+    {"c", NULL, ELSEWHERE, 0, "pack|compress|unpack|decompress|zip|unzip",
+     "{}: models are not packed for sending here; zstd and git-xet do"},
+    {"r", NULL, ALIAS, 0, "run|generate|gen|complete|completion|cli|prompt|infer", "!run"},
+    {"r", NULL, ALIAS, 0, "perplexity|eval", "ppl"},
+    {"r", NULL, ALIAS, 0, "benchmark|speed|llama-bench|perf", "bench"},
+    {"r", NULL, ALIAS, 0, "kl|kl-divergence|divergence|kldiv", "kld"},
+    {"r", NULL, ALIAS, 0, "importance|calibrate", "imatrix"},
+    {"r", NULL, ALIAS, 0, "devices|gpus|info-gpu|env|diagnose|nvidia-smi|ps", "doctor"},
+    {"r", NULL, ALIAS, 0, "tokenise|tok|encode", "tokenize"},
+    {"r", NULL, ALIAS, 0, "detokenise|detok|decode", "detokenize"},
+    {"r", NULL, ALIAS, 0, "talk|repl|shell|interactive", "chat"},
+    {"r", NULL, ELSEWHERE, 0, "serve|server|api|start|stop|web|openai",
+     "{}: there is no server here; " SERVERS "; 'aprrun batch' answers a file of requests"},
+    {"r", NULL, ELSEWHERE, 0, "embed|embedding|embeddings|rerank|score", "{}: embeddings are not printed here; " SERVERS},
+    {"r", NULL, ELSEWHERE, 0, "finetune|train|fine-tune|lora",
+     "{}: nothing is trained here; PEFT and llama.cpp do, and --lora reads what they make"},
+    {"*", NULL, ELSEWHERE, 0, "pull|download|fetch|get|clone|search|login|push|upload|whoami|cache",
+     "{}: aprkit downloads nothing: hf download ORG/NAME, then aprrun ORG/NAME"},
+    {"r", NULL, ELSEWHERE, 0, "create|rm|remove|cp|copy|delete|rename",
+     "{}: models are files: make a GGUF with aprquant, and cp, mv or rm it"},
+    {"*", NULL, NAMED, 0, "quantize|quantise|dequantize|quant|llama-quantize", "unknown verb '{}', that is 'aprquant' => = aprquant *"},
+    {"*", NULL, NAMED, 0, "plan|fit|vram|estimate|memory", "unknown verb '{}', that is 'aprplan' => = aprplan *"},
+    {"cqp", NULL, NAMED, 0, "verify", "unknown verb '{}', that is 'aprrun verify' => = aprrun verify --help"},
+    {"cqp", NULL, NAMED, 0, "golden", "unknown verb '{}', that is 'aprrun golden' => = aprrun golden --help"},
+    {"cqp", NULL, NAMED, 0, "run|chat|generate|talk|prompt", "unknown verb '{}', that is 'aprrun' => = aprrun --help"},
+    {"cqp", NULL, NAMED, 0, "perplexity", "unknown verb '{}', that is 'aprrun ppl' => = aprrun ppl *"},
+    {"cqp", NULL, NAMED, 0, "ppl|kld|bench|parity|imatrix|batch|tokenize|detokenize",
+     "unknown verb '{}', that is 'aprrun {}' => = aprrun {} *"},
+    {"cqp", NULL, NAMED, 0, "doctor|devices|gpus", "unknown verb '{}', that is 'aprrun doctor' => = aprrun doctor"},
+    {"qpr", NULL, NAMED, 0, "info|show|inspect|dump|cat", "unknown verb '{}', that is 'aprconv show' => = aprconv show *"},
+    {"qpr", NULL, NAMED, 0, "check|validate", "unknown verb '{}', that is 'aprconv check' => = aprconv check *"},
+    {"qpr", NULL, NAMED, 0, "diff|compare", "unknown verb '{}', that is 'aprconv diff' => = aprconv diff *"},
+    {"qpr", NULL, NAMED, 0, "convert", "unknown verb '{}', that is 'aprconv' => = aprconv convert *"},
+    {"qp", NULL, NAMED, 0, "families", "unknown verb '{}', that is 'aprconv families' => = aprconv families"},
+    {"*", NULL, NAMED, 0, "info|show|inspect", "unknown verb '{}', that is 'aprconv show' => = aprconv show *"},
+};
+const size_t apr_n_words = sizeof apr_words / sizeof *apr_words;
+
+char apr_word_tool(const char *tool_name)
+{
+    static const struct {
+        const char *name;
+        char letter;
+    } tools[] = {{"aprconv", 'c'}, {"aprquant", 'q'}, {"aprplan", 'p'}, {"aprrun", 'r'}};
+    for (size_t i = 0; i < sizeof tools / sizeof *tools; i++)
+        if (strcmp(tools[i].name, tool_name) == 0) return tools[i].letter;
+    return '?';
+}
+
+static bool is_of_tool(const apr_word *word, char tool) { return word->tools[0] == '*' || strchr(word->tools, tool) != NULL; }
+
+static bool is_of_verb(const apr_word *word, const char *verb)
+{
+    if (word->verbs == NULL) return true;
+    if (verb == NULL) return false;
+    const char *const name = *verb == '\0' ? "-" : verb;
+    const size_t n = strlen(name);
+    for (const char *at = word->verbs; *at != '\0';) {
+        const size_t length = strcspn(at, " ");
+        if (length == n && strncmp(at, name, n) == 0) return true;
+        at += length + (at[length] == ' ');
+    }
+    return false;
+}
+
+/* One of the spellings; *rest: what its '*' stands for. */
+static bool is_spelled(const apr_word *word, const char *spelling, size_t n, const char **rest)
+{
+    for (const char *at = word->spellings; *at != '\0';) {
+        const size_t length = strcspn(at, "|");
+        const bool is_open = length > 1 && at[length - 1] == '*';
+        if (is_open && n >= length && strncmp(at, spelling, length - 1) == 0) {
+            *rest = spelling + length - 1;
+            return true;
+        }
+        if (length == n && strncmp(at, spelling, n) == 0) return true;
+        at += length + (at[length] == '|');
+    }
+    return false;
+}
+
+const apr_word *apr_word_find(const apr_word *from, char tool, const char *verb, const char *spelling, size_t n, const char **rest)
+{
+    for (const apr_word *word = from; word < apr_words + apr_n_words; word++)
+        if (is_of_tool(word, tool) && is_of_verb(word, verb) && is_spelled(word, spelling, n, rest)) return word;
+    return NULL;
+}

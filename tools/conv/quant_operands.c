@@ -1,0 +1,97 @@
+/* quant_operands.c - which operand is what. */
+#include "tools/conv/quant_operands.h"
+
+#include "tools/cli/text.h"
+#include "tools/cli/type_words.h"
+#include "tools/cli/values.h"
+#include "tools/conv/out_name.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static apr_status no_memory(apr_error *err) { return apr_no_memory(err, "a path"); }
+
+/* "q4_k_m" as the operand that is a type: *to, or a sentence. */
+static apr_status read_type(const char *text, const apr_call *call, const char **to, apr_error *err)
+{
+    const apr_type_word word = apr_type_spelled(text);
+
+    if (*to != NULL && strcmp(*to, word.name != NULL ? word.name : "") != 0)
+        return apr_fail(err, APR_E_USAGE, "--to %s and %s are two types: leave one of them out", *to, text);
+    if (word.kind == APR_TYPE_TURNED) fprintf(stderr, "note: %s is %s\n", apr_printable(text), word.name);
+    if (word.kind == APR_TYPE_IS || word.kind == APR_TYPE_TURNED) *to = word.name;
+    if (word.kind == APR_TYPE_NAMED) apr_fail(err, APR_E_USAGE, "%s may be meant as %s", text, word.why);
+    if (word.kind == APR_TYPE_READ_ONLY)
+        apr_fail(err, APR_E_USAGE, "%s is read here, not written ('aprquant --list'); the smallest that is: mxfp4 (4.25 bits)", text);
+    if (word.kind == APR_TYPE_NAMED || word.kind == APR_TYPE_READ_ONLY)
+        return apr_try_change(APR_E_USAGE, call->typed, text, word.name, err);
+    if (word.kind == APR_TYPE_KEPT) {
+        char *const argv[] = {"", "convert", (char *)call->operands[0], (char *)call->operands[1]};
+        apr_fail(err, APR_E_USAGE, "%s: types that stay are aprconv's", text);
+        return apr_try_instead(APR_E_USAGE, &(apr_typed){"aprconv", 4, argv}, NULL, 0, err);
+    }
+    return word.kind != APR_TYPE_UNKNOWN
+               ? APR_OK
+               : apr_fail(err, APR_E_USAGE, "aprquant cannot write '%s' ('aprquant --list' shows the types)", text);
+}
+
+static bool is_type(const char *text)
+{
+    return strchr(text, '/') == NULL && access(text, F_OK) != 0 && apr_type_spelled(text).kind != APR_TYPE_UNKNOWN;
+}
+
+static apr_status name_beside(apr_quant_operands *o, const char *in, const char *type, apr_arena *arena, apr_error *err)
+{
+    char *const out = apr_out_name_beside(in, type);
+    o->out = out != NULL ? apr_arena_copy(arena, out, strlen(out)) : NULL;
+    free(out);
+    return o->out != NULL ? APR_OK : no_memory(err);
+}
+
+/* One operand: where it would go is named, when it is known what it shall become. */
+static apr_status name_out(apr_quant_operands *o, const apr_call *call, bool has_rules, apr_arena *arena, apr_error *err)
+{
+    const char *const type = o->to != NULL ? o->to : "q4_k_m";
+
+    APR_TRY(name_beside(o, call->operands[0], type, arena, err));
+    if (o->to != NULL || has_rules) {
+        apr_fail(err, APR_E_USAGE, "OUT is missing");
+        return apr_try_change(APR_E_USAGE, call->typed, NULL, o->out, err);
+    }
+    apr_fail(err, APR_E_USAGE, "a type is missing: q4_k_m is the usual ('aprquant --list' shows all)");
+    return apr_try_change(APR_E_USAGE, call->typed, NULL, type, err);
+}
+
+/* "aprquant q4_k_m IN OUT": the type comes last. */
+static apr_status name_type_first(const apr_call *call, apr_error *err)
+{
+    const apr_change changes[] = {{.was = call->operands[0]}, {.is = call->operands[0]}};
+
+    apr_fail(err, APR_E_USAGE, "%s is a type: it stands behind IN and OUT", call->operands[0]);
+    return apr_try_instead(APR_E_USAGE, call->typed, changes, 2, err);
+}
+
+apr_status apr_quant_operands_read(apr_quant_operands *o, const apr_call *call, bool has_rules, apr_arena *arena, apr_error *err)
+{
+    const char *const *const operands = call->operands;
+    const size_t n = call->n_operands;
+
+    if (n == 0) return apr_fail(err, APR_E_USAGE, "give IN and OUT; try 'aprquant --help'");
+    if (n == 1) return name_out(o, call, has_rules, arena, err);
+    o->out = operands[1];
+    if (is_type(operands[0])) return name_type_first(call, err);
+    if (n == 2 && o->to == NULL && !has_rules && is_type(operands[1])) {
+        APR_TRY(read_type(operands[1], call, &o->to, err));
+        return name_beside(o, operands[0], o->to, arena, err);
+    }
+    if (n == 4 && (!apr_parse_int(operands[3], &o->threads) || o->threads < 0 || o->threads > 4096))
+        return apr_fail(err, APR_E_USAGE, "unexpected argument '%s': behind the type comes the number of threads", operands[3]);
+    if (n >= 3 && apr_type_spelled(operands[2]).kind == APR_TYPE_UNKNOWN)
+        return apr_fail(err, APR_E_USAGE, "unexpected argument '%s'; try 'aprquant --help'", operands[2]);
+    if (n >= 3) return read_type(operands[2], call, &o->to, err);
+    if (o->to != NULL || has_rules) return APR_OK;
+    apr_fail(err, APR_E_USAGE, "say what to make of it with --to TYPE; 'aprquant --list' lists the types");
+    const apr_change changes[] = {{.is = "q4_k_m"}};
+    return apr_try_instead(APR_E_USAGE, call->typed, changes, 1, err);
+}
