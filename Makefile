@@ -76,7 +76,7 @@ SOURCES = $(shell git ls-files '*.c' '*.h' '*.cu' '*.cuh' '*.cpp')
 
 .DEFAULT_GOAL := all
 .SECONDARY:
-.PHONY: all $(run_goals) fuzz-build test-programs deps deps-dev doctor layers rooms format lint install clean help cuda emulated FORCE
+.PHONY: all $(run_goals) fuzz-build test-programs deps deps-dev doctor layers rooms format lint install uninstall dist clean help cuda emulated FORCE
 
 all: $(if $(filter 1,$(CUDA)),$B/cuda/archs) $(TOOLS) ## build the four tools into build/release, and the CUDA library where nvcc is
 
@@ -409,9 +409,18 @@ format: ## rewrite the sources in the project's style
 	clang-format -i $(SOURCES)
 lint: layers ## layers, format, function and file length, banned calls
 	@tests/lint.sh
-install: all ## copy the tools to $(PREFIX)/bin
-	install -d $(DESTDIR)$(PREFIX)/bin
-	install -m 755 $(TOOLS) $(if $(filter 1,$(CUDA)),$(CUDA_LIB)) $(DESTDIR)$(PREFIX)/bin
+installed := $(DESTDIR)$(PREFIX)
+install: all ## copy the tools to $(PREFIX)/bin, the CUDA library to $(PREFIX)/lib
+	install -d $(installed)/bin
+	install -m 755 $(TOOLS) $(installed)/bin
+	$(if $(filter 1,$(CUDA)),install -d $(installed)/lib)
+	$(if $(filter 1,$(CUDA)),install -m 755 $(CUDA_LIB) $(installed)/lib)
+uninstall: ## remove what install has copied
+	rm -f $(addprefix $(installed)/bin/,$(notdir $(TOOLS))) $(installed)/lib/$(notdir $(CUDA_LIB))
+version = $(shell sed -n 's/^.define APR_VERSION "\(.*\)"/\1/p' tools/cli/cli.h)
+dist: ## all files of this commit, as build/aprkit-VERSION.tar.gz
+	@mkdir -p build
+	git archive --format=tar.gz --prefix=aprkit-$(version)/ -o build/aprkit-$(version).tar.gz HEAD
 clean: ## remove build/
 	rm -rf build
 help: ## this text

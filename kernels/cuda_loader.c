@@ -1,4 +1,4 @@
-/* cuda_loader.c - loads the CUDA plug-in from beside the program. */
+/* cuda_loader.c - loads the CUDA plug-in from the program's folder, or from lib/ next to it. */
 #include "kernels/cuda_loader.h"
 
 #include <dlfcn.h>
@@ -7,17 +7,21 @@
 #include <string.h>
 #include <unistd.h>
 
-/* "/usr/bin/aprrun" to "/usr/bin/libaprkit-cuda.so"; false when the program's own path is not to be had. */
-static bool beside_program(const char *library, char *path, size_t n_bytes)
+/* "/usr/bin/aprrun" to "/usr/bin/libaprkit-cuda.so" or "/usr/bin/../lib/libaprkit-cuda.so", whichever can be read; false: neither. */
+static bool near_program(const char *library, char *path, size_t n_bytes)
 {
-    const size_t n_library = strlen(library) + 1;
+    static const char *const folders[] = {"", "../lib/"};
     const ssize_t n = readlink("/proc/self/exe", path, n_bytes);
     if (n <= 0 || (size_t)n >= n_bytes) return false;
     path[n] = '\0';
     char *const slash = strrchr(path, '/');
-    if (slash == NULL || (size_t)(slash + 1 - path) + n_library > n_bytes) return false;
-    memcpy(slash + 1, library, n_library);
-    return true;
+    if (slash == NULL) return false;
+    const size_t room = n_bytes - (size_t)(slash + 1 - path);
+    for (size_t i = 0; i < sizeof folders / sizeof *folders; i++) {
+        const int length = snprintf(slash + 1, room, "%s%s", folders[i], library);
+        if (length > 0 && (size_t)length < room && access(path, R_OK) == 0) return true;
+    }
+    return false;
 }
 
 /* Without a driver the plug-in, and with it cuBLAS, need not be loaded at all: it would take 90 MiB to say no. */
@@ -64,7 +68,7 @@ static apr_status load(const char *name, const apr_cuda_api **api, void **librar
 
     *api = NULL;
     if (!has_driver()) return apr_fail(err, APR_E_DEVICE, "there is no NVIDIA driver here (libcuda.so.1 is not to be found)");
-    if (!beside_program(name, path, sizeof path) || access(path, R_OK) != 0) snprintf(path, sizeof path, "%s", name);
+    if (!near_program(name, path, sizeof path)) snprintf(path, sizeof path, "%s", name);
     *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (*library == NULL) return apr_fail(err, APR_E_DEVICE, "there is no CUDA here: %s", dlerror());
     APR_TRY(check_build(*library, path, err));

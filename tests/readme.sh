@@ -66,7 +66,7 @@ run_command() {
         ;;
     esac
     # a model without a prompt is a conversation, which needs a terminal; its input ends at once
-    if [[ $command =~ ^aprrun\ +[^\ -]+\.gguf$ ]]; then command="script -qec '$command' /dev/null"; fi
+    if [[ $command =~ ^aprrun\ +[^\ ]+\.gguf$ ]]; then command="script -qec '$command' /dev/null"; fi
     timeout 120 bash -c "$command" >"$work/out" 2>&1 </dev/null
     code=$?
     case $code:$command in

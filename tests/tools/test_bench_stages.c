@@ -19,9 +19,11 @@ static void lengths_are_whole_numbers_with_commas_between(void **state)
 {
     (void)state;
     static const char *const wrong[] = {
-        "", ",", "5,", "5,,6", "-1", "1.5", "4k", " 4", "1000000001", "99999999999999999999", "1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17"};
+        "", ",", "5,", "5,,6", "-1", "1.5", "4m", " 4", "1000000001", "99999999999999999999", "1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17"};
     apr_lengths lengths = parse("512,0,2048");
     assert_true(lengths.n == 3 && lengths.items[0] == 512 && lengths.items[1] == 0 && lengths.items[2] == 2048);
+    lengths = parse("4k,16");
+    assert_true(lengths.n == 2 && lengths.items[0] == 4096 && lengths.items[1] == 16);
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         apr_error err = {0};
         assert_int_equal(apr_lengths_parse(&lengths, "--prompt", wrong[i], &err), APR_E_USAGE);
