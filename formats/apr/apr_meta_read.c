@@ -318,6 +318,7 @@ static apr_status read_kit_head(apr_model *model, const cJSON *kit, apr_error *e
     const cJSON *const origin = apr_json_get(kit, "origin");
     const char *const dialect = apr_json_get_string(kit, "dialect"), *const format = apr_json_get_string(origin, "format");
     int64_t version = 0, gguf_version = 0;
+    bool is_big_endian = false;
 
     if (!apr_json_get_int(kit, "version", &version) || version < 1) return bad(model, err, "aprkit.version");
     if (version > APR_META_VERSION)
@@ -326,7 +327,8 @@ static apr_status read_kit_head(apr_model *model, const cJSON *kit, apr_error *e
     if (format != NULL && !apr_meta_find_origin(format, &model->origin.format)) return bad(model, err, "aprkit.origin.format");
     if (apr_json_get_int(origin, "gguf_version", &gguf_version)) {
         if (gguf_version < 2 || gguf_version > 3) return bad(model, err, "aprkit.origin.gguf_version");
-        model->origin.gguf_version = (uint32_t)gguf_version;
+        apr_json_get_bool(origin, "big_endian", &is_big_endian);
+        model->origin.gguf_version = is_big_endian ? __builtin_bswap32((uint32_t)gguf_version) : (uint32_t)gguf_version;
     }
     apr_json_get_bool(origin, "requantized", &model->origin.requantized);
     return apr_meta_read_hparams(model, apr_json_get(kit, "hparams"), err);

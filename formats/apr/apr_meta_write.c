@@ -1,6 +1,7 @@
 /* apr_meta_write.c - a model to the metadata of an APR file: canonical keys once each, the same bytes for the same model. */
 #include "formats/apr/apr_meta.h"
 #include "formats/base/base64.h"
+#include "formats/gguf/gguf_endian.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -279,7 +280,8 @@ static void write_origin(apr_json_text *out, const apr_model *layout)
 
     apr_json_open(out, "origin", '{');
     write_string(out, "format", apr_meta_origin_word(origin->format));
-    if (origin->gguf_version != 0) apr_json_uint(out, "gguf_version", origin->gguf_version);
+    if (origin->gguf_version != 0) apr_json_uint(out, "gguf_version", apr_gguf_version_number(origin->gguf_version));
+    if (apr_gguf_is_big_endian(origin->gguf_version)) apr_json_bool(out, "big_endian", true);
     apr_json_bool(out, "requantized", origin->requantized);
     if (!order_is_data_order(layout)) {
         apr_json_open(out, "order", '[');

@@ -1,4 +1,4 @@
-/* gguf.h - GGUF v2 and v3, read (both endians, split files) and written (v3 or the origin's version, little-endian).
+/* gguf.h - GGUF v2 and v3, read (both endians, split files) and written (v3 or the origin's version; gguf_endian.h).
  *
  *   0   "GGUF"  u32 version  u64 n_tensors  u64 n_kv
  *       n_kv    x {string key, u32 type, value}                      string = u64 length + bytes
@@ -34,7 +34,7 @@ apr_status apr_gguf_sink_open(apr_sink **sink, const char *path, const apr_model
 apr_status apr_gguf_offsets(apr_offsets *offsets, const char *path, const apr_model *layout, const apr_sink_options *options,
                             apr_error *err);
 
-/* Fills origin.gaps of a model read from one little-endian file. offsets[i]: of tensors[i], behind the start of the data;
+/* Fills origin.gaps of a model read from one file. offsets[i]: of tensors[i], behind the start of the data;
  * head_at: the byte behind the list of tensors. */
 apr_status apr_gguf_find_gaps(apr_model *model, const uint64_t *offsets, uint64_t head_at, uint64_t alignment, apr_error *err);
 /* What the layout's origin had at that place; NULL: the usual zeros, or another file by now. */

@@ -341,11 +341,12 @@ static apr_status read_shards(apr_model *model, shard *shards, bool head_only, a
         n_done += (size_t)shards[i].n_tensors;
     }
     model->origin = (apr_origin){.format = APR_FORMAT_GGUF, .gguf_version = shards[0].version};
+    if (shards[0].cursor.big_endian) model->origin.gguf_version = __builtin_bswap32(shards[0].version);
     if (!all_sorted) {
         model->origin.order = order;
         model->origin.n_order = model->n_tensors;
     }
-    const bool is_plain = !head_only && model->n_maps == 1 && !shards[0].cursor.big_endian;
+    const bool is_plain = !head_only && model->n_maps == 1;
     return is_plain ? apr_gguf_find_gaps(model, offsets, shards[0].cursor.at, shards[0].alignment, err) : APR_OK;
 }
 

@@ -2,12 +2,13 @@
 #include "formats/base/crc32.h"
 #include "formats/base/out.h"
 #include "formats/gguf/gguf.h"
+#include "formats/gguf/gguf_endian.h"
 #include "formats/model/kv_copy.h"
 #include "formats/model/metadata.h"
 
 #include <stdlib.h>
 
-enum { MAX_RANK = 4, DEFAULT_ALIGNMENT = 32, HEAD_BYTES = 4 + 4 + 8 + 8, MOST_PADDING = 64 << 20 };
+enum { MAX_RANK = 4, DEFAULT_ALIGNMENT = 32, HEAD_BYTES = 4 + 4 + 8 + 8, MOST_PADDING = 64 << 20, TURNED_BYTES = 4096 };
 
 typedef struct gguf_sink {
     apr_sink base;
@@ -22,6 +23,9 @@ typedef struct gguf_sink {
     uint64_t n_put;           /* bytes of it that are written */
     const apr_tensor **infos; /* [n_tensors] in the order of the file's list */
     uint64_t *offsets;        /* [n_tensors] in layout order */
+    bool is_big_endian;
+    uint8_t turned[TURNED_BYTES]; /* of a big-endian file, what is not written yet: less than a number, between calls */
+    size_t n_turned;
 } gguf_sink;
 
 /* --- what can be written --- */
@@ -212,10 +216,11 @@ static uint8_t *write_info(uint8_t *p, const apr_tensor *t, uint64_t offset)
     return p + 12;
 }
 
-static void write_head(const gguf_sink *s, uint8_t *p)
+static void write_head(const gguf_sink *s, uint8_t *head)
 {
+    uint8_t *p = head;
     const apr_model *const l = s->layout;
-    const uint32_t version = l->origin.gguf_version == 2 ? 2 : 3;
+    const uint32_t version = apr_gguf_version_number(l->origin.gguf_version) == 2 ? 2 : 3;
 
     memcpy(p, "GGUF", 4);
     apr_store_le32(p + 4, version);
@@ -224,6 +229,7 @@ static void write_head(const gguf_sink *s, uint8_t *p)
     apr_kv_write(&s->kv, p + HEAD_BYTES);
     p += HEAD_BYTES + apr_kv_bytes(&s->kv);
     for (size_t i = 0; i < l->n_tensors; i++) p = write_info(p, s->infos[i], s->offsets[s->infos[i] - l->tensors]);
+    if (s->is_big_endian) apr_gguf_turn_head(head, &s->kv, s->infos, l->n_tensors);
 }
 
 /* What lies at a place (see apr_gap) in front of which `at` bytes of header or data are. */
@@ -323,6 +329,27 @@ static apr_status begin(gguf_sink *s, const apr_sink_options *options, apr_error
 
 /* --- the data --- */
 
+/* Numbers of the tensor that is being written, in the file's order; a piece may end within one. */
+static apr_status write_numbers(gguf_sink *s, const uint8_t *bytes, size_t n_bytes, apr_error *err)
+{
+    const size_t each = (size_t)apr_dtypes[s->layout->tensors[s->i_tensor].dtype].bytes_per_block;
+
+    if (!s->is_big_endian) return apr_out_write(s->out, bytes, n_bytes, NULL, err);
+    while (n_bytes > 0) {
+        const size_t room = TURNED_BYTES - s->n_turned, n = n_bytes < room ? n_bytes : room;
+        memcpy(s->turned + s->n_turned, bytes, n);
+        s->n_turned += n;
+        bytes += n;
+        n_bytes -= n;
+        const size_t whole = s->n_turned / each * each;
+        apr_gguf_turn(s->turned, whole, each);
+        APR_TRY(apr_out_write(s->out, s->turned, whole, NULL, err));
+        s->n_turned -= whole;
+        memmove(s->turned, s->turned + whole, s->n_turned);
+    }
+    return APR_OK;
+}
+
 static apr_status gguf_put(apr_sink *sink, const void *bytes, size_t n_bytes, apr_error *err)
 {
     gguf_sink *const s = (gguf_sink *)sink;
@@ -332,7 +359,7 @@ static apr_status gguf_put(apr_sink *sink, const void *bytes, size_t n_bytes, ap
         if (s->i_tensor == s->layout->n_tensors) return apr_fail(err, APR_E_USAGE, "%s: more bytes than the layout has", s->path);
         const uint64_t n_tensor = s->layout->tensors[s->i_tensor].n_bytes, n_left = n_tensor - s->n_put;
         const size_t n = n_bytes < n_left ? n_bytes : (size_t)n_left;
-        APR_TRY(apr_out_write(s->out, p, n, NULL, err));
+        APR_TRY(write_numbers(s, p, n, err));
         s->n_put += n;
         p += n;
         n_bytes -= n;
@@ -390,7 +417,7 @@ static apr_status gguf_finish(apr_sink *sink, apr_error *err)
 
 static uint64_t gguf_total_bytes(const apr_sink *sink) { return ((const gguf_sink *)sink)->total_bytes; }
 
-static gguf_sink *new_sink(const char *path, const apr_model *layout)
+static gguf_sink *new_sink(const char *path, const apr_model *layout, bool is_big_endian)
 {
     static const apr_sink_ops ops = {.put = gguf_put,
                                      .finish = gguf_finish,
@@ -398,11 +425,13 @@ static gguf_sink *new_sink(const char *path, const apr_model *layout)
                                      .total_bytes = gguf_total_bytes,
                                      .extent = gguf_extent,
                                      .pass = gguf_pass};
+    static const apr_sink_ops in_order = {.put = gguf_put, .finish = gguf_finish, .abandon = gguf_abandon, .total_bytes = gguf_total_bytes};
     const size_t n = layout->n_tensors > 0 ? layout->n_tensors : 1;
     gguf_sink *const s = calloc(1, sizeof *s);
 
     if (s == NULL) return NULL;
-    s->base.ops = &ops;
+    s->base.ops = is_big_endian ? &in_order : &ops;
+    s->is_big_endian = is_big_endian;
     s->path = path;
     s->layout = layout;
     s->infos = calloc(n, sizeof *s->infos);
@@ -415,7 +444,7 @@ static gguf_sink *new_sink(const char *path, const apr_model *layout)
 apr_status apr_gguf_sink_open(apr_sink **sink, const char *path, const apr_model *layout, const apr_sink_options *options, apr_error *err)
 {
     *sink = NULL;
-    gguf_sink *const s = new_sink(path, layout);
+    gguf_sink *const s = new_sink(path, layout, options->take_up == NULL && apr_gguf_goes_back_big_endian(layout));
     if (s == NULL) return apr_no_memory(err, "an output file");
     const apr_status status = begin(s, options, err);
     if (status != APR_OK) gguf_abandon(&s->base);
@@ -430,7 +459,7 @@ apr_status apr_gguf_offsets(apr_offsets *offsets, const char *path, const apr_mo
     uint8_t *head = NULL;
 
     *offsets = (apr_offsets){0};
-    gguf_sink *const s = new_sink(path, layout);
+    gguf_sink *const s = new_sink(path, layout, false); /* several runs put numbers where they belong, in our order */
     if (s == NULL) return apr_no_memory(err, "an output file");
     apr_status status = make_head(s, options, &head, &head_at, err);
     if (status == APR_OK) status = apr_offsets_make(offsets, 1, layout->n_tensors, err);

@@ -1,4 +1,5 @@
 /* show_json.c - aprconv show --json: everything that show knows, complete. */
+#include "formats/gguf/gguf_endian.h"
 #include "runtime/template/chat.h"
 #include "tools/conv/show.h"
 
@@ -27,7 +28,8 @@ static void put_header(const apr_model *model, const apr_model_facts *facts, apr
     apr_json_real(out, "bits_per_weight", apr_bits_per_weight(facts->tensor_bytes, facts->n_weights));
     apr_json_open(out, "origin", '{');
     put_string(out, "format", apr_format_name(model->origin.format));
-    if (model->origin.format == APR_FORMAT_GGUF) apr_json_uint(out, "gguf_version", model->origin.gguf_version);
+    if (model->origin.format == APR_FORMAT_GGUF) apr_json_uint(out, "gguf_version", apr_gguf_version_number(model->origin.gguf_version));
+    if (apr_gguf_is_big_endian(model->origin.gguf_version)) apr_json_bool(out, "big_endian", true);
     apr_json_bool(out, "requantized", model->origin.requantized);
     apr_json_uint(out, "n_reordered", facts->n_reordered);
     apr_json_close(out, '}');

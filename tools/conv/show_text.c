@@ -1,4 +1,5 @@
 /* show_text.c - aprconv show for a person: aligned facts, one heading a topic, within 100 columns where names allow. */
+#include "formats/gguf/gguf_endian.h"
 #include "runtime/template/chat.h"
 #include "tools/conv/show.h"
 
@@ -30,13 +31,20 @@ static void add_count(apr_table *table, const char *name, int64_t value)
     add_fact(table, name, apr_count_text(text, value));
 }
 
+/* " v3", " v3, big-endian" */
+static void gguf_version_text(const apr_origin *origin, char *text, size_t n_bytes)
+{
+    snprintf(text, n_bytes, " v%u%s", apr_gguf_version_number(origin->gguf_version),
+             apr_gguf_is_big_endian(origin->gguf_version) ? ", big-endian" : "");
+}
+
 static void add_origin(apr_table *table, const apr_model *model)
 {
     const apr_origin *const origin = &model->origin;
-    char version[16] = "";
+    char version[32] = "";
 
     if (model->format != APR_FORMAT_APR || origin->format == APR_FORMAT_NONE) return;
-    if (origin->format == APR_FORMAT_GGUF) snprintf(version, sizeof version, " v%u", origin->gguf_version);
+    if (origin->format == APR_FORMAT_GGUF) gguf_version_text(origin, version, sizeof version);
     apr_table_cell(table, "origin");
     apr_table_cell(table, "%s%s%s", apr_format_name(origin->format), version, origin->requantized ? ", with other types now" : "");
 }
@@ -89,12 +97,12 @@ static apr_status show_header(const apr_model *model, const apr_model_facts *fac
     const bool is_gguf = model->format == APR_FORMAT_GGUF, is_apr = model->format == APR_FORMAT_APR;
     static const char *const names[] = {
         [APR_DIALECT_HF] = "Hugging Face's", [APR_DIALECT_GGML] = "llama.cpp's", [APR_DIALECT_META] = "Meta's"};
-    char count[APR_SMALL_TEXT], magnitude[APR_SMALL_TEXT], path[512], version[16] = "";
+    char count[APR_SMALL_TEXT], magnitude[APR_SMALL_TEXT], path[512], version[32] = "";
     apr_table table;
 
     printf("%s%s%s\n", apr_bold(stdout), apr_clean_text(path, sizeof path, model->path, strlen(model->path)), apr_plain(stdout));
     apr_table_start(&table, fact_columns, 2);
-    if (is_gguf) snprintf(version, sizeof version, " v%u", model->origin.gguf_version);
+    if (is_gguf) gguf_version_text(&model->origin, version, sizeof version);
     apr_table_cell(&table, "container");
     apr_table_cell(&table, "%s%s", apr_format_name(model->format), is_apr ? " v2" : version);
     add_origin(&table, model);
