@@ -106,6 +106,12 @@ judge_layout() {
     rm -rf plain && mkdir plain && cp "$data/packed/$1"/*config.json "$data/packed/$1/model.safetensors" plain/ || exit 1
     judge_forms "$1" plain
     judge_edits "$1" plain
+    for style in "${styles[@]}"; do
+        [ -z "$some" ] || [ "$style" = "${styles[$((turn % ${#styles[@]}))]}" ] || continue
+        rm -rf wrapped
+        [ "$style" != plain ] && make_wrapper plain "$style" wrapped || continue
+        judge_forms "$1, $style" wrapped
+    done
     for method in "${methods[@]}"; do
         [ -z "$some" ] || [ "$method" = "${methods[$((turn % 12))]}" ] || continue
         judge_changed "$1 as $method" plain "s/\"quant_method\": *\"[^\"]*\"/\"quant_method\": \"$method\"/"

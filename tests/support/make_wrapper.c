@@ -1,6 +1,6 @@
 /* make_wrapper.c - usage: make_wrapper DIR STYLE OUT. Makes OUT, the checkpoint DIR as hubs have it: its tensors under the names of a larger
  * model, with a vision tower that has biases, an audio tower, a projector, and one layer of multi-token prediction behind the last.
- * What is added is zeros: the logits of text stay those of DIR.
+ * The layer is a copy of the last one, the rest is zeros: the logits of text stay those of DIR. DIR may be in a quantized layout.
  *
  * STYLE says what stands for "model.X":
  *     model       model.X                  lm_model  language_model.model.X   lm        language_model.X
@@ -40,12 +40,19 @@ static const char *const towers[] = {
     "mm_projector.proj.0.bias",
 };
 
+enum { MOST_ADDED = 4096 };
+#define NOWHERE UINT64_MAX
+
 typedef struct wrapper {
     const style *style;
     const cJSON *header; /* of DIR's model.safetensors */
     int64_t n_layers;
     cJSON *out; /* the new header */
-    uint64_t n_data, n_zeros;
+    uint64_t n_data, n_added;
+    struct {
+        uint64_t at, n; /* bytes of DIR's data; at NOWHERE: zeros */
+    } added[MOST_ADDED];
+    size_t n_tensors_added;
 } wrapper;
 
 static void *must(void *pointer)
@@ -79,14 +86,14 @@ static void rename_text(const wrapper *w, const char *name, char text[300])
     else snprintf(text, 300, "%s%s", w->style->head, name);
 }
 
-/* Zeros behind all other data, of the shape and type of `like`; NULL: eight numbers. */
-static void add_zeros(wrapper *w, const char *name, const cJSON *like)
+/* A copy of `like` behind all other data; NULL: eight zeros. */
+static void add_tensor(wrapper *w, const char *name, const cJSON *like)
 {
     static const int eight[] = {8};
-    const uint64_t begin = w->n_data + w->n_zeros;
+    const uint64_t begin = w->n_data + w->n_added;
     const cJSON *const offsets = cJSON_GetObjectItemCaseSensitive(like, "data_offsets");
-    const uint64_t n =
-        like == NULL ? 16 : (uint64_t)(cJSON_GetArrayItem(offsets, 1)->valuedouble - cJSON_GetArrayItem(offsets, 0)->valuedouble);
+    const uint64_t at = like == NULL ? NOWHERE : (uint64_t)cJSON_GetArrayItem(offsets, 0)->valuedouble;
+    const uint64_t n = like == NULL ? 16 : (uint64_t)cJSON_GetArrayItem(offsets, 1)->valuedouble - at;
     const double range[] = {(double)begin, (double)(begin + n)};
     cJSON *const tensor = must(cJSON_CreateObject());
 
@@ -99,7 +106,10 @@ static void add_zeros(wrapper *w, const char *name, const cJSON *like)
     }
     cJSON_AddItemToObject(tensor, "data_offsets", must(cJSON_CreateDoubleArray(range, 2)));
     cJSON_AddItemToObject(w->out, name, tensor);
-    w->n_zeros += n;
+    if (w->n_tensors_added == MOST_ADDED) exit(APR_E_MEMORY);
+    w->added[w->n_tensors_added].at = at;
+    w->added[w->n_tensors_added++].n = n;
+    w->n_added += n;
 }
 
 /* A copy of the last layer, and what every published layer that predicts ahead has besides. */
@@ -118,13 +128,13 @@ static void add_mtp_layer(wrapper *w)
             root = i == 0 ? "model" : "backbone";
             snprintf(mtp, sizeof mtp, "%s.layers.%lld.%s", root, (long long)w->n_layers, item->string + strlen(last));
             rename_text(w, mtp, name);
-            add_zeros(w, name, item);
+            add_tensor(w, name, item);
         }
     }
     for (size_t i = 0; root != NULL && i < sizeof own / sizeof *own; i++) {
         snprintf(mtp, sizeof mtp, "%s.layers.%lld.%s", root, (long long)w->n_layers, own[i]);
         rename_text(w, mtp, name);
-        add_zeros(w, name, NULL);
+        add_tensor(w, name, NULL);
     }
 }
 
@@ -139,7 +149,7 @@ static void make_header(wrapper *w)
         rename_text(w, item->string, name);
         cJSON_AddItemToObject(w->out, name, must(cJSON_Duplicate(item, true)));
     }
-    for (size_t i = 0; i < sizeof towers / sizeof *towers; i++) add_zeros(w, towers[i], NULL);
+    for (size_t i = 0; i < sizeof towers / sizeof *towers; i++) add_tensor(w, towers[i], NULL);
     add_mtp_layer(w);
 }
 
@@ -153,7 +163,8 @@ static void write_weights(const wrapper *w, const uint8_t *data, const char *pat
     for (int i = 0; i < 8; i++) fputc((int)((uint64_t)n_padded >> 8 * i & 255), out);
     fprintf(out, "%s%*s", text, (int)(n_padded - n), "");
     if (fwrite(data, 1, w->n_data, out) != w->n_data) exit(APR_E_IO);
-    for (uint64_t i = 0; i < w->n_zeros; i++) fputc(0, out);
+    for (size_t i = 0; i < w->n_tensors_added; i++)
+        for (uint64_t k = 0; k < w->added[i].n; k++) fputc(w->added[i].at == NOWHERE ? 0 : data[w->added[i].at + k], out);
     if (ferror(out) != 0 || fclose(out) != 0) exit(APR_E_IO);
     free(text);
 }
@@ -186,7 +197,7 @@ int main(int argc, char **argv)
 {
     char path[512];
     apr_map weights, config;
-    wrapper w = {0};
+    static wrapper w;
 
     for (size_t i = 0; argc == 4 && i < sizeof styles / sizeof *styles; i++)
         if (strcmp(styles[i].name, argv[2]) == 0) w.style = &styles[i];
