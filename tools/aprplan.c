@@ -348,6 +348,9 @@ static apr_status plan_text(const question *q, const char *path, const apr_plans
     }
     if (!q->is_whole) printf("\n  the file ends before its last tensor does: the plan is of what its header says\n");
     if (is_multimodal(q)) printf("\n  the plan is of the text part alone: towers for images or sound are not counted\n");
+    if (q->program.lacks != NULL)
+        printf("\n  aprrun cannot run a %s model yet: it needs the operation '%s'\n", apr_printable(q->program.architecture),
+               q->program.lacks);
     if (q->is_guess) printf("\n  the context is that of %s, a card of about that size; name yours with --gpu\n", q->gpu->label);
     if (plans->partition.n_places == 1) apr_plan_verdict(plan);
     else {
@@ -569,6 +572,7 @@ static apr_status advise(question *q, const apr_call *call, const apr_plans *pla
 static void answer_json(const question *q, apr_json_text *json, const apr_plans *plans)
 {
     apr_plans_json(json, plans);
+    if (q->program.lacks != NULL) apr_json_string(json, "lacks", q->program.lacks, strlen(q->program.lacks));
     if (plans->partition.n_places == 1) return;
     const apr_partition_cost each = apr_partition_cost_of(&plans->partition, &q->program, q->host_bytes);
     apr_json_open(json, "link", '{');
