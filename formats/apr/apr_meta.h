@@ -3,7 +3,7 @@
  *   "model_type", "name", ..., "hidden_size", ..., "tokenizer.vocabulary", ...    what aprender and realizar know
  *   "aprkit": {                                                                   what they do not
  *     "version": 1, "dialect": "hf" | "ggml" | "meta",
- *     "origin": {"format", "gguf_version", "requantized", "order": [name, ...],
+ *     "origin": {"format", "gguf_version", "big_endian" (left out: false), "requantized", "order": [name, ...],
  *                "gaps": {"tensors": n, "places": [{"place", "bytes", "encoding": "zeros" | ..., "data"}, ...]}},
  *     "kv": {"n_items", "bytes", "encoding", "data"}                              GGUF's binary form (kv.h)
  *     "hparams": {...}, "vocab": {...},                                           what the standard keys cannot say
