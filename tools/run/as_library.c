@@ -3,6 +3,7 @@
 
 #include "formats/model/library_type.h"
 #include "kernels/rows.h"
+#include "tools/cli/process.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +17,16 @@ bool apr_running_rounds(const apr_running *r, const char **type)
         return true;
     }
     return false;
+}
+
+bool apr_running_can_round(const apr_running *r)
+{
+    const uint64_t available = apr_available_memory();
+    uint64_t n_bytes = 0;
+
+    for (size_t i = 0; i < r->model.n_tensors; i++)
+        if (apr_is_read_as_products(&r->model, &r->model.tensors[i])) n_bytes += 2 * (uint64_t)apr_tensor_elems(&r->model.tensors[i]);
+    return available == 0 || n_bytes < available;
 }
 
 /* The tensor becomes a plain one of its library's type. */

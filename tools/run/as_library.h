@@ -7,6 +7,9 @@
 /* Are there matrices that are read as float32 products and that their library rounds? `type` (may be NULL): to what, "bf16". */
 bool apr_running_rounds(const apr_running *running, const char **type);
 
+/* Is there memory for it? True where the system does not say. */
+bool apr_running_can_round(const apr_running *running);
+
 /* Opens the session again, with those matrices rounded: 2 bytes a number of the host's memory. The running model stays so. */
 apr_status apr_running_round(apr_running *running, const apr_run_options *options, int64_t n_logits, apr_error *err);
 

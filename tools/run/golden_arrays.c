@@ -37,20 +37,25 @@ void apr_golden_reason_json(apr_json_text *json, const apr_run_bound *reason)
     apr_json_string(json, "bound_reason", reason->reason, strlen(reason->reason));
 }
 
-void apr_golden_say_values(const apr_call *call, const char *type, bool is_rounded, int64_t n_bad)
+void apr_golden_say_values(const apr_call *call, const char *type, apr_golden_values values, size_t n_bad)
 {
+    static const char *const names[] = {[APR_VALUES_PRODUCTS] = "products",
+                                        [APR_VALUES_AS_LIBRARY] = "as_library",
+                                        [APR_VALUES_NEITHER] = "neither",
+                                        [APR_VALUES_NO_MEMORY] = "not_products"};
+
     if (call->answer->json) {
-        const char *const values = is_rounded ? "as_library" : "products";
-        apr_json_string(&call->answer->body, "values", values, strlen(values));
+        apr_json_string(&call->answer->body, "values", names[values], strlen(names[values]));
         return;
     }
-    if (is_rounded)
+    if (values == APR_VALUES_AS_LIBRARY)
         printf("  values: products of code and scale rounded to %s, as the checkpoint's library decodes them; a run does not round them\n",
                type);
-    else if (n_bad >= 0)
-        printf("  values: float32 products of code and scale; rounded to %s, as the checkpoint's library decodes them, %lld fail\n", type,
-               (long long)n_bad);
-    else printf("  values: float32 products of code and scale\n");
+    else printf("  values: float32 products of code and scale");
+    if (values == APR_VALUES_NEITHER) printf("; rounded to %s, as the checkpoint's library decodes them, %zu fail\n", type, n_bad);
+    else if (values == APR_VALUES_NO_MEMORY)
+        printf("; not tried for want of memory: rounded to %s, as the checkpoint's library decodes them\n", type);
+    else if (values == APR_VALUES_PRODUCTS) printf("\n");
 }
 
 /* --- figures --- */
@@ -200,15 +205,19 @@ static apr_status judge_either(apr_running *r, const apr_run_options *run, const
     const bool has_two = apr_running_rounds(r, &type);
 
     apr_status status = judge(r, arrays, tolerance, &products, err);
-    if (status == APR_OK && products.n_bad > 0 && has_two) {
+    const bool can_round = has_two && products.n_bad > 0 && apr_running_can_round(r);
+    if (status == APR_OK && can_round) {
         status = apr_running_round(r, run, 64, err);
         if (status == APR_OK) status = judge(r, arrays, tolerance, &rounded, err);
     }
-    const bool is_rounded = rounded.n > 0 && rounded.n_bad == 0;
+    const bool is_rounded = can_round && rounded.n_bad == 0;
     *all_good = products.n_bad == 0 || is_rounded;
+    const apr_golden_values values = products.n_bad == 0 ? APR_VALUES_PRODUCTS
+                                     : is_rounded        ? APR_VALUES_AS_LIBRARY
+                                     : can_round         ? APR_VALUES_NEITHER
+                                                         : APR_VALUES_NO_MEMORY;
     if (status == APR_OK) status = print_figures(is_rounded ? &rounded : &products, call, err);
-    if (status == APR_OK && has_two)
-        apr_golden_say_values(call, type, is_rounded, rounded.n > 0 && !is_rounded ? (int64_t)rounded.n_bad : -1);
+    if (status == APR_OK && has_two) apr_golden_say_values(call, type, values, rounded.n_bad);
     free(products.list);
     free(rounded.list);
     return status;

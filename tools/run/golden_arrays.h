@@ -21,9 +21,16 @@ typedef struct apr_golden_reasons {
 
 void apr_golden_add_reason(apr_golden_reasons *reasons, const apr_run_bound *reason);
 void apr_golden_print_reasons(const apr_golden_reasons *reasons); /* lines below a table */
-/* Of a model whose matrices stand for two sets of numbers (formats/model/library_type.h): which was recorded. type: what the library rounds
- * to. n_bad: figures, or checks, that fail with the library's as well; -1: they were not needed. */
-void apr_golden_say_values(const apr_call *call, const char *type, bool is_rounded, int64_t n_bad);
+/* Of a model whose matrices stand for two sets of numbers (formats/model/library_type.h): which was recorded. */
+typedef enum {
+    APR_VALUES_PRODUCTS,   /* the first, which a run has */
+    APR_VALUES_AS_LIBRARY, /* the second */
+    APR_VALUES_NEITHER,
+    APR_VALUES_NO_MEMORY /* not the first; there is no memory for the second */
+} apr_golden_values;
+
+/* type: what the library rounds to. n_bad: figures, or checks, that fail with the library's as well. */
+void apr_golden_say_values(const apr_call *call, const char *type, apr_golden_values values, size_t n_bad);
 void apr_golden_reason_json(apr_json_text *json, const apr_run_bound *reason);
 
 #endif
