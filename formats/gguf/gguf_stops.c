@@ -180,6 +180,13 @@ apr_gguf_stops apr_gguf_plan_stops(const apr_vocab *v)
     return s;
 }
 
+bool apr_gguf_is_heard(const apr_vocab *v, int32_t id)
+{
+    const apr_gguf_stops s = apr_gguf_plan_stops(v);
+    const apr_vocab theirs = found_without_list(v, &s, BY_LLAMA_CPP);
+    return is_stop(&theirs, id);
+}
+
 static int shown(apr_str s) { return s.n_bytes < 60 ? (int)s.n_bytes : 60; }
 
 apr_status apr_gguf_stop_losses(const apr_vocab *v, apr_losses *losses, apr_error *err)

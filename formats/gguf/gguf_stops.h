@@ -21,6 +21,8 @@ typedef struct apr_gguf_stops {
  * list, which takes the place of the texts; the keys still count, because another program may have set them since. */
 void apr_gguf_find_stops(const apr_kv_list *kv, bool has_list, apr_vocab *vocab);
 apr_gguf_stops apr_gguf_plan_stops(const apr_vocab *vocab);
+/* Will another reader of the GGUF stop at this token? By the three keys or by its text. */
+bool apr_gguf_is_heard(const apr_vocab *vocab, int32_t id);
 /* What other readers do not learn, as warnings. */
 apr_status apr_gguf_stop_losses(const apr_vocab *vocab, apr_losses *losses, apr_error *err);
 

@@ -13,6 +13,15 @@ aprconv show base | grep 'chat stops'
 aprconv check base | grep '  chat'
 aprconv check base --json | tr ',' '\n' | grep turn_end
 aprrun verify base --ref base | grep 'stop id'
+# a GGUF's other readers find <|im_end|> by its text, and another text not at all: that is said, unless the model states it
+aprconv convert -q base base.gguf | grep -c 'ends turns with' || true
+cp -r base own
+for f in tokenizer.json chat_template.jinja tokenizer_config.json; do sed 's/<|im_end|>/<|over|>/g' base/$f >own/$f; done
+aprconv convert -q own own.gguf | grep 'ends turns with'
+aprconv convert -q own own.apr | grep -c 'ends turns with' || true
+sed 's/2045/[2045, 2046]/' base/generation_config.json >own/generation_config.json
+aprconv convert -q own stated.gguf | grep -c 'ends turns with' || true
+aprconv show stated.gguf | grep eot_token_id
 # one that states it has nothing to say
 aprconv show data/tiny-qwen2 | grep -c 'chat stops'
 aprconv check data/tiny-qwen2 | grep -c '  chat' || true

@@ -5,7 +5,9 @@
 #include "formats/base/out.h"
 #include "formats/base/resume.h"
 #include "formats/gguf/gguf.h"
+#include "formats/gguf/gguf_stops.h"
 #include "quant/damage_table.h"
+#include "runtime/template/chat.h"
 #include "tools/cli/guard.h"
 #include "tools/cli/meter.h"
 #include "tools/cli/table.h"
@@ -420,6 +422,24 @@ static apr_status say_what_stops(const outcome *o, const apr_output_options *out
     return APR_OK;
 }
 
+/* Our own programs end chats at the token that the template ends turns with; readers of a GGUF go by keys and texts alone. */
+static apr_status note_turn_end(apr_conversion *c, apr_error *err)
+{
+    const apr_vocab *const v = &c->layout.vocab;
+    apr_chat_stops stops;
+    char clean[256];
+
+    if (c->options.format != APR_FORMAT_GGUF) return APR_OK;
+    APR_TRY(apr_chat_stops_of(v, &stops, err));
+    if (stops.added < 0 || apr_gguf_is_heard(v, stops.added)) return APR_OK;
+    const apr_str token = v->tokens[stops.added];
+    return apr_loss_add(
+        &c->losses, APR_LOST_TO_OTHERS, err,
+        "the chat template ends turns with token %d (\"%s\"), at which other readers do not stop: the model does not state it "
+        "as a stop id (eos_token_id of generation_config.json)",
+        (int)stops.added, apr_clean_text(clean, sizeof clean, token.text, token.n_bytes));
+}
+
 static apr_status convert_opened(outcome *o, apr_conversion *c, const apr_convert_options *options, const apr_output_options *output,
                                  apr_error *err)
 {
@@ -428,6 +448,7 @@ static apr_status convert_opened(outcome *o, apr_conversion *c, const apr_conver
 
     APR_TRY(say_what_stops(o, output, err));
     APR_TRY(plan(o, c, options, output, err));
+    APR_TRY(note_turn_end(c, err));
     APR_TRY(open_feedback(o, c, output, err));
     o->conversion = c;
     o->bytes_in = tensor_bytes(o->source);
