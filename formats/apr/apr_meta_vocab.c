@@ -2,6 +2,7 @@
 #include "formats/apr/apr_meta.h"
 #include "formats/base/base64.h"
 #include "formats/gguf/gguf.h"
+#include "formats/hf/safetensors.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -78,7 +79,7 @@ void apr_meta_write_vocab(apr_json_text *out, const apr_vocab *vocab)
         apr_json_string(out, "chat_template", vocab->chat_template, strlen(vocab->chat_template));
         apr_json_string(out, "tokenizer.chat_template", vocab->chat_template, strlen(vocab->chat_template));
     }
-    if (vocab->kind == APR_VOCAB_NONE) return;
+    if (vocab->kind == APR_VOCAB_NONE || apr_vocab_needs_file(vocab)) return;
     apr_json_string(out, "tokenizer.model", spm ? "llama" : "gpt2", spm ? 5 : 4);
     apr_json_string(out, "tokenizer.model_type", spm ? "llama" : "bpe", spm ? 5 : 3);
     if (vocab->pre != NULL) apr_json_string(out, "tokenizer.pre_type", vocab->pre, strlen(vocab->pre));
@@ -161,6 +162,11 @@ void apr_meta_write_vocab_rules(apr_json_text *out, const apr_vocab *vocab)
 {
     if (vocab->kind == APR_VOCAB_NONE) return;
     apr_json_open(out, "vocab", '{');
+    if (apr_vocab_needs_file(vocab)) { /* all of it is in the files that travel with the weights */
+        apr_json_bool(out, "attached", true);
+        apr_json_close(out, '}');
+        return;
+    }
     if (vocab->pattern != NULL) apr_json_string(out, "pattern", vocab->pattern, strlen(vocab->pattern));
     write_splits(out, vocab);
     if (vocab->prefix_unless_space) apr_json_bool(out, "prefix_unless_space", true);
@@ -510,6 +516,9 @@ apr_status apr_meta_read_vocab(apr_model *model, const cJSON *root, apr_error *e
     lists l = {0};
 
     *vocab = (apr_vocab){.bos_id = -1, .eos_id = -1, .pad_id = -1, .unk_id = -1};
+    bool is_attached = false;
+    if (apr_json_get_bool(apr_json_get(apr_meta_kit(root), "vocab"), "attached", &is_attached) && is_attached)
+        return apr_hf_vocab_read(model, vocab, &model->arena, err);
     APR_TRY(read_lists(model, root, &l, err));
     if (l.n_tokens > 0) APR_TRY(apr_meta_kit(root) != NULL ? read_ours(model, root, &l, err) : read_theirs(model, root, &l, err));
     if (chat != NULL && vocab->chat_template == NULL) {

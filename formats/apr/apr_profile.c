@@ -105,7 +105,7 @@ apr_status apr_check_aprender(const apr_model *layout, apr_error *err)
             "there is no lm_head.weight, without which realizar cannot run: where it is tied, write the embedding a second time");
     APR_TRY(check_hparams(&layout->hparams, err));
     APR_TRY(check_embedding(layout, err));
-    if (vocab->kind == APR_VOCAB_NONE || (vocab->n_merges == 0 && vocab->scores == NULL))
+    if (vocab->kind == APR_VOCAB_NONE || apr_vocab_needs_file(vocab) || (vocab->n_merges == 0 && vocab->scores == NULL))
         return apr_fail(err, APR_E_UNSUPPORTED, "there is no vocabulary with merges or scores, without which realizar cannot encode text");
     return APR_OK;
 }

@@ -48,6 +48,13 @@ apr_status apr_gguf_vocab_obstacle(const apr_vocab *v, apr_arena *arena, const c
 
     *obstacle = NULL;
     if (v->kind == APR_VOCAB_NONE || v->n_tokens == 0) return APR_OK;
+    if (apr_vocab_needs_file(v)) {
+        *obstacle = v->kind == APR_VOCAB_WPM   ? "the tokenizer is WordPiece, whose rules GGUF's keys do not say"
+                    : v->kind == APR_VOCAB_UGM ? "the tokenizer is Unigram, whose rules GGUF's keys do not say"
+                    : v->n_normals > 0         ? "the tokenizer changes text by normalizers that GGUF has no key for"
+                                               : "the tokenizer puts a space before words, which GGUF has no key for";
+        return APR_OK;
+    }
     const bool opened = apr_vocab_index_open(&index, v, APR_ALL_TYPES);
     const int64_t twin = index.twin;
     apr_vocab_index_close(&index);

@@ -140,6 +140,10 @@ apr_status apr_hf_vocab_obstacle(const apr_vocab *v, apr_arena *arena, const cha
 
     *obstacle = NULL;
     if (v->kind == APR_VOCAB_NONE || v->n_tokens == 0) return APR_OK;
+    if (apr_vocab_needs_file(v)) {
+        *obstacle = "the tokenizer has rules that only a tokenizer.json of its own says";
+        return APR_OK;
+    }
     if (v->kind == APR_VOCAB_BPE && v->pattern == NULL && v->n_splits == 0 && v->pre != NULL) {
         *obstacle = apr_arena_print(arena, "the tokenizer's splitting rule '%.60s' is not known here", v->pre);
         return *obstacle != NULL ? APR_OK : apr_no_memory(err, "the vocabulary");

@@ -1,6 +1,8 @@
 /* hf_pipeline.c - the steps of tokenizer.json: one function a type. */
 #include "formats/hf/hf_pipeline.h"
 
+#include "formats/base/base64.h"
+
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -42,7 +44,21 @@ static void add_split(const walking *w, const char *pattern, apr_split_behavior 
 {
     apr_hf_pipeline *const p = w->p;
     if (p->n_splits == APR_MAX_SPLITS) strange(w, "more than %d pre-tokenizers", (int)APR_MAX_SPLITS);
-    else p->splits[p->n_splits++] = (apr_split){pattern, behavior, invert, p->byte_level};
+    else p->splits[p->n_splits++] = (apr_split){.pattern = pattern, .behavior = behavior, .invert = invert, .letters = p->byte_level};
+}
+
+static const char matches_nothing[] = "(?!)";
+
+/* A step that puts a space in front, and cuts by `pattern` (NULL: does not cut). */
+static void add_space_step(const walking *w, const char *pattern, apr_split_behavior behavior, bool marks, apr_space_rule space)
+{
+    apr_hf_pipeline *const p = w->p;
+    const size_t n = p->n_splits;
+
+    add_split(w, pattern != NULL ? pattern : matches_nothing, behavior, false);
+    if (p->n_splits == n) return;
+    p->splits[n].marks = marks;
+    p->splits[n].space = space;
 }
 
 /* A text as an expression that matches it alone. */
@@ -79,8 +95,9 @@ static void split_step(const cJSON *step, walking *w)
 static void byte_level_step(const cJSON *step, walking *w)
 {
     if (w->p->byte_level) strange(w, "two ByteLevel pre-tokenizers");
-    if (flag_of(step, "add_prefix_space", true)) strange(w, "ByteLevel with add_prefix_space");
-    if (flag_of(step, "use_regex", true)) add_split(w, apr_pre_pattern("gpt-2"), APR_SPLIT_ISOLATED, false);
+    const char *const words = flag_of(step, "use_regex", true) ? apr_pre_pattern("gpt-2") : NULL;
+    if (flag_of(step, "add_prefix_space", true)) add_space_step(w, words, APR_SPLIT_ISOLATED, false, APR_SPACE_ALWAYS);
+    else if (words != NULL) add_split(w, words, APR_SPLIT_ISOLATED, false);
     w->p->byte_level = true;
 }
 
@@ -91,13 +108,20 @@ static void digits_step(const cJSON *step, walking *w)
 
 #define ASCII_SYMBOLS "$+<=>^`|~" /* ASCII's punctuation that Unicode calls symbols */
 
+/* Punctuation since Unicode 8, which tokenizers does not know (of a range, what is none counts for nothing); two that it does. */
+#define NEWER_PUNCTUATION                                                                                                                  \
+    "\\x{61d}\\x{9fd}-\\x{a76}\\x{c77}-\\x{c84}\\x{1b7d}-\\x{1b7e}\\x{2e43}-\\x{2e5d}\\x{10ead}-\\x{10f89}\\x{1144b}-\\x{1145d}\\x{11660}" \
+    "-\\x{116b9}\\x{1183b}-\\x{11fff}\\x{12ff1}-\\x{12ff2}\\x{16e97}-\\x{16fe2}\\x{1e95e}-\\x{1e95f}"
+#define OLDER_PUNCTUATION "\\x{166d}\\x{111c9}"
+#define PUNCTUATION       "(?![" NEWER_PUNCTUATION "])[\\p{P}" OLDER_PUNCTUATION ASCII_SYMBOLS "]"
+
 static void punctuation_step(const cJSON *step, walking *w)
 {
     const char *const name = apr_json_get_string(step, "behavior");
     apr_split_behavior behavior = APR_SPLIT_ISOLATED;
 
     if (name != NULL && !apr_split_behavior_find(name, &behavior)) strange(w, "Punctuation with the behavior '%.40s'", name);
-    add_split(w, "[\\p{P}" ASCII_SYMBOLS "]", behavior, false);
+    add_split(w, PUNCTUATION, behavior, false);
 }
 
 /* \w of Rust's expressions knows joiners too. */
@@ -118,7 +142,7 @@ static void whitespace_split_step(const cJSON *step, walking *w)
 static void bert_step(const cJSON *step, walking *w)
 {
     whitespace_split_step(step, w);
-    add_split(w, "[\\p{P}" ASCII_SYMBOLS "]", APR_SPLIT_ISOLATED, false);
+    add_split(w, PUNCTUATION, APR_SPLIT_ISOLATED, false);
 }
 
 static void delimiter_step(const cJSON *step, walking *w)
@@ -136,6 +160,13 @@ static void metaspace_step(const cJSON *step, walking *w)
 
     if (scheme == NULL) scheme = flag_of(step, "add_prefix_space", true) ? "always" : "never";
     if (!is_string(step, "replacement", SPM_SPACE)) strange(w, "Metaspace with another sign than U+2581");
+    if (p->model != APR_VOCAB_BPE) {
+        const apr_space_rule space = strcmp(scheme, "never") == 0    ? APR_SPACE_NEVER
+                                     : strcmp(scheme, "always") == 0 ? APR_SPACE_ALWAYS
+                                                                     : APR_SPACE_AT_START;
+        add_space_step(w, flag_of(step, "split", true) ? "\\x{2581}" : NULL, APR_SPLIT_MERGED_WITH_NEXT, true, space);
+        return;
+    }
     if (p->n_splits > 0 || p->byte_level) strange(w, "Metaspace behind another pre-tokenizer");
     if (p->add_space_prefix) strange(w, "Metaspace behind Prepend");
     p->escape_spaces = true;
@@ -146,23 +177,127 @@ static void metaspace_step(const cJSON *step, walking *w)
 
 /* --- normalizers --- */
 
-static void nfc_step(const cJSON *step, walking *w)
+static apr_str kept(walking *w, const char *text)
 {
-    (void)step;
-    w->p->nfc = true;
+    const char *const copy = text != NULL ? apr_arena_copy(w->arena, text, strlen(text)) : NULL;
+    w->no_memory |= text != NULL && copy == NULL;
+    return (apr_str){copy, copy != NULL ? strlen(copy) : 0};
+}
+
+static void add_normal(walking *w, apr_normal normal)
+{
+    apr_hf_pipeline *const p = w->p;
+    if (p->n_normals == APR_MAX_NORMALS) strange(w, "more than %d normalizers", (int)APR_MAX_NORMALS);
+    else p->normals[p->n_normals++] = normal;
 }
 
 static void prepend_step(const cJSON *step, walking *w)
 {
-    if (!is_string(step, "prepend", SPM_SPACE)) strange(w, "Prepend of another text than U+2581");
-    w->p->add_space_prefix = w->p->space_after_added = true;
+    const char *const text = apr_json_get_string(step, "prepend");
+    if (text == NULL) strange(w, "Prepend without a text");
+    add_normal(w, (apr_normal){.kind = APR_NORMAL_PREPEND, .to = kept(w, text)});
 }
 
 static void replace_step(const cJSON *step, walking *w)
 {
-    if (!is_string(apr_json_get(step, "pattern"), "String", " ") || !is_string(step, "content", SPM_SPACE))
-        strange(w, "Replace of something else than spaces by U+2581");
-    w->p->escape_spaces = true;
+    const cJSON *const pattern = apr_json_get(step, "pattern");
+    const char *const text = apr_json_get_string(pattern, "String"), *const regex = apr_json_get_string(pattern, "Regex"),
+                      *const content = apr_json_get_string(step, "content");
+
+    if ((text == NULL && regex == NULL) || content == NULL || (text != NULL && *text == '\0'))
+        strange(w, "Replace without a pattern or a content");
+    add_normal(w, (apr_normal){.kind = text != NULL ? APR_NORMAL_REPLACE : APR_NORMAL_PATTERN,
+                               .from = kept(w, text != NULL ? text : regex),
+                               .to = kept(w, content)});
+}
+
+static void strip_step(const cJSON *step, walking *w)
+{
+    const unsigned left = flag_of(step, "strip_left", true) ? APR_STRIP_LEFT : 0,
+                   right = flag_of(step, "strip_right", true) ? APR_STRIP_RIGHT : 0;
+    add_normal(w, (apr_normal){.kind = APR_NORMAL_STRIP, .flags = left | right});
+}
+
+/* Accents go with the case, unless they are spoken of. */
+static void bert_normalizer_step(const cJSON *step, walking *w)
+{
+    const bool lowercase = flag_of(step, "lowercase", true), accents = flag_of(step, "strip_accents", lowercase);
+    add_normal(w, (apr_normal){.kind = APR_NORMAL_BERT,
+                               .flags = (flag_of(step, "clean_text", true) ? APR_BERT_CLEAN : 0u) |
+                                        (flag_of(step, "handle_chinese_chars", true) ? APR_BERT_CHINESE : 0u) |
+                                        (accents ? APR_BERT_ACCENTS : 0u) | (lowercase ? APR_BERT_LOWERCASE : 0u)});
+}
+
+static void charsmap_step(const cJSON *step, walking *w)
+{
+    const char *const text = apr_json_get_string(step, "precompiled_charsmap");
+
+    if (text == NULL || *text == '\0') return; /* null: it maps nothing */
+    const size_t n_chars = strlen(text), n = apr_base64_bytes(text, n_chars);
+    char *const bytes = apr_arena_alloc(w->arena, n + 1);
+    w->no_memory |= bytes == NULL;
+    if (bytes == NULL) return;
+    if (!apr_base64_decode(text, n_chars, bytes)) strange(w, "a Precompiled normalizer that is not base64");
+    add_normal(w, (apr_normal){.kind = APR_NORMAL_CHARSMAP, .from = {bytes, n}});
+}
+
+static const struct {
+    const char *type;
+    apr_normal_kind kind;
+} plain_normals[] = {{"NFC", APR_NORMAL_NFC},
+                     {"NFD", APR_NORMAL_NFD},
+                     {"NFKC", APR_NORMAL_NFKC},
+                     {"NFKD", APR_NORMAL_NFKD},
+                     {"Nmt", APR_NORMAL_NMT},
+                     {"Lowercase", APR_NORMAL_LOWERCASE},
+                     {"StripAccents", APR_NORMAL_STRIP_ACCENTS}};
+
+static void plain_normal_step(const cJSON *step, walking *w)
+{
+    for (size_t i = 0; i < sizeof plain_normals / sizeof *plain_normals; i++)
+        if (is_string(step, "type", plain_normals[i].type)) add_normal(w, (apr_normal){.kind = plain_normals[i].kind});
+}
+
+/* What the flags say: NFC, SentencePiece's space in front, spaces as U+2581. */
+static bool set_flag(apr_hf_pipeline *p, const apr_normal *normal)
+{
+    switch (normal->kind) {
+    case APR_NORMAL_NFC: return p->nfc = true;
+    case APR_NORMAL_PREPEND: return apr_str_is(normal->to, SPM_SPACE) && (p->add_space_prefix = p->space_after_added = true);
+    case APR_NORMAL_REPLACE: return apr_str_is(normal->from, " ") && apr_str_is(normal->to, SPM_SPACE) && (p->escape_spaces = true);
+    default: return false;
+    }
+}
+
+static const char *normal_name(apr_normal_kind kind)
+{
+    for (size_t i = 0; i < sizeof plain_normals / sizeof *plain_normals; i++)
+        if (plain_normals[i].kind == kind) return plain_normals[i].type;
+    return kind == APR_NORMAL_BERT       ? "BertNormalizer"
+           : kind == APR_NORMAL_STRIP    ? "Strip"
+           : kind == APR_NORMAL_CHARSMAP ? "Precompiled"
+           : kind == APR_NORMAL_PREPEND  ? "Prepend of another text than U+2581"
+                                         : "Replace of something else than spaces by U+2581";
+}
+
+/* BPE's normalizers as flags, where they are no others: these are what other formats have a word for. */
+static void settle_normals(apr_hf_pipeline *p)
+{
+    apr_hf_pipeline flags = {0};
+
+    for (size_t i = 0; i < p->n_normals; i++) {
+        if (set_flag(&flags, &p->normals[i])) continue;
+        const apr_normal_kind kind = p->normals[i].kind;
+        const bool is_named = kind != APR_NORMAL_PREPEND && kind != APR_NORMAL_REPLACE && kind != APR_NORMAL_PATTERN;
+        snprintf(p->normal, sizeof p->normal, "%s%s", is_named ? "the normalizer " : "", normal_name(kind));
+        return;
+    }
+    if (p->model != APR_VOCAB_BPE) return;
+    p->nfc = flags.nfc;
+    p->add_space_prefix = flags.add_space_prefix;
+    p->space_after_added = flags.space_after_added;
+    p->escape_spaces = flags.escape_spaces;
+    p->n_normals = 0;
 }
 
 /* --- post-processors --- */
@@ -189,6 +324,20 @@ static void template_step(const cJSON *step, walking *w)
     }
 }
 
+/* "sep" and "cls" are a text and an id. */
+static void bert_processing_step(const cJSON *step, walking *w)
+{
+    apr_hf_pipeline *const p = w->p;
+    const cJSON *const first = apr_json_get(step, "cls"), *const last = apr_json_get(step, "sep");
+
+    if (p->has_template) strange(w, "two post-processors that add tokens");
+    p->has_template = true;
+    p->first_token = cJSON_IsArray(first) && cJSON_IsString(first->child) ? first->child->valuestring : NULL;
+    p->last_token = cJSON_IsArray(last) && cJSON_IsString(last->child) ? last->child->valuestring : NULL;
+    if (p->first_token == NULL || p->last_token == NULL)
+        strange(w, "the post-processor %.40s without its tokens", apr_json_get_string(step, "type"));
+}
+
 /* Offsets only; the ids are not touched. */
 static void no_step(const cJSON *step, walking *w)
 {
@@ -203,13 +352,29 @@ typedef struct step_rule {
     void (*apply)(const cJSON *step, walking *w);
 } step_rule;
 
-static const step_rule normalizers[] = {{"NFC", nfc_step}, {"Prepend", prepend_step}, {"Replace", replace_step}, {NULL, NULL}};
+static const step_rule normalizers[] = {{"NFC", plain_normal_step},
+                                        {"NFD", plain_normal_step},
+                                        {"NFKC", plain_normal_step},
+                                        {"NFKD", plain_normal_step},
+                                        {"Nmt", plain_normal_step},
+                                        {"Lowercase", plain_normal_step},
+                                        {"StripAccents", plain_normal_step},
+                                        {"Prepend", prepend_step},
+                                        {"Replace", replace_step},
+                                        {"Strip", strip_step},
+                                        {"BertNormalizer", bert_normalizer_step},
+                                        {"Precompiled", charsmap_step},
+                                        {NULL, NULL}};
 static const step_rule pre_tokenizers[] = {{"Split", split_step},           {"ByteLevel", byte_level_step},
                                            {"Digits", digits_step},         {"Punctuation", punctuation_step},
                                            {"Whitespace", whitespace_step}, {"WhitespaceSplit", whitespace_split_step},
                                            {"BertPreTokenizer", bert_step}, {"CharDelimiterSplit", delimiter_step},
                                            {"Metaspace", metaspace_step},   {NULL, NULL}};
-static const step_rule post_processors[] = {{"TemplateProcessing", template_step}, {"ByteLevel", no_step}, {NULL, NULL}};
+static const step_rule post_processors[] = {{"TemplateProcessing", template_step},
+                                            {"BertProcessing", bert_processing_step},
+                                            {"RobertaProcessing", bert_processing_step},
+                                            {"ByteLevel", no_step},
+                                            {NULL, NULL}};
 
 /* One step, or a Sequence of them under `list`; JSON's own limit bounds the depth. */
 static void walk(const cJSON *step, const char *list, const step_rule *rules, walking *w)
@@ -236,21 +401,30 @@ static void check_model(const cJSON *model, const walking *w)
                       *const suffix = apr_json_get_string(model, "end_of_word_suffix");
     double dropout = 0;
 
-    if (apr_json_get(model, "type") != NULL && (type == NULL || strcmp(type, "BPE") != 0))
-        strange(w, "the model %.60s", type != NULL ? type : "without a type");
+    w->p->model = type == NULL || strcmp(type, "BPE") == 0 ? APR_VOCAB_BPE
+                  : strcmp(type, "WordPiece") == 0         ? APR_VOCAB_WPM
+                  : strcmp(type, "Unigram") == 0           ? APR_VOCAB_UGM
+                                                           : APR_VOCAB_NONE;
+    if (apr_json_get(model, "type") != NULL && type == NULL) w->p->model = APR_VOCAB_NONE;
+    if (w->p->model == APR_VOCAB_NONE) strange(w, "the model %.60s", type != NULL ? type : "without a type");
+    if (w->p->model != APR_VOCAB_BPE) return;
     if (prefix != NULL && *prefix != '\0') strange(w, "a continuing_subword_prefix");
     if (suffix != NULL && *suffix != '\0') strange(w, "an end_of_word_suffix");
     if (apr_json_get_real(model, "dropout", &dropout) && dropout > 0) strange(w, "dropout");
 }
 
-static bool is_plain(const apr_split *split) { return split->behavior == APR_SPLIT_ISOLATED && !split->invert && !split->letters; }
+static bool is_plain(const apr_split *split)
+{
+    return split->behavior == APR_SPLIT_ISOLATED && !split->invert && !split->letters && !split->marks && split->space == APR_SPACE_NEVER;
+}
 
 /* One expression says what the steps say, where that is so: one step; Digits before ByteLevel's words, which GGUF's names know as
  * one; and matches alone of an expression that is known to match everything. */
 static void simplify(apr_hf_pipeline *p)
 {
     const apr_split *const s = p->splits;
-    const bool all_matches = p->n_splits == 1 && s[0].behavior == APR_SPLIT_REMOVED && s[0].invert && !s[0].letters;
+    const bool all_matches = p->n_splits == 1 && s[0].behavior == APR_SPLIT_REMOVED && s[0].invert && !s[0].letters && !s[0].marks &&
+                             s[0].space == APR_SPACE_NEVER;
 
     if (p->n_splits == 1 && (is_plain(&s[0]) || (all_matches && apr_pre_name(s[0].pattern) != NULL))) p->pattern = s[0].pattern;
     if (p->n_splits == 2 && is_plain(&s[0]) && is_plain(&s[1]) && strcmp(s[0].pattern, "\\p{N}") == 0 &&
@@ -267,6 +441,7 @@ apr_status apr_hf_pipeline_read(apr_hf_pipeline *p, const cJSON *tokenizer, apr_
     check_model(apr_json_get(tokenizer, "model"), &w);
     w.what = "normalizer";
     walk(apr_json_get(tokenizer, "normalizer"), "normalizers", normalizers, &w);
+    settle_normals(p);
     w.what = "pre-tokenizer";
     walk(apr_json_get(tokenizer, "pre_tokenizer"), "pretokenizers", pre_tokenizers, &w);
     w.what = "post-processor";

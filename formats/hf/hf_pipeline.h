@@ -9,8 +9,12 @@
 #include "formats/model/vocab.h"
 
 typedef struct apr_hf_pipeline {
-    char strange[160]; /* what cannot be expressed ("the normalizer Lowercase"); "" : nothing */
+    char strange[160];    /* what cannot be expressed ("the normalizer Lowercase"); "" : nothing */
+    apr_vocab_kind model; /* BPE, WPM or UGM; NONE: another */
     bool byte_level;
+    apr_normal normals[APR_MAX_NORMALS]; /* in the arena; none where the flags below say it all */
+    size_t n_normals;
+    char normal[64];     /* the first that the flags cannot say; "": none */
     const char *pattern; /* one isolated expression, or NULL: then the steps in splits */
     apr_split splits[APR_MAX_SPLITS];
     size_t n_splits;

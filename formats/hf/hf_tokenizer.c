@@ -9,6 +9,7 @@
 #include "formats/hf/tekken.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <string.h>
 
 typedef struct reading {
@@ -35,13 +36,26 @@ static bool flag_of(const cJSON *object, const char *key, bool otherwise)
     return otherwise;
 }
 
+/* The kinds whose rules are all in the pipeline, or why the tokenizer is none of them. */
+static apr_vocab_kind general_kind(const apr_hf_pipeline *p, const char **why)
+{
+    *why = p->strange;
+    if (p->strange[0] != '\0') return APR_VOCAB_NONE;
+    if (!p->byte_level) return p->model;
+    *why = p->model == APR_VOCAB_WPM ? "ByteLevel before WordPiece" : "ByteLevel before Unigram";
+    return APR_VOCAB_NONE;
+}
+
 /* Byte-level BPE has its spaces in the alphabet of bytes; SentencePiece's are U+2581, or its bytes a last resort. */
 static apr_vocab_kind kind_of(const apr_hf_pipeline *p, bool byte_fallback, const char **why)
 {
     const bool spaces = p->add_space_prefix || p->escape_spaces;
 
+    if (p->model != APR_VOCAB_BPE) return general_kind(p, why);
     *why = p->strange;
     if (p->strange[0] != '\0') return APR_VOCAB_NONE;
+    *why = p->normal;
+    if (p->n_normals > 0 && !p->byte_level) return APR_VOCAB_NONE;
     if (p->byte_level && !spaces && !byte_fallback) return APR_VOCAB_BPE;
     if (!p->byte_level && (byte_fallback || p->escape_spaces)) return APR_VOCAB_SPM;
     *why =
@@ -76,8 +90,8 @@ static apr_status count_tokens(const reading *r, const cJSON *entries, const cJS
     const size_t n_entries = (size_t)cJSON_GetArraySize(entries) + (size_t)cJSON_GetArraySize(added);
     const int64_t vocab_size = r->model->hparams.vocab_size;
 
-    *n_tokens = 0;
-    cJSON_ArrayForEach(item, entries) APR_TRY(count_id(r, item, item->string, n_entries, n_tokens));
+    *n_tokens = cJSON_IsArray(entries) ? (size_t)cJSON_GetArraySize(entries) : 0; /* a list has its ids by place */
+    if (!cJSON_IsArray(entries)) cJSON_ArrayForEach(item, entries) APR_TRY(count_id(r, item, item->string, n_entries, n_tokens));
     cJSON_ArrayForEach(item, added)
         APR_TRY(count_id(r, apr_json_get(item, "id"), apr_json_get_string(item, "content"), n_entries, n_tokens));
     if (vocab_size > 0 && (uint64_t)vocab_size > 4 * n_entries + 65536)
@@ -140,25 +154,68 @@ static apr_status fill_holes(reading *r, size_t n_tokens)
     return APR_OK;
 }
 
+/* Unigram's vocabulary is a list of pieces and scores, by id. */
+static apr_status check_pieces(const reading *r, const cJSON *entries)
+{
+    const cJSON *item;
+    size_t n = 0;
+
+    cJSON_ArrayForEach(item, entries)
+    {
+        const cJSON *const score = cJSON_IsArray(item) && item->child != NULL ? item->child->next : NULL;
+        if (score == NULL || !cJSON_IsString(item->child) || !cJSON_IsNumber(score) || !isfinite(score->valuedouble))
+            return apr_fail(r->err, APR_E_DAMAGED, "%s: piece %zu of model.vocab is not a text and a score", r->where, n);
+        n++;
+    }
+    return APR_OK;
+}
+
+/* NaN: the token has no score, for the model does not have it. */
+static apr_status read_scores(reading *r, const cJSON *entries, size_t n_tokens)
+{
+    double *const scores = apr_arena_array(r->arena, n_tokens, sizeof *scores);
+    const cJSON *item;
+    size_t n = 0;
+
+    if (scores == NULL) return apr_no_memory(r->err, "the tokens");
+    cJSON_ArrayForEach(item, entries) scores[n++] = item->child->next->valuedouble;
+    while (n < n_tokens) scores[n++] = NAN;
+    r->vocab->log_probs = scores;
+    return APR_OK;
+}
+
+static apr_status read_entries(reading *r, const cJSON *entries)
+{
+    const cJSON *item;
+    int64_t id = 0;
+
+    cJSON_ArrayForEach(item, entries)
+    {
+        if (!cJSON_IsArray(entries)) apr_json_as_int(item, &id); /* counted and checked before */
+        APR_TRY(set_token(r, id, cJSON_IsArray(entries) ? item->child->valuestring : item->string));
+        if (r->vocab->kind == APR_VOCAB_SPM && is_byte_token(r->tokens[id])) r->types[id] = APR_TOKEN_BYTE;
+        id++;
+    }
+    return APR_OK;
+}
+
 static apr_status read_tokens(reading *r)
 {
     const cJSON *const entries = apr_json_get(apr_json_get(r->tokenizer, "model"), "vocab"),
                        *const added = apr_json_get(r->tokenizer, "added_tokens"), *item;
     size_t n_tokens;
 
-    if (!cJSON_IsObject(entries)) return apr_fail(r->err, APR_E_DAMAGED, "%s: there is no model.vocab in it", r->where);
+    const bool has_pieces = r->vocab->kind == APR_VOCAB_UGM;
+    if (has_pieces ? !cJSON_IsArray(entries) : !cJSON_IsObject(entries))
+        return apr_fail(r->err, APR_E_DAMAGED, "%s: there is no model.vocab in it", r->where);
+    if (has_pieces) APR_TRY(check_pieces(r, entries));
     APR_TRY(count_tokens(r, entries, added, &n_tokens));
     r->tokens = apr_arena_array(r->arena, n_tokens, sizeof *r->tokens);
     r->types = apr_arena_alloc(r->arena, n_tokens);
     r->added = apr_arena_alloc(r->arena, n_tokens);
     if (r->tokens == NULL || r->types == NULL || r->added == NULL) return apr_no_memory(r->err, "the tokens");
-    cJSON_ArrayForEach(item, entries)
-    {
-        int64_t id = 0;
-        apr_json_as_int(item, &id); /* counted and checked before */
-        APR_TRY(set_token(r, id, item->string));
-        if (r->vocab->kind == APR_VOCAB_SPM && is_byte_token(r->tokens[id])) r->types[id] = APR_TOKEN_BYTE;
-    }
+    APR_TRY(read_entries(r, entries));
+    if (has_pieces) APR_TRY(read_scores(r, entries, n_tokens));
     cJSON_ArrayForEach(item, added) APR_TRY(read_added(r, item));
     APR_TRY(fill_holes(r, n_tokens));
     r->vocab->tokens = r->tokens;
@@ -247,6 +304,18 @@ static int32_t special_id(const reading *r, const char *token_key, const char *i
     return id;
 }
 
+/* By text; Unigram states it by id, and WordPiece has a usual one. */
+static int32_t unknown_id(const reading *r)
+{
+    const cJSON *const model = apr_json_get(r->tokenizer, "model");
+    const apr_vocab *const v = r->vocab;
+    int64_t id;
+
+    if (v->kind == APR_VOCAB_UGM) return apr_json_get_int(model, "unk_id", &id) && id >= 0 && (uint64_t)id < v->n_tokens ? (int32_t)id : -1;
+    if (v->kind == APR_VOCAB_WPM && apr_json_get(model, "unk_token") == NULL) return id_of(v, "[UNK]");
+    return token_under(v, model, "unk_token");
+}
+
 static void read_specials(reading *r, const apr_hf_pipeline *p)
 {
     apr_vocab *const v = r->vocab;
@@ -255,7 +324,7 @@ static void read_specials(reading *r, const apr_hf_pipeline *p)
     v->pad_id = special_id(r, "pad_token", "pad_token_id"); /* first: the end is another where there is one */
     v->bos_id = special_id(r, "bos_token", "bos_token_id");
     v->eos_id = special_id(r, "eos_token", "eos_token_id");
-    v->unk_id = token_under(v, apr_json_get(r->tokenizer, "model"), "unk_token");
+    v->unk_id = unknown_id(r);
     if (v->unk_id >= 0) r->types[v->unk_id] = APR_TOKEN_UNKNOWN;
 
     apr_vocab_add_stop(v, v->eos_id);
@@ -319,7 +388,27 @@ static apr_status copy_splits(reading *r, const apr_hf_pipeline *p)
     return APR_OK;
 }
 
-static apr_status read_bpe(reading *r)
+/* Of WordPiece, and the normalizers of any kind. */
+static apr_status copy_general(reading *r, const apr_hf_pipeline *p, const cJSON *model)
+{
+    apr_vocab *const v = r->vocab;
+    apr_normal *const normals = apr_arena_array(r->arena, p->n_normals, sizeof *normals);
+    const char *const prefix = apr_json_get_string(model, "continuing_subword_prefix");
+    int64_t most = 100;
+
+    if (normals == NULL) return apr_no_memory(r->err, "the normalizers");
+    if (p->n_normals > 0) memcpy(normals, p->normals, p->n_normals * sizeof *normals);
+    v->normals = normals;
+    v->n_normals = p->n_normals;
+    if (v->kind != APR_VOCAB_WPM) return APR_OK;
+    v->word_prefix = apr_arena_copy(r->arena, prefix != NULL ? prefix : "##", prefix != NULL ? strlen(prefix) : 2);
+    if (v->word_prefix == NULL) return apr_no_memory(r->err, "the tokenizer");
+    apr_json_get_int(model, "max_input_chars_per_word", &most);
+    v->max_word_chars = most > 0 ? (size_t)most : 0;
+    return APR_OK;
+}
+
+static apr_status read_tokenizer(reading *r)
 {
     apr_vocab *const v = r->vocab;
     const cJSON *const model = apr_json_get(r->tokenizer, "model");
@@ -340,9 +429,10 @@ static apr_status read_bpe(reading *r)
     v->prefix_unless_space = p.prefix_unless_space;
     v->space_after_added = p.space_after_added;
     v->escape_spaces = p.escape_spaces;
+    APR_TRY(copy_general(r, &p, model));
     APR_TRY(copy_splits(r, &p));
     APR_TRY(read_tokens(r));
-    APR_TRY(read_merges(r));
+    if (v->kind == APR_VOCAB_BPE || v->kind == APR_VOCAB_SPM) APR_TRY(read_merges(r));
     read_specials(r, &p);
     return APR_OK;
 }
@@ -495,7 +585,7 @@ static apr_status read_slow_bpe(reading *r)
         return apr_no_memory(r->err, "a path");
     }
     APR_TRY(apr_hf_slow_bpe(&r->tokenizer, &r->vocab->unsupported, vocab, merges, &files, r->arena, r->model->path, r->err));
-    return r->vocab->unsupported == NULL ? read_bpe(r) : APR_OK;
+    return r->vocab->unsupported == NULL ? read_tokenizer(r) : APR_OK;
 }
 
 /* What a model brings instead of a tokenizer.json. */
@@ -534,7 +624,7 @@ static apr_status read_vocab(reading *r)
     APR_TRY(parse_attachment(r, "chat_template.json", &r->template_json));
     if (r->tokenizer == NULL) APR_TRY(parse_attachment(r, "added_tokens.json", &r->added_file));
     APR_TRY(read_template(r));
-    return r->tokenizer != NULL ? read_bpe(r) : read_others(r);
+    return r->tokenizer != NULL ? read_tokenizer(r) : read_others(r);
 }
 
 apr_status apr_hf_vocab_read(const apr_model *model, apr_vocab *vocab, apr_arena *arena, apr_error *err)

@@ -216,3 +216,10 @@ const apr_pre_rule *apr_pre_of(const apr_vocab *vocab)
         }
     return most > 0 ? best : NULL;
 }
+
+bool apr_vocab_needs_file(const apr_vocab *vocab)
+{
+    bool needs = vocab->kind == APR_VOCAB_WPM || vocab->kind == APR_VOCAB_UGM || vocab->n_normals > 0;
+    for (size_t i = 0; i < vocab->n_splits; i++) needs = needs || vocab->splits[i].marks || vocab->splits[i].space != APR_SPACE_NEVER;
+    return needs;
+}

@@ -19,7 +19,9 @@
 typedef enum {
     APR_VOCAB_NONE,
     APR_VOCAB_BPE, /* byte-level: tokens are written in GPT-2's printable alphabet ("Ġthe"), merges decide */
-    APR_VOCAB_SPM  /* SentencePiece BPE: "▁" is a space, unknown bytes are <0xNN>; scores (or merges) decide */
+    APR_VOCAB_SPM, /* SentencePiece BPE: "▁" is a space, unknown bytes are <0xNN>; scores (or merges) decide */
+    APR_VOCAB_WPM, /* WordPiece: the longest token that a word begins with, then with `word_prefix` the longest of the rest */
+    APR_VOCAB_UGM  /* Unigram: the tokens of a word whose log probabilities have the largest sum */
 } apr_vocab_kind;
 
 /* ggml's numbers */
@@ -35,7 +37,7 @@ typedef enum {
 /* tokenizer.json's flags of an added token; what GGUF cannot say is 0 */
 enum { APR_ADDED = 1, APR_ADDED_LSTRIP = 2, APR_ADDED_RSTRIP = 4, APR_ADDED_SINGLE_WORD = 8, APR_ADDED_NORMALIZED = 16 };
 
-enum { APR_MAX_STOP_IDS = 16, APR_MAX_SPLITS = 16 };
+enum { APR_MAX_STOP_IDS = 16, APR_MAX_SPLITS = 16, APR_MAX_NORMALS = 16 };
 
 /* What becomes of the matches of a splitting step, as tokenizer.json names it. */
 typedef enum {
@@ -46,13 +48,43 @@ typedef enum {
     APR_SPLIT_CONTIGUOUS /* neighbouring matches are one piece */
 } apr_split_behavior;
 
+/* Where a step puts a space in front of what it is given, unless one is there: ByteLevel's add_prefix_space, Metaspace's schemes. */
+typedef enum { APR_SPACE_NEVER, APR_SPACE_ALWAYS, APR_SPACE_AT_START } apr_space_rule;
+
 /* One step of several that cut a text, each cutting the pieces of the one before. */
 typedef struct apr_split {
     const char *pattern; /* Oniguruma's dialect */
     apr_split_behavior behavior;
     bool invert;  /* what lies between matches counts as the match */
     bool letters; /* sees a piece in GPT-2's alphabet of bytes: a step behind ByteLevel */
+    bool marks;   /* spaces become U+2581 first, also the one in front */
+    apr_space_rule space;
 } apr_split;
+
+/* What a step does to a text before it is split; tokenizer.json's names. */
+typedef enum {
+    APR_NORMAL_NFC,
+    APR_NORMAL_NFD,
+    APR_NORMAL_NFKC,
+    APR_NORMAL_NFKD,
+    APR_NORMAL_LOWERCASE,
+    APR_NORMAL_STRIP_ACCENTS,
+    APR_NORMAL_NMT,
+    APR_NORMAL_BERT,    /* by `flags` */
+    APR_NORMAL_STRIP,   /* by `flags` */
+    APR_NORMAL_PREPEND, /* `to` in front of a text that is not empty */
+    APR_NORMAL_REPLACE, /* each `from` by `to` */
+    APR_NORMAL_PATTERN, /* each match of the expression `from` by `to` */
+    APR_NORMAL_CHARSMAP /* by SentencePiece's compiled map, `from` */
+} apr_normal_kind;
+
+enum { APR_BERT_CLEAN = 1, APR_BERT_CHINESE = 2, APR_BERT_ACCENTS = 4, APR_BERT_LOWERCASE = 8, APR_STRIP_LEFT = 1, APR_STRIP_RIGHT = 2 };
+
+typedef struct apr_normal {
+    apr_normal_kind kind;
+    unsigned flags;
+    apr_str from, to; /* `from` of a pattern is NUL-terminated */
+} apr_normal;
 
 typedef struct apr_vocab {
     apr_vocab_kind kind;
@@ -62,12 +94,17 @@ typedef struct apr_vocab {
     const uint8_t *added;  /* [n_tokens] flags above, or NULL */
     const float *scores;   /* [n_tokens], SPM; or NULL */
     size_t n_merges;
-    const apr_str *merges;    /* [2 * n_merges]: left, right, in order of rank; may be 0 for SPM */
-    const char *pre;          /* GGUF's name of the splitting rule ("qwen2", "llama-bpe"), or NULL */
-    const char *pattern;      /* the splitting regular expression (Oniguruma's dialect), isolated; or NULL */
-    const apr_split *splits;  /* instead of `pattern`: the steps, where it takes more than one isolated expression */
-    size_t n_splits;          /* 0 and no pattern: text is not split */
-    const char *unsupported;  /* APR_VOCAB_NONE: what the tokenizer has that is not supported ("the model Unigram"), or NULL */
+    const apr_str *merges;     /* [2 * n_merges]: left, right, in order of rank; may be 0 for SPM */
+    const char *pre;           /* GGUF's name of the splitting rule ("qwen2", "llama-bpe"), or NULL */
+    const char *pattern;       /* the splitting regular expression (Oniguruma's dialect), isolated; or NULL */
+    const apr_split *splits;   /* instead of `pattern`: the steps, where it takes more than one isolated expression */
+    size_t n_splits;           /* 0 and no pattern: text is not split */
+    const char *unsupported;   /* APR_VOCAB_NONE: what the tokenizer has that is not supported ("the model Unigram"), or NULL */
+    const apr_normal *normals; /* [n_normals] before a text is split; where there are some, `nfc` and SPM's rules for spaces are off */
+    size_t n_normals;
+    const char *word_prefix;  /* WPM: in front of tokens that begin no word ("##") */
+    size_t max_word_chars;    /* WPM: longer words are unknown */
+    const double *log_probs;  /* UGM: [n_tokens] */
     bool nfc;                 /* normalise to NFC first */
     bool ignore_merges;       /* a word that is a token is taken whole (llama 3) */
     bool byte_fallback;       /* SPM: unknown characters become <0xNN> tokens */
@@ -84,6 +121,9 @@ typedef struct apr_vocab {
 
 /* Adds id to stop_ids once; ids outside the vocabulary and full lists are ignored. */
 void apr_vocab_add_stop(apr_vocab *vocab, int64_t id);
+
+/* Does the tokenizer have rules that only tokenizer.json says? Then it travels as that file, and as nothing else. */
+bool apr_vocab_needs_file(const apr_vocab *vocab);
 
 /* A step as one line of text, "isolated \\p{N}{1,3}" or "removed,inverted \\w+", for formats that have no place for its parts. */
 const char *apr_split_print(const apr_split *split, apr_arena *arena); /* NULL: out of memory */

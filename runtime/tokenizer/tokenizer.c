@@ -11,6 +11,8 @@ static const struct {
 } kinds[] = {
     [APR_VOCAB_BPE] = {apr_bpe_open, apr_bpe_encode, apr_bpe_bytes},
     [APR_VOCAB_SPM] = {apr_spm_open, apr_spm_encode, apr_spm_bytes},
+    [APR_VOCAB_WPM] = {apr_wpm_open, apr_wpm_encode, apr_wpm_bytes},
+    [APR_VOCAB_UGM] = {apr_ugm_open, apr_ugm_encode, apr_ugm_bytes},
 };
 
 static apr_status fill(apr_tokenizer *tokenizer, apr_error *err)
@@ -18,6 +20,7 @@ static apr_status fill(apr_tokenizer *tokenizer, apr_error *err)
     const apr_vocab *const vocab = tokenizer->vocab;
 
     APR_TRY(apr_token_table_open(&tokenizer->tokens, vocab, &tokenizer->arena, err));
+    APR_TRY(apr_normal_open(tokenizer, err));
     APR_TRY(apr_added_open(tokenizer, err));
     APR_TRY(apr_split_open(tokenizer, err));
     return kinds[vocab->kind].open(tokenizer, err);
@@ -26,7 +29,7 @@ static apr_status fill(apr_tokenizer *tokenizer, apr_error *err)
 apr_status apr_tokenizer_open(apr_tokenizer **tokenizer, const apr_vocab *vocab, apr_error *err)
 {
     *tokenizer = NULL;
-    if (vocab == NULL || (vocab->kind != APR_VOCAB_BPE && vocab->kind != APR_VOCAB_SPM) || vocab->n_tokens == 0)
+    if (vocab == NULL || vocab->kind == APR_VOCAB_NONE || vocab->n_tokens == 0)
         return vocab != NULL && vocab->unsupported != NULL
                    ? apr_fail(err, APR_E_UNSUPPORTED, "the model's tokenizer has %s, which is not supported; text cannot be encoded",
                               vocab->unsupported)
@@ -51,6 +54,7 @@ void apr_tokenizer_close(apr_tokenizer *tokenizer)
 {
     if (tokenizer == NULL) return;
     apr_split_close(tokenizer);
+    apr_normal_close(tokenizer);
     apr_arena_close(&tokenizer->arena);
     free(tokenizer);
 }
@@ -99,8 +103,21 @@ static bool is_nfc_surely(const char *text, size_t n_bytes)
     return true;
 }
 
+static apr_status encode_by_steps(const apr_tokenizer *tokenizer, apr_token_work *work, const char *text, size_t n_bytes, bool at_start)
+{
+    char *normalized;
+    size_t n;
+    bool keeps_start;
+
+    APR_TRY(apr_normalize(tokenizer, (apr_str){text, n_bytes}, &normalized, &n, &keeps_start, work->err));
+    const apr_status status = encode_normalized(tokenizer, work, normalized, n, at_start && keeps_start, false);
+    free(normalized);
+    return status;
+}
+
 static apr_status encode_raw(const apr_tokenizer *tokenizer, apr_token_work *work, const char *text, size_t n_bytes, bool at_start)
 {
+    if (tokenizer->n_normalizers > 0) return encode_by_steps(tokenizer, work, text, n_bytes, at_start);
     if (!tokenizer->vocab->nfc || is_nfc_surely(text, n_bytes)) return encode_composed(tokenizer, work, text, n_bytes, at_start);
 
     utf8proc_uint8_t *nfc = NULL;
@@ -162,6 +179,7 @@ apr_status apr_tokenizer_encode(const apr_tokenizer *tokenizer, const char *text
     free(work.symbols);
     free(work.heap);
     free(work.escaped);
+    free(work.paths);
     apr_split_close_work(&work);
     return status;
 }
@@ -175,7 +193,8 @@ size_t apr_tokenizer_token_bytes(const apr_tokenizer *tokenizer, int32_t id, boo
     if (id < 0 || (size_t)id >= vocab->n_tokens) return 0;
     if (vocab->types != NULL && vocab->types[id] == APR_TOKEN_UNUSED) return 0;
     if (apr_token_is_control(vocab, (size_t)id) && !show_special) return 0;
-    if (!apr_token_is_added(vocab, (size_t)id) && !apr_token_is_control(vocab, (size_t)id))
+    const bool is_text = !apr_token_is_added(vocab, (size_t)id) && !apr_token_is_control(vocab, (size_t)id);
+    if (is_text || vocab->kind == APR_VOCAB_WPM) /* WordPiece sets every token apart */
         return kinds[vocab->kind].bytes(tokenizer, id, dst, capacity);
     const apr_str token = vocab->tokens[id];
     const size_t n = token.n_bytes < capacity ? token.n_bytes : capacity;
@@ -183,10 +202,31 @@ size_t apr_tokenizer_token_bytes(const apr_tokenizer *tokenizer, int32_t id, boo
     return token.n_bytes;
 }
 
+/* Did a tokenizer of that kind put a space in front of a text? Its decoder takes it away. */
+static bool drops_space(const apr_vocab *vocab)
+{
+    bool has_space = vocab->n_normals > 0 && vocab->normals[0].kind == APR_NORMAL_PREPEND;
+
+    if (vocab->kind == APR_VOCAB_SPM) return vocab->add_space_prefix;
+    for (size_t i = 0; i < vocab->n_splits; i++) has_space = has_space || vocab->splits[i].space != APR_SPACE_NEVER;
+    return vocab->kind == APR_VOCAB_WPM || (vocab->kind == APR_VOCAB_UGM && has_space);
+}
+
+/* WordPiece's prefix is left alone where a text begins with it. */
+static size_t first_prefix(const apr_vocab *vocab, const int32_t *ids, size_t n_ids)
+{
+    if (vocab->kind != APR_VOCAB_WPM || n_ids == 0 || ids[0] < 0 || (size_t)ids[0] >= vocab->n_tokens) return 0;
+    const size_t n = strlen(vocab->word_prefix);
+    const apr_str token = vocab->tokens[ids[0]];
+    return token.n_bytes >= n && memcmp(token.text, vocab->word_prefix, n) == 0 ? n : 0;
+}
+
 apr_status apr_tokenizer_decode(const apr_tokenizer *tokenizer, const int32_t *ids, size_t n_ids, bool show_special, char **text,
                                 size_t *n_bytes, apr_error *err)
 {
-    size_t n_total = 0, at = 0;
+    const apr_vocab *const vocab = tokenizer->vocab;
+    const size_t n_prefix = first_prefix(vocab, ids, n_ids);
+    size_t n_total = n_prefix, at = n_prefix;
 
     *text = NULL;
     *n_bytes = 0;
@@ -195,10 +235,9 @@ apr_status apr_tokenizer_decode(const apr_tokenizer *tokenizer, const int32_t *i
             return apr_no_memory(err, "the text of the tokens");
     char *const out = n_total < SIZE_MAX ? malloc(n_total + 1) : NULL;
     if (out == NULL) return apr_no_memory(err, "the text of the tokens");
+    if (n_prefix > 0) memcpy(out, vocab->word_prefix, n_prefix);
     for (size_t i = 0; i < n_ids; i++) at += apr_tokenizer_token_bytes(tokenizer, ids[i], show_special, out + at, n_total - at);
-
-    const apr_vocab *const vocab = tokenizer->vocab;
-    if (vocab->kind == APR_VOCAB_SPM && vocab->add_space_prefix && at > 0 && out[0] == ' ') memmove(out, out + 1, --at);
+    if (drops_space(vocab) && at > 0 && out[0] == ' ') memmove(out, out + 1, --at);
     out[at] = '\0';
     *text = out;
     *n_bytes = at;

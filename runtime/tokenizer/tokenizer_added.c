@@ -49,9 +49,26 @@ static apr_status compose(apr_str *text, apr_arena *arena, apr_error *err)
     return APR_OK;
 }
 
-/* A token's text as the normalizer leaves it, which is what is looked for behind it: with Prepend a space stands in front. */
-static apr_status normalize(const apr_vocab *vocab, apr_str *text, apr_arena *arena, apr_error *err)
+static apr_status normalize_by_steps(const apr_tokenizer *tokenizer, apr_str *text, apr_arena *arena, apr_error *err)
 {
+    char *made;
+    size_t n;
+    bool keeps_start;
+
+    if (!apr_str_is_utf8(*text)) return APR_OK; /* no text will match it */
+    APR_TRY(apr_normalize(tokenizer, *text, &made, &n, &keeps_start, err));
+    char *const copy = apr_arena_copy(arena, made, n);
+    free(made);
+    *text = (apr_str){copy, n};
+    return copy != NULL ? APR_OK : apr_no_memory(err, "the added tokens");
+}
+
+/* A token's text as the normalizer leaves it, which is what is looked for behind it: with Prepend a space stands in front. */
+static apr_status normalize(const apr_tokenizer *tokenizer, apr_str *text, apr_arena *arena, apr_error *err)
+{
+    const apr_vocab *const vocab = tokenizer->vocab;
+
+    if (tokenizer->n_normalizers > 0) return normalize_by_steps(tokenizer, text, arena, err);
     if (vocab->nfc) APR_TRY(compose(text, arena, err));
     if (!apr_spm_normalizes(vocab)) return APR_OK;
     char *const copy = apr_arena_alloc(arena, apr_spm_normalized_bytes(vocab, text->text, text->n_bytes, vocab->add_space_prefix));
@@ -60,7 +77,7 @@ static apr_status normalize(const apr_vocab *vocab, apr_str *text, apr_arena *ar
     return APR_OK;
 }
 
-static void index_set(apr_added_set *set)
+void apr_set_index(apr_added_set *set)
 {
     size_t i = 0;
     if (set->n_tokens > 1) qsort(set->tokens, set->n_tokens, sizeof set->tokens[0], compare_added);
@@ -88,18 +105,19 @@ apr_status apr_added_open(apr_tokenizer *tokenizer, apr_error *err)
                             vocab->tokens[id].n_bytes, (int)MAX_ADDED_BYTES);
         const uint8_t flags = vocab->added != NULL ? vocab->added[id] : APR_ADDED;
         apr_added_token token = {.text = vocab->tokens[id], .id = (int32_t)id, .flags = flags, .control = apr_token_is_control(vocab, id)};
-        const bool in_normalized = (vocab->nfc || apr_spm_normalizes(vocab)) && (flags & APR_ADDED_NORMALIZED) != 0;
-        if (in_normalized) APR_TRY(normalize(vocab, &token.text, &tokenizer->arena, err));
+        const bool in_normalized =
+            (vocab->nfc || tokenizer->n_normalizers > 0 || apr_spm_normalizes(vocab)) && (flags & APR_ADDED_NORMALIZED) != 0;
+        if (in_normalized) APR_TRY(normalize(tokenizer, &token.text, &tokenizer->arena, err));
+        if (token.text.n_bytes == 0) continue;
         apr_added_set *const set = in_normalized ? &tokenizer->normalized : &tokenizer->raw;
         set->tokens[set->n_tokens++] = token;
     }
-    index_set(&tokenizer->raw);
-    index_set(&tokenizer->normalized);
+    apr_set_index(&tokenizer->raw);
+    apr_set_index(&tokenizer->normalized);
     return APR_OK;
 }
 
-/* The part of [*low, *high) whose byte `depth` is `byte`; all of it is longer than `depth` and equal before. */
-static void narrow(const apr_added_set *set, size_t depth, uint8_t byte, size_t *low, size_t *high)
+void apr_set_narrow(const apr_added_set *set, size_t depth, uint8_t byte, size_t *low, size_t *high)
 {
     const unsigned bounds[2] = {byte, byte + 1u};
     size_t found[2];
@@ -129,12 +147,12 @@ static const apr_added_token *longest_at(const apr_added_set *set, const char *t
             if ((parse_special || !token->control) && (best == NULL || best->text.n_bytes < depth)) best = token;
         }
         if (depth == n_bytes) break;
-        narrow(set, depth, (uint8_t)text[depth], &low, &high);
+        apr_set_narrow(set, depth, (uint8_t)text[depth], &low, &high);
     }
     return best;
 }
 
-static utf8proc_int32_t char_at(const char *text, size_t n_bytes, size_t at, size_t *used)
+int32_t apr_char_at(const char *text, size_t n_bytes, size_t at, size_t *used)
 {
     utf8proc_int32_t c;
     const utf8proc_ssize_t n = utf8proc_iterate((const utf8proc_uint8_t *)text + at, (utf8proc_ssize_t)(n_bytes - at), &c);
@@ -142,15 +160,14 @@ static utf8proc_int32_t char_at(const char *text, size_t n_bytes, size_t at, siz
     return n > 0 ? c : -1;
 }
 
-static utf8proc_int32_t char_before(const char *text, size_t at, size_t *used)
+int32_t apr_char_before(const char *text, size_t at, size_t *used)
 {
     size_t start = at - 1;
     while (start > 0 && at - start < 4 && ((uint8_t)text[start] & 0xc0) == 0x80) start--;
-    return char_at(text, at, start, used);
+    return apr_char_at(text, at, start, used);
 }
 
-/* Unicode's White_Space. */
-static bool is_space(utf8proc_int32_t c)
+bool apr_is_white_space(int32_t c)
 {
     if ((c >= 9 && c <= 13) || c == 0x85) return true;
     const utf8proc_category_t category = utf8proc_category(c);
@@ -171,7 +188,8 @@ static bool is_word(utf8proc_int32_t c)
 static bool stands_alone(const char *text, size_t n_bytes, size_t start, size_t end)
 {
     size_t used;
-    return (start == 0 || !is_word(char_before(text, start, &used))) && (end == n_bytes || !is_word(char_at(text, n_bytes, end, &used)));
+    return (start == 0 || !is_word(apr_char_before(text, start, &used))) &&
+           (end == n_bytes || !is_word(apr_char_at(text, n_bytes, end, &used)));
 }
 
 apr_added_match apr_added_next(const apr_added_set *set, const char *text, size_t n_bytes, size_t from, bool parse_special)
@@ -189,9 +207,9 @@ apr_added_match apr_added_next(const apr_added_set *set, const char *text, size_
         }
         size_t used;
         if (token->flags & APR_ADDED_LSTRIP)
-            while (match.start > from && is_space(char_before(text, match.start, &used))) match.start -= used;
+            while (match.start > from && apr_is_white_space(apr_char_before(text, match.start, &used))) match.start -= used;
         if (token->flags & APR_ADDED_RSTRIP)
-            while (match.end < n_bytes && is_space(char_at(text, n_bytes, match.end, &used))) match.end += used;
+            while (match.end < n_bytes && apr_is_white_space(apr_char_at(text, n_bytes, match.end, &used))) match.end += used;
         return match;
     }
     return (apr_added_match){.start = n_bytes, .end = n_bytes};

@@ -83,7 +83,7 @@ static apr_status encode_word(const apr_tokenizer *tokenizer, apr_token_work *wo
 
 apr_status apr_bpe_encode(const apr_tokenizer *tokenizer, apr_token_work *work, const char *text, size_t n_bytes, bool at_start)
 {
-    (void)at_start;
+    work->at_start = at_start;
     return apr_split_text(tokenizer, work, text, n_bytes, encode_word);
 }
 

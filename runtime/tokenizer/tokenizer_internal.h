@@ -2,12 +2,16 @@
  *
  *   tokenizer.c        open, close, encode in order, decode
  *   tokenizer_added.c  tokens that are cut out of the text before anything else
+ *   tokenizer_normal.c the steps that change text before it is cut
+ *   tokenizer_unicode.c  what kind of character it is to them
  *   tokenizer_split.c  the steps that cut text into words, each a regular expression
  *   tokenizer_regex.c  such an expression, from the dialect it is written in to PCRE2's (tokenizer_regex.h)
  *   tokenizer_table.c  text -> id, (id, id) -> merge
  *   tokenizer_merge.c  symbols merged by priority, for both kinds
  *   tokenizer_bpe.c    byte-level BPE: the alphabet of bytes
- *   tokenizer_spm.c    SentencePiece: spaces, scores, bytes as a last resort */
+ *   tokenizer_spm.c    SentencePiece: spaces, scores, bytes as a last resort
+ *   tokenizer_wpm.c    WordPiece: the longest tokens from the left
+ *   tokenizer_ugm.c    Unigram: the most probable tokens */
 #ifndef APR_RUNTIME_TOKENIZER_INTERNAL_H
 #define APR_RUNTIME_TOKENIZER_INTERNAL_H
 
@@ -70,8 +74,21 @@ typedef struct apr_merge_candidate {
 typedef struct apr_splitter {
     pcre2_code *code;
     apr_split_behavior behavior;
-    bool invert, letters;
+    bool invert, letters, marks;
+    apr_space_rule space;
 } apr_splitter;
+
+/* A step that changes text, ready to run. */
+typedef struct apr_normalizer {
+    const apr_normal *step;
+    pcre2_code *code; /* of APR_NORMAL_PATTERN */
+} apr_normalizer;
+
+/* UGM: the best way to a place of a word. */
+typedef struct apr_best_path {
+    double score;
+    int32_t from, id; /* from = -1: there is no way yet */
+} apr_best_path;
 
 /* A piece of a text: bytes [start, end). */
 typedef struct apr_span {
@@ -86,6 +103,8 @@ typedef struct apr_split_work {
     size_t n_spans, capacity;
     char *letters;
     size_t letters_capacity;
+    char *marked; /* the piece with its space in front, where the step puts one there */
+    size_t marked_capacity;
 } apr_split_work;
 
 /* Scratch memory of one call to encode, and its result. */
@@ -101,6 +120,9 @@ typedef struct apr_token_work {
     apr_split_work splits[APR_MAX_SPLITS]; /* one a step */
     pcre2_match_context *match_context;    /* NULL: splitting has not begun */
     pcre2_jit_stack *jit_stack;
+    bool at_start; /* the text that is split begins the whole text */
+    apr_best_path *paths;
+    size_t paths_capacity;
     double split_until; /* when splitting has taken too long, seconds of the monotonic clock */
     char *escaped;      /* a text as tokens are written: spaces as U+2581, or a word in the alphabet of bytes */
     size_t escaped_capacity;
@@ -112,6 +134,10 @@ struct apr_tokenizer {
     apr_token_table tokens;
     apr_merge_table merges;
     apr_added_set raw, normalized; /* matched before and after normalisation */
+    apr_added_set pieces;          /* UGM: tokens that are no control tokens, by their bytes */
+    double unknown_score;          /* UGM: of a character that is no token */
+    apr_normalizer normalizers[APR_MAX_NORMALS];
+    size_t n_normalizers;
     apr_splitter splitters[APR_MAX_SPLITS];
     size_t n_splitters;        /* 0: text is not split */
     int32_t byte_ids[256];     /* the token of each byte, -1: none */
@@ -138,6 +164,13 @@ size_t apr_spm_normalize(const apr_vocab *vocab, const char *text, size_t n_byte
 size_t apr_spm_normalized_bytes(const apr_vocab *vocab, const char *text, size_t n_bytes, bool has_prefix);
 
 /* tokenizer_added.c */
+/* Sorts set->tokens by their bytes and id, and fills `first`. */
+void apr_set_index(apr_added_set *set);
+/* The part of [*low, *high) whose byte `depth` is `byte`; all of it is longer than `depth` and equal before. */
+void apr_set_narrow(const apr_added_set *set, size_t depth, uint8_t byte, size_t *low, size_t *high);
+int32_t apr_char_at(const char *text, size_t n_bytes, size_t at, size_t *used); /* -1: not UTF-8 */
+int32_t apr_char_before(const char *text, size_t at, size_t *used);
+bool apr_is_white_space(int32_t c); /* Unicode's White_Space */
 bool apr_token_is_added(const apr_vocab *vocab, size_t id);
 bool apr_token_is_control(const apr_vocab *vocab, size_t id);
 apr_status apr_added_open(apr_tokenizer *tokenizer, apr_error *err);
@@ -148,7 +181,25 @@ typedef struct apr_added_match {
 /* The first match at or after `from`; nothing before `from` is swallowed. */
 apr_added_match apr_added_next(const apr_added_set *set, const char *text, size_t n_bytes, size_t from, bool parse_special);
 
+/* tokenizer_unicode.c: as Hugging Face's tokenizers knows characters */
+bool apr_char_is_mark(int32_t c);
+bool apr_char_is_nonspacing(int32_t c);
+bool apr_char_is_other(int32_t c);    /* control, format and private characters */
+bool apr_char_stays_whole(int32_t c); /* no normal form takes it apart */
+int32_t apr_char_lower(int32_t c);
+
+/* tokenizer_normal.c */
+apr_status apr_normal_open(apr_tokenizer *tokenizer, apr_error *err);
+void apr_normal_close(apr_tokenizer *tokenizer);
+/* The text (UTF-8) after all steps, malloc'ed. *keeps_start: its first character comes of the text's first one. */
+apr_status apr_normalize(const apr_tokenizer *tokenizer, apr_str text, char **normalized, size_t *n_bytes, bool *keeps_start,
+                         apr_error *err);
+
 /* tokenizer_split.c */
+/* An expression of Oniguruma's dialect, compiled. */
+apr_status apr_pattern_code(const char *pattern, pcre2_code **code, apr_error *err);
+/* Its matches in a text, malloc'ed; no step of a tokenizer, but with the same limits. */
+apr_status apr_find_matches(pcre2_code *code, const char *text, size_t n_bytes, apr_span **spans, size_t *n_spans, apr_error *err);
 apr_status apr_split_open(apr_tokenizer *tokenizer, apr_error *err);
 void apr_split_close(apr_tokenizer *tokenizer);
 /* Hands each word of the text to `step`. */
@@ -178,6 +229,15 @@ size_t apr_bpe_bytes(const apr_tokenizer *tokenizer, int32_t id, char *dst, size
 apr_status apr_spm_open(apr_tokenizer *tokenizer, apr_error *err);
 apr_status apr_spm_encode(const apr_tokenizer *tokenizer, apr_token_work *work, const char *text, size_t n_bytes, bool at_start);
 size_t apr_spm_bytes(const apr_tokenizer *tokenizer, int32_t id, char *dst, size_t capacity);
+apr_status apr_wpm_open(apr_tokenizer *tokenizer, apr_error *err);
+apr_status apr_wpm_encode(const apr_tokenizer *tokenizer, apr_token_work *work, const char *text, size_t n_bytes, bool at_start);
+size_t apr_wpm_bytes(const apr_tokenizer *tokenizer, int32_t id, char *dst, size_t capacity);
+apr_status apr_ugm_open(apr_tokenizer *tokenizer, apr_error *err);
+apr_status apr_ugm_encode(const apr_tokenizer *tokenizer, apr_token_work *work, const char *text, size_t n_bytes, bool at_start);
+size_t apr_ugm_bytes(const apr_tokenizer *tokenizer, int32_t id, char *dst, size_t capacity);
+/* Ids of the bytes of a text that is no token: false, where some byte has none. */
+apr_status apr_push_bytes(const apr_tokenizer *tokenizer, apr_token_work *work, const char *text, size_t n_bytes, bool *has_bytes);
+void apr_find_byte_ids(apr_tokenizer *tokenizer);
 /* Order-preserving: the higher the score, the smaller the key (NaN included). */
 uint32_t apr_score_key(float score);
 

@@ -44,21 +44,27 @@ static apr_status compile(const char *translated, pcre2_compile_context *context
     return APR_OK;
 }
 
+apr_status apr_pattern_code(const char *pattern, pcre2_code **code, apr_error *err)
+{
+    char *translated;
+
+    APR_TRY(apr_regex_translate(pattern, &translated, err));
+    pcre2_compile_context *const context = pcre2_compile_context_create(NULL);
+    const apr_status status = context != NULL ? compile(translated, context, code, err) : apr_no_memory(err, "the tokenizer's pattern");
+    free(translated);
+    pcre2_compile_context_free(context);
+    return status;
+}
+
 static apr_status add_splitter(apr_tokenizer *tokenizer, const apr_split *split, apr_error *err)
 {
     apr_splitter *const splitter = &tokenizer->splitters[tokenizer->n_splitters];
-    char *translated;
 
     if (split->letters && tokenizer->vocab->kind != APR_VOCAB_BPE)
         return apr_fail(err, APR_E_UNSUPPORTED, "the tokenizer splits bytes, but its tokens are not written in bytes");
-    APR_TRY(apr_regex_translate(split->pattern, &translated, err));
-    pcre2_compile_context *const context = pcre2_compile_context_create(NULL);
-    *splitter = (apr_splitter){.behavior = split->behavior, .invert = split->invert, .letters = split->letters};
-    const apr_status status =
-        context != NULL ? compile(translated, context, &splitter->code, err) : apr_no_memory(err, "the tokenizer's pattern");
-    free(translated);
-    pcre2_compile_context_free(context);
-    if (status != APR_OK) return status;
+    *splitter = (apr_splitter){
+        .behavior = split->behavior, .invert = split->invert, .letters = split->letters, .marks = split->marks, .space = split->space};
+    APR_TRY(apr_pattern_code(split->pattern, &splitter->code, err));
     tokenizer->n_splitters++;
     return APR_OK;
 }
@@ -103,6 +109,7 @@ void apr_split_close_work(apr_token_work *work)
         pcre2_match_data_free(work->splits[i].match_data);
         free(work->splits[i].spans);
         free(work->splits[i].letters);
+        free(work->splits[i].marked);
     }
     pcre2_jit_stack_free(work->jit_stack);
     pcre2_match_context_free(work->match_context);
@@ -155,6 +162,12 @@ static apr_status find_match(const apr_splitter *splitter, apr_token_work *work,
     return APR_OK;
 }
 
+static void set_limit(apr_token_work *work, size_t n_bytes)
+{
+    const size_t steps = MIN_MATCH_STEPS + MATCH_STEPS_PER_BYTE * n_bytes;
+    pcre2_set_match_limit(work->match_context, steps < UINT32_MAX ? (uint32_t)steps : UINT32_MAX);
+}
+
 /* Matches and what lies between them, in order. An empty match is one, but not right behind another match. */
 static apr_status find_spans(const apr_splitter *splitter, apr_token_work *work, apr_split_work *split, const char *text, size_t n_bytes)
 {
@@ -176,6 +189,29 @@ static apr_status find_spans(const apr_splitter *splitter, apr_token_work *work,
         after_match = true;
     }
     return done < n_bytes ? push_span(work, split, done, n_bytes, false) : APR_OK;
+}
+
+apr_status apr_find_matches(pcre2_code *code, const char *text, size_t n_bytes, apr_span **spans, size_t *n_spans, apr_error *err)
+{
+    apr_tokenizer alone = {.splitters = {{.code = code}}, .n_splitters = 1};
+    apr_token_work work = {.err = err};
+    size_t n = 0;
+
+    apr_status status = open_work(&alone, &work);
+    work.split_until += max_seconds_per_byte * (double)n_bytes;
+    if (status == APR_OK) {
+        set_limit(&work, n_bytes);
+        status = find_spans(&alone.splitters[0], &work, &work.splits[0], text, n_bytes);
+    }
+    if (status == APR_OK) {
+        for (size_t i = 0; i < work.splits[0].n_spans; i++)
+            if (work.splits[0].spans[i].is_match) work.splits[0].spans[n++] = work.splits[0].spans[i];
+        *spans = work.splits[0].spans;
+        *n_spans = n;
+        work.splits[0].spans = NULL;
+    }
+    apr_split_close_work(&work);
+    return status;
 }
 
 /* --- behaviors --- */
@@ -216,8 +252,6 @@ typedef struct splitting {
     apr_encode_step *step;
 } splitting;
 
-static apr_status split_piece(const splitting *s, size_t i, const char *text, size_t n_bytes);
-
 /* The piece's bytes as letters, cut there; a letter is a byte, so the cuts are the text's. */
 static apr_status split_letters(const splitting *s, size_t i, const char *text, size_t n_bytes)
 {
@@ -238,20 +272,47 @@ static apr_status split_letters(const splitting *s, size_t i, const char *text, 
     return APR_OK;
 }
 
-static apr_status split_piece(const splitting *s, size_t i, const char *text, size_t n_bytes)
+/* The piece with its space in front, and marks for spaces where the step wants them; in memory of the step's own. */
+static apr_status put_space(const splitting *s, size_t i, const char **text, size_t *n_bytes, bool is_first)
+{
+    static const char mark[] = "\xe2\x96\x81";
+    enum { MARK_BYTES = 3 };
+    const apr_splitter *const splitter = &s->tokenizer->splitters[i];
+    apr_split_work *const split = &s->work->splits[i];
+    const bool has_space = **text == ' ' || (splitter->marks && *n_bytes >= MARK_BYTES && memcmp(*text, mark, MARK_BYTES) == 0);
+    const bool wants = splitter->space == APR_SPACE_ALWAYS || (splitter->space == APR_SPACE_AT_START && is_first);
+    const char *const space = splitter->marks ? mark : " ";
+    const size_t n_space = splitter->marks ? MARK_BYTES : 1;
+    size_t n = 0;
+
+    char *const marked = apr_grow(split->marked, &split->marked_capacity, n_space * (*n_bytes + 1), 1);
+    if (marked == NULL) return apr_no_memory(s->work->err, "splitting the text");
+    split->marked = marked;
+    if (wants && !has_space) memcpy(marked, space, n = n_space);
+    for (size_t k = 0; k < *n_bytes; k++) {
+        const bool is_space = (*text)[k] == ' ';
+        memcpy(marked + n, is_space ? space : *text + k, is_space ? n_space : 1);
+        n += is_space ? n_space : 1;
+    }
+    *text = marked;
+    *n_bytes = n;
+    return APR_OK;
+}
+
+static apr_status split_piece(const splitting *s, size_t i, const char *text, size_t n_bytes, bool is_first)
 {
     if (n_bytes == 0) return APR_OK;
     if (i == s->tokenizer->n_splitters) return s->step(s->tokenizer, s->work, text, n_bytes);
 
     const apr_splitter *const splitter = &s->tokenizer->splitters[i];
     apr_split_work *const split = &s->work->splits[i];
-    const size_t steps = MIN_MATCH_STEPS + MATCH_STEPS_PER_BYTE * n_bytes;
-    pcre2_set_match_limit(s->work->match_context, steps < UINT32_MAX ? (uint32_t)steps : UINT32_MAX);
+    if (splitter->marks || splitter->space != APR_SPACE_NEVER) APR_TRY(put_space(s, i, &text, &n_bytes, is_first));
+    set_limit(s->work, n_bytes);
     APR_TRY(splitter->letters ? split_letters(s, i, text, n_bytes) : find_spans(splitter, s->work, split, text, n_bytes));
     join_spans(split, splitter);
     for (size_t k = 0; k < split->n_spans; k++) {
         const apr_span span = split->spans[k];
-        APR_TRY(split_piece(s, i + 1, text + span.start, span.end - span.start));
+        APR_TRY(split_piece(s, i + 1, text + span.start, span.end - span.start, is_first && span.start == 0));
     }
     return APR_OK;
 }
@@ -262,5 +323,5 @@ apr_status apr_split_text(const apr_tokenizer *tokenizer, apr_token_work *work, 
     if (tokenizer->n_splitters == 0) return step(tokenizer, work, text, n_bytes);
     APR_TRY(open_work(tokenizer, work));
     work->split_until += max_seconds_per_byte * (double)n_bytes;
-    return split_piece(&(splitting){tokenizer, work, step}, 0, text, n_bytes);
+    return split_piece(&(splitting){tokenizer, work, step}, 0, text, n_bytes, work->at_start);
 }

@@ -6,7 +6,7 @@
 static const char space_mark[] = "\xe2\x96\x81"; /* U+2581 */
 enum { MARK_BYTES = 3 };
 
-apr_status apr_spm_open(apr_tokenizer *tokenizer, apr_error *err)
+void apr_find_byte_ids(apr_tokenizer *tokenizer)
 {
     const apr_vocab *const vocab = tokenizer->vocab;
 
@@ -15,6 +15,21 @@ apr_status apr_spm_open(apr_tokenizer *tokenizer, apr_error *err)
         snprintf(text, sizeof text, "<0x%02X>", (unsigned)byte);
         tokenizer->byte_ids[byte] = vocab->byte_fallback ? apr_token_table_find(&tokenizer->tokens, vocab, text, 6) : -1;
     }
+}
+
+apr_status apr_push_bytes(const apr_tokenizer *tokenizer, apr_token_work *work, const char *text, size_t n_bytes, bool *has_bytes)
+{
+    *has_bytes = true;
+    for (size_t i = 0; i < n_bytes; i++) *has_bytes = *has_bytes && tokenizer->byte_ids[(uint8_t)text[i]] >= 0;
+    for (size_t i = 0; i < n_bytes && *has_bytes; i++) APR_TRY(apr_push_id(work, tokenizer->byte_ids[(uint8_t)text[i]]));
+    return APR_OK;
+}
+
+apr_status apr_spm_open(apr_tokenizer *tokenizer, apr_error *err)
+{
+    const apr_vocab *const vocab = tokenizer->vocab;
+
+    apr_find_byte_ids(tokenizer);
     if (vocab->scores == NULL && vocab->n_merges == 0)
         return apr_fail(err, APR_E_UNSUPPORTED,
                         "the SentencePiece vocabulary has neither scores nor merges, so nothing says what to merge");
@@ -40,13 +55,10 @@ static size_t char_bytes(const char *text)
 static apr_status push_unknown(const apr_tokenizer *tokenizer, apr_token_work *work, const char *text, size_t n_bytes, bool after_unknown)
 {
     const int32_t unk = tokenizer->vocab->unk_id;
-    bool has_bytes = true;
+    bool has_bytes;
 
-    for (size_t i = 0; i < n_bytes; i++) has_bytes = has_bytes && tokenizer->byte_ids[(uint8_t)text[i]] >= 0;
-    if (has_bytes) {
-        for (size_t i = 0; i < n_bytes; i++) APR_TRY(apr_push_id(work, tokenizer->byte_ids[(uint8_t)text[i]]));
-        return APR_OK;
-    }
+    APR_TRY(apr_push_bytes(tokenizer, work, text, n_bytes, &has_bytes));
+    if (has_bytes) return APR_OK;
     if (unk < 0)
         return apr_fail(work->err, APR_E_DAMAGED, "the vocabulary has no token for \"%.*s\" and none for unknown text",
                         n_bytes < 80 ? (int)n_bytes : 80, text);

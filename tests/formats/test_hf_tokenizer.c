@@ -58,6 +58,7 @@ static void read_ok(files f, apr_vocab *vocab, apr_arena *arena)
     "{\"type\":\"BPE\",\"byte_fallback\":true,\"unk_token\":\"<unk>\",\"vocab\":{\"<unk>\":0,\"<0x41>\":1,\"\xe2\x96\x81\":2,\"a\":3," \
     "\"\xe2\x96\x81"                                                                                                                   \
     "a\":4},\"merges\":[[\"\xe2\x96\x81\",\"a\"]]}"
+#define STEP(type) "{\"type\":\"" type "\"}"
 #define WHOLE(normalizer, pre, post, model) \
     "{\"normalizer\":" normalizer ",\"pre_tokenizer\":" pre ",\"post_processor\":" post ",\"added_tokens\":[],\"model\":" model "}"
 #define BPE                WHOLE("null", SEQUENCE(SPLIT("x+") "," BYTE_LEVEL), "null", MODEL)
@@ -87,9 +88,15 @@ static void only_what_can_be_expressed_has_a_kind(void **state)
         {WHOLE("null", METASPACE("always", "false"), "null", SPM_MODEL), APR_VOCAB_SPM, NULL, false, true, true, true},
         {WHOLE("null", METASPACE("first", "false"), "null", SPM_MODEL), APR_VOCAB_SPM, NULL, false, true, false, true},
         {WHOLE("null", METASPACE("never", "false"), "null", SPM_MODEL), APR_VOCAB_SPM, NULL, false, false, false, true},
-        {WHOLE("null", "{\"type\":\"ByteLevel\"}", "null", MODEL), APR_VOCAB_NONE, NULL, false, false, false,
+        {WHOLE("null", "{\"type\":\"ByteLevel\"}", "null", MODEL), APR_VOCAB_BPE, NULL, false, false, false,
          false}, /* prefix space is the default */
-        {WHOLE("{\"type\":\"Lowercase\"}", BYTE_LEVEL, "null", MODEL), APR_VOCAB_NONE, NULL, false, false, false, false},
+        {WHOLE("{\"type\":\"Lowercase\"}", BYTE_LEVEL, "null", MODEL), APR_VOCAB_BPE, NULL, false, false, false, false},
+        {WHOLE("{\"type\":\"Lowercase\"}", "null", "null", SPM_MODEL), APR_VOCAB_NONE, NULL, false, false, false, false},
+        {WHOLE("null", STEP("BertPreTokenizer"), "null", "{\"type\":\"WordPiece\",\"vocab\":{\"a\":0,\"b\":1,\"c\":2,\"d\":3,\"e\":4}}"),
+         APR_VOCAB_WPM, NULL, false, false, false, false},
+        {WHOLE("null", METASPACE("always", "true"), "null",
+               "{\"type\":\"Unigram\",\"vocab\":[[\"a\",0.0],[\"b\",-1],[\"c\",-2],[\"d\",-3],[\"e\",-4]]}"),
+         APR_VOCAB_UGM, NULL, false, false, false, false},
         {WHOLE("null", BYTE_LEVEL, "{\"type\":\"BertProcessing\"}", MODEL), APR_VOCAB_NONE, NULL, false, false, false, false},
         {WHOLE("null", "null", "null", MODEL), APR_VOCAB_NONE, NULL, false, false, false, false},
         {WHOLE("null", BYTE_LEVEL, "null", "{\"type\":\"Unigram\",\"vocab\":[[\"a\",0.0]]}"), APR_VOCAB_NONE, NULL, false, false, false,
@@ -117,7 +124,11 @@ static void only_what_can_be_expressed_has_a_kind(void **state)
     }
 }
 
-#define STEP(type) "{\"type\":\"" type "\"}"
+#define PUNCTUATION                                                                                                         \
+    "(?![\\x{61d}\\x{9fd}-\\x{a76}\\x{c77}-\\x{c84}\\x{1b7d}-\\x{1b7e}\\x{2e43}-\\x{2e5d}\\x{10ead}-\\x{10f89}\\x{1144b}-"  \
+    "\\x{1145d}\\x{11660}-\\x{116b9}\\x{1183b}-\\x{11fff}\\x{12ff1}-\\x{12ff2}\\x{16e97}-\\x{16fe2}\\x{1e95e}-\\x{1e95f}])" \
+    "[\\p{P}\\x{166d}\\x{111c9}$+<=>^`|~]"
+#define WORD_CHARS "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\x{200c}\\x{200d}"
 #define GPT2       "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+"
 #define WORDS      "{\"type\":\"ByteLevel\",\"add_prefix_space\":false}"
 
@@ -132,17 +143,16 @@ static void several_steps_are_kept_in_order(void **state)
         {SEQUENCE("{\"type\":\"Split\",\"pattern\":{\"String\":\"a.b\"},\"behavior\":\"MergedWithPrevious\",\"invert\":true}," BYTE_LEVEL),
          MODEL, "merged_with_previous,inverted a\\.b\n"},
         {SEQUENCE("{\"type\":\"Punctuation\",\"behavior\":\"Contiguous\"}," WORDS ",{\"type\":\"Digits\"}," SPLIT("[0-9]{3}")), MODEL,
-         "contiguous [\\p{P}$+<=>^`|~]\nisolated " GPT2 "\ncontiguous,letters \\p{N}\nisolated,letters [0-9]{3}\n"},
-        {SEQUENCE(
-             STEP("WhitespaceSplit") ",{\"type\":\"CharDelimiterSplit\",\"delimiter\":\"|\"}," STEP("BertPreTokenizer") "," BYTE_LEVEL),
-         MODEL, "removed \\s\nremoved \\|\nremoved \\s\nisolated [\\p{P}$+<=>^`|~]\n"},
+         "contiguous " PUNCTUATION "\nisolated " GPT2 "\ncontiguous,letters \\p{N}\nisolated,letters [0-9]{3}\n"},
+        {SEQUENCE(STEP("WhitespaceSplit") ",{\"type\":\"CharDelimiterSplit\",\"delimiter\":\"|\"}," STEP("Whitespace") "," BYTE_LEVEL),
+         MODEL, "removed \\s\nremoved \\|\nremoved,inverted [" WORD_CHARS "]+|[^" WORD_CHARS "\\s]+\n"},
         {"{\"type\":\"Split\",\"pattern\":{\"Regex\":\"x\"},\"behavior\":\"Removed\",\"invert\":false}", SPM_MODEL, "removed x\n"},
         {METASPACE("never", "true"), SPM_MODEL, "merged_with_next \\x{2581}\n"},
     };
 
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        char text[1000], lines[1000] = "";
+        char text[1000], lines[2000] = "";
         apr_arena arena = {0};
         apr_vocab v;
         snprintf(text, sizeof text, WHOLE("null", "%s", "null", "%s"), cases[i].pre_tokenizer, cases[i].model);
@@ -202,11 +212,12 @@ static void what_cannot_be_expressed_is_named(void **state)
     static const struct {
         const char *text, *name;
     } cases[] = {
-        {WHOLE("{\"type\":\"Lowercase\"}", BYTE_LEVEL, "null", MODEL), "the normalizer Lowercase"},
+        {WHOLE("{\"type\":\"Lowercase\"}", "null", "null", SPM_MODEL), "the normalizer Lowercase"},
+        {WHOLE("{\"type\":\"ByteLevel\"}", BYTE_LEVEL, "null", MODEL), "the normalizer ByteLevel"},
         {WHOLE("null", STEP("UnicodeScripts"), "null", MODEL), "the pre-tokenizer UnicodeScripts"},
         {WHOLE("null", BYTE_LEVEL, STEP("BertProcessing"), MODEL), "the post-processor BertProcessing"},
-        {WHOLE("null", BYTE_LEVEL, "null", "{\"type\":\"Unigram\"}"), "the model Unigram"},
-        {WHOLE("null", STEP("ByteLevel"), "null", MODEL), "ByteLevel with add_prefix_space"},
+        {WHOLE("null", BYTE_LEVEL, "null", "{\"type\":\"WordLevel\"}"), "the model WordLevel"},
+        {WHOLE("null", BYTE_LEVEL, "null", "{\"type\":\"Unigram\"}"), "ByteLevel before Unigram"},
         {WHOLE("null", SEQUENCE(SPLIT("x") "," METASPACE("first", "false")), "null", SPM_MODEL), "Metaspace behind another pre-tokenizer"},
         {WHOLE("null", "{\"type\":\"Split\",\"pattern\":{\"Regex\":\"x\"},\"behavior\":\"Odd\"}", "null", SPM_MODEL), "a known behavior"},
         {WHOLE("null", "null", "null", MODEL), "neither ByteLevel nor"},

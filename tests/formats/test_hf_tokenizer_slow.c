@@ -190,8 +190,10 @@ static void classes_that_are_not_known_are_named(void **state)
                               {"merges.txt", MERGES},
                               {"tokenizer_config.json", "{\"tokenizer_class\":\"GPT2Tokenizer\",\"add_prefix_space\":true}"}},
             NULL, 0, &v, &arena);
-    assert_int_equal(v.kind, APR_VOCAB_NONE);
-    assert_non_null(strstr(v.unsupported, "add_prefix_space"));
+    assert_int_equal(v.kind, APR_VOCAB_BPE);
+    assert_int_equal(v.n_splits, 1);
+    assert_int_equal(v.splits[0].space, APR_SPACE_ALWAYS);
+    assert_true(apr_vocab_needs_file(&v));
     apr_arena_close(&arena);
 }
 

@@ -185,7 +185,7 @@ class Mutation:
         folder = os.path.join(self.work, "m")
         name = r.choice(["tokenizer.json"] * 4 + ["tokenizer_config.json", "generation_config.json", "chat_template.jinja"])
         if name == "tokenizer.json" and r.random() < 0.5:
-            source = r.choice(["bpe.json", "spm.json", "added-normalized.json"])
+            source = r.choice(self.tokenizers)
             shutil.copy(os.path.join(self.args.data, "tokenizer", source), os.path.join(folder, name))
             self.what += " with " + source
         if r.random() < 0.06:
@@ -326,7 +326,9 @@ class Mutation:
             for n in os.listdir(p):
                 if n == "config.json": self.config_donors.append(load_json(open(os.path.join(p, n), encoding="utf-8").read()))
                 if n == "model.safetensors" and len(self.header_donors) < 12: self.header_donors.append(Safetensors(open(os.path.join(p, n), "rb").read()).header)
-        self.word_donors = [load_json(open(os.path.join(self.args.data, "tokenizer", n), encoding="utf-8").read()) for n in ("bpe.json", "spm.json", "added-normalized.json")]
+        folder = os.path.join(self.args.data, "tokenizer", "styles")
+        self.tokenizers = ["bpe.json", "spm.json", "added-normalized.json"] + ["styles/" + n for n in sorted(os.listdir(folder)) if n.endswith(".json")]
+        self.word_donors = [load_json(open(os.path.join(self.args.data, "tokenizer", n), encoding="utf-8").read()) for n in self.tokenizers]
         self.golden_json = load_json(open(os.path.join(self.args.data, "tiny-qwen2", "golden.json"), encoding="utf-8").read())
 
     def all(self):

@@ -137,8 +137,11 @@ const char *apr_position_name(uint8_t has_none) { return has_none ? "none" : "ro
 
 const char *apr_vocab_kind_name(apr_vocab_kind kind)
 {
-    static const char *const names[] = {
-        [APR_VOCAB_NONE] = "none", [APR_VOCAB_BPE] = "byte-level BPE", [APR_VOCAB_SPM] = "SentencePiece BPE"};
+    static const char *const names[] = {[APR_VOCAB_NONE] = "none",
+                                        [APR_VOCAB_BPE] = "byte-level BPE",
+                                        [APR_VOCAB_SPM] = "SentencePiece BPE",
+                                        [APR_VOCAB_WPM] = "WordPiece",
+                                        [APR_VOCAB_UGM] = "Unigram"};
     return names[kind];
 }
 

@@ -1,0 +1,159 @@
+/* tokenizer_ugm.c - Unigram: of all ways to cut a word into tokens the most probable one (Viterbi), as Hugging Face's tokenizers finds it:
+ * in double, the way that comes first where two are equal. A character that no token is counts as one of the least score less ten. */
+#include "runtime/tokenizer/tokenizer_internal.h"
+
+#include <math.h>
+
+static const double unknown_penalty = 10.0;
+static const char space_mark[] = "\xe2\x96\x81"; /* U+2581 */
+enum { MARK_BYTES = 3 };
+
+/* Added tokens that the model does not have bear no score. */
+static bool is_piece(const apr_vocab *vocab, size_t id)
+{
+    return !isnan(vocab->log_probs[id]) && vocab->tokens[id].n_bytes > 0 && vocab->types[id] != APR_TOKEN_UNUSED &&
+           vocab->types[id] != APR_TOKEN_CONTROL;
+}
+
+apr_status apr_ugm_open(apr_tokenizer *tokenizer, apr_error *err)
+{
+    const apr_vocab *const vocab = tokenizer->vocab;
+    apr_added_set *const set = &tokenizer->pieces;
+    double least = INFINITY;
+
+    if (vocab->log_probs == NULL || vocab->types == NULL) return apr_fail(err, APR_E_DAMAGED, "the Unigram vocabulary has no scores");
+    apr_find_byte_ids(tokenizer);
+    set->tokens = apr_arena_array(&tokenizer->arena, vocab->n_tokens, sizeof *set->tokens);
+    if (set->tokens == NULL) return apr_no_memory(err, "the tokenizer's vocabulary");
+    for (size_t id = 0; id < vocab->n_tokens; id++) {
+        if (vocab->log_probs[id] < least) least = vocab->log_probs[id];
+        if (is_piece(vocab, id)) set->tokens[set->n_tokens++] = (apr_added_token){.text = vocab->tokens[id], .id = (int32_t)id};
+    }
+    apr_set_index(set);
+    tokenizer->unknown_score = least - unknown_penalty;
+    return APR_OK;
+}
+
+static size_t char_bytes(const char *text)
+{
+    const uint8_t lead = (uint8_t)*text;
+    return lead < 0x80 ? 1 : lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : 4;
+}
+
+static void offer(apr_best_path *path, double score, size_t from, int32_t id)
+{
+    if (path->from < 0 || score > path->score) *path = (apr_best_path){score, (int32_t)from, id};
+}
+
+/* All tokens that text[from, n_bytes) begins with; true: one of them is its first character. */
+static bool walk(const apr_tokenizer *tokenizer, apr_best_path *paths, const char *text, size_t from, size_t n_bytes)
+{
+    const apr_added_set *const set = &tokenizer->pieces;
+    const uint8_t first = (uint8_t)text[from];
+    const size_t n_char = char_bytes(text + from);
+    size_t low = set->first[first], high = set->first[first + 1u];
+    bool has_char = false;
+
+    for (size_t depth = 1; low < high; depth++) {
+        int32_t id = -1;
+        for (; low < high && set->tokens[low].text.n_bytes == depth; low++) id = set->tokens[low].id; /* of equal texts the last is meant */
+        if (id >= 0) {
+            offer(&paths[from + depth], tokenizer->vocab->log_probs[id] + paths[from].score, from, id);
+            has_char = has_char || depth == n_char;
+        }
+        if (from + depth == n_bytes) break;
+        apr_set_narrow(set, depth, (uint8_t)text[from + depth], &low, &high);
+    }
+    return has_char;
+}
+
+/* The token of exactly that text; -1: none. */
+static int32_t find_piece(const apr_tokenizer *tokenizer, const char *text, size_t n_bytes)
+{
+    const apr_added_set *const set = &tokenizer->pieces;
+    size_t low = set->first[(uint8_t)text[0]], high = set->first[(uint8_t)text[0] + 1u];
+    int32_t id = -1;
+
+    for (size_t depth = 1; low < high && depth <= n_bytes; depth++) {
+        for (; low < high && set->tokens[low].text.n_bytes == depth; low++)
+            if (depth == n_bytes) id = set->tokens[low].id;
+        if (depth < n_bytes) apr_set_narrow(set, depth, (uint8_t)text[depth], &low, &high);
+    }
+    return id;
+}
+
+/* A run of unknown characters, which may be a token as a whole. */
+static apr_status push_run(const apr_tokenizer *tokenizer, apr_token_work *work, const char *text, size_t n_bytes)
+{
+    const int32_t id = find_piece(tokenizer, text, n_bytes);
+    bool has_bytes = false;
+
+    if (id >= 0) return apr_push_id(work, id);
+    if (tokenizer->vocab->byte_fallback) APR_TRY(apr_push_bytes(tokenizer, work, text, n_bytes, &has_bytes));
+    return has_bytes ? APR_OK : apr_push_id(work, tokenizer->vocab->unk_id);
+}
+
+/* From the end of the way back to its begin: paths[start].id becomes the way forward, as the place where the token ends. */
+static void turn_round(apr_best_path *paths, size_t n_bytes)
+{
+    int32_t at = (int32_t)n_bytes, next = -1, id = -1;
+    while (at >= 0) {
+        const apr_best_path here = paths[at];
+        paths[at] = (apr_best_path){0, next, id};
+        id = here.id;
+        next = at;
+        at = at > 0 ? here.from : -1;
+    }
+}
+
+static apr_status encode_word(const apr_tokenizer *tokenizer, apr_token_work *work, const char *text, size_t n_bytes)
+{
+    const int32_t unk = tokenizer->vocab->unk_id;
+    apr_best_path *const paths = apr_grow(work->paths, &work->paths_capacity, n_bytes + 1, sizeof *paths);
+
+    if (paths == NULL) return apr_no_memory(work->err, "the tokens of a text");
+    work->paths = paths;
+    for (size_t i = 0; i <= n_bytes; i++) paths[i] = (apr_best_path){.from = -1};
+    for (size_t at = 0; at < n_bytes; at += char_bytes(text + at)) {
+        if (walk(tokenizer, paths, text, at, n_bytes)) continue;
+        if (unk < 0) return apr_fail(work->err, APR_E_DAMAGED, "the vocabulary has no token for unknown characters");
+        offer(&paths[at + char_bytes(text + at)], tokenizer->unknown_score + paths[at].score, at, unk);
+    }
+    turn_round(paths, n_bytes);
+    for (size_t at = 0; at < n_bytes;) {
+        size_t end = (size_t)paths[at].from;
+        if (paths[at].id != unk) {
+            APR_TRY(apr_push_id(work, paths[at].id));
+        } else {
+            while (end < n_bytes && paths[end].id == unk) end = (size_t)paths[end].from;
+            APR_TRY(push_run(tokenizer, work, text + at, end - at));
+        }
+        at = end;
+    }
+    return APR_OK;
+}
+
+apr_status apr_ugm_encode(const apr_tokenizer *tokenizer, apr_token_work *work, const char *text, size_t n_bytes, bool at_start)
+{
+    work->at_start = at_start;
+    return apr_split_text(tokenizer, work, text, n_bytes, encode_word);
+}
+
+/* Marks are spaces, and a byte token is its byte. */
+size_t apr_ugm_bytes(const apr_tokenizer *tokenizer, int32_t id, char *dst, size_t capacity)
+{
+    const apr_str token = tokenizer->vocab->tokens[id];
+    size_t n = 0;
+
+    for (int byte = 0; tokenizer->vocab->byte_fallback && byte < 256; byte++) {
+        if (tokenizer->byte_ids[byte] != id) continue;
+        if (capacity > 0) dst[0] = (char)byte;
+        return 1;
+    }
+    for (size_t at = 0; at < token.n_bytes; n++) {
+        const bool is_mark = token.n_bytes - at >= MARK_BYTES && memcmp(token.text + at, space_mark, MARK_BYTES) == 0;
+        if (n < capacity) dst[n] = is_mark ? ' ' : token.text[at];
+        at += is_mark ? MARK_BYTES : 1;
+    }
+    return n;
+}

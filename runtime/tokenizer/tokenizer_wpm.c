@@ -1,0 +1,96 @@
+/* tokenizer_wpm.c - WordPiece: of each word the longest token that it begins with, then the longest of the rest behind `word_prefix`. A word
+ * that has no such tokens to its end is one unknown token. */
+#include "runtime/tokenizer/tokenizer_internal.h"
+
+enum { MOST_WORD_CHARS = 1000 }; /* bounds the time for a word */
+
+apr_status apr_wpm_open(apr_tokenizer *tokenizer, apr_error *err)
+{
+    const apr_vocab *const vocab = tokenizer->vocab;
+
+    if (vocab->word_prefix == NULL) return apr_fail(err, APR_E_DAMAGED, "the WordPiece vocabulary has no prefix for tokens within a word");
+    if (vocab->max_word_chars > MOST_WORD_CHARS)
+        return apr_fail(err, APR_E_UNSUPPORTED, "the WordPiece vocabulary has words of up to %zu characters; at most %d are supported",
+                        vocab->max_word_chars, (int)MOST_WORD_CHARS);
+    return APR_OK;
+}
+
+static size_t count_chars(const char *text, size_t n_bytes)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < n_bytes; i++) n += ((uint8_t)text[i] & 0xc0) != 0x80;
+    return n;
+}
+
+/* The longest token of text[start, n_bytes), behind n_prefix bytes that are in work->escaped already; *end is where it ends. */
+static int32_t longest_token(const apr_tokenizer *tokenizer, apr_token_work *work, size_t n_prefix, const char *text, size_t start,
+                             size_t n_bytes, size_t *end)
+{
+    const apr_vocab *const vocab = tokenizer->vocab;
+    const size_t most = tokenizer->tokens.max_bytes > n_prefix ? tokenizer->tokens.max_bytes - n_prefix : 0;
+    size_t n = n_bytes - start < most ? n_bytes - start : most;
+
+    memcpy(work->escaped + n_prefix, text + start, n);
+    for (; n > 0; n--) {
+        const bool is_whole = start + n == n_bytes || ((uint8_t)text[start + n] & 0xc0) != 0x80;
+        const int32_t id = is_whole ? apr_token_table_find(&tokenizer->tokens, vocab, work->escaped, n_prefix + n) : -1;
+        if (id < 0 || apr_token_is_control(vocab, (size_t)id)) continue;
+        *end = start + n;
+        return id;
+    }
+    return -1;
+}
+
+static apr_status encode_word(const apr_tokenizer *tokenizer, apr_token_work *work, const char *text, size_t n_bytes)
+{
+    const apr_vocab *const vocab = tokenizer->vocab;
+    const size_t n_before = work->n_ids, n_prefix = strlen(vocab->word_prefix);
+    bool is_known = count_chars(text, n_bytes) <= vocab->max_word_chars;
+
+    APR_TRY(apr_grow_escaped(work, n_prefix + n_bytes));
+    memcpy(work->escaped, vocab->word_prefix, n_prefix);
+    for (size_t at = 0, end = 0; at < n_bytes && is_known; at = end) {
+        const int32_t id = longest_token(tokenizer, work, at > 0 ? n_prefix : 0, text, at, n_bytes, &end);
+        is_known = id >= 0;
+        if (is_known) APR_TRY(apr_push_id(work, id));
+        if (at == 0) memcpy(work->escaped, vocab->word_prefix, n_prefix);
+    }
+    if (is_known) return APR_OK;
+    work->n_ids = n_before;
+    if (vocab->unk_id < 0) return apr_fail(work->err, APR_E_DAMAGED, "the vocabulary has no token for unknown words");
+    return apr_push_id(work, vocab->unk_id);
+}
+
+apr_status apr_wpm_encode(const apr_tokenizer *tokenizer, apr_token_work *work, const char *text, size_t n_bytes, bool at_start)
+{
+    work->at_start = at_start;
+    return apr_split_text(tokenizer, work, text, n_bytes, encode_word);
+}
+
+/* Signs that stand without a space before them, as the decoder of tokenizer.json cleans a text up. */
+static bool joins_left(const char *text, size_t n_bytes)
+{
+    static const char *const signs[] = {".", "?", "!", ","}, *const endings[] = {"n't", "'m", "'s", "'ve", "'re"};
+
+    for (size_t i = 0; i < sizeof signs / sizeof *signs; i++)
+        if (n_bytes > 0 && text[0] == signs[i][0]) return true;
+    for (size_t i = 0; i < sizeof endings / sizeof *endings; i++) {
+        const size_t n = strlen(endings[i]);
+        if (n_bytes >= n && memcmp(text, endings[i], n) == 0) return true;
+    }
+    return false;
+}
+
+/* A token within a word without its prefix, any other behind a space. */
+size_t apr_wpm_bytes(const apr_tokenizer *tokenizer, int32_t id, char *dst, size_t capacity)
+{
+    const apr_str token = tokenizer->vocab->tokens[id];
+    const size_t n_prefix = strlen(tokenizer->vocab->word_prefix);
+    const bool is_within = n_prefix > 0 && token.n_bytes >= n_prefix && memcmp(token.text, tokenizer->vocab->word_prefix, n_prefix) == 0;
+    const size_t n_space = is_within || joins_left(token.text, token.n_bytes) ? 0 : 1, skipped = is_within ? n_prefix : 0;
+
+    if (n_space > 0 && capacity > 0) dst[0] = ' ';
+    for (size_t i = 0; i < token.n_bytes - skipped; i++)
+        if (n_space + i < capacity) dst[n_space + i] = token.text[skipped + i];
+    return n_space + token.n_bytes - skipped;
+}
