@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """tokenizer_styles.py MAKE_TOKENS [--strings N] [--seed N] [--style NAME] [--record DIR] - tokenizers of every style against Hugging Face's tokenizers.
 
-Needs tokenizers and sentencepiece from PyPI; run by hand. Each style is trained here on tests/data/heldout.txt and on text of many scripts,
+Needs tokenizers, sentencepiece and tiktoken from PyPI; run by hand. Each style is trained here on tests/data/heldout.txt and on text of many scripts,
 written as a checkpoint has it, and N texts (20,000) are encoded by both: each id must be the same, and so must the text that the ids of
 those without added tokens are decoded to. Prints the table of runtime/tokenizer/README.md. MAKE_TOKENS is build/release/make_tokens.
 --record writes small tokenizers, and a few texts with their ids: tests/data/tokenizer/styles/.
@@ -160,6 +160,71 @@ def styles():
     }
 
 
+def write_ranks(folder, config, tokenizer_config, name, specials, pattern):
+    """A file of ranks trained here, and tiktoken's own encoder of it."""
+    import base64, tiktoken
+    t = byte_level(False)
+    letters = {l: b for b, l in enumerate(bytes_to_letters())}
+    ranks = {}
+    for text, _ in sorted(t.get_vocab(with_added_tokens=False).items(), key=lambda p: (len(p[0]) > 1, p[1])):
+        if text not in ("<s>", "</s>", "<mask>"):
+            ranks[bytes(letters[c] for c in text)] = len(ranks)
+    with open(folder + "/" + name, "wb") as f:
+        f.writelines(base64.b64encode(b) + b" %d\n" % r for b, r in ranks.items())
+    for file, content in (("config.json", config), ("tokenizer_config.json", tokenizer_config(len(ranks)))):
+        with open(folder + "/" + file, "w") as f:
+            json.dump(content, f)
+    return tiktoken.Encoding("test", pat_str=pattern, mergeable_ranks=ranks, special_tokens={s: len(ranks) + i for s, i in specials.items()})
+
+
+def bytes_to_letters():
+    printed = list(range(33, 127)) + list(range(161, 173)) + list(range(174, 256))
+    n, letters = 0, []
+    for b in range(256):
+        letters.append(chr(b) if b in printed else chr(256 + n))
+        n += b not in printed
+    return letters
+
+
+LLAMA3 = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+KIMI = "|".join([r"[\p{Han}]+", r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
+                 r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?", r"\p{N}{1,3}", r" ?[^\s\p{L}\p{N}]+[\r\n]*", r"\s*[\r\n]+", r"\s+(?!\S)", r"\s+"])
+
+
+def listed(name):
+    def config(n):
+        texts = {str(n): "[BOS]", str(n + 1): "[EOS]", str(n + 2): "<|im_end|>"}
+        return {"tokenizer_class": name, "added_tokens_decoder": {i: {"content": c, "special": True, "normalized": False, "lstrip": False, "rstrip": False, "single_word": False} for i, c in texts.items()}}
+    return config
+
+
+RANKED = {
+    "tiktoken, Llama 3's tokenizer.model": ({"model_type": "llama"}, lambda n: {"add_bos_token": False}, "tokenizer.model", {"<|begin_of_text|>": 0, "<|end_of_text|>": 1, "<|eot_id|>": 9, "<|python_tag|>": 10, "<|reserved_special_token_3|>": 11, "<|reserved_special_token_247|>": 255}, LLAMA3),
+    "tiktoken, GLM-4": ({"model_type": "glm4"}, listed("ChatGLM4Tokenizer"), "tokenizer.model", {"[BOS]": 0, "[EOS]": 1, "<|im_end|>": 2}, LLAMA3),
+    "tiktoken, Kimi's tiktoken.model": ({"model_type": "kimi_k2"}, listed("TikTokenTokenizer"), "tiktoken.model", {"[BOS]": 0, "[EOS]": 1, "<|im_end|>": 2}, KIMI),
+}
+
+
+def compare_ranks(name, make_tokens, made, show):
+    with tempfile.TemporaryDirectory() as folder:
+        config, tokenizer_config, file, specials, pattern = RANKED[name]
+        e = write_ranks(folder, config, tokenizer_config, file, specials, pattern)
+        r = random.Random(4)
+        made = [t + r.choice(list(specials)) + t[::-1] if r.random() < 0.2 else t for t in made]
+        answers, why = ours(make_tokens, folder, made)
+    if answers is None:
+        return len(made), why.strip()
+    differ = 0
+    for text, answer in zip(made, answers):
+        ids, _, back = answer.partition("\t")
+        theirs = " ".join(map(str, e.encode(text, allowed_special="all")))
+        if ids != theirs or bytes.fromhex(back) != text.encode():
+            differ += 1
+            if differ <= show:
+                print("%s: %r\n  theirs %s\n  ours   %s" % (name, text, theirs, ids))
+    return differ, ""
+
+
 def ours(make_tokens, folder, made):
     data = b"".join(struct.pack("<I", len(b)) + b for b in (t.encode() for t in made))
     done = subprocess.run([make_tokens, folder], input=data, capture_output=True)
@@ -227,6 +292,12 @@ if __name__ == "__main__":
         if args.style and args.style not in name:
             continue
         differ, why = compare(name, make(), args.make_tokens, made, args.show)
+        bad += differ
+        print("| %s | %d | %d |%s" % (name, len(made), differ, " " + why if why else ""), flush=True)
+    for name in RANKED:
+        if args.style and args.style not in name:
+            continue
+        differ, why = compare_ranks(name, args.make_tokens, made, args.show)
         bad += differ
         print("| %s | %d | %d |%s" % (name, len(made), differ, " " + why if why else ""), flush=True)
     sys.exit(1 if bad else 0)

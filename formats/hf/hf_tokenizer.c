@@ -7,6 +7,7 @@
 #include "formats/hf/safetensors.h"
 #include "formats/hf/sentencepiece.h"
 #include "formats/hf/tekken.h"
+#include "formats/hf/tiktoken.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -20,7 +21,8 @@ typedef struct reading {
     const char *where;         /* the tokenizer.json, in messages */
     cJSON *tokenizer, *config; /* tokenizer.json, tokenizer_config.json; NULL: not there */
     cJSON *generation, *model_config, *special_map, *template_json, *added_file;
-    apr_str *tokens; /* what vocab will point to */
+    bool takes_added; /* tokens of other files come behind those of the tokenizer's own */
+    apr_str *tokens;  /* what vocab will point to */
     uint8_t *types, *added;
 } reading;
 
@@ -447,16 +449,6 @@ static apr_status parse_attachment(const reading *r, const char *name, cJSON **j
     return apr_json_parse(json, file->data, file->n_bytes, where, r->err);
 }
 
-/* tiktoken's lines "aGVsbG8= 123", which Meta calls by the same name. */
-static bool is_tiktoken(const apr_attachment *file)
-{
-    static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/=";
-    size_t n = 0;
-
-    while (n < file->n_bytes && file->data[n] != '\0' && strchr(letters, file->data[n]) != NULL) n++;
-    return n > 0 && n + 1 < file->n_bytes && file->data[n] == ' ' && file->data[n + 1] >= '0' && file->data[n + 1] <= '9';
-}
-
 /* Copies the tables to n tokens, which the caller may change; the new ones have no text yet. */
 static apr_status grow(reading *r, size_t n)
 {
@@ -539,7 +531,7 @@ static apr_status add_slow_tokens(reading *r)
     const apr_slow_files files = slow_files(r);
     cJSON *list = NULL;
 
-    if (r->vocab->kind != APR_VOCAB_SPM) return APR_OK;
+    if (r->vocab->kind == APR_VOCAB_NONE || !r->takes_added) return APR_OK;
     apr_status status = apr_hf_added_list(&list, &files, NULL, r->vocab, r->arena, r->model->path, r->err);
     if (status == APR_OK && cJSON_GetArraySize(list) > 0) status = take_added(r, list);
     cJSON_Delete(list);
@@ -588,22 +580,44 @@ static apr_status read_slow_bpe(reading *r)
     return r->vocab->unsupported == NULL ? read_tokenizer(r) : APR_OK;
 }
 
+/* A file of ranks, of a class that is known here. */
+static apr_status read_tiktoken(reading *r, const apr_attachment *file)
+{
+    const char *const class_name = apr_json_get_string(r->config, "tokenizer_class");
+    const char *family = apr_json_get_string(r->model_config, "model_type");
+    if (family == NULL) family = r->model->hparams.architecture;
+    apr_tiktoken_class class;
+
+    if (!apr_tiktoken_class_of(class_name, family, &class)) {
+        r->vocab->unsupported = "tiktoken's file of ranks, and neither a tokenizer.json nor a class that is known here";
+        return APR_OK;
+    }
+    r->takes_added = true;
+    if (!class.has_own_specials && !cJSON_IsObject(apr_json_get(r->config, "added_tokens_decoder"))) {
+        r->vocab->unsupported = "tiktoken's file of ranks without its special tokens (added_tokens_decoder in tokenizer_config.json)";
+        return APR_OK;
+    }
+    return apr_tiktoken_read(file, &class, r->vocab, r->arena, r->where, r->err);
+}
+
 /* What a model brings instead of a tokenizer.json. */
 static apr_status read_others(reading *r)
 {
-    static const struct {
-        const char *name;
-        apr_status (*read)(const apr_attachment *, apr_vocab *, apr_arena *, const char *, apr_error *);
-    } others[] = {{"tekken.json", apr_tekken_read}, {"tokenizer.model", apr_sentencepiece_read}};
+    static const char *const names[] = {"tekken.json", "tokenizer.model", "tiktoken.model"};
 
-    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
-        const apr_attachment *const file = apr_model_attachment(r->model, others[i].name);
-        const char *const where = apr_arena_print(r->arena, "%s: %s", r->model->path, others[i].name);
-        if (where == NULL) return apr_no_memory(r->err, "a path");
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const apr_attachment *const file = apr_model_attachment(r->model, names[i]);
         if (file == NULL || file->n_bytes == 0) continue;
-        r->where = where;
-        r->vocab->unsupported = is_tiktoken(file) ? "tiktoken's tokenizer.model, and no tokenizer.json beside it" : NULL;
-        if (r->vocab->unsupported == NULL) APR_TRY(others[i].read(file, r->vocab, r->arena, where, r->err));
+        r->where = apr_arena_print(r->arena, "%s: %s", r->model->path, names[i]);
+        if (r->where == NULL) return apr_no_memory(r->err, "a path");
+        if (i == 0) {
+            APR_TRY(apr_tekken_read(file, r->vocab, r->arena, r->where, r->err));
+        } else if (apr_is_tiktoken(file)) {
+            APR_TRY(read_tiktoken(r, file));
+        } else {
+            r->takes_added = true;
+            APR_TRY(apr_sentencepiece_read(file, r->vocab, r->arena, r->where, r->err));
+        }
         APR_TRY(add_slow_tokens(r));
         APR_TRY(fill_up(r));
         read_other_specials(r);

@@ -68,32 +68,11 @@ static apr_status read_sizes(reading *r)
 
 /* --- tokens --- */
 
-/* Printable bytes are their own letters; the others are U+0100 and on, in their order. */
-static unsigned letter_of(uint8_t byte)
-{
-    unsigned n_before = 0;
-
-    if ((byte >= 33 && byte <= 126) || (byte >= 161 && byte <= 172) || byte >= 174) return byte;
-    if (byte < 33) n_before = byte;
-    else if (byte < 161) n_before = 33u + byte - 127u;
-    else n_before = 33 + 34;
-    return 256 + n_before;
-}
-
 static apr_status put_token(reading *r, size_t id, const uint8_t *bytes, size_t n)
 {
-    char *const text = apr_arena_alloc(r->arena, 2 * n + 1);
-    size_t at = 0;
-
-    if (text == NULL) return apr_no_memory(r->err, "the tokens");
-    for (size_t i = 0; i < n; i++) {
-        const unsigned letter = letter_of(bytes[i]);
-        if (letter >= 0x80) text[at++] = (char)(0xc0 | letter >> 6);
-        text[at++] = (char)(letter >= 0x80 ? 0x80 | (letter & 0x3f) : letter);
-    }
-    r->tokens[id] = (apr_str){text, at};
+    r->tokens[id] = apr_byte_letters(bytes, n, r->arena);
     r->types[id] = APR_TOKEN_NORMAL;
-    return APR_OK;
+    return r->tokens[id].text != NULL ? APR_OK : apr_no_memory(r->err, "the tokens");
 }
 
 static apr_status read_token(reading *r, const cJSON *entry)

@@ -86,3 +86,28 @@ apr_status apr_rank_merges(apr_vocab *v, apr_arena *arena, const char *where, ap
     apr_vocab_index_close(&index);
     return status;
 }
+
+/* Printable bytes are their own letters; the others are U+0100 and on, in their order. */
+static unsigned letter_of(uint8_t byte)
+{
+    unsigned n_before = 0;
+
+    if ((byte >= 33 && byte <= 126) || (byte >= 161 && byte <= 172) || byte >= 174) return byte;
+    if (byte < 33) n_before = byte;
+    else if (byte < 161) n_before = 33u + byte - 127u;
+    else n_before = 33 + 34;
+    return 256 + n_before;
+}
+
+apr_str apr_byte_letters(const uint8_t *bytes, size_t n, apr_arena *arena)
+{
+    char *const text = apr_arena_alloc(arena, 2 * n + 1);
+    size_t at = 0;
+
+    for (size_t i = 0; text != NULL && i < n; i++) {
+        const unsigned letter = letter_of(bytes[i]);
+        if (letter >= 0x80) text[at++] = (char)(0xc0 | letter >> 6);
+        text[at++] = (char)(letter >= 0x80 ? 0x80 | (letter & 0x3f) : letter);
+    }
+    return (apr_str){text, at};
+}

@@ -10,6 +10,9 @@
 
 #include "formats/model/vocab.h"
 
+/* Bytes as a token of a byte-level vocabulary is written: in GPT-2's alphabet. In the arena; text NULL: no memory. */
+apr_str apr_byte_letters(const uint8_t *bytes, size_t n, apr_arena *arena);
+
 /* Sets merges and n_merges, from the tokens of type APR_TOKEN_NORMAL, whose ids are in the order of their ranks. In the arena.
  * APR_E_UNSUPPORTED: a token of more than 1024 letters. `where` names the file. */
 apr_status apr_rank_merges(apr_vocab *vocab, apr_arena *arena, const char *where, apr_error *err);

@@ -1,5 +1,6 @@
-/* fuzz_tekken.c - any bytes as a tekken.json: tokens, merges and special ids of what is accepted belong together. */
+/* fuzz_tekken.c - any bytes as a tekken.json, or as a file of ranks where they begin like one: tokens, merges and special ids of what is accepted belong together. */
 #include "formats/hf/tekken.h"
+#include "formats/hf/tiktoken.h"
 #include "tests/fuzz/fuzz_target.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes)
@@ -9,7 +10,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes)
     apr_arena arena = {0};
     apr_error err = {0};
 
-    const apr_status status = apr_tekken_read(&file, &v, &arena, "fuzz", &err);
+    apr_tiktoken_class class;
+    const bool has_ranks = apr_is_tiktoken(&file) && apr_tiktoken_class_of(NULL, "llama", &class);
+    const apr_status status =
+        has_ranks ? apr_tiktoken_read(&file, &class, &v, &arena, "fuzz", &err) : apr_tekken_read(&file, &v, &arena, "fuzz", &err);
     claim_sentence(status, err);
     if (status == APR_OK) {
         claim(v.n_merges <= v.n_tokens);

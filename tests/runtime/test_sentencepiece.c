@@ -155,7 +155,7 @@ static void tiktokens_file_of_that_name_is_known(void **state)
     (void)state;
     if (apr_hf_vocab_read(&model, &v, &model.arena, &err) != APR_OK) fail_msg("%s", err.text);
     assert_int_equal(v.kind, APR_VOCAB_NONE);
-    assert_string_equal(v.unsupported, "tiktoken's tokenizer.model, and no tokenizer.json beside it");
+    assert_string_equal(v.unsupported, "tiktoken's file of ranks, and neither a tokenizer.json nor a class that is known here");
     apr_arena_close(&model.arena);
 }
 
