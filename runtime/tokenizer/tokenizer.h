@@ -1,8 +1,9 @@
 /* runtime/tokenizer/tokenizer.h - text to token ids and back, with the rules that the model's own vocabulary states.
  *
  * A tokenizer is built from an apr_vocab (which it borrows, and which must outlive it). Encoding: added tokens are cut out
- * first, the rest is normalised (NFC), split by the model's own regular expression (PCRE2, UTF + UCP) and merged (byte-level
- * BPE by rank of merges; SentencePiece BPE by score or rank, bytes as a last resort). Thread-safe after opening. */
+ * first, the rest is normalised, split by the model's own regular expressions (PCRE2, UTF + UCP) and encoded word by word: byte-level
+ * BPE by rank of merges; SentencePiece BPE by score or rank, bytes as a last resort; WordPiece by the longest tokens from the left;
+ * Unigram by the most probable tokens. Thread-safe after opening. */
 #ifndef APR_RUNTIME_TOKENIZER_H
 #define APR_RUNTIME_TOKENIZER_H
 
