@@ -140,7 +140,28 @@ static const apr_option *own_long(const apr_turning *t, const char *name, size_t
 static bool has_meaning(const apr_turning *t, const char *meaning)
 {
     if (strncmp(meaning, "--", 2) != 0) return true;
-    return own_long(t, meaning + 2, strcspn(meaning + 2, " ")) != NULL;
+    return own_long(t, meaning + 2, strcspn(meaning + 2, " =")) != NULL;
+}
+
+static apr_status try_value_word(apr_turning *t, const char *name, const char *value, bool *found);
+
+/* The value of an option that was put just now; NULL takes the option away with it. */
+static apr_status put_value(apr_turning *t, const char *option, const char *value)
+{
+    const apr_option *const own = option != NULL ? own_long(t, option + 2, strlen(option + 2)) : NULL;
+    const char *text = value;
+    bool found = false;
+
+    if (own != NULL) {
+        t->argc--; /* a value may be a word of the table that stands for other options */
+        APR_TRY(try_value_word(t, own->name, value, &found));
+        if (found) return APR_OK;
+        t->argc++;
+        APR_TRY(apr_turn_value(t, own, &text));
+    }
+    if (text != NULL) return apr_turn_put(t, text);
+    t->argc -= option != NULL;
+    return APR_OK;
 }
 
 static apr_status put_meaning(apr_turning *t, const char *meaning, const char *value)
@@ -149,16 +170,17 @@ static apr_status put_meaning(apr_turning *t, const char *meaning, const char *v
 
     for (const char *at = meaning; *at != '\0';) {
         const size_t n = strcspn(at, " ");
-        const char *text = value;
         const bool is_operand = n == 2 && at[1] == '%' && (at[0] == '<' || at[0] == '>');
-        const bool is_value = n == 1 && *at == '%';
-        if (is_operand) APR_TRY(apr_turn_put_operand(t, at[0] == '<', value));
-        if (!is_value && !is_operand) text = memchr(at, '%', n) != NULL ? filled(t, at, n, "", value) : apr_arena_copy(t->arena, at, n);
-        const apr_option *const own = option != NULL ? own_long(t, option + 2, strlen(option + 2)) : NULL;
-        if (is_value && own != NULL) APR_TRY(apr_turn_value(t, own, &text));
-        if (is_value && text == NULL) t->argc--; /* "--outtype auto" asks for nothing: the option goes with its value */
-        if (!is_operand && text != NULL) APR_TRY(apr_turn_put(t, text));
-        if (!is_operand && !is_value && text != NULL && strncmp(text, "--", 2) == 0) option = text;
+        if (is_operand) {
+            APR_TRY(apr_turn_put_operand(t, at[0] == '<', value));
+        } else if (n == 1 && *at == '%') {
+            APR_TRY(put_value(t, option, value));
+        } else {
+            option = memchr(at, '%', n) != NULL ? filled(t, at, n, "", value) : apr_arena_copy(t->arena, at, n);
+            if (option == NULL) return no_memory(t);
+            APR_TRY(apr_turn_put(t, option));
+            if (strncmp(option, "--", 2) != 0) option = NULL;
+        }
         at += n + (at[n] == ' ');
     }
     return APR_OK;
@@ -204,6 +226,12 @@ static bool looks_like_a_value(const char *text)
     return text[0] != '-' || text[1] == '\0' || isdigit((unsigned char)text[1]) || text[1] == '.';
 }
 
+static bool is_number(const char *text)
+{
+    text += *text == '-';
+    return *text != '\0' && text[strspn(text, "0123456789.,kK")] == '\0';
+}
+
 /* The argument behind the one at hand, where it may be a value. */
 static const char *next_value(const apr_turning *t)
 {
@@ -230,7 +258,7 @@ static apr_status try_word(apr_turning *t, const char *argument, bool *found)
     if (word == NULL) return APR_OK;
     bool takes_next = word->value == 'v' && value == NULL && next_value(t) != NULL;
     for (size_t i = 0; word->value == 'o' && value == NULL && next_value(t) != NULL && i < sizeof switches / sizeof *switches; i++)
-        takes_next |= strcmp(next_value(t), switches[i]) == 0;
+        takes_next |= strcmp(next_value(t), switches[i]) == 0 || is_number(next_value(t));
     t->value_is_next = takes_next;
     if (takes_next) value = next_value(t);
     const bool wants = word->value == 'v' && value == NULL && (word->kind == APR_WORD_ALIAS || word->kind == APR_WORD_TURNED);
@@ -253,12 +281,6 @@ static apr_status try_value_word(apr_turning *t, const char *name, const char *v
     const char *const typed = word->kind == APR_WORD_TURNED ? apr_arena_print(t->arena, "--%s %s", name, value) : spelling;
     if (typed == NULL) return no_memory(t);
     return word->meaning[0] == '!' ? apr_turn_special(t, word->meaning + 1, typed, value) : apply(t, word, typed, rest);
-}
-
-static bool is_number(const char *text)
-{
-    text += *text == '-';
-    return *text != '\0' && text[strspn(text, "0123456789.,kK")] == '\0';
 }
 
 /* An option of the command itself, its value in `value` or, NULL, in the next argument. */
@@ -290,6 +312,20 @@ static apr_status put_own(apr_turning *t, const char *argument, const apr_option
     return whole != NULL ? apr_turn_put(t, whole) : no_memory(t);
 }
 
+/* --color alone, with a word of its own or of others, also in the next argument. */
+static apr_status put_optional(apr_turning *t, const apr_option *own, const char *value)
+{
+    static const char *const known[][2] = {{"auto", "auto"}, {"always", "always"}, {"never", "never"}, {"on", "always"}, {"off", "never"}};
+    const char *const next = value == NULL ? next_value(t) : NULL, *const word = value != NULL ? value : next;
+    const char *taken = value;
+
+    for (size_t i = 0; word != NULL && i < sizeof known / sizeof *known; i++)
+        if (strcmp(word, known[i][0]) == 0) taken = known[i][1];
+    t->at += next != NULL && taken != NULL;
+    const char *const whole = apr_arena_print(t->arena, "--%s=%s", own->name, taken != NULL ? taken : "auto");
+    return whole != NULL ? apr_turn_put(t, whole) : no_memory(t);
+}
+
 static apr_status turn_long(apr_turning *t, const char *argument)
 {
     if (strncmp(argument, "--colour", 8) == 0) argument = apr_arena_print(t->arena, "--color%s", argument + 8);
@@ -300,13 +336,7 @@ static apr_status turn_long(apr_turning *t, const char *argument)
     bool found;
 
     const apr_option *own = own_long(t, name, n);
-    if (own != NULL && own->is_optional && value == NULL) {
-        const char *const choice = next_value(t), *const taken =
-                                                      choice != NULL && strstr("|auto|always|never|on|off|", choice) ? choice : "auto";
-        if (taken == choice) t->at++;
-        const char *const whole = apr_arena_print(t->arena, "--%s=%s", own->name, taken);
-        return whole != NULL ? apr_turn_put(t, whole) : no_memory(t);
-    }
+    if (own != NULL && own->is_optional) return put_optional(t, own, value);
     if (own != NULL) return put_own(t, argument, own, value);
     APR_TRY(try_word(t, argument, &found));
     if (found) return APR_OK;

@@ -5,6 +5,7 @@
 #include "kernels/cuda_loader.h"
 #include "runtime/plan/gpus.h"
 #include "tools/cli/type_words.h"
+#include "tools/cli/values.h"
 
 #include <ctype.h>
 #include <stdio.h>
@@ -153,12 +154,24 @@ static apr_status turn_bits(apr_turning *t, const char *option, const char *valu
     return apr_turn_name(t, "--to mxfp4", "%s %s: the types have 4.25 to 32 bits ('aprquant --list')", option, value);
 }
 
+/* The experts of so many layers on the host; of none, all stays as it is. */
+static apr_status turn_cpu_moe(apr_turning *t, const char *option, const char *value)
+{
+    const char *const words = apr_arena_print(t->arena, "--offload experts=%s", value);
+
+    if (words == NULL) return apr_no_memory(t->err, "the command line");
+    if (strcmp(value, "0") == 0) return apr_turn_note(t, false, "%s 0 has no effect", option);
+    return put_turned(t, option, value, words);
+}
+
 static apr_status turn_bench_output(apr_turning *t, const char *option, const char *value)
 {
-    if (strcmp(value, "csv") == 0) return put_turned(t, option, value, "--csv");
+    const bool has_csv = apr_option_named(t->command, "csv", 3, 0) != NULL;
+
+    if (strcmp(value, "csv") == 0 && has_csv) return put_turned(t, option, value, "--csv");
     if (strncmp(value, "json", 4) == 0) return put_turned(t, option, value, "--json");
     if (strcmp(value, "md") == 0) return apr_turn_note(t, false, "%s %s has no effect: a table is printed", option, value);
-    return apr_turn_name(t, "--csv", "%s %s: figures are printed as a table, as --csv or as --json", option, value);
+    return apr_turn_name(t, "--json", "%s %s: answers are text, %sor one JSON object", option, value, has_csv ? "--csv " : "");
 }
 
 static apr_status name_split(apr_turning *t)
@@ -179,6 +192,7 @@ apr_status apr_turn_special(apr_turning *t, const char *name, const char *option
     if (strcmp(name, "gpu_layers") == 0) return turn_gpu_layers(t, option, value);
     if (strcmp(name, "cache_type") == 0) return turn_cache_type(t, option, value);
     if (strcmp(name, "gpu_name") == 0) return turn_gpu_name(t, value);
+    if (strcmp(name, "cpu_moe") == 0) return turn_cpu_moe(t, option, value);
     if (strcmp(name, "bits") == 0) return turn_bits(t, option, value);
     if (strcmp(name, "bench_output") == 0) return turn_bench_output(t, option, value);
     if (strcmp(name, "split") == 0) return name_split(t);
@@ -226,6 +240,8 @@ static apr_status turn_choice(apr_turning *t, const apr_option *option, const ch
 {
     const char *choices = option->value_name;
 
+    if (apr_parse_choice(*value, choices) < 0 && apr_type_spelled(*value).kind == APR_TYPE_KEPT) *value = NULL; /* "auto" */
+    if (*value == NULL) return APR_OK;
     for (;;) {
         const size_t n = strcspn(choices, "|");
         const char *at = *value, *end = choices + n, *c = choices;

@@ -43,7 +43,7 @@ const apr_word apr_words[] = {
     {"q", NULL, ALIAS, 0, "--requantize|--allow-requant", "--allow-requantize"},
     {"q", NULL, NAMED, 'v', "--include-weights|--exclude-weights|--prune-layers",
      "of an imatrix all is used, and every layer stays; --tensor REGEX=TYPE chooses a type by name => "},
-    {"cq", NULL, NAMED, 'v', "--override-kv", "metadata is copied as it is: no key is overruled => "},
+    {"*", NULL, NAMED, 'v', "--override-kv", "metadata is copied as it is: no key is overruled => "},
     {"q", NULL, ALIAS, 'v', "--calib|--calib-data|--calibration-data|--calibration-file|--dataset", "--calibration %"},
     {"q", NULL, ALIAS, 'v', "--nsamples|--n-samples|--calib-tokens", "--tokens %"},
     {"q", NULL, ALIAS, 0, "--gptq|--ldlq", "--method ldlq"},
@@ -102,9 +102,10 @@ const apr_word apr_words[] = {
     {"r", "-", NOTHING, 0, "-no-cnv|--no-conversation|-st|--single-turn|-e|--escape|--no-escape|--jinja|--no-jinja",
      "one prompt gets one answer, as it is written"},
     {"r", "-", NOTHING, 0,
-     "--no-display-prompt|--no-print-prompt|--no-show-timings|--show-timings|--no-perf|--perf|--simple-io|-mli|--multiline-input|-sp",
+     "--no-display-prompt|--no-print-prompt|--no-show-timings|--show-timings|--no-perf|--perf|--simple-io|-mli|--multiline-input|--display-"
+     "prompt",
      "the text of the answer alone goes to stdout"},
-    {"r", "-", ALIAS, 0, "--special-tokens|--show-special", "--special"},
+    {"r", "-", ALIAS, 0, "-sp|--special-tokens|--show-special", "--special"},
     {"r", "-", ALIAS, 0, "--timings|--verbose-prompt|--print-timings", "--stats"},
     {"r", NULL, ELSEWHERE, 'v',
      "--chat-template|--chat-template-file|--chat-template-kwargs|--in-prefix|--in-suffix|--reasoning-format|--reasoning-budget|-rea",
@@ -128,10 +129,11 @@ const apr_word apr_words[] = {
     {"rp", NULL, TURNED, 'v', "-ctk|--cache-type-k|-ctv|--cache-type-v", "!cache_type"},
     {"rp", NULL, ALIAS, 'v', "--kv-cache-dtype|--kv-type|--kv-dtype|--cache-type|--kv-cache-type", "--kv %"},
     {"*", NULL, NOTHING, 'o', "-fa|--flash-attn|--flash-attention", "attention is always computed without its matrix"},
-    {"*", NULL, NOTHING, 0,
-     "--no-mmap|--mmap|--mlock|-dio|--direct-io|--no-direct-io|--no-warmup|--warmup|--log-disable|--log-colors|--no-log|--log-timestamps|"
+    {"*", NULL, NOTHING, 'o',
+     "--no-mmap|--mmap|-mmp|--mlock|-dio|--direct-io|--no-direct-io|--no-warmup|--warmup|--log-disable|--log-colors|--no-log|--log-"
+     "timestamps|"
      "--log-prefix|--no-op-offload|--op-offload|--no-kv-offload|-nkvo|--kv-offload|--swa-full|--no-repack|--repack|--cont-batching|-cb|"
-     "--no-cont-batching|--context-shift|--no-context-shift|--kv-unified|-kvu|--check-tensors|--offline|--no-host|--no-perf|--numa|"
+     "--no-cont-batching|--context-shift|--no-context-shift|--kv-unified|-kvu|--check-tensors|--offline|--no-host|--no-perf|"
      "--low-vram|--trust-remote-code|--enforce-eager|--enable-prefix-caching|--use-cache|--ui|--no-ui|--fit",
      "aprkit has no such choice to make"},
     {"r", NULL, NOTHING, 'v',
@@ -143,7 +145,7 @@ const apr_word apr_words[] = {
 
     /* --- devices --- */
     {"*", NULL, TURNED, 'v', "-ngl|--n-gpu-layers|--gpu-layers|--num-gpu|--ngl|--gpulayers", "!gpu_layers"},
-    {"*", NULL, TURNED, 'v', "--n-cpu-moe|-ncmoe", "--offload experts=%"},
+    {"*", NULL, TURNED, 'v', "--n-cpu-moe|-ncmoe", "!cpu_moe"},
     {"*", NULL, TURNED, 0, "--cpu-moe|-cmoe", "--offload experts"},
     {"*", NULL, NAMED, 'v', "-ot|--override-tensor",
      "what the host computes is said by --offload experts or layers=N => --offload experts"},
@@ -171,6 +173,67 @@ const apr_word apr_words[] = {
     {"p", NULL, ELSEWHERE, 'v', "--html|--report",
      "{}: aprplan writes no page; --json has all figures, and 'aprrun bench --html' what was measured"},
     {"p", NULL, ALIAS, 'v', "--users|--concurrent", "--sequences %"},
+
+    {"r", "-", NAMED, 'v', "--dtype|--to|--type|--quantization|--torch-dtype|--quant",
+     "the types are those of the file: aprquant makes others => "},
+    {"*", NULL, ALIAS, 0, "-co", "--color=auto"},
+    {"*", NULL, TURNED, 'v', "--format|--output-format", "!bench_output"},
+    {"r", NULL, NOTHING, 0, "--stream|--no-stream", "text is printed as it comes"},
+    {"r", NULL, ELSEWHERE, 'v', "--best-of|--logprobs|--top-logprobs|--n-probs|--length-penalty",
+     "{}: one answer is drawn, and its text printed; " SERVERS},
+    /* --- what has no counterpart --- */
+    {"*", NULL, NOTHING, 'v',
+     "--numa|-lm|--load-mode|-lzm|--lazy-mode|--moe-cache|--moe-cache-mib|-fitt|--fit-target|-fitc|--fit-ctx|-Cb|--cpu-mask-batch|-Crb|"
+     "--cpu-range-batch|--cpu-strict-batch|-ctxcp|--ctx-checkpoints|--swa-checkpoints|-cms|--checkpoint-min-step|-cram|--cache-ram|"
+     "--cache-reuse|--kv-unified-per-slot|--delay|--n-gen-warmup|-oe|--output-err|--load-format|--download-dir|--keepalive|--yarn-beta-"
+     "slow|"
+     "--yarn-beta-fast|--log-prompts-dir|--embd-normalize|--pooling|--local-dir|--cache-dir|--block-size|--swap-space|--disable-log-stats",
+     "aprkit has no such choice to make"},
+    {"*", NULL, NOTHING, 'o', "-fit|-kvo|-nopo|-embd|--repack|--no-kv-offload|--no-op-offload", "aprkit has no such choice to make"},
+    {"*", NULL, NOTHING, 0,
+     "-nr|-nocb|-no-kvu|--no-kv-unified|--cache-idle-slots|--no-cache-idle-slots|--cache-prompt|--no-cache-prompt|--log-jsonl|--no-log-"
+     "jsonl|"
+     "--log-verbose|--no-log-prefix|--no-log-timestamps|--no-log-colors|--mmproj-auto|--no-mmproj-auto|--mmproj-offload|--no-mmproj-"
+     "offload|--skip-chat-parsing|"
+     "--no-skip-chat-parsing|--reasoning-preserve|--no-reasoning-preserve|--nowordwrap|--insecure|--spm-infill|--disable-log-requests|"
+     "--no-pager|--enable-chunked-prefill|--keep-bpw-state|--no-importance",
+     "aprkit has no such choice to make"},
+    {"r", NULL, ELSEWHERE, 'v',
+     "--host|--port|--api-key|--api-key-file|--path|--alias|-a|--tags|--api-prefix|--timeout|-to|--threads-http|--ssl-key-file|--ssl-cert-"
+     "file|"
+     "--models-dir|--models-preset|--models-max|--served-model-name|--server-base|--cors-origins|--cors-methods|--cors-headers|--media-"
+     "path|"
+     "--tools-runtime|--mcp-servers-config|--mcp-servers-json|--sse-ping-interval|--ui-config|--webui-config",
+     "{}: there is no server here; " SERVERS "; 'aprrun batch' answers a file of requests"},
+    {"r", NULL, ELSEWHERE, 0, "--metrics|--props|--slots|--no-slots|--webui|--no-webui|--agent|-ag|--reuse-port|--router|-cl|--cache-list",
+     "{}: there is no server here; " SERVERS "; 'aprrun batch' answers a file of requests"},
+    {"*", NULL, ELSEWHERE, 'v', "-rpc|--rpc",
+     "{}: one machine computes here; llama.cpp's rpc-server takes several, and reads the GGUFs that aprconv writes"},
+    {"*", NULL, ELSEWHERE, 'v', "-dr|--docker-repo|-hfd|-hfrd|--hf-repo-draft|-hfv|--hf-repo-v|-hffv",
+     "aprkit downloads nothing: hf download ORG/NAME, then aprrun ORG/NAME"},
+    {"r", NULL, ELSEWHERE, 'v',
+     "--spec-*|-lcs|--lookup-cache-static|-lcd|--lookup-cache-dynamic|-ngld|--gpu-layers-draft|-devd|--device-draft|-td|--threads-draft|"
+     "--draft-min|--draft-n|--draft-n-min|--draft-p-min|--draft-p-split|-cd|--ctx-size-draft|-ctkd|-ctvd|--cache-type-k-draft|"
+     "--cache-type-v-draft|--num-speculative-tokens|--speculative-config",
+     "{}: there is no speculative decoding here; " SERVERS},
+    {"r", NULL, ELSEWHERE, 'v',
+     "--control-vector-layer-range|--video|--image-max-tokens|--mmproj-device|-mmdev|--video-fps|--mtmd-batch-max-tokens",
+     "{}: text alone is read here, as the model's files have it; " SERVERS},
+    {"r", NULL, ELSEWHERE, 'o', "--reasoning|--reasoning-effort|--reasoning-budget-message|--think|--hidethinking",
+     "{}: the model's own template is used, as its files have it; " SERVERS},
+    {"r", NULL, NAMED, 'v', "-ncffn|--n-cpu-ffn", "what the host computes is said in layers => --offload layers=%"},
+    {"r", NULL, NAMED, 'v', "--revision", "a revision stands behind the name, as in ORG/NAME@% => "},
+    {"r", NULL, NAMED, 'v', "--tokenizer|--tokenizer-mode", "the model's own tokenizer is read from its files => "},
+    {"c", NULL, NOTHING, 0, "-k|--keep|--no-clobber", "the input always stays, and nothing is replaced without --force"},
+    {"c", NULL, NAMED, 0, "-c|--stdout|--to-stdout", "a model is not written to a pipe; give a file => "},
+    {"c", NULL, NAMED, 0, "-d|--decompress|--uncompress|--rm", "models are not packed for sending here, and inputs stay => "},
+    {"cq", NULL, ALIAS, 0, "-T*|-j*", "--threads %"},
+    {"c", NULL, NAMED, 0, "--print-supported-models|--list-supported|--list-models", "that is a verb => = aprconv families"},
+    {"c", NULL, NOTHING, 0, "--disable-mistral-community-chat-template|--sentence-transformers-dense-modules|--fuse-gate-up-exps",
+     "tensors and templates are taken as they are"},
+    {"c", "diff", NOTHING, 0, "--stat|--brief|--name-only|-u|--no-index|--summary|--color-words", "every difference is a line anyway"},
+    {"c", "show", NOTHING, 0, "--modelfile|--parameters|--template|--system|--porcelain|--kv|--no-pager", "that is what is shown anyway"},
+    {"q", NULL, ALIAS, 'v', "--bpw-state|--state-file", "--state %"},
 
     /* --- measuring --- */
     {"r", "bench", ALIAS, 'v', "--n-prompt|-pp|--n-prompts", "--prompt %"},

@@ -81,10 +81,12 @@ apr_status apr_quant_operands_read(apr_quant_operands *o, const apr_call *call, 
     if (n == 1) return name_out(o, call, has_rules, arena, err);
     o->out = operands[1];
     if (is_type(operands[0])) return name_type_first(call, err);
-    if (n == 2 && o->to == NULL && !has_rules && is_type(operands[1])) {
+    const bool has_threads = n == 3 && apr_parse_int(operands[2], &o->threads); /* "IN TYPE THREADS", as llama-quantize has it too */
+    if ((n == 2 || has_threads) && o->to == NULL && !has_rules && is_type(operands[1])) {
         APR_TRY(read_type(operands[1], call, &o->to, err));
         return name_beside(o, operands[0], o->to, arena, err);
     }
+    o->threads = 0;
     if (n == 4 && (!apr_parse_int(operands[3], &o->threads) || o->threads < 0 || o->threads > 4096))
         return apr_fail(err, APR_E_USAGE, "unexpected argument '%s': behind the type comes the number of threads", operands[3]);
     if (n >= 3 && apr_type_spelled(operands[2]).kind == APR_TYPE_UNKNOWN)
