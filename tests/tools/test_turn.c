@@ -121,7 +121,7 @@ static void words_of_other_programs_become_the_tools_own(void **state)
         {"aprrun ./m.gguf -ngl 99", "./m.gguf --device cuda", 1},
         {"aprrun ./m.gguf -ngl 0", "./m.gguf --device host", 1},
         {"aprrun ./m.gguf --gpu all", "./m.gguf --device cuda --gpus all", 1},
-        {"aprrun ./m.gguf --gpu 1", "./m.gguf --gpu=1", 0},
+        {"aprrun ./m.gguf --gpu 1", "./m.gguf --gpu 1", 0},
         {"aprrun ./m.gguf -ctk q8_0 -ctv Q8_0", "./m.gguf --kv q8_0", 1},
         {"aprrun ./m.gguf -fa 1 --no-mmap --mlock", "./m.gguf", 0},
         {"aprrun ./m.gguf -fa -k", "./m.gguf -k", 0},

@@ -119,15 +119,16 @@ static bool is_list_of_numbers(const char *text) { return *text != '\0' && text[
 
 static apr_status turn_gpu_name(apr_turning *t, const char *value)
 {
-    const char *const own = apr_arena_print(t->arena, "--gpu=%s", value);
     const apr_gpu *const wanted = apr_gpu_find(value);
     const apr_cuda_api *cuda;
     apr_cuda_facts facts;
     char words[32];
     int n = 0;
 
-    if (own == NULL) return apr_no_memory(t->err, "the command line");
-    if (is_list_of_numbers(value) || strcmp(value, "-1") == 0) return apr_turn_put(t, own);
+    if (is_list_of_numbers(value) || strcmp(value, "-1") == 0) {
+        APR_TRY(apr_turn_put(t, "--gpu"));
+        return apr_turn_put(t, value);
+    }
     if (wanted == NULL) return apr_fail(t->err, APR_E_USAGE, "--gpu: '%.60s' is neither a number nor a GPU that is known by name", value);
     APR_TRY(apr_cuda_load(&cuda, t->err));
     APR_TRY(cuda->count(&n, t->err));
