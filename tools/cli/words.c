@@ -98,6 +98,7 @@ const apr_word apr_words[] = {
     {"r", "-", ALIAS, 'v', "-sys|--system-prompt|--system-message|--sys", "--system %"},
     {"r", "-", ALIAS, 'v', "--prompt-file|--input-file|--in-file|-bf|--binary-file", "--file %"},
     {"r", "-", NAMED, 'v', "-sysf|--system-prompt-file", "a system message is given as text => --system % --chat"},
+    {"r", "-", ALIAS, 0, "-cnv|--conversation|--chat-mode|-ins|--instruct|--interactive-first|-if|--multi-turn", "--interactive"},
     {"r", "-", ALIAS, 0, "-cnv|--conversation|-i|--interactive|--chat-mode|-ins|--instruct|--interactive-first|-if", "--chat"},
     {"r", "-", NOTHING, 0, "-no-cnv|--no-conversation|-st|--single-turn|-e|--escape|--no-escape|--jinja|--no-jinja",
      "one prompt gets one answer, as it is written"},
