@@ -43,6 +43,10 @@ make_folder() {
     printf 'version https://git-lfs.github.com/spec/v1\noid sha256:%064d\nsize 3415256\n' 7 >odd/lfs-pointer.gguf
     printf '<!doctype html>\n<html><head><title>404</title></head></html>\n' >odd/404.gguf
     cp tiny-qwen2/{config,tokenizer_config}.json tiny-qwen2/model.safetensors vocab-only
+    if command -v jq >/dev/null; then # as tokenizers were kept before tokenizer.json
+        jq .model.vocab tiny-qwen2/tokenizer.json >vocab-only/vocab.json
+        jq -r '.model.merges[] | if type == "array" then join(" ") else . end' tiny-qwen2/tokenizer.json >vocab-only/merges.txt
+    fi
 }
 mkdir "$work/folder" && (cd "$work/folder" && HOME=$work/folder make_folder) || { echo "habits: the folder cannot be made"; exit 2; }
 touch "$work/made"
