@@ -303,6 +303,25 @@ static bool is_model(const char *words, size_t i)
     return false;
 }
 
+/* A folder with a single GGUF in it is that; with several, one is named. */
+static apr_status resolve_model(const parser *p, const char **operand)
+{
+    apr_arena *const arena = &p->parsed->arena;
+    const apr_typed typed = {p->tool->name, p->argc, p->argv};
+    int n;
+
+    const char *const typed_path = *operand;
+    APR_TRY(apr_hub_id_resolve(typed_path, operand, arena, p->err));
+    const char *const gguf = apr_gguf_of_folder(*operand, &n, arena);
+    if (gguf == NULL) return APR_OK;
+    if (n > 1) {
+        apr_fail(p->err, APR_E_IO, "%s: holds %d GGUFs and no checkpoint; choose one", typed_path, n);
+        return apr_try_change(APR_E_IO, &typed, typed_path, gguf, p->err);
+    }
+    *operand = gguf;
+    return APR_OK;
+}
+
 /* ORG/NAME of operands and of options that name a model: looked up in the caches of Hugging Face's tools. */
 static apr_status resolve_ids(const parser *p)
 {
@@ -310,8 +329,7 @@ static apr_status resolve_ids(const parser *p)
     char *const fields = parsed->options;
 
     for (size_t i = 0; i < parsed->n_operands; i++)
-        if (is_model(parsed->command->operands, i))
-            APR_TRY(apr_hub_id_resolve(parsed->operands[i], &parsed->operands[i], &parsed->arena, p->err));
+        if (is_model(parsed->command->operands, i)) APR_TRY(resolve_model(p, &parsed->operands[i]));
     for (const apr_option *o = parsed->command->options; o != NULL && o->name != NULL; o++) {
         if (o->kind != APR_OPTION_STRING || strcmp(o->value_name, "SOURCE") != 0) continue;
         const char **const value = (const char **)(void *)(fields + o->offset);

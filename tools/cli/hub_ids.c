@@ -142,6 +142,27 @@ static const char *gguf_in(const char *snapshot, const char *tag, apr_arena *are
     return n == 1 && (!has_checkpoint || *tag != '\0') && found != NULL ? found : snapshot;
 }
 
+const char *apr_gguf_of_folder(const char *path, int *n, apr_arena *arena)
+{
+    DIR *const folder = opendir(path);
+    const char *first = NULL;
+    bool has_checkpoint = false;
+
+    *n = 0;
+    if (folder == NULL) return NULL;
+    for (const struct dirent *entry; (entry = readdir(folder)) != NULL;) {
+        const size_t length = strlen(entry->d_name);
+        has_checkpoint |= strcmp(entry->d_name, "config.json") == 0 || strstr(entry->d_name, ".safetensors") != NULL ||
+                          strcmp(entry->d_name, "snapshots") == 0 || strncmp(entry->d_name, "consolidated.", 13) == 0;
+        if (entry->d_name[0] == '.' || length < 6 || strcasecmp(entry->d_name + length - 5, ".gguf") != 0) continue;
+        ++*n;
+        if (first == NULL || strcmp(entry->d_name, first) < 0) first = apr_arena_copy(arena, entry->d_name, length);
+    }
+    closedir(folder);
+    if (has_checkpoint || first == NULL) return NULL;
+    return apr_arena_print(arena, "%s%s%s", path, path[strlen(path) - 1] == '/' ? "" : "/", first);
+}
+
 /* "~/.cache/huggingface/hub", or where else it would have been. */
 static const char *shown_hub(apr_arena *arena)
 {

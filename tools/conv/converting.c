@@ -8,6 +8,7 @@
 #include "formats/gguf/gguf_stops.h"
 #include "quant/damage_table.h"
 #include "runtime/template/chat.h"
+#include "tools/cli/config_folder.h"
 #include "tools/cli/guard.h"
 #include "tools/cli/meter.h"
 #include "tools/cli/table.h"
@@ -467,6 +468,18 @@ static apr_status convert_opened(outcome *o, apr_conversion *c, const apr_conver
     return APR_OK;
 }
 
+/* With weights next to it, its folder is named. */
+static apr_status refuse_config(const apr_call *call, const char *in, apr_error *err)
+{
+    char text[4096], folder[4096];
+    const char *const slash = strrchr(in, '/');
+
+    snprintf(folder, sizeof folder, "%.*s", slash != NULL ? (int)(slash - in) : 1, slash != NULL ? in : ".");
+    apr_fail(err, APR_E_USAGE, "%s is a config.json: it has no weights to convert", in);
+    if (*folder == '\0' || apr_config_alone(folder, text, sizeof text) != NULL) return APR_E_USAGE;
+    return apr_try_change(APR_E_USAGE, call->typed, in, folder, err);
+}
+
 /* The name of OUT has been checked already. */
 static apr_status check_formats(const apr_call *call, const apr_model *source, const char *in, const char *out, apr_format expect,
                                 apr_format *format, apr_error *err)
@@ -477,8 +490,7 @@ static apr_status check_formats(const apr_call *call, const apr_model *source, c
                  apr_format_name(expect));
         return apr_try_change(APR_E_USAGE, call->typed, call->verb, "convert", err);
     }
-    if (source->format == APR_FORMAT_CONFIG) return apr_fail(err, APR_E_USAGE, "%s is a config.json: it has no weights to convert", in);
-    return APR_OK;
+    return source->format == APR_FORMAT_CONFIG ? refuse_config(call, in, err) : APR_OK;
 }
 
 /* A model whose tensors are not those of its family would be written as if it were whole. */
