@@ -32,11 +32,11 @@ static bool begins_with(const char *name, const char *start) { return strncmp(na
 
 static bool is_ours(const char *name)
 {
-    static const char *const names[] = {"terms", "lock", "data", "final", APR_RESUME_TEXT};
+    static const char *const names[] = {"terms", "lock", "data", "final", APR_RESUME_TEXT, APR_RESUME_SUMS};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (strcmp(name, names[i]) == 0) return true;
     return begins_with(name, "terms.") || begins_with(name, "final.") || begins_with(name, APR_RESUME_TEXT ".") ||
-           ends_with(name, ".journal");
+           begins_with(name, APR_RESUME_SUMS ".") || ends_with(name, ".journal");
 }
 
 /* Calls for each name in the folder, until one fails. */

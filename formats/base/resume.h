@@ -5,6 +5,7 @@
  *     *.journal   one of each run: the tensors whose bytes are on the disk (formats/base/journal.h)
  *     data        the output itself, a file or a folder of files, of its full size from the start
  *     text        what a run keeps besides, as a text that its model wrote: whatever it means is its own
+ *     sums        what a run of error feedback has summed up
  *     final       which data took the final name: written just before it does
  *
  * What is right does not hang on locks: every run has a journal of its own, made by O_EXCL; the terms are put in place by link(); and two

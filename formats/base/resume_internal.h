@@ -7,6 +7,8 @@
 
 /* The file of apr_resume_keep_text. */
 #define APR_RESUME_TEXT "text"
+/* And of what a run of error feedback keeps (tools/conv/kept_sums.h). */
+#define APR_RESUME_SUMS "sums"
 
 struct apr_resume {
     apr_target target; /* of the final name; only while it is opened */

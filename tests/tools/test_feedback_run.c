@@ -7,6 +7,7 @@
 #include "tests/support/fake_device.h"
 #include "tests/support/fake_feedback.h"
 #include "tests/support/work_folder.h"
+#include "tools/conv/feedback_parts.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -101,6 +102,39 @@ static void a_device_makes_what_it_is_asked_for_and_says_so_in_the_terms(void **
     close_bench(&b);
 }
 
+/* The sums of a pass are taken up by the next run of the same output, which reads no text and makes the same; damaged ones are not. */
+static void sums_of_a_finished_pass_are_kept(void **state)
+{
+    static const char kept[] = "/tmp/aprkit-kept-sums", sums[] = "/tmp/aprkit-kept-sums.resume/sums";
+    const struct {
+        bool is_kept, is_damaged;
+        int n_passes;
+    } runs[] = {{false, false, 1}, {true, false, 1}, {true, false, 0}, {true, true, 1}};
+    uint32_t first = 0, sum;
+    size_t n;
+
+    (void)state;
+    assert_int_equal(system("rm -rf /tmp/aprkit-kept-sums.resume && mkdir /tmp/aprkit-kept-sums.resume"), 0);
+    for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
+        bench b;
+        if (runs[i].is_damaged) {
+            FILE *const file = fopen(sums, "r+");
+            assert_non_null(file);
+            assert_int_equal(fseek(file, -5000, SEEK_END), 0);
+            fputs("damage", file);
+            fclose(file);
+        }
+        open_bench(&b, 0);
+        b.run->request.kept = runs[i].is_kept ? kept : NULL;
+        if (make_all(&b, &n, &sum) != APR_OK) fail_msg("%s", b.err.text);
+        if (i == 0) first = sum;
+        assert_int_equal(sum, first);
+        if (b.run->n_passes != runs[i].n_passes) fail_msg("run %zu: %d passes", i, b.run->n_passes);
+        close_bench(&b);
+    }
+    assert_int_equal(system("rm -rf /tmp/aprkit-kept-sums.resume"), 0);
+}
+
 static void fewer_sums_at_a_time_take_more_passes_and_give_the_same(void **state)
 {
     bench all, few;
@@ -191,6 +225,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_device_makes_what_it_is_asked_for_and_says_so_in_the_terms),
+        cmocka_unit_test(sums_of_a_finished_pass_are_kept),
         cmocka_unit_test(fewer_sums_at_a_time_take_more_passes_and_give_the_same),
         cmocka_unit_test(what_does_not_fit_is_refused_before_anything_is_allocated),
         cmocka_unit_test(a_device_that_fails_is_left_and_the_host_goes_on),

@@ -104,7 +104,7 @@ static void say_stopped(void)
     if (isatty(STDERR_FILENO)) put(&sentence, "\r\033[K"); /* over the line of progress */
     put(&sentence, tool_name);
     put(&sentence, ": stopped");
-    if (kept_path[0] != '\0') {
+    if (kept_path[0] != '\0' && access(kept_path, F_OK) == 0) {
         put(&sentence, " with ");
         put_number(&sentence, atomic_load(&percent_kept));
         put(&sentence, " % kept in ");

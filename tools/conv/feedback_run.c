@@ -4,6 +4,7 @@
 #include "formats/base/clock.h"
 #include "kernels/rows.h"
 #include "tools/cli/meter.h"
+#include "tools/conv/kept_sums.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -112,6 +113,23 @@ static uint64_t want_feeds(const apr_feedback_run *run, size_t item, bool *wante
     return bytes;
 }
 
+static bool keeps_sums(const apr_feedback_run *run) { return run->request.kept != NULL && run->gpu == NULL && !run->request.sequential; }
+
+/* From what an earlier run of the same output kept, where that is enough for the item; else by a pass of the text for all that are left. */
+static apr_status sum_wanted(apr_feedback_run *run, size_t item, bool *wanted, apr_error *err)
+{
+    bool is_left_out = false;
+    size_t first;
+
+    if (keeps_sums(run)) APR_TRY(apr_kept_sums_read(run, wanted, err));
+    const size_t n = apr_feedback_links_of_item(&run->links, item, &first);
+    for (size_t i = first; i < first + n; i++) is_left_out |= !run->is_summed[run->links.links[i].feed];
+    if (!is_left_out) return APR_OK;
+    for (size_t feed = 0; feed < run->feeds.n_feeds; feed++) wanted[feed] &= !run->is_summed[feed];
+    APR_TRY(pass_text(run, wanted, err));
+    return keeps_sums(run) ? apr_kept_sums_write(run, run->is_summed, err) : APR_OK;
+}
+
 /* Sums for this item, and for those behind it as far as memory allows. */
 static apr_status sum_from(apr_feedback_run *run, size_t item, apr_error *err)
 {
@@ -131,7 +149,7 @@ static apr_status sum_from(apr_feedback_run *run, size_t item, apr_error *err)
         memcpy(wanted, more, run->feeds.n_feeds * sizeof *more);
         bytes += its;
     }
-    const apr_status status = bytes > 0 ? pass_text(run, wanted, err) : APR_OK;
+    const apr_status status = bytes > 0 ? sum_wanted(run, item, wanted, err) : APR_OK;
     free(wanted);
     free(more);
     return status;
