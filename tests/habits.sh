@@ -110,6 +110,9 @@ export -f row fits allowed
 grep -vE '^(#|$)' "$root/tests/cli/habits.tsv" | grep -E -e "${only:-.}" >"$work/all"
 # A row whose command needs a program that is not here is skipped.
 missing=
+case $build in *asan*) # what ends programs by signals after seconds is for builds of full speed
+    grep -v '^timeout --preserve-status' "$work/all" >"$work/unhurried" && mv "$work/unhurried" "$work/all" ;;
+esac
 for program in jq script; do command -v $program >/dev/null || missing="$missing|$program"; done
 [ -z "$missing" ] || grep -vE "\\| (${missing#|}) |	tty	" "$work/all" >"$work/here"
 [ -n "$missing" ] || cp "$work/all" "$work/here"
