@@ -71,11 +71,10 @@ static const char *const generate_examples[] = {
 /* A system message has no place but in a template. */
 static bool is_chat(const generate_options *o) { return o->chat || o->system != NULL; }
 
-static bool runs_on_a_gpu(const apr_call *call) { return apr_device_is_gpu(&((const generate_options *)call->options)->run.where); }
 static bool is_plain_prompt(const apr_call *call) { return !is_chat(call->options); }
 
 static const apr_need generate_needs[] = {{"no-bos", "a prompt outside a chat template, which writes its own begin token", is_plain_prompt},
-                                          APR_DEVICE_NEEDS(runs_on_a_gpu),
+                                          APR_DEVICE_NEEDS(apr_runs_on_a_gpu),
                                           {0}};
 
 static void ids_json(apr_json_text *json, const char *key, const int32_t *ids, size_t n)
@@ -295,6 +294,13 @@ static apr_status run_ppl(const apr_call *call, apr_error *err)
         .options_bytes = of##_options_bytes, .examples = of##_examples, .run = function                                         \
     }
 
+/* The same, where its struct begins with an apr_run_options, and --force is the device's. */
+#define RUN_VERB(name, takes, least, most, of, function, says)                                                                  \
+    {                                                                                                                           \
+        .verb = name, .operands = takes, .min_operands = least, .max_operands = most, .summary = says, .options = of##_options, \
+        .options_bytes = of##_options_bytes, .examples = of##_examples, .run = function, .needs = apr_run_needs                 \
+    }
+
 /* llama.cpp's "-cnv", which is not a short option of one letter. */
 static void spell_out(int argc, char **argv)
 {
@@ -306,8 +312,8 @@ static void spell_out(int argc, char **argv)
 int main(int argc, char **argv)
 {
     const apr_command commands[] = {
-        VERB("golden", "MODEL golden.json|golden.safetensors", 2, 2, apr_golden, apr_run_golden,
-             "token ids, answers, logits, hidden states, perplexity against a recorded truth"),
+        RUN_VERB("golden", "MODEL golden.json|golden.safetensors", 2, 2, apr_golden, apr_run_golden,
+                 "token ids, answers, logits, hidden states, perplexity against a recorded truth"),
         VERB("doctor", "", 0, 0, apr_doctor, apr_run_doctor, "GPUs, driver, what they can do and what was found out by trying"),
         {.verb = "ppl",
          .operands = "MODEL FILE",
@@ -317,15 +323,16 @@ int main(int argc, char **argv)
          .options_bytes = sizeof(ppl_options),
          .examples = ppl_examples,
          .run = run_ppl,
+         .needs = apr_run_needs,
          .summary = "perplexity on a text"},
-        VERB("kld", "MODEL TEXT", 2, 2, apr_kld, apr_run_kld, "how far a model's predictions are from a reference's on a text"),
+        RUN_VERB("kld", "MODEL TEXT", 2, 2, apr_kld, apr_run_kld, "how far a model's predictions are from a reference's on a text"),
         VERB("imatrix", "MODEL TEXT", 1, 2, apr_imatrix, apr_run_imatrix, "how much each input column of each matrix matters on a text"),
-        VERB("batch", "MODEL REQUESTS", 2, 2, apr_batch, apr_run_batch, "a file of prompts, a JSON object a line, many at once"),
-        VERB("bench", "[MODEL]", 0, 1, apr_bench, apr_run_bench, "speed and memory of a model, or of a shape with random weights"),
-        VERB("parity", "MODEL", 1, 1, apr_parity_verb, apr_run_parity,
-             "every operation on the reference and on another backend, from the same input"),
-        VERB("verify", "MODEL", 1, 1, apr_verify, apr_run_verify, "is it still the model that it was made from?"),
-        VERB("chat", "MODEL", 1, 1, apr_chat_verb, apr_run_chat, "a conversation; where stdin is not a terminal, each line is a turn"),
+        RUN_VERB("batch", "MODEL REQUESTS", 2, 2, apr_batch, apr_run_batch, "a file of prompts, a JSON object a line, many at once"),
+        RUN_VERB("bench", "[MODEL]", 0, 1, apr_bench, apr_run_bench, "speed and memory of a model, or of a shape with random weights"),
+        RUN_VERB("parity", "MODEL", 1, 1, apr_parity_verb, apr_run_parity,
+                 "every operation on the reference and on another backend, from the same input"),
+        RUN_VERB("verify", "MODEL", 1, 1, apr_verify, apr_run_verify, "is it still the model that it was made from?"),
+        RUN_VERB("chat", "MODEL", 1, 1, apr_chat_verb, apr_run_chat, "a conversation; where stdin is not a terminal, each line is a turn"),
         VERB("tokenize", "MODEL [TEXT]", 1, 2, apr_tokenize, apr_run_tokenize, "a text's tokens, without opening the weights"),
         VERB("detokenize", "MODEL [ID...]", 1, APR_MOST_DETOKENIZED, apr_detokenize, apr_run_detokenize, "the text of token ids"),
         {.operands = "MODEL [TEXT...]",

@@ -445,10 +445,13 @@ static void answer_about(const apr_tool *tool, const apr_parsed *parsed, apr_ans
 /* Options that would have no effect. */
 static apr_status check_needs(const apr_parsed *parsed, const apr_call *call, apr_error *err)
 {
-    for (const apr_need *need = parsed->command->needs; need != NULL && need->option != NULL; need++)
-        if (is_given(parsed, need->option) && !need->holds(call))
-            return apr_fail(err, APR_E_USAGE, "--%s does nothing without %s: add that, or leave --%s out", need->option, need->needs,
-                            need->option);
+    for (const apr_need *need = parsed->command->needs; need != NULL && need->option != NULL; need++) {
+        if (!is_given(parsed, need->option) || need->holds(call)) continue;
+        const apr_option *const option = option_in(parsed->command->options, need->option, strlen(need->option), 0);
+        const char *const no = option != NULL && option->kind == APR_OPTION_FLAG && option->standard != NULL ? "no-" : "";
+        return apr_fail(err, APR_E_USAGE, "--%s%s does nothing without %s: add that, or leave --%s%s out", no, need->option, need->needs,
+                        no, need->option);
+    }
     return APR_OK;
 }
 

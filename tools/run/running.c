@@ -15,6 +15,10 @@
 #include <string.h>
 #include <time.h>
 
+bool apr_runs_on_a_gpu(const apr_call *call) { return apr_device_is_gpu(&((const apr_run_options *)call->options)->where); }
+
+const apr_need apr_run_needs[] = {APR_DEVICE_NEEDS(apr_runs_on_a_gpu), {0}};
+
 /* They may change nothing, or everything. */
 static void warn_of_unknown_fields(const apr_model *model)
 {

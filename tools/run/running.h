@@ -46,6 +46,10 @@ typedef struct apr_run_options {
         {"stats", 0, APR_OPTION_FLAG, NULL, NULL, "print the plan, predicted against measured, and the speed", APR_TO(type, member.stats)}, \
         APR_DEVICE_OPTIONS(type, member.where)
 
+/* For commands whose struct of options begins with an apr_run_options: is it to run on a GPU? And what their options need. */
+bool apr_runs_on_a_gpu(const apr_call *call);
+extern const apr_need apr_run_needs[];
+
 typedef struct apr_running {
     apr_model source, model;  /* as read; canonical view of it */
     apr_lora_set lora;        /* what is merged into that */
