@@ -246,7 +246,7 @@ static void bad_usage_gets_a_sentence_that_says_what_to_try(void **state)
         {"kitchen", "say what to do; try 'kitchen --help'"},
         {"kitchen fry egg", "unknown verb 'fry'; try 'kitchen --help'"},
         {"kitchen bake", "CAKE [TIN] is missing; try 'kitchen bake --help'"},
-        {"kitchen bake a b c", "'c' is one operand too many; try 'kitchen bake --help'"},
+        {"kitchen bake a b c", "unexpected argument 'c'; try 'kitchen bake --help'"},
         {"kitchen bake a --sugar", "unknown option '--sugar'; try 'kitchen bake --help'"},
         {"kitchen bake a --lay 3", "unknown option '--lay'; try 'kitchen bake --help'"}, /* too short to be near to anything */
         {"kitchen bake a --laye 3", "unknown option '--laye', the nearest is '--layers'; try 'kitchen bake --help'"},
@@ -269,15 +269,15 @@ static void bad_usage_gets_a_sentence_that_says_what_to_try(void **state)
         {"kitchen wish --help", "unknown verb 'wish'; try 'kitchen --help'"},
         {"kitchen quantize", "unknown verb 'quantize', that is 'aprquant'; try 'aprquant --help'"},
         {"kitchen help hlep", "unknown verb 'hlep'; try 'kitchen --help'"},
-        {"kitchen help bake wash", "'wash' is one operand too many; try 'kitchen --help'"},
+        {"kitchen help bake wash", "unexpected argument 'wash'; try 'kitchen --help'"},
         {"kitchen help --ice", "unknown option '--ice'; try 'kitchen --help'"},
         {"kitchen bake a --flour=rye --fruits=fig", "unknown option '--fruits=fig', the nearest is '--fruit'; try 'kitchen bake --help'"},
         {"oven washs plate", "unknown verb 'washs', the nearest is 'wash'; try 'oven --help'"},
         {"oven washs", "unknown verb 'washs', the nearest is 'wash'; try 'oven --help'"},
         {"oven lemon tin", "unknown verb 'lemon'; try 'oven --help'"},
-        {"oven tests tin", "'tin' is one operand too many; try 'oven --help'"},
-        {"oven ./lemon tin", "'tin' is one operand too many; try 'oven --help'"},
-        {"oven -- lemon tin", "'tin' is one operand too many; try 'oven --help'"},
+        {"oven tests tin", "unexpected argument 'tin'; try 'oven --help'"},
+        {"oven ./lemon tin", "unexpected argument 'tin'; try 'oven --help'"},
+        {"oven -- lemon tin", "unexpected argument 'tin'; try 'oven --help'"},
     };
     (void)state;
     for (size_t i = 0; i < COUNT(cases); i++) {

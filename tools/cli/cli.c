@@ -350,7 +350,7 @@ static apr_status check_operands(const parser *p)
     if (command->verb == NULL && looks_like_a_verb(p)) return unknown_verb(p, parsed->operands[0]);
     if (parsed->n_operands < command->min_operands) return missing_operand(p);
     if (parsed->n_operands > command->max_operands)
-        return bad_usage(p, "'%.60s' is one operand too many", parsed->operands[command->max_operands]);
+        return bad_usage(p, "unexpected argument '%.60s'", parsed->operands[command->max_operands]);
     return resolve_ids(p);
 }
 
@@ -364,7 +364,7 @@ static apr_status turn_to_help(parser *p)
     if (parsed->n_operands == 0) return APR_OK;
     parsed->common.words = parsed->n_operands == 1 && strcmp(parsed->operands[0], "words") == 0;
     if (parsed->common.words) return APR_OK;
-    if (parsed->n_operands > 1) return bad_usage(p, "'%.60s' is one operand too many", parsed->operands[1]);
+    if (parsed->n_operands > 1) return bad_usage(p, "unexpected argument '%.60s'", parsed->operands[1]);
     const apr_command *const named = apr_command_named(p->tool, parsed->operands[0]);
     if (named == NULL && strcmp(parsed->operands[0], APR_HELP_VERB) != 0) return unknown_verb(p, parsed->operands[0]);
     if (named != NULL) parsed->command = named;
