@@ -97,6 +97,20 @@ static bool is_called_short(const apr_gpu *gpu, const char *word, bool goes_on)
     return false;
 }
 
+/* "rtx309024gb": with the memory that it is sold with, which says no more. */
+static const apr_gpu *find_with_memory(const char *word)
+{
+    for (size_t i = 0; i < apr_n_gpus; i++) {
+        char name[WORD], with[WORD + 8];
+        plain_name(apr_gpus[i].name, name);
+        for (int unit = 0; unit < 2; unit++) {
+            snprintf(with, sizeof with, "%s%d%s", without_line(name), (int)((apr_gpus[i].vram_mib + 512) / 1024), unit == 0 ? "gb" : "g");
+            if (strcmp(without_line(word), with) == 0) return &apr_gpus[i];
+        }
+    }
+    return NULL;
+}
+
 const apr_gpu *apr_gpu_find(const char *name)
 {
     char word[WORD], alias[WORD];
@@ -113,7 +127,7 @@ const apr_gpu *apr_gpu_find(const char *name)
         if (is_called(&apr_gpus[i], word)) return &apr_gpus[i];
     for (size_t i = 0; i < apr_n_gpus; i++)
         if (is_called_short(&apr_gpus[i], without_line(word), false)) return &apr_gpus[i];
-    return NULL;
+    return find_with_memory(word);
 }
 
 const char *apr_gpu_several(const char *name, char *text, size_t n_bytes)

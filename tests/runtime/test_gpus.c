@@ -36,9 +36,11 @@ static void names_are_found_however_they_are_written(void **state)
     assert_non_null(apr_gpu_find("A100 80G"));
     assert_ptr_not_equal(apr_gpu_find("a100-80g"), apr_gpu_find("a100-40g"));
     assert_null(apr_gpu_find("rtx409"));
-    static const char *const as_said[][2] = {
-        {"4090", "rtx4090"},        {"RTX-4090", "rtx4090"},    {"3080 ti", "rtx3080ti"}, {"5060ti", "rtx5060ti"},
-        {"6000 ada", "rtx6000ada"}, {"pro 6000", "rtxpro6000"}, {"2060", "rtx2060"},      {"GeForce 4070 Super", "rtx4070super"}};
+    static const char *const as_said[][2] = {{"4090", "rtx4090"},        {"RTX-4090", "rtx4090"},
+                                             {"3080 ti", "rtx3080ti"},   {"5060ti", "rtx5060ti"},
+                                             {"6000 ada", "rtx6000ada"}, {"pro 6000", "rtxpro6000"},
+                                             {"2060", "rtx2060"},        {"RTX 3090 24GB", "rtx3090"},
+                                             {"4090 24g", "rtx4090"},    {"GeForce 4070 Super", "rtx4070super"}};
     for (size_t i = 0; i < sizeof as_said / sizeof *as_said; i++)
         assert_ptr_equal(apr_gpu_find(as_said[i][0]), apr_gpu_find(as_said[i][1]));
     char several[128];

@@ -274,11 +274,13 @@ static apr_status missing_operand(const parser *p)
     const char *const words = parsed->command->operands, *const out = strstr(words, " OUT");
     char better[1024];
 
-    if (parsed->n_operands == 0) return bad_usage(p, "%s is missing", words);
-    if (out == NULL || parsed->n_operands > 1 || strchr(out, '.') == NULL) return bad_usage(p, "an operand is missing");
+    if (parsed->n_operands == 0)
+        return bad_usage(p, "%.*s is missing", parsed->command->joins != NULL ? (int)strcspn(words, " ") : (int)strlen(words), words);
+    if (out == NULL || parsed->n_operands > 1) return bad_usage(p, "an operand is missing");
     const char *const in = parsed->operands[0], *const slash = strrchr(in, '/'), *const dot = strrchr(slash != NULL ? slash : in, '.');
     const size_t n = slash != NULL && slash[1] == '\0' ? (size_t)(slash - in) : dot != NULL ? (size_t)(dot - in) : strlen(in);
-    snprintf(better, sizeof better, "%.*s%s", (int)n, in, strchr(out, '.'));
+    const bool is_gguf = dot != NULL && strcmp(dot, ".gguf") == 0;
+    snprintf(better, sizeof better, "%.*s%s", (int)n, in, strchr(out, '.') != NULL ? strchr(out, '.') : is_gguf ? ".apr" : ".gguf");
     apr_fail(p->err, APR_E_USAGE, "%s is missing", out + 1);
     return apr_try_change(APR_E_USAGE, &(apr_typed){p->tool->name, p->argc, p->argv}, NULL, better, p->err);
 }
@@ -354,6 +356,17 @@ static apr_status check_operands(const parser *p)
     return resolve_ids(p);
 }
 
+/* By its own verb, or by that of another program. */
+static const apr_command *command_called(const apr_tool *tool, const char *verb)
+{
+    const char *rest = NULL;
+    const apr_command *const own = apr_command_named(tool, verb);
+    const apr_word *const word = own == NULL ? apr_word_find(apr_words, apr_word_tool(tool->name), NULL, verb, strlen(verb), &rest) : NULL;
+
+    if (word == NULL || word->kind != APR_WORD_ALIAS) return own;
+    return apr_command_named(tool, strcmp(word->meaning, "!run") == 0 ? NULL : word->meaning);
+}
+
 /* "help" or "help VERB": the same as --help and VERB --help. */
 static apr_status turn_to_help(parser *p)
 {
@@ -365,7 +378,7 @@ static apr_status turn_to_help(parser *p)
     parsed->common.words = parsed->n_operands == 1 && strcmp(parsed->operands[0], "words") == 0;
     if (parsed->common.words) return APR_OK;
     if (parsed->n_operands > 1) return bad_usage(p, "unexpected argument '%.60s'", parsed->operands[1]);
-    const apr_command *const named = apr_command_named(p->tool, parsed->operands[0]);
+    const apr_command *const named = command_called(p->tool, parsed->operands[0]);
     if (named == NULL && strcmp(parsed->operands[0], APR_HELP_VERB) != 0) return unknown_verb(p, parsed->operands[0]);
     if (named != NULL) parsed->command = named;
     return APR_OK;

@@ -49,6 +49,9 @@ apr_status apr_turn_name(apr_turning *t, const char *with, const char *format, .
 /* "!name": what a table of words cannot say. option: as it was typed; value: NULL where there is none. */
 apr_status apr_turn_special(apr_turning *t, const char *name, const char *option, const char *value);
 
+/* "--q4_k_m" where there is --to or --dtype. */
+apr_status apr_turn_type_option(apr_turning *t, const char *argument, bool *found);
+
 /* The value of an own option: a type as people spell it. *value may become another. */
 apr_status apr_turn_value(apr_turning *t, const apr_option *option, const char **value);
 

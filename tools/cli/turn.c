@@ -347,6 +347,7 @@ static apr_status turn_long(apr_turning *t, const char *argument)
     own = own_long(t, dashes + 2, n);
     if (own != NULL) return put_own(t, dashes, own, value);
     if (strcmp(dashes, argument) != 0) APR_TRY(try_word(t, dashes, &found));
+    if (!found && value == NULL) APR_TRY(apr_turn_type_option(t, argument, &found));
     return found ? APR_OK : apr_turn_put(t, argument);
 }
 
@@ -457,6 +458,20 @@ static apr_status turn_verb(apr_turning *t, int at, bool *is_taken)
     return converts ? put_verb(t, "convert") : APR_OK;
 }
 
+/* "aprconv -i IN -o OUT": an option that stands for the first operand. */
+static bool names_input(const apr_turning *t)
+{
+    const char *rest = NULL;
+
+    if (t->command != NULL || apr_command_named(t->tool, "convert") == NULL) return false;
+    for (int i = 1; i < t->typed.argc && strcmp(t->typed.argv[i], "--") != 0; i++) {
+        const char *const argument = t->typed.argv[i];
+        const apr_word *const word = apr_word_find(apr_words, t->letter, NULL, argument, strcspn(argument, "="), &rest);
+        if (argument[0] == '-' && word != NULL && strcmp(word->meaning, "<%") == 0) return true;
+    }
+    return false;
+}
+
 /* Sets the command; *skip: the argument that stands for it. */
 static apr_status find_command(apr_turning *t, int *skip)
 {
@@ -466,7 +481,7 @@ static apr_status find_command(apr_turning *t, int *skip)
 
     *skip = 0;
     t->command = apr_command_named(t->tool, NULL);
-    if (word == NULL) return APR_OK;
+    if (word == NULL) return names_input(t) ? put_verb(t, "convert") : APR_OK;
     t->wants_help = strcmp(word, APR_HELP_VERB) == 0 && (t->command == NULL || at == 1);
     if (t->wants_help || (apr_command_named(t->tool, word) != NULL && (t->command == NULL || at == 1 || !is_path(word)))) {
         *skip = at;

@@ -197,6 +197,8 @@ apr_status apr_turn_special(apr_turning *t, const char *name, const char *option
     if (strcmp(name, "bits") == 0) return turn_bits(t, option, value);
     if (strcmp(name, "bench_output") == 0) return turn_bench_output(t, option, value);
     if (strcmp(name, "split") == 0) return name_split(t);
+    if (strcmp(name, "list") == 0) return apr_turn_put(t, "--list");
+    if (strcmp(name, "list_gpus") == 0) return apr_turn_put(t, "--list-gpus");
     return APR_OK; /* "run": the verb that the tool is */
 }
 
@@ -284,4 +286,16 @@ apr_status apr_turn_value(apr_turning *t, const apr_option *option, const char *
     if (option->value_name == NULL) return APR_OK;
     if (strcmp(option->value_name, "TYPE") == 0) return turn_type(t, option, *value, value);
     return strcmp(option->value_name, "REGEX=TYPE") == 0 ? turn_rule(t, value) : APR_OK;
+}
+
+apr_status apr_turn_type_option(apr_turning *t, const char *argument, bool *found)
+{
+    const bool has_to = apr_option_named(t->command, "to", 2, 0) != NULL, has_dtype = apr_option_named(t->command, "dtype", 5, 0) != NULL;
+    const apr_type_word word = apr_type_spelled(argument + 2);
+    char words[64];
+
+    *found = (has_to || has_dtype) && word.kind == APR_TYPE_IS && strpbrk(argument, "0123456789") != NULL;
+    if (!*found) return APR_OK;
+    snprintf(words, sizeof words, "%s %s", has_to ? "--to" : "--dtype", word.name);
+    return put_turned(t, argument, NULL, words);
 }

@@ -68,6 +68,10 @@ const apr_word apr_words[] = {
     {"c", "show", ALIAS, 0, "--json-array|--as-json", "--json"},
     {"c", "show", ALIAS, 0, "--header|--no-tensor-list|--summary", "--no-tensors"},
 
+    {"c", NULL, NOTHING, 0, "--to=gguf|--to=apr|--to=hf|--to=st|--to=safetensors|--to=GGUF", "the ending of OUT says the format"},
+    {"c", NULL, NOTHING, 'v', "--from|--from-format|--input-format|--to-format|--output-format|--format",
+     "IN's content and OUT's ending say it"},
+
     /* --- sampling --- */
     {"r", NULL, ALIAS, 'v',
      "-n|--n-predict|--predict|--max-tokens|--max-new-tokens|--num-predict|--n-tokens|--num-tokens|--n|-np|--npredict|--max-length",
@@ -128,7 +132,7 @@ const apr_word apr_words[] = {
     {"*", NULL, NAMED, 'v', "-ub|--ubatch-size|--ubatch|--n-ubatch", "a prompt is evaluated in pieces of one size: --batch N => --batch %"},
     {"*", NULL, ALIAS, 'v', "--parallel|--n-parallel|-np|--max-num-seqs|--num-parallel|-ns|-npl|--concurrency", "--sequences %"},
     {"rp", NULL, TURNED, 'v', "-ctk|--cache-type-k|-ctv|--cache-type-v", "!cache_type"},
-    {"rp", NULL, ALIAS, 'v', "--kv-cache-dtype|--kv-type|--kv-dtype|--cache-type|--kv-cache-type", "--kv %"},
+    {"rp", NULL, ALIAS, 'v', "--kv-cache|--kv-cache-dtype|--kv-type|--kv-dtype|--cache-type|--kv-cache-type", "--kv %"},
     {"*", NULL, NOTHING, 'o', "-fa|--flash-attn|--flash-attention", "attention is always computed without its matrix"},
     {"*", NULL, NOTHING, 'o',
      "--no-mmap|--mmap|-mmp|--mlock|-dio|--direct-io|--no-direct-io|--no-warmup|--warmup|--log-disable|--log-colors|--no-log|--log-"
@@ -164,7 +168,8 @@ const apr_word apr_words[] = {
     {"r", NULL, TURNED, 0, "--gpu=all", "--device cuda --gpus all"},
     {"r", NULL, TURNED, 0, "--gpu=*", "!gpu_name"},
     {"*", NULL, ALIAS, 'v', "-mg|--main-gpu|--gpu-id|--device-id", "--gpu %"},
-    {"*", NULL, ALIAS, 'v', "--num-gpus|--ngpu|--tensor-parallel-size|-tp|--n-gpus|--pipeline-parallel-size|-pp", "--gpus %"},
+    {"*", NULL, ALIAS, 'v',
+     "--num-gpus|--gpu-count|--n-gpu|--gpus-count|--ngpu|--tensor-parallel-size|-tp|--n-gpus|--pipeline-parallel-size|-pp", "--gpus %"},
     {"*", NULL, NAMED, 'v', "-ts|--tensor-split", "layers are split by what each GPU has free: --gpus N => --gpus 2"},
     {"*", NULL, NOTHING, 'v', "-sm|--split-mode", "layers are what GPUs share"},
     {"p", NULL, ALIAS, 'v', "--memory-size|--vram-size|--gpu-memory|--mem", "--vram %"},
@@ -265,6 +270,10 @@ const apr_word apr_words[] = {
     {"*", NULL, ALIAS, 0, "--output=json|--format=json|-json", "--json"},
 
     /* --- verbs --- */
+    {"q", NULL, ALIAS, 0, "list|ls|types", "!list"},
+    {"p", NULL, ALIAS, 0, "list|ls|gpus|cards|devices", "!list_gpus"},
+    {"c", NULL, ELSEWHERE, 0, "hash|sha256|sha256sum|md5|checksum",
+     "{}: sha256sum does; 'aprconv check' reads the checksums that a file has"},
     {"q", NULL, ALIAS, 0, "quantize|quantise|dequantize|quant|convert|run", "!run"},
     {"p", NULL, ALIAS, 0, "plan|fit|estimate|run|check", "!run"},
     {"c", NULL, ALIAS, 0, "list|ls|dump|cat|inspect|view|print|describe|metadata|meta|tensors|header|display", "show"},

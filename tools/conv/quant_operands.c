@@ -36,6 +36,17 @@ static apr_status read_type(const char *text, const apr_call *call, const char *
                : apr_fail(err, APR_E_USAGE, "aprquant cannot write '%s' ('aprquant --list' shows the types)", text);
 }
 
+/* llama.cpp's numbers of file types, which llama-quantize takes too. */
+static const char *type_of_number(const char *text)
+{
+    static const char *const names[][2] = {{"0", "f32"},     {"1", "f16"},   {"2", "q4_0"},    {"3", "q4_1"},    {"7", "q8_0"},
+                                           {"8", "q5_0"},    {"9", "q5_1"},  {"14", "q4_k_s"}, {"15", "q4_k_m"}, {"16", "q5_k"},
+                                           {"17", "q5_k_m"}, {"18", "q6_k"}, {"32", "bf16"},   {"38", "mxfp4"}};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strcmp(names[i][0], text) == 0) return names[i][1];
+    return NULL;
+}
+
 static bool is_type(const char *text)
 {
     return strchr(text, '/') == NULL && access(text, F_OK) != 0 && apr_type_spelled(text).kind != APR_TYPE_UNKNOWN;
@@ -89,6 +100,12 @@ apr_status apr_quant_operands_read(apr_quant_operands *o, const apr_call *call, 
     o->threads = 0;
     if (n == 4 && (!apr_parse_int(operands[3], &o->threads) || o->threads < 0 || o->threads > 4096))
         return apr_fail(err, APR_E_USAGE, "unexpected argument '%s': behind the type comes the number of threads", operands[3]);
+    const char *const by_number = n >= 3 && o->to == NULL ? type_of_number(operands[2]) : NULL;
+    if (by_number != NULL) {
+        fprintf(stderr, "note: %s is %s, as llama-quantize counts types\n", operands[2], by_number);
+        o->to = by_number;
+        return APR_OK;
+    }
     if (n >= 3 && apr_type_spelled(operands[2]).kind == APR_TYPE_UNKNOWN)
         return apr_fail(err, APR_E_USAGE, "unexpected argument '%s'; try 'aprquant --help'", operands[2]);
     if (n >= 3) return read_type(operands[2], call, &o->to, err);

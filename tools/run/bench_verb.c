@@ -221,7 +221,8 @@ static apr_status check_asked(const bench_options *o, size_t n_operands, bool js
 {
     const bool synthetic = o->synthetic != NULL;
 
-    if (synthetic == (n_operands > 0)) return apr_fail(err, APR_E_USAGE, "name what is to be measured: MODEL, or --synthetic CONFIG");
+    if (synthetic == (n_operands > 0))
+        return apr_fail(err, APR_E_USAGE, "name what is to be measured: MODEL, or --synthetic CONFIG; try 'aprrun bench --help'");
     if (synthetic != (o->dtype != NULL))
         return apr_fail(err, APR_E_USAGE, "--synthetic CONFIG and --dtype TYPE go together: weights that a MODEL has are of its types");
     if (o->csv && json) return apr_fail(err, APR_E_USAGE, "--csv and --json are two answers: choose one");

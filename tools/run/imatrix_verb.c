@@ -270,7 +270,11 @@ apr_status apr_run_imatrix(const apr_call *call, apr_error *err)
 
     if (w.asked->show) return show(call, err);
     if (call->n_operands != 2) return apr_fail(err, APR_E_USAGE, "give MODEL and TEXT; try 'aprrun imatrix --help'");
-    if (w.asked->out == NULL) return apr_fail(err, APR_E_USAGE, "say which file to write: -o FILE");
+    if (w.asked->out == NULL) {
+        static const apr_change with_out[] = {{.is = "-o"}, {.is = "model.imatrix.gguf"}};
+        apr_fail(err, APR_E_USAGE, "say which file to write: -o FILE");
+        return apr_try_instead(APR_E_USAGE, call->typed, with_out, 2, err);
+    }
     const apr_status status = make(&w, err);
     apr_importance_pass_close(&w.pass);
     apr_feeds_close(&w.feeds);

@@ -266,7 +266,8 @@ apr_status apr_run_kld(const apr_call *call, apr_error *err)
 {
     comparison c = {.asked = call->options};
 
-    if (c.asked->ref == NULL) return apr_fail(err, APR_E_USAGE, "say what the model is to be compared with: --ref REFERENCE");
+    if (c.asked->ref == NULL)
+        return apr_fail(err, APR_E_USAGE, "say what the model is to be compared with: --ref REFERENCE; try 'aprrun kld --help'");
     const apr_status status = run(&c, call, err);
     free(c.ids);
     free(c.ids_other);
