@@ -51,7 +51,7 @@ step 'and it is still the model: against what transformers computed'
 run aprrun golden tiny.apr "$data/tiny-qwen2/golden.json"
 run aprrun golden --checks tokens,recite --min-recite 36 tiny-q4_k_m.apr "$data/tiny-qwen2/golden.json"
 
-if aprrun doctor --quick >doctor 2>&1; then
+if aprrun doctor --quick --device cuda >doctor 2>&1; then
     step 'on the GPU that is here'
     run aprrun doctor
     step 'what the plan predicted, and what the driver says'

@@ -30,7 +30,7 @@ fi
 [ -f "$lib" ] || fail "$lib was to be built, and is not there"
 # Without a driver nobody opens the library; what it misses shows all the same.
 missing=$("$here/loads.sh" "$lib") || fail "$missing"
-if ! said=$("$bin/aprrun" doctor --quick 2>&1); then
+if ! said=$("$bin/aprrun" doctor --quick --device cuda 2>&1); then
     case $said in
     *'there is no NVIDIA driver here'* | *'there is no CUDA device'*) why=$said && skip_all "$@" ;;
     *) fail "there is a driver, but: $said" ;;
