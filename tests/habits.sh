@@ -62,11 +62,11 @@ row() {
     export HOME=$in
     (cd "$in" && find . | sort) >"$work/$1.before"
     if [ "$terminal" = tty ]; then
-        timeout "$limit" script -qec "bash -c $(printf %q "$command")" /dev/null </dev/null >"$work/$1.out" 2>&1
+        timeout "$limit" env --default-signal=INT,TERM,HUP script -qec "bash -c $(printf %q "$command")" /dev/null </dev/null >"$work/$1.out" 2>&1
         got=$?
         tr -d '\r' <"$work/$1.out" >"$work/$1.err" && cp "$work/$1.err" "$work/$1.out"
     else
-        timeout "$limit" bash -c "$command" >"$work/$1.out" 2>"$work/$1.err" </dev/null
+        timeout "$limit" env --default-signal=INT,TERM,HUP bash -c "$command" >"$work/$1.out" 2>"$work/$1.err" </dev/null
         got=$?
     fi
     [[ $got =~ ^($code)$ ]] || wrong "$1" "exit code $got, not $code"
@@ -87,7 +87,7 @@ row() {
         if [ -z "$command" ]; then
             wrong "$1" "names no command: $(head -c 300 "$work/$1.err")"
         else
-            timeout "$limit" bash -c "$command" >"$work/$1.out" 2>"$work/$1.err2" </dev/null ||
+            timeout "$limit" env --default-signal=INT,TERM,HUP bash -c "$command" >"$work/$1.out" 2>"$work/$1.err2" </dev/null ||
                 wrong "$1" "exit code $? of what it names: $command: $(head -c 200 "$work/$1.err2")"
         fi
     fi

@@ -83,7 +83,8 @@ for i in $(seq 1200); do
     sleep 0.1
 done
 
-same_but_numbers() { diff <(sed -E 's/[0-9][0-9.,e+-]*/N/g; s/ +/ /g' "$1") <(sed -E 's/[0-9][0-9.,e+-]*/N/g; s/ +/ /g' "$2"); }
+normal() { tr "\n" " " <"$1" | sed -E "s/[0-9][0-9.,e+-]*/N/g; s/ +/ /g"; }
+same_but_numbers() { diff <(normal "$1" | fold -s -w 100) <(normal "$2" | fold -s -w 100); }
 while read -r name command; do
     for columns in 60 80 120; do
         got=$work/$name.$columns
