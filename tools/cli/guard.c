@@ -117,11 +117,16 @@ static void say_stopped(void)
     write_line(STDERR_FILENO, &sentence);
 }
 
+/* One thread ends the process: a second signal that another thread gets meanwhile must not do so before the sentence is out. */
 static void on_end(int number)
 {
+    static atomic_flag is_stopping = ATOMIC_FLAG_INIT;
+
+    if (atomic_flag_test_and_set(&is_stopping)) return;
     apr_out_remove_unfinished();
     if (number == SIGINT || number == SIGTERM) say_stopped();
-    raise(number); /* its default action, after this handler (SA_RESETHAND) */
+    signal(number, SIG_DFL);
+    raise(number); /* after this handler */
 }
 
 static void on_bus(int number, siginfo_t *info, void *context)
@@ -162,7 +167,7 @@ static void handle_signals(void)
 {
     static const int ends[] = {SIGHUP,  SIGINT,  SIGQUIT, SIGILL,  SIGTRAP,   SIGABRT, SIGFPE, SIGUSR1, SIGSEGV, SIGUSR2,
                                SIGPIPE, SIGALRM, SIGTERM, SIGXCPU, SIGVTALRM, SIGPROF, SIGIO,  SIGPWR,  SIGSYS,  SIGSTKFLT};
-    struct sigaction end = {.sa_handler = on_end, .sa_flags = SA_RESETHAND | SA_ONSTACK};
+    struct sigaction end = {.sa_handler = on_end, .sa_flags = SA_ONSTACK};
     struct sigaction bus = {.sa_sigaction = on_bus, .sa_flags = SA_SIGINFO | SA_ONSTACK};
 
     sigfillset(&end.sa_mask);
