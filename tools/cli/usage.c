@@ -252,6 +252,22 @@ void apr_cli_brief_usage(const apr_tool *tool, const apr_command *command, FILE 
 
 /* --- the words of other programs --- */
 
+/* A meaning for a reader: X is the value, and what was typed need not be said again. */
+static void print_meaning(const char *meaning, int n, FILE *out)
+{
+    if (strncmp(meaning, "{}: ", 4) == 0) meaning += 4, n -= 4;
+    for (int i = 0; i < n; i++) {
+        const bool is_place = (meaning[i] == '<' || meaning[i] == '>') && i + 1 < n && meaning[i + 1] == '%';
+        if (is_place) fprintf(out, "X as the %s argument", meaning[i++] == '<' ? "first" : "last");
+        else if (meaning[i] == '%') putc('X', out);
+        else if (meaning[i] == '{' && i + 1 < n && meaning[i + 1] == '}') {
+            fputs("it", out);
+            i++;
+        } else putc(meaning[i], out);
+    }
+    fputs("\n", out);
+}
+
 void apr_cli_words(const apr_tool *tool, FILE *out)
 {
     static const char *const kinds[] = {[APR_WORD_ALIAS] = "is the same as",
@@ -272,6 +288,9 @@ void apr_cli_words(const apr_tool *tool, FILE *out)
             if (*at == '|') fputs(", ", out);
             else putc(*at, out);
         if (w->meaning[0] == '!') fprintf(out, "%s\n      is turned into what it means here\n", w->value == 'v' ? " X" : "");
-        else fprintf(out, "%s\n      %s %.*s\n", w->value == 'v' ? " X" : "", kinds[w->kind], n, w->meaning);
+        else {
+            fprintf(out, "%s\n      %s ", w->value == 'v' ? " X" : "", kinds[w->kind]);
+            print_meaning(w->meaning, n, out);
+        }
     }
 }
