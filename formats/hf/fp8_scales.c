@@ -145,10 +145,28 @@ static apr_status bind(apr_tensor *weight, const apr_tensor *scale, block_size b
                     shape, scale_shape, (long long)block.rows, (long long)block.columns);
 }
 
+static const apr_quant_scheme *stated_scheme(const apr_model *model, const apr_tensor *weight)
+{
+    return apr_quantization_of_tensor(model->quantization, weight->name, module_of(weight), APR_QUANT_FP8);
+}
+
+/* Without a quantization_config FP8 numbers may mean what they are. Where it states scales, those of a matrix must be there: with 1 in
+ * their place a run would give wrong results without a word. */
+static apr_status check_unscaled(const apr_model *model, const apr_tensor *weight, apr_error *err)
+{
+    const apr_quant_scheme *const scheme = stated_scheme(model, weight);
+
+    APR_TRY(apr_quantization_check(model->quantization, err));
+    if (scheme == NULL || weight->rank < 2 || apr_tensor_elems(weight) == 0) return APR_OK;
+    return apr_fail(err, APR_E_DAMAGED,
+                    "%s: '%s' is FP8 as config.json's quantization_config says, but its scales (%.*s.weight_scale%s) are missing",
+                    model->path, weight->name, (int)module_of(weight), weight->name, scheme->block_rows > 0 ? "_inv" : "");
+}
+
 /* What config.json says of this module, where it has schemes by name. */
 static bool stated_block(const apr_model *model, const apr_tensor *weight, block_size *block)
 {
-    const apr_quant_scheme *const scheme = apr_quantization_of_tensor(model->quantization, weight->name, module_of(weight), APR_QUANT_FP8);
+    const apr_quant_scheme *const scheme = stated_scheme(model, weight);
 
     if (scheme == NULL || scheme->block_rows < 1 || scheme->block_columns < 1) return false;
     *block = (block_size){scheme->block_rows, scheme->block_columns};
@@ -165,6 +183,7 @@ apr_status apr_bind_scales(apr_model *model, const apr_attachment *config, apr_e
         apr_tensor *const weight = &model->tensors[i];
         if (apr_dtypes[weight->dtype].scales != APR_SCALES_BESIDE) continue;
         const apr_tensor *const scale = find_scale(model, weight, name, sizeof name);
+        if (scale == NULL) APR_TRY(check_unscaled(model, weight, err));
         if (scale == NULL || scale->dtype == APR_U8) continue; /* plain FP8, or MXFP8: apr_bind_packings */
         block_size own;
         const bool is_stated = stated_block(model, weight, &own);

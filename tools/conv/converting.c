@@ -305,8 +305,8 @@ static apr_status outcome_text(const outcome *o, apr_error *err)
     for (size_t i = 0; i < c->recipe.n_lines; i++) /* never silently */
         if (c->recipe.lines[i].fell_back) printf("  %s: %s\n", apr_printable(c->recipe.lines[i].tensor->name), c->recipe.lines[i].reason);
     print_misfits(c);
+    apr_runs_print(&c->progress, &o->part, quiet);
     if (quiet) return APR_OK;
-    apr_runs_print(&c->progress, &o->part);
     print_device(o);
     if (c->progress.folder != NULL) printf("  %.2f s\n", o->seconds);
     else printf("  %.2f s, %s/s\n", o->seconds, apr_size_text(rate, o->seconds > 0 ? (uint64_t)((double)o->bytes_in / o->seconds) : 0));

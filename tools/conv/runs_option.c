@@ -46,21 +46,26 @@ apr_status apr_runs_parse(const apr_runs_options *o, bool dry_run, apr_resume_pa
     return APR_OK;
 }
 
-void apr_runs_print(const apr_sink_progress *p, const apr_resume_part *part)
+static void print_way(const apr_sink_progress *p, const apr_resume_part *part)
 {
     const size_t n = p->n_there + p->n_done;
 
-    if (p->folder == NULL) return;
     if (part->part > 0)
         printf("  part %d/%d in %s: %zu of %zu tensors", part->part, p->n_parts, apr_printable(p->folder), n, n + p->n_elsewhere);
     else printf("  by way of %s", apr_printable(p->folder));
     if (part->n_parts > 0) printf(", %zu taken over from earlier runs", p->n_there);
     printf("\n");
+}
+
+void apr_runs_print(const apr_sink_progress *p, const apr_resume_part *part, bool quiet)
+{
+    if (p->folder == NULL) return;
+    if (!quiet) print_way(p, part);
     if (p->n_damaged > 0)
         printf("  note: %zu tensors of earlier runs were not as they had been written, and were made anew\n", p->n_damaged);
     if (part->part == 0 && access(p->folder, F_OK) == 0) /* the output is complete */
         printf("  note: %s could not be removed; it is not needed any more\n", apr_printable(p->folder));
-    if (part->part > 0) printf("  when all parts are done, the same command with --finish in place of --part completes it\n");
+    if (part->part > 0 && !quiet) printf("  when all parts are done, the same command with --finish in place of --part completes it\n");
 }
 
 void apr_runs_json(apr_json_text *json, const apr_sink_progress *p, const apr_resume_part *part)

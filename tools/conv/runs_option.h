@@ -35,8 +35,8 @@ typedef struct apr_runs_options {
 apr_status apr_runs_parse(const apr_runs_options *options, bool dry_run, apr_resume_part *room, const apr_resume_part **part,
                           apr_error *err);
 
-/* What was taken over and what is left, where there are several runs. */
-void apr_runs_print(const apr_sink_progress *progress, const apr_resume_part *part);
+/* What was taken over and what is left, where there are several runs; quiet: only what is not as it should be. */
+void apr_runs_print(const apr_sink_progress *progress, const apr_resume_part *part, bool quiet);
 void apr_runs_json(apr_json_text *json, const apr_sink_progress *progress, const apr_resume_part *part);
 
 #endif
