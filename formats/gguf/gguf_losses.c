@@ -30,7 +30,8 @@ static bool is_any_of(const char *name, const char *const *names)
 
 static bool has_tokenizer_file(const apr_model *layout, const char **name)
 {
-    static const char *const names[] = {"tokenizer.json", "tokenizer.model", "tekken.json", "spiece.model", "vocab.json", "vocab.txt"};
+    static const char *const names[] = {"tokenizer.json", "tokenizer.model", "tekken.json", "spiece.model",
+                                        "tiktoken.model", "qwen.tiktoken",   "vocab.json",  "vocab.txt"};
 
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (apr_model_attachment(layout, names[i]) != NULL) {

@@ -593,7 +593,7 @@ static apr_status read_tiktoken(reading *r, const apr_attachment *file)
         return APR_OK;
     }
     r->takes_added = true;
-    if (!class.has_own_specials && !cJSON_IsObject(apr_json_get(r->config, "added_tokens_decoder"))) {
+    if (class.specials == NULL && !cJSON_IsObject(apr_json_get(r->config, "added_tokens_decoder"))) {
         r->vocab->unsupported = "tiktoken's file of ranks without its special tokens (added_tokens_decoder in tokenizer_config.json)";
         return APR_OK;
     }
@@ -603,7 +603,7 @@ static apr_status read_tiktoken(reading *r, const apr_attachment *file)
 /* What a model brings instead of a tokenizer.json. */
 static apr_status read_others(reading *r)
 {
-    static const char *const names[] = {"tekken.json", "tokenizer.model", "tiktoken.model"};
+    static const char *const names[] = {"tekken.json", "tokenizer.model", "tiktoken.model", "qwen.tiktoken"};
 
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         const apr_attachment *const file = apr_model_attachment(r->model, names[i]);

@@ -6,7 +6,45 @@
 
 #include <string.h>
 
-enum { MOST_BYTES = 1024, MOST_TOKENS = 1 << 24, N_LLAMA3 = 256 };
+enum { MOST_BYTES = 1024, MOST_TOKENS = 1 << 24 };
+
+/* Special tokens that a class has in its code, not in its files: their ids follow the ranks. */
+struct apr_tiktoken_specials {
+    size_t n;
+    const char *(*text)(size_t i, apr_arena *arena); /* NULL: out of memory */
+    int bos, eos, stops[3];                          /* of these tokens; -1: none */
+};
+
+/* --- special tokens --- */
+
+/* Llama 3.1's names; 3.0 has reserved ones in the place of three of them. */
+static const char *llama3_special(size_t i, apr_arena *arena)
+{
+    static const char *const named[] = {"<|begin_of_text|>",
+                                        "<|end_of_text|>",
+                                        "<|reserved_special_token_0|>",
+                                        "<|reserved_special_token_1|>",
+                                        "<|finetune_right_pad_id|>",
+                                        "<|reserved_special_token_2|>",
+                                        "<|start_header_id|>",
+                                        "<|end_header_id|>",
+                                        "<|eom_id|>",
+                                        "<|eot_id|>",
+                                        "<|python_tag|>"};
+    enum { N_NAMED = sizeof named / sizeof *named };
+    return i < N_NAMED ? named[i] : apr_arena_print(arena, "<|reserved_special_token_%zu|>", i - N_NAMED + 3);
+}
+
+/* Of Qwen's first models. */
+static const char *qwen_special(size_t i, apr_arena *arena)
+{
+    static const char *const named[] = {"<|endoftext|>", "<|im_start|>", "<|im_end|>"};
+    enum { N_NAMED = sizeof named / sizeof *named };
+    return i < N_NAMED ? named[i] : apr_arena_print(arena, "<|extra_%zu|>", i - N_NAMED);
+}
+
+static const apr_tiktoken_specials llama3_specials = {256, llama3_special, .bos = 0, .eos = 1, .stops = {1, 8 /* eom */, 9 /* eot */}};
+static const apr_tiktoken_specials qwen_specials = {208, qwen_special, .bos = -1, .eos = 0, .stops = {0, 2 /* im_end */, -1}};
 
 /* --- classes --- */
 
@@ -23,11 +61,13 @@ static const struct {
     const char *classes, *families; /* with spaces around each */
     const char *pre;                /* GGUF's name of the expression; NULL: `pattern` */
     const char *pattern;
-    bool has_own_specials;
+    const apr_tiktoken_specials *specials; /* NULL: listed in tokenizer_config.json */
 } rows[] = {
-    {" TikTokenTokenizer ", " kimi_k2 kimi_k25 kimi_linear ", NULL, kimi, false},
-    {" ChatGLM4Tokenizer ", " chatglm glm4 glm4_moe ", "llama-bpe", NULL, false},
-    {" LlamaTokenizer Llama3Tokenizer ", " llama mllama llama4 ", "llama-bpe", NULL, true},
+    {" TikTokenTokenizer ", " kimi_k2 kimi_k25 kimi_linear ", NULL, kimi, NULL},
+    {" ChatGLM4Tokenizer ", " chatglm glm4 glm4_moe ", "llama-bpe", NULL, NULL},
+    {" LlamaTokenizer Llama3Tokenizer ", " llama mllama llama4 ", "llama-bpe", NULL, &llama3_specials},
+    {" QWenTokenizer ", " qwen ", "qwen2", NULL, &qwen_specials},
+    {" Qwen3_5Tokenizer ", " qwen3_5 qwen3_5_moe qwen3_5_text qwen3_5_moe_text ", "qwen35", NULL, NULL},
 };
 enum { N_ROWS = sizeof rows / sizeof *rows };
 
@@ -45,7 +85,8 @@ bool apr_tiktoken_class_of(const char *tokenizer_class, const char *family, apr_
     for (int pass = 0; pass < 2; pass++) /* a class says more than a family */
         for (size_t i = 0; i < N_ROWS; i++) {
             if (!(pass == 0 ? lists(rows[i].classes, tokenizer_class) : lists(rows[i].families, family))) continue;
-            *class = (apr_tiktoken_class){rows[i].pre != NULL ? apr_pre_pattern(rows[i].pre) : rows[i].pattern, rows[i].has_own_specials};
+            const apr_pre_rule *const rule = apr_pre_find(rows[i].pre);
+            *class = (apr_tiktoken_class){rule != NULL ? rule->pattern : rows[i].pattern, rule != NULL && rule->nfc, rows[i].specials};
             return true;
         }
     return false;
@@ -111,39 +152,21 @@ static size_t count_lines(const apr_attachment *file)
 
 /* --- the vocabulary --- */
 
-/* Llama 3.1's names; 3.0 has reserved ones in the place of three of them. */
-static const char *llama3_special(size_t i, apr_arena *arena)
+static apr_status add_specials(const reading *r, const apr_tiktoken_specials *specials, apr_str *tokens, uint8_t *types, uint8_t *added,
+                               apr_vocab *v, size_t n_ranks)
 {
-    static const char *const named[] = {"<|begin_of_text|>",
-                                        "<|end_of_text|>",
-                                        "<|reserved_special_token_0|>",
-                                        "<|reserved_special_token_1|>",
-                                        "<|finetune_right_pad_id|>",
-                                        "<|reserved_special_token_2|>",
-                                        "<|start_header_id|>",
-                                        "<|end_header_id|>",
-                                        "<|eom_id|>",
-                                        "<|eot_id|>",
-                                        "<|python_tag|>"};
-    enum { N_NAMED = sizeof named / sizeof *named };
-    return i < N_NAMED ? named[i] : apr_arena_print(arena, "<|reserved_special_token_%zu|>", i - N_NAMED + 3);
-}
-
-static apr_status add_specials(const reading *r, apr_str *tokens, uint8_t *types, uint8_t *added, apr_vocab *v, size_t n_ranks)
-{
-    for (size_t i = 0; i < N_LLAMA3; i++) {
-        const char *const text = llama3_special(i, r->arena);
+    for (size_t i = 0; i < specials->n; i++) {
+        const char *const text = specials->text(i, r->arena);
         if (text == NULL) return apr_no_memory(r->err, "the tokens");
         tokens[n_ranks + i] = apr_str_of(text);
         types[n_ranks + i] = APR_TOKEN_CONTROL;
         added[n_ranks + i] = APR_ADDED;
     }
-    v->bos_id = (int32_t)n_ranks;
-    v->eos_id = (int32_t)n_ranks + 1;
-    v->add_bos = true;
-    apr_vocab_add_stop(v, v->eos_id);
-    apr_vocab_add_stop(v, (int64_t)n_ranks + 8); /* <|eom_id|> */
-    apr_vocab_add_stop(v, (int64_t)n_ranks + 9); /* <|eot_id|> */
+    if (specials->bos >= 0) v->bos_id = (int32_t)n_ranks + specials->bos;
+    if (specials->eos >= 0) v->eos_id = (int32_t)n_ranks + specials->eos;
+    v->add_bos = specials->bos >= 0;
+    for (size_t i = 0; i < sizeof specials->stops / sizeof *specials->stops; i++)
+        if (specials->stops[i] >= 0) apr_vocab_add_stop(v, (int64_t)n_ranks + specials->stops[i]);
     return APR_OK;
 }
 
@@ -169,7 +192,7 @@ apr_status apr_tiktoken_read(const apr_attachment *file, const apr_tiktoken_clas
                              apr_error *err)
 {
     reading r = {.file = file, .arena = arena, .where = where, .err = err};
-    const size_t n_ranks = count_lines(file), n = n_ranks + (class->has_own_specials ? N_LLAMA3 : 0);
+    const size_t n_ranks = count_lines(file), n = n_ranks + (class->specials != NULL ? class->specials->n : 0);
     apr_str *const tokens = apr_arena_array(arena, n, sizeof *tokens);
     uint8_t *const types = apr_arena_array(arena, n, 1), *const added = apr_arena_array(arena, n, 1);
 
@@ -182,8 +205,9 @@ apr_status apr_tiktoken_read(const apr_attachment *file, const apr_tiktoken_clas
     v->n_tokens = n;
     v->ignore_merges = true; /* a word that has a rank is that token */
     v->pattern = class->pattern;
+    v->nfc = class->nfc;
     v->pre = apr_pre_name(v->pattern);
     v->kind = APR_VOCAB_BPE;
-    if (class->has_own_specials) APR_TRY(add_specials(&r, tokens, types, added, v, n_ranks));
+    if (class->specials != NULL) APR_TRY(add_specials(&r, class->specials, tokens, types, added, v, n_ranks));
     return apr_rank_merges(v, arena, where, err);
 }

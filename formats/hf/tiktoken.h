@@ -1,7 +1,9 @@
-/* tiktoken.h - a tokenizer as tiktoken's file of ranks has it: lines "base64 rank", which Meta calls tokenizer.model and others tiktoken.model.
+/* tiktoken.h - a tokenizer as tiktoken's file of ranks has it: lines "base64 rank", which Meta calls tokenizer.model, Qwen
+ * qwen.tiktoken and others tiktoken.model.
  *
  * The file has neither the splitting expression nor the special tokens. Both are those of the classes that are known here, by
- * tokenizer_config.json's tokenizer_class or by the family; special tokens are Llama 3's, or what added_tokens_decoder lists. */
+ * tokenizer_config.json's tokenizer_class or by the family; special tokens are those
+ * of the class's code (Llama 3, the first Qwen), or what added_tokens_decoder lists. */
 #ifndef APR_FORMATS_HF_TIKTOKEN_H
 #define APR_FORMATS_HF_TIKTOKEN_H
 
@@ -13,9 +15,11 @@ bool apr_is_tiktoken(const apr_attachment *file);
 
 /* The class that the names stand for (either may be NULL): tokenizer_class, or config.json's model_type, or the model's architecture. False: of none that is known
  * here. */
+typedef struct apr_tiktoken_specials apr_tiktoken_specials;
 typedef struct apr_tiktoken_class {
     const char *pattern;
-    bool has_own_specials; /* of Llama 3, behind the ranks; else a list of added tokens is needed */
+    bool nfc;                              /* text is normalized first */
+    const apr_tiktoken_specials *specials; /* after the ranks; NULL: a list of added tokens is needed */
 } apr_tiktoken_class;
 bool apr_tiktoken_class_of(const char *tokenizer_class, const char *family, apr_tiktoken_class *class);
 

@@ -91,7 +91,8 @@ static void other_classes_list_their_specials(void **state)
     static const struct {
         const char *file, *config, *model_config;
     } cases[] = {{"tiktoken.model", "{\"tokenizer_class\":\"TikTokenTokenizer\"," LISTED "}", "{\"model_type\":\"llama\"}"},
-                 {"tokenizer.model", "{" LISTED "}", "{\"model_type\":\"glm4\"}"}};
+                 {"tokenizer.model", "{" LISTED "}", "{\"model_type\":\"glm4\"}"},
+                 {"qwen.tiktoken", "{" LISTED "}", "{\"model_type\":\"qwen3_5\"}"}};
 
     (void)state;
     for (size_t i = 0; i < COUNT(cases); i++) {
@@ -104,6 +105,28 @@ static void other_classes_list_their_specials(void **state)
         expect(&v, "the<|im_end|>", (int32_t[]){260, N_RANKS + 1}, 2);
         apr_arena_close(&arena);
     }
+}
+
+static void qwens_specials_are_behind_and_text_is_normalized(void **state)
+{
+    apr_vocab v;
+    apr_arena arena;
+    apr_error err = {0};
+
+    (void)state;
+    if (read_files("qwen.tiktoken", ranks(), "{\"tokenizer_class\":\"QWenTokenizer\"}", "{}", &v, &arena, &err) != APR_OK)
+        fail_msg("%s", err.text);
+    assert_int_equal(v.n_tokens, N_RANKS + 208);
+    assert_string_equal(v.pre, "qwen2");
+    assert_true(v.nfc);
+    assert_int_equal(v.bos_id, -1);
+    assert_int_equal(v.eos_id, N_RANKS);
+    assert_int_equal(v.n_stop_ids, 2);
+    assert_int_equal(v.stop_ids[1], N_RANKS + 2);
+    expect(&v, "the<|im_end|><|endoftext|>", (int32_t[]){260, N_RANKS + 2, N_RANKS}, 3);
+    expect(&v, "<|extra_0|><|extra_204|>", (int32_t[]){N_RANKS + 3, N_RANKS + 207}, 2);
+    expect(&v, "12", (int32_t[]){'1', '2'}, 2);
+    apr_arena_close(&arena);
 }
 
 static void what_is_not_known_is_named(void **state)
@@ -154,6 +177,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ids_are_ranks_and_llamas_specials_are_behind),
         cmocka_unit_test(other_classes_list_their_specials),
+        cmocka_unit_test(qwens_specials_are_behind_and_text_is_normalized),
         cmocka_unit_test(what_is_not_known_is_named),
         cmocka_unit_test(damage_is_said_with_its_line),
     };
