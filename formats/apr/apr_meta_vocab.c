@@ -162,7 +162,7 @@ void apr_meta_write_vocab_rules(apr_json_text *out, const apr_vocab *vocab)
 {
     if (vocab->kind == APR_VOCAB_NONE) return;
     apr_json_open(out, "vocab", '{');
-    if (apr_vocab_needs_file(vocab)) { /* all of it is in the files that travel with the weights */
+    if (apr_vocab_needs_file(vocab)) { /* all of it is in the files that travel with the weights, or in a GGUF's keys */
         apr_json_bool(out, "attached", true);
         apr_json_close(out, '}');
         return;
@@ -518,7 +518,8 @@ apr_status apr_meta_read_vocab(apr_model *model, const cJSON *root, apr_error *e
     *vocab = (apr_vocab){.bos_id = -1, .eos_id = -1, .pad_id = -1, .unk_id = -1};
     bool is_attached = false;
     if (apr_json_get_bool(apr_json_get(apr_meta_kit(root), "vocab"), "attached", &is_attached) && is_attached)
-        return apr_hf_vocab_read(model, vocab, &model->arena, err);
+        return model->origin.format == APR_FORMAT_GGUF ? apr_gguf_vocab(&model->kv, vocab, &model->arena, model->path, err)
+                                                       : apr_hf_vocab_read(model, vocab, &model->arena, err);
     APR_TRY(read_lists(model, root, &l, err));
     if (l.n_tokens > 0) APR_TRY(apr_meta_kit(root) != NULL ? read_ours(model, root, &l, err) : read_theirs(model, root, &l, err));
     if (chat != NULL && vocab->chat_template == NULL) {

@@ -5,6 +5,7 @@
 #include "formats/base/checkpoint_names.h"
 #include "formats/gguf/gguf.h"
 #include "formats/gguf/gguf_stops.h"
+#include "formats/gguf/gguf_vocab_kinds.h"
 #include "formats/model/spm_scores.h"
 #include "formats/model/vocab_index.h"
 
@@ -49,19 +50,22 @@ apr_status apr_gguf_vocab_obstacle(const apr_vocab *v, apr_arena *arena, const c
 
     *obstacle = NULL;
     if (v->kind == APR_VOCAB_NONE || v->n_tokens == 0) return APR_OK;
-    if (apr_vocab_needs_file(v)) {
-        *obstacle = v->kind == APR_VOCAB_WPM   ? "the tokenizer is WordPiece, whose rules GGUF's keys do not say"
-                    : v->kind == APR_VOCAB_UGM ? "the tokenizer is Unigram, whose rules GGUF's keys do not say"
-                    : v->n_normals > 0         ? "the tokenizer changes text by normalizers that GGUF has no key for"
-                                               : "the tokenizer puts a space before words, which GGUF has no key for";
+    const bool has_kind = v->kind == APR_VOCAB_WPM || v->kind == APR_VOCAB_UGM;
+    if (has_kind) *obstacle = apr_gguf_kind_obstacle(v);
+    if (*obstacle != NULL) return APR_OK;
+    if (!has_kind && apr_vocab_needs_file(v)) {
+        *obstacle = v->n_normals > 0 ? "the tokenizer changes text by normalizers that GGUF has no key for"
+                                     : "the tokenizer puts a space before words, which GGUF has no key for";
         return APR_OK;
     }
-    const bool opened = apr_vocab_index_open(&index, v, APR_ALL_TYPES);
+    apr_vocab view;
+    APR_TRY(apr_gguf_kind_view(v, &view, arena, err));
+    const bool opened = apr_vocab_index_open(&index, &view, APR_ALL_TYPES);
     const int64_t twin = index.twin;
     apr_vocab_index_close(&index);
     if (!opened) return apr_no_memory(err, "the vocabulary");
     if (twin >= 0) {
-        const apr_str token = v->tokens[twin];
+        const apr_str token = view.tokens[twin];
         *obstacle =
             apr_arena_print(arena, "two tokens of the tokenizer are \"%.*s\", which GGUF does not allow", text_length(token), token.text);
         return *obstacle != NULL ? APR_OK : apr_no_memory(err, "the vocabulary");
@@ -155,11 +159,25 @@ static apr_status check_sentencepiece(const checking *c)
     return APR_OK;
 }
 
+static apr_status check_kind(const checking *c)
+{
+    const apr_vocab *const v = &c->layout->vocab;
+    const int64_t mistaken = apr_gguf_bert_mistaken(v);
+
+    if (mistaken >= 0)
+        APR_TRY(apr_loss_add(c->losses, APR_LOST_TO_OTHERS, c->err,
+                             "the token \"%.*s\" is one within words; other readers take it for one that begins a word",
+                             text_length(v->tokens[mistaken]), v->tokens[mistaken].text));
+    if (v->kind == APR_VOCAB_WPM)
+        NOTE(c, "a word of more than %zu characters is unknown to the tokenizer; llama.cpp cuts it into tokens", v->max_word_chars);
+    return APR_OK;
+}
+
 /* tokenizer.json's flags of added tokens; GGUF knows that a token is one. */
 static apr_status check_added(const checking *c)
 {
     const apr_vocab *const v = &c->layout->vocab;
-    const bool normalises = v->nfc || v->kind == APR_VOCAB_SPM;
+    const bool normalises = v->nfc || v->kind == APR_VOCAB_SPM || v->kind == APR_VOCAB_UGM;
     const int matter = APR_ADDED_LSTRIP | APR_ADDED_RSTRIP | APR_ADDED_SINGLE_WORD;
     const apr_str *normalized = NULL;
 
@@ -180,7 +198,7 @@ static apr_status check_added(const checking *c)
 static apr_status check_ids(const checking *c)
 {
     const apr_vocab *const v = &c->layout->vocab;
-    const int assumed = v->kind == APR_VOCAB_SPM ? 2 : 11;
+    const int assumed = v->kind == APR_VOCAB_SPM ? 2 : v->kind == APR_VOCAB_UGM ? 1 : 11;
     const apr_tensor *const embedding = apr_model_find(c->layout, "token_embd.weight");
 
     if (v->eos_id < 0 && v->n_tokens > (size_t)assumed)
@@ -209,8 +227,8 @@ static apr_status check_vocab(const checking *c)
         LOSS(c, "%s, so the GGUF would have no tokenizer", obstacle);
         return APR_OK;
     }
-    APR_TRY(v->kind == APR_VOCAB_BPE ? check_splitting(c) : check_sentencepiece(c));
-    APR_TRY(check_bytes(c));
+    APR_TRY(v->kind == APR_VOCAB_BPE ? check_splitting(c) : v->kind == APR_VOCAB_SPM ? check_sentencepiece(c) : check_kind(c));
+    if (v->kind == APR_VOCAB_BPE || v->kind == APR_VOCAB_SPM) APR_TRY(check_bytes(c));
     APR_TRY(check_added(c));
     APR_TRY(apr_gguf_stop_losses(v, c->losses, c->err));
     return check_ids(c);

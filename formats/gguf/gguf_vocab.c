@@ -1,12 +1,13 @@
 /* gguf_vocab.c - a tokenizer out of GGUF's tokenizer.* keys, and into them. */
 #include "formats/gguf/gguf.h"
 #include "formats/gguf/gguf_stops.h"
+#include "formats/gguf/gguf_vocab_kinds.h"
 #include "formats/model/spm_scores.h"
 
 static const struct {
     apr_vocab_kind kind;
     const char *model; /* tokenizer.ggml.model */
-} kinds[] = {{APR_VOCAB_BPE, "gpt2"}, {APR_VOCAB_SPM, "llama"}, {APR_VOCAB_NONE, "none"}};
+} kinds[] = {{APR_VOCAB_BPE, "gpt2"}, {APR_VOCAB_SPM, "llama"}, {APR_VOCAB_WPM, "bert"}, {APR_VOCAB_UGM, "t5"}, {APR_VOCAB_NONE, "none"}};
 
 #define NO_SPLITTING "" /* tokenizer.aprkit.pattern of a tokenizer that merges across the whole text */
 
@@ -181,13 +182,14 @@ static apr_status read_rules(const apr_kv_list *kv, apr_vocab *v, apr_arena *are
     APR_TRY(copy_string(kv, "tokenizer.ggml.pre", arena, &v->pre, err));
     APR_TRY(copy_string(kv, "tokenizer.aprkit.pattern", arena, &v->pattern, err));
     const apr_pre_rule *const rule = apr_pre_find(v->pre);
-    if (!is_spm && rule != NULL && v->pattern == NULL) {
+    if (v->kind == APR_VOCAB_BPE && rule != NULL && v->pattern == NULL) {
         v->pattern = rule->pattern;
         v->splits = rule->splits;
         v->n_splits = rule->n_splits;
     }
     v->add_bos = is_spm || (rule != NULL && rule->add_bos);
     v->add_space_prefix = is_spm;
+    v->add_eos = v->kind == APR_VOCAB_UGM;
     apr_kv_get_bool(kv, "tokenizer.ggml.add_bos_token", &v->add_bos);
     apr_kv_get_bool(kv, "tokenizer.ggml.add_eos_token", &v->add_eos);
     apr_kv_get_bool(kv, "tokenizer.ggml.add_space_prefix", &v->add_space_prefix);
@@ -242,7 +244,8 @@ apr_status apr_gguf_vocab(const apr_kv_list *kv, apr_vocab *v, apr_arena *arena,
     APR_TRY(read_merges(merges, v, arena, where, err));
     APR_TRY(read_rules(kv, v, arena, where, err));
     APR_TRY(read_added(kv, v, arena, where, err));
-    return read_ids(kv, v, where, err);
+    APR_TRY(read_ids(kv, v, where, err));
+    return apr_gguf_read_kind(kv, v, arena, where, err);
 }
 
 /* --- into the keys --- */
@@ -351,13 +354,14 @@ static apr_status put_splits(const apr_vocab *v, apr_kv_list *kv, apr_error *err
 /* Flags are written where the reader would not guess them. */
 static apr_status put_flags(const apr_vocab *v, const apr_pre_rule *rule, apr_kv_list *kv, apr_error *err)
 {
-    const bool is_spm = v->kind == APR_VOCAB_SPM, bos_by_rule = rule != NULL && rule->add_bos;
+    const bool is_bpe = v->kind == APR_VOCAB_BPE, bos_by_rule = rule != NULL && rule->add_bos;
     const bool add_bos = v->add_bos && v->bos_id >= 0, add_eos = v->add_eos && v->eos_id >= 0; /* llama.cpp stops at a missing one */
     apr_vocab guessed = {.kind = v->kind, .add_space_prefix = v->add_space_prefix}, stated = *v;
 
-    if (is_spm || add_bos != bos_by_rule) APR_TRY(apr_kv_set_bool(kv, "tokenizer.ggml.add_bos_token", add_bos, err));
-    if (is_spm || add_eos) APR_TRY(apr_kv_set_bool(kv, "tokenizer.ggml.add_eos_token", add_eos, err));
-    if (is_spm || v->add_space_prefix) APR_TRY(apr_kv_set_bool(kv, "tokenizer.ggml.add_space_prefix", v->add_space_prefix, err));
+    if (!is_bpe || add_bos != bos_by_rule) APR_TRY(apr_kv_set_bool(kv, "tokenizer.ggml.add_bos_token", add_bos, err));
+    if (!is_bpe || add_eos) APR_TRY(apr_kv_set_bool(kv, "tokenizer.ggml.add_eos_token", add_eos, err));
+    if (v->kind == APR_VOCAB_SPM || v->add_space_prefix)
+        APR_TRY(apr_kv_set_bool(kv, "tokenizer.ggml.add_space_prefix", v->add_space_prefix, err));
     set_defaults(&guessed, rule);
     for (size_t i = 0; i < N_OWN_FLAGS; i++)
         if (*flag_at(&guessed, i) != *flag_at(&stated, i)) APR_TRY(apr_kv_set_bool(kv, own_flags[i].key, *flag_at(&stated, i), err));
@@ -378,8 +382,11 @@ static apr_status put_scores(const apr_vocab *v, apr_kv_list *kv, apr_error *err
     return put_numbers(kv, "tokenizer.ggml.scores", APR_KV_F32, v->n_tokens, load_score, &scored, err);
 }
 
-apr_status apr_gguf_vocab_keys(const apr_vocab *v, apr_kv_list *kv, apr_error *err)
+apr_status apr_gguf_vocab_keys(const apr_vocab *vocab, apr_kv_list *kv, apr_error *err)
 {
+    apr_vocab view;
+    APR_TRY(apr_gguf_kind_view(vocab, &view, kv->arena, err));
+    const apr_vocab *const v = &view;
     const bool is_bpe = v->kind == APR_VOCAB_BPE, is_none = v->kind == APR_VOCAB_NONE || v->n_tokens == 0;
     const apr_pre_rule *const rule = is_bpe ? apr_pre_of(v) : NULL;
     const char *const own = v->pre != NULL && (!is_bpe || (v->pattern == NULL && v->n_splits == 0)) ? v->pre : "default";
@@ -400,6 +407,7 @@ apr_status apr_gguf_vocab_keys(const apr_vocab *v, apr_kv_list *kv, apr_error *e
         if (v->n_merges > 0) APR_TRY(put_merges(v, kv, err));
         APR_TRY(put_ids(v, kv, err));
         APR_TRY(put_flags(v, rule, kv, err));
+        APR_TRY(apr_gguf_put_kind(vocab, kv, err));
     }
     return v->chat_template != NULL ? apr_kv_set_string(kv, "tokenizer.chat_template", apr_str_of(v->chat_template), err) : APR_OK;
 }

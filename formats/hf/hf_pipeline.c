@@ -106,22 +106,13 @@ static void digits_step(const cJSON *step, walking *w)
     add_split(w, "\\p{N}", flag_of(step, "individual_digits", false) ? APR_SPLIT_ISOLATED : APR_SPLIT_CONTIGUOUS, false);
 }
 
-#define ASCII_SYMBOLS "$+<=>^`|~" /* ASCII's punctuation that Unicode calls symbols */
-
-/* Punctuation since Unicode 8, which tokenizers does not know (of a range, what is none counts for nothing); two that it does. */
-#define NEWER_PUNCTUATION                                                                                                                  \
-    "\\x{61d}\\x{9fd}-\\x{a76}\\x{c77}-\\x{c84}\\x{1b7d}-\\x{1b7e}\\x{2e43}-\\x{2e5d}\\x{10ead}-\\x{10f89}\\x{1144b}-\\x{1145d}\\x{11660}" \
-    "-\\x{116b9}\\x{1183b}-\\x{11fff}\\x{12ff1}-\\x{12ff2}\\x{16e97}-\\x{16fe2}\\x{1e95e}-\\x{1e95f}"
-#define OLDER_PUNCTUATION "\\x{166d}\\x{111c9}"
-#define PUNCTUATION       "(?![" NEWER_PUNCTUATION "])[\\p{P}" OLDER_PUNCTUATION ASCII_SYMBOLS "]"
-
 static void punctuation_step(const cJSON *step, walking *w)
 {
     const char *const name = apr_json_get_string(step, "behavior");
     apr_split_behavior behavior = APR_SPLIT_ISOLATED;
 
     if (name != NULL && !apr_split_behavior_find(name, &behavior)) strange(w, "Punctuation with the behavior '%.40s'", name);
-    add_split(w, PUNCTUATION, behavior, false);
+    add_split(w, apr_bert_splits[1].pattern, behavior, false);
 }
 
 /* \w of Rust's expressions knows joiners too. */
@@ -141,8 +132,8 @@ static void whitespace_split_step(const cJSON *step, walking *w)
 
 static void bert_step(const cJSON *step, walking *w)
 {
-    whitespace_split_step(step, w);
-    add_split(w, PUNCTUATION, APR_SPLIT_ISOLATED, false);
+    (void)step;
+    for (size_t i = 0; i < APR_N_BERT_SPLITS; i++) add_split(w, apr_bert_splits[i].pattern, apr_bert_splits[i].behavior, false);
 }
 
 static void delimiter_step(const cJSON *step, walking *w)

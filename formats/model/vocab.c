@@ -217,6 +217,18 @@ const apr_pre_rule *apr_pre_of(const apr_vocab *vocab)
     return most > 0 ? best : NULL;
 }
 
+#define ASCII_SYMBOLS "$+<=>^`|~" /* ASCII's punctuation that Unicode calls symbols */
+
+/* Punctuation since Unicode 8, which tokenizers does not know (of a range, what is none counts for nothing); two that it does. */
+#define NEWER_PUNCTUATION                                                                                                                  \
+    "\\x{61d}\\x{9fd}-\\x{a76}\\x{c77}-\\x{c84}\\x{1b7d}-\\x{1b7e}\\x{2e43}-\\x{2e5d}\\x{10ead}-\\x{10f89}\\x{1144b}-\\x{1145d}\\x{11660}" \
+    "-\\x{116b9}\\x{1183b}-\\x{11fff}\\x{12ff1}-\\x{12ff2}\\x{16e97}-\\x{16fe2}\\x{1e95e}-\\x{1e95f}"
+#define OLDER_PUNCTUATION "\\x{166d}\\x{111c9}"
+#define PUNCTUATION       "(?![" NEWER_PUNCTUATION "])[\\p{P}" OLDER_PUNCTUATION ASCII_SYMBOLS "]"
+
+const apr_split apr_bert_splits[APR_N_BERT_SPLITS] = {{.pattern = "\\s", .behavior = APR_SPLIT_REMOVED},
+                                                      {.pattern = PUNCTUATION, .behavior = APR_SPLIT_ISOLATED}};
+
 bool apr_vocab_needs_file(const apr_vocab *vocab)
 {
     bool needs = vocab->kind == APR_VOCAB_WPM || vocab->kind == APR_VOCAB_UGM || vocab->n_normals > 0;

@@ -437,7 +437,7 @@ static void ids_outside_the_vocabulary_are_none(void **state)
 static void an_unknown_tokenizer_is_none_and_no_failure(void **state)
 {
     fixture *const f = *state;
-    set_text(f, "tokenizer.ggml.model", "bert");
+    set_text(f, "tokenizer.ggml.model", "rwkv");
     set_u32(f, "tokenizer.ggml.tokens", 1);
     assert_int_equal(read_vocab(f), APR_OK);
     assert_int_equal(f->v.kind, APR_VOCAB_NONE);

@@ -1,4 +1,5 @@
-/* make_tokens.c - usage: make_tokens FOLDER. Encodes texts with the tokenizer of a checkpoint's small files; tests/tokenizer_styles.py compares.
+/* make_tokens.c - usage: make_tokens FOLDER|FILE. Encodes texts with the tokenizer of a checkpoint's small files, or of a GGUF or APR;
+ * tests/tokenizer_styles.py compares.
  *
  * Reads texts from standard input, each a 32-bit number of bytes (little endian) and the bytes; prints a line for each: its ids, and behind
  * a tab the ids of the same text without special tokens around it, decoded, as hexadecimal bytes. A failure is a line "error: ...". */
@@ -6,11 +7,13 @@
 #include "formats/base/checkpoint_names.h"
 #include "formats/base/map.h"
 #include "formats/hf/safetensors.h"
+#include "formats/open.h"
 #include "runtime/tokenizer/tokenizer.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { MOST_FILES = 64 };
@@ -44,6 +47,12 @@ static apr_status read_files(const char *folder, apr_model *model, apr_error *er
         files[model->n_attachments++] = (apr_attachment){names[i], maps[i].data, maps[i].n_bytes};
     }
     return APR_OK;
+}
+
+static bool is_folder(const char *path)
+{
+    struct stat st;
+    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
 }
 
 static void print_ids(const int32_t *ids, size_t n)
@@ -83,11 +92,12 @@ int main(int argc, char **argv)
     uint8_t head[4];
 
     if (argc != 2) {
-        fprintf(stderr, "usage: make_tokens FOLDER <texts\n");
+        fprintf(stderr, "usage: make_tokens FOLDER|FILE <texts\n");
         return APR_E_USAGE;
     }
-    apr_status status = read_files(argv[1], &model, &err);
-    if (status == APR_OK) status = apr_hf_vocab_read(&model, &vocab, &arena, &err);
+    apr_status status = is_folder(argv[1]) ? read_files(argv[1], &model, &err) : apr_model_open_vocab(&model, argv[1], &err);
+    if (status == APR_OK && is_folder(argv[1])) status = apr_hf_vocab_read(&model, &vocab, &arena, &err);
+    else vocab = model.vocab;
     if (status == APR_OK) status = apr_tokenizer_open(&tokenizer, &vocab, &err);
     if (status != APR_OK) fprintf(stderr, "make_tokens: %s\n", err.text);
     while (status == APR_OK && fread(head, 1, sizeof head, stdin) == sizeof head) {
