@@ -2,6 +2,7 @@
 #include "formats/gguf/gguf_vocab_kinds.h"
 
 #include "formats/base/bytes.h"
+#include "formats/model/bert_splits.h"
 
 #include <math.h>
 #include <string.h>

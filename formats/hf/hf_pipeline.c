@@ -2,6 +2,7 @@
 #include "formats/hf/hf_pipeline.h"
 
 #include "formats/base/base64.h"
+#include "formats/model/bert_splits.h"
 
 #include <stdarg.h>
 #include <stdio.h>

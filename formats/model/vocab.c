@@ -1,5 +1,6 @@
 /* vocab.c - the splitting rules that GGUF knows by name, and the list of ids that end a turn. */
 #include "formats/model/vocab.h"
+#include "formats/model/bert_splits.h"
 
 #include <string.h>
 

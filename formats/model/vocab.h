@@ -129,10 +129,6 @@ bool apr_vocab_needs_file(const apr_vocab *vocab);
 const char *apr_split_print(const apr_split *split, apr_arena *arena); /* NULL: out of memory */
 /* False when the text is no such line; split->pattern then is undefined, else a part of `text`. */
 bool apr_split_parse(const char *text, apr_split *split);
-/* tokenizer.json's BertPreTokenizer: words, and signs of punctuation alone; the second is its step Punctuation also. */
-enum { APR_N_BERT_SPLITS = 2 };
-extern const apr_split apr_bert_splits[APR_N_BERT_SPLITS];
-
 /* tokenizer.json's name of a behavior ("MergedWithNext"), and back; false: there is no such behavior. */
 const char *apr_split_behavior_name(apr_split_behavior behavior);
 bool apr_split_behavior_find(const char *name, apr_split_behavior *behavior);
