@@ -251,6 +251,9 @@ static void missing_keys_are_what_llama_cpp_takes_them_for(void **state)
     assert_int_equal(v.unk_id, 100);
     assert_true(v.add_bos && v.add_eos);
     assert_int_equal(v.normals[0].flags, APR_BERT_CLEAN | APR_BERT_CHINESE | APR_BERT_LOWERCASE | APR_BERT_ACCENTS);
+    assert_int_equal(apr_kv_set_bool(&kv, "tokenizer.ggml.normalizer.lowercase", false, &err), APR_OK);
+    read_keys(&kv, &v, &arena);
+    assert_int_equal(v.normals[0].flags, APR_BERT_CLEAN | APR_BERT_CHINESE); /* accents go with the case */
     apr_arena_close(&arena);
 }
 
