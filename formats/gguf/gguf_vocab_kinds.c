@@ -255,7 +255,7 @@ static int32_t id_under(const apr_kv_list *kv, const char *key, int64_t usual, c
     return (uint64_t)id < v->n_tokens ? (int32_t)id : -1;
 }
 
-/* Sets for each id of the list; ids outside the vocabulary are no damage that matters. */
+/* Sets for each id of the list; ids outside the vocabulary do no damage that matters. */
 static void find_within(const apr_kv_list *kv, bool *is_within, size_t n_tokens)
 {
     const apr_kv *const list = apr_kv_find(kv, WITHIN_IDS);

@@ -272,7 +272,7 @@ static const char *normal_name(apr_normal_kind kind)
                                          : "Replace of something else than spaces by U+2581";
 }
 
-/* BPE's normalizers as flags, where they are no others: these are what other formats have a word for. */
+/* BPE's normalizers as flags, where there are only these: these are what other formats have a word for. */
 static void settle_normals(apr_hf_pipeline *p)
 {
     apr_hf_pipeline flags = {0};

@@ -87,7 +87,7 @@ typedef struct apr_normalizer {
 /* UGM: the best way to a place of a word. */
 typedef struct apr_best_path {
     double score;
-    int32_t from, id; /* from = -1: there is no way yet */
+    int32_t from, id; /* from = -1: none was found yet */
 } apr_best_path;
 
 /* A piece of a text: bytes [start, end). */
@@ -134,8 +134,8 @@ struct apr_tokenizer {
     apr_token_table tokens;
     apr_merge_table merges;
     apr_added_set raw, normalized; /* matched before and after normalisation */
-    apr_added_set pieces;          /* UGM: tokens that are no control tokens, by their bytes */
-    double unknown_score;          /* UGM: of a character that is no token */
+    apr_added_set pieces;          /* UGM: tokens except control tokens, by their bytes */
+    double unknown_score;          /* UGM: of a character without a token */
     apr_normalizer normalizers[APR_MAX_NORMALS];
     size_t n_normalizers;
     apr_splitter splitters[APR_MAX_SPLITS];
@@ -235,7 +235,7 @@ size_t apr_wpm_bytes(const apr_tokenizer *tokenizer, int32_t id, char *dst, size
 apr_status apr_ugm_open(apr_tokenizer *tokenizer, apr_error *err);
 apr_status apr_ugm_encode(const apr_tokenizer *tokenizer, apr_token_work *work, const char *text, size_t n_bytes, bool at_start);
 size_t apr_ugm_bytes(const apr_tokenizer *tokenizer, int32_t id, char *dst, size_t capacity);
-/* Ids of the bytes of a text that is no token: false, where some byte has none. */
+/* Ids of the bytes of a text without a token: false, where some byte has none. */
 apr_status apr_push_bytes(const apr_tokenizer *tokenizer, apr_token_work *work, const char *text, size_t n_bytes, bool *has_bytes);
 void apr_find_byte_ids(apr_tokenizer *tokenizer);
 /* Order-preserving: the higher the score, the smaller the key (NaN included). */

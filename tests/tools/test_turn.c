@@ -248,7 +248,7 @@ static void ids_are_looked_up_in_the_caches(void **state)
         if (cases[i].path != NULL) assert_string_equal(path + strlen(folder), cases[i].path);
         else assert_non_null(strstr(err.text, "fetch it: hf download Org/"));
     }
-    /* what is no id, or a path below what is here, is left to whoever opens it */
+    /* anything but an id, and a path below what is here, is left to the caller that opens it */
     static const char *const others[] = {"a/b/c", "./a/b", "m.gguf", "Org/file.gguf", "here/nothing", "/Org/Name", "~/x", "Org/", "-x/y"};
     for (size_t i = 0; i < COUNT(others); i++) {
         assert_int_equal(apr_hub_id_resolve(others[i], &path, &arena, NULL), APR_OK);

@@ -57,9 +57,9 @@ apr_status apr_turn_value(apr_turning *t, const apr_option *option, const char *
 
 /* --- hub_ids.c --- */
 
-/* Where `text` is no path that exists but ORG/NAME[@REVISION][:TAG], *path becomes that of a snapshot, or of a GGUF in it. APR_E_IO: it is
+/* Where `text` is not a path that exists but ORG/NAME[@REVISION][:TAG], *path becomes that of a snapshot, or of a GGUF in it. APR_E_IO: it is
  * such an id, and in none of the caches. */
-/* Of a folder that holds GGUFs and no checkpoint: the path of the first, and how many there are; NULL: it is no such folder. */
+/* Of a folder that holds GGUFs and no checkpoint: the path of the first, and how many there are; NULL: it is another kind of folder. */
 const char *apr_gguf_of_folder(const char *path, int *n, apr_arena *arena);
 
 apr_status apr_hub_id_resolve(const char *text, const char **path, apr_arena *arena, apr_error *err);

@@ -96,7 +96,7 @@ static size_t without_line_end(const char *text, size_t n)
     return n;
 }
 
-/* Does stdin come through a pipe with something in it? What another program inherits and nobody writes to is left alone. */
+/* Does stdin come through a pipe with something in it? A pipe that was inherited and that no program writes to is left alone. */
 static bool has_waiting_pipe(void)
 {
     struct stat st;

@@ -351,7 +351,7 @@ static apr_status turn_long(apr_turning *t, const char *argument)
     return found ? APR_OK : apr_turn_put(t, argument);
 }
 
-/* "-n4", "-qf": letters of the command, of which the last may have a value. False: it is no such thing. */
+/* "-n4", "-qf": letters of the command, of which the last may have a value. False: it is something else. */
 static bool is_cluster(const apr_turning *t, const char *argument)
 {
     const char *at = argument + 1;
@@ -413,7 +413,7 @@ static bool takes_next(const apr_turning *t, const char *argument)
     return word != NULL && word->value == 'v';
 }
 
-/* The first argument that is no option and no option's value; 0: there is none. */
+/* The first argument that is neither an option nor an option's value; 0: none. */
 static int first_operand(const apr_turning *t)
 {
     for (int i = 1; i < t->typed.argc && strcmp(t->typed.argv[i], "--") != 0; i++) {
@@ -434,7 +434,7 @@ static apr_status put_verb(apr_turning *t, const char *verb)
     return apr_turn_put(t, verb);
 }
 
-/* The word at `at` is no verb of the tool's own. *is_taken: it is gone, and something else stands for it, or nothing. */
+/* The word at `at` is not a verb of the tool. *is_taken: it is gone, and something else stands for it, or nothing. */
 static apr_status turn_verb(apr_turning *t, int at, bool *is_taken)
 {
     const char *const word = t->typed.argv[at], *rest = NULL;
@@ -509,7 +509,7 @@ static apr_status turn_argument(apr_turning *t)
     return apr_turn_put(t, argument);
 }
 
-/* "aprrun verfy m.gguf": a first operand that is no file is not followed by a prompt; the parser says what it may be. */
+/* "aprrun verfy m.gguf": a first operand that does not exist as a file is not followed by a prompt; the parser says what it may be. */
 static bool looks_like_no_model(const apr_turning *t)
 {
     const char *const first = t->n_front == 0 && t->n_operands > 0 ? t->argv[t->operand_at[0]] : NULL;
