@@ -413,10 +413,11 @@ installed := $(DESTDIR)$(PREFIX)
 install: all ## copy the tools to $(PREFIX)/bin, the CUDA library to $(PREFIX)/lib
 	install -d $(installed)/bin
 	install -m 755 $(TOOLS) $(installed)/bin
+	rm -f $(installed)/bin/$(notdir $(CUDA_LIB)) # where install put it before: it would be found first, and be another build
 	$(if $(filter 1,$(CUDA)),install -d $(installed)/lib)
 	$(if $(filter 1,$(CUDA)),install -m 755 $(CUDA_LIB) $(installed)/lib)
 uninstall: ## remove what install has copied
-	rm -f $(addprefix $(installed)/bin/,$(notdir $(TOOLS))) $(installed)/lib/$(notdir $(CUDA_LIB))
+	rm -f $(addprefix $(installed)/bin/,$(notdir $(TOOLS) $(CUDA_LIB))) $(installed)/lib/$(notdir $(CUDA_LIB))
 version = $(shell sed -n 's/^.define APR_VERSION "\(.*\)"/\1/p' tools/cli/cli.h)
 dist: ## all files of this commit, as build/aprkit-VERSION.tar.gz
 	@mkdir -p build
