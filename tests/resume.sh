@@ -328,5 +328,37 @@ done
 answers 0 '' $quant --finish in x.apr
 equal x.apr want/x.apr
 
+# --- begun by an older build ---
+
+# tests/data/resume: folders that the build of commit c7d3665 had begun of the model family qwen3, when it was ended: its terms, journals, data,
+# and what error feedback keeps (the text and the sums). A change of any of these formats is seen here.
+mkdir older && cd older && make_family "$root/tests/data/families/qwen3" in >/dev/null || exit 2 # a GGUF has the folder's name in it
+while read -r name finish command <&3; do
+    step="$name, begun by an older build"
+    tar -xzf "$root/tests/data/resume/$name.resume.tar.gz"
+    n=$(cat "$name".resume/*.journal | grep -c '^[0-9]')
+    sed -n 's/^input \(.*\) of [0-9]* bytes, .*, of \([0-9.]*\)$/\2 \1/p' "$name.resume/terms" | # of one run, the terms have its inputs' times
+        while read -r time file; do touch -d "@$time" "in/$file"; done
+    if [ "$finish" = parts ]; then
+        for k in 1 3; do answers 0 '' $command --json --part $k/3 in "$name"; done
+        answers 0 '' $command --json --finish in "$name"
+        holds [ "$(taken)" -gt "$n" ]
+    else
+        answers 0 '' $command --json --resume in "$name"
+        holds [ "$(taken)" = "$n" ]
+    fi
+    holds [ "$n" -gt 0 ]
+    answers 0 '' $command in "once-$name"
+    equal "$name" "once-$name"
+    gone "$name.resume"
+done 3<<K
+a.apr parts aprquant -t q4_k_m
+b.gguf parts aprquant -t q8_0
+c parts aprquant -t fp8 --max-shard 1M
+d.gguf parts aprconv convert
+e.gguf run aprquant -q --method ldlq --window 128 --tokens 4096 --rounds 40 -t q4_k_m
+K
+cd .. || exit 2
+
 echo "resume: $n_killed runs ended by signals, $n_through went through, which had taken over $n_taken tensors"
 close_counts 'tests of several runs'
