@@ -1,4 +1,4 @@
-/* open.c - which reader a path is for, by what the file says, not by what it is called; and which writer. */
+/* open.c - chooses the reader by the file's first bytes, not by its name, and the writer by the format of the output. */
 #include "formats/open.h"
 #include "formats/apr/apr.h"
 #include "formats/base/checkpoint_names.h"
@@ -27,16 +27,16 @@ static bool safetensors_holds(apr_dtype dtype) { return apr_dtypes[dtype].safete
 
 typedef struct format_row {
     apr_format format;
-    const char *ending;                            /* of a file that is written; NULL: a folder, or never written */
-    bool (*starts)(const uint8_t *head, size_t n); /* is this how its files start? Asked in the order of the table */
+    const char *ending;                            /* of output files; NULL: a folder, or never written */
+    bool (*starts)(const uint8_t *head, size_t n); /* does a file with these first bytes have the format? Called in table order */
     apr_status (*open)(apr_model *, const char *, apr_error *);
     apr_sink_open_fn sink_open;                                         /* NULL: only read */
-    apr_offsets_fn offsets;                                             /* NULL: its outputs are made in one run */
-    apr_status (*losses)(const apr_model *, apr_losses *, apr_error *); /* NULL: it holds all of a model */
+    apr_offsets_fn offsets;                                             /* NULL: cannot be written in several runs */
+    apr_status (*losses)(const apr_model *, apr_losses *, apr_error *); /* NULL: holds every model without loss */
     apr_container container;
 } format_row;
 
-/* What is known by its first bytes stands before what is known by a '{': a count in a header may look like one. */
+/* Formats with magic bytes come before config.json: the first byte of a count in a header may be '{'. */
 static const format_row formats[] = {
     {.format = APR_FORMAT_APR,
      .ending = ".apr",
@@ -62,7 +62,7 @@ static const format_row formats[] = {
      .container = {.name = "safetensors", .holds = safetensors_holds}},
     {.format = APR_FORMAT_PYTORCH,
      .starts = apr_starts_torch,
-     .open = apr_safetensors_open, /* which tells the two apart, as a checkpoint may be made of either */
+     .open = apr_safetensors_open, /* reads both, because a checkpoint may have files of either */
      .container = {.name = "PyTorch"}},
     {.format = APR_FORMAT_CONSOLIDATED, .starts = starts_nothing, .container = {.name = "consolidated files"}},
     {.format = APR_FORMAT_CONFIG, .starts = starts_config, .open = apr_config_open, .container = {.name = "config.json"}},
@@ -77,7 +77,7 @@ static const format_row *row_of(apr_format format)
     return NULL;
 }
 
-/* The names, or the endings, of the formats that are written: "APR, GGUF, safetensors", ".apr or .gguf". */
+/* The names or the file endings of the formats that can be written: "APR, GGUF, safetensors", ".apr or .gguf". */
 static const char *list_of(char *text, size_t capacity, const char *between_last, bool endings)
 {
     const char *words[N_FORMATS];
@@ -186,8 +186,7 @@ apr_status apr_adapter_open(apr_adapter *adapter, const char *path, apr_error *e
     if (!S_ISDIR(st.st_mode)) APR_TRY(row_of_file(path, &row, err));
     if (row->format == APR_FORMAT_SAFETENSORS || row->open == apr_safetensors_open) return apr_lora_open(adapter, path, err);
     if (row->format == APR_FORMAT_GGUF) return apr_gguf_adapter_open(adapter, path, err);
-    return apr_fail(err, APR_E_UNSUPPORTED,
-                    "%s: adapters are read as PEFT saves them, a folder with " APR_LORA_CONFIG ", or from GGUF, not from %s", path,
+    return apr_fail(err, APR_E_UNSUPPORTED, "%s: an adapter must be a PEFT folder with " APR_LORA_CONFIG " or a GGUF file, not %s", path,
                     row->container.name);
 }
 
@@ -233,11 +232,9 @@ apr_status apr_sink_losses(apr_format format, const apr_model *layout, apr_losse
 {
     const format_row *const row = row_of(format);
     if (layout->other_weights != NULL && strncmp(layout->other_weights, APR_CHECKPOINT_INDEX, strlen(APR_CHECKPOINT_INDEX)) == 0)
-        APR_TRY(apr_loss_add(losses, APR_NOTE, err,
-                             "the weights were read from model.safetensors; %s next to it names other files, which were not",
+        APR_TRY(apr_loss_add(losses, APR_NOTE, err, "the weights were read from model.safetensors; the files named in %s were ignored",
                              APR_CHECKPOINT_INDEX));
-    if (layout->left_behind != NULL)
-        APR_TRY(apr_loss_add(losses, APR_NOTE, err, "beside the weights lie files that are not taken along: %s", layout->left_behind));
+    if (layout->left_behind != NULL) APR_TRY(apr_loss_add(losses, APR_NOTE, err, "not copied: %s", layout->left_behind));
     return row != NULL && row->losses != NULL ? row->losses(layout, losses, err) : APR_OK;
 }
 
@@ -250,9 +247,9 @@ static apr_status refuse_losses(apr_format format, const char *path, const apr_m
     return status;
 }
 
-/* Reads a finished output before it gets its name, so that a file which its own reader refuses is never left behind. */
 apr_status apr_model_check_head(const apr_model *model, apr_error *err) { return apr_apr_check_head(model, err); }
 
+/* Reads a finished output back before it gets its final name. A file that our own reader refuses is deleted. */
 static apr_status read_back(const char *path, apr_error *err)
 {
     apr_model model;
@@ -268,16 +265,16 @@ apr_status apr_sink_open(apr_sink **sink, apr_format format, const char *path, c
     static const apr_sink_options defaults;
     const format_row *const row = row_of(format);
     char endings[APR_FORMAT_TEXT];
-    apr_sink_options asked = options != NULL ? *options : defaults;
+    apr_sink_options settings = options != NULL ? *options : defaults;
 
     *sink = NULL;
-    if (asked.reader == NULL) asked.reader = read_back;
-    options = &asked;
+    if (settings.reader == NULL) settings.reader = read_back;
+    options = &settings;
     if (!options->allow_loss) APR_TRY(refuse_losses(format, path, layout, err));
     if (options->work != NULL && row != NULL && row->offsets != NULL)
         return apr_work_sink_open(sink, row->sink_open, row->offsets, row->ending == NULL, path, layout, options, err);
     if (options->work != NULL && row != NULL)
-        return apr_fail(err, APR_E_UNSUPPORTED, "%s: %s is written in one run", path, row->container.name);
+        return apr_fail(err, APR_E_UNSUPPORTED, "%s: %s cannot be written in several runs", path, row->container.name);
     if (row != NULL && row->sink_open != NULL) return row->sink_open(sink, path, layout, options, err);
     return apr_fail(err, APR_E_USAGE, "%s: give an output ending in %s, or a directory", path, apr_format_endings(endings));
 }

@@ -7,7 +7,7 @@ printf 'no template' >files/additional_chat_templates/notes.txt
 cp_model list && rm list/chat_template.jinja
 sed 's/^{/{"chat_template":[{"name":"default","template":"D"},{"name":"tool_use","template":"T"}],/' data/tiny-qwen2/tokenizer_config.json >list/tokenizer_config.json
 for from in files list; do
-    aprconv convert $from $from.gguf -q | grep -E 'stay behind|not taken'
+    aprconv convert $from $from.gguf -q | grep -E 'not copied'
     aprconv convert $from $from.apr -q >/dev/null
     aprconv show $from.gguf | grep chat_template
     aprconv convert $from.apr through.gguf -f -q >/dev/null
