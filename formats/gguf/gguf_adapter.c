@@ -1,5 +1,5 @@
-/* gguf_adapter.c - LoRA adapters as llama.cpp has them: a GGUF whose tensors are pairs X.lora_a [rank, in] and X.lora_b [out, rank], X
- * being ggml's name of what they are added to. Of the embedding's the first is [tokens, rank], the other [width, rank]. */
+/* gguf_adapter.c - reads LoRA adapters in llama.cpp's GGUF form: pairs of tensors X.lora_a [rank, in] and X.lora_b [out, rank], where X is
+ * ggml's name of the weight. For the embedding lora_a is [tokens, rank] and lora_b [width, rank]. */
 #include "formats/gguf/gguf.h"
 #include "formats/model/made.h"
 
@@ -23,18 +23,18 @@ static apr_status refuse(const apr_adapter *adapter, apr_status status, const ch
 static apr_status transpose(apr_adapter *adapter, const apr_tensor **matrix, apr_error *err)
 {
     const apr_chain chain = apr_chain_of((apr_step){.kind = APR_STEP_TRANSPOSE});
-    apr_tensor *const turned = apr_arena_alloc(&adapter->files.arena, sizeof *turned);
+    apr_tensor *const transposed = apr_arena_alloc(&adapter->files.arena, sizeof *transposed);
 
-    if (turned == NULL) return apr_no_memory(err, "a matrix of an adapter");
-    *turned = **matrix;
-    APR_TRY(apr_tensor_follow(turned, &chain, &adapter->files.arena, adapter->path, err));
-    *matrix = turned;
+    if (transposed == NULL) return apr_no_memory(err, "a matrix of an adapter");
+    *transposed = **matrix;
+    APR_TRY(apr_tensor_follow(transposed, &chain, &adapter->files.arena, adapter->path, err));
+    *matrix = transposed;
     return APR_OK;
 }
 
 static bool is_matrix(const apr_tensor *t) { return t->rank == 2 && t->dims[0] > 0 && t->dims[1] > 0; }
 
-/* The pair of which `a` is one half. */
+/* Reads the pair whose lora_a is `a`. */
 static apr_status read_pair(apr_adapter *adapter, const apr_tensor *a, apr_adapter_change *change, apr_error *err)
 {
     apr_arena *const arena = &adapter->files.arena;
@@ -47,17 +47,17 @@ static apr_status read_pair(apr_adapter *adapter, const apr_tensor *a, apr_adapt
     if (other == NULL) return apr_no_memory(err, "the names of an adapter");
     if (b == NULL) return refuse(adapter, APR_E_DAMAGED, a->name, "has no lora_b", err);
     if (a->rank > 2 || b->rank > 2)
-        return refuse(adapter, APR_E_UNSUPPORTED, a->name, "is a stack for experts, which is not merged here", err);
-    if (!is_matrix(a) || !is_matrix(b)) return refuse(adapter, APR_E_DAMAGED, a->name, "and its lora_b are no two matrices", err);
+        return refuse(adapter, APR_E_UNSUPPORTED, a->name, "is a stack of experts, which cannot be merged", err);
+    if (!is_matrix(a) || !is_matrix(b)) return refuse(adapter, APR_E_DAMAGED, a->name, "and its lora_b are not two matrices", err);
     if (!apr_dtype_is_weights(a->dtype) || !apr_dtype_is_weights(b->dtype))
-        return refuse(adapter, APR_E_UNSUPPORTED, a->name, "or its lora_b are no floats", err);
+        return refuse(adapter, APR_E_UNSUPPORTED, a->name, "or its lora_b does not hold floats", err);
     const bool is_embedding = strcmp(name, "token_embd.weight") == 0;
     const int64_t rank = is_embedding ? a->dims[1] : a->dims[0];
-    if (b->dims[1] != rank) return refuse(adapter, APR_E_DAMAGED, a->name, "and its lora_b have no rank in common", err);
+    if (b->dims[1] != rank) return refuse(adapter, APR_E_DAMAGED, a->name, "and its lora_b have different ranks", err);
     change->name = name;
     change->a = is_embedding ? b : a;
     change->b = is_embedding ? a : b;
-    change->scale = change->alpha != 0.0 ? change->alpha / (double)rank : 1.0; /* as llama.cpp has it */
+    change->scale = change->alpha != 0.0 ? change->alpha / (double)rank : 1.0; /* as in llama.cpp */
     return is_embedding ? transpose(adapter, &change->a, err) : APR_OK;
 }
 
@@ -96,12 +96,12 @@ static apr_status read_adapter(apr_adapter *adapter, apr_error *err)
     if (!apr_kv_get_string(kv, "general.type", &type) || !apr_str_is(type, "adapter"))
         return apr_fail(err, APR_E_USAGE, "%s is a model, not an adapter", adapter->path);
     if (!apr_kv_get_string(kv, "adapter.type", &kind) || !apr_str_is(kind, "lora"))
-        return apr_fail(err, APR_E_UNSUPPORTED, "%s: adapter.type is not 'lora', and no other adapter can be merged here", adapter->path);
+        return apr_fail(err, APR_E_UNSUPPORTED, "%s: adapter.type is not 'lora'; only LoRA adapters can be merged", adapter->path);
     if (apr_kv_find(kv, "adapter.alora.invocation_tokens") != NULL)
-        return apr_fail(err, APR_E_UNSUPPORTED, "%s: the adapter begins with certain tokens (aLoRA), so it cannot be merged",
+        return apr_fail(err, APR_E_UNSUPPORTED, "%s: the adapter acts only after certain tokens (aLoRA), so it cannot be merged",
                         adapter->path);
     (void)apr_kv_get_real(kv, "adapter.lora.alpha", &alpha);
-    if (!(alpha - alpha == 0.0)) return apr_fail(err, APR_E_DAMAGED, "%s: adapter.lora.alpha is no finite number", adapter->path);
+    if (!(alpha - alpha == 0.0)) return apr_fail(err, APR_E_DAMAGED, "%s: adapter.lora.alpha is not a finite number", adapter->path);
     if (apr_kv_get_string(kv, "general.base_model.0.name", &base) && apr_str_is_utf8(base) &&
         memchr(base.text, '\0', base.n_bytes) == NULL) {
         adapter->base = apr_arena_copy(&adapter->files.arena, base.text, base.n_bytes);

@@ -1,11 +1,11 @@
-/* gguf_endian.c - walks over a finished head and turns its numbers round. */
+/* gguf_endian.c - byte-swaps the numbers of tensors and of a finished header. */
 #include "formats/gguf/gguf_endian.h"
 
 #include <string.h>
 
-enum { LARGEST_VERSION = 0xffff };
+enum { MAX_VERSION = 0xffff };
 
-bool apr_gguf_is_big_endian(uint32_t version) { return version > LARGEST_VERSION; }
+bool apr_gguf_is_big_endian(uint32_t version) { return version > MAX_VERSION; }
 
 uint32_t apr_gguf_version_number(uint32_t version) { return apr_gguf_is_big_endian(version) ? __builtin_bswap32(version) : version; }
 
@@ -29,45 +29,45 @@ void apr_gguf_turn(uint8_t *bytes, size_t n_bytes, size_t each)
         }
 }
 
-/* One number; answers what is behind it. */
-static uint8_t *turn_one(uint8_t *at, size_t n_bytes)
+/* Swaps one number. Returns the byte after it. */
+static uint8_t *swap_one(uint8_t *at, size_t n_bytes)
 {
     apr_gguf_turn(at, n_bytes, n_bytes);
     return at + n_bytes;
 }
 
-static uint8_t *turn_string(uint8_t *at, size_t n_text) { return turn_one(at, 8) + n_text; }
+static uint8_t *swap_string(uint8_t *at, size_t n_text) { return swap_one(at, 8) + n_text; }
 
-static uint8_t *turn_array(uint8_t *at, const apr_kv *item)
+static uint8_t *swap_array(uint8_t *at, const apr_kv *item)
 {
     const size_t each = apr_kv_type_bytes(item->elem_type), n = (size_t)item->n_elems;
 
-    at = turn_one(turn_one(at, 4), 8);
-    for (size_t i = 0; item->elem_type == APR_KV_STRING && i < n; i++) at = turn_string(at, item->value.strings[i].n_bytes);
+    at = swap_one(swap_one(at, 4), 8);
+    for (size_t i = 0; item->elem_type == APR_KV_STRING && i < n; i++) at = swap_string(at, item->value.strings[i].n_bytes);
     if (item->elem_type == APR_KV_STRING) return at;
     apr_gguf_turn(at, n * each, each);
     return at + n * each;
 }
 
-static uint8_t *turn_item(uint8_t *at, const apr_kv *item)
+static uint8_t *swap_item(uint8_t *at, const apr_kv *item)
 {
-    at = turn_one(turn_string(at, item->key.n_bytes), 4);
-    if (item->type == APR_KV_ARRAY) return turn_array(at, item);
-    if (item->type == APR_KV_STRING) return turn_string(at, item->value.string.n_bytes);
-    return turn_one(at, apr_kv_type_bytes(item->type));
+    at = swap_one(swap_string(at, item->key.n_bytes), 4);
+    if (item->type == APR_KV_ARRAY) return swap_array(at, item);
+    if (item->type == APR_KV_STRING) return swap_string(at, item->value.string.n_bytes);
+    return swap_one(at, apr_kv_type_bytes(item->type));
 }
 
-static uint8_t *turn_info(uint8_t *at, const apr_tensor *tensor)
+static uint8_t *swap_info(uint8_t *at, const apr_tensor *tensor)
 {
-    at = turn_one(turn_string(at, strlen(tensor->name)), 4);
-    for (int i = 0; i < tensor->rank; i++) at = turn_one(at, 8);
-    return turn_one(turn_one(at, 4), 8);
+    at = swap_one(swap_string(at, strlen(tensor->name)), 4);
+    for (int i = 0; i < tensor->rank; i++) at = swap_one(at, 8);
+    return swap_one(swap_one(at, 4), 8);
 }
 
 void apr_gguf_turn_head(uint8_t *head, const apr_kv_list *kv, const apr_tensor *const *infos, size_t n_infos)
 {
-    uint8_t *at = turn_one(turn_one(turn_one(head + 4, 4), 8), 8);
+    uint8_t *at = swap_one(swap_one(swap_one(head + 4, 4), 8), 8);
 
-    for (size_t i = 0; i < kv->n_items; i++) at = turn_item(at, &kv->items[i]);
-    for (size_t i = 0; i < n_infos; i++) at = turn_info(at, infos[i]);
+    for (size_t i = 0; i < kv->n_items; i++) at = swap_item(at, &kv->items[i]);
+    for (size_t i = 0; i < n_infos; i++) at = swap_info(at, infos[i]);
 }

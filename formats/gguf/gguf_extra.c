@@ -1,5 +1,5 @@
-/* gguf_extra.c - hyperparameters that GGUF's own keys cannot say, under keys "aprkit.*" that our reader obeys and others
- * ignore. What they are is not listed anywhere: the keys are read back as a stranger would, and what differs is stated. */
+/* gguf_extra.c - hyperparameters that GGUF has no keys for, under keys "aprkit.*" that our reader obeys and others ignore.
+ * There is no fixed list: the writer reads the standard keys back and adds an aprkit.* key for each value that differs. */
 #include "formats/gguf/gguf.h"
 #include "formats/model/family.h"
 
@@ -25,7 +25,7 @@ static apr_status copy_text(const apr_kv_list *kv, const char *key, apr_arena *a
     *text = NULL;
     if (!apr_kv_get_string(kv, key, &s)) return APR_OK;
     if (s.n_bytes == 0 || memchr(s.text, '\0', s.n_bytes) != NULL || !apr_str_is_utf8(s))
-        return apr_fail(err, APR_E_DAMAGED, "%s: %s is no text", where, key);
+        return apr_fail(err, APR_E_DAMAGED, "%s: %s is not text", where, key);
     *text = apr_arena_copy(arena, s.text, s.n_bytes);
     return *text != NULL ? APR_OK : apr_no_memory(err, "a key");
 }
@@ -52,7 +52,7 @@ static apr_status read_flags(const apr_kv_list *kv, apr_hparams *h, apr_arena *a
     return APR_OK;
 }
 
-/* Divisors of longrope; NULL: there are none. */
+/* Reads divisors of longrope. *factors is NULL if there are none. */
 static apr_status read_factors(const apr_kv_list *kv, const char *key, int64_t *n, const double **factors, apr_arena *arena,
                                const char *where, apr_error *err)
 {
@@ -62,7 +62,7 @@ static apr_status read_factors(const apr_kv_list *kv, const char *key, int64_t *
     *factors = NULL;
     if (item == NULL) return APR_OK;
     if (item->type != APR_KV_ARRAY || item->elem_type != APR_KV_F64 || item->n_elems == 0 || item->n_elems > max_factors)
-        return apr_fail(err, APR_E_DAMAGED, "%s: %s is no list of factors", where, key);
+        return apr_fail(err, APR_E_DAMAGED, "%s: %s is not a list of factors", where, key);
     double *const list = apr_arena_array(arena, (size_t)item->n_elems, sizeof *list);
     if (list == NULL) return apr_no_memory(err, "the factors of the rotary scaling");
     for (uint64_t i = 0; i < item->n_elems; i++) list[i] = apr_kv_elem_real(item, i);
@@ -98,8 +98,8 @@ static apr_status read_rope(const apr_kv_list *kv, const char *group, apr_rope_s
     if (!apr_kv_get_string(kv, type_key, &type)) return APR_OK;
     while (kind < APR_N_ROPE_KINDS && !apr_str_is(type, apr_rope_names[kind])) kind++;
     if (kind == APR_N_ROPE_KINDS)
-        return apr_fail(err, APR_E_UNSUPPORTED, "%s: the rotary scaling '%.*s' is not known to this program", where,
-                        type.n_bytes < 40 ? (int)type.n_bytes : 40, type.text);
+        return apr_fail(err, APR_E_UNSUPPORTED, "%s: unknown rotary scaling '%.*s'", where, type.n_bytes < 40 ? (int)type.n_bytes : 40,
+                        type.text);
     rope.kind = (apr_rope_kind)kind;
     for (size_t i = 0; i < apr_n_rope_fields; i++) {
         const char *const key = key_of(arena, group, apr_rope_fields[i].name);
@@ -112,7 +112,7 @@ static apr_status read_rope(const apr_kv_list *kv, const char *group, apr_rope_s
     return APR_OK;
 }
 
-/* One letter a layer. NULL: no such key. */
+/* Reads one letter per layer. Without such a key *kinds stays as it is. */
 static apr_status read_letters(const apr_kv_list *kv, const char *name, const char *letters, int n_letters, const apr_hparams *h,
                                const uint8_t **kinds, apr_arena *arena, const char *where, apr_error *err)
 {
@@ -160,7 +160,7 @@ apr_status apr_gguf_extras_read(const apr_kv_list *kv, apr_hparams *h, apr_arena
     APR_TRY(apr_gguf_refusal_read(kv, h, arena, where, err));
     const int64_t n_layers = h->num_layers;
     APR_TRY(read_numbers(kv, h, arena, err));
-    if (h->num_layers != n_layers) h->layer_kinds = h->ffn_kinds = h->no_rope = NULL; /* they have one entry for each of those */
+    if (h->num_layers != n_layers) h->layer_kinds = h->ffn_kinds = h->no_rope = NULL; /* arrays with one entry per layer */
     APR_TRY(read_flags(kv, h, arena, err));
     APR_TRY(read_rope(kv, "rope.", &h->rope, arena, where, err));
     APR_TRY(read_longrope(kv, &h->rope, arena, where, err));
@@ -185,7 +185,7 @@ static apr_status put_int(apr_kv_list *kv, const char *key, int64_t value, apr_e
     return key != NULL ? apr_kv_set_int(kv, key, APR_KV_I64, value, err) : apr_no_memory(err, "a key");
 }
 
-/* Numbers that the keys do not give back; 0 is "not said", unless a reader would suppose something. */
+/* Writes the numbers that the keys do not give back. 0 means unset: it is written only if readers assume another value. */
 static apr_status put_numbers(apr_kv_list *kv, const apr_hparams *h, apr_hparams *seen, apr_error *err)
 {
     const apr_hparams *const supposes = apr_family_gguf_of(apr_family_find(h->architecture))->supposes;
@@ -211,7 +211,7 @@ static apr_status put_flags(apr_kv_list *kv, const apr_hparams *h, apr_hparams *
 {
     apr_hparams stated = *h;
 
-    seen->tie_word_embeddings = stated.tie_word_embeddings; /* the tensors say it */
+    seen->tie_word_embeddings = stated.tie_word_embeddings; /* readers see it by the tensors */
     for (size_t i = 0; i < apr_n_hflag_fields; i++) {
         const bool value = *apr_hflag(&stated, &apr_hflag_fields[i]);
         const char *const key = key_of(kv->arena, "", apr_hflag_fields[i].name);
@@ -221,8 +221,8 @@ static apr_status put_flags(apr_kv_list *kv, const apr_hparams *h, apr_hparams *
     return APR_OK;
 }
 
-/* The one scaling of llama 3's that apr_gguf_rope_from_divisors finds behind the tensor. */
-static bool is_behind_divisors(const apr_rope_scaling *s)
+/* The llama 3 scaling that apr_gguf_rope_from_divisors recovers from rope_freqs.weight. */
+static bool is_given_by_divisors(const apr_rope_scaling *s)
 {
     return s->kind == APR_ROPE_LLAMA3 && s->low_freq_factor == 1.0 && s->high_freq_factor == 4.0 && s->original_context == 8192;
 }
@@ -240,7 +240,7 @@ static apr_status put_rope(apr_kv_list *kv, const char *group, const apr_rope_sc
     apr_rope_scaling rope = *s;
 
     if (type_key == NULL || truncate_key == NULL) return apr_no_memory(err, "a key");
-    if (is_behind_divisors(s) || same_rope(*s, *seen)) return APR_OK;
+    if (is_given_by_divisors(s) || same_rope(*s, *seen)) return APR_OK;
     APR_TRY(apr_kv_set_string(kv, type_key, apr_str_of(apr_rope_names[s->kind]), err));
     for (size_t i = 0; i < apr_n_rope_fields; i++)
         if (*rope_real(&rope, i) != 0.0)
@@ -265,7 +265,7 @@ static apr_status put_factors(apr_kv_list *kv, const char *key, const double *fa
     return apr_kv_set(kv, &item, err);
 }
 
-/* They are tensors in GGUF, but as f32, and a header alone does not have them. */
+/* GGUF has these factors as f32 tensors. The keys keep the exact values, and are there if only the header is read. */
 static apr_status put_longrope(apr_kv_list *kv, const apr_rope_scaling *s, apr_error *err)
 {
     if (s->n_factors <= 0 || s->short_factor == NULL || s->long_factor == NULL) return APR_OK;
@@ -302,7 +302,7 @@ static apr_status put_layers(apr_kv_list *kv, const apr_hparams *h, const apr_hp
     return put_letters(kv, "no_rope", rope_letters, no_rope_of, h, seen, err);
 }
 
-/* Every family's own class ends so: the name follows from the architecture. */
+/* The usual class of every architecture ends in "ForCausalLM" and follows from the architecture, so it needs no key. */
 static bool is_usual_class(const char *hf_class)
 {
     static const char ending[] = "ForCausalLM";
@@ -315,7 +315,7 @@ apr_status apr_gguf_extras_write(const apr_hparams *h, size_t n_tokens, apr_kv_l
     apr_hparams seen;
 
     APR_TRY(apr_gguf_hparams(kv, &seen, kv->arena, "the keys", err));
-    if (seen.vocab_size == 0) seen.vocab_size = n_tokens > 0 ? (int64_t)n_tokens : h->vocab_size; /* the embedding has as many rows */
+    if (seen.vocab_size == 0) seen.vocab_size = n_tokens > 0 ? (int64_t)n_tokens : h->vocab_size; /* of tokenizer or embedding */
     if (apr_hparams_complete(&seen, kv->arena, "the keys", NULL) != APR_OK) seen = (apr_hparams){.architecture = ""};
     if (h->architecture != NULL && strcmp(h->architecture, seen.architecture) != 0)
         APR_TRY(apr_kv_set_string(kv, PREFIX "architecture", apr_str_of(h->architecture), err));

@@ -1,5 +1,5 @@
-/* gguf_gaps.c - bytes of a GGUF that belong to no tensor and are not just zeros up to the alignment: found, and their places
- * checked before they are written again. */
+/* gguf_gaps.c - finds the gaps of a GGUF: bytes that belong to no tensor and are not just zeros up to the alignment. The writer repeats
+ * them if the layout still has the same number of tensors. */
 #include "formats/gguf/gguf.h"
 
 #include <stdlib.h>
@@ -41,7 +41,7 @@ apr_status apr_gguf_find_gaps(apr_model *model, const uint64_t *offsets, uint64_
     const apr_map *const map = &model->maps[0];
     const uint64_t start = apr_align_up(head_at, alignment), n_file = map->n_bytes;
     const size_t n = model->n_tensors;
-    uint64_t end = 0; /* of the tensor before, behind `start` */
+    uint64_t end = 0; /* of the previous tensor, from `start` */
     search s = {apr_arena_array(&model->arena, n + 2, sizeof *s.gaps), 0};
 
     if (s.gaps == NULL) return apr_no_memory(err, "the list of tensors");
@@ -49,13 +49,13 @@ apr_status apr_gguf_find_gaps(apr_model *model, const uint64_t *offsets, uint64_
     add_unless_usual(&s, 0, map->data + head_at, head_end - head_at, start - head_at);
     for (size_t i = 0; i < n; i++) {
         const uint64_t usual = apr_align_up(end, alignment) - end;
-        if (offsets[i] < end) return APR_OK; /* an empty tensor said to lie inside another: nothing can repeat that */
+        if (offsets[i] < end) return APR_OK; /* an empty tensor inside another one: cannot be repeated */
         add_unless_usual(&s, i + 1, map->data + start + end, offsets[i] - end, usual);
         end = offsets[i] + model->tensors[i].n_bytes;
     }
     if (start + end <= n_file)
         add_unless_usual(&s, n + 1, map->data + start + end, n_file - start - end, n > 0 ? apr_align_up(end, alignment) - end : 0);
-    if (zeros_of(s.gaps, s.n) > apr_gguf_most_zeros(model)) return APR_OK; /* padding that is not worth its room */
+    if (zeros_of(s.gaps, s.n) > apr_gguf_most_zeros(model)) return APR_OK; /* too much padding to keep */
     model->origin.gaps = s.gaps;
     model->origin.n_gaps = s.n;
     model->origin.n_gap_tensors = n;

@@ -1,5 +1,5 @@
-/* gguf_hparam_losses.c - hyperparameters that a GGUF cannot tell its readers, llama.cpp above all. Most are found by reading the keys as
- * others do; a sentence of its own has what deserves one. */
+/* gguf_hparam_losses.c - lists the hyperparameters that a GGUF cannot express for other readers, llama.cpp above all. Most are found by
+ * reading the keys back as another reader does. The important ones have their own message. */
 #include "formats/gguf/gguf_keys.h"
 
 #include <math.h>
@@ -11,7 +11,7 @@ typedef struct hparam_checking {
     const apr_hparams *h;
     const char *arch; /* ggml's name */
     const apr_family_gguf *facts;
-    apr_hparams seen; /* what others make of the keys */
+    apr_hparams seen; /* as other readers take them from the keys */
     apr_losses *losses;
     apr_error *err;
 } hparam_checking;
@@ -27,7 +27,7 @@ static bool has_dense_layers(const apr_hparams *h)
     return h->num_layers <= 0;
 }
 
-/* Without these keys llama.cpp does not open the file. Where all layers have experts the feed-forward's own width is not among them. */
+/* llama.cpp refuses a file without these keys. intermediate_size is not needed if all layers have experts. */
 static apr_status check_missing(const hparam_checking *c)
 {
     static const char wanted[] = " hidden_size num_layers num_heads intermediate_size max_position_embeddings rms_norm_eps ";
@@ -39,7 +39,7 @@ static apr_status check_missing(const hparam_checking *c)
         const bool is_there = field->is_int ? *apr_hparam_int(&h, field) > 0 : *apr_hparam_real(&h, field) > 0;
         const bool is_needed = apr_has_word(wanted, field->name) && (has_dense || strcmp(field->name, "intermediate_size") != 0);
         if (!is_there && is_needed)
-            LOSS(c, "config.json states no %s, and without %s.%s llama.cpp opens no GGUF", field->hf_key, c->arch, field->gguf_key);
+            LOSS(c, "config.json has no %s; llama.cpp cannot open a GGUF without %s.%s", field->hf_key, c->arch, field->gguf_key);
     }
     return APR_OK;
 }
@@ -58,7 +58,7 @@ static apr_status check_yarn(const hparam_checking *c)
     return APR_OK;
 }
 
-/* Scalings that llama.cpp finds in tensors. */
+/* Checks the scalings that llama.cpp reads from tensors. */
 static apr_status check_divisors(const hparam_checking *c)
 {
     const apr_rope_scaling *const s = &c->h->rope;
@@ -80,11 +80,11 @@ static apr_status check_rope(const hparam_checking *c)
     APR_TRY(check_yarn(c));
     APR_TRY(check_divisors(c));
     if (h->rope.kind == APR_ROPE_DYNAMIC && h->rope.alpha == 0)
-        OURS(c, "GGUF has no rotary scaling \"dynamic\" (factor %g), which follows the length of the text", h->rope.factor);
+        OURS(c, "GGUF has no rotary scaling \"dynamic\" (factor %g), which depends on the length of the text", h->rope.factor);
     if (h->rope_theta_local > 0 && h->rope_local.kind != APR_ROPE_PLAIN)
         OURS(c, "GGUF has no keys for the rotary scaling \"%s\" of sliding layers", apr_rope_names[h->rope_local.kind]);
     if (c->facts->rotates_whole_heads && h->head_dim > 0 && h->rotary_dim != h->head_dim)
-        OURS(c, "llama.cpp's %s rotates whole heads; here %lld of %lld dimensions are", c->arch, (long long)h->rotary_dim,
+        OURS(c, "llama.cpp's %s rotates whole heads; this model rotates %lld of %lld dimensions", c->arch, (long long)h->rotary_dim,
              (long long)h->head_dim);
     return APR_OK;
 }
@@ -98,7 +98,7 @@ static long long n_layers_of(const apr_hparams *h, apr_layer_kind kind)
     return n;
 }
 
-/* Many of llama.cpp's architectures attend to everything. A window that the longest text fits into changes nothing. */
+/* Many of llama.cpp's architectures have no sliding window. A window of at least the context's length changes nothing. */
 static apr_status check_window(const hparam_checking *c)
 {
     const apr_hparams *const h = c->h;
@@ -122,7 +122,7 @@ static int mixes_without_window(const apr_hparams *h, int64_t layer)
 static int has_experts(const apr_hparams *h, int64_t layer) { return (int)apr_ffn_kind_of(h, layer); }
 static int has_rope(const apr_hparams *h, int64_t layer) { return apr_layer_has_rope(h, layer); }
 
-/* The first layer of which the keys say something else; -1: none. */
+/* The first layer for which the keys say something else; -1: none. */
 static int64_t first_other(const hparam_checking *c, kind_of_layer *kind_of)
 {
     for (int64_t i = 0; i < c->h->num_layers; i++)
@@ -133,18 +133,18 @@ static int64_t first_other(const hparam_checking *c, kind_of_layer *kind_of)
 static apr_status check_layers(const hparam_checking *c)
 {
     const int64_t mixer = first_other(c, c->facts->has_window ? mixes : mixes_without_window), expert = first_other(c, has_experts),
-                  turned = first_other(c, has_rope);
+                  rotated = first_other(c, has_rope);
 
     APR_TRY(check_window(c));
     if (mixer >= 0)
-        OURS(c, "GGUF has no key for the order of the layers of %s, and llama.cpp supposes something else of layer %lld", c->arch,
+        OURS(c, "GGUF has no key for the order of the layers of %s, and llama.cpp assumes something else for layer %lld", c->arch,
              (long long)mixer);
     if (expert >= 0 && mixer < 0)
-        LOSS(c, "GGUF has no key for which layers of %s have experts, and llama.cpp supposes something else of layer %lld", c->arch,
+        LOSS(c, "GGUF has no key for which layers of %s have experts, and llama.cpp assumes something else for layer %lld", c->arch,
              (long long)expert);
-    if (turned >= 0)
-        OURS(c, "GGUF has no key for which layers of %s have rotary embeddings, and llama.cpp supposes something else of layer %lld",
-             c->arch, (long long)turned);
+    if (rotated >= 0)
+        OURS(c, "GGUF has no key for which layers of %s have rotary embeddings, and llama.cpp assumes something else for layer %lld",
+             c->arch, (long long)rotated);
     return APR_OK;
 }
 
@@ -157,11 +157,11 @@ static apr_status check_number(const hparam_checking *c, const char *name, doubl
     const bool is_same_theta = strcmp(name, "rope_theta_local") == 0 && value == 0 && near(seen, c->h->rope_theta);
 
     if (near(value, seen) || is_same_theta || (value == 0 && supposed == 0)) return APR_OK;
-    OURS(c, "GGUF has no key for %s in %s: here it is %g, llama.cpp supposes %g", name, c->arch, value, seen);
+    OURS(c, "GGUF has no key for %s in %s: here it is %g, llama.cpp assumes %g", name, c->arch, value, seen);
     return APR_OK;
 }
 
-/* Numbers that change what is computed; sizes are in the tensors, too. */
+/* Checks the numbers that change the result. Sizes are not among them: the tensors have them. */
 static apr_status check_numbers(const hparam_checking *c)
 {
     static const char matter[] =
@@ -171,7 +171,7 @@ static apr_status check_numbers(const hparam_checking *c)
         " swiglu_limit swiglu_alpha num_kv_shared_layers ";
     apr_hparams h = *c->h, seen = c->seen, supposed = c->facts->supposes != NULL ? *c->facts->supposes : (apr_hparams){0};
 
-    if (h.rope.kind == APR_ROPE_DYNAMIC && h.rope.alpha > 0) seen.rope_theta = h.rope_theta; /* llama.cpp gets what alpha makes of it */
+    if (h.rope.kind == APR_ROPE_DYNAMIC && h.rope.alpha > 0) seen.rope_theta = h.rope_theta; /* written with alpha applied */
     if (seen.routed_scaling_factor == 0) seen.routed_scaling_factor = 1;
     if (h.num_expert_groups <= 1) h.num_expert_groups = h.num_expert_groups_used = 0;
     for (size_t i = 0; i < apr_n_hparam_fields; i++) {
@@ -197,7 +197,7 @@ static apr_status check_flags(const hparam_checking *c)
     return APR_OK;
 }
 
-/* --- what llama.cpp computes otherwise, whatever the file says --- */
+/* --- what llama.cpp computes differently, whatever the keys are --- */
 
 static bool has_layer(const apr_hparams *h, uint8_t kind)
 {
@@ -215,21 +215,21 @@ static apr_status check_arithmetic(const hparam_checking *c)
         OURS(c, "norms within latent attention have an epsilon of %g, and llama.cpp takes that of the others (%g)", inner_eps,
              h->rms_norm_eps);
     if (c->facts->ranks_groups_by_two && h->num_expert_groups > 1)
-        OURS(c, "llama.cpp's %s chooses groups of experts by their two best, this family by the best", c->arch);
+        OURS(c, "llama.cpp's %s ranks groups of experts by their two best experts, this architecture by the best one", c->arch);
     if (c->facts->heads_fill_hidden && h->head_dim * h->num_heads != h->hidden_size)
-        OURS(c, "llama.cpp's %s has heads of hidden_size / heads only; here %lld heads of %lld make %lld of %lld", c->arch,
+        OURS(c, "llama.cpp's %s needs head_dim = hidden_size / heads; here %lld heads of %lld are %lld, and hidden_size is %lld", c->arch,
              (long long)h->num_heads, (long long)h->head_dim, (long long)(h->head_dim * h->num_heads), (long long)h->hidden_size);
     if (has_layer(h, APR_LAYER_LINEAR) && h->linear_key_head_dim != h->linear_value_head_dim)
-        OURS(c, "llama.cpp's %s opens no linear attention whose keys (%lld) and values (%lld) are not equally wide", c->arch,
+        OURS(c, "llama.cpp's %s needs linear attention with keys (%lld) and values (%lld) of the same width", c->arch,
              (long long)h->linear_key_head_dim, (long long)h->linear_value_head_dim);
     if (c->facts->nope == APR_NOPE_UNLESS_FINETUNED && h->linear_conv_kernel_dim == 0)
-        LOSS(c, "llama.cpp's %s needs layers of Mamba, and here are none", c->arch);
+        LOSS(c, "llama.cpp's %s needs Mamba layers, and this model has none", c->arch);
     if (h->num_nextn_layers > 0 && c->seen.num_nextn_layers == 0)
-        NOTE(c, "llama.cpp's %s knows no layers of multi-token prediction; %lld are left behind", c->arch, (long long)h->num_nextn_layers);
+        NOTE(c, "llama.cpp's %s has no multi-token prediction; %lld of its layers are not copied", c->arch, (long long)h->num_nextn_layers);
     return APR_OK;
 }
 
-/* The keys as they would be, read by somebody who does not know ours. False: they cannot be made, and who writes them says why. */
+/* Makes the keys and reads them back without aprkit.*. False: the keys cannot be made; the writer will report why. */
 static bool see(hparam_checking *c)
 {
     static const apr_vocab none = {.kind = APR_VOCAB_NONE};
@@ -251,8 +251,8 @@ apr_status apr_gguf_hparam_losses(const apr_model *layout, apr_losses *losses, a
                          .err = err};
 
     if (c.arch[0] == '\0') return APR_OK;
-    if (h->refusal != NULL) LOSS(&c, "%s, which GGUF does not say", h->refusal);
-    if (h->unknown_fields != NULL) NOTE(&c, "fields of config.json that nobody here knows are left behind: %s", h->unknown_fields);
+    if (h->refusal != NULL) LOSS(&c, "%s, which GGUF has no key for", h->refusal);
+    if (h->unknown_fields != NULL) NOTE(&c, "unknown fields of config.json are not copied: %s", h->unknown_fields);
     APR_TRY(check_missing(&c));
     APR_TRY(check_rope(&c));
     if (!see(&c)) return APR_OK;

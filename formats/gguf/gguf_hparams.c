@@ -1,9 +1,9 @@
-/* gguf_hparams.c - hyperparameters out of GGUF's ARCH.* keys, in the meaning that they have in every format. */
+/* gguf_hparams.c - reads GGUF's ARCH.* keys into hyperparameters, which mean the same for every format. */
 #include "formats/gguf/gguf_keys.h"
 
 #include <stdio.h>
 
-/* --- asking for a key --- */
+/* --- looking up a key --- */
 
 const apr_kv *apr_gguf_key(apr_key_reader *r, const char *name)
 {
@@ -61,7 +61,7 @@ static void read_table(apr_key_reader *r, apr_hparams *h)
 
 /* --- what is not a field of the table --- */
 
-/* Latent attention: the keys are of the latent that is kept for a token, those of a head end in _mla. Old files have no such. */
+/* Latent attention (MLA): key_length is that of the cached latent, key_length_mla that of a head. Old files lack the latter. */
 static void read_latent(apr_key_reader *r, apr_hparams *h)
 {
     if (h->kv_lora_rank <= 0) return;
@@ -71,7 +71,7 @@ static void read_latent(apr_key_reader *r, apr_hparams *h)
     if (h->head_dim > h->rotary_dim && h->rotary_dim >= 0) h->qk_nope_head_dim = h->head_dim - h->rotary_dim;
 }
 
-/* Sliding layers with heads of their own: what the usual keys say is of full ones. */
+/* Sliding layers may have another head size (key_length_swa). The plain keys then describe the full layers. */
 static void read_global_heads(apr_key_reader *r, apr_hparams *h)
 {
     int64_t of_sliding;
@@ -84,7 +84,7 @@ static void read_global_heads(apr_key_reader *r, apr_hparams *h)
     h->enable_moe_block = h->num_experts > 0;
 }
 
-/* After the layers are known: their numbers of key/value heads, by kind. */
+/* Reads the numbers of key/value heads of full and of other layers. Needs layer_kinds. */
 static void read_kv_heads(apr_key_reader *r, apr_hparams *h)
 {
     const apr_kv *const heads = apr_gguf_key(r, "attention.head_count_kv");
@@ -101,7 +101,7 @@ static void read_kv_heads(apr_key_reader *r, apr_hparams *h)
     h->num_global_kv_heads = most[0];
 }
 
-/* Layers that borrow keys and values may have feed-forwards twice as wide. */
+/* Layers that reuse an earlier layer's keys and values may have feed-forwards twice as wide. */
 static void read_wide_mlp(apr_key_reader *r, apr_hparams *h)
 {
     const apr_kv *const widths = apr_gguf_key(r, "feed_forward_length");
@@ -122,7 +122,7 @@ static void read_sizes(apr_key_reader *r, apr_hparams *h)
     if (r->facts->shares_by_count && h->num_shared_experts > 0) h->shared_expert_intermediate_size = 0;
     if (r->facts->shares_one && h->num_experts > 0 && h->shared_expert_intermediate_size == 0)
         h->shared_expert_intermediate_size = apr_gguf_expert_width(h);
-    if (r->facts->nope == APR_NOPE_ALL) h->rotary_dim = 0; /* of nothing */
+    if (r->facts->nope == APR_NOPE_ALL) h->rotary_dim = 0; /* the key means nothing there */
     if (r->facts->experts_without_qk_norm > 0 && h->num_experts == r->facts->experts_without_qk_norm) h->use_qk_norm = false;
     read_latent(r, h);
     read_global_heads(r, h);
@@ -134,7 +134,7 @@ static void read_sizes(apr_key_reader *r, apr_hparams *h)
 
 /* --- the family --- */
 
-/* Of several with the same name, the one that a key tells apart; otherwise the first. */
+/* Several families may share one ggml name. A key decides between them; otherwise the first is taken. */
 static const apr_family *find_family(apr_key_reader *r)
 {
     for (size_t i = 0; i < apr_n_families; i++) {
@@ -153,7 +153,7 @@ static apr_status name_architecture(apr_key_reader *r, apr_hparams *h, apr_arena
 
     if (!apr_kv_get_string(r->kv, "general.architecture", &arch)) return APR_OK; /* a file of bare tensors */
     if (arch.n_bytes == 0 || arch.n_bytes > APR_MAX_GGUF_ARCH || memchr(arch.text, '\0', arch.n_bytes) != NULL || !apr_str_is_utf8(arch))
-        return apr_fail(err, APR_E_DAMAGED, "%s: general.architecture is no name: it has %zu bytes", r->where, arch.n_bytes);
+        return apr_fail(err, APR_E_DAMAGED, "%s: general.architecture is not a name: it has %zu bytes", r->where, arch.n_bytes);
     memcpy(r->arch, arch.text, arch.n_bytes);
     r->family = find_family(r);
     r->facts = apr_family_gguf_of(r->family);

@@ -1,11 +1,11 @@
-/* gguf_imatrix.c - importance matrices as llama.cpp has them.
+/* gguf_imatrix.c - reads and writes importance matrices in llama.cpp's two formats.
  *
  * A GGUF: general.type "imatrix", imatrix.datasets, .chunk_count, .chunk_size, and for each matrix NAME two tensors of float32:
  *     NAME.in_sum2  [n_matrices, n_columns]  sums of squares (rank 1 where there is one matrix)
- *     NAME.counts   [n_matrices, 1]          rows that were summed up
+ *     NAME.counts   [n_matrices, 1]          rows that were summed
  *
- * The older .dat, in numbers of 4 bytes:  n_entries, {length, name, n_calls, n_values, values} each, then, if it goes on,
- * n_calls, length, name of the text. Values are means of squares times n_calls. */
+ * The older .dat, with numbers of 4 bytes: n_entries, then {length, name, n_calls, n_values, values} for each entry, then optionally
+ * n_calls, length and name of the text. Values are means of squares times n_calls. */
 #include "formats/model/imatrix.h"
 
 #include "formats/base/bytes.h"
@@ -18,7 +18,7 @@
 
 static const char ending_sums[] = ".in_sum2", ending_counts[] = ".counts", terms_key[] = "aprkit.imatrix.terms",
                   seal_key[] = "aprkit.imatrix.seal";
-static const int64_t MOST_VALUES = (int64_t)1 << 40;
+static const int64_t MAX_VALUES = (int64_t)1 << 40;
 
 static float float_of(uint32_t bits)
 {
@@ -41,7 +41,7 @@ static double double_of(uint64_t bits)
     return x;
 }
 
-/* Of an unfinished one: a bit that changes on the disk is not gone on with. */
+/* The checksum of an unfinished imatrix, so that a damaged one is not continued. */
 static int64_t seal_of(const apr_imatrix *m, const char *terms)
 {
     uint32_t crc = apr_crc32(apr_imatrix_sum(m), terms, strlen(terms));
@@ -64,7 +64,7 @@ static apr_status read_numbers(const apr_imatrix *m, const apr_tensor *t, double
     for (int64_t i = 0; i < n; i++) {
         to[i] = t->dtype == APR_F64 ? double_of(apr_load_le64(t->data + 8 * i)) : (double)float_of(apr_load_le32(t->data + 4 * i));
         if (!is_sum(to[i]))
-            return apr_fail(err, APR_E_DAMAGED, "%s: number %lld of the imatrix's tensor '%.200s' is %g, which is no sum of squares",
+            return apr_fail(err, APR_E_DAMAGED, "%s: number %lld of the imatrix's tensor '%.200s' is %g, which is not a sum of squares",
                             m->path, (long long)i, t->name, to[i]);
     }
     return APR_OK;
@@ -88,10 +88,9 @@ static apr_status read_pair(apr_imatrix *m, const apr_model *file, const apr_ten
     if (counts == NULL) return apr_fail(err, APR_E_DAMAGED, "%s: the imatrix's '%.200s' has sums and no counts", m->path, stem);
     const int64_t n = apr_tensor_elems(sums), n_counts = apr_tensor_elems(counts);
     const int64_t n_columns = sums->rank > 0 ? sums->dims[sums->rank - 1] : 1, n_matrices = n_columns > 0 ? n / n_columns : 0;
-    if (n < 1 || n > MOST_VALUES || n_counts < 1 || (n_counts != 1 && n_counts != n_matrices))
-        return apr_fail(err, APR_E_DAMAGED,
-                        "%s: the imatrix's '%.200s' has %lld sums in %lld rows and %lld counts, which do not go together", m->path, stem,
-                        (long long)n, (long long)n_matrices, (long long)n_counts);
+    if (n < 1 || n > MAX_VALUES || n_counts < 1 || (n_counts != 1 && n_counts != n_matrices))
+        return apr_fail(err, APR_E_DAMAGED, "%s: the imatrix's '%.200s' has %lld sums in %lld rows and %lld counts, which do not match",
+                        m->path, stem, (long long)n, (long long)n_matrices, (long long)n_counts);
     apr_imatrix_entry *const e = apr_imatrix_add(m, stem, n_matrices, n_columns);
     if (e == NULL) return apr_no_memory(err, "an imatrix");
     APR_TRY(read_numbers(m, sums, e->sums, err));
@@ -112,12 +111,12 @@ static apr_status read_keys(apr_imatrix *m, const apr_kv_list *kv, apr_error *er
     apr_str type, terms;
 
     if (!apr_kv_get_string(kv, "general.type", &type) || !apr_str_is(type, "imatrix"))
-        return apr_fail(err, APR_E_DAMAGED, "%s is a GGUF file, but no imatrix: its general.type is not \"imatrix\"", m->path);
+        return apr_fail(err, APR_E_DAMAGED, "%s is a GGUF file, but not an imatrix: its general.type is not \"imatrix\"", m->path);
     (void)apr_kv_get_int(kv, "imatrix.chunk_count", &m->chunk_count);
     (void)apr_kv_get_int(kv, "imatrix.chunk_size", &m->chunk_size);
     if (m->chunk_count < 0 || m->chunk_size < 0)
-        return apr_fail(err, APR_E_DAMAGED, "%s: the imatrix is said to be of %lld windows of %lld tokens", m->path,
-                        (long long)m->chunk_count, (long long)m->chunk_size);
+        return apr_fail(err, APR_E_DAMAGED, "%s: the imatrix states %lld windows of %lld tokens", m->path, (long long)m->chunk_count,
+                        (long long)m->chunk_size);
     if (apr_kv_get_string(kv, terms_key, &terms)) m->terms = copy(m, terms);
     if (names == NULL || names->type != APR_KV_ARRAY || names->elem_type != APR_KV_STRING) return APR_OK;
     m->datasets = apr_arena_array(&m->arena, (size_t)names->n_elems + 1, sizeof *m->datasets);
@@ -148,7 +147,7 @@ static apr_status read_gguf(apr_imatrix *m, const char *path, const apr_model *f
     }
     if (m->n_entries == 0) return apr_fail(err, APR_E_DAMAGED, "%s: the imatrix has no entries", m->path);
     if (m->terms != NULL && (!apr_kv_get_int(&file->kv, seal_key, &seal) || seal != seal_of(m, m->terms)))
-        return apr_fail(err, APR_E_DAMAGED, "%s: the unfinished imatrix is not as it was written; remove it to begin anew", m->path);
+        return apr_fail(err, APR_E_DAMAGED, "%s: the unfinished imatrix is damaged; remove it to start again", m->path);
     return apr_imatrix_sort(m, err);
 }
 
@@ -159,7 +158,7 @@ static apr_status parse_gguf(apr_imatrix *m, const char *path, const uint8_t *da
 
     apr_status status = apr_gguf_parse(&file, err);
     if (status == APR_OK) status = read_gguf(m, path, &file, err);
-    file.n_maps = 0; /* the bytes are another's */
+    file.n_maps = 0; /* the caller owns the bytes */
     file.maps = NULL;
     apr_model_close(&file);
     return status;
@@ -169,7 +168,7 @@ static apr_status parse_gguf(apr_imatrix *m, const char *path, const uint8_t *da
 
 static apr_status ends_early(const apr_imatrix *m, size_t entry, apr_error *err)
 {
-    if (entry == 0) return apr_fail(err, APR_E_DAMAGED, "%s is no imatrix: neither a GGUF file nor a .dat", m->path);
+    if (entry == 0) return apr_fail(err, APR_E_DAMAGED, "%s is not an imatrix: neither a GGUF file nor a .dat", m->path);
     return apr_fail(err, APR_E_DAMAGED, "%s: the .dat ends within entry %zu of its imatrix", m->path, entry);
 }
 
@@ -182,7 +181,7 @@ static apr_status read_dat_entry(apr_imatrix *m, apr_cursor *c, size_t i, apr_er
 
     if (c->failed || n_name > INT32_MAX || n_values > INT32_MAX) return ends_early(m, i, err);
     if (n_name == 0 || !apr_str_is_utf8(raw) || memchr(raw.text, '\0', n_name) != NULL)
-        return apr_fail(err, APR_E_DAMAGED, "%s: the name of entry %zu of the .dat's imatrix is no text", m->path, i);
+        return apr_fail(err, APR_E_DAMAGED, "%s: the name of entry %zu of the .dat's imatrix is not text", m->path, i);
     if (n_values == 0 || n_calls > INT32_MAX)
         return apr_fail(err, APR_E_DAMAGED, "%s: entry %zu of the .dat's imatrix has %u values of %u windows", m->path, i, n_values,
                         n_calls);
@@ -193,13 +192,13 @@ static apr_status read_dat_entry(apr_imatrix *m, apr_cursor *c, size_t i, apr_er
     for (uint32_t j = 0; j < n_values; j++) {
         e->sums[j] = (double)float_of(apr_load_le32(values + 4 * (size_t)j));
         if (!is_sum(e->sums[j]))
-            return apr_fail(err, APR_E_DAMAGED, "%s: number %u of the .dat's '%.200s' is %g, which is no mean of squares", m->path, j, name,
-                            e->sums[j]);
+            return apr_fail(err, APR_E_DAMAGED, "%s: number %u of the .dat's '%.200s' is %g, which is not a mean of squares", m->path, j,
+                            name, e->sums[j]);
     }
     return APR_OK;
 }
 
-/* What older writers left out. */
+/* The fields after the entries, which older writers left out. */
 static apr_status read_dat_tail(apr_imatrix *m, apr_cursor *c, apr_error *err)
 {
     if (apr_cursor_left(c) == 0) return APR_OK;
@@ -207,8 +206,8 @@ static apr_status read_dat_tail(apr_imatrix *m, apr_cursor *c, apr_error *err)
     const uint32_t n = apr_cursor_u32(c);
     const apr_str text = {(const char *)apr_cursor_take(c, n), n};
     if (c->failed || apr_cursor_left(c) > 0 || m->chunk_count < 0)
-        return apr_fail(err, APR_E_DAMAGED, "%s: what stands behind the entries of the .dat is no number of windows and name of a text",
-                        m->path);
+        return apr_fail(err, APR_E_DAMAGED,
+                        "%s: the bytes after the entries of the .dat are not a number of windows and the name of a text", m->path);
     m->datasets = apr_arena_array(&m->arena, 2, sizeof *m->datasets);
     if (m->datasets == NULL) return apr_no_memory(err, "the texts of an imatrix");
     if (n > 0 && (m->datasets[m->n_datasets++] = copy(m, text)) == NULL) return apr_no_memory(err, "the texts of an imatrix");
@@ -222,7 +221,7 @@ static apr_status parse_dat(apr_imatrix *m, const char *path, const uint8_t *dat
     const uint32_t n = apr_cursor_u32(&c);
 
     if (c.failed || n == 0 || n > apr_cursor_left(&c) / MIN_ENTRY)
-        return apr_fail(err, APR_E_DAMAGED, "%s is no imatrix: neither a GGUF file nor a .dat of as many entries as it announces", path);
+        return apr_fail(err, APR_E_DAMAGED, "%s is not an imatrix: neither a GGUF file nor a .dat with as many entries as it states", path);
     APR_TRY(apr_imatrix_start(m, path, n, err));
     m->is_legacy = true;
     for (size_t i = 0; i < n; i++) APR_TRY(read_dat_entry(m, &c, i, err));
@@ -274,7 +273,7 @@ static apr_status set_keys(const apr_imatrix *m, const char *terms, apr_arena *a
     return apr_kv_set_int(kv, seal_key, APR_KV_U32, seal_of(m, terms), err);
 }
 
-/* A tensor without data, rank 1 where there is one matrix. */
+/* Adds a tensor without data to the layout. Its rank is 1 if there is one matrix. */
 static apr_status lay_tensor(apr_model *layout, const char *name, const char *ending, int64_t n_matrices, int64_t n, apr_dtype dtype,
                              apr_error *err)
 {
@@ -301,17 +300,17 @@ static apr_status lay_out(apr_model *layout, const apr_imatrix *m, apr_dtype dty
 
 static apr_status put_numbers(apr_sink *sink, const double *x, int64_t n, apr_dtype dtype, apr_error *err)
 {
-    enum { MOST = 512 };
+    enum { MAX_NUMBERS = 512 };
     const size_t size = dtype == APR_F64 ? 8 : 4;
-    uint8_t bytes[8 * MOST + 8];
+    uint8_t bytes[8 * MAX_NUMBERS + 8];
 
-    for (int64_t first = 0; first < n; first += MOST) {
-        const size_t now = n - first < MOST ? (size_t)(n - first) : MOST;
+    for (int64_t first = 0; first < n; first += MAX_NUMBERS) {
+        const size_t now = n - first < MAX_NUMBERS ? (size_t)(n - first) : MAX_NUMBERS;
         for (size_t i = 0; i < now; i++) {
             uint64_t bits = 0;
             if (dtype == APR_F64) memcpy(&bits, &x[first + (int64_t)i], 8);
             else bits = bits_of((float)x[first + (int64_t)i]);
-            apr_store_le64(bytes + i * size, bits); /* of four bytes the upper half is written over, or not put */
+            apr_store_le64(bytes + i * size, bits); /* for f32 the upper half is overwritten by the next number, or not put */
         }
         APR_TRY(apr_sink_put(sink, bytes, now * size, err));
     }
@@ -355,7 +354,7 @@ static apr_status put_u32(apr_out *out, uint32_t x, apr_error *err)
     return apr_out_write(out, bytes, sizeof bytes, NULL, err);
 }
 
-/* A matrix that nothing came to is said to have had 1 everywhere. n_calls: windows, rounded up; of a .dat that was read, as they were. */
+/* A matrix without data gets means of 1. n_calls is the number of windows, rounded up. Entries read from a .dat are written unchanged. */
 static apr_status put_dat_entry(apr_out *out, const apr_imatrix *m, const apr_imatrix_entry *e, apr_error *err)
 {
     const int64_t chunk = m->is_legacy || m->chunk_size < 1 ? 1 : m->chunk_size;

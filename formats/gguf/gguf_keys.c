@@ -1,15 +1,15 @@
-/* gguf_keys.c - the header of a GGUF made from hyperparameters and tokenizer: the keys that llama.cpp's converter writes, in its order. */
+/* gguf_keys.c - makes the keys of a GGUF from hyperparameters and tokenizer: those that llama.cpp's converter writes, in its order. */
 #include "formats/gguf/gguf_keys.h"
 
 #include <stdio.h>
 
-/* What most architectures have. */
+/* The keys of architectures without their own list (apr_family_gguf.keys). */
 static const char usual_keys[] =
     " block_count context_length embedding_length feed_forward_length attention.head_count attention.head_count_kv"
     " rope.dimension_sections rope.scaling rope.freq_base rope.freq_base_swa attention.layer_norm_rms_epsilon"
     " attention.layer_norm_epsilon expert_count expert_used_count expert_group_count expert_group_used_count"
     " expert_gating_func attention.key_length attention.value_length ";
-/* Of architectures that nobody here knows: all that is known of them. */
+/* The same for apr_family_gguf.more_keys. */
 static const char other_keys[] = " attention.sliding_window expert_feed_forward_length expert_shared_feed_forward_length ssm.conv_kernel"
                                  " ssm.state_size ssm.group_count ssm.time_step_rank ssm.inner_size full_attention_interval ";
 
@@ -20,7 +20,7 @@ static bool is_written(const apr_key_writer *w, const char *name)
     return apr_kv_find(w->kv, key) != NULL;
 }
 
-/* What no list needs to name: how many tokens where no tokenizer says it, and a part of each head that is rotated. */
+/* Keys that the lists need not name: vocab_size without a tokenizer, and rope.dimension_count if only part of each head is rotated. */
 static apr_status put_rest(const apr_key_writer *w, bool lacks_vocab)
 {
     const apr_hparams *const h = w->h;

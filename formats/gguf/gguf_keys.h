@@ -1,7 +1,7 @@
-/* gguf_keys.h - what the files about GGUF's ARCH.* keys share: asking for a key, and what follows from hyperparameters.
+/* gguf_keys.h - shared by the files that read and write GGUF's ARCH.* keys.
  *
- * Mental model: a card (formats/model/family.h) lists the keys its architecture has, in order; gguf_words.c knows for each what it says
- * and gguf_hparams.c what is understood by it. */
+ * Mental model: an apr_family (formats/model/family.h) lists the keys of its architecture in order. gguf_words.c computes the value of each
+ * key from the hyperparameters. gguf_hparams.c reads the keys back. */
 #ifndef APR_FORMATS_GGUF_KEYS_H
 #define APR_FORMATS_GGUF_KEYS_H
 
@@ -14,26 +14,27 @@ enum { APR_MAX_GGUF_KEY = 160, APR_MAX_GGUF_ARCH = 64 };
 
 typedef struct apr_key_reader {
     const apr_kv_list *kv;
-    const apr_family *family; /* NULL: nobody knows it */
+    const apr_family *family; /* NULL: unknown architecture */
     const apr_family_gguf *facts;
     const char *where;
     char arch[APR_MAX_GGUF_ARCH + 1];
-    char key[APR_MAX_GGUF_KEY]; /* the one asked for last */
+    char key[APR_MAX_GGUF_KEY]; /* the last one looked up */
 } apr_key_reader;
 
-/* The item behind "ARCH.", or NULL; its whole key stays in r->key until the next. */
+/* The item "ARCH.name", or NULL. Its full key stays in r->key until the next call. */
 const apr_kv *apr_gguf_key(apr_key_reader *r, const char *name);
-/* A number, or the largest of an array that says one for each layer. False, and the value as it was: there is none. */
+/* A number, or the largest of an array with one per layer. False: no such key, *value is unchanged. */
 bool apr_gguf_key_int(apr_key_reader *r, const char *name, int64_t *value);
-/* As config.json said it before llama.cpp rounded it to f32: 1e-06, not 9.99999997e-07. */
+/* The number in config.json that was rounded to f32 for the key: 1e-06, not 9.99999997e-07. */
 bool apr_gguf_key_real(apr_key_reader *r, const char *name, double *value);
 double apr_gguf_as_written(double f32);
 
-/* Rotary scaling; kinds of layers. Numbers are in *h by now, and beyond APR_GGUF_MAX_LAYERS layers nothing is said of each. */
+/* Read the rotary scaling and the kinds of the layers. The numbers must be in *h already. With more than APR_GGUF_MAX_LAYERS layers the
+ * kinds stay unset. */
 enum { APR_GGUF_MAX_LAYERS = 10000 };
 void apr_gguf_read_rope(apr_key_reader *r, apr_hparams *h);
 apr_status apr_gguf_read_layers(apr_key_reader *r, apr_hparams *h, apr_arena *arena, apr_error *err);
-/* Everything but the keys of our own: what others make of the file. */
+/* Like apr_gguf_hparams, but ignores aprkit.*: what other readers see. */
 apr_status apr_gguf_hparams_for_others(const apr_kv_list *kv, apr_hparams *h, apr_arena *arena, const char *where, apr_error *err);
 
 /* --- into the keys --- */
@@ -56,7 +57,7 @@ apr_status apr_gguf_put_rope(const apr_key_writer *w);
 /* ggml's name of the model's architecture; "" when it has none. */
 const char *apr_gguf_architecture(const apr_hparams *h);
 int64_t apr_gguf_expert_width(const apr_hparams *h);
-/* sqrt(1 + ln(longest / original) / ln(original)): what longrope multiplies cosines and sines with where nothing else is stated. */
+/* sqrt(1 + ln(longest / original) / ln(original)): longrope's default factor of cosines and sines. */
 double apr_gguf_longrope_factor(const apr_hparams *h);
 
 #endif

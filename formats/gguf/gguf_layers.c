@@ -1,8 +1,8 @@
-/* gguf_layers.c - what each layer is, out of GGUF's keys: arrays with one entry a layer, periods, or what the architecture is known for. */
+/* gguf_layers.c - finds the kind of each layer by GGUF's keys: arrays with one entry per layer, periods, or the architecture's default. */
 #include "formats/gguf/gguf_keys.h"
 #include "formats/model/window.h"
 
-/* One entry for each layer that is run; NULL: it is no array, or too short. */
+/* The array with an entry for each layer; NULL: not an array of numbers, or too short. */
 static const apr_kv *by_layer(apr_key_reader *r, const char *name, const apr_hparams *h)
 {
     const apr_kv *const item = apr_gguf_key(r, name);
@@ -18,7 +18,7 @@ static apr_status get_kinds(apr_hparams *h, uint8_t **kinds, apr_arena *arena, a
     return APR_OK;
 }
 
-/* Which layers slide, or attend within their chunk. */
+/* Which layers have a sliding window, or attend within their chunk. */
 static apr_status read_windows(apr_key_reader *r, apr_hparams *h, apr_arena *arena, apr_error *err)
 {
     apr_window_layers window = {.full_every = r->facts->full_every};
@@ -38,7 +38,8 @@ static apr_status read_windows(apr_key_reader *r, apr_hparams *h, apr_arena *are
     return APR_OK;
 }
 
-/* Where some layers have no key/value heads they mix tokens otherwise, or, with a feed-forward of their own, not at all. */
+/* Layers without key/value heads are convolution or Mamba layers. If feed_forward_length is an array, those with a width have only a
+ * feed-forward. */
 static apr_status read_mixers(apr_key_reader *r, apr_hparams *h, apr_arena *arena, apr_error *err)
 {
     const apr_layer_kind other = apr_gguf_key(r, "shortconv.l_cache") != NULL ? APR_LAYER_CONV
@@ -51,16 +52,16 @@ static apr_status read_mixers(apr_key_reader *r, apr_hparams *h, apr_arena *aren
     APR_TRY(get_kinds(h, &kinds, arena, err));
     APR_TRY(get_kinds(h, &ffns, arena, err));
     for (uint64_t i = 0; i < (uint64_t)h->num_layers; i++) {
-        const bool attends = apr_kv_elem_int(heads, i) > 0, feeds = widths == NULL || apr_kv_elem_int(widths, i) > 0;
-        kinds[i] = (uint8_t)(attends ? APR_LAYER_FULL : widths != NULL && feeds ? APR_LAYER_NONE : other);
-        ffns[i] = !feeds ? APR_FFN_NONE : h->num_experts > 0 ? APR_FFN_EXPERTS : APR_FFN_DENSE;
+        const bool attends = apr_kv_elem_int(heads, i) > 0, has_ffn = widths == NULL || apr_kv_elem_int(widths, i) > 0;
+        kinds[i] = (uint8_t)(attends ? APR_LAYER_FULL : widths != NULL && has_ffn ? APR_LAYER_NONE : other);
+        ffns[i] = !has_ffn ? APR_FFN_NONE : h->num_experts > 0 ? APR_FFN_EXPERTS : APR_FFN_DENSE;
     }
     h->layer_kinds = kinds;
     if (widths != NULL) h->ffn_kinds = ffns;
     return APR_OK;
 }
 
-/* Experts from some layer on, in each so many-th. */
+/* The first n_dense layers are dense. After them every step-th layer has experts. */
 static apr_status read_experts(apr_key_reader *r, apr_hparams *h, apr_arena *arena, apr_error *err)
 {
     int64_t n_dense = 0, step = 1;
@@ -100,7 +101,7 @@ static apr_status read_positions(apr_key_reader *r, apr_hparams *h, apr_arena *a
 
 apr_status apr_gguf_read_layers(apr_key_reader *r, apr_hparams *h, apr_arena *arena, apr_error *err)
 {
-    if (h->num_layers <= 0 || h->num_layers > APR_GGUF_MAX_LAYERS) return APR_OK; /* apr_hparams_complete has the word on it */
+    if (h->num_layers <= 0 || h->num_layers > APR_GGUF_MAX_LAYERS) return APR_OK; /* apr_hparams_complete reports it */
     APR_TRY(read_windows(r, h, arena, err));
     APR_TRY(read_mixers(r, h, arena, err));
     APR_TRY(read_experts(r, h, arena, err));

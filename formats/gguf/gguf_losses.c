@@ -1,7 +1,7 @@
-/* gguf_losses.c - what a GGUF made from a checkpoint cannot tell its readers, llama.cpp above all: of hyperparameters
- * (gguf_hparam_losses.c), of the tokenizer, of files.
+/* gguf_losses.c - lists what a GGUF made from a checkpoint cannot express for its readers, llama.cpp above all: hyperparameters
+ * (gguf_hparam_losses.c), tokenizer, files.
  *
- * Our own reader obeys the keys of gguf_extra.c and gguf_vocab.c; what is listed here is lost for everybody else. */
+ * Our own reader obeys the keys of gguf_extra.c and gguf_vocab.c. What is listed here is lost for other readers. */
 #include "formats/base/checkpoint_names.h"
 #include "formats/gguf/gguf.h"
 #include "formats/gguf/gguf_stops.h"
@@ -61,11 +61,11 @@ apr_status apr_gguf_vocab_obstacle(const apr_vocab *v, apr_arena *arena, const c
     apr_vocab view;
     APR_TRY(apr_gguf_kind_view(v, &view, arena, err));
     const bool opened = apr_vocab_index_open(&index, &view, APR_ALL_TYPES);
-    const int64_t twin = index.twin;
+    const int64_t duplicate = index.twin;
     apr_vocab_index_close(&index);
     if (!opened) return apr_no_memory(err, "the vocabulary");
-    if (twin >= 0) {
-        const apr_str token = view.tokens[twin];
+    if (duplicate >= 0) {
+        const apr_str token = view.tokens[duplicate];
         *obstacle =
             apr_arena_print(arena, "two tokens of the tokenizer are \"%.*s\", which GGUF does not allow", text_length(token), token.text);
         return *obstacle != NULL ? APR_OK : apr_no_memory(err, "the vocabulary");
@@ -74,13 +74,13 @@ apr_status apr_gguf_vocab_obstacle(const apr_vocab *v, apr_arena *arena, const c
         const apr_str left = v->merges[2 * i], right = v->merges[2 * i + 1];
         const bool reads_back = left.n_bytes > 0 && right.n_bytes > 0 && memchr(left.text + 1, ' ', left.n_bytes - 1) == NULL;
         if (reads_back) continue;
-        *obstacle = apr_arena_print(arena, "the tokenizer's merge %zu holds a space, which GGUF's \"left right\" cannot say", i);
+        *obstacle = apr_arena_print(arena, "the tokenizer's merge %zu holds a space, which GGUF's \"left right\" cannot express", i);
         if (*obstacle == NULL) return apr_no_memory(err, "the vocabulary");
     }
     return APR_OK;
 }
 
-/* The bytes of GPT-2's alphabet that no token is: text with them is unknown. */
+/* True: every byte is a token, as <0xNN> or as a character of GPT-2's byte alphabet. Text with other bytes would be unknown. */
 static bool has_all_bytes(const apr_vocab *v, const apr_vocab_index *index)
 {
     char text[8];
@@ -111,7 +111,7 @@ static apr_status check_bytes(const checking *c)
     apr_vocab_index_close(&index);
     if (!opened) return apr_no_memory(c->err, "the vocabulary");
     const bool falls_back = v->kind != APR_VOCAB_SPM || v->byte_fallback;
-    if (!complete || !falls_back) LOSS(c, "the tokenizer has no tokens for single bytes, and llama.cpp has no other word for unknown text");
+    if (!complete || !falls_back) LOSS(c, "the tokenizer has no tokens for single bytes, and llama.cpp needs them for unknown text");
     return APR_OK;
 }
 
@@ -147,13 +147,13 @@ static apr_status check_sentencepiece(const checking *c)
     if (v->add_space_prefix && v->prefix_unless_space)
         LOSS(c, "the tokenizer puts no space before a text that begins with one, where llama.cpp puts one");
     if (v->add_space_prefix && !v->space_after_added)
-        LOSS(c, "the tokenizer puts a space before a text but not behind special tokens, where llama.cpp puts one too");
+        LOSS(c, "the tokenizer puts a space before a text but not after special tokens, where llama.cpp also puts one");
     if (v->scores != NULL) return APR_OK;
     APR_TRY(apr_spm_scores_make(v, &c->losses->arena, &made, c->err));
-    if (made.bad_merge >= 0) LOSS(c, "the tokenizer's merge %lld is of tokens that it does not have", (long long)made.bad_merge);
+    if (made.bad_merge >= 0) LOSS(c, "the tokenizer's merge %lld uses tokens that it does not have", (long long)made.bad_merge);
     if (made.inexact >= 0) {
         const apr_str token = v->tokens[made.inexact];
-        LOSS(c, "no scores give the ids that the tokenizer's merges give: scores would make the token \"%.*s\"", text_length(token),
+        LOSS(c, "scores cannot give the same ids as the tokenizer's merges: they would make the token \"%.*s\"", text_length(token),
              token.text);
     }
     return APR_OK;
@@ -166,14 +166,14 @@ static apr_status check_kind(const checking *c)
 
     if (mistaken >= 0)
         APR_TRY(apr_loss_add(c->losses, APR_LOST_TO_OTHERS, c->err,
-                             "the token \"%.*s\" is one within words; other readers take it for one that begins a word",
+                             "the token \"%.*s\" continues a word; other readers take it for the start of one",
                              text_length(v->tokens[mistaken]), v->tokens[mistaken].text));
     if (v->kind == APR_VOCAB_WPM)
         NOTE(c, "a word of more than %zu characters is unknown to the tokenizer; llama.cpp cuts it into tokens", v->max_word_chars);
     return APR_OK;
 }
 
-/* tokenizer.json's flags of added tokens; GGUF knows that a token is one. */
+/* Checks tokenizer.json's flags of added tokens. GGUF records only that a token is an added one. */
 static apr_status check_added(const checking *c)
 {
     const apr_vocab *const v = &c->layout->vocab;
@@ -185,16 +185,16 @@ static apr_status check_added(const checking *c)
         const apr_str token = v->tokens[id];
         if (normalized == NULL && normalises && (v->added[id] & APR_ADDED_NORMALIZED) != 0) normalized = &v->tokens[id];
         if ((v->added[id] & matter) == 0) continue;
-        LOSS(c, "the added token \"%.*s\" takes spaces or words in a way that GGUF has no key for", text_length(token), token.text);
-        return APR_OK; /* one says it */
+        LOSS(c, "the added token \"%.*s\" has lstrip, rstrip or single_word, which GGUF has no key for", text_length(token), token.text);
+        return APR_OK; /* one message is enough */
     }
     if (normalized != NULL)
-        NOTE(c, "the added token \"%.*s\" is looked for in normalised text; llama.cpp looks for it in the text as it is",
+        NOTE(c, "the added token \"%.*s\" is matched in normalised text; llama.cpp matches it in the original text",
              text_length(*normalized), normalized->text);
     return APR_OK;
 }
 
-/* Where the keys are missing llama.cpp assumes an id. */
+/* If a key is missing, llama.cpp assumes an id. */
 static apr_status check_ids(const checking *c)
 {
     const apr_vocab *const v = &c->layout->vocab;
@@ -205,7 +205,7 @@ static apr_status check_ids(const checking *c)
         LOSS(c, "the tokenizer has no end token, and llama.cpp then takes token %d (\"%.*s\") for it", assumed,
              text_length(v->tokens[assumed]), v->tokens[assumed].text);
     if (embedding != NULL && embedding->rank == 2 && embedding->dims[0] != (int64_t)v->n_tokens)
-        LOSS(c, "the tokenizer has %zu tokens, the embedding %lld rows: llama.cpp opens no such GGUF", v->n_tokens,
+        LOSS(c, "the tokenizer has %zu tokens, the embedding %lld rows: llama.cpp cannot open such a GGUF", v->n_tokens,
              (long long)embedding->dims[0]);
     return APR_OK;
 }
@@ -218,8 +218,8 @@ static apr_status check_vocab(const checking *c)
     if (v->kind == APR_VOCAB_NONE || v->n_tokens == 0) {
         if (!has_tokenizer_file(c->layout, &name)) NOTE(c, "there is no tokenizer: the GGUF takes ids, not text");
         else if (v->unsupported != NULL)
-            LOSS(c, "the tokenizer in %s has %s, which is not understood here, so the GGUF would have none", name, v->unsupported);
-        else LOSS(c, "the tokenizer in %s is none that GGUF can say, so the GGUF would have none", name);
+            LOSS(c, "the tokenizer in %s has %s, which is not supported, so the GGUF would have no tokenizer", name, v->unsupported);
+        else LOSS(c, "GGUF cannot express the tokenizer in %s, so the GGUF would have no tokenizer", name);
         return APR_OK;
     }
     APR_TRY(apr_gguf_vocab_obstacle(v, &c->losses->arena, &obstacle, c->err));
@@ -236,10 +236,10 @@ static apr_status check_vocab(const checking *c)
 
 /* --- files --- */
 
-/* The files whose content is not in the keys: a GGUF has no place for them. */
+/* Names the files whose content is not in the keys. A GGUF holds no files. */
 static apr_status note_files(const checking *c)
 {
-    static const char *const said[] = {
+    static const char *const in_keys[] = {
         "config.json",     "generation_config.json",  "tokenizer.json",    "tokenizer_config.json", "vocab.json",         "merges.txt",
         "tokenizer.model", "special_tokens_map.json", "added_tokens.json", "chat_template.jinja",   "chat_template.json", NULL};
     const char *list = NULL;
@@ -247,11 +247,11 @@ static apr_status note_files(const checking *c)
     for (size_t i = 0; i < c->layout->n_attachments; i++) {
         const char *const name = c->layout->attachments[i].name;
         size_t n_name;
-        if (is_any_of(name, said) || apr_template_name(name, &n_name) != NULL) continue;
+        if (is_any_of(name, in_keys) || apr_template_name(name, &n_name) != NULL) continue;
         list = apr_arena_print(&c->losses->arena, "%s%s%s", list != NULL ? list : "", list != NULL ? ", " : "", name);
         if (list == NULL) return apr_no_memory(c->err, "the names of files");
     }
-    return list != NULL ? apr_loss_add(c->losses, APR_NOTE, c->err, "a GGUF holds no files, so these stay behind: %s", list) : APR_OK;
+    return list != NULL ? apr_loss_add(c->losses, APR_NOTE, c->err, "a GGUF holds no files; not copied: %s", list) : APR_OK;
 }
 
 apr_status apr_gguf_losses(const apr_model *layout, apr_losses *losses, apr_error *err)

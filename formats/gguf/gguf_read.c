@@ -1,4 +1,4 @@
-/* gguf_read.c - GGUF files and their shards as a model: header, keys, tensor infos, extents. Trusts no number of the file. */
+/* gguf_read.c - reads GGUF files and their shards: header, keys, tensor infos, extents. Trusts no number of the file. */
 #include "formats/base/stand_in.h"
 #include "formats/gguf/gguf.h"
 #include "formats/model/family.h"
@@ -22,10 +22,10 @@ typedef struct shard {
     uint64_t n_tensors, alignment;
     apr_kv_list kv;
     apr_tensor *tensors;
-    bool head_only; /* tensors may lie behind the end of the file */
+    bool head_only; /* tensors may be after the end of the file */
 } shard;
 
-/* Where a tensor's bytes lie behind the start of the data; `index` is its place in the file's list. */
+/* A tensor's offset from the start of the data. `index` is its position in the file's list. */
 typedef struct place {
     uint64_t offset;
     size_t index;
@@ -45,7 +45,7 @@ static bool five_digits(const char *text, int64_t *value)
     return true;
 }
 
-/* The number of shards that the name speaks of; 1 for every other name. */
+/* The number of shards that the name states; 1 for any other name. */
 static int64_t shards_by_name(const char *path)
 {
     const size_t n = strlen(path);
@@ -64,7 +64,7 @@ static const char *shard_path(apr_arena *arena, const char *path, size_t i, size
 
 /* --- header and keys --- */
 
-/* A big-endian file shows its version byte-swapped; everything behind it is swapped too. */
+/* In a big-endian file the version reads byte-swapped, and so do all numbers after it. */
 static apr_status read_version(shard *s, apr_error *err)
 {
     uint32_t version = apr_cursor_u32(&s->cursor);
@@ -78,10 +78,10 @@ static apr_status read_version(shard *s, apr_error *err)
         return apr_fail(err, APR_E_DAMAGED, "%s: the file ends within its header, after %zu bytes", s->path, s->cursor.n_bytes);
     if (version == 1)
         return apr_fail(err, APR_E_UNSUPPORTED,
-                        "%s: GGUF version 1 (of August 2023) counts in 32 bits; convert the model anew with a current tool", s->path);
+                        "%s: GGUF version 1 (of August 2023) counts in 32 bits; convert the model again with a current tool", s->path);
     if (version == 0) return apr_fail(err, APR_E_DAMAGED, "%s: GGUF version 0 does not exist", s->path);
     if (version > 3)
-        return apr_fail(err, APR_E_UNSUPPORTED, "%s: GGUF version %u is not known here; versions 2 and 3 are", s->path, version);
+        return apr_fail(err, APR_E_UNSUPPORTED, "%s: GGUF version %u is not supported; versions 2 and 3 are", s->path, version);
     return APR_OK;
 }
 
@@ -117,7 +117,7 @@ static apr_status read_head(shard *s, const apr_map *map, apr_arena *arena, apr_
     s->kv = (apr_kv_list){.arena = arena};
     const uint8_t *const magic = apr_cursor_take(&s->cursor, 4);
     if (magic == NULL || memcmp(magic, "GGUF", 4) != 0)
-        return apr_fail(err, APR_E_DAMAGED, "%s: no GGUF file: it does not begin with \"GGUF\"", s->path);
+        return apr_fail(err, APR_E_DAMAGED, "%s: not a GGUF file: it does not begin with \"GGUF\"", s->path);
     APR_TRY(read_version(s, err));
     s->n_tensors = apr_cursor_u64(&s->cursor);
     const uint64_t n_kv = apr_cursor_u64(&s->cursor);
@@ -126,7 +126,7 @@ static apr_status read_head(shard *s, const apr_map *map, apr_arena *arena, apr_
     APR_TRY(apr_kv_read(&s->cursor, n_kv, s->path, &s->kv, err));
     APR_TRY(apr_gguf_check_keys(&s->kv, s->path, APR_E_DAMAGED, err));
     if (s->n_tensors > apr_cursor_left(&s->cursor) / MIN_INFO_BYTES)
-        return apr_fail(err, APR_E_DAMAGED, "%s: %llu tensors cannot be in the %zu bytes that are left behind the keys", s->path,
+        return apr_fail(err, APR_E_DAMAGED, "%s: %llu tensors do not fit in the %zu bytes after the keys", s->path,
                         (unsigned long long)s->n_tensors, apr_cursor_left(&s->cursor));
     return read_alignment(s, err);
 }
@@ -147,12 +147,12 @@ static apr_status read_name(shard *s, size_t i, apr_arena *arena, const char **n
         return apr_fail(err, APR_E_DAMAGED, "%s: the name of tensor %zu at byte %zu has %llu bytes; 1 to %d are allowed", s->path, i, at,
                         (unsigned long long)n, MAX_NAME_BYTES);
     if (memchr(raw.text, '\0', raw.n_bytes) != NULL || !apr_str_is_utf8(raw))
-        return apr_fail(err, APR_E_DAMAGED, "%s: the name of tensor %zu at byte %zu is no UTF-8 text", s->path, i, at);
+        return apr_fail(err, APR_E_DAMAGED, "%s: the name of tensor %zu at byte %zu is not UTF-8 text", s->path, i, at);
     *name = apr_arena_copy(arena, raw.text, raw.n_bytes);
     return *name != NULL ? APR_OK : apr_no_memory(err, "the names of the tensors");
 }
 
-/* GGUF counts dims from the contiguous one, we from the outermost. */
+/* GGUF lists dims innermost first, we outermost first. */
 static apr_status read_dims(shard *s, apr_tensor *t, apr_error *err)
 {
     const uint32_t rank = apr_cursor_u32(&s->cursor);
@@ -183,7 +183,7 @@ static apr_status read_info(shard *s, size_t i, apr_arena *arena, place *where, 
     if (t->dtype == APR_DTYPE_COUNT)
         return apr_fail(err, APR_E_UNSUPPORTED, "%s: tensor '%.200s' has type %u: %s", s->path, t->name, id, apr_ggml_id_story(id));
     if (where->offset % s->alignment != 0)
-        return apr_fail(err, APR_E_DAMAGED, "%s: tensor '%.200s' is at offset %llu, no multiple of the alignment %llu", s->path, t->name,
+        return apr_fail(err, APR_E_DAMAGED, "%s: tensor '%.200s' is at offset %llu, not a multiple of the alignment %llu", s->path, t->name,
                         (unsigned long long)where->offset, (unsigned long long)s->alignment);
     return apr_tensor_size(t, s->path, err);
 }
@@ -197,7 +197,7 @@ static int by_offset(const void *a, const void *b)
     return x->index < y->index ? -1 : x->index > y->index;
 }
 
-/* Puts the tensors in the order of their data. Says in *was_sorted whether the file had them so. */
+/* Sorts the tensors by data offset. *was_sorted: the file listed them in that order. */
 static apr_status sort_tensors(shard *s, place *places, bool *was_sorted, apr_error *err)
 {
     const size_t n = (size_t)s->n_tensors;
@@ -215,7 +215,7 @@ static apr_status sort_tensors(shard *s, place *places, bool *was_sorted, apr_er
     return APR_OK;
 }
 
-/* Copies a big-endian tensor's numbers in our order. The insides of blocks are not swapped: nobody writes such files. */
+/* Copies a big-endian tensor's numbers to little-endian. Quantized blocks are refused: no known program writes such files. */
 static apr_status swap_tensor(const shard *s, apr_tensor *t, apr_arena *arena, apr_error *err)
 {
     const apr_dtype_facts *const facts = &apr_dtypes[t->dtype];
@@ -239,7 +239,7 @@ static apr_status place_tensors(const shard *s, const place *places, apr_arena *
 {
     const uint64_t start = apr_align_up(s->cursor.at, s->alignment), n_file = s->cursor.n_bytes;
     const uint64_t n_data = n_file > start ? n_file - start : 0;
-    uint64_t end = 0; /* of the tensor before */
+    uint64_t end = 0; /* of the previous tensor */
     const char *before = NULL;
 
     for (size_t i = 0; i < s->n_tensors; i++) {
@@ -262,7 +262,7 @@ static apr_status place_tensors(const shard *s, const place *places, apr_arena *
     return APR_OK;
 }
 
-/* `order` gets the names as listed in the file, `offsets` the places in the order of the data. */
+/* `order` gets the names in the file's order, `offsets` the data offsets in ascending order. */
 static apr_status read_tensors(shard *s, apr_arena *arena, const char **order, bool *was_sorted, uint64_t *offsets, apr_error *err)
 {
     const size_t n = (size_t)s->n_tensors;
@@ -285,7 +285,7 @@ static apr_status read_tensors(shard *s, apr_arena *arena, const char **order, b
 
 /* --- the model --- */
 
-/* What a shard says about itself must agree with the place it was found at. */
+/* The shard number and count in the keys must agree with the file's name. */
 static apr_status check_split(const shard *s, size_t i, size_t n_shards, apr_error *err)
 {
     int64_t no = 0, count = 1;
@@ -350,7 +350,7 @@ static apr_status read_shards(apr_model *model, shard *shards, bool head_only, a
     return is_plain ? apr_gguf_find_gaps(model, offsets, shards[0].cursor.at, shards[0].alignment, err) : APR_OK;
 }
 
-/* gemma 4: full layers may make values of what they make keys of. */
+/* gemma 4: full layers may have no value projection and use the keys' one (attention_k_eq_v). */
 static bool lacks_values(const apr_model *model)
 {
     char name[40];
@@ -364,7 +364,7 @@ static bool lacks_values(const apr_model *model)
     return false;
 }
 
-/* Hyperparameters that have no keys. */
+/* Reads the hyperparameters that have no keys from the tensors. */
 static apr_status read_from_tensors(apr_model *model, apr_error *err)
 {
     const apr_tensor *const divisors = apr_model_find(model, "rope_freqs.weight");
@@ -380,7 +380,7 @@ static apr_status read_from_tensors(apr_model *model, apr_error *err)
     return has_factors ? apr_gguf_rope_from_factors(short_, long_, h, &model->arena, err) : APR_OK;
 }
 
-/* NVFP4 has a factor for each matrix beside its blocks: "X.weight" has it in "X.scale", one or one an expert. */
+/* NVFP4 has one more scale per matrix in addition to the block scales: "X.scale" for "X.weight", a single one or one per expert. */
 static void bind_scales(apr_model *model)
 {
     static const char ending[] = ".weight";
@@ -425,7 +425,7 @@ static apr_status parse(apr_model *model, bool head_only, apr_error *err)
 
 apr_status apr_gguf_parse(apr_model *model, apr_error *err) { return parse(model, false, err); }
 
-/* The number of files that belong together, as the keys of the one that was opened say. Only a file whose name is a shard's is asked. */
+/* The number of shards that the keys of the opened file state. Files whose names are not those of shards count as one. */
 static apr_status count_shards(const apr_model *model, size_t *n_shards, apr_error *err)
 {
     const int64_t by_name = shards_by_name(model->path);
@@ -483,7 +483,7 @@ static apr_status open_model(apr_model *model, const char *path, bool head_only,
 
 apr_status apr_gguf_open(apr_model *model, const char *path, apr_error *err) { return open_model(model, path, false, err); }
 
-/* What is read of tensors that are not there is the same zeros. */
+/* All missing tensors share one mapping of zeros. */
 static apr_status fill_missing(apr_model *model, bool *is_whole, apr_error *err)
 {
     uint64_t most = 0;

@@ -1,4 +1,4 @@
-/* gguf_rope.c - rotary scaling in GGUF: in keys, and in tensors that hold what each frequency is divided by. */
+/* gguf_rope.c - rotary scaling in GGUF: in keys, and in tensors of divisors of the frequencies. */
 #include "formats/gguf/gguf_keys.h"
 
 #include <math.h>
@@ -25,7 +25,7 @@ double apr_gguf_as_written(double f32)
 
 static bool near(double a, double b) { return fabs(a - b) <= 1e-6 * fabs(b); }
 
-/* The key is of the square root that latent attention scales scores by; it stands for a pair whose cosines and sines are not scaled. */
+/* The key belongs to the score scale of latent attention (MLA). It gives mscale = mscale_all_dim: cosines and sines are not scaled. */
 static void read_log_multiplier(apr_key_reader *r, apr_rope_scaling *rope)
 {
     double value = 0;
@@ -35,13 +35,13 @@ static void read_log_multiplier(apr_key_reader *r, apr_rope_scaling *rope)
     if (rope->attention_factor == 0 && rope->mscale != 0) rope->attention_factor = 1;
 }
 
-/* What llama.cpp multiplies by rope.scaling.attn_factor: the usual factor, or 1 where the key of a log multiplier is there. */
+/* The factor that llama.cpp multiplies by rope.scaling.attn_factor: YaRN's usual one, or 1 if there is a log multiplier. */
 static double usual_factor(const apr_rope_scaling *rope, bool has_multiplier)
 {
     return !has_multiplier && rope->factor > 1 ? 0.1 * log(rope->factor) + 1.0 : 1.0;
 }
 
-/* The attention factor is the product, as the shortest decimal number that is written as this key. Times 1 is the usual one. */
+/* The attention factor is the key times the usual factor, as the shortest decimal that is written as this key. A key of 1 adds nothing. */
 static void read_attn_factor(apr_key_reader *r, apr_rope_scaling *rope)
 {
     const double usual = usual_factor(rope, r->facts->yarn_log_unit != 0 && rope->mscale_all_dim != 0);
@@ -58,7 +58,7 @@ static void read_attn_factor(apr_key_reader *r, apr_rope_scaling *rope)
     }
 }
 
-/* phi3 says no type: the tensors of factors are there. */
+/* phi3 has no rope.scaling.type; its factors are tensors. */
 static void read_longrope(apr_key_reader *r, apr_hparams *h)
 {
     apr_rope_scaling *const rope = &h->rope;
@@ -87,7 +87,7 @@ void apr_gguf_read_rope(apr_key_reader *r, apr_hparams *h)
     apr_gguf_key_real(r, "rope.scaling.yarn_beta_fast", &rope->beta_fast);
     apr_gguf_key_real(r, "rope.scaling.yarn_beta_slow", &rope->beta_slow);
     if (rope->kind != APR_ROPE_YARN) return;
-    apr_gguf_key_real(r, "rope.scaling.yarn_attn_factor", &rope->attention_factor); /* the whole: of files that aprkit wrote before */
+    apr_gguf_key_real(r, "rope.scaling.yarn_attn_factor", &rope->attention_factor); /* the whole factor, as older aprkits wrote it */
     rope->no_truncate = r->facts->no_truncate;
     read_log_multiplier(r, rope);
     read_attn_factor(r, rope);
@@ -100,7 +100,7 @@ static apr_status put_real(const apr_key_writer *w, const char *name, double val
     return value != 0 ? apr_gguf_put_real(w, name, value) : APR_OK;
 }
 
-/* Theta is written as what alpha makes of it: nothing is scaled any more. */
+/* Theta is written with alpha applied, so no scaling is left. */
 static apr_status put_unscaled(const apr_key_writer *w)
 {
     APR_TRY(apr_gguf_put_text(w, "rope.scaling.type", "none"));
@@ -115,7 +115,7 @@ apr_status apr_gguf_put_rope(const apr_key_writer *w)
     if (rope->kind == APR_ROPE_DYNAMIC && rope->alpha > 0) return put_unscaled(w);
     for (size_t i = 0; i < sizeof rope_names / sizeof *rope_names; i++)
         if (rope_names[i].kind == rope->kind) name = rope_names[i].name;
-    if (name == NULL) return APR_OK; /* llama 3's and gemma 4's lie in a tensor, rope_freqs.weight */
+    if (name == NULL) return APR_OK; /* llama 3's and gemma 4's are in the tensor rope_freqs.weight */
     APR_TRY(apr_gguf_put_text(w, "rope.scaling.type", name));
     APR_TRY(put_real(w, "rope.scaling.factor", rope->factor));
     if (rope->original_context != 0) APR_TRY(apr_gguf_put_int(w, "rope.scaling.original_context_length", rope->original_context));
@@ -136,17 +136,17 @@ static double number_at(const apr_tensor *t, int64_t i)
     return (double)f;
 }
 
-/* llama.cpp divides by 1 what turns and by 1e30 what does not. */
+/* llama.cpp divides rotated pairs by 1 and the others by 1e30. */
 static bool is_proportional(const apr_tensor *divisors, int64_t n, double *part)
 {
     static const double never = 1e29;
-    int64_t n_turning = 0;
+    int64_t n_rotated = 0;
 
-    while (n_turning < n && number_at(divisors, n_turning) == 1.0) n_turning++;
-    for (int64_t i = n_turning; i < n; i++)
+    while (n_rotated < n && number_at(divisors, n_rotated) == 1.0) n_rotated++;
+    for (int64_t i = n_rotated; i < n; i++)
         if (!(number_at(divisors, i) >= never)) return false;
-    *part = (double)n_turning / (double)n;
-    return n_turning < n;
+    *part = (double)n_rotated / (double)n;
+    return n_rotated < n;
 }
 
 static bool is_llama3(const apr_tensor *divisors, int64_t n, double theta, apr_rope_scaling *llama3)

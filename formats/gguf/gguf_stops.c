@@ -1,12 +1,12 @@
-/* gguf_stops.c - stop ids out of GGUF's keys and the texts of tokens, and what of them other readers find. */
+/* gguf_stops.c - finds stop ids by GGUF's keys and the texts of tokens, and tells which of them other readers find. */
 #include "formats/gguf/gguf_stops.h"
 
 #include <stdio.h>
 #include <string.h>
 
-/* Texts that end a turn in every model that has them as special tokens, unless it has another one: in the harmony format of gpt-oss
- * <|end|> only ends a message (in phi-3 it ends the turn), and Gemma 4's </s> is a token like others. llama.cpp takes the same two out, but
- * <|end|> only where the vocabulary has one of the third list as well. */
+/* Texts that end a turn in every model that has them as special tokens, except next to a token of `unless`. In the harmony format of
+ * gpt-oss <|end|> only ends a message (in phi-3 it ends the turn). Gemma 4's </s> is an ordinary token. llama.cpp makes the same two
+ * exceptions, but the one of <|end|> only if the vocabulary also has a token of `with`. */
 static const struct {
     const char *text, *unless[2], *with[2];
 } turn_texts[] = {
@@ -35,7 +35,7 @@ static const struct {
 };
 enum { N_TURN_TEXTS = sizeof turn_texts / sizeof *turn_texts };
 
-/* Of these texts the ones that end a turn and not a whole text: what the key eot means. */
+/* Those of the texts that end a turn, not a whole text: the meaning of the key eot. */
 static const char *const turn_ends[] = {"<|im_end|>", "<|eot_id|>",         "<|end|>", "<end_of_turn>", "<EOT>", "_<EOT>",
                                         "[EOT]",      "<end_of_utterance>", "<turn|>"};
 
@@ -83,8 +83,7 @@ static bool is_excepted(int row, const found_texts *found, text_rule rule)
     return has_one_of(found, turn_texts[row].unless) && (!needs_both || has_one_of(found, turn_texts[row].with));
 }
 
-/* Where keys have named an end, the padding token may be another one by its text (Qwen's <|endoftext|>); where they named none, it
- * pads and no more. */
+/* If keys name an end token, the padding token may be a further stop by its text (Qwen's <|endoftext|>). Without such keys it only pads. */
 static void add_turn_texts(apr_vocab *v, text_rule rule)
 {
     const int64_t only_pads = v->n_stop_ids == 0 ? v->pad_id : -1;
@@ -121,7 +120,7 @@ static bool same_stops(const apr_vocab *a, const apr_vocab *b)
     return a->n_stop_ids == b->n_stop_ids;
 }
 
-/* No key makes other readers stop at a token whose text they take out of their list. */
+/* No key makes other readers stop at a token that they except by its text. */
 static bool is_taken_out(const apr_vocab *v, int32_t id, const found_texts *found)
 {
     const int row = turn_text_of(v->tokens[id]);
@@ -135,7 +134,7 @@ static bool ends_turns(apr_str token)
     return false;
 }
 
-/* Stops that are known by nothing else come first; a key that is left names the turn's end, so that no reader guesses it. */
+/* Stops without a known text get the keys first. A key that is still free names the turn's end, so that readers need not guess it. */
 static void give_keys(apr_gguf_stops *s, const apr_vocab *v, const found_texts *found)
 {
     for (size_t i = 0; i < v->n_stop_ids; i++) {

@@ -1,4 +1,4 @@
-/* gguf_templates.c - chat templates with names: tokenizer.chat_template.NAME, and the list of the names. */
+/* gguf_templates.c - writes named chat templates: tokenizer.chat_template.NAME, and the list of the names. */
 #include "formats/base/checkpoint_names.h"
 #include "formats/base/json.h"
 #include "formats/gguf/gguf.h"
@@ -15,7 +15,7 @@ typedef struct listing {
     size_t n;
 } listing;
 
-/* GGUF's names are letters, digits and "_". The usual one has a key of its own; the first of a name stays. */
+/* Characters other than letters, digits and "_" become "_". The default template has another key. Of equal names the first is kept. */
 static apr_status put_template(listing *l, const char *name, size_t n_name, const char *text, size_t n_text)
 {
     const bool is_usual = n_name == 7 && memcmp(name, "default", 7) == 0;

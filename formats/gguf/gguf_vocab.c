@@ -1,4 +1,4 @@
-/* gguf_vocab.c - a tokenizer out of GGUF's tokenizer.* keys, and into them. */
+/* gguf_vocab.c - reads a tokenizer from GGUF's tokenizer.* keys, and writes them. */
 #include "formats/gguf/gguf.h"
 #include "formats/gguf/gguf_stops.h"
 #include "formats/gguf/gguf_vocab_kinds.h"
@@ -11,7 +11,7 @@ static const struct {
 
 #define NO_SPLITTING "" /* tokenizer.aprkit.pattern of a tokenizer that merges across the whole text */
 
-/* Keys of single tokens, and where their ids lie in apr_vocab; those that only end a turn are in gguf_stops.c. */
+/* Keys of single tokens, and the offsets of their ids in apr_vocab. Keys of tokens that only end a turn are in gguf_stops.c. */
 static const struct {
     const char *key;
     size_t offset;
@@ -83,7 +83,7 @@ static apr_status read_merges(const apr_kv *merges, apr_vocab *v, apr_arena *are
         const apr_str m = merges->value.strings[i];
         const char *const space = m.n_bytes > 2 ? memchr(m.text + 1, ' ', m.n_bytes - 2) : NULL;
         if (space == NULL)
-            return apr_fail(err, APR_E_DAMAGED, "%s: merge %zu of the tokenizer is no pair of tokens with a space between", where, i);
+            return apr_fail(err, APR_E_DAMAGED, "%s: merge %zu of the tokenizer is not a pair of tokens separated by a space", where, i);
         const size_t n_left = (size_t)(space - m.text);
         pairs[2 * i] = (apr_str){m.text, n_left};
         pairs[2 * i + 1] = (apr_str){space + 1, m.n_bytes - n_left - 1};
@@ -104,7 +104,8 @@ static apr_status copy_string(const apr_kv_list *kv, const char *key, apr_arena 
     return *text != NULL ? APR_OK : apr_no_memory(err, "the tokenizer");
 }
 
-/* What a name or a kind of tokenizer stands for and a file of ours may say otherwise, under keys that others do not know. */
+/* Flags that follow from tokenizer.ggml.pre or from the kind of tokenizer. Our own files may override them with these keys, which other
+ * readers ignore. */
 static const struct {
     const char *key;
     size_t offset;
@@ -132,15 +133,14 @@ static apr_status read_added(const apr_kv_list *kv, apr_vocab *v, apr_arena *are
     for (uint64_t i = 0; i + 1 < pairs->n_elems; i += 2) {
         const int64_t id = apr_kv_elem_int(pairs, i), flags = apr_kv_elem_int(pairs, i + 1);
         if (id < 0 || (uint64_t)id >= v->n_tokens || flags < 0 || flags > UINT8_MAX)
-            return apr_fail(err, APR_E_DAMAGED, "%s: tokenizer.aprkit.added speaks of token %lld, of %zu", where, (long long)id,
-                            v->n_tokens);
+            return apr_fail(err, APR_E_DAMAGED, "%s: tokenizer.aprkit.added names token %lld of %zu", where, (long long)id, v->n_tokens);
         added[id] = (uint8_t)flags;
     }
     v->added = added;
     return APR_OK;
 }
 
-/* What the file's keys and the name of the splitting rule leave open, as every reader of GGUF takes it. */
+/* Sets the flags that have no key of their own to the values that every reader of GGUF assumes. */
 static void set_defaults(apr_vocab *v, const apr_pre_rule *rule)
 {
     const bool is_spm = v->kind == APR_VOCAB_SPM;
@@ -148,10 +148,10 @@ static void set_defaults(apr_vocab *v, const apr_pre_rule *rule)
     v->nfc = !is_spm && rule != NULL && rule->nfc;
     v->ignore_merges = !is_spm && rule != NULL && rule->ignore_merges;
     v->byte_fallback = v->escape_spaces = is_spm;
-    v->space_after_added = is_spm && v->add_space_prefix; /* as llama.cpp does behind special tokens */
+    v->space_after_added = is_spm && v->add_space_prefix; /* as llama.cpp does after special tokens */
 }
 
-/* tokenizer.aprkit.splits: one line of text a step. */
+/* tokenizer.aprkit.splits: one line of text per splitting step. */
 static apr_status read_splits(const apr_kv_list *kv, apr_vocab *v, apr_arena *arena, const char *where, apr_error *err)
 {
     const apr_kv *lines;
@@ -198,7 +198,7 @@ static apr_status read_rules(const apr_kv_list *kv, apr_vocab *v, apr_arena *are
     for (size_t i = 0; i < N_OWN_FLAGS; i++) apr_kv_get_bool(kv, own_flags[i].key, flag_at(v, i));
     if (v->pattern != NULL && strcmp(v->pattern, NO_SPLITTING) == 0) v->pattern = v->pre = NULL;
     else if (v->kind == APR_VOCAB_BPE && v->pre == NULL && v->pattern == NULL && v->n_splits == 0)
-        v->pre = "default"; /* unknown: refused, not left out */
+        v->pre = "default"; /* an unknown rule: it will be refused, not ignored */
     return APR_OK;
 }
 
@@ -256,7 +256,7 @@ static apr_status put_strings(apr_kv_list *kv, const char *key, const apr_str *s
     return apr_kv_set(kv, &item, err);
 }
 
-/* n numbers of 4 bytes, whose bits `load` knows. */
+/* Writes n numbers of 4 bytes; load(v, i) gives the bits of number i. */
 static apr_status put_numbers(apr_kv_list *kv, const char *key, apr_kv_type type, size_t n, uint32_t (*load)(const apr_vocab *, size_t),
                               const apr_vocab *v, apr_error *err)
 {
@@ -305,7 +305,7 @@ static apr_status put_ids(const apr_vocab *v, apr_kv_list *kv, apr_error *err)
     return put_numbers(kv, "tokenizer.aprkit.stop_ids", APR_KV_I32, v->n_stop_ids, load_stop, v, err);
 }
 
-/* Does a reader that knows no flags treat this token as the table of flags says? */
+/* True: a reader that ignores the flags treats this token as an added one, because of its type. */
 static bool is_added_by_type(const apr_vocab *v, size_t id)
 {
     const int type = v->types != NULL ? v->types[id] : APR_TOKEN_NORMAL;
@@ -355,7 +355,7 @@ static apr_status put_splits(const apr_vocab *v, apr_kv_list *kv, apr_error *err
 static apr_status put_flags(const apr_vocab *v, const apr_pre_rule *rule, apr_kv_list *kv, apr_error *err)
 {
     const bool is_bpe = v->kind == APR_VOCAB_BPE, bos_by_rule = rule != NULL && rule->add_bos;
-    const bool add_bos = v->add_bos && v->bos_id >= 0, add_eos = v->add_eos && v->eos_id >= 0; /* llama.cpp stops at a missing one */
+    const bool add_bos = v->add_bos && v->bos_id >= 0, add_eos = v->add_eos && v->eos_id >= 0; /* llama.cpp fails if the id is missing */
     apr_vocab guessed = {.kind = v->kind, .add_space_prefix = v->add_space_prefix}, stated = *v;
 
     if (!is_bpe || add_bos != bos_by_rule) APR_TRY(apr_kv_set_bool(kv, "tokenizer.ggml.add_bos_token", add_bos, err));
@@ -368,7 +368,7 @@ static apr_status put_flags(const apr_vocab *v, const apr_pre_rule *rule, apr_kv
     return put_added(v, kv, err);
 }
 
-/* SentencePiece's merges say what scores say; every reader of GGUF but ours knows the scores alone. */
+/* Merges and scores of SentencePiece are equivalent. Other readers of GGUF use only the scores. */
 static apr_status put_scores(const apr_vocab *v, apr_kv_list *kv, apr_error *err)
 {
     apr_vocab scored = *v;

@@ -1,4 +1,4 @@
-/* gguf_vocab_kinds.c - the kinds "bert" and "t5", to and from the vocabulary that tokenizer.json gives. */
+/* gguf_vocab_kinds.c - converts GGUF's tokenizers "bert" and "t5" to and from the vocabulary that tokenizer.json gives. */
 #include "formats/gguf/gguf_vocab_kinds.h"
 
 #include "formats/base/bytes.h"
@@ -17,16 +17,16 @@
 #define WITHIN_IDS "tokenizer.aprkit.within_words"
 #define SEP_ID     "tokenizer.ggml.seperator_token_id" /* spelled so */
 
-enum { N_MARK = sizeof MARK - 1, N_WITHIN = sizeof WITHIN - 1, MOST_WORD_CHARS = 100 };
+enum { N_MARK = sizeof MARK - 1, N_WITHIN = sizeof WITHIN - 1, MAX_WORD_CHARS = 100 };
 
-/* t5: spaces in excess go, each word begins with U+2581. */
+/* t5: trailing spaces are removed, repeated spaces become one U+2581, and each word begins with U+2581. */
 static const apr_normal spaces[] = {{.kind = APR_NORMAL_STRIP, .flags = APR_STRIP_RIGHT},
                                     {.kind = APR_NORMAL_PATTERN, .from = {" {2,}", 5}, .to = {MARK, N_MARK}}};
 static const apr_split words = {.pattern = "\\x{2581}", .behavior = APR_SPLIT_MERGED_WITH_NEXT, .marks = true, .space = APR_SPACE_ALWAYS};
 enum { N_SPACES = sizeof spaces / sizeof *spaces };
-static const double missing_score = -10000; /* of tokens that the model does not have, as converters write it */
+static const double missing_score = -10000; /* of tokens without a score, as converters write it */
 
-/* --- what the kinds can say --- */
+/* --- what the kinds can express --- */
 
 static bool is_split(const apr_split *a, const apr_split *b)
 {
@@ -43,12 +43,12 @@ static bool is_normal(const apr_normal *a, const apr_normal *b)
 
 static int type_of(const apr_vocab *v, size_t id) { return v->types != NULL ? v->types[id] : APR_TOKEN_NORMAL; }
 
-/* Tokens that bert stores as they are. */
+/* Tokens that bert stores unchanged. */
 static bool is_plain(int type) { return type == APR_TOKEN_CONTROL || type == APR_TOKEN_UNKNOWN; }
 
 static bool begins(apr_str text, const char *head, size_t n) { return text.n_bytes >= n && memcmp(text.text, head, n) == 0; }
 
-/* Is it a token within words whose stored text begins like one that begins a word? */
+/* True: a token within words whose stored text looks like that of a token that begins a word. */
 static bool is_mistaken(const apr_vocab *v, size_t id)
 {
     const apr_str t = v->tokens[id];
@@ -80,17 +80,17 @@ static const char *bert_obstacle(const apr_vocab *v)
     if (v->n_normals != 1 || v->normals[0].kind != APR_NORMAL_BERT || (v->normals[0].flags & ALWAYS) != ALWAYS)
         return "the WordPiece tokenizer changes text in another way than BERT's, which GGUF's kind bert has no key for";
     if (!splits) return "the WordPiece tokenizer splits text in another way than BERT's, which GGUF's kind bert has no key for";
-    if (v->word_prefix == NULL || strcmp(v->word_prefix, WITHIN) != 0 || v->max_word_chars != MOST_WORD_CHARS)
-        return "the WordPiece tokenizer has another mark within words than \"##\", or other longest words than 100 characters";
+    if (v->word_prefix == NULL || strcmp(v->word_prefix, WITHIN) != 0 || v->max_word_chars != MAX_WORD_CHARS)
+        return "the WordPiece tokenizer has another prefix within words than \"##\", or another limit of a word than 100 characters";
     if (!v->add_bos || !v->add_eos || v->bos_id < 0 || v->eos_id < 0 || v->unk_id < 0)
-        return "the WordPiece tokenizer puts no token before and after a text, as readers of GGUF's kind bert do";
+        return "the WordPiece tokenizer adds no token before and after a text, but readers of GGUF's kind bert do";
     return bert_token_obstacle(v);
 }
 
 static bool is_scored(int type) { return type == APR_TOKEN_NORMAL || type == APR_TOKEN_UNKNOWN; }
 
-/* Readers take scores from normal tokens alone. */
-static bool scores_are_told(const apr_vocab *v)
+/* True: the stored scores give the same result, although readers use only those of normal tokens. */
+static bool scores_are_kept(const apr_vocab *v)
 {
     double least = INFINITY;
 
@@ -115,7 +115,7 @@ static const char *t5_obstacle(const apr_vocab *v)
         return "the Unigram tokenizer splits text in another way than T5's, which GGUF's kind t5 has no key for";
     if (v->byte_fallback) return "the Unigram tokenizer has tokens for bytes, which readers of GGUF's kind t5 do not use";
     if (v->log_probs == NULL || v->unk_id < 0) return "the Unigram tokenizer has no scores or no unknown token";
-    return scores_are_told(v) ? NULL
+    return scores_are_kept(v) ? NULL
                               : "the Unigram tokenizer has scores for other tokens than the normal ones, which GGUF's kind t5 does not use";
 }
 
@@ -123,7 +123,7 @@ const char *apr_gguf_kind_obstacle(const apr_vocab *v) { return v->kind == APR_V
 
 /* --- into the keys --- */
 
-/* `head` and the text in one; no text: out of memory. */
+/* `head` followed by `t`. A NULL text: out of memory. */
 static apr_str join(const char *head, size_t n_head, apr_str t, apr_arena *arena)
 {
     char *const text = apr_arena_alloc(arena, n_head + t.n_bytes + 1);
@@ -171,11 +171,11 @@ apr_status apr_gguf_kind_view(const apr_vocab *v, apr_vocab *view, apr_arena *ar
 {
     *view = *v;
     if (v->n_tokens == 0 || (v->kind != APR_VOCAB_WPM && v->kind != APR_VOCAB_UGM)) return APR_OK;
-    view->n_splits = 0; /* the kind says it */
+    view->n_splits = 0; /* implied by the kind */
     return v->kind == APR_VOCAB_WPM ? bert_view(v, view, arena, err) : t5_view(v, view, arena, err);
 }
 
-/* The control token of that text; -1: none. */
+/* The control token with that text; -1: none. */
 static int32_t control_id(const apr_vocab *v, const char *text)
 {
     for (size_t id = 0; id < v->n_tokens; id++)
@@ -247,7 +247,7 @@ apr_status apr_gguf_put_kind(const apr_vocab *v, apr_kv_list *kv, apr_error *err
 
 /* --- out of the keys --- */
 
-/* The id under the key, else the usual one; -1: outside the vocabulary. */
+/* The id under the key, or the usual one if the key is missing or wrong; -1: outside the vocabulary. */
 static int32_t id_under(const apr_kv_list *kv, const char *key, int64_t usual, const apr_vocab *v)
 {
     int64_t id = usual;
@@ -255,7 +255,7 @@ static int32_t id_under(const apr_kv_list *kv, const char *key, int64_t usual, c
     return (uint64_t)id < v->n_tokens ? (int32_t)id : -1;
 }
 
-/* Sets for each id of the list; ids outside the vocabulary do no damage that matters. */
+/* Sets is_within[id] for each id of the list. Ids outside the vocabulary are ignored. */
 static void find_within(const apr_kv_list *kv, bool *is_within, size_t n_tokens)
 {
     const apr_kv *const list = apr_kv_find(kv, WITHIN_IDS);
@@ -307,7 +307,7 @@ static apr_status read_bert(const apr_kv_list *kv, apr_vocab *v, apr_arena *aren
     v->splits = apr_bert_splits;
     v->n_splits = APR_N_BERT_SPLITS;
     v->word_prefix = WITHIN;
-    v->max_word_chars = MOST_WORD_CHARS;
+    v->max_word_chars = MAX_WORD_CHARS;
     v->bos_id = id_under(kv, "tokenizer.ggml.bos_token_id", 101, v);
     v->unk_id = id_under(kv, "tokenizer.ggml.unknown_token_id", 100, v);
     v->eos_id = id_under(kv, SEP_ID, 102, v);
@@ -358,7 +358,7 @@ static apr_status read_t5(const apr_kv_list *kv, apr_vocab *v, apr_arena *arena,
     v->normals = normals;
     v->splits = &words;
     v->n_splits = 1;
-    v->add_space_prefix = false; /* the step of `words` puts it */
+    v->add_space_prefix = false; /* the split `words` adds it */
     v->eos_id = id_under(kv, "tokenizer.ggml.eos_token_id", 1, v);
     v->unk_id = id_under(kv, "tokenizer.ggml.unknown_token_id", 2, v);
     v->pad_id = id_under(kv, "tokenizer.ggml.padding_token_id", 0, v);

@@ -1,4 +1,4 @@
-/* gguf_words.c - what each of GGUF's ARCH.* keys says of a model: a field of the table of hyperparameters, or what follows from some. */
+/* gguf_words.c - computes the value of each of GGUF's ARCH.* keys: a hyperparameter, or a value derived from several. */
 #include "formats/gguf/gguf_keys.h"
 
 #include <math.h>
@@ -19,7 +19,7 @@ apr_status apr_gguf_put_int(const apr_key_writer *w, const char *name, int64_t v
     const char *const key = apr_arena_print(w->kv->arena, "%s.%s", w->arch, name);
     if (key == NULL) return apr_no_memory(w->err, "a key");
     if (value < 0 || value > UINT32_MAX)
-        return apr_fail(w->err, APR_E_UNSUPPORTED, "%s is %lld, which GGUF cannot say in 32 bits", key, (long long)value);
+        return apr_fail(w->err, APR_E_UNSUPPORTED, "%s is %lld, which does not fit GGUF's 32 bits", key, (long long)value);
     return apr_kv_set_int(w->kv, key, APR_KV_U32, value, w->err);
 }
 
@@ -49,7 +49,7 @@ static apr_status put_ints(const apr_key_writer *w, const char *name, const int6
     if (numbers == NULL || key == NULL) return apr_no_memory(w->err, "a key");
     for (size_t i = 0; i < n; i++) {
         if (values[i] < 0 || values[i] > INT32_MAX)
-            return apr_fail(w->err, APR_E_UNSUPPORTED, "%s is %lld in layer %zu, which GGUF cannot say in 32 bits", key,
+            return apr_fail(w->err, APR_E_UNSUPPORTED, "%s is %lld in layer %zu, which does not fit GGUF's 32 bits", key,
                             (long long)values[i], i);
         apr_store_le32(numbers + 4 * i, (uint32_t)values[i]);
     }
@@ -57,7 +57,7 @@ static apr_status put_ints(const apr_key_writer *w, const char *name, const int6
     return apr_kv_set(w->kv, &item, w->err);
 }
 
-/* One number for each layer, or a single one where all are the same. */
+/* Writes one number for each layer, or a single one if all are the same. */
 static apr_status put_by_layer(const apr_key_writer *w, const char *name, int64_t (*value_of)(const apr_hparams *h, int64_t layer))
 {
     const int64_t n = w->h->num_layers;
@@ -86,7 +86,7 @@ static int64_t doubled(int64_t value)
     return __builtin_add_overflow(value, value, &twice) ? -1 : twice;
 }
 
-/* Of nemotron_h the width of what the layer has; of the others that of a dense one, which where all have experts means nothing. */
+/* nemotron_h: the width of the layer's feed-forward or experts. Others: the width of a dense layer, unused if all layers have experts. */
 static int64_t feed_forward_of(const apr_hparams *h, int64_t layer)
 {
     const bool is_shared = layer >= h->num_layers - h->num_kv_shared_layers;
@@ -99,10 +99,9 @@ static int64_t feed_forward_of(const apr_hparams *h, int64_t layer)
 
 static int64_t kv_heads_of(const apr_hparams *h, int64_t layer)
 {
+    /* Linear layers do not attend. They count here, so that the key is one number: that of the other layers. */
     static const bool attends[APR_N_LAYER_KINDS] = {
-        [APR_LAYER_FULL] = true, [APR_LAYER_SLIDING] = true, [APR_LAYER_CHUNKED] = true, [APR_LAYER_LINEAR] = true /* the key is of the
-                                                                                                                      others */
-    };
+        [APR_LAYER_FULL] = true, [APR_LAYER_SLIDING] = true, [APR_LAYER_CHUNKED] = true, [APR_LAYER_LINEAR] = true};
     const apr_layer_kind kind = apr_layer_kind_of(h, layer);
 
     if (h->kv_lora_rank > 0 || !attends[kind]) return h->kv_lora_rank > 0;
@@ -153,7 +152,7 @@ static bool has_experts_from(const apr_hparams *h, int64_t n_dense, int64_t step
     return true;
 }
 
-/* What is said of all layers at once: experts from layer *n_dense on in each *step-th; the nearest that can be said. */
+/* The nearest rule for all layers: the first *n_dense layers are dense, and after them every *step-th has experts. */
 static void expert_layers(const apr_hparams *h, int64_t *n_dense, int64_t *step)
 {
     *n_dense = 0;
@@ -168,7 +167,7 @@ static void expert_layers(const apr_hparams *h, int64_t *n_dense, int64_t *step)
 static int64_t product(int64_t a, int64_t b)
 {
     int64_t p;
-    return __builtin_mul_overflow(a, b, &p) ? -1 : p; /* refused as a key */
+    return __builtin_mul_overflow(a, b, &p) ? -1 : p; /* -1 is refused as a value */
 }
 
 static int64_t sum(int64_t a, int64_t b)
@@ -191,7 +190,7 @@ static int64_t block_count(const apr_key_writer *w)
     const bool counts = w->facts->more_keys != NULL && strstr(w->facts->more_keys, " nextn_predict_layers") != NULL;
     return counts ? sum(w->h->num_layers, w->h->num_nextn_layers) : w->h->num_layers;
 }
-/* Without positions nothing limits a text, and the converter says so. */
+/* Without positions the context has no limit. llama.cpp's converter writes 2^20. */
 static int64_t context_length(const apr_key_writer *w)
 {
     const bool unlimited = w->facts->nope >= APR_NOPE_UNLESS_FINETUNED && no_layer_has_rope(w->h);
@@ -200,7 +199,7 @@ static int64_t context_length(const apr_key_writer *w)
 static int64_t rotary_dim(const apr_key_writer *w)
 {
     if (w->h->kv_lora_rank > 0) return w->h->qk_rope_head_dim;
-    if (w->facts->nope == APR_NOPE_ALL) return hidden_per_head(w->h); /* means nothing */
+    if (w->facts->nope == APR_NOPE_ALL) return hidden_per_head(w->h); /* unused */
     return w->h->global_head_dim > 0 ? w->h->global_head_dim : w->h->rotary_dim;
 }
 static int64_t rotary_dim_swa(const apr_key_writer *w) { return w->h->rotary_dim; }
@@ -216,7 +215,7 @@ static int64_t expert_step(const apr_key_writer *w)
     expert_layers(w->h, &n_dense, &step);
     return step;
 }
-/* Each n-th layer attends, the others are linear; 0: they follow no such rule. */
+/* Every n-th layer has full attention, the others are linear; 0: the layers follow no such rule. */
 static int64_t attention_interval(const apr_key_writer *w)
 {
     const apr_hparams *const h = w->h;
@@ -256,7 +255,7 @@ static int64_t temperature_length(const apr_key_writer *w)
 
 /* --- others --- */
 
-/* Where theta is to be read as another: llama.cpp is told the other. */
+/* llama.cpp has no alpha: it gets theta with alpha applied. */
 static apr_status put_theta(const apr_key_writer *w, const char *name, bool always)
 {
     (void)always;
@@ -265,7 +264,7 @@ static apr_status put_theta(const apr_key_writer *w, const char *name, bool alwa
     return h->rope_theta == 0 ? APR_OK : apr_gguf_put_real(w, name, alpha > 0 ? h->rope_theta * pow(alpha, n / (n - 2)) : h->rope_theta);
 }
 
-/* Where sliding layers turn as the others do, and readers would suppose something else. */
+/* Also written if sliding layers use the global theta and readers would assume another. */
 static apr_status put_local_theta(const apr_key_writer *w, const char *name, bool always)
 {
     const bool supposed = w->facts->supposes != NULL && w->facts->supposes->rope_theta_local > 0;
@@ -289,7 +288,7 @@ static apr_status put_layer_eps(const apr_key_writer *w, const char *name, bool 
     return put_eps(w, APR_EPS_RMS, name);
 }
 
-/* How interleaved M-RoPE shares the rotary pairs among time, height and width: near thirds, as 32 pairs are 11, 11, 10. */
+/* Interleaved M-RoPE splits the rotary pairs among time, height and width in near thirds: 32 pairs are 11, 11, 10. */
 static apr_status put_sections(const apr_key_writer *w, const char *name, bool always)
 {
     (void)always;
@@ -339,12 +338,12 @@ static apr_status put_longrope(const apr_key_writer *w, const char *name, bool a
     return apr_gguf_put_real(w, name, s->attention_factor > 0 ? s->attention_factor : apr_gguf_longrope_factor(w->h));
 }
 
-/* Keys that are no field of the table: a whole number that follows from some, or something else again. */
+/* Keys that are not fields of the hyperparameter table: a derived integer (value), or anything else (put). */
 static const struct {
     const char *name;
     int64_t (*value)(const apr_key_writer *w);
     apr_status (*put)(const apr_key_writer *w, const char *name, bool always);
-} words[] = {
+} key_table[] = {
     {"attention.head_count_kv", NULL, put_kv_heads},
     {"attention.key_length", key_length, NULL},
     {"attention.key_length_mla", head_dim, NULL},
@@ -385,7 +384,7 @@ static apr_status put_number(const apr_key_writer *w, const char *name, int64_t 
     return value != 0 || always ? apr_gguf_put_int(w, name, value) : APR_OK;
 }
 
-/* The field that this architecture has the key for. */
+/* The field that this architecture writes under the key. */
 static const apr_hparam_field *field_of(const apr_family_gguf *facts, const char *name)
 {
     for (size_t i = 0; i < APR_MAX_GGUF_SPELLINGS && facts->spellings[i].field != NULL; i++)
@@ -396,16 +395,17 @@ static const apr_hparam_field *field_of(const apr_family_gguf *facts, const char
     return NULL;
 }
 
-static apr_status put_word(const apr_key_writer *w, const char *name, bool always)
+static apr_status put_key(const apr_key_writer *w, const char *name, bool always)
 {
     apr_hparams h = *w->h;
 
-    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
-        if (strcmp(words[i].name, name) != 0) continue;
-        return words[i].put != NULL ? words[i].put(w, words[i].name, always) : put_number(w, words[i].name, words[i].value(w), always);
+    for (size_t i = 0; i < sizeof key_table / sizeof *key_table; i++) {
+        const char *const key = key_table[i].name;
+        if (strcmp(key, name) != 0) continue;
+        return key_table[i].put != NULL ? key_table[i].put(w, key, always) : put_number(w, key, key_table[i].value(w), always);
     }
     const apr_hparam_field *const field = field_of(w->facts, name);
-    if (field == NULL) return apr_fail(w->err, APR_E_UNSUPPORTED, "%s.%s is no key that is known here", w->arch, name);
+    if (field == NULL) return apr_fail(w->err, APR_E_UNSUPPORTED, "unknown key %s.%s", w->arch, name);
     if (field->is_int) return put_number(w, name, *apr_hparam_int(&h, field), always);
     return *apr_hparam_real(&h, field) != 0 ? apr_gguf_put_real(w, name, *apr_hparam_real(&h, field)) : APR_OK;
 }
@@ -417,7 +417,7 @@ apr_status apr_gguf_put_words(const apr_key_writer *w, const char *list)
         const size_t n = strcspn(at, " "), n_name = n < sizeof name ? n : sizeof name - 1;
         const bool always = n_name > 0 && at[n_name - 1] == '!';
         memcpy(name, at, n_name - always);
-        APR_TRY(put_word(w, name, always));
+        APR_TRY(put_key(w, name, always));
         at += n;
     }
     return APR_OK;

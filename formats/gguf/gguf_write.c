@@ -1,4 +1,4 @@
-/* gguf_write.c - a GGUF file from a layout: header at once, then the tensors as they come, each padded to the alignment. */
+/* gguf_write.c - writes a GGUF file from a layout: the header first, then the tensors in layout order, each padded to the alignment. */
 #include "formats/base/crc32.h"
 #include "formats/base/out.h"
 #include "formats/gguf/gguf.h"
@@ -8,24 +8,24 @@
 
 #include <stdlib.h>
 
-enum { MAX_RANK = 4, DEFAULT_ALIGNMENT = 32, HEAD_BYTES = 4 + 4 + 8 + 8, MOST_PADDING = 64 << 20, TURNED_BYTES = 4096 };
+enum { MAX_RANK = 4, DEFAULT_ALIGNMENT = 32, HEAD_BYTES = 4 + 4 + 8 + 8, MAX_PADDING = 64 << 20, SWAP_BYTES = 4096 };
 
 typedef struct gguf_sink {
     apr_sink base;
     apr_out *out;
     const char *path;
     const apr_model *layout;
-    apr_kv_list kv; /* what the header says: the origin's keys, or keys made from hyperparameters and vocabulary */
+    apr_kv_list kv; /* the keys of the header: the origin's, or made from hyperparameters and vocabulary */
     apr_arena arena;
     uint64_t alignment, total_bytes;
-    uint64_t head_bytes;      /* up to the data, a gap of the origin's there included */
+    uint64_t head_bytes;      /* up to the data, including the origin's gap before it */
     size_t i_tensor;          /* the tensor that the next byte belongs to */
     uint64_t n_put;           /* bytes of it that are written */
     const apr_tensor **infos; /* [n_tensors] in the order of the file's list */
     uint64_t *offsets;        /* [n_tensors] in layout order */
     bool is_big_endian;
-    uint8_t turned[TURNED_BYTES]; /* of a big-endian file, what is not written yet: less than a number, between calls */
-    size_t n_turned;
+    uint8_t swapped[SWAP_BYTES]; /* big-endian file: bytes not written yet, between calls less than a number */
+    size_t n_swapped;
 } gguf_sink;
 
 /* --- what can be written --- */
@@ -61,7 +61,7 @@ static apr_status check_layout(const apr_model *layout, const char *path, apr_er
 
 /* --- the keys --- */
 
-/* llama.cpp's name for a file whose weights are mostly of this type (LlamaFileType); other types: 1024, "guessed". */
+/* llama.cpp's number for a file whose weights are mostly of this type (LlamaFileType); other types: 1024, "guessed". */
 static int64_t file_type_of(const apr_model *layout)
 {
     static const struct {
@@ -96,7 +96,7 @@ bool apr_gguf_keeps_keys(const apr_model *layout)
     return layout->origin.format == APR_FORMAT_GGUF || (layout->origin.format == APR_FORMAT_NONE && layout->format != APR_FORMAT_APR);
 }
 
-/* Two texts of a checkpoint may have one key in a GGUF ("license" and "general.license"), but no two of our own. */
+/* Two texts of a checkpoint may have one key in a GGUF ("license" and "general.license"). Our own keys must be unique. */
 static bool may_be_there(const apr_kv *text, const char *key)
 {
     static const char own[] = APR_METADATA_HEAD;
@@ -108,7 +108,7 @@ static apr_status keep_texts(gguf_sink *s, apr_error *err)
 {
     static const char *const made[] = {"general.architecture", "general.type"};
     const apr_kv_list *const kv = &s->layout->kv;
-    const apr_kv_list own = {.items = s->kv.items, .n_items = s->kv.n_items}; /* a checkpoint's keys are searched for in no others */
+    const apr_kv_list own = {.items = s->kv.items, .n_items = s->kv.n_items}; /* the keys made so far, without the ones appended below */
 
     for (size_t i = 0; i < kv->n_items && s->layout->origin.format == APR_FORMAT_SAFETENSORS; i++) {
         apr_kv item = kv->items[i];
@@ -116,7 +116,7 @@ static apr_status keep_texts(gguf_sink *s, apr_error *err)
         bool is_made = false;
         APR_TRY(apr_metadata_gguf_key(&item, &s->arena, &key, err));
         if (key != NULL) item.key = apr_str_of(key);
-        else if (!apr_kv_is_about(&item)) continue; /* numbers of an imatrix are about it, too */
+        else if (!apr_kv_is_about(&item)) continue; /* also keeps the numbers about an imatrix */
         for (size_t m = 0; m < sizeof made / sizeof *made; m++) is_made = is_made || apr_str_is(item.key, made[m]);
         const apr_kv *const there = apr_kv_find(&own, item.key.text);
         if (is_made || (there != NULL && there->type != APR_KV_STRING)) continue;
@@ -127,7 +127,7 @@ static apr_status keep_texts(gguf_sink *s, apr_error *err)
     return APR_OK;
 }
 
-/* What came from a GGUF keeps its keys, but for the mixture's number where types changed; the rest gets keys of its own. */
+/* A model from a GGUF keeps its keys, except general.file_type if types changed. For other models the keys are made. */
 static apr_status choose_keys(gguf_sink *s, int64_t file_type, apr_error *err)
 {
     const apr_model *const l = s->layout;
@@ -168,8 +168,8 @@ static int by_name(const void *a, const void *b)
     return strcmp((*(const apr_tensor *const *)a)->name, (*(const apr_tensor *const *)b)->name);
 }
 
-/* Lists the tensors as the GGUF did that they come from, when that names each of them once; otherwise as they lie. No reader leaves a
- * name twice in origin.order. */
+/* Orders the tensor infos by origin.order if that names exactly these tensors, otherwise by the layout. Readers guarantee that origin.order
+ * has no name twice. */
 static apr_status order_infos(gguf_sink *s, apr_error *err)
 {
     const apr_model *const l = s->layout;
@@ -232,7 +232,7 @@ static void write_head(const gguf_sink *s, uint8_t *head)
     if (s->is_big_endian) apr_gguf_turn_head(head, &s->kv, s->infos, l->n_tensors);
 }
 
-/* What lies at a place (see apr_gap) in front of which `at` bytes of header or data are. */
+/* The gap at a place (see apr_gap). `at`: the bytes of header or data before it. */
 static apr_gap gap_at(const gguf_sink *s, size_t place, uint64_t at)
 {
     const apr_gap *const kept = apr_gguf_gap(s->layout, place);
@@ -259,11 +259,11 @@ static apr_status lay_out(gguf_sink *s, uint64_t head_at, apr_error *err)
     if (!fits || offset >= limit || tail >= limit)
         return apr_fail(err, APR_E_UNSUPPORTED, "%s: the tensors are too large for a file", s->path);
     if (!is_aligned)
-        return apr_fail(err, APR_E_DAMAGED, "%s: the gaps that the APR file remembers do not leave the tensors at multiples of %llu",
-                        s->path, (unsigned long long)s->alignment);
+        return apr_fail(err, APR_E_DAMAGED, "%s: the gaps recorded in the APR file do not leave the tensors at multiples of %llu", s->path,
+                        (unsigned long long)s->alignment);
     s->head_bytes = head_at + head_gap;
     s->total_bytes = s->head_bytes + offset + tail;
-    if (s->total_bytes - head_at > MOST_PADDING + 3 * apr_gguf_most_zeros(s->layout)) /* the tensors, their gaps, and room to align */
+    if (s->total_bytes - head_at > MAX_PADDING + 3 * apr_gguf_most_zeros(s->layout)) /* the tensors, their gaps and the padding */
         return apr_fail(err, APR_E_UNSUPPORTED, "%s: general.alignment %llu makes a file of %llu bytes, most of them zeros", s->path,
                         (unsigned long long)s->alignment, (unsigned long long)s->total_bytes);
     return APR_OK;
@@ -276,7 +276,7 @@ static apr_status write_gap(gguf_sink *s, size_t place, uint64_t at, apr_error *
     return apr_out_zeros(s->out, (size_t)gap.n_bytes, NULL, err);
 }
 
-/* Closes tensors that are complete, empty ones among them, with what lies behind each. */
+/* Closes complete tensors, also empty ones, by writing the gap after each. */
 static apr_status close_tensors(gguf_sink *s, apr_error *err)
 {
     for (; s->i_tensor < s->layout->n_tensors && s->n_put == s->layout->tensors[s->i_tensor].n_bytes; s->i_tensor++) {
@@ -286,7 +286,7 @@ static apr_status close_tensors(gguf_sink *s, apr_error *err)
     return APR_OK;
 }
 
-/* What stands before the tensors, malloc'ed, and its bytes without the gap behind it. */
+/* Makes the header (malloc'ed). *head_at: its bytes without the gap after it. */
 static apr_status make_head(gguf_sink *s, const apr_sink_options *options, uint8_t **head, uint64_t *head_at, apr_error *err)
 {
     const apr_model *const l = s->layout;
@@ -329,23 +329,23 @@ static apr_status begin(gguf_sink *s, const apr_sink_options *options, apr_error
 
 /* --- the data --- */
 
-/* Numbers of the tensor that is being written, in the file's order; a piece may end within one. */
+/* Writes bytes of the current tensor in the file's byte order. A call may end in the middle of a number. */
 static apr_status write_numbers(gguf_sink *s, const uint8_t *bytes, size_t n_bytes, apr_error *err)
 {
     const size_t each = (size_t)apr_dtypes[s->layout->tensors[s->i_tensor].dtype].bytes_per_block;
 
     if (!s->is_big_endian) return apr_out_write(s->out, bytes, n_bytes, NULL, err);
     while (n_bytes > 0) {
-        const size_t room = TURNED_BYTES - s->n_turned, n = n_bytes < room ? n_bytes : room;
-        memcpy(s->turned + s->n_turned, bytes, n);
-        s->n_turned += n;
+        const size_t n_free = SWAP_BYTES - s->n_swapped, n = n_bytes < n_free ? n_bytes : n_free;
+        memcpy(s->swapped + s->n_swapped, bytes, n);
+        s->n_swapped += n;
         bytes += n;
         n_bytes -= n;
-        const size_t whole = s->n_turned / each * each;
-        apr_gguf_turn(s->turned, whole, each);
-        APR_TRY(apr_out_write(s->out, s->turned, whole, NULL, err));
-        s->n_turned -= whole;
-        memmove(s->turned, s->turned + whole, s->n_turned);
+        const size_t whole = s->n_swapped / each * each;
+        apr_gguf_turn(s->swapped, whole, each);
+        APR_TRY(apr_out_write(s->out, s->swapped, whole, NULL, err));
+        s->n_swapped -= whole;
+        memmove(s->swapped, s->swapped + whole, s->n_swapped);
     }
     return APR_OK;
 }
@@ -368,7 +368,7 @@ static apr_status gguf_put(apr_sink *sink, const void *bytes, size_t n_bytes, ap
     return APR_OK;
 }
 
-/* close_tensors has left the sink at one that has bytes. */
+/* The current tensor has bytes: close_tensors skips empty ones. */
 static apr_status gguf_extent(apr_sink *sink, apr_extent *extent, apr_error *err)
 {
     const gguf_sink *const s = (const gguf_sink *)sink;
@@ -459,7 +459,7 @@ apr_status apr_gguf_offsets(apr_offsets *offsets, const char *path, const apr_mo
     uint8_t *head = NULL;
 
     *offsets = (apr_offsets){0};
-    gguf_sink *const s = new_sink(path, layout, false); /* several runs put numbers where they belong, in our order */
+    gguf_sink *const s = new_sink(path, layout, false); /* several runs write little-endian, at the offsets */
     if (s == NULL) return apr_no_memory(err, "an output file");
     apr_status status = make_head(s, options, &head, &head_at, err);
     if (status == APR_OK) status = apr_offsets_make(offsets, 1, layout->n_tensors, err);

@@ -115,7 +115,7 @@ static void a_stack_for_experts_is_refused(void **state)
 
     (void)state;
     assert_int_equal(apr_adapter_open(&adapter, pair("blk.0.ffn_up_exps.weight", &a, &b), &err), APR_E_UNSUPPORTED);
-    assert_non_null(strstr(err.text, "'blk.0.ffn_up_exps.weight.lora_a' is a stack for experts"));
+    assert_non_null(strstr(err.text, "'blk.0.ffn_up_exps.weight.lora_a' is a stack of experts"));
 }
 
 static void what_is_no_pair_is_named(void **state)
@@ -130,12 +130,12 @@ static void what_is_no_pair_is_named(void **state)
         {CHANGE("general.type\x08\0\0\0\x07\0\0\0\0\0\0\0adapter", "general.type\x08\0\0\0\x07\0\0\0\0\0\0\0adaptor"), APR_E_USAGE,
          "is a model, not an adapter"},
         {CHANGE("\x04\0\0\0\0\0\0\0lora", "\x04\0\0\0\0\0\0\0lore"), APR_E_UNSUPPORTED, "adapter.type is not 'lora'"},
-        {CHANGE("adapter.lora.alpha\6\0\0\0\0\0\0\x41", "adapter.lora.alpha\6\0\0\0\0\0\xc0\x7f"), APR_E_DAMAGED, "no finite number"},
+        {CHANGE("adapter.lora.alpha\6\0\0\0\0\0\0\x41", "adapter.lora.alpha\6\0\0\0\0\0\xc0\x7f"), APR_E_DAMAGED, "not a finite number"},
         {CHANGE("blk.2.attn_v.weight.lora_b", "blk.2.attn_v.weight.lora_c"), APR_E_DAMAGED, "'blk.2.attn_v.weight.lora_a' has no lora_b"},
         {CHANGE("blk.2.attn_v.weight.lora_a", "blk.2.attn_v.weight.lora_c"), APR_E_UNSUPPORTED, "is neither a lora_a nor a lora_b"},
         {CHANGE("blk.1.attn_v.weight.lora_a", "blk.9.attn_v.weight.lora_a"), APR_E_DAMAGED, "has no lora_b"},
         {CHANGE("blk.1.attn_q.weight.lora_b\2\0\0\0\4\0\0\0\0\0\0\0\x30", "blk.1.attn_q.weight.lora_b\2\0\0\0\2\0\0\0\0\0\0\0\x60"),
-         APR_E_DAMAGED, "have no rank in common"},
+         APR_E_DAMAGED, "have different ranks"},
     };
     (void)state;
     for (size_t i = 0; i < sizeof damages / sizeof *damages; i++) {

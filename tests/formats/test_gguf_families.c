@@ -300,16 +300,16 @@ static void what_others_will_not_know_is_said_and_nothing_else(void **state)
         {"mistral", {"4 of 4 layers see the last 8 tokens only"}},
         {"gpt_oss", {"\"truncate\": false"}},
         {"phi3", {"factors of the rotary scaling \"longrope\" in tensors, which are not there"}},
-        {"gemma2", {"query_pre_attn_scalar in gemma2: here it is 20, llama.cpp supposes 12"}},
-        {"gemma3", {"the order of the layers of gemma3, and llama.cpp supposes something else of layer 3", "query_pre_attn_scalar"}},
+        {"gemma2", {"query_pre_attn_scalar in gemma2: here it is 20, llama.cpp assumes 12"}},
+        {"gemma3", {"the order of the layers of gemma3, and llama.cpp assumes something else for layer 3", "query_pre_attn_scalar"}},
         {"gemma4", {"rope_freqs.weight, which is not there"}},
         {"gemma4_moe", {"rope_freqs.weight, which is not there"}},
-        {"deepseek_v2", {"chooses groups of experts by their two best"}},
+        {"deepseek_v2", {"ranks groups of experts by their two best"}},
         {"glm4_moe_lite", {"epsilon of 1e-06, and llama.cpp takes that of the others (1e-05)"}},
-        {"llama4", {"attention_chunk_size in llama4: here it is 16, llama.cpp supposes 8192", "attn_temperature_length"}},
-        {"qwen3_5", {"qwen35 opens no linear attention whose keys (16) and values (8)"}},
-        {"qwen3_5_moe", {"qwen35moe opens no linear attention"}},
-        {"qwen3_next", {"qwen3next opens no linear attention"}},
+        {"llama4", {"attention_chunk_size in llama4: here it is 16, llama.cpp assumes 8192", "attn_temperature_length"}},
+        {"qwen3_5", {"qwen35 needs linear attention with keys (16) and values (8)"}},
+        {"qwen3_5_moe", {"qwen35moe needs linear attention"}},
+        {"qwen3_next", {"qwen3next needs linear attention"}},
     };
     static const char *const nothing[] = {NULL};
 
@@ -334,13 +334,13 @@ static apr_hparams model_of(const char *name, apr_arena *arena)
 
 static void what_ggml_has_no_word_for_is_named(void **state)
 {
-    static const char *const experts[] = {"which layers of qwen3moe have experts, and llama.cpp supposes something else of layer 0", NULL};
+    static const char *const experts[] = {"which layers of qwen3moe have experts, and llama.cpp assumes something else for layer 0", NULL};
     static const char *const weights[] = {"qwen3moe scales the weights of chosen experts to 1, and this model does not", NULL};
     static const char *const positions[] = {
-        "which layers of smollm3 have rotary embeddings, and llama.cpp supposes something else of layer 3", NULL};
+        "which layers of smollm3 have rotary embeddings, and llama.cpp assumes something else for layer 3", NULL};
     static const char *const pair[] = {"YaRN's mscale (0.707) and mscale_all_dim (1)", "two best", NULL};
-    static const char *const limit[] = {"swiglu_limit in gpt-oss: here it is 5, llama.cpp supposes 7", NULL};
-    static const char *const mamba[] = {"granitehybrid needs layers of Mamba", NULL};
+    static const char *const limit[] = {"swiglu_limit in gpt-oss: here it is 5, llama.cpp assumes 7", NULL};
+    static const char *const mamba[] = {"granitehybrid needs Mamba layers", NULL};
     apr_arena arena = {0};
 
     (void)state;

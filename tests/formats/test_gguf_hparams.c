@@ -247,9 +247,9 @@ static void keys_of_our_own_that_make_no_sense_are_refused_with_a_sentence(void 
         {"aprkit.layer_kinds", "ffzf", "aprkit.layer_kinds"},
         {"aprkit.ffn_kinds", "dedx", "aprkit.ffn_kinds"},
         {"aprkit.no_rope", "rrr\0", "aprkit.no_rope"},
-        {"aprkit.rope.type", "spiral", "'spiral' is not known"},
-        {"aprkit.rope_local.type", "spiral", "'spiral' is not known"},
-        {"aprkit.rope.long_factor", "2", "aprkit.rope.long_factor is no list of factors"},
+        {"aprkit.rope.type", "spiral", "unknown rotary scaling 'spiral'"},
+        {"aprkit.rope_local.type", "spiral", "unknown rotary scaling 'spiral'"},
+        {"aprkit.rope.long_factor", "2", "aprkit.rope.long_factor is not a list of factors"},
     };
     fixture *const f = *state;
 

@@ -202,7 +202,7 @@ static void what_the_kinds_cannot_say_is_refused(void **state)
         {"fallback", NULL, NULL, "changes text in another way than T5's"},
         {"bert", "normalizer", "{\"type\":\"BertNormalizer\",\"clean_text\":false,\"lowercase\":true}", "changes text in another way"},
         {"bert", "pre_tokenizer", "{\"type\":\"Whitespace\"}", "splits text in another way than BERT's"},
-        {"bert", "post_processor", "null", "puts no token before and after a text"},
+        {"bert", "post_processor", "null", "adds no token before and after a text"},
         {"bert", "added_tokens", "[{\"id\":420,\"content\":\"New\",\"special\":false}]", "added tokens that are not special"},
         {"t5", "pre_tokenizer", "{\"type\":\"Metaspace\",\"replacement\":\"\xe2\x96\x81\",\"prepend_scheme\":\"never\",\"split\":true}",
          "splits text in another way than T5's"},
