@@ -1,4 +1,4 @@
-/* attachment_links.c - follows links one at a time and looks at the folder that each leads to. */
+/* attachment_links.c - follows links one at a time and checks the folder that each leads to. */
 #define _GNU_SOURCE /* realpath */
 #include "formats/hf/attachment_links.h"
 
@@ -9,17 +9,17 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { MOST_LINKS = 8, MOST_FOLDERS = MOST_LINKS + 1 };
+enum { MAX_LINKS = 8, MAX_FOLDERS = MAX_LINKS + 1 };
 
-/* Folders whose files are the checkpoint's own, without links in their paths. */
+/* Folders whose files belong to the checkpoint. Their paths have no links. */
 typedef struct own_folders {
-    char *paths[MOST_FOLDERS];
+    char *paths[MAX_FOLDERS];
     size_t n;
 } own_folders;
 
 typedef enum { NO_LINK, IS_LINK, IS_BLOB, IS_BROKEN } link_kind;
 
-/* Where the link `path` leads: its folder without links, and the path in it. */
+/* Resolves one link. `folder` becomes the target's folder without links, `path` the target. */
 static link_kind follow(char path[PATH_MAX], char folder[PATH_MAX])
 {
     char target[PATH_MAX], joined[2 * PATH_MAX];
@@ -60,7 +60,7 @@ static bool leads_out(const own_folders *own, const char *folder, const char *na
     link_kind kind = IS_LINK;
 
     if ((size_t)snprintf(path, sizeof path, "%s/%s", folder, name) >= sizeof path) return true;
-    for (int i = 0; i < MOST_LINKS && kind == IS_LINK; i++) {
+    for (int i = 0; i < MAX_LINKS && kind == IS_LINK; i++) {
         kind = follow(path, at);
         if (kind == IS_LINK && !is_own(own, at)) return true;
     }
@@ -75,7 +75,7 @@ static apr_status add_folder(own_folders *own, const char *path, apr_error *err)
     return APR_OK;
 }
 
-/* The checkpoint's, and those that links of the weights lead to. */
+/* The checkpoint's folder, and the folders that the weights' links lead to. */
 static apr_status find_own(own_folders *own, const char *folder, const char *weights, apr_error *err)
 {
     char path[PATH_MAX], at[PATH_MAX];
@@ -84,11 +84,11 @@ static apr_status find_own(own_folders *own, const char *folder, const char *wei
         return apr_fail(err, apr_errno_status(errno), "%s: %s", folder, strerror(errno));
     APR_TRY(add_folder(own, at, err));
     if ((size_t)snprintf(path, sizeof path, "%s/%s", folder, weights) >= sizeof path) return APR_OK;
-    while (own->n < MOST_FOLDERS && follow(path, at) == IS_LINK) APR_TRY(add_folder(own, at, err));
+    while (own->n < MAX_FOLDERS && follow(path, at) == IS_LINK) APR_TRY(add_folder(own, at, err));
     return APR_OK;
 }
 
-static apr_status sort_files(apr_model *model, const char *folder, const own_folders *own, const char **left, apr_error *err)
+static apr_status drop_links(apr_model *model, const char *folder, const own_folders *own, const char **left, apr_error *err)
 {
     apr_attachment *const kept = apr_arena_array(&model->arena, model->n_attachments + 1, sizeof *kept);
     size_t n = 0;
@@ -115,7 +115,7 @@ apr_status apr_leave_links(apr_model *model, const char *folder, const char *wei
 
     *left = NULL;
     apr_status status = find_own(&own, folder, weights, err);
-    if (status == APR_OK) status = sort_files(model, folder, &own, left, err);
+    if (status == APR_OK) status = drop_links(model, folder, &own, left, err);
     while (own.n > 0) free(own.paths[--own.n]);
     return status;
 }

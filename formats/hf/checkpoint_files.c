@@ -1,4 +1,4 @@
-/* checkpoint_files.c - sorts what lies in a checkpoint's folder into what travels and what stays; opens none of it. */
+/* checkpoint_files.c - sorts the files of a checkpoint's folder into those that are copied and those that are not. Opens none of them. */
 #include "formats/hf/checkpoint_files.h"
 
 #include "formats/base/checkpoint_names.h"
@@ -12,20 +12,20 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static const int64_t MAX_BYTES = 16 << 20; /* of a file that no loader asks for by name */
+static const int64_t MAX_BYTES = 16 << 20; /* of a copied file that no loader asks for by name */
 typedef struct sorting {
     const char *const *weights;
     size_t n_weights;
     int folder;
-    const char *names[APR_MAX_CHECKPOINT_FILES]; /* behind the known ones */
+    const char *names[APR_MAX_CHECKPOINT_FILES]; /* after the known ones */
     size_t n;
-    const char *stays[APR_MAX_CHECKPOINT_FILES];
-    size_t n_stays, n_uncounted;
+    const char *not_copied[APR_MAX_CHECKPOINT_FILES];
+    size_t n_not_copied, n_uncounted;
 } sorting;
 
 static int by_text(const void *a, const void *b) { return strcmp(*(const char *const *)a, *(const char *const *)b); }
 
-static bool goes_unnoticed(const sorting *s, const char *name)
+static bool is_ignored(const sorting *s, const char *name)
 {
     if (name[0] == '.' || strcmp(name, APR_TEMPLATE_FOLDER) == 0 || strcmp(name, APR_CHECKPOINT_INDEX) == 0 || apr_is_checkpoint_name(name))
         return true;
@@ -34,7 +34,7 @@ static bool goes_unnoticed(const sorting *s, const char *name)
     return false;
 }
 
-/* A name that every container and terminal can bear, and that is none of a sink's own. */
+/* A name that is safe in every container and on a terminal, and that no output uses for weights. */
 static bool is_plain_name(const char *name)
 {
     for (const char *c = name; *c != '\0'; c++)
@@ -43,7 +43,7 @@ static bool is_plain_name(const char *name)
            strstr(name, ".part") == NULL;
 }
 
-/* A file of this folder. A link is none: it could lead to anything of the user's, except where the hub's own cache makes it. */
+/* A regular file of this folder. Links do not count, because they may lead to private files; links that the hub's cache makes do. */
 static bool is_own_file(int folder, const char *name, int64_t *n_bytes)
 {
     static const char cache[] = "../../blobs/";
@@ -68,34 +68,34 @@ static apr_status sort_name(sorting *s, const char *name, apr_arena *arena, apr_
 {
     int64_t n_bytes = 0;
 
-    if (goes_unnoticed(s, name)) return APR_OK;
+    if (is_ignored(s, name)) return APR_OK;
     const char *const copy = apr_arena_copy(arena, name, strlen(name));
     if (copy == NULL) return apr_no_memory(err, "the small files");
-    const bool travels =
+    const bool is_copied =
         apr_is_checkpoint_text(name) && is_plain_name(name) && is_own_file(s->folder, name, &n_bytes) && n_bytes <= MAX_BYTES;
-    if (travels && s->n + APR_N_CHECKPOINT_NAMES < APR_MAX_CHECKPOINT_FILES) s->names[s->n++] = copy;
-    else if (s->n_stays < APR_MAX_CHECKPOINT_FILES) s->stays[s->n_stays++] = copy;
+    if (is_copied && s->n + APR_N_CHECKPOINT_NAMES < APR_MAX_CHECKPOINT_FILES) s->names[s->n++] = copy;
+    else if (s->n_not_copied < APR_MAX_CHECKPOINT_FILES) s->not_copied[s->n_not_copied++] = copy;
     else s->n_uncounted++;
     return APR_OK;
 }
 
 /* "a, b, c and 4 more" */
-static apr_status name_the_rest(sorting *s, const char **text, apr_arena *arena, apr_error *err)
+static apr_status list_not_copied(sorting *s, const char **text, apr_arena *arena, apr_error *err)
 {
     enum { MAX_NAMED = 8 };
 
     *text = NULL;
-    qsort(s->stays, s->n_stays, sizeof *s->stays, by_text);
-    for (size_t i = 0; i < s->n_stays && i < MAX_NAMED; i++) {
-        *text = apr_arena_print(arena, "%s%s%.80s", *text != NULL ? *text : "", *text != NULL ? ", " : "", s->stays[i]);
+    qsort(s->not_copied, s->n_not_copied, sizeof *s->not_copied, by_text);
+    for (size_t i = 0; i < s->n_not_copied && i < MAX_NAMED; i++) {
+        *text = apr_arena_print(arena, "%s%s%.80s", *text != NULL ? *text : "", *text != NULL ? ", " : "", s->not_copied[i]);
         if (*text == NULL) return apr_no_memory(err, "the small files");
     }
-    const size_t n_more = s->n_uncounted + (s->n_stays > MAX_NAMED ? s->n_stays - MAX_NAMED : 0);
+    const size_t n_more = s->n_uncounted + (s->n_not_copied > MAX_NAMED ? s->n_not_copied - MAX_NAMED : 0);
     if (n_more > 0) *text = apr_arena_print(arena, "%s and %zu more", *text, n_more);
     return n_more == 0 || *text != NULL ? APR_OK : apr_no_memory(err, "the small files");
 }
 
-/* Named templates, in a folder of their own. What else is in it stays behind with it. */
+/* Named chat templates, in their own folder. Other files in it are not copied. */
 static apr_status sort_templates(sorting *s, apr_arena *arena, apr_error *err)
 {
     const int fd = openat(s->folder, APR_TEMPLATE_FOLDER, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -103,7 +103,8 @@ static apr_status sort_templates(sorting *s, apr_arena *arena, apr_error *err)
     const struct dirent *entry;
     apr_status status = APR_OK;
 
-    if (fd < 0 && errno != ENOENT && s->n_stays < APR_MAX_CHECKPOINT_FILES) s->stays[s->n_stays++] = APR_TEMPLATE_FOLDER; /* a link */
+    if (fd < 0 && errno != ENOENT && s->n_not_copied < APR_MAX_CHECKPOINT_FILES)
+        s->not_copied[s->n_not_copied++] = APR_TEMPLATE_FOLDER; /* a link */
     const int why = errno;
     if (fd >= 0 && dir == NULL) {
         close(fd);
@@ -118,14 +119,14 @@ static apr_status sort_templates(sorting *s, apr_arena *arena, apr_error *err)
         else if (apr_template_name(name, &n_name) != NULL && apr_str_is_utf8(apr_str_of(name)) && is_own_file(s->folder, name, &n_bytes) &&
                  n_bytes <= MAX_BYTES && s->n + APR_N_CHECKPOINT_NAMES < APR_MAX_CHECKPOINT_FILES)
             s->names[s->n++] = name;
-        else if (s->n_stays < APR_MAX_CHECKPOINT_FILES) s->stays[s->n_stays++] = name;
+        else if (s->n_not_copied < APR_MAX_CHECKPOINT_FILES) s->not_copied[s->n_not_copied++] = name;
         else s->n_uncounted++;
     }
     if (dir != NULL) closedir(dir);
     return status;
 }
 
-/* Not there at all. What cannot be looked at, and a link that leads nowhere, are there: opening says what is wrong with them. */
+/* False for a dangling link, and for a file that cannot be examined: opening it will report what is wrong. */
 static bool is_missing(int folder, const char *name)
 {
     struct stat st;
@@ -145,7 +146,7 @@ static apr_status sort_all(sorting *s, DIR *dir, apr_file_list *list, apr_arena 
         if (!is_missing(s->folder, apr_checkpoint_names[i])) list->names[list->n++] = apr_checkpoint_names[i];
     qsort(s->names, s->n, sizeof *s->names, by_text);
     for (size_t i = 0; i < s->n; i++) list->names[list->n++] = s->names[i];
-    return name_the_rest(s, &list->left_behind, arena, err);
+    return list_not_copied(s, &list->left_behind, arena, err);
 }
 
 apr_status apr_checkpoint_files(const char *folder, const char *const *weights, size_t n_weights, apr_file_list *list, apr_arena *arena,

@@ -9,8 +9,8 @@
  *   compressed-tensors "tensor", modelopt, static fp8   X.weight_scale     [] or [1]      the tensor
  *   params.json of Mistral                              X.qscale_weight    [] or [1]      the tensor
  *
- * All of them multiply, "_inv" or not. A stack of experts [E, N, K] has one leading dimension E in its scales too; each matrix of it
- * begins with a block. Scales in U8 are powers of two (MXFP8): apr_bind_packings. */
+ * Weights are multiplied by all of them, "_inv" or not. The scales of a stack of experts [E, N, K] also have the leading dimension E; each
+ * matrix begins a new block. Scales in U8 are powers of two (MXFP8): apr_bind_packings. */
 #include "formats/base/json.h"
 #include "formats/hf/hf_config.h"
 #include "formats/hf/hf_quantization.h"
@@ -23,7 +23,7 @@ typedef struct block_size {
     int64_t rows, columns; /* 0: config.json states none */
 } block_size;
 
-/* [rows, columns]; anything else is damaged, absence is not. */
+/* Reads [rows, columns]. APR_E_DAMAGED for anything else; an absent list leaves *block as it is. */
 static apr_status read_block(const cJSON *list, const char *where, block_size *block, apr_error *err)
 {
     block_size found;
@@ -50,7 +50,7 @@ static apr_status read_config(const cJSON *root, const char *where, block_size *
     return APR_OK;
 }
 
-/* Bytes of the weight's name in front of ".weight"; all of it where it ends otherwise. */
+/* Length of the weight's name without ".weight", if it ends so. */
 static size_t module_of(const apr_tensor *weight)
 {
     static const char ending[] = ".weight";
@@ -62,7 +62,7 @@ static const apr_tensor *find_scale(const apr_model *model, const apr_tensor *we
 {
     static const struct {
         const char *ending;
-        bool of_module; /* instead of ".weight", not behind it */
+        bool of_module; /* replaces ".weight" */
     } endings[] = {{"_scale_inv", false}, {"_scale", false}, {"_scales_inv", false}, {"_scales", false}, {".qscale_weight", true}};
 
     for (size_t i = 0; i < sizeof endings / sizeof *endings; i++) {
@@ -77,23 +77,23 @@ static const apr_tensor *find_scale(const apr_model *model, const apr_tensor *we
 
 static int64_t blocks_of(int64_t n, int64_t block) { return n / block + (n % block != 0); }
 
-/* Are the scale's dimensions the weight's leading ones (stacked experts), then `rows`, then `columns`? A last dimension of
- * 1 may be left out. */
+/* True: the scale's dimensions are the weight's leading ones (stacked experts), then `rows`, then `columns`. A last dimension of
+ * 1 may be missing. */
 static bool has_shape(const apr_tensor *scale, const apr_tensor *weight, int64_t rows, int64_t columns)
 {
     const int n_leading = weight->rank - 2;
     const bool last_left_out = columns == 1 && scale->rank == n_leading + 1;
-    const bool blocks_stand_apart = weight->rank == 2 && scale->rank == 4 && scale->dims[1] == 1 && scale->dims[3] == 1;
+    const bool has_unit_dims = weight->rank == 2 && scale->rank == 4 && scale->dims[1] == 1 && scale->dims[3] == 1;
 
-    if (blocks_stand_apart) return scale->dims[0] == rows && scale->dims[2] == columns;
+    if (has_unit_dims) return scale->dims[0] == rows && scale->dims[2] == columns;
     if (scale->rank != weight->rank && !last_left_out) return false;
     for (int i = 0; i < n_leading; i++)
         if (scale->dims[i] != weight->dims[i]) return false;
     return scale->dims[n_leading] == rows && (last_left_out || scale->dims[n_leading + 1] == columns);
 }
 
-/* A stack of experts whose scales are one a matrix: [E], [E, 1] or [E, 1, 1]. */
-static bool is_one_a_matrix(const apr_tensor *scale, const apr_tensor *weight)
+/* True: a stack of experts with one scale per matrix: [E], [E, 1] or [E, 1, 1]. */
+static bool is_one_per_matrix(const apr_tensor *scale, const apr_tensor *weight)
 {
     if (weight->rank != 3 || scale->rank < 1 || scale->rank > 3 || scale->dims[0] != weight->dims[0]) return false;
     for (int i = 1; i < scale->rank; i++)
@@ -127,7 +127,7 @@ static apr_status bind(apr_tensor *weight, const apr_tensor *scale, block_size b
             weight->scale_columns = block.columns;
             return APR_OK;
         }
-        if (is_one_a_matrix(scale, weight)) {
+        if (is_one_per_matrix(scale, weight)) {
             weight->scale_rows = n_rows;
             return APR_OK;
         }
@@ -139,8 +139,8 @@ static apr_status bind(apr_tensor *weight, const apr_tensor *scale, block_size b
     apr_dims_text(weight, shape, sizeof shape);
     apr_dims_text(scale, scale_shape, sizeof scale_shape);
     if (block.rows == 0)
-        return apr_fail(err, APR_E_DAMAGED, "%s: '%s' %s has the scales %s, but config.json states no weight_block_size", where,
-                        weight->name, shape, scale_shape);
+        return apr_fail(err, APR_E_DAMAGED, "%s: '%s' %s has the scales %s, but config.json has no weight_block_size", where, weight->name,
+                        shape, scale_shape);
     return apr_fail(err, APR_E_DAMAGED, "%s: '%s' %s has the scales %s, which do not fit blocks of [%lld, %lld]", where, weight->name,
                     shape, scale_shape, (long long)block.rows, (long long)block.columns);
 }
@@ -150,8 +150,8 @@ static const apr_quant_scheme *stated_scheme(const apr_model *model, const apr_t
     return apr_quantization_of_tensor(model->quantization, weight->name, module_of(weight), APR_QUANT_FP8);
 }
 
-/* Without a quantization_config FP8 numbers may mean what they are. Where it states scales, those of a matrix must be there: with 1 in
- * their place a run would give wrong results without a word. */
+/* Without a quantization_config FP8 numbers may be plain. If it states scales, they must be there: a scale of 1 in their place would
+ * silently give wrong results. */
 static apr_status check_unscaled(const apr_model *model, const apr_tensor *weight, apr_error *err)
 {
     const apr_quant_scheme *const scheme = stated_scheme(model, weight);
@@ -163,7 +163,7 @@ static apr_status check_unscaled(const apr_model *model, const apr_tensor *weigh
                     model->path, weight->name, (int)module_of(weight), weight->name, scheme->block_rows > 0 ? "_inv" : "");
 }
 
-/* What config.json says of this module, where it has schemes by name. */
+/* The block that config.json's schemes give this module; false: none. */
 static bool stated_block(const apr_model *model, const apr_tensor *weight, block_size *block)
 {
     const apr_quant_scheme *const scheme = stated_scheme(model, weight);

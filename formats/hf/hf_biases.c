@@ -1,12 +1,12 @@
-/* hf_biases.c - do a model's bias tensors and its config.json agree? transformers builds what the class and config.json say,
- * and reads past tensors that it has no place for. */
+/* hf_biases.c - checks that a model's bias tensors agree with its config.json. transformers builds what the class and config.json say,
+ * and ignores tensors that the class does not have. */
 #include "formats/hf/safetensors.h"
 #include "formats/model/family.h"
 #include "formats/model/text_part.h"
 
 #include <string.h>
 
-/* Of the text model: a tower may have biases of its own. */
+/* Searches the text model only: a vision or audio tower may have other biases. */
 static const apr_tensor *find_ending(const apr_model *model, const char *ending)
 {
     const size_t n_ending = strlen(ending);
@@ -27,7 +27,7 @@ static bool is_expected(apr_bias_rule rule, bool is_stated, bool is_output)
 }
 
 typedef struct bias {
-    const char *ending, *field; /* of the tensors; of config.json */
+    const char *ending, *field; /* of the tensors' names; in config.json */
     bool is_mlp, is_output;
 } bias;
 
@@ -38,7 +38,7 @@ static const bias biases[] = {
     {".mlp.down_proj.bias", "mlp_bias", true, false},
 };
 
-/* Has the model any bias of this one's group: attention, or feed-forward? */
+/* Does the model have any bias of the feed-forward (is_mlp), or of attention? */
 static bool has_group(const apr_model *model, bool is_mlp)
 {
     for (size_t i = 0; i < sizeof biases / sizeof *biases; i++)

@@ -1,4 +1,4 @@
-/* hf_config.c - config.json to hyperparameters: old style, new style and nested; what is absent is what the class supposes. */
+/* hf_config.c - reads config.json into hyperparameters: old style, new style and nested. Absent fields get the class's defaults. */
 #include "formats/hf/hf_config.h"
 #include "formats/hf/safetensors.h"
 
@@ -21,16 +21,16 @@ bool apr_config_states(const reading *r, const char *key)
     return apr_json_get(r->text, key) != NULL || apr_json_get(r->root, key) != NULL;
 }
 
-/* The key that a field of the tables has in this file: as the family spells it, or the usual one; what is not null goes first.
- * NULL: it is not stated. */
+/* The key that a field of the tables has in this file: the family's spelling, or the usual one. A key that is not null is preferred.
+ * NULL: none is there. */
 static const char *key_of(const reading *r, const char *field, const char *usual)
 {
     const char *keys[APR_MAX_SPELLINGS + 1], *stated = NULL;
     size_t n = 0;
 
-    for (size_t i = 0; r->card != NULL && i < APR_MAX_SPELLINGS && r->card->spellings[i].field != NULL; i++)
-        if (strcmp(r->card->spellings[i].field, field) == 0) keys[n++] = r->card->spellings[i].hf_key;
-    if (!apr_family_key_is_taken(r->card, field, usual)) keys[n++] = usual;
+    for (size_t i = 0; r->spec != NULL && i < APR_MAX_SPELLINGS && r->spec->spellings[i].field != NULL; i++)
+        if (strcmp(r->spec->spellings[i].field, field) == 0) keys[n++] = r->spec->spellings[i].hf_key;
+    if (!apr_family_key_is_taken(r->spec, field, usual)) keys[n++] = usual;
     for (size_t i = 0; i < n; i++) {
         if (keys[i][0] == '\0') continue;
         if (apr_config_find(r, keys[i]) != NULL) return keys[i];
@@ -52,7 +52,7 @@ apr_status apr_config_refuse(const reading *r, const char *format, ...)
     return r->h->refusal != NULL ? APR_OK : apr_no_memory(r->err, "a config");
 }
 
-/* One number for each layer, all the same. */
+/* True: a list of equal numbers, one per layer. */
 static bool is_uniform(const cJSON *list, int64_t *value)
 {
     const cJSON *item;
@@ -70,14 +70,14 @@ apr_status apr_config_int(const reading *r, const char *key, int64_t *value)
     if (item == NULL || apr_json_as_int(item, value)) return APR_OK;
     if (cJSON_IsString(item) && strcmp(item->valuestring, "auto") == 0) return APR_OK;
     if (cJSON_IsArray(item)) return is_uniform(item, value) ? APR_OK : apr_config_refuse(r, "its \"%s\" differs from layer to layer", key);
-    return apr_fail(r->err, APR_E_DAMAGED, "%s: \"%s\" is no integer", r->where, key);
+    return apr_fail(r->err, APR_E_DAMAGED, "%s: \"%s\" is not an integer", r->where, key);
 }
 
 apr_status apr_config_real(const reading *r, const cJSON *item, const char *key, double *value)
 {
     if (item == NULL || cJSON_IsNull(item)) return APR_OK;
     if (!cJSON_IsNumber(item) || !isfinite(item->valuedouble))
-        return apr_fail(r->err, APR_E_DAMAGED, "%s: \"%s\" is no number", r->where, key);
+        return apr_fail(r->err, APR_E_DAMAGED, "%s: \"%s\" is not a number", r->where, key);
     *value = item->valuedouble;
     return APR_OK;
 }
@@ -100,10 +100,10 @@ static apr_status read_string(const reading *r, const cJSON *item, const char **
 
 /* --- the tables --- */
 
-/* What the family's class supposes where config.json is silent. null is not silence: it asks for the general rule. */
+/* Takes the class's default for an absent field. null is not absent: it asks for the general rule. */
 static void take_default(const reading *r, const apr_hparam_field *field)
 {
-    const double value = apr_family_default(r->card, field->name);
+    const double value = apr_family_default(r->spec, field->name);
 
     if (value == 0 || r->h->hidden_size == 0) return;
     if (!field->is_int) *apr_hparam_real(r->h, field) = value;
@@ -123,13 +123,13 @@ static apr_status read_numbers(const reading *r)
     return APR_OK;
 }
 
-/* Of families that nobody knows. */
+/* Common keys of unknown families. */
 static apr_status read_aliases(const reading *r)
 {
     static const char *const experts[] = {"num_local_experts", "n_routed_experts", "moe_num_experts"};
     static const char *const eps[] = {"layer_norm_eps", "layer_norm_epsilon", "norm_eps", "norm_epsilon"};
 
-    if (r->card != NULL) return APR_OK;
+    if (r->spec != NULL) return APR_OK;
     for (size_t i = 0; i < sizeof experts / sizeof *experts && r->h->num_experts == 0; i++)
         APR_TRY(apr_config_int(r, experts[i], &r->h->num_experts));
     for (size_t i = 0; i < sizeof eps / sizeof *eps && r->h->rms_norm_eps == 0; i++)
@@ -143,19 +143,19 @@ static apr_status read_flags(const reading *r)
         const apr_hflag_field *const field = &apr_hflag_fields[i];
         bool *const flag = apr_hflag(r->h, field);
         const char *const key = key_of(r, field->name, field->hf_key);
-        *flag = key == NULL && r->card != NULL && apr_has_word(r->card->flags_on, field->name);
+        *flag = key == NULL && r->spec != NULL && apr_has_word(r->spec->flags_on, field->name);
         if (key != NULL) APR_TRY(apr_config_bool(r, key, flag));
-        *flag |= r->card != NULL && apr_has_word(r->card->flags_always, field->name);
+        *flag |= r->spec != NULL && apr_has_word(r->spec->flags_always, field->name);
     }
     return APR_OK;
 }
 
-/* --- what follows --- */
+/* --- derived values --- */
 
-/* llama4: attn_scale and floor_scale act with attn_temperature_tuning alone, which older files give as a number. */
+/* llama4: attn_scale and floor_scale count only with attn_temperature_tuning, which is a number in older files. */
 static void settle_temperature(const reading *r)
 {
-    const bool is_known = r->card != NULL && apr_has_word(r->card->computes, "attn_temperature_tuning");
+    const bool is_known = r->spec != NULL && apr_has_word(r->spec->computes, "attn_temperature_tuning");
     const cJSON *const tuning = apr_config_find(r, "attn_temperature_tuning");
     const bool is_on = tuning != NULL ? cJSON_IsTrue(tuning) || (cJSON_IsNumber(tuning) && tuning->valuedouble != 0)
                                       : !apr_config_states(r, "attn_temperature_tuning");
@@ -163,29 +163,30 @@ static void settle_temperature(const reading *r)
     if (!is_known || !is_on) r->h->attn_temperature = r->h->attn_temperature_length = 0;
 }
 
-/* deepseek_v2: groups count with "group_limited_greedy" alone. */
+/* deepseek_v2: groups count only with "group_limited_greedy". */
 static void settle_groups(const reading *r)
 {
     const cJSON *const method = apr_config_find(r, "topk_method");
 
-    if (r->card == NULL || !apr_has_word(r->card->computes, "topk_method")) return;
+    if (r->spec == NULL || !apr_has_word(r->spec->computes, "topk_method")) return;
     if (!cJSON_IsString(method) || strcmp(method->valuestring, "greedy") == 0) r->h->num_expert_groups = r->h->num_expert_groups_used = 0;
 }
 
-/* "mamba_d_head": "auto": what is left of expand * hidden_size for each head. */
+/* "mamba_d_head": "auto" means expand * hidden_size / heads. */
 static apr_status settle_mamba(const reading *r)
 {
     apr_hparams *const h = r->h;
     int64_t expand = 2;
 
-    if (r->card == NULL || !r->card->mamba || h->linear_value_head_dim != 0 || h->linear_num_value_heads <= 0) return APR_OK;
+    if (r->spec == NULL || !r->spec->mamba || h->linear_value_head_dim != 0 || h->linear_num_value_heads <= 0) return APR_OK;
     APR_TRY(apr_config_int(r, "mamba_expand", &expand));
     if (expand > 0 && expand < 1000 && h->hidden_size > 0 && h->hidden_size < (int64_t)1 << 40)
         h->linear_value_head_dim = expand * h->hidden_size / h->linear_num_value_heads;
     return APR_OK;
 }
 
-/* lfm2: two thirds of the stated width, times a factor, rounded up to whole blocks, unless told not to. */
+/* lfm2: the width is two thirds of the stated one, times a factor, rounded up to a multiple of block_multiple_of, unless
+ * block_auto_adjust_ff_dim is false. */
 static apr_status settle_width(const reading *r)
 {
     apr_hparams *const h = r->h;
@@ -193,7 +194,7 @@ static apr_status settle_width(const reading *r)
     int64_t block = 256;
     double factor = 1;
 
-    if (r->card == NULL || !apr_has_word(r->card->computes, "block_auto_adjust_ff_dim")) return APR_OK;
+    if (r->spec == NULL || !apr_has_word(r->spec->computes, "block_auto_adjust_ff_dim")) return APR_OK;
     APR_TRY(apr_config_int(r, "block_ff_dim", &h->intermediate_size));
     APR_TRY(apr_config_bool(r, "block_auto_adjust_ff_dim", &adjusts));
     APR_TRY(apr_config_int(r, "block_multiple_of", &block));
@@ -201,8 +202,7 @@ static apr_status settle_width(const reading *r)
     if (!adjusts || h->hidden_size == 0) return APR_OK;
     if (h->intermediate_size < 0 || h->intermediate_size > (int64_t)1 << 40 || block < 1 || block > (int64_t)1 << 20 || !(factor > 0) ||
         factor > 1e3)
-        return apr_fail(r->err, APR_E_DAMAGED, "%s: no width follows from \"block_multiple_of\" and \"block_ffn_dim_multiplier\"",
-                        r->where);
+        return apr_fail(r->err, APR_E_DAMAGED, "%s: \"block_multiple_of\" or \"block_ffn_dim_multiplier\" gives no valid width", r->where);
     const int64_t width = (int64_t)(factor * (double)(2 * h->intermediate_size / 3));
     h->intermediate_size = (width + block - 1) / block * block;
     return APR_OK;
@@ -224,7 +224,7 @@ static apr_status read_layer_overrides(const reading *r, const cJSON *overrides)
                 return apr_config_refuse(r, "its \"per_layer_config\" has another \"%.40s\" in layer %.20s",
                                          item->string != NULL ? item->string : "", layer->string);
             if (!apr_json_as_int(item, is_head_dim ? &layer_head_dim : &layer_kv_heads))
-                return apr_fail(r->err, APR_E_DAMAGED, "%s: \"%s\" in \"per_layer_config\" is no integer", r->where, item->string);
+                return apr_fail(r->err, APR_E_DAMAGED, "%s: \"%s\" in \"per_layer_config\" is not an integer", r->where, item->string);
         }
         if (layer != overrides->child && (layer_head_dim != head_dim || layer_kv_heads != kv_heads))
             return apr_config_refuse(r, "its \"per_layer_config\" differs between layers of full attention");
@@ -236,17 +236,17 @@ static apr_status read_layer_overrides(const reading *r, const cJSON *overrides)
     return APR_OK;
 }
 
-/* Full layers with heads of their own: stated for all of them (hub), or layer by layer. */
+/* Full layers may have another head size: stated once for all of them (hub), or for each layer. */
 static apr_status settle_global_heads(const reading *r)
 {
     apr_hparams *const h = r->h;
     const cJSON *const overrides = apr_config_find(r, "per_layer_config");
 
-    if (r->card == NULL || !apr_has_word(r->card->computes, "per_layer_config")) return APR_OK;
+    if (r->spec == NULL || !apr_has_word(r->spec->computes, "per_layer_config")) return APR_OK;
     if (overrides != NULL && !cJSON_IsObject(overrides))
-        return apr_fail(r->err, APR_E_DAMAGED, "%s: \"per_layer_config\" is no object", r->where);
+        return apr_fail(r->err, APR_E_DAMAGED, "%s: \"per_layer_config\" is not an object", r->where);
     if (overrides != NULL) APR_TRY(read_layer_overrides(r, overrides));
-    else if (!h->attention_k_eq_v) h->num_global_kv_heads = 0; /* the class looks at it with shared keys and values alone */
+    else if (!h->attention_k_eq_v) h->num_global_kv_heads = 0; /* the class uses it only with shared keys and values */
     if (h->global_head_dim == h->head_dim) h->global_head_dim = 0;
     return APR_OK;
 }
@@ -281,20 +281,19 @@ const cJSON *apr_config_text_part(const cJSON *root)
     return cJSON_IsObject(thinker) && cJSON_IsObject(apr_json_get(thinker, "text_config")) ? apr_json_get(thinker, "text_config") : NULL;
 }
 
-/* The class of the language model's part, where a card knows it: a mistral may lie in a mistral3, a deepseek_v3 in a kimi_k25. The part
- * is the model. */
-static void find_card(reading *r)
+/* Prefers the family of the language model's part, if it is known: a mistral3 contains a mistral, a kimi_k25 a deepseek_v3. */
+static void find_spec(reading *r)
 {
     const apr_family *const outer = apr_family_find(r->h->architecture);
     const char *const inner_type = apr_json_get_string(r->text, "model_type");
     const apr_family *const inner = apr_family_find(inner_type);
 
-    r->card = inner != NULL && inner->config != NULL ? inner->config : outer != NULL ? outer->config : NULL;
+    r->spec = inner != NULL && inner->config != NULL ? inner->config : outer != NULL ? outer->config : NULL;
     if (inner != NULL && inner != outer) r->h->architecture = apr_family_type_of(inner_type)->name;
 }
 
-/* A larger model may state it for its text part, for the whole, or differently for both: either is enough, for a head of its own in the
- * file has the last word (apr_settle_head). */
+/* A larger model may state it for its text part, for the whole, or differently for both. One of them is enough: apr_settle_head corrects it
+ * if the file has an output head. */
 static apr_status read_tie(const reading *r)
 {
     const char *const key = "tie_word_embeddings";
@@ -315,7 +314,7 @@ static apr_status read_all(reading *r)
     APR_TRY(read_string(r, model_type != NULL ? model_type : apr_config_find(r, "model_type"), &r->h->architecture));
     if (cJSON_IsArray(classes)) APR_TRY(read_string(r, classes->child, &r->h->hf_class));
     APR_TRY(read_string(r, apr_config_find(r, dtype_key), &r->h->torch_dtype));
-    find_card(r);
+    find_spec(r);
     APR_TRY(read_numbers(r));
     APR_TRY(read_aliases(r));
     APR_TRY(read_flags(r));
@@ -334,7 +333,7 @@ apr_status apr_hf_config_read(const apr_attachment *config, apr_hparams *hparams
     APR_TRY(apr_json_parse(&root, config->data, config->n_bytes, where, err));
     const cJSON *const nested = apr_config_text_part(root);
     reading r = {.root = root, .text = nested != NULL ? nested : root, .h = hparams, .arena = arena, .where = where, .err = err};
-    const apr_status status = cJSON_IsObject(root) ? read_all(&r) : apr_fail(err, APR_E_DAMAGED, "%s: no JSON object", where);
+    const apr_status status = cJSON_IsObject(root) ? read_all(&r) : apr_fail(err, APR_E_DAMAGED, "%s: not a JSON object", where);
     cJSON_Delete(root);
     return status;
 }

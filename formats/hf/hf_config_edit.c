@@ -1,7 +1,7 @@
-/* hf_config_edit.c - a config.json that says what the weights have become, all else byte for byte as it was.
+/* hf_config_edit.c - changes single members of a config.json after the weights' types have changed; all other bytes stay.
  *
- * The text is parsed as strictly as any other first; the tree says which members there are (keys decoded), a walk over the
- * text beside it where they lie. The walk looks at no byte outside the text, whatever is in it. */
+ * The text is parsed strictly first. The tree gives the members (keys decoded); a parallel scan of the text gives their positions. The scan
+ * never reads outside the text, whatever it contains. */
 #include "formats/base/json.h"
 #include "formats/hf/safetensors.h"
 
@@ -16,12 +16,12 @@ typedef struct document {
     apr_error *err;
 } document;
 
-/* A member of an object: from its key's quote to behind its value. */
+/* A member of an object: from its key's quote to the byte after its value. */
 typedef struct span {
     size_t begin, value, end;
 } span;
 
-/* --- where things lie --- */
+/* --- positions --- */
 
 typedef struct cursor {
     const char *text;
@@ -45,7 +45,7 @@ static void skip_string(cursor *c)
 
 static bool is_one_of(const cursor *c, const char *characters) { return peek(c) > 0 && strchr(characters, peek(c)) != NULL; }
 
-/* Behind the value at the cursor: a string, a bracket with all in it, or a word up to what may follow one. */
+/* Skips the value at the cursor: a string, an object or array with its contents, or a word. */
 static void skip_value(cursor *c)
 {
     size_t depth = 0;
@@ -90,11 +90,11 @@ typedef struct place {
 
 typedef struct member_place {
     bool exists;
-    span self, before;         /* before: the member in front, when has_before */
+    span self, before;         /* before: the previous member, if has_before */
     bool has_before, has_next; /* next: a comma follows */
 } member_place;
 
-/* Where the member lies, or (exists false) behind which one a new one goes. */
+/* The position of the member, or (exists false) the member after which a new one is inserted. */
 static member_place find_member(const document *d, const place *where, const char *key)
 {
     cursor c = {d->text, d->n_bytes, where->begin + 1};
@@ -124,7 +124,7 @@ static apr_status splice(document *d, size_t begin, size_t end, const char *with
 {
     const size_t n_with = strlen(with);
 
-    if (begin > end || end > d->n_bytes) return apr_fail(d->err, APR_E_DAMAGED, "%s: not understood at byte %zu", d->where, begin);
+    if (begin > end || end > d->n_bytes) return apr_fail(d->err, APR_E_DAMAGED, "%s: invalid JSON at byte %zu", d->where, begin);
     char *const out = malloc(d->n_bytes - (end - begin) + n_with + 1);
     if (out == NULL) return apr_no_memory(d->err, d->where);
     memcpy(out, d->text, begin);
@@ -138,7 +138,7 @@ static apr_status splice(document *d, size_t begin, size_t end, const char *with
     return APR_OK;
 }
 
-/* Sets "key": value (JSON text); a member that is not there becomes the last one. */
+/* Sets "key": value (JSON text). A new member is appended. */
 static apr_status set_member(document *d, const place *where, const char *key, const char *value)
 {
     const member_place m = find_member(d, where, key);
@@ -153,7 +153,7 @@ static apr_status set_member(document *d, const place *where, const char *key, c
     return status;
 }
 
-/* Removes a member with the comma that set it off. */
+/* Removes a member and one comma next to it. */
 static apr_status remove_member(document *d, const place *where, const char *key)
 {
     const member_place m = find_member(d, where, key);
@@ -167,7 +167,7 @@ static apr_status remove_member(document *d, const place *where, const char *key
     return splice(d, m.self.begin, c.at, "");
 }
 
-/* One change: "key" gets `value`, or goes where that is NULL; in the object itself or in its text_config. */
+/* One change, in the object itself or in its text_config: sets "key" to `value`, or removes it if that is NULL. */
 static apr_status change_in(document *d, const cJSON *root, bool nested, const char *key, const char *value)
 {
     cursor c = {d->text, d->n_bytes, 0};
@@ -181,29 +181,30 @@ static apr_status change_in(document *d, const cJSON *root, bool nested, const c
     return value != NULL ? set_member(d, &where, key, value) : remove_member(d, &where, key);
 }
 
-typedef enum { WHERE_IT_STANDS, AT_LEAST_AT_THE_TOP } extent;
+typedef enum { ONLY_EXISTING, ADD_IF_MISSING } extent;
 
-/* Wherever the key stands already, and at the top if it must stand somewhere. Each change moves the rest: parse anew. */
+/* Changes the key at the top and in text_config where it exists. ADD_IF_MISSING adds it at the top if it is in neither. Each change moves
+ * the bytes after it, so the text is parsed again. */
 static apr_status change(document *d, const char *key, const char *value, extent wanted)
 {
-    bool stood = false;
+    bool existed = false;
 
     for (int nested = 1; nested >= 0; nested--) {
         cJSON *root;
         APR_TRY(apr_json_parse(&root, d->text, d->n_bytes, d->where, d->err));
         const cJSON *const object = nested ? apr_json_get(root, "text_config") : root;
-        const bool stands = apr_json_get(object, key) != NULL;
+        const bool exists = apr_json_get(object, key) != NULL;
         apr_status status = APR_OK;
-        if (!cJSON_IsObject(root)) status = apr_fail(d->err, APR_E_DAMAGED, "%s: no JSON object", d->where);
-        else if (stands || (!nested && !stood && wanted == AT_LEAST_AT_THE_TOP)) status = change_in(d, root, nested, key, value);
+        if (!cJSON_IsObject(root)) status = apr_fail(d->err, APR_E_DAMAGED, "%s: not a JSON object", d->where);
+        else if (exists || (!nested && !existed && wanted == ADD_IF_MISSING)) status = change_in(d, root, nested, key, value);
         cJSON_Delete(root);
         APR_TRY(status);
-        stood = stood || stands;
+        existed = existed || exists;
     }
     return APR_OK;
 }
 
-/* "dtype" where it is called that, else "torch_dtype"; both where both are. */
+/* Changes "dtype" and "torch_dtype" where they exist. Adds "torch_dtype" if there is neither. */
 static apr_status change_dtype(document *d, const char *torch_dtype)
 {
     char quoted[64];
@@ -213,11 +214,11 @@ static apr_status change_dtype(document *d, const char *torch_dtype)
     APR_TRY(apr_json_parse(&root, d->text, d->n_bytes, d->where, d->err));
     const bool new_style = apr_json_get(root, "dtype") != NULL || apr_json_get(apr_json_get(root, "text_config"), "dtype") != NULL;
     cJSON_Delete(root);
-    APR_TRY(change(d, "dtype", quoted, WHERE_IT_STANDS));
-    return change(d, "torch_dtype", quoted, new_style ? WHERE_IT_STANDS : AT_LEAST_AT_THE_TOP);
+    APR_TRY(change(d, "dtype", quoted, ONLY_EXISTING));
+    return change(d, "torch_dtype", quoted, new_style ? ONLY_EXISTING : ADD_IF_MISSING);
 }
 
-/* What vLLM, SGLang and transformers read as FP8 weights with one scale for each output row. */
+/* vLLM, SGLang and transformers read this as FP8 weights with one scale for each output row. */
 static const char fp8_channel[] =
     "{\n"
     "    \"quant_method\": \"compressed-tensors\",\n"
@@ -234,9 +235,9 @@ static const char fp8_channel[] =
 static apr_status edit(document *d, const char *torch_dtype, apr_config_quantization quantization)
 {
     if (torch_dtype != NULL) APR_TRY(change_dtype(d, torch_dtype));
-    if (quantization != APR_CONFIG_KEEP) APR_TRY(change(d, "compression_config", NULL, WHERE_IT_STANDS));
-    if (quantization == APR_CONFIG_UNQUANTIZED) return change(d, "quantization_config", NULL, WHERE_IT_STANDS);
-    if (quantization == APR_CONFIG_FP8_CHANNEL) return change(d, "quantization_config", fp8_channel, AT_LEAST_AT_THE_TOP);
+    if (quantization != APR_CONFIG_KEEP) APR_TRY(change(d, "compression_config", NULL, ONLY_EXISTING));
+    if (quantization == APR_CONFIG_UNQUANTIZED) return change(d, "quantization_config", NULL, ONLY_EXISTING);
+    if (quantization == APR_CONFIG_FP8_CHANNEL) return change(d, "quantization_config", fp8_channel, ADD_IF_MISSING);
     return APR_OK;
 }
 

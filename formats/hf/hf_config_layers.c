@@ -1,5 +1,5 @@
-/* hf_config_layers.c - what each layer of a config.json is: how it mixes tokens, whether its feed-forward has experts, whether its
- * attention has positions. Newer files list the layers, older ones leave them to the model's code: the family's card has its rule. */
+/* hf_config_layers.c - finds the kind of each layer in a config.json: its mixer, whether its feed-forward has experts, whether its
+ * attention has positions. Newer files list the layers. Older ones leave them to the model's code, whose rule is in apr_family_config. */
 #include "formats/hf/hf_config.h"
 #include "formats/model/window.h"
 
@@ -8,14 +8,14 @@
 
 typedef apr_config_reading reading;
 
-enum { MAX_LAYERS = 10000 }; /* as apr_hparams_complete, which has the word on it */
+enum { MAX_LAYERS = 10000 }; /* more are refused by apr_hparams_complete */
 
 /* --- words --- */
 
 typedef struct layer_word {
     const char *word;
     apr_layer_kind kind;
-    apr_ffn_kind ffn; /* where a layer is one block */
+    apr_ffn_kind ffn; /* if a layer is either a mixer or a feed-forward */
 } layer_word;
 
 static const layer_word layer_words[] = {
@@ -31,26 +31,26 @@ static const layer_word layer_words[] = {
     {"mlp", APR_LAYER_NONE, APR_FFN_DENSE},
 };
 
-/* NULL: no layer of this family is called so. */
+/* NULL: no layer of this family has that name. */
 static const layer_word *find_word(const reading *r, const char *word)
 {
     static const char usual[] = " full_attention sliding_attention ";
-    const char *const allowed = r->card == NULL ? NULL : r->card->layer_types != NULL ? r->card->layer_types : usual;
+    const char *const allowed = r->spec == NULL ? NULL : r->spec->layer_types != NULL ? r->spec->layer_types : usual;
 
     for (size_t i = 0; word != NULL && i < sizeof layer_words / sizeof *layer_words; i++)
-        if (strcmp(layer_words[i].word, word) == 0 && (r->card == NULL || apr_has_word(allowed, word))) return &layer_words[i];
+        if (strcmp(layer_words[i].word, word) == 0 && (r->spec == NULL || apr_has_word(allowed, word))) return &layer_words[i];
     return NULL;
 }
 
-const char *apr_config_layer_word(const apr_family_config *card, apr_layer_kind kind)
+const char *apr_config_layer_word(const apr_family_config *spec, apr_layer_kind kind)
 {
-    if (card != NULL && card->mamba && kind == APR_LAYER_FULL) return "attention"; /* as the hub has it; transformers 5 takes both */
+    if (spec != NULL && spec->mamba && kind == APR_LAYER_FULL) return "attention"; /* as in the hub's files; transformers 5 reads both */
     for (size_t i = 0; i < sizeof layer_words / sizeof *layer_words; i++)
         if (layer_words[i].kind == kind) return layer_words[i].word;
     return "";
 }
 
-/* The word of each layer: a list of them, or nemotron_h's pattern of letters; NULL for what is no word. */
+/* The word of each layer, from a list or from nemotron_h's pattern of letters; NULL: not a word. */
 typedef struct layer_list {
     const char **words;
     int64_t n;
@@ -75,11 +75,11 @@ static apr_status list_words(const reading *r, const cJSON *types, layer_list *l
     return APR_OK;
 }
 
-/* Under each of its names; *key is the one that it has. */
+/* Looks for the list under each of its names. *key is the one found. */
 static const cJSON *find_types(const reading *r, const char **key)
 {
     static const char *const keys[] = {"layer_types", "layers_block_type", "hybrid_override_pattern"};
-    const size_t n = r->card != NULL && r->card->mamba ? 3 : 1;
+    const size_t n = r->spec != NULL && r->spec->mamba ? 3 : 1;
 
     for (size_t i = 0; i < n; i++) {
         const cJSON *const types = apr_config_find(r, keys[i]);
@@ -97,7 +97,7 @@ static apr_status read_list(const reading *r, const cJSON *types, const char *ke
     layer_list list;
 
     if (!cJSON_IsArray(types) && !(cJSON_IsString(types) && strcmp(key, "hybrid_override_pattern") == 0))
-        return apr_fail(r->err, APR_E_DAMAGED, "%s: \"%s\" is no list", r->where, key);
+        return apr_fail(r->err, APR_E_DAMAGED, "%s: \"%s\" is not a list", r->where, key);
     APR_TRY(list_words(r, types, &list));
     if (h->num_layers == 0) h->num_layers = list.n;
     if (list.n != h->num_layers)
@@ -110,12 +110,12 @@ static apr_status read_list(const reading *r, const cJSON *types, const char *ke
         if (word == NULL)
             return apr_config_refuse(r, "its layer %lld is of the unknown type \"%.40s\"", (long long)i,
                                      list.words[i] != NULL ? list.words[i] : "");
-        const bool is_mamba = word->kind == APR_LAYER_LINEAR && r->card != NULL && r->card->mamba;
+        const bool is_mamba = word->kind == APR_LAYER_LINEAR && r->spec != NULL && r->spec->mamba;
         kinds[i] = (uint8_t)(is_mamba ? APR_LAYER_MAMBA : word->kind);
         ffn[i] = (uint8_t)word->ffn;
     }
     h->layer_kinds = kinds;
-    if (r->card != NULL && r->card->experts == APR_EXPERTS_BY_BLOCK) h->ffn_kinds = ffn;
+    if (r->spec != NULL && r->spec->experts == APR_EXPERTS_BY_BLOCK) h->ffn_kinds = ffn;
     return APR_OK;
 }
 
@@ -144,8 +144,8 @@ static apr_status fill_even(const reading *r, uint8_t *kinds, int64_t n)
 
 static apr_status fill_from_layer(const reading *r, uint8_t *kinds, int64_t n)
 {
-    const bool by_use = r->card->window == APR_WINDOW_FROM_LAYER;
-    apr_window_layers window = {.n_full_first = by_use ? r->card->max_window_layers : 0};
+    const bool by_use = r->spec->window == APR_WINDOW_FROM_LAYER;
+    apr_window_layers window = {.n_full_first = by_use ? r->spec->max_window_layers : 0};
 
     APR_TRY(apr_config_int(r, "max_window_layers", &window.n_full_first));
     fill_window(kinds, n, window);
@@ -154,7 +154,7 @@ static apr_status fill_from_layer(const reading *r, uint8_t *kinds, int64_t n)
 
 static apr_status fill_pattern(const reading *r, uint8_t *kinds, int64_t n)
 {
-    apr_window_layers window = {.full_every = r->card->full_every};
+    apr_window_layers window = {.full_every = r->spec->full_every};
 
     APR_TRY(apr_config_int(r, "_sliding_window_pattern", &window.full_every));
     APR_TRY(apr_config_int(r, "sliding_window_pattern", &window.full_every));
@@ -164,31 +164,31 @@ static apr_status fill_pattern(const reading *r, uint8_t *kinds, int64_t n)
     return APR_OK;
 }
 
-/* Whether the layer slides or not, its heads and rope are those of its kind: here positions stand for both. */
+/* llama4: the layers with positions attend within chunks, the others to everything. */
 static apr_status fill_chunks(const reading *r, uint8_t *kinds, int64_t n)
 {
     for (int64_t i = 0; i < n; i++) kinds[i] = apr_layer_has_rope(r->h, i) ? APR_LAYER_CHUNKED : APR_LAYER_FULL;
     return APR_OK;
 }
 
-/* granitemoehybrid: Mamba everywhere; lfm2: attention in full_attn_idxs, everywhere where they are not stated. */
+/* granitemoehybrid: Mamba everywhere. lfm2: attention in full_attn_idxs, convolutions elsewhere; without the list attention everywhere. */
 static apr_status fill_unlisted(const reading *r, uint8_t *kinds, int64_t n)
 {
     const cJSON *const full = apr_config_find(r, "full_attn_idxs"), *item;
     int64_t layer;
 
-    memset(kinds, r->card->mamba ? APR_LAYER_MAMBA : cJSON_IsArray(full) ? APR_LAYER_CONV : APR_LAYER_FULL, (size_t)n);
-    if (r->card->mamba) return APR_OK;
+    memset(kinds, r->spec->mamba ? APR_LAYER_MAMBA : cJSON_IsArray(full) ? APR_LAYER_CONV : APR_LAYER_FULL, (size_t)n);
+    if (r->spec->mamba) return APR_OK;
     cJSON_ArrayForEach(item, full)
     {
         if (!apr_json_as_int(item, &layer) || layer < 0 || layer >= n)
-            return apr_fail(r->err, APR_E_DAMAGED, "%s: \"full_attn_idxs\" names a layer that is not there", r->where);
+            return apr_fail(r->err, APR_E_DAMAGED, "%s: \"full_attn_idxs\" names a layer that does not exist", r->where);
         kinds[layer] = APR_LAYER_FULL;
     }
     return APR_OK;
 }
 
-/* The rule by which layers are told apart without a list; NULL: they are not. */
+/* The rule for the layers' kinds if there is no list; NULL: all are the same. */
 static fill_fn mixer_rule(const reading *r)
 {
     static const fill_fn rules[] = {[APR_WINDOW_ALL] = fill_all,
@@ -196,7 +196,7 @@ static fill_fn mixer_rule(const reading *r)
                                     [APR_WINDOW_FROM_LAYER] = fill_from_layer,
                                     [APR_WINDOW_PATTERN] = fill_pattern,
                                     [APR_WINDOW_CHUNKS] = fill_chunks};
-    const apr_family_config *const f = r->card;
+    const apr_family_config *const f = r->spec;
 
     if (f == NULL) return NULL;
     if (f->mamba || (f->layer_types != NULL && apr_has_word(f->layer_types, "conv"))) return fill_unlisted;
@@ -210,13 +210,13 @@ static apr_status read_mixers(const reading *r)
     apr_hparams *const h = r->h;
     const char *key;
     const cJSON *const types = find_types(r, &key);
-    bool use_window = r->card == NULL || r->card->window != APR_WINDOW_FROM_LAYER;
+    bool use_window = r->spec == NULL || r->spec->window != APR_WINDOW_FROM_LAYER;
 
     APR_TRY(apr_config_bool(r, "use_sliding_window", &use_window));
     if (!use_window) h->sliding_window = 0;
-    if (types != NULL && !apr_config_states(r, "full_attention_interval")) h->full_attention_interval = 0; /* the class's gives way */
+    if (types != NULL && !apr_config_states(r, "full_attention_interval")) h->full_attention_interval = 0; /* no default then */
     if (types != NULL) return read_list(r, types, key);
-    if (r->card != NULL && r->card->experts == APR_EXPERTS_BY_BLOCK) return apr_config_refuse(r, "it does not say what its layers are");
+    if (r->spec != NULL && r->spec->experts == APR_EXPERTS_BY_BLOCK) return apr_config_refuse(r, "it does not say what its layers are");
 
     const fill_fn fill = mixer_rule(r);
     if (fill == NULL || h->num_layers <= 0 || h->num_layers > MAX_LAYERS) return APR_OK;
@@ -227,14 +227,14 @@ static apr_status read_mixers(const reading *r)
     return APR_OK;
 }
 
-/* gemma4's class makes the last layer a full one, whatever the file says; and only full layers have heads of their own. */
+/* gemma4's class makes the last layer a full one, whatever the file says. Only full layers may have entries in per_layer_config. */
 static apr_status settle_full_layers(const reading *r)
 {
     apr_hparams *const h = r->h;
     const cJSON *const overrides = apr_config_find(r, "per_layer_config"), *layer;
     int64_t n_full = 0, n_named = 0;
 
-    if (r->card == NULL || !apr_has_word(r->card->computes, "per_layer_config") || h->layer_kinds == NULL || h->num_layers <= 0)
+    if (r->spec == NULL || !apr_has_word(r->spec->computes, "per_layer_config") || h->layer_kinds == NULL || h->num_layers <= 0)
         return APR_OK;
     uint8_t *const kinds = new_kinds(r, h->num_layers);
     if (kinds == NULL) return apr_no_memory(r->err, "the kinds of the layers");
@@ -263,17 +263,17 @@ static apr_status mark(const reading *r, const char *key, uint8_t *kinds, int64_
     const cJSON *const list = apr_config_find(r, key), *item;
     int64_t layer;
 
-    if (list != NULL && !cJSON_IsArray(list)) return apr_fail(r->err, APR_E_DAMAGED, "%s: \"%s\" is no list", r->where, key);
+    if (list != NULL && !cJSON_IsArray(list)) return apr_fail(r->err, APR_E_DAMAGED, "%s: \"%s\" is not a list", r->where, key);
     cJSON_ArrayForEach(item, list)
     {
         if (!apr_json_as_int(item, &layer) || layer < 0 || layer >= n)
-            return apr_fail(r->err, APR_E_DAMAGED, "%s: \"%s\" names a layer that is not among the %lld", r->where, key, (long long)n);
+            return apr_fail(r->err, APR_E_DAMAGED, "%s: \"%s\" names a layer that is not one of the %lld", r->where, key, (long long)n);
         kinds[layer] = (uint8_t)kind;
     }
     return APR_OK;
 }
 
-/* "dense" or "sparse" for each. */
+/* Reads "dense" or "sparse" for each layer. */
 static apr_status read_mlp_types(const reading *r, const cJSON *types, uint8_t *kinds, int64_t n)
 {
     const cJSON *type;
@@ -292,19 +292,19 @@ static apr_status read_mlp_types(const reading *r, const cJSON *types, uint8_t *
     return APR_OK;
 }
 
-static apr_status fill_behind_dense(const reading *r, uint8_t *kinds, int64_t n)
+static apr_status fill_after_dense(const reading *r, uint8_t *kinds, int64_t n)
 {
     const cJSON *const types = apr_config_find(r, "mlp_layer_types");
-    int64_t n_dense = apr_config_states(r, r->card->dense_key) ? 0 : r->card->n_dense;
+    int64_t n_dense = apr_config_states(r, r->spec->dense_key) ? 0 : r->spec->n_dense;
 
     if (types != NULL) return read_mlp_types(r, types, kinds, n);
-    APR_TRY(apr_config_int(r, r->card->dense_key, &n_dense));
-    if (n_dense < 0) return apr_fail(r->err, APR_E_DAMAGED, "%s: \"%s\" is %lld", r->where, r->card->dense_key, (long long)n_dense);
+    APR_TRY(apr_config_int(r, r->spec->dense_key, &n_dense));
+    if (n_dense < 0) return apr_fail(r->err, APR_E_DAMAGED, "%s: \"%s\" is %lld", r->where, r->spec->dense_key, (long long)n_dense);
     for (int64_t i = 0; i < n && i < n_dense; i++) kinds[i] = APR_FFN_DENSE;
     return APR_OK;
 }
 
-/* A step between layers; nothing can be every 0-th. */
+/* Reads a step between layers, which must not be 0. */
 static apr_status read_step(const reading *r, const char *key, int64_t *step)
 {
     APR_TRY(apr_config_int(r, key, step));
@@ -344,16 +344,16 @@ static apr_status fill_range(const reading *r, uint8_t *kinds, int64_t n)
     return APR_OK;
 }
 
-/* What holds for all layers needs no list. */
+/* ffn_kinds stays NULL if all layers have experts. */
 static apr_status read_feed_forwards(const reading *r)
 {
-    static const fill_fn rules[] = {[APR_EXPERTS_BEHIND_DENSE] = fill_behind_dense,
+    static const fill_fn rules[] = {[APR_EXPERTS_BEHIND_DENSE] = fill_after_dense,
                                     [APR_EXPERTS_BY_STEP] = fill_by_step,
                                     [APR_EXPERTS_LISTED] = fill_listed,
                                     [APR_EXPERTS_IN_RANGE] = fill_range,
                                     [APR_EXPERTS_BY_BLOCK] = NULL};
     apr_hparams *const h = r->h;
-    const fill_fn fill = r->card != NULL ? rules[r->card->experts] : NULL;
+    const fill_fn fill = r->spec != NULL ? rules[r->spec->experts] : NULL;
     bool any_dense = false;
 
     if (fill == NULL || h->num_experts <= 0 || h->num_layers <= 0 || h->num_layers > MAX_LAYERS) return APR_OK;
@@ -368,7 +368,7 @@ static apr_status read_feed_forwards(const reading *r)
 
 /* --- positions --- */
 
-/* no_rope_layers says 1 where a layer has positions. */
+/* no_rope_layers has 1 for a layer with positions. */
 static apr_status fill_no_rope(const reading *r, uint8_t *none, int64_t n)
 {
     const cJSON *const list = apr_config_find(r, "no_rope_layers"), *item;
@@ -381,7 +381,7 @@ static apr_status fill_no_rope(const reading *r, uint8_t *none, int64_t n)
         cJSON_ArrayForEach(item, list)
         {
             if (!apr_json_as_int(item, &has))
-                return apr_fail(r->err, APR_E_DAMAGED, "%s: \"no_rope_layers\" is no list of integers", r->where);
+                return apr_fail(r->err, APR_E_DAMAGED, "%s: \"no_rope_layers\" is not a list of integers", r->where);
             none[i++] = has == 0;
         }
         return APR_OK;
@@ -418,7 +418,7 @@ static apr_status read_positions(const reading *r)
                                     [APR_POSITIONS_WHEN_STATED] = fill_unless_stated,
                                     [APR_POSITIONS_NOWHERE] = fill_everywhere};
     apr_hparams *const h = r->h;
-    const fill_fn fill = r->card != NULL ? rules[r->card->positions] : NULL;
+    const fill_fn fill = r->spec != NULL ? rules[r->spec->positions] : NULL;
     bool any = false;
 
     if (fill == NULL || h->num_layers <= 0 || h->num_layers > MAX_LAYERS) return APR_OK;
@@ -432,7 +432,7 @@ static apr_status read_positions(const reading *r)
 
 apr_status apr_config_read_layers(const reading *r)
 {
-    const bool positions_first = r->card != NULL && r->card->window == APR_WINDOW_CHUNKS;
+    const bool positions_first = r->spec != NULL && r->spec->window == APR_WINDOW_CHUNKS;
 
     if (positions_first) APR_TRY(read_positions(r));
     APR_TRY(read_mixers(r));

@@ -1,5 +1,5 @@
-/* hf_config_rope.c - the rotary part of a config.json: rope_theta beside rope_scaling (transformers 4; version 5 still takes it
- * first), rope_parameters (transformers 5), one object for all layers or one for each kind of them. */
+/* hf_config_rope.c - reads the rotary embeddings of a config.json: rope_theta next to rope_scaling (transformers 4; version 5 still prefers
+ * it), or rope_parameters (transformers 5), one object for all layers or one for each kind of layer. */
 #include "formats/hf/hf_config.h"
 
 #include <math.h>
@@ -7,15 +7,15 @@
 
 typedef apr_config_reading reading;
 
-/* What there is to read, each NULL or an object. */
+/* The objects to read; NULL: not there. */
 typedef struct rope_sources {
-    const cJSON *scaling, *parameters; /* of all layers, or of full ones */
-    const cJSON *rope;                 /* the one of both that counts */
-    const cJSON *local;                /* of sliding layers, where they have their own */
+    const cJSON *scaling, *parameters; /* for all layers, or for full ones */
+    const cJSON *rope;                 /* the one of the two that counts */
+    const cJSON *local;                /* for sliding layers, if they have their own */
 } rope_sources;
 
-/* "rope_type" or, in older files, "type"; "mrope" turns text like plain rope, "su" was longrope's first name (and "yarn" phi3's, whose
- * factors tell). NULL: none. */
+/* "rope_type" or, in older files, "type". For text "mrope" equals plain rope. Old names of longrope are "su" and, in phi3's files with
+ * short_factor, "yarn". NULL: none. */
 static const char *rope_name(const cJSON *rope)
 {
     const char *name = apr_json_get_string(rope, "rope_type");
@@ -39,22 +39,22 @@ static apr_status read_kind(const reading *r, const cJSON *rope, apr_rope_kind *
     return apr_config_refuse(r, "its rope_type is \"%.40s\", which is not done", name);
 }
 
-/* As transformers' yarn: 0.1 * scale * ln(factor) + 1. */
+/* As in transformers' yarn: 0.1 * scale * ln(factor) + 1. */
 static double yarn_magnitude(double factor, double scale) { return factor <= 1 ? 1.0 : 0.1 * scale * log(factor) + 1.0; }
 
-/* A list of divisors, one for each frequency. */
+/* Reads a list of divisors, one for each frequency. */
 static apr_status read_factors(const reading *r, const cJSON *rope, const char *key, const double **factors, int64_t *n)
 {
     const cJSON *const list = apr_json_get(rope, key), *item;
 
-    if (!cJSON_IsArray(list)) return apr_fail(r->err, APR_E_DAMAGED, "%s: rope scaling \"longrope\" without a list \"%s\"", r->where, key);
+    if (!cJSON_IsArray(list)) return apr_fail(r->err, APR_E_DAMAGED, "%s: rope scaling \"longrope\" needs a list \"%s\"", r->where, key);
     double *const values = apr_arena_array(r->arena, (size_t)cJSON_GetArraySize(list) + 1, sizeof *values);
     if (values == NULL) return apr_no_memory(r->err, "a config");
     *n = 0;
     cJSON_ArrayForEach(item, list)
     {
         if (!cJSON_IsNumber(item) || !isfinite(item->valuedouble) || item->valuedouble <= 0)
-            return apr_fail(r->err, APR_E_DAMAGED, "%s: number %lld of \"%s\" is none above 0", r->where, (long long)*n, key);
+            return apr_fail(r->err, APR_E_DAMAGED, "%s: number %lld of \"%s\" is not above 0", r->where, (long long)*n, key);
         values[(*n)++] = item->valuedouble;
     }
     *factors = values;
@@ -86,13 +86,13 @@ static apr_status read_original_context(const reading *r, const cJSON *rope, apr
     return APR_OK;
 }
 
-/* What a kind cannot do without. */
+/* Checks the numbers that a kind needs. */
 static apr_status check_numbers(const reading *r, const apr_rope_scaling *s)
 {
     const bool needs_factor = s->kind != APR_ROPE_LONGROPE && s->kind != APR_ROPE_PROPORTIONAL && !(s->alpha > 0);
 
     if (needs_factor && !(s->factor > 0))
-        return apr_fail(r->err, APR_E_DAMAGED, "%s: rope scaling \"%s\" without a factor above 0", r->where, apr_rope_names[s->kind]);
+        return apr_fail(r->err, APR_E_DAMAGED, "%s: rope scaling \"%s\" needs a factor above 0", r->where, apr_rope_names[s->kind]);
     if (s->kind == APR_ROPE_LLAMA3 && !(s->low_freq_factor > 0 && s->high_freq_factor >= s->low_freq_factor && s->original_context > 0))
         return apr_fail(r->err, APR_E_DAMAGED,
                         "%s: rope scaling \"llama3\" needs 0 < low_freq_factor <= high_freq_factor and original_max_position_embeddings",
@@ -100,7 +100,7 @@ static apr_status check_numbers(const reading *r, const apr_rope_scaling *s)
     return APR_OK;
 }
 
-/* Of the whole head unless a part is stated; and no model divides its frequencies besides. */
+/* Rotates the whole head unless partial_rotary_factor is stated. No known model has another factor than 1. */
 static apr_status settle_proportional(const reading *r, const cJSON *rope, apr_rope_scaling *s)
 {
     const double factor = s->factor;
@@ -118,7 +118,7 @@ static apr_status read_scaling(const reading *r, const cJSON *rope, apr_rope_sca
     if (s->kind == APR_ROPE_PLAIN) return APR_OK;
     for (size_t i = 0; i < apr_n_rope_fields; i++) {
         const apr_rope_field *const field = &apr_rope_fields[i];
-        const bool is_part = strcmp(field->name, "partial_rotary_factor") == 0; /* elsewhere it is a matter of rotary_dim */
+        const bool is_part = strcmp(field->name, "partial_rotary_factor") == 0; /* for other kinds it sets rotary_dim */
         if (is_part && s->kind != APR_ROPE_PROPORTIONAL) continue;
         APR_TRY(apr_config_real(r, apr_json_get(rope, field->name), field->name, (double *)(void *)((char *)s + field->offset)));
     }
@@ -133,7 +133,7 @@ static apr_status read_scaling(const reading *r, const cJSON *rope, apr_rope_sca
     return APR_OK;
 }
 
-/* Where both styles stand in one file, do they say the same of what both say? */
+/* If a file has both styles, their common members must agree. */
 static apr_status compare_styles(const reading *r, const cJSON *scaling, const cJSON *parameters)
 {
     const char *const a = rope_name(scaling), *const b = rope_name(parameters);
@@ -153,7 +153,7 @@ static apr_status compare_styles(const reading *r, const cJSON *scaling, const c
 
 static const cJSON *object(const cJSON *item) { return cJSON_IsObject(item) ? item : NULL; }
 
-/* One object a layer type: the one of full attention counts for all layers, or for those but the sliding ones. */
+/* With one object per layer type, the one of full attention counts for all layers except sliding ones with their own object. */
 static apr_status find_sources(const reading *r, rope_sources *s)
 {
     const cJSON *const all = object(apr_config_find(r, "rope_parameters"));
@@ -164,11 +164,11 @@ static apr_status find_sources(const reading *r, rope_sources *s)
     s->rope = s->scaling != NULL ? s->scaling : s->parameters;
     s->local = full != NULL ? sliding : NULL;
     APR_TRY(compare_styles(r, s->scaling, s->parameters));
-    if (full == NULL || sliding == NULL || cJSON_Compare(full, sliding, true) || (r->card != NULL && r->card->local_rope)) return APR_OK;
+    if (full == NULL || sliding == NULL || cJSON_Compare(full, sliding, true) || (r->spec != NULL && r->spec->local_rope)) return APR_OK;
     return apr_config_refuse(r, "its rope_parameters differ between full and sliding attention");
 }
 
-/* MiniMax's rotary_dim, or a part of the head; latent attention has its own. */
+/* Sets rotary_dim by the rotated part of the head. MiniMax states rotary_dim itself; latent attention (MLA) has its own rule. */
 static apr_status read_rotary_dim(const reading *r, const cJSON *rope)
 {
     apr_hparams *const h = r->h;
@@ -177,7 +177,7 @@ static apr_status read_rotary_dim(const reading *r, const cJSON *rope)
     if (h->rope.kind == APR_ROPE_PROPORTIONAL || (h->kv_lora_rank > 0 && h->rotary_dim > 0)) return APR_OK;
     APR_TRY(apr_config_real(r, apr_json_get(rope, "partial_rotary_factor"), "partial_rotary_factor", &part));
     if (part == 0) APR_TRY(apr_config_real(r, apr_config_find(r, "partial_rotary_factor"), "partial_rotary_factor", &part));
-    if (part == 0 && r->card != NULL) part = r->card->partial_rotary_factor;
+    if (part == 0 && r->spec != NULL) part = r->spec->partial_rotary_factor;
     if (part == 0) return APR_OK;
 
     const int64_t head_dim = h->head_dim > 0 ? h->head_dim : h->num_heads > 0 ? h->hidden_size / h->num_heads : 0;
@@ -187,12 +187,12 @@ static apr_status read_rotary_dim(const reading *r, const cJSON *rope)
     return APR_OK;
 }
 
-/* ministral3 and mistral4 keep the warming of queries here. */
+/* ministral3 and mistral4 state the temperature scaling of queries here. */
 static apr_status read_temperature(const reading *r, const cJSON *rope)
 {
     static const char key[] = "llama_4_scaling_beta";
 
-    if (r->card == NULL || !apr_has_word(r->card->computes, key) || apr_json_get(rope, key) == NULL) return APR_OK;
+    if (r->spec == NULL || !apr_has_word(r->spec->computes, key) || apr_json_get(rope, key) == NULL) return APR_OK;
     APR_TRY(apr_config_real(r, apr_json_get(rope, key), key, &r->h->attn_temperature));
     if (r->h->attn_temperature != 0) r->h->attn_temperature_length = (double)r->h->rope.original_context;
     return APR_OK;
@@ -211,14 +211,14 @@ static bool same_scaling(const apr_rope_scaling *a, const apr_rope_scaling *b)
     return same && a->n_factors == 0 && b->n_factors == 0;
 }
 
-/* Of sliding layers; where it is that of the others, none is kept. */
+/* Reads the rope of sliding layers. If it equals that of the others, it is dropped. */
 static apr_status read_local(const reading *r, const cJSON *local)
 {
     apr_hparams *const h = r->h;
 
-    if (r->card == NULL || !r->card->local_rope) return APR_OK;
+    if (r->spec == NULL || !r->spec->local_rope) return APR_OK;
     if (local != NULL) {
-        h->rope_theta_local = apr_family_default(r->card, "rope_theta_local");
+        h->rope_theta_local = apr_family_default(r->spec, "rope_theta_local");
         APR_TRY(apr_config_real(r, apr_json_get(local, "rope_theta"), "rope_theta", &h->rope_theta_local));
         APR_TRY(read_scaling(r, local, &h->rope_local));
     }
@@ -244,9 +244,9 @@ apr_status apr_config_read_rope(const reading *r)
     APR_TRY(find_sources(r, &s));
     APR_TRY(apr_config_real(r, apr_json_get(s.parameters, "rope_theta"), "rope_theta", &h->rope_theta));
     APR_TRY(apr_config_real(r, apr_json_get(s.rope, "rope_theta"), "rope_theta", &h->rope_theta));
-    if (h->rope_theta == 0 && r->card != NULL) h->rope_theta = r->card->rope_theta;
+    if (h->rope_theta == 0 && r->spec != NULL) h->rope_theta = r->spec->rope_theta;
     if (s.rope != NULL) APR_TRY(read_scaling(r, s.rope, &h->rope));
-    else if (r->card != NULL && r->card->rope != NULL && h->hidden_size > 0) take_class_rope(r, r->card->rope);
+    else if (r->spec != NULL && r->spec->rope != NULL && h->hidden_size > 0) take_class_rope(r, r->spec->rope);
     APR_TRY(read_temperature(r, s.rope));
     APR_TRY(read_local(r, s.local));
     return read_rotary_dim(r, s.rope);

@@ -1,15 +1,14 @@
-/* hf_config_rules.c - which fields of a config.json change the arithmetic, and what they must say where no program does them.
+/* hf_config_rules.c - knows which fields of a config.json change the arithmetic, and which values of unsupported ones are harmless.
  *
- * Three lists. A field that `computing` names is refused unless its value asks for nothing, or the card of its family says that it
- * is done. A field of `harmless` (and of the table of hyperparameters) passes. Any other field of a family that we know is told to
- * the user. */
+ * A field of `computing` is refused unless its value is neutral or the family's apr_family_config says that it is supported. A field of
+ * `harmless`, or of the table of hyperparameters, is accepted. Any other field of a known family is reported to the user. */
 #include "formats/hf/hf_config.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Values that leave the arithmetic as it is; null always does. */
+/* Neutral values: they leave the arithmetic as it is. null always does. */
 typedef enum {
     OFF,
     ON,
@@ -31,7 +30,7 @@ typedef enum {
 typedef struct rule {
     const char *field;
     neutral_value neutral;
-    bool only_where_refused; /* only for families whose card refuses the field; else for all whose card does not compute it */
+    bool only_where_refused; /* checked only for families that refuse the field; false: for all that do not compute it */
 } rule;
 
 static const rule computing[] = {
@@ -72,7 +71,7 @@ static const rule computing[] = {
     {"qk_norm", OFF},
     {"attn_output_gate", OFF},
     {"use_gated_attention", OFF},
-    {"partial_rotary_factor", ONE, true}, /* llama.cpp's rotary pairs and ours would part ways */
+    {"partial_rotary_factor", ONE, true}, /* llama.cpp's rotary pairs and ours would differ */
     {"rotary_pct", ONE},
     {"rope_pct", ONE},
     {"rotary_emb_fraction", ONE},
@@ -115,7 +114,7 @@ static const rule computing[] = {
     {"moe_layers", OFF},
     {"scoring_func", SOFTMAX},
     {"topk_method", OFF, true},
-    {"norm_topk_prob", OFF, true}, /* deepseek_v2's class does not look at it, its authors' code does */
+    {"norm_topk_prob", OFF, true}, /* deepseek_v2's class ignores it, its authors' code does not */
     {"n_shared_experts", OFF},
     {"shared_intermediate_size", OFF},
     {"moe_latent_size", OFF},
@@ -142,7 +141,7 @@ static const rule computing[] = {
     {"index_topk", OFF},
     {"kv_lora_rank", OFF},
     {"q_lora_rank", OFF},
-    /* transformers' llama has no window (but its cache drops what lies outside one), its mistral knows only one for all layers */
+    /* transformers' llama has no window (but its cache drops what is outside one), its mistral has only one for all layers */
     {"sliding_window", FULL_CONTEXT, true},
     {"layer_types", AS_CLASS, true},
     {"use_sliding_window", OFF, true}, /* transformers' versions disagree about which layers */
@@ -150,8 +149,8 @@ static const rule computing[] = {
     {"num_experts", OFF, true},
 };
 
-/* What transformers, trainers and hubs write that no logit depends on. "attn_scale" and "floor_scale" act with
- * attn_temperature_tuning alone; pretraining_tp cuts products into sums of the same; biases are where their tensors are. */
+/* Fields of transformers, trainers and hubs that no logit depends on. "attn_scale" and "floor_scale" count only with
+ * attn_temperature_tuning. pretraining_tp splits products into sums of the same value. Biases are found by their tensors. */
 static const char harmless[] =
     " architectures model_type text_config vision_config audio_config transformers_version torch_dtype dtype auto_map name_or_path"
     " bos_token_id eos_token_id pad_token_id sep_token_id unk_token_id mask_token_id eod_token_id decoder_start_token_id tokenizer_class"
@@ -184,7 +183,7 @@ static const char harmless[] =
     " mamba_ssm_dtype gradient_checkpointing use_flash_attn use_flash_attention use_flash_attention_2 flash_attn training_args"
     " ep_size moe_intermediate_size hidden_size_per_head torch_compile ";
 
-/* Of gpt_oss and qwen3_5, which are only planned: done in the plan. */
+/* Fields of gpt_oss and qwen3_5, whose plans support them. */
 static const char harmless_planned[] = " swiglu_limit swiglu_alpha experts_per_token initial_context_length attn_output_gate ";
 
 static const char rope_fields[] =
@@ -223,7 +222,7 @@ static bool is_unlimited(const cJSON *item)
     return (cJSON_IsNumber(end) && end->valuedouble > 1e300) || (text != NULL && strcmp(text, "Infinity") == 0);
 }
 
-/* silu is called swish, too, and gelu's approximation has two names. */
+/* silu is also called swish, and gelu's approximation has two names. */
 static bool is_activation(const cJSON *item, const char *activation)
 {
     if (activation == NULL) return false;
@@ -260,7 +259,7 @@ static bool is_neutral(const apr_config_reading *r, const apr_family_config *f, 
     return false;
 }
 
-/* Is the field one of those that the hyperparameters are read from in this family? */
+/* True: a hyperparameter is read from this field in this family. */
 static bool is_spelling(const apr_family_config *f, const char *field)
 {
     for (size_t i = 0; i < APR_MAX_SPELLINGS && f->spellings[i].field != NULL; i++)
@@ -275,7 +274,7 @@ static const char *accepted_words(const apr_family_config *f, const char *field)
     return NULL;
 }
 
-/* Does the field ask for what this family's program does, or for nothing? */
+/* True: the field's value is neutral, or this family's program supports it. */
 static bool is_done(const apr_config_reading *r, const apr_family_config *f, const rule *one, const cJSON *item)
 {
     const char *const words = accepted_words(f, one->field);
@@ -296,7 +295,7 @@ static apr_status refuse_value(const apr_config_reading *r, const char *field, c
     return status;
 }
 
-static apr_status judge_computing(const apr_config_reading *r, const apr_family_config *f)
+static apr_status check_computing(const apr_config_reading *r, const apr_family_config *f)
 {
     for (size_t i = 0; i < sizeof computing / sizeof *computing; i++) {
         const rule *const one = &computing[i];
@@ -306,29 +305,29 @@ static apr_status judge_computing(const apr_config_reading *r, const apr_family_
     return APR_OK;
 }
 
-/* Everything in there turns angles: a word we do not know is refused unless it says nothing. */
-static apr_status judge_rope(const apr_config_reading *r, const cJSON *rope)
+/* Every member changes the rotation, so an unknown one is refused unless it is off. */
+static apr_status check_rope(const apr_config_reading *r, const cJSON *rope)
 {
     const cJSON *item;
 
     if (!cJSON_IsObject(rope)) return APR_OK;
     cJSON_ArrayForEach(item, rope)
     {
-        const bool is_known = apr_has_word(rope_fields, item->string) || apr_has_word(r->card->computes, item->string);
+        const bool is_known = apr_has_word(rope_fields, item->string) || apr_has_word(r->spec->computes, item->string);
         if (!is_known && !cJSON_IsNull(item) && !is_off(item)) APR_TRY(refuse_value(r, item->string, item));
     }
     return APR_OK;
 }
 
-/* In both styles, and for each kind of layers. */
-static apr_status judge_ropes(const apr_config_reading *r)
+/* Checks both styles, and the objects of each kind of layer. */
+static apr_status check_ropes(const apr_config_reading *r)
 {
     const cJSON *const parameters = apr_config_find(r, "rope_parameters");
 
-    APR_TRY(judge_rope(r, apr_config_find(r, "rope_scaling")));
-    APR_TRY(judge_rope(r, parameters));
-    APR_TRY(judge_rope(r, apr_json_get(parameters, "full_attention")));
-    return judge_rope(r, apr_json_get(parameters, "sliding_attention"));
+    APR_TRY(check_rope(r, apr_config_find(r, "rope_scaling")));
+    APR_TRY(check_rope(r, parameters));
+    APR_TRY(check_rope(r, apr_json_get(parameters, "full_attention")));
+    return check_rope(r, apr_json_get(parameters, "sliding_attention"));
 }
 
 static bool is_known_field(const apr_family_config *f, const char *name)
@@ -345,7 +344,7 @@ static bool is_known_field(const apr_family_config *f, const char *name)
     return false;
 }
 
-/* "a, b, c": at most as many as a sentence bears. */
+/* Lists unknown fields, "a, b, c", at most MAX_NAMED of them. */
 static apr_status list_unknown(const apr_config_reading *r)
 {
     enum { MAX_NAMED = 12 };
@@ -355,7 +354,7 @@ static apr_status list_unknown(const apr_config_reading *r)
 
     cJSON_ArrayForEach(item, r->text)
     {
-        if (is_known_field(r->card, item->string) || cJSON_IsNull(item) || ++n > MAX_NAMED) continue;
+        if (is_known_field(r->spec, item->string) || cJSON_IsNull(item) || ++n > MAX_NAMED) continue;
         list = apr_arena_print(r->arena, "%s%s%.60s", list != NULL ? list : "", list != NULL ? ", " : "", item->string);
         if (list == NULL) return apr_no_memory(r->err, "a config");
     }
@@ -366,12 +365,12 @@ static apr_status list_unknown(const apr_config_reading *r)
 
 apr_status apr_config_judge(const apr_config_reading *r)
 {
-    const apr_family_config *const f = r->card;
+    const apr_family_config *const f = r->spec;
 
-    if (f == NULL) return APR_OK; /* nobody computes it: nothing to promise */
-    APR_TRY(judge_computing(r, f));
-    APR_TRY(judge_ropes(r));
-    /* where a class has no window, one that spans the whole context is none */
+    if (f == NULL) return APR_OK; /* an unknown family: no program runs it */
+    APR_TRY(check_computing(r, f));
+    APR_TRY(check_ropes(r));
+    /* if a class has no window, one of the whole context's length is none */
     if (apr_has_word(f->refuses, "sliding_window") && r->h->layer_kinds == NULL) r->h->sliding_window = 0;
     return list_unknown(r);
 }

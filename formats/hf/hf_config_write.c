@@ -1,4 +1,4 @@
-/* hf_config_write.c - hyperparameters to a config.json that transformers 4 and 5 read alike. */
+/* hf_config_write.c - writes hyperparameters as a config.json that transformers 4 and 5 read in the same way. */
 #include "formats/base/json.h"
 #include "formats/hf/hf_config.h"
 #include "formats/hf/safetensors.h"
@@ -15,15 +15,15 @@ static void put_positive(apr_json_text *out, const char *key, double value)
 
 /* --- rope --- */
 
-/* Readers multiply it by head_dim and cut: what would come out one too small gets the next larger number. */
+/* Readers multiply it by head_dim and truncate. If that would give one too few, the next larger number is written. */
 static double rotary_part(const apr_hparams *h)
 {
     const double part = (double)h->rotary_dim / (double)h->head_dim;
     return (int64_t)(part * (double)h->head_dim) == h->rotary_dim ? part : nextafter(part, 2.0);
 }
 
-/* A part of the head turns, or the class would suppose so; most classes of latent attention know theirs. */
-static bool says_part(const apr_hparams *h, const apr_family_config *f)
+/* True if only part of the head is rotated, or the class would assume so. Most classes of latent attention need no such field. */
+static bool states_part(const apr_hparams *h, const apr_family_config *f)
 {
     const bool knows_part = h->kv_lora_rank > 0 && !f->latent_part;
     const bool is_part = h->rotary_dim > 0 && h->head_dim > 0 && (h->rotary_dim < h->head_dim || f->partial_rotary_factor > 0);
@@ -53,18 +53,18 @@ static void put_scaling(apr_json_text *out, const apr_rope_scaling *s)
     put_factors(out, "long_factor", s->long_factor, s->n_factors);
 }
 
-/* One object in both styles: transformers 4 finds the base beside it, transformers 5 inside it. */
+/* Both styles have the same object; with_base: transformers 5 has rope_theta inside it, transformers 4 next to it. */
 static void put_rope_object(apr_json_text *out, const char *key, const apr_hparams *h, const apr_family_config *f, bool with_base)
 {
     apr_json_open(out, key, '{');
     put_scaling(out, &h->rope);
     if (with_base) put_positive(out, "rope_theta", h->rope_theta);
-    if (with_base && says_part(h, f)) apr_json_real(out, "partial_rotary_factor", rotary_part(h));
+    if (with_base && states_part(h, f)) apr_json_real(out, "partial_rotary_factor", rotary_part(h));
     if (apr_has_word(f->computes, "llama_4_scaling_beta")) put_positive(out, "llama_4_scaling_beta", h->attn_temperature);
     apr_json_close(out, '}');
 }
 
-/* Full and sliding layers apart. */
+/* Writes separate objects for full and sliding layers. */
 static void put_two_ropes(apr_json_text *out, const apr_hparams *h, const apr_family_config *f)
 {
     const bool differs = h->rope_theta_local > 0;
@@ -80,20 +80,20 @@ static void put_two_ropes(apr_json_text *out, const apr_hparams *h, const apr_fa
 
 static void put_rope(apr_json_text *out, const apr_hparams *h, const apr_family_config *f)
 {
-    /* transformers 5 alone knows the proportional kind, and each layer's own. It takes a null beside rope_parameters for an empty object,
-     * so null is said only where transformers 4 would suppose a scaling. */
+    /* Only transformers 5 has the proportional kind, and objects per layer type. It reads a null next to rope_parameters as an empty
+     * object, so null is written only if transformers 4 would assume a scaling. */
     if (h->rope.kind != APR_ROPE_PLAIN && h->rope.kind != APR_ROPE_PROPORTIONAL) put_rope_object(out, "rope_scaling", h, f, false);
     else if (f->rope != NULL && !f->local_rope) apr_json_null(out, "rope_scaling");
     if (f->local_rope) put_two_ropes(out, h, f);
     else put_rope_object(out, "rope_parameters", h, f, true);
-    if (says_part(h, f)) apr_json_real(out, "partial_rotary_factor", rotary_part(h));
+    if (states_part(h, f)) apr_json_real(out, "partial_rotary_factor", rotary_part(h));
     if (h->rope.n_factors > 0 && h->rope.original_context > 0) /* longrope's classes look for it here */
         apr_json_int(out, "original_max_position_embeddings", h->rope.original_context);
 }
 
 /* --- numbers --- */
 
-/* Has a field before this one the same key, and is written? */
+/* True: an earlier field has the same key and is written. */
 static bool is_written(apr_hparams *h, const apr_family_config *f, size_t n_fields, const char *key)
 {
     for (size_t i = 0; i < n_fields; i++) {
@@ -104,21 +104,21 @@ static bool is_written(apr_hparams *h, const apr_family_config *f, size_t n_fiel
     return false;
 }
 
-/* What the class would suppose otherwise is denied: with null where the class knows it, with 0 where it counts; scales that nothing was
- * said of stay the class's, but the one of scores, which is then of the usual size. */
+/* Overrides a default of the class for a value that the model does not have: with null if the class accepts it, otherwise with 0. Scales
+ * keep the class's default, except the one of attention scores, which becomes 1 / sqrt(head_dim). */
 static void deny_default(apr_json_text *out, const apr_hparam_field *field, const char *key, const apr_hparams *h)
 {
     static const char nullable[] = " q_lora_rank sliding_window num_expert_groups num_expert_groups_used attn_logit_softcapping"
                                    " final_logit_softcapping attention_chunk_size num_global_kv_heads ";
 
-    if (strcmp(field->name, "full_attention_interval") == 0) return; /* layer_types say it */
+    if (strcmp(field->name, "full_attention_interval") == 0) return; /* layer_types replace it */
     if (apr_has_word(nullable, field->name)) apr_json_null(out, key);
     else if (strcmp(field->name, "global_head_dim") == 0) apr_json_int(out, key, h->head_dim);
     else if (field->is_int) apr_json_int(out, key, 0);
     else if (strcmp(field->name, "attention_multiplier") == 0 && h->head_dim > 0) apr_json_real(out, key, 1.0 / sqrt((double)h->head_dim));
 }
 
-/* Numbers that transformers declares as integers, and refuses as 256.0. */
+/* Some numbers are integers for transformers, which refuses 256.0. */
 static void put_real(apr_json_text *out, const char *key, double value)
 {
     static const char whole[] = " query_pre_attn_scalar floor_scale ";
@@ -129,9 +129,9 @@ static void put_real(apr_json_text *out, const char *key, double value)
 
 static void put_numbers(apr_json_text *out, const apr_hparams *h, const apr_family_config *f)
 {
-    apr_hparams copy = *h; /* the table's accessors want to write */
+    apr_hparams copy = *h; /* the table's accessors need a writable struct */
 
-    /* where the experts are the only feed-forward, their width is the intermediate size */
+    /* if experts are the only feed-forward, their width is the intermediate size */
     if (copy.intermediate_size == 0 && f->ff_is_expert) copy.intermediate_size = copy.moe_intermediate_size;
     for (size_t i = 0; i < apr_n_hparam_fields; i++) {
         const apr_hparam_field *const field = &apr_hparam_fields[i];
@@ -144,7 +144,7 @@ static void put_numbers(apr_json_text *out, const apr_hparams *h, const apr_fami
     }
 }
 
-/* What is true, and what the class would otherwise suppose; of experts where there are some. */
+/* Writes flags that are true, and those that the class would otherwise assume. The one about experts only if there are some. */
 static void put_flags(apr_json_text *out, const apr_hparams *h, const apr_family_config *f)
 {
     static const char always[] = " tie_word_embeddings attention_bias ";
@@ -161,7 +161,7 @@ static void put_flags(apr_json_text *out, const apr_hparams *h, const apr_family
 
 /* --- layers --- */
 
-/* For transformers before layer_types: from which layer on all attend within the window; -1: they do not lie so. */
+/* For transformers before layer_types: the layer from which on all have a window; -1: no such layer. */
 static int64_t first_sliding(const apr_hparams *h)
 {
     int64_t first = 0;
@@ -179,7 +179,7 @@ static char block_letter(const apr_hparams *h, int64_t layer)
     return apr_ffn_kind_of(h, layer) == APR_FFN_EXPERTS ? 'E' : '-';
 }
 
-/* nemotron_h's older way, which transformers 5 reads, too. */
+/* nemotron_h's older key, which transformers 5 also reads. */
 static void put_pattern(apr_json_text *out, const apr_hparams *h)
 {
     char letters[10001];
@@ -189,14 +189,14 @@ static void put_pattern(apr_json_text *out, const apr_hparams *h)
     apr_json_string(out, "hybrid_override_pattern", letters, (size_t)n);
 }
 
-/* Where a class supposes a window, none must be said. */
+/* Writes the kinds of the layers. */
 static void put_mixers(apr_json_text *out, const apr_hparams *h, const apr_family_config *f)
 {
     if (f->experts == APR_EXPERTS_BY_BLOCK) {
         put_pattern(out, h);
         return;
     }
-    if (h->layer_kinds == NULL && !f->mamba) return; /* without a list, layers of Mamba are supposed */
+    if (h->layer_kinds == NULL && !f->mamba) return; /* without a list Mamba classes assume Mamba layers */
     if (h->sliding_window > 0 && f->window != APR_WINDOW_PATTERN) apr_json_bool(out, "use_sliding_window", true);
     if (h->sliding_window > 0 && f->window == APR_WINDOW_FROM_LAYER && first_sliding(h) >= 0)
         apr_json_int(out, "max_window_layers", first_sliding(h));
@@ -205,7 +205,7 @@ static void put_mixers(apr_json_text *out, const apr_hparams *h, const apr_famil
     apr_json_close(out, ']');
 }
 
-/* A list of the layers with this feed-forward. */
+/* Writes a list of the layers with this feed-forward. */
 static void put_layers_with(apr_json_text *out, const char *key, const apr_hparams *h, apr_ffn_kind kind)
 {
     apr_json_open(out, key, '[');
@@ -221,7 +221,7 @@ static int64_t n_dense_first(const apr_hparams *h)
     return n;
 }
 
-static void put_behind_dense(apr_json_text *out, const apr_hparams *h, const apr_family_config *f)
+static void put_after_dense(apr_json_text *out, const apr_hparams *h, const apr_family_config *f)
 {
     apr_json_int(out, f->dense_key, n_dense_first(h));
     if (!apr_has_word(f->computes, "mlp_layer_types")) return;
@@ -243,7 +243,7 @@ static void put_listed(apr_json_text *out, const apr_hparams *h, const apr_famil
     put_layers_with(out, "moe_layers", h, APR_FFN_EXPERTS);
 }
 
-/* The first and the last with experts; others between them are beyond words. */
+/* Writes the first and the last layer with experts. Dense layers between them cannot be expressed. */
 static void put_range(apr_json_text *out, const apr_hparams *h, const apr_family_config *f)
 {
     int64_t last = h->num_layers - 1;
@@ -258,7 +258,7 @@ static void put_range(apr_json_text *out, const apr_hparams *h, const apr_family
 static void put_feed_forwards(apr_json_text *out, const apr_hparams *h, const apr_family_config *f)
 {
     static void (*const rules[])(apr_json_text *, const apr_hparams *,
-                                 const apr_family_config *) = {[APR_EXPERTS_BEHIND_DENSE] = put_behind_dense,
+                                 const apr_family_config *) = {[APR_EXPERTS_BEHIND_DENSE] = put_after_dense,
                                                                [APR_EXPERTS_BY_STEP] = put_by_step,
                                                                [APR_EXPERTS_LISTED] = put_listed,
                                                                [APR_EXPERTS_IN_RANGE] = put_range,
@@ -278,7 +278,7 @@ static void put_positions(apr_json_text *out, const apr_hparams *h, const apr_fa
 
 /* --- the rest --- */
 
-/* What single classes want to be told. */
+/* Writes fields that only some classes need. */
 static void put_choices(apr_json_text *out, const apr_hparams *h, const apr_family_config *f)
 {
     const char *const activation_key = f->activation_key != NULL ? f->activation_key : "hidden_act";
@@ -293,7 +293,7 @@ static void put_choices(apr_json_text *out, const apr_hparams *h, const apr_fami
 
 static void put_ids(apr_json_text *out, const apr_vocab *vocab)
 {
-    /* a class may suppose a padding token that the vocabulary has not, and asks for its row of the embedding */
+    /* a class may assume a padding token that the vocabulary does not have, and read its row of the embedding */
     if (vocab == NULL || vocab->n_tokens == 0 || vocab->pad_id < 0) apr_json_null(out, "pad_token_id");
     if (vocab == NULL || vocab->n_tokens == 0) return;
     if (vocab->bos_id >= 0) apr_json_int(out, "bos_token_id", vocab->bos_id);

@@ -1,4 +1,4 @@
-/* hf_losses.c - what a checkpoint made from a GGUF cannot say: numbers, names, texts, tokenizer. */
+/* hf_losses.c - lists what a checkpoint made from a GGUF cannot express: numbers, names, texts, tokenizer. */
 #include "formats/hf/hf_losses.h"
 
 #include "formats/hf/safetensors.h"
@@ -27,12 +27,12 @@ static apr_status compare_numbers(const checking *c, apr_hparams *seen)
         const apr_hparam_field *const field = &apr_hparam_fields[i];
         const double stated = field->is_int ? (double)*apr_hparam_int(&h, field) : *apr_hparam_real(&h, field);
         const double read = field->is_int ? (double)*apr_hparam_int(seen, field) : *apr_hparam_real(seen, field);
-        if (stated != 0.0 && stated != read) LOSS(c, "config.json cannot say that %s is %g", field->name, stated);
+        if (stated != 0.0 && stated != read) LOSS(c, "config.json cannot express %s = %g", field->name, stated);
     }
     return APR_OK;
 }
 
-/* What is so or not, as far as config.json has a word for it; facts of ggml's tensors are none of it. */
+/* Compares the flags that config.json has a key for. */
 static apr_status compare_flags(const checking *c, apr_hparams *seen)
 {
     apr_hparams h = c->layout->hparams;
@@ -40,9 +40,9 @@ static apr_status compare_flags(const checking *c, apr_hparams *seen)
     for (size_t i = 0; i < apr_n_hflag_fields; i++) {
         const apr_hflag_field *const flag = &apr_hflag_fields[i];
         const bool stated = *apr_hflag(&h, flag), matters = strcmp(flag->name, "norm_topk_prob") != 0 || h.num_experts > 0;
-        /* a bias is where its tensor is, which hf_made.c says; see apr_hf_bias_conflict */
+        /* biases are known by their tensors (hf_made.c); see apr_hf_bias_conflict */
         if (flag->hf_key[0] == '\0' || strstr(flag->name, "_bias") != NULL || !matters) continue;
-        if (stated != *apr_hflag(seen, flag)) LOSS(c, "config.json cannot say that %s is %s", flag->name, stated ? "true" : "false");
+        if (stated != *apr_hflag(seen, flag)) LOSS(c, "config.json cannot express %s = %s", flag->name, stated ? "true" : "false");
     }
     return APR_OK;
 }
@@ -51,14 +51,14 @@ static apr_status compare_ropes(const checking *c, const apr_rope_scaling *h, co
 {
     if (h->kind == APR_ROPE_LONGROPE && h->n_factors == 0)
         LOSS(c, "the factors of the rotary scaling \"longrope\" are not carried into config.json");
-    else if (h->kind != seen->kind) LOSS(c, "config.json cannot say the rotary scaling \"%s\"%s", apr_rope_names[h->kind], whose);
+    else if (h->kind != seen->kind) LOSS(c, "config.json cannot express the rotary scaling \"%s\"%s", apr_rope_names[h->kind], whose);
     return APR_OK;
 }
 
-/* The kinds of one layer, whoever lists them. */
+/* The kinds of one layer. */
 static uint8_t mixer_of(const apr_hparams *h, int64_t layer) { return (uint8_t)apr_layer_kind_of(h, layer); }
 static uint8_t ffn_of(const apr_hparams *h, int64_t layer) { return (uint8_t)apr_ffn_kind_of(h, layer); }
-/* Layers without attention have no positions either way. */
+/* Layers without attention count as without positions. */
 static uint8_t positions_of(const apr_hparams *h, int64_t layer)
 {
     const apr_layer_kind kind = apr_layer_kind_of(h, layer);
@@ -79,7 +79,7 @@ static apr_status compare_layers(const checking *c, const apr_hparams *seen)
     for (size_t a = 0; a < sizeof aspects / sizeof *aspects; a++) {
         bool same = true;
         for (int64_t i = 0; i < h->num_layers && same; i++) same = aspects[a].of(h, i) == aspects[a].of(seen, i);
-        if (!same) LOSS(c, "config.json cannot say %s", aspects[a].what);
+        if (!same) LOSS(c, "config.json cannot express %s", aspects[a].what);
     }
     return APR_OK;
 }
@@ -107,7 +107,7 @@ static apr_status check_config(const checking *c)
     if (apr_model_attachment(c->layout, "config.json") != NULL || c->layout->hparams.architecture == NULL ||
         c->layout->hparams.architecture[0] == '\0')
         return APR_OK;
-    if (c->layout->hparams.refusal != NULL) LOSS(c, "%s, which a config.json made here does not say", c->layout->hparams.refusal);
+    if (c->layout->hparams.refusal != NULL) LOSS(c, "%s, which the new config.json cannot express", c->layout->hparams.refusal);
     char *const text = apr_hf_config_make(c->layout);
     if (text == NULL) return apr_no_memory(c->err, "config.json");
     const apr_attachment made = {.name = "config.json", .data = (const uint8_t *)text, .n_bytes = strlen(text)};
@@ -141,11 +141,11 @@ apr_status apr_hf_vocab_obstacle(const apr_vocab *v, apr_arena *arena, const cha
     *obstacle = NULL;
     if (v->kind == APR_VOCAB_NONE || v->n_tokens == 0) return APR_OK;
     if (apr_vocab_needs_file(v)) {
-        *obstacle = "the tokenizer has rules that only a tokenizer.json of its own says";
+        *obstacle = "the tokenizer has rules that need its original tokenizer.json";
         return APR_OK;
     }
     if (v->kind == APR_VOCAB_BPE && v->pattern == NULL && v->n_splits == 0 && v->pre != NULL) {
-        *obstacle = apr_arena_print(arena, "the tokenizer's splitting rule '%.60s' is not known here", v->pre);
+        *obstacle = apr_arena_print(arena, "the tokenizer's splitting rule '%.60s' is unknown", v->pre);
         return *obstacle != NULL ? APR_OK : apr_no_memory(err, "the vocabulary");
     }
     if (v->kind == APR_VOCAB_SPM && v->scores == NULL && v->n_merges == 0)
@@ -154,17 +154,17 @@ apr_status apr_hf_vocab_obstacle(const apr_vocab *v, apr_arena *arena, const cha
         const bool is_token = i < v->n_tokens;
         const apr_str text = is_token ? v->tokens[i] : v->merges[i - v->n_tokens];
         if (apr_hf_is_text(text) && (text.n_bytes > 0 || is_token)) continue;
-        *obstacle = is_token ? apr_arena_print(arena, "token %zu of the tokenizer is no text", i)
-                             : apr_arena_print(arena, "merge %zu of the tokenizer is no pair of texts", (i - v->n_tokens) / 2);
+        *obstacle = is_token ? apr_arena_print(arena, "token %zu of the tokenizer is not text", i)
+                             : apr_arena_print(arena, "merge %zu of the tokenizer is not a pair of texts", (i - v->n_tokens) / 2);
         if (*obstacle == NULL) return apr_no_memory(err, "the vocabulary");
     }
     const bool opened = apr_vocab_index_open(&index, v, USED);
-    const int64_t twin = index.twin;
+    const int64_t duplicate = index.twin;
     apr_vocab_index_close(&index);
     if (!opened) return apr_no_memory(err, "the vocabulary");
-    if (twin >= 0 && *obstacle == NULL) {
+    if (duplicate >= 0 && *obstacle == NULL) {
         *obstacle = apr_arena_print(arena, "two tokens of the tokenizer are \"%.*s\", and tokenizer.json lists each once",
-                                    shown(v->tokens[twin]), v->tokens[twin].text);
+                                    shown(v->tokens[duplicate]), v->tokens[duplicate].text);
         if (*obstacle == NULL) return apr_no_memory(err, "the vocabulary");
     }
     return APR_OK;
@@ -179,7 +179,7 @@ static apr_status check_vocab(const checking *c)
     if (apr_model_attachment(m, "tokenizer.json") != NULL) return APR_OK;
     const bool is_gguf = m->origin.format == APR_FORMAT_GGUF && apr_kv_get_string(&m->kv, "tokenizer.ggml.model", &model);
     if (is_gguf && m->vocab.kind == APR_VOCAB_NONE && !apr_str_is(model, "none") && !apr_str_is(model, "no_vocab"))
-        LOSS(c, "a tokenizer of the kind '%.*s' is not understood here, so the checkpoint would have none", shown(model), model.text);
+        LOSS(c, "tokenizers of the kind '%.*s' are not supported, so the checkpoint would have no tokenizer", shown(model), model.text);
     APR_TRY(apr_hf_vocab_obstacle(&m->vocab, &c->losses->arena, &obstacle, c->err));
     if (obstacle != NULL) LOSS(c, "%s, so the checkpoint would have no tokenizer", obstacle);
     return APR_OK;
@@ -189,7 +189,7 @@ apr_status apr_hf_losses(const apr_model *layout, apr_losses *losses, apr_error 
 {
     const checking c = {layout, losses, err};
 
-    if (layout->origin.format == APR_FORMAT_SAFETENSORS) return APR_OK; /* what came along goes back as it came */
+    if (layout->origin.format == APR_FORMAT_SAFETENSORS) return APR_OK; /* a checkpoint's own files are written back unchanged */
     APR_TRY(check_config(&c));
     APR_TRY(apr_hf_key_losses(layout, losses, err));
     APR_TRY(check_names(&c));

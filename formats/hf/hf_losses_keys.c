@@ -1,4 +1,4 @@
-/* hf_losses_keys.c - which keys of a GGUF nothing in a checkpoint says: those that its hyperparameters would not be written as. */
+/* hf_losses_keys.c - lists the keys of a GGUF that a checkpoint cannot express: those that its hyperparameters do not give back. */
 #include "formats/gguf/gguf.h"
 #include "formats/hf/hf_losses.h"
 #include "formats/model/metadata.h"
@@ -10,7 +10,7 @@ typedef struct checking {
     const apr_model *layout;
     apr_losses *losses;
     apr_error *err;
-    apr_kv_list made; /* the keys that the hyperparameters say */
+    apr_kv_list made; /* the keys that the hyperparameters give */
 } checking;
 
 #define LOSS(c, ...) APR_TRY(apr_loss_add((c)->losses, APR_LOST, (c)->err, __VA_ARGS__))
@@ -24,7 +24,7 @@ static bool is_any_of(apr_str s, const char *const *texts)
     return *texts != NULL;
 }
 
-/* "ARCH.NAME" that hyperparameters are made of, beside those of their table. */
+/* Names of ARCH.NAME keys that hyperparameters are read from, besides those of their table. */
 static const char *const understood[] = {"vocab_size",
                                          "attention.value_length",
                                          "attention.sliding_window_pattern",
@@ -69,13 +69,13 @@ static bool is_in_table(apr_str name)
 static double number_at(const apr_kv_list *list, const apr_kv *item, uint64_t i)
 {
     double real = 0.0;
-    bool truth;
+    bool flag;
 
     if (item->type == APR_KV_ARRAY) {
         real = apr_kv_elem_real(item, i);
         return real != 0.0 ? real : (double)apr_kv_elem_int(item, i);
     }
-    if (apr_kv_get_bool(list, item->key.text, &truth)) return truth;
+    if (apr_kv_get_bool(list, item->key.text, &flag)) return flag;
     apr_kv_get_real(list, item->key.text, &real);
     return real;
 }
@@ -99,8 +99,8 @@ static bool same_text(const apr_kv *a, const apr_kv *b)
     return x.n_bytes == 0 || memcmp(x.text, y.text, x.n_bytes) == 0;
 }
 
-/* Do the hyperparameters say that key with that value? One number stands for a list of the same. */
-static bool is_said(const checking *c, const apr_kv *item)
+/* True: the hyperparameters give that key with that value. One number equals a list of the same number. */
+static bool is_given(const checking *c, const apr_kv *item)
 {
     const apr_kv *const made = apr_kv_find(&c->made, item->key.text);
 
@@ -118,17 +118,17 @@ static apr_status check_architecture_key(const checking *c, const apr_kv *item, 
     const bool in_table = is_in_table(name), is_zero = item->type != APR_KV_ARRAY && item->type != APR_KV_STRING && item->value.bits == 0;
     int64_t value_length;
 
-    if (is_said(c, item)) return APR_OK; /* it follows from the hyperparameters, which are compared for themselves */
-    if (in_table && !is_uniform(item)) LOSS(c, "'%s' differs from layer to layer, which config.json cannot say", item->key.text);
+    if (is_given(c, item)) return APR_OK; /* it follows from the hyperparameters, which are compared separately */
+    if (in_table && !is_uniform(item)) LOSS(c, "'%s' differs from layer to layer, which config.json cannot express", item->key.text);
     if (apr_str_is(name, "attention.value_length") && apr_kv_get_int(&c->layout->kv, item->key.text, &value_length) &&
         value_length != c->layout->hparams.head_dim)
-        LOSS(c, "'%s' is %lld and heads are %lld wide, which config.json cannot say", item->key.text, (long long)value_length,
+        LOSS(c, "'%s' is %lld and heads are %lld wide, which config.json cannot express", item->key.text, (long long)value_length,
              (long long)c->layout->hparams.head_dim);
     if (!in_table && !is_zero && !is_any_of(name, understood)) LOSS(c, "config.json has no place for '%.100s'", item->key.text);
     return APR_OK;
 }
 
-/* Keys that nothing in a checkpoint is made of, and that change no number. */
+/* Keys that have no place in a checkpoint, and that change no number. */
 typedef struct left_out {
     char text[300];
     size_t n;
@@ -149,11 +149,11 @@ static apr_status check_key(const checking *c, const apr_kv *item, apr_str arch,
 
     if (is_arch) return check_architecture_key(c, item, (apr_str){key.text + arch.n_bytes + 1, key.n_bytes - arch.n_bytes - 1});
     if (begins_with(key, "general.") && item->type == APR_KV_STRING) {
-        if (!apr_hf_is_text(item->value.string)) LOSS(c, "'%.100s' holds bytes that are no text, which JSON cannot say", key.text);
+        if (!apr_hf_is_text(item->value.string)) LOSS(c, "'%.100s' is not UTF-8 text, which JSON cannot hold", key.text);
         return APR_OK;
     }
     if (apr_str_is(key, "tokenizer.chat_template") && item->type == APR_KV_STRING && !apr_hf_is_text(item->value.string))
-        LOSS(c, "the chat template holds bytes that are no text");
+        LOSS(c, "the chat template is not UTF-8 text, which JSON cannot hold");
     const bool is_template = apr_named_template(item) != NULL || apr_str_is(key, "tokenizer.chat_templates");
     const bool is_known = is_template || begins_with(key, "aprkit.") || begins_with(key, "tokenizer.aprkit.") ||
                           is_any_of(key, about_the_file) || is_any_of(key, understood_of_tokenizer);
@@ -161,7 +161,7 @@ static apr_status check_key(const checking *c, const apr_kv *item, apr_str arch,
     return APR_OK;
 }
 
-/* The keys that a GGUF of these hyperparameters has; none, where it cannot be. */
+/* Makes the keys of a GGUF with these hyperparameters; none if it cannot be made. */
 static apr_status make_keys(checking *c)
 {
     static const apr_vocab none = {.kind = APR_VOCAB_NONE};

@@ -1,4 +1,4 @@
-/* hf_made.c - config.json for a model that brought none: what its tensors show is said, whatever its source could say. */
+/* hf_made.c - makes a config.json for a model that has none. Biases, norms and types are taken from its tensors. */
 #include "formats/hf/safetensors.h"
 #include "formats/model/family.h"
 
@@ -16,7 +16,7 @@ static bool has_name(const apr_model *m, const char *part, const char *ending)
     return false;
 }
 
-/* What a config.json would call the type of most of the weights; NULL when they are of none that it has a word for. */
+/* The torch_dtype of most of the weights; NULL: none of them has such a type. */
 static const char *most_common_dtype(const apr_model *m)
 {
     static const struct {
@@ -37,10 +37,10 @@ static const char *most_common_dtype(const apr_model *m)
     return name;
 }
 
-/* FP8 weights with one scale each, as Mistral has them: the producer's own words. NULL: there are none, or others too. */
-static const char *fp8_words(const apr_model *m)
+/* The quantization_config of FP8 weights with one scale each, as Mistral writes it. NULL: no such weights, or also others. */
+static const char *fp8_members(const apr_model *m)
 {
-    static const char *const words[] = {
+    static const char *const members[] = {
         ",\"quantization_config\":{\"quant_method\":\"fp8\",\"activation_scheme\":\"dynamic\",\"weight_block_size\":null,"
         "\"modules_to_not_convert\":[\"lm_head\"]}}",
         ",\"quantization_config\":{\"quant_method\":\"fp8\",\"activation_scheme\":\"static\",\"weight_block_size\":null,"
@@ -52,17 +52,17 @@ static const char *fp8_words(const apr_model *m)
         if (apr_tensor_elems(m->tensors[i].scale) != 1) return NULL;
         n++;
     }
-    return n > 0 ? words[has_name(m, ".activation_scale", "")] : NULL;
+    return n > 0 ? members[has_name(m, ".activation_scale", "")] : NULL;
 }
 
-/* In front of the last bracket. NULL: no memory; the text is gone then. */
-static char *add_words(char *text, const char *words)
+/* Inserts members before the last bracket. NULL: no memory, and the text is freed. */
+static char *add_members(char *text, const char *members)
 {
-    const size_t n = strlen(text), n_words = strlen(words);
-    char *const longer = realloc(text, n + n_words);
+    const size_t n = strlen(text), n_members = strlen(members);
+    char *const longer = realloc(text, n + n_members);
 
     if (longer == NULL) return free(text), NULL;
-    memcpy(longer + n - 1, words, n_words + 1);
+    memcpy(longer + n - 1, members, n_members + 1);
     return longer;
 }
 
@@ -79,6 +79,6 @@ char *apr_hf_config_make(const apr_model *m)
     if (config != NULL && apr_has_word(config->flags_shown, "enable_moe_block"))
         hparams.enable_moe_block |= has_name(m, ".router.proj", ".weight");
     char *const text = apr_hf_config_write(&hparams, &m->vocab);
-    const char *const words = fp8_words(m);
-    return text == NULL || words == NULL ? text : add_words(text, words);
+    const char *const members = fp8_members(m);
+    return text == NULL || members == NULL ? text : add_members(text, members);
 }

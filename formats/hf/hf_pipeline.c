@@ -1,4 +1,4 @@
-/* hf_pipeline.c - the steps of tokenizer.json: one function a type. */
+/* hf_pipeline.c - reads the steps of tokenizer.json, with one function per type. */
 #include "formats/hf/hf_pipeline.h"
 
 #include "formats/base/base64.h"
@@ -13,11 +13,11 @@
 typedef struct walking {
     apr_hf_pipeline *p;
     apr_arena *arena;
-    const char *what; /* "normalizer" and its kin */
+    const char *what; /* "normalizer", "pre-tokenizer" or "post-processor" */
     bool no_memory;
 } walking;
 
-/* Only the first is kept. */
+/* Names an unsupported step. Only the first one is kept. */
 __attribute__((format(printf, 2, 3))) static void strange(const walking *w, const char *format, ...)
 {
     va_list args;
@@ -50,7 +50,7 @@ static void add_split(const walking *w, const char *pattern, apr_split_behavior 
 
 static const char matches_nothing[] = "(?!)";
 
-/* A step that puts a space in front, and cuts by `pattern` (NULL: does not cut). */
+/* Adds a step that puts a space in front and splits by `pattern` (NULL: does not split). */
 static void add_space_step(const walking *w, const char *pattern, apr_split_behavior behavior, bool marks, apr_space_rule space)
 {
     apr_hf_pipeline *const p = w->p;
@@ -62,7 +62,7 @@ static void add_space_step(const walking *w, const char *pattern, apr_split_beha
     p->splits[n].space = space;
 }
 
-/* A text as an expression that matches it alone. */
+/* Quotes a text as an expression that matches exactly it. */
 static const char *quoted(walking *w, const char *text)
 {
     const size_t n = strlen(text);
@@ -89,7 +89,7 @@ static void split_step(const cJSON *step, walking *w)
         strange(w, "a Split without a pattern or a known behavior");
         return;
     }
-    if (regex == NULL && strcmp(text, " ") == 0 && w->p->escape_spaces) return; /* gemma: the normalizer has left no spaces */
+    if (regex == NULL && strcmp(text, " ") == 0 && w->p->escape_spaces) return; /* gemma: the normalizer has replaced all spaces */
     add_split(w, regex != NULL ? regex : quoted(w, text), behavior, flag_of(step, "invert", false));
 }
 
@@ -116,7 +116,7 @@ static void punctuation_step(const cJSON *step, walking *w)
     add_split(w, apr_bert_splits[1].pattern, behavior, false);
 }
 
-/* \w of Rust's expressions knows joiners too. */
+/* \w of Rust's expressions includes joiners. */
 #define RUST_WORD "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\x{200c}\\x{200d}"
 
 static void whitespace_step(const cJSON *step, walking *w)
@@ -144,7 +144,7 @@ static void delimiter_step(const cJSON *step, walking *w)
     else add_split(w, quoted(w, delimiter), APR_SPLIT_REMOVED, false);
 }
 
-/* A space in front of each piece, or of the first one: what was cut before would have to be known. */
+/* Puts a space before each piece, or before the first one. For BPE that must be the first step: it depends on earlier splits. */
 static void metaspace_step(const cJSON *step, walking *w)
 {
     apr_hf_pipeline *const p = w->p;
@@ -159,8 +159,8 @@ static void metaspace_step(const cJSON *step, walking *w)
         add_space_step(w, flag_of(step, "split", true) ? "\\x{2581}" : NULL, APR_SPLIT_MERGED_WITH_NEXT, true, space);
         return;
     }
-    if (p->n_splits > 0 || p->byte_level) strange(w, "Metaspace behind another pre-tokenizer");
-    if (p->add_space_prefix) strange(w, "Metaspace behind Prepend");
+    if (p->n_splits > 0 || p->byte_level) strange(w, "Metaspace after another pre-tokenizer");
+    if (p->add_space_prefix) strange(w, "Metaspace after Prepend");
     p->escape_spaces = true;
     p->add_space_prefix = p->prefix_unless_space = strcmp(scheme, "never") != 0;
     p->space_after_added = strcmp(scheme, "always") == 0;
@@ -210,7 +210,7 @@ static void strip_step(const cJSON *step, walking *w)
     add_normal(w, (apr_normal){.kind = APR_NORMAL_STRIP, .flags = left | right});
 }
 
-/* Accents go with the case, unless they are spoken of. */
+/* strip_accents defaults to lowercase. */
 static void bert_normalizer_step(const cJSON *step, walking *w)
 {
     const bool lowercase = flag_of(step, "lowercase", true), accents = flag_of(step, "strip_accents", lowercase);
@@ -224,7 +224,7 @@ static void charsmap_step(const cJSON *step, walking *w)
 {
     const char *const text = apr_json_get_string(step, "precompiled_charsmap");
 
-    if (text == NULL || *text == '\0') return; /* null: it maps nothing */
+    if (text == NULL || *text == '\0') return; /* an empty map */
     const size_t n_chars = strlen(text), n = apr_base64_bytes(text, n_chars);
     char *const bytes = apr_arena_alloc(w->arena, n + 1);
     w->no_memory |= bytes == NULL;
@@ -250,7 +250,7 @@ static void plain_normal_step(const cJSON *step, walking *w)
         if (is_string(step, "type", plain_normals[i].type)) add_normal(w, (apr_normal){.kind = plain_normals[i].kind});
 }
 
-/* What the flags say: NFC, SentencePiece's space in front, spaces as U+2581. */
+/* Sets the flag that equals this normalizer: NFC, SentencePiece's space in front, spaces as U+2581. False: there is none. */
 static bool set_flag(apr_hf_pipeline *p, const apr_normal *normal)
 {
     switch (normal->kind) {
@@ -272,7 +272,7 @@ static const char *normal_name(apr_normal_kind kind)
                                          : "Replace of something else than spaces by U+2581";
 }
 
-/* BPE's normalizers as flags, where there are only these: these are what other formats have a word for. */
+/* Replaces BPE's normalizers by flags if the flags express all of them. Other formats have keys for the flags only. */
 static void settle_normals(apr_hf_pipeline *p)
 {
     apr_hf_pipeline flags = {0};
@@ -294,29 +294,29 @@ static void settle_normals(apr_hf_pipeline *p)
 
 /* --- post-processors --- */
 
-/* Nothing but one token before the text and one behind it can be expressed. */
+/* Only one token before the text and one after it can be expressed. */
 static void template_step(const cJSON *step, walking *w)
 {
     apr_hf_pipeline *const p = w->p;
     const cJSON *part;
-    bool behind = false;
+    bool is_after = false;
 
     if (p->has_template) strange(w, "two TemplateProcessing post-processors");
     p->has_template = true;
     cJSON_ArrayForEach(part, apr_json_get(step, "single"))
     {
         if (apr_json_get(part, "Sequence") != NULL) {
-            behind = true;
+            is_after = true;
             continue;
         }
-        const char **const token = behind ? &p->last_token : &p->first_token;
+        const char **const token = is_after ? &p->last_token : &p->first_token;
         if (*token != NULL) strange(w, "TemplateProcessing with more than one token on a side of the text");
         *token = apr_json_get_string(apr_json_get(part, "SpecialToken"), "id");
-        if (*token == NULL) strange(w, "TemplateProcessing with a part that is no token");
+        if (*token == NULL) strange(w, "TemplateProcessing with a part that is not a token");
     }
 }
 
-/* "sep" and "cls" are a text and an id. */
+/* "sep" and "cls" are pairs of a text and an id. */
 static void bert_processing_step(const cJSON *step, walking *w)
 {
     apr_hf_pipeline *const p = w->p;
@@ -330,7 +330,7 @@ static void bert_processing_step(const cJSON *step, walking *w)
         strange(w, "the post-processor %.40s without its tokens", apr_json_get_string(step, "type"));
 }
 
-/* Offsets only; the ids are not touched. */
+/* Changes offsets only, not ids. */
 static void no_step(const cJSON *step, walking *w)
 {
     (void)step;
@@ -410,8 +410,8 @@ static bool is_plain(const apr_split *split)
     return split->behavior == APR_SPLIT_ISOLATED && !split->invert && !split->letters && !split->marks && split->space == APR_SPACE_NEVER;
 }
 
-/* One expression says what the steps say, where that is so: one step; Digits before ByteLevel's words, which GGUF's names know as
- * one; and matches alone of an expression that is known to match everything. */
+/* Replaces the steps by one expression if that is the same: for a single plain step; for Digits before ByteLevel's expression, which
+ * GGUF names "starcoder"; and for the matches of a known expression, which matches all text. */
 static void simplify(apr_hf_pipeline *p)
 {
     const apr_split *const s = p->splits;

@@ -1,7 +1,7 @@
-/* hf_pipeline.h - what tokenizer.json does to a text before and behind the merges: normalizers, pre-tokenizers, post-processors.
+/* hf_pipeline.h - reads tokenizer.json's steps before and after the merges: normalizers, pre-tokenizers, post-processors.
  *
- * Each step is told in the words of apr_vocab, where it has them; the first that it has none for is named, and a tokenizer with
- * such a step is not run: a text tokenized almost right is worse than one refused. Strings belong to the JSON or are constants. */
+ * Each step becomes fields of apr_vocab. The first step that apr_vocab cannot express is named, and a tokenizer with such a step is
+ * refused: a text that is tokenized almost right is worse than an error. Strings belong to the JSON or are constants. */
 #ifndef APR_FORMATS_HF_PIPELINE_H
 #define APR_FORMATS_HF_PIPELINE_H
 
@@ -9,13 +9,13 @@
 #include "formats/model/vocab.h"
 
 typedef struct apr_hf_pipeline {
-    char strange[160];    /* what cannot be expressed ("the normalizer Lowercase"); "" : nothing */
-    apr_vocab_kind model; /* BPE, WPM or UGM; NONE: another */
+    char strange[160];    /* the first unsupported step ("the normalizer Lowercase"); "": none */
+    apr_vocab_kind model; /* BPE, WPM or UGM; NONE: any other */
     bool byte_level;
-    apr_normal normals[APR_MAX_NORMALS]; /* in the arena; none where the flags below say it all */
+    apr_normal normals[APR_MAX_NORMALS]; /* in the arena; none if the flags below are enough */
     size_t n_normals;
-    char normal[64];     /* the first that the flags cannot say; "": none */
-    const char *pattern; /* one isolated expression, or NULL: then the steps in splits */
+    char normal[64];     /* the first that the flags cannot express; "": none */
+    const char *pattern; /* one isolated expression; NULL: see splits */
     apr_split splits[APR_MAX_SPLITS];
     size_t n_splits;
     bool nfc, add_space_prefix, space_after_added, prefix_unless_space, escape_spaces;
@@ -23,7 +23,7 @@ typedef struct apr_hf_pipeline {
     const char *first_token, *last_token; /* what the post-processor puts around a text */
 } apr_hf_pipeline;
 
-/* APR_E_MEMORY alone: what is strange is in the pipeline. */
+/* Fails only with APR_E_MEMORY: unsupported steps are named in `strange`. */
 apr_status apr_hf_pipeline_read(apr_hf_pipeline *pipeline, const cJSON *tokenizer, apr_arena *arena, apr_error *err);
 
 #endif

@@ -1,4 +1,4 @@
-/* hf_quantization.c - quantization_config in the spellings of its producers to schemes and patterns; it reads no weights. */
+/* hf_quantization.c - reads the quantization_config of each producer into schemes and patterns. Reads no weights. */
 #include "formats/hf/hf_quantization.h"
 
 #include "formats/base/json.h"
@@ -13,15 +13,15 @@
 typedef struct reading {
     const cJSON *config; /* the object that describes the quantization */
     apr_quantization *q;
-    apr_quant_scheme *schemes; /* [room] */
-    const char **targets;      /* [room] one for each scheme; "" covers everything */
-    size_t n, room;
-    int float_bytes; /* of the model's plain floats: compressed-tensors stores its scales so */
+    apr_quant_scheme *schemes; /* [capacity] */
+    const char **targets;      /* [capacity] one for each scheme; "" covers everything */
+    size_t n, capacity;
+    int float_bytes; /* bytes of the model's plain floats, which are compressed-tensors' scales */
     apr_arena *arena;
     bool no_memory;
 } reading;
 
-/* The first thing that is not understood is the one that is told. */
+/* Describes what is not supported. Only the first problem is kept. */
 static void problem(reading *r, const char *format, ...) __attribute__((format(printf, 2, 3)));
 static void problem(reading *r, const char *format, ...)
 {
@@ -45,10 +45,10 @@ static const char *keep_text(reading *r, const char *text)
 
 static void add_rule(reading *r, const char *target, apr_quant_scheme scheme)
 {
-    if (r->n == r->room) {
-        const size_t room = r->room == 0 ? 4 : 2 * r->room;
-        apr_quant_scheme *const schemes = apr_arena_array(r->arena, room, sizeof *schemes);
-        const char **const targets = apr_arena_array(r->arena, room, sizeof *targets);
+    if (r->n == r->capacity) {
+        const size_t capacity = r->capacity == 0 ? 4 : 2 * r->capacity;
+        apr_quant_scheme *const schemes = apr_arena_array(r->arena, capacity, sizeof *schemes);
+        const char **const targets = apr_arena_array(r->arena, capacity, sizeof *targets);
         if (schemes == NULL || targets == NULL) {
             r->no_memory = true;
             return;
@@ -56,27 +56,27 @@ static void add_rule(reading *r, const char *target, apr_quant_scheme scheme)
         if (r->n > 0) memcpy(schemes, r->schemes, r->n * sizeof *schemes), memcpy(targets, r->targets, r->n * sizeof *targets);
         r->schemes = schemes;
         r->targets = targets;
-        r->room = room;
+        r->capacity = capacity;
     }
     r->schemes[r->n] = scheme;
     r->targets[r->n++] = *target != '\0' ? keep_text(r, target) : "";
 }
 
-/* A member whose own members have names; anything else but null and false is something that we do not understand. */
+/* A member that is an object. Anything else except null and false is a problem. */
 static const cJSON *object_of(reading *r, const char *key)
 {
     const cJSON *const item = apr_json_get(r->config, key);
     if (cJSON_IsObject(item)) return item;
-    if (item != NULL && !cJSON_IsNull(item) && !cJSON_IsFalse(item)) problem(r, "\"%s\" that is no object", key);
+    if (item != NULL && !cJSON_IsNull(item) && !cJSON_IsFalse(item)) problem(r, "\"%s\" that is not an object", key);
     return NULL;
 }
 
-/* A whole number of `object`, `missing` where there is none. */
+/* An integer member of `object`; `missing` if there is none. */
 static int64_t int_of(reading *r, const cJSON *object, const char *key, int64_t missing)
 {
     const cJSON *const item = apr_json_get(object, key);
     int64_t value = missing;
-    if (item != NULL && !cJSON_IsNull(item) && !apr_json_as_int(item, &value)) problem(r, "\"%s\" is no integer", key);
+    if (item != NULL && !cJSON_IsNull(item) && !apr_json_as_int(item, &value)) problem(r, "\"%s\" is not an integer", key);
     return value;
 }
 
@@ -100,7 +100,7 @@ static bool is_any(const char *text, const char *const *list)
     return false;
 }
 
-/* What one scale covers, as [rows, columns]; absence leaves the block alone. */
+/* Reads what one scale covers, as [rows, columns]. If absent, the block stays as it is. */
 static void read_block(reading *r, const cJSON *list, apr_quant_scheme *s)
 {
     if (list == NULL || cJSON_IsNull(list)) return;
@@ -129,7 +129,7 @@ static void read_fbgemm(reading *r)
 
 static void read_mxfp4(reading *r)
 {
-    r->q->experts_only = true; /* as transformers does it: gpt-oss alone has a kernel for it */
+    r->q->experts_only = true; /* as in transformers, which has a kernel only for gpt-oss */
     add_rule(r, "", (apr_quant_scheme){.layout = APR_QUANT_MXFP4, .bits = 4, .block_rows = 1, .block_columns = 32, .scale_bytes = 1});
 }
 
@@ -145,7 +145,7 @@ static void check_group(reading *r, int64_t group)
     if (group < 1 && group != -1 && group != 0) problem(r, "groups of %lld numbers", (long long)group);
 }
 
-/* Bits and groups of GPTQ as `object` states them; what it does not say is `base`'s. */
+/* GPTQ's bits and group size as `object` states them; missing ones are those of `base`. */
 static apr_quant_scheme gptq_scheme(reading *r, const cJSON *object, const apr_quant_scheme *base)
 {
     const int64_t bits = int_of(r, object, "bits", base->bits), group = int_of(r, object, "group_size", base->block_columns);
@@ -158,8 +158,8 @@ static apr_quant_scheme gptq_scheme(reading *r, const cJSON *object, const apr_q
     return s;
 }
 
-/* Whose zero points are stored less one. Of the formats that are not here, marlin's has its codes and gptq_p its bits in an order of
- * its own. */
+/* zeros_less_one: zero points are stored minus one. Formats that are not listed are foreign: marlin has another order of codes, gptq_p
+ * another order of bits. */
 static const struct {
     const char *format;
     bool zeros_less_one;
@@ -187,7 +187,7 @@ static void read_gptq_format(reading *r, apr_quant_scheme *s)
     if (s->foreign) problem(r, "GPTQ in the format \"%.40s\"", *format != '\0' ? format : "marlin");
 }
 
-/* GPTQ in its own words, or in auto-round's. */
+/* GPTQ with its own keys, or with auto-round's. */
 static void read_gptq(reading *r)
 {
     const cJSON *const dynamic = object_of(r, "dynamic"), *item;
@@ -276,7 +276,7 @@ static apr_quant_layout layout_of_format(reading *r, const char *format, const c
 
     for (size_t i = 0; i < sizeof formats / sizeof *formats; i++)
         if (strcmp(format, formats[i].format) == 0) return formats[i].layout;
-    /* "mixed-precision" and "naive-quantized" leave it to the numbers, and so do files that state no format */
+    /* with "mixed-precision", "naive-quantized" or no format the type and bits decide */
     static const char *const open_formats[] = {"", "mixed-precision", "naive-quantized", NULL};
     if (!is_any(format, open_formats)) problem(r, "the format \"%.60s\"", format);
     if (!is_float)
@@ -298,7 +298,7 @@ static void read_strategy(reading *r, const cJSON *weights, apr_quant_scheme *s)
     else if (strcmp(strategy, "tensor") != 0 && strcmp(strategy, "channel") != 0) problem(r, "scales by \"%.40s\"", strategy);
 }
 
-/* Does the layout hold numbers of that type and width? */
+/* Checks that the layout holds numbers of that type and width. */
 static void check_layout(reading *r, apr_quant_layout layout, const char *type, int bits)
 {
     static const struct {
@@ -318,7 +318,7 @@ static bool scheme_of_group(reading *r, const cJSON *group, const char *format, 
     const char *const own_format = text_of(group, "format");
     const char *const type = text_of(weights, "type");
 
-    if (!cJSON_IsObject(weights)) return false; /* about activations alone */
+    if (!cJSON_IsObject(weights)) return false; /* describes activations only */
     *s = (apr_quant_scheme){.bits = (int)int_of(r, weights, "num_bits", 8), .scale_bytes = r->float_bytes};
     if (s->bits < 2 || s->bits > 8) problem(r, "weights of %d bits", s->bits);
     s->layout = layout_of_format(r, *own_format != '\0' ? own_format : format, weights, activations);
@@ -351,17 +351,17 @@ static void read_groups(reading *r)
         if (targets == NULL) add_rule(r, "", s);
         cJSON_ArrayForEach(target, targets)
         {
-            if (!cJSON_IsString(target)) problem(r, "a target that is no string");
+            if (!cJSON_IsString(target)) problem(r, "a target that is not a string");
             else if (*target->valuestring >= 'A' && *target->valuestring <= 'Z' && strcmp(target->valuestring, "Linear") != 0)
                 problem(r, "modules of the class \"%.40s\"", target->valuestring);
             else add_rule(r, strcmp(target->valuestring, "Linear") == 0 ? "" : target->valuestring, s);
         }
     }
-    r->q->head = true; /* a linear layer like others, unless it is ignored: it always is */
+    r->q->head = true; /* the head is a linear layer like others, unless the ignore list names it */
 }
 
-/* Rotations that are applied to activations while the model runs; those in the weights are done already. */
-static bool turns_activations(const cJSON *transforms)
+/* True: activations are rotated at run time. Rotations of weights are already applied. */
+static bool rotates_activations(const cJSON *transforms)
 {
     const cJSON *group, *apply;
 
@@ -375,12 +375,12 @@ static bool turns_activations(const cJSON *transforms)
 static void read_compressed_tensors(reading *r)
 {
     const char *const sparsity = text_of(apr_json_get(r->config, "sparsity_config"), "format");
-    const bool turns = turns_activations(apr_json_get(r->config, "transform_config"));
+    const bool rotates = rotates_activations(apr_json_get(r->config, "transform_config"));
 
     if (*sparsity != '\0' && strcmp(sparsity, "dense") != 0) problem(r, "sparse weights (\"%.40s\")", sparsity);
-    if (turns) problem(r, "activations that are rotated (\"transform_config\")");
+    if (rotates) problem(r, "activations that are rotated (\"transform_config\")");
     read_groups(r);
-    for (size_t i = 0; i < r->n; i++) r->schemes[i].foreign |= turns;
+    for (size_t i = 0; i < r->n; i++) r->schemes[i].foreign |= rotates;
 }
 
 /* --- modelopt and quark --- */
@@ -419,7 +419,7 @@ static void read_modelopt(reading *r)
     const char *const algo = text_of(r->config, "quant_algo");
     apr_quant_scheme s;
 
-    r->q->head = true; /* "lm_head" is among the excluded modules when it is left out */
+    r->q->head = true; /* a head that is not quantized is listed in exclude_modules */
     if (*algo == '\0' && apr_json_get(r->config, "config_groups") != NULL) read_groups(r);
     else if (strcmp(algo, "MIXED_PRECISION") != 0) {
         if (scheme_of_algo(r, r->config, algo, &s)) add_rule(r, "", s);
@@ -469,12 +469,12 @@ static const struct {
     {"quark", read_quark},
 };
 
-/* quant_method, or what a file without one can only be. */
+/* quant_method, or the method that a file without it must have by its other keys. */
 static const char *method_of(const cJSON *config)
 {
     static const struct {
         const char *key, *method;
-    } signs[] = {{"quant_algo", "modelopt"},
+    } hints[] = {{"quant_algo", "modelopt"},
                  {"load_in_4bit", "bitsandbytes"},
                  {"load_in_8bit", "bitsandbytes"},
                  {"config_groups", "compressed-tensors"},
@@ -482,29 +482,29 @@ static const char *method_of(const cJSON *config)
     const char *const stated = text_of(config, "quant_method");
 
     if (*stated != '\0') return stated;
-    for (size_t i = 0; i < sizeof signs / sizeof *signs; i++)
-        if (apr_json_get(config, signs[i].key) != NULL) return signs[i].method;
+    for (size_t i = 0; i < sizeof hints / sizeof *hints; i++)
+        if (apr_json_get(config, hints[i].key) != NULL) return hints[i].method;
     return "";
 }
 
-/* The pattern of a member of gptqmodel's "dynamic" or auto-round's "extra_config" that leaves a module out; "" when it does not,
- * NULL when memory ran out. */
-static const char *left_out_by(reading *r, const cJSON *item)
+/* The skip pattern of a member of gptqmodel's "dynamic" or auto-round's "extra_config"; "" if the member does not skip a module, NULL: no
+ * memory. */
+static const char *skip_pattern_of(reading *r, const cJSON *item)
 {
     if (strncmp(item->string, "-:", 2) == 0) return apr_arena_print(r->arena, "re:.*%s", item->string + 2);
     return int_of(r, item, "bits", 4) >= 16 ? apr_arena_copy(r->arena, item->string, strlen(item->string)) : "";
 }
 
-/* All lists of modules that stay as they are, and what "dynamic" and "extra_config" leave out. */
+/* Collects all lists of modules that are not quantized, and those that "dynamic" and "extra_config" skip. */
 static void read_skipped(reading *r, const char ***texts, size_t *n)
 {
     static const char *const keys[] = {"modules_to_not_convert", "ignored_layers",        "ignore",
                                        "exclude_modules",        "llm_int8_skip_modules", "exclude"};
     const cJSON *const members[] = {object_of(r, "dynamic"), object_of(r, "extra_config")}, *item;
-    size_t room = (size_t)cJSON_GetArraySize(members[0]) + (size_t)cJSON_GetArraySize(members[1]);
+    size_t capacity = (size_t)cJSON_GetArraySize(members[0]) + (size_t)cJSON_GetArraySize(members[1]);
 
-    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) room += (size_t)cJSON_GetArraySize(apr_json_get(r->config, keys[i]));
-    *texts = apr_arena_array(r->arena, room + 1, sizeof **texts);
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) capacity += (size_t)cJSON_GetArraySize(apr_json_get(r->config, keys[i]));
+    *texts = apr_arena_array(r->arena, capacity + 1, sizeof **texts);
     *n = 0;
     if (*texts == NULL) {
         r->no_memory = true;
@@ -513,11 +513,11 @@ static void read_skipped(reading *r, const char ***texts, size_t *n)
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) cJSON_ArrayForEach(item, apr_json_get(r->config, keys[i]))
         {
             if (cJSON_IsString(item)) (*texts)[(*n)++] = keep_text(r, item->valuestring);
-            else problem(r, "\"%s\" with something that is no name", keys[i]);
+            else problem(r, "\"%s\" with something that is not a name", keys[i]);
         }
     for (int i = 0; i < 2; i++) cJSON_ArrayForEach(item, members[i])
         {
-            const char *const text = left_out_by(r, item);
+            const char *const text = skip_pattern_of(r, item);
             if (text == NULL) r->no_memory = true;
             else if (*text != '\0') (*texts)[(*n)++] = text;
         }
@@ -532,7 +532,7 @@ static apr_status make_patterns(reading *r, const char *const *texts, size_t n, 
     return APR_OK;
 }
 
-/* A rule for everything stands behind the rules for names: compressed-tensors means it so. */
+/* Puts rules for everything after the rules for names, as in compressed-tensors. */
 static apr_status finish_rules(reading *r, apr_error *err)
 {
     const char **const texts = apr_arena_array(r->arena, r->n + 1, sizeof *texts);
@@ -564,7 +564,7 @@ static apr_status read_object(reading *r, apr_error *err)
         if (known) methods[i].read(r);
     }
     r->q->known = known;
-    if (!known) problem(r, "nothing is known of this method");
+    if (!known) problem(r, "the method is unknown");
     read_skipped(r, &skipped, &n_skipped);
     if (r->no_memory) return apr_no_memory(err, "a quantization_config");
     APR_TRY(finish_rules(r, err));
@@ -606,7 +606,7 @@ apr_status apr_quantization_read(const apr_model *model, apr_arena *arena, const
         if (file == NULL) continue;
         const apr_status parsed = apr_json_parse(&root, file->data, file->n_bytes, file->name, NULL);
         if (parsed == APR_E_MEMORY) return apr_no_memory(err, "a quantization_config");
-        if (parsed != APR_OK) continue; /* whose business it is to read the file says so */
+        if (parsed != APR_OK) continue; /* the reader of this file will report it */
         reading r = {.config = find_object(root), .arena = arena, .float_bytes = float_bytes_of(root)};
         apr_status status = APR_OK;
         if (r.config != NULL) {

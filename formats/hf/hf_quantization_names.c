@@ -1,4 +1,4 @@
-/* hf_quantization_names.c - which pattern of a list covers a module's name: whole names by hash, '*' and "re:" one by one. */
+/* hf_quantization_names.c - finds the pattern of a list that covers a module's name: whole names by hash, '*' and "re:" one by one. */
 #include "formats/hf/hf_quantization.h"
 
 #include "formats/base/pattern.h"
@@ -22,7 +22,7 @@ struct apr_name_patterns {
     uint32_t *others;
     uint32_t *buckets;   /* [n_buckets] 1-based heads of chains of plain names */
     size_t n_buckets;    /* a power of two */
-    apr_error *given_up; /* the first failure to look for one of them */
+    apr_error *given_up; /* the error of a search that took too long */
 };
 
 static size_t hash_of(const char *text, size_t n)
@@ -32,8 +32,8 @@ static size_t hash_of(const char *text, size_t n)
     return (size_t)(h ^ h >> 32);
 }
 
-/* "model.language_model.layers.0" is "model.layers.0" here: the text part of a larger model, under its own names. */
-static const char *look_through(const char *text, apr_arena *arena)
+/* Removes "language_model.": "model.language_model.layers.0" of a larger model becomes "model.layers.0". */
+static const char *canonical_name(const char *text, apr_arena *arena)
 {
     static const char part[] = "language_model.";
     const char *const at = strstr(text, part);
@@ -41,14 +41,14 @@ static const char *look_through(const char *text, apr_arena *arena)
     return apr_arena_print(arena, "%.*s%s", (int)(at - text), text, at + sizeof part - 1);
 }
 
-/* ".*X" from the beginning on is X anywhere, which is found without trying every length of the ".*". Not so with "|". */
+/* ".*X" at the beginning equals X anywhere, which is faster to search. Not with "|". Returns X, or NULL. */
 static const char *anywhere(const char *regex)
 {
     const bool begins_with_any = strncmp(regex, ".*", 2) == 0 && regex[2] != '?' && regex[2] != '+' && strchr(regex, '|') == NULL;
     return begins_with_any ? regex + 2 : NULL;
 }
 
-/* item->regex stays NULL for what is not an expression. */
+/* item->regex stays NULL if the text is not a valid expression. */
 static apr_status add_regex(pattern *item, apr_arena *arena, apr_error *err)
 {
     const char *const whole = item->text + 3, *const rest = anywhere(whole);
@@ -80,9 +80,9 @@ apr_status apr_name_patterns_make(const char *const *texts, size_t n, apr_arena 
     if (p->given_up == NULL || p->items == NULL || p->others == NULL || p->buckets == NULL)
         return apr_no_memory(err, "a list of module names");
     p->n = n;
-    for (size_t i = n; i-- > 0;) { /* backwards: the first of equals is found first */
+    for (size_t i = n; i-- > 0;) { /* backwards, so that the first of equal names is found first */
         const bool is_regex = strncmp(texts[i], "re:", 3) == 0;
-        p->items[i].text = is_regex ? texts[i] : look_through(texts[i], arena);
+        p->items[i].text = is_regex ? texts[i] : canonical_name(texts[i], arena);
         if (p->items[i].text == NULL) return apr_no_memory(err, "a list of module names");
         p->items[i].is_glob = !is_regex && strchr(texts[i], '*') != NULL;
         if (is_regex) APR_TRY(add_regex(&p->items[i], arena, err));
@@ -94,7 +94,7 @@ apr_status apr_name_patterns_make(const char *const *texts, size_t n, apr_arena 
     return APR_OK;
 }
 
-/* Does the glob cover text[0, n)? '*' is any text, dots included. */
+/* True: the glob covers text[0, n). '*' is any text, also dots. */
 static bool glob_covers(const char *glob, const char *text, size_t n)
 {
     const char *star = NULL;
@@ -118,7 +118,7 @@ static bool glob_covers(const char *glob, const char *text, size_t n)
     return *glob == '\0';
 }
 
-/* Does it cover some run of whole names? */
+/* True: it covers some run of whole names. */
 static bool glob_contains(const char *glob, const char *module, size_t n)
 {
     for (size_t begin = 0; begin < n; begin++) {
@@ -129,7 +129,7 @@ static bool glob_contains(const char *glob, const char *module, size_t n)
     return false;
 }
 
-/* The module's name as a checkpoint of a larger model may have it: expressions are written for that. */
+/* Also tries the module's names in a larger model's checkpoint, because expressions are written for those. */
 static bool regex_covers(const apr_name_patterns *p, const apr_pattern *regex, const char *module)
 {
     char names[3][MAX_NAME];
@@ -145,7 +145,7 @@ static bool regex_covers(const apr_name_patterns *p, const apr_pattern *regex, c
     return found;
 }
 
-/* The first plain pattern that is the run text[0, n). */
+/* The first plain pattern that equals text[0, n); -1: none. */
 static int64_t find_run(const apr_name_patterns *p, const char *text, size_t n)
 {
     for (uint32_t i = p->buckets[hash_of(text, n) & (p->n_buckets - 1)]; i > 0; i = p->items[i - 1].next)

@@ -1,4 +1,4 @@
-/* hf_quantization_sizes.c - which scheme a matrix has, and what the tensors of that scheme weigh. */
+/* hf_quantization_sizes.c - finds the scheme of a matrix, and computes the bytes of the scheme's tensors. */
 #include "formats/hf/hf_quantization.h"
 
 #include "formats/base/bytes.h"
@@ -38,7 +38,7 @@ apr_status apr_quantization_check(const apr_quantization *q, apr_error *err)
     return apr_name_patterns_check(q->targets, err);
 }
 
-/* --- sums that stop at UINT64_MAX --- */
+/* --- arithmetic that saturates at UINT64_MAX --- */
 
 static uint64_t times(uint64_t a, uint64_t b)
 {
@@ -54,7 +54,7 @@ static uint64_t plus(uint64_t a, uint64_t b)
 
 static uint64_t per(uint64_t n, uint64_t each) { return n / each + (n % each != 0); }
 
-/* A tensor of n_bytes in a file. */
+/* The bytes of a tensor in a file, with padding. */
 static uint64_t padded(uint64_t n_bytes) { return n_bytes > UINT64_MAX - 63 ? UINT64_MAX : apr_align_up(n_bytes, 64); }
 
 /* --- one matrix [rows, columns] --- */
@@ -66,7 +66,7 @@ typedef struct matrix {
     uint64_t n_scales; /* of the matrix */
 } matrix;
 
-/* Integers of b bits that lie in whole 32-bit words along one direction. */
+/* Bytes of n integers of b bits, packed into whole 32-bit words. */
 static uint64_t packed(uint64_t n, uint64_t bits) { return times(4, per(times(n, bits), 32)); }
 
 static uint64_t one_byte_codes(const matrix *m) { return times(m->rows, m->columns); }
@@ -79,7 +79,7 @@ static uint64_t int8_zeros(const matrix *m) { return m->n_scales; }
 static uint64_t int_packed_zeros(const matrix *m) { return times(m->groups, packed(m->rows, m->bits)); }
 static uint64_t gptq_zeros(const matrix *m) { return times(m->groups, packed(m->rows, m->bits)); }
 
-/* What there is besides codes, scales and zero points; each a tensor of its own. */
+/* Bytes of the other tensors, besides codes, scales and zero points. */
 static uint64_t int8_rest(const matrix *m) { return m->scheme->scale_bytes == 4 ? 64 : 0; /* weight_format */ }
 static uint64_t nvfp4_rest(const matrix *m) { return m != NULL ? 64 : 0; /* the tensor's scale */ }
 static uint64_t int_packed_rest(const matrix *m)
@@ -131,7 +131,7 @@ uint64_t apr_quant_bytes(const apr_quant_scheme *s, int64_t n_matrices, int64_t 
 
 static uint64_t common_divisor(uint64_t a, uint64_t b) { return b == 0 ? a : common_divisor(b, a % b); }
 
-/* bitsandbytes' blocks run on from row to row: of what rows and blocks have in common, a row has whole ones. */
+/* bitsandbytes' blocks cross rows. Rows consist of whole blocks of the common divisor of row and block size. */
 static uint64_t n_row_scales(const matrix *m)
 {
     return times(m->rows, m->columns / common_divisor(m->columns, (uint64_t)m->scheme->block_columns));

@@ -1,10 +1,10 @@
-/* hf_restate.c - what a checkpoint's small files say of the types of its weights, after those have changed. */
+/* hf_restate.c - updates what a checkpoint's small files say about the types of its weights after those have changed. */
 #include "formats/hf/safetensors.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* Are there weights that config.json calls quantized: FP8, or numbers that lie in several tensors? */
+/* True: some weights are quantized in config.json's sense: FP8, or packed into several tensors. */
 static bool has_quantized(const apr_model *model)
 {
     for (size_t i = 0; i < model->n_tensors; i++)
@@ -12,7 +12,7 @@ static bool has_quantized(const apr_model *model)
     return false;
 }
 
-/* modelopt's file about the quantization says nothing else: it goes when that does. */
+/* Removes modelopt's file about the quantization, which describes nothing else. */
 static void drop_quantization_file(apr_model *layout, apr_attachment *attachments)
 {
     size_t n = 0;
@@ -22,7 +22,7 @@ static void drop_quantization_file(apr_model *layout, apr_attachment *attachment
     layout->n_attachments = n;
 }
 
-/* config.json travels byte for byte, except where it would say something that is no longer so. */
+/* config.json stays byte for byte the same, except for what is no longer true. */
 apr_status apr_restate_types(apr_model *layout, const apr_model *before, bool makes_fp8, const char *torch_dtype, apr_error *err)
 {
     const apr_attachment *const config = apr_model_attachment(before, "config.json");

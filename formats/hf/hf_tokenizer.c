@@ -1,5 +1,5 @@
-/* hf_tokenizer.c - tokenizer.json and its companions to a vocabulary; a tokenizer that the vocabulary cannot express exactly
- * stays APR_VOCAB_NONE, because a text tokenized almost right is worse than one refused. */
+/* hf_tokenizer.c - reads tokenizer.json and its companions into a vocabulary. A tokenizer that the vocabulary cannot express exactly
+ * stays APR_VOCAB_NONE, because a text that is tokenized almost right is worse than an error. */
 #include "formats/base/json.h"
 #include "formats/hf/hf_config.h"
 #include "formats/hf/hf_pipeline.h"
@@ -21,8 +21,8 @@ typedef struct reading {
     const char *where;         /* the tokenizer.json, in messages */
     cJSON *tokenizer, *config; /* tokenizer.json, tokenizer_config.json; NULL: not there */
     cJSON *generation, *model_config, *special_map, *template_json, *added_file;
-    bool takes_added; /* tokens of other files come behind those of the tokenizer's own */
-    apr_str *tokens;  /* what vocab will point to */
+    bool takes_added; /* tokens of other files follow those of the tokenizer's file */
+    apr_str *tokens;  /* the tables that vocab will point to */
     uint8_t *types, *added;
 } reading;
 
@@ -38,7 +38,7 @@ static bool flag_of(const cJSON *object, const char *key, bool otherwise)
     return otherwise;
 }
 
-/* The kinds whose rules are all in the pipeline, or why the tokenizer is none of them. */
+/* The kind of a tokenizer other than BPE, whose rules are all in the pipeline. NONE: *why says what is not supported. */
 static apr_vocab_kind general_kind(const apr_hf_pipeline *p, const char **why)
 {
     *why = p->strange;
@@ -48,7 +48,7 @@ static apr_vocab_kind general_kind(const apr_hf_pipeline *p, const char **why)
     return APR_VOCAB_NONE;
 }
 
-/* Byte-level BPE has its spaces in the alphabet of bytes; SentencePiece's are U+2581, or its bytes a last resort. */
+/* Byte-level BPE has spaces in its byte alphabet. SentencePiece has U+2581 for spaces, or byte tokens as a fallback. */
 static apr_vocab_kind kind_of(const apr_hf_pipeline *p, bool byte_fallback, const char **why)
 {
     const bool spaces = p->add_space_prefix || p->escape_spaces;
@@ -72,7 +72,7 @@ static apr_str copy_string(const reading *r, const char *text, size_t n_bytes)
     return (apr_str){apr_arena_copy(r->arena, text, n_bytes), n_bytes};
 }
 
-/* Raises *n_tokens above `id`; ids far beyond the number of tokens are damage, not a vocabulary with holes. */
+/* Raises *n_tokens above `id`. Ids far beyond the number of tokens count as damage, not as a vocabulary with holes. */
 static apr_status count_id(const reading *r, const cJSON *id_item, const char *text, size_t n_entries, size_t *n_tokens)
 {
     int64_t id;
@@ -92,7 +92,7 @@ static apr_status count_tokens(const reading *r, const cJSON *entries, const cJS
     const size_t n_entries = (size_t)cJSON_GetArraySize(entries) + (size_t)cJSON_GetArraySize(added);
     const int64_t vocab_size = r->model->hparams.vocab_size;
 
-    *n_tokens = cJSON_IsArray(entries) ? (size_t)cJSON_GetArraySize(entries) : 0; /* a list has its ids by place */
+    *n_tokens = cJSON_IsArray(entries) ? (size_t)cJSON_GetArraySize(entries) : 0; /* in a list the position is the id */
     if (!cJSON_IsArray(entries)) cJSON_ArrayForEach(item, entries) APR_TRY(count_id(r, item, item->string, n_entries, n_tokens));
     cJSON_ArrayForEach(item, added)
         APR_TRY(count_id(r, apr_json_get(item, "id"), apr_json_get_string(item, "content"), n_entries, n_tokens));
@@ -143,7 +143,7 @@ static apr_status read_added(reading *r, const cJSON *item)
     return APR_OK;
 }
 
-/* Ids that nothing claims: the embedding has rows for them, no text has. */
+/* Names the ids without a token: the embedding has rows for them. */
 static apr_status fill_holes(reading *r, size_t n_tokens)
 {
     for (size_t id = 0; id < n_tokens; id++) {
@@ -172,7 +172,7 @@ static apr_status check_pieces(const reading *r, const cJSON *entries)
     return APR_OK;
 }
 
-/* NaN: the token has no score, for the model does not have it. */
+/* NaN: a token that is not in the model's list has no score. */
 static apr_status read_scores(reading *r, const cJSON *entries, size_t n_tokens)
 {
     double *const scores = apr_arena_array(r->arena, n_tokens, sizeof *scores);
@@ -209,7 +209,7 @@ static apr_status read_tokens(reading *r)
 
     const bool has_pieces = r->vocab->kind == APR_VOCAB_UGM;
     if (has_pieces ? !cJSON_IsArray(entries) : !cJSON_IsObject(entries))
-        return apr_fail(r->err, APR_E_DAMAGED, "%s: there is no model.vocab in it", r->where);
+        return apr_fail(r->err, APR_E_DAMAGED, "%s: model.vocab is missing", r->where);
     if (has_pieces) APR_TRY(check_pieces(r, entries));
     APR_TRY(count_tokens(r, entries, added, &n_tokens));
     r->tokens = apr_arena_array(r->arena, n_tokens, sizeof *r->tokens);
@@ -249,13 +249,13 @@ static apr_status read_merges(reading *r)
     const cJSON *const list = apr_json_get(apr_json_get(r->tokenizer, "model"), "merges"), *item;
     size_t n = 0;
 
-    if (!cJSON_IsArray(list)) return apr_fail(r->err, APR_E_DAMAGED, "%s: there is no list model.merges in it", r->where);
+    if (!cJSON_IsArray(list)) return apr_fail(r->err, APR_E_DAMAGED, "%s: the list model.merges is missing", r->where);
     apr_str *const merges = apr_arena_array(r->arena, 2 * (size_t)cJSON_GetArraySize(list), sizeof *merges);
     if (merges == NULL) return apr_no_memory(r->err, "the merges");
     cJSON_ArrayForEach(item, list)
     {
         apr_str *const pair = &merges[2 * n];
-        if (!read_merge(r, item, pair)) return apr_fail(r->err, APR_E_DAMAGED, "%s: merge %zu is no pair of tokens", r->where, n);
+        if (!read_merge(r, item, pair)) return apr_fail(r->err, APR_E_DAMAGED, "%s: merge %zu is not a pair of tokens", r->where, n);
         if (pair[0].text == NULL || pair[1].text == NULL) return apr_no_memory(r->err, "the merges");
         n++;
     }
@@ -280,8 +280,8 @@ static int32_t token_under(const apr_vocab *vocab, const cJSON *config, const ch
     return id_of(vocab, cJSON_IsString(item) ? item->valuestring : apr_json_get_string(item, "content"));
 }
 
-/* The first of an id or a list of ids, the padding token only where there is no other; -1 when there is none in the vocabulary. All
- * of them end a turn if `stops`. */
+/* The first of an id or a list of ids; the padding token only if there is no other. -1: none is in the vocabulary. If `stops`, all of them
+ * become stop ids. */
 static int32_t ids_under(apr_vocab *vocab, const cJSON *config, const char *key, bool stops)
 {
     const cJSON *const item = apr_json_get(config, key);
@@ -296,7 +296,7 @@ static int32_t ids_under(apr_vocab *vocab, const cJSON *config, const char *key,
     return first;
 }
 
-/* A tokenizer_config.json that says null has no such token: what generation_config.json lists then is not it. */
+/* null in tokenizer_config.json means that there is no such token. generation_config.json is not asked then. */
 static int32_t special_id(const reading *r, const char *token_key, const char *id_key)
 {
     int32_t id = token_under(r->vocab, r->config, token_key);
@@ -306,7 +306,7 @@ static int32_t special_id(const reading *r, const char *token_key, const char *i
     return id;
 }
 
-/* By text; Unigram states it by id, and WordPiece has a usual one. */
+/* Most kinds state the unknown token by text, Unigram by id. WordPiece has a default. */
 static int32_t unknown_id(const reading *r)
 {
     const cJSON *const model = apr_json_get(r->tokenizer, "model");
@@ -323,7 +323,7 @@ static void read_specials(reading *r, const apr_hf_pipeline *p)
     apr_vocab *const v = r->vocab;
     const cJSON *const text_config = apr_config_text_part(r->model_config);
 
-    v->pad_id = special_id(r, "pad_token", "pad_token_id"); /* first: the end is another where there is one */
+    v->pad_id = special_id(r, "pad_token", "pad_token_id"); /* first, because ids_under prefers other tokens */
     v->bos_id = special_id(r, "bos_token", "bos_token_id");
     v->eos_id = special_id(r, "eos_token", "eos_token_id");
     v->unk_id = unknown_id(r);
@@ -354,7 +354,7 @@ static apr_status read_template(reading *r)
 
     if (file != NULL) {
         if (file->n_bytes > 0 && memchr(file->data, '\0', file->n_bytes) != NULL)
-            return apr_fail(r->err, APR_E_DAMAGED, "%s: there is a NUL in chat_template.jinja", r->model->path);
+            return apr_fail(r->err, APR_E_DAMAGED, "%s: chat_template.jinja contains a NUL byte", r->model->path);
         r->vocab->chat_template = apr_arena_copy(r->arena, (const char *)file->data, file->n_bytes);
         return r->vocab->chat_template != NULL ? APR_OK : apr_no_memory(r->err, "the chat template");
     }
@@ -367,7 +367,7 @@ static apr_status read_template(reading *r)
 
 /* --- all of it --- */
 
-/* The splitting expression or steps, out of the JSON's memory. */
+/* Copies the splitting expression or steps, which are in the JSON's memory. */
 static apr_status copy_splits(reading *r, const apr_hf_pipeline *p)
 {
     apr_vocab *const v = r->vocab;
@@ -390,13 +390,13 @@ static apr_status copy_splits(reading *r, const apr_hf_pipeline *p)
     return APR_OK;
 }
 
-/* Of WordPiece, and the normalizers of any kind. */
+/* Copies the normalizers, and WordPiece's settings. */
 static apr_status copy_general(reading *r, const apr_hf_pipeline *p, const cJSON *model)
 {
     apr_vocab *const v = r->vocab;
     apr_normal *const normals = apr_arena_array(r->arena, p->n_normals, sizeof *normals);
     const char *const prefix = apr_json_get_string(model, "continuing_subword_prefix");
-    int64_t most = 100;
+    int64_t max_chars = 100;
 
     if (normals == NULL) return apr_no_memory(r->err, "the normalizers");
     if (p->n_normals > 0) memcpy(normals, p->normals, p->n_normals * sizeof *normals);
@@ -405,8 +405,8 @@ static apr_status copy_general(reading *r, const apr_hf_pipeline *p, const cJSON
     if (v->kind != APR_VOCAB_WPM) return APR_OK;
     v->word_prefix = apr_arena_copy(r->arena, prefix != NULL ? prefix : "##", prefix != NULL ? strlen(prefix) : 2);
     if (v->word_prefix == NULL) return apr_no_memory(r->err, "the tokenizer");
-    apr_json_get_int(model, "max_input_chars_per_word", &most);
-    v->max_word_chars = most > 0 ? (size_t)most : 0;
+    apr_json_get_int(model, "max_input_chars_per_word", &max_chars);
+    v->max_word_chars = max_chars > 0 ? (size_t)max_chars : 0;
     return APR_OK;
 }
 
@@ -439,7 +439,7 @@ static apr_status read_tokenizer(reading *r)
     return APR_OK;
 }
 
-/* An attachment's JSON; NULL and OK when there is no such attachment. */
+/* Parses an attachment. *json stays as it is if there is no such attachment. */
 static apr_status parse_attachment(const reading *r, const char *name, cJSON **json)
 {
     const apr_attachment *const file = apr_model_attachment(r->model, name);
@@ -449,7 +449,7 @@ static apr_status parse_attachment(const reading *r, const char *name, cJSON **j
     return apr_json_parse(json, file->data, file->n_bytes, where, r->err);
 }
 
-/* Copies the tables to n tokens, which the caller may change; the new ones have no text yet. */
+/* Copies the tables into writable ones of n tokens. The new tokens have no text yet. */
 static apr_status grow(reading *r, size_t n)
 {
     apr_vocab *const v = r->vocab;
@@ -472,7 +472,7 @@ static apr_status grow(reading *r, size_t n)
     return APR_OK;
 }
 
-/* Tokens for all rows that the embedding has, as in a tokenizer.json. */
+/* Adds unused tokens up to the embedding's number of rows, as for a tokenizer.json. */
 static apr_status fill_up(reading *r)
 {
     const apr_vocab *const v = r->vocab;
@@ -485,7 +485,7 @@ static apr_status fill_up(reading *r)
 
 static apr_slow_files slow_files(const reading *r) { return (apr_slow_files){r->added_file, r->config, r->special_map, r->model_config}; }
 
-/* An added token replaces a piece of the same id. Marks of SentencePiece's own keep their type. */
+/* An added token replaces a piece of the same id. SentencePiece's special tokens keep their type. */
 static apr_status set_added(reading *r, const cJSON *item)
 {
     const char *const text = apr_json_get_string(item, "content");
@@ -500,10 +500,10 @@ static apr_status set_added(reading *r, const cJSON *item)
     return APR_OK;
 }
 
-/* Scores below those of all pieces: no merge makes an added token. */
+/* Below the scores of all pieces, so that no merge makes an added token. */
 static const float added_score = -1000.0f;
 
-/* Behind SentencePiece's pieces, or instead of some. The flags are kept where they say more than the types. */
+/* Adds tokens after SentencePiece's pieces, or in the place of some. The table of flags is kept only if it says more than the types. */
 static apr_status take_added(reading *r, const cJSON *list)
 {
     apr_vocab *const v = r->vocab;
@@ -538,7 +538,7 @@ static apr_status add_slow_tokens(reading *r)
     return status;
 }
 
-/* tokenizer_config.json and special_tokens_map.json decide which of the tokens are special; else the tokenizer's own file. */
+/* tokenizer_config.json and special_tokens_map.json decide which tokens are special; otherwise the tokenizer's own file. */
 static void read_other_specials(reading *r)
 {
     apr_vocab *const v = r->vocab;
@@ -561,7 +561,7 @@ static void read_other_specials(reading *r)
     ids_under(v, r->model_config, "eos_token_id", true);
 }
 
-/* vocab.json and merges.txt; the rest is as in a tokenizer.json. */
+/* Reads vocab.json and merges.txt by making a tokenizer.json of them. */
 static apr_status read_slow_bpe(reading *r)
 {
     const apr_attachment *const merges = apr_model_attachment(r->model, "merges.txt");
@@ -580,7 +580,7 @@ static apr_status read_slow_bpe(reading *r)
     return r->vocab->unsupported == NULL ? read_tokenizer(r) : APR_OK;
 }
 
-/* A file of ranks, of a class that is known here. */
+/* Reads a file of ranks, whose tokenizer class must be known. */
 static apr_status read_tiktoken(reading *r, const apr_attachment *file)
 {
     const char *const class_name = apr_json_get_string(r->config, "tokenizer_class");
@@ -589,7 +589,7 @@ static apr_status read_tiktoken(reading *r, const apr_attachment *file)
     apr_tiktoken_class class;
 
     if (!apr_tiktoken_class_of(class_name, family, &class)) {
-        r->vocab->unsupported = "tiktoken's file of ranks, and neither a tokenizer.json nor a class that is known here";
+        r->vocab->unsupported = "tiktoken's file of ranks, and neither a tokenizer.json nor a known tokenizer_class";
         return APR_OK;
     }
     r->takes_added = true;
@@ -600,7 +600,7 @@ static apr_status read_tiktoken(reading *r, const apr_attachment *file)
     return apr_tiktoken_read(file, &class, r->vocab, r->arena, r->where, r->err);
 }
 
-/* What a model brings instead of a tokenizer.json. */
+/* Reads the tokenizer of a model without tokenizer.json. */
 static apr_status read_others(reading *r)
 {
     static const char *const names[] = {"tekken.json", "tokenizer.model", "tiktoken.model", "qwen.tiktoken"};

@@ -1,4 +1,4 @@
-/* hf_tokenizer_slow.c - added tokens out of two files, and byte-level BPE out of vocab.json and merges.txt. */
+/* hf_tokenizer_slow.c - reads added tokens from two files, and byte-level BPE from vocab.json and merges.txt. */
 #include "formats/hf/hf_tokenizer_slow.h"
 
 #include <stdio.h>
@@ -7,7 +7,7 @@
 
 /* --- texts that are named as special --- */
 
-/* Sorted: a file may name many, and each token is looked up. */
+/* Sorted by text, because a file may name many and each token is looked up. */
 typedef struct special_texts {
     const char **texts;
     size_t n;
@@ -22,14 +22,14 @@ static bool ends_with(const char *text, const char *ending)
     return n >= m && strcmp(text + n - m, ending) == 0;
 }
 
-/* "eos_token": a text, or "additional_special_tokens": several. */
+/* True for keys such as "eos_token" (one text) and "additional_special_tokens" (several). */
 static bool names_specials(const cJSON *item)
 {
     return item->string != NULL && (ends_with(item->string, "_token") || strcmp(item->string, "additional_special_tokens") == 0 ||
                                     strcmp(item->string, "extra_special_tokens") == 0);
 }
 
-/* Counts them where `texts` is NULL. */
+/* Collects special texts. Only counts them if `texts` is NULL. */
 static size_t collect(const cJSON *file, const char **texts)
 {
     const cJSON *item, *one;
@@ -134,7 +134,7 @@ static apr_status add_file(listing *l)
     return APR_OK;
 }
 
-/* Tokens of the vocabulary that are named as special. Texts of an apr_vocab of the readers end in a NUL or not, so they are copied. */
+/* Adds tokens of the vocabulary that are named as special. Texts of an apr_vocab may lack a terminating NUL, so they are copied. */
 static apr_status add_named(listing *l, const cJSON *vocab_file, const apr_vocab *vocab, apr_arena *arena)
 {
     const cJSON *item;
@@ -164,7 +164,7 @@ static int by_id(const void *a, const void *b)
     return x->order < y->order ? -1 : 1;
 }
 
-/* added_tokens.json has no flags. Tokens written as <|...|> are marks of a chat in every model that has them. */
+/* added_tokens.json has no flags. Tokens written as <|...|> are special in every known model that has them. */
 static bool is_special(const listing *l, const added_token *token)
 {
     bool special = is_named(&l->special, token->text) || (strncmp(token->text, "<|", 2) == 0 && ends_with(token->text, "|>"));
@@ -220,11 +220,11 @@ apr_status apr_hf_added_list(cJSON **list, const apr_slow_files *files, const cJ
 
 /* --- vocab.json and merges.txt --- */
 
-/* What the tokenizer's class does with a text, as tokenizer.json says it. */
+/* The pre-tokenizer of a tokenizer class in tokenizer.json's form. */
 static const char gpt2_steps[] = "{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"trim_offsets\":true,\"use_regex\":true}";
 static const char prefixed_steps[] = "{\"type\":\"ByteLevel\",\"add_prefix_space\":true,\"trim_offsets\":true,\"use_regex\":true}";
 
-/* Classes by name, and families whose checkpoints name none. */
+/* Classes by name, and by family for checkpoints that name no class. */
 static const struct {
     const char *tokenizer_class, *model_types; /* with spaces around each */
     const char *pre;                           /* GGUF's name of the expression; NULL: GPT-2's own */
@@ -291,7 +291,7 @@ static cJSON *split_steps(const char *pattern)
     return NULL;
 }
 
-/* Hands `item` on, or frees it. */
+/* Adds `item` to the object, or deletes it. */
 static bool put(cJSON *object, const char *key, cJSON *item)
 {
     if (object != NULL && item != NULL && cJSON_AddItemToObject(object, key, item)) return true;

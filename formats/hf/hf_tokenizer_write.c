@@ -1,4 +1,4 @@
-/* hf_tokenizer_write.c - a vocabulary as tokenizer.json, tokenizer_config.json and generation_config.json. */
+/* hf_tokenizer_write.c - writes a vocabulary as tokenizer.json, tokenizer_config.json and generation_config.json. */
 #include "formats/base/json.h"
 #include "formats/hf/safetensors.h"
 #include "formats/model/vocab_index.h"
@@ -20,9 +20,9 @@ static void put_token(apr_json_text *out, const char *key, const apr_vocab *v, i
     else apr_json_null(out, key);
 }
 
-/* --- steps before and behind the model --- */
+/* --- steps before and after the model --- */
 
-/* GGUF has no flags; there every token that is no ordinary one is matched before the text is split. */
+/* GGUF has no flags: there every token that is not a normal one is matched before the text is split. */
 static bool is_added(const apr_vocab *v, size_t id)
 {
     if (v->added != NULL) return (v->added[id] & APR_ADDED) != 0;
@@ -48,8 +48,8 @@ static void put_added_tokens(apr_json_text *out, const apr_vocab *v)
     apr_json_close(out, ']');
 }
 
-/* Metaspace, which puts no space before a text that begins with one, before the text alone (first) or before every piece between
- * added tokens too (always); Prepend puts one before each such piece whatever it begins with. */
+/* True: the vocabulary's spaces are Metaspace's. It puts a space before the text only ("first") or also before every piece between added
+ * tokens ("always"), unless there is one already. Prepend always puts one before each piece. */
 static bool is_metaspace(const apr_vocab *v)
 {
     return v->kind == APR_VOCAB_SPM && v->add_space_prefix && (!v->space_after_added || v->prefix_unless_space) && v->escape_spaces;
@@ -81,7 +81,7 @@ static void put_split(apr_json_text *out, const apr_split *split)
     apr_json_close(out, '}');
 }
 
-/* Steps before ByteLevel, or behind it. */
+/* Writes the steps before ByteLevel, or those after it. */
 static void put_splits(apr_json_text *out, const apr_vocab *v, bool letters)
 {
     if (v->pattern != NULL && !letters) put_split(out, &(apr_split){.pattern = v->pattern});
@@ -203,7 +203,7 @@ static void put_decoder(apr_json_text *out, const apr_vocab *v)
     apr_json_close(out, '}');
 }
 
-/* --- merges out of scores --- */
+/* --- merges from scores --- */
 
 typedef struct scored_merge {
     uint32_t left, right; /* ids */
@@ -230,7 +230,7 @@ static bool add_merge(merge_list *list, scored_merge item)
     return true;
 }
 
-/* Best score first; among pairs that make the same token the longer left part first. */
+/* Best score first. Among pairs that make the same token, the longer left part first. */
 static int by_score(const void *a, const void *b)
 {
     const scored_merge *const x = a, *const y = b;
@@ -240,7 +240,7 @@ static int by_score(const void *a, const void *b)
     return (x->right > y->right) - (x->right < y->right);
 }
 
-/* Every way to cut token `id` into two tokens, at the borders of characters. */
+/* Adds every way to split token `id` into two tokens at a character's border. */
 static bool cut_token(merge_list *list, const apr_vocab *v, uint32_t id)
 {
     const apr_str token = v->tokens[id];
@@ -254,7 +254,7 @@ static bool cut_token(merge_list *list, const apr_vocab *v, uint32_t id)
     return true;
 }
 
-/* SentencePiece joins, again and again, the neighbours whose union has the best score: as merges, all cuts by score. */
+/* SentencePiece repeatedly merges the neighbours whose union has the best score. The equivalent merges are all splits, sorted by score. */
 static bool merges_from_scores(merge_list *list, const apr_vocab *v)
 {
     if (!apr_vocab_index_open(&list->index, v, 1 << APR_TOKEN_NORMAL)) return false;
@@ -289,7 +289,7 @@ static void put_merges(apr_json_text *out, const apr_vocab *v)
     free(list.items);
 }
 
-/* Added tokens are listed too: the library numbers those that are not by their order, which shifts them behind a hole. */
+/* Also lists added tokens: the library numbers unlisted ones by their order, which is wrong after a hole in the ids. */
 static void put_vocab(apr_json_text *out, const apr_vocab *v)
 {
     char *key = NULL;

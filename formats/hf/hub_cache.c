@@ -1,4 +1,4 @@
-/* hub_cache.c - finds the snapshot of a cache's folder; opens refs/main alone. */
+/* hub_cache.c - finds the snapshot of a cache's folder. Opens only refs/main. */
 #include "formats/hf/hub_cache.h"
 
 #include "formats/base/map.h"
@@ -19,7 +19,7 @@ static bool is_folder(const char *path)
 /* One component of a path: a hash, or any plain name. */
 static bool is_plain(const char *name) { return *name != '\0' && *name != '.' && strpbrk(name, "/\\") == NULL; }
 
-/* What refs/main says; "" when there is none. */
+/* Reads the name in refs/main; "" if there is no such file. */
 static apr_status read_ref(const char *folder, char *name, size_t n_name, apr_arena *arena, apr_error *err)
 {
     const char *const path = apr_arena_print(arena, "%s/refs/main", folder);
@@ -40,10 +40,10 @@ static apr_status read_ref(const char *folder, char *name, size_t n_name, apr_ar
     return is_plain(name) ? APR_OK : apr_fail(err, APR_E_DAMAGED, "%s: does not name a snapshot", path);
 }
 
-enum { MOST_NAMED = 16 };
+enum { MAX_NAMED = 16 };
 
 typedef struct snapshot_list {
-    const char *names[MOST_NAMED]; /* [n], or as many as there is room for */
+    const char *names[MAX_NAMED]; /* [n], at most MAX_NAMED */
     size_t n;
 } snapshot_list;
 
@@ -58,12 +58,12 @@ static apr_status list_snapshots(const char *snapshots, snapshot_list *list, apr
 
     if (dir == NULL && why != ENOENT) return apr_fail(err, apr_errno_status(why), "%s: %s", snapshots, strerror(why));
     while (dir != NULL && status == APR_OK && (entry = readdir(dir)) != NULL) {
-        if (!is_plain(entry->d_name) || list->n++ >= MOST_NAMED) continue;
+        if (!is_plain(entry->d_name) || list->n++ >= MAX_NAMED) continue;
         const char *const name = list->names[list->n - 1] = apr_arena_copy(arena, entry->d_name, strlen(entry->d_name));
         if (name == NULL) status = apr_no_memory(err, "the names of the snapshots");
     }
     if (dir != NULL) closedir(dir);
-    if (status == APR_OK && list->n > 0) qsort(list->names, list->n < MOST_NAMED ? list->n : MOST_NAMED, sizeof *list->names, by_text);
+    if (status == APR_OK && list->n > 0) qsort(list->names, list->n < MAX_NAMED ? list->n : MAX_NAMED, sizeof *list->names, by_text);
     return status;
 }
 
@@ -71,8 +71,8 @@ static apr_status refuse_several(const char *snapshots, const snapshot_list *lis
 {
     const char *text = list->names[0];
 
-    for (size_t i = 1; i < list->n && i < MOST_NAMED && text != NULL; i++) text = apr_arena_print(arena, "%s, %s", text, list->names[i]);
-    return apr_fail(err, APR_E_USAGE, "%s: has %zu snapshots and no refs/main; give one of them: %s", snapshots, list->n,
+    for (size_t i = 1; i < list->n && i < MAX_NAMED && text != NULL; i++) text = apr_arena_print(arena, "%s, %s", text, list->names[i]);
+    return apr_fail(err, APR_E_USAGE, "%s: there are %zu snapshots and no refs/main; give one of them: %s", snapshots, list->n,
                     text != NULL ? text : "");
 }
 
@@ -91,7 +91,7 @@ apr_status apr_hub_resolve(const char **folder, apr_arena *arena, apr_error *err
     const char *const chosen = apr_arena_print(arena, "%s/%s", snapshots, *name != '\0' ? name : list.n == 1 ? list.names[0] : "-");
     if (chosen == NULL) return apr_no_memory(err, "a path");
     if (!is_folder(chosen))
-        return apr_fail(err, APR_E_IO, "%s: the snapshot is not there: half downloaded; %s", *name != '\0' ? chosen : snapshots,
+        return apr_fail(err, APR_E_IO, "%s: the snapshot is missing, so the download is incomplete; %s", *name != '\0' ? chosen : snapshots,
                         apr_hub_how_to_fetch(*folder, arena));
     *folder = chosen;
     return APR_OK;

@@ -1,4 +1,4 @@
-/* lora.c - the tensors of an adapter's file by the modules that they belong to, and modules as changes. */
+/* lora.c - groups the tensors of an adapter's file by module, and makes a change of each module. */
 #include "formats/hf/lora.h"
 
 #include "formats/base/stand_in.h"
@@ -14,7 +14,7 @@
 
 typedef enum { ROLE_A, ROLE_B, ROLE_EMBEDDING_A, ROLE_EMBEDDING_B, ROLE_MAGNITUDES, ROLE_WHOLE } role;
 
-/* Longer ones first where one begins like another. */
+/* A mark must come before any other that is its prefix. */
 static const struct {
     const char *mark;
     role role;
@@ -27,7 +27,7 @@ enum { N_MARKS = sizeof marks / sizeof *marks };
 
 /* One tensor of the file. */
 typedef struct entry {
-    const char *module; /* ROLE_WHOLE: the tensor that it takes the place of */
+    const char *module; /* ROLE_WHOLE: the tensor that it replaces */
     role role;
     const apr_tensor *tensor;
 } entry;
@@ -41,7 +41,7 @@ typedef struct reading {
 
 static apr_arena *arena_of(const reading *r) { return &r->adapter->files.arena; }
 
-/* Behind a mark: the adapter's own name, or ".weight", or both, or nothing. */
+/* True for what may follow a mark: the adapter's name, ".weight", both, or nothing. */
 static bool is_ending(const char *rest)
 {
     static const char weight[] = ".weight";
@@ -51,29 +51,29 @@ static bool is_ending(const char *rest)
     return n > 1 && (rest[n] == '\0' || strcmp(rest + n, weight) == 0);
 }
 
-/* `name` without `part` and what of an adapter's name follows it: "lm_head.modules_to_save.default.weight" -> "lm_head.weight". */
+/* `name` without `part` and an adapter's name after it: "lm_head.modules_to_save.default.weight" -> "lm_head.weight". */
 static const char *leave_out(const char *name, const char *part, bool has_own_name, apr_arena *arena)
 {
     const char *const found = strstr(name, part), *const last = strrchr(name, '.');
     if (found == NULL || last <= found) return name;
-    const char *const behind = found + strlen(part), *const next = *behind == '.' ? strchr(behind + 1, '.') : NULL;
-    if (*behind != '.' || (behind != last && !(has_own_name && next == last))) return name;
+    const char *const rest = found + strlen(part), *const next = *rest == '.' ? strchr(rest + 1, '.') : NULL;
+    if (*rest != '.' || (rest != last && !(has_own_name && next == last))) return name;
     return apr_arena_print(arena, "%.*s%s", (int)(found - name), name, last);
 }
 
-static apr_status strange(const reading *r, const apr_tensor *t)
+static apr_status unknown_tensor(const reading *r, const apr_tensor *t)
 {
-    return apr_fail(r->err, APR_E_UNSUPPORTED, "%s: it is not known here what the adapter's tensor '%s' does; merge it with PEFT",
+    return apr_fail(r->err, APR_E_UNSUPPORTED, "%s: the adapter's tensor '%s' is of an unknown kind; merge the adapter with PEFT",
                     r->adapter->path, t->name);
 }
 
-/* A tensor of the model as a whole: what it is called there. */
+/* A whole tensor of the model: sets its name there. */
 static apr_status read_whole(const reading *r, const char *name, entry *e)
 {
     const char *const last = strrchr(name, '.');
     const bool is_known = last != NULL && last > name && (strcmp(last, ".weight") == 0 || strcmp(last, ".bias") == 0);
 
-    if (!is_known || strstr(name, ".original_module.") != NULL || strstr(name, "lora_") != NULL) return strange(r, e->tensor);
+    if (!is_known || strstr(name, ".original_module.") != NULL || strstr(name, "lora_") != NULL) return unknown_tensor(r, e->tensor);
     e->role = ROLE_WHOLE;
     e->module = leave_out(name, ".modules_to_save", true, arena_of(r));
     if (e->module != NULL) e->module = leave_out(e->module, ".base_layer", false, arena_of(r));
@@ -113,7 +113,7 @@ typedef struct module_parts {
 
 static apr_status damaged(const reading *r, const char *module, const char *what)
 {
-    return apr_fail(r->err, APR_E_DAMAGED, "%s: of module '%s' %s", r->adapter->path, module, what);
+    return apr_fail(r->err, APR_E_DAMAGED, "%s: module '%s': %s", r->adapter->path, module, what);
 }
 
 static apr_status check_matrix(const reading *r, const apr_tensor *t)
@@ -147,24 +147,24 @@ static apr_status check_magnitudes(const reading *r, const module_parts *p, cons
     if (m == NULL && r->config->has_magnitudes)
         return damaged(r, p->module, "the lora_magnitude_vector is missing, though use_dora is set");
     if (m == NULL) return APR_OK;
-    if (!r->config->has_magnitudes) return damaged(r, p->module, "there is a lora_magnitude_vector, though use_dora is not set");
+    if (!r->config->has_magnitudes) return damaged(r, p->module, "it has a lora_magnitude_vector, though use_dora is not set");
     if (p->of[ROLE_A] == NULL)
-        return apr_fail(r->err, APR_E_UNSUPPORTED, "%s: module '%s' is an embedding with DoRA, which is not merged here", r->adapter->path,
+        return apr_fail(r->err, APR_E_UNSUPPORTED, "%s: module '%s' is an embedding with DoRA, which cannot be merged", r->adapter->path,
                         p->module);
     if ((m->dtype == APR_F32 || m->dtype == APR_F16 || m->dtype == APR_BF16) && apr_tensor_elems(m) == b->dims[0]) return APR_OK;
     return damaged(r, p->module, "the lora_magnitude_vector does not have a float for each row of B");
 }
 
-/* The matrix the other way round, under the same name. */
+/* Replaces the matrix by its transpose, with the same name. */
 static apr_status transpose(const reading *r, const apr_tensor **matrix)
 {
     const apr_chain chain = apr_chain_of((apr_step){.kind = APR_STEP_TRANSPOSE});
-    apr_tensor *const turned = apr_arena_alloc(arena_of(r), sizeof *turned);
+    apr_tensor *const transposed = apr_arena_alloc(arena_of(r), sizeof *transposed);
 
-    if (turned == NULL) return apr_no_memory(r->err, "a matrix of an adapter");
-    *turned = **matrix;
-    APR_TRY(apr_tensor_follow(turned, &chain, arena_of(r), r->adapter->path, r->err));
-    *matrix = turned;
+    if (transposed == NULL) return apr_no_memory(r->err, "a matrix of an adapter");
+    *transposed = **matrix;
+    APR_TRY(apr_tensor_follow(transposed, &chain, arena_of(r), r->adapter->path, r->err));
+    *matrix = transposed;
     return APR_OK;
 }
 
@@ -175,14 +175,14 @@ static apr_status make_low_rank(const reading *r, const module_parts *p, apr_ada
     const apr_tensor *a = p->of[is_embedding ? ROLE_EMBEDDING_A : ROLE_A], *b = p->of[is_embedding ? ROLE_EMBEDDING_B : ROLE_B];
     int64_t rank;
 
-    if (is_embedding && is_linear) return damaged(r, p->module, "there are the matrices of a layer and those of an embedding");
+    if (is_embedding && is_linear) return damaged(r, p->module, "it has the matrices of a layer and those of an embedding");
     if (a == NULL || b == NULL) return damaged(r, p->module, a == NULL ? "the matrix A is missing" : "the matrix B is missing");
     APR_TRY(check_matrix(r, a));
     APR_TRY(check_matrix(r, b));
     APR_TRY(apr_lora_config_of(r->config, p->module, &rank, &change->alpha, &change->scale, r->err));
     APR_TRY(check_shapes(r, p, a, b, rank));
     APR_TRY(check_magnitudes(r, p, b));
-    if (is_embedding) { /* the delta is the transposed product: b turned times a turned */
+    if (is_embedding) { /* the delta is B A transposed: A transposed times B transposed */
         APR_TRY(transpose(r, &a));
         APR_TRY(transpose(r, &b));
     }
@@ -198,7 +198,7 @@ static apr_status make_low_rank(const reading *r, const module_parts *p, apr_ada
 static apr_status twice(const reading *r, const entry *e)
 {
     return apr_fail(r->err, APR_E_DAMAGED,
-                    "%s: the adapter's tensors '%s' and '%s' are the same part of '%s'; are there two adapters in it?", r->adapter->path,
+                    "%s: the adapter's tensors '%s' and '%s' are the same part of '%s'; does the file hold two adapters?", r->adapter->path,
                     e[0].tensor->name, e[1].tensor->name, e[0].module);
 }
 
@@ -206,7 +206,7 @@ static int by_name(const void *a, const void *b)
 {
     const apr_adapter_change *const x = a, *const y = b;
     const int names = strcmp(x->name, y->name);
-    return names != 0 ? names : (x->a != NULL) - (y->a != NULL); /* first what takes the place, then what is added to it */
+    return names != 0 ? names : (x->a != NULL) - (y->a != NULL); /* first what replaces a tensor, then what is added to it */
 }
 
 static apr_status make_changes(const reading *r, size_t n)
@@ -264,23 +264,22 @@ static bool exists(const char *folder, const char *name, apr_arena *arena)
     return path != NULL && access(path, F_OK) == 0;
 }
 
-/* *weights becomes PyTorch's own file where that is what there is. */
+/* *weights becomes APR_LORA_PICKLE if only that file is there. */
 static apr_status check_folder(apr_adapter *adapter, const char *folder, const char **weights, apr_error *err)
 {
     apr_arena *const arena = &adapter->files.arena;
 
     if (!exists(folder, APR_LORA_CONFIG, arena))
-        return apr_fail(err, APR_E_IO, "%s: there is no " APR_LORA_CONFIG " in this folder, which says the adapter's rank and alpha",
-                        folder);
+        return apr_fail(err, APR_E_IO, "%s: the folder has no " APR_LORA_CONFIG ", which states the adapter's rank and alpha", folder);
     if (exists(folder, *weights, arena)) return APR_OK;
     if (exists(folder, APR_LORA_PICKLE, arena)) {
         *weights = APR_LORA_PICKLE;
         return APR_OK;
     }
-    return apr_fail(err, APR_E_IO, "%s: there is no %s in this folder", folder, *weights);
+    return apr_fail(err, APR_E_IO, "%s: the folder has no %s", folder, *weights);
 }
 
-/* A tokenizer of its own may have tokens that the model's has not. */
+/* Notes the adapter's own tokenizer files: they may have tokens that the model's tokenizer does not have. */
 static apr_status note_tokenizer(apr_adapter *adapter, const char *folder, apr_error *err)
 {
     static const char *const names[] = {"tokenizer.json", "tokenizer.model", "tokenizer_config.json", "added_tokens.json",
@@ -295,7 +294,7 @@ static apr_status note_tokenizer(apr_adapter *adapter, const char *folder, apr_e
     return APR_OK;
 }
 
-/* Folder and file of weights: the path is one or the other. */
+/* Splits a path, which is the folder or the file of weights. */
 static apr_status split_path(apr_adapter *adapter, const char *path, const char **folder, const char **weights, apr_error *err)
 {
     apr_arena *const arena = &adapter->files.arena;

@@ -1,12 +1,12 @@
-/* lora.h - adapters as PEFT saves them: adapter_config.json says rank, alpha and what else was trained, adapter_model.safetensors has it.
+/* lora.h - reads adapters as PEFT saves them: adapter_config.json with rank, alpha and settings, adapter_model.safetensors with the tensors.
  *
  *     base_model.model.MODULE.lora_A.weight            [rank, in]       MODULE.lora_B.weight     [out, rank]
  *     base_model.model.MODULE.lora_embedding_A         [rank, tokens]   MODULE.lora_embedding_B  [width, rank]: both transposed
  *     base_model.model.MODULE.lora_magnitude_vector    [out]            DoRA
  *     base_model.model.MODULE.weight, .bias                             modules_to_save, trained biases, embeddings saved along
  *
- * A name of the adapter's own may stand behind lora_A ("lora_A.default.weight"). Whatever else is in the file is an error that names it:
- * what is dropped in silence would make another model. */
+ * The adapter's name may follow lora_A ("lora_A.default.weight"). Any other tensor is an error that names it: silently dropping it would
+ * make another model. */
 #ifndef APR_FORMATS_LORA_H
 #define APR_FORMATS_LORA_H
 
@@ -14,9 +14,9 @@
 
 #define APR_LORA_CONFIG  "adapter_config.json"
 #define APR_LORA_WEIGHTS "adapter_model.safetensors"
-#define APR_LORA_PICKLE  "adapter_model.bin" /* of older versions: read as formats/torch/torch.h reads, without executing anything */
+#define APR_LORA_PICKLE  "adapter_model.bin" /* of older versions; read by formats/torch/torch.h, which executes nothing */
 
-/* A folder (also a hub's cache of one), or the file of weights in it. On failure the adapter is closed. */
+/* Opens a folder (also one in a hub's cache), or the file of weights in it. On failure the adapter is closed. */
 apr_status apr_lora_open(apr_adapter *adapter, const char *path, apr_error *err);
 
 /* Numbers for modules whose names match: PEFT's rank_pattern and alpha_pattern. */
@@ -36,15 +36,15 @@ typedef struct apr_lora_config {
     size_t n_ranks, n_alphas;
 } apr_lora_config;
 
-/* The bytes of an adapter_config.json; `where` names it and must live as long. APR_E_DAMAGED, or APR_E_UNSUPPORTED: it asks for what
- * changes the arithmetic and is not done here. */
+/* Reads the bytes of an adapter_config.json. `where` names the file and must live as long as *config. APR_E_DAMAGED: a field is missing or
+ * invalid. APR_E_UNSUPPORTED: a field changes the arithmetic in a way that cannot be merged. */
 apr_status apr_lora_config_read(apr_lora_config *config, const uint8_t *text, size_t n_bytes, apr_arena *arena, const char *where,
                                 apr_error *err);
-/* Rank, alpha and scale of one module, by the first pattern that its name matches, or as for all. */
+/* Rank, alpha and scale of one module: by the first pattern that matches its name, or the defaults. */
 apr_status apr_lora_config_of(const apr_lora_config *config, const char *module, int64_t *rank, double *alpha, double *scale,
                               apr_error *err);
 
-/* The tensors of the adapter's file, which lie in adapter->files, as changes, sorted by name. */
+/* Fills adapter->changes, sorted by name, from the tensors in adapter->files. */
 apr_status apr_lora_changes(apr_adapter *adapter, const apr_lora_config *config, apr_error *err);
 
 #endif

@@ -1,4 +1,4 @@
-/* lora_config.c - adapter_config.json: what is done, what changes nothing, and what is refused by name. */
+/* lora_config.c - reads adapter_config.json: fields that are supported, fields that change nothing, and fields that are refused. */
 #include "formats/base/json.h"
 #include "formats/base/pattern.h"
 #include "formats/hf/lora.h"
@@ -7,9 +7,9 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { MOST_PATTERNS = 4096, MOST_RANK = 1 << 20 };
+enum { MAX_PATTERNS = 4096, MAX_RANK = 1 << 20 };
 
-/* Fields that are read here or below, or that say how the adapter was trained and no more. */
+/* Fields that are read below, or that only describe the training. */
 static const char *const known[] = {"peft_type",
                                     "r",
                                     "lora_alpha",
@@ -42,7 +42,7 @@ static const char *const known[] = {"peft_type",
                                     "base_model_name_or_path",
                                     NULL};
 
-/* Fields that must be false, null or empty: what they ask for is not done here. */
+/* Unsupported fields, which must be false, null or empty. */
 static const char *const refused[] = {"lora_bias",
                                       "use_qalora",
                                       "use_bdlora",
@@ -57,9 +57,9 @@ static const char *const refused[] = {"lora_bias",
                                       "alora_invocation_tokens",
                                       NULL};
 
-/* Ways to begin that leave the base as it is. The others (pissa, olora, loftq, ...) train beside a base that they changed first: then the
- * adapter does not belong to the weights that are published. */
-static const char *const harmless_beginnings[] = {"gaussian", "eva", "orthogonal", NULL};
+/* Initializations that leave the base as it is. The others (pissa, olora, loftq, ...) change the base before training: their adapters do
+ * not fit the published weights. */
+static const char *const harmless_inits[] = {"gaussian", "eva", "orthogonal", NULL};
 
 static bool is_any_of(const char *text, const char *const *texts)
 {
@@ -67,7 +67,7 @@ static bool is_any_of(const char *text, const char *const *texts)
     return *texts != NULL;
 }
 
-/* Does the field say something? */
+/* False: the field is missing, null, false or empty. */
 static bool is_set(const cJSON *item)
 {
     if (item == NULL || cJSON_IsNull(item) || cJSON_IsFalse(item)) return false;
@@ -85,7 +85,7 @@ static apr_status check_fields(apr_lora_config *c, const cJSON *json, apr_arena 
     {
         if (!is_set(item) || is_any_of(item->string, known)) continue;
         if (is_any_of(item->string, refused))
-            return apr_fail(err, APR_E_UNSUPPORTED, "%s: %s is set, which cannot be merged here; merge it with PEFT's merge_and_unload",
+            return apr_fail(err, APR_E_UNSUPPORTED, "%s: %s is set, which is not supported; merge the adapter with PEFT's merge_and_unload",
                             c->where, item->string);
         if (++n > 8) continue;
         c->unknown_fields = n == 1 ? keep(item->string, arena) : apr_arena_print(arena, "%s, %s", c->unknown_fields, item->string);
@@ -103,7 +103,7 @@ static apr_status read_flag(const apr_lora_config *c, const cJSON *json, const c
     return APR_OK;
 }
 
-static bool is_rank(double value) { return value >= 1.0 && value <= MOST_RANK && value == floor(value); }
+static bool is_rank(double value) { return value >= 1.0 && value <= MAX_RANK && value == floor(value); }
 
 static apr_status read_patterns(const apr_lora_config *c, const cJSON *json, const char *key, bool are_ranks, apr_lora_pattern **patterns,
                                 size_t *n, apr_arena *arena, apr_error *err)
@@ -111,16 +111,17 @@ static apr_status read_patterns(const apr_lora_config *c, const cJSON *json, con
     const cJSON *const object = apr_json_get(json, key), *item;
 
     if (!is_set(object)) return APR_OK;
-    if (!cJSON_IsObject(object)) return apr_fail(err, APR_E_DAMAGED, "%s: %s is no object", c->where, key);
+    if (!cJSON_IsObject(object)) return apr_fail(err, APR_E_DAMAGED, "%s: %s is not an object", c->where, key);
     const int n_items = cJSON_GetArraySize(object);
-    if (n_items > MOST_PATTERNS) return apr_fail(err, APR_E_UNSUPPORTED, "%s: %s has %d patterns", c->where, key, n_items);
+    if (n_items > MAX_PATTERNS) return apr_fail(err, APR_E_UNSUPPORTED, "%s: %s has %d patterns", c->where, key, n_items);
     *patterns = apr_arena_array(arena, (size_t)n_items, sizeof **patterns);
     if (*patterns == NULL) return apr_no_memory(err, "the patterns of an adapter");
     cJSON_ArrayForEach(item, object)
     {
         const double value = item->valuedouble;
         if (!cJSON_IsNumber(item) || !isfinite(value) || (are_ranks && !is_rank(value)))
-            return apr_fail(err, APR_E_DAMAGED, "%s: %s of '%.100s' is no %s", c->where, key, item->string, are_ranks ? "rank" : "number");
+            return apr_fail(err, APR_E_DAMAGED, "%s: %s of '%.100s' is not a %s", c->where, key, item->string,
+                            are_ranks ? "rank" : "number");
         const apr_lora_pattern pattern = {keep(item->string, arena), value};
         if (pattern.key == NULL) return apr_no_memory(err, "the patterns of an adapter");
         (*patterns)[(*n)++] = pattern;
@@ -132,18 +133,18 @@ static apr_status check_words(const apr_lora_config *c, const cJSON *json, apr_e
 {
     static const char *const biases[] = {"none", "all", "lora_only", NULL};
     const cJSON *const type = apr_json_get(json, "peft_type"), *const bias = apr_json_get(json, "bias"),
-                       *const begins = apr_json_get(json, "init_lora_weights");
+                       *const init = apr_json_get(json, "init_lora_weights");
 
-    if (!cJSON_IsString(type)) return apr_fail(err, APR_E_DAMAGED, "%s: it has no peft_type; is it an adapter that PEFT saved?", c->where);
+    if (!cJSON_IsString(type)) return apr_fail(err, APR_E_DAMAGED, "%s: peft_type is missing; was the adapter saved by PEFT?", c->where);
     if (strcmp(type->valuestring, "LORA") != 0)
-        return apr_fail(err, APR_E_UNSUPPORTED, "%s: peft_type is '%.40s', and only LORA can be merged here", c->where, type->valuestring);
+        return apr_fail(err, APR_E_UNSUPPORTED, "%s: peft_type is '%.40s'; only LORA adapters can be merged", c->where, type->valuestring);
     if (is_set(bias) && (!cJSON_IsString(bias) || !is_any_of(bias->valuestring, biases)))
         return apr_fail(err, APR_E_DAMAGED, "%s: bias is not 'none', 'all' or 'lora_only'", c->where);
-    if (cJSON_IsString(begins) && !is_any_of(begins->valuestring, harmless_beginnings))
+    if (cJSON_IsString(init) && !is_any_of(init->valuestring, harmless_inits))
         return apr_fail(err, APR_E_UNSUPPORTED,
                         "%s: init_lora_weights is '%.40s', which changes the base before training; convert the adapter to plain LoRA with "
                         "PEFT's save_pretrained(path_initial_model_for_weight_conversion=...)",
-                        c->where, begins->valuestring);
+                        c->where, init->valuestring);
     return APR_OK;
 }
 
@@ -153,8 +154,8 @@ static apr_status read_fields(apr_lora_config *c, const cJSON *json, apr_arena *
 
     APR_TRY(check_words(c, json, err));
     APR_TRY(check_fields(c, json, arena, err));
-    if (!apr_json_get_real(json, "r", &rank) || !is_rank(rank)) return apr_fail(err, APR_E_DAMAGED, "%s: r is no rank", c->where);
-    if (!apr_json_get_real(json, "lora_alpha", &c->alpha)) return apr_fail(err, APR_E_DAMAGED, "%s: lora_alpha is no number", c->where);
+    if (!apr_json_get_real(json, "r", &rank) || !is_rank(rank)) return apr_fail(err, APR_E_DAMAGED, "%s: r is not a rank", c->where);
+    if (!apr_json_get_real(json, "lora_alpha", &c->alpha)) return apr_fail(err, APR_E_DAMAGED, "%s: lora_alpha is not a number", c->where);
     c->rank = (int64_t)rank;
     APR_TRY(read_flag(c, json, "use_rslora", &c->by_root, err));
     APR_TRY(read_flag(c, json, "use_dora", &c->has_magnitudes, err));
@@ -176,14 +177,14 @@ apr_status apr_lora_config_read(apr_lora_config *config, const uint8_t *text, si
     *config = (apr_lora_config){.where = where};
     APR_TRY(apr_json_parse(&json, text, n_bytes, where, err));
     const apr_status status =
-        cJSON_IsObject(json) ? read_fields(config, json, arena, err) : apr_fail(err, APR_E_DAMAGED, "%s: it is no JSON object", where);
+        cJSON_IsObject(json) ? read_fields(config, json, arena, err) : apr_fail(err, APR_E_DAMAGED, "%s: not a JSON object", where);
     cJSON_Delete(json);
     return status;
 }
 
 /* ---- patterns ---- */
 
-/* PEFT's rule: the expression is the end of the name, and begins it or follows a dot. */
+/* PEFT's rule: the expression matches the end of the name, from its beginning or from a dot on. */
 static apr_status matches(const apr_lora_config *c, const char *key, const char *module, bool *found, apr_error *err)
 {
     char text[1100];

@@ -1,4 +1,4 @@
-/* packings.c - asks each tensor whether it holds the codes of a packed matrix, and keeps what its layout makes of it. */
+/* packings.c - finds the tensors that hold the codes of a packed matrix, and binds the other tensors of the matrix to them. */
 #include "formats/hf/packings.h"
 
 #include "formats/hf/packings_bind.h"
@@ -20,15 +20,15 @@ static const struct {
 };
 enum { N_LAYOUTS = sizeof layouts / sizeof *layouts };
 
-/* Beside weights that are more than a matrix: their inputs are scaled or turned first (AWQ and SmoothQuant of modelopt, FP-Quant), or a
- * product of low rank is added (SVDQuant), or half of them are zeros that are not stored (marlin's 2:4). */
-static const char *const more[] = {".pre_quant_scale", ".svdquant_lora_a", ".forward_hadamard_matrix", ".scale_packed"};
+/* With one of these tensors the weights are not just a matrix: the inputs are scaled or rotated first (AWQ and SmoothQuant of modelopt,
+ * FP-Quant), a low-rank product is added (SVDQuant), or half of the weights are zeros that are not stored (marlin's 2:4). */
+static const char *const unsupported[] = {".pre_quant_scale", ".svdquant_lora_a", ".forward_hadamard_matrix", ".scale_packed"};
 
-/* What no layout has without codes; the codes are called the same up to this, then one of three. */
+/* Endings of tensors that no layout has without codes. The codes' name has one of three endings instead. */
 static const char *const companions[] = {".qzeros",        ".weight_shape",     ".weight_global_scale",  ".weight_scale_2",
                                          ".weight.absmax", ".weight.quant_map", ".weight.nested_absmax", ".weight_g_idx"};
 
-/* Bytes of the name in front of the ending, 0 when it does not end so. */
+/* Length of the name without the ending; 0: it does not end so. */
 static size_t stem_of(const char *name, const char *ending)
 {
     const size_t n = strlen(name), m = strlen(ending);
@@ -50,8 +50,8 @@ static apr_status check_companion(apr_binding *b)
 
 static bool is_a_matrix(const apr_binding *b)
 {
-    for (size_t i = 0; i < sizeof more / sizeof *more; i++)
-        if (apr_beside(b, more[i]) != NULL) return false;
+    for (size_t i = 0; i < sizeof unsupported / sizeof *unsupported; i++)
+        if (apr_beside(b, unsupported[i]) != NULL) return false;
     return true;
 }
 
@@ -66,7 +66,7 @@ static int find_layout(apr_binding *b)
     return -1;
 }
 
-/* The binding's packing and matrix, of the arena from now on. */
+/* Copies the binding's packing and matrix into the arena. */
 static apr_status keep(apr_binding *b, apr_tensor *matrix)
 {
     const apr_tensor **const parts = apr_arena_array(b->arena, b->packing.n_parts, sizeof *parts);

@@ -1,4 +1,4 @@
-/* packings_bind.c - parts by name, shapes against shapes, and the sentences for what does not fit. */
+/* packings_bind.c - finds parts by name, and checks types and shapes. */
 #include "formats/hf/packings_bind.h"
 
 #include "formats/base/bytes.h"
@@ -29,8 +29,8 @@ apr_status apr_need_part(apr_binding *b, const char *ending, const apr_tensor **
 {
     *part = apr_part(b, ending);
     if (*part != NULL) return APR_OK;
-    return apr_fail(b->err, APR_E_DAMAGED, "%s: there is no '%.*s%s' beside '%s', which cannot be read without it", b->model->path,
-                    (int)b->n_stem, b->codes->name, ending, b->codes->name);
+    return apr_fail(b->err, APR_E_DAMAGED, "%s: '%.*s%s' is missing; '%s' cannot be read without it", b->model->path, (int)b->n_stem,
+                    b->codes->name, ending, b->codes->name);
 }
 
 /* --- what config.json says --- */
@@ -38,7 +38,7 @@ apr_status apr_need_part(apr_binding *b, const char *ending, const apr_tensor **
 const apr_quant_scheme *apr_stated_scheme(const apr_binding *b, apr_quant_layout layout)
 {
     const apr_quant_scheme *const scheme = apr_quantization_of_tensor(b->model->quantization, b->codes->name, b->n_stem, layout);
-    (void)apr_quantization_check(b->model->quantization, b->err); /* the sentence; apr_bind_packings returns the status */
+    (void)apr_quantization_check(b->model->quantization, b->err); /* sets the message; apr_bind_packings returns the status */
     return scheme;
 }
 
@@ -48,21 +48,21 @@ apr_status apr_check_dtype(const apr_binding *b, const apr_tensor *part, const a
 {
     for (; *dtypes != APR_DTYPE_COUNT; dtypes++)
         if (part->dtype == *dtypes) return APR_OK;
-    return apr_fail(b->err, APR_E_DAMAGED, "%s: '%s' is %s, but beside '%s' it has to be %s", b->model->path, part->name,
+    return apr_fail(b->err, APR_E_DAMAGED, "%s: '%s' is %s, but next to '%s' it must be %s", b->model->path, part->name,
                     apr_dtypes[part->dtype].name, b->codes->name, names);
 }
 
 static apr_status wrong_shape(const apr_binding *b, const apr_tensor *part, int rank, const int64_t *dims, const char *why)
 {
-    char is[128], should[128], codes[128];
+    char actual[128], expected[128], codes[128];
     apr_tensor wanted = {.rank = rank};
 
     memcpy(wanted.dims, dims, (size_t)rank * sizeof *dims);
-    apr_dims_text(part, is, sizeof is);
-    apr_dims_text(&wanted, should, sizeof should);
+    apr_dims_text(part, actual, sizeof actual);
+    apr_dims_text(&wanted, expected, sizeof expected);
     apr_dims_text(b->codes, codes, sizeof codes);
-    return apr_fail(b->err, APR_E_DAMAGED, "%s: '%s' has the shape %s where %s %s%s%s%s%s", b->model->path, part->name, is, why, should,
-                    part == b->codes ? "" : " beside '", part == b->codes ? "" : b->codes->name, part == b->codes ? "" : "' ",
+    return apr_fail(b->err, APR_E_DAMAGED, "%s: '%s' has the shape %s where %s %s%s%s%s%s", b->model->path, part->name, actual, why,
+                    expected, part == b->codes ? "" : " next to '", part == b->codes ? "" : b->codes->name, part == b->codes ? "" : "' ",
                     part == b->codes ? "" : codes);
 }
 
@@ -112,9 +112,9 @@ void apr_set_dims(apr_binding *b, int64_t rows, int64_t columns)
     b->packing.columns = columns;
 }
 
-/* --- scales beside rows --- */
+/* --- scales of rows --- */
 
-/* The shape of scales as [matrices, rows, columns]; false when the leading dimensions are not the codes'. */
+/* The last two dimensions of scales [matrices, rows, columns]; false: the leading dimensions differ from the codes'. */
 static bool scale_grid(const apr_binding *b, const apr_tensor *scales, int64_t *rows, int64_t *columns)
 {
     const int n_leading = b->codes->rank - 2;
@@ -129,8 +129,7 @@ static bool scale_grid(const apr_binding *b, const apr_tensor *scales, int64_t *
     return true;
 }
 
-/* What one scale covers when there are n of them for `size` rows or columns: everything, or one each, or shares of equal size. 0: no
- * way to say. */
+/* The rows or columns that one scale covers if there are n scales for `size`: all, the stated block, or equal shares. 0: n does not fit. */
 static int64_t share_of(int64_t size, int64_t n, int64_t stated)
 {
     if (n == 1) return size;
@@ -172,7 +171,7 @@ apr_status apr_bind_row_scales(apr_binding *b, const apr_tensor *scales, int64_t
     return wrong_shape(b, scales, n_leading + 2, dims, why);
 }
 
-/* --- for people --- */
+/* --- texts --- */
 
 char *apr_scales_text(const apr_packing *p, char *text, size_t n_bytes)
 {

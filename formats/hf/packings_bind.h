@@ -1,7 +1,7 @@
-/* packings_bind.h - what the files that bind one layout each share: the parts around one tensor of codes, and their checks.
+/* packings_bind.h - shared by the files that bind one layout each: finding the parts of a matrix by its tensor of codes, and checks.
  *
- * A binding grows: apr_bind_packings fills in the first half, a layout's function the packing, dims, dtype and scheme. Everything that
- * it makes is of the model's arena. */
+ * apr_bind_packings fills the first half of a binding. The layout's function fills packing, dims, dtype and scheme. All of it is allocated
+ * in the model's arena. */
 #ifndef APR_FORMATS_HF_PACKINGS_BIND_H
 #define APR_FORMATS_HF_PACKINGS_BIND_H
 
@@ -10,7 +10,7 @@
 
 enum { APR_MAX_PARTS = 8 };
 
-/* Parts that many matrices have alike, made once. */
+/* Parts that are equal for many matrices and are stored once. */
 typedef struct apr_shared_parts {
     const float *levels; /* the last table of levels, [16] */
 } apr_shared_parts;
@@ -21,15 +21,15 @@ typedef struct apr_binding {
     apr_error *err;
     apr_shared_parts *shared;
     const apr_tensor *codes;
-    size_t n_stem; /* bytes of codes->name in front of the layout's ending */
+    size_t n_stem; /* length of codes->name without the layout's ending */
 
     apr_packing packing;
     apr_tensor matrix; /* dtype, rank and dims */
     const apr_tensor *parts[APR_MAX_PARTS];
-    bool left_alone; /* not known here after all */
+    bool left_alone; /* the layout turned out to be unknown: do not bind */
 } apr_binding;
 
-/* Is it this layout? Asked of every tensor with the layout's ending. */
+/* Does the binding have this layout? Called for every tensor with the layout's ending. */
 typedef bool (*apr_layout_is_fn)(const apr_binding *b);
 typedef apr_status (*apr_layout_bind_fn)(apr_binding *b);
 
@@ -50,9 +50,9 @@ apr_status apr_bind_bnb(apr_binding *b);
 
 /* --- parts --- */
 
-/* The tensor called X and the ending, or NULL. */
+/* The tensor whose name is the codes' stem and the ending, or NULL. */
 const apr_tensor *apr_beside(const apr_binding *b, const char *ending);
-/* The same, and it is a part from now on. `need` refuses when there is none. */
+/* The same, and adds it to the parts. apr_need_part fails if there is none. */
 const apr_tensor *apr_part(apr_binding *b, const char *ending);
 apr_status apr_need_part(apr_binding *b, const char *ending, const apr_tensor **part);
 
@@ -61,13 +61,13 @@ apr_status apr_need_part(apr_binding *b, const char *ending, const apr_tensor **
 /* The scheme of the matrix if it is of that layout, otherwise NULL. */
 const apr_quant_scheme *apr_stated_scheme(const apr_binding *b, apr_quant_layout layout);
 
-/* --- checks: APR_E_DAMAGED with a sentence that names file, tensor, and what is and should be --- */
+/* --- checks: APR_E_DAMAGED with a message that names file, tensor, actual and expected values --- */
 
-/* Is the type among `dtypes` ("f16, bf16 or f32" in the sentence)? The list ends with APR_DTYPE_COUNT. */
+/* The type must be one of `dtypes`, a list that ends with APR_DTYPE_COUNT. `names` is the list for the message: "f16, bf16 or f32". */
 apr_status apr_check_dtype(const apr_binding *b, const apr_tensor *part, const apr_dtype *dtypes, const char *names);
-/* `why` says what asks for that shape: "4 bits in groups of 128". */
+/* `why` says what needs that shape: "4 bits in groups of 128 need". */
 apr_status apr_check_shape(const apr_binding *b, const apr_tensor *part, int rank, const int64_t *dims, const char *why);
-/* Every index is in [0, n_groups); *is_plain when they are column / group. [n_matrices, columns] I32. */
+/* Every index must be in [0, n_groups). *is_plain: all are column / group. indices: [n_matrices, columns] I32. */
 apr_status apr_check_groups(const apr_binding *b, const apr_tensor *indices, int64_t n_groups, int64_t group, bool *is_plain);
 extern const apr_dtype apr_scale_dtypes[]; /* F16, BF16, F32 */
 #define APR_SCALE_DTYPES "f16, bf16 or f32"
@@ -78,11 +78,11 @@ int64_t apr_per(int64_t n, int64_t each); /* rounded up */
 /* Sets rows, columns, matrix_rows and dims from the codes' leading dimensions, then `rows`, then `columns`. */
 void apr_set_dims(apr_binding *b, int64_t rows, int64_t columns);
 int64_t apr_n_matrices(const apr_binding *b);
-/* Scales beside rows of codes: one a matrix, one a row ([.., N, 1] or [.., N]), groups of `group` columns ([.., N, K / group]; 0:
- * as many as the shape says), or the blocks that the scheme states. Sets scales, scale_dtype and what one covers. */
+/* Binds scales of rows of codes: one per matrix, one per row ([.., N, 1] or [.., N]), groups of `group` columns ([.., N, K / group]; 0: by
+ * the shape), or the blocks that the scheme states. Sets scales, scale_dtype and what one scale covers. */
 apr_status apr_bind_row_scales(apr_binding *b, const apr_tensor *scales, int64_t group, const apr_quant_scheme *scheme);
 
-/* "groups of 128", "one scale a row", ...: the second half of a scheme; returns text. */
+/* "groups of 128", "one scale a row", ...: the second half of a scheme's text. Returns text. */
 char *apr_scales_text(const apr_packing *packing, char *text, size_t n_bytes);
 apr_status apr_set_scheme(apr_binding *b, const char *format, ...) __attribute__((format(printf, 2, 3)));
 

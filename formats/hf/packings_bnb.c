@@ -1,11 +1,11 @@
-/* packings_bnb.c - bitsandbytes' nf4 and fp4: all rows of a matrix are one string of nibbles, the high one first, in blocks.
+/* packings_bnb.c - binds bitsandbytes' nf4 and fp4: a matrix is one sequence of nibbles over all rows, high nibble first, in blocks.
  *
- *     X.weight              U8 [N*K/2, 1] (another type where bytes were to look like floats)
+ *     X.weight              U8 [N*K/2, 1] (or a float type that stores the same bytes)
  *     X.weight.absmax       F32, one for a block. Nested: U8, absmax[i] = nested_quant_map[u8] * nested_absmax[i / 256] + offset
  *     X.weight.quant_map    F32 [16], the levels
  *     X.weight.quant_state.bitsandbytes__nf4   U8, a JSON text: shape, blocksize, dtype, nested_blocksize, nested_offset, ...
  *
- * LLM.int8 (X.SCB) is left alone: the library multiplies (q * SCB) * (1 / 127), which is no number times one factor. */
+ * LLM.int8 (X.SCB) is not bound: the library computes (q * SCB) * (1 / 127), which differs in rounding from one factor. */
 #include "formats/base/bytes.h"
 #include "formats/base/json.h"
 #include "formats/hf/packings_bind.h"
@@ -22,7 +22,7 @@ bool apr_is_bnb(const apr_binding *b)
     return apr_beside(b, ".weight.absmax") != NULL || apr_beside(b, states[0]) != NULL || apr_beside(b, states[1]) != NULL;
 }
 
-/* What the JSON text says. */
+/* The contents of the JSON text. */
 typedef struct quant_state {
     const char *kind; /* "nf4", "fp4" */
     apr_dtype dtype;
@@ -46,7 +46,7 @@ static apr_status read_dims(const cJSON *json, quant_state *s)
     return APR_OK;
 }
 
-/* The first member that is not as it should be, or NULL. */
+/* Reads the members. Returns the name of the first invalid one, or NULL. */
 static const char *read_members(const cJSON *json, quant_state *s)
 {
     static const struct {
@@ -84,10 +84,10 @@ static apr_status read_state(apr_binding *b, quant_state *s)
     const char *const bad = read_members(json, s);
     cJSON_Delete(json);
     if (bad == NULL) return APR_OK;
-    return apr_fail(b->err, APR_E_DAMAGED, "%s: '%s' states no \"%s\" that a matrix can have", b->model->path, text->name, bad);
+    return apr_fail(b->err, APR_E_DAMAGED, "%s: '%s' has no valid \"%s\"", b->model->path, text->name, bad);
 }
 
-/* The levels, aligned, and not once more where they are those of the matrix before. */
+/* Copies the levels to aligned memory. Equal tables of consecutive matrices share one copy. */
 static apr_status read_levels(apr_binding *b)
 {
     const apr_tensor *map;
@@ -139,7 +139,7 @@ static apr_status bind_absmax(apr_binding *b, const quant_state *s)
     return scales->dtype == APR_U8 ? bind_nested(b, s, n_blocks) : APR_OK;
 }
 
-/* Blocks run on from row to row. */
+/* Blocks cross rows. */
 static void set_geometry(apr_binding *b, const quant_state *s)
 {
     apr_packing *const p = &b->packing;

@@ -1,11 +1,11 @@
-/* packings_compressed.c - compressed-tensors' integers: packed into I32, or as plain I8; and MXFP8, whose scales are powers of two.
+/* packings_compressed.c - binds compressed-tensors' integers (packed into I32, or plain I8) and MXFP8, whose scales are powers of two.
  *
  *                  codes                          scales                   zero points
- *     pack         weight_packed I32 [N, K*b/32]  weight_scale [N, G]      weight_zero_point I32 [N*b/32, G], a bit string down the rows
- *     INT8         weight I8 [N, K]               [N, 1], [N], [1], [N,G]  weight_zero_point I8, as the scales
+ *     pack         weight_packed I32 [N, K*b/32]  weight_scale [N, G]      weight_zero_point I32 [N*b/32, G], packed down the rows
+ *     INT8         weight I8 [N, K]               [N, 1], [N], [1], [N,G]  weight_zero_point I8, shaped like the scales
  *     MXFP8        weight F8_E4M3 [N, K]          U8 [N, K/32]             -
  *
- * Packed codes and zero points are shifted by 2^(b-1), so that they cancel where there are both. All of it may be stacked: [E, ..]. */
+ * Packed codes and zero points are both shifted by 2^(b-1), so that the shifts cancel. All tensors may be stacked: [E, ..]. */
 #include "formats/hf/packings_bind.h"
 
 #include "formats/base/bytes.h"
@@ -19,7 +19,7 @@ static const apr_dtype words[] = {APR_I32, APR_DTYPE_COUNT}, signed_bytes[] = {A
 
 bool apr_is_int_packed(const apr_binding *b) { return b->codes->rank >= 2 && b->codes->dtype == APR_I32; }
 
-/* The last number of weight_shape, after a check of the others. */
+/* Reads the last number of weight_shape, and checks the others. */
 static apr_status read_shape(apr_binding *b, int64_t *columns)
 {
     static const apr_dtype dtypes[] = {APR_I64, APR_I32, APR_DTYPE_COUNT};
@@ -40,11 +40,11 @@ static apr_status read_shape(apr_binding *b, int64_t *columns)
     return APR_OK;
 }
 
-/* Words of a row of n codes without a gap; what older libraries wrote for widths that do not divide 32 has one in each word. */
+/* Words of a row of n codes, packed without gaps. Older libraries left a gap in each word for widths that do not divide 32. */
 static int64_t words_of(int64_t n, int64_t bits) { return n / 32 * bits + apr_per(n % 32 * bits, 32); }
 static int64_t words_with_gaps(int64_t n, int64_t bits) { return apr_per(n, 32 / bits); }
 
-/* The width that config.json states, or that of `n_words` words for the columns. 0: none. */
+/* The bits that config.json states, or those that make the columns fill `n_words` words. 0: none. */
 static int find_bits(const apr_quant_scheme *scheme, int64_t n_words, int64_t columns)
 {
     static const int widths[] = {4, 8, 2, 3, 5, 6, 7};
@@ -65,7 +65,7 @@ static apr_status check_words(const apr_binding *b, int bits, int64_t columns)
                     b->model->path, (int)b->n_stem, b->codes->name, (long long)columns, bits, (long long)n_words, b->codes->name);
 }
 
-/* Zero points packed down the rows, or unpacked beside a scale for all of a matrix. */
+/* Binds zero points that are packed down the rows. */
 static apr_status bind_packed_zeros(apr_binding *b)
 {
     apr_packing *const p = &b->packing;
@@ -75,7 +75,7 @@ static apr_status bind_packed_zeros(apr_binding *b)
     p->zeros = apr_part(b, ".weight_zero_point");
     p->zero_bias = p->zeros == NULL ? 1 << (p->bits - 1) : 0;
     if (p->zeros == NULL) return APR_OK;
-    b->left_alone = p->zeros->dtype == APR_I8; /* beside a scale for the whole matrix: nobody writes it */
+    b->left_alone = p->zeros->dtype == APR_I8; /* unpacked, for one scale per matrix: not supported, as no known program writes it */
     if (b->left_alone) return APR_OK;
     APR_TRY(apr_check_dtype(b, p->zeros, words, "i32"));
     memcpy(dims, b->codes->dims, (size_t)n_leading * sizeof *dims);
@@ -86,7 +86,7 @@ static apr_status bind_packed_zeros(apr_binding *b)
     return APR_OK;
 }
 
-/* [K], of one matrix. Indices that were never set are all -1. */
+/* Binds the group index [K] of one matrix. An index that was never set is all -1. */
 static apr_status bind_index(apr_binding *b)
 {
     const apr_tensor *const index = apr_part(b, ".weight_g_idx");
@@ -160,7 +160,7 @@ apr_status apr_bind_int8(apr_binding *b)
     return apr_set_scheme(b, "INT8, %s%s", apr_scales_text(&b->packing, text, sizeof text), zeros != NULL ? ", zero points" : "");
 }
 
-/* FP8 whose scales are floats is apr_bind_scales' (fp8_scales.c). */
+/* FP8 with float scales is bound by apr_bind_scales (fp8_scales.c). */
 bool apr_is_mxfp8(const apr_binding *b)
 {
     const apr_tensor *const scales = apr_beside(b, ".weight_scale");

@@ -1,38 +1,38 @@
-/* packings_fp4.c - four bits of E2M1 with a scale for each 16 or 32: NVFP4 and MXFP4, as compressed-tensors and modelopt write them.
+/* packings_fp4.c - binds NVFP4 and MXFP4 as compressed-tensors and modelopt write them: 4 bits of E2M1 with a scale per 16 or 32 numbers.
  *
- *                             codes U8 [.., N, K/2]   scales                        common scale F32, one or one a matrix
- *     NVFP4, compressed-t.    weight_packed           weight_scale E4M3 [N, K/16]   weight_global_scale: scale / it
- *     NVFP4, modelopt         weight                  weight_scale E4M3 [N, K/16]   weight_scale_2: scale * it
+ *                             codes U8 [.., N, K/2]   scales                        global scale F32, one or one per matrix
+ *     NVFP4, compressed-t.    weight_packed           weight_scale E4M3 [N, K/16]   weight_global_scale: scale / global
+ *     NVFP4, modelopt         weight                  weight_scale E4M3 [N, K/16]   weight_scale_2: scale * global
  *     MXFP4                   either                  weight_scale U8 [N, K/32]     -
  *
- * The low nibble comes first. NVFP4 without its common scale cannot be read: 1 would be a guess. */
+ * The low nibble comes first. NVFP4 without its global scale cannot be read: 1 would be a guess. */
 #include "formats/hf/packings_bind.h"
 
 #include <stdio.h>
 
 static const apr_dtype e4m3[] = {APR_F8_E4M3, APR_DTYPE_COUNT}, f32[] = {APR_F32, APR_DTYPE_COUNT};
 
-static apr_status bind_common(apr_binding *b, const char *ending, bool divides)
+static apr_status bind_global_scale(apr_binding *b, const char *ending, bool divides)
 {
-    const apr_tensor *common;
+    const apr_tensor *global;
 
-    APR_TRY(apr_need_part(b, ending, &common));
-    APR_TRY(apr_check_dtype(b, common, f32, "f32"));
-    const int64_t n = apr_tensor_elems(common), n_matrices = apr_n_matrices(b);
-    b->packing.commons = common;
+    APR_TRY(apr_need_part(b, ending, &global));
+    APR_TRY(apr_check_dtype(b, global, f32, "f32"));
+    const int64_t n = apr_tensor_elems(global), n_matrices = apr_n_matrices(b);
+    b->packing.commons = global;
     b->packing.divides = divides;
     if (n == 1 || n == n_matrices) return APR_OK;
-    return apr_fail(b->err, APR_E_DAMAGED, "%s: '%s' has %lld numbers for the %lld matrices of '%s'", b->model->path, common->name,
+    return apr_fail(b->err, APR_E_DAMAGED, "%s: '%s' has %lld numbers for the %lld matrices of '%s'", b->model->path, global->name,
                     (long long)n, (long long)n_matrices, b->codes->name);
 }
 
-static apr_status bind_fp4(apr_binding *b, const char *common, bool divides, const char *producer)
+static apr_status bind_fp4(apr_binding *b, const char *global, bool divides, const char *producer)
 {
     const int rank = b->codes->rank;
     const apr_tensor *scales;
 
     APR_TRY(apr_need_part(b, ".weight_scale", &scales));
-    const bool is_mx = (scales->dtype == APR_U8 || scales->dtype == APR_E8M0) && apr_beside(b, common) == NULL;
+    const bool is_mx = (scales->dtype == APR_U8 || scales->dtype == APR_E8M0) && apr_beside(b, global) == NULL;
     b->packing.order = APR_CODES_BY_ROW;
     b->packing.level = APR_LEVEL_E2M1;
     b->packing.bits = 4;
@@ -45,7 +45,7 @@ static apr_status bind_fp4(apr_binding *b, const char *common, bool divides, con
         return apr_set_scheme(b, "MXFP4, groups of 32 (%s)", producer);
     }
     b->matrix.dtype = APR_F32;
-    APR_TRY(bind_common(b, common, divides));
+    APR_TRY(bind_global_scale(b, global, divides));
     return apr_set_scheme(b, "NVFP4, groups of 16 (%s)", producer);
 }
 
@@ -53,7 +53,7 @@ bool apr_is_fp4_packed(const apr_binding *b) { return b->codes->rank >= 2 && b->
 
 apr_status apr_bind_fp4_packed(apr_binding *b) { return bind_fp4(b, ".weight_global_scale", true, "compressed-tensors"); }
 
-/* Bytes with scales of another type are other things, unless config.json says NVFP4: modelopt's integers of 4 bits, BitNet's of 2. */
+/* Bytes with scales of another type are other layouts (modelopt's 4-bit integers, BitNet's 2 bits), unless config.json states NVFP4. */
 bool apr_is_fp4_weight(const apr_binding *b)
 {
     const apr_tensor *const scales = apr_beside(b, ".weight_scale");

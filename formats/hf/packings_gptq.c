@@ -1,11 +1,11 @@
-/* packings_gptq.c - GPTQ and AWQ: I32 words that are packed along the inputs, or along the outputs in AWQ's own order.
+/* packings_gptq.c - binds GPTQ and AWQ: I32 words that are packed along the inputs, or for AWQ along the outputs in an interleaved order.
  *
  *             qweight           scales    qzeros           g_idx
  *     GPTQ    [K*b/32, N]       [G, N]    [G, N*b/32]      [K], may be missing     value = scale * (q - zero), + 1 at each zero in v1
  *     AWQ     [K, N/8], b = 4   [G, N]    [G, N/8]         -
  *
- * Three bits are packed like all others, 32 codes in three words: a bit string. Numbers that do not fill their last word are padded.
- * A v1 file whose zero point is 0 holds 2^b - 1 there, and has borrowed from the next of the word: GPTQModel subtracts and adds words. */
+ * Three bits are packed like all others, as a bit string: 32 codes in three words. A partly filled last word is padded. GPTQModel subtracts
+ * 1 from zero points on whole words. So a v1 zero point of 0 is stored as 2^b - 1, with a borrow from the next one in the word. */
 #include "formats/hf/packings_bind.h"
 
 #include <stdio.h>
@@ -17,10 +17,10 @@ bool apr_is_qweight(const apr_binding *b) { return b->codes->rank == 2 && b->cod
 /* Words that hold n codes of b bits. */
 static int64_t words_of(int64_t n, int64_t bits) { return n / 32 * bits + apr_per(n % 32 * bits, 32); }
 
-/* Others are packed in planes (gptq_p), which is left alone. */
+/* Other widths are packed in bit planes (gptq_p), which is not supported. */
 static const int widths[] = {4, 8, 2, 3};
 
-/* The stated width, or that whose words hold the zero points, which lie along the rows; 0: none that is known. */
+/* The stated width, or the one that fits the words of the zero points, which are packed along the rows; 0: none. */
 static int find_bits(const apr_quant_scheme *scheme, int64_t n_rows, const apr_tensor *zeros)
 {
     for (size_t i = 0; i < sizeof widths / sizeof *widths; i++) {
@@ -30,7 +30,7 @@ static int find_bits(const apr_quant_scheme *scheme, int64_t n_rows, const apr_t
     return 0;
 }
 
-/* Where config.json states no group: as many equal ones as there are rows of scales. 0 and a sentence: that cannot be. */
+/* config.json's group size, or equal groups by the number of rows of scales. Fails if the number of groups does not fit. */
 static apr_status find_group(const apr_binding *b, const apr_tensor *scales, const apr_quant_scheme *scheme, int64_t *group)
 {
     const int64_t columns = b->packing.columns, n = scales->dims[0];
@@ -46,7 +46,7 @@ static apr_status find_group(const apr_binding *b, const apr_tensor *scales, con
                     scales->name, (long long)n, (long long)*group, (long long)apr_per(columns, *group), (long long)columns, b->codes->name);
 }
 
-/* Parts that both layouts have, their types and ranks. */
+/* Finds the parts that both layouts have, and checks types and ranks. */
 static apr_status find_parts(apr_binding *b, const apr_tensor **scales, const apr_tensor **zeros)
 {
     APR_TRY(apr_need_part(b, ".scales", scales));
@@ -76,14 +76,14 @@ static apr_status bind_index(apr_binding *b, const apr_tensor *index, int64_t n_
     return APR_OK;
 }
 
-/* K from the index of groups, or as many as the words hold. */
+/* K: the length of the group index, or as many columns as the words hold. */
 static apr_status find_columns(const apr_binding *b, const apr_tensor *index, int bits, int64_t *columns)
 {
-    const int64_t n_words = b->codes->dims[0], most = n_words * 32 / bits;
+    const int64_t n_words = b->codes->dims[0], max_columns = n_words * 32 / bits;
 
-    *columns = index != NULL && index->rank == 1 ? index->dims[0] : most;
-    if (*columns > 0 && *columns <= most && words_of(*columns, bits) == n_words) return APR_OK;
-    return apr_fail(b->err, APR_E_DAMAGED, "%s: %lld columns of %d bits, as '%s' has them, do not fill the %lld rows of words of '%s'",
+    *columns = index != NULL && index->rank == 1 ? index->dims[0] : max_columns;
+    if (*columns > 0 && *columns <= max_columns && words_of(*columns, bits) == n_words) return APR_OK;
+    return apr_fail(b->err, APR_E_DAMAGED, "%s: the %lld columns of %d bits of '%s' do not fill the %lld rows of words of '%s'",
                     b->model->path, (long long)*columns, bits, index != NULL ? index->name : b->codes->name, (long long)n_words,
                     b->codes->name);
 }
@@ -138,7 +138,7 @@ static apr_status bind_awq(apr_binding *b, const apr_tensor *scales, const apr_t
     return apr_set_scheme(b, "AWQ, 4 bits, %s", apr_scales_text(&b->packing, text, sizeof text));
 }
 
-/* AWQ's scales are as long as rows of 8 codes a word, GPTQ's as long as the rows themselves. */
+/* AWQ packs 8 codes per word along the outputs, so its scales are 8 times as long as the rows of codes. GPTQ's are as long. */
 static bool is_awq(const apr_binding *b, const apr_tensor *scales)
 {
     if (apr_stated_scheme(b, APR_QUANT_AWQ) != NULL) return true;

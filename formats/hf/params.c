@@ -1,4 +1,4 @@
-/* params.c - params.json written as the config.json that says the same, and read as such. */
+/* params.c - converts a params.json to the equivalent config.json, and reads that. */
 #include "formats/hf/params.h"
 
 #include "formats/base/json.h"
@@ -11,9 +11,9 @@
 #include <string.h>
 
 typedef struct params {
-    const cJSON *root, *moe, *yarn, *warmth; /* warmth: llama_4_scaling */
+    const cJSON *root, *moe, *yarn, *temperature; /* temperature: llama_4_scaling */
     const apr_model *model;
-    char refusal[300]; /* empty: all of it is understood */
+    char refusal[300]; /* empty: all fields are supported */
     const char *where;
     apr_error *err;
 } params;
@@ -37,12 +37,12 @@ static const cJSON *stated(const cJSON *object, const char *key)
     return cJSON_IsNull(item) ? NULL : item;
 }
 
-/* Unchanged when it is absent. */
+/* *value is unchanged if the key is absent. */
 static apr_status get_int(const params *p, const cJSON *object, const char *key, int64_t *value)
 {
     const cJSON *const item = stated(object, key);
     if (item == NULL || (apr_json_as_int(item, value) && *value >= -1 && *value < (int64_t)1 << 40)) return APR_OK;
-    return apr_fail(p->err, APR_E_DAMAGED, "%s: \"%s\" is no size", p->where, key);
+    return apr_fail(p->err, APR_E_DAMAGED, "%s: \"%s\" is not a valid size", p->where, key);
 }
 
 static apr_status get_real(const params *p, const cJSON *object, const char *key, double *value)
@@ -51,7 +51,7 @@ static apr_status get_real(const params *p, const cJSON *object, const char *key
     if (item == NULL) return APR_OK;
     *value = item->valuedouble;
     if (cJSON_IsNumber(item) && isfinite(*value)) return APR_OK;
-    return apr_fail(p->err, APR_E_DAMAGED, "%s: \"%s\" is no number", p->where, key);
+    return apr_fail(p->err, APR_E_DAMAGED, "%s: \"%s\" is not a number", p->where, key);
 }
 
 /* --- what the tensors say --- */
@@ -63,7 +63,7 @@ static const apr_tensor *find(const apr_model *model, const char *meta, const ch
     return NULL;
 }
 
-/* Meta's file may say -1: what the tokenizer has. */
+/* Meta's file may have -1, which means the tokenizer's size. */
 static int64_t vocab_size(const params *p, int64_t stated_size)
 {
     const apr_tensor *const embedding = find(p->model, "tok_embeddings.weight", "model.embed_tokens.weight");
@@ -72,7 +72,7 @@ static int64_t vocab_size(const params *p, int64_t stated_size)
 
 /* --- fields --- */
 
-/* Two thirds of four times the width, times a factor, up to whole multiples: rounded down after each step, as Meta's code does. */
+/* Two thirds of four times the width, times a factor, rounded up to a multiple. Truncates after each step, as Meta's code does. */
 static apr_status feed_forward(const params *p, int64_t dim, int64_t *width)
 {
     int64_t multiple = 256;
@@ -83,20 +83,20 @@ static apr_status feed_forward(const params *p, int64_t dim, int64_t *width)
     APR_TRY(get_int(p, p->root, "multiple_of", &multiple));
     APR_TRY(get_real(p, p->root, "ffn_dim_multiplier", &factor));
     if (multiple < 1 || !(factor > 0 && factor < 1000))
-        return apr_fail(p->err, APR_E_DAMAGED, "%s: \"multiple_of\" or \"ffn_dim_multiplier\" is no size", p->where);
+        return apr_fail(p->err, APR_E_DAMAGED, "%s: \"multiple_of\" or \"ffn_dim_multiplier\" is not a valid size", p->where);
     const int64_t scaled = (int64_t)(factor * (double)(2 * (4 * dim) / 3));
     *width = (scaled + multiple - 1) / multiple * multiple;
     return APR_OK;
 }
 
-/* Positions that the generations of Meta's models were trained for; their params.json do not say. */
+/* The context length of each generation of Meta's models, which params.json does not state. */
 static int64_t context_of(const params *p, int64_t vocab, double eps)
 {
     if (cJSON_IsTrue(stated(p->root, "use_scaled_rope"))) return 131072;
     return vocab >= 128000 ? 8192 : eps == 1e-5 ? 4096 : 2048;
 }
 
-/* Mistral's code without rope_theta: 1e4 where a window slides, else 1e6. Meta's: 1e4. */
+/* Default of Mistral's code: 1e4 with a sliding window, otherwise 1e6. Meta's: 1e4. */
 static double default_theta(const params *p, bool is_meta) { return is_meta || stated(p->root, "sliding_window") != NULL ? 1e4 : 1e6; }
 
 static void put_int(apr_json_text *out, const char *key, int64_t value)
@@ -143,7 +143,7 @@ static apr_status put_sizes(params *p, apr_json_text *out, bool is_meta)
 
 /* --- positions --- */
 
-/* Meta's code scales by 8; Llama 3.2's small models by 32, which their files do not say. */
+/* Meta's code scales by 8, for Llama 3.2's small models by 32, which their files do not state. */
 static apr_status put_llama3(params *p, apr_json_text *out)
 {
     double factor = 0, high = 4;
@@ -164,11 +164,11 @@ static apr_status put_llama3(params *p, apr_json_text *out)
     return APR_OK;
 }
 
-/* beta and alpha are where the ramp between kept and divided frequencies begins and ends, in turns. */
+/* beta and alpha (in rotations) are where the ramp between kept and divided frequencies begins and ends. */
 static apr_status put_yarn(params *p, apr_json_text *out)
 {
     double theta = default_theta(p, false), factor = 0, fast = 32, slow = 1, beta = 0;
-    int64_t original = 0, warm_original = 0;
+    int64_t original = 0, temperature_original = 0;
 
     if (p->yarn == NULL) return APR_OK;
     APR_TRY(get_real(p, p->root, "rope_theta", &theta));
@@ -176,10 +176,11 @@ static apr_status put_yarn(params *p, apr_json_text *out)
     APR_TRY(get_real(p, p->yarn, "beta", &fast));
     APR_TRY(get_real(p, p->yarn, "alpha", &slow));
     APR_TRY(get_int(p, p->yarn, "original_max_position_embeddings", &original));
-    APR_TRY(get_real(p, p->warmth, "beta", &beta));
-    APR_TRY(get_int(p, p->warmth, "original_max_position_embeddings", &warm_original));
+    APR_TRY(get_real(p, p->temperature, "beta", &beta));
+    APR_TRY(get_int(p, p->temperature, "original_max_position_embeddings", &temperature_original));
     if (cJSON_IsTrue(stated(p->yarn, "apply_scale"))) refuse(p, "its params.json has \"apply_scale\" in \"yarn\"");
-    if (warm_original > 0 && warm_original != original) refuse(p, "its params.json has two \"original_max_position_embeddings\"");
+    if (temperature_original > 0 && temperature_original != original)
+        refuse(p, "its params.json has two \"original_max_position_embeddings\"");
     apr_json_open(out, "rope_parameters", '{');
     apr_json_string(out, "rope_type", "yarn", 4);
     apr_json_real(out, "rope_theta", theta);
@@ -187,8 +188,8 @@ static apr_status put_yarn(params *p, apr_json_text *out)
     apr_json_real(out, "beta_fast", fast);
     apr_json_real(out, "beta_slow", slow);
     apr_json_int(out, "original_max_position_embeddings", original);
-    if (p->warmth == NULL) apr_json_real(out, "attention_factor", 1);
-    if (p->warmth != NULL) {
+    if (p->temperature == NULL) apr_json_real(out, "attention_factor", 1);
+    if (p->temperature != NULL) {
         apr_json_real(out, "mscale", 1);
         apr_json_real(out, "mscale_all_dim", 1);
         apr_json_real(out, "llama_4_scaling_beta", beta);
@@ -197,7 +198,7 @@ static apr_status put_yarn(params *p, apr_json_text *out)
     return APR_OK;
 }
 
-/* --- what there is besides --- */
+/* --- other fields --- */
 
 static apr_status put_experts(params *p, apr_json_text *out)
 {
@@ -218,8 +219,8 @@ static bool is_word(const char *const *words, size_t n, const char *word)
     return false;
 }
 
-/* A field that nobody knows may change the numbers, unless it is off. */
-static void judge(params *p, const cJSON *object, const char *const *words, size_t n)
+/* Refuses unknown fields, which may change the numbers, unless they are off. */
+static void check_fields(params *p, const cJSON *object, const char *const *words, size_t n)
 {
     const cJSON *item;
 
@@ -234,7 +235,7 @@ static void judge(params *p, const cJSON *object, const char *const *words, size
     }
 }
 
-static void judge_all(params *p)
+static void check_all_fields(params *p)
 {
     static const char *const top[] = {"dim",
                                       "n_layers",
@@ -266,20 +267,20 @@ static void judge_all(params *p)
                                       "multimodal"},
                              *const moe[] = {"num_experts", "num_experts_per_tok"},
                              *const yarn[] = {"factor", "beta", "alpha", "original_max_position_embeddings", "apply_scale"},
-                             *const warmth[] = {"beta", "original_max_position_embeddings"},
+                             *const temperature[] = {"beta", "original_max_position_embeddings"},
                              *const quantization[] = {"qformat_weight", "qscheme_act"};
     const cJSON *const packed = stated(p->root, "quantization");
     const char *const format = apr_json_get_string(packed, "qformat_weight");
 
-    judge(p, p->root, top, sizeof top / sizeof *top);
-    judge(p, p->moe, moe, sizeof moe / sizeof *moe);
-    judge(p, p->yarn, yarn, sizeof yarn / sizeof *yarn);
-    judge(p, p->warmth, warmth, sizeof warmth / sizeof *warmth);
-    judge(p, packed, quantization, sizeof quantization / sizeof *quantization);
+    check_fields(p, p->root, top, sizeof top / sizeof *top);
+    check_fields(p, p->moe, moe, sizeof moe / sizeof *moe);
+    check_fields(p, p->yarn, yarn, sizeof yarn / sizeof *yarn);
+    check_fields(p, p->temperature, temperature, sizeof temperature / sizeof *temperature);
+    check_fields(p, packed, quantization, sizeof quantization / sizeof *quantization);
     if (packed != NULL && (format == NULL || strcmp(format, "fp8_e4m3") != 0))
         refuse(p, "its params.json has the \"qformat_weight\" %.40s", format != NULL ? format : "of another kind");
     if (cJSON_IsFalse(stated(p->root, "causal"))) refuse(p, "its params.json has \"causal\": false");
-    if (p->warmth != NULL && p->yarn == NULL) refuse(p, "its params.json has \"llama_4_scaling\" without \"yarn\"");
+    if (p->temperature != NULL && p->yarn == NULL) refuse(p, "its params.json has \"llama_4_scaling\" without \"yarn\"");
 }
 
 /* --- the whole --- */
@@ -290,7 +291,7 @@ static const char *const ministral[] = {"ministral3", "Ministral3ForCausalLM"}, 
 static apr_status put_all(params *p, apr_json_text *out)
 {
     const bool is_meta = stated(p->root, "hidden_dim") == NULL;
-    const char *const *const names = is_meta ? llama : p->moe != NULL ? mixtral : p->warmth != NULL ? ministral : mistral;
+    const char *const *const names = is_meta ? llama : p->moe != NULL ? mixtral : p->temperature != NULL ? ministral : mistral;
     const bool is_tied = cJSON_IsTrue(stated(p->root, "tied_embeddings")) ||
                          (p->model->n_tensors > 0 && find(p->model, "output.weight", "lm_head.weight") == NULL);
 
@@ -308,7 +309,7 @@ static apr_status put_all(params *p, apr_json_text *out)
     return APR_OK;
 }
 
-/* The config.json, and the first thing that was not understood. */
+/* Makes the config.json, and sets the refusal. */
 static apr_status write_config(params *p, apr_attachment *config, char **text)
 {
     apr_json_text out = {0};
@@ -316,8 +317,8 @@ static apr_status write_config(params *p, apr_attachment *config, char **text)
 
     p->moe = stated(p->root, "moe");
     p->yarn = stated(p->root, "yarn");
-    p->warmth = stated(p->root, "llama_4_scaling");
-    judge_all(p);
+    p->temperature = stated(p->root, "llama_4_scaling");
+    check_all_fields(p);
     const apr_status status = put_all(p, &out);
     if (status != APR_OK) {
         apr_json_text_free(&out);
@@ -338,7 +339,8 @@ apr_status apr_params_read(const apr_attachment *file, const apr_model *model, a
 
     APR_TRY(apr_json_parse(&root, file->data, file->n_bytes, where, err));
     p.root = root;
-    apr_status status = cJSON_IsObject(root) ? write_config(&p, &config, &text) : apr_fail(err, APR_E_DAMAGED, "%s: no JSON object", where);
+    apr_status status =
+        cJSON_IsObject(root) ? write_config(&p, &config, &text) : apr_fail(err, APR_E_DAMAGED, "%s: not a JSON object", where);
     if (status == APR_OK) status = apr_hf_config_read(&config, hparams, arena, where, err);
     if (status == APR_OK && p.refusal[0] != '\0') {
         hparams->refusal = apr_arena_copy(arena, p.refusal, strlen(p.refusal));

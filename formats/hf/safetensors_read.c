@@ -1,4 +1,4 @@
-/* safetensors_read.c - one file's header to tensors, and a checkpoint directory to a model; decodes no weights. */
+/* safetensors_read.c - reads the tensors of one file's header, and a checkpoint directory into a model. Decodes no weights. */
 #include "formats/base/checkpoint_names.h"
 #include "formats/base/json.h"
 #include "formats/base/stand_in.h"
@@ -28,7 +28,7 @@ static const uint64_t MAX_HEADER_BYTES = 100000000; /* the format's own limit */
 typedef struct entry {
     const cJSON *item; /* its key is the tensor's name */
     uint64_t begin, end;
-    size_t position; /* in the header: settles ties between empty tensors */
+    size_t position; /* in the header: orders empty tensors with equal offsets */
 } entry;
 
 static int by_offset(const void *a, const void *b)
@@ -48,14 +48,14 @@ static apr_status read_offsets(entry *e, const char *where, apr_error *err)
         !apr_json_as_int(offsets->child->next, &end))
         return apr_fail(err, APR_E_DAMAGED, "%s: tensor '%s' has no data_offsets [begin, end]", where, e->item->string);
     if (begin < 0 || end < begin)
-        return apr_fail(err, APR_E_DAMAGED, "%s: tensor '%s' lies at bytes %" PRId64 " to %" PRId64 " of the data", where, e->item->string,
+        return apr_fail(err, APR_E_DAMAGED, "%s: tensor '%s' is at bytes %" PRId64 " to %" PRId64 " of the data", where, e->item->string,
                         begin, end);
     e->begin = (uint64_t)begin;
     e->end = (uint64_t)end;
     return APR_OK;
 }
 
-/* All of them lie in the file. */
+/* Checks that all tensors are in the file. */
 static apr_status check_end(const entry *entries, size_t n, uint64_t n_data, const char *where, apr_error *err)
 {
     const entry *last = entries;
@@ -64,17 +64,17 @@ static apr_status check_end(const entry *entries, size_t n, uint64_t n_data, con
         if (entries[i].end > last->end) last = &entries[i];
     if (n == 0 || last->end <= n_data) return APR_OK;
     return apr_fail(err, APR_E_DAMAGED,
-                    "%s: tensor '%s' lies at bytes %" PRIu64 " to %" PRIu64 " of %" PRIu64 " bytes of data: %" PRIu64
+                    "%s: tensor '%s' is at bytes %" PRIu64 " to %" PRIu64 " of %" PRIu64 " bytes of data: %" PRIu64
                     " bytes are missing; fetch the file again",
                     where, last->item->string, last->begin, last->end, n_data, last->end - n_data);
 }
 
-/* Of several shards the first one's metadata counts; they all carry the same. */
+/* Keeps the metadata of the first shard; all shards have the same. */
 static apr_status read_metadata(const cJSON *metadata, apr_model *model, const char *where, apr_error *err)
 {
     const cJSON *item;
 
-    if (!cJSON_IsObject(metadata)) return apr_fail(err, APR_E_DAMAGED, "%s: __metadata__ is no object", where);
+    if (!cJSON_IsObject(metadata)) return apr_fail(err, APR_E_DAMAGED, "%s: __metadata__ is not an object", where);
     if (model->kv.n_items > 0) return APR_OK;
     const size_t n_items = (size_t)cJSON_GetArraySize(metadata);
     model->kv.items = apr_arena_array(&model->arena, n_items, sizeof *model->kv.items);
@@ -82,7 +82,7 @@ static apr_status read_metadata(const cJSON *metadata, apr_model *model, const c
     model->kv.capacity = n_items;
     cJSON_ArrayForEach(item, metadata)
     {
-        if (!cJSON_IsString(item)) return apr_fail(err, APR_E_DAMAGED, "%s: __metadata__ '%s' is no string", where, item->string);
+        if (!cJSON_IsString(item)) return apr_fail(err, APR_E_DAMAGED, "%s: __metadata__ '%s' is not a string", where, item->string);
         const size_t n_key = strlen(item->string), n_text = strlen(item->valuestring);
         const char *const key = apr_arena_copy(&model->arena, item->string, n_key);
         const char *const text = apr_arena_copy(&model->arena, item->valuestring, n_text);
@@ -107,7 +107,7 @@ static apr_status read_tensor(apr_tensor *tensor, const entry *e, const uint8_t 
         if (tensor->rank == APR_MAX_RANK)
             return apr_fail(err, APR_E_UNSUPPORTED, "%s: tensor '%s' has more than %d dimensions", where, name, APR_MAX_RANK);
         if (!apr_json_as_int(dim, &tensor->dims[tensor->rank]) || tensor->dims[tensor->rank] < 0)
-            return apr_fail(err, APR_E_DAMAGED, "%s: dimension %d of tensor '%s' is no size", where, tensor->rank, name);
+            return apr_fail(err, APR_E_DAMAGED, "%s: dimension %d of tensor '%s' is not a valid size", where, tensor->rank, name);
         tensor->rank++;
     }
     tensor->name = apr_arena_copy(arena, name, strlen(name));
@@ -122,7 +122,7 @@ static apr_status read_tensor(apr_tensor *tensor, const entry *e, const uint8_t 
     return APR_OK;
 }
 
-/* The entries sorted by offset, which must follow each other from the first byte of the data to the last. */
+/* Sorts the entries by offset and reads them. They must cover the data from the first byte to the last. */
 static apr_status read_tensors(apr_model *model, entry *entries, size_t n, const uint8_t *data, uint64_t n_data, const char *where,
                                apr_error *err)
 {
@@ -155,7 +155,7 @@ static apr_status read_header(apr_model *model, const cJSON *header, const uint8
     size_t n = 0;
     const cJSON *item;
 
-    if (!cJSON_IsObject(header)) return apr_fail(err, APR_E_DAMAGED, "%s: the header is no JSON object", where);
+    if (!cJSON_IsObject(header)) return apr_fail(err, APR_E_DAMAGED, "%s: the header is not a JSON object", where);
     entry *const entries = calloc((size_t)cJSON_GetArraySize(header) + 1, sizeof *entries);
     if (entries == NULL) return apr_no_memory(err, "the table of tensors");
     apr_status status = APR_OK;
@@ -182,7 +182,7 @@ apr_status apr_safetensors_parse(apr_model *model, const uint8_t *data, size_t n
     const uint64_t n_header = apr_load_le64(data), n_left = n_bytes - 8;
     if (n_header > n_left)
         return apr_fail(err, APR_E_DAMAGED,
-                        "%s: the header should have %" PRIu64 " bytes, the file has %" PRIu64 " behind its first 8; is it complete?", where,
+                        "%s: the header should have %" PRIu64 " bytes, the file has %" PRIu64 " after its first 8; is it complete?", where,
                         n_header, n_left);
     if (n_header > MAX_HEADER_BYTES)
         return apr_fail(err, APR_E_DAMAGED, "%s: the header has %" PRIu64 " bytes, the format allows %" PRIu64, where, n_header,
@@ -195,7 +195,7 @@ apr_status apr_safetensors_parse(apr_model *model, const uint8_t *data, size_t n
 
 /* --- a directory --- */
 
-/* The next free place among the model's maps; the caller counts it when the map is open. */
+/* Maps a file into the next free entry of model->maps. */
 static apr_status map_file(apr_model *model, const char *folder, const char *name, const char **path, apr_error *err)
 {
     *path = apr_arena_print(&model->arena, "%s/%s", folder, name);
@@ -217,7 +217,7 @@ typedef struct weight_files {
     size_t n;
 } weight_files;
 
-/* What stays behind in the folder, after what stays behind in the files of weights. */
+/* Appends names of files that are not copied. */
 static apr_status add_left_behind(apr_model *model, const char *more, apr_error *err)
 {
     const char *const before = model->left_behind;
@@ -247,13 +247,13 @@ static apr_status read_attachments(apr_model *model, const char *folder, const w
 
 static int by_text(const void *a, const void *b) { return strcmp(*(const char *const *)a, *(const char *const *)b); }
 
-/* The shards that the index names; a name from a stranger must not lead out of the folder. */
+/* Lists the shards that the index names. A name must not lead out of the folder. */
 static apr_status list_shards(const cJSON *index, const char *where, apr_arena *arena, apr_shards *shards, apr_error *err)
 {
     const cJSON *const map = apr_json_get(index, "weight_map"), *item;
     size_t n = 0;
 
-    if (!cJSON_IsObject(map)) return apr_fail(err, APR_E_DAMAGED, "%s: there is no weight_map in it", where);
+    if (!cJSON_IsObject(map)) return apr_fail(err, APR_E_DAMAGED, "%s: weight_map is missing", where);
     const size_t n_entries = (size_t)cJSON_GetArraySize(map);
     shards->names = apr_arena_array(arena, n_entries + 1, sizeof *shards->names);
     if (shards->names == NULL) return apr_no_memory(err, "the names of the shards");
@@ -261,8 +261,9 @@ static apr_status list_shards(const cJSON *index, const char *where, apr_arena *
     {
         const char *const name = cJSON_IsString(item) ? item->valuestring : "";
         if (*name == '\0' || *name == '.' || strlen(name) > 255 || strpbrk(name, "/\\") != NULL)
-            return apr_fail(err, APR_E_DAMAGED, "%s: the file of tensor '%s' is called '%.100s', which is no name of a file beside it",
-                            where, item->string, name);
+            return apr_fail(err, APR_E_DAMAGED,
+                            "%s: the file of tensor '%s' is called '%.100s', which is not the name of a file in the same folder", where,
+                            item->string, name);
         if (n == 0 || strcmp(shards->names[n - 1], name) != 0) shards->names[n++] = name;
     }
     if (n > 0) qsort(shards->names, n, sizeof *shards->names, by_text);
@@ -272,7 +273,7 @@ static apr_status list_shards(const cJSON *index, const char *where, apr_arena *
     return shards->first_tensor != NULL ? APR_OK : apr_no_memory(err, "the names of the shards");
 }
 
-/* The shards of which `first` is the first: "model-00001-of-00003.safetensors". */
+/* Lists the shards by the name of the first one: "model-00001-of-00003.safetensors". */
 static apr_status list_numbered(const char *first, apr_arena *arena, apr_shards *shards, apr_error *err)
 {
     apr_numbered_name name;
@@ -288,7 +289,7 @@ static apr_status list_numbered(const char *first, apr_arena *arena, apr_shards 
     return APR_OK;
 }
 
-/* Room for the maps of n weight files and all attachments. */
+/* Allocates maps for n weight files and all attachments. */
 static apr_status allocate_maps(apr_model *model, size_t n, apr_error *err)
 {
     model->maps = apr_arena_array(&model->arena, n + APR_MAX_CHECKPOINT_FILES, sizeof *model->maps);
@@ -314,7 +315,7 @@ static apr_status read_weights(apr_model *model, const char *folder, const char 
     return apr_weights_parse(model, map->data, map->n_bytes, path, err);
 }
 
-/* index: NULL where the shards are known by their numbers. */
+/* index: NULL if the shards are known by their numbers. */
 static apr_status read_shards(apr_model *model, const char *folder, const cJSON *index, const char *where, weight_files *weights,
                               apr_error *err)
 {
@@ -330,11 +331,12 @@ static apr_status read_shards(apr_model *model, const char *folder, const cJSON 
     if (index == NULL) weights->n = 0; /* the first one is a shard itself */
     for (size_t i = 0; i < shards.n; i++) {
         if (!file_exists(folder, shards.names[i], &model->arena))
-            return apr_fail(err, APR_E_IO, "%s/%s: the file is missing, though %s: half downloaded; %s", folder, shards.names[i],
+            return apr_fail(err, APR_E_IO, "%s/%s: the file is missing, though %s, so the download is incomplete; %s", folder,
+                            shards.names[i],
                             index != NULL ? apr_arena_print(&model->arena, "%s names it", weights->names[0]) : "it is one of the shards",
                             apr_hub_how_to_fetch(folder, &model->arena));
         shards.first_tensor[i] = model->n_tensors;
-        names[weights->n] = apr_arena_copy(&model->arena, shards.names[i], strlen(shards.names[i])); /* the index goes */
+        names[weights->n] = apr_arena_copy(&model->arena, shards.names[i], strlen(shards.names[i])); /* the index is freed */
         if (names[weights->n++] == NULL) return apr_no_memory(err, "the names of the shards");
         APR_TRY(read_weights(model, folder, shards.names[i], err));
     }
@@ -360,7 +362,7 @@ static apr_status read_indexed(apr_model *model, const char *folder, weight_file
     return status;
 }
 
-/* Weights under Meta's names; params.json speaks where there is no config.json. */
+/* Weights with Meta's names. wants_params: there is no config.json, so params.json is read. */
 static apr_status take_as_consolidated(apr_model *model, const char *folder, bool wants_params, apr_error *err)
 {
     const apr_attachment *const params = apr_model_attachment(model, "params.json");
@@ -372,7 +374,7 @@ static apr_status take_as_consolidated(apr_model *model, const char *folder, boo
     return wants_params && params != NULL ? apr_params_read(params, model, &model->hparams, &model->arena, where, err) : APR_OK;
 }
 
-/* Read, but not to be put into an output. */
+/* Drops links out of the folder from the attachments: they have been read, but are not copied. */
 static apr_status leave_links(apr_model *model, const char *folder, const weight_files *weights, apr_error *err)
 {
     const char *const slash = strrchr(model->path, '/'), *left;
@@ -382,7 +384,7 @@ static apr_status leave_links(apr_model *model, const char *folder, const weight
     return add_left_behind(model, left, err);
 }
 
-/* What the small files say about the weights. */
+/* Reads the small files, and completes the model by them. */
 static apr_status complete_model(apr_model *model, const char *folder, const weight_files *weights, apr_error *err)
 {
     APR_TRY(read_attachments(model, folder, weights, err));
@@ -405,13 +407,13 @@ static apr_status complete_model(apr_model *model, const char *folder, const wei
     return leave_links(model, folder, weights, err);
 }
 
-static bool holds_adapter_alone(const char *folder, apr_arena *arena)
+static bool holds_only_adapter(const char *folder, apr_arena *arena)
 {
     const bool has_model = file_exists(folder, "model.safetensors", arena) || file_exists(folder, APR_CHECKPOINT_INDEX, arena);
     return !has_model && file_exists(folder, APR_LORA_CONFIG, arena);
 }
 
-/* An index that names the one file that is read says nothing else. */
+/* Does not list an index among other_weights if it names only the file that is read. */
 static apr_status forget_same_index(apr_model *model, const char *folder, apr_weights_choice *choice, apr_error *err)
 {
     static const char index_name[] = APR_CHECKPOINT_INDEX;
@@ -436,7 +438,7 @@ static apr_status read_folder(apr_model *model, const char *folder, apr_error *e
     apr_weights_choice choice;
     weight_files weights = {&choice.name, 1};
 
-    if (holds_adapter_alone(folder, &model->arena))
+    if (holds_only_adapter(folder, &model->arena))
         return apr_fail(
             err, APR_E_USAGE,
             "%s: this is an adapter, not a model; merge it into the one that it was trained on: aprconv convert --lora %s IN OUT", folder,
@@ -473,7 +475,7 @@ static apr_status start_model(apr_model *model, const char *path, apr_format for
     return model->path != NULL ? APR_OK : apr_no_memory(err, "a path");
 }
 
-/* The folder of a checkpoint, and the file in it that is meant; *name NULL: `path` is the folder. */
+/* The folder of a checkpoint, and the name of the file in it; *name NULL: `path` is the folder. */
 static apr_status find_folder(const char *path, apr_arena *arena, const char **folder, const char **name, apr_error *err)
 {
     const char *const inside = apr_arena_print(arena, "%s/.", path); /* exists when `path` is a folder */
@@ -524,7 +526,7 @@ apr_status apr_hf_vocab_open(apr_model *model, const char *path, apr_error *err)
     return status;
 }
 
-/* modelopt says what it did to the weights in a file beside config.json. */
+/* modelopt describes the quantization in a file next to config.json. */
 static apr_status read_quantization_file(apr_model *model, const char *config_path, apr_attachment *file, apr_error *err)
 {
     static const char quantization[] = "hf_quant_config.json";
@@ -553,10 +555,10 @@ static apr_status read_config(apr_model *model, const char *path, apr_error *err
     APR_TRY(apr_hf_config_read(config, &model->hparams, &model->arena, path, err));
     if (model->hparams.hidden_size == 0 && model->hparams.architecture[0] != '\0' && apr_family_find(model->hparams.architecture) == NULL)
         return apr_fail(err, APR_E_UNSUPPORTED,
-                        "%s: architecture '%.60s' is not known here; a folder with its weights can be converted and quantized all the same",
-                        path, model->hparams.architecture);
+                        "%s: unknown architecture '%.60s'; a folder with its weights can still be converted and quantized", path,
+                        model->hparams.architecture);
     if (model->hparams.hidden_size == 0)
-        return apr_fail(err, APR_E_DAMAGED, "%s: there is no hidden_size in it: not the config.json of a model", path);
+        return apr_fail(err, APR_E_DAMAGED, "%s: hidden_size is missing: not the config.json of a model", path);
     APR_TRY(apr_hparams_complete(&model->hparams, &model->arena, path, err));
     APR_TRY(apr_quantization_read(model, &model->arena, &model->quantization, err));
     return apr_model_index_names(model, err);

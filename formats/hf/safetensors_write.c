@@ -1,4 +1,4 @@
-/* safetensors_write.c - a checkpoint directory: what its files are, and their bytes. */
+/* safetensors_write.c - writes a checkpoint directory: small files, shards and their index. */
 #include "formats/base/checkpoint_names.h"
 #include "formats/base/crc32.h"
 #include "formats/base/json.h"
@@ -42,16 +42,16 @@ typedef struct safetensors_sink {
     small_file *files;
     size_t n_files;
     uint64_t total_bytes, n_put; /* n_put: data of the current shard */
-    size_t at_tensor;            /* the one that comes next, and how much of it is there */
+    size_t at_tensor;            /* the current tensor; n_of_tensor: its bytes that are written */
     uint64_t n_of_tensor;
     apr_folder *folder;
     apr_out *out;    /* the current shard */
     apr_arena arena; /* names of made files */
 } safetensors_sink;
 
-/* May a file of this name go when the directory is replaced? Only what checkpoints of ours consist of: "model.safetensors",
- * "model-00001-of-00004.safetensors" and their small files; and what is written anew. */
-static bool may_go(const void *context, const char *name)
+/* May a file of this name be deleted when the directory is replaced? Only files of our own checkpoints: "model.safetensors",
+ * "model-00001-of-00004.safetensors", their small files, and what is written again. */
+static bool may_delete(const void *context, const char *name)
 {
     const safetensors_sink *const sink = context;
     char made[sizeof((shard *)0)->name];
@@ -85,7 +85,7 @@ static apr_status check_dtypes(const apr_model *layout, const char *path, apr_er
     return APR_OK;
 }
 
-/* A new shard begins where the next tensor would not fit any more. */
+/* A new shard begins if the next tensor does not fit. */
 static apr_status plan_shards(safetensors_sink *sink, uint64_t max_bytes, apr_error *err)
 {
     const apr_model *const layout = sink->layout;
@@ -111,9 +111,9 @@ static apr_status plan_shards(safetensors_sink *sink, uint64_t max_bytes, apr_er
     return APR_OK;
 }
 
-/* Does this key of the origin's travel? All of a checkpoint's; of a GGUF's the texts about the model (name, author, licence,
- * links): its numbers are in config.json, its tokenizer in tokenizer.json. */
-static bool travels(const apr_model *layout, const apr_kv *item)
+/* Is this key of the origin copied? Of a checkpoint all are. Of a GGUF only texts about the model (name, author, licence, links): its
+ * numbers are in config.json, its tokenizer in tokenizer.json. */
+static bool is_copied(const apr_model *layout, const apr_kv *item)
 {
     const apr_str text = item->value.string;
     if (item->type != APR_KV_STRING || !apr_str_is_utf8(text) || (text.n_bytes > 0 && memchr(text.text, '\0', text.n_bytes) != NULL))
@@ -121,7 +121,7 @@ static bool travels(const apr_model *layout, const apr_kv *item)
     return layout->origin.format == APR_FORMAT_SAFETENSORS || apr_kv_is_about(item) || apr_metadata_own_name(item) != NULL;
 }
 
-/* The origin's own metadata, or what loaders ask for and what a GGUF says about the model. */
+/* Writes the origin's metadata, or "format" for loaders and a GGUF's texts about the model. */
 static void put_metadata(apr_json_text *out, const apr_model *layout)
 {
     if (layout->origin.format == APR_FORMAT_SAFETENSORS && layout->kv.n_items == 0) return;
@@ -130,7 +130,7 @@ static void put_metadata(apr_json_text *out, const apr_model *layout)
     for (size_t i = 0; i < layout->kv.n_items; i++) {
         const apr_kv *const item = &layout->kv.items[i];
         const char *const own = layout->origin.format == APR_FORMAT_GGUF ? apr_metadata_own_name(item) : NULL;
-        if (travels(layout, item))
+        if (is_copied(layout, item))
             apr_json_string(out, own != NULL ? own : item->key.text, item->value.string.text, item->value.string.n_bytes);
     }
     apr_json_close(out, '}');
@@ -196,14 +196,14 @@ static apr_status add_made(safetensors_sink *sink, const char *name, char *text,
     return APR_OK;
 }
 
-/* The layout may come from a stranger's APR file: a name must stay in the folder and be no file of ours. */
+/* The layout may come from an untrusted APR file: a name must stay in the folder and must not be that of a file made here. */
 static apr_status add_attachment(safetensors_sink *sink, const apr_attachment *attachment, apr_error *err)
 {
     const char *const name = attachment->name;
     size_t n_name;
 
     if (*name == '\0' || *name == '.' || strlen(name) > 200 || (strchr(name, '/') != NULL && apr_template_name(name, &n_name) == NULL))
-        return apr_fail(err, APR_E_DAMAGED, "%s: an attached file is called '%.100s', which is no name of a file in a checkpoint",
+        return apr_fail(err, APR_E_DAMAGED, "%s: an attached file is called '%.100s', which is not a valid name of a file in a checkpoint",
                         sink->path, name);
     if (strcmp(name, APR_CHECKPOINT_INDEX) == 0 || strstr(name, ".safetensors") != NULL)
         return apr_fail(err, APR_E_DAMAGED, "%s: an attached file is called '%.100s', like the weights themselves", sink->path, name);
@@ -214,7 +214,7 @@ static apr_status add_attachment(safetensors_sink *sink, const apr_attachment *a
     return APR_OK;
 }
 
-/* GGUF's templates with names, each in its file. */
+/* Adds GGUF's named chat templates, each in its file. */
 static apr_status add_templates(safetensors_sink *sink, apr_error *err)
 {
     const apr_kv_list *const kv = &sink->layout->kv;
@@ -232,7 +232,7 @@ static apr_status add_templates(safetensors_sink *sink, apr_error *err)
     return APR_OK;
 }
 
-/* What came along is complete; what did not is made: a config, and a tokenizer with all its companions. */
+/* Adds all attachments. A missing config.json, and a missing tokenizer with its companions, are made. */
 static apr_status collect_files(safetensors_sink *sink, apr_error *err)
 {
     const apr_model *const m = sink->layout;
@@ -310,8 +310,8 @@ static apr_status close_shard(safetensors_sink *sink, apr_error *err)
     return apr_out_finish(out, err);
 }
 
-/* The bytes that are still to come in the shard that the next ones belong to. */
-static apr_status room_in_shard(safetensors_sink *sink, uint64_t *n_left, apr_error *err)
+/* Opens the shard of the next byte. *n_left: bytes that are missing in it. */
+static apr_status find_shard(safetensors_sink *sink, uint64_t *n_left, apr_error *err)
 {
     for (;;) {
         *n_left = sink->shards[sink->at_shard].n_data - sink->n_put;
@@ -322,7 +322,7 @@ static apr_status room_in_shard(safetensors_sink *sink, uint64_t *n_left, apr_er
     }
 }
 
-/* Past n more bytes, and tensors without any. */
+/* Counts n_bytes as written, and skips complete and empty tensors. */
 static void advance(safetensors_sink *sink, uint64_t n_bytes)
 {
     const apr_model *const layout = sink->layout;
@@ -340,7 +340,7 @@ static apr_status sink_put(apr_sink *base, const void *bytes, size_t n_bytes, ap
     uint64_t n_left;
 
     while (n_bytes > 0) {
-        APR_TRY(room_in_shard(sink, &n_left, err));
+        APR_TRY(find_shard(sink, &n_left, err));
         const size_t n = n_bytes < n_left ? n_bytes : (size_t)n_left;
         APR_TRY(apr_out_write(sink->out, p, n, NULL, err));
         advance(sink, n);
@@ -350,7 +350,7 @@ static apr_status sink_put(apr_sink *base, const void *bytes, size_t n_bytes, ap
     return APR_OK;
 }
 
-/* The next tensor that has bytes, in its shard. */
+/* Finds the next tensor that has bytes, and opens its shard. */
 static apr_status next_tensor(safetensors_sink *sink, uint64_t *n_bytes, apr_error *err)
 {
     uint64_t n_left;
@@ -358,7 +358,7 @@ static apr_status next_tensor(safetensors_sink *sink, uint64_t *n_bytes, apr_err
     advance(sink, 0);
     if (sink->at_tensor == sink->layout->n_tensors) return apr_fail(err, APR_E_USAGE, "%s: more tensors than the layout has", sink->path);
     *n_bytes = sink->layout->tensors[sink->at_tensor].n_bytes;
-    return room_in_shard(sink, &n_left, err);
+    return find_shard(sink, &n_left, err);
 }
 
 static apr_status sink_extent(apr_sink *base, apr_extent *extent, apr_error *err)
@@ -456,7 +456,7 @@ apr_status apr_safetensors_sink_open(apr_sink **sink_ptr, const char *path, cons
 
     *sink_ptr = NULL;
     APR_TRY(new_sink(&sink, path, layout, options, err));
-    const apr_folder_rule rule = {may_go, sink};
+    const apr_folder_rule rule = {may_delete, sink};
     if (options->take_up != NULL) status = apr_folder_take_up(&sink->folder, options->take_up, path, options->overwrite, rule, err);
     else status = apr_folder_open(&sink->folder, path, sink->total_bytes, options->overwrite, rule, err);
     if (status == APR_OK) apr_folder_prove(sink->folder, options->reader);

@@ -1,4 +1,4 @@
-/* sentencepiece.c - reads tokenizer.model: protobuf's few kinds of fields, and what these mean. */
+/* sentencepiece.c - reads tokenizer.model: protobuf's wire types, and the fields of SentencePiece's messages. */
 #include "formats/hf/sentencepiece.h"
 
 #include "formats/base/bytes.h"
@@ -14,7 +14,7 @@ typedef struct field {
     apr_cursor message; /* BYTES */
 } field;
 
-/* What the sheets say, with SentencePiece's defaults. */
+/* The fields of training and normalizer, with SentencePiece's defaults. */
 typedef struct rules {
     int64_t model_type, unk_id, bos_id, eos_id, pad_id;
     bool byte_fallback, suffix, has_table, dummy_prefix, removes_spaces, escapes_spaces;
@@ -42,27 +42,27 @@ static void take_message(apr_cursor *c, field *f)
     f->message = (apr_cursor){.data = bytes, .n_bytes = bytes != NULL ? (size_t)n : 0};
 }
 
-/* The next field; false at the end, and where the cursor failed. */
+/* Reads the next field; false at the end, or if the cursor failed. */
 static bool next_field(apr_cursor *c, field *f)
 {
     if (c->failed || apr_cursor_left(c) == 0) return false;
     const uint64_t key = read_varint(c);
     *f = (field){.number = key >> 3};
-    const uint64_t is = key & 7;
-    if (is == WIRE_VARINT) f->value = read_varint(c);
-    else if (is == WIRE_FIXED64) f->value = apr_cursor_u64(c);
-    else if (is == WIRE_FIXED32) f->value = apr_cursor_u32(c);
-    else if (is == WIRE_BYTES) take_message(c, f);
+    const uint64_t wire = key & 7;
+    if (wire == WIRE_VARINT) f->value = read_varint(c);
+    else if (wire == WIRE_FIXED64) f->value = apr_cursor_u64(c);
+    else if (wire == WIRE_FIXED32) f->value = apr_cursor_u32(c);
+    else if (wire == WIRE_BYTES) take_message(c, f);
     else c->failed = true;
     return !c->failed;
 }
 
-/* --- the sheets --- */
+/* --- training and normalizer --- */
 
-static bool read_training(apr_cursor sheet, rules *r)
+static bool read_training(apr_cursor message, rules *r)
 {
     field f;
-    while (next_field(&sheet, &f)) {
+    while (next_field(&message, &f)) {
         if (f.number == 3) r->model_type = (int64_t)f.value;
         if (f.number == 24) r->suffix = f.value != 0;
         if (f.number == 35) r->byte_fallback = f.value != 0;
@@ -71,34 +71,34 @@ static bool read_training(apr_cursor sheet, rules *r)
         if (f.number == 42) r->eos_id = (int32_t)f.value;
         if (f.number == 43) r->pad_id = (int32_t)f.value;
     }
-    return !sheet.failed;
+    return !message.failed;
 }
 
-static bool read_normalizer(apr_cursor sheet, rules *r)
+static bool read_normalizer(apr_cursor message, rules *r)
 {
     field f;
-    while (next_field(&sheet, &f)) {
+    while (next_field(&message, &f)) {
         if (f.number == 2) r->has_table = f.message.n_bytes > 0;
         if (f.number == 3) r->dummy_prefix = f.value != 0;
         if (f.number == 4) r->removes_spaces = f.value != 0;
         if (f.number == 5) r->escapes_spaces = f.value != 0;
     }
-    return !sheet.failed;
+    return !message.failed;
 }
 
 static const char *obstacle(const rules *r)
 {
-    return r->model_type != 2  ? "SentencePiece's model of another kind than BPE"
-           : r->suffix         ? "SentencePiece's spaces behind words"
+    return r->model_type != 2  ? "a SentencePiece model of another kind than BPE"
+           : r->suffix         ? "SentencePiece's spaces after words"
            : r->has_table      ? "SentencePiece's table of characters"
            : r->removes_spaces ? "SentencePiece's removal of spaces"
            : r->escapes_spaces ? NULL
-                               : "SentencePiece's spaces as they are";
+                               : "SentencePiece's unescaped spaces";
 }
 
 /* --- pieces --- */
 
-/* Text, score and type of one; a text of its own, and no NUL in it. */
+/* Reads text, score and type of a piece. False: the text is empty, has a NUL or is not UTF-8, or a number is invalid. */
 static bool read_piece(apr_cursor piece, apr_str *text, float *score, uint8_t *type)
 {
     field f;
@@ -152,7 +152,8 @@ static apr_status read_pieces(apr_cursor c, apr_vocab *v, apr_arena *arena, cons
 static apr_status check_id(const apr_vocab *v, int64_t id, int32_t *to, const char *where, apr_error *err)
 {
     *to = id >= 0 && id < (int64_t)v->n_tokens ? (int32_t)id : -1;
-    return id < (int64_t)v->n_tokens ? APR_OK : apr_fail(err, APR_E_DAMAGED, "%s: the token %lld is not in it", where, (long long)id);
+    return id < (int64_t)v->n_tokens ? APR_OK
+                                     : apr_fail(err, APR_E_DAMAGED, "%s: token id %lld is outside of the vocabulary", where, (long long)id);
 }
 
 static apr_status read_rules(apr_cursor c, rules *r, const char *where, apr_error *err)
@@ -164,7 +165,7 @@ static apr_status read_rules(apr_cursor c, rules *r, const char *where, apr_erro
         if (f.number == 2) all_read = all_read && read_training(f.message, r);
         if (f.number == 3) all_read = all_read && read_normalizer(f.message, r);
     }
-    return all_read && !c.failed ? APR_OK : apr_fail(err, APR_E_DAMAGED, "%s: is no model of SentencePiece's, or cut off", where);
+    return all_read && !c.failed ? APR_OK : apr_fail(err, APR_E_DAMAGED, "%s: not a SentencePiece model, or truncated", where);
 }
 
 apr_status apr_sentencepiece_read(const apr_attachment *file, apr_vocab *v, apr_arena *arena, const char *where, apr_error *err)
@@ -191,7 +192,7 @@ apr_status apr_sentencepiece_read(const apr_attachment *file, apr_vocab *v, apr_
     v->byte_fallback = r.byte_fallback;
     v->escape_spaces = true;
     v->add_space_prefix = r.dummy_prefix;
-    v->space_after_added = r.dummy_prefix; /* its users encode what lies between special tokens piece by piece */
+    v->space_after_added = r.dummy_prefix; /* loaders encode each piece between special tokens separately */
     v->add_bos = v->bos_id >= 0;
     apr_vocab_add_stop(v, v->eos_id);
     return APR_OK;

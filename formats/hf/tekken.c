@@ -1,4 +1,4 @@
-/* tekken.c - reads tekken.json; tokens become text in GPT-2's alphabet of bytes, merges follow from the ranks. */
+/* tekken.c - reads tekken.json. Tokens become text in GPT-2's byte alphabet; merges are derived from the ranks. */
 #include "formats/hf/tekken.h"
 
 #include "formats/base/base64.h"
@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_BYTES = 1024 }; /* of a token */
+enum { MAX_BYTES = 1024 }; /* of a token */
 
 typedef struct reading {
     const cJSON *root;
@@ -22,7 +22,7 @@ typedef struct reading {
     apr_error *err;
 } reading;
 
-/* Before special_tokens stood in the file. */
+/* The special tokens of files without special_tokens. */
 static const char *const first_specials[] = {"<unk>",
                                              "<s>",
                                              "</s>",
@@ -54,7 +54,7 @@ static apr_status read_sizes(reading *r)
 
     if (!cJSON_IsArray(entries) || !apr_json_get_int(config, "default_vocab_size", &n_tokens) ||
         !apr_json_get_int(config, "default_num_special_tokens", &n_special) || apr_json_get_string(config, "pattern") == NULL)
-        return apr_fail(r->err, APR_E_DAMAGED, "%s: lacks vocab, default_vocab_size, default_num_special_tokens or pattern", r->where);
+        return apr_fail(r->err, APR_E_DAMAGED, "%s: vocab, default_vocab_size, default_num_special_tokens or pattern is missing", r->where);
     if (n_special < 0 || n_special > 65536 || n_tokens < n_special || n_tokens - n_special > cJSON_GetArraySize(entries))
         return apr_fail(r->err, APR_E_DAMAGED, "%s: has %d tokens, but should have %" PRId64 " with %" PRId64 " special ones", r->where,
                         cJSON_GetArraySize(entries), n_tokens, n_special);
@@ -78,16 +78,16 @@ static apr_status put_token(reading *r, size_t id, const uint8_t *bytes, size_t 
 static apr_status read_token(reading *r, const cJSON *entry)
 {
     const char *const text = apr_json_get_string(entry, "token_bytes");
-    uint8_t bytes[MOST_BYTES + 3];
+    uint8_t bytes[MAX_BYTES + 3];
     int64_t rank;
 
     if (!apr_json_get_int(entry, "rank", &rank) || rank < 0 || text == NULL)
         return apr_fail(r->err, APR_E_DAMAGED, "%s: a token lacks rank or token_bytes", r->where);
     if ((uint64_t)rank >= r->vocab->n_tokens - r->n_special) return APR_OK; /* more were trained than the model has */
     const size_t id = (size_t)rank + r->n_special, n_text = strlen(text), n = apr_base64_bytes(text, n_text);
-    if (n > MOST_BYTES) return apr_fail(r->err, APR_E_UNSUPPORTED, "%s: token %zu has more than %d bytes", r->where, id, MOST_BYTES);
+    if (n > MAX_BYTES) return apr_fail(r->err, APR_E_UNSUPPORTED, "%s: token %zu has more than %d bytes", r->where, id, MAX_BYTES);
     if (n == 0 || !apr_base64_decode(text, n_text, bytes))
-        return apr_fail(r->err, APR_E_DAMAGED, "%s: the bytes of token %zu are no base64", r->where, id);
+        return apr_fail(r->err, APR_E_DAMAGED, "%s: the bytes of token %zu are not base64", r->where, id);
     if (r->tokens[id].text != NULL) return apr_fail(r->err, APR_E_DAMAGED, "%s: two tokens have the rank %" PRId64, r->where, rank);
     return put_token(r, id, bytes, n);
 }
@@ -167,8 +167,8 @@ static apr_status read_all(reading *r)
     return apr_rank_merges(v, r->arena, r->where, r->err);
 }
 
-/* The file says of each token what text it is, if only to be looked at: of the byte 0 too, which no C string holds. A copy that has
- * U+FFFD there, malloc'ed. */
+/* The file has a readable text of each token, also of the byte 0, which a C string cannot hold. Returns a copy with U+FFFD in its place,
+ * malloc'ed. These texts are not used. */
 static char *without_nul(const apr_attachment *file)
 {
     char *const text = malloc(file->n_bytes + 1);
@@ -178,7 +178,7 @@ static char *without_nul(const apr_attachment *file)
     for (size_t i = 0; i + 5 < file->n_bytes; i++) {
         if (text[i] != '\\') continue;
         if (memcmp(text + i + 1, "u0000", 5) == 0) memcpy(text + i + 2, "fffd", 4);
-        i++; /* what is escaped */
+        i++; /* the escaped character */
     }
     return text;
 }

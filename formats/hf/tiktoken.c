@@ -1,4 +1,4 @@
-/* tiktoken.c - reads the lines, writes tokens in GPT-2's alphabet, and takes merges from the ranks. */
+/* tiktoken.c - reads the lines, converts tokens to GPT-2's byte alphabet, and derives merges from the ranks. */
 #include "formats/hf/tiktoken.h"
 
 #include "formats/base/base64.h"
@@ -6,18 +6,18 @@
 
 #include <string.h>
 
-enum { MOST_BYTES = 1024, MOST_TOKENS = 1 << 24 };
+enum { MAX_BYTES = 1024, MAX_TOKENS = 1 << 24 };
 
-/* Special tokens that a class has in its code, not in its files: their ids follow the ranks. */
+/* Special tokens that a class has in its code, not in its files. Their ids follow the ranks. */
 struct apr_tiktoken_specials {
     size_t n;
     const char *(*text)(size_t i, apr_arena *arena); /* NULL: out of memory */
-    int bos, eos, stops[3];                          /* of these tokens; -1: none */
+    int bos, eos, stops[3];                          /* indices of these tokens; -1: none */
 };
 
 /* --- special tokens --- */
 
-/* Llama 3.1's names; 3.0 has reserved ones in the place of three of them. */
+/* Llama 3.1's names. In 3.0 three of them are reserved tokens. */
 static const char *llama3_special(size_t i, apr_arena *arena)
 {
     static const char *const named[] = {"<|begin_of_text|>",
@@ -35,7 +35,7 @@ static const char *llama3_special(size_t i, apr_arena *arena)
     return i < N_NAMED ? named[i] : apr_arena_print(arena, "<|reserved_special_token_%zu|>", i - N_NAMED + 3);
 }
 
-/* Of Qwen's first models. */
+/* The special tokens of Qwen's first models. */
 static const char *qwen_special(size_t i, apr_arena *arena)
 {
     static const char *const named[] = {"<|endoftext|>", "<|im_start|>", "<|im_end|>"};
@@ -53,7 +53,7 @@ static const apr_tiktoken_specials qwen_specials = {208, qwen_special, .bos = -1
 #define LOWER              HAN_APART("\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}")
 #define ENDINGS            "(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
 
-/* Kimi's: as the last of OpenAI's expressions, with Chinese signs apart. */
+/* Kimi's expression: OpenAI's latest one, with Chinese characters separate. */
 static const char kimi[] = "[\\p{Han}]+|[^\\r\\n\\p{L}\\p{N}]?" UPPER "*" LOWER "+" ENDINGS "|[^\\r\\n\\p{L}\\p{N}]?" UPPER "+" LOWER
                            "*" ENDINGS "|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+";
 
@@ -82,7 +82,7 @@ static bool lists(const char *names, const char *name)
 
 bool apr_tiktoken_class_of(const char *tokenizer_class, const char *family, apr_tiktoken_class *class)
 {
-    for (int pass = 0; pass < 2; pass++) /* a class says more than a family */
+    for (int pass = 0; pass < 2; pass++) /* the class decides before the family */
         for (size_t i = 0; i < N_ROWS; i++) {
             if (!(pass == 0 ? lists(rows[i].classes, tokenizer_class) : lists(rows[i].families, family))) continue;
             const apr_pre_rule *const rule = apr_pre_find(rows[i].pre);
@@ -117,7 +117,7 @@ static apr_status bad_line(const reading *r)
     return apr_fail(r->err, APR_E_DAMAGED, "%s: line %zu is not a token in base64 and its rank", r->where, r->line);
 }
 
-/* The next line's token, of at most MOST_BYTES bytes, and rank; *is_end: there is none. */
+/* The next line's token, of at most MAX_BYTES bytes, and rank; *is_end: there is none. */
 static apr_status read_line(reading *r, uint8_t *bytes, size_t *n_bytes, size_t *rank, bool *is_end)
 {
     const char *const text = (const char *)r->file->data + r->at;
@@ -130,13 +130,12 @@ static apr_status read_line(reading *r, uint8_t *bytes, size_t *n_bytes, size_t 
     while (n < n_left && text[n] != ' ' && text[n] != '\n') n++;
     if (n == n_left || text[n] != ' ' || n == 0) return bad_line(r);
     *n_bytes = apr_base64_bytes(text, n);
-    if (*n_bytes > MOST_BYTES)
-        return apr_fail(r->err, APR_E_UNSUPPORTED, "%s: line %zu has a token of more than %d bytes", r->where, r->line, MOST_BYTES);
+    if (*n_bytes > MAX_BYTES)
+        return apr_fail(r->err, APR_E_UNSUPPORTED, "%s: line %zu has a token of more than %d bytes", r->where, r->line, MAX_BYTES);
     if (*n_bytes == 0 || !apr_base64_decode(text, n, bytes)) return bad_line(r);
     const size_t first = ++n;
-    for (*rank = 0; n < n_left && text[n] >= '0' && text[n] <= '9' && *rank < MOST_TOKENS; n++)
-        *rank = *rank * 10 + (size_t)(text[n] - '0');
-    if (n == first || *rank >= MOST_TOKENS) return bad_line(r);
+    for (*rank = 0; n < n_left && text[n] >= '0' && text[n] <= '9' && *rank < MAX_TOKENS; n++) *rank = *rank * 10 + (size_t)(text[n] - '0');
+    if (n == first || *rank >= MAX_TOKENS) return bad_line(r);
     if (n < n_left && text[n] == '\r') n++;
     if (n < n_left && text[n] != '\n') return bad_line(r);
     r->at += n < n_left ? n + 1 : n;
@@ -172,7 +171,7 @@ static apr_status add_specials(const reading *r, const apr_tiktoken_specials *sp
 
 static apr_status read_ranks(reading *r, apr_str *tokens, size_t n_ranks)
 {
-    uint8_t bytes[MOST_BYTES + 3];
+    uint8_t bytes[MAX_BYTES + 3];
     size_t n_bytes = 0, rank = 0;
     bool is_end = false;
 

@@ -1,4 +1,4 @@
-/* weight_files.c - the table of names that weights have in a checkpoint's folder. */
+/* weight_files.c - knows the names of files of weights, and chooses those that are in a checkpoint's folder. */
 #include "formats/hf/weight_files.h"
 
 #include "formats/hf/hub_cache.h"
@@ -12,7 +12,7 @@
 static const struct {
     const char *name;
     bool is_index;
-    const char *second_part; /* NULL: it is never a part */
+    const char *second_part; /* NULL: the file is never one of several parts */
 } table[] = {
     {"model.safetensors", false, NULL},
     {"model.safetensors.index.json", true, NULL},
@@ -34,7 +34,7 @@ static presence look(const char *folder, const char *name, apr_arena *arena)
     struct stat st;
 
     if (path == NULL) return MISSING;
-    if (lstat(path, &st) != 0) return errno == ENOENT || errno == ENOTDIR ? MISSING : THERE; /* opening says what is wrong */
+    if (lstat(path, &st) != 0) return errno == ENOENT || errno == ENOTDIR ? MISSING : THERE; /* opening it will report what is wrong */
     return access(path, F_OK) == 0 ? THERE : DANGLING;
 }
 
@@ -77,7 +77,7 @@ const char *apr_numbered_print(const char *name, const apr_numbered_name *number
     return apr_arena_print(arena, "%.*s%05zu-of-%05zu%s", (int)numbered->n_prefix, name, number, numbered->n, numbered->ending);
 }
 
-/* A folder of shards whose index was not taken along. Two sets of them are not told apart. */
+/* Finds shards without an index. Fails if there are two sets of them. */
 static apr_status find_numbered(const char *folder, apr_weights_choice *choice, apr_arena *arena, apr_error *err)
 {
     static const char *const prefixes[] = {"model-", "pytorch_model-", "consolidated-"};
@@ -104,8 +104,8 @@ static apr_status find_numbered(const char *folder, apr_weights_choice *choice, 
     }
     if (dir != NULL) closedir(dir);
     if (other == NULL) return APR_OK;
-    return apr_fail(err, APR_E_USAGE, "%s: holds %s and %s with their shards, and no index says which are the model: move one set away",
-                    folder, choice->name, other);
+    return apr_fail(err, APR_E_USAGE, "%s: there are two sets of shards, %s and %s, and no index: move one set away", folder, choice->name,
+                    other);
 }
 
 apr_status apr_choose_weights(const char *folder, apr_weights_choice *choice, apr_arena *arena, apr_error *err)
@@ -114,13 +114,13 @@ apr_status apr_choose_weights(const char *folder, apr_weights_choice *choice, ap
         const char *const name = table[i].name;
         const presence is = look(folder, name, arena);
         if (is == DANGLING)
-            return apr_fail(err, APR_E_IO, "%s/%s: a link to a file that is not there: half downloaded; %s", folder, name,
+            return apr_fail(err, APR_E_IO, "%s/%s: a link to a missing file, so the download is incomplete; %s", folder, name,
                             apr_hub_how_to_fetch(folder, arena));
         if (is == MISSING) continue;
         if (table[i].second_part != NULL && look(folder, table[i].second_part, arena) != MISSING)
             return apr_fail(err, APR_E_UNSUPPORTED,
-                            "%s/%s: is one of several parts that each have a slice of every matrix (%s is another), which are not joined "
-                            "here; take this model as Hugging Face has it",
+                            "%s/%s: one of several files that each have a slice of every matrix (%s is another), which is not supported; "
+                            "use the model in Hugging Face's format",
                             folder, name, table[i].second_part);
         *choice = (apr_weights_choice){.name = name, .is_index = table[i].is_index};
         return name_others(folder, i + 1, choice, arena, err);
@@ -129,10 +129,10 @@ apr_status apr_choose_weights(const char *folder, apr_weights_choice *choice, ap
     if (choice->is_numbered) return APR_OK;
     const char *const unfinished = apr_hub_unfinished(folder, arena);
     if (unfinished != NULL)
-        return apr_fail(err, APR_E_IO, "%s: there are no weights in it, but %s: half downloaded; %s", folder, unfinished,
+        return apr_fail(err, APR_E_IO, "%s: there are no weights, but %s: the download is incomplete; %s", folder, unfinished,
                         apr_hub_how_to_fetch(folder, arena));
     return apr_fail(err, APR_E_IO,
-                    "%s: neither model.safetensors nor model.safetensors.index.json is in this folder, nor pytorch_model.bin or "
-                    "consolidated weights",
+                    "%s: there are no weights in this folder: no model.safetensors, no model.safetensors.index.json, no pytorch_model.bin, "
+                    "no consolidated files",
                     folder);
 }

@@ -1,4 +1,4 @@
-/* weight_map.c - the index's entries sorted by name, and one pass over the tensors. */
+/* weight_map.c - sorts the index's entries by name, and compares them with the tensors. */
 #include "formats/hf/weight_map.h"
 
 #include <stdlib.h>
@@ -7,7 +7,7 @@
 typedef struct entry {
     const char *name;
     size_t shard;
-    bool is_there, is_elsewhere; /* in its shard, in another one */
+    bool is_there, is_in_other_shard; /* in its shard, in another one */
 } entry;
 
 typedef struct entries {
@@ -45,7 +45,7 @@ static void look_for_all(const entries *e, const apr_model *model, const apr_sha
     for (size_t s = 0; s < shards->n; s++)
         for (size_t i = shards->first_tensor[s]; i < shards->first_tensor[s + 1]; i++) {
             entry *const it = find(e, model->tensors[i].name);
-            if (it != NULL) *(it->shard == s ? &it->is_there : &it->is_elsewhere) = true;
+            if (it != NULL) *(it->shard == s ? &it->is_there : &it->is_in_other_shard) = true;
         }
 }
 
@@ -61,18 +61,18 @@ static void drop_copies(const entries *e, apr_model *model, const apr_shards *sh
     model->n_tensors = n;
 }
 
-static apr_status say_missing(const entries *e, apr_model *model, apr_error *err)
+static apr_status note_missing(const entries *e, apr_model *model, apr_error *err)
 {
     const char *const before = model->left_behind, *first = NULL;
     size_t n = 0;
 
     for (size_t i = 0; i < e->n; i++) {
-        if (e->items[i].is_there || e->items[i].is_elsewhere) continue;
+        if (e->items[i].is_there || e->items[i].is_in_other_shard) continue;
         if (n++ == 0) first = e->items[i].name;
     }
     if (n == 0) return APR_OK;
     model->left_behind =
-        apr_arena_print(&model->arena, "%s%s%zu name%s of the index that no file has (%.100s%s)", before != NULL ? before : "",
+        apr_arena_print(&model->arena, "%s%s%zu name%s in the index that no file has (%.100s%s)", before != NULL ? before : "",
                         before != NULL ? ", " : "", n, n == 1 ? "" : "s", first, n == 1 ? "" : ", ...");
     return model->left_behind != NULL ? APR_OK : apr_no_memory(err, "the index");
 }
@@ -81,11 +81,11 @@ static apr_status apply(const entries *e, apr_model *model, const apr_shards *sh
 {
     look_for_all(e, model, shards);
     for (size_t i = 0; i < e->n; i++)
-        if (!e->items[i].is_there && e->items[i].is_elsewhere)
+        if (!e->items[i].is_there && e->items[i].is_in_other_shard)
             return apr_fail(err, APR_E_DAMAGED, "%s: tensor '%s' should be in %s, but is not", where, e->items[i].name,
                             shards->names[e->items[i].shard]);
     drop_copies(e, model, shards);
-    return say_missing(e, model, err);
+    return note_missing(e, model, err);
 }
 
 apr_status apr_weight_map_apply(apr_model *model, const cJSON *index, const apr_shards *shards, const char *where, apr_error *err)

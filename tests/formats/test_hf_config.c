@@ -180,18 +180,18 @@ static void a_false_config_is_refused_with_a_sentence(void **state)
         const char *part_of_sentence;
     } cases[] = {
         {"", APR_E_DAMAGED, "no value"},
-        {"[]", APR_E_DAMAGED, "no JSON object"},
-        {"{\"hidden_size\":\"64\"}", APR_E_DAMAGED, "\"hidden_size\" is no integer"},
-        {"{\"hidden_size\":64.5}", APR_E_DAMAGED, "\"hidden_size\" is no integer"},
+        {"[]", APR_E_DAMAGED, "not a JSON object"},
+        {"{\"hidden_size\":\"64\"}", APR_E_DAMAGED, "\"hidden_size\" is not an integer"},
+        {"{\"hidden_size\":64.5}", APR_E_DAMAGED, "\"hidden_size\" is not an integer"},
         {"{\"hidden_size\":-64}", APR_E_DAMAGED, "hidden_size is -64"},
         {"{\"hidden_size\":9007199254740992}", APR_E_DAMAGED, "which no model has"},
-        {"{\"rms_norm_eps\":\"x\"}", APR_E_DAMAGED, "\"rms_norm_eps\" is no number"},
-        {"{\"logits_scaling\":NaN}", APR_E_DAMAGED, "\"logits_scaling\" is no number"},
-        {"{\"logits_scaling\":Infinity}", APR_E_DAMAGED, "\"logits_scaling\" is no number"},
-        {"{\"rms_norm_eps\":1e999}", APR_E_DAMAGED, "\"rms_norm_eps\" is no number"},
+        {"{\"rms_norm_eps\":\"x\"}", APR_E_DAMAGED, "\"rms_norm_eps\" is not a number"},
+        {"{\"logits_scaling\":NaN}", APR_E_DAMAGED, "\"logits_scaling\" is not a number"},
+        {"{\"logits_scaling\":Infinity}", APR_E_DAMAGED, "\"logits_scaling\" is not a number"},
+        {"{\"rms_norm_eps\":1e999}", APR_E_DAMAGED, "\"rms_norm_eps\" is not a number"},
         {"{\"tie_word_embeddings\":1}", APR_E_DAMAGED, "neither true nor false"},
         {"{" BASE ",\"layer_types\":[\"full_attention\"]}", APR_E_DAMAGED, "1 entries for 4 layers"},
-        {"{" BASE ",\"layer_types\":7}", APR_E_DAMAGED, "no list"},
+        {"{" BASE ",\"layer_types\":7}", APR_E_DAMAGED, "not a list"},
         {"{\"model_type\":\"llama\"," BASE ",\"rope_scaling\":{\"rope_type\":\"linear\"}}", APR_E_DAMAGED, "factor above 0"},
         {"{\"model_type\":\"llama\"," BASE ",\"rope_scaling\":{\"rope_type\":\"yarn\",\"factor\":-1}}", APR_E_DAMAGED, "factor above 0"},
         {"{\"model_type\":\"llama\"," BASE ",\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":8}}", APR_E_DAMAGED, "low_freq_factor"},
@@ -493,7 +493,7 @@ static void what_is_no_config_is_not_opened_as_one(void **state)
 
     (void)state;
     assert_int_equal(apr_config_open(&model, "tests/data/tiny-qwen2/tokenizer_config.json", &err), APR_E_DAMAGED);
-    assert_non_null(strstr(err.text, "no hidden_size"));
+    assert_non_null(strstr(err.text, "hidden_size is missing"));
     assert_int_equal(apr_config_open(&model, "tests/data/no-such-file", NULL), APR_E_IO);
 }
 

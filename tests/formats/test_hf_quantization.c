@@ -106,14 +106,14 @@ static void what_is_not_understood_is_named(void **state)
     static const struct {
         const char *config, *method, *problem;
     } cases[] = {
-        {"{\"quant_method\": \"hqq\"}", "hqq", "nothing is known of this method"},
-        {"{\"bits\": 4}", "(not named)", "nothing is known of this method"},
+        {"{\"quant_method\": \"hqq\"}", "hqq", "the method is unknown"},
+        {"{\"bits\": 4}", "(not named)", "the method is unknown"},
         {"{\"quant_method\": \"fp8\", \"weight_block_size\": [128]}", "fp8", "its block size is not [rows, columns]"},
         {"{\"quant_method\": \"fp8\", \"fmt\": \"e5m2\"}", "fp8", "FP8 of the kind \"e5m2\""},
         {"{\"quant_method\": \"gptq\", \"bits\": 17}", "gptq", "integers of 17 bits"},
-        {"{\"quant_method\": \"gptq\", \"bits\": \"four\"}", "gptq", "\"bits\" is no integer"},
+        {"{\"quant_method\": \"gptq\", \"bits\": \"four\"}", "gptq", "\"bits\" is not an integer"},
         {"{\"quant_method\": \"gptq\", \"bits\": 4, \"dynamic\": {\"+:mlp\": {\"bits\": 9}}}", "gptq", "integers of 9 bits"},
-        {"{\"quant_method\": \"gptq\", \"bits\": 4, \"dynamic\": [\"-:mlp\"]}", "gptq", "\"dynamic\" that is no object"},
+        {"{\"quant_method\": \"gptq\", \"bits\": 4, \"dynamic\": [\"-:mlp\"]}", "gptq", "\"dynamic\" that is not an object"},
         {"{\"quant_method\": \"awq\", \"version\": \"marlin\"}", "awq", "AWQ in the version \"marlin\""},
         {"{\"quant_method\": \"gptq\", \"checkpoint_format\": \"gptq_p\"}", "gptq", "GPTQ in the format \"gptq_p\""},
         {"{\"quant_method\": \"compressed-tensors\", \"transform_config\": {\"config_groups\": {\"r\": {\"apply\": [{\"location\": "

@@ -218,7 +218,7 @@ static void what_cannot_be_expressed_is_named(void **state)
         {WHOLE("null", BYTE_LEVEL, STEP("BertProcessing"), MODEL), "the post-processor BertProcessing"},
         {WHOLE("null", BYTE_LEVEL, "null", "{\"type\":\"WordLevel\"}"), "the model WordLevel"},
         {WHOLE("null", BYTE_LEVEL, "null", "{\"type\":\"Unigram\"}"), "ByteLevel before Unigram"},
-        {WHOLE("null", SEQUENCE(SPLIT("x") "," METASPACE("first", "false")), "null", SPM_MODEL), "Metaspace behind another pre-tokenizer"},
+        {WHOLE("null", SEQUENCE(SPLIT("x") "," METASPACE("first", "false")), "null", SPM_MODEL), "Metaspace after another pre-tokenizer"},
         {WHOLE("null", "{\"type\":\"Split\",\"pattern\":{\"Regex\":\"x\"},\"behavior\":\"Odd\"}", "null", SPM_MODEL), "a known behavior"},
         {WHOLE("null", "null", "null", MODEL), "neither ByteLevel nor"},
     };
@@ -241,8 +241,8 @@ static void a_damaged_tokenizer_is_refused_with_a_sentence(void **state)
         const char *text, *part_of_sentence;
     } cases[] = {
         {"{", "not valid JSON"},
-        {WHOLE("null", BYTE_LEVEL, "null", "{\"type\":\"BPE\",\"merges\":[]}"), "no model.vocab"},
-        {WHOLE("null", BYTE_LEVEL, "null", "{\"type\":\"BPE\",\"vocab\":{\"a\":0}}"), "no list model.merges"},
+        {WHOLE("null", BYTE_LEVEL, "null", "{\"type\":\"BPE\",\"merges\":[]}"), "model.vocab is missing"},
+        {WHOLE("null", BYTE_LEVEL, "null", "{\"type\":\"BPE\",\"vocab\":{\"a\":0}}"), "the list model.merges is missing"},
         {WHOLE("null", BYTE_LEVEL, "null", "{\"type\":\"BPE\",\"vocab\":{\"a\":\"0\"},\"merges\":[]}"), "'a' has no id"},
         {WHOLE("null", BYTE_LEVEL, "null", "{\"type\":\"BPE\",\"vocab\":{\"a\":-1},\"merges\":[]}"), "'a' has no id"},
         {WHOLE("null", BYTE_LEVEL, "null", "{\"type\":\"BPE\",\"vocab\":{\"a\":4000000000},\"merges\":[]}"), "only 1 tokens"},

@@ -94,13 +94,14 @@ static void several_snapshots_are_listed(void **state)
 {
     (void)state;
     assert_int_equal(mkdir(cache("/snapshots/" OTHER), 0777), 0);
-    assert_refused(cache(""), APR_E_USAGE, "has 2 snapshots and no refs/main; give one of them: " HASH ", " OTHER);
+    assert_refused(cache(""), APR_E_USAGE, "there are 2 snapshots and no refs/main; give one of them: " HASH ", " OTHER);
     put(cache("/refs/main"), HASH);
     assert_opens(cache(""));
     put(cache("/refs/main"), OTHER);
-    assert_refused(cache(""), APR_E_IO, "neither model.safetensors nor");
+    assert_refused(cache(""), APR_E_IO, "there are no weights in this folder");
     assert_int_equal(rmdir(cache("/snapshots/" OTHER)), 0);
-    assert_refused(cache(""), APR_E_IO, "the snapshot is not there: half downloaded; fetch it again with 'hf download org/name'");
+    assert_refused(cache(""), APR_E_IO,
+                   "the snapshot is missing, so the download is incomplete; fetch it again with 'hf download org/name'");
     put(cache("/refs/main"), "../../../etc");
     assert_refused(cache(""), APR_E_DAMAGED, "does not name a snapshot");
     put(cache("/refs/main"), "");
@@ -112,12 +113,13 @@ static void half_downloaded_files_are_said(void **state)
 {
     (void)state;
     assert_int_equal(unlink(cache("/blobs/sha-model.safetensors")), 0);
-    assert_refused(cache(""), APR_E_IO, "a link to a file that is not there: half downloaded; fetch it again with 'hf download org/name'");
+    assert_refused(cache(""), APR_E_IO,
+                   "a link to a missing file, so the download is incomplete; fetch it again with 'hf download org/name'");
     assert_int_equal(unlink(cache("/snapshots/" HASH "/model.safetensors")), 0);
-    assert_refused(cache(""), APR_E_IO, "neither model.safetensors nor");
+    assert_refused(cache(""), APR_E_IO, "there are no weights in this folder");
     put(cache("/blobs/sha-model.safetensors.0815.incomplete"), "");
     assert_refused(cache(""), APR_E_IO,
-                   "sha-model.safetensors.0815.incomplete: half downloaded; fetch it again with 'hf download org/name'");
+                   "sha-model.safetensors.0815.incomplete: the download is incomplete; fetch it again with 'hf download org/name'");
 }
 
 static void what_to_fetch_follows_from_the_path(void **state)

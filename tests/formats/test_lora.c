@@ -235,18 +235,18 @@ static void a_configuration_that_makes_no_sense_is_damaged(void **state)
         const char *config, *words;
     } damages[] = {
         {"{", "JSON"},
-        {"[]", "no JSON object"},
-        {"{\"r\":2,\"lora_alpha\":6}", "no peft_type"},
-        {"{\"peft_type\":\"LORA\",\"lora_alpha\":6}", "r is no rank"},
-        {"{\"peft_type\":\"LORA\",\"r\":0,\"lora_alpha\":6}", "r is no rank"},
-        {"{\"peft_type\":\"LORA\",\"r\":1.5,\"lora_alpha\":6}", "r is no rank"},
-        {"{\"peft_type\":\"LORA\",\"r\":2}", "lora_alpha is no number"},
-        {"{\"peft_type\":\"LORA\",\"r\":2,\"lora_alpha\":NaN}", "lora_alpha is no number"},
+        {"[]", "not a JSON object"},
+        {"{\"r\":2,\"lora_alpha\":6}", "peft_type is missing"},
+        {"{\"peft_type\":\"LORA\",\"lora_alpha\":6}", "r is not a rank"},
+        {"{\"peft_type\":\"LORA\",\"r\":0,\"lora_alpha\":6}", "r is not a rank"},
+        {"{\"peft_type\":\"LORA\",\"r\":1.5,\"lora_alpha\":6}", "r is not a rank"},
+        {"{\"peft_type\":\"LORA\",\"r\":2}", "lora_alpha is not a number"},
+        {"{\"peft_type\":\"LORA\",\"r\":2,\"lora_alpha\":NaN}", "lora_alpha is not a number"},
         {"{\"peft_type\":\"LORA\",\"r\":2,\"lora_alpha\":6,\"use_rslora\":1}", "use_rslora is neither true nor false"},
         {"{\"peft_type\":\"LORA\",\"r\":2,\"lora_alpha\":6,\"bias\":\"some\"}", "bias is not"},
-        {"{\"peft_type\":\"LORA\",\"r\":2,\"lora_alpha\":6,\"rank_pattern\":[1]}", "rank_pattern is no object"},
-        {"{\"peft_type\":\"LORA\",\"r\":2,\"lora_alpha\":6,\"rank_pattern\":{\"q\":0}}", "rank_pattern of 'q' is no rank"},
-        {"{\"peft_type\":\"LORA\",\"r\":2,\"lora_alpha\":6,\"alpha_pattern\":{\"q\":\"x\"}}", "alpha_pattern of 'q' is no number"},
+        {"{\"peft_type\":\"LORA\",\"r\":2,\"lora_alpha\":6,\"rank_pattern\":[1]}", "rank_pattern is not an object"},
+        {"{\"peft_type\":\"LORA\",\"r\":2,\"lora_alpha\":6,\"rank_pattern\":{\"q\":0}}", "rank_pattern of 'q' is not a rank"},
+        {"{\"peft_type\":\"LORA\",\"r\":2,\"lora_alpha\":6,\"alpha_pattern\":{\"q\":\"x\"}}", "alpha_pattern of 'q' is not a number"},
         {"{\"peft_type\":\"LORA\",\"r\":2,\"lora_alpha\":6,\"alpha_pattern\":{\"q(\":1}}", "'q(' is not a regular expression"},
     };
     (void)state;
@@ -286,9 +286,9 @@ static void tensors_that_do_not_fit_are_named(void **state)
         apr_status status;
         const char *words;
     } damages[] = {
-        {plain_config, "m.q.lora_A.weight F32 2,3", APR_E_DAMAGED, "of module 'm.q' the matrix B is missing"},
-        {plain_config, "m.q.lora_B.weight F32 4,2", APR_E_DAMAGED, "of module 'm.q' the matrix A is missing"},
-        {plain_config, "m.q.lora_embedding_B F32 4,2", APR_E_DAMAGED, "of module 'm.q' the matrix A is missing"},
+        {plain_config, "m.q.lora_A.weight F32 2,3", APR_E_DAMAGED, "module 'm.q': the matrix B is missing"},
+        {plain_config, "m.q.lora_B.weight F32 4,2", APR_E_DAMAGED, "module 'm.q': the matrix A is missing"},
+        {plain_config, "m.q.lora_embedding_B F32 4,2", APR_E_DAMAGED, "module 'm.q': the matrix A is missing"},
         {plain_config, "m.q.lora_A.weight F32 3,3;m.q.lora_B.weight F32 4,3", APR_E_DAMAGED, "gives it rank 2"},
         {plain_config, "m.q.lora_A.weight F32 2,3;m.q.lora_B.weight F32 4,3", APR_E_DAMAGED, "A [2, 3] and B [4, 3]"},
         {plain_config, "m.q.lora_A.weight F32 6;m.q.lora_B.weight F32 4,2", APR_E_DAMAGED, "only matrices"},
@@ -311,8 +311,8 @@ static void tensors_that_do_not_fit_are_named(void **state)
         {dora, "m.q.lora_embedding_A F32 2,3;m.q.lora_embedding_B F32 4,2;m.q.lora_magnitude_vector F32 4", APR_E_UNSUPPORTED,
          "embedding with DoRA"},
         {plain_config, "", APR_E_DAMAGED, "no tensors"},
-        {plain_config, NULL, APR_E_IO, "there is no adapter_model.safetensors"},
-        {NULL, PAIR("m.q"), APR_E_IO, "there is no adapter_config.json"},
+        {plain_config, NULL, APR_E_IO, "has no adapter_model.safetensors"},
+        {NULL, PAIR("m.q"), APR_E_IO, "has no adapter_config.json"},
     };
     (void)state;
     for (size_t i = 0; i < sizeof damages / sizeof *damages; i++)

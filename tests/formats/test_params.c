@@ -175,14 +175,14 @@ static void damage_is_told_by_its_field(void **state)
 {
     (void)state;
     assert_damaged("{}", "\"dim\", \"n_layers\" or \"n_heads\" is missing");
-    assert_damaged("[]", "no JSON object");
-    assert_damaged("[1, null]", "no JSON object");
-    assert_damaged("NaN", "no JSON object");
-    assert_damaged("{\"dim\":\"4096\"}", "\"dim\" is no size");
-    assert_damaged("{\"dim\":4096.5}", "\"dim\" is no size");
-    assert_damaged("{" SIZES ",\"multiple_of\":0}", "\"multiple_of\" or \"ffn_dim_multiplier\" is no size");
-    assert_damaged("{" SIZES ",\"ffn_dim_multiplier\":1e300}", "\"multiple_of\" or \"ffn_dim_multiplier\" is no size");
-    assert_damaged("{" SIZES ",\"rope_theta\":\"x\"}", "\"rope_theta\" is no number");
+    assert_damaged("[]", "not a JSON object");
+    assert_damaged("[1, null]", "not a JSON object");
+    assert_damaged("NaN", "not a JSON object");
+    assert_damaged("{\"dim\":\"4096\"}", "\"dim\" is not a valid size");
+    assert_damaged("{\"dim\":4096.5}", "\"dim\" is not a valid size");
+    assert_damaged("{" SIZES ",\"multiple_of\":0}", "\"multiple_of\" or \"ffn_dim_multiplier\" is not a valid size");
+    assert_damaged("{" SIZES ",\"ffn_dim_multiplier\":1e300}", "\"multiple_of\" or \"ffn_dim_multiplier\" is not a valid size");
+    assert_damaged("{" SIZES ",\"rope_theta\":\"x\"}", "\"rope_theta\" is not a number");
     assert_damaged("{", "test");
 }
 

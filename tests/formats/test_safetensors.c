@@ -157,7 +157,7 @@ static void a_false_header_is_refused_with_a_sentence(void **state)
         const char *part_of_sentence;
     } cases[] = {
         {"", 0, APR_E_DAMAGED, "no value"},
-        {"[]", 0, APR_E_DAMAGED, "no JSON object"},
+        {"[]", 0, APR_E_DAMAGED, "not a JSON object"},
         {"{\"t\":1}", 0, APR_E_DAMAGED, "no data_offsets"},
         {"{\"t\":{}}", 0, APR_E_DAMAGED, "no data_offsets"},
         {"{\"t\":{\"data_offsets\":[0,0],\"shape\":[0]}}", 0, APR_E_DAMAGED, "no dtype"},
@@ -167,15 +167,15 @@ static void a_false_header_is_refused_with_a_sentence(void **state)
         {"{" T("t", "F32", "[1]", "[0,4,8]") "}", 4, APR_E_DAMAGED, "no data_offsets"},
         {"{" T("t", "F32", "[1]", "[0]") "}", 4, APR_E_DAMAGED, "no data_offsets"},
         {"{" T("t", "F32", "[1]", "[0.5,4]") "}", 4, APR_E_DAMAGED, "no data_offsets"},
-        {"{" T("t", "F32", "[1]", "[-4,0]") "}", 4, APR_E_DAMAGED, "lies at bytes"},
-        {"{" T("t", "F32", "[1]", "[4,0]") "}", 4, APR_E_DAMAGED, "lies at bytes"},
+        {"{" T("t", "F32", "[1]", "[-4,0]") "}", 4, APR_E_DAMAGED, "is at bytes"},
+        {"{" T("t", "F32", "[1]", "[4,0]") "}", 4, APR_E_DAMAGED, "is at bytes"},
         {"{" T("t", "F32", "[1]", "[0,5]") "}", 4, APR_E_DAMAGED, "of 4 bytes of data: 1 bytes are missing"},
         {"{" T("t", "F32", "[1]", "[0,9007199254740992]") "}", 4, APR_E_DAMAGED, "bytes are missing"},
         {"{" T("t", "F32", "[1]", "[0,1e300]") "}", 4, APR_E_DAMAGED, "no data_offsets"},
         {"{" T("t", "F32", "[2]", "[0,4]") "}", 4, APR_E_DAMAGED, "needs 8 bytes"},
-        {"{" T("t", "F32", "[-1]", "[0,4]") "}", 4, APR_E_DAMAGED, "no size"},
-        {"{" T("t", "F32", "[1.5]", "[0,4]") "}", 4, APR_E_DAMAGED, "no size"},
-        {"{" T("t", "F32", "[\"1\"]", "[0,4]") "}", 4, APR_E_DAMAGED, "no size"},
+        {"{" T("t", "F32", "[-1]", "[0,4]") "}", 4, APR_E_DAMAGED, "not a valid size"},
+        {"{" T("t", "F32", "[1.5]", "[0,4]") "}", 4, APR_E_DAMAGED, "not a valid size"},
+        {"{" T("t", "F32", "[\"1\"]", "[0,4]") "}", 4, APR_E_DAMAGED, "not a valid size"},
         {"{" T("t", "F32", "[4294967296,4294967296,4294967296]", "[0,4]") "}", 4, APR_E_DAMAGED, "impossible shape"},
         {"{" T("t", "F64", "[9007199254740992,512]", "[0,0]") "}", 0, APR_E_DAMAGED, "t"},
         {"{" T("t", "F32", "[1,1,1,1,1,1,1,1,1]", "[0,4]") "}", 4, APR_E_UNSUPPORTED, "dimensions"},
@@ -189,7 +189,7 @@ static void a_false_header_is_refused_with_a_sentence(void **state)
         {"{}", 1, APR_E_DAMAGED, "end at byte 0"},
         {"{" T("a", "F32", "[1]", "[0,4]") "," T("a", "F32", "[1]", "[4,8]") "}", 8, APR_E_DAMAGED, "twice"},
         {"{\"__metadata__\":[]}", 0, APR_E_DAMAGED, "__metadata__"},
-        {"{\"__metadata__\":{\"a\":1}}", 0, APR_E_DAMAGED, "'a' is no string"},
+        {"{\"__metadata__\":{\"a\":1}}", 0, APR_E_DAMAGED, "'a' is not a string"},
         {"{\"t\\u0000\":{}}", 0, APR_E_DAMAGED, "u0000"},
         {"{}{}", 0, APR_E_DAMAGED, "after its end"},
     };
@@ -298,12 +298,12 @@ static void a_false_index_is_refused_with_a_sentence(void **state)
     } cases[] = {
         {"{}", APR_E_DAMAGED, "weight_map"},
         {"{\"weight_map\":[]}", APR_E_DAMAGED, "weight_map"},
-        {"{\"weight_map\":{\"a\":1}}", APR_E_DAMAGED, "no name of a file"},
-        {"{\"weight_map\":{\"a\":\"\"}}", APR_E_DAMAGED, "no name of a file"},
-        {"{\"weight_map\":{\"a\":\"../model-1.safetensors\"}}", APR_E_DAMAGED, "no name of a file"},
-        {"{\"weight_map\":{\"a\":\"..\"}}", APR_E_DAMAGED, "no name of a file"},
-        {"{\"weight_map\":{\"a\":\"/etc/passwd\"}}", APR_E_DAMAGED, "no name of a file"},
-        {"{\"weight_map\":{\"a\":\"x/model-1.safetensors\"}}", APR_E_DAMAGED, "no name of a file"},
+        {"{\"weight_map\":{\"a\":1}}", APR_E_DAMAGED, "not the name of a file"},
+        {"{\"weight_map\":{\"a\":\"\"}}", APR_E_DAMAGED, "not the name of a file"},
+        {"{\"weight_map\":{\"a\":\"../model-1.safetensors\"}}", APR_E_DAMAGED, "not the name of a file"},
+        {"{\"weight_map\":{\"a\":\"..\"}}", APR_E_DAMAGED, "not the name of a file"},
+        {"{\"weight_map\":{\"a\":\"/etc/passwd\"}}", APR_E_DAMAGED, "not the name of a file"},
+        {"{\"weight_map\":{\"a\":\"x/model-1.safetensors\"}}", APR_E_DAMAGED, "not the name of a file"},
         {"{\"weight_map\":{\"a\":\"model-1.safetensors\",\"d\":\"model-3.safetensors\"}}", APR_E_IO,
          "model-3.safetensors: the file is missing"},
         {"{\"weight_map\":{\"a\":\"model-2.safetensors\",\"b\":\"model-1.safetensors\"}}", APR_E_DAMAGED,
@@ -358,7 +358,7 @@ static void a_name_that_no_shard_has_is_a_note(void **state)
     (void)state;
     make_shards("{\"weight_map\":{\"a\":\"model-1.safetensors\",\"d\":\"model-2.safetensors\"}}");
     if (apr_safetensors_open(&model, in_work("sharded"), &err) != APR_OK) fail_msg("%s", err.text);
-    assert_non_null(strstr(model.left_behind, "1 name of the index that no file has (d)"));
+    assert_non_null(strstr(model.left_behind, "1 name in the index that no file has (d)"));
     apr_model_close(&model);
 }
 
@@ -380,7 +380,7 @@ static void shards_without_an_index_are_read_by_their_numbers(void **state)
     err = (apr_error){0};
     write_safetensors(in_work("numbered/model-00001-of-00003.safetensors"), "{" T("a", "I8", "[2]", "[0,2]") "}", 2);
     assert_int_equal(apr_safetensors_open(&model, in_work("numbered"), &err), APR_E_USAGE);
-    assert_non_null(strstr(err.text, "no index says which"));
+    assert_non_null(strstr(err.text, "two sets of shards"));
 }
 
 static void an_index_next_to_the_one_file_is_named(void **state)
@@ -410,7 +410,7 @@ static void a_folder_without_weights_says_so(void **state)
     (void)state;
     mkdir(in_work("empty"), 0777);
     assert_int_equal(apr_safetensors_open(&model, in_work("empty"), &err), APR_E_IO);
-    assert_non_null(strstr(err.text, "neither model.safetensors nor"));
+    assert_non_null(strstr(err.text, "there are no weights in this folder"));
 }
 
 /* --- FP8 scales --- */

@@ -103,8 +103,8 @@ static void what_is_not_done_is_named(void **state)
                  {LEN(PIECE), "another kind than BPE"}, /* unigram, where nothing is said */
                  {LEN(PIECE "\x12\x02" BPE), "removal of spaces"},
                  {LEN(PIECE "\x12\x02" BPE "\x1a\x05\x12\x01x\x20\0"), "table of characters"},
-                 {LEN(PIECE "\x12\x05" BPE "\xc0\x01\x01" KEEPS), "spaces behind words"},
-                 {LEN(PIECE "\x12\x02" BPE "\x1a\x04\x20\0\x28\0"), "spaces as they are"}};
+                 {LEN(PIECE "\x12\x05" BPE "\xc0\x01\x01" KEEPS), "spaces after words"},
+                 {LEN(PIECE "\x12\x02" BPE "\x1a\x04\x20\0\x28\0"), "unescaped spaces"}};
 
     (void)state;
     for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
@@ -124,14 +124,14 @@ static void damage_is_told(void **state)
         const char *bytes;
         size_t n;
         const char *words;
-    } table[] = {{LEN("\x0f"), "is no model of SentencePiece's"},
-                 {LEN("\x0a\x7f"), "is no model of SentencePiece's"},
-                 {LEN(PIECE "\x12\x03\x18\xff\xff"), "is no model of SentencePiece's"},
+    } table[] = {{LEN("\x0f"), "not a SentencePiece model"},
+                 {LEN("\x0a\x7f"), "not a SentencePiece model"},
+                 {LEN(PIECE "\x12\x03\x18\xff\xff"), "not a SentencePiece model"},
                  {LEN("\x0a\x02\x18\x01\x12\x02" BPE KEEPS), "piece 0 has no text"},
                  {LEN("\x0a\x05\x0a\x03"
                       "a\0b\x12\x02" BPE KEEPS),
                   "piece 0 has no text"},
-                 {LEN(PIECE "\x12\x02" BPE KEEPS), "the token 1 is not in it"}};
+                 {LEN(PIECE "\x12\x02" BPE KEEPS), "token id 1 is outside of the vocabulary"}};
 
     (void)state;
     for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
@@ -155,7 +155,7 @@ static void tiktokens_file_of_that_name_is_known(void **state)
     (void)state;
     if (apr_hf_vocab_read(&model, &v, &model.arena, &err) != APR_OK) fail_msg("%s", err.text);
     assert_int_equal(v.kind, APR_VOCAB_NONE);
-    assert_string_equal(v.unsupported, "tiktoken's file of ranks, and neither a tokenizer.json nor a class that is known here");
+    assert_string_equal(v.unsupported, "tiktoken's file of ranks, and neither a tokenizer.json nor a known tokenizer_class");
     apr_arena_close(&model.arena);
 }
 

@@ -121,13 +121,13 @@ static void damage_is_told(void **state)
     static const struct {
         const char *text, *words;
     } table[] = {
-        {"{}", "lacks vocab"},
+        {"{}", "vocab, default_vocab_size, default_num_special_tokens or pattern is missing"},
         {FILE_OF("3", "1", A, "null"), "has 1 tokens, but should have 3"},
         {FILE_OF("1", "2", A, "null"), "has 1 tokens, but should have 1 with 2"},
         {FILE_OF("2", "-1", A, "null"), "special ones"},
         {FILE_OF("2", "1", "{\"rank\":0}", "null"), "lacks rank or token_bytes"},
-        {FILE_OF("2", "1", "{\"rank\":0,\"token_bytes\":\"Y\"}", "null"), "no base64"},
-        {FILE_OF("2", "1", "{\"rank\":0,\"token_bytes\":\"\"}", "null"), "no base64"},
+        {FILE_OF("2", "1", "{\"rank\":0,\"token_bytes\":\"Y\"}", "null"), "not base64"},
+        {FILE_OF("2", "1", "{\"rank\":0,\"token_bytes\":\"\"}", "null"), "not base64"},
         {FILE_OF("3", "1", A "," A, "null"), "two tokens have the rank 0"},
         {FILE_OF("2", "1", "{\"rank\":1,\"token_bytes\":\"YQ==\"}", "null"), "no token has the rank 0"},
         {FILE_OF("2", "1", A, "[{\"rank\":1,\"token_str\":\"x\"}]"), "a rank below 1"},

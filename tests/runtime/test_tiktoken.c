@@ -133,7 +133,7 @@ static void what_is_not_known_is_named(void **state)
 {
     static const struct {
         const char *config, *model_config, *words;
-    } cases[] = {{"{\"tokenizer_class\":\"OtherTokenizer\"}", "{\"model_type\":\"other\"}", "a class that is known here"},
+    } cases[] = {{"{\"tokenizer_class\":\"OtherTokenizer\"}", "{\"model_type\":\"other\"}", "a known tokenizer_class"},
                  {"{\"tokenizer_class\":\"ChatGLM4Tokenizer\"}", "{}", "without its special tokens"}};
 
     (void)state;

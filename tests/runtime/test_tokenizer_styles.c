@@ -136,7 +136,7 @@ static void what_is_damaged_or_too_much_is_said(void **state)
         apr_status status;
         const char *words;
     } cases[] = {
-        {UNIGRAM("{}", "\"unk_id\":0,"), APR_E_DAMAGED, "no model.vocab"},
+        {UNIGRAM("{}", "\"unk_id\":0,"), APR_E_DAMAGED, "model.vocab is missing"},
         {UNIGRAM("[[\"a\"]]", "\"unk_id\":0,"), APR_E_DAMAGED, "piece 0 of model.vocab is not a text and a score"},
         {UNIGRAM("[[\"a\",-1],[\"b\",1e999]]", ""), APR_E_DAMAGED, "1"},
         {WORD_PIECE(",\"max_input_chars_per_word\":100000"), APR_E_UNSUPPORTED, "at most 1000"},
