@@ -77,7 +77,7 @@ apr_status apr_gguf_keys(const apr_hparams *hparams, const apr_vocab *vocab, con
  * written so far do not give back. n_tokens: of the tokenizer whose keys come next. */
 apr_status apr_gguf_extras_read(const apr_kv_list *kv, apr_hparams *hparams, apr_arena *arena, const char *where, apr_error *err);
 apr_status apr_gguf_extras_write(const apr_hparams *hparams, size_t n_tokens, apr_kv_list *kv, apr_error *err);
-/* Reads aprkit.refusal alone: the field and value that no program here supports. An APR file has it only in its keys. */
+/* Reads only aprkit.refusal: the field and value that no program here supports. An APR file has it only in its keys. */
 apr_status apr_gguf_refusal_read(const apr_kv_list *kv, apr_hparams *hparams, apr_arena *arena, const char *where, apr_error *err);
 /* Writes the named chat templates of tokenizer_config.json and of additional_chat_templates/. */
 apr_status apr_gguf_put_templates(const apr_model *layout, apr_kv_list *kv, apr_error *err);

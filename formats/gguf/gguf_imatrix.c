@@ -1,7 +1,7 @@
 /* gguf_imatrix.c - reads and writes importance matrices in llama.cpp's two formats.
  *
  * A GGUF: general.type "imatrix", imatrix.datasets, .chunk_count, .chunk_size, and for each matrix NAME two tensors of float32:
- *     NAME.in_sum2  [n_matrices, n_columns]  sums of squares (rank 1 where there is one matrix)
+ *     NAME.in_sum2  [n_matrices, n_columns]  sums of squares (rank 1 if there is one matrix)
  *     NAME.counts   [n_matrices, 1]          rows that were summed
  *
  * The older .dat, with numbers of 4 bytes: n_entries, then {length, name, n_calls, n_values, values} for each entry, then optionally
@@ -53,7 +53,7 @@ static bool is_sum(double x) { return x >= 0.0 && x <= 1e300; } /* no NaN */
 
 /* --- GGUF, read --- */
 
-/* Numbers of a tensor of float32 or float64. */
+/* Reads the numbers of a tensor of float32 or float64. */
 static apr_status read_numbers(const apr_imatrix *m, const apr_tensor *t, double *to, apr_error *err)
 {
     const int64_t n = apr_tensor_elems(t);
@@ -77,7 +77,7 @@ static bool ends_with(const char *name, const char *ending, size_t *n_stem)
     return n > n_ending && strcmp(name + *n_stem, ending) == 0;
 }
 
-/* One count may stand for all matrices of a stack. */
+/* A single count applies to all matrices of a stack. */
 static apr_status read_pair(apr_imatrix *m, const apr_model *file, const apr_tensor *sums, size_t n_stem, apr_error *err)
 {
     const char *const stem = apr_arena_copy(&m->arena, sums->name, n_stem);

@@ -103,7 +103,7 @@ static bool has_all_bytes(const apr_vocab *v, const apr_vocab_index *index)
 static apr_status check_bytes(const checking *c)
 {
     const apr_vocab *const v = &c->layout->vocab;
-    const bool matters = v->kind == APR_VOCAB_SPM || v->unk_id >= 0; /* llama.cpp drops what a byte-level tokenizer does not know */
+    const bool matters = v->kind == APR_VOCAB_SPM || v->unk_id >= 0; /* llama.cpp drops unknown bytes of a byte-level tokenizer */
     apr_vocab_index index;
 
     if (!matters) return APR_OK;

@@ -152,7 +152,7 @@ static bool is_proportional(const apr_tensor *divisors, int64_t n, double *part)
 static bool is_llama3(const apr_tensor *divisors, int64_t n, double theta, apr_rope_scaling *llama3)
 {
     static const double tolerance = 1e-4;
-    /* Llama 3.1 to 3.3 differ in the factor alone, and that is the largest divisor. */
+    /* Llama 3.1 to 3.3 differ only in the factor, which is the largest divisor. */
     *llama3 = (apr_rope_scaling){.kind = APR_ROPE_LLAMA3, .low_freq_factor = 1.0, .high_freq_factor = 4.0, .original_context = 8192};
     for (int64_t i = 0; i < n; i++) llama3->factor = fmax(llama3->factor, number_at(divisors, i));
     for (int64_t i = 0; i < n; i++) {

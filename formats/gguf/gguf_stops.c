@@ -154,7 +154,7 @@ static void give_keys(apr_gguf_stops *s, const apr_vocab *v, const found_texts *
     }
 }
 
-/* The stops that a reader finds by the keys and by texts, without our own list of them. */
+/* The stops that a reader finds by the keys and by texts, without tokenizer.aprkit.stop_ids. */
 static apr_vocab found_without_list(const apr_vocab *v, const apr_gguf_stops *s, text_rule rule)
 {
     apr_vocab found = {.n_tokens = v->n_tokens, .tokens = v->tokens, .types = v->types, .pad_id = v->pad_id};
@@ -197,7 +197,7 @@ apr_status apr_gguf_stop_losses(const apr_vocab *v, apr_losses *losses, apr_erro
         char more[48] = "";
         if (s.n_unheard > 1) snprintf(more, sizeof more, " (and %zu more)", s.n_unheard - 1);
         APR_TRY(apr_loss_add(losses, APR_LOST_TO_OTHERS, err,
-                             "the model stops at token %d (\"%.*s\")%s, which no key of GGUF and no known text tells other readers",
+                             "the model stops at token %d (\"%.*s\")%s; GGUF has no key for it, and other readers do not know its text",
                              (int)s.unheard[0], shown(token), token.text, more));
     }
     if (s.extra < 0) return APR_OK;

@@ -140,7 +140,7 @@ static apr_status read_added(const apr_kv_list *kv, apr_vocab *v, apr_arena *are
     return APR_OK;
 }
 
-/* Sets the flags that have no key of their own to the values that every reader of GGUF assumes. */
+/* Sets the flags without a standard key to the values that every reader of GGUF assumes. */
 static void set_defaults(apr_vocab *v, const apr_pre_rule *rule)
 {
     const bool is_spm = v->kind == APR_VOCAB_SPM;
@@ -229,7 +229,7 @@ apr_status apr_gguf_vocab(const apr_kv_list *kv, apr_vocab *v, apr_arena *arena,
     if (!apr_kv_get_string(kv, "tokenizer.ggml.model", &model)) return APR_OK;
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
         if (apr_str_is(model, kinds[i].model)) v->kind = kinds[i].kind;
-    if (v->kind == APR_VOCAB_NONE) return APR_OK; /* a tokenizer we do not know: the weights can still be converted */
+    if (v->kind == APR_VOCAB_NONE) return APR_OK; /* an unknown tokenizer: the weights can still be converted */
     APR_TRY(find_array(kv, "tokenizer.ggml.tokens", true, 0, &tokens, where, err));
     if (tokens == NULL || tokens->n_elems == 0 || tokens->n_elems > INT32_MAX)
         return apr_fail(err, APR_E_DAMAGED,
@@ -351,7 +351,7 @@ static apr_status put_splits(const apr_vocab *v, apr_kv_list *kv, apr_error *err
     return put_strings(kv, "tokenizer.aprkit.splits", lines, v->n_splits, err);
 }
 
-/* Flags are written where the reader would not guess them. */
+/* Writes the flags that differ from what readers assume. */
 static apr_status put_flags(const apr_vocab *v, const apr_pre_rule *rule, apr_kv_list *kv, apr_error *err)
 {
     const bool is_bpe = v->kind == APR_VOCAB_BPE, bos_by_rule = rule != NULL && rule->add_bos;

@@ -103,7 +103,7 @@ static bool may_be_there(const apr_kv *text, const char *key)
     return key != NULL && !apr_str_is(text->key, key) && strncmp(key, own, sizeof own - 1) != 0;
 }
 
-/* Texts about the model (author, licence, links, notes of training) that a checkpoint brought in its __metadata__. */
+/* Adds texts about the model (author, licence, links, notes of training) from a checkpoint's __metadata__. */
 static apr_status keep_texts(gguf_sink *s, apr_error *err)
 {
     static const char *const made[] = {"general.architecture", "general.type"};
@@ -239,7 +239,7 @@ static apr_gap gap_at(const gguf_sink *s, size_t place, uint64_t at)
     return kept != NULL ? *kept : (apr_gap){place, NULL, apr_align_up(at, s->alignment) - at};
 }
 
-/* Offsets of the tensors, and the size of the file. A gap that an APR file brought must leave the tensors aligned. */
+/* Computes the offsets of the tensors and the size of the file. Gaps from an APR file must leave the tensors aligned. */
 static apr_status lay_out(gguf_sink *s, uint64_t head_at, apr_error *err)
 {
     static const uint64_t limit = (uint64_t)1 << 62;

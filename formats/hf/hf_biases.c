@@ -62,7 +62,7 @@ const char *apr_hf_bias_conflict(const apr_model *model, const apr_hparams *h, b
             return apr_arena_print(arena, "it has the bias '%.150s', which transformers' %s has no place for", found->name,
                                    h->architecture);
         if (found == NULL && expected && want_all && has_group(model, b->is_mlp))
-            return apr_arena_print(arena, "it has biases, but none called '*%s', which transformers' %s has beside them", b->ending,
+            return apr_arena_print(arena, "it has biases, but none called '*%s', which transformers' %s also has", b->ending,
                                    h->architecture);
     }
     return NULL;

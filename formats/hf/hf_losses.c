@@ -92,7 +92,7 @@ static apr_status compare_rest(const checking *c, apr_hparams *seen)
     APR_TRY(compare_ropes(c, &h->rope, &seen->rope, ""));
     APR_TRY(compare_ropes(c, &h->rope_local, &seen->rope_local, " of sliding layers"));
     if (h->num_layers == seen->num_layers) APR_TRY(compare_layers(c, seen));
-    if (seen->refusal != NULL) LOSS(c, "in the config.json made of it, %s", seen->refusal);
+    if (seen->refusal != NULL) LOSS(c, "in the new config.json, %s", seen->refusal);
     const char *const biases = apr_hf_bias_conflict(c->layout, seen, true, &c->losses->arena);
     if (biases != NULL) LOSS(c, "%s", biases);
     return APR_OK;
@@ -115,7 +115,7 @@ static apr_status check_config(const checking *c)
     if (status == APR_OK) status = apr_hparams_complete(&seen, arena, "config.json", &why);
     free(text);
     if (status == APR_E_MEMORY) return apr_no_memory(c->err, "config.json");
-    if (status != APR_OK) return apr_loss_add(c->losses, APR_LOST, c->err, "no config.json can be made of it: %s", why.text);
+    if (status != APR_OK) return apr_loss_add(c->losses, APR_LOST, c->err, "no config.json can be made: %s", why.text);
     APR_TRY(compare_numbers(c, &seen));
     return compare_rest(c, &seen);
 }

@@ -24,7 +24,7 @@ static bool is_any_of(apr_str s, const char *const *texts)
     return *texts != NULL;
 }
 
-/* Names of ARCH.NAME keys that hyperparameters are read from, besides those of their table. */
+/* Names of ARCH.NAME keys that hyperparameters are read from, in addition to those of the hyperparameter table. */
 static const char *const understood[] = {"vocab_size",
                                          "attention.value_length",
                                          "attention.sliding_window_pattern",

@@ -18,12 +18,12 @@ typedef struct walking {
 } walking;
 
 /* Names an unsupported step. Only the first one is kept. */
-__attribute__((format(printf, 2, 3))) static void strange(const walking *w, const char *format, ...)
+__attribute__((format(printf, 2, 3))) static void unsupported(const walking *w, const char *format, ...)
 {
     va_list args;
-    if (w->p->strange[0] != '\0') return;
+    if (w->p->unsupported[0] != '\0') return;
     va_start(args, format);
-    vsnprintf(w->p->strange, sizeof w->p->strange, format, args);
+    vsnprintf(w->p->unsupported, sizeof w->p->unsupported, format, args);
     va_end(args);
 }
 
@@ -44,7 +44,7 @@ static bool flag_of(const cJSON *object, const char *key, bool otherwise)
 static void add_split(const walking *w, const char *pattern, apr_split_behavior behavior, bool invert)
 {
     apr_hf_pipeline *const p = w->p;
-    if (p->n_splits == APR_MAX_SPLITS) strange(w, "more than %d pre-tokenizers", (int)APR_MAX_SPLITS);
+    if (p->n_splits == APR_MAX_SPLITS) unsupported(w, "more than %d pre-tokenizers", (int)APR_MAX_SPLITS);
     else p->splits[p->n_splits++] = (apr_split){.pattern = pattern, .behavior = behavior, .invert = invert, .letters = p->byte_level};
 }
 
@@ -86,7 +86,7 @@ static void split_step(const cJSON *step, walking *w)
     apr_split_behavior behavior;
 
     if (!apr_split_behavior_find(apr_json_get_string(step, "behavior"), &behavior) || (regex == NULL && (text == NULL || *text == '\0'))) {
-        strange(w, "a Split without a pattern or a known behavior");
+        unsupported(w, "a Split without a pattern or a known behavior");
         return;
     }
     if (regex == NULL && strcmp(text, " ") == 0 && w->p->escape_spaces) return; /* gemma: the normalizer has replaced all spaces */
@@ -95,7 +95,7 @@ static void split_step(const cJSON *step, walking *w)
 
 static void byte_level_step(const cJSON *step, walking *w)
 {
-    if (w->p->byte_level) strange(w, "two ByteLevel pre-tokenizers");
+    if (w->p->byte_level) unsupported(w, "two ByteLevel pre-tokenizers");
     const char *const words = flag_of(step, "use_regex", true) ? apr_pre_pattern("gpt-2") : NULL;
     if (flag_of(step, "add_prefix_space", true)) add_space_step(w, words, APR_SPLIT_ISOLATED, false, APR_SPACE_ALWAYS);
     else if (words != NULL) add_split(w, words, APR_SPLIT_ISOLATED, false);
@@ -112,7 +112,7 @@ static void punctuation_step(const cJSON *step, walking *w)
     const char *const name = apr_json_get_string(step, "behavior");
     apr_split_behavior behavior = APR_SPLIT_ISOLATED;
 
-    if (name != NULL && !apr_split_behavior_find(name, &behavior)) strange(w, "Punctuation with the behavior '%.40s'", name);
+    if (name != NULL && !apr_split_behavior_find(name, &behavior)) unsupported(w, "Punctuation with the behavior '%.40s'", name);
     add_split(w, apr_bert_splits[1].pattern, behavior, false);
 }
 
@@ -140,7 +140,7 @@ static void bert_step(const cJSON *step, walking *w)
 static void delimiter_step(const cJSON *step, walking *w)
 {
     const char *const delimiter = apr_json_get_string(step, "delimiter");
-    if (delimiter == NULL || *delimiter == '\0') strange(w, "CharDelimiterSplit without a delimiter");
+    if (delimiter == NULL || *delimiter == '\0') unsupported(w, "CharDelimiterSplit without a delimiter");
     else add_split(w, quoted(w, delimiter), APR_SPLIT_REMOVED, false);
 }
 
@@ -151,7 +151,7 @@ static void metaspace_step(const cJSON *step, walking *w)
     const char *scheme = apr_json_get_string(step, "prepend_scheme");
 
     if (scheme == NULL) scheme = flag_of(step, "add_prefix_space", true) ? "always" : "never";
-    if (!is_string(step, "replacement", SPM_SPACE)) strange(w, "Metaspace with another sign than U+2581");
+    if (!is_string(step, "replacement", SPM_SPACE)) unsupported(w, "Metaspace with another sign than U+2581");
     if (p->model != APR_VOCAB_BPE) {
         const apr_space_rule space = strcmp(scheme, "never") == 0    ? APR_SPACE_NEVER
                                      : strcmp(scheme, "always") == 0 ? APR_SPACE_ALWAYS
@@ -159,8 +159,8 @@ static void metaspace_step(const cJSON *step, walking *w)
         add_space_step(w, flag_of(step, "split", true) ? "\\x{2581}" : NULL, APR_SPLIT_MERGED_WITH_NEXT, true, space);
         return;
     }
-    if (p->n_splits > 0 || p->byte_level) strange(w, "Metaspace after another pre-tokenizer");
-    if (p->add_space_prefix) strange(w, "Metaspace after Prepend");
+    if (p->n_splits > 0 || p->byte_level) unsupported(w, "Metaspace after another pre-tokenizer");
+    if (p->add_space_prefix) unsupported(w, "Metaspace after Prepend");
     p->escape_spaces = true;
     p->add_space_prefix = p->prefix_unless_space = strcmp(scheme, "never") != 0;
     p->space_after_added = strcmp(scheme, "always") == 0;
@@ -179,14 +179,14 @@ static apr_str kept(walking *w, const char *text)
 static void add_normal(walking *w, apr_normal normal)
 {
     apr_hf_pipeline *const p = w->p;
-    if (p->n_normals == APR_MAX_NORMALS) strange(w, "more than %d normalizers", (int)APR_MAX_NORMALS);
+    if (p->n_normals == APR_MAX_NORMALS) unsupported(w, "more than %d normalizers", (int)APR_MAX_NORMALS);
     else p->normals[p->n_normals++] = normal;
 }
 
 static void prepend_step(const cJSON *step, walking *w)
 {
     const char *const text = apr_json_get_string(step, "prepend");
-    if (text == NULL) strange(w, "Prepend without a text");
+    if (text == NULL) unsupported(w, "Prepend without a text");
     add_normal(w, (apr_normal){.kind = APR_NORMAL_PREPEND, .to = kept(w, text)});
 }
 
@@ -197,7 +197,7 @@ static void replace_step(const cJSON *step, walking *w)
                       *const content = apr_json_get_string(step, "content");
 
     if ((text == NULL && regex == NULL) || content == NULL || (text != NULL && *text == '\0'))
-        strange(w, "Replace without a pattern or a content");
+        unsupported(w, "Replace without a pattern or a content");
     add_normal(w, (apr_normal){.kind = text != NULL ? APR_NORMAL_REPLACE : APR_NORMAL_PATTERN,
                                .from = kept(w, text != NULL ? text : regex),
                                .to = kept(w, content)});
@@ -229,7 +229,7 @@ static void charsmap_step(const cJSON *step, walking *w)
     char *const bytes = apr_arena_alloc(w->arena, n + 1);
     w->no_memory |= bytes == NULL;
     if (bytes == NULL) return;
-    if (!apr_base64_decode(text, n_chars, bytes)) strange(w, "a Precompiled normalizer that is not base64");
+    if (!apr_base64_decode(text, n_chars, bytes)) unsupported(w, "a Precompiled normalizer that is not base64");
     add_normal(w, (apr_normal){.kind = APR_NORMAL_CHARSMAP, .from = {bytes, n}});
 }
 
@@ -301,7 +301,7 @@ static void template_step(const cJSON *step, walking *w)
     const cJSON *part;
     bool is_after = false;
 
-    if (p->has_template) strange(w, "two TemplateProcessing post-processors");
+    if (p->has_template) unsupported(w, "two TemplateProcessing post-processors");
     p->has_template = true;
     cJSON_ArrayForEach(part, apr_json_get(step, "single"))
     {
@@ -310,9 +310,9 @@ static void template_step(const cJSON *step, walking *w)
             continue;
         }
         const char **const token = is_after ? &p->last_token : &p->first_token;
-        if (*token != NULL) strange(w, "TemplateProcessing with more than one token on a side of the text");
+        if (*token != NULL) unsupported(w, "TemplateProcessing with more than one token on a side of the text");
         *token = apr_json_get_string(apr_json_get(part, "SpecialToken"), "id");
-        if (*token == NULL) strange(w, "TemplateProcessing with a part that is not a token");
+        if (*token == NULL) unsupported(w, "TemplateProcessing with a part that is not a token");
     }
 }
 
@@ -322,12 +322,12 @@ static void bert_processing_step(const cJSON *step, walking *w)
     apr_hf_pipeline *const p = w->p;
     const cJSON *const first = apr_json_get(step, "cls"), *const last = apr_json_get(step, "sep");
 
-    if (p->has_template) strange(w, "two post-processors that add tokens");
+    if (p->has_template) unsupported(w, "two post-processors that add tokens");
     p->has_template = true;
     p->first_token = cJSON_IsArray(first) && cJSON_IsString(first->child) ? first->child->valuestring : NULL;
     p->last_token = cJSON_IsArray(last) && cJSON_IsString(last->child) ? last->child->valuestring : NULL;
     if (p->first_token == NULL || p->last_token == NULL)
-        strange(w, "the post-processor %.40s without its tokens", apr_json_get_string(step, "type"));
+        unsupported(w, "the post-processor %.40s without its tokens", apr_json_get_string(step, "type"));
 }
 
 /* Changes offsets only, not ids. */
@@ -384,7 +384,7 @@ static void walk(const cJSON *step, const char *list, const step_rule *rules, wa
             rules->apply(step, w);
             return;
         }
-    strange(w, "the %s %.60s", w->what, type != NULL ? type : "without a type");
+    unsupported(w, "the %s %.60s", w->what, type != NULL ? type : "without a type");
 }
 
 static void check_model(const cJSON *model, const walking *w)
@@ -398,11 +398,11 @@ static void check_model(const cJSON *model, const walking *w)
                   : strcmp(type, "Unigram") == 0           ? APR_VOCAB_UGM
                                                            : APR_VOCAB_NONE;
     if (apr_json_get(model, "type") != NULL && type == NULL) w->p->model = APR_VOCAB_NONE;
-    if (w->p->model == APR_VOCAB_NONE) strange(w, "the model %.60s", type != NULL ? type : "without a type");
+    if (w->p->model == APR_VOCAB_NONE) unsupported(w, "the model %.60s", type != NULL ? type : "without a type");
     if (w->p->model != APR_VOCAB_BPE) return;
-    if (prefix != NULL && *prefix != '\0') strange(w, "a continuing_subword_prefix");
-    if (suffix != NULL && *suffix != '\0') strange(w, "an end_of_word_suffix");
-    if (apr_json_get_real(model, "dropout", &dropout) && dropout > 0) strange(w, "dropout");
+    if (prefix != NULL && *prefix != '\0') unsupported(w, "a continuing_subword_prefix");
+    if (suffix != NULL && *suffix != '\0') unsupported(w, "an end_of_word_suffix");
+    if (apr_json_get_real(model, "dropout", &dropout) && dropout > 0) unsupported(w, "dropout");
 }
 
 static bool is_plain(const apr_split *split)

@@ -9,8 +9,8 @@
 #include "formats/model/vocab.h"
 
 typedef struct apr_hf_pipeline {
-    char strange[160];    /* the first unsupported step ("the normalizer Lowercase"); "": none */
-    apr_vocab_kind model; /* BPE, WPM or UGM; NONE: any other */
+    char unsupported[160]; /* the first unsupported step ("the normalizer Lowercase"); "": none */
+    apr_vocab_kind model;  /* BPE, WPM or UGM; NONE: any other */
     bool byte_level;
     apr_normal normals[APR_MAX_NORMALS]; /* in the arena; none if the flags below are enough */
     size_t n_normals;
@@ -23,7 +23,7 @@ typedef struct apr_hf_pipeline {
     const char *first_token, *last_token; /* what the post-processor puts around a text */
 } apr_hf_pipeline;
 
-/* Fails only with APR_E_MEMORY: unsupported steps are named in `strange`. */
+/* Fails only with APR_E_MEMORY: unsupported steps are named in `unsupported`. */
 apr_status apr_hf_pipeline_read(apr_hf_pipeline *pipeline, const cJSON *tokenizer, apr_arena *arena, apr_error *err);
 
 #endif

@@ -45,7 +45,7 @@ typedef enum {
 typedef struct apr_quant_scheme {
     apr_quant_layout layout;
     int bits;                          /* of a number, without its share of scales */
-    int64_t block_rows, block_columns; /* what one scale covers; 0: everything in that direction, so 0, 0 is one scale a tensor */
+    int64_t block_rows, block_columns; /* what one scale covers; 0: everything in that direction, so 0, 0 is one scale per tensor */
     int scale_bytes;                   /* of one scale */
     bool zero_points;                  /* one next to every scale */
     bool act_order;                    /* there is a group index for each column */
@@ -57,7 +57,7 @@ typedef struct apr_quant_scheme {
 } apr_quant_scheme;
 
 typedef struct apr_quantization {
-    const char *method;              /* quant_method as the file says it; never NULL */
+    const char *method;              /* quant_method as stated in the file; never NULL */
     bool known;                      /* the method is one of those above */
     const char *problem;             /* what is not supported, as a clause; NULL: nothing */
     const apr_quant_scheme *schemes; /* [n_schemes], one for each rule */

@@ -1,4 +1,4 @@
-/* hf_restate.c - updates what a checkpoint's small files say about the types of its weights after those have changed. */
+/* hf_restate.c - updates the types of the weights in a checkpoint's small files after they have changed. */
 #include "formats/hf/safetensors.h"
 
 #include <stdlib.h>

@@ -41,8 +41,8 @@ static bool flag_of(const cJSON *object, const char *key, bool otherwise)
 /* The kind of a tokenizer other than BPE, whose rules are all in the pipeline. NONE: *why says what is not supported. */
 static apr_vocab_kind general_kind(const apr_hf_pipeline *p, const char **why)
 {
-    *why = p->strange;
-    if (p->strange[0] != '\0') return APR_VOCAB_NONE;
+    *why = p->unsupported;
+    if (p->unsupported[0] != '\0') return APR_VOCAB_NONE;
     if (!p->byte_level) return p->model;
     *why = p->model == APR_VOCAB_WPM ? "ByteLevel before WordPiece" : "ByteLevel before Unigram";
     return APR_VOCAB_NONE;
@@ -54,8 +54,8 @@ static apr_vocab_kind kind_of(const apr_hf_pipeline *p, bool byte_fallback, cons
     const bool spaces = p->add_space_prefix || p->escape_spaces;
 
     if (p->model != APR_VOCAB_BPE) return general_kind(p, why);
-    *why = p->strange;
-    if (p->strange[0] != '\0') return APR_VOCAB_NONE;
+    *why = p->unsupported;
+    if (p->unsupported[0] != '\0') return APR_VOCAB_NONE;
     *why = p->normal;
     if (p->n_normals > 0 && !p->byte_level) return APR_VOCAB_NONE;
     if (p->byte_level && !spaces && !byte_fallback) return APR_VOCAB_BPE;

@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* ---- what a name says ---- */
+/* ---- names of tensors ---- */
 
 typedef enum { ROLE_A, ROLE_B, ROLE_EMBEDDING_A, ROLE_EMBEDDING_B, ROLE_MAGNITUDES, ROLE_WHOLE } role;
 
@@ -105,7 +105,7 @@ static int by_module(const void *a, const void *b)
 
 /* ---- one module ---- */
 
-/* What the file has of one module, by role; NULL: nothing. */
+/* The tensors of one module by role; NULL: not in the file. */
 typedef struct module_parts {
     const char *module;
     const apr_tensor *of[ROLE_WHOLE];
@@ -193,7 +193,7 @@ static apr_status make_low_rank(const reading *r, const module_parts *p, apr_ada
     return change->name != NULL ? APR_OK : apr_no_memory(r->err, "the names of an adapter");
 }
 
-/* ---- all of them ---- */
+/* ---- all modules ---- */
 
 static apr_status twice(const reading *r, const entry *e)
 {

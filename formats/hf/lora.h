@@ -1,4 +1,4 @@
-/* lora.h - reads adapters as PEFT saves them: adapter_config.json with rank, alpha and settings, adapter_model.safetensors with the tensors.
+/* lora.h - reads adapters as PEFT saves them: adapter_config.json (rank, alpha, settings) and adapter_model.safetensors (tensors).
  *
  *     base_model.model.MODULE.lora_A.weight            [rank, in]       MODULE.lora_B.weight     [out, rank]
  *     base_model.model.MODULE.lora_embedding_A         [rank, tokens]   MODULE.lora_embedding_B  [width, rank]: both transposed

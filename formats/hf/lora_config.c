@@ -198,7 +198,7 @@ static apr_status matches(const apr_lora_config *c, const char *key, const char 
     if (status == APR_E_DAMAGED) apr_fail(err, status, "%s: the pattern '%.100s' is not a regular expression", c->where, key);
     if (status == APR_OK) status = apr_pattern_find(pattern, module, found, NULL);
     if (status == APR_E_UNSUPPORTED)
-        apr_fail(err, status, "%s: the pattern '%.100s' takes too long to look for in '%.100s'", c->where, key, module);
+        apr_fail(err, status, "%s: the pattern '%.100s' takes too long to match in '%.100s'", c->where, key, module);
     if (status == APR_E_MEMORY) apr_no_memory(err, "the patterns of an adapter");
     apr_arena_close(&arena);
     return status;

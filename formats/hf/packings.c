@@ -101,7 +101,7 @@ static apr_status bind_all(apr_model *model, apr_shared_parts *shared, apr_error
     return APR_OK;
 }
 
-/* May the names mean something else than here? */
+/* True: the layout may be foreign, so that the names of tensors have another meaning. */
 static bool is_foreign(const apr_quantization *q)
 {
     bool foreign = q != NULL && !q->known;
@@ -122,6 +122,6 @@ apr_status apr_bind_packings(apr_model *model, apr_error *err)
     model->packings = apr_arena_array(&model->arena, n + 1, sizeof *model->packings);
     if (model->packings == NULL) return apr_no_memory(err, "packed weights");
     const apr_status status = bind_all(model, &shared, err);
-    APR_TRY(apr_quantization_check(model->quantization, err)); /* its sentence came first */
+    APR_TRY(apr_quantization_check(model->quantization, err)); /* its message is set already */
     return status;
 }

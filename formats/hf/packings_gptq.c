@@ -1,7 +1,7 @@
 /* packings_gptq.c - binds GPTQ and AWQ: I32 words that are packed along the inputs, or for AWQ along the outputs in an interleaved order.
  *
  *             qweight           scales    qzeros           g_idx
- *     GPTQ    [K*b/32, N]       [G, N]    [G, N*b/32]      [K], may be missing     value = scale * (q - zero), + 1 at each zero in v1
+ *     GPTQ    [K*b/32, N]       [G, N]    [G, N*b/32]      [K], may be missing     value = scale * (q - zero), v1: scale * (q - zero - 1)
  *     AWQ     [K, N/8], b = 4   [G, N]    [G, N/8]         -
  *
  * Three bits are packed like all others, as a bit string: 32 codes in three words. A partly filled last word is padded. GPTQModel subtracts
