@@ -196,7 +196,7 @@ rm -r x.apr.resume
 step="a part whose bytes are not there"
 for k in 1 2; do answers 0 '' $quant --part $k/2 in x.apr; done
 printf 'other' | dd of=x.apr.resume/data bs=1 seek=$(($(stat -c %s x.apr.resume/data) - 3000)) conv=notrunc 2>/dev/null
-answers 1 '1 of 26 tensors are missing \(1 of them are there, but not as they were written\); run these parts: 2/2"' $quant --finish in x.apr
+answers 1 '1 of 26 tensors are missing \(1 of them were written, but have changed since\); run these parts: 2/2"' $quant --finish in x.apr
 answers 0 '' $quant --part 2/2 in x.apr
 holds grep -q '"made_anew":1,' out
 answers 0 '' $quant --finish in x.apr

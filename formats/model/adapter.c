@@ -1,4 +1,4 @@
-/* adapter.c - counts and words about an adapter; the readers are elsewhere. */
+/* adapter.c - counts and the one-line description of an adapter; the readers are elsewhere. */
 #include "formats/model/adapter.h"
 
 #include <stdio.h>
@@ -37,7 +37,7 @@ apr_adapter_range apr_adapter_count(const apr_adapter *adapter)
 
 /* ---- names ---- */
 
-/* "q_proj" of "model.layers.0.self_attn.q_proj.weight": where it begins; *n: its length. */
+/* The module in a tensor's name: "q_proj" of "model.layers.0.self_attn.q_proj.weight". Returns its start; *n is its length. */
 static const char *module_of(const char *name, size_t *n)
 {
     const char *const dot = strrchr(name, '.'), *const end = dot != NULL ? dot : name + strlen(name);
@@ -48,7 +48,7 @@ static const char *module_of(const char *name, size_t *n)
     return begin;
 }
 
-/* Is it named among the changes before `at` already? */
+/* Does a change before `at` name the same module? */
 static bool is_named(const apr_adapter *adapter, size_t at, bool wholes)
 {
     size_t n, n_other;
@@ -77,7 +77,7 @@ const char *apr_adapter_targets(const apr_adapter *adapter, apr_arena *arena)
     return text;
 }
 
-/* The number behind the first ".N." of a name, or -1. */
+/* The number in the first ".N." of a name, or -1. */
 static int64_t layer_of(const char *name)
 {
     for (const char *dot = strchr(name, '.'); dot != NULL; dot = strchr(dot + 1, '.')) {
@@ -90,7 +90,7 @@ static int64_t layer_of(const char *name)
     return -1;
 }
 
-/* How many layers have changed matrices? Names are sorted as text, so one layer's need not lie together. */
+/* The number of layers with changed matrices. Names are sorted as text, so the changes of a layer need not be adjacent. */
 static size_t count_layers(const apr_adapter *adapter)
 {
     size_t n = 0;
@@ -103,7 +103,7 @@ static size_t count_layers(const apr_adapter *adapter)
     return n;
 }
 
-/* ---- the sentence ---- */
+/* ---- the description ---- */
 
 static const char *range_text(const char *what, double least, double most, apr_arena *arena)
 {

@@ -4,7 +4,7 @@
 
 #include "formats/model/vocab.h"
 
-/* Words, and signs of punctuation alone; the second is tokenizer.json's step Punctuation as well. */
+/* Words, then single punctuation characters. The second split is also tokenizer.json's step Punctuation. */
 enum { APR_N_BERT_SPLITS = 2 };
 extern const apr_split apr_bert_splits[APR_N_BERT_SPLITS];
 

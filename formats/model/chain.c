@@ -1,4 +1,4 @@
-/* chain.c - steps behind one another: composed, cancelled, undone, printed and read. */
+/* chain.c - chains of steps: append with cancellation, invert, print, parse. */
 #include "formats/model/step.h"
 
 #include <stdio.h>
@@ -86,7 +86,7 @@ char *apr_chain_text(const apr_chain *chain, char *text)
     return text;
 }
 
-/* A decimal number as %d prints it; NULL when there is none, else what follows. */
+/* Reads a decimal number as %d prints it. Returns what follows it; NULL: there is no such number. */
 static const char *read_number(const char *text, int32_t *number)
 {
     const bool is_negative = *text == '-';

@@ -1,4 +1,4 @@
-/* family.c - the list of families, found by their names. */
+/* family.c - the list of families, and lookup by name. */
 #include "formats/model/family.h"
 
 #include <string.h>
@@ -17,7 +17,7 @@ static const apr_family_type *find_type(const apr_family *family, const char *mo
     return NULL;
 }
 
-/* The text part of a larger model is called after it: "qwen2_5_vl_text". */
+/* The text part of a multimodal model has the model's type with "_text" appended: "qwen2_5_vl_text". */
 static const apr_family_type *find_text_type(const apr_family *family, const char *model_type)
 {
     static const char ending[] = "_text";

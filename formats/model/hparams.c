@@ -1,4 +1,4 @@
-/* hparams.c - the table of hyperparameters, and what follows from the ones a file states. */
+/* hparams.c - the table of hyperparameters, their checks, and the values that follow from stated ones. */
 #include "formats/model/hparams.h"
 
 #include "formats/model/family.h"
@@ -97,7 +97,7 @@ static apr_status check_ranges(apr_hparams *h, const char *where, apr_error *err
     return APR_OK;
 }
 
-/* What is multiplied when tensors and states are measured stays as small as a size. The values are in range, each for itself. */
+/* Products that are used as tensor or state sizes must stay below 2^40. Each value on its own is in range already. */
 static apr_status check_products(const apr_hparams *h, const char *where, apr_error *err)
 {
     const struct {
@@ -125,7 +125,7 @@ static apr_status check_products(const apr_hparams *h, const char *where, apr_er
     return APR_OK;
 }
 
-/* Who is shared by whom: 0 on either side is nothing said. */
+/* Counts that must divide one another. 0 on either side means that the value is not stated. */
 static apr_status check_shares(const apr_hparams *h, const char *where, apr_error *err)
 {
     const struct {
@@ -145,7 +145,7 @@ static apr_status check_shares(const apr_hparams *h, const char *where, apr_erro
     return APR_OK;
 }
 
-/* More cannot be chosen than there are. */
+/* No more can be chosen than there are. */
 static apr_status check_choices(const apr_hparams *h, const char *where, apr_error *err)
 {
     const struct {
@@ -159,8 +159,8 @@ static apr_status check_choices(const apr_hparams *h, const char *where, apr_err
 
     for (size_t i = 0; i < sizeof choices / sizeof *choices; i++)
         if (choices[i].all > 0 && choices[i].chosen > choices[i].all)
-            return apr_fail(err, APR_E_DAMAGED, "%s: %s is %lld, %s %lld", where, choices[i].name_of_chosen, (long long)choices[i].chosen,
-                            choices[i].name_of_all, (long long)choices[i].all);
+            return apr_fail(err, APR_E_DAMAGED, "%s: %s is %lld, more than %s (%lld)", where, choices[i].name_of_chosen,
+                            (long long)choices[i].chosen, choices[i].name_of_all, (long long)choices[i].all);
     return APR_OK;
 }
 
@@ -182,7 +182,7 @@ static apr_status check_rope(const apr_rope_scaling *s, const char *where, apr_e
     return APR_OK;
 }
 
-/* Each frequency has its factor, above 0. */
+/* There must be one factor per frequency, each greater than 0. */
 static apr_status check_factors(const apr_rope_scaling *s, int64_t rotary_dim, const char *where, apr_error *err)
 {
     if (s->n_factors == 0) return APR_OK; /* GGUF keeps them in tensors */
@@ -196,7 +196,7 @@ static apr_status check_factors(const apr_rope_scaling *s, int64_t rotary_dim, c
     return APR_OK;
 }
 
-/* What numbers mean to each other is a rule of the families that are known here: another one may mean something else by them. */
+/* Shares and choices are checked for known families only. Other families may give these fields another meaning. */
 static apr_status check(apr_hparams *h, bool is_known, const char *where, apr_error *err)
 {
     APR_TRY(check_ranges(h, where, err));
@@ -226,7 +226,7 @@ apr_status apr_hparams_complete(apr_hparams *h, apr_arena *arena, const char *wh
     APR_TRY(check(h, is_known, where, err));
     if (h->hidden_size == 0) return APR_OK; /* nothing is known: the weights can still be converted */
     if (h->num_kv_heads == 0) h->num_kv_heads = h->num_heads;
-    /* Where nothing says how wide a head is, it stays unknown: the weights can be converted, only a program refuses them. */
+    /* head_dim may stay unknown: the weights can be converted, and only a program refuses the model. */
     if (h->head_dim == 0 && h->num_heads > 0 && h->hidden_size % h->num_heads == 0) h->head_dim = h->hidden_size / h->num_heads;
     if (h->rope_theta == 0.0) h->rope_theta = 10000.0;
     if (h->rotary_dim == 0) h->rotary_dim = h->head_dim;
@@ -236,7 +236,7 @@ apr_status apr_hparams_complete(apr_hparams *h, apr_arena *arena, const char *wh
         return apr_fail(err, APR_E_DAMAGED, "%s: rotary dimension %lld does not fit a head of %lld", where, (long long)h->rotary_dim,
                         (long long)h->head_dim);
     if (h->head_dim > 0) APR_TRY(check_factors(&h->rope, h->rotary_dim, where, err));
-    if (h->rotary_dim > MAX_ROTARY || h->global_head_dim > MAX_ROTARY) /* tables are made of them */
+    if (h->rotary_dim > MAX_ROTARY || h->global_head_dim > MAX_ROTARY) /* tables of this size are allocated */
         return apr_fail(err, APR_E_DAMAGED, "%s: %lld rotary dimensions are more than any model has", where,
                         (long long)(h->rotary_dim > h->global_head_dim ? h->rotary_dim : h->global_head_dim));
     if (h->global_head_dim % 2 != 0)
@@ -245,8 +245,8 @@ apr_status apr_hparams_complete(apr_hparams *h, apr_arena *arena, const char *wh
     return APR_OK;
 }
 
-/* By how much frequency i is divided: by nothing where it turns more than high_freq_factor times in the original context, by
- * `factor` where less than low_freq_factor times, in between by a mixture that is linear in the turns. */
+/* The divisor of frequency i. It is 1 where the frequency makes more than high_freq_factor rotations in the original context, and
+ * `factor` where it makes fewer than low_freq_factor. In between the reciprocal is interpolated linearly in the number of rotations. */
 double apr_rope_divisor(const apr_rope_scaling *rope, double theta, int64_t rotary_dim, int64_t i)
 {
     static const double two_pi = 6.283185307179586;

@@ -1,7 +1,7 @@
-/* hparams.h - what a model's shape is, in one struct, whatever file it came from.
+/* hparams.h - the hyperparameters of a model in one struct, whatever file format they came from.
  *
- * One list says for each number its key in APR metadata, in config.json and in GGUF (behind "ARCH."), so that reading and
- * writing all three are loops over one table. 0 means "the file does not say". All sizes are in elements. */
+ * One list gives each number's key in APR metadata, in config.json and in GGUF (without the "ARCH." prefix), so that reading and writing
+ * all three are loops over one table. 0 means "the file does not state it". All sizes are in elements. */
 #ifndef APR_FORMATS_HPARAMS_H
 #define APR_FORMATS_HPARAMS_H
 
@@ -11,11 +11,11 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* X(field, INT | REAL, key in config.json, key in GGUF behind the architecture; "" where the format has none). In APR metadata a field
- * is called as here. Families that call one something else say so on their cards (formats/model/family.h). */
+/* X(field, INT | REAL, key in config.json, key in GGUF without the architecture prefix; "" where the format has none). The key in APR
+ * metadata is the field's name. A family that uses another key says so in its spec (formats/model/family.h). */
 #define APR_HPARAM_LIST(X)                                                                                                              \
     X(hidden_size, INT, "hidden_size", "embedding_length")                                                                              \
-    X(num_layers, INT, "num_hidden_layers", "block_count") /* that are run; GGUF counts those of multi-token prediction, too */         \
+    X(num_layers, INT, "num_hidden_layers", "block_count") /* layers that are run; GGUF also counts multi-token prediction */           \
     X(num_heads, INT, "num_attention_heads", "attention.head_count")                                                                    \
     X(num_kv_heads, INT, "num_key_value_heads", "attention.head_count_kv")                                                              \
     X(head_dim, INT, "head_dim", "attention.key_length")                                                                                \
@@ -35,10 +35,10 @@
     X(embedding_multiplier, REAL, "embedding_multiplier", "embedding_scale")                                                            \
     X(residual_multiplier, REAL, "residual_multiplier", "residual_scale")                                                               \
     X(logits_scaling, REAL, "logits_scaling", "")      /* logits are divided by it (granite; there GGUF calls it logit_scale) */        \
-    X(logit_scale, REAL, "logit_scale", "logit_scale") /* logits are multiplied with it (cohere) */                                     \
+    X(logit_scale, REAL, "logit_scale", "logit_scale") /* logits are multiplied by it (cohere) */                                       \
     X(attn_temperature, REAL, "attn_scale", "attention.temperature_scale") /* queries: x 1 + this * ln(1 + floor(position / length)) */ \
     X(attn_temperature_length, REAL, "floor_scale", "attention.temperature_length")                                                     \
-    X(q_lora_rank, INT, "q_lora_rank", "attention.q_lora_rank")    /* latent attention; 0: queries have no latent */                    \
+    X(q_lora_rank, INT, "q_lora_rank", "attention.q_lora_rank")    /* latent attention; 0: no latent for queries */                     \
     X(kv_lora_rank, INT, "kv_lora_rank", "attention.kv_lora_rank") /* 0: no latent attention */                                         \
     X(qk_nope_head_dim, INT, "qk_nope_head_dim", "")               /* GGUF: key_length_mla - rope.dimension_count */                    \
     X(qk_rope_head_dim, INT, "qk_rope_head_dim", "")               /* GGUF: rope.dimension_count */                                     \
@@ -70,21 +70,21 @@
     X(global_head_dim, INT, "global_head_dim", "")                /* of full layers where sliding ones have head_dim (gemma4) */        \
     X(num_global_kv_heads, INT, "num_global_key_value_heads", "") /* the same of key/value heads */                                     \
     X(per_layer_input_size, INT, "hidden_size_per_layer_input", "embedding_length_per_layer_input")                                     \
-    X(num_nextn_layers, INT, "num_nextn_predict_layers", "nextn_predict_layers") /* multi-token prediction: carried, not run */
+    X(num_nextn_layers, INT, "num_nextn_predict_layers", "nextn_predict_layers") /* multi-token prediction: kept, not run */
 
-/* X(field, key in config.json, key in GGUF): what is so or not. */
-#define APR_HFLAG_LIST(X)                                                                                                           \
-    X(tie_word_embeddings, "tie_word_embeddings", "")                                                                               \
-    X(attention_bias, "attention_bias", "") /* as config.json says; the tensors decide what is computed */                          \
-    X(mlp_bias, "mlp_bias", "")                                                                                                     \
-    X(norm_topk_prob, "norm_topk_prob", "expert_weights_norm") /* weights of chosen experts sum to 1 */                             \
-    X(use_qk_norm, "use_qk_norm", "")                          /* where a family has both sorts of models */                        \
-    X(attention_k_eq_v, "attention_k_eq_v", "")       /* full layers have no v_proj: values are made of k_proj's output (gemma4) */ \
-    X(use_double_wide_mlp, "use_double_wide_mlp", "") /* layers with shared keys and values: twice intermediate_size (gemma4) */    \
-    X(enable_moe_block, "enable_moe_block", "")       /* experts beside the dense feed-forward (gemma4) */                          \
-    X(tiled_value_heads, "", "")                      /* as ggml has Qwen 3.5's: value head h uses key head h mod key heads */      \
-    X(split_kv_b, "", "") /* as ggml has latent attention: k_b_proj, transposed, and v_b_proj instead of kv_b_proj */               \
-    X(split_qkvz, "", "") /* as ggml has qwen3_next: in_proj_qkv and in_proj_z instead of in_proj_qkvz */
+/* X(field, key in config.json, key in GGUF): boolean hyperparameters. */
+#define APR_HFLAG_LIST(X)                                                                                                                  \
+    X(tie_word_embeddings, "tie_word_embeddings", "")                                                                                      \
+    X(attention_bias, "attention_bias", "") /* as config.json states it; the tensors decide what is computed */                            \
+    X(mlp_bias, "mlp_bias", "")                                                                                                            \
+    X(norm_topk_prob, "norm_topk_prob", "expert_weights_norm") /* weights of chosen experts sum to 1 */                                    \
+    X(use_qk_norm, "use_qk_norm", "")                          /* for families with both kinds of models */                                \
+    X(attention_k_eq_v, "attention_k_eq_v", "")                /* full layers have no v_proj: values are k_proj's output (gemma4) */       \
+    X(use_double_wide_mlp, "use_double_wide_mlp", "")          /* layers with shared keys and values: twice intermediate_size (gemma4) */  \
+    X(enable_moe_block, "enable_moe_block", "")                /* experts next to the dense feed-forward (gemma4) */                       \
+    X(tiled_value_heads, "", "")                               /* ggml's order for Qwen 3.5: value head h uses key head h mod key heads */ \
+    X(split_kv_b, "", "") /* ggml's latent attention: k_b_proj (transposed) and v_b_proj replace kv_b_proj */                              \
+    X(split_qkvz, "", "") /* ggml's qwen3_next: in_proj_qkv and in_proj_z replace in_proj_qkvz */
 
 typedef enum {
     APR_ROPE_PLAIN,
@@ -92,8 +92,8 @@ typedef enum {
     APR_ROPE_LLAMA3,
     APR_ROPE_YARN,
     APR_ROPE_LONGROPE,
-    APR_ROPE_DYNAMIC,     /* with alpha: theta * alpha^(dim / (dim - 2)) (hunyuan); else it follows the length of the text */
-    APR_ROPE_PROPORTIONAL /* the first `part` of the frequencies of the whole head, the others are 0 (gemma4) */
+    APR_ROPE_DYNAMIC,     /* with alpha: theta * alpha^(dim / (dim - 2)) (hunyuan); without: it depends on the length of the text */
+    APR_ROPE_PROPORTIONAL /* the first partial_rotary_factor of the whole head's frequencies; the others are 0 (gemma4) */
 } apr_rope_kind;
 
 /* Scaling of the rotary frequencies, named as in config.json's rope_scaling / rope_parameters. Numbers not used by the
@@ -104,13 +104,12 @@ typedef struct apr_rope_scaling {
     double low_freq_factor, high_freq_factor; /* llama3 */
     int64_t original_context;                 /* llama3, yarn: original_max_position_embeddings */
     double beta_fast, beta_slow;
-    double attention_factor;       /* yarn, longrope: of cosines and sines, as stated, or what mscale / mscale_all_dim come to */
-    double mscale, mscale_all_dim; /* yarn; latent attention squares the latter's magnitude into the scale of scores */
+    double attention_factor;       /* yarn, longrope: factor of cosines and sines, as stated or from mscale / mscale_all_dim */
+    double mscale, mscale_all_dim; /* yarn; latent attention multiplies the scale of scores by the square of mscale_all_dim's magnitude */
     double alpha;                  /* dynamic */
     double partial_rotary_factor;  /* proportional */
     bool no_truncate;              /* yarn: "truncate": false */
-    const double *short_factor,
-        *long_factor; /* longrope: [n_factors] divisors; the long ones where more than original_context is planned */
+    const double *short_factor, *long_factor; /* longrope: [n_factors] divisors; `long` where a plan exceeds original_context */
     int64_t n_factors;
 } apr_rope_scaling;
 
@@ -122,7 +121,7 @@ typedef enum {
     APR_LAYER_CHUNKED, /* attention within attention_chunk_size */
     APR_LAYER_MAMBA,   /* state-space duality (Mamba 2) */
     APR_LAYER_CONV,    /* gated short convolution (LFM2) */
-    APR_LAYER_NONE     /* does not: feed-forward alone */
+    APR_LAYER_NONE     /* no mixing: feed-forward only */
 } apr_layer_kind;
 
 /* The feed-forward of a layer. */
@@ -143,17 +142,17 @@ typedef struct apr_hparams {
 #undef X
     apr_rope_scaling rope;
     apr_rope_scaling rope_local; /* of sliding layers, where rope_theta_local > 0 */
-    /* One entry a layer each, or NULL: the same for all */
+    /* Per layer [num_layers], or NULL: the same for all layers */
     const uint8_t *layer_kinds; /* apr_layer_kind; NULL: FULL */
     const uint8_t *ffn_kinds;   /* apr_ffn_kind; NULL: EXPERTS where num_experts > 0, else DENSE */
-    const uint8_t *no_rope;     /* 1: the layer's attention has no rotary embedding; NULL: all have */
+    const uint8_t *no_rope;     /* 1: the layer's attention has no rotary embedding; NULL: all layers have it */
     const char *torch_dtype;    /* "bfloat16", or NULL */
-    /* Of config.json alone, for who computes or translates: */
-    const char *refusal;        /* a clause naming the field and value that no program here does, or NULL */
-    const char *unknown_fields; /* "a, b": fields nobody here has heard of, which may or may not matter; or NULL */
+    /* From config.json only, for code that computes or translates: */
+    const char *refusal;        /* a clause that names the field and value that no program here computes, or NULL */
+    const char *unknown_fields; /* "a, b": fields that are not known here and may or may not matter; or NULL */
 } apr_hparams;
 
-/* The table behind the list, for loops. The field lies `offset` bytes into apr_hparams. */
+/* The table behind the list, for loops. `offset` is the field's offset in apr_hparams. */
 typedef struct apr_hparam_field {
     const char *name, *hf_key, *gguf_key;
     bool is_int;
@@ -175,7 +174,7 @@ int64_t *apr_hparam_int(apr_hparams *hparams, const apr_hparam_field *field);
 double *apr_hparam_real(apr_hparams *hparams, const apr_hparam_field *field);
 bool *apr_hflag(apr_hparams *hparams, const apr_hflag_field *field);
 
-/* What is so of one layer. */
+/* Properties of one layer. */
 apr_layer_kind apr_layer_kind_of(const apr_hparams *hparams, int64_t layer);
 apr_ffn_kind apr_ffn_kind_of(const apr_hparams *hparams, int64_t layer);
 bool apr_layer_has_rope(const apr_hparams *hparams, int64_t layer);
@@ -193,14 +192,13 @@ extern const char apr_layer_letters[];     /* by apr_layer_kind: 'f', 's', 'l', 
 extern const char apr_ffn_letters[];       /* by apr_ffn_kind: 'd', 'e', 'n' */
 enum { APR_N_ROPE_KINDS = APR_ROPE_PROPORTIONAL + 1, APR_N_LAYER_KINDS = APR_LAYER_NONE + 1, APR_N_FFN_KINDS = APR_FFN_NONE + 1 };
 
-/* Fills what follows from the rest: num_kv_heads = num_heads, head_dim = hidden_size / num_heads, rope_theta = 10000,
- * rotary_dim = head_dim, layer_kinds from full_attention_interval. Fails with APR_E_DAMAGED on numbers no model can have: negative, a
- * head or group count that does not divide, more chosen than there are, more than 10,000 layers, 2^40 for a size or a product of two
- * that is a width, factors that do not fit the frequencies. `where` names the file. */
+/* Fills in what follows from other values: num_kv_heads = num_heads, head_dim = hidden_size / num_heads, rope_theta = 10000, rotary_dim
+ * = head_dim, layer_kinds from full_attention_interval. APR_E_DAMAGED: a number is impossible. These are negative numbers, head or group
+ * counts that do not divide, more choices than there are candidates, more than 10,000 layers, a size or a width (a product of two
+ * numbers) above 2^40, and rotary factors that do not fit the frequencies. `where` names the file. */
 apr_status apr_hparams_complete(apr_hparams *hparams, apr_arena *arena, const char *where, apr_error *err);
 
-/* llama 3's scaling as divisors of the frequencies, for rope->kind APR_ROPE_LLAMA3: what frequency i (of rotary_dim / 2) is
- * divided by. */
+/* llama 3's scaling (rope->kind APR_ROPE_LLAMA3): the divisor of frequency i, of rotary_dim / 2. */
 double apr_rope_divisor(const apr_rope_scaling *rope, double theta, int64_t rotary_dim, int64_t i);
 
 #endif

@@ -6,11 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-apr_status apr_imatrix_start(apr_imatrix *m, const char *path, size_t n_room, apr_error *err)
+apr_status apr_imatrix_start(apr_imatrix *m, const char *path, size_t capacity, apr_error *err)
 {
     *m = (apr_imatrix){0};
     m->path = apr_arena_copy(&m->arena, path, strlen(path));
-    m->entries = apr_arena_array(&m->arena, n_room + 1, sizeof *m->entries);
+    m->entries = apr_arena_array(&m->arena, capacity + 1, sizeof *m->entries);
     if (m->path != NULL && m->entries != NULL) return APR_OK;
     apr_imatrix_close(m);
     return apr_no_memory(err, "an imatrix");

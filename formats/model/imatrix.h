@@ -1,6 +1,6 @@
-/* imatrix.h - importance: how much each column of each matrix matters, as the mean square of what a text gave it to multiply.
+/* imatrix.h - an importance matrix (imatrix): for each column of each weight matrix the mean square of its inputs over a text.
  *
- * The field calls the file an imatrix. Its tensors have ggml's names and orders; formats/gguf/gguf_imatrix.c reads and writes it. */
+ * Its tensors have ggml's names and orders. formats/gguf/gguf_imatrix.c reads and writes the file. */
 #ifndef APR_FORMATS_IMATRIX_H
 #define APR_FORMATS_IMATRIX_H
 
@@ -11,44 +11,45 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Of one matrix, or of one for each expert. */
+/* One weight matrix, or one stack with a matrix per expert. */
 typedef struct apr_imatrix_entry {
-    const char *name;              /* ggml's, of the tensor */
-    int64_t n_matrices, n_columns; /* of a .dat, which does not tell: 1 and all numbers together */
-    double *sums;                  /* [n_matrices, n_columns] of the squares of the inputs; finite, not negative */
-    double *counts;                /* [n_matrices] rows that were summed up; 0: no token came to that expert */
+    const char *name;              /* of the tensor, in ggml's naming */
+    int64_t n_matrices, n_columns; /* a .dat file does not state them: 1 and the count of all numbers */
+    double *sums;                  /* [n_matrices, n_columns] sums of the squared inputs; finite, not negative */
+    double *counts;                /* [n_matrices] input rows that were summed; 0: no token was routed to that expert */
 } apr_imatrix_entry;
 
 typedef struct apr_imatrix {
     const char *path;
     apr_imatrix_entry *entries; /* sorted by name, each name once */
     size_t n_entries;
-    const char **datasets; /* texts that it was made of, as they were named */
+    const char **datasets; /* names of the texts it was computed from */
     size_t n_datasets;
-    int64_t chunk_count, chunk_size; /* windows that were seen, and tokens of one; 0: not told */
-    bool is_legacy;                  /* a .dat: counts are windows, sums their means of squares times that */
-    const char *terms;               /* of an unfinished one: what it is made of (see runtime/calibrate); NULL: it is finished */
+    int64_t chunk_count, chunk_size; /* windows that were evaluated, and tokens per window; 0: not stated */
+    bool is_legacy;                  /* a .dat file: counts are windows, and sums are mean squares times that count */
+    const char *terms;               /* of an unfinished imatrix: what it is computed from (see runtime/calibrate); NULL: it is finished */
     apr_arena arena;
 } apr_imatrix;
 
-/* Room for one more entry of that shape, zeros, at the end (unsorted); NULL without memory. The table has room for n_room. */
-apr_status apr_imatrix_start(apr_imatrix *imatrix, const char *path, size_t n_room, apr_error *err);
+/* Start allocates a table for `capacity` entries. Add appends one entry of that shape, zeroed and unsorted; it returns NULL without memory. */
+apr_status apr_imatrix_start(apr_imatrix *imatrix, const char *path, size_t capacity, apr_error *err);
 apr_imatrix_entry *apr_imatrix_add(apr_imatrix *imatrix, const char *name, int64_t n_matrices, int64_t n_columns);
-/* Puts the entries in order. APR_E_DAMAGED: two of one name. */
+/* Sorts the entries by name. APR_E_DAMAGED: two have the same name. */
 apr_status apr_imatrix_sort(apr_imatrix *imatrix, apr_error *err);
-/* NULL when it is not there. */
+/* NULL when there is none. */
 const apr_imatrix_entry *apr_imatrix_find(const apr_imatrix *imatrix, const char *name);
-/* CRC-32 of names, sums and counts in their order, whatever the file is called. */
+/* CRC-32 of names, sums and counts in order. The file's name does not count. */
 uint32_t apr_imatrix_sum(const apr_imatrix *imatrix);
 void apr_imatrix_close(apr_imatrix *imatrix);
 
-/* A GGUF whose general.type is "imatrix", or the older .dat. APR_E_DAMAGED: neither, or numbers that can be none. The file is an input
- * of this process, but a file of our own (`is_ours`: one that is written anew again and again). */
+/* Reads a GGUF whose general.type is "imatrix", or the older .dat. APR_E_DAMAGED: the file is neither, or has impossible numbers. The
+ * file counts as an input of this process, unless `is_ours` (a checkpoint that this process rewrites itself). */
 apr_status apr_imatrix_open(apr_imatrix *imatrix, const char *path, bool is_ours, apr_error *err);
 /* The same from memory; the bytes are not needed afterwards. */
 apr_status apr_imatrix_parse(apr_imatrix *imatrix, const char *path, const uint8_t *data, size_t n_bytes, apr_error *err);
 
-/* As llama.cpp writes it, byte for byte. `terms`: unfinished, with sums in double, to go on from; no .dat. */
+/* Writes the file byte for byte as llama.cpp does. With `terms` it is an unfinished GGUF, with sums in double, from which a run can
+ * resume. */
 typedef struct apr_imatrix_out {
     bool as_dat, overwrite;
     const char *terms; /* NULL: finished */

@@ -1,4 +1,4 @@
-/* kv.c - typed metadata: lookups, changes, and GGUF's binary form of it. */
+/* kv.c - typed metadata: lookups, changes, and GGUF's binary form. */
 #include "formats/model/kv.h"
 
 #include "formats/model/kv_copy.h"
@@ -75,7 +75,7 @@ static double f64_of(uint64_t bits)
     return d;
 }
 
-/* The integer that `bits` stands for. False for other types, and for what an int64_t cannot hold. */
+/* The integer value of `bits`. False for other types, and for values that int64_t cannot hold. */
 static bool int_of(apr_kv_type type, uint64_t bits, int64_t *value)
 {
     switch (type) {
@@ -141,7 +141,7 @@ static uint64_t load(const void *p, size_t n_bytes)
     return n_bytes == 1 ? b[0] : n_bytes == 2 ? apr_load_le16(b) : n_bytes == 4 ? apr_load_le32(b) : apr_load_le64(b);
 }
 
-/* The bits of element i; false when there is no such number. */
+/* The bits of element i; false when it does not exist or is not a number. */
 static bool elem_bits(const apr_kv *array, uint64_t i, uint64_t *bits)
 {
     if (array->type != APR_KV_ARRAY || i >= array->n_elems) return false;
@@ -182,7 +182,7 @@ static apr_status reserve(apr_kv_list *list, size_t n_more, apr_error *err)
 
 apr_status apr_kv_append(apr_kv_list *list, const apr_kv *item, apr_error *err)
 {
-    const apr_kv copy = *item; /* it may lie in the array that reserve() leaves behind */
+    const apr_kv copy = *item; /* a copy, because the item may be in the table that reserve() replaces */
     APR_TRY(reserve(list, 1, err));
     list->items[list->n_items++] = copy;
     return APR_OK;
@@ -240,8 +240,8 @@ void apr_kv_remove(apr_kv_list *list, const char *key)
 
 /* --- the binary form, read --- */
 
-/* What one call of apr_kv_read carries around. Items are at least MIN_ITEM_BYTES long, so tables a few times as large as the bytes left
- * hold them all. */
+/* State of one call of apr_kv_read. Each item takes at least MIN_ITEM_BYTES in the file. So the tables are at most a few times as large
+ * as the bytes that are left. */
 typedef struct reader {
     apr_cursor *cursor;
     apr_kv_list *list;
@@ -341,7 +341,7 @@ static apr_status read_value(reader *r, apr_kv *item)
     return item->type == APR_KV_BOOL && item->value.bits > 1 ? bad_bool(r, item, item->value.bits) : APR_OK;
 }
 
-/* A key becomes part of messages and of JSON, so it must be text. The copy is terminated. */
+/* A key becomes part of messages and of JSON, so it must be text. The copy is NUL-terminated. */
 static apr_status read_key(reader *r, size_t i, apr_str *key)
 {
     const size_t at = r->cursor->at;
@@ -351,14 +351,14 @@ static apr_status read_key(reader *r, size_t i, apr_str *key)
         return apr_fail(r->err, APR_E_DAMAGED, "%s: the metadata ends early: key %zu at byte %zu needs more bytes than the %zu of the file",
                         r->where, i, at, r->cursor->n_bytes);
     if (memchr(raw.text, '\0', raw.n_bytes) != NULL || !apr_str_is_utf8(raw))
-        return apr_fail(r->err, APR_E_DAMAGED, "%s: key %zu at byte %zu is no UTF-8 text", r->where, i, at);
+        return apr_fail(r->err, APR_E_DAMAGED, "%s: key %zu at byte %zu is not UTF-8", r->where, i, at);
     key->text = apr_arena_copy(r->list->arena, raw.text, raw.n_bytes);
     key->n_bytes = raw.n_bytes;
     return key->text != NULL ? APR_OK : apr_no_memory(r->err, "the metadata");
 }
 
-/* Enters the item that was appended last; false when its key is there already. */
-static bool enter(reader *r)
+/* Adds the item that was appended last to the hash table; false when its key is there already. */
+static bool index_last(reader *r)
 {
     const apr_kv *const items = r->list->items;
     const apr_str key = items[r->list->n_items - 1].key;
@@ -386,7 +386,7 @@ static apr_status read_items(reader *r, uint64_t n_items)
         item.type = (apr_kv_type)type;
         APR_TRY(read_value(r, &item));
         r->list->items[r->list->n_items++] = item;
-        if (!enter(r)) return apr_fail(r->err, APR_E_DAMAGED, "%s: key '%.80s' occurs twice", r->where, item.key.text);
+        if (!index_last(r)) return apr_fail(r->err, APR_E_DAMAGED, "%s: key '%.80s' occurs twice", r->where, item.key.text);
     }
     return APR_OK;
 }

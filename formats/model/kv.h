@@ -1,7 +1,7 @@
 /* kv.h - typed metadata: an ordered list of key = value, with the types of GGUF, which are the richest of the three formats.
  *
- * Safetensors' __metadata__ is a list of strings. An APR file that came from a GGUF carries the list in its binary form,
- * so that every key, type and order survives. Numbers keep their exact bits. Values borrow from where they were read. */
+ * Safetensors' __metadata__ is a list of strings. An APR file that was made from a GGUF carries the list in GGUF's binary form, so that
+ * every key, type and order survives. Numbers keep their exact bits. Values borrow from the bytes they were read from. */
 #ifndef APR_FORMATS_KV_H
 #define APR_FORMATS_KV_H
 
@@ -54,7 +54,7 @@ typedef struct apr_kv {
 typedef struct apr_kv_list {
     apr_kv *items;
     size_t n_items, capacity;
-    apr_arena *arena; /* owns what was copied; the list itself too */
+    apr_arena *arena; /* owns the table and the copies in it */
 } apr_kv_list;
 
 size_t apr_kv_type_bytes(apr_kv_type type);
@@ -63,22 +63,22 @@ const char *apr_kv_type_name(apr_kv_type type);
 static inline apr_str apr_str_of(const char *text) { return (apr_str){text, strlen(text)}; }
 static inline bool apr_str_is(apr_str s, const char *text) { return s.n_bytes == strlen(text) && memcmp(s.text, text, s.n_bytes) == 0; }
 
-/* Well-formed UTF-8: no overlong forms, no surrogates. The empty string is. */
+/* Is the string well-formed UTF-8 (no overlong forms, no surrogates)? The empty string is. */
 bool apr_str_is_utf8(apr_str s);
 
 const apr_kv *apr_kv_find(const apr_kv_list *list, const char *key);
 
-/* Scalars as numbers. False when the key is missing or holds no number (integers do not come from floats). */
+/* Scalars as numbers. False when the key is missing or is not a number. Floats are not converted to integers. */
 bool apr_kv_get_int(const apr_kv_list *list, const char *key, int64_t *value);
 bool apr_kv_get_real(const apr_kv_list *list, const char *key, double *value); /* also from integers */
 bool apr_kv_get_bool(const apr_kv_list *list, const char *key, bool *value);
 bool apr_kv_get_string(const apr_kv_list *list, const char *key, apr_str *value);
-/* Element i of an array of integers or bools / reals and integers; 0 for other arrays and indices outside. */
+/* Element i of an array of integers or bools / of reals or integers; 0 for other arrays and indices out of range. */
 int64_t apr_kv_elem_int(const apr_kv *array, uint64_t i);
 double apr_kv_elem_real(const apr_kv *array, uint64_t i);
 
-/* Appends, or replaces the value where the key exists. Keys and values are borrowed: copy them to the arena first if they
- * do not outlive the list. APR_E_MEMORY only. */
+/* Appends the item, or replaces the value of an existing key. Keys and values are borrowed: copy them to the arena first if they do not
+ * outlive the list. Fails with APR_E_MEMORY only. */
 apr_status apr_kv_set(apr_kv_list *list, const apr_kv *item, apr_error *err);
 apr_status apr_kv_set_int(apr_kv_list *list, const char *key, apr_kv_type type, int64_t value, apr_error *err);
 apr_status apr_kv_set_f32(apr_kv_list *list, const char *key, float value, apr_error *err);
@@ -86,16 +86,16 @@ apr_status apr_kv_set_bool(apr_kv_list *list, const char *key, bool value, apr_e
 apr_status apr_kv_set_string(apr_kv_list *list, const char *key, apr_str value, apr_error *err);
 void apr_kv_remove(apr_kv_list *list, const char *key);
 
-/* Does it say something about the model (its name, author, licence, what was merged into it, what its importance was made of) that every
- * format has a place for? */
+/* Does the item describe the model (name, author, licence, what was merged into it, where its imatrix came from)? Every format has a
+ * place for such items. */
 bool apr_kv_is_about(const apr_kv *item);
 
-/* The binary form of GGUF: for each item {string key, u32 type, value}. Reads n_items at the cursor (either endian; big-endian
- * numbers are swapped into the arena) and replaces what was in the list, whose arena must be set. Keys become NUL-terminated
- * copies; strings and arrays borrow from the cursor's bytes. Refuses duplicate keys, keys that are no UTF-8, nested arrays, bools
- * other than 0 and 1, and counts that the bytes left cannot hold. `where` names the file in messages. */
+/* Reads GGUF's binary form: n_items times {string key, u32 type, value} at the cursor. It replaces the list's items; the list's arena
+ * must be set. Big-endian numbers are swapped into the arena. Keys become NUL-terminated copies; strings and arrays borrow from the
+ * cursor's bytes. APR_E_DAMAGED: duplicate keys, keys that are not UTF-8, bools other than 0 and 1, or counts that the remaining bytes
+ * cannot hold. APR_E_UNSUPPORTED: nested arrays. `where` names the file in messages. */
 apr_status apr_kv_read(apr_cursor *cursor, uint64_t n_items, const char *where, apr_kv_list *list, apr_error *err);
-/* Bytes that apr_kv_write will write, and the writing (little-endian). */
+/* The number of bytes that apr_kv_write writes, and the writing itself (little-endian). */
 uint64_t apr_kv_bytes(const apr_kv_list *list);
 void apr_kv_write(const apr_kv_list *list, uint8_t *dst);
 

@@ -9,7 +9,7 @@
 
 static bool has_16_bits(apr_dtype type) { return type == APR_F16 || type == APR_BF16; }
 
-/* Of plain weights: what config.json says, or what most models have. */
+/* The type of the model's plain weights: as config.json states it, else the most common one. */
 static apr_dtype own_type(const apr_model *model)
 {
     const char *const stated = model->hparams.torch_dtype;
@@ -18,7 +18,7 @@ static apr_dtype own_type(const apr_model *model)
                                                               : APR_BF16;
 }
 
-/* The tensor of the file from which the numbers come. */
+/* The tensor of the file that holds the numbers. */
 static const apr_tensor *lowest(const apr_tensor *tensor)
 {
     while (tensor->made != NULL && tensor->made->merge == NULL) tensor = tensor->made->parts[0];

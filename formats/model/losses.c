@@ -1,11 +1,11 @@
-/* losses.c - a list of sentences, and the refusal that quotes it. */
+/* losses.c - a list of sentences, and the error that quotes it. */
 #include "formats/model/losses.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
-enum { MAX_TEXT_BYTES = 600 }; /* longer ones are cut: they quote names of somebody else's */
+enum { MAX_TEXT_BYTES = 600 }; /* longer texts are cut: they quote names from files */
 
 apr_status apr_loss_add(apr_losses *l, apr_loss_kind kind, apr_error *err, const char *format, ...)
 {

@@ -1,8 +1,8 @@
-/* losses.h - what an output's format cannot say of a model: named before anything is written, and refused unless asked for.
+/* losses.h - what an output format cannot express of a model. Losses are listed before anything is written, and refused unless allowed.
  *
- * A loss changes what everybody computes with the output: it is refused, or said where the user allows it. What only our own
- * reader finds again (under keys that others ignore) is said as a warning. A note changes no numbers (a checkpoint that has no
- * tokenizer gives a GGUF without one): it is said. Texts are clauses without a full stop. */
+ * APR_LOST changes what other programs compute with the output: it is refused, or reported if the user allows it. APR_LOST_TO_OTHERS is
+ * stored under keys that only our reader knows: it is reported as a warning. APR_NOTE changes no numbers (a checkpoint without a
+ * tokenizer gives a GGUF without one): it is reported. Texts are clauses without a full stop. */
 #ifndef APR_FORMATS_LOSSES_H
 #define APR_FORMATS_LOSSES_H
 
@@ -27,7 +27,7 @@ typedef struct apr_losses {
 
 apr_status apr_loss_add(apr_losses *losses, apr_loss_kind kind, apr_error *err, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
-size_t apr_losses_count(const apr_losses *losses); /* of the kind LOST */
+size_t apr_losses_count(const apr_losses *losses); /* of the kind APR_LOST */
 /* APR_E_UNSUPPORTED with the first loss and the number of the others; APR_OK when there is none. `where` names the output. */
 apr_status apr_losses_refuse(const apr_losses *losses, const char *where, apr_error *err);
 void apr_losses_close(apr_losses *losses);

@@ -1,4 +1,4 @@
-/* made.c - plans how a tensor is made of others; reads no weight. */
+/* made.c - plans composed tensors; reads no weights. */
 #include "formats/model/made.h"
 
 #include "formats/model/packing.h"
@@ -12,8 +12,8 @@ apr_shape apr_tensor_shape(const apr_tensor *tensor)
     return shape;
 }
 
-static apr_status misfit(const apr_tensor *tensor, const apr_step *step, const apr_shape *shape, const char *why, const char *where,
-                         apr_error *err)
+static apr_status step_error(const apr_tensor *tensor, const apr_step *step, const apr_shape *shape, const char *why, const char *where,
+                             apr_error *err)
 {
     apr_tensor seen = {.rank = shape->rank};
     char dims[128], text[APR_CHAIN_TEXT];
@@ -27,7 +27,7 @@ static apr_status misfit(const apr_tensor *tensor, const apr_step *step, const a
 
 /* ---- several tensors as one ---- */
 
-/* Are all dimensions the same but the one at `except`? */
+/* Are all dimensions equal, except the one at `except`? */
 static bool same_but(const apr_tensor *a, const apr_tensor *b, int except)
 {
     if (a->rank != b->rank) return false;
@@ -36,7 +36,7 @@ static bool same_but(const apr_tensor *a, const apr_tensor *b, int except)
     return true;
 }
 
-/* One new outermost axis. */
+/* Adds a new outermost axis. */
 static bool plan_stack(apr_made *made, apr_shape *shape, int64_t *ends)
 {
     const apr_tensor *const first = made->parts[0];
@@ -52,7 +52,7 @@ static bool plan_stack(apr_made *made, apr_shape *shape, int64_t *ends)
     return true;
 }
 
-/* In every group along the axis, a share of each. */
+/* Each group along the axis holds a share of every part. */
 static bool plan_join(apr_made *made, const apr_step *step, apr_shape *shape, int64_t *ends)
 {
     const int at = shape->rank - 1 - step->n[0];
@@ -71,23 +71,23 @@ static bool plan_join(apr_made *made, const apr_step *step, apr_shape *shape, in
     return true;
 }
 
-static bool shares_are_blocks(const int64_t *ends, size_t n, apr_dtype dtype)
+static bool are_whole_blocks(const int64_t *ends, size_t n, apr_dtype dtype)
 {
     for (size_t i = 0; i < n; i++)
         if (ends[i] % apr_dtypes[dtype].elems_per_block != 0) return false;
     return dtype != APR_APR_Q4 && dtype != APR_APR_Q8;
 }
 
-static apr_status plan_several(apr_tensor *tensor, apr_made *made, apr_shape *shape, apr_arena *arena, const char *where, apr_error *err)
+static apr_status plan_joining(apr_tensor *tensor, apr_made *made, apr_shape *shape, apr_arena *arena, const char *where, apr_error *err)
 {
     const apr_step *const step = &made->chain.steps[0];
     int64_t *const ends = apr_arena_array(arena, made->n_parts, sizeof *ends);
 
     if (ends == NULL) return apr_no_memory(err, "the parts of a tensor");
     if (!(step->kind == APR_STEP_STACK ? plan_stack(made, shape, ends) : plan_join(made, step, shape, ends)))
-        return misfit(tensor, step, shape, "does not fit", where, err);
-    if (!shares_are_blocks(ends, made->n_parts, shape->dtype))
-        return misfit(tensor, step, shape, "would break the blocks of its type", where, err);
+        return step_error(tensor, step, shape, "does not fit", where, err);
+    if (!are_whole_blocks(ends, made->n_parts, shape->dtype))
+        return step_error(tensor, step, shape, "would break the blocks of its type", where, err);
     made->ends = ends;
     made->moves[0] = (apr_move){.kind = APR_MOVE_JOIN, .chunk = ends[made->n_parts - 1]};
     return APR_OK;
@@ -95,8 +95,8 @@ static apr_status plan_several(apr_tensor *tensor, apr_made *made, apr_shape *sh
 
 /* ---- the whole chain ---- */
 
-/* Of one type, and plain bytes? Then bytes can be moved. */
-static bool are_alike(const apr_made *made)
+/* Do all parts have the same type, without scales or packing? Then bytes can be moved without decoding. */
+static bool have_one_type(const apr_made *made)
 {
     for (size_t i = 0; i < made->n_parts; i++) {
         const apr_tensor *const part = made->parts[i];
@@ -110,26 +110,26 @@ static apr_status plan_chain(apr_tensor *tensor, apr_made *made, apr_shape *shap
 {
     const bool of_several = made->chain.n_steps > 0 && apr_step_kinds[made->chain.steps[0].kind].of_several;
 
-    made->decodes = !are_alike(made);
+    made->decodes = !have_one_type(made);
     if (made->decodes) shape->dtype = APR_F32;
     made->lowest = made->dtype = shape->dtype;
-    if (of_several) APR_TRY(plan_several(tensor, made, shape, arena, where, err));
+    if (of_several) APR_TRY(plan_joining(tensor, made, shape, arena, where, err));
     else if (made->n_parts != 1)
-        return apr_fail(err, APR_E_USAGE, "%s: tensor '%s' has several parts that nothing joins", where, tensor->name);
+        return apr_fail(err, APR_E_USAGE, "%s: tensor '%s' has several parts and no step that joins them", where, tensor->name);
     for (int i = of_several; i < made->chain.n_steps; i++) {
         const apr_step *const step = &made->chain.steps[i];
         const apr_shape before = *shape;
         const char *const why = apr_step_plan(step, shape, &made->moves[i]);
-        if (why != NULL) return misfit(tensor, step, &before, why, where, err);
+        if (why != NULL) return step_error(tensor, step, &before, why, where, err);
         made->computes |= apr_step_kinds[step->kind].reach == APR_REACH_VALUES;
         if (!made->computes) made->dtype = shape->dtype;
     }
     return APR_OK;
 }
 
-/* Where a single part lies in one piece: its first element, or -1. Each cut must be out of one chunk, which is all that the cuts before
- * it left. */
-static int64_t lies_from(const apr_made *made)
+/* The first element of the tensor in its only part, if it is contiguous there; otherwise -1. Each cut must take from one chunk that is
+ * all that the cuts before it left. */
+static int64_t contiguous_from(const apr_made *made)
 {
     const apr_tensor *const part = made->parts[0];
     int64_t first = 0, n_elems = apr_tensor_elems(part);
@@ -145,8 +145,8 @@ static int64_t lies_from(const apr_made *made)
     return first;
 }
 
-/* Whole rows of a matrix in several tensors are such a matrix, too. */
-static apr_status lay_packed(apr_tensor *tensor, const apr_tensor *part, int64_t first, apr_arena *arena, apr_error *err)
+/* Whole rows of a packed matrix are a packed matrix again. */
+static apr_status view_packed(apr_tensor *tensor, const apr_tensor *part, int64_t first, apr_arena *arena, apr_error *err)
 {
     apr_packing *const packing = apr_arena_alloc(arena, sizeof *packing);
     if (packing == NULL) return apr_no_memory(err, "a part of a packed matrix");
@@ -157,36 +157,37 @@ static apr_status lay_packed(apr_tensor *tensor, const apr_tensor *part, int64_t
     return APR_OK;
 }
 
-/* Rows of a tensor with scales: where they begin, how many, and which scales are theirs. */
-typedef struct scaled_cut {
-    int64_t first_row, n_rows, first_scale_row, n_scale_rows, wide;
-} scaled_cut;
+/* A range of rows of a tensor with scales: its rows and the rows of scales that belong to them. */
+typedef struct scaled_rows {
+    int64_t first_row, n_rows, first_scale_row, n_scale_rows, n_scale_columns;
+} scaled_rows;
 
-static int64_t per(int64_t n, int64_t each) { return n / each + (n % each != 0); }
+static int64_t div_up(int64_t n, int64_t each) { return n / each + (n % each != 0); }
 
-/* Whole rows, and blocks of scales stay whole: matrices of a stack, or a run of one matrix that begins with a block. */
-static bool cut_scales(const apr_tensor *part, int64_t first, int64_t n_elems, scaled_cut *cut)
+/* True for whole rows that do not split a block of scales: whole matrices of a stack, or rows of one matrix that begin at a block. */
+static bool cut_scales(const apr_tensor *part, int64_t first, int64_t n_elems, scaled_rows *cut)
 {
     const int64_t columns = apr_tensor_columns(part), rows = part->rank >= 2 ? part->dims[part->rank - 2] : 1;
     if (columns == 0 || rows == 0 || first % columns != 0 || n_elems % columns != 0) return false;
-    const int64_t high = per(rows, part->scale_rows), row = first / columns % rows, matrix = first / columns / rows;
+    const int64_t scale_rows_each = div_up(rows, part->scale_rows), row = first / columns % rows, matrix = first / columns / rows;
 
-    *cut = (scaled_cut){.first_row = first / columns, .n_rows = n_elems / columns, .wide = per(columns, part->scale_columns)};
+    *cut =
+        (scaled_rows){.first_row = first / columns, .n_rows = n_elems / columns, .n_scale_columns = div_up(columns, part->scale_columns)};
     if (apr_tensor_elems(part->scale) == 1) return true;
-    if (apr_tensor_elems(part->scale) != apr_tensor_rows(part) / rows * high * cut->wide) return false;
+    if (apr_tensor_elems(part->scale) != apr_tensor_rows(part) / rows * scale_rows_each * cut->n_scale_columns) return false;
     const bool whole_matrices = row == 0 && cut->n_rows % rows == 0;
-    cut->first_scale_row = matrix * high + row / part->scale_rows;
-    cut->n_scale_rows = whole_matrices ? cut->n_rows / rows * high : per(cut->n_rows, part->scale_rows);
+    cut->first_scale_row = matrix * scale_rows_each + row / part->scale_rows;
+    cut->n_scale_rows = whole_matrices ? cut->n_rows / rows * scale_rows_each : div_up(cut->n_rows, part->scale_rows);
     return whole_matrices || (row % part->scale_rows == 0 && row + cut->n_rows <= rows);
 }
 
-static bool lies_scaled(const apr_tensor *tensor, const apr_tensor *part, int64_t first, scaled_cut *cut)
+static bool is_scaled_view(const apr_tensor *tensor, const apr_tensor *part, int64_t first, scaled_rows *cut)
 {
     if (part->scale == NULL || part->data == NULL || part->pending.kind != APR_STEP_NONE) return false;
     return apr_tensor_columns(tensor) == apr_tensor_columns(part) && cut_scales(part, first, apr_tensor_elems(tensor), cut);
 }
 
-static apr_status lay_scaled(apr_tensor *tensor, const apr_tensor *part, const scaled_cut *cut, apr_arena *arena, apr_error *err)
+static apr_status view_scaled(apr_tensor *tensor, const apr_tensor *part, const scaled_rows *cut, apr_arena *arena, apr_error *err)
 {
     apr_tensor *const scale = apr_arena_alloc(arena, sizeof *scale);
 
@@ -200,29 +201,29 @@ static apr_status lay_scaled(apr_tensor *tensor, const apr_tensor *part, const s
     if (apr_tensor_elems(part->scale) == 1) return APR_OK;
     scale->rank = 2;
     scale->dims[0] = cut->n_scale_rows;
-    scale->dims[1] = cut->wide;
-    scale->data += apr_row_bytes(scale->dtype, cut->first_scale_row * cut->wide);
-    scale->n_bytes = (uint64_t)apr_row_bytes(scale->dtype, cut->n_scale_rows * cut->wide);
+    scale->dims[1] = cut->n_scale_columns;
+    scale->data += apr_row_bytes(scale->dtype, cut->first_scale_row * cut->n_scale_columns);
+    scale->n_bytes = (uint64_t)apr_row_bytes(scale->dtype, cut->n_scale_rows * cut->n_scale_columns);
     return APR_OK;
 }
 
-/* The simplest form that will do: see made.h. */
-static apr_status lay(apr_tensor *tensor, const apr_made *made, apr_arena *arena, apr_error *err)
+/* Chooses the first possible form: see made.h. */
+static apr_status choose_form(apr_tensor *tensor, const apr_made *made, apr_arena *arena, apr_error *err)
 {
     const apr_tensor *const part = made->parts[0];
-    const int64_t first = lies_from(made);
-    scaled_cut cut;
-    if (first >= 0 && lies_scaled(tensor, part, first, &cut)) return lay_scaled(tensor, part, &cut, arena, err);
+    const int64_t first = contiguous_from(made);
+    scaled_rows cut;
+    if (first >= 0 && is_scaled_view(tensor, part, first, &cut)) return view_scaled(tensor, part, &cut, arena, err);
     const bool whole_rows =
         first >= 0 && part->packing != NULL && apr_tensor_columns(tensor) == part->packing->columns && first % part->packing->columns == 0;
 
-    if (whole_rows) return lay_packed(tensor, part, first, arena, err);
+    if (whole_rows) return view_packed(tensor, part, first, arena, err);
     if (first >= 0 && !made->decodes && part->data != NULL) tensor->data = part->data + apr_row_bytes(part->dtype, first);
     else tensor->made = made;
     return APR_OK;
 }
 
-static void take_shape(apr_tensor *tensor, const apr_shape *shape)
+static void reset_to_shape(apr_tensor *tensor, const apr_shape *shape)
 {
     tensor->dtype = shape->dtype;
     tensor->rank = shape->rank;
@@ -236,7 +237,7 @@ static void take_shape(apr_tensor *tensor, const apr_shape *shape)
     tensor->packing = NULL;
 }
 
-/* The tensor as it lies, under what is pending. */
+/* A copy of the tensor as it is stored, without the pending step. */
 static const apr_tensor *stored(const apr_tensor *tensor, apr_arena *arena)
 {
     apr_tensor *const copy = apr_arena_alloc(arena, sizeof *copy);
@@ -246,8 +247,8 @@ static const apr_tensor *stored(const apr_tensor *tensor, apr_arena *arena)
     return copy;
 }
 
-/* A part with a pending step becomes one that is made. */
-static apr_status settle(const apr_tensor **part, apr_arena *arena, const char *where, apr_error *err)
+/* Replaces a part that has a pending step by a composed tensor. */
+static apr_status compose_pending(const apr_tensor **part, apr_arena *arena, const char *where, apr_error *err)
 {
     if ((*part)->pending.kind == APR_STEP_NONE) return APR_OK;
     const apr_chain chain = apr_chain_of((*part)->pending);
@@ -265,24 +266,25 @@ apr_status apr_tensor_make(apr_tensor *tensor, const apr_tensor *const *parts, s
                            const char *where, apr_error *err)
 {
     apr_made *const made = apr_arena_alloc(arena, sizeof *made);
-    const apr_tensor **const settled = apr_arena_array(arena, n_parts, sizeof *settled);
+    const apr_tensor **const sources = apr_arena_array(arena, n_parts, sizeof *sources);
 
-    if (n_parts == 0) return apr_fail(err, APR_E_USAGE, "%s: tensor '%s' is made of nothing", where, tensor->name);
-    if (made == NULL || settled == NULL) return apr_no_memory(err, "the parts of a tensor");
+    if (n_parts == 0) return apr_fail(err, APR_E_USAGE, "%s: tensor '%s' has no parts", where, tensor->name);
+    if (made == NULL || sources == NULL) return apr_no_memory(err, "the parts of a tensor");
     for (size_t i = 0; i < n_parts; i++) {
-        settled[i] = parts[i];
-        APR_TRY(settle(&settled[i], arena, where, err));
+        sources[i] = parts[i];
+        APR_TRY(compose_pending(&sources[i], arena, where, err));
     }
-    *made = (apr_made){.parts = settled, .n_parts = n_parts, .chain = *chain};
-    apr_shape shape = apr_tensor_shape(settled[0]);
+    *made = (apr_made){.parts = sources, .n_parts = n_parts, .chain = *chain};
+    apr_shape shape = apr_tensor_shape(sources[0]);
     APR_TRY(plan_chain(tensor, made, &shape, arena, where, err));
-    take_shape(tensor, &shape);
-    APR_TRY(lay(tensor, made, arena, err));
+    reset_to_shape(tensor, &shape);
+    APR_TRY(choose_form(tensor, made, arena, err));
     return apr_tensor_size(tensor, where, err);
 }
 
-/* Behind the steps that it is made by, or on top of it where they would be too many, or where something was merged. */
-static apr_status follow_made(apr_tensor *tensor, const apr_chain *chain, apr_arena *arena, const char *where, apr_error *err)
+/* Appends the steps to the tensor's chain. Composes a new tensor on top of it if the chain would be too long, or if something was
+ * merged. */
+static apr_status append_composed(apr_tensor *tensor, const apr_chain *chain, apr_arena *arena, const char *where, apr_error *err)
 {
     const apr_made *const made = tensor->made;
     apr_chain whole = made->chain;
@@ -292,9 +294,9 @@ static apr_status follow_made(apr_tensor *tensor, const apr_chain *chain, apr_ar
         return below != NULL ? apr_tensor_make(tensor, &below, 1, chain, arena, where, err) : apr_no_memory(err, "a tensor's steps");
     }
     if (whole.n_steps > 0 || made->n_parts != 1) return apr_tensor_make(tensor, made->parts, made->n_parts, &whole, arena, where, err);
-    const apr_tensor *const below = made->parts[0]; /* back where it began, scales and all */
+    const apr_tensor *const below = made->parts[0]; /* the steps cancel: the tensor is its part again, with its scales */
     const apr_shape shape = apr_tensor_shape(below);
-    take_shape(tensor, &shape);
+    reset_to_shape(tensor, &shape);
     tensor->n_bytes = below->n_bytes;
     tensor->data = below->data;
     tensor->made = below->made;
@@ -308,7 +310,7 @@ static apr_status follow_made(apr_tensor *tensor, const apr_chain *chain, apr_ar
 apr_status apr_tensor_follow(apr_tensor *tensor, const apr_chain *chain, apr_arena *arena, const char *where, apr_error *err)
 {
     if (chain->n_steps == 0) return APR_OK;
-    if (tensor->made != NULL) return follow_made(tensor, chain, arena, where, err);
+    if (tensor->made != NULL) return append_composed(tensor, chain, arena, where, err);
     apr_chain whole = apr_chain_of(tensor->pending);
     apr_shape shape = apr_tensor_shape(tensor);
     apr_move move;
@@ -321,7 +323,7 @@ apr_status apr_tensor_follow(apr_tensor *tensor, const apr_chain *chain, apr_are
     }
     const apr_shape before = shape;
     const apr_step *const step = &whole.steps[0];
-    if (!apr_step_kinds[step->kind].plan(step, &shape, &move)) return misfit(tensor, step, &before, "does not fit", where, err);
+    if (!apr_step_kinds[step->kind].plan(step, &shape, &move)) return step_error(tensor, step, &before, "does not fit", where, err);
     tensor->pending = whole.steps[0];
     return APR_OK;
 }
@@ -340,13 +342,13 @@ apr_status apr_tensor_merge(apr_tensor *tensor, const apr_tensor *value, const a
     if (made == NULL || kept == NULL || below == NULL || part == NULL) return apr_no_memory(err, "a merged tensor");
     *below = *value;
     *part = below;
-    APR_TRY(settle(part, arena, where, err));
+    APR_TRY(compose_pending(part, arena, where, err));
     *kept = *merge;
-    if (kept->a != NULL) APR_TRY(settle(&kept->a, arena, where, err));
-    if (kept->b != NULL) APR_TRY(settle(&kept->b, arena, where, err));
+    if (kept->a != NULL) APR_TRY(compose_pending(&kept->a, arena, where, err));
+    if (kept->b != NULL) APR_TRY(compose_pending(&kept->b, arena, where, err));
     *made = (apr_made){.parts = part, .n_parts = 1, .dtype = APR_F32, .lowest = APR_F32, .decodes = true, .computes = true, .merge = kept};
     shape.dtype = APR_F32;
-    take_shape(tensor, &shape);
+    reset_to_shape(tensor, &shape);
     tensor->made = made;
     return apr_tensor_size(tensor, where, err);
 }
@@ -377,7 +379,7 @@ apr_dtype apr_kept_type(const apr_tensor *tensor)
         const apr_tensor *const base = apr_merge_base(tensor);
         return is_plain(base) ? base->dtype : APR_DTYPE_COUNT;
     }
-    const apr_dtype first = apr_kept_type(tensor->made->parts[0]); /* of several, what they have alike */
+    const apr_dtype first = apr_kept_type(tensor->made->parts[0]); /* of several parts: their common type */
     for (size_t i = 1; i < tensor->made->n_parts; i++)
         if (apr_kept_type(tensor->made->parts[i]) != first) return tensor->dtype;
     return first;

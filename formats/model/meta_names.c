@@ -1,4 +1,4 @@
-/* meta_names.c - a table of modules' names, and one of what lies in a module. */
+/* meta_names.c - a table of module names, and a table of the tensors of a module. */
 #include "formats/model/meta_names.h"
 
 #include <string.h>
@@ -32,7 +32,7 @@ static const struct {
     {"layers.{}.block_sparse_moe.experts.*.w3", "model.layers.{}.block_sparse_moe.experts.*.w3"},
 };
 
-/* FP8's scales are one a tensor: they have no rows to move. */
+/* FP8 scales are one per tensor: they have no rows to permute. */
 static const struct {
     const char *meta, *canonical;
     bool has_rows;
@@ -48,7 +48,7 @@ typedef struct match {
     size_t n_digits[2];
 } match;
 
-/* The module's name is `pattern` and ends where `member` begins. */
+/* Does the module's name match `pattern` and end where `member` begins? */
 static bool fits(const char *name, const char *member, const char *pattern, match *m)
 {
     size_t n = 0;

@@ -22,13 +22,13 @@ apr_status apr_metadata_gguf_key(const apr_kv *item, apr_arena *arena, const cha
     return *key != NULL ? APR_OK : apr_no_memory(err, "a key of the metadata");
 }
 
-/* What stands behind the head of a text's key. */
-static const char *behind(const apr_kv *item, const char *head)
+/* The part of a string item's key that follows the prefix `head`; NULL: it has another prefix. */
+static const char *after_prefix(const apr_kv *item, const char *head)
 {
     const size_t n = strlen(head);
     const bool has_head = item->type == APR_KV_STRING && item->key.n_bytes > n && memcmp(item->key.text, head, n) == 0;
     return has_head ? item->key.text + n : NULL;
 }
 
-const char *apr_metadata_own_name(const apr_kv *item) { return behind(item, APR_METADATA_HEAD); }
-const char *apr_named_template(const apr_kv *item) { return behind(item, APR_TEMPLATE_KEY); }
+const char *apr_metadata_own_name(const apr_kv *item) { return after_prefix(item, APR_METADATA_HEAD); }
+const char *apr_named_template(const apr_kv *item) { return after_prefix(item, APR_TEMPLATE_KEY); }

@@ -1,4 +1,4 @@
-/* model.c - what all readers share: names, sizes, rows, closing. */
+/* model.c - what all readers share: name index, sizes, rows, closing. */
 #include "formats/model/model.h"
 
 #include <stdio.h>
@@ -18,7 +18,7 @@ static size_t hash_name(const char *name)
     return (size_t)(h ^ h >> 32);
 }
 
-/* The slot of that name, or the empty slot where it belongs. */
+/* The slot of that name, or the empty slot where it must be inserted. */
 static uint32_t *slot_of(const apr_model *model, const char *name)
 {
     const struct apr_name_index *const index = model->index;
@@ -102,7 +102,7 @@ apr_status apr_tensor_size(apr_tensor *tensor, const char *where, apr_error *err
     const int64_t row_bytes = apr_row_bytes(tensor->dtype, n_columns);
 
     if (row_bytes < 0)
-        return apr_fail(err, APR_E_DAMAGED, "%s: tensor '%s' %s: a row is no whole number of %s blocks of %d", where, tensor->name,
+        return apr_fail(err, APR_E_DAMAGED, "%s: tensor '%s' %s: a row is not a whole number of %s blocks of %d", where, tensor->name,
                         apr_dims_text(tensor, dims, sizeof dims), apr_dtypes[tensor->dtype].name,
                         apr_dtypes[tensor->dtype].elems_per_block);
     if (__builtin_mul_overflow(row_bytes, n_rows, &n_bytes))

@@ -1,4 +1,4 @@
-/* packed_weights.c - recognises the parts of packed weights that are not bound, and scales of activations, by name and type. */
+/* packed_weights.c - recognizes parts of packed weights that are not bound, and activation scales, by name and type. */
 #include "formats/model/packed_weights.h"
 
 #include "formats/model/packing.h"
@@ -31,7 +31,7 @@ const char *const apr_packed_endings[] = {".qweight",
                                           "_scales", /* gpt-oss */
                                           NULL};
 
-/* Does the name end so? Answers the length in front of the ending, or 0. */
+/* Returns the length of the name without `ending`; 0: the name does not end with it. */
 static size_t stem_of(const char *name, const char *ending)
 {
     const size_t n = strlen(name), m = strlen(ending);
@@ -48,7 +48,7 @@ static const apr_tensor *sibling(const apr_model *model, const char *name, size_
 
 static bool is_integer(apr_dtype dtype) { return apr_dtypes[dtype].class_of == APR_CLASS_INTEGER; }
 
-/* GPTQ packs along the inputs, so that a row of qweight is as long as one of the scales; AWQ packs along the outputs. */
+/* GPTQ packs along the inputs, so a row of qweight is as long as a row of scales. AWQ packs along the outputs. */
 static const char *name_qweight(const apr_model *model, const apr_tensor *t, size_t stem)
 {
     const apr_tensor *const scales = sibling(model, t->name, stem, ".scales");
@@ -62,7 +62,7 @@ static const char *name_weight_packed(const apr_model *model, const apr_tensor *
     return t->dtype == APR_U8 ? "MXFP4 (compressed-tensors)" : "integers, pack-quantized (compressed-tensors)";
 }
 
-/* A matrix of bytes is no matrix of weights, nor one of wider integers with scales: they say of what kind it is. */
+/* A matrix of bytes is not a plain weight matrix, nor is one of wider integers with scales. The tensors next to it tell the layout. */
 static const char *name_integers(const apr_model *model, const apr_tensor *t, size_t stem)
 {
     if (t->rank < 2 || !is_integer(t->dtype)) return NULL;
@@ -79,7 +79,7 @@ static const char *name_scale_2(const apr_model *model, const apr_tensor *t, siz
     return sibling(model, t->name, stem, ".weight") != NULL ? "NVFP4 (modelopt)" : NULL;
 }
 
-/* Stacks of experts that modelopt writes with the inputs before the outputs: two inputs lie in a byte, K/2 rows apart. */
+/* modelopt writes stacks of experts with the inputs before the outputs. A byte holds two inputs that are K/2 rows apart. */
 static const char *name_stack_scale_2(const apr_model *model, const apr_tensor *t, size_t stem)
 {
     return sibling(model, t->name, stem, "") != NULL ? "NVFP4, inputs before outputs (modelopt)" : NULL;
@@ -104,7 +104,7 @@ static const char *name_aqlm(const apr_model *model, const apr_tensor *t, size_t
     return sibling(model, t->name, stem, ".codes") != NULL ? "AQLM" : NULL;
 }
 
-/* The name of the layout, or NULL: not a part of packed weights after all. */
+/* Returns the name of the layout; NULL: not a part of packed weights. */
 typedef const char *(*name_fn)(const apr_model *model, const apr_tensor *tensor, size_t stem);
 
 static const struct {
@@ -124,7 +124,7 @@ static const struct {
     {".codebooks", name_aqlm},
 };
 
-/* Is the tensor, or that which its stem names, the codes of a matrix in model->packings? Those stand in the order of the tensors. */
+/* Is this tensor the codes of a matrix in model->packings? These are sorted by the address of their codes. */
 static bool is_bound(const apr_model *model, const apr_tensor *tensor)
 {
     size_t low = 0, high = model->n_packings;
@@ -150,7 +150,7 @@ static bool is_of_bound(const apr_model *model, const apr_tensor *tensor, size_t
 const apr_tensor *apr_find_packed(const apr_model *model, const char **layout)
 {
     *layout = NULL;
-    if (model->origin.format == APR_FORMAT_GGUF) return NULL; /* its types say what they are */
+    if (model->origin.format == APR_FORMAT_GGUF) return NULL; /* GGUF types identify themselves */
     for (size_t i = 0; i < model->n_tensors; i++)
         for (size_t j = 0; j < sizeof signs / sizeof *signs; j++) {
             const apr_tensor *const tensor = &model->tensors[i];

@@ -1,4 +1,4 @@
-/* packing.c - sizes of a packed matrix: how many scales it has and what its parts weigh; reads no numbers. */
+/* packing.c - counts and sizes of a packed matrix; reads no numbers. */
 #include "formats/model/packing.h"
 
 static int64_t per(int64_t n, int64_t each) { return n / each + (n % each != 0); }
@@ -14,7 +14,7 @@ uint64_t apr_packing_bytes(const apr_packing *packing, int64_t n_rows)
 
     for (size_t i = 0; i < packing->n_parts; i++) n_bytes += packing->parts[i]->n_bytes;
     if (all == 0 || some >= all) return n_bytes;
-    /* the remainder is smaller than the number of rows, which no file has more than 2^32 of: the product is only checked */
+    /* The remainder is smaller than the number of rows, which is below 2^32 in every file. The product is only checked for overflow. */
     if (__builtin_mul_overflow(n_bytes % all, some, &product)) product = UINT64_MAX - all;
     return n_bytes / all * some + product / all + (product % all != 0);
 }

@@ -1,14 +1,14 @@
-/* rank_merges.c - takes each token apart by the rule of ranks, with the tokens before it. */
+/* rank_merges.c - splits each token by the rank rule, using only the tokens before it. */
 #include "formats/model/rank_merges.h"
 
 #include "formats/model/vocab_index.h"
 
 enum { MOST_LETTERS = 1024 };
 
-/* A token's text in parts. The parts are linked by where the next one begins. */
+/* A token's text, divided into parts. Part i ends where part i + 1 begins. */
 typedef struct parts {
     apr_str text;
-    int64_t joined[MOST_LETTERS + 1]; /* id of part i and the one behind it; -1: none, or not before the token */
+    int64_t joined[MOST_LETTERS + 1]; /* id of parts i and i + 1 joined; -1: not a token, or not before this one */
     size_t begin[MOST_LETTERS + 1];   /* of part i, in bytes; begin[n] is the text's end */
     size_t n;
 } parts;
@@ -36,8 +36,8 @@ static void look_up(parts *p, size_t i, const apr_vocab_index *index, int64_t be
     if (id < below) p->joined[i] = id;
 }
 
-/* Joins by the rule until two parts are left, or none may join. */
-static void come_down(parts *p, const apr_vocab_index *index, int64_t below)
+/* Joins by the rank rule until two parts are left, or no two can be joined. */
+static void apply_rule(parts *p, const apr_vocab_index *index, int64_t below)
 {
     for (size_t i = 0; i < p->n; i++) look_up(p, i, index, below);
     while (p->n > 2) {
@@ -62,7 +62,7 @@ static apr_status find_merges(apr_vocab *v, apr_str *merges, const apr_vocab_ind
         if (!cut_to_letters(p, v->tokens[id]))
             return apr_fail(err, APR_E_UNSUPPORTED, "%s: token %zu has more than %d bytes", where, id, MOST_LETTERS);
         if (p->n < 2) continue;
-        come_down(p, index, (int64_t)id);
+        apply_rule(p, index, (int64_t)id);
         if (p->n != 2) continue;
         const char *const text = p->text.text;
         merges[2 * v->n_merges] = (apr_str){text, p->begin[1]};
@@ -87,7 +87,7 @@ apr_status apr_rank_merges(apr_vocab *v, apr_arena *arena, const char *where, ap
     return status;
 }
 
-/* Printable bytes are their own letters; the others are U+0100 and on, in their order. */
+/* Printable bytes map to their own code point; the others to U+0100 and up, in order. */
 static unsigned letter_of(uint8_t byte)
 {
     unsigned n_before = 0;

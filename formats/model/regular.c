@@ -1,4 +1,4 @@
-/* regular.c - where the pieces of the regular form lie; sums stop at UINT64_MAX. */
+/* regular.c - offsets in the canonical layout; sums saturate at UINT64_MAX. */
 #include "formats/model/regular.h"
 
 #include "formats/base/bytes.h"

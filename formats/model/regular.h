@@ -1,13 +1,13 @@
-/* regular.h - the regular form of packed matrices: one layout in one piece of memory, into which every packing (formats/model/packing.h)
- * can be brought without changing a value or its bits of scales. Only sizes are here; kernels/relay.h fills it.
+/* regular.h - the canonical layout of packed matrices: one contiguous buffer into which every packing (formats/model/packing.h) can be
+ * repacked without changing a value or a bit of its scales. This file has only the sizes; kernels/relay.h repacks.
  *
- *     codes    [rows, columns]                4 or 8 bits, the low ones first; each row padded to whole bytes
- *     scales   [rows / scale_rows, groups]    as stored; those that are quantized themselves as F32
- *     zeros    [rows / scale_rows, groups]    a byte each
+ *     codes    [rows, columns]                4 or 8 bits, low nibble first; each row padded to whole bytes
+ *     scales   [rows / scale_rows, groups]    as stored; quantized scales are expanded to F32
+ *     zeros    [rows / scale_rows, groups]    one byte each
  *     commons  [matrices]                     F32
  *     groups   [matrices, columns]            I32
  *
- * each at a multiple of 64 bytes. A device reads it, so a plan must know how much it is before there are tensors. */
+ * Each section starts at a multiple of 64 bytes. Devices read this layout, so a plan needs its size before there are tensors. */
 #ifndef APR_FORMATS_REGULAR_H
 #define APR_FORMATS_REGULAR_H
 
@@ -22,17 +22,17 @@ typedef enum {
     APR_REGULAR_PIECES
 } apr_regular_piece;
 
-/* Of all matrices of a stack together. */
+/* Totals over all matrices of a stack. */
 typedef struct apr_regular {
     uint64_t rows, columns, bits; /* bits: apr_regular_bits */
     uint64_t n_scales, scale_bytes;
     uint64_t n_zeros, n_commons, n_groups; /* 0: there are none */
 } apr_regular;
 
-/* Codes of fewer bits are widened: 4 or 8. */
+/* The width that codes are widened to: 4 or 8. */
 int apr_regular_bits(int bits);
 
-/* Where each piece begins, and at [APR_REGULAR_PIECES] the end. What cannot be counted is UINT64_MAX. */
+/* Offset of each section; [APR_REGULAR_PIECES] is the total size. UINT64_MAX: overflow. */
 void apr_regular_offsets(const apr_regular *regular, uint64_t offsets[APR_REGULAR_PIECES + 1]);
 
 #endif

@@ -1,16 +1,16 @@
-/* spm_scores.c - each token's text is merged once, alone; the rank of the last merge orders the scores. */
+/* spm_scores.c - applies the merges to each token's own text; the rank of the last merge gives the score. */
 #include "formats/model/spm_scores.h"
 #include "formats/model/vocab_index.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* Longer tokens are not taken apart (the work is quadratic): they count as inexact. Real ones have at most a hundred. */
+/* Longer tokens count as inexact, because the work is quadratic. Real ones have at most a hundred characters. */
 enum { MAX_SYMBOLS = 1024 };
 static const uint32_t never = UINT32_MAX;
 
 typedef struct merge {
-    uint32_t left, right; /* ids + 1; 0: an empty slot */
+    uint32_t left, right; /* ids + 1; 0: empty slot */
     uint32_t rank, merged;
 } merge;
 
@@ -20,7 +20,7 @@ typedef struct work {
     merge *merges; /* open addressing by pair */
     size_t mask;
     uint32_t *ranks; /* [n_tokens] R, or `never` */
-    apr_spm_scores *made;
+    apr_spm_scores *result;
 } work;
 
 static merge *slot_of(const work *w, uint32_t left, uint32_t right)
@@ -38,7 +38,7 @@ static const merge *find_merge(const work *w, int64_t left, int64_t right)
     return m->left != 0 ? m : NULL;
 }
 
-/* False: no memory. Of a pair that is listed twice the later rank counts, as in the tokenizers library. */
+/* False: out of memory. For a pair that is listed twice the later rank counts, as in the tokenizers library. */
 static bool index_merges(work *w)
 {
     const apr_vocab *const v = w->vocab;
@@ -63,16 +63,16 @@ static bool index_merges(work *w)
         const int64_t l = apr_vocab_index_find(&w->index, left.text, left.n_bytes),
                       r = apr_vocab_index_find(&w->index, right.text, right.n_bytes), merged = apr_vocab_index_find(&w->index, both, n);
         if (l < 0 || r < 0 || merged < 0) {
-            if (w->made->bad_merge < 0) w->made->bad_merge = (int64_t)rank;
+            if (w->result->bad_merge < 0) w->result->bad_merge = (int64_t)rank;
             continue;
         }
         *slot_of(w, (uint32_t)l + 1, (uint32_t)r + 1) = (merge){(uint32_t)l + 1, (uint32_t)r + 1, (uint32_t)rank, (uint32_t)merged};
     }
     free(both);
-    return rank == v->n_merges; /* else memory ran out */
+    return rank == v->n_merges; /* otherwise memory ran out */
 }
 
-/* The characters of a token as ids, -1 where a character is none. 0: too many of them. */
+/* The ids of a token's characters; -1: the character is not a token. Returns 0 if there are too many. */
 static size_t cut(const work *w, apr_str token, int64_t *symbols)
 {
     size_t n = 0;
@@ -107,7 +107,7 @@ static size_t join(const work *w, int64_t *symbols, size_t n, uint32_t *last)
     }
 }
 
-/* Added tokens are cut out of a text before it is merged, so no text that is left holds theirs. */
+/* Added tokens are cut out of a text before it is merged, so the merged text never contains them. */
 static bool is_cut_out(const apr_vocab *v, size_t id)
 {
     const int type = v->types != NULL ? v->types[id] : APR_TOKEN_NORMAL;
@@ -125,7 +125,7 @@ static void rank_tokens(work *w)
         const size_t n = n_cut > 1 ? join(w, symbols, n_cut, &w->ranks[id]) : n_cut;
         if (n != 1) w->ranks[id] = never;
         const bool is_inexact = n == 2 || (n == 0 && v->tokens[id].n_bytes > 0);
-        if (is_inexact && !is_cut_out(v, id) && w->made->inexact < 0) w->made->inexact = (int64_t)id;
+        if (is_inexact && !is_cut_out(v, id) && w->result->inexact < 0) w->result->inexact = (int64_t)id;
     }
 }
 
@@ -140,7 +140,7 @@ static int by_rank(const void *a, const void *b)
     return x->id < y->id ? -1 : x->id > y->id;
 }
 
-/* Tokens that are joined by a merge in its order, then the other ordinary ones; the rest keep 0. */
+/* Scores: first the tokens that a merge makes, in order of its rank, then the other normal tokens. The rest keep 0. */
 static bool spread_scores(work *w)
 {
     const apr_vocab *const v = w->vocab;
@@ -152,21 +152,21 @@ static bool spread_scores(work *w)
         if (v->types == NULL || v->types[id] == APR_TOKEN_NORMAL || w->ranks[id] != never)
             order[n++] = (ranked){w->ranks[id], (uint32_t)id};
     if (n > 0) qsort(order, n, sizeof *order, by_rank);
-    for (size_t i = 0; i < n; i++) w->made->scores[order[i].id] = i > 0 ? -(float)i : 0.0f;
-    /* beyond 2^24 two floats are one */
-    if (n > (size_t)1 << 24 && w->made->inexact < 0) w->made->inexact = order[n - 1].id;
+    for (size_t i = 0; i < n; i++) w->result->scores[order[i].id] = i > 0 ? -(float)i : 0.0f;
+    /* above 2^24 neighbouring scores round to the same float */
+    if (n > (size_t)1 << 24 && w->result->inexact < 0) w->result->inexact = order[n - 1].id;
     free(order);
     return true;
 }
 
-apr_status apr_spm_scores_make(const apr_vocab *vocab, apr_arena *arena, apr_spm_scores *made, apr_error *err)
+apr_status apr_spm_scores_make(const apr_vocab *vocab, apr_arena *arena, apr_spm_scores *result, apr_error *err)
 {
-    work w = {.vocab = vocab, .made = made};
+    work w = {.vocab = vocab, .result = result};
 
-    *made = (apr_spm_scores){.scores = apr_arena_array(arena, vocab->n_tokens, sizeof(float)), .inexact = -1, .bad_merge = -1};
+    *result = (apr_spm_scores){.scores = apr_arena_array(arena, vocab->n_tokens, sizeof(float)), .inexact = -1, .bad_merge = -1};
     w.ranks = malloc((vocab->n_tokens + 1) * sizeof *w.ranks);
     const bool opened = apr_vocab_index_open(&w.index, vocab, APR_ALL_TYPES);
-    bool done = made->scores != NULL && w.ranks != NULL && opened && index_merges(&w);
+    bool done = result->scores != NULL && w.ranks != NULL && opened && index_merges(&w);
     if (done) {
         rank_tokens(&w);
         done = spread_scores(&w);

@@ -1,4 +1,4 @@
-/* step.c - the table of steps: how each changes a shape, what it moves, and what undoes it. */
+/* step.c - the table of steps: how each changes a shape, what it moves, and its inverse. */
 #include "formats/model/step.h"
 
 #include <string.h>
@@ -16,7 +16,7 @@ static bool find_axis(const apr_shape *shape, int32_t axis, apr_axis *found)
     *found = (apr_axis){.at = shape->rank - 1 - axis, .inner = 1};
     found->length = shape->dims[found->at];
     for (int i = found->at + 1; i < shape->rank; i++)
-        if (__builtin_mul_overflow(found->inner, shape->dims[i], &found->inner)) return false; /* beside a dimension of 0 */
+        if (__builtin_mul_overflow(found->inner, shape->dims[i], &found->inner)) return false; /* possible if another dimension is 0 */
     return !__builtin_mul_overflow(found->length, found->inner, &found->whole);
 }
 
@@ -44,7 +44,7 @@ static bool plan_nothing(const apr_step *step, apr_shape *shape, apr_move *move)
     return true;
 }
 
-/* A vector's elements are its rows; those of a stack count on through its matrices. */
+/* The elements of a vector count as its rows. The rows of a stack are numbered through all its matrices. */
 static bool plan_rotary(const apr_step *step, apr_shape *shape, apr_move *move)
 {
     const int64_t heads = step->n[0], inner = shape->rank > 1 ? shape->dims[shape->rank - 1] : 1;
@@ -155,7 +155,7 @@ static bool plan_pick(const apr_step *step, apr_shape *shape, apr_move *move)
     return true;
 }
 
-/* Several tensors at once: apr_made plans it. */
+/* Steps of several tensors are planned by apr_made. */
 static bool plan_several(const apr_step *step, apr_shape *shape, apr_move *move) { return (void)step, (void)shape, (void)move, false; }
 
 static bool plan_value(const apr_step *step, apr_shape *shape, apr_move *move)
@@ -351,7 +351,7 @@ apr_step apr_step_inverse(apr_step step)
     return step;
 }
 
-/* Do only whole blocks move? The flat types have no rows of their own, and nothing of them may move. */
+/* Does the move keep blocks whole? The flat types (APR_Q4, APR_Q8) have blocks across rows, so nothing in them may move. */
 static bool keeps_blocks(const apr_shape *before, const apr_shape *after, const apr_move *move)
 {
     const int64_t elems = apr_dtypes[before->dtype].elems_per_block;
@@ -379,7 +379,7 @@ int64_t apr_step_row(apr_step step, int64_t n_rows, int64_t row)
 {
     if (step.kind == APR_STEP_NONE) return row;
     const int64_t d = n_rows / step.n[0], head = row / d, r = row % d;
-    /* where the logical row lies: the formula of step.h, read from the side that is stored */
+    /* the formula of step.h, solved for the stored row */
     const int64_t stored = step.kind == APR_STEP_PAIRS_TO_HALVES ? 2 * (r % (d / 2)) + r / (d / 2) : r % 2 * (d / 2) + r / 2;
     return head * d + stored;
 }

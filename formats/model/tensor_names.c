@@ -1,17 +1,17 @@
-/* tensor_names.c - one name against a card's rows: own rows first, then the sets that it shares. */
+/* tensor_names.c - matches names with a family's own rules first, then with its shared sets. */
 #include "formats/model/tensor_names.h"
 
 #include "formats/model/text_part.h"
 
 #include <string.h>
 
-/* A name with "{}" for its first number and "*" for the second, as rules are written. */
+/* A name with its first number replaced by "{}" and its second by "*", as in rules. */
 typedef struct plain_name {
     char text[256];
     int64_t numbers[2]; /* -1: there is none */
 } plain_name;
 
-/* The length of a part that is a decimal number without leading zeros; 0: it is none. */
+/* Length of a name component that is a decimal number without leading zeros; 0: it is not one. */
 static size_t number_length(const char *part)
 {
     const size_t n = strspn(part, "0123456789");
@@ -26,7 +26,7 @@ static int64_t number_of(const char *digits, size_t n)
     return value;
 }
 
-/* False when no rule can be meant: it is longer than any, or has a rule's own signs in it. `root` is put before the name. */
+/* `root` is put before the name. False: no rule can match, because the name is too long or contains "{", "}" or "*". */
 static bool make_plain(plain_name *plain, const char *root, const char *name)
 {
     size_t n = strlen(root);
@@ -56,9 +56,9 @@ static bool is_plain(const char *pattern, const plain_name *plain)
     return pattern != NULL && pattern[0] == plain->text[0] && strcmp(pattern, plain->text) == 0;
 }
 
-/* ---- the rows of a card ---- */
+/* ---- the rules of a family ---- */
 
-/* Row `i` of the card's own and its shared ones; false behind the last. */
+/* Set 0 is the family's own rules, the others are its shared sets; false after the last one. */
 static bool set_at(const apr_family *family, size_t i, apr_tensor_set *set)
 {
     if (i == 0) {
@@ -88,7 +88,7 @@ const apr_tensor_rule *apr_rule_of_pattern(const apr_family *family, const char 
     return NULL;
 }
 
-/* The form of that name, its scales' name included. */
+/* The form of that name, or of its scales' name. */
 static const apr_tensor_form *form_of(const apr_family *family, const plain_name *plain)
 {
     apr_tensor_set set;
@@ -100,12 +100,12 @@ static const apr_tensor_form *form_of(const apr_family *family, const plain_name
     return NULL;
 }
 
-/* The roots that a name of Hugging Face's may lack: a model that was saved without its head has "layers.0..." for "model.layers.0...". */
+/* Prefixes that a Hugging Face name may lack: a model saved without its head has "layers.0..." instead of "model.layers.0...". */
 static const char *const roots[] = {"", "model.", "backbone."};
 enum { N_ROOTS = sizeof roots / sizeof *roots };
 
-/* The name without the prefix of a larger model, with the i-th root before it; false: no rule can be meant. */
-static bool plain_of_text(plain_name *plain, const char *name, size_t i)
+/* The name without a multimodal model's prefix, with roots[i] before it; false: no rule can match. */
+static bool make_plain_text(plain_name *plain, const char *name, size_t i)
 {
     const apr_text_name text = apr_text_name_of(name);
     return (i == 0 || text.root[0] == '\0') && make_plain(plain, i == 0 ? text.root : roots[i], text.rest);
@@ -116,7 +116,7 @@ const apr_tensor_rule *apr_family_rule(const apr_family *family, const char *nam
     plain_name plain;
 
     for (size_t i = 0; i < N_ROOTS; i++) {
-        if (!plain_of_text(&plain, name, i)) continue;
+        if (!make_plain_text(&plain, name, i)) continue;
         const apr_tensor_rule *const rule = rule_of(family, &plain, true, i == 0);
         if (rule != NULL) return rule;
         const apr_tensor_form *const form = form_of(family, &plain);
@@ -138,7 +138,7 @@ bool apr_match_tensor(const apr_family *family, apr_dialect dialect, const char 
 
     for (size_t i = 0; i < (is_ggml ? 1 : N_ROOTS); i++) {
         *match = (apr_name_match){0};
-        if (!(is_ggml ? make_plain(&plain, "", name) : plain_of_text(&plain, name, i))) continue;
+        if (!(is_ggml ? make_plain(&plain, "", name) : make_plain_text(&plain, name, i))) continue;
         take_numbers(match, &plain);
         match->root = is_ggml ? "" : roots[i];
         const apr_tensor_form *const form = form_of(family, &plain);
@@ -150,7 +150,7 @@ bool apr_match_tensor(const apr_family *family, apr_dialect dialect, const char 
     return false;
 }
 
-/* The part of that name, or -1. */
+/* Index of the part with that name, or -1. */
 static int part_of(const apr_tensor_form *form, const plain_name *plain)
 {
     for (int i = 0; i < APR_FORM_PARTS && form->parts[i].name != NULL; i++)
@@ -228,7 +228,7 @@ bool apr_is_stack_of(const char *whole, const char *part) { return strchr(whole,
 static int64_t times(int64_t a, int64_t b)
 {
     int64_t product;
-    return __builtin_mul_overflow(a, b, &product) ? 0 : product; /* 0 fits no tensor */
+    return __builtin_mul_overflow(a, b, &product) ? 0 : product; /* no tensor has a dimension of 0 */
 }
 
 static int64_t values_each(const apr_hparams *h)
@@ -255,7 +255,7 @@ static int64_t size_GATE_PLACE(const apr_hparams *h)
 static int64_t size_NOPE_WIDTH(const apr_hparams *h) { return h->qk_nope_head_dim; }
 static int64_t size_V_WIDTH(const apr_hparams *h) { return h->v_head_dim; }
 
-/* No number of the model. */
+/* APR_OF_HALF depends on the tensor, not on the model. */
 static int64_t size_HALF(const apr_hparams *h) { return (void)h, 0; }
 
 static int64_t (*const sizes[])(const apr_hparams *) = {
@@ -264,27 +264,27 @@ static int64_t (*const sizes[])(const apr_hparams *) = {
 #undef X
 };
 
-/* What the numbers of a step stand for where they are not written out. */
-typedef struct filling {
+/* Values for the numbers that a rule does not spell out. */
+typedef struct step_values {
     const apr_hparams *hparams;
     int64_t half;
-} filling;
+} step_values;
 
-static int32_t number(int16_t n, const filling *f)
+static int32_t number(int16_t n, const step_values *f)
 {
     if (n >= 0) return n;
     const int64_t value = n == APR_OF_HALF ? f->half : sizes[n - APR_OF_FIRST - 1](f->hparams);
-    return value >= 0 && value <= INT32_MAX ? (int32_t)value : 0; /* 0 fits no tensor */
+    return value >= 0 && value <= INT32_MAX ? (int32_t)value : 0; /* no tensor has a dimension of 0 */
 }
 
-static apr_step filled(const apr_rule_step *step, const filling *f)
+static apr_step fill_step(const apr_rule_step *step, const step_values *f)
 {
     apr_step result = {.kind = step->kind};
     for (int i = 0; i < APR_STEP_PARAMETERS; i++) result.n[i] = number(step->n[i], f);
     return result;
 }
 
-/* Which steps a family takes is on its card, so that families share their rules. */
+/* Families share rules; the spec states which steps apply. */
 static bool applies(const apr_family *family, const apr_step *step, bool keeps_tiles)
 {
     if (step->kind == APR_STEP_HALVES_TO_PAIRS) return family->gguf.rotates_pairs;
@@ -294,17 +294,17 @@ static bool applies(const apr_family *family, const apr_step *step, bool keeps_t
 
 bool apr_rule_to_ggml(const apr_tensor_rule *rule, const apr_family *family, const apr_hparams *hparams, bool keeps_tiles, apr_chain *chain)
 {
-    const filling f = {.hparams = hparams};
+    const step_values f = {.hparams = hparams};
 
     *chain = (apr_chain){0};
     for (int i = 0; i < APR_RULE_STEPS && rule->to_ggml[i].kind != APR_STEP_NONE; i++) {
-        const apr_step step = filled(&rule->to_ggml[i], &f);
+        const apr_step step = fill_step(&rule->to_ggml[i], &f);
         if (applies(family, &step, keeps_tiles) && !apr_chain_append(chain, step)) return false;
     }
     return true;
 }
 
-/* Half of the whole's axis, which is all of the part's. */
+/* Half of the whole's axis, which is the whole axis of the part. */
 static int64_t half_of(const apr_rule_step *step, const apr_shape *shape, bool from_whole)
 {
     const int at = shape->rank - 1 - step->n[0];
@@ -330,8 +330,8 @@ bool apr_part_chain(const apr_tensor_form *form, int part, const apr_hparams *hp
         if (!apr_chain_append(chain, pick)) return false;
     }
     for (int i = 0; i < APR_FORM_STEPS && steps[i].kind != APR_STEP_NONE; i++) {
-        const filling f = {.hparams = hparams, .half = half_of(&steps[i], &at, from_whole)};
-        const apr_step step = filled(&steps[i], &f);
+        const step_values f = {.hparams = hparams, .half = half_of(&steps[i], &at, from_whole)};
+        const apr_step step = fill_step(&steps[i], &f);
         if (from_whole && apr_step_plan(&step, &at, &move) != NULL) return false;
         if (!apr_chain_append(chain, step)) return false;
     }

@@ -1,4 +1,4 @@
-/* text_part.c - prefixes, towers, MTP layers: three lists, and the rule that reads them. */
+/* text_part.c - lists of prefixes, towers and MTP names, and the rules that use them. */
 #include "formats/model/text_part.h"
 
 #include "formats/model/packed_weights.h"
@@ -7,10 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What larger models put before the text model's names, alone or behind "model.". */
+/* Prefixes of the text model's names in multimodal models, alone or after "model.". */
 static const char *const prefixes[] = {"language_model.", "text_model.", "thinker.", "llm.", "language."};
 
-/* First words of tensors that are not text, alone or behind "model."; those that end with '_' begin a longer word. */
+/* First components of names that are not text, alone or after "model.". Those that end with '_' are the start of a longer component. */
 static const char *const towers[] = {
     "visual.",
     "vision.",
@@ -46,12 +46,12 @@ static const char *const towers[] = {
 /* The same in a GGUF. */
 static const char *const ggml_towers[] = {"v.", "a.", "mm.", "resampler."};
 
-/* Multi-token prediction outside of the list of layers. */
+/* Multi-token prediction tensors outside of the list of layers. */
 static const char *const mtp[] = {"mtp.", "mtp_", "nextn."};
 
 static bool begins_with(const char *name, const char *head) { return strncmp(name, head, strlen(head)) == 0; }
 
-/* Which of the n words `name` begins with, as the number of its bytes; 0: none. */
+/* Length of the first of the n prefixes that `name` begins with; 0: none. */
 static size_t first_word(const char *name, const char *const *words, size_t n)
 {
     for (size_t i = 0; i < n; i++)
@@ -61,17 +61,17 @@ static size_t first_word(const char *name, const char *const *words, size_t n)
 
 #define WORD_OF(name, words) first_word(name, words, sizeof(words) / sizeof *(words))
 
-static const char *behind_model(const char *name) { return begins_with(name, "model.") ? name + strlen("model.") : name; }
+static const char *after_model(const char *name) { return begins_with(name, "model.") ? name + strlen("model.") : name; }
 
 apr_text_name apr_text_name_of(const char *name)
 {
     const char *rest = name;
 
-    for (size_t n; (n = WORD_OF(behind_model(rest), prefixes)) > 0;) rest = behind_model(rest) + n;
-    if (begins_with(behind_model(rest), "lm_head.")) return (apr_text_name){"", behind_model(rest)};
+    for (size_t n; (n = WORD_OF(after_model(rest), prefixes)) > 0;) rest = after_model(rest) + n;
+    if (begins_with(after_model(rest), "lm_head.")) return (apr_text_name){"", after_model(rest)};
     if (rest == name) return (apr_text_name){"", name};
     if (begins_with(rest, "backbone.")) return (apr_text_name){"", rest};
-    return (apr_text_name){"model.", behind_model(rest)};
+    return (apr_text_name){"model.", after_model(rest)};
 }
 
 const char *apr_text_name_print(const char *name, apr_arena *arena)
@@ -82,11 +82,11 @@ const char *apr_text_name_print(const char *name, apr_arena *arena)
 
 /* ---- parts ---- */
 
-/* Where the number of the layer begins; NULL: the name has none. */
+/* Where the layer number begins; NULL: the name has none. */
 static const char *layer_number(const char *name)
 {
     static const char *const layers[] = {"layers.", "backbone.layers.", "blk."};
-    const char *const rest = apr_text_name_of(name).rest, *const plain = behind_model(rest);
+    const char *const rest = apr_text_name_of(name).rest, *const plain = after_model(rest);
     const size_t n = WORD_OF(plain, layers);
     return n > 0 && plain[n] >= '0' && plain[n] <= '9' ? plain + n : NULL;
 }
@@ -97,7 +97,7 @@ int64_t apr_layer_of_name(const char *name)
     return number != NULL ? strtoll(number, NULL, 10) : -1;
 }
 
-/* Is it of a layer behind the last one, which predicts ahead? Such a layer norms the embedding of the token that it is given. */
+/* Does the tensor belong to an MTP layer, after the last layer? Such a layer has a norm for the embedding of the given token. */
 static bool is_mtp_layer(const apr_model *model, const char *name)
 {
     static const char *const norms[] = {".enorm.weight", ".nextn.enorm.weight"};
@@ -131,7 +131,7 @@ static bool is_buffer(const char *name)
 apr_model_part apr_part_of(const apr_model *model, const char *name)
 {
     const apr_family *const family = apr_family_find(model->hparams.architecture);
-    const char *const plain = behind_model(name), *const rest = behind_model(apr_text_name_of(name).rest);
+    const char *const plain = after_model(name), *const rest = after_model(apr_text_name_of(name).rest);
 
     if (is_mtp_layer(model, name)) return APR_PART_MTP;
     if (is_buffer(name)) return APR_PART_BUFFER;
@@ -141,7 +141,7 @@ apr_model_part apr_part_of(const apr_model *model, const char *name)
     return model->origin.format == APR_FORMAT_GGUF && WORD_OF(name, ggml_towers) > 0 ? APR_PART_TOWER : APR_PART_TEXT;
 }
 
-/* ---- both ends ---- */
+/* ---- embedding and head ---- */
 
 const apr_tensor *apr_find_text_tensor(const apr_model *model, const char *canonical)
 {
@@ -152,12 +152,12 @@ const apr_tensor *apr_find_text_tensor(const apr_model *model, const char *canon
         const apr_text_name text = apr_text_name_of(name);
         const size_t n_root = strlen(text.root);
         if (strncmp(canonical, text.root, n_root) == 0 && strcmp(canonical + n_root, text.rest) == 0) return &model->tensors[i];
-        if (begins_with(canonical, "model.") && strcmp(behind_model(canonical), name) == 0) return &model->tensors[i];
+        if (begins_with(canonical, "model.") && strcmp(after_model(canonical), name) == 0) return &model->tensors[i];
     }
     return found;
 }
 
-/* Under Hugging Face's name, ggml's or Meta's. */
+/* By Hugging Face's name, ggml's or Meta's. */
 static const apr_tensor *find_any(const apr_model *model, const char *const *names, size_t n)
 {
     const apr_tensor *found = NULL;

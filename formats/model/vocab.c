@@ -1,4 +1,4 @@
-/* vocab.c - the splitting rules that GGUF knows by name, and the list of ids that end a turn. */
+/* vocab.c - the splitting rules that GGUF has names for, and the list of stop ids. */
 #include "formats/model/vocab.h"
 #include "formats/model/bert_splits.h"
 
@@ -6,7 +6,7 @@
 
 #define CONTRACTIONS "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 #define SPACES       "\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
-/* A word of o200k: an upper-case head and a lower-case tail, one of which may be missing. */
+/* A word of o200k: an upper-case prefix and a lower-case suffix, one of which may be missing. */
 #define UPPER       "[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]"
 #define LOWER       "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]"
 #define CASED(tail) "[^\\r\\n\\p{L}\\p{N}]?" UPPER "*" LOWER "+" tail "|[^\\r\\n\\p{L}\\p{N}]?" UPPER "+" LOWER "*" tail
@@ -17,11 +17,11 @@
 #define QWEN35 CONTRACTIONS "|[^\\r\\n\\p{L}\\p{N}]?[\\p{L}\\p{M}]+|\\p{N}| ?[^\\s\\p{L}\\p{M}\\p{N}]+[\\r\\n]*|" SPACES
 #define O200K  CASED(CONTRACTIONS "?") "|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|" SPACES
 #define TEKKEN CASED("") "|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|" SPACES
-/* tokenizer.json says this in two steps, Digits(individual_digits) and then ByteLevel(use_regex). In one: a digit stands
- * alone, and the spaces before a digit stay together, because for the second step the text ends there. */
+/* tokenizer.json uses two steps: Digits(individual_digits), then ByteLevel(use_regex). This is one expression for both. A digit is its
+ * own piece. The spaces before a digit stay together, because the second step sees the end of the text there. */
 #define DIGITS_GPT2 "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+|\\p{N}| ?[^\\s\\p{L}\\p{N}]+|\\s+(?![^\\s\\p{N}])|\\s+"
 
-/* The ranges are Chinese, Japanese and Korean signs. */
+/* The ranges are Chinese, Japanese and Korean characters. */
 static const apr_split deepseek3[] = {
     {.pattern = "\\p{N}{1,3}"},
     {.pattern = "[\xe4\xb8\x80-\xe9\xbe\xa5\xe3\x81\x80-\xe3\x82\x9f\xe3\x82\xa0-\xe3\x83\xbf]+"},
@@ -34,9 +34,9 @@ static const apr_split deepseek_coder[] = {
     {.pattern = "\\p{N}"},
 };
 
-/* Names that share an expression stand together, the one to write first. Rules that need more than one expression
- * stand at the end with their steps; those whose steps are not known for sure ("default", "falcon", "deepseek-llm") are not here:
- * such a file is refused rather than tokenized almost right. */
+/* Names with the same expression are listed together, the one to write first. Rules with several expressions are at the end. Rules whose
+ * steps are not known for certain ("default", "falcon", "deepseek-llm") are missing: such a file is refused rather than tokenized almost
+ * correctly. */
 static const apr_pre_rule rules[] = {
     {.name = "gpt-2", .pattern = GPT2},
     {.name = "phi-2", .pattern = GPT2},
@@ -83,7 +83,7 @@ static const apr_pre_rule rules[] = {
 static const size_t n_rules = sizeof rules / sizeof rules[0];
 
 static const struct {
-    const char *name, *line; /* in tokenizer.json, in a line of text */
+    const char *name, *line; /* in tokenizer.json; in a line of text */
 } behaviors[] = {
     [APR_SPLIT_ISOLATED] = {"Isolated", "isolated"},
     [APR_SPLIT_REMOVED] = {"Removed", "removed"},
@@ -153,7 +153,7 @@ const char *apr_pre_pattern(const char *pre)
     return rule != NULL ? rule->pattern : NULL;
 }
 
-/* The character at *at, which goes on; an escaped line break is one as it stands. */
+/* Reads one character and advances *at. An escaped line break equals a plain one. */
 static char next_of(const char **at)
 {
     const char c = *(*at)++;
@@ -162,7 +162,7 @@ static char next_of(const char **at)
     return letter == 'r' ? '\r' : letter == 'n' ? '\n' : '\t';
 }
 
-/* An escaped backslash begins no escape: both of its bytes are stepped over at once. */
+/* An escaped backslash does not start an escape: both of its bytes are skipped at once. */
 static bool same_expression(const char *a, const char *b)
 {
     while (a != NULL && b != NULL) {
@@ -198,7 +198,7 @@ const char *apr_pre_name(const char *pattern)
     return NULL;
 }
 
-/* 0: another expression. A reader of the file alone cannot correct the first bit, so it weighs more than the second. */
+/* 0: another expression. ignore_merges weighs more than NFC, because a reader of the file cannot correct it. */
 static int agreement(const apr_pre_rule *rule, const apr_vocab *v)
 {
     if (!same_splitting(rule, v)) return 0;
@@ -218,9 +218,10 @@ const apr_pre_rule *apr_pre_of(const apr_vocab *vocab)
     return most > 0 ? best : NULL;
 }
 
-#define ASCII_SYMBOLS "$+<=>^`|~" /* ASCII's punctuation that Unicode calls symbols */
+#define ASCII_SYMBOLS "$+<=>^`|~" /* ASCII punctuation that Unicode classes as symbols */
 
-/* Punctuation since Unicode 8, which tokenizers does not know (of a range, what is none counts for nothing); two that it does. */
+/* Punctuation added after Unicode 8, which tokenizers does not know (other characters in the ranges do not matter), and two that only
+ * tokenizers knows. */
 #define NEWER_PUNCTUATION                                                                                                                  \
     "\\x{61d}\\x{9fd}-\\x{a76}\\x{c77}-\\x{c84}\\x{1b7d}-\\x{1b7e}\\x{2e43}-\\x{2e5d}\\x{10ead}-\\x{10f89}\\x{1144b}-\\x{1145d}\\x{11660}" \
     "-\\x{116b9}\\x{1183b}-\\x{11fff}\\x{12ff1}-\\x{12ff2}\\x{16e97}-\\x{16fe2}\\x{1e95e}-\\x{1e95f}"

@@ -11,7 +11,7 @@ static size_t hash_text(const char *text, size_t n_bytes)
     return (size_t)(h ^ h >> 29);
 }
 
-/* The slot of that text, or the empty one where it belongs. */
+/* The slot of that text, or the empty slot where it must be inserted. */
 static uint32_t *slot_of(const apr_vocab_index *index, const char *text, size_t n_bytes)
 {
     size_t at = hash_text(text, n_bytes) & index->mask;
@@ -35,7 +35,7 @@ bool apr_vocab_index_open(apr_vocab_index *index, const apr_vocab *vocab, int ty
         const apr_str token = vocab->tokens[id];
         const int type = vocab->types != NULL ? vocab->types[id] : APR_TOKEN_NORMAL;
         if ((type_mask & 1 << (type & 15)) == 0) continue;
-        if (token.n_bytes == 0) { /* cannot be found, and two of them are twins */
+        if (token.n_bytes == 0) { /* cannot be found, and two of them are duplicates */
             if (has_empty && index->twin < 0) index->twin = (int64_t)id;
             has_empty = true;
             continue;

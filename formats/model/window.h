@@ -1,6 +1,7 @@
-/* window.h - which layers of a model attend within its sliding window only, where a file does not list them one by one.
+/* window.h - which layers have sliding-window attention, where a file does not list them.
  *
- * Mental model: some first layers attend to everything; of those after them each n-th does, and the others slide. */
+ * The first n_full_first layers have full attention. Of the layers after them every full_every-th has full attention, and the others
+ * slide. */
 #ifndef APR_FORMATS_WINDOW_H
 #define APR_FORMATS_WINDOW_H
 
@@ -8,8 +9,8 @@
 #include <stdint.h>
 
 typedef struct apr_window_layers {
-    int64_t n_full_first; /* layers at the start that attend to everything */
-    int64_t full_every;   /* of the layers after them each n-th attends to everything: n; 1: all do, nothing slides; 0: all slide */
+    int64_t n_full_first; /* layers at the start with full attention */
+    int64_t full_every;   /* period of full attention after them; 1: all layers are full, none slides; 0: all slide */
 } apr_window_layers;
 
 /* Layers count from 0. */

@@ -1,7 +1,8 @@
-/* work_sink.c - the sink of one of several runs: tensors go to where they will lie in the data of NAME.resume, each with a record in the
- * journal once it is on the disk; the run that completes the output reads the records and lets the format's own sink write the rest.
+/* work_sink.c - the sink of one of several runs. Tensors are written to their final offsets in the data of NAME.resume. Each gets a record
+ * in the journal once it is on the disk. The run that completes the output reads the records and lets the format's own sink write the rest.
  *
- * Parts are tensors that follow one another, shared out by their bytes: the layout alone decides, so every host computes the same. */
+ * A part is a run of adjacent tensors; the parts have about equal bytes. The layout alone decides, so every host computes the same
+ * parts. */
 #include "formats/base/clock.h"
 #include "formats/base/crc32.h"
 #include "formats/base/map.h"
@@ -16,16 +17,16 @@
 #include <unistd.h>
 
 enum { READ_BYTES = 1 << 20 };
-static const double most_seconds_unnoted = 5.0; /* of work that a kill may cost */
+static const double max_unsaved_s = 5.0; /* of work that a kill may lose */
 
 typedef struct entry {
     const char *remark;
     uint32_t crc;
     int part;         /* from 1 */
-    bool is_recorded; /* a run before said that it is there */
-    bool is_there;    /* and it is */
-    bool is_done;     /* by this run */
-    bool is_damaged;  /* recorded, but other bytes lie there */
+    bool is_recorded; /* an earlier run recorded it */
+    bool is_there;    /* it was recorded, and its bytes are correct */
+    bool is_done;     /* made by this run */
+    bool is_damaged;  /* it was recorded, but its bytes have changed */
 } entry;
 
 typedef struct work_sink {
@@ -37,16 +38,16 @@ typedef struct work_sink {
     apr_offsets offsets;
     apr_resume *resume;
     entry *entries; /* [n_tensors] */
-    int part;       /* that this run makes; 0: all, or none */
+    int part;       /* the part that this run makes; 0: all parts, or none */
     bool makes_none;
-    size_t at; /* the tensor that is being put, its bytes so far and their CRC */
+    size_t at; /* the tensor that is being put; n_put and crc are its bytes so far */
     uint64_t n_put;
     uint32_t crc;
     int fd; /* of file i_file */
     size_t i_file;
-    apr_record *pending; /* [n_tensors] done, but not on the disk yet */
+    apr_record *pending; /* [n_tensors] records of finished tensors that are not on the disk yet */
     size_t n_pending;
-    double noted_s, cost_s; /* when the journal was last written, and how long that took */
+    double saved_s, cost_s; /* when the journal was last written, and how long that took */
     apr_arena arena;
 } work_sink;
 
@@ -62,8 +63,8 @@ apr_status apr_offsets_make(apr_offsets *offsets, size_t n_files, size_t n_tenso
 
 static bool continues(const work_sink *w, size_t i) { return w->options.work->continues != NULL && w->options.work->continues[i]; }
 
-/* The part in which the middle of each tensor falls, with those that continue it. */
-static void share_out(work_sink *w, int n_parts)
+/* Each tensor goes to the part that contains its middle; tensors that continue it go with it. */
+static void assign_parts(work_sink *w, int n_parts)
 {
     const apr_model *const l = w->layout;
     uint64_t total = 0, at = 0;
@@ -78,11 +79,11 @@ static void share_out(work_sink *w, int n_parts)
     }
 }
 
-static bool is_mine(const work_sink *w, size_t i) { return !w->makes_none && (w->part == 0 || w->entries[i].part == w->part); }
+static bool in_this_run(const work_sink *w, size_t i) { return !w->makes_none && (w->part == 0 || w->entries[i].part == w->part); }
 
-/* --- what runs before left --- */
+/* --- what earlier runs made --- */
 
-static apr_status take_records(work_sink *w, apr_error *err)
+static apr_status apply_records(work_sink *w, apr_error *err)
 {
     const apr_records *const records = apr_resume_records(w->resume);
     const apr_model *const l = w->layout;
@@ -91,15 +92,15 @@ static apr_status take_records(work_sink *w, apr_error *err)
         const apr_record *const r = &records->items[i];
         if (r->tensor >= l->n_tensors || r->n_bytes != l->tensors[r->tensor].n_bytes)
             return apr_fail(err, APR_E_DAMAGED,
-                            "%s: a journal tells of tensor %" PRIu64 " with %" PRIu64
-                            " bytes, and there is none; remove the folder to start anew",
+                            "%s: a journal names tensor %" PRIu64 " with %" PRIu64
+                            " bytes, which the output does not have; remove the folder to start over",
                             apr_resume_path(w->resume), r->tensor, r->n_bytes);
         w->entries[r->tensor].is_recorded = true;
     }
     return APR_OK;
 }
 
-/* The CRC of what lies in the file; false: it is shorter, or cannot be read. */
+/* The CRC of a range of the file; false: the file is shorter, or cannot be read. */
 static bool read_crc(int fd, uint64_t at, uint64_t n_bytes, uint8_t *buffer, uint32_t *crc)
 {
     *crc = 0;
@@ -124,7 +125,7 @@ static void check_entry(work_sink *w, size_t i, int fd, uint8_t *buffer)
     p->remark = r != NULL ? r->remark : NULL;
 }
 
-/* Reads back what was recorded in one file, with all threads. */
+/* Verifies the recorded tensors of one file, with all threads. */
 static apr_status check_file(work_sink *w, size_t file, apr_error *err)
 {
     bool no_memory = false;
@@ -140,8 +141,8 @@ static apr_status check_file(work_sink *w, size_t file, apr_error *err)
         uint8_t *const buffer = malloc(READ_BYTES);
 #pragma omp for schedule(dynamic)
         for (size_t i = 0; i < w->layout->n_tensors; i++) {
-            const bool concerns_us = w->makes_none || is_mine(w, i);
-            if (w->offsets.tensors[i].file != file || !w->entries[i].is_recorded || !concerns_us) continue;
+            const bool is_relevant = w->makes_none || in_this_run(w, i);
+            if (w->offsets.tensors[i].file != file || !w->entries[i].is_recorded || !is_relevant) continue;
             if (buffer != NULL) check_entry(w, i, fd, buffer);
             else no_memory = true;
         }
@@ -151,26 +152,26 @@ static apr_status check_file(work_sink *w, size_t file, apr_error *err)
     return no_memory ? apr_no_memory(err, "a buffer") : APR_OK;
 }
 
-/* Tensors that are made together are there together. */
-static void join_entries(work_sink *w)
+/* Tensors that are made together count as present only if all of them are. */
+static void merge_groups(work_sink *w)
 {
     for (size_t i = 0, end; i < w->layout->n_tensors; i = end) {
         bool all = w->entries[i].is_there;
         for (end = i + 1; end < w->layout->n_tensors && continues(w, end); end++) all = all && w->entries[end].is_there;
         for (size_t k = i; k < end; k++) {
-            w->entries[k].is_damaged = w->entries[k].is_recorded && !w->entries[k].is_there && is_mine(w, k);
+            w->entries[k].is_damaged = w->entries[k].is_recorded && !w->entries[k].is_there && in_this_run(w, k);
             w->entries[k].is_there = all;
         }
     }
 }
 
-static apr_status find_what_is_there(work_sink *w, apr_error *err)
+static apr_status verify_existing(work_sink *w, apr_error *err)
 {
-    APR_TRY(take_records(w, err));
+    APR_TRY(apply_records(w, err));
     for (size_t i = 0; apr_resume_is_final(w->resume) && i < w->layout->n_tensors; i++) w->entries[i].is_there = true;
     if (apr_resume_is_final(w->resume)) return APR_OK;
     for (size_t file = 0; file < w->offsets.n_files; file++) APR_TRY(check_file(w, file, err));
-    join_entries(w);
+    merge_groups(w);
     return APR_OK;
 }
 
@@ -186,11 +187,11 @@ static apr_status open_file(work_sink *w, size_t file, apr_error *err)
     return apr_resume_data(w->resume, w->offsets.files[file].name, w->offsets.files[file].n_bytes, &w->fd, err);
 }
 
-/* The first tensor from here on that is wanted and has bytes. */
-static void skip(work_sink *w)
+/* Advances to the first tensor, from the current one on, that is wanted and has bytes. */
+static void advance(work_sink *w)
 {
     while (w->at < w->layout->n_tensors &&
-           (w->entries[w->at].is_there || !is_mine(w, w->at) || w->n_put == w->layout->tensors[w->at].n_bytes)) {
+           (w->entries[w->at].is_there || !in_this_run(w, w->at) || w->n_put == w->layout->tensors[w->at].n_bytes)) {
         if (w->n_put > 0) w->entries[w->at].crc = w->crc;
         w->n_put = 0;
         w->crc = 0;
@@ -198,19 +199,19 @@ static void skip(work_sink *w)
     }
 }
 
-/* Of the tensor that comes next. */
+/* The extent of the next tensor. */
 static apr_status extent_of(apr_sink *sink, apr_extent *extent, apr_error *err)
 {
     work_sink *const w = (work_sink *)sink;
 
-    skip(w);
+    advance(w);
     if (w->at == w->layout->n_tensors) return apr_fail(err, APR_E_USAGE, "%s: more bytes than the layout has", w->path);
     APR_TRY(open_file(w, w->offsets.tensors[w->at].file, err));
     *extent = (apr_extent){.fd = w->fd,
                            .offset = w->offsets.tensors[w->at].offset,
                            .n_bytes = w->layout->tensors[w->at].n_bytes,
                            .path = apr_resume_path(w->resume),
-                           .advice = "; what is done stays, and the next run goes on",
+                           .advice = "; finished tensors are kept, and the next run continues",
                            .wants_crc = true};
     return APR_OK;
 }
@@ -219,7 +220,7 @@ static apr_status pass(apr_sink *sink, uint32_t crc, apr_error *err)
 {
     work_sink *const w = (work_sink *)sink;
 
-    skip(w);
+    advance(w);
     if (w->at == w->layout->n_tensors) return apr_fail(err, APR_E_USAGE, "%s: more tensors than the layout has", w->path);
     w->n_put = w->layout->tensors[w->at].n_bytes;
     w->crc = crc;
@@ -248,8 +249,8 @@ static apr_status put(apr_sink *sink, const void *bytes, size_t n_bytes, apr_err
 static apr_tensor_state state_of(const apr_sink *sink, size_t i)
 {
     const work_sink *const w = (const work_sink *)sink;
-    if (w->makes_none || w->entries[i].is_there) return w->makes_none || is_mine(w, i) ? APR_TENSOR_THERE : APR_TENSOR_ELSEWHERE;
-    return is_mine(w, i) ? APR_TENSOR_WANTED : APR_TENSOR_ELSEWHERE;
+    if (w->makes_none || w->entries[i].is_there) return w->makes_none || in_this_run(w, i) ? APR_TENSOR_THERE : APR_TENSOR_ELSEWHERE;
+    return in_this_run(w, i) ? APR_TENSOR_WANTED : APR_TENSOR_ELSEWHERE;
 }
 
 static const char *remark_of(const apr_sink *sink, size_t i)
@@ -260,8 +261,8 @@ static const char *remark_of(const apr_sink *sink, size_t i)
 
 /* --- the journal --- */
 
-/* First the bytes, then the words about them; and neither when an input has changed meanwhile. */
-static apr_status note(work_sink *w, apr_error *err)
+/* Makes the data durable before the journal that refers to it. Writes neither if an input has changed meanwhile. */
+static apr_status write_journal(work_sink *w, apr_error *err)
 {
     const double start = apr_seconds_now();
 
@@ -271,8 +272,8 @@ static apr_status note(work_sink *w, apr_error *err)
         return apr_fail(err, APR_E_IO, "%s: writing failed: %s", apr_resume_path(w->resume), strerror(errno));
     APR_TRY(apr_resume_note(w->resume, w->pending, w->n_pending, err));
     w->n_pending = 0;
-    w->noted_s = apr_seconds_now();
-    w->cost_s = w->noted_s - start;
+    w->saved_s = apr_seconds_now();
+    w->cost_s = w->saved_s - start;
     return APR_OK;
 }
 
@@ -281,15 +282,15 @@ static apr_status done(apr_sink *sink, size_t i, const char *remark, apr_error *
     work_sink *const w = (work_sink *)sink;
     entry *const p = &w->entries[i];
 
-    skip(w);
+    advance(w);
     if (w->at <= i) return apr_fail(err, APR_E_USAGE, "%s: tensor '%s' is not complete", w->path, w->layout->tensors[i].name);
     p->remark = apr_arena_copy(&w->arena, remark, strlen(remark));
     if (p->remark == NULL) return apr_no_memory(err, "a journal");
     p->is_done = true;
     w->pending[w->n_pending++] = (apr_record){i, w->layout->tensors[i].n_bytes, p->crc, p->remark};
-    /* waiting for the disk may take a tenth of the time, and where it is slow a few seconds of work are at stake */
-    const double since_s = apr_seconds_now() - w->noted_s;
-    return since_s >= 10.0 * w->cost_s || since_s >= most_seconds_unnoted ? note(w, err) : APR_OK;
+    /* Syncing may take a tenth of the time. On a slow disk at most max_unsaved_s seconds of work are at risk. */
+    const double since_s = apr_seconds_now() - w->saved_s;
+    return since_s >= 10.0 * w->cost_s || since_s >= max_unsaved_s ? write_journal(w, err) : APR_OK;
 }
 
 static apr_sink_progress progress_of(const apr_sink *sink)
@@ -298,10 +299,10 @@ static apr_sink_progress progress_of(const apr_sink *sink)
     apr_sink_progress p = {.folder = apr_resume_path(w->resume), .n_parts = apr_resume_n_parts(w->resume)};
 
     for (size_t i = 0; i < w->layout->n_tensors; i++) {
-        const bool concerns_us = w->makes_none || is_mine(w, i);
-        p.n_there += concerns_us && w->entries[i].is_there;
+        const bool is_relevant = w->makes_none || in_this_run(w, i);
+        p.n_there += is_relevant && w->entries[i].is_there;
         p.n_done += w->entries[i].is_done;
-        p.n_elsewhere += !concerns_us;
+        p.n_elsewhere += !is_relevant;
         p.n_damaged += w->entries[i].is_damaged;
     }
     return p;
@@ -321,15 +322,15 @@ static void close_work(work_sink *w)
     free(w);
 }
 
-/* What was done is not lost with what was not. */
+/* Finished tensors are recorded, so that they are not lost. */
 static void abandon(apr_sink *sink)
 {
     work_sink *const w = (work_sink *)sink;
-    if (w->resume != NULL) (void)note(w, NULL);
+    if (w->resume != NULL) (void)write_journal(w, NULL);
     close_work(w);
 }
 
-/* "2/4, 3/4": of the parts that lack tensors, the first ones. */
+/* "2/4, 3/4": the first of the parts that lack tensors. */
 static void list_parts(const work_sink *w, int n_parts, char *text, size_t n_bytes)
 {
     size_t at = 0;
@@ -361,12 +362,12 @@ static apr_status refuse_missing(const work_sink *w, apr_error *err)
     }
     if (n_missing == 0) return APR_OK;
     list_parts(w, n_parts, parts, sizeof parts);
-    if (n_damaged > 0) snprintf(damaged, sizeof damaged, " (%zu of them are there, but not as they were written)", n_damaged);
+    if (n_damaged > 0) snprintf(damaged, sizeof damaged, " (%zu of them were written, but have changed since)", n_damaged);
     return apr_fail(err, APR_E_NO, "%s: %zu of %zu tensors are missing%s; run these parts: %s", apr_resume_path(w->resume), n_missing,
                     w->layout->n_tensors, damaged, parts);
 }
 
-/* The format's own sink, passed over all tensors, writes what stands around them and takes the final name. */
+/* The format's own sink is passed over all tensors; it writes everything else and renames the output. */
 static apr_status complete(work_sink *w, apr_error *err)
 {
     apr_sink_options options = w->options;
@@ -391,9 +392,9 @@ static apr_status complete(work_sink *w, apr_error *err)
 static apr_status end_run(work_sink *w, apr_error *err)
 {
     for (size_t i = 0; i < w->layout->n_tensors; i++)
-        if (is_mine(w, i) && !w->entries[i].is_there && !w->entries[i].is_done)
+        if (in_this_run(w, i) && !w->entries[i].is_there && !w->entries[i].is_done)
             return apr_fail(err, APR_E_USAGE, "%s: tensor '%s' was not written completely", w->path, w->layout->tensors[i].name);
-    APR_TRY(note(w, err));
+    APR_TRY(write_journal(w, err));
     if (w->part != 0) return APR_OK;
     if (!apr_resume_is_final(w->resume)) APR_TRY(complete(w, err));
     apr_resume_remove(w->resume);
@@ -412,14 +413,14 @@ static uint64_t total_bytes(const apr_sink *sink) { return ((const work_sink *)s
 
 /* --- the start --- */
 
-/* The caller's lines, and where all this goes. */
+/* The caller's lines, and the size and head of the output. */
 static char *make_terms(work_sink *w)
 {
     return apr_arena_print(&w->arena, "%soutput of %" PRIu64 " bytes in %zu file%s, head %08" PRIx32 "\n", w->options.work->terms,
                            w->offsets.total_bytes, w->offsets.n_files, w->offsets.n_files == 1 ? "" : "s", w->offsets.head_crc);
 }
 
-static apr_status make_room(work_sink *w, apr_error *err)
+static apr_status preallocate(work_sink *w, apr_error *err)
 {
     for (size_t i = 0; i < w->offsets.n_files; i++) {
         int fd;
@@ -441,10 +442,10 @@ static apr_status begin(work_sink *w, apr_offsets_fn offsets, bool is_folder, ap
     const char *const terms = make_terms(w);
     if (terms == NULL) return apr_no_memory(err, "the terms of a run");
     APR_TRY(apr_resume_open(&w->resume, w->path, is_folder, w->options.overwrite, work->part, terms, err));
-    share_out(w, apr_resume_n_parts(w->resume));
-    APR_TRY(find_what_is_there(w, err));
+    assign_parts(w, apr_resume_n_parts(w->resume));
+    APR_TRY(verify_existing(w, err));
     if (w->makes_none) return refuse_missing(w, err);
-    return apr_resume_is_final(w->resume) ? APR_OK : make_room(w, err);
+    return apr_resume_is_final(w->resume) ? APR_OK : preallocate(w, err);
 }
 
 apr_status apr_work_sink_open(apr_sink **sink, apr_sink_open_fn open, apr_offsets_fn offsets, bool is_folder, const char *path,

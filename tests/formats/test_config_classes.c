@@ -408,7 +408,7 @@ static const struct {
 } absurd[] = {
     {"deepseek_v3", "\"n_group\":3,\"n_routed_experts\":8,\"num_experts_per_tok\":2", "8 experts cannot share 3 groups"},
     {"deepseek_v3", "\"n_group\":4,\"topk_group\":5", "num_expert_groups_used is 5, num_expert_groups 4"},
-    {"qwen3_moe", "\"num_experts\":4,\"num_experts_per_tok\":5", "num_experts_per_tok is 5, num_experts 4"},
+    {"qwen3_moe", "\"num_experts\":4,\"num_experts_per_tok\":5", "num_experts_per_tok is 5, more than num_experts (4)"},
     {"qwen3_moe", "\"decoder_sparse_step\":0", "\"decoder_sparse_step\" is 0"},
     {"qwen3_moe", "\"mlp_only_layers\":[4]", "names a layer that is not one of the 4"},
     {"qwen3_moe", "\"mlp_only_layers\":[-1]", "names a layer that is not one of the 4"},

@@ -303,7 +303,7 @@ static void a_full_disk_leaves_what_is_done(void **state)
     assert_int_equal(feed(sink, 3), 3);
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &little), 0);
     assert_int_equal(apr_sink_put(sink, tensors[3].data, (size_t)tensors[3].n_bytes, &err), APR_E_IO);
-    assert_non_null(strstr(err.text, "writing failed after 0.0 MiB: File too large; what is done stays"));
+    assert_non_null(strstr(err.text, "writing failed after 0.0 MiB: File too large; finished tensors are kept"));
     apr_sink_abandon(sink);
     assert_int_equal(open_sink(&sink, &outputs[0], "b.gguf", 0, 1), APR_E_IO); /* still full */
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);

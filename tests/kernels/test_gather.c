@@ -465,7 +465,7 @@ static void parts_that_do_not_fit_are_refused_by_name(void **state)
         {"join:1,2", 1, APR_E_DAMAGED, "f.apr: tensor 'whole', f32 [4, 6]: the step 'join:1,2' does not fit"},
         {"join:2,1", 0, APR_E_DAMAGED, "f.apr: tensor 'whole', f32 [4, 6]: the step 'join:2,1' does not fit"},
         {"join:1,1 fold:0,2", 0, APR_E_DAMAGED, "f.apr: tensor 'whole', f32 [8, 6]: the step 'fold:0,2' does not fit"},
-        {"transpose", 0, APR_E_USAGE, "f.apr: tensor 'whole' has several parts that nothing joins"},
+        {"transpose", 0, APR_E_USAGE, "f.apr: tensor 'whole' has several parts and no step that joins them"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const apr_tensor *const parts[] = {tensor_of(&shapes[0], false, &seed), tensor_of(&shapes[cases[i].other], false, &seed)};

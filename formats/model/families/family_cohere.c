@@ -1,4 +1,4 @@
-/* family_cohere.c - cohere2: attention and feed-forward side by side on one layer norm; full layers have no positions. */
+/* family_cohere.c - cohere2: attention and feed-forward in parallel after one layer norm; full-attention layers have no positions. */
 #include "formats/model/families/tensor_sets.h"
 #include "formats/model/family.h"
 

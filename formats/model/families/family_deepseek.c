@@ -1,4 +1,4 @@
-/* family_deepseek.c - deepseek_v2 and deepseek_v3 (kimi_k2, too): latent attention, experts chosen in groups. */
+/* family_deepseek.c - deepseek_v2 and deepseek_v3 (also kimi_k2): latent attention, experts chosen in groups. */
 #include "formats/model/families/tensor_sets.h"
 #include "formats/model/family.h"
 
@@ -53,7 +53,7 @@ const apr_family apr_family_deepseek_v3 = {.name = "deepseek_v3",
                                                     &apr_tensors_experts, &apr_tensors_shared_experts},
                                            .translates = true};
 
-/* the class neither normalises nor biases, and knows groups with "group_limited_greedy" alone */
+/* The class has no norm_topk_prob and no bias for the choice of experts. It uses groups only with "group_limited_greedy". */
 static const apr_family_config deepseek_v2 = {
     .activation = "silu",
     .experts = APR_EXPERTS_BEHIND_DENSE,
@@ -77,7 +77,7 @@ static const apr_family_config deepseek_v2 = {
                  {"routed_scaling_factor", 1.0}},
     .dense_key = "first_k_dense_replace"};
 
-/* In old files nothing says how experts are scored, and llama.cpp takes softmax. */
+/* Old files do not state how experts are scored; llama.cpp assumes softmax. */
 const apr_family apr_family_deepseek_v2 = {.name = "deepseek_v2",
                                            .types = {{"deepseek_v2", "DeepseekV2ForCausalLM"}},
                                            .ggml = "deepseek2",

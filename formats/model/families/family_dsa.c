@@ -1,4 +1,4 @@
-/* family_dsa.c - deepseek_v32 and glm_moe_dsa: latent attention to the positions that an indexer chooses, else DeepSeek V3. */
+/* family_dsa.c - deepseek_v32 and glm_moe_dsa: DeepSeek V3, with latent attention to the positions that an indexer chooses. */
 #include "formats/model/families/tensor_sets.h"
 #include "formats/model/family.h"
 

@@ -1,4 +1,4 @@
-/* family_ernie.c - ernie4_5_moe: experts chosen with a bias, shared ones beside them. */
+/* family_ernie.c - ernie4_5_moe: experts chosen with a bias, and shared experts. */
 #include "formats/model/families/tensor_sets.h"
 #include "formats/model/family.h"
 
@@ -28,7 +28,7 @@ static const apr_family_config ernie4_5_moe = {.activation = "silu",
                                                             {"num_shared_experts", 2},
                                                             {"moe_norm_min", 1e-12}}};
 
-/* llama.cpp's least sum is 6.1e-5 */
+/* llama.cpp uses 6.1e-5 as the least sum. */
 static const apr_hparams supposes = {.norm_topk_prob = true, .moe_norm_min = 1e-12};
 
 const apr_family apr_family_ernie4_5_moe = {

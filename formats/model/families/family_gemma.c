@@ -1,4 +1,4 @@
-/* family_gemma.c - gemma, gemma2 and gemma3 (its text part): gelu, soft caps, a scale of their own. */
+/* family_gemma.c - gemma, gemma2 and gemma3 (the text part): gelu, soft caps, a stated scale of attention scores. */
 #include "formats/model/families/tensor_sets.h"
 #include "formats/model/family.h"
 
@@ -26,7 +26,7 @@ const apr_family apr_family_gemma = {.name = "gemma",
                                      .sets = {&apr_tensors_ends, &apr_tensors_attention, &apr_tensors_ffn_norm, &apr_tensors_dense},
                                      .translates = true};
 
-/* hidden_act is a relic that the classes do not look at */
+/* The classes ignore the field hidden_act. */
 #define GEMMA                                                                                                         \
     .activation = "gelu_pytorch_tanh", .activation_key = "hidden_activation", .attention_bias = APR_BIAS_WHEN_STATED, \
     .flags_on = " tie_word_embeddings ", .num_kv_heads = 4, .head_dim = 256, .sliding_window = 4096, .rms_norm_eps = 1e-6

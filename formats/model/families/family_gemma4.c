@@ -1,5 +1,5 @@
-/* family_gemma4.c - gemma4: sliding and full layers of different widths, shared keys and values, per-layer inputs, experts beside the
- * feed-forward. */
+/* family_gemma4.c - gemma4: sliding and full layers of different widths, shared keys and values, per-layer inputs, experts in parallel
+ * with the feed-forward. */
 #include "formats/model/families/tensor_sets.h"
 #include "formats/model/family.h"
 
@@ -45,7 +45,7 @@ static const apr_family_config gemma4 = {
     .local_rope = true,
     .computes = " hidden_act final_logit_softcapping rope_local_base_freq num_kv_shared_layers per_layer_config hidden_size_per_layer_input"
                 " enable_moe_block attention_k_eq_v use_double_wide_mlp ",
-    .accepts = {{"use_bidirectional_attention", " vision "}}, /* between the tokens of an image */
+    .accepts = {{"use_bidirectional_attention", " vision "}}, /* applies between the tokens of an image */
     .flags_on = " tie_word_embeddings ",
     .flags_always = " norm_topk_prob ",
     .flags_shown = " enable_moe_block ",

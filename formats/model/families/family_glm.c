@@ -1,4 +1,4 @@
-/* family_glm.c - glm4 (norms on both sides of each block), glm4_moe, glm4_moe_lite (latent attention). */
+/* family_glm.c - glm4 (norms before and after attention and feed-forward), glm4_moe, glm4_moe_lite (latent attention). */
 #include "formats/model/families/tensor_sets.h"
 #include "formats/model/family.h"
 
@@ -12,7 +12,7 @@ static const apr_family_config glm4 = {.activation = "silu",
                                        .partial_rotary_factor = 0.5,
                                        .defaults = {{"num_heads", 32}, {"intermediate_size", 13696}, {"vocab_size", 151552}}};
 
-/* gate and up are one matrix in both dialects */
+/* Gate and up are one matrix in both naming schemes. */
 static const apr_tensor_rule glm4_tensors[] = {
     {"model.layers.{}.mlp.gate_up_proj.weight", "blk.{}.ffn_up.weight", APR_FOR_FFN_UP},
     {"model.layers.{}.post_attention_layernorm.weight", "blk.{}.ffn_norm.weight", APR_FOR_SMALL},
@@ -99,7 +99,7 @@ static const apr_family_config glm4_moe_lite = {.activation = "silu",
                                                              {"num_expert_groups_used", 1},
                                                              {"routed_scaling_factor", 1.8}}};
 
-/* Its vocabulary tells it from a deepseek, as llama.cpp does it. */
+/* The size of the vocabulary distinguishes it from a deepseek, as in llama.cpp. */
 const apr_family apr_family_glm4_moe_lite = {
     .name = "glm4_moe_lite",
     .types = {{"glm4_moe_lite", "Glm4MoeLiteForCausalLM"}},

@@ -1,5 +1,5 @@
-/* family_gpt_oss.c - gpt_oss: every other layer slides, learned sinks, experts with biases, gate and up interleaved in one tensor
- * in Hugging Face's dialect (in MXFP4 as blocks and scales) and two in ggml's. */
+/* family_gpt_oss.c - gpt_oss: every other layer slides, attention has learned sinks, experts have biases. Hugging Face interleaves gate
+ * and up in one tensor (in MXFP4: blocks and scales); ggml has two tensors. */
 #include "formats/model/families/tensor_sets.h"
 #include "formats/model/family.h"
 
@@ -17,7 +17,7 @@ static const apr_tensor_rule tensors[] = {
     {EXPERTS "down_proj_bias", "blk.{}.ffn_down_exps.bias", APR_FOR_SMALL},
 };
 
-/* Gate and up take turns; plain numbers lie transposed, MXFP4 does not. */
+/* Rows of gate and up alternate. Plain numbers are stored transposed, MXFP4 is not. */
 static const apr_tensor_form forms[] = {
     {APR_DIALECT_HF,
      APR_FORM_WRITTEN,

@@ -10,7 +10,7 @@
 
 #define SHARED L "shared_mlp."
 
-/* The shared experts are the feed-forward where there are no others. */
+/* In a model without experts the shared expert is the feed-forward. */
 static const apr_tensor_rule hybrid[] = {
     {L "mamba.in_proj.weight", B "ssm_in.weight", APR_FOR_MATRIX},
     {L "mamba.conv1d.weight", B "ssm_conv1d.weight", APR_FOR_SMALL, {APR_CONVOLUTION}},
@@ -65,7 +65,7 @@ const apr_family apr_family_granite = {.name = "granite",
                                        .sets = {&apr_tensors_ends, &apr_tensors_attention, &apr_tensors_ffn_norm, &apr_tensors_dense},
                                        .translates = true};
 
-/* without experts the shared feed-forward is the only one */
+/* without experts the shared expert is the only feed-forward */
 static const apr_family_config granitemoehybrid = {.activation = "silu",
                                                    .layer_types = " linear_attention full_attention mamba attention ",
                                                    .mamba = true,

@@ -1,4 +1,4 @@
-/* family_hunyuan.c - hunyuan_v1_moe: norms of q and k behind the rotation, shared experts without a gate. */
+/* family_hunyuan.c - hunyuan_v1_moe: norms of q and k after rope, shared experts without a gate. */
 #include "formats/model/families/tensor_sets.h"
 #include "formats/model/family.h"
 

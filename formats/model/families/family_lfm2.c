@@ -1,4 +1,4 @@
-/* family_lfm2.c - lfm2 and lfm2_moe: gated short convolutions between attention. */
+/* family_lfm2.c - lfm2 and lfm2_moe: gated short convolutions between attention layers. */
 #include "formats/model/families/tensor_sets.h"
 #include "formats/model/family.h"
 
@@ -8,7 +8,7 @@
 
 #define FFN L "feed_forward."
 
-/* The last norm has the embedding's name in both dialects. */
+/* The final norm is called after the embedding in both naming schemes. */
 static const apr_tensor_rule tensors[] = {
     {"model.embedding_norm.weight", "token_embd_norm.weight", APR_FOR_SMALL},
     {L "operator_norm.weight", B "attn_norm.weight", APR_FOR_SMALL},

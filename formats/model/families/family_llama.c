@@ -1,5 +1,5 @@
-/* family_llama.c - llama and mistral: Q and K rows lie in rotary pairs in ggml's dialect, in halves in Hugging Face's. They differ
- * by mistral's window, and a mistral becomes ggml's "llama", the name that llama.cpp knows. */
+/* family_llama.c - llama and mistral. ggml stores rows of q and k as rotary pairs, Hugging Face as halves. The two differ by mistral's
+ * window. A mistral is written as ggml's "llama", the name that llama.cpp knows. */
 #include "formats/model/families/tensor_sets.h"
 #include "formats/model/family.h"
 
@@ -22,7 +22,7 @@ static const apr_family_config llama = {.activation = "silu",
 
 const apr_family apr_family_llama = {.name = "llama", .types = {{"llama", "LlamaForCausalLM"}}, .config = &llama, COMMON};
 
-/* transformers' mistral has no biases, and one window for all layers or none */
+/* The mistral class of transformers has no biases, and either one window for all layers or none. */
 static const apr_family_config mistral = {.activation = "silu",
                                           .window = APR_WINDOW_ALL,
                                           .computes = " rmsnorm ",

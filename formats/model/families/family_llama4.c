@@ -1,4 +1,4 @@
-/* family_llama4.c - llama4: attention in chunks, experts that weigh their input, norms without weights behind the rotation. */
+/* family_llama4.c - llama4: attention in chunks, routing weights applied to the experts' input, norms without weights after rope. */
 #include "formats/model/families/tensor_sets.h"
 #include "formats/model/family.h"
 
@@ -19,7 +19,7 @@ static const apr_tensor_rule tensors[] = {
     {FFN "shared_expert.down_proj.weight", B "ffn_down_shexp.weight", APR_FOR_FFN_DOWN},
 };
 
-/* Checkpoints have experts transposed. */
+/* Checkpoints store the experts transposed. */
 static const apr_tensor_form forms[] = {
     {APR_DIALECT_HF,
      APR_FORM_WRITTEN,

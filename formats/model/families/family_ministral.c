@@ -1,4 +1,5 @@
-/* family_ministral.c - ministral3 and mistral4: queries grow warmer with the position; mistral4 has latent attention and experts. */
+/* family_ministral.c - ministral3 and mistral4: query scale (temperature) grows with the position; mistral4 has latent attention and
+ * experts. */
 #include "formats/model/families/tensor_sets.h"
 #include "formats/model/family.h"
 
@@ -68,7 +69,7 @@ static const apr_family_config mistral4 = {
     .rope = &mistral4_rope,
     .dense_key = "first_k_dense_replace"};
 
-/* The temperature's keys are those of Mistral's own format: the converter drops them from a config.json. */
+/* The keys of the temperature belong to Mistral's own format; llama.cpp's converter does not write them for a config.json. */
 const apr_family apr_family_mistral4 = {
     .name = "mistral4",
     .types = {{"mistral4", "Mistral4ForCausalLM"}},

@@ -1,4 +1,4 @@
-/* family_mixtral.c - mixtral: mistral's attention, and experts, whose own tensors (w1, w2, w3) no recipe touches yet. */
+/* family_mixtral.c - mixtral: mistral's attention, and experts in single tensors (w1, w2, w3), which no recipe quantizes specially yet. */
 #include "formats/model/families/tensor_sets.h"
 #include "formats/model/family.h"
 
@@ -17,7 +17,7 @@ static const apr_family_config config = {
 
 static const apr_hparams supposes = {.norm_topk_prob = true};
 
-/* ggml's "llama" with experts */
+/* ggml's "llama" with experts. */
 const apr_family apr_family_mixtral = {.name = "mixtral",
                                        .types = {{"mixtral", "MixtralForCausalLM"}},
                                        .ggml = "llama",

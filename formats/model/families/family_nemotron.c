@@ -1,4 +1,4 @@
-/* family_nemotron.c - nemotron_h: one mixer a layer: Mamba 2, attention without positions, feed-forward or experts. */
+/* family_nemotron.c - nemotron_h: one mixer per layer: Mamba 2, attention without positions, feed-forward or experts. */
 #include "formats/model/families/tensor_sets.h"
 #include "formats/model/family.h"
 
@@ -8,7 +8,7 @@
 
 #define MIXER L "mixer."
 
-/* Attention has no positions; llama.cpp's converter moves q and k as if it had. */
+/* Attention has no positions, but llama.cpp's converter permutes q and k as if it had. */
 static const apr_tensor_rule tensors[] = {
     {"backbone.embeddings.weight", "token_embd.weight", APR_FOR_EMBEDDING},
     {"backbone.norm_f.weight", "output_norm.weight", APR_FOR_SMALL},

@@ -1,4 +1,4 @@
-/* family_olmo.c - olmo2: no norm before a block, one behind it. */
+/* family_olmo.c - olmo2: no norm before attention and feed-forward, one after each. */
 #include "formats/model/families/tensor_sets.h"
 #include "formats/model/family.h"
 

@@ -1,8 +1,8 @@
-/* family_phi.c - phi3: its class has no biases, and a stated window holds for every layer. */
+/* family_phi.c - phi3: the class has no biases, and a stated window holds for every layer. */
 #include "formats/model/families/tensor_sets.h"
 #include "formats/model/family.h"
 
-/* fused in both dialects */
+/* fused in both naming schemes */
 static const apr_tensor_rule tensors[] = {
     {"model.layers.{}.self_attn.qkv_proj.weight", "blk.{}.attn_qkv.weight", APR_FOR_ATTN_QKV},
     {"model.layers.{}.mlp.gate_up_proj.weight", "blk.{}.ffn_up.weight", APR_FOR_FFN_UP},

@@ -1,5 +1,5 @@
-/* family_qwen.c - qwen2 and qwen3, dense: both dialects keep rotary halves, only the names differ. qwen2 has biases on q, k and v,
- * qwen3 norms on the heads of q and k. */
+/* family_qwen.c - dense qwen2 and qwen3: both naming schemes use rotary halves, only the names differ. qwen2 has biases on q, k and v;
+ * qwen3 has norms on the heads of q and k. */
 #include "formats/model/families/tensor_sets.h"
 #include "formats/model/family.h"
 

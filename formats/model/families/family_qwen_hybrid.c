@@ -1,7 +1,7 @@
 /* family_qwen_hybrid.c - qwen3_next, qwen3_5 and qwen3_5_moe: gated delta-net layers between layers of gated attention.
  *
- * Between the dialects more than names differs: norms are written plus one, A_log as -exp, convolutions squeezed, value heads in
- * another order where there are more of them than key heads. */
+ * The naming schemes differ in more than names: ggml stores norms plus one, A_log as -exp, and convolutions squeezed. Where there are
+ * more value heads than key heads it also stores value heads in another order. */
 #include "formats/model/families/tensor_sets.h"
 #include "formats/model/family.h"
 
@@ -30,7 +30,7 @@
 
 #define DELTA "model.layers.{}.linear_attn."
 
-/* What the three have alike. Value heads move only where the card says that ggml deals them out in turn. */
+/* Rules that the three share. Value heads are moved only where the spec says that ggml tiles them. */
 static const apr_tensor_rule linear[] = {
     {DELTA "conv1d.weight", "blk.{}.ssm_conv1d.weight", APR_FOR_SMALL, {APR_CONVOLUTION, APR_TILED(1, APR_OF_TWICE_KEYS)}},
     {DELTA "A_log", "blk.{}.ssm_a", APR_FOR_SMALL, {APR_TILED(0, 0), APR_DECAY}},
@@ -48,7 +48,7 @@ static const apr_tensor_rule split[] = {
     {DELTA "in_proj_b.weight", "blk.{}.ssm_beta.weight", APR_FOR_DECAY, {APR_TILED(1, 0)}},
 };
 
-/* qwen3_next has what a key head needs together: its query, its key, the values and gates that share it. */
+/* qwen3_next stores the rows of a key head together: its query, its key, and the values and gates that share it. */
 static const apr_tensor_rule by_key_head[] = {
     {DELTA "in_proj_qkvz.weight", NULL, APR_FOR_ATTN_QKV},
     {DELTA "in_proj_ba.weight", "blk.{}.ssm_ba.weight", APR_FOR_DECAY},
@@ -98,7 +98,7 @@ const apr_family apr_family_qwen3_next = {.name = "qwen3_next",
                                           .n_forms = sizeof key_head_forms / sizeof *key_head_forms,
                                           COMMON};
 
-/* "_text" is the text part of a multimodal config */
+/* "_text" is the text part of a multimodal config. */
 const apr_family apr_family_qwen3_5 = {.name = "qwen3_5",
                                        .types = {{"qwen3_5_text", "Qwen3_5ForCausalLM"}, {"qwen3_5", "Qwen3_5ForConditionalGeneration"}},
                                        .ggml = "qwen35",

@@ -1,5 +1,5 @@
-/* family_qwen_moe.c - qwen2_moe and qwen3_moe: experts in tensors of their own (hub) or stacked with gate and up in one
- * (transformers 5); ggml has them stacked, gate and up apart. qwen2_moe has a gated shared expert besides. */
+/* family_qwen_moe.c - qwen2_moe and qwen3_moe. Experts are single tensors (hub), or stacked with gate and up in one (transformers 5).
+ * ggml stacks them and keeps gate and up apart. qwen2_moe also has a gated shared expert. */
 #include "formats/model/families/tensor_sets.h"
 #include "formats/model/family.h"
 
@@ -14,7 +14,7 @@
     .activation = "silu", .window = APR_WINDOW_FROM_LAYER, .max_position_embeddings = 32768, .sliding_window = 4096, \
     .max_window_layers = 28, .rms_norm_eps = 1e-6, .experts = APR_EXPERTS_BY_STEP
 
-/* transformers' versions disagree about which layers slide */
+/* The versions of transformers disagree about which layers slide. */
 static const apr_family_config qwen2_moe = {CONFIG,
                                             .attention_bias = APR_BIAS_QKV_ALWAYS,
                                             .computes = " decoder_sparse_step mlp_only_layers ",
@@ -35,7 +35,7 @@ const apr_family apr_family_qwen2_moe = {.name = "qwen2_moe",
                                          .config = &qwen2_moe,
                                          COMMON};
 
-/* llama.cpp does so whatever the model says */
+/* llama.cpp assumes it whatever the model states. */
 static const apr_hparams qwen3_moe_supposes = {.norm_topk_prob = true};
 
 static const apr_family_config qwen3_moe = {CONFIG,

@@ -1,4 +1,4 @@
-/* tensor_sets.c - the rows of tensor_sets.h. */
+/* tensor_sets.c - the rules of tensor_sets.h. */
 #include "formats/model/families/tensor_sets.h"
 
 #define L "model.layers.{}."
@@ -123,11 +123,11 @@ static const apr_tensor_form shared_forms[] = {
 };
 SET_WITH_FORMS(shared_experts, shared_experts, shared_forms);
 
-/* ---- latent attention: in kv_b_proj each head has its key rows, then its value rows; ggml has the keys transposed ---- */
+/* ---- latent attention: in kv_b_proj each head has its key rows, then its value rows; ggml stores the keys transposed ---- */
 
 #define ATTN L "self_attn."
 static const apr_tensor_rule latent[] = {
-    {ATTN "q_proj.weight", B "attn_q.weight", APR_FOR_ATTN_Q}, /* where queries have no latent */
+    {ATTN "q_proj.weight", B "attn_q.weight", APR_FOR_ATTN_Q}, /* in models without a latent for queries */
     {ATTN "q_a_proj.weight", B "attn_q_a.weight", APR_FOR_MATRIX},
     {ATTN "q_a_layernorm.weight", B "attn_q_a_norm.weight", APR_FOR_SMALL},
     {ATTN "q_b_proj.weight", B "attn_q_b.weight", APR_FOR_MATRIX},
