@@ -1,10 +1,10 @@
-/* ability.c - emits small programs of a family, one for each kind of layer it has, and looks at what they need. */
+/* ability.c - emits small programs of a family, one for each kind of layer, and checks which operations they need. */
 #include "runtime/program/ability.h"
 
 #include "runtime/program/families.h"
 #include "runtime/program/op_card.h"
 
-/* As small as a model can be that has every part its family may have. */
+/* The smallest model that has every part a family may have. */
 static const apr_hparams smallest = {.hidden_size = 64,
                                      .num_layers = 1,
                                      .num_heads = 2,
@@ -38,7 +38,7 @@ static const apr_hparams smallest = {.hidden_size = 64,
                                      .index_head_dim = 32,
                                      .index_topk = 16};
 
-/* One layer that mixes and feeds forward in this way: nothing where the family has no such layer. */
+/* The ability for a single layer with this mixer and feed-forward; APR_ABLE_NOTHING where the family has no such layer. */
 static apr_ability ability_of_layer(const apr_family *family, const apr_backend *backend, uint8_t mixer, uint8_t ffn)
 {
     apr_hparams h = smallest;

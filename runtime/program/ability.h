@@ -1,6 +1,6 @@
-/* runtime/program/ability.h - what can be done with a model of a family: nothing, a plan, or a run.
+/* runtime/program/ability.h - what a backend can do with models of a family: nothing, a plan, or a run.
  *
- * Found out, not written down: a small program of the family is emitted, and the backend asked for its operations. */
+ * It is derived, not listed: small programs of the family are emitted, and the backend is asked for their operations. */
 #ifndef APR_RUNTIME_ABILITY_H
 #define APR_RUNTIME_ABILITY_H
 

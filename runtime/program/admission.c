@@ -1,4 +1,4 @@
-/* admission.c - the weights of a program against the tensors of a model, both ways. */
+/* admission.c - compares the weights of a program with the tensors of a model, in both directions. */
 #include "runtime/program/admission.h"
 
 #include "formats/model/packed_weights.h"
@@ -10,14 +10,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef struct checking {
+typedef struct check_state {
     apr_admission *admission;
     const apr_program *program;
     const apr_model *model;
     bool *is_used; /* [model->n_tensors] */
-} checking;
+} check_state;
 
-__attribute__((format(printf, 3, 4))) static void object(const checking *c, apr_objection_kind kind, const char *format, ...)
+__attribute__((format(printf, 3, 4))) static void add_objection(const check_state *c, apr_objection_kind kind, const char *format, ...)
 {
     apr_admission *const a = c->admission;
     va_list arguments;
@@ -31,8 +31,8 @@ __attribute__((format(printf, 3, 4))) static void object(const checking *c, apr_
     va_end(arguments);
 }
 
-/* The tensor, the scales of its numbers, and what it was before it was computed, where that is kept as well. */
-static void mark_used(const checking *c, const apr_tensor *tensor)
+/* Marks the tensor, its scales, and the original that is kept next to a computed tensor. */
+static void mark_used(const check_state *c, const apr_tensor *tensor)
 {
     const char *const names[] = {tensor->name, tensor->scale != NULL ? tensor->scale->name : NULL, tensor->origin_kept};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
@@ -41,25 +41,25 @@ static void mark_used(const checking *c, const apr_tensor *tensor)
     }
 }
 
-/* Numbers may lie in any shape: [C, 1, K] taps, a bias [1, E]. */
-static bool fits(const apr_weight_slot *slot, const apr_tensor *tensor)
+/* A vector may have any shape with the right count: [C, 1, K] taps, a bias [1, E]. */
+static bool has_shape(const apr_weight_slot *slot, const apr_tensor *tensor)
 {
     if (slot->rank == 1) return apr_tensor_elems(tensor) == slot->dims[0];
     return tensor->rank == slot->rank && memcmp(tensor->dims, slot->dims, (size_t)slot->rank * sizeof *slot->dims) == 0;
 }
 
-static void check_shape(const checking *c, const apr_weight_slot *slot, const apr_tensor *tensor)
+static void check_shape(const check_state *c, const apr_weight_slot *slot, const apr_tensor *tensor)
 {
     const apr_tensor wanted = {.rank = slot->rank, .dims = {slot->dims[0], slot->dims[1], slot->dims[2]}};
     char have[96], want[96];
 
-    if (fits(slot, tensor)) return;
-    object(c, APR_TENSOR_MISSHAPEN, "tensor '%.200s' is %s where the hyperparameters say %s", tensor->name,
-           apr_dims_text(tensor, have, sizeof have), apr_dims_text(&wanted, want, sizeof want));
+    if (has_shape(slot, tensor)) return;
+    add_objection(c, APR_TENSOR_MISSHAPEN, "tensor '%.200s' has shape %s, but the hyperparameters give %s", tensor->name,
+                  apr_dims_text(tensor, have, sizeof have), apr_dims_text(&wanted, want, sizeof want));
 }
 
-/* Of an optional slot with several tensors the first one decides whether it is there. */
-static void check_slot(const checking *c, const apr_weight_slot *slot, bool of_shapes)
+/* An optional slot with several tensors counts as present if its first tensor is. */
+static void check_slot(const check_state *c, const apr_weight_slot *slot, bool of_shapes)
 {
     char name[256];
 
@@ -69,12 +69,12 @@ static void check_slot(const checking *c, const apr_weight_slot *slot, bool of_s
             mark_used(c, tensor);
             if (of_shapes) check_shape(c, slot, tensor);
         } else if (slot->optional && i == 0) return;
-        else if (!of_shapes) object(c, APR_TENSOR_MISSING, "tensor '%.200s' is missing", name);
+        else if (!of_shapes) add_objection(c, APR_TENSOR_MISSING, "tensor '%.200s' is missing", name);
     }
 }
 
-/* Types of numbers that products read; of a layer's experts, one type. */
-static void check_types(const checking *c, const apr_weight_slot *slot)
+/* Products must be able to read the type. The experts of a layer must have one type. */
+static void check_types(const check_state *c, const apr_weight_slot *slot)
 {
     apr_dtype first = APR_DTYPE_COUNT;
     char name[256];
@@ -83,37 +83,40 @@ static void check_types(const checking *c, const apr_weight_slot *slot)
         const apr_tensor *const tensor = apr_model_find(c->model, apr_slot_name(slot, i, name, sizeof name));
         if (tensor == NULL) continue;
         if (!apr_can_decode(tensor->dtype) || !apr_dtype_is_weights(tensor->dtype))
-            object(c, APR_TENSOR_UNRUN, "tensor '%.200s' is %s, which cannot be run as weights", name, apr_dtypes[tensor->dtype].name);
+            add_objection(c, APR_TENSOR_UNRUN, "tensor '%.200s' is %s, which cannot be run as weights", name,
+                          apr_dtypes[tensor->dtype].name);
         else if (first == APR_DTYPE_COUNT) first = tensor->dtype;
         else if (slot->uses != APR_USE_FLOAT && tensor->dtype != first)
-            object(c, APR_TENSOR_UNRUN, "tensor '%.200s' is %s and the first of its experts is %s; a layer's experts are run as one type",
-                   name, apr_dtypes[tensor->dtype].name, apr_dtypes[first].name);
+            add_objection(c, APR_TENSOR_UNRUN,
+                          "tensor '%.200s' is %s, but the first of its experts is %s; all experts of a layer must have one type", name,
+                          apr_dtypes[tensor->dtype].name, apr_dtypes[first].name);
     }
 }
 
-/* May be there unused: what is not the text model, or the copy of a tied embedding. */
-static bool is_idle(const checking *c, const char *name)
+/* Tensors that may be unused: those outside of the text model, and the copy of a tied embedding. */
+static bool may_be_unused(const check_state *c, const char *name)
 {
     return apr_part_of(c->model, name) != APR_PART_TEXT ||
            (c->model->hparams.tie_word_embeddings && strncmp(name, "lm_head.weight", strlen("lm_head.weight")) == 0);
 }
 
-static void check_leftover(const checking *c, const char *name, bool of_layers)
+static void check_leftover(const check_state *c, const char *name, bool of_layers)
 {
     const int64_t layer = apr_layer_of_name(name);
     const bool is_beyond = layer >= c->program->num_layers;
 
-    if (is_beyond != of_layers || is_idle(c, name)) return;
+    if (is_beyond != of_layers || may_be_unused(c, name)) return;
     if (is_beyond)
-        object(c, APR_TENSOR_BEYOND, "tensor '%.200s' is of layer %lld, but config.json gives the model %lld layers, counted from 0", name,
-               (long long)layer, (long long)c->program->num_layers);
+        add_objection(c, APR_TENSOR_BEYOND, "tensor '%.200s' belongs to layer %lld, but config.json states %lld layers, counted from 0",
+                      name, (long long)layer, (long long)c->program->num_layers);
     else
-        object(c, APR_TENSOR_UNKNOWN, "tensor '%.200s' has no place in a %s model of %lld layers; leaving it out would give wrong results",
-               name, c->program->architecture, (long long)c->program->num_layers);
+        add_objection(c, APR_TENSOR_UNKNOWN,
+                      "tensor '%.200s' has no place in a %s model of %lld layers; leaving it out would give wrong results", name,
+                      c->program->architecture, (long long)c->program->num_layers);
 }
 
-/* In the order of the kinds, so that what is missing is named first. */
-static void check_all(const checking *c)
+/* In the order of the kinds, so that missing tensors are reported first. */
+static void check_all(const check_state *c)
 {
     for (int of_shapes = 0; of_shapes < 2; of_shapes++)
         for (size_t i = 0; i < c->program->n_weights; i++) check_slot(c, &c->program->weights[i], of_shapes != 0);
@@ -125,7 +128,7 @@ static void check_all(const checking *c)
 
 apr_status apr_admission_check(apr_admission *admission, const apr_program *program, const apr_model *canonical, apr_error *err)
 {
-    const checking c = {admission, program, canonical, calloc(canonical->n_tensors + 1, sizeof(bool))};
+    const check_state c = {admission, program, canonical, calloc(canonical->n_tensors + 1, sizeof(bool))};
 
     *admission = (apr_admission){.is_judged = true};
     if (c.is_used == NULL) return apr_no_memory(err, "the names of the tensors");

@@ -1,9 +1,9 @@
-/* runtime/program/admission.h - do a model's tensors fit its family's program? The one check that check, convert, aprquant, aprplan and
- * aprrun ask.
+/* runtime/program/admission.h - checks whether a model's tensors fit its family's program. aprconv check, conversions, aprquant, aprplan
+ * and aprrun all use this check.
  *
- * A program names every weight that it reads, with its shape (program.h). A model is admitted if all of them are there, in that shape,
- * and if nothing of the text model is left over: a tensor that nobody reads means another model than the one that would be run.
- * Towers, layers of multi-token prediction and buffers (formats/model/text_part.h) may be there and are not asked for. */
+ * A program names every weight that it reads, with its shape (program.h). A model is admitted if all of them exist in that shape and no
+ * tensor of the text model is left over. A tensor that the program does not read means that the model differs from the one that would be
+ * run. Towers, multi-token prediction layers and buffers (formats/model/text_part.h) may exist and are ignored. */
 #ifndef APR_RUNTIME_ADMISSION_H
 #define APR_RUNTIME_ADMISSION_H
 
@@ -12,9 +12,9 @@
 typedef enum {
     APR_TENSOR_MISSING,
     APR_TENSOR_MISSHAPEN,
-    APR_TENSOR_BEYOND,  /* of a layer behind the last one of config.json */
-    APR_TENSOR_UNKNOWN, /* no weight of the program: a run refuses it, a conversion carries it along */
-    APR_TENSOR_UNRUN,   /* numbers of a type that no product reads, or experts of several types: the same */
+    APR_TENSOR_BEYOND,  /* of a layer after the last one of config.json */
+    APR_TENSOR_UNKNOWN, /* not a weight of the program: a run refuses it, a conversion keeps it */
+    APR_TENSOR_UNRUN,   /* a type that no product reads, or experts of several types: a run refuses it, a conversion keeps it */
     APR_N_OBJECTIONS
 } apr_objection_kind;
 
@@ -26,23 +26,23 @@ typedef struct apr_objection {
 } apr_objection;
 
 typedef struct apr_admission {
-    bool is_judged;                           /* false: no program is known for the model, so nothing was held against it */
-    apr_objection first[APR_MOST_OBJECTIONS]; /* [the smaller of n and APR_MOST_OBJECTIONS] in the order of their kinds */
+    bool is_judged;                           /* false: the model has no known program, so nothing was checked */
+    apr_objection first[APR_MOST_OBJECTIONS]; /* [min(n, APR_MOST_OBJECTIONS)], sorted by kind */
     size_t n, n_of[APR_N_OBJECTIONS];
 } apr_admission;
 
-/* Holds a canonical view (convert/dialect.h) against its program. */
+/* Checks a canonical view (convert/dialect.h) against its program. */
 apr_status apr_admission_check(apr_admission *admission, const apr_program *program, const apr_model *canonical, apr_error *err);
 
-/* Is there something that no conversion may pass over: a tensor that is missing, misshapen, or of a layer too many? */
+/* Is there a fault that a conversion must not ignore: a tensor that is missing, misshapen, or of a layer too many? */
 bool apr_admission_is_incomplete(const apr_admission *admission);
 
-/* What aprplan and aprrun ask before anything else: can the tensors be read as matrices, and are they admitted? The same sentence for both.
- * APR_E_UNSUPPORTED: matrices in a layout that nothing here reads; else as apr_admission_refuse. */
+/* The check before a plan or a run: can the tensors be read as matrices, and are they admitted? APR_E_UNSUPPORTED: matrices in a layout
+ * that is not supported. Otherwise as apr_admission_refuse. */
 apr_status apr_admission_to_run(const apr_program *program, const apr_model *canonical, apr_error *err);
 
-/* All of it in one sentence: the first objection, and how many more there are. APR_OK without one; APR_E_DAMAGED, or APR_E_UNSUPPORTED
- * when tensors are only unknown, or of types that are not run. */
+/* One message with the first objection and the number of the others. APR_OK without objections. APR_E_DAMAGED if
+ * apr_admission_is_incomplete, else APR_E_UNSUPPORTED. */
 apr_status apr_admission_refuse(const apr_admission *admission, const char *path, apr_error *err);
 
 #endif

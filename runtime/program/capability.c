@@ -18,7 +18,7 @@ static const struct {
 };
 enum { N_FAMILIES = sizeof families / sizeof *families };
 
-/* What is known not to work, whatever the family says. */
+/* Known faults, whatever the family supports. */
 static const struct {
     int from, to;
     const char *fault;
@@ -26,7 +26,7 @@ static const struct {
     {121, 121, "FP8 products of cuBLASLt are known to end in illegal instructions on compute capability 12.1"},
 };
 
-/* Machine code of `architecture` runs on a device of the same major number that is not older. */
+/* Machine code runs on a device of the same major number that is not older. */
 static bool has_native(const char *architectures, int device)
 {
     for (const char *at = architectures; *at != '\0';) {
@@ -39,7 +39,7 @@ static bool has_native(const char *architectures, int device)
     return *architectures == '\0';
 }
 
-/* The newest, of which the PTX is there; 0: not known. */
+/* The newest architecture, whose PTX is there; 0: not known. */
 static int newest(const char *architectures)
 {
     int most = 0;

@@ -1,11 +1,11 @@
-/* emit_ops.c - one function an operation: its shapes follow from the values it reads. */
+/* emit_ops.c - one function per operation: shapes follow from the input values. */
 #include "runtime/program/emit.h"
 
 #include <stdio.h>
 
 int64_t apr_emit_width(const apr_emitter *e, int value) { return e->status == APR_OK && value >= 0 ? e->program->values[value].width : 0; }
 
-/* Is the value of tokens whose logits are wanted? What is made of it is, too. */
+/* Does the value exist only for tokens whose logits are wanted? Values computed from it then do as well. */
 static bool is_logits(const apr_emitter *e, int value) { return e->status == APR_OK && value >= 0 && e->program->values[value].is_logits; }
 
 static apr_op op_of(apr_op_kind kind, int a, int b)
@@ -17,7 +17,7 @@ static apr_op op_of(apr_op_kind kind, int a, int b)
     return op;
 }
 
-/* Gives the operation its output and appends it. */
+/* Creates the operation's output and appends the operation. */
 static int finish(apr_emitter *e, apr_op op, const char *out, int64_t width)
 {
     const bool logits = op.in[0] >= 0 && is_logits(e, op.in[0]);
@@ -28,14 +28,14 @@ static int finish(apr_emitter *e, apr_op op, const char *out, int64_t width)
     return op.out;
 }
 
-/* Heads that a row is cut into. */
+/* The number of heads in a row. */
 static int64_t heads_of(apr_emitter *e, int x, int64_t head_dim, const char *out)
 {
     const int64_t width = apr_emit_width(e, x);
     if (e->status != APR_OK) return 0;
     if (head_dim > 0 && width % head_dim == 0) return width / head_dim;
-    apr_emit_fail(e, APR_E_DAMAGED, "a row of %lld is not made of parts of %lld (%s of layer %d)", (long long)width, (long long)head_dim,
-                  out, e->layer);
+    apr_emit_fail(e, APR_E_DAMAGED, "a row of %lld is not a multiple of %lld (%s of layer %d)", (long long)width, (long long)head_dim, out,
+                  e->layer);
     return 0;
 }
 
@@ -110,7 +110,7 @@ int apr_emit_rope(apr_emitter *e, int x, apr_rotary rotary, apr_rope_mode mode, 
     op.rope = e->rotary[rotary].table;
     op.args.rope = (apr_rope_args){.n_heads = heads_of(e, x, head_dim, out), .head_dim = head_dim, .start = start, .mode = mode};
     if (start + 2 * e->program->ropes[op.rope].n_freqs > head_dim)
-        apr_emit_fail(e, APR_E_DAMAGED, "%lld numbers from %lld on of a head of %lld cannot be rotated",
+        apr_emit_fail(e, APR_E_DAMAGED, "%lld numbers from %lld on cannot be rotated in a head of %lld",
                       (long long)(2 * e->program->ropes[op.rope].n_freqs), (long long)start, (long long)head_dim);
     return finish(e, op, out, apr_emit_width(e, x));
 }
@@ -154,7 +154,8 @@ int apr_emit_scale(apr_emitter *e, int x, double factor, const char *out)
 int apr_emit_warm(apr_emitter *e, int x, double warmth, double shift, double period, const char *out)
 {
     if (warmth == 0.0) return x;
-    if (!(period > 0.0)) apr_emit_fail(e, APR_E_DAMAGED, "the model does not say after how many positions its queries grow warmer");
+    if (!(period > 0.0))
+        apr_emit_fail(e, APR_E_DAMAGED, "the model does not state the period of its query scale (attn_temperature_length)");
     return emit_scale(e, x, (apr_scale_args){.factor = 1.0f, .warmth = (float)warmth, .shift = (float)shift, .period = (float)period}, out);
 }
 
@@ -211,7 +212,8 @@ int apr_emit_conv(apr_emitter *e, int x, const char *name, int64_t n_taps, apr_a
     apr_op op = op_of(APR_OP_CONV, x, -1);
     char text[128];
 
-    if (n_taps < 2 || n_taps > 64) apr_emit_fail(e, APR_E_DAMAGED, "a convolution over %lld tokens is none", (long long)n_taps);
+    if (n_taps < 2 || n_taps > 64)
+        apr_emit_fail(e, APR_E_DAMAGED, "a convolution over %lld tokens is not supported (2 to 64)", (long long)n_taps);
     if (e->status != APR_OK) return -1;
     snprintf(text, sizeof text, "%s.weight", name);
     op.weight[0] = apr_emit_vector(e, text, width * n_taps, false);
@@ -228,7 +230,7 @@ static apr_rope_facts facts_of(const apr_hparams *h, apr_rotary rotary)
 {
     const bool is_local = rotary == APR_ROTARY_LOCAL;
     const apr_rope_scaling *const scaling = is_local ? &h->rope_local : &h->rope;
-    /* proportional frequencies are those of the whole head, most of them 0; full layers may have wider heads than sliding ones */
+    /* Proportional frequencies cover the whole head, and most of them are 0. Full layers may have wider heads than sliding ones. */
     const int64_t whole = !is_local && h->global_head_dim > 0 ? h->global_head_dim : h->head_dim;
     return (apr_rope_facts){.scaling = scaling,
                             .theta = is_local ? h->rope_theta_local : h->rope_theta,
@@ -243,7 +245,7 @@ static int emit_table(apr_emitter *e, apr_rotary rotary)
     const int index = apr_emit_rope_table(e);
 
     if (index < 0) return -1;
-    /* llama.cpp writes llama 3's scaling as divisors of the frequencies; who states the scaling itself needs them not */
+    /* llama.cpp stores llama 3's scaling as divisors of the frequencies. A model that states the scaling itself needs no divisors. */
     const bool may_divide = facts.scaling->kind == APR_ROPE_PLAIN && rotary == APR_ROTARY_GLOBAL && facts.rotary_dim / 2 > 0;
     const int layer = e->layer;
     e->layer = -1;

@@ -1,6 +1,6 @@
-/* runtime/program/families.h - the families that have a program, one page each in families/.
+/* runtime/program/families.h - the families that have a program; their architectures are in families/.
  *
- * A page is a function apr_emit_NAME of the card's name: how one layer follows from its input, read like the paper. */
+ * An architecture is a function apr_emit_NAME, with the name of the family's spec. It emits the layers in the order of the paper. */
 #ifndef APR_RUNTIME_FAMILIES_H
 #define APR_RUNTIME_FAMILIES_H
 
@@ -51,10 +51,10 @@ typedef void (*apr_family_fn)(apr_emitter *e);
 APR_PROGRAM_LIST(X)
 #undef X
 
-/* What a program of that published architecture would need and nothing here has, as a phrase; NULL: nothing is known of it. */
+/* The missing feature, as a phrase, that a program of that published architecture would need; NULL: the architecture is not known. */
 const char *apr_family_lacks(const char *architecture);
 
-/* NULL: a family without a program. */
+/* NULL: the family has no program. */
 apr_family_fn apr_family_program_of(const apr_family *family);
 
 #endif

@@ -1,4 +1,4 @@
-/* families_lacking.c - published architectures that have no program, and the operation that each of them lacks. */
+/* families_lacking.c - published architectures without a program, and the feature that each of them needs. */
 #include "runtime/program/families.h"
 
 #include <stddef.h>
@@ -19,7 +19,7 @@ static const struct {
     {" phimoe ", "routing by sparse mixing, and layer norm with bias"},
     {" nanochat ", "norms without weights and a squared ReLU"},
     {" deepseek_v4 minimax_m3 hy_v4 glm5_next qwen4_exp ", "hyper-connections and compressed caches"},
-    {" rwkv rwkv6 rwkv7 xlstm minimax recurrent_gemma ", "a recurrence of its own"},
+    {" rwkv rwkv6 rwkv7 xlstm minimax recurrent_gemma ", "its own recurrence"},
     {" bitnet ", "norms inside of its projections, and ternary weights"},
     {" bert roberta modernbert xlm-roberta t5 bart whisper clip siglip ", "an encoder: it writes no text token by token"},
 };

@@ -1,4 +1,4 @@
-/* fusion.c - walks over a program once, and puts together what can be. */
+/* fusion.c - fuses the operations of a program in one pass. */
 #include "runtime/program/fusion.h"
 
 #include <stdlib.h>
@@ -6,16 +6,16 @@
 
 typedef struct fuser {
     const apr_program *program;
-    const int *streams;
-    const bool *turns, *experts;
+    const int *gemv_types;
+    const bool *epilogues, *experts;
     apr_fusion *out;
-    int *maker;     /* [n_values] the operation that makes it; -1 */
-    int *n_readers; /* [n_values] */
-    bool *absorbed; /* [n_ops] norms that no step computes by themselves */
-    bool *done;     /* [n_ops] */
-    int *turned_at; /* [n_ops] the kv store with which it is done; -1 */
-    int *planes_of; /* [n_values] planes that stand for it; -1 */
-    int *divided;   /* [n_values] the norm whose division those lack; -1 */
+    int *producer;    /* [n_values] the operation that computes it; -1 */
+    int *n_readers;   /* [n_values] */
+    bool *absorbed;   /* [n_ops] norms that no step computes separately */
+    bool *done;       /* [n_ops] */
+    int *epilogue_of; /* [n_ops] the kv store that it is fused with; -1 */
+    int *planes_of;   /* [n_values] its planes; -1 */
+    int *divided;     /* [n_values] the norm whose division these planes still need; -1 */
 } fuser;
 
 static bool reads(const apr_op *op, int value)
@@ -25,15 +25,15 @@ static bool reads(const apr_op *op, int value)
     return false;
 }
 
-/* Does the operation multiply that value from planes? Experts read their routes as they are. */
+/* Does the operation multiply that value from planes? Experts read their routes as float32. */
 static bool multiplies(const fuser *f, size_t i, int value)
 {
-    const bool streams = f->streams[i] != 0 || (f->experts != NULL && f->experts[i]);
+    const bool streams = f->gemv_types[i] != 0 || (f->experts != NULL && f->experts[i]);
     return streams && f->program->ops[i].in[0] == value;
 }
 
-/* Do products from planes alone read it? */
-static bool only_streams(const fuser *f, int value)
+/* Is the value read only by products that multiply planes? */
+static bool only_products_read(const fuser *f, int value)
 {
     bool any = false;
     for (size_t i = 0; i < f->program->n_ops; i++) {
@@ -51,10 +51,10 @@ static bool is_norm_of_rows(const fuser *f, const apr_op *op)
     return op->args.norm.chunk == width && op->args.norm.n_weight == width;
 }
 
-/* A norm of whole rows that a product can divide by afterwards. */
-static bool is_absorbed(const fuser *f, const apr_op *op) { return is_norm_of_rows(f, op) && only_streams(f, op->out); }
+/* A norm of whole rows whose division can be left to the product. */
+static bool is_absorbed(const fuser *f, const apr_op *op) { return is_norm_of_rows(f, op) && only_products_read(f, op->out); }
 
-/* A norm of whole rows that products read, and others, too. */
+/* A norm of whole rows that is read by products and also by other operations. */
 static bool is_shared_norm(const fuser *f, const apr_op *op)
 {
     bool any = false;
@@ -67,37 +67,37 @@ static apr_status allocate(fuser *f, apr_error *err)
 {
     const size_t n_ops = f->program->n_ops, n_values = f->program->n_values;
 
-    f->maker = malloc((n_values + 1) * sizeof *f->maker);
+    f->producer = malloc((n_values + 1) * sizeof *f->producer);
     f->n_readers = calloc(n_values + 1, sizeof *f->n_readers);
     f->planes_of = malloc((n_values + 1) * sizeof *f->planes_of);
     f->divided = malloc((n_values + 1) * sizeof *f->divided);
     f->absorbed = calloc(n_ops + 1, sizeof *f->absorbed);
     f->done = calloc(n_ops + 1, sizeof *f->done);
-    f->turned_at = malloc((n_ops + 1) * sizeof *f->turned_at);
-    f->out->steps = calloc(2 * n_ops + 1, sizeof *f->out->steps); /* at most inputs and products for each */
+    f->epilogue_of = malloc((n_ops + 1) * sizeof *f->epilogue_of);
+    f->out->steps = calloc(2 * n_ops + 1, sizeof *f->out->steps); /* at most inputs and products for each operation */
     f->out->planes = calloc(2 * n_ops + 1, sizeof *f->out->planes);
-    const bool all = f->maker != NULL && f->n_readers != NULL && f->planes_of != NULL && f->divided != NULL && f->absorbed != NULL &&
-                     f->done != NULL && f->turned_at != NULL && f->out->steps != NULL && f->out->planes != NULL;
+    const bool all = f->producer != NULL && f->n_readers != NULL && f->planes_of != NULL && f->divided != NULL && f->absorbed != NULL &&
+                     f->done != NULL && f->epilogue_of != NULL && f->out->steps != NULL && f->out->planes != NULL;
     return all ? APR_OK : apr_no_memory(err, "the steps of a token");
 }
 
 static void release(fuser *f)
 {
-    free(f->maker);
+    free(f->producer);
     free(f->n_readers);
     free(f->planes_of);
     free(f->divided);
     free(f->absorbed);
     free(f->done);
-    free(f->turned_at);
+    free(f->epilogue_of);
 }
 
-static void survey(fuser *f)
+static void index_program(fuser *f)
 {
-    for (size_t v = 0; v < f->program->n_values; v++) f->maker[v] = f->planes_of[v] = f->divided[v] = -1;
+    for (size_t v = 0; v < f->program->n_values; v++) f->producer[v] = f->planes_of[v] = f->divided[v] = -1;
     for (size_t i = 0; i < f->program->n_ops; i++) {
         const apr_op *const op = &f->program->ops[i];
-        if (op->out >= 0) f->maker[op->out] = (int)i;
+        if (op->out >= 0) f->producer[op->out] = (int)i;
         for (int k = 0; k < APR_OP_MAX_IN; k++)
             if (op->in[k] >= 0) f->n_readers[op->in[k]]++;
     }
@@ -123,8 +123,8 @@ static apr_fused *add_step(fuser *f, apr_fused_kind kind)
     return step;
 }
 
-/* Planes that the newest step leaves, for a value (and a norm whose gains they have). */
-static int leave_planes(fuser *f, int value, int norm, bool lack_division)
+/* Adds planes of a value to the newest step. norm: the norm whose weights they include, or -1. */
+static int write_planes(fuser *f, int value, int norm, bool lack_division)
 {
     const int index = (int)f->out->n_planes++, step = (int)f->out->n_steps - 1;
     f->out->planes[index] = (apr_planes){f->program->values[value].width, step, step};
@@ -135,35 +135,35 @@ static int leave_planes(fuser *f, int value, int norm, bool lack_division)
     return index;
 }
 
-/* The planes of what a product reads; made by a step of their own where none before left them. */
-static int inputs_of(fuser *f, int value)
+/* The planes of a product's input. Adds a step that writes them if no earlier step does. */
+static int planes_for(fuser *f, int value)
 {
     if (f->planes_of[value] >= 0) return f->planes_of[value];
-    const int maker = f->maker[value];
-    const bool is_norm = maker >= 0 && f->absorbed[maker];
+    const int producer = f->producer[value];
+    const bool is_norm = producer >= 0 && f->absorbed[producer];
     apr_fused *const step = add_step(f, APR_FUSED_INPUTS);
-    step->value = is_norm ? f->program->ops[maker].in[0] : value;
-    return leave_planes(f, value, is_norm ? maker : -1, false);
+    step->value = is_norm ? f->program->ops[producer].in[0] : value;
+    return write_planes(f, value, is_norm ? producer : -1, false);
 }
 
-/* What a product that makes `value` can leave for the next ones: planes of it, or of the first absorbed norm of it. */
-static void leave_for_next(fuser *f, int value)
+/* Adds planes for the next products to the step that computes `value`: planes of it, or of the first absorbed norm of it. */
+static void write_for_next(fuser *f, int value)
 {
     for (size_t i = 0; i < f->program->n_ops; i++) {
         const apr_op *const op = &f->program->ops[i];
         if (!reads(op, value)) continue;
         if (multiplies(f, i, value)) {
-            leave_planes(f, value, -1, false);
+            write_planes(f, value, -1, false);
             return;
         }
         if (f->absorbed[i]) {
-            leave_planes(f, op->out, (int)i, true);
+            write_planes(f, op->out, (int)i, true);
             return;
         }
     }
 }
 
-/* Does anybody need the value as float32, whatever planes there are? */
+/* Is the value also needed as float32? */
 static bool is_kept(const fuser *f, int value)
 {
     if (f->program->values[value].is_logits || f->n_readers[value] == 0) return true;
@@ -176,7 +176,7 @@ static bool is_kept(const fuser *f, int value)
     return false;
 }
 
-/* The only reader of a value, if it is of that kind; -1. */
+/* The only operation that reads a value, if it has that kind; -1. */
 static int only_reader(const fuser *f, int value, apr_op_kind kind)
 {
     if (f->n_readers[value] != 1 || f->program->values[value].is_logits) return -1;
@@ -187,49 +187,49 @@ static int only_reader(const fuser *f, int value, apr_op_kind kind)
 
 static int64_t width_of(const fuser *f, int op) { return f->program->values[f->program->ops[op].out].width; }
 
-/* May linear b go together with a: the same inputs, type and moment? */
-static bool go_together(const fuser *f, int a, int b)
+/* Can linear b be fused with a? Both need the same inputs and type; neither may compute logits. */
+static bool can_fuse(const fuser *f, int a, int b)
 {
     const apr_op *const x = &f->program->ops[a], *const y = &f->program->ops[b];
     const bool both_logits = f->program->values[x->out].is_logits || f->program->values[y->out].is_logits;
-    return f->streams[b] == f->streams[a] && !f->done[b] && x->in[0] == y->in[0] && !both_logits;
+    return f->gemv_types[b] == f->gemv_types[a] && !f->done[b] && x->in[0] == y->in[0] && !both_logits;
 }
 
-/* The gated unit of two neighbouring linears, gate first; -1. */
-static int gated_unit(const fuser *f, int linear, int linears[2])
+/* The gated unit of two adjacent linears, gate first; -1. */
+static int find_glu(const fuser *f, int linear, int linears[2])
 {
     const int glu = only_reader(f, f->program->ops[linear].out, APR_OP_GLU);
     if (glu < 0 || f->program->ops[glu].in[1] < 0 || f->done[glu]) return -1;
-    linears[0] = f->maker[f->program->ops[glu].in[0]];
-    linears[1] = f->maker[f->program->ops[glu].in[1]];
+    linears[0] = f->producer[f->program->ops[glu].in[0]];
+    linears[1] = f->producer[f->program->ops[glu].in[1]];
     if (linears[0] < 0 || linears[1] < 0 || linears[0] == linears[1]) return -1;
     const int other = linears[0] == linear ? linears[1] : linears[0];
-    if (other != linear + 1 || f->streams[other] == 0 || !go_together(f, linear, other) || width_of(f, linear) != width_of(f, other))
+    if (other != linear + 1 || f->gemv_types[other] == 0 || !can_fuse(f, linear, other) || width_of(f, linear) != width_of(f, other))
         return -1;
     return only_reader(f, f->program->ops[other].out, APR_OP_GLU) == glu ? glu : -1;
 }
 
-/* The sum with a value that is there already; -1. */
+/* The sum with a value that is computed earlier; -1. */
 static int residual_sum(const fuser *f, int linear)
 {
     const int out = f->program->ops[linear].out, add = only_reader(f, out, APR_OP_ADD);
     if (add < 0 || f->done[add]) return -1;
     const apr_op *const op = &f->program->ops[add];
-    const int other = op->in[0] == out ? op->in[1] : op->in[0], maker = other >= 0 ? f->maker[other] : -1;
-    const bool is_there = other != out && maker >= 0 && maker < linear && !f->absorbed[maker];
+    const int other = op->in[0] == out ? op->in[1] : op->in[0], producer = other >= 0 ? f->producer[other] : -1;
+    const bool is_there = other != out && producer >= 0 && producer < linear && !f->absorbed[producer];
     return is_there ? add : -1;
 }
 
 static void end_step(fuser *f, size_t step, int value)
 {
-    leave_for_next(f, value);
+    write_for_next(f, value);
     f->out->steps[step].keeps = is_kept(f, value);
 }
 
 static void fuse_products(fuser *f, int linear)
 {
     const apr_op *const ops = f->program->ops;
-    const int inputs = inputs_of(f, ops[linear].in[0]);
+    const int inputs = planes_for(f, ops[linear].in[0]);
     const size_t at = f->out->n_steps;
     apr_fused *const step = add_step(f, APR_FUSED_PRODUCTS);
     int pair[2];
@@ -237,7 +237,7 @@ static void fuse_products(fuser *f, int linear)
     step->inputs = inputs;
     step->divided = f->divided[ops[linear].in[0]];
     f->out->planes[inputs].last_step = (int)at;
-    step->glu = gated_unit(f, linear, pair);
+    step->glu = find_glu(f, linear, pair);
     if (step->glu >= 0) {
         step->n_linears = 2;
         memcpy(step->linears, pair, sizeof pair);
@@ -254,8 +254,8 @@ static void fuse_products(fuser *f, int linear)
         return;
     }
     for (int next = linear + 1; next < (int)f->program->n_ops && step->n_linears < APR_FUSED_PRODUCTS_MAX; next++) {
-        if (f->streams[next] == 0 || !go_together(f, linear, next)) break;
-        if (gated_unit(f, next, pair) >= 0 || residual_sum(f, next) >= 0) break;
+        if (f->gemv_types[next] == 0 || !can_fuse(f, linear, next)) break;
+        if (find_glu(f, next, pair) >= 0 || residual_sum(f, next) >= 0) break;
         step->linears[step->n_linears++] = next;
         f->done[next] = true;
     }
@@ -263,11 +263,11 @@ static void fuse_products(fuser *f, int linear)
     else step->keeps = true;
 }
 
-/* The chosen experts, whose routes are there. */
+/* The chosen experts. Their routes are computed already. */
 static void fuse_experts(fuser *f, int experts)
 {
     const apr_op *const op = &f->program->ops[experts];
-    const int inputs = inputs_of(f, op->in[0]);
+    const int inputs = planes_for(f, op->in[0]);
     const size_t at = f->out->n_steps;
     apr_fused *const step = add_step(f, APR_FUSED_EXPERTS);
 
@@ -281,24 +281,24 @@ static void fuse_experts(fuser *f, int experts)
     end_step(f, at, step->add >= 0 ? f->program->ops[step->add].out : op->out);
 }
 
-/* --- rotation and the cache --- */
+/* --- rope and the cache --- */
 
-/* The rotation that makes `value` for one reader alone, and the norm of its heads that it alone reads, if there is one. */
+/* The rope that computes `value` for a single reader, and the head norm that only this rope reads, or -1. */
 static int rope_of(const fuser *f, int value, int *norm)
 {
     const apr_op *const ops = f->program->ops;
-    const int rope = value >= 0 && f->n_readers[value] == 1 ? f->maker[value] : -1;
+    const int rope = value >= 0 && f->n_readers[value] == 1 ? f->producer[value] : -1;
 
     *norm = -1;
     if (rope < 0 || ops[rope].kind != APR_OP_ROPE) return -1;
-    const int from = ops[rope].in[0], maker = f->maker[from];
-    if (maker < 0 || ops[maker].kind != APR_OP_NORM || only_reader(f, from, APR_OP_ROPE) < 0) return rope;
-    const apr_norm_args *const a = &ops[maker].args.norm;
-    if (a->kind == APR_NORM_RMS && a->chunk == ops[rope].args.rope.head_dim && ops[maker].weight[1] < 0) *norm = maker;
+    const int from = ops[rope].in[0], producer = f->producer[from];
+    if (producer < 0 || ops[producer].kind != APR_OP_NORM || only_reader(f, from, APR_OP_ROPE) < 0) return rope;
+    const apr_norm_args *const a = &ops[producer].args.norm;
+    if (a->kind == APR_NORM_RMS && a->chunk == ops[rope].args.rope.head_dim && ops[producer].weight[1] < 0) *norm = producer;
     return rope;
 }
 
-/* The one attention that reads what the kv store keeps; -1. */
+/* The only attention that reads the state of the kv store; -1. */
 static int attention_of(const fuser *f, int store)
 {
     int found = -1;
@@ -310,11 +310,11 @@ static int attention_of(const fuser *f, int store)
     return found;
 }
 
-/* Query and key as they are turned for that kv store; false: otherwise than a turn does it. */
-static bool find_turn(const fuser *f, int store, int ropes[2], int norms[2])
+/* Finds the ropes and norms of query and key for that kv store. False: they cannot be fused with it. */
+static bool find_epilogue(const fuser *f, int store, int ropes[2], int norms[2])
 {
     const apr_op *const ops = f->program->ops;
-    const int attend = f->turns != NULL && f->turns[store] && ops[store].in[1] >= 0 ? attention_of(f, store) : -1;
+    const int attend = f->epilogues != NULL && f->epilogues[store] && ops[store].in[1] >= 0 ? attention_of(f, store) : -1;
 
     if (attend < store) return false;
     ropes[0] = rope_of(f, ops[attend].in[0], &norms[0]);
@@ -325,80 +325,80 @@ static bool find_turn(const fuser *f, int store, int ropes[2], int norms[2])
     return q->head_dim == k->head_dim && k->head_dim == kv->key_dim && k->n_heads == kv->n_kv_heads;
 }
 
-/* What a turn does is not done before: its first operation is passed over until the kv store comes. */
-static void survey_turns(fuser *f)
+/* Finds all operations that are fused with a kv store. They are skipped until fuse_all reaches the kv store. */
+static void find_epilogues(fuser *f)
 {
-    for (size_t i = 0; i < f->program->n_ops; i++) f->turned_at[i] = -1;
+    for (size_t i = 0; i < f->program->n_ops; i++) f->epilogue_of[i] = -1;
     for (size_t i = 0; i < f->program->n_ops; i++) {
         int ropes[2], norms[2];
-        if (f->program->ops[i].kind != APR_OP_KV_STORE || !find_turn(f, (int)i, ropes, norms)) continue;
+        if (f->program->ops[i].kind != APR_OP_KV_STORE || !find_epilogue(f, (int)i, ropes, norms)) continue;
         for (int k = 0; k < 2; k++) {
-            f->turned_at[ropes[k]] = (int)i;
-            if (norms[k] >= 0) f->turned_at[norms[k]] = (int)i;
+            f->epilogue_of[ropes[k]] = (int)i;
+            if (norms[k] >= 0) f->epilogue_of[norms[k]] = (int)i;
         }
-        f->turned_at[i] = (int)i;
+        f->epilogue_of[i] = (int)i;
     }
 }
 
-static void add_turn(fuser *f, int store)
+static void add_epilogue(fuser *f, int store)
 {
     apr_fused *const step = add_step(f, APR_FUSED_TURN);
     step->store = store;
-    find_turn(f, store, step->ropes, step->head_norms);
+    find_epilogue(f, store, step->ropes, step->head_norms);
 }
 
-/* A norm as planes and as float32 at once. */
+/* A norm that is written as planes and as float32. */
 static void add_shared_norm(fuser *f, int norm)
 {
     apr_fused *const step = add_step(f, APR_FUSED_INPUTS);
     step->value = f->program->ops[norm].in[0];
     step->keeps = true;
-    leave_planes(f, f->program->ops[norm].out, norm, false);
+    write_planes(f, f->program->ops[norm].out, norm, false);
 }
 
-/* The step for attention: the turn right in front of it becomes a part of it. */
+/* The step for attention. A turn directly before it is merged into it. */
 static apr_fused *attend_step(fuser *f, const apr_op *op)
 {
     apr_fused *const last = f->out->n_steps > 0 ? &f->out->steps[f->out->n_steps - 1] : NULL;
-    const bool is_turned = last != NULL && last->kind == APR_FUSED_TURN && f->program->ops[last->store].state == op->state;
-    if (!is_turned) return add_step(f, APR_FUSED_ATTEND);
+    const bool has_epilogue = last != NULL && last->kind == APR_FUSED_TURN && f->program->ops[last->store].state == op->state;
+    if (!has_epilogue) return add_step(f, APR_FUSED_ATTEND);
     last->kind = APR_FUSED_ATTEND;
     return last;
 }
 
-/* An operation that nothing is put together with, or attention that leaves planes for the products behind it. */
+/* An operation that is not fused, or attention that also writes planes for the products after it. */
 static void add_operation(fuser *f, int op)
 {
     const apr_op *const o = &f->program->ops[op];
-    const bool for_products = o->kind == APR_OP_ATTEND && only_streams(f, o->out) && f->program->values[o->out].width % 16 == 0;
+    const bool for_products = o->kind == APR_OP_ATTEND && only_products_read(f, o->out) && f->program->values[o->out].width % 16 == 0;
 
     (for_products ? attend_step(f, o) : add_step(f, APR_FUSED_OPERATION))->op = op;
-    if (for_products) leave_planes(f, o->out, -1, false);
+    if (for_products) write_planes(f, o->out, -1, false);
 }
 
-static void walk(fuser *f)
+static void fuse_all(fuser *f)
 {
-    survey_turns(f);
+    find_epilogues(f);
     for (size_t i = 0; i < f->program->n_ops; i++) {
         if (f->done[i] || f->absorbed[i]) continue;
-        f->done[i] = f->streams[i] == 0;
-        if (f->streams[i] != 0) fuse_products(f, (int)i);
+        f->done[i] = f->gemv_types[i] == 0;
+        if (f->gemv_types[i] != 0) fuse_products(f, (int)i);
         else if (f->experts != NULL && f->experts[i]) fuse_experts(f, (int)i);
-        else if (f->turned_at[i] < 0 && is_shared_norm(f, &f->program->ops[i])) add_shared_norm(f, (int)i);
-        else if (f->turned_at[i] < 0) add_operation(f, (int)i);
-        else if (f->turned_at[i] == (int)i) add_turn(f, (int)i);
+        else if (f->epilogue_of[i] < 0 && is_shared_norm(f, &f->program->ops[i])) add_shared_norm(f, (int)i);
+        else if (f->epilogue_of[i] < 0) add_operation(f, (int)i);
+        else if (f->epilogue_of[i] == (int)i) add_epilogue(f, (int)i);
     }
 }
 
 apr_status apr_fuse(apr_fusion *fusion, const apr_program *program, const apr_fusible *can, apr_error *err)
 {
-    fuser f = {.program = program, .streams = can->streams, .turns = can->turns, .experts = can->experts, .out = fusion};
+    fuser f = {.program = program, .gemv_types = can->streams, .epilogues = can->turns, .experts = can->experts, .out = fusion};
 
     *fusion = (apr_fusion){0};
     const apr_status status = allocate(&f, err);
     if (status == APR_OK) {
-        survey(&f);
-        walk(&f);
+        index_program(&f);
+        fuse_all(&f);
     }
     release(&f);
     return status;

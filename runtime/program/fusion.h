@@ -1,21 +1,22 @@
-/* runtime/program/fusion.h - which operations of a single token a device runs as one.
+/* runtime/program/fusion.h - fuses a program's operations for decoding one token on a device.
  *
- * A token's time is spent on weights; norms, activations and sums between two products would cost as much again, a launch each. So the end
- * of a product does them, and leaves its result in the form that the next product multiplies ("planes": the numbers as pairs of bytes,
- * kernels/cuda/ops/planes.cuh). A step is an operation as it stands, a value brought into planes, or products with what ends them:
+ * Decoding is limited by reading the weights. Norms, activations and sums between two products would each cost a kernel launch, and
+ * together as much time again. So a product's epilogue computes them, and writes the result in the form that the next product multiplies:
+ * "planes" (kernels/cuda/ops/planes.cuh), int16 activations split into two int8 planes, with a scale per 16 numbers. A step is an
+ * operation that is not fused, a value that is converted to planes, or products with their epilogue:
  *
- *     inputs:    norm(h) -> planes                                       where no product made h
- *                norm(h) -> planes and float32                           where others than products read it, too
- *     turn:      norm of heads, rope of q, the same of k, kv store       one step, behind the products that make q, k, v
- *     attend:    attend(q) -> o, planes of o                             where products alone read it
- *     experts:   the chosen experts, and their sum with the residual     behind their routes; ends as products do
+ *     inputs:    norm(h) -> planes                                       where no product computes h
+ *                norm(h) -> planes and float32                           where other operations read it as well
+ *     turn:      Q/K norm, rope of q and k, kv store                     one step after the products that compute q, k, v
+ *     attend:    attend(q) -> o, planes of o                             where only products read o
+ *     experts:   the chosen experts, and their sum with the residual     after their routes; ends like products
  *     products:  up to three linears of the same inputs and type         q, k, v
  *                two linears and their gated unit                        gate, up, glu -> planes
  *                a linear and its sum with the residual                  o, add -> h, planes of norm(h)
  *
- * A norm is absorbed when products alone read it: its gains go into the planes, its division is left to the products that read them.
- * Every operation is in exactly one step, and a step needs only what steps before it made. Values that only products read are
- * never made as floats. */
+ * A norm is absorbed when only products read it: its weights are multiplied into the planes, and the products that read them divide by
+ * its root mean square. Every operation is in exactly one step, and a step needs only results of earlier steps. Values that only
+ * products read are never written as float32. */
 #ifndef APR_RUNTIME_FUSION_H
 #define APR_RUNTIME_FUSION_H
 
@@ -31,26 +32,26 @@ typedef enum {
 } apr_fused_kind;
 enum { APR_FUSED_PRODUCTS_MAX = 3 };
 
-/* Operations, values and planes are indices; -1 is none. */
+/* Operations, values and planes are indices; -1: none. */
 typedef struct apr_fused {
     apr_fused_kind kind;
     int op;      /* OPERATION, ATTEND, EXPERTS */
-    int store;   /* TURN, and ATTEND that turns as well: the kv store */
-    int value;   /* INPUTS: the float32 value that is read */
+    int store;   /* TURN, and ATTEND with a turn before it: the kv store */
+    int value;   /* INPUTS: the float32 input */
     int inputs;  /* PRODUCTS, EXPERTS: the planes that are multiplied */
-    int divided; /* PRODUCTS, EXPERTS: the norm whose division these planes still lack */
+    int divided; /* PRODUCTS, EXPERTS: the norm whose division these planes still need */
     int linears[APR_FUSED_PRODUCTS_MAX];
     int n_linears;
-    int glu, add;                /* what ends the products; EXPERTS: add alone */
-    bool keeps;                  /* INPUTS, PRODUCTS, EXPERTS: the result is made as float32, too */
-    int planes;                  /* INPUTS, PRODUCTS, ATTEND, EXPERTS: planes that are left */
-    int norm;                    /* the norm whose gains they have; INPUTS: it is applied whole */
-    int head_norms[2], ropes[2]; /* with a store: of query and key; a norm may be none */
+    int glu, add;                /* fused epilogue of the products; EXPERTS: only add */
+    bool keeps;                  /* INPUTS, PRODUCTS, EXPERTS: the result is also written as float32 */
+    int planes;                  /* INPUTS, PRODUCTS, ATTEND, EXPERTS: the planes that are written */
+    int norm;                    /* the norm whose weights these planes include; INPUTS: the norm is applied completely */
+    int head_norms[2], ropes[2]; /* with a store: of query and key; a norm may be -1 */
 } apr_fused;
 
 typedef struct apr_planes {
     int64_t width;
-    int first_step, last_step; /* written, last read */
+    int first_step, last_step; /* step that writes them, step that reads them last */
 } apr_planes;
 
 typedef struct apr_fusion {
@@ -59,14 +60,13 @@ typedef struct apr_fusion {
     size_t n_steps, n_planes;
 } apr_fusion;
 
-/* What the device can do of a single token, by operation: with streams of a linear that it multiplies from planes, a number that is the
- * same where products may go together (a type), of all others 0; with turns of a kv store that it does together with the rotation before;
- * with experts of those that it multiplies from planes. Without any stream every operation is by itself. Zeroed or failed fusions may be
+/* What the device can do for a single token, per operation. Without any stream no operations are fused. A zeroed or failed fusion may be
  * closed. */
 typedef struct apr_fusible {
-    const int *streams;  /* [n_ops] */
-    const bool *turns;   /* [n_ops] or NULL */
-    const bool *experts; /* [n_ops] or NULL */
+    const int *streams;  /* [n_ops] linears that are multiplied from planes (decode GEMV): a number > 0, equal where they may be fused
+                          * (one type); others 0 */
+    const bool *turns;   /* [n_ops] kv stores that are fused with norm and rope before them, or NULL */
+    const bool *experts; /* [n_ops] experts that are multiplied from planes, or NULL */
 } apr_fusible;
 apr_status apr_fuse(apr_fusion *fusion, const apr_program *program, const apr_fusible *can, apr_error *err);
 void apr_fusion_close(apr_fusion *fusion);

@@ -1,4 +1,4 @@
-/* ground.c - from a program's indices to pointers. */
+/* ground.c - maps a program's indices to pointers. */
 #include "runtime/program/ground.h"
 #include "formats/base/bytes.h"
 

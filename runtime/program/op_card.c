@@ -1,4 +1,4 @@
-/* op_card.c - the table of the operations' cards, and what can be said of any of them. */
+/* op_card.c - the table of operation specs, and functions over all of them. */
 #include "runtime/program/op_card.h"
 
 const apr_op_card *const apr_op_cards[APR_OP_COUNT] = {

@@ -1,36 +1,36 @@
-/* runtime/program/op_card.h - what an operation is to everybody but its kernels: one card each, in ops/op_NAME.c.
+/* runtime/program/op_card.h - the spec of an operation: everything about it except its kernels. Each operation has one, in ops/op_NAME.c.
  *
- * The program learns from it what becomes of a weight, the planner where the output may lie and what the operation works in, the
- * session how indices become pointers, a comparison how far two backends may be apart, a message what was being done. Nobody else
- * tells one kind from another. A variant of an operation is a parameter of it.
+ * The program reads from it how weights are used, the planner workspace sizes and whether the output may be in place, the session how
+ * indices become pointers, comparisons the error bound between backends, and messages a description. No other code distinguishes kinds of
+ * operations. Variants of an operation are parameters of it.
  *
- * So an operation is: its line and its arguments in kernels/ops.h, a function in each backend's table, and its card. */
+ * So an operation consists of its line and arguments in kernels/ops.h, a function in each backend's table, and its spec. */
 #ifndef APR_RUNTIME_OP_CARD_H
 #define APR_RUNTIME_OP_CARD_H
 
 #include "runtime/program/ground.h"
 
-/* What an operation may differ by, and why. */
+/* The allowed difference between two results, and the reason for it. */
 typedef struct apr_parity_bound {
-    double peak, relative; /* INFINITY: not judged */
+    double peak, relative; /* INFINITY: not checked */
     const char *reason;
 } apr_parity_bound;
 
 /* One of op.weight[]. */
 typedef struct apr_card_weight {
     const char *what;   /* "matrix", "bias"; NULL: there is no such argument */
-    apr_weight_use use; /* one */
-    bool optional;      /* the operation may go without */
+    apr_weight_use use; /* exactly one use */
+    bool optional;      /* the operation can run without it */
 } apr_card_weight;
 
 typedef enum { APR_STATE_UNUSED, APR_STATE_READ, APR_STATE_WRITTEN, APR_STATE_READ_AND_WRITTEN } apr_state_use;
 
-/* How rows of several sequences are computed so that each is what it is alone: row by row is the same anyway; each by itself, where
- * positions and states are in play; some at a time, where the sums of a product are in another order for more. A device takes all rows at
- * once, apart (apr_ground). */
+/* How an operation is run for rows of several sequences so that each gets the result it would get alone. TOGETHER: rows are independent.
+ * EACH: one sequence at a time, because positions or states matter. SOME: a few rows at a time, because more rows would change the order
+ * of a product's sums. A device runs all rows at once, see apr_ground.apart. */
 typedef enum { APR_STEP_TOGETHER, APR_STEP_EACH, APR_STEP_SOME } apr_step_way;
 
-/* A number that an operation is told, and what it is called: two models that differ in one are different models. */
+/* A parameter of an operation, and its name in messages: two models that differ in one are different models. */
 typedef enum { APR_FACT_WHOLE, APR_FACT_REAL, APR_FACT_CHOICE, APR_FACT_FLAG } apr_fact_type; /* int64_t, float, an enum, bool */
 
 typedef struct apr_op_fact {
@@ -41,36 +41,36 @@ typedef struct apr_op_fact {
 
 double apr_op_fact_of(const apr_op *op, const apr_op_fact *fact);
 
-/* What the size of a workspace depends on, besides the operation. */
+/* What a workspace's size depends on, in addition to the operation. */
 typedef struct apr_op_sizes {
-    int64_t n_batch, n_logits;      /* tokens at a time; rows of logits */
+    int64_t n_batch, n_logits;      /* tokens per batch; rows of logits */
     const apr_dtype *weight_dtypes; /* [n_weights]; NULL: none is F16 */
-    size_t tile_bytes;              /* of FP16 weights decoded at a time, at most */
+    size_t tile_bytes;              /* upper bound of FP16 weights decoded at a time */
     int n_multiprocessors;          /* of the device */
 } apr_op_sizes;
 
 typedef struct apr_op_card {
     apr_op_kind kind;
     int n_inputs;
-    bool in_place;  /* the output may take the first input's place, when that is not needed any more */
-    bool reads_ids; /* of the tokens */
-    bool has_rope;  /* a rotary table */
+    bool in_place;  /* the output may overwrite the first input, if that is not used later */
+    bool reads_ids; /* reads the tokens' ids */
+    bool has_rope;  /* reads a rotary table */
     apr_state_use state;
     apr_step_way step;
     apr_card_weight weights[APR_OP_MAX_WEIGHTS]; /* op.weight[], in this order */
 
-    apr_parity_bound bound;      /* between two backends: peaks in units of the row's root mean square */
-    apr_parity_bound fp16_bound; /* the same where products round their inputs to FP16; without a reason: no other */
-    double position_error;       /* what two models' parameters may differ by (frequencies), relative, for each position */
+    apr_parity_bound bound;      /* between two backends; peaks are relative to the row's root mean square */
+    apr_parity_bound fp16_bound; /* the same where products round their inputs to FP16; no reason: use `bound` */
+    double position_error;       /* relative difference of frequencies that two models may have, per position */
 
-    const apr_op_fact *facts; /* the last is without a name; NULL: none */
-    /* Workspace: floats of each thread on the host, bytes on a device. NULL: none. */
+    const apr_op_fact *facts; /* an entry without a name ends them; NULL: none */
+    /* Workspace: floats per thread on the host, bytes on a device. NULL: none. */
     size_t (*host_floats)(const apr_program *program, const apr_op *op);
-    size_t (*host_shared)(const apr_program *program, const apr_op *op, const apr_op_sizes *sizes); /* floats of all threads together */
+    size_t (*host_shared)(const apr_program *program, const apr_op *op, const apr_op_sizes *sizes); /* floats shared by all threads */
     size_t (*device_bytes)(const apr_program *program, const apr_op *op, const apr_op_sizes *sizes);
-    /* Fills what op->args leaves open: pointers, and what depends on the tokens. Use apr_op_bind. */
+    /* Sets the pointers and token-dependent arguments that op->args leaves open. Call it through apr_op_bind. */
     void (*bind)(const apr_ground *ground, const apr_op *op, apr_op_args *args);
-    /* What runs, in words: types, dimensions, and the weight's name, which says the layer. */
+    /* Describes the running operation: types, dimensions, and the weight's name, which includes the layer. */
     void (*describe)(const apr_op_args *args, char *text, size_t n_bytes);
 } apr_op_card;
 
@@ -80,7 +80,7 @@ extern const apr_op_card *const apr_op_cards[APR_OP_COUNT];
 APR_OP_LIST(X)
 #undef X
 
-/* The operation's arguments, valid while the ground stays as it is. */
+/* The operation's arguments, valid as long as the ground is unchanged. */
 void apr_op_bind(const apr_ground *ground, const apr_op *op, apr_op_args *args);
 void apr_op_describe(apr_op_kind kind, const apr_op_args *args, char *text, size_t n_bytes);
 

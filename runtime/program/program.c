@@ -1,4 +1,4 @@
-/* program.c - makes programs: the table of emitters, and the tools they write with. */
+/* program.c - emits programs: the table of architectures, and the basic functions of the emitter. */
 #include "runtime/program/families.h"
 #include "runtime/program/op_card.h"
 
@@ -37,7 +37,7 @@ void apr_emit_fail(apr_emitter *e, apr_status status, const char *format, ...)
     e->status = apr_fail(e->err, status, "%s: %s", e->hparams->architecture, text);
 }
 
-/* Room for one more element of `size` bytes: arrays double when they are full. NULL (and failed): nothing is to be emitted. */
+/* Appends a zeroed element of `size` bytes; arrays double when they are full. NULL after a failure: emit nothing. */
 static void *append(apr_emitter *e, void **array, size_t *n, size_t size)
 {
     if (e->status != APR_OK) return NULL;
@@ -67,7 +67,7 @@ static const char *layer_name(apr_emitter *e, const char *prefix, const char *na
 int apr_emit_value(apr_emitter *e, const char *name, int64_t width)
 {
     if (width <= 0 || width > APR_MAX_ROW)
-        apr_emit_fail(e, APR_E_UNSUPPORTED, "a row of %lld numbers (%s) is none that can be run", (long long)width, name);
+        apr_emit_fail(e, APR_E_UNSUPPORTED, "a row of %lld numbers (%s) cannot be run", (long long)width, name);
     apr_value *const value = APPEND(e, values);
     if (value == NULL) return -1;
     *value = (apr_value){.name = layer_name(e, "", name), .width = width, .tap = -1};
@@ -123,7 +123,7 @@ int apr_emit_exp_vector(apr_emitter *e, const char *name, int64_t n)
 
 int apr_emit_rope_table(apr_emitter *e) { return APPEND(e, ropes) != NULL ? (int)e->program->n_ropes - 1 : -1; }
 
-/* What becomes of a weight is decided by the operations that have it; a vector is nothing but numbers. */
+/* The operations that read a weight decide how it is used. A vector can only be used as float32. */
 static void use_weight(apr_emitter *e, const apr_op *op, int i)
 {
     const apr_weight_use use = apr_op_cards[op->kind]->weights[i].use;
@@ -131,7 +131,7 @@ static void use_weight(apr_emitter *e, const apr_op *op, int i)
 
     slot->uses |= use;
     if (use == APR_USE_NONE || (slot->role == APR_ROLE_VECTORS && use != APR_USE_FLOAT))
-        apr_emit_fail(e, APR_E_UNSUPPORTED, "'%s' is nothing that the operation '%s' can use", slot->name, apr_op_name(op->kind));
+        apr_emit_fail(e, APR_E_UNSUPPORTED, "'%s' cannot be used by the operation '%s'", slot->name, apr_op_name(op->kind));
 }
 
 void apr_emit_op(apr_emitter *e, apr_op op)
@@ -161,10 +161,10 @@ static void check_needed(apr_emitter *e)
     };
 
     for (size_t i = 0; i < sizeof needed / sizeof *needed; i++)
-        if (needed[i].value <= 0) apr_emit_fail(e, APR_E_DAMAGED, "the model does not say its %s", needed[i].name);
+        if (needed[i].value <= 0) apr_emit_fail(e, APR_E_DAMAGED, "the model does not state its %s", needed[i].name);
 }
 
-/* With these, products of what a page multiplies stay far inside int64_t. */
+/* With these limits the products that architectures compute stay far below INT64_MAX. */
 static void check_limits(apr_emitter *e)
 {
     const apr_hparams *const h = e->hparams;
@@ -199,7 +199,7 @@ static void check_limits(apr_emitter *e)
                       (long long)h->num_kv_heads);
 }
 
-/* What is kept as float32 alone is in a line of its own, whoever it belongs to. */
+/* Weights that are kept only as float32 get their own line in a plan, whatever block they belong to. */
 static void move_vectors(apr_program *program)
 {
     for (size_t i = 0; i < program->n_weights; i++)
@@ -211,16 +211,16 @@ static apr_status refuse_family(const char *architecture, apr_error *err)
     const char *const lacks = apr_family_lacks(architecture);
 
     if (lacks != NULL)
-        return apr_fail(
-            err, APR_E_UNSUPPORTED,
-            "architecture '%s' needs %s, which no program here has; it can be converted and quantized, but neither planned nor run",
-            architecture, lacks);
+        return apr_fail(err, APR_E_UNSUPPORTED,
+                        "architecture '%s' needs %s, which is not implemented; it can be converted and quantized, but not planned or run",
+                        architecture, lacks);
     return apr_fail(err, APR_E_UNSUPPORTED,
-                    "architecture '%s' is none of the %zu families that can be run or planned; 'aprconv families' lists them",
+                    "architecture '%s' is not one of the %zu families that can be run or planned; 'aprconv families' lists them",
                     architecture[0] != '\0' ? architecture : "(not stated)", sizeof programs / sizeof *programs);
 }
 
-/* What config.json states; YaRN stretches its original context by the factor, whether that number was raised as well or not. */
+/* The context that config.json states. YaRN stretches the original context by its factor, even if config.json does not state the
+ * product. */
 static int64_t own_context(const apr_hparams *h)
 {
     const double stretched = h->rope.kind == APR_ROPE_YARN ? (double)h->rope.original_context * h->rope.factor : 0.0;
@@ -251,7 +251,7 @@ apr_status apr_program_emit(apr_program *program, const apr_hparams *hparams, ap
     program->architecture = apr_family_type_of(hparams->architecture)->name;
     check_needed(&e);
     check_limits(&e);
-    if (hparams->refusal != NULL) apr_emit_fail(&e, APR_E_UNSUPPORTED, "%s; that is not done here", hparams->refusal);
+    if (hparams->refusal != NULL) apr_emit_fail(&e, APR_E_UNSUPPORTED, "%s; that is not implemented", hparams->refusal);
     if (e.status == APR_OK) emit(&e);
     if (e.status == APR_OK) move_vectors(program);
     else apr_program_close(program);

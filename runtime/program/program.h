@@ -1,8 +1,8 @@
-/* runtime/program/program.h - a model as a straight list of operations on named values, emitted once for each model family.
+/* runtime/program/program.h - a model as a straight-line list of operations on named values, emitted by each model family.
  *
- * Four parts read the same program: the executors, the planner (lifetimes of values, sizes of weights and states) and the
- * comparison of backends. Values are assigned once, in order: an operation reads only what came before it. Everything is
- * an index: op.in[] and op.out are values, op.weight[] are weight slots, op.state is a state, op.rope a rotary table; -1 is none.
+ * The executors, the planner (lifetimes of values, sizes of weights and states) and the comparison of backends all read the same
+ * program. Each value is assigned once; an operation reads only earlier values. References are indices: op.in[] and op.out are values,
+ * op.weight[] are weight slots, op.state is a state, op.rope is a rotary table; -1 is none.
  *
  *     embed -> h                                     angles -> a (once)
  *     layer:  norm(h) -> n;  linear(n) -> q, k, v;  rope(q, a), rope(k, a);  kv store(k, v);  attend(q) -> o
@@ -15,16 +15,14 @@
 #include "kernels/ops.h"
 
 enum { APR_OP_MAX_IN = 3, APR_OP_MAX_WEIGHTS = 6, APR_MAX_HEAD_DIM = 1024 };
-enum {
-    APR_MAX_ROW = 1 << 28
-}; /* numbers of a value for one token: whatever is made of a few of them, times tokens and bytes, fits 64 bits */
+enum { APR_MAX_ROW = 1 << 28 }; /* numbers of a value per token; small multiples of it, times tokens and bytes, still fit 64 bits */
 
-/* What an operation does with a weight; its card says so (op_card.h). It decides where the weight lies in a run. */
+/* How an operation uses a weight, as its spec states (op_card.h). It decides where and how a run stores the weight. */
 typedef enum {
     APR_USE_NONE,
-    APR_USE_MULTIPLIED = 1 << 0, /* a matrix: as stored, or an FP16 copy of it where packed ones cannot be read */
-    APR_USE_ROWS = 1 << 1,       /* read row by row, as stored: a table in which rows are looked up, the taps of each channel */
-    APR_USE_FLOAT = 1 << 2,      /* added or multiplied number by number: kept as float32 */
+    APR_USE_MULTIPLIED = 1 << 0, /* a matrix: as stored, or as an FP16 copy where packed weights cannot be read */
+    APR_USE_ROWS = 1 << 1,       /* read row by row, as stored: an embedding table, taps of each channel */
+    APR_USE_FLOAT = 1 << 2,      /* added or multiplied element by element: kept as float32 */
 } apr_weight_use;
 
 /* X(id, key, label): how a plan groups the weights */
@@ -43,67 +41,67 @@ typedef enum {
         APR_ROLE_COUNT
 } apr_role;
 
-/* What an operation multiplies with or adds. The experts of a layer are one slot, however many they are: stacked in one tensor
- * (rank 3), or `count` tensors of their own, whose names have the expert's number where the slot's has '*'. */
+/* A weight of an operation. The experts of a layer are one slot: one stacked tensor (rank 3), or `count` tensors, whose names have the
+ * expert number in place of '*'. */
 typedef struct apr_weight_slot {
     const char *name; /* canonical (Hugging Face) */
-    unsigned uses;    /* apr_weight_use of all operations that have it, together */
-    apr_role role;    /* the plan's line: as the family says, and VECTORS where float32 is the only use */
+    unsigned uses;    /* apr_weight_use of all operations that read it, combined */
+    apr_role role;    /* its line in a plan, as the family states; VECTORS where float32 is the only use */
     int rank;         /* 1: numbers, in a tensor of any shape */
     int64_t dims[3];  /* of one tensor; outermost first, [out, in] */
-    int64_t count;    /* tensors */
-    int layer;        /* -1: of no layer */
-    bool optional;    /* what is missing is not computed (a bias) */
-    bool is_log;      /* of rates: kept as exp(number) */
-    bool from_host;   /* a table so large that a device, too, is given the rows of its tokens only: see apr_slot_is_read_on_host */
+    int64_t count;    /* number of tensors */
+    int layer;        /* -1: outside of the layers */
+    bool optional;    /* if absent, its part is not computed (a bias) */
+    bool is_log;      /* stored as logarithms, kept as exp(number) */
+    bool from_host;   /* a very large table: a device receives only the rows of its tokens, see apr_slot_is_read_on_host */
 } apr_weight_slot;
 
 typedef struct apr_value {
     const char *name;
-    int64_t width;  /* float32 numbers a token */
-    bool is_logits; /* rows only for the tokens whose logits are wanted */
-    int tap;        /* row of the hidden states: 0 the embeddings, i after layer i, num_layers after the final norm; -1: none */
+    int64_t width;  /* float32 numbers per token */
+    bool is_logits; /* has rows only for the tokens whose logits are wanted */
+    int tap;        /* index in the hidden states: 0 embeddings, i after layer i, num_layers after the final norm; -1: none */
 } apr_value;
 
 typedef enum { APR_STATE_KV, APR_STATE_KV_WINDOW, APR_STATE_CONV, APR_STATE_DELTA, APR_STATE_SSD } apr_state_kind;
 
-/* What a layer remembers from token to token, for each sequence. */
+/* What a layer keeps from token to token, per sequence. */
 typedef struct apr_state {
     apr_state_kind kind;
     int layer;
-    int64_t n_heads, key_dim, value_dim; /* KV kinds: one cell has a key and a value for each head */
-    bool values_in_keys;                 /* values are the first numbers of the keys, and kept once */
+    int64_t n_heads, key_dim, value_dim; /* KV kinds: a cell has a key and a value per head */
+    bool values_in_keys;                 /* values are the first numbers of the keys, and are not stored again */
     int64_t window;                      /* KV_WINDOW: positions that stay visible */
-    int64_t n_floats;                    /* the others: constant size */
+    int64_t n_floats;                    /* the other kinds: constant size */
 } apr_state;
 
-/* Keys and values of positions, in a ring of cells; else numbers that are as they were left. */
+/* True for keys and values, in a ring of cells; false for a state of plain numbers. */
 static inline bool apr_state_has_cells(const apr_state *state) { return state->kind == APR_STATE_KV || state->kind == APR_STATE_KV_WINDOW; }
 
-/* Rotary frequencies, scaling applied, as transformers computes them (float32). */
+/* Rotary frequencies with scaling applied, in float32 as transformers computes them. */
 typedef struct apr_rope_table {
     int64_t n_freqs; /* half of the rotary dimension */
     const float *freqs;
-    const float *long_freqs; /* instead, where more than original_context positions are planned; NULL: always freqs */
+    const float *long_freqs; /* used where more than original_context positions are planned; NULL: always freqs */
     int64_t original_context;
-    float magnitude; /* on cosines and sines; 1 but for YaRN and longrope */
+    float magnitude; /* factor of cosines and sines; 1 except for YaRN and longrope */
     int divisors;    /* slot of llama's optional rope_freqs.weight: freqs[j] /= divisors[j]; or -1 */
 } apr_rope_table;
 
 typedef struct apr_op {
     apr_op_kind kind;
-    int layer; /* -1: of no layer */
+    int layer; /* -1: outside of the layers */
     int in[APR_OP_MAX_IN], out;
-    int weight[APR_OP_MAX_WEIGHTS]; /* in the order of the operation's card */
+    int weight[APR_OP_MAX_WEIGHTS]; /* in the order of the operation's spec */
     int state, rope;
-    apr_op_args args; /* shapes and parameters; pointers, and what depends on the tokens, are filled in by the card's bind */
+    apr_op_args args; /* shapes and parameters; the spec's bind sets pointers and what depends on the tokens */
 } apr_op;
 
 typedef struct apr_program {
     const char *architecture;
-    const char *lacks; /* an operation that is needed besides those here, and that nobody has: for a plan only; NULL: none is */
+    const char *lacks; /* an operation that the model needs and that is not implemented: the program is for plans only; NULL: none */
     int64_t hidden_size, vocab_size, num_layers;
-    int64_t max_context; /* positions that the model was made for, stretched by YaRN or not; 0: not known */
+    int64_t max_context; /* positions that the model was trained for, including YaRN's stretching; 0: not known */
     apr_weight_slot *weights;
     apr_value *values;
     apr_state *states;
@@ -113,16 +111,16 @@ typedef struct apr_program {
     apr_arena arena; /* names and frequencies */
 } apr_program;
 
-/* APR_E_UNSUPPORTED for a family or scaling that is not known, APR_E_DAMAGED when hyperparameters are missing. hparams must
- * have gone through apr_hparams_complete. */
+/* APR_E_UNSUPPORTED: the family or scaling is not known. APR_E_DAMAGED: hyperparameters are missing. hparams must have passed
+ * apr_hparams_complete. */
 apr_status apr_program_emit(apr_program *program, const apr_hparams *hparams, apr_error *err);
 void apr_program_close(apr_program *program);
 
-/* Of a run on a device: the table stays in the host's memory, the operation runs there, and what it makes is copied. */
+/* For a run on a device: the table stays in host memory, the operation runs there, and its result is copied. */
 bool apr_slot_is_read_on_host(const apr_weight_slot *slot);
-/* The name of the slot's tensor `index` (of slot->count) into text, which it returns. */
+/* Prints the name of the slot's tensor `index` (of slot->count); returns text. */
 char *apr_slot_name(const apr_weight_slot *slot, int64_t index, char *text, size_t n_bytes);
-/* Numbers of all its tensors; INT64_MAX stands for more than can be counted. */
+/* Number of elements of all its tensors; INT64_MAX on overflow. */
 int64_t apr_slot_elems(const apr_weight_slot *slot);
 
 #endif

@@ -1,9 +1,9 @@
-/* rope.c - rotary frequencies in the float32 arithmetic of transformers, with the scalings that models state. */
+/* rope.c - rotary frequencies in transformers' float32 arithmetic, with all scalings that models state. */
 #include "runtime/program/emit.h"
 
 #include <math.h>
 
-/* 1 / theta^(2j/d), in float32 all the way */
+/* 1 / theta^(2j/d); every operation is in float32 */
 static float freq_of(double theta, int64_t dim, int64_t j)
 {
     const float exponent = (float)(2 * j) / (float)dim;
@@ -12,7 +12,7 @@ static float freq_of(double theta, int64_t dim, int64_t j)
 
 static float plain_freq(const apr_rope_facts *f, int64_t j) { return freq_of(f->theta, f->rotary_dim, j); }
 
-/* What a scaling fills in; the arena is for a second set of frequencies. */
+/* Input and output of a scaling function. The arena holds a second set of frequencies. */
 typedef struct filling {
     const apr_rope_facts *facts;
     apr_rope_table *table;
@@ -34,7 +34,7 @@ static apr_status fill_linear(const filling *f)
     return APR_OK;
 }
 
-/* Long waves are stretched by the factor, short ones are left alone, those between are blended. */
+/* Long wavelengths are stretched by the factor, short ones are kept, and those between are blended. */
 static apr_status fill_llama3(const filling *f)
 {
     const apr_rope_scaling *const r = f->facts->scaling;
@@ -53,7 +53,7 @@ static apr_status fill_llama3(const filling *f)
     return APR_OK;
 }
 
-/* The (fractional) index of the frequency that turns `turns` times within the original context. */
+/* The (fractional) index of the frequency that makes `turns` rotations within the original context. */
 static double yarn_index(const apr_rope_facts *f, double turns, double context)
 {
     return (double)f->rotary_dim * log(context / (turns * 6.283185307179586)) / (2.0 * log(f->theta));
@@ -85,8 +85,8 @@ static apr_status fill_yarn(const filling *f)
     return APR_OK;
 }
 
-/* Each frequency has a divisor of its own, and another one for long texts. transformers changes over while a text grows, and then
- * turns new keys otherwise than those it kept; here the planned length decides once for all. */
+/* Each frequency has a divisor, and another one for long texts. transformers switches between them while a text grows, and then rotates
+ * new keys differently from cached ones. Here the planned length decides once. */
 static apr_status fill_longrope(const filling *f)
 {
     const apr_rope_scaling *const r = f->facts->scaling;
@@ -110,19 +110,19 @@ static apr_status fill_longrope(const filling *f)
     return APR_OK;
 }
 
-/* Hunyuan's: a larger base, so that all waves grow; without alpha it would follow the length of the text. */
+/* Hunyuan's: a larger base, so that all wavelengths grow. Without alpha the base would depend on the length of the text. */
 static apr_status fill_dynamic(const filling *f)
 {
     const double dim = (double)f->facts->rotary_dim, alpha = f->facts->scaling->alpha;
 
     if (!(alpha > 0.0) || f->facts->rotary_dim <= 2)
-        return apr_fail(f->err, APR_E_UNSUPPORTED, "%s: rotary scaling 'dynamic' is done with an alpha only", f->where);
+        return apr_fail(f->err, APR_E_UNSUPPORTED, "%s: rotary scaling 'dynamic' is supported only with an alpha", f->where);
     const double theta = f->facts->theta * pow(alpha, dim / (dim - 2.0));
     for (int64_t j = 0; j < f->table->n_freqs; j++) f->freqs[j] = freq_of(theta, f->facts->rotary_dim, j);
     return APR_OK;
 }
 
-/* The first part of the whole head's frequencies; the others do not turn. */
+/* Keeps the first part of the whole head's frequencies; the others are 0. */
 static apr_status fill_proportional(const filling *f)
 {
     const double part = f->facts->scaling->partial_rotary_factor > 0.0 ? f->facts->scaling->partial_rotary_factor : 1.0;
@@ -152,12 +152,12 @@ apr_status apr_rope_table_fill(apr_rope_table *table, const apr_rope_facts *fact
     filling f = {.facts = facts, .table = table, .arena = arena, .where = where, .err = err};
 
     if (facts->rotary_dim <= 0 || facts->rotary_dim % 2 != 0 || !(facts->theta > 0.0))
-        return apr_fail(err, APR_E_DAMAGED, "%s: %lld rotary dimensions of base %g cannot be turned", where, (long long)facts->rotary_dim,
+        return apr_fail(err, APR_E_DAMAGED, "%s: %lld rotary dimensions of base %g cannot be rotated", where, (long long)facts->rotary_dim,
                         facts->theta);
     table->n_freqs = facts->rotary_dim / 2;
     table->magnitude = 1.0f;
     if (kinds[r->kind].needs_factor && !(r->factor > 0.0))
-        return apr_fail(err, APR_E_DAMAGED, "%s: rotary scaling '%s' states no factor", where, apr_rope_names[r->kind]);
+        return apr_fail(err, APR_E_DAMAGED, "%s: rotary scaling '%s' does not state a factor", where, apr_rope_names[r->kind]);
     table->freqs = f.freqs = apr_arena_array(arena, (size_t)table->n_freqs, sizeof *f.freqs);
     if (f.freqs == NULL) return apr_no_memory(err, "the rotary frequencies");
     return kinds[r->kind].fill(&f);

@@ -188,8 +188,8 @@ static void an_operation_refuses_weights_that_it_can_do_nothing_with(void **stat
         apr_op_kind kind;
         int at;
         const char *words;
-    } cases[] = {{APR_OP_LINEAR, 0, "llama: 'bias' is nothing that the operation 'linear' can use"}, /* a vector is no matrix */
-                 {APR_OP_ADD, 0, "llama: 'bias' is nothing that the operation 'add' can use"},
+    } cases[] = {{APR_OP_LINEAR, 0, "llama: 'bias' cannot be used by the operation 'linear'"}, /* a vector is no matrix */
+                 {APR_OP_ADD, 0, "llama: 'bias' cannot be used by the operation 'add'"},
                  {APR_OP_LINEAR, 1, ""}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         apr_program p = {0};

@@ -258,7 +258,7 @@ static void a_model_that_does_not_match_is_refused_with_the_tensor_s_name(void *
         const char *part_of_sentence;
     } cases[] = {
         {rename_it, APR_E_DAMAGED, "'model.layers.1.mlp.down_proj.weight' is missing"},
-        {transpose_it, APR_E_DAMAGED, "'model.layers.1.mlp.down_proj.weight' is [512, 256] where the hyperparameters say [256, 512]"},
+        {transpose_it, APR_E_DAMAGED, "'model.layers.1.mlp.down_proj.weight' has shape [512, 256], but the hyperparameters give [256, 512]"},
         {make_it_an_integer, APR_E_UNSUPPORTED, "i16, which cannot be run as weights"},
     };
     golden g;
@@ -279,7 +279,7 @@ static void a_model_that_does_not_match_is_refused_with_the_tensor_s_name(void *
     assert_non_null(strstr(err.text, "has no place in a llama model"));
     err = (apr_error){0};
     assert_int_equal(open_changed(&g.model, (size_t)(bias - g.model.tensors), move_it_behind_the_last_layer, &err), APR_E_DAMAGED);
-    assert_non_null(strstr(err.text, "is of layer 7"));
+    assert_non_null(strstr(err.text, "belongs to layer 7"));
     golden_close(&g);
 }
 

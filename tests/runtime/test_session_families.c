@@ -428,7 +428,7 @@ static void an_expert_too_many_has_no_place(void **state)
     assert_int_equal(program_model_open(&m, &h, APR_F32, &err), APR_OK);
     m.model.hparams.num_experts = 5;                                                 /* the sixth is left over */
     assert_int_equal(apr_session_open(&s, &m.model, &options, &err), APR_E_DAMAGED); /* the router has a row for it */
-    assert_non_null(strstr(err.text, "where the hyperparameters say"));
+    assert_non_null(strstr(err.text, "but the hyperparameters give"));
     apr_tensor *const gate = (apr_tensor *)(uintptr_t)apr_model_find(&m.model, "model.layers.0.mlp.gate.weight");
     apr_tensor *const other = (apr_tensor *)(uintptr_t)apr_model_find(&m.model, "model.layers.1.mlp.gate.weight");
     assert_true(gate != NULL && other != NULL);

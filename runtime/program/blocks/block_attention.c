@@ -1,10 +1,10 @@
-/* block_attention.c - attention of queries to keys and values in a cache, with what families put around it. */
+/* block_attention.c - attention of queries to cached keys and values, with the variants of the families. */
 #include "runtime/program/blocks.h"
 
 #include <math.h>
 #include <stdio.h>
 
-/* Must q, k and v have biases, and o? Where they need not, those that are there are added all the same. */
+/* Whether q, k and v must have biases, or o. Biases that exist but need not are added as well. */
 static apr_bias_style bias_of(const apr_emitter *e, bool of_output)
 {
     const apr_bias_rule rule = e->family->config != NULL ? e->family->config->attention_bias : APR_BIAS_NEVER;
@@ -54,7 +54,7 @@ int apr_emit_projection(apr_emitter *e, int n, const apr_attention *a, const cha
     return apr_emit_part(e, n, a->prefix, name, APR_ROLE_ATTENTION, rows, bias);
 }
 
-/* Positions that stay visible, a token's own among them: what lies before its chunk does not. 0: all. */
+/* Number of visible positions, including the token's own; positions before its chunk are not visible. 0: all. */
 static int64_t visible(const apr_attention *a)
 {
     if (a->window == 0 || a->chunk == 0) return a->window + a->chunk;
@@ -117,7 +117,7 @@ static int emit_qk_norm(apr_emitter *e, int x, const apr_attention *a, const cha
     return a->qk_norm == APR_QK_NO_NORM ? x : apr_emit_norm_of(e, x, &facts, out);
 }
 
-/* Queries or keys: normed and turned, in the family's order. */
+/* Norm and rope of queries or keys, in the family's order. */
 static int emit_positioned(apr_emitter *e, int x, const apr_attention *a, const char *norm, const char *normed, const char *rotated)
 {
     if (!a->norm_behind_rope) x = emit_qk_norm(e, x, a, norm, normed);

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* transformers' name of an activation, as the card has it. */
+/* The activation that the family's spec names, in transformers' words. */
 static apr_activation activation_of(apr_emitter *e)
 {
     static const struct {
@@ -15,7 +15,7 @@ static apr_activation activation_of(apr_emitter *e)
 
     for (size_t i = 0; name != NULL && i < sizeof known / sizeof *known; i++)
         if (strcmp(known[i].name, name) == 0) return known[i].activation;
-    if (name != NULL) apr_emit_fail(e, APR_E_UNSUPPORTED, "the activation \"%s\" is not done here", name);
+    if (name != NULL) apr_emit_fail(e, APR_E_UNSUPPORTED, "the activation \"%s\" is not implemented", name);
     return APR_ACT_SILU;
 }
 
@@ -47,7 +47,7 @@ int apr_emit_feed_forward(apr_emitter *e, int n, const apr_feed_forward *f)
     int gate, up = -1;
 
     if (apr_ffn_kind_of(e->hparams, e->layer) == APR_FFN_NONE) apr_emit_unknown_layer(e);
-    if (f->width <= 0) apr_emit_fail(e, APR_E_DAMAGED, "the model does not say its intermediate_size");
+    if (f->width <= 0) apr_emit_fail(e, APR_E_DAMAGED, "the model does not state its intermediate_size");
     if (f->fused) {
         const int both = emit_matrix(e, n, f, f->gate, 2 * f->width);
         gate = apr_emit_slice(e, both, 1, 0, f->width, "gate");
@@ -132,12 +132,12 @@ static void check_experts(apr_emitter *e, const apr_experts *x)
     const int64_t each = r->n_groups > 1 ? r->n_experts / r->n_groups : r->n_experts;
 
     if (x->width <= 0 || r->n_experts <= 0 || r->n_used <= 0)
-        apr_emit_fail(e, APR_E_DAMAGED, "the model does not say how many experts it has and uses, or how wide they are");
+        apr_emit_fail(e, APR_E_DAMAGED, "the model does not state how many experts it has and uses, or their width");
     if (r->n_used > r->n_experts)
         apr_emit_fail(e, APR_E_DAMAGED, "%lld of %lld experts cannot be used", (long long)r->n_used, (long long)r->n_experts);
     if (r->n_groups > 1 && (r->n_experts % r->n_groups != 0 || r->n_groups_used <= 0 || r->n_groups_used > r->n_groups ||
                             r->n_groups_used * each < r->n_used || (!r->group_by_best && each < 2)))
-        apr_emit_fail(e, APR_E_DAMAGED, "%lld experts of %lld groups, %lld of them used, cannot be chosen from %lld experts",
+        apr_emit_fail(e, APR_E_DAMAGED, "cannot choose %lld experts from %lld groups (%lld of them used) of %lld experts",
                       (long long)r->n_used, (long long)r->n_groups, (long long)r->n_groups_used, (long long)r->n_experts);
 }
 

@@ -1,9 +1,9 @@
-/* block_latent.c - multi-head latent attention: the cache holds one latent a token for all heads.
+/* block_latent.c - multi-head latent attention: the cache holds one latent per token, shared by all heads.
  *
- * With W_k and W_v the halves of kv_b_proj that belong to a head, and c the latent of a key's position:
+ * W_k and W_v are a head's halves of kv_b_proj, and c is the latent of a key's position:
  *     score = q_nope . (W_k c) + q_rope . k_rope = (W_k^T q_nope) . c + q_rope . k_rope;   output = W_v (sum of weights * c)
- * so queries go to the latent space and outputs come back from it, and no key or value is ever expanded. A key is [c | k_rope], and
- * its value is its first part. */
+ * So queries are projected to the latent space and outputs back from it; keys and values are never expanded. A cached key is [c |
+ * k_rope], and its value is the first part of it. */
 #include "runtime/program/blocks.h"
 
 #include <math.h>
@@ -22,7 +22,7 @@ static latent latent_of(apr_emitter *e)
                       .rope = h->qk_rope_head_dim,
                       .value = h->v_head_dim};
     if (m.rank <= 0 || m.nope <= 0 || m.rope <= 0 || m.value <= 0)
-        apr_emit_fail(e, APR_E_DAMAGED, "the model does not say the sizes of its latent attention");
+        apr_emit_fail(e, APR_E_DAMAGED, "the model does not state the sizes of its latent attention");
     return m;
 }
 
@@ -30,11 +30,11 @@ static int inner_norm(apr_emitter *e, int x, const char *weight, const char *out
 {
     apr_norm_facts facts = e->norm;
     facts.weight = weight;
-    facts.eps = 1e-6f; /* of transformers' class, whatever rms_norm_eps says */
+    facts.eps = 1e-6f; /* as in transformers' class, whatever rms_norm_eps is */
     return apr_emit_norm_of(e, x, &facts, out);
 }
 
-/* The product of each head with its share of a weight. */
+/* Multiplies each head by its own part of a weight. */
 static int emit_heads(apr_emitter *e, int x, int weight, apr_linear_heads heads, int64_t n_out, const char *out)
 {
     apr_op op = apr_no_op;
@@ -49,11 +49,11 @@ static int emit_heads(apr_emitter *e, int x, int weight, apr_linear_heads heads,
 }
 
 typedef struct up_projections {
-    int keys, values; /* slots; the same where they are one weight */
+    int keys, values; /* slots; equal where both are one weight */
     apr_linear_heads of_keys, of_values;
 } up_projections;
 
-/* Hugging Face has both in one weight, each head's rows for keys and then those for values; ggml has two, the keys' transposed. */
+/* Hugging Face stores one weight: for each head the rows of keys, then those of values. ggml stores two, with the keys transposed. */
 static up_projections emit_up_projections(apr_emitter *e, const latent *m)
 {
     up_projections up = {.of_keys = {.n = m->n_heads}, .of_values = {.n = m->n_heads}};
@@ -73,7 +73,7 @@ static up_projections emit_up_projections(apr_emitter *e, const latent *m)
     return up;
 }
 
-/* *from is what the queries are made of. */
+/* *from: the value that the queries are projected from. */
 static int emit_queries(apr_emitter *e, int n, const apr_attention *a, const latent *m, int *from)
 {
     const int64_t width = m->n_heads * (m->nope + m->rope);
@@ -85,7 +85,7 @@ static int emit_queries(apr_emitter *e, int n, const apr_attention *a, const lat
     return apr_emit_projection(e, *from, a, "q_b_proj", width, APR_NO_BIAS);
 }
 
-/* --- the indexer: queries of its own heads, one key a position, a weight for each head --- */
+/* --- the indexer: its own query heads, one key per position, one weight per head --- */
 
 static int layer_norm(apr_emitter *e, int x, const char *weight, const char *bias, const char *out)
 {
@@ -99,11 +99,11 @@ static void emit_index(apr_emitter *e, int n, int q_from, apr_attention a, apr_r
     const int64_t dim = h->index_head_dim, heads = h->index_n_heads;
 
     if (dim <= 0 || heads <= 0) {
-        apr_emit_fail(e, APR_E_DAMAGED, "the model does not say the sizes of its indexer");
+        apr_emit_fail(e, APR_E_DAMAGED, "the model does not state the sizes of its indexer");
         return;
     }
     a.n_kv_heads = 1;
-    a.value_dim = dim; /* a position has nothing but its key */
+    a.value_dim = dim; /* the state of a position is its key only */
     const int q = apr_emit_projection(e, q_from, &a, "indexer.wq_b", heads * dim, APR_NO_BIAS);
     apr_emit_rope(e, q, a.rotary, mode, dim, 0, "index.q");
     int k = apr_emit_projection(e, n, &a, "indexer.wk", dim, APR_NO_BIAS);
@@ -113,7 +113,7 @@ static void emit_index(apr_emitter *e, int n, int q_from, apr_attention a, apr_r
     if (e->status == APR_OK) e->program->lacks = "index (sparse attention)";
 }
 
-/* YaRN's magnitude for all dimensions, squared: it is of queries and of keys. */
+/* The square of YaRN's magnitude for mscale_all_dim, because it applies to queries and to keys. */
 static double yarn_scale(const apr_rope_scaling *r)
 {
     if (r->kind != APR_ROPE_YARN || r->mscale_all_dim == 0.0 || r->factor <= 1.0) return 1.0;

@@ -1,4 +1,4 @@
-/* block_model.c - what is around the layers: embeddings, residuals, final norm, head. */
+/* block_model.c - everything around the layers: embeddings, residuals, final norm, head. */
 #include "runtime/program/blocks.h"
 
 #include <stdio.h>
@@ -33,7 +33,7 @@ int apr_emit_layers(apr_emitter *e, int x, apr_layer_fn layer)
     return x;
 }
 
-/* The last row of the hidden states is the normed one: it takes the place of the last layer's own output. */
+/* transformers' last hidden state is the normed one. It replaces the output of the last layer. */
 static void tap_last(apr_emitter *e, int normed)
 {
     const int last = (int)e->hparams->num_layers;
@@ -49,7 +49,7 @@ void apr_emit_head(apr_emitter *e, int x, const char *norm)
 
     x = apr_emit_norm(e, x, norm, "normed");
     tap_last(e, x);
-    /* a tied head is the embedding table, stored once: its slot is the first */
+    /* A tied head is the embedding table, which is stored once. Its slot is the first one. */
     const int head = h->tie_word_embeddings ? 0 : apr_emit_weight(e, "lm_head.weight", APR_ROLE_HEAD, h->vocab_size, h->hidden_size);
     int logits = apr_emit_product(e, x, head, -1, "logits");
     if (e->status == APR_OK) e->program->values[logits].is_logits = true;
@@ -65,6 +65,6 @@ void apr_emit_model(apr_emitter *e, apr_layer_fn layer)
 
 void apr_emit_unknown_layer(apr_emitter *e)
 {
-    apr_emit_fail(e, APR_E_UNSUPPORTED, "layer %d is of a kind ('%c', '%c') that this family has not", e->layer,
+    apr_emit_fail(e, APR_E_UNSUPPORTED, "layer %d has a kind ('%c', '%c') that this family does not have", e->layer,
                   apr_layer_letters[apr_layer_kind_of(e->hparams, e->layer)], apr_ffn_letters[apr_ffn_kind_of(e->hparams, e->layer)]);
 }

@@ -1,4 +1,4 @@
-/* block_recurrent.c - mixers whose memory does not grow: delta net, Mamba 2, short convolution. */
+/* block_recurrent.c - mixers with a state of constant size: delta net, Mamba 2, short convolution. */
 #include "runtime/program/blocks.h"
 
 #include <stdio.h>
@@ -34,9 +34,10 @@ static sizes sizes_of(apr_emitter *e)
                      .key_width = h->linear_num_key_heads * h->linear_key_head_dim,
                      .value_width = h->linear_num_value_heads * h->linear_value_head_dim};
 
-    if (s.key_width <= 0 || s.value_width <= 0) apr_emit_fail(e, APR_E_DAMAGED, "the model does not say the sizes of its recurrent layers");
+    if (s.key_width <= 0 || s.value_width <= 0)
+        apr_emit_fail(e, APR_E_DAMAGED, "the model does not state the sizes of its recurrent layers");
     else if (s.n_value % s.n_key != 0)
-        apr_emit_fail(e, APR_E_DAMAGED, "%lld recurrent heads cannot share %lld", (long long)s.n_value, (long long)s.n_key);
+        apr_emit_fail(e, APR_E_DAMAGED, "%lld recurrent value heads cannot share %lld key heads", (long long)s.n_value, (long long)s.n_key);
     return s;
 }
 
@@ -46,7 +47,7 @@ typedef struct delta_inputs {
     int qkv, z, a, b;
 } delta_inputs;
 
-/* Of matrices that hold, for each key head, its query, its key, and the values and gates of the value heads that share it. */
+/* From fused matrices: for each key head its query, its key, and the values and gates of the value heads that share it. */
 static delta_inputs from_fused(apr_emitter *e, int n, const char *prefix, const sizes *s)
 {
     const int64_t each = s->n_value / s->n_key, values = each * s->value_dim;
@@ -98,7 +99,7 @@ static int emit_delta(apr_emitter *e, int qkv, int a, int b, const char *prefix,
                                      .key_dim = s->key_dim,
                                      .value_dim = s->value_dim,
                                      .tiled = e->hparams->tiled_value_heads,
-                                     .eps = 1e-6f}; /* of the l2 norm, in transformers */
+                                     .eps = 1e-6f}; /* epsilon of the l2 norm, as in transformers */
     op.out = apr_emit_value(e, "delta", s->value_width);
     apr_emit_op(e, op);
     return op.out;
@@ -116,7 +117,7 @@ int apr_emit_delta_net(apr_emitter *e, int n, const char *prefix, bool fused)
     const int out = emit_delta(e, qkv, x.a, x.b, prefix, &s);
     norm.weight = in(&text, prefix, "norm.weight");
     norm.chunk = s.value_dim;
-    norm.offset = 0; /* this one is stored as it is, whatever the family's others are */
+    norm.offset = 0; /* this norm's weight is stored without the offset, even if the family's other norms have one */
     const int normed = apr_emit_norm_of(e, out, &norm, "delta.normed");
     const int gated = apr_emit_glu(e, x.z, normed, (apr_glu_shape){.activation = APR_ACT_SILU}, "delta.gated");
     return project(e, gated, prefix, "out_proj", e->hparams->hidden_size);

@@ -9,7 +9,7 @@ static int feed_forward(apr_emitter *e, int n, const apr_experts *x)
     return apr_emit_shared(e, n, apr_emit_experts(e, n, n, x), "mlp.shared_experts", NULL);
 }
 
-static int behind_attention(apr_emitter *e, int x, int attended, const apr_experts *experts)
+static int after_attention(apr_emitter *e, int x, int attended, const apr_experts *experts)
 {
     x = apr_emit_residual(e, x, attended, "attention.out");
     return apr_emit_layer_out(e, x, feed_forward(e, apr_emit_norm(e, x, "post_attention_layernorm.weight", "mlp.normed"), experts));
@@ -19,10 +19,10 @@ static int normed(apr_emitter *e, int x) { return apr_emit_norm(e, x, "input_lay
 
 static int emit_layer(apr_emitter *e, int x, const apr_experts *experts)
 {
-    return behind_attention(e, x, apr_emit_latent_attention(e, normed(e, x)), experts);
+    return after_attention(e, x, apr_emit_latent_attention(e, normed(e, x)), experts);
 }
 
-/* Scores by softmax; a group is as good as its best expert; those left out count as 0, not as nothing. */
+/* Softmax scores. A group is ranked by its best expert. Experts of groups that are not chosen get score 0 instead of -infinity. */
 static int deepseek_v2_layer(apr_emitter *e, int x)
 {
     apr_experts experts = apr_experts_of(e);
@@ -35,7 +35,7 @@ static int deepseek_v2_layer(apr_emitter *e, int x)
 
 void apr_emit_deepseek_v2(apr_emitter *e) { apr_emit_model(e, deepseek_v2_layer); }
 
-/* Scores by sigmoid; chosen with a bias, weighed without it. */
+/* Sigmoid scores. A bias is added for the choice, but not for the weights. */
 static apr_experts v3_experts(apr_emitter *e)
 {
     apr_experts experts = apr_experts_of(e);
@@ -66,12 +66,12 @@ static int mistral4_layer(apr_emitter *e, int x)
 
 void apr_emit_mistral4(apr_emitter *e) { apr_emit_model(e, mistral4_layer); }
 
-/* --- V3.2 and GLM 5: the same, attending to what an indexer chooses --- */
+/* --- V3.2 and GLM 5: the same, with attention to the positions that an indexer chooses --- */
 
 static int indexed_layer(apr_emitter *e, int x, apr_rope_mode mode)
 {
     const apr_experts experts = v3_experts(e);
-    return behind_attention(e, x, apr_emit_indexed_latent_attention(e, normed(e, x), mode), &experts);
+    return after_attention(e, x, apr_emit_indexed_latent_attention(e, normed(e, x), mode), &experts);
 }
 
 static int deepseek_v32_layer(apr_emitter *e, int x) { return indexed_layer(e, x, APR_ROPE_HALVES); }

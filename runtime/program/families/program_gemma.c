@@ -1,5 +1,5 @@
-/* program_gemma.c - gemma2 and gemma3: norms before and behind each block, embeddings times sqrt(hidden), sliding and full layers with
- * rotary tables of their own; gemma4: besides, layers of different widths, shared keys and values, inputs of each layer, experts. */
+/* program_gemma.c - gemma2 and gemma3: norms before and after each block, embeddings times sqrt(hidden), sliding and full layers with
+ * separate rotary tables. gemma4 also has layers of different widths, shared keys and values, per-layer inputs, and experts. */
 #include "runtime/program/blocks.h"
 #include "runtime/program/families.h"
 
@@ -43,7 +43,7 @@ void apr_emit_gemma3(apr_emitter *e) { emit_gemma(e, gemma3_layer); }
 
 /* --- gemma4 --- */
 
-/* The layers from here on have no keys and values of their own. */
+/* This layer and those after it have no keys and values of their own. */
 static int64_t first_shared(const apr_hparams *h) { return h->num_layers - h->num_kv_shared_layers; }
 
 static apr_attention attention_of(apr_emitter *e)
@@ -67,7 +67,7 @@ static int head_norm(apr_emitter *e, int x, const apr_attention *a, const char *
     return apr_emit_norm_of(e, x, &facts, out);
 }
 
-/* Keys are normed and turned; values are normed without a gain, and made of the same projection as keys where there is no other. */
+/* Keys have a norm and rope. Values have a norm without weights; without v_proj they use k_proj's output. */
 static int own_state(apr_emitter *e, int n, const apr_attention *a)
 {
     const int64_t width = a->n_kv_heads * a->head_dim;
@@ -80,7 +80,7 @@ static int own_state(apr_emitter *e, int n, const apr_attention *a)
     return apr_emit_kv_state(e, k, values, a);
 }
 
-/* The state of the last layer of this kind that has one of its own. */
+/* The state of the last layer of the same kind that has its own keys and values. */
 static int shared_state(apr_emitter *e)
 {
     const apr_hparams *const h = e->hparams;
@@ -90,7 +90,7 @@ static int shared_state(apr_emitter *e)
     while (source >= 0 && apr_layer_kind_of(h, source) != kind) source--;
     for (size_t i = 0; e->status == APR_OK && i < e->program->n_states; i++)
         if (e->program->states[i].layer == source) return (int)i;
-    apr_emit_fail(e, APR_E_DAMAGED, "layer %d has no keys and values, and no earlier layer of its kind either", e->layer);
+    apr_emit_fail(e, APR_E_DAMAGED, "layer %d has no keys and values, and no earlier layer of its kind has any", e->layer);
     return -1;
 }
 
@@ -104,7 +104,7 @@ static int gemma4_attention(apr_emitter *e, int n)
     return apr_emit_projection(e, apr_emit_attend(e, q, state, &a), &a, a.output, e->hparams->hidden_size, a.output_bias);
 }
 
-/* The feed-forward, and beside it the experts on the same residual, whose router has a norm of its own. */
+/* The feed-forward, and in parallel the experts on the same residual. The router has its own norm. */
 static int gemma4_feed_forward(apr_emitter *e, int r)
 {
     const apr_hparams *const h = e->hparams;
@@ -125,7 +125,7 @@ static int gemma4_feed_forward(apr_emitter *e, int r)
                         apr_emit_norm(e, routed, "post_feedforward_layernorm_2.weight", "experts.out"), "both");
 }
 
-/* Rows of all layers' own inputs: looked up for the token and made of its embedding, half and half. */
+/* The inputs of all layers: rows looked up by token plus a projection of the embedding, times sqrt(1/2). */
 static int layer_inputs(apr_emitter *e, int x)
 {
     const apr_hparams *const h = e->hparams;
@@ -134,7 +134,7 @@ static int layer_inputs(apr_emitter *e, int x)
 
     norm.weight = "model.per_layer_projection_norm.weight";
     norm.chunk = each;
-    /* the largest tensor of the small models: rows of it are less than a thousandth of what a token costs */
+    /* This is the largest tensor of the small models, but its rows are less than a thousandth of a token's reads. */
     const int rows = apr_emit_embed_from_host(e, "model.embed_tokens_per_layer.weight", all, "inputs.rows");
     int made = apr_emit_linear(e, x, "model.per_layer_model_projection", APR_ROLE_EMBEDDING, all, APR_NO_BIAS, "inputs.made");
     made = apr_emit_norm_of(e, apr_emit_scale(e, made, 1.0 / sqrt((double)h->hidden_size), "inputs.scaled"), &norm, "inputs.normed");

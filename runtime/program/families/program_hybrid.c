@@ -1,4 +1,4 @@
-/* program_hybrid.c - families that remember in a state of constant size in most layers, and attend in the others. */
+/* program_hybrid.c - families with a recurrent state of constant size in most layers, and attention in the others. */
 #include "runtime/program/blocks.h"
 #include "runtime/program/families.h"
 
@@ -40,7 +40,7 @@ void apr_emit_qwen3_5(apr_emitter *e) { apr_emit_model(e, qwen3_5_layer); }
 void apr_emit_qwen3_5_moe(apr_emitter *e) { apr_emit_model(e, qwen3_5_layer); }
 void apr_emit_qwen3_next(apr_emitter *e) { apr_emit_model(e, qwen3_next_layer); }
 
-/* --- Granite 4: Mamba 2, attention; experts and a shared feed-forward, or that alone --- */
+/* --- Granite 4: Mamba 2 and attention; experts with a shared feed-forward, or the shared one alone --- */
 
 static int granite_mixer(apr_emitter *e, int n)
 {
@@ -75,7 +75,7 @@ static int granite_layer(apr_emitter *e, int x)
 
 void apr_emit_granitemoehybrid(apr_emitter *e) { apr_emit_model(e, granite_layer); }
 
-/* --- Nemotron-H: one block a layer --- */
+/* --- Nemotron-H: one mixer or feed-forward per layer --- */
 
 static int nemotron_feed_forward(apr_emitter *e, int n, const char *prefix, int64_t width)
 {
@@ -85,7 +85,7 @@ static int nemotron_feed_forward(apr_emitter *e, int n, const char *prefix, int6
     return apr_emit_feed_forward(e, n, &f);
 }
 
-/* Experts work in a narrower space, where there is one. */
+/* With moe_latent_size the experts work in a narrower space. */
 static int nemotron_experts(apr_emitter *e, int n)
 {
     const int64_t latent = e->hparams->moe_latent_size;

@@ -1,5 +1,4 @@
-/* program_llama.c - llama and those that differ from it by a word or two: attention on the normed state, feed-forward on the normed
- * state, both added. */
+/* program_llama.c - llama and close variants: attention and feed-forward, each on the normed state and added to the residual. */
 #include "runtime/program/blocks.h"
 #include "runtime/program/families.h"
 
@@ -22,18 +21,18 @@ static int llama_layer(apr_emitter *e, int x)
     return prenorm(e, x, &a);
 }
 
-/* llama.cpp turns neighbours, transformers rows half a head apart: in a part of the head these are not the same rows. */
+/* llama.cpp rotates adjacent rows, transformers rows half a head apart. If only part of a head is rotated, these are different rows. */
 static void require_whole_rotation(apr_emitter *e)
 {
     if (e->hparams->rotary_dim != e->hparams->head_dim)
-        apr_emit_fail(e, APR_E_UNSUPPORTED, "rotating %lld of a head's %lld dimensions is not done here", (long long)e->hparams->rotary_dim,
-                      (long long)e->hparams->head_dim);
+        apr_emit_fail(e, APR_E_UNSUPPORTED, "rotating %lld of a head's %lld dimensions is not implemented",
+                      (long long)e->hparams->rotary_dim, (long long)e->hparams->head_dim);
 }
 
 static void require_dense(apr_emitter *e)
 {
     if (e->hparams->num_experts > 0)
-        apr_emit_fail(e, APR_E_UNSUPPORTED, "a mixture of %lld experts under this name is not done here",
+        apr_emit_fail(e, APR_E_UNSUPPORTED, "a mixture of %lld experts under this name is not implemented",
                       (long long)e->hparams->num_experts);
 }
 
@@ -95,7 +94,7 @@ static int phi3_layer(apr_emitter *e, int x)
 
 void apr_emit_phi3(apr_emitter *e) { emit_dense(e, phi3_layer); }
 
-/* Attention and feed-forward side by side on one layer norm. */
+/* Attention and feed-forward in parallel after one layer norm. */
 static int cohere2_layer(apr_emitter *e, int x)
 {
     apr_attention a = apr_attention_of(e);
@@ -112,7 +111,7 @@ void apr_emit_cohere2(apr_emitter *e)
     emit_dense(e, cohere2_layer);
 }
 
-/* No norm before a block, one behind it; q and k are normed as whole rows. */
+/* No norm before attention and feed-forward, one after each. The norms of q and k cover whole rows. */
 static int olmo2_layer(apr_emitter *e, int x)
 {
     apr_attention a = apr_attention_of(e);
@@ -125,7 +124,7 @@ static int olmo2_layer(apr_emitter *e, int x)
 
 void apr_emit_olmo2(apr_emitter *e) { emit_dense(e, olmo2_layer); }
 
-/* Norms before and behind each block. */
+/* Norms before and after attention and feed-forward. */
 static int glm4_layer(apr_emitter *e, int x)
 {
     apr_attention a = apr_attention_of(e);

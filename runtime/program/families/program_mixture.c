@@ -1,13 +1,13 @@
-/* program_mixture.c - llama's layer with experts for a feed-forward: each token goes to a few of them. */
+/* program_mixture.c - llama's layer with routed experts as the feed-forward. */
 #include "runtime/program/blocks.h"
 #include "runtime/program/families.h"
 
-/* What a layer is made of in one family. */
+/* The blocks of a layer in one family. */
 typedef struct mixture {
     apr_attention attention;
     apr_experts experts;
-    apr_feed_forward dense; /* of the layers that have no experts */
-    const char *shared;     /* beside the experts; NULL: nothing */
+    apr_feed_forward dense; /* for layers without experts */
+    const char *shared;     /* shared experts; NULL: none */
     const char *shared_gate;
 } mixture;
 
@@ -65,7 +65,7 @@ static int mixtral_layer(apr_emitter *e, int x)
 
 void apr_emit_mixtral(apr_emitter *e) { apr_emit_model(e, mixtral_layer); }
 
-/* Norms over the whole rows of q and k; experts scored by sigmoid, chosen with a bias. */
+/* Norms of q and k cover whole rows. Experts have sigmoid scores and are chosen with a bias. */
 static int minimax_m2_layer(apr_emitter *e, int x)
 {
     mixture m = usual(e);
@@ -112,7 +112,7 @@ static int ernie4_5_moe_layer(apr_emitter *e, int x)
 
 void apr_emit_ernie4_5_moe(apr_emitter *e) { apr_emit_model(e, ernie4_5_moe_layer); }
 
-/* Norms behind the rotation. */
+/* Norms of q and k come after rope. */
 static int hunyuan_v1_moe_layer(apr_emitter *e, int x)
 {
     mixture m = usual(e);
@@ -129,7 +129,7 @@ static int hunyuan_v1_moe_layer(apr_emitter *e, int x)
 
 void apr_emit_hunyuan_v1_moe(apr_emitter *e) { apr_emit_model(e, hunyuan_v1_moe_layer); }
 
-/* Biases everywhere, sinks, a gate that is clamped: (up + 1) * gate * sigmoid(alpha * gate). */
+/* Biases everywhere, attention sinks, and a clamped gate: (up + 1) * gate * sigmoid(alpha * gate). */
 static int gpt_oss_layer(apr_emitter *e, int x)
 {
     const apr_hparams *const h = e->hparams;
@@ -140,7 +140,7 @@ static int gpt_oss_layer(apr_emitter *e, int x)
     m.experts.router = "mlp.router";
     m.experts.router_bias = m.experts.biases = true;
     m.experts.route.score = APR_SCORE_TOPK_SOFTMAX;
-    m.experts.route.normalise = false; /* a softmax sums to 1 */
+    m.experts.route.normalise = false; /* this softmax already sums to 1 */
     m.experts.glu = (apr_glu_shape){.activation = APR_ACT_SILU,
                                     .limit = (float)(h->swiglu_limit > 0.0 ? h->swiglu_limit : 7.0),
                                     .alpha = (float)(h->swiglu_alpha > 0.0 ? h->swiglu_alpha : 1.702),
@@ -150,7 +150,8 @@ static int gpt_oss_layer(apr_emitter *e, int x)
 
 void apr_emit_gpt_oss(apr_emitter *e) { apr_emit_model(e, gpt_oss_layer); }
 
-/* Attention in chunks with positions, or everywhere without them and with warmer queries; one expert, that weighs its input. */
+/* Layers with rope attend within chunks. Layers without rope attend to all positions and scale their queries by position. One expert per
+ * token; its weight is applied to its input. */
 static int llama4_layer(apr_emitter *e, int x)
 {
     const bool has_rope = apr_layer_has_rope(e->hparams, e->layer);

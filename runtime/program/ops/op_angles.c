@@ -21,7 +21,7 @@ const apr_op_card apr_card_angles = {
     .step = APR_STEP_EACH,
     .has_rope = true,
     .bound = {1e-5, 1e-6, "cosf and sinf of the same float32 angle: a few units in the last place"},
-    .position_error = 8 * 0x1p-24, /* the same angles by another way: frequencies within 8 units in the last place */
+    .position_error = 8 * 0x1p-24, /* the same angles computed differently: frequencies within 8 units in the last place */
     .bind = bind,
     .describe = describe,
 };

@@ -1,10 +1,10 @@
-/* op_attend.c - causal attention to the cache, in a window or not, with sinks or not. */
+/* op_attend.c - causal attention to the cache, optionally with a window and sinks. */
 #include "kernels/cuda/api.h"
 #include "runtime/program/ops/parts.h"
 
 #include <stdio.h>
 
-enum { SINKS }; /* its one weight */
+enum { SINKS }; /* its only weight */
 
 static const apr_op_fact facts[] = {
     {"the scale of the scores", APR_FACT_REAL, offsetof(apr_op_args, attend.scale)},

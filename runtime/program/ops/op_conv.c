@@ -1,4 +1,4 @@
-/* op_conv.c - each channel mixed over the last few tokens. */
+/* op_conv.c - a convolution of each channel over the last few tokens. */
 #include "runtime/program/ops/parts.h"
 
 enum { TAPS, BIAS };

@@ -1,4 +1,4 @@
-/* op_delta.c - the gated delta rule: a matrix of state for each value head, updated and read. */
+/* op_delta.c - the gated delta rule: a state matrix per value head, updated and read. */
 #include "runtime/program/ops/parts.h"
 
 enum { RATE, DT_BIAS };

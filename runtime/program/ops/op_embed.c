@@ -1,4 +1,4 @@
-/* op_embed.c - rows of the token embeddings, looked up. */
+/* op_embed.c - looks up rows of the token embeddings. */
 #include "kernels/cuda/api.h"
 #include "runtime/program/ops/parts.h"
 

@@ -1,4 +1,4 @@
-/* op_experts.c - the feed-forward of the chosen experts, summed by weight. */
+/* op_experts.c - the feed-forward of the chosen experts, summed with their weights. */
 #include "kernels/cuda/abreast_room.h"
 #include "runtime/program/ops/parts.h"
 
@@ -24,7 +24,7 @@ static size_t host_floats(const apr_program *program, const apr_op *op)
     return own > product ? own : product;
 }
 
-/* The tokens of an expert side by side: shared by all threads. */
+/* Gathered tokens of each expert, shared by all threads. */
 static size_t host_shared(const apr_program *program, const apr_op *op, const apr_op_sizes *sizes)
 {
     const apr_experts_args *const a = &op->args.experts;
@@ -32,8 +32,8 @@ static size_t host_shared(const apr_program *program, const apr_op *op, const ap
     return apr_experts_shared(sizes->n_batch, a->n_in, a->n_mid, a->n_out);
 }
 
-/* Have all of its matrices types of which tokens go abreast, as far as is known? */
-static bool goes_abreast(const apr_op *op, const apr_dtype *weight_dtypes)
+/* Can small_gemm read the types of all its matrices, as far as they are known? */
+static bool can_use_small_gemm(const apr_op *op, const apr_dtype *weight_dtypes)
 {
     for (int j = GATE; j <= DOWN && weight_dtypes != NULL; j++)
         if (op->weight[j] >= 0 && !apr_abreast_has(weight_dtypes[op->weight[j]])) return false;
@@ -45,11 +45,11 @@ static size_t device_bytes(const apr_program *program, const apr_op *op, const a
     static const apr_tensor some = {0};
     apr_experts_args a = op->args.experts;
     (void)program;
-    a.gate = op->weight[GATE] >= 0 ? &some : NULL; /* there is one: no more is asked of it */
+    a.gate = op->weight[GATE] >= 0 ? &some : NULL; /* only tells that there is a gate */
     const size_t pairs = apr_cuda_experts_bytes(sizes->n_batch, a.n_in, a.n_mid, a.n_out, a.n_used);
-    if (!goes_abreast(op, sizes->weight_dtypes)) return pairs;
-    const size_t abreast = apr_cuda_experts_abreast_room(&a, sizes->n_batch, sizes->n_multiprocessors);
-    return abreast > pairs ? abreast : pairs;
+    if (!can_use_small_gemm(op, sizes->weight_dtypes)) return pairs;
+    const size_t small = apr_cuda_experts_abreast_room(&a, sizes->n_batch, sizes->n_multiprocessors);
+    return small > pairs ? small : pairs;
 }
 
 static void bind(const apr_ground *g, const apr_op *op, apr_op_args *args)
@@ -77,7 +77,7 @@ static void describe(const apr_op_args *args, char *text, size_t n)
 const apr_op_card apr_card_experts = {
     .kind = APR_OP_EXPERTS,
     .step = APR_STEP_SOME,
-    .n_inputs = 2, /* the rows, their routes */
+    .n_inputs = 2, /* the rows, and their routes */
     .weights = {[GATE] = {"gate", APR_USE_MULTIPLIED, .optional = true},
                 [UP] = {"up", APR_USE_MULTIPLIED},
                 [DOWN] = {"down", APR_USE_MULTIPLIED},

@@ -1,4 +1,4 @@
-/* op_gate.c - heads, rows or numbers times an activation. */
+/* op_gate.c - multiplies heads, rows or numbers by an activation of a gate. */
 #include "runtime/program/ops/parts.h"
 
 static const apr_op_fact facts[] = {

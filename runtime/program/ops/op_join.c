@@ -1,4 +1,4 @@
-/* op_join.c - heads of two values end to end. */
+/* op_join.c - concatenates the heads of two values. */
 #include "runtime/program/ops/parts.h"
 
 static const apr_op_fact facts[] = {

@@ -1,4 +1,4 @@
-/* op_kv_store.c - keys and values of the tokens into the cache. */
+/* op_kv_store.c - stores keys and values of the tokens in the cache. */
 #include "runtime/program/ops/parts.h"
 
 #include <stdio.h>

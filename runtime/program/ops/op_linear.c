@@ -1,4 +1,4 @@
-/* op_linear.c - a product with a matrix, and a bias. */
+/* op_linear.c - a matrix product with an optional bias. */
 #include "kernels/cuda/abreast_room.h"
 #include "runtime/program/ops/parts.h"
 
@@ -12,15 +12,15 @@ static const apr_op_fact facts[] = {
 
 static int64_t at_least_one(int64_t n) { return n > 0 ? n : 1; }
 
-/* Up to so many tokens go abreast whatever the batch is, so that nobody's numbers depend on it. */
-static size_t abreast_bytes(const apr_program *program, const apr_op *op, const apr_op_sizes *sizes)
+/* Up to this many tokens use small_gemm whatever the batch size is, so that a sequence's results do not depend on it. */
+static size_t small_gemm_bytes(const apr_program *program, const apr_op *op, const apr_op_sizes *sizes)
 {
-    const bool goes = sizes->weight_dtypes == NULL || apr_abreast_has(sizes->weight_dtypes[op->weight[0]]);
-    if (!goes) return 0;
+    const bool has_kernel = sizes->weight_dtypes == NULL || apr_abreast_has(sizes->weight_dtypes[op->weight[0]]);
+    if (!has_kernel) return 0;
     return apr_cuda_linear_abreast_bytes(APR_ABREAST_MOST, program->values[op->in[0]].width, sizes->n_multiprocessors);
 }
 
-/* Where each head has a matrix of its own, a token is a row of inputs for each. */
+/* Where each head has its own matrix, a token has one input row per head. */
 static size_t device_bytes(const apr_program *program, const apr_op *op, const apr_op_sizes *sizes)
 {
     const apr_linear_heads *const heads = &op->args.linear.heads;
@@ -29,14 +29,14 @@ static size_t device_bytes(const apr_program *program, const apr_op *op, const a
 
     if (heads->n == 0) {
         const size_t product = apr_products_bytes(program, op, sizes);
-        const size_t abreast = abreast_bytes(program, op, sizes);
-        return abreast > product ? abreast : product;
+        const size_t small = small_gemm_bytes(program, op, sizes);
+        return small > product ? small : product;
     }
     return apr_cuda_linear_heads_bytes_within(sizes->n_batch, heads, program->values[op->in[0]].width / heads->n,
                                               slot->dims[slot->rank - 1], is_f16, sizes->tile_bytes);
 }
 
-/* Logits are made of some rows of their input only. */
+/* Logits are computed for some rows of the input only. */
 static void bind(const apr_ground *g, const apr_op *op, apr_op_args *args)
 {
     const int64_t n_in = g->program->values[op->in[0]].width, n_heads = at_least_one(args->linear.heads.n);

@@ -1,4 +1,4 @@
-/* op_norm.c - chunks of each row brought to one size, with a gain and a bias. */
+/* op_norm.c - normalizes chunks of each row, with a weight and a bias. */
 #include "runtime/program/ops/parts.h"
 
 enum { GAIN, BIAS };

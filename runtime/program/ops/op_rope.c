@@ -1,4 +1,4 @@
-/* op_rope.c - pairs of numbers in each head turned by the angles of the position. */
+/* op_rope.c - rotates pairs of numbers in each head by the angles of the position. */
 #include "runtime/program/ops/parts.h"
 
 static const apr_op_fact facts[] = {

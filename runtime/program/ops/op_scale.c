@@ -1,4 +1,4 @@
-/* op_scale.c - a constant factor, and the temperature of a position. */
+/* op_scale.c - multiplies by a constant factor and by a scale that grows with the position. */
 #include "runtime/program/ops/parts.h"
 
 static const apr_op_fact facts[] = {

@@ -1,4 +1,4 @@
-/* op_softcap.c - numbers pressed between two bounds. */
+/* op_softcap.c - soft cap: cap * tanh(x / cap). */
 #include "runtime/program/ops/parts.h"
 
 static const apr_op_fact facts[] = {

@@ -1,4 +1,4 @@
-/* op_ssd.c - state-space duality: a matrix of state for each head, updated and read. */
+/* op_ssd.c - state-space duality (Mamba 2): a state matrix per head, updated and read. */
 #include "runtime/program/ops/parts.h"
 
 enum { RATE, DT_BIAS, SKIP };

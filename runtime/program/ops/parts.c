@@ -1,11 +1,11 @@
-/* parts.c - what cards share. */
+/* parts.c - what the specs of operations share. */
 #include "runtime/program/ops/parts.h"
 #include "formats/model/packing.h"
 #include "kernels/cuda/api.h"
 
 #include <stdio.h>
 
-/* The op's weight j when that is a matrix it multiplies with, else NULL. */
+/* Weight j of the operation if it is a matrix that it multiplies by, else NULL. */
 static const apr_weight_slot *matrix_of(const apr_program *program, const apr_op *op, int j)
 {
     const bool multiplies = op->weight[j] >= 0 && apr_op_cards[op->kind]->weights[j].use == APR_USE_MULTIPLIED;
@@ -25,7 +25,7 @@ size_t apr_products_floats(const apr_program *program, const apr_op *op)
 
 size_t apr_products_bytes(const apr_program *program, const apr_op *op, const apr_op_sizes *sizes)
 {
-    const bool is_head = program->values[op->out].is_logits; /* a large matrix and few tokens: a tile that fits beside others will do */
+    const bool is_head = program->values[op->out].is_logits; /* a large matrix and few tokens: the smallest tile is enough */
     const int64_t n_tokens = is_head ? sizes->n_logits : sizes->n_batch;
     const size_t tile_bytes = is_head && sizes->tile_bytes > APR_CUDA_LEAST_TILE_BYTES ? APR_CUDA_LEAST_TILE_BYTES : sizes->tile_bytes;
     size_t most = 0;

@@ -1,11 +1,11 @@
-/* runtime/program/ops/parts.h - what cards share: the workspace of products, and sentences. */
+/* runtime/program/ops/parts.h - what the specs of operations share: the workspace of products, and descriptions. */
 #ifndef APR_RUNTIME_OPS_PARTS_H
 #define APR_RUNTIME_OPS_PARTS_H
 
 #include "runtime/program/op_card.h"
 
-/* Workspace of an operation that multiplies with each of its matrices: host_floats and device_bytes of a card. Of experts one is
- * multiplied at a time, with all tokens, for all may have chosen it. */
+/* Workspace of an operation that multiplies by each of its matrices: host_floats and device_bytes of a spec. Experts are multiplied one
+ * at a time, possibly with all tokens, because all of them may have chosen the same one. */
 size_t apr_products_floats(const apr_program *program, const apr_op *op);
 size_t apr_products_bytes(const apr_program *program, const apr_op *op, const apr_op_sizes *sizes);
 
