@@ -1,4 +1,4 @@
-/* gpu_names.c - a GPU by its name: the table's, nvidia-smi's, or of a MIG slice of one. */
+/* gpu_names.c - finds a GPU by name: the table's name, nvidia-smi's, or a MIG slice. */
 #include "runtime/plan/gpus.h"
 
 #include <ctype.h>
@@ -16,7 +16,7 @@ static bool cut_end(char *word, const char *end)
     return true;
 }
 
-/* Letters and digits alone, in lower case, without the words that say no more than that it is a GPU: "NVIDIA GeForce RTX 4090" is
+/* Keeps only letters and digits, in lower case, without the words that every GPU's name may have: "NVIDIA GeForce RTX 4090" is
  * "rtx4090". */
 static void plain_name(const char *name, char word[WORD])
 {
@@ -26,7 +26,7 @@ static void plain_name(const char *name, char word[WORD])
 
     for (; *name != '\0' && n + 1 < WORD; name++)
         if (isalnum((unsigned char)*name)) word[n++] = (char)tolower((unsigned char)*name);
-    word[*name == '\0' ? n : 0] = '\0'; /* longer than any */
+    word[*name == '\0' ? n : 0] = '\0'; /* longer than any known name: empty */
     for (size_t i = 0; i < sizeof heads / sizeof *heads; i++) {
         const size_t n_head = strlen(heads[i]);
         if (strncmp(word, heads[i], n_head) == 0) memmove(word, word + n_head, strlen(word) - n_head + 1);
@@ -34,7 +34,7 @@ static void plain_name(const char *name, char word[WORD])
     for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) cut_end(word, ends[i]);
 }
 
-/* What nvidia-smi calls them where it is neither the table's name nor its label. */
+/* nvidia-smi's names that are neither the table's name nor its label. */
 static const struct {
     const char *alias, *name;
 } aliases[] = {
@@ -72,7 +72,7 @@ static bool is_called(const apr_gpu *gpu, const char *word)
     return strcmp(word, name) == 0 || strcmp(word, label) == 0;
 }
 
-/* "4090" of "rtx4090", "6000ada" of "rtx6000ada": as people say it. */
+/* "4090" of "rtx4090", "6000ada" of "rtx6000ada": the short form people use. */
 static const char *without_line(const char *word)
 {
     static const char *const lines[] = {"rtx", "gtx", "geforce"};
@@ -81,7 +81,7 @@ static const char *without_line(const char *word)
     return word;
 }
 
-/* Without the line of products; or a name of which several go on from there ("a100-40g" from "a100"). */
+/* Matches the name without the product line. With `goes_on` it matches the beginning of several names ("a100" of "a100-40g"). */
 static bool is_called_short(const apr_gpu *gpu, const char *word, bool goes_on)
 {
     char names[2][WORD];
@@ -97,7 +97,7 @@ static bool is_called_short(const apr_gpu *gpu, const char *word, bool goes_on)
     return false;
 }
 
-/* "rtx309024gb": with the memory that it is sold with, which says no more. */
+/* Matches a name with the memory size added, which carries no further information: "rtx309024gb". */
 static const apr_gpu *find_with_memory(const char *word)
 {
     for (size_t i = 0; i < apr_n_gpus; i++) {
@@ -146,10 +146,10 @@ const char *apr_gpu_several(const char *name, char *text, size_t n_bytes)
     return first != NULL ? first->name : NULL;
 }
 
-/* --- too old --- */
+/* --- too old GPUs --- */
 
 static const struct {
-    const char *head; /* of the plain name */
+    const char *head; /* start of the plain name */
     int major, minor;
 } too_old[] = {{"v100", 7, 0},  {"titanv", 7, 0}, {"p100", 6, 0},  {"p40", 6, 1}, {"p4", 6, 1},
                {"gtx10", 6, 1}, {"titanx", 6, 1}, {"p6000", 6, 1}, {"m40", 5, 2}, {"m60", 5, 2},
@@ -161,17 +161,18 @@ static apr_status refuse_unknown(const char *name, apr_error *err)
 
     plain_name(name, word);
     if (apr_gpu_several(name, several, sizeof several) != NULL)
-        return apr_fail(err, APR_E_USAGE, "several GPUs are called '%s': %s", name, several);
+        return apr_fail(err, APR_E_USAGE, "the GPU name '%s' is ambiguous: %s", name, several);
     for (size_t i = 0; i < sizeof too_old / sizeof *too_old; i++)
         if (strncmp(word, too_old[i].head, strlen(too_old[i].head)) == 0)
             return apr_fail(err, APR_E_NO, "%s has compute capability %d.%d; 7.5 (Turing) is the oldest that is supported", name,
                             too_old[i].major, too_old[i].minor);
-    return apr_fail(err, APR_E_USAGE, "no GPU called '%s' is known here; --vram SIZE plans for any; try 'aprplan --list-gpus'", name);
+    return apr_fail(err, APR_E_USAGE, "unknown GPU '%s'; 'aprplan --list-gpus' lists the known ones, --vram SIZE plans for any other",
+                    name);
 }
 
-/* --- slices --- */
+/* --- MIG slices --- */
 
-/* "3g.40gb" at the end of a name: of so many eighths of the processors, and so many GiB. *n_before: what stands before it. */
+/* Finds "3g.40gb" at the end of a name: the number of eighths of the processors, and GiB. *n_before: length of the name before it. */
 static bool find_slice(const char *name, int *n_parts, int *gib, size_t *n_before)
 {
     const char *const dot = strstr(name, "g.");
@@ -187,7 +188,7 @@ static bool find_slice(const char *name, int *n_parts, int *gib, size_t *n_befor
     return true;
 }
 
-/* Measured memory of slices is 0.95 of their names' and more. */
+/* The measured memory of slices is at least 0.95 of what their names say. */
 static bool cut_slice(const apr_gpu *whole, int n_parts, int gib, apr_gpu *gpu, char label[APR_GPU_LABEL])
 {
     const int n_all = strcmp(whole->name, "a30") == 0 ? 4 : 8, each = whole->n_sms * 8 / n_all / 8 / 2 * 2;
@@ -222,5 +223,5 @@ apr_status apr_gpu_named(const char *name, apr_gpu *gpu, char label[APR_GPU_LABE
     whole = apr_gpu_find(before);
     if (whole == NULL) return refuse_unknown(name, err);
     if (cut_slice(whole, n_parts, gib, gpu, label)) return APR_OK;
-    return apr_fail(err, APR_E_USAGE, "%s: %s has no such slice", name, whole->label);
+    return apr_fail(err, APR_E_USAGE, "%s: %s has no such MIG slice", name, whole->label);
 }

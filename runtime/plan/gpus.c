@@ -1,4 +1,4 @@
-/* gpus.c - the table of GPUs, and what their contexts cost. */
+/* gpus.c - the table of GPUs, and the memory of their contexts. */
 #include "runtime/plan/gpus.h"
 
 /* name, label, MiB, SMs, threads per SM, compute capability, GB/s */

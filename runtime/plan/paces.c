@@ -1,8 +1,8 @@
-/* paces.c - how much a device does at a time, from the fastest down. */
+/* paces.c - batch and tile sizes for a device, from the fastest to the smallest. */
 #include "kernels/cuda/api.h"
 #include "runtime/plan/plan.h"
 
-/* Large tiles go first: they cost the least time. */
+/* Large tiles are given up first, because they save the least time. */
 static const apr_plan_pace paces[] = {
     {APR_DEVICE_BATCH, APR_CUDA_TILE_BYTES},
     {APR_DEVICE_BATCH, APR_CUDA_TILE_BYTES / 4},

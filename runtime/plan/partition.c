@@ -1,4 +1,4 @@
-/* partition.c - gives each operation of a program its place, and finds what must be copied. */
+/* partition.c - assigns each operation to a place, and finds the values that must be copied. */
 #include "runtime/plan/partition.h"
 #include "formats/base/bytes.h"
 #include "runtime/program/op_card.h"
@@ -12,17 +12,17 @@ int apr_partition_n_places(int n_devices, const apr_offload *offload)
     return n_devices == 0 ? 1 : n_devices + apr_offload_is_some(offload);
 }
 
-/* --- which device a layer goes to --- */
+/* --- layers to devices --- */
 
-/* What is known while layers are given to places. Operations before the first layer go with it, those behind the last with the head. */
+/* State while layers are assigned to places. Operations before the first layer go with it, those after the last layer with the head. */
 typedef struct layout {
     const apr_program *program;
     const apr_partition_options *options;
-    int host;             /* the place, or -1 */
-    size_t first, behind; /* operations of layers: [first, behind), with whatever lies between */
+    int host;            /* the host's place, or -1 */
+    size_t first, after; /* operations of layers: [first, after), including others between them */
     int64_t n_layers;
     int64_t n_offloaded;   /* layers on the host */
-    uint64_t *layer_bytes; /* [n_layers] that a device would hold */
+    uint64_t *layer_bytes; /* [n_layers] that a device would have to hold */
     int *layer_place;      /* [n_layers] */
     uint64_t embedding_bytes, head_bytes;
 } layout;
@@ -34,7 +34,7 @@ static void find_layers(layout *l)
     for (size_t i = 0; i < p->n_ops; i++) {
         if (p->ops[i].layer < 0) continue;
         if (l->first > i) l->first = i;
-        l->behind = i + 1;
+        l->after = i + 1;
         if (p->ops[i].layer >= l->n_layers) l->n_layers = p->ops[i].layer + 1;
     }
 }
@@ -47,17 +47,18 @@ static bool is_expert_of(const apr_offload *offload, const apr_op *op)
 
 static bool is_offloaded_expert(const layout *l, const apr_op *op) { return l->host >= 0 && is_expert_of(&l->options->offload, op); }
 
-/* The layer that an operation goes with: one of no layer with the one before it, the first ones with the first layer; -1: the head's. */
+/* The layer that an operation goes with. An operation outside of layers goes with the layer before it, the first ones with the first
+ * layer. -1: with the head. */
 static int64_t layer_of(const layout *l, size_t op)
 {
-    if (op >= l->behind) return -1;
+    if (op >= l->after) return -1;
     if (op < l->first) op = l->first;
     while (l->program->ops[op].layer < 0) op--;
     return l->program->ops[op].layer;
 }
 
-/* Each weight and state counts where it is used first. */
-static void weigh_op(layout *l, size_t at, bool *weight_known, bool *state_known)
+/* Each weight and state counts at its first use. */
+static void add_op_bytes(layout *l, size_t at, bool *weight_counted, bool *state_counted)
 {
     const apr_op *const op = &l->program->ops[at];
     const int64_t layer = layer_of(l, at);
@@ -65,28 +66,28 @@ static void weigh_op(layout *l, size_t at, bool *weight_known, bool *state_known
 
     for (int j = 0; j < APR_OP_MAX_WEIGHTS; j++) {
         const int w = op->weight[j];
-        if (w < 0 || weight_known[w] || is_offloaded_expert(l, op) || apr_slot_is_read_on_host(&l->program->weights[w])) continue;
-        weight_known[w] = at >= l->first; /* of an embedding that is tied to the head both have their own: they may lie apart */
+        if (w < 0 || weight_counted[w] || is_offloaded_expert(l, op) || apr_slot_is_read_on_host(&l->program->weights[w])) continue;
+        weight_counted[w] = at >= l->first; /* a tied table counts for embedding and head: their places may differ */
         *sum = apr_saturating_add(*sum, l->options->weight_bytes[w]);
     }
-    if (op->state < 0 || state_known[op->state] || l->options->state_bytes == NULL) return;
-    state_known[op->state] = true;
+    if (op->state < 0 || state_counted[op->state] || l->options->state_bytes == NULL) return;
+    state_counted[op->state] = true;
     *sum = apr_saturating_add(*sum, l->options->state_bytes[op->state]);
 }
 
-static apr_status weigh_layers(layout *l, apr_error *err)
+static apr_status sum_layer_bytes(layout *l, apr_error *err)
 {
-    bool *const weight_known = calloc(l->program->n_weights + 1, sizeof *weight_known);
-    bool *const state_known = calloc(l->program->n_states + 1, sizeof *state_known);
-    const bool is_there = weight_known != NULL && state_known != NULL;
+    bool *const weight_counted = calloc(l->program->n_weights + 1, sizeof *weight_counted);
+    bool *const state_counted = calloc(l->program->n_states + 1, sizeof *state_counted);
+    const bool is_there = weight_counted != NULL && state_counted != NULL;
 
-    for (size_t i = 0; is_there && i < l->program->n_ops; i++) weigh_op(l, i, weight_known, state_known);
-    free(weight_known);
-    free(state_known);
+    for (size_t i = 0; is_there && i < l->program->n_ops; i++) add_op_bytes(l, i, weight_counted, state_counted);
+    free(weight_counted);
+    free(state_counted);
     return is_there ? APR_OK : apr_no_memory(err, "what layers weigh");
 }
 
-/* How full a device is that has the layers [begin, end) of those on devices. */
+/* How full a device is with layers [begin, end) of those on devices. */
 static double fullness(const layout *l, const double *sums, int device, int64_t begin, int64_t end)
 {
     const int n = l->options->n_devices;
@@ -99,8 +100,8 @@ static double fullness(const layout *l, const double *sums, int device, int64_t 
     return bytes / capacity;
 }
 
-/* least[d * (n + 1) + e]: how full the fullest of the devices 0..d is at best when they have the first e layers; from[..]: where d's
- * layers begin then. */
+/* Dynamic programming. least[d * (n + 1) + e]: minimum over all splits of the first e layers on devices 0..d of the fullest device's
+ * fullness. from[..]: where d's layers begin in that split. */
 static void fill_table(const layout *l, const double *sums, int64_t n, double *least, int64_t *from)
 {
     for (int d = 0; d < l->options->n_devices; d++)
@@ -108,7 +109,7 @@ static void fill_table(const layout *l, const double *sums, int64_t n, double *l
             double *const best = &least[d * (n + 1) + e];
             *best = d == 0 ? fullness(l, sums, 0, 0, e) : DBL_MAX;
             from[d * (n + 1) + e] = 0;
-            for (int64_t b = d; d > 0 && b < e; b++) { /* at least one layer for each */
+            for (int64_t b = d; d > 0 && b < e; b++) { /* at least one layer per device */
                 const double before = least[(d - 1) * (n + 1) + b], own = fullness(l, sums, d, b, e), most = before > own ? before : own;
                 if (most >= *best) continue;
                 *best = most;
@@ -152,10 +153,10 @@ static apr_status place_layers(layout *l, apr_error *err)
     if (l->options->offload.n_layers > 0)
         l->n_offloaded = l->options->offload.n_layers < n_layers ? l->options->offload.n_layers : n_layers;
     if (n_devices > 1 && n_layers - l->n_offloaded < n_devices)
-        return apr_fail(err, APR_E_USAGE, "%lld layers cannot be split over %d GPUs: each needs one at least",
+        return apr_fail(err, APR_E_USAGE, "%lld layers cannot be split over %d GPUs: each needs at least one",
                         (long long)(n_layers - l->n_offloaded), n_devices);
     for (int64_t i = 0; i < l->n_offloaded; i++) l->layer_place[i] = l->host;
-    APR_TRY(weigh_layers(l, err));
+    APR_TRY(sum_layer_bytes(l, err));
     return balance(l, err);
 }
 
@@ -181,7 +182,7 @@ static void place_ops(const layout *l, apr_partition *s)
     }
 }
 
-/* Each value goes once to each place that reads it and does not make it. Twice: counted, then written. */
+/* Each value is copied once to each place that reads it and does not compute it. First pass: count; second pass: write. */
 static apr_status find_transfers(apr_partition *s, const apr_program *p, apr_error *err)
 {
     const size_t n_places = (size_t)s->n_places;
@@ -218,7 +219,7 @@ static apr_status check_offload(const apr_program *p, const apr_offload *offload
                         "no layer up to number %lld of this %s model has experts to offload; give --offload experts=N a larger N",
                         (long long)offload->n_expert_layers, p->architecture);
     return apr_fail(err, APR_E_USAGE,
-                    "a %s model without experts has none to offload; '--offload layers=N' computes whole layers on the host",
+                    "a %s model without experts cannot offload experts; '--offload layers=N' computes whole layers on the host",
                     p->architecture);
 }
 
@@ -270,11 +271,11 @@ const apr_transfer *apr_partition_before(const apr_partition *partition, size_t 
     return partition->transfers + begin;
 }
 
-/* --- what a place has --- */
+/* --- the contents of a place --- */
 
 bool apr_partition_has_logits(const apr_partition *partition, const apr_program *program, int place)
 {
-    for (size_t i = program->n_ops; i-- > 0;) /* they are made last, all in one place */
+    for (size_t i = program->n_ops; i-- > 0;) /* logits are computed last, all at one place */
         if (program->ops[i].out >= 0 && program->values[program->ops[i].out].is_logits) return apr_partition_has_op(partition, place, i);
     return false;
 }
@@ -308,9 +309,9 @@ apr_status apr_partition_keep_weights(const apr_partition *partition, const apr_
     return is_there ? APR_OK : apr_no_memory(err, "the weights of a place");
 }
 
-/* --- what a token costs --- */
+/* --- cost of a token --- */
 
-/* Of experts those that are chosen, of tables the token's row. */
+/* Bytes of a weight that a token reads: of experts the chosen ones, of tables one row. */
 static uint64_t read_bytes(const apr_program *program, const apr_op *op, int weight, uint64_t bytes)
 {
     const apr_weight_slot *const slot = &program->weights[weight];

@@ -1,22 +1,22 @@
-/* placement.c - where a plan puts things: activations by lifetime, states one after the other, float32 vectors. */
+/* placement.c - offsets in a plan: activations by lifetime, states one after another, float32 vectors. */
 #include "runtime/plan/placement.h"
 #include "runtime/plan/step_table.h"
 #include "runtime/program/op_card.h"
 
 #include <stdlib.h>
 
-enum { WIDTH_STEP = 16 }; /* floats: 64 bytes */
+enum { WIDTH_ALIGN = 16 }; /* floats: 64 bytes */
 
-static int64_t rounded_width(int64_t width) { return (width + WIDTH_STEP - 1) / WIDTH_STEP * WIDTH_STEP; }
+static int64_t rounded_width(int64_t width) { return (width + WIDTH_ALIGN - 1) / WIDTH_ALIGN * WIDTH_ALIGN; }
 
 typedef struct lifetime {
     int value;
-    int64_t begin, end; /* floats a token, half-open */
+    int64_t begin, end; /* floats per token, half-open */
 } lifetime;
 
-/* What is alive, ordered by place. */
+/* The values that are alive, ordered by offset. */
 typedef struct live_set {
-    lifetime *items; /* [n_values] of room */
+    lifetime *items; /* capacity n_values */
     size_t n;
 } live_set;
 
@@ -26,7 +26,7 @@ static void live_remove(live_set *live, size_t at)
     for (size_t i = at; i < live->n; i++) live->items[i] = live->items[i + 1];
 }
 
-/* The smallest gap that holds `width`; else behind the last. Returns the place. */
+/* Inserts into the smallest gap that holds `width`, otherwise at the end. Returns the offset. */
 static int64_t live_insert(live_set *live, int value, int64_t width)
 {
     size_t best = live->n;
@@ -47,7 +47,7 @@ static int64_t live_insert(live_set *live, int value, int64_t width)
     return place;
 }
 
-/* last[v]: the last operation here that reads v (or makes it, when none reads it), or before which it leaves. */
+/* last[v]: the last operation here that reads v (or computes it, if none reads it), or before which v is copied away. */
 static void last_uses(const apr_part *part, size_t *last)
 {
     const apr_program *const program = part->program;
@@ -65,8 +65,8 @@ static void last_uses(const apr_part *part, size_t *last)
     }
 }
 
-/* Takes over the place of the first input, if the operation allows it and nobody reads that again. */
-static bool take_over(const apr_program *program, const apr_op *op, size_t at, const size_t *last, live_set *live, apr_plan *plan)
+/* Puts the output in place of the first input, if the operation allows it and this is the last read of that input. */
+static bool reuse_input(const apr_program *program, const apr_op *op, size_t at, const size_t *last, live_set *live, apr_plan *plan)
 {
     const int from = op->in[0];
     if (!apr_op_cards[op->kind]->in_place || last[from] != at || program->values[from].width != program->values[op->out].width)
@@ -80,14 +80,14 @@ static bool take_over(const apr_program *program, const apr_op *op, size_t at, c
     return false;
 }
 
-static void give_place(const apr_program *program, int value, live_set *live, apr_plan *plan)
+static void place_value(const apr_program *program, int value, live_set *live, apr_plan *plan)
 {
     const int64_t width = rounded_width(program->values[value].width), place = live_insert(live, value, width);
     plan->value_offsets[value] = place;
     if (place + width > plan->activation_width) plan->activation_width = place + width;
 }
 
-/* Operation by operation: what is copied here first, then what is made. */
+/* For each operation places the values that are copied here before it, then its output. */
 static void place_values(const apr_part *part, const size_t *last, live_set *live, apr_plan *plan)
 {
     const apr_program *const program = part->program;
@@ -96,10 +96,11 @@ static void place_values(const apr_part *part, const size_t *last, live_set *liv
     for (size_t i = 0; i < program->n_ops; i++) {
         const apr_op *const op = &program->ops[i];
         for (; part->partition != NULL && next < part->partition->n_transfers && part->partition->transfers[next].op == i; next++)
-            if (part->partition->transfers[next].to == part->place) give_place(program, part->partition->transfers[next].value, live, plan);
+            if (part->partition->transfers[next].to == part->place)
+                place_value(program, part->partition->transfers[next].value, live, plan);
         if (apr_partition_has_op(part->partition, part->place, i) && op->out >= 0 && !program->values[op->out].is_logits &&
-            !take_over(program, op, i, last, live, plan))
-            give_place(program, op->out, live, plan);
+            !reuse_input(program, op, i, last, live, plan))
+            place_value(program, op->out, live, plan);
         for (size_t j = live->n; j-- > 0;)
             if (last[live->items[j].value] <= i) live_remove(live, j);
     }
@@ -136,7 +137,7 @@ apr_status apr_place_vectors(apr_plan *plan, const apr_part *part, const uint64_
     for (size_t i = 0; i < program->n_weights; i++) {
         const bool is_here = (program->weights[i].uses & APR_USE_FLOAT) != 0 && weight_bytes[i] > 0;
         plan->vector_offsets[i] = is_here ? *n_floats : -1;
-        if (is_here) *n_floats += rounded_width(apr_slot_elems(&program->weights[i])); /* biases of experts are rows of one */
+        if (is_here) *n_floats += rounded_width(apr_slot_elems(&program->weights[i])); /* biases of experts are rows of one vector */
     }
     for (size_t i = 0; i < program->n_ropes; i++) {
         const bool is_here = apr_partition_has_rope(part->partition, program, part->place, i);
@@ -149,7 +150,7 @@ apr_status apr_place_vectors(apr_plan *plan, const apr_part *part, const uint64_
 int64_t apr_state_cells(const apr_state *state, int64_t n_ctx, int64_t n_batch)
 {
     if (state->kind == APR_STATE_KV) return n_ctx;
-    /* a batch is stored before its first token looks back: window - 1 cells before it stay */
+    /* The batch is stored before its first token attends, so the window - 1 cells before it must be kept. */
     const int64_t wanted = state->window + n_batch;
     return wanted < n_ctx ? wanted : n_ctx;
 }
@@ -160,7 +161,7 @@ int64_t apr_state_pages(int64_t n_sequences, int64_t n_ctx, int64_t kv_cells)
 
     if (n_sequences == 1) return 0;
     if (kv_cells == 0) return n_sequences * of_each;
-    const int64_t asked = (kv_cells + APR_PAGE_CELLS - 1) / APR_PAGE_CELLS; /* one sequence at least can be as long as it may */
+    const int64_t asked = (kv_cells + APR_PAGE_CELLS - 1) / APR_PAGE_CELLS; /* enough for one sequence of full length */
     return asked < of_each ? of_each : asked > n_sequences * of_each ? n_sequences * of_each : asked;
 }
 
@@ -195,13 +196,13 @@ uint64_t apr_states_bytes(const apr_plan *plan, const apr_plan_options *options,
     return apr_saturating_mul(apr_state_bytes(state, plan->kv_dtype, n_ctx, n_batch), (uint64_t)plan->n_sequences);
 }
 
-static bool has_steps(const apr_plan *plan) { return plan->judged == APR_ON_DEVICE && plan->n_sequences > 1; }
+static bool has_batch_table(const apr_plan *plan) { return plan->judged == APR_ON_DEVICE && plan->n_sequences > 1; }
 
 uint64_t apr_ordered_bytes(const apr_plan *plan, const apr_part *part, int64_t n_ctx)
 {
     uint64_t most = 0;
 
-    for (size_t i = 0; i < part->program->n_states && has_steps(plan); i++) {
+    for (size_t i = 0; i < part->program->n_states && has_batch_table(plan); i++) {
         const apr_state *const state = &part->program->states[i];
         if (state->kind != APR_STATE_KV || !apr_partition_has_state(part->partition, part->place, i)) continue;
         const uint64_t bytes = cells_bytes(state, plan->kv_dtype, apr_step_pages(n_ctx) * APR_PAGE_CELLS);
@@ -212,7 +213,7 @@ uint64_t apr_ordered_bytes(const apr_plan *plan, const apr_part *part, int64_t n
 
 uint64_t apr_step_bytes(const apr_plan *plan, int64_t n_ctx)
 {
-    return has_steps(plan) ? apr_step_table_bytes(apr_step_rows(plan->n_sequences), n_ctx) : 0;
+    return has_batch_table(plan) ? apr_step_table_bytes(apr_step_rows(plan->n_sequences), n_ctx) : 0;
 }
 
 void apr_plan_states_bytes(const apr_program *program, apr_dtype kv_dtype, int64_t n_ctx, int64_t n_batch, uint64_t *bytes)

@@ -1,4 +1,4 @@
-/* plan.c - the lines of a plan, their sum, and the verdict. */
+/* plan.c - the lines of a plan, their sum, and whether it fits. */
 #include "runtime/plan/plan.h"
 #include "formats/model/packing.h"
 #include "kernels/cuda/abreast_room.h"
@@ -18,7 +18,7 @@ static const struct {
 #undef X
 };
 
-/* The order of the list; weights after what a device takes before the first of them. */
+/* The order of the lines: first what a device allocates before the weights, then the weights, then the rest. */
 static const apr_line_id line_order[] = {
     APR_LINE_CONTEXT,
     APR_LINE_CUBLAS_HANDLE,
@@ -49,7 +49,7 @@ static const apr_line_id line_order[] = {
     APR_LINE_HOST_ROWS,
 };
 
-/* The lines of states, and of what lies behind them: from the first to the last. */
+/* The lines of the states and of what follows them in memory. */
 static const apr_line_id first_states = APR_LINE_KV, last_states = APR_LINE_STEP;
 
 static apr_line_id line_of_state(const apr_state *state)
@@ -59,14 +59,14 @@ static apr_line_id line_of_state(const apr_state *state)
     return state->values_in_keys ? APR_LINE_KV_LATENT : APR_LINE_KV;
 }
 
-/* Everything that is needed while a plan is made. `lines` is indexed by id. */
+/* State while a plan is made. `lines` is indexed by id. */
 typedef struct draft {
     apr_plan *plan;
     const apr_program *program;
     const apr_plan_options *options;
     const uint64_t *weight_bytes;
     apr_plan_line lines[APR_LINE_COUNT];
-    apr_plan_pace slowest; /* what was asked for last, and its workspace on a device */
+    apr_plan_pace slowest; /* the pace that was asked for last, and its workspace on a device */
     uint64_t slowest_workspace;
     bool no_memory;
 } draft;
@@ -87,28 +87,27 @@ __attribute__((format(printf, 5, 6))) static void set_line(draft *d, apr_line_id
     if (d->lines[id].reason == NULL) d->no_memory = true;
 }
 
-/* On the host, matrices are read where they lie, or from memory of their own; what is only added is float32 in any case. */
-static uint64_t materialised_bytes(const draft *d, size_t weight)
+/* On the host, composed matrices get their own memory; others are read in place. Vectors are float32 in any case. */
+static uint64_t composed_bytes(const draft *d, size_t weight)
 {
     const bool is_matrix = (d->program->weights[weight].uses & (APR_USE_MULTIPLIED | APR_USE_ROWS)) != 0;
     return d->plan->judged == APR_ON_HOST && is_matrix && d->options->made_bytes != NULL ? d->options->made_bytes[weight] : 0;
 }
 
-static void materialised_line(draft *d)
+static void composed_line(draft *d)
 {
     uint64_t bytes = 0;
-    for (size_t i = 0; i < d->program->n_weights; i++) bytes = apr_saturating_add(bytes, materialised_bytes(d, i));
-    set_line(d, APR_LINE_MATERIALISED, bytes, APR_ON_HOST,
-             "matrices that do not lie in the file as they are multiplied, each padded to 64 bytes");
+    for (size_t i = 0; i < d->program->n_weights; i++) bytes = apr_saturating_add(bytes, composed_bytes(d, i));
+    set_line(d, APR_LINE_MATERIALISED, bytes, APR_ON_HOST, "matrices that the file stores in another form, each padded to 64 bytes");
 }
 
-/* On a device, a table of which only some rows are wanted stays where it is mapped. */
+/* For a plan on a device: a table of which only some rows are needed stays in mapped host memory. */
 static bool stays_on_host(const draft *d, size_t weight)
 {
     return d->plan->judged == APR_ON_DEVICE && apr_slot_is_read_on_host(&d->program->weights[weight]);
 }
 
-/* What is to be said of a role's weights besides their number. */
+/* Notes about the weights of a role, for the reason. */
 typedef struct role_notes {
     const char *scheme; /* the first of them */
     bool several;
@@ -144,14 +143,14 @@ static void weight_lines(draft *d)
 
     for (size_t i = 0; i < d->program->n_weights; i++) {
         const apr_role role = d->program->weights[i].role;
-        const uint64_t elsewhere = materialised_bytes(d, i), in_file = d->weight_bytes[i] > elsewhere ? d->weight_bytes[i] - elsewhere : 0;
+        const uint64_t elsewhere = composed_bytes(d, i), in_file = d->weight_bytes[i] > elsewhere ? d->weight_bytes[i] - elsewhere : 0;
         if (in_file == 0 || stays_on_host(d, i)) continue;
         bytes[role] = apr_saturating_add(bytes[role], apr_pad64(in_file));
         n_tensors[role] += d->program->weights[i].count;
         if (d->options->weight_notes != NULL) take_note(&notes[role], &d->options->weight_notes[i], d->program->weights[i].count);
         has_stacks[role] |= !on_host && d->program->weights[i].count > 1;
     }
-    if (d->plan->judged == APR_ON_DEVICE) bytes[APR_ROLE_VECTORS] = 0; /* only as float32 are they there */
+    if (d->plan->judged == APR_ON_DEVICE) bytes[APR_ROLE_VECTORS] = 0; /* a device has them only as float32 */
     for (int role = 0; role < APR_ROLE_COUNT; role++)
         set_line(d, (apr_line_id)(APR_LINE_WEIGHTS_EMBEDDING + role), bytes[role], d->plan->judged,
                  "%lld tensor%s as stored%s, %seach padded to 64 bytes%s%s", (long long)n_tensors[role], n_tensors[role] == 1 ? "" : "s",
@@ -159,19 +158,18 @@ static void weight_lines(draft *d)
                  on_host ? ", " : "", on_host ? where : "");
 }
 
-static void filled_line(draft *d)
+static void padding_line(draft *d)
 {
     const apr_plan_options *const o = d->options;
-    const bool streams = o->gpu != NULL && o->gpu->major >= APR_FLOW_CAPABILITY && o->filled_bytes != NULL;
+    const bool has_gemv = o->gpu != NULL && o->gpu->major >= APR_FLOW_CAPABILITY && o->filled_bytes != NULL;
     uint64_t bytes = 0;
 
-    for (size_t i = 0; i < d->program->n_weights && streams; i++)
+    for (size_t i = 0; i < d->program->n_weights && has_gemv; i++)
         if (d->weight_bytes[i] > 0) bytes = apr_saturating_add(bytes, o->filled_bytes[i]);
-    set_line(d, APR_LINE_FILLED, bytes, d->plan->judged,
-             "zeros behind rows that kernels read in whole items; left off where there is no room");
+    set_line(d, APR_LINE_FILLED, bytes, d->plan->judged, "zeros after rows, because kernels read whole tiles; left out if they do not fit");
 }
 
-/* Tables that stay on the host, and where rows of the widest are put before they are copied. */
+/* Tables that stay on the host, and the buffer for rows of the widest one before they are copied. */
 static void host_table_lines(draft *d)
 {
     const char *const where = d->options->weights_lie != NULL ? d->options->weights_lie : "mapped from the file";
@@ -186,7 +184,7 @@ static void host_table_lines(draft *d)
         if (slot->dims[slot->rank - 1] > widest) widest = slot->dims[slot->rank - 1];
     }
     set_line(d, APR_LINE_HOST_TABLES, bytes, APR_ON_HOST,
-             "%lld tensor%s as stored, %s; of each token a row of %lld bytes goes to the device", (long long)n_tables,
+             "%lld tensor%s as stored, %s; a row of %lld bytes per token is copied to the device", (long long)n_tables,
              n_tables == 1 ? "" : "s", where, (long long)widest * 4);
     set_line(d, APR_LINE_HOST_ROWS, apr_saturating_mul((uint64_t)d->plan->n_batch, apr_saturating_mul((uint64_t)widest, sizeof(float))),
              APR_ON_HOST, "%lld tokens x %lld numbers x 4 bytes", (long long)d->plan->n_batch, (long long)widest);
@@ -204,7 +202,7 @@ static void copies_line(draft *d)
     for (size_t i = 0; i < program->n_weights && p->copy_offsets != NULL; i++) {
         const uint64_t as_f16 = apr_plan_slot_bytes(&program->weights[i], APR_F16);
         const bool is_f16 = d->options->weight_dtypes != NULL ? d->options->weight_dtypes[i] == APR_F16 : d->weight_bytes[i] == as_f16;
-        const bool is_multiplied = (program->weights[i].uses & APR_USE_MULTIPLIED) != 0; /* rows that are only looked up are not */
+        const bool is_multiplied = (program->weights[i].uses & APR_USE_MULTIPLIED) != 0; /* unlike tables for lookup */
         p->copy_offsets[i] = -1;
         if (!d->options->copies || d->weight_bytes[i] == 0 || is_f16 || !is_multiplied) continue;
         p->copy_offsets[i] = (int64_t)total;
@@ -212,7 +210,7 @@ static void copies_line(draft *d)
         n_copies += program->weights[i].count;
     }
     set_line(d, APR_LINE_COPIES, p->judged == APR_ON_DEVICE ? total : 0, p->judged,
-             "%lld matrices decoded, 2 bytes a number, beside the packed ones: without kernels that read those directly",
+             "%lld matrices decoded to 2 bytes a number, next to the packed ones, for kernels that cannot read packed weights",
              (long long)n_copies);
 }
 
@@ -229,7 +227,7 @@ static uint64_t state_bytes(const draft *d, apr_line_id id, int64_t n_ctx, int64
     return bytes;
 }
 
-/* The states of one line: how many layers have them, the first, and whether all are as wide as that. */
+/* The states of one line: number of layers, the first state, and whether all have its widths. */
 typedef struct state_group {
     const apr_state *first; /* NULL: there is none */
     int64_t n_layers;
@@ -245,7 +243,7 @@ static state_group group_of(const draft *d, apr_line_id id)
         const apr_state *const s = &d->program->states[i];
         if (!has_state(d, i) || line_of_state(s) != id) continue;
         if (g.first == NULL) g.first = s;
-        g.n_layers += g.n_layers == 0 || s->layer != layer; /* a recurrent layer may have two */
+        g.n_layers += g.n_layers == 0 || s->layer != layer; /* a recurrent layer may have two states */
         layer = s->layer;
         g.uniform &= s->n_heads == g.first->n_heads && s->key_dim == g.first->key_dim && s->value_dim == g.first->value_dim &&
                      s->window == g.first->window;
@@ -297,13 +295,14 @@ static void state_lines(draft *d)
     if (p->n_sequences > 1) snprintf(sequences, sizeof sequences, " x %lld sequences", (long long)p->n_sequences);
     memcpy(shared, sequences, sizeof sequences);
     if (p->n_pages > 0 && p->n_pages < p->n_sequences * of_each)
-        snprintf(shared, sizeof shared, "; %lld sequences have room for %lld together", (long long)p->n_sequences,
+        snprintf(shared, sizeof shared, "; %lld sequences share %lld positions", (long long)p->n_sequences,
                  (long long)p->n_pages * APR_PAGE_CELLS);
     set_line(d, APR_LINE_KV_ORDERED, state_bytes(d, APR_LINE_KV_ORDERED, p->n_ctx, p->n_batch), p->judged,
-             "%lld positions of one sequence, whose prompt attends to them", (long long)p->n_ordered);
-    set_line(d, APR_LINE_STEP, apr_step_bytes(p, p->n_ctx), p->judged,
-             "%lld sequences x (%zu bytes + %lld pages x 4 bytes): positions, tokens and pages of a step, the likeliest next ones",
-             (long long)p->n_sequences, sizeof(apr_cuda_found) + 16, (long long)p->n_ordered / APR_PAGE_CELLS);
+             "%lld positions of one sequence in order, for attention of its prompt", (long long)p->n_ordered);
+    set_line(
+        d, APR_LINE_STEP, apr_step_bytes(p, p->n_ctx), p->judged,
+        "%lld sequences x (%zu bytes + %lld pages x 4 bytes): positions, tokens and pages of a batch, and the top tokens of its logits",
+        (long long)p->n_sequences, sizeof(apr_cuda_found) + 16, (long long)p->n_ordered / APR_PAGE_CELLS);
     for (apr_line_id id = first_states; id <= last_states; id++) {
         const state_group g = group_of(d, id);
         if (g.first == NULL) continue;
@@ -317,7 +316,7 @@ static uint64_t activation_bytes(const draft *d, int64_t n_batch)
     return apr_saturating_mul(apr_saturating_mul((uint64_t)d->plan->activation_width, (uint64_t)n_batch), sizeof(float));
 }
 
-/* The largest slice that any operation of the program asks for, and the most that all its threads share; 64-byte aligned. */
+/* The largest slice of any operation, and the largest memory that all threads share; both are multiples of 64 bytes. */
 static void host_workspace(const draft *d, size_t *slice, size_t *shared)
 {
     const apr_op_sizes sizes = {.n_batch = d->plan->n_batch, .n_logits = d->plan->n_logits};
@@ -337,7 +336,7 @@ static void host_workspace(const draft *d, size_t *slice, size_t *shared)
     *shared = (*shared + 15) / 16 * 16;
 }
 
-/* Of the matrices here that are multiplied. */
+/* The widest input of the matrices at this place. */
 static int64_t widest_input(const draft *d)
 {
     int64_t most = 0;
@@ -349,7 +348,7 @@ static int64_t widest_input(const draft *d)
     return most;
 }
 
-/* Of a device's one buffer, in bytes: the most that any operation asks for. */
+/* Bytes of a device's only workspace buffer: the maximum over the operations. */
 static uint64_t device_workspace(const draft *d, apr_plan_pace pace)
 {
     const apr_program *const program = d->program;
@@ -370,21 +369,21 @@ static uint64_t device_workspace(const draft *d, apr_plan_pace pace)
         const uint64_t of_rows = apr_cuda_rows_bytes(widest_input(d), d->options->gpu->n_sms);
         if (of_rows > most) most = of_rows;
     }
-    const uint64_t of_best =
+    const uint64_t of_argmax =
         apr_partition_has_logits(d->options->partition, program, d->options->place) ? apr_cuda_best_bytes(program->vocab_size) : 0;
-    return apr_align_up(of_best > most ? of_best : most, 256);
+    return apr_align_up(of_argmax > most ? of_argmax : most, 256);
 }
 
-/* What the options' batch is lowered to where the context, or the room, is less. */
+/* The reason says if the batch was reduced because it does not fit. */
 static void activations_line(draft *d)
 {
     const apr_plan *const p = d->plan;
     const int64_t wanted = d->options->wanted_batch < p->n_ctx ? d->options->wanted_batch : p->n_ctx;
-    char lowered[64] = "";
+    char reduced[64] = "";
 
-    if (wanted > p->n_batch) snprintf(lowered, sizeof lowered, "; there is no room for %lld at a time", (long long)wanted);
+    if (wanted > p->n_batch) snprintf(reduced, sizeof reduced, "; %lld at a time do not fit", (long long)wanted);
     set_line(d, APR_LINE_ACTIVATIONS, activation_bytes(d, p->n_batch), p->judged, "%lld tokens x %lld numbers alive at once x 4 bytes%s",
-             (long long)p->n_batch, (long long)p->activation_width, lowered);
+             (long long)p->n_batch, (long long)p->activation_width, reduced);
 }
 
 static apr_plan_pace pace_of(const draft *d)
@@ -392,7 +391,7 @@ static apr_plan_pace pace_of(const draft *d)
     return (apr_plan_pace){d->plan->n_batch, d->options->tile_bytes > 0 ? d->options->tile_bytes : APR_CUDA_TILE_BYTES};
 }
 
-/* The widest of the values that products may read. */
+/* The widest value that products may read. */
 static int64_t widest_value(const apr_program *program)
 {
     int64_t most = 0;
@@ -401,23 +400,24 @@ static int64_t widest_value(const apr_program *program)
     return most;
 }
 
-/* What else device_workspace counts: ", inputs and sums of up to 64 tokens abreast (of a prompt, or of 4 sequences)"; or nothing. */
-static const char *abreast_text(const draft *d, char *text, size_t n_bytes)
+/* The part of device_workspace for small GEMMs: ", inputs and sums of small GEMMs of up to 64 tokens (of a prompt, or of 4 sequences)";
+ * or "". */
+static const char *small_gemm_text(const draft *d, char *text, size_t n_bytes)
 {
     const apr_dtype *const dtypes = d->options->weight_dtypes;
-    bool goes = d->plan->n_sequences > 1;
+    bool has_any = d->plan->n_sequences > 1;
 
     for (size_t i = 0; i < d->program->n_weights; i++)
-        goes |= (d->program->weights[i].uses & APR_USE_MULTIPLIED) != 0 && (dtypes == NULL || apr_abreast_has(dtypes[i]));
-    if (!goes || widest_input(d) == 0) return "";
-    const int n = snprintf(text, n_bytes, ", inputs and sums of up to %d tokens abreast", (int)APR_ABREAST_MOST);
+        has_any |= (d->program->weights[i].uses & APR_USE_MULTIPLIED) != 0 && (dtypes == NULL || apr_abreast_has(dtypes[i]));
+    if (!has_any || widest_input(d) == 0) return "";
+    const int n = snprintf(text, n_bytes, ", inputs and sums of small GEMMs of up to %d tokens", (int)APR_ABREAST_MOST);
     if (d->plan->n_sequences > 1)
         snprintf(text + n, n_bytes - (size_t)n, " (of a prompt, or of %lld sequences)", (long long)d->plan->n_sequences);
     return text;
 }
 
-/* Behind a device's workspace: what is said of a single token, and inputs of products that stream. */
-static uint64_t beside_workspace(const apr_plan *p)
+/* Bytes after a device's workspace: the data of a single token, and the inputs of decode GEMVs. */
+static uint64_t after_workspace(const apr_plan *p)
 {
     return apr_saturating_add(apr_cuda_round(sizeof(apr_cuda_token)), APR_PLANES_SLOTS * p->planes_slot);
 }
@@ -427,16 +427,17 @@ static void device_workspace_line(draft *d)
     apr_plan *const p = d->plan;
     const apr_plan_pace pace = pace_of(d);
     const uint64_t bytes = device_workspace(d, pace);
-    char lowered[64] = "", abreast[160];
+    char reduced[64] = "", small_gemm[160];
 
-    if (pace.tile_bytes < APR_CUDA_TILE_BYTES)
-        snprintf(lowered, sizeof lowered, ", for there is no room for %d", APR_CUDA_TILE_BYTES >> 20);
+    if (pace.tile_bytes < APR_CUDA_TILE_BYTES) snprintf(reduced, sizeof reduced, "; %d do not fit", APR_CUDA_TILE_BYTES >> 20);
     p->workspace_slice = bytes / sizeof(float);
     p->planes_slot = apr_cuda_round((size_t)apr_planes_bytes(widest_value(d->program)));
-    p->planes_slot += apr_cuda_round((size_t)(widest_value(d->program) / APR_FLOW_UNIT) * sizeof(float)); /* and squares */
-    set_line(d, APR_LINE_WORKSPACE, apr_saturating_add(bytes, beside_workspace(p)), APR_ON_DEVICE,
-             "FP16 inputs of %lld tokens and decoded FP16 weights (%llu MiB at a time at most%s)%s, or parts of a long context's attention",
-             (long long)p->n_batch, (unsigned long long)(pace.tile_bytes >> 20), lowered, abreast_text(d, abreast, sizeof abreast));
+    p->planes_slot += apr_cuda_round((size_t)(widest_value(d->program) / APR_FLOW_UNIT) * sizeof(float)); /* and the sums of squares */
+    set_line(d, APR_LINE_WORKSPACE, apr_saturating_add(bytes, after_workspace(p)), APR_ON_DEVICE,
+             "FP16 inputs of %lld tokens and decoded FP16 weights (%llu MiB at a time at most%s)%s, or partial results of attention to a "
+             "long context",
+             (long long)p->n_batch, (unsigned long long)(pace.tile_bytes >> 20), reduced,
+             small_gemm_text(d, small_gemm, sizeof small_gemm));
 }
 
 static void working_lines(draft *d, int64_t n_vector_floats)
@@ -457,7 +458,7 @@ static void working_lines(draft *d, int64_t n_vector_floats)
         const uint64_t threads = (uint64_t)(d->options->n_threads > 0 ? d->options->n_threads : 1);
         const uint64_t n_floats = apr_saturating_add(apr_saturating_mul(threads, p->workspace_slice), p->workspace_shared);
         if (p->workspace_shared > 0)
-            snprintf(shared, sizeof shared, "; %zu numbers of all together: tokens by expert, parts of a long context",
+            snprintf(shared, sizeof shared, "; %zu numbers shared by all: tokens by expert, partial results of attention",
                      p->workspace_shared);
         set_line(d, APR_LINE_WORKSPACE, apr_saturating_mul(n_floats, sizeof(float)), APR_ON_HOST,
                  "%llu threads x %zu numbers: decoded rows of weights, tiles of the cache%s", (unsigned long long)threads,
@@ -467,9 +468,9 @@ static void working_lines(draft *d, int64_t n_vector_floats)
     device_workspace_line(d);
     set_line(d, APR_LINE_HOST_LOGITS,
              logits_bytes > 0 ? apr_saturating_add(apr_align_up(logits_bytes, 256), apr_cuda_round(sizeof(apr_cuda_token))) : 0,
-             APR_ON_HOST, "where the logits are read, pinned");
+             APR_ON_HOST, "pinned buffer from which the logits are read");
     set_line(d, APR_LINE_HOST_STEP, apr_align_up(apr_step_bytes(p, p->n_ctx), 256), APR_ON_HOST,
-             "where the table of a step is written, pinned");
+             "pinned buffer to which the batch table is written");
 }
 
 static void device_lines(draft *d)
@@ -481,29 +482,29 @@ static void device_lines(draft *d)
              "%s: %d SMs x %d threads x (about 1 KiB + %llu bytes of stack)", gpu->label, gpu->n_sms, gpu->threads_per_sm,
              (unsigned long long)d->options->stack_bytes);
     set_line(d, APR_LINE_CUBLAS_HANDLE, (uint64_t)APR_CUBLAS_HANDLE_MIB << 20, APR_ON_DEVICE,
-             "what cublasCreate takes, and code that is loaded later, measured");
+             "cublasCreate and code that is loaded later, measured");
     set_line(d, APR_LINE_CUBLAS_WORKSPACE, apr_gpu_cublas_workspace_bytes(gpu), APR_ON_DEVICE,
-             "given to cuBLAS; NVIDIA's size for compute capability %d.%d", gpu->major, gpu->minor);
+             "NVIDIA's recommended size for compute capability %d.%d", gpu->major, gpu->minor);
     set_line(d, APR_LINE_HEADROOM, is_first ? d->options->headroom_bytes : 0, APR_ON_DEVICE,
              "left free for the display, other processes and fragmentation");
     set_line(d, APR_LINE_SYSTEM, is_first && gpu->is_integrated ? d->options->system_bytes : 0, APR_ON_HOST,
-             "host and device share this memory: what the system itself takes, estimated");
+             "host and device share this memory: use of the system, estimated");
 }
 
-/* A token's operations as one graph: where the whole program is on the device, and no table's rows are looked up on the host. */
-static void recorded_line(draft *d)
+/* A token's operations as one CUDA graph. It needs the whole program on the device, and no table that is read on the host. */
+static void graph_line(draft *d)
 {
     const apr_partition *const partition = d->options->partition;
     const bool is_whole = (partition == NULL || partition->n_places == 1) && d->lines[APR_LINE_HOST_ROWS].bytes == 0;
     if (d->plan->judged != APR_ON_DEVICE || !is_whole || d->options->no_replay) return;
-    /* of several rows a product is up to three kernels */
+    /* with several rows a product takes up to three kernels */
     const uint64_t each = APR_RECORDED_OPERATION_BYTES * (d->plan->n_sequences > 1 ? 2 : 1);
     set_line(d, APR_LINE_RECORDED, apr_align_up(d->program->n_ops * each, APR_DRIVER_BLOCK_BYTES), APR_ON_DEVICE,
              "%zu operations as one CUDA graph: the driver's memory, measured", d->program->n_ops);
 }
 
-/* What allocations take more than they ask for, when states, activations and workspace are of these sizes. Those of up to half a block
- * find room in blocks that are there for others, as was seen. */
+/* The bytes by which allocations are rounded up, for these sizes of states, activations and workspace. Allocations of up to half a block
+ * were seen to fit into blocks that exist for others. */
 static uint64_t rounding_bytes(const draft *d, uint64_t states, uint64_t activations, uint64_t workspace)
 {
     const apr_line_id alone[] = {APR_LINE_CUBLAS_WORKSPACE, APR_LINE_COPIES, APR_LINE_F32_VECTORS, APR_LINE_LOGITS};
@@ -511,7 +512,7 @@ static uint64_t rounding_bytes(const draft *d, uint64_t states, uint64_t activat
     uint64_t asked[N + 4] = {states, activations, 0, workspace}, sum = 0;
 
     for (int role = 0; role < APR_ROLE_COUNT; role++)
-        asked[2] = apr_saturating_add(asked[2], d->lines[APR_LINE_WEIGHTS_EMBEDDING + role].bytes); /* one allocation */
+        asked[2] = apr_saturating_add(asked[2], d->lines[APR_LINE_WEIGHTS_EMBEDDING + role].bytes); /* all weights are one allocation */
     asked[2] = apr_saturating_add(asked[2], d->lines[APR_LINE_FILLED].bytes);
     for (size_t i = 0; i < N; i++) asked[4 + i] = d->lines[alone[i]].bytes;
     for (size_t i = 0; i < N + 4; i++)
@@ -532,13 +533,14 @@ static void rounding_line(draft *d)
     if (p->judged != APR_ON_DEVICE) return;
     const uint64_t bytes = rounding_bytes(d, p->states_bytes, d->lines[APR_LINE_ACTIVATIONS].bytes, d->lines[APR_LINE_WORKSPACE].bytes);
     set_line(d, APR_LINE_ROUNDING, bytes, APR_ON_DEVICE,
-             "the driver gives blocks of %d MiB; all weights are one allocation, all states another", (int)(APR_DRIVER_BLOCK_BYTES >> 20));
+             "the driver allocates blocks of %d MiB; all weights are one allocation, all states another",
+             (int)(APR_DRIVER_BLOCK_BYTES >> 20));
 }
 
-static bool is_judged(const apr_plan *p, const apr_plan_line *line) { return line->on == p->judged || p->is_shared; }
+static bool counts_for_budget(const apr_plan *p, const apr_plan_line *line) { return line->on == p->judged || p->is_shared; }
 
-/* Lines in order, sums, and the line that breaks the budget. */
-static void judge(draft *d)
+/* Orders the lines, sums them, and finds the first line over the budget. */
+static void check_budget(draft *d)
 {
     apr_plan *const p = d->plan;
     uint64_t sums[2] = {0, 0};
@@ -548,7 +550,7 @@ static void judge(draft *d)
         if (line->bytes == 0) continue;
         p->lines[p->n_lines] = *line;
         sums[line->on] = apr_saturating_add(sums[line->on], line->bytes);
-        if (is_judged(p, line)) p->taken_bytes = apr_saturating_add(p->taken_bytes, line->bytes);
+        if (counts_for_budget(p, line)) p->taken_bytes = apr_saturating_add(p->taken_bytes, line->bytes);
         if (p->budget_bytes > 0 && p->taken_bytes > p->budget_bytes && p->breaking < 0) p->breaking = (int)p->n_lines;
         p->n_lines++;
     }
@@ -558,12 +560,12 @@ static void judge(draft *d)
     p->short_bytes = p->fits ? 0 : p->taken_bytes - p->budget_bytes;
 }
 
-/* Most contexts are longer than the slowest batch, and have its workspace. */
+/* Cached: most contexts are longer than the slowest batch, so they have the same workspace. */
 static uint64_t workspace_at(draft *d, apr_plan_pace pace)
 {
     if (d->slowest.n_batch != pace.n_batch) {
         d->slowest = pace;
-        d->slowest_workspace = apr_saturating_add(device_workspace(d, pace), beside_workspace(d->plan));
+        d->slowest_workspace = apr_saturating_add(device_workspace(d, pace), after_workspace(d->plan));
     }
     return d->slowest_workspace;
 }
@@ -574,15 +576,15 @@ static bool depends_on_context(const draft *d, apr_line_id id)
            id == APR_LINE_HOST_STEP || id == APR_LINE_HOST_ROWS || (id >= first_states && id <= last_states);
 }
 
-/* Of a device's lines on the host: those that grow with the context or the batch. */
+/* A device plan's lines on the host that grow with the context or the batch. */
 static uint64_t host_bytes_at(const draft *d, int64_t n_ctx, int64_t n_batch)
 {
     const uint64_t step = apr_align_up(apr_step_bytes(d->plan, n_ctx), 256), rows = d->lines[APR_LINE_HOST_ROWS].bytes;
     return apr_saturating_add(step, rows / (uint64_t)d->plan->n_batch * (uint64_t)n_batch);
 }
 
-/* Would the plan fit with that context, at the slowest pace, and no rows filled up? Only states, activations, a device's workspace and
- * their rounding depend on these. */
+/* Would the plan fit with that context, at the slowest pace and without padded rows? Only states, activations, a device's workspace and
+ * their rounding depend on the context. */
 static bool fits_with(draft *d, int64_t n_ctx)
 {
     const apr_plan *const p = d->plan;
@@ -599,7 +601,7 @@ static bool fits_with(draft *d, int64_t n_ctx)
     if (p->is_shared) sum = apr_saturating_add(sum, host_bytes_at(d, n_ctx, pace.n_batch));
     for (size_t i = 0; i < p->n_lines; i++) {
         const apr_plan_line *const line = &p->lines[i];
-        if (is_judged(p, line) && !depends_on_context(d, line->id) && line->id != APR_LINE_FILLED)
+        if (counts_for_budget(p, line) && !depends_on_context(d, line->id) && line->id != APR_LINE_FILLED)
             sum = apr_saturating_add(sum, line->bytes);
     }
     return sum <= p->budget_bytes;
@@ -607,7 +609,7 @@ static bool fits_with(draft *d, int64_t n_ctx)
 
 static const int64_t most_context = (int64_t)1 << 31;
 
-/* To the position. From the slowest batch on the workspace is the same, so that is asked first. */
+/* Binary search. Contexts longer than the slowest batch have the same workspace, so that length is tried first. */
 static int64_t largest_context(draft *d)
 {
     const int64_t batch = d->options->slowest.n_batch > 0 ? d->options->slowest.n_batch : d->options->n_batch;
@@ -637,7 +639,7 @@ static apr_status check_options(const apr_program *program, const apr_plan_optio
         const bool keys = apr_kv_row_bytes(o->kv_dtype, state->key_dim) >= 0, values = apr_kv_row_bytes(o->kv_dtype, state->value_dim) >= 0;
         if (apr_state_has_cells(state) && !(keys && values))
             return apr_fail(err, APR_E_UNSUPPORTED,
-                            "keys and values of %lld numbers a head cannot be kept as %s; f16, f32 and (for multiples of 32) q8_0 can",
+                            "keys and values of %lld numbers per head cannot be stored as %s; use f16, f32 or (for multiples of 32) q8_0",
                             (long long)(keys ? state->value_dim : state->key_dim), apr_dtypes[o->kv_dtype].name);
     }
     return APR_OK;
@@ -661,15 +663,15 @@ static apr_status draft_plan(draft *d, apr_error *err)
     device_lines(d);
     weight_lines(d);
     host_table_lines(d);
-    filled_line(d);
-    materialised_line(d);
+    padding_line(d);
+    composed_line(d);
     copies_line(d);
     state_lines(d);
     working_lines(d, n_vector_floats);
-    recorded_line(d);
+    graph_line(d);
     rounding_line(d);
     if (d->no_memory) return apr_no_memory(err, "the plan");
-    judge(d);
+    check_budget(d);
     p->max_ctx = d->options->no_largest ? 0 : largest_context(d);
     return APR_OK;
 }

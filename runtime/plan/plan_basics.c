@@ -1,4 +1,4 @@
-/* plan_basics.c - what a plan begins with, how it is read and closed. */
+/* plan_basics.c - default options, lookup of a line, and closing of a plan. */
 #include "runtime/plan/plan.h"
 
 const apr_plan_options apr_plan_defaults = {.n_batch = 512,

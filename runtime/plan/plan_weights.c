@@ -1,4 +1,4 @@
-/* plan_weights.c - what a program's weights take: by their shapes, and as a model has them. */
+/* plan_weights.c - sizes of a program's weights: by their shapes, and as stored in a model. */
 #include "formats/model/packing.h"
 #include "kernels/cuda/flow_args.h"
 #include "runtime/plan/plan.h"
@@ -46,7 +46,7 @@ void apr_plan_model_weights(const apr_program *program, const apr_model *model, 
             apr_slot_name(slot, j, name, sizeof name);
             bytes[i] = apr_saturating_add(bytes[i], tensor_bytes(model, name, ""));
         }
-        /* gpt-oss keeps the codes and the scales of its experts apart */
+        /* gpt-oss stores the codes and the scales of its experts in separate tensors */
         if (bytes[i] == 0)
             bytes[i] = apr_saturating_add(tensor_bytes(model, slot->name, "_blocks"), tensor_bytes(model, slot->name, "_scales"));
     }
@@ -65,7 +65,7 @@ void apr_plan_made_weights(const apr_program *program, const apr_model *model, u
     }
 }
 
-/* A stack's matrices behind one another, in items or as they are stored. */
+/* The matrices of a stack one after another, tiled or as stored. */
 static uint64_t stack_bytes(const apr_weight_slot *slot, apr_dtype dtype, bool in_items)
 {
     uint64_t n_rows = (uint64_t)slot->count;
@@ -73,8 +73,8 @@ static uint64_t stack_bytes(const apr_weight_slot *slot, apr_dtype dtype, bool i
     return apr_pad64(apr_saturating_mul(n_rows, (uint64_t)apr_items_row_bytes(dtype, in_items, slot->dims[slot->rank - 1])));
 }
 
-/* Would products that stream take these experts, if there were room for what stands between them? */
-static bool may_stream(const apr_op *op, const apr_dtype *dtypes)
+/* Would the decode GEMV run these experts if the workspace were large enough? */
+static bool can_use_gemv(const apr_op *op, const apr_dtype *dtypes)
 {
     apr_experts_args a = op->args.experts;
     apr_tensor stacks[3]; /* gate, up, down */
@@ -95,7 +95,7 @@ void apr_plan_filled_weights(const apr_program *program, const apr_dtype *dtypes
     for (size_t i = 0; i < program->n_weights; i++) bytes[i] = 0;
     for (size_t i = 0; i < program->n_ops; i++) {
         const apr_op *const op = &program->ops[i];
-        if (op->kind != APR_OP_EXPERTS || !may_stream(op, dtypes)) continue;
+        if (op->kind != APR_OP_EXPERTS || !can_use_gemv(op, dtypes)) continue;
         for (int k = 0; k < 3; k++) {
             const int w = op->weight[k];
             bytes[w] = stack_bytes(&program->weights[w], dtypes[w], true) - stack_bytes(&program->weights[w], dtypes[w], false);

@@ -30,7 +30,7 @@ static apr_status divide(apr_plans *plans, const apr_program *program, const apr
     return status;
 }
 
-/* What is left of a budget when the places before have taken theirs: of one card, or of the host's memory. */
+/* The budget minus what earlier places on the same card, or in host memory, take. */
 static uint64_t budget_of(const apr_plans *plans, const apr_plans_options *o, int place, bool on_device)
 {
     if (o->n_devices == 0) return o->each.budget_bytes;
@@ -49,7 +49,7 @@ static apr_status plan_place(apr_plans *plans, int place, const apr_program *pro
                              uint64_t *made, apr_error *err)
 {
     const bool on_device = plans->partition.on[place] == APR_ON_DEVICE;
-    const bool is_beside = o->n_devices > 0 && !on_device;
+    const bool is_host_part = o->n_devices > 0 && !on_device;
     apr_plan_options options = o->each;
 
     options.partition = &plans->partition;
@@ -58,7 +58,7 @@ static apr_status plan_place(apr_plans *plans, int place, const apr_program *pro
     if (on_device) options.gpu = gpu_of(o, place);
     if (on_device && options.system_bytes > 0) options.system_bytes = apr_gpu_system_bytes(options.gpu);
     options.shares_card = on_device && o->shares_card[place];
-    memcpy(bytes, is_beside ? o->host_weight_bytes : o->each.weight_bytes, program->n_weights * sizeof *bytes);
+    memcpy(bytes, is_host_part ? o->host_weight_bytes : o->each.weight_bytes, program->n_weights * sizeof *bytes);
     APR_TRY(apr_partition_keep_weights(&plans->partition, program, place, bytes, err));
     options.weight_bytes = bytes;
     if (o->each.made_bytes != NULL) {
@@ -66,7 +66,7 @@ static apr_status plan_place(apr_plans *plans, int place, const apr_program *pro
         APR_TRY(apr_partition_keep_weights(&plans->partition, program, place, made, err));
         options.made_bytes = made;
     }
-    if (plans->partition.n_places > 1) options.filled_bytes = NULL; /* steps of a token that read them so are of one place */
+    if (plans->partition.n_places > 1) options.filled_bytes = NULL; /* fused decoding, which reads these, needs a single place */
     if (!on_device) {
         options.gpu = NULL;
         options.copies = false;
@@ -106,7 +106,7 @@ bool apr_plans_fit(const apr_plans *plans)
     return true;
 }
 
-/* At the i-th pace; plans that were made before are closed. */
+/* Makes the plans at the i-th pace; closes plans that were made before. */
 static apr_status make_again(apr_plans *plans, const apr_program *program, const apr_plans_options *options, int i, apr_error *err)
 {
     apr_plans_options o = *options;
@@ -115,7 +115,7 @@ static apr_status make_again(apr_plans *plans, const apr_program *program, const
     return make_at_a_pace(plans, program, &o, err);
 }
 
-/* The fastest pace that fits; the slowest does. */
+/* Tries paces from the fastest down; the slowest takes the least memory. */
 static apr_status make_paced(apr_plans *plans, const apr_program *program, const apr_plans_options *options, apr_error *err)
 {
     const int slowest = apr_plan_n_paces(options->each.n_batch, options->n_devices > 0) - 1;
@@ -132,10 +132,10 @@ static apr_status make_paced(apr_plans *plans, const apr_program *program, const
 
 apr_status apr_refuse_offload(const char *gpu, apr_error *err)
 {
-    return apr_fail(err, APR_E_USAGE, "%s has one memory for host and device: --offload would free nothing there; leave it out", gpu);
+    return apr_fail(err, APR_E_USAGE, "%s shares its memory with the host, so --offload would free nothing; leave it out", gpu);
 }
 
-/* What takes the least is asked first: where that does not fit, nothing does. Rows filled up are worth more than pace. */
+/* The smallest variant is tried first: if it does not fit, nothing does. Padded expert rows are worth more than a faster pace. */
 apr_status apr_plans_make(apr_plans *plans, const apr_program *program, const apr_plans_options *options, apr_error *err)
 {
     apr_plans_options o = *options;
@@ -155,7 +155,8 @@ apr_status apr_plans_make(apr_plans *plans, const apr_program *program, const ap
     return make_paced(plans, program, &o, err);
 }
 
-/* Bytes over the budget on the device where it is exceeded most, or (negative) left where least are; 0 at most exactly when all fit. */
+/* Bytes over the budget on the device that exceeds it most. Negative: bytes left on the device with the fewest left. At most 0 exactly
+ * if all devices fit. */
 static double excess_of(const apr_plans *plans)
 {
     double most = -1e300;
@@ -171,15 +172,15 @@ static double excess_of(const apr_plans *plans)
 
 /* --- the smallest offload --- */
 
-/* One kind of offload, whole layers or experts of layers. The n-th offloads more than the one before; the 0th nothing. */
+/* One kind of offload: whole layers, or experts of layers. Number n offloads more than n - 1; number 0 offloads nothing. */
 typedef struct search {
     const apr_program *program;
     const apr_plans_options *options;
-    int64_t most;                 /* n runs from 1 to this */
-    const int64_t *expert_layers; /* [most] each layer that has experts, counted from 1; NULL: whole layers are offloaded */
+    int64_t most;                 /* n is from 1 to this */
+    const int64_t *expert_layers; /* [most] layers that have experts, counted from 1; NULL: whole layers are offloaded */
 } search;
 
-/* What is found: an offload at the slowest pace, with what it costs a token. */
+/* The result: an offload at the slowest pace, and its traffic per token. */
 typedef struct found {
     apr_offload offload;
     apr_plans plans;
@@ -193,7 +194,7 @@ static apr_offload nth_offload(const search *s, int64_t n)
     return (apr_offload){.experts = true, .n_expert_layers = n < s->most ? s->expert_layers[n - 1] : 0};
 }
 
-/* At the slowest pace, which fits where any does. *excess: of the devices alone. */
+/* Plans offload n at the slowest pace, which takes the least memory. *excess counts the devices only. */
 static apr_status try_nth(apr_plans *plans, const search *s, int64_t n, double *excess, apr_error *err)
 {
     apr_plans_options o = *s->options;
@@ -207,7 +208,7 @@ static apr_status try_nth(apr_plans *plans, const search *s, int64_t n, double *
     return APR_OK;
 }
 
-/* Between an n that does not fit and one that does: where a straight line through both says that it does just. */
+/* Linear interpolation between an n that does not fit and one that does. */
 static int64_t guess(int64_t bad, double bad_excess, int64_t good, double good_excess)
 {
     const double at = (double)bad + (double)(good - bad) * bad_excess / (bad_excess - good_excess);
@@ -215,8 +216,8 @@ static int64_t guess(int64_t bad, double bad_excess, int64_t good, double good_e
     return n <= bad ? bad + 1 : n >= good ? good - 1 : n;
 }
 
-/* The least n with which the devices fit: n - 1 does not. A layer is much like another, so guesses are good; every third halves.
- * APR_E_NO: there is none, or the host has no room for it; then it has none for more either. */
+/* Finds the least n with which the devices fit. Layers are similar, so interpolation guesses well; every third guess is the middle.
+ * APR_E_NO: there is none, or the host has no memory for it and so for no larger n. */
 static apr_status find_least(found *f, const search *s, double bad_excess, apr_error *err)
 {
     double excess = 0.0;
@@ -253,7 +254,7 @@ static apr_status find_least(found *f, const search *s, double bad_excess, apr_e
     return APR_OK;
 }
 
-/* Of a mixture: the layers that have experts, counted from 1, in their order. */
+/* The layers with experts, counted from 1, in order. */
 static int64_t find_expert_layers(const apr_program *program, int64_t *layers)
 {
     int64_t n = 0;
@@ -264,11 +265,11 @@ static int64_t find_expert_layers(const apr_program *program, int64_t *layers)
     return n;
 }
 
-/* The cheaper of both kinds, closed the other. */
+/* Chooses the cheaper one of both kinds and closes the other. */
 static apr_status find_cheapest(found *best, const apr_program *program, const apr_plans_options *options, const int64_t *expert_layers,
                                 int64_t n_expert_layers, apr_error *err)
 {
-    /* each of several devices keeps one layer at least */
+    /* with several devices each keeps at least one layer */
     const search layers = {program, options, program->num_layers - (options->n_devices > 1 ? options->n_devices : 0), NULL};
     const search experts = {program, options, n_expert_layers, expert_layers};
     double excess;

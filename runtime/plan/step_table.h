@@ -1,11 +1,11 @@
-/* runtime/plan/step_table.h - what a device is told of a step's rows, each a token of a sequence, and what it finds of them.
+/* runtime/plan/step_table.h - the batch table: what a device receives about the rows of a batch (each a token of a sequence), and what it
+ * returns for them.
  *
- * A step has room for APR_ROWS_MOST rows however few sequences there are: the ends of prompts are rows, too, and a row's numbers do not
- * depend on how many may be under way.
+ * A batch has space for APR_ROWS_MOST rows however few sequences there are. The ends of prompts are rows as well, and a row's results must
+ * not depend on the number of sequences.
  *
- * The same layout in the device's memory, where operations read it (kernels/ops.h: tokens apart), and in pinned memory, where it is
- * written. Rows are [n_rows]; a row's pages are `most` numbers, of which those count that its position reaches. A prompt of one sequence
- * has the first row's pages. */
+ * The layout is the same in device memory, where operations read it (kernels/ops.h), and in pinned host memory, where it is written. A
+ * row has `most` page numbers, of which only those up to its position count. A prompt of one sequence uses the first row's pages. */
 #ifndef APR_RUNTIME_STEP_TABLE_H
 #define APR_RUNTIME_STEP_TABLE_H
 
@@ -13,25 +13,25 @@
 #include "kernels/cuda/rows_args.h"
 
 typedef struct apr_step_table {
-    apr_cuda_found *found;        /* [n_rows] comes back, of each row's logits */
-    int64_t *positions;           /* [n_rows] the first of what is sent */
-    int32_t *ids, *slots, *pages; /* [n_rows]; the sequences' numbers; [n_rows, most] */
+    apr_cuda_found *found;        /* [n_rows] results for each row's logits, copied back */
+    int64_t *positions;           /* [n_rows]; the first of the arrays that are sent */
+    int32_t *ids, *slots, *pages; /* ids and slots (sequence numbers): [n_rows]; pages: [n_rows, most] */
     int64_t most;
 } apr_step_table;
 
-/* Pages of a sequence of n_ctx positions. */
+/* Number of pages of a sequence of n_ctx positions. */
 static inline int64_t apr_step_pages(int64_t n_ctx) { return (n_ctx + APR_PAGE_CELLS - 1) / APR_PAGE_CELLS; }
 
-/* Rows of a step at most, of several sequences. */
+/* Maximum rows of a batch of several sequences. */
 static inline int64_t apr_step_rows(int64_t n_sequences) { return n_sequences > APR_ROWS_MOST ? n_sequences : (int64_t)APR_ROWS_MOST; }
 
-/* What is sent of n_used rows of n_rows. The counts of a plan are below 2^31. */
+/* Bytes that are sent for n_used of n_rows rows. The counts of a plan are below 2^31. */
 static inline uint64_t apr_step_sent_bytes(int64_t n_rows, int64_t n_used, int64_t n_ctx)
 {
     return (uint64_t)n_rows * 16 + (uint64_t)n_used * (uint64_t)apr_step_pages(n_ctx) * 4;
 }
 
-/* All of it, a multiple of 64. */
+/* Bytes of the whole table, a multiple of 64. */
 static inline uint64_t apr_step_table_bytes(int64_t n_rows, int64_t n_ctx)
 {
     return ((uint64_t)n_rows * sizeof(apr_cuda_found) + apr_step_sent_bytes(n_rows, n_rows, n_ctx) + 63) / 64 * 64;
