@@ -407,7 +407,7 @@ static const struct {
     const char *architecture, *field, *part_of_sentence;
 } absurd[] = {
     {"deepseek_v3", "\"n_group\":3,\"n_routed_experts\":8,\"num_experts_per_tok\":2", "8 experts cannot share 3 groups"},
-    {"deepseek_v3", "\"n_group\":4,\"topk_group\":5", "num_expert_groups_used is 5, num_expert_groups 4"},
+    {"deepseek_v3", "\"n_group\":4,\"topk_group\":5", "num_expert_groups_used is 5, more than num_expert_groups (4)"},
     {"qwen3_moe", "\"num_experts\":4,\"num_experts_per_tok\":5", "num_experts_per_tok is 5, more than num_experts (4)"},
     {"qwen3_moe", "\"decoder_sparse_step\":0", "\"decoder_sparse_step\" is 0"},
     {"qwen3_moe", "\"mlp_only_layers\":[4]", "names a layer that is not one of the 4"},
@@ -432,7 +432,7 @@ static const struct {
     {"gemma4_text", "\"per_layer_config\":{\"7\":{\"head_dim\":32}}", "names a layer \"7\""},
     {"gemma4_text", "\"per_layer_config\":{\"x\":{\"head_dim\":32}}", "names a layer \"x\""},
     {"gemma4_text", "\"global_head_dim\":33", "global_head_dim is 33, which is odd"},
-    {"gemma4_text", "\"num_kv_shared_layers\":4", "num_kv_shared_layers is 4, the layers before them 3"},
+    {"gemma4_text", "\"num_kv_shared_layers\":4", "num_kv_shared_layers is 4, more than the layers before them (3)"},
     {"gemma4_text", "\"attention_k_eq_v\":true,\"num_global_key_value_heads\":3", "cannot share 3 key/value heads of full layers"},
     {"gemma4_text", "\"hidden_size_per_layer_input\":1099511627776", "per_layer_input_size is 1099511627776"},
     {"qwen3", "\"head_dim\":131072", "131072 rotary dimensions are more than any model has"},

@@ -388,7 +388,7 @@ static void wrong_fields_are_refused_with_a_sentence(void **state)
         {T0(dims[1]), (uint64_t)1 << 62, APR_E_DAMAGED, "impossible shape"},
         {T0(dims[1]), (uint64_t)1 << 60, APR_E_DAMAGED, "impossible shape"}, /* 4 x 2^60 elements of 4 bytes wrap to 0 */
         {T0(dims[1]), 3, APR_E_DAMAGED, "overlap"},
-        {T1(type), 12, APR_E_DAMAGED, "no whole number of q4_k blocks of 256"},
+        {T1(type), 12, APR_E_DAMAGED, "not a whole number of q4_k blocks of 256"},
         {T1(type), 4, APR_E_UNSUPPORTED, "has type 4: Q4_2/Q4_3, removed"},
         {T1(type), 31, APR_E_UNSUPPORTED, "Q4_0_4_4"},
         {T1(type), 36, APR_E_UNSUPPORTED, "I2_S"},

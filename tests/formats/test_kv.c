@@ -189,8 +189,8 @@ static void hostile_items_are_refused_with_a_sentence(void **state)
         {"ends early", 1, APR_E_DAMAGED, 29, {KEY('a'), 9, 0, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x10}},
         {"ends early", 1, APR_E_DAMAGED, 29, {KEY('a'), 8, 0, 0, 0, 255, 255, 255, 255, 255, 255, 255, 255}},
         {"ends early", 1, APR_E_DAMAGED, 14, {255, 255, 255, 255, 255, 255, 255, 255, 'a'}},
-        {"no UTF-8", 1, APR_E_DAMAGED, 14, {KEY(0xff), 0, 0, 0, 0, 1}},
-        {"no UTF-8", 1, APR_E_DAMAGED, 14, {KEY(0), 0, 0, 0, 0, 1}},
+        {"not UTF-8", 1, APR_E_DAMAGED, 14, {KEY(0xff), 0, 0, 0, 0, 1}},
+        {"not UTF-8", 1, APR_E_DAMAGED, 14, {KEY(0), 0, 0, 0, 0, 1}},
         {"cannot be in", UINT64_MAX, APR_E_DAMAGED, 14, {KEY('a'), 0, 0, 0, 0, 1}},
         {"cannot be in", 2, APR_E_DAMAGED, 14, {KEY('a'), 0, 0, 0, 0, 1}},
     };

@@ -195,7 +195,7 @@ static void per_layer_embeddings_stay_in_host_memory(void **state)
     assert_int_equal(line_bytes(&p, APR_LINE_WEIGHTS_EMBEDDING), on_host - table);
     assert_int_equal(line_bytes(&p, APR_LINE_HOST_TABLES), table);
     assert_int_equal(line_bytes(&p, APR_LINE_HOST_ROWS), 512ull * 35 * 256 * 4);
-    assert_non_null(strstr(apr_plan_line_of(&p.plan, APR_LINE_HOST_TABLES)->reason, "of each token a row of 35840 bytes"));
+    assert_non_null(strstr(apr_plan_line_of(&p.plan, APR_LINE_HOST_TABLES)->reason, "a row of 35840 bytes per token"));
     assert_true(p.plan.host_bytes > table && p.plan.device_bytes < (uint64_t)7 << 30);
     drop(&p);
 }

@@ -277,7 +277,7 @@ static void a_shared_memory_is_one_pool(void **state)
     assert_int_equal(apr_plans_smallest(&plans, &smallest, &a.program, &a.options, NULL), APR_E_NO);
     a.options.offload = (apr_offload){.n_layers = 1};
     assert_int_equal(apr_plans_make(&plans, &a.program, &a.options, &err), APR_E_USAGE);
-    assert_non_null(strstr(err.text, "GB10 has one memory for host and device"));
+    assert_non_null(strstr(err.text, "GB10 shares its memory with the host"));
     a.options.each.gpu = apr_gpu_find("h100");
     assert_int_equal(apr_gpu_system_bytes(a.options.each.gpu), 0);
     forget(&a);

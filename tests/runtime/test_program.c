@@ -230,7 +230,7 @@ static void what_cannot_be_emitted_is_refused_with_a_reason(void **state)
         {"llama", "more than can be run", APR_E_UNSUPPORTED, (int64_t)1 << 40, 4, 2, 32, 96, {0}},
         {"llama", "more than can be run", APR_E_UNSUPPORTED, 64, 4, 2, 1 << 20, 96, {0}},
         {"llama", "'longrope'", APR_E_DAMAGED, 64, 4, 2, 32, 96, {.kind = APR_ROPE_LONGROPE, .factor = 2}},
-        {"llama", "no factor", APR_E_DAMAGED, 64, 4, 2, 32, 96, {.kind = APR_ROPE_LINEAR}},
+        {"llama", "does not state a factor", APR_E_DAMAGED, 64, 4, 2, 32, 96, {.kind = APR_ROPE_LINEAR}},
         {"llama", "'llama3'", APR_E_DAMAGED, 64, 4, 2, 32, 96, {.kind = APR_ROPE_LLAMA3, .factor = 8}},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

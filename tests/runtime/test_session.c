@@ -258,7 +258,8 @@ static void a_model_that_does_not_match_is_refused_with_the_tensor_s_name(void *
         const char *part_of_sentence;
     } cases[] = {
         {rename_it, APR_E_DAMAGED, "'model.layers.1.mlp.down_proj.weight' is missing"},
-        {transpose_it, APR_E_DAMAGED, "'model.layers.1.mlp.down_proj.weight' has shape [512, 256], but the hyperparameters give [256, 512]"},
+        {transpose_it, APR_E_DAMAGED,
+         "'model.layers.1.mlp.down_proj.weight' has shape [512, 256], but the hyperparameters give [256, 512]"},
         {make_it_an_integer, APR_E_UNSUPPORTED, "i16, which cannot be run as weights"},
     };
     golden g;

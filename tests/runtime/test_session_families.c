@@ -390,12 +390,12 @@ static void experts_of_one_layer_must_be_of_one_type_and_all_there(void **state)
     assert_non_null(expert);
     expert->dtype = APR_F16;
     assert_int_equal(apr_session_open(&s, &m.model, &options, &err), APR_E_UNSUPPORTED);
-    assert_non_null(strstr(err.text, "'model.layers.1.mlp.experts.3.down_proj.weight' is f16 and the first of its experts is f32"));
+    assert_non_null(strstr(err.text, "'model.layers.1.mlp.experts.3.down_proj.weight' is f16, but the first of its experts is f32"));
     expert->dtype = APR_F32;
     expert->dims[1] = 31;
     err = (apr_error){0};
     assert_int_equal(apr_session_open(&s, &m.model, &options, &err), APR_E_DAMAGED);
-    assert_non_null(strstr(err.text, "'model.layers.1.mlp.experts.3.down_proj.weight' is [64, 31]"));
+    assert_non_null(strstr(err.text, "'model.layers.1.mlp.experts.3.down_proj.weight' has shape [64, 31]"));
     program_model_close(&m);
 }
 
