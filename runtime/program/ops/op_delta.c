@@ -8,7 +8,7 @@ static const apr_op_fact facts[] = {
     {"the number of value heads", APR_FACT_WHOLE, offsetof(apr_op_args, delta.n_value_heads)},
     {"the size of a key", APR_FACT_WHOLE, offsetof(apr_op_args, delta.key_dim)},
     {"the size of a value", APR_FACT_WHOLE, offsetof(apr_op_args, delta.value_dim)},
-    {"whether value heads take key heads in turn", APR_FACT_FLAG, offsetof(apr_op_args, delta.tiled)},
+    {"whether value heads are tiled", APR_FACT_FLAG, offsetof(apr_op_args, delta.tiled)},
     {"epsilon", APR_FACT_REAL, offsetof(apr_op_args, delta.eps)},
     {0},
 };

@@ -10,10 +10,10 @@ static const apr_op_fact facts[] = {
     {"the activation", APR_FACT_CHOICE, offsetof(apr_op_args, experts.glu.activation)},
     {"the limit", APR_FACT_REAL, offsetof(apr_op_args, experts.glu.limit)},
     {"alpha", APR_FACT_REAL, offsetof(apr_op_args, experts.glu.alpha)},
-    {"what is added to the other half", APR_FACT_REAL, offsetof(apr_op_args, experts.glu.up_offset)},
+    {"the offset added to up", APR_FACT_REAL, offsetof(apr_op_args, experts.glu.up_offset)},
     {"the number of experts", APR_FACT_WHOLE, offsetof(apr_op_args, experts.n_experts)},
     {"the number of experts used", APR_FACT_WHOLE, offsetof(apr_op_args, experts.n_used)},
-    {"whether inputs are weighed", APR_FACT_FLAG, offsetof(apr_op_args, experts.weight_on_input)},
+    {"whether routing weights apply to the input", APR_FACT_FLAG, offsetof(apr_op_args, experts.weight_on_input)},
     {0},
 };
 

@@ -5,7 +5,7 @@ static const apr_op_fact facts[] = {
     {"the activation", APR_FACT_CHOICE, offsetof(apr_op_args, glu.shape.activation)},
     {"the limit", APR_FACT_REAL, offsetof(apr_op_args, glu.shape.limit)},
     {"alpha", APR_FACT_REAL, offsetof(apr_op_args, glu.shape.alpha)},
-    {"what is added to the other half", APR_FACT_REAL, offsetof(apr_op_args, glu.shape.up_offset)},
+    {"the offset added to up", APR_FACT_REAL, offsetof(apr_op_args, glu.shape.up_offset)},
     {0},
 };
 

@@ -3,9 +3,9 @@
 #include "runtime/program/ops/parts.h"
 
 static const apr_op_fact facts[] = {
-    {"the number of heads with a matrix of their own", APR_FACT_WHOLE, offsetof(apr_op_args, linear.heads.n)},
+    {"the number of heads with separate matrices", APR_FACT_WHOLE, offsetof(apr_op_args, linear.heads.n)},
     {"the rows of a head", APR_FACT_WHOLE, offsetof(apr_op_args, linear.heads.rows)},
-    {"where in a head its matrix begins", APR_FACT_WHOLE, offsetof(apr_op_args, linear.heads.first)},
+    {"the first row of a head's matrix", APR_FACT_WHOLE, offsetof(apr_op_args, linear.heads.first)},
     {"whether a head's matrix is transposed", APR_FACT_FLAG, offsetof(apr_op_args, linear.heads.transposed)},
     {0},
 };

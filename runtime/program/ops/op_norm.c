@@ -6,7 +6,7 @@ enum { GAIN, BIAS };
 static const apr_op_fact facts[] = {
     {"the kind of norm", APR_FACT_CHOICE, offsetof(apr_op_args, norm.kind)},
     {"epsilon", APR_FACT_REAL, offsetof(apr_op_args, norm.eps)},
-    {"what is added to the gain", APR_FACT_REAL, offsetof(apr_op_args, norm.offset)},
+    {"the offset added to the gain", APR_FACT_REAL, offsetof(apr_op_args, norm.offset)},
     {"the width of a chunk", APR_FACT_WHOLE, offsetof(apr_op_args, norm.chunk)},
     {0},
 };

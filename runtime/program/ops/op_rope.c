@@ -4,8 +4,8 @@
 static const apr_op_fact facts[] = {
     {"the number of heads", APR_FACT_WHOLE, offsetof(apr_op_args, rope.n_heads)},
     {"the size of a head", APR_FACT_WHOLE, offsetof(apr_op_args, rope.head_dim)},
-    {"where in a head rotation begins", APR_FACT_WHOLE, offsetof(apr_op_args, rope.start)},
-    {"which numbers turn together", APR_FACT_CHOICE, offsetof(apr_op_args, rope.mode)},
+    {"the first rotated number of a head", APR_FACT_WHOLE, offsetof(apr_op_args, rope.start)},
+    {"which numbers form a rotary pair", APR_FACT_CHOICE, offsetof(apr_op_args, rope.mode)},
     {0},
 };
 

@@ -4,14 +4,14 @@
 enum { BIAS, SCALE };
 
 static const apr_op_fact facts[] = {
-    {"the score", APR_FACT_CHOICE, offsetof(apr_op_args, route.shape.score)},
+    {"the score function", APR_FACT_CHOICE, offsetof(apr_op_args, route.shape.score)},
     {"the number of experts", APR_FACT_WHOLE, offsetof(apr_op_args, route.shape.n_experts)},
     {"the number of experts used", APR_FACT_WHOLE, offsetof(apr_op_args, route.shape.n_used)},
     {"the number of groups", APR_FACT_WHOLE, offsetof(apr_op_args, route.shape.n_groups)},
     {"the number of groups used", APR_FACT_WHOLE, offsetof(apr_op_args, route.shape.n_groups_used)},
-    {"the way groups are scored", APR_FACT_FLAG, offsetof(apr_op_args, route.shape.group_by_best)},
+    {"how groups are scored", APR_FACT_FLAG, offsetof(apr_op_args, route.shape.group_by_best)},
     {"whether weights are normalised", APR_FACT_FLAG, offsetof(apr_op_args, route.shape.normalise)},
-    {"the score of experts left out", APR_FACT_REAL, offsetof(apr_op_args, route.shape.filler)},
+    {"the score of experts outside the chosen groups", APR_FACT_REAL, offsetof(apr_op_args, route.shape.filler)},
     {"what is added to the sum of weights", APR_FACT_REAL, offsetof(apr_op_args, route.shape.norm_eps)},
     {"the least sum of weights", APR_FACT_REAL, offsetof(apr_op_args, route.shape.norm_min)},
     {"the scale of the weights", APR_FACT_REAL, offsetof(apr_op_args, route.shape.scale)},

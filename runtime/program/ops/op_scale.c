@@ -3,9 +3,9 @@
 
 static const apr_op_fact facts[] = {
     {"the factor", APR_FACT_REAL, offsetof(apr_op_args, scale.factor)},
-    {"the warmth", APR_FACT_REAL, offsetof(apr_op_args, scale.warmth)},
-    {"the shift", APR_FACT_REAL, offsetof(apr_op_args, scale.shift)},
-    {"the period", APR_FACT_REAL, offsetof(apr_op_args, scale.period)},
+    {"the temperature factor", APR_FACT_REAL, offsetof(apr_op_args, scale.warmth)},
+    {"the temperature shift", APR_FACT_REAL, offsetof(apr_op_args, scale.shift)},
+    {"the temperature period", APR_FACT_REAL, offsetof(apr_op_args, scale.period)},
     {0},
 };
 

@@ -4,7 +4,7 @@
 static const apr_op_fact facts[] = {
     {"the number of heads", APR_FACT_WHOLE, offsetof(apr_op_args, slice.n_heads)},
     {"the size of a head", APR_FACT_WHOLE, offsetof(apr_op_args, slice.head_dim)},
-    {"where the range begins", APR_FACT_WHOLE, offsetof(apr_op_args, slice.start)},
+    {"the start of the range", APR_FACT_WHOLE, offsetof(apr_op_args, slice.start)},
     {0},
 };
 
