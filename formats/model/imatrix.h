@@ -31,7 +31,8 @@ typedef struct apr_imatrix {
     apr_arena arena;
 } apr_imatrix;
 
-/* Start allocates a table for `capacity` entries. Add appends one entry of that shape, zeroed and unsorted; it returns NULL without memory. */
+/* Start allocates a table for `capacity` entries. Add appends one entry of that shape, zeroed and unsorted. It returns NULL if memory
+ * runs out. */
 apr_status apr_imatrix_start(apr_imatrix *imatrix, const char *path, size_t capacity, apr_error *err);
 apr_imatrix_entry *apr_imatrix_add(apr_imatrix *imatrix, const char *name, int64_t n_matrices, int64_t n_columns);
 /* Sorts the entries by name. APR_E_DAMAGED: two have the same name. */

@@ -1,4 +1,4 @@
-/* library_type.c - the table of library_type.h. */
+/* library_type.c - the cases of the table in library_type.h. */
 #include "formats/model/library_type.h"
 
 #include "formats/model/made.h"

@@ -3,9 +3,9 @@
  * One rule for all layouts: a value is the product of code (minus its zero point) and scale in float32, as the kernels that serve such
  * models compute it. The library that defines a layout may round that product to 16 bits when it decodes. Both values are accepted.
  *
- *     layout                                  read here as               its library rounds to
- *     integers (GPTQ, AWQ, pack-quantized)    what its library has       the scales' type
- *     nf4, fp4 (bitsandbytes), MXFP4, MXFP8   what its library has       the type stated, BF16
+ *     layout                                  read here as               the library rounds to
+ *     integers (GPTQ, AWQ, pack-quantized)    the library's value        the scales' type
+ *     nf4, fp4 (bitsandbytes), MXFP4, MXFP8   the library's value        the stated type, BF16
  *     FP8 with scales                         the float32 product        the scales' type where it has 16 bits, else the model's
  *     NVFP4                                   the float32 product        the model's own type
  *

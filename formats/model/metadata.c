@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-/* "general.NAME" is a text in GGUF. */
+/* "general.NAME" is a string in GGUF. */
 static const char *const general_names[] = {"author", "version",      "organization", "description", "license",
                                             "url",    "quantized_by", "doi",          "uuid",        "repo_url"};
 

@@ -43,7 +43,7 @@ static const char *const towers[] = {
     "embed_tokens_extend.",
 };
 
-/* The same in a GGUF. */
+/* First components of such names in a GGUF. */
 static const char *const ggml_towers[] = {"v.", "a.", "mm.", "resampler."};
 
 /* Multi-token prediction tensors outside of the list of layers. */

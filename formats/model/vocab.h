@@ -138,7 +138,7 @@ typedef struct apr_pre_rule {
     const char *name, *pattern;
     const apr_split *splits; /* where it needs several steps; pattern is NULL then */
     size_t n_splits;
-    bool nfc;           /* the model's tokenizer.json normalises to NFC; GGUF has no key for it */
+    bool nfc;           /* the model's tokenizer.json normalizes to NFC; GGUF has no key for it */
     bool ignore_merges; /* GGUF has no key for this either */
     bool add_bos;       /* default of "tokenizer.ggml.add_bos_token" */
 } apr_pre_rule;

@@ -1,4 +1,4 @@
-/* window.c - which layers slide. */
+/* window.c - which layers have sliding-window attention. */
 #include "formats/model/window.h"
 
 bool apr_layer_slides(apr_window_layers window, int64_t layer)

@@ -109,7 +109,7 @@ static bool stays_on_host(const draft *d, size_t weight)
 
 /* Notes about the weights of a role, for the reason. */
 typedef struct role_notes {
-    const char *scheme; /* the first of them */
+    const char *scheme; /* the first packing scheme */
     bool several;
     int64_t n_decoded;
 } role_notes;
