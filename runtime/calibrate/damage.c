@@ -1,4 +1,4 @@
-/* damage.c - the model once as it is, then with some of its tensors as blocks. */
+/* damage.c - evaluates the model once as it is, then with some tensors quantized. */
 #include "runtime/calibrate/damage.h"
 
 #include "kernels/rows.h"
@@ -21,7 +21,7 @@ uint64_t apr_damage_bytes(int64_t vocab_size, int64_t n_ids) { return (uint64_t)
 
 typedef struct reader {
     const apr_damage *d;
-    int64_t first; /* token of the window */
+    int64_t first; /* first token of the window */
     double sum;    /* of divergences */
 } reader;
 
@@ -30,9 +30,9 @@ static apr_status keep_rows(void *user, int64_t first, int64_t n_rows, const flo
     const reader *const r = user;
     const size_t n = (size_t)(n_rows * r->d->vocab_size);
 
-    memcpy(r->d->truth + (r->first + first) * r->d->vocab_size, logits, n * sizeof *logits);
+    memcpy(r->d->reference + (r->first + first) * r->d->vocab_size, logits, n * sizeof *logits);
     for (size_t i = 0; i < n; i++)
-        if (!isfinite(logits[i])) return apr_fail(err, APR_E_NO, "the model's own logits are no numbers");
+        if (!isfinite(logits[i])) return apr_fail(err, APR_E_NO, "the model's own logits are not finite");
     return APR_OK;
 }
 
@@ -45,13 +45,13 @@ static apr_status compare_rows(void *user, int64_t first, int64_t n_rows, const 
     if (rows == NULL) return apr_no_memory(err, "divergences");
 #pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < n_rows; i++)
-        rows[i] = apr_compare_logits(r->d->truth + (r->first + first + i) * n_vocab, logits + i * n_vocab, n_vocab, -1).kl;
-    for (int64_t i = 0; i < n_rows; i++) r->sum += rows[i]; /* in order, whatever the threads */
+        rows[i] = apr_compare_logits(r->d->reference + (r->first + first + i) * n_vocab, logits + i * n_vocab, n_vocab, -1).kl;
+    for (int64_t i = 0; i < n_rows; i++) r->sum += rows[i]; /* in order, so that threads do not change the sum */
     free(rows);
     return APR_OK;
 }
 
-/* All windows through one session; sums[i], or NULL: of window i. */
+/* Evaluates all windows in one session. sums[i] is that of window i; sums may be NULL. */
 static apr_status evaluate(const apr_damage *d, const apr_model *model,
                            apr_status (*on_logits)(void *user, int64_t first, int64_t n_rows, const float *logits, apr_error *err),
                            double *sums, apr_error *err)
@@ -94,21 +94,21 @@ apr_status apr_damage_open(apr_damage *d, const apr_model *model, const apr_sess
     d->vocab_size = model->hparams.vocab_size;
     d->options.n_ctx = window;
     if (window < 1 || n_ids < window || n_ids % window != 0 || d->vocab_size < 1)
-        return apr_fail(err, APR_E_USAGE, "%lld tokens are no whole windows of %lld", (long long)n_ids, (long long)window);
+        return apr_fail(err, APR_E_USAGE, "%lld tokens are not a multiple of the window of %lld", (long long)n_ids, (long long)window);
     APR_TRY(copy_table(d, err));
-    d->truth = malloc((size_t)apr_damage_bytes(d->vocab_size, n_ids));
-    if (d->truth == NULL) return apr_no_memory(err, "the model's logits");
+    d->reference = malloc((size_t)apr_damage_bytes(d->vocab_size, n_ids));
+    if (d->reference == NULL) return apr_no_memory(err, "the model's logits");
     return evaluate(d, &d->altered, keep_rows, NULL, err);
 }
 
 void apr_damage_close(apr_damage *d)
 {
-    free(d->truth);
+    free(d->reference);
     apr_arena_close(&d->altered.arena);
     *d = (apr_damage){0};
 }
 
-/* The tensor as blocks, malloc'ed. */
+/* Encodes the tensor; the result is malloc'ed. */
 static uint8_t *encode(const apr_tensor *from, apr_dtype to)
 {
     const int64_t n_rows = apr_tensor_rows(from), n_columns = apr_tensor_columns(from);
@@ -134,14 +134,14 @@ static uint8_t *encode(const apr_tensor *from, apr_dtype to)
     return NULL;
 }
 
-/* The same tensor as blocks, with nothing of how it lay in its file. */
+/* Replaces the tensor by its quantized copy, without packing or pending step. */
 static apr_status replace(apr_damage *d, const apr_replaced *r, apr_error *err)
 {
     const apr_tensor *const from = &d->model->tensors[r->tensor];
     apr_tensor *const to = &d->altered.tensors[r->tensor];
 
     if (!apr_damage_can_be(from, r->to))
-        return apr_fail(err, APR_E_UNSUPPORTED, "tensor '%s' cannot be tried as %s", from->name, apr_dtypes[r->to].name);
+        return apr_fail(err, APR_E_UNSUPPORTED, "tensor '%s' cannot be quantized to %s", from->name, apr_dtypes[r->to].name);
     uint8_t *const blocks = encode(from, r->to);
     if (blocks == NULL) return apr_no_memory(err, "a quantized tensor");
     *to = (apr_tensor){.name = from->name, .dtype = r->to, .rank = from->rank, .data = blocks};
@@ -183,6 +183,6 @@ apr_status apr_damage_measure(apr_damage *d, const apr_replaced *replaced, size_
     for (size_t i = 0; i < n_done; i++) put_back(d, replaced[i].tensor);
     if (status == APR_OK) *figure = figure_of(sums, n_windows, d->window);
     free(sums);
-    if (status == APR_OK && !isfinite(figure->mean)) return apr_fail(err, APR_E_NO, "the quantized model's logits are no numbers");
+    if (status == APR_OK && !isfinite(figure->mean)) return apr_fail(err, APR_E_NO, "the quantized model's logits are not finite");
     return status;
 }

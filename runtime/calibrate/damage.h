@@ -1,11 +1,11 @@
-/* runtime/calibrate/damage.h - what quantizing some tensors alone does to a model's predictions.
+/* runtime/calibrate/damage.h - how much quantizing some tensors alone changes a model's predictions.
  *
  *     apr_damage_open(&d, model, &options, ids, n, window, &err)     evaluates the model itself, keeps its logits
- *     apr_damage_measure(&d, replaced, n, &figure, &err)             evaluates it with these tensors as blocks
+ *     apr_damage_measure(&d, replaced, n, &figure, &err)             evaluates it with these tensors quantized
  *
- * Damage is the mean KL divergence of the next token over all positions of the windows, each of which begins from nothing: the figure
- * of `aprrun kld`. Replaced tensors are encoded row by row by our encoders, as the quantized file would have them, and run as such;
- * everything else stays as it is. The logits of the model itself take apr_damage_bytes, for as long as this is open. */
+ * Damage is the mean KL divergence of the next token over all positions of the windows, as `aprrun kld` reports it. Each window starts
+ * with an empty context. Replaced tensors are encoded row by row by our encoders, as in the quantized file, and run as such; all others
+ * stay as they are. The logits of the model itself take apr_damage_bytes while this is open. */
 #ifndef APR_RUNTIME_CALIBRATE_DAMAGE_H
 #define APR_RUNTIME_CALIBRATE_DAMAGE_H
 
@@ -13,11 +13,11 @@
 
 typedef struct apr_damage {
     const apr_model *model; /* canonical, borrowed */
-    apr_model altered;      /* the same with some tensors replaced; its own table of tensors, in the order of the model's */
+    apr_model altered;      /* a copy of the model, with its own table of tensors in the same order */
     apr_session_options options;
     const int32_t *ids; /* [n_ids] whole windows, borrowed */
     int64_t n_ids, window, vocab_size;
-    float *truth; /* [n_ids, vocab_size] */
+    float *reference; /* [n_ids, vocab_size] */
 } apr_damage;
 
 /* One tensor of model->tensors and the block type that it becomes. */
@@ -31,14 +31,14 @@ typedef struct apr_damage_figure {
     double error; /* the standard error of the mean, over windows; 0 when there is one */
 } apr_damage_figure;
 
-/* Can the tensor become that type here: a matrix that can be read, whole blocks a row, a type with an encoder? */
+/* Can the tensor become that type: a matrix that can be decoded, whole blocks a row, a type with an encoder? */
 bool apr_damage_can_be(const apr_tensor *tensor, apr_dtype to);
 
-/* Bytes of logits. */
+/* Bytes of the reference logits. */
 uint64_t apr_damage_bytes(int64_t vocab_size, int64_t n_ids);
 
-/* n_ids: a multiple of window, at least one. Of options n_ctx is set to the window. What apr_session_open and _eval answer, APR_E_NO
- * for logits that are no numbers. A zeroed one may be closed; a failed open must be. */
+/* n_ids: a positive multiple of window. options.n_ctx is set to the window. Errors: those of apr_session_open and _eval; APR_E_NO for
+ * logits that are not finite. A zeroed struct may be closed; a failed open must be closed. */
 apr_status apr_damage_open(apr_damage *d, const apr_model *model, const apr_session_options *options, const int32_t *ids, int64_t n_ids,
                            int64_t window, apr_error *err);
 void apr_damage_close(apr_damage *d);

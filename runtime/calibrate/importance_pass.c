@@ -1,4 +1,4 @@
-/* importance_pass.c - squares of inputs, summed up by column. */
+/* importance_pass.c - sums the squares of inputs by column. */
 #include "runtime/calibrate/importance_pass.h"
 
 #include <math.h>
@@ -43,7 +43,8 @@ static apr_status add(void *user, size_t feed, int64_t expert, int64_t n_rows, c
     p->of[feed].counts[e] += (double)n_rows;
     for (int64_t j = 0; j < width; j++) all += sums[j];
     if (isfinite(all)) return APR_OK;
-    return apr_fail(err, APR_E_NO, "an input of layer %d is no finite number: this model's weights, or its text, cannot be judged",
+    return apr_fail(err, APR_E_NO,
+                    "an input of layer %d is not finite: the importance of this model's weights cannot be measured with this text",
                     p->feeds->feeds[feed].layer);
 }
 

@@ -1,6 +1,6 @@
-/* runtime/calibrate/importance_pass.h - the sums of squares of what every matrix is given, window by window.
+/* runtime/calibrate/importance_pass.h - sums of squares of each matrix's inputs, window by window.
  *
- * Sums are in double and belong to feeds (inputs.h): matrices that read the same share them. Windows are added in order, so that sums do
+ * Sums are in double and belong to feeds (inputs.h): matrices with the same input share them. Windows are added in order, so the sums do
  * not depend on where a pass was interrupted. */
 #ifndef APR_RUNTIME_CALIBRATE_IMPORTANCE_PASS_H
 #define APR_RUNTIME_CALIBRATE_IMPORTANCE_PASS_H
@@ -21,7 +21,7 @@ typedef struct apr_importance_pass {
 apr_status apr_importance_pass_open(apr_importance_pass *pass, const apr_feeds *feeds, apr_error *err);
 void apr_importance_pass_close(apr_importance_pass *pass);
 
-/* Adds one window of tokens. wanted: see apr_pass. APR_E_NO: an input is not finite; the sums are worth nothing then. */
+/* Adds one window of tokens. wanted: see apr_pass. APR_E_NO: an input is not finite; the sums are invalid then. */
 apr_status apr_importance_pass_add(apr_importance_pass *pass, apr_session *session, const bool *wanted, const int32_t *ids, int64_t n_ids,
                                    apr_error *err);
 

@@ -1,19 +1,19 @@
-/* inputs.c - the rows that matrices multiply, read behind the first operation that reads them. */
+/* inputs.c - reads the rows that matrices multiply, after the first operation that reads them. */
 #include "runtime/calibrate/inputs.h"
 
 #include <omp.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { GATE, UP, DOWN, GATE_BIAS, UP_BIAS, DOWN_BIAS }; /* weights of the operation that experts are */
+enum { GATE, UP, DOWN, GATE_BIAS, UP_BIAS, DOWN_BIAS }; /* weight slots of APR_OP_EXPERTS */
 
 /* --- which matrix reads what --- */
 
-static size_t feed_of(apr_feeds *f, apr_feed feed)
+static size_t find_or_add(apr_feeds *f, apr_feed feed)
 {
     for (size_t i = 0; i < f->n_feeds; i++) {
         const apr_feed *const known = &f->feeds[i];
-        const bool is_routed = feed.n_experts > 0; /* another choice of experts is another feed */
+        const bool is_routed = feed.n_experts > 0; /* another routing is another feed */
         if (known->value == feed.value && known->is_middle == feed.is_middle && known->n_experts == feed.n_experts &&
             known->width == feed.width && (!is_routed || known->op == feed.op))
             return i;
@@ -26,7 +26,7 @@ static void add(apr_feeds *f, const apr_session *session, int slot, apr_feed fee
 {
     int64_t n;
     if (apr_trace_tensors(session, slot, &n) == NULL || n == 0) return;
-    const size_t at = feed_of(f, feed);
+    const size_t at = find_or_add(f, feed);
     for (size_t i = 0; i < f->n_fed; i++)
         if (f->fed[i].slot == slot && f->fed[i].feed == at) return;
     f->fed[f->n_fed++] = (apr_fed){slot, at};
@@ -72,16 +72,16 @@ void apr_feeds_close(apr_feeds *f)
     *f = (apr_feeds){0};
 }
 
-/* --- the visit --- */
+/* --- buffers of a visit --- */
 
 typedef struct visit {
     const apr_feeds *feeds;
     const apr_pass *pass;
-    size_t n_wanted_left; /* of the batch */
-    bool stops, stopped;  /* behind the last wanted feed: may it, did it */
+    size_t n_wanted_left; /* feeds still to be seen in the batch */
+    bool stops, stopped;  /* after the last wanted feed: may stop, has stopped */
     int n_threads;
-    float *rows, *routes, *middles[2], *bias, *work;
-    float *matrix; /* of an expert, decoded, where the model has it made of others */
+    float *rows, *routes, *hidden[2], *bias, *work;
+    float *matrix; /* an expert's decoded matrix, if it is composed */
 } visit;
 
 static bool is_wanted(const visit *v, size_t feed) { return v->pass->wanted == NULL || v->pass->wanted[feed]; }
@@ -95,36 +95,36 @@ static size_t count_wanted(const visit *v)
 
 static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
 
-static bool is_made(const apr_session *session, int slot)
+static bool is_composed(const apr_session *session, int slot)
 {
     const apr_tensor *const t = apr_trace_tensor(session, slot);
     return t != NULL && t->made != NULL;
 }
 
-/* Room for the largest of everything, before the first operation runs. */
+/* Allocates buffers for the largest case, before the first operation runs. */
 static apr_status allocate(visit *v, const apr_session *session, apr_error *err)
 {
     const apr_program *const program = apr_session_program(session);
     const int64_t n_batch = apr_session_plan(session)->n_batch;
-    int64_t width = 1, n_routes = 1, n_middle = 1, n_matrix = 1;
+    int64_t width = 1, n_routes = 1, n_hidden = 1, n_matrix = 1;
 
     for (size_t i = 0; i < v->feeds->n_feeds; i++) {
         const apr_op *const op = &program->ops[v->feeds->feeds[i].op];
         width = larger(width, program->values[op->in[0]].width);
         if (op->kind != APR_OP_EXPERTS) continue;
         n_routes = larger(n_routes, program->values[op->in[1]].width);
-        n_middle = larger(n_middle, larger(op->args.experts.n_in, op->args.experts.n_mid));
-        if (is_made(session, op->weight[GATE]) || is_made(session, op->weight[UP]))
+        n_hidden = larger(n_hidden, larger(op->args.experts.n_in, op->args.experts.n_mid));
+        if (is_composed(session, op->weight[GATE]) || is_composed(session, op->weight[UP]))
             n_matrix = larger(n_matrix, op->args.experts.n_in * op->args.experts.n_mid);
     }
     v->n_threads = omp_get_max_threads();
-    v->rows = malloc((size_t)(n_batch * width) * 2 * sizeof *v->rows); /* behind them those of one expert */
+    v->rows = malloc((size_t)(n_batch * width) * 2 * sizeof *v->rows); /* all tokens, then those of one expert */
     v->routes = malloc((size_t)(n_batch * n_routes) * sizeof *v->routes);
-    for (int i = 0; i < 2; i++) v->middles[i] = malloc((size_t)(n_batch * n_middle) * sizeof *v->middles[i]);
-    v->bias = malloc((size_t)n_middle * sizeof *v->bias);
+    for (int i = 0; i < 2; i++) v->hidden[i] = malloc((size_t)(n_batch * n_hidden) * sizeof *v->hidden[i]);
+    v->bias = malloc((size_t)n_hidden * sizeof *v->bias);
     v->matrix = malloc((size_t)n_matrix * sizeof *v->matrix);
-    v->work = aligned_alloc(64, (apr_linear_slice(larger(width, n_middle)) * (size_t)v->n_threads * sizeof *v->work + 63) / 64 * 64);
-    const float *const all[] = {v->rows, v->routes, v->middles[0], v->middles[1], v->bias, v->matrix, v->work};
+    v->work = aligned_alloc(64, (apr_linear_slice(larger(width, n_hidden)) * (size_t)v->n_threads * sizeof *v->work + 63) / 64 * 64);
+    const float *const all[] = {v->rows, v->routes, v->hidden[0], v->hidden[1], v->bias, v->matrix, v->work};
     bool has_all = true;
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) has_all = has_all && all[i] != NULL;
     if (has_all) return APR_OK;
@@ -135,8 +135,8 @@ static void release(visit *v)
 {
     free(v->rows);
     free(v->routes);
-    free(v->middles[0]);
-    free(v->middles[1]);
+    free(v->hidden[0]);
+    free(v->hidden[1]);
     free(v->bias);
     free(v->matrix);
     free(v->work);
@@ -144,7 +144,7 @@ static void release(visit *v)
 
 /* --- experts --- */
 
-/* The rows that expert e is given, weighed where its inputs are, to `to`. Answers how many. */
+/* Gathers the rows of expert e into `to`, weighted if its inputs are. Returns their number. */
 static int64_t gather(const apr_experts_args *a, int64_t n_tokens, const float *rows, const float *routes, int64_t e, float *to)
 {
     int64_t n = 0;
@@ -171,7 +171,7 @@ static const float *read_bias(const apr_session *session, int slot, int64_t e, i
     return to;
 }
 
-/* Expert e's matrix as products read it: what is made of others (the two tensors of MXFP4) is decoded. */
+/* Expert e's matrix. Composed tensors (such as the two tensors of MXFP4) are decoded. */
 static apr_tensor matrix_of(const visit *v, const apr_session *session, int slot, int64_t e)
 {
     int64_t n;
@@ -204,11 +204,11 @@ static void multiply(const visit *v, const apr_session *session, const apr_op *o
     apr_host_backend.ops[APR_OP_LINEAR](&args);
 }
 
-/* What expert e's last product is given: as kernels/host/experts.c makes it. */
-static const float *make_middle(const visit *v, const apr_session *session, const apr_op *op, int64_t e, const float *x, int64_t n)
+/* Computes the input of expert e's last product as kernels/host/experts.c does. */
+static const float *make_hidden(const visit *v, const apr_session *session, const apr_op *op, int64_t e, const float *x, int64_t n)
 {
     const apr_experts_args *const a = &op->args.experts;
-    float *const gate = v->middles[0], *const up = v->middles[1];
+    float *const gate = v->hidden[0], *const up = v->hidden[1];
     const bool has_gate = apr_trace_tensor(session, op->weight[GATE]) != NULL;
 
     multiply(v, session, op, UP, e, x, n, up);
@@ -218,8 +218,8 @@ static const float *make_middle(const visit *v, const apr_session *session, cons
     return up;
 }
 
-/* Both feeds of the operation that experts are; SIZE_MAX: nobody wants it. */
-static apr_status visit_experts(const visit *v, apr_session *session, const apr_op *op, size_t given, size_t middle, apr_error *err)
+/* Visits both feeds of an experts operation; SIZE_MAX: not wanted. */
+static apr_status visit_experts(const visit *v, apr_session *session, const apr_op *op, size_t input, size_t hidden, apr_error *err)
 {
     const apr_experts_args *const a = &op->args.experts;
     const int64_t n_tokens = apr_trace_n_tokens(session);
@@ -230,28 +230,28 @@ static apr_status visit_experts(const visit *v, apr_session *session, const apr_
     for (int64_t e = 0; e < a->n_experts; e++) {
         const int64_t n = gather(a, n_tokens, v->rows, v->routes, e, chosen);
         if (n == 0) continue;
-        if (given != SIZE_MAX) APR_TRY(v->pass->visit(v->pass->user, given, e, n, chosen, err));
-        if (middle == SIZE_MAX) continue;
-        APR_TRY(v->pass->visit(v->pass->user, middle, e, n, make_middle(v, session, op, e, chosen, n), err));
+        if (input != SIZE_MAX) APR_TRY(v->pass->visit(v->pass->user, input, e, n, chosen, err));
+        if (hidden == SIZE_MAX) continue;
+        APR_TRY(v->pass->visit(v->pass->user, hidden, e, n, make_hidden(v, session, op, e, chosen, n), err));
     }
     return APR_OK;
 }
 
-/* --- behind every operation --- */
+/* --- after every operation --- */
 
 static apr_status visit_linear(const visit *v, apr_session *session, const apr_op *op, size_t feed, apr_error *err)
 {
     const int64_t n_heads = apr_session_program(session)->values[op->in[0]].width / v->feeds->feeds[feed].width;
     const int64_t n_rows = apr_trace_n_tokens(session) * n_heads;
-    const float *there = NULL;
+    const float *on_device = NULL;
 
-    if (v->pass->visit_there != NULL) APR_TRY(apr_trace_there(session, op->in[0], &there, err));
-    if (there != NULL) return v->pass->visit_there(v->pass->user, feed, n_rows, there, err);
+    if (v->pass->visit_there != NULL) APR_TRY(apr_trace_there(session, op->in[0], &on_device, err));
+    if (on_device != NULL) return v->pass->visit_there(v->pass->user, feed, n_rows, on_device, err);
     APR_TRY(apr_trace_read(session, op->in[0], v->rows, err));
     return v->pass->visit(v->pass->user, feed, -1, n_rows, v->rows, err);
 }
 
-/* The feeds that this operation is the first to read, and that are wanted: at most two. */
+/* The wanted feeds that this operation is the first to read: at most two. */
 static size_t feeds_of_op(const visit *v, size_t op, size_t found[2])
 {
     size_t n = 0;
@@ -269,15 +269,15 @@ static apr_status watch(void *user, apr_session *session, const apr_op *op, apr_
     if (n == 0) return APR_OK;
     if (op->kind == APR_OP_EXPERTS) {
         const bool last_is_middle = v->feeds->feeds[found[n - 1]].is_middle;
-        const size_t middle = last_is_middle ? found[n - 1] : SIZE_MAX, given = n == 2 || !last_is_middle ? found[0] : SIZE_MAX;
-        APR_TRY(visit_experts(v, session, op, given, middle, err));
+        const size_t hidden = last_is_middle ? found[n - 1] : SIZE_MAX, input = n == 2 || !last_is_middle ? found[0] : SIZE_MAX;
+        APR_TRY(visit_experts(v, session, op, input, hidden, err));
     } else {
         APR_TRY(visit_linear(v, session, op, found[0], err));
     }
     v->n_wanted_left -= n;
     if (!v->stops || v->n_wanted_left > 0) return APR_OK;
     v->stopped = true;
-    return apr_fail(err, APR_E_NO, "the last input that was wanted has been seen");
+    return apr_fail(err, APR_E_NO, "the last wanted input has been seen");
 }
 
 apr_status apr_feeds_visit(const apr_feeds *feeds, apr_session *session, const apr_pass *pass, const int32_t *ids, int64_t n_ids,
@@ -285,7 +285,7 @@ apr_status apr_feeds_visit(const apr_feeds *feeds, apr_session *session, const a
 {
     const int64_t n_batch = apr_session_plan(session)->n_batch;
     visit v = {.feeds = feeds, .pass = pass, .stops = n_ids <= n_batch};
-    apr_error own = {0};
+    apr_error failure = {0};
 
     apr_status status = allocate(&v, session, err);
     apr_session_reset(session);
@@ -293,8 +293,8 @@ apr_status apr_feeds_visit(const apr_feeds *feeds, apr_session *session, const a
     for (int64_t i = 0; i < n_ids && status == APR_OK && !v.stopped; i += n_batch) {
         v.n_wanted_left = count_wanted(&v);
         if (v.n_wanted_left == 0) break;
-        status = apr_session_eval(session, ids + i, (size_t)(n_ids - i < n_batch ? n_ids - i : n_batch), NULL, &own);
-        if (status != APR_OK && !v.stopped) apr_fail(err, status, "%s", own.text);
+        status = apr_session_eval(session, ids + i, (size_t)(n_ids - i < n_batch ? n_ids - i : n_batch), NULL, &failure);
+        if (status != APR_OK && !v.stopped) apr_fail(err, status, "%s", failure.text);
     }
     apr_trace_watch(session, APR_OP_COUNT, NULL, NULL);
     apr_session_reset(session);

@@ -1,15 +1,15 @@
-/* runtime/calibrate/inputs.h - what the products of a model are given: the rows that every matrix multiplies, while a text goes by.
+/* runtime/calibrate/inputs.h - layer inputs: the rows that each matrix multiplies while a text is evaluated.
  *
- * A feed is one thing that matrices read: a value of the program (q, k and v of a layer have one feed), or what is routed to experts,
- * or what lies between an expert's two products. A weight that several operations use (a tied head, layers that are shared) has as many
- * feeds: whoever sums up adds them. Sums kept by feed are therefore kept once.
+ * A feed is one input that matrices read: a value of the program (q, k and v of a layer share one), the rows routed to an expert, or the
+ * hidden rows between an expert's two products. A weight that several operations use (a tied head, shared layers) has several feeds, and
+ * the caller adds them. So sums kept by feed are kept once.
  *
  *     apr_feeds_of(&feeds, session)                     which matrix reads which feed
- *     apr_feeds_visit(&feeds, session, &pass, ids, n)   one window of tokens, from nothing; pass.visit sees the rows
+ *     apr_feeds_visit(&feeds, session, &pass, ids, n)   one window of tokens, from an empty context; pass.visit gets the rows
  *
- * Rows are float32 in the host's memory, as the operation read them, whatever the session runs on; middles of experts are made here once
- * more, on the host. Looked-up tables (embeddings), routers' biases and matrices that are read along their columns (the first half of
- * latent attention) have no feed: what is not multiplied row by row has no column that a row's number belongs to. */
+ * Rows are float32 in host memory, as the operation read them, on any backend. The hidden rows of experts are computed again here, on
+ * the host. Embedding tables, routers' biases and matrices that are read along their columns (the first half of latent attention) have
+ * no feed, because they are not multiplied row by row. */
 #ifndef APR_RUNTIME_CALIBRATE_INPUTS_H
 #define APR_RUNTIME_CALIBRATE_INPUTS_H
 
@@ -18,45 +18,45 @@
 
 typedef struct apr_feed {
     size_t op;         /* the first operation that reads it */
-    int value;         /* of the program; of experts what they are given */
-    bool is_middle;    /* what an expert's last product is given */
-    int layer;         /* -1: of no layer */
+    int value;         /* of the program; for experts their input */
+    bool is_middle;    /* the input of an expert's last product (down) */
+    int layer;         /* -1: not in a layer */
     int64_t width;     /* numbers of a row: columns of every matrix that reads it */
-    int64_t n_experts; /* 0: every token, the same for all */
+    int64_t n_experts; /* 0: all tokens, one matrix */
 } apr_feed;
 
-/* A matrix, or the matrices of all experts side by side, and a feed that it reads. */
+/* A matrix, or the matrices of all experts, and a feed that it reads. */
 typedef struct apr_fed {
     int slot; /* program->weights[]; apr_trace_tensors gives the tensors: one an expert where slot->count says so */
     size_t feed;
 } apr_fed;
 
 typedef struct apr_feeds {
-    apr_feed *feeds; /* in the order in which a token meets them */
+    apr_feed *feeds; /* in the order of the program */
     size_t n_feeds;
-    apr_fed *fed; /* in the order of the operations; weights that the model does not have are not there */
+    apr_fed *fed; /* in the order of the operations; absent weights are left out */
     size_t n_fed;
 } apr_feeds;
 
 apr_status apr_feeds_of(apr_feeds *feeds, const apr_session *session, apr_error *err);
 void apr_feeds_close(apr_feeds *feeds);
 
-/* n_rows rows [n_rows, feed->width] that are given to expert `expert` (-1: to everything that reads the feed); n_rows >= 1. They live
- * until the call returns. Of one batch of tokens each feed comes once, an expert's once for each expert that has tokens, in the order
- * of their numbers. Another answer than APR_OK ends the visit. */
+/* Gets rows [n_rows, feed->width] that go to expert `expert` (-1: to everything that reads the feed); n_rows >= 1. They are valid until
+ * the call returns. In one batch of tokens each feed comes once, for experts once for each expert that has tokens, in the order of
+ * experts. A result other than APR_OK ends the visit. */
 typedef apr_status (*apr_visit_fn)(void *user, size_t feed, int64_t expert, int64_t n_rows, const float *rows, apr_error *err);
 
 typedef struct apr_pass {
-    const bool *wanted; /* [n_feeds]; NULL: all. Where a window is one batch, nothing behind the last of them is computed */
+    const bool *wanted; /* [n_feeds]; NULL: all. If a window is one batch, nothing after the last wanted feed is computed */
     apr_visit_fn visit;
-    /* NULL, or called in place of `visit` with what lies in a device's memory: rows of no expert, that all there are read. They must not be
-     * needed any more when it returns. */
+    /* NULL, or called instead of `visit` with rows in device memory, for feeds without experts. It must be done with the rows when it
+     * returns. */
     apr_status (*visit_there)(void *user, size_t feed, int64_t n_rows, const float *rows, apr_error *err);
     void *user;
 } apr_pass;
 
-/* The session begins anew before and afterwards. It must not fall back to the host: a window would be seen twice. Fails as
- * apr_session_eval does, and with what `visit` answers. */
+/* Resets the session before and after. The session must not fall back to the host: a window would be seen twice. Fails as
+ * apr_session_eval does, and with what `visit` returns. */
 apr_status apr_feeds_visit(const apr_feeds *feeds, apr_session *session, const apr_pass *pass, const int32_t *ids, int64_t n_ids,
                            apr_error *err);
 

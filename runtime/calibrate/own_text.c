@@ -14,7 +14,7 @@ static apr_status write_window(const apr_own_text *how, apr_session *session, ap
         how->n_tokens_known > 0 && how->n_tokens_known < sampler->vocab_size ? how->n_tokens_known : sampler->vocab_size;
 
     apr_session_reset(session);
-    const int64_t drawn = how->has_begin && how->window > 1; /* where the one token is that the model does not choose */
+    const int64_t drawn = how->has_begin && how->window > 1; /* index of the token that is drawn uniformly */
     if (how->has_begin) ids[0] = how->begin;
     if (drawn || !how->has_begin) ids[drawn] = (int32_t)(apr_random(&sampler->state) % (uint64_t)n_known);
     if (drawn) APR_TRY(apr_session_eval(session, &ids[0], 1, NULL, err));
@@ -24,8 +24,7 @@ static apr_status write_window(const apr_own_text *how, apr_session *session, ap
         const float *const logits = apr_session_logits(session);
         ids[i] = apr_sample(sampler, logits);
         if (!isfinite(logits[ids[i]]))
-            return apr_fail(err, APR_E_NO,
-                            "the model cannot write a text to be calibrated by: behind token %" PRId64 " its logits are no numbers",
+            return apr_fail(err, APR_E_NO, "the model cannot write a calibration text: after token %" PRId64 " its logits are not finite",
                             first + i - 1);
         apr_progress_report(how->progress, (uint64_t)(first + i), (uint64_t)(how->n_windows * how->window), "writing, tokens");
     }

@@ -205,7 +205,7 @@ static void logits_that_are_no_numbers_are_named(void **state)
     apr_session *const session = open_session(&broken, WINDOW);
     const apr_own_text how = {.n_windows = 1, .window = WINDOW};
     assert_int_equal(apr_own_text_write(&how, session, ids, &err), APR_E_NO);
-    assert_non_null(strstr(err.text, "behind token 0 "));
+    assert_non_null(strstr(err.text, "after token 0 "));
     apr_session_close(session);
     free(nan);
     free(broken.tensors);
