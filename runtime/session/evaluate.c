@@ -38,7 +38,7 @@ apr_status apr_evaluate_perplexity(apr_session *session, const int32_t *ids, siz
 
     *result = (apr_perplexity){0};
     if (window < 2 || window > n_ctx)
-        return apr_fail(err, APR_E_USAGE, "windows of %lld tokens: there must be 2 at least and %lld, the context, at most",
+        return apr_fail(err, APR_E_USAGE, "windows of %lld tokens: a window has at least 2 tokens and at most the context's %lld",
                         (long long)window, (long long)n_ctx);
     if (n_ids < (size_t)window)
         return apr_fail(err, APR_E_USAGE, "the text has %zu tokens, less than one window of %lld", n_ids, (long long)window);

@@ -1,4 +1,4 @@
-/* runtime/session/evaluate.h - how well a model predicts a text. */
+/* runtime/session/evaluate.h - perplexity of a text. */
 #ifndef APR_RUNTIME_EVALUATE_H
 #define APR_RUNTIME_EVALUATE_H
 
@@ -10,9 +10,9 @@ typedef struct apr_perplexity {
     double perplexity;    /* exp(nll_per_token) */
 } apr_perplexity;
 
-/* Windows of `window` tokens that do not overlap, the last short one dropped, nothing put in front; every token of a window
- * but its first is scored. Resets the session. APR_E_USAGE when the text is shorter than a window, or a window is longer
- * than the context or shorter than 2. on_window may be NULL; it is called after each window. */
+/* Evaluates windows of `window` tokens that do not overlap. A last short window is dropped and nothing is prepended. Every token of a
+ * window except its first is scored. Resets the session. APR_E_USAGE: the text is shorter than a window, or a window is longer than the
+ * context or shorter than 2. on_window may be NULL; it is called after each window. */
 apr_status apr_evaluate_perplexity(apr_session *session, const int32_t *ids, size_t n_ids, int64_t window,
                                    void (*on_window)(void *user, int64_t n_done, int64_t n_windows), void *user, apr_perplexity *result,
                                    apr_error *err);

@@ -19,7 +19,7 @@ static bool is_stop_id(const apr_generate_options *options, int32_t id)
     return false;
 }
 
-/* Out of one part of the row, where it can be told which. */
+/* Draws from one part of the row, if the sums of the parts decide which part it is. */
 static apr_status choose_within(apr_session *session, apr_sampler *sampler, const apr_best *best, int32_t *id, bool *chosen, apr_error *err)
 {
     const int part = apr_sample_part(sampler, best);
@@ -63,10 +63,10 @@ apr_status apr_generate(apr_session *session, apr_sampler *sampler, const int32_
         int32_t id;
         APR_TRY(apr_choose(session, sampler, &best, &id, err));
         const bool is_stop = is_stop_id(options, id);
-        const bool goes_on = options->on_token == NULL || options->on_token(options->user, id, is_stop);
+        const bool continues = options->on_token == NULL || options->on_token(options->user, id, is_stop);
 
         result->n_generated++;
-        if (is_stop || !goes_on) {
+        if (is_stop || !continues) {
             result->finish = is_stop ? APR_FINISH_STOP : APR_FINISH_CALLER;
             break;
         }

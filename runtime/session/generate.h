@@ -6,11 +6,11 @@
 #include "runtime/session/session.h"
 
 /* X(id, text) */
-#define APR_FINISH_LIST(X)                 \
-    X(STOP, "stop")       /* a stop id */  \
-    X(LIMIT, "limit")     /* max_tokens */ \
-    X(CONTEXT, "context") /* no room */    \
-    X(CALLER, "caller")   /* on_token said so */
+#define APR_FINISH_LIST(X)                   \
+    X(STOP, "stop")       /* a stop id */    \
+    X(LIMIT, "limit")     /* max_tokens */   \
+    X(CONTEXT, "context") /* context full */ \
+    X(CALLER, "caller")   /* on_token returned false */
 
 typedef enum {
 #define X(id, text) APR_FINISH_##id,
@@ -21,7 +21,7 @@ typedef enum {
 const char *apr_finish_name(apr_finish finish);
 
 typedef struct apr_generate_options {
-    int64_t max_tokens;      /* at most this many new ones; the stop id counts */
+    int64_t max_tokens;      /* most new tokens; the stop id counts */
     const int32_t *stop_ids; /* [n_stop_ids] */
     size_t n_stop_ids;
     /* Called with every new token, the stop id included; false ends the generation. May be NULL. */
@@ -32,15 +32,15 @@ typedef struct apr_generate_options {
 typedef struct apr_generation {
     apr_finish finish;
     int64_t n_prompt, n_generated;
-    double prompt_seconds, generate_seconds; /* evaluating the prompt; all the rest */
+    double prompt_seconds, generate_seconds; /* evaluating the prompt; everything after it */
 } apr_generation;
 
-/* Goes on from the session's position. APR_E_NO when the prompt does not fit the context, APR_E_USAGE when it is empty. */
+/* Continues from the session's position. APR_E_NO: the prompt does not fit the context. APR_E_USAGE: it is empty. */
 apr_status apr_generate(apr_session *session, apr_sampler *sampler, const int32_t *prompt, size_t n_prompt,
                         const apr_generate_options *options, apr_generation *result, apr_error *err);
 
-/* The next token, after an evaluation that found `best` of its last token as the sampler wishes: the whole row is read only where that does
- * not tell. */
+/* Chooses the next token. `best` is the top-k of the last token, as apr_sampler_wish requested it. All logits are read only if the top-k
+ * is not enough. */
 apr_status apr_choose(apr_session *session, apr_sampler *sampler, const apr_best *best, int32_t *id, apr_error *err);
 
 #endif

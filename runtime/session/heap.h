@@ -1,7 +1,7 @@
-/* runtime/session/heap.h - how much memory the C library has given out, by its own count: what plans are held against.
+/* runtime/session/heap.h - memory allocated by the C library, by its own count; plans are checked against it.
  *
- * The count is the process's: whatever other threads do meanwhile is in it. Blocks that were freed but are kept at hand by the
- * library may still count, some KiB in all; thread stacks and mapped files do not. */
+ * The count covers the whole process, so allocations of other threads are included. Freed blocks that the library caches may still
+ * count, some KiB in all. Thread stacks and mapped files do not count. */
 #ifndef APR_RUNTIME_HEAP_H
 #define APR_RUNTIME_HEAP_H
 
@@ -10,7 +10,7 @@
 
 /* Bytes in use; UINT64_MAX: this C library does not count. */
 uint64_t apr_heap_in_use(void);
-/* What an allocated block really takes: at least what was asked for. 0 for NULL. */
+/* The real size of an allocated block: at least what was requested; 0 for NULL. */
 size_t apr_heap_block(void *p);
 
 #endif

@@ -1,4 +1,4 @@
-/* pages.c - a stack of free pages, a table for each sequence, and how many have each page. */
+/* pages.c - a stack of free pages, a page table a sequence, and a reference count a page. */
 #include "runtime/session/pages.h"
 
 #include <stdlib.h>
@@ -10,7 +10,7 @@ apr_status apr_pages_open(apr_pages *p, int64_t n_pages, int64_t n_sequences, in
 {
     *p = (apr_pages){.n_pages = n_pages, .n_sequences = n_sequences, .most = pages_for(n_ctx), .n_free = n_pages};
     if (n_pages < 1 || n_pages > INT32_MAX || n_sequences < 1 || p->most < 1 || n_sequences > INT64_MAX / 8 / p->most)
-        return apr_fail(err, APR_E_USAGE, "%lld pages for %lld sequences of %lld positions cannot be kept", (long long)n_pages,
+        return apr_fail(err, APR_E_USAGE, "a cache of %lld pages for %lld sequences of %lld positions is not possible", (long long)n_pages,
                         (long long)n_sequences, (long long)n_ctx);
     p->free = calloc((size_t)n_pages, sizeof *p->free);
     p->n_uses = calloc((size_t)n_pages, sizeof *p->n_uses);
@@ -39,7 +39,7 @@ apr_status apr_pages_extend(apr_pages *p, int64_t sequence, int64_t n_positions,
     const int64_t wanted = pages_for(n_positions);
 
     if (wanted > p->most || wanted - *n_held > p->n_free)
-        return apr_fail(err, APR_E_NO, "the cache is full: %lld positions of a sequence need %lld pages more, and %lld of %lld are free",
+        return apr_fail(err, APR_E_NO, "the cache is full: %lld positions of a sequence need %lld more pages, and %lld of %lld are free",
                         (long long)n_positions, (long long)(wanted - *n_held), (long long)p->n_free, (long long)p->n_pages);
     for (; *n_held < wanted; ++*n_held) {
         const int32_t page = p->free[--p->n_free];

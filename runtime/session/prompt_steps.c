@@ -1,4 +1,4 @@
-/* prompt_steps.c - see prompt_steps.h. Walks over a program once; at each operation the longest step that begins there is tried. */
+/* prompt_steps.c - see prompt_steps.h. Walks over a program once, and takes at each operation the longest step that begins there. */
 #include "runtime/session/prompt_steps.h"
 
 #include <stdlib.h>
@@ -16,8 +16,8 @@ static bool is_kind(const finder *f, size_t i, apr_op_kind kind) { return i < f-
 
 static int64_t width_of(const finder *f, int value) { return f->program->values[value].width; }
 
-/* Is the value of that operation read once, by the other one alone, and nowhere else seen? */
-static bool is_for(const finder *f, int value, const apr_op *reader)
+/* Is the value read exactly once, by `reader`? */
+static bool is_read_only_by(const finder *f, int value, const apr_op *reader)
 {
     bool reads = false;
     for (int k = 0; k < APR_OP_MAX_IN; k++) reads |= reader->in[k] == value;
@@ -26,31 +26,32 @@ static bool is_for(const finder *f, int value, const apr_op *reader)
 
 static bool has_bias(const finder *f, const apr_op *linear) { return linear->weight[1] >= 0 && f->can->has[linear->weight[1]]; }
 
-/* A product of all tokens with one matrix. */
+/* A product of all tokens with one matrix, but not the logits. */
 static bool is_product(const finder *f, size_t i)
 {
     const apr_op *const op = op_at(f, i);
     return op != NULL && op->kind == APR_OP_LINEAR && op->args.linear.heads.n == 0 && !f->program->values[op->out].is_logits;
 }
 
-static bool goes_together(const finder *f, const apr_op *linear)
+static bool is_grouped(const finder *f, const apr_op *linear)
 {
     return apr_prompt_together(APR_PROMPT_TOKENS, width_of(f, linear->in[0]), width_of(f, linear->out), has_bias(f, linear));
 }
 
-/* Neighbouring products of the same inputs, which are made in the same way; of the value itself when value < 0. */
+/* Counts adjacent products of one input that use the same kind of kernel, from operation `first` on. `value`: the required input; < 0:
+ * that of the first product. */
 static int count_products(const finder *f, size_t first, int value)
 {
     int n = 0;
     while (n < APR_PROMPT_PARTS && is_product(f, first + (size_t)n)) {
         const apr_op *const op = op_at(f, first + (size_t)n), *const a = op_at(f, first);
-        if (op->in[0] != (value >= 0 ? value : a->in[0]) || goes_together(f, op) != goes_together(f, a)) break;
+        if (op->in[0] != (value >= 0 ? value : a->in[0]) || is_grouped(f, op) != is_grouped(f, a)) break;
         n++;
     }
     return n;
 }
 
-/* A norm of whole rows whose readers are the products behind it, all of them. */
+/* A norm of whole rows that is read by the products right after it, and by nothing else. */
 static bool is_inner_norm(const finder *f, size_t i)
 {
     if (!is_kind(f, i, APR_OP_NORM)) return false;
@@ -69,7 +70,7 @@ static bool is_inner_sum(const finder *f, size_t i)
     return op_at(f, i + 1)->in[0] == add->out && add->in[0] != add->in[1];
 }
 
-/* --- endings: `at` is behind the products --- */
+/* --- endings: `at` is the first operation after the products --- */
 
 static bool find_unit(const finder *f, size_t at, apr_prompt_step *step)
 {
@@ -77,9 +78,9 @@ static bool find_unit(const finder *f, size_t at, apr_prompt_step *step)
     const apr_op *const glu = op_at(f, at), *const down = op_at(f, at + 1);
     for (int k = 0; k < 2; k++) {
         const apr_op *const linear = op_at(f, (size_t)step->linears[k]);
-        if (glu->in[k] != linear->out || !is_for(f, linear->out, glu) || has_bias(f, linear)) return false;
+        if (glu->in[k] != linear->out || !is_read_only_by(f, linear->out, glu) || has_bias(f, linear)) return false;
     }
-    if (!is_for(f, glu->out, down) || down->in[0] != glu->out || goes_together(f, down) || !apr_prompt_units(width_of(f, glu->out)))
+    if (!is_read_only_by(f, glu->out, down) || down->in[0] != glu->out || is_grouped(f, down) || !apr_prompt_units(width_of(f, glu->out)))
         return false;
     step->glu = (int)at;
     step->ending = APR_PROMPT_UNIT;
@@ -87,18 +88,18 @@ static bool find_unit(const finder *f, size_t at, apr_prompt_step *step)
     return true;
 }
 
-/* A rotation of what a product made, or of the norm of its heads; *at goes behind it. */
+/* A rope of a product's output, or of the norm of its heads. Advances *at past it. */
 static bool find_rope(const finder *f, size_t *at, int which, apr_prompt_step *step)
 {
     int value = op_at(f, (size_t)step->linears[which])->out;
     step->head_norms[which] = -1;
     if (is_kind(f, *at, APR_OP_NORM)) {
         const apr_op *const norm = op_at(f, *at);
-        if (norm->in[0] != value || !is_for(f, value, norm)) return false;
+        if (norm->in[0] != value || !is_read_only_by(f, value, norm)) return false;
         step->head_norms[which] = (int)(*at)++;
         value = norm->out;
     }
-    if (!is_kind(f, *at, APR_OP_ROPE) || op_at(f, *at)->in[0] != value || !is_for(f, value, op_at(f, *at))) return false;
+    if (!is_kind(f, *at, APR_OP_ROPE) || op_at(f, *at)->in[0] != value || !is_read_only_by(f, value, op_at(f, *at))) return false;
     step->ropes[which] = (int)(*at)++;
     return true;
 }
@@ -111,43 +112,43 @@ static bool is_head_norm(const finder *f, int norm, int64_t head_dim)
     return op->args.norm.kind == APR_NORM_RMS && op->args.norm.chunk == head_dim && !has_vector;
 }
 
-/* Heads of one size, each turned, keys and values kept by themselves. */
-static bool may_turn(const finder *f, const apr_prompt_step *step)
+/* Query and key heads have one size and are all rotated; keys and values are stored separately. */
+static bool can_fuse_qkv(const finder *f, const apr_prompt_step *step)
 {
     const apr_op *const store = op_at(f, (size_t)step->store), *const v = op_at(f, (size_t)step->linears[2]);
     const apr_rope_args *const q = &op_at(f, (size_t)step->ropes[0])->args.rope, *const k = &op_at(f, (size_t)step->ropes[1])->args.rope;
     const apr_kv_store_args *const kv = &store->args.kv_store;
     const bool fits = apr_turns(kv) && q->head_dim == kv->key_dim && k->head_dim == kv->key_dim && k->n_heads == kv->n_kv_heads;
-    const bool is_last = is_for(f, op_at(f, (size_t)step->ropes[1])->out, store) && is_for(f, v->out, store);
+    const bool is_last = is_read_only_by(f, op_at(f, (size_t)step->ropes[1])->out, store) && is_read_only_by(f, v->out, store);
     return fits && is_last && store->in[0] == op_at(f, (size_t)step->ropes[1])->out && store->in[1] == v->out &&
            is_head_norm(f, step->head_norms[0], q->head_dim) && is_head_norm(f, step->head_norms[1], k->head_dim);
 }
 
-static bool find_turn(const finder *f, size_t at, apr_prompt_step *step)
+static bool find_qkv_epilogue(const finder *f, size_t at, apr_prompt_step *step)
 {
-    apr_prompt_step turned = *step;
+    apr_prompt_step fused = *step;
 
     if (!f->can->turns || step->n_linears != 3) return false;
-    if (!find_rope(f, &at, 0, &turned) || !find_rope(f, &at, 1, &turned) || !is_kind(f, at, APR_OP_KV_STORE)) return false;
-    turned.store = (int)at;
-    if (!may_turn(f, &turned)) return false;
-    turned.ending = APR_PROMPT_TURN;
-    turned.end = at + 1;
-    *step = turned;
+    if (!find_rope(f, &at, 0, &fused) || !find_rope(f, &at, 1, &fused) || !is_kind(f, at, APR_OP_KV_STORE)) return false;
+    fused.store = (int)at;
+    if (!can_fuse_qkv(f, &fused)) return false;
+    fused.ending = APR_PROMPT_TURN;
+    fused.end = at + 1;
+    *step = fused;
     return true;
 }
 
-/* What is added to something that is there, and then normed for the next products. */
+/* A product that is added to the residual, and normed for the next products. */
 static bool find_leave(const finder *f, size_t at, apr_prompt_step *step)
 {
     const apr_op *const linear = op_at(f, (size_t)step->linears[0]);
-    if (step->n_linears != 1 || has_bias(f, linear) || !is_inner_sum(f, at) || !is_for(f, linear->out, op_at(f, at))) return false;
+    if (step->n_linears != 1 || has_bias(f, linear) || !is_inner_sum(f, at) || !is_read_only_by(f, linear->out, op_at(f, at))) return false;
     step->ending = APR_PROMPT_LEAVE;
     step->end = at;
     return true;
 }
 
-/* The step that begins at operation i, behind another one or none. False: operation i is by itself. */
+/* Finds the step that begins at operation i; `before`: the previous step or NULL. False: operation i runs by itself. */
 static bool find_step(const finder *f, size_t i, const apr_prompt_step *before, apr_prompt_step *step)
 {
     const bool follows = before != NULL && before->end == i;
@@ -167,7 +168,7 @@ static bool find_step(const finder *f, size_t i, const apr_prompt_step *before, 
     step->n_linears = count_products(f, at, value);
     for (int k = 0; k < step->n_linears; k++) step->linears[k] = (int)at++;
     if (step->n_linears == 0) return false;
-    if (find_unit(f, at, step) || find_turn(f, at, step) || find_leave(f, at, step)) return true;
+    if (find_unit(f, at, step) || find_qkv_epilogue(f, at, step) || find_leave(f, at, step)) return true;
     step->ending = APR_PROMPT_STORE;
     step->end = at;
     return step->norm >= 0 || step->is_left;

@@ -1,23 +1,25 @@
-/* runtime/session/prompt_steps.h - which operations of many tokens a device runs as one.
+/* runtime/session/prompt_steps.h - which operations of many tokens a device runs as one fused step.
  *
- * Products of a prompt take what tensor cores take; what stands between them goes to memory and comes back. So a step is products of one
- * input with what stands right in front of them and right behind (kernels/cuda/prompt_args.h says which ways there are):
+ * A prompt's products take their inputs in the type and layout of the tensor cores. Unfused, each operation between them reads and
+ * writes memory. So a step is the products of one input, fused with the operations right before them (prologue) and right after them
+ * (epilogue). kernels/cuda/prompt_args.h defines the four endings:
  *
- *     [sum, norm | norm] linears                                   STORE
- *     [sum, norm | norm] q, k, v, [norms of heads,] ropes, kv store   TURN
- *     [sum, norm | norm] gate, up, glu                             UNIT, of which the next step is the only reader
- *     linear                                                       LEAVE: the next step's sum is its only reader
+ *     [sum, norm | norm] linears                                      STORE
+ *     [sum, norm | norm] q, k, v, [norms of heads,] ropes, kv store   TURN: the Q/K norm, rope and KV write
+ *     [sum, norm | norm] gate, up, glu                                UNIT: only the next step reads the result
+ *     linear                                                          LEAVE: only the next step's sum reads the result
  *
- * A step is a run of neighbouring operations, and only where nobody else reads what it does not make. All others are run by themselves. */
+ * A step is a run of adjacent operations. All values that it does not store must be read inside it only. All other operations run one by
+ * one. */
 #ifndef APR_RUNTIME_PROMPT_STEPS_H
 #define APR_RUNTIME_PROMPT_STEPS_H
 
 #include "kernels/cuda/prompt_args.h"
 #include "runtime/program/program.h"
 
-/* Operations are indices; -1 is none. */
+/* Operations are indices into the program; -1: none. */
 typedef struct apr_prompt_step {
-    size_t first, end; /* of the operations that it is */
+    size_t first, end; /* operations [first, end) */
     apr_prompt_ending ending;
     int add, norm;
     bool lacks_scale; /* the step before is LEAVE */
@@ -25,8 +27,8 @@ typedef struct apr_prompt_step {
     int linears[APR_PROMPT_PARTS];
     int n_linears;
     int glu;
-    float row_sums[2];                  /* UNIT: what the device finds of its products' weights, see apr_prompt_args */
-    int head_norms[2], ropes[2], store; /* TURN: of query and key; a norm may be none */
+    float row_sums[2];                  /* UNIT: sums of its weights, computed by the device; see apr_prompt_args */
+    int head_norms[2], ropes[2], store; /* TURN: of query and key; a norm may be -1 */
 } apr_prompt_step;
 
 typedef struct apr_prompt_steps {
@@ -34,10 +36,10 @@ typedef struct apr_prompt_steps {
     size_t n;
 } apr_prompt_steps;
 
-/* What the device has of the program's weights: a slot's vector may not be there. */
+/* What the device supports for this program. */
 typedef struct apr_prompt_can {
-    const bool *has; /* [n_weights] */
-    bool turns;      /* false: without TURN */
+    const bool *has; /* [n_weights] the slot's vector is on the device */
+    bool turns;      /* TURN may be used */
 } apr_prompt_can;
 
 apr_status apr_prompt_find_steps(apr_prompt_steps *steps, const apr_program *program, const apr_prompt_can *can, apr_error *err);

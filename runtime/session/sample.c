@@ -8,7 +8,7 @@
 #include <stdlib.h>
 
 struct apr_candidate {
-    uint64_t key; /* of its logit, after the penalties, and its id (kernels/best.h): larger is likelier */
+    uint64_t key; /* order key of the logit (after penalties) and id, see kernels/best.h: larger is more likely */
     float weight; /* exp((logit - largest) / temperature) */
 };
 
@@ -90,7 +90,7 @@ static float penalized(const apr_sampler *s, const float *logits, int64_t id)
     return (logit > 0.0f ? logit / o->repeat_penalty : logit * o->repeat_penalty) - ((float)n * o->frequency_penalty + o->presence_penalty);
 }
 
-static int32_t likeliest(const apr_sampler *s, const float *logits)
+static int32_t argmax(const apr_sampler *s, const float *logits)
 {
     int64_t best = 0;
 
@@ -100,13 +100,13 @@ static int32_t likeliest(const apr_sampler *s, const float *logits)
     return (int32_t)best;
 }
 
-/* --- what is left to draw from --- */
+/* --- candidates that remain after top-k, top-p and min-p --- */
 
 static bool has_top_k(const apr_sampler *s) { return s->options.top_k > 0 && s->options.top_k < s->vocab_size; }
 static bool has_top_p(const apr_sampler *s) { return s->options.top_p > 0.0f && s->options.top_p < 1.0f; }
 static bool cuts_off(const apr_sampler *s) { return has_top_k(s) || has_top_p(s) || s->options.min_p > 0.0f; }
 
-/* How likely a token is, the likeliest being 1. */
+/* The token's probability relative to the most likely token. */
 static float weight_at(float logit, float largest, float temperature)
 {
     const float weight = expf((logit - largest) / temperature);
@@ -115,14 +115,14 @@ static float weight_at(float logit, float largest, float temperature)
 
 static float weight_of(const apr_sampler *s, float logit, float largest) { return weight_at(logit, largest, s->options.temperature); }
 
-/* Likely first, low ids first among equals. */
+/* Most likely first; lower ids first among equals. */
 static int by_key(const void *a, const void *b)
 {
     const struct apr_candidate *const x = a, *const y = b;
     return x->key > y->key ? -1 : x->key < y->key;
 }
 
-/* heap[n], the least likely first, is one again after heap[0] has changed. */
+/* Restores the heap (least likely first) after heap[0] has changed. */
 static void sift_down(struct apr_candidate *heap, int64_t n)
 {
     const struct apr_candidate sifted = heap[0];
@@ -136,7 +136,7 @@ static void sift_down(struct apr_candidate *heap, int64_t n)
     heap[at] = sifted;
 }
 
-/* The k likeliest of the row, likely first. */
+/* The k most likely tokens of the row, most likely first. */
 static void find_top_k(const apr_sampler *s, const float *logits, int64_t k)
 {
     struct apr_candidate *const heap = s->candidates;
@@ -157,8 +157,8 @@ static void find_top_k(const apr_sampler *s, const float *logits, int64_t k)
     qsort(heap, (size_t)k, sizeof *heap, by_key);
 }
 
-/* Their weights at a temperature, from the logits in their keys; returns the sum. */
-static double weigh(struct apr_candidate *candidates, int64_t n, float temperature)
+/* Sets the candidates' weights at a temperature, from the logits in their keys. Returns the sum. */
+static double set_weights(struct apr_candidate *candidates, int64_t n, float temperature)
 {
     const float largest = n > 0 ? apr_best_logit(candidates[0].key) : 0.0f;
     double total = 0.0;
@@ -170,7 +170,7 @@ static double weigh(struct apr_candidate *candidates, int64_t n, float temperatu
     return total;
 }
 
-/* How many of n candidates, the likeliest first, come to `least` together: at most n, whatever they come to. *kept is their sum. */
+/* How many of n candidates, most likely first, are needed for a sum of `least`; n if all are less. *kept is their sum. */
 static int64_t count_kept(const struct apr_candidate *candidates, int64_t n, double least, double *kept)
 {
     int64_t i = 0;
@@ -185,8 +185,8 @@ static int64_t count_likely(const apr_sampler *s, const struct apr_candidate *ca
     return i;
 }
 
-/* All of the row, by id, with weights at that temperature; returns their sum. */
-static double weigh_row(const apr_sampler *s, const float *logits, float largest, float temperature)
+/* Makes the whole row candidates, in the order of ids, with weights at that temperature. Returns their sum. */
+static double set_row_weights(const apr_sampler *s, const float *logits, float largest, float temperature)
 {
     double total = 0.0;
 
@@ -198,7 +198,7 @@ static double weigh_row(const apr_sampler *s, const float *logits, float largest
     return total;
 }
 
-/* Those that top-k, top-p and min-p leave, the first n of the candidates. */
+/* Applies top-k, top-p and min-p; the first n candidates remain. */
 static int64_t narrow(const apr_sampler *s, const float *logits, float largest)
 {
     int64_t n = s->vocab_size;
@@ -207,9 +207,9 @@ static int64_t narrow(const apr_sampler *s, const float *logits, float largest)
     if (has_top_k(s)) {
         n = s->options.top_k;
         find_top_k(s, logits, n);
-        total = weigh(s->candidates, n, 1.0f);
+        total = set_weights(s->candidates, n, 1.0f);
     } else {
-        total = weigh_row(s, logits, largest, 1.0f);
+        total = set_row_weights(s, logits, largest, 1.0f);
         qsort(s->candidates, (size_t)n, sizeof *s->candidates, by_key);
     }
     if (has_top_p(s)) n = count_kept(s->candidates, n, (double)s->options.top_p * total, &kept);
@@ -218,7 +218,7 @@ static int64_t narrow(const apr_sampler *s, const float *logits, float largest)
 
 /* --- drawing --- */
 
-/* One of n candidates of that total; -1: all rounding went the wrong way, or nothing was finite. */
+/* Draws one of n candidates with that total weight. -1: rounding exceeded the total, or no weight is finite. */
 static int32_t draw(apr_sampler *s, const struct apr_candidate *candidates, int64_t n, double total)
 {
     double left = (double)(apr_random(&s->state) >> 11) * 0x1p-53 * total;
@@ -229,16 +229,16 @@ static int32_t draw(apr_sampler *s, const struct apr_candidate *candidates, int6
     return -1;
 }
 
-/* One of those that are left, the likeliest first. */
+/* Draws one of the remaining candidates, which are sorted. */
 static int32_t draw_narrowed(apr_sampler *s, struct apr_candidate *candidates, int64_t n)
 {
-    const double total = weigh(candidates, n, s->options.temperature);
+    const double total = set_weights(candidates, n, s->options.temperature);
     return draw(s, candidates, n, total);
 }
 
 static int32_t choose(apr_sampler *s, const float *logits)
 {
-    const int32_t first = likeliest(s, logits);
+    const int32_t first = argmax(s, logits);
     int32_t drawn;
 
     if (s->options.temperature == 0.0f) return first;
@@ -246,7 +246,7 @@ static int32_t choose(apr_sampler *s, const float *logits)
     if (cuts_off(s)) {
         drawn = draw_narrowed(s, s->candidates, narrow(s, logits, largest));
     } else {
-        const double total = weigh_row(s, logits, largest, s->options.temperature);
+        const double total = set_row_weights(s, logits, largest, s->options.temperature);
         drawn = draw(s, s->candidates, s->vocab_size, total);
     }
     return drawn >= 0 ? drawn : first;
@@ -259,7 +259,7 @@ int32_t apr_sample(apr_sampler *s, const float *logits)
     return id;
 }
 
-/* --- what is asked of a row --- */
+/* --- the top-k request --- */
 
 apr_best apr_sampler_wish(const apr_sampler *s)
 {
@@ -269,33 +269,33 @@ apr_best apr_sampler_wish(const apr_sampler *s)
     return (apr_best){.n_wanted = APR_MOST_BEST, .temperature = has_top_p(s) ? 1.0f : 0.0f};
 }
 
-/* --- out of a part of the row --- */
+/* --- drawing from a part of the row --- */
 
-/* Sums up to a place in the row, between which and which they lie. */
-typedef struct between {
+/* Bounds of a partial sum of the row. */
+typedef struct bounds {
     double least, most;
-} between;
+} bounds;
 
-static between about(double sum) { return (between){sum * (1.0 - 1.5 * APR_BEST_SUM_ERROR), sum * (1.0 + 1.5 * APR_BEST_SUM_ERROR)}; }
+static bounds bounds_of(double sum) { return (bounds){sum * (1.0 - 1.5 * APR_BEST_SUM_ERROR), sum * (1.0 + 1.5 * APR_BEST_SUM_ERROR)}; }
 
-/* The sum at which the next token is drawn; the generator stays as it is. */
-static between next_draw(const apr_sampler *s, const apr_best *best)
+/* The partial sum at which the next token will be drawn. Does not advance the generator. */
+static bounds next_draw(const apr_sampler *s, const apr_best *best)
 {
     uint64_t state = s->state;
-    return about((double)(apr_random(&state) >> 11) * 0x1p-53 * best->sum);
+    return bounds_of((double)(apr_random(&state) >> 11) * 0x1p-53 * best->sum);
 }
 
-static between sum_before(const apr_best *best, int part)
+static bounds sum_before(const apr_best *best, int part)
 {
     double sum = 0.0;
     for (int i = 0; i < part; i++) sum += best->parts[i];
-    return about(sum);
+    return bounds_of(sum);
 }
 
 int apr_sample_part(const apr_sampler *s, const apr_best *best)
 {
     if (s->options.temperature == 0.0f || s->counts != NULL || cuts_off(s) || best->n < 1 || !isfinite(best->logits[0])) return -1;
-    const between drawn = next_draw(s, best);
+    const bounds drawn = next_draw(s, best);
     for (int part = 0; part < best->n_parts; part++)
         if (sum_before(best, part + 1).least > drawn.most) return sum_before(best, part).most < drawn.least ? part : -1;
     return -1;
@@ -303,13 +303,13 @@ int apr_sample_part(const apr_sampler *s, const apr_best *best)
 
 bool apr_sample_within(apr_sampler *s, const apr_best *best, int part, const float *logits, int64_t n, int32_t *id)
 {
-    const between drawn = next_draw(s, best), before = sum_before(best, part);
+    const bounds drawn = next_draw(s, best), before = sum_before(best, part);
     double sum = 0.0;
 
     for (int64_t i = 0; i < n; i++) {
         sum += (double)weight_of(s, logits[i], best->logits[0]);
         if (before.most + sum < drawn.least) continue;
-        if (before.least + sum <= drawn.most) return false; /* perhaps this one, perhaps the next */
+        if (before.least + sum <= drawn.most) return false; /* this token or the next: undecided */
         *id = (int32_t)(part * APR_BEST_PART + i);
         apr_random(&s->state);
         return true;
@@ -317,10 +317,10 @@ bool apr_sample_within(apr_sampler *s, const apr_best *best, int part, const flo
     return false;
 }
 
-/* --- out of the likeliest alone --- */
+/* --- drawing from the top-k --- */
 
-/* How many of the likeliest n are left, -1 where the rest of the row could change that. is_all: n is the whole row. total: of what top-p is a
- * share of, to within `error` of it. */
+/* How many of the n top candidates remain; -1 if the rest of the row could change that. is_all: n is the whole row. total: the sum for
+ * top-p, to within the relative `error`. */
 static int64_t count_left(const apr_sampler *s, const struct apr_candidate *candidates, int64_t n, bool is_all, double total, double error)
 {
     const int64_t n_likely = s->options.min_p > 0.0f ? count_likely(s, candidates, n) : n;
@@ -347,7 +347,7 @@ bool apr_sample_best(apr_sampler *s, const apr_best *best, int32_t *id)
     if (!cuts_off(s) || !isfinite(best->logits[0]) || (has_top_k(s) && n < s->options.top_k)) return false;
     for (int i = 0; i < best->n; i++) candidates[i].key = apr_best_key(best->logits[i], best->ids[i]);
     if (has_top_k(s)) n = s->options.top_k;
-    const double total = weigh(candidates, n, 1.0f);
+    const double total = set_weights(candidates, n, 1.0f);
     n = has_top_k(s) ? count_left(s, candidates, n, true, total, 0.0)
                      : count_left(s, candidates, n, n == s->vocab_size, best->sum, APR_BEST_SUM_ERROR);
     if (n < 0) return false;

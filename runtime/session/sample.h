@@ -1,12 +1,12 @@
-/* runtime/session/sample.h - one token out of a row of logits. The same seed and logits give the same tokens, everywhere.
+/* runtime/session/sample.h - draws one token from a row of logits. The same seed and logits give the same tokens on every machine.
  *
  * The steps are those of llama.cpp's default chain, in its order:
- *   penalties    of tokens among the last `repeat_last` ones, prompt and answer: a positive logit is divided by repeat_penalty, another one
- *                multiplied with it; then presence_penalty, and frequency_penalty for each time, are subtracted
- *   top-k        the k likeliest tokens
- *   top-p        of these the fewest likeliest that have this share of their probability (at temperature 1)
- *   min-p        of these the ones that are at least so likely in proportion to the likeliest
- *   temperature  what is left is drawn from with logits divided by it; 0 takes the likeliest
+ *   penalties    for tokens among the last `repeat_last` ones of prompt and answer: a positive logit is divided by repeat_penalty,
+ *                another is multiplied by it; then presence_penalty, and frequency_penalty times the count, are subtracted
+ *   top-k        keeps the k most likely tokens
+ *   top-p        keeps the fewest most likely tokens whose probability (at temperature 1) sums to at least top_p
+ *   min-p        keeps tokens that are at least min_p times as likely as the most likely one
+ *   temperature  draws from the rest with logits divided by it; 0 takes the most likely token
  * Zeros leave a step out, so a zeroed apr_sample_options is greedy. */
 #ifndef APR_RUNTIME_SAMPLE_H
 #define APR_RUNTIME_SAMPLE_H
@@ -26,40 +26,40 @@ typedef struct apr_sample_options {
     int64_t top_k; /* 0: all */
     float min_p;   /* 0: all */
     float repeat_penalty /* 0 or 1: none */, presence_penalty, frequency_penalty;
-    int64_t repeat_last; /* tokens that penalties look back at; 0: no penalties; -1: all there are */
+    int64_t repeat_last; /* how many tokens penalties look back; 0: no penalties; -1: all */
 } apr_sample_options;
 
 typedef struct apr_sampler {
     apr_sample_options options;
-    uint64_t state;                   /* of the generator */
+    uint64_t state;                   /* of the random generator */
     struct apr_candidate *candidates; /* [vocab_size], NULL for greedy sampling */
     int64_t vocab_size;
-    int32_t *counts; /* [vocab_size] how often a token is among the last ones; NULL: there are no penalties */
-    int32_t *recent; /* [repeat_last] these, in a ring; NULL: all count */
+    int32_t *counts; /* [vocab_size] count of each token among the last repeat_last ones; NULL: no penalties */
+    int32_t *recent; /* [repeat_last] a ring of the last tokens; NULL: all tokens count */
     int64_t n_taken; /* tokens so far */
 } apr_sampler;
 
 apr_status apr_sampler_open(apr_sampler *sampler, int64_t vocab_size, const apr_sample_options *options, apr_error *err);
 void apr_sampler_close(apr_sampler *sampler);
 
-/* Tokens that stand before those that will be drawn: the prompt. Penalties count them; a token that is drawn is counted by itself. */
+/* Counts tokens that were not drawn here, such as the prompt, for the penalties. Drawn tokens are counted automatically. */
 void apr_sampler_take(apr_sampler *sampler, const int32_t *ids, size_t n_ids);
 
 /* logits: [vocab_size]. The lowest id wins a tie. */
 int32_t apr_sample(apr_sampler *sampler, const float *logits);
 
-/* What the next three need of a row. */
+/* The top-k request whose result the next three functions need. */
 apr_best apr_sampler_wish(const apr_sampler *sampler);
-/* The token that apr_sample would choose, out of the likeliest ones alone, with the same random number. False: it depends on others (all
- * count, there are penalties, or the likeliest are not likely enough, or two sums are too close to tell); no random number is drawn then. */
+/* Chooses the token that apr_sample would choose, with the same random number, from the top-k alone. False: the top-k is not enough (no
+ * cut-off, penalties, too little probability, or two sums too close). No random number is used then. */
 bool apr_sample_best(apr_sampler *sampler, const apr_best *best, int32_t *id);
 
-/* The same where the whole row counts: in which part of it (kernels/best.h) the token lies that would be drawn; -1: that cannot be told.
- * Then the token, out of the logits of that part, n of them; false: it cannot be told, and no random number was drawn. */
+/* The same when the whole row counts. apr_sample_part returns the part of the row (kernels/best.h) that contains the token to be drawn;
+ * -1: undecided. apr_sample_within draws it from the n logits of that part; false: undecided, and no random number is used. */
 int apr_sample_part(const apr_sampler *sampler, const apr_best *best);
 bool apr_sample_within(apr_sampler *sampler, const apr_best *best, int part, const float *logits, int64_t n, int32_t *id);
 
-/* The largest logit's id; NaN loses against every number. */
+/* Argmax: the id of the largest logit. NaN is less than every number. */
 int32_t apr_greedy(const float *logits, int64_t vocab_size);
 
 #endif

@@ -1,5 +1,5 @@
-/* scheduler.c - a turn is: some may join, if their prompts are short, or one, with a piece of its prompt; and a step of all that are under
- * way. */
+/* scheduler.c - each iteration lets some requests join (several if their prompts are short, or one chunk of a long prompt), then runs
+ * one step of all running sequences. */
 #include "runtime/session/scheduler.h"
 #include "kernels/cuda/rows_args.h"
 
@@ -8,22 +8,22 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Between two steps, or as many as have a piece's tokens together: a step of many takes hardly longer than one of few, so that each of
- * those who wait costs the others' time but once. */
-enum { NOBODY = -1, MOST_JOINING = 4 };
+/* Requests that may join between two steps; more if their prompts have less than one chunk of tokens together. A step of many rows takes
+ * hardly longer than one of few, so joining together delays the running sequences only once. */
+enum { NO_SEAT = -1, MAX_JOINING = 4 };
 
-/* On a device the end of a prompt is rows of steps, those of several prompts at once, if it is no longer than that: such a step
+/* On a device the rest of a prompt becomes rows of steps if it has at most this many tokens, for several prompts at once: such a step
  * takes hardly longer than one of a single prompt. */
-enum { MOST_STEPPED = APR_ROWS_MOST };
+enum { MAX_STEPPED = APR_ROWS_MOST };
 
-/* One sequence of the session that requests can have. */
+/* A sequence of the session that requests can use. */
 typedef struct seat {
-    bool is_taken, is_joining, is_stepped, is_ending; /* is_stepped: the rest of its prompt is rows of steps */
+    bool is_taken, is_joining, is_stepped, is_ending; /* is_stepped: the rest of its prompt runs as rows of steps */
     apr_request request;
     apr_sampler sampler;
     apr_reply reply;
     int64_t position; /* tokens evaluated */
-    int64_t keep;     /* after so many what was evaluated is kept for the next request; 0: not */
+    int64_t keep;     /* copy the prefix of this length for the next request; 0: none */
     int32_t next_id;
     double began_s;
 } seat;
@@ -32,15 +32,15 @@ typedef struct run {
     apr_session *session;
     const apr_schedule *schedule;
     apr_schedule_stats *stats;
-    seat *seats; /* [n_seats] */
-    int64_t n_seats, joining;
-    apr_request waiting; /* read, and not seated yet */
+    seat *seats;              /* [n_seats] */
+    int64_t n_seats, joining; /* joining: the seat whose prompt is being evaluated, or NO_SEAT */
+    apr_request waiting;      /* read, but has no sequence yet */
     bool has_waiting, at_end;
-    int32_t *kept; /* [n_ctx] what the last sequence has evaluated */
+    int32_t *kept; /* [n_ctx] tokens of the last sequence: the kept prefix */
     int64_t n_kept;
-    apr_sequence_token *tokens; /* of the step */
-    apr_best *bests;            /* of its rows */
-    int64_t n_rows;             /* of a step of prompts at most */
+    apr_sequence_token *tokens; /* rows of the step */
+    apr_best *bests;            /* top-k of these rows */
+    int64_t n_rows;             /* most rows of a step of prompts */
 } run;
 
 int64_t apr_schedule_width(const apr_session *session)
@@ -50,28 +50,28 @@ int64_t apr_schedule_width(const apr_session *session)
 }
 
 static bool has_device(const run *r) { return apr_session_place_ordinal(r->session, 0) >= 0; }
-static int64_t piece_of(const run *r) { return has_device(r) ? APR_DEVICE_PIECE : APR_PAGE_CELLS; }
+static int64_t chunk_of(const run *r) { return has_device(r) ? APR_DEVICE_PIECE : APR_PAGE_CELLS; }
 static int64_t n_ctx(const run *r) { return apr_session_plan(r->session)->n_ctx; }
-static bool has_keeper(const run *r) { return apr_session_n_sequences(r->session) > 1; }
+static bool keeps_prefix(const run *r) { return apr_session_n_sequences(r->session) > 1; }
 static int64_t pages_for(int64_t n) { return (n + APR_PAGE_CELLS - 1) / APR_PAGE_CELLS; }
 
-/* --- what requests begin with alike --- */
+/* --- common prefixes --- */
 
-/* In whole pieces; at least one token of a prompt is left to be evaluated. */
-static int64_t alike(const run *r, const int32_t *a, int64_t n_a, const int32_t *b, int64_t n_b)
+/* The common prefix in whole chunks. Callers exclude a prompt's last token, which is always evaluated. */
+static int64_t common_prefix(const run *r, const int32_t *a, int64_t n_a, const int32_t *b, int64_t n_b)
 {
     int64_t n = 0;
     while (n < n_a && n < n_b && a[n] == b[n]) n++;
-    return n / piece_of(r) * piece_of(r);
+    return n / chunk_of(r) * chunk_of(r);
 }
 
 static int64_t kept_of(const run *r, const apr_request *q)
 {
-    const int64_t n = alike(r, r->kept, r->n_kept, q->prompt, (int64_t)q->n_prompt - 1);
+    const int64_t n = common_prefix(r, r->kept, r->n_kept, q->prompt, (int64_t)q->n_prompt - 1);
     return n == r->n_kept || apr_session_shares_anywhere(r->session) ? n : 0;
 }
 
-static void forget_kept(run *r)
+static void drop_kept(run *r)
 {
     if (r->n_kept == 0) return;
     apr_session_use(r->session, r->n_seats);
@@ -79,7 +79,7 @@ static void forget_kept(run *r)
     r->n_kept = 0;
 }
 
-/* What the seat has evaluated, for those who come. */
+/* Keeps what the seat has evaluated for later requests. */
 static apr_status keep(run *r, int64_t i, apr_error *err)
 {
     const seat *const s = &r->seats[i];
@@ -92,28 +92,28 @@ static apr_status keep(run *r, int64_t i, apr_error *err)
 
 /* --- joining --- */
 
-/* Pages that those who are here may still come to need. */
-static int64_t promised_pages(const run *r)
+/* Pages that the running requests may still need. */
+static int64_t reserved_pages(const run *r)
 {
     int64_t n = 0;
     for (int64_t i = 0; i < r->n_seats; i++) {
         const apr_request *const q = &r->seats[i].request;
         if (!r->seats[i].is_taken) continue;
-        const int64_t room = n_ctx(r) - (int64_t)q->n_prompt, end = (int64_t)q->n_prompt + (q->max_tokens < room ? q->max_tokens : room);
+        const int64_t left = n_ctx(r) - (int64_t)q->n_prompt, end = (int64_t)q->n_prompt + (q->max_tokens < left ? q->max_tokens : left);
         n += pages_for(end) - pages_for(r->seats[i].position);
     }
     return n;
 }
 
-static bool has_room(const run *r, const apr_request *q)
+static bool has_capacity(const run *r, const apr_request *q)
 {
-    const int64_t room = n_ctx(r) - (int64_t)q->n_prompt, end = (int64_t)q->n_prompt + (q->max_tokens < room ? q->max_tokens : room);
+    const int64_t left = n_ctx(r) - (int64_t)q->n_prompt, end = (int64_t)q->n_prompt + (q->max_tokens < left ? q->max_tokens : left);
 
-    if (!has_keeper(r)) return true;
-    return pages_for(end) - kept_of(r, q) / APR_PAGE_CELLS <= apr_session_free_pages(r->session) - promised_pages(r);
+    if (!keeps_prefix(r)) return true;
+    return pages_for(end) - kept_of(r, q) / APR_PAGE_CELLS <= apr_session_free_pages(r->session) - reserved_pages(r);
 }
 
-/* The next request into `waiting`. */
+/* Reads the next request into `waiting`. */
 static apr_status read_next(run *r, bool may_wait, apr_error *err)
 {
     apr_next what = APR_NEXT_NONE;
@@ -125,7 +125,7 @@ static apr_status read_next(run *r, bool may_wait, apr_error *err)
     return APR_OK;
 }
 
-/* Why it cannot be answered at all. */
+/* Why the request cannot be answered. */
 static apr_status refusal(const run *r, const apr_request *q, apr_error *err)
 {
     if (q->max_tokens < 1) return apr_fail(err, APR_E_USAGE, "at least one token must be asked for");
@@ -145,14 +145,14 @@ static apr_status refuse(run *r, apr_request *q, const apr_reply *reply, apr_err
     return r->schedule->on_done(r->schedule->user, q->tag, reply, err);
 }
 
-static apr_status sit_down(run *r, int64_t i, apr_error *err)
+static apr_status seat_waiting(run *r, int64_t i, apr_error *err)
 {
     seat *const s = &r->seats[i];
     const apr_request q = r->waiting;
 
     *s = (seat){.is_taken = true, .is_joining = true, .request = q, .began_s = apr_seconds_now()};
     s->reply.n_prompt = (int64_t)q.n_prompt;
-    s->reply.n_shared = s->position = has_keeper(r) ? kept_of(r, &q) : 0;
+    s->reply.n_shared = s->position = keeps_prefix(r) ? kept_of(r, &q) : 0;
     if (s->position > 0) {
         APR_TRY(apr_session_share(r->session, r->n_seats, i, s->position, err));
     } else {
@@ -161,15 +161,15 @@ static apr_status sit_down(run *r, int64_t i, apr_error *err)
     }
     r->has_waiting = false;
     r->joining = i;
-    APR_TRY(read_next(r, false, err)); /* what it has alike with the next one is kept on the way */
-    if (r->has_waiting && has_keeper(r)) {
-        const int64_t n = alike(r, q.prompt, (int64_t)q.n_prompt - 1, r->waiting.prompt, (int64_t)r->waiting.n_prompt - 1);
+    APR_TRY(read_next(r, false, err)); /* its common prefix with the next request is kept when it has been evaluated */
+    if (r->has_waiting && keeps_prefix(r)) {
+        const int64_t n = common_prefix(r, q.prompt, (int64_t)q.n_prompt - 1, r->waiting.prompt, (int64_t)r->waiting.n_prompt - 1);
         if (n > s->position && n > kept_of(r, &r->waiting)) s->keep = n;
     }
     return APR_OK;
 }
 
-/* The request that waits is refused, seated, or goes on waiting. */
+/* Refuses or seats the waiting request, or leaves it waiting. */
 static apr_status try_join(run *r, apr_error *err)
 {
     apr_reply reply = {0};
@@ -180,15 +180,15 @@ static apr_status try_join(run *r, apr_error *err)
     if (reply.status != APR_OK) return refuse(r, &r->waiting, &reply, err);
     while (i < r->n_seats && r->seats[i].is_taken) i++;
     if (i == r->n_seats) return APR_OK;
-    if (!has_room(r, &r->waiting)) forget_kept(r);
-    if (!has_room(r, &r->waiting)) return APR_OK;
+    if (!has_capacity(r, &r->waiting)) drop_kept(r);
+    if (!has_capacity(r, &r->waiting)) return APR_OK;
     reply.status = apr_sampler_open(&sampler, apr_session_program(r->session)->vocab_size, &r->waiting.sampling, &reply.error);
     if (reply.status != APR_OK) {
         apr_sampler_close(&sampler);
         return refuse(r, &r->waiting, &reply, err);
     }
     apr_sampler_take(&sampler, r->waiting.prompt, r->waiting.n_prompt);
-    const apr_status status = sit_down(r, i, err);
+    const apr_status status = seat_waiting(r, i, err);
     r->seats[i].sampler = sampler;
     return status;
 }
@@ -202,7 +202,7 @@ static bool is_stop_id(const apr_request *q, int32_t id)
     return false;
 }
 
-static apr_status leave(run *r, int64_t i, apr_error *err)
+static apr_status finish(run *r, int64_t i, apr_error *err)
 {
     seat *const s = &r->seats[i];
 
@@ -217,26 +217,26 @@ static apr_status leave(run *r, int64_t i, apr_error *err)
     return r->schedule->on_done(r->schedule->user, s->request.tag, &s->reply, err);
 }
 
-/* The seat's next token, and whether it was its last. */
+/* Takes the seat's next token, and notes whether it is the last. */
 static void take_token(run *r, seat *s, int32_t id)
 {
     const bool is_stop = is_stop_id(&s->request, id);
-    const bool goes_on = r->schedule->on_token(r->schedule->user, s->request.tag, id, is_stop);
+    const bool continues = r->schedule->on_token(r->schedule->user, s->request.tag, id, is_stop);
 
     if (s->reply.n_generated++ == 0) s->reply.first_seconds = apr_seconds_now() - s->began_s;
     r->stats->n_generated++;
     s->next_id = id;
     s->is_ending = true;
-    if (is_stop || !goes_on) s->reply.finish = is_stop ? APR_FINISH_STOP : APR_FINISH_CALLER;
+    if (is_stop || !continues) s->reply.finish = is_stop ? APR_FINISH_STOP : APR_FINISH_CALLER;
     else if (s->reply.n_generated >= s->request.max_tokens) s->reply.finish = APR_FINISH_LIMIT;
     else if (s->position >= n_ctx(r)) s->reply.finish = APR_FINISH_CONTEXT;
     else s->is_ending = false;
 }
 
-/* On a device logits stay there, and what is likeliest comes back. */
-static bool leaves_logits(const run *r) { return has_keeper(r) && has_device(r); }
+/* On a device the logits stay there, and only the top-k is downloaded. */
+static bool leaves_logits(const run *r) { return keeps_prefix(r) && has_device(r); }
 
-/* What follows a prompt that has just been evaluated. */
+/* Chooses the token after a prompt that has just been evaluated. */
 static apr_status choose_first(run *r, seat *s, const apr_best *best, int32_t *id, apr_error *err)
 {
     if (leaves_logits(r)) return apr_choose(r->session, &s->sampler, best, id, err);
@@ -245,13 +245,13 @@ static apr_status choose_first(run *r, seat *s, const apr_best *best, int32_t *i
     return APR_OK;
 }
 
-/* One piece of the prompt of the one who joins; *n_tokens more. */
-static apr_status evaluate_piece(run *r, int64_t *n_tokens, apr_error *err)
+/* Evaluates one chunk of the joining prompt; adds its size to *n_tokens. */
+static apr_status evaluate_chunk(run *r, int64_t *n_tokens, apr_error *err)
 {
     const int64_t i = r->joining;
     seat *const s = &r->seats[i];
-    const int64_t left = (int64_t)s->request.n_prompt - s->position, piece = piece_of(r) - s->position % piece_of(r);
-    const int64_t n = left < piece ? left : piece;
+    const int64_t left = (int64_t)s->request.n_prompt - s->position, chunk = chunk_of(r) - s->position % chunk_of(r);
+    const int64_t n = left < chunk ? left : chunk;
     apr_best best = apr_sampler_wish(&s->sampler);
     const apr_eval_output out = {.best = n == left && leaves_logits(r) ? &best : NULL};
     int32_t id;
@@ -263,28 +263,28 @@ static apr_status evaluate_piece(run *r, int64_t *n_tokens, apr_error *err)
     if (s->keep == s->position) APR_TRY(keep(r, i, err));
     if (s->position < (int64_t)s->request.n_prompt) return APR_OK;
     s->is_joining = false;
-    r->joining = NOBODY;
+    r->joining = NO_SEAT;
     apr_session_use(r->session, i);
     APR_TRY(choose_first(r, s, &best, &id, err));
     take_token(r, s, id);
-    return s->is_ending ? leave(r, i, err) : APR_OK;
+    return s->is_ending ? finish(r, i, err) : APR_OK;
 }
 
 static int64_t most_rows(const run *r)
 {
     const int64_t n_batch = apr_session_plan(r->session)->n_batch;
-    return n_batch < MOST_STEPPED ? n_batch : (int64_t)MOST_STEPPED;
+    return n_batch < MAX_STEPPED ? n_batch : (int64_t)MAX_STEPPED;
 }
 
-/* It follows from the prompt alone which way its tokens go. */
+/* Whether a prompt's end runs as rows of steps depends on the prompt alone. */
 static bool is_to_be_stepped(const run *r, const seat *s)
 {
     const int64_t left = (int64_t)s->request.n_prompt - s->position;
-    return leaves_logits(r) && left <= MOST_STEPPED && left <= piece_of(r) - s->position % piece_of(r) &&
+    return leaves_logits(r) && left <= MAX_STEPPED && left <= chunk_of(r) - s->position % chunk_of(r) &&
            apr_session_steps_prompts(r->session);
 }
 
-/* Rows of a step as they come; who ends leaves after it. */
+/* Takes the rows of a step; sequences that end are released after it. */
 static apr_status take_rows(void *user, int64_t first, int64_t n_rows, const float *logits, apr_error *err)
 {
     run *const r = user;
@@ -299,7 +299,7 @@ static apr_status take_rows(void *user, int64_t first, int64_t n_rows, const flo
     return APR_OK;
 }
 
-/* The same on a device, where logits stay: the same token. */
+/* The same from the top-k on a device. Chooses the same tokens. */
 static apr_status take_best(void *user, int64_t row, const apr_best *best, apr_error *err)
 {
     run *const r = user;
@@ -320,20 +320,20 @@ static apr_status step(run *r, int64_t n, apr_error *err)
     const apr_eval_output out = leaves_logits(r) ? bests : rows;
 
     for (int64_t k = 0; k < n; k++) r->bests[k] = apr_sampler_wish(&r->seats[r->tokens[k].sequence].sampler);
-    if (has_keeper(r)) return apr_session_step(r->session, r->tokens, n, &out, err);
+    if (keeps_prefix(r)) return apr_session_step(r->session, r->tokens, n, &out, err);
     return apr_session_eval(r->session, &r->tokens[0].id, 1, &out, err);
 }
 
 static bool is_ended(const run *r) { return r->schedule->is_ended != NULL && r->schedule->is_ended(r->schedule->user); }
 
-static apr_status let_ending_leave(run *r, apr_error *err)
+static apr_status finish_ending(run *r, apr_error *err)
 {
     for (int64_t i = 0; i < r->n_seats; i++)
-        if (r->seats[i].is_taken && r->seats[i].is_ending) APR_TRY(leave(r, i, err));
+        if (r->seats[i].is_taken && r->seats[i].is_ending) APR_TRY(finish(r, i, err));
     return APR_OK;
 }
 
-/* The ends of prompts that are rows of steps, as many at once as a step has room for, until there are no more. */
+/* Runs the ends of prompts as rows of steps, as many at once as a step has rows, until none are left. */
 static apr_status step_prompts(run *r, apr_error *err)
 {
     while (!is_ended(r)) {
@@ -345,13 +345,13 @@ static apr_status step_prompts(run *r, apr_error *err)
         }
         if (n == 0) return APR_OK;
         APR_TRY(step(r, n, err));
-        APR_TRY(let_ending_leave(r, err));
+        APR_TRY(finish_ending(r, err));
     }
     return APR_OK;
 }
 
-/* All that are under way. */
-static apr_status go_on(run *r, apr_error *err)
+/* One step of all running sequences. */
+static apr_status decode_step(run *r, apr_error *err)
 {
     int64_t n = 0;
 
@@ -361,7 +361,7 @@ static apr_status go_on(run *r, apr_error *err)
     r->stats->n_steps++;
     if (n > r->stats->most_at_once) r->stats->most_at_once = n;
     APR_TRY(step(r, n, err));
-    return let_ending_leave(r, err);
+    return finish_ending(r, err);
 }
 
 static bool is_idle(const run *r)
@@ -371,46 +371,46 @@ static bool is_idle(const run *r)
     return true;
 }
 
-/* The one who joins goes on, or the next one comes, with *n_tokens more. *more: another one may, for no prompt was left unfinished and
- * somebody came. */
+/* Continues the joining prompt, or starts the next request; adds the tokens to *n_tokens. *more: another request may join, because one
+ * joined and no prompt is unfinished. */
 static apr_status join_one(run *r, int64_t *n_tokens, bool *more, apr_error *err)
 {
     const bool idle = is_idle(r);
 
     *more = false;
-    if (r->joining == NOBODY) {
+    if (r->joining == NO_SEAT) {
         APR_TRY(read_next(r, idle, err));
         if (r->has_waiting) APR_TRY(try_join(r, err));
     }
-    if (r->joining == NOBODY || is_ended(r)) return APR_OK;
+    if (r->joining == NO_SEAT || is_ended(r)) return APR_OK;
     if (is_to_be_stepped(r, &r->seats[r->joining])) {
         seat *const s = &r->seats[r->joining];
         s->is_stepped = true;
         *n_tokens += (int64_t)s->request.n_prompt - s->position;
-        r->joining = NOBODY;
+        r->joining = NO_SEAT;
     } else {
-        APR_TRY(evaluate_piece(r, n_tokens, err));
+        APR_TRY(evaluate_chunk(r, n_tokens, err));
     }
-    *more = r->joining == NOBODY;
+    *more = r->joining == NO_SEAT;
     return APR_OK;
 }
 
-static apr_status let_join(run *r, apr_error *err)
+static apr_status join_some(run *r, apr_error *err)
 {
     int64_t n_tokens = 0;
     bool more = true;
 
-    for (int n = 0; (n < MOST_JOINING || n_tokens < piece_of(r)) && more && !is_ended(r); n++) APR_TRY(join_one(r, &n_tokens, &more, err));
+    for (int n = 0; (n < MAX_JOINING || n_tokens < chunk_of(r)) && more && !is_ended(r); n++) APR_TRY(join_one(r, &n_tokens, &more, err));
     return APR_OK;
 }
 
 static apr_status run_all(run *r, apr_error *err)
 {
     while (!is_ended(r)) {
-        APR_TRY(let_join(r, err));
+        APR_TRY(join_some(r, err));
         if (!is_ended(r)) APR_TRY(step_prompts(r, err));
         if (is_idle(r) && r->at_end && !r->has_waiting) break;
-        if (!is_ended(r)) APR_TRY(go_on(r, err));
+        if (!is_ended(r)) APR_TRY(decode_step(r, err));
     }
     return APR_OK;
 }
@@ -418,7 +418,7 @@ static apr_status run_all(run *r, apr_error *err)
 apr_status apr_schedule_run(apr_session *session, const apr_schedule *schedule, apr_schedule_stats *stats, apr_error *err)
 {
     const double begin = apr_seconds_now();
-    run r = {.session = session, .schedule = schedule, .stats = stats, .n_seats = apr_schedule_width(session), .joining = NOBODY};
+    run r = {.session = session, .schedule = schedule, .stats = stats, .n_seats = apr_schedule_width(session), .joining = NO_SEAT};
 
     *stats = (apr_schedule_stats){0};
     r.seats = calloc((size_t)r.n_seats, sizeof *r.seats);

@@ -1,4 +1,4 @@
-/* session.c - opens a model for running, and runs its program over tokens; goes on on the host when a device fails. */
+/* session.c - opens a model for running and runs its program over tokens. Falls back to the host when a device fails. */
 #include "runtime/program/op_card.h"
 #include "runtime/session/heap.h"
 #include "runtime/session/session_parts.h"
@@ -12,7 +12,7 @@ const apr_session_options apr_session_defaults = {
 
 /* --- opening --- */
 
-/* Program and tensors are the model's, and stay when the ground changes; the plan and the memory are the ground's. */
+/* Program and tensors depend on the model only and survive a fallback; plan and memory depend on the places. */
 static apr_status open_program(apr_session *s, apr_error *err)
 {
     APR_TRY(apr_program_emit(&s->program, &s->model->hparams, err));
@@ -33,29 +33,29 @@ static apr_status open_program(apr_session *s, apr_error *err)
     return apr_session_bind_tensors(s, err);
 }
 
-static apr_status open_ground(apr_session *s, apr_error *err)
+static apr_status open_places(apr_session *s, apr_error *err)
 {
     for (int i = 0; i < s->n_places; i++)
         if (s->places[i].on == APR_ON_DEVICE) APR_TRY(apr_session_open_device(s, &s->places[i], err));
     const uint64_t before = apr_heap_in_use();
     APR_TRY(apr_session_make_plan(s, err));
     APR_TRY(apr_session_open_sequences(s, err));
-    apr_session_count_heap(&s->heap_ground, before);
+    apr_session_count_heap(&s->heap_places, before);
     return apr_session_allocate(s, err);
 }
 
-/* Leaves the devices, whatever state they are in, and takes the host's memory instead, for everything. */
+/* Closes the devices, whatever state they are in, and moves everything to the host. */
 static apr_status move_to_host(apr_session *s, apr_error *err)
 {
     apr_session_release(s);
     apr_session_close_sequences(s);
     s->options.cuda = NULL;
     s->options.backend = NULL;
-    s->heap_ground = s->heap_runs = 0;
+    s->heap_places = s->heap_runs = 0;
     s->position = 0;
     s->last_logits = NULL;
     APR_TRY(apr_session_make_places(s, err));
-    return open_ground(s, err);
+    return open_places(s, err);
 }
 
 static bool may_fall_back(const apr_session *s, apr_status status)
@@ -64,11 +64,11 @@ static bool may_fall_back(const apr_session *s, apr_status status)
     return s->options.fall_back && s->options.cuda != NULL && is_of_device;
 }
 
-/* The failure is told, and forgotten. */
-static void tell_fall_back(const apr_session *s, apr_error *err)
+/* Reports the failure as a warning and clears it. */
+static void warn_fall_back(const apr_session *s, apr_error *err)
 {
     char text[sizeof err->text + 64];
-    snprintf(text, sizeof text, "the GPU is given up, the run goes on on the host: %s", err->text);
+    snprintf(text, sizeof text, "the GPU failed, continuing on the host: %s", err->text);
     *err = (apr_error){0};
     if (s->options.on_warning != NULL) s->options.on_warning(s->options.user, text);
 }
@@ -76,31 +76,31 @@ static void tell_fall_back(const apr_session *s, apr_error *err)
 static apr_status open_session(apr_session *s, apr_error *err)
 {
     const uint64_t before = apr_heap_in_use();
-    apr_error own = {0};
+    apr_error failure = {0};
 
     APR_TRY(apr_session_make_places(s, err));
     APR_TRY(open_program(s, err));
     apr_session_count_heap(&s->heap_program, before);
-    apr_status status = open_ground(s, &own);
+    apr_status status = open_places(s, &failure);
     if (may_fall_back(s, status)) {
-        tell_fall_back(s, &own);
-        status = move_to_host(s, &own);
+        warn_fall_back(s, &failure);
+        status = move_to_host(s, &failure);
     }
-    if (status != APR_OK) return apr_fail(err, status, "%s", own.text);
-    if (s->positions != NULL) s->options.fall_back = false; /* what several sequences have evaluated is not kept to begin again */
+    if (status != APR_OK) return apr_fail(err, status, "%s", failure.text);
+    if (s->positions != NULL) s->options.fall_back = false; /* the tokens of several sequences are not kept for a restart */
     if (s->options.cuda == NULL || !s->options.fall_back) return APR_OK;
     s->history = malloc((size_t)s->places[0].plan.n_ctx * sizeof *s->history);
     return s->history != NULL ? APR_OK : apr_no_memory(err, "the tokens so far");
 }
 
-/* A session that has nothing yet. */
+/* An empty session. */
 static apr_session *begin(const apr_model *model, const apr_session_options *options)
 {
     apr_session *const s = calloc(1, sizeof *s);
     if (s == NULL) return NULL;
     s->model = model;
     s->options = *options;
-    s->told_position = -1;
+    s->sent_position = -1;
     return s;
 }
 
@@ -180,7 +180,7 @@ void apr_session_reset(apr_session *session)
 
 /* --- running --- */
 
-/* A marked value into the caller's hidden states: token `first` of n_ids and on. */
+/* Copies a tapped value to the caller's hidden states, rows `first` and following of n_ids. */
 static apr_status copy_tap(apr_session *s, int value, float *hidden, size_t first, size_t n_ids, apr_error *err)
 {
     const apr_value *const v = &s->program.values[value];
@@ -189,7 +189,7 @@ static apr_status copy_tap(apr_session *s, int value, float *hidden, size_t firs
                              (size_t)(s->n_tokens * v->width) * sizeof *hidden, err);
 }
 
-/* Everything but the logits, for the tokens of the batch. */
+/* Runs everything except the logits, for the tokens of the batch. */
 static apr_status run_batch(apr_session *s, const apr_eval_output *out, size_t first, size_t n_ids, apr_error *err)
 {
     const bool in_steps = apr_session_takes_prompt_steps(s, out);
@@ -204,7 +204,7 @@ static apr_status run_batch(apr_session *s, const apr_eval_output *out, size_t f
     return APR_OK;
 }
 
-/* Rows of logits that were computed go to the caller, but for those it has already. */
+/* Gives the caller the computed rows of logits, except those it already has. */
 static apr_status hand_out(apr_session *s, const apr_eval_output *out, size_t first, apr_error *err)
 {
     const size_t width = (size_t)s->program.vocab_size;
@@ -217,7 +217,7 @@ static apr_status hand_out(apr_session *s, const apr_eval_output *out, size_t fi
     if (out->on_logits == NULL || known == s->n_rows) return APR_OK;
     s->n_handed += s->n_rows - known;
     const uint64_t before = apr_heap_in_use();
-    int64_t callers = 0; /* what the caller allocates is none of the session's */
+    int64_t callers = 0; /* what the caller allocates does not count for the session */
     const apr_status status =
         out->on_logits(out->user, (int64_t)first + s->first_row + known, s->n_rows - known, s->host_logits + (size_t)known * width, err);
     apr_session_count_heap(&callers, before);
@@ -225,7 +225,7 @@ static apr_status hand_out(apr_session *s, const apr_eval_output *out, size_t fi
     return status;
 }
 
-/* What is wanted of rows of logits that were just computed, the call's last ones where is_last. */
+/* Delivers what the caller asked for: rows of logits that were just computed. is_last: they include the call's last row. */
 static apr_status deliver(apr_session *s, const apr_eval_output *out, size_t first, bool is_last, apr_error *err)
 {
     const size_t width = (size_t)s->program.vocab_size, before_last = (size_t)(s->n_rows - 1) * width;
@@ -256,8 +256,8 @@ apr_status apr_session_read_logits(apr_session *s, apr_error *err)
     return APR_OK;
 }
 
-/* What is likeliest of the rows of a step whose logits were just computed. */
-static apr_status deliver_bests(apr_session *s, const apr_eval_output *out, apr_error *err)
+/* Delivers the top-k of the rows of a step whose logits were just computed. */
+static apr_status deliver_topk(apr_session *s, const apr_eval_output *out, apr_error *err)
 {
     const apr_session_place *const at = apr_session_place_of_logits(s);
     const int64_t first = s->step_first + s->first_row;
@@ -271,7 +271,7 @@ static apr_status deliver_bests(apr_session *s, const apr_eval_output *out, apr_
     return APR_OK;
 }
 
-/* Logits of the batch's tokens [begin, end), a few rows at a time, handed out; `first` is the batch's place in the call. */
+/* Computes and delivers the logits of the batch's tokens [begin, end), n_logits rows at a time. `first`: the batch's offset in the call. */
 static apr_status run_logits(apr_session *s, const apr_eval_output *out, size_t first, int64_t begin, int64_t end, bool is_last,
                              apr_error *err)
 {
@@ -283,13 +283,12 @@ static apr_status run_logits(apr_session *s, const apr_eval_output *out, size_t 
             const apr_op *const op = &s->program.ops[i];
             if (op->out >= 0 && s->program.values[op->out].is_logits) APR_TRY(apr_session_run_op(s, op, err));
         }
-        APR_TRY(out->on_best != NULL ? deliver_bests(s, out, err)
-                                     : deliver(s, out, first, is_last && s->first_row + s->n_rows == end, err));
+        APR_TRY(out->on_best != NULL ? deliver_topk(s, out, err) : deliver(s, out, first, is_last && s->first_row + s->n_rows == end, err));
     }
     return APR_OK;
 }
 
-/* The batch, and the logits of its tokens from `begin` on. */
+/* Runs the batch, and the logits of its tokens from `begin` on. */
 static apr_status run_one_batch(apr_session *s, const apr_eval_output *out, size_t first, size_t n_ids, int64_t begin, apr_error *err)
 {
     const bool is_last = first + (size_t)s->n_tokens == n_ids;
@@ -325,7 +324,7 @@ static apr_status run_rows(apr_session *s, const apr_eval_output *out, apr_error
     if (!logits) return run_logits(s, &all, first, 0, s->n_tokens, true, err);
     s->first_row = 0;
     s->n_rows = s->n_tokens;
-    return all.on_best != NULL ? deliver_bests(s, &all, err) : deliver(s, &all, first, true, err);
+    return all.on_best != NULL ? deliver_topk(s, &all, err) : deliver(s, &all, first, true, err);
 }
 
 static apr_status run_all_tokens(apr_session *s, const int32_t *ids, size_t n_ids, const apr_eval_output *out, apr_error *err)
@@ -344,7 +343,7 @@ static apr_status run_all_tokens(apr_session *s, const int32_t *ids, size_t n_id
     return APR_OK;
 }
 
-/* Where there are several places the host's operations count for themselves; the heap that a device's driver uses is nobody's. */
+/* With several places the host's operations are counted one by one, because the driver of a device also uses the heap. */
 static apr_status run_tokens(apr_session *s, const int32_t *ids, size_t n_ids, const apr_eval_output *out, apr_error *err)
 {
     if (s->n_places > 1 || apr_session_has_device(s)) return run_all_tokens(s, ids, n_ids, out, err);
@@ -360,7 +359,7 @@ static void check_each(const apr_session *s, bool on)
         if (s->places[i].device != NULL) s->options.cuda->check_each(s->places[i].device, on);
 }
 
-/* The first prompt and the first decode on a device wait after every operation, so that a fault has its name. */
+/* The first prompt and the first decoded token on a device wait after every operation, so that a fault names its operation. */
 static apr_status run_stage(apr_session *s, const int32_t *ids, size_t n_ids, const apr_eval_output *out, apr_error *err)
 {
     if (!apr_session_has_device(s)) return run_tokens(s, ids, n_ids, out, err);
@@ -390,7 +389,7 @@ apr_status apr_session_run_step(apr_session *s, const apr_eval_output *out, apr_
     return status == APR_OK ? apr_session_check_devices(s, s->stage, err) : status;
 }
 
-/* The device failed in the middle: on the host, all tokens before, then these. */
+/* The device failed in the middle: evaluates all earlier tokens again on the host, then these. */
 static apr_status start_over(apr_session *s, const int32_t *ids, size_t n_ids, int64_t position, const apr_eval_output *out, apr_error *err)
 {
     static const apr_eval_output nothing = {0};
@@ -406,11 +405,11 @@ apr_status apr_session_eval(apr_session *s, const int32_t *ids, size_t n_ids, co
 {
     static const apr_eval_output nothing = {0};
     const int64_t position = s->position, n_ctx = s->places[0].plan.n_ctx;
-    apr_error own = {0};
+    apr_error failure = {0};
 
     if (out == NULL) out = &nothing;
     if (n_ids > (size_t)(n_ctx - s->position))
-        return apr_fail(err, APR_E_NO, "the context of %lld tokens is full: %zu more do not fit behind the first %lld", (long long)n_ctx,
+        return apr_fail(err, APR_E_NO, "the context of %lld tokens is full: %zu more do not fit after the first %lld", (long long)n_ctx,
                         n_ids, (long long)s->position);
     for (size_t i = 0; i < n_ids; i++)
         if (ids[i] < 0 || ids[i] >= s->program.vocab_size)
@@ -420,12 +419,12 @@ apr_status apr_session_eval(apr_session *s, const int32_t *ids, size_t n_ids, co
     APR_TRY(apr_session_extend_pages(s, s->position + (int64_t)n_ids, err));
     APR_TRY(apr_session_tell_pages(s, err));
     s->n_handed = s->n_skipped = 0;
-    apr_status status = run_stage(s, ids, n_ids, out, &own);
+    apr_status status = run_stage(s, ids, n_ids, out, &failure);
     if (may_fall_back(s, status)) {
-        tell_fall_back(s, &own);
-        status = start_over(s, ids, n_ids, position, out, &own);
+        warn_fall_back(s, &failure);
+        status = start_over(s, ids, n_ids, position, out, &failure);
     }
-    if (status != APR_OK) return apr_fail(err, status, "%s", own.text);
+    if (status != APR_OK) return apr_fail(err, status, "%s", failure.text);
     if (s->history != NULL) memcpy(s->history + position, ids, n_ids * sizeof *ids);
     return APR_OK;
 }

@@ -9,7 +9,7 @@
 
 /* --- tensors --- */
 
-/* Its name, shape and type are the admission's (runtime/program/admission.h). */
+/* Name, shape and type were checked by runtime/program/admission.h. */
 static apr_status check_tensor(const apr_session *s, const apr_weight_slot *slot, const apr_tensor *tensor, apr_error *err)
 {
     if (tensor->data == NULL && tensor->made == NULL && tensor->packing == NULL)
@@ -24,7 +24,7 @@ const apr_tensor *apr_session_parts(const apr_session *s, size_t slot)
 
 int64_t apr_session_n_parts(const apr_session *s, size_t slot) { return s->tensors[slot] != NULL ? s->program.weights[slot].count : 0; }
 
-/* The tensors of a slot that has several, side by side: views of what they are in the model. */
+/* Fills the table of a slot that has several tensors: views of the model's. */
 static apr_status bind_experts(apr_session *s, size_t i, apr_error *err)
 {
     apr_weight_slot one = s->program.weights[i];
@@ -71,35 +71,35 @@ apr_status apr_session_bind_tensors(apr_session *s, apr_error *err)
 
 /* --- operations --- */
 
-static apr_ground ground_of(const apr_session *s, const apr_session_place *at)
+static apr_ground arena_of(const apr_session *s, const apr_session_place *at)
 {
-    apr_ground ground = {.program = &s->program,
-                         .position = s->position,
-                         .sequence = s->sequence,
-                         .pages = s->pages.n_pages > 0 ? apr_pages_of(&s->pages, s->sequence) : NULL,
-                         .position_at = apr_session_reads_token(s, at) ? &at->token->position : NULL,
-                         .n_tokens = s->n_tokens,
-                         .first_row = s->first_row,
-                         .n_rows = s->n_rows,
-                         .ids = s->ids,
-                         .activations = at->activations,
-                         .logits = at->logits,
-                         .value_offsets = at->plan.value_offsets,
-                         .n_batch = at->plan.n_batch,
-                         .vectors = at->vectors,
-                         .vector_offsets = at->plan.vector_offsets,
-                         .rope_offsets = at->plan.rope_offsets,
-                         .tables = at->bound,
-                         .matrices = at->multiplied,
-                         .states = at->states,
-                         .state_offsets = at->plan.state_offsets,
-                         .state_cells = at->plan.state_cells,
-                         .state_strides = at->plan.state_strides,
-                         .kv_dtype = at->plan.kv_dtype,
-                         .work = at->work,
-                         .shared = at->shared};
-    if (at->device != NULL && s->positions != NULL) apr_session_ground_step(s, at, &ground);
-    return ground;
+    apr_ground arena = {.program = &s->program,
+                        .position = s->position,
+                        .sequence = s->sequence,
+                        .pages = s->pages.n_pages > 0 ? apr_pages_of(&s->pages, s->sequence) : NULL,
+                        .position_at = apr_session_reads_token(s, at) ? &at->token->position : NULL,
+                        .n_tokens = s->n_tokens,
+                        .first_row = s->first_row,
+                        .n_rows = s->n_rows,
+                        .ids = s->ids,
+                        .activations = at->activations,
+                        .logits = at->logits,
+                        .value_offsets = at->plan.value_offsets,
+                        .n_batch = at->plan.n_batch,
+                        .vectors = at->vectors,
+                        .vector_offsets = at->plan.vector_offsets,
+                        .rope_offsets = at->plan.rope_offsets,
+                        .tables = at->bound,
+                        .matrices = at->multiplied,
+                        .states = at->states,
+                        .state_offsets = at->plan.state_offsets,
+                        .state_cells = at->plan.state_cells,
+                        .state_strides = at->plan.state_strides,
+                        .kv_dtype = at->plan.kv_dtype,
+                        .work = at->work,
+                        .shared = at->shared};
+    if (at->device != NULL && s->positions != NULL) apr_session_ground_step(s, at, &arena);
+    return arena;
 }
 
 const apr_session_place *apr_session_place_of_value(const apr_session *s, int value) { return &s->places[s->partition.value_place[value]]; }
@@ -115,29 +115,29 @@ const apr_session_place *apr_session_place_of_logits(const apr_session *s)
 
 float *apr_session_value_at(const apr_session *s, int value)
 {
-    const apr_ground ground = ground_of(s, apr_session_place_of_value(s, value));
-    return apr_ground_value(&ground, value);
+    const apr_ground arena = arena_of(s, apr_session_place_of_value(s, value));
+    return apr_ground_value(&arena, value);
 }
 
 apr_cache apr_session_cache_at(const apr_session *s, int state, int which)
 {
-    const apr_ground ground = ground_of(s, apr_session_place_of_state(s, state));
-    return apr_ground_cache(&ground, state, which);
+    const apr_ground arena = arena_of(s, apr_session_place_of_state(s, state));
+    return apr_ground_cache(&arena, state, which);
 }
 
-/* A device reads the ids where the workspace is: an operation that reads them needs no other. A single one lies beside its position, those
- * of a step beside theirs. */
-static apr_status put_ids(const apr_session *s, const apr_session_place *at, apr_ground *ground, apr_error *err)
+/* Uploads the ids of the batch into the workspace, where a device reads them; operations that read ids use no other workspace. A single
+ * token's id is next to its position, and the ids of a step are in its table. */
+static apr_status upload_ids(const apr_session *s, const apr_session_place *at, apr_ground *arena, apr_error *err)
 {
     if (s->is_step) {
-        ground->ids = at->step.ids;
+        arena->ids = at->step.ids;
         return APR_OK;
     }
     if (apr_session_reads_token(s, at)) {
-        ground->ids = &at->token->id;
+        arena->ids = &at->token->id;
         return APR_OK;
     }
-    ground->ids = (const int32_t *)(const void *)at->work.data;
+    arena->ids = (const int32_t *)(const void *)at->work.data;
     return s->options.cuda->upload(at->device, at->work.data, s->ids, (uint64_t)s->n_tokens * sizeof *s->ids, err);
 }
 
@@ -146,68 +146,68 @@ static bool is_read_on_host(const apr_session *s, const apr_session_place *at, c
     return at->device != NULL && op->weight[0] >= 0 && apr_slot_is_read_on_host(&s->program.weights[op->weight[0]]);
 }
 
-/* Rows of a table that the device does not have: looked up here, and copied. */
-static apr_status run_on_host(const apr_session *s, const apr_session_place *at, const apr_op *op, apr_ground *ground, apr_error *err)
+/* Looks up rows of a table that the device does not have, on the host, and uploads them. */
+static apr_status run_on_host(const apr_session *s, const apr_session_place *at, const apr_op *op, apr_ground *arena, apr_error *err)
 {
     apr_op_args args;
 
-    ground->host_rows = at->host_rows;
-    apr_op_bind(ground, op, &args);
+    arena->host_rows = at->host_rows;
+    apr_op_bind(arena, op, &args);
     apr_host_backend.ops[op->kind](&args);
     const uint64_t n_bytes = (uint64_t)(s->n_tokens * s->program.values[op->out].width) * sizeof(float);
     return s->options.cuda->upload(at->device, apr_session_value_at(s, op->out), at->host_rows, n_bytes, err);
 }
 
-static apr_status bind_on(apr_session *s, const apr_session_place *at, const apr_op *op, apr_ground *ground, apr_op_args *args,
+static apr_status bind_on(apr_session *s, const apr_session_place *at, const apr_op *op, apr_ground *arena, apr_op_args *args,
                           apr_error *err)
 {
     if (apr_session_reads_token(s, at)) APR_TRY(apr_session_tell_token(s, at, err));
-    if (at->device != NULL && apr_op_cards[op->kind]->reads_ids) APR_TRY(put_ids(s, at, ground, err));
-    apr_op_bind(ground, op, args);
+    if (at->device != NULL && apr_op_cards[op->kind]->reads_ids) APR_TRY(upload_ids(s, at, arena, err));
+    apr_op_bind(arena, op, args);
     return APR_OK;
 }
 
 apr_status apr_session_bind_op(apr_session *s, const apr_session_place *at, const apr_op *op, apr_op_args *args, apr_error *err)
 {
-    apr_ground ground = ground_of(s, at);
-    return bind_on(s, at, op, &ground, args, err);
+    apr_ground arena = arena_of(s, at);
+    return bind_on(s, at, op, &arena, args, err);
 }
 
-/* On the host beside devices the heap is counted here: what a driver keeps there for itself is none of the plan's. */
-static apr_status run_on_ground(apr_session *s, const apr_session_place *at, const apr_op *op, apr_ground *ground, apr_error *err)
+/* With several places the heap is counted here, per host operation: the driver's own use of the heap is not in the plan. */
+static apr_status run_at_place(apr_session *s, const apr_session_place *at, const apr_op *op, apr_ground *arena, apr_error *err)
 {
     apr_op_args args;
 
     if (s->is_step && at->device == NULL) {
-        apr_session_run_step_op(s, at, op, ground);
+        apr_session_run_step_op(s, at, op, arena);
         return APR_OK;
     }
-    APR_TRY(bind_on(s, at, op, ground, &args, err));
+    APR_TRY(bind_on(s, at, op, arena, &args, err));
     if (at->device != NULL) return s->options.cuda->run(at->device, op->kind, &args, err);
-    const bool is_beside = s->n_places > 1;
-    const uint64_t before = is_beside ? apr_heap_in_use() : 0;
+    const bool counts_heap = s->n_places > 1;
+    const uint64_t before = counts_heap ? apr_heap_in_use() : 0;
     at->backend->ops[op->kind](&args);
-    if (is_beside) apr_session_count_heap(&s->heap_runs, before);
+    if (counts_heap) apr_session_count_heap(&s->heap_runs, before);
     return APR_OK;
 }
 
-/* A value to a place that reads it and did not make it; the copy has been made when it returns. */
-static apr_status carry(const apr_session *s, const apr_transfer *t, const apr_op *op, apr_error *err)
+/* Copies a value to a place that reads it and did not make it. The copy is complete on return. */
+static apr_status copy_value(const apr_session *s, const apr_transfer *t, const apr_op *op, apr_error *err)
 {
     const apr_session_place *const from = &s->places[t->from], *const to = &s->places[t->to];
-    const apr_ground source = ground_of(s, from), target = ground_of(s, to);
+    const apr_ground source = arena_of(s, from), target = arena_of(s, to);
     const apr_ground_rows rows = op->out >= 0 ? apr_ground_rows_of(&source, op->out) : (apr_ground_rows){0, s->n_tokens};
     const int64_t width = s->program.values[t->value].width;
-    const float *const here = apr_ground_value(&source, t->value) + rows.first * width;
-    float *const there = apr_ground_value(&target, t->value) + rows.first * width;
-    const uint64_t n_bytes = (uint64_t)(rows.n * width) * sizeof *here;
+    const float *const src = apr_ground_value(&source, t->value) + rows.first * width;
+    float *const dst = apr_ground_value(&target, t->value) + rows.first * width;
+    const uint64_t n_bytes = (uint64_t)(rows.n * width) * sizeof *src;
 
-    if (from->device == NULL) return s->options.cuda->upload(to->device, there, here, n_bytes, err);
-    if (to->device == NULL) return s->options.cuda->download(from->device, there, here, n_bytes, err);
-    return s->options.cuda->transfer(from->device, here, to->device, there, n_bytes, err);
+    if (from->device == NULL) return s->options.cuda->upload(to->device, dst, src, n_bytes, err);
+    if (to->device == NULL) return s->options.cuda->download(from->device, dst, src, n_bytes, err);
+    return s->options.cuda->transfer(from->device, src, to->device, dst, n_bytes, err);
 }
 
-/* Does it multiply by a matrix of weights, or say by which experts' ones? */
+/* Does it multiply by weights, or choose the experts that do? */
 static bool is_product(const apr_session *s, const apr_op *op)
 {
     bool is = op->kind == APR_OP_ROUTE;
@@ -222,13 +222,13 @@ apr_status apr_session_run_op(apr_session *s, const apr_op *op, apr_error *err)
 
     if (s->only_products && !is_product(s, op)) return APR_OK;
     const apr_session_place *const at = &s->places[s->partition.op_place[i]];
-    apr_ground ground = ground_of(s, at);
+    apr_ground arena = arena_of(s, at);
     size_t n;
 
     const apr_transfer *const transfers = apr_partition_before(&s->partition, i, &n);
-    for (size_t j = 0; j < n; j++) APR_TRY(carry(s, &transfers[j], op, err));
-    if (is_read_on_host(s, at, op)) APR_TRY(run_on_host(s, at, op, &ground, err));
-    else APR_TRY(run_on_ground(s, at, op, &ground, err));
+    for (size_t j = 0; j < n; j++) APR_TRY(copy_value(s, &transfers[j], op, err));
+    if (is_read_on_host(s, at, op)) APR_TRY(run_on_host(s, at, op, &arena, err));
+    else APR_TRY(run_at_place(s, at, op, &arena, err));
     const bool is_watched = s->watch != NULL && (s->watched == op->kind || s->watched == APR_OP_COUNT);
     return is_watched ? s->watch(s->watch_user, s, op, err) : APR_OK;
 }
@@ -241,7 +241,7 @@ static bool reads_same(const apr_session *s, const apr_op *a, const apr_op *b)
     return b->kind == APR_OP_LINEAR && b->in[0] == a->in[0] && b->args.linear.heads.n == 0 && !out->is_logits;
 }
 
-/* How many linear layers of the same inputs stand side by side from operation i on. */
+/* Counts the consecutive linear layers with the same input, starting at operation i. */
 static int count_linears(const apr_session *s, size_t i)
 {
     const apr_op *const op = &s->program.ops[i];
@@ -259,8 +259,8 @@ static bool overlap(const float *a, int64_t n_a, const float *b, int64_t n_b)
     return at_a < at_b + (uintptr_t)n_b * sizeof *b && at_b < at_a + (uintptr_t)n_a * sizeof *a;
 }
 
-/* Places are given for one operation after another: an output that nobody reads may lie where the next one's does. */
-static bool are_apart(const apr_linear_args *const each[], int n)
+/* Memory is planned for one operation at a time: an output that is never read may share its buffer with the next operation's output. */
+static bool are_disjoint(const apr_linear_args *const each[], int n)
 {
     for (int i = 0; i < n; i++) {
         const int64_t size = each[i]->n_tokens * each[i]->n_out;
@@ -283,7 +283,7 @@ apr_status apr_session_run_some(apr_session *s, size_t i, size_t *end, apr_error
         APR_TRY(apr_session_bind_op(s, &s->places[0], &s->program.ops[i + (size_t)k], &args[k], err));
         each[k] = &args[k].linear;
     }
-    if (!are_apart(each, n)) return apr_session_run_op(s, &s->program.ops[i], err);
+    if (!are_disjoint(each, n)) return apr_session_run_op(s, &s->program.ops[i], err);
     s->places[0].backend->linears(each, n);
     *end = i + (size_t)n;
     return APR_OK;

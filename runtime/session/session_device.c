@@ -1,4 +1,4 @@
-/* session_device.c - a session's CUDA device: opened, its weights laid out and uploaded. */
+/* session_device.c - opens a session's CUDA device, lays out the weights and uploads them. */
 #include "formats/base/bytes.h"
 #include "formats/base/clock.h"
 #include "runtime/program/capability.h"
@@ -26,7 +26,7 @@ apr_status apr_session_open_device(apr_session *s, apr_session_place *at, apr_er
     return APR_OK;
 }
 
-/* Rows must be put in order on the way to the device; not so where a row has no bytes of its own, or its scales lie elsewhere. */
+/* Can rows be reordered during the upload? Not if a row has no bytes of its own (flat types), or has its own scales. */
 static bool can_reorder(const apr_tensor *tensor)
 {
     const bool one_scale = tensor->scale == NULL || apr_tensor_elems(tensor->scale) == 1;
@@ -40,7 +40,7 @@ static bool same_scales(const apr_tensor *a, const apr_tensor *b)
            a->scale_columns == b->scale_columns;
 }
 
-/* Can the tensors of a slot lie behind one another as one? */
+/* Can the tensors of a slot be stacked into one? */
 static bool is_stackable(const apr_session *s, size_t slot)
 {
     const apr_tensor *const parts = apr_session_parts(s, slot);
@@ -52,7 +52,7 @@ static bool is_stackable(const apr_session *s, size_t slot)
 static apr_dtype device_dtype(const apr_session *s, size_t slot)
 {
     const apr_tensor *const parts = apr_session_parts(s, slot);
-    if (apr_session_relaid_bytes(s, slot) > 0) return APR_U8; /* codes, whatever values they stand for */
+    if (apr_session_relaid_bytes(s, slot) > 0) return APR_U8; /* codes of the repacked layout */
     for (int64_t j = 0; j < apr_session_n_parts(s, slot); j++)
         if (parts[j].packing != NULL) return APR_F16;
     for (int64_t j = 0; j < apr_session_n_parts(s, slot); j++)
@@ -60,13 +60,13 @@ static apr_dtype device_dtype(const apr_session *s, size_t slot)
     return is_stackable(s, slot) && s->options.cuda->takes(parts->dtype) ? parts->dtype : APR_F16;
 }
 
-/* Does the device get the bytes of the file? */
-static bool goes_as_stored(const apr_session *s, size_t slot)
+/* Does the device get the bytes as they are in the file? */
+static bool is_uploaded_as_stored(const apr_session *s, size_t slot)
 {
     return apr_session_parts(s, slot)->packing == NULL && device_dtype(s, slot) == apr_session_parts(s, slot)->dtype;
 }
 
-/* Do products of whole rows alone read the slot, or whoever looks up rows? */
+/* Is the slot read only by products of whole rows? Not by embedding look-ups, nor by products per head. */
 static bool is_read_by_rows(const apr_session *s, size_t slot)
 {
     for (size_t i = 0; i < s->program.n_ops; i++) {
@@ -78,14 +78,15 @@ static bool is_read_by_rows(const apr_session *s, size_t slot)
     return true;
 }
 
-static uint64_t item_row_bytes(const apr_tensor *t) { return (uint64_t)apr_items_row_bytes(t->dtype, true, apr_tensor_columns(t)); }
+static uint64_t tiled_row_bytes(const apr_tensor *t) { return (uint64_t)apr_items_row_bytes(t->dtype, true, apr_tensor_columns(t)); }
 
-/* Is a slot of a type that is put into items, is there room to do it 16 rows at a time, and to fill up its rows if they must be? */
-static bool can_lie_in_items(const apr_session *s, const apr_session_place *at, size_t slot)
+/* Does the slot's type have a tiled layout, and does the workspace hold 16 rows for tiling? Padded rows also need the plan's line for
+ * them. */
+static bool can_be_tiled(const apr_session *s, const apr_session_place *at, size_t slot)
 {
     const apr_tensor *const t = apr_session_parts(s, slot);
-    if (t == NULL || t->scale != NULL || !goes_as_stored(s, slot)) return false;
-    if (item_row_bytes(t) != t->n_bytes / (uint64_t)apr_tensor_rows(t) && apr_session_line_bytes(at, APR_LINE_FILLED) == 0) return false;
+    if (t == NULL || t->scale != NULL || !is_uploaded_as_stored(s, slot)) return false;
+    if (tiled_row_bytes(t) != t->n_bytes / (uint64_t)apr_tensor_rows(t) && apr_session_line_bytes(at, APR_LINE_FILLED) == 0) return false;
     return apr_flow_item_columns(t->dtype) > 0 &&
            t->n_bytes / (uint64_t)apr_tensor_rows(t) * APR_FLOW_UNIT <= at->work.slice * sizeof(float);
 }
@@ -101,27 +102,27 @@ bool apr_session_experts_stream(const apr_session *s, const apr_session_place *a
            cuda->streams(at->device, a.down->dtype, a.n_out, a.n_used * apr_items_columns(a.down->dtype, a.n_mid));
 }
 
-/* Would they, if their matrices lay for it? All of them do, or none. */
-static bool experts_would_stream(const apr_session *s, const apr_session_place *at, const apr_op *op)
+/* Would these experts use the decode GEMV if all three matrices were tiled? */
+static bool experts_would_use_gemv(const apr_session *s, const apr_session_place *at, const apr_op *op)
 {
-    apr_tensor as_if[3]; /* gate, up, down */
+    apr_tensor tiled[3]; /* gate, up, down */
     for (int k = 0; k < 3; k++) {
-        if (op->weight[k] < 0 || !can_lie_in_items(s, at, (size_t)op->weight[k])) return false;
-        as_if[k] = *apr_session_parts(s, (size_t)op->weight[k]);
-        as_if[k].in_items = true;
+        if (op->weight[k] < 0 || !can_be_tiled(s, at, (size_t)op->weight[k])) return false;
+        tiled[k] = *apr_session_parts(s, (size_t)op->weight[k]);
+        tiled[k].in_items = true;
     }
-    return apr_session_experts_stream(s, at, op, (const apr_tensor *const[]){&as_if[0], &as_if[1], &as_if[2]});
+    return apr_session_experts_stream(s, at, op, (const apr_tensor *const[]){&tiled[0], &tiled[1], &tiled[2]});
 }
 
-/* Is the slot one of experts' stacks, all of whose readers stream? */
-static bool is_streamed_stack(const apr_session *s, const apr_session_place *at, size_t slot)
+/* Is the slot a stack of experts whose readers all use the decode GEMV? */
+static bool is_gemv_stack(const apr_session *s, const apr_session_place *at, size_t slot)
 {
     bool any = false;
     for (size_t i = 0; i < s->program.n_ops; i++) {
         const apr_op *const op = &s->program.ops[i];
         for (int k = 0; k < APR_OP_MAX_WEIGHTS; k++) {
             if (op->weight[k] != (int)slot) continue;
-            if (op->kind != APR_OP_EXPERTS || !experts_would_stream(s, at, op)) return false;
+            if (op->kind != APR_OP_EXPERTS || !experts_would_use_gemv(s, at, op)) return false;
             any = true;
         }
     }
@@ -130,15 +131,15 @@ static bool is_streamed_stack(const apr_session *s, const apr_session_place *at,
 
 bool apr_session_wants_items(const apr_session *s)
 {
-    const bool streams = !s->options.no_fusion && !s->options.no_replay;
-    return s->n_places == 1 && !s->options.no_direct && (streams || s->options.n_sequences > 1);
+    const bool uses_gemv = !s->options.no_fusion && !s->options.no_replay;
+    return s->n_places == 1 && !s->options.no_direct && (uses_gemv || s->options.n_sequences > 1);
 }
 
 bool apr_session_in_items(const apr_session *s, const apr_session_place *at, size_t slot)
 {
     const apr_tensor *const t = apr_session_parts(s, slot);
-    if (!apr_session_wants_items(s) || !can_lie_in_items(s, at, slot)) return false;
-    if (t->rank != 2 || s->experts[slot] != NULL) return is_streamed_stack(s, at, slot);
+    if (!apr_session_wants_items(s) || !can_be_tiled(s, at, slot)) return false;
+    if (t->rank != 2 || s->experts[slot] != NULL) return is_gemv_stack(s, at, slot);
     return is_read_by_rows(s, slot) && s->options.cuda->streams(at->device, t->dtype, apr_tensor_rows(t), apr_tensor_columns(t));
 }
 
@@ -164,23 +165,22 @@ void apr_session_device_weights(const apr_session *s, uint64_t *bytes, apr_dtype
         dtypes[i] = on_host ? s->tensors[i]->dtype : device_dtype(s, i);
         if (on_host) bytes[i] = apr_plan_tensor_bytes(s->tensors[i]);
         else if (dtypes[i] == APR_U8) bytes[i] = apr_session_relaid_bytes(s, i);
-        else if (goes_as_stored(s, i)) bytes[i] = stack_bytes(s, i) + scales_bytes(s, i);
+        else if (is_uploaded_as_stored(s, i)) bytes[i] = stack_bytes(s, i) + scales_bytes(s, i);
         else bytes[i] = apr_plan_slot_bytes(&s->program.weights[i], APR_F16);
     }
 }
 
-/* The device computes with other weights then: never silently. */
-static void warn_of_misfits(const apr_session *s, const apr_tensor *tensor, const apr_misfits *m)
+/* The device then computes with changed weights, so a warning is always given. */
+static void warn_out_of_range(const apr_session *s, const apr_tensor *tensor, const apr_misfits *m)
 {
     char text[512];
     if (m->n_beyond == 0 || s->options.on_warning == NULL) return;
-    snprintf(text, sizeof text,
-             "tensor '%s': %lld values are beyond FP16 (the largest is %g), as which the device keeps it; they became %g", tensor->name,
-             (long long)m->n_beyond, (double)m->worst, (double)apr_encode_bound(APR_F16, m->worst));
+    snprintf(text, sizeof text, "tensor '%s': %lld values exceed FP16, the type it has on the device (the largest is %g); they became %g",
+             tensor->name, (long long)m->n_beyond, (double)m->worst, (double)apr_encode_bound(APR_F16, m->worst));
     s->options.on_warning(s->options.user, text);
 }
 
-/* One tensor's share of the memory at `to`, and its scales' at `scales`. */
+/* Queues the upload of one tensor to `to`, and of its scales to `scales`. */
 static apr_status load_tensor(apr_loads *loads, const apr_tensor *tensor, bool as_stored, uint8_t *to, uint8_t *scales, apr_error *err)
 {
     const bool row_by_row = !as_stored || tensor->pending.kind != APR_STEP_NONE || tensor->made != NULL;
@@ -189,67 +189,68 @@ static apr_status load_tensor(apr_loads *loads, const apr_tensor *tensor, bool a
     return as_stored && tensor->scale != NULL ? apr_load_bytes(loads, tensor->scale->data, tensor->scale->n_bytes, scales, err) : APR_OK;
 }
 
-/* What the device has of a slot: its tensor as the model has it, but for where and in which order; of several, one stack. */
-static void describe_twin(const apr_session *s, size_t slot, bool as_stored, uint8_t *to, apr_tensor *twin, apr_tensor *scale)
+/* Describes a slot's weight on the device: the model's tensor with another address and layout. Several tensors become one stack. */
+static void describe_device_copy(const apr_session *s, size_t slot, bool as_stored, uint8_t *to, apr_tensor *device_copy, apr_tensor *scale)
 {
     const int64_t n = apr_session_n_parts(s, slot);
 
-    *twin = *apr_session_parts(s, slot);
-    twin->data = to;
-    twin->pending = (apr_step){0};
-    twin->made = NULL;
+    *device_copy = *apr_session_parts(s, slot);
+    device_copy->data = to;
+    device_copy->pending = (apr_step){0};
+    device_copy->made = NULL;
     if (!as_stored) {
-        twin->dtype = APR_F16;
-        twin->n_bytes = (uint64_t)apr_tensor_elems(twin) * 2;
-        twin->scale = NULL;
-        twin->packing = NULL;
+        device_copy->dtype = APR_F16;
+        device_copy->n_bytes = (uint64_t)apr_tensor_elems(device_copy) * 2;
+        device_copy->scale = NULL;
+        device_copy->packing = NULL;
     }
-    if (twin->scale != NULL) {
-        *scale = *twin->scale;
+    if (device_copy->scale != NULL) {
+        *scale = *device_copy->scale;
         scale->data = to + stack_bytes(s, slot);
-        twin->scale = scale;
+        device_copy->scale = scale;
     }
     if (s->experts[slot] == NULL) return;
-    if (twin->scale != NULL) { /* each matrix has its own, if only one */
+    if (device_copy->scale != NULL) { /* one row of scales a matrix, also if each has a single scale */
         const int64_t n_scales = apr_tensor_elems(scale);
         *scale = (apr_tensor){
             .name = scale->name, .dtype = scale->dtype, .rank = 2, .dims = {n, n_scales}, .data = scale->data, .n_bytes = scale->n_bytes};
         scale->n_bytes *= (uint64_t)n;
-        if (n_scales == 1) twin->scale_rows = twin->dims[0], twin->scale_columns = twin->dims[1];
+        if (n_scales == 1) device_copy->scale_rows = device_copy->dims[0], device_copy->scale_columns = device_copy->dims[1];
     }
-    twin->name = s->program.weights[slot].name;
-    memmove(twin->dims + 1, twin->dims, (size_t)twin->rank * sizeof *twin->dims);
-    twin->dims[0] = n;
-    twin->rank++;
-    twin->n_bytes *= (uint64_t)n;
+    device_copy->name = s->program.weights[slot].name;
+    memmove(device_copy->dims + 1, device_copy->dims, (size_t)device_copy->rank * sizeof *device_copy->dims);
+    device_copy->dims[0] = n;
+    device_copy->rank++;
+    device_copy->n_bytes *= (uint64_t)n;
 }
 
-/* The twin of a weight on the device, at `to`, and what is to be brought there. */
+/* Describes a weight on the device at `to`, and queues its upload. */
 static apr_status load_weight(apr_session *s, apr_session_place *at, size_t slot, uint8_t *to, apr_loads *loads, apr_error *err)
 {
     const apr_tensor *const parts = apr_session_parts(s, slot);
-    apr_tensor *const twin = &at->twins[2 * slot];
+    apr_tensor *const device_copy = &at->relocated[2 * slot];
     const int64_t n = apr_session_n_parts(s, slot);
-    const bool as_stored = goes_as_stored(s, slot), is_relaid = device_dtype(s, slot) == APR_U8;
+    const bool as_stored = is_uploaded_as_stored(s, slot), is_repacked = device_dtype(s, slot) == APR_U8;
 
-    describe_twin(s, slot, as_stored || is_relaid, to, twin, twin + 1);
-    at->bound[slot] = at->multiplied[slot] = twin;
-    if (is_relaid) return apr_session_load_packed(s, at, slot, to, &twin->packing, loads, err);
-    twin->in_items = apr_session_in_items(s, at, slot);
-    if (twin->in_items) twin->n_bytes = item_row_bytes(parts) * (uint64_t)(apr_tensor_rows(parts) * n);
-    const uint64_t each = twin->n_bytes / (uint64_t)n, each_scales = twin->scale != NULL ? twin->scale->n_bytes / (uint64_t)n : 0;
+    describe_device_copy(s, slot, as_stored || is_repacked, to, device_copy, device_copy + 1);
+    at->bound[slot] = at->multiplied[slot] = device_copy;
+    if (is_repacked) return apr_session_load_packed(s, at, slot, to, &device_copy->packing, loads, err);
+    device_copy->in_items = apr_session_in_items(s, at, slot);
+    if (device_copy->in_items) device_copy->n_bytes = tiled_row_bytes(parts) * (uint64_t)(apr_tensor_rows(parts) * n);
+    const uint64_t each = device_copy->n_bytes / (uint64_t)n,
+                   each_scales = device_copy->scale != NULL ? device_copy->scale->n_bytes / (uint64_t)n : 0;
     for (int64_t j = 0; j < n; j++) {
         uint8_t *const scales = to + stack_bytes(s, slot) + (uint64_t)j * each_scales, *const part = to + (uint64_t)j * each;
-        if (twin->in_items) APR_TRY(apr_load_rows(loads, &parts[j], APR_LOAD_ITEMS, part, err));
+        if (device_copy->in_items) APR_TRY(apr_load_rows(loads, &parts[j], APR_LOAD_ITEMS, part, err));
         else APR_TRY(load_tensor(loads, &parts[j], as_stored, part, scales, err));
     }
     return APR_OK;
 }
 
-/* The decoded FP16 twin takes the packed one's place in products; the embedding's rows are still looked up packed. */
+/* Products use the decoded FP16 copy; embedding rows are still looked up in the packed tensor. */
 static apr_status make_copy(apr_session *s, apr_session_place *at, size_t slot, apr_error *err)
 {
-    apr_tensor *const packed = &at->twins[2 * slot], *const copy = &at->twins[2 * s->program.n_weights + slot];
+    apr_tensor *const packed = &at->relocated[2 * slot], *const copy = &at->relocated[2 * s->program.n_weights + slot];
 
     if (at->copies == NULL || at->plan.copy_offsets[slot] < 0) return APR_OK;
     *copy = *packed;
@@ -262,7 +263,7 @@ static apr_status make_copy(apr_session *s, apr_session_place *at, size_t slot, 
     return s->options.cuda->decode_f16(at->device, packed, 0, apr_tensor_rows(packed), at->copies + at->plan.copy_offsets[slot], err);
 }
 
-/* FP8 units are used only for weights that are FP8, and only with the caller's consent. */
+/* FP8 products are used only for FP8 weights, and only with the caller's consent. */
 static void choose_fp8(const apr_session *s, apr_session_place *at)
 {
     apr_cuda_facts facts;
@@ -275,7 +276,7 @@ static void choose_fp8(const apr_session *s, apr_session_place *at)
     s->options.cuda->use_fp8(at->device, at->fp8_products);
 }
 
-/* Brings there what was noted; copies are decoded from it. */
+/* Runs the queued uploads, then decodes the FP16 copies from them. */
 static apr_status load_all(apr_session *s, apr_session_place *at, apr_loads *loads, apr_error *err)
 {
     const apr_load_target target = {s->options.cuda, at->device, at->work.data, at->work.slice * sizeof(float), at->shares_memory};
@@ -285,9 +286,9 @@ static apr_status load_all(apr_session *s, apr_session_place *at, apr_loads *loa
     at->used.upload_s = apr_seconds_now() - begin;
     at->used.uploaded = loads->n_bytes;
     for (size_t i = 0; i < loads->n; i++)
-        if (loads->list[i].tensor != NULL) warn_of_misfits(s, loads->list[i].tensor, &loads->list[i].misfits);
+        if (loads->list[i].tensor != NULL) warn_out_of_range(s, loads->list[i].tensor, &loads->list[i].out_of_range);
     for (size_t i = 0; i < s->program.n_weights; i++)
-        if (at->bound[i] == &at->twins[2 * i]) APR_TRY(make_copy(s, at, i, err));
+        if (at->bound[i] == &at->relocated[2 * i]) APR_TRY(make_copy(s, at, i, err));
     return APR_OK;
 }
 
@@ -300,8 +301,8 @@ apr_status apr_session_upload_weights(apr_session *s, apr_session_place *at, apr
     apr_loads loads = {0};
     apr_status status = APR_OK;
 
-    at->twins = calloc(3 * n + 1, sizeof *at->twins);
-    if (bytes == NULL || filled == NULL || dtypes == NULL || at->twins == NULL) {
+    at->relocated = calloc(3 * n + 1, sizeof *at->relocated);
+    if (bytes == NULL || filled == NULL || dtypes == NULL || at->relocated == NULL) {
         status = apr_no_memory(err, "the table of tensors");
     } else {
         apr_session_device_weights(s, bytes, dtypes);
@@ -309,8 +310,8 @@ apr_status apr_session_upload_weights(apr_session *s, apr_session_place *at, apr
         status = apr_partition_keep_weights(&s->partition, &s->program, at->index, bytes, err);
     }
     for (size_t i = 0; i < n && status == APR_OK; i++) {
-        if (bytes[i] == 0 || s->program.weights[i].uses == APR_USE_FLOAT) continue; /* those are float32 already */
-        if (apr_slot_is_read_on_host(&s->program.weights[i])) continue;             /* and those stay */
+        if (bytes[i] == 0 || s->program.weights[i].uses == APR_USE_FLOAT) continue; /* these are float32 vectors */
+        if (apr_slot_is_read_on_host(&s->program.weights[i])) continue;             /* these stay on the host */
         status = load_weight(s, at, i, at->weights + used, &loads, err);
         used += bytes[i] + (fills ? filled[i] : 0);
     }
@@ -326,7 +327,7 @@ apr_status apr_session_upload_weights(apr_session *s, apr_session_place *at, apr
 void apr_session_set_exact(apr_session *s, bool exact)
 {
     s->exact = exact;
-    s->decode_checked = false; /* other kernels, perhaps: they run for the first time before they are recorded */
+    s->decode_checked = false; /* kernels may change: each must run once before it is recorded */
     for (int i = 0; i < s->n_places; i++) {
         apr_session_place *const at = &s->places[i];
         if (at->backend == &apr_host_backend || at->backend == &apr_host_exact_backend)

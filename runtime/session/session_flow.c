@@ -1,31 +1,31 @@
-/* session_flow.c - a single token in fewer steps than operations: products that stream their weights, ended by what follows them.
+/* session_flow.c - a single token in fewer steps than operations: decode GEMVs, fused with the operations after them.
  *
- * Inputs of products lie in slots behind the workspace, taken in turn. */
+ * Inputs of the GEMVs are in APR_PLANES_SLOTS slots after the workspace, used round robin. */
 #include "formats/base/bytes.h"
 #include "runtime/session/session_parts.h"
 
 #include <stdlib.h>
 
-/* Of a linear that the device has such a kernel for, a number of its own for each type; 0: none. */
-static int stream_of(const apr_session *s, const apr_session_place *at, const apr_op *op)
+/* Non-zero if the device has a decode GEMV for this linear layer: one number a type. */
+static int gemv_kind_of(const apr_session *s, const apr_session_place *at, const apr_op *op)
 {
     if (op->kind != APR_OP_LINEAR || op->args.linear.heads.n > 0) return 0;
     const apr_tensor *const weight = at->multiplied[op->weight[0]];
     const int64_t n_in = s->program.values[op->in[0]].width, n_out = s->program.values[op->out].width;
     const bool is_plain = weight->scale == NULL && weight->packing == NULL && weight->pending.kind == APR_STEP_NONE;
-    const bool lies_right = weight->in_items == (apr_flow_item_columns(weight->dtype) > 0);
-    return is_plain && lies_right && s->options.cuda->streams(at->device, weight->dtype, n_out, n_in) ? (int)weight->dtype + 1 : 0;
+    const bool has_right_layout = weight->in_items == (apr_flow_item_columns(weight->dtype) > 0);
+    return is_plain && has_right_layout && s->options.cuda->streams(at->device, weight->dtype, n_out, n_in) ? (int)weight->dtype + 1 : 0;
 }
 
-/* Does the device take these experts from planes? Their stacks lie for it then (apr_session_in_items). */
-static bool experts_stream(const apr_session *s, const apr_session_place *at, const apr_op *op)
+/* Does the decode GEMV take these experts? If so their stacks are tiled (apr_session_in_items). */
+static bool experts_use_gemv(const apr_session *s, const apr_session_place *at, const apr_op *op)
 {
     if (op->kind != APR_OP_EXPERTS || op->weight[0] < 0) return false;
     const apr_tensor *const weights[3] = {at->multiplied[op->weight[0]], at->multiplied[op->weight[1]], at->multiplied[op->weight[2]]};
     return apr_session_experts_stream(s, at, op, weights);
 }
 
-/* Slots are taken in turn: nobody may still need what is overwritten. */
+/* Slots are used round robin: an input must have been read for the last time before its slot is overwritten. */
 static bool slots_suffice(const apr_fusion *fusion)
 {
     for (size_t i = 0; i + APR_PLANES_SLOTS < fusion->n_planes; i++)
@@ -44,8 +44,8 @@ bool apr_session_values_overlap(const apr_session *s, const apr_session_place *a
     return x < y + s->program.values[b].width && y < x + s->program.values[a].width;
 }
 
-/* Places were given to values for one operation after the other. A turn reads all it needs while it writes the query: that may lie in the
- * place of what it is made of, head by head, and nowhere else. */
+/* Memory is planned for one operation at a time. The fused Q/K norm, rope and KV write reads all inputs while it writes the query. So
+ * the query may share memory only with its own source, at the same address. */
 bool apr_session_turns_are_apart(const apr_session *s, const apr_session_place *at, const apr_fusion *fusion)
 {
     for (size_t i = 0; i < fusion->n_steps; i++) {
@@ -76,8 +76,8 @@ int apr_session_residual_of(const apr_session *s, const apr_fused *step)
     return add->in[0] == last->out ? add->in[1] : add->in[0];
 }
 
-/* Experts' routes are read until their step ends, which may be behind the operation for which they were kept. */
-static bool routes_are_apart(const apr_session *s, const apr_session_place *at)
+/* Routes of experts are read until their step ends, which may be after the operation for which the plan kept them. */
+static bool routes_stay_valid(const apr_session *s, const apr_session_place *at)
 {
     for (size_t i = 0; i < at->fusion.n_steps; i++) {
         const apr_fused *const step = &at->fusion.steps[i];
@@ -88,11 +88,11 @@ static bool routes_are_apart(const apr_session *s, const apr_session_place *at)
     return true;
 }
 
-/* The steps, and whether they may be run where values lie. */
+/* Fuses, and checks whether the steps can run with the values' planned addresses. */
 static apr_status fuse_as(const apr_session *s, apr_session_place *at, const apr_fusible *can, bool *may_run, apr_error *err)
 {
     APR_TRY(apr_fuse(&at->fusion, &s->program, can, err));
-    *may_run = slots_suffice(&at->fusion) && apr_session_turns_are_apart(s, at, &at->fusion) && routes_are_apart(s, at);
+    *may_run = slots_suffice(&at->fusion) && apr_session_turns_are_apart(s, at, &at->fusion) && routes_stay_valid(s, at);
     if (!*may_run) apr_fusion_close(&at->fusion);
     return APR_OK;
 }
@@ -103,34 +103,35 @@ apr_status apr_session_fuse(apr_session *s, apr_session_place *at, apr_error *er
     bool any = false, may_run = false;
 
     if (s->n_places > 1 || s->options.no_fusion || s->options.no_replay || s->options.no_direct) return APR_OK;
-    int *const streams = calloc(n_ops + 1, sizeof *streams);
-    bool *const turns = calloc(n_ops + 1, sizeof *turns), *const experts = calloc(n_ops + 1, sizeof *experts);
-    apr_status status = streams != NULL && turns != NULL && experts != NULL ? APR_OK : apr_no_memory(err, "the steps of a token");
+    int *const gemv_kinds = calloc(n_ops + 1, sizeof *gemv_kinds);
+    bool *const qkv_epilogues = calloc(n_ops + 1, sizeof *qkv_epilogues), *const has_gemv = calloc(n_ops + 1, sizeof *has_gemv);
+    apr_status status =
+        gemv_kinds != NULL && qkv_epilogues != NULL && has_gemv != NULL ? APR_OK : apr_no_memory(err, "the steps of a token");
     for (size_t i = 0; i < n_ops && status == APR_OK; i++) {
         const apr_op *const op = &s->program.ops[i];
-        any |= (streams[i] = stream_of(s, at, op)) != 0;
-        turns[i] = op->kind == APR_OP_KV_STORE && apr_turns(&op->args.kv_store);
-        experts[i] = experts_stream(s, at, op);
+        any |= (gemv_kinds[i] = gemv_kind_of(s, at, op)) != 0;
+        qkv_epilogues[i] = op->kind == APR_OP_KV_STORE && apr_turns(&op->args.kv_store);
+        has_gemv[i] = experts_use_gemv(s, at, op);
     }
-    if (status == APR_OK && any) status = fuse_as(s, at, &(apr_fusible){streams, turns, experts}, &may_run, err);
-    if (status == APR_OK && any && !may_run) status = fuse_as(s, at, &(apr_fusible){streams, NULL, NULL}, &may_run, err);
-    free(streams);
-    free(turns);
-    free(experts);
+    if (status == APR_OK && any) status = fuse_as(s, at, &(apr_fusible){gemv_kinds, qkv_epilogues, has_gemv}, &may_run, err);
+    if (status == APR_OK && any && !may_run) status = fuse_as(s, at, &(apr_fusible){gemv_kinds, NULL, NULL}, &may_run, err);
+    free(gemv_kinds);
+    free(qkv_epilogues);
+    free(has_gemv);
     if (status != APR_OK) apr_fusion_close(&at->fusion);
     if (status == APR_OK && at->fusion.n_steps > 0) status = s->options.cuda->expect_streams(at->device, true, err);
     return status;
 }
 
-static uint8_t *planes_at(const apr_session_place *at, int planes)
+static uint8_t *activations_i16_at(const apr_session_place *at, int planes)
 {
-    return at->planes + (uint64_t)(planes % APR_PLANES_SLOTS) * at->plan.planes_slot;
+    return at->activations_i16 + (uint64_t)(planes % APR_PLANES_SLOTS) * at->plan.planes_slot;
 }
 
-/* Sums of squares lie behind the planes. */
+/* Sums of squares follow the int16 activations. */
 static float *squares_at(const apr_session_place *at, int planes, int64_t width)
 {
-    return (float *)(void *)(planes_at(at, planes) + apr_cuda_round((size_t)apr_planes_bytes(width)));
+    return (float *)(void *)(activations_i16_at(at, planes) + apr_cuda_round((size_t)apr_planes_bytes(width)));
 }
 
 const float *apr_session_vector_at(const apr_session_place *at, int slot)
@@ -146,7 +147,7 @@ static apr_status run_inputs(const apr_session *s, const apr_session_place *at, 
     apr_flow_inputs args = {.n = s->program.values[step->value].width,
                             .x = apr_session_value_at(s, step->value),
                             .norm = norm != NULL,
-                            .planes = planes_at(at, step->planes)};
+                            .planes = activations_i16_at(at, step->planes)};
     if (norm != NULL) {
         args.eps = norm->args.norm.eps;
         args.gain = apr_session_vector_at(at, norm->weight[0]);
@@ -156,20 +157,20 @@ static apr_status run_inputs(const apr_session *s, const apr_session_place *at, 
     return s->options.cuda->flow_inputs(at->device, &args, err);
 }
 
-/* What the products leave for the next. */
-static void leave(const apr_session *s, const apr_session_place *at, const apr_fused *step, int64_t width, apr_flow_args *args)
+/* Sets where the products store the next step's input. */
+static void set_next_input(const apr_session *s, const apr_session_place *at, const apr_fused *step, int64_t width, apr_flow_args *args)
 {
     const apr_op *const norm = norm_of(s, step->norm);
     if (step->planes < 0) return;
-    args->planes = planes_at(at, step->planes);
+    args->planes = activations_i16_at(at, step->planes);
     if (norm == NULL) return;
     args->gain = apr_session_vector_at(at, norm->weight[0]);
     args->gain_offset = norm->args.norm.offset;
     args->out_squares = squares_at(at, step->planes, width);
 }
 
-/* Are steps i and i + 1 products that read the same inputs? */
-static bool are_alike(const apr_fusion *fusion, int64_t i)
+/* Are steps i and i + 1 products with the same input? */
+static bool read_same_input(const apr_fusion *fusion, int64_t i)
 {
     if (i < 0 || i + 1 >= (int64_t)fusion->n_steps) return false;
     const apr_fused *const a = &fusion->steps[i], *const b = a + 1;
@@ -186,7 +187,7 @@ static apr_flow_args products_of(const apr_session *s, const apr_session_place *
                                                      : APR_FLOW_STORE,
                           .n_parts = step->n_linears,
                           .n_in = s->program.values[ops[step->linears[0]].in[0]].width,
-                          .x = planes_at(at, step->inputs)};
+                          .x = activations_i16_at(at, step->inputs)};
 
     if (divided != NULL) {
         args.squares = squares_at(at, step->inputs, args.n_in);
@@ -200,28 +201,28 @@ static apr_flow_args products_of(const apr_session *s, const apr_session_place *
     if (args.ending != APR_FLOW_STORE) args.parts[0].out = step->keeps ? apr_session_value_at(s, result) : NULL;
     if (step->glu >= 0) args.glu = ops[step->glu].args.glu.shape;
     if (step->add >= 0) args.residual = apr_session_value_at(s, apr_session_residual_of(s, step));
-    leave(s, at, step, s->program.values[result].width, &args);
+    set_next_input(s, at, step, s->program.values[result].width, &args);
     args.is_first = i == 0 || at->fusion.steps[i - 1].kind != APR_FUSED_PRODUCTS;
     return args;
 }
 
-/* Two steps that are alike run as one call, that of the first. */
+/* Two steps with the same input run as one call, that of the first. */
 static apr_status run_products(const apr_session *s, const apr_session_place *at, const apr_fused *step, apr_error *err)
 {
     const int64_t i = step - at->fusion.steps;
-    const bool is_beside = are_alike(&at->fusion, i - 1) && !are_alike(&at->fusion, i - 2);
-    apr_flow_args args, beside;
+    const bool is_second = read_same_input(&at->fusion, i - 1) && !read_same_input(&at->fusion, i - 2);
+    apr_flow_args args, second;
 
-    if (is_beside) return APR_OK;
+    if (is_second) return APR_OK;
     args = products_of(s, at, step);
-    if (are_alike(&at->fusion, i)) {
-        beside = products_of(s, at, step + 1);
-        args.beside = &beside;
+    if (read_same_input(&at->fusion, i)) {
+        second = products_of(s, at, step + 1);
+        args.beside = &second;
     }
     return s->options.cuda->flow(at->device, &args, err);
 }
 
-/* Which step makes a value as float32; -1: none. */
+/* Index of the step that makes a value as float32; -1: none. */
 static int64_t step_that_makes(const apr_session *s, const apr_fusion *fusion, int value)
 {
     for (size_t i = 0; i < fusion->n_steps; i++) {
@@ -232,8 +233,9 @@ static int64_t step_that_makes(const apr_session *s, const apr_fusion *fusion, i
     return -1;
 }
 
-/* Is all that experts read but their routes there before these are chosen? Who chooses lets nobody begin before. */
-static bool is_early(const apr_session *s, const apr_fusion *fusion, const apr_fused *step)
+/* Is everything that the experts read, except their routes, ready before the routes are chosen? Then they may start early; the routing
+ * step itself starts after all earlier steps have finished. */
+static bool can_start_early(const apr_session *s, const apr_fusion *fusion, const apr_fused *step)
 {
     const int64_t chosen = step_that_makes(s, fusion, s->program.ops[step->op].in[1]);
     const int64_t residual = step->add >= 0 ? step_that_makes(s, fusion, apr_session_residual_of(s, step)) : 0;
@@ -246,7 +248,8 @@ static apr_status run_experts(apr_session *s, const apr_session_place *at, const
 {
     const apr_op *const divided = norm_of(s, step->divided);
     const int result = apr_session_result_of(s, step);
-    apr_flow_args flow = {.ending = step->add >= 0 ? APR_FLOW_ADD : APR_FLOW_STORE, .n_parts = 1, .x = planes_at(at, step->inputs)};
+    apr_flow_args flow = {
+        .ending = step->add >= 0 ? APR_FLOW_ADD : APR_FLOW_STORE, .n_parts = 1, .x = activations_i16_at(at, step->inputs)};
     apr_op_args args;
 
     APR_TRY(apr_session_bind_op(s, at, &s->program.ops[step->op], &args, err));
@@ -257,8 +260,8 @@ static apr_status run_experts(apr_session *s, const apr_session_place *at, const
     }
     flow.parts[0].out = step->keeps ? apr_session_value_at(s, result) : NULL;
     if (step->add >= 0) flow.residual = apr_session_value_at(s, apr_session_residual_of(s, step));
-    leave(s, at, step, s->program.values[result].width, &flow);
-    flow.is_early = is_early(s, &at->fusion, step);
+    set_next_input(s, at, step, s->program.values[result].width, &flow);
+    flow.is_early = can_start_early(s, &at->fusion, step);
     return s->options.cuda->experts(at->device, &args.experts, &flow, err);
 }
 
@@ -283,7 +286,7 @@ apr_status apr_session_bind_turn(apr_session *s, const apr_session_place *at, co
     return APR_OK;
 }
 
-static apr_status run_turn(apr_session *s, const apr_session_place *at, const apr_fused *step, apr_error *err)
+static apr_status run_qkv_epilogue(apr_session *s, const apr_session_place *at, const apr_fused *step, apr_error *err)
 {
     apr_turn_args turn;
     APR_TRY(apr_session_bind_turn(s, at, step, &turn, err));
@@ -296,7 +299,8 @@ static apr_status run_attend(apr_session *s, const apr_session_place *at, const 
     apr_turn_args turn;
     if (step->store >= 0) APR_TRY(apr_session_bind_turn(s, at, step, &turn, err));
     APR_TRY(apr_session_bind_op(s, at, &s->program.ops[step->op], &args, err));
-    return s->options.cuda->attend_to_planes(at->device, step->store >= 0 ? &turn : NULL, &args.attend, planes_at(at, step->planes), err);
+    return s->options.cuda->attend_to_planes(at->device, step->store >= 0 ? &turn : NULL, &args.attend,
+                                             activations_i16_at(at, step->planes), err);
 }
 
 static apr_status run_step(apr_session *s, const apr_session_place *at, const apr_fused *step, apr_error *err)
@@ -307,7 +311,7 @@ static apr_status run_step(apr_session *s, const apr_session_place *at, const ap
     case APR_FUSED_OPERATION: return apr_session_run_op(s, &s->program.ops[step->op], err);
     case APR_FUSED_INPUTS: return run_inputs(s, at, step, err);
     case APR_FUSED_PRODUCTS: return run_products(s, at, step, err);
-    case APR_FUSED_TURN: return run_turn(s, at, step, err);
+    case APR_FUSED_TURN: return run_qkv_epilogue(s, at, step, err);
     case APR_FUSED_ATTEND: return run_attend(s, at, step, err);
     case APR_FUSED_EXPERTS: return run_experts(s, at, step, err);
     }

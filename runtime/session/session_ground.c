@@ -1,4 +1,4 @@
-/* session_ground.c - a session's memory: exactly the lines of its places' plans are allocated, on the host or a device. */
+/* session_ground.c - a session's memory: allocates exactly the lines of its places' plans, on the host or on devices. */
 #include "formats/base/bytes.h"
 #include "formats/base/clock.h"
 #include "runtime/session/heap.h"
@@ -17,7 +17,7 @@ uint64_t apr_session_line_bytes(const apr_session_place *at, apr_line_id id)
     return line != NULL ? line->bytes : 0;
 }
 
-/* n_bytes at a multiple of 64 of the place, counted in *used. NULL (and err) when there is no room. */
+/* Allocates n_bytes at a multiple of 64 at the place, and counts them in *used. *p is NULL on failure. */
 static apr_status allocate(const apr_session *s, const apr_session_place *at, apr_line_id id, uint64_t n_bytes, void **p, uint64_t *used,
                            apr_error *err)
 {
@@ -29,14 +29,14 @@ static apr_status allocate(const apr_session *s, const apr_session_place *at, ap
         if (n_bytes <= SIZE_MAX - 64) *p = aligned_alloc(64, (size_t)apr_align_up(n_bytes > 0 ? n_bytes : 1, 64));
         if (*p == NULL)
             return apr_fail(err, APR_E_MEMORY,
-                            "%s: not enough memory for the %.1f MiB beside the weights; a shorter context or batch needs less",
+                            "%s: not enough memory for the %.1f MiB besides the weights; a shorter context or batch needs less",
                             s->model->path, (double)(at->plan.host_bytes) / 0x1p20);
     }
     *used = at->device != NULL ? n_bytes : apr_heap_block(*p);
     return APR_OK;
 }
 
-/* Norms, biases and rotary frequencies as float32; tensors of one slot behind one another. */
+/* Norms, biases and rotary frequencies as float32; tensors of one slot one after another. */
 static void fill_vectors(const apr_session *s, const apr_plan *plan, float *vectors)
 {
     for (size_t i = 0; i < s->program.n_weights; i++) {
@@ -64,8 +64,8 @@ static apr_status upload_vectors(const apr_session *s, const apr_session_place *
     return status;
 }
 
-/* Of a device, on the host: rows of tables, and in pinned memory where the logits are read and what is said of a single token. */
-static apr_status allocate_beside(apr_session *s, apr_session_place *at, apr_error *err)
+/* Host memory that belongs to a device: rows of tables, and pinned buffers for the logits, the token and the step's table. */
+static apr_status allocate_host_buffers(apr_session *s, apr_session_place *at, apr_error *err)
 {
     const uint64_t rows_bytes = apr_session_line_bytes(at, APR_LINE_HOST_ROWS);
     const uint64_t logits_bytes = apr_session_line_bytes(at, APR_LINE_HOST_LOGITS);
@@ -75,8 +75,8 @@ static apr_status allocate_beside(apr_session *s, apr_session_place *at, apr_err
     if (logits_bytes == 0) return APR_OK;
     APR_TRY(s->options.cuda->pin(at->device, logits_bytes, "copy of the logits", (void **)&s->host_logits, err));
     APR_TRY(s->options.cuda->pin(at->device, apr_session_line_bytes(at, APR_LINE_HOST_STEP), "copy of a step's table",
-                                 (void **)&s->step_mail, err));
-    s->mail = (apr_cuda_token *)(void *)((uint8_t *)s->host_logits + logits_bytes - apr_cuda_round(sizeof *s->mail));
+                                 (void **)&s->host_step, err));
+    s->host_token = (apr_cuda_token *)(void *)((uint8_t *)s->host_logits + logits_bytes - apr_cuda_round(sizeof *s->host_token));
     return APR_OK;
 }
 
@@ -94,10 +94,10 @@ static apr_status allocate_on_device(apr_session *s, apr_session_place *at, apr_
         at->used.weights += apr_session_line_bytes(at, (apr_line_id)(APR_LINE_WEIGHTS_EMBEDDING + role));
     at->used.weights += apr_session_line_bytes(at, APR_LINE_FILLED);
     APR_TRY(cuda->alloc(at->device, at->used.weights, "weights", (void **)&at->weights, err));
-    return allocate_beside(s, at, err);
+    return allocate_host_buffers(s, at, err);
 }
 
-/* What is read where the file is mapped: all but what is materialised. */
+/* Counts the weights that are read from the mapped file: all that are not materialised. */
 static void count_mapped_weights(const apr_session *s, apr_session_place *at)
 {
     for (size_t i = 0; i < s->program.n_weights; i++) {
@@ -107,7 +107,7 @@ static void count_mapped_weights(const apr_session *s, apr_session_place *at)
     }
 }
 
-/* The tensors that the place's operations use, as the model has them; others stay NULL. */
+/* Binds the tensors that the place's operations use, as the model has them; the others stay NULL. */
 static apr_status bind_weights(const apr_session *s, apr_session_place *at, apr_error *err)
 {
     const size_t n = s->program.n_weights;
@@ -157,8 +157,8 @@ static apr_status allocate_device_place(apr_session *s, apr_session_place *at, a
     APR_TRY(allocate_lines(s, at, err));
     at->used.device_s += apr_seconds_now() - begin;
     at->token = (apr_cuda_token *)(void *)(at->work.data + at->work.slice);
-    at->planes = (uint8_t *)at->token + apr_cuda_round(sizeof *at->token);
-    if (at->states != NULL) /* places without keys, values and sequences have no table */
+    at->activations_i16 = (uint8_t *)at->token + apr_cuda_round(sizeof *at->token);
+    if (at->states != NULL) /* places without states have no table */
         at->step = apr_step_table_at(at->states + at->plan.step_offset, apr_step_rows(at->plan.n_sequences), at->plan.n_ctx);
     APR_TRY(upload_vectors(s, at, err));
     APR_TRY(apr_session_upload_weights(s, at, err));
@@ -180,7 +180,7 @@ static apr_status allocate_host_place(apr_session *s, apr_session_place *at, apr
     return APR_OK;
 }
 
-/* Of the heap that grows meanwhile a device's share is none of the plan's, but for what belongs to it on the host. */
+/* The heap that a device's driver uses meanwhile is not counted; the host buffers that belong to the device are. */
 apr_status apr_session_allocate(apr_session *s, apr_error *err)
 {
     for (int i = 0; i < s->n_places; i++) {
@@ -188,12 +188,12 @@ apr_status apr_session_allocate(apr_session *s, apr_error *err)
         const uint64_t before = apr_heap_in_use();
         if (at->on == APR_ON_DEVICE) {
             APR_TRY(allocate_device_place(s, at, err));
-            if (at->host_rows != NULL) s->heap_ground += (int64_t)apr_heap_block(at->host_rows);
-            s->heap_ground += (int64_t)(apr_session_line_bytes(at, APR_LINE_HOST_LOGITS) + /* pinned: on no heap, and the plan's */
+            if (at->host_rows != NULL) s->heap_places += (int64_t)apr_heap_block(at->host_rows);
+            s->heap_places += (int64_t)(apr_session_line_bytes(at, APR_LINE_HOST_LOGITS) + /* pinned: planned, but not on the heap */
                                         apr_session_line_bytes(at, APR_LINE_HOST_STEP));
         } else {
             APR_TRY(allocate_host_place(s, at, err));
-            apr_session_count_heap(&s->heap_ground, before);
+            apr_session_count_heap(&s->heap_places, before);
         }
     }
     apr_session_set_exact(s, s->options.exact);
@@ -204,7 +204,7 @@ static void release_place(const apr_session *s, apr_session_place *at)
 {
     if (at->device != NULL) {
         apr_session_forget_recorded(s, at);
-        s->options.cuda->close(at->device); /* and what was allocated there */
+        s->options.cuda->close(at->device); /* frees the memory of the device also */
         free(at->host_rows);
     } else if (at->on == APR_ON_HOST) {
         free(at->materialised);
@@ -217,8 +217,8 @@ static void release_place(const apr_session *s, apr_session_place *at)
     apr_fusion_close(&at->fusion);
     apr_prompt_close_steps(&at->prompt);
     apr_fusion_close(&at->rows);
-    free(at->twins);
-    free(at->relays);
+    free(at->relocated);
+    free(at->repacks);
     for (size_t i = 0; at->own_experts != NULL && i < s->program.n_weights; i++) free(at->own_experts[i]);
     free(at->own_experts);
     free(at->bound);
@@ -233,10 +233,10 @@ void apr_session_release(apr_session *s)
     apr_partition_close(&s->partition);
     s->places = NULL;
     s->host_logits = NULL;
-    s->mail = NULL;
-    s->step_mail = NULL;
+    s->host_token = NULL;
+    s->host_step = NULL;
     s->last_row = NULL;
-    s->told_position = -1;
+    s->sent_position = -1;
     s->n_places = 0;
 }
 

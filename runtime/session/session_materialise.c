@@ -1,4 +1,4 @@
-/* session_materialise.c - on the host: matrices that do not lie in the file as they are multiplied are put in order once. */
+/* session_materialise.c - on the host: matrices that the file does not store as they are multiplied are composed once, into memory. */
 #include "formats/base/bytes.h"
 #include "formats/base/threads.h"
 #include "kernels/gather.h"
@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* All rows, a few at a time side by side; where a row has no bytes of its own, in one piece. */
-static void put_in_order(const apr_session_place *at, apr_tensor *tensor, uint8_t *to)
+/* Composes all rows, 64 chunks in parallel; a type whose rows have no bytes of their own in one chunk. */
+static void compose(const apr_session_place *at, apr_tensor *tensor, uint8_t *to)
 {
     const int64_t n_rows = apr_tensor_rows(tensor), n_columns = apr_tensor_columns(tensor);
     const int64_t each = apr_dtypes[tensor->dtype].flat ? n_rows : (n_rows + 63) / 64;
@@ -23,11 +23,11 @@ static void put_in_order(const apr_session_place *at, apr_tensor *tensor, uint8_
     tensor->made = NULL;
 }
 
-/* Of the slot's tensors, side by side: the session's own stay as they are, for another place may have them. */
-static apr_tensor *twins_of(const apr_session *s, apr_session_place *at, size_t slot)
+/* Copies the slot's descriptors, because another place may use the session's own. */
+static apr_tensor *copy_descriptors(const apr_session *s, apr_session_place *at, size_t slot)
 {
     const int64_t n = apr_session_n_parts(s, slot);
-    apr_tensor *parts = &at->twins[slot];
+    apr_tensor *parts = &at->relocated[slot];
 
     if (s->experts[slot] != NULL) parts = at->own_experts[slot] = malloc((size_t)n * sizeof *parts);
     if (parts != NULL) memcpy(parts, apr_session_parts(s, slot), (size_t)n * sizeof *parts);
@@ -40,16 +40,16 @@ apr_status apr_session_materialise(apr_session *s, apr_session_place *at, apr_er
     uint8_t *to = at->materialised;
 
     if (to == NULL) return APR_OK;
-    at->twins = calloc(n + 1, sizeof *at->twins);
+    at->relocated = calloc(n + 1, sizeof *at->relocated);
     at->own_experts = calloc(n + 1, sizeof *at->own_experts);
-    if (at->twins == NULL || at->own_experts == NULL) return apr_no_memory(err, "the table of tensors");
+    if (at->relocated == NULL || at->own_experts == NULL) return apr_no_memory(err, "the table of tensors");
     for (size_t i = 0; i < n; i++) {
         if (s->program.weights[i].uses == APR_USE_FLOAT || at->bound[i] == NULL) continue;
-        apr_tensor *const parts = twins_of(s, at, i);
+        apr_tensor *const parts = copy_descriptors(s, at, i);
         if (parts == NULL) return apr_no_memory(err, "the table of experts");
         for (int64_t j = 0; j < apr_session_n_parts(s, i); j++) {
             if (parts[j].made == NULL) continue;
-            put_in_order(at, &parts[j], to);
+            compose(at, &parts[j], to);
             to += apr_align_up(parts[j].n_bytes, 64);
             at->bound[i] = at->multiplied[i] = parts;
         }

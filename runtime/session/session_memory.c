@@ -1,4 +1,4 @@
-/* session_memory.c - what a session's plan said, held against what others counted. */
+/* session_memory.c - compares a session's plan with what the C library and the driver counted. */
 #include "runtime/session/heap.h"
 #include "runtime/session/session_parts.h"
 
@@ -10,7 +10,7 @@ void apr_session_count_heap(int64_t *grown, uint64_t before)
     if (before != UINT64_MAX && now != UINT64_MAX) *grown += (int64_t)(now - before);
 }
 
-/* What a card's memory in use has grown by since before the first context there; 0: not known. */
+/* Growth of a card's used memory since before the first context there; 0: unknown. */
 static uint64_t driver_bytes(const apr_session *s, const apr_session_place *at)
 {
     apr_cuda_facts facts;
@@ -43,7 +43,7 @@ apr_session_usage apr_session_used(const apr_session *s)
     return sum;
 }
 
-/* What the session keeps on the heap beside the plans' lines; what belongs to devices alone is not counted, there or here. */
+/* What the session keeps on the heap besides the plans' lines. Tables that belong to devices alone are excluded here and in the count. */
 static uint64_t table_bytes(const apr_session *s)
 {
     const apr_program *const p = &s->program;
@@ -56,13 +56,13 @@ static uint64_t table_bytes(const apr_session *s)
         const apr_session_place *const at = &s->places[k];
         n += at->plan.arena.held_bytes;
         if (at->on == APR_ON_DEVICE) continue;
-        n += apr_heap_block(at->bound) + apr_heap_block(at->multiplied) + apr_heap_block(at->twins) + apr_heap_block(at->own_experts);
+        n += apr_heap_block(at->bound) + apr_heap_block(at->multiplied) + apr_heap_block(at->relocated) + apr_heap_block(at->own_experts);
         for (size_t i = 0; at->own_experts != NULL && i < p->n_weights; i++) n += apr_heap_block(at->own_experts[i]);
     }
     return n;
 }
 
-/* Of a plan's lines on the host: what is read where the file is mapped. */
+/* Host lines of a plan that are read from the mapped file. */
 static uint64_t mapped_bytes(const apr_plan *plan)
 {
     uint64_t n = 0;
@@ -84,13 +84,13 @@ static apr_session_memory on_device(const apr_session *s, const apr_session_plac
         m.planned += other->plan.device_bytes - apr_session_line_bytes(other, APR_LINE_HEADROOM);
         const uint64_t driver = other->shares_card ? 0 : driver_bytes(s, other);
         if (driver > 0) m.measured = driver;
-        if (other->shares_card) m.allowed += APR_DEVICE_SLACK_BYTES; /* another handle of cuBLAS, whose code is there already */
+        if (other->shares_card) m.allowed += APR_DEVICE_SLACK_BYTES; /* another handle of cuBLAS, whose code is already loaded */
     }
     return m;
 }
 
-/* Of what is planned on a card, what was not needed so far: no token has been recorded. */
-static uint64_t not_yet_there(const apr_session *s, const apr_session_place *at)
+/* Bytes planned on a card but not allocated yet: no token has been recorded. */
+static uint64_t not_yet_allocated(const apr_session *s, const apr_session_place *at)
 {
     uint64_t n = 0;
     for (int i = 0; i < s->n_places; i++) {
@@ -101,16 +101,16 @@ static uint64_t not_yet_there(const apr_session *s, const apr_session_place *at)
     return n;
 }
 
-/* Whatever the session has there. Beside devices the heap is theirs, too, but for what is counted where it is allocated. */
+/* Everything that the session has on the host. With devices only counted allocations are included, because drivers use the heap also. */
 static apr_session_memory on_host(const apr_session *s)
 {
-    const int64_t grown = s->heap_program + s->heap_ground + s->heap_runs;
+    const int64_t grown = s->heap_program + s->heap_places + s->heap_runs;
     apr_session_memory m = {.on = APR_ON_HOST, .tables = table_bytes(s), .allowed = APR_HOST_SLACK_BYTES};
 
     for (int i = 0; i < s->n_places; i++) {
         m.mapped += mapped_bytes(&s->places[i].plan);
         m.planned += s->places[i].plan.host_bytes;
-        if (i > 0) m.allowed += APR_HOST_SLACK_BYTES; /* each plan is in chunks of its own */
+        if (i > 0) m.allowed += APR_HOST_SLACK_BYTES; /* each plan has its own chunks */
     }
     m.planned += m.tables - m.mapped;
     m.measured = apr_heap_in_use() == UINT64_MAX ? UINT64_MAX : grown > 0 ? (uint64_t)grown : 0;
@@ -121,7 +121,7 @@ apr_session_memory apr_session_place_memory(const apr_session *s, int place)
 {
     const apr_session_place *const at = &s->places[place];
     apr_session_memory m = at->on == APR_ON_DEVICE ? on_device(s, at) : on_host(s);
-    const uint64_t below = m.allowed + (at->on == APR_ON_DEVICE ? not_yet_there(s, at) : 0);
+    const uint64_t below = m.allowed + (at->on == APR_ON_DEVICE ? not_yet_allocated(s, at) : 0);
     m.as_planned = m.measured != UINT64_MAX && m.measured <= m.planned + m.allowed && m.measured + below >= m.planned;
     return m;
 }

@@ -1,10 +1,10 @@
-/* session_parts.h - what the session's own files share: its insides, and the ground it stands on. */
+/* session_parts.h - internal declarations that the files of the session share. */
 #ifndef APR_RUNTIME_SESSION_PARTS_H
 #define APR_RUNTIME_SESSION_PARTS_H
 
 #include "runtime/plan/step_table.h"
-#include "runtime/program/fusion.h"
 #include "runtime/program/ground.h"
+#include "runtime/program/fusion.h"
 #include "runtime/session/pages.h"
 #include "runtime/session/prompt_steps.h"
 #include "runtime/session/session.h"
@@ -12,45 +12,47 @@
 
 struct apr_loads; /* session_upload.h */
 
-/* One place where operations of the program run: its share of the plan, its memory, and the weights as they lie there. */
+/* One place where operations of the program run: its share of the plan, its memory and its weights. */
 typedef struct apr_session_place {
     int index; /* in the partition */
     apr_place on;
     const apr_backend *backend;
     apr_cuda_device *device; /* NULL: the host, or not open yet */
     int ordinal;             /* of the device */
-    bool shares_card;        /* with a device before it */
-    bool shares_memory;      /* the device has the host's */
+    bool shares_card;        /* an earlier place uses the same card */
+    bool shares_memory;      /* the device uses the host's memory */
     apr_plan plan;
-    const apr_tensor **bound;      /* [n_weights] what operations are given: the model's tensors, or their twins; NULL: not used here */
-    const apr_tensor **multiplied; /* [n_weights] what products are given: bound's, or decoded copies; of experts the first of all */
-    apr_tensor *twins;             /* tensors that lie elsewhere than the model's: see apr_session_upload_weights and _materialise */
-    struct apr_relay *relays;      /* [n_weights] of packed matrices on a device: their regular form; NULL: there are none */
-    apr_tensor **own_experts;      /* [n_weights] on the host: twins of slots that have several tensors; NULL: there are none */
+    /* [n_weights] operands of operations: the model's tensors, or copies of them in `relocated`; NULL: not used here */
+    const apr_tensor **bound;
+    /* [n_weights] weights of products: those of `bound`, or decoded FP16 copies; for experts the first of all */
+    const apr_tensor **multiplied;
+    apr_tensor *relocated;     /* descriptors of weights that were moved: see apr_session_upload_weights and _materialise */
+    struct apr_relay *repacks; /* [n_weights] packed matrices on a device: their repacked layout; NULL: there are none */
+    apr_tensor **own_experts;  /* [n_weights] on the host: moved tensors of slots that have several; NULL: there are none */
 
-    uint8_t *materialised; /* on the host: matrices in the order in which they are multiplied; NULL: all are so in the file */
-    /* On the host, or on the device when there is one. */
+    uint8_t *materialised; /* on the host: composed matrices, stored as they are multiplied; NULL: none */
+    /* On the host, or on the device if the place is one. */
     float *vectors, *activations, *logits;
     uint8_t *states;
     apr_workspace work;
-    float *shared; /* behind the slices of the workspace; NULL: nothing is shared */
+    float *shared; /* after the slices of the workspace; NULL: nothing is shared */
 
-    uint8_t *weights;        /* on the device: as stored, each at a multiple of 64 bytes */
-    uint8_t *copies;         /* on the device: decoded FP16 twins of packed matrices, or NULL */
-    apr_cuda_token *token;   /* on the device: the one token of a batch, where there is but this place */
-    apr_step_table step;     /* on the device: of several sequences' rows */
-    uint8_t *planes;         /* on the device: APR_PLANES_SLOTS inputs of products that stream */
-    apr_fusion fusion;       /* the steps of a single token there; none: operation by operation */
-    apr_prompt_steps prompt; /* the steps of many tokens there; none: operation by operation */
-    apr_fusion rows;         /* the same of the rows of a step, where there are several sequences */
-    int64_t rows_widest;     /* of what is left in slots */
-    bool rows_bfloats, rows_wide;
-    int logits_norm;          /* the norm of which those steps leave inputs for the product that makes logits; -1: there is none */
-    apr_cuda_graph *recorded; /* on the device: the operations of a single token; NULL: not yet, or not any more */
-    bool cannot_record;       /* they could not be, and that was said */
-    float *host_rows;         /* on the host: rows of tables that a device is given token by token; NULL: there are none */
-    uint64_t used_before;     /* of the whole card, before the first context there */
-    bool fp8_products;        /* the device multiplies FP8 weights in FP8 */
+    uint8_t *weights;           /* on the device: as stored, each at a multiple of 64 bytes */
+    uint8_t *copies;            /* on the device: decoded FP16 copies of packed matrices, or NULL */
+    apr_cuda_token *token;      /* on the device: the token of a one-token batch, if this is the only place */
+    apr_step_table step;        /* on the device: table of the rows of several sequences */
+    uint8_t *activations_i16;   /* on the device: APR_PLANES_SLOTS inputs of the decode GEMV */
+    apr_fusion fusion;          /* fused steps of a single token; none: operation by operation */
+    apr_prompt_steps prompt;    /* fused steps of many tokens; none: operation by operation */
+    apr_fusion rows;            /* fused steps of the rows of a step, with several sequences */
+    int64_t rows_widest;        /* largest input width of the rows' products */
+    bool rows_bf16, rows_wgmma; /* type and layout of those inputs */
+    int logits_norm;            /* the norm whose output is the input of the logits' product in `rows`; -1: none */
+    apr_cuda_graph *recorded;   /* on the device: CUDA graph of a token's operations; NULL: not recorded */
+    bool cannot_record;         /* recording failed, and a warning was given */
+    float *host_rows;           /* on the host: table rows that are looked up per token and uploaded; NULL: none */
+    uint64_t used_before;       /* the card's used memory before the first context */
+    bool fp8_products;          /* the device multiplies FP8 weights in FP8 */
     apr_session_usage used;
 } apr_session_place;
 
@@ -58,49 +60,49 @@ struct apr_session {
     apr_session_options options;
     const apr_model *model;
     apr_program program;
-    apr_partition partition;   /* of the program among the places */
+    apr_partition partition;   /* which place runs which operation */
     apr_session_place *places; /* [n_places] */
     int n_places;
-    const apr_tensor **tensors; /* [n_weights] of the model; NULL: optional and not there */
-    apr_tensor **experts;       /* [n_weights] the tensors of a slot that has several; NULL: it has one, or none */
+    const apr_tensor **tensors; /* [n_weights] of the model; NULL: optional and absent */
+    apr_tensor **experts;       /* [n_weights] tensors of a slot that has several; NULL: it has one or none */
 
     float
-        *host_logits; /* where the logits are read: pinned for the device that makes them; the host's themselves where the head is there */
-    apr_cuda_token *mail;                         /* pinned, beside them: a token on its way to that device, and what comes back */
-    uint8_t *step_mail;                           /* pinned: the step's table on its way; NULL: there is one sequence, or no device */
-    int64_t heap_program, heap_ground, heap_runs; /* what the heap grew by: program and bindings; plan and memory; evaluations */
+        *host_logits; /* host copy of the logits: pinned memory of the device that makes them; the place's own buffer if that is the host */
+    apr_cuda_token *host_token;                   /* pinned, after host_logits: the token to upload, and what comes back */
+    uint8_t *host_step;                           /* pinned: the step's table to upload; NULL: there is one sequence, or no device */
+    int64_t heap_program, heap_places, heap_runs; /* heap growth: program and bindings; plan and memory; evaluations */
     bool prompt_checked, decode_checked, step_checked;
     bool exact;         /* see apr_session_set_exact */
     bool only_products; /* see apr_trace_only_products */
 
-    apr_trace_watch_fn watch; /* see apr_trace_watch; NULL: nobody watches */
+    apr_trace_watch_fn watch; /* see apr_trace_watch; NULL: none */
     apr_op_kind watched;
     void *watch_user;
 
     int64_t position; /* of the sequence in use */
     int64_t sequence;
-    int64_t *positions;      /* [n_sequences] of those that are not in use; NULL: there is one */
-    apr_pages pages;         /* of all; zeros: there is one */
+    int64_t *positions;      /* [n_sequences] of the sequences not in use; NULL: there is one sequence */
+    apr_pages pages;         /* of all sequences; zeros: there is one */
     int32_t *step_ids;       /* [n_sequences] */
     int64_t *step_sequences; /* [n_sequences] of the rows of a step */
-    int64_t *step_positions; /* [n_sequences] where they stand */
+    int64_t *step_positions; /* [n_sequences] of the rows of a step */
     bool is_step;            /* the batch is a token of each of some sequences */
-    int64_t step_position;   /* the largest of theirs */
-    int64_t step_first;      /* of the rows that are asked for, the first one of those that are run now */
-    int64_t step_rows;       /* how many the step before had */
-    int64_t recorded_rows;   /* of the step that is recorded, and the positions that it may have: below so many */
-    int64_t recorded_end;    /* of a single token: apr_attend_end of the position for which it was recorded */
-    bool recorded_logits;    /* with their logits */
+    int64_t step_position;   /* the largest position of its rows */
+    int64_t step_first;      /* index, among the caller's rows, of the first row that runs now */
+    int64_t step_rows;       /* rows of the previous step */
+    int64_t recorded_rows;   /* rows of the recorded step; it is valid for positions below recorded_end */
+    int64_t recorded_end;    /* for a single token: apr_attend_end of the position for which it was recorded */
+    bool recorded_logits;    /* the recorded step includes the logits */
     const float *last_logits;
-    const float *last_row; /* of the logits, at the place that made them; NULL: nothing has been evaluated */
-    int64_t told_position; /* what the one device has been told of a single token; -1: nothing */
-    int32_t told_id;
-    const char *stage; /* of the evaluation, for sentences */
-    int32_t *history;  /* [n_ctx] tokens so far, to begin again on the host; NULL: no fall-back */
-    int64_t n_handed;  /* rows of logits that the caller of this evaluation has */
-    int64_t n_skipped; /* of them, rows computed once more after a fall-back */
+    const float *last_row; /* the last row of logits, at the place that made it; NULL: nothing has been evaluated */
+    int64_t sent_position; /* position and id of the token that the device has; -1: none */
+    int32_t sent_id;
+    const char *stage; /* name of the evaluation, for messages */
+    int32_t *history;  /* [n_ctx] tokens so far, to restart on the host; NULL: no fallback */
+    int64_t n_handed;  /* rows of logits already given to the caller in this evaluation */
+    int64_t n_skipped; /* rows to skip after a fallback, because the caller has them */
 
-    /* of the batch that is being evaluated */
+    /* the batch that is being evaluated */
     const int32_t *ids;
     int64_t n_tokens;
     int64_t first_row, n_rows; /* tokens of the batch whose logits are computed */
@@ -108,18 +110,19 @@ struct apr_session {
 
 /* --- session_bind.c --- */
 
-/* Finds each slot's tensor in the model and checks what was found. */
+/* Finds each slot's tensor in the model and checks it. */
 apr_status apr_session_bind_tensors(apr_session *s, apr_error *err);
-/* The tensors of a slot, side by side, of which there are apr_session_n_parts: none where an optional one is not there. */
+/* The tensors of a slot, an array of apr_session_n_parts elements. The count is 0 where an optional tensor is absent. */
 const apr_tensor *apr_session_parts(const apr_session *s, size_t slot);
 int64_t apr_session_n_parts(const apr_session *s, size_t slot);
-/* What one operation is given of the batch, at its place; a device is told of its single token. */
+/* The arguments of one operation on the batch, at its place. Uploads the token of a one-token batch to a device. */
 apr_status apr_session_bind_op(apr_session *s, const apr_session_place *at, const apr_op *op, apr_op_args *args, apr_error *err);
-/* Runs one operation on the batch, where it belongs, when what it reads has been brought there. */
+/* Copies the operation's inputs to its place, and runs it on the batch. */
 apr_status apr_session_run_op(apr_session *s, const apr_op *op, apr_error *err);
-/* The same of operation i and, where the host can do several at once, of those behind it; *end: the first that was not run. */
+/* Runs operation i and, where the host can run several linear layers at once, those after it; *end: the first operation that was not
+ * run. */
 apr_status apr_session_run_some(apr_session *s, size_t i, size_t *end, apr_error *err);
-/* Where a value is made, a state lies, the logits are: the place, and there. */
+/* The place that makes a value, keeps a state, or makes the logits; then the value's address there. */
 const apr_session_place *apr_session_place_of_value(const apr_session *s, int value);
 const apr_session_place *apr_session_place_of_state(const apr_session *s, int state);
 const apr_session_place *apr_session_place_of_logits(const apr_session *s);
@@ -129,20 +132,21 @@ apr_cache apr_session_cache_at(const apr_session *s, int state, int which);
 
 /* --- session_replay.c: a single token at once --- */
 
-/* Is everything on one device? A batch of one token is read there from at->token, so that its operations can be recorded. */
+/* Does the operation read its token from at->token? Yes for a batch of one token when everything is on one device, so that it can be
+ * recorded. */
 bool apr_session_reads_token(const apr_session *s, const apr_session_place *at);
-/* Tells the device of the batch's token, where it does not know it; has happened when it returns. */
+/* Uploads the batch's token if the device does not have it. The copy is complete on return. */
 apr_status apr_session_tell_token(apr_session *s, const apr_session_place *at, apr_error *err);
-/* Runs the batch's one token, its logits included, as it was recorded; records it first where it was not. *done false: it cannot be
- * done so, and nothing was run. What was started is not waited for. */
+/* Replays the CUDA graph of the batch's one token, logits included; records it first if necessary. *done false: not possible, and
+ * nothing was run. Does not wait for completion. */
 apr_status apr_session_replay(apr_session *s, const apr_eval_output *out, bool *done, apr_error *err);
-/* The same of a step's rows: recorded when as many as in the step before go on together. *logits: theirs have been computed, too. */
+/* The same for a step's rows, recorded once two steps in a row have the same number. *logits: the graph also computed their logits. */
 apr_status apr_session_replay_step(apr_session *s, bool *done, bool *logits, apr_error *err);
-/* What was recorded is not what would be run now. */
+/* Drops the recorded graph, because it no longer matches. */
 void apr_session_forget_recorded(const apr_session *s, apr_session_place *at);
-/* Of the last row of logits, where it lies. */
+/* Top-k of the last row of logits, computed where the row is. */
 apr_status apr_session_find_best(apr_session *s, apr_best *best, apr_error *err);
-/* Of the s->n_rows rows of logits of a step, each as it is wished. */
+/* Top-k of the s->n_rows rows of logits of a step, each by its own request. */
 apr_status apr_session_find_bests(apr_session *s, apr_best *bests, apr_error *err);
 
 /* --- session_ground.c: memory --- */
@@ -150,14 +154,14 @@ apr_status apr_session_find_bests(apr_session *s, apr_best *bests, apr_error *er
 /* Is there a device among the places? */
 bool apr_session_has_device(const apr_session *s);
 uint64_t apr_session_line_bytes(const apr_session_place *at, apr_line_id id);
-/* Everything of the places' plans, their weights and vectors filled. */
+/* Allocates all lines of the places' plans; fills weights and vectors. */
 apr_status apr_session_allocate(apr_session *s, apr_error *err);
 void apr_session_release(apr_session *s);
-/* States that are numbers begin as zeros: called before the first token of a sequence. */
+/* Zeroes the recurrent states. Called before the first token of a sequence. */
 apr_status apr_session_forget(apr_session *s, apr_error *err);
-/* From a place into host memory; has happened when it returns. */
+/* Copies from a place to host memory. The copy is complete on return. */
 apr_status apr_session_fetch(const apr_session *s, const apr_session_place *at, void *to, const void *from, size_t n_bytes, apr_error *err);
-/* Every device. */
+/* Checks every device for errors; `stage` is for the message. */
 apr_status apr_session_check_devices(const apr_session *s, const char *stage, apr_error *err);
 
 /* --- session_sequences.c --- */
@@ -165,104 +169,106 @@ apr_status apr_session_check_devices(const apr_session *s, const char *stage, ap
 apr_status apr_session_open_sequences(apr_session *s, apr_error *err);
 void apr_session_close_sequences(apr_session *s);
 uint64_t apr_session_sequences_bytes(const apr_session *s); /* on the heap */
-/* Of the sequence in use: gives its pages back; room for its first n_positions. */
+/* For the sequence in use: frees its pages; allocates pages for its first n_positions. */
 void apr_session_release_pages(apr_session *s);
 apr_status apr_session_extend_pages(apr_session *s, int64_t n_positions, apr_error *err);
-/* One operation on the rows of a step, on the host. */
-void apr_session_run_step_op(const apr_session *s, const apr_session_place *at, const apr_op *op, apr_ground *ground);
-/* Tells the device, where there is one, of the step's rows; or of the pages of the sequence in use. Not waited for: what follows is. */
+/* Runs one operation on the rows of a step, on the host. */
+void apr_session_run_step_op(const apr_session *s, const apr_session_place *at, const apr_op *op, apr_ground *arena);
+/* Uploads the table of the step's rows, or the pages of the sequence in use, to the device if there is one. Asynchronous, in stream
+ * order. */
 apr_status apr_session_tell_step(apr_session *s, apr_error *err);
 apr_status apr_session_tell_pages(apr_session *s, apr_error *err);
-apr_step_table apr_session_step_mail(const apr_session *s); /* of a session that has one */
-/* Where rows or the sequence in use lie, as the device is told. */
-void apr_session_ground_step(const apr_session *s, const apr_session_place *at, apr_ground *ground);
-/* session.c: all operations on them, and their logits. */
+apr_step_table apr_session_step_mail(const apr_session *s); /* the table in s->host_step, which must exist */
+/* Points the arena to the device's table of rows, or to the pages of the sequence in use. */
+void apr_session_ground_step(const apr_session *s, const apr_session_place *at, apr_ground *arena);
+/* Runs all operations on the step's rows, and their logits (session.c). */
 apr_status apr_session_run_step(apr_session *s, const apr_eval_output *out, apr_error *err);
 
 /* --- session_plan.c --- */
 
-/* The places of the session's options, with nothing in them. */
+/* Makes the places that the session's options ask for, still empty. */
 apr_status apr_session_make_places(apr_session *s, apr_error *err);
-/* Of a session with a program, on devices that need not be open yet: the partition, and each place's plan; whether it fits stands there. */
+/* Makes the partition, and each place's plan, for a session with a program; devices need not be open yet. The plans say whether they
+ * fit. */
 apr_status apr_session_draft_plan(apr_session *s, apr_error *err);
-/* The same, and APR_E_MEMORY when one does not fit. */
+/* The same, but APR_E_MEMORY when a plan does not fit. */
 apr_status apr_session_make_plan(apr_session *s, apr_error *err);
 
 /* --- session_materialise.c --- */
 
-/* Puts matrices that are made of others in order, each at a multiple of 64 bytes of at->materialised. On the host. */
+/* On the host: writes composed matrices to at->materialised as they are multiplied, each at a multiple of 64 bytes. */
 apr_status apr_session_materialise(apr_session *s, apr_session_place *at, apr_error *err);
 
 /* --- session_memory.c --- */
 
-/* Adds what the heap has grown by since it was `before` to *grown. */
+/* Adds to *grown how much the heap has grown since it was `before`. */
 void apr_session_count_heap(int64_t *grown, uint64_t before);
 
 /* --- session_device.c --- */
 
 apr_status apr_session_open_device(apr_session *s, apr_session_place *at, apr_error *err);
-/* Each slot's bytes (0: not there) and type on a device. The tensors of a slot that has several lie there as one stack. */
+/* Bytes (0: not there) and type of each slot on a device. A slot with several tensors becomes one stack there. */
 void apr_session_device_weights(const apr_session *s, uint64_t *bytes, apr_dtype *dtypes);
-/* Everything is there when it returns. */
+/* Uploads the weights. Complete on return. */
 apr_status apr_session_upload_weights(apr_session *s, apr_session_place *at, apr_error *err);
 
-/* Do the slot's rows lie in items on the device (kernels/cuda/flow_args.h)? Only where a token is replayed; stacks of experts where all
- * three of an operation can. */
-bool apr_session_wants_items(const apr_session *s); /* is there any such weight, as far as options say? */
+/* Are the slot's rows tiled on the device (kernels/cuda/flow_args.h)? Only where tokens are replayed. Stacks of experts are tiled only
+ * if all three matrices of an operation can be. */
+bool apr_session_wants_items(const apr_session *s); /* do the options allow tiled weights at all? */
 bool apr_session_in_items(const apr_session *s, const apr_session_place *at, size_t slot);
-/* Do a token's products with these experts, of gate, up and down, stream? */
+/* Does a single token use the decode GEMV with these experts (gate, up, down)? */
 bool apr_session_experts_stream(const apr_session *s, const apr_session_place *at, const apr_op *op, const apr_tensor *const weights[3]);
 
-/* --- session_flow.c: products that stream, with what ends them --- */
+/* --- session_flow.c: fused decode GEMV --- */
 
-/* Puts together the steps of a single token, once the weights are on the device; none where it would not be right. */
+/* Fuses the operations of a single token into steps, once the weights are on the device. Finds none where fusion would be wrong. */
 apr_status apr_session_fuse(apr_session *s, apr_session_place *at, apr_error *err);
-/* Runs them, on the batch's one token. */
+/* Runs the fused steps on the batch's one token. */
 apr_status apr_session_run_fused(apr_session *s, const apr_session_place *at, apr_error *err);
 
-/* Do the places of two values of a token have something in common? */
+/* Do the buffers of two values of a token overlap? */
 bool apr_session_values_overlap(const apr_session *s, const apr_session_place *at, int a, int b);
 
-/* --- session_prompt.c: products of many tokens, with what stands around them --- */
+/* --- session_prompt.c: fused GEMMs of many tokens --- */
 
-/* Puts together the steps of a prompt; none where operations are wanted one by one. */
+/* Fuses the operations of a prompt into steps; none if fusion is off. */
 apr_status apr_session_find_prompt_steps(apr_session *s, apr_session_place *at, apr_error *err);
-/* Is the batch to be run in such steps? */
+/* Does the batch run in such steps? */
 bool apr_session_takes_prompt_steps(const apr_session *s, const apr_eval_output *out);
-/* Runs the step that begins with operation i, or what apr_session_run_some runs; *end: the first operation that was not run. */
+/* Runs the step that begins with operation i, or calls apr_session_run_some. *end: the first operation that was not run. */
 apr_status apr_session_run_prompt_step(apr_session *s, size_t i, size_t *end, apr_error *err);
-/* The value that ends a step's products, or experts, and the one that is added. */
+/* The value that a step's products or experts produce; the residual that is added. */
 int apr_session_result_of(const apr_session *s, const apr_fused *step);
 int apr_session_residual_of(const apr_session *s, const apr_fused *step);
-/* A slot's vector on the device; NULL for slot -1, and for one that is not there. */
+/* A slot's vector on the device; NULL for slot -1 and for absent vectors. */
 const float *apr_session_vector_at(const apr_session_place *at, int slot);
-/* May the turns of these steps be run where values lie? And one of them, of the batch. */
+/* Can the Q/K norm, rope and KV write (apr_turn_args) of these steps be fused, given where the values are stored? */
 bool apr_session_turns_are_apart(const apr_session *s, const apr_session_place *at, const apr_fusion *fusion);
-/* The value that rotation k (the query's, the key's) of a turn begins with. */
+/* The value before norm and rope: of the query (k = 0) or the key (1). */
 int apr_session_source_of_rope(const apr_session *s, const apr_fused *step, int k);
 apr_status apr_session_bind_turn(apr_session *s, const apr_session_place *at, const apr_fused *step, apr_turn_args *turn, apr_error *err);
 
-/* --- session_rows.c: the same of the rows of a step --- */
+/* --- session_rows.c: fused steps for the rows of a step --- */
 
-/* As apr_session_fuse, where there are several sequences. */
+/* As apr_session_fuse, for several sequences. */
 apr_status apr_session_fuse_rows(apr_session *s, apr_session_place *at, apr_error *err);
-/* Are the rows of this step run so, with all their logits at once? */
+/* Does this step run fused, with all its logits at once? */
 bool apr_session_may_fuse_rows(const apr_session *s, const apr_session_place *at);
 apr_status apr_session_run_fused_rows(apr_session *s, const apr_session_place *at, apr_error *err);
-/* How many of a step's rows are run together, in parts of equal size. */
+/* How many of a step's rows run at a time: chunks of equal size. */
 int64_t apr_session_rows_at_once(const apr_session *s, int64_t n_rows);
-/* The same of a batch of one sequence's tokens, but for their logits, and for what only those are made of. */
+/* The same for a batch of one sequence's tokens, without logits and without what only the logits need. */
 bool apr_session_may_fuse_batch(const apr_session *s, const apr_session_place *at, const apr_eval_output *out);
 apr_status apr_session_run_fused_batch(apr_session *s, const apr_session_place *at, apr_error *err);
 
 /* --- session_packed.c --- */
 
-/* What the regular form of a slot's packed matrices takes on the device. 0: they are not packed, or the device cannot read it. */
+/* Bytes of a slot's packed matrices after the repack. 0: they are not packed, or the device cannot read the repacked layout. */
 uint64_t apr_session_relaid_bytes(const apr_session *s, size_t slot);
-/* Notes them to be brought there, to `to`; *packing describes it and is the place's. */
+/* Queues their upload to `to`. *packing describes the result and belongs to the place. */
 apr_status apr_session_load_packed(apr_session *s, apr_session_place *at, size_t slot, uint8_t *to, const struct apr_packing **packing,
                                    struct apr_loads *loads, apr_error *err);
-/* notes[n_weights] for a place's plan. dtypes: those on its device; NULL: it is the host. */
+/* Fills notes[n_weights] for a place's plan. dtypes: those on its device; NULL: the place is the host. */
 void apr_session_note_weights(const apr_session *s, const apr_dtype *dtypes, apr_weight_note *notes);
 
 #endif

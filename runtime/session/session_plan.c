@@ -1,4 +1,4 @@
-/* session_plan.c - a session's places, the part of the program that each has, and its plan. */
+/* session_plan.c - makes a session's places, divides the program among them, and plans each place. */
 #include "formats/base/bytes.h"
 #include "formats/base/threads.h"
 #include "runtime/plan/plans.h"
@@ -58,11 +58,11 @@ apr_status apr_session_make_places(apr_session *s, apr_error *err)
     return APR_OK;
 }
 
-/* --- what a plan must know of the weights and of a device --- */
+/* --- inputs of a plan: the weights and the device --- */
 
 /* [n_weights] of each. */
 typedef struct weight_table {
-    uint64_t *device_bytes, *host_bytes, *made_bytes, *filled_bytes, *bytes; /* bytes: of the place that is planned */
+    uint64_t *device_bytes, *host_bytes, *composed_bytes, *filled_bytes, *bytes; /* bytes: of the place that is planned */
     apr_dtype *dtypes;
     apr_weight_note *notes; /* of the place that is planned */
 } weight_table;
@@ -74,7 +74,7 @@ static apr_status open_table(const apr_session *s, weight_table *t, apr_error *e
     *t = (weight_table){malloc(n * sizeof *t->bytes), malloc(n * sizeof *t->bytes), malloc(n * sizeof *t->bytes),
                         malloc(n * sizeof *t->bytes), malloc(n * sizeof *t->bytes), malloc(n * sizeof *t->dtypes),
                         malloc(n * sizeof *t->notes)};
-    const bool has_bytes = t->device_bytes != NULL && t->host_bytes != NULL && t->made_bytes != NULL && t->filled_bytes != NULL;
+    const bool has_bytes = t->device_bytes != NULL && t->host_bytes != NULL && t->composed_bytes != NULL && t->filled_bytes != NULL;
     if (!has_bytes || t->bytes == NULL || t->dtypes == NULL || t->notes == NULL) return apr_no_memory(err, "the sizes of the weights");
     if (s->options.cuda != NULL) {
         apr_session_device_weights(s, t->device_bytes, t->dtypes);
@@ -88,14 +88,14 @@ static void close_table(weight_table *t)
 {
     free(t->device_bytes);
     free(t->host_bytes);
-    free(t->made_bytes);
+    free(t->composed_bytes);
     free(t->filled_bytes);
     free(t->bytes);
     free(t->dtypes);
     free(t->notes);
 }
 
-/* What a plan must know of the device: one that is open, or that would be. */
+/* Facts of the device for the plan, whether the device is open yet or not. */
 static apr_status device_facts(const apr_session *s, const apr_session_place *at, apr_plan_options *options, apr_gpu *gpu, char *label,
                                size_t n_label, apr_error *err)
 {
@@ -104,7 +104,7 @@ static apr_status device_facts(const apr_session *s, const apr_session_place *at
     APR_TRY(s->options.cuda->facts(at->ordinal, &facts, err));
     uint64_t n_total = facts.total_bytes, n_free = facts.used_bytes < n_total ? n_total - facts.used_bytes : n_total;
     if (at->device != NULL) APR_TRY(s->options.cuda->memory(at->device, &n_free, &n_total, err));
-    /* what the page cache holds of files can be had; the driver counts it as taken */
+    /* on shared memory the page cache is available, though the driver counts it as used */
     const uint64_t available = facts.is_integrated && s->options.available != NULL ? s->options.available() : 0;
     if (available > 0) n_total = facts.total_bytes, n_free = available;
     snprintf(label, n_label, "%s", facts.name);
@@ -119,15 +119,15 @@ static apr_status device_facts(const apr_session *s, const apr_session_place *at
     options->gpu = gpu;
     options->stack_bytes = s->options.stack_bytes;
     options->headroom_bytes = s->options.headroom_bytes;
-    /* where the context is there already, its line is judged against what was free before */
+    /* an open context's own line is judged against what was free before it */
     const uint64_t before = n_free + (at->device != NULL ? apr_gpu_context_bytes(gpu, options->stack_bytes) : 0);
     options->budget_bytes = before < n_total ? before : n_total;
     return APR_OK;
 }
 
-/* --- the parts --- */
+/* --- the partition --- */
 
-/* Like weighs against like: the cells of a state as many as are asked for. */
+/* Divides the program among the places, with as many cells a state as requested. */
 static apr_status divide(apr_session *s, const weight_table *t, int64_t n_batch, apr_error *err)
 {
     uint64_t *const states = malloc((s->program.n_states + 1) * sizeof *states), capacities[APR_MOST_DEVICES];
@@ -155,7 +155,7 @@ static apr_status divide(apr_session *s, const weight_table *t, int64_t n_batch,
     return status;
 }
 
-/* What earlier places take of the same card, or of the host. */
+/* What earlier places take of the same card, or of the host's memory. */
 static uint64_t taken_before(const apr_session *s, const apr_session_place *at)
 {
     uint64_t n = 0;
@@ -189,10 +189,10 @@ static apr_status plan_place(apr_session *s, apr_session_place *at, const weight
     const uint64_t taken = taken_before(s, at);
     if (options.budget_bytes > 0) options.budget_bytes = options.budget_bytes > taken ? options.budget_bytes - taken : 1;
     memcpy(t->bytes, on_device ? t->device_bytes : t->host_bytes, s->program.n_weights * sizeof *t->bytes);
-    apr_plan_made_weights(&s->program, s->model, t->made_bytes);
+    apr_plan_made_weights(&s->program, s->model, t->composed_bytes);
     APR_TRY(apr_partition_keep_weights(&s->partition, &s->program, at->index, t->bytes, err));
-    APR_TRY(apr_partition_keep_weights(&s->partition, &s->program, at->index, t->made_bytes, err));
-    options.made_bytes = t->made_bytes;
+    APR_TRY(apr_partition_keep_weights(&s->partition, &s->program, at->index, t->composed_bytes, err));
+    options.made_bytes = t->composed_bytes;
     options.weight_bytes = t->bytes;
     options.weight_dtypes = on_device ? t->dtypes : NULL;
     apr_session_note_weights(s, options.weight_dtypes, t->notes);
@@ -204,7 +204,7 @@ static apr_status plan_place(apr_session *s, apr_session_place *at, const weight
     return APR_OK;
 }
 
-/* At that pace, and with the copies that it says. */
+/* Plans all places at one pace, with the copies that it asks for. */
 static apr_status draft_at(apr_session *s, const weight_table *t, const apr_plan_options *pace, apr_error *err)
 {
     for (int i = 0; i < s->n_places; i++) apr_plan_close(&s->places[i].plan);
@@ -221,7 +221,7 @@ static bool all_fit(const apr_session *s)
     return true;
 }
 
-/* The fastest pace that fits, with copies or rows filled up where they are wanted; then without them; else the slowest. */
+/* Takes the fastest pace that fits, first with FP16 copies or padded rows if they are wanted, then without them; else the slowest. */
 apr_status apr_session_draft_plan(apr_session *s, apr_error *err)
 {
     const bool has_device = n_devices(s) > 0, wants_copies = has_device && s->options.no_direct,
@@ -243,7 +243,7 @@ apr_status apr_session_draft_plan(apr_session *s, apr_error *err)
 
 /* --- what does not fit --- */
 
-/* "; with --headroom 512M it fits": where less left free would be enough. */
+/* "; with --headroom 512M ... it fits", if a smaller headroom would be enough. */
 static const char *headroom_text(const apr_session *s, const apr_plan *plan, char *text, size_t n_bytes)
 {
     const uint64_t headroom = s->options.headroom_bytes;
@@ -274,26 +274,26 @@ static apr_status refuse(const apr_session *s, const apr_session_place *at, apr_
                     headroom_text(s, plan, less, sizeof less));
 }
 
-/* --force: what does not fit is tried all the same, and said. */
+/* --force: runs what does not fit, with a warning. */
 static void warn(const apr_session *s, apr_error *refusal)
 {
     char text[sizeof refusal->text + 32];
     if (s->options.on_warning == NULL) return;
-    const int n = snprintf(text, sizeof text, "trying it all the same: %s", refusal->text);
+    const int n = snprintf(text, sizeof text, "continuing because of --force: %s", refusal->text);
     (void)n;
     s->options.on_warning(s->options.user, text);
 }
 
 apr_status apr_session_make_plan(apr_session *s, apr_error *err)
 {
-    const bool goes_on = s->options.force && apr_session_has_device(s);
+    const bool is_forced = s->options.force && apr_session_has_device(s);
 
     APR_TRY(apr_session_draft_plan(s, err));
     for (int i = 0; i < s->n_places; i++) {
         apr_error refusal = {0};
         if (s->places[i].plan.fits) continue;
-        const apr_status status = refuse(s, &s->places[i], goes_on ? &refusal : err);
-        if (!goes_on) return status;
+        const apr_status status = refuse(s, &s->places[i], is_forced ? &refusal : err);
+        if (!is_forced) return status;
         warn(s, &refusal);
     }
     return APR_OK;

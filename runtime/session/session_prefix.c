@@ -1,8 +1,8 @@
-/* session_prefix.c - what two texts begin with alike is evaluated once: the later tokens are forgotten, where that can be done. */
+/* session_prefix.c - evaluates the common prefix of two texts once: the later tokens are dropped, if the model's states allow it. */
 #include "runtime/session/session_parts.h"
 
-/* Is all that state i had at that position still there? A ring of cells has overwritten what came before its last ones. */
-static bool is_still_there(const apr_session *s, size_t i, int64_t position)
+/* Does state i still have everything it had at that position? A ring of cells overwrites the oldest ones. */
+static bool is_still_valid(const apr_session *s, size_t i, int64_t position)
 {
     const apr_state *const state = &s->program.states[i];
 
@@ -18,7 +18,7 @@ static bool can_go_back(const apr_session *s, int64_t position)
     if (position == s->position) return true;
     if (s->positions != NULL) return false;
     for (size_t i = 0; i < s->program.n_states; i++)
-        if (!is_still_there(s, i, position)) return false;
+        if (!is_still_valid(s, i, position)) return false;
     return true;
 }
 

@@ -1,14 +1,14 @@
-/* session_prompt.c - prompts on one device in fewer steps than operations: products, with what stands in front of them and behind. */
+/* session_prompt.c - prompts on one device in fewer steps than operations: GEMMs, fused with the operations around them. */
 #include "runtime/session/session_parts.h"
 
 #include <stdlib.h>
 
-/* The value that a turn's product leaves, before its heads are normed and rotated. */
+/* The output of the query's, key's or value's product, before head norm and rope. */
 static int source_of(const apr_session *s, const apr_prompt_step *step, int which) { return s->program.ops[step->linears[which]].out; }
 
-/* Places were given to values for one operation after the other. A turn reads all that products left while it writes the query: that may
- * lie in the place of what it is made of, head by head, and nowhere else. */
-static bool turns_are_apart(const apr_session *s, const apr_session_place *at)
+/* Memory is planned for one operation at a time. The fused Q/K norm, rope and KV write reads the products' outputs while it writes the
+ * query. So the query may share memory only with its own product's output, at the same address. */
+static bool qkv_epilogues_can_run(const apr_session *s, const apr_session_place *at)
 {
     for (size_t i = 0; i < at->prompt.n; i++) {
         const apr_prompt_step *const step = &at->prompt.steps[i];
@@ -33,7 +33,7 @@ apr_status apr_session_find_prompt_steps(apr_session *s, apr_session_place *at, 
     if (has == NULL) return apr_no_memory(err, "the steps of a prompt");
     for (size_t i = 0; i < n; i++) has[i] = at->plan.vector_offsets[i] >= 0;
     apr_status status = apr_prompt_find_steps(&at->prompt, &s->program, &(apr_prompt_can){has, true}, err);
-    if (status == APR_OK && !turns_are_apart(s, at)) {
+    if (status == APR_OK && !qkv_epilogues_can_run(s, at)) {
         apr_prompt_close_steps(&at->prompt);
         status = apr_prompt_find_steps(&at->prompt, &s->program, &(apr_prompt_can){has, false}, err);
     }
@@ -41,7 +41,7 @@ apr_status apr_session_find_prompt_steps(apr_session *s, apr_session_place *at, 
     return status;
 }
 
-/* Whoever watches, or asks for hidden states, sees single operations. */
+/* A watcher, or a request for hidden states, needs the single operations. */
 bool apr_session_takes_prompt_steps(const apr_session *s, const apr_eval_output *out)
 {
     const apr_session_place *const at = &s->places[0];
@@ -49,7 +49,7 @@ bool apr_session_takes_prompt_steps(const apr_session *s, const apr_eval_output 
     return at->prompt.n > 0 && s->n_tokens >= APR_PROMPT_TOKENS && !s->is_step && !s->exact && !at->fp8_products && !is_seen;
 }
 
-/* --- what a step is given --- */
+/* --- arguments of a step --- */
 
 typedef struct binder {
     apr_session *s;
@@ -62,7 +62,7 @@ static apr_status bind(const binder *b, int op, apr_op_args *args, apr_error *er
     return apr_session_bind_op(b->s, b->at, &b->s->program.ops[op], args, err);
 }
 
-/* What a LEAVE before it left is what is added, wherever it stands in the sum. */
+/* If the step before is a LEAVE, its output is the addend, whichever operand of the sum it is. */
 static apr_status bind_inputs(const binder *b, const apr_prompt_step *step, apr_error *err)
 {
     apr_op_args args;
@@ -85,7 +85,7 @@ static apr_status bind_inputs(const binder *b, const apr_prompt_step *step, apr_
     return APR_OK;
 }
 
-static apr_status bind_turn(const binder *b, const apr_prompt_step *step, apr_error *err)
+static apr_status bind_qkv_epilogue(const binder *b, const apr_prompt_step *step, apr_error *err)
 {
     apr_norm_args *const norms[2] = {&b->to->turn.q_norm, &b->to->turn.k_norm};
     apr_rope_args *const ropes[2] = {&b->to->turn.q, &b->to->turn.k};
@@ -118,10 +118,10 @@ static apr_status bind_step(const binder *b, apr_prompt_step *step, apr_error *e
         b->to->unit = args.glu;
         b->to->row_sums = step->row_sums;
     }
-    return step->store >= 0 ? bind_turn(b, step, err) : APR_OK;
+    return step->store >= 0 ? bind_qkv_epilogue(b, step, err) : APR_OK;
 }
 
-/* The step that begins with operation i, or none. */
+/* The step that begins with operation i, or NULL. */
 static apr_prompt_step *step_at(const apr_prompt_steps *steps, size_t i)
 {
     size_t low = 0, high = steps->n;

@@ -1,6 +1,6 @@
-/* session_replay.c - a single token on one device at once: its operations are recorded when they run for the second time, and replayed
- * from then on. What differs from token to token, its id and position, lies in the device's memory; what comes back is the likeliest
- * tokens, or the logits. Nothing is recorded where the host or another device takes part, and nothing while somebody watches. */
+/* session_replay.c - CUDA graphs of decoded tokens on one device. The operations of a token are recorded when they run for the second
+ * time, and replayed from then on. The token's id and position are in device memory; the result is the top-k tokens, or the logits.
+ * Nothing is recorded if the host or another device takes part, or while an operation is watched. */
 #include "kernels/best.h"
 #include "runtime/session/session_parts.h"
 
@@ -12,27 +12,27 @@ bool apr_session_reads_token(const apr_session *s, const apr_session_place *at)
     return s->n_tokens == 1 && s->n_places == 1 && at->device != NULL && s->positions == NULL;
 }
 
-static bool knows_token(const apr_session *s) { return s->told_position == s->position && s->told_id == s->ids[0]; }
+static bool device_has_token(const apr_session *s) { return s->sent_position == s->position && s->sent_id == s->ids[0]; }
 
 static apr_cuda_token next_token(apr_session *s)
 {
-    s->told_position = s->position;
-    s->told_id = s->ids[0];
+    s->sent_position = s->position;
+    s->sent_id = s->ids[0];
     return (apr_cuda_token){.position = s->position, .id = s->ids[0]};
 }
 
 apr_status apr_session_tell_token(apr_session *s, const apr_session_place *at, apr_error *err)
 {
-    if (knows_token(s)) return APR_OK;
+    if (device_has_token(s)) return APR_OK;
     const apr_cuda_token token = next_token(s);
     return s->options.cuda->upload(at->device, at->token, &token, offsetof(apr_cuda_token, found), err);
 }
 
-/* The same, not waited for: every evaluation that sends one ends with a check. */
+/* The same without waiting: every evaluation that sends a token ends with a check. */
 static apr_status send_token(apr_session *s, const apr_session_place *at, apr_error *err)
 {
-    *s->mail = next_token(s);
-    return s->options.cuda->send(at->device, at->token, s->mail, offsetof(apr_cuda_token, found), err);
+    *s->host_token = next_token(s);
+    return s->options.cuda->send(at->device, at->token, s->host_token, offsetof(apr_cuda_token, found), err);
 }
 
 void apr_session_forget_recorded(const apr_session *s, apr_session_place *at)
@@ -41,7 +41,7 @@ void apr_session_forget_recorded(const apr_session *s, apr_session_place *at)
     at->recorded = NULL;
 }
 
-/* In as few steps as there are; where nothing may be rounded, as in an ordinary evaluation, the logits' operations last. */
+/* Runs the fused steps, or with exact products all operations one by one, those of the logits last. */
 static apr_status run_operations(apr_session *s, const apr_session_place *at, apr_error *err)
 {
     if (at->fusion.n_steps > 0 && !s->exact) return apr_session_run_fused(s, at, err);
@@ -65,17 +65,18 @@ static apr_status record_token(apr_session *s, apr_session_place *at, apr_error 
     return status != APR_OK ? status : ended;
 }
 
-/* Slower, and right: said once. */
-static void go_on_without(const apr_session *s, apr_session_place *at, const apr_error *why)
+/* Continues without a graph, which is slower but correct. Warns once. */
+static void give_up_recording(const apr_session *s, apr_session_place *at, const apr_error *why)
 {
     char text[sizeof why->text + 128];
 
     at->cannot_record = true;
-    snprintf(text, sizeof text, "decoded tokens are run operation by operation, for they could not be recorded as one: %s", why->text);
+    snprintf(text, sizeof text, "decoded tokens run operation by operation, because recording them failed: %s", why->text);
     if (s->options.on_warning != NULL) s->options.on_warning(s->options.user, text);
 }
 
-/* The first token is checked operation by operation; a table's rows are looked up on the host; hidden states are read on the way. */
+/* Not for the first token, which is checked operation by operation, nor if table rows are looked up on the host or hidden states are
+ * read. */
 static bool may_replay(const apr_session *s, const apr_session_place *at, const apr_eval_output *out)
 {
     return apr_session_reads_token(s, at) && !s->options.no_replay && s->decode_checked && !at->cannot_record && at->host_rows == NULL &&
@@ -97,7 +98,7 @@ apr_status apr_session_replay(apr_session *s, const apr_eval_output *out, bool *
         const apr_status status = record_token(s, at, &why);
         s->recorded_end = apr_attend_end(s->position);
         if (status != APR_OK && s->options.cuda->is_lost(at->device)) return apr_fail(err, status, "%s", why.text);
-        if (status != APR_OK) go_on_without(s, at, &why);
+        if (status != APR_OK) give_up_recording(s, at, &why);
     }
     *done = at->recorded != NULL;
     return *done ? s->options.cuda->replay(at->recorded, err) : APR_OK;
@@ -105,7 +106,8 @@ apr_status apr_session_replay(apr_session *s, const apr_eval_output *out, bool *
 
 /* --- a step of several sequences --- */
 
-/* Positions are read in the device's memory; how far a context is cut is told before, in strides of these. */
+/* Positions are read from device memory, but the split of the context is fixed when recording: for all positions below the next multiple
+ * of this. */
 enum { STEP_STRIDE = 512 };
 
 static apr_status record_step(apr_session *s, apr_session_place *at, apr_error *err)
@@ -150,16 +152,16 @@ apr_status apr_session_replay_step(apr_session *s, bool *done, bool *logits, apr
         apr_session_forget_recorded(s, at);
         const apr_status status = record_step(s, at, &why);
         if (status != APR_OK && s->options.cuda->is_lost(at->device)) return apr_fail(err, status, "%s", why.text);
-        if (status != APR_OK) go_on_without(s, at, &why);
+        if (status != APR_OK) give_up_recording(s, at, &why);
     }
     *done = at->recorded != NULL;
     *logits = *done && s->recorded_logits;
     return *done ? s->options.cuda->replay(at->recorded, err) : APR_OK;
 }
 
-/* --- the likeliest tokens --- */
+/* --- top-k tokens --- */
 
-/* What a device found, as numbers. */
+/* Converts a device's result. */
 static void take_found(apr_best *best, const apr_cuda_found *found, int64_t vocab_size)
 {
     apr_best_from_keys(best, found->keys, best->n_wanted);
@@ -181,12 +183,12 @@ apr_status apr_session_find_bests(apr_session *s, apr_best *bests, apr_error *er
         for (int64_t r = 0; r < s->n_rows; r++) apr_find_best(&bests[r], at->logits + r * width, width);
         return APR_OK;
     }
-    apr_cuda_found *const mail = apr_session_step_mail(s).found;
+    apr_cuda_found *const host_token = apr_session_step_mail(s).found;
     APR_TRY(cuda->find_bests(at->device, at->logits, width, s->n_rows, bests, at->work.data, at->work.slice * sizeof(float), at->step.found,
                              err));
-    APR_TRY(cuda->receive(at->device, mail, at->step.found, (uint64_t)s->n_rows * sizeof *mail, err));
+    APR_TRY(cuda->receive(at->device, host_token, at->step.found, (uint64_t)s->n_rows * sizeof *host_token, err));
     APR_TRY(cuda->check(at->device, s->stage, err));
-    for (int64_t r = 0; r < s->n_rows; r++) take_found(&bests[r], &mail[r], width);
+    for (int64_t r = 0; r < s->n_rows; r++) take_found(&bests[r], &host_token[r], width);
     return APR_OK;
 }
 
@@ -201,8 +203,8 @@ apr_status apr_session_find_best(apr_session *s, apr_best *best, apr_error *err)
         return APR_OK;
     }
     APR_TRY(cuda->find_best(at->device, s->last_row, vocab_size, best->n_wanted, best->temperature, at->work.data, &at->token->found, err));
-    APR_TRY(cuda->receive(at->device, &s->mail->found, &at->token->found, sizeof s->mail->found, err));
+    APR_TRY(cuda->receive(at->device, &s->host_token->found, &at->token->found, sizeof s->host_token->found, err));
     APR_TRY(cuda->check(at->device, s->stage, err));
-    take_found(best, &s->mail->found, vocab_size);
+    take_found(best, &s->host_token->found, vocab_size);
     return APR_OK;
 }

@@ -1,10 +1,11 @@
-/* session_rows.c - the rows of a step, each of a sequence of its own, in fewer steps than operations: products of rows with what ends them,
- * as a device runs them (kernels/cuda/rows_args.h).
+/* session_rows.c - the rows of a step, one sequence each, in fewer steps than operations: small GEMMs fused with what follows them
+ * (kernels/cuda/rows_args.h).
  *
- * A session runs all its steps so or none, but those that are watched and those where nothing may be
- * rounded: products that go together add in another order than they do apart, and a row's numbers must not depend on how many there are.
+ * A session runs either all its steps this way or none, except steps that are watched or exact. Fused products add in another order than
+ * single ones, and a row's numbers must not depend on the number of rows.
  *
- * Inputs of products lie in slots of the workspace, taken in turn: nothing else may use the workspace while they are needed. */
+ * Inputs of the products are in slots of the workspace, used round robin. They stay there until they have been read for the last time;
+ * no operation in between may use the workspace. */
 #include "kernels/cuda/abreast_room.h"
 #include "runtime/session/session_parts.h"
 
@@ -22,7 +23,7 @@ static int64_t widest_input(const apr_session *s)
     return most;
 }
 
-/* Of a linear that the device multiplies rows with, a number of its own for each type and way to lie; 0: none. */
+/* Non-zero if the device has a small GEMM for this linear layer: one number for each type and layout. */
 static int kind_of(const apr_session *s, const apr_session_place *at, const apr_op *op)
 {
     if (!is_dense(op)) return 0;
@@ -32,23 +33,23 @@ static int kind_of(const apr_session *s, const apr_session_place *at, const apr_
     return takes ? 2 * (int)weight->dtype + weight->in_items + 1 : 0;
 }
 
-/* Inputs are in one form for all: BF16 matrices want another one than the rest, and so do those that warpgroups
- * multiply, but where all are not of their types there is a kernel for each. */
-static bool are_of_one_form(const apr_session *s, apr_session_place *at, const int *kinds)
+/* All products of a session share one type and layout of inputs. BF16 matrices need BF16 inputs, all others FP16. WGMMA kernels need
+ * another layout; they are used only if all matrices have types that they support. */
+static bool share_input_type(const apr_session *s, apr_session_place *at, const int *kinds)
 {
-    bool bfloats = false, others = false, wide = true;
+    bool bf16 = false, others = false, wgmma = true;
     for (size_t i = 0; i < s->program.n_ops; i++) {
         if (kinds[i] == 0) continue;
         const apr_dtype dtype = at->multiplied[s->program.ops[i].weight[0]]->dtype;
-        const bool is_bfloat = dtype == APR_BF16;
-        bfloats |= is_bfloat, others |= !is_bfloat, wide &= apr_abreast_may_be_wide(dtype);
+        const bool is_bf16 = dtype == APR_BF16;
+        bf16 |= is_bf16, others |= !is_bf16, wgmma &= apr_abreast_may_be_wide(dtype);
     }
-    at->rows_bfloats = bfloats, at->rows_wide = wide;
-    return bfloats != others;
+    at->rows_bf16 = bf16, at->rows_wgmma = wgmma;
+    return bf16 != others;
 }
 
 /* Operations that never use the workspace. */
-static bool leaves_workspace_alone(apr_op_kind kind)
+static bool avoids_workspace(apr_op_kind kind)
 {
     static const bool are[APR_OP_COUNT] = {[APR_OP_NORM] = true,  [APR_OP_ROPE] = true, [APR_OP_KV_STORE] = true, [APR_OP_ADD] = true,
                                            [APR_OP_SLICE] = true, [APR_OP_JOIN] = true, [APR_OP_SCALE] = true,    [APR_OP_MUL] = true};
@@ -57,11 +58,11 @@ static bool leaves_workspace_alone(apr_op_kind kind)
 
 static bool may_stand_between(const apr_session *s, const apr_fused *step)
 {
-    if (step->kind == APR_FUSED_OPERATION) return leaves_workspace_alone(s->program.ops[step->op].kind);
+    if (step->kind == APR_FUSED_OPERATION) return avoids_workspace(s->program.ops[step->op].kind);
     return step->kind == APR_FUSED_PRODUCTS || step->kind == APR_FUSED_INPUTS || step->kind == APR_FUSED_TURN;
 }
 
-/* Is what lies in a slot there until it has been read for the last time? */
+/* Does every input stay in its slot until it has been read for the last time? */
 static bool slots_suffice(const apr_session *s, const apr_fusion *fusion)
 {
     for (size_t i = 0; i < fusion->n_planes; i++) {
@@ -75,7 +76,7 @@ static bool slots_suffice(const apr_session *s, const apr_fusion *fusion)
 
 static bool makes_logits(const apr_session *s, const apr_op *op) { return op->out >= 0 && s->program.values[op->out].is_logits; }
 
-/* The norm that only the product that makes logits reads, of which no more than inputs was left; -1. */
+/* The norm whose output, read only by the logits' product, is stored only as a product's input; -1: none. */
 static int norm_of_logits(const apr_session *s, const apr_session_place *at)
 {
     for (size_t i = 0; i < at->rows.n_steps; i++) {
@@ -94,21 +95,21 @@ apr_status apr_session_fuse_rows(apr_session *s, apr_session_place *at, apr_erro
 
     if (s->n_places > 1 || s->options.no_fusion || s->options.no_direct) return APR_OK;
     int *const kinds = calloc(n_ops + 1, sizeof *kinds);
-    bool *const turns = calloc(n_ops + 1, sizeof *turns);
-    apr_status status = kinds != NULL && turns != NULL ? APR_OK : apr_no_memory(err, "the steps of several sequences");
+    bool *const qkv_epilogues = calloc(n_ops + 1, sizeof *qkv_epilogues);
+    apr_status status = kinds != NULL && qkv_epilogues != NULL ? APR_OK : apr_no_memory(err, "the steps of several sequences");
     at->rows_widest = widest_input(s);
     for (size_t i = 0; i < n_ops && status == APR_OK; i++) {
         const apr_op *const op = &s->program.ops[i];
         any |= (kinds[i] = kind_of(s, at, op)) != 0;
-        turns[i] = op->kind == APR_OP_KV_STORE && apr_turns(&op->args.kv_store);
+        qkv_epilogues[i] = op->kind == APR_OP_KV_STORE && apr_turns(&op->args.kv_store);
     }
-    if (status == APR_OK && any && are_of_one_form(s, at, kinds)) {
-        status = apr_fuse(&at->rows, &s->program, &(apr_fusible){kinds, turns, NULL}, err);
+    if (status == APR_OK && any && share_input_type(s, at, kinds)) {
+        status = apr_fuse(&at->rows, &s->program, &(apr_fusible){kinds, qkv_epilogues, NULL}, err);
         if (status != APR_OK || !slots_suffice(s, &at->rows) || !apr_session_turns_are_apart(s, at, &at->rows)) apr_fusion_close(&at->rows);
         at->logits_norm = norm_of_logits(s, at);
     }
     free(kinds);
-    free(turns);
+    free(qkv_epilogues);
     return status == APR_OK && at->rows.n_steps > 0 ? s->options.cuda->expect_streams(at->device, true, err) : status;
 }
 
@@ -121,7 +122,7 @@ bool apr_session_may_fuse_rows(const apr_session *s, const apr_session_place *at
 
 static apr_rows_room room_of(const apr_session_place *at)
 {
-    return (apr_rows_room){at->work, at->rows_widest, at->rows_bfloats, at->rows_wide};
+    return (apr_rows_room){at->work, at->rows_widest, at->rows_bf16, at->rows_wgmma};
 }
 
 static apr_rows_left left_by(const apr_session *s, const apr_session_place *at, const apr_fused *step)
@@ -148,8 +149,8 @@ static apr_status run_inputs(const apr_session *s, const apr_session_place *at, 
     return s->options.cuda->rows_inputs(at->device, &args, err);
 }
 
-/* The turn right behind a step that makes its query, key and value, and is done with them; NULL: none. */
-static const apr_fused *turn_behind(const apr_session *s, const apr_session_place *at, const apr_fused *step)
+/* The Q/K norm, rope and KV write right after a step whose products are exactly its query, key and value; NULL: none. */
+static const apr_fused *qkv_epilogue_after(const apr_session *s, const apr_session_place *at, const apr_fused *step)
 {
     const apr_op *const ops = s->program.ops;
     const apr_fused *const next = step + 1;
@@ -163,7 +164,7 @@ static const apr_fused *turn_behind(const apr_session *s, const apr_session_plac
 
 static apr_status run_products(apr_session *s, const apr_session_place *at, const apr_fused *step, apr_error *err)
 {
-    const apr_fused *const turned = turn_behind(s, at, step);
+    const apr_fused *const epilogue = qkv_epilogue_after(s, at, step);
     apr_turn_args turn;
     const apr_op *const ops = s->program.ops;
     apr_rows_args args = {.room = room_of(at),
@@ -185,24 +186,24 @@ static apr_status run_products(apr_session *s, const apr_session_place *at, cons
     if (step->add >= 0) args.residual = apr_session_value_at(s, apr_session_residual_of(s, step));
     if (args.ending != APR_FLOW_STORE && (step->keeps || args.left.norm))
         args.out = apr_session_value_at(s, apr_session_result_of(s, step));
-    if (turned != NULL) {
-        APR_TRY(apr_session_bind_turn(s, at, turned, &turn, err));
+    if (epilogue != NULL) {
+        APR_TRY(apr_session_bind_turn(s, at, epilogue, &turn, err));
         args.turn = &turn;
     }
     return s->options.cuda->rows(at->device, &args, err);
 }
 
-static apr_status run_turn(apr_session *s, const apr_session_place *at, const apr_fused *step, apr_error *err)
+static apr_status run_qkv_epilogue(apr_session *s, const apr_session_place *at, const apr_fused *step, apr_error *err)
 {
     apr_turn_args turn;
-    if (step > at->rows.steps && turn_behind(s, at, step - 1) == step) return APR_OK; /* it is done */
+    if (step > at->rows.steps && qkv_epilogue_after(s, at, step - 1) == step) return APR_OK; /* done with the products */
     APR_TRY(apr_session_bind_turn(s, at, step, &turn, err));
     return s->options.cuda->turn(at->device, &turn, err);
 }
 
 static apr_status run_attend(apr_session *s, const apr_session_place *at, const apr_fused *step, apr_error *err)
 {
-    if (step->store >= 0) APR_TRY(run_turn(s, at, step, err));
+    if (step->store >= 0) APR_TRY(run_qkv_epilogue(s, at, step, err));
     APR_TRY(apr_session_run_op(s, &s->program.ops[step->op], err));
     return run_inputs(s, at, step, s->program.ops[step->op].out, err);
 }
@@ -213,7 +214,7 @@ static apr_status run_step(apr_session *s, const apr_session_place *at, const ap
     case APR_FUSED_OPERATION: return apr_session_run_op(s, &s->program.ops[step->op], err);
     case APR_FUSED_INPUTS: return run_inputs(s, at, step, step->value, err);
     case APR_FUSED_PRODUCTS: return run_products(s, at, step, err);
-    case APR_FUSED_TURN: return run_turn(s, at, step, err);
+    case APR_FUSED_TURN: return run_qkv_epilogue(s, at, step, err);
     case APR_FUSED_ATTEND: return run_attend(s, at, step, err);
     case APR_FUSED_EXPERTS: break; /* none were asked for */
     }

@@ -1,8 +1,8 @@
-/* session_sequences.c - several sequences in one session: which one a call is about, their pages, and a step of many of them.
+/* session_sequences.c - several sequences in one session: the sequence in use, pages, and steps of many sequences.
  *
- * On the host a step runs every operation once for all rows, but for what knows positions or states: that runs row by row, each on its
- * sequence's pages and states. Products take so many rows at a time that each row's sums are added in the order in which they are for it
- * alone. A device runs every operation once: where the rows stand it reads in a table that is sent before. */
+ * On the host a step runs each operation once for all rows. Operations that depend on positions or states run row by row, on the pages
+ * and states of the row's sequence. Products take only as many rows at a time as keeps each row's sums in the order of a single row. A
+ * device runs each operation once, and reads the rows' positions from a table that is uploaded before. */
 #include "runtime/program/op_card.h"
 #include "runtime/session/heap.h"
 #include "runtime/session/session_parts.h"
@@ -68,7 +68,7 @@ apr_status apr_session_extend_pages(apr_session *s, int64_t n_positions, apr_err
     return s->pages.n_pages > 0 ? apr_pages_extend(&s->pages, s->sequence, n_positions, err) : APR_OK;
 }
 
-/* --- what sequences begin with alike --- */
+/* --- common prefixes --- */
 
 bool apr_session_shares_anywhere(const apr_session *s)
 {
@@ -109,30 +109,31 @@ apr_status apr_session_share(apr_session *s, int64_t from, int64_t to, int64_t n
 
 /* --- a step --- */
 
-/* Rows write their keys and values before any of them attends; a state would be written by all at once. */
+/* All rows write their keys and values before any of them attends, so rows may follow each other in one sequence. A recurrent state has
+ * only one value at a time. */
 bool apr_session_steps_prompts(const apr_session *s) { return s->positions != NULL && apr_session_shares_anywhere(s); }
 
-static void run_bound(const apr_session_place *at, const apr_op *op, const apr_ground *ground)
+static void run_bound(const apr_session_place *at, const apr_op *op, const apr_ground *arena)
 {
     apr_op_args args;
-    apr_op_bind(ground, op, &args);
+    apr_op_bind(arena, op, &args);
     at->backend->ops[op->kind](&args);
 }
 
-static void run_each(const apr_session *s, const apr_session_place *at, const apr_op *op, apr_ground *ground)
+static void run_each(const apr_session *s, const apr_session_place *at, const apr_op *op, apr_ground *arena)
 {
     for (int64_t r = 0; r < s->n_tokens; r++) {
-        ground->first = r;
-        ground->n_tokens = 1;
-        ground->ids = s->ids + r;
-        ground->sequence = s->step_sequences[r];
-        ground->position = s->step_positions[r];
-        ground->pages = apr_pages_of(&s->pages, ground->sequence);
-        run_bound(at, op, ground);
+        arena->first = r;
+        arena->n_tokens = 1;
+        arena->ids = s->ids + r;
+        arena->sequence = s->step_sequences[r];
+        arena->position = s->step_positions[r];
+        arena->pages = apr_pages_of(&s->pages, arena->sequence);
+        run_bound(at, op, arena);
     }
 }
 
-/* As many as each of the operation's matrices takes. */
+/* The number of rows that every matrix of the operation takes together. */
 static int64_t rows_together(const apr_session_place *at, const apr_op *op)
 {
     int64_t most = INT64_MAX;
@@ -145,41 +146,41 @@ static int64_t rows_together(const apr_session_place *at, const apr_op *op)
     return most;
 }
 
-static void run_some(const apr_session *s, const apr_session_place *at, const apr_op *op, apr_ground *ground)
+static void run_some(const apr_session *s, const apr_session_place *at, const apr_op *op, apr_ground *arena)
 {
     const bool makes_logits = s->program.values[op->out].is_logits;
     const int64_t n = makes_logits ? s->n_rows : s->n_tokens, most = rows_together(at, op);
-    float *const logits = ground->logits;
+    float *const logits = arena->logits;
 
     for (int64_t r = 0, now; r < n; r += now) {
         now = n - r < most ? n - r : most;
         if (makes_logits) {
-            ground->first_row = s->first_row + r;
-            ground->n_rows = now;
-            ground->logits = logits + r * s->program.vocab_size;
+            arena->first_row = s->first_row + r;
+            arena->n_rows = now;
+            arena->logits = logits + r * s->program.vocab_size;
         } else {
-            ground->first = r;
-            ground->n_tokens = now;
+            arena->first = r;
+            arena->n_tokens = now;
         }
-        run_bound(at, op, ground);
+        run_bound(at, op, arena);
     }
 }
 
-void apr_session_run_step_op(const apr_session *s, const apr_session_place *at, const apr_op *op, apr_ground *ground)
+void apr_session_run_step_op(const apr_session *s, const apr_session_place *at, const apr_op *op, apr_ground *arena)
 {
     const bool makes_logits = op->out >= 0 && s->program.values[op->out].is_logits;
     const apr_step_way way = apr_op_cards[op->kind]->step;
 
-    if (way == APR_STEP_EACH && !makes_logits) run_each(s, at, op, ground);
-    else if (way == APR_STEP_SOME) run_some(s, at, op, ground);
-    else run_bound(at, op, ground);
+    if (way == APR_STEP_EACH && !makes_logits) run_each(s, at, op, arena);
+    else if (way == APR_STEP_SOME) run_some(s, at, op, arena);
+    else run_bound(at, op, arena);
 }
 
-/* --- what a device is told --- */
+/* --- tables for a device --- */
 
 apr_step_table apr_session_step_mail(const apr_session *s)
 {
-    return apr_step_table_at(s->step_mail, apr_step_rows(s->places[0].plan.n_sequences), s->places[0].plan.n_ctx);
+    return apr_step_table_at(s->host_step, apr_step_rows(s->places[0].plan.n_sequences), s->places[0].plan.n_ctx);
 }
 
 static apr_status send_table(apr_session *s, int64_t n_rows, apr_error *err)
@@ -196,43 +197,43 @@ static void write_pages(const apr_session *s, const apr_step_table *table, int64
 
 apr_status apr_session_tell_step(apr_session *s, apr_error *err)
 {
-    if (s->step_mail == NULL) return APR_OK;
-    const apr_step_table mail = apr_session_step_mail(s);
+    if (s->host_step == NULL) return APR_OK;
+    const apr_step_table table = apr_session_step_mail(s);
 
     for (int64_t r = 0; r < s->n_tokens; r++) {
-        mail.positions[r] = s->step_positions[r];
-        mail.ids[r] = s->step_ids[r];
-        mail.slots[r] = (int32_t)s->step_sequences[r];
-        write_pages(s, &mail, r, s->step_sequences[r]);
+        table.positions[r] = s->step_positions[r];
+        table.ids[r] = s->step_ids[r];
+        table.slots[r] = (int32_t)s->step_sequences[r];
+        write_pages(s, &table, r, s->step_sequences[r]);
     }
     return send_table(s, s->n_tokens, err);
 }
 
 apr_status apr_session_tell_pages(apr_session *s, apr_error *err)
 {
-    if (s->step_mail == NULL) return APR_OK;
-    const apr_step_table mail = apr_session_step_mail(s);
+    if (s->host_step == NULL) return APR_OK;
+    const apr_step_table table = apr_session_step_mail(s);
 
-    memset(mail.positions, 0, (size_t)apr_step_sent_bytes(apr_step_rows(s->places[0].plan.n_sequences), 0, s->places[0].plan.n_ctx));
-    write_pages(s, &mail, 0, s->sequence);
+    memset(table.positions, 0, (size_t)apr_step_sent_bytes(apr_step_rows(s->places[0].plan.n_sequences), 0, s->places[0].plan.n_ctx));
+    write_pages(s, &table, 0, s->sequence);
     return send_table(s, 1, err);
 }
 
-void apr_session_ground_step(const apr_session *s, const apr_session_place *at, apr_ground *ground)
+void apr_session_ground_step(const apr_session *s, const apr_session_place *at, apr_ground *arena)
 {
-    ground->pages = at->step.pages;
-    ground->ordered = at->states + at->plan.ordered_offset;
-    ground->n_ordered = at->plan.n_ordered;
+    arena->pages = at->step.pages;
+    arena->ordered = at->states + at->plan.ordered_offset;
+    arena->n_ordered = at->plan.n_ordered;
     if (!s->is_step) return;
-    ground->apart = true;
-    ground->position = s->step_position;
-    ground->position_at = at->step.positions;
-    ground->pages_stride = at->step.most;
-    ground->slots = at->step.slots;
-    ground->sequence = 0; /* slots count from there */
+    arena->apart = true;
+    arena->position = s->step_position;
+    arena->position_at = at->step.positions;
+    arena->pages_stride = at->step.most;
+    arena->slots = at->step.slots;
+    arena->sequence = 0; /* slots count from sequence 0 */
 }
 
-/* position: where the row stands. */
+/* position: of the row's token */
 static apr_status check_row(const apr_session *s, const apr_sequence_token *row, int64_t position, apr_error *err)
 {
     const int64_t n_ctx = s->places[0].plan.n_ctx;
@@ -240,12 +241,12 @@ static apr_status check_row(const apr_session *s, const apr_sequence_token *row,
     if (row->id < 0 || row->id >= s->program.vocab_size)
         return apr_fail(err, APR_E_USAGE, "token id %d is outside the vocabulary of %lld", (int)row->id, (long long)s->program.vocab_size);
     if (position == 0 && !apr_session_steps_prompts(s))
-        return apr_fail(err, APR_E_USAGE, "sequence %lld has nothing to go on from", (long long)row->sequence);
+        return apr_fail(err, APR_E_USAGE, "sequence %lld is empty: evaluate its prompt first", (long long)row->sequence);
     if (position >= n_ctx) return apr_fail(err, APR_E_NO, "the context of %lld tokens is full", (long long)n_ctx);
     return APR_OK;
 }
 
-/* Each sequence's rows side by side; their pages are there when it returns. */
+/* Checks that each sequence's rows are adjacent, and allocates their pages. */
 static apr_status check_rows(apr_session *s, const apr_sequence_token *rows, int64_t n, apr_error *err)
 {
     int64_t before = 0; /* rows of the same sequence */
@@ -268,7 +269,7 @@ static apr_status check_rows(apr_session *s, const apr_sequence_token *rows, int
     return APR_OK;
 }
 
-/* Some rows, the first of which is the step's `first`. */
+/* Runs n of the step's rows, starting with row `first`. */
 static apr_status run_some_rows(apr_session *s, const apr_sequence_token *rows, int64_t first, int64_t n, const apr_eval_output *out,
                                 apr_error *err)
 {
@@ -300,10 +301,10 @@ apr_status apr_session_step(apr_session *s, const apr_sequence_token *rows, int6
     apr_status status = APR_OK;
 
     if (n_rows == 0) return APR_OK;
-    const int64_t room = apr_step_rows(s->places[0].plan.n_sequences);
-    if (s->positions == NULL || n_rows < 0 || n_rows > most || n_rows > room)
-        return apr_fail(err, APR_E_USAGE, "a step of %lld rows: there is room for %lld, and for %lld tokens at a time", (long long)n_rows,
-                        (long long)(s->positions == NULL ? 0 : room), (long long)most);
+    const int64_t capacity = apr_step_rows(s->places[0].plan.n_sequences);
+    if (s->positions == NULL || n_rows < 0 || n_rows > most || n_rows > capacity)
+        return apr_fail(err, APR_E_USAGE, "a step of %lld rows: at most %lld rows and %lld tokens at a time fit", (long long)n_rows,
+                        (long long)(s->positions == NULL ? 0 : capacity), (long long)most);
     s->positions[s->sequence] = s->position;
     APR_TRY(check_rows(s, rows, n_rows, err));
     const int64_t each = apr_session_rows_at_once(s, n_rows);

@@ -1,7 +1,7 @@
-/* session_upload.c - weights on their way to a device: pieces of them, filled by several threads into pinned memory and sent as they come.
+/* session_upload.c - uploads weights to a device in chunks: several threads fill pinned memory, and each chunk is sent once it is full.
  *
- * A thread that copies out of the page cache does 4 to 10 GB/s and a link takes 25 to 60: so eight of them. Each has two slots, and fills
- * one while the other is under way. Pieces do not wait for one another; only the device's functions are for one thread at a time. */
+ * One thread copies 4 to 10 GB/s out of the page cache and a link takes 25 to 60, so eight threads are used. Each has two slots: it
+ * fills one while the other is sent. Chunks are independent; only the calls to the device are serialized. */
 #include "runtime/session/session_upload.h"
 #include "formats/base/map.h"
 #include "formats/base/threads.h"
@@ -12,9 +12,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PIECE_BYTES = 1 << 22, MOST_THREADS = APR_CUDA_MARKS / 2 };
+enum { CHUNK_BYTES = 1 << 22, MOST_THREADS = APR_CUDA_MARKS / 2 };
 
-/* --- what a piece is filled with --- */
+/* --- filling a chunk --- */
 
 static void fill_bytes(apr_load *l, int64_t first, int64_t n, uint8_t *staging, float *decoded)
 {
@@ -44,39 +44,39 @@ static void fill_gathered(apr_load *l, int64_t first, int64_t n, uint8_t *stagin
     apr_gather_bytes(l->tensor, first * n_columns, n * n_columns, staging);
 }
 
-/* What FP16 cannot hold becomes the largest it can, and is counted. */
-static void fill_halves(apr_load *l, int64_t first, int64_t n, uint8_t *staging, float *decoded)
+/* Values beyond FP16 become its largest value, and are counted. */
+static void fill_f16(apr_load *l, int64_t first, int64_t n, uint8_t *staging, float *decoded)
 {
     const int64_t n_numbers = n * apr_tensor_columns(l->tensor);
 
     apr_decode_rows(l->tensor, first, n, decoded);
     const apr_misfits found = apr_find_misfits(decoded, n_numbers, APR_F16);
 #pragma omp critical(apr_load_misfits)
-    apr_misfits_merge(&l->misfits, &found);
+    apr_misfits_merge(&l->out_of_range, &found);
     if (found.n_beyond > 0) apr_saturate(decoded, decoded, n_numbers, APR_F16);
     apr_host_codecs()[APR_F16].encode(decoded, staging, n_numbers);
 }
 
-static void fill_regular(apr_load *l, int64_t first, int64_t n, uint8_t *staging, float *decoded)
+static void fill_repacked(apr_load *l, int64_t first, int64_t n, uint8_t *staging, float *decoded)
 {
     (void)decoded;
     apr_relay_rows(l->relay, l->piece, first, n, staging);
 }
 
-/* --- what is to be loaded --- */
+/* --- the list of loads --- */
 
 static apr_status add(apr_loads *loads, const apr_load *load, apr_error *err)
 {
     if (load->n_rows == 0) return APR_OK;
-    if (loads->n == loads->room) {
-        const size_t room = loads->room > 0 ? 2 * loads->room : 256;
-        apr_load *const more = realloc(loads->list, room * sizeof *more);
+    if (loads->n == loads->capacity) {
+        const size_t capacity = loads->capacity > 0 ? 2 * loads->capacity : 256;
+        apr_load *const more = realloc(loads->list, capacity * sizeof *more);
         if (more == NULL) return apr_no_memory(err, "the list of weights to upload");
         loads->list = more;
-        loads->room = room;
+        loads->capacity = capacity;
     }
     loads->list[loads->n] = *load;
-    if (!load->in_items) loads->list[loads->n].lying_bytes = load->row_bytes;
+    if (!load->tiled) loads->list[loads->n].device_row_bytes = load->row_bytes;
     loads->n++;
     loads->n_bytes += (uint64_t)load->n_rows * load->row_bytes;
     return APR_OK;
@@ -91,18 +91,18 @@ apr_status apr_load_bytes(apr_loads *loads, const uint8_t *bytes, uint64_t n_byt
 apr_status apr_load_rows(apr_loads *loads, const apr_tensor *tensor, apr_load_form form, uint8_t *to, apr_error *err)
 {
     const int64_t n_rows = apr_tensor_rows(tensor), n_columns = apr_tensor_columns(tensor);
-    const bool in_order = tensor->made == NULL && tensor->pending.kind == APR_STEP_NONE, is_halves = form == APR_LOAD_HALVES;
-    apr_load load = {.fill = is_halves              ? fill_halves
+    const bool in_order = tensor->made == NULL && tensor->pending.kind == APR_STEP_NONE, is_f16 = form == APR_LOAD_HALVES;
+    apr_load load = {.fill = is_f16                 ? fill_f16
                              : tensor->made != NULL ? fill_gathered
                              : in_order             ? fill_rows_in_order
                                                     : fill_rows,
                      .tensor = tensor,
                      .n_rows = n_rows,
-                     .row_bytes = is_halves ? (size_t)n_columns * 2 : (size_t)(tensor->n_bytes / (uint64_t)n_rows),
+                     .row_bytes = is_f16 ? (size_t)n_columns * 2 : (size_t)(tensor->n_bytes / (uint64_t)n_rows),
                      .rows_at_once = form == APR_LOAD_ITEMS ? APR_FLOW_UNIT : 1,
-                     .n_decoded = is_halves ? n_columns : 0,
-                     .in_items = form == APR_LOAD_ITEMS,
-                     .lying_bytes = (size_t)apr_items_row_bytes(tensor->dtype, true, n_columns),
+                     .n_decoded = is_f16 ? n_columns : 0,
+                     .tiled = form == APR_LOAD_ITEMS,
+                     .device_row_bytes = (size_t)apr_items_row_bytes(tensor->dtype, true, n_columns),
                      .to = to};
     return add(loads, &load, err);
 }
@@ -110,7 +110,7 @@ apr_status apr_load_rows(apr_loads *loads, const apr_tensor *tensor, apr_load_fo
 apr_status apr_load_regular(apr_loads *loads, const apr_relay *relay, uint8_t *to, apr_error *err)
 {
     for (int i = 0; i < APR_REGULAR_PIECES; i++) {
-        const apr_load load = {.fill = fill_regular,
+        const apr_load load = {.fill = fill_repacked,
                                .relay = relay,
                                .piece = (apr_regular_piece)i,
                                .n_rows = relay->piece_rows[i],
@@ -130,37 +130,37 @@ void apr_loads_close(apr_loads *loads)
 
 /* --- loading --- */
 
-/* All pieces of all loads, in the order of the loads. */
+/* All chunks of all loads, in the order of the loads. */
 typedef struct work {
     const apr_load_target *target;
     apr_loads *loads;
-    size_t slot_bytes, n_decoded; /* of the largest piece; its float32 numbers */
+    size_t slot_bytes, n_decoded; /* of the largest chunk: bytes, and float32 numbers */
     int n_threads;
-    uint8_t *slots;         /* pinned: two of each thread */
+    uint8_t *slots;         /* pinned: two for each thread */
     float *decoded;         /* [n_threads, n_decoded] */
-    int64_t n_pieces, next; /* to be taken */
-    apr_status status;      /* of the first that failed */
+    int64_t n_chunks, next; /* next: the next chunk to take */
+    apr_status status;      /* of the first chunk that failed */
     apr_error err;
 } work;
 
 static int64_t at_most(int64_t n, int64_t most) { return n < most ? n : most; }
 
-/* Pieces of whole rows, or whole units of them, of PIECE_BYTES at most: or of one such unit. */
-static void divide(work *w)
+/* Chunks are whole rows, or whole groups of rows_at_once rows, of at most CHUNK_BYTES, but at least one group. */
+static void make_chunks(work *w)
 {
     for (size_t i = 0; i < w->loads->n; i++) {
         apr_load *const l = &w->loads->list[i];
-        const size_t room = PIECE_BYTES < w->target->scratch_bytes || !l->in_items ? PIECE_BYTES : (size_t)w->target->scratch_bytes;
-        const int64_t units = (int64_t)(room / l->row_bytes) / l->rows_at_once;
-        l->piece_rows = at_most((units > 0 ? units : 1) * l->rows_at_once, l->n_rows);
-        l->first_piece = w->n_pieces;
-        w->n_pieces += (l->n_rows + l->piece_rows - 1) / l->piece_rows;
-        const size_t piece_bytes = (size_t)l->piece_rows * l->row_bytes, n_decoded = (size_t)(l->piece_rows * l->n_decoded);
-        if (piece_bytes > w->slot_bytes) w->slot_bytes = piece_bytes;
+        const size_t limit = CHUNK_BYTES < w->target->scratch_bytes || !l->tiled ? CHUNK_BYTES : (size_t)w->target->scratch_bytes;
+        const int64_t units = (int64_t)(limit / l->row_bytes) / l->rows_at_once;
+        l->chunk_rows = at_most((units > 0 ? units : 1) * l->rows_at_once, l->n_rows);
+        l->first_chunk = w->n_chunks;
+        w->n_chunks += (l->n_rows + l->chunk_rows - 1) / l->chunk_rows;
+        const size_t chunk_bytes = (size_t)l->chunk_rows * l->row_bytes, n_decoded = (size_t)(l->chunk_rows * l->n_decoded);
+        if (chunk_bytes > w->slot_bytes) w->slot_bytes = chunk_bytes;
         if (n_decoded > w->n_decoded) w->n_decoded = n_decoded;
     }
     w->slot_bytes = (w->slot_bytes + 255) / 256 * 256;
-    w->n_threads = (int)at_most(apr_threads(apr_all_threads(), w->n_pieces, (double)w->loads->n_bytes), at_most(MOST_THREADS, w->n_pieces));
+    w->n_threads = (int)at_most(apr_threads(apr_all_threads(), w->n_chunks, (double)w->loads->n_bytes), at_most(MOST_THREADS, w->n_chunks));
 }
 
 static void note_failure(work *w, apr_status status, const apr_error *err)
@@ -170,18 +170,18 @@ static void note_failure(work *w, apr_status status, const apr_error *err)
     w->err = *err;
 }
 
-/* Sends a filled piece, which has happened when `mark` has passed. One thread at a time. */
-static apr_status send_piece(const work *w, const apr_load *l, int64_t row, int64_t n, const uint8_t *slot, int mark, apr_error *err)
+/* Sends a filled chunk. The copy is complete once `mark` has passed. One thread at a time. */
+static apr_status send_chunk(const work *w, const apr_load *l, int64_t row, int64_t n, const uint8_t *slot, int mark, apr_error *err)
 {
     const apr_load_target *const t = w->target;
-    uint8_t *const to = l->to + (size_t)row * l->lying_bytes;
+    uint8_t *const to = l->to + (size_t)row * l->device_row_bytes;
 
-    APR_TRY(t->cuda->send(t->device, l->in_items ? t->scratch : to, slot, (size_t)n * l->row_bytes, err));
-    if (l->in_items) APR_TRY(t->cuda->to_items(t->device, l->tensor->dtype, to, t->scratch, n, apr_tensor_columns(l->tensor), err));
+    APR_TRY(t->cuda->send(t->device, l->tiled ? t->scratch : to, slot, (size_t)n * l->row_bytes, err));
+    if (l->tiled) APR_TRY(t->cuda->to_items(t->device, l->tensor->dtype, to, t->scratch, n, apr_tensor_columns(l->tensor), err));
     return t->cuda->mark(t->device, mark, err);
 }
 
-/* Of rows in the file's order, as soon as they are copied; of others only a whole load's are known (drop_all). */
+/* Drops rows in the file's order from the page cache as soon as they are copied; other loads only as a whole (drop_all). */
 static void drop_rows(const apr_load *l, int64_t row, int64_t n)
 {
     const bool is_in_order = l->fill == fill_bytes || l->fill == fill_rows_in_order;
@@ -189,7 +189,7 @@ static void drop_rows(const apr_load *l, int64_t row, int64_t n)
     if (is_in_order) apr_map_drop(bytes + (size_t)row * l->row_bytes, (size_t)n * l->row_bytes);
 }
 
-/* A tensor's bytes, or those of what it is made of: parts of a chain, codes and scales of a packed one. */
+/* Drops a tensor's bytes, or those of its sources: parts of a chain, codes and scales of a packed one. */
 static void drop_tensor(const apr_tensor *t)
 {
     if (t == NULL) return;
@@ -210,34 +210,34 @@ static void drop_all(const apr_loads *loads)
     }
 }
 
-/* Takes pieces until there are none, or one of any thread failed. */
-static void load_pieces(work *w, int thread)
+/* Takes chunks until there are none left, or a chunk of any thread failed. */
+static void load_chunks(work *w, int thread)
 {
     float *const decoded = w->decoded != NULL ? w->decoded + (size_t)thread * w->n_decoded : NULL;
-    size_t at = 0; /* the load of the last piece: pieces are taken in their order */
+    size_t at = 0; /* the load of the last chunk: chunks are taken in order */
 
     for (int64_t n_taken = 0;; n_taken++) {
         const int mark = 2 * thread + (int)(n_taken % 2);
         uint8_t *const slot = w->slots + (size_t)mark * w->slot_bytes;
-        int64_t piece;
-        bool go_on;
+        int64_t chunk;
+        bool has_chunk;
 #pragma omp critical(apr_load)
         {
-            piece = w->next++;
-            go_on = w->status == APR_OK && piece < w->n_pieces;
+            chunk = w->next++;
+            has_chunk = w->status == APR_OK && chunk < w->n_chunks;
         }
-        if (!go_on) return;
-        while (at + 1 < w->loads->n && w->loads->list[at + 1].first_piece <= piece) at++;
+        if (!has_chunk) return;
+        while (at + 1 < w->loads->n && w->loads->list[at + 1].first_chunk <= chunk) at++;
         apr_load *const l = &w->loads->list[at];
-        const int64_t row = (piece - l->first_piece) * l->piece_rows, n = at_most(l->n_rows - row, l->piece_rows);
+        const int64_t row = (chunk - l->first_chunk) * l->chunk_rows, n = at_most(l->n_rows - row, l->chunk_rows);
         apr_error err = {0};
 
-        if (n_taken > 1) w->target->cuda->wait_mark(w->target->device, mark); /* what failed shows when the next one is sent */
+        if (n_taken > 1) w->target->cuda->wait_mark(w->target->device, mark); /* a failure shows when the next chunk is sent */
         l->fill(l, row, n, slot, decoded);
         if (w->target->drops_pages) drop_rows(l, row, n);
 #pragma omp critical(apr_load)
         {
-            const apr_status status = w->status == APR_OK ? send_piece(w, l, row, n, slot, mark, &err) : APR_OK;
+            const apr_status status = w->status == APR_OK ? send_chunk(w, l, row, n, slot, mark, &err) : APR_OK;
             if (status != APR_OK) note_failure(w, status, &err);
         }
     }
@@ -248,15 +248,15 @@ apr_status apr_loads_run(apr_loads *loads, const apr_load_target *target, apr_er
     const apr_cuda_api *const cuda = target->cuda;
     work w = {.target = target, .loads = loads};
 
-    divide(&w);
-    if (w.n_pieces == 0) return APR_OK;
+    make_chunks(&w);
+    if (w.n_chunks == 0) return APR_OK;
     APR_TRY(cuda->pin(target->device, 2 * (uint64_t)w.n_threads * w.slot_bytes, "weights on their way", (void **)&w.slots, err));
     if (w.n_decoded > 0 && (w.decoded = malloc((size_t)w.n_threads * w.n_decoded * sizeof *w.decoded)) == NULL)
-        w.status = apr_no_memory(&w.err, "decoded weights on their way to the device");
+        w.status = apr_no_memory(&w.err, "the buffer for decoded weights");
 #pragma omp parallel for schedule(static, 1) num_threads(w.n_threads)
-    for (int thread = 0; thread < w.n_threads; thread++) load_pieces(&w, thread);
+    for (int thread = 0; thread < w.n_threads; thread++) load_chunks(&w, thread);
     if (w.status == APR_OK) w.status = cuda->check(target->device, "the upload", &w.err);
-    else cuda->check(target->device, "the upload", NULL); /* what is under way still reads the slots */
+    else cuda->check(target->device, "the upload", NULL); /* pending copies still read the slots */
     cuda->release(target->device, w.slots);
     if (target->drops_pages) drop_all(loads);
     free(w.decoded);

@@ -1,4 +1,4 @@
-/* speed.c - prompts and tokens behind others, again and again, with a clock beside. */
+/* speed.c - repeated timed runs of prompts and decoded tokens. */
 #include "runtime/session/speed.h"
 
 #include "formats/base/clock.h"
@@ -10,17 +10,17 @@
 
 enum { WARM_UP_TOKENS = 4 };
 
-/* A measurement on its way. */
+/* A measurement in progress. */
 typedef struct measurement {
     apr_session *session;
     const apr_speed_options *options;
     int32_t *ids;    /* of all positions */
-    int64_t n_known; /* positions whose keys and values are there */
+    int64_t n_known; /* positions whose keys and values are stored */
     int n_done, n_runs;
     bool finite;
 } measurement;
 
-static apr_status look(measurement *m, apr_error *err)
+static apr_status check_logits(measurement *m, apr_error *err)
 {
     const int64_t n = apr_session_program(m->session)->vocab_size;
 
@@ -30,7 +30,7 @@ static apr_status look(measurement *m, apr_error *err)
     return APR_OK;
 }
 
-/* So many tokens of the stage, behind its depth. */
+/* Runs n_tokens of the stage after its depth. */
 static apr_status run(measurement *m, const apr_speed_stage *stage, int64_t n_tokens, double *seconds, apr_error *err)
 {
     apr_best best = {.n_wanted = 1}; /* what a generation asks of each token */
@@ -45,7 +45,7 @@ static apr_status run(measurement *m, const apr_speed_stage *stage, int64_t n_to
     return APR_OK;
 }
 
-static void tell(measurement *m)
+static void report_run(measurement *m)
 {
     if (m->options->on_run != NULL) m->options->on_run(m->options->user, ++m->n_done, m->n_runs);
 }
@@ -55,10 +55,10 @@ static apr_status run_all(measurement *m, const apr_speed_stage *stage, double *
     const int64_t n_warm = stage->one_by_one && stage->n_tokens > WARM_UP_TOKENS ? WARM_UP_TOKENS : stage->n_tokens;
 
     APR_TRY(run(m, stage, n_warm, seconds, err));
-    tell(m);
+    report_run(m);
     for (int i = 0; i < m->options->n_runs; i++) {
         APR_TRY(run(m, stage, stage->n_tokens, &seconds[i], err));
-        tell(m);
+        report_run(m);
     }
     return APR_OK;
 }
@@ -75,14 +75,14 @@ static apr_status measure_stage(measurement *m, apr_speed_stage *stage, apr_erro
     APR_TRY(read_to_depth(m, stage->depth, err));
     APR_TRY(run_all(m, stage, stage->seconds, err));
     if (m->n_known < stage->depth + stage->n_tokens) m->n_known = stage->depth + stage->n_tokens;
-    APR_TRY(look(m, err));
+    APR_TRY(check_logits(m, err));
     apr_trace_only_products(m->session, true);
     const apr_status status = run_all(m, stage, stage->product_seconds, err);
     apr_trace_only_products(m->session, false);
     return status;
 }
 
-/* How many positions the stages take, or why that is not to be had. */
+/* The largest position that the stages need, or an error. */
 static apr_status check_stages(const apr_session *session, const apr_speed_stage *stages, size_t n_stages, int n_runs, int64_t *n_positions,
                                apr_error *err)
 {
@@ -94,7 +94,7 @@ static apr_status check_stages(const apr_session *session, const apr_speed_stage
         const apr_speed_stage *const s = &stages[i];
         if (s->depth < 0 || s->n_tokens < 1) return apr_fail(err, APR_E_USAGE, "there is nothing to measure: a stage without tokens");
         if (s->depth > n_ctx || s->n_tokens > n_ctx - s->depth)
-            return apr_fail(err, APR_E_USAGE, "%lld tokens behind %lld others do not fit the context of %lld", (long long)s->n_tokens,
+            return apr_fail(err, APR_E_USAGE, "%lld tokens after %lld others do not fit the context of %lld", (long long)s->n_tokens,
                             (long long)s->depth, (long long)n_ctx);
         if (s->depth + s->n_tokens > *n_positions) *n_positions = s->depth + s->n_tokens;
     }
@@ -146,7 +146,7 @@ apr_spread apr_speed_rates(int64_t n_tokens, const double *seconds, int n)
     double rates[APR_SPEED_MOST_RUNS];
 
     if (n < 1 || n > APR_SPEED_MOST_RUNS || n_tokens < 1) return (apr_spread){0};
-    for (int i = 0; i < n; i++) rates[i] = (double)n_tokens / fmax(seconds[i], 1e-9); /* a clock's tick at least */
+    for (int i = 0; i < n; i++) rates[i] = (double)n_tokens / fmax(seconds[i], 1e-9); /* at least one tick of the clock */
     return apr_speed_spread(rates, n);
 }
 

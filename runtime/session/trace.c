@@ -1,4 +1,4 @@
-/* trace.c - a session operation by operation, on the host or a device. */
+/* trace.c - runs a session operation by operation, on the host or a device. */
 #include "runtime/session/trace.h"
 
 #include "runtime/session/session_parts.h"
@@ -10,9 +10,10 @@ apr_status apr_trace_begin(apr_session *s, const int32_t *ids, int64_t n_ids, ap
     const apr_plan *const plan = &s->places[0].plan;
 
     if (n_ids > plan->n_ctx - s->position)
-        return apr_fail(err, APR_E_NO, "the context of %lld tokens has no room for %lld more", (long long)plan->n_ctx, (long long)n_ids);
+        return apr_fail(err, APR_E_NO, "the context of %lld tokens is full: %lld more do not fit", (long long)plan->n_ctx,
+                        (long long)n_ids);
     if (n_ids < 1 || n_ids > plan->n_batch || n_ids > plan->n_logits)
-        return apr_fail(err, APR_E_USAGE, "%lld tokens are no batch of this session", (long long)n_ids);
+        return apr_fail(err, APR_E_USAGE, "a batch of %lld tokens is too small or too large for this session", (long long)n_ids);
     for (int64_t i = 0; i < n_ids; i++)
         if (ids[i] < 0 || ids[i] >= s->program.vocab_size)
             return apr_fail(err, APR_E_USAGE, "token id %d is outside the vocabulary of %lld", (int)ids[i],
@@ -30,8 +31,8 @@ apr_status apr_trace_run(apr_session *s, size_t op, apr_error *err)
     return apr_session_check_devices(s, "one operation", err);
 }
 
-/* From the host's memory to a place. */
-static apr_status put(apr_session *s, const apr_session_place *at, void *to, const void *from, size_t n_bytes, apr_error *err)
+/* Copies from host memory to a place. */
+static apr_status copy_to_place(apr_session *s, const apr_session_place *at, void *to, const void *from, size_t n_bytes, apr_error *err)
 {
     if (at->device != NULL) return s->options.cuda->upload(at->device, to, from, n_bytes, err);
     memcpy(to, from, n_bytes);
@@ -50,7 +51,7 @@ apr_status apr_trace_read(apr_session *s, int value, float *to, apr_error *err)
 
 apr_status apr_trace_write(apr_session *s, int value, const float *from, apr_error *err)
 {
-    return put(s, apr_session_place_of_value(s, value), apr_session_value_at(s, value), from, value_bytes(s, value), err);
+    return copy_to_place(s, apr_session_place_of_value(s, value), apr_session_value_at(s, value), from, value_bytes(s, value), err);
 }
 
 apr_status apr_trace_there(apr_session *s, int value, const float **at, apr_error *err)
@@ -72,7 +73,7 @@ size_t apr_trace_cell_bytes(const apr_session *s, int state, int which)
     return (size_t)(apr_kv_row_bytes(s->places[0].plan.kv_dtype, which == 0 ? facts->key_dim : facts->value_dim) * facts->n_heads);
 }
 
-/* Positions in order, in as few parts as the ring of cells allows: into `to`, or out of `from` when that is not NULL. */
+/* Copies positions in order, in as few runs as the ring of cells allows: into `to`, or out of `from` if it is not NULL. */
 static apr_status copy_ring(apr_session *s, int state, int which, int64_t first, int64_t n, uint8_t *to, const uint8_t *from,
                             apr_error *err)
 {
@@ -82,10 +83,10 @@ static apr_status copy_ring(apr_session *s, int state, int which, int64_t first,
 
     for (int64_t i = 0, part; i < n && cell > 0; i += part) {
         const int64_t begin = (first + i) % cache.n_cells, left = cache.n_cells - begin;
-        uint8_t *const there = cache.data + (size_t)begin * cell;
+        uint8_t *const cells = cache.data + (size_t)begin * cell;
         part = left < n - i ? left : n - i;
-        if (from != NULL) APR_TRY(put(s, at, there, from + (size_t)i * cell, (size_t)part * cell, err));
-        else APR_TRY(apr_session_fetch(s, at, to + (size_t)i * cell, there, (size_t)part * cell, err));
+        if (from != NULL) APR_TRY(copy_to_place(s, at, cells, from + (size_t)i * cell, (size_t)part * cell, err));
+        else APR_TRY(apr_session_fetch(s, at, to + (size_t)i * cell, cells, (size_t)part * cell, err));
     }
     return APR_OK;
 }
@@ -113,7 +114,7 @@ apr_status apr_trace_write_numbers(apr_session *s, int state, const float *from,
 {
     const apr_session_place *const at = apr_session_place_of_state(s, state);
     const size_t n_bytes = (size_t)s->program.states[state].n_floats * sizeof *from;
-    return put(s, at, at->states + at->plan.state_offsets[state], from, n_bytes, err);
+    return copy_to_place(s, at, at->states + at->plan.state_offsets[state], from, n_bytes, err);
 }
 
 void apr_trace_watch(apr_session *s, apr_op_kind kind, apr_trace_watch_fn watch, void *user)
@@ -155,7 +156,7 @@ void apr_trace_frequencies(const apr_session *s, int rope, float *freqs)
     for (int64_t j = 0; j < table->n_freqs; j++) freqs[j] = divisors != NULL ? chosen[j] / freqs[j] : chosen[j];
 }
 
-/* Are there matrices whose values a tile of FP16 rounds? Those of 16 bits it holds, packed ones too that decode to such. */
+/* Are there matrices whose values would be rounded by FP16? Not 16-bit ones, nor packed ones that decode to 16 bits. */
 static bool has_wider_weights(const apr_session *s)
 {
     for (size_t i = 0; i < s->program.n_weights; i++) {
@@ -174,7 +175,7 @@ int64_t apr_trace_fp16_above(const apr_session *s)
     return has_wider_weights(s) ? APR_CUDA_FEW_TOKENS : APR_CUDA_CAREFUL_TOKENS;
 }
 
-/* Does a host's share have products that round their inputs? Some are of a single token even in a prompt: the head's, an expert's. */
+/* Does the host have products that round their inputs? Some have a single token even in a prompt: the head's, an expert's. */
 static bool rounds_on_host(const apr_session *s)
 {
     for (int i = 0; i < s->n_places; i++) {
