@@ -1,4 +1,5 @@
-/* apr_flat.c - the two formats of aprender that run flat over a whole tensor: decoding from the tensor's start only. */
+/* apr_flat.c - the two formats of aprender that run over a whole tensor without row boundaries: they decode from the tensor's start
+ * only. */
 #include "kernels/ref/codecs.h"
 
 /* Blocks of 32: value = (code - 8) * d. The tensor's last block may be used in part. */
@@ -18,7 +19,7 @@ void apr_ref_decode_apr_q8(const void *restrict src, float *restrict dst, int64_
     const int8_t *const codes = (const int8_t *)src + sizeof(float);
     float scale;
 
-    if (n_elems == 0) return; /* an empty tensor has no scale either */
+    if (n_elems == 0) return; /* an empty tensor has no scale */
     memcpy(&scale, src, sizeof scale);
     for (int64_t i = 0; i < n_elems; i++) dst[i] = (float)codes[i] * scale;
 }

@@ -1,7 +1,7 @@
-/* codecs.h - the reference codecs by name, and the few lines that several of them share.
+/* codecs.h - the reference codecs by name, and helpers that several of them share.
  *
- * A codec's arithmetic here is its definition. Sums that a faster twin does in SIMD lanes are sums in 8 lanes here: value i
- * goes to lane i % 8, and apr_sum8 adds the lanes in one fixed order. Multiply and add are never contracted (-ffp-contract=off). */
+ * The arithmetic here is the definition of each codec. Sums that SIMD implementations do in lanes are sums in 8 lanes here: value i goes
+ * to lane i % 8, and apr_sum8 adds the lanes in one fixed order. Multiply and add are never contracted (-ffp-contract=off). */
 #ifndef APR_KERNELS_REF_CODECS_H
 #define APR_KERNELS_REF_CODECS_H
 
@@ -11,8 +11,8 @@
 
 #include <float.h>
 
-/* D(dtype, name) has a decoder, B(dtype, name) a decoder and an encoder, W(dtype, name) an encoder by importance as well. What is not
- * listed is only carried. */
+/* D(dtype, name) has a decoder; B(dtype, name) a decoder and an encoder; W(dtype, name) also an encoder by importance. Other types can
+ * only be copied. */
 /* clang-format off */
 #define APR_REF_CODEC_LIST(D, B, W) \
     B(F32, f32) B(F16, f16) B(BF16, bf16) B(F64, f64) D(I8, i8) D(I16, i16) D(I32, i32) D(I64, i64) \
@@ -33,10 +33,10 @@ APR_REF_CODEC_LIST(APR_DECLARE_DECODER, APR_DECLARE_BOTH, APR_DECLARE_THREE)
 #undef APR_DECLARE_BOTH
 #undef APR_DECLARE_DECODER
 
-/* The largest half: what a scale may be at most. */
+/* The largest FP16 number, and so the largest scale. */
 #define APR_F16_MAX 65504.0f
 
-/* x for a block format that can hold values up to `limit`: NaN becomes 0, larger magnitudes (infinities too) the limit. */
+/* Clamps x for a block format with values up to `limit`: NaN becomes 0, larger magnitudes (also infinities) become the limit. */
 APR_ANYWHERE static inline float apr_tame(float x, float limit)
 {
     const float number = x == x ? x : 0.0f;
@@ -49,19 +49,19 @@ APR_ANYWHERE static inline float apr_sum8(const float lane[8])
     return ((lane[0] + lane[4]) + (lane[2] + lane[6])) + ((lane[1] + lane[5]) + (lane[3] + lane[7]));
 }
 
-/* To the nearest whole number, ties to even, for |x| < 2^22: adding 1.5 * 2^23 leaves no bits for a fraction. */
+/* Rounds to the nearest integer, ties to even, for |x| < 2^22: adding 1.5 * 2^23 leaves no bits for a fraction. */
 APR_ANYWHERE static inline float apr_round_even(float x) { return (x + 12582912.0f) - 12582912.0f; }
 
-/* Between bounds; comparisons as MINPS and MAXPS do them. */
+/* Clamps x; compares as MINPS and MAXPS do. */
 APR_ANYWHERE static inline float apr_clamp(float x, float low, float high)
 {
     const float bounded = x > low ? x : low;
     return bounded < high ? bounded : high;
 }
 
-/* What a block's values weigh in its squared error: importance over its mean in the block, so that only ratios count, and between
- * bounds, so that no sum of weights is 0 and none overflows. Equal ones, whatever they are, weigh 1: so do no importances at all.
- * n is a multiple of 8. */
+/* The weights of a block's values in its squared error: importance over its mean in the block, so that only ratios count, and clamped,
+ * so that no sum of weights is 0 or overflows. Equal importances (also all 0) give weights of 1, as without importance. n is a multiple
+ * of 8. */
 #define APR_LEAST_WEIGHT 0x1p-10f
 APR_ANYWHERE static inline void apr_block_weights(const float *importance, int n, float *weight)
 {

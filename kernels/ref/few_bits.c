@@ -1,4 +1,4 @@
-/* few_bits.c - decoders of Q1_0, Q2_0 and the ternary TQ1_0, TQ2_0: one half scale and codes of one or two bits. */
+/* few_bits.c - decoders of Q1_0, Q2_0 and the ternary TQ1_0, TQ2_0: one FP16 scale, and codes of one or two bits. */
 #include "kernels/ref/codecs.h"
 
 void apr_ref_decode_q1_0(const void *restrict src, float *restrict dst, int64_t n_elems)
@@ -19,7 +19,7 @@ void apr_ref_decode_q2_0(const void *restrict src, float *restrict dst, int64_t 
     }
 }
 
-/* Element 128*h + 32*s + l is bits 2s of byte 32*h + l, less 1. */
+/* Element 128*h + 32*s + l is bits 2s of byte 32*h + l, minus 1. */
 void apr_ref_decode_tq2_0(const void *restrict src, float *restrict dst, int64_t n_elems)
 {
     const apr_block_TQ2_0 *block = src;
@@ -30,8 +30,8 @@ void apr_ref_decode_tq2_0(const void *restrict src, float *restrict dst, int64_t
     }
 }
 
-/* A byte is a fraction of 243ths, rounded up to 256ths: multiplied by 3^n (modulo 256), its digit n to base 3 is the integer
- * part of the byte times 3 / 256. `width` bytes side by side give n_digits runs of `width` elements. */
+/* A byte is a fraction of 243ths, rounded up to 256ths. Multiplied by 3^n (modulo 256), its base-3 digit n is the integer part of the
+ * byte times 3 / 256. `width` adjacent bytes give n_digits runs of `width` elements. */
 static float *decode_trits(const uint8_t *restrict bytes, int width, int n_digits, float d, float *restrict y)
 {
     static const uint8_t power[5] = {1, 3, 9, 27, 81};

@@ -1,4 +1,4 @@
-/* fp4.c - MXFP4 and NVFP4: 4-bit floats (E2M1) with a shared scale a block. */
+/* fp4.c - MXFP4 and NVFP4: 4-bit floats (E2M1) with one shared scale a block. */
 #include "kernels/ref/codecs.h"
 
 /* E2M1 doubled: 0 .5 1 1.5 2 3 4 6 times two, then the negatives. Code 8 is -0 and reads as 0. */
@@ -10,7 +10,7 @@ enum {
     MX_MAX_E = 252, /* 6 * 2^(252-127) is finite; with 253, codes 6 and 7 would be infinite */
 };
 
-/* 2^(e-128): half of what the scale byte says, since the table of values is doubled. 255 (NaN in OCP) is 2^127, as in ggml. */
+/* 2^(e-128): half of the stored scale, since the table of values is doubled. 255 (NaN in OCP) is 2^127, as in ggml. */
 static float half_scale(unsigned e) { return apr_f32_from_bits(e < 2 ? 0x00200000u << e : (uint32_t)(e - 1) << 23); }
 
 void apr_ref_decode_mxfp4(const void *restrict src, float *restrict dst, int64_t n_elems)
@@ -23,7 +23,7 @@ void apr_ref_decode_mxfp4(const void *restrict src, float *restrict dst, int64_t
     }
 }
 
-/* Unsigned E4M3, halved for the doubled table; 0x7f is 0, the top bit is not part of it. */
+/* Unsigned E4M3, halved because the table is doubled; 0x7f is 0, the top bit is ignored. */
 static float nv_scale(uint8_t byte) { return byte == 0x7f ? 0.0f : apr_e4m3_to_f32(byte & 0x7f) * 0.5f; }
 
 void apr_ref_decode_nvfp4(const void *restrict src, float *restrict dst, int64_t n_elems)
@@ -54,8 +54,7 @@ static inline uint8_t code_e2m1(float u)
     return (uint8_t)(index + (u < 0.0f && index != 0 ? 8 : 0));
 }
 
-/* Squared error in units of u, each value's by its weight, when one step of the code is `step` (a power of two, so that u / step is
- * exact). */
+/* Weighted squared error in units of u when one step of the code is `step` (a power of two, so that u / step is exact). */
 static float squared_error(const float *restrict u, const float *restrict w, float step)
 {
     const float inverse = 1.0f / step;
@@ -79,8 +78,8 @@ static void scale_block(const float *restrict x, unsigned e, float *restrict u)
 
 void apr_ref_encode_mxfp4(const float *src, void *dst, int64_t n_elems) { apr_ref_encode_mxfp4_by(src, NULL, dst, n_elems); }
 
-/* The exponent that ggml and OCP take is floor(log2(max)) - 2, which clips values between 6 and 8 steps. We try it, one below and
- * one above, and keep the least squared error of the block; of equals the smallest exponent. */
+/* ggml and OCP use the exponent floor(log2(max)) - 2, which clips values between 6 and 8 steps. This encoder tries it, one below and one
+ * above, and keeps the one with the least squared error of the block; of equals the smallest. */
 void apr_ref_encode_mxfp4_by(const float *restrict src, const float *restrict importance, void *restrict dst, int64_t n_elems)
 {
     static const float none[MX_ELEMS] = {0.0f};

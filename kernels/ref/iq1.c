@@ -24,8 +24,8 @@ void apr_ref_decode_iq1_s(const void *restrict src, float *restrict dst, int64_t
     }
 }
 
-/* The half scale lies in the top nibbles of the four scale words, lowest nibble first; below them four 3-bit scales a word, one
- * for each 16 elements. A nibble of qh for each point: three upper index bits, and the shift's sign. */
+/* The FP16 scale is in the top nibbles of the four scale words, lowest nibble first. Below them a word has four 3-bit scales, one for
+ * each 16 elements. Each point has a nibble of qh: three upper index bits, and the shift's sign. */
 void apr_ref_decode_iq1_m(const void *restrict src, float *restrict dst, int64_t n_elems)
 {
     const apr_block_IQ1_M *block = src;

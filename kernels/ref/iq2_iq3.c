@@ -1,4 +1,4 @@
-/* iq2_iq3.c - decoders of the 2- and 3-bit lattice types: a point of a codebook, signs beside it, a scale a sub-block.
+/* iq2_iq3.c - decoders of the 2- and 3-bit lattice types: a point of a codebook, separate signs, a scale a sub-block.
  *
  * The order of the multiplications is part of the definition: (d * (0.5 + scale) * 0.25) * magnitude, sign last. */
 #include "kernels/ref/codecs.h"
@@ -73,7 +73,7 @@ void apr_ref_decode_iq2_s(const void *restrict src, float *restrict dst, int64_t
     }
 }
 
-/* As IQ2_XXS with eight points of 4 values: the indexes first, for the whole block, then the words of signs and scales. */
+/* As IQ2_XXS with eight points of 4 values: first the indexes of the whole block, then the words of signs and scales. */
 void apr_ref_decode_iq3_xxs(const void *restrict src, float *restrict dst, int64_t n_elems)
 {
     static const float level[8] = {4.0f, 12.0f, 20.0f, 28.0f, 36.0f, 44.0f, 52.0f, 62.0f};

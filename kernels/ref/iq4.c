@@ -1,4 +1,4 @@
-/* iq4.c - decoders of IQ4_NL and IQ4_XS: 4-bit codes into a table of unequal steps. */
+/* iq4.c - decoders of IQ4_NL and IQ4_XS: 4-bit codes that index a table of non-uniform levels. */
 #include "kernels/ref/codecs.h"
 
 static const int8_t levels[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
@@ -15,7 +15,7 @@ void apr_ref_decode_iq4_nl(const void *restrict src, float *restrict dst, int64_
     for (int64_t i = 0; i < n_elems; i += 32, block++) put_32(block->qs, apr_f16_to_f32(block->d), dst + i);
 }
 
-/* 6-bit scales less 32 for sub-blocks of 32: low nibbles in scales_l, upper two bits in scales_h. */
+/* Sub-blocks of 32 have 6-bit scales with offset 32: low nibbles in scales_l, upper two bits in scales_h. */
 void apr_ref_decode_iq4_xs(const void *restrict src, float *restrict dst, int64_t n_elems)
 {
     const apr_block_IQ4_XS *block = src;

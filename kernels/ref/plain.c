@@ -1,7 +1,7 @@
 /* plain.c - arrays of plain numbers: floats of 8 to 64 bits, integers, booleans. */
 #include "kernels/ref/codecs.h"
 
-/* One element at a time, read by memcpy since a tensor may lie at any address. */
+/* One element at a time, read by memcpy since a tensor may be at any address. */
 #define DECODE_NUMBERS(name, type)                                                             \
     void apr_ref_decode_##name(const void *restrict src, float *restrict dst, int64_t n_elems) \
     {                                                                                          \

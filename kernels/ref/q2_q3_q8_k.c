@@ -3,7 +3,7 @@
 
 enum { ELEMS = 256 };
 
-/* Q2_K and Q3_K keep 2-bit codes alike: element 128*h + 32*s + l is bits 2s of byte 32*h + l. Sub-blocks are runs of 16. */
+/* Q2_K and Q3_K store 2-bit codes in the same way: element 128*h + 32*s + l is bits 2s of byte 32*h + l. Sub-blocks are runs of 16. */
 static inline int code_2_bits(const uint8_t *qs, int half, int step, int l) { return qs[32 * half + l] >> 2 * step & 3; }
 
 /* A sub-block's byte holds its scale in the low nibble and its minimum in the high one: value = d * scale * q - dmin * min. */
@@ -21,8 +21,8 @@ void apr_ref_decode_q2_k(const void *restrict src, float *restrict dst, int64_t 
     }
 }
 
-/* Sixteen 6-bit scales less 32 in 12 bytes: scale s has its low nibble in byte s % 8 (low half for s < 8), its upper two bits in
- * bits 2 * (s / 4) of byte 8 + s % 4. A clear bit of hmask takes 4 off the code. */
+/* Sixteen 6-bit scales with offset 32 in 12 bytes: scale s has its low nibble in byte s % 8 (low half for s < 8), its upper two bits in
+ * bits 2 * (s / 4) of byte 8 + s % 4. A clear bit of hmask subtracts 4 from the code. */
 void apr_ref_decode_q3_k(const void *restrict src, float *restrict dst, int64_t n_elems)
 {
     const apr_block_Q3_K *block = src;

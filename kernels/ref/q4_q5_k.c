@@ -1,12 +1,12 @@
 /* q4_q5_k.c - Q4_K and Q5_K: 256 values in 8 sub-blocks of 32, value = d * scale * code - dmin * min.
  *
- * The layouts are ggml's, the search is ours and minimises the squared error, each value's weighed by what it weighs (1, or by importance):
- *   1. each sub-block alone: trial grids laid over its range, each followed by the least-squares step and offset; the best
- *      is polished by choosing codes and fitting again;
- *   2. d and dmin from the largest step and offset, rounded to half; everything after uses these stored numbers;
- *   3. each sub-block again: 6-bit scales and minimums near the ideal ones, judged by the error that a decoder will see;
- *   4. d and dmin once more by least squares over the block with the codes held, then 3. again, while it helps.
- * Ties go to what was tried first. */
+ * The layouts are ggml's. The search is ours and minimises the squared error, weighted by importance if there is one:
+ *   1. each sub-block alone: trial grids over its range, each followed by the least-squares step and offset; the best is polished by
+ * choosing codes and fitting again;
+ *   2. d and dmin from the largest step and offset, rounded to FP16; everything after uses these stored numbers;
+ *   3. each sub-block again: 6-bit scales and minimums near the ideal ones, compared by the error after decoding;
+ *   4. d and dmin once more by least squares over the block with the codes fixed, then step 3 again, while it helps.
+ * Of equal results the first one tried is kept. */
 #include "kernels/ref/codecs.h"
 #include "kernels/ref/k_search.h"
 
@@ -33,7 +33,7 @@ static void pack_scales(const int *restrict scale, const int *restrict min, uint
     }
 }
 
-/* 32 bytes carry two sub-blocks: low nibbles the even one, high nibbles the odd one. */
+/* 32 bytes have two sub-blocks: the even one in the low nibbles, the odd one in the high nibbles. */
 void apr_ref_decode_q4_k(const void *restrict src, float *restrict dst, int64_t n_elems)
 {
     const apr_block_Q4_K *block = src;
@@ -75,7 +75,7 @@ typedef struct grid {
     float step, offset;
 } grid;
 
-/* Sums over a sub-block that least squares needs, weighed: of the weights, of the values, and of the codes that a grid gave them. */
+/* Weighted sums over a sub-block for least squares: of the weights, of the values, and of the codes of a grid. */
 typedef struct sums {
     float w, x, xx, q, qq, qx;
 } sums;
@@ -102,7 +102,7 @@ static inline float sum(const float *restrict a)
     return apr_sum8(lane);
 }
 
-/* Gives every value the grid's nearest code, sums them up, and returns the squared error of what a decoder will see. */
+/* Gives every value the grid's nearest code, computes the sums, and returns the squared error after decoding. */
 static float try_grid(const float *restrict x, const float *restrict w, grid g, float max_code, sums *restrict s)
 {
     const float inverse = inverse_of(g.step);
@@ -119,8 +119,8 @@ static float try_grid(const float *restrict x, const float *restrict w, grid g, 
     return dot(we, e);
 }
 
-/* The least-squares grid for the codes summed up in s, and its squared error (the sum of w * (x - step * q + offset)^2, multiplied
- * out). Offsets in the file are not negative. */
+/* The least-squares grid for the codes summed in s, and its squared error (the sum of w * (x - step * q + offset)^2, multiplied out).
+ * Stored offsets are not negative. */
 static grid fit(const sums *s, float *error)
 {
     const float n = s->w, det = n * s->qq - s->q * s->q;
@@ -146,8 +146,8 @@ static sums sums_of(const float *restrict x, const float *restrict w)
     return (sums){.w = sum(w), .x = sum(wx), .xx = dot(wx, x)};
 }
 
-/* Step 1. Trial grids start at the lowest value or half a step above. Where one value weighs nearly everything, a fit may be of no
- * meaning: its step is larger than the range. */
+/* Step 1. Trial grids start at the lowest value or half a step above. If one value has nearly all the weight, a fit can be meaningless:
+ * it is rejected if its step is larger than the range. */
 static grid search_sub_block(const float *restrict x, const float *restrict w, apr_k_search search)
 {
     const float max_code = search.max_code;
@@ -157,7 +157,7 @@ static grid search_sub_block(const float *restrict x, const float *restrict w, a
         high = x[j] > high ? x[j] : high;
     }
     grid best = {0.0f, -low};
-    if (!(high - low > 0x1p-40f)) return best; /* equal, or closer than any half can tell */
+    if (!(high - low > 0x1p-40f)) return best; /* equal, or too close for FP16 */
 
     float least = FLT_MAX, error;
     sums s = sums_of(x, w);
@@ -177,9 +177,9 @@ static grid search_sub_block(const float *restrict x, const float *restrict w, a
     return best;
 }
 
-/* What the file says of a block, codes excepted, and its squared error. */
+/* The stored scales of a block, and its squared error. */
 typedef struct block_scales {
-    uint16_t d, dmin; /* halves */
+    uint16_t d, dmin; /* FP16 */
     int scale[SUBS], min[SUBS];
     float error;
 } block_scales;
@@ -191,15 +191,15 @@ typedef struct block_sums {
 
 static int nearest_scale(float x) { return (int)apr_clamp(apr_round_even(x), 0.0f, (float)MAX_SCALE); }
 
-/* To half; what is not 0 stays so, what is too large becomes the largest. */
+/* To FP16; a non-zero value stays non-zero, and a too large one becomes the largest. */
 static uint16_t stored_scale(float x)
 {
     const uint16_t half = apr_f32_to_f16(x < APR_F16_MAX ? x : APR_F16_MAX);
     return half == 0 && x > 0.0f ? 1 : half;
 }
 
-/* Step 3 for one sub-block: the scale given and its neighbours on each side, each with the minimum given and then with the one that
- * suits its codes. Leaves the best in *scale and *min, adds its sums to *all, and returns its error. */
+/* Step 3 for one sub-block: tries the given scale and its neighbours, each with the given minimum and then with the minimum that fits
+ * its codes. Leaves the best in *scale and *min, adds its sums to *all, and returns its error. */
 static float choose_scale(const float *restrict x, const float *restrict w, float d, float dmin, apr_k_search search, int *scale, int *min,
                           block_sums *all)
 {
@@ -227,7 +227,7 @@ static float choose_scale(const float *restrict x, const float *restrict w, floa
     return least;
 }
 
-/* Step 4: d and dmin where the sum of (x - d * a + dmin * b)^2 is least. False when there is no such pair to store. */
+/* Step 4: the d and dmin that minimise the sum of (x - d * a + dmin * b)^2. False: there is no such pair that can be stored. */
 static bool fit_block(const block_sums *s, uint16_t *d, uint16_t *dmin)
 {
     const float det = s->aa * s->bb - s->ab * s->ab;
@@ -267,7 +267,7 @@ static block_scales search_block(const float *restrict x, const float *restrict 
     return best;
 }
 
-/* Values that a block can hold, its scales, and their codes. importance: NULL, or what the values weigh. */
+/* Encodes a block: its scales and its codes. importance: NULL, or the weights of the values. */
 static block_scales encode_block(const float *restrict src, const float *restrict importance, apr_k_search search, uint8_t *restrict code)
 {
     static const float none[ELEMS] = {0.0f};
@@ -284,7 +284,7 @@ static block_scales encode_block(const float *restrict src, const float *restric
     return best;
 }
 
-/* The low nibbles of 256 codes, two sub-blocks to 32 bytes. */
+/* Packs the low nibbles of 256 codes, two sub-blocks into 32 bytes. */
 static void pack_nibbles(const uint8_t *restrict code, uint8_t *restrict qs)
 {
     for (int pair = 0; pair < SUBS / 2; pair++, code += 2 * SUB_ELEMS, qs += SUB_ELEMS)

@@ -1,11 +1,11 @@
 /* q6_k.c - Q6_K: 256 values in 16 sub-blocks of 16, value = d * scale * code, codes -32 to 31, scales int8.
  *
- * The layout is ggml's, the search is ours and minimises the squared error, each value's weighed by what it weighs (1, or by importance):
- *   1. each sub-block alone: trial steps, from the one that just holds the extreme value to coarser ones, re-fitted by least squares;
- *   2. d from the largest of the steps, rounded to half; everything after uses this stored number;
- *   3. each sub-block again: int8 scales near the ideal one, judged by the error of the rounded codes;
- *   4. d once more by least squares over the block with the codes held; kept when 3. with it gives less error.
- * Ties go to what was tried first. */
+ * The layout is ggml's. The search is ours and minimises the squared error, weighted by importance if there is one:
+ *   1. each sub-block alone: trial steps, from the one that just holds the extreme value to coarser ones, refitted by least squares;
+ *   2. d from the largest of the steps, rounded to FP16; everything after uses this stored number;
+ *   3. each sub-block again: int8 scales near the ideal one, compared by the error of the rounded codes;
+ *   4. d once more by least squares over the block with the codes fixed; kept if step 3 with it gives less error.
+ * Of equal results the first one tried is kept. */
 #include "kernels/ref/codecs.h"
 #include "kernels/ref/k_search.h"
 
@@ -32,7 +32,7 @@ void apr_ref_decode_q6_k(const void *restrict src, float *restrict dst, int64_t 
 
 enum { MIN_CODE = -32, MAX_CODE = 31, MIN_SCALE = -128, MAX_SCALE = 127 };
 
-/* Sums over a sub-block that least squares needs, weighed. */
+/* Weighted sums over a sub-block for least squares. */
 typedef struct sums {
     float qq, qx;
 } sums;
@@ -49,7 +49,7 @@ static inline float dot(const float *restrict a, const float *restrict b)
     return apr_sum8(lane);
 }
 
-/* Gives every value the nearest code, sums them up, and returns the squared error of what a decoder will see. */
+/* Gives every value the nearest code, computes the sums, and returns the squared error after decoding. */
 static float try_step(const float *restrict x, const float *restrict w, float step, sums *restrict s)
 {
     const float inverse = inverse_of(step);
@@ -65,8 +65,8 @@ static float try_step(const float *restrict x, const float *restrict w, float st
     return dot(we, e);
 }
 
-/* Step 1: the best step of a sub-block, of either sign. With codes held, the error is least for step = qx / qq, by qx^2 / qq less
- * than with no codes at all. */
+/* Step 1: the best step of a sub-block, of either sign. With fixed codes the error is least for step = qx / qq, by qx^2 / qq less than
+ * with all codes 0. */
 static float search_sub_block(const float *restrict x, const float *restrict w)
 {
     enum { TRIALS = APR_Q6_K_TRIALS };
@@ -75,7 +75,7 @@ static float search_sub_block(const float *restrict x, const float *restrict w)
         const float magnitude = x[j] < 0.0f ? -x[j] : x[j];
         if (magnitude > amax) amax = magnitude, extreme = x[j];
     }
-    if (!(amax > 0x1p-40f)) return 0.0f; /* closer to 0 than any half can tell */
+    if (!(amax > 0x1p-40f)) return 0.0f; /* too close to 0 for FP16 */
 
     for (int t = 0; t < TRIALS; t++) {
         sums s;
@@ -86,21 +86,21 @@ static float search_sub_block(const float *restrict x, const float *restrict w)
     return best;
 }
 
-/* What the file says of a block, codes excepted, and its squared error. */
+/* The stored scales of a block, and its squared error. */
 typedef struct block_scales {
     uint16_t d; /* half */
     int scale[SUBS];
     float error;
 } block_scales;
 
-/* To half; what is not 0 stays so, what is too large becomes the largest. */
+/* To FP16; a non-zero value stays non-zero, and a too large one becomes the largest. */
 static uint16_t stored_scale(float x)
 {
     const uint16_t half = apr_f32_to_f16(apr_clamp(x, -APR_F16_MAX, APR_F16_MAX));
     return (half & 0x7fff) == 0 && x != 0.0f ? (uint16_t)(half | 1) : half;
 }
 
-/* Step 3 for one sub-block: the scale given and two neighbours on each side. Leaves the best in *scale, adds its sums for step 4,
+/* Step 3 for one sub-block: tries the given scale and two neighbours on each side. Leaves the best in *scale, adds its sums for step 4,
  * with value = d * a, a = scale * code, and returns its error. */
 static float choose_scale(const float *restrict x, const float *restrict w, float d, int *scale, float *aa, float *ax)
 {

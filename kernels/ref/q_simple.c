@@ -1,7 +1,7 @@
 /* q_simple.c - Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q8_1: 32 codes and one scale, encoded as ggml encodes them, byte for byte.
  *
- * ggml picks codes with the scale before it is rounded to half; so do we, since the bytes shall be the same. Values beyond
- * what the half scale can hold are bounded first, so that a scale is never infinite. */
+ * ggml chooses codes with the scale before it is rounded to FP16; this does the same, for the same bytes. Values too large for an FP16
+ * scale are clamped first, so that a scale is never infinite. */
 #include "kernels/ref/codecs.h"
 
 enum { ELEMS = 32 };
@@ -89,7 +89,7 @@ static void tame_block(const float *restrict src, float *restrict x, float limit
     for (int j = 0; j < ELEMS; j++) x[j] = apr_tame(src[j], limit);
 }
 
-/* A block of zeros has no scale, and 1 / d overflows for a d below 2^-127: such values are far below any half. */
+/* A block of zeros has no scale, and 1 / d overflows for a d below 2^-127, which is 0 in FP16 anyway. */
 static float inverse(float d) { return d > 0x1p-126f || d < -0x1p-126f ? 1.0f / d : 0.0f; }
 
 static void pack_5_bits(const uint8_t *restrict code, uint8_t *restrict qs, uint32_t *restrict qh)
@@ -100,7 +100,7 @@ static void pack_5_bits(const uint8_t *restrict code, uint8_t *restrict qs, uint
     *qh = high;
 }
 
-/* Symmetric: the extreme value gets code 0, d = extreme / -half. code = trunc(x / d + half + 0.5), bounded. */
+/* Symmetric: the extreme value gets code 0, d = extreme / -half. code = trunc(x / d + half + 0.5), clamped. */
 static float symmetric_codes(const float *restrict src, float half, uint8_t *restrict code)
 {
     float x[ELEMS];
@@ -132,8 +132,8 @@ void apr_ref_encode_q5_0(const float *restrict src, void *restrict dst, int64_t 
     }
 }
 
-/* With minimum: m = min, d = (max - min) / steps, code = trunc((x - m) / d + 0.5), bounded. The bound on x keeps d a half:
- * at worst (steps - 1 + 1) * 65504 above the least m. */
+/* With minimum: m = min, d = (max - min) / steps, code = trunc((x - m) / d + 0.5), clamped. The bound on x keeps d in FP16: at worst
+ * (steps - 1 + 1) * 65504 above the least m. */
 static void affine_codes(const float *restrict src, float steps, float *d, float *m, uint8_t *restrict code)
 {
     float x[ELEMS], low = FLT_MAX, high = -FLT_MAX;
@@ -177,8 +177,8 @@ void apr_ref_encode_q5_1(const float *restrict src, void *restrict dst, int64_t 
     }
 }
 
-/* d = max|x| / 127, code = x / d rounded to nearest, halves away from zero. Cutting off and looking at the rest is exact; adding a
- * half first is not, since the sum rounds too. */
+/* d = max|x| / 127, code = x / d rounded to nearest, ties away from zero. Truncating and comparing the rest is exact; adding 0.5 first
+ * is not, since that sum is rounded also. */
 void apr_ref_encode_q8_0(const float *restrict src, void *restrict dst, int64_t n_elems)
 {
     apr_block_Q8_0 *block = dst;

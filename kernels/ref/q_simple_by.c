@@ -1,8 +1,8 @@
-/* q_simple_by.c - Q4_0, Q5_0, Q4_1 and Q5_1 by importance: grids of 32 values, each value's squared error weighed.
+/* q_simple_by.c - Q4_0, Q5_0, Q4_1 and Q5_1 by importance: grids of 32 values that minimise the weighted squared error.
  *
- * Where all values weigh the same, a block is what q_simple.c makes of it, as ggml would. Else trial grids are laid over the values, each
- * followed by the weighted least-squares scale (and minimum) for the codes it gives; the best, rounded to halves, gives the final codes.
- * Ties go to what was tried first. */
+ * If all values have the same weight, a block is what q_simple.c makes, as ggml does. Otherwise trial grids are laid over the values,
+ * each followed by the weighted least-squares scale (and minimum) for its codes. The best one, rounded to FP16, gives the final codes.
+ * Of equal results the first one tried is kept. */
 #include "kernels/ref/codecs.h"
 
 enum { ELEMS = 32, TRIALS = 11, STRETCHES = 6 };
@@ -12,7 +12,7 @@ typedef struct grid {
     float step, offset;
 } grid;
 
-/* Weighed sums: of the weights, of values, and of the codes that a grid gave them. */
+/* Weighted sums: of the weights, of the values, and of the codes of a grid. */
 typedef struct sums {
     float w, x, q, qq, qx;
 } sums;
@@ -33,7 +33,7 @@ static float sum(const float *a)
     return apr_sum8(lane);
 }
 
-/* The nearest codes between low and high; the weighted squared error of what a decoder will see. */
+/* The nearest codes between low and high. Returns the weighted squared error after decoding. */
 static float try_grid(const float *restrict x, const float *restrict w, grid g, float low, float high, float *restrict q, sums *restrict s)
 {
     const float inverse = inverse_of(g.step);
@@ -60,7 +60,7 @@ static sums sums_of(const float *restrict x, const float *restrict w)
 
 static float rounded(float x) { return apr_f16_to_f32(apr_f32_to_f16(apr_clamp(x, -APR_F16_MAX, APR_F16_MAX))); }
 
-/* A grid that halves can say, kept where its error is less. */
+/* Rounds a grid to FP16, and keeps it if its error is less. */
 static void keep_better(const float *restrict x, const float *restrict w, grid g, float low, float high, sums *s, float *least, grid *best)
 {
     float q[ELEMS];
@@ -69,7 +69,7 @@ static void keep_better(const float *restrict x, const float *restrict w, grid g
     if (error < *least) *least = error, *best = stored;
 }
 
-/* The extreme value of either sign at one end of the codes, or a little within or beyond. */
+/* Trial grids put the extreme value at one end of the codes, or a little inside or outside. */
 static grid search_symmetric(const float *restrict x, const float *restrict w, float half)
 {
     float amax = 0.0f, extreme = 0.0f, least = FLT_MAX, q[ELEMS];
@@ -89,7 +89,7 @@ static grid search_symmetric(const float *restrict x, const float *restrict w, f
     return best;
 }
 
-/* The least-squares step and offset for the codes summed up. False: all codes are equal. */
+/* The least-squares step and offset for the summed codes. False: all codes are equal. */
 static bool fit(const sums *s, grid *g)
 {
     const float det = s->w * s->qq - s->q * s->q;
@@ -99,7 +99,7 @@ static bool fit(const sums *s, grid *g)
     return true;
 }
 
-/* From the lowest value to the highest in `max` steps, or a little more or fewer, from there or half a step above. */
+/* Trial grids go from the lowest value to the highest in about `max` steps, starting there or half a step above. */
 static grid search_affine(const float *restrict x, const float *restrict w, float max)
 {
     float low = x[0], high = x[0], least = FLT_MAX, q[ELEMS];
@@ -121,7 +121,7 @@ static grid search_affine(const float *restrict x, const float *restrict w, floa
     return best;
 }
 
-/* Values and weights of a block. False: all weigh the same. */
+/* Loads the values and weights of a block. False: all weights are equal. */
 static bool begin_block(const float *restrict src, const float *restrict importance, float limit, float *restrict x, float *restrict w)
 {
     bool differ = false;

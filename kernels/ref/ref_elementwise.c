@@ -1,9 +1,9 @@
-/* ref_elementwise.c - norms, and what is done number by number or copies ranges: the meaning of each. */
+/* ref_elementwise.c - norms, elementwise operations, slices and concatenations: the definition of each. */
 #include "kernels/ref/ref_ops.h"
 
 #include <string.h>
 
-/* What the chunk's numbers are multiplied by, `mean` having been subtracted. */
+/* The factor of a chunk's numbers after `mean` is subtracted. */
 static float norm_scale(const apr_norm_args *a, const float *x, float mean)
 {
     float sum = 0.0f;

@@ -1,4 +1,4 @@
-/* ref_experts.c - the choice of experts, and what the chosen ones compute. */
+/* ref_experts.c - routing: the choice of experts; and the chosen experts' feed-forward. */
 #include "kernels/ref/ref_ops.h"
 #include "kernels/rows.h"
 
@@ -20,7 +20,7 @@ static void score_all(const apr_route_shape *s, const float *logits, float *scor
     if (s->score == APR_SCORE_SOFTMAX) softmax(scores, s->n_experts);
 }
 
-/* The best of x that is not taken yet (the lower of equal ones), or -1; NaN is never the best while there is a number. */
+/* The index of the largest x that is not taken yet (the lower one of equals), or -1. Taken ones are NaN, which is never chosen. */
 static int64_t best_of(const float *x, int64_t n)
 {
     int64_t best = -1;
@@ -43,8 +43,8 @@ static float group_score(const apr_route_shape *s, const float *x, int64_t n)
     return s->group_by_best || n < 2 ? first : first + second;
 }
 
-/* Experts of all but the best groups get the filler. Answers the gap. */
-static float leave_out_groups(const apr_route_shape *s, float *choice, float *groups)
+/* Sets the scores of experts outside the best groups to the filler. Returns the gap. */
+static float mask_groups(const apr_route_shape *s, float *choice, float *groups)
 {
     const int64_t n = s->n_experts / s->n_groups;
     float best_score = 0.0f, last = 0.0f;
@@ -65,7 +65,7 @@ static float leave_out_groups(const apr_route_shape *s, float *choice, float *gr
     return gap;
 }
 
-static void weigh(const apr_route_args *a, const float *scores, const float *chosen, float *weights)
+static void set_weights(const apr_route_args *a, const float *scores, const float *chosen, float *weights)
 {
     const apr_route_shape *const s = &a->shape;
     float sum = 0.0f;
@@ -89,10 +89,10 @@ void apr_ref_route_one(const apr_route_args *a, int64_t token, float *work)
 
     score_all(s, a->logits + token * s->n_experts, scores);
     for (int64_t e = 0; e < s->n_experts; e++) choice[e] = a->bias != NULL ? scores[e] + a->bias[e] : scores[e];
-    if (s->n_groups > 1 && s->n_groups_used > 0 && s->n_groups_used < s->n_groups) gap = leave_out_groups(s, choice, choice + s->n_experts);
+    if (s->n_groups > 1 && s->n_groups_used > 0 && s->n_groups_used < s->n_groups) gap = mask_groups(s, choice, choice + s->n_experts);
     for (int64_t k = 0; k < s->n_used; k++) {
         int64_t best = best_of(choice, s->n_experts);
-        if (best < 0) best = 0; /* nothing but NaN: a model gone wrong, and still an expert's number */
+        if (best < 0) best = 0; /* all scores are NaN: still a valid expert index */
         out[k] = (float)best;
         last = choice[best];
         if (k == 0) best_score = last;
@@ -100,7 +100,7 @@ void apr_ref_route_one(const apr_route_args *a, int64_t token, float *work)
     }
     const int64_t next = best_of(choice, s->n_experts);
     out[2 * s->n_used] = fminf(gap, apr_route_gap(last, next >= 0 ? choice[next] : -INFINITY, best_score));
-    weigh(a, scores, out, out + s->n_used);
+    set_weights(a, scores, out, out + s->n_used);
 }
 
 void apr_ref_route(const apr_op_args *args)
@@ -109,7 +109,7 @@ void apr_ref_route(const apr_op_args *args)
     for (int64_t t = 0; t < a->n_tokens; t++) apr_ref_route_one(a, t, a->work.data);
 }
 
-/* out[r] = matrix row r * x + bias[r]; `row` has room for a decoded one. */
+/* out[r] = matrix row r * x + bias[r]; `row` is a buffer for a decoded row. */
 static void multiply(const apr_tensor *matrix, const float *x, int64_t n_in, int64_t n_out, const float *bias, float *row, float *out)
 {
     for (int64_t r = 0; r < n_out; r++) {
@@ -120,35 +120,35 @@ static void multiply(const apr_tensor *matrix, const float *x, int64_t n_in, int
     }
 }
 
-/* The middle of expert e: glu(gate x, up x), or activation(up x). */
-static void make_middle(const apr_experts_args *a, int64_t e, const float *x, float *row, float *middle)
+/* The hidden row of expert e: glu(gate x, up x), or activation(up x). */
+static void make_hidden(const apr_experts_args *a, int64_t e, const float *x, float *row, float *hidden)
 {
     const float *const up_bias = a->up_bias != NULL ? a->up_bias + e * a->n_mid : NULL;
-    multiply(&a->up[e], x, a->n_in, a->n_mid, up_bias, row, middle);
+    multiply(&a->up[e], x, a->n_in, a->n_mid, up_bias, row, hidden);
     for (int64_t j = 0; j < a->n_mid; j++) {
         float gate = 0.0f;
         if (a->gate == NULL) {
-            middle[j] = apr_activate(a->glu.activation, middle[j]);
+            hidden[j] = apr_activate(a->glu.activation, hidden[j]);
             continue;
         }
         apr_decode_rows(&a->gate[e], j, 1, row);
         for (int64_t i = 0; i < a->n_in; i++) gate += x[i] * row[i];
         if (a->gate_bias != NULL) gate += a->gate_bias[e * a->n_mid + j];
-        middle[j] = apr_glu_of(&a->glu, gate, middle[j]);
+        hidden[j] = apr_glu_of(&a->glu, gate, hidden[j]);
     }
 }
 
 static void add_expert(const apr_experts_args *a, int64_t e, float weight, const float *x, float *out)
 {
     const int64_t longest = a->n_in > a->n_mid ? a->n_in : a->n_mid;
-    float *const row = a->work.data, *const middle = row + longest, *const weighed = middle + a->n_mid;
+    float *const row = a->work.data, *const hidden = row + longest, *const weighed = hidden + a->n_mid;
 
     for (int64_t i = 0; i < a->n_in; i++) weighed[i] = a->weight_on_input ? x[i] * weight : x[i];
-    make_middle(a, e, weighed, row, middle);
+    make_hidden(a, e, weighed, row, hidden);
     for (int64_t r = 0; r < a->n_out; r++) {
         float sum = 0.0f;
         apr_decode_rows(&a->down[e], r, 1, row);
-        for (int64_t j = 0; j < a->n_mid; j++) sum += middle[j] * row[j];
+        for (int64_t j = 0; j < a->n_mid; j++) sum += hidden[j] * row[j];
         if (a->down_bias != NULL) sum += a->down_bias[e * a->n_out + r];
         out[r] += a->weight_on_input ? sum : sum * weight;
     }

@@ -1,4 +1,4 @@
-/* ref/ops.c - the operations of a forward pass in plain loops: what each of them means. */
+/* ref_ops.c - the operations of a forward pass in plain loops: the definition of each. */
 #include "kernels/ref/ref_ops.h"
 
 #include <math.h>
@@ -32,7 +32,7 @@ void apr_ref_angles(const apr_op_args *args)
     }
 }
 
-/* Row i of a head's matrix in all tokens' sums. */
+/* Adds the contribution of row i of a head's matrix to the sums of all tokens. */
 static void add_head_row(const apr_linear_args *a, int64_t head, int64_t i, const float *row)
 {
     for (int64_t t = 0; t < a->n_tokens; t++) {

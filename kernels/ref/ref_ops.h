@@ -1,4 +1,4 @@
-/* ref_ops.h - the reference operations by name: other backends use them where there is nothing to gain. */
+/* ref_ops.h - the reference operations by name. Other backends use them where a faster version does not help. */
 #ifndef APR_KERNELS_REF_REF_OPS_H
 #define APR_KERNELS_REF_REF_OPS_H
 
@@ -25,11 +25,11 @@ void apr_ref_conv(const apr_op_args *args);
 void apr_ref_delta(const apr_op_args *args);
 void apr_ref_ssd(const apr_op_args *args);
 
-/* Parts that other backends use token by token and head by head. */
+/* Parts that other backends call for each token or head. */
 
-/* One token; `work` has apr_route_slice floats. */
+/* Routes one token; `work` has apr_route_slice floats. */
 void apr_ref_route_one(const apr_route_args *args, int64_t token, float *work);
-/* The state after the tokens. */
+/* Updates the state with the call's tokens. */
 void apr_ref_conv_remember(const apr_conv_args *args);
 
 #endif

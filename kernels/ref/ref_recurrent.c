@@ -1,4 +1,4 @@
-/* ref_recurrent.c - operations that remember: convolution over time, delta rule, state-space duality; one step a token. */
+/* ref_recurrent.c - operations with a state: convolution over time, delta rule, state-space duality; one step a token. */
 #include "kernels/ref/ref_ops.h"
 
 #include <string.h>
@@ -20,7 +20,7 @@ void apr_ref_conv(const apr_op_args *args)
     apr_ref_conv_remember(a);
 }
 
-/* The last n_taps - 1 rows of what was there and came. */
+/* Keeps the last n_taps - 1 rows of the state and the new tokens. */
 void apr_ref_conv_remember(const apr_conv_args *a)
 {
     const int64_t n_before = a->n_taps - 1, n_kept = a->n_tokens < n_before ? n_before - a->n_tokens : 0, n_new = n_before - n_kept;
