@@ -1,19 +1,19 @@
-/* attention.c - keys and values in the cache, and attention over them tile by tile.
+/* attention.c - stores keys and values in the cache, and attends over them tile by tile.
  *
- * A share of the work is one key/value head, a block of some rows of queries that read it (a row is one query head of one token),
- * and a part of the context. It walks over the cache in tiles of 64 cells, decodes each tile once for all its rows, and keeps for each
- * row the largest score so far, the sum of the weights and the weighted sum of the values; when a larger score turns up, both sums are
- * scaled down (online softmax).
+ * A share of the work is one key/value head, a block of query rows that read it (a row is one query head of one token), and a part of
+ * the context. It walks over the cache in tiles of 64 cells, and decodes each tile once for all its rows. For each row it keeps the
+ * largest score so far, the sum of the weights and the weighted sum of the values; when a larger score appears, both sums are rescaled
+ * (online softmax).
  *
- * Where blocks and heads are fewer than APR_ATTEND_PARTS - a token at a time - the context is divided as well, and what the parts
- * leave is joined in their order. How it is divided follows from the shape alone: results do not depend on the number of threads. */
+ * If there are fewer than APR_ATTEND_PARTS blocks and heads, as with a single token, the context is also split into parts, whose results
+ * are combined in order (as in flash decoding). The split depends on the shape alone, so results do not depend on the number of threads. */
 #include "kernels/host/host_ops.h"
 #include "kernels/host/lanes.h"
 
 #include <math.h>
 #include <string.h>
 
-/* A part of a context has at least so many cells: what it leaves is written and read once more. */
+/* Minimum cells of a part, because combining parts has a cost; how many cells ahead to prefetch. */
 enum { LEAST_CELLS = 256, CELLS_AHEAD = 8 };
 
 static uint8_t *cache_row(const apr_cache *cache, int64_t position, int64_t n_heads, int64_t head)
@@ -25,7 +25,7 @@ static void store(const apr_kv_store_args *a, const apr_cache *cache, const floa
 {
     const apr_codec *const codecs = apr_host_codecs();
     const int64_t n = a->n_kv_heads * width;
-    /* the heads of a cell follow each other, and a head is whole blocks: one call for all */
+    /* the heads of a cell are adjacent, and a head is whole blocks: one call for all */
     for (int64_t t = 0; t < a->n_tokens; t++)
         codecs[cache->dtype].encode(x + t * n, cache_row(cache, a->position + t, a->n_kv_heads, 0), n);
 }
@@ -40,9 +40,9 @@ void apr_host_kv_store(const apr_op_args *args)
 /* How the work is divided. */
 typedef struct division {
     int64_t group;    /* query heads of a key/value head */
-    int64_t n_rows;   /* of a block */
-    int64_t n_blocks; /* for each key/value head */
-    int64_t n_parts;  /* of the context */
+    int64_t n_rows;   /* rows of a block */
+    int64_t n_blocks; /* blocks for each key/value head */
+    int64_t n_parts;  /* parts of the context */
 } division;
 
 /* Row r of a key/value head is token r / group, head kv_head * group + r % group. */
@@ -51,12 +51,12 @@ typedef struct share {
     const apr_codec *codecs;
     int64_t kv_head, row, n_rows, group; /* rows [row, row + n_rows) */
     int64_t first, end;                  /* positions */
-    bool first_part, all;                /* the sinks take part in the first; all: there is no other */
+    bool first_part, all;                /* first_part includes the sinks; all: it is the only part */
     float *keys, *values;                /* [APR_ATTEND_CELLS, key_dim], [.., value_dim] */
-    int64_t value_stride;                /* of `values`, from cell to cell */
+    int64_t value_stride;                /* distance of two cells in `values` */
     float *queries;                      /* [n_rows, key_dim] */
     float *scores;                       /* [n_rows, APR_ATTEND_CELLS] */
-    float *shrinks;                      /* [n_rows] */
+    float *rescales;                     /* [n_rows] */
     float *sums;                         /* [n_rows, value_dim] */
     float *largest, *weights;            /* [n_rows] */
 } share;
@@ -64,7 +64,7 @@ typedef struct share {
 static int64_t token_of(const share *s, int64_t row) { return (s->row + row) / s->group; }
 static int64_t head_of(const share *s, int64_t row) { return s->kv_head * s->group + (s->row + row) % s->group; }
 
-/* A head's row of each of some cells. Rows of other heads lie between them, which is too far apart for the processor to guess. */
+/* Decodes a head's row of each of some cells. Rows of other heads are between them, too far apart for the hardware prefetcher. */
 static void decode_cells(const share *s, const apr_cache *cache, int64_t position, int64_t n_cells, int64_t dim, float *to)
 {
     const int64_t n_heads = s->a->n_kv_heads, ahead = CELLS_AHEAD * n_heads * cache->row_bytes;
@@ -79,23 +79,24 @@ static void decode_cells(const share *s, const apr_cache *cache, int64_t positio
     }
 }
 
-/* Where values are the first numbers of the keys they are decoded with them. */
+/* Where values are the first numbers of the keys, decoding the keys is enough. */
 static void decode_tile(const share *s, int64_t position, int64_t n_cells)
 {
     decode_cells(s, &s->a->keys, position, n_cells, s->a->key_dim, s->keys);
     if (s->values != s->keys) decode_cells(s, &s->a->values, position, n_cells, s->a->value_dim, s->values);
 }
 
-/* exp(x) for x <= 0 (0 below -87) to 2 units in the last place, without a branch, so that loops of it become vectors:
- * 2^n e^r with n = round(x / ln 2), |r| <= ln 2 / 2, and Taylor's polynomial, whose eighth term is below 2^-27. */
+/* exp(x) for x <= 0 (0 below -87), to 2 ULP, without a branch, so that loops vectorize: 2^n e^r with n = round(x / ln 2), |r| <= ln 2 /
+ * 2, and a Taylor polynomial whose eighth term is below 2^-27. */
 LANES_INLINE float exp_below(float x)
 {
-    const float shift = 12582912.0f; /* 1.5 x 2^23: the sum's last bits are the whole number nearest to what was added */
+    const float shift = 12582912.0f; /* 1.5 x 2^23: the low bits of the sum are the nearest integer */
     union {
         float f;
         uint32_t bits;
     } n = {.f = x * 0x1.715476p+0f + shift}, power;
-    const float whole = n.f - shift, r = (x - whole * 0x1.62e4p-1f) - whole * 0x1.7f7d1cp-20f; /* ln 2 in two parts: the first is exact */
+    /* ln 2 in two parts: the product with the first is exact */
+    const float whole = n.f - shift, r = (x - whole * 0x1.62e4p-1f) - whole * 0x1.7f7d1cp-20f;
     float sum = 1.0f / 5040.0f;
 
     sum = sum * r + 1.0f / 720.0f;
@@ -109,7 +110,7 @@ LANES_INLINE float exp_below(float x)
     return x < -87.0f ? 0.0f : sum * power.f;
 }
 
-/* Sums of products of n_queries rows, from `row` on, with the cells: scores[row][c] = q . key[c] * scale */
+/* Scores of n_queries rows, from `row` on, with the cells: scores[row][c] = q . key[c] * scale */
 LANES_INLINE void score_rows(const lanes_shape shape, const int cell_tile, const int n_queries, const share *s, int64_t row,
                              int64_t n_cells)
 {
@@ -125,7 +126,7 @@ LANES_INLINE void score_rows(const lanes_shape shape, const int cell_tile, const
     }
 }
 
-/* Scores of cells [begin, end) become weights; what was summed up before is to shrink by s->shrinks[row]. */
+/* Turns the scores of cells [begin, end) into weights, and sets the factor s->rescales[row] for the earlier sums. */
 LANES_INLINE void weigh_row(const share *s, int64_t row, int64_t begin, int64_t end)
 {
     float *const scores = s->scores + row * APR_ATTEND_CELLS, softcap = s->a->softcap;
@@ -145,17 +146,17 @@ LANES_INLINE void weigh_row(const share *s, int64_t row, int64_t begin, int64_t 
         for (int l = 0; l < N_LANES; l++) lane[l] += scores[c + l];
     for (; c < end; c++) total += scores[c];
     for (int l = 0; l < N_LANES; l++) total += lane[l];
-    s->shrinks[row] = exp_below(s->largest[row] - largest); /* the first tile's -inf gives 0 */
+    s->rescales[row] = exp_below(s->largest[row] - largest); /* the first tile's -inf gives 0 */
     s->largest[row] = largest;
-    s->weights[row] = s->weights[row] * s->shrinks[row] + total;
+    s->weights[row] = s->weights[row] * s->rescales[row] + total;
 }
 
-/* sums = sums * shrink + weights . values, for n_rows from `row` on, cells [begin, end) */
+/* sums = sums * rescale + weights . values, for n_rows from `row` on, cells [begin, end) */
 LANES_INLINE void gather_rows(const lanes_shape shape, const int n_rows, const share *s, int64_t row, int64_t begin, int64_t end)
 {
     const int64_t dim = s->a->value_dim, stride = s->value_stride;
     lanes_gather(shape, n_rows, s->scores + row * APR_ATTEND_CELLS + begin, APR_ATTEND_CELLS, s->values + begin * stride, stride,
-                 end - begin, dim, s->sums + row * dim, s->shrinks + row);
+                 end - begin, dim, s->sums + row * dim, s->rescales + row);
 }
 
 /* The cells of the tile at p that a row attends to: [begin, end) */
@@ -171,14 +172,15 @@ static cells cells_of(const share *s, int64_t row, int64_t p, int64_t n_cells)
 
 LANES_INLINE void attend_tile(const lanes_shape shape, const share *s, int64_t p, int64_t n_cells)
 {
-    const int row_tile = shape.rows; /* and as many cells: 4 with 32 registers, else 2 */
+    const int row_tile = shape.rows; /* also the number of cells: 4 with 32 registers, else 2 */
     int64_t row = 0;
 
     for (; row + row_tile <= s->n_rows; row += row_tile) score_rows(shape, row_tile, row_tile, s, row, n_cells);
     for (; row < s->n_rows; row++) score_rows(shape, 4, 1, s, row, n_cells);
     for (int64_t first = 0, n; first < s->n_rows; first += n) {
         const cells of = cells_of(s, first, p, n_cells);
-        for (n = 0; first + n < s->n_rows && n < row_tile; n++) { /* rows with the same cells, so that none is read in vain */
+        /* rows with the same cells together, so that no cell is read needlessly */
+        for (n = 0; first + n < s->n_rows && n < row_tile; n++) {
             const cells other = cells_of(s, first + n, p, n_cells);
             if (other.begin != of.begin || other.end != of.end) break;
             if (of.begin < of.end) weigh_row(s, first + n, of.begin, of.end);
@@ -195,7 +197,7 @@ LANES_INLINE void attend_share_body(const lanes_shape shape, const share *s)
     const apr_attend_args *const a = s->a;
 
     for (int64_t i = 0; i < s->n_rows * a->value_dim; i++) s->sums[i] = 0.0f;
-    for (int64_t row = 0; row < s->n_rows; row++) { /* a sink is a score that was there before all others, without a value */
+    for (int64_t row = 0; row < s->n_rows; row++) { /* a sink is a first score without a value */
         const bool has_sink = a->sinks != NULL && s->first_part;
         s->largest[row] = has_sink ? a->sinks[head_of(s, row)] : -INFINITY;
         s->weights[row] = has_sink ? 1.0f : 0.0f;
@@ -215,28 +217,28 @@ LANES_INLINE void attend_share_body(const lanes_shape shape, const share *s)
 
 LANES_CLONES(attend_share, attend_share_body, (const share *s), s)
 
-/* --- division --- */
+/* --- dividing the work --- */
 
 static division blocks_of(const apr_attend_args *a, int64_t group, int64_t n_rows)
 {
     return (division){.group = group, .n_rows = n_rows, .n_blocks = (a->n_tokens * group + n_rows - 1) / n_rows, .n_parts = 1};
 }
 
-/* Large blocks, for each decodes what it reads; small ones where large ones would not do for many threads. */
+/* Large blocks, since each block decodes the cells that it reads; small blocks if large ones are too few for many threads. */
 static division divide(const apr_attend_args *a)
 {
     const int64_t group = a->n_heads / a->n_kv_heads, last = a->position + a->n_tokens - 1;
     const int64_t n_cells = last + 1 - apr_attend_first(a, a->position);
     const division whole = blocks_of(a, group, APR_ATTEND_ROWS);
     division small = blocks_of(a, group, APR_ATTEND_PART_ROWS);
-    const int64_t room = APR_ATTEND_PARTS / (small.n_blocks * a->n_kv_heads), wanted = n_cells / LEAST_CELLS;
+    const int64_t most = APR_ATTEND_PARTS / (small.n_blocks * a->n_kv_heads), wanted = n_cells / LEAST_CELLS;
 
-    if (room == 0) return whole;
-    if (a->shared != NULL && wanted > 1) small.n_parts = room < wanted ? room : wanted;
+    if (most == 0) return whole;
+    if (a->shared != NULL && wanted > 1) small.n_parts = most < wanted ? most : wanted;
     return small;
 }
 
-/* What parts leave lies in a->shared: sums, and behind those of all largest scores and weights. */
+/* Partial results are in a->shared: sums, then all largest scores, then all weights. */
 static void place_results(const apr_attend_args *a, int64_t i, share *s)
 {
     s->sums = a->shared + i * APR_ATTEND_PART_ROWS * a->value_dim;
@@ -253,14 +255,14 @@ static void place(const apr_attend_args *a, int64_t i, float *work, share *s)
     s->value_stride = values_are_keys ? a->key_dim : a->value_dim;
     s->queries = s->keys + APR_ATTEND_CELLS * (a->key_dim + a->value_dim);
     s->scores = s->queries + APR_ATTEND_ROWS * a->key_dim;
-    s->shrinks = s->scores + APR_ATTEND_ROWS * APR_ATTEND_CELLS;
-    s->largest = s->shrinks + APR_ATTEND_ROWS;
+    s->rescales = s->scores + APR_ATTEND_ROWS * APR_ATTEND_CELLS;
+    s->largest = s->rescales + APR_ATTEND_ROWS;
     s->weights = s->largest + APR_ATTEND_ROWS;
     s->sums = s->weights + APR_ATTEND_ROWS;
     if (!s->all) place_results(a, i, s);
 }
 
-/* Share i of all: the parts of a block follow each other. */
+/* Share i of all: the parts of a block are consecutive. */
 static share share_of(const apr_attend_args *a, const division *d, int64_t i)
 {
     const int64_t part = i % d->n_parts, block = i / d->n_parts / a->n_kv_heads, left = a->n_tokens * d->group - block * d->n_rows;
@@ -280,8 +282,8 @@ static share share_of(const apr_attend_args *a, const division *d, int64_t i)
     return s;
 }
 
-/* One row of a block, whose parts are the shares from i on, in their order. */
-static void join_row(const apr_attend_args *a, const division *d, int64_t i, int64_t row)
+/* Combines the parts of one row of a block: the shares from i on, in order. */
+static void combine_row(const apr_attend_args *a, const division *d, int64_t i, int64_t row)
 {
     share s = share_of(a, d, i);
     float *const out = a->out + (token_of(&s, row) * a->n_heads + head_of(&s, row)) * a->value_dim;
@@ -311,7 +313,7 @@ void apr_host_attend(const apr_op_args *args)
 #pragma omp parallel num_threads(apr_threads(a->work.n_threads, n_shares, steps))
     {
 #pragma omp for schedule(dynamic)
-        for (int64_t i = n_shares - 1; i >= 0; i--) { /* the last tokens first: they have most to read */
+        for (int64_t i = n_shares - 1; i >= 0; i--) { /* the last tokens first: they read most */
             share s = share_of(a, &d, i);
             place(a, i, a->work.data + apr_host_slice(&a->work), &s);
             attend_share(&s);
@@ -320,7 +322,7 @@ void apr_host_attend(const apr_op_args *args)
 #pragma omp for schedule(static)
             for (int64_t r = 0; r < a->n_kv_heads * a->n_tokens * d.group; r++) {
                 const int64_t of_head = r / a->n_kv_heads, block = of_head / d.n_rows * a->n_kv_heads + r % a->n_kv_heads;
-                join_row(a, &d, block * d.n_parts, of_head % d.n_rows);
+                combine_row(a, &d, block * d.n_parts, of_head % d.n_rows);
             }
         }
     }

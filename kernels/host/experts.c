@@ -1,6 +1,6 @@
-/* experts.c - routed feed-forward on the host: the tokens of an expert together, so that its weights are read once a batch.
+/* experts.c - routed feed-forward on the host: all tokens of an expert together, so that its weights are read once a batch.
  *
- * Experts are added in the order of their numbers, whatever their ranks: the same set, float32 sums in another order than ref's. */
+ * Experts are added in the order of their numbers, not of their ranks: the same terms as ref, in another order of float32 sums. */
 #include "kernels/host/host_ops.h"
 #include "kernels/ref/ref_ops.h"
 
@@ -14,7 +14,7 @@ void apr_host_route(const apr_op_args *args)
     for (int64_t t = 0; t < a->n_tokens; t++) apr_ref_route_one(a, t, a->work.data + apr_host_slice(&a->work));
 }
 
-/* What is shared by all threads, behind their slices: the tokens of one expert, side by side. */
+/* Buffers shared by all threads, after their slices: the tokens of one expert, gathered. */
 typedef struct gathered {
     float *x, *gate, *up, *out; /* [n_tokens, n_in], [n_tokens, n_mid] twice, [n_tokens, n_out] */
     int32_t *token, *rank;      /* [n_tokens] */
@@ -37,7 +37,7 @@ static float weight_of(const apr_experts_args *a, const gathered *g, int64_t i)
     return a->routes[g->token[i] * apr_route_row(a->n_used) + a->n_used + g->rank[i]];
 }
 
-/* The tokens that chose expert e, once for each time they did. */
+/* Gathers the tokens that chose expert e. */
 static void gather(const apr_experts_args *a, int64_t e, gathered *g)
 {
     g->n = 0;
@@ -49,11 +49,11 @@ static void gather(const apr_experts_args *a, int64_t e, gathered *g)
             const float weight = a->weight_on_input ? weight_of(a, g, g->n) : 1.0f;
             for (int64_t i = 0; i < a->n_in; i++) g->x[g->n * a->n_in + i] = a->x[t * a->n_in + i] * weight;
             g->n++;
-            break; /* an expert is chosen once by a token */
+            break; /* a token chooses an expert at most once */
         }
 }
 
-/* Those of an expert, as the host multiplies or as it does exactly. */
+/* Several linear layers: the rounding or the exact function. */
 typedef void (*linears_fn)(const apr_linear_args *const each[], int n);
 
 static const float *row_of(const float *biases, int64_t e, int64_t n) { return biases != NULL ? biases + e * n : NULL; }

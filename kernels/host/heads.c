@@ -1,11 +1,11 @@
-/* heads.c - linear on the host where each head has a matrix of its own: a thread takes a head, decodes a few of its rows and multiplies
- * them with all tokens. */
+/* heads.c - linear layers on the host where each head has its own matrix: a thread takes a head, decodes a few of its rows and
+ * multiplies them with all tokens. */
 #include "kernels/host/host_ops.h"
 #include "kernels/host/lanes.h"
 
 #include <string.h>
 
-/* n_rows decoded rows, `i` and on of a head's matrix, and the head's place in a token. */
+/* Decoded rows [i, i + n_rows) of a head's matrix. */
 typedef struct head_rows {
     const float *rows;
     int64_t head, i, n_rows;

@@ -1,4 +1,4 @@
-/* host/ops.c - the host backend: OpenMP over rows, tokens or heads. */
+/* host_ops.c - the host backend: OpenMP over rows, tokens or heads. */
 #include "kernels/host/host_ops.h"
 #include "kernels/ref/ref_ops.h"
 
@@ -11,7 +11,7 @@ static void glu(const apr_op_args *args)
         a->out[i] = a->up != NULL ? apr_glu_of(&a->shape, a->gate[i], a->up[i]) : apr_activate(a->shape.activation, a->gate[i]);
 }
 
-/* Where there is nothing to gain, ref's. */
+/* Operations without a faster implementation are ref's. */
 #define HOST_OPS(linear, experts)                                                                                                       \
     {                                                                                                                                   \
         [APR_OP_EMBED] = apr_ref_embed, [APR_OP_ANGLES] = apr_ref_angles, [APR_OP_NORM] = apr_host_norm, [APR_OP_LINEAR] = linear,      \

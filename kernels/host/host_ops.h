@@ -1,4 +1,4 @@
-/* host_ops.h - what the files of the host backend share. */
+/* host_ops.h - internal declarations of the host backend. */
 #ifndef APR_KERNELS_HOST_HOST_OPS_H
 #define APR_KERNELS_HOST_HOST_OPS_H
 
@@ -8,7 +8,7 @@
 
 #include <omp.h>
 
-/* The steps of a product: each weight is decoded once and multiplied with every token. */
+/* The cost of a product in multiply-adds: each weight is decoded once and multiplied with every token. */
 static inline double apr_host_linear_steps(const apr_linear_args *a)
 {
     const double n_matrices = a->heads.n > 0 ? (double)a->heads.n : 1.0;
@@ -20,12 +20,12 @@ void apr_host_linear_exact(const apr_op_args *args);
 void apr_host_linears(const apr_linear_args *const each[], int n);
 void apr_host_linears_exact(const apr_linear_args *const each[], int n);
 void apr_host_linear_heads(const apr_linear_args *args);
-/* Of one matrix, whatever its type, multiplied as float32 (matmul_floats.c). */
+/* One matrix of any type, multiplied as float32 (matmul_floats.c). */
 void apr_host_linear_floats(const apr_linear_args *args);
 void apr_host_kv_store(const apr_op_args *args);
 void apr_host_attend(const apr_op_args *args);
 
-/* Row by row: divided between threads where there is work for several (shares.c). */
+/* Row by row, divided between threads if there is enough work (shares.c). */
 void apr_host_norm(const apr_op_args *args);
 void apr_host_rope(const apr_op_args *args);
 void apr_host_gate(const apr_op_args *args);

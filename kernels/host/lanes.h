@@ -1,10 +1,11 @@
-/* lanes.h - sixteen float32 lanes, and sums of products in register tiles; shared by matmul.c, heads.c, attention.c and recurrent.c.
+/* lanes.h - sixteen float32 lanes, and sums of products in register tiles; shared by matmul_floats.c, heads.c, attention.c and
+ * recurrent.c.
  *
- * Everything here is inlined into functions that are compiled once for each instruction set (LANES_CLONES), so the same
- * source becomes AVX-512, AVX2 + FMA and baseline code, and the machine is asked at run time. The files that include this
- * (but for recurrent.c) are compiled with -ffp-contract=fast: a fused multiply-add is welcome where results are held to bounds. Whatever
- * the width of a vector, sums are sixteen, for numbers modulo 16, and added in halves, or one (lanes_chains): AVX2 and AVX-512, which both
- * fuse, give the same bits. */
+ * Everything here is inlined into functions that are compiled once for each instruction set (LANES_CLONES). So one source becomes
+ * AVX-512, AVX2 + FMA and baseline code, chosen at run time. The files that include this (except recurrent.c) are compiled with
+ * -ffp-contract=fast: results are held to bounds, so a fused multiply-add is allowed. Whatever the vector width, a sum is either sixteen
+ * partial sums (for indexes modulo 16, added in halves) or a single chain (lanes_chains). So AVX2 and AVX-512, which both fuse, give the
+ * same bits. */
 #ifndef APR_KERNELS_HOST_LANES_H
 #define APR_KERNELS_HOST_LANES_H
 
@@ -16,20 +17,20 @@
 
 enum { N_LANES = 16 };
 
-/* What an instruction set keeps in registers. */
+/* The register tile of an instruction set. */
 typedef struct lanes_shape {
-    int bytes;        /* of a vector */
-    int rows, tokens; /* whose products with each other are summed at a time; at most 4 and 6 */
-    int chains;       /* rows whose sums with two vectors of tokens are; at most 12 */
+    int bytes;        /* bytes of a vector */
+    int rows, tokens; /* of a tile of lanes_dots; at most 4 and 6 */
+    int chains;       /* rows of a tile of lanes_chains, which has two vectors of tokens; at most 12 */
 } lanes_shape;
 
-/* 24 sums in 32 registers; 6 of two vectors in 16; 2 of four in 16. Of chains 24 in 32 and 12 in 16. */
+/* Dots: 24 sums in 32 registers; 6 of two vectors each in 16; 2 of four vectors each in 16. Chains: 24 in 32 registers and 12 in 16. */
 #define LANES_AVX512   ((lanes_shape){64, 4, 6, 12})
 #define LANES_AVX2     ((lanes_shape){32, 2, 3, 6})
 #define LANES_BASELINE ((lanes_shape){16, 2, 2, 6})
 
 /* Defines NAME(parameters) as the fastest clone of the inline function BODY that this machine can run. BODY's first argument is the
- * shape, known at compile time. */
+ * shape, a compile-time constant. */
 #if defined(__x86_64__)
 #define LANES_CLONES(NAME, BODY, PARAMETERS, ...)                                                                            \
     __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma"))) static void NAME##_avx512 PARAMETERS              \
@@ -51,7 +52,8 @@ typedef struct lanes_shape {
     static void NAME PARAMETERS { BODY(LANES_BASELINE, __VA_ARGS__); }
 #endif
 
-/* Of sixteen lanes in a row of vectors. Halves are added to halves: in registers, which a loop over the lanes would leave. */
+/* The sum of sixteen lanes in one or more vectors. Halves are added to halves, which stays in registers; a loop over the lanes would
+ * not. */
 LANES_INLINE float lanes_sum(const void *sixteen)
 {
     typedef float four __attribute__((vector_size(16)));
@@ -68,7 +70,7 @@ LANES_INLINE float lanes_sum(const void *sixteen)
 #define LANES_BYTES 16
 #include "kernels/host/lanes_width.h"
 
-/* sums[r][t] of rows[r] . x[t] over n numbers, n_rows <= 4 and n_tokens <= 6 known at compile time. */
+/* sums[r][t] = rows[r] . x[t] over n numbers. n_rows <= 4 and n_tokens <= 6 are compile-time constants. */
 LANES_INLINE void lanes_dots(const lanes_shape shape, const int n_rows, const int n_tokens, const float *rows, int64_t row_stride,
                              const float *x, int64_t x_stride, int64_t n, float sums[4][6])
 {
@@ -77,8 +79,8 @@ LANES_INLINE void lanes_dots(const lanes_shape shape, const int n_rows, const in
     else lanes_dots_16(n_rows, n_tokens, rows, row_stride, x, x_stride, n, sums);
 }
 
-/* kept[r][t] += rows[r] . x[.][t] over n numbers, for as many tokens as n_vectors hold, which lie side by side: each sum is one chain,
- * number after number, whatever the tile and the width of a vector. n_rows <= 12 and n_vectors <= 2 known at compile time. */
+/* kept[r][t] += rows[r] . x[.][t] over n numbers, for as many adjacent tokens as n_vectors hold. Each sum is one chain, number after
+ * number, whatever the tile and the vector width. n_rows <= 12 and n_vectors <= 2 are compile-time constants. */
 LANES_INLINE void lanes_chains(const lanes_shape shape, const int n_rows, const int n_vectors, const float *rows, int64_t row_stride,
                                const float *x, int64_t n, float *kept)
 {
@@ -87,7 +89,7 @@ LANES_INLINE void lanes_chains(const lanes_shape shape, const int n_rows, const 
     else lanes_chains_16(n_rows, n_vectors, rows, row_stride, x, n, kept);
 }
 
-/* Lanes of two vectors of four, those of the second counted from 4 on. Of lanes put together one by one, GCC makes moves one by one. */
+/* Selects lanes of two vectors of four; the second's lanes count from 4. From lanes set one by one, GCC would make single moves. */
 #ifdef __clang__
 #define LANES_PICK __builtin_shufflevector
 #else
@@ -95,7 +97,8 @@ typedef int32_t lanes_four_ints __attribute__((vector_size(16)));
 #define LANES_PICK(v, w, a, b, c, d) __builtin_shuffle(v, w, (lanes_four_ints){a, b, c, d})
 #endif
 
-/* turned[k][i] = x[i][k] for four rows of n numbers; those of one k lie together, `stride` numbers behind those of the last. */
+/* Transposes four rows of n numbers: turned[k][i] = x[i][k]. The four numbers of one k are adjacent; those of the next k follow `stride`
+ * numbers later. */
 LANES_INLINE void lanes_turn_fours(const float *const x[4], int64_t n, float *turned, int64_t stride)
 {
     int64_t k = 0;
@@ -113,8 +116,8 @@ LANES_INLINE void lanes_turn_fours(const float *const x[4], int64_t n, float *tu
         for (int i = 0; i < 4; i++) turned[k * stride + i] = x[i][k];
 }
 
-/* sums[r] = sums[r] * shrinks[r] + sum over c < n_values: weights[r][c] * values[c], of n numbers each; n_rows <= 4 known at compile time.
- */
+/* sums[r] = sums[r] * shrinks[r] + sum over c < n_values: weights[r][c] * values[c], vectors of n numbers. n_rows <= 4 is a compile-time
+ * constant. */
 LANES_INLINE void lanes_gather(const lanes_shape shape, const int n_rows, const float *weights, int64_t weight_stride, const float *values,
                                int64_t value_stride, int64_t n_values, int64_t n, float *sums, const float *shrinks)
 {

@@ -1,7 +1,8 @@
-/* lanes_width.h - what lanes.h has for vectors of LANES_BYTES bytes: included there once for each width, and so without a guard.
+/* lanes_width.h - the functions of lanes.h for vectors of LANES_BYTES bytes. lanes.h includes it once for each width, so it has no
+ * include guard.
  *
- * Sixteen lanes are one vector of 64 bytes, two of 32 or four of 16. A compiler that is given a vector wider than its registers keeps it
- * in memory; an array of narrower ones it keeps in registers, once loops over them are unrolled. */
+ * Sixteen lanes are one vector of 64 bytes, two of 32 or four of 16. A compiler keeps a vector that is wider than its registers in
+ * memory; it keeps an array of narrower ones in registers once loops over them are unrolled. */
 #define LANES_OF(name) LANES_JOIN(name, LANES_BYTES)
 
 enum { LANES_OF(LANES_PER_) = LANES_BYTES / 4, LANES_OF(LANES_PARTS_) = 64 / LANES_BYTES };
@@ -9,7 +10,7 @@ enum { LANES_OF(LANES_PER_) = LANES_BYTES / 4, LANES_OF(LANES_PARTS_) = 64 / LAN
 typedef float LANES_OF(lanes_) __attribute__((vector_size(LANES_BYTES)));
 typedef float LANES_OF(lanes_at_) __attribute__((vector_size(LANES_BYTES), aligned(4), may_alias));
 
-/* See lanes_dots. Part after part, so that a row's and a token's numbers take few registers beside the sums. */
+/* See lanes_dots. One part after another, so that few registers besides the sums are needed. */
 LANES_INLINE void LANES_OF(lanes_dots_)(const int n_rows, const int n_tokens, const float *rows, int64_t row_stride, const float *x,
                                         int64_t x_stride, int64_t n, float sums[4][6])
 {
@@ -37,7 +38,7 @@ LANES_INLINE void LANES_OF(lanes_dots_)(const int n_rows, const int n_tokens, co
         }
 }
 
-/* See lanes_chains. A number of a row meets all lanes at once, so that sums need no adding up in the end. */
+/* See lanes_chains. Each number of a row is multiplied with all lanes at once, so no sums across lanes are needed. */
 LANES_INLINE void LANES_OF(lanes_chains_)(const int n_rows, const int n_vectors, const float *rows, int64_t row_stride, const float *x,
                                           int64_t n, float *kept)
 {
@@ -56,7 +57,7 @@ LANES_INLINE void LANES_OF(lanes_chains_)(const int n_rows, const int n_vectors,
         for (int i = 0; i < n_vectors; i++) *(LANES_OF(lanes_at_) *)(kept + r * width + i * LANES_OF(LANES_PER_)) += acc[r][i];
 }
 
-/* See lanes_gather: 32 numbers of each row in registers, or 16 where there are sixteen registers of 16 bytes. */
+/* See lanes_gather: 32 numbers of each row are in registers, or 16 where there are sixteen registers of 16 bytes. */
 LANES_INLINE void LANES_OF(lanes_gather_)(const int n_rows, const float *weights, int64_t weight_stride, const float *values,
                                           int64_t value_stride, int64_t n_values, int64_t n, float *sums, const float *shrinks)
 {

@@ -1,26 +1,26 @@
-/* matmul_floats.c - linear layers on the host whose rows are multiplied as float32: as they are stored, or a few of them decoded by the
- * thread that multiplies them with all tokens.
+/* matmul_floats.c - linear layers on the host in float32: rows are multiplied as stored, or each thread decodes a few rows and
+ * multiplies them with all tokens.
  *
- * Long rows of more than a few tokens are multiplied in panels of columns. A block of rows passes all panels, for each of which the inputs
- * are laid side by side in the second-level cache, and rows are decoded into the first-level one, a few at a time. So each number of a row
- * meets as many tokens as vectors hold, and its sums are one chain a panel: they need no adding up of lanes, and do not depend on tiles.
+ * Long rows with more than a few tokens are multiplied in panels of columns. A block of rows passes over all panels. For each panel the
+ * inputs are transposed into the L2 cache, and rows are decoded into the L1 cache, a few at a time. So each number of a row is
+ * multiplied with as many tokens as a vector holds, and each sum is one chain a panel: no sums across lanes, no dependence on tiles.
  *
- * Predicted for F16 on two cores of Zen 3, of whose 102 x 10^9 products/s sums by lanes came to 61: the register tile alone has 12
- * multiply-adds for 8 loads and stops every 1,536 cycles instead of every 192, decoding takes 6 %, turning inputs 4 %, which leaves 85, and
- * of a prompt of 64 tokens 120 tokens/s instead of 90. Seen: 104, and 121 once the next rows are asked for while others are decoded. Asked
- * for between products instead, 64 tokens are the same, but 5 tokens 36 tokens/s and not 42 (by lanes they were 45). Panels of 512 are 1 %
- * faster, and sums longer. */
+ * Predicted for F16 on two cores of Zen 3, where sums by lanes reached 61 of 102 x 10^9 products/s: the register tile has 12
+ * multiply-adds for 8 loads and stops every 1,536 cycles instead of every 192, decoding takes 6 %, transposing inputs 4 %, which leaves
+ * 85; for a prompt of 64 tokens 120 tokens/s instead of 90. Measured: 104, and 121 with the next rows prefetched while others are
+ * decoded. Prefetching between products instead is the same for 64 tokens, but gives 36 tokens/s instead of 42 for 5 tokens (45 by
+ * lanes). Panels of 512 are 1 % faster, but their sums are longer. */
 #include "kernels/host/host_ops.h"
 #include "kernels/host/lanes.h"
 
 #include <string.h>
 
-/* TILE tokens and GROUP_ROWS are what every shape's tiles and groups divide. Fewer tokens than FEWEST have sums of their own kind anyway
- * (apr_host_steady_tokens), and shorter rows have no room for a tile. */
+/* Every shape's tiles divide TILE tokens, and its groups divide GROUP_ROWS. Fewer than FEWEST_TOKENS tokens are summed in another order
+ * anyway (apr_host_steady_tokens), and shorter rows leave no space for a tile. */
 enum { LONG_ROW = 513, FEWEST_TOKENS = 5, PANEL_COLUMNS = 256, TILE = 32, GROUP_ROWS = 12 };
 enum { FEWEST_ROWS = 48, MOST_ROWS = 288, MOST_TOKENS = 128 }; /* of a block */
 
-/* Rows of a layer, `first` and on, as float32. */
+/* Rows [first, first + n) of a layer, as float32. */
 typedef struct float_rows {
     const float *numbers;
     int64_t stride, first, n;
@@ -33,7 +33,7 @@ LANES_INLINE void put_out(const apr_linear_args *a, int64_t token, int64_t row, 
 
 /* ---- whole rows ---- */
 
-/* A tile of tokens, `token` and on, against all rows. */
+/* Multiplies a tile of tokens, from `token` on, with all rows. */
 LANES_INLINE void multiply_tokens(const lanes_shape shape, const int row_tile, const int n_tokens, const apr_linear_args *a,
                                   const float_rows *rows, int64_t token)
 {
@@ -49,7 +49,7 @@ LANES_INLINE void multiply_tokens(const lanes_shape shape, const int row_tile, c
     }
 }
 
-/* Tokens outside, rows inside: the rows stay in the cache. */
+/* Tokens in the outer loop, rows in the inner one: the rows stay in the cache. */
 LANES_INLINE void multiply_body(const lanes_shape shape, const apr_linear_args *a, const float_rows *rows)
 {
     int64_t t = 0;
@@ -65,30 +65,30 @@ LANES_CLONES(multiply, multiply_body, (const apr_linear_args *a, const float_row
 /* Rows as they are stored. */
 typedef struct stored_rows {
     const apr_tensor *weight;
-    apr_decode_fn decode; /* of a row's columns from any panel on; NULL: the tensor has to be asked (apr_decode_part) */
+    apr_decode_fn decode; /* decodes a row's columns from the start of any panel; NULL: apr_decode_part must be used */
     const uint8_t *first;
     int64_t row_bytes, panel_bytes;
 } stored_rows;
 
-/* Some rows with some tokens, and the thread's room for them. Tokens lie in tiles of two vectors (the last one of one, where that is
- * enough), rows in groups. */
+/* A block of rows and tokens, and the thread's buffers. Tokens are in tiles of two vectors (the last tile may have one), rows in groups. */
 typedef struct panel_block {
     const stored_rows *stored;
     int64_t row, n_rows, token, n_tokens;
-    float *turned;  /* [tiles, PANEL_COLUMNS, tokens of a tile]: inputs, tokens side by side */
-    float *decoded; /* [rows of a group, PANEL_COLUMNS] */
-    float *kept;    /* [groups, tiles, rows of a group, tokens of a tile]: sums of the panels so far */
+    float *transposed;   /* [tiles, PANEL_COLUMNS, tokens of a tile]: the transposed inputs */
+    float *decoded;      /* [rows of a group, PANEL_COLUMNS] */
+    float *partial_sums; /* [groups, tiles, rows of a group, tokens of a tile]: sums of the panels so far */
 } panel_block;
 
 LANES_INLINE int64_t tile_of(const lanes_shape shape) { return 2 * (shape.bytes / (int64_t)sizeof(float)); }
 
-/* Of the tile where n tokens are left. */
+/* The width of a tile when n tokens are left. */
 LANES_INLINE int64_t width_of(const lanes_shape shape, int64_t n) { return 2 * n <= tile_of(shape) ? tile_of(shape) / 2 : tile_of(shape); }
 
 LANES_INLINE int64_t tiles_of(const lanes_shape shape, const panel_block *b) { return (b->n_tokens + tile_of(shape) - 1) / tile_of(shape); }
 
-/* Columns [column, column + n) of all inputs. What a tile has more than tokens are copies of the last one, whose sums nobody reads. */
-LANES_INLINE void turn_inputs(const lanes_shape shape, const apr_linear_args *a, const panel_block *b, int64_t column, int64_t n)
+/* Transposes columns [column, column + n) of all inputs. A tile with too few tokens is padded with copies of the last one, whose sums
+ * are not used. */
+LANES_INLINE void transpose_inputs(const lanes_shape shape, const apr_linear_args *a, const panel_block *b, int64_t column, int64_t n)
 {
     for (int64_t t = 0; t < b->n_tokens; t += tile_of(shape)) {
         const int64_t width = width_of(shape, b->n_tokens - t);
@@ -98,20 +98,20 @@ LANES_INLINE void turn_inputs(const lanes_shape shape, const apr_linear_args *a,
                 const int64_t token = t + i + j < b->n_tokens ? t + i + j : b->n_tokens - 1;
                 x[j] = a->x + (b->token + token) * a->n_in + column;
             }
-            lanes_turn_fours(x, n, b->turned + t * PANEL_COLUMNS + i, width);
+            lanes_turn_fours(x, n, b->transposed + t * PANEL_COLUMNS + i, width);
         }
     }
 }
 
-/* A row of the block from a column on, where a panel begins: an address to decode or to ask for. */
+/* The address of a row of the block from a panel's first column on, to decode or prefetch. */
 LANES_INLINE uintptr_t place_of(const panel_block *b, int64_t r, int64_t column)
 {
     const stored_rows *const s = b->stored;
     return (uintptr_t)s->first + (uintptr_t)((b->row + r) * s->row_bytes + column / PANEL_COLUMNS * s->panel_bytes);
 }
 
-/* Row `first` of the block and those behind it, as zeros behind the last one. The rows of the next group lie far from each other, so that
- * nothing of them is at hand unless it is asked for now. */
+/* Decodes a group of rows from row `first` on; rows after the last one are zeros. The rows of the next group are far apart, so they are
+ * prefetched here. */
 LANES_INLINE void decode_group(const int n_group, const panel_block *b, int64_t first, int64_t column, int64_t n)
 {
     const stored_rows *const s = b->stored;
@@ -128,14 +128,15 @@ LANES_INLINE void decode_group(const int n_group, const panel_block *b, int64_t 
     }
 }
 
-/* The decoded group, which begins with row `first` of the block, with all tokens. */
+/* Multiplies the decoded group, from row `first` on, with all tokens. */
 LANES_INLINE void multiply_group(const lanes_shape shape, const int n_group, const panel_block *b, int64_t first, int64_t n)
 {
     for (int64_t t = 0; t < b->n_tokens; t += tile_of(shape)) {
-        const float *const x = b->turned + t * PANEL_COLUMNS;
-        float *const kept = b->kept + first * tiles_of(shape, b) * tile_of(shape) + t * n_group;
-        if (width_of(shape, b->n_tokens - t) < tile_of(shape)) lanes_chains(shape, n_group, 1, b->decoded, PANEL_COLUMNS, x, n, kept);
-        else lanes_chains(shape, shape.chains, 2, b->decoded, PANEL_COLUMNS, x, n, kept);
+        const float *const x = b->transposed + t * PANEL_COLUMNS;
+        float *const partial_sums = b->partial_sums + first * tiles_of(shape, b) * tile_of(shape) + t * n_group;
+        if (width_of(shape, b->n_tokens - t) < tile_of(shape))
+            lanes_chains(shape, n_group, 1, b->decoded, PANEL_COLUMNS, x, n, partial_sums);
+        else lanes_chains(shape, shape.chains, 2, b->decoded, PANEL_COLUMNS, x, n, partial_sums);
     }
 }
 
@@ -143,10 +144,10 @@ LANES_INLINE void put_sums(const lanes_shape shape, const int n_group, const apr
 {
     for (int64_t t = 0; t < b->n_tokens; t++) {
         const int64_t in_tile = t % tile_of(shape), width = width_of(shape, b->n_tokens - t + in_tile);
-        const float *const kept = b->kept + (t - in_tile) * n_group + in_tile;
+        const float *const partial_sums = b->partial_sums + (t - in_tile) * n_group + in_tile;
         for (int64_t first = 0; first < b->n_rows; first += n_group)
             for (int64_t r = 0; r < n_group && first + r < b->n_rows; r++)
-                put_out(a, b->token + t, b->row + first + r, kept[first * tiles_of(shape, b) * tile_of(shape) + r * width]);
+                put_out(a, b->token + t, b->row + first + r, partial_sums[first * tiles_of(shape, b) * tile_of(shape) + r * width]);
     }
 }
 
@@ -154,10 +155,10 @@ LANES_INLINE void multiply_panels(const lanes_shape shape, const int n_group, co
 {
     const int64_t n_rows = (b->n_rows + n_group - 1) / n_group * n_group;
 
-    memset(b->kept, 0, (size_t)(n_rows * tiles_of(shape, b) * tile_of(shape)) * sizeof *b->kept);
+    memset(b->partial_sums, 0, (size_t)(n_rows * tiles_of(shape, b) * tile_of(shape)) * sizeof *b->partial_sums);
     for (int64_t column = 0; column < a->n_in; column += PANEL_COLUMNS) {
         const int64_t n = a->n_in - column < PANEL_COLUMNS ? a->n_in - column : PANEL_COLUMNS;
-        turn_inputs(shape, a, b, column, n);
+        transpose_inputs(shape, a, b, column, n);
         for (int64_t first = 0; first < n_rows; first += n_group) {
             decode_group(n_group, b, first, column, n);
             multiply_group(shape, n_group, b, first, n);
@@ -166,7 +167,7 @@ LANES_INLINE void multiply_panels(const lanes_shape shape, const int n_group, co
     put_sums(shape, n_group, a, b);
 }
 
-/* A single vector of tokens leaves registers for more rows. */
+/* With a single vector of tokens, registers are left for more rows. */
 LANES_INLINE void multiply_block_body(const lanes_shape shape, const apr_linear_args *a, const panel_block *b)
 {
     if (width_of(shape, b->n_tokens) < tile_of(shape)) multiply_panels(shape, GROUP_ROWS, a, b);
@@ -177,7 +178,7 @@ LANES_CLONES(multiply_block, multiply_block_body, (const apr_linear_args *a, con
 
 /* ---- rows ---- */
 
-/* Stored as float32, in order and aligned: there is nothing to decode. */
+/* Rows that are stored as float32, in order and aligned, need no decoding; else NULL. */
 static const float *plain_rows(const apr_tensor *weight)
 {
     const bool is_plain = weight->dtype == APR_F32 && weight->pending.kind == APR_STEP_NONE && weight->packing == NULL &&
@@ -185,7 +186,7 @@ static const float *plain_rows(const apr_tensor *weight)
     return is_plain ? (const float *)(const void *)weight->data : NULL;
 }
 
-/* Sixteen rows from end to end, or four for few tokens: a block that stays in the first-level cache. */
+/* Multiplies whole rows: sixteen at a time, or four for few tokens, so that they stay in the L1 cache. */
 static void multiply_whole_rows(const apr_linear_args *a, const float *plain)
 {
     const int64_t block = a->n_tokens < 4 ? 4 : APR_LINEAR_ROWS, n_blocks = (a->n_out + block - 1) / block;
@@ -201,7 +202,7 @@ static void multiply_whole_rows(const apr_linear_args *a, const float *plain)
     }
 }
 
-/* In order and as they are: whole blocks in each panel, and nothing to apply to them afterwards. */
+/* Finds rows that can be decoded from any panel on: stored in order, whole blocks in each panel, no scales to apply afterwards. */
 static stored_rows find_rows(const apr_tensor *weight, int64_t n_in)
 {
     const apr_dtype_facts *const type = &apr_dtypes[weight->dtype];
@@ -215,18 +216,18 @@ static stored_rows find_rows(const apr_tensor *weight, int64_t n_in)
                          .panel_bytes = apr_row_bytes(weight->dtype, PANEL_COLUMNS)};
 }
 
-/* Tokens and rows of a block: what a thread's slice has room for, no more than its caches like, and as many blocks for each thread. */
+/* Tokens and rows of a block: limited by a thread's slice and caches, and so that each thread gets the same number of blocks. */
 typedef struct block_sizes {
     int64_t tokens, rows;
 } block_sizes;
 
 static block_sizes size_blocks(const apr_linear_args *a, int64_t n_threads)
 {
-    const int64_t room = (int64_t)a->work.slice - GROUP_ROWS * PANEL_COLUMNS, wanted = (a->n_tokens + TILE - 1) / TILE * TILE;
-    const int64_t fitting = room / (PANEL_COLUMNS + FEWEST_ROWS) / TILE * TILE, most = fitting < MOST_TOKENS ? fitting : MOST_TOKENS;
-    const int64_t tokens = wanted < most ? wanted : most, beside = room / tokens - PANEL_COLUMNS;
-    const int64_t most_rows = beside < MOST_ROWS ? beside / GROUP_ROWS * GROUP_ROWS : MOST_ROWS;
-    const int64_t turns = (a->n_out + most_rows * n_threads - 1) / (most_rows * n_threads), n_blocks = turns * n_threads;
+    const int64_t capacity = (int64_t)a->work.slice - GROUP_ROWS * PANEL_COLUMNS, wanted = (a->n_tokens + TILE - 1) / TILE * TILE;
+    const int64_t fitting = capacity / (PANEL_COLUMNS + FEWEST_ROWS) / TILE * TILE, most = fitting < MOST_TOKENS ? fitting : MOST_TOKENS;
+    const int64_t tokens = wanted < most ? wanted : most, left = capacity / tokens - PANEL_COLUMNS;
+    const int64_t most_rows = left < MOST_ROWS ? left / GROUP_ROWS * GROUP_ROWS : MOST_ROWS;
+    const int64_t n_rounds = (a->n_out + most_rows * n_threads - 1) / (most_rows * n_threads), n_blocks = n_rounds * n_threads;
     const int64_t even = ((a->n_out + n_blocks - 1) / n_blocks + GROUP_ROWS - 1) / GROUP_ROWS * GROUP_ROWS;
     return (block_sizes){.tokens = tokens, .rows = even > FEWEST_ROWS ? even : FEWEST_ROWS};
 }
@@ -240,9 +241,10 @@ static void multiply_long_rows(const apr_linear_args *a)
 #pragma omp parallel for schedule(dynamic, 1) num_threads(n_threads)
     for (int64_t row = 0; row < a->n_out; row += size.rows) {
         float *const slice = a->work.data + apr_host_slice(&a->work);
-        panel_block b = {.stored = &stored, .row = row, .n_rows = a->n_out - row < size.rows ? a->n_out - row : size.rows, .turned = slice};
-        b.decoded = b.turned + size.tokens * PANEL_COLUMNS;
-        b.kept = b.decoded + GROUP_ROWS * PANEL_COLUMNS;
+        panel_block b = {
+            .stored = &stored, .row = row, .n_rows = a->n_out - row < size.rows ? a->n_out - row : size.rows, .transposed = slice};
+        b.decoded = b.transposed + size.tokens * PANEL_COLUMNS;
+        b.partial_sums = b.decoded + GROUP_ROWS * PANEL_COLUMNS;
         for (; b.token < a->n_tokens; b.token += size.tokens) {
             b.n_tokens = a->n_tokens - b.token < size.tokens ? a->n_tokens - b.token : size.tokens;
             multiply_block(a, &b);

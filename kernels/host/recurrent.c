@@ -1,14 +1,14 @@
-/* recurrent.c - the delta rule and state-space duality on the host: a thread a head; prompts in chunks.
+/* recurrent.c - the delta rule and state-space duality on the host: one head a thread, prompts in chunks.
  *
- * Within a chunk nothing is done token by token but a small triangular solve. With G the running sum of the logarithms of decay and
- * D_ij = exp(G_i - G_j) for j <= i (differences that are not positive: nothing overflows), the delta rule is
+ * Within a chunk only a small triangular solve runs token by token. With G the running sum of the logarithms of decay and D_ij = exp(G_i
+ * - G_j) for j <= i (differences are never positive, so nothing overflows), the delta rule is
  *     error_i = beta_i (v_i - exp(G_i) S^T k_i - sum over j < i: D_ij (k_i . k_j) error_j)
  *     out_i   = exp(G_i) S^T q_i + sum over j <= i: D_ij (q_i . k_j) error_j
  *     S       = exp(G_last) S + sum over j: exp(G_last - G_j) k_j error_j^T
  * and state-space duality
  *     out_i   = exp(G_i) S C_i + sum over j <= i: D_ij (C_i . B_j) dt_j x_j + skip x_i
  *     S       = exp(G_last) S + sum over j: exp(G_last - G_j) dt_j x_j B_j^T
- * Up to rounding both are the steps of kernels/ref, which few tokens take. */
+ * Up to rounding both equal the steps of kernels/ref. */
 #include "kernels/host/host_ops.h"
 #include "kernels/host/lanes.h"
 #include "kernels/ref/ref_ops.h"
@@ -35,7 +35,7 @@ typedef struct delta_chunk {
     int64_t head, token, n;
     float *q, *k;          /* [n, key_dim], normed */
     float *errors;         /* [n, value_dim] */
-    float *decays, *betas; /* [n]: running sums of logarithms; */
+    float *decays, *betas; /* [n]: running sums of logarithms of decay; betas */
 } delta_chunk;
 
 LANES_INLINE void l2_norm(const lanes_shape shape, const float *x, int64_t n, float eps, float scale, float *out)
@@ -99,7 +99,7 @@ LANES_CLONES(run_delta_chunk, delta_chunk_body, (const delta_chunk *c), c)
 void apr_host_delta(const apr_op_args *args)
 {
     const apr_delta_args *const a = &args->delta;
-    /* a token reads the state twice and writes it once; what tokens of a chunk are to each other costs as much again */
+    /* a token reads the state twice and writes it once; the products of tokens of a chunk cost about the same again */
     const double steps = 4.0 * (double)(a->n_value_heads * a->key_dim) * (double)a->value_dim * (double)a->n_tokens;
 #pragma omp parallel for schedule(static) num_threads(apr_threads(a->work.n_threads, a->n_value_heads, steps))
     for (int64_t h = 0; h < a->n_value_heads; h++) {
@@ -122,7 +122,7 @@ typedef struct ssd_chunk {
     const apr_ssd_args *a;
     int64_t head, token, n;
     float *decays, *steps; /* [n]: running sums of logarithms; dt */
-    float *between;        /* [n]: of one token to those before */
+    float *between;        /* [n]: factors of one token and those before it */
 } ssd_chunk;
 
 LANES_INLINE void ssd_chunk_body(const lanes_shape shape, const ssd_chunk *c)

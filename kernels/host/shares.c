@@ -1,12 +1,12 @@
-/* shares.c - what is done row by row on the host: each thread does its share of the rows, as many threads as the work is worth.
+/* shares.c - operations that work row by row: the rows are divided between as many threads as the work is worth.
  *
- * A share is the same operation on fewer rows, so that numbers do not depend on how many there are. */
+ * A share is the same operation on fewer rows, so results do not depend on the number of shares. */
 #include "kernels/host/host_ops.h"
 #include "kernels/ref/ref_ops.h"
 
 #include <math.h>
 
-/* Steps (formats/base/threads.h) for a number: memory is what they wait for; a norm and a rotation read theirs twice. */
+/* Cost of a number, in steps (formats/base/threads.h). It is bound by memory; norms and ropes read their input twice. */
 enum { STEPS_ONCE = 4, STEPS_TWICE = 8 };
 
 /* Rows [first, first + n) of an operation. */
@@ -26,7 +26,7 @@ static void divide(const apr_op_args *args, share_fn share, int n_threads, int64
     }
 }
 
-/* Sixteen sums: what a compiler needs to use SIMD. */
+/* Sixteen partial sums, so that the compiler can vectorize. */
 static float sum_of_squares(const float *x, float mean, int64_t n)
 {
     float lane[16] = {0}, sum = 0.0f;
@@ -81,7 +81,7 @@ void apr_host_rope(const apr_op_args *args)
     divide(args, rope_share, a->n_threads, a->n_tokens, STEPS_TWICE * (double)(a->n_tokens * a->n_heads) * (double)a->head_dim);
 }
 
-/* A row is a head: a token alone has many. */
+/* A row here is a head, since a single token has many. */
 static void gate_share(const apr_op_args *args, int64_t first, int64_t n)
 {
     apr_op_args some = *args;
@@ -132,7 +132,7 @@ void apr_host_mul(const apr_op_args *args)
     divide(args, mul_share, a->n_threads, a->n_tokens, STEPS_ONCE * (double)a->n_tokens * (double)a->width);
 }
 
-/* A row is a number: a token's logits are many. */
+/* A row here is a number, since a single token has many logits. */
 static void softcap_share(const apr_op_args *args, int64_t first, int64_t n)
 {
     apr_op_args some = *args;

@@ -1,4 +1,4 @@
-/* levels.c - the tables of codecs for each level of CPU, and which one is in use. */
+/* levels.c - the tables of codecs for each CPU level, and the choice of the level. */
 #include "kernels/host/codecs/levels.h"
 
 #include "kernels/host/codecs/wide_codecs.h"
@@ -64,8 +64,8 @@ static void fill_avx512(void)
     t->all_within = apr_all_within_avx512;
 }
 
-/* The compiler may use all of x86-64-v3 and -v4 in these files. What has AVX2, FMA and BMI2 has F16C, LZCNT and MOVBE, which not all
- * compilers know how to ask for. */
+/* The compiler may use all of x86-64-v3 and -v4 in these files. CPUs with AVX2, FMA and BMI2 also have F16C, LZCNT and MOVBE, which not
+ * all compilers can test for. */
 static bool has_avx2(void)
 {
     return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi") &&
@@ -80,7 +80,7 @@ static bool has_avx512(void)
 
 #endif
 
-/* From the plain level to the best: the last that is filled is in use. */
+/* Fills the tables from the plain level to the best; the last one filled is used. */
 __attribute__((constructor)) static void fill_tables(void)
 {
     fill_plain();

@@ -1,8 +1,8 @@
-/* kernels/host/codecs/levels.h - what a CPU can do, and the codecs that are made for it.
+/* kernels/host/codecs/levels.h - CPU levels, and the codecs compiled for each.
  *
- * A level is a set of instructions: plain (what every CPU of the architecture has, with SSE2 or NEON vectors of four), avx2 (and FMA
- * and F16C: x86-64-v3), avx512 (F, BW, CD, DQ, VL: x86-64-v4). All levels give the bytes of kernels/ref. The tables are filled
- * before main begins; the best level that this machine has is in use unless apr_use_cpu_level says otherwise. */
+ * A level is a set of instructions: plain (what every CPU of the architecture has, with SSE2 or NEON vectors of four), avx2 (with FMA
+ * and F16C: x86-64-v3), avx512 (F, BW, CD, DQ, VL: x86-64-v4). All levels give the bytes of kernels/ref. The tables are filled before
+ * main begins; the best level of the machine is used unless apr_use_cpu_level selects another. */
 #ifndef APR_KERNELS_HOST_LEVELS_H
 #define APR_KERNELS_HOST_LEVELS_H
 
@@ -21,11 +21,11 @@ typedef struct apr_host_codecs_table {
     bool (*all_within)(const float *x, int64_t n_elems, float low, float high); /* false for NaN */
 } apr_host_codecs_table;
 
-/* NULL: this machine, or this build, lacks that level. */
+/* NULL: the machine or the build lacks that level. */
 const apr_host_codecs_table *apr_cpu_level_table(apr_cpu_level level);
-/* The one in use. */
+/* The table in use. */
 const apr_host_codecs_table *apr_host_table(void);
-/* Before the first thread starts. APR_E_UNSUPPORTED when this machine lacks that level. */
+/* Call it before the first thread starts. APR_E_UNSUPPORTED: this machine lacks that level. */
 apr_status apr_use_cpu_level(apr_cpu_level level, apr_error *err);
 
 #endif

@@ -1,11 +1,11 @@
-/* wide.h - a vector of float32, as wide as the level of CPU that a file is compiled for: 16 lanes with AVX-512, 8 otherwise.
+/* wide.h - a vector of float32, as wide as the CPU level that a file is compiled for: 16 lanes with AVX-512, 8 otherwise.
  *
- * The encoders of this room are one source, compiled once for each level (APR_LEVEL names it, the Makefile says with which
- * instructions). A lane does what kernels/ref does with one float, operation by operation, so that the bytes are the same: no
- * contraction, true divisions, and minimum and maximum as MINPS and MAXPS have them (the second operand where one is NaN, and of
- * two zeros). Only where both factors are small whole numbers, whose products and sums are exact anyway, is a fused operation used.
+ * The encoders of this folder are one source, compiled once for each level (APR_LEVEL names it, the Makefile sets the instructions). A
+ * lane does what kernels/ref does with one float, operation by operation, so the bytes are the same: no contraction, true divisions, and
+ * minimum and maximum as MINPS and MAXPS define them (the second operand if one is NaN, and for two zeros). A fused operation is used
+ * only where both factors are small integers, whose products and sums are exact anyway.
  *
- * A mask has one truth value a lane. Nothing here is for other files than those that are compiled so. */
+ * A mask has one truth value a lane. Only files compiled for each level may include this. */
 #ifndef APR_KERNELS_HOST_WIDE_H
 #define APR_KERNELS_HOST_WIDE_H
 
@@ -19,7 +19,7 @@
 
 #define WIDE_JOIN_(a, b) a##_##b
 #define WIDE_JOIN(a, b)  WIDE_JOIN_(a, b)
-#define WIDE_NAME(name)  WIDE_JOIN(name, APR_LEVEL) /* what this level calls it: encode_q4_k_avx2 */
+#define WIDE_NAME(name)  WIDE_JOIN(name, APR_LEVEL) /* the name in this level: encode_q4_k_avx2 */
 #define WIDE_INLINE      static inline __attribute__((always_inline))
 
 #if defined(__AVX512F__)
@@ -39,9 +39,9 @@ WIDE_INLINE wide wide_min(wide a, wide b) { return _mm512_min_ps(a, b); }
 WIDE_INLINE wide wide_max(wide a, wide b) { return _mm512_max_ps(a, b); }
 WIDE_INLINE wide wide_abs(wide a) { return _mm512_abs_ps(a); }
 WIDE_INLINE wide wide_minus(wide a) { return _mm512_xor_ps(a, _mm512_set1_ps(-0.0f)); }
-/* a * b + c of whole numbers whose sum is exact */
-WIDE_INLINE wide wide_whole_sum(wide a, wide b, wide c) { return _mm512_fmadd_ps(a, b, c); }
-WIDE_INLINE wide wide_cut(wide a) { return _mm512_roundscale_ps(a, _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC); }
+/* a * b + c of integers whose sum is exact */
+WIDE_INLINE wide wide_integer_fma(wide a, wide b, wide c) { return _mm512_fmadd_ps(a, b, c); }
+WIDE_INLINE wide wide_truncate(wide a) { return _mm512_roundscale_ps(a, _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC); }
 WIDE_INLINE wide_mask wide_less(wide a, wide b) { return _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ); }
 WIDE_INLINE wide_mask wide_at_most(wide a, wide b) { return _mm512_cmp_ps_mask(a, b, _CMP_LE_OQ); }
 WIDE_INLINE wide_mask wide_differs(wide a, wide b) { return _mm512_cmp_ps_mask(a, b, _CMP_NEQ_UQ); }
@@ -50,8 +50,8 @@ WIDE_INLINE wide_mask wide_either(wide_mask a, wide_mask b) { return (wide_mask)
 WIDE_INLINE bool wide_any(wide_mask m) { return m != 0; }
 WIDE_INLINE bool wide_all(wide_mask m) { return m == 0xffff; }
 WIDE_INLINE wide wide_choose(wide_mask m, wide yes, wide no) { return _mm512_mask_blend_ps(m, no, yes); }
-WIDE_INLINE wide wide_where(wide_mask m, wide a) { return _mm512_maskz_mov_ps(m, a); } /* or 0 */
-/* The bits of the lanes, as unsigned words. */
+WIDE_INLINE wide wide_where(wide_mask m, wide a) { return _mm512_maskz_mov_ps(m, a); } /* 0 where the mask is false */
+/* The bits of the lanes, as uint32. */
 typedef __m512i wide_bits;
 WIDE_INLINE wide_bits wide_bits_of(wide a) { return _mm512_castps_si512(a); }
 WIDE_INLINE wide wide_from_bits(wide_bits a) { return _mm512_castsi512_ps(a); }
@@ -61,16 +61,16 @@ WIDE_INLINE wide_bits wide_bits_and(wide_bits a, wide_bits b) { return _mm512_an
 WIDE_INLINE wide_bits wide_bits_or(wide_bits a, wide_bits b) { return _mm512_or_si512(a, b); }
 WIDE_INLINE wide_bits wide_bits_right(wide_bits a, int n) { return _mm512_srli_epi32(a, (unsigned)n); }
 WIDE_INLINE wide_bits wide_bits_left(wide_bits a, int n) { return _mm512_slli_epi32(a, (unsigned)n); }
-/* Words below 2^31 as numbers; bytes as words. */
+/* Converts uint32 below 2^31 to floats; bytes to uint32. */
 WIDE_INLINE wide wide_from_words(wide_bits a) { return _mm512_cvtepi32_ps(a); }
 WIDE_INLINE wide_bits wide_bits_load_bytes(const void *p) { return _mm512_cvtepu8_epi32(_mm_loadu_si128(p)); }
-/* The low bytes of the lanes. */
+/* Stores the low byte of each lane. */
 WIDE_INLINE void wide_bits_store_bytes(void *p, wide_bits a) { _mm_storeu_si128(p, _mm512_cvtepi32_epi8(a)); }
 
-/* Small whole numbers as bytes, one a lane. */
+/* Stores small integers as bytes, one a lane. */
 WIDE_INLINE void wide_store_bytes(void *p, wide a) { wide_bits_store_bytes(p, _mm512_cvttps_epi32(a)); }
-/* To half, as apr_f32_to_f16 does it for what is no NaN. */
-WIDE_INLINE void wide_store_halves(void *p, wide a)
+/* Converts to FP16 as apr_f32_to_f16 does, except for NaN. */
+WIDE_INLINE void wide_store_f16(void *p, wide a)
 {
     _mm256_storeu_si256(p, _mm512_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
 }
@@ -92,8 +92,8 @@ WIDE_INLINE wide wide_min(wide a, wide b) { return _mm256_min_ps(a, b); }
 WIDE_INLINE wide wide_max(wide a, wide b) { return _mm256_max_ps(a, b); }
 WIDE_INLINE wide wide_abs(wide a) { return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), a); }
 WIDE_INLINE wide wide_minus(wide a) { return _mm256_xor_ps(a, _mm256_set1_ps(-0.0f)); }
-WIDE_INLINE wide wide_whole_sum(wide a, wide b, wide c) { return _mm256_fmadd_ps(a, b, c); }
-WIDE_INLINE wide wide_cut(wide a) { return _mm256_round_ps(a, _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC); }
+WIDE_INLINE wide wide_integer_fma(wide a, wide b, wide c) { return _mm256_fmadd_ps(a, b, c); }
+WIDE_INLINE wide wide_truncate(wide a) { return _mm256_round_ps(a, _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC); }
 WIDE_INLINE wide_mask wide_less(wide a, wide b) { return _mm256_cmp_ps(a, b, _CMP_LT_OQ); }
 WIDE_INLINE wide_mask wide_at_most(wide a, wide b) { return _mm256_cmp_ps(a, b, _CMP_LE_OQ); }
 WIDE_INLINE wide_mask wide_differs(wide a, wide b) { return _mm256_cmp_ps(a, b, _CMP_NEQ_UQ); }
@@ -122,16 +122,13 @@ WIDE_INLINE void wide_bits_store_bytes(void *p, wide_bits a)
     _mm_storel_epi64(p, _mm_unpacklo_epi32(_mm256_castsi256_si128(bytes), _mm256_extracti128_si256(bytes, 1)));
 }
 WIDE_INLINE void wide_store_bytes(void *p, wide a) { wide_bits_store_bytes(p, _mm256_cvttps_epi32(a)); }
-WIDE_INLINE void wide_store_halves(void *p, wide a)
-{
-    _mm_storeu_si128(p, _mm256_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
-}
+WIDE_INLINE void wide_store_f16(void *p, wide a) { _mm_storeu_si128(p, _mm256_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)); }
 
 #else
 
 #include "formats/number/half.h"
 
-/* Two vectors of four, which SSE2 and NEON have; the compiler knows their operations. */
+/* Two vectors of four, which SSE2 and NEON have. The compiler implements their operations. */
 enum { WIDE = 8 };
 typedef float wide_4 __attribute__((vector_size(16)));
 typedef int32_t wide_4_bits __attribute__((vector_size(16)));
@@ -219,9 +216,9 @@ WIDE_INLINE wide wide_minus(wide a)
     WIDE_PARTS(a, -a.part[i]);
     return a;
 }
-WIDE_INLINE wide wide_whole_sum(wide a, wide b, wide c) { return wide_add(wide_mul(a, b), c); }
-/* Towards 0, for |a| < 2^31. */
-WIDE_INLINE wide wide_cut(wide a)
+WIDE_INLINE wide wide_integer_fma(wide a, wide b, wide c) { return wide_add(wide_mul(a, b), c); }
+/* Truncates, for |a| < 2^31. */
+WIDE_INLINE wide wide_truncate(wide a)
 {
     WIDE_PARTS(a, __builtin_convertvector(__builtin_convertvector(a.part[i], wide_4_bits), wide_4));
     return a;
@@ -293,7 +290,7 @@ WIDE_INLINE void wide_store_bytes(void *p, wide a)
     uint8_t *const bytes = p;
     for (int i = 0; i < WIDE; i++) bytes[i] = (uint8_t)(int)a.part[i / 4][i % 4];
 }
-WIDE_INLINE void wide_store_halves(void *p, wide a)
+WIDE_INLINE void wide_store_f16(void *p, wide a)
 {
     uint16_t halves[WIDE];
     for (int i = 0; i < WIDE; i++) halves[i] = apr_f32_to_f16(a.part[i / 4][i % 4]);
@@ -303,7 +300,7 @@ WIDE_INLINE void wide_store_halves(void *p, wide a)
 
 #endif
 
-/* Two times 16 codes into 16 bytes: the low nibbles of one in the low halves, of the other in the high ones. */
+/* Packs two times 16 codes into 16 bytes: `low` into the low nibbles, `high` into the high ones. */
 WIDE_INLINE void wide_pack_nibbles(void *p, const uint8_t *low, const uint8_t *high)
 {
     typedef uint8_t bytes __attribute__((vector_size(16)));
@@ -314,11 +311,11 @@ WIDE_INLINE void wide_pack_nibbles(void *p, const uint8_t *low, const uint8_t *h
     memcpy(p, &a, sizeof a);
 }
 
-/* To the nearest whole number, ties to even, for |a| < 2^22: as apr_round_even. */
+/* Rounds to the nearest integer, ties to even, for |a| < 2^22: as apr_round_even. */
 WIDE_INLINE wide wide_round(wide a) { return wide_sub(wide_add(a, wide_set(12582912.0f)), wide_set(12582912.0f)); }
 /* As apr_clamp. */
 WIDE_INLINE wide wide_clamp(wide a, float low, float high) { return wide_min(wide_max(a, wide_set(low)), wide_set(high)); }
-/* As apr_tame: not NaN, and no larger than the limit. */
+/* As apr_tame: NaN becomes 0, and magnitudes are limited. */
 WIDE_INLINE wide wide_tame(wide a, float limit)
 {
     return wide_max(wide_min(wide_where(wide_at_most(wide_set(-__builtin_inff()), a), a), wide_set(limit)), wide_set(-limit));

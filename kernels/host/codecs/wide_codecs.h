@@ -1,11 +1,11 @@
-/* wide_codecs.h - what a level of CPU has of its own. Every name here ends in the level's: the same source, compiled once for each. */
+/* wide_codecs.h - declares the codecs of each CPU level. Names end in the level's: the same source is compiled once for each. */
 #ifndef APR_KERNELS_HOST_WIDE_CODECS_H
 #define APR_KERNELS_HOST_WIDE_CODECS_H
 
 #include "kernels/rows.h"
 
-/* E(dtype, name): encoders and D(dtype, name): decoders of all levels. C(dtype, name): encoders and R(dtype, name): decoders of
- * all levels but the plain one: they need the CPU's own conversion of halves, or its shuffles. Other codecs are the reference's. */
+/* E(dtype, name): encoders and D(dtype, name): decoders of all levels. C(dtype, name): encoders and R(dtype, name): decoders of all
+ * levels except plain: they need the CPU's FP16 conversion or its shuffles. Other codecs are the reference's. */
 /* clang-format off */
 #define APR_WIDE_LIST(E, D, C, R) \
     E(Q4_0, q4_0) E(Q4_1, q4_1) E(Q5_0, q5_0) E(Q5_1, q5_1) E(Q8_0, q8_0) \

@@ -1,11 +1,11 @@
-/* wide_floats.c - floats of 8 and 16 bits, rows of FP8 with their scale, and whether values lie in a range. */
+/* wide_floats.c - FP8 and FP16, rows of FP8 with their scale, and range checks. */
 #include "kernels/host/codecs/wide.h"
 #include "kernels/host/codecs/wide_codecs.h"
 #include "kernels/ref/codecs.h"
 
 /* ---- FP8 ---- */
 
-/* As apr_f32_to_e4m3. Below 2^-6 the steps are 2^-9: added to 2^14, whose last bit is worth that, a value is rounded to them. */
+/* As apr_f32_to_e4m3. Below 2^-6 the steps are 2^-9: adding the value to 2^14, whose last bit is 2^-9, rounds it to them. */
 WIDE_INLINE wide_bits e4m3_of(wide x)
 {
     const wide a = wide_abs(x);
@@ -27,7 +27,7 @@ void WIDE_NAME(apr_encode_f8_e4m3)(const float *src, void *dst, int64_t n_elems)
     for (; i < n_elems; i++) bytes[i] = apr_f32_to_e4m3(src[i]);
 }
 
-/* The bits of normal numbers lie where float32 has them, but for the bias; below are multiples of 2^-9. */
+/* Normal numbers have the bits of float32 except for the bias; smaller ones are multiples of 2^-9. */
 void WIDE_NAME(apr_decode_f8_e4m3)(const void *src, float *dst, int64_t n_elems)
 {
     const uint8_t *const bytes = src;
@@ -95,19 +95,19 @@ bool WIDE_NAME(apr_all_within)(const float *x, int64_t n_elems, float low, float
 
 /* ---- with the CPU's own conversion ---- */
 
-/* apr_f16_to_f32 keeps the bits of a NaN, where the CPU's conversion makes it quiet. */
-WIDE_INLINE void store_from_halves(float *dst, const void *halves)
+/* apr_f16_to_f32 keeps the bits of a NaN; the CPU's conversion would make it quiet. */
+WIDE_INLINE void store_from_f16(float *dst, const void *f16)
 {
 #ifdef __AVX512F__
-    const wide x = _mm512_cvtph_ps(_mm256_loadu_si256(halves));
+    const wide x = _mm512_cvtph_ps(_mm256_loadu_si256(f16));
 #else
-    const wide x = _mm256_cvtph_ps(_mm_loadu_si128(halves));
+    const wide x = _mm256_cvtph_ps(_mm_loadu_si128(f16));
 #endif
     wide_store(dst, x);
     if (!wide_any(wide_differs(x, x))) return;
     for (int i = 0; i < WIDE; i++) {
         uint16_t half;
-        memcpy(&half, (const uint8_t *)halves + 2 * i, sizeof half);
+        memcpy(&half, (const uint8_t *)f16 + 2 * i, sizeof half);
         dst[i] = apr_f16_to_f32(half);
     }
 }
@@ -116,7 +116,7 @@ void WIDE_NAME(apr_decode_f16)(const void *src, float *dst, int64_t n_elems)
 {
     const uint8_t *const bytes = src;
     int64_t i = 0;
-    for (; i + WIDE <= n_elems; i += WIDE) store_from_halves(dst + i, bytes + 2 * i);
+    for (; i + WIDE <= n_elems; i += WIDE) store_from_f16(dst + i, bytes + 2 * i);
     apr_ref_decode_f16(bytes + 2 * i, dst + i, n_elems - i);
 }
 
@@ -124,19 +124,19 @@ void WIDE_NAME(apr_encode_f16)(const float *src, void *dst, int64_t n_elems)
 {
     uint8_t *const bytes = dst;
     int64_t i = 0;
-    for (; i + WIDE <= n_elems; i += WIDE) wide_store_halves(bytes + 2 * i, wide_load(src + i));
+    for (; i + WIDE <= n_elems; i += WIDE) wide_store_f16(bytes + 2 * i, wide_load(src + i));
     apr_ref_encode_f16(src + i, bytes + 2 * i, n_elems - i);
 }
 
-/* E5M2 is the upper half of a half. */
+/* E5M2 is the upper byte of FP16. */
 void WIDE_NAME(apr_decode_f8_e5m2)(const void *src, float *dst, int64_t n_elems)
 {
     const uint8_t *const bytes = src;
-    uint16_t halves[WIDE];
+    uint16_t f16[WIDE];
     int64_t i = 0;
     for (; i + WIDE <= n_elems; i += WIDE) {
-        for (int l = 0; l < WIDE; l++) halves[l] = (uint16_t)(bytes[i + l] << 8);
-        store_from_halves(dst + i, halves);
+        for (int l = 0; l < WIDE; l++) f16[l] = (uint16_t)(bytes[i + l] << 8);
+        store_from_f16(dst + i, f16);
     }
     apr_ref_decode_f8_e5m2(bytes + i, dst + i, n_elems - i);
 }

@@ -1,6 +1,6 @@
-/* wide_looked_up.c - decoders of packed codes, eight values at a time: nibbles that stand for levels of a table, points of a codebook,
- * single bits and pairs of them. At every level with AVX2 these are vectors of eight: what the codes cost is the unpacking. The other
- * CPUs have the reference's decoders. */
+/* wide_looked_up.c - decoders of packed codes by table lookup, eight values at a time: nibbles (IQ4, FP4), codebook points (IQ1 to IQ3),
+ * single bits and pairs of bits. All levels with AVX2 use vectors of eight, because unpacking the codes is what costs. Other CPUs use
+ * the reference's decoders. */
 #include "kernels/host/codecs/wide.h"
 #include "kernels/host/codecs/wide_codecs.h"
 #include "kernels/ref/codecs.h"
@@ -44,7 +44,7 @@ WIDE_INLINE void store_scaled(float *y, __m128i bytes, __m256 scale)
 WIDE_INLINE __m128i e2m1_doubled(void) { return _mm_setr_epi8(0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12); }
 WIDE_INLINE __m128i iq4_levels(void) { return _mm_setr_epi8(-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113); }
 
-/* 32 values of 16 bytes: the low nibbles, then the high ones. */
+/* 32 values from 16 bytes: the low nibbles, then the high ones. */
 WIDE_INLINE void store_levels(float *y, const uint8_t *qs, __m128i levels, float scale)
 {
     const __m128i bytes = load_16(qs);
@@ -56,7 +56,7 @@ WIDE_INLINE void store_levels(float *y, const uint8_t *qs, __m128i levels, float
 void WIDE_NAME(apr_decode_mxfp4)(const void *src, float *dst, int64_t n_elems)
 {
     const apr_block_MXFP4 *block = src;
-    for (int64_t i = 0; i < n_elems; i += 32, block++) { /* 2^(e-128): half of what the byte says, as the levels are doubled */
+    for (int64_t i = 0; i < n_elems; i += 32, block++) { /* 2^(e-128): half of the stored scale, because the levels are doubled */
         const unsigned e = block->e;
         store_levels(dst + i, block->qs, e2m1_doubled(), apr_f32_from_bits(e < 2 ? 0x00200000u << e : (uint32_t)(e - 1) << 23));
     }
@@ -193,7 +193,7 @@ void WIDE_NAME(apr_decode_q2_0)(const void *src, float *dst, int64_t n_elems)
 
 WIDE_INLINE uint32_t even_signs(uint32_t stored) { return stored | (uint32_t)__builtin_parity(stored) << 7; }
 
-/* The permutation takes a lane's three lowest bits, so the four levels stand there twice. */
+/* The permutation reads the three low bits of a lane, so the four levels are stored twice. */
 WIDE_INLINE void store_iq2(float *y, uint32_t point, uint32_t signs, float scale)
 {
     const __m256 levels = _mm256_setr_ps(8.0f, 25.0f, 43.0f, 0.0f, 8.0f, 25.0f, 43.0f, 0.0f);

@@ -1,4 +1,4 @@
-/* wide_mxfp4.c - MXFP4, one block a lane: as kernels/ref/fp4.c does it. */
+/* wide_mxfp4.c - MXFP4 as kernels/ref/fp4.c encodes it, one block a lane. */
 #include "kernels/host/codecs/wide_codecs.h"
 #include "kernels/host/codecs/wide_turn.h"
 #include "kernels/ref/codecs.h"
@@ -6,7 +6,7 @@
 enum { ELEMS = 32, MAX_E = 252 };
 
 /* Nearest of 0 1 2 3 4 6 8 12 to a magnitude, ties to the lower one. From 2 on these are the numbers with one bit of mantissa: adding
- * half of the last bit less one carries only from beyond the middle. */
+ * half of the last bit minus one carries only from above the middle. */
 WIDE_INLINE wide nearest_e2m1(wide a)
 {
     const wide_bits carried = wide_bits_add(wide_bits_of(a), wide_bits_set(0x001fffff));
@@ -16,19 +16,19 @@ WIDE_INLINE wide nearest_e2m1(wide a)
     return wide_choose(wide_less(wide_set(1.5f), a), large, small);
 }
 
-/* The code of a value: the place among the eight, and 8 more for a negative one; -0 is never written. */
+/* The code of a value: its index among the eight, plus 8 if it is negative; -0 is never written. */
 WIDE_INLINE wide code_e2m1(wide u)
 {
     const wide v = nearest_e2m1(wide_abs(u)), one = wide_set(1.0f), zero = wide_set(0.0f);
     const wide_mask is_negative = wide_both(wide_less(u, zero), wide_less(zero, v));
-    wide code = wide_min(v, wide_set(4.0f)); /* 6, 8 and 12 are one place further each */
+    wide code = wide_min(v, wide_set(4.0f)); /* the indexes of 6, 8 and 12 are corrected below */
     code = wide_add(code, wide_where(wide_less(wide_set(4.0f), v), one));
     code = wide_add(code, wide_where(wide_less(wide_set(6.0f), v), one));
     code = wide_add(code, wide_where(wide_less(wide_set(8.0f), v), one));
     return wide_add(code, wide_where(is_negative, wide_set(8.0f)));
 }
 
-/* Squared error of blocks scaled so that the middle exponent has steps of 1, each value's by its weight; w NULL: 1. */
+/* Weighted squared error of blocks scaled so that the middle exponent has steps of 1; w NULL: all weights are 1. */
 WIDE_INLINE wide squared_error(const wide *a, const wide *w, float step)
 {
     wide sum[8];
@@ -42,7 +42,7 @@ WIDE_INLINE wide squared_error(const wide *a, const wide *w, float step)
     return wide_sum8(sum);
 }
 
-/* Of each block: the exponent of ggml's rule, and the two factors by which that scales. */
+/* For each block: the exponent of ggml's rule, and the two factors that scale by it. */
 typedef struct lane_exponents {
     float floor_e[WIDE], f[WIDE], g[WIDE], is_zero[WIDE];
 } lane_exponents;
@@ -61,7 +61,7 @@ WIDE_INLINE void exponents_of(wide amax, lane_exponents *lanes)
     }
 }
 
-/* Which of the three exponents, from 0: of equal errors the smallest, of those that a byte can say. */
+/* The index of the best of the three exponents: for equal errors the smallest one that a byte can store. */
 WIDE_INLINE wide best_exponents(const wide *x, const wide *w, const lane_exponents *lanes)
 {
     const wide f = wide_load(lanes->f), g = wide_load(lanes->g), floor_e = wide_load(lanes->floor_e);
@@ -75,7 +75,7 @@ WIDE_INLINE wide best_exponents(const wide *x, const wide *w, const lane_exponen
     return wide_choose(wide_both(may_go_up, wide_less(above, least)), wide_set(2.0f), best);
 }
 
-/* importance: NULL where all count the same. */
+/* importance: NULL if all values weigh the same. */
 WIDE_INLINE void encode_group(const float *src, const float *importance, uint8_t *dst)
 {
     static const float inverse_step[3] = {2.0f, 1.0f, 0.5f};
@@ -84,9 +84,9 @@ WIDE_INLINE void encode_group(const float *src, const float *importance, uint8_t
     lane_exponents lanes;
     uint8_t code[ELEMS];
 
-    wide_turn_blocks(src, ELEMS, FLT_MAX, flat, x);
+    wide_transpose_blocks(src, ELEMS, FLT_MAX, flat, x);
     for (int b = 0; b < WIDE && importance != NULL; b++) apr_block_weights(importance + b * ELEMS, ELEMS, weights + b * ELEMS);
-    if (importance != NULL) wide_turn_weights(weights, ELEMS, w);
+    if (importance != NULL) wide_transpose_weights(weights, ELEMS, w);
     for (int j = 0; j < ELEMS; j++) amax = wide_max(wide_abs(x[j]), amax);
     exponents_of(amax, &lanes);
     wide_store(best, best_exponents(x, importance != NULL ? w : NULL, &lanes));

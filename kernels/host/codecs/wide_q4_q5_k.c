@@ -1,9 +1,9 @@
-/* wide_q4_q5_k.c - Q4_K and Q5_K, one sub-block a lane: kernels/ref/q4_q5_k.c's search, step by step, in all lanes at once.
+/* wide_q4_q5_k.c - Q4_K and Q5_K, one sub-block a lane: the search of kernels/ref/q4_q5_k.c, step by step, in all lanes at once.
  *
- * Where the reference stops early for a sub-block its lane goes on and is masked, and so are a block's lanes where it stops for
- * the block. A group is as many blocks as lanes hold: one or two.
+ * Where the reference stops early for a sub-block, its lane continues and is masked; so are a block's lanes where it stops for the
+ * block. A group is as many blocks as lanes hold: one or two.
  *
- * w: what the values weigh; NULL: 1, and what follows from that is done faster (a compiler leaves out the rest). */
+ * w: weights of the values; NULL: all are 1, a faster case for which the compiler removes the rest. */
 #include "kernels/host/codecs/wide_codecs.h"
 #include "kernels/host/codecs/wide_turn.h"
 #include "kernels/ref/codecs.h"
@@ -16,7 +16,7 @@ typedef struct grids {
 } grids;
 
 typedef struct sums {
-    wide w, x, xx, q, qq, qx; /* w: of the weights */
+    wide w, x, xx, q, qq, qx; /* w: sum of the weights */
 } sums;
 
 static const float rounder = 12582912.0f; /* 1.5 * 2^23: added, it leaves no bits for a fraction; see apr_round_even */
@@ -24,10 +24,10 @@ static const float rounder = 12582912.0f; /* 1.5 * 2^23: added, it leaves no bit
 WIDE_INLINE wide_mask is_positive(wide a) { return wide_less(wide_set(0.0f), a); }
 WIDE_INLINE wide inverse_of(wide step) { return wide_where(is_positive(step), wide_div(wide_set(1.0f), step)); }
 
-/* Codes of the grid, bounded below by 0 and above by max_code where they can be beyond. */
+/* How codes must be clamped: not, above by max_code, or also below by 0. */
 enum { BOUND_NONE, BOUND_ABOVE, BOUND_BOTH };
 
-/* The bounds hold before the rounder goes out again: whole numbers beyond them are so with it, too. */
+/* Clamps before the rounder is subtracted: integers out of bounds are out of bounds with it also. */
 WIDE_INLINE wide code_of(wide x, wide inverse, wide offset, float max_code, int bound)
 {
     wide v = wide_add(wide_mul(wide_add(x, offset), inverse), wide_set(rounder));
@@ -36,14 +36,14 @@ WIDE_INLINE wide code_of(wide x, wide inverse, wide offset, float max_code, int 
     return wide_sub(v, wide_set(rounder));
 }
 
-/* One value more in the lane's sums of eight: weighed. */
+/* Weighted sums of a lane, in eight parts as the reference adds them. */
 typedef struct lane_sums {
     wide q[8], qq[8], qx[8], ee[8];
 } lane_sums;
 
 WIDE_INLINE void add_to(wide *sum, bool is_first, wide a) { *sum = is_first ? a : wide_add(*sum, a); }
 
-/* Sums of codes and of their squares are whole numbers where nothing is weighed, exact in any order; the others go by eights. */
+/* Without weights, sums of codes and of their squares are integers, exact in any order; other sums are kept in eight parts. */
 WIDE_INLINE wide try_grid(const wide *x, const wide *w, grids g, float max_code, int bound, bool want_error, sums *s)
 {
     const wide inverse = inverse_of(g.step);
@@ -62,7 +62,7 @@ WIDE_INLINE wide try_grid(const wide *x, const wide *w, grids g, float max_code,
                 add_to(&lanes.qq[l], k == 0, wide_mul(wq, q));
             } else {
                 q_sum = wide_add(q_sum, q);
-                qq_sum = wide_whole_sum(q, q, qq_sum);
+                qq_sum = wide_integer_fma(q, q, qq_sum);
             }
             if (!want_error) continue;
             const wide e = wide_sub(wide_sub(wide_mul(g.step, q), g.offset), v);
@@ -109,14 +109,14 @@ typedef struct best_grids {
     grids grid;
 } best_grids;
 
-/* Of weighed values a fit is of no meaning where its step is larger than their range. */
-WIDE_INLINE void try_and_fit(const wide *x, const wide *w, wide range, grids trial, float max_code, int bound, wide_mask among, sums *s,
-                             best_grids *best, wide_mask *better)
+/* With weights a fit is rejected if its step is larger than the range of the values. */
+WIDE_INLINE void try_and_fit(const wide *x, const wide *w, wide range, grids trial, float max_code, int bound, wide_mask candidates,
+                             sums *s, best_grids *best, wide_mask *better)
 {
     wide error;
     try_grid(x, w, trial, max_code, bound, false, s);
     const grids g = fit(s, &error);
-    *better = wide_both(among, wide_less(error, best->least));
+    *better = wide_both(candidates, wide_less(error, best->least));
     if (w != NULL) *better = wide_both(*better, wide_at_most(g.step, range));
     keep_better(*better, error, g, &best->least, &best->grid);
 }
@@ -136,8 +136,8 @@ WIDE_INLINE void sum_values(const wide *x, const wide *w, sums *s)
     s->xx = wide_sum8(squares);
 }
 
-/* Step 1. From the lowest value on, no value is below code 0, and a range of fewer than max_code + 1/2 steps has none above the
- * last one. Half a step further the offset rounds, and both bounds are needed. */
+/* Step 1. A grid from the lowest value on has no value below code 0; with fewer than max_code + 1/2 steps it has none above the last
+ * code. A grid half a step later rounds its offset, so both bounds are needed. */
 WIDE_INLINE grids search_sub_blocks(const wide *x, const wide *w, apr_k_search search, sums *s)
 {
     const float max_code = search.max_code;
@@ -149,30 +149,30 @@ WIDE_INLINE grids search_sub_blocks(const wide *x, const wide *w, apr_k_search s
     const wide range = wide_sub(high, low), start = wide_minus(low);
     const wide_mask is_wide = wide_less(wide_set(0x1p-40f), range);
     best_grids best = {wide_set(FLT_MAX), {wide_set(0.0f), start}};
-    wide_mask going = is_wide;
+    wide_mask active = is_wide;
 
     sum_values(x, w, s);
     for (int stretch = 0; stretch < search.stretches; stretch++) {
         const float n_steps = search.first_steps + search.gap * (float)stretch;
         const wide step = wide_div(range, wide_set(n_steps));
-        const grids at_start = {step, start}, behind = {step, wide_sub(start, wide_mul(wide_set(0.5f), step))};
-        if (n_steps < max_code + 0.4f) try_and_fit(x, w, range, at_start, max_code, BOUND_NONE, is_wide, s, &best, &going);
-        else try_and_fit(x, w, range, at_start, max_code, BOUND_ABOVE, is_wide, s, &best, &going);
-        try_and_fit(x, w, range, behind, max_code, BOUND_BOTH, is_wide, s, &best, &going);
+        const grids at_start = {step, start}, shifted = {step, wide_sub(start, wide_mul(wide_set(0.5f), step))};
+        if (n_steps < max_code + 0.4f) try_and_fit(x, w, range, at_start, max_code, BOUND_NONE, is_wide, s, &best, &active);
+        else try_and_fit(x, w, range, at_start, max_code, BOUND_ABOVE, is_wide, s, &best, &active);
+        try_and_fit(x, w, range, shifted, max_code, BOUND_BOTH, is_wide, s, &best, &active);
     }
-    going = is_wide;
-    for (int polish = 0; polish < search.polishes && wide_any(going); polish++)
-        try_and_fit(x, w, range, best.grid, max_code, BOUND_BOTH, going, s, &best, &going);
+    active = is_wide;
+    for (int polish = 0; polish < search.polishes && wide_any(active); polish++)
+        try_and_fit(x, w, range, best.grid, max_code, BOUND_BOTH, active, s, &best, &active);
     return best.grid;
 }
 
-/* What the file says of a block, codes excepted, and its squared error. */
+/* The stored scales of a block, and its squared error. */
 typedef struct block_scales {
     uint16_t d, dmin; /* halves */
     float scale[SUBS], min[SUBS], error;
 } block_scales;
 
-/* For each sub-block of a group, as floats: its part of the sums over its block. */
+/* The contribution of each sub-block of a group to the sums over its block, as floats. */
 typedef struct parts {
     float error[WIDE], scale[WIDE], min[WIDE], aa[WIDE], ab[WIDE], bb[WIDE], ax[WIDE], bx[WIDE];
 } parts;
@@ -188,11 +188,11 @@ WIDE_INLINE void choose_scales(const wide *x, const wide *w, wide d, wide dmin, 
 
     for (int away = -search.reach; away <= search.reach; away++) {
         const wide t = wide_add(middle, wide_set((float)away)), step = wide_mul(d, t);
-        wide_mask going = wide_both(wide_at_most(zero, t), wide_at_most(t, last));
+        wide_mask active = wide_both(wide_at_most(zero, t), wide_at_most(t, last));
         wide m = first_min;
-        for (int pass = 0; pass < 2 && wide_any(going); pass++) {
+        for (int pass = 0; pass < 2 && wide_any(active); pass++) {
             const wide error = try_grid(x, w, (grids){step, wide_mul(dmin, m)}, search.max_code, BOUND_BOTH, true, s);
-            const wide_mask better = wide_both(going, wide_either(wide_less(least, zero), wide_less(error, least)));
+            const wide_mask better = wide_both(active, wide_either(wide_less(least, zero), wide_less(error, least)));
             least = wide_choose(better, error, least);
             q = wide_choose(better, s->q, q);
             qq = wide_choose(better, s->qq, qq);
@@ -201,9 +201,9 @@ WIDE_INLINE void choose_scales(const wide *x, const wide *w, wide d, wide dmin, 
             min = wide_choose(better, m, min);
             const wide left = wide_sub(wide_mul(step, s->q), s->x);
             const wide off = w != NULL ? wide_div(left, s->w) : wide_mul(left, wide_set(1.0f / (float)SUB_ELEMS));
-            const wide suited = nearest_scale(wide_mul(off, inverse_dmin));
-            going = wide_both(going, wide_differs(suited, m));
-            m = suited;
+            const wide fitted = nearest_scale(wide_mul(off, inverse_dmin));
+            active = wide_both(active, wide_differs(fitted, m));
+            m = fitted;
         }
     }
     wide_store(p->error, least);
@@ -216,7 +216,7 @@ WIDE_INLINE void choose_scales(const wide *x, const wide *w, wide d, wide dmin, 
     wide_store(p->bx, wide_mul(min, s->x));
 }
 
-/* To half; what is not 0 stays so, what is too large becomes the largest. */
+/* To FP16; a non-zero value stays non-zero, and a too large one becomes the largest. */
 static uint16_t stored_scale(float x)
 {
     const uint16_t half = apr_f32_to_f16(x < APR_F16_MAX ? x : APR_F16_MAX);
@@ -251,7 +251,7 @@ static bool fit_block(const parts *p, int first, uint16_t *d, uint16_t *dmin)
     return true;
 }
 
-/* The end of a round for one block: is there another, with the d and dmin that `now` has then? */
+/* Ends a round for one block. Returns whether there is another round, with the new d and dmin in `now`. */
 static bool end_round(int round, const parts *p, int first, block_scales *now, block_scales *best)
 {
     now->error = sum_of(p->error + first);
@@ -262,7 +262,7 @@ static bool end_round(int round, const parts *p, int first, block_scales *now, b
     return fit_block(p, first, &now->d, &now->dmin) && (now->d != best->d || now->dmin != best->dmin);
 }
 
-/* d, dmin and the inverse of a positive half for each lane of a group. */
+/* d and dmin of its block for each lane of a group. */
 typedef struct lane_scales {
     float d[WIDE], dmin[WIDE];
 } lane_scales;
@@ -282,7 +282,7 @@ WIDE_INLINE void search_group(const wide *x, const wide *w, apr_k_search search,
     block_scales now[BLOCKS];
     lane_scales lanes;
     parts p;
-    bool going[BLOCKS], any = true;
+    bool active[BLOCKS], any = true;
 
     wide_store(p.scale, ideal.step);
     wide_store(p.min, ideal.offset);
@@ -290,7 +290,7 @@ WIDE_INLINE void search_group(const wide *x, const wide *w, apr_k_search search,
         now[b].d = stored_scale(largest_of(p.scale + b * SUBS) / (float)MAX_SCALE);
         now[b].dmin = stored_scale(largest_of(p.min + b * SUBS) / (float)MAX_SCALE);
         best[b] = now[b];
-        going[b] = true;
+        active[b] = true;
     }
     spread(now, &lanes);
     wide scale = nearest_scale(wide_mul(ideal.step, inverse_of(wide_load(lanes.d))));
@@ -300,8 +300,8 @@ WIDE_INLINE void search_group(const wide *x, const wide *w, apr_k_search search,
         choose_scales(x, w, wide_load(lanes.d), dmin, inverse_of(dmin), search, scale, min, &s, &p);
         any = false;
         for (int b = 0; b < BLOCKS; b++) {
-            if (going[b]) going[b] = end_round(round, &p, b * SUBS, &now[b], &best[b]);
-            any = any || going[b];
+            if (active[b]) active[b] = end_round(round, &p, b * SUBS, &now[b], &best[b]);
+            any = any || active[b];
         }
         spread(now, &lanes);
         scale = wide_load(p.scale);
@@ -309,7 +309,7 @@ WIDE_INLINE void search_group(const wide *x, const wide *w, apr_k_search search,
     }
 }
 
-/* Codes of a block whose values lie one after another, as bytes. */
+/* Codes of a block whose values are stored in order, as bytes. */
 WIDE_INLINE void codes_of(const float *x, const block_scales *best, float max_code, uint8_t *code)
 {
     const float d = apr_f16_to_f32(best->d), dmin = apr_f16_to_f32(best->dmin);
@@ -337,12 +337,12 @@ WIDE_INLINE void pack_nibbles(const uint8_t *code, uint8_t *qs)
         for (int l = 0; l < SUB_ELEMS; l += 16) wide_pack_nibbles(qs + l, code + l, code + SUB_ELEMS + l);
 }
 
-/* Values and weights of a group side by side. */
-WIDE_INLINE void weigh_group(const float *importance, wide *w)
+/* Transposes the weights of a group. */
+WIDE_INLINE void transpose_importance(const float *importance, wide *w)
 {
     float flat[BLOCKS * ELEMS];
     for (int b = 0; b < BLOCKS; b++) apr_block_weights(importance + b * ELEMS, ELEMS, flat + b * ELEMS);
-    wide_turn_weights(flat, SUB_ELEMS, w);
+    wide_transpose_weights(flat, SUB_ELEMS, w);
 }
 
 WIDE_INLINE void store_q4_k(const float *flat, const block_scales *best, uint8_t *dst)
@@ -385,7 +385,7 @@ WIDE_INLINE void store_q5_k(const float *flat, const block_scales *best, uint8_t
         float flat[BLOCKS * ELEMS];                                                                                                   \
         wide x[SUB_ELEMS];                                                                                                            \
         block_scales best[BLOCKS];                                                                                                    \
-        wide_turn_blocks(src, SUB_ELEMS, APR_F16_MAX *(float)MAX_SCALE *search.max_code, flat, x);                                    \
+        wide_transpose_blocks(src, SUB_ELEMS, APR_F16_MAX *(float)MAX_SCALE *search.max_code, flat, x);                               \
         search_group(x, NULL, search, best);                                                                                          \
         store_##name(flat, best, dst);                                                                                                \
     }                                                                                                                                 \
@@ -395,8 +395,8 @@ WIDE_INLINE void store_q5_k(const float *flat, const block_scales *best, uint8_t
         float flat[BLOCKS * ELEMS];                                                                                                   \
         wide x[SUB_ELEMS], w[SUB_ELEMS];                                                                                              \
         block_scales best[BLOCKS];                                                                                                    \
-        wide_turn_blocks(src, SUB_ELEMS, APR_F16_MAX *(float)MAX_SCALE *search.max_code, flat, x);                                    \
-        weigh_group(importance, w);                                                                                                   \
+        wide_transpose_blocks(src, SUB_ELEMS, APR_F16_MAX *(float)MAX_SCALE *search.max_code, flat, x);                               \
+        transpose_importance(importance, w);                                                                                          \
         search_group(x, w, search, best);                                                                                             \
         store_##name(flat, best, dst);                                                                                                \
     }                                                                                                                                 \

@@ -1,9 +1,8 @@
-/* wide_q6_k.c - Q6_K, one sub-block a lane: kernels/ref/q6_k.c's search, step by step, in all lanes at once.
+/* wide_q6_k.c - Q6_K, one sub-block a lane: the search of kernels/ref/q6_k.c, step by step, in all lanes at once.
  *
- * A block has 16 sub-blocks: as many vectors of them as it takes, one or two. Where the reference leaves out a scale for a sub-block,
- * its lane is masked.
+ * The 16 sub-blocks of a block take one or two vectors. Where the reference skips a scale for a sub-block, its lane is masked.
  *
- * w: what the values weigh; NULL: 1, and what follows from that is done faster (a compiler leaves out the rest). */
+ * w: weights of the values; NULL: all are 1, a faster case for which the compiler removes the rest. */
 #include "kernels/host/codecs/wide_codecs.h"
 #include "kernels/host/codecs/wide_turn.h"
 #include "kernels/ref/codecs.h"
@@ -20,14 +19,14 @@ static const float rounder = 12582912.0f; /* 1.5 * 2^23: see apr_round_even */
 
 WIDE_INLINE wide inverse_of(wide step) { return wide_where(wide_differs(step, wide_set(0.0f)), wide_div(wide_set(1.0f), step)); }
 
-/* The bounds hold before the rounder goes out again. */
+/* Clamps before the rounder is subtracted. */
 WIDE_INLINE wide code_of(wide x, wide inverse)
 {
     const wide v = wide_add(wide_mul(x, inverse), wide_set(rounder));
     return wide_sub(wide_clamp(v, rounder + (float)MIN_CODE, rounder + (float)MAX_CODE), wide_set(rounder));
 }
 
-/* Sums of squared codes are whole numbers where nothing is weighed, exact in any order; the others go by eights. */
+/* Without weights, sums of squared codes are integers, exact in any order; other sums are kept in eight parts. */
 WIDE_INLINE wide try_steps(const wide *x, const wide *w, wide step, bool want_error, sums *s)
 {
     const wide inverse = inverse_of(step);
@@ -40,8 +39,8 @@ WIDE_INLINE wide try_steps(const wide *x, const wide *w, wide step, bool want_er
         if (w != NULL) {
             qq[l] = wide_add(wide_mul(wq, q), wide_mul(wr, r));
         } else {
-            whole[0] = wide_whole_sum(q, q, whole[0]);
-            whole[1] = wide_whole_sum(r, r, whole[1]);
+            whole[0] = wide_integer_fma(q, q, whole[0]);
+            whole[1] = wide_integer_fma(r, r, whole[1]);
         }
         qx[l] = wide_add(wide_mul(wq, x[l]), wide_mul(wr, x[8 + l]));
         if (!want_error) continue;
@@ -78,12 +77,12 @@ WIDE_INLINE wide search_sub_blocks(const wide *x, const wide *w)
     return best;
 }
 
-/* For each sub-block of a block: its part of the sums over the block. */
+/* The contribution of each sub-block to the sums over the block. */
 typedef struct parts {
     float error[SUBS], scale[SUBS], aa[SUBS], ax[SUBS];
 } parts;
 
-/* Step 3 for the sub-blocks of vector v, whose scales so far are in p. */
+/* Step 3 for the sub-blocks of vector v, whose current scales are in p. */
 WIDE_INLINE void choose_scales(const wide *x, const wide *w, float d, int v, parts *p)
 {
     const wide middle = wide_load(p->scale + v * WIDE), first = wide_set((float)MIN_SCALE), last = wide_set((float)MAX_SCALE);
@@ -106,20 +105,20 @@ WIDE_INLINE void choose_scales(const wide *x, const wide *w, float d, int v, par
     wide_store(p->ax + v * WIDE, wide_mul(scale, qx));
 }
 
-/* What the file says of a block, codes excepted, and its squared error. */
+/* The stored scales of a block, and its squared error. */
 typedef struct block_scales {
     uint16_t d; /* half */
     float scale[SUBS], error;
 } block_scales;
 
-/* To half; what is not 0 stays so, what is too large becomes the largest. */
+/* To FP16; a non-zero value stays non-zero, and a too large one becomes the largest. */
 static uint16_t stored_scale(float x)
 {
     const uint16_t half = apr_f32_to_f16(apr_clamp(x, -APR_F16_MAX, APR_F16_MAX));
     return (half & 0x7fff) == 0 && x != 0.0f ? (uint16_t)(half | 1) : half;
 }
 
-/* The one with the largest magnitude, the first of equals. */
+/* The value with the largest magnitude; the first of equals. */
 static float signed_largest(const float *a)
 {
     float largest = 0.0f, value = 0.0f;
@@ -156,7 +155,7 @@ WIDE_INLINE void search_block(const wide x[VECTORS][SUB_ELEMS], const wide *w, b
     }
 }
 
-/* Codes, 32 added, of a block whose values lie one after another. */
+/* Codes plus 32 of a block whose values are stored in order. */
 WIDE_INLINE void codes_of(const float *x, const block_scales *best, uint8_t *code)
 {
     const float d = apr_f16_to_f32(best->d);
@@ -190,7 +189,8 @@ static void encode_q6_k_block(const float *src, uint8_t *dst)
     wide x[VECTORS][SUB_ELEMS];
     block_scales best;
 
-    for (int v = 0; v < VECTORS; v++) wide_turn_blocks(src + v * WIDE * SUB_ELEMS, SUB_ELEMS, limit, flat + v * WIDE * SUB_ELEMS, x[v]);
+    for (int v = 0; v < VECTORS; v++)
+        wide_transpose_blocks(src + v * WIDE * SUB_ELEMS, SUB_ELEMS, limit, flat + v * WIDE * SUB_ELEMS, x[v]);
     search_block(x, NULL, &best);
     store_block(flat, &best, (apr_block_Q6_K *)dst);
 }
@@ -203,8 +203,8 @@ static void encode_q6_k_block_by(const float *src, const float *importance, uint
 
     apr_block_weights(importance, ELEMS, weights);
     for (int v = 0; v < VECTORS; v++) {
-        wide_turn_blocks(src + v * WIDE * SUB_ELEMS, SUB_ELEMS, limit, flat + v * WIDE * SUB_ELEMS, x[v]);
-        wide_turn_weights(weights + v * WIDE * SUB_ELEMS, SUB_ELEMS, w + v * SUB_ELEMS);
+        wide_transpose_blocks(src + v * WIDE * SUB_ELEMS, SUB_ELEMS, limit, flat + v * WIDE * SUB_ELEMS, x[v]);
+        wide_transpose_weights(weights + v * WIDE * SUB_ELEMS, SUB_ELEMS, w + v * SUB_ELEMS);
     }
     search_block(x, w, &best);
     store_block(flat, &best, (apr_block_Q6_K *)dst);

@@ -1,4 +1,4 @@
-/* wide_simple.c - Q4_0, Q4_1, Q5_0, Q5_1, Q8_0 and MXFP4, one block a lane: as kernels/ref/q_simple.c and fp4.c do it. */
+/* wide_simple.c - Q4_0, Q4_1, Q5_0, Q5_1 and Q8_0 as kernels/ref/q_simple.c encodes them, one block a lane. */
 #include "kernels/host/codecs/wide_codecs.h"
 #include "kernels/host/codecs/wide_turn.h"
 #include "kernels/ref/codecs.h"
@@ -8,13 +8,13 @@ enum { ELEMS = 32 };
 /* A block of zeros has no scale, and 1 / d overflows for a d below 2^-127. */
 WIDE_INLINE wide inverse_of(wide d) { return wide_where(wide_less(wide_set(0x1p-126f), wide_abs(d)), wide_div(wide_set(1.0f), d)); }
 
-/* What codes are made with, for each lane. */
+/* Scale and offset for the codes of each lane. */
 typedef struct lane_scales {
     float inverse[WIDE], offset[WIDE];
-    uint16_t d[WIDE], m[WIDE]; /* halves */
+    uint16_t d[WIDE], m[WIDE]; /* FP16 */
 } lane_scales;
 
-/* Symmetric: the extreme value gets code 0. Of equal magnitudes the first is the extreme. */
+/* Symmetric: the extreme value gets code 0. For equal magnitudes the first is the extreme. */
 WIDE_INLINE void symmetric_scales(const wide *x, float half, lane_scales *lanes)
 {
     wide amax = wide_set(0.0f), extreme = wide_set(0.0f);
@@ -26,7 +26,7 @@ WIDE_INLINE void symmetric_scales(const wide *x, float half, lane_scales *lanes)
     }
     const wide d = wide_div(extreme, wide_set(-half));
     wide_store(lanes->inverse, inverse_of(d));
-    wide_store_halves(lanes->d, d);
+    wide_store_f16(lanes->d, d);
 }
 
 /* With minimum. */
@@ -41,8 +41,8 @@ WIDE_INLINE void affine_scales(const wide *x, float steps, lane_scales *lanes)
     const wide d = wide_where(wide_less(low, high), wide_div(wide_sub(high, low), wide_set(steps)));
     wide_store(lanes->inverse, inverse_of(d));
     wide_store(lanes->offset, low);
-    wide_store_halves(lanes->d, d);
-    wide_store_halves(lanes->m, low);
+    wide_store_f16(lanes->d, d);
+    wide_store_f16(lanes->m, low);
 }
 
 WIDE_INLINE void symmetric_codes(const float *x, float inverse, float half, uint8_t *code)
@@ -75,7 +75,7 @@ static void encode_q4_0_group(const float *src, uint8_t *dst)
     lane_scales lanes;
     uint8_t code[ELEMS];
 
-    wide_turn_blocks(src, ELEMS, APR_F16_MAX * 8.0f, flat, x);
+    wide_transpose_blocks(src, ELEMS, APR_F16_MAX * 8.0f, flat, x);
     symmetric_scales(x, 8.0f, &lanes);
     for (int b = 0; b < WIDE; b++) {
         apr_block_Q4_0 *const block = (apr_block_Q4_0 *)dst + b;
@@ -92,7 +92,7 @@ static void encode_q5_0_group(const float *src, uint8_t *dst)
     lane_scales lanes;
     uint8_t code[ELEMS];
 
-    wide_turn_blocks(src, ELEMS, APR_F16_MAX * 16.0f, flat, x);
+    wide_transpose_blocks(src, ELEMS, APR_F16_MAX * 16.0f, flat, x);
     symmetric_scales(x, 16.0f, &lanes);
     for (int b = 0; b < WIDE; b++) {
         apr_block_Q5_0 *const block = (apr_block_Q5_0 *)dst + b;
@@ -110,7 +110,7 @@ static void encode_q4_1_group(const float *src, uint8_t *dst)
     lane_scales lanes;
     uint8_t code[ELEMS];
 
-    wide_turn_blocks(src, ELEMS, APR_F16_MAX * 14.0f, flat, x);
+    wide_transpose_blocks(src, ELEMS, APR_F16_MAX * 14.0f, flat, x);
     affine_scales(x, 15.0f, &lanes);
     for (int b = 0; b < WIDE; b++) {
         apr_block_Q4_1 *const block = (apr_block_Q4_1 *)dst + b;
@@ -128,7 +128,7 @@ static void encode_q5_1_group(const float *src, uint8_t *dst)
     lane_scales lanes;
     uint8_t code[ELEMS];
 
-    wide_turn_blocks(src, ELEMS, APR_F16_MAX * 30.0f, flat, x);
+    wide_transpose_blocks(src, ELEMS, APR_F16_MAX * 30.0f, flat, x);
     affine_scales(x, 31.0f, &lanes);
     for (int b = 0; b < WIDE; b++) {
         apr_block_Q5_1 *const block = (apr_block_Q5_1 *)dst + b;
@@ -140,12 +140,12 @@ static void encode_q5_1_group(const float *src, uint8_t *dst)
     }
 }
 
-/* Halves away from zero: what is cut off is exact, and so is the comparison with it. */
+/* Ties away from zero: the truncated rest is exact, and so is the comparison with it. */
 WIDE_INLINE void q8_0_codes(const float *x, float inverse, int8_t *code)
 {
     const wide half = wide_set(0.5f), one = wide_set(1.0f);
     for (int j = 0; j < ELEMS; j += WIDE) {
-        const wide t = wide_mul(wide_load(x + j), wide_set(inverse)), whole = wide_cut(t), rest = wide_sub(t, whole);
+        const wide t = wide_mul(wide_load(x + j), wide_set(inverse)), whole = wide_truncate(t), rest = wide_sub(t, whole);
         const wide up = wide_where(wide_at_most(half, rest), one), down = wide_where(wide_at_most(rest, wide_minus(half)), one);
         wide_store_bytes(code + j, wide_sub(wide_add(whole, up), down));
     }
@@ -157,11 +157,11 @@ static void encode_q8_0_group(const float *src, uint8_t *dst)
     wide x[ELEMS], amax = wide_set(0.0f);
     lane_scales lanes;
 
-    wide_turn_blocks(src, ELEMS, APR_F16_MAX * 127.0f, flat, x);
+    wide_transpose_blocks(src, ELEMS, APR_F16_MAX * 127.0f, flat, x);
     for (int j = 0; j < ELEMS; j++) amax = wide_max(wide_abs(x[j]), amax);
     const wide d = wide_div(amax, wide_set(127.0f));
     wide_store(lanes.inverse, inverse_of(d));
-    wide_store_halves(lanes.d, d);
+    wide_store_f16(lanes.d, d);
     for (int b = 0; b < WIDE; b++) {
         apr_block_Q8_0 *const block = (apr_block_Q8_0 *)dst + b;
         block->d = lanes.d[b];

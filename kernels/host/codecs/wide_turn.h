@@ -1,13 +1,13 @@
-/* wide_turn.h - blocks side by side: element j of every block in one vector, one block or sub-block a lane. */
+/* wide_turn.h - transposed blocks: element j of every block in one vector, one block or sub-block a lane. */
 #ifndef APR_KERNELS_HOST_WIDE_TURN_H
 #define APR_KERNELS_HOST_WIDE_TURN_H
 
 #include "kernels/host/codecs/wide.h"
 
-/* A square of WIDE rows, each `stride` floats after the one before: lane r of x[j] becomes row r's element j. */
+/* Transposes a square of WIDE rows, `stride` floats apart: lane r of x[j] becomes element j of row r. */
 #if defined(__AVX512F__)
 
-WIDE_INLINE void wide_turn_square(const float *rows, int stride, wide *x)
+WIDE_INLINE void wide_transpose_square(const float *rows, int stride, wide *x)
 {
     __m512 a[16], b[16];
     for (int i = 0; i < 16; i++) a[i] = _mm512_loadu_ps(rows + i * stride);
@@ -20,7 +20,7 @@ WIDE_INLINE void wide_turn_square(const float *rows, int stride, wide *x)
             const __m512d low = _mm512_castps_pd(b[i + k / 2]), high = _mm512_castps_pd(b[i + 2 + k / 2]);
             a[i + k] = _mm512_castpd_ps(k % 2 == 0 ? _mm512_unpacklo_pd(low, high) : _mm512_unpackhi_pd(low, high));
         }
-    for (int k = 0; k < 4; k++) { /* 128-bit parts to their places: 0x88 takes parts 0 and 2 of both, 0xdd parts 1 and 3 */
+    for (int k = 0; k < 4; k++) { /* moves the 128-bit parts: 0x88 takes parts 0 and 2 of both, 0xdd parts 1 and 3 */
         const __m512 even_01 = _mm512_shuffle_f32x4(a[k], a[4 + k], 0x88), odd_01 = _mm512_shuffle_f32x4(a[k], a[4 + k], 0xdd);
         const __m512 even_23 = _mm512_shuffle_f32x4(a[8 + k], a[12 + k], 0x88), odd_23 = _mm512_shuffle_f32x4(a[8 + k], a[12 + k], 0xdd);
         x[k] = _mm512_shuffle_f32x4(even_01, even_23, 0x88);
@@ -32,7 +32,7 @@ WIDE_INLINE void wide_turn_square(const float *rows, int stride, wide *x)
 
 #elif defined(__AVX2__)
 
-WIDE_INLINE void wide_turn_square(const float *rows, int stride, wide *x)
+WIDE_INLINE void wide_transpose_square(const float *rows, int stride, wide *x)
 {
     __m256 a[8], b[8];
     for (int i = 0; i < 8; i++) a[i] = _mm256_loadu_ps(rows + i * stride);
@@ -54,7 +54,7 @@ WIDE_INLINE void wide_turn_square(const float *rows, int stride, wide *x)
 
 #else
 
-WIDE_INLINE void wide_turn_square(const float *rows, int stride, wide *x)
+WIDE_INLINE void wide_transpose_square(const float *rows, int stride, wide *x)
 {
     for (int j = 0; j < WIDE; j++) {
         float lane[WIDE];
@@ -65,21 +65,20 @@ WIDE_INLINE void wide_turn_square(const float *rows, int stride, wide *x)
 
 #endif
 
-/* WIDE blocks of n_elems, one after another in src, tamed: in `flat` as they lie, in x side by side. */
-WIDE_INLINE void wide_turn_blocks(const float *src, int n_elems, float limit, float *flat, wide *x)
+/* Clamps WIDE consecutive blocks of n_elems (wide_tame). Stores them in order in `flat` and transposed in x. */
+WIDE_INLINE void wide_transpose_blocks(const float *src, int n_elems, float limit, float *flat, wide *x)
 {
     for (int i = 0; i < WIDE * n_elems; i += WIDE) wide_store(flat + i, wide_tame(wide_load(src + i), limit));
-    for (int j = 0; j < n_elems; j += WIDE) wide_turn_square(flat + j, n_elems, x + j);
+    for (int j = 0; j < n_elems; j += WIDE) wide_transpose_square(flat + j, n_elems, x + j);
 }
 
-/* What the values of WIDE blocks or sub-blocks of n_elems weigh, as they lie in `flat`, side by side. */
-WIDE_INLINE void wide_turn_weights(const float *flat, int n_elems, wide *w)
+/* Transposes the weights of WIDE blocks or sub-blocks of n_elems from `flat`. */
+WIDE_INLINE void wide_transpose_weights(const float *flat, int n_elems, wide *w)
 {
-    for (int j = 0; j < n_elems; j += WIDE) wide_turn_square(flat + j, n_elems, w + j);
+    for (int j = 0; j < n_elems; j += WIDE) wide_transpose_square(flat + j, n_elems, w + j);
 }
 
-/* Encodes n_elems in groups: what a group of blocks becomes is independent of the others, so a last group that is not whole is
- * filled up with zeros. */
+/* Encodes n_elems in groups of blocks. Blocks are independent, so a last partial group is padded with zeros. */
 typedef void (*wide_group_fn)(const float *src, uint8_t *dst);
 
 enum { WIDE_GROUP_ELEMS = 512, WIDE_GROUP_BYTES = 1024 }; /* at most */

@@ -1,4 +1,4 @@
-/* product_halves.c - rows of F16 and BF16 times float32 inputs. */
+/* product_halves.c - products of F16 and BF16 rows and float32 inputs. */
 #include "kernels/host/products/product_levels.h"
 #include "kernels/host/products/vectors.h"
 
@@ -11,10 +11,10 @@ VEC_INLINE vec_floats floats_from_f16(const uint8_t *p)
 #elif defined(__F16C__)
     return (vec_floats)_mm256_cvtph_ps(_mm_loadu_si128((const void *)p));
 #else
-    typedef uint16_t halves __attribute__((vector_size(2 * VEC_LANES)));
-    halves h;
+    typedef uint16_t f16s __attribute__((vector_size(2 * VEC_LANES)));
+    f16s h;
     memcpy(&h, p, sizeof h);
-    return vec_from_halves(__builtin_convertvector(h, vec_ints));
+    return vec_from_f16(__builtin_convertvector(h, vec_ints));
 #endif
 }
 
@@ -25,8 +25,8 @@ VEC_INLINE vec_floats floats_from_bf16(const uint8_t *p)
 #elif defined(__AVX2__)
     return (vec_floats)_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128((const void *)p)), 16);
 #else
-    typedef uint16_t halves __attribute__((vector_size(2 * VEC_LANES)));
-    halves h;
+    typedef uint16_t f16s __attribute__((vector_size(2 * VEC_LANES)));
+    f16s h;
     memcpy(&h, p, sizeof h);
     return (vec_floats)(__builtin_convertvector(h, vec_ints) << 16);
 #endif
@@ -34,7 +34,7 @@ VEC_INLINE vec_floats floats_from_bf16(const uint8_t *p)
 
 typedef vec_floats (*widen_fn)(const uint8_t *p);
 
-/* Numbers behind the last whole step are read from a copy, with zeros behind it. */
+/* Adds STEP numbers. Those after the last whole step are read from a copy that is padded with zeros. */
 VEC_INLINE void add_step(widen_fn widen, const uint8_t *row, const float *x, vec_floats acc[2][VEC_PARTS])
 {
     for (int half = 0; half < 2; half++)
@@ -50,7 +50,7 @@ VEC_INLINE float multiply_floats(widen_fn widen, const uint8_t *row, int64_t n, 
     int64_t i = 0;
 
     for (; i + STEP <= n; i += STEP) {
-        vec_prefetch(row + 2 * i, 2 * STEP, VEC_AHEAD_HALVES);
+        vec_prefetch(row + 2 * i, 2 * STEP, VEC_AHEAD_F16);
         add_step(widen, row + 2 * i, x + i, acc);
     }
     if (i < n) {

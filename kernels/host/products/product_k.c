@@ -1,11 +1,12 @@
-/* product_k.c - Q4_K, Q5_K and Q6_K times rounded inputs. The layouts are told in kernels/ref. */
+/* product_k.c - products of Q4_K, Q5_K and Q6_K rows and rounded inputs. kernels/ref describes the layouts. */
 #include "kernels/host/products/product_rows.h"
 
-/* Scales and minimums have six bits each (kernels/ref/q4_q5_k.c has the map) in three words behind d and d_min: the first four as they lie,
- * of the others nibbles and the upper two bits of those. Lanes' groups lie in the sub-blocks 0 1 4 5 0 1 4 5 2 3 6 7 2 3 6 7. */
+/* Scales and minimums have six bits each (kernels/ref/q4_q5_k.c has the map), in three words after d and d_min: the first four are
+ * stored directly, the others as nibbles with their upper two bits elsewhere. The groups of the lanes are in the sub-blocks 0 1 4 5 0 1
+ * 4 5 2 3 6 7 2 3 6 7. */
 #ifdef __AVX2__
 
-/* Scales 0 to 7, minimums 0 to 7. */
+/* Returns scales 0 to 7, then minimums 0 to 7, as bytes. */
 VEC_INLINE __m128i unpack_scales(const uint8_t *tile)
 {
     const __m128i head = _mm_loadu_si128((const void *)tile), four = _mm_setr_epi32(0, 0, 0, 4);
@@ -16,7 +17,7 @@ VEC_INLINE __m128i unpack_scales(const uint8_t *tile)
     return _mm_or_si128(_mm_and_si128(acbc, lower), _mm_and_si128(aabb, upper));
 }
 
-/* Eight bytes, those of the sub-blocks 0 1 4 5 2 3 6 7, times `by`. */
+/* Multiplies eight bytes, those of the sub-blocks 0 1 4 5 2 3 6 7, by `by`, and spreads them to the lanes. */
 VEC_INLINE void spread_bytes(__m128i bytes, __m256 by, vec_floats out[VEC_PARTS])
 {
     const __m256 y = _mm256_mul_ps(_mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(bytes)), by);
@@ -50,8 +51,8 @@ VEC_INLINE void scales_q4_k(const uint8_t *tile, vec_floats scale[VEC_PARTS], ve
 
     eight_bytes((uint64_t)upper_scales << 32 | (a & 0x3f3f3f3f), &scales);
     eight_bytes((uint64_t)upper_minimums << 32 | (b & 0x3f3f3f3f), &minimums);
-    scales *= one_half(tile);
-    minimums *= -one_half(tile + 2);
+    scales *= load_f16(tile);
+    minimums *= -load_f16(tile + 2);
     vec_spread(&scales, sub_blocks, scale);
     vec_spread(&minimums, sub_blocks, minimum);
 }
@@ -82,13 +83,13 @@ VEC_INLINE void codes_q5_k(const uint8_t *tile, int part, vec_words even[4], vec
 
 VEC_INLINE void scales_q6_k(const uint8_t *tile, vec_floats scale[VEC_PARTS], vec_floats minimum[VEC_PARTS])
 {
-    const float d = one_half(tile + 208);
+    const float d = load_f16(tile + 208);
     (void)minimum;
     vec_from_signed_bytes(tile + 192, apr_product_group[APR_ORDER_PLAIN], scale);
     for (int p = 0; p < VEC_PARTS; p++) scale[p] *= d;
 }
 
-/* Of each 128: 64 bytes of low nibbles, then of high ones; upper bits two by two in 32 bytes. */
+/* For each 128 numbers: 64 bytes of nibbles, and 32 bytes with the upper two bits. */
 VEC_INLINE void codes_q6_k(const uint8_t *tile, int part, vec_words even[4], vec_words odd[4])
 {
     for (int half = 0; half < 2; half++) {

@@ -1,10 +1,10 @@
-/* product_levels.h - what a level of CPU has of its own. Every name here ends in the level's: the same source, compiled for each. */
+/* product_levels.h - declares the products of each CPU level. Names end in the level's: the same source is compiled for each. */
 #ifndef APR_KERNELS_HOST_PRODUCT_LEVELS_H
 #define APR_KERNELS_HOST_PRODUCT_LEVELS_H
 
 #include "kernels/host/products/products.h"
 
-/* R(dtype, name, order): products of rounded inputs; P(dtype, name): of float32 ones. */
+/* R(dtype, name, order): products with rounded inputs; P(dtype, name): with float32 inputs. */
 /* clang-format off */
 #define APR_PRODUCT_LIST(R, P) \
     R(Q8_0, q8_0, PLAIN) R(Q4_0, q4_0, NIBBLES_OF_16) R(Q4_1, q4_1, NIBBLES_OF_16) R(Q5_0, q5_0, NIBBLES_OF_16) \

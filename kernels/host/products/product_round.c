@@ -1,16 +1,16 @@
-/* product_round.c - inputs of products: 15 bits and a sign for each 16 numbers, laid out as a type's codes come. */
+/* product_round.c - rounds the inputs of products to 15 bits and a sign for each 16 numbers, in the order of a type's codes. */
 #include "kernels/host/products/product_levels.h"
 #include "kernels/host/products/vectors.h"
 
 #include <math.h>
 
 enum { INFINITE = 0x7f800000 };
-/* Groups of nothing larger than 2^-100 count as zeros: their inverse scale would not be finite. */
+/* Groups whose numbers are all below 2^-100 become zeros: their inverse scale would not be finite. */
 static const float least = 0x1p-100f;
-/* Added to a number below 2^22 it leaves the nearest whole number, ties to even, in the low bits. */
+/* Added to a number below 2^22 it leaves the nearest integer, ties to even, in the low bits. */
 static const float rounder = 0x1.8p23f;
 
-/* The bits of magnitudes are ordered as the magnitudes are, infinities and NaN above all others. */
+/* The bits of magnitudes have the order of the magnitudes, with infinities and NaN above all others. */
 VEC_INLINE int32_t largest_bits(const float *x)
 {
     int32_t most = 0;

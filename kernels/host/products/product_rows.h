@@ -1,8 +1,9 @@
-/* product_rows.h - the loop over a row of blocks, for types that say how their codes and scales are read.
+/* product_rows.h - the loop over a row of blocks, for types that define how their codes and scales are read.
  *
- * 256 numbers become four times 64 codes without signs, too large by an offset that the sum of the inputs takes back. Bytes at even
- * and odd places become 16-bit numbers by a mask and a shift, are multiplied with their inputs and added in pairs; the sums of each 16
- * bytes, the group's, are put side by side, and only then turned into float32 and multiplied with scales: once for 256 numbers.
+ * 256 numbers become four times 64 unsigned codes. They are too large by an offset, which is corrected with the sum of the inputs. Bytes
+ * at even and odd places become 16-bit numbers by a mask and a shift, are multiplied with their inputs and added in pairs. The sums of
+ * 16 bytes, one group, are moved into one lane each; only then, once for 256 numbers, they are converted to float32 and multiplied with
+ * scales.
  *
  * Predicted for a weight with vectors of 64 bytes (instructions that compute, without loads; 256 numbers at a time):
  *     Q8_0   (12 split + 8 multiply-add + 9 + 6 sums + 12 scales) / 256 = 0.18, 272 bytes: 5.8 bytes an instruction
@@ -10,9 +11,10 @@
  *     Q6_K   (24       + 8              + 9 + 7      + 6        ) / 256 = 0.21, 210 bytes: 3.9
  *     MXFP4  (30       + 8              + 9 + 7      + 12       ) / 256 = 0.26, 136 bytes: 2.1
  *     F16    3 / 16 = 0.19, 2 bytes a weight: 10.7
- * Two of them a cycle at 2.6 GHz: 30, 14, 20, 11 and 55 GB/s a core; two cores of the machine at hand read about 20 GB/s.
- * Seen on one core of it while others worked (tests/bench/bench_products.c), rows in the cache and in memory: Q8_0 16 and 9, Q4_K 9 and
- * 8, Q6_K 14 and 10, MXFP4 8 and 6.5, F16 28 and 9 GB/s. */
+ * At two instructions a cycle and 2.6 GHz: 30, 14, 20, 11 and 55 GB/s a core; two cores of the test machine read about 20 GB/s from
+ * memory.
+ * Measured on one busy core (tests/bench/bench_products.c), rows in the cache and in memory: Q8_0 16 and 9, Q4_K 9 and 8, Q6_K 14 and
+ * 10, MXFP4 8 and 6.5, F16 28 and 9 GB/s. */
 #ifndef APR_KERNELS_HOST_PRODUCT_ROWS_H
 #define APR_KERNELS_HOST_PRODUCT_ROWS_H
 
@@ -20,13 +22,13 @@
 #include "kernels/host/products/vectors.h"
 
 typedef struct product_kind {
-    int block_bytes;   /* of a block ... */
-    int tile_blocks;   /* ... of which so many are 256 numbers */
-    int offset;        /* what codes are too large by */
-    bool has_minimums; /* something is added to each number of a group */
-    /* Of each lane: what its group's codes are multiplied by, and what is added. */
+    int block_bytes;   /* bytes of a block */
+    int tile_blocks;   /* blocks of 256 numbers */
+    int offset;        /* subtracted from the codes */
+    bool has_minimums; /* a minimum is added to each number of a group */
+    /* For each lane: the scale and the minimum of its group. */
     void (*scales)(const uint8_t *tile, vec_floats scale[VEC_PARTS], vec_floats minimum[VEC_PARTS]);
-    /* 64 codes for each j < 4: the bytes at even and odd places, in 16 bits each. */
+    /* 64 codes for each j < 4: the bytes at even and odd places, as 16-bit numbers. */
     void (*codes)(const uint8_t *tile, int part, vec_words even[4], vec_words odd[4]);
 } product_kind;
 
@@ -51,7 +53,7 @@ VEC_INLINE void add_part(const product_kind *k, const vec_words even[4], const v
     if (k->has_minimums) *acc += minimum * vec_load_floats(x->total + lane);
 }
 
-/* What is left of a row, behind it zeros. */
+/* The rest of a row, padded with zeros. */
 VEC_INLINE const uint8_t *last_tile(const product_kind *k, const uint8_t *row, int64_t n, uint8_t padded[MOST_TILE_BYTES])
 {
     const size_t n_bytes = (size_t)(n * k->tile_blocks / APR_PRODUCT_COLUMNS * k->block_bytes);
@@ -91,7 +93,7 @@ VEC_INLINE void multiply_each(const product_kind *k, apr_product_rows rows, int6
     }
 }
 
-/* One, two or four tokens at a time: a row is read once for them. What a row costs besides its blocks is paid once for all rows. */
+/* One, two or four tokens at a time: a row is read once for them. Costs besides the blocks are paid once for all rows. */
 VEC_INLINE void multiply_rows(const product_kind *k, apr_product_rows rows, int64_t n, const apr_product_tile *x, int64_t stride,
                               int n_tokens, float *out, int64_t out_stride)
 {
@@ -103,24 +105,24 @@ VEC_INLINE void multiply_rows(const product_kind *k, apr_product_rows rows, int6
     if (n_tokens % 2 == 1) multiply_each(k, rows, n, x + (n_tokens - 1) * stride, stride, 1, out + (n_tokens - 1) * out_stride, out_stride);
 }
 
-/* ---- sixteen rows for many tokens: what product_wide.c multiplies ---- */
+/* ---- unpacking sixteen rows for many tokens, for product_wide.c ---- */
 
-/* 256 numbers of four rows, `row` and those behind it, into the sixteen groups that lie n_tiles apart. */
-VEC_INLINE void widen_four(const product_kind *k, const uint8_t *const tiles[4], int row, int64_t n_tiles, apr_product_wide_rows *out)
+/* Unpacks 256 numbers of four rows, from `row` on, into the sixteen groups, which are n_tiles apart. */
+VEC_INLINE void unpack_four(const product_kind *k, const uint8_t *const tiles[4], int row, int64_t n_tiles, apr_product_wide_rows *out)
 {
     const int64_t a_group = n_tiles * (int64_t)sizeof *out; /* bytes from a lane's group to the next lane's */
     const vec_words offset = vec_all_pairs(k->offset * 0x10001);
     vec_floats scale[4][VEC_PARTS], minimum[4][VEC_PARTS] = {0};
 
     for (int p = 0; p < VEC_PARTS; p++) {
-        vec_words codes[4][2][4]; /* of each row, at even and odd places, of groups 4 i + j */
+        vec_words codes[4][2][4]; /* of each row, at even and odd places, for groups 4 i + j */
         for (int r = 0; r < 4; r++) k->codes(tiles[r], p, codes[r][0], codes[r][1]);
         for (int j = 0; j < 4; j++)
             for (int odd = 0; odd < 2; odd++) {
                 apr_product_wide_rows *const group = out + (p * VEC_LANES + j) * n_tiles;
                 vec_ints v[4];
                 for (int r = 0; r < 4; r++) v[r] = (vec_ints)(codes[r][odd][j] - offset);
-                vec_turn_fours(v);
+                vec_transpose_4(v);
                 for (int q = 0; q < 4; q++) vec_store_16s((uint8_t *)group->pair[4 * odd + q][row], 4 * a_group, v[q]);
             }
     }
@@ -136,7 +138,7 @@ VEC_INLINE void widen_four(const product_kind *k, const uint8_t *const tiles[4],
     }
 }
 
-VEC_INLINE bool widen_rows(const product_kind *k, const uint8_t *const rows[16], int64_t n, apr_product_wide_rows *out)
+VEC_INLINE bool unpack_rows(const product_kind *k, const uint8_t *const rows[16], int64_t n, apr_product_wide_rows *out)
 {
     const int64_t n_tiles = apr_product_tiles(n);
     for (int64_t t = 0; t < n_tiles; t++) {
@@ -149,7 +151,7 @@ VEC_INLINE bool widen_rows(const product_kind *k, const uint8_t *const rows[16],
                 vec_prefetch(rows[row + r] + at, k->tile_blocks * k->block_bytes, VEC_AHEAD);
                 tiles[r] = is_whole ? rows[row + r] + at : last_tile(k, rows[row + r] + at, left, padded[r]);
             }
-            widen_four(k, tiles, row, n_tiles, out + t);
+            unpack_four(k, tiles, row, n_tiles, out + t);
         }
     }
     return k->has_minimums;
@@ -164,7 +166,7 @@ VEC_INLINE bool widen_rows(const product_kind *k, const uint8_t *const rows[16],
     }                                                                                                               \
     bool LEVEL_NAME(apr_product_widen_##NAME)(const uint8_t *const rows[16], int64_t n, apr_product_wide_rows *out) \
     {                                                                                                               \
-        return widen_rows(&kind_##NAME, rows, n, out);                                                              \
+        return unpack_rows(&kind_##NAME, rows, n, out);                                                             \
     }
 
 #endif

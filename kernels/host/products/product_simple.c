@@ -1,14 +1,14 @@
-/* product_simple.c - types of 32 codes with a scale each times rounded inputs. The layouts are told in kernels/ref. */
+/* product_simple.c - products of types with 32 codes and one scale a block, and rounded inputs. kernels/ref describes the layouts. */
 #include "kernels/host/products/product_rows.h"
 
-/* Block of 32 that a lane's group lies in. */
+/* The block of 32 that has a lane's group. */
 static const int32_t blocks_of_bytes[16] = {0, 2, 4, 6, 0, 2, 4, 6, 1, 3, 5, 7, 1, 3, 5, 7};
 static const int32_t blocks_of_nibbles[16] = {0, 0, 4, 4, 1, 1, 5, 5, 2, 2, 6, 6, 3, 3, 7, 7};
 
-VEC_INLINE void half_scales(const uint8_t *tile, int stride, const int32_t blocks[16], vec_floats out[VEC_PARTS])
+VEC_INLINE void f16_scales(const uint8_t *tile, int stride, const int32_t blocks[16], vec_floats out[VEC_PARTS])
 {
     eight_floats d;
-    eight_halves(tile, stride, &d);
+    load_f16_x8(tile, stride, &d);
     vec_spread(&d, blocks, out);
 }
 
@@ -17,7 +17,7 @@ VEC_INLINE void half_scales(const uint8_t *tile, int stride, const int32_t block
 VEC_INLINE void scales_q8_0(const uint8_t *tile, vec_floats scale[VEC_PARTS], vec_floats minimum[VEC_PARTS])
 {
     (void)minimum;
-    half_scales(tile, 34, blocks_of_bytes, scale);
+    f16_scales(tile, 34, blocks_of_bytes, scale);
 }
 
 VEC_INLINE void codes_q8_0(const uint8_t *tile, int part, vec_words even[4], vec_words odd[4])
@@ -25,7 +25,7 @@ VEC_INLINE void codes_q8_0(const uint8_t *tile, int part, vec_words even[4], vec
     for (int j = 0; j < 4; j++) split_bytes(vec_of_32s(tile + 68 * j + 2, 34, part) ^ 0x8080, &even[j], &odd[j]);
 }
 
-/* ---- nibbles: those of four blocks side by side, the low ones and the high ones ---- */
+/* ---- nibbles: those of four blocks together, the low ones and the high ones ---- */
 
 VEC_INLINE void split_nibbles(vec_words z, vec_words even[2], vec_words odd[2])
 {
@@ -39,7 +39,7 @@ VEC_INLINE void split_nibbles(vec_words z, vec_words even[2], vec_words odd[2])
 VEC_INLINE void scales_q4_0(const uint8_t *tile, vec_floats scale[VEC_PARTS], vec_floats minimum[VEC_PARTS])
 {
     (void)minimum;
-    half_scales(tile, 18, blocks_of_nibbles, scale);
+    f16_scales(tile, 18, blocks_of_nibbles, scale);
 }
 
 VEC_INLINE void codes_q4_0(const uint8_t *tile, int part, vec_words even[4], vec_words odd[4])
@@ -49,8 +49,8 @@ VEC_INLINE void codes_q4_0(const uint8_t *tile, int part, vec_words even[4], vec
 
 VEC_INLINE void scales_q4_1(const uint8_t *tile, vec_floats scale[VEC_PARTS], vec_floats minimum[VEC_PARTS])
 {
-    half_scales(tile, 20, blocks_of_nibbles, scale);
-    half_scales(tile + 2, 20, blocks_of_nibbles, minimum);
+    f16_scales(tile, 20, blocks_of_nibbles, scale);
+    f16_scales(tile + 2, 20, blocks_of_nibbles, minimum);
 }
 
 VEC_INLINE void codes_q4_1(const uint8_t *tile, int part, vec_words even[4], vec_words odd[4])
@@ -60,7 +60,7 @@ VEC_INLINE void codes_q4_1(const uint8_t *tile, int part, vec_words even[4], vec
 
 /* ---- and a fifth bit: bit i of a block's four bytes is code i's ---- */
 
-/* 16 bytes, 16 in each whose bit of `bits` is set. */
+/* Sets each of 16 bytes to 16 if its bit of `bits` is set, else to 0. */
 VEC_INLINE void spread_bits(unsigned bits, uint8_t out[16])
 {
     const uint64_t each = 0x0101010101010101u, pick = 0x8040201008040201u;
@@ -91,22 +91,22 @@ VEC_INLINE void codes_5(const uint8_t *fifths, int stride, int part, vec_words e
 VEC_INLINE void scales_q5_0(const uint8_t *tile, vec_floats scale[VEC_PARTS], vec_floats minimum[VEC_PARTS])
 {
     (void)minimum;
-    half_scales(tile, 22, blocks_of_nibbles, scale);
+    f16_scales(tile, 22, blocks_of_nibbles, scale);
 }
 
 VEC_INLINE void codes_q5_0(const uint8_t *tile, int part, vec_words even[4], vec_words odd[4]) { codes_5(tile + 2, 22, part, even, odd); }
 
 VEC_INLINE void scales_q5_1(const uint8_t *tile, vec_floats scale[VEC_PARTS], vec_floats minimum[VEC_PARTS])
 {
-    half_scales(tile, 24, blocks_of_nibbles, scale);
-    half_scales(tile + 2, 24, blocks_of_nibbles, minimum);
+    f16_scales(tile, 24, blocks_of_nibbles, scale);
+    f16_scales(tile + 2, 24, blocks_of_nibbles, minimum);
 }
 
 VEC_INLINE void codes_q5_1(const uint8_t *tile, int part, vec_words even[4], vec_words odd[4]) { codes_5(tile + 4, 24, part, even, odd); }
 
-/* ---- nibbles that stand for values of a table ---- */
+/* ---- nibbles that are indexes into a table of values ---- */
 
-/* E2M1 doubled, and 12 more; the values of IQ4_NL, and 127 more. */
+/* E2M1 doubled plus 12; the values of IQ4_NL plus 127. */
 #if VEC_LOOKS_UP
 
 VEC_INLINE void look_up_nibbles(const uint8_t table[16], vec_words z, vec_words even[2], vec_words odd[2])
@@ -129,7 +129,7 @@ VEC_INLINE void values_iq4_nl(vec_words z, vec_words even[2], vec_words odd[2])
 
 #else
 
-/* Magnitudes 0 1 2 3 4 6 8 12: one more for each code, from 4 on two, from 6 on four. */
+/* Magnitudes 0 1 2 3 4 6 8 12: steps of one, from code 4 on of two, from code 6 on of four. */
 VEC_INLINE vec_bytes e2m1_of(vec_bytes code)
 {
     const vec_bytes magnitude = code & 7, from_6 = vec_above(magnitude, 6), negative = (vec_bytes)((vec_signed)code > 7);
@@ -143,8 +143,8 @@ VEC_INLINE void values_e2m1(vec_words z, vec_words even[2], vec_words odd[2])
     split_bytes((vec_words)e2m1_of((vec_bytes)(z >> 4 & 0x0f0f)), &even[1], &odd[1]);
 }
 
-/* The code in the uppermost four bits; what lies below them is zeros. With u the code less 8, a product's upper half is u / 16 times the
- * other factor, and what this polynomial of u gives, in 64ths, is each of the sixteen values and less than one more. */
+/* Computes the values of IQ4_NL. The code is in the top four bits, the bits below are zeros. With u the code minus 8, the upper half of
+ * a product is u / 16 times the other factor. This polynomial of u, in 64ths, is each of the sixteen values plus less than one. */
 VEC_INLINE vec_words iq4_nl_of(vec_words code)
 {
     const vec_words u = code ^ 0x8000, factor = (vec_words){0} + 6652;
@@ -162,7 +162,7 @@ VEC_INLINE void values_iq4_nl(vec_words z, vec_words even[2], vec_words odd[2])
 
 #endif
 
-/* Scales are halved, as values are doubled: 2^(e - 128), the smallest two below the normal ones. */
+/* Scales are halved because values are doubled: 2^(e - 128), of which the smallest two are subnormal. */
 VEC_INLINE void scales_mxfp4(const uint8_t *tile, vec_floats scale[VEC_PARTS], vec_floats minimum[VEC_PARTS])
 {
     int32_t bits[8];

@@ -1,13 +1,13 @@
-/* product_wide.c - sixteen rows, decoded, times eight tokens' rounded inputs.
+/* product_wide.c - the GEMM: sixteen unpacked rows times the rounded inputs of eight tokens.
  *
  * Predicted for 256 products (16 rows, 16 columns, one token) with vectors of 64 bytes: 8 multiply-adds of pairs with an input in all
- * lanes, 1 conversion, 2 multiplications and 1 addition, 2 more where there are minimums: 12 to 14 instructions, where float32 tiles
- * need 16. Decoding and turning rows costs some 0.3 instructions a weight, once for as many tokens as are multiplied together. Without
- * VNNI 7 additions more: 19 to 21. */
+ * lanes, 1 conversion, 2 multiplications and 1 addition, 2 more with minimums: 12 to 14 instructions, where float32 tiles need 16.
+ * Unpacking rows costs about 0.3 instructions a weight, once for all tokens that are multiplied together. Without VNNI there are 7 more
+ * additions: 19 to 21. */
 #include "kernels/host/products/product_levels.h"
 #include "kernels/host/products/vectors.h"
 
-/* How many tokens' sums, and of how many rows, keep to registers. */
+/* How many tokens, and vectors of rows, have their sums in registers. */
 enum { SUMS_TOKENS = VEC_BYTES == 64 ? 8 : 4, SUMS_PARTS = VEC_BYTES == 64 ? 1 : 2 };
 
 void LEVEL_NAME(apr_product_wide_round)(const float *x, int64_t n, apr_product_order order, int t, apr_product_wide_inputs *inputs)
@@ -29,7 +29,7 @@ void LEVEL_NAME(apr_product_wide_round)(const float *x, int64_t n, apr_product_o
     }
 }
 
-/* One group of n_parts vectors of rows with n_tokens tokens. */
+/* Adds one group of n_parts vectors of rows and n_tokens tokens. */
 VEC_INLINE void add_group(const apr_product_wide_rows *w, const apr_product_wide_inputs *x, const bool has_minimums, const int n_parts,
                           const int n_tokens, int part, int token, vec_floats acc[SUMS_PARTS][SUMS_TOKENS])
 {
@@ -52,7 +52,7 @@ VEC_INLINE void add_group(const apr_product_wide_rows *w, const apr_product_wide
     }
 }
 
-/* Some rows and tokens: a sum for each lane of a tile, over all tiles; then the sixteen in halves. */
+/* Some rows and tokens: a sum for each lane of a tile, over all tiles; then the sixteen sums are added in halves. */
 VEC_INLINE void multiply_some(const apr_product_wide_rows *rows, const bool has_minimums, const apr_product_wide_inputs *inputs,
                               int64_t n_tiles, const int n_tokens, int part, int token, float (*sums)[APR_PRODUCT_WIDE_ROWS])
 {

@@ -1,4 +1,4 @@
-/* products.c - the tables of products for each level of CPU, and which one is in use. */
+/* products.c - the tables of products for each CPU level, and the choice of the level. */
 #include "kernels/host/products/product_levels.h"
 
 #include <stddef.h>
@@ -9,9 +9,9 @@ const uint8_t apr_product_group[APR_ORDERS][16] = {
     [APR_ORDER_NIBBLES_OF_16] = {0, 1, 8, 9, 2, 3, 10, 11, 4, 5, 12, 13, 6, 7, 14, 15},
 };
 
-/* Predicted 19 instructions against 16 (product_wide.c) and seen: 0.76 to 0.92 of the tiles of float32 with AVX-512 alone. With VNNI 1.27
- * to 1.6 times, with AVX2 9, plain 2 times as fast. Few tokens, in 10^9 products/s of one core with AVX2, Q4_K and Q8_0: rows one at a time
- * 25 and 22 (four tokens), sixteen rows decoded 30 and 31 (eight), 40 and 42 (sixteen), 52 and 57 (64). */
+/* GEMM with rounded inputs (product_wide.c) against tiles of float32: predicted 19 instructions to 16 with AVX-512 alone, measured 0.76
+ * to 0.92 times as fast. With VNNI it is 1.27 to 1.6 times as fast, with AVX2 9 times, plain 2 times. Few tokens, in 10^9 products/s of
+ * one core with AVX2, Q4_K and Q8_0: GEMV 25 and 22 (four tokens); GEMM 30 and 31 (eight), 40 and 42 (sixteen), 52 and 57 (64). */
 #define HEAD(level, pays, few) #level, apr_product_round_##level, apr_product_wide_round_##level, apr_product_wide_##level, pays, few
 #define ROUNDED(level, id, type, its_order) \
     [APR_##id] = {.order = APR_ORDER_##its_order, .rounded = apr_product_##type##_##level, .widen = apr_product_widen_##type##_##level},
@@ -26,7 +26,7 @@ const uint8_t apr_product_group[APR_ORDERS][16] = {
 #define ROUNDED_VNNI(id, type, order)   ROUNDED(vnni, id, type, order)
 #define FLOATS_VNNI(id, type)           OF_FLOATS(vnni, id, type)
 
-/* Numbers of more than a byte are read as the machine has them. */
+/* Numbers of more than a byte are read in the machine's byte order. */
 #if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
 #define LITTLE_ENDIAN_LIST(R, P) APR_PRODUCT_LIST(R, P)
 #else
@@ -44,8 +44,8 @@ static const apr_products_table tables[APR_PRODUCTS_LEVELS] = {
 
 static apr_products_level best;
 
-/* What has AVX2, FMA and BMI2 has F16C, LZCNT and MOVBE, which not all compilers know how to ask for (kernels/host/codecs/levels.c). */
-__attribute__((constructor)) static void find_best(void)
+/* CPUs with AVX2, FMA and BMI2 also have F16C, LZCNT and MOVBE, which not all compilers can test for (kernels/host/codecs/levels.c). */
+__attribute__((constructor)) static void choose_level(void)
 {
 #ifdef __x86_64__
     __builtin_cpu_init();

@@ -1,8 +1,8 @@
-/* vectors.h - vectors as wide as the level of CPU that a file is compiled for: 64, 32 or 16 bytes.
+/* vectors.h - vectors as wide as the CPU level that a file is compiled for: 64, 32 or 16 bytes.
  *
- * Everything is thought of in 64 bytes, of which a vector is one part of one, two or four. The compiler knows plain operations on
- * vectors; here are the others. Steps never cross 16 bytes, so that each level does the same. Nothing here is for other files than those
- * that are compiled once for each level (APR_LEVEL names it, the Makefile says with which instructions). */
+ * Code is written for 64 bytes, which are VEC_PARTS vectors: one, two or four. The compiler has the basic vector operations; the others
+ * are here. Operations never cross 16 bytes, so all levels compute the same. Only files compiled once for each level may include this
+ * (APR_LEVEL names it, the Makefile sets the instructions). */
 #ifndef APR_KERNELS_HOST_VECTORS_H
 #define APR_KERNELS_HOST_VECTORS_H
 
@@ -20,7 +20,7 @@
 
 #define LEVEL_JOIN_(a, b) a##_##b
 #define LEVEL_JOIN(a, b)  LEVEL_JOIN_(a, b)
-#define LEVEL_NAME(name)  LEVEL_JOIN(name, APR_LEVEL) /* what this level calls it: apr_product_q4_k_avx2 */
+#define LEVEL_NAME(name)  LEVEL_JOIN(name, APR_LEVEL) /* the name in this level: apr_product_q4_k_avx2 */
 #define VEC_INLINE        static inline __attribute__((always_inline))
 
 #if defined(__AVX512BW__)
@@ -32,7 +32,7 @@ enum { VEC_BYTES = 16 };
 #endif
 enum { VEC_PARTS = 64 / VEC_BYTES, VEC_LANES = VEC_BYTES / 4 };
 
-/* Is there an instruction that looks bytes up in a table of 16? x86-64 alone has none: what a table says is computed there. */
+/* Is there an instruction for lookups in a table of 16 bytes? Baseline x86-64 has none; table values are computed there. */
 #if defined(__AVX2__) || defined(__aarch64__)
 #define VEC_LOOKS_UP 1
 #else
@@ -67,13 +67,13 @@ VEC_INLINE vec_ints vec_load_ints(const void *p)
     return v;
 }
 
-/* Rows of a matrix lie one after another: what is read so many bytes later is asked for now. Nothing faults where there is none. Seen on
- * one core of a busy machine with AVX-512, a page ahead: Q4_K from 5.5 to 7.6 GB/s, Q8_0 from 7.4 to 8.9, Q6_K from 6.7 to 9. On one
- * with AVX2 (Zen 3) that is too far for halves, which are read fastest: F16 11 GB/s, and 14 a quarter of a page ahead. */
+/* Rows of a matrix are stored one after another, so the bytes this far ahead are prefetched; prefetching past the end does not fault.
+ * Measured on one busy core with AVX-512, a page ahead: Q4_K from 5.5 to 7.6 GB/s, Q8_0 from 7.4 to 8.9, Q6_K from 6.7 to 9. With AVX2
+ * (Zen 3) that is too far for FP16, which is read fastest: 11 GB/s, and 14 at a quarter of a page. */
 #if defined(__AVX512BW__)
-enum { VEC_AHEAD = 4096, VEC_AHEAD_HALVES = 4096 };
+enum { VEC_AHEAD = 4096, VEC_AHEAD_F16 = 4096 };
 #else
-enum { VEC_AHEAD = 2048, VEC_AHEAD_HALVES = 1024 };
+enum { VEC_AHEAD = 2048, VEC_AHEAD_F16 = 1024 };
 #endif
 VEC_INLINE void vec_prefetch(const uint8_t *p, const int n_bytes, const int ahead)
 {
@@ -81,7 +81,7 @@ VEC_INLINE void vec_prefetch(const uint8_t *p, const int n_bytes, const int ahea
     for (int at = 0; at < n_bytes; at += LINE) __builtin_prefetch((const void *)((uintptr_t)p + (uintptr_t)(ahead + at)));
 }
 
-/* The compiler may not put off adding to v: left alone, it makes all products first, and has no registers for them. */
+/* Stops the compiler from delaying additions to v: otherwise it makes all products first, and runs out of registers. */
 #if defined(__AVX512F__)
 #define VEC_KEEP(v) __asm__("" : "+v"(v))
 #elif defined(__x86_64__)
@@ -96,7 +96,7 @@ VEC_INLINE vec_floats vec_to_floats(vec_ints v) { return __builtin_convertvector
 
 #if defined(__AVX512BW__)
 
-/* a[2 l] * b[2 l] + a[2 l + 1] * b[2 l + 1], 16-bit numbers with signs. */
+/* a[2 l] * b[2 l] + a[2 l + 1] * b[2 l + 1], signed 16-bit numbers. */
 VEC_INLINE vec_ints vec_pairs(vec_words a, vec_words b) { return (vec_ints)_mm512_madd_epi16((__m512i)a, (__m512i)b); }
 
 VEC_INLINE vec_ints vec_add_pairs(vec_ints sum, vec_words a, vec_words b)
@@ -108,8 +108,8 @@ VEC_INLINE vec_ints vec_add_pairs(vec_ints sum, vec_words a, vec_words b)
 #endif
 }
 
-/* In each 16 bytes: of four vectors' lanes the first ones, the second ones, ... */
-VEC_INLINE void vec_turn_fours(vec_ints v[4])
+/* Transposes 4 x 4 lanes in each 16 bytes: v[0] gets the first lanes of the four vectors, v[1] the second ones, ... */
+VEC_INLINE void vec_transpose_4(vec_ints v[4])
 {
     const __m512i a = _mm512_unpacklo_epi32((__m512i)v[0], (__m512i)v[1]), b = _mm512_unpackhi_epi32((__m512i)v[0], (__m512i)v[1]);
     const __m512i c = _mm512_unpacklo_epi32((__m512i)v[2], (__m512i)v[3]), d = _mm512_unpackhi_epi32((__m512i)v[2], (__m512i)v[3]);
@@ -119,7 +119,7 @@ VEC_INLINE void vec_turn_fours(vec_ints v[4])
     v[3] = (vec_ints)_mm512_unpackhi_epi64(b, d);
 }
 
-/* Each 16 bytes to a place of its own, `stride` bytes apart. */
+/* Stores each 16 bytes separately, `stride` bytes apart. */
 VEC_INLINE void vec_store_16s(uint8_t *p, int64_t stride, vec_ints v)
 {
     _mm_storeu_si128((void *)p, _mm512_castsi512_si128((__m512i)v));
@@ -131,7 +131,7 @@ VEC_INLINE void vec_store_16s(uint8_t *p, int64_t stride, vec_ints v)
 VEC_INLINE vec_words vec_all_pairs(int32_t pair) { return (vec_words)_mm512_set1_epi32(pair); }
 VEC_INLINE vec_floats vec_all(float x) { return (vec_floats)_mm512_set1_ps(x); }
 
-/* In each 16 bytes the sum of v[0]'s four lanes, of v[1]'s, ... */
+/* In each 16 bytes: the sum of v[0]'s four lanes, of v[1]'s, ... */
 VEC_INLINE vec_ints vec_sums_of_four(const vec_ints v[4])
 {
     const __m512i a =
@@ -146,7 +146,7 @@ VEC_INLINE vec_words vec_look_up(const uint8_t table[16], vec_words index)
     return (vec_words)_mm512_shuffle_epi8(_mm512_broadcast_i32x4(_mm_loadu_si128((const void *)table)), (__m512i)index);
 }
 
-/* Part `part` of four pieces of 16 bytes, or of two of 32, that lie `stride` apart. */
+/* Part `part` of a vector of 64 bytes that is gathered from four pieces of 16 bytes, or two of 32, `stride` bytes apart. */
 VEC_INLINE vec_words vec_of_16s(const uint8_t *p, int stride, int part)
 {
     (void)part;
@@ -164,7 +164,7 @@ VEC_INLINE vec_words vec_of_32s(const uint8_t *p, int stride, int part)
                                          _mm256_loadu_si256((const void *)(p + stride)), 1);
 }
 
-/* Of 32 bytes twice, the second time with words shifted right by `step`. */
+/* 32 bytes twice, the second time with 16-bit words shifted right by `step`. */
 VEC_INLINE vec_words vec_twice(const uint8_t *p, const int step, int part)
 {
     (void)part;
@@ -173,7 +173,7 @@ VEC_INLINE vec_words vec_twice(const uint8_t *p, const int step, int part)
     return (vec_words)_mm512_srlv_epi16(both, steps);
 }
 
-/* out[l] = y[index[l]], of all 16 lanes. */
+/* out[l] = y[index[l]] for all 16 lanes. */
 VEC_INLINE void vec_spread(const eight_floats *y, const int32_t index[16], vec_floats out[VEC_PARTS])
 {
     out[0] = (vec_floats)_mm512_permutexvar_ps(_mm512_loadu_si512(index), _mm512_castps256_ps512((__m256)*y));
@@ -190,7 +190,7 @@ VEC_INLINE void vec_from_signed_bytes(const uint8_t *p, const uint8_t order[16],
 VEC_INLINE vec_ints vec_pairs(vec_words a, vec_words b) { return (vec_ints)_mm256_madd_epi16((__m256i)a, (__m256i)b); }
 VEC_INLINE vec_ints vec_add_pairs(vec_ints sum, vec_words a, vec_words b) { return sum + vec_pairs(a, b); }
 
-VEC_INLINE void vec_turn_fours(vec_ints v[4])
+VEC_INLINE void vec_transpose_4(vec_ints v[4])
 {
     const __m256i a = _mm256_unpacklo_epi32((__m256i)v[0], (__m256i)v[1]), b = _mm256_unpackhi_epi32((__m256i)v[0], (__m256i)v[1]);
     const __m256i c = _mm256_unpacklo_epi32((__m256i)v[2], (__m256i)v[3]), d = _mm256_unpackhi_epi32((__m256i)v[2], (__m256i)v[3]);
@@ -264,7 +264,7 @@ VEC_INLINE vec_ints vec_pairs(vec_words a, vec_words b)
 
 VEC_INLINE vec_ints vec_add_pairs(vec_ints sum, vec_words a, vec_words b) { return sum + vec_pairs(a, b); }
 
-VEC_INLINE void vec_turn_fours(vec_ints v[4])
+VEC_INLINE void vec_transpose_4(vec_ints v[4])
 {
 #if defined(__SSE2__)
     const __m128i a = _mm_unpacklo_epi32((__m128i)v[0], (__m128i)v[1]), b = _mm_unpackhi_epi32((__m128i)v[0], (__m128i)v[1]);
@@ -311,7 +311,7 @@ VEC_INLINE vec_words vec_look_up(const uint8_t table[16], vec_words index)
 }
 #else
 
-/* Of each byte what it is more than n. */
+/* The excess of each byte over n, or 0. */
 VEC_INLINE vec_bytes vec_above(vec_bytes v, uint8_t n)
 {
 #if defined(__SSE2__)
@@ -321,7 +321,7 @@ VEC_INLINE vec_bytes vec_above(vec_bytes v, uint8_t n)
 #endif
 }
 
-/* The upper 16 bits of products of 16-bit numbers with signs. */
+/* The upper 16 bits of the products of signed 16-bit numbers. */
 VEC_INLINE vec_words vec_upper_products(vec_words a, vec_words b)
 {
 #if defined(__SSE2__)
@@ -357,40 +357,40 @@ VEC_INLINE void vec_from_signed_bytes(const uint8_t *p, const uint8_t order[16],
 #endif
 
 #ifndef __F16C__
-/* The bits of halves: as a float's they are 2^112 too small, those below the normal ones included. */
-VEC_INLINE vec_floats vec_from_halves(vec_ints bits)
+/* Converts the bits of FP16 numbers: shifted into a float they are 2^112 too small, subnormals included. */
+VEC_INLINE vec_floats vec_from_f16(vec_ints bits)
 {
     const vec_ints magnitude = (bits & 0x7fff) << 13, special = (magnitude > 0x0f7fffff) & 0x7f800000; /* infinity, NaN */
     return (vec_floats)((vec_ints)((vec_floats)magnitude * 0x1p112f) | special | (bits & 0x8000) << 16);
 }
 #endif
 
-/* Eight halves that lie `stride` bytes apart. */
-VEC_INLINE void eight_halves(const uint8_t *p, int stride, eight_floats *y)
+/* Loads eight FP16 numbers, `stride` bytes apart. */
+VEC_INLINE void load_f16_x8(const uint8_t *p, int stride, eight_floats *y)
 {
 #ifdef __F16C__
-    const __m128i halves =
+    const __m128i f16 =
         _mm_setr_epi16((short)apr_load_le16(p), (short)apr_load_le16(p + stride), (short)apr_load_le16(p + 2 * stride),
                        (short)apr_load_le16(p + 3 * stride), (short)apr_load_le16(p + 4 * stride), (short)apr_load_le16(p + 5 * stride),
                        (short)apr_load_le16(p + 6 * stride), (short)apr_load_le16(p + 7 * stride));
-    *y = (eight_floats)_mm256_cvtph_ps(halves);
+    *y = (eight_floats)_mm256_cvtph_ps(f16);
 #else
     for (int half = 0; half < 2; half++, p += 4 * stride) {
-        const vec_floats four = vec_from_halves(
+        const vec_floats four = vec_from_f16(
             (vec_ints){apr_load_le16(p), apr_load_le16(p + stride), apr_load_le16(p + 2 * stride), apr_load_le16(p + 3 * stride)});
         memcpy((char *)y + half * (int)sizeof four, &four, sizeof four);
     }
 #endif
 }
 
-/* Eight bytes without signs. */
+/* Converts eight unsigned bytes. */
 VEC_INLINE void eight_bytes(uint64_t bytes, eight_floats *y)
 {
     for (int i = 0; i < 8; i++) (*y)[i] = (float)(bytes >> (8 * i) & 255);
 }
 
-/* A half as eight_halves reads it. */
-VEC_INLINE float one_half(const uint8_t *p)
+/* Loads an FP16 number as load_f16_x8 does. */
+VEC_INLINE float load_f16(const uint8_t *p)
 {
 #ifdef __F16C__
     return _cvtsh_ss(apr_load_le16(p));
@@ -399,7 +399,7 @@ VEC_INLINE float one_half(const uint8_t *p)
 #endif
 }
 
-/* In halves: lanes 0 to 7 and 8 to 15, then fours, pairs, the last two. */
+/* The sum in halves: lanes 0 to 7 and 8 to 15, then fours, pairs, the last two. */
 VEC_INLINE float vec_total(const vec_floats v[VEC_PARTS])
 {
     typedef float four_floats __attribute__((vector_size(16)));
