@@ -1,4 +1,4 @@
-/* activation.h - functions of one number that feed-forward layers, gates and convolutions apply. */
+/* activation.h - scalar activation functions of feed-forward layers, gates and convolutions. */
 #ifndef APR_KERNELS_ACTIVATION_H
 #define APR_KERNELS_ACTIVATION_H
 
@@ -38,7 +38,7 @@ APR_EVERYWHERE float apr_activate(apr_activation activation, float x)
     }
 }
 
-/* The gate of a gated linear unit times its other half:
+/* A gated linear unit, activation(gate) * up:
  *     limit > 0:  gate = min(gate, limit), up = max(-limit, min(up, limit))
  *     alpha > 0:  gate * sigmoid(alpha * gate), else activation(gate);  times (up + up_offset) */
 typedef struct apr_glu_shape {

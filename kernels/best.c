@@ -1,4 +1,4 @@
-/* best.c - the largest of a row, found on the host. */
+/* best.c - top-k on the host. */
 #include "kernels/best.h"
 
 void apr_best_from_keys(apr_best *best, const uint64_t *keys, int n)
@@ -10,8 +10,8 @@ void apr_best_from_keys(apr_best *best, const uint64_t *keys, int n)
     }
 }
 
-/* keys[n], the largest first; a larger one than the last takes its place. */
-static void put_in_order(uint64_t *keys, int n, uint64_t key)
+/* Inserts a key into keys[n], which is sorted with the largest first; the smallest drops out. */
+static void insert(uint64_t *keys, int n, uint64_t key)
 {
     int at = n - 1;
     if (key <= keys[at]) return;
@@ -19,13 +19,13 @@ static void put_in_order(uint64_t *keys, int n, uint64_t key)
     keys[at] = key;
 }
 
-static void sum_up(apr_best *best, const float *logits, int64_t n)
+static void add_sums(apr_best *best, const float *logits, int64_t n)
 {
     best->n_parts = apr_best_parts(n) <= APR_MOST_PARTS ? (int)apr_best_parts(n) : 0;
     memset(best->parts, 0, sizeof best->parts);
     for (int64_t i = 0; i < n; i++) {
-        const float given = expf((logits[i] - best->logits[0]) / best->temperature);
-        const double weight = isnan(given) ? 0.0 : (double)given;
+        const float exponential = expf((logits[i] - best->logits[0]) / best->temperature);
+        const double weight = isnan(exponential) ? 0.0 : (double)exponential;
         best->sum += weight;
         if (best->n_parts > 0) best->parts[i / APR_BEST_PART] += weight;
     }
@@ -35,9 +35,9 @@ void apr_find_best(apr_best *best, const float *logits, int64_t n)
 {
     uint64_t keys[APR_MOST_BEST] = {0};
 
-    for (int64_t i = 0; i < n; i++) put_in_order(keys, best->n_wanted, apr_best_key(logits[i], i));
+    for (int64_t i = 0; i < n; i++) insert(keys, best->n_wanted, apr_best_key(logits[i], i));
     apr_best_from_keys(best, keys, best->n_wanted);
     best->sum = 0.0;
     best->n_parts = 0;
-    if (best->temperature > 0.0f && best->n > 0) sum_up(best, logits, n);
+    if (best->temperature > 0.0f && best->n > 0) add_sums(best, logits, n);
 }

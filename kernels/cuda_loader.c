@@ -7,7 +7,8 @@
 #include <string.h>
 #include <unistd.h>
 
-/* "/usr/bin/aprrun" to "/usr/bin/libaprkit-cuda.so" or "/usr/bin/../lib/libaprkit-cuda.so", whichever can be read; false: neither. */
+/* For "/usr/bin/aprrun": "/usr/bin/libaprkit-cuda.so" or "/usr/bin/../lib/libaprkit-cuda.so", the first that can be read; false:
+ * neither. */
 static bool near_program(const char *library, char *path, size_t n_bytes)
 {
     static const char *const folders[] = {"", "../lib/"};
@@ -16,18 +17,18 @@ static bool near_program(const char *library, char *path, size_t n_bytes)
     path[n] = '\0';
     char *const slash = strrchr(path, '/');
     if (slash == NULL) return false;
-    const size_t room = n_bytes - (size_t)(slash + 1 - path);
+    const size_t n_left = n_bytes - (size_t)(slash + 1 - path);
     for (size_t i = 0; i < sizeof folders / sizeof *folders; i++) {
-        const int length = snprintf(slash + 1, room, "%s%s", folders[i], library);
-        if (length > 0 && (size_t)length < room && access(path, R_OK) == 0) return true;
+        const int length = snprintf(slash + 1, n_left, "%s%s", folders[i], library);
+        if (length > 0 && (size_t)length < n_left && access(path, R_OK) == 0) return true;
     }
     return false;
 }
 
-/* Without a driver the plug-in, and with it cuBLAS, need not be loaded at all: it would take 90 MiB to say no. */
+/* Without a driver there is no need to load the plug-in and cuBLAS, which take 90 MiB. */
 static bool has_driver(void)
 {
-    void *const driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL); /* what the CUDA runtime itself looks for */
+    void *const driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL); /* the CUDA runtime loads the same library */
     if (driver != NULL) dlclose(driver);
     return driver != NULL;
 }
@@ -36,7 +37,7 @@ static bool has_driver(void)
 #error "the number of the interface is missing: compile with the Makefile, which includes cuda_interface.h"
 #endif
 
-/* Is the library of the same build as this program? Nothing of it is called here. */
+/* Checks that the library is of the same build as this program. Calls none of its functions. */
 static apr_status check_build(void *library, const char *path, apr_error *err)
 {
     static const char what_to_do[] = "rebuild both from one commit with make";
@@ -53,24 +54,24 @@ static apr_status check_build(void *library, const char *path, apr_error *err)
                     build->abi, (int)sizeof build->architectures, build->architectures, APR_CUDA_ABI, what_to_do);
 }
 
-/* POSIX lets a pointer from dlsym be a function's; C has no cast for it. */
+/* POSIX allows dlsym to return a function pointer; C has no cast for it. */
 typedef union entry_point {
     void *object;
     apr_cuda_plugin_fn plugin;
     apr_cuda_drill_fn drill;
 } entry_point;
 
-/* The library's table, and the library. */
+/* Loads the library, and gets its table. */
 static apr_status load(const char *name, const apr_cuda_api **api, void **library, apr_error *err)
 {
     char path[4096];
     entry_point entry;
 
     *api = NULL;
-    if (!has_driver()) return apr_fail(err, APR_E_DEVICE, "there is no NVIDIA driver here (libcuda.so.1 is not to be found)");
+    if (!has_driver()) return apr_fail(err, APR_E_DEVICE, "there is no NVIDIA driver here (libcuda.so.1 was not found)");
     if (!near_program(name, path, sizeof path)) snprintf(path, sizeof path, "%s", name);
     *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    if (*library == NULL) return apr_fail(err, APR_E_DEVICE, "there is no CUDA here: %s", dlerror());
+    if (*library == NULL) return apr_fail(err, APR_E_DEVICE, "CUDA is not available: %s", dlerror());
     APR_TRY(check_build(*library, path, err));
     entry.object = dlsym(*library, APR_CUDA_ENTRY);
     if (entry.object != NULL) *api = entry.plugin(APR_CUDA_ABI);
@@ -87,13 +88,13 @@ apr_status apr_cuda_load(const apr_cuda_api **api, apr_error *err)
 apr_status apr_cuda_load_drills(const apr_cuda_api **api, apr_cuda_drill_fn *drill, apr_error *err)
 {
     entry_point entry;
-    apr_error own = {0};
+    apr_error failure = {0};
     void *library;
 
-    const apr_status status = load(APR_CUDA_DRILLS_LIBRARY, api, &library, &own);
+    const apr_status status = load(APR_CUDA_DRILLS_LIBRARY, api, &library, &failure);
     if (status != APR_OK)
-        return apr_fail(err, status, "faults on purpose are in %s, which only tests build (make check-gpu): %s", APR_CUDA_DRILLS_LIBRARY,
-                        own.text);
+        return apr_fail(err, status, "fault injection needs %s, which only tests build (make check-gpu): %s", APR_CUDA_DRILLS_LIBRARY,
+                        failure.text);
     entry.object = dlsym(library, APR_CUDA_DRILL_ENTRY);
     if (entry.object == NULL) return apr_fail(err, APR_E_DEVICE, "%s has no %s", APR_CUDA_DRILLS_LIBRARY, APR_CUDA_DRILL_ENTRY);
     *drill = entry.drill;

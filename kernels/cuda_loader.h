@@ -1,4 +1,4 @@
-/* cuda_loader.h - finds and loads libaprkit-cuda.so; everything else is behind its table of functions. */
+/* cuda_loader.h - finds and loads libaprkit-cuda.so; all other functions are in the table that it returns. */
 #ifndef APR_KERNELS_CUDA_LOADER_H
 #define APR_KERNELS_CUDA_LOADER_H
 
@@ -7,11 +7,11 @@
 #define APR_CUDA_LIBRARY        "libaprkit-cuda.so"
 #define APR_CUDA_DRILLS_LIBRARY "libaprkit-cuda-drills.so"
 
-/* Beside the running program first, then where libraries are searched. APR_E_DEVICE: there is none, or one that cannot be
- * loaded (the sentence has the loader's words), or of another build. Once loaded it stays: CUDA cannot be unloaded. */
+/* Looks next to the running program first, then in the library search path. APR_E_DEVICE: there is no library, it cannot be loaded (the
+ * message includes the loader's), or it is another build. Once loaded it stays, because CUDA cannot be unloaded. */
 apr_status apr_cuda_load(const apr_cuda_api **api, apr_error *err);
 
-/* The same from the library that also has faults on purpose. */
+/* The same, from the test library that also injects faults. */
 apr_status apr_cuda_load_drills(const apr_cuda_api **api, apr_cuda_drill_fn *drill, apr_error *err);
 
 #endif

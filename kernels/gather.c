@@ -1,7 +1,7 @@
-/* gather.c - walks a chain back from the elements that are wanted to where they lie.
+/* gather.c - walks a chain of steps back from the requested elements to the sources.
  *
- * A request asks for runs: `count` runs of `length` elements, `stride` apart, as they are after some step. Each step hands requests
- * down to the step before it, and the sources copy. Runs keep a transposition from being a call for every element. */
+ * A request is a set of runs: `count` runs of `length` elements, `stride` apart, as they are after some step. Each step passes requests
+ * to the step before it, and the sources copy. Runs keep a transposition from needing a call for every element. */
 #include "kernels/gather.h"
 
 #include "kernels/low_rank.h"
@@ -41,7 +41,7 @@ static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
 /* ---- the sources ---- */
 
-/* Runs of single elements are what a transposition makes. */
+/* Runs of single elements come from transpositions. */
 static void copy_runs(const uint8_t *src, size_t n_run, size_t stride, int64_t count, uint8_t *dst)
 {
     if (n_run == 2)
@@ -69,7 +69,7 @@ static void read_part(const apr_made *m, size_t part, request r, uint8_t *dst)
 
 /* ---- one function a move: the run [first, first + n) after step `step` ---- */
 
-/* Which part has element `at` of a chunk? */
+/* The part that has element `at` of a chunk. */
 static size_t part_of(const apr_made *m, int64_t at)
 {
     size_t low = 0, high = m->n_parts - 1;
@@ -94,8 +94,8 @@ static void read_join(const apr_made *m, int step, int64_t first, int64_t n, uin
     }
 }
 
-/* n rows, b_stride apart from row b on, of what is swapped, in tiles: so that what lies beside an element is still at hand when it
- * is wanted. */
+/* n rows of the transposed matrix, b_stride apart from row b on. Reads in tiles, so that adjacent elements are still in the cache when
+ * they are needed. */
 static void read_tiles(const apr_made *m, int step, int64_t base, int64_t b, int64_t b_stride, int64_t n, uint8_t *dst)
 {
     const apr_move *const s = &m->moves[step];
@@ -112,11 +112,11 @@ static void read_swap(const apr_made *m, int step, int64_t first, int64_t n, uin
 {
     const apr_move *const s = &m->moves[step];
     const apr_dtype dtype = dtype_after(m, step);
-    const int64_t row = s->a * s->inner, moved = row * s->b; /* a row of what is swapped */
+    const int64_t row = s->a * s->inner, moved = row * s->b; /* elements of a row of the transposed matrix, and of all of it */
 
     for (int64_t done; n > 0; dst += bytes_of(dtype, done), first += done, n -= done) {
         const int64_t chunk = first - first % s->chunk, base = chunk + s->first, at = first - base;
-        if (at < 0 || at >= moved) { /* stays where it is */
+        if (at < 0 || at >= moved) { /* not part of the transposition */
             done = least(n, at < 0 ? -at : chunk + s->chunk - first);
             read_below(m, step, (request){first, done, 0, 1}, dst);
             continue;
@@ -155,7 +155,7 @@ static void read_pack(const apr_made *m, int step, int64_t first, int64_t n, uin
     for (int64_t block = 0; block < n / 32; block++) apr_mxfp4_pack(dst + 17 * block);
 }
 
-/* Bytes of blocks, which may begin and end anywhere. */
+/* Reads bytes of blocks; the range may begin and end inside a block. */
 static void read_unpack(const apr_made *m, int step, int64_t first, int64_t n, uint8_t *dst)
 {
     while (n > 0) {
@@ -176,11 +176,11 @@ static const read_run_fn readers[APR_MOVE_COUNT] = {[APR_MOVE_SWAP] = read_swap,
                                                     [APR_MOVE_PACK] = read_pack,
                                                     [APR_MOVE_UNPACK] = read_unpack};
 
-/* ---- one function a move: many runs at once, where they are runs below, too; false: they are not ---- */
+/* ---- one function a move: many runs in one request, if they are runs before the move also; false: they are not ---- */
 
 static int64_t last_of(request r) { return r.first + (r.count - 1) * r.stride + r.length - 1; }
 
-/* Runs in one part's share of one chunk. */
+/* Runs inside one part of one chunk. */
 static bool join_runs(const apr_made *m, int step, request r, uint8_t *dst)
 {
     const int64_t chunk = m->moves[step].chunk, at = r.first % chunk, last = last_of(r);
@@ -193,7 +193,7 @@ static bool join_runs(const apr_made *m, int step, request r, uint8_t *dst)
     return true;
 }
 
-/* Whole rows of what one chunk swaps. */
+/* Whole rows of the transposed matrix of one chunk. */
 static bool swap_runs(const apr_made *m, int step, request r, uint8_t *dst)
 {
     const apr_move *const s = &m->moves[step];
@@ -204,7 +204,7 @@ static bool swap_runs(const apr_made *m, int step, request r, uint8_t *dst)
     return true;
 }
 
-/* Runs out of one chunk. */
+/* Runs inside one chunk. */
 static bool cut_runs(const apr_made *m, int step, request r, uint8_t *dst)
 {
     const apr_move *const c = &m->moves[step];
@@ -234,7 +234,7 @@ static void read_below(const apr_made *m, int steps, request r, uint8_t *dst)
     for (int64_t i = 0; i < r.count; i++) readers[kind](m, steps - 1, r.first + i * r.stride, r.length, dst + (size_t)i * n_run);
 }
 
-/* ---- values: by way of double, so that they do not depend on whose float functions these are ---- */
+/* ---- values: computed in double, so that they do not depend on the C library's float functions ---- */
 
 static float add(float x, const apr_step *step) { return x + (float)step->n[0]; }
 static float negate_exp(float x, const apr_step *step) { return (void)step, -(float)exp((double)x); }
@@ -254,7 +254,7 @@ static void compute(const apr_made *m, int64_t n, float *x)
     }
 }
 
-/* The bytes of n elements lie at the end of the room for n floats, which they leave from the front: no more room is needed. */
+/* Decodes n elements in place: their bytes are at the end of the n floats of dst, and are overwritten from the front. */
 static void decode_in_place(apr_dtype dtype, int64_t n, float *dst)
 {
     const uint8_t *src = (const uint8_t *)(dst + n) - bytes_of(dtype, n);
@@ -305,7 +305,7 @@ void apr_gather_bytes(const apr_tensor *made, int64_t first, int64_t n, uint8_t 
         apr_gather_values(made, first, n, (float *)(void *)dst);
         return;
     }
-    while (n > 0) { /* what is computed is float32, as it lies in files */
+    while (n > 0) { /* computed values are float32, as files store them */
         const int64_t now = least(n, AT_ONCE);
         apr_gather_values(made, first, now, computed);
         memcpy(dst, computed, (size_t)now * sizeof *computed);
@@ -318,7 +318,7 @@ void apr_gather_bytes(const apr_tensor *made, int64_t first, int64_t n, uint8_t 
 void apr_mxfp4_pack(uint8_t block[17])
 {
     uint8_t packed[16];
-    for (int j = 0; j < 16; j++) { /* elements j and j + 16: of bytes j / 2 and j / 2 + 8, their half by j's parity */
+    for (int j = 0; j < 16; j++) { /* elements j and j + 16 come from bytes j / 2 and j / 2 + 8; the parity of j selects the nibble */
         const int shift = 4 * (j % 2);
         packed[j] = (uint8_t)((block[1 + j / 2] >> shift & 15) | (block[1 + j / 2 + 8] >> shift & 15) << 4);
     }
@@ -328,7 +328,7 @@ void apr_mxfp4_pack(uint8_t block[17])
 void apr_mxfp4_unpack(uint8_t block[17])
 {
     uint8_t unpacked[16];
-    for (int j = 0; j < 16; j++) { /* elements 2j and 2j + 1: one half of two bytes that follow each other */
+    for (int j = 0; j < 16; j++) { /* elements 2j and 2j + 1 come from the same nibble of two adjacent bytes */
         const int at = 1 + 2 * (j % 8), shift = 4 * (j / 8);
         unpacked[j] = (uint8_t)((block[at] >> shift & 15) | (block[at + 1] >> shift & 15) << 4);
     }

@@ -1,4 +1,4 @@
-/* low_rank.c - b times a in tiles that stay in a core's first cache: a row of a is decoded once for the rows of a tile. */
+/* low_rank.c - b times a, in tiles that fit the L1 cache: a row of a is decoded once for all rows of a tile. */
 #include "kernels/low_rank.h"
 
 #include "kernels/rows.h"
@@ -6,11 +6,11 @@
 #include <math.h>
 #include <string.h>
 
-enum { TILE_ROWS = 16, TILE_COLUMNS = 256, TERMS = 4 /* of the sums at a time */, MOST_ELEMS = 256 /* of a block */ };
+enum { TILE_ROWS = 16, TILE_COLUMNS = 256, TERMS = 4 /* summed at a time */, MOST_ELEMS = 256 /* of a block */ };
 
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
-/* Elements [first, first + n) of what was there before. What is made of others is read by whole blocks. */
+/* Elements [first, first + n) of the base tensor. Composed tensors are read in whole blocks. */
 static void read_base(const apr_tensor *t, int64_t first, int64_t n, float *dst)
 {
     const int64_t elems = apr_dtypes[t->dtype].elems_per_block;
@@ -32,7 +32,7 @@ static void read_base(const apr_tensor *t, int64_t first, int64_t n, float *dst)
     }
 }
 
-/* Terms k to k + n_terms - 1 of the sums, one after the other. */
+/* Adds terms k to k + n_terms - 1 to the sums, one after another. */
 static void add_terms(const apr_merge *m, int64_t k, int64_t n_terms, int64_t row, int64_t n_rows, int64_t from, int64_t n,
                       float sums[TILE_ROWS][TILE_COLUMNS])
 {
@@ -51,7 +51,7 @@ static void add_terms(const apr_merge *m, int64_t k, int64_t n_terms, int64_t ro
     }
 }
 
-/* Columns [from, from + n) of n_rows rows, which lie `stride` apart. */
+/* Columns [from, from + n) of n_rows rows, `stride` apart. */
 static void add_tile(const apr_merge *m, int64_t row, int64_t n_rows, int64_t from, int64_t n, float *dst, int64_t stride)
 {
     const int64_t rank = m->a->dims[0];
@@ -70,7 +70,7 @@ static void add_columns(const apr_merge *m, int64_t row, int64_t n_rows, int64_t
             add_tile(m, row + r, least(TILE_ROWS, n_rows - r), from + c, least(TILE_COLUMNS, n - c), dst + r * n + c, n);
 }
 
-/* What row `row` is multiplied by: its magnitude over its length, which takes all of it. */
+/* The factor of a row: its magnitude over its length, which needs the whole row. */
 static float row_factor(const apr_made *made, int64_t row)
 {
     const apr_merge *const m = made->merge;

@@ -1,9 +1,9 @@
-/* kernels/low_rank.h - values of a tensor that an adapter was merged into (apr_merge in formats/model/made.h).
+/* kernels/low_rank.h - values of a tensor with a merged LoRA adapter (apr_merge in formats/model/made.h).
  *
- * Float32, in one order whatever is asked for: the sum over k ascending, from 0 on; times the scale; added to the value; then, where
- * there are magnitudes, times magnitude / length, the length being the root of the row's squares summed in double. So a piece is the
- * same as that piece of the whole, and threads change nothing. Costs rank multiplications a value; with magnitudes each row is
- * computed twice. Nothing is allocated. */
+ * value + scale * (b a), in float32 and always in the same order: the sum over k ascending from 0, times the scale, added to the value.
+ * With magnitudes (DoRA) the row is then multiplied by magnitude / length, where the length is the root of the row's squares summed in
+ * double. So a piece equals that piece of the whole, and threads change nothing. Costs rank multiplications a value; with magnitudes
+ * each row is computed twice. Nothing is allocated. */
 #ifndef APR_KERNELS_LOW_RANK_H
 #define APR_KERNELS_LOW_RANK_H
 

@@ -1,4 +1,4 @@
-/* metrics.c - sums of squares, and what is said with them. */
+/* metrics.c - sums of squares, and the metrics computed from them. */
 #include "kernels/metrics.h"
 
 #include <math.h>

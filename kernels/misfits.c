@@ -1,4 +1,4 @@
-/* misfits.c - the ranges of types, and the values outside. */
+/* misfits.c - the ranges of types, and the values outside of them. */
 #include "kernels/misfits.h"
 
 #include "kernels/host/codecs/levels.h"
@@ -8,8 +8,8 @@
 #define F16_LAST  0x1.ffdffep15f
 #define BF16_LAST 0x1.fefffep127f
 
-/* Largest scale times largest code. Where a block has a minimum, what is below 0 is the minimum's part: it is a half, in K-quants
- * times a 6-bit number. */
+/* Largest scale times largest code. In a block with a minimum, values below 0 come from the minimum: an FP16 number, in K-quants times a
+ * 6-bit number. */
 static const struct {
     apr_dtype dtype;
     apr_range range;
@@ -58,10 +58,10 @@ static bool is_worse(float x, float than)
 apr_misfits apr_find_misfits(const float *x, int64_t n_elems, apr_dtype to)
 {
     const apr_range range = apr_encode_range(to);
-    if (apr_host_table()->all_within(x, n_elems, range.low, range.high)) return (apr_misfits){0}; /* as nearly always */
+    if (apr_host_table()->all_within(x, n_elems, range.low, range.high)) return (apr_misfits){0}; /* the usual case */
 
     apr_misfits m = {.n_unusual = apr_count_unusual(x, n_elems)};
-    for (int64_t i = 0; i < n_elems; i++) /* without branches, so that it becomes SIMD */
+    for (int64_t i = 0; i < n_elems; i++) /* without branches, so that it vectorizes */
         m.n_beyond += ((x[i] > range.high) | (x[i] < range.low)) & (x[i] <= FLT_MAX) & (x[i] >= -FLT_MAX);
     for (int64_t i = 0; i < n_elems && m.n_beyond > 0; i++)
         if (is_beyond(x[i], range) && is_worse(x[i], m.worst)) m.worst = x[i];

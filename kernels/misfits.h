@@ -1,9 +1,9 @@
-/* kernels/misfits.h - values that a type cannot hold: what encoding changes by more than rounding.
+/* kernels/misfits.h - values out of a type's range: what encoding changes by more than rounding.
  *
- * Every type has a range of float32. Inside it a value is rounded; a finite value outside is lost: in f16 and bf16 it becomes
- * infinite, in blocks it is cut off at the bound. Bounds are those of a block that is made for that value alone, so a value that
- * passes may still be rounded coarsely beside larger ones: that is what metrics are for. NaN and infinities are counted apart
- * (kernels/rows.h says what becomes of them). */
+ * Every type has a range of float32 values. Inside it a value is rounded. A finite value outside is lost: in f16 and bf16 it becomes
+ * infinite, in block types it is clamped to the bound. The bounds are those of a block whose scale suits that value alone, so a value in
+ * range may still be rounded coarsely next to larger ones; metrics measure that. NaN and infinities are counted separately
+ * (kernels/rows.h says how they are encoded). */
 #ifndef APR_KERNELS_MISFITS_H
 #define APR_KERNELS_MISFITS_H
 
@@ -11,28 +11,28 @@
 
 typedef struct apr_range {
     float low, high;
-    bool overflows; /* what is outside becomes infinite; otherwise the bound */
+    bool overflows; /* values outside become infinite; otherwise they become the bound */
 } apr_range;
 
-/* Of a type that can be encoded. FP8 has a scale for each row, and holds what float32 does. */
+/* The range of a type that can be encoded. FP8 has a scale for each row, and holds the range of float32. */
 apr_range apr_encode_range(apr_dtype dtype);
-/* The bound on x's side as the type stores it: 65504 for f16. */
+/* The bound with the sign of x, as the type stores it: 65504 for f16. */
 float apr_encode_bound(apr_dtype dtype, float x);
 
 typedef struct apr_misfits {
     int64_t n_unusual; /* NaN and infinities */
     int64_t n_beyond;  /* finite, outside the range */
-    float worst;       /* of these the one with the largest magnitude, the positive one of equals; 0: none */
+    float worst;       /* the one of these with the largest magnitude; for equal magnitudes the positive one; 0: none */
 } apr_misfits;
 
 apr_misfits apr_find_misfits(const float *x, int64_t n_elems, apr_dtype to);
-/* Adds those of a later piece. */
+/* Adds the counts of a later piece. */
 void apr_misfits_merge(apr_misfits *misfits, const apr_misfits *later);
 
-/* dst = src with finite values outside the range at its bound; NaN and infinities stay. */
+/* dst = src with finite values clamped to the range; NaN and infinities stay. */
 void apr_saturate(const float *src, float *dst, int64_t n_elems, apr_dtype to);
 
-/* Doubles that are finite and have no float32: everything is encoded through float32. *worst: as above. */
+/* Counts finite doubles that overflow float32: everything is encoded through float32. *worst: as above. */
 int64_t apr_count_beyond_f32(const void *doubles, int64_t n_elems, double *worst);
 
 #endif

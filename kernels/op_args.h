@@ -1,17 +1,19 @@
-/* op_args.h - what the operations beyond plain attention and feed-forward are given. Kinds, shapes and formulas; ref is the meaning.
+/* op_args.h - arguments of the operations beyond plain attention and feed-forward: kinds, shapes and formulas. kernels/ref is the
+ * definition.
  *
  * As in ops.h: activations are float32, one row a token, rows without gaps; [..] is a shape, outermost first. Vectors (norm weights,
- * biases, decays) are float32 whatever the file holds. Operations do not allocate and do not fail. `out may be x` is said where it is so.
- * n_threads: what the host may use, if there is work for them; what is not set is one.
- * States are float32, belong to one sequence, begin as zeros and are brought up to date by the call. Tokens apart, on a device, are of a
- * sequence each: slots is not NULL then, and token t's state lies slots[t] * slot_bytes behind `state`. */
+ * biases, decays) are float32 whatever type the file has. Operations do not allocate and do not fail. Where `out` may be x, the comment
+ * says so.
+ * n_threads: threads that the host may use if there is enough work; 0 is one.
+ * States are float32, belong to one sequence, start as zeros, and are updated by the call. On a device a call may have one token each of
+ * several sequences (`apart` in ops.h). Then slots is not NULL, and token t's state is at state + slots[t] * slot_bytes. */
 #ifndef APR_KERNELS_OP_ARGS_H
 #define APR_KERNELS_OP_ARGS_H
 
 #include "formats/model/model.h"
 #include "kernels/activation.h"
 
-/* Scratch memory of one call: n_threads slices of `slice` floats each, 64-byte aligned. */
+/* Scratch memory of one call: a slice of `slice` floats for each of n_threads, 64-byte aligned. */
 typedef struct apr_workspace {
     float *data;
     size_t slice;
@@ -25,7 +27,7 @@ typedef enum {
     APR_NORM_KINDS
 } apr_norm_kind;
 
-/* Over chunks of `chunk` numbers of each row (the row, a head, a group): normed * (weight + offset) + bias. out may be x. */
+/* Normalizes chunks of `chunk` numbers of each row (the row, a head, a group): normed * (weight + offset) + bias. out may be x. */
 typedef struct apr_norm_args {
     apr_norm_kind kind;
     int64_t n_tokens, width, chunk;
@@ -44,7 +46,7 @@ typedef struct apr_slice_args {
     float *out;     /* [n_tokens, n_heads, n] */
 } apr_slice_args;
 
-/* Heads end to end: out[t][h] = a[t][h], b[t][h] */
+/* Concatenates heads: out[t][h] = a[t][h], b[t][h] */
 typedef struct apr_join_args {
     int64_t n_tokens, n_heads, n_a, n_b;
     const float *a; /* [n_tokens, n_heads, n_a] */
@@ -52,8 +54,8 @@ typedef struct apr_join_args {
     float *out;     /* [n_tokens, n_heads, n_a + n_b] */
 } apr_join_args;
 
-/* out = x * factor * (1 + warmth * ln(1 + floor((position + shift) / period))); warmth 0: the factor alone. out may be x.
- * The second part is the temperature of queries in long texts (Llama 4, Ministral 3). */
+/* out = x * factor * (1 + warmth * ln(1 + floor((position + shift) / period))); warmth 0: the factor alone. out may be x. The second
+ * factor is the temperature of queries in long contexts (Llama 4, Ministral 3). */
 typedef struct apr_scale_args {
     int64_t n_tokens, width, position;
     const int64_t *position_at; /* see kernels/ops.h */
@@ -94,8 +96,8 @@ typedef struct apr_gate_args {
     int n_threads;
 } apr_gate_args;
 
-/* From a router's logits to the chosen experts and their weights. Score each expert; choose by score + bias, in groups where there
- * are some; weigh by the score alone. Equal numbers: the lower index is chosen. */
+/* Chooses experts and their weights from a router's logits: scores each expert, chooses by score + bias (in groups, if there are some),
+ * and weighs by the score alone. Equal numbers: the lower index is chosen. */
 typedef enum {
     APR_SCORE_SOFTMAX, /* over all experts */
     APR_SCORE_SIGMOID,
@@ -108,16 +110,16 @@ typedef enum {
 typedef struct apr_route_shape {
     apr_score_kind score;
     int64_t n_experts, n_used;
-    int64_t n_groups, n_groups_used; /* 0 or 1: no groups. Experts of groups that are not among the best are left out */
-    bool group_by_best;              /* a group's score is that of its best expert, else the sum of its two best */
-    float filler;                    /* what the score of a left-out expert becomes: -INFINITY, or 0 (DeepSeek V2) */
+    int64_t n_groups, n_groups_used; /* 0 or 1: no groups. Only experts of the best groups can be chosen */
+    bool group_by_best;              /* a group's score is that of its best expert, else the sum of the two best */
+    float filler;                    /* the score of experts in other groups: -INFINITY, or 0 (DeepSeek V2) */
     bool normalise;                  /* weights / max(sum of weights + norm_eps, norm_min) */
-    float norm_eps, norm_min, scale; /* scale: of all weights, after that */
+    float norm_eps, norm_min, scale; /* scale: multiplies all weights after that */
 } apr_route_shape;
 
-/* A token's choice. Its last number is the gap: how far what was chosen last is above the best that was not, of experts and, where there
- * are some, of groups; in shares of the best score, or of 1 where that is less. Two backends whose scores differ by less may choose
- * otherwise with equal right. */
+/* A token's route. Its last number is the gap: how far the last chosen expert (and group) is above the best one that was not chosen,
+ * relative to the best score, or to 1 if that is less. Two backends whose scores differ by less may both be right and choose
+ * differently. */
 APR_EVERYWHERE int64_t apr_route_row(int64_t n_used) { return 2 * n_used + 1; }
 APR_EVERYWHERE float apr_route_gap(float last, float next, float best)
 {
@@ -131,13 +133,13 @@ typedef struct apr_route_args {
     const float *logits;       /* [n_tokens, n_experts] */
     const float *bias;         /* [n_experts] or NULL: for the choice alone */
     const float *expert_scale; /* [n_experts] or NULL: multiplies the weight of a chosen expert */
-    float *out;                /* [n_tokens, apr_route_row(n_used)]: the experts' numbers, the best first; their weights; the gap */
+    float *out;                /* [n_tokens, apr_route_row(n_used)]: the experts' numbers, best first; their weights; the gap */
     apr_workspace work;        /* slice >= apr_route_slice(n_experts) */
 } apr_route_args;
 
-/* The chosen experts' feed-forward, summed by weight in the order of their rank:
+/* The chosen experts' feed-forward, weighted and summed in the order of their rank:
  *     out = sum over ranks: weight * down(glu(gate x, up x));   weight_on_input: down(glu(gate (weight x), up (weight x)))
- * Without gates the activation is of up alone. */
+ * Without gates the activation is applied to up alone. */
 typedef struct apr_experts_args {
     int64_t n_tokens, n_in, n_mid, n_out, n_experts, n_used;
     apr_glu_shape glu;
@@ -151,7 +153,7 @@ typedef struct apr_experts_args {
     float *shared;                                /* apr_experts_shared(...) floats, for the host backend */
 } apr_experts_args;
 
-/* Causal convolution over time, each channel by itself:
+/* Causal depthwise convolution over time:
  *     out[t][c] = activation(bias[c] + sum over k < n_taps: weight[c][k] * x[t - (n_taps - 1) + k][c])
  * The state is the n_taps - 1 rows of x before the first token. */
 typedef struct apr_conv_args {
@@ -202,25 +204,25 @@ typedef struct apr_ssd_args {
     int n_threads;
 } apr_ssd_args;
 
-/* Floats of workspace that one thread needs: scores to choose by, scores, group scores. */
+/* Floats of workspace that one thread needs: scores to choose by, scores, scores of groups. */
 static inline size_t apr_route_slice(int64_t n_experts) { return 3 * (size_t)n_experts; }
 
-/* A decoded row, an expert's middle, a weighed input. */
+/* A decoded row, an expert's hidden row, a weighted input. */
 static inline size_t apr_experts_slice(int64_t n_in, int64_t n_mid)
 {
     return (size_t)(n_in > n_mid ? n_in : n_mid) + (size_t)(n_mid + n_in);
 }
 
-/* The tokens of an expert, side by side: inputs, gate and up, outputs, their numbers and ranks. */
+/* The tokens of an expert, gathered: inputs, gate and up, outputs, their numbers and ranks. */
 static inline size_t apr_experts_shared(int64_t n_tokens, int64_t n_in, int64_t n_mid, int64_t n_out)
 {
     return (size_t)n_tokens * (size_t)(n_in + 2 * n_mid + n_out + 2);
 }
 
-/* Tokens of a prompt that recurrent operations take together on the host. */
+/* Tokens of a prompt that recurrent operations process together on the host. */
 enum { APR_RECURRENT_CHUNK = 64 };
 
-/* Of a chunk: normed queries and keys, errors of values, decays and betas. */
+/* For a chunk: normed queries and keys, errors of values, decays and betas. */
 static inline size_t apr_delta_slice(int64_t key_dim, int64_t value_dim)
 {
     return APR_RECURRENT_CHUNK * (2 * (size_t)key_dim + (size_t)value_dim + 2);

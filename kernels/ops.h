@@ -1,21 +1,21 @@
-/* ops.h - the operations of a forward pass, and the table of them that a backend is.
+/* ops.h - the operations of a forward pass, and the backend: a table of functions for them.
  *
- * Activations are float32, one row a token: [n_tokens, width], rows without gaps. Weights stay as they are stored; an
- * operation decodes a few rows at a time into the workspace it is given, so a quantized model is never expanded whole.
- * Operations do not allocate and do not fail: shapes are checked when a session binds a program to a model.
+ * Activations are float32, one row a token: [n_tokens, width], rows without gaps. Weights stay as they are stored; an operation decodes
+ * a few rows at a time into its workspace, so a quantized model is never expanded whole. Operations do not allocate and do not fail: a
+ * session checks shapes when it binds a program to a model.
  *
- * Positions count from 0; the tokens of one call are at position, position + 1, ... A device can be told where the position lies in its
- * own memory instead (position_at, else NULL), so that what was recorded once runs again for the next token. Tokens that are `apart`, on
- * a device, are of a sequence each: token t is at position_at[t], and its cells are those of its sequence. Keys and values of a
- * position p lie in cell p % n_cells of the cache, or where several sequences share its cells in pages (apr_cache_cell). Backends agree
- * within bounds (float32 sums in different orders), not bit for bit. */
+ * Positions count from 0; the tokens of a call are at position, position + 1, ... On a device position_at, if it is not NULL, points to
+ * the position in device memory instead, so that a recorded graph can run again for the next token. If `apart` is set (device only),
+ * each token belongs to another sequence: token t is at position_at[t], and uses its own sequence's cells. Keys and values of position p
+ * are in cell p % n_cells of the cache or, where several sequences share the cells, in pages (apr_cache_cell). Backends agree within
+ * bounds (float32 sums in different orders), not bit for bit. */
 #ifndef APR_KERNELS_OPS_H
 #define APR_KERNELS_OPS_H
 
 #include "kernels/op_args.h"
 #include "kernels/rows.h"
 
-/* X(ID, id, name): APR_OP_ID, apr_op_args.id, apr_card_id of runtime/program/op_card.h, and what it is called in words. */
+/* X(ID, id, name): APR_OP_ID, apr_op_args.id, apr_card_id of runtime/program/op_card.h, and the name in messages. */
 #define APR_OP_LIST(X)                 \
     X(EMBED, embed, "embed")           \
     X(ANGLES, angles, "rotary angles") \
@@ -66,18 +66,18 @@ typedef struct apr_angles_args {
     float *out; /* [n_tokens, 2 * n_freqs] */
 } apr_angles_args;
 
-/* Where each head has a matrix of its own: some rows out of those of its share of the weight. */
+/* If each head has its own matrix: a range of rows inside the head's rows of the weight. */
 typedef struct apr_linear_heads {
-    int64_t n;       /* 0: one matrix for everything, and the rest is 0 */
-    int64_t rows;    /* of the weight that a head has: head h begins at row h * rows ... */
-    int64_t first;   /* ... and its matrix this many rows further */
+    int64_t n;       /* number of heads; 0: one matrix for all, and the rest is 0 */
+    int64_t rows;    /* rows of the weight a head: head h begins at row h * rows ... */
+    int64_t first;   /* ... and its matrix `first` rows later */
     bool transposed; /* the matrix is [n_in, n_out]: the inputs go along its rows */
 } apr_linear_heads;
 
-/* out = x * weight^T + bias. With heads: out[t][h] = x[t][h] * matrix[h]^T, or x[t][h] * matrix[h] where transposed (latent attention
- * reads both halves of one weight in this way: keys' rows transposed on the way to the cache, values' rows on the way back). */
+/* out = x * weight^T + bias. With heads: out[t][h] = x[t][h] * matrix[h]^T, or x[t][h] * matrix[h] if transposed. Latent attention reads
+ * both halves of one weight this way: the keys' rows transposed before the cache, the values' rows after it. */
 typedef struct apr_linear_args {
-    int64_t n_tokens, n_in, n_out; /* with heads: of each */
+    int64_t n_tokens, n_in, n_out; /* with heads: n_in and n_out of each */
     apr_linear_heads heads;
     const float *x;           /* [n_tokens, n_in]; with heads [n_tokens, heads.n, n_in] */
     const apr_tensor *weight; /* [n_out, n_in], any dtype that can be decoded; with heads [heads.n * heads.rows, n_in or n_out] */
@@ -86,11 +86,11 @@ typedef struct apr_linear_args {
     apr_workspace work;       /* slice >= apr_linear_slice(columns of the weight) */
 } apr_linear_args;
 
-/* The row of the weight where head h's matrix begins, and how many it has. */
+/* The first row of head h's matrix in the weight, and the number of its rows. */
 APR_EVERYWHERE int64_t apr_linear_first_row(const apr_linear_args *a, int64_t head) { return head * a->heads.rows + a->heads.first; }
 APR_EVERYWHERE int64_t apr_linear_head_rows(const apr_linear_args *a) { return a->heads.transposed ? a->n_in : a->n_out; }
 
-/* Which two numbers of a head turn together: j and j + n_freqs, or 2 j and 2 j + 1. */
+/* Which two numbers of a head are rotated together: j and j + n_freqs, or 2 j and 2 j + 1. */
 typedef enum { APR_ROPE_HALVES, APR_ROPE_NEIGHBOURS } apr_rope_mode;
 
 /* Rotates the numbers [start, start + 2 * n_freqs) of each head; the others stay. out may be x. */
@@ -103,7 +103,7 @@ typedef struct apr_rope_args {
     int n_threads;
 } apr_rope_args;
 
-/* Cells that are given to a sequence, and taken back, together. */
+/* Cells of a page: the unit in which cells are allocated to sequences. */
 enum { APR_PAGE_CELLS = 64 };
 
 /* One layer's keys or values: cell c, head h begins at data + (c * n_heads + h) * row_bytes. */
@@ -111,8 +111,9 @@ typedef struct apr_cache {
     apr_dtype dtype; /* F16, F32, Q8_0 or F8_E4M3 */
     uint8_t *data;   /* [n_cells, n_kv_heads, head_dim] */
     int64_t n_cells, row_bytes;
-    const int32_t *pages; /* of the tokens' sequence: where positions [64 i, 64 i + 64) lie, in pages; NULL: in order, in a ring */
-    /* Of tokens apart: token t has the pages at pages + t * pages_stride; or, in a ring, the cells at data + slots[t] * slot_bytes. */
+    const int32_t *pages; /* page table of the tokens' sequence: the page of positions [64 i, 64 i + 64); NULL: a ring of n_cells */
+    /* With one token a sequence (`apart`): token t has the page table at pages + t * pages_stride; or, in a ring, the cells at data +
+     * slots[t] * slot_bytes. */
     int64_t pages_stride;
     const int32_t *slots;
     uint64_t slot_bytes;
@@ -129,18 +130,18 @@ typedef struct apr_kv_store_args {
     const int64_t *position_at;
     bool apart;
     const float *k; /* [n_tokens, n_kv_heads, key_dim] */
-    const float *v; /* [n_tokens, n_kv_heads, value_dim], or NULL: values are the first numbers of the keys, and kept once */
+    const float *v; /* [n_tokens, n_kv_heads, value_dim], or NULL: values are the first numbers of the keys and not stored separately */
     apr_cache keys, values;
 } apr_kv_store_args;
 
-/* Causal attention of the tokens' queries to every position up to their own, at most `window` of them (0: all), none before their
- * own chunk of `chunk` positions (0: no chunks). Query head h reads key/value head h / (n_heads / n_kv_heads). The tokens' own keys
- * and values are stored already.
- *     score = scale * q . k, then softcap * tanh(score / softcap) where there is one
+/* Causal attention of the tokens' queries to every position up to their own. A window limits it to the last `window` positions (0: all),
+ * a chunk to positions in the token's own chunk of `chunk` positions (0: no chunks). Query head h reads key/value head h / (n_heads /
+ * n_kv_heads). The tokens' own keys and values are already stored.
+ *     score = scale * q . k, then softcap * tanh(score / softcap) if softcap > 0
  *     weights = exp(score) / (sum of exp(score) + exp(sinks[h])): a sink takes part in the softmax and has no value */
 typedef struct apr_attend_args {
-    int64_t n_tokens, position, n_heads, n_kv_heads, key_dim, value_dim, window, chunk; /* position: of tokens apart at least the largest */
-    const int64_t *position_at; /* where a device reads it; `position` is then one with the same apr_attend_end */
+    int64_t n_tokens, position, n_heads, n_kv_heads, key_dim, value_dim, window, chunk; /* position: with `apart` at least the largest */
+    const int64_t *position_at; /* read by a device; `position` then has the same apr_attend_end */
     bool apart;
     float scale, softcap; /* softcap 0: none */
     const float *sinks;   /* [n_heads] or NULL */
@@ -148,15 +149,15 @@ typedef struct apr_attend_args {
     apr_cache keys, values;
     float *out;         /* [n_tokens, n_heads, value_dim] */
     apr_workspace work; /* slice >= apr_attend_slice(...) */
-    float *shared;      /* apr_attend_shared(...) floats, or NULL: the host does not divide contexts between threads */
-    /* On a device, beside a cache in pages: n_ordered cells of keys and behind them of values, where those of one sequence are put in
-     * order to be read; n_ordered is a multiple of APR_PAGE_CELLS. */
+    float *shared;      /* apr_attend_shared(...) floats, or NULL: the host does not split contexts between threads */
+    /* On a device with a paged cache: scratch for n_ordered cells of keys, followed by those of values. The pages of one sequence are
+     * gathered here in order. n_ordered is a multiple of APR_PAGE_CELLS. */
     uint8_t *ordered;
     int64_t n_ordered;
 } apr_attend_args;
 
-/* A device cuts the context of a single token in parts, and for all positions below this one alike: what was recorded for one of them is
- * right for the others (position_at), and how sums are added depends on the position alone. */
+/* A device splits the context of a single token into parts, in the same way for all positions below this bound. So a graph recorded for
+ * one of these positions is right for all (position_at), and the order of sums depends on the position alone. */
 APR_EVERYWHERE int64_t apr_attend_end(int64_t position)
 {
     int64_t end = 2048;
@@ -172,14 +173,14 @@ APR_EVERYWHERE int64_t apr_attend_first(const apr_attend_args *a, int64_t own)
     return in_window > in_chunk ? in_window : in_chunk;
 }
 
-/* out = activation(gate) * up as kernels/activation.h says, or activation(gate) without up. out may be gate or up. */
+/* out = activation(gate) * up as in kernels/activation.h, or activation(gate) if up is NULL. out may be gate or up. */
 typedef struct apr_glu_args {
     int64_t n_tokens, width;
     apr_glu_shape shape;
     const float *gate, *up; /* [n_tokens, width]; up or NULL */
     float *out;
     int n_threads;
-    apr_workspace work; /* on a device, where a product of `out` that follows finds it as FP16; slice 0: nowhere */
+    apr_workspace work; /* on a device: where the product that reads `out` finds it as FP16; slice 0: nowhere */
 } apr_glu_args;
 
 /* out = a + b. out may be a or b. */
@@ -219,36 +220,37 @@ enum { APR_LINEARS_MAX = 4 };
 
 typedef struct apr_backend {
     const char *name;
-    apr_op_fn ops[APR_OP_COUNT]; /* NULL: not here */
-    /* Up to APR_LINEARS_MAX linear layers of the same inputs (x, n_tokens, n_in, work), outputs apart: what each gives alone, with less
-     * waiting between them. NULL: not here. */
+    apr_op_fn ops[APR_OP_COUNT]; /* NULL: not available */
+    /* Up to APR_LINEARS_MAX linear layers with the same input (x, n_tokens, n_in, work) and disjoint outputs, at once. Same results as
+     * one by one, with less synchronization. NULL: not available. */
     void (*linears)(const apr_linear_args *const each[], int n);
 } apr_backend;
 
 extern const apr_backend apr_ref_backend;  /* plain loops, one thread: the meaning of each operation */
 extern const apr_backend apr_host_backend; /* OpenMP and SIMD */
-/* The same, but for products that round their inputs: those multiply float32 numbers here. */
+/* The same, but products multiply float32 inputs instead of rounding them. */
 extern const apr_backend apr_host_exact_backend;
-/* Does the host backend round what it multiplies with such weights (kernels/host/products)? Then an expert's, too. */
+/* Does the host backend round the inputs of products with this weight (kernels/host/products)? This holds for experts also. */
 bool apr_host_rounds(const apr_tensor *weight);
-/* Tokens that one product of that backend with such a weight may have without changing any: each one's sums are added in the order in which
- * they are for it alone. INT64_MAX: any number. With weights that are rounded for it is so but on a CPU that has AVX-512 without VNNI. */
+/* Batch invariance: the largest number of tokens in one product for which each token's sums are added in the same order as for that
+ * token alone. INT64_MAX: any number, which holds for weights with rounded inputs except on a CPU with AVX-512 but without VNNI. */
 int64_t apr_host_steady_tokens(const apr_backend *backend, const apr_tensor *weight);
 
 /* Floats of workspace that one thread needs. */
 enum { APR_LINEAR_ROWS = 16, APR_ATTEND_CELLS = 64, APR_ATTEND_ROWS = 32, APR_ATTEND_PARTS = 64, APR_ATTEND_PART_ROWS = 16 };
 
-/* A block of decoded rows, and as much again: sixteen rows in 16 bits leave room for the rounded inputs of 35 tokens a thread. */
+/* APR_LINEAR_ROWS decoded rows, and the same size again. If the rows are 16-bit, the rest holds the rounded inputs of 35 tokens a
+ * thread. */
 static inline size_t apr_linear_slice(int64_t n_columns) { return 2 * APR_LINEAR_ROWS * (size_t)n_columns; }
 
-/* A tile of decoded keys and one of values; for each row of queries handled together its query, scores, sum of values, maximum, sum of
- * weights and the shrinking of both. head_dim is the larger of key_dim and value_dim. */
+/* A tile of decoded keys and one of values. For each row of queries handled together: its query, scores, sum of values, maximum, sum of
+ * weights and the rescaling factor of both. head_dim is the larger of key_dim and value_dim. */
 static inline size_t apr_attend_slice(int64_t head_dim)
 {
     return 2 * APR_ATTEND_CELLS * (size_t)head_dim + APR_ATTEND_ROWS * (2 * (size_t)head_dim + APR_ATTEND_CELLS + 3);
 }
 
-/* What parts of a long context leave to be joined: of each row a sum of values, a maximum and a sum of weights. */
+/* Partial results of the parts of a long context, to be combined: for each row a sum of values, a maximum and a sum of weights. */
 static inline size_t apr_attend_shared(int64_t value_dim)
 {
     return (size_t)APR_ATTEND_PARTS * APR_ATTEND_PART_ROWS * ((size_t)value_dim + 2);

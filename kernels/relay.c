@@ -1,4 +1,4 @@
-/* relay.c - packed matrices into their regular form: where each number of it comes from, and it is moved. */
+/* relay.c - repacks packed matrices into the canonical layout: finds where each number comes from, and moves it. */
 #include "kernels/relay.h"
 
 #include "formats/base/bytes.h"
@@ -7,20 +7,20 @@
 
 #include <string.h>
 
-/* --- what the parts are --- */
+/* --- the sources --- */
 
 static int64_t per(int64_t n, int64_t each) { return n / each + (n % each != 0); }
 
-/* bitsandbytes' scales are one for so many numbers of all rows, with which rows need not begin. */
+/* bitsandbytes has one scale for a number of values counted through all rows, so a scale can cross a row's end. */
 static bool is_flat(const apr_packing *p) { return p->order == APR_CODES_HIGH_FIRST; }
 
-static bool lies_within_one_matrix(const apr_tensor *t)
+static bool is_within_one_matrix(const apr_tensor *t)
 {
     const apr_packing *const p = t->packing;
     return p->first_row % p->matrix_rows + apr_tensor_rows(t) <= p->matrix_rows;
 }
 
-static bool has_regular_form(const apr_tensor *t)
+static bool can_repack(const apr_tensor *t)
 {
     const apr_packing *const p = t->packing;
 
@@ -29,7 +29,7 @@ static bool has_regular_form(const apr_tensor *t)
     if (n_rows < 1 || apr_tensor_columns(t) != p->columns || p->first_row < 0 || n_rows > p->rows - p->first_row) return false;
     if (p->level == APR_LEVEL_TABLE && p->bits > 4) return false;
     const bool is_whole = p->first_row % p->matrix_rows == 0 && n_rows % p->matrix_rows == 0;
-    return lies_within_one_matrix(t) || (is_whole && t->pending.kind == APR_STEP_NONE);
+    return is_within_one_matrix(t) || (is_whole && t->pending.kind == APR_STEP_NONE);
 }
 
 static bool same_levels(const apr_packing *a, const apr_packing *b)
@@ -44,10 +44,10 @@ static apr_dtype dtype_of_zeros(const apr_packing *p)
     return p->zero_order == APR_ZEROS_BY_ROW && p->zeros->dtype == APR_I8 ? APR_I8 : APR_U8;
 }
 
-/* GPTQ's zero points have their bias within their word: what comes out is stored, and the bias has been added. */
+/* GPTQ adds its bias within the word of zero points: apr_unpack_zero includes it, and the repacked zero points need none. */
 static int zero_bias_of(const apr_packing *p) { return p->zero_order == APR_ZEROS_ALONG_ROWS ? 0 : p->zero_bias; }
 
-static bool are_alike(const apr_tensor *t, const apr_tensor *u)
+static bool have_same_kind(const apr_tensor *t, const apr_tensor *u)
 {
     const apr_packing *const a = t->packing, *const b = u->packing;
 
@@ -59,7 +59,7 @@ static bool are_alike(const apr_tensor *t, const apr_tensor *u)
     return a->zero_order == APR_ZEROS_NONE || dtype_of_zeros(a) == dtype_of_zeros(b);
 }
 
-/* The groups of the columns of one matrix, or NULL: the natural ones. */
+/* The groups of the columns of one matrix (act order), or NULL for the natural order. */
 static const uint8_t *groups_of(const apr_packing *p, int64_t matrix)
 {
     if (p->groups == NULL) return NULL;
@@ -76,14 +76,15 @@ static bool has_natural_groups(const apr_packing *p, int64_t matrix)
 
 static int64_t common_divisor(int64_t a, int64_t b) { return b == 0 ? a : common_divisor(b, a % b); }
 
-/* Columns that share a scale in every row. */
+/* The number of columns that share a scale, in every row. */
 static int64_t columns_of_a_scale(const apr_packing *p)
 {
     if (is_flat(p)) return common_divisor(p->columns, p->scale_columns);
     return p->scale_columns < p->columns ? p->scale_columns : p->columns;
 }
 
-/* Rows of the regular form that share a scale: where rows are moved or cut, or zero points are finer, those of a block do no more. */
+/* Rows of the repacked matrix that share a scale. It is 1 where rows are moved or cut inside a block of scales, or where zero points are
+ * finer than scales. */
 static int64_t rows_of_a_scale(const apr_tensor *parts, int64_t n_parts, int64_t matrix_rows)
 {
     const apr_packing *const p = parts->packing;
@@ -101,7 +102,7 @@ static int64_t rows_of_a_scale(const apr_tensor *parts, int64_t n_parts, int64_t
 
 typedef struct source_row {
     const apr_packing *packing;
-    int64_t row, matrix, row_of_matrix; /* of all, and the same in two numbers */
+    int64_t row, matrix, row_of_matrix; /* row: among all matrices; matrix and row_of_matrix: the same row as two numbers */
 } source_row;
 
 static source_row source_of(const apr_relay *relay, int64_t row)
@@ -113,13 +114,13 @@ static source_row source_of(const apr_relay *relay, int64_t row)
     return (source_row){part->packing, stored, stored / part->packing->matrix_rows, stored % part->packing->matrix_rows};
 }
 
-/* --- the form --- */
+/* --- the layout --- */
 
 static int64_t n_matrices_of(const apr_relay *relay) { return relay->packing.rows / relay->packing.matrix_rows; }
 
 static void set_piece(apr_relay *relay, apr_regular_piece piece, int64_t n_rows, int64_t n_columns, apr_dtype dtype)
 {
-    static const char *const names[APR_REGULAR_PIECES] = {"codes", "scales", "zero points", "common scales", "groups"};
+    static const char *const names[APR_REGULAR_PIECES] = {"codes", "scales", "zero points", "global scales", "groups"};
 
     relay->piece_rows[piece] = n_rows;
     relay->row_bytes[piece] = (uint64_t)n_columns * (uint64_t)apr_dtypes[dtype].bytes_per_block;
@@ -127,13 +128,13 @@ static void set_piece(apr_relay *relay, apr_regular_piece piece, int64_t n_rows,
     relay->pieces[piece].n_bytes = (uint64_t)n_rows * relay->row_bytes[piece];
 }
 
-/* Which optional pieces there are: one of the parts needs them. */
-static void find_optional(const apr_relay *relay, bool *has_commons, bool *has_groups)
+/* Finds the optional pieces: a piece exists if one of the parts needs it. */
+static void find_optional(const apr_relay *relay, bool *has_global_scales, bool *has_groups)
 {
-    *has_commons = *has_groups = false;
+    *has_global_scales = *has_groups = false;
     for (int64_t m = 0; m < n_matrices_of(relay); m++) {
         const source_row source = source_of(relay, m * relay->packing.matrix_rows);
-        *has_commons |= source.packing->commons != NULL;
+        *has_global_scales |= source.packing->commons != NULL;
         *has_groups |= !*has_groups && !has_natural_groups(source.packing, source.matrix);
     }
 }
@@ -142,14 +143,14 @@ static void describe_pieces(apr_relay *relay)
 {
     const apr_packing *const p = &relay->packing, *const source = relay->parts->packing;
     const int64_t n_matrices = n_matrices_of(relay), n_groups = apr_packing_groups(p);
-    bool has_commons, has_groups;
+    bool has_global_scales, has_groups;
 
-    find_optional(relay, &has_commons, &has_groups);
+    find_optional(relay, &has_global_scales, &has_groups);
     set_piece(relay, APR_REGULAR_CODES, p->rows, p->bits == 8 ? p->columns : per(p->columns, 2), APR_U8);
     set_piece(relay, APR_REGULAR_SCALES, n_matrices * apr_packing_scale_rows(p), n_groups, p->scale_dtype);
     if (source->zero_order != APR_ZEROS_NONE)
         set_piece(relay, APR_REGULAR_ZEROS, n_matrices * apr_packing_scale_rows(p), n_groups, dtype_of_zeros(source));
-    if (has_commons) set_piece(relay, APR_REGULAR_COMMONS, n_matrices, 1, APR_F32);
+    if (has_global_scales) set_piece(relay, APR_REGULAR_COMMONS, n_matrices, 1, APR_F32);
     if (has_groups) set_piece(relay, APR_REGULAR_GROUPS, n_matrices, p->columns, APR_I32);
 }
 
@@ -173,12 +174,12 @@ bool apr_relay_begin(apr_relay *relay, const apr_tensor *parts, int64_t n_parts)
 {
     *relay = (apr_relay){.parts = parts, .n_parts = n_parts};
     for (int64_t j = 0; j < n_parts; j++) {
-        if (!has_regular_form(&parts[j]) || (j > 0 && !are_alike(parts, &parts[j]))) return false;
-        if (n_parts > 1 && !lies_within_one_matrix(&parts[j])) return false;
+        if (!can_repack(&parts[j]) || (j > 0 && !have_same_kind(parts, &parts[j]))) return false;
+        if (n_parts > 1 && !is_within_one_matrix(&parts[j])) return false;
     }
     if (n_parts < 1) return false;
     const apr_packing *const p = parts->packing;
-    const int64_t n_rows = apr_tensor_rows(parts), matrix_rows = lies_within_one_matrix(parts) ? n_rows : p->matrix_rows;
+    const int64_t n_rows = apr_tensor_rows(parts), matrix_rows = is_within_one_matrix(parts) ? n_rows : p->matrix_rows;
     relay->packing = (apr_packing){
         .scheme = p->scheme,
         .rows = n_parts * n_rows,
@@ -225,7 +226,7 @@ void apr_relay_at(apr_relay *relay, const uint8_t *memory)
 
 /* --- codes --- */
 
-/* The words of a row; those of one matrix lie behind one another. */
+/* The first 32-bit word of a row; the words of one matrix are stored together. */
 static const uint8_t *words_down(const source_row *s)
 {
     const apr_packing *const p = s->packing;
@@ -241,8 +242,8 @@ static unsigned nibble_interleaved(const source_row *s, int64_t column)
     return apr_load_le32(p->codes->data + 4 * word) >> 4 * places[s->row_of_matrix % 8] & 0x0f;
 }
 
-/* The same level in more bits. */
-static unsigned widened(const apr_packing *p, unsigned code)
+/* The code in more bits: signed codes are sign-extended. */
+static unsigned widen(const apr_packing *p, unsigned code)
 {
     const unsigned sign = 1u << (p->bits - 1);
     return p->level == APR_LEVEL_SIGNED ? (code ^ sign) - sign : code;
@@ -259,15 +260,15 @@ static void move_codes(const source_row *s, int bits, uint8_t *dst)
         n = p->columns - first < SOME_COLUMNS ? p->columns - first : SOME_COLUMNS;
         apr_unpack_codes(p, s->row, first, n, codes);
         for (int64_t i = 0; i < n; i++) {
-            const unsigned wide = widened(p, codes[i]);
-            if (bits == 8) dst[first + i] = (uint8_t)wide;
-            else if (i % 2 == 0) dst[(first + i) / 2] = wide & 0x0f;
-            else dst[(first + i) / 2] |= (uint8_t)(wide << 4);
+            const unsigned n_groups = widen(p, codes[i]);
+            if (bits == 8) dst[first + i] = (uint8_t)n_groups;
+            else if (i % 2 == 0) dst[(first + i) / 2] = n_groups & 0x0f;
+            else dst[(first + i) / 2] |= (uint8_t)(n_groups << 4);
         }
     }
 }
 
-/* Rows whose bytes are those of the regular form already, or with nibbles swapped. */
+/* Copies rows whose bytes are already in the canonical layout, possibly with nibbles swapped. False: they are not. */
 static bool copy_codes(const source_row *s, int bits, uint8_t *dst)
 {
     const apr_packing *const p = s->packing;
@@ -284,10 +285,10 @@ static bool copy_codes(const source_row *s, int bits, uint8_t *dst)
     return true;
 }
 
-enum { AT_ONCE = 16 }; /* rows: what lies across them shares cache lines */
+enum { AT_ONCE = 16 }; /* rows at a time: words that run across rows share cache lines */
 
-/* A word that lies across rows is a word of its row. */
-static void turn_words(const source_row *s, int64_t n_rows, uint64_t row_bytes, uint8_t *dst)
+/* Transposes words that are stored column by column; each word belongs to one row. */
+static void transpose_words(const source_row *s, int64_t n_rows, uint64_t row_bytes, uint8_t *dst)
 {
     const apr_packing *const p = s->packing;
     const uint8_t *words[AT_ONCE];
@@ -297,13 +298,13 @@ static void turn_words(const source_row *s, int64_t n_rows, uint64_t row_bytes, 
         for (int64_t i = 0; i < n_rows; i++) memcpy(dst + (uint64_t)i * row_bytes + (uint64_t)w * 4, words[i] + 4 * w * p->matrix_rows, 4);
 }
 
-static void turn_interleaved(const source_row *s, int64_t n_rows, uint64_t row_bytes, uint8_t *dst)
+static void deinterleave(const source_row *s, int64_t n_rows, uint64_t row_bytes, uint8_t *dst)
 {
     const int64_t n_columns = s->packing->columns;
     for (int64_t c = 0; c < n_columns; c += 2)
         for (int64_t i = 0; i < n_rows; i++) {
-            const unsigned high = c + 1 < n_columns ? nibble_interleaved(&s[i], c + 1) : 0;
-            dst[(uint64_t)i * row_bytes + (uint64_t)c / 2] = (uint8_t)(nibble_interleaved(&s[i], c) | high << 4);
+            const unsigned n_scale_rows = c + 1 < n_columns ? nibble_interleaved(&s[i], c + 1) : 0;
+            dst[(uint64_t)i * row_bytes + (uint64_t)c / 2] = (uint8_t)(nibble_interleaved(&s[i], c) | n_scale_rows << 4);
         }
 }
 
@@ -314,13 +315,13 @@ static void make_codes(const apr_relay *relay, int64_t first, int64_t n_rows, ui
     source_row s[AT_ONCE];
 
     for (int64_t i = 0; i < n_rows; i++) s[i] = source_of(relay, first + i);
-    /* stacked parts may lie in different orders: what is done to several rows at once is done to rows of one packing */
+    /* stacked parts may have different orders: only rows of one packing are handled together */
     for (int64_t i = 0, n; i < n_rows; i += n) {
         const apr_packing *const p = s[i].packing;
         uint8_t *const to = dst + (uint64_t)i * row_bytes;
         for (n = 1; i + n < n_rows && s[i + n].packing == p;) n++;
-        if (p->bits == bits && p->order == APR_CODES_DOWN && row_bytes % 4 == 0) turn_words(s + i, n, row_bytes, to);
-        else if (p->bits == bits && p->order == APR_CODES_INTERLEAVED) turn_interleaved(s + i, n, row_bytes, to);
+        if (p->bits == bits && p->order == APR_CODES_DOWN && row_bytes % 4 == 0) transpose_words(s + i, n, row_bytes, to);
+        else if (p->bits == bits && p->order == APR_CODES_INTERLEAVED) deinterleave(s + i, n, row_bytes, to);
         else
             for (int64_t k = 0; k < n; k++)
                 if (!copy_codes(&s[i + k], bits, to + (uint64_t)k * row_bytes)) move_codes(&s[i + k], bits, to + (uint64_t)k * row_bytes);
@@ -329,13 +330,13 @@ static void make_codes(const apr_relay *relay, int64_t first, int64_t n_rows, ui
 
 /* --- scales, zero points and the rest --- */
 
-/* Of the group of the regular form. */
+/* Index of the source's scale for a group of the repacked matrix. */
 static int64_t scale_index(const apr_relay *relay, const source_row *s, int64_t group)
 {
     const apr_packing *const p = s->packing;
-    const int64_t high = apr_packing_scale_rows(p), wide = apr_packing_groups(p), row = s->row_of_matrix / p->scale_rows;
+    const int64_t n_scale_rows = apr_packing_scale_rows(p), n_groups = apr_packing_groups(p), row = s->row_of_matrix / p->scale_rows;
     if (is_flat(p)) return (s->row * p->columns + group * relay->packing.scale_columns) / p->scale_columns;
-    return s->matrix * high * wide + (p->scales_down ? group * high + row : row * wide + group);
+    return s->matrix * n_scale_rows * n_groups + (p->scales_down ? group * n_scale_rows + row : row * n_groups + group);
 }
 
 static float f32_at(const apr_tensor *t, int64_t i) { return apr_f32_from_bits(apr_load_le32(t->data + 4 * i)); }
@@ -347,15 +348,15 @@ static float nested_scale(const apr_packing *p, int64_t i)
     return product + n->offset;
 }
 
-/* Rows of a piece, one at a time. */
+/* Makes one row of a piece. */
 typedef void (*make_row_fn)(const apr_relay *relay, int64_t row, uint8_t *dst);
 
-/* The first row of the regular form that has row `row` of its scales. */
+/* The source of row `row` of the scales: the first matrix row that uses it. */
 static source_row source_of_scales(const apr_relay *relay, int64_t row)
 {
-    const apr_packing *const form = &relay->packing;
-    const int64_t high = apr_packing_scale_rows(form);
-    return source_of(relay, row / high * form->matrix_rows + row % high * form->scale_rows);
+    const apr_packing *const repacked = &relay->packing;
+    const int64_t n_scale_rows = apr_packing_scale_rows(repacked);
+    return source_of(relay, row / n_scale_rows * repacked->matrix_rows + row % n_scale_rows * repacked->scale_rows);
 }
 
 static void make_scales(const apr_relay *relay, int64_t row, uint8_t *dst)
@@ -377,12 +378,12 @@ static void make_zeros(const apr_relay *relay, int64_t row, uint8_t *dst)
         dst[g] = (uint8_t)(apr_unpack_zero(s.packing, s.row, g) - zero_bias_of(s.packing));
 }
 
-static void make_commons(const apr_relay *relay, int64_t matrix, uint8_t *dst)
+static void make_global_scales(const apr_relay *relay, int64_t matrix, uint8_t *dst)
 {
     const source_row s = source_of(relay, matrix * relay->packing.matrix_rows);
-    const apr_tensor *const commons = s.packing->commons;
-    const float common = commons == NULL ? 1.0f : f32_at(commons, apr_tensor_elems(commons) > 1 ? s.matrix : 0);
-    apr_store_le32(dst, apr_f32_bits(common));
+    const apr_tensor *const global_scales = s.packing->commons;
+    const float global_scale = global_scales == NULL ? 1.0f : f32_at(global_scales, apr_tensor_elems(global_scales) > 1 ? s.matrix : 0);
+    apr_store_le32(dst, apr_f32_bits(global_scale));
 }
 
 static void make_groups(const apr_relay *relay, int64_t matrix, uint8_t *dst)
@@ -399,7 +400,7 @@ void apr_relay_rows(const apr_relay *relay, apr_regular_piece piece, int64_t row
     static const make_row_fn make_row[APR_REGULAR_PIECES] = {
         [APR_REGULAR_SCALES] = make_scales,
         [APR_REGULAR_ZEROS] = make_zeros,
-        [APR_REGULAR_COMMONS] = make_commons,
+        [APR_REGULAR_COMMONS] = make_global_scales,
         [APR_REGULAR_GROUPS] = make_groups,
     };
     const uint64_t row_bytes = relay->row_bytes[piece];

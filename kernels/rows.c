@@ -26,8 +26,8 @@ enum { MOST = 256 }; /* elements of the largest block */
 APR_DTYPE_LIST(X)
 #undef X
 
-/* n elements from element `first` on, for any first and n: whole blocks go straight to dst, a block used in part through a
- * buffer. `data` is the start of the tensor or of a row. */
+/* Decodes n elements from element `first` on, for any first and n. Whole blocks are decoded directly to dst, a partly used block through
+ * a buffer. `data` is the start of the tensor or of a row. */
 static void decode_span(apr_dtype dtype, const uint8_t *data, int64_t first, int64_t n, float *dst)
 {
     const apr_decode_fn decode = apr_host_codecs()[dtype].decode;
@@ -63,21 +63,21 @@ static void decode_flat(const apr_tensor *tensor, int64_t first, int64_t n, floa
     for (int64_t i = 0; i < n; i++) dst[i] *= scale;
 }
 
-/* Multiplies columns [from, to) of a row, which lie at x, by the scales of their blocks. In a stack of matrices each has its own
- * rows of scales; a single scale is for all. Scales belong to the rows as stored. */
+/* Multiplies columns [from, to) of a row, at x, by the scales of their blocks. In a stack each matrix has its own rows of scales; a
+ * single scale is for all. Scales belong to the rows as stored. */
 static void apply_scales(const apr_tensor *tensor, int64_t stored_row, int64_t from, int64_t to, float *x)
 {
     const apr_tensor *const scale = tensor->scale;
     const int64_t columns = apr_tensor_columns(tensor), n_scales = apr_tensor_elems(scale);
     const int64_t per_matrix = tensor->rank >= 2 ? tensor->dims[tensor->rank - 2] : 1;
-    const int64_t high = (per_matrix + tensor->scale_rows - 1) / tensor->scale_rows;
-    const int64_t wide = (columns + tensor->scale_columns - 1) / tensor->scale_columns;
-    const int64_t scale_row = stored_row / per_matrix * high + stored_row % per_matrix / tensor->scale_rows;
+    const int64_t scale_rows = (per_matrix + tensor->scale_rows - 1) / tensor->scale_rows;
+    const int64_t scales_per_row = (columns + tensor->scale_columns - 1) / tensor->scale_columns;
+    const int64_t scale_row = stored_row / per_matrix * scale_rows + stored_row % per_matrix / tensor->scale_rows;
 
     for (int64_t at = from; at < to;) {
         const int64_t block = at / tensor->scale_columns, next = (block + 1) * tensor->scale_columns, end = next < to ? next : to;
         float factor;
-        decode_span(scale->dtype, scale->data, n_scales == 1 ? 0 : scale_row * wide + block, 1, &factor);
+        decode_span(scale->dtype, scale->data, n_scales == 1 ? 0 : scale_row * scales_per_row + block, 1, &factor);
         for (; at < end; at++) x[at - from] *= factor;
     }
 }
@@ -102,7 +102,7 @@ void apr_decode_rows(const apr_tensor *tensor, int64_t row, int64_t n_rows, floa
             unpack_row(tensor, apr_step_row(tensor->pending, all_rows, row + r), 0, columns, dst + r * columns);
         return;
     }
-    if (tensor->rank == 1 && moved) { /* a vector's elements are what moves */
+    if (tensor->rank == 1 && moved) { /* the step moves the elements of a vector */
         for (int64_t i = 0; i < columns; i++) {
             const int64_t at = apr_step_row(tensor->pending, columns, i);
             if (apr_dtypes[tensor->dtype].flat) decode_flat(tensor, at, 1, dst + i);
@@ -110,7 +110,7 @@ void apr_decode_rows(const apr_tensor *tensor, int64_t row, int64_t n_rows, floa
         }
         return;
     }
-    const int64_t at_once = moved ? 1 : n_rows; /* rows that lie one after another */
+    const int64_t at_once = moved ? 1 : n_rows; /* rows that are stored one after another */
     for (int64_t r = 0; r < n_rows; r += at_once) {
         const int64_t stored = apr_step_row(tensor->pending, all_rows, row + r);
         float *const y = dst + r * columns;
@@ -144,7 +144,7 @@ void apr_decode_elements(const apr_tensor *tensor, int64_t first, int64_t n, flo
     }
 }
 
-/* A matrix' pending step moves whole rows. */
+/* A matrix's pending step moves whole rows. */
 void apr_decode_part(const apr_tensor *tensor, int64_t row, int64_t column, int64_t n, float *dst)
 {
     const int64_t stored = tensor->made != NULL ? row : apr_step_row(tensor->pending, apr_tensor_rows(tensor), row);
@@ -160,7 +160,7 @@ void apr_ref_encode_fp8_row(const float *src, uint8_t *dst, float *scale, int64_
 {
     float amax = 0.0f;
     for (int64_t i = 0; i < n_elems; i++) {
-        const float magnitude = src[i] < 0.0f ? -src[i] : src[i]; /* of NaN, NaN: never larger */
+        const float magnitude = src[i] < 0.0f ? -src[i] : src[i]; /* NaN stays NaN, which is never larger */
         const float bounded = magnitude < FLT_MAX ? magnitude : magnitude > FLT_MAX ? FLT_MAX : magnitude;
         amax = bounded > amax ? bounded : amax;
     }

@@ -1,4 +1,4 @@
-/* transcode.c - what each block type can hold, and how its blocks are put together from codes. */
+/* transcode.c - which numbers each block type can hold, and how its blocks are built from codes. */
 #include "kernels/transcode.h"
 
 #include "formats/base/bytes.h"
@@ -14,14 +14,14 @@
 
 enum { BLOCK = 32, NV_BLOCK = 64, NV_GROUP = 16, AT_ONCE = 512 };
 
-/* --- where a row lies --- */
+/* --- where a row is stored --- */
 
 typedef struct place {
     const apr_packing *packing;
     int64_t row;
 } place;
 
-/* Of one matrix, or of the matrix of a stack that has the row; packing NULL: the tensor is neither. */
+/* The packing and stored row of a logical row; of a stack, those of the matrix that has the row. packing NULL: the tensor is neither. */
 static place place_of(const apr_tensor *t, int64_t row)
 {
     if (t->packing != NULL) return (place){t->packing, t->packing->first_row + apr_step_row(t->pending, apr_tensor_rows(t), row)};
@@ -36,7 +36,7 @@ static const apr_tensor *part_of(const apr_tensor *t, size_t i) { return t->pack
 
 /* --- what fits --- */
 
-static bool is_half(float x)
+static bool is_f16(float x)
 {
     const uint16_t half = apr_f32_to_f16(x);
     return isfinite(x) && (half & 0x7c00) != 0x7c00 && apr_f16_to_f32(half) == x;
@@ -46,7 +46,7 @@ static bool is_whole_number(const apr_packing *p) { return p->level == APR_LEVEL
 static int lowest(const apr_packing *p) { return p->level == APR_LEVEL_SIGNED ? -(1 << (p->bits - 1)) : 0; }
 static int highest(const apr_packing *p) { return (1 << (p->bits - (p->level == APR_LEVEL_SIGNED))) - 1; }
 
-/* Do `elems` columns that begin at a multiple of it share their scale? */
+/* Do the columns of each block of `elems` share their scale? */
 static bool has_whole_blocks(const apr_packing *p, int elems)
 {
     const bool shared = p->scale_columns % elems == 0 || p->scale_columns >= p->columns;
@@ -55,10 +55,10 @@ static bool has_whole_blocks(const apr_packing *p, int elems)
 
 typedef struct whole_range {
     int low, high;
-    bool has_minimum; /* codes count from 0, and a half says where that is */
+    bool has_minimum; /* codes count from 0, and an FP16 minimum is added */
 } whole_range;
 
-/* All scales are halves, and all codes that there could be lie in the range. */
+/* All scales are FP16 numbers, and all possible codes are in the range. */
 static bool fit_whole(const apr_tensor *t, whole_range range)
 {
     const apr_packing *const p = t->packing;
@@ -69,8 +69,8 @@ static bool fit_whole(const apr_tensor *t, whole_range range)
         for (int64_t g = 0; g < groups; g++) {
             const float factor = apr_unpack_factor(p, p->first_row + r, g);
             const int zero = apr_unpack_zero(p, p->first_row + r, g), taken = range.has_minimum ? 0 : zero;
-            if (!is_half(factor) || lowest(p) - taken < range.low || highest(p) - taken > range.high) return false;
-            if (range.has_minimum && !is_half((float)zero * factor)) return false;
+            if (!is_f16(factor) || lowest(p) - taken < range.low || highest(p) - taken > range.high) return false;
+            if (range.has_minimum && !is_f16((float)zero * factor)) return false;
         }
     return true;
 }
@@ -185,7 +185,7 @@ static void put_nvfp4(const apr_packing *p, int64_t row, int64_t column, void *d
     }
 }
 
-/* In the order of preference: the smallest first. */
+/* In the order of preference, the smallest first. */
 static const struct {
     apr_dtype to;
     bool (*fits)(const apr_tensor *tensor);
@@ -218,7 +218,7 @@ void apr_transcode_row(const apr_tensor *tensor, apr_dtype to, int64_t row, uint
     for (int64_t column = 0; column < at.packing->columns; column += elems, dst += bytes) targets[i].put(at.packing, at.row, column, dst);
 }
 
-/* --- factors beside --- */
+/* --- global scales --- */
 
 bool apr_transcode_has_commons(const apr_tensor *tensor, apr_dtype to)
 {
@@ -231,8 +231,8 @@ int64_t apr_transcode_matrices(const apr_tensor *tensor)
     return apr_tensor_rows(tensor) / each;
 }
 
-/* As a number, the common factor of the matrix that has the row. */
-static double common_of(const apr_packing *p, int64_t row)
+/* The global scale of the matrix that has the row, as stored. */
+static double global_scale_of(const apr_packing *p, int64_t row)
 {
     if (p->commons == NULL) return 1.0;
     const int64_t at = apr_tensor_elems(p->commons) > 1 ? row / p->matrix_rows : 0;
@@ -242,13 +242,13 @@ static double common_of(const apr_packing *p, int64_t row)
 float apr_transcode_common(const apr_tensor *tensor, int64_t matrix)
 {
     const place at = place_of(tensor, matrix * (apr_tensor_rows(tensor) / apr_transcode_matrices(tensor)));
-    const float common = (float)common_of(at.packing, at.row);
-    return at.packing->divides ? 1.0f / common : common;
+    const float global_scale = (float)global_scale_of(at.packing, at.row);
+    return at.packing->divides ? 1.0f / global_scale : global_scale;
 }
 
-/* --- the same? --- */
+/* --- comparison --- */
 
-/* What codes, scales and zero points say as real numbers: products of few bits, which a double holds. */
+/* The exact products of codes, scales and zero points: they have few bits, so a double holds them. */
 static void exact_values(place at, const float *levels, int64_t first, int64_t n, double *out)
 {
     const apr_packing *const p = at.packing;
@@ -261,7 +261,7 @@ static void exact_values(place at, const float *levels, int64_t first, int64_t n
         const int64_t group = (first + i) / p->scale_columns;
         const double scaled =
             ((double)levels[codes[i]] - apr_unpack_zero(p, at.row, group)) * (double)apr_unpack_factor(&plain, at.row, group);
-        out[i] = p->divides ? scaled / common_of(p, at.row) : scaled * common_of(p, at.row);
+        out[i] = p->divides ? scaled / global_scale_of(p, at.row) : scaled * global_scale_of(p, at.row);
     }
 }
 
@@ -282,7 +282,7 @@ void apr_transcode_compare(const apr_tensor *tensor, apr_dtype library, apr_dtyp
 {
     const place at = place_of(tensor, row);
     const int64_t columns = at.packing->columns, matrix = row / (apr_tensor_rows(tensor) / apr_transcode_matrices(tensor));
-    const double common = apr_transcode_has_commons(tensor, to) ? (double)apr_transcode_common(tensor, matrix) : 1.0;
+    const double global_scale = apr_transcode_has_commons(tensor, to) ? (double)apr_transcode_common(tensor, matrix) : 1.0;
     float levels[256], values[AT_ONCE];
     double wanted[AT_ONCE];
 
@@ -291,6 +291,6 @@ void apr_transcode_compare(const apr_tensor *tensor, apr_dtype library, apr_dtyp
         now = columns - first < AT_ONCE ? columns - first : AT_ONCE;
         exact_values(at, levels, first, now, wanted);
         apr_ref_codecs[to].decode(blocks + apr_row_bytes(to, first), values, now);
-        for (int64_t i = 0; i < now; i++) compare(library, wanted[i], (double)values[i] * common, cost);
+        for (int64_t i = 0; i < now; i++) compare(library, wanted[i], (double)values[i] * global_scale, cost);
     }
 }

@@ -1,4 +1,4 @@
-/* unpack.c - where code, scale and zero point of a place lie in each layout, one small function each, and the one formula. */
+/* unpack.c - where code, scale and zero point are in each layout, one small function each, and the formula. */
 #include "kernels/unpack.h"
 
 #include "formats/base/bytes.h"
@@ -9,17 +9,18 @@
 
 enum { AT_ONCE = 512, MOST_LEVELS = 256, WORD_BITS = 32, SIDE_BY_SIDE = 16 };
 
-/* Rows 8w + i of AWQ lie at these nibbles of their word. */
+/* AWQ: the nibble of row 8w + i in its word. */
 static const uint8_t awq_nibble[8] = {0, 4, 1, 5, 2, 6, 3, 7};
 
 static uint32_t word_at(const uint8_t *words, int64_t at) { return apr_load_le32(words + 4 * at); }
 
 static int64_t matrix_of(const apr_packing *p, int64_t row) { return row / p->matrix_rows; }
 
-/* Words that n codes of b bits fill. */
+/* The number of words that n codes of b bits fill. */
 static int64_t words_of(int64_t n, int b) { return (n * b + WORD_BITS - 1) / WORD_BITS; }
 
-/* b bits of a string of whole words, `apart` words from one to the next; the last code of the string ends within its last word. */
+/* Reads code `at` of b bits from a sequence of words that are `apart` words from each other. A code may cross two words; the last one
+ * ends within its last word. */
 static unsigned bits_of_words(const uint8_t *words, int64_t first, int64_t apart, int64_t at, int b)
 {
     const int64_t word = at * b / WORD_BITS;
@@ -31,7 +32,7 @@ static unsigned bits_of_words(const uint8_t *words, int64_t first, int64_t apart
 
 /* ---- codes ---- */
 
-/* Eight nibbles, from the lowest on, to eight bytes. */
+/* Spreads eight nibbles, lowest first, to eight bytes. */
 static void spread_nibbles(uint32_t word, uint8_t codes[8])
 {
     uint64_t x = word;
@@ -78,7 +79,7 @@ static void codes_high_first(const apr_packing *p, int64_t row, int64_t first, i
     }
 }
 
-/* Widths that divide a word: a word is read once for all of its codes. */
+/* For widths that divide 32: each word is read once for all of its codes. */
 static void codes_of_words(const uint8_t *words, int64_t start, int64_t apart, int bits, int64_t first, int64_t n, uint8_t *codes)
 {
     const int64_t each = WORD_BITS / bits;
@@ -124,7 +125,7 @@ void apr_unpack_codes(const apr_packing *p, int64_t row, int64_t first, int64_t 
     readers[p->order](p, row, first, n, codes);
 }
 
-/* ---- what they stand for ---- */
+/* ---- levels ---- */
 
 static float unsigned_level(const apr_packing *p, int code) { return (void)p, (float)code; }
 static float signed_level(const apr_packing *p, int code) { return (float)(code < 1 << (p->bits - 1) ? code : code - (1 << p->bits)); }
@@ -160,12 +161,12 @@ int64_t apr_unpack_group(const apr_packing *p, int64_t row, int64_t column)
 static float number_at(const apr_tensor *numbers, apr_dtype dtype, int64_t at)
 {
     float value;
-    if (dtype == APR_F8_E4M3) return apr_e4m3_to_f32(numbers->data[at]); /* the most frequent ones: for each 16 codes */
+    if (dtype == APR_F8_E4M3) return apr_e4m3_to_f32(numbers->data[at]); /* the fast path: NVFP4 has one for each 16 codes */
     apr_ref_codecs[dtype].decode(numbers->data + at * apr_dtypes[dtype].bytes_per_block, &value, 1);
     return value;
 }
 
-/* Which of the scales; one tensor-wide scale is for all, or one for each matrix. */
+/* The index of a scale. A single scale may be for the whole tensor or for a matrix. */
 static int64_t scale_index(const apr_packing *p, int64_t row, int64_t group)
 {
     const int64_t groups = apr_packing_groups(p), in_matrix = row % p->matrix_rows, matrix = matrix_of(p, row);
@@ -197,8 +198,8 @@ static int zero_by_row(const apr_packing *p, int64_t row, int64_t group)
     return p->zeros->dtype == APR_I8 ? (int8_t)code : code;
 }
 
-/* With the bias added. GPTQModel takes GPTQ's one from each code by taking 0x11111111 from the word, so that a zero point of 0 borrows
- * from the next, and gives it back likewise; codes of 3 bits, which cross words, wrap around each for itself. */
+/* Includes the bias of 1. GPTQModel subtracts 0x11111111 from a word of zero points, so a zero point of 0 borrows from the next; adding
+ * it back restores all. Codes of 3 bits, which cross words, wrap around one by one. */
 static int zero_along_rows(const apr_packing *p, int64_t row, int64_t group)
 {
     const int64_t words = words_of(p->matrix_rows, p->bits), line = matrix_of(p, row) * apr_packing_groups(p) + group;
@@ -234,14 +235,14 @@ int apr_unpack_zero(const apr_packing *p, int64_t row, int64_t group)
 
 /* ---- the formula ---- */
 
-/* Columns that follow each other in one group, from `column` on. */
+/* The number of adjacent columns of one group, from `column` on. */
 static int64_t run_length(const apr_packing *p, int64_t column, int64_t most)
 {
     const int64_t left = p->groups != NULL ? 1 : p->scale_columns - column % p->scale_columns;
     return left < most ? left : most;
 }
 
-/* bitsandbytes' scales are one for so many numbers of all rows, which rows need not begin with. */
+/* bitsandbytes has one scale for a number of values counted through all rows, so a scale can cross a row's end. */
 static bool is_flat(const apr_packing *p) { return p->order == APR_CODES_HIGH_FIRST; }
 
 static int64_t flat_run(const apr_packing *p, int64_t at, int64_t most)
@@ -276,9 +277,9 @@ void apr_unpack_products(const apr_packing *p, int64_t row, int64_t first, int64
     }
 }
 
-/* To the nearest half, ties to even: 13 bits less of the mantissa, where it neither overflows nor is subnormal. A few at a time, so that
- * compilers make vectors of them. */
-static void round_to_halves(float x[SIDE_BY_SIDE])
+/* Rounds to FP16, ties to even: drops 13 bits of the mantissa, if the result neither overflows nor is subnormal. Works on 16 values, so
+ * that compilers vectorize it. */
+static void round_to_f16(float x[SIDE_BY_SIDE])
 {
     uint32_t u[SIDE_BY_SIDE], outside = 0;
 
@@ -292,7 +293,7 @@ static void round_to_halves(float x[SIDE_BY_SIDE])
     for (int i = 0; i < SIDE_BY_SIDE && outside != 0; i++) x[i] = apr_f16_to_f32(apr_f32_to_f16(x[i]));
 }
 
-static void round_to_bfloats(float x[SIDE_BY_SIDE])
+static void round_to_bf16(float x[SIDE_BY_SIDE])
 {
     uint32_t u[SIDE_BY_SIDE], outside = 0;
 
@@ -318,8 +319,8 @@ static void round_all(void (*round)(float x[SIDE_BY_SIDE]), int64_t n, float *x)
 void apr_unpack_values(const apr_packing *p, apr_dtype type, int64_t row, int64_t first, int64_t n, float *dst)
 {
     apr_unpack_products(p, row, first, n, dst);
-    if (type == APR_F16) round_all(round_to_halves, n, dst);
-    if (type == APR_BF16) round_all(round_to_bfloats, n, dst);
+    if (type == APR_F16) round_all(round_to_f16, n, dst);
+    if (type == APR_BF16) round_all(round_to_bf16, n, dst);
 }
 
 void apr_unpack_bytes(const apr_tensor *tensor, int64_t row, int64_t n_rows, uint8_t *dst)

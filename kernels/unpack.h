@@ -1,27 +1,27 @@
-/* unpack.h - the values of a matrix whose numbers lie in several tensors (formats/model/packing.h), row by row.
+/* unpack.h - decodes a packed matrix, whose numbers are in several tensors (formats/model/packing.h), row by row.
  *
- * Nothing is allocated, and no more of the parts is read than the range asks for. The numbers are the defining library's: the difference
- * of level and zero is exact, its product with the factor is rounded to float32 and then to the tensor's type. */
+ * Nothing is allocated, and only the requested range of the parts is read. The values are those of the library that defines the packing:
+ * level - zero is exact, its product with the factor is rounded to float32 and then to the tensor's type. */
 #ifndef APR_KERNELS_UNPACK_H
 #define APR_KERNELS_UNPACK_H
 
 #include "formats/model/packing.h"
 
-/* Columns [first, first + n) of a stored row, counted from the packing's first row of all. */
+/* Columns [first, first + n) of a stored row, counted from the packing's first row. */
 void apr_unpack_values(const apr_packing *packing, apr_dtype type, int64_t row, int64_t first, int64_t n, float *dst);
-/* Before they are rounded to the matrix's type: what codes, scales and zero points say. */
+/* The same, before the rounding to the matrix's type. */
 void apr_unpack_products(const apr_packing *packing, int64_t row, int64_t first, int64_t n, float *dst);
 
-/* The same as codes, a byte each, whatever their width. */
+/* The codes, one byte each, whatever their width. */
 void apr_unpack_codes(const apr_packing *packing, int64_t row, int64_t first, int64_t n, uint8_t *codes);
-/* What every code stands for: 1 << packing->bits of them. */
+/* The level of every code: 1 << packing->bits of them. */
 void apr_unpack_levels(const apr_packing *packing, float levels[256]);
-/* The group of a column, the factor of a group, and what is subtracted there. */
+/* The group of a column; the factor of a group; the zero point of a group. */
 int64_t apr_unpack_group(const apr_packing *packing, int64_t row, int64_t column);
 float apr_unpack_factor(const apr_packing *packing, int64_t row, int64_t group);
 int apr_unpack_zero(const apr_packing *packing, int64_t row, int64_t group);
 
-/* Rows [row, row + n_rows) of a tensor with a packing, in their logical order, as they would lie in a file of its type. */
+/* Encodes logical rows [row, row + n_rows) of a tensor with a packing as a file of its type stores them. */
 void apr_unpack_bytes(const apr_tensor *tensor, int64_t row, int64_t n_rows, uint8_t *dst);
 
 #endif
