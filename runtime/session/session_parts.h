@@ -3,8 +3,8 @@
 #define APR_RUNTIME_SESSION_PARTS_H
 
 #include "runtime/plan/step_table.h"
-#include "runtime/program/ground.h"
 #include "runtime/program/fusion.h"
+#include "runtime/program/ground.h"
 #include "runtime/session/pages.h"
 #include "runtime/session/prompt_steps.h"
 #include "runtime/session/session.h"

@@ -180,7 +180,7 @@ static void what_fp16_cannot_hold_is_counted(void **state)
     const apr_tensor tensor = matrix((const uint8_t *)stored, APR_F32);
     assert_int_equal(apr_load_rows(&loads, &tensor, APR_LOAD_HALVES, to, NULL), APR_OK);
     assert_int_equal(apr_loads_run(&loads, &target, NULL), APR_OK);
-    assert_int_equal(loads.list[0].misfits.n_beyond, 2);
+    assert_int_equal(loads.list[0].out_of_range.n_beyond, 2);
     stored[5] = 65504.0f;
     stored[(int64_t)ROWS * COLUMNS - 1] = -65504.0f;
     apr_host_codecs()[APR_F16].encode(stored, (uint8_t *)wanted, (int64_t)ROWS * COLUMNS);
