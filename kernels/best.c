@@ -1,12 +1,12 @@
 /* best.c - top-k on the host. */
 #include "kernels/best.h"
 
-void apr_best_from_keys(apr_best *best, const uint64_t *keys, int n)
+void apr_best_from_keys(apr_best *topk, const uint64_t *keys, int n)
 {
-    best->n = 0;
+    topk->n = 0;
     for (int i = 0; i < n && keys[i] != 0; i++) {
-        best->ids[best->n] = apr_best_id(keys[i]);
-        best->logits[best->n++] = apr_best_logit(keys[i]);
+        topk->ids[topk->n] = apr_best_id(keys[i]);
+        topk->logits[topk->n++] = apr_best_logit(keys[i]);
     }
 }
 
@@ -19,25 +19,25 @@ static void insert(uint64_t *keys, int n, uint64_t key)
     keys[at] = key;
 }
 
-static void add_sums(apr_best *best, const float *logits, int64_t n)
+static void add_sums(apr_best *topk, const float *logits, int64_t n)
 {
-    best->n_parts = apr_best_parts(n) <= APR_MOST_PARTS ? (int)apr_best_parts(n) : 0;
-    memset(best->parts, 0, sizeof best->parts);
+    topk->n_parts = apr_best_parts(n) <= APR_MOST_PARTS ? (int)apr_best_parts(n) : 0;
+    memset(topk->parts, 0, sizeof topk->parts);
     for (int64_t i = 0; i < n; i++) {
-        const float exponential = expf((logits[i] - best->logits[0]) / best->temperature);
+        const float exponential = expf((logits[i] - topk->logits[0]) / topk->temperature);
         const double weight = isnan(exponential) ? 0.0 : (double)exponential;
-        best->sum += weight;
-        if (best->n_parts > 0) best->parts[i / APR_BEST_PART] += weight;
+        topk->sum += weight;
+        if (topk->n_parts > 0) topk->parts[i / APR_BEST_PART] += weight;
     }
 }
 
-void apr_find_best(apr_best *best, const float *logits, int64_t n)
+void apr_find_best(apr_best *topk, const float *logits, int64_t n)
 {
     uint64_t keys[APR_MOST_BEST] = {0};
 
-    for (int64_t i = 0; i < n; i++) insert(keys, best->n_wanted, apr_best_key(logits[i], i));
-    apr_best_from_keys(best, keys, best->n_wanted);
-    best->sum = 0.0;
-    best->n_parts = 0;
-    if (best->temperature > 0.0f && best->n > 0) add_sums(best, logits, n);
+    for (int64_t i = 0; i < n; i++) insert(keys, topk->n_wanted, apr_best_key(logits[i], i));
+    apr_best_from_keys(topk, keys, topk->n_wanted);
+    topk->sum = 0.0;
+    topk->n_parts = 0;
+    if (topk->temperature > 0.0f && topk->n > 0) add_sums(topk, logits, n);
 }

@@ -52,10 +52,10 @@ APR_EVERYWHERE float apr_best_logit(uint64_t key)
     return logit;
 }
 
-/* Converts n keys, largest first, into best; stops at a key of 0. */
-void apr_best_from_keys(apr_best *best, const uint64_t *keys, int n);
+/* Converts n keys, largest first, into topk; stops at a key of 0. */
+void apr_best_from_keys(apr_best *topk, const uint64_t *keys, int n);
 
-/* Finds the top-k of logits[n], and the sums if best->temperature > 0. */
-void apr_find_best(apr_best *best, const float *logits, int64_t n);
+/* Finds the top-k of logits[n], and the sums if topk->temperature > 0. */
+void apr_find_best(apr_best *topk, const float *logits, int64_t n);
 
 #endif

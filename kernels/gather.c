@@ -19,7 +19,7 @@ enum {
     TILE = 64
 };
 
-static void read_below(const apr_made *m, int steps, request r, uint8_t *dst);
+static void read_before(const apr_made *m, int steps, request r, uint8_t *dst);
 
 static size_t bytes_of(apr_dtype dtype, int64_t n)
 {
@@ -61,7 +61,7 @@ static void read_part(const apr_made *m, size_t part, request r, uint8_t *dst)
         return;
     }
     if (t->made != NULL) {
-        read_below(t->made, t->made->chain.n_steps, r, dst);
+        read_before(t->made, t->made->chain.n_steps, r, dst);
         return;
     }
     copy_runs(t->data + bytes_of(t->dtype, r.first), bytes_of(t->dtype, r.length), bytes_of(t->dtype, r.stride), r.count, dst);
@@ -104,7 +104,7 @@ static void read_tiles(const apr_made *m, int step, int64_t base, int64_t b, int
     for (int64_t a = 0; a < s->a; a += TILE)
         for (int64_t i = 0; i < n; i++) {
             const request r = {base + (a * s->b + b + i * b_stride) * s->inner, s->inner, s->b * s->inner, least(TILE, s->a - a)};
-            read_below(m, step, r, dst + bytes_of(dtype, (i * s->a + a) * s->inner));
+            read_before(m, step, r, dst + bytes_of(dtype, (i * s->a + a) * s->inner));
         }
 }
 
@@ -118,7 +118,7 @@ static void read_swap(const apr_made *m, int step, int64_t first, int64_t n, uin
         const int64_t chunk = first - first % s->chunk, base = chunk + s->first, at = first - base;
         if (at < 0 || at >= moved) { /* not part of the transposition */
             done = least(n, at < 0 ? -at : chunk + s->chunk - first);
-            read_below(m, step, (request){first, done, 0, 1}, dst);
+            read_before(m, step, (request){first, done, 0, 1}, dst);
             continue;
         }
         const int64_t b = at / row, a = at / s->inner % s->a, inside = at % s->inner, n_rows = least(n / row, s->b - b);
@@ -129,7 +129,7 @@ static void read_swap(const apr_made *m, int step, int64_t first, int64_t n, uin
         }
         request r = {base + (a * s->b + b) * s->inner + inside, least(n, s->inner - inside), s->b * s->inner, 1};
         if (r.length == s->inner) r.count = least(n / s->inner, s->a - a);
-        read_below(m, step, r, dst);
+        read_before(m, step, r, dst);
         done = r.length * r.count;
     }
 }
@@ -143,7 +143,7 @@ static void read_cut(const apr_made *m, int step, int64_t first, int64_t n, uint
         const int64_t at = first % c->count;
         request r = {first / c->count * c->chunk + c->first + at, least(n, c->count - at), c->chunk, 1};
         if (r.length == c->count) r.count = n / c->count;
-        read_below(m, step, r, dst);
+        read_before(m, step, r, dst);
         const int64_t done = r.length * r.count;
         dst += bytes_of(dtype, done), first += done, n -= done;
     }
@@ -151,7 +151,7 @@ static void read_cut(const apr_made *m, int step, int64_t first, int64_t n, uint
 
 static void read_pack(const apr_made *m, int step, int64_t first, int64_t n, uint8_t *dst)
 {
-    read_below(m, step, (request){first / 32 * 17, n / 32 * 17, 0, 1}, dst);
+    read_before(m, step, (request){first / 32 * 17, n / 32 * 17, 0, 1}, dst);
     for (int64_t block = 0; block < n / 32; block++) apr_mxfp4_pack(dst + 17 * block);
 }
 
@@ -161,7 +161,7 @@ static void read_unpack(const apr_made *m, int step, int64_t first, int64_t n, u
     while (n > 0) {
         const int64_t at = first % 17, take = least(n, 17 - at);
         uint8_t block[17];
-        read_below(m, step, (request){first / 17 * 32, 32, 0, 1}, block);
+        read_before(m, step, (request){first / 17 * 32, 32, 0, 1}, block);
         apr_mxfp4_unpack(block);
         memcpy(dst, block + at, (size_t)take);
         dst += take, first += take, n -= take;
@@ -211,7 +211,7 @@ static bool cut_runs(const apr_made *m, int step, request r, uint8_t *dst)
 
     if (last_of(r) / c->count != r.first / c->count) return false;
     r.first = r.first / c->count * c->chunk + c->first + r.first % c->count;
-    read_below(m, step, r, dst);
+    read_before(m, step, r, dst);
     return true;
 }
 
@@ -220,8 +220,8 @@ typedef bool (*read_runs_fn)(const apr_made *m, int step, request r, uint8_t *ds
 static const read_runs_fn run_readers[APR_MOVE_COUNT] = {
     [APR_MOVE_SWAP] = swap_runs, [APR_MOVE_CUT] = cut_runs, [APR_MOVE_JOIN] = join_runs};
 
-/* What is wanted of the elements as they are after the first `steps` steps. */
-static void read_below(const apr_made *m, int steps, request r, uint8_t *dst)
+/* Reads a request for the elements as they are after the first `steps` steps. */
+static void read_before(const apr_made *m, int steps, request r, uint8_t *dst)
 {
     while (steps > 0 && m->moves[steps - 1].kind == APR_MOVE_NOTHING) steps--;
     if (steps == 0) {
@@ -278,14 +278,14 @@ void apr_gather_values(const apr_tensor *made, int64_t first, int64_t n, float *
         return;
     }
     if (bytes_of(m->dtype, n) <= (size_t)n * sizeof *dst) {
-        read_below(m, m->chain.n_steps, (request){first, n, 0, 1}, (uint8_t *)(dst + n) - bytes_of(m->dtype, n));
+        read_before(m, m->chain.n_steps, (request){first, n, 0, 1}, (uint8_t *)(dst + n) - bytes_of(m->dtype, n));
         decode_in_place(m->dtype, n, dst);
         compute(m, n, dst);
         return;
     }
     while (n > 0) { /* doubles */
         const int64_t now = least(n, AT_ONCE);
-        read_below(m, m->chain.n_steps, (request){first, now, 0, 1}, bytes);
+        read_before(m, m->chain.n_steps, (request){first, now, 0, 1}, bytes);
         apr_host_codecs()[m->dtype].decode(bytes, dst, now);
         compute(m, now, dst);
         dst += now, first += now, n -= now;
@@ -298,7 +298,7 @@ void apr_gather_bytes(const apr_tensor *made, int64_t first, int64_t n, uint8_t 
     float computed[AT_ONCE];
 
     if (!m->computes) {
-        read_below(m, m->chain.n_steps, (request){first, n, 0, 1}, dst);
+        read_before(m, m->chain.n_steps, (request){first, n, 0, 1}, dst);
         return;
     }
     if ((uintptr_t)dst % _Alignof(float) == 0) {

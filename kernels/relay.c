@@ -105,10 +105,10 @@ typedef struct source_row {
     int64_t row, matrix, row_of_matrix; /* row: among all matrices; matrix and row_of_matrix: the same row as two numbers */
 } source_row;
 
-static source_row source_of(const apr_relay *relay, int64_t row)
+static source_row source_of(const apr_relay *repack, int64_t row)
 {
-    const int64_t n_rows = apr_tensor_rows(relay->parts);
-    const apr_tensor *const part = &relay->parts[row / n_rows];
+    const int64_t n_rows = apr_tensor_rows(repack->parts);
+    const apr_tensor *const part = &repack->parts[row / n_rows];
     const int64_t stored = part->packing->first_row + apr_step_row(part->pending, n_rows, row % n_rows);
 
     return (source_row){part->packing, stored, stored / part->packing->matrix_rows, stored % part->packing->matrix_rows};
@@ -116,63 +116,63 @@ static source_row source_of(const apr_relay *relay, int64_t row)
 
 /* --- the layout --- */
 
-static int64_t n_matrices_of(const apr_relay *relay) { return relay->packing.rows / relay->packing.matrix_rows; }
+static int64_t n_matrices_of(const apr_relay *repack) { return repack->packing.rows / repack->packing.matrix_rows; }
 
-static void set_piece(apr_relay *relay, apr_regular_piece piece, int64_t n_rows, int64_t n_columns, apr_dtype dtype)
+static void set_piece(apr_relay *repack, apr_regular_piece piece, int64_t n_rows, int64_t n_columns, apr_dtype dtype)
 {
     static const char *const names[APR_REGULAR_PIECES] = {"codes", "scales", "zero points", "global scales", "groups"};
 
-    relay->piece_rows[piece] = n_rows;
-    relay->row_bytes[piece] = (uint64_t)n_columns * (uint64_t)apr_dtypes[dtype].bytes_per_block;
-    relay->pieces[piece] = (apr_tensor){.name = names[piece], .dtype = dtype, .rank = 2, .dims = {n_rows, n_columns}};
-    relay->pieces[piece].n_bytes = (uint64_t)n_rows * relay->row_bytes[piece];
+    repack->piece_rows[piece] = n_rows;
+    repack->row_bytes[piece] = (uint64_t)n_columns * (uint64_t)apr_dtypes[dtype].bytes_per_block;
+    repack->pieces[piece] = (apr_tensor){.name = names[piece], .dtype = dtype, .rank = 2, .dims = {n_rows, n_columns}};
+    repack->pieces[piece].n_bytes = (uint64_t)n_rows * repack->row_bytes[piece];
 }
 
 /* Finds the optional pieces: a piece exists if one of the parts needs it. */
-static void find_optional(const apr_relay *relay, bool *has_global_scales, bool *has_groups)
+static void find_optional(const apr_relay *repack, bool *has_global_scales, bool *has_groups)
 {
     *has_global_scales = *has_groups = false;
-    for (int64_t m = 0; m < n_matrices_of(relay); m++) {
-        const source_row source = source_of(relay, m * relay->packing.matrix_rows);
+    for (int64_t m = 0; m < n_matrices_of(repack); m++) {
+        const source_row source = source_of(repack, m * repack->packing.matrix_rows);
         *has_global_scales |= source.packing->commons != NULL;
         *has_groups |= !*has_groups && !has_natural_groups(source.packing, source.matrix);
     }
 }
 
-static void describe_pieces(apr_relay *relay)
+static void describe_pieces(apr_relay *repack)
 {
-    const apr_packing *const p = &relay->packing, *const source = relay->parts->packing;
-    const int64_t n_matrices = n_matrices_of(relay), n_groups = apr_packing_groups(p);
+    const apr_packing *const p = &repack->packing, *const source = repack->parts->packing;
+    const int64_t n_matrices = n_matrices_of(repack), n_groups = apr_packing_groups(p);
     bool has_global_scales, has_groups;
 
-    find_optional(relay, &has_global_scales, &has_groups);
-    set_piece(relay, APR_REGULAR_CODES, p->rows, p->bits == 8 ? p->columns : per(p->columns, 2), APR_U8);
-    set_piece(relay, APR_REGULAR_SCALES, n_matrices * apr_packing_scale_rows(p), n_groups, p->scale_dtype);
+    find_optional(repack, &has_global_scales, &has_groups);
+    set_piece(repack, APR_REGULAR_CODES, p->rows, p->bits == 8 ? p->columns : per(p->columns, 2), APR_U8);
+    set_piece(repack, APR_REGULAR_SCALES, n_matrices * apr_packing_scale_rows(p), n_groups, p->scale_dtype);
     if (source->zero_order != APR_ZEROS_NONE)
-        set_piece(relay, APR_REGULAR_ZEROS, n_matrices * apr_packing_scale_rows(p), n_groups, dtype_of_zeros(source));
-    if (has_global_scales) set_piece(relay, APR_REGULAR_COMMONS, n_matrices, 1, APR_F32);
-    if (has_groups) set_piece(relay, APR_REGULAR_GROUPS, n_matrices, p->columns, APR_I32);
+        set_piece(repack, APR_REGULAR_ZEROS, n_matrices * apr_packing_scale_rows(p), n_groups, dtype_of_zeros(source));
+    if (has_global_scales) set_piece(repack, APR_REGULAR_COMMONS, n_matrices, 1, APR_F32);
+    if (has_groups) set_piece(repack, APR_REGULAR_GROUPS, n_matrices, p->columns, APR_I32);
 }
 
-static void place_pieces(apr_relay *relay)
+static void place_pieces(apr_relay *repack)
 {
-    const apr_tensor *const t = relay->pieces;
+    const apr_tensor *const t = repack->pieces;
     const apr_regular sizes = {
-        .rows = (uint64_t)relay->packing.rows,
-        .columns = (uint64_t)relay->packing.columns,
-        .bits = (uint64_t)relay->packing.bits,
+        .rows = (uint64_t)repack->packing.rows,
+        .columns = (uint64_t)repack->packing.columns,
+        .bits = (uint64_t)repack->packing.bits,
         .n_scales = (uint64_t)(t[APR_REGULAR_SCALES].dims[0] * t[APR_REGULAR_SCALES].dims[1]),
-        .scale_bytes = (uint64_t)apr_dtypes[relay->packing.scale_dtype].bytes_per_block,
+        .scale_bytes = (uint64_t)apr_dtypes[repack->packing.scale_dtype].bytes_per_block,
         .n_zeros = t[APR_REGULAR_ZEROS].n_bytes,
         .n_commons = t[APR_REGULAR_COMMONS].n_bytes / 4,
         .n_groups = t[APR_REGULAR_GROUPS].n_bytes / 4,
     };
-    apr_regular_offsets(&sizes, relay->offsets);
+    apr_regular_offsets(&sizes, repack->offsets);
 }
 
-bool apr_relay_begin(apr_relay *relay, const apr_tensor *parts, int64_t n_parts)
+bool apr_relay_begin(apr_relay *repack, const apr_tensor *parts, int64_t n_parts)
 {
-    *relay = (apr_relay){.parts = parts, .n_parts = n_parts};
+    *repack = (apr_relay){.parts = parts, .n_parts = n_parts};
     for (int64_t j = 0; j < n_parts; j++) {
         if (!can_repack(&parts[j]) || (j > 0 && !have_same_kind(parts, &parts[j]))) return false;
         if (n_parts > 1 && !is_within_one_matrix(&parts[j])) return false;
@@ -180,7 +180,7 @@ bool apr_relay_begin(apr_relay *relay, const apr_tensor *parts, int64_t n_parts)
     if (n_parts < 1) return false;
     const apr_packing *const p = parts->packing;
     const int64_t n_rows = apr_tensor_rows(parts), matrix_rows = is_within_one_matrix(parts) ? n_rows : p->matrix_rows;
-    relay->packing = (apr_packing){
+    repack->packing = (apr_packing){
         .scheme = p->scheme,
         .rows = n_parts * n_rows,
         .columns = p->columns,
@@ -195,33 +195,33 @@ bool apr_relay_begin(apr_relay *relay, const apr_tensor *parts, int64_t n_parts)
         .zero_order = p->zero_order != APR_ZEROS_NONE ? APR_ZEROS_BY_ROW : APR_ZEROS_NONE,
         .zero_bias = zero_bias_of(p),
     };
-    for (int i = 0; p->level == APR_LEVEL_TABLE && i < 1 << p->bits; i++) relay->levels[i] = p->levels[i];
-    describe_pieces(relay);
-    place_pieces(relay);
+    for (int i = 0; p->level == APR_LEVEL_TABLE && i < 1 << p->bits; i++) repack->levels[i] = p->levels[i];
+    describe_pieces(repack);
+    place_pieces(repack);
     return true;
 }
 
-static const apr_tensor *piece_of(const apr_relay *relay, apr_regular_piece piece)
+static const apr_tensor *piece_of(const apr_relay *repack, apr_regular_piece piece)
 {
-    return relay->piece_rows[piece] > 0 ? &relay->pieces[piece] : NULL;
+    return repack->piece_rows[piece] > 0 ? &repack->pieces[piece] : NULL;
 }
 
-void apr_relay_at(apr_relay *relay, const uint8_t *memory)
+void apr_relay_at(apr_relay *repack, const uint8_t *memory)
 {
-    apr_packing *const p = &relay->packing;
+    apr_packing *const p = &repack->packing;
 
     p->n_parts = 0;
     for (int i = 0; i < APR_REGULAR_PIECES; i++) {
-        relay->pieces[i].data = memory + relay->offsets[i];
-        if (relay->piece_rows[i] > 0) relay->piece_list[p->n_parts++] = &relay->pieces[i];
+        repack->pieces[i].data = memory + repack->offsets[i];
+        if (repack->piece_rows[i] > 0) repack->piece_list[p->n_parts++] = &repack->pieces[i];
     }
-    p->parts = relay->piece_list;
-    p->codes = piece_of(relay, APR_REGULAR_CODES);
-    p->scales = piece_of(relay, APR_REGULAR_SCALES);
-    p->zeros = piece_of(relay, APR_REGULAR_ZEROS);
-    p->commons = piece_of(relay, APR_REGULAR_COMMONS);
-    p->groups = piece_of(relay, APR_REGULAR_GROUPS);
-    p->levels = p->level == APR_LEVEL_TABLE ? relay->levels : NULL;
+    p->parts = repack->piece_list;
+    p->codes = piece_of(repack, APR_REGULAR_CODES);
+    p->scales = piece_of(repack, APR_REGULAR_SCALES);
+    p->zeros = piece_of(repack, APR_REGULAR_ZEROS);
+    p->commons = piece_of(repack, APR_REGULAR_COMMONS);
+    p->groups = piece_of(repack, APR_REGULAR_GROUPS);
+    p->levels = p->level == APR_LEVEL_TABLE ? repack->levels : NULL;
 }
 
 /* --- codes --- */
@@ -308,13 +308,13 @@ static void deinterleave(const source_row *s, int64_t n_rows, uint64_t row_bytes
         }
 }
 
-static void make_codes(const apr_relay *relay, int64_t first, int64_t n_rows, uint8_t *dst)
+static void make_codes(const apr_relay *repack, int64_t first, int64_t n_rows, uint8_t *dst)
 {
-    const int bits = relay->packing.bits;
-    const uint64_t row_bytes = relay->row_bytes[APR_REGULAR_CODES];
+    const int bits = repack->packing.bits;
+    const uint64_t row_bytes = repack->row_bytes[APR_REGULAR_CODES];
     source_row s[AT_ONCE];
 
-    for (int64_t i = 0; i < n_rows; i++) s[i] = source_of(relay, first + i);
+    for (int64_t i = 0; i < n_rows; i++) s[i] = source_of(repack, first + i);
     /* stacked parts may have different orders: only rows of one packing are handled together */
     for (int64_t i = 0, n; i < n_rows; i += n) {
         const apr_packing *const p = s[i].packing;
@@ -331,11 +331,11 @@ static void make_codes(const apr_relay *relay, int64_t first, int64_t n_rows, ui
 /* --- scales, zero points and the rest --- */
 
 /* Index of the source's scale for a group of the repacked matrix. */
-static int64_t scale_index(const apr_relay *relay, const source_row *s, int64_t group)
+static int64_t scale_index(const apr_relay *repack, const source_row *s, int64_t group)
 {
     const apr_packing *const p = s->packing;
     const int64_t n_scale_rows = apr_packing_scale_rows(p), n_groups = apr_packing_groups(p), row = s->row_of_matrix / p->scale_rows;
-    if (is_flat(p)) return (s->row * p->columns + group * relay->packing.scale_columns) / p->scale_columns;
+    if (is_flat(p)) return (s->row * p->columns + group * repack->packing.scale_columns) / p->scale_columns;
     return s->matrix * n_scale_rows * n_groups + (p->scales_down ? group * n_scale_rows + row : row * n_groups + group);
 }
 
@@ -349,53 +349,53 @@ static float nested_scale(const apr_packing *p, int64_t i)
 }
 
 /* Makes one row of a piece. */
-typedef void (*make_row_fn)(const apr_relay *relay, int64_t row, uint8_t *dst);
+typedef void (*make_row_fn)(const apr_relay *repack, int64_t row, uint8_t *dst);
 
 /* The source of row `row` of the scales: the first matrix row that uses it. */
-static source_row source_of_scales(const apr_relay *relay, int64_t row)
+static source_row source_of_scales(const apr_relay *repack, int64_t row)
 {
-    const apr_packing *const repacked = &relay->packing;
+    const apr_packing *const repacked = &repack->packing;
     const int64_t n_scale_rows = apr_packing_scale_rows(repacked);
-    return source_of(relay, row / n_scale_rows * repacked->matrix_rows + row % n_scale_rows * repacked->scale_rows);
+    return source_of(repack, row / n_scale_rows * repacked->matrix_rows + row % n_scale_rows * repacked->scale_rows);
 }
 
-static void make_scales(const apr_relay *relay, int64_t row, uint8_t *dst)
+static void make_scales(const apr_relay *repack, int64_t row, uint8_t *dst)
 {
-    const source_row s = source_of_scales(relay, row);
-    const int64_t n_bytes = apr_dtypes[relay->packing.scale_dtype].bytes_per_block;
+    const source_row s = source_of_scales(repack, row);
+    const int64_t n_bytes = apr_dtypes[repack->packing.scale_dtype].bytes_per_block;
 
-    for (int64_t g = 0; g < apr_packing_groups(&relay->packing); g++) {
-        const int64_t i = scale_index(relay, &s, g);
+    for (int64_t g = 0; g < apr_packing_groups(&repack->packing); g++) {
+        const int64_t i = scale_index(repack, &s, g);
         if (s.packing->nested != NULL) apr_store_le32(dst + 4 * g, apr_f32_bits(nested_scale(s.packing, i)));
         else memcpy(dst + n_bytes * g, s.packing->scales->data + n_bytes * i, (size_t)n_bytes);
     }
 }
 
-static void make_zeros(const apr_relay *relay, int64_t row, uint8_t *dst)
+static void make_zeros(const apr_relay *repack, int64_t row, uint8_t *dst)
 {
-    const source_row s = source_of_scales(relay, row);
-    for (int64_t g = 0; g < apr_packing_groups(&relay->packing); g++)
+    const source_row s = source_of_scales(repack, row);
+    for (int64_t g = 0; g < apr_packing_groups(&repack->packing); g++)
         dst[g] = (uint8_t)(apr_unpack_zero(s.packing, s.row, g) - zero_bias_of(s.packing));
 }
 
-static void make_global_scales(const apr_relay *relay, int64_t matrix, uint8_t *dst)
+static void make_global_scales(const apr_relay *repack, int64_t matrix, uint8_t *dst)
 {
-    const source_row s = source_of(relay, matrix * relay->packing.matrix_rows);
+    const source_row s = source_of(repack, matrix * repack->packing.matrix_rows);
     const apr_tensor *const global_scales = s.packing->commons;
     const float global_scale = global_scales == NULL ? 1.0f : f32_at(global_scales, apr_tensor_elems(global_scales) > 1 ? s.matrix : 0);
     apr_store_le32(dst, apr_f32_bits(global_scale));
 }
 
-static void make_groups(const apr_relay *relay, int64_t matrix, uint8_t *dst)
+static void make_groups(const apr_relay *repack, int64_t matrix, uint8_t *dst)
 {
-    const source_row s = source_of(relay, matrix * relay->packing.matrix_rows);
+    const source_row s = source_of(repack, matrix * repack->packing.matrix_rows);
     const uint8_t *const groups = groups_of(s.packing, s.matrix);
 
-    for (int64_t c = 0; c < relay->packing.columns; c++)
-        apr_store_le32(dst + 4 * c, groups != NULL ? apr_load_le32(groups + 4 * c) : (uint32_t)(c / relay->packing.scale_columns));
+    for (int64_t c = 0; c < repack->packing.columns; c++)
+        apr_store_le32(dst + 4 * c, groups != NULL ? apr_load_le32(groups + 4 * c) : (uint32_t)(c / repack->packing.scale_columns));
 }
 
-void apr_relay_rows(const apr_relay *relay, apr_regular_piece piece, int64_t row, int64_t n_rows, uint8_t *dst)
+void apr_relay_rows(const apr_relay *repack, apr_regular_piece piece, int64_t row, int64_t n_rows, uint8_t *dst)
 {
     static const make_row_fn make_row[APR_REGULAR_PIECES] = {
         [APR_REGULAR_SCALES] = make_scales,
@@ -403,9 +403,9 @@ void apr_relay_rows(const apr_relay *relay, apr_regular_piece piece, int64_t row
         [APR_REGULAR_COMMONS] = make_global_scales,
         [APR_REGULAR_GROUPS] = make_groups,
     };
-    const uint64_t row_bytes = relay->row_bytes[piece];
+    const uint64_t row_bytes = repack->row_bytes[piece];
 
-    for (int64_t i = 0; i < n_rows && piece != APR_REGULAR_CODES; i++) make_row[piece](relay, row + i, dst + (uint64_t)i * row_bytes);
+    for (int64_t i = 0; i < n_rows && piece != APR_REGULAR_CODES; i++) make_row[piece](repack, row + i, dst + (uint64_t)i * row_bytes);
     for (int64_t i = 0; i < n_rows && piece == APR_REGULAR_CODES; i += AT_ONCE)
-        make_codes(relay, row + i, n_rows - i < AT_ONCE ? n_rows - i : AT_ONCE, dst + (uint64_t)i * row_bytes);
+        make_codes(repack, row + i, n_rows - i < AT_ONCE ? n_rows - i : AT_ONCE, dst + (uint64_t)i * row_bytes);
 }

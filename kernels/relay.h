@@ -6,12 +6,12 @@
  * defined. A pending row step, a first row, and a column order that is the natural one are resolved. Several matrices of one kind, such
  * as a layer's experts, become one stack.
  *
- *     apr_relay relay;
- *     if (apr_relay_begin(&relay, experts, n)) ...    memory needed: relay.offsets[APR_REGULAR_PIECES] bytes
- *     apr_relay_at(&relay, memory);                   relay.packing now describes that memory, on whatever device it is
- *     apr_relay_rows(&relay, APR_REGULAR_CODES, row, n_rows, staging);
+ *     apr_relay repack;
+ *     if (apr_relay_begin(&repack, experts, n)) ...   memory needed: repack.offsets[APR_REGULAR_PIECES] bytes
+ *     apr_relay_at(&repack, memory);                  repack.packing now describes that memory, on whatever device it is
+ *     apr_relay_rows(&repack, APR_REGULAR_CODES, row, n_rows, staging);
  *
- * Nothing here allocates. The parts are borrowed. A relay contains pointers to itself and must not be moved after apr_relay_at. */
+ * Nothing here allocates. The parts are borrowed. An apr_relay contains pointers to itself and must not be moved after apr_relay_at. */
 #ifndef APR_KERNELS_RELAY_H
 #define APR_KERNELS_RELAY_H
 
@@ -32,10 +32,10 @@ typedef struct apr_relay {
 
 /* Describes the repacked layout of n_parts matrices, stacked. False: they are not packed matrices of one kind and shape, or cannot be
  * repacked: tables of more than 16 levels, or a tensor with some rows of several matrices. */
-bool apr_relay_begin(apr_relay *relay, const apr_tensor *parts, int64_t n_parts);
+bool apr_relay_begin(apr_relay *repack, const apr_tensor *parts, int64_t n_parts);
 /* Sets the address of the repacked matrices. */
-void apr_relay_at(apr_relay *relay, const uint8_t *memory);
+void apr_relay_at(apr_relay *repack, const uint8_t *memory);
 /* Repacks rows [row, row + n_rows) of a piece. Different rows may be repacked by different threads. */
-void apr_relay_rows(const apr_relay *relay, apr_regular_piece piece, int64_t row, int64_t n_rows, uint8_t *dst);
+void apr_relay_rows(const apr_relay *repack, apr_regular_piece piece, int64_t row, int64_t n_rows, uint8_t *dst);
 
 #endif

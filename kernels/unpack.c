@@ -21,12 +21,12 @@ static int64_t words_of(int64_t n, int b) { return (n * b + WORD_BITS - 1) / WOR
 
 /* Reads code `at` of b bits from a sequence of words that are `apart` words from each other. A code may cross two words; the last one
  * ends within its last word. */
-static unsigned bits_of_words(const uint8_t *words, int64_t first, int64_t apart, int64_t at, int b)
+static unsigned bits_of_words(const uint8_t *words, int64_t first, int64_t stride, int64_t at, int b)
 {
     const int64_t word = at * b / WORD_BITS;
     const int shift = (int)(at * b % WORD_BITS);
-    uint64_t both = word_at(words, first + word * apart);
-    if (shift + b > WORD_BITS) both |= (uint64_t)word_at(words, first + (word + 1) * apart) << WORD_BITS;
+    uint64_t both = word_at(words, first + word * stride);
+    if (shift + b > WORD_BITS) both |= (uint64_t)word_at(words, first + (word + 1) * stride) << WORD_BITS;
     return (unsigned)(both >> shift) & ((1U << b) - 1);
 }
 
@@ -80,14 +80,14 @@ static void codes_high_first(const apr_packing *p, int64_t row, int64_t first, i
 }
 
 /* For widths that divide 32: each word is read once for all of its codes. */
-static void codes_of_words(const uint8_t *words, int64_t start, int64_t apart, int bits, int64_t first, int64_t n, uint8_t *codes)
+static void codes_of_words(const uint8_t *words, int64_t start, int64_t stride, int bits, int64_t first, int64_t n, uint8_t *codes)
 {
     const int64_t each = WORD_BITS / bits;
     const unsigned mask = (1U << bits) - 1;
 
     for (int64_t done = 0; done < n;) {
         const int64_t at = first + done, from = at % each, left = each - from, now = left < n - done ? left : n - done;
-        uint32_t word = word_at(words, start + at / each * apart) >> (from * bits);
+        uint32_t word = word_at(words, start + at / each * stride) >> (from * bits);
         if (bits == 4 && now == 8) spread_nibbles(word, codes + done);
         else
             for (int64_t i = 0; i < now; i++, word >>= bits) codes[done + i] = (uint8_t)(word & mask);
@@ -184,8 +184,8 @@ static float factor_at(const apr_packing *p, int64_t row, int64_t at)
 {
     const float scale = p->nested != NULL ? nested_scale(p->nested, p->scales, at) : number_at(p->scales, p->scale_dtype, at);
     if (p->commons == NULL) return scale;
-    const float common = number_at(p->commons, APR_F32, apr_tensor_elems(p->commons) > 1 ? matrix_of(p, row) : 0);
-    return p->divides ? scale / common : scale * common;
+    const float global_scale = number_at(p->commons, APR_F32, apr_tensor_elems(p->commons) > 1 ? matrix_of(p, row) : 0);
+    return p->divides ? scale / global_scale : scale * global_scale;
 }
 
 float apr_unpack_factor(const apr_packing *p, int64_t row, int64_t group) { return factor_at(p, row, scale_index(p, row, group)); }

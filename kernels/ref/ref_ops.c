@@ -80,7 +80,7 @@ void apr_ref_linear(const apr_op_args *args)
 void apr_ref_rope(const apr_op_args *args)
 {
     const apr_rope_args *const a = &args->rope;
-    const int64_t n = a->n_freqs, stride = a->mode == APR_ROPE_NEIGHBOURS ? 2 : 1, apart = a->mode == APR_ROPE_NEIGHBOURS ? 1 : n;
+    const int64_t n = a->n_freqs, stride = a->mode == APR_ROPE_NEIGHBOURS ? 2 : 1, distance = a->mode == APR_ROPE_NEIGHBOURS ? 1 : n;
 
     for (int64_t row = 0; row < a->n_tokens * a->n_heads; row++) {
         const float *const x = a->x + row * a->head_dim;
@@ -90,9 +90,9 @@ void apr_ref_rope(const apr_op_args *args)
         for (int64_t i = 0; i < a->start; i++) out[i] = x[i];
         for (int64_t j = 0; j < n; j++) {
             const int64_t at = a->start + j * stride;
-            const float first = x[at], second = x[at + apart];
+            const float first = x[at], second = x[at + distance];
             out[at] = first * cosines[j] - second * sines[j];
-            out[at + apart] = second * cosines[j] + first * sines[j];
+            out[at + distance] = second * cosines[j] + first * sines[j];
         }
         for (int64_t i = a->start + 2 * n; i < a->head_dim; i++) out[i] = x[i];
     }

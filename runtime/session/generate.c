@@ -20,9 +20,9 @@ static bool is_stop_id(const apr_generate_options *options, int32_t id)
 }
 
 /* Draws from one part of the row, if the sums of the parts decide which part it is. */
-static apr_status choose_within(apr_session *session, apr_sampler *sampler, const apr_best *best, int32_t *id, bool *chosen, apr_error *err)
+static apr_status choose_within(apr_session *session, apr_sampler *sampler, const apr_best *topk, int32_t *id, bool *chosen, apr_error *err)
 {
-    const int part = apr_sample_part(sampler, best);
+    const int part = apr_sample_part(sampler, topk);
     const int64_t first = (int64_t)part * APR_BEST_PART, left = apr_session_program(session)->vocab_size - first;
     const int64_t n = left < APR_BEST_PART ? left : (int64_t)APR_BEST_PART;
     float logits[APR_BEST_PART];
@@ -30,15 +30,15 @@ static apr_status choose_within(apr_session *session, apr_sampler *sampler, cons
     *chosen = false;
     if (part < 0) return APR_OK;
     APR_TRY(apr_session_read_some_logits(session, first, n, logits, err));
-    *chosen = apr_sample_within(sampler, best, part, logits, n, id);
+    *chosen = apr_sample_within(sampler, topk, part, logits, n, id);
     return APR_OK;
 }
 
-apr_status apr_choose(apr_session *session, apr_sampler *sampler, const apr_best *best, int32_t *id, apr_error *err)
+apr_status apr_choose(apr_session *session, apr_sampler *sampler, const apr_best *topk, int32_t *id, apr_error *err)
 {
-    bool chosen = apr_sample_best(sampler, best, id);
+    bool chosen = apr_sample_best(sampler, topk, id);
 
-    if (!chosen) APR_TRY(choose_within(session, sampler, best, id, &chosen, err));
+    if (!chosen) APR_TRY(choose_within(session, sampler, topk, id, &chosen, err));
     if (chosen) return APR_OK;
     APR_TRY(apr_session_read_logits(session, err));
     *id = apr_sample(sampler, apr_session_logits(session));
@@ -49,8 +49,8 @@ apr_status apr_generate(apr_session *session, apr_sampler *sampler, const int32_
                         const apr_generate_options *options, apr_generation *result, apr_error *err)
 {
     const double begin = apr_seconds_now();
-    apr_best best = apr_sampler_wish(sampler);
-    const apr_eval_output wanted = {.best = &best};
+    apr_best topk = apr_sampler_wish(sampler);
+    const apr_eval_output wanted = {.best = &topk};
 
     *result = (apr_generation){.finish = APR_FINISH_LIMIT, .n_prompt = (int64_t)n_prompt};
     if (n_prompt == 0) return apr_fail(err, APR_E_USAGE, "there is nothing to continue: the prompt is empty");
@@ -61,7 +61,7 @@ apr_status apr_generate(apr_session *session, apr_sampler *sampler, const int32_
 
     while (result->n_generated < options->max_tokens) {
         int32_t id;
-        APR_TRY(apr_choose(session, sampler, &best, &id, err));
+        APR_TRY(apr_choose(session, sampler, &topk, &id, err));
         const bool is_stop = is_stop_id(options, id);
         const bool continues = options->on_token == NULL || options->on_token(options->user, id, is_stop);
 

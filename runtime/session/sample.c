@@ -279,35 +279,35 @@ typedef struct bounds {
 static bounds bounds_of(double sum) { return (bounds){sum * (1.0 - 1.5 * APR_BEST_SUM_ERROR), sum * (1.0 + 1.5 * APR_BEST_SUM_ERROR)}; }
 
 /* The partial sum at which the next token will be drawn. Does not advance the generator. */
-static bounds next_draw(const apr_sampler *s, const apr_best *best)
+static bounds next_draw(const apr_sampler *s, const apr_best *topk)
 {
     uint64_t state = s->state;
-    return bounds_of((double)(apr_random(&state) >> 11) * 0x1p-53 * best->sum);
+    return bounds_of((double)(apr_random(&state) >> 11) * 0x1p-53 * topk->sum);
 }
 
-static bounds sum_before(const apr_best *best, int part)
+static bounds sum_before(const apr_best *topk, int part)
 {
     double sum = 0.0;
-    for (int i = 0; i < part; i++) sum += best->parts[i];
+    for (int i = 0; i < part; i++) sum += topk->parts[i];
     return bounds_of(sum);
 }
 
-int apr_sample_part(const apr_sampler *s, const apr_best *best)
+int apr_sample_part(const apr_sampler *s, const apr_best *topk)
 {
-    if (s->options.temperature == 0.0f || s->counts != NULL || cuts_off(s) || best->n < 1 || !isfinite(best->logits[0])) return -1;
-    const bounds drawn = next_draw(s, best);
-    for (int part = 0; part < best->n_parts; part++)
-        if (sum_before(best, part + 1).least > drawn.most) return sum_before(best, part).most < drawn.least ? part : -1;
+    if (s->options.temperature == 0.0f || s->counts != NULL || cuts_off(s) || topk->n < 1 || !isfinite(topk->logits[0])) return -1;
+    const bounds drawn = next_draw(s, topk);
+    for (int part = 0; part < topk->n_parts; part++)
+        if (sum_before(topk, part + 1).least > drawn.most) return sum_before(topk, part).most < drawn.least ? part : -1;
     return -1;
 }
 
-bool apr_sample_within(apr_sampler *s, const apr_best *best, int part, const float *logits, int64_t n, int32_t *id)
+bool apr_sample_within(apr_sampler *s, const apr_best *topk, int part, const float *logits, int64_t n, int32_t *id)
 {
-    const bounds drawn = next_draw(s, best), before = sum_before(best, part);
+    const bounds drawn = next_draw(s, topk), before = sum_before(topk, part);
     double sum = 0.0;
 
     for (int64_t i = 0; i < n; i++) {
-        sum += (double)weight_of(s, logits[i], best->logits[0]);
+        sum += (double)weight_of(s, logits[i], topk->logits[0]);
         if (before.most + sum < drawn.least) continue;
         if (before.least + sum <= drawn.most) return false; /* this token or the next: undecided */
         *id = (int32_t)(part * APR_BEST_PART + i);
@@ -336,20 +336,20 @@ static int64_t count_left(const apr_sampler *s, const struct apr_candidate *cand
     return n_likely < at_least ? n_likely : at_least;
 }
 
-bool apr_sample_best(apr_sampler *s, const apr_best *best, int32_t *id)
+bool apr_sample_best(apr_sampler *s, const apr_best *topk, int32_t *id)
 {
     struct apr_candidate candidates[APR_MOST_BEST];
-    int64_t n = best->n;
+    int64_t n = topk->n;
 
-    if (best->n < 1 || best->n_wanted < 1 || s->counts != NULL) return false;
-    *id = best->ids[0];
+    if (topk->n < 1 || topk->n_wanted < 1 || s->counts != NULL) return false;
+    *id = topk->ids[0];
     if (s->options.temperature == 0.0f) return true;
-    if (!cuts_off(s) || !isfinite(best->logits[0]) || (has_top_k(s) && n < s->options.top_k)) return false;
-    for (int i = 0; i < best->n; i++) candidates[i].key = apr_best_key(best->logits[i], best->ids[i]);
+    if (!cuts_off(s) || !isfinite(topk->logits[0]) || (has_top_k(s) && n < s->options.top_k)) return false;
+    for (int i = 0; i < topk->n; i++) candidates[i].key = apr_best_key(topk->logits[i], topk->ids[i]);
     if (has_top_k(s)) n = s->options.top_k;
     const double total = set_weights(candidates, n, 1.0f);
     n = has_top_k(s) ? count_left(s, candidates, n, true, total, 0.0)
-                     : count_left(s, candidates, n, n == s->vocab_size, best->sum, APR_BEST_SUM_ERROR);
+                     : count_left(s, candidates, n, n == s->vocab_size, topk->sum, APR_BEST_SUM_ERROR);
     if (n < 0) return false;
     const int32_t drawn = draw_narrowed(s, candidates, n);
     if (drawn >= 0) *id = drawn;

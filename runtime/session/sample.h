@@ -52,12 +52,12 @@ int32_t apr_sample(apr_sampler *sampler, const float *logits);
 apr_best apr_sampler_wish(const apr_sampler *sampler);
 /* Chooses the token that apr_sample would choose, with the same random number, from the top-k alone. False: the top-k is not enough (no
  * cut-off, penalties, too little probability, or two sums too close). No random number is used then. */
-bool apr_sample_best(apr_sampler *sampler, const apr_best *best, int32_t *id);
+bool apr_sample_best(apr_sampler *sampler, const apr_best *topk, int32_t *id);
 
 /* The same when the whole row counts. apr_sample_part returns the part of the row (kernels/best.h) that contains the token to be drawn;
  * -1: undecided. apr_sample_within draws it from the n logits of that part; false: undecided, and no random number is used. */
-int apr_sample_part(const apr_sampler *sampler, const apr_best *best);
-bool apr_sample_within(apr_sampler *sampler, const apr_best *best, int part, const float *logits, int64_t n, int32_t *id);
+int apr_sample_part(const apr_sampler *sampler, const apr_best *topk);
+bool apr_sample_within(apr_sampler *sampler, const apr_best *topk, int part, const float *logits, int64_t n, int32_t *id);
 
 /* Argmax: the id of the largest logit. NaN is less than every number. */
 int32_t apr_greedy(const float *logits, int64_t vocab_size);

@@ -39,7 +39,7 @@ typedef struct run {
     int32_t *kept; /* [n_ctx] tokens of the last sequence: the kept prefix */
     int64_t n_kept;
     apr_sequence_token *tokens; /* rows of the step */
-    apr_best *bests;            /* top-k of these rows */
+    apr_best *topk;             /* top-k of these rows */
     int64_t n_rows;             /* most rows of a step of prompts */
 } run;
 
@@ -237,9 +237,9 @@ static void take_token(run *r, seat *s, int32_t id)
 static bool leaves_logits(const run *r) { return keeps_prefix(r) && has_device(r); }
 
 /* Chooses the token after a prompt that has just been evaluated. */
-static apr_status choose_first(run *r, seat *s, const apr_best *best, int32_t *id, apr_error *err)
+static apr_status choose_first(run *r, seat *s, const apr_best *topk, int32_t *id, apr_error *err)
 {
-    if (leaves_logits(r)) return apr_choose(r->session, &s->sampler, best, id, err);
+    if (leaves_logits(r)) return apr_choose(r->session, &s->sampler, topk, id, err);
     APR_TRY(apr_session_read_logits(r->session, err));
     *id = apr_sample(&s->sampler, apr_session_logits(r->session));
     return APR_OK;
@@ -252,8 +252,8 @@ static apr_status evaluate_chunk(run *r, int64_t *n_tokens, apr_error *err)
     seat *const s = &r->seats[i];
     const int64_t left = (int64_t)s->request.n_prompt - s->position, chunk = chunk_of(r) - s->position % chunk_of(r);
     const int64_t n = left < chunk ? left : chunk;
-    apr_best best = apr_sampler_wish(&s->sampler);
-    const apr_eval_output out = {.best = n == left && leaves_logits(r) ? &best : NULL};
+    apr_best topk = apr_sampler_wish(&s->sampler);
+    const apr_eval_output out = {.best = n == left && leaves_logits(r) ? &topk : NULL};
     int32_t id;
 
     apr_session_use(r->session, i);
@@ -265,7 +265,7 @@ static apr_status evaluate_chunk(run *r, int64_t *n_tokens, apr_error *err)
     s->is_joining = false;
     r->joining = NO_SEAT;
     apr_session_use(r->session, i);
-    APR_TRY(choose_first(r, s, &best, &id, err));
+    APR_TRY(choose_first(r, s, &topk, &id, err));
     take_token(r, s, id);
     return s->is_ending ? finish(r, i, err) : APR_OK;
 }
@@ -300,7 +300,7 @@ static apr_status take_rows(void *user, int64_t first, int64_t n_rows, const flo
 }
 
 /* The same from the top-k on a device. Chooses the same tokens. */
-static apr_status take_best(void *user, int64_t row, const apr_best *best, apr_error *err)
+static apr_status take_topk(void *user, int64_t row, const apr_best *topk, apr_error *err)
 {
     run *const r = user;
     seat *const s = &r->seats[r->tokens[row].sequence];
@@ -309,17 +309,17 @@ static apr_status take_best(void *user, int64_t row, const apr_best *best, apr_e
     s->position++;
     if (s->is_stepped && s->position < (int64_t)s->request.n_prompt) return APR_OK;
     s->is_stepped = s->is_joining = false;
-    APR_TRY(apr_choose(r->session, &s->sampler, best, &id, err));
+    APR_TRY(apr_choose(r->session, &s->sampler, topk, &id, err));
     take_token(r, s, id);
     return APR_OK;
 }
 
 static apr_status step(run *r, int64_t n, apr_error *err)
 {
-    const apr_eval_output rows = {.on_logits = take_rows, .user = r}, bests = {.best = r->bests, .on_best = take_best, .user = r};
-    const apr_eval_output out = leaves_logits(r) ? bests : rows;
+    const apr_eval_output rows = {.on_logits = take_rows, .user = r}, topk = {.best = r->topk, .on_best = take_topk, .user = r};
+    const apr_eval_output out = leaves_logits(r) ? topk : rows;
 
-    for (int64_t k = 0; k < n; k++) r->bests[k] = apr_sampler_wish(&r->seats[r->tokens[k].sequence].sampler);
+    for (int64_t k = 0; k < n; k++) r->topk[k] = apr_sampler_wish(&r->seats[r->tokens[k].sequence].sampler);
     if (keeps_prefix(r)) return apr_session_step(r->session, r->tokens, n, &out, err);
     return apr_session_eval(r->session, &r->tokens[0].id, 1, &out, err);
 }
@@ -425,9 +425,9 @@ apr_status apr_schedule_run(apr_session *session, const apr_schedule *schedule, 
     r.n_rows = most_rows(&r);
     const int64_t n_tokens = r.n_seats > r.n_rows ? r.n_seats : r.n_rows;
     r.tokens = calloc((size_t)n_tokens, sizeof *r.tokens);
-    r.bests = calloc((size_t)n_tokens, sizeof *r.bests);
+    r.topk = calloc((size_t)n_tokens, sizeof *r.topk);
     r.kept = calloc((size_t)n_ctx(&r), sizeof *r.kept);
-    const bool has_memory = r.seats != NULL && r.tokens != NULL && r.bests != NULL && r.kept != NULL;
+    const bool has_memory = r.seats != NULL && r.tokens != NULL && r.topk != NULL && r.kept != NULL;
     const apr_status status = has_memory ? run_all(&r, err) : apr_no_memory(err, "the table of requests");
     for (int64_t i = 0; i < apr_session_n_sequences(session); i++) {
         apr_session_use(session, i);
@@ -436,7 +436,7 @@ apr_status apr_schedule_run(apr_session *session, const apr_schedule *schedule, 
     }
     free(r.seats);
     free(r.tokens);
-    free(r.bests);
+    free(r.topk);
     free(r.kept);
     stats->seconds = apr_seconds_now() - begin;
     return status;

@@ -248,32 +248,32 @@ static apr_status run_experts(apr_session *s, const apr_session_place *at, const
 {
     const apr_op *const divided = norm_of(s, step->divided);
     const int result = apr_session_result_of(s, step);
-    apr_flow_args flow = {
+    apr_flow_args gemv = {
         .ending = step->add >= 0 ? APR_FLOW_ADD : APR_FLOW_STORE, .n_parts = 1, .x = activations_i16_at(at, step->inputs)};
     apr_op_args args;
 
     APR_TRY(apr_session_bind_op(s, at, &s->program.ops[step->op], &args, err));
-    flow.n_in = args.experts.n_in;
+    gemv.n_in = args.experts.n_in;
     if (divided != NULL) {
-        flow.squares = squares_at(at, step->inputs, flow.n_in);
-        flow.eps = divided->args.norm.eps;
+        gemv.squares = squares_at(at, step->inputs, gemv.n_in);
+        gemv.eps = divided->args.norm.eps;
     }
-    flow.parts[0].out = step->keeps ? apr_session_value_at(s, result) : NULL;
-    if (step->add >= 0) flow.residual = apr_session_value_at(s, apr_session_residual_of(s, step));
-    set_next_input(s, at, step, s->program.values[result].width, &flow);
-    flow.is_early = can_start_early(s, &at->fusion, step);
-    return s->options.cuda->experts(at->device, &args.experts, &flow, err);
+    gemv.parts[0].out = step->keeps ? apr_session_value_at(s, result) : NULL;
+    if (step->add >= 0) gemv.residual = apr_session_value_at(s, apr_session_residual_of(s, step));
+    set_next_input(s, at, step, s->program.values[result].width, &gemv);
+    gemv.is_early = can_start_early(s, &at->fusion, step);
+    return s->options.cuda->experts(at->device, &args.experts, &gemv, err);
 }
 
-apr_status apr_session_bind_turn(apr_session *s, const apr_session_place *at, const apr_fused *step, apr_turn_args *turn, apr_error *err)
+apr_status apr_session_bind_turn(apr_session *s, const apr_session_place *at, const apr_fused *step, apr_turn_args *qkv, apr_error *err)
 {
     apr_norm_args *norms[2];
     apr_rope_args *ropes[2];
     apr_op_args args;
 
-    *turn = (apr_turn_args){.q_norm = {.chunk = 0}};
-    norms[0] = &turn->q_norm, norms[1] = &turn->k_norm;
-    ropes[0] = &turn->q, ropes[1] = &turn->k;
+    *qkv = (apr_turn_args){.q_norm = {.chunk = 0}};
+    norms[0] = &qkv->q_norm, norms[1] = &qkv->k_norm;
+    ropes[0] = &qkv->q, ropes[1] = &qkv->k;
     for (int k = 0; k < 2; k++) {
         APR_TRY(apr_session_bind_op(s, at, &s->program.ops[step->ropes[k]], &args, err));
         *ropes[k] = args.rope;
@@ -282,25 +282,25 @@ apr_status apr_session_bind_turn(apr_session *s, const apr_session_place *at, co
         *norms[k] = args.norm;
     }
     APR_TRY(apr_session_bind_op(s, at, &s->program.ops[step->store], &args, err));
-    turn->store = args.kv_store;
+    qkv->store = args.kv_store;
     return APR_OK;
 }
 
 static apr_status run_qkv_epilogue(apr_session *s, const apr_session_place *at, const apr_fused *step, apr_error *err)
 {
-    apr_turn_args turn;
-    APR_TRY(apr_session_bind_turn(s, at, step, &turn, err));
-    return s->options.cuda->turn(at->device, &turn, err);
+    apr_turn_args qkv;
+    APR_TRY(apr_session_bind_turn(s, at, step, &qkv, err));
+    return s->options.cuda->turn(at->device, &qkv, err);
 }
 
 static apr_status run_attend(apr_session *s, const apr_session_place *at, const apr_fused *step, apr_error *err)
 {
     apr_op_args args;
-    apr_turn_args turn;
-    if (step->store >= 0) APR_TRY(apr_session_bind_turn(s, at, step, &turn, err));
+    apr_turn_args qkv;
+    if (step->store >= 0) APR_TRY(apr_session_bind_turn(s, at, step, &qkv, err));
     APR_TRY(apr_session_bind_op(s, at, &s->program.ops[step->op], &args, err));
-    return s->options.cuda->attend_to_planes(at->device, step->store >= 0 ? &turn : NULL, &args.attend,
-                                             activations_i16_at(at, step->planes), err);
+    return s->options.cuda->attend_to_planes(at->device, step->store >= 0 ? &qkv : NULL, &args.attend, activations_i16_at(at, step->planes),
+                                             err);
 }
 
 static apr_status run_step(apr_session *s, const apr_session_place *at, const apr_fused *step, apr_error *err)

@@ -145,9 +145,9 @@ apr_status apr_session_replay_step(apr_session *s, bool *done, bool *logits, apr
 /* Drops the recorded graph, because it no longer matches. */
 void apr_session_forget_recorded(const apr_session *s, apr_session_place *at);
 /* Top-k of the last row of logits, computed where the row is. */
-apr_status apr_session_find_best(apr_session *s, apr_best *best, apr_error *err);
+apr_status apr_session_find_best(apr_session *s, apr_best *topk, apr_error *err);
 /* Top-k of the s->n_rows rows of logits of a step, each by its own request. */
-apr_status apr_session_find_bests(apr_session *s, apr_best *bests, apr_error *err);
+apr_status apr_session_find_bests(apr_session *s, apr_best *topk, apr_error *err);
 
 /* --- session_ground.c: memory --- */
 
@@ -246,7 +246,7 @@ const float *apr_session_vector_at(const apr_session_place *at, int slot);
 bool apr_session_turns_are_apart(const apr_session *s, const apr_session_place *at, const apr_fusion *fusion);
 /* The value before norm and rope: of the query (k = 0) or the key (1). */
 int apr_session_source_of_rope(const apr_session *s, const apr_fused *step, int k);
-apr_status apr_session_bind_turn(apr_session *s, const apr_session_place *at, const apr_fused *step, apr_turn_args *turn, apr_error *err);
+apr_status apr_session_bind_turn(apr_session *s, const apr_session_place *at, const apr_fused *step, apr_turn_args *qkv, apr_error *err);
 
 /* --- session_rows.c: fused steps for the rows of a step --- */
 

@@ -145,9 +145,9 @@ apr_status apr_session_replay_step(apr_session *s, bool *done, bool *logits, apr
     *done = *logits = false;
     s->step_rows = s->n_tokens;
     if (!may_replay_step(s, at)) return APR_OK;
-    const bool is_there = at->recorded != NULL && s->recorded_rows == s->n_tokens && s->step_position < s->recorded_end;
-    if (!is_there && !is_steady) return APR_OK;
-    if (!is_there) {
+    const bool is_recorded = at->recorded != NULL && s->recorded_rows == s->n_tokens && s->step_position < s->recorded_end;
+    if (!is_recorded && !is_steady) return APR_OK;
+    if (!is_recorded) {
         apr_error why = {0};
         apr_session_forget_recorded(s, at);
         const apr_status status = record_step(s, at, &why);
@@ -162,49 +162,49 @@ apr_status apr_session_replay_step(apr_session *s, bool *done, bool *logits, apr
 /* --- top-k tokens --- */
 
 /* Converts a device's result. */
-static void take_found(apr_best *best, const apr_cuda_found *found, int64_t vocab_size)
+static void take_found(apr_best *topk, const apr_cuda_found *found, int64_t vocab_size)
 {
-    apr_best_from_keys(best, found->keys, best->n_wanted);
-    best->sum = 0.0;
-    best->n_parts = 0;
-    if (best->temperature <= 0.0f) return;
-    best->sum = found->sum;
-    best->n_parts = apr_best_parts(vocab_size) <= APR_MOST_PARTS ? (int)apr_best_parts(vocab_size) : 0;
-    memcpy(best->parts, found->parts, sizeof best->parts);
+    apr_best_from_keys(topk, found->keys, topk->n_wanted);
+    topk->sum = 0.0;
+    topk->n_parts = 0;
+    if (topk->temperature <= 0.0f) return;
+    topk->sum = found->sum;
+    topk->n_parts = apr_best_parts(vocab_size) <= APR_MOST_PARTS ? (int)apr_best_parts(vocab_size) : 0;
+    memcpy(topk->parts, found->parts, sizeof topk->parts);
 }
 
-apr_status apr_session_find_bests(apr_session *s, apr_best *bests, apr_error *err)
+apr_status apr_session_find_bests(apr_session *s, apr_best *topk, apr_error *err)
 {
     const apr_cuda_api *const cuda = s->options.cuda;
     const apr_session_place *const at = apr_session_place_of_logits(s);
     const int64_t width = s->program.vocab_size;
 
     if (at->device == NULL) {
-        for (int64_t r = 0; r < s->n_rows; r++) apr_find_best(&bests[r], at->logits + r * width, width);
+        for (int64_t r = 0; r < s->n_rows; r++) apr_find_best(&topk[r], at->logits + r * width, width);
         return APR_OK;
     }
     apr_cuda_found *const host_token = apr_session_step_mail(s).found;
-    APR_TRY(cuda->find_bests(at->device, at->logits, width, s->n_rows, bests, at->work.data, at->work.slice * sizeof(float), at->step.found,
+    APR_TRY(cuda->find_bests(at->device, at->logits, width, s->n_rows, topk, at->work.data, at->work.slice * sizeof(float), at->step.found,
                              err));
     APR_TRY(cuda->receive(at->device, host_token, at->step.found, (uint64_t)s->n_rows * sizeof *host_token, err));
     APR_TRY(cuda->check(at->device, s->stage, err));
-    for (int64_t r = 0; r < s->n_rows; r++) take_found(&bests[r], &host_token[r], width);
+    for (int64_t r = 0; r < s->n_rows; r++) take_found(&topk[r], &host_token[r], width);
     return APR_OK;
 }
 
-apr_status apr_session_find_best(apr_session *s, apr_best *best, apr_error *err)
+apr_status apr_session_find_best(apr_session *s, apr_best *topk, apr_error *err)
 {
     const apr_cuda_api *const cuda = s->options.cuda;
     const apr_session_place *const at = apr_session_place_of_logits(s);
     const int64_t vocab_size = s->program.vocab_size;
 
     if (at->device == NULL) {
-        apr_find_best(best, s->last_row, vocab_size);
+        apr_find_best(topk, s->last_row, vocab_size);
         return APR_OK;
     }
-    APR_TRY(cuda->find_best(at->device, s->last_row, vocab_size, best->n_wanted, best->temperature, at->work.data, &at->token->found, err));
+    APR_TRY(cuda->find_best(at->device, s->last_row, vocab_size, topk->n_wanted, topk->temperature, at->work.data, &at->token->found, err));
     APR_TRY(cuda->receive(at->device, &s->host_token->found, &at->token->found, sizeof s->host_token->found, err));
     APR_TRY(cuda->check(at->device, s->stage, err));
-    take_found(best, &s->host_token->found, vocab_size);
+    take_found(topk, &s->host_token->found, vocab_size);
     return APR_OK;
 }

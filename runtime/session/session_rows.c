@@ -120,30 +120,30 @@ bool apr_session_may_fuse_rows(const apr_session *s, const apr_session_place *at
 
 /* --- running --- */
 
-static apr_rows_room room_of(const apr_session_place *at)
+static apr_rows_room workspace_of(const apr_session_place *at)
 {
     return (apr_rows_room){at->work, at->rows_widest, at->rows_bf16, at->rows_wgmma};
 }
 
-static apr_rows_left left_by(const apr_session *s, const apr_session_place *at, const apr_fused *step)
+static apr_rows_left next_input_of(const apr_session *s, const apr_session_place *at, const apr_fused *step)
 {
-    apr_rows_left left = {.slot = step->planes >= 0 ? step->planes % APR_ROWS_SLOTS : -1};
-    if (step->planes < 0 || step->norm < 0) return left;
+    apr_rows_left next = {.slot = step->planes >= 0 ? step->planes % APR_ROWS_SLOTS : -1};
+    if (step->planes < 0 || step->norm < 0) return next;
     const apr_op *const norm = &s->program.ops[step->norm];
-    left.norm = true;
-    left.eps = norm->args.norm.eps;
-    left.gain = apr_session_vector_at(at, norm->weight[0]);
-    left.gain_offset = norm->args.norm.offset;
-    return left;
+    next.norm = true;
+    next.eps = norm->args.norm.eps;
+    next.gain = apr_session_vector_at(at, norm->weight[0]);
+    next.gain_offset = norm->args.norm.offset;
+    return next;
 }
 
 static apr_status run_inputs(const apr_session *s, const apr_session_place *at, const apr_fused *step, int value, apr_error *err)
 {
-    apr_rows_inputs args = {.room = room_of(at),
+    apr_rows_inputs args = {.room = workspace_of(at),
                             .n_tokens = s->n_tokens,
                             .width = s->program.values[value].width,
                             .x = apr_session_value_at(s, value),
-                            .left = left_by(s, at, step)};
+                            .left = next_input_of(s, at, step)};
     if (step->kind == APR_FUSED_INPUTS && step->norm >= 0 && step->keeps)
         args.out = apr_session_value_at(s, s->program.ops[step->norm].out);
     return s->options.cuda->rows_inputs(at->device, &args, err);
@@ -165,9 +165,9 @@ static const apr_fused *qkv_epilogue_after(const apr_session *s, const apr_sessi
 static apr_status run_products(apr_session *s, const apr_session_place *at, const apr_fused *step, apr_error *err)
 {
     const apr_fused *const epilogue = qkv_epilogue_after(s, at, step);
-    apr_turn_args turn;
+    apr_turn_args qkv;
     const apr_op *const ops = s->program.ops;
-    apr_rows_args args = {.room = room_of(at),
+    apr_rows_args args = {.room = workspace_of(at),
                           .ending = step->glu >= 0   ? APR_FLOW_GLU
                                     : step->add >= 0 ? APR_FLOW_ADD
                                                      : APR_FLOW_STORE,
@@ -175,7 +175,7 @@ static apr_status run_products(apr_session *s, const apr_session_place *at, cons
                           .n_in = s->program.values[ops[step->linears[0]].in[0]].width,
                           .slot = step->inputs % APR_ROWS_SLOTS,
                           .n_parts = step->n_linears,
-                          .left = left_by(s, at, step)};
+                          .left = next_input_of(s, at, step)};
 
     for (int k = 0; k < step->n_linears; k++) {
         const apr_op *const op = &ops[step->linears[k]];
@@ -187,18 +187,18 @@ static apr_status run_products(apr_session *s, const apr_session_place *at, cons
     if (args.ending != APR_FLOW_STORE && (step->keeps || args.left.norm))
         args.out = apr_session_value_at(s, apr_session_result_of(s, step));
     if (epilogue != NULL) {
-        APR_TRY(apr_session_bind_turn(s, at, epilogue, &turn, err));
-        args.turn = &turn;
+        APR_TRY(apr_session_bind_turn(s, at, epilogue, &qkv, err));
+        args.turn = &qkv;
     }
     return s->options.cuda->rows(at->device, &args, err);
 }
 
 static apr_status run_qkv_epilogue(apr_session *s, const apr_session_place *at, const apr_fused *step, apr_error *err)
 {
-    apr_turn_args turn;
+    apr_turn_args qkv;
     if (step > at->rows.steps && qkv_epilogue_after(s, at, step - 1) == step) return APR_OK; /* done with the products */
-    APR_TRY(apr_session_bind_turn(s, at, step, &turn, err));
-    return s->options.cuda->turn(at->device, &turn, err);
+    APR_TRY(apr_session_bind_turn(s, at, step, &qkv, err));
+    return s->options.cuda->turn(at->device, &qkv, err);
 }
 
 static apr_status run_attend(apr_session *s, const apr_session_place *at, const apr_fused *step, apr_error *err)

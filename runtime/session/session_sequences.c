@@ -169,10 +169,10 @@ static void run_some(const apr_session *s, const apr_session_place *at, const ap
 void apr_session_run_step_op(const apr_session *s, const apr_session_place *at, const apr_op *op, apr_ground *arena)
 {
     const bool makes_logits = op->out >= 0 && s->program.values[op->out].is_logits;
-    const apr_step_way way = apr_op_cards[op->kind]->step;
+    const apr_step_way mode = apr_op_cards[op->kind]->step;
 
-    if (way == APR_STEP_EACH && !makes_logits) run_each(s, at, op, arena);
-    else if (way == APR_STEP_SOME) run_some(s, at, op, arena);
+    if (mode == APR_STEP_EACH && !makes_logits) run_each(s, at, op, arena);
+    else if (mode == APR_STEP_SOME) run_some(s, at, op, arena);
     else run_bound(at, op, arena);
 }
 
@@ -277,8 +277,8 @@ static apr_status run_some_rows(apr_session *s, const apr_sequence_token *rows, 
     for (int64_t i = 0; i < n; i++) {
         s->step_ids[i] = rows[first + i].id;
         s->step_sequences[i] = rows[first + i].sequence;
-        const bool goes_on = i > 0 && s->step_sequences[i - 1] == s->step_sequences[i];
-        s->step_positions[i] = goes_on ? s->step_positions[i - 1] + 1 : s->positions[s->step_sequences[i]];
+        const bool continues = i > 0 && s->step_sequences[i - 1] == s->step_sequences[i];
+        s->step_positions[i] = continues ? s->step_positions[i - 1] + 1 : s->positions[s->step_sequences[i]];
     }
     s->ids = s->step_ids;
     s->n_tokens = n;

@@ -60,7 +60,7 @@ static void fill_f16(apr_load *l, int64_t first, int64_t n, uint8_t *staging, fl
 static void fill_repacked(apr_load *l, int64_t first, int64_t n, uint8_t *staging, float *decoded)
 {
     (void)decoded;
-    apr_relay_rows(l->relay, l->piece, first, n, staging);
+    apr_relay_rows(l->repack, l->piece, first, n, staging);
 }
 
 /* --- the list of loads --- */
@@ -107,16 +107,16 @@ apr_status apr_load_rows(apr_loads *loads, const apr_tensor *tensor, apr_load_fo
     return add(loads, &load, err);
 }
 
-apr_status apr_load_regular(apr_loads *loads, const apr_relay *relay, uint8_t *to, apr_error *err)
+apr_status apr_load_regular(apr_loads *loads, const apr_relay *repack, uint8_t *to, apr_error *err)
 {
     for (int i = 0; i < APR_REGULAR_PIECES; i++) {
         const apr_load load = {.fill = fill_repacked,
-                               .relay = relay,
+                               .repack = repack,
                                .piece = (apr_regular_piece)i,
-                               .n_rows = relay->piece_rows[i],
-                               .row_bytes = (size_t)relay->row_bytes[i],
+                               .n_rows = repack->piece_rows[i],
+                               .row_bytes = (size_t)repack->row_bytes[i],
                                .rows_at_once = 1,
-                               .to = to + relay->offsets[i]};
+                               .to = to + repack->offsets[i]};
         APR_TRY(add(loads, &load, err));
     }
     return APR_OK;
@@ -206,7 +206,7 @@ static void drop_all(const apr_loads *loads)
         const apr_load *const l = &loads->list[i];
         if (l->fill == fill_bytes) apr_map_drop(l->bytes, (size_t)l->n_rows);
         drop_tensor(l->tensor);
-        for (int64_t k = 0; l->relay != NULL && k < l->relay->n_parts; k++) drop_tensor(&l->relay->parts[k]);
+        for (int64_t k = 0; l->repack != NULL && k < l->repack->n_parts; k++) drop_tensor(&l->repack->parts[k]);
     }
 }
 

@@ -6,7 +6,7 @@
  *     loads.list[i].out_of_range                                      of tensors that were decoded
  *     apr_loads_close(&loads);
  *
- * Tensors and relays are borrowed until then. A run pins up to 64 MiB of host memory and releases it again; more if a single row is
+ * Tensors and apr_relay structs are borrowed until then. A run pins up to 64 MiB of host memory and releases it again; more if a single row is
  * longer than 4 MiB. Truncating the file meanwhile raises a fault on its pages, as everywhere (formats/base/map.h). */
 #ifndef APR_RUNTIME_SESSION_UPLOAD_H
 #define APR_RUNTIME_SESSION_UPLOAD_H
@@ -21,7 +21,7 @@ struct apr_load {
     void (*fill)(apr_load *load, int64_t first, int64_t n, uint8_t *staging, float *decoded);
     const uint8_t *bytes;
     const apr_tensor *tensor;
-    const apr_relay *relay;
+    const apr_relay *repack;
     apr_regular_piece piece;
     int64_t n_rows, rows_at_once, n_decoded; /* chunks are multiples of rows_at_once; n_decoded: float32 numbers a row */
     size_t row_bytes, device_row_bytes;      /* of a row as it is sent, and as it is on the device */
@@ -46,8 +46,8 @@ typedef enum {
 
 apr_status apr_load_bytes(apr_loads *loads, const uint8_t *bytes, uint64_t n_bytes, uint8_t *to, apr_error *err);
 apr_status apr_load_rows(apr_loads *loads, const apr_tensor *tensor, apr_load_form form, uint8_t *to, apr_error *err);
-/* Repacks packed matrices: all pieces, to the addresses in `relay`. */
-apr_status apr_load_regular(apr_loads *loads, const apr_relay *relay, uint8_t *to, apr_error *err);
+/* Repacks packed matrices: all pieces, to the addresses in `repack`. */
+apr_status apr_load_regular(apr_loads *loads, const apr_relay *repack, uint8_t *to, apr_error *err);
 
 typedef struct apr_load_target {
     const apr_cuda_api *cuda;

@@ -33,8 +33,8 @@ static apr_status check_logits(measurement *m, apr_error *err)
 /* Runs n_tokens of the stage after its depth. */
 static apr_status run(measurement *m, const apr_speed_stage *stage, int64_t n_tokens, double *seconds, apr_error *err)
 {
-    apr_best best = {.n_wanted = 1}; /* what a generation asks of each token */
-    const apr_eval_output wanted = {.best = &best};
+    apr_best topk = {.n_wanted = 1}; /* what a generation asks of each token */
+    const apr_eval_output wanted = {.best = &topk};
     const int64_t step = stage->one_by_one ? 1 : n_tokens;
 
     apr_trace_seek(m->session, stage->depth);

@@ -292,9 +292,9 @@ WIDE_INLINE void wide_store_bytes(void *p, wide a)
 }
 WIDE_INLINE void wide_store_f16(void *p, wide a)
 {
-    uint16_t halves[WIDE];
-    for (int i = 0; i < WIDE; i++) halves[i] = apr_f32_to_f16(a.part[i / 4][i % 4]);
-    memcpy(p, halves, sizeof halves);
+    uint16_t f16[WIDE];
+    for (int i = 0; i < WIDE; i++) f16[i] = apr_f32_to_f16(a.part[i / 4][i % 4]);
+    memcpy(p, f16, sizeof f16);
 }
 #undef WIDE_PARTS
 

@@ -147,20 +147,20 @@ WIDE_INLINE grids search_sub_blocks(const wide *x, const wide *w, apr_k_search s
         high = wide_max(x[j], high);
     }
     const wide range = wide_sub(high, low), start = wide_minus(low);
-    const wide_mask is_wide = wide_less(wide_set(0x1p-40f), range);
+    const wide_mask has_range = wide_less(wide_set(0x1p-40f), range);
     best_grids best = {wide_set(FLT_MAX), {wide_set(0.0f), start}};
-    wide_mask active = is_wide;
+    wide_mask active = has_range;
 
     sum_values(x, w, s);
     for (int stretch = 0; stretch < search.stretches; stretch++) {
         const float n_steps = search.first_steps + search.gap * (float)stretch;
         const wide step = wide_div(range, wide_set(n_steps));
         const grids at_start = {step, start}, shifted = {step, wide_sub(start, wide_mul(wide_set(0.5f), step))};
-        if (n_steps < max_code + 0.4f) try_and_fit(x, w, range, at_start, max_code, BOUND_NONE, is_wide, s, &best, &active);
-        else try_and_fit(x, w, range, at_start, max_code, BOUND_ABOVE, is_wide, s, &best, &active);
-        try_and_fit(x, w, range, shifted, max_code, BOUND_BOTH, is_wide, s, &best, &active);
+        if (n_steps < max_code + 0.4f) try_and_fit(x, w, range, at_start, max_code, BOUND_NONE, has_range, s, &best, &active);
+        else try_and_fit(x, w, range, at_start, max_code, BOUND_ABOVE, has_range, s, &best, &active);
+        try_and_fit(x, w, range, shifted, max_code, BOUND_BOTH, has_range, s, &best, &active);
     }
-    active = is_wide;
+    active = has_range;
     for (int polish = 0; polish < search.polishes && wide_any(active); polish++)
         try_and_fit(x, w, range, best.grid, max_code, BOUND_BOTH, active, s, &best, &active);
     return best.grid;
@@ -168,7 +168,7 @@ WIDE_INLINE grids search_sub_blocks(const wide *x, const wide *w, apr_k_search s
 
 /* The stored scales of a block, and its squared error. */
 typedef struct block_scales {
-    uint16_t d, dmin; /* halves */
+    uint16_t d, dmin; /* FP16 */
     float scale[SUBS], min[SUBS], error;
 } block_scales;
 

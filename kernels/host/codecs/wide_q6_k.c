@@ -65,12 +65,12 @@ WIDE_INLINE wide search_sub_blocks(const wide *x, const wide *w)
         amax = wide_choose(larger, magnitude, amax);
         extreme = wide_choose(larger, x[j], extreme);
     }
-    const wide_mask is_wide = wide_less(wide_set(0x1p-40f), amax);
+    const wide_mask has_range = wide_less(wide_set(0x1p-40f), amax);
     for (int t = 0; t < TRIALS; t++) {
         sums s;
         try_steps(x, w, wide_div(extreme, wide_set(APR_Q6_K_MIDDLE + APR_Q6_K_GAP * (float)(TRIALS / 2 - t))), false, &s);
         const wide fit = wide_div(s.qx, s.qq), won = wide_mul(s.qx, fit);
-        const wide_mask better = wide_both(is_wide, wide_less(gain, won));
+        const wide_mask better = wide_both(has_range, wide_less(gain, won));
         gain = wide_choose(better, won, gain);
         best = wide_choose(better, fit, best);
     }
