@@ -71,7 +71,7 @@ typedef struct apr_linear_heads {
     int64_t n;       /* number of heads; 0: one matrix for all, and the rest is 0 */
     int64_t rows;    /* rows of the weight a head: head h begins at row h * rows ... */
     int64_t first;   /* ... and its matrix `first` rows later */
-    bool transposed; /* the matrix is [n_in, n_out]: the inputs go along its rows */
+    bool transposed; /* the matrix is [n_in, n_out]: each input multiplies a row of it */
 } apr_linear_heads;
 
 /* out = x * weight^T + bias. With heads: out[t][h] = x[t][h] * matrix[h]^T, or x[t][h] * matrix[h] if transposed. Latent attention reads

@@ -34,8 +34,8 @@ const apr_codec *apr_host_codecs(void);
 bool apr_can_decode(apr_dtype dtype);
 bool apr_can_encode(apr_dtype dtype);
 
-/* Decodes logical rows [row, row + n_rows) of any tensor that can be decoded to float32. Handles pending steps, FP8 scales, flat types
- * and composed tensors. dst holds n_rows * columns. */
+/* Decodes logical rows [row, row + n_rows) of any decodable tensor to float32. Handles pending steps, FP8 scales, flat types and
+ * composed tensors. dst holds n_rows * columns. */
 void apr_decode_rows(const apr_tensor *tensor, int64_t row, int64_t n_rows, float *dst);
 /* Columns [column, column + n) of one of those rows; whole blocks if the tensor is composed. */
 void apr_decode_part(const apr_tensor *tensor, int64_t row, int64_t column, int64_t n, float *dst);

@@ -198,8 +198,8 @@ static int zero_by_row(const apr_packing *p, int64_t row, int64_t group)
     return p->zeros->dtype == APR_I8 ? (int8_t)code : code;
 }
 
-/* Includes the bias of 1. GPTQModel subtracts 0x11111111 from a word of zero points, so a zero point of 0 borrows from the next; adding
- * it back restores all. Codes of 3 bits, which cross words, wrap around one by one. */
+/* Includes the bias, which is 1 in GPTQ. GPTQModel subtracts 0x11111111 from a word of zero points, so a zero point of 0 borrows from
+ * the next; adding it back restores all. Codes of 3 bits, which cross words, wrap around one by one. */
 static int zero_along_rows(const apr_packing *p, int64_t row, int64_t group)
 {
     const int64_t words = words_of(p->matrix_rows, p->bits), line = matrix_of(p, row) * apr_packing_groups(p) + group;

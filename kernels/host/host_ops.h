@@ -41,7 +41,7 @@ void apr_host_delta(const apr_op_args *args);
 void apr_host_ssd(const apr_op_args *args);
 void apr_host_conv(const apr_op_args *args);
 
-/* Where the calling thread's slice of the workspace begins, in floats. */
+/* The offset of the calling thread's slice of the workspace, in floats. */
 static inline size_t apr_host_slice(const apr_workspace *work) { return (size_t)omp_get_thread_num() * work->slice; }
 
 #endif

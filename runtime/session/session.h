@@ -34,10 +34,10 @@ typedef struct apr_session_options {
     const char *weights_lie;    /* for the plan's reasons: where the model's weights are; NULL: "mapped from the file" */
     const apr_backend *backend; /* NULL: the host's */
 
-    /* A CUDA device, when cuda is not NULL: weights are copied there and everything is computed there. */
+    /* If cuda is not NULL: the device that holds the weights and computes everything. */
     const apr_cuda_api *cuda;
     int ordinal;
-    int n_devices;                  /* several: the program is split over them, in this order; 0 or 1: the one of `ordinal` */
+    int n_devices;                  /* several: the program is split over them in this order; 0 or 1: only `ordinal` */
     int ordinals[APR_MOST_DEVICES]; /* [n_devices]; an ordinal may repeat: parts that share a card */
     apr_offload offload;            /* what is computed on the host; budget_bytes limits its memory there */
     uint64_t headroom_bytes;        /* of the device's free memory that stays free */

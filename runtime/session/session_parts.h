@@ -86,7 +86,7 @@ struct apr_session {
     int32_t *step_ids;       /* [n_sequences] */
     int64_t *step_sequences; /* [n_sequences] of the rows of a step */
     int64_t *step_positions; /* [n_sequences] of the rows of a step */
-    bool is_step;            /* the batch is a token of each of some sequences */
+    bool is_step;            /* the batch is the rows of a step */
     int64_t step_position;   /* the largest position of its rows */
     int64_t step_first;      /* index, among the caller's rows, of the first row that runs now */
     int64_t step_rows;       /* rows of the previous step */
@@ -130,7 +130,7 @@ float *apr_session_value_at(const apr_session *s, int value);
 /* Keys (which = 0) or values (1) of a state. */
 apr_cache apr_session_cache_at(const apr_session *s, int state, int which);
 
-/* --- session_replay.c: a single token at once --- */
+/* --- session_replay.c: CUDA graphs of decoded tokens --- */
 
 /* Does the operation read its token from at->token? Yes for a batch of one token when everything is on one device, so that it can be
  * recorded. */

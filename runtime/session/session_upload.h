@@ -6,8 +6,8 @@
  *     loads.list[i].out_of_range                                      of tensors that were decoded
  *     apr_loads_close(&loads);
  *
- * Tensors and apr_relay structs are borrowed until then. A run pins up to 64 MiB of host memory and releases it again; more if a single row is
- * longer than 4 MiB. Truncating the file meanwhile raises a fault on its pages, as everywhere (formats/base/map.h). */
+ * Tensors and apr_relay structs are borrowed until then. A run pins up to 64 MiB of host memory and releases it again; more if a single row
+ * is longer than 4 MiB. Truncating the file meanwhile raises a fault on its pages, as everywhere (formats/base/map.h). */
 #ifndef APR_RUNTIME_SESSION_UPLOAD_H
 #define APR_RUNTIME_SESSION_UPLOAD_H
 
