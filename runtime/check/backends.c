@@ -1,9 +1,9 @@
-/* backends.c - opens the reference beside a session, and judges what the two made of a text. */
+/* backends.c - opens the reference backend for a session's model and compares the two. */
 #include "runtime/check/backends.h"
 
 #include <stdio.h>
 
-/* The reference backend on the same model, with the same plan. */
+/* Opens the reference backend on the same model with the sizes of the same plan. */
 static apr_status open_ref(const apr_session *session, apr_session **ref, apr_error *err)
 {
     const apr_plan *const plan = apr_session_plan(session);

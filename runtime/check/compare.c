@@ -1,4 +1,4 @@
-/* compare.c - KL divergence, same top token and perplexity of two models on one text. */
+/* compare.c - KL divergence, argmax agreement and perplexity of two models on one text. */
 #include "runtime/check/compare.h"
 
 #include "formats/base/threads.h"
@@ -9,7 +9,7 @@
 
 /* --- rows --- */
 
-/* log of the sum of exp(logit - max), max added; NaN when a logit is NaN or the best is infinite. */
+/* Log-sum-exp of the logits, and their argmax. NaN if a logit is NaN or the largest is infinite. */
 static double log_sum(const float *logits, int64_t n, int64_t *top)
 {
     double sum = 0.0;
@@ -21,20 +21,20 @@ static double log_sum(const float *logits, int64_t n, int64_t *top)
     return (double)logits[*top] + log(sum);
 }
 
-apr_row_difference apr_compare_logits(const float *truth, const float *other, int64_t vocab_size, int32_t next)
+apr_row_difference apr_compare_logits(const float *reference, const float *other, int64_t vocab_size, int32_t next)
 {
     apr_row_difference d = {0};
-    int64_t top_truth, top_other;
-    const double log_truth = log_sum(truth, vocab_size, &top_truth), log_other = log_sum(other, vocab_size, &top_other);
+    int64_t top_reference, top_other;
+    const double log_reference = log_sum(reference, vocab_size, &top_reference), log_other = log_sum(other, vocab_size, &top_other);
 
     for (int64_t i = 0; i < vocab_size; i++) {
-        const double log_p = (double)truth[i] - log_truth, log_q = (double)other[i] - log_other, p = exp(log_p);
-        if (p > 0.0 || isnan(p)) d.kl += p * (log_p - log_q); /* p of 0 counts nothing, whatever log p is */
+        const double log_p = (double)reference[i] - log_reference, log_q = (double)other[i] - log_other, p = exp(log_p);
+        if (p > 0.0 || isnan(p)) d.kl += p * (log_p - log_q); /* p = 0 adds nothing; log p may be -inf */
     }
-    if (d.kl < 0.0) d.kl = 0.0; /* rounding: the true sum is never negative */
-    d.same_top = top_truth == top_other && isfinite(log_truth) && isfinite(log_other);
+    if (d.kl < 0.0) d.kl = 0.0; /* rounding; the exact sum is never negative */
+    d.same_top = top_reference == top_other && isfinite(log_reference) && isfinite(log_other);
     if (next >= 0) {
-        d.nll_truth = log_truth - (double)truth[next];
+        d.nll_truth = log_reference - (double)reference[next];
         d.nll_other = log_other - (double)other[next];
     }
     return d;
@@ -121,9 +121,9 @@ apr_status apr_divergence_place(const apr_divergence *d, const apr_tokenizer *to
     return apr_tokenizer_decode(tokenizer, ids + first, (size_t)(at - first + 1), true, text, n_bytes, err);
 }
 
-/* --- both models, a few tokens at a time --- */
+/* --- both models, a chunk of tokens at a time --- */
 
-/* Rows of the truth's logits that are held: many where they are short, so that prompts are evaluated in one go. */
+/* How many rows of the reference's logits are held: more when the vocabulary is small, so that a prompt needs fewer evaluations. */
 enum { HELD_BYTES = 1 << 26, FEWEST_ROWS = 32, MOST_ROWS = 512 };
 
 static int64_t rows_held(int64_t vocab_size, int64_t window, int64_t piece)
@@ -140,9 +140,9 @@ uint64_t apr_compare_bytes(int64_t vocab_size, int64_t window, int64_t piece)
 }
 
 typedef struct comparison {
-    const int32_t *ids, *ids_other; /* of the window, from the chunk's first token on */
+    const int32_t *ids, *ids_other; /* of the window, starting at the current chunk */
     int64_t n_left, n_held, vocab_size;
-    const float *truth;       /* [n_held, vocab_size] */
+    const float *reference;   /* [n_held, vocab_size] */
     apr_row_difference *rows; /* of the chunk */
 } comparison;
 
@@ -154,32 +154,33 @@ static apr_status compare_rows(void *user, int64_t first, int64_t n_rows, const 
 #pragma omp parallel for schedule(dynamic) num_threads(apr_threads(apr_all_threads(), n_rows, steps))
     for (int64_t i = 0; i < n_rows; i++) {
         const int32_t next = first + i + 1 < c->n_left ? c->ids[first + i + 1] : -1;
-        c->rows[first + i] = apr_compare_logits(c->truth + (first + i) * c->vocab_size, logits + i * c->vocab_size, c->vocab_size, next);
+        c->rows[first + i] =
+            apr_compare_logits(c->reference + (first + i) * c->vocab_size, logits + i * c->vocab_size, c->vocab_size, next);
     }
     return APR_OK;
 }
 
-static apr_status compare_window(apr_session *truth, apr_session *other, comparison *c, int64_t n, float *logits, apr_error *err)
+static apr_status compare_window(apr_session *reference, apr_session *other, comparison *c, int64_t n, float *logits, apr_error *err)
 {
     const apr_eval_output keep = {.all_logits = true, .logits = logits};
     const apr_eval_output compare = {.all_logits = true, .on_logits = compare_rows, .user = c};
 
-    apr_session_reset(truth);
+    apr_session_reset(reference);
     apr_session_reset(other);
     for (c->n_left = n; c->n_left > 0;) {
         const int64_t take = c->n_left < c->n_held ? c->n_left : c->n_held;
-        APR_TRY(apr_session_eval(truth, c->ids, (size_t)take, &keep, err));
+        APR_TRY(apr_session_eval(reference, c->ids, (size_t)take, &keep, err));
         APR_TRY(apr_session_eval(other, c->ids_other, (size_t)take, &compare, err));
         c->ids += take, c->ids_other += take, c->rows += take, c->n_left -= take;
     }
     return APR_OK;
 }
 
-static apr_status compare_windows(apr_session *truth, apr_session *other, const apr_compared_text *text, float *logits,
+static apr_status compare_windows(apr_session *reference, apr_session *other, const apr_compared_text *text, float *logits,
                                   apr_row_difference *rows, void (*on_rows)(void *user, int64_t n_done, int64_t n_rows), void *user,
                                   apr_error *err)
 {
-    const int64_t vocab_size = apr_session_program(truth)->vocab_size;
+    const int64_t vocab_size = apr_session_program(reference)->vocab_size;
 
     for (int64_t first = 0; first < text->n_ids; first += text->window) {
         const int64_t n = text->n_ids - first < text->window ? text->n_ids - first : text->window;
@@ -187,18 +188,18 @@ static apr_status compare_windows(apr_session *truth, apr_session *other, const 
                         .ids_other = (text->ids_other != NULL ? text->ids_other : text->ids) + first,
                         .n_held = rows_held(vocab_size, text->window, text->piece),
                         .vocab_size = vocab_size,
-                        .truth = logits,
+                        .reference = logits,
                         .rows = rows + first};
-        APR_TRY(compare_window(truth, other, &c, n, logits, err));
+        APR_TRY(compare_window(reference, other, &c, n, logits, err));
         if (on_rows != NULL) on_rows(user, first + n, text->n_ids);
     }
     return APR_OK;
 }
 
-apr_status apr_compare_on_text(apr_session *truth, apr_session *other, const apr_compared_text *text,
+apr_status apr_compare_on_text(apr_session *reference, apr_session *other, const apr_compared_text *text,
                                void (*on_rows)(void *user, int64_t n_done, int64_t n_rows), void *user, apr_divergence *d, apr_error *err)
 {
-    const int64_t vocab_size = apr_session_program(truth)->vocab_size, n_ctx = apr_session_plan(truth)->n_ctx;
+    const int64_t vocab_size = apr_session_program(reference)->vocab_size, n_ctx = apr_session_plan(reference)->n_ctx;
 
     *d = (apr_divergence){0};
     if (apr_session_program(other)->vocab_size != vocab_size)
@@ -210,22 +211,22 @@ apr_status apr_compare_on_text(apr_session *truth, apr_session *other, const apr
     apr_row_difference *const rows = malloc((size_t)text->n_ids * sizeof *rows);
     float *const logits = malloc((size_t)apr_compare_bytes(vocab_size, text->window, text->piece));
     apr_status status = rows != NULL && logits != NULL ? APR_OK : apr_no_memory(err, "logits to compare");
-    if (status == APR_OK) status = compare_windows(truth, other, text, logits, rows, on_rows, user, err);
+    if (status == APR_OK) status = compare_windows(reference, other, text, logits, rows, on_rows, user, err);
     if (status == APR_OK) status = apr_divergence_of(d, rows, text->n_ids, text->window, err);
     free(rows);
     free(logits);
     return status;
 }
 
-apr_status apr_compare_models(apr_session *truth, apr_session *other, const int32_t *ids, int64_t n_ids, int64_t window,
+apr_status apr_compare_models(apr_session *reference, apr_session *other, const int32_t *ids, int64_t n_ids, int64_t window,
                               void (*on_rows)(void *user, int64_t n_done, int64_t n_rows), void *user, apr_divergence *d, apr_error *err)
 {
     const apr_compared_text text = {.ids = ids, .n_ids = n_ids, .window = window};
-    return apr_compare_on_text(truth, other, &text, on_rows, user, d, err);
+    return apr_compare_on_text(reference, other, &text, on_rows, user, d, err);
 }
 
 double apr_divergence_bound(const apr_divergence *control)
 {
-    static const double noise = 1e-7; /* float32 sums in another order, on the worst of models */
+    static const double noise = 1e-7; /* float32 sums in another order: the largest value measured on any model */
     return control != NULL ? 3.0 * control->mean + noise : noise;
 }

@@ -23,14 +23,14 @@ static bool same_dims(const apr_tensor *a, const apr_tensor *b)
     return a->rank == b->rank && memcmp(a->dims, b->dims, (size_t)a->rank * sizeof *a->dims) == 0;
 }
 
-/* Is every logical row stored as the same bytes? Shapes agree. */
+/* True if every logical row is stored as the same bytes. The shapes must be equal. */
 static bool same_bytes(const apr_tensor *a, const apr_tensor *b)
 {
     if (a->dtype != b->dtype || a->n_bytes != b->n_bytes) return false;
     if (a->n_bytes == 0) return true;
     if (a->made != NULL || b->made != NULL || a->packing != NULL || b->packing != NULL) return false; /* they have no bytes of their own */
     if (apr_step_equal(&a->pending, &b->pending)) return memcmp(a->data, b->data, a->n_bytes) == 0;
-    const int64_t n_rows = a->rank == 1 ? a->dims[0] : apr_tensor_rows(a); /* a step moves the elements of a vector */
+    const int64_t n_rows = a->rank == 1 ? a->dims[0] : apr_tensor_rows(a); /* a pending step permutes the elements of a vector */
     const uint64_t row_bytes = a->n_bytes / (uint64_t)n_rows;
     for (int64_t r = 0; r < n_rows; r++) {
         const uint8_t *const row_a = a->data + (uint64_t)apr_step_row(a->pending, n_rows, r) * row_bytes;
@@ -40,11 +40,12 @@ static bool same_bytes(const apr_tensor *a, const apr_tensor *b)
     return true;
 }
 
-/* One side of a pair, and which of a published layout's numbers are taken: those that are read, or the others that are right as well. */
+/* One side of a pair. A packed layout has two valid readings: exact products of code and scale, or these rounded to the type that the
+ * layout's library computes in. */
 typedef struct side {
     const apr_tensor *tensor;
-    apr_dtype library; /* that its values are rounded to; APR_F32: they stay as they are */
-    bool is_products;  /* not rounded to the library's type, as they would be read */
+    apr_dtype library; /* type to round the values to; APR_F32: do not round */
+    bool is_products;  /* read the exact products, although readers normally round them */
 } side;
 
 static void decode(const side *s, int64_t row, int64_t n_rows, float *values)
@@ -75,7 +76,7 @@ static bool compare_block(const side sides[2], const apr_row_blocks *blocks, int
     return has_memory;
 }
 
-/* Blocks are measured on all cores and added in order, so that the figures do not depend on the number of threads. */
+/* Blocks are measured in parallel and added in order, so the result does not depend on the number of threads. */
 static apr_status compare_sides(const side sides[2], apr_metrics *metrics, apr_error *err)
 {
     const apr_row_blocks blocks = apr_row_blocks_of(sides[0].tensor);
@@ -94,7 +95,7 @@ static apr_status compare_sides(const side sides[2], apr_metrics *metrics, apr_e
 
 static bool are_equal(const apr_metrics *metrics) { return metrics->max_at < 0 && metrics->n_nonfinite == 0; }
 
-/* The other numbers of a published matrix: products where its values are rounded, and values rounded where it is read as products. */
+/* The other reading of a packed matrix: exact products if it is read rounded, rounded values if it is read as products. */
 static side other_numbers(const apr_model *model, const apr_tensor *tensor)
 {
     const apr_dtype library = apr_library_type(model, tensor);
@@ -104,7 +105,7 @@ static side other_numbers(const apr_model *model, const apr_tensor *tensor)
 
 static bool has_other_numbers(const side *s) { return s->is_products || s->library != APR_F32; }
 
-/* Are they the same in the other numbers that one of them, or both, stand for? */
+/* Compares the other readings of one or both sides; as_library if any combination is equal. */
 static apr_status compare_others(const apr_model_diff *diff, apr_tensor_diff *pair, apr_error *err)
 {
     const side read[2] = {{pair->a, APR_F32, false}, {pair->b, APR_F32, false}},
@@ -138,13 +139,13 @@ static apr_status compare_pair(const apr_model_diff *diff, apr_tensor_diff *pair
     pair->same_dims = same_dims(pair->a, pair->b);
     if (!pair->same_dims) return APR_OK;
     pair->same_bytes = same_bytes(pair->a, pair->b);
-    const bool has_scales = pair->a->scale != NULL || pair->b->scale != NULL; /* then equal bytes need not be equal values */
+    const bool has_scales = pair->a->scale != NULL || pair->b->scale != NULL; /* equal bytes may then have different values */
     const bool is_composed = pair->a->made != NULL || pair->b->made != NULL || pair->a->packing != NULL || pair->b->packing != NULL;
     pair->differs = !pair->same_bytes;
     if ((pair->same_bytes && !has_scales) || !apr_can_decode(pair->a->dtype) || !apr_can_decode(pair->b->dtype)) return APR_OK;
     APR_TRY(compare_values(diff, pair, err));
     if (is_composed && pair->a->dtype == pair->b->dtype && are_equal(&pair->metrics) && !pair->as_library) {
-        pair->same_bytes = true; /* one side has no bytes of its own: its values, written out, are the other's */
+        pair->same_bytes = true; /* one side has no stored bytes; writing its values would give the other's bytes */
         pair->differs = false;
     }
     const bool is_close =

@@ -1,4 +1,4 @@
-/* diff_facts.c - what two models differ in besides tensors: hyperparameters, tokenizer, metadata, small files. */
+/* diff_facts.c - compares everything but tensors: hyperparameters, tokenizer, metadata, small files. */
 #include "runtime/check/diff.h"
 
 #include "formats/model/metadata.h"
@@ -15,7 +15,7 @@ static apr_fact_value real_of(double value) { return (apr_fact_value){.kind = AP
 static apr_fact_value bytes_of(apr_str text) { return (apr_fact_value){.kind = APR_FACT_TEXT, .text = text}; }
 static apr_fact_value text_of(const char *text) { return text != NULL ? bytes_of(apr_str_of(text)) : (apr_fact_value){0}; }
 static apr_fact_value kv_of(const apr_kv *kv) { return (apr_fact_value){.kind = kv != NULL ? APR_FACT_KV : APR_FACT_NONE, .kv = kv}; }
-/* Ids below 0 are none. */
+/* An id below 0 means that there is none. */
 static apr_fact_value id_of(int32_t id) { return id >= 0 ? number_of(APR_FACT_ID, id) : (apr_fact_value){0}; }
 static apr_fact_value file_of(const apr_attachment *file)
 {
@@ -24,7 +24,7 @@ static apr_fact_value file_of(const apr_attachment *file)
 
 static bool same_str(apr_str a, apr_str b) { return a.n_bytes == b.n_bytes && (a.n_bytes == 0 || memcmp(a.text, b.text, a.n_bytes) == 0); }
 
-/* GGUF keeps reals as float32: seven digits of them are compared. */
+/* GGUF stores reals as float32, so seven significant digits are compared. */
 static bool same_real(double a, double b)
 {
     char text_a[32], text_b[32];
@@ -34,7 +34,7 @@ static bool same_real(double a, double b)
     return strcmp(text_a, text_b) == 0;
 }
 
-/* Of one kind or none; metadata is compared by same_kv. */
+/* Values of different kinds are not equal. Metadata is compared by same_kv instead. */
 static bool same_value(const apr_fact_value *a, const apr_fact_value *b)
 {
     if (a->kind != b->kind) return false;
@@ -62,13 +62,13 @@ static apr_status add(apr_model_diff *diff, apr_diff_topic topic, apr_str name, 
     return APR_OK;
 }
 
-/* Adds what differs. */
+/* Adds an entry if the values differ. */
 static apr_status compare(apr_model_diff *diff, apr_diff_topic topic, const char *name, apr_fact_value a, apr_fact_value b, apr_error *err)
 {
     return same_value(&a, &b) ? APR_OK : add(diff, topic, apr_str_of(name), a, b, err);
 }
 
-/* The same under a name that is made here: "token 17". */
+/* Adds an entry with a numbered name: "token 17". */
 static apr_status add_numbered(apr_model_diff *diff, apr_diff_topic topic, const char *what, size_t number, apr_fact_value a,
                                apr_fact_value b, apr_error *err)
 {
@@ -78,10 +78,10 @@ static apr_status add_numbered(apr_model_diff *diff, apr_diff_topic topic, const
 
 /* --- hyperparameters --- */
 
-/* A value that one side does not state (0) is no difference. */
+/* A value that one side does not state (0) is not a difference. */
 static apr_status diff_fields(apr_model_diff *diff, apr_error *err)
 {
-    apr_hparams a = diff->a->hparams, b = diff->b->hparams; /* copies: the table's accessors want to be able to write */
+    apr_hparams a = diff->a->hparams, b = diff->b->hparams; /* copies: the table's accessors take non-const pointers */
 
     for (size_t i = 0; i < apr_n_hparam_fields; i++) {
         const apr_hparam_field *const field = &apr_hparam_fields[i];
@@ -94,7 +94,7 @@ static apr_status diff_fields(apr_model_diff *diff, apr_error *err)
     return APR_OK;
 }
 
-/* Aspects of one layer, each its name and value. */
+/* The values of one layer's properties. */
 static apr_fact_value mixer_of(uint8_t kind) { return number_of(APR_FACT_LAYER, kind); }
 static apr_fact_value positions_of(uint8_t has_none) { return text_of(has_none ? "none" : "rotary"); }
 static apr_fact_value ffn_of(uint8_t kind)
@@ -125,7 +125,7 @@ static apr_status diff_layers(apr_model_diff *diff, apr_error *err)
     return APR_OK;
 }
 
-/* Files of one format state the same flags; what another leaves to its reader is no difference. */
+/* Flags are compared only within one format: other formats leave some of them to the reader. */
 static apr_status diff_flags(apr_model_diff *diff, apr_error *err)
 {
     apr_hparams a = diff->a->hparams, b = diff->b->hparams;
@@ -144,7 +144,7 @@ static double rope_real(const apr_rope_scaling *s, size_t offset)
     return value;
 }
 
-/* `name` is "rope_scaling", or that of sliding layers. A number that one side does not state (0) is no difference. */
+/* `name` is "rope_scaling", or that of sliding layers. A number that one side does not state (0) is not a difference. */
 static apr_status diff_rope(apr_model_diff *diff, const char *name, const apr_rope_scaling *a, const apr_rope_scaling *b, apr_error *err)
 {
     APR_TRY(compare(diff, APR_DIFF_HYPERPARAMETER, name, number_of(APR_FACT_ROPE, a->kind), number_of(APR_FACT_ROPE, b->kind), err));
@@ -161,7 +161,7 @@ static apr_status diff_rope(apr_model_diff *diff, const char *name, const apr_ro
             const apr_fact_value x = real_of(is_short ? a->short_factor[i] : a->long_factor[i]);
             const apr_fact_value y = real_of(is_short ? b->short_factor[i] : b->long_factor[i]);
             return add_numbered(diff, APR_DIFF_HYPERPARAMETER, is_short ? "short rotary factor" : "long rotary factor", (size_t)i, x, y,
-                                err); /* the first says it */
+                                err); /* only the first one */
         }
     return APR_OK;
 }
@@ -253,11 +253,11 @@ static apr_status diff_metadata(apr_model_diff *diff, apr_error *err)
     return APR_OK;
 }
 
-/* A text under the key that GGUF has for it. */
+/* A metadata text and its GGUF key. */
 typedef struct keyed_text {
     const char *key;
     const apr_kv *kv;
-    bool travels; /* all of a checkpoint's do, of others those that came from a checkpoint */
+    bool is_converted; /* conversion carries it over: every text of a safetensors checkpoint, and those that came from one */
 } keyed_text;
 
 typedef struct keyed_texts {
@@ -281,7 +281,7 @@ static apr_status list_texts(keyed_texts *texts, const apr_model *model, apr_are
         APR_TRY(apr_metadata_gguf_key(kv, arena, &text->key, err));
         if (text->key == NULL) continue;
         text->kv = kv;
-        text->travels = model->origin.format == APR_FORMAT_SAFETENSORS || apr_metadata_own_name(kv) != NULL;
+        text->is_converted = model->origin.format == APR_FORMAT_SAFETENSORS || apr_metadata_own_name(kv) != NULL;
         texts->n++;
     }
     memcpy(texts->sorted, texts->items, texts->n * sizeof *texts->items);
@@ -300,16 +300,17 @@ static apr_status note_same(apr_model_diff *diff, const apr_kv *kv, apr_error *e
     return diff->same_metadata != NULL ? APR_OK : apr_no_memory(err, "the names of metadata");
 }
 
-/* Those of `from` that travel, against `to`; from A's side first. What both sides say travels is told once. */
-static apr_status diff_texts(apr_model_diff *diff, const keyed_texts *from, const keyed_texts *to, bool turned, apr_error *err)
+/* Compares the texts of `from` that conversion carries over with `to`. Called for A, then for B (swapped), which skips pairs that the
+ * first call compared. */
+static apr_status diff_texts(apr_model_diff *diff, const keyed_texts *from, const keyed_texts *to, bool swapped, apr_error *err)
 {
     for (size_t i = 0; i < from->n; i++) {
         const keyed_text *const x = &from->items[i], *const y =
                                                          to->n > 0 ? bsearch(x, to->sorted, to->n, sizeof *to->sorted, by_key) : NULL;
         const apr_kv *const other = y != NULL ? y->kv : NULL;
-        if (!x->travels || (turned && y != NULL && y->travels)) continue;
+        if (!x->is_converted || (swapped && y != NULL && y->is_converted)) continue;
         if (other != NULL && same_str(x->kv->value.string, other->value.string)) APR_TRY(note_same(diff, x->kv, err));
-        else APR_TRY(add(diff, APR_DIFF_METADATA, x->kv->key, kv_of(turned ? other : x->kv), kv_of(turned ? x->kv : other), err));
+        else APR_TRY(add(diff, APR_DIFF_METADATA, x->kv->key, kv_of(swapped ? other : x->kv), kv_of(swapped ? x->kv : other), err));
     }
     return APR_OK;
 }

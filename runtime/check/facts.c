@@ -1,4 +1,4 @@
-/* facts.c - holds two programs against each other, operation by operation. */
+/* facts.c - compares two programs operation by operation. */
 #include "runtime/check/facts.h"
 
 #include "runtime/program/op_card.h"
@@ -7,9 +7,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-apr_status apr_facts_same_shape(const apr_session *truth, const apr_session *other, apr_error *err)
+apr_status apr_facts_same_shape(const apr_session *reference, const apr_session *other, apr_error *err)
 {
-    const apr_program *const a = apr_session_program(truth), *const b = apr_session_program(other);
+    const apr_program *const a = apr_session_program(reference), *const b = apr_session_program(other);
 
     if (a->n_ops != b->n_ops || a->n_values != b->n_values || a->n_states != b->n_states)
         return apr_fail(err, APR_E_NO, "the models are different programs: %s of %zu operations and %s of %zu", a->architecture, a->n_ops,
@@ -30,19 +30,19 @@ apr_status apr_facts_same_shape(const apr_session *truth, const apr_session *oth
                             x->layer, (long long)x->n_heads, (long long)x->key_dim, (long long)x->window, (long long)y->n_heads,
                             (long long)y->key_dim, (long long)y->window);
         if (x->kind != y->kind || x->value_dim != y->value_dim || x->values_in_keys != y->values_in_keys || x->n_floats != y->n_floats)
-            return apr_fail(err, APR_E_NO, "layer %d remembers other things in the one model than in the other", x->layer);
+            return apr_fail(err, APR_E_NO, "the state of layer %d has different kinds or sizes in the two models", x->layer);
     }
     return APR_OK;
 }
 
-static apr_status differs(const apr_op *op, const char *what, double truth, double other, apr_error *err)
+static apr_status differs(const apr_op *op, const char *what, double reference, double other, apr_error *err)
 {
     char layer[32] = "";
     if (op->layer >= 0) snprintf(layer, sizeof layer, "layer %d, ", op->layer);
-    return apr_fail(err, APR_E_NO, "%s%s: %s is %.9g in the reference and %.9g here", layer, apr_op_name(op->kind), what, truth, other);
+    return apr_fail(err, APR_E_NO, "%s%s: %s is %.9g in the reference and %.9g here", layer, apr_op_name(op->kind), what, reference, other);
 }
 
-/* What an operation is told, number by number, and what it reads. */
+/* Compares the parameters, state and inputs of an operation. */
 static apr_status compare_op(const apr_op *a, const apr_op *b, apr_error *err)
 {
     static const char *const inputs[APR_OP_MAX_IN] = {"the first input", "the second input", "the third input"};
@@ -56,10 +56,11 @@ static apr_status compare_op(const apr_op *a, const apr_op *b, apr_error *err)
     return APR_OK;
 }
 
-/* Frequencies with their divisors. Two ways to the same numbers differ by the rounding of a power, a quotient and a product. */
-static apr_status compare_rope(const apr_session *truth, const apr_session *other, const apr_op *a, const apr_op *b, apr_error *err)
+/* Compares frequencies after their divisors. Two ways to compute the same number differ by the rounding of a power, a quotient and a
+ * product. */
+static apr_status compare_rope(const apr_session *reference, const apr_session *other, const apr_op *a, const apr_op *b, apr_error *err)
 {
-    const apr_rope_table *const x = &apr_session_program(truth)->ropes[a->rope], *const y = &apr_session_program(other)->ropes[b->rope];
+    const apr_rope_table *const x = &apr_session_program(reference)->ropes[a->rope], *const y = &apr_session_program(other)->ropes[b->rope];
     static const double rounding = 8 * 0x1p-24;
     apr_status status = APR_OK;
 
@@ -69,7 +70,7 @@ static apr_status compare_rope(const apr_session *truth, const apr_session *othe
     const size_t n = (size_t)x->n_freqs;
     float *const freqs = malloc((2 * n + 1) * sizeof *freqs);
     if (freqs == NULL) return apr_no_memory(err, "the rotary frequencies");
-    apr_trace_frequencies(truth, a->rope, freqs);
+    apr_trace_frequencies(reference, a->rope, freqs);
     apr_trace_frequencies(other, b->rope, freqs + n);
     for (size_t j = 0; j < n && status == APR_OK; j++) {
         char what[48];
@@ -81,16 +82,16 @@ static apr_status compare_rope(const apr_session *truth, const apr_session *othe
     return status;
 }
 
-apr_status apr_facts_compare(const apr_session *truth, const apr_session *other, apr_error *err)
+apr_status apr_facts_compare(const apr_session *reference, const apr_session *other, apr_error *err)
 {
-    const apr_program *const a = apr_session_program(truth), *const b = apr_session_program(other);
+    const apr_program *const a = apr_session_program(reference), *const b = apr_session_program(other);
 
-    APR_TRY(apr_facts_same_shape(truth, other, err));
+    APR_TRY(apr_facts_same_shape(reference, other, err));
     for (size_t i = 0; i < a->n_ops; i++) {
         const apr_op *const x = &a->ops[i], *const y = &b->ops[i];
         APR_TRY(compare_op(x, y, err));
         if ((x->rope < 0) != (y->rope < 0)) return differs(x, "the rotary table", x->rope, y->rope, err);
-        if (x->rope >= 0) APR_TRY(compare_rope(truth, other, x, y, err));
+        if (x->rope >= 0) APR_TRY(compare_rope(reference, other, x, y, err));
     }
     return APR_OK;
 }

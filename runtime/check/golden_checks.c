@@ -1,4 +1,4 @@
-/* golden_checks.c - the checks of a recorded truth, one function each, and their table. */
+/* golden_checks.c - the checks against golden.json, one function each, and their table. */
 #include "runtime/check/golden_checks.h"
 
 #include "formats/base/map.h"
@@ -36,21 +36,21 @@ void apr_recorded_close(apr_recorded *recorded)
     *recorded = (apr_recorded){0};
 }
 
-/* What a check is made of. */
+/* The inputs of a check. */
 typedef struct job {
     const apr_recorded *recorded;
     const apr_recorded_options *options;
     const apr_subject *subject;
 } job;
 
-static void judge(apr_recorded_check *c, bool good, const char *which)
+static void count_item(apr_recorded_check *c, bool good, const char *which)
 {
     c->n_judged++;
     c->n_good += good;
     if (!good && c->first_bad[0] == '\0') snprintf(c->first_bad, sizeof c->first_bad, "%s", which);
 }
 
-/* An array of ids, malloc'ed. */
+/* Reads a JSON array of token ids, malloc'ed. */
 static apr_status ids_of(const job *j, const cJSON *array, int32_t **ids, size_t *n_ids, apr_error *err)
 {
     size_t n = 0;
@@ -62,7 +62,7 @@ static apr_status ids_of(const job *j, const cJSON *array, int32_t **ids, size_t
         int64_t id;
         if (!apr_json_as_int(item, &id) || id < 0 || id > INT32_MAX) {
             free(*ids);
-            return apr_fail(err, APR_E_DAMAGED, "%s: a token id is no id", j->recorded->path);
+            return apr_fail(err, APR_E_DAMAGED, "%s: an array of token ids holds something else", j->recorded->path);
         }
         (*ids)[n++] = (int32_t)id;
     }
@@ -78,7 +78,7 @@ static const char *text_of(const cJSON *object, const char *key)
 
 static bool is_chat(const cJSON *prompt) { return strcmp(text_of(prompt, "kind"), "chat") == 0; }
 
-/* Does the model's own template make the recorded text of a chat? */
+/* The model's chat template must render the recorded text. */
 static apr_status check_template(const job *j, apr_recorded_check *c, apr_error *err)
 {
     const cJSON *prompt;
@@ -88,28 +88,28 @@ static apr_status check_template(const job *j, apr_recorded_check *c, apr_error 
         size_t n;
         if (!is_chat(prompt)) continue;
         APR_TRY(apr_subject_chat(j->subject, NULL, text_of(prompt, "text"), &text, &n, err));
-        judge(c, strcmp(text, text_of(prompt, "rendered")) == 0, text_of(prompt, "text"));
+        count_item(c, strcmp(text, text_of(prompt, "rendered")) == 0, text_of(prompt, "text"));
         free(text);
     }
     return APR_OK;
 }
 
-/* Token ids of the rendered prompts. */
+/* The token ids of the rendered prompts. */
 static apr_status check_tokens(const job *j, apr_recorded_check *c, apr_error *err)
 {
     const cJSON *prompt;
     cJSON_ArrayForEach(prompt, apr_json_get(j->recorded->json, "prompts"))
     {
         const char *const text = text_of(prompt, "rendered");
-        int32_t *ids, *truth;
+        int32_t *ids, *reference;
         size_t n, n_truth;
-        APR_TRY(ids_of(j, apr_json_get(prompt, "ids"), &truth, &n_truth, err));
+        APR_TRY(ids_of(j, apr_json_get(prompt, "ids"), &reference, &n_truth, err));
         const apr_status status = apr_subject_encode(j->subject, text, strlen(text), false, &ids, &n, err);
         if (status == APR_OK) {
-            judge(c, n == n_truth && memcmp(ids, truth, n * sizeof *ids) == 0, text);
+            count_item(c, n == n_truth && memcmp(ids, reference, n * sizeof *ids) == 0, text);
             free(ids);
         }
-        free(truth);
+        free(reference);
         APR_TRY(status);
     }
     return APR_OK;
@@ -117,19 +117,20 @@ static apr_status check_tokens(const job *j, apr_recorded_check *c, apr_error *e
 
 static apr_status check_one_answer(const job *j, const cJSON *prompt, apr_recorded_check *c, apr_error *err)
 {
-    int32_t *ids, *truth, *got = NULL;
+    int32_t *ids, *reference, *got = NULL;
     size_t n_ids, n_truth, n_got;
     double margin = 0;
 
     c->n_total++;
     if (!apr_json_get_real(prompt, "greedy_min_margin", &margin) || margin <= j->options->margin) return APR_OK;
     APR_TRY(ids_of(j, apr_json_get(prompt, "ids"), &ids, &n_ids, err));
-    apr_status status = ids_of(j, apr_json_get(prompt, "greedy_ids"), &truth, &n_truth, err);
+    apr_status status = ids_of(j, apr_json_get(prompt, "greedy_ids"), &reference, &n_truth, err);
     if (status == APR_OK) {
         status = apr_subject_continue(j->subject, ids, n_ids, n_truth, &got, &n_got, err);
-        if (status == APR_OK) judge(c, n_got == n_truth && memcmp(got, truth, n_truth * sizeof *truth) == 0, text_of(prompt, "text"));
+        if (status == APR_OK)
+            count_item(c, n_got == n_truth && memcmp(got, reference, n_truth * sizeof *reference) == 0, text_of(prompt, "text"));
         free(got);
-        free(truth);
+        free(reference);
     }
     free(ids);
     return status;
@@ -142,13 +143,16 @@ static apr_status check_greedy(const job *j, apr_recorded_check *c, apr_error *e
     return APR_OK;
 }
 
-/* NaN is the worst of all, and stays it. */
+/* The larger difference; NaN counts as the largest. */
 static double worse_of(double worst, double difference) { return isnan(worst) || difference <= worst ? worst : difference; }
 
-/* An infinite logit must be just that, and says nothing of how far others may be off. */
-static double difference_of(double truth, double found) { return isinf(truth) && truth == found ? 0.0 : fabs(found - truth); }
+/* A logit that was recorded as infinite must be the same infinity. */
+static double difference_of(double reference, double found)
+{
+    return isinf(reference) && reference == found ? 0.0 : fabs(found - reference);
+}
 
-/* Of the recorded best logits of one prompt. */
+/* The largest difference and the largest magnitude of the top-5 logits of one prompt. */
 typedef struct top_found {
     double worst, peak;
 } top_found;
@@ -177,7 +181,7 @@ static apr_status compare_top(const job *j, const cJSON *prompt, size_t *n_ids, 
     return APR_OK;
 }
 
-/* The best logits after each prompt. */
+/* The top-5 logits after each prompt. */
 static apr_status check_top(const job *j, apr_recorded_check *c, apr_error *err)
 {
     const cJSON *prompt;
@@ -197,14 +201,14 @@ static apr_status check_top(const job *j, apr_recorded_check *c, apr_error *err)
         }
         c->worst = worse_of(c->worst, found.worst);
         c->bound = fmax(c->bound, bound);
-        judge(c, found.worst <= bound, text_of(prompt, "text"));
+        count_item(c, found.worst <= bound, text_of(prompt, "text"));
     }
     return APR_OK;
 }
 
 static apr_status recite(const job *j, const cJSON *verse, bool *exact, apr_error *err)
 {
-    const char *const truth = text_of(verse, "text");
+    const char *const reference = text_of(verse, "text");
     char request[128], *rendered, *text;
     int32_t *ids = NULL, *got = NULL;
     size_t n, n_ids = 0, n_got = 0;
@@ -214,13 +218,13 @@ static apr_status recite(const job *j, const cJSON *verse, bool *exact, apr_erro
     apr_status status = apr_subject_encode(j->subject, rendered, n, false, &ids, &n_ids, err);
     free(rendered);
     if (status == APR_OK) /* a token has at least one byte */
-        status = apr_subject_continue(j->subject, ids, n_ids, strlen(truth) + 8, &got, &n_got, err);
+        status = apr_subject_continue(j->subject, ids, n_ids, strlen(reference) + 8, &got, &n_got, err);
     free(ids);
     APR_TRY(status);
     status = apr_tokenizer_decode(j->subject->tokenizer, got, n_got, false, &text, &n, err);
     free(got);
     APR_TRY(status);
-    *exact = strcmp(text, truth) == 0;
+    *exact = strcmp(text, reference) == 0;
     free(text);
     return APR_OK;
 }
@@ -232,14 +236,14 @@ static apr_status check_recite(const job *j, apr_recorded_check *c, apr_error *e
     {
         bool recorded = false, exact = false;
         c->n_total++;
-        if (!apr_json_get_bool(verse, "exact", &recorded) || !recorded) continue; /* the original cannot either */
+        if (!apr_json_get_bool(verse, "exact", &recorded) || !recorded) continue; /* the recording model did not know the verse either */
         APR_TRY(recite(j, verse, &exact, err));
-        judge(c, exact, text_of(verse, "ref"));
+        count_item(c, exact, text_of(verse, "ref"));
     }
     return APR_OK;
 }
 
-/* golden.safetensors beside golden.json, its ids as one prompt. */
+/* Compares one array of golden.safetensors, which is next to golden.json; its ids are one prompt. */
 static apr_status check_arrays(const job *j, int which, apr_recorded_check *c, apr_error *err)
 {
     apr_golden_arrays arrays;
@@ -267,7 +271,7 @@ static apr_status check_arrays(const job *j, int which, apr_recorded_check *c, a
 static apr_status check_logits(const job *j, apr_recorded_check *c, apr_error *err) { return check_arrays(j, 0, c, err); }
 static apr_status check_hidden(const job *j, apr_recorded_check *c, apr_error *err) { return check_arrays(j, 1, c, err); }
 
-/* heldout.file, beside golden.json or one folder up. */
+/* Opens heldout.file, which is next to golden.json or one folder up. */
 static apr_status open_heldout(const job *j, const char *name, apr_map *text, apr_error *err)
 {
     const char *const slash = strrchr(j->recorded->path, '/');
@@ -284,7 +288,7 @@ static apr_status open_heldout(const job *j, const char *name, apr_map *text, ap
 static apr_status check_perplexity(const job *j, apr_recorded_check *c, apr_error *err)
 {
     const cJSON *const heldout = apr_json_get(j->recorded->json, "heldout");
-    double truth;
+    double reference;
     int64_t window, n_scored;
     char found[96];
     size_t n_ids;
@@ -292,7 +296,7 @@ static apr_status check_perplexity(const job *j, apr_recorded_check *c, apr_erro
     int32_t *ids;
     apr_perplexity result;
 
-    if (!apr_json_get_real(heldout, "perplexity", &truth) || !apr_json_get_int(heldout, "window", &window) ||
+    if (!apr_json_get_real(heldout, "perplexity", &reference) || !apr_json_get_int(heldout, "window", &window) ||
         !apr_json_get_int(heldout, "tokens_scored", &n_scored))
         return apr_fail(err, APR_E_DAMAGED, "%s: 'heldout' lacks perplexity, window or tokens_scored", j->recorded->path);
     APR_TRY(open_heldout(j, text_of(heldout, "file"), &text, err));
@@ -305,10 +309,10 @@ static apr_status check_perplexity(const job *j, apr_recorded_check *c, apr_erro
     APR_TRY(status);
     c->bound = j->options->ppl_tolerance;
     if (c->bound == 0.0) c->bound = apr_run_perplexity_bound(apr_trace_run_facts(j->subject->session, window));
-    c->worst = fabs(result.perplexity / truth - 1);
-    snprintf(found, sizeof found, "%.4f over %lld tokens, recorded %.4f over %lld", result.perplexity, (long long)result.n_scored, truth,
-             (long long)n_scored);
-    judge(c, c->worst <= c->bound && result.n_scored == n_scored, found);
+    c->worst = fabs(result.perplexity / reference - 1);
+    snprintf(found, sizeof found, "%.4f over %lld tokens, recorded %.4f over %lld", result.perplexity, (long long)result.n_scored,
+             reference, (long long)n_scored);
+    count_item(c, c->worst <= c->bound && result.n_scored == n_scored, found);
     return APR_OK;
 }
 

@@ -12,17 +12,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void add(apr_integrity *r, apr_finding finding)
+static void add(apr_integrity *r, apr_finding problem)
 {
-    r->findings[r->n_findings++] = finding;
-    r->n_of[finding.kind]++;
+    r->findings[r->n_findings++] = problem;
+    r->n_of[problem.kind]++;
 }
 
 static void add_file(apr_integrity *r, const char *name, const char *why)
 {
-    apr_finding finding = {.kind = APR_FOUND_ATTACHMENT, .name = name};
-    snprintf(finding.text, sizeof finding.text, "%.250s", why);
-    add(r, finding);
+    apr_finding problem = {.kind = APR_FOUND_ATTACHMENT, .name = name};
+    snprintf(problem.text, sizeof problem.text, "%.250s", why);
+    add(r, problem);
 }
 
 static void check_crc(apr_integrity *r, const apr_model *model, const apr_tensor *tensor)
@@ -36,7 +36,7 @@ static void check_crc(apr_integrity *r, const apr_model *model, const apr_tensor
     else add(r, (apr_finding){APR_FOUND_CHECKSUM, tensor->name, .stated = stated, .actual = actual});
 }
 
-/* Counts values that are not finite; *first becomes the index of the first, counted from `base`, when it is smaller. */
+/* Counts values that are not finite. x[0] has index `base`; *first is lowered to the smallest index found. */
 static int64_t count_nonfinite(const float *x, int64_t n, int64_t base, int64_t *first)
 {
     int64_t count = 0;
@@ -80,7 +80,7 @@ static bool ends_with(const char *name, const char *ending)
     return n >= n_ending && strcmp(name + n - n_ending, ending) == 0;
 }
 
-/* Opening parses what it needs; the others are found out here, before a loader does. */
+/* Opening a model parses only the files it needs. This parses the others as well, before a loader fails on them. */
 static apr_status check_attachment(apr_integrity *r, const apr_attachment *file, apr_error *err)
 {
     apr_error why = {0};
@@ -90,11 +90,11 @@ static apr_status check_attachment(apr_integrity *r, const apr_attachment *file,
         const apr_status status = apr_json_parse(&tree, file->data, file->n_bytes, file->name, &why);
         cJSON_Delete(tree);
         if (status == APR_E_MEMORY) return apr_no_memory(err, file->name);
-        const char *const colon = strstr(why.text, ": "); /* behind the name, which is said apart */
+        const char *const colon = strstr(why.text, ": "); /* skip the name, which is reported separately */
         if (status != APR_OK) add_file(r, file->name, colon != NULL ? colon + 2 : why.text);
     } else if (ends_with(file->name, ".jinja") && file->n_bytes > 0) {
         const apr_str text = {(const char *)file->data, file->n_bytes};
-        if (!apr_str_is_utf8(text) || memchr(text.text, '\0', text.n_bytes) != NULL) add_file(r, file->name, "is no text");
+        if (!apr_str_is_utf8(text) || memchr(text.text, '\0', text.n_bytes) != NULL) add_file(r, file->name, "is not UTF-8 text");
     }
     return APR_OK;
 }
@@ -108,7 +108,7 @@ static apr_status check_model(apr_integrity *r, const apr_model *model, const ap
     if (model->format == APR_FORMAT_APR && r->footer == APR_FOOTER_BAD) add(r, (apr_finding){.kind = APR_FOUND_CHECKSUM});
     for (size_t i = 0; i < model->n_attachments; i++) APR_TRY(check_attachment(r, &model->attachments[i], err));
     for (size_t i = 0; i < model->n_tensors; i++) total += model->tensors[i].n_bytes;
-    for (size_t i = 0; i < model->n_packings; i++) APR_TRY(check_values(r, &model->packings[i], err)); /* their parts are codes */
+    for (size_t i = 0; i < model->n_packings; i++) APR_TRY(check_values(r, &model->packings[i], err)); /* their tensors hold codes */
     for (size_t i = 0; i < model->n_tensors; i++) {
         const apr_tensor *const tensor = &model->tensors[i];
         apr_progress_report(progress, done, total, tensor->name);
@@ -121,10 +121,10 @@ static apr_status check_model(apr_integrity *r, const apr_model *model, const ap
 
 apr_status apr_integrity_check(apr_integrity *integrity, const apr_model *model, const apr_progress *progress, apr_error *err)
 {
-    /* two a tensor, one an attached file, and one of the whole file */
+    /* at most two per tensor, one per attached file, and one for the whole file */
     *integrity =
         (apr_integrity){.findings = calloc(2 * model->n_tensors + model->n_packings + model->n_attachments + 1, sizeof(apr_finding))};
-    if (integrity->findings == NULL) return apr_no_memory(err, "the findings");
+    if (integrity->findings == NULL) return apr_no_memory(err, "the list of problems");
     return check_model(integrity, model, progress, err);
 }
 

@@ -1,8 +1,8 @@
-/* runtime/check/integrity.h - all of a model's file, read once: is it what was written, and is every value a number?
+/* runtime/check/integrity.h - reads a model's files once and checks checksums, values and small files.
  *
- * Opening has checked the structure already (counts, extents, names). Here every checksum that the container states is computed, every
- * value decoded, and the small files that a loader will parse are parsed, on all cores. The report holds findings; a model without
- * findings is as good as its container can tell. */
+ * Opening a model already checks the structure (counts, extents, names). This check computes every checksum that the container states,
+ * decodes every value to find NaN and infinity, and parses the small files that a loader will parse. It uses all cores. Each problem is
+ * one entry of `findings`; no entries means that the container shows no damage. */
 #ifndef APR_RUNTIME_INTEGRITY_H
 #define APR_RUNTIME_INTEGRITY_H
 
@@ -11,9 +11,9 @@
 #include "formats/model/model.h"
 
 typedef enum {
-    APR_FOUND_CHECKSUM,   /* stated and actual CRC of a tensor; of the whole file where no tensor is named */
-    APR_FOUND_ATTACHMENT, /* a small file that does not parse: text */
-    APR_FOUND_NOT_FINITE, /* n of n_values, the first at index first */
+    APR_FOUND_CHECKSUM,   /* stated and actual CRC of a tensor differ; name NULL: the CRC of the whole file */
+    APR_FOUND_ATTACHMENT, /* a small file does not parse: see text */
+    APR_FOUND_NOT_FINITE, /* n of n_values are NaN or infinite, the first at index first */
     APR_N_FOUND
 } apr_finding_kind;
 
@@ -28,14 +28,14 @@ typedef struct apr_finding {
 typedef struct apr_integrity {
     apr_finding *findings; /* malloc'ed */
     size_t n_findings, n_of[APR_N_FOUND];
-    size_t n_stated, n_good; /* checksums of tensors */
+    size_t n_stated, n_good; /* tensor checksums: stated by the file, and correct */
     apr_footer footer;       /* APR only */
     int64_t n_values, n_nonfinite;
     uint64_t file_bytes;
 } apr_integrity;
 
-/* A status is what kept it from reading; damage is a finding. progress may be NULL. A failed or zeroed one may be closed. The model must
- * outlive it. */
+/* An error status means that reading failed; damage is reported in findings. progress may be NULL. A failed or zeroed result may be
+ * closed. The model must outlive it. */
 apr_status apr_integrity_check(apr_integrity *integrity, const apr_model *model, const apr_progress *progress, apr_error *err);
 void apr_integrity_close(apr_integrity *integrity);
 

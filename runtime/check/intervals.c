@@ -1,4 +1,4 @@
-/* intervals.c - draws windows, adds them up, and cuts off the outer 2.5 % on either side. */
+/* intervals.c - draws windows, adds them up, and cuts off the outer 2.5 % on each side. */
 #include "runtime/check/intervals.h"
 
 #include "formats/base/random.h"
@@ -6,7 +6,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* As many windows as there are, each any of them. */
+/* Draws n_windows windows with replacement and adds them up. */
 static apr_window_sums draw(const apr_divergence *d, uint64_t *state)
 {
     apr_window_sums sums = {0};
@@ -51,9 +51,10 @@ apr_status apr_divergence_bootstrap(const apr_divergence *d, uint64_t seed, apr_
     if (values == NULL) return apr_no_memory(err, "the bootstrap");
     for (int i = 0; i < APR_BOOTSTRAP_DRAWS && d->n_windows > 1; i++) {
         const apr_window_sums sums = draw(d, &state);
-        const double n = (double)sums.n_rows, scored = (double)sums.n_scored; /* 0 scored: NaN, as it should be */
-        const double truth = exp(sums.nll_truth / scored), other = exp(sums.nll_other / scored);
-        const double figures[N_FIGURES] = {sums.kl / n, (double)sums.n_same_top / n, truth, other, other / truth, other - truth};
+        const double n = (double)sums.n_rows, scored = (double)sums.n_scored; /* 0 scored gives NaN, as intended */
+        const double reference = exp(sums.nll_truth / scored), other = exp(sums.nll_other / scored);
+        const double figures[N_FIGURES] = {sums.kl / n, (double)sums.n_same_top / n, reference,
+                                           other,       other / reference,           other - reference};
         for (int k = 0; k < N_FIGURES; k++) values[k * APR_BOOTSTRAP_DRAWS + i] = figures[k];
     }
     apr_interval *const places[N_FIGURES] = {

@@ -1,4 +1,4 @@
-/* parity.c - runs two sessions in step and compares what each operation makes of the same input. */
+/* parity.c - runs two sessions in lockstep and compares the output of each operation on the same input. */
 #include "runtime/check/parity.h"
 #include "formats/base/crc32.h"
 #include "runtime/check/facts.h"
@@ -18,16 +18,16 @@ static apr_difference not_finite(apr_difference d, int64_t at)
     return d;
 }
 
-apr_difference apr_difference_of(const float *truth, const float *other, int64_t n_rows, int64_t width)
+apr_difference apr_difference_of(const float *reference, const float *other, int64_t n_rows, int64_t width)
 {
-    const size_t n_bytes = (size_t)(n_rows * width) * sizeof *truth;
-    apr_difference d = {.finite = true, .crc_truth = apr_crc32(0, truth, n_bytes), .crc_other = apr_crc32(0, other, n_bytes)};
-    double sq_truth = 0.0, sq_other = 0.0, sq_error = 0.0, dot = 0.0;
+    const size_t n_bytes = (size_t)(n_rows * width) * sizeof *reference;
+    apr_difference d = {.finite = true, .crc_truth = apr_crc32(0, reference, n_bytes), .crc_other = apr_crc32(0, other, n_bytes)};
+    double sq_reference = 0.0, sq_other = 0.0, sq_error = 0.0, dot = 0.0;
 
     for (int64_t row = 0; row < n_rows; row++) {
         double sq_row = 0.0, largest = 0.0;
         for (int64_t i = row * width; i < (row + 1) * width; i++) {
-            const double a = (double)truth[i], b = (double)other[i], error = fabs(a - b);
+            const double a = (double)reference[i], b = (double)other[i], error = fabs(a - b);
             if (!isfinite(a) || !isfinite(b)) return not_finite(d, i);
             sq_row += a * a;
             sq_other += b * b;
@@ -36,48 +36,47 @@ apr_difference apr_difference_of(const float *truth, const float *other, int64_t
             largest = fmax(largest, error);
             if (error > d.largest) d.largest = error, d.largest_at = i;
         }
-        sq_truth += sq_row;
-        if (largest > 0.0) d.peak = fmax(d.peak, largest / sqrt(sq_row / (double)width)); /* a row of zeros that is none: inf */
+        sq_reference += sq_row;
+        if (largest > 0.0) d.peak = fmax(d.peak, largest / sqrt(sq_row / (double)width)); /* inf if only the reference's row is zeros */
     }
     if (sq_error == 0.0) d.cosine = 1.0;
-    else d.cosine = sq_truth > 0.0 && sq_other > 0.0 ? dot / sqrt(sq_truth * sq_other) : 0.0;
-    d.relative = sq_error > 0.0 ? sqrt(sq_error / sq_truth) : 0.0;
+    else d.cosine = sq_reference > 0.0 && sq_other > 0.0 ? dot / sqrt(sq_reference * sq_other) : 0.0;
+    d.relative = sq_error > 0.0 ? sqrt(sq_error / sq_reference) : 0.0;
     return d;
 }
 
 /* --- bounds --- */
 
-/* Seen between ref and host: see the test; the cards leave a factor of ten for the order of sums over wider models. */
+/* Measured between the ref and host backends: see the test. The cards add a factor of ten, because wider models have longer sums. */
 apr_parity_bound apr_parity_backend_bound(apr_op_kind kind, bool fp16_products)
 {
     const apr_op_card *const card = apr_op_cards[kind];
     return fp16_products && card->fp16_bound.reason != NULL ? card->fp16_bound : card->bound;
 }
 
-/* Shares of the largest logit. Weights in 16 bits are exact on both sides, so only sums and the roundings below differ. The truth
- * itself is float32 sums in a third order. */
+/* Bounds relative to the largest logit. Weights in 16 bits are exact on both sides, so only the order of sums and the roundings below
+ * differ. The recorded reference itself is float32 sums in a third order. */
 static const apr_run_bound run_bounds[] = {
     [APR_RUNS_ON_REF] = {5e-5, "float32 sums, one after the other"},
     [APR_RUNS_ON_HOST] = {2e-4, "float32 sums in another order"},
     [APR_RUNS_ON_DEVICE] = {2e-4, "float32 sums in another order"},
 };
-/* A product's inputs are off by at most 2^-12 of themselves, 2^-12 / sqrt(3) in the mean; seven products a layer add up like their
- * root, and the worst of thousands of numbers is off by four times the mean: 3e-3 after four layers, seen on weights at random (where
- * nothing is as well-behaved as after training), 5e-4 on trained ones. Twice that. */
-static const apr_run_bound run_fp16 = {
-    6e-3, "products of many tokens round their inputs to FP16 above 128, and weights of more bits above 8 (2^-12)"};
-/* Of tokens one by one: seen are 5e-5 after a few layers at random, 5.2e-4 after 32 of an 8B's width. Four times that; without (exact
- * products) they are held to what sums may be off by. */
-static const apr_run_bound run_streamed = {2e-3, "products round their inputs to 15 bits of the largest of 16 (2^-16)"};
-/* The same for other roundings, from what was seen on weights at random (1.8e-3 for FP16 caches, 0.14 for FP8 ones), doubled. */
-static const apr_run_bound run_fp8 = {0.3, "products round their inputs to FP8 (2^-4)"};
+/* FP16 rounds an input of a matrix product by at most 2^-12 of itself, 2^-12 / sqrt(3) on average. The errors of the seven products of a
+ * layer are independent and grow like a square root. The worst of thousands of numbers has four times the average error. Measured: 3e-3
+ * after four layers with random weights, 5e-4 with trained ones. The bound is twice the larger. */
+static const apr_run_bound run_fp16 = {6e-3, "matrix products of many tokens round their inputs to FP16 (2^-12)"};
+/* Single tokens (decode GEMV). Measured: 5e-5 after a few layers with random weights, 5.2e-4 after 32 layers of an 8B model's width.
+ * The bound is four times the larger. With exact products, the bound of float32 sums applies instead. */
+static const apr_run_bound run_streamed = {2e-3, "matrix products round their inputs to 15 bits, relative to the largest of 16 (2^-16)"};
+/* Other roundings: twice what was measured with random weights (1.8e-3 for FP16 caches, 0.14 for FP8 caches). */
+static const apr_run_bound run_fp8 = {0.3, "matrix products round their inputs to FP8 (2^-4)"};
 static const struct {
     apr_dtype dtype;
     apr_run_bound bound;
 } run_kv[] = {
-    {APR_F16, {4e-3, "keys and values are kept in FP16 (2^-12)"}},
-    {APR_Q8_0, {4e-2, "keys and values are kept in 8 bits (1/254 of a block's largest)"}},
-    {APR_F8_E4M3, {0.3, "keys and values are kept in FP8 (2^-4)"}},
+    {APR_F16, {4e-3, "keys and values are stored in FP16 (2^-12)"}},
+    {APR_Q8_0, {4e-2, "keys and values are stored in 8 bits (1/254 of a block's largest)"}},
+    {APR_F8_E4M3, {0.3, "keys and values are stored in FP8 (2^-4)"}},
 };
 
 apr_run_bound apr_run_bound_of(apr_run_facts facts)
@@ -92,27 +91,28 @@ apr_run_bound apr_run_bound_of(apr_run_facts facts)
     return bound;
 }
 
-/* Seen: 0.3 % to 1 % of the bound of logits. */
+/* Measured: 0.3 % to 1 % of the bound of logits. */
 double apr_run_perplexity_bound(apr_run_facts facts) { return fmax(5e-4, apr_run_bound_of(facts).relative / 20.0); }
 
-/* From the same logits two backends' scores differ by a few units in the last place: see apr_route_gap. */
+/* Two backends' routing scores of the same logits differ by a few units in the last place: see apr_route_gap. */
 static const double route_tie = 1e-5;
 
 typedef struct parity {
-    apr_session *truth, *other;
-    const apr_program *program; /* the truth's */
+    apr_session *reference, *other;
+    const apr_program *program; /* of the reference */
     const apr_parity_options *options;
     apr_parity_result *result;
     apr_error *err;
     const int32_t *ids; /* [n_ctx] */
     int64_t position, n_tokens;
-    float *rows[2];    /* what the operation made: truth, other */
-    float *input;      /* what it read */
-    uint8_t *cells[2]; /* and what it stored */
+    float *rows[2];    /* output of the operation: reference, other */
+    float *input;      /* its input */
+    uint8_t *cells[2]; /* KV cells it stored */
 } parity;
 
-/* What the difference of two matrices makes of this input: were the errors of its columns unrelated, sum over columns of |x_j|^2 times
- * the column's error, as sums of squares; were they all a loss of size, the share that is lost. Three times both. */
+/* The expected output error of a linear operation from the difference of the two matrices. If the errors of the columns are independent,
+ * the squared error is the sum over columns of x_j^2 times the column's squared error. If all weights shrank alike, it is the relative
+ * error of the matrix. The bound is three times the sum of both. */
 static double linear_error(const parity *p, const apr_weight_pair *pair, const apr_parity_record *r)
 {
     const int64_t columns = apr_tensor_columns(pair->other);
@@ -127,7 +127,7 @@ static double linear_error(const parity *p, const apr_weight_pair *pair, const a
     return sq_out > 0.0 ? 3.0 * (sqrt(sq_error / sq_out) + pair->scan.relative) : INFINITY;
 }
 
-/* What becomes of a weight's difference depends on what is done with it: rows that are read differ by their own error. */
+/* The allowed error from a weight's difference depends on the operation. Rows that are looked up (embeddings) differ by their own error. */
 static double weight_error(const parity *p, const apr_weight_pair *pair, const apr_parity_record *r)
 {
     const apr_weight_use use = apr_op_cards[r->op->kind]->weights[0].use;
@@ -135,18 +135,18 @@ static double weight_error(const parity *p, const apr_weight_pair *pair, const a
     return use == APR_USE_ROWS ? 1.5 * pair->scan.worst_row : 0.0;
 }
 
-/* Of operations with several weights: each is a factor of what comes out, so their errors add up; ten times, because what is small in
- * the one may be large in the other's place. Experts are sums over many numbers of three factors that are alike: three times is enough
- * (seen on rows of 32 numbers in blocks of 4 to 8 bits, where sums are shortest: up to 1.8 times). */
+/* Operations with several weights: each weight is a factor of the output, so their relative errors add up. The margin is ten, because a
+ * small number of one weight may meet a large one of another. For experts a margin of three is enough: they sum many products of three
+ * similar factors. (Measured on rows of 32 numbers in blocks of 4 to 8 bits, the shortest sums: up to 1.8 times.) */
 static double factors_error(const parity *p, const apr_parity_record *r)
 {
-    const double room = r->op->kind == APR_OP_EXPERTS ? 3.0 : 10.0;
+    const double margin = r->op->kind == APR_OP_EXPERTS ? 3.0 : 10.0;
     double sum = 0.0;
     for (int i = 0; i < APR_OP_MAX_WEIGHTS; i++) sum += apr_weights_relative(p->options->weights, r->op_index, i);
-    return room * sum;
+    return margin * sum;
 }
 
-/* Two models: their weights' own difference decides, on the whole; a single number may be further off. */
+/* The bound for two models: the difference of their weights limits the relative error of the output; single numbers are not limited. */
 static apr_parity_bound model_bound(const parity *p, const apr_parity_record *r, apr_parity_bound backend)
 {
     const apr_weight_pair *const pair = apr_weights_pair(p->options->weights, r->op_index, 0);
@@ -156,8 +156,8 @@ static apr_parity_bound model_bound(const parity *p, const apr_parity_record *r,
 
     const double own = pair != NULL && pair->scan.relative > 0.0 ? weight_error(p, pair, r) : 0.0;
     if (pair == NULL) return (apr_parity_bound){INFINITY, same + parameters, backend.reason};
-    if (factors == 0.0) return (apr_parity_bound){INFINITY, same, "the weights are the same"};
-    return (apr_parity_bound){INFINITY, same + (own > 0.0 ? own : factors), "what the weights differ by, for this input"};
+    if (factors == 0.0) return (apr_parity_bound){INFINITY, same, "the weights are equal"};
+    return (apr_parity_bound){INFINITY, same + (own > 0.0 ? own : factors), "difference of the weights, for this input"};
 }
 
 static apr_parity_bound bound_of(const parity *p, const apr_parity_record *r)
@@ -175,11 +175,11 @@ static bool is_asked(const parity *p, const apr_op *op)
     if (o->op == NULL || strcmp(o->op, apr_op_name(op->kind)) == 0) return true;
     if (op->out < 0) return false;
     const char *const name = p->program->values[op->out].name;
-    const size_t n_name = strlen(name), n_asked = strlen(o->op); /* all of it, or what follows a dot */
+    const size_t n_name = strlen(name), n_asked = strlen(o->op); /* the whole name, or its end after a dot */
     return n_name >= n_asked && strcmp(name + n_name - n_asked, o->op) == 0 && (n_name == n_asked || name[n_name - n_asked - 1] == '.');
 }
 
-static void note(parity *p, const apr_parity_record *r)
+static void add_record(parity *p, const apr_parity_record *r)
 {
     apr_parity_result *const result = p->result;
     const int64_t layer = r->op->layer >= 0 ? r->op->layer : result->n_layers;
@@ -200,7 +200,7 @@ static void note(parity *p, const apr_parity_record *r)
     result->first.bound = r->bound;
 }
 
-/* The weight that a row of choices gives an expert; 0: it was not chosen. */
+/* The routing weight of an expert in a row [ids, weights, gap]; 0: the expert was not chosen. */
 static float weight_in(const float *row, int64_t n, float expert)
 {
     for (int64_t j = 0; j < n; j++)
@@ -215,8 +215,8 @@ static bool is_chosen(const float *row, int64_t n, float expert)
     return false;
 }
 
-/* Of choices: experts' numbers say nothing by their size, so weights are compared, each expert's own. Where the choice was as close as
- * rounding may turn it, another one is the other's good right, and its weights are of other experts. */
+/* The difference of expert choices. Expert ids are not quantities, so the weights of each chosen expert are compared. If the choices
+ * differ and the gap is at most `tie`, rounding may have swapped two experts; such a row counts as equal. */
 static apr_difference choice_difference(const parity *p, int64_t n_rows, int64_t width, double tie)
 {
     const int64_t n = (width - 1) / 2;
@@ -239,26 +239,26 @@ static apr_difference choice_difference(const parity *p, int64_t n_rows, int64_t
     return d;
 }
 
-static apr_status judge(parity *p, size_t index, int64_t n_rows, int64_t width)
+static apr_status check_output(parity *p, size_t index, int64_t n_rows, int64_t width)
 {
     const apr_op *const op = &p->program->ops[index];
     apr_parity_record r = {.op = op, .op_index = index, .position = p->position, .n_tokens = p->n_tokens, .n_rows = n_rows, .width = width};
 
-    /* slots are each program's own: what is optional in the one may have none in the other */
+    /* weight slots belong to each program: an optional weight may be absent in one of them */
     r.weight = apr_trace_tensor(p->other, apr_session_program(p->other)->ops[index].weight[0]);
     r.name = r.weight != NULL ? r.weight->name : op->out >= 0 ? p->program->values[op->out].name : apr_op_name(op->kind);
     r.truth = p->rows[0];
     r.other = p->rows[1];
-    const double tie = route_tie + (p->options->weights != NULL ? factors_error(p, &r) : 0.0); /* of a bias that differs */
+    const double tie = route_tie + (p->options->weights != NULL ? factors_error(p, &r) : 0.0); /* a bias may differ */
     r.difference = op->kind == APR_OP_ROUTE ? choice_difference(p, n_rows, width, tie) : apr_difference_of(r.truth, r.other, n_rows, width);
     r.bound = bound_of(p, &r);
     r.passed = r.difference.finite && r.difference.peak <= r.bound.peak && r.difference.relative <= r.bound.relative;
-    note(p, &r);
+    add_record(p, &r);
     return p->options->on_record != NULL ? p->options->on_record(p->options->user, &r, p->err) : APR_OK;
 }
 
-/* The other goes on from what the truth remembers. */
-static apr_status same_numbers(const parity *p, apr_session *from, apr_session *to, int state)
+/* Copies a recurrent state from one session to the other. */
+static apr_status copy_numbers(const parity *p, apr_session *from, apr_session *to, int state)
 {
     float *const numbers = malloc((size_t)p->program->states[state].n_floats * sizeof *numbers + 1);
     apr_status status = numbers != NULL ? apr_trace_read_numbers(from, state, numbers, p->err) : apr_no_memory(p->err, "a state");
@@ -267,66 +267,66 @@ static apr_status same_numbers(const parity *p, apr_session *from, apr_session *
     return status;
 }
 
-static apr_status step_value(parity *p, size_t index, bool asked)
+static apr_status run_value(parity *p, size_t index, bool asked)
 {
     const apr_op *const op = &p->program->ops[index];
-    const bool remembers = apr_op_cards[op->kind]->state == APR_STATE_READ_AND_WRITTEN;
+    const bool has_state = apr_op_cards[op->kind]->state == APR_STATE_READ_AND_WRITTEN;
     const int out = op->out, in = op->in[0];
 
-    if (asked && in >= 0) APR_TRY(apr_trace_read(p->truth, in, p->input, p->err));
-    APR_TRY(apr_trace_run(p->truth, index, p->err));
-    APR_TRY(apr_trace_read(p->truth, out, p->rows[0], p->err));
+    if (asked && in >= 0) APR_TRY(apr_trace_read(p->reference, in, p->input, p->err));
+    APR_TRY(apr_trace_run(p->reference, index, p->err));
+    APR_TRY(apr_trace_read(p->reference, out, p->rows[0], p->err));
     if (asked) {
         APR_TRY(apr_trace_run(p->other, index, p->err));
         APR_TRY(apr_trace_read(p->other, out, p->rows[1], p->err));
-        APR_TRY(judge(p, index, p->n_tokens, p->program->values[out].width));
+        APR_TRY(check_output(p, index, p->n_tokens, p->program->values[out].width));
     }
-    if (remembers) APR_TRY(same_numbers(p, p->truth, p->other, op->state));
+    if (has_state) APR_TRY(copy_numbers(p, p->reference, p->other, op->state));
     return apr_trace_write(p->other, out, p->rows[0], p->err);
 }
 
-/* The cells that a store wrote, decoded: keys of the tokens (which = 0), or their values. */
-static apr_status judge_cells(parity *p, size_t index, int which)
+/* Compares the KV cells that a store wrote, decoded: keys (which = 0) or values (which = 1) of the tokens. */
+static apr_status check_cells(parity *p, size_t index, int which)
 {
     const int state = p->program->ops[index].state;
     const apr_state *const facts = &p->program->states[state];
-    const apr_dtype dtype = apr_session_plan(p->truth)->kv_dtype;
+    const apr_dtype dtype = apr_session_plan(p->reference)->kv_dtype;
     const int64_t width = which == 0 ? facts->key_dim : facts->value_dim, row_bytes = apr_kv_row_bytes(dtype, width);
-    const size_t before = which == 0 ? 0 : (size_t)p->n_tokens * apr_trace_cell_bytes(p->truth, state, 0);
+    const size_t before = which == 0 ? 0 : (size_t)p->n_tokens * apr_trace_cell_bytes(p->reference, state, 0);
 
-    if (apr_trace_cell_bytes(p->truth, state, which) == 0) return APR_OK;
+    if (apr_trace_cell_bytes(p->reference, state, which) == 0) return APR_OK;
     for (int side = 0; side < 2; side++)
         for (int64_t r = 0; r < p->n_tokens * facts->n_heads; r++)
             apr_ref_codecs[dtype].decode(p->cells[side] + before + (size_t)(r * row_bytes), p->rows[side] + r * width, width);
-    return judge(p, index, p->n_tokens, facts->n_heads * width);
+    return check_output(p, index, p->n_tokens, facts->n_heads * width);
 }
 
-static apr_status step_store(parity *p, size_t index, bool asked)
+static apr_status run_store(parity *p, size_t index, bool asked)
 {
     const int state = p->program->ops[index].state;
-    apr_session *const sessions[2] = {p->truth, p->other};
+    apr_session *const sessions[2] = {p->reference, p->other};
 
-    APR_TRY(apr_trace_run(p->truth, index, p->err));
+    APR_TRY(apr_trace_run(p->reference, index, p->err));
     if (asked) APR_TRY(apr_trace_run(p->other, index, p->err));
     for (int side = 0; side < (asked ? 2 : 1); side++)
         APR_TRY(apr_trace_read_cells(sessions[side], state, p->position, p->n_tokens, p->cells[side], p->err));
-    for (int which = 0; which < 2 && asked; which++) APR_TRY(judge_cells(p, index, which));
+    for (int which = 0; which < 2 && asked; which++) APR_TRY(check_cells(p, index, which));
     return apr_trace_write_cells(p->other, state, p->position, p->n_tokens, p->cells[0], p->err);
 }
 
-/* The next n tokens of both sessions. */
+/* Runs the next n tokens in both sessions. */
 static apr_status run_batch(parity *p, int64_t n)
 {
     p->n_tokens = n;
-    APR_TRY(apr_trace_begin(p->truth, p->ids + p->position, n, p->err));
+    APR_TRY(apr_trace_begin(p->reference, p->ids + p->position, n, p->err));
     APR_TRY(apr_trace_begin(p->other, p->ids + p->position, n, p->err));
     for (size_t i = 0; i < p->program->n_ops; i++) {
         const apr_op *const op = &p->program->ops[i];
         const bool asked = is_asked(p, op);
-        if (op->out >= 0) APR_TRY(step_value(p, i, asked));
-        else APR_TRY(step_store(p, i, asked));
+        if (op->out >= 0) APR_TRY(run_value(p, i, asked));
+        else APR_TRY(run_store(p, i, asked));
     }
-    apr_trace_end(p->truth);
+    apr_trace_end(p->reference);
     apr_trace_end(p->other);
     p->position += n;
     return APR_OK;
@@ -336,14 +336,14 @@ static apr_status run_batch(parity *p, int64_t n)
 
 enum { COPY_CELLS = 256 };
 
-static size_t both_cells(const parity *p, int state)
+static size_t kv_cell_bytes(const parity *p, int state)
 {
-    return apr_trace_cell_bytes(p->truth, state, 0) + apr_trace_cell_bytes(p->truth, state, 1);
+    return apr_trace_cell_bytes(p->reference, state, 0) + apr_trace_cell_bytes(p->reference, state, 1);
 }
 
-static apr_status same_cells(const parity *p, apr_session *from, apr_session *to, int state, int64_t begin, int64_t end)
+static apr_status copy_cells(const parity *p, apr_session *from, apr_session *to, int state, int64_t begin, int64_t end)
 {
-    uint8_t *const cells = malloc(COPY_CELLS * both_cells(p, state));
+    uint8_t *const cells = malloc(COPY_CELLS * kv_cell_bytes(p, state));
     apr_status status = cells != NULL ? APR_OK : apr_no_memory(p->err, "keys and values");
 
     for (int64_t first = begin; first < end && status == APR_OK; first += COPY_CELLS) {
@@ -355,18 +355,19 @@ static apr_status same_cells(const parity *p, apr_session *from, apr_session *to
     return status;
 }
 
-/* Evaluates up to `position` with one session and gives the other the same keys and values. Of two models the truth does it;
- * of two backends the other one, which is the fast one. */
-static apr_status go_to(parity *p, int64_t position)
+/* Evaluates up to `position` with one session and copies its keys and values to the other. With two models the reference evaluates;
+ * with two backends the other one, because it is faster. */
+static apr_status advance_to(parity *p, int64_t position)
 {
-    apr_session *const from = p->options->weights != NULL ? p->truth : p->other, *const to = from == p->truth ? p->other : p->truth;
+    apr_session *const from = p->options->weights != NULL ? p->reference : p->other, *const to =
+                                                                                         from == p->reference ? p->other : p->reference;
     const int64_t begin = p->position;
 
     if (position == begin) return APR_OK;
     APR_TRY(apr_session_eval(from, p->ids + begin, (size_t)(position - begin), NULL, p->err));
     for (size_t state = 0; state < p->program->n_states; state++)
-        APR_TRY(apr_state_has_cells(&p->program->states[state]) ? same_cells(p, from, to, (int)state, begin, position)
-                                                                : same_numbers(p, from, to, (int)state));
+        APR_TRY(apr_state_has_cells(&p->program->states[state]) ? copy_cells(p, from, to, (int)state, begin, position)
+                                                                : copy_numbers(p, from, to, (int)state));
     apr_trace_seek(to, position);
     p->position = position;
     return APR_OK;
@@ -383,7 +384,7 @@ static apr_status allocate(parity *p, const int32_t *ids, int64_t n_ids, int64_t
         const apr_state *const s = &p->program->states[i];
         if (!apr_state_has_cells(s)) continue;
         const size_t width = (size_t)(s->n_heads * (s->key_dim > s->value_dim ? s->key_dim : s->value_dim)),
-                     n_bytes = both_cells(p, (int)i);
+                     n_bytes = kv_cell_bytes(p, (int)i);
         if (width > n_floats) n_floats = width;
         if (n_bytes > n_cells) n_cells = n_bytes;
     }
@@ -411,7 +412,7 @@ static apr_status run_positions(parity *p, int64_t n_ctx)
     for (size_t i = 0; i < o->n_positions; i++) {
         const int64_t position = o->positions[i];
         if (position < p->position || position > n_ctx - o->n_batch - 1) continue;
-        APR_TRY(go_to(p, position));
+        APR_TRY(advance_to(p, position));
         APR_TRY(run_batch(p, o->n_batch));
         APR_TRY(run_batch(p, 1));
         p->result->n_positions++;
@@ -419,26 +420,31 @@ static apr_status run_positions(parity *p, int64_t n_ctx)
     }
     if (p->result->n_judged == 0)
         return apr_fail(p->err, APR_E_USAGE,
-                        "no operation was compared: the context of %lld tokens has no room at those positions, or the model has no such "
+                        "no operation was compared: these positions do not fit in the context of %lld tokens, or the model has no such "
                         "layer or operation",
                         (long long)n_ctx);
     return APR_OK;
 }
 
-apr_status apr_parity_run(apr_session *truth, apr_session *other, const int32_t *ids, int64_t n_ids, const apr_parity_options *options,
+apr_status apr_parity_run(apr_session *reference, apr_session *other, const int32_t *ids, int64_t n_ids, const apr_parity_options *options,
                           apr_parity_result *result, apr_error *err)
 {
-    parity p = {.truth = truth, .other = other, .program = apr_session_program(truth), .options = options, .result = result, .err = err};
-    const int64_t n_truth = apr_session_plan(truth)->n_ctx, n_other = apr_session_plan(other)->n_ctx,
+    parity p = {.reference = reference,
+                .other = other,
+                .program = apr_session_program(reference),
+                .options = options,
+                .result = result,
+                .err = err};
+    const int64_t n_truth = apr_session_plan(reference)->n_ctx, n_other = apr_session_plan(other)->n_ctx,
                   n_ctx = n_truth < n_other ? n_truth : n_other;
     int32_t *text = NULL;
 
     *result = (apr_parity_result){0};
     if (n_ids < 1 || options->n_batch < 1) return apr_fail(err, APR_E_USAGE, "there are no tokens to compare");
-    APR_TRY(apr_facts_same_shape(truth, other, err));
-    if (apr_session_plan(truth)->kv_dtype != apr_session_plan(other)->kv_dtype)
-        return apr_fail(err, APR_E_USAGE, "the two sessions keep keys and values in different types");
-    apr_session_reset(truth);
+    APR_TRY(apr_facts_same_shape(reference, other, err));
+    if (apr_session_plan(reference)->kv_dtype != apr_session_plan(other)->kv_dtype)
+        return apr_fail(err, APR_E_USAGE, "the two sessions store keys and values in different types");
+    apr_session_reset(reference);
     apr_session_reset(other);
     apr_status status = allocate(&p, ids, n_ids, n_ctx, &text);
     if (status == APR_OK) status = run_positions(&p, n_ctx);
@@ -448,7 +454,7 @@ apr_status apr_parity_run(apr_session *truth, apr_session *other, const int32_t 
         free(p.rows[side]);
         free(p.cells[side]);
     }
-    apr_session_reset(truth);
+    apr_session_reset(reference);
     apr_session_reset(other);
     return status;
 }

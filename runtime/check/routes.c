@@ -1,4 +1,4 @@
-/* routes.c - records the rows of routing operations, compares and replaces them. */
+/* routes.c - records, compares and replaces the rows of routing operations. A row is [expert ids, weights, gap]. */
 #include "runtime/check/routes.h"
 
 #include <math.h>
@@ -12,7 +12,7 @@ bool apr_program_routes(const apr_program *program)
     return false;
 }
 
-/* How many routing operations there are before this one. */
+/* The number of routing operations before this one. */
 static int64_t ordinal_of(const apr_program *program, const apr_op *op)
 {
     int64_t n = 0;
@@ -29,7 +29,7 @@ static apr_status read_rows(apr_session *s, const apr_op *op, int64_t width, flo
     return status;
 }
 
-static apr_status keep(void *user, apr_session *s, const apr_op *op, apr_error *err)
+static apr_status record_rows(void *user, apr_session *s, const apr_op *op, apr_error *err)
 {
     apr_routes *const r = user;
     const int64_t i = ordinal_of(apr_session_program(s), op), first = apr_session_position(s), n = apr_trace_n_tokens(s);
@@ -60,15 +60,15 @@ static apr_status allocate(apr_routes *r, const apr_program *program, int64_t n_
     return APR_OK;
 }
 
-apr_status apr_routes_record(apr_routes *routes, apr_session *truth, const int32_t *ids, int64_t n_ids, apr_error *err)
+apr_status apr_routes_record(apr_routes *routes, apr_session *reference, const int32_t *ids, int64_t n_ids, apr_error *err)
 {
     *routes = (apr_routes){0};
-    APR_TRY(allocate(routes, apr_session_program(truth), n_ids, err));
-    apr_session_reset(truth);
-    apr_trace_watch(truth, APR_OP_ROUTE, keep, routes);
-    const apr_status status = apr_session_eval(truth, ids, (size_t)n_ids, NULL, err);
-    apr_trace_watch(truth, APR_OP_ROUTE, NULL, NULL);
-    apr_session_reset(truth);
+    APR_TRY(allocate(routes, apr_session_program(reference), n_ids, err));
+    apr_session_reset(reference);
+    apr_trace_watch(reference, APR_OP_ROUTE, record_rows, routes);
+    const apr_status status = apr_session_eval(reference, ids, (size_t)n_ids, NULL, err);
+    apr_trace_watch(reference, APR_OP_ROUTE, NULL, NULL);
+    apr_session_reset(reference);
     return status;
 }
 
@@ -80,7 +80,7 @@ void apr_routes_close(apr_routes *r)
     *r = (apr_routes){0};
 }
 
-/* The same experts, in whatever order. */
+/* True if both rows choose the same experts, in any order. */
 static bool same_experts(const float *a, const float *b, int64_t n)
 {
     for (int64_t i = 0; i < n; i++) {
@@ -91,17 +91,17 @@ static bool same_experts(const float *a, const float *b, int64_t n)
     return true;
 }
 
-/* False: the row was replaced. */
-static bool judge(apr_routes *r, const float *truth, float *row, int64_t width, int layer, int64_t position)
+/* Compares one row. Returns false if it replaced the row by the reference's. */
+static bool compare_row(apr_routes *r, const float *reference, float *row, int64_t width, int layer, int64_t position)
 {
     const int64_t n_used = (width - 1) / 2;
-    const double gap = (double)truth[2 * n_used];
+    const double gap = (double)reference[2 * n_used];
 
     r->count.n_choices++;
-    if (same_experts(truth, row, n_used)) return true;
+    if (same_experts(reference, row, n_used)) return true;
     if (gap <= r->bound) {
         r->count.n_forced++;
-        memcpy(row, truth, (size_t)width * sizeof *row);
+        memcpy(row, reference, (size_t)width * sizeof *row);
         return false;
     }
     if (r->count.n_wrong++ > 0) return true;
@@ -111,7 +111,7 @@ static bool judge(apr_routes *r, const float *truth, float *row, int64_t width, 
     return true;
 }
 
-static apr_status hold(void *user, apr_session *s, const apr_op *op, apr_error *err)
+static apr_status compare_rows(void *user, apr_session *s, const apr_op *op, apr_error *err)
 {
     apr_routes *const r = user;
     const int64_t i = ordinal_of(apr_session_program(s), op), first = apr_session_position(s), n = apr_trace_n_tokens(s);
@@ -121,7 +121,7 @@ static apr_status hold(void *user, apr_session *s, const apr_op *op, apr_error *
     if (i >= r->n_ops || apr_session_program(s)->values[op->out].width != r->widths[i]) return APR_OK;
     APR_TRY(read_rows(s, op, r->widths[i], &rows, err));
     for (int64_t t = 0; t < n && first + t < r->n_positions; t++)
-        all_kept &= judge(r, r->rows[i] + (first + t) * r->widths[i], rows + t * r->widths[i], r->widths[i], op->layer, first + t);
+        all_kept &= compare_row(r, r->rows[i] + (first + t) * r->widths[i], rows + t * r->widths[i], r->widths[i], op->layer, first + t);
     const apr_status status = all_kept ? APR_OK : apr_trace_write(s, op->out, rows, err);
     free(rows);
     return status;
@@ -131,22 +131,23 @@ void apr_routes_hold(apr_routes *routes, apr_session *session, double bound)
 {
     routes->bound = bound;
     routes->count = (apr_route_count){0};
-    apr_trace_watch(session, APR_OP_ROUTE, hold, routes);
+    apr_trace_watch(session, APR_OP_ROUTE, compare_rows, routes);
 }
 
 void apr_routes_release(apr_session *session) { apr_trace_watch(session, APR_OP_ROUTE, NULL, NULL); }
 
-apr_status apr_routes_follow(apr_routes *routes, apr_session *truth, apr_session *other, int64_t n_positions, double bound, apr_error *err)
+apr_status apr_routes_follow(apr_routes *routes, apr_session *reference, apr_session *other, int64_t n_positions, double bound,
+                             apr_error *err)
 {
     *routes = (apr_routes){0};
-    APR_TRY(allocate(routes, apr_session_program(truth), n_positions, err));
-    apr_trace_watch(truth, APR_OP_ROUTE, keep, routes);
+    APR_TRY(allocate(routes, apr_session_program(reference), n_positions, err));
+    apr_trace_watch(reference, APR_OP_ROUTE, record_rows, routes);
     apr_routes_hold(routes, other, bound);
     return APR_OK;
 }
 
-void apr_routes_leave(apr_session *truth, apr_session *other)
+void apr_routes_leave(apr_session *reference, apr_session *other)
 {
-    apr_routes_release(truth);
+    apr_routes_release(reference);
     apr_routes_release(other);
 }

@@ -1,5 +1,4 @@
-/* runtime/check/row_blocks.h - a tensor as blocks of whole rows, about a MiB of float32 each: the unit of work for reading all its values.
- */
+/* runtime/check/row_blocks.h - splits a tensor into blocks of whole rows, about 1 MiB of float32 each: the unit of work of a thread. */
 #ifndef APR_RUNTIME_ROW_BLOCKS_H
 #define APR_RUNTIME_ROW_BLOCKS_H
 

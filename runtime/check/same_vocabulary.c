@@ -1,11 +1,11 @@
-/* same_vocabulary.c - token by token, as bytes of text. */
+/* same_vocabulary.c - compares two vocabularies token by token, as bytes. */
 #include "runtime/check/same_vocabulary.h"
 
 #include <string.h>
 
-enum { MOST_BYTES = 1024 }; /* of a token that are looked at; longer ones are compared by their length and these */
+enum { MOST_BYTES = 1024 }; /* longer tokens are compared by their length and their first 1024 bytes */
 
-/* None of holes, nor of ids behind the last. */
+/* 0 for unused ids and for ids after the last. */
 static size_t bytes_of(const apr_subject *s, size_t id, char bytes[MOST_BYTES])
 {
     return apr_tokenizer_token_bytes(s->tokenizer, (int32_t)id, true, bytes, MOST_BYTES);

@@ -1,4 +1,4 @@
-/* subject.c - what a model that is judged is asked to do. */
+/* subject.c - chat rendering, encoding, decoding and greedy generation with a model under test. */
 #include "runtime/check/subject.h"
 
 #include "runtime/session/generate.h"
@@ -16,7 +16,7 @@ apr_status apr_subject_chat(const apr_subject *s, const char *system, const char
     return apr_chat_render(s->vocab, system, user, s->now, text, n_bytes, err);
 }
 
-/* Any text will do where two models are compared, as long as both see the same ids. */
+/* Models without a vocabulary are compared on bytes as ids; it only matters that both read the same ids. */
 static apr_status bytes_as_ids(const apr_subject *s, const char *text, size_t n_bytes, int32_t **ids, size_t *n_ids, apr_error *err)
 {
     const int64_t vocab_size = apr_session_program(s->session)->vocab_size;

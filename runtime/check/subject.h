@@ -1,6 +1,6 @@
-/* runtime/check/subject.h - a model that is judged by what it says: text in, token ids or text out.
+/* runtime/check/subject.h - a model under test: encodes and decodes text, and generates answers.
  *
- * Everything is borrowed from whoever opened the model; the session is used, and at another position afterwards. */
+ * All pointers are borrowed from the caller. Functions that evaluate change the session's position. */
 #ifndef APR_RUNTIME_SUBJECT_H
 #define APR_RUNTIME_SUBJECT_H
 
@@ -8,39 +8,39 @@
 #include "runtime/tokenizer/tokenizer.h"
 
 typedef struct apr_subject {
-    const char *path; /* as messages name it */
+    const char *path; /* name in messages */
     const apr_vocab *vocab;
-    const apr_tokenizer *tokenizer; /* NULL: it has no vocabulary, and the bytes of a text stand for its tokens */
+    const apr_tokenizer *tokenizer; /* NULL: the model has no vocabulary; each byte of a text is then used as a token id */
     apr_session *session;
-    double now; /* seconds since 1970 as the clock on the wall says, for templates that print today's date */
+    double now; /* local time in seconds since 1970, for templates that print today's date */
 } apr_subject;
 
-/* The model's own chat template around one user message (and a system message, or NULL), ready for the answer. malloc'ed. APR_E_UNSUPPORTED
- * when it has none. */
+/* Renders the model's chat template with one user message (and a system message, or NULL) and the generation prompt. malloc'ed.
+ * APR_E_UNSUPPORTED: the model has no chat template. */
 apr_status apr_subject_chat(const apr_subject *subject, const char *system, const char *user, char **text, size_t *n_bytes, apr_error *err);
 
-/* Text with control tokens written out (as a rendered chat is) to ids, malloc'ed. */
+/* Encodes text to ids, malloc'ed. Control tokens written in the text (as in a rendered chat) are parsed. */
 apr_status apr_subject_encode(const apr_subject *subject, const char *text, size_t n_bytes, bool add_special, int32_t **ids, size_t *n_ids,
                               apr_error *err);
 
-/* A text that is evaluated in windows: as above with nothing added but the begin token where the model asks for one. */
+/* Encodes a text that is evaluated in windows: adds only the begin token (BOS), if the model asks for one. */
 apr_status apr_subject_encode_text(const apr_subject *subject, const char *text, size_t n_bytes, int32_t **ids, size_t *n_ids,
                                    apr_error *err);
 /* The begin token that the model asks for, or -1. */
 int32_t apr_begin_token(const apr_vocab *vocab);
-/* Puts it in place of the first token of each window, because each is evaluated from nothing; llama.cpp does the same. */
+/* Replaces the first token of each window by the begin token, because each begins with an empty KV cache; llama.cpp does the same. */
 void apr_begin_windows(const apr_vocab *vocab, int32_t *ids, size_t n_ids, int64_t window);
-/* For two models that are compared, the reference first. The ids of one text are the reference's; the begin token is put in front of them
- * only where both models ask for one, so that a model that asks for none never reads one. */
+/* Encodes a text for two models that are compared; subject is the reference, whose tokenizer is used. The begin token is added only if
+ * both models ask for one, so that a model without one never reads it. */
 apr_status apr_subject_encode_shared(const apr_subject *subject, const apr_vocab *other, const char *text, size_t n_bytes, int32_t **ids,
                                      size_t *n_ids, apr_error *err);
-/* ids in windows as the model of `vocab` reads them, malloc'ed. */
+/* A copy of ids after apr_begin_windows for the model of `vocab`, malloc'ed. */
 apr_status apr_windows_of(const apr_vocab *vocab, const int32_t *ids, size_t n_ids, int64_t window, int32_t **own, apr_error *err);
 
-/* Ids as text, malloc'ed; without a vocabulary as numbers with spaces between them. */
+/* Decodes ids to text, malloc'ed; without a vocabulary, prints them as numbers separated by spaces. */
 apr_status apr_subject_decode(const apr_subject *subject, const int32_t *ids, size_t n_ids, char **text, size_t *n_bytes, apr_error *err);
 
-/* The greedy continuation of a prompt from nothing: at most `limit` ids (malloc'ed), the stop id that ended it included. */
+/* The greedy continuation of a prompt from position 0: at most `limit` ids (malloc'ed), including the stop id that ended it. */
 apr_status apr_subject_continue(const apr_subject *subject, const int32_t *prompt, size_t n_prompt, size_t limit, int32_t **ids,
                                 size_t *n_ids, apr_error *err);
 

@@ -1,4 +1,4 @@
-/* tensor_scan.c - decodes a tensor block by block, holds each row against the reference's and against a control. */
+/* tensor_scan.c - decodes a tensor in blocks of rows, and compares each row with the reference's and with a control. */
 #include "runtime/check/tensor_scan.h"
 
 #include "formats/base/threads.h"
@@ -7,23 +7,24 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* An encoder may lose so much more than ours, as roots of sums of squares. llama.cpp's lose at most 1.06 times as much in a tensor of the
- * models tried; an importance matrix trades some more, and a single row has fewer blocks to even out. */
+/* The allowed RMS error, as a multiple of the control's, for a tensor and for a row. llama.cpp's encoders have at most 1.06 times our error
+ * in a tensor of the tested models. An importance matrix costs some more, and a single row has fewer blocks to average over. */
 static const double times_control = 1.6, times_control_row = 3.0;
-/* Rows far smaller than the rest share scales with larger ones: they may also lose a tenth of what the average row does. */
+/* Rows that are much smaller than the rest share scales with larger ones. So a tenth of the average row's error is allowed in addition. */
 static const double share_of_mean = 0.1;
 
-/* Relative errors for types without an encoder here, by their bits: what the coarsest of them lose on Gaussian weights, with room. A
- * row of another tensor is off by 1.4, one that is lost by 1. */
+/* Allowed relative errors for types without an encoder here, by bits per value: what the coarsest types lose on Gaussian weights, plus a
+ * margin. A row taken from another tensor has a relative error of 1.4, a row of zeros 1. */
 static const struct {
     double bits, whole, row;
 } by_bits[] = {{8.0, 0.05, 0.15}, {5.0, 0.2, 0.45}, {4.0, 0.3, 0.6}, {3.0, 0.45, 0.75}, {0.0, 0.85, 0.97}};
 
 typedef struct scan {
-    const apr_tensor *tensor, *truth;
+    const apr_tensor *tensor, *reference;
     const apr_scan_keep *keep; /* NULL: nothing */
     bool has_control;
-    double *sq_rows, *sq_errors, *sq_control; /* [n_rows] of the truth, of the difference, of the control's; NULL without a truth */
+    /* [n_rows] sums of squares of the reference, of the difference, and of the control's difference; NULL without a reference */
+    double *sq_rows, *sq_errors, *sq_control;
 } scan;
 
 bool apr_has_control(const apr_tensor *tensor)
@@ -50,7 +51,7 @@ static void count_unusual(const float *rows, int64_t n, int64_t first, apr_tenso
     }
 }
 
-/* The reference's row in the tensor's type and back. */
+/* Encodes the reference's row to the tensor's type and decodes it again. */
 static void make_control(const scan *s, int64_t row, const float *was, int64_t columns, uint8_t *bytes, float *back)
 {
     const apr_codec *const codec = &apr_host_codecs()[s->tensor->dtype];
@@ -67,9 +68,9 @@ static void make_control(const scan *s, int64_t row, const float *was, int64_t c
     if (s->keep->control_scales != NULL) s->keep->control_scales[row] = scale;
 }
 
-/* Sums of one row; column sums go to `columns_sq`, which is the thread's own, or NULL. */
-static void hold_row(const scan *s, int64_t row, const float *now, const float *was, const float *control, int64_t columns,
-                     double *columns_sq)
+/* Computes the sums of one row. Adds column errors to `columns_sq`, which is private to the thread, or NULL. */
+static void compare_row(const scan *s, int64_t row, const float *now, const float *was, const float *control, int64_t columns,
+                        double *columns_sq)
 {
     double sq = 0.0, sq_error = 0.0, sq_control = 0.0;
 
@@ -85,26 +86,26 @@ static void hold_row(const scan *s, int64_t row, const float *now, const float *
     s->sq_control[row] = sq_control;
 }
 
-/* One thread's memory: rows of the tensor and of the truth, a control's row and its bytes, sums of columns. */
-typedef struct bench {
-    float *rows, *control;
-    uint8_t *bytes;
-    double *columns_sq;
-} bench;
+/* Buffers of one thread. */
+typedef struct buffers {
+    float *rows, *control; /* decoded rows of the tensor, then of the reference; one decoded row of the control */
+    uint8_t *bytes;        /* the control's encoded row */
+    double *columns_sq;    /* [columns] sums of squared errors, or NULL */
+} buffers;
 
-static bool open_bench(bench *b, const scan *s, int64_t block, int64_t columns)
+static bool open_buffers(buffers *b, const scan *s, int64_t block, int64_t columns)
 {
     const bool keeps_columns = s->keep != NULL && s->keep->column_errors != NULL;
     const size_t n_bytes = s->has_control ? (size_t)apr_row_bytes(s->tensor->dtype, columns) : 0;
 
-    *b = (bench){.rows = malloc((size_t)(2 * block * columns) * sizeof(float) + 1),
-                 .control = malloc((size_t)columns * sizeof(float) + 1),
-                 .bytes = malloc(n_bytes + 1),
-                 .columns_sq = keeps_columns ? calloc((size_t)columns + 1, sizeof(double)) : NULL};
+    *b = (buffers){.rows = malloc((size_t)(2 * block * columns) * sizeof(float) + 1),
+                   .control = malloc((size_t)columns * sizeof(float) + 1),
+                   .bytes = malloc(n_bytes + 1),
+                   .columns_sq = keeps_columns ? calloc((size_t)columns + 1, sizeof(double)) : NULL};
     return b->rows != NULL && b->control != NULL && b->bytes != NULL && (!keeps_columns || b->columns_sq != NULL);
 }
 
-static void close_bench(bench *b)
+static void close_buffers(buffers *b)
 {
     free(b->rows);
     free(b->control);
@@ -112,18 +113,18 @@ static void close_bench(bench *b)
     free(b->columns_sq);
 }
 
-static void scan_block(const scan *s, int64_t first, int64_t n_rows, const bench *b, apr_tensor_scan *found)
+static void scan_block(const scan *s, int64_t first, int64_t n_rows, const buffers *b, apr_tensor_scan *found)
 {
     const int64_t columns = apr_tensor_columns(s->tensor);
     float *const was = b->rows + n_rows * columns;
 
     apr_decode_rows(s->tensor, first, n_rows, b->rows);
     count_unusual(b->rows, n_rows * columns, first * columns, found);
-    if (s->truth == NULL) return;
-    apr_decode_rows(s->truth, first, n_rows, was);
+    if (s->reference == NULL) return;
+    apr_decode_rows(s->reference, first, n_rows, was);
     for (int64_t r = 0; r < n_rows; r++) {
         if (s->has_control) make_control(s, first + r, was + r * columns, columns, b->bytes, b->control);
-        hold_row(s, first + r, b->rows + r * columns, was + r * columns, s->has_control ? b->control : NULL, columns, b->columns_sq);
+        compare_row(s, first + r, b->rows + r * columns, was + r * columns, s->has_control ? b->control : NULL, columns, b->columns_sq);
     }
 }
 
@@ -137,8 +138,8 @@ static apr_status scan_blocks(const scan *s, int64_t n_rows, int64_t columns, ap
     apr_threads(apr_all_threads(), (n_rows + block - 1) / block, (double)n_rows * (double)columns * APR_STEPS_EXP))
     {
         apr_tensor_scan own = nothing;
-        bench b;
-        const bool ready = open_bench(&b, s, block, columns);
+        buffers b;
+        const bool ready = open_buffers(&b, s, block, columns);
 #pragma omp for schedule(dynamic)
         for (int64_t first = 0; first < n_rows; first += block)
             if (ready) scan_block(s, first, n_rows - first < block ? n_rows - first : block, &b, &own);
@@ -151,17 +152,17 @@ static apr_status scan_blocks(const scan *s, int64_t n_rows, int64_t columns, ap
                 found->first_nonfinite = own.first_nonfinite;
             for (int64_t i = 0; ready && b.columns_sq != NULL && i < columns; i++) s->keep->column_errors[i] += b.columns_sq[i];
         }
-        close_bench(&b);
+        close_buffers(&b);
     }
     return failed ? apr_no_memory(err, "a block of decoded rows") : APR_OK;
 }
 
-/* --- judging --- */
+/* --- bounds --- */
 
-/* One place: how much of what is allowed there was used. Sums of squares. */
-static void use(apr_tensor_scan *found, int64_t at, double error, double allowed, double size)
+/* Records the ratio of error to allowed error at one place, if it is the largest so far. All arguments are sums of squares. */
+static void add_excess(apr_tensor_scan *found, int64_t at, double error, double allowed, double size)
 {
-    const double excess = error > 0.0 || isnan(error) ? sqrt(error / allowed) : 0.0; /* infinite where nothing is allowed */
+    const double excess = error > 0.0 || isnan(error) ? sqrt(error / allowed) : 0.0; /* infinite if no error is allowed */
     if (excess <= found->excess || isnan(found->excess)) return;
     found->excess = excess;
     found->excess_at = at;
@@ -169,26 +170,27 @@ static void use(apr_tensor_scan *found, int64_t at, double error, double allowed
     found->excess_allowed = sqrt(allowed / size);
 }
 
-/* Vectors in float32 may have been computed there and back (one added to a norm's gains and taken off again, a decay rate's exp and log):
- * each number is off by the rounding of itself or of one, four times at most. */
+/* Conversion may have transformed an F32 vector and back (adding 1 to a norm's gains and subtracting it, exp and log of a decay rate).
+ * So each number may differ by four roundings of itself or of 1. */
 static double rounding_of(const scan *s, int64_t n_rows, double sq)
 {
-    static const double most = 0x1p-22;
+    static const double largest = 0x1p-22;
     if (s->tensor->dtype != APR_F32 || n_rows != 1) return 0.0;
-    return most * most * ((double)apr_tensor_columns(s->tensor) + sq);
+    return largest * largest * ((double)apr_tensor_columns(s->tensor) + sq);
 }
 
-static void judge_by_control(const scan *s, int64_t n_rows, double sq, double sq_error, double sq_control, apr_tensor_scan *found)
+static void check_by_control(const scan *s, int64_t n_rows, double sq, double sq_error, double sq_control, apr_tensor_scan *found)
 {
     const double whole = times_control * times_control, row = times_control_row * times_control_row, rounding = rounding_of(s, n_rows, sq);
 
     found->control = sq_control > 0.0 ? sqrt(sq_control / sq) : 0.0;
     for (int64_t r = 0; r < n_rows; r++)
-        use(found, r, s->sq_errors[r], row * (s->sq_control[r] + share_of_mean * sq_control / (double)n_rows) + rounding, s->sq_rows[r]);
-    if (found->excess <= 1.0) use(found, -1, sq_error, whole * sq_control + rounding, sq); /* a row that is wrong says more */
+        add_excess(found, r, s->sq_errors[r], row * (s->sq_control[r] + share_of_mean * sq_control / (double)n_rows) + rounding,
+                   s->sq_rows[r]);
+    if (found->excess <= 1.0) add_excess(found, -1, sq_error, whole * sq_control + rounding, sq); /* a wrong row is the better message */
 }
 
-static void judge_by_bits(const scan *s, int64_t n_rows, double sq, double sq_error, apr_tensor_scan *found)
+static void check_by_bits(const scan *s, int64_t n_rows, double sq, double sq_error, apr_tensor_scan *found)
 {
     const double bits = apr_dtype_bits(s->tensor->dtype);
     size_t i = 0;
@@ -196,18 +198,19 @@ static void judge_by_bits(const scan *s, int64_t n_rows, double sq, double sq_er
     while (bits < by_bits[i].bits) i++;
     found->control = NAN;
     for (int64_t r = 0; r < n_rows; r++)
-        use(found, r, s->sq_errors[r], by_bits[i].row * by_bits[i].row * fmax(s->sq_rows[r], 1e-4 * sq / (double)n_rows), s->sq_rows[r]);
-    if (found->excess <= 1.0) use(found, -1, sq_error, by_bits[i].whole * by_bits[i].whole * sq, sq);
+        add_excess(found, r, s->sq_errors[r], by_bits[i].row * by_bits[i].row * fmax(s->sq_rows[r], 1e-4 * sq / (double)n_rows),
+                   s->sq_rows[r]);
+    if (found->excess <= 1.0) add_excess(found, -1, sq_error, by_bits[i].whole * by_bits[i].whole * sq, sq);
 }
 
-/* Rows were filled in any order; they are added up in theirs. */
+/* Threads fill the rows in any order; this adds them up in order, so the result does not depend on the number of threads. */
 static void sum_rows(const scan *s, int64_t n_rows, apr_tensor_scan *found)
 {
     double sq = 0.0, sq_error = 0.0, sq_control = 0.0;
 
     for (int64_t r = 0; r < n_rows; r++) sq += s->sq_rows[r], sq_error += s->sq_errors[r], sq_control += s->sq_control[r];
-    if (s->has_control) judge_by_control(s, n_rows, sq, sq_error, sq_control, found);
-    else judge_by_bits(s, n_rows, sq, sq_error, found);
+    if (s->has_control) check_by_control(s, n_rows, sq, sq_error, sq_control, found);
+    else check_by_bits(s, n_rows, sq, sq_error, found);
     if (sq_error == 0.0) return;
     found->relative = sqrt(sq_error / sq);
     for (int64_t r = 0; r < n_rows; r++) {
@@ -217,27 +220,27 @@ static void sum_rows(const scan *s, int64_t n_rows, apr_tensor_scan *found)
     }
 }
 
-apr_status apr_scan_tensor(const apr_tensor *tensor, const apr_tensor *truth, const apr_scan_keep *keep, apr_tensor_scan *found,
+apr_status apr_scan_tensor(const apr_tensor *tensor, const apr_tensor *reference, const apr_scan_keep *keep, apr_tensor_scan *found,
                            apr_error *err)
 {
     const int64_t columns = apr_tensor_columns(tensor), n_rows = columns > 0 ? apr_tensor_rows(tensor) : 0;
-    scan s = {.tensor = tensor, .truth = truth, .keep = keep, .has_control = truth != NULL && apr_has_control(tensor)};
+    scan s = {.tensor = tensor, .reference = reference, .keep = keep, .has_control = reference != NULL && apr_has_control(tensor)};
     char have[96], want[96];
 
     *found = (apr_tensor_scan){.first_nonfinite = -1, .all_zero = n_rows > 0, .worst_row_at = -1, .excess_at = -1};
-    if (!apr_can_decode(tensor->dtype) || (truth != NULL && !apr_can_decode(truth->dtype)))
+    if (!apr_can_decode(tensor->dtype) || (reference != NULL && !apr_can_decode(reference->dtype)))
         return apr_fail(err, APR_E_UNSUPPORTED, "tensor '%s' is %s, which cannot be decoded", tensor->name, apr_dtypes[tensor->dtype].name);
-    if (truth != NULL &&
-        (tensor->rank != truth->rank || memcmp(tensor->dims, truth->dims, (size_t)tensor->rank * sizeof *tensor->dims) != 0))
+    if (reference != NULL &&
+        (tensor->rank != reference->rank || memcmp(tensor->dims, reference->dims, (size_t)tensor->rank * sizeof *tensor->dims) != 0))
         return apr_fail(err, APR_E_NO, "tensor '%s' is %s, the reference's %s", tensor->name, apr_dims_text(tensor, have, sizeof have),
-                        apr_dims_text(truth, want, sizeof want));
-    double *const sums = truth != NULL ? calloc(3 * (size_t)n_rows + 1, sizeof *sums) : NULL;
-    if (truth != NULL && sums == NULL) return apr_no_memory(err, "the errors of the rows");
+                        apr_dims_text(reference, want, sizeof want));
+    double *const sums = reference != NULL ? calloc(3 * (size_t)n_rows + 1, sizeof *sums) : NULL;
+    if (reference != NULL && sums == NULL) return apr_no_memory(err, "the errors of the rows");
     s.sq_rows = sums;
     s.sq_errors = sums != NULL ? sums + n_rows : NULL;
     s.sq_control = sums != NULL ? sums + 2 * n_rows : NULL;
     const apr_status status = scan_blocks(&s, n_rows, columns, found, err);
-    if (status == APR_OK && truth != NULL) sum_rows(&s, n_rows, found);
+    if (status == APR_OK && reference != NULL) sum_rows(&s, n_rows, found);
     free(sums);
     return status;
 }

@@ -1,4 +1,4 @@
-/* verify.c - the order of the checks, and those of what is computed: facts, weights, operations, backends. */
+/* verify.c - the order of the checks, and the checks of programs, weights, operations and backends. */
 #include "runtime/check/verify_parts.h"
 
 #include "runtime/check/facts.h"
@@ -11,7 +11,7 @@
 
 apr_verify_check *apr_verify_note(apr_verify_report *report, apr_verify_kind kind)
 {
-    static apr_verify_check spare; /* more checks than there is room for would be a mistake of ours */
+    static apr_verify_check spare; /* the list is long enough for all checks; this only guards against a programming error */
     apr_verify_check *const check = report->n_checks < APR_VERIFY_MAX_CHECKS ? &report->checks[report->n_checks++] : &spare;
     *check = (apr_verify_check){.kind = kind};
     return check;
@@ -55,17 +55,17 @@ apr_status apr_verify_encode(const apr_verify_report *report, const char *text, 
     return apr_fail(err, APR_E_USAGE, "the text is empty");
 }
 
-/* --- what is computed, with which numbers --- */
+/* --- programs and weights --- */
 
-/* Operations and what they are told: sizes, windows, epsilons, rotary frequencies. */
+/* Compares the operations and their parameters: sizes, windows, epsilons, rotary frequencies. */
 static apr_status check_facts(apr_verify_report *report, apr_error *err)
 {
-    const apr_session *const truth = report->input->truth.session, *const other = report->input->other.session;
+    const apr_session *const reference = report->input->truth.session, *const other = report->input->other.session;
     apr_error shape = {0};
 
-    const apr_status status = apr_facts_compare(truth, other, &report->other_fact);
+    const apr_status status = apr_facts_compare(reference, other, &report->other_fact);
     if (status > APR_E_NO) return apr_fail(err, status, "%s", report->other_fact.text);
-    report->same_shape = apr_facts_same_shape(truth, other, &shape) == APR_OK;
+    report->same_shape = apr_facts_same_shape(reference, other, &shape) == APR_OK;
     apr_verify_judge(report, APR_VERIFY_FACTS, status == APR_OK);
     return APR_OK;
 }
@@ -75,34 +75,34 @@ static apr_status check_tensors(apr_verify_report *report, apr_error *err)
     const apr_verify_input *const input = report->input;
     apr_weights *const w = &report->tensors;
 
-    if (!report->same_shape) return APR_OK; /* which has been said */
+    if (!report->same_shape) return APR_OK; /* check_facts reported it */
     APR_TRY(apr_weights_compare(w, input->truth.session, input->other.session, input->control_limit, &input->progress, err));
     apr_verify_judge(report, APR_VERIFY_TENSORS, w->n_missing + w->n_damaged == 0);
     apr_verify_judge(report, APR_VERIFY_WEIGHTS, w->n_far == 0);
     return APR_OK;
 }
 
-/* --- operations of both models from the same input --- */
+/* --- operations of both models on the same input --- */
 
-/* Relative error of each layer's output when both models go their own way. */
+/* The relative error of each layer's output when each model reads its own output of the layer before. */
 static apr_status measure_drift(apr_verify_report *report, const int32_t *ids, size_t n, apr_error *err)
 {
     apr_session *const a = report->input->truth.session, *const b = report->input->other.session;
     const apr_program *const program = apr_session_program(a);
     const size_t row = n * (size_t)program->hidden_size;
-    float *const truth = malloc(program->n_taps * row * sizeof *truth + 1), *const other =
-                                                                                malloc(program->n_taps * row * sizeof *other + 1);
+    float *const reference = malloc(program->n_taps * row * sizeof *reference + 1), *const other =
+                                                                                        malloc(program->n_taps * row * sizeof *other + 1);
 
     report->drift = calloc(program->n_taps + 1, sizeof *report->drift);
-    apr_status status = truth != NULL && other != NULL && report->drift != NULL ? APR_OK : apr_no_memory(err, "hidden states");
+    apr_status status = reference != NULL && other != NULL && report->drift != NULL ? APR_OK : apr_no_memory(err, "hidden states");
     apr_session_reset(a);
     apr_session_reset(b);
-    if (status == APR_OK) status = apr_session_eval(a, ids, n, &(apr_eval_output){.hidden = truth}, err);
+    if (status == APR_OK) status = apr_session_eval(a, ids, n, &(apr_eval_output){.hidden = reference}, err);
     if (status == APR_OK) status = apr_session_eval(b, ids, n, &(apr_eval_output){.hidden = other}, err);
     for (size_t i = 0; i < program->n_taps && status == APR_OK; i++)
-        report->drift[i] = apr_difference_of(truth + i * row, other + i * row, (int64_t)n, program->hidden_size).relative;
+        report->drift[i] = apr_difference_of(reference + i * row, other + i * row, (int64_t)n, program->hidden_size).relative;
     if (status == APR_OK) report->n_drift = program->n_taps;
-    free(truth);
+    free(reference);
     free(other);
     return status;
 }
@@ -126,7 +126,7 @@ static apr_status check_operations(apr_verify_report *report, const int32_t *ids
 
 static apr_status check_backends(apr_verify_report *report, const int32_t *ids, size_t n, apr_error *err)
 {
-    static const int64_t positions[] = {0, 4100}; /* those without room in the context are left out */
+    static const int64_t positions[] = {0, 4100}; /* positions that do not fit in the context are skipped */
     apr_parity_options options = {.positions = positions,
                                   .n_positions = sizeof positions / sizeof *positions,
                                   .n_batch = APR_PARITY_BATCH,

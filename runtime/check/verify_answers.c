@@ -5,16 +5,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The reference's ids of the prompt, in its chat template where it has one and the prompt asks for something. */
-static apr_status prompt_ids(const apr_subject *truth, size_t which, int32_t **ids, size_t *n, apr_error *err)
+/* The reference's ids of a prompt. The first two prompts are plain continuations; the others use the chat template, if there is one. */
+static apr_status prompt_ids(const apr_subject *reference, size_t which, int32_t **ids, size_t *n, apr_error *err)
 {
     const char *const text = apr_verify_prompts[which];
     char *rendered = NULL;
     size_t n_bytes;
 
-    if (which < 2 || apr_subject_chat(truth, NULL, text, &rendered, &n_bytes, NULL) != APR_OK)
-        return apr_subject_encode(truth, text, strlen(text), true, ids, n, err);
-    const apr_status status = apr_subject_encode(truth, rendered, n_bytes, false, ids, n, err);
+    if (which < 2 || apr_subject_chat(reference, NULL, text, &rendered, &n_bytes, NULL) != APR_OK)
+        return apr_subject_encode(reference, text, strlen(text), true, ids, n, err);
+    const apr_status status = apr_subject_encode(reference, rendered, n_bytes, false, ids, n, err);
     free(rendered);
     return status;
 }
@@ -33,29 +33,29 @@ static apr_status compare_answer(apr_verify_report *report, size_t which, apr_er
     const apr_verify_input *const input = report->input;
     const size_t limit = (size_t)input->n_answer;
     apr_verify_answer *const a = &report->answers[report->n_answers];
-    int32_t *prompt, *truth = NULL, *other = NULL;
+    int32_t *prompt, *reference = NULL, *other = NULL;
     size_t n, n_truth = 0, n_other = 0;
 
     APR_TRY(prompt_ids(&input->truth, which, &prompt, &n, err));
     report->n_answers++;
     a->prompt = apr_verify_prompts[which];
-    apr_status status = answer_of(&input->truth, prompt, n, limit, &truth, &n_truth, &a->truth, err);
+    apr_status status = answer_of(&input->truth, prompt, n, limit, &reference, &n_truth, &a->truth, err);
     if (status == APR_OK) status = answer_of(&input->other, prompt, n, limit, &other, &n_other, &a->other, err);
     a->n_truth = (int64_t)n_truth;
-    while ((size_t)a->n_same < n_truth && (size_t)a->n_same < n_other && truth[a->n_same] == other[a->n_same]) a->n_same++;
+    while ((size_t)a->n_same < n_truth && (size_t)a->n_same < n_other && reference[a->n_same] == other[a->n_same]) a->n_same++;
     a->same = n_truth == n_other && (size_t)a->n_same == n_truth;
-    free(truth);
+    free(reference);
     free(other);
     free(prompt);
     return status;
 }
 
-/* Greedy answers part at the first near tie, so they are judged only where nothing was changed. */
+/* Greedy answers diverge at the first near tie, so they must be equal only if no weight was changed. */
 apr_status apr_verify_answers(apr_verify_report *report, apr_error *err)
 {
     size_t n_same = 0;
 
-    if (report->n_texts == 0) return APR_OK; /* other vocabularies */
+    if (report->n_texts == 0) return APR_OK; /* the vocabularies differ */
     for (size_t i = 0; i < apr_n_verify_prompts; i++) {
         APR_TRY(compare_answer(report, i, err));
         n_same += report->answers[i].same;

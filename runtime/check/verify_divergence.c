@@ -1,4 +1,4 @@
-/* verify_divergence.c - both models on whole texts, held against the reference in the model's own types. */
+/* verify_divergence.c - divergence of both models on whole texts, bounded by that of the control (the reference in the model's types). */
 #include "runtime/check/verify_parts.h"
 #include "runtime/check/verify_texts.h"
 
@@ -11,55 +11,55 @@ static void on_rows(void *user, int64_t n_done, int64_t n_rows)
     apr_progress_report(user, (uint64_t)n_done, (uint64_t)n_rows, "tokens compared");
 }
 
-/* As apr_compare_models, where choices of experts that rounding may turn are made as the truth makes them. */
+/* As apr_compare_models, but near ties of expert choices are forced to the reference's choice. */
 static apr_status compare_models(apr_verify_report *report, apr_session *other, const int32_t *ids, int64_t n, apr_progress *progress,
                                  apr_divergence *d, apr_route_count *count, apr_error *err)
 {
-    apr_session *const truth = report->input->truth.session;
+    apr_session *const reference = report->input->truth.session;
     const int64_t window = report->input->window;
     const double bound = apr_run_bound_of(apr_trace_run_facts(other, window)).relative;
     void (*const on_done)(void *, int64_t, int64_t) = progress != NULL ? on_rows : NULL;
     apr_routes routes = {0};
 
-    if (!report->same_shape || !apr_program_routes(apr_session_program(truth)))
-        return apr_compare_models(truth, other, ids, n, window, on_done, progress, d, err);
-    apr_status status = apr_routes_follow(&routes, truth, other, window, bound, err);
-    if (status == APR_OK) status = apr_compare_models(truth, other, ids, n, window, on_done, progress, d, err);
-    apr_routes_leave(truth, other);
+    if (!report->same_shape || !apr_program_routes(apr_session_program(reference)))
+        return apr_compare_models(reference, other, ids, n, window, on_done, progress, d, err);
+    apr_status status = apr_routes_follow(&routes, reference, other, window, bound, err);
+    if (status == APR_OK) status = apr_compare_models(reference, other, ids, n, window, on_done, progress, d, err);
+    apr_routes_leave(reference, other);
     *count = routes.count;
     apr_routes_close(&routes);
     return status;
 }
 
-/* The same weights must choose the same experts; other ones choose others where their errors are larger than the gap. */
-static void judge_routes(apr_verify_report *report, const apr_verify_text_result *t)
+/* Equal weights must choose the same experts. Other weights may choose others where their errors exceed the gap. */
+static void check_routes(apr_verify_report *report, const apr_verify_text_result *t)
 {
     if (t->routes.n_choices == 0) return;
     if (report->tensors.unchanged) apr_verify_judge(report, APR_VERIFY_ROUTES, t->routes.n_wrong == 0);
     else apr_verify_note(report, APR_VERIFY_ROUTES);
 }
 
-static void judge(apr_verify_report *report, apr_verify_text_result *t, const int32_t *ids)
+static void add_checks(apr_verify_report *report, apr_verify_text_result *t, const int32_t *ids)
 {
-    const bool is_judged = !isnan(t->bound), passed = t->d.mean <= t->bound;
+    const bool has_bound = !isnan(t->bound), passed = t->d.mean <= t->bound;
     const size_t first = report->n_checks;
 
-    /* without memory for its text, or a vocabulary, the place is a number */
-    if (is_judged && !passed && report->input->truth.tokenizer != NULL &&
+    /* without a vocabulary, or memory for the text, the report shows only the position */
+    if (has_bound && !passed && report->input->truth.tokenizer != NULL &&
         apr_divergence_place(&t->d, report->input->truth.tokenizer, ids, &t->before_largest, &t->n_before_largest, NULL) != APR_OK)
         t->before_largest = NULL;
-    if (is_judged) apr_verify_judge(report, APR_VERIFY_KL, passed);
+    if (has_bound) apr_verify_judge(report, APR_VERIFY_KL, passed);
     else apr_verify_note(report, APR_VERIFY_KL);
     apr_verify_note(report, APR_VERIFY_SAME_TOP);
     apr_verify_note(report, APR_VERIFY_PERPLEXITY);
-    judge_routes(report, t);
+    check_routes(report, t);
     for (size_t i = first; i < report->n_checks; i++) report->checks[i].text = (size_t)(t - report->texts);
 }
 
-/* The reference against itself in the model's types, on the same text. Where there is no memory for it, there is no bound. */
+/* Compares the reference with the control on the same text, which gives the bound. No bound if there is no memory for the control. */
 static apr_status compare_control(apr_verify_report *report, const int32_t *ids, int64_t n, apr_verify_text_result *t, apr_error *err)
 {
-    apr_session *const truth = report->input->truth.session;
+    apr_session *const reference = report->input->truth.session;
     apr_session *control = NULL;
     apr_error own = {0};
 
@@ -69,7 +69,7 @@ static apr_status compare_control(apr_verify_report *report, const int32_t *ids,
         return APR_OK;
     }
     if (!report->tensors.has_control) return APR_OK;
-    apr_status status = apr_session_open_like(&control, &report->tensors.control, truth, &own);
+    apr_status status = apr_session_open_like(&control, &report->tensors.control, reference, &own);
     if (status == APR_OK) status = compare_models(report, control, ids, n, NULL, &t->control, &t->control_routes, &own);
     apr_session_close(control);
     if (status == APR_E_MEMORY) return APR_OK;
@@ -92,7 +92,7 @@ static apr_status compare_on(apr_verify_report *report, const char *name, const 
     report->n_texts++;
     apr_status status = compare_models(report, input->other.session, ids, (int64_t)n, &progress, &t->d, &t->routes, err);
     if (status == APR_OK) status = compare_control(report, ids, (int64_t)n, t, err);
-    if (status == APR_OK) judge(report, t, ids);
+    if (status == APR_OK) add_checks(report, t, ids);
     free(ids);
     return status;
 }

@@ -1,10 +1,10 @@
-/* verify_memory.c - what the model's run took against what its plan says. */
+/* verify_memory.c - compares the memory that a run used with its plan. */
 #include "runtime/check/verify_parts.h"
 
 #include <math.h>
 #include <string.h>
 
-/* Of all places: what the session's usage counts, too. */
+/* The planned bytes of some lines, over all places (devices and host), as the session's usage counts them. */
 static uint64_t line_bytes(const apr_session *session, apr_line_id first, apr_line_id last)
 {
     uint64_t sum = 0;
@@ -16,7 +16,7 @@ static uint64_t line_bytes(const apr_session *session, apr_line_id first, apr_li
     return sum;
 }
 
-/* What is offloaded is on the heap, which is as exact as a host's. */
+/* True if the host part of an offloaded model uses the planned heap memory. */
 static bool host_is_as_planned(const apr_session *session)
 {
     const int last = apr_session_n_places(session) - 1;
@@ -53,11 +53,11 @@ void apr_verify_memory(apr_verify_report *report)
 {
     const apr_verify_memory_part total = apr_verify_memory_total(report);
     const bool on_device = apr_session_plan(report->input->other.session)->judged == APR_ON_DEVICE;
-    /* A driver counts the whole card, whoever comes and goes meanwhile (sessions that were closed here, too): only what is
-     * taken beyond the plan counts there. The heap is this process's own. */
+    /* A driver reports the whole GPU, including other processes and sessions that were closed meanwhile. So only memory beyond the plan
+     * counts on a device. Heap memory is exact. */
     const double beyond = (double)total.measured - (double)total.predicted, off = on_device ? beyond : fabs(beyond);
     const double allowed = on_device ? fmax(0.01 * (double)total.predicted, APR_DEVICE_SLACK_BYTES) : APR_HOST_SLACK_BYTES;
 
-    if (total.measured == 0) apr_verify_note(report, APR_VERIFY_MEMORY); /* the driver, or the C library, does not say */
+    if (total.measured == 0) apr_verify_note(report, APR_VERIFY_MEMORY); /* the driver or the C library reports nothing */
     else apr_verify_judge(report, APR_VERIFY_MEMORY, off <= allowed && host_is_as_planned(report->input->other.session));
 }

@@ -1,10 +1,11 @@
-/* verify_parts.h - the checks of verify.h, each of which adds to the report. A status is what kept it from judging. */
+/* verify_parts.h - internal to verify: each function runs some checks and adds them to the report. An error status means that a check
+ * could not run. */
 #ifndef APR_RUNTIME_VERIFY_PARTS_H
 #define APR_RUNTIME_VERIFY_PARTS_H
 
 #include "runtime/check/verify.h"
 
-/* A check at the end of the list that is noted, not judged; or judged. */
+/* Append a check to the list: one that is only noted, or one with a verdict. */
 apr_verify_check *apr_verify_note(apr_verify_report *report, apr_verify_kind kind);
 void apr_verify_judge(apr_verify_report *report, apr_verify_kind kind, bool passed);
 

@@ -1,4 +1,4 @@
-/* verify_texts.h - what `aprrun verify` tries on every model: a text, strings that tokenizers stumble over, prompts. */
+/* verify_texts.h - inputs of `aprrun verify`: a text, strings that are hard for tokenizers, and prompts. */
 #ifndef APR_RUNTIME_VERIFY_TEXTS_H
 #define APR_RUNTIME_VERIFY_TEXTS_H
 

@@ -1,4 +1,4 @@
-/* verify_vocabulary.c - tokenizer, stop ids, chat template: compared without running a model. */
+/* verify_vocabulary.c - compares tokenizer, stop ids and chat template without evaluating a model. */
 #include "runtime/check/verify_parts.h"
 #include "runtime/check/verify_texts.h"
 #include "runtime/template/chat.h"
@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* *ids is NULL where the tokenizer refuses the text, which is an answer like another. */
+/* *ids is NULL if the tokenizer rejects the text; two rejections count as equal. */
 static apr_status encode(const apr_subject *s, const char *text, bool parse_special, int32_t **ids, size_t *n, apr_error *err)
 {
     const apr_encode_options options = {.add_special = true, .parse_special = parse_special};
@@ -14,17 +14,17 @@ static apr_status encode(const apr_subject *s, const char *text, bool parse_spec
     return status == APR_E_MEMORY ? apr_no_memory(err, "the tokens of a text") : APR_OK;
 }
 
-/* *same stays true where the tokens are the same. */
+/* Sets *same to false if the tokens differ. */
 static apr_status compare_tokens(const apr_verify_input *input, const char *text, bool parse_special, bool *same, apr_error *err)
 {
-    int32_t *truth = NULL, *other = NULL;
+    int32_t *reference = NULL, *other = NULL;
     size_t n_truth = 0, n_other = 0;
 
-    apr_status status = encode(&input->truth, text, parse_special, &truth, &n_truth, err);
+    apr_status status = encode(&input->truth, text, parse_special, &reference, &n_truth, err);
     if (status == APR_OK) status = encode(&input->other, text, parse_special, &other, &n_other, err);
-    *same = *same && (truth == NULL) == (other == NULL) && n_truth == n_other &&
-            (truth == NULL || memcmp(truth, other, n_truth * sizeof *truth) == 0);
-    free(truth);
+    *same = *same && (reference == NULL) == (other == NULL) && n_truth == n_other &&
+            (reference == NULL || memcmp(reference, other, n_truth * sizeof *reference) == 0);
+    free(reference);
     free(other);
     return status;
 }
@@ -49,36 +49,36 @@ static apr_status check_tokenizer(apr_verify_report *report, apr_error *err)
     return APR_OK;
 }
 
-/* Each of the reference's stop ids must end a turn here too, and be stated: the end-of-text token, which ends one anyhow, is not what a
- * loader asks for. More of them is what GGUF's end-of-text tokens come to; a word that ends a turn is a mistake. */
+/* Each stop id of the reference must end a turn in the other model, and at least one must be stated, because loaders read the stated ids.
+ * Additional stop ids are allowed (GGUF's end-of-text tokens), but an ordinary token must not end a turn. */
 static void check_stops(apr_verify_report *report)
 {
-    const apr_subject *const truth = &report->input->truth, *const other = &report->input->other;
+    const apr_subject *const reference = &report->input->truth, *const other = &report->input->other;
     const uint8_t *const types = other->vocab->types;
     apr_verify_vocabulary *const v = &report->vocabulary;
     apr_chat_stops chat;
 
     v->first_lost_stop = v->first_ordinary_stop = -1;
     v->turn_end = apr_chat_stops_of(other->vocab, &chat, NULL) == APR_OK ? chat.added : -1;
-    for (size_t i = 0; i < truth->vocab->n_stop_ids && v->first_lost_stop < 0; i++)
-        if (!apr_tokenizer_is_stop(other->tokenizer, truth->vocab->stop_ids[i])) v->first_lost_stop = truth->vocab->stop_ids[i];
+    for (size_t i = 0; i < reference->vocab->n_stop_ids && v->first_lost_stop < 0; i++)
+        if (!apr_tokenizer_is_stop(other->tokenizer, reference->vocab->stop_ids[i])) v->first_lost_stop = reference->vocab->stop_ids[i];
     for (size_t i = 0; i < other->vocab->n_stop_ids && v->first_ordinary_stop < 0; i++) {
         const int32_t id = other->vocab->stop_ids[i];
-        if (types != NULL && types[id] == APR_TOKEN_NORMAL && !apr_tokenizer_is_stop(truth->tokenizer, id)) v->first_ordinary_stop = id;
+        if (types != NULL && types[id] == APR_TOKEN_NORMAL && !apr_tokenizer_is_stop(reference->tokenizer, id)) v->first_ordinary_stop = id;
     }
-    const bool none_stated = other->vocab->n_stop_ids == 0 && truth->vocab->n_stop_ids > 0;
+    const bool none_stated = other->vocab->n_stop_ids == 0 && reference->vocab->n_stop_ids > 0;
     apr_verify_judge(report, APR_VERIFY_STOP_IDS, v->first_lost_stop < 0 && v->first_ordinary_stop < 0 && !none_stated);
 }
 
 static void check_template(apr_verify_report *report)
 {
-    const char *const truth = report->input->truth.vocab->chat_template, *const other = report->input->other.vocab->chat_template;
+    const char *const reference = report->input->truth.vocab->chat_template, *const other = report->input->other.vocab->chat_template;
 
-    report->vocabulary.same_template = (truth == NULL) == (other == NULL) && (truth == NULL || strcmp(truth, other) == 0);
+    report->vocabulary.same_template = (reference == NULL) == (other == NULL) && (reference == NULL || strcmp(reference, other) == 0);
     apr_verify_judge(report, APR_VERIFY_TEMPLATE, report->vocabulary.same_template);
 }
 
-/* What goes by ids alone has nothing to compare; a vocabulary that only one of them has was lost, or added. */
+/* One or both models have no vocabulary. Without any there is nothing to compare; if only one has it, the check fails. */
 static void check_presence(apr_verify_report *report)
 {
     const apr_verify_input *const input = report->input;

@@ -1,4 +1,4 @@
-/* weights.c - pairs and scans the weights of two programs, and builds the control on the way. */
+/* weights.c - pairs and scans the weights of two programs, and builds the control during the scan. */
 #include "runtime/check/weights.h"
 
 #include <math.h>
@@ -8,17 +8,17 @@
 
 typedef struct comparison {
     apr_weights *w;
-    const apr_session *truth, *other;
+    const apr_session *reference, *other;
     const apr_program *a, *b;
-    int64_t *last_of; /* [a->n_weights] the last pair of a slot of the truth; -1 */
+    int64_t *last_of; /* [a->n_weights] first pair of the reference's slot, the last time it was paired; -1: none */
     size_t capacity;
     apr_error *err;
 } comparison;
 
 /* --- the control --- */
 
-/* Memory that lives as long as the result. */
-static void *keep_buffer(comparison *c, size_t n_bytes)
+/* Allocates memory that the result owns. */
+static void *alloc_buffer(comparison *c, size_t n_bytes)
 {
     void **const grown = realloc(c->w->buffers, (c->w->n_buffers + 1) * sizeof *grown);
     if (grown == NULL) return NULL;
@@ -26,44 +26,45 @@ static void *keep_buffer(comparison *c, size_t n_bytes)
     return grown[c->w->n_buffers++] = malloc(n_bytes + 1);
 }
 
-/* The control begins with the tensors that the truth's program reads. */
+/* The control starts with the tensors that the reference's program reads. */
 static apr_status start_control(comparison *c)
 {
-    const apr_model *const truth = apr_trace_model(c->truth);
+    const apr_model *const reference = apr_trace_model(c->reference);
     apr_model *const control = &c->w->control;
 
-    *control = (apr_model){.path = truth->path, .format = truth->format, .dialect = truth->dialect, .hparams = truth->hparams};
+    *control =
+        (apr_model){.path = reference->path, .format = reference->format, .dialect = reference->dialect, .hparams = reference->hparams};
     size_t n_tensors = 1;
     for (size_t i = 0; i < c->a->n_weights; i++) n_tensors += (size_t)c->a->weights[i].count;
     control->tensors = apr_arena_array(&control->arena, n_tensors, sizeof *control->tensors);
     if (control->tensors == NULL) return apr_no_memory(c->err, "the control");
     for (size_t i = 0; i < c->a->n_weights; i++) {
         int64_t n;
-        const apr_tensor *const parts = apr_trace_tensors(c->truth, (int)i, &n);
+        const apr_tensor *const parts = apr_trace_tensors(c->reference, (int)i, &n);
         for (int64_t j = 0; j < n; j++) control->tensors[control->n_tensors++] = parts[j];
     }
     return apr_model_index_names(control, c->err);
 }
 
-/* Room for the control's rows. A type without an encoder is taken over as it is: it was judged by its bits. */
-static apr_status make_room(comparison *c, const apr_weight_pair *pair, apr_tensor *twin, apr_scan_keep *keep)
+/* Allocates the control's tensor. A type without an encoder takes the other model's tensor; its bounds follow from its bits. */
+static apr_status allocate_control(comparison *c, const apr_weight_pair *pair, apr_tensor *control, apr_scan_keep *keep)
 {
     const apr_tensor *const other = pair->other;
 
-    *twin = (apr_tensor){.name = pair->truth->name, .dtype = other->dtype, .rank = other->rank};
-    memcpy(twin->dims, other->dims, sizeof twin->dims);
+    *control = (apr_tensor){.name = pair->truth->name, .dtype = other->dtype, .rank = other->rank};
+    memcpy(control->dims, other->dims, sizeof control->dims);
     if (!apr_has_control(other)) {
-        *twin = *other;
-        twin->name = pair->truth->name;
+        *control = *other;
+        control->name = pair->truth->name;
         return APR_OK;
     }
-    twin->n_bytes = apr_control_bytes(other);
-    twin->data = keep->control = keep_buffer(c, (size_t)twin->n_bytes);
-    if (twin->data == NULL) return apr_no_memory(c->err, "the control");
+    control->n_bytes = apr_control_bytes(other);
+    control->data = keep->control = alloc_buffer(c, (size_t)control->n_bytes);
+    if (control->data == NULL) return apr_no_memory(c->err, "the control");
     if (other->scale == NULL) return APR_OK;
-    apr_tensor *const scale = keep_buffer(c, sizeof *scale);
+    apr_tensor *const scale = alloc_buffer(c, sizeof *scale);
     const int64_t n_rows = apr_tensor_rows(other);
-    keep->control_scales = keep_buffer(c, (size_t)n_rows * sizeof(float));
+    keep->control_scales = alloc_buffer(c, (size_t)n_rows * sizeof(float));
     if (scale == NULL || keep->control_scales == NULL) return apr_no_memory(c->err, "the control");
     *scale = (apr_tensor){.name = "scales",
                           .dtype = APR_F32,
@@ -71,15 +72,15 @@ static apr_status make_room(comparison *c, const apr_weight_pair *pair, apr_tens
                           .dims = {n_rows, 1},
                           .data = (const uint8_t *)keep->control_scales,
                           .n_bytes = (uint64_t)n_rows * sizeof(float)};
-    twin->scale = scale;
-    twin->scale_rows = 1;
-    twin->scale_columns = apr_tensor_columns(other);
+    control->scale = scale;
+    control->scale_rows = 1;
+    control->scale_columns = apr_tensor_columns(other);
     return APR_OK;
 }
 
 /* --- pairs --- */
 
-static void say_damaged(apr_weights *w, const apr_tensor *tensor, const apr_tensor_scan *scan)
+static void note_damaged(apr_weights *w, const apr_tensor *tensor, const apr_tensor_scan *scan)
 {
     if (w->n_damaged++ > 0) return;
     if (scan->n_nonfinite == 0) snprintf(w->damaged, sizeof w->damaged, "'%.200s' is all zeros", tensor->name);
@@ -88,7 +89,7 @@ static void say_damaged(apr_weights *w, const apr_tensor *tensor, const apr_tens
                  (long long)scan->n_nonfinite, (long long)scan->first_nonfinite);
 }
 
-static void say_far(apr_weights *w, const apr_weight_pair *pair)
+static void note_far(apr_weights *w, const apr_weight_pair *pair)
 {
     const apr_tensor_scan *const scan = &pair->scan;
     char place[48] = "the whole tensor";
@@ -96,25 +97,25 @@ static void say_far(apr_weights *w, const apr_weight_pair *pair)
     if (w->n_far++ > 0) return;
     if (scan->excess_at >= 0 && pair->other->rank >= 2) snprintf(place, sizeof place, "row %lld", (long long)scan->excess_at);
     if (scan->excess_allowed == 0.0)
-        snprintf(w->far, sizeof w->far, "'%.200s': %s is off by %.3g of its size, and %s holds the reference's numbers exactly",
+        snprintf(w->far, sizeof w->far, "'%.200s': %s has a relative error of %.3g, but %s holds the reference's numbers exactly",
                  pair->other->name, place, scan->excess_error, apr_dtypes[pair->other->dtype].name);
     else
-        snprintf(w->far, sizeof w->far, "'%.200s': %s is off by %.3g of its size, where %s needs at most %.2g on these numbers",
+        snprintf(w->far, sizeof w->far, "'%.200s': %s has a relative error of %.3g; %s causes at most %.2g on these numbers",
                  pair->other->name, place, scan->excess_error, apr_dtypes[pair->other->dtype].name, scan->excess_allowed);
 }
 
-static void judge_pair(apr_weights *w, const apr_weight_pair *pair)
+static void check_pair(apr_weights *w, const apr_weight_pair *pair)
 {
     const apr_tensor_scan *const scan = &pair->scan;
 
     w->unchanged &= scan->relative == 0.0 && scan->n_nonfinite == 0;
-    const bool may_be_zeros = pair->uses == APR_USE_FLOAT; /* as biases are */
-    if (scan->n_nonfinite > 0 || (scan->all_zero && scan->relative > 0.0 && !may_be_zeros)) say_damaged(w, pair->other, scan);
-    if (scan->n_nonfinite > 0) return; /* its error would be no number */
-    if (!(scan->excess <= 1.0)) say_far(w, pair);
+    const bool may_be_zeros = pair->uses == APR_USE_FLOAT; /* biases, for example */
+    if (scan->n_nonfinite > 0 || (scan->all_zero && scan->relative > 0.0 && !may_be_zeros)) note_damaged(w, pair->other, scan);
+    if (scan->n_nonfinite > 0) return; /* its error is NaN */
+    if (!(scan->excess <= 1.0)) note_far(w, pair);
 }
 
-static apr_weight_pair *add_pair(comparison *c, unsigned uses, const apr_tensor *truth, const apr_tensor *other)
+static apr_weight_pair *add_pair(comparison *c, unsigned uses, const apr_tensor *reference, const apr_tensor *other)
 {
     apr_weights *const w = c->w;
 
@@ -125,14 +126,14 @@ static apr_weight_pair *add_pair(comparison *c, unsigned uses, const apr_tensor 
         w->pairs = grown;
     }
     apr_weight_pair *const pair = &w->pairs[w->n_pairs++];
-    *pair = (apr_weight_pair){.truth = truth, .other = other, .uses = uses};
+    *pair = (apr_weight_pair){.truth = reference, .other = other, .uses = uses};
     return pair;
 }
 
 static bool same_bytes(const apr_tensor *a, const apr_tensor *b)
 {
-    const bool lie = a->made == NULL && b->made == NULL && a->packing == NULL && b->packing == NULL;
-    return lie && a->dtype == b->dtype && a->n_bytes == b->n_bytes && a->scale == NULL && b->scale == NULL &&
+    const bool are_stored = a->made == NULL && b->made == NULL && a->packing == NULL && b->packing == NULL;
+    return are_stored && a->dtype == b->dtype && a->n_bytes == b->n_bytes && a->scale == NULL && b->scale == NULL &&
            apr_step_equal(&a->pending, &b->pending) && memcmp(a->data, b->data, (size_t)a->n_bytes) == 0;
 }
 
@@ -140,7 +141,7 @@ static apr_status scan_pair(comparison *c, apr_weight_pair *pair)
 {
     apr_model *const control = &c->w->control;
     apr_scan_keep keep = {0};
-    apr_tensor twin = *pair->truth;
+    apr_tensor replacement = *pair->truth;
 
     if (!same_bytes(pair->truth, pair->other)) {
         if ((pair->uses & APR_USE_MULTIPLIED) != 0) {
@@ -148,17 +149,17 @@ static apr_status scan_pair(comparison *c, apr_weight_pair *pair)
             if (pair->column_errors == NULL) return apr_no_memory(c->err, "the errors of the columns");
         }
         keep.column_errors = pair->column_errors;
-        if (c->w->has_control) APR_TRY(make_room(c, pair, &twin, &keep));
+        if (c->w->has_control) APR_TRY(allocate_control(c, pair, &replacement, &keep));
     }
     APR_TRY(apr_scan_tensor(pair->other, pair->truth, &keep, &pair->scan, c->err));
     const apr_tensor *const own = c->w->has_control ? apr_model_find(control, pair->truth->name) : NULL;
-    if (own != NULL && !same_bytes(pair->truth, pair->other)) control->tensors[own - control->tensors] = twin;
-    judge_pair(c->w, pair);
+    if (own != NULL && !same_bytes(pair->truth, pair->other)) control->tensors[own - control->tensors] = replacement;
+    check_pair(c->w, pair);
     return APR_OK;
 }
 
-/* Only one model has it: nothing is lost when it is zeros, as a bias may be. */
-static apr_status judge_single(comparison *c, const apr_tensor *tensor, bool is_truths)
+/* Only one model has the tensor. Zeros are allowed, because a bias of zeros equals no bias. */
+static apr_status check_single(comparison *c, const apr_tensor *tensor, bool is_truths)
 {
     apr_tensor_scan scan;
     APR_TRY(apr_scan_tensor(tensor, NULL, NULL, &scan, c->err));
@@ -168,12 +169,12 @@ static apr_status judge_single(comparison *c, const apr_tensor *tensor, bool is_
     return APR_OK;
 }
 
-static apr_status compare_parts(comparison *c, int slot, const apr_tensor *truth, const apr_tensor *other, int64_t n)
+static apr_status compare_parts(comparison *c, int slot, const apr_tensor *reference, const apr_tensor *other, int64_t n)
 {
     const int64_t first = (int64_t)c->w->n_pairs;
 
     for (int64_t i = 0; i < n; i++) {
-        apr_weight_pair *const pair = add_pair(c, c->a->weights[slot].uses, &truth[i], &other[i]);
+        apr_weight_pair *const pair = add_pair(c, c->a->weights[slot].uses, &reference[i], &other[i]);
         if (pair == NULL) return apr_no_memory(c->err, "the pairs of weights");
         APR_TRY(scan_pair(c, pair));
     }
@@ -185,11 +186,12 @@ static apr_status compare_parts(comparison *c, int slot, const apr_tensor *truth
 static apr_status compare_slots(comparison *c, int slot, int other_slot, int64_t *pair_of)
 {
     int64_t n, n_other;
-    const apr_tensor *const truth = apr_trace_tensors(c->truth, slot, &n), *const other = apr_trace_tensors(c->other, other_slot, &n_other);
+    const apr_tensor *const reference = apr_trace_tensors(c->reference, slot, &n), *const other =
+                                                                                       apr_trace_tensors(c->other, other_slot, &n_other);
 
-    if (n == 0 && n_other == 0) return APR_OK; /* slots are each program's own: -1 in the one may be an empty one in the other */
-    if (n == 0 || n_other == 0) return judge_single(c, n > 0 ? truth : other, n > 0);
-    if (c->last_of[slot] < 0 || c->w->pairs[c->last_of[slot]].other != other) APR_TRY(compare_parts(c, slot, truth, other, n));
+    if (n == 0 && n_other == 0) return APR_OK; /* one program may have no slot where the other has an empty one */
+    if (n == 0 || n_other == 0) return check_single(c, n > 0 ? reference : other, n > 0);
+    if (c->last_of[slot] < 0 || c->w->pairs[c->last_of[slot]].other != other) APR_TRY(compare_parts(c, slot, reference, other, n));
     *pair_of = c->last_of[slot];
     return APR_OK;
 }
@@ -223,10 +225,11 @@ static apr_status compare_all(comparison *c, uint64_t control_limit, const apr_p
     return APR_OK;
 }
 
-apr_status apr_weights_compare(apr_weights *w, const apr_session *truth, const apr_session *other, uint64_t control_limit,
+apr_status apr_weights_compare(apr_weights *w, const apr_session *reference, const apr_session *other, uint64_t control_limit,
                                const apr_progress *progress, apr_error *err)
 {
-    comparison c = {.w = w, .truth = truth, .other = other, .a = apr_session_program(truth), .b = apr_session_program(other), .err = err};
+    comparison c = {
+        .w = w, .reference = reference, .other = other, .a = apr_session_program(reference), .b = apr_session_program(other), .err = err};
 
     *w = (apr_weights){.unchanged = true};
     w->pair_of = malloc((c.a->n_ops * APR_OP_MAX_WEIGHTS + 1) * sizeof *w->pair_of);

@@ -279,7 +279,7 @@ static void ids_that_are_none_and_arrays_that_are_missing_are_said(void **state)
     open_fixture(&f, NULL);
     move(prompt_of(&f, 0), "ids", 1, -1e6);
     assert_int_equal(refuse(&f, APR_RECORDED_TOKENS, &err), APR_E_DAMAGED);
-    assert_non_null(strstr(err.text, "golden.json: a token id is no id"));
+    assert_non_null(strstr(err.text, "golden.json: an array of token ids holds something else"));
 
     f.recorded.path = in_work("golden.json");
     assert_int_equal(refuse(&f, APR_RECORDED_LOGITS, &err), APR_E_IO);
