@@ -1,4 +1,4 @@
-/* chat.c - the variables of a chat template, and the token that ends its turns. */
+/* chat.c - builds the variables of a chat template, and finds the token that ends a turn. */
 #define _GNU_SOURCE /* memmem */
 #include "runtime/template/chat.h"
 
@@ -15,7 +15,7 @@ static bool add_message(cJSON *messages, const char *role, const char *content)
     return cJSON_AddStringToObject(message, "role", role) != NULL && cJSON_AddStringToObject(message, "content", content) != NULL;
 }
 
-/* "bos_token": "<s>"; left out when the model has none. */
+/* Adds "bos_token": "<s>", for example; does nothing if the model has no such token. */
 static bool add_token(cJSON *variables, const char *key, const apr_vocab *vocab, int32_t id)
 {
     if (id < 0 || (size_t)id >= vocab->n_tokens) return true;
@@ -25,12 +25,12 @@ static bool add_token(cJSON *variables, const char *key, const apr_vocab *vocab,
     return ok;
 }
 
-/* Takes the messages, also on failure; NULL: there is no memory for them. */
-static cJSON *chat_variables(const apr_vocab *vocab, cJSON *messages, double now, bool asks)
+/* Takes ownership of messages, also on failure. NULL: out of memory. prompts: add_generation_prompt. */
+static cJSON *chat_variables(const apr_vocab *vocab, cJSON *messages, double now, bool prompts)
 {
     cJSON *const variables = cJSON_CreateObject();
     const bool is_there = messages != NULL && cJSON_AddItemToObject(variables, "messages", messages);
-    const bool ok = is_there && cJSON_AddBoolToObject(variables, "add_generation_prompt", asks) != NULL &&
+    const bool ok = is_there && cJSON_AddBoolToObject(variables, "add_generation_prompt", prompts) != NULL &&
                     cJSON_AddNumberToObject(variables, "strftime_now_unix", now) != NULL &&
                     add_token(variables, "bos_token", vocab, vocab->bos_id) && add_token(variables, "eos_token", vocab, vocab->eos_id) &&
                     add_token(variables, "pad_token", vocab, vocab->pad_id);
@@ -40,10 +40,10 @@ static cJSON *chat_variables(const apr_vocab *vocab, cJSON *messages, double now
     return NULL;
 }
 
-/* asks: the text ends where the answer begins. */
-static apr_status render(const apr_vocab *vocab, cJSON *messages, double now, bool asks, char **text, size_t *n_bytes, apr_error *err)
+/* prompts: end the text with the generation prompt, so that the model continues with its answer. */
+static apr_status render(const apr_vocab *vocab, cJSON *messages, double now, bool prompts, char **text, size_t *n_bytes, apr_error *err)
 {
-    cJSON *const variables = chat_variables(vocab, messages, now, asks);
+    cJSON *const variables = chat_variables(vocab, messages, now, prompts);
     if (variables == NULL) return apr_no_memory(err, "the chat");
     const apr_status status = apr_template_render(vocab->chat_template, variables, text, n_bytes, err);
     cJSON_Delete(variables);
@@ -63,7 +63,7 @@ apr_status apr_chat_render(const apr_vocab *vocab, const char *system, const cha
     return render(vocab, messages, now, true, text, n_bytes, err);
 }
 
-/* A copy of a value under its key, in place of one that is there. */
+/* Sets a key to a copy of the value, replacing an existing one. */
 static bool set_variable(cJSON *variables, const char *key, const cJSON *value)
 {
     cJSON *const copy = cJSON_Duplicate(value, true);
@@ -74,7 +74,7 @@ static bool set_variable(cJSON *variables, const char *key, const cJSON *value)
     return ok;
 }
 
-static bool set_more(cJSON *variables, const apr_chat_request *request)
+static bool set_request(cJSON *variables, const apr_chat_request *request)
 {
     const cJSON *item;
     bool ok = request->tools == NULL || set_variable(variables, "tools", request->tools);
@@ -90,7 +90,7 @@ apr_status apr_chat_render_messages(const apr_vocab *vocab, const apr_chat_reque
     *text = NULL;
     if (vocab->chat_template == NULL) return apr_fail(err, APR_E_UNSUPPORTED, "the model has no chat template");
     cJSON *const variables = chat_variables(vocab, cJSON_Duplicate(request->messages, true), now, true);
-    const bool ok = variables != NULL && set_more(variables, request);
+    const bool ok = variables != NULL && set_request(variables, request);
     const apr_status status =
         ok ? apr_template_render(vocab->chat_template, variables, text, n_bytes, err) : apr_no_memory(err, "the chat");
     cJSON_Delete(variables);
@@ -107,7 +107,7 @@ static bool is_added(const apr_vocab *v, size_t id)
     return v->types != NULL && (v->types[id] == APR_TOKEN_CONTROL || v->types[id] == APR_TOKEN_USER);
 }
 
-/* The longest added token that the text begins with, or -1. */
+/* The longest added token that is a prefix of the text, or -1. */
 static int32_t token_at(const apr_vocab *v, const char *text, size_t n_bytes)
 {
     int32_t best = -1;
@@ -120,7 +120,7 @@ static int32_t token_at(const apr_vocab *v, const char *text, size_t n_bytes)
     return best;
 }
 
-/* The token after the answer, spaces and line ends aside. */
+/* The token after the answer, ignoring spaces and newlines; -1: none. */
 static int32_t token_after_answer(const apr_vocab *v, const char *text, size_t n_bytes)
 {
     const char *const end = text + n_bytes, *at = NULL;

@@ -1,4 +1,4 @@
-/* template.c - the chat template's way from source and variables to text. */
+/* template.c - renders a chat template: converts the JSON variables, then lexes, parses and evaluates the source. */
 #include "runtime/template/template.h"
 #include "runtime/template/template_internal.h"
 
@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* One newline at the end goes; \r\n and \r become \n. */
+/* Removes one newline at the end; \r\n and \r become \n. */
 static apr_status normalize(apr_tpl_vm *vm, const char *source, apr_tpl_text *out)
 {
     const size_t n = strlen(source);
@@ -72,10 +72,10 @@ static apr_status set_globals(apr_tpl_vm *vm, const cJSON *variables)
     cJSON_ArrayForEach(item, variables)
     {
         apr_tpl_value key, value;
-        if (item->string == NULL) return apr_tpl_fail(vm, APR_E_DAMAGED, "the variables are no JSON object");
+        if (item->string == NULL) return apr_tpl_fail(vm, APR_E_DAMAGED, "the variables are not a JSON object");
         if (strcmp(item->string, "strftime_now_unix") == 0) {
             if (!cJSON_IsNumber(item) || !(fabs(item->valuedouble) < 1e11)) /* the year 5138 */
-                return apr_tpl_fail(vm, APR_E_DAMAGED, "the variable strftime_now_unix is no time in seconds");
+                return apr_tpl_fail(vm, APR_E_DAMAGED, "the variable strftime_now_unix is not a time in seconds");
             vm->has_now = true;
             vm->now = (int64_t)floor(item->valuedouble);
             continue;
@@ -97,9 +97,9 @@ static apr_status render(apr_tpl_vm *vm, const char *source, const cJSON *variab
     APR_TRY(normalize(vm, source, &text));
     APR_TRY(apr_tpl_lex(vm, text, &tokens, &n_tokens));
     APR_TRY(apr_tpl_parse(vm, tokens, &root));
-    APR_TRY(apr_tpl_scope_make(vm, vm->scope, &vm->scope)); /* what the template sets stays apart from the variables */
+    APR_TRY(apr_tpl_scope_make(vm, vm->scope, &vm->scope)); /* the template's own variables get a scope above the globals */
     APR_TRY(apr_tpl_run(vm, root));
-    return apr_tpl_put(vm, "", 0); /* at least the room for the NUL */
+    return apr_tpl_put(vm, "", 0); /* allocates at least the byte for the NUL */
 }
 
 apr_status apr_template_render(const char *source, const cJSON *variables, char **text, size_t *n_bytes, apr_error *err)

@@ -1,4 +1,4 @@
-/* template_builtins.c - how filters, tests, functions and methods get their parameters; the tests; the functions. */
+/* template_builtins.c - parameter binding of filters, tests, functions and methods; the tests; the functions. */
 #include "runtime/template/template_internal.h"
 
 #include <string.h>
@@ -19,7 +19,7 @@ const apr_tpl_builtin *apr_tpl_filter_find(apr_tpl_text name)
     return found;
 }
 
-/* Puts positional and named arguments into a[1], a[2], ... by the names in f->params. */
+/* Stores positional and named arguments in a[1], a[2], ... in the order of f->params. */
 static apr_status bind(apr_tpl_vm *vm, const apr_tpl_builtin *f, const apr_tpl_args *args, apr_tpl_value *a)
 {
     size_t n_params = 0, n_named = 0;
@@ -41,11 +41,11 @@ static apr_status bind(apr_tpl_vm *vm, const apr_tpl_builtin *f, const apr_tpl_a
         p += *p == ' ';
     }
     if (args->list.n_items > n_params || n_named < args->named.n_items)
-        return apr_tpl_fail(vm, APR_E_DAMAGED, "%s gets an argument that it does not take", f->name);
+        return apr_tpl_fail(vm, APR_E_DAMAGED, "%s does not take one of its arguments", f->name);
     return APR_OK;
 }
 
-/* A text, or each of a list of texts. */
+/* Marks a string, or each string of a list. */
 static void mark_safe(apr_tpl_value *v)
 {
     if (v->kind == TPL_STRING) v->owner = TPL_STRING;
@@ -67,7 +67,7 @@ apr_status apr_tpl_want_int(apr_tpl_vm *vm, const apr_tpl_value *v, const char *
 {
     *out = fallback;
     if (v->kind == TPL_ABSENT || v->kind == TPL_NONE) return APR_OK;
-    if (!apr_tpl_is_int(v)) return apr_tpl_fail(vm, APR_E_DAMAGED, "%s is a '%s', not a whole number", what, apr_tpl_type_name(v));
+    if (!apr_tpl_is_int(v)) return apr_tpl_fail(vm, APR_E_DAMAGED, "%s is a '%s', not an integer", what, apr_tpl_type_name(v));
     *out = apr_tpl_as_int(v);
     return APR_OK;
 }
@@ -167,7 +167,7 @@ static apr_status test_case(apr_tpl_vm *vm, const apr_tpl_value *a, apr_tpl_case
     const apr_tpl_value original = apr_tpl_string(text.bytes, text.n_bytes);
     APR_TRY(apr_tpl_change_case(vm, text, how, &changed));
     APR_TRY(apr_tpl_equal(vm, &changed, &original, &equal));
-    if (equal && text.n_bytes > 0) { /* some letter has a case: the other case differs */
+    if (equal && text.n_bytes > 0) { /* at least one letter has a case: changing to the other case differs */
         APR_TRY(apr_tpl_change_case(vm, text, how == CASE_UPPER ? CASE_LOWER : CASE_UPPER, &changed));
         APR_TRY(apr_tpl_equal(vm, &changed, &original, &equal));
         equal = !equal;
@@ -245,7 +245,7 @@ const apr_tpl_builtin apr_tpl_tests[] = {
 
 static apr_status fn_range(apr_tpl_vm *vm, const apr_tpl_value *a, const apr_tpl_args *args, apr_tpl_value *out)
 {
-    enum { MAX_RANGE = 100000 }; /* as in Jinja's sandbox */
+    enum { MAX_RANGE = 100000 }; /* the limit of Jinja's sandbox */
     const bool has_stop = a[2].kind != TPL_ABSENT;
     int64_t start, stop, step;
     (void)args;
@@ -270,7 +270,7 @@ static apr_status fn_range(apr_tpl_vm *vm, const apr_tpl_value *a, const apr_tpl
 static apr_status make_dict(apr_tpl_vm *vm, apr_tpl_kind kind, const apr_tpl_args *args, apr_tpl_value *out)
 {
     APR_TRY(apr_tpl_dict_make(vm, kind, out));
-    if (args->list.n_items > 1) return apr_tpl_fail(vm, APR_E_DAMAGED, "dict() and namespace() take one argument at most");
+    if (args->list.n_items > 1) return apr_tpl_fail(vm, APR_E_DAMAGED, "dict() and namespace() take at most one positional argument");
     if (args->list.n_items == 1) {
         const apr_tpl_value *const from = &args->list.items[0];
         apr_tpl_value items = *from;
@@ -280,7 +280,7 @@ static apr_status make_dict(apr_tpl_vm *vm, apr_tpl_kind kind, const apr_tpl_arg
         for (size_t i = 0; i < pairs->n_items; i++) {
             const apr_tpl_value *const pair = &pairs->items[i];
             if (!apr_tpl_is_list(pair) || pair->as.list->n_items != 2)
-                return apr_tpl_fail(vm, APR_E_DAMAGED, "dict() is made of what are no pairs");
+                return apr_tpl_fail(vm, APR_E_DAMAGED, "dict() needs a list of pairs");
             APR_TRY(apr_tpl_dict_set(vm, out->as.dict, &pair->as.list->items[0], &pair->as.list->items[1]));
         }
     }
@@ -317,18 +317,18 @@ static apr_status fn_strftime_now(apr_tpl_vm *vm, const apr_tpl_value *a, const 
     struct tm parts;
     const time_t now = (time_t)vm->now;
     (void)args;
-    if (!vm->has_now) return apr_tpl_fail(vm, APR_E_UNSUPPORTED, "the template asks for the date; give the variable strftime_now_unix");
+    if (!vm->has_now) return apr_tpl_fail(vm, APR_E_UNSUPPORTED, "the template needs the date: set the variable strftime_now_unix");
     APR_TRY(apr_tpl_want_text(vm, &a[1], "the format of strftime_now()", &wanted));
     if (wanted.n_bytes >= sizeof format || memchr(wanted.bytes, '\0', wanted.n_bytes) != NULL)
-        return apr_tpl_fail(vm, APR_E_UNSUPPORTED, "the format of strftime_now() is too long or holds a NUL");
+        return apr_tpl_fail(vm, APR_E_UNSUPPORTED, "the format of strftime_now() is too long or contains a NUL");
     if (wanted.n_bytes > 0) memcpy(format, wanted.bytes, wanted.n_bytes);
     format[wanted.n_bytes] = '\0';
     for (const char *p = strchr(format, '%'); p != NULL; p = strchr(p + 1, '%')) {
         p += 1 + (p[1] == '-');
         if (*p == '\0' || strchr("aAbBcdDeFHIjmMpSTuUVwWxXyYzZ%", *p) == NULL)
-            return apr_tpl_fail(vm, APR_E_UNSUPPORTED, "the format of strftime_now() has an unknown %% part");
+            return apr_tpl_fail(vm, APR_E_UNSUPPORTED, "the format of strftime_now() has an unknown %% directive");
     }
-    if (gmtime_r(&now, &parts) == NULL) return apr_tpl_fail(vm, APR_E_DAMAGED, "the variable strftime_now_unix is no time in seconds");
+    if (gmtime_r(&now, &parts) == NULL) return apr_tpl_fail(vm, APR_E_DAMAGED, "the variable strftime_now_unix is not a time in seconds");
     const size_t n = strftime(text, sizeof text, format, &parts);
     APR_TRY(apr_tpl_alloc(vm, n + 1, 1, &wanted.bytes));
     memcpy((char *)wanted.bytes, text, n);

@@ -1,5 +1,5 @@
-/* template_case.c - upper, lower and title case as Python's str has them: letters may grow (the sharp s is SS), and a sigma at the end of
- * a word has a form of its own. */
+/* template_case.c - upper, lower and title case as in Python's str. One letter may become several (sharp s is SS), and a sigma at the end
+ * of a word has its own lower case. */
 #include "runtime/template/template_internal.h"
 
 #include <string.h>
@@ -28,8 +28,8 @@ static size_t fold(uint32_t c, utf8proc_int32_t folded[MAX_FOLDED])
     return n > 0 && n <= MAX_FOLDED ? (size_t)n : 0;
 }
 
-/* A small letter that folds to several (sharp s, ligatures, Greek with iota) is those in upper case, or the first of them where the
- * rest follows small. */
+/* A lower-case letter that folds to several (sharp s, ligatures, Greek with iota) becomes these letters in upper case. In title case only
+ * the first one is upper case. */
 static apr_status put_upper(apr_tpl_vm *vm, uint32_t c, bool title)
 {
     utf8proc_int32_t folded[MAX_FOLDED];
@@ -63,8 +63,8 @@ static apr_status put_folded(apr_tpl_vm *vm, uint32_t c)
     return n > 0 ? APR_OK : apr_tpl_put_char(vm, c);
 }
 
-/* Jinja's title: behind blanks, hyphens and opening brackets. */
-static bool begins_word_behind(apr_tpl_text text, size_t at, uint32_t c)
+/* True if a word starts after this character, for Jinja's title filter: white space, hyphens and opening brackets. */
+static bool ends_word(apr_tpl_text text, size_t at, uint32_t c)
 {
     return c == '-' || (c != 0 && c < 128 && strchr("({[<", (int)c) != NULL) ||
            apr_tpl_is_space(text.bytes + at, apr_tpl_char_bytes(text.bytes + at));
@@ -87,7 +87,7 @@ apr_status apr_tpl_change_case(apr_tpl_vm *vm, apr_tpl_text text, apr_tpl_case h
         else if (up) APR_TRY(put_upper(vm, c, how == CASE_TITLE || how == CASE_CAPITALIZE));
         else APR_TRY(put_lower(vm, text, at, before));
         before = c;
-        starts_word = how == CASE_TITLE_FILTER ? begins_word_behind(text, at, c) : how == CASE_TITLE && !apr_tpl_is_cased(c);
+        starts_word = how == CASE_TITLE_FILTER ? ends_word(text, at, c) : how == CASE_TITLE && !apr_tpl_is_cased(c);
     }
     return apr_tpl_take(vm, mark, out);
 }

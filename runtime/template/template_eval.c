@@ -1,4 +1,4 @@
-/* template_eval.c - statements of a template, walked: text, loops, variables, macros. */
+/* template_eval.c - evaluates the statements of a template: text, loops, variables, macros. */
 #include "runtime/template/template_internal.h"
 
 #include <string.h>
@@ -24,13 +24,13 @@ apr_status apr_tpl_scope_set(apr_tpl_vm *vm, apr_tpl_scope *scope, apr_tpl_text 
     return APR_OK;
 }
 
-/* Each round of a loop starts without what the last one set; the slots stay for the same names. */
-static void forget(apr_tpl_scope *scope)
+/* Deletes the variables of the last loop iteration; their slots are reused for the same names. */
+static void clear_scope(apr_tpl_scope *scope)
 {
     for (apr_tpl_variable *v = scope->variables; v != NULL; v = v->next) v->value.kind = TPL_ABSENT;
 }
 
-/* Runs a body in a scope of its own. */
+/* Runs a body in the given scope. */
 static apr_status run_in(apr_tpl_vm *vm, apr_tpl_scope *scope, const apr_tpl_node *body)
 {
     apr_tpl_scope *const outer = vm->scope;
@@ -54,13 +54,13 @@ static apr_status assign(apr_tpl_vm *vm, apr_tpl_scope *scope, const apr_tpl_nod
         apr_tpl_value object;
         const apr_tpl_value key = apr_tpl_string(target->text.bytes, target->text.n_bytes);
         APR_TRY(apr_tpl_eval(vm, target->a, &object));
-        if (object.kind != TPL_NAMESPACE) return apr_tpl_fail(vm, APR_E_DAMAGED, "a member can be set of a namespace() only");
+        if (object.kind != TPL_NAMESPACE) return apr_tpl_fail(vm, APR_E_DAMAGED, "only members of a namespace() can be set");
         return apr_tpl_dict_set(vm, object.as.dict, &key, value);
     }
     apr_tpl_list *items;
     APR_TRY(apr_tpl_iterate(vm, value, &items));
     if (items->n_items != target->list.n_items)
-        return apr_tpl_fail(vm, APR_E_DAMAGED, "%zu names are set from %zu values", target->list.n_items, items->n_items);
+        return apr_tpl_fail(vm, APR_E_DAMAGED, "%zu names cannot be set from %zu values", target->list.n_items, items->n_items);
     for (size_t i = 0; i < items->n_items; i++) {
         const apr_tpl_value item = items->items[i];
         APR_TRY(assign(vm, scope, target->list.items[i], &item));
@@ -98,7 +98,7 @@ static apr_status run_if(apr_tpl_vm *vm, const apr_tpl_node *node)
     return APR_OK;
 }
 
-/* The items that the loop's `if` lets through. */
+/* The items that pass the loop's `if`. */
 static apr_status filter_items(apr_tpl_vm *vm, const apr_tpl_node *node, apr_tpl_scope *scope, const apr_tpl_list *items,
                                apr_tpl_list **out)
 {
@@ -133,10 +133,10 @@ static apr_status run_for(apr_tpl_vm *vm, const apr_tpl_node *node)
 
     APR_TRY(apr_tpl_alloc(vm, 1, sizeof *loop, &loop));
     *loop = (apr_tpl_loop){.items = items};
-    for (size_t i = 0; i < items->n_items; i++) { /* the list may grow under way: append() */
+    for (size_t i = 0; i < items->n_items; i++) { /* append() may extend the list during the loop */
         const apr_tpl_value item = items->items[i];
         loop->index0 = i;
-        forget(scope);
+        clear_scope(scope);
         APR_TRY(apr_tpl_steps(vm, 1));
         APR_TRY(apr_tpl_scope_set(vm, scope, loop_name, (apr_tpl_value){.kind = TPL_LOOP, .as.loop = loop}));
         APR_TRY(assign(vm, scope, node->list.items[0], &item));
@@ -155,7 +155,7 @@ static apr_status run_set(apr_tpl_vm *vm, const apr_tpl_node *node)
     return assign(vm, vm->scope, node->list.items[0], &value);
 }
 
-/* Runs a body and takes what it wrote. */
+/* Runs a body and returns the text that it wrote. */
 static apr_status capture(apr_tpl_vm *vm, const apr_tpl_node *body, apr_tpl_scope *scope, apr_tpl_value *text)
 {
     const size_t mark = vm->out.n_bytes;
@@ -191,7 +191,7 @@ static apr_status run_with(apr_tpl_vm *vm, const apr_tpl_node *node)
 {
     apr_tpl_scope *scope;
     APR_TRY(apr_tpl_scope_make(vm, vm->scope, &scope));
-    for (size_t i = 0; i + 1 < node->list.n_items; i += 2) { /* values do not see each other */
+    for (size_t i = 0; i + 1 < node->list.n_items; i += 2) { /* values are evaluated in the outer scope */
         apr_tpl_value value;
         APR_TRY(apr_tpl_eval(vm, node->list.items[i + 1], &value));
         APR_TRY(assign(vm, scope, node->list.items[i], &value));
@@ -215,14 +215,14 @@ static apr_status run_macro(apr_tpl_vm *vm, const apr_tpl_node *node)
     return apr_tpl_scope_set(vm, vm->scope, node->text, macro);
 }
 
-/* The macro that is called gets the block's body as caller(). */
+/* The called macro gets the block's body as caller(). */
 static apr_status run_call_block(apr_tpl_vm *vm, const apr_tpl_node *node)
 {
     apr_tpl_value callee, caller, text;
     apr_tpl_args args;
     APR_TRY(make_macro(vm, node->macro, &caller));
     APR_TRY(apr_tpl_eval(vm, node->a->a, &callee));
-    if (callee.kind != TPL_MACRO) return apr_tpl_fail(vm, APR_E_UNSUPPORTED, "a call block calls what is no macro");
+    if (callee.kind != TPL_MACRO) return apr_tpl_fail(vm, APR_E_UNSUPPORTED, "a call block calls something that is not a macro");
     apr_tpl_macro macro = *callee.as.macro;
     macro.caller = caller;
     APR_TRY(apr_tpl_eval_args(vm, &node->a->args, &args));
@@ -264,7 +264,7 @@ apr_status apr_tpl_run(apr_tpl_vm *vm, const apr_tpl_node *node)
     return APR_OK;
 }
 
-/* ---- calls of macros ---- */
+/* ---- macro calls ---- */
 
 static bool is_param(const apr_tpl_macro_def *def, apr_tpl_text name)
 {
@@ -273,7 +273,7 @@ static bool is_param(const apr_tpl_macro_def *def, apr_tpl_text name)
     return false;
 }
 
-/* Arguments beyond the parameters: varargs and kwargs, for macros that use them. */
+/* Stores arguments without a parameter in varargs and kwargs, if the macro uses these names; else they are an error. */
 static apr_status set_extra_args(apr_tpl_vm *vm, const apr_tpl_macro_def *def, const apr_tpl_args *args, apr_tpl_scope *scope)
 {
     apr_tpl_value varargs, kwargs;
@@ -284,10 +284,10 @@ static apr_status set_extra_args(apr_tpl_vm *vm, const apr_tpl_macro_def *def, c
         if (!is_param(def, args->named.keys[i].as.text))
             APR_TRY(apr_tpl_dict_add(vm, kwargs.as.dict, args->named.keys[i], args->named.values[i]));
     if (varargs.as.list->n_items > 0 && !def->uses_varargs)
-        return apr_tpl_fail(vm, APR_E_DAMAGED, "the macro '%.*s' takes not more than %zu arguments", apr_tpl_short(def->name),
-                            def->name.bytes, def->n_params);
+        return apr_tpl_fail(vm, APR_E_DAMAGED, "the macro '%.*s' takes at most %zu arguments", apr_tpl_short(def->name), def->name.bytes,
+                            def->n_params);
     if (kwargs.as.dict->n_items > 0 && !def->uses_kwargs)
-        return apr_tpl_fail(vm, APR_E_DAMAGED, "a macro takes no argument '%.*s'", apr_tpl_short(kwargs.as.dict->keys[0].as.text),
+        return apr_tpl_fail(vm, APR_E_DAMAGED, "a macro has no parameter '%.*s'", apr_tpl_short(kwargs.as.dict->keys[0].as.text),
                             kwargs.as.dict->keys[0].as.text.bytes);
     if (def->uses_varargs) APR_TRY(apr_tpl_scope_set(vm, scope, (apr_tpl_text){"varargs", 7}, varargs));
     return def->uses_kwargs ? apr_tpl_scope_set(vm, scope, (apr_tpl_text){"kwargs", 6}, kwargs) : APR_OK;
@@ -307,7 +307,7 @@ static apr_status set_params(apr_tpl_vm *vm, const apr_tpl_macro_def *def, const
             value = args->list.items[i];
         } else if (named != NULL) {
             value = *named;
-        } else if (def->defaults[i] != NULL) { /* sees the parameters before it */
+        } else if (def->defaults[i] != NULL) { /* may use the parameters before it */
             APR_TRY(apr_tpl_eval(vm, def->defaults[i], &value));
         }
         APR_TRY(apr_tpl_scope_set(vm, scope, name, value));
@@ -321,7 +321,7 @@ apr_status apr_tpl_call_macro(apr_tpl_vm *vm, const apr_tpl_macro *macro, const 
     apr_tpl_scope *scope;
     const int line = vm->line;
     if (++vm->n_calls > APR_TEMPLATE_MAX_NESTING)
-        return apr_tpl_fail(vm, APR_E_UNSUPPORTED, "macros call each other more than %d deep", APR_TEMPLATE_MAX_NESTING);
+        return apr_tpl_fail(vm, APR_E_UNSUPPORTED, "macro calls are nested more than %d deep", APR_TEMPLATE_MAX_NESTING);
     APR_TRY(apr_tpl_scope_make(vm, macro->scope, &scope));
     vm->scope = scope;
     if (macro->caller.kind == TPL_MACRO) APR_TRY(apr_tpl_scope_set(vm, scope, (apr_tpl_text){"caller", 6}, macro->caller));

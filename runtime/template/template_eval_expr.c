@@ -1,4 +1,4 @@
-/* template_eval_expr.c - expressions of a template, evaluated. */
+/* template_eval_expr.c - evaluates the expressions of a template. */
 #include "runtime/template/template_internal.h"
 
 #include <string.h>
@@ -89,9 +89,9 @@ static apr_status spread(apr_tpl_vm *vm, char kind, const apr_tpl_value *value, 
         for (size_t i = 0; i < items->n_items; i++) APR_TRY(apr_tpl_list_add(vm, &args->list, items->items[i]));
         return APR_OK;
     }
-    if (value->kind != TPL_DICT) return apr_tpl_fail(vm, APR_E_DAMAGED, "** is followed by a '%s'", apr_tpl_type_name(value));
+    if (value->kind != TPL_DICT) return apr_tpl_fail(vm, APR_E_DAMAGED, "** needs a dict, not a '%s'", apr_tpl_type_name(value));
     for (size_t i = 0; i < value->as.dict->n_items; i++) {
-        if (value->as.dict->keys[i].kind != TPL_STRING) return apr_tpl_fail(vm, APR_E_DAMAGED, "a key of ** is no string");
+        if (value->as.dict->keys[i].kind != TPL_STRING) return apr_tpl_fail(vm, APR_E_DAMAGED, "a key of ** is not a string");
         APR_TRY(apr_tpl_dict_set(vm, &args->named, &value->as.dict->keys[i], &value->as.dict->values[i]));
     }
     return APR_OK;
@@ -121,16 +121,16 @@ apr_status apr_tpl_call(apr_tpl_vm *vm, const apr_tpl_value *callee, const apr_t
     return apr_tpl_fail(vm, APR_E_DAMAGED, "a '%s' cannot be called", apr_tpl_type_name(callee));
 }
 
-/* Strings, lists and dicts have more methods in Python than here; other values have none that templates call. */
+/* Strings, lists and dicts have methods in Python that are not implemented. Other values have no methods that templates call. */
 static apr_status fail_callee(apr_tpl_vm *vm, const apr_tpl_value *callee)
 {
     const apr_tpl_text name = callee->as.text;
     const apr_tpl_value owner = {.kind = callee->owner};
     if (owner.kind == TPL_ABSENT)
-        return apr_tpl_fail(vm, APR_E_UNSUPPORTED, "the function '%.*s' is not known here", apr_tpl_short(name), name.bytes);
-    const bool is_ours = owner.kind == TPL_STRING || owner.kind == TPL_DICT || apr_tpl_is_list(&owner);
-    return apr_tpl_fail(vm, is_ours ? APR_E_UNSUPPORTED : APR_E_DAMAGED, "a '%s' has no method '%.*s'%s", apr_tpl_type_name(&owner),
-                        apr_tpl_short(name), name.bytes, is_ours ? " here" : "");
+        return apr_tpl_fail(vm, APR_E_UNSUPPORTED, "the function '%.*s' is not supported", apr_tpl_short(name), name.bytes);
+    const bool has_methods = owner.kind == TPL_STRING || owner.kind == TPL_DICT || apr_tpl_is_list(&owner);
+    return apr_tpl_fail(vm, has_methods ? APR_E_UNSUPPORTED : APR_E_DAMAGED, "a '%s' has no method '%.*s'%s", apr_tpl_type_name(&owner),
+                        apr_tpl_short(name), name.bytes, has_methods ? ", or it is not supported" : "");
 }
 
 static apr_status eval_call(apr_tpl_vm *vm, const apr_tpl_node *node, apr_tpl_value *out)
@@ -152,7 +152,7 @@ static apr_status eval_filter(apr_tpl_vm *vm, const apr_tpl_node *node, apr_tpl_
     APR_TRY(apr_tpl_eval_args(vm, &node->args, &args));
     vm->line = node->line;
     if (node->builtin == NULL)
-        return apr_tpl_fail(vm, APR_E_UNSUPPORTED, "the %s '%.*s' is not known here", node->kind == NODE_TEST ? "test" : "filter",
+        return apr_tpl_fail(vm, APR_E_UNSUPPORTED, "the %s '%.*s' is not supported", node->kind == NODE_TEST ? "test" : "filter",
                             apr_tpl_short(node->text), node->text.bytes);
     APR_TRY(apr_tpl_builtin_call(vm, node->builtin, &subject, &args, out));
     if (node->kind == NODE_TEST && node->op == OP_NOT) *out = apr_tpl_bool(!apr_tpl_truth(out));
@@ -173,7 +173,7 @@ static apr_status eval_binary(apr_tpl_vm *vm, const apr_tpl_node *node, apr_tpl_
 {
     apr_tpl_value a, b;
     APR_TRY(apr_tpl_eval(vm, node->a, &a));
-    if (node->op == OP_AND || node->op == OP_OR) { /* gives one of its operands, like Python */
+    if (node->op == OP_AND || node->op == OP_OR) { /* the result is one of the operands, as in Python */
         *out = a;
         return apr_tpl_truth(&a) == (node->op == OP_OR) ? APR_OK : apr_tpl_eval(vm, node->b, out);
     }

@@ -1,4 +1,4 @@
-/* template_filters.c - filters of single values: text, numbers, JSON. Those that walk lists are in template_filters_list.c. */
+/* template_filters.c - filters of single values: text, numbers, JSON. Filters of lists are in template_filters_list.c. */
 #include "runtime/template/template_internal.h"
 
 #include <errno.h>
@@ -119,14 +119,14 @@ FILTER(do_indent)
     const apr_tpl_value blank = apr_tpl_string(" ", 1);
     apr_tpl_text text;
     apr_tpl_value margin = a[1], lines;
-    APR_TRY(apr_tpl_want_text(vm, a, "what indent gets", &text));
+    APR_TRY(apr_tpl_want_text(vm, a, "the input of indent", &text));
     if (margin.kind != TPL_STRING) {
         int64_t width;
         APR_TRY(apr_tpl_want_int(vm, &a[1], "the width of indent", 4, &width));
         const apr_tpl_value times = apr_tpl_int(width);
         APR_TRY(apr_tpl_binary(vm, OP_MUL, &blank, &times, &margin));
     }
-    APR_TRY(apr_tpl_put_text(vm, text)); /* as Jinja does: the newline makes the last, empty line count */
+    APR_TRY(apr_tpl_put_text(vm, text)); /* as in Jinja: the extra newline keeps an empty last line */
     APR_TRY(apr_tpl_put(vm, "\n", 1));
     APR_TRY(apr_tpl_take(vm, mark, &lines));
     APR_TRY(apr_tpl_split_lines(vm, lines.as.text, false, &lines));
@@ -141,8 +141,8 @@ FILTER(do_indent)
 
 /* ---- numbers ---- */
 
-/* The number that a string spells, blanks around it aside. False: none. */
-static bool spells_number(apr_tpl_text text, int base, bool as_real, apr_tpl_value *out)
+/* Parses a number, ignoring white space around it. False: not a number. */
+static bool parse_number(apr_tpl_text text, int base, bool as_real, apr_tpl_value *out)
 {
     const apr_tpl_value blanks = apr_tpl_none();
     char digits[64], *end;
@@ -152,7 +152,8 @@ static bool spells_number(apr_tpl_text text, int base, bool as_real, apr_tpl_val
     for (size_t i = 0; i < text.n_bytes; i++) {
         const char c = text.bytes[i];
         if (c == '_' && i > 0 && i + 1 < text.n_bytes && text.bytes[i + 1] != '_') continue;
-        if (c == '\0' || strchr(base == 16 && !as_real ? "(" : "xXpP(", c) != NULL) return false; /* what C reads and Python does not */
+        if (c == '\0' || strchr(base == 16 && !as_real ? "(" : "xXpP(", c) != NULL)
+            return false; /* accepted by strtod and strtoll, but not by Python */
         digits[n++] = c;
     }
     digits[n] = '\0';
@@ -168,7 +169,7 @@ FILTER(do_float)
     *out = a[1].kind != TPL_ABSENT ? a[1] : apr_tpl_real(0);
     if (apr_tpl_is_number(a)) *out = apr_tpl_real(apr_tpl_as_real(a));
     apr_tpl_value number;
-    if (a->kind == TPL_STRING && spells_number(a->as.text, 10, true, &number)) *out = number;
+    if (a->kind == TPL_STRING && parse_number(a->as.text, 10, true, &number)) *out = number;
     return apr_tpl_steps(vm, 1);
 }
 
@@ -179,12 +180,12 @@ FILTER(do_int)
     if (a->kind == TPL_UNDEFINED)
         return apr_tpl_fail(vm, APR_E_DAMAGED, "'%.*s' is undefined", apr_tpl_short(a->as.text), a->as.text.bytes);
     APR_TRY(apr_tpl_want_int(vm, &a[2], "the base of int", 10, &base));
-    if (base < 2 || base > 36) return apr_tpl_fail(vm, APR_E_UNSUPPORTED, "the base of int is not within 2 and 36");
+    if (base < 2 || base > 36) return apr_tpl_fail(vm, APR_E_UNSUPPORTED, "the base of int is not between 2 and 36");
     *out = a[1].kind != TPL_ABSENT ? a[1] : apr_tpl_int(0);
     if (apr_tpl_is_int(a)) *out = apr_tpl_int(apr_tpl_as_int(a));
     if (a->kind == TPL_STRING) {
-        if (spells_number(a->as.text, (int)base, false, &number)) *out = number;
-        else if (!spells_number(a->as.text, 10, true, &number)) return APR_OK;
+        if (parse_number(a->as.text, (int)base, false, &number)) *out = number;
+        else if (!parse_number(a->as.text, 10, true, &number)) return APR_OK;
     }
     if (number.kind != TPL_FLOAT || isnan(number.as.real)) return APR_OK;
     if (fabs(number.as.real) >= 9.2e18) return apr_tpl_fail(vm, APR_E_UNSUPPORTED, "a number does not fit 64 bits");
@@ -194,11 +195,11 @@ FILTER(do_int)
 
 FILTER(do_abs)
 {
-    if (!apr_tpl_is_number(a)) return apr_tpl_fail(vm, APR_E_DAMAGED, "abs gets a '%s'", apr_tpl_type_name(a));
+    if (!apr_tpl_is_number(a)) return apr_tpl_fail(vm, APR_E_DAMAGED, "abs needs a number, not a '%s'", apr_tpl_type_name(a));
     return apr_tpl_unary(vm, apr_tpl_as_real(a) < 0 ? OP_NEG : OP_POS, a, out);
 }
 
-/* Python rounds an int to an int. */
+/* In Python, rounding an int gives an int. */
 static apr_tpl_value rounded(const apr_tpl_value *a, double x)
 {
     return apr_tpl_is_int(a) && fabs(x) < 9.2e18 ? apr_tpl_int((int64_t)x) : apr_tpl_real(x);
@@ -208,7 +209,7 @@ FILTER(do_round)
 {
     apr_tpl_text method = {"common", 6};
     int64_t digits;
-    if (!apr_tpl_is_number(a)) return apr_tpl_fail(vm, APR_E_DAMAGED, "round gets a '%s'", apr_tpl_type_name(a));
+    if (!apr_tpl_is_number(a)) return apr_tpl_fail(vm, APR_E_DAMAGED, "round needs a number, not a '%s'", apr_tpl_type_name(a));
     APR_TRY(apr_tpl_want_int(vm, &a[1], "the precision of round", 0, &digits));
     if (a[2].kind != TPL_ABSENT) APR_TRY(apr_tpl_want_text(vm, &a[2], "the method of round", &method));
     if (digits < -300 || digits > 300) return apr_tpl_fail(vm, APR_E_UNSUPPORTED, "the precision of round is beyond 300 digits");
@@ -219,7 +220,7 @@ FILTER(do_round)
     else if (apr_tpl_is_int(a) && digits >= 0) *out = apr_tpl_int(apr_tpl_as_int(a));
     else if (digits <= 0) *out = rounded(a, nearbyint(x * scale) / scale);
     else {
-        char text[700]; /* decimal digits round the exact value, as Python does */
+        char text[700]; /* printing rounds the exact value, as Python does */
         snprintf(text, sizeof text, "%.*f", (int)digits, x);
         *out = apr_tpl_real(strtod(text, NULL));
     }
@@ -250,7 +251,7 @@ FILTER(do_tojson)
     }
     if (a[3].kind != TPL_ABSENT && a[3].kind != TPL_NONE) {
         if (!apr_tpl_is_list(&a[3]) || a[3].as.list->n_items != 2)
-            return apr_tpl_fail(vm, APR_E_DAMAGED, "the separators of tojson are no pair");
+            return apr_tpl_fail(vm, APR_E_DAMAGED, "the separators of tojson are not a pair");
         APR_TRY(apr_tpl_want_text(vm, &a[3].as.list->items[0], "a separator of tojson", &style.item_separator));
         APR_TRY(apr_tpl_want_text(vm, &a[3].as.list->items[1], "a separator of tojson", &style.key_separator));
     }

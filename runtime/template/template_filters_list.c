@@ -1,4 +1,4 @@
-/* template_filters_list.c - filters that walk lists and dicts: join, map, select, sort, ... */
+/* template_filters_list.c - filters of lists and dicts: join, map, select, sort, ... */
 #include "runtime/template/template_internal.h"
 
 #include <string.h>
@@ -6,8 +6,8 @@
 #define FILTER(name) \
     static apr_status name(apr_tpl_vm *vm, const apr_tpl_value *a, const apr_tpl_args *args __attribute__((unused)), apr_tpl_value *out)
 
-/* item.a.b for "a.b", item[2] for "2" or 2; the item itself when no path is given. The fallback (may be NULL) stands in for any
- * member on the way that is undefined. */
+/* item.a.b for "a.b", item[2] for "2" or 2; the item itself when no path is given. The fallback (may be NULL) replaces any undefined
+ * member of the path. */
 static apr_status member_or(apr_tpl_vm *vm, const apr_tpl_value *item, const apr_tpl_value *path, const apr_tpl_value *fallback,
                             apr_tpl_value *out)
 {
@@ -41,7 +41,7 @@ static apr_status member(apr_tpl_vm *vm, const apr_tpl_value *item, const apr_tp
     return member_or(vm, item, path, NULL, out);
 }
 
-/* How two values compare in sort, min, unique: strings without regard to case unless asked for. */
+/* The key of an item for sort, min, max, unique, groupby. Strings are compared in lower case unless case_sensitive. */
 static apr_status sort_key(apr_tpl_vm *vm, const apr_tpl_value *item, const apr_tpl_value *path, bool case_sensitive, apr_tpl_value *key)
 {
     APR_TRY(member(vm, item, path, key));
@@ -105,7 +105,7 @@ FILTER(do_dictsort)
     apr_tpl_value pairs;
     const bool by_value = a[2].kind == TPL_STRING && apr_tpl_text_is(a[2].as.text, "value");
     const apr_tpl_value path = apr_tpl_int(by_value);
-    if (a->kind != TPL_DICT) return apr_tpl_fail(vm, APR_E_DAMAGED, "dictsort gets a '%s'", apr_tpl_type_name(a));
+    if (a->kind != TPL_DICT) return apr_tpl_fail(vm, APR_E_DAMAGED, "dictsort needs a dict, not a '%s'", apr_tpl_type_name(a));
     APR_TRY(apr_tpl_dict_items(vm, a->as.dict, &pairs));
     return sort_items(vm, pairs.as.list, &path, apr_tpl_truth(&a[1]), apr_tpl_truth(&a[3]), out);
 }
@@ -129,7 +129,7 @@ FILTER(do_unique)
     return APR_OK;
 }
 
-/* The item whose key comes first (sign 1: min) or last (sign -1: max). */
+/* The item with the smallest key (sign 1) or the largest key (sign -1). */
 static apr_status extreme(apr_tpl_vm *vm, const apr_tpl_value *a, int sign, apr_tpl_value *out)
 {
     apr_tpl_list *items;
@@ -212,7 +212,7 @@ FILTER(do_items)
 {
     if (a->kind == TPL_DICT) return apr_tpl_dict_items(vm, a->as.dict, out);
     if (a->kind == TPL_UNDEFINED) return apr_tpl_list_make(vm, TPL_LIST, 0, out);
-    return apr_tpl_fail(vm, APR_E_DAMAGED, "items gets a '%s'", apr_tpl_type_name(a));
+    return apr_tpl_fail(vm, APR_E_DAMAGED, "items needs a dict, not a '%s'", apr_tpl_type_name(a));
 }
 
 FILTER(do_batch)
@@ -236,7 +236,7 @@ FILTER(do_batch)
     return APR_OK;
 }
 
-/* n columns of nearly equal length; the later ones get fill_with where they are one short. */
+/* Splits a list into n columns; columns that are one item shorter get fill_with. */
 FILTER(do_slice)
 {
     apr_tpl_list *items;
@@ -257,7 +257,7 @@ FILTER(do_slice)
     return APR_OK;
 }
 
-/* [(key, items), ...] by key, in order; strings count without regard to case unless asked for. */
+/* [(key, items), ...] in the order of the keys. */
 FILTER(do_groupby)
 {
     apr_tpl_list *items;
@@ -274,7 +274,7 @@ FILTER(do_groupby)
         if (i > 0) APR_TRY(apr_tpl_equal(vm, &key, &last, &same));
         last = key;
         if (!same) {
-            apr_tpl_value shown; /* as the first item of the group writes it */
+            apr_tpl_value shown; /* the key of the first item of the group, in its original case */
             APR_TRY(member(vm, item, &a[1], &shown));
             APR_TRY(apr_tpl_list_make(vm, TPL_LIST, 0, &group));
             APR_TRY(apr_tpl_pair(vm, shown, group, &pair));
@@ -287,7 +287,7 @@ FILTER(do_groupby)
 
 /* ---- map, select, reject ---- */
 
-/* The arguments behind the first n. */
+/* The arguments after the first n. */
 static apr_tpl_args args_from(const apr_tpl_args *args, size_t n)
 {
     apr_tpl_args rest = *args;
@@ -304,17 +304,17 @@ static apr_status find_named(apr_tpl_vm *vm, const apr_tpl_value *name, bool is_
     APR_TRY(apr_tpl_want_text(vm, name, is_test ? "the name of a test" : "the name of a filter", &text));
     *f = is_test ? apr_tpl_builtin_find(apr_tpl_tests, text) : apr_tpl_filter_find(text);
     if (*f != NULL) return APR_OK;
-    return apr_tpl_fail(vm, APR_E_UNSUPPORTED, "the %s '%.*s' is not known here", is_test ? "test" : "filter", apr_tpl_short(text),
+    return apr_tpl_fail(vm, APR_E_UNSUPPORTED, "the %s '%.*s' is not supported", is_test ? "test" : "filter", apr_tpl_short(text),
                         text.bytes);
 }
 
-/* map, select and their kin make nothing of whatever is false, none and 0 included. */
+/* map, select and the like treat a false input (none and 0, for example) as an empty list. */
 static apr_status iterate_true(apr_tpl_vm *vm, const apr_tpl_value *a, apr_tpl_list **items)
 {
-    apr_tpl_value none_of_it;
+    apr_tpl_value empty;
     if (apr_tpl_truth(a)) return apr_tpl_iterate(vm, a, items);
-    APR_TRY(apr_tpl_list_make(vm, TPL_LIST, 0, &none_of_it));
-    *items = none_of_it.as.list;
+    APR_TRY(apr_tpl_list_make(vm, TPL_LIST, 0, &empty));
+    *items = empty.as.list;
     return APR_OK;
 }
 
@@ -341,7 +341,7 @@ FILTER(do_map)
     return APR_OK;
 }
 
-/* Items for which the test (or their truth) is `wanted`. with_path: the first argument names the member to look at. */
+/* The items whose test result (or truth value, without a test) is `wanted`. with_path: the first argument names the tested member. */
 static apr_status select_items(apr_tpl_vm *vm, const apr_tpl_value *a, const apr_tpl_args *args, bool with_path, bool wanted,
                                apr_tpl_value *out)
 {

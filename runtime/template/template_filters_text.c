@@ -1,4 +1,4 @@
-/* template_filters_text.c - filters of text that chat templates seldom need: center, truncate, wordcount, striptags, ... */
+/* template_filters_text.c - text filters that chat templates rarely use: center, truncate, wordcount, striptags, ... */
 #include "runtime/template/template_internal.h"
 
 #include <stdio.h>
@@ -8,7 +8,7 @@
 #define FILTER(name) \
     static apr_status name(apr_tpl_vm *vm, const apr_tpl_value *a, const apr_tpl_args *args __attribute__((unused)), apr_tpl_value *out)
 
-/* Python's: the odd blank goes to the left when the width is odd. */
+/* As in Python: if padding is odd, the extra blank is on the left for an odd width, else on the right. */
 apr_status apr_tpl_center(apr_tpl_vm *vm, apr_tpl_text text, int64_t width, apr_tpl_text fill, apr_tpl_value *out)
 {
     const size_t mark = vm->out.n_bytes;
@@ -30,7 +30,7 @@ FILTER(do_center)
     return apr_tpl_center(vm, text, width, blank, out);
 }
 
-/* The text up to the last blank of it, or all of it. */
+/* The text up to its last space; all of it if it has none. */
 static apr_tpl_text whole_words(apr_tpl_text text)
 {
     size_t n = text.n_bytes;
@@ -44,13 +44,13 @@ FILTER(do_truncate)
     apr_tpl_text text, end = {"...", 3};
     apr_tpl_value ending = apr_tpl_string("...", 3);
     int64_t length, leeway;
-    APR_TRY(apr_tpl_want_text(vm, a, "what truncate gets", &text));
+    APR_TRY(apr_tpl_want_text(vm, a, "the input of truncate", &text));
     APR_TRY(apr_tpl_want_int(vm, &a[1], "the length of truncate", 255, &length));
     APR_TRY(apr_tpl_want_int(vm, &a[4], "the leeway of truncate", 5, &leeway));
     if (a[3].kind != TPL_ABSENT) ending = a[3];
     APR_TRY(apr_tpl_want_text(vm, &ending, "the end of truncate", &end));
     const int64_t n_end = (int64_t)apr_tpl_n_chars(end);
-    if (length < n_end || leeway < 0) return apr_tpl_fail(vm, APR_E_DAMAGED, "the length of truncate is below that of its end");
+    if (length < n_end || leeway < 0) return apr_tpl_fail(vm, APR_E_DAMAGED, "the length of truncate is shorter than its end text");
     *out = a[0];
     if ((int64_t)apr_tpl_n_chars(text) - leeway <= length) return APR_OK;
     text.n_bytes = apr_tpl_char_offset(text, (size_t)(length - n_end));
@@ -60,7 +60,7 @@ FILTER(do_truncate)
     return apr_tpl_take(vm, mark, out);
 }
 
-/* Runs of letters, numbers and underscores. */
+/* Counts runs of letters, numbers and underscores. */
 FILTER(do_wordcount)
 {
     apr_tpl_text text;
@@ -81,7 +81,7 @@ FILTER(do_wordcount)
     return APR_OK;
 }
 
-/* Without comments and tags, blanks run together. */
+/* Removes tags and merges white space. */
 FILTER(do_striptags)
 {
     const size_t mark = vm->out.n_bytes;
@@ -99,7 +99,7 @@ FILTER(do_striptags)
             at = (size_t)(close - text.bytes) + 1;
             continue;
         }
-        if (text.bytes[at] == '<') APR_TRY(apr_tpl_steps(vm, (text.n_bytes - at) / 32)); /* looked through in vain */
+        if (text.bytes[at] == '<') APR_TRY(apr_tpl_steps(vm, (text.n_bytes - at) / 32)); /* memchr scanned the rest without a match */
         const bool is_blank = apr_tpl_is_space(text.bytes + at, n);
         if (!is_blank && pending && vm->out.n_bytes > mark) APR_TRY(apr_tpl_put(vm, " ", 1));
         if (!is_blank) APR_TRY(apr_tpl_put(vm, text.bytes + at, n));
@@ -109,7 +109,7 @@ FILTER(do_striptags)
     return apr_tpl_take(vm, mark, out);
 }
 
-/* Bytes that are not a letter, digit or one of "_.-~/" as %XX. */
+/* Writes bytes other than letters, digits and "_.-~/" as %XX. */
 FILTER(do_urlencode)
 {
     const size_t mark = vm->out.n_bytes;

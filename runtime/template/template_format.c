@@ -1,4 +1,4 @@
-/* template_format.c - Python's two ways to fill values into text: 'text %s' % value, 'text {}'.format(value). */
+/* template_format.c - Python's two kinds of string formatting: 'text %s' % value, 'text {}'.format(value). */
 #include "runtime/template/template_internal.h"
 
 #include <math.h>
@@ -8,46 +8,46 @@
 
 enum { MAX_WIDTH = 100 * 1000, MAX_PRECISION = 300, NUMBER_BYTES = 1024 };
 
-/* [[fill]align][sign][#][0][width][grouping][.precision][type], which % writes with other signs in front. */
+/* [[fill]align][sign][#][0][width][grouping][.precision][type]; % uses other flags for the same fields. */
 typedef struct format_spec {
     apr_tpl_text fill; /* one character */
-    char align;        /* '<', '>', '^', '=' or 0: by kind */
+    char align;        /* '<', '>', '^', '='; 0: default of the value's type */
     char sign;         /* '+', ' ' or 0 */
     char grouping;     /* ',', '_' or 0 */
-    char type;         /* 0: by kind */
+    char type;         /* 0: default of the value's type */
     bool alternate;
-    bool zeros;               /* pads with zeros: numbers behind their sign */
+    bool zeros;               /* pad with zeros, after the sign of a number */
     int64_t width, precision; /* precision -1: none */
 } format_spec;
 
-/* The text that is filled in, while it is read. */
-typedef struct filling {
+/* A format string while it is read. */
+typedef struct formatter {
     apr_tpl_vm *vm;
     apr_tpl_text text;
     size_t at;
     const apr_tpl_args *args;
-    bool escapes;      /* text marked safe stays safe: what is filled in is escaped */
+    bool escapes;      /* the format string is marked safe, so values are escaped */
     size_t next;       /* the next positional argument */
-    bool numbered;     /* positions were given */
-    bool took_mapping; /* % with a name */
-} filling;
+    bool numbered;     /* fields have numbers */
+    bool took_mapping; /* a % field has a name */
+} formatter;
 
-static char peek(const filling *f) { return f->at < f->text.n_bytes ? f->text.bytes[f->at] : '\0'; }
+static char peek(const formatter *f) { return f->at < f->text.n_bytes ? f->text.bytes[f->at] : '\0'; }
 
-static bool skip(filling *f, char c)
+static bool skip(formatter *f, char c)
 {
     if (peek(f) != c || c == '\0') return false;
     f->at++;
     return true;
 }
 
-static apr_status broken(filling *f, const char *why) { return apr_tpl_fail(f->vm, APR_E_DAMAGED, "a text to fill in is broken: %s", why); }
-static apr_status unknown(filling *f, const char *what)
+static apr_status broken(formatter *f, const char *why) { return apr_tpl_fail(f->vm, APR_E_DAMAGED, "invalid format string: %s", why); }
+static apr_status unknown(formatter *f, const char *what)
 {
-    return apr_tpl_fail(f->vm, APR_E_UNSUPPORTED, "%s of a text to fill in is not supported", what);
+    return apr_tpl_fail(f->vm, APR_E_UNSUPPORTED, "format string: %s is not supported", what);
 }
 
-static apr_status read_number(filling *f, int64_t limit, int64_t *number)
+static apr_status read_number(formatter *f, int64_t limit, int64_t *number)
 {
     *number = 0;
     while (peek(f) >= '0' && peek(f) <= '9') {
@@ -59,7 +59,7 @@ static apr_status read_number(filling *f, int64_t limit, int64_t *number)
 
 /* --- one value --- */
 
-/* `body` between its padding; a sign or "0x" of n_head bytes stays in front of padding by '='. */
+/* Writes `body` with padding. With align '=', the first n_head bytes (sign, "0x") are before the padding. */
 static apr_status put_padded(apr_tpl_vm *vm, apr_tpl_text body, size_t n_head, const format_spec *s, char by_kind)
 {
     const char align = s->align != 0 ? s->align : by_kind;
@@ -73,7 +73,7 @@ static apr_status put_padded(apr_tpl_vm *vm, apr_tpl_text body, size_t n_head, c
     return APR_OK;
 }
 
-/* Digits in groups, `each` from the right; `dst` has room. */
+/* Writes digits in groups of `each` from the right, separated by `sign`; `dst` is large enough. */
 static void group_digits(const char *digits, size_t n, size_t each, char sign, char *dst)
 {
     for (size_t i = 0; i < n; i++) {
@@ -85,7 +85,7 @@ static void group_digits(const char *digits, size_t n, size_t each, char sign, c
 
 static char sign_of(bool negative, const format_spec *s) { return negative ? '-' : s->sign; }
 
-static apr_status put_number(filling *f, bool negative, const char *prefix, const char *digits, const format_spec *s)
+static apr_status put_number(formatter *f, bool negative, const char *prefix, const char *digits, const format_spec *s)
 {
     char body[2 * NUMBER_BYTES + 8], grouped[2 * NUMBER_BYTES];
     const char sign = sign_of(negative, s);
@@ -103,7 +103,7 @@ static apr_status put_number(filling *f, bool negative, const char *prefix, cons
     return put_padded(f->vm, (apr_tpl_text){body, strlen(body)}, (size_t)n_head, s, s->zeros ? '=' : '>');
 }
 
-static apr_status put_int(filling *f, int64_t value, const format_spec *s)
+static apr_status put_int(formatter *f, int64_t value, const format_spec *s)
 {
     const char type = s->type == 0 || s->type == 'n' ? 'd' : s->type;
     const unsigned base = type == 'b' ? 2 : type == 'o' ? 8 : type == 'd' ? 10 : 16;
@@ -112,12 +112,12 @@ static apr_status put_int(filling *f, int64_t value, const format_spec *s)
     uint64_t rest = value < 0 ? -(uint64_t)value : (uint64_t)value;
     char digits[72], *first = digits + sizeof digits - 1;
 
-    if (s->precision >= 0) return broken(f, "a whole number has no precision");
+    if (s->precision >= 0) return broken(f, "an integer has no precision");
     for (*first = '\0'; rest > 0 || *first == '\0'; rest /= base) *--first = letters[rest % base];
     return put_number(f, value < 0, s->alternate && base != 10 ? prefix : "", first, s);
 }
 
-static apr_status put_real(filling *f, double x, const format_spec *s)
+static apr_status put_real(formatter *f, double x, const format_spec *s)
 {
     char digits[NUMBER_BYTES];
     const int precision = s->precision >= 0 ? (int)s->precision : 6;
@@ -136,37 +136,37 @@ static apr_status put_real(filling *f, double x, const format_spec *s)
         snprintf(digits, sizeof digits, "%.*s", (int)text.as.text.n_bytes, text.as.text.bytes);
     } else {
         const int n = snprintf(digits, sizeof digits - 1, form, precision, magnitude);
-        if (s->type == '%') memcpy(digits + n, "%", 2); /* there is room: 309 digits and MAX_PRECISION at most */
+        if (s->type == '%') memcpy(digits + n, "%", 2); /* fits: at most 309 digits and MAX_PRECISION */
     }
     return put_number(f, signbit(x) && !isnan(x), "", digits, s);
 }
 
-static apr_status put_text(filling *f, apr_tpl_text text, const format_spec *s, char by_kind)
+static apr_status put_text(formatter *f, apr_tpl_text text, const format_spec *s, char by_kind)
 {
     const size_t n = s->precision >= 0 ? apr_tpl_char_offset(text, (size_t)s->precision) : text.n_bytes;
-    if (s->sign != 0 || s->alternate || s->grouping != 0 || s->align == '=') return broken(f, "a sign of numbers for a string");
+    if (s->sign != 0 || s->alternate || s->grouping != 0 || s->align == '=') return broken(f, "a number format for a string");
     return put_padded(f->vm, (apr_tpl_text){text.bytes, n}, 0, s, by_kind);
 }
 
 static bool is_one_of(char type, const char *types) { return type != 0 && strchr(types, type) != NULL; }
 
 /* format(value, spec) */
-static apr_status put_formatted(filling *f, const apr_tpl_value *v, const format_spec *s)
+static apr_status put_formatted(formatter *f, const apr_tpl_value *v, const format_spec *s)
 {
     const bool is_plain = s->width == 0 && s->precision < 0 && s->type == 0 && s->sign == 0 && s->grouping == 0 && !s->alternate;
 
-    if (v->kind == TPL_UNDEFINED && !is_plain) return broken(f, "nothing is formatted");
+    if (v->kind == TPL_UNDEFINED && !is_plain) return broken(f, "the value of a field is undefined");
     if (v->kind == TPL_STRING && (s->type == 0 || s->type == 's')) return put_text(f, v->as.text, s, '<');
     if (is_plain) return apr_tpl_put_str(f->vm, v);
     if (apr_tpl_is_int(v) && (s->type == 0 || is_one_of(s->type, "bdoxXn"))) return put_int(f, apr_tpl_as_int(v), s);
     if (apr_tpl_is_number(v) && (is_one_of(s->type, "eEfFgGn%") || (s->type == 0 && v->kind == TPL_FLOAT)))
         return put_real(f, apr_tpl_as_real(v), s);
     if (s->type == 'c') return unknown(f, "the type c");
-    return apr_tpl_fail(f->vm, APR_E_DAMAGED, "a '%s' cannot be formatted so", apr_tpl_type_name(v));
+    return apr_tpl_fail(f->vm, APR_E_DAMAGED, "a '%s' cannot be formatted with this type", apr_tpl_type_name(v));
 }
 
-/* What was written since `mark` is escaped, unless it was safe. */
-static apr_status escape_since(filling *f, size_t mark, bool safe)
+/* Escapes the text written since `mark`, unless it is marked safe. */
+static apr_status escape_since(formatter *f, size_t mark, bool safe)
 {
     apr_tpl_value text;
     if (!f->escapes || safe) return APR_OK;
@@ -181,7 +181,7 @@ static const apr_tpl_text space = {" ", 1}, zero = {"0", 1};
 
 static bool is_align(char c) { return c == '<' || c == '>' || c == '^' || c == '='; }
 
-static apr_status read_spec(filling *f, format_spec *s)
+static apr_status read_spec(formatter *f, format_spec *s)
 {
     *s = (format_spec){.fill = space, .precision = -1};
     const size_t n = f->at < f->text.n_bytes ? apr_tpl_char_bytes(f->text.bytes + f->at) : 0;
@@ -204,16 +204,16 @@ static apr_status read_spec(filling *f, format_spec *s)
         APR_TRY(read_number(f, MAX_PRECISION, &s->precision));
     }
     if (peek(f) != '}') s->type = f->at < f->text.n_bytes ? f->text.bytes[f->at++] : '\0';
-    if (peek(f) == '{' || s->type == '{') return unknown(f, "a field within a field");
-    return peek(f) == '}' ? APR_OK : broken(f, "a field has no end");
+    if (peek(f) == '{' || s->type == '{') return unknown(f, "a nested field");
+    return peek(f) == '}' ? APR_OK : broken(f, "a field is not closed");
 }
 
-static apr_status named_argument(filling *f, apr_tpl_text name, apr_tpl_value *out)
+static apr_status named_argument(formatter *f, apr_tpl_text name, apr_tpl_value *out)
 {
     const apr_tpl_value key = apr_tpl_string(name.bytes, name.n_bytes);
     const apr_tpl_value *value;
     APR_TRY(apr_tpl_dict_find(f->vm, &f->args->named, &key, &value));
-    if (value == NULL) return apr_tpl_fail(f->vm, APR_E_DAMAGED, "format() gets no '%.*s'", apr_tpl_short(name), name.bytes);
+    if (value == NULL) return apr_tpl_fail(f->vm, APR_E_DAMAGED, "format() has no argument '%.*s'", apr_tpl_short(name), name.bytes);
     *out = *value;
     return APR_OK;
 }
@@ -225,16 +225,16 @@ static bool is_number(apr_tpl_text text)
     return text.n_bytes > 0 && text.n_bytes < 9;
 }
 
-/* A part of a field's name, up to one of the ends. */
-static apr_tpl_text read_part(filling *f, const char *ends)
+/* Reads a part of a field's name, up to one of the characters in `ends`. */
+static apr_tpl_text read_part(formatter *f, const char *ends)
 {
     const size_t from = f->at;
     while (f->at < f->text.n_bytes && (peek(f) == '\0' || strchr(ends, peek(f)) == NULL)) f->at++;
     return (apr_tpl_text){f->text.bytes + from, f->at - from};
 }
 
-/* "", "0", "name", then ".attribute" and "[key]" */
-static apr_status field_value(filling *f, apr_tpl_value *out)
+/* Evaluates a field's name: "", "0" or "name", followed by any number of ".attribute" and "[key]". */
+static apr_status field_value(formatter *f, apr_tpl_value *out)
 {
     const apr_tpl_text name = read_part(f, ".[:!}{");
     int64_t index = (int64_t)f->next;
@@ -242,9 +242,9 @@ static apr_status field_value(filling *f, apr_tpl_value *out)
     if (name.n_bytes > 0 && !is_number(name)) {
         APR_TRY(named_argument(f, name, out));
     } else {
-        if (name.n_bytes > 0 ? f->next > 0 : f->numbered) return broken(f, "numbered fields and others are mixed");
+        if (name.n_bytes > 0 ? f->next > 0 : f->numbered) return broken(f, "numbered and unnumbered fields are mixed");
         f->numbered = name.n_bytes > 0;
-        if (f->numbered) index = strtol(name.bytes, NULL, 10); /* something behind it ends it */
+        if (f->numbered) index = strtol(name.bytes, NULL, 10); /* a character after the digits stops strtol */
         else f->next++;
         if (index >= (int64_t)f->args->list.n_items) return broken(f, "there are not enough values");
         *out = f->args->list.items[index];
@@ -261,8 +261,8 @@ static apr_status field_value(filling *f, apr_tpl_value *out)
     return APR_OK;
 }
 
-/* Behind the '{'. */
-static apr_status put_field(filling *f)
+/* Formats one field; f is after the '{'. */
+static apr_status put_field(formatter *f)
 {
     const size_t mark = f->vm->out.n_bytes;
     apr_tpl_value value;
@@ -278,7 +278,7 @@ static apr_status put_field(filling *f)
         APR_TRY(apr_tpl_take(f->vm, mark, &value));
     }
     if (skip(f, ':')) APR_TRY(read_spec(f, &spec));
-    if (!skip(f, '}')) return broken(f, "a field has no end");
+    if (!skip(f, '}')) return broken(f, "a field is not closed");
     APR_TRY(put_formatted(f, &value, &spec));
     return escape_since(f, mark, safe);
 }
@@ -286,7 +286,7 @@ static apr_status put_field(filling *f)
 apr_status apr_tpl_format_braces(apr_tpl_vm *vm, const apr_tpl_value *text, const apr_tpl_args *args, apr_tpl_value *out)
 {
     const size_t mark = vm->out.n_bytes;
-    filling f = {.vm = vm, .text = text->as.text, .args = args, .escapes = apr_tpl_is_markup(text)};
+    formatter f = {.vm = vm, .text = text->as.text, .args = args, .escapes = apr_tpl_is_markup(text)};
 
     while (f.at < f.text.n_bytes) {
         const char c = f.text.bytes[f.at++];
@@ -306,8 +306,8 @@ apr_status apr_tpl_format_braces(apr_tpl_vm *vm, const apr_tpl_value *text, cons
 
 /* --- 'text' % values --- */
 
-/* %[(key)][flags][width][.precision]type, behind the '%' */
-static apr_status percent_spec(filling *f, const apr_tpl_value *values, const apr_tpl_value **value, format_spec *s)
+/* Reads %[(key)][flags][width][.precision]type; f is after the '%'. */
+static apr_status percent_spec(formatter *f, const apr_tpl_value *values, const apr_tpl_value **value, format_spec *s)
 {
     bool pads_zero = false, left = false;
 
@@ -316,10 +316,10 @@ static apr_status percent_spec(filling *f, const apr_tpl_value *values, const ap
     if (skip(f, '(')) {
         const apr_tpl_text name = read_part(f, ")");
         const apr_tpl_value key = apr_tpl_string(name.bytes, name.n_bytes);
-        if (!skip(f, ')')) return broken(f, "a name has no end");
-        if (values->kind != TPL_DICT) return broken(f, "a name, but no dict");
+        if (!skip(f, ')')) return broken(f, "a name is not closed");
+        if (values->kind != TPL_DICT) return broken(f, "a field with a name needs a dict");
         APR_TRY(apr_tpl_dict_find(f->vm, values->as.dict, &key, value));
-        if (*value == NULL) return apr_tpl_fail(f->vm, APR_E_DAMAGED, "%% gets no '%.*s'", apr_tpl_short(name), name.bytes);
+        if (*value == NULL) return apr_tpl_fail(f->vm, APR_E_DAMAGED, "the dict of %% has no key '%.*s'", apr_tpl_short(name), name.bytes);
         f->took_mapping = true;
     }
     for (char c = peek(f); is_one_of(c, "-+ 0#"); c = peek(f)) {
@@ -338,7 +338,7 @@ static apr_status percent_spec(filling *f, const apr_tpl_value *values, const ap
     return APR_OK;
 }
 
-static apr_status put_percent(filling *f, const apr_tpl_value *v, format_spec *s)
+static apr_status put_percent(formatter *f, const apr_tpl_value *v, format_spec *s)
 {
     const size_t mark = f->vm->out.n_bytes;
     const char type = s->type;
@@ -358,9 +358,9 @@ static apr_status put_percent(filling *f, const apr_tpl_value *v, format_spec *s
     if (!apr_tpl_is_number(v)) return apr_tpl_fail(f->vm, APR_E_DAMAGED, "%%%c needs a number, not a '%s'", type, apr_tpl_type_name(v));
     if (is_one_of(type, "eEfFgG")) return put_real(f, apr_tpl_as_real(v), s);
     if (is_one_of(type, "diu")) s->type = 'd';
-    else if (f->escapes) return broken(f, "text marked safe takes no hexadecimal or octal numbers");
-    if (v->kind == TPL_FLOAT && s->type != 'd') return broken(f, "a whole number is needed");
-    if (s->precision >= 0) return unknown(f, "a precision of a whole number");
+    else if (f->escapes) return broken(f, "text marked safe cannot contain hexadecimal or octal fields");
+    if (v->kind == TPL_FLOAT && s->type != 'd') return broken(f, "an integer is needed");
+    if (s->precision >= 0) return unknown(f, "a precision for an integer");
     if (v->kind == TPL_FLOAT && !(fabs(v->as.real) < 9.2e18)) return unknown(f, "a number beyond 64 bits");
     return put_int(f, v->kind == TPL_FLOAT ? (int64_t)v->as.real : apr_tpl_as_int(v), s);
 }
@@ -368,7 +368,7 @@ static apr_status put_percent(filling *f, const apr_tpl_value *v, format_spec *s
 apr_status apr_tpl_format_percent(apr_tpl_vm *vm, const apr_tpl_value *text, const apr_tpl_value *values, apr_tpl_value *out)
 {
     const size_t mark = vm->out.n_bytes, n_values = values->kind == TPL_TUPLE ? values->as.list->n_items : 1;
-    filling f = {.vm = vm, .text = text->as.text, .escapes = apr_tpl_is_markup(text)};
+    formatter f = {.vm = vm, .text = text->as.text, .escapes = apr_tpl_is_markup(text)};
 
     while (f.at < f.text.n_bytes) {
         const char c = f.text.bytes[f.at++];
@@ -385,7 +385,7 @@ apr_status apr_tpl_format_percent(apr_tpl_vm *vm, const apr_tpl_value *text, con
         if (!f.took_mapping) f.next++;
         APR_TRY(put_percent(&f, value, &spec));
     }
-    /* a dict may have more than is asked for, and lists and dicts answer by key */
+    /* a dict may have unused keys; a list or dict may be the only value, without a field */
     if (!f.took_mapping && f.next < n_values && values->kind != TPL_DICT && values->kind != TPL_LIST)
         return broken(&f, "there are more values than fields");
     return apr_tpl_take(vm, mark, out);

@@ -1,4 +1,5 @@
-/* template_internal.h - what the parts of the template renderer share: tokens, nodes, the machine that walks them. */
+/* template_internal.h - shared by the files of the template renderer: tokens, syntax tree nodes, and the interpreter (vm) that walks the
+ * tree. Everything is allocated in the vm's arena. */
 #ifndef APR_RUNTIME_TEMPLATE_INTERNAL_H
 #define APR_RUNTIME_TEMPLATE_INTERNAL_H
 
@@ -24,7 +25,7 @@ typedef enum {
 typedef struct apr_tpl_token {
     apr_tpl_token_kind kind;
     int line;
-    apr_tpl_text text; /* the source; of a STRING: without quotes, escapes not yet replaced */
+    apr_tpl_text text; /* part of the source; of a STRING: without quotes, escapes not yet replaced */
 } apr_tpl_token;
 
 /* ---- nodes ---- */
@@ -40,7 +41,7 @@ typedef enum {
     NODE_ITEM,    /* a[b] */
     NODE_SLICE,   /* a[list[0]:list[1]:list[2]], each may be NULL */
     NODE_CALL,    /* a(args) */
-    NODE_FILTER,  /* a | text(args); a is NULL in a filter block */
+    NODE_FILTER,  /* a | text(args); a is NULL in a filter block: the block's text */
     NODE_TEST,    /* a is text(args) */
     NODE_UNARY,   /* op a */
     NODE_BINARY,  /* a op b */
@@ -54,12 +55,12 @@ typedef enum {
     NODE_IF,           /* a: condition, b: then, c: else or NULL */
     NODE_FOR,          /* list[0] target; a: iterable, b: body, c: else or NULL, d: filter or NULL */
     NODE_SET,          /* list[0] target; a: value */
-    NODE_SET_BLOCK,    /* list[0] target; b: body, a: filters over NULL, or NULL */
+    NODE_SET_BLOCK,    /* list[0] target; b: body, a: filters of the body's text, or NULL */
     NODE_WITH,         /* list: target, value, ...; b: body */
     NODE_MACRO,        /* text, macro */
     NODE_CALL_BLOCK,   /* a: the call, macro: the caller */
     NODE_FILTER_BLOCK, /* a: filters, b: body */
-    NODE_SCOPE,        /* b: body, in a scope of its own (generation) */
+    NODE_SCOPE,        /* b: body, in a new scope (generation) */
     NODE_BREAK,
     NODE_CONTINUE,
     NODE_KIND_COUNT
@@ -110,7 +111,7 @@ typedef struct apr_tpl_node {
     apr_tpl_node_kind kind;
     apr_tpl_op op;
     int line;
-    int height; /* of the tree below: bounds the recursion that walks it */
+    int height; /* of the subtree; limits the recursion of the interpreter */
     apr_tpl_text text;
     apr_tpl_value value;
     struct apr_tpl_node *a, *b, *c, *d;
@@ -129,12 +130,12 @@ typedef struct apr_tpl_macro_def {
     apr_tpl_node *body;
 } apr_tpl_macro_def;
 
-/* ---- the machine ---- */
+/* ---- the interpreter ---- */
 
 typedef struct apr_tpl_variable {
     struct apr_tpl_variable *next;
     apr_tpl_text name;
-    apr_tpl_value value; /* ABSENT: forgotten, the slot waits for the same name */
+    apr_tpl_value value; /* ABSENT: deleted; the slot is reused for the same name */
 } apr_tpl_variable;
 
 typedef struct apr_tpl_scope {
@@ -144,8 +145,8 @@ typedef struct apr_tpl_scope {
 
 typedef struct apr_tpl_macro {
     const apr_tpl_macro_def *def;
-    apr_tpl_scope *scope; /* where it was defined */
-    apr_tpl_value caller; /* for the body of a call block's macro: ABSENT or a MACRO */
+    apr_tpl_scope *scope; /* the scope of the definition */
+    apr_tpl_value caller; /* a MACRO if it is called by a call block; else ABSENT */
 } apr_tpl_macro;
 
 typedef struct apr_tpl_loop {
@@ -163,19 +164,19 @@ typedef struct apr_tpl_vm {
     int64_t n_steps;
     int line, depth, n_calls;
     apr_tpl_flow flow;
-    apr_tpl_value block_text; /* what the innermost filter of a filter block works on */
+    apr_tpl_value block_text; /* input of the innermost filter of a filter block */
     bool has_now;
     int64_t now; /* seconds since 1970 */
 } apr_tpl_vm;
 
-/* C recursion of the machine: expressions, statements, macros, and values within values. */
+/* Limits of C recursion: depth of the interpreter (expressions, statements, macros, nested values), height of the tree. */
 enum { APR_TPL_MAX_DEPTH = 1200, APR_TPL_MAX_HEIGHT = 250 };
 
 apr_status apr_tpl_fail(apr_tpl_vm *vm, apr_status status, const char *format, ...) __attribute__((format(printf, 3, 4)));
-/* For %.*s of a name in a sentence: not more than 60 bytes of it. */
+/* For %.*s of a name in a message: at most 60 bytes of it. */
 static inline int apr_tpl_short(apr_tpl_text text) { return text.n_bytes > 60 ? 60 : (int)text.n_bytes; }
-apr_status apr_tpl_steps(apr_tpl_vm *vm, size_t n);                         /* UNSUPPORTED when the budget is spent */
-apr_status apr_tpl_descend(apr_tpl_vm *vm);                                 /* one level of recursion deeper; vm->depth-- comes back */
+apr_status apr_tpl_steps(apr_tpl_vm *vm, size_t n);                         /* counts steps; UNSUPPORTED when the limit is reached */
+apr_status apr_tpl_descend(apr_tpl_vm *vm);                                 /* enters a recursion level; leave it with vm->depth-- */
 apr_status apr_tpl_alloc(apr_tpl_vm *vm, size_t n, size_t size, void *out); /* out: a pointer to a pointer */
 
 apr_status apr_tpl_lex(apr_tpl_vm *vm, apr_tpl_text source, apr_tpl_token **tokens, size_t *n_tokens);
@@ -187,7 +188,7 @@ typedef struct apr_tpl_parser {
     apr_tpl_vm *vm;
     const apr_tpl_token *at;
     int depth, loops;
-    apr_tpl_macro_def *macro; /* that is being read, or NULL */
+    apr_tpl_macro_def *macro; /* the macro being parsed, or NULL */
 } apr_tpl_parser;
 
 apr_status apr_tpl_parse(apr_tpl_vm *vm, const apr_tpl_token *tokens, apr_tpl_node **root);
@@ -200,7 +201,7 @@ apr_status apr_tpl_parse_filter(apr_tpl_parser *p, apr_tpl_node **node);        
 apr_status apr_tpl_node_make(apr_tpl_parser *p, apr_tpl_node_kind kind, apr_tpl_node **out);
 apr_status apr_tpl_node_add(apr_tpl_parser *p, apr_tpl_node *parent, apr_tpl_node *child);
 apr_status apr_tpl_node_done(apr_tpl_parser *p, apr_tpl_node *node); /* sets and checks the height */
-apr_status apr_tpl_enter(apr_tpl_parser *p);                         /* one nesting deeper; p->depth-- leaves */
+apr_status apr_tpl_enter(apr_tpl_parser *p);                         /* enters a nesting level; leave it with p->depth-- */
 bool apr_tpl_at_op(const apr_tpl_parser *p, const char *op);
 bool apr_tpl_at_name(const apr_tpl_parser *p, const char *name);
 bool apr_tpl_skip_op(apr_tpl_parser *p, const char *op);
@@ -209,9 +210,9 @@ apr_status apr_tpl_expect_op(apr_tpl_parser *p, const char *op);
 apr_status apr_tpl_expect_name(apr_tpl_parser *p, apr_tpl_text *name);
 apr_status apr_tpl_unexpected(apr_tpl_parser *p, const char *wanted);
 
-/* ---- evaluating: template_eval.c (statements), template_eval_expr.c, template_ops.c ---- */
+/* ---- evaluation: template_eval.c (statements), template_eval_expr.c, template_ops.c ---- */
 
-/* The arguments of a call, evaluated. */
+/* The evaluated arguments of a call. */
 typedef struct apr_tpl_args {
     apr_tpl_list list;
     apr_tpl_dict named; /* keys are STRINGs */
@@ -236,15 +237,15 @@ apr_status apr_tpl_slice(apr_tpl_vm *vm, const apr_tpl_value *a, const apr_tpl_v
 
 enum { APR_TPL_MAX_PARAMS = 6 };
 
-/* a[0] is the value that is filtered, tested, or whose method it is (ABSENT for functions); then the parameters in the order of
- * `params`, ABSENT where not given. `args` are all arguments as they came. */
+/* a[0] is the input of the filter or test, or the method's object (ABSENT for functions). The parameters follow in the order of `params`,
+ * ABSENT if not given. `args` are the original arguments. */
 typedef apr_status apr_tpl_builtin_fn(apr_tpl_vm *vm, const apr_tpl_value *a, const apr_tpl_args *args, apr_tpl_value *out);
 
 typedef struct apr_tpl_builtin {
     const char *name;
-    const char *params; /* names, separated by spaces; `?` after a name: may be left out; NULL: takes args as they come */
+    const char *params; /* names, separated by spaces; `?` after a name: optional; NULL: the function reads args itself */
     apr_tpl_builtin_fn *fn;
-    bool keeps_markup; /* text made of text marked safe is marked, too */
+    bool keeps_markup; /* if the input is marked safe, so is the output */
 } apr_tpl_builtin;
 
 /* Tables end with a row without a name. */
@@ -255,18 +256,19 @@ const apr_tpl_builtin *apr_tpl_filter_find(apr_tpl_text name);
 apr_status apr_tpl_builtin_call(apr_tpl_vm *vm, const apr_tpl_builtin *f, const apr_tpl_value *self, const apr_tpl_args *args,
                                 apr_tpl_value *out);
 
-/* Parameters that must be of a type; `what` names the parameter in the sentence. ABSENT and none give the fallback. */
+/* Check the type of a parameter; `what` names the parameter in the message. ABSENT and none give the fallback. */
 apr_status apr_tpl_want_int(apr_tpl_vm *vm, const apr_tpl_value *v, const char *what, int64_t fallback, int64_t *out);
 apr_status apr_tpl_want_text(apr_tpl_vm *vm, const apr_tpl_value *v, const char *what, apr_tpl_text *out);
 
 /* Shared by filters and methods. */
-apr_tpl_text apr_tpl_strip(apr_tpl_text text, const apr_tpl_value *chars, bool left, bool right); /* chars: a STRING, or else blanks */
+apr_tpl_text apr_tpl_strip(apr_tpl_text text, const apr_tpl_value *chars, bool left,
+                           bool right); /* chars: a STRING; any other kind: white space */
 apr_status apr_tpl_strip_chars(apr_tpl_vm *vm, apr_tpl_text text, const apr_tpl_value *chars, bool left, bool right, apr_tpl_value *out);
 typedef enum { CASE_UPPER, CASE_LOWER, CASE_CAPITALIZE, CASE_TITLE, CASE_TITLE_FILTER, CASE_SWAP, CASE_FOLD } apr_tpl_case;
 apr_status apr_tpl_change_case(apr_tpl_vm *vm, apr_tpl_text text, apr_tpl_case how, apr_tpl_value *out);
 apr_status apr_tpl_replace(apr_tpl_vm *vm, apr_tpl_text text, apr_tpl_text old, apr_tpl_text new, int64_t max, apr_tpl_value *out);
 apr_status apr_tpl_escape(apr_tpl_vm *vm, apr_tpl_text text, apr_tpl_value *out);           /* & < > ' " as entities; marked safe */
-apr_status apr_tpl_escape_other(apr_tpl_vm *vm, const apr_tpl_value *v, apr_tpl_text *out); /* text that is marked safe stays */
+apr_status apr_tpl_escape_other(apr_tpl_vm *vm, const apr_tpl_value *v, apr_tpl_text *out); /* escapes text that is not marked safe */
 apr_status apr_tpl_center(apr_tpl_vm *vm, apr_tpl_text text, int64_t width, apr_tpl_text fill, apr_tpl_value *out);
 bool apr_tpl_is_cased(uint32_t c);
 /* template_format.c: text % values, text.format(args) */

@@ -1,7 +1,7 @@
-/* template_lex.c - a template's text cut into tokens, with Jinja's rules of where white space around tags goes.
+/* template_lex.c - splits a template into tokens, with Jinja's rules for white space around tags.
  *
- * trim_blocks: the newline after a block tag or comment goes. lstrip_blocks: blanks between the start of a line and a block
- * tag or comment go. `-` at a tag takes all white space on that side, `+` keeps it. */
+ * trim_blocks removes the newline after a block tag or comment. lstrip_blocks removes white space between the start of a line and a
+ * block tag or comment. `-` at a tag removes all white space on that side, `+` keeps it. */
 #include "runtime/template/template_internal.h"
 
 #include <ctype.h>
@@ -11,7 +11,7 @@ typedef struct lexer {
     apr_tpl_vm *vm;
     apr_tpl_text source;
     size_t at;
-    bool line_starts; /* the last token ended with a newline, or there was none */
+    bool line_starts; /* at the start of a line: after a newline, or at the start of the template */
     apr_tpl_token *tokens;
     size_t n_tokens, capacity;
 } lexer;
@@ -48,19 +48,19 @@ static apr_status add(lexer *lex, apr_tpl_token_kind kind, size_t from, size_t t
     return APR_OK;
 }
 
-/* Moves on to `to`, counting lines. */
+/* Moves to `to` and counts lines. */
 static void advance(lexer *lex, size_t to)
 {
     for (; lex->at < to; lex->at++) lex->vm->line += lex->source.bytes[lex->at] == '\n';
 }
 
-/* The text [from, to) before a tag; `sign` is what follows the tag's opening. */
+/* Adds the text [from, to) before a tag; `sign` is the character after the tag's opening. */
 static apr_status add_data(lexer *lex, size_t from, size_t to, char sign, bool is_print)
 {
     const char *const s = lex->source.bytes;
     size_t end = to;
     if (sign == '-') {
-        while (end > from) { /* back over one character: its continuation bytes, then its first byte */
+        while (end > from) { /* one character back: its continuation bytes, then its first byte */
             size_t start = end - 1;
             while (start > from && ((unsigned char)s[start] & 0xc0) == 0x80) start--;
             if (!apr_tpl_is_space(s + start, end - start)) break;
@@ -74,7 +74,7 @@ static apr_status add_data(lexer *lex, size_t from, size_t to, char sign, bool i
     return end > from ? add(lex, TOK_DATA, from, end) : APR_OK;
 }
 
-/* After a tag that closes at `close`: `-` before it takes all white space, else trim_blocks takes one newline. */
+/* The position after a tag that closes at `close`: `-` removes all white space, else trim_blocks removes one newline. */
 static size_t after_tag(const lexer *lex, size_t close, char sign, bool trims)
 {
     const size_t at = close + 2;
@@ -137,7 +137,7 @@ static apr_status lex_string(lexer *lex)
             return APR_OK;
         }
     }
-    return apr_tpl_fail(lex->vm, APR_E_DAMAGED, "a string starts with %c and never ends", quote);
+    return apr_tpl_fail(lex->vm, APR_E_DAMAGED, "a string that starts with %c is never closed", quote);
 }
 
 static apr_status lex_operator(lexer *lex)
@@ -153,7 +153,7 @@ static apr_status lex_operator(lexer *lex)
     return apr_tpl_fail(lex->vm, APR_E_DAMAGED, "unexpected character (byte 0x%02x) in a tag", (unsigned char)byte_at(lex, lex->at));
 }
 
-/* The inside of {% %} or {{ }}, up to and with its closing. Brackets hide a closing: {{ {'a': {}} }}. */
+/* Lexes the inside of {% %} or {{ }}, including its end. Inside brackets, }} does not end the tag: {{ {'a': {}} }}. */
 static apr_status lex_tag(lexer *lex, bool is_print)
 {
     const char *const close = is_print ? "}}" : "%}";
@@ -187,7 +187,7 @@ static apr_status lex_tag(lexer *lex, bool is_print)
     }
 }
 
-/* True when the block tag at `at` holds just `word`; *close is where its %} is, *sign what stands before that. */
+/* True if the block tag at `at` contains only `word`. *close is the position of its %}, *sign the '-' or '+' before it, or NUL. */
 static bool is_bare_tag(const lexer *lex, size_t at, const char *word, size_t *close, char *sign)
 {
     at += 2;
@@ -251,7 +251,7 @@ apr_status apr_tpl_lex(apr_tpl_vm *vm, apr_tpl_text source, apr_tpl_token **toke
 
 /* ---- escapes in string literals ---- */
 
-/* \x, \u, \U and the octal \ooo at text[at] (behind the backslash): the code point, and the bytes they took. */
+/* Reads \x, \u, \U or the octal \ooo at text[at] (after the backslash): the code point, and the number of bytes. */
 static bool numbered_escape(apr_tpl_text text, size_t at, uint32_t *code_point, size_t *n_bytes)
 {
     const char c = text.bytes[at];
@@ -284,14 +284,14 @@ static apr_status put_escape(apr_tpl_vm *vm, apr_tpl_text text, size_t at, size_
     *n_taken = 1;
     if (c == '\n') return APR_OK;
     if (c < 128 && plain[c] != '\0') return apr_tpl_put(vm, &plain[c], 1);
-    if (c == 'N') return apr_tpl_fail(vm, APR_E_UNSUPPORTED, "the escape \\N{name} in a string is not known here");
+    if (c == 'N') return apr_tpl_fail(vm, APR_E_UNSUPPORTED, "the escape \\N{name} in a string is not supported");
     if (strchr("xuU01234567", c) == NULL || c == '\0') {
         *n_taken = apr_tpl_char_bytes(text.bytes + at);
         APR_TRY(apr_tpl_put(vm, "\\", 1));
         return apr_tpl_put(vm, text.bytes + at, *n_taken);
     }
     if (!numbered_escape(text, at, &code_point, n_taken) || code_point > 0x10ffff || (code_point >= 0xd800 && code_point < 0xe000))
-        return apr_tpl_fail(vm, APR_E_DAMAGED, "the escape \\%c in a string is no character", c);
+        return apr_tpl_fail(vm, APR_E_DAMAGED, "the escape \\%c in a string is not a character", c);
     return apr_tpl_put_char(vm, code_point);
 }
 

@@ -47,8 +47,9 @@ apr_tpl_text apr_tpl_strip(apr_tpl_text text, const apr_tpl_value *chars, bool l
 apr_status apr_tpl_strip_chars(apr_tpl_vm *vm, apr_tpl_text text, const apr_tpl_value *chars, bool left, bool right, apr_tpl_value *out)
 {
     apr_tpl_text set = {"", 0};
-    if (chars->kind != TPL_ABSENT && chars->kind != TPL_NONE) APR_TRY(apr_tpl_want_text(vm, chars, "what is stripped", &set));
-    APR_TRY(apr_tpl_steps(vm, text.n_bytes / 32 * (set.n_bytes / 4))); /* before the work: each character may be compared with all */
+    if (chars->kind != TPL_ABSENT && chars->kind != TPL_NONE) APR_TRY(apr_tpl_want_text(vm, chars, "the argument of strip()", &set));
+    APR_TRY(
+        apr_tpl_steps(vm, text.n_bytes / 32 * (set.n_bytes / 4))); /* counted first: each character may be compared with the whole set */
     const apr_tpl_text stripped = apr_tpl_strip(text, chars, left, right);
     *out = apr_tpl_string(stripped.bytes, stripped.n_bytes);
     return apr_tpl_steps(vm, (text.n_bytes - stripped.n_bytes) / 16);
@@ -75,7 +76,7 @@ apr_status apr_tpl_replace(apr_tpl_vm *vm, apr_tpl_text text, apr_tpl_text old, 
     return apr_tpl_take(vm, mark, out);
 }
 
-/* Where the line at `at` ends; *next is where the one after it starts. */
+/* The end of the line at `at`; *next is the start of the line after it. */
 static size_t line_end(apr_tpl_text text, size_t at, size_t *next)
 {
     for (; at < text.n_bytes; at += apr_tpl_char_bytes(text.bytes + at)) {
@@ -127,7 +128,7 @@ METHOD(str_replace)
     return apr_tpl_replace(vm, a->as.text, old, new, max, out);
 }
 
-/* split(): at white space, without empty parts. */
+/* split() without a separator: splits at white space, without empty items. */
 static apr_status split_words(apr_tpl_vm *vm, apr_tpl_text text, int64_t max, apr_tpl_list *list)
 {
     const apr_tpl_value blanks = apr_tpl_none();
@@ -168,7 +169,7 @@ METHOD(str_split)
     return apr_tpl_list_add(vm, out->as.list, apr_tpl_string(text.bytes + at, text.n_bytes - at));
 }
 
-/* The last place of the needle in the first `end` bytes, or NULL. */
+/* The last occurrence of the needle in the first `end` bytes, or NULL. */
 static const char *find_last(apr_tpl_text text, size_t end, apr_tpl_text needle)
 {
     for (size_t at = end; at >= needle.n_bytes; at--)
@@ -184,7 +185,8 @@ METHOD(str_rsplit)
     size_t end = text.n_bytes;
     APR_TRY(apr_tpl_want_int(vm, &a[2], "the maximum of rsplit()", -1, &max));
     if (max < 0) return str_split(vm, a, args, out);
-    if (a[1].kind != TPL_STRING) return apr_tpl_fail(vm, APR_E_UNSUPPORTED, "rsplit() with a maximum needs a separator here");
+    if (a[1].kind != TPL_STRING)
+        return apr_tpl_fail(vm, APR_E_UNSUPPORTED, "rsplit() with a maximum but without a separator is not supported");
     separator = a[1].as.text;
     if (separator.n_bytes == 0) return apr_tpl_fail(vm, APR_E_DAMAGED, "the separator of rsplit() is empty");
     APR_TRY(apr_tpl_steps(vm, text.n_bytes / 16 * (1 + separator.n_bytes / 16)));
@@ -209,7 +211,7 @@ static bool has_affix(apr_tpl_text text, apr_tpl_text affix, bool at_end)
            memcmp(text.bytes + (at_end ? text.n_bytes - affix.n_bytes : 0), affix.bytes, affix.n_bytes) == 0;
 }
 
-/* startswith and endswith; a tuple asks for any of its strings. */
+/* startswith and endswith; of a tuple, any string may match. */
 static apr_status affix(apr_tpl_vm *vm, const apr_tpl_value *a, bool at_end, apr_tpl_value *out)
 {
     const bool is_tuple = a[1].kind == TPL_TUPLE;
@@ -230,12 +232,12 @@ METHOD(str_endswith) { return affix(vm, a, true, out); }
 
 static apr_status remove_affix(apr_tpl_vm *vm, const apr_tpl_value *a, bool at_end, apr_tpl_value *out)
 {
-    apr_tpl_text gone;
-    APR_TRY(apr_tpl_want_text(vm, &a[1], "the argument of removeprefix() or removesuffix()", &gone));
+    apr_tpl_text removed;
+    APR_TRY(apr_tpl_want_text(vm, &a[1], "the argument of removeprefix() or removesuffix()", &removed));
     *out = *a;
-    if (!has_affix(a->as.text, gone, at_end)) return APR_OK;
-    out->as.text.n_bytes -= gone.n_bytes;
-    if (!at_end) out->as.text.bytes += gone.n_bytes;
+    if (!has_affix(a->as.text, removed, at_end)) return APR_OK;
+    out->as.text.n_bytes -= removed.n_bytes;
+    if (!at_end) out->as.text.bytes += removed.n_bytes;
     return APR_OK;
 }
 
@@ -258,7 +260,7 @@ METHOD(str_rfind) { return find(vm, a, true, out); }
 METHOD(str_index)
 {
     APR_TRY(find(vm, a, false, out));
-    return out->as.integer >= 0 ? APR_OK : apr_tpl_fail(vm, APR_E_DAMAGED, "index() does not find the substring");
+    return out->as.integer >= 0 ? APR_OK : apr_tpl_fail(vm, APR_E_DAMAGED, "index(): the substring was not found");
 }
 
 METHOD(str_count)
@@ -403,7 +405,7 @@ METHOD(list_index)
         *out = apr_tpl_int((int64_t)i);
         if (equal) return APR_OK;
     }
-    return apr_tpl_fail(vm, APR_E_DAMAGED, "index() does not find the item");
+    return apr_tpl_fail(vm, APR_E_DAMAGED, "index(): the item was not found");
 }
 
 METHOD(list_count)

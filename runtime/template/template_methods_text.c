@@ -1,4 +1,4 @@
-/* template_methods_text.c - methods of strings that chat templates seldom need. The others are in template_methods.c. */
+/* template_methods_text.c - string methods that chat templates rarely use. The others are in template_methods.c. */
 #include "runtime/template/template_internal.h"
 
 #include <string.h>
@@ -13,19 +13,19 @@ METHOD(str_casefold) { return apr_tpl_change_case(vm, a->as.text, CASE_FOLD, out
 
 /* ---- padding ---- */
 
-/* width and one character to fill with, escaped where the text is marked safe */
+/* Reads the width and the fill character, which is escaped if the text is marked safe. */
 static apr_status read_padding(apr_tpl_vm *vm, const apr_tpl_value *a, int64_t *width, apr_tpl_text *fill)
 {
     *fill = (apr_tpl_text){" ", 1};
-    if (!apr_tpl_is_int(&a[1])) return apr_tpl_fail(vm, APR_E_DAMAGED, "a width is a '%s'", apr_tpl_type_name(&a[1]));
+    if (!apr_tpl_is_int(&a[1])) return apr_tpl_fail(vm, APR_E_DAMAGED, "the width is a '%s', not an integer", apr_tpl_type_name(&a[1]));
     *width = apr_tpl_as_int(&a[1]);
     if (a[2].kind == TPL_ABSENT) return APR_OK;
-    APR_TRY(apr_tpl_want_text(vm, &a[2], "the character to fill with", fill));
+    APR_TRY(apr_tpl_want_text(vm, &a[2], "the fill character", fill));
     if (apr_tpl_is_markup(a)) APR_TRY(apr_tpl_escape_other(vm, &a[2], fill));
-    return apr_tpl_n_chars(*fill) == 1 ? APR_OK : apr_tpl_fail(vm, APR_E_DAMAGED, "the character to fill with is not exactly one");
+    return apr_tpl_n_chars(*fill) == 1 ? APR_OK : apr_tpl_fail(vm, APR_E_DAMAGED, "the fill character is not exactly one character");
 }
 
-/* ljust, rjust: `before` says on which side the blanks are. */
+/* ljust and rjust; before: pad on the left. */
 static apr_status justify(apr_tpl_vm *vm, const apr_tpl_value *a, bool before, apr_tpl_value *out)
 {
     const size_t mark = vm->out.n_bytes;
@@ -56,7 +56,7 @@ METHOD(str_zfill)
     int64_t width;
     APR_TRY(read_padding(vm, a, &width, &fill));
     const int64_t n = (int64_t)apr_tpl_n_chars(text);
-    if (text.n_bytes > 0 && (text.bytes[0] == '-' || text.bytes[0] == '+')) { /* zeros go behind a sign */
+    if (text.n_bytes > 0 && (text.bytes[0] == '-' || text.bytes[0] == '+')) { /* zeros are after the sign */
         APR_TRY(apr_tpl_put(vm, text.bytes++, 1));
         text.n_bytes--;
     }
@@ -85,9 +85,9 @@ METHOD(str_expandtabs)
     return apr_tpl_take(vm, mark, out);
 }
 
-/* ---- parts ---- */
+/* ---- partition ---- */
 
-/* (before, separator, behind); without the separator the text and two empty ones, at the end where `last` is looked for. */
+/* (before, separator, after) at the first or last separator. Without a separator: the text first (or last), and two empty strings. */
 static apr_status partition(apr_tpl_vm *vm, const apr_tpl_value *a, bool last, apr_tpl_value *out)
 {
     const apr_tpl_text text = a->as.text;
@@ -119,7 +119,7 @@ METHOD(str_rpartition) { return partition(vm, a, true, out); }
 
 /* ---- case ---- */
 
-/* Some letter has a case, and none the other one. */
+/* True if at least one letter has the wanted case, and none has another. */
 static apr_status all_of_case(apr_tpl_vm *vm, apr_tpl_text text, utf8proc_category_t wanted, apr_tpl_value *out)
 {
     bool some = false, all = true;

@@ -1,4 +1,4 @@
-/* template_ops.c - operators, members and slices of a template's values, as Python has them. */
+/* template_ops.c - operators, members and slices of a template's values, as in Python. */
 #include "runtime/template/template_internal.h"
 
 #include <math.h>
@@ -16,7 +16,7 @@ apr_status apr_tpl_unary(apr_tpl_vm *vm, apr_tpl_op op, const apr_tpl_value *a, 
         if (op == OP_NEG && __builtin_sub_overflow((int64_t)0, out->as.integer, &out->as.integer))
             return apr_tpl_fail(vm, APR_E_UNSUPPORTED, "a number does not fit 64 bits");
     } else {
-        return apr_tpl_fail(vm, APR_E_DAMAGED, "a '%s' has no sign", apr_tpl_type_name(a));
+        return apr_tpl_fail(vm, APR_E_DAMAGED, "the unary + or - needs a number, not a '%s'", apr_tpl_type_name(a));
     }
     return APR_OK;
 }
@@ -89,7 +89,7 @@ static apr_status real_binary(apr_tpl_vm *vm, apr_tpl_op op, double a, double b,
         if (x != 0 && (x < 0) != (b < 0)) x += b;
     }
     if (op == OP_POW && isnan(x) && !isnan(a) && !isnan(b))
-        return apr_tpl_fail(vm, APR_E_UNSUPPORTED, "the result of ** is no real number");
+        return apr_tpl_fail(vm, APR_E_UNSUPPORTED, "the result of ** is not a real number");
     if (op == OP_POW && isinf(x) && !isinf(a) && !isinf(b)) return apr_tpl_fail(vm, APR_E_DAMAGED, "the result of ** is too large");
     *out = apr_tpl_real(x);
     return APR_OK;
@@ -106,7 +106,7 @@ static apr_status concat(apr_tpl_vm *vm, apr_tpl_text a, apr_tpl_text b, apr_tpl
     return APR_OK;
 }
 
-/* Where one of them is marked safe the other one is escaped. */
+/* If one text is marked safe, the other one is escaped. */
 static apr_status add_texts(apr_tpl_vm *vm, const apr_tpl_value *a, const apr_tpl_value *b, apr_tpl_value *out)
 {
     apr_tpl_text s = a->as.text, t = b->as.text;
@@ -170,8 +170,8 @@ apr_status apr_tpl_binary(apr_tpl_vm *vm, apr_tpl_op op, const apr_tpl_value *a,
     }
     const apr_tpl_value *const bad = a->kind == TPL_UNDEFINED ? a : b;
     if (bad->kind == TPL_UNDEFINED)
-        return apr_tpl_fail(vm, APR_E_DAMAGED, "'%.*s' is undefined, and %s needs it", apr_tpl_short(bad->as.text), bad->as.text.bytes,
-                            op_names[op]);
+        return apr_tpl_fail(vm, APR_E_DAMAGED, "'%.*s' is undefined and cannot be an operand of %s", apr_tpl_short(bad->as.text),
+                            bad->as.text.bytes, op_names[op]);
     return apr_tpl_fail(vm, APR_E_DAMAGED, "%s does not work on '%s' and '%s'", op_names[op], apr_tpl_type_name(a), apr_tpl_type_name(b));
 }
 
@@ -196,7 +196,7 @@ apr_status apr_tpl_compare(apr_tpl_vm *vm, apr_tpl_op op, const apr_tpl_value *a
 
 /* ---- members ---- */
 
-/* depth counts recursive loops, which there are none of here. */
+/* The members of `loop`. Recursive loops are not supported, so depth is always 1. */
 static apr_tpl_value loop_attribute(const apr_tpl_value *a, apr_tpl_text name)
 {
     const apr_tpl_loop *const loop = a->as.loop;
@@ -247,7 +247,7 @@ static apr_status fail_undefined(apr_tpl_vm *vm, const apr_tpl_value *a)
     return apr_tpl_fail(vm, APR_E_DAMAGED, "'%.*s' is undefined", apr_tpl_short(a->as.text), a->as.text.bytes);
 }
 
-/* a.name: a method first, then the key; a[key] the other way round. */
+/* a.name looks for a method first, then for a key; a[key] looks for a key first. */
 apr_status apr_tpl_attribute(apr_tpl_vm *vm, const apr_tpl_value *a, apr_tpl_text name, apr_tpl_value *out)
 {
     const apr_tpl_builtin *const method = find_method(a, name);
@@ -301,7 +301,7 @@ apr_status apr_tpl_subscript(apr_tpl_vm *vm, const apr_tpl_value *a, const apr_t
 
 /* ---- slices ---- */
 
-/* Python's slice.indices(n): where to start, where to stop, in which steps. */
+/* Python's slice.indices(n): start, stop and step. */
 static apr_status slice_indices(apr_tpl_vm *vm, const apr_tpl_value bounds[3], int64_t n, int64_t *start, int64_t *stop, int64_t *step)
 {
     int64_t *const results[2] = {start, stop};
@@ -309,7 +309,7 @@ static apr_status slice_indices(apr_tpl_vm *vm, const apr_tpl_value bounds[3], i
     *step = 1;
     for (int i = 0; i < 3; i++)
         if (bounds[i].kind != TPL_NONE && !apr_tpl_is_int(&bounds[i]))
-            return apr_tpl_fail(vm, APR_E_DAMAGED, "a bound of a slice is a '%s'", apr_tpl_type_name(&bounds[i]));
+            return apr_tpl_fail(vm, APR_E_DAMAGED, "a bound of a slice is a '%s', not an integer", apr_tpl_type_name(&bounds[i]));
     if (bounds[2].kind != TPL_NONE) *step = apr_tpl_as_int(&bounds[2]);
     if (*step == 0) return apr_tpl_fail(vm, APR_E_DAMAGED, "the step of a slice is 0");
     if (*step > n) *step = n + 1; /* same items, no overflow */
@@ -346,7 +346,8 @@ apr_status apr_tpl_slice(apr_tpl_vm *vm, const apr_tpl_value *a, const apr_tpl_v
 {
     int64_t n, start, stop, step;
     if (a->kind == TPL_UNDEFINED) return fail_undefined(vm, a);
-    if (a->kind != TPL_STRING && !apr_tpl_is_list(a)) return apr_tpl_fail(vm, APR_E_DAMAGED, "a '%s' has no slices", apr_tpl_type_name(a));
+    if (a->kind != TPL_STRING && !apr_tpl_is_list(a))
+        return apr_tpl_fail(vm, APR_E_DAMAGED, "a '%s' cannot be sliced", apr_tpl_type_name(a));
     APR_TRY(apr_tpl_length(vm, a, &n));
     APR_TRY(slice_indices(vm, bounds, n, &start, &stop, &step));
     if (a->kind == TPL_STRING) {

@@ -1,4 +1,4 @@
-/* template_parse.c - tags of a template, from tokens to nodes. */
+/* template_parse.c - parses the tags of a template: tokens to nodes. */
 #include "runtime/template/template_internal.h"
 
 #include <string.h>
@@ -32,7 +32,7 @@ static bool at_one_of(const apr_tpl_parser *p, const char *names)
 
 static apr_status parse_tag(apr_tpl_parser *p, apr_tpl_node **out);
 
-/* Everything up to a block tag named in `ends`, whose name p then stands at; NULL: up to the end of the template. */
+/* Parses up to a block tag named in `ends`, and stops at its name. ends NULL: up to the end of the template. */
 static apr_status parse_body(apr_tpl_parser *p, const char *ends, apr_tpl_node **out)
 {
     APR_TRY(apr_tpl_node_make(p, NODE_BLOCK, out));
@@ -65,7 +65,7 @@ static apr_status parse_body(apr_tpl_parser *p, const char *ends, apr_tpl_node *
     return apr_tpl_node_done(p, *out);
 }
 
-/* The rest of the opening tag, the body, and the closing tag `end`. */
+/* Parses the rest of the opening tag, the body, and the closing tag `end`. */
 static apr_status parse_whole_body(apr_tpl_parser *p, const char *end, apr_tpl_node **body)
 {
     APR_TRY(end_tag(p));
@@ -74,7 +74,7 @@ static apr_status parse_whole_body(apr_tpl_parser *p, const char *end, apr_tpl_n
     return end_tag(p);
 }
 
-/* A body that becomes a function of its own: `break` does not leave it. */
+/* Parses a body that becomes a function: `break` cannot leave it. */
 static apr_status parse_function_body(apr_tpl_parser *p, const char *end, apr_tpl_macro_def *macro, apr_tpl_node **body)
 {
     apr_tpl_macro_def *const outer_macro = p->macro;
@@ -185,7 +185,7 @@ static apr_status add_param(apr_tpl_parser *p, apr_tpl_macro_def *def, apr_tpl_t
     return APR_OK;
 }
 
-/* (a, b=1), behind the opening bracket. */
+/* Parses (a, b=1) after the opening bracket. */
 static apr_status parse_params(apr_tpl_parser *p, apr_tpl_macro_def *def)
 {
     while (!apr_tpl_skip_op(p, ")")) {
@@ -276,7 +276,7 @@ static apr_status parse_tag(apr_tpl_parser *p, apr_tpl_node **out)
     apr_tpl_text name;
     APR_TRY(apr_tpl_node_make(p, NODE_BLOCK, out));
     if (at_one_of(p, "else elif endif endfor endset endmacro endwith endcall endfilter endgeneration endraw"))
-        return apr_tpl_unexpected(p, "a tag that opens something");
+        return apr_tpl_unexpected(p, "an opening tag");
     APR_TRY(apr_tpl_expect_name(p, &name));
     for (size_t i = 0; i < sizeof tags / sizeof *tags; i++) {
         if (!apr_tpl_text_is(name, tags[i].name)) continue;

@@ -1,4 +1,4 @@
-/* template_parse_expr.c - expressions of a template, from tokens to nodes, with Jinja's precedence. */
+/* template_parse_expr.c - parses the expressions of a template with Jinja's precedence: tokens to nodes. */
 #include "runtime/template/template_internal.h"
 
 #include <errno.h>
@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* From loose to tight; each level's operands are of the next level, and operators of one level group to the left. */
+/* Precedence levels, lowest first. The operands of a level are of the next level; operators of one level are left-associative. */
 enum { LEVEL_OR, LEVEL_AND, LEVEL_NOT, LEVEL_COMPARE, LEVEL_ADD, LEVEL_CONCAT, LEVEL_MUL, LEVEL_POW, LEVEL_UNARY };
 
 static const struct {
@@ -67,7 +67,7 @@ apr_status apr_tpl_node_done(apr_tpl_parser *p, apr_tpl_node *node)
         if (height < height_of(node->args.items[i].value)) height = height_of(node->args.items[i].value);
     node->height = height + 1;
     if (node->height > APR_TPL_MAX_HEIGHT)
-        return apr_tpl_fail(p->vm, APR_E_UNSUPPORTED, "an expression or a chain of elif has more than %d parts", APR_TPL_MAX_HEIGHT);
+        return apr_tpl_fail(p->vm, APR_E_UNSUPPORTED, "an expression or a chain of elif is more than %d levels deep", APR_TPL_MAX_HEIGHT);
     return APR_OK;
 }
 
@@ -138,7 +138,7 @@ static size_t operator_at(const apr_tpl_parser *p, int level)
     return i;
 }
 
-/* The comparison at p, or OP_NONE; steps over it. */
+/* Reads the comparison operator at p; OP_NONE if there is none. */
 static apr_tpl_op take_comparison(apr_tpl_parser *p)
 {
     const size_t i = operator_at(p, LEVEL_COMPARE);
@@ -272,7 +272,7 @@ static apr_status parse_number(apr_tpl_parser *p, apr_tpl_node *node)
     return apr_tpl_node_done(p, node);
 }
 
-/* Neighbouring literals are one string. */
+/* Adjacent literals are concatenated. */
 static apr_status parse_string(apr_tpl_parser *p, apr_tpl_node *node)
 {
     const size_t mark = p->vm->out.n_bytes;
@@ -317,7 +317,7 @@ static apr_status parse_name(apr_tpl_parser *p, apr_tpl_node *node)
     return apr_tpl_node_done(p, node);
 }
 
-/* [a, b] or {k: v}, behind the opening bracket. */
+/* Parses [a, b] or {k: v} after the opening bracket. */
 static apr_status parse_items(apr_tpl_parser *p, apr_tpl_node *node, const char *close)
 {
     while (!apr_tpl_skip_op(p, close)) {
@@ -377,7 +377,7 @@ static apr_status parse_unary(apr_tpl_parser *p, bool with_filters, apr_tpl_node
     return with_filters ? apr_tpl_parse_filters(p, out) : APR_OK;
 }
 
-/* ---- what follows a primary ---- */
+/* ---- postfix: members, subscripts, calls, filters, tests ---- */
 
 static apr_status add_arg(apr_tpl_parser *p, apr_tpl_arg_nodes *args, apr_tpl_arg arg)
 {
@@ -393,7 +393,7 @@ static apr_status add_arg(apr_tpl_parser *p, apr_tpl_arg_nodes *args, apr_tpl_ar
     return APR_OK;
 }
 
-/* (a, b, name=c, *d, **e), behind the opening bracket. */
+/* Parses (a, b, name=c, *d, **e) after the opening bracket. */
 static apr_status parse_args(apr_tpl_parser *p, apr_tpl_arg_nodes *args)
 {
     while (!apr_tpl_skip_op(p, ")")) {
@@ -419,7 +419,7 @@ static apr_status parse_args(apr_tpl_parser *p, apr_tpl_arg_nodes *args)
     return APR_OK;
 }
 
-/* [index] or [from:to:step], behind the opening bracket. */
+/* Parses [index] or [from:to:step] after the opening bracket. */
 static apr_status parse_subscript(apr_tpl_parser *p, apr_tpl_node *node)
 {
     apr_tpl_node *bounds[3] = {NULL};
@@ -480,7 +480,7 @@ apr_status apr_tpl_parse_filter(apr_tpl_parser *p, apr_tpl_node **node)
     return apr_tpl_node_done(p, outer);
 }
 
-/* is [not] name, name(args), or name arg: behind the `is`. */
+/* Parses [not] name, name(args), or name arg after `is`. */
 static apr_status parse_test(apr_tpl_parser *p, apr_tpl_node **node)
 {
     const bool is_negated = apr_tpl_skip_name(p, "not");

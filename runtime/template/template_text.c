@@ -1,4 +1,4 @@
-/* template_text.c - UTF-8, and values as text: Python's str and repr, and JSON. */
+/* template_text.c - UTF-8 helpers, and conversion of values to text: Python's str and repr, and JSON. */
 #include "runtime/template/template_internal.h"
 #include "runtime/template/template_value.h"
 
@@ -47,7 +47,7 @@ bool apr_tpl_is_utf8(const char *bytes, size_t n)
     return true;
 }
 
-/* Rabin and Karp: a rolling hash, so that no needle makes the search quadratic. */
+/* Rabin-Karp search: a rolling hash keeps the search linear for every needle. */
 static const char *find_long(apr_tpl_text text, size_t from, apr_tpl_text needle)
 {
     enum { BASE = 1000003 };
@@ -82,7 +82,7 @@ apr_status apr_tpl_put(apr_tpl_vm *vm, const char *bytes, size_t n)
 {
     apr_tpl_out *const out = &vm->out;
     if (n > APR_TEMPLATE_MAX_OUTPUT - out->n_bytes)
-        return apr_tpl_fail(vm, APR_E_UNSUPPORTED, "the text is longer than %d MiB", APR_TEMPLATE_MAX_OUTPUT >> 20);
+        return apr_tpl_fail(vm, APR_E_UNSUPPORTED, "the output is longer than %d MiB", APR_TEMPLATE_MAX_OUTPUT >> 20);
     if (out->capacity - out->n_bytes <= n) { /* one byte is kept for the final NUL */
         size_t capacity = out->capacity < 4096 ? 4096 : out->capacity;
         while (capacity - out->n_bytes <= n) capacity *= 2;
@@ -116,7 +116,7 @@ apr_status apr_tpl_take(apr_tpl_vm *vm, size_t mark, apr_tpl_value *out)
     return APR_OK;
 }
 
-/* The shortest digits that read back equal; with an exponent below 1e-4 and from 1e16 on, as Python's repr. */
+/* Writes the shortest digits that read back equal, as Python's repr. Uses an exponent below 1e-4 and from 1e16 on. */
 static apr_status put_real(apr_tpl_vm *vm, double x, const char *infinity, const char *not_a_number)
 {
     char text[40], digits[24], *exponent_at;
@@ -278,7 +278,7 @@ static apr_status put_json_break(apr_tpl_vm *vm, const apr_tpl_json_style *style
     return APR_OK;
 }
 
-/* Keys are strings, or what json.dumps makes one of: numbers, true, null. */
+/* Keys are strings, or values that json.dumps converts to strings: numbers, true, null. */
 static apr_status put_json_key(apr_tpl_vm *vm, const apr_tpl_value *key, const apr_tpl_json_style *style)
 {
     if (key->kind == TPL_STRING) return put_json_string(vm, key->as.text, style->ascii);
@@ -311,7 +311,7 @@ static apr_status put_json_list(apr_tpl_vm *vm, const apr_tpl_list *list, const 
     return list->n_items > 0 ? put_json_break(vm, style, level) : APR_OK;
 }
 
-/* A copy with the keys in order. */
+/* Copies a dict with its keys in order. */
 static apr_status sort_keys(apr_tpl_vm *vm, const apr_tpl_dict *dict, apr_tpl_dict *sorted)
 {
     for (size_t i = 0; i < dict->n_items; i++) {

@@ -1,4 +1,4 @@
-/* template_value.c - lists, dicts, equality, order and membership of a template's values, as Python has them. */
+/* template_value.c - lists, dicts, equality, order and membership of a template's values, as in Python. */
 #include "runtime/template/template_value.h"
 #include "runtime/template/template_internal.h"
 
@@ -129,7 +129,7 @@ apr_status apr_tpl_order(apr_tpl_vm *vm, const apr_tpl_value *a, const apr_tpl_v
     } else if (apr_tpl_is_number(a) && apr_tpl_is_number(b)) {
         const double x = apr_tpl_as_real(a), y = apr_tpl_as_real(b);
         *order = (x > y) - (x < y);
-    } else if (a->kind == TPL_STRING && b->kind == TPL_STRING) { /* bytes of UTF-8 sort as code points do */
+    } else if (a->kind == TPL_STRING && b->kind == TPL_STRING) { /* UTF-8 bytes sort in the order of code points */
         const apr_tpl_text s = a->as.text, t = b->as.text;
         const size_t n = s.n_bytes < t.n_bytes ? s.n_bytes : t.n_bytes;
         const int c = n > 0 ? memcmp(s.bytes, t.bytes, n) : 0;
@@ -145,12 +145,12 @@ apr_status apr_tpl_order(apr_tpl_vm *vm, const apr_tpl_value *a, const apr_tpl_v
         else *order = (s->n_items > t->n_items) - (s->n_items < t->n_items);
         vm->depth--;
     } else {
-        return apr_tpl_fail(vm, APR_E_DAMAGED, "'%s' and '%s' have no order", apr_tpl_type_name(a), apr_tpl_type_name(b));
+        return apr_tpl_fail(vm, APR_E_DAMAGED, "'%s' and '%s' cannot be ordered", apr_tpl_type_name(a), apr_tpl_type_name(b));
     }
     return status;
 }
 
-/* Room for one more of two parallel arrays (the second may be NULL). */
+/* Grows two parallel arrays (the second may be NULL) for one more item. */
 static apr_status grow(apr_tpl_vm *vm, size_t n_items, size_t *capacity, apr_tpl_value **items, apr_tpl_value **others)
 {
     if (n_items < *capacity) return APR_OK;
@@ -207,7 +207,7 @@ apr_status apr_tpl_dict_find(apr_tpl_vm *vm, const apr_tpl_dict *dict, const apr
         return apr_tpl_fail(vm, APR_E_DAMAGED, "a '%s' cannot be a key (unhashable type)", apr_tpl_type_name(key));
     for (size_t i = 0; i < dict->n_items; i++) {
         bool equal = false;
-        if (key->kind == TPL_STRING && dict->keys[i].kind == TPL_STRING) { /* nearly always: spares the call */
+        if (key->kind == TPL_STRING && dict->keys[i].kind == TPL_STRING) { /* the common case, without a call */
             const apr_tpl_text s = key->as.text, t = dict->keys[i].as.text;
             equal = s.n_bytes == t.n_bytes && memcmp(s.bytes, t.bytes, s.n_bytes) == 0;
         } else {
@@ -296,7 +296,8 @@ apr_status apr_tpl_contains(apr_tpl_vm *vm, const apr_tpl_value *container, cons
 {
     *found = false;
     if (container->kind == TPL_STRING) {
-        if (item->kind != TPL_STRING) return apr_tpl_fail(vm, APR_E_DAMAGED, "'in' looks for a '%s' in a string", apr_tpl_type_name(item));
+        if (item->kind != TPL_STRING)
+            return apr_tpl_fail(vm, APR_E_DAMAGED, "'in' cannot look for a '%s' in a string", apr_tpl_type_name(item));
         *found = apr_tpl_find(container->as.text, 0, item->as.text) != NULL;
         return apr_tpl_steps(vm, container->as.text.n_bytes / 64);
     }

@@ -1,4 +1,4 @@
-/* template_value.h - the values of a chat template: Python's none, numbers, text, lists and dicts, in an arena. */
+/* template_value.h - the values of a chat template: Python's None, numbers, strings, lists and dicts, allocated in an arena. */
 #ifndef APR_RUNTIME_TEMPLATE_VALUE_H
 #define APR_RUNTIME_TEMPLATE_VALUE_H
 
@@ -10,7 +10,7 @@
 #include <stdint.h>
 
 typedef enum {
-    TPL_ABSENT, /* no value at all: an argument that was not given, a variable that was forgotten */
+    TPL_ABSENT, /* no value: an argument that was not given, a variable that was deleted */
     TPL_UNDEFINED,
     TPL_NONE,
     TPL_BOOL,
@@ -28,7 +28,7 @@ typedef enum {
     TPL_KIND_COUNT
 } apr_tpl_kind;
 
-/* Text with a length; valid UTF-8, may hold NULs. */
+/* Text with a length; valid UTF-8, may contain NULs. */
 typedef struct apr_tpl_text {
     const char *bytes;
     size_t n_bytes;
@@ -36,7 +36,7 @@ typedef struct apr_tpl_text {
 
 typedef struct apr_tpl_value {
     apr_tpl_kind kind;
-    apr_tpl_kind owner; /* UNDEFINED: what has no such member, ABSENT for a variable; STRING: STRING when it is marked safe */
+    apr_tpl_kind owner; /* UNDEFINED: kind of the object without that member, ABSENT for a variable; STRING: STRING if marked safe */
     union {
         bool boolean;
         int64_t integer;
@@ -76,22 +76,22 @@ static inline apr_tpl_value apr_tpl_string(const char *bytes, size_t n)
 {
     return (apr_tpl_value){.kind = TPL_STRING, .as.text = {bytes, n}};
 }
-/* Text marked safe (|safe, |escape): adding other text to it escapes that. Python's Markup. */
+/* True for text marked safe (|safe, |escape; Python's Markup). Text that is added to it is escaped. */
 static inline bool apr_tpl_is_markup(const apr_tpl_value *v) { return v->kind == TPL_STRING && v->owner == TPL_STRING; }
 static inline apr_tpl_value apr_tpl_undefined(apr_tpl_text name) { return (apr_tpl_value){.kind = TPL_UNDEFINED, .as.text = name}; }
 static inline bool apr_tpl_is_list(const apr_tpl_value *v) { return v->kind == TPL_LIST || v->kind == TPL_TUPLE; }
-/* BOOL and INT are Python's int. */
+/* In Python, a bool is an int. */
 static inline bool apr_tpl_is_int(const apr_tpl_value *v) { return v->kind == TPL_INT || v->kind == TPL_BOOL; }
 static inline bool apr_tpl_is_number(const apr_tpl_value *v) { return apr_tpl_is_int(v) || v->kind == TPL_FLOAT; }
 static inline int64_t apr_tpl_as_int(const apr_tpl_value *v) { return v->kind == TPL_BOOL ? v->as.boolean : v->as.integer; }
 static inline double apr_tpl_as_real(const apr_tpl_value *v) { return v->kind == TPL_FLOAT ? v->as.real : (double)apr_tpl_as_int(v); }
 bool apr_tpl_text_is(apr_tpl_text text, const char *expected);
 
-const char *apr_tpl_type_name(const apr_tpl_value *v); /* as Python names it: 'str', 'dict', ... */
+const char *apr_tpl_type_name(const apr_tpl_value *v); /* Python's name: 'str', 'dict', ... */
 bool apr_tpl_truth(const apr_tpl_value *v);
-/* Recurses into lists and dicts; a nesting over the limit is UNSUPPORTED. */
+/* Compares lists and dicts recursively; UNSUPPORTED if they are nested too deeply. */
 apr_status apr_tpl_equal(struct apr_tpl_vm *vm, const apr_tpl_value *a, const apr_tpl_value *b, bool *equal);
-/* -1, 0, 1 for numbers, strings and lists; what Python cannot order is DAMAGED. */
+/* -1, 0, 1 for numbers, strings and lists; DAMAGED for values that Python cannot order. */
 apr_status apr_tpl_order(struct apr_tpl_vm *vm, const apr_tpl_value *a, const apr_tpl_value *b, int *order);
 
 apr_status apr_tpl_list_make(struct apr_tpl_vm *vm, apr_tpl_kind kind, size_t capacity, apr_tpl_value *out);
@@ -99,13 +99,13 @@ apr_status apr_tpl_list_add(struct apr_tpl_vm *vm, apr_tpl_list *list, apr_tpl_v
 apr_status apr_tpl_pair(struct apr_tpl_vm *vm, apr_tpl_value a, apr_tpl_value b, apr_tpl_value *out);
 apr_status apr_tpl_dict_make(struct apr_tpl_vm *vm, apr_tpl_kind kind, apr_tpl_value *out);
 apr_status apr_tpl_dict_set(struct apr_tpl_vm *vm, apr_tpl_dict *dict, const apr_tpl_value *key, const apr_tpl_value *value);
-/* Appends without looking whether the key is there. */
+/* Appends without checking whether the key exists. */
 apr_status apr_tpl_dict_add(struct apr_tpl_vm *vm, apr_tpl_dict *dict, apr_tpl_value key, apr_tpl_value value);
 /* *value is NULL when the key is missing. */
 apr_status apr_tpl_dict_find(struct apr_tpl_vm *vm, const apr_tpl_dict *dict, const apr_tpl_value *key, const apr_tpl_value **value);
 apr_status apr_tpl_dict_items(struct apr_tpl_vm *vm, const apr_tpl_dict *dict, apr_tpl_value *out);
 
-/* What `for` walks over: items, characters, keys, nothing for undefined. */
+/* The items that `for` iterates over: list items, characters, keys; none for undefined. */
 apr_status apr_tpl_iterate(struct apr_tpl_vm *vm, const apr_tpl_value *v, apr_tpl_list **items);
 apr_status apr_tpl_length(struct apr_tpl_vm *vm, const apr_tpl_value *v, int64_t *length);
 apr_status apr_tpl_contains(struct apr_tpl_vm *vm, const apr_tpl_value *container, const apr_tpl_value *item, bool *found);
@@ -120,9 +120,9 @@ size_t apr_tpl_n_chars(apr_tpl_text text);
 size_t apr_tpl_char_offset(apr_tpl_text text, size_t n_chars); /* bytes of the first n_chars characters */
 bool apr_tpl_is_space(const char *p, size_t n);                /* Python's str.isspace of one character */
 bool apr_tpl_is_utf8(const char *bytes, size_t n);
-const char *apr_tpl_find(apr_tpl_text text, size_t from, apr_tpl_text needle); /* NULL: not there */
+const char *apr_tpl_find(apr_tpl_text text, size_t from, apr_tpl_text needle); /* NULL: not found */
 
-/* A growing text in malloc'ed memory, bounded by APR_TEMPLATE_MAX_OUTPUT. */
+/* A growable text in malloc'ed memory, limited to APR_TEMPLATE_MAX_OUTPUT bytes. */
 typedef struct apr_tpl_out {
     char *bytes;
     size_t n_bytes, capacity;
@@ -131,7 +131,7 @@ typedef struct apr_tpl_out {
 apr_status apr_tpl_put(struct apr_tpl_vm *vm, const char *bytes, size_t n);
 static inline apr_status apr_tpl_put_text(struct apr_tpl_vm *vm, apr_tpl_text text) { return apr_tpl_put(vm, text.bytes, text.n_bytes); }
 apr_status apr_tpl_put_char(struct apr_tpl_vm *vm, uint32_t code_point);
-apr_status apr_tpl_put_str(struct apr_tpl_vm *vm, const apr_tpl_value *v);  /* Python's str(v); undefined is nothing */
+apr_status apr_tpl_put_str(struct apr_tpl_vm *vm, const apr_tpl_value *v);  /* Python's str(v); undefined writes nothing */
 apr_status apr_tpl_put_repr(struct apr_tpl_vm *vm, const apr_tpl_value *v); /* Python's repr(v) */
 
 typedef struct apr_tpl_json_style {
@@ -141,7 +141,7 @@ typedef struct apr_tpl_json_style {
 } apr_tpl_json_style;
 apr_status apr_tpl_put_json(struct apr_tpl_vm *vm, const apr_tpl_value *v, const apr_tpl_json_style *style, int level);
 
-/* What was written since `mark` is taken off the output and becomes a string. */
+/* Removes the text written since `mark` from the output and returns it as a string. */
 apr_status apr_tpl_take(struct apr_tpl_vm *vm, size_t mark, apr_tpl_value *out);
 apr_status apr_tpl_to_str(struct apr_tpl_vm *vm, const apr_tpl_value *v, apr_tpl_text *out);
 
