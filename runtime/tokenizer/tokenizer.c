@@ -1,4 +1,4 @@
-/* tokenizer.c - text to ids and back: added tokens first, then normalisation, then the vocabulary's own kind of merging. */
+/* tokenizer.c - encodes text (added tokens, normalisation, then the algorithm of the vocabulary's kind) and decodes ids. */
 #include "runtime/tokenizer/tokenizer_internal.h"
 
 #include <stdlib.h>
@@ -15,7 +15,7 @@ static const struct {
     [APR_VOCAB_UGM] = {apr_ugm_open, apr_ugm_encode, apr_ugm_bytes},
 };
 
-static apr_status fill(apr_tokenizer *tokenizer, apr_error *err)
+static apr_status open_tables(apr_tokenizer *tokenizer, apr_error *err)
 {
     const apr_vocab *const vocab = tokenizer->vocab;
 
@@ -35,18 +35,18 @@ apr_status apr_tokenizer_open(apr_tokenizer **tokenizer, const apr_vocab *vocab,
                               vocab->unsupported)
                    : apr_fail(err, APR_E_UNSUPPORTED, "the model has no vocabulary of a known kind; text cannot be encoded");
     if (vocab->n_tokens > INT32_MAX / 4 || vocab->tokens == NULL)
-        return apr_fail(err, APR_E_DAMAGED, "the vocabulary says it has %zu tokens, which no vocabulary has", vocab->n_tokens);
+        return apr_fail(err, APR_E_DAMAGED, "the vocabulary states %zu tokens, which is not possible", vocab->n_tokens);
     if (vocab->kind == APR_VOCAB_BPE && vocab->pattern == NULL && vocab->n_splits == 0 && vocab->pre != NULL)
         return apr_fail(err, APR_E_UNSUPPORTED,
-                        "the vocabulary's splitting rule \"%s\" is not known; take the model with its tokenizer.json, which spells it out",
+                        "the vocabulary's splitting rule \"%s\" is unknown; use the model with its tokenizer.json, which states it",
                         vocab->pre);
 
-    apr_tokenizer *const made = calloc(1, sizeof *made);
-    if (made == NULL) return apr_no_memory(err, "the tokenizer");
-    made->vocab = vocab;
-    const apr_status status = fill(made, err);
-    if (status != APR_OK) apr_tokenizer_close(made);
-    else *tokenizer = made;
+    apr_tokenizer *const opened = calloc(1, sizeof *opened);
+    if (opened == NULL) return apr_no_memory(err, "the tokenizer");
+    opened->vocab = vocab;
+    const apr_status status = open_tables(opened, err);
+    if (status != APR_OK) apr_tokenizer_close(opened);
+    else *tokenizer = opened;
     return status;
 }
 
@@ -63,8 +63,8 @@ void apr_tokenizer_close(apr_tokenizer *tokenizer)
 
 static bool is_special_id(const apr_vocab *vocab, int32_t id) { return id >= 0 && (size_t)id < vocab->n_tokens; }
 
-/* Text between tokens that were cut out of the raw text; `text` is normalised. A space goes before it (at_start), and before what follows a
- * token that is cut out here (after_added). */
+/* Encodes normalised text between added tokens of the raw text. The leading space is added before it (at_start), and after an added token
+ * that is found here (after_added). */
 static apr_status encode_normalized(const apr_tokenizer *tokenizer, apr_token_work *work, const char *text, size_t n_bytes, bool at_start,
                                     bool after_added)
 {
@@ -79,7 +79,7 @@ static apr_status encode_normalized(const apr_tokenizer *tokenizer, apr_token_wo
     return APR_OK;
 }
 
-/* Spaces are a matter of the normalizer only where added tokens are looked for behind it. */
+/* The normalizer replaces spaces here only if added tokens are matched in its output; else apr_spm_encode does. */
 static apr_status encode_composed(const apr_tokenizer *tokenizer, apr_token_work *work, const char *text, size_t n_bytes, bool at_start)
 {
     const apr_vocab *const vocab = tokenizer->vocab;
@@ -95,8 +95,8 @@ static apr_status encode_composed(const apr_tokenizer *tokenizer, apr_token_work
     return status;
 }
 
-/* Below U+0300, whose UTF-8 begins with 0xcc, nothing composes. */
-static bool is_nfc_surely(const char *text, size_t n_bytes)
+/* True if all characters are below U+0300 (UTF-8 lead byte 0xcc), where nothing composes; a quick test. */
+static bool is_surely_nfc(const char *text, size_t n_bytes)
 {
     for (size_t i = 0; i < n_bytes; i++)
         if ((uint8_t)text[i] >= 0xcc) return false;
@@ -118,7 +118,7 @@ static apr_status encode_by_steps(const apr_tokenizer *tokenizer, apr_token_work
 static apr_status encode_raw(const apr_tokenizer *tokenizer, apr_token_work *work, const char *text, size_t n_bytes, bool at_start)
 {
     if (tokenizer->n_normalizers > 0) return encode_by_steps(tokenizer, work, text, n_bytes, at_start);
-    if (!tokenizer->vocab->nfc || is_nfc_surely(text, n_bytes)) return encode_composed(tokenizer, work, text, n_bytes, at_start);
+    if (!tokenizer->vocab->nfc || is_surely_nfc(text, n_bytes)) return encode_composed(tokenizer, work, text, n_bytes, at_start);
 
     utf8proc_uint8_t *nfc = NULL;
     const utf8proc_ssize_t n =
@@ -136,7 +136,7 @@ static apr_status check_text(const char *text, size_t n_bytes, apr_error *err)
     for (size_t at = 0; at < n_bytes;) {
         utf8proc_int32_t c;
         const utf8proc_ssize_t n = utf8proc_iterate((const utf8proc_uint8_t *)text + at, (utf8proc_ssize_t)(n_bytes - at), &c);
-        if (n <= 0) return apr_fail(err, APR_E_DAMAGED, "the text is not UTF-8: its byte %zu begins no character", at);
+        if (n <= 0) return apr_fail(err, APR_E_DAMAGED, "the text is not UTF-8: no character begins at byte %zu", at);
         at += (size_t)n;
     }
     return APR_OK;
@@ -169,7 +169,7 @@ apr_status apr_tokenizer_encode(const apr_tokenizer *tokenizer, const char *text
     *n_ids = 0;
     apr_status status = encode_all(tokenizer, &work, text, n_bytes);
     if (status == APR_OK && work.ids == NULL && (work.ids = malloc(sizeof work.ids[0])) == NULL)
-        status = apr_no_memory(err, "the tokens of a text"); /* no ids are not a NULL either */
+        status = apr_no_memory(err, "the tokens of a text"); /* never NULL, even without ids */
     if (status == APR_OK) {
         *ids = work.ids;
         *n_ids = work.n_ids;
@@ -194,7 +194,7 @@ size_t apr_tokenizer_token_bytes(const apr_tokenizer *tokenizer, int32_t id, boo
     if (vocab->types != NULL && vocab->types[id] == APR_TOKEN_UNUSED) return 0;
     if (apr_token_is_control(vocab, (size_t)id) && !show_special) return 0;
     const bool is_text = !apr_token_is_added(vocab, (size_t)id) && !apr_token_is_control(vocab, (size_t)id);
-    if (is_text || vocab->kind == APR_VOCAB_WPM) /* WordPiece sets every token apart */
+    if (is_text || vocab->kind == APR_VOCAB_WPM) /* WordPiece separates all tokens by spaces */
         return kinds[vocab->kind].bytes(tokenizer, id, dst, capacity);
     const apr_str token = vocab->tokens[id];
     const size_t n = token.n_bytes < capacity ? token.n_bytes : capacity;
@@ -202,7 +202,7 @@ size_t apr_tokenizer_token_bytes(const apr_tokenizer *tokenizer, int32_t id, boo
     return token.n_bytes;
 }
 
-/* Did a tokenizer of that kind put a space in front of a text? Its decoder takes it away. */
+/* True if encoding adds a leading space, which decoding removes. */
 static bool drops_space(const apr_vocab *vocab)
 {
     bool has_space = vocab->n_normals > 0 && vocab->normals[0].kind == APR_NORMAL_PREPEND;
@@ -212,7 +212,7 @@ static bool drops_space(const apr_vocab *vocab)
     return vocab->kind == APR_VOCAB_WPM || (vocab->kind == APR_VOCAB_UGM && has_space);
 }
 
-/* WordPiece's prefix is left alone where a text begins with it. */
+/* The length of WordPiece's prefix if the first token has it: it is kept at the start of a text. */
 static size_t first_prefix(const apr_vocab *vocab, const int32_t *ids, size_t n_ids)
 {
     if (vocab->kind != APR_VOCAB_WPM || n_ids == 0 || ids[0] < 0 || (size_t)ids[0] >= vocab->n_tokens) return 0;

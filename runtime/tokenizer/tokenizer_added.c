@@ -1,13 +1,13 @@
-/* tokenizer_added.c - added tokens: found in the text before it is split, the leftmost and then the longest one first.
+/* tokenizer_added.c - finds added tokens in the text before it is split: the leftmost match, of these the longest.
  *
- * tokenizer.json flags them; GGUF does not, there control, user-defined and unknown tokens are the added ones. Tokens with
- * the flag APR_ADDED_NORMALIZED are looked for in normalised text, all others in the text as it came. */
+ * tokenizer.json flags added tokens. GGUF does not: its control, user-defined and unknown tokens are added tokens. Tokens with
+ * the flag APR_ADDED_NORMALIZED are matched in normalised text, all others in the original text. */
 #include "runtime/tokenizer/tokenizer_internal.h"
 
 #include <stdlib.h>
 #include <utf8proc.h>
 
-enum { MAX_ADDED_BYTES = 1024 }; /* bounds the time to look at one position of the text */
+enum { MAX_ADDED_BYTES = 1024 }; /* limits the time per position of the text */
 
 static unsigned type_of(const apr_vocab *vocab, size_t id) { return vocab->types != NULL ? vocab->types[id] : APR_TOKEN_NORMAL; }
 
@@ -23,7 +23,7 @@ bool apr_token_is_added(const apr_vocab *vocab, size_t id)
     return apr_token_is_control(vocab, id) || type_of(vocab, id) == APR_TOKEN_USER;
 }
 
-/* By bytes, a prefix before what it begins; equal texts by id. */
+/* By bytes; a prefix is before longer texts; equal texts by id. */
 static int compare_added(const void *pa, const void *pb)
 {
     const apr_added_token *const a = pa, *const b = pb;
@@ -51,19 +51,19 @@ static apr_status compose(apr_str *text, apr_arena *arena, apr_error *err)
 
 static apr_status normalize_by_steps(const apr_tokenizer *tokenizer, apr_str *text, apr_arena *arena, apr_error *err)
 {
-    char *made;
+    char *normalized;
     size_t n;
     bool keeps_start;
 
     if (!apr_str_is_utf8(*text)) return APR_OK; /* no text will match it */
-    APR_TRY(apr_normalize(tokenizer, *text, &made, &n, &keeps_start, err));
-    char *const copy = apr_arena_copy(arena, made, n);
-    free(made);
+    APR_TRY(apr_normalize(tokenizer, *text, &normalized, &n, &keeps_start, err));
+    char *const copy = apr_arena_copy(arena, normalized, n);
+    free(normalized);
     *text = (apr_str){copy, n};
     return copy != NULL ? APR_OK : apr_no_memory(err, "the added tokens");
 }
 
-/* A token's text as the normalizer leaves it, which is what is looked for behind it: with Prepend a space stands in front. */
+/* Normalises a token's text, because it is matched in normalised text. With Prepend it gets a leading space. */
 static apr_status normalize(const apr_tokenizer *tokenizer, apr_str *text, apr_arena *arena, apr_error *err)
 {
     const apr_vocab *const vocab = tokenizer->vocab;
@@ -135,14 +135,14 @@ void apr_set_narrow(const apr_added_set *set, size_t depth, uint8_t byte, size_t
     *high = found[1];
 }
 
-/* The longest token that the text begins with, or NULL. */
+/* The longest token that is a prefix of the text, or NULL. */
 static const apr_added_token *longest_at(const apr_added_set *set, const char *text, size_t n_bytes, bool parse_special)
 {
     const apr_added_token *best = NULL;
     size_t low = set->first[(uint8_t)text[0]], high = set->first[(uint8_t)text[0] + 1];
 
     for (size_t depth = 1; low < high; depth++) {
-        for (; low < high && set->tokens[low].text.n_bytes == depth; low++) { /* ends here; equal texts stand together */
+        for (; low < high && set->tokens[low].text.n_bytes == depth; low++) { /* tokens that end here; equal texts are adjacent */
             const apr_added_token *const token = &set->tokens[low];
             if ((parse_special || !token->control) && (best == NULL || best->text.n_bytes < depth)) best = token;
         }
@@ -174,7 +174,7 @@ bool apr_is_white_space(int32_t c)
     return category == UTF8PROC_CATEGORY_ZS || category == UTF8PROC_CATEGORY_ZL || category == UTF8PROC_CATEGORY_ZP;
 }
 
-/* \w as tokenizer.json's single_word means it: alphabetic characters (circled and squared letters too), marks, decimal digits,
+/* \w in the sense of tokenizer.json's single_word: alphabetic characters (including circled and squared letters), marks, decimal digits,
  * connectors, joiners. */
 static bool is_word(utf8proc_int32_t c)
 {

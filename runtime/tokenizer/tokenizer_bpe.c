@@ -1,9 +1,9 @@
-/* tokenizer_bpe.c - byte-level BPE: every byte has a letter in GPT-2's printable alphabet, merges do the rest. */
+/* tokenizer_bpe.c - byte-level BPE: bytes are letters of GPT-2's printable byte alphabet, which merges combine. */
 #include "runtime/tokenizer/tokenizer_internal.h"
 
 #include <utf8proc.h>
 
-/* Bytes that print in Latin-1 stand for themselves; the other 68 take the code points from 256 on, in order. */
+/* Bytes that are printable in Latin-1 map to themselves; the other 68 map to the code points from 256 on, in order. */
 void apr_bpe_make_alphabet(apr_tokenizer *tokenizer)
 {
     uint16_t next = 256;
@@ -16,7 +16,7 @@ void apr_bpe_make_alphabet(apr_tokenizer *tokenizer)
     }
 }
 
-/* A letter of the alphabet as UTF-8: one or two bytes. */
+/* Writes a letter of the alphabet as UTF-8: one or two bytes. */
 static size_t write_letter(uint16_t code_point, char dst[2])
 {
     if (code_point < 0x80) {
@@ -46,7 +46,7 @@ apr_status apr_bpe_open(apr_tokenizer *tokenizer, apr_error *err)
     return apr_merge_table_open(&tokenizer->merges, tokenizer->vocab, &tokenizer->tokens, &tokenizer->arena, err);
 }
 
-/* ignore_merges: a word that is a token is that token, whatever the merges would make of it. *id = -1: it is not. */
+/* ignore_merges: a word that is a token is encoded as that token, without merges. *id = -1: it is not a token. */
 static apr_status find_whole(const apr_tokenizer *tokenizer, apr_token_work *work, const char *text, size_t n_bytes, int32_t *id)
 {
     *id = -1;
@@ -87,7 +87,7 @@ apr_status apr_bpe_encode(const apr_tokenizer *tokenizer, apr_token_work *work, 
     return apr_split_text(tokenizer, work, text, n_bytes, encode_word);
 }
 
-/* A token with a character outside the alphabet is not written in it: its own bytes count. */
+/* Maps letters back to bytes. A token with a character outside the alphabet gives its own bytes. */
 size_t apr_bpe_bytes(const apr_tokenizer *tokenizer, int32_t id, char *dst, size_t capacity)
 {
     const apr_str token = tokenizer->vocab->tokens[id];

@@ -1,17 +1,17 @@
-/* tokenizer_internal.h - what the parts of the tokenizer share: its tables, the scratch memory of one call, the steps.
+/* tokenizer_internal.h - shared by the files of the tokenizer: its tables, the scratch memory of one call, the steps of encoding.
  *
- *   tokenizer.c        open, close, encode in order, decode
- *   tokenizer_added.c  tokens that are cut out of the text before anything else
- *   tokenizer_normal.c the steps that change text before it is cut
- *   tokenizer_unicode.c  what kind of character it is to them
- *   tokenizer_split.c  the steps that cut text into words, each a regular expression
- *   tokenizer_regex.c  such an expression, from the dialect it is written in to PCRE2's (tokenizer_regex.h)
- *   tokenizer_table.c  text -> id, (id, id) -> merge
- *   tokenizer_merge.c  symbols merged by priority, for both kinds
- *   tokenizer_bpe.c    byte-level BPE: the alphabet of bytes
- *   tokenizer_spm.c    SentencePiece: spaces, scores, bytes as a last resort
- *   tokenizer_wpm.c    WordPiece: the longest tokens from the left
- *   tokenizer_ugm.c    Unigram: the most probable tokens */
+ *   tokenizer.c          open, close, encode, decode
+ *   tokenizer_added.c    finds added tokens, before any other step
+ *   tokenizer_normal.c   normalizers: change the text before it is split
+ *   tokenizer_unicode.c  character classes for the normalizers
+ *   tokenizer_split.c    pre-tokenizers: split text into words by regular expressions
+ *   tokenizer_regex.c    translates a regular expression from Oniguruma's syntax to PCRE2's (tokenizer_regex.h)
+ *   tokenizer_table.c    hash tables: text -> id, (id, id) -> merge
+ *   tokenizer_merge.c    merges symbols by priority, for BPE and SentencePiece
+ *   tokenizer_bpe.c      byte-level BPE: GPT-2's byte alphabet
+ *   tokenizer_spm.c      SentencePiece BPE: spaces, scores, byte fallback
+ *   tokenizer_wpm.c      WordPiece: longest match from the left
+ *   tokenizer_ugm.c      Unigram: most probable tokens */
 #ifndef APR_RUNTIME_TOKENIZER_INTERNAL_H
 #define APR_RUNTIME_TOKENIZER_INTERNAL_H
 
@@ -20,7 +20,7 @@
 
 #include <pcre2.h>
 
-/* Text -> id: open addressing, keyed so that a file cannot choose its collisions. */
+/* Hash table text -> id: open addressing with a random seed, so that a file cannot be made to collide. */
 typedef struct apr_token_table {
     int32_t *slots; /* [mask + 1], -1 is empty */
     size_t mask;
@@ -28,7 +28,7 @@ typedef struct apr_token_table {
     size_t max_bytes; /* the longest token in it */
 } apr_token_table;
 
-/* (left id, right id) -> rank and merged id. */
+/* An entry of the hash table (left id, right id) -> rank and merged id. */
 typedef struct apr_merge_slot {
     int32_t left, right; /* left = -1 is empty */
     uint32_t rank;
@@ -42,35 +42,35 @@ typedef struct apr_merge_table {
 } apr_merge_table;
 
 typedef struct apr_added_token {
-    apr_str text; /* as it is looked for: normalised, for a token that is matched in normalised text */
+    apr_str text; /* the text to match; normalised if the token is matched in normalised text */
     int32_t id;
     uint8_t flags;
     bool control; /* recognised only when special tokens are parsed */
 } apr_added_token;
 
-/* Added tokens sorted by their bytes; those that begin with byte b are [first[b], first[b + 1]). */
+/* Tokens sorted by their bytes; those that begin with byte b are tokens[first[b], first[b + 1]). */
 typedef struct apr_added_set {
     apr_added_token *tokens;
     size_t n_tokens;
     size_t first[257];
 } apr_added_set;
 
-/* A piece of text being merged: a doubly linked list in an array, in the order of the text. */
+/* A symbol (byte, character or merged token) of the word being encoded: an entry of a doubly linked list in text order. */
 typedef struct apr_symbol {
     int32_t prev, next; /* -1: none */
     int32_t id;         /* -1: not a token */
     uint32_t start, n_bytes;
 } apr_symbol;
 
-/* Two neighbours that could be merged. The smallest (key, left) goes first. */
+/* Two neighbouring symbols that can be merged. The smallest (key, left) is merged first. */
 typedef struct apr_merge_candidate {
     uint32_t key;
     int32_t left;
-    uint32_t n_bytes; /* of both; no longer true when one of them was merged meanwhile */
+    uint32_t n_bytes; /* of both symbols; differs from their current size if one was merged since (a stale candidate) */
     int32_t merged;
 } apr_merge_candidate;
 
-/* A step that cuts text, ready to run. */
+/* A compiled splitting step. */
 typedef struct apr_splitter {
     pcre2_code *code;
     apr_split_behavior behavior;
@@ -78,16 +78,16 @@ typedef struct apr_splitter {
     apr_space_rule space;
 } apr_splitter;
 
-/* A step that changes text, ready to run. */
+/* A compiled normalization step. */
 typedef struct apr_normalizer {
     const apr_normal *step;
     pcre2_code *code; /* of APR_NORMAL_PATTERN */
 } apr_normalizer;
 
-/* UGM: the best way to a place of a word. */
+/* UGM: the most probable tokens of a word up to a position. */
 typedef struct apr_best_path {
     double score;
-    int32_t from, id; /* from = -1: none was found yet */
+    int32_t from, id; /* start and id of the last token; from = -1: no path yet */
 } apr_best_path;
 
 /* A piece of a text: bytes [start, end). */
@@ -96,14 +96,14 @@ typedef struct apr_span {
     bool is_match;
 } apr_span;
 
-/* Pieces that one step made, and the piece in GPT-2's alphabet where it wants that. */
+/* The output of one splitting step, and its buffers. */
 typedef struct apr_split_work {
     pcre2_match_data *match_data;
     apr_span *spans;
     size_t n_spans, capacity;
-    char *letters;
+    char *letters; /* the piece in GPT-2's byte alphabet, if the step splits that */
     size_t letters_capacity;
-    char *marked; /* the piece with its space in front, where the step puts one there */
+    char *marked; /* the piece with a leading space or U+2581, if the step adds one */
     size_t marked_capacity;
 } apr_split_work;
 
@@ -117,14 +117,14 @@ typedef struct apr_token_work {
     size_t n_symbols, symbols_capacity;
     apr_merge_candidate *heap;
     size_t n_heap, heap_capacity;
-    apr_split_work splits[APR_MAX_SPLITS]; /* one a step */
-    pcre2_match_context *match_context;    /* NULL: splitting has not begun */
+    apr_split_work splits[APR_MAX_SPLITS]; /* one per step */
+    pcre2_match_context *match_context;    /* NULL: not yet created */
     pcre2_jit_stack *jit_stack;
-    bool at_start; /* the text that is split begins the whole text */
+    bool at_start; /* the text being split is at the start of the whole text */
     apr_best_path *paths;
     size_t paths_capacity;
-    double split_until; /* when splitting has taken too long, seconds of the monotonic clock */
-    char *escaped;      /* a text as tokens are written: spaces as U+2581, or a word in the alphabet of bytes */
+    double split_until; /* deadline of splitting, in seconds of the monotonic clock */
+    char *escaped;      /* text in the form of the vocabulary: spaces as U+2581, or a word in the byte alphabet */
     size_t escaped_capacity;
 } apr_token_work;
 
@@ -135,38 +135,40 @@ struct apr_tokenizer {
     apr_merge_table merges;
     apr_added_set raw, normalized; /* matched before and after normalisation */
     apr_added_set pieces;          /* UGM: tokens except control tokens, by their bytes */
-    double unknown_score;          /* UGM: of a character without a token */
+    double unknown_score;          /* UGM: score of a character without a token */
     apr_normalizer normalizers[APR_MAX_NORMALS];
     size_t n_normalizers;
     apr_splitter splitters[APR_MAX_SPLITS];
     size_t n_splitters;        /* 0: text is not split */
     int32_t byte_ids[256];     /* the token of each byte, -1: none */
-    uint16_t code_points[256]; /* BPE: byte -> its letter in GPT-2's alphabet */
-    int16_t letters[512];      /* BPE: and back; -1: no letter of it */
+    uint16_t code_points[256]; /* BPE: byte -> letter of GPT-2's byte alphabet */
+    int16_t letters[512];      /* BPE: letter -> byte; -1: not in the alphabet */
 };
 
-/* Text without added tokens -> symbols -> ids. */
+/* Encodes a word without added tokens: appends its ids to work->ids. */
 typedef apr_status apr_encode_step(const apr_tokenizer *tokenizer, apr_token_work *work, const char *text, size_t n_bytes);
 
 /* tokenizer_table.c */
 apr_status apr_token_table_open(apr_token_table *table, const apr_vocab *vocab, apr_arena *arena, apr_error *err);
 int32_t apr_token_table_find(const apr_token_table *table, const apr_vocab *vocab, const char *text, size_t n_bytes); /* -1: none */
-/* APR_E_DAMAGED when a merge names a token that is not there. */
+/* APR_E_DAMAGED: a merge names a token that does not exist. */
 apr_status apr_merge_table_open(apr_merge_table *table, const apr_vocab *vocab, const apr_token_table *tokens, apr_arena *arena,
                                 apr_error *err);
 const apr_merge_slot *apr_merge_table_find(const apr_merge_table *table, int32_t left, int32_t right); /* NULL: none */
 
-/* tokenizer_spm.c: Prepend and Replace are normalizers of tokenizer.json, so added tokens that are looked for in normalised text see
- * their work. Metaspace is a pre-tokenizer, which they do not. */
+/* tokenizer_spm.c: true if spaces are replaced by the normalizers Prepend and Replace of tokenizer.json: then added tokens are matched in
+ * their output. False for Metaspace, a pre-tokenizer, which runs after that matching. */
 bool apr_spm_normalizes(const apr_vocab *vocab);
-/* n_bytes of text (has_prefix: behind a space) with spaces as tokens have them; at most MARK_BYTES times as long and a mark. Answers the length. */
+/* Writes the text with spaces as the vocabulary has them (U+2581), after a leading space if has_prefix. `to` holds
+ * apr_spm_normalized_bytes. Returns the length. */
 size_t apr_spm_normalize(const apr_vocab *vocab, const char *text, size_t n_bytes, bool has_prefix, char *to);
 size_t apr_spm_normalized_bytes(const apr_vocab *vocab, const char *text, size_t n_bytes, bool has_prefix);
 
 /* tokenizer_added.c */
 /* Sorts set->tokens by their bytes and id, and fills `first`. */
 void apr_set_index(apr_added_set *set);
-/* The part of [*low, *high) whose byte `depth` is `byte`; all of it is longer than `depth` and equal before. */
+/* Narrows [*low, *high) to the tokens whose byte `depth` is `byte`. All tokens of the range must be longer than `depth` and have the same
+ * first `depth` bytes. */
 void apr_set_narrow(const apr_added_set *set, size_t depth, uint8_t byte, size_t *low, size_t *high);
 int32_t apr_char_at(const char *text, size_t n_bytes, size_t at, size_t *used); /* -1: not UTF-8 */
 int32_t apr_char_before(const char *text, size_t at, size_t *used);
@@ -175,54 +177,54 @@ bool apr_token_is_added(const apr_vocab *vocab, size_t id);
 bool apr_token_is_control(const apr_vocab *vocab, size_t id);
 apr_status apr_added_open(apr_tokenizer *tokenizer, apr_error *err);
 typedef struct apr_added_match {
-    size_t start, end;            /* what the token covers, with the spaces that it swallows */
+    size_t start, end;            /* bytes of the token, including white space that it strips (lstrip, rstrip) */
     const apr_added_token *token; /* NULL: no further match */
 } apr_added_match;
-/* The first match at or after `from`; nothing before `from` is swallowed. */
+/* The first match at or after `from`; start is never before `from`. */
 apr_added_match apr_added_next(const apr_added_set *set, const char *text, size_t n_bytes, size_t from, bool parse_special);
 
-/* tokenizer_unicode.c: as Hugging Face's tokenizers knows characters */
+/* tokenizer_unicode.c: character classes as in Hugging Face's tokenizers */
 bool apr_char_is_mark(int32_t c);
 bool apr_char_is_nonspacing(int32_t c);
 bool apr_char_is_other(int32_t c);    /* control, format and private characters */
-bool apr_char_stays_whole(int32_t c); /* no normal form takes it apart */
+bool apr_char_stays_whole(int32_t c); /* no normal form decomposes it */
 int32_t apr_char_lower(int32_t c);
 
 /* tokenizer_normal.c */
 apr_status apr_normal_open(apr_tokenizer *tokenizer, apr_error *err);
 void apr_normal_close(apr_tokenizer *tokenizer);
-/* The text (UTF-8) after all steps, malloc'ed. *keeps_start: its first character comes of the text's first one. */
+/* The text (UTF-8) after all steps, malloc'ed. *keeps_start: its first character comes from the text's first character. */
 apr_status apr_normalize(const apr_tokenizer *tokenizer, apr_str text, char **normalized, size_t *n_bytes, bool *keeps_start,
                          apr_error *err);
 
 /* tokenizer_split.c */
-/* An expression of Oniguruma's dialect, compiled. */
+/* Compiles an expression of Oniguruma's syntax. */
 apr_status apr_pattern_code(const char *pattern, pcre2_code **code, apr_error *err);
-/* Its matches in a text, malloc'ed; no step of a tokenizer, but with the same limits. */
+/* The matches of an expression in a text, malloc'ed; with the limits of splitting. */
 apr_status apr_find_matches(pcre2_code *code, const char *text, size_t n_bytes, apr_span **spans, size_t *n_spans, apr_error *err);
 apr_status apr_split_open(apr_tokenizer *tokenizer, apr_error *err);
 void apr_split_close(apr_tokenizer *tokenizer);
-/* Hands each word of the text to `step`. */
+/* Splits the text into words and calls `step` for each. */
 apr_status apr_split_text(const apr_tokenizer *tokenizer, apr_token_work *work, const char *text, size_t n_bytes, apr_encode_step *step);
 void apr_split_close_work(apr_token_work *work);
 
 /* tokenizer_merge.c */
 apr_status apr_push_id(apr_token_work *work, int32_t id);
-/* Appends a symbol behind the last one; work->n_symbols = 0 starts a word. */
+/* Appends a symbol to the word; work->n_symbols = 0 starts a new word. */
 apr_status apr_push_symbol(apr_token_work *work, int32_t id, size_t start, size_t n_bytes);
-/* Merges work->symbols until nothing can be merged; symbol 0 is the head of what is left. */
+/* Merges work->symbols until nothing can be merged; symbol 0 is the head of the resulting list. */
 apr_status apr_merge_symbols(const apr_tokenizer *tokenizer, apr_token_work *work, const char *text);
-/* The array with room for `n` elements at least; NULL, and the array as it was, when memory is out. */
+/* Grows an array to at least `n` elements. NULL: out of memory, and the array is unchanged. */
 void *apr_grow(void *array, size_t *capacity, size_t n, size_t elem_bytes);
 apr_status apr_grow_escaped(apr_token_work *work, size_t n_bytes);
 
-/* The alphabet of bytes: letters[], code_points[]. */
+/* Fills letters[] and code_points[] of GPT-2's byte alphabet. */
 void apr_bpe_make_alphabet(apr_tokenizer *tokenizer);
-/* Bytes as letters of it; dst has room for two bytes each. Returns how many were written. */
+/* Writes bytes as letters of the alphabet; dst holds 2 * n_bytes. Returns the number of bytes written. */
 size_t apr_bpe_write_letters(const apr_tokenizer *tokenizer, const char *text, size_t n_bytes, char *dst);
 
-/* tokenizer_bpe.c, tokenizer_spm.c: tables of the kind; ids of a text between added tokens (`at_start`: where a space goes in front);
- * the bytes of an ordinary token (returns how many, writes at most `capacity`) */
+/* Per kind of vocabulary: open makes its tables; encode appends the ids of a text between added tokens (at_start: add the leading space);
+ * bytes gives the bytes of an ordinary token (returns their number, writes at most `capacity`). */
 apr_status apr_bpe_open(apr_tokenizer *tokenizer, apr_error *err);
 apr_status apr_bpe_encode(const apr_tokenizer *tokenizer, apr_token_work *work, const char *text, size_t n_bytes, bool at_start);
 size_t apr_bpe_bytes(const apr_tokenizer *tokenizer, int32_t id, char *dst, size_t capacity);
@@ -235,10 +237,10 @@ size_t apr_wpm_bytes(const apr_tokenizer *tokenizer, int32_t id, char *dst, size
 apr_status apr_ugm_open(apr_tokenizer *tokenizer, apr_error *err);
 apr_status apr_ugm_encode(const apr_tokenizer *tokenizer, apr_token_work *work, const char *text, size_t n_bytes, bool at_start);
 size_t apr_ugm_bytes(const apr_tokenizer *tokenizer, int32_t id, char *dst, size_t capacity);
-/* Ids of the bytes of a text without a token: false, where some byte has none. */
+/* Byte fallback: appends the byte tokens of a text. *has_bytes is false, and nothing is appended, if a byte has no token. */
 apr_status apr_push_bytes(const apr_tokenizer *tokenizer, apr_token_work *work, const char *text, size_t n_bytes, bool *has_bytes);
 void apr_find_byte_ids(apr_tokenizer *tokenizer);
-/* Order-preserving: the higher the score, the smaller the key (NaN included). */
+/* Maps a score to a sort key: a higher score has a smaller key (NaN included). */
 uint32_t apr_score_key(float score);
 
 #endif

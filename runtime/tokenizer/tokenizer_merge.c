@@ -1,7 +1,7 @@
-/* tokenizer_merge.c - neighbouring symbols are merged, the best pair first, with a heap of candidates.
+/* tokenizer_merge.c - merges neighbouring symbols, the best pair first, with a heap of candidates.
  *
- * A candidate stays in the heap when one of its symbols is merged elsewhere; it is recognised as stale when it comes up. The
- * time is n log n in the symbols of a word, so that a word as long as the text is no trap. */
+ * When one of its symbols is merged with another, a candidate stays in the heap and is skipped as stale when it is popped. The time is
+ * O(n log n) in the symbols of a word, so one very long word is not a problem. */
 #include "runtime/tokenizer/tokenizer_internal.h"
 
 #include <stdlib.h>
@@ -72,7 +72,7 @@ static apr_merge_candidate pop_candidate(apr_token_work *work)
     return top;
 }
 
-/* With merges: their rank. Without (SentencePiece): the score of the token that both texts make. */
+/* The key is the rank of the merge. Without merges (SentencePiece) it is the score of the token with both texts. */
 static bool find_candidate(const apr_tokenizer *tokenizer, const apr_token_work *work, const char *text, int32_t left,
                            apr_merge_candidate *candidate)
 {
@@ -90,12 +90,12 @@ static bool find_candidate(const apr_tokenizer *tokenizer, const apr_token_work 
     if (vocab->scores == NULL) return false;
     candidate->merged = apr_token_table_find(&tokenizer->tokens, vocab, text + a->start, candidate->n_bytes);
     if (candidate->merged < 0 || apr_token_is_control(vocab, (size_t)candidate->merged)) return false;
-    if (vocab->types != NULL && vocab->types[candidate->merged] == APR_TOKEN_BYTE) return false; /* "<0x41>" written out */
+    if (vocab->types != NULL && vocab->types[candidate->merged] == APR_TOKEN_BYTE) return false; /* the text "<0x41>" is not a byte */
     candidate->key = apr_score_key(vocab->scores[candidate->merged]);
     return true;
 }
 
-static void consider(const apr_tokenizer *tokenizer, apr_token_work *work, const char *text, int32_t left)
+static void add_candidate(const apr_tokenizer *tokenizer, apr_token_work *work, const char *text, int32_t left)
 {
     apr_merge_candidate candidate;
     if (left < 0 || work->symbols[left].next < 0) return;
@@ -105,13 +105,13 @@ static void consider(const apr_tokenizer *tokenizer, apr_token_work *work, const
 apr_status apr_merge_symbols(const apr_tokenizer *tokenizer, apr_token_work *work, const char *text)
 {
     if (work->n_symbols < 2) return APR_OK;
-    /* at most one candidate for each pair of neighbours at first, and two more for each of the n - 1 merges */
+    /* at most n - 1 candidates at first, and two more for each of the n - 1 merges */
     apr_merge_candidate *const heap = apr_grow(work->heap, &work->heap_capacity, 3 * work->n_symbols, sizeof work->heap[0]);
     if (heap == NULL) return no_memory(work);
     work->heap = heap;
 
     work->n_heap = 0;
-    for (size_t i = 0; i + 1 < work->n_symbols; i++) consider(tokenizer, work, text, (int32_t)i);
+    for (size_t i = 0; i + 1 < work->n_symbols; i++) add_candidate(tokenizer, work, text, (int32_t)i);
     while (work->n_heap > 0) {
         const apr_merge_candidate best = pop_candidate(work);
         apr_symbol *const left = &work->symbols[best.left];
@@ -124,8 +124,8 @@ apr_status apr_merge_symbols(const apr_tokenizer *tokenizer, apr_token_work *wor
         left->next = right->next;
         right->n_bytes = 0;
         if (left->next >= 0) work->symbols[left->next].prev = best.left;
-        consider(tokenizer, work, text, left->prev);
-        consider(tokenizer, work, text, best.left);
+        add_candidate(tokenizer, work, text, left->prev);
+        add_candidate(tokenizer, work, text, best.left);
     }
     return APR_OK;
 }

@@ -1,18 +1,21 @@
-/* tokenizer_normal.c - the steps that change a text before it is split, as Hugging Face's tokenizers has them. */
+/* tokenizer_normal.c - normalizers: steps that change a text before it is split, as in Hugging Face's tokenizers.
+ *
+ * Each step also tracks n_first, the bytes at the start that come from the first character of the whole text. It decides whether a
+ * leading space is added later. */
 #include "runtime/tokenizer/tokenizer_internal.h"
 #include "runtime/tokenizer/tokenizer_regex.h"
 
 #include <stdlib.h>
 #include <utf8proc.h>
 
-/* A text that grows. */
-typedef struct growing {
+/* A growable text. */
+typedef struct buffer {
     char *text;
     size_t n, capacity;
-    size_t n_first; /* bytes at the begin that come of the first character of the whole text */
-} growing;
+    size_t n_first; /* bytes at the start that come from the first character of the whole text */
+} buffer;
 
-static bool put(growing *g, const char *text, size_t n_bytes)
+static bool put(buffer *g, const char *text, size_t n_bytes)
 {
     char *const grown = n_bytes <= INT32_MAX - g->n ? apr_grow(g->text, &g->capacity, g->n + n_bytes + 1, 1) : NULL;
     if (grown == NULL) return false;
@@ -22,38 +25,38 @@ static bool put(growing *g, const char *text, size_t n_bytes)
     return true;
 }
 
-static bool put_char(growing *g, int32_t c)
+static bool put_char(buffer *g, int32_t c)
 {
     utf8proc_uint8_t bytes[4];
     return put(g, (const char *)bytes, (size_t)utf8proc_encode_char(c, bytes));
 }
 
-/* A step's text, and how many bytes of it come of the first character of the whole text. */
+/* The input of a step, and the number of its bytes that come from the first character of the whole text. */
 typedef struct input {
     apr_str text;
     size_t n_first;
 } input;
 
-/* --- one function a kind: `in` is UTF-8 --- */
+/* --- one function per kind of step; `in` is UTF-8 --- */
 
-typedef apr_status normal_step(const apr_normalizer *normalizer, input in, growing *out, apr_error *err);
+typedef apr_status normal_step(const apr_normalizer *normalizer, input in, buffer *out, apr_error *err);
 
-static apr_status no_room(apr_error *err) { return apr_no_memory(err, "a normalised text"); }
+static apr_status no_memory(apr_error *err) { return apr_no_memory(err, "a normalised text"); }
 
-static apr_status compose_part(apr_str in, int options, growing *out, apr_error *err)
+static apr_status compose_part(apr_str in, int options, buffer *out, apr_error *err)
 {
-    utf8proc_uint8_t *made = NULL;
-    const utf8proc_ssize_t n = utf8proc_map((const utf8proc_uint8_t *)in.text, (utf8proc_ssize_t)in.n_bytes, &made,
+    utf8proc_uint8_t *composed = NULL;
+    const utf8proc_ssize_t n = utf8proc_map((const utf8proc_uint8_t *)in.text, (utf8proc_ssize_t)in.n_bytes, &composed,
                                             (utf8proc_option_t)(UTF8PROC_STABLE | options));
 
     if (n < 0) return apr_fail(err, APR_E_MEMORY, "cannot normalise %zu bytes of text: %s", in.n_bytes, utf8proc_errmsg(n));
-    const bool has_room = put(out, (const char *)made, (size_t)n);
-    free(made);
-    return has_room ? APR_OK : no_room(err);
+    const bool has_memory = put(out, (const char *)composed, (size_t)n);
+    free(composed);
+    return has_memory ? APR_OK : no_memory(err);
 }
 
-/* What stays whole is a starter that composes with nothing: text before and behind it has its own form. */
-static apr_status compose_text(apr_str in, int options, growing *out, apr_error *err)
+/* A character of apr_char_stays_whole is a starter that composes with nothing, so the text before and after it is composed separately. */
+static apr_status compose_text(apr_str in, int options, buffer *out, apr_error *err)
 {
     size_t done = 0, used;
 
@@ -61,15 +64,15 @@ static apr_status compose_text(apr_str in, int options, growing *out, apr_error 
         const int32_t c = apr_char_at(in.text, in.n_bytes, at, &used);
         if (used < 3 || !apr_char_stays_whole(c)) continue;
         APR_TRY(compose_part((apr_str){in.text + done, at - done}, options, out, err));
-        if (!put(out, in.text + at, used)) return no_room(err);
+        if (!put(out, in.text + at, used)) return no_memory(err);
         done = at + used;
     }
     return done < in.n_bytes ? compose_part((apr_str){in.text + done, in.n_bytes - done}, options, out, err) : APR_OK;
 }
 
-static apr_status compose(input in, int options, growing *out, apr_error *err)
+static apr_status compose(input in, int options, buffer *out, apr_error *err)
 {
-    growing first = {0};
+    buffer first = {0};
 
     APR_TRY(compose_text(in.text, options, out, err));
     const apr_status status = compose_text((apr_str){in.text.text, in.n_first}, options, &first, err);
@@ -78,60 +81,60 @@ static apr_status compose(input in, int options, growing *out, apr_error *err)
     return status;
 }
 
-static apr_status nfc(const apr_normalizer *s, input in, growing *out, apr_error *err)
+static apr_status nfc(const apr_normalizer *s, input in, buffer *out, apr_error *err)
 {
     (void)s;
     return compose(in, UTF8PROC_COMPOSE, out, err);
 }
-static apr_status nfd(const apr_normalizer *s, input in, growing *out, apr_error *err)
+static apr_status nfd(const apr_normalizer *s, input in, buffer *out, apr_error *err)
 {
     (void)s;
     return compose(in, UTF8PROC_DECOMPOSE, out, err);
 }
-static apr_status nfkc(const apr_normalizer *s, input in, growing *out, apr_error *err)
+static apr_status nfkc(const apr_normalizer *s, input in, buffer *out, apr_error *err)
 {
     (void)s;
     return compose(in, UTF8PROC_COMPOSE | UTF8PROC_COMPAT, out, err);
 }
-static apr_status nfkd(const apr_normalizer *s, input in, growing *out, apr_error *err)
+static apr_status nfkd(const apr_normalizer *s, input in, buffer *out, apr_error *err)
 {
     (void)s;
     return compose(in, UTF8PROC_DECOMPOSE | UTF8PROC_COMPAT, out, err);
 }
 
-/* Calls for each character; false: no room. */
-static apr_status each_char(input in, growing *out, bool (*take)(growing *out, int32_t c), apr_error *err)
+/* Calls `take` for each character; take returns false if memory runs out. */
+static apr_status each_char(input in, buffer *out, bool (*take)(buffer *out, int32_t c), apr_error *err)
 {
     for (size_t at = 0; at < in.text.n_bytes;) {
         size_t used;
         const int32_t c = apr_char_at(in.text.text, in.text.n_bytes, at, &used);
-        if (c < 0) return apr_fail(err, APR_E_DAMAGED, "the text is not UTF-8: its byte %zu begins no character", at);
-        if (!take(out, c)) return no_room(err);
+        if (c < 0) return apr_fail(err, APR_E_DAMAGED, "the text is not UTF-8: no character begins at byte %zu", at);
+        if (!take(out, c)) return no_memory(err);
         at += used;
         if (at <= in.n_first) out->n_first = out->n;
     }
     return APR_OK;
 }
 
-/* Of one character by itself: U+0130 is the only one that becomes two. */
-static bool take_lower(growing *out, int32_t c)
+/* The lower case of a single character; only U+0130 becomes two. */
+static bool take_lower(buffer *out, int32_t c)
 {
     if (c == 0x130) return put(out, "i\xcc\x87", 3);
     return put_char(out, apr_char_lower(c));
 }
 
-static bool take_unaccented(growing *out, int32_t c) { return apr_char_is_mark(c) || put_char(out, c); }
-static bool take_spacing(growing *out, int32_t c) { return apr_char_is_nonspacing(c) || put_char(out, c); }
+static bool take_unaccented(buffer *out, int32_t c) { return apr_char_is_mark(c) || put_char(out, c); }
+static bool take_spacing(buffer *out, int32_t c) { return apr_char_is_nonspacing(c) || put_char(out, c); }
 
-static bool take_nmt(growing *out, int32_t c)
+static bool take_nmt(buffer *out, int32_t c)
 {
-    const bool goes = (c >= 0x01 && c <= 0x08) || c == 0x0b || (c >= 0x0e && c <= 0x1f) || c == 0x7f || c == 0x8f || c == 0x9f;
+    const bool is_removed = (c >= 0x01 && c <= 0x08) || c == 0x0b || (c >= 0x0e && c <= 0x1f) || c == 0x7f || c == 0x8f || c == 0x9f;
     const bool is_space = c == 0x09 || c == 0x0a || c == 0x0c || c == 0x0d || c == 0x1680 || (c >= 0x200b && c <= 0x200f) || c == 0x2028 ||
                           c == 0x2029 || c == 0x2581 || c == 0xfeff || c == 0xfffd;
-    return goes || put_char(out, is_space ? ' ' : c);
+    return is_removed || put_char(out, is_space ? ' ' : c);
 }
 
-static bool take_clean(growing *out, int32_t c)
+static bool take_clean(buffer *out, int32_t c)
 {
     const bool is_break = c == '\t' || c == '\n' || c == '\r';
 
@@ -139,7 +142,7 @@ static bool take_clean(growing *out, int32_t c)
     return put_char(out, is_break || apr_is_white_space(c) ? ' ' : c);
 }
 
-static bool take_chinese(growing *out, int32_t c)
+static bool take_chinese(buffer *out, int32_t c)
 {
     static const int32_t ranges[][2] = {{0x4e00, 0x9fff},   {0x3400, 0x4dbf},   {0x20000, 0x2a6df}, {0x2a700, 0x2b73f},
                                         {0x2b740, 0x2b81f}, {0x2b920, 0x2ceaf}, {0xf900, 0xfaff},   {0x2f800, 0x2fa1f}};
@@ -149,57 +152,57 @@ static bool take_chinese(growing *out, int32_t c)
     return is_chinese ? put(out, " ", 1) && put_char(out, c) && put(out, " ", 1) : put_char(out, c);
 }
 
-static apr_status lowercase(const apr_normalizer *s, input in, growing *out, apr_error *err)
+static apr_status lowercase(const apr_normalizer *s, input in, buffer *out, apr_error *err)
 {
     (void)s;
     return each_char(in, out, take_lower, err);
 }
-static apr_status strip_accents(const apr_normalizer *s, input in, growing *out, apr_error *err)
+static apr_status strip_accents(const apr_normalizer *s, input in, buffer *out, apr_error *err)
 {
     (void)s;
     return each_char(in, out, take_unaccented, err);
 }
-static apr_status nmt(const apr_normalizer *s, input in, growing *out, apr_error *err)
+static apr_status nmt(const apr_normalizer *s, input in, buffer *out, apr_error *err)
 {
     (void)s;
     return each_char(in, out, take_nmt, err);
 }
 
-static apr_status take_accents_away(input in, growing *out, apr_error *err)
+static apr_status remove_accents(input in, buffer *out, apr_error *err)
 {
-    growing apart = {0};
-    apr_status status = compose(in, UTF8PROC_DECOMPOSE, &apart, err);
-    if (status == APR_OK) status = each_char((input){{apart.text, apart.n}, apart.n_first}, out, take_spacing, err);
-    free(apart.text);
+    buffer decomposed = {0};
+    apr_status status = compose(in, UTF8PROC_DECOMPOSE, &decomposed, err);
+    if (status == APR_OK) status = each_char((input){{decomposed.text, decomposed.n}, decomposed.n_first}, out, take_spacing, err);
+    free(decomposed.text);
     return status;
 }
 
-/* Its parts in their order, each on what the one before made. */
-static apr_status bert(const apr_normalizer *s, input in, growing *out, apr_error *err)
+/* Runs the parts of BertNormalizer in order, each on the output of the one before. */
+static apr_status bert(const apr_normalizer *s, input in, buffer *out, apr_error *err)
 {
     const struct {
         unsigned flag;
-        bool (*take)(growing *out, int32_t c);
+        bool (*take)(buffer *out, int32_t c);
     } parts[] = {
         {APR_BERT_CLEAN, take_clean}, {APR_BERT_CHINESE, take_chinese}, {APR_BERT_ACCENTS, NULL}, {APR_BERT_LOWERCASE, take_lower}};
-    growing now = {.n_first = in.n_first};
-    apr_status status = put(&now, in.text.text, in.text.n_bytes) ? APR_OK : no_room(err);
+    buffer now = {.n_first = in.n_first};
+    apr_status status = put(&now, in.text.text, in.text.n_bytes) ? APR_OK : no_memory(err);
 
     for (size_t i = 0; i < sizeof parts / sizeof *parts && status == APR_OK; i++) {
-        growing next = {0};
+        buffer next = {0};
         if ((s->step->flags & parts[i].flag) == 0) continue;
         const input text = {{now.text, now.n}, now.n_first};
-        status = parts[i].take != NULL ? each_char(text, &next, parts[i].take, err) : take_accents_away(text, &next, err);
+        status = parts[i].take != NULL ? each_char(text, &next, parts[i].take, err) : remove_accents(text, &next, err);
         free(now.text);
         now = next;
     }
-    if (status == APR_OK && !put(out, now.text, now.n)) status = no_room(err);
+    if (status == APR_OK && !put(out, now.text, now.n)) status = no_memory(err);
     out->n_first = now.n_first;
     free(now.text);
     return status;
 }
 
-static apr_status strip(const apr_normalizer *s, input in, growing *out, apr_error *err)
+static apr_status strip(const apr_normalizer *s, input in, buffer *out, apr_error *err)
 {
     const char *const text = in.text.text;
     size_t start = 0, end = in.text.n_bytes, used;
@@ -207,18 +210,18 @@ static apr_status strip(const apr_normalizer *s, input in, growing *out, apr_err
     while ((s->step->flags & APR_STRIP_LEFT) != 0 && start < end && apr_is_white_space(apr_char_at(text, end, start, &used))) start += used;
     while ((s->step->flags & APR_STRIP_RIGHT) != 0 && end > start && apr_is_white_space(apr_char_before(text, end, &used))) end -= used;
     out->n_first = in.n_first > start ? in.n_first - start : 0;
-    return put(out, text + start, end - start) ? APR_OK : no_room(err);
+    return put(out, text + start, end - start) ? APR_OK : no_memory(err);
 }
 
-static apr_status prepend(const apr_normalizer *s, input in, growing *out, apr_error *err)
+static apr_status prepend(const apr_normalizer *s, input in, buffer *out, apr_error *err)
 {
     const size_t n = in.text.n_bytes > 0 ? s->step->to.n_bytes : 0;
 
     out->n_first = in.n_first > 0 ? n + in.n_first : 0;
-    return put(out, s->step->to.text, n) && put(out, in.text.text, in.text.n_bytes) ? APR_OK : no_room(err);
+    return put(out, s->step->to.text, n) && put(out, in.text.text, in.text.n_bytes) ? APR_OK : no_memory(err);
 }
 
-/* What takes the place of the first n bytes counts as the last of their characters, as tokenizers aligns it. */
+/* n_first after the first n bytes are replaced by `to`. The tokenizers library aligns a replacement with the last replaced character. */
 static size_t first_of_replaced(input in, size_t n, apr_str to)
 {
     size_t last = 0, used;
@@ -230,23 +233,23 @@ static size_t first_of_replaced(input in, size_t n, apr_str to)
     return last < in.n_first ? to.n_bytes : 0;
 }
 
-static apr_status replace(const apr_normalizer *s, input in, growing *out, apr_error *err)
+static apr_status replace(const apr_normalizer *s, input in, buffer *out, apr_error *err)
 {
     const apr_str from = s->step->from, to = s->step->to;
     const char *const text = in.text.text;
-    bool at_begin = false;
+    bool at_start = false;
 
     for (size_t at = 0; at < in.text.n_bytes;) {
-        const bool is_there = in.text.n_bytes - at >= from.n_bytes && memcmp(text + at, from.text, from.n_bytes) == 0;
-        if (!(is_there ? put(out, to.text, to.n_bytes) : put(out, text + at, 1))) return no_room(err);
-        at_begin = at_begin || (at == 0 && is_there);
-        at += is_there ? from.n_bytes : 1;
+        const bool is_match = in.text.n_bytes - at >= from.n_bytes && memcmp(text + at, from.text, from.n_bytes) == 0;
+        if (!(is_match ? put(out, to.text, to.n_bytes) : put(out, text + at, 1))) return no_memory(err);
+        at_start = at_start || (at == 0 && is_match);
+        at += is_match ? from.n_bytes : 1;
     }
-    out->n_first = at_begin ? first_of_replaced(in, from.n_bytes, to) : in.n_first;
+    out->n_first = at_start ? first_of_replaced(in, from.n_bytes, to) : in.n_first;
     return APR_OK;
 }
 
-static apr_status replace_matches(const apr_normalizer *s, input in, growing *out, apr_error *err)
+static apr_status replace_matches(const apr_normalizer *s, input in, buffer *out, apr_error *err)
 {
     const apr_str to = s->step->to;
     const char *const text = in.text.text;
@@ -254,17 +257,20 @@ static apr_status replace_matches(const apr_normalizer *s, input in, growing *ou
     apr_span *spans;
 
     APR_TRY(apr_find_matches(s->code, text, in.text.n_bytes, &spans, &n_spans, err));
-    bool has_room = true;
+    bool has_memory = true;
     out->n_first = n_spans > 0 && spans[0].start == 0 && spans[0].end > 0 ? first_of_replaced(in, spans[0].end, to) : in.n_first;
-    for (size_t i = 0; i < n_spans && has_room; i++) {
-        has_room = put(out, text + done, spans[i].start - done) && put(out, to.text, to.n_bytes);
+    for (size_t i = 0; i < n_spans && has_memory; i++) {
+        has_memory = put(out, text + done, spans[i].start - done) && put(out, to.text, to.n_bytes);
         done = spans[i].end;
     }
     free(spans);
-    return has_room && put(out, text + done, in.text.n_bytes - done) ? APR_OK : no_room(err);
+    return has_memory && put(out, text + done, in.text.n_bytes - done) ? APR_OK : no_memory(err);
 }
 
-/* --- SentencePiece's compiled map: a double array of 32-bit units over bytes, and the texts that it leads to --- */
+/* --- SentencePiece's precompiled charsmap: a double-array trie of 32-bit units over bytes, then the replacement texts ---
+ *
+ *     u32 size of the trie in bytes | trie | NUL-terminated texts
+ *     unit: bits 0..7 label, bit 8 has a value, bit 9 offset is shifted by 8, bits 10..31 offset; a value unit has bit 31 set */
 
 typedef struct charsmap {
     const uint8_t *units;
@@ -287,7 +293,7 @@ static uint32_t unit_at(const charsmap *m, size_t i) { return i < m->n_units ? a
 
 static size_t offset_of(uint32_t unit) { return (size_t)(unit >> 10) << ((unit & 1u << 9) >> 6); }
 
-/* The text of the shortest key that the bytes begin with; NULL: none. */
+/* The replacement of the shortest key that is a prefix of the bytes; NULL: none. */
 static const char *mapped(const charsmap *m, const char *text, size_t n_bytes, size_t *n_mapped)
 {
     size_t node = offset_of(unit_at(m, 0));
@@ -306,7 +312,7 @@ static const char *mapped(const charsmap *m, const char *text, size_t n_bytes, s
     return NULL;
 }
 
-/* Bytes of the grapheme that begins there. */
+/* The number of bytes of the grapheme at `from`. */
 static size_t grapheme_bytes(apr_str in, size_t from)
 {
     utf8proc_int32_t before, c, state = 0;
@@ -321,30 +327,30 @@ static size_t grapheme_bytes(apr_str in, size_t from)
     return at - from;
 }
 
-/* A short grapheme as a whole where the map has it, else character by character. */
-static apr_status map_chars(const apr_normalizer *s, input in, growing *out, apr_error *err)
+/* Replaces a short grapheme as a whole if the map has it, else character by character. */
+static apr_status map_chars(const apr_normalizer *s, input in, buffer *out, apr_error *err)
 {
     enum { WHOLE_BYTES = 6 };
     const charsmap m = open_charsmap(s->step->from);
     const apr_str whole_text = in.text;
 
-    out->n_first = in.n_first; /* what it deletes at the begin leaves its place to what follows */
+    out->n_first = in.n_first; /* if the first character is deleted, the next one takes its place */
     for (size_t at = 0, n; at < whole_text.n_bytes; at += n) {
         size_t n_mapped = 0;
         n = grapheme_bytes(whole_text, at);
         const char *const whole = n < WHOLE_BYTES ? mapped(&m, whole_text.text + at, n, &n_mapped) : NULL;
-        bool has_room = whole == NULL || put(out, whole, n_mapped);
-        for (size_t i = at, used; whole == NULL && i < at + n && has_room; i += used) {
+        bool has_memory = whole == NULL || put(out, whole, n_mapped);
+        for (size_t i = at, used; whole == NULL && i < at + n && has_memory; i += used) {
             (void)apr_char_at(whole_text.text, at + n, i, &used);
             const char *const one = mapped(&m, whole_text.text + i, used, &n_mapped);
-            has_room = one != NULL ? put(out, one, n_mapped) : put(out, whole_text.text + i, used);
+            has_memory = one != NULL ? put(out, one, n_mapped) : put(out, whole_text.text + i, used);
         }
-        if (!has_room) return no_room(err);
+        if (!has_memory) return no_memory(err);
     }
     return APR_OK;
 }
 
-/* --- all of them --- */
+/* --- all steps --- */
 
 static normal_step *const steps[] = {
     [APR_NORMAL_NFC] = nfc,
@@ -386,16 +392,16 @@ void apr_normal_close(apr_tokenizer *tokenizer)
 apr_status apr_normalize(const apr_tokenizer *tokenizer, apr_str text, char **normalized, size_t *n_bytes, bool *keeps_start,
                          apr_error *err)
 {
-    growing now = {0};
+    buffer now = {0};
 
     (void)apr_char_at(text.text, text.n_bytes, 0, &now.n_first);
-    apr_status status = put(&now, text.text, text.n_bytes) ? APR_OK : no_room(err);
+    apr_status status = put(&now, text.text, text.n_bytes) ? APR_OK : no_memory(err);
 
     for (size_t i = 0; i < tokenizer->n_normalizers && status == APR_OK; i++) {
         const apr_normalizer *const n = &tokenizer->normalizers[i];
-        growing next = {0};
+        buffer next = {0};
         status = steps[n->step->kind](n, (input){{now.text, now.n}, now.n_first}, &next, err);
-        if (status == APR_OK && next.text == NULL && !put(&next, "", 0)) status = no_room(err);
+        if (status == APR_OK && next.text == NULL && !put(&next, "", 0)) status = no_memory(err);
         free(now.text);
         now = next;
     }

@@ -1,4 +1,4 @@
-/* tokenizer_regex.c - expressions out of Oniguruma's dialect: groups, repeats, anchors, escapes. Sets: tokenizer_regex_class.c. */
+/* tokenizer_regex.c - translates Oniguruma's groups, repeats, anchors and escapes. Sets: tokenizer_regex_class.c. */
 #include "runtime/tokenizer/tokenizer_regex.h"
 #include "runtime/tokenizer/tokenizer_regex_internal.h"
 
@@ -28,7 +28,7 @@ static void put_bytes(apr_regex_text *text, const char *bytes, size_t n)
 
 void apr_regex_put(apr_regex_text *text, const char *part)
 {
-    if (part == NULL) text->failed = true; /* another text for which there was no memory */
+    if (part == NULL) text->failed = true; /* that text had no memory */
     else put_bytes(text, part, strlen(part));
 }
 
@@ -40,10 +40,10 @@ void apr_regex_put_char(apr_regex_text *text, uint32_t c)
     apr_regex_put(text, escaped);
 }
 
-/* What was written from `start` on becomes one atom. */
+/* Makes the text from `start` on one atom: wraps it in (?:...). */
 static void wrap(apr_regex_text *text, size_t start)
 {
-    apr_regex_put(text, "(?:)"); /* four bytes of room */
+    apr_regex_put(text, "(?:)"); /* grows the text by four bytes */
     if (text->failed) return;
     memmove(text->bytes + start + 3, text->bytes + start, text->n_bytes - 4 - start);
     memcpy(text->bytes + start, "(?:", 3);
@@ -55,7 +55,7 @@ static void wrap(apr_regex_text *text, size_t start)
 apr_status apr_regex_refuse(const apr_regex_reader *r, size_t from, const char *why)
 {
     const size_t n = r->at > from ? r->at - from : 0;
-    return apr_fail(r->err, APR_E_UNSUPPORTED, "the tokenizer's splitting pattern has '%.*s' at its byte %zu: %s", n > 60 ? 60 : (int)n,
+    return apr_fail(r->err, APR_E_UNSUPPORTED, "the tokenizer's splitting pattern has '%.*s' at byte %zu: %s", n > 60 ? 60 : (int)n,
                     r->pattern + from, from, why);
 }
 
@@ -64,7 +64,7 @@ uint32_t apr_regex_next(apr_regex_reader *r)
     utf8proc_int32_t c;
     if (r->at >= r->n_bytes) return 0;
     const utf8proc_ssize_t n = utf8proc_iterate((const utf8proc_uint8_t *)r->pattern + r->at, (utf8proc_ssize_t)(r->n_bytes - r->at), &c);
-    r->at += n > 0 ? (size_t)n : 1; /* checked before: it is UTF-8 */
+    r->at += n > 0 ? (size_t)n : 1; /* the pattern was checked to be UTF-8 */
     return n > 0 ? (uint32_t)c : 0xfffd;
 }
 
@@ -85,12 +85,12 @@ static int hex_digit(char c)
     return at != NULL ? (int)(at - digits) : -1;
 }
 
-/* Up to `most` digits of a base of 8 or 16. Returns how many there were. */
-static int read_digits(apr_regex_reader *r, int base, int most, uint32_t *value)
+/* Reads up to `limit` digits of base 8 or 16. Returns the number of digits. */
+static int read_digits(apr_regex_reader *r, int base, int limit, uint32_t *value)
 {
     int n = 0;
     *value = 0;
-    for (; n < most; n++, r->at++) {
+    for (; n < limit; n++, r->at++) {
         const int digit = hex_digit(apr_regex_peek(r, 0));
         if (digit < 0 || digit >= base) break;
         *value = *value * (uint32_t)base + (uint32_t)digit;
@@ -98,14 +98,14 @@ static int read_digits(apr_regex_reader *r, int base, int most, uint32_t *value)
     return n;
 }
 
-/* \x{...}, \xHH, \uHHHH, \0oo. A byte over 0x7f is half a character for Oniguruma, a whole one for PCRE2. */
+/* \x{...}, \xHH, \uHHHH, \0oo. A byte above 0x7f is a part of a character in Oniguruma, and a character in PCRE2. */
 static apr_status numbered_char(apr_regex_reader *r, size_t from, uint32_t letter, uint32_t *c)
 {
     const bool braced = letter == 'x' && take(r, "{"), is_byte = !braced && letter != 'u';
-    const int most = braced ? 8 : letter == 'u' ? 4 : 2, n = read_digits(r, letter == '0' ? 8 : 16, most, c);
+    const int limit = braced ? 8 : letter == 'u' ? 4 : 2, n = read_digits(r, letter == '0' ? 8 : 16, limit, c);
 
     if ((braced && !take(r, "}")) || (n == 0 && letter != '0') || (letter == 'u' && n != 4))
-        return apr_regex_refuse(r, from, "it is no character's number");
+        return apr_regex_refuse(r, from, "this is not the number of a character");
     if (*c > 0x10ffff || (*c >= 0xd800 && *c <= 0xdfff)) return apr_regex_refuse(r, from, "there is no such character");
     return is_byte && *c > 0x7f ? apr_regex_refuse(r, from, "single bytes of a character are not supported") : APR_OK;
 }
@@ -152,9 +152,9 @@ apr_status apr_regex_check_case(const apr_regex_reader *r, size_t from, uint32_t
     if (c >= 0x80 && has_case(c)) return apr_regex_refuse(r, from, "letters beyond ASCII under (?i) are not supported");
     for (size_t i = 0; ascii && i < sizeof folds / sizeof *folds; i++)
         if ((before | 0x20) == (uint32_t)folds[i][0] && (c | 0x20) == (uint32_t)folds[i][1])
-            return apr_regex_refuse(r, from, "under (?i) these letters are a ligature too, which is not supported");
+            return apr_regex_refuse(r, from, "letters that have a ligature are not supported under (?i)");
     if (before != 0 && !ascii && (is_mark(before) || is_mark(c)))
-        return apr_regex_refuse(r, from, "a mark beside a letter under (?i) is not supported");
+        return apr_regex_refuse(r, from, "a mark next to a letter under (?i) is not supported");
     return APR_OK;
 }
 
@@ -168,7 +168,7 @@ static apr_status put_literal(apr_regex_reader *r, size_t from, uint32_t c)
     return APR_OK;
 }
 
-/* What an atom allows behind it. */
+/* Only an ATOM may be repeated. */
 typedef enum { ATOM, ANCHOR, NOTHING } atom_kind;
 
 static apr_status expression(apr_regex_reader *r, int depth);
@@ -212,7 +212,7 @@ static apr_status escape(apr_regex_reader *r, size_t from, atom_kind *kind)
     return is_char ? put_literal(r, from, c) : apr_regex_refuse(r, from, "this escape is not supported");
 }
 
-/* "(?i", "(?m-i": r->at is behind the question mark. Ruby's m is PCRE2's s. */
+/* "(?i", "(?m-i"; r->at is after the question mark. Ruby's m is PCRE2's s. */
 static apr_status options(apr_regex_reader *r, size_t from)
 {
     bool on = true, ignore_case = r->ignore_case, dot_all = r->dot_all;
@@ -222,7 +222,7 @@ static apr_status options(apr_regex_reader *r, size_t from)
         if (c == '-') on = false;
         else if (c == 'i') ignore_case = on;
         else if (c == 'm') dot_all = on;
-        else if (c == 'x' && !on) continue; /* it never is on here */
+        else if (c == 'x' && !on) continue; /* x is never on */
         else return apr_regex_refuse(r, from, "this kind of group is not supported");
     }
     r->ignore_case = ignore_case;
@@ -231,15 +231,15 @@ static apr_status options(apr_regex_reader *r, size_t from)
     return APR_OK;
 }
 
-/* "(?<name>": nothing refers to it. */
+/* Skips the name of "(?<name>"; references to it are not supported. */
 static apr_status skip_name(apr_regex_reader *r, size_t from)
 {
     uint32_t c = apr_regex_next(r);
     while (c != '>' && c != 0) c = apr_regex_next(r);
-    return c != 0 ? APR_OK : apr_regex_refuse(r, from, "the group's name has no end");
+    return c != 0 ? APR_OK : apr_regex_refuse(r, from, "the group's name is not closed");
 }
 
-/* The group's beginning; *isolated for "(?i)", which holds to the end of what it stands in. */
+/* Writes the start of a group. *isolated: it is "(?i)" or the like, which applies up to the end of the enclosing group. */
 static apr_status open_group(apr_regex_reader *r, size_t from, atom_kind *kind, bool *isolated)
 {
     static const char *const around[] = {"?=", "?!", "?<=", "?<!"};
@@ -279,11 +279,11 @@ static apr_status group(apr_regex_reader *r, size_t from, int depth, atom_kind *
     APR_TRY(open_group(r, from, kind, &isolated));
     APR_TRY(expression(r, depth + 1));
     apr_regex_put(&r->out, ")");
-    if (isolated) { /* its end is its parent's, which reads the bracket */
+    if (isolated) { /* it ends with its parent, which reads the bracket */
         *kind = NOTHING;
         return APR_OK;
     }
-    if (!take(r, ")")) return apr_regex_refuse(r, from, "the group has no end");
+    if (!take(r, ")")) return apr_regex_refuse(r, from, "the group is not closed");
     r->ignore_case = ignore_case;
     r->dot_all = dot_all;
     return APR_OK;
@@ -292,7 +292,7 @@ static apr_status group(apr_regex_reader *r, size_t from, int depth, atom_kind *
 /* --- repeats --- */
 
 typedef struct interval {
-    uint32_t low, high; /* high UINT32_MAX: without end */
+    uint32_t low, high; /* high UINT32_MAX: unlimited */
     bool fixed;         /* {n} */
 } interval;
 
@@ -306,7 +306,7 @@ static bool read_count(apr_regex_reader *r, uint32_t *count)
     return r->at > from;
 }
 
-/* "{n}", "{n,}", "{n,m}", "{,m}"; anything else is a brace as it stands, and r->at is where it was. */
+/* Reads "{n}", "{n,}", "{n,m}" or "{,m}". False: a literal brace; r->at is unchanged. */
 static bool read_interval(apr_regex_reader *r, interval *i)
 {
     const size_t from = r->at;
@@ -325,12 +325,13 @@ static bool read_interval(apr_regex_reader *r, interval *i)
 static apr_status put_interval(apr_regex_reader *r, size_t from, interval i)
 {
     char text[40];
-    if (i.low > i.high) return apr_regex_refuse(r, from, "a repeat from more to less is not supported");
-    if (i.low > 65535 || (i.high > 65535 && i.high != UINT32_MAX)) return apr_regex_refuse(r, from, "it repeats too often");
+    if (i.low > i.high) return apr_regex_refuse(r, from, "a repeat whose maximum is below its minimum is not supported");
+    if (i.low > 65535 || (i.high > 65535 && i.high != UINT32_MAX))
+        return apr_regex_refuse(r, from, "a repeat of more than 65535 is not supported");
     if (i.high == UINT32_MAX) snprintf(text, sizeof text, "{%u,}", (unsigned)i.low);
     else snprintf(text, sizeof text, "{%u,%u}", (unsigned)i.low, (unsigned)i.high);
     apr_regex_put(&r->out, text);
-    /* "{n}?" and every "{...}+" repeat what has been repeated */
+    /* in Oniguruma "{n}?" and "{...}+" repeat the repeat; only "{n,m}?" is lazy */
     if (!i.fixed && take(r, "?")) apr_regex_put(&r->out, "?");
     return APR_OK;
 }
@@ -342,12 +343,12 @@ static apr_status skip_comments(apr_regex_reader *r)
         uint32_t c = apr_regex_next(r);
         for (; c != ')' && c != 0; c = apr_regex_next(r))
             if (c == '\\') apr_regex_next(r);
-        if (c == 0) return apr_regex_refuse(r, from, "the comment has no end");
+        if (c == 0) return apr_regex_refuse(r, from, "the comment is not closed");
     }
     return APR_OK;
 }
 
-/* The repeats behind the atom that was written from `start` on. */
+/* Translates the repeats after the atom that was written from `start` on. */
 static apr_status repeats(apr_regex_reader *r, size_t start, atom_kind kind)
 {
     for (bool repeated = false;; repeated = true) {
@@ -402,10 +403,10 @@ static apr_status atom(apr_regex_reader *r, int depth, atom_kind *kind)
     return APR_OK;
 }
 
-/* Up to the end or the bracket that closes the group. */
+/* Translates up to the end of the pattern, or up to the bracket that closes the group. */
 static apr_status expression(apr_regex_reader *r, int depth)
 {
-    if (depth > APR_REGEX_MAX_NESTING) return apr_regex_refuse(r, r->at, "its groups are nested too deeply");
+    if (depth > APR_REGEX_MAX_NESTING) return apr_regex_refuse(r, r->at, "groups are nested too deeply");
     for (;;) {
         atom_kind kind;
         APR_TRY(skip_comments(r));
@@ -432,13 +433,13 @@ static apr_status translate(apr_regex_reader *r)
     for (size_t at = 0; at < r->n_bytes;) {
         utf8proc_int32_t c;
         const utf8proc_ssize_t n = utf8proc_iterate((const utf8proc_uint8_t *)r->pattern + at, (utf8proc_ssize_t)(r->n_bytes - at), &c);
-        if (n <= 0) return apr_fail(r->err, APR_E_UNSUPPORTED, "the tokenizer's splitting pattern is not UTF-8 at its byte %zu", at);
+        if (n <= 0) return apr_fail(r->err, APR_E_UNSUPPORTED, "the tokenizer's splitting pattern is not UTF-8 at byte %zu", at);
         at += (size_t)n;
     }
     apr_regex_put(&r->out, ""); /* never NULL */
     APR_TRY(expression(r, 0));
     const size_t from = r->at;
-    if (apr_regex_next(r) != 0) return apr_regex_refuse(r, from, "no group begins before it");
+    if (apr_regex_next(r) != 0) return apr_regex_refuse(r, from, "no group begins before this");
     return r->out.failed ? apr_no_memory(r->err, "the tokenizer's splitting pattern") : APR_OK;
 }
 

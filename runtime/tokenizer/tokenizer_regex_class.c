@@ -1,9 +1,9 @@
-/* tokenizer_regex_class.c - sets of characters out of Oniguruma's dialect: brackets with unions, intersections and opposites within
- * each other, properties, POSIX names, \w and its kin.
+/* tokenizer_regex_class.c - translates Oniguruma's sets of characters: nested brackets with unions, intersections and complements,
+ * properties, POSIX names, \w and the like.
  *
- * PCRE2's brackets hold characters, ranges and properties only. So a set is read as two texts: what fits into one pair of
- * brackets, and alternatives for the rest; `[a&&b]` is b where a is seen ahead, and an opposite is any character where the set is
- * not seen ahead. Each takes exactly one character, also inside a lookbehind. */
+ * PCRE2's brackets can only hold characters, ranges and properties. So a set is translated to two texts: one for the inside of a pair of
+ * brackets, and alternatives for the rest. `[a&&b]` becomes (?=a)b, and a complement becomes (?!set) and any character. Each result matches
+ * exactly one character, also inside a lookbehind. */
 #include "runtime/tokenizer/tokenizer_regex_internal.h"
 
 #include <stdlib.h>
@@ -28,7 +28,7 @@ typedef struct named_set {
 #define CATEGORY(letters, name, written) \
     {letters, "\\p{" written "}"}, { name, "\\p{" written "}" }
 
-/* names that stand in [[:name:]] too */
+/* names that [[:name:]] also accepts */
 static const named_set posix_sets[] = {
     {"alpha", "\\p{Alphabetic}"},
     {"alnum", "\\p{Alphabetic}\\p{Nd}"},
@@ -68,7 +68,7 @@ static const named_set properties[] = {
     CATEGORY("nl", "letternumber", "Nl"),
     CATEGORY("no", "othernumber", "No"),
     CATEGORY("p", "punctuation", "P"),
-    {"punct", "\\p{P}"}, /* which [[:punct:]] is not */
+    {"punct", "\\p{P}"}, /* differs from [[:punct:]] */
     CATEGORY("pc", "connectorpunctuation", "Pc"),
     CATEGORY("pd", "dashpunctuation", "Pd"),
     CATEGORY("pe", "closepunctuation", "Pe"),
@@ -127,15 +127,15 @@ static const char *find_set(const named_set *sets, const char *name)
     return sets->inside;
 }
 
-/* Letters up to `end`, small and without what does not count in names; r->at is behind `end`. False: no such name. */
+/* Reads a name up to and including `end`, in lower case, without spaces, hyphens and underscores. False: not a valid name. */
 static bool read_name(apr_regex_reader *r, char end, char name[32])
 {
     size_t n = 0;
     for (char c = apr_regex_peek(r, 0); c != end; r->at++, c = apr_regex_peek(r, 0)) {
-        const bool counts = c != ' ' && c != '-' && c != '_';
+        const bool is_kept = c != ' ' && c != '-' && c != '_';
         const bool is_letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
-        if (counts && (!is_letter || n == 31)) return false;
-        if (counts) name[n++] = (char)(c | 0x20);
+        if (is_kept && (!is_letter || n == 31)) return false;
+        if (is_kept) name[n++] = (char)(c | 0x20);
     }
     r->at++;
     name[n] = '\0';
@@ -179,10 +179,10 @@ apr_status apr_regex_set(apr_regex_reader *r, size_t from, uint32_t letter, cons
 
 /* A set while it is read. */
 typedef struct char_set {
-    apr_regex_text inside;       /* what one pair of brackets can hold */
+    apr_regex_text inside;       /* text for the inside of one pair of brackets */
     apr_regex_text alternatives; /* the rest, "|" before each */
     apr_regex_text ahead;        /* operands of && so far, each as a lookahead */
-    bool has_range;              /* the last item was a range: "-" behind it is doubtful */
+    bool has_range;              /* the last item was a range: a "-" after it is ambiguous */
 } char_set;
 
 static void close_set(char_set *set)
@@ -192,7 +192,7 @@ static void close_set(char_set *set)
     free(set->ahead.bytes);
 }
 
-/* The union of both texts. */
+/* Writes the union of both texts. */
 static void put_union(const char_set *set, apr_regex_text *out)
 {
     const bool mixed = set->alternatives.n_bytes > 0;
@@ -230,14 +230,14 @@ static void put_set(const char_set *set, bool negated, apr_regex_text *out)
 static apr_status add_named(apr_regex_reader *r, size_t from, char_set *set, const char *inside, bool negated)
 {
     if (r->ignore_case && (negated || strstr(inside, "\\p{") != NULL))
-        return apr_regex_refuse(r, from, "such a set in brackets under (?i) is not supported");
+        return apr_regex_refuse(r, from, "this kind of set in brackets under (?i) is not supported");
     if (negated) apr_regex_put(&set->alternatives, "|[^");
     apr_regex_put(negated ? &set->alternatives : &set->inside, inside);
     if (negated) apr_regex_put(&set->alternatives, "]");
     return APR_OK;
 }
 
-/* "[:name:]", "[:^name:]"; r->at is behind "[:". */
+/* "[:name:]", "[:^name:]"; r->at is after "[:". */
 static apr_status posix_set(apr_regex_reader *r, size_t from, char_set *set)
 {
     char name[32];
@@ -250,7 +250,7 @@ static apr_status posix_set(apr_regex_reader *r, size_t from, char_set *set)
     return add_named(r, from, set, inside, negated);
 }
 
-/* One character, or a set that has been added (*is_char false). */
+/* Reads one character, or reads a set and adds it (*is_char false). */
 static apr_status item(apr_regex_reader *r, char_set *set, uint32_t *c, bool *is_char)
 {
     const size_t from = r->at;
@@ -259,7 +259,7 @@ static apr_status item(apr_regex_reader *r, char_set *set, uint32_t *c, bool *is
 
     *is_char = true;
     *c = apr_regex_next(r);
-    if (*c == 0) return apr_regex_refuse(r, from, "the set has no end");
+    if (*c == 0) return apr_regex_refuse(r, from, "the set is not closed");
     if (*c != '\\') return APR_OK;
     const uint32_t letter = apr_regex_next(r);
     APR_TRY(apr_regex_set(r, from, letter, &inside, &negated));
@@ -267,7 +267,7 @@ static apr_status item(apr_regex_reader *r, char_set *set, uint32_t *c, bool *is
         *is_char = false;
         return add_named(r, from, set, inside, negated);
     }
-    if (letter == 'b') { /* a backspace, here */
+    if (letter == 'b') { /* inside brackets, \b is a backspace */
         *c = '\b';
         return APR_OK;
     }
@@ -275,7 +275,7 @@ static apr_status item(apr_regex_reader *r, char_set *set, uint32_t *c, bool *is
     return *is_char ? APR_OK : apr_regex_refuse(r, from, "this escape is not supported in a set");
 }
 
-/* A character or a range; a hyphen before the end of the set, or behind \w and its kin, is one. */
+/* Reads a character or a range. A hyphen before the end of the set, or after \w and the like, is a literal character. */
 static apr_status char_or_range(apr_regex_reader *r, char_set *set)
 {
     const size_t from = r->at;
@@ -284,17 +284,17 @@ static apr_status char_or_range(apr_regex_reader *r, char_set *set)
 
     APR_TRY(item(r, set, &low, &is_char));
     if (is_char && r->pattern[from] == '-' && set->has_range && apr_regex_peek(r, 0) != ']')
-        return apr_regex_refuse(r, from, "a hyphen behind a range is doubtful; write \\-");
+        return apr_regex_refuse(r, from, "a hyphen after a range is ambiguous; write \\-");
     set->has_range = false;
     if (!is_char) return APR_OK;
     APR_TRY(apr_regex_check_case(r, from, 0, low));
     apr_regex_put_char(&set->inside, low);
     const char next = apr_regex_peek(r, 1);
     if (apr_regex_peek(r, 0) != '-' || next == ']' || next == '\0') return APR_OK;
-    if (next == '[' || (next == '&' && apr_regex_peek(r, 2) == '&')) return apr_regex_refuse(r, from, "this range has no end");
+    if (next == '[' || (next == '&' && apr_regex_peek(r, 2) == '&')) return apr_regex_refuse(r, from, "this range is not valid");
     r->at++;
     APR_TRY(item(r, set, &high, &is_char));
-    if (!is_char || high < low) return apr_regex_refuse(r, from, "this range has no end");
+    if (!is_char || high < low) return apr_regex_refuse(r, from, "this range is not valid");
     if (r->ignore_case && high >= 0x80) return apr_regex_refuse(r, from, "a range beyond ASCII under (?i) is not supported");
     apr_regex_put(&set->inside, "-");
     apr_regex_put_char(&set->inside, high);
@@ -304,7 +304,7 @@ static apr_status char_or_range(apr_regex_reader *r, char_set *set)
 
 static apr_status char_class(apr_regex_reader *r, apr_regex_text *out, int depth, char_set *into);
 
-/* What stands between "[" (and "^") and the "]", which is read too. */
+/* Reads the members of a set after "[" (and "^"), including the "]". */
 static apr_status members(apr_regex_reader *r, char_set *set, int depth)
 {
     const size_t from = r->at;
@@ -339,13 +339,13 @@ static apr_status members(apr_regex_reader *r, char_set *set, int depth)
     }
 }
 
-/* Into `out`, or as a member of another set. */
+/* Writes a set to `out`, or adds it to the set `into`. */
 static apr_status char_class(apr_regex_reader *r, apr_regex_text *out, int depth, char_set *into)
 {
     char_set set = {0};
     const bool negated = apr_regex_peek(r, 0) == '^';
 
-    if (depth > APR_REGEX_MAX_NESTING) return apr_regex_refuse(r, r->at, "its sets are nested too deeply");
+    if (depth > APR_REGEX_MAX_NESTING) return apr_regex_refuse(r, r->at, "sets are nested too deeply");
     r->at += negated;
     const apr_status status = members(r, &set, depth);
     if (status == APR_OK && into == NULL) {

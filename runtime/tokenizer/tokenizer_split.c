@@ -1,9 +1,9 @@
-/* tokenizer_split.c - text is cut into words by the vocabulary's own regular expressions, which are not trusted.
+/* tokenizer_split.c - splits text into words by the vocabulary's regular expressions, which are untrusted.
  *
- * One expression with matches "isolated" in most vocabularies: matches and what lies between them are words. Else a row of steps,
- * each of which cuts the pieces of the one before it. An expression is translated out of its dialect first (tokenizer_regex.h).
- * Steps, memory and depth of one match are limited, and so is the time of all, so that an expression from a hostile file ends in
- * APR_E_UNSUPPORTED and not never. */
+ * Most vocabularies have one expression with the behavior "isolated": matches, and the text between them, are words. Others have several
+ * steps, each of which splits the pieces of the step before. An expression is first translated to PCRE2's syntax (tokenizer_regex.h).
+ * Steps, memory and depth of a match are limited, and so is the total time: an expression from a hostile file ends with
+ * APR_E_UNSUPPORTED. */
 #include "formats/base/clock.h"
 #include "runtime/tokenizer/tokenizer_internal.h"
 #include "runtime/tokenizer/tokenizer_regex.h"
@@ -13,12 +13,12 @@
 enum {
     MAX_TRANSLATED_BYTES = 1 << 20,
     MIN_MATCH_STEPS = 200 * 1000,
-    MATCH_STEPS_PER_BYTE = 8, /* a run of n spaces is walked a few times before the expression settles */
+    MATCH_STEPS_PER_BYTE = 8, /* common expressions scan a run of n spaces a few times */
     MAX_HEAP_KIB = 64 * 1024,
     JIT_STACK_BYTES = 512 * 1024
 };
 
-/* A hundred times what the expressions in use take. The steps of one match bound how far this is overshot. */
+/* Time limit: a hundred times what common expressions take. It is checked between matches, and the steps of a match are limited. */
 static const double max_seconds = 5.0, max_seconds_per_byte = 20e-6;
 
 /* --- opening --- */
@@ -32,15 +32,15 @@ static apr_status compile(const char *translated, pcre2_compile_context *context
     pcre2_set_max_pattern_length(context, MAX_TRANSLATED_BYTES);
     pcre2_set_newline(context, PCRE2_NEWLINE_LF);
     pcre2_set_bsr(context, PCRE2_BSR_UNICODE);
-    /* anchored: the steps of a match are counted anew from each position, so the positions are walked here */
+    /* anchored: find_match tries each position itself, because the step limit applies to each call of pcre2_match */
     const uint32_t options = PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_ANCHORED | PCRE2_NEVER_BACKSLASH_C;
     *compiled = pcre2_compile((PCRE2_SPTR)translated, PCRE2_ZERO_TERMINATED, options, &code, &at, context);
     if (*compiled == NULL && code == PCRE2_ERROR_HEAP_FAILED) return apr_no_memory(err, "the tokenizer's pattern");
     if (*compiled == NULL) {
         pcre2_get_error_message(code, why, sizeof why);
-        return apr_fail(err, APR_E_UNSUPPORTED, "the tokenizer's splitting pattern is not understood: %s", (const char *)why);
+        return apr_fail(err, APR_E_UNSUPPORTED, "the tokenizer's splitting pattern does not compile: %s", (const char *)why);
     }
-    (void)pcre2_jit_compile(*compiled, PCRE2_JIT_COMPLETE); /* where there is none, matching is interpreted */
+    (void)pcre2_jit_compile(*compiled, PCRE2_JIT_COMPLETE); /* without JIT, matching is interpreted */
     return APR_OK;
 }
 
@@ -61,7 +61,7 @@ static apr_status add_splitter(apr_tokenizer *tokenizer, const apr_split *split,
     apr_splitter *const splitter = &tokenizer->splitters[tokenizer->n_splitters];
 
     if (split->letters && tokenizer->vocab->kind != APR_VOCAB_BPE)
-        return apr_fail(err, APR_E_UNSUPPORTED, "the tokenizer splits bytes, but its tokens are not written in bytes");
+        return apr_fail(err, APR_E_UNSUPPORTED, "the tokenizer splits bytes, but its vocabulary is not byte-level");
     *splitter = (apr_splitter){
         .behavior = split->behavior, .invert = split->invert, .letters = split->letters, .marks = split->marks, .space = split->space};
     APR_TRY(apr_pattern_code(split->pattern, &splitter->code, err));
@@ -92,7 +92,7 @@ static apr_status open_work(const apr_tokenizer *tokenizer, apr_token_work *work
     if (work->match_context != NULL) return APR_OK;
     work->split_until = apr_seconds_now() + max_seconds;
     work->match_context = pcre2_match_context_create(NULL);
-    work->jit_stack = pcre2_jit_stack_create(32 * 1024, JIT_STACK_BYTES, NULL); /* NULL without JIT, which is fine */
+    work->jit_stack = pcre2_jit_stack_create(32 * 1024, JIT_STACK_BYTES, NULL); /* NULL without JIT; matching works without it */
     if (work->match_context == NULL) return apr_no_memory(work->err, "splitting the text");
     pcre2_set_heap_limit(work->match_context, MAX_HEAP_KIB);
     if (work->jit_stack != NULL) pcre2_jit_stack_assign(work->match_context, NULL, work->jit_stack);
@@ -122,7 +122,7 @@ static apr_status match_failed(apr_token_work *work, int code, size_t at)
     PCRE2_UCHAR why[128] = "";
     if (code == PCRE2_ERROR_NOMEMORY) return apr_no_memory(work->err, "splitting the text");
     pcre2_get_error_message(code, why, sizeof why);
-    return apr_fail(work->err, APR_E_UNSUPPORTED, "the tokenizer's splitting pattern gave up at byte %zu of the text: %s", at,
+    return apr_fail(work->err, APR_E_UNSUPPORTED, "the tokenizer's splitting pattern failed at byte %zu of the text: %s", at,
                     (const char *)why);
 }
 
@@ -142,7 +142,7 @@ static apr_status push_span(apr_token_work *work, apr_split_work *split, size_t 
     return APR_OK;
 }
 
-/* The first match that begins at `from` or behind it; start = n_bytes + 1: none. */
+/* The first match that begins at `from` or later; start = n_bytes + 1: none. */
 static apr_status find_match(const apr_splitter *splitter, apr_token_work *work, apr_split_work *split, const char *text, size_t n_bytes,
                              size_t from, apr_span *found)
 {
@@ -168,7 +168,7 @@ static void set_limit(apr_token_work *work, size_t n_bytes)
     pcre2_set_match_limit(work->match_context, steps < UINT32_MAX ? (uint32_t)steps : UINT32_MAX);
 }
 
-/* Matches and what lies between them, in order. An empty match is one, but not right behind another match. */
+/* Lists the matches and the text between them, in order. An empty match counts, except directly after another match. */
 static apr_status find_spans(const apr_splitter *splitter, apr_token_work *work, apr_split_work *split, const char *text, size_t n_bytes)
 {
     size_t done = 0, from = 0;
@@ -216,7 +216,7 @@ apr_status apr_find_matches(pcre2_code *code, const char *text, size_t n_bytes, 
 
 /* --- behaviors --- */
 
-/* Joins spans into pieces in place; what is dropped stays as an empty one. */
+/* Applies the step's behavior: joins spans in place. Removed and joined spans become empty. */
 static void join_spans(apr_split_work *split, const apr_splitter *splitter)
 {
     const size_t n = split->n_spans;
@@ -245,14 +245,14 @@ static void join_spans(apr_split_work *split, const apr_splitter *splitter)
 
 /* --- all steps --- */
 
-/* One call of apr_split_text. */
+/* The arguments of apr_split_text. */
 typedef struct splitting {
     const apr_tokenizer *tokenizer;
     apr_token_work *work;
     apr_encode_step *step;
 } splitting;
 
-/* The piece's bytes as letters, cut there; a letter is a byte, so the cuts are the text's. */
+/* Splits the piece in GPT-2's byte alphabet, then maps the spans back to bytes (one letter is one byte). */
 static apr_status split_letters(const splitting *s, size_t i, const char *text, size_t n_bytes)
 {
     apr_split_work *const split = &s->work->splits[i];
@@ -263,7 +263,7 @@ static apr_status split_letters(const splitting *s, size_t i, const char *text, 
     split->letters = letters;
     const size_t n = apr_bpe_write_letters(s->tokenizer, text, n_bytes, letters);
     APR_TRY(find_spans(&s->tokenizer->splitters[i], s->work, split, letters, n));
-    for (size_t k = 0; k < split->n_spans; k++) { /* letters to bytes: spans cover them in order */
+    for (size_t k = 0; k < split->n_spans; k++) { /* the spans cover all letters in order */
         apr_span *const span = &split->spans[k];
         span->start = (uint32_t)byte;
         for (const size_t end = span->end; at < end; byte++) at += (uint8_t)letters[at] < 0x80 ? 1 : 2;
@@ -272,7 +272,7 @@ static apr_status split_letters(const splitting *s, size_t i, const char *text, 
     return APR_OK;
 }
 
-/* The piece with its space in front, and marks for spaces where the step wants them; in memory of the step's own. */
+/* Copies the piece to the step's buffer with a leading space, and with U+2581 for spaces, as the step requires. */
 static apr_status put_space(const splitting *s, size_t i, const char **text, size_t *n_bytes, bool is_first)
 {
     static const char mark[] = "\xe2\x96\x81";
@@ -280,7 +280,7 @@ static apr_status put_space(const splitting *s, size_t i, const char **text, siz
     const apr_splitter *const splitter = &s->tokenizer->splitters[i];
     apr_split_work *const split = &s->work->splits[i];
     const bool has_space = **text == ' ' || (splitter->marks && *n_bytes >= MARK_BYTES && memcmp(*text, mark, MARK_BYTES) == 0);
-    const bool wants = splitter->space == APR_SPACE_ALWAYS || (splitter->space == APR_SPACE_AT_START && is_first);
+    const bool adds_space = splitter->space == APR_SPACE_ALWAYS || (splitter->space == APR_SPACE_AT_START && is_first);
     const char *const space = splitter->marks ? mark : " ";
     const size_t n_space = splitter->marks ? MARK_BYTES : 1;
     size_t n = 0;
@@ -288,7 +288,7 @@ static apr_status put_space(const splitting *s, size_t i, const char **text, siz
     char *const marked = apr_grow(split->marked, &split->marked_capacity, n_space * (*n_bytes + 1), 1);
     if (marked == NULL) return apr_no_memory(s->work->err, "splitting the text");
     split->marked = marked;
-    if (wants && !has_space) memcpy(marked, space, n = n_space);
+    if (adds_space && !has_space) memcpy(marked, space, n = n_space);
     for (size_t k = 0; k < *n_bytes; k++) {
         const bool is_space = (*text)[k] == ' ';
         memcpy(marked + n, is_space ? space : *text + k, is_space ? n_space : 1);

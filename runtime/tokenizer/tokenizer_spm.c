@@ -1,4 +1,4 @@
-/* tokenizer_spm.c - SentencePiece BPE: spaces are U+2581, scores (or merges) decide, bytes are the last resort. */
+/* tokenizer_spm.c - SentencePiece BPE: spaces are U+2581, merges are chosen by score (or rank), with byte fallback. */
 #include "runtime/tokenizer/tokenizer_internal.h"
 
 #include <stdio.h>
@@ -31,12 +31,11 @@ apr_status apr_spm_open(apr_tokenizer *tokenizer, apr_error *err)
 
     apr_find_byte_ids(tokenizer);
     if (vocab->scores == NULL && vocab->n_merges == 0)
-        return apr_fail(err, APR_E_UNSUPPORTED,
-                        "the SentencePiece vocabulary has neither scores nor merges, so nothing says what to merge");
+        return apr_fail(err, APR_E_UNSUPPORTED, "the SentencePiece vocabulary has neither scores nor merges");
     return apr_merge_table_open(&tokenizer->merges, vocab, &tokenizer->tokens, &tokenizer->arena, err);
 }
 
-/* IEEE floats order like integers once negative ones are turned around; here the other way, so that high scores go first. */
+/* IEEE floats sort like integers once negative ones are inverted; here inverted again, so that high scores have small keys. */
 uint32_t apr_score_key(float score)
 {
     uint32_t bits;
@@ -51,7 +50,7 @@ static size_t char_bytes(const char *text)
     return lead < 0x80 ? 1 : lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : 4;
 }
 
-/* Text that is no token: its bytes, or the unknown token once for a run of it. */
+/* Encodes text without a token: as byte tokens, or as one unknown token per run of such text. */
 static apr_status push_unknown(const apr_tokenizer *tokenizer, apr_token_work *work, const char *text, size_t n_bytes, bool after_unknown)
 {
     const int32_t unk = tokenizer->vocab->unk_id;

@@ -1,9 +1,9 @@
-/* tokenizer_table.c - the tokenizer's two lookups: text -> id, and (id, id) -> merge. */
+/* tokenizer_table.c - the tokenizer's two hash tables: text -> id, and (id, id) -> merge. */
 #include "runtime/tokenizer/tokenizer_internal.h"
 
 #include <time.h>
 
-/* 64 x 64 -> 128 bits, folded: every input bit reaches every output bit. */
+/* 64 x 64 -> 128 bit product, folded with xor, so that every input bit affects every output bit. */
 static uint64_t mix(uint64_t a, uint64_t b)
 {
     const unsigned __int128 product = (unsigned __int128)a * b;
@@ -24,7 +24,7 @@ static size_t hash_pair(uint64_t seed, int32_t left, int32_t right)
     return (size_t)mix(((uint64_t)(uint32_t)left << 32 | (uint32_t)right) ^ seed, 0x9e3779b97f4a7c15u ^ seed);
 }
 
-/* Where the table lies and when it was made: results never depend on it, only which slots collide. */
+/* The seed depends on the table's address and the time. It only decides which slots collide; results do not depend on it. */
 static uint64_t new_seed(const void *where)
 {
     struct timespec now = {0};
@@ -32,7 +32,7 @@ static uint64_t new_seed(const void *where)
     return mix((uint64_t)(uintptr_t)where ^ 0xa0761d6478bd642fu, (uint64_t)now.tv_nsec * 2 + 0xe7037ed1a0b428dbu);
 }
 
-/* A power of two, at most half full. */
+/* The number of slots: a power of two; the table is at most half full. */
 static size_t slots_for(size_t n)
 {
     size_t n_slots = 16;
@@ -40,7 +40,7 @@ static size_t slots_for(size_t n)
     return n_slots;
 }
 
-/* The slot that holds the text, or the empty one where it would go. */
+/* The slot that holds the text, or the empty slot for it. */
 static size_t token_slot(const apr_token_table *table, const apr_vocab *vocab, const char *text, size_t n_bytes)
 {
     size_t i = hash_text(table->seed, text, n_bytes) & table->mask;
@@ -63,9 +63,9 @@ apr_status apr_token_table_open(apr_token_table *table, const apr_vocab *vocab, 
     for (size_t id = 0; id < vocab->n_tokens; id++) {
         const apr_str token = vocab->tokens[id];
         const bool is_hole = vocab->types != NULL && vocab->types[id] == APR_TOKEN_UNUSED;
-        if (token.n_bytes == 0 || is_hole) continue; /* an empty token cannot be written */
+        if (token.n_bytes == 0 || is_hole) continue; /* no text is encoded as an empty token */
         const size_t slot = token_slot(table, vocab, token.text, token.n_bytes);
-        if (table->slots[slot] < 0) table->slots[slot] = (int32_t)id; /* of two with one text the first is meant */
+        if (table->slots[slot] < 0) table->slots[slot] = (int32_t)id; /* of tokens with the same text, the first is used */
         if (token.n_bytes > table->max_bytes) table->max_bytes = token.n_bytes;
     }
     return APR_OK;
@@ -96,7 +96,7 @@ static apr_status missing_token(size_t rank, const apr_str *merge, apr_error *er
     const int n[2] = {merge[0].n_bytes < 80 ? (int)merge[0].n_bytes : 80, merge[1].n_bytes < 80 ? (int)merge[1].n_bytes : 80};
     return apr_fail(err, APR_E_DAMAGED,
                     "the tokenizer's merge %zu (\"%.*s\" + \"%.*s\") needs tokens that the vocabulary does not have; "
-                    "tokens and merges are not from one tokenizer",
+                    "tokens and merges are from different tokenizers",
                     rank, n[0], merge[0].text, n[1], merge[1].text);
 }
 
@@ -105,7 +105,7 @@ apr_status apr_merge_table_open(apr_merge_table *table, const apr_vocab *vocab, 
 {
     if (vocab->n_merges == 0) return APR_OK;
     if (vocab->n_merges > UINT32_MAX / 4 || vocab->merges == NULL)
-        return apr_fail(err, APR_E_DAMAGED, "the tokenizer says it has %zu merges, which no tokenizer has", vocab->n_merges);
+        return apr_fail(err, APR_E_DAMAGED, "the tokenizer states %zu merges, which is not possible", vocab->n_merges);
     const size_t n_slots = slots_for(vocab->n_merges);
     table->slots = apr_arena_array(arena, n_slots, sizeof table->slots[0]);
     char *const both = apr_arena_alloc(arena, tokens->max_bytes);

@@ -1,5 +1,5 @@
-/* tokenizer_ugm.c - Unigram: of all ways to cut a word into tokens the most probable one (Viterbi), as Hugging Face's tokenizers finds it:
- * in double, the way that comes first where two are equal. A character that no token is counts as one of the least score less ten. */
+/* tokenizer_ugm.c - Unigram: the most probable sequence of tokens of a word (Viterbi), as in Hugging Face's tokenizers: scores are double,
+ * and of equal paths the first one is used. A character without a token gets the lowest score minus ten. */
 #include "runtime/tokenizer/tokenizer_internal.h"
 
 #include <math.h>
@@ -8,7 +8,7 @@ static const double unknown_penalty = 10.0;
 static const char space_mark[] = "\xe2\x96\x81"; /* U+2581 */
 enum { MARK_BYTES = 3 };
 
-/* Added tokens that the model does not have bear no score. */
+/* False also for added tokens without a score, which are not in the Unigram model. */
 static bool is_piece(const apr_vocab *vocab, size_t id)
 {
     return !isnan(vocab->log_probs[id]) && vocab->tokens[id].n_bytes > 0 && vocab->types[id] != APR_TOKEN_UNUSED &&
@@ -40,13 +40,14 @@ static size_t char_bytes(const char *text)
     return lead < 0x80 ? 1 : lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : 4;
 }
 
-static void offer(apr_best_path *path, double score, size_t from, int32_t id)
+/* Keeps the better of the path so far and the given one. */
+static void update_path(apr_best_path *path, double score, size_t from, int32_t id)
 {
     if (path->from < 0 || score > path->score) *path = (apr_best_path){score, (int32_t)from, id};
 }
 
-/* All tokens that text[from, n_bytes) begins with; true: one of them is its first character. */
-static bool walk(const apr_tokenizer *tokenizer, apr_best_path *paths, const char *text, size_t from, size_t n_bytes)
+/* Extends the path at `from` by all tokens that are a prefix of text[from, n_bytes). True: one of them is exactly the first character. */
+static bool extend_paths(const apr_tokenizer *tokenizer, apr_best_path *paths, const char *text, size_t from, size_t n_bytes)
 {
     const apr_added_set *const set = &tokenizer->pieces;
     const uint8_t first = (uint8_t)text[from];
@@ -56,9 +57,9 @@ static bool walk(const apr_tokenizer *tokenizer, apr_best_path *paths, const cha
 
     for (size_t depth = 1; low < high; depth++) {
         int32_t id = -1;
-        for (; low < high && set->tokens[low].text.n_bytes == depth; low++) id = set->tokens[low].id; /* of equal texts the last is meant */
+        for (; low < high && set->tokens[low].text.n_bytes == depth; low++) id = set->tokens[low].id; /* of equal texts, the last is used */
         if (id >= 0) {
-            offer(&paths[from + depth], tokenizer->vocab->log_probs[id] + paths[from].score, from, id);
+            update_path(&paths[from + depth], tokenizer->vocab->log_probs[id] + paths[from].score, from, id);
             has_char = has_char || depth == n_char;
         }
         if (from + depth == n_bytes) break;
@@ -67,7 +68,7 @@ static bool walk(const apr_tokenizer *tokenizer, apr_best_path *paths, const cha
     return has_char;
 }
 
-/* The token of exactly that text; -1: none. */
+/* The token with exactly this text; -1: none. */
 static int32_t find_piece(const apr_tokenizer *tokenizer, const char *text, size_t n_bytes)
 {
     const apr_added_set *const set = &tokenizer->pieces;
@@ -82,7 +83,7 @@ static int32_t find_piece(const apr_tokenizer *tokenizer, const char *text, size
     return id;
 }
 
-/* A run of unknown characters, which may be a token as a whole. */
+/* Encodes a run of unknown characters: as one token with this text, as byte tokens, or as the unknown token. */
 static apr_status push_run(const apr_tokenizer *tokenizer, apr_token_work *work, const char *text, size_t n_bytes)
 {
     const int32_t id = find_piece(tokenizer, text, n_bytes);
@@ -93,8 +94,9 @@ static apr_status push_run(const apr_tokenizer *tokenizer, apr_token_work *work,
     return has_bytes ? APR_OK : apr_push_id(work, tokenizer->vocab->unk_id);
 }
 
-/* From the end of the way back to its begin: paths[start].id becomes the way forward, as the place where the token ends. */
-static void turn_round(apr_best_path *paths, size_t n_bytes)
+/* Reverses the best path, which is linked from its end to its start: afterwards paths[start] has the id of the token at `start`, and
+ * `from` is the token's end. */
+static void reverse_path(apr_best_path *paths, size_t n_bytes)
 {
     int32_t at = (int32_t)n_bytes, next = -1, id = -1;
     while (at >= 0) {
@@ -115,11 +117,11 @@ static apr_status encode_word(const apr_tokenizer *tokenizer, apr_token_work *wo
     work->paths = paths;
     for (size_t i = 0; i <= n_bytes; i++) paths[i] = (apr_best_path){.from = -1};
     for (size_t at = 0; at < n_bytes; at += char_bytes(text + at)) {
-        if (walk(tokenizer, paths, text, at, n_bytes)) continue;
+        if (extend_paths(tokenizer, paths, text, at, n_bytes)) continue;
         if (unk < 0) return apr_fail(work->err, APR_E_DAMAGED, "the vocabulary has no token for unknown characters");
-        offer(&paths[at + char_bytes(text + at)], tokenizer->unknown_score + paths[at].score, at, unk);
+        update_path(&paths[at + char_bytes(text + at)], tokenizer->unknown_score + paths[at].score, at, unk);
     }
-    turn_round(paths, n_bytes);
+    reverse_path(paths, n_bytes);
     for (size_t at = 0; at < n_bytes;) {
         size_t end = (size_t)paths[at].from;
         if (paths[at].id != unk) {
@@ -139,7 +141,7 @@ apr_status apr_ugm_encode(const apr_tokenizer *tokenizer, apr_token_work *work, 
     return apr_split_text(tokenizer, work, text, n_bytes, encode_word);
 }
 
-/* Marks are spaces, and a byte token is its byte. */
+/* Writes U+2581 as a space, and a byte token as its byte. */
 size_t apr_ugm_bytes(const apr_tokenizer *tokenizer, int32_t id, char *dst, size_t capacity)
 {
     const apr_str token = tokenizer->vocab->tokens[id];

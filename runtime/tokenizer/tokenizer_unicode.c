@@ -1,6 +1,6 @@
-/* tokenizer_unicode.c - where Unicode's tables of today differ from those that Hugging Face's tokenizers was built with (0.23: Unicode 8 for
- * categories, 12 for normal forms, 17 for case). Found by comparing every code point with utf8proc 2.8; of a range, what is in no such
- * class anyway may be anything. */
+/* tokenizer_unicode.c - differences between utf8proc 2.8's Unicode tables and those of Hugging Face's tokenizers 0.23 (Unicode 8 for
+ * categories, 12 for normal forms, 17 for case). The tables were found by comparing every code point. A range may also contain code points
+ * outside of the class, because the class is tested separately. */
 #include "runtime/tokenizer/tokenizer_internal.h"
 
 #include <utf8proc.h>
@@ -21,7 +21,7 @@ static bool is_in(const range *ranges, size_t n, int32_t c)
 }
 #define IS_IN(ranges, c) is_in(ranges, sizeof(ranges) / sizeof *(ranges), c)
 
-/* Marks since, which StripAccents keeps. */
+/* Newer marks, which StripAccents keeps. */
 static const range new_marks[] = {{0x7fd, 0x7fd},     {0x898, 0x8d3},     {0x9fe, 0x9fe},     {0xafa, 0xaff},     {0xb55, 0xb55},
                                   {0xc04, 0xc3c},     {0xcf3, 0xd00},     {0xd3b, 0xd3c},     {0xd81, 0xd81},     {0xeba, 0xeba},
                                   {0xece, 0xece},     {0x1715, 0x1715},   {0x180f, 0x180f},   {0x1abf, 0x1ace},   {0x1cf7, 0x1cf7},
@@ -30,7 +30,7 @@ static const range new_marks[] = {{0x7fd, 0x7fd},     {0x898, 0x8d3},     {0x9fe
                                   {0x1133b, 0x1133b}, {0x1145e, 0x1145e}, {0x1182c, 0x11a99}, {0x11d31, 0x13455}, {0x16f4f, 0x16f4f},
                                   {0x16f7f, 0x16f87}, {0x16fe4, 0x16ff1}, {0x1cf00, 0x1cf46}, {0x1e08f, 0x1e4ef}};
 
-/* And those that are Mn since, which BertNormalizer keeps. */
+/* Characters that became Mn later, which BertNormalizer keeps. */
 static const range new_nonspacing[] = {{0x7fd, 0x7fd},     {0x898, 0x8e1},     {0x9fe, 0x9fe},     {0xafa, 0xaff},     {0xb55, 0xb55},
                                        {0xc04, 0xc3c},     {0xd00, 0xd00},     {0xd3b, 0xd3c},     {0xd81, 0xd81},     {0xeba, 0xeba},
                                        {0xece, 0xece},     {0x180f, 0x1886},   {0x1abf, 0x1ace},   {0x1df6, 0x1dfb},   {0xa82c, 0xa82c},
@@ -39,10 +39,10 @@ static const range new_nonspacing[] = {{0x7fd, 0x7fd},     {0x898, 0x8e1},     {
                                        {0x11438, 0x1145e}, {0x1182f, 0x13455}, {0x16f4f, 0x16f4f}, {0x16fe4, 0x16fe4}, {0x1cf00, 0x1cf46},
                                        {0x1e000, 0x1e4ef}, {0x1e944, 0x1e94a}};
 
-/* Format characters that it does not clean away. */
+/* Newer format characters, which BertNormalizer keeps. */
 static const range new_formats[] = {{0x890, 0x8e2}, {0x110cd, 0x1343f}};
 
-/* Characters whose decompositions are newer. */
+/* Characters that got a decomposition later. */
 static const range new_forms[] = {{0x32ff, 0x32ff},   {0xa7f2, 0xa7f4},   {0xab69, 0xab69},   {0x10781, 0x107ba},
                                   {0x11938, 0x11938}, {0x1e030, 0x1e06d}, {0x1f16c, 0x1f16c}, {0x1fbf0, 0x1fbf9}};
 
@@ -55,7 +55,7 @@ bool apr_char_is_mark(int32_t c)
 
 bool apr_char_is_nonspacing(int32_t c)
 {
-    return (utf8proc_category(c) == UTF8PROC_CATEGORY_MN && !IS_IN(new_nonspacing, c)) || c == 0x1734; /* which was one */
+    return (utf8proc_category(c) == UTF8PROC_CATEGORY_MN && !IS_IN(new_nonspacing, c)) || c == 0x1734; /* U+1734 was Mn in Unicode 8 */
 }
 
 bool apr_char_is_other(int32_t c)
@@ -67,7 +67,7 @@ bool apr_char_is_other(int32_t c)
 
 bool apr_char_stays_whole(int32_t c) { return IS_IN(new_forms, c); }
 
-/* Of one character by itself; U+0130, which becomes two, is not asked for. */
+/* The lower case of a single character. Do not call it for U+0130, which becomes two. */
 int32_t apr_char_lower(int32_t c)
 {
     static const struct {

@@ -1,8 +1,8 @@
-/* tokenizer_wpm.c - WordPiece: of each word the longest token that it begins with, then the longest of the rest behind `word_prefix`. A word
- * that has no such tokens to its end is one unknown token. */
+/* tokenizer_wpm.c - WordPiece: greedy longest match from the left. Tokens inside a word have the prefix `word_prefix` ("##"). A word that
+ * cannot be covered by tokens is one unknown token. */
 #include "runtime/tokenizer/tokenizer_internal.h"
 
-enum { MOST_WORD_CHARS = 1000 }; /* bounds the time for a word */
+enum { MOST_WORD_CHARS = 1000 }; /* limits the time per word */
 
 apr_status apr_wpm_open(apr_tokenizer *tokenizer, apr_error *err)
 {
@@ -22,13 +22,13 @@ static size_t count_chars(const char *text, size_t n_bytes)
     return n;
 }
 
-/* The longest token of text[start, n_bytes), behind n_prefix bytes that are in work->escaped already; *end is where it ends. */
+/* The longest token that is a prefix of text[start, n_bytes), after the n_prefix bytes that work->escaped already holds. *end: its end. */
 static int32_t longest_token(const apr_tokenizer *tokenizer, apr_token_work *work, size_t n_prefix, const char *text, size_t start,
                              size_t n_bytes, size_t *end)
 {
     const apr_vocab *const vocab = tokenizer->vocab;
-    const size_t most = tokenizer->tokens.max_bytes > n_prefix ? tokenizer->tokens.max_bytes - n_prefix : 0;
-    size_t n = n_bytes - start < most ? n_bytes - start : most;
+    const size_t max_bytes = tokenizer->tokens.max_bytes > n_prefix ? tokenizer->tokens.max_bytes - n_prefix : 0;
+    size_t n = n_bytes - start < max_bytes ? n_bytes - start : max_bytes;
 
     memcpy(work->escaped + n_prefix, text + start, n);
     for (; n > 0; n--) {
@@ -67,7 +67,7 @@ apr_status apr_wpm_encode(const apr_tokenizer *tokenizer, apr_token_work *work, 
     return apr_split_text(tokenizer, work, text, n_bytes, encode_word);
 }
 
-/* Signs that stand without a space before them, as the decoder of tokenizer.json cleans a text up. */
+/* True for punctuation and endings that the decoder of tokenizer.json joins to the word before (its cleanup). */
 static bool joins_left(const char *text, size_t n_bytes)
 {
     static const char *const signs[] = {".", "?", "!", ","}, *const endings[] = {"n't", "'m", "'s", "'ve", "'re"};
@@ -81,7 +81,7 @@ static bool joins_left(const char *text, size_t n_bytes)
     return false;
 }
 
-/* A token within a word without its prefix, any other behind a space. */
+/* A token inside a word is written without its prefix, any other token after a space. */
 size_t apr_wpm_bytes(const apr_tokenizer *tokenizer, int32_t id, char *dst, size_t capacity)
 {
     const apr_str token = tokenizer->vocab->tokens[id];
