@@ -1,32 +1,32 @@
-/* abreast_room.h - what products of tokens abreast (ops/abreast.cuh) take of a workspace: counted here, for who plans it and who cuts it
- * up.
+/* abreast_room.h - workspace sizes of the small GEMM (ops/abreast.cuh). The planner and the code that divides the workspace share these
+ * functions.
  *
- * Offsets are bytes from the workspace's begin, each a multiple of 256. */
+ * Offsets are bytes from the start of the workspace, each a multiple of 256. */
 #ifndef APR_KERNELS_CUDA_ABREAST_ROOM_H
 #define APR_KERNELS_CUDA_ABREAST_ROOM_H
 
 #include "kernels/cuda/api.h"
 
-/* X(ID): types that have such products. Those that flow_args.h puts into items are read from items only where rows alone are no whole
- * 16 bytes: Q6_K, Q8_0, MXFP4. */
+/* X(ID): types that have a small GEMM. Tiled types (flow_args.h) are read untiled only where each row is a multiple of 16 bytes. That
+ * excludes Q6_K, Q8_0 and MXFP4. */
 #define APR_ABREAST_K(X)      X(Q4_K) X(Q6_K)
 #define APR_ABREAST_BLOCKS(X) X(Q4_0) X(Q8_0) X(MXFP4)
 #define APR_ABREAST_PLAIN(X)  X(F16) X(BF16)
-/* Those that warpgroups multiply where a device has them. */
+/* Types with a WGMMA kernel, on devices that have WGMMA. */
 #define APR_ABREAST_WIDE_TYPES(X) X(Q4_K) X(Q6_K)
 
 enum {
     APR_ABREAST_TILE = 8,        /* tokens of a tile */
-    APR_ABREAST_MOST = 64,       /* tokens that such products are preferred for */
-    APR_ABREAST_MOST_TILES = 4,  /* that are multiplied at a time */
-    APR_ABREAST_MOST_ROWS = 256, /* of a row block */
-    APR_ABREAST_MOST_SPLITS = 4, /* parts of an expert's columns */
+    APR_ABREAST_MOST = 64,       /* tokens: the range in which small GEMMs are preferred */
+    APR_ABREAST_MOST_TILES = 4,  /* multiplied at a time */
+    APR_ABREAST_MOST_ROWS = 256, /* rows of a row block */
+    APR_ABREAST_MOST_SPLITS = 4, /* split-K parts of an expert's columns */
     APR_PAIRS_MOST_EXPERTS = 1024,
-    APR_ABREAST_MOST_BATCH = 65536, /* tokens of experts at a time, whatever the room */
-    APR_ABREAST_ENOUGH_MIB = 256,   /* of a plan's workspace for experts, where there would be more tokens at a time */
+    APR_ABREAST_MOST_BATCH = 65536, /* tokens of experts at a time, however large the workspace */
+    APR_ABREAST_ENOUGH_MIB = 256,   /* workspace that a plan gives to experts at most, if more tokens at a time would need more */
 };
 
-/* One tile after another of tokens that go to one expert; see ops/pairs.cuh. */
+/* Consecutive tiles of tokens that are routed to one expert; see ops/pairs.cuh. */
 typedef struct apr_abreast_group {
     int expert, first_tile, n_tiles;
 } apr_abreast_group;
@@ -54,13 +54,13 @@ static inline bool apr_abreast_may_be_wide(apr_dtype dtype)
 static inline size_t apr_abreast_fragment_bytes(int64_t n_tiles, int64_t n_in) { return (size_t)(n_tiles * n_in) * 32; }
 static inline size_t apr_abreast_sum_bytes(int64_t n_tiles, int64_t n_in) { return (size_t)(n_tiles * ((n_in + 255) / 256)) * 256; }
 
-/* Sums of row blocks that blocks share: of all matrices together, for any number of tokens. */
+/* Stream-K partial sums: of the row blocks that several thread blocks share. One size for all matrices and any number of tokens. */
 static inline size_t apr_cuda_abreast_partial_bytes(int n_multiprocessors)
 {
     return (size_t)2 * (size_t)n_multiprocessors * APR_ABREAST_MOST_ROWS * (APR_ABREAST_MOST_TILES * APR_ABREAST_TILE) * sizeof(float);
 }
 
-/* The next n_bytes of a workspace of which *end are taken. */
+/* Takes the next n_bytes of a workspace; *end bytes are in use before. Returns their offset. */
 static inline size_t apr_abreast_take(size_t *end, size_t n_bytes)
 {
     const size_t at = *end;
@@ -104,7 +104,7 @@ static inline size_t apr_cuda_linear_abreast_bytes(int64_t n_tokens, int64_t n_i
     return apr_cuda_linear_room(n_tokens, n_in, n_multiprocessors).n_bytes;
 }
 
-/* --- the rows of a step (rows_args.h): slots behind one another, then partial sums --- */
+/* --- decode batches (rows_args.h): the slots, then partial sums --- */
 
 static inline size_t apr_cuda_rows_slot_bytes(int64_t widest)
 {
@@ -118,7 +118,8 @@ static inline size_t apr_cuda_rows_bytes(int64_t widest, int n_multiprocessors)
     return APR_ROWS_SLOTS * apr_cuda_rows_slot_bytes(widest) + apr_cuda_round(apr_cuda_abreast_partial_bytes(n_multiprocessors));
 }
 
-/* Rows of logits that a session has room for: as many as are asked for, and of several sequences all that go together. */
+/* Rows of logits that a session allocates: as many as are asked for, but with several sequences at least one row for each of a full batch.
+ */
 static inline int64_t apr_cuda_rows_logits(int64_t n_asked, int64_t n_sequences)
 {
     return n_sequences > 1 && n_asked < APR_ROWS_MOST ? (int64_t)APR_ROWS_MOST : n_asked;
@@ -126,18 +127,18 @@ static inline int64_t apr_cuda_rows_logits(int64_t n_asked, int64_t n_sequences)
 
 /* --- experts --- */
 
-/* Tiles that so many pairs may need. */
+/* Maximum number of tiles that so many pairs of token and expert need. */
 static inline int64_t apr_pairs_most_tiles(int64_t n_pairs, int64_t n_experts)
 {
     const int64_t most = n_pairs / APR_ABREAST_TILE + n_experts;
     return n_pairs < most ? n_pairs : most;
 }
 
-/* Columns that rows of experts may be filled up to (flow_args.h), whatever their type. */
+/* Columns that rows of experts may be padded to (flow_args.h), for any type. */
 static inline int64_t apr_abreast_columns(int64_t n_in) { return (n_in + 255) / 256 * 256; }
 
-/* Parts of the columns that leave the least for a multiprocessor to do when one token comes; many tokens are work enough. To put a run's
- * sums takes about as long as a stage. */
+/* The split-K factor that gives a multiprocessor the least work when there is one token. Many tokens are enough work without a split.
+ * Storing a run's sums takes about as long as a stage. */
 static inline int apr_abreast_splits(int64_t n_tokens, int64_t n_used, int64_t n_rows, int64_t n_in, int n_multiprocessors)
 {
     const int64_t runs = n_used * ((n_rows + APR_ABREAST_MOST_ROWS - 1) / APR_ABREAST_MOST_ROWS),
@@ -160,7 +161,7 @@ typedef struct apr_experts_room {
     size_t n_bytes;
 } apr_experts_room;
 
-/* Of some tokens at a time; sizes alone are read, and whether there is a gate. */
+/* Offsets for n_tokens tokens at a time. Of `a` only sizes are read, and whether there is a gate. */
 static inline apr_experts_room apr_cuda_experts_room(const apr_experts_args *a, int64_t n_tokens, int n_multiprocessors)
 {
     apr_experts_room room;
@@ -191,8 +192,8 @@ static inline size_t apr_cuda_experts_abreast_bytes(const apr_experts_args *a, i
     return apr_cuda_experts_room(a, n_tokens, n_multiprocessors).n_bytes;
 }
 
-/* What a plan gives them: for n_batch tokens, or for half as many until that is no more than enough; for APR_ABREAST_MOST in any case, so
- * that nobody's numbers depend on the batch. 0: too many experts for that way. */
+/* Bytes that a plan gives to experts: for n_batch tokens, halved until it is at most APR_ABREAST_ENOUGH_MIB, but at least enough for
+ * APR_ABREAST_MOST tokens, so that results do not depend on the batch. 0: too many experts for the small GEMM. */
 static inline size_t apr_cuda_experts_abreast_room(const apr_experts_args *a, int64_t n_batch, int n_multiprocessors)
 {
     int64_t n = n_batch < APR_ABREAST_MOST_BATCH ? n_batch : (int64_t)APR_ABREAST_MOST_BATCH;

@@ -1,14 +1,14 @@
-/* api.h - what libaprkit-cuda.so offers: plain C without a CUDA header. It exports a table of functions.
+/* api.h - the interface of libaprkit-cuda.so: plain C without a CUDA header. The library exports a table of functions.
  *
- * A device is opened once: context (with a small stack limit), one stream, no allocation. Memory is only what alloc() gives;
- * cuBLAS gets its workspace from there too. Operations take the argument structs of kernels/ops.h with device pointers
- * (apr_tensor.data and apr_tensor.scale->data as well; the structs themselves stay on the host) and run in order on the
- * device's stream; upload() and download() are ordered with them and have finished when they return.
+ * A device is opened once: this makes a context (with a small stack limit) and one stream, and allocates nothing. Memory comes only from
+ * alloc(); cuBLAS also gets its workspace from there. Operations take the argument structs of kernels/ops.h with device pointers
+ * (apr_tensor.data and apr_tensor.scale->data are also device pointers; the structs themselves stay on the host). They run in order on the
+ * device's stream. upload() and download() are ordered with them and have finished when they return.
  *
- * Several devices may be open in one thread, on several cards or on one; every function makes its device the current one first.
+ * Several devices may be open in one thread, on several cards or on one. Every function first makes its device the current one.
  *
- * Errors on a GPU come late and stick: after the first one nothing works in that process. Every function then answers
- * APR_E_DEVICE with the first sentence (stage, operation, tensor, types, dimensions), and is_lost() says so. */
+ * Errors on a GPU are asynchronous and sticky: after the first one nothing works in that process. Every function then returns APR_E_DEVICE
+ * with the first message (stage, operation, tensor, types, dimensions), and is_lost() returns true. */
 #ifndef APR_KERNELS_CUDA_API_H
 #define APR_KERNELS_CUDA_API_H
 
@@ -20,55 +20,55 @@
 #include "kernels/misfits.h"
 #include "kernels/ops.h"
 
-/* The library exports two symbols. The first is a description of itself (apr_cuda_description). The second is a function that returns the
- * table of functions, or NULL when the library was built for another APR_CUDA_ABI. */
+/* The library exports two symbols. The first is its description (apr_cuda_description). The second is a function that returns the table of
+ * functions, or NULL when the library was built for another APR_CUDA_ABI. */
 #define APR_CUDA_BUILD "apr_cuda_build"
 #define APR_CUDA_ENTRY "apr_cuda_plugin"
 
 enum { APR_CUDA_MARKS = 16 };
 
 typedef struct apr_cuda_device apr_cuda_device;
-typedef struct apr_cuda_graph apr_cuda_graph; /* operations of one device, recorded: see record */
+typedef struct apr_cuda_graph apr_cuda_graph; /* recorded operations of one device: see record */
 
-/* What a device finds of a row of logits, in its own memory: keys of kernels/best.h, the largest first, as many as were asked for. */
+/* Top-k of a row of logits, in device memory: keys of kernels/best.h, the largest first, as many as were asked for. */
 typedef struct apr_cuda_found {
     uint64_t keys[APR_MOST_BEST];
-    double sum, parts[APR_MOST_PARTS]; /* the parts only where a row has not more */
+    double sum, parts[APR_MOST_PARTS]; /* the parts only where a row has at most APR_MOST_PARTS */
 } apr_cuda_found;
 
-/* A single token in a device's memory: what operations that were recorded read of it, and what comes back. */
+/* The state of a single token in device memory: what recorded operations read of it, and its result. */
 typedef struct apr_cuda_token {
     int64_t position;
     int32_t id, unused;
     apr_cuda_found found;
 } apr_cuda_token;
 
-/* What is known of a device before a context exists on it. Versions as CUDA counts them: 13000 is 13.0. */
+/* Properties of a device that are known before it has a context. Versions as CUDA counts them: 13000 is 13.0. */
 typedef struct apr_cuda_facts {
     char name[256], bus[32];
     char driver[80]; /* "580.95.05"; "" when NVML is not there */
     int ordinal, major, minor, n_sms, threads_per_sm;
     uint64_t total_bytes;
-    uint64_t used_bytes; /* of the whole card, by all processes, as NVML says; UINT64_MAX: unknown */
+    uint64_t used_bytes; /* of the whole card, by all processes, from NVML; UINT64_MAX: unknown */
     int l2_bytes, memory_bus_bits;
     bool is_integrated;                  /* shares the host's memory */
-    int driver_version, runtime_version; /* the newest CUDA that the driver knows; the one that is linked */
+    int driver_version, runtime_version; /* the newest CUDA that the driver supports; the one that is linked */
 } apr_cuda_facts;
 
 typedef struct apr_cuda_options {
-    uint32_t stack_bytes;    /* of every thread: see runtime/plan/gpus.h for what it costs; 0: CUDA's own */
-    bool check_each;         /* wait after every operation, so that an error names the one that made it */
-    int64_t fail_allocation; /* drills: the n-th allocation (from 1) fails as if the memory were full; 0: none */
-    /* An operation in words, asked for when something failed; NULL: it has a number only. */
+    uint32_t stack_bytes;    /* of every thread: see runtime/plan/gpus.h for its cost; 0: CUDA's default */
+    bool check_each;         /* wait after every operation, so that an error names the operation that caused it */
+    int64_t fail_allocation; /* tests: the n-th allocation (from 1) fails as if memory were full; 0: none */
+    /* Describes an operation for an error message; NULL: messages have its number only. */
     void (*describe)(apr_op_kind kind, const apr_op_args *args, char *text, size_t n_bytes);
 } apr_cuda_options;
 
 typedef enum { APR_CUDA_PROBE_FP16, APR_CUDA_PROBE_FP8, APR_CUDA_PROBE_COUNT } apr_cuda_probe;
 
-/* --- codecs: kernels/ref's bytes, made on the device --- */
+/* --- codecs: the same bytes as kernels/ref, on the device --- */
 
-/* One worker of a pipeline: a stream, pinned host memory and as much on the device. What is started on it runs while others are
- * filled. A worker belongs to one thread at a time; workers may be used side by side. */
+/* One worker of a pipeline: a stream, pinned host memory and buffers of the same sizes on the device. Its work runs while other workers'
+ * buffers are filled. A worker belongs to one thread at a time; different workers may be used concurrently. */
 typedef struct apr_cuda_worker {
     uint8_t *in;       /* [sizes.in_bytes] the source's blocks */
     float *factors;    /* [sizes.n_factors] of decoded values, see apr_cuda_portion */
@@ -79,21 +79,20 @@ typedef struct apr_cuda_worker {
 
 typedef struct apr_cuda_worker_sizes {
     size_t in_bytes, out_bytes;
-    int64_t n_elems, n_factors, n_rows, n_importance; /* at most, in one portion */
+    int64_t n_elems, n_factors, n_rows, n_importance; /* maxima for one portion */
 } apr_cuda_worker_sizes;
 
-/* Values to decode and encode: n_elems of them in in_bytes, whole blocks of `to`. Decoded value i is multiplied by
- * factors[i / columns * factors_wide + i % columns / factors_group]. FP8 is made of rows of `columns` with a scale each. */
+/* Values to decode and encode: n_elems of them in in_bytes, whole blocks of `to`. Decoded value i is multiplied by factors[i / columns *
+ * factors_wide + i % columns / factors_group]. FP8 consists of rows of `columns` with a scale each. */
 typedef struct apr_cuda_portion {
     apr_dtype from, to;
     int64_t n_elems, columns;
     size_t in_bytes;
     int64_t factors_wide, factors_group; /* 0: no factors */
     apr_range range;                     /* of `to`: apr_encode_range */
-    bool saturate;                       /* finite values outside become its bounds */
-    /* By importance, where n_importance > 0 and the type is encoded by it: value i of the portion is number e = importance_first + i of
-     * matrices that lie one after another, and counts as importance[e / importance_matrix * columns + e % columns]. Columns are whole
-     * blocks. */
+    bool saturate;                       /* clamp finite values to the range */
+    /* With n_importance > 0, for types that are encoded by importance: value i of the portion is element e = importance_first + i of
+     * consecutive matrices. Its importance is importance[e / importance_matrix * columns + e % columns]. Columns are whole blocks. */
     int64_t n_importance, importance_matrix, importance_first;
 } apr_cuda_portion;
 
@@ -101,50 +100,50 @@ typedef struct apr_cuda_codecs {
     bool (*decodes)(apr_dtype dtype);
     bool (*encodes)(apr_dtype dtype);
     bool (*encodes_by)(apr_dtype dtype); /* by importance */
-    /* Are so many workers of these sizes free on the device? APR_E_MEMORY: no, with both numbers. */
+    /* Whether the device has free memory for n_workers workers of these sizes. APR_E_MEMORY: no, the message has both numbers. */
     apr_status (*room)(apr_cuda_device *device, const apr_cuda_worker_sizes *sizes, int n_workers, apr_error *err);
     apr_status (*open_worker)(apr_cuda_device *device, const apr_cuda_worker_sizes *sizes, apr_cuda_worker **worker, apr_error *err);
     void (*close_worker)(apr_cuda_worker *worker); /* NULL is fine */
-    /* Queues upload, decoding, encoding and download, and returns. */
+    /* Queues upload, decoding, encoding and download, and returns at once. */
     apr_status (*start)(apr_cuda_worker *worker, const apr_cuda_portion *portion, apr_error *err);
-    /* Until out and row_scales are there. misfits: among the decoded values. */
+    /* Waits until out and row_scales are complete. misfits: out-of-range values among the decoded ones. */
     apr_status (*wait)(apr_cuda_worker *worker, apr_misfits *misfits, apr_error *err);
-    /* For figures: seconds of decoding and of encoding the last portion once more, without the way there and back, and bytes per
-     * second (read and written) of a copy on the device. Medians of n_times. */
+    /* For benchmarks: seconds of decoding and of encoding the last portion once more, without transfers, and bytes per second (read plus
+     * written) of a copy on the device. Medians of n_times. */
     apr_status (*measure)(apr_cuda_worker *worker, int n_times, double *decode_s, double *encode_s, double *copy_bytes_per_s,
                           apr_error *err);
 } apr_cuda_codecs;
 
-/* --- rounding with error feedback: quant/feedback's steps on a device, many rows side by side --- */
+/* --- rounding with error feedback: the steps of quant/feedback on a device, many rows in parallel --- */
 
-enum { APR_CUDA_PANEL = 256 }; /* columns that are rounded before the columns behind them hear of it; a multiple of every block */
+enum { APR_CUDA_PANEL = 256 }; /* columns that are rounded before the later columns are updated; a multiple of every block size */
 
-/* What of a type the search must know (quant/feedback/grid.h says what it means); bytes are the host's business. */
+/* What the search must know of a type (explained in quant/feedback/grid.h). Only the host handles its bytes. */
 typedef struct apr_cuda_grid {
     int elems, sub_elems;
     bool is_e2m1;
     float low, high;
-    int steps; /* 0: d alone; 1: d times a whole number; 2: an exponent */
+    int steps; /* 0: d alone; 1: d times an integer; 2: an exponent */
     int scale_low, scale_high, min_low, min_high;
     bool fits_min, min_is_signed;
 } apr_cuda_grid;
 
-/* A prepared matrix of sums (quant/feedback/hessian.h), in the device's memory. */
+/* A prepared Hessian (quant/feedback/hessian.h) in device memory. */
 typedef struct apr_cuda_factors {
     int64_t n;
     float *h;        /* [n, n] */
-    float *pull;     /* [n, n]: pull[j * n + k] of order[k] for the error of order[j], j < k; else 0. The host's lies the other way */
+    float *pull;     /* [n, n]: pull[j * n + k] of order[k] for the error of order[j], j < k; else 0. The host's is the transpose */
     float *diagonal; /* [n] of h */
     int32_t *order;  /* [n] */
 } apr_cuda_factors;
 
-/* Rows on their way into blocks, in the device's memory: [n_rows, n] but where said. */
+/* Rows that are being rounded, in device memory: [n_rows, n] unless noted. */
 typedef struct apr_cuda_lanes {
     apr_cuda_grid grid;
     const apr_cuda_factors *factors;
     int64_t n_rows;
     float *weight, *error;
-    float *ordered; /* errors in the order of columns */
+    float *ordered; /* errors in column order */
     int8_t *code;
     int16_t *scale, *min; /* [n_rows, n / sub_elems] */
     uint16_t *d, *dmin;   /* [n_rows, n / elems] */
@@ -154,28 +153,30 @@ typedef struct apr_cuda_lanes {
 
 typedef struct apr_cuda_solver apr_cuda_solver; /* handles of cuBLAS and cuSOLVER on one device */
 
-/* All in order on the device's stream; what answers a number has waited for it. Pointers are the device's but where said. */
+/* All functions run in order on the device's stream. Those that return a number have waited for it. Pointers are device pointers unless
+ * noted. */
 typedef struct apr_cuda_feedback {
-    /* workspace: cuBLAS's. *name (the host's, of the program's life): what factorises, and why where it is not cuSOLVER. */
+    /* workspace: for cuBLAS. *name (a static host string): the library that factorises, and the reason where it is not cuSOLVER. */
     apr_status (*open)(apr_cuda_device *device, void *workspace, uint64_t n_bytes, apr_cuda_solver **solver, const char **name,
                        apr_error *err);
     void (*close)(apr_cuda_solver *solver); /* NULL is fine */
-    /* sums [n, n] += x^T x of x [n_tokens, n], inputs rounded to TF32 (10 bits; where a device has none: not), float32 sums. So each sum
-     * is off by at most 2^-9 of the sum of its products' magnitudes, and for that of a positive matrix: inputs are rounded alike. */
+    /* sums [n, n] += x^T x of x [n_tokens, n]. Inputs are rounded to TF32 (10 bits; not on devices without TF32), sums are float32. So each
+     * sum is off by at most 2^-9 of the sum of its products' magnitudes, and stays that of a positive matrix, since each input is rounded
+     * the same way in all products. */
     apr_status (*add)(apr_cuda_solver *solver, float *sums, int64_t n, const float *x, int64_t n_tokens, apr_error *err);
     /* h = sums, or h += sums */
     apr_status (*merge)(apr_cuda_solver *solver, float *h, const float *sums, int64_t n, bool first, apr_error *err);
     apr_status (*diagonal)(apr_cuda_solver *solver, const float *h, int64_t n, float *diagonal, apr_error *err);
-    /* l [n, n], rows: the lower Cholesky factor, float64, of h * scale + damping, rows and columns in reversed order. *done (the host's)
-     * false: it has none. work: apr_cuda_solver_bytes(n). */
+    /* l [n, n], by rows: the lower Cholesky factor, float64, of h * scale + damping, rows and columns in reversed order. *done (on the
+     * host) false: h has none. work: apr_cuda_solver_bytes(n). */
     apr_status (*factorise)(apr_cuda_solver *solver, const apr_cuda_factors *factors, double scale, double damping, double *l, void *work,
                             bool *done, apr_error *err);
-    /* pull from l; h scaled and damped where it lies, and its diagonal. */
+    /* pull from l; h scaled and damped in place, and its diagonal. */
     apr_status (*finish)(apr_cuda_solver *solver, const apr_cuda_factors *factors, double scale, double damping, const double *l,
                          apr_error *err);
-    /* Blocks as the type's encoder makes them, by the diagonal's importance where the type has such an encoder. */
+    /* Blocks as the type's encoder makes them, weighted by the diagonal where the type has an encoder by importance. */
     apr_status (*start)(apr_cuda_solver *solver, apr_dtype dtype, const apr_cuda_lanes *lanes, void *blocks, apr_error *err);
-    /* Errors of what codes and scales say; then the steps of quant/feedback/lane_rows.h. */
+    /* Errors of the current codes and scales; then the steps of quant/feedback/lane_rows.h. */
     apr_status (*errors)(apr_cuda_solver *solver, const apr_cuda_lanes *lanes, apr_error *err);
     apr_status (*round)(apr_cuda_solver *solver, const apr_cuda_lanes *lanes, apr_error *err);
     apr_status (*descend)(apr_cuda_solver *solver, const apr_cuda_lanes *lanes, bool rescale, apr_error *err);
@@ -184,123 +185,122 @@ typedef struct apr_cuda_feedback {
     apr_status (*objective)(apr_cuda_solver *solver, const apr_cuda_lanes *lanes, apr_error *err);
 } apr_cuda_feedback;
 
-/* What factorise needs beside the matrix. */
+/* Bytes of factorise's work buffer. */
 static inline uint64_t apr_cuda_solver_bytes(int64_t n) { return ((uint64_t)n * 1024 + (1 << 17)) * sizeof(double); }
 
 typedef struct apr_cuda_api {
     uint64_t abi;
-    const char *architectures; /* native code inside: "75 80 86 89 90 100 103 120 121"; also as PTX: the last */
+    const char *architectures; /* its native code: "75 80 86 89 90 100 103 120 121"; the last one also as PTX */
 
-    /* Devices that the driver shows; APR_E_DEVICE (and *n = 0) without a driver or a device, with the driver's words. */
+    /* Number of devices that the driver shows. Without a driver or a device APR_E_DEVICE (and *n = 0) with the driver's message. */
     apr_status (*count)(int *n, apr_error *err);
     apr_status (*facts)(int ordinal, apr_cuda_facts *facts, apr_error *err);
 
     apr_status (*open)(apr_cuda_device **device, int ordinal, const apr_cuda_options *options, apr_error *err);
-    void (*close)(apr_cuda_device *device); /* NULL is fine; what was allocated is freed */
+    void (*close)(apr_cuda_device *device); /* NULL is fine; frees all its allocations */
     bool (*is_lost)(const apr_cuda_device *device);
 
-    /* As the driver reports them, of the whole card. */
+    /* As the driver reports them, for the whole card. */
     apr_status (*memory)(apr_cuda_device *device, uint64_t *free_bytes, uint64_t *total_bytes, apr_error *err);
-    /* n_bytes at a multiple of 256; `what` is the plan's line, for the sentence. 0 bytes give NULL. */
+    /* n_bytes at a multiple of 256; `what` is the plan's line, for error messages. 0 bytes give NULL. */
     apr_status (*alloc)(apr_cuda_device *device, uint64_t n_bytes, const char *what, void **p, apr_error *err);
-    /* What alloc or pin gave; NULL is fine. Waits for what is under way there. */
+    /* Frees memory of alloc or pin; NULL is fine. Waits for work in progress that uses it. */
     void (*release)(apr_cuda_device *device, void *p);
-    /* Memory of the host that the device copies from and to by itself, at a multiple of 256; freed when the device is closed. */
+    /* Pinned host memory for asynchronous copies, at a multiple of 256; freed when the device is closed. */
     apr_status (*pin)(apr_cuda_device *device, uint64_t n_bytes, const char *what, void **p, apr_error *err);
-    /* To the device out of such memory, and back into it: in order with operations, and not waited for; check() does. */
+    /* Copies from pinned memory to the device, and back. In order with operations, without waiting; check() waits. */
     apr_status (*send)(apr_cuda_device *device, void *to, const void *pinned, uint64_t n_bytes, apr_error *err);
     apr_status (*receive)(apr_cuda_device *device, void *pinned, const void *from, uint64_t n_bytes, apr_error *err);
-    /* What was queued until now, by a number of APR_CUDA_MARKS; the number's earlier meaning is forgotten. */
+    /* Records an event behind the work queued until now, in one of APR_CUDA_MARKS places; replaces the event recorded there before. */
     apr_status (*mark)(apr_cuda_device *device, int mark, apr_error *err);
-    /* Until that has happened, or the device has failed: then the next call says so. Any thread may wait while another uses the device. */
+    /* Waits for that event, or until the device has failed; the next call then reports it. Any thread may wait while another one uses the
+     * device. */
     void (*wait_mark)(apr_cuda_device *device, int mark);
     apr_status (*upload)(apr_cuda_device *device, void *to, const void *from, uint64_t n_bytes, apr_error *err);
     apr_status (*download)(apr_cuda_device *device, void *to, const void *from, uint64_t n_bytes, apr_error *err);
-    /* From one device to another, or to another part of the same card: behind what was started on the one, before what is started on the
-     * other from now on; has happened when it returns. */
+    /* Copies between devices or within one card: after the work queued on from_device, before later work on to_device. Complete on return. */
     apr_status (*transfer)(apr_cuda_device *from_device, const void *from, apr_cuda_device *to_device, void *to, uint64_t n_bytes,
                            apr_error *err);
-    /* Zeros; in order with operations, and not waited for. */
+    /* Fills with zeros; in order with operations, without waiting. */
     apr_status (*clear)(apr_cuda_device *device, void *p, uint64_t n_bytes, apr_error *err);
 
-    /* Makes the cuBLAS handle and gives it `workspace` (device memory); needed before the first linear of many tokens. */
+    /* Creates the cuBLAS handle with `workspace` (device memory); needed before the first linear of many tokens. */
     apr_status (*start_blas)(apr_cuda_device *device, void *workspace, uint64_t n_bytes, int *version, apr_error *err);
 
-    /* Can weights of that type be used as they are stored? Where not, the caller stores them as F16. */
+    /* Whether weights of this type can be used as stored. Otherwise the caller stores them as F16. */
     bool (*takes)(apr_dtype dtype);
-    /* The same of a packed matrix in its regular form (kernels/relay.h), whose values are of `dtype`. Its tensors' data is on the
+    /* The same for a packed matrix in the canonical layout (kernels/relay.h), whose values are of `dtype`. Its tensors' data is on the
      * device, the structs stay on the host. */
     bool (*takes_packing)(const struct apr_packing *packing, apr_dtype dtype);
-    /* Logical rows of a matrix as FP16, into device memory. */
+    /* Dequantizes logical rows of a matrix to FP16, into device memory. */
     apr_status (*decode_f16)(apr_cuda_device *device, const apr_tensor *matrix, int64_t first, int64_t n_rows, void *out, apr_error *err);
-    /* No linear reads packed weights directly any more: all go through FP16 tiles, a single token's too. */
+    /* With `on` no linear reads packed weights directly: all of them, also those of a single token, dequantize FP16 tiles first. */
     void (*use_tiles)(apr_cuda_device *device, bool on);
-    /* Products of many tokens are made as those of few are: float32 inputs, weights as they are stored. Slower, and right to float32. */
+    /* With `on` products of many tokens are computed like those of few: float32 inputs, weights as stored. Slower, but exact to float32. */
     void (*use_exact)(apr_cuda_device *device, bool on);
-    /* Tokens are of a sequence each, and a token's numbers do not depend on how many others are beside it: all products are made as those
-     * of 2 to 64 are, where those have tensor cores' (kernels/cuda/ops/abreast.cuh), else a few rows at a time. */
+    /* With `on` products are batch invariant: a token's results do not depend on how many other tokens are in the call. All products of
+     * types with a small GEMM go through it (kernels/cuda/ops/abreast.cuh), the others a few rows at a time. */
     void (*use_alike)(apr_cuda_device *device, bool on);
-    /* Products of many tokens with FP8 weights that have a scale for each row, or one for all, are made in FP8. */
+    /* With `on` products of many tokens with FP8 weights that have a scale per row, or one scale, run in FP8. */
     void (*use_fp8)(apr_cuda_device *device, bool on);
-    /* Operations that are here: the table of apr_program_missing_op; its functions do nothing. */
+    /* The operations that exist here, for apr_program_missing_op; the functions in the table do nothing. */
     const apr_backend *backend;
-    /* Tensors that args point to must stay until another operation is run or the device is closed: for sentences about this one. */
+    /* Tensors that args point to must stay valid until another operation is run or the device is closed: error messages about this one use
+     * them. */
     apr_status (*run)(apr_cuda_device *device, apr_op_kind kind, const apr_op_args *args, apr_error *err);
-    /* Products of a single token that stream their weights (kernels/cuda/flow_args.h). Is there one for such a matrix? Its type's rows must
-     * lie in items then, where types are put into them. */
+    /* Whether there is a decode GEMV (kernels/cuda/flow_args.h) for such a matrix. Weights of a tiled type must then be tiled. */
     bool (*streams)(const apr_cuda_device *device, apr_dtype dtype, int64_t n_out, int64_t n_in);
-    /* Most kernels from now on are such products, or stand between them: all of them share memory as they want it. */
+    /* Most kernels from now on are decode GEMVs, or run between them: all kernels then use the same shared memory carveout. */
     apr_status (*expect_streams)(apr_cuda_device *device, bool on, apr_error *err);
-    /* Rows as they are stored, a multiple of 16 of them, into items at `to`: both on the device. Not waited for. */
+    /* Tiles rows as stored, a multiple of 16 of them, into `to`: both on the device. Does not wait. */
     apr_status (*to_items)(apr_cuda_device *device, apr_dtype dtype, void *to, const void *rows, int64_t n_rows, int64_t n_in,
                            apr_error *err);
     apr_status (*flow)(apr_cuda_device *device, const apr_flow_args *args, apr_error *err);
     apr_status (*flow_inputs)(apr_cuda_device *device, const apr_flow_inputs *args, apr_error *err);
-    /* Of a single token, for which apr_experts_flow. What they multiply and how they end says `flow`, as of one product: x, squares and
-     * eps; STORE or ADD, residual, gains, planes, and parts[0].out; its weights are not read, nor are x and out of `args`. */
+    /* The experts of a single token, where apr_experts_flow is true. `flow` describes input and epilogue as of one product: x, squares and
+     * eps; STORE or ADD, residual, gains, planes, and parts[0].out. Its weights are not read, nor are x and out of `args`. */
     apr_status (*experts)(apr_cuda_device *device, const apr_experts_args *args, const apr_flow_args *flow, apr_error *err);
-    /* Of a single token, or of several, for which apr_turns. */
+    /* The QKV epilogue of one token or of several, where apr_turns is true. */
     apr_status (*turn)(apr_cuda_device *device, const apr_turn_args *args, apr_error *err);
-    /* Of a single token: its answer is left in planes (kernels/cuda/ops/planes.cuh). n_heads * value_dim is a multiple of 16. With a turn
-     * that is done in front of it; then neither the turned query nor the answer need be there as floats. */
+    /* Attention of a single token, whose output is written as activations (kernels/cuda/ops/planes.cuh). n_heads * value_dim is a multiple
+     * of 16. With `turn` the QKV epilogue runs first; then neither the rotated query nor the output need exist as float32. */
     apr_status (*attend_to_planes)(apr_cuda_device *device, const apr_turn_args *turn, const apr_attend_args *args, uint8_t *planes,
                                    apr_error *err);
-    /* Products of many tokens, and what stands around them (kernels/cuda/prompt_args.h), on a device that start_blas has been asked of, and
-     * of which neither tiles nor exact, alike or FP8 products are wanted. What a step leaves for the next is there for that one alone. */
+    /* Fused operations of many tokens (kernels/cuda/prompt_args.h), after start_blas, while use_tiles, use_exact, use_alike and use_fp8 are
+     * off. What a call leaves for the next one is valid for that call only. */
     apr_status (*prompt)(apr_cuda_device *device, const apr_prompt_args *args, apr_error *err);
-    /* Products of a step's rows, as after use_alike (kernels/cuda/rows_args.h). Is there one for such a matrix, and room in `work`, where
-     * the widest value that is left in a slot has so many numbers? */
+    /* Whether there is a small GEMM with epilogues (kernels/cuda/rows_args.h) for such a matrix, and `work` is large enough when the widest
+     * value in a slot has `widest` numbers. Results are those with use_alike. */
     bool (*takes_rows)(const apr_cuda_device *device, const apr_tensor *weight, int64_t n_out, int64_t n_in, int64_t widest,
                        const apr_workspace *work);
     apr_status (*rows)(apr_cuda_device *device, const apr_rows_args *args, apr_error *err);
     apr_status (*rows_inputs)(apr_cuda_device *device, const apr_rows_inputs *args, apr_error *err);
-    /* The largest of logits[n] on the device, and their sum where a temperature is given, into its memory at `found`; `work` has
-     * apr_cuda_best_bytes(n). Not waited for. */
+    /* Top-k of logits[n] on the device, and their softmax sum where a temperature is given, into device memory at `found`; `work` has
+     * apr_cuda_best_bytes(n). Does not wait. */
     apr_status (*find_best)(apr_cuda_device *device, const float *logits, int64_t n, int n_wanted, float temperature, void *work,
                             apr_cuda_found *found, apr_error *err);
-    /* The same of n_rows rows, each as its wish says (n_wanted and temperature), into found[n_rows]; `work` has n_bytes, at least what one
-     * row needs. */
+    /* The same for n_rows rows, row i with n_wanted and temperature of wishes[i], into found[n_rows]. `work` has n_bytes, at least those of
+     * one row. */
     apr_status (*find_bests)(apr_cuda_device *device, const float *logits, int64_t n, int64_t n_rows, const apr_best *wishes, void *work,
                              uint64_t n_bytes, apr_cuda_found *found, apr_error *err);
 
-    /* From record to end_record operations are not run but recorded: what they read and write of the device's memory, and the sizes of
-     * their arguments, stay as they are then; what is in the memory does not. Nothing else may be asked of the device meanwhile.
-     * Operations of which each is waited for cannot be recorded (APR_E_UNSUPPORTED). After every record that succeeded end_record
-     * follows, also when an operation failed; whatever it answers, the device can be used as before. */
+    /* From record to end_record operations are recorded, not run. Their pointers and sizes are fixed then; the contents of memory are not.
+     * Call nothing else of the device meanwhile. Operations that wait cannot be recorded (APR_E_UNSUPPORTED). After every successful record
+     * end_record must follow, also when an operation failed. The device is usable afterwards, whatever end_record returns. */
     apr_status (*record)(apr_cuda_device *device, apr_error *err);
-    /* *graph is the caller's, to be forgotten before the device is closed; NULL when it failed. */
+    /* *graph belongs to the caller, who must pass it to forget() before the device is closed; NULL on failure. */
     apr_status (*end_record)(apr_cuda_device *device, apr_cuda_graph **graph, apr_error *err);
-    /* All of them once more, in order with operations, and not waited for. */
+    /* Runs all recorded operations once more, in order with others, without waiting. */
     apr_status (*replay)(apr_cuda_graph *graph, apr_error *err);
     void (*forget)(apr_cuda_graph *graph); /* NULL is fine */
 
-    /* Waits for everything; what went wrong, with the stage's name in front. */
+    /* Waits for everything, and returns the first error, with the stage's name in front. */
     apr_status (*check)(apr_cuda_device *device, const char *stage, apr_error *err);
     void (*check_each)(apr_cuda_device *device, bool on); /* as in the options */
 
-    /* Multiplies small matrices and compares with the host: APR_OK right, APR_E_NO wrong, APR_E_UNSUPPORTED not here. */
+    /* Multiplies small matrices and compares with the host: APR_OK correct, APR_E_NO wrong, APR_E_UNSUPPORTED not available here. */
     apr_status (*probe)(apr_cuda_device *device, apr_cuda_probe which, apr_error *err);
-    /* Bytes per second of a large read, and of host to device from pinned memory; takes 512 MiB for the moment. */
+    /* Bytes per second of a large read, and of host to device from pinned memory; allocates 512 MiB temporarily. */
     apr_status (*bandwidth)(apr_cuda_device *device, double *read, double *upload, apr_error *err);
 
     const apr_cuda_codecs *codecs;
@@ -320,7 +320,7 @@ typedef struct apr_cuda_api {
 #endif
 #define APR_CUDA_ABI ((uint64_t)APR_CUDA_INTERFACE << 32 | (uint64_t)APR_CUDA_LAYOUT)
 
-/* X(type): every type that a call passes, by value or behind a pointer. */
+/* X(type): every type that a call passes, by value or by pointer. */
 #define APR_CUDA_TABLES(X)   X(apr_cuda_api) X(apr_cuda_codecs) X(apr_cuda_feedback) X(apr_backend)
 #define APR_CUDA_DEVICES(X)  X(apr_cuda_options) X(apr_cuda_facts) X(apr_cuda_probe) X(apr_status) X(apr_error)
 #define APR_CUDA_WORKERS(X)  X(apr_cuda_worker) X(apr_cuda_worker_sizes) X(apr_cuda_portion) X(apr_range) X(apr_misfits)
@@ -351,7 +351,7 @@ typedef struct apr_cuda_api {
     APR_CUDA_STEPS(X)
 #define APR_CUDA_LENGTHS(X) APR_CUDA_ENUMS(X) APR_CUDA_ARRAYS(X)
 
-/* Each of them has a place of its own in the hash. */
+/* Each of them has its own place in the hash. */
 typedef enum {
 #define X(name) APR_CUDA_PLACE_##name,
     APR_CUDA_TYPES(X) APR_CUDA_LENGTHS(X)
@@ -365,7 +365,7 @@ typedef enum {
 
 #define APR_CUDA_MIX_TYPE(type)     +APR_CUDA_MIX(APR_CUDA_PLACE_##type, sizeof(type))
 #define APR_CUDA_MIX_LENGTH(length) +APR_CUDA_MIX(APR_CUDA_PLACE_##length, length)
-/* What a number of the enum stands for: APR ids and blocks of types, the size of an operation's arguments. */
+/* The values behind the enums: APR ids and blocks of types, the size of an operation's arguments. */
 #define APR_CUDA_MIX_DTYPE(id, name, class_of, elems, bytes, scales, flat, ggml, apr, safetensors) \
     +APR_CUDA_MIX(1000 + APR_##id, (apr) << 20 | (elems) << 10 | (bytes))
 #define APR_CUDA_MIX_OP(ID, id, name) +APR_CUDA_MIX(2000 + APR_OP_##ID, sizeof(apr_##id##_args))
@@ -374,33 +374,33 @@ typedef enum {
     ((uint32_t)0 APR_CUDA_TYPES(APR_CUDA_MIX_TYPE) APR_CUDA_LENGTHS(APR_CUDA_MIX_LENGTH) APR_DTYPE_LIST(APR_CUDA_MIX_DTYPE) \
          APR_OP_LIST(APR_CUDA_MIX_OP))
 
-/* What a library says of itself, at the symbol APR_CUDA_BUILD. A tool reads it before it calls anything, so this layout never changes.
- * Older libraries do not have it. */
+/* The library's description of itself, at the symbol APR_CUDA_BUILD. A tool reads it before it calls anything, so this layout never
+ * changes. Older libraries do not have it. */
 #define APR_CUDA_MARK "aprkit CUDA"
 typedef struct apr_cuda_description {
     char mark[16];           /* APR_CUDA_MARK */
     uint64_t abi;            /* APR_CUDA_ABI */
     char architectures[104]; /* as in apr_cuda_api */
 } apr_cuda_description;
-extern const apr_cuda_description apr_cuda_build; /* the library's own */
+extern const apr_cuda_description apr_cuda_build; /* defined by the library */
 
 typedef const apr_cuda_api *(*apr_cuda_plugin_fn)(uint64_t abi);
 
-/* --- workspace: linear and attend get the plan's one buffer in args.work (n_threads 1, slice floats) --- */
+/* --- workspace: linear and attend get the plan's single buffer in args.work (n_threads 1, slice floats) --- */
 
 enum {
-    APR_CUDA_FEW_TOKENS = 8,             /* up to here weights are read packed; more go through cuBLAS on FP16 tiles */
-    APR_CUDA_CAREFUL_TOKENS = 128,       /* up to here inputs go to the tensor cores in two FP16 parts, which round as float32 does */
-    APR_CUDA_TILE_BYTES = 1 << 29,       /* of FP16 weights decoded at a time where there is room: most matrices are decoded whole */
-    APR_CUDA_LEAST_TILE_BYTES = 1 << 26, /* where there is little */
+    APR_CUDA_FEW_TOKENS = 8,             /* up to this many tokens read packed weights; more go through cuBLAS on FP16 tiles */
+    APR_CUDA_CAREFUL_TOKENS = 128,       /* up to this many tokens have inputs of two FP16 parts, as accurate as float32 */
+    APR_CUDA_TILE_BYTES = 1 << 29,       /* bytes of FP16 weights dequantized at a time if there is room: most matrices fit */
+    APR_CUDA_LEAST_TILE_BYTES = 1 << 26, /* the same if there is little room */
     APR_CUDA_EXPERT_TOKENS = 64,         /* tokens whose experts are computed at a time */
-    APR_CUDA_ATTEND_SPLITS = 64,         /* parts at most that a long context is read in when the queries are few */
+    APR_CUDA_ATTEND_SPLITS = 64,         /* maximum parts of a long context for few queries (split-KV) */
 };
 
 static inline size_t apr_cuda_round(size_t n_bytes) { return (n_bytes + 255) / 256 * 256; }
 
-/* Rows of a matrix of n_in columns that are decoded at a time: all when they are tile_bytes at most, else parts of equal size, a multiple
- * of 256, so that none of them leaves most of a device idle. A tile of 256 rows may be more than tile_bytes. */
+/* Rows of a matrix of n_in columns that are dequantized at a time: all if they are at most tile_bytes, else parts of equal size, a multiple
+ * of 256, so that no part leaves most of a device idle. A tile of 256 rows may be more than tile_bytes. */
 static inline int64_t apr_cuda_tile_rows(int64_t n_in, int64_t n_out, size_t tile_bytes)
 {
     const int64_t room = (int64_t)(tile_bytes / 2) / n_in, most = room < 256 ? 256 : room / 256 * 256;
@@ -409,7 +409,7 @@ static inline int64_t apr_cuda_tile_rows(int64_t n_in, int64_t n_out, size_t til
     return (rows + 255) / 256 * 256;
 }
 
-/* FP16 inputs of at most n_tokens rows: of up to CAREFUL_TOKENS twice, the second part behind the first. */
+/* Bytes of the FP16 inputs of at most n_tokens rows. Up to CAREFUL_TOKENS rows have two parts, the second after the first. */
 static inline size_t apr_cuda_inputs_bytes(int64_t n_tokens, int64_t n_in)
 {
     const int64_t n_careful = n_tokens < APR_CUDA_CAREFUL_TOKENS ? n_tokens : (int64_t)APR_CUDA_CAREFUL_TOKENS;
@@ -418,11 +418,11 @@ static inline size_t apr_cuda_inputs_bytes(int64_t n_tokens, int64_t n_in)
     return once > twice ? once : twice;
 }
 
-/* Of each row of inputs its power of two and its largest number; the three numbers of what rows share (kernels/cuda/ops/halves.cuh). */
+/* For each row of inputs its power of two and its largest number; then the three numbers that rows share (kernels/cuda/ops/halves.cuh). */
 static inline size_t apr_cuda_scales_bytes(int64_t n_rows) { return 2 * apr_cuda_round((size_t)n_rows * 4) + apr_cuda_round(12); }
 
-/* The inputs, their scales, a tile of FP16 weights (none for weights stored as F16) of tile_bytes at most. A product takes larger tiles
- * where its workspace has room for them. */
+/* Inputs, their scales, and a tile of FP16 weights (none for F16 weights) of at most tile_bytes. A product uses larger tiles if its
+ * workspace has room for them. */
 static inline size_t apr_cuda_linear_bytes_within(int64_t n_tokens, int64_t n_in, int64_t n_out, bool is_f16, size_t tile_bytes)
 {
     const size_t inputs = apr_cuda_inputs_bytes(n_tokens, n_in) + apr_cuda_scales_bytes(n_tokens);
@@ -434,14 +434,14 @@ static inline size_t apr_cuda_linear_bytes(int64_t n_tokens, int64_t n_in, int64
     return apr_cuda_linear_bytes_within(n_tokens, n_in, n_out, is_f16, APR_CUDA_TILE_BYTES);
 }
 
-/* Where each head has a matrix of its own: heads whose rows are decoded at a time. */
+/* For a matrix per head: the number of heads whose rows are dequantized at a time. */
 static inline int64_t apr_cuda_tile_heads(int64_t n_heads, int64_t head_rows, int64_t n_columns, size_t tile_bytes)
 {
     const int64_t heads = (int64_t)(tile_bytes / 2) / n_columns / head_rows;
     return heads < 1 ? 1 : heads < n_heads ? heads : n_heads;
 }
 
-/* The same as apr_cuda_linear_bytes: n_in is of each head, n_columns of the weight. */
+/* Like apr_cuda_linear_bytes_within, for a matrix per head: n_in of each head, n_columns of the weight. */
 static inline size_t apr_cuda_linear_heads_bytes_within(int64_t n_tokens, const apr_linear_heads *heads, int64_t n_in, int64_t n_columns,
                                                         bool is_f16, size_t tile_bytes)
 {
@@ -456,26 +456,25 @@ static inline size_t apr_cuda_linear_heads_bytes(int64_t n_tokens, const apr_lin
     return apr_cuda_linear_heads_bytes_within(n_tokens, heads, n_in, n_columns, is_f16, APR_CUDA_TILE_BYTES);
 }
 
-/* Of each token and chosen expert: both halves of the middle, what the expert gives, a weighed input. */
+/* For each pair of token and chosen expert: gate and up, the expert's output, a weighted input. */
 static inline size_t apr_cuda_experts_bytes(int64_t n_tokens, int64_t n_in, int64_t n_mid, int64_t n_out, int64_t n_used)
 {
     const int64_t n = n_tokens < APR_CUDA_EXPERT_TOKENS ? n_tokens : (int64_t)APR_CUDA_EXPERT_TOKENS;
     return (size_t)(n * n_used) * (size_t)(2 * n_mid + n_out + n_in) * 4;
 }
 
-/* Blocks of numbers that are sorted together, of a row of n. */
+/* Top-k: numbers that are sorted together, and the chunks of a row of n. */
 enum { APR_CUDA_BEST_CHUNK = 1024 };
 static inline int64_t apr_cuda_best_chunks(int64_t n) { return (n + APR_CUDA_BEST_CHUNK - 1) / APR_CUDA_BEST_CHUNK; }
 
-/* For find_best: what each block keeps, and what blocks that read that keep. */
+/* Workspace of find_best: the keys that each chunk keeps, and those that the next pass keeps. */
 static inline size_t apr_cuda_best_bytes(int64_t n)
 {
     const int64_t n_kept = apr_cuda_best_chunks(n) * APR_MOST_BEST;
     return apr_cuda_round((size_t)(n_kept + apr_cuda_best_chunks(n_kept) * APR_MOST_BEST) * sizeof(uint64_t));
 }
 
-/* Of each part of the context: sums of values, maximum, sum of weights, a word that says it is done, for each query row of at most
- * FEW_TOKENS tokens. */
+/* For each part of the context and each query row of at most FEW_TOKENS tokens: sums of values, maximum, sum of weights, a done flag. */
 static inline size_t apr_cuda_attend_bytes(int64_t n_heads, int64_t head_dim)
 {
     return apr_cuda_round((size_t)APR_CUDA_ATTEND_SPLITS * APR_CUDA_FEW_TOKENS * (size_t)n_heads * ((size_t)head_dim + 4) * 4);

@@ -1,14 +1,14 @@
-/* drills.h - faults on purpose. They are in a library of the tests, libaprkit-cuda-drills.so: all of libaprkit-cuda.so and one more function
- * (tests/gpu/drills.cu). `make check-gpu` and `make check-emulated` build it; it is not installed. */
+/* drills.h - deliberate faults for tests. They are in a separate library, libaprkit-cuda-drills.so: all of libaprkit-cuda.so and one more
+ * function (tests/gpu/drills.cu). `make check-gpu` and `make check-emulated` build it; it is not installed. */
 #ifndef APR_KERNELS_CUDA_DRILLS_H
 #define APR_KERNELS_CUDA_DRILLS_H
 
 #include "kernels/cuda/api.h"
 
 typedef enum {
-    APR_CUDA_DRILL_OUT_OF_BOUNDS, /* a kernel writes where nothing is */
-    APR_CUDA_DRILL_BAD_GEMM,      /* a matrix product of impossible dimensions */
-    APR_CUDA_DRILL_HANG,          /* a kernel that does not end */
+    APR_CUDA_DRILL_OUT_OF_BOUNDS, /* a kernel writes out of bounds */
+    APR_CUDA_DRILL_BAD_GEMM,      /* a matrix product with invalid dimensions */
+    APR_CUDA_DRILL_HANG,          /* a kernel that never ends */
     APR_CUDA_DRILL_COUNT
 } apr_cuda_drill;
 

@@ -1,14 +1,13 @@
-/* rows_args.h - products of the rows of a step (up to 64 tokens, each of a sequence of its own, or a prompt's), and what ends them: what a
- * device is given.
+/* rows_args.h - small GEMMs of a decode batch with their epilogues: up to 64 tokens, each of its own sequence or all of one prompt.
  *
- *     STORE  out = y                       y = weight x + bias of each part; x: inputs that lie in a slot
+ *     STORE  out = y                       y = weight x + bias of each part; x: inputs in a slot
  *     ADD    out = residual + y
  *     GLU    out = activation(y of part 0) * (y of part 1)
- *     each, where a slot is left: inputs of the products behind, of out, or of its norm:
+ *     each, where a slot is given: writes the inputs of the next products there, from out or from its norm:
  *            out / sqrt(mean(out^2) + eps) * (gain + gain_offset)
  *
- * The bits are those of the operations one after another, but that the order of a product's sums follows from all parts together. Slots lie
- * in the workspace, in front of what products share their sums in; what else uses the workspace writes over them. */
+ * The bits are those of the separate operations, except that the order of a product's sums follows from all parts together. Slots are in
+ * the workspace, before the partial sums of stream-K. Any other operation that uses the workspace overwrites them. */
 #ifndef APR_KERNELS_CUDA_ROWS_ARGS_H
 #define APR_KERNELS_CUDA_ROWS_ARGS_H
 
@@ -16,15 +15,15 @@
 
 enum {
     APR_ROWS_SLOTS = 2,
-    APR_ROWS_MOST = 64, /* tokens: those that products of tokens abreast are preferred for */
+    APR_ROWS_MOST = 64, /* tokens: the range in which small GEMMs are preferred */
 };
 
-/* Where slots are, and what is left in one. */
+/* Where the slots are, and for which products. */
 typedef struct apr_rows_room {
     apr_workspace work;
-    int64_t widest; /* of all that is left in slots */
-    bool bfloats;   /* products behind multiply BF16 matrices, all of them */
-    bool wide;      /* or ones of types that warpgroups multiply (apr_abreast_may_be_wide), all of them */
+    int64_t widest; /* maximum width of a value in a slot */
+    bool bfloats;   /* the next products all have BF16 weights */
+    bool wide;      /* or all have types with a WGMMA kernel (apr_abreast_may_be_wide) */
 } apr_rows_room;
 
 typedef struct apr_rows_left {
@@ -38,19 +37,19 @@ typedef struct apr_rows_args {
     apr_rows_room room;
     apr_flow_ending ending;
     int64_t n_tokens, n_in;
-    int slot; /* of the inputs */
+    int slot; /* where the inputs are */
     int n_parts;
-    apr_flow_part parts[APR_FLOW_PARTS]; /* of one type; out: [n_tokens, rows], whatever the ending: sums pass through there */
+    apr_flow_part parts[APR_FLOW_PARTS]; /* all of one type; out: [n_tokens, rows], always needed: sums go through it */
     apr_glu_shape glu;
     const float *residual; /* [n_tokens, rows]; may be out */
-    float *out;            /* ADD, GLU; NULL: nobody reads it. Not NULL where a norm is left. STORE: part 0's counts */
-    apr_rows_left left;    /* STORE: of one part only */
-    /* STORE, three parts, nothing left: they are the queries, keys and values that this turn reads, and it is done, too. NULL: none. Its
-     * q.out does not overlap with what it reads, but for the queries themselves. */
+    float *out;            /* ADD, GLU; NULL: not wanted. Required with a norm. STORE: part 0's is used */
+    apr_rows_left left;    /* STORE: with one part only */
+    /* STORE with three parts and no slot: the parts are queries, keys and values, and this QKV epilogue is applied to them. NULL: none. Its
+     * q.out may not overlap with what it reads, except the queries themselves. */
     const apr_turn_args *turn;
 } apr_rows_args;
 
-/* A value, brought into a slot. */
+/* Writes a value into a slot as inputs of the next products. */
 typedef struct apr_rows_inputs {
     apr_rows_room room;
     int64_t n_tokens, width;

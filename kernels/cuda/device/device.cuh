@@ -1,4 +1,4 @@
-/* device.cuh - what the files of the plug-in share: an open device, and errors turned into sentences. */
+/* device.cuh - shared by the files of the plug-in: an open device, and errors turned into messages. */
 #ifndef APR_KERNELS_CUDA_DEVICE_CUH
 #define APR_KERNELS_CUDA_DEVICE_CUH
 
@@ -10,10 +10,10 @@ extern "C" {
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
-/* What was started last: an operation, of which a sentence is made when something failed, or words. */
+/* The operation that was started last, for error messages: an operation that is described on demand, or a text. */
 typedef struct apr_cuda_started {
     bool is_operation;
-    const char *words; /* that need no memory of their own; NULL: those in text */
+    const char *words; /* a static string; NULL: use text */
     apr_op_kind kind;
     apr_op_args args;
     char text[512]; /* "" before the first */
@@ -21,15 +21,15 @@ typedef struct apr_cuda_started {
 
 struct apr_cuda_choices;
 
-/* Inputs that are in a workspace as FP16, for products that share them: made by the product before, or by the operation that made the
- * inputs. A call leaves them for the next one alone; that is gemm.cu's business (apr_cuda_leave_halved, apr_cuda_has_halved). */
+/* FP16 inputs in a workspace, for products that share them: written by the previous product, or by the operation that made the inputs. They
+ * are valid for the next call only. gemm.cu manages them (apr_cuda_leave_halved, apr_cuda_has_halved). */
 typedef struct apr_cuda_halved {
     const float *x;
     void *work;
     int64_t n_tokens, n_in;
-    bool together;  /* with one power of two for all tokens where that loses nothing */
-    bool fragments; /* as products of tokens abreast want them (ops/abreast.cuh) */
-    int form;       /* which of theirs */
+    bool together;  /* one power of two for all tokens if that loses nothing */
+    bool fragments; /* as fragments of the small GEMM (ops/abreast.cuh) */
+    int form;       /* of the fragments: apr_abreast_form */
 } apr_cuda_halved;
 
 struct apr_cuda_device {
@@ -39,60 +39,59 @@ struct apr_cuda_device {
     cublasHandle_t blas; /* NULL before start_blas */
     void *workspace;
     uint64_t workspace_bytes;
-    struct apr_cuda_choices *choices; /* of cuBLASLt (products.cu), NULL before the first product */
-    uint64_t n_writes;                /* calls until now, this one included, that may have written to the device's memory */
+    struct apr_cuda_choices *choices; /* algorithm choices of cuBLASLt (products.cu), NULL before the first product */
+    uint64_t n_writes;                /* calls so far, including this one, that may have written to device memory */
     apr_cuda_halved halved;
-    uint64_t halved_for; /* the value of n_writes in the one call that may use them */
+    uint64_t halved_for; /* the value of n_writes in the call that may use them */
     void **allocations;  /* [n_allocations], NULL where released */
     size_t n_allocations;
-    void **pinned; /* [n_pinned] memory of the host */
+    void **pinned; /* [n_pinned] host memory */
     size_t n_pinned;
-    cudaEvent_t marks[APR_CUDA_MARKS]; /* made when they are first set */
-    int64_t n_asked;                   /* allocations, for the drill that lets one fail */
+    cudaEvent_t marks[APR_CUDA_MARKS]; /* created on first use */
+    int64_t n_asked;                   /* allocations, for the test that makes one fail */
     apr_cuda_started started;
     bool recording;       /* see record */
     bool tiles;           /* see use_tiles */
     bool exact;           /* see use_exact */
     bool alike;           /* see use_alike */
     bool fp8;             /* see use_fp8 */
-    bool refuses;         /* drills: cuBLAS refuses every product */
-    bool lost;            /* a sticky error: nothing works any more */
-    char lost_text[1024]; /* the sentence about it */
+    bool refuses;         /* tests: every cuBLAS product is refused */
+    bool lost;            /* a sticky error: the device is unusable */
+    char lost_text[1024]; /* the message about it */
 };
 
-/* Errors after which the context is of no use. */
+/* Whether the context is unusable after this error. */
 bool apr_cuda_is_sticky(cudaError_t error);
 
-/* APR_OK for cudaSuccess; else APR_E_DEVICE with "<doing>: <CUDA's words>", APR_E_UNSUPPORTED when there is no code for the
+/* APR_OK for cudaSuccess; else APR_E_DEVICE with "<doing>: <CUDA's message>", or APR_E_UNSUPPORTED when the library has no code for the
  * device. A sticky error makes the device lost. */
 apr_status apr_cuda_result(apr_cuda_device *device, cudaError_t error, const char *doing, apr_error *err);
-/* The same, doing what was started last. */
+/* The same, with what was started last as `doing`. */
 apr_status apr_cuda_outcome(apr_cuda_device *device, cudaError_t error, apr_error *err);
-/* What was started last, in words; "" when nothing was. */
+/* What was started last, as text; "" if nothing was. */
 const char *apr_cuda_doing(apr_cuda_device *device);
-/* Words for what is started now, and is no operation. */
+/* Describes what is started now, if it is not an operation. */
 __attribute__((format(printf, 2, 3))) void apr_cuda_begin(apr_cuda_device *device, const char *format, ...);
-/* The same for words that live as long as the program: no more than a pointer is kept. */
+/* The same for a static string: only the pointer is kept. */
 void apr_cuda_begin_words(apr_cuda_device *device, const char *words);
-/* A lost device's own sentence again. */
+/* APR_OK, or the error message of a lost device again. */
 apr_status apr_cuda_alive(const apr_cuda_device *device, apr_error *err);
-/* Memory of the device may be written to from here on: what an earlier call left in it is not to be relied on any more. */
+/* Device memory may be written from here on: what an earlier call left there is no longer valid. */
 static inline void apr_cuda_count_write(apr_cuda_device *device) { device->n_writes++; }
 
-/* The first thing that every function of the table does: a lost device's own sentence again, or the device is the thread's current one.
- * Counts as a write. */
+/* Every function of the table calls this first. Returns the error of a lost device, or makes the device current. Counts as a write. */
 apr_status apr_cuda_enter(apr_cuda_device *device, apr_error *err);
-/* The same for a function that writes nothing to the device's memory, or nothing that an operation reads or keeps anything in. */
+/* The same for a function that writes nothing to device memory, or nothing that operations read. */
 apr_status apr_cuda_enter_to_read(apr_cuda_device *device, apr_error *err);
 
 /* gemm.cu */
 apr_status apr_cuda_linear(apr_cuda_device *device, const apr_linear_args *args, apr_error *err);
 apr_status apr_cuda_glu(apr_cuda_device *device, const apr_glu_args *args, apr_error *err);
-/* heads.cu: where each head has a matrix of its own */
+/* heads.cu: a matrix per head */
 apr_status apr_cuda_linear_heads(apr_cuda_device *device, const apr_linear_args *args, apr_error *err);
-/* products.cu: what a device remembers; NULL is fine */
+/* products.cu: frees the device's algorithm choices; NULL is fine */
 void apr_cuda_forget_choices(struct apr_cuda_choices *choices);
-/* fp8.cu; done: false where the product must go another way */
+/* fp8.cu; done: false if another kernel must compute the product */
 apr_status apr_cuda_linear_fp8(apr_cuda_device *device, const apr_linear_args *args, bool *done, apr_error *err);
 apr_status apr_cuda_start_blas(apr_cuda_device *device, void *workspace, uint64_t n_bytes, int *version, apr_error *err);
 apr_status apr_cuda_decode_f16(apr_cuda_device *device, const apr_tensor *matrix, int64_t first, int64_t n_rows, void *out, apr_error *err);

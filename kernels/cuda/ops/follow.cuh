@@ -1,16 +1,16 @@
-/* follow.cuh - kernels that are brought to the multiprocessors while the one in front of them still runs (programmatic dependent launch,
- * from 9.0 on; elsewhere all of this is nothing): most kernels of a token are over sooner than the next one would have been started.
+/* follow.cuh - programmatic dependent launch (PDL, from 9.0 on; elsewhere all of this does nothing): a kernel's thread blocks are scheduled
+ * while the previous kernel still runs. Most kernels of a token take less time than a launch.
  *
- *     let_next_begin();       the next kernel may come, when all blocks of this one have said so
- *     wait_for_previous();    what kernels in front of this one wrote is there, and they read nothing any more
+ *     let_next_begin();       the next kernel may be scheduled once all thread blocks of this one have called it
+ *     wait_for_previous();    the previous kernels have finished: their writes are visible, and they read nothing any more
  *
- * Every kernel that launch_following starts waits, in all its threads, before it reads what other kernels write and before it writes
- * anything; before that only weights, tables and arguments may be read, and what was there before the chain began: a token's position, and
- * cells of the cache from before this token, for a token begins when the one in front of it is over (a graph waits for what is in front
- * of it, and without one the host does). What runs beside
- * the one in front of it (flow_kernel.cuh, is_beside) is let in when that has waited, and waits itself at its end. So a chain of them is in
- * order, whoever said what when. What was written meanwhile must not be read as constant (__ldg), for such reads may be older than the
- * wait. */
+ * Every kernel that launch_following starts waits, in all its threads, before it reads what other kernels write, and before it writes.
+ * Before the wait it may read only weights, tables and arguments, and data that is older than the chain: a token's position, and cache
+ * cells of earlier tokens. (A token begins when the previous one is finished: a graph waits for that, and without a graph the host does.)
+ *
+ * A kernel that runs concurrently with the previous one (flow_kernel.cuh, is_beside) is let in after the previous one has waited, and waits
+ * itself at its end. So a chain of kernels is in order, whichever kernel triggers when. Do not read what was written meanwhile as constant
+ * (__ldg): such reads may be older than the wait. */
 #ifndef APR_KERNELS_CUDA_FOLLOW_CUH
 #define APR_KERNELS_CUDA_FOLLOW_CUH
 
@@ -34,15 +34,15 @@ static __device__ __forceinline__ void wait_for_previous(void)
 #endif
 }
 
-/* Both, in the first line of a kernel that has nothing to do before. */
+/* Both, in the first line of a kernel that has nothing to do before the wait. */
 static __device__ __forceinline__ void follow_previous(void)
 {
     let_next_begin();
     wait_for_previous();
 }
 
-/* Arguments come 64 bytes at a time, from as far away as what they point to: all of them, while there is time. The answer is to be written
- * somewhere, or nothing is read. */
+/* Prefetches the kernel's arguments, 64 bytes at a time: their first read takes as long as one from device memory. The result must be
+ * stored somewhere, or the compiler removes the reads. */
 template <typename ARGS> static __device__ __forceinline__ float bring_arguments(const ARGS &a)
 {
     const uint32_t *const words = (const uint32_t *)&a;
@@ -52,11 +52,11 @@ template <typename ARGS> static __device__ __forceinline__ float bring_arguments
     return __uint_as_float(sum);
 }
 
-/* Does the code that the current device runs wait? */
+/* Whether the code that the current device runs has PDL. */
 static inline bool lets_kernels_follow(void) { return apr_cuda_code_major() >= 9; }
 
-/* As kernel<<<grid, threads, n_shared, stream>>>(args...), blocks in clusters of so many along x (more than one: from 9.0 on); what went
- * wrong is also cudaGetLastError's. */
+/* Like kernel<<<grid, threads, n_shared, stream>>>(args...) with PDL, in clusters of so many thread blocks along x (more than one: from 9.0
+ * on). cudaGetLastError also has its error. */
 template <typename... PARAMETERS, typename... ARGS>
 static inline cudaError_t launch_following_in_clusters(void (*kernel)(PARAMETERS...), unsigned cluster, dim3 grid, dim3 threads,
                                                        size_t n_shared, cudaStream_t stream, const ARGS &...args)

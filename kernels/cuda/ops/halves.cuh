@@ -1,57 +1,56 @@
-/* halves.cuh - inputs of products of many tokens as FP16, and what powers of two have to do with it.
+/* halves.cuh - activations as row-scaled FP16, for products of many tokens.
  *
- * A row of inputs is divided by a power of two before it becomes FP16, so that none overflows and small ones keep their bits; sums of
- * products, float32, are multiplied by it again. Powers of two change no mantissa. Each row has its own, and the sums are gone over once
- * more; or all have one, which the product itself multiplies with, when no row's largest number is much smaller than that of another:
- * the device looks and decides, and nobody waits for it.
+ * A row of inputs is divided by a power of two before it becomes FP16, so that none overflows and small ones keep their bits. The float32
+ * sums of products are multiplied by it again. Powers of two change no mantissa. Either each row has its own, and a pass over the outputs
+ * applies it. Or all rows share one, which the product itself applies, when no row's largest number is much smaller than that of another.
+ * The device decides this, and the host does not wait for it.
  *
- * Numbers from 2^-14 on keep their 11 bits, smaller ones are off by 2^-25 at most. The largest of all lies in [2^13, 2^14), that of any
- * other row that shares the power at 2^3 or above: so they are off by 2^-28 of the row's largest number, a sixteenth of what float32
- * sums lose where that number takes part. */
+ * Numbers from 2^-14 on keep their 11 bits, smaller ones are off by at most 2^-25. The largest number of all is in [2^13, 2^14), that of
+ * any other row that shares the power is at least 2^3. So numbers are off by at most 2^-28 of their row's largest, a sixteenth of what
+ * float32 sums lose where that number takes part. */
 #ifndef APR_KERNELS_CUDA_HALVES_CUH
 #define APR_KERNELS_CUDA_HALVES_CUH
 
 #include "kernels/cuda/ops/ops.cuh"
 
-/* Where the rows go. `largest` and `factors` are for rows that may share a power of two. */
+/* Where the rows are written. `largest` and `factors` are for rows that may share a power of two. */
 typedef struct apr_cuda_halves {
-    __half *halves, *rests; /* [n_rows, n_in]; rests: what rounding to FP16 took away, as FP16. NULL: it is dropped */
-    float *scales;          /* [n_rows] what the sums are to be multiplied by, still */
+    __half *halves, *rests; /* [n_rows, n_in]; remainders: the rounding errors as FP16. NULL: dropped */
+    float *scales;          /* [n_rows] factors that the sums still need */
     float *largest;         /* [n_rows] */
-    float *factors;         /* [3] what a product multiplies its sums by; 0; 1 where that is all. NULL: each row has a power of its own */
+    float *factors;         /* [3] the product's factor; 0; 1 if no other factor is needed. NULL: each row has its own power */
 } apr_cuda_halves;
 
 cudaError_t apr_cuda_halve(const float *x, const apr_cuda_halves *to, int64_t n_rows, int64_t n_in, cudaStream_t stream);
 
-/* What products left of a unit's gate and up, which still lack some factors. */
+/* A GLU's gate and up as products left them, before some factors. */
 typedef struct apr_cuda_gated {
-    const float *scales; /* [n_rows] of both */
-    bool are_halves;     /* args->gate and args->up point to FP16 numbers, */
-    float by[2];         /* of which gate's lack this power of two, too, and up's that one */
+    const float *scales; /* [n_rows] for both */
+    bool are_halves;     /* args->gate and args->up are FP16, */
+    float by[2];         /* and gate also needs by[0], up needs by[1]: powers of two */
 } apr_cuda_gated;
 
-/* The unit's outputs as FP16 with a power of two for each row, and as floats where args->out is not NULL. left: NULL: gate and up are
- * whole; its scales may be to->scales. cudaErrorNotSupported: not of rows that wide or that lie so; nothing has been started. */
+/* The GLU's outputs as FP16 with a power of two for each row, and as float32 where args->out is not NULL. left: NULL: gate and up need no
+ * factors; left->scales may be to->scales. cudaErrorNotSupported: the shape or alignment has no kernel; nothing was started. */
 cudaError_t apr_cuda_glu_halves(const apr_glu_args *args, const apr_cuda_gated *left, const apr_cuda_halves *to, cudaStream_t stream);
 
-/* *most = the largest of *most and what a row's magnitudes add up to, or of other bits where there is one of no number; *most, on the
- * device, is 0 or above. */
+/* *most = the maximum of *most and each row's sum of magnitudes; infinite or NaN if a number is. *most, on the device, is 0 or larger. */
 cudaError_t apr_cuda_find_row_sum(const __half *rows, int64_t n_rows, int64_t n_in, float *most, cudaStream_t stream);
 
-/* A row that is summed up and normed. */
+/* Rows that are summed and normed. */
 typedef struct apr_cuda_sum {
     const float *x;      /* [n_rows, width] */
-    const float *addend; /* the same; NULL: x is normed as it is */
-    const float *scales; /* [n_rows] what the addend still lacks; NULL: nothing. May be those of where it goes */
-    const float *bias;   /* [width] that the addend still lacks, or NULL */
+    const float *addend; /* [n_rows, width]; NULL: x is normed alone */
+    const float *scales; /* [n_rows] factors that the addend still needs; NULL: none. May be those of the output */
+    const float *bias;   /* [width] that the addend still needs, or NULL */
     float *sum;          /* may be x or addend */
 } apr_cuda_sum;
 
 /* sum = x + addend, and its norm (kernels/op_args.h: of whole rows, RMS, without a bias) as FP16; norm->x and norm->out are not read.
- * cudaErrorNotSupported: not of rows so wide (kernels/cuda/prompt_args.h), and nothing has been started. */
+ * cudaErrorNotSupported: rows are too wide (kernels/cuda/prompt_args.h); nothing was started. */
 cudaError_t apr_cuda_sum_halves(const apr_cuda_sum *rows, const apr_norm_args *norm, const apr_cuda_halves *to, cudaStream_t stream);
 
-/* out[t][r] = out[t][r] * scales[t] + bias[r]; without a bias, rows that share a power of two are left as they are. */
+/* out[t][r] = out[t][r] * scales[t] + bias[r]. Does nothing without a bias if rows share a power of two. */
 cudaError_t apr_cuda_finish(float *out, const apr_cuda_halves *of, const float *bias, int64_t n_rows, int64_t n_out, cudaStream_t stream);
 
 #endif

@@ -1,8 +1,9 @@
-/* planes.cuh - inputs of products by integers: a number is scale * (256 * high + low), both bytes signed; 16 numbers share a scale.
+/* planes.cuh - activations as int16 for integer products: a number is scale * (256 * high + low), both bytes signed, and 16 numbers share a
+ * scale. High and low bytes are stored as two int8 planes.
  *
- * 15 bits and a sign for each group of 16: an error of 2e-5 of the group, of which a product's sum keeps a part. Products of the bytes with
- * codes are whole numbers, so that their order is free. What makes numbers leaves them in this form for whoever multiplies them: a tile
- * for each 256 of them, the last one filled with zeros. */
+ * A group of 16 has 15 bits and a sign: an error of 2e-5 of its largest number, of which a product's sum keeps a part. Products of the
+ * bytes with codes are integers, so the order of their sums is free. The kernel that makes numbers writes them in this form for the next
+ * product: a tile for each 256 of them, the last one padded with zeros. */
 #ifndef APR_KERNELS_CUDA_PLANES_CUH
 #define APR_KERNELS_CUDA_PLANES_CUH
 
@@ -13,20 +14,20 @@ extern "C" {
 #include <cuda_runtime.h>
 
 enum {
-    PLANES_COLUMNS = APR_PLANES_COLUMNS, /* of a tile: */
+    PLANES_COLUMNS = APR_PLANES_COLUMNS, /* numbers of a tile: */
     PLANES_GROUP = 16,
-    PLANES_LOW = 256,    /* high bytes from 0 on, then the low ones */
-    PLANES_SCALES = 512, /* a float for each group */
-    PLANES_SUMS = 576,   /* the sum of its whole numbers, int32 */
+    PLANES_LOW = 256,    /* offset of the low bytes; the high bytes are at 0 */
+    PLANES_SCALES = 512, /* offset of the scales: a float for each group */
+    PLANES_SUMS = 576,   /* offset of the sums of each group's int16 numbers: int32 */
     PLANES_BYTES = APR_PLANES_BYTES,
-    PLANES_LARGEST = 32512, /* 127 * 256: high bytes never overflow */
+    PLANES_LARGEST = 32512, /* 127 * 256, so that high bytes do not overflow */
 };
 
 #ifdef __CUDACC__
 #include "kernels/cuda/device/reduce.cuh"
 
-/* Number i of the vector, of which `most` is the largest magnitude of its group. All 32 lanes take part: each half warp has a whole group,
- * in order; where `on` is false it writes nothing. */
+/* Writes number i of the vector; `most` is the largest magnitude of its group. All 32 lanes take part: each half warp has a whole group, in
+ * order. Lanes where `on` is false write nothing. */
 static __device__ __forceinline__ void planes_put_of(uint8_t *planes, int64_t i, bool on, float value, float most)
 {
     const int whole = on ? __float2int_rn(value * (most > 0.0f ? PLANES_LARGEST / most : 0.0f)) : 0;
@@ -46,7 +47,7 @@ static __device__ __forceinline__ void planes_put(uint8_t *planes, int64_t i, bo
     planes_put_of(planes, i, on, value, half_warp_max(on ? fabsf(value) : 0.0f));
 }
 
-/* The same of four numbers from i on, a multiple of 4: four neighbouring lanes have a group. All 32 lanes take part. */
+/* The same for the four numbers from i on, a multiple of 4: four neighbouring lanes have a group. All 32 lanes take part. */
 static __device__ __forceinline__ void planes_put_4(uint8_t *planes, int64_t i, bool on, float4 value)
 {
     const float own = on ? fmaxf(fmaxf(fabsf(value.x), fabsf(value.y)), fmaxf(fabsf(value.z), fabsf(value.w))) : 0.0f;

@@ -1,8 +1,7 @@
-/* products.cuh - matrix products of many tokens through cuBLASLt, whose choice of a way to compute one is asked for once.
+/* products.cuh - GEMMs of many tokens through cuBLASLt. Its algorithm for a problem is chosen once.
  *
- * A product is out[t][r] = sum of weights[r][i] * inputs[t][i], float32 sums of FP16 or FP8 numbers, which may be left as FP16. What is
- * chosen depends on its sizes, types and how its operands are aligned, of tokens on about how many there are; a device remembers the
- * choices of the last products. */
+ * A product is out[t][r] = sum of weights[r][i] * inputs[t][i]: float32 sums of FP16 or FP8 numbers, which may be stored as FP16. The
+ * choice depends on sizes, types, alignment of the operands, and roughly on the number of tokens. A device remembers the last choices. */
 #ifndef APR_KERNELS_CUDA_PRODUCTS_CUH
 #define APR_KERNELS_CUDA_PRODUCTS_CUH
 
@@ -15,21 +14,21 @@ typedef struct apr_cuda_product {
     const void *weights, *inputs; /* [n_rows, row_stride], [n_tokens, row_stride], the first n_in of each */
     float *out;                   /* [n_tokens, out_stride], the first n_rows of each */
     int64_t out_stride;
-    bool adds;            /* to what is in out */
-    const float *factors; /* [2] on the device: of the sums, and of what is in out. NULL: 2^exponent, and as `adds` says */
-    bool to_halves;       /* out has FP16 numbers, rounded once, after they were multiplied */
+    bool adds;            /* to the contents of out */
+    const float *factors; /* [2] on the device: alpha and beta. NULL: 2^exponent, and 1 or 0 as `adds` says */
+    bool to_halves;       /* out is FP16: sums are multiplied by 2^exponent, then rounded once */
     int exponent;
 } apr_cuda_product;
 
-/* The ways that cuBLASLt proposes, in its order but for one that fills the device better, until one works; for FP16 then cuBLAS' own.
- * device->blas has been started. */
+/* Tries the algorithms that cuBLASLt proposes until one works, in its order, except that one that fills the device better goes first. For
+ * FP16 it then tries plain cuBLAS. device->blas must have been started. */
 cublasStatus_t apr_cuda_multiply(apr_cuda_device *device, const apr_cuda_product *product);
 
-/* For measurements: the product goes that way from now on, if it has so many; *waves: of tiles, one on each multiprocessor. Answers how
- * many ways cuBLASLt proposes. */
+/* For benchmarks: forces algorithm number `way`, if there are so many, for this product from now on. *waves: tiles per multiprocessor.
+ * Returns how many algorithms cuBLASLt proposes. */
 int apr_cuda_take_way(apr_cuda_device *device, const apr_cuda_product *product, int way, float *waves);
 
-/* A product of FP16 numbers without cuBLAS: right, and much slower. */
+/* A product of FP16 numbers without cuBLAS: as accurate, and much slower. */
 cudaError_t apr_cuda_multiply_slowly(const apr_cuda_product *product, cudaStream_t stream);
 
 #endif
