@@ -1,5 +1,5 @@
-/* ptx.cuh - the instructions that CUDA C++ has no word for, each in a function that says what it does. Which architectures have them is the
- * business of who calls. */
+/* ptx.cuh - instructions without a CUDA C++ function, each in a function that says what it does. The caller checks which architectures have
+ * them. */
 #ifndef APR_KERNELS_CUDA_PTX_CUH
 #define APR_KERNELS_CUDA_PTX_CUH
 
@@ -10,15 +10,15 @@
 
 /* --- grids and clusters (9.0) --- */
 
-/* The next kernel of the stream may begin, when all blocks of this one have said so or have ended. */
+/* The next kernel of the stream may begin once all blocks of this one have called this or have ended. */
 PTX_FN void ptx_let_next_begin(void) { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
-/* Until the kernels in front of this one are over, and what they wrote is seen. */
+/* Waits until the previous kernels have finished and their writes are visible. */
 PTX_FN void ptx_wait_for_previous(void) { asm volatile("griddepcontrol.wait;" ::: "memory"); }
 
-/* Until all threads of the cluster that have not ended are here; what they wrote before is seen after. */
+/* Barrier of all threads of the cluster that have not ended; their earlier writes are visible after it. */
 PTX_FN void ptx_cluster_barrier(void) { asm volatile("barrier.cluster.arrive.release;\n\tbarrier.cluster.wait.acquire;" ::: "memory"); }
 
-/* What block `rank` of the cluster has in its shared memory where this one has *p. */
+/* *p of the shared memory of block `rank` of the cluster. */
 PTX_FN float4 ptx_cluster_load(const float4 *p, int rank)
 {
     float4 v;
@@ -30,11 +30,11 @@ PTX_FN float4 ptx_cluster_load(const float4 *p, int rank)
 
 /* --- tensor cores: d += a * b, by all lanes of a warp ---
  *
- * 16 rows of a, 8 columns of b. Of lane 4 g + t: a0 is row g, a1 row g + 8, the word's columns (two halves, four bytes) the t-th of the
- * first half of the depth; a2 and a3 of the second half. b0 and b1 are column g, those rows. d[0] and d[1] are row g, columns 2 t and
- * 2 t + 1; d[2] and d[3] those of row g + 8. */
+ * a has 16 rows, b has 8 columns. In lane 4 g + t: a0 is of row g, a1 of row g + 8, each the t-th word (two halves or four bytes) of the
+ * first half of the depth; a2 and a3 are the same of the second half. b0 and b1 are of column g, the same depths. d[0] and d[1] are row g,
+ * columns 2 t and 2 t + 1; d[2] and d[3] are those of row g + 8. */
 
-/* FP16 and BF16, 16 deep, summed up in float32. The compiler may put products in any order that keeps that of each sum. */
+/* FP16 and BF16, depth 16, float32 sums. The compiler may reorder products as long as the order of each sum stays. */
 PTX_FN void ptx_mma_f16(float (&d)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0, uint32_t b1)
 {
     asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"
@@ -47,7 +47,7 @@ PTX_FN void ptx_mma_bf16(float (&d)[4], uint32_t a0, uint32_t a1, uint32_t a2, u
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
         : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
 }
-/* FP16, in the order in which they are written; 8 deep as well (7.5), where a and b have half as many words. */
+/* FP16, in the order in which they are written (volatile). Also with depth 8 (7.5), where a and b have half as many words. */
 PTX_FN void ptx_mma_f16_in_order(float (&d)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0, uint32_t b1)
 {
     asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"
@@ -60,7 +60,7 @@ PTX_FN void ptx_mma_f16_in_order(float (&d)[4], uint32_t a0, uint32_t a1, uint32
                  : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
                  : "r"(a0), "r"(a1), "r"(b0));
 }
-/* Bytes, 32 deep: those of a with a sign, or without; those of b have one. */
+/* Bytes, depth 32: signed or unsigned a, signed b. */
 PTX_FN void ptx_mma_s8(int (&d)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0, uint32_t b1)
 {
     asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
@@ -74,8 +74,8 @@ PTX_FN void ptx_mma_u8(int (&d)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint3
         : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
 }
 
-/* Four 8 x 8 matrices of halves: lane l says where row l % 8 of matrix l / 8 begins (16 bytes, in shared memory); of matrix i, m[i] becomes
- * row g, columns 2 t and 2 t + 1, or turned, column g, rows 2 t and 2 t + 1. */
+/* Four 8 x 8 matrices of halves: lane l has the address of row l % 8 of matrix l / 8 (16 bytes, in shared memory). m[i] becomes row g,
+ * columns 2 t and 2 t + 1 of matrix i, or transposed, column g, rows 2 t and 2 t + 1. */
 PTX_FN void ptx_load_matrices(uint32_t (&m)[4], const void *row)
 {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3},[%4];"
@@ -91,7 +91,7 @@ PTX_FN void ptx_load_matrices_turned(uint32_t (&m)[4], const void *row)
                  : "memory");
 }
 
-/* --- copies from device memory to shared memory, under way until waited for (8.0), and a line into the L2 cache --- */
+/* --- asynchronous copies from device memory to shared memory (8.0), and prefetch into the L2 cache --- */
 
 PTX_FN void ptx_copy_16(void *to, const void *from)
 {
@@ -99,22 +99,22 @@ PTX_FN void ptx_copy_16(void *to, const void *from)
                  "l"(__cvta_generic_to_global(from))
                  : "memory");
 }
-/* Zeros where it is not there. */
+/* Writes zeros where `there` is false. */
 PTX_FN void ptx_copy_16_or_zeros(void *to, const void *from, bool there)
 {
     asm volatile("cp.async.cg.shared.global [%0],[%1],16,%2;" ::"r"((uint32_t)__cvta_generic_to_shared(to)), "l"(from), "r"(there ? 16 : 0)
                  : "memory");
 }
-/* What this thread has started since the last one is a group. */
+/* This thread's copies since the last call become a group. */
 PTX_FN void ptx_close_copies(void) { asm volatile("cp.async.commit_group;" ::: "memory"); }
-/* Until all but this thread's youngest LEFT groups have arrived. */
+/* Waits until all but this thread's latest LEFT groups have arrived. */
 template <int LEFT> PTX_FN void ptx_wait_for_copies(void) { asm volatile("cp.async.wait_group %0;" ::"n"(LEFT) : "memory"); }
 
 PTX_FN void ptx_prefetch(const void *p) { asm volatile("prefetch.global.L2 [%0];" ::"l"(p)); }
 
-/* --- barriers in shared memory, and copies that they wait for (9.0) --- */
+/* --- mbarriers in shared memory, and the bulk copies that they count (9.0) --- */
 
-/* A barrier of so many arrivals, 8 bytes; who will use it begins behind ptx_show_barriers and a barrier of the block. */
+/* Initializes a barrier of so many arrivals. Other threads may use it after ptx_show_barriers and a barrier of the block. */
 PTX_FN void ptx_begin_barrier(uint64_t *b, int n_arrivals)
 {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"((uint32_t)__cvta_generic_to_shared(b)), "r"(n_arrivals) : "memory");
@@ -124,13 +124,13 @@ PTX_FN void ptx_arrive(uint64_t *b)
 {
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"((uint32_t)__cvta_generic_to_shared(b)) : "memory");
 }
-/* Arrives, and so many bytes more are waited for in this round. */
+/* Arrives, and adds so many bytes that this phase waits for. */
 PTX_FN void ptx_arrive_with_bytes(uint64_t *b, int n_bytes)
 {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"((uint32_t)__cvta_generic_to_shared(b)), "r"(n_bytes)
                  : "memory");
 }
-/* Until the round of that parity is over: 0 is the first one. */
+/* Waits until the phase of this parity has completed: 0 is the first phase. */
 PTX_FN void ptx_await_round(uint64_t *b, int parity)
 {
     uint32_t is_over;
@@ -141,7 +141,7 @@ PTX_FN void ptx_await_round(uint64_t *b, int parity)
                      : "memory");
     while (!is_over);
 }
-/* So many bytes, a multiple of 16, from device memory to shared memory; the barrier counts them when they are there. */
+/* Copies so many bytes, a multiple of 16, from device memory to shared memory; the barrier counts them on arrival. */
 PTX_FN void ptx_copy_bulk(void *to, const void *from, int n_bytes, uint64_t *b)
 {
     asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
@@ -149,7 +149,7 @@ PTX_FN void ptx_copy_bulk(void *to, const void *from, int n_bytes, uint64_t *b)
                  "l"(__cvta_generic_to_global(from)), "r"(n_bytes), "r"((uint32_t)__cvta_generic_to_shared(b))
                  : "memory");
 }
-/* The same, read once: their lines of the L2 cache are the first to go. */
+/* The same for data that is read once: the L2 cache evicts its lines first. */
 PTX_FN void ptx_copy_bulk_once(void *to, const void *from, int n_bytes, uint64_t *b)
 {
     asm volatile("{\n.reg .b64 policy;\ncreatepolicy.fractional.L2::evict_first.b64 policy, 1.0;\n"
@@ -159,18 +159,19 @@ PTX_FN void ptx_copy_bulk_once(void *to, const void *from, int n_bytes, uint64_t
                  : "memory");
 }
 
-/* --- products of a warpgroup, four warps: d += a * b, under way until waited for (9.0a alone) ---
+/* --- WGMMA: asynchronous products of a warpgroup (four warps), d += a * b (9.0a only) ---
  *
- * 64 rows of a, 16 a warp, each warp's as above; N columns of b; of tile n of 8 columns d[4 n] to d[4 n + 3] are what d[0] to d[3] are
- * above. b lies in shared memory: of each column 16 halves, columns by 8 a matrix, within which they are 64 or 32 bytes apart, each piece
- * of 16 bytes at its place XOR (column / 2 % 4), or XOR (column / 4); a matrix begins at a multiple of 8 such columns. */
+ * a has 64 rows, 16 per warp, each warp's as above; b has N columns. d[4 n] to d[4 n + 3], for the n-th tile of 8 columns, are d[0] to d[3]
+ * above. b is in shared memory: 16 halves of each column, 8 columns a matrix, in which columns are 64 or 32 bytes apart and each 16-byte
+ * piece is at its position XOR (column / 2 % 4), or XOR (column / 4) (the 64- and 32-byte swizzles). A matrix begins at a multiple of 8
+ * such columns. */
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 #define PTX_HAS_WARPGROUPS 1
 #else
 #define PTX_HAS_WARPGROUPS 0
 #endif
 
-/* Where b is: `step` bytes from matrix to matrix; columns are 64 bytes apart, or 32. */
+/* The descriptor of b: `step` bytes from matrix to matrix; columns are 64 or 32 bytes apart. */
 PTX_FN uint64_t ptx_matrix_64(const void *p, int step)
 {
     return (uint64_t)2 << 62 | (uint64_t)(step >> 4) << 32 | (uint64_t)1 << 16 | (__cvta_generic_to_shared(p) & 0x3ffff) >> 4;
@@ -179,18 +180,18 @@ PTX_FN uint64_t ptx_matrix_32(const void *p, int step)
 {
     return (uint64_t)3 << 62 | (uint64_t)(step >> 4) << 32 | (uint64_t)1 << 16 | (__cvta_generic_to_shared(p) & 0x3ffff) >> 4;
 }
-/* The one that begins so many bytes further. */
+/* The descriptor of a matrix that begins so many bytes further. */
 PTX_FN uint64_t ptx_matrix_after(uint64_t matrix, int n_bytes) { return matrix + (uint64_t)(n_bytes >> 4); }
 
 #if PTX_HAS_WARPGROUPS
-/* What was done to registers before is seen by products behind it. */
+/* Orders earlier register accesses before later products. */
 PTX_FN void ptx_group_fence(void) { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
-/* Products since the last one are a group. */
+/* Products since the last call become a group. */
 PTX_FN void ptx_group_close(void) { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
-/* Until all but the youngest LEFT groups are done. */
+/* Waits until all but the latest LEFT groups have completed. */
 template <int LEFT> PTX_FN void ptx_group_wait(void) { asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(LEFT) : "memory"); }
 
-/* ADDS: to what d is; else to zeros. */
+/* ADDS: d += a * b; else d = a * b. */
 template <bool ADDS> PTX_FN void ptx_group_mma_f16(float (&d)[4], const uint32_t (&a)[4], uint64_t b)
 {
     asm volatile("wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%0,%1,%2,%3},{%4,%5,%6,%7},%8,%9,1,1,0;"
@@ -215,14 +216,14 @@ template <bool ADDS> PTX_FN void ptx_group_mma_f16(float (&d)[16], const uint32_
 
 /* --- loads and stores --- */
 
-/* From shared memory, without a branch; x stays where it does not hold. */
+/* Loads from shared memory without a branch; x is unchanged where `holds` is false. */
 PTX_FN void ptx_load_shared_if(bool holds, const void *at, uint4 &x)
 {
     asm volatile("{\n.reg .pred holds;\nsetp.ne.u32 holds, %5, 0;\n@holds ld.shared.v4.u32 {%0,%1,%2,%3}, [%4];\n}"
                  : "+r"(x.x), "+r"(x.y), "+r"(x.z), "+r"(x.w)
                  : "r"((uint32_t)__cvta_generic_to_shared(at)), "r"((uint32_t)holds));
 }
-/* To device memory, in one piece. */
+/* Stores 16 bytes to device memory at once. */
 PTX_FN void ptx_store_16(void *to, uint2 low, uint2 high)
 {
     asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(low.x), "r"(low.y), "r"(high.x), "r"(high.y) : "memory");
@@ -230,7 +231,7 @@ PTX_FN void ptx_store_16(void *to, uint2 low, uint2 high)
 
 /* --- bits and numbers --- */
 
-/* a where a bit of the mask is set, else b. */
+/* Bits of a where the mask is set, else those of b. */
 template <uint32_t MASK> PTX_FN uint32_t ptx_either(uint32_t a, uint32_t b)
 {
     uint32_t r;
@@ -244,7 +245,7 @@ PTX_FN uint32_t ptx_and_or(uint32_t word, uint32_t mask, uint32_t bits)
     asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(r) : "r"(word), "r"(mask), "r"(bits));
     return r;
 }
-/* As __byte_perm; and where bit 3 of a nibble of the selector is set, the byte's sign eight times, which __byte_perm leaves out. */
+/* Like __byte_perm, but where bit 3 of a selector nibble is set, the byte's sign bit is replicated 8 times (__byte_perm ignores bit 3). */
 PTX_FN uint32_t ptx_permute(uint32_t a, uint32_t b, uint32_t selector)
 {
     uint32_t r;
@@ -265,7 +266,7 @@ PTX_FN float ptx_exp2(float x)
     asm("ex2.approx.ftz.f32 %0,%1;" : "=f"(y) : "f"(x));
     return y;
 }
-/* threadIdx.x, asked for each time: what follows from it is not kept. */
+/* threadIdx.x, read anew each time, so that the compiler does not keep values derived from it in registers. */
 PTX_FN int ptx_thread_x(void)
 {
     int thread;

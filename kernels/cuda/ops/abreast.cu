@@ -1,4 +1,4 @@
-/* abreast.cu - see abreast.cuh: what is launched, and the joining of sums that several blocks had. */
+/* abreast.cu - the small GEMM (abreast.cuh): launches, and the stream-K fix-up kernel. */
 #include "kernels/cuda/ops/abreast_end.cuh"
 
 #include <atomic>
@@ -28,13 +28,13 @@ apr_abreast_form apr_cuda_abreast_form(apr_dtype dtype)
     return apr_abreast_wide(dtype) != NULL ? APR_ABREAST_WIDE : APR_ABREAST_HALVES;
 }
 
-/* What the current device runs. */
+/* What the current device supports. */
 typedef struct abreast_device {
     bool large;
     int shared_bytes;
 } abreast_device;
 
-/* Whether code for a large row block was compiled is asked once for each device. */
+/* Whether the device's code has large row blocks is queried once for each device. */
 static cudaError_t look_at_device(const abreast_kernels *k, abreast_device *out)
 {
     enum { MOST_DEVICES = 64 };
@@ -55,7 +55,8 @@ static cudaError_t look_at_device(const abreast_kernels *k, abreast_device *out)
     return cudaSuccess;
 }
 
-/* Tiles that are multiplied at a time: as many as there are, or as leave room for two stages. Answers an index of 1, 2, 4; -1: none. */
+/* The number of tiles that are multiplied at a time: as many as there are, or as leave room for two stages. Returns an index of {1, 2, 4};
+ * -1: none. */
 static int way_of(const abreast_kernels *k, const abreast_device *d, int64_t n_tiles)
 {
     int way = n_tiles <= 1 ? 0 : n_tiles <= 2 ? 1 : 2;
@@ -65,9 +66,9 @@ static int way_of(const abreast_kernels *k, const abreast_device *d, int64_t n_t
 
 static int rows_of(const abreast_device *d) { return d->large ? ABREAST_LARGE : ABREAST_SMALL; }
 
-/* --- sums of a row block that several blocks had --- */
+/* --- stream-K fix-up: partial sums of row blocks that several thread blocks share --- */
 
-/* Some tokens of a joint, by a block of threads. */
+/* A thread block adds the partial sums of some tokens of a shared row block, a thread per row. */
 static __global__ void __launch_bounds__(MOST_ROWS) k_join(const __grid_constant__ abreast_call a, int n_blocks)
 {
     let_next_begin();
@@ -84,9 +85,9 @@ static __global__ void __launch_bounds__(MOST_ROWS) k_join(const __grid_constant
 
 static cudaError_t start_join(const abreast_call &a, int n_blocks, unsigned rows_of_block, unsigned n_tokens, cudaStream_t stream)
 {
-    enum { MOST_BLOCKS = 1024 }; /* about as many as there is room for at a time */
+    enum { MOST_BLOCKS = 1024 }; /* about as many as are resident at a time */
     const unsigned n_joints = (unsigned)joints_of(a, n_blocks), most = MOST_BLOCKS / n_joints;
-    /* As the kernels around it, so that it need not wait until memory is divided anew. */
+    /* the same carveout as the kernels around it, so that it need not wait for a reconfiguration of shared memory */
     const cudaError_t error = cudaFuncSetAttribute(k_join, cudaFuncAttributePreferredSharedMemoryCarveout, 100);
     if (error != cudaSuccess) return error;
     return launch_following(k_join,
@@ -136,7 +137,7 @@ static abreast_call call_of(const apr_abreast_args *args, const abreast_kernels 
     return a;
 }
 
-/* Tile after tile of all tokens; end: NULL, sums are joined. */
+/* Launches for all tiles of tokens; end: NULL: the fix-up kernel follows each. */
 static cudaError_t start_dense(abreast_call a, const abreast_kernels *k, const abreast_wide *wide, const abreast_device *d,
                                int n_multiprocessors, abreast_end *end, const void *what, cudaStream_t stream)
 {
@@ -158,7 +159,7 @@ static cudaError_t start_dense(abreast_call a, const abreast_kernels *k, const a
     return error;
 }
 
-/* Groups have at most as many tiles as are multiplied at a time: who makes them asks for that. */
+/* A group has at most as many tiles as are multiplied at a time: its maker has asked apr_cuda_abreast_group_tiles. */
 static cudaError_t start_grouped(const abreast_call &a, const abreast_kernels *k, const abreast_wide *wide, const abreast_device *d,
                                  int most_tiles, int64_t most_runs, int n_multiprocessors, cudaStream_t stream)
 {
@@ -210,7 +211,7 @@ int apr_cuda_abreast_group_tiles(apr_dtype dtype, int64_t n_tokens)
 
 /* --- a linear --- */
 
-/* Room is asked for as for the most tokens, so that few of them do not go another way than many. */
+/* Requires the workspace of APR_ABREAST_MOST tokens, so that fewer tokens do not use another kernel. */
 static bool can_go(const apr_linear_args *a, int n_multiprocessors, int major)
 {
     const apr_tensor *const w = a->weight;

@@ -1,12 +1,12 @@
-/* abreast_codes.cuh - how each type's codes become FP16 numbers of a tensor core's product: whole numbers, exact.
+/* abreast_codes.cuh - decodes each type's codes to FP16 operands of the small GEMM: integers, exact.
  *
- * A half 0x6400 + n is 1024 + n, so that bits of a code are put into place and 1024 (and the type's offset) taken off; one multiply-add
- * does that and multiplies with a whole scale. A type has
+ * FP16 bits 0x6400 + n are the number 1024 + n. So a code's bits are put there, and 1024 (plus the type's offset) is subtracted; one
+ * multiply-add does that and multiplies by an integer scale. A type has
  *     COLUMNS, BYTES   of a row in a stage; PITCH: from row to row in shared memory
  *     PARTS            16-bit parts of each input
  *     SPAN             steps of 16 columns whose sums share a factor; 8: all of a half stage
- *     ITEMS, ROWS      whether it lies in items; whether a row's bytes of a stage can be copied by 16, wherever they lie
- *     MINS             whether minimums are taken off
+ *     ITEMS, ROWS      whether it may be tiled; whether a row's bytes of a stage can be copied by 16 when it is not
+ *     MINS             whether minimums are subtracted
  *     head             what a lane keeps of a row for its half of a stage's columns
  *     codes<S>()       of sub-block S of that half: out[k][0] numbers 2 t, 2 t + 1 of step k, out[k][1] those 8 further
  *     factor<S>()      of sub-block S; half_factor() where all steps of the half share one */
@@ -28,7 +28,7 @@ ABREAST_FN float float_of(uint32_t half_bits)
     return __half2float(__half(raw));
 }
 
-/* (word & mask) | bits, which is one instruction where the compiler is told so. */
+/* (word & mask) | bits as one instruction. */
 ABREAST_FN uint32_t and_or(uint32_t word, uint32_t mask, uint32_t bits) { return ptx_and_or(word, mask, bits); }
 
 /* v * m + a of both halves, rounded once. */
@@ -45,10 +45,10 @@ ABREAST_FN uint32_t halves_times(uint32_t v, uint32_t m)
     return *(const uint32_t *)&r;
 }
 
-/* Bytes from the one at `bits` / 8 on, of two words. */
+/* Four bytes from byte `bits` / 8 of two words on. */
 ABREAST_FN uint32_t funnel(uint32_t low, uint32_t high, uint32_t bits) { return __funnelshift_r(low, high, bits); }
 
-/* The word AT bytes behind p, a multiple of 4; the one behind it may be read. */
+/* The word AT bytes after p, which is a multiple of 4; the next word may also be read. */
 template <int AT> ABREAST_FN uint32_t word_at(const uint8_t *p)
 {
     const uint32_t *const from = (const uint32_t *)(p + AT / 4 * 4);
@@ -68,14 +68,14 @@ enum : uint32_t {
     HIGH_NIBBLES = 0x00f000f0u,
 };
 
-/* Four bytes that are codes plus 128 or less: numbers 0, 2 and 1, 3, `less` off. */
+/* Four bytes to FP16, numbers 0, 2 and 1, 3, with 1024 added by the bits; `less` is added to subtract that and the code's offset. */
 ABREAST_FN void bytes_to_halves(uint32_t bytes, uint32_t less, uint32_t (&out)[2])
 {
     out[0] = halves_fma(permuted(bytes, 0x64646464u, 0x4240), HALF_1, less);
     out[1] = halves_fma(permuted(bytes, 0x64646464u, 0x4341), HALF_1, less);
 }
 
-/* Four low nibbles of bytes, or high ones, times m (a 16th of it for high ones), 1024 times that off. */
+/* Four low (or high) nibbles to FP16, times m (m is a 16th for high ones); `less` subtracts 1024 times m. */
 ABREAST_FN void nibbles_to_halves(uint32_t word, bool high, uint32_t m, uint32_t less, uint32_t (&out)[2])
 {
     const uint32_t mask = high ? HIGH_NIBBLES : LOW_NIBBLES;
@@ -89,10 +89,10 @@ template <> struct abreast_type<APR_Q4_K> {
     static constexpr int COLUMNS = 256, BYTES = 144, PITCH = 144, SPAN = 8, PARTS = 1;
     static constexpr bool ITEMS = true, ROWS = true, MINS = true, BFLOATS = false;
     struct head {
-        uint32_t scales; /* of the half's four sub-blocks */
+        uint32_t scales; /* of the four sub-blocks of the half */
     };
 
-    /* bytes 4 to 15 of a block: eight 6-bit scales and eight minimums, as ggml packs them; four at a time */
+    /* bytes 4 to 15 of a block: eight 6-bit scales and eight 6-bit minimums, packed as in ggml; four at a time */
     ABREAST_FN head begin(const uint8_t *row, int half)
     {
         const uint4 w = *(const uint4 *)row;
@@ -110,7 +110,7 @@ template <> struct abreast_type<APR_Q4_K> {
     template <int S> ABREAST_FN float factor(const uint8_t *, int) { return 1.0f; }
     ABREAST_FN float half_factor(const uint8_t *row) { return float_of(*(const uint32_t *)row); }
 
-    /* Minimums of sub-blocks 2 t and 2 t + 1, and what they are multiples of. */
+    /* Minimums of sub-blocks 2 t and 2 t + 1, and their factor. */
     ABREAST_FN uint32_t mins(const uint8_t *row, int t)
     {
         const uint4 w = *(const uint4 *)row;
@@ -120,7 +120,7 @@ template <> struct abreast_type<APR_Q4_K> {
     ABREAST_FN float min_factor(const uint8_t *row) { return -float_of(*(const uint32_t *)row >> 16); }
 };
 
-/* What types without minimums have in their place. */
+/* For types without minimums. */
 struct abreast_no_mins {
     ABREAST_FN uint32_t mins(const uint8_t *, int) { return 0; }
     ABREAST_FN float min_factor(const uint8_t *) { return 0.0f; }
@@ -128,12 +128,12 @@ struct abreast_no_mins {
 struct abreast_no_head {
 };
 
-/* A code times its scale has up to 13 bits: beyond 2048 it is rounded to 11. */
+/* A code times its scale has up to 13 bits; beyond 2048 it is rounded to 11 bits. */
 template <> struct abreast_type<APR_Q6_K> : abreast_no_mins {
     static constexpr int COLUMNS = 256, BYTES = 210, PITCH = 210, SPAN = 8, PARTS = 1;
     static constexpr bool ITEMS = true, ROWS = false, MINS = false, BFLOATS = false;
     struct head {
-        const uint8_t *words; /* where the row begins, or two bytes before it */
+        const uint8_t *words; /* the row's start, rounded down to a word */
         uint32_t bits;
     };
 
@@ -149,7 +149,7 @@ template <> struct abreast_type<APR_Q6_K> : abreast_no_mins {
     }
     template <int S> ABREAST_FN void codes(const uint8_t *row, const head &h, int half, int t, uint32_t (&out)[2][2])
     {
-        const uint32_t scales = half_at(row + 192 + 8 * half + 2 * S) ^ 0x8080u; /* both steps', 128 more */
+        const uint32_t scales = half_at(row + 192 + 8 * half + 2 * S) ^ 0x8080u; /* of both steps, plus 128 */
         for (int k = 0; k < 2; k++) {
             const uint32_t low = word(h, 64 * half + 32 * (S % 2) + 16 * k + 4 * t), high = word(h, 128 + 32 * half + 16 * k + 4 * t);
             const uint32_t nibbles = (S < 2 ? low : low >> 4) & 0x0f0f0f0fu;
@@ -186,7 +186,7 @@ template <> struct abreast_type<APR_Q4_0> : abreast_no_mins {
     typedef abreast_no_head head;
 
     ABREAST_FN head begin(const uint8_t *, int) { return head(); }
-    /* Low nibbles are the first 16 columns, high ones the next; 8 stands for 0. */
+    /* Low nibbles are columns 0 to 15, high ones 16 to 31; code 8 means 0. */
     template <int S> ABREAST_FN void codes(const uint8_t *row, const head &, int half, int t, uint32_t (&out)[2][2])
     {
         const uint32_t word = word_at<18 * S + 2>(row + 72 * half + 4 * t);
@@ -203,11 +203,11 @@ template <> struct abreast_type<APR_MXFP4> : abreast_no_mins {
     typedef abreast_no_head head;
 
     ABREAST_FN head begin(const uint8_t *, int) { return head(); }
-    /* E2M1's bits, its sign in bit 15 and the others in bits 11 to 9, are an FP16 number: the value times 2^-14, exact. */
+    /* E2M1's bits, with the sign in bit 15 and the others in bits 11 to 9, are an FP16 number: the value times 2^-14, exact. */
     ABREAST_FN uint32_t placed(uint32_t sign, uint32_t others) { return and_or(sign, 0x80008000u, others & 0x0e000e00u); }
     template <int S> ABREAST_FN void codes(const uint8_t *row, const head &, int half, int t, uint32_t (&out)[2][2])
     {
-        /* nibbles of four columns beside those of the next four, and both 16 columns further */
+        /* nibbles of four columns interleaved with those of the next four; the second word is 16 columns further */
         const uint2 words = *(const uint2 *)(row + 8 + 64 * half + 16 * S + t / 2 * 8);
         const uint32_t first = words.x >> t % 2 * 4, second = words.y >> t % 2 * 4;
         out[0][0] = placed(first << 12, first << 9);
@@ -215,7 +215,7 @@ template <> struct abreast_type<APR_MXFP4> : abreast_no_mins {
         out[1][0] = placed(second << 12, second << 9);
         out[1][1] = placed(second << 4, second << 1);
     }
-    /* 2^(e - 127) * 2^14 as two steps: e may be 0, and NaN stays NaN. */
+    /* 2^(e - 127) * 2^14 in two steps: e may be 0 (a subnormal), and NaN stays NaN. */
     template <int S> ABREAST_FN float factor(const uint8_t *row, int half)
     {
         const uint32_t e = row[4 * half + S], bits = e == 0 ? 0x00400000u : e == 0xff ? 0x7fc00000u : e << 23;
@@ -226,7 +226,7 @@ template <> struct abreast_type<APR_MXFP4> : abreast_no_mins {
     ABREAST_FN float half_factor(const uint8_t *) { return 1.0f; }
 };
 
-/* Plain 16-bit numbers; the pitch keeps the rows of a half warp in different banks. */
+/* Plain 16-bit numbers. The pitch avoids bank conflicts between the rows of a half warp. */
 template <bool IS_BFLOAT> struct abreast_plain : abreast_no_mins {
     static constexpr int COLUMNS = 64, BYTES = 128, PITCH = 160, SPAN = 2, PARTS = 2;
     static constexpr bool ITEMS = false, ROWS = true, MINS = false, BFLOATS = IS_BFLOAT;

@@ -1,14 +1,15 @@
-/* abreast_inputs.cu - inputs of products of tokens abreast: FP16 (or BF16) parts of each number, as fragments. */
+/* abreast_inputs.cu - inputs of the small GEMM: FP16 (or BF16) parts of each number, as tensor core fragments. */
 #include "kernels/cuda/device/reduce.cuh"
 #include "kernels/cuda/ops/abreast_pieces.cuh"
 #include "kernels/cuda/ops/follow.cuh"
 
 enum {
     MOST_THREADS = 512,
-    KEPT = 4, /* pieces of 8 numbers that a thread keeps between finding the largest and writing */
+    KEPT = 4, /* pieces of 8 numbers that a thread keeps in registers between the maximum and the write */
 };
 
-/* A block a slot, of as many threads as a row of up to 4,096 numbers has pieces, so that a prompt's many slots fill a multiprocessor. */
+/* A thread block per slot, with a thread for each piece of a row of up to 4,096 numbers, so that the many slots of a prompt fill a
+ * multiprocessor. */
 template <apr_abreast_form FORM>
 static __global__ void __launch_bounds__(MOST_THREADS, 2)
     k_inputs(const float *x, const int *row_of, int64_t n, const __grid_constant__ apr_abreast_inputs to)
@@ -50,7 +51,7 @@ cudaError_t apr_cuda_abreast_prepare(const float *x, const int *row_of, int64_t 
     static void (*const kernels[])(const float *, const int *, int64_t, apr_abreast_inputs) = {
         k_inputs<APR_ABREAST_HALVES>, k_inputs<APR_ABREAST_BFLOATS>, k_inputs<APR_ABREAST_WIDE>};
     const auto kernel = kernels[to->form];
-    /* As the kernels behind it, which need not wait then until memory is divided anew. */
+    /* the same carveout as the next kernels, which then need not wait for a reconfiguration of shared memory */
     const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, 100);
     if (error != cudaSuccess) return error;
     return launch_following(kernel, n_slots, n_threads, 0, stream, x, row_of, n, *to);

@@ -1,8 +1,9 @@
-/* abreast_kernel.cuh - the kernel of abreast.cuh: row blocks stage by stage through a ring in shared memory, weights and inputs.
+/* abreast_kernel.cuh - the small GEMM kernel (abreast.cuh). Row blocks go stage by stage, weights and inputs, through a ring in shared
+ * memory.
  *
- * Of a row block's stage one half of the warps has the first half of the columns, the other the second: their sums are joined when a run of
- * stages is over, in shared memory that the run has read. A block has one run after another, and what the next ones need is on its way
- * meanwhile. Weights of the first stages are asked for before the inputs are waited for. */
+ * Half of the warps take the first half of a stage's columns, the others the second half. Their sums are added when a run of stages is
+ * over, in shared memory that the run has finished with. A thread block has several runs one after another; copies of the next stages are
+ * in flight meanwhile. Weights of the first stages are requested before the wait for the inputs. */
 #ifndef APR_KERNELS_CUDA_ABREAST_KERNEL_CUH
 #define APR_KERNELS_CUDA_ABREAST_KERNEL_CUH
 
@@ -12,31 +13,31 @@
 #include "kernels/cuda/ops/mma.cuh"
 
 enum {
-    ABREAST_SHARED_LEFT = 2048, /* of a block's shared memory, for CUDA and what is declared */
+    ABREAST_SHARED_LEFT = 2048, /* of a block's shared memory: used by CUDA and by declared arrays */
     ABREAST_MOST_DEPTH = 4,
-    ABREAST_RUNS = 8,    /* that are known at a time: one, and those asked for ahead */
-    ABREAST_LARGE = 256, /* rows of a row block, where shared memory is large */
+    ABREAST_RUNS = 8,    /* runs that are kept at a time: the current one and those being loaded */
+    ABREAST_LARGE = 256, /* rows of a row block if shared memory is large */
     ABREAST_SMALL = 128,
-    ABREAST_AT_ONCE = 8, /* loads of a thread that are on their way together, where sums are put or joined */
+    ABREAST_AT_ONCE = 8, /* loads of a thread that are in flight together when sums are stored or fixed up */
 };
 
-/* Has an architecture of that number shared memory for the larger row block? Code is compiled for one of them. 10.0 and 10.3 would have,
- * but their assembler moves a sub-block's products up among those before, and spills. */
+/* Whether the architecture has shared memory for the larger row block. Code is compiled for one size. 10.0 and 10.3 would have room, but
+ * their assembler moves a sub-block's products up among the previous ones, and spills. */
 static __host__ __device__ constexpr bool abreast_is_large(int arch) { return arch == 80 || arch == 90; }
 
-/* Rows of a row block in code for this architecture; 0: the host's pass, which sees all of it. */
+/* Rows of a row block in code for this architecture; 0: the host pass, which compiles both. */
 #ifdef __CUDA_ARCH__
 static constexpr int ABREAST_HERE = abreast_is_large(__CUDA_ARCH__ / 10) ? ABREAST_LARGE : ABREAST_SMALL;
 #else
 static constexpr int ABREAST_HERE = 0;
 #endif
 
-/* A call as the kernel sees it. */
+/* A part of a call (apr_abreast_part) as the kernel sees it. */
 typedef struct abreast_part {
     const uint8_t *weight;
     const float *bias;
     float *out;
-    int n_units; /* of 16 rows; grouped: of one expert's matrix */
+    int n_units; /* row groups; grouped: of one expert's matrix */
 } abreast_part;
 
 typedef struct abreast_call {
@@ -45,10 +46,10 @@ typedef struct abreast_call {
     int64_t row_bytes;
     bool in_items;
     const uint8_t *x, *sums;
-    int64_t plane; /* bytes from the numbers to their rests */
+    int64_t plane; /* bytes from the numbers to their rounding errors */
     const float *factors;
     int n_subs;                      /* sub-blocks of a row */
-    int n_tiles, first_tile, n_here; /* all tiles, those of a dense launch */
+    int n_tiles, first_tile, n_here; /* all tiles; the tiles of this dense launch */
     int64_t n_tokens;
     float *partial;
     const apr_abreast_group *groups;
@@ -58,31 +59,31 @@ typedef struct abreast_call {
     int depth;
 } abreast_call;
 
-/* MS: products of 16 rows that a warp has side by side. */
+/* MS: products of 16 rows in a warp. */
 template <apr_dtype D, int TILES_, int ROWS_, int MS_> struct abreast_stage {
     typedef abreast_type<D> T;
     static constexpr apr_dtype TYPE = D;
     static constexpr int TILES = TILES_, ROWS = ROWS_, MS = MS_, UNITS = ROWS / APR_FLOW_UNIT;
     static constexpr int ROW_WARPS = ROWS / (16 * MS), WARPS = 2 * ROW_WARPS, THREADS = 32 * WARPS, WARP_UNITS = UNITS / WARPS;
     static constexpr int SUBS = T::COLUMNS / ABREAST_SUB;
-    static constexpr int WEIGHT_BYTES = (ROWS * T::PITCH + 4 + 127) / 128 * 128; /* a word behind the last row may be read */
+    static constexpr int WEIGHT_BYTES = (ROWS * T::PITCH + 4 + 127) / 128 * 128; /* one word after the last row may be read */
     static constexpr int TILE_PIECES = SUBS * 32,
                          X_PIECES = T::PARTS * TILES * TILE_PIECES; /* of 16 bytes; [part][tile][sub-block][lane] */
     static constexpr int X_BYTES = 16 * X_PIECES, SUM_BYTES = T::MINS ? TILES * ABREAST_SUM_BYTES : 0;
     static constexpr int BYTES = WEIGHT_BYTES + X_BYTES + SUM_BYTES;
-    static constexpr int JOIN_PITCH = ROWS + 4; /* of tokens' sums; keeps lanes in different banks */
+    static constexpr int JOIN_PITCH = ROWS + 4; /* between tokens' sums; avoids bank conflicts */
     static_assert(WARP_UNITS * WARPS == UNITS, "warps copy whole units");
     static_assert(THREADS % ROWS == 0, "a thread puts sums of one row");
     static_assert(8 * TILES * JOIN_PITCH * 4 <= BYTES, "sums are joined where a stage has been");
 };
 
-/* Stages [stage, end) of a row block, of so many tiles of tokens. */
+/* A run: stages [stage, end) of a row block, for some tiles of tokens. */
 typedef struct abreast_run {
     int stage, end, row_block, first_tile, n_tiles, expert, split;
-    bool whole; /* dense: all stages of the row block */
+    bool whole; /* dense: the run has all stages of the row block */
 } abreast_run;
 
-/* What a block has: runs [first, last), dense of the stages [begin, end) of all row blocks'. */
+/* A thread block's share: runs [first, last); dense: of the stages [begin, end) of all row blocks. */
 typedef struct abreast_share {
     int begin, end, first, last;
 } abreast_share;
@@ -135,7 +136,7 @@ ABREAST_FN abreast_run run_of(const abreast_call &a, int r, const abreast_share 
     return run;
 }
 
-/* A unit of all parts': its part, and its number there. */
+/* The part of a row group of all parts; *unit becomes its number in that part. */
 ABREAST_FN int part_of(const abreast_call &a, int *unit)
 {
     int part = 0;
@@ -145,12 +146,12 @@ ABREAST_FN int part_of(const abreast_call &a, int *unit)
 
 /* --- copies --- */
 
-/* Where a lane's copies of a unit go in a stage, and how many there are, of 16 bytes. */
+/* Where a lane's copies of a row group go in a stage, and how many there are, of 16 bytes each. */
 typedef struct abreast_copies {
     int to, n;
 } abreast_copies;
 
-/* How weights of a type lie: a unit's bytes of a stage behind one another, or rows, so many of which a warp copies at a time. */
+/* The layout of weights: tiled, where a row group's bytes of a stage are contiguous, or rows, several of which a warp copies at a time. */
 template <typename T> struct abreast_lie {
     static constexpr int PIECES = T::BYTES / 16, ROWS = T::ROWS ? 32 / PIECES : 1;
     static constexpr int MOST_APART = (APR_FLOW_UNIT + ROWS - 1) / ROWS, MOST_TOGETHER = (T::BYTES + 31) / 32;
@@ -161,12 +162,12 @@ template <typename S> ABREAST_FN abreast_copies copies_of(const abreast_call &a,
 {
     typedef abreast_lie<typename S::T> L;
     const int unit = in_block * APR_FLOW_UNIT * S::T::PITCH, row = lane / L::PIECES;
-    if (L::together(a)) return abreast_copies{unit + lane * 16, (S::T::BYTES - lane + 31) / 32}; /* a unit has 16 times BYTES */
+    if (L::together(a)) return abreast_copies{unit + lane * 16, (S::T::BYTES - lane + 31) / 32}; /* a row group has 16 times BYTES */
     return abreast_copies{unit + row * S::T::PITCH + lane % L::PIECES * 16,
                           row < L::ROWS ? (APR_FLOW_UNIT - row + L::ROWS - 1) / L::ROWS : 0};
 }
 
-/* What a lane copies first of a unit in a run's first stage; NULL: there is no such unit. */
+/* The first address that a lane copies of a row group in a run's first stage; NULL: there is no such row group. */
 template <typename S> ABREAST_FN const uint8_t *weight_of(const abreast_call &a, const abreast_run &run, int in_block, int lane)
 {
     typedef typename S::T T;
@@ -179,7 +180,7 @@ template <typename S> ABREAST_FN const uint8_t *weight_of(const abreast_call &a,
     return from + (int64_t)run.stage * T::BYTES + lane / L::PIECES * a.row_bytes + lane % L::PIECES * 16;
 }
 
-/* Calls copy(to, from) for each. */
+/* Calls copy(to, from) for each of a lane's copies. */
 template <typename S, typename COPY>
 ABREAST_FN void each_weight(const abreast_call &a, const abreast_copies &c, const uint8_t *from, COPY &&copy)
 {
@@ -200,7 +201,7 @@ template <typename S> ABREAST_FN int stage_step(const abreast_call &a)
     return abreast_lie<typename S::T>::together(a) ? APR_FLOW_UNIT * S::T::BYTES : S::T::BYTES;
 }
 
-/* A stage's inputs and their sums, by all threads. */
+/* Calls copy(to, from) for a stage's inputs and their sums, by all threads. */
 template <typename S, typename COPY>
 ABREAST_FN void each_input(const abreast_call &a, int stage, int first_tile, int n_tiles, int thread, COPY &&copy)
 {
@@ -220,7 +221,7 @@ ABREAST_FN void each_input(const abreast_call &a, int stage, int first_tile, int
 
 /* --- products --- */
 
-/* d += a * b of 16 columns; BF16 from 8.0 on. The compiler may put them in any order that keeps that of each sum. */
+/* d += a * b of 16 columns; BF16 from 8.0 on. The compiler may reorder products as long as the order of each sum stays. */
 template <bool BFLOATS> static __device__ __forceinline__ void multiply_add(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1)
 {
 #if __CUDA_ARCH__ >= 800
@@ -239,7 +240,7 @@ ABREAST_FN void scale_add(float (&total)[4], float first, float second, const fl
     total[3] = fmaf(second, sums[3], total[3]);
 }
 
-/* What a warp is: rows from `row` on of a stage, a half of its columns; lane 4 g + t. */
+/* A warp's rows of a stage, from `row` on, and its half of the columns; lane 4 g + t. */
 typedef struct abreast_warp {
     int row, half, g, t;
 } abreast_warp;
@@ -250,13 +251,13 @@ template <typename S> ABREAST_FN abreast_warp warp_of(int thread)
     return abreast_warp{warp % S::ROW_WARPS * (16 * S::MS), warp / S::ROW_WARPS, lane / 4, lane % 4};
 }
 
-/* A lane's row of product m: the first (0) or the one 8 further. */
+/* A lane's row of product m: the first (0), or the one 8 rows further (1). */
 template <typename S> ABREAST_FN const uint8_t *row_at(const uint8_t *stage, const abreast_warp &w, int m, int second)
 {
     return stage + (w.row + w.g) * S::T::PITCH + (16 * m + 8 * second) * S::T::PITCH;
 }
 
-/* What comes later is not loaded earlier: there are no registers for it. */
+/* Keeps the compiler from moving later loads before this point, which would need too many registers. */
 ABREAST_FN void load_no_earlier(void) { asm volatile("" ::: "memory"); }
 
 template <typename S> struct abreast_heads {
@@ -268,7 +269,7 @@ template <typename S> struct abreast_heads {
     }
 };
 
-/* What a lane has of weights in sub-block SUB of its warp's half. */
+/* A lane's weights of sub-block SUB of its warp's half. */
 template <typename S, int SUB> struct abreast_operands {
     typedef typename S::T T;
     uint32_t a[S::MS][2][4]; /* step */
@@ -287,7 +288,7 @@ template <typename S, int SUB> struct abreast_operands {
             }
         }
     }
-    /* A tile's inputs of both steps. */
+    /* A tile's inputs for both steps. */
     static __device__ __forceinline__ uint4 inputs(const uint8_t *stage, const abreast_warp &w, int part, int tile)
     {
         return *(const uint4 *)(stage + S::WEIGHT_BYTES + ((part * S::TILES + tile) * S::SUBS + SUB) * ABREAST_SUB_BYTES +
@@ -295,7 +296,7 @@ template <typename S, int SUB> struct abreast_operands {
     }
 };
 
-/* Sub-block SUB of the warp's half, N tiles. */
+/* Multiplies sub-block SUB of the warp's half with N tiles. */
 template <typename S, int N, int SUB>
 static __device__ __forceinline__ void add_sub(const uint8_t *stage, const abreast_warp &w, const abreast_heads<S> &heads,
                                                float (&sums)[S::MS][N][4], float (&total)[S::MS][S::TILES][4])
@@ -304,7 +305,7 @@ static __device__ __forceinline__ void add_sub(const uint8_t *stage, const abrea
     abreast_operands<S, SUB> o;
     load_no_earlier();
     o.load(stage, w, heads);
-    constexpr int SOME = N < 8 / S::MS ? N : 8 / S::MS; /* tiles at a time: eight products that do not wait for each other */
+    constexpr int SOME = N < 8 / S::MS ? N : 8 / S::MS; /* tiles at a time: eight independent products */
 #pragma unroll
     for (int i = 0; i < T::PARTS * (N / SOME); i++) {
         const int part = i / (N / SOME), first = i % (N / SOME) * SOME;
@@ -333,8 +334,8 @@ static __device__ __forceinline__ void add_sub(const uint8_t *stage, const abrea
     }
 }
 
-/* Minimums times sums of inputs, of all the stage's columns: each half of the warps for a half of the rows. Both parts of the sums meet the
- * same minimums. */
+/* Minimums times sums of inputs, over all the stage's columns: each half of the warps for half of the rows. Both parts of the sums are
+ * multiplied with the same minimums. */
 template <typename S> struct abreast_mins {
     uint32_t a[4];
     float first, second;
@@ -399,7 +400,7 @@ static __device__ __forceinline__ void add_stage(const uint8_t *stage, const abr
     }
 }
 
-/* Tiles that are not there may be multiplied: nobody reads their sums. */
+/* May multiply tiles that do not exist: their sums are not read. */
 template <typename S>
 static __device__ __forceinline__ void add_tiles(const uint8_t *stage, const abreast_warp &w, int n_tiles,
                                                  float (&total)[S::MS][S::TILES][4])
@@ -415,11 +416,11 @@ static __device__ __forceinline__ void add_tiles(const uint8_t *stage, const abr
 
 /* --- sums --- */
 
-/* Where a row's sums of tokens go. */
+/* Where a row's sums are stored. */
 typedef struct abreast_target {
     float *at;
-    int64_t step;         /* from token to token */
-    const float *factors; /* of tokens; NULL: sums as they are */
+    int64_t step;         /* stride from token to token */
+    const float *factors; /* of tokens; NULL: sums are stored without factors */
     float bias;
     int n; /* tokens */
 } abreast_target;
@@ -456,11 +457,11 @@ ABREAST_FN void put_sum(const abreast_target &to, int token, float sum, float fa
     if (token < to.n) to.at[token * to.step] = to.factors != NULL ? fmaf(sum, factor, to.bias) : sum;
 }
 
-/* Of which row and token a lane's sum i is. */
+/* Row and token of a lane's sum i. */
 ABREAST_FN int sum_row(const abreast_warp &w, int m, int i) { return w.row + 16 * m + 8 * (i / 2) + w.g; }
 ABREAST_FN int sum_token(const abreast_warp &w, int tile, int i) { return APR_ABREAST_TILE * tile + 2 * w.t + i % 2; }
 
-/* Ends a run: `join` is memory that nobody reads any more. All threads take part. */
+/* Ends a run: adds both halves' sums in the shared memory `join`, which must be free, and stores them. All threads take part. */
 template <typename S>
 static __device__ __forceinline__ void put_run(const abreast_call &a, const abreast_run &run, int place, const abreast_warp &w, float *join,
                                                float (&total)[S::MS][S::TILES][4])
@@ -494,12 +495,12 @@ static __device__ __forceinline__ void put_run(const abreast_call &a, const abre
     }
 }
 
-/* Who has parts of a row block's columns: blocks [first, last]; one: there is nothing to join. */
+/* A fix-up: thread blocks [first, last] have partial sums of a row block. If first == last there is nothing to add. */
 typedef struct abreast_joint {
     int row_block, first, last, first_place;
 } abreast_joint;
 
-/* Joint x: of each row block, or, where those are many, of each boundary between two blocks' stages. */
+/* Fix-up x: one for each row block, or, if there are more row blocks than thread blocks, for each boundary between thread blocks. */
 ABREAST_INDEX bool joins_by_boundary(const abreast_call &a, int n_blocks) { return a.n_row_blocks >= n_blocks; }
 ABREAST_INDEX int joints_of(const abreast_call &a, int n_blocks) { return joins_by_boundary(a, n_blocks) ? n_blocks - 1 : a.n_row_blocks; }
 ABREAST_FN abreast_joint joint_of(const abreast_call &a, int n_blocks, int x)
@@ -511,11 +512,12 @@ ABREAST_FN abreast_joint joint_of(const abreast_call &a, int n_blocks, int x)
     j.row_block = row_block;
     j.first = abreast_block_of(n_all, n_blocks, at), j.last = abreast_block_of(n_all, n_blocks, at + a.n_stages - 1);
     j.first_place = abreast_place(n_all, n_blocks, a.n_stages, j.first, row_block);
-    if (by_boundary && j.first != x) j.last = j.first; /* no boundary in it, or another one is the first */
+    if (by_boundary && j.first != x) j.last = j.first; /* no boundary within the row block, or not its first one */
     return j;
 }
 
-/* A row's sum of all the blocks that had a part of its columns, in their order; behind the first one, blocks begin in it. */
+/* Adds a row's partial sums in the order of the thread blocks. All but the first block begin in this row block, so use their first
+ * place. */
 ABREAST_FN float joined_sum(const abreast_call &a, const abreast_joint &j, int rows_of_block, int row, int token)
 {
     const int64_t place_step = (int64_t)(APR_ABREAST_TILE * a.n_here) * rows_of_block, in_place = (int64_t)token * rows_of_block + row;
@@ -533,22 +535,22 @@ ABREAST_FN float joined_sum(const abreast_call &a, const abreast_joint &j, int r
 
 /* --- the kernel --- */
 
-/* What there is to know of a block's share and runs lies in shared memory, for registers are full. */
+/* A thread block's share and runs, in shared memory to save registers. */
 typedef struct abreast_known {
     abreast_share share;
-    abreast_run runs[ABREAST_RUNS]; /* run r at r % ABREAST_RUNS, from the time when its first stage is asked for next */
+    abreast_run runs[ABREAST_RUNS]; /* run r at r % ABREAST_RUNS, written before its first stage is loaded */
 } abreast_known;
 
-/* What is asked for next: a stage of a run. */
+/* The loader: the next stage of a run to copy. */
 template <typename S> struct abreast_asker {
     const uint8_t *weights[S::WARP_UNITS];
     int run, stage;
 };
 
-/* Asked for each time: what follows from it is not kept from stage to stage. */
+/* Read anew each time, so that values derived from it are not kept in registers from stage to stage. */
 static __device__ __forceinline__ int thread_here(void) { return ptx_thread_x(); }
 
-/* All threads see the run behind the next barrier. */
+/* All threads see the run after the next barrier. */
 template <typename S> static __device__ __forceinline__ void begin_run(const abreast_call &a, abreast_known *known, abreast_asker<S> &k)
 {
     const abreast_run run = run_of(a, k.run, known->share);
@@ -586,7 +588,7 @@ static __device__ __forceinline__ void await_stages(int later)
 template <apr_dtype D, int TILES, int ROWS, int MS>
 static __global__ void __launch_bounds__(abreast_stage<D, TILES, ROWS, MS>::THREADS, 1) k_abreast(const __grid_constant__ abreast_call a)
 {
-    if constexpr (ABREAST_HERE != 0 && ROWS != ABREAST_HERE) __trap(); /* the host chooses by the same function */
+    if constexpr (ABREAST_HERE != 0 && ROWS != ABREAST_HERE) __trap(); /* not launched: the host chooses with the same function */
     else {
         typedef abreast_stage<D, TILES, ROWS, MS> S;
         extern __shared__ __align__(128) uint8_t ring[];
@@ -609,7 +611,7 @@ static __global__ void __launch_bounds__(abreast_stage<D, TILES, ROWS, MS>::THRE
         wait_for_previous();
         for (int i = 0; i + 1 < a.depth; i++) {
             ask<S, false, true>(a, &known, ring + i * S::BYTES, k);
-            end_copies(); /* an empty group, too: they are counted */
+            end_copies(); /* also an empty group, since groups are counted */
         }
 
         float total[MS][TILES][4] = {};
@@ -617,7 +619,7 @@ static __global__ void __launch_bounds__(abreast_stage<D, TILES, ROWS, MS>::THRE
         for (;;) {
             const abreast_run &run = known.runs[n_run % ABREAST_RUNS];
             await_stages(a.depth - 2);
-            __syncthreads(); /* all copies are there, and the slot before this one has been read */
+            __syncthreads(); /* the stage has arrived, and all threads have read the previous slot */
             ask<S, true, true>(a, &known, ring + (at == 0 ? (a.depth - 1) * S::BYTES : at - S::BYTES), k);
             end_copies();
             const abreast_warp w = warp_of<S>(thread_here());
@@ -657,13 +659,13 @@ typedef struct abreast_kernels {
     apr_dtype dtype;
     int columns;
     bool rows, bfloats;
-    const void *any; /* one of the kernels, to ask what it was compiled for */
-    /* of LARGE (0) and SMALL (1) row blocks, for 1, 2 and 4 tiles */
+    const void *any; /* one of the kernels, to query its compiled architecture */
+    /* LARGE (0) and SMALL (1) row blocks, for 1, 2 and 4 tiles */
     abreast_start *start[2][3];
     int stage_bytes[2][3];
 } abreast_kernels;
 
-/* Large row blocks' warps have 64 rows, so that inputs are read half as often from shared memory. */
+/* Warps of large row blocks have 64 rows, which halves the reads of inputs from shared memory. */
 template <apr_dtype D> static abreast_kernels abreast_kernels_of(void)
 {
     enum { L = ABREAST_LARGE, S = ABREAST_SMALL, L_MS = 4, S_MS = 2 };
@@ -679,8 +681,8 @@ template <apr_dtype D> static abreast_kernels abreast_kernels_of(void)
          {abreast_stage<D, 1, S, S_MS>::BYTES, abreast_stage<D, 2, S, S_MS>::BYTES, abreast_stage<D, 4, S, S_MS>::BYTES}}};
 }
 
-/* Products of warpgroups (abreast_wide.cuh), where the current device and what was compiled for it have them: for 1, 2 and 4 tiles, of
- * LARGE row blocks; NULL: none. All tiles are multiplied, those too that a group does not have. */
+/* The WGMMA kernels (abreast_wide.cuh) for 1, 2 and 4 tiles, with LARGE row blocks; NULL: the current device or its code has none. They
+ * always multiply all tiles, including those that a group does not have. */
 typedef struct abreast_wide {
     apr_dtype dtype;
     const void *any;
@@ -688,7 +690,7 @@ typedef struct abreast_wide {
 } abreast_wide;
 const abreast_wide *apr_abreast_wide(apr_dtype dtype);
 
-/* abreast_k.cu, abreast_blocks.cu, abreast_plain.cu; NULL: not of these. */
+/* abreast_k.cu, abreast_blocks.cu, abreast_plain.cu; NULL: the type is not in that file. */
 const abreast_kernels *apr_abreast_k_kernels(apr_dtype dtype);
 const abreast_kernels *apr_abreast_blocks_kernels(apr_dtype dtype);
 const abreast_kernels *apr_abreast_plain_kernels(apr_dtype dtype);

@@ -1,4 +1,4 @@
-/* abreast_pieces.cuh - numbers as inputs of products of tokens abreast: a token's power of two, and pieces of 8 numbers as fragments. */
+/* abreast_pieces.cuh - writes numbers as inputs of the small GEMM: the power of two of a token, and pieces of 8 numbers as fragments. */
 #ifndef APR_KERNELS_CUDA_ABREAST_PIECES_CUH
 #define APR_KERNELS_CUDA_ABREAST_PIECES_CUH
 
@@ -9,7 +9,7 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
-/* The largest number becomes one of [2^9, 2^10): 32 of them add up to no more than FP16 holds. Infinite ones stay what they are. */
+/* The power of two that brings the largest number into [2^9, 2^10): the sum of 32 such numbers does not overflow FP16. Infinity stays. */
 static __device__ __forceinline__ void power_for(float most, float *times, float *back)
 {
     const uint32_t e = max(__float_as_uint(most) >> 23 & 255u, 10u);
@@ -17,7 +17,7 @@ static __device__ __forceinline__ void power_for(float most, float *times, float
     *back = e == 255 ? 1.0f : __uint_as_float((e - 9) << 23);
 }
 
-/* The part of x that 16 bits hold, and what it is worth. */
+/* x rounded to 16 bits, and its value as float32. */
 template <bool BFLOATS> static __device__ __forceinline__ uint32_t part_of_number(float x, float *worth)
 {
     if constexpr (BFLOATS) {
@@ -31,7 +31,7 @@ template <bool BFLOATS> static __device__ __forceinline__ uint32_t part_of_numbe
     }
 }
 
-/* Four numbers of a step of 16 columns as lane t's two words of each part; answers the sum of the first parts. */
+/* Four numbers of a step of 16 columns as lane t's two words of each part. Returns the sum of the first parts. */
 template <bool BFLOATS> static __device__ __forceinline__ float split_four(float4 x, float times, uint32_t (&high)[2], uint32_t (&low)[2])
 {
     const float v[4] = {x.x * times, x.y * times, x.z * times, x.w * times};
@@ -50,7 +50,7 @@ template <bool BFLOATS> static __device__ __forceinline__ float split_four(float
     return sum;
 }
 
-/* 8 numbers: four of each step of 16 columns of a sub-block. */
+/* 8 numbers: four of each of the two steps of a sub-block. */
 typedef struct input_piece {
     float4 first, second;
 } input_piece;
@@ -64,7 +64,7 @@ static __device__ __forceinline__ input_piece piece_of(const float4 *row, int i,
 
 static __device__ __forceinline__ float most_of(float4 v) { return fmaxf(fmaxf(fabsf(v.x), fabsf(v.y)), fmaxf(fabsf(v.z), fabsf(v.w))); }
 
-/* Piece i of a slot; all lanes take part, those that are not on write nothing. */
+/* Writes piece i of a slot. All lanes take part; those with `on` false write nothing. */
 template <apr_abreast_form FORM>
 static __device__ __forceinline__ void put_piece(const apr_abreast_inputs &to, int64_t slot, int i, bool on, const input_piece &piece,
                                                  float times)

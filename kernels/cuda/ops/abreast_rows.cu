@@ -1,8 +1,8 @@
-/* abreast_rows.cu - what ends the products of a step's rows (kernels/cuda/rows_args.h): sums joined, bias, residual or gated unit, norm,
- * and inputs of the products behind, in one kernel.
+/* abreast_rows.cu - the epilogue of small GEMMs of a decode batch (kernels/cuda/rows_args.h), in one kernel: fix-up, bias, residual or GLU,
+ * norm, and inputs of the next products.
  *
- * A cluster of blocks has a token, each block a run of its numbers, in shared memory between the steps. Squares are added up in the order
- * in which norm.cu does it, by each block for itself. */
+ * A cluster of thread blocks has a token. Each block has a run of its numbers, kept in shared memory between the steps. Each block adds all
+ * squares itself, in the order of norm.cu. */
 #include "kernels/cuda/ops/abreast_pieces.cuh"
 #include "kernels/cuda/ops/abreast_sums.cuh"
 #include "kernels/cuda/ops/cluster.cuh"
@@ -13,22 +13,22 @@ enum {
     THREADS = NORM_BLOCK,
     MOST_CLUSTER = 8,
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1200
-    RESIDENT = 2, /* three do with registers that the compiler does not do with there */
+    RESIDENT = 2, /* with the registers of three the compiler spills there */
 #else
-    RESIDENT = 3, /* blocks of a multiprocessor: all tokens' at once, for the second ones would take as long again */
+    RESIDENT = 3, /* blocks of a multiprocessor, so that those of all tokens are resident at once: a second wave would take as long again */
 #endif
-    MANY_SLOTS = 48,   /* clusters of eight that 132 multiprocessors hold so; of more slots half as many blocks have twice as much */
-    MOST_EACH = 11264, /* numbers that a block has, in its shared memory; all of a cluster's are more than a matrix' rows (rows_run.cu) */
+    MANY_SLOTS = 48,   /* clusters of eight that fit 132 multiprocessors so; with more slots half as many blocks have twice as much */
+    MOST_EACH = 11264, /* numbers of a block in its shared memory; those of a cluster are at least a matrix' rows (rows_run.cu) */
     SQUARES_AT_ONCE = 16,
 };
 
 typedef struct rows_end {
-    abreast_call a;              /* whose sums they are; n_blocks 0: part 0 is there as it is */
+    abreast_call a;              /* the product; n_blocks 0: part 0 is a finished value */
     int n_blocks, rows_of_block; /* of its launch */
     apr_flow_ending ending;
     apr_glu_shape glu;
-    int width, first, n_tokens; /* tokens from the first one of the launch on */
-    int cluster;                /* blocks of a token */
+    int width, first, n_tokens; /* first: the launch's first token */
+    int cluster;                /* thread blocks per token */
     const float *residual;
     float *out, *normed;
     bool norm, leaves;
@@ -39,7 +39,7 @@ typedef struct rows_end {
 
 /* --- sums --- */
 
-/* A block's part of the work, the same in all its threads; joints: [parts][n_joints], in shared memory. */
+/* A thread block's run of numbers, the same in all its threads; joints: [parts][n_joints], in shared memory. */
 typedef struct rows_run {
     int begin, n, token;
     int n_joints, shift; /* row blocks have 1 << shift rows */
@@ -50,9 +50,9 @@ APR_EVERYWHERE int rows_each(const rows_end *e)
 {
     return ((e->width + ABREAST_SUB - 1) / ABREAST_SUB + e->cluster - 1) / e->cluster * ABREAST_SUB;
 }
-APR_EVERYWHERE int joints_of_run(int each, int rows_of_block) { return (each - 1) / rows_of_block + 2; } /* wherever it begins */
+APR_EVERYWHERE int joints_of_run(int each, int rows_of_block) { return (each - 1) / rows_of_block + 2; } /* for any start */
 
-/* Divisions, all of them, while the product is still under way. */
+/* All divisions are done here, while the product still runs. */
 static __device__ __forceinline__ void find_joints(const rows_end &e, const rows_run &run)
 {
     const int n_parts = e.ending == APR_FLOW_GLU ? 2 : 1;
@@ -71,8 +71,8 @@ static __device__ __forceinline__ four_source source_of(const rows_end &e, const
     return four_sums_of(e.a, run.joints[part * run.n_joints + in_run], run.shift, at, run.token - e.first, there);
 }
 
-/* The run's numbers into shared memory, and where they are wanted; ROUNDS of four a thread, and of each AT_ONCE sums of every part, are on
- * their way together. */
+/* Writes the run's numbers to shared memory, and to out. ROUNDS of four numbers per thread, and AT_ONCE partial sums of each part for each,
+ * are in flight together. */
 template <int PARTS, int ROUNDS, int AT_ONCE>
 static __device__ __forceinline__ void end_run(const rows_end &e, const rows_run &run, float4 *numbers)
 {
@@ -111,7 +111,7 @@ static __device__ __forceinline__ void end_run(const rows_end &e, const rows_run
 
 /* --- norm --- */
 
-/* The sum of squares of a row, in norm.cu's order; every thread has it. */
+/* The sum of squares of a row, in the order of norm.cu; returned in every thread. */
 static __device__ __forceinline__ float squares_of(const float *row, int width, float *parts)
 {
     const bool by_warp = width <= NORM_WARP_CHUNK;
@@ -127,7 +127,7 @@ static __device__ __forceinline__ float squares_of(const float *row, int width, 
     return by_warp ? norm_sum<true>(sum, parts) : norm_sum<false>(sum, parts);
 }
 
-/* What a thread's first four numbers are multiplied by; asked for before there is anything to multiply. */
+/* The gains of four numbers of a thread; its first four are loaded before the numbers are ready. */
 static __device__ __forceinline__ float4 gains_of(const rows_end &e, const rows_run &run, int i)
 {
     float g[4] = {1.0f, 1.0f, 1.0f, 1.0f};
@@ -149,7 +149,7 @@ static __device__ __forceinline__ void norm_run(const rows_end &e, const rows_ru
 
 /* --- the kernel --- */
 
-/* Of a block's numbers; every thread has it. */
+/* The largest magnitude of a block's numbers; returned in every thread. */
 static __device__ __forceinline__ float most_of_run(const float4 *numbers, int n, float *parts)
 {
     float most = 0.0f;
@@ -157,7 +157,7 @@ static __device__ __forceinline__ float most_of_run(const float4 *numbers, int n
     return block_max<THREADS>(most, parts);
 }
 
-/* Numbers [begin, begin + n) of a slot as inputs. */
+/* Writes numbers [begin, begin + n) of a slot as inputs. */
 template <apr_abreast_form FORM>
 static __device__ __forceinline__ void put_run_of(const rows_end &e, int slot, int begin, int n, const float4 *numbers, float times)
 {
@@ -172,22 +172,22 @@ static __device__ __forceinline__ void put_run_of(const rows_end &e, int slot, i
     }
 }
 
-/* A token's row becomes its norm. */
+/* Norms a token's row. */
 static __device__ __forceinline__ void norm_row(const rows_end &e, const rows_run &run, float4 gains, float *parts, float4 *numbers)
 {
-    cluster_barrier(); /* the row is there, whole */
+    cluster_barrier(); /* the whole row is in global memory */
     const float *const whole = (e.out != NULL ? (const float *)e.out : e.a.parts[0].out) + (int64_t)run.token * e.width;
     const float squares = squares_of(whole, e.width, parts);
     norm_run(e, run, scale_of_squares(squares / (float)e.width, e.eps), gains, numbers);
 }
 
-/* The run as inputs, of the power of two that the whole row's largest number wants. */
+/* Writes the run as inputs, with the power of two for the whole row's largest number. */
 template <apr_abreast_form FORM>
 static __device__ __forceinline__ void leave_run(const rows_end &e, const rows_run &run, float4 *shared, const float4 *numbers, float mine)
 {
     const int64_t row = (int64_t)run.token * e.width;
     if (threadIdx.x == 0) shared[0] = make_float4(mine, 0.0f, 0.0f, 0.0f);
-    cluster_barrier(); /* and nobody reads the row any more */
+    cluster_barrier(); /* also: no block reads the row any more */
     float most = 0.0f, times, back;
 #pragma unroll
     for (int i = 0; i < MOST_CLUSTER; i++)
@@ -199,7 +199,7 @@ static __device__ __forceinline__ void leave_run(const rows_end &e, const rows_r
     if (e.leaves) put_run_of<FORM>(e, run.token, run.begin, run.n, numbers, times);
 }
 
-/* blockIdx.y: a token, or a slot that is filled up; blockIdx.x: which run of its numbers. The memory: the largest number, the numbers, and
+/* blockIdx.y: a token, or a padding slot; blockIdx.x: the run of its numbers. Shared memory: the largest number, the numbers, and
  * joints. */
 template <apr_abreast_form FORM> static __global__ void __launch_bounds__(THREADS, RESIDENT) k_rows(const __grid_constant__ rows_end e)
 {
@@ -230,7 +230,7 @@ template <apr_abreast_form FORM> static __global__ void __launch_bounds__(THREAD
     if (is_there && e.norm) norm_row(e, run, gains, parts, numbers);
     const float mine = most_of_run(numbers, run.n, parts);
     leave_run<FORM>(e, run, ended, numbers, mine);
-    cluster_barrier(); /* others read the largest number */
+    cluster_barrier(); /* other blocks may still read the largest number */
 }
 
 /* --- launching --- */
@@ -248,7 +248,7 @@ static cudaError_t start_end(rows_end e, int n_slots, cudaStream_t stream)
     if (!fits || !is_aligned(e.residual) || !is_aligned(e.out) || !is_aligned(e.normed) || !is_aligned(e.a.parts[0].out) ||
         !is_aligned(e.a.parts[1].out))
         return cudaErrorInvalidValue;
-    /* As the kernels around it, which need not wait then until memory is divided anew. */
+    /* the same carveout as the kernels around it, which then need not wait for a reconfiguration of shared memory */
     const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, 100);
     if (error != cudaSuccess) return error;
     cudaLaunchAttribute attributes[2] = {};
@@ -272,7 +272,7 @@ static apr_abreast_form form_of(const apr_rows_room *room)
     return room->wide ? apr_cuda_abreast_form(APR_Q4_K) : APR_ABREAST_HALVES;
 }
 
-/* A slot as products of n_tokens tokens of n_in numbers read it. */
+/* A slot as inputs of products of n_tokens tokens with n_in numbers. */
 static apr_abreast_inputs slot_of(const apr_rows_room *room, int slot, int64_t n_tokens, int64_t n_in)
 {
     const int64_t n_tiles = (n_tokens + APR_ABREAST_TILE - 1) / APR_ABREAST_TILE;
@@ -313,7 +313,7 @@ static cudaError_t turn_products(const void *what, const abreast_call &call, int
     return apr_cuda_turn_products((const apr_turn_args *)what, call, n_blocks, rows_of_block, stream);
 }
 
-/* Three parts whose sums are joined where their heads are turned, or, where no kernel does that, before. */
+/* Three parts whose fix-up is in the QKV epilogue, or, without such a kernel, in its own kernel before it. */
 static cudaError_t start_turned(const apr_abreast_args *a, const apr_turn_args *turn, int n_multiprocessors, cudaStream_t stream)
 {
     if (apr_cuda_turns_products(turn, a)) return apr_cuda_abreast_ended(a, n_multiprocessors, turn_products, turn, stream);
@@ -342,13 +342,13 @@ cudaError_t apr_cuda_abreast_rows_inputs(const apr_rows_inputs *args, cudaStream
     rows_end e = {};
     if (args->n_tokens < 1 || args->n_tokens > APR_ROWS_MOST || args->width % ABREAST_SUB != 0) return cudaErrorInvalidValue;
     if (!args->left.norm && args->left.slot >= 0 && (args->out == NULL || args->out == args->x)) {
-        /* No more than inputs: blocks of few multiprocessors, so that the others ask for the weights behind them meanwhile. */
+        /* Only inputs are wanted: few thread blocks, so that the others' multiprocessors can load the next weights meanwhile. */
         const apr_abreast_inputs to = slot_of(&args->room, args->left.slot, args->n_tokens, args->width);
         return apr_cuda_abreast_prepare(args->x, NULL, args->n_tokens, &to, stream);
     }
     e.a.parts[0].out = (float *)args->x;
     e.a.parts[0].n_units = (int)(args->width / APR_FLOW_UNIT);
-    e.ending = APR_FLOW_STORE, e.rows_of_block = ABREAST_LARGE; /* no sums are joined: any will do, and few take little room */
+    e.ending = APR_FLOW_STORE, e.rows_of_block = ABREAST_LARGE; /* without fix-up any size will do */
     e.normed = args->out != args->x || args->left.norm ? args->out : NULL;
     leave(&e, &args->room, &args->left, args->width, args->n_tokens);
     return start_end(e, (int)((args->n_tokens + APR_ABREAST_TILE - 1) / APR_ABREAST_TILE * APR_ABREAST_TILE), stream);

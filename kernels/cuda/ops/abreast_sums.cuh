@@ -1,12 +1,12 @@
-/* abreast_sums.cuh - sums of products of tokens abreast that several blocks had, four rows at a time, by whoever ends the products: in the
- * order in which abreast.cu joins them. */
+/* abreast_sums.cuh - the stream-K fix-up inside other kernels: adds partial sums, four rows at a time, in the order in which abreast.cu
+ * does. */
 #ifndef APR_KERNELS_CUDA_ABREAST_SUMS_CUH
 #define APR_KERNELS_CUDA_ABREAST_SUMS_CUH
 
 #include "kernels/cuda/ops/abreast_end.cuh"
 
-/* Where the sums of a row block come from: n_sums blocks of the launch had a part of its columns each, and the first of them left its sums
- * at first_place. 0: its rows are in place. */
+/* Where a row block's partial sums are: n_sums thread blocks of the launch have one each, the first one's is at first_place. n_sums 0: the
+ * rows' final sums are in the output. */
 typedef struct abreast_sources {
     int first_place, n_sums;
 } abreast_sources;
@@ -23,15 +23,15 @@ static __device__ __forceinline__ abreast_sources sources_of(const abreast_call 
 
 static __device__ __forceinline__ float4 add_four(float4 a, float4 b) { return make_float4(a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w); }
 
-/* Four numbers of a part, of a token: n_sums are to be added up, of which the first lies at `first`, the second at `next`, and the others
- * `step` numbers further each; 0: the number itself lies at `first`. */
+/* Four consecutive rows of a token: n_sums partial sums, the first at `first`, the second at `next`, and each other one `step` numbers
+ * further. n_sums 0: the final sums are at `first`. */
 typedef struct four_source {
     const float *first, *next;
     int64_t step;
     int n_sums;
 } four_source;
 
-/* Rows `row` on of all parts' together; token: of the launch. Where they are in place they lie at `there`. */
+/* Rows from `row` on, counted over all parts; token: of the launch. `there`: their final sums in the output. */
 static __device__ __forceinline__ four_source four_sums_of(const abreast_call &a, const abreast_sources &j, int shift, int row, int token,
                                                            const float *there)
 {
@@ -47,7 +47,7 @@ static __device__ __forceinline__ float4 ask_sum(const four_source &s, int i)
     return __ldcg((const float4 *)(i == 0 ? s.first : s.next + (i - 1) * s.step));
 }
 
-/* AT_ONCE of their sums have been asked for; bias: of their part's rows, or NULL. */
+/* The four finished numbers; v has their first AT_ONCE partial sums. bias: of the part's rows, or NULL. */
 template <int AT_ONCE>
 static __device__ __forceinline__ float4 four_of(const four_source &s, const float4 (&v)[AT_ONCE], float factor, const float *bias, int row)
 {

@@ -1,4 +1,4 @@
-/* abreast_wide.cu - see abreast_wide.cuh. Compiled for 9.0a where others are for 9.0 (Makefile). */
+/* abreast_wide.cu - the small GEMM with WGMMA (abreast_wide.cuh). Compiled for 9.0a where other files are compiled for 9.0 (Makefile). */
 #include "kernels/cuda/ops/abreast_wide.cuh"
 
 #include <atomic>
@@ -14,7 +14,7 @@ template <apr_dtype D> static abreast_wide wide_of(void)
 static std::atomic<bool> may_multiply{true};
 void apr_cuda_let_warpgroups(bool may) { may_multiply = may; }
 
-/* Asked once for each device: code for other architectures has no products of warpgroups. */
+/* Queried once for each device: code for other architectures has no WGMMA. */
 static bool has_warpgroups(const abreast_wide *w)
 {
     enum { MOST_DEVICES = 64 };

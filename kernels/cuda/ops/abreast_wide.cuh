@@ -1,9 +1,9 @@
-/* abreast_wide.cuh - products of tokens abreast (abreast.cuh) by warpgroups (9.0a): the same row blocks and stages, dealt out in the same
- * way, and sums of a row block that several blocks had joined by the same kernel; of experts the same runs.
+/* abreast_wide.cuh - the small GEMM (abreast.cuh) with WGMMA (9.0a). Row blocks, stages, their division among thread blocks and the fix-up
+ * are those of abreast_kernel.cuh, and for experts also the runs.
  *
- * One warp copies weights and inputs, stage by stage through a ring in shared memory; sixteen have 16 rows each. A warpgroup decodes 64
- * columns into registers while the product of those before is under way, and goes on to the next stage without waiting for the others. All
- * sums of a row are in one lane, so that nothing is exchanged when a run is over. */
+ * One warp (the producer) copies weights and inputs, stage by stage, through a ring in shared memory; sixteen warps have 16 rows each. A
+ * warpgroup decodes 64 columns into registers while the products of the previous 64 run, and proceeds to the next stage without waiting for
+ * the other warpgroups. All sums of a row are in one lane, so no exchange is needed when a run is over. */
 #ifndef APR_KERNELS_CUDA_ABREAST_WIDE_CUH
 #define APR_KERNELS_CUDA_ABREAST_WIDE_CUH
 
@@ -29,18 +29,19 @@ template <apr_dtype D, int TILES_> struct wide_stage {
     static constexpr int SUMS_AT = X_AT + TILES * WIDE_TILE_BYTES, BYTES = (SUMS_AT + TILES * SUM_BYTES + 511) / 512 * 512;
 };
 
-/* Of experts' runs: what a stage ends; no tiles: its run goes on. is_last: of the block. */
+/* Experts: the run that a stage ends; n_tiles 0: the run continues. is_last: the thread block's last run. */
 typedef struct alignas(16) wide_end {
     int row_block, first_tile;
     short n_tiles, split;
     int is_last;
 } wide_end;
 
-/* Of the slots of the ring, behind it: a stage is there; all warps have read it. And what the block has, not kept in registers. */
+/* After the ring: for each slot a barrier for "stage has arrived" and one for "all warps have read it", and the thread block's share, in
+ * shared memory to save registers. */
 typedef struct wide_barriers {
     uint64_t there[WIDE_MOST_DEPTH], read[WIDE_MOST_DEPTH];
     wide_end ends[WIDE_MOST_DEPTH];
-    alignas(16) float factors[APR_ABREAST_MOST_TILES * APR_ABREAST_TILE]; /* of tokens; they come with the first stage */
+    alignas(16) float factors[APR_ABREAST_MOST_TILES * APR_ABREAST_TILE]; /* of tokens; copied with the first stage */
     abreast_share share;
 } wide_barriers;
 
@@ -49,14 +50,14 @@ typedef struct wide_barriers {
 template <typename S> ABREAST_FN bool lie_together(const abreast_call &a) { return abreast_lie<typename S::COPIED>::together(a); }
 template <typename S> ABREAST_FN int wide_step(const abreast_call &a) { return lie_together<S>(a) ? (int)S::UNIT_BYTES : (int)S::T::BYTES; }
 
-/* What a lane asks for next: its unit of a stage of a row block, so many stages from the row block's end. Where there is no such unit it
- * asks for the last one, whose sums nobody reads a second time. */
+/* A lane's loader: its row group of the next stage, and the stages left in the row block. Where there is no such row group it copies the
+ * last one; the duplicate's sums are not stored. */
 typedef struct wide_asker {
     const uint8_t *from;
     int left;
 } wide_asker;
 
-/* At a stage of a row block, of an expert's matrices or of those that there are. */
+/* The loader at a stage of a row block of an expert's matrices (expert 0 if dense). */
 template <typename S> ABREAST_FN wide_asker asker_of(const abreast_call &a, int expert, int row_block, int stage, int in_block)
 {
     const int last = a.n_units - 1;
@@ -66,19 +67,19 @@ template <typename S> ABREAST_FN wide_asker asker_of(const abreast_call &a, int 
     return wide_asker{a.parts[part].weight + of_all * (APR_FLOW_UNIT * a.row_bytes) + (int64_t)stage * wide_step<S>(a), a.n_stages - stage};
 }
 
-/* At stage `at` of all row blocks'. */
+/* The loader at stage `at`, counted over all row blocks. */
 template <typename S> ABREAST_FN wide_asker asker_at(const abreast_call &a, int at, int in_block)
 {
     return asker_of<S>(a, 0, at / a.n_stages, at % a.n_stages, in_block);
 }
 
-/* What a barrier waits for: a stage's weights, and the inputs of so many tiles. */
+/* Bytes that a barrier waits for: a stage's weights, and the inputs of so many tiles. */
 template <typename S> ABREAST_FN int stage_bytes(int n_tiles)
 {
     return WIDE_UNITS * S::UNIT_BYTES + n_tiles * (WIDE_TILE_BYTES + S::SUM_BYTES);
 }
 
-/* Weights of a stage by the first lanes of a warp, a unit each; the barrier has learnt of them. */
+/* Copies a stage's weights by the first lanes of the warp, a row group each; the barrier already expects their bytes. */
 template <typename S>
 static __device__ __forceinline__ void ask_units(const abreast_call &a, wide_asker *k, uint8_t *slot, uint64_t *there, int lane)
 {
@@ -93,7 +94,7 @@ static __device__ __forceinline__ void ask_units(const abreast_call &a, wide_ask
     k->left--;
 }
 
-/* Dense: those of stage `at`. */
+/* Dense: copies the weights of stage `at`. */
 template <typename S>
 static __device__ __forceinline__ void ask_weights(const abreast_call &a, wide_asker *k, int at, uint8_t *slot, uint64_t *there, int lane,
                                                    int n_more)
@@ -104,7 +105,7 @@ static __device__ __forceinline__ void ask_weights(const abreast_call &a, wide_a
     if (k->left == 0) *k = asker_at<S>(a, at + 1, lane);
 }
 
-/* Of a row block's stage. */
+/* Copies the inputs of a row block's stage. */
 template <typename S>
 static __device__ __forceinline__ void ask_inputs(const abreast_call &a, int stage, int first_tile, int n_tiles, uint8_t *slot,
                                                   uint64_t *there, int lane)
@@ -115,8 +116,7 @@ static __device__ __forceinline__ void ask_inputs(const abreast_call &a, int sta
         ptx_copy_bulk(slot + S::SUMS_AT, a.sums + tile * ABREAST_SUM_BYTES, n_tiles * (int)ABREAST_SUM_BYTES, there);
 }
 
-/* All that a block reads, by one warp: the first stages' weights before inputs are waited for, then stage by stage as they have been read.
- */
+/* The producer warp: copies the first stages' weights before the wait for the inputs, then stage by stage as slots become free. */
 template <typename S>
 static __device__ __forceinline__ void copy_all(const abreast_call &a, const abreast_share &share, uint8_t *ring, wide_barriers *b,
                                                 int lane)
@@ -143,7 +143,7 @@ static __device__ __forceinline__ void copy_all(const abreast_call &a, const abr
     }
 }
 
-/* Of experts: run after run, each stage with a word to the warps that multiply on what it ends. */
+/* The producer warp for experts: run after run; with each stage it tells the other warps which run the stage ends. */
 template <typename S>
 static __device__ __forceinline__ void copy_runs(const abreast_call &a, const abreast_share &share, uint8_t *ring, wide_barriers *b,
                                                  int lane)
@@ -175,7 +175,7 @@ static __device__ __forceinline__ void copy_runs(const abreast_call &a, const ab
 
 #if PTX_HAS_WARPGROUPS
 
-/* Four steps, from registers. */
+/* Four steps, with weights in registers. */
 template <typename S, int J>
 static __device__ __forceinline__ void multiply_steps(float (&sums)[S::N], const uint32_t (&a)[4][4], uint64_t x)
 {
@@ -187,13 +187,13 @@ static __device__ __forceinline__ void multiply_steps(float (&sums)[S::N], const
     ptx_group_close();
 }
 
-/* What the next steps need of both rows. */
+/* Loads what the next steps need of both rows. */
 template <typename T, int J> static __device__ __forceinline__ void load_steps(const uint8_t *row, int t, typename T::words (&w)[2])
 {
     if constexpr (T::EARLY) T::template load<J>(row, t, &w[0]), T::template load<J>(row + 8 * T::BYTES, t, &w[1]);
 }
 
-/* Of a lane's two rows, 8 apart, what four steps need. */
+/* Decodes what four steps need of a lane's two rows, which are 8 apart. */
 template <typename T, int J>
 static __device__ __forceinline__ void decode_steps(const uint8_t *row, typename T::words (&w)[2], const typename T::row (&rows)[2], int t,
                                                     uint32_t (&a)[4][4])
@@ -215,7 +215,7 @@ static __device__ __forceinline__ void add_wide_sums(float (&total)[S::N], const
     for (int i = 0; i < S::N; i++) total[i] = fmaf(i / 2 % 2 ? second : first, sums[i], total[i]);
 }
 
-/* A warp's 16 rows of a stage; `row` is where its lane's first one lies. */
+/* Multiplies a warp's 16 rows of a stage; `row` is its lane's first row. */
 template <typename S>
 static __device__ __forceinline__ void add_wide_stage(const uint8_t *slot, const uint8_t *row, int t, float (&total)[S::N])
 {
@@ -228,8 +228,8 @@ static __device__ __forceinline__ void add_wide_stage(const uint8_t *slot, const
     float sums[S::N] = {};
 
     load_steps<T, 0>(row, t, w);
-    if constexpr (T::MINS) {                                                               /* done while the first codes are decoded */
-        const uint32_t mins[4] = {rows[0].mins, rows[1].mins, rows[0].mins, rows[1].mins}; /* of sums, and of what remains */
+    if constexpr (T::MINS) {                                                               /* runs while the first codes are decoded */
+        const uint32_t mins[4] = {rows[0].mins, rows[1].mins, rows[0].mins, rows[1].mins}; /* for sums, and for their rounding errors */
         ptx_group_fence();
         ptx_group_mma_f16<false>(sums, mins, ptx_matrix_32(slot + S::SUMS_AT, ABREAST_SUM_BYTES));
         ptx_group_close();
@@ -244,7 +244,7 @@ static __device__ __forceinline__ void add_wide_stage(const uint8_t *slot, const
     decode_steps<T, 1>(row, w, rows, t, a[1]);
     multiply_steps<S, 1>(sums, a[1], x);
     ptx_group_wait<1>();
-    load_no_earlier(); /* with four tiles and experts there are no registers left until a[0] has been multiplied */
+    load_no_earlier(); /* with four tiles and experts there are no free registers until a[0] has been multiplied */
     load_steps<T, 2>(row, t, w);
     decode_steps<T, 2>(row, w, rows, t, a[0]);
     load_steps<T, 3>(row, t, w);
@@ -257,7 +257,7 @@ static __device__ __forceinline__ void add_wide_stage(const uint8_t *slot, const
     add_wide_sums<S>(total, sums, first, second);
 }
 
-/* A run that is not whole leaves its sums in its place as they are: few instructions, for nothing is multiplied meanwhile. */
+/* Stores the partial sums of a run that is not whole. It has few instructions, since nothing is multiplied meanwhile. */
 template <typename S>
 static __device__ __forceinline__ void put_wide_part(const abreast_call &a, const abreast_run &run, int place, int row, int t,
                                                      const float (&total)[S::N])
@@ -271,7 +271,7 @@ static __device__ __forceinline__ void put_wide_part(const abreast_call &a, cons
     }
 }
 
-/* Ends a run: a lane's sums are of its rows, two tokens of each tile. */
+/* Ends a whole run: a lane has the sums of its two rows for two tokens of each tile. */
 template <typename S>
 static __device__ __forceinline__ void put_whole_run(const abreast_call &a, const abreast_run &run, int row, int t, const float *factors,
                                                      const float (&total)[S::N])
@@ -285,11 +285,12 @@ static __device__ __forceinline__ void put_whole_run(const abreast_call &a, cons
     }
 }
 
-/* The same of an expert's: sums as they are, for factors come later. */
+/* Ends an expert's run: stores the sums; factors are applied later. */
 template <typename S>
 static __device__ __forceinline__ void put_expert_run(const abreast_call &a, const wide_end &end, const float (&total)[S::N])
 {
-    const unsigned thread = threadIdx.x; /* in other words than in the loop, so that the row is not kept there: registers are few */
+    const unsigned thread = threadIdx.x; /* computed differently from the loop, so that the compiler does not keep the row in registers
+                                          * there */
     const int row = (int)(thread / 32 * APR_FLOW_UNIT) + wide_row((int)(thread % 32 / 4)), token = (int)(thread % 4 * 2);
     abreast_run run = {};
     run.row_block = end.row_block, run.first_tile = end.first_tile, run.n_tiles = end.n_tiles, run.split = end.split;
@@ -305,7 +306,7 @@ static __device__ __forceinline__ void put_expert_run(const abreast_call &a, con
 
 template <typename S> static __device__ __forceinline__ void multiply_runs(const abreast_call &a, const uint8_t *ring, wide_barriers *b)
 {
-    int turn = 0; /* twice the slot, and the parity of its round: registers are few */
+    int turn = 0; /* twice the slot, plus the parity of its round, in one register */
     wide_end end = {0, 0, 0, 0, b->share.first == b->share.last};
 
 #pragma unroll 1
@@ -332,9 +333,9 @@ static __device__ __forceinline__ void multiply_all(const abreast_call &a, const
                                                     wide_barriers *b)
 {
     float total[S::N] = {};
-    int slot = 0, parity = 0, to_go = share.end - share.begin, left = a.n_stages - share.begin % a.n_stages; /* of the row block */
+    int slot = 0, parity = 0, to_go = share.end - share.begin, left = a.n_stages - share.begin % a.n_stages; /* stages of the row block */
 
-    wait_for_previous(); /* for what it is that ends a run */
+    wait_for_previous(); /* the output may still be in use */
 #pragma unroll 1
     for (; to_go > 0; to_go--) {
         const int thread = thread_here(), lane = thread % 32, warp = thread / 32, row = warp * APR_FLOW_UNIT + wide_row(lane / 4);
@@ -359,7 +360,7 @@ static __device__ __forceinline__ void multiply_all(const abreast_call &a, const
 
 /* --- the kernel --- */
 
-/* EXPERTS: of runs; who they are of is known when what is in front is over. */
+/* EXPERTS: grouped; the runs are known once the previous kernels have finished. */
 template <apr_dtype D, int TILES, bool EXPERTS>
 static __global__ void __launch_bounds__(WIDE_THREADS, 1) k_abreast_wide(const __grid_constant__ abreast_call a)
 {
@@ -384,7 +385,7 @@ static __global__ void __launch_bounds__(WIDE_THREADS, 1) k_abreast_wide(const _
         else multiply_all<S>(a, b->share, ring, b);
     }
 #else
-    __trap(); /* the host asks what it was compiled for */
+    __trap(); /* not launched: the host queries the compiled architecture */
 #endif
 }
 

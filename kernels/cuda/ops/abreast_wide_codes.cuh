@@ -1,15 +1,15 @@
-/* abreast_wide_codes.cuh - how each type's codes become FP16 numbers for products of warpgroups (abreast_wide.cuh): whole numbers, exact.
+/* abreast_wide_codes.cuh - decodes each type's codes to FP16 operands of WGMMA (abreast_wide.cuh): integers, exact.
  *
- * Which columns a lane has, and in which step: abreast_lanes.cuh. A half 0x000n is n * 2^-24, and nothing is lost by multiplying it with a
- * whole scale, so that no offset has to be taken off. A type has
+ * abreast_lanes.cuh says which columns a lane has in which step. FP16 bits 0x000n are n * 2^-24 (subnormal), which an integer scale
+ * multiplies exactly, so no offset has to be subtracted. A type has
  *     COLUMNS, BYTES   of a row in a stage
- *     POWER            what its sums are too small by, in the end
- *     MINS             whether minimums are taken off
+ *     POWER            the power of two that its final sums are multiplied by
+ *     MINS             whether minimums are subtracted
  *     row              what a lane keeps of one of its two rows for a stage; begin() reads it
- *     step_at(J, k)    where the inputs of step k of four lie: J goes from 0 to 3
- *     factor()         of a row: what its sums of a stage are multiplied by
- *     words            what a lane loads of a row; load<J>(), for one J behind the other
- *     EARLY            whether registers suffice for that to be loaded before what is in front is multiplied
+ *     step_at(J, k)    where the inputs of step k of four are: J goes from 0 to 3
+ *     factor()         of a row: the factor of its sums of a stage
+ *     words            what a lane loads of a row; load<J>(), in increasing order of J
+ *     EARLY            whether there are enough registers to load words before the previous products are done
  *     codes<J>()       of those: out[k][0] numbers 2 t, 2 t + 1 of step k, out[k][1] those 8 further */
 #ifndef APR_KERNELS_CUDA_ABREAST_WIDE_CODES_CUH
 #define APR_KERNELS_CUDA_ABREAST_WIDE_CODES_CUH
@@ -25,14 +25,14 @@ enum : uint32_t {
     HALF_LESS_32_AND_512_SMALL = 0x82008020u, /* times 2^-24 */
 };
 
-/* The first half, or the second one, twice: an operand takes it so. */
+/* The first or the second half, twice (an operand's form in SASS). */
 template <int SECOND> ABREAST_FN uint32_t half_twice(uint32_t m)
 {
     const __half2 both = *(const __half2 *)&m, one = SECOND ? __high2half2(both) : __low2half2(both);
     return *(const uint32_t *)&one;
 }
 
-/* Both halves of v times one half of m, and that half of a more. */
+/* v * m and v * m + a for both halves of v, with one half of m and a. */
 template <int SECOND> ABREAST_FN uint32_t halves_times_one(uint32_t v, uint32_t m) { return halves_times(v, half_twice<SECOND>(m)); }
 template <int SECOND> ABREAST_FN uint32_t halves_fma_one(uint32_t v, uint32_t m, uint32_t a)
 {
@@ -47,11 +47,11 @@ template <> struct wide_type<APR_Q4_K> {
     typedef uint4 words;
     struct row {
         uint32_t scales[2]; /* of the lane's sub-blocks 2 h, and a 16th of those of 2 h + 1 */
-        uint32_t mins;      /* of sub-blocks 2 t and 2 t + 1 of all, times 2^-24 */
+        uint32_t mins;      /* of the stage's sub-blocks 2 t and 2 t + 1, times 2^-24 */
         float min_factor;
     };
 
-    /* bytes 4 to 15 of a block: eight 6-bit scales and eight minimums, as ggml packs them; the lane's four */
+    /* bytes 4 to 15 of a block: eight 6-bit scales and eight 6-bit minimums, packed as in ggml; the lane's four */
     ABREAST_FN row begin(const uint8_t *at, int t)
     {
         const uint4 w = *(const uint4 *)at;
@@ -82,8 +82,8 @@ template <> struct wide_type<APR_Q4_K> {
     }
 };
 
-/* Rows of 210 bytes lie at multiples of 2. A code less 32 times its scale has up to 13 bits: beyond 2048 it is rounded to 11. Two words of
- * 32 columns are J, then the other two; the next 32 follow. */
+/* Rows of 210 bytes are at multiples of 2. A code minus 32, times its scale, has up to 13 bits; beyond 2048 it is rounded to 11. J = 0 is
+ * two words of 32 columns, J = 1 the other two; J = 2 and 3 are the next 32 columns. */
 template <> struct wide_type<APR_Q6_K> {
     static constexpr int COLUMNS = 256, BYTES = 210;
     static constexpr float POWER = 16777216.0f;
@@ -91,12 +91,13 @@ template <> struct wide_type<APR_Q6_K> {
     static constexpr int step_at(int j, int k) { return wide_step_at(k % 2, j % 2 * 2 + k / 2, j / 2); }
     struct words {
         uint32_t low[2], high[2];
-        uint32_t scales; /* of the 32 columns' lower codes, and a 16th of their higher ones', which are 16 times */
+        uint32_t scales; /* scale of the low nibbles' columns, and a 16th of that of the high nibbles' columns, whose codes are 16 times
+                          * larger */
     };
     struct row {
     };
 
-    /* N words from the byte `at` on. */
+    /* N words from byte `at` on. */
     template <int N> ABREAST_FN void load_words(const uint8_t *at, uint32_t (&out)[N])
     {
         const uint32_t over = (uint32_t)(uintptr_t)at % 4;
@@ -117,7 +118,7 @@ template <> struct wide_type<APR_Q6_K> {
         if (J % 2 != 0) return;
         const uint8_t *const scales = at + 192 + t / 2 * 8 + J + t % 2;
         const uint32_t both = (uint32_t)scales[0] | (uint32_t)scales[4] << 16;
-        w->scales = halves_fma(both ^ 0x64806480u, HALF_1_AND_16TH, HALF_LESS_1152_AND_72); /* from 1152 more */
+        w->scales = halves_fma(both ^ 0x64806480u, HALF_1_AND_16TH, HALF_LESS_1152_AND_72); /* both plus 1152 */
     }
     template <int J> ABREAST_FN void codes(const words &w, const row &, uint32_t (&out)[4][2])
     {

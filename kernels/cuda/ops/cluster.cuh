@@ -1,10 +1,10 @@
-/* cluster.cuh - blocks of one cluster (9.0 and up) read each other's shared memory. */
+/* cluster.cuh - thread blocks of a cluster (9.0 and up) read each other's shared memory. */
 #ifndef APR_KERNELS_CUDA_CLUSTER_CUH
 #define APR_KERNELS_CUDA_CLUSTER_CUH
 
 #include "kernels/cuda/device/ptx.cuh"
 
-/* Until all blocks of the cluster that have not ended are here; what they wrote before is seen after. */
+/* Barrier of all blocks of the cluster that have not ended; their earlier writes are visible after it. */
 static __device__ __forceinline__ void cluster_barrier(void)
 {
 #if __CUDA_ARCH__ >= 900
@@ -12,7 +12,7 @@ static __device__ __forceinline__ void cluster_barrier(void)
 #endif
 }
 
-/* What block `rank` of the cluster has where this one has *p. */
+/* *p of block `rank` of the cluster. */
 static __device__ __forceinline__ float4 cluster_load(const float4 *p, int rank)
 {
 #if __CUDA_ARCH__ >= 900

@@ -1,7 +1,8 @@
-/* experts_abreast.cu - experts of many tokens: tokens sorted by expert (pairs.cuh), each expert's matrices read for all its tokens at once.
+/* experts_abreast.cu - experts of many tokens with the small GEMM: tokens are sorted by expert (pairs.cuh), and each expert's matrices are
+ * read once for all its tokens.
  *
- * A row's columns are summed in parts that depend on shapes alone where tokens are few, so that there is work for all multiprocessors when
- * one token has eight small matrices; many tokens are work enough. */
+ * With few tokens a row's columns are summed in split-K parts, which depend only on shapes, so that one token with eight small matrices
+ * occupies all multiprocessors. Many tokens are enough work without a split. */
 #include "kernels/cuda/device/reduce.cuh"
 #include "kernels/cuda/ops/abreast_pieces.cuh"
 #include "kernels/cuda/ops/follow.cuh"
@@ -9,10 +10,10 @@
 
 enum {
     BLOCK = 256,
-    KEPT_FOURS = 3000, /* of a slot's unit in 48 KB of shared memory; what there is beyond, which is rare, is computed twice */
+    KEPT_FOURS = 3000, /* float4 of a slot's GLU output in 48 KB of shared memory; the rest, which is rare, is computed twice */
 };
 
-/* Where everything lies in a workspace of some tokens; see kernels/cuda/abreast_room.h. */
+/* The buffers in the workspace; see kernels/cuda/abreast_room.h. */
 typedef struct experts_buffers {
     apr_pairs pairs;
     apr_abreast_inputs x, mid;
@@ -21,7 +22,7 @@ typedef struct experts_buffers {
     int gate_splits, down_splits;
 } experts_buffers;
 
-/* Columns of a matrix' rows as they lie. */
+/* Columns of a matrix' rows as stored. */
 static int64_t columns_of(const apr_tensor *matrix, int64_t n_in)
 {
     return matrix->in_items ? apr_items_columns(matrix->dtype, n_in) : n_in;
@@ -68,29 +69,28 @@ static __device__ __forceinline__ float4 summed(const float *sums, int64_t plane
     return sum;
 }
 
-/* sums times a factor, and a row's biases, of any alignment; NULL: none. */
+/* Sums times a factor, plus the rows' biases, of any alignment; NULL: none. */
 static __device__ __forceinline__ float4 scaled(float4 v, float factor, const float *bias)
 {
     if (bias == NULL) return make_float4(v.x * factor, v.y * factor, v.z * factor, v.w * factor);
     return make_float4(v.x * factor + bias[0], v.y * factor + bias[1], v.z * factor + bias[2], v.w * factor + bias[3]);
 }
 
-/* Of a slot: which expert's it is, and what its products' sums are multiplied by. Weights on inputs are multiplied with here: products are
- * linear. */
+/* A slot's expert, and the factor of its sums. Weights on inputs are applied here, since products are linear. */
 typedef struct expert_slot {
-    int64_t expert, at; /* at: where its sums begin */
+    int64_t expert, at; /* at: offset of its sums */
     float factor;
 } expert_slot;
 
 static __device__ __forceinline__ expert_slot slot_of(const apr_experts_args &a, const experts_buffers &b, int slot, int pair)
 {
     const float *const route = a.routes + pair / a.n_used * apr_route_row(a.n_used) + pair % a.n_used;
-    const bool has_bias = a.up_bias != NULL || a.gate_bias != NULL; /* else nobody waits to know whose it is */
+    const bool has_bias = a.up_bias != NULL || a.gate_bias != NULL; /* else the expert need not be loaded */
     const float factor = __ldcg(b.x.factors + slot) * (a.weight_on_input ? __ldcg(route + a.n_used) : 1.0f);
     return expert_slot{has_bias ? (int64_t)__ldcg(route) : 0, slot * a.n_mid, factor};
 }
 
-/* Four numbers of its gated unit. */
+/* Four numbers of its GLU output. */
 static __device__ __forceinline__ float4 unit_of(const apr_experts_args &a, const experts_buffers &b, const expert_slot &s, int64_t i)
 {
     const int64_t plane = b.n_slots * a.n_mid, row = s.expert * a.n_mid + i;
@@ -103,7 +103,7 @@ static __device__ __forceinline__ float4 unit_of(const apr_experts_args &a, cons
                        apr_glu_of(&a.glu, gate.w, up.w));
 }
 
-/* A block a slot: its unit, which lies in shared memory in between, as inputs of down. */
+/* A thread block per slot: its GLU output, kept in shared memory in between, is written as inputs of down. */
 template <apr_abreast_form FORM>
 static __global__ void __launch_bounds__(BLOCK, 3)
     k_middle(const __grid_constant__ apr_experts_args a, const __grid_constant__ experts_buffers b)
@@ -139,14 +139,14 @@ static cudaError_t start_middle(const apr_experts_args *a, const experts_buffers
                                                                          k_middle<APR_ABREAST_WIDE>};
     const auto kernel = kernels[b->mid.form];
     const int64_t fours = a->n_mid / 4, n_kept = fours < KEPT_FOURS ? fours : (int64_t)KEPT_FOURS, n_threads = (fours + 31) / 32 * 32;
-    /* As the kernels behind it, which need not wait then until memory is divided anew. */
+    /* the same carveout as the next kernels, which then need not wait for a reconfiguration of shared memory */
     const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, 100);
     if (error != cudaSuccess) return error;
     return launch_following(kernel, (unsigned)b->n_slots, n_threads < BLOCK ? (unsigned)n_threads : (unsigned)BLOCK,
                             (size_t)n_kept * sizeof(float4), stream, *a, *b);
 }
 
-/* out[t][r] = sum over ranks, the best first; four rows a thread. */
+/* out[t][r] = sum over ranks, the most probable expert first; four rows per thread. */
 static __global__ void __launch_bounds__(BLOCK, 3)
     k_ranks(const __grid_constant__ apr_experts_args a, const __grid_constant__ experts_buffers b)
 {
@@ -201,7 +201,8 @@ static bool goes(const apr_tensor *m, int64_t rows, int64_t n_in, int major)
            apr_cuda_goes_abreast(m->dtype, m->in_items, rows, columns_of(m, n_in), major);
 }
 
-/* Tokens that are computed at a time: of up to 64 always all, for their numbers; more as the workspace has room for. 0: it has none. */
+/* Tokens that are computed at a time: up to 64 always together, so that results do not depend on the workspace; more as it has room. 0: no
+ * room at all. */
 static int64_t tokens_at_a_time(const apr_experts_args *a, int n_multiprocessors)
 {
     const size_t room = a->work.slice * sizeof(float);
@@ -211,8 +212,8 @@ static int64_t tokens_at_a_time(const apr_experts_args *a, int n_multiprocessors
     return n;
 }
 
-/* Tiles of a group: as many as an expert may have, or, where tiles that are not there are multiplied as well, as most have. 0: no kernel.
- */
+/* Tiles of a group: as many as an expert may have, or, with WGMMA, which also multiplies tiles that do not exist, as most experts have. 0:
+ * no kernel. */
 static int group_tiles_of(const apr_experts_args *a, apr_dtype dtype, int64_t n_tokens)
 {
     const int most = apr_cuda_abreast_group_tiles(dtype, n_tokens);

@@ -1,8 +1,9 @@
-/* flow.cu - products that stream: a call for the kernels of flow_start.cuh, inputs that no product made, and weights in another order. */
+/* flow.cu - the decode GEMV: launches of its kernels (flow_start.cuh), activations that are not a product's output, and tiling of
+ * weights. */
 #include "kernels/cuda/ops/flow_start.cuh"
 #include "kernels/cuda/ops/weights.cuh"
 
-enum { LEAST_COLUMNS = 32 }; /* of an item */
+enum { LEAST_COLUMNS = 32 }; /* minimum columns of a tile */
 #define X(id, columns) static_assert(columns >= LEAST_COLUMNS, "a row has no more items");
 APR_FLOW_ITEMS(X)
 APR_FLOW_ROWS(X)
@@ -15,8 +16,8 @@ bool apr_cuda_flow_fits(apr_dtype dtype, int64_t n_out, int64_t n_in, int n_mult
 
     if (n_in > INT32_MAX / 4 || most > INT32_MAX / 1024) return false;
     const int64_t most_items = n_in / LEAST_COLUMNS + 1;
-    if (most * most_items * most_items > UINT32_MAX) return false; /* flow_divisor */
-    layout.n_extras = THREADS;                                     /* at most */
+    if (most * most_items * most_items > UINT32_MAX) return false; /* or flow_divisor is not exact */
+    layout.n_extras = THREADS;                                     /* the maximum */
     switch ((int)dtype) {
 #define X(id, columns) \
     case APR_##id:     \
@@ -85,15 +86,15 @@ cudaError_t apr_cuda_flow(const apr_flow_args *args, int n_multiprocessors, cuda
     return start_of(args->beside->parts[0].weight->dtype, b, n_multiprocessors, stream);
 }
 
-/* --- inputs that no product made --- */
+/* --- activations that are not a product's output --- */
 
 enum {
     PREPARE_THREADS = 1024,
-    PREPARE_APART = 256, /* of a block, where no sum of all is wanted */
-    PREPARE_KEPT = 4,    /* numbers of a thread that are on their way together */
+    PREPARE_APART = 256, /* threads of a block that needs no sum of squares */
+    PREPARE_KEPT = 4,    /* numbers of a thread that are loaded together */
 };
 
-/* What a number is multiplied by, but for the norm. */
+/* The factor of a number, without the norm. */
 static __device__ __forceinline__ float gain_of(const apr_flow_inputs &a, int i)
 {
     return i < a.n && a.gain != NULL ? __ldg(a.gain + i) + a.gain_offset : 1.0f;
@@ -101,14 +102,14 @@ static __device__ __forceinline__ float gain_of(const apr_flow_inputs &a, int i)
 
 static __device__ __forceinline__ float number_at(const apr_flow_inputs &a, int i) { return i < a.n ? __ldcg(a.x + i) : 0.0f; }
 
-/* Half a warp's numbers belong together: all lanes take part. */
+/* A half warp has a group of 16: all lanes take part. */
 static __device__ __forceinline__ void leave_number(const apr_flow_inputs &a, int i, float value)
 {
     if (i < a.n && a.out != NULL) a.out[i] = value;
     planes_put(a.planes, i, i < a.n, value);
 }
 
-/* By one block, for the sum of all squares. */
+/* One block, which sums all squares. */
 static __global__ void __launch_bounds__(PREPARE_THREADS) k_prepare_normed(const __grid_constant__ apr_flow_inputs a)
 {
     __shared__ float parts[PREPARE_THREADS / 32];
@@ -144,11 +145,12 @@ cudaError_t apr_cuda_flow_prepare(const apr_flow_inputs *a, cudaStream_t stream)
     return launch_following(k_prepare, blocks_of(a->n, PREPARE_APART), PREPARE_APART, 0, stream, *a);
 }
 
-/* --- weights in another order --- */
+/* --- tiling of weights --- */
 
 enum { ITEMS_THREADS = 256 };
 
-/* A thread two bytes: every block is a whole number of them. Of n; a row is `row_words` of them, and in items a whole number of items. */
+/* A thread copies two bytes, of n: every quantization block has an even number of bytes. A row has `row_words` words; a tiled row is padded
+ * to whole tiles. */
 static __global__ void __launch_bounds__(ITEMS_THREADS)
     k_to_items(const uint16_t *rows, uint16_t *to, uint32_t item_row, uint32_t row_words, uint64_t n)
 {
@@ -159,7 +161,7 @@ static __global__ void __launch_bounds__(ITEMS_THREADS)
     to[at] = in_row < row_words ? __ldg(rows + (unit * APR_FLOW_UNIT + row) * row_words + in_row) : (uint16_t)0;
 }
 
-/* Where heads of blocks lie apart, a thread a block: of 32 codes. */
+/* MXFP4, whose exponents are separated from the codes: a thread copies a block of 32 codes. */
 static __global__ void __launch_bounds__(ITEMS_THREADS)
     k_to_items_apart(const uint8_t *rows, uint8_t *to, uint32_t row_blocks, uint64_t n_blocks)
 {

@@ -1,9 +1,10 @@
-/* flow_dot.cuh - 16 rows of packed weights times planes of inputs, type by type, on tensor cores.
+/* flow_dot.cuh - tensor core products of a tile of packed weights with int16 activations (planes.cuh), for each type.
  *
- * Of a product m16n8k32 lane (g, t), g = lane / 4, t = lane % 4, has 8 codes of row g and 8 of row g + 8, and gets sums of those rows in
- * columns 2 t and 2 t + 1. Which columns of the weights they are is free, as long as the inputs agree: so lane t of a row takes a run of
- * its own (a block, or a part of one), and the inputs of that run stand in columns 2 t (high bytes) and 2 t + 1 (low bytes) only, zeros
- * elsewhere. What comes back to a lane are the sums of its own run, and it scales them. Inputs are held by lanes with g / 2 == t. */
+ * In a product m16n8k32 lane (g, t), g = lane / 4, t = lane % 4, holds 8 codes of row g and 8 of row g + 8, and gets the sums of these rows
+ * in columns 2 t and 2 t + 1. Any columns of the weights may be used, as long as the activations match. So lane t of a row takes its own
+ * run of columns (a block, or a part of one), and the activations of that run are in columns 2 t (high bytes) and 2 t + 1 (low bytes) only,
+ * with zeros elsewhere. The sums that a lane gets are then those of its own run, and it applies the run's scale. Lanes with g / 2 == t hold
+ * activations. */
 #ifndef APR_KERNELS_CUDA_FLOW_DOT_CUH
 #define APR_KERNELS_CUDA_FLOW_DOT_CUH
 
@@ -13,10 +14,11 @@
 
 typedef struct flow_lane {
     int g, t;
-    bool holds;            /* inputs */
-    int plane;             /* and which: high bytes (0) or low ones (1) */
+    bool holds;            /* whether it holds activations */
+    int plane;             /* which of them: high bytes (0) or low bytes (1) */
     const uint32_t *table; /* see flow_rows */
-    uint32_t word;         /* its first one, for a constant that the compiler knows is put into a register again for each look-up */
+    uint32_t word;         /* its first word, loaded so that the compiler does not see a constant, which it would move to a register for
+                            * each look-up */
 } flow_lane;
 
 static __device__ __forceinline__ flow_lane flow_lane_of(int lane)
@@ -25,8 +27,9 @@ static __device__ __forceinline__ flow_lane flow_lane_of(int lane)
     return flow_lane{g, t, g / 2 == t, g % 2, NULL, 0};
 }
 
-/* Inputs in shared memory: a tile's 16 groups one after the other, 16 high bytes and their 16 low ones, so that the two lanes that hold a
- * group read side by side; scales and sums where they are in memory. Where piece i (16 bytes) of a tile goes: */
+/* Activations in shared memory: a tile's 16 groups one after another, each with 16 high bytes and its 16 low bytes, so that the two lanes
+ * that hold a group read adjacent bytes. Scales and sums are where they are in global memory. flow_piece(i): the position of 16-byte piece
+ * i. */
 enum { FLOW_TILE_PIECES = PLANES_BYTES / 16 };
 
 static __device__ __forceinline__ int flow_piece(int i)
@@ -35,7 +38,7 @@ static __device__ __forceinline__ int flow_piece(int i)
     return i < n_groups ? 2 * i : i < 2 * n_groups ? 2 * (i - n_groups) + 1 : i;
 }
 
-/* sums[0], [1] of row g; [2], [3] of row g + 8: of high and low bytes. a, b: 8 codes of each row; x: 8 inputs. */
+/* sums[0], [1] of row g; [2], [3] of row g + 8: for high and low bytes. a, b: 8 codes of each row; x: 8 activations. */
 template <bool SIGNED>
 static __device__ __forceinline__ void mma_bytes(int (&sums)[4], uint32_t a0, uint32_t b0, uint32_t a1, uint32_t b1, uint32_t x0,
                                                  uint32_t x1)
@@ -46,7 +49,7 @@ static __device__ __forceinline__ void mma_bytes(int (&sums)[4], uint32_t a0, ui
 #endif
 }
 
-/* The same of 4 halves of each row with 4 inputs. */
+/* The same with 4 FP16 numbers of each row and 4 activations. */
 static __device__ __forceinline__ void mma_halves(float (&sums)[4], uint32_t a0, uint32_t b0, uint32_t a1, uint32_t b1, uint32_t x0,
                                                   uint32_t x1)
 {
@@ -63,7 +66,7 @@ static __device__ __forceinline__ void mma_bfloats(float (&sums)[4], uint32_t a0
 #endif
 }
 
-/* 16 codes of a group of both rows, in 4 words each. */
+/* 16 codes of a group for both rows, in 4 words each. */
 template <bool SIGNED>
 static __device__ __forceinline__ void mma_group(int (&sums)[4], const uint32_t (&a)[4], const uint32_t (&b)[4], uint4 x)
 {
@@ -74,7 +77,8 @@ static __device__ __forceinline__ void mma_group(int (&sums)[4], const uint32_t 
 /* 256 * high + low of row g (0) or g + 8 (1). */
 static __device__ __forceinline__ int whole_of(const int (&sums)[4], int row) { return sums[2 * row] * 256 + sums[2 * row + 1]; }
 
-/* 16 inputs of a group in this lane's plane. A lane that holds none keeps what it has: zeros, since x began so. */
+/* Loads 16 bytes of a group's activations, high or low as l.plane says. A lane that holds none keeps its x, which was initialized to
+ * zeros. */
 static __device__ __forceinline__ void take_inputs(const flow_lane &l, const uint8_t *tile, int group, uint4 &x)
 {
     ptx_load_shared_if(l.holds, tile + 2 * PLANES_GROUP * group + PLANES_GROUP * l.plane, x);
@@ -85,7 +89,7 @@ static __device__ __forceinline__ float input_scale(const uint8_t *tile, int gro
 }
 static __device__ __forceinline__ int input_sum(const uint8_t *tile, int group) { return *(const int *)(tile + PLANES_SUMS + 4 * group); }
 
-/* N words, `shift` bits into the first of N + 1. */
+/* N words from bit `shift` of the first of N + 1 words on. */
 template <int N> static __device__ __forceinline__ void words_at(const uint8_t *p, uint32_t shift, uint32_t (&words)[N])
 {
     const uint32_t *const from = (const uint32_t *)p;
@@ -98,10 +102,10 @@ template <int N> static __device__ __forceinline__ void words_at(const uint8_t *
     }
 }
 
-/* A type: COLUMNS of a row are BYTES, an item of 16 such rows; lane (g, t) has rows row_of(g) and ROW_STEP behind it, which are chosen so
- * that lanes read from different banks. dot() adds those rows' products with the item's inputs, which begin at `column` of `tile`, to
- * total[0] and total[1]; `row` is where the lane's first row is in shared memory, lane_bytes(t) further on. arranged(): 16 inputs in the
- * order in which the type takes them. x: two times 16 inputs, see take_inputs. TABLE_WORDS: what dot() looks up from, in shared memory. */
+/* A type: COLUMNS of a row have BYTES, and a tile has 16 such rows. Lane (g, t) has rows row_of(g) and ROW_STEP further, which are chosen
+ * so that lanes read from different banks. dot() adds the products of those rows with the activations from `column` of `tile` on to
+ * total[0] and total[1]; `row` is the lane's first row in shared memory plus lane_bytes(t). arranged(): 16 activations in the order that
+ * the type needs. x: two times 16 activations, see take_inputs. TABLE_WORDS: size of a look-up table in shared memory. */
 struct flow_rows {
     static constexpr int ROW_STEP = 8;
     static __device__ __forceinline__ int row_of(int g) { return g; }
@@ -111,7 +115,7 @@ struct flow_rows {
     static __device__ __forceinline__ uint32_t table_word(int) { return 0; }
 };
 
-/* Rows of 34 words, of which lanes read from words 0, 8, 17 and 25 on. */
+/* Rows of 34 words: lanes read from words 0, 8, 17 and 25 on. */
 struct flow_rows_of_34 : flow_rows {
     static constexpr int ROW_STEP = 4;
     static __device__ __forceinline__ int row_of(int g) { return g % 4 + 8 * (g / 4); }
@@ -137,7 +141,8 @@ template <> struct flow_type<APR_Q4_K> : flow_rows {
         total = fmaf(d, product, fmaf(-min, below, total));
     }
 
-    /* Lane t has codes of columns 64 t to 64 t + 31 in the low nibbles of its 32 bytes, the next 32 in the high ones. */
+    /* Lane t has the codes of columns 64 t to 64 t + 31 in the low nibbles of its 32 bytes, those of the next 32 columns in the high
+     * nibbles. */
     static __device__ __forceinline__ void dot(const uint8_t *row_a, const uint8_t *tile, int, const flow_lane &l, uint4 (&x)[2],
                                                float (&total)[2])
     {
@@ -148,7 +153,7 @@ template <> struct flow_type<APR_Q4_K> : flow_rows {
         const float4 s = *(const float4 *)(tile + PLANES_SCALES + 16 * l.t);
         const int4 n = *(const int4 *)(tile + PLANES_SUMS + 16 * l.t);
         const float sums[2] = {fmaf(s.x, (float)n.x, s.y * (float)n.y), fmaf(s.z, (float)n.z, s.w * (float)n.w)};
-        float v[2][2]; /* of a row, of low and high nibbles */
+        float v[2][2]; /* [row][low or high nibbles] */
 #pragma unroll
         for (int high = 0; high < 2; high++) {
             const uint32_t mask = high ? 0xf0f0f0f0u : 0x0f0f0f0fu; /* high nibbles are 16 times their code */
@@ -170,7 +175,7 @@ template <> struct flow_type<APR_Q4_K> : flow_rows {
     }
 };
 
-/* Even rows begin at a word, odd ones half a word later: a lane has one of each. */
+/* Even rows begin at a word, odd rows half a word later. A lane has one of each. */
 template <> struct flow_type<APR_Q6_K> : flow_rows {
     static constexpr int COLUMNS = 256, BYTES = 210, ROW_STEP = 1;
     static __device__ __forceinline__ int row_of(int g) { return 2 * g; }
@@ -187,8 +192,8 @@ template <> struct flow_type<APR_Q6_K> : flow_rows {
         words_at(at + 128 - 32 * (l.t / 2), SHIFT, c.high);
     }
 
-    /* The lower 4 bits of group K's codes, 16 times them from group 2 on; and the upper 2, 4^K times. They lie where they are: tensor cores
-     * multiply them apart, and their sums are put together. */
+    /* lower(): the lower 4 bits of group K's codes, times 16 from group 2 on. upper(): the upper 2 bits, times 4^K. The bits are not moved:
+     * tensor cores multiply lower and upper bits separately, and the sums are combined. */
     template <int K> static __device__ __forceinline__ void lower(const loaded &c, uint32_t (&out)[4])
     {
 #pragma unroll
@@ -204,7 +209,8 @@ template <> struct flow_type<APR_Q6_K> : flow_rows {
     static __device__ __forceinline__ void add_group(const uint8_t *row_a, const loaded &a, const loaded &b, const uint8_t *tile,
                                                      const flow_lane &l, uint4 &x, float (&sum)[2])
     {
-        constexpr int TIMES = K < 2 ? 1 : 16, UPPER = K % 2 == 0 ? 16 : 4; /* of the sums of lower bits; what the upper ones' take */
+        constexpr int TIMES = K < 2 ? 1 : 16, UPPER = K % 2 == 0 ? 16 : 4; /* scale of the sums of lower bits; factor that aligns the sums
+                                                                            * of upper bits */
         const int group = 8 * (l.t / 2) + l.t % 2 + 2 * K;
         int low[4] = {0, 0, 0, 0}, high[4] = {0, 0, 0, 0};
         uint32_t codes_a[4], codes_b[4];
@@ -227,7 +233,7 @@ template <> struct flow_type<APR_Q6_K> : flow_rows {
 
     static __device__ __forceinline__ float common(const uint8_t *row) { return half_float(*(const uint16_t *)(row + 208)); }
 
-    /* Lane t has columns 128 (t / 2) + 16 (t % 2) + {0, 32, 64, 96} and the 15 behind each: four groups with a scale of their own. */
+    /* Lane t has four groups of 16 columns from 128 (t / 2) + 16 (t % 2) + {0, 32, 64, 96} on, each with its own scale. */
     static __device__ __forceinline__ void dot(const uint8_t *row_a, const uint8_t *tile, int, const flow_lane &l, uint4 (&x)[2],
                                                float (&total)[2])
     {
@@ -247,14 +253,14 @@ template <> struct flow_type<APR_Q6_K> : flow_rows {
 template <> struct flow_type<APR_Q8_0> : flow_rows_of_34 {
     static constexpr int COLUMNS = 128, BYTES = 136;
 
-    /* A block, from the word on in which it begins: at the word's start or in its middle. */
+    /* Loads a block from the word in which it begins, at the word's start or in its middle. Returns its scale. */
     static __device__ __forceinline__ float load(const uint8_t *at, uint32_t begin, uint32_t (&codes)[8])
     {
         words_at(at, begin + 16, codes);
         return half_float(*(const uint32_t *)at >> begin);
     }
 
-    /* A block a lane. */
+    /* One block per lane. */
     static __device__ __forceinline__ void dot(const uint8_t *row, const uint8_t *tile, int column, const flow_lane &l, uint4 (&x)[2],
                                                float (&total)[2])
     {
@@ -279,12 +285,12 @@ template <> struct flow_type<APR_Q8_0> : flow_rows_of_34 {
     }
 };
 
-/* An item's row: eight exponents, then the codes, in words of eight neighbouring columns (kernels/cuda/flow_args.h). */
+/* A tile's row: eight exponents, then the codes, in words of eight neighbouring columns (kernels/cuda/flow_args.h). */
 template <> struct flow_type<APR_MXFP4> : flow_rows_of_34 {
     static constexpr int COLUMNS = 256, BYTES = 136;
     static __device__ __forceinline__ int lane_bytes(int t) { return 32 * t; }
 
-    /* The magnitudes of codes 0 to 3, doubled; then what an exponent stands for, half of 2^(e - 127): 0 is 2^-127, 255 NaN. */
+    /* Word 0: the doubled magnitudes of codes 0 to 3. Then for each exponent e half of 2^(e - 127): 0 is 2^-127, 255 is NaN. */
     static constexpr int TABLE_WORDS = 1 + 256;
     static __device__ __forceinline__ uint32_t table_word(int i)
     {
@@ -292,22 +298,23 @@ template <> struct flow_type<APR_MXFP4> : flow_rows_of_34 {
         return i == 1 ? 0x00200000u : i == 2 ? 0x00400000u : i == 256 ? 0x7fc00000u : (uint32_t)(i - 2) << 23;
     }
 
-    /* Twice the magnitudes of 8 codes where they are not negative, else 0, in the order of their nibbles: a permutation whose selector has
-     * bit 3 set copies a sign, and that of all table bytes is 0. With the codes' signs turned: of those that are negative. */
+    /* Looks up 8 codes, in the order of their nibbles: twice the magnitude where a code is not negative, else 0. A selector of prmt with
+     * bit 3 set replicates the byte's sign, which is 0 for all bytes of the table. With the codes' sign bits flipped it gives the negative
+     * codes. */
     static __device__ __forceinline__ void look_up(uint32_t magnitudes, uint32_t q, uint32_t (&out)[2])
     {
         out[0] = ptx_permute(magnitudes, 0x0c080604u, q);
         out[1] = ptx_permute(magnitudes, 0x0c080604u, q >> 16);
     }
 
-    /* Nibbles of a word are the columns 0 4 1 5 2 6 3 7; inputs stand in that order. */
+    /* A word's nibbles are columns 0 4 1 5 2 6 3 7; activations are put in that order. */
     static __device__ __forceinline__ uint4 arranged(uint4 x)
     {
         return make_uint4(__byte_perm(x.x, x.y, 0x5140), __byte_perm(x.x, x.y, 0x7362), __byte_perm(x.z, x.w, 0x5140),
                           __byte_perm(x.z, x.w, 0x7362));
     }
 
-    /* 8 codes of both rows, positive ones to sums[0], negative ones to sums[1]. */
+    /* 8 codes of both rows; positive ones go to sums[0], negative ones to sums[1]. */
     static __device__ __forceinline__ void multiply(uint32_t magnitudes, uint32_t a, uint32_t b, uint32_t x0, uint32_t x1,
                                                     int (&sums)[2][4])
     {
@@ -320,7 +327,7 @@ template <> struct flow_type<APR_MXFP4> : flow_rows_of_34 {
         }
     }
 
-    /* A block of both rows: its first 16 columns, then the others. */
+    /* A block of both rows: first its columns 0 to 15, then 16 to 31. */
     static __device__ __forceinline__ void add_block(const uint8_t *codes, const uint8_t *tile, int group, const flow_lane &l,
                                                      uint4 (&x)[2], float (&sum)[2])
     {
@@ -338,7 +345,7 @@ template <> struct flow_type<APR_MXFP4> : flow_rows_of_34 {
         }
     }
 
-    /* Two blocks a lane, one behind the other. */
+    /* Two consecutive blocks per lane. */
     static __device__ __forceinline__ void dot(const uint8_t *row, const uint8_t *tile, int, const flow_lane &l, uint4 (&x)[2],
                                                float (&total)[2])
     {
@@ -354,7 +361,7 @@ template <> struct flow_type<APR_MXFP4> : flow_rows_of_34 {
     }
 };
 
-/* Plain 16-bit numbers: the bytes of the inputs are exact as such, and 16 products at a time are summed up. A group a lane. */
+/* Plain 16-bit numbers: the activations' bytes are exact as FP16 or BF16, and 16 products at a time are summed. One group per lane. */
 template <bool BFLOAT> struct flow_halves : flow_rows {
     static constexpr int COLUMNS = 64, BYTES = 128;
 
@@ -363,7 +370,7 @@ template <bool BFLOAT> struct flow_halves : flow_rows {
         if constexpr (BFLOAT) {
             front = ptx_bf16_pair((float)(int8_t)(bytes >> 8), (float)(int8_t)bytes);
             back = ptx_bf16_pair((float)(int8_t)(bytes >> 24), (float)(int8_t)(bytes >> 16));
-        } else { /* 0x6400 + u is 1024 + u, and u is the byte plus 128 */
+        } else { /* FP16 bits 0x6400 + u are 1024 + u, where u is the byte plus 128 */
             const uint32_t u = bytes ^ 0x80808080u, pair[2] = {__byte_perm(u, 0x64646464u, 0x4140), __byte_perm(u, 0x64646464u, 0x4342)};
             const __half2 bias = __float2half2_rn(1152.0f);
             __half2 out[2];
@@ -406,11 +413,11 @@ template <> struct flow_type<APR_F16> : flow_halves<false> {
 template <> struct flow_type<APR_BF16> : flow_halves<true> {
 };
 
-/* Floats, as routers of experts have them in GGUF files: half a group a lane, multiplied one by one. */
+/* F32, for the experts' routers of GGUF files: half a group per lane, multiplied by FMA without tensor cores. */
 template <> struct flow_type<APR_F32> : flow_rows {
     static constexpr int COLUMNS = 32, BYTES = 128;
 
-    /* The signed bytes of two words: 256 * high + low, exact. */
+    /* 256 * high + low of the signed bytes of two words, exact. */
     static __device__ __forceinline__ void whole_numbers(uint32_t high, uint32_t low, float *x)
     {
 #pragma unroll

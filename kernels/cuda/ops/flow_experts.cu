@@ -1,9 +1,9 @@
-/* flow_experts.cu - the chosen experts of one token, straight from their packed weights, in two steps: gate, up and activation of all of
- * them, then down, which ends as a product does. Their outputs are weighed before they are multiplied with down, so that its sums run over
- * all experts' columns.
+/* flow_experts.cu - the chosen experts of one token, straight from their packed weights, in two kernels: gate, up and activation of all of
+ * them, then down with the epilogue of a product. Each expert's GLU output is multiplied by its weight before down, so that one sum of down
+ * runs over the columns of all experts.
  *
- * The kernel of down begins when all of what stood in front of the first step is over, routes with it: so it asks for its weights while
- * gate and up are multiplied. */
+ * The kernel of down begins when everything before the first kernel has finished, including the routes. So it loads its weights while gate
+ * and up are multiplied. */
 #include "kernels/cuda/ops/flow_start.cuh"
 
 template <flow_kind KIND> static cudaError_t start_routed(apr_dtype dtype, const flow_call &a, int n_multiprocessors, cudaStream_t stream)
@@ -17,7 +17,7 @@ template <flow_kind KIND> static cudaError_t start_routed(apr_dtype dtype, const
     }
 }
 
-/* What both steps have alike; a matrix is [n_out, n_in]. */
+/* What both steps share; a matrix is [n_out, n_in]. */
 static flow_call routed_call(const apr_experts_args *args, const apr_tensor *stack, int64_t n_out, int64_t n_in)
 {
     flow_call a = {};

@@ -1,8 +1,8 @@
-/* flow_kernel.cuh - a block of the kernels of flow.cuh: a ring of weights for each warp, filled before the inputs are waited for.
+/* flow_kernel.cuh - the decode GEMV kernel (flow.cuh): each warp has a ring of weight tiles, filled before the activations are ready.
  *
- * An item is 16 rows of so many columns as a type takes at once. A block's items, unit by unit, are dealt out to its warps in runs of equal
- * length; a warp's ring holds the next ones on their way from memory. Sums of a unit that several warps share are added in their order.
- * Two blocks fit a multiprocessor, so that the next product's weights come while this one ends. */
+ * A thread block's tiles, row group by row group, are divided among its warps in runs of equal length. A warp's ring holds its next tiles
+ * on their way from memory. Partial sums of a row group that several warps share are added in the order of the warps. Two thread blocks fit
+ * a multiprocessor, so that the next kernel's weights arrive while this one ends. */
 #ifndef APR_KERNELS_CUDA_FLOW_KERNEL_CUH
 #define APR_KERNELS_CUDA_FLOW_KERNEL_CUH
 
@@ -15,27 +15,27 @@
 enum {
     WARPS = 12,
     THREADS = 32 * WARPS,
-    RESERVED_BYTES = 2048,  /* of a block's shared memory, by CUDA and by what is declared */
+    RESERVED_BYTES = 2048,  /* of a block's shared memory: used by CUDA and by declared arrays */
     SMALL_BYTES = 98 << 10, /* of a block's shared memory; see lay_out */
     ENOUGH_DEPTH = 2,
     MOST_DEPTH = 4,
-    AHEAD = 4, /* loads that a thread starts before it waits for the first */
+    AHEAD = 4, /* loads of a thread that are in flight together */
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
-    RESIDENT = 1, /* no kernel begins before the one in front of it is over: all registers are a block's */
+    RESIDENT = 1, /* without PDL no two kernels overlap: one block may use all registers */
 #else
     RESIDENT = 2,
 #endif
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1200
-    ROUTED_RESIDENT = 1, /* the compiler does not do with half of the registers there */
+    ROUTED_RESIDENT = 1, /* with half of the registers the compiler spills there */
 #else
     ROUTED_RESIDENT = RESIDENT,
 #endif
 };
 
-/* Quotients by numbers that all threads share, without a division: exact where the product of both is less than 2^32. */
+/* Division by a number that all threads share, as a multiplication: exact where the product of both numbers is less than 2^32. */
 typedef struct flow_divisor {
     int by;
-    uint32_t inverse; /* 2^32 / by, rounded up; by 1 it is not needed */
+    uint32_t inverse; /* 2^32 / by, rounded up; not used for 1 */
 } flow_divisor;
 
 static inline flow_divisor flow_divisor_of(int by)
@@ -48,13 +48,13 @@ static __device__ __forceinline__ int divided(int x, const flow_divisor &d)
     return d.by == 1 ? x : (int)__umulhi((uint32_t)x, d.inverse);
 }
 
-/* What a kernel makes: sums of rows, gated units of two, or either of a token's experts, first their units and then, beside that, their
- * sums. */
+/* What a kernel computes: sums of rows, the GLU of two matrices, or one of the two steps of a token's experts: first their GLUs, then,
+ * concurrently, the weighted sum of down. */
 typedef enum { FLOW_SUMS, FLOW_UNITS, FLOW_EXPERT_UNITS, FLOW_EXPERT_SUMS } flow_kind;
 static constexpr __host__ __device__ bool is_glu(flow_kind kind) { return kind == FLOW_UNITS || kind == FLOW_EXPERT_UNITS; }
 static constexpr __host__ __device__ bool of_experts(flow_kind kind) { return kind == FLOW_EXPERT_UNITS || kind == FLOW_EXPERT_SUMS; }
 
-/* A call as the kernel sees it. */
+/* A part of a call (apr_flow_part) as the kernel sees it. */
 typedef struct flow_part {
     const uint8_t *weight;
     const float *bias;
@@ -62,14 +62,15 @@ typedef struct flow_part {
     int n_units;
 } flow_part;
 
-/* Of experts, whose matrices lie one behind the other: rank k of a token's choice is expert routes[k], its weight routes[n_used + k]. */
+/* Routed experts. Their matrices are consecutive in a stack. Rank k of a token's choice is expert routes[k] with weight routes[n_used
+ * + k]. */
 typedef struct flow_routed {
     const float *routes;
-    int n_used, n_units; /* units of one expert's matrix */
+    int n_used, n_units; /* row groups of one expert's matrix */
     flow_divisor used, units;
     int64_t matrix_bytes;
-    int n_groups, all_groups; /* groups of 16 inputs that belong to one of a product's experts, and those with which its row is filled up */
-    int gap;                  /* GLU: columns between one expert's planes and those of the next */
+    int n_groups, all_groups; /* groups of 16 inputs of one expert, without and with the padding of its row */
+    int gap;                  /* GLU: padding columns between one expert's activations and the next one's */
 } flow_routed;
 
 typedef struct flow_call {
@@ -85,21 +86,21 @@ typedef struct flow_call {
     float *out_squares;
     flow_routed routed;
     bool has_beside, is_beside,
-        is_first;  /* flow_args.h; of experts: their two steps, of which the second finds the routes there when it begins */
-    bool is_early; /* of experts: what the first step multiplies, or the residual of the second, is there when it begins */
+        is_first;  /* see flow_args.h. Experts: the two steps are such a pair, and routes are ready when the second one begins */
+    bool is_early; /* experts: the first step's input, or the second one's residual, is ready when the kernel begins */
 } flow_call;
 
-/* How a block's shared memory is cut up: rings, inputs, rows' extras, sums of units that warps share. */
+/* Layout of a block's shared memory: rings, activations, rows' extras, sums of row groups that warps share. */
 typedef struct flow_layout {
-    int each, more;          /* units of a block, and how many of the first blocks have one more */
-    int depth;               /* items in a ring */
-    int slots;               /* units that a warp may touch */
-    int n_items;             /* across a unit's columns */
-    int n_run;               /* of these, how many lie behind one another; with experts a unit is a run of each */
-    flow_divisor items, run; /* by those */
+    int each, more;          /* row groups of a block, and how many of the first blocks have one more */
+    int depth;               /* tiles in a ring */
+    int slots;               /* row groups that a warp may have a part of */
+    int n_items;             /* tiles across a row group's columns */
+    int n_run;               /* of these, how many are contiguous; with experts a row group is a run of each of them */
+    flow_divisor items, run; /* divisors by n_items and n_run */
     int x_bytes;
-    int n_extras;  /* rows of a block whose extras are fetched ahead */
-    bool is_alone; /* it leaves no room for a block of the next kernel */
+    int n_extras;  /* rows of a block whose extras are prefetched */
+    bool is_alone; /* no block of the next kernel fits next to it */
 } flow_layout;
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
@@ -108,16 +109,16 @@ typedef struct flow_layout {
 #define FLOW_HAS_BULK true
 #endif
 
-/* An item lies in memory as one piece, row behind row; of plain numbers, whose rows stay where they are, in 16 pieces of 128 bytes. Those
- * would all begin in one bank: their 16 bytes trade places, by the row's number.
+/* A tile is contiguous in memory, row after row. Rows of plain numbers stay as stored: a tile of them is 16 pieces of 128 bytes. These
+ * would all begin in the same bank, so the 16-byte chunks of a row are permuted (XOR) by the row's number.
  *
- * WHOLE: an item comes as one copy that one lane asks for, and each place in a ring has a barrier that counts its bytes; else all lanes
- * copy 16 bytes at a time. Which is faster was measured, type by type (NOTES.md). */
+ * WHOLE: a tile is one bulk copy issued by one lane, and each slot of the ring has an mbarrier that counts its bytes. Otherwise all lanes
+ * copy 16 bytes at a time. Which is faster was measured for each type (NOTES.md). */
 template <apr_dtype D> struct flow_ring {
     static constexpr int BYTES = APR_FLOW_UNIT * flow_type<D>::BYTES, PIECES = BYTES / 16;
     static constexpr bool APART = flow_type<D>::BYTES == 128; /* rows */
     static constexpr bool WHOLE = FLOW_HAS_BULK && (D == APR_Q4_K || D == APR_Q6_K);
-    static constexpr bool FILLED = D == APR_MXFP4 || D == APR_Q8_0; /* rows of experts may end within an item, for a block is less */
+    static constexpr bool FILLED = D == APR_MXFP4 || D == APR_Q8_0; /* rows of experts may end within a tile, since a block is smaller */
     static_assert(BYTES % 16 == 0, "items are copied by 16 bytes");
 };
 
@@ -133,7 +134,7 @@ static __device__ __forceinline__ void close_group(void)
     ptx_close_copies();
 #endif
 }
-/* All but the youngest `left` groups of this thread have arrived. */
+/* Waits until all but this thread's latest `left` groups of copies have arrived. */
 static __device__ __forceinline__ void wait_for_groups(int left)
 {
 #if __CUDA_ARCH__ >= 800
@@ -147,7 +148,7 @@ static __device__ __forceinline__ void wait_for_groups(int left)
 #endif
 }
 
-/* GLU counts pairs of a gate's unit and an up's. */
+/* Row groups of a call. GLU: pairs of one of gate and one of up. */
 template <flow_kind KIND> static __host__ __device__ inline int units_of(const flow_call &a)
 {
     if (is_glu(KIND)) return a.parts[0].n_units;
@@ -156,7 +157,7 @@ template <flow_kind KIND> static __host__ __device__ inline int units_of(const f
     return n;
 }
 
-/* The items of a unit. */
+/* The first tile of a row group. */
 template <flow_kind KIND> static __device__ __forceinline__ const uint8_t *items_of(const flow_call &a, int64_t unit_bytes, int unit)
 {
     int part = 0;
@@ -166,8 +167,8 @@ template <flow_kind KIND> static __device__ __forceinline__ const uint8_t *items
     return a.parts[part].weight + unit * unit_bytes;
 }
 
-/* Where a run begins. Of experts gate and up have units for each rank in turn, another product has each unit's part for each rank; lane k
- * knows who is `chosen` for rank k. All lanes take part. */
+/* The start of a run. GLU of experts: gate and up have the row groups of rank 0, then those of rank 1, ... Sums of experts: each row group
+ * has a run for each rank. Lane k holds the expert `chosen` for rank k. All lanes take part. */
 template <flow_kind KIND>
 static __device__ __forceinline__ const uint8_t *run_at(const flow_call &a, int64_t run_bytes, int run, int chosen)
 {
@@ -179,7 +180,7 @@ static __device__ __forceinline__ const uint8_t *run_at(const flow_call &a, int6
     return a.parts[is_glu(KIND) ? run % 2 : 0].weight + expert * a.routed.matrix_bytes + unit * run_bytes;
 }
 
-/* Asks for an item; the lanes share it, or the first one does all. */
+/* Issues the copy of a tile, by all lanes or by the first one. */
 template <apr_dtype D> static __device__ __forceinline__ void ask(const uint8_t *item, int row_bytes, uint8_t *to, uint64_t *arrived)
 {
     typedef flow_ring<D> R;
@@ -200,33 +201,33 @@ template <apr_dtype D> static __device__ __forceinline__ void ask(const uint8_t 
     }
 }
 
-/* What a row's sums are finished with; nought where there is none. */
+/* What a row's sum is finished with; zero where there is none. */
 typedef struct __align__(16) flow_extras
 {
-    float bias, other_bias; /* other: of GLU's second part */
+    float bias, other_bias; /* other_bias: of GLU's second part */
     float residual, gain;
 }
 flow_extras;
 
-/* Of a unit: the first and the last warp that has a part of it. */
+/* The first and the last warp that have a part of a row group. */
 typedef struct flow_share {
     uint8_t first, last;
 } flow_share;
 
-/* What finishes a row. */
+/* What the epilogue needs. */
 typedef struct flow_finish {
     float factor;
     const float *sums;        /* [WARPS][slots][APR_FLOW_UNIT] */
-    const flow_share *shares; /* [units] */
-    const int *begins;        /* [WARPS]: the first unit of each warp */
+    const flow_share *shares; /* [row groups] */
+    const int *begins;        /* [WARPS]: the first row group of each warp */
     int slots;
-    const float *weights;      /* of a token's experts, by rank */
-    const flow_extras *extras; /* of the first rows: their trip from memory was made while weights were multiplied */
+    const float *weights;      /* weights of a token's experts, by rank */
+    const flow_extras *extras; /* of the first rows, prefetched while weights were multiplied */
     int n_extras;
 } flow_finish;
 
-/* A unit's row: the sums of all warps that had a part of it, in their order. But for the first one it is their first unit, and those
- * between that have no items at all have noughts there. */
+/* A row's sum: the partial sums of all warps that had a part of its row group, in their order. For all but the first warp it is their first
+ * row group, and warps between that have no tiles at all hold zeros there. */
 static __device__ __forceinline__ float joined(const flow_finish &f, int unit, int row)
 {
     const flow_share share = f.shares[unit];
@@ -238,7 +239,7 @@ static __device__ __forceinline__ float joined(const flow_finish &f, int unit, i
     return sum * f.factor;
 }
 
-/* Who has a part of which unit, for joined: a warp says so of the units whose first or last item it has. */
+/* Records which warps share which row group: a warp writes itself for the row groups whose first or last tile it has. */
 static __device__ __forceinline__ void tell_shares(int begin, int end, const flow_divisor &items, flow_share *shares, int *begins)
 {
     const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32, n_items = items.by;
@@ -251,8 +252,8 @@ static __device__ __forceinline__ void tell_shares(int begin, int end, const flo
     }
 }
 
-/* What is added to row r of a part. Of experts: their biases by their weights, or the bias of the one that has the row, whose number in its
- * own matrix is left in r. */
+/* The bias of row r of a part. Sums of experts: their biases times their weights. GLU of experts: the bias of the expert that has the
+ * row. */
 template <flow_kind KIND> static __device__ __forceinline__ float bias_of(const flow_call &a, int part, int64_t r, int rank)
 {
     const float *const bias = a.parts[part].bias, *const routes = a.routed.routes;
@@ -266,11 +267,11 @@ template <flow_kind KIND> static __device__ __forceinline__ float bias_of(const 
     return sum;
 }
 
-/* Where a row lies: whose it is, and of experts, which one's. */
+/* The position of a row: its part, and with experts its rank. */
 typedef struct flow_row {
-    int part, unit; /* of its part */
+    int part, unit; /* within its part */
     int rank;
-    int64_t r; /* of its part */
+    int64_t r; /* within its part */
 } flow_row;
 
 template <flow_kind KIND> static __device__ __forceinline__ flow_row row_at(const flow_call &a, int unit, int row)
@@ -283,7 +284,7 @@ template <flow_kind KIND> static __device__ __forceinline__ flow_row row_at(cons
     return at;
 }
 
-/* All but the residual, which the kernels in front may still have to write. */
+/* All but the residual, which previous kernels may not have written yet. */
 template <flow_kind KIND> static __device__ __forceinline__ flow_extras lasting_extras_of(const flow_call &a, const flow_row &at)
 {
     flow_extras e = {bias_of<KIND>(a, at.part, at.r, at.rank), 0.0f, 0.0f, 0.0f};
@@ -299,7 +300,7 @@ template <flow_kind KIND> static __device__ __forceinline__ flow_extras extras_o
     return e;
 }
 
-/* Rows of the block's units, a thread each, by half warps: 16 rows are a group of planes. */
+/* The epilogue: one thread for each row of the block's row groups. A half warp has 16 rows, which are a group of activations. */
 template <flow_kind KIND> static __device__ __forceinline__ void finish(const flow_call &a, const flow_finish &f, int first, int last)
 {
     const int n = (last - first) * APR_FLOW_UNIT;
@@ -321,7 +322,8 @@ template <flow_kind KIND> static __device__ __forceinline__ void finish(const fl
         const float left = a.gain != NULL ? value * (e.gain + a.gain_offset) : value;
         float squares = value * value, most = on ? fabsf(left) : 0.0f;
 #pragma unroll
-        for (int lanes = APR_FLOW_UNIT / 2; lanes > 0; lanes /= 2) { /* half_warp_sum and half_warp_max in turn: neither waits alone */
+        for (int lanes = APR_FLOW_UNIT / 2; lanes > 0; lanes /= 2) { /* half_warp_sum and half_warp_max interleaved, to overlap their
+                                                                      * latencies */
             squares += __shfl_xor_sync(0xffffffffu, squares, lanes);
             most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, lanes));
         }
@@ -330,7 +332,7 @@ template <flow_kind KIND> static __device__ __forceinline__ void finish(const fl
     }
 }
 
-/* A lane's part of the sums of squares of the inputs' groups, four at a time: n_in is a multiple of APR_FLOW_COLUMNS. */
+/* A lane's part of the sum of the input groups' squares, four at a time: n_in is a multiple of APR_FLOW_COLUMNS. */
 static __device__ __forceinline__ float squares_of_lane(const flow_call &a)
 {
     const float4 *const squares = (const float4 *)a.squares;
@@ -346,7 +348,7 @@ static __device__ __forceinline__ float squares_of_lane(const flow_call &a)
     return sum;
 }
 
-/* 1 / rms of the inputs, by the warp that has the fewest items: it is needed when they are done. */
+/* 1 / RMS of the inputs, by the warp that has the fewest tiles: it is needed in the epilogue. */
 static __device__ __forceinline__ void put_factor(const flow_call &a, float squares, float *factor)
 {
     if (threadIdx.x >= 32) return;
@@ -354,7 +356,7 @@ static __device__ __forceinline__ void put_factor(const flow_call &a, float squa
     if (threadIdx.x == 0) *factor = value;
 }
 
-/* What the four lanes of a row have of it; begins anew. */
+/* Adds the four lanes' sums of each row, stores them, and resets the totals. */
 template <apr_dtype D> static __device__ __forceinline__ void put_sums(const flow_lane &l, float (&total)[2], float *sums)
 {
 #pragma unroll
@@ -365,15 +367,15 @@ template <apr_dtype D> static __device__ __forceinline__ void put_sums(const flo
     }
 }
 
-/* Inputs on their way to shared memory, in which they lie as flow_dot.cuh has them: as many pieces as a thread asks for at once. */
+/* Loads activations for shared memory (layout: flow_dot.cuh): as many 16-byte pieces as a thread has in flight at once. */
 static __device__ __forceinline__ void ask_planes(const uint8_t *from, int n_pieces, int first, uint4 (&pieces)[AHEAD])
 {
 #pragma unroll
     for (int k = 0; k < AHEAD; k++)
         if (first + k * THREADS < n_pieces) pieces[k] = __ldcg((const uint4 *)from + first + k * THREADS);
 }
-/* Piece i of all tiles', with zeros for what nobody wrote: groups that a row is filled up with. It has bytes of one group, or a number of
- * each of four. */
+/* Piece i of the activations, with zeros for the padding of a row, which no kernel wrote. It has the bytes of one group, or one number of
+ * each of four groups. */
 static __device__ __forceinline__ uint4 with_zeros(const flow_routed &r, int i, uint4 v)
 {
     enum { GROUPS = PLANES_COLUMNS / PLANES_GROUP };
@@ -395,8 +397,8 @@ static __device__ __forceinline__ void put_planes(const flow_call &a, const uint
     }
 }
 
-/* All inputs into shared memory. Their sums of squares, on their way at the same time, are one warp's business, which gives its lanes'
- * parts: they lie in a few lines, and twelve warps of all blocks would ask for those at once. */
+/* Copies all activations to shared memory. One warp also loads their sums of squares at the same time, and returns its lanes' parts: they
+ * are in a few cache lines, and all warps of all blocks would read these at once. */
 template <apr_dtype D, bool FILLED>
 static __device__ __forceinline__ float take_inputs_and_squares(const flow_call &a, int n_pieces, uint8_t *x, bool has_squares)
 {
@@ -420,7 +422,7 @@ static __device__ __forceinline__ float take_all(const flow_call &a, const flow_
            of_experts(KIND) && flow_ring<D>::FILLED > (a, layout.x_bytes / 16, x, threadIdx.x < 32 && a.squares != NULL);
 }
 
-/* Where an item's inputs are: the offset of their tile, and the column in it. */
+/* Where a weight tile's activations are: the byte offset of their tile, and the column in it. */
 typedef struct flow_place {
     int tile, column;
 } flow_place;
@@ -439,21 +441,21 @@ template <apr_dtype D> static __device__ __forceinline__ void next_place(flow_pl
     at.column = 0;
 }
 
-/* A warp's ring, and where its place `at` has a barrier, that one. */
+/* A warp's ring, and the barriers of its slots where copies are WHOLE. */
 typedef struct flow_places {
     uint8_t *ring;
     uint64_t *arrived; /* [depth] */
 } flow_places;
 
-/* A warp's way through its items, to ask for them: what is next. */
+/* A warp's loader: the next tile to copy. */
 typedef struct flow_asker {
     const uint8_t *wanted;
-    int end;       /* behind its last item */
-    int run, left; /* of the run, items that are not asked for */
+    int end;       /* one past its last tile */
+    int run, left; /* the run, and its tiles that have not been requested */
     int chosen;    /* see run_at */
 } flow_asker;
 
-/* weights: [APR_FLOW_MOST_EXPERTS] of those chosen. */
+/* weights: [APR_FLOW_MOST_EXPERTS], of the chosen experts. */
 template <apr_dtype D, flow_kind KIND>
 static __device__ __forceinline__ flow_asker asker_of(const flow_call &a, const flow_layout &layout, int first_run, int begin, int end,
                                                       float *weights)
@@ -461,21 +463,21 @@ static __device__ __forceinline__ flow_asker asker_of(const flow_call &a, const 
     const int lane = (int)threadIdx.x % 32, n_run = of_experts(KIND) ? layout.n_run : layout.n_items;
     const int before = divided(begin, of_experts(KIND) ? layout.run : layout.items), rest = begin - before * n_run;
     flow_asker k = {NULL, end, first_run + before, n_run - rest, 0};
-    if (of_experts(KIND)) { /* weights cannot be asked for before it is known whose */
+    if (of_experts(KIND)) { /* tiles can be requested once the experts are known */
         if (KIND == FLOW_EXPERT_UNITS) wait_for_previous();
         const float weight = KIND == FLOW_EXPERT_UNITS && threadIdx.x < 32 && lane < a.routed.n_used
                                  ? __ldcg(a.routed.routes + a.routed.n_used + lane)
                                  : 0.0f;
         if (lane < a.routed.n_used) k.chosen = (int)__ldcg(a.routed.routes + lane);
         if (KIND == FLOW_EXPERT_UNITS && threadIdx.x < 32)
-            weights[lane] = weight; /* before they would have to stand behind experts' bytes */
+            weights[lane] = weight; /* before the copies of weights, which would delay them */
     }
     const int step = flow_ring<D>::APART ? flow_type<D>::BYTES : flow_ring<D>::BYTES;
     k.wanted = run_at<KIND>(a, (int64_t)n_run * flow_ring<D>::BYTES, k.run, k.chosen) + rest * step;
     return k;
 }
 
-/* Asks for item i, which goes to place `at` of the ring. */
+/* Requests tile i, into slot `at` of the ring. */
 template <apr_dtype D, flow_kind KIND>
 static __device__ __forceinline__ void ask_next(const flow_call &a, const flow_layout &layout, const flow_places &places, flow_asker &k,
                                                 int i, int at)
@@ -490,10 +492,10 @@ static __device__ __forceinline__ void ask_next(const flow_call &a, const flow_l
             k.wanted = run_at<KIND>(a, (int64_t)n_run * R::BYTES, ++k.run, k.chosen);
         }
     }
-    if (!R::WHOLE) close_group(); /* an empty one, too: groups are counted */
+    if (!R::WHOLE) close_group(); /* also an empty group, since groups are counted */
 }
 
-/* The item at a place of the ring has arrived, in its round-th use of that place. */
+/* Waits for the tile in slot `at` of the ring, in the slot's round-th use. */
 template <apr_dtype D>
 static __device__ __forceinline__ void await_item(const flow_layout &layout, const flow_places &places, int at, int round)
 {
@@ -505,7 +507,7 @@ static __device__ __forceinline__ void await_item(const flow_layout &layout, con
     }
 }
 
-/* The sums of a warp's items, unit by unit. */
+/* Multiplies a warp's tiles and stores the sums of each row group. */
 template <apr_dtype D, flow_kind KIND>
 static __device__ __forceinline__ void multiply_items(const flow_call &a, const flow_layout &layout, flow_asker &k, int begin,
                                                       const flow_places &places, const uint8_t *x, const flow_lane &l, float *unit_sums)
@@ -532,7 +534,7 @@ static __device__ __forceinline__ void multiply_items(const flow_call &a, const 
     }
 }
 
-/* Before anything is asked for. */
+/* Initializes the ring's barriers, before any copy. */
 template <apr_dtype D> static __device__ __forceinline__ void begin_places(const flow_layout &layout, const flow_places &places)
 {
     if constexpr (flow_ring<D>::WHOLE) {
@@ -543,12 +545,12 @@ template <apr_dtype D> static __device__ __forceinline__ void begin_places(const
     }
 }
 
-/* What a block does that has the block-th share of the units. */
+/* Computes the block's share of the row groups. */
 template <apr_dtype D, flow_kind KIND>
 static __device__ __forceinline__ void make_units(const flow_call &a, const flow_layout &layout, int block, uint8_t *memory)
 {
     __shared__ int begins[WARPS];
-    __shared__ int2 units; /* of the block: not kept in registers meanwhile */
+    __shared__ int2 units; /* of the block: in shared memory to save registers */
     __shared__ float shared_factor;
     __shared__ float weights[of_experts(KIND) ? APR_FLOW_MOST_EXPERTS : 1];
     __shared__ uint64_t arrived[WARPS][MOST_DEPTH];
@@ -562,7 +564,7 @@ static __device__ __forceinline__ void make_units(const flow_call &a, const flow
     flow_share *const shares = (flow_share *)(table + flow_type<D>::TABLE_WORDS);
 
     if (!layout.is_alone && !a.has_beside) let_next_begin();
-    const int runs = KIND == FLOW_EXPERT_SUMS ? layout.n_items / layout.n_run : 1; /* of a unit */
+    const int runs = KIND == FLOW_EXPERT_SUMS ? layout.n_items / layout.n_run : 1; /* runs of a row group */
     const int first = block * layout.each + min(block, layout.more), last = first + layout.each + (block < layout.more);
     const int n = (last - first) * width * layout.n_items, begin = n * warp / WARPS, end = n * (warp + 1) / WARPS;
     if (threadIdx.x == 0) units = make_int2(first, last);
@@ -572,13 +574,13 @@ static __device__ __forceinline__ void make_units(const flow_call &a, const flow
     if (KIND == FLOW_EXPERT_UNITS) put_factor(a, take_all<D, KIND>(a, layout, x), &shared_factor);
     flow_asker k = asker_of<D, KIND>(a, layout, first * width * runs, begin, end, weights);
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1200
-#pragma unroll 1 /* or registers spill there */
+#pragma unroll 1 /* registers spill there otherwise */
 #endif
     for (int i = 0; i < layout.depth; i++) ask_next<D, KIND>(a, layout, places, k, begin + i, i);
     if constexpr (flow_type<D>::TABLE_WORDS > 0)
         for (unsigned i = threadIdx.x; i < flow_type<D>::TABLE_WORDS; i += THREADS) table[i] = flow_type<D>::table_word((int)i);
     const float brought = bring_arguments(a);
-    if (lane < APR_FLOW_UNIT) /* where the warp's first sums come, if it has any; else they are nought */
+    if (lane < APR_FLOW_UNIT) /* the warp's first sums; zeros if it has no tiles */
         sums[warp * layout.slots * APR_FLOW_UNIT + lane] = begin == end ? 0.0f : brought;
     const int row = (int)threadIdx.x;
     const bool has_extras = row < layout.n_extras && row < (last - first) * APR_FLOW_UNIT;
@@ -586,7 +588,7 @@ static __device__ __forceinline__ void make_units(const flow_call &a, const flow
     if (KIND == FLOW_EXPERT_SUMS && !a.is_early) wait_for_previous();
     if (has_extras) extras[row] = of_experts(KIND) ? extras_of<KIND>(a, at) : lasting_extras_of<KIND>(a, at);
     if (KIND == FLOW_EXPERT_SUMS || (!of_experts(KIND) && !a.is_beside)) wait_for_previous();
-    if (a.has_beside) let_next_begin(); /* with the same inputs, which are there */
+    if (a.has_beside) let_next_begin(); /* it has the same inputs, which are ready */
     const bool has_residual = KIND == FLOW_SUMS && has_extras && a.ending == APR_FLOW_ADD;
     const float residual = has_residual ? __ldcg(a.residual + at.r) : 0.0f;
     const float squares = KIND == FLOW_EXPERT_UNITS ? 0.0f : take_all<D, KIND>(a, layout, x);
@@ -599,7 +601,7 @@ static __device__ __forceinline__ void make_units(const flow_call &a, const flow
     multiply_items<D, KIND>(a, layout, k, begin, places, x, l, sums + warp * layout.slots * APR_FLOW_UNIT);
     __syncthreads();
     finish<KIND>(a, flow_finish{shared_factor, sums, shares, begins, layout.slots, weights, extras, layout.n_extras}, units.x, units.y);
-    if (a.is_beside) wait_for_previous(); /* who waits for this one counts on both */
+    if (a.is_beside) wait_for_previous(); /* kernels that wait for this one rely on both being finished */
 }
 
 #endif

@@ -1,4 +1,4 @@
-/* flow_run.cu - products that stream, as a device's functions: errors in sentences, weights put into items. */
+/* flow_run.cu - the decode GEMV as functions of a device: with error messages. */
 #include "kernels/cuda/device/code.cuh"
 #include "kernels/cuda/device/device.cuh"
 #include "kernels/cuda/ops/attend.cuh"
@@ -21,7 +21,7 @@ apr_status apr_cuda_put_in_items(apr_cuda_device *device, apr_dtype dtype, void 
     return apr_cuda_outcome(device, error, err);
 }
 
-/* What a step is, for sentences, without a word being put together before something failed. */
+/* A call's description for error messages: a static string, so that nothing is formatted unless it fails. */
 static const char *words_of(const apr_flow_args *args)
 {
     static const char *const words[] = {"products that stream", "products that stream, and a sum",
@@ -57,7 +57,7 @@ apr_status apr_cuda_run_turn(apr_cuda_device *device, const apr_turn_args *args,
     return apr_cuda_outcome(device, apr_cuda_turn(args, device->stream), err);
 }
 
-/* Each by itself where no kernel does all. */
+/* The three operations one after another, where there is no fused kernel. */
 static cudaError_t attend_apart(const apr_turn_args *turn, const apr_attend_args *args, const apr_flow_inputs *inputs, cudaStream_t stream)
 {
     cudaError_t error = turn != NULL ? apr_cuda_turn(turn, stream) : cudaSuccess;

@@ -1,4 +1,4 @@
-/* flow_start.cuh - the kernels of flow.cuh and how they are started: how a block's shared memory is cut up, and which units it has. */
+/* flow_start.cuh - the decode GEMV kernels and their launch: layout of a block's shared memory, and division of row groups among blocks. */
 #ifndef APR_KERNELS_CUDA_FLOW_START_CUH
 #define APR_KERNELS_CUDA_FLOW_START_CUH
 
@@ -12,8 +12,8 @@ static __global__ void __launch_bounds__(THREADS, of_experts(KIND) ? ROUTED_RESI
     make_units<D, KIND>(a, layout, (int)blockIdx.x, memory);
 }
 
-/* Shared memory without rings: `most` units of a block, of which a warp touches some, inputs, extras as the layout has them, a table, who
- * has which units. */
+/* Shared memory except the rings: `most` row groups of a block, of which a warp has a part of some; activations, extras as the layout has
+ * them, a table, shares. */
 template <apr_dtype D> static int fixed_bytes(int64_t n_in, int most, flow_layout *layout)
 {
     layout->x_bytes = (int)apr_planes_bytes(n_in);
@@ -22,17 +22,18 @@ template <apr_dtype D> static int fixed_bytes(int64_t n_in, int most, flow_layou
            (int)flow_type<D>::TABLE_WORDS * (int)sizeof(uint32_t) + (most + 1) / 2 * 2 * (int)sizeof(flow_share);
 }
 
-/* Items of a ring that fit `bytes`. */
+/* Tiles in a ring that fit `bytes`. */
 static int depth_in(int bytes, int fixed, int item_bytes)
 {
     const int depth = (bytes - RESERVED_BYTES - fixed) / (WARPS * item_bytes);
     return depth < 0 ? 0 : depth > MOST_DEPTH ? (int)MOST_DEPTH : depth;
 }
 
-/* Beside a block of this kernel there is room for one of the next on each multiprocessor. It must not be that some are full while others
- * have room for two: the next kernel's blocks would go there in pairs, and it would take twice the time. So a product takes SMALL_BYTES at
- * most, or where that is too little what such a one leaves, and one that needs all lets the next begin when it is over. The first behind
- * something else (attention, which fills some multiprocessors and leaves others alone) takes so much that no two of it fit one. */
+/* A multiprocessor must have room for one block of this kernel and one of the next. If some multiprocessors were full while others had room
+ * for two, the next kernel's blocks would be placed there in pairs, and it would take twice the time. So a product takes at most
+ * SMALL_BYTES, or, if that is too little, what such a kernel leaves free. One that needs everything lets the next kernel begin only when it
+ * has finished. The first product after another kind of kernel (attention, which fills some multiprocessors and leaves others empty) takes
+ * so much that two of its blocks do not fit one multiprocessor. */
 static cudaError_t lay_out(flow_layout *layout, int fixed, int item_bytes, bool is_first, int *n_bytes)
 {
     int device = 0, of_all = 0, of_block = 0;
@@ -51,7 +52,7 @@ static cudaError_t lay_out(flow_layout *layout, int fixed, int item_bytes, bool 
     return layout->depth > 0 ? cudaSuccess : cudaErrorNotSupported;
 }
 
-/* The layout of a call whose units so many blocks share, and what of shared memory it takes. */
+/* The layout of a call whose row groups so many blocks share, and its shared memory. */
 template <apr_dtype D, flow_kind KIND> static cudaError_t lay_out_for(const flow_call &a, int n_blocks, flow_layout *layout, int *n_bytes)
 {
     const int n_units = units_of<KIND>(a), most = (n_units + n_blocks - 1) / n_blocks, n_rows = most * APR_FLOW_UNIT;

@@ -4,7 +4,7 @@
 
 enum { BLOCK = 256 };
 
-/* A thread a number, of keys (blockIdx.y 0) or of values (1). */
+/* A thread per number, of keys (blockIdx.y 0) or of values (1). */
 template <typename OUT, OUT (*FROM)(float)>
 static __global__ void __launch_bounds__(BLOCK) k_store(const __grid_constant__ apr_kv_store_args a)
 {
@@ -18,7 +18,7 @@ static __global__ void __launch_bounds__(BLOCK) k_store(const __grid_constant__ 
     ((OUT *)to)[at % width] = FROM(x[at]);
 }
 
-/* A warp a block of 32, encoded as kernels/ref does. */
+/* A warp per block of 32, encoded as kernels/ref does. */
 static __global__ void __launch_bounds__(BLOCK) k_store_q8_0(const __grid_constant__ apr_kv_store_args a)
 {
     follow_previous();

@@ -1,4 +1,4 @@
-/* kv.cuh - numbers into the row of a cache, as kernels/ref rounds them. */
+/* kv.cuh - writes numbers into a row of the cache, rounded as in kernels/ref. */
 #ifndef APR_KERNELS_CUDA_KV_CUH
 #define APR_KERNELS_CUDA_KV_CUH
 
@@ -8,13 +8,13 @@
 #include <cuda_bf16.h>
 #include <cuda_fp8.h>
 
-/* Which row of the cache a token's head has. */
+/* The row of the cache of a token's head. */
 static __device__ __forceinline__ int64_t cache_row(const apr_kv_store_args &a, const apr_cache &cache, int64_t token, int64_t head)
 {
     return (position_of(a.position, a.position_at) + token) % cache.n_cells * a.n_kv_heads + head;
 }
 
-/* Where a token's head lies, in pages or not, of one sequence or of several. */
+/* The address of a token's head, in pages or not, of one sequence or of several. */
 static __device__ __forceinline__ uint8_t *cache_place(const apr_kv_store_args &a, const apr_cache &cache, int64_t token, int64_t head)
 {
     const int64_t position = position_of_token(a.position, a.position_at, a.apart, token);
@@ -31,7 +31,7 @@ static __device__ __forceinline__ __half to_half(float x) { return __float2half_
 static __device__ __forceinline__ __nv_bfloat16 to_bf16(float x) { return __float2bfloat16_rn(x); }
 static __device__ __forceinline__ uint8_t to_e4m3(float x) { return __nv_cvt_float_to_fp8(x, __NV_SATFINITE, __NV_E4M3); }
 
-/* A warp a block of 32, a lane a number. */
+/* Encodes a block of 32 by one warp, a number per lane. */
 static __device__ __forceinline__ void put_q8_0(uint8_t *to, float given)
 {
     const int lane = threadIdx.x % 32;

@@ -1,8 +1,8 @@
-/* mma.cuh - a warp's products of 16 x 16 with 16 x 8 FP16 numbers on tensor cores, and how operands get there.
+/* mma.cuh - a warp's tensor core products of 16 x 16 by 16 x 8 FP16 numbers, and the loads of their operands.
  *
- * Of lane 4 g + t: a[0] is row g, columns 2 t and 2 t + 1; a[1] the same of row g + 8; a[2] and a[3] are 8 columns further. b[0] is column
- * g, rows 2 t and 2 t + 1; b[1] 8 rows further. d[0] and d[1] are row g, columns 2 t and 2 t + 1; d[2] and d[3] those of row g + 8.
- * Products are exact; sums are float32, cut off rather than rounded by the tensor cores. */
+ * In lane 4 g + t: a[0] is row g, columns 2 t and 2 t + 1; a[1] is the same of row g + 8; a[2] and a[3] are 8 columns further. b[0] is
+ * column g, rows 2 t and 2 t + 1; b[1] is 8 rows further. d[0] and d[1] are row g, columns 2 t and 2 t + 1; d[2] and d[3] are those of row
+ * g + 8. Products are exact; sums are float32, truncated rather than rounded by the tensor cores. */
 #ifndef APR_KERNELS_CUDA_MMA_CUH
 #define APR_KERNELS_CUDA_MMA_CUH
 
@@ -11,7 +11,7 @@
 #include <cuda_fp16.h>
 #include <stdint.h>
 
-/* d += a * b. Before 8.0 there are products of depth 8 only. */
+/* d += a * b. Before 8.0 there are only products of depth 8. */
 static __device__ __forceinline__ void mma(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1)
 {
 #if __CUDA_ARCH__ >= 800
@@ -22,13 +22,13 @@ static __device__ __forceinline__ void mma(float (&d)[4], const uint32_t (&a)[4]
 #endif
 }
 
-/* Four 8 x 8 matrices of FP16: lane l says where row l % 8 of matrix l / 8 begins (16 bytes, in shared memory); of matrix i, m[i] becomes
- * row g, columns 2 t and 2 t + 1, or turned, column g, rows 2 t and 2 t + 1. */
+/* Four 8 x 8 matrices of FP16: lane l has the address of row l % 8 of matrix l / 8 (16 bytes, in shared memory). m[i] becomes row g,
+ * columns 2 t and 2 t + 1 of matrix i, or transposed, column g, rows 2 t and 2 t + 1. */
 static __device__ __forceinline__ void load_matrices(uint32_t (&m)[4], const uint8_t *row) { ptx_load_matrices(m, row); }
 
 static __device__ __forceinline__ void load_turned(uint32_t (&m)[4], const uint8_t *row) { ptx_load_matrices_turned(m, row); }
 
-/* 16 bytes from device memory into shared memory, or zeros; from 8.0 on they are on their way until waited for. */
+/* Copies 16 bytes from device memory into shared memory, or writes zeros; asynchronous from 8.0 on. */
 static __device__ __forceinline__ void copy_16(uint8_t *to, const uint8_t *from, bool there)
 {
 #if __CUDA_ARCH__ >= 800
@@ -38,7 +38,7 @@ static __device__ __forceinline__ void copy_16(uint8_t *to, const uint8_t *from,
 #endif
 }
 
-/* What was copied since the last one belongs together. */
+/* The copies since the last call become a group. */
 static __device__ __forceinline__ void end_copies(void)
 {
 #if __CUDA_ARCH__ >= 800
@@ -46,7 +46,7 @@ static __device__ __forceinline__ void end_copies(void)
 #endif
 }
 
-/* Until all of this thread's copies have arrived but the LATEST groups. */
+/* Waits until all but this thread's LATEST groups of copies have arrived. */
 template <int LATEST> static __device__ __forceinline__ void await_copies(void)
 {
 #if __CUDA_ARCH__ >= 800
@@ -61,7 +61,7 @@ static __device__ __forceinline__ uint32_t pack_halves(float a, float b)
     return *(const uint32_t *)&h;
 }
 
-/* What rounding to FP16 left of them. */
+/* Their rounding errors as FP16. */
 static __device__ __forceinline__ uint32_t pack_rests(float a, float b, uint32_t halves)
 {
     const float2 h = __half22float2(*(const __half2 *)&halves);

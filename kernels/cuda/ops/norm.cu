@@ -23,7 +23,7 @@ static __device__ __forceinline__ void norm_chunk(const apr_norm_args &a, int64_
     }
 }
 
-/* A warp a chunk. */
+/* A warp per chunk. */
 static __global__ void __launch_bounds__(NORM_BLOCK) k_norm_warp(const __grid_constant__ apr_norm_args a)
 {
     follow_previous();
@@ -31,7 +31,7 @@ static __global__ void __launch_bounds__(NORM_BLOCK) k_norm_warp(const __grid_co
     if (at < a.n_tokens * (a.width / a.chunk)) norm_chunk<true>(a, at * a.chunk, threadIdx.x % 32, 32, NULL);
 }
 
-/* A block a chunk. */
+/* A thread block per chunk. */
 static __global__ void __launch_bounds__(NORM_BLOCK) k_norm_block(const __grid_constant__ apr_norm_args a)
 {
     follow_previous();

@@ -1,4 +1,4 @@
-/* norm.cuh - the arithmetic of norms, the same bits whichever kernel does it: which threads share a chunk, in which order they add. */
+/* norm.cuh - the arithmetic of norms, with the same bits in all kernels: which threads share a chunk, and the order of its sum. */
 #ifndef APR_KERNELS_CUDA_NORM_CUH
 #define APR_KERNELS_CUDA_NORM_CUH
 
@@ -8,16 +8,17 @@
 enum {
     NORM_WARPS = 8,
     NORM_BLOCK = 32 * NORM_WARPS,
-    NORM_WARP_CHUNK = 1024, /* a chunk of up to so many numbers is a warp's, others a block's; thread i adds i, i + n, i + 2 n, ... */
+    NORM_WARP_CHUNK = 1024, /* a warp has chunks of up to so many numbers, a block larger ones; thread i adds numbers i, i + n, i + 2
+                             * n, ... */
 };
 
-/* A chunk's sum by the threads that share it: one warp, or the whole block. */
+/* The sum over the threads that share a chunk: one warp, or the whole block. */
 template <bool IS_WARP> static __device__ __forceinline__ float norm_sum(float x, float *parts)
 {
     return IS_WARP ? warp_sum(x) : block_sum<NORM_BLOCK>(x, parts);
 }
 
-/* What numbers are multiplied by: `squares` is the mean of their squares, or the sum where a norm is of length 1. */
+/* The norm's factor; `squares` is the mean of the squares, or their sum for a norm to length 1. */
 static __device__ __forceinline__ float scale_of_squares(float squares, float eps) { return 1.0f / sqrtf(squares + eps); }
 
 static __device__ __forceinline__ float norm_scale(const apr_norm_args &a, float sum_of_squares)

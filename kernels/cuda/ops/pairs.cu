@@ -1,10 +1,10 @@
-/* pairs.cu - see pairs.cuh: one block counts, adds up and hands out slots. */
+/* pairs.cu - sorts pairs of token and expert (pairs.cuh): one thread block counts, computes prefix sums and assigns slots. */
 #include "kernels/cuda/ops/follow.cuh"
 #include "kernels/cuda/ops/pairs.cuh"
 
 enum { THREADS = 1024 };
 
-/* Sums of all entries before each, of two lists in the halves of a word pair; all threads take part, n <= THREADS. */
+/* Exclusive prefix sums of two lists, x and y of the pairs; all threads take part, n <= THREADS. */
 static __device__ void add_up(int2 *x, int n)
 {
     const int i = threadIdx.x;
@@ -27,12 +27,12 @@ static __device__ __forceinline__ int expert_of(const float *routes, int pair, i
     return e < 0 ? 0 : e < n_experts ? e : n_experts - 1;
 }
 
-/* slot_of holds a pair's number among its expert's in between. */
+/* slot_of first holds a pair's number among those of its expert. */
 static __global__ void __launch_bounds__(THREADS)
     k_sort(const float *routes, int n_pairs, int n_used, int n_experts, int group_tiles, int n_slots, const __grid_constant__ apr_pairs to)
 {
     __shared__ int counts[APR_PAIRS_MOST_EXPERTS];
-    __shared__ int2 before[APR_PAIRS_MOST_EXPERTS]; /* tiles, groups of the experts before */
+    __shared__ int2 before[APR_PAIRS_MOST_EXPERTS]; /* tiles and groups of earlier experts */
     follow_previous();
     for (int e = threadIdx.x; e < n_experts; e += THREADS) counts[e] = 0;
     for (int i = threadIdx.x; i < n_slots; i += THREADS) to.token_of[i] = to.pair_of[i] = -1;

@@ -1,11 +1,11 @@
-/* rope.cu - rotary angles, and heads turned by them. */
+/* rope.cu - rotary angles, and the rotation of heads. */
 #include "kernels/cuda/ops/follow.cuh"
 #include "kernels/cuda/ops/ops.cuh"
 #include "kernels/cuda/ops/rope.cuh"
 
 enum { BLOCK = 256 };
 
-/* The angle is a float32 product, as on the host. Its turns are counted in double, so that no position is too far. */
+/* The angle is a float32 product, as on the host. It is reduced to one turn in double, so that large positions stay exact. */
 static __global__ void __launch_bounds__(BLOCK) k_angles(const __grid_constant__ apr_angles_args a)
 {
     follow_previous();
@@ -19,7 +19,7 @@ static __global__ void __launch_bounds__(BLOCK) k_angles(const __grid_constant__
     a.out[t * 2 * a.n_freqs + a.n_freqs + j] = sinpif(rest) * a.magnitude;
 }
 
-/* A thread a pair of numbers; those that do not turn are copied by the threads after the pairs. */
+/* A thread per pair of numbers. Numbers that are not rotated are copied by the threads after those of the pairs. */
 static __global__ void __launch_bounds__(BLOCK) k_rope(const __grid_constant__ apr_rope_args a)
 {
     follow_previous();
@@ -28,7 +28,7 @@ static __global__ void __launch_bounds__(BLOCK) k_rope(const __grid_constant__ a
     const int64_t row = at / each, j = at % each, n = a.n_freqs;
     const float *const x = a.x + row * a.head_dim;
     float *const out = a.out + row * a.head_dim;
-    if (j >= n) { /* the numbers before and after those that turn */
+    if (j >= n) { /* the numbers before and after the rotated ones */
         const int64_t i = j - n < a.start ? j - n : j + n;
         out[i] = x[i];
         return;

@@ -1,4 +1,4 @@
-/* rope.cuh - a pair of numbers turned by an angle, the same bits whichever kernel does it. */
+/* rope.cuh - the rotation of a pair of numbers, with the same bits in all kernels. */
 #ifndef APR_KERNELS_CUDA_ROPE_CUH
 #define APR_KERNELS_CUDA_ROPE_CUH
 

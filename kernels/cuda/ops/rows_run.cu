@@ -1,9 +1,9 @@
-/* rows_run.cu - products of a step's rows, as a device's functions: which matrices, and errors in sentences. */
+/* rows_run.cu - small GEMMs of a decode batch as functions of a device: which matrices have them, and error messages. */
 #include "kernels/cuda/device/code.cuh"
 #include "kernels/cuda/device/device.cuh"
 #include "kernels/cuda/ops/abreast.cuh"
 
-enum { CLUSTERS_SINCE = 9 }; /* the capability */
+enum { CLUSTERS_SINCE = 9 }; /* minimum compute capability (major) */
 
 bool apr_cuda_takes_rows(const apr_cuda_device *device, const apr_tensor *w, int64_t n_out, int64_t n_in, int64_t widest,
                          const apr_workspace *work)
@@ -16,7 +16,7 @@ bool apr_cuda_takes_rows(const apr_cuda_device *device, const apr_tensor *w, int
            apr_cuda_abreast_group_tiles(w->dtype, APR_ABREAST_MOST) > 0;
 }
 
-/* As an operation ends: waited for where each is. */
+/* Ends an operation: waits if the device checks each one. */
 static apr_status outcome(apr_cuda_device *device, cudaError_t error, apr_error *err)
 {
     if (error == cudaSuccess && device->options.check_each) error = cudaStreamSynchronize(device->stream);

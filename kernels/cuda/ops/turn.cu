@@ -1,7 +1,7 @@
-/* turn.cu - heads of a token, or of several, normed, turned, and into the cache: what stands between three products and
- * attention, in one kernel.
+/* turn.cu - the QKV epilogue: the heads of one token or of several are normed, rotated and written to the cache, in one kernel between the
+ * QKV product and attention.
  *
- * A warp a head: of the query, of the key, of the value. */
+ * A warp has a head: of the query, of the key, or of the value. */
 #include "kernels/cuda/ops/abreast_sums.cuh"
 #include "kernels/cuda/ops/flow.cuh"
 #include "kernels/cuda/ops/follow.cuh"
@@ -17,7 +17,7 @@ static __device__ __forceinline__ void store_row(const apr_turn_args &a, const a
     else store_head(a.store, cache, at, n, head);
 }
 
-/* blockIdx.y: which token. */
+/* blockIdx.y: the token. */
 static __global__ void __launch_bounds__(BLOCK) k_turn(const __grid_constant__ apr_turn_args a)
 {
     __shared__ float heads[WARPS][APR_TURN_MOST_DIM];
@@ -44,15 +44,15 @@ static __global__ void __launch_bounds__(BLOCK) k_turn(const __grid_constant__ a
     store_row(a, a.store.values, token, at, value_dim, head);
 }
 
-/* --- of products whose sums several blocks had (abreast_end.cuh) --- */
+/* --- of a small GEMM with stream-K partial sums (abreast_end.cuh) --- */
 
 typedef struct turn_end {
     abreast_call a;
-    int n_blocks, shift; /* of its launch; row blocks have 1 << shift rows */
+    int n_blocks, shift; /* of the GEMM's launch; row blocks have 1 << shift rows */
     apr_turn_args turn;
 } turn_end;
 
-/* Numbers i to i + 3 of a head that begins at row `begin` of a part, `before` rows behind the first part's. */
+/* The partial sums of numbers i to i + 3 of a head that begins at row `begin` of a part; `before`: rows of the parts before it. */
 static __device__ __forceinline__ four_source head_source(const turn_end &e, int part, int before, int begin, int i, int in_launch,
                                                           int token)
 {
@@ -62,7 +62,7 @@ static __device__ __forceinline__ four_source head_source(const turn_end &e, int
                         p.out + (int64_t)token * p.n_units * APR_FLOW_UNIT + begin + i);
 }
 
-/* k_turn, sums joined first and left where they would have been. blockIdx.y: which token of the launch. */
+/* k_turn with the stream-K fix-up in front, whose sums are also written to the product's output. blockIdx.y: the token of the launch. */
 static __global__ void __launch_bounds__(BLOCK) k_turn_products(const __grid_constant__ turn_end e)
 {
     __shared__ float4 heads[WARPS][APR_TURN_MOST_DIM / 4];
@@ -102,7 +102,7 @@ static __global__ void __launch_bounds__(BLOCK) k_turn_products(const __grid_con
 
 /* --- of many tokens --- */
 
-/* What a product left of a token's head, as halves.cu would have gone over it. */
+/* Loads a head that a product left unscaled, and applies its scale and bias with the bits of apr_cuda_finish (halves.cu). */
 static __device__ __forceinline__ void load_unfinished(const float *from, const float *bias, float by, int n, float *head)
 {
     for (int i = threadIdx.x % 32; i < n; i += 32) {
@@ -112,7 +112,7 @@ static __device__ __forceinline__ void load_unfinished(const float *from, const 
     __syncwarp();
 }
 
-/* The same for token blockIdx.x of many. */
+/* The QKV epilogue of token blockIdx.x of many. */
 static __global__ void __launch_bounds__(BLOCK)
     k_turn_many(const __grid_constant__ apr_turn_args a, const __grid_constant__ apr_cuda_unfinished u)
 {
@@ -202,7 +202,7 @@ cudaError_t apr_cuda_turn_products(const apr_turn_args *turn, const abreast_call
     turn_end e = {call, n_blocks, 0, *turn};
     while (1 << e.shift < rows_of_block) e.shift++;
     if (1 << e.shift != rows_of_block) return cudaErrorInvalidValue;
-    /* As the kernels around it. (Of k_turn that made no difference.) */
+    /* the same carveout as the kernels around it (for k_turn that made no difference) */
     const cudaError_t error = cudaFuncSetAttribute(k_turn_products, cudaFuncAttributePreferredSharedMemoryCarveout, 100);
     if (error != cudaSuccess) return error;
     const dim3 grid(blocks_of(n_heads, WARPS), (unsigned)(left < most ? left : most));

@@ -1,5 +1,5 @@
-/* turn.cuh - a head normed, turned and into the cache by one warp, in shared memory between the steps: the bits of norm.cu, rope.cu and
- * kv.cu, each of which does it as it is done here. */
+/* turn.cuh - the QKV epilogue of one head by one warp: norm, rotation and cache write, with the head in shared memory in between. The bits
+ * are those of norm.cu, rope.cu and kv.cu, which use the same arithmetic. */
 #ifndef APR_KERNELS_CUDA_TURN_CUH
 #define APR_KERNELS_CUDA_TURN_CUH
 
@@ -13,7 +13,7 @@ static __device__ __forceinline__ void load_head(const float *from, int n, float
     __syncwarp();
 }
 
-/* As norm_chunk of norm.cu does it by one warp. */
+/* The same arithmetic as one warp in norm_chunk of norm.cu. */
 static __device__ __forceinline__ void norm_head(const apr_norm_args &a, int64_t begin, float *head)
 {
     const int lane = threadIdx.x % 32, n = (int)a.chunk, of_weight = (int)(begin % a.n_weight);
@@ -28,7 +28,7 @@ static __device__ __forceinline__ void norm_head(const apr_norm_args &a, int64_t
     __syncwarp();
 }
 
-/* SHARED: the angles have been copied to shared memory; else they are a.angles. */
+/* SHARED: the angles are in shared memory; else they are in global memory. */
 template <bool SHARED> static __device__ __forceinline__ void turn_head(const apr_rope_args &a, const float *angles, float *head)
 {
     const int n = (int)a.n_freqs, start = (int)a.start;
@@ -43,7 +43,7 @@ template <bool SHARED> static __device__ __forceinline__ void turn_head(const ap
     __syncwarp();
 }
 
-/* A head into a row of a cache. */
+/* Writes a head into a row of a cache. */
 static __device__ __forceinline__ void put_head(apr_dtype dtype, uint8_t *to, int n, const float *head)
 {
     const int lane = threadIdx.x % 32;
@@ -59,7 +59,7 @@ static __device__ __forceinline__ void put_head(apr_dtype dtype, uint8_t *to, in
     }
 }
 
-/* The same into its cell. */
+/* Writes a head into its cell. */
 static __device__ __forceinline__ void store_head(const apr_kv_store_args &a, const apr_cache &cache, int at, int n, const float *head)
 {
     put_head(cache.dtype, cache.data + cache_row(a, cache, 0, at) * cache.row_bytes, n, head);
@@ -70,7 +70,7 @@ static __device__ __forceinline__ const float *source_of(const apr_norm_args &no
     return norm.chunk > 0 ? norm.x : rope.x;
 }
 
-/* Head `at` of a token's queries, and of its keys, from what the product left. */
+/* Loads head `at` of a token's queries (or keys) from the product's output, and norms and rotates it. */
 static __device__ __forceinline__ void turn_query(const apr_turn_args &t, int token, int at, float *head)
 {
     const int64_t begin = (int64_t)at * t.store.key_dim, row = (int64_t)token * t.q.n_heads * t.store.key_dim;
