@@ -1,4 +1,4 @@
-/* abreast_blocks.cu - see abreast_kernel.cuh. */
+/* abreast_blocks.cu - the small GEMM of types with blocks of 32 (abreast_kernel.cuh). */
 #include "kernels/cuda/ops/abreast_kernel.cuh"
 
 const abreast_kernels *apr_abreast_blocks_kernels(apr_dtype dtype)

@@ -1,4 +1,4 @@
-/* abreast_k.cu - see abreast_kernel.cuh. */
+/* abreast_k.cu - the small GEMM of types with blocks of 256 (abreast_kernel.cuh). */
 #include "kernels/cuda/ops/abreast_kernel.cuh"
 
 const abreast_kernels *apr_abreast_k_kernels(apr_dtype dtype)

@@ -1,4 +1,5 @@
-/* attend.cu - attention: tiles where shape and cache allow, else one row of queries at a time, for values of up to 1024 numbers. */
+/* attend.cu - attention: chooses the kernel. Its own kernel takes one row of queries at a time, for any cache and values of up to 1024
+ * numbers. */
 #include "kernels/cuda/codecs/dtype.cuh"
 #include "kernels/cuda/device/code.cuh"
 #include "kernels/cuda/device/launch.cuh"
@@ -24,7 +25,7 @@ static __device__ const uint8_t *cache_row(const apr_attend_args &a, const apr_c
     return cache.data + (apr_cache_cell(&cache, position) * a.n_kv_heads + kv_head) * cache.row_bytes;
 }
 
-/* What a block knows of its rows: each row's largest score so far, the sum of weights, the thread's columns of the sum of values. */
+/* A block's state of its rows: each row's running maximum, the sum of weights, the thread's columns of the sum of values. */
 template <int ROWS, int EACH> struct rows_state {
     float sums[ROWS][EACH], largest[ROWS], weight[ROWS];
 
@@ -39,7 +40,7 @@ template <int ROWS, int EACH> struct rows_state {
         }
     }
 
-    /* A larger score scales down what was summed up. */
+    /* Rescales the sums to the new maximum. */
     __device__ __forceinline__ void rescale(const float (&scores)[ROWS][CELLS], int n)
     {
 #pragma unroll
@@ -76,7 +77,7 @@ template <int ROWS, int EACH> struct rows_state {
             const int64_t row = first_row + r, at = parts.sums != NULL ? blockIdx.y * a.n_tokens * a.n_heads + row : row;
             float *const out = (parts.sums != NULL ? parts.sums : a.out) + at * a.value_dim;
             float factor = 1.0f;
-            if (parts.sums == NULL) { /* the only part writes the result */
+            if (parts.sums == NULL) { /* a single part writes the output */
                 const float divisor = with_sink(a, (int)row, largest[r], weight[r], &factor);
                 factor /= divisor;
             }
@@ -90,7 +91,7 @@ template <int ROWS, int EACH> struct rows_state {
     }
 };
 
-/* A warp's score of each row with one key, which is read once for all. */
+/* A warp computes the scores of all rows with one key, which is read once. */
 template <int ROWS>
 static __device__ __forceinline__ void score_key(const apr_attend_args &a, const float *queries, const uint8_t *key,
                                                  float (&scores)[ROWS][CELLS], int c)
@@ -111,8 +112,8 @@ static __device__ __forceinline__ void score_key(const apr_attend_args &a, const
     }
 }
 
-/* Rows of queries of one token that share a key/value head, and a part of the context (blockIdx.y): 32 scores of each row at a time,
- * a warp's cells one after the other, then the thread's columns of the sums. What is read of the cache serves all ROWS. */
+/* Rows of queries of one token that share a key/value head, and a part of the context (blockIdx.y): 32 scores of each row at a time, by the
+ * warps in turn, then the thread's columns of the sums. Each read of the cache serves all ROWS. */
 template <int ROWS, int EACH>
 static __device__ __forceinline__ void rows_of_a_token(const apr_attend_args &a, const attend_parts &parts, int64_t first_row)
 {
@@ -141,13 +142,13 @@ static __device__ __forceinline__ void rows_of_a_token(const apr_attend_args &a,
 }
 
 template <int ROWS, int EACH>
-static __global__ void __launch_bounds__(THREADS, 4) /* up to 128 registers: without the 4 a few of 64 spill */
+static __global__ void __launch_bounds__(THREADS, 4) /* up to 128 registers: without the 4 the compiler uses 64 and spills a few */
     k_rows(const __grid_constant__ apr_attend_args a, const __grid_constant__ attend_parts parts)
 {
     rows_of_a_token<ROWS, EACH>(a, parts, (int64_t)blockIdx.x * ROWS);
 }
 
-/* Tokens apart, each by itself: the whole context at once. */
+/* A sequence per token, each token by itself, with the whole context in one part. */
 template <int ROWS, int EACH> static __global__ void __launch_bounds__(THREADS, 4) k_rows_apart(const __grid_constant__ apr_attend_args all)
 {
     const int64_t first_row = (int64_t)blockIdx.x * ROWS, token = first_row / all.n_heads;
@@ -202,7 +203,7 @@ cudaError_t apr_cuda_attend_rows(const apr_attend_args *args, cudaStream_t strea
     return args->value_dim <= 4 * THREADS ? start_width<4>(args, stream) : start_width<MAX_DIM / THREADS>(args, stream);
 }
 
-/* Shapes that there are kernels for; they count positions in 32 bits. */
+/* Whether there are kernels for the shape; they count positions in 32 bits. */
 static bool is_possible(const apr_attend_args *args)
 {
     if (args->n_kv_heads < 1 || args->n_heads % args->n_kv_heads != 0 || args->key_dim < 1 || args->value_dim < 1 ||
@@ -213,7 +214,7 @@ static bool is_possible(const apr_attend_args *args)
 
 /* --- pages --- */
 
-/* Page blockIdx.y of keys (blockIdx.z 0) or of values (1) to its place, 16 bytes a thread. */
+/* Copies page blockIdx.y of keys (blockIdx.z 0) or of values (1) to its position, 16 bytes per thread. */
 static __global__ void __launch_bounds__(THREADS)
     k_order(const __grid_constant__ apr_attend_args a, uint8_t *to_values, int64_t n_key_pieces, int64_t n_value_pieces)
 {
@@ -224,13 +225,13 @@ static __global__ void __launch_bounds__(THREADS)
     ((uint4 *)(blockIdx.z ? to_values : a.ordered))[blockIdx.y * n + at] = __ldg(from);
 }
 
-/* One sequence's pages in order into args->ordered; *own reads them there. */
+/* Copies one sequence's pages in order into args->ordered; *own reads them there. */
 static cudaError_t put_in_order(const apr_attend_args *args, apr_attend_args *own, cudaStream_t stream)
 {
     const int64_t n_positions = args->position + args->n_tokens, n_pages = (n_positions + APR_PAGE_CELLS - 1) / APR_PAGE_CELLS;
     const int64_t key_bytes = args->n_kv_heads * args->keys.row_bytes, value_bytes = args->n_kv_heads * args->values.row_bytes;
     const int64_t keys = key_bytes * APR_PAGE_CELLS / 16, values = value_bytes * APR_PAGE_CELLS / 16, most = keys > values ? keys : values;
-    const bool has_values = args->values.data != args->keys.data; /* else they are the first numbers of the keys */
+    const bool has_values = args->values.data != args->keys.data; /* else values are the first numbers of the keys */
 
     if (args->position_at != NULL || args->ordered == NULL || n_positions > args->n_ordered || n_pages > 65535)
         return cudaErrorInvalidValue;
@@ -244,7 +245,7 @@ static cudaError_t put_in_order(const apr_attend_args *args, apr_attend_args *ow
     return cudaGetLastError();
 }
 
-/* The first of the kernels that takes it. `careful`: queries and weights of many tokens are to be as right as float32. */
+/* Uses the first kernel that handles it. `careful`: queries and weights of many tokens need the accuracy of float32. */
 static cudaError_t attend_with(const apr_attend_args *args, bool careful, cudaStream_t stream)
 {
     if (args->n_tokens == 0) return cudaSuccess;

@@ -1,29 +1,29 @@
-/* attend.cuh - attention: what its kernels and launchers share.
+/* attend.cuh - attention: shared by its kernels and launchers.
  *
- * A row is one query head of one token. Rows that share a key/value head stand side by side: row r of a key/value head is head r % group
- * of token r / group. The context may be cut into parts for different blocks; how many there can be depends on shapes alone, how many are
- * used on where the tokens stand, which the device may know better than the host (position_at). */
+ * A row is one query head of one token. Rows that share a key/value head are numbered together: row r of a key/value head is head r % group
+ * of token r / group. The context may be split into parts for different thread blocks (split-KV). The maximum number of parts depends only
+ * on shapes. How many are used depends on the tokens' positions, which may be known only on the device (position_at). */
 #ifndef APR_KERNELS_CUDA_ATTEND_CUH
 #define APR_KERNELS_CUDA_ATTEND_CUH
 
 #include "kernels/cuda/ops/ops.cuh"
 #include "kernels/cuda/ops/planes.cuh"
 
-/* Lower than any score, and finite: differences of two are 0, not NaN. */
+/* Lower than any score, but finite: the difference of two is 0, not NaN. */
 #define ATTEND_LOWEST (-1e30f)
 
-/* Where parts of the context leave what they found; sums is NULL when there is one part, which writes the result itself.
- * Largest scores are in units of log2: any number near them does, so long as sums and weights were made with it. */
+/* Where parts of the context store their partial results; sums is NULL when there is one part, which writes the output itself. Largest
+ * scores are in units of log2. Any number near the largest score will do, as long as sums and weights were computed with it. */
 typedef struct attend_parts {
     float *sums;             /* [n_parts, n_tokens * n_heads, value_dim] */
     float *largest, *weight; /* [n_parts, n_tokens * n_heads] */
-    uint64_t *done;          /* [n_parts] of each set of rows that is joined together: see attend_join.cuh */
-    int n_parts;             /* at most; each is whole tiles of the kernel's cells */
-    uint32_t inverse;        /* of n_parts times 2^32, rounded up: the quotient of what is below 2^26 is right */
-    uint8_t *planes;         /* the answer goes there, too, as inputs of products (planes.cuh); NULL: no */
+    uint64_t *done;          /* [n_parts] for each set of rows that is combined together: see attend_join.cuh */
+    int n_parts;             /* maximum; each part is whole tiles of the kernel's cells */
+    uint32_t inverse;        /* 2^32 / n_parts, rounded up: gives exact quotients of numbers below 2^26 */
+    uint8_t *planes;         /* also write the output as activations (planes.cuh); NULL: no */
 } attend_parts;
 
-/* Positions are below 2^31, so that nothing here needs 64-bit divisions, which take a microsecond to get going. */
+/* Positions are below 2^31, so that no 64-bit divisions are needed here: these take a microsecond. */
 static __device__ __forceinline__ int own_position(const apr_attend_args &a)
 {
     return (int)(a.position_at != NULL ? *a.position_at : a.position);
@@ -40,13 +40,13 @@ static __device__ __forceinline__ int first_seen(const apr_attend_args &a, int o
     return in_window > in_chunk ? in_window : in_chunk;
 }
 
-/* Where a position lies; it is divided only once the ring has been around. */
+/* The cell of a position; it divides only once the ring buffer has wrapped. */
 static __device__ __forceinline__ uint32_t cell_of(const apr_cache &cache, int position)
 {
     return position < cache.n_cells ? (uint32_t)position : (uint32_t)position % (uint32_t)cache.n_cells;
 }
 
-/* Token `token` of tokens apart, as if it were alone. */
+/* The cache of one token of a batch with a sequence per token, as if it were alone. */
 static __device__ __forceinline__ apr_cache cache_apart(const apr_cache &all, int64_t token)
 {
     apr_cache cache = all;
@@ -68,9 +68,9 @@ static __device__ __forceinline__ apr_attend_args one_apart(const apr_attend_arg
     return a;
 }
 
-/* How the tiles of what all tokens see are dealt out: the same for every block. */
+/* How the tiles of the visible context are divided among parts: the same in every thread block. */
 typedef struct attend_shares {
-    int each, n_used; /* tiles of a part; parts that have one, at least 1 */
+    int each, n_used; /* tiles of a part; parts that are not empty, at least 1 */
 } attend_shares;
 
 template <int TILE_CELLS>
@@ -87,14 +87,14 @@ static __device__ __forceinline__ attend_shares share_context(const apr_attend_a
 /* Scores are in units of log2, so that weights are powers of two. */
 #define ATTEND_LOG2_E 1.44269504088896341f
 
-/* A product of a query with a key as a score. */
+/* The score of a product of a query and a key. */
 static __device__ __forceinline__ float score_of(const apr_attend_args &a, float dot)
 {
     if (a.softcap > 0.0f) return a.softcap * tanhf(dot * a.scale / a.softcap) * ATTEND_LOG2_E;
     return dot * (a.scale * ATTEND_LOG2_E);
 }
 
-/* A power of two that brings the largest number of a row of queries to 2^13, so that FP16 holds it; its inverse is one too. */
+/* The power of two that brings the largest number of a row of queries to 2^13, so that it fits FP16; its inverse is also a power of two. */
 static __device__ __forceinline__ float row_scale(float most)
 {
     const int exponent = 127 + 13 + 127 - (int)(__float_as_uint(most) >> 23);
@@ -102,7 +102,7 @@ static __device__ __forceinline__ float row_scale(float most)
 }
 static __device__ __forceinline__ float inverse_power(float power) { return __uint_as_float(0x7f000000u - __float_as_uint(power)); }
 
-/* A product times `factor` is its score in units of log2; where scores are capped, tanh(product * inner) takes the product's place. */
+/* A product times `factor` is its score in units of log2. With a softcap, tanh(product * inner) replaces the product. */
 typedef struct attend_scale {
     float factor, inner;
 } attend_scale;
@@ -113,12 +113,12 @@ static __device__ __forceinline__ attend_scale scale_of(const apr_attend_args &a
     return attend_scale{a.scale * ATTEND_LOG2_E * unscale, 0.0f};
 }
 
-/* Tensor cores: the largest score may lag behind by LAG before sums are scaled down; weights are 2^HEADROOM times what they would be,
- * so that small ones, and what rounding leaves of them, are no denormals: at most 2^15. */
+/* Tensor cores: the running maximum may lag by LAG before sums are rescaled. Weights are multiplied by 2^HEADROOM, so that small ones and
+ * their rounding errors are not subnormal: they are at most 2^15. */
 #define ATTEND_LAG      6.0f
 #define ATTEND_HEADROOM 9.0f
 
-/* What the sums of a query row (a token's head) are divided by, once the head's sink has taken part; *factor scales the sums. */
+/* The divisor of a query row's sums, including the head's sink; *factor scales the sums. */
 static __device__ __forceinline__ float with_sink(const apr_attend_args &a, int row, float largest, float weight, float *factor)
 {
     *factor = 1.0f;
@@ -128,7 +128,7 @@ static __device__ __forceinline__ float with_sink(const apr_attend_args &a, int 
     return weight * *factor + exp2f(sink - most);
 }
 
-/* Four numbers of row `row`'s answer, in all 32 lanes at once. out: NULL where planes are all that is wanted. */
+/* Writes four numbers of a row's output, by all 32 lanes together. out: NULL if only planes are wanted. */
 static __device__ __forceinline__ void leave_answer(const apr_attend_args &a, const attend_parts &parts, int row, int column, bool on,
                                                     float4 value)
 {
@@ -137,22 +137,22 @@ static __device__ __forceinline__ void leave_answer(const apr_attend_args &a, co
     if (parts.planes != NULL) planes_put_4(parts.planes, at, on, value);
 }
 
-/* Positions at most that are seen at once: of a single token those that are cut like its own (apr_attend_end). */
+/* The maximum number of visible positions: for a single token that of all tokens with the same split (apr_attend_end). */
 int64_t apr_cuda_longest_context(const apr_attend_args *args);
 
-/* Parts at most, of blocks that are n_blocks without: enough to fill a GPU, none without its least tiles if the context is as long
- * as it can be, no more than the workspace holds; of many tokens one. */
+/* Splits the context where there are n_blocks blocks without a split. The maximum number of parts is enough to fill a GPU, gives each part
+ * at least least_tiles tiles of the longest context, and fits the workspace; many tokens have one part. */
 attend_parts apr_cuda_cut_context(const apr_attend_args *args, int64_t n_blocks, int64_t enough_blocks, int tile_cells, int least_tiles);
-/* Of n parts. */
+/* Sets the number of parts to n. */
 static inline void attend_set_parts(attend_parts *parts, int n)
 {
     parts->n_parts = n;
     parts->inverse = n > 1 ? (uint32_t)(((1ull << 32) + (uint64_t)n - 1) / (uint64_t)n) : 0;
 }
-/* The parts' sums, weighted by how their largest scores compare, into the result. */
+/* Combines the parts' sums, rescaled to a common maximum, into the output. */
 cudaError_t apr_cuda_join_parts(const apr_attend_args *args, const attend_parts *parts, int tile_cells, cudaStream_t stream);
 
-/* Do keys and values begin at multiples of n bytes, row by row? */
+/* Whether each row of keys and values begins at a multiple of n bytes. */
 static inline bool attend_is_aligned(const apr_attend_args *a, int64_t n)
 {
     return ((uintptr_t)a->keys.data | (uintptr_t)a->keys.row_bytes | (uintptr_t)a->values.data | (uintptr_t)a->values.row_bytes) %
@@ -160,7 +160,7 @@ static inline bool attend_is_aligned(const apr_attend_args *a, int64_t n)
            0;
 }
 
-/* The card in hand. Of shared memory 2 KB are left for what kernels declare themselves. */
+/* The current device. most_bytes: shared memory of a block, less 2 KB for declared arrays. */
 typedef struct attend_card {
     int n_sms, most_bytes;
     bool is_75, has_clusters;
@@ -168,30 +168,30 @@ typedef struct attend_card {
 enum { ATTEND_BYTES_75 = 62 << 10 }; /* most_bytes of 7.5 */
 cudaError_t apr_cuda_attend_card(attend_card *card);
 
-/* What the kernels for tensor cores take: rows of FP16 in whole pieces of 16 bytes, and factors that leave the largest the largest. */
+/* Whether the tensor core kernels take it: FP16 rows of whole 16-byte pieces, and a positive scale, so that the largest product has the
+ * largest score. */
 static inline bool attend_suits_tensor_cores(const apr_attend_args *a)
 {
     return a->keys.dtype == APR_F16 && a->values.dtype == APR_F16 && a->scale > 0.0f && a->key_dim % 8 == 0 && a->value_dim % 8 == 0 &&
            attend_is_aligned(a, 16);
 }
 
-/* Each answers cudaErrorNotSupported for shapes, caches and cards that it is not for; attend.cu has the way that is always right. */
+/* Each returns cudaErrorNotSupported for shapes, caches and devices that it does not handle; attend.cu has a kernel for all of them. */
 cudaError_t apr_cuda_attend_tiles(const apr_attend_args *args, cudaStream_t stream);
 /* Any shape and cache, slowly. */
 cudaError_t apr_cuda_attend_rows(const apr_attend_args *args, cudaStream_t stream);
-/* Few tokens, and a cache of FP16; one token's answer may be left in planes, too (NULL: not). */
+/* Few tokens and an FP16 cache; the output of a single token is also written as activations if planes is not NULL. */
 cudaError_t apr_cuda_attend_decode(const apr_attend_args *args, uint8_t *planes, cudaStream_t stream);
 cudaError_t apr_cuda_turn_and_decode(const apr_turn_args *turn, const apr_attend_args *args, uint8_t *planes, cudaStream_t stream);
-/* Tokens apart, and a cache of FP16: each as if it were alone. */
+/* A sequence per token and an FP16 cache: each token as if it were alone. */
 cudaError_t apr_cuda_attend_apart(const apr_attend_args *args, cudaStream_t stream);
-/* One token's answer in planes as well: by that kernel alone. */
+/* Like apr_cuda_attend_decode for one token, also written as activations. */
 cudaError_t apr_cuda_attend_to_planes(const apr_attend_args *args, uint8_t *planes, cudaStream_t stream);
-/* One token's heads turned, key and value into the cache, and its answer in planes alone: args->out and turn->q.out are left as they are.
- */
+/* The QKV epilogue and attention of one token; the output is only written as activations: args->out and turn->q.out stay unchanged. */
 cudaError_t apr_cuda_turn_and_attend(const apr_turn_args *turn, const apr_attend_args *args, uint8_t *planes, cudaStream_t stream);
-/* Many tokens; careful: queries and weights in two FP16 parts each, as right as float32. */
+/* Many tokens; careful: queries and weights in two FP16 parts each, as accurate as float32. */
 cudaError_t apr_cuda_attend_prompt(const apr_attend_args *args, bool careful, cudaStream_t stream);
-/* Caches of 8 bits, not careful. */
+/* 8-bit caches, not careful. */
 cudaError_t apr_cuda_attend_prompt_packed(const apr_attend_args *args, cudaStream_t stream);
 
 #endif

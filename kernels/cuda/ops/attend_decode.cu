@@ -1,7 +1,7 @@
-/* attend_decode.cu - attention of few tokens on tensor cores (attend_decode.cuh): its kernels, and how they are started. */
+/* attend_decode.cu - attention of few tokens on tensor cores (attend_decode.cuh): kernels and launches. */
 #include "kernels/cuda/ops/attend_decode.cuh"
 
-/* blockIdx.z: which 8 rows. */
+/* blockIdx.z: the tile of 8 rows. */
 template <int KEY, int VALUE, typename TURN>
 static __global__ void __launch_bounds__(32 * MAX_WARPS, decode<KEY, VALUE, false>::RESIDENT)
     k_decode(const __grid_constant__ apr_attend_args a, const __grid_constant__ attend_parts parts, const __grid_constant__ TURN turn,
@@ -10,8 +10,8 @@ static __global__ void __launch_bounds__(32 * MAX_WARPS, decode<KEY, VALUE, fals
     decode_rows<KEY, VALUE, false>(a, parts, turn, n_stages, cluster, blockIdx.z, NULL);
 }
 
-/* Behind it, where no cluster joins its parts: a block a row. Nothing where there is one part. The next kernel may begin when the parts are
- * read (join_columns): the weights that it asks for would be in front of them. */
+/* Runs after k_decode where no cluster combines the parts: a thread block per row. Does nothing if there is one part. The next kernel may
+ * begin once the parts have been read (join_columns): its weight loads would otherwise be ahead of them. */
 static __global__ void __launch_bounds__(JOINERS *JOINED_COLUMNS)
     k_join_rows(const __grid_constant__ apr_attend_args a, const __grid_constant__ attend_parts parts)
 {
@@ -20,7 +20,7 @@ static __global__ void __launch_bounds__(JOINERS *JOINED_COLUMNS)
     if (n_used > 1) join_columns(a, parts, n_used, (int)blockIdx.x, (int)blockDim.x / JOINERS);
 }
 
-/* The same of tokens apart; blockIdx.z: which token, and which 8 of its rows. */
+/* The same with a sequence per token; blockIdx.z: the token, and its tile of 8 rows. */
 template <int KEY, int VALUE>
 static __global__ void __launch_bounds__(32 * MAX_WARPS, decode<KEY, VALUE, true>::RESIDENT)
     k_decode_apart(const __grid_constant__ apr_attend_args all, const __grid_constant__ attend_parts shared, const int n_stages)
@@ -36,7 +36,7 @@ static __global__ void __launch_bounds__(32 * MAX_WARPS, decode<KEY, VALUE, true
                                   shared.done + (blockIdx.y * gridDim.z + blockIdx.z) * shared.n_parts);
 }
 
-/* How many warps a block has, and how deep their rings are: what fits, more warps first. */
+/* Warps of a block and depth of their rings: the first size that fits, more warps first. */
 typedef struct decode_size {
     int n_warps, n_stages;
     size_t n_bytes;
@@ -52,8 +52,8 @@ static decode_size fitting_size(size_t stage_bytes, size_t sums_bytes, size_t mo
     return decode_size{0, 0, 0};
 }
 
-/* Where a block has two units a warp at most, its rings are one unit deep: there is room for the product behind beside it, whose weights
- * are then there when attention is over. */
+/* Where a block has at most two tiles per warp, its rings are one tile deep. This leaves room for blocks of the next product, whose weights
+ * have then arrived when attention ends. */
 static void leave_room(decode_size *size, size_t stage_bytes, size_t sums_bytes, int n_units)
 {
     if (n_units > 2 * size->n_warps) return;
@@ -74,7 +74,7 @@ static cudaError_t start_decode(const apr_attend_args *a, uint8_t *planes, const
     decode_size size = fitting_size(D::STAGE, D::SUMS_BYTES, (size_t)card.most_bytes - heads_bytes);
     if (size.n_warps == 0) return cudaErrorNotSupported;
     attend_parts parts = apr_cuda_cut_context(a, a->n_kv_heads * n_tiles, card.n_sms, UNIT, LEAST_UNITS);
-    /* clusters that do not all fit at once cost more than they save: only where one for each set of rows has the whole context */
+    /* clusters that are not all resident at once cost more than they save: use them only if one per set of rows has the whole context */
     const int64_t longest = apr_cuda_longest_context(a);
     const bool is_short = longest <= 2 * LEAST_UNITS * MAX_CLUSTER * UNIT && MAX_CLUSTER * a->n_kv_heads * n_tiles <= 64;
     int cluster = card.has_clusters && is_short ? MAX_CLUSTER : 1;
@@ -117,11 +117,11 @@ cudaError_t apr_cuda_turn_and_decode(const apr_turn_args *turn, const apr_attend
     const bool is_one = turn->store.keys.data == a.keys.data && turn->store.values.data == a.values.data && turn->q.n_heads == a.n_heads &&
                         turn->store.n_kv_heads == a.n_kv_heads && turn->store.key_dim == a.key_dim && turn->store.value_dim == a.value_dim;
     if (!is_one) return cudaErrorInvalidValue;
-    a.out = NULL; /* it may lie where others still read what they turn */
+    a.out = NULL; /* it may overlap with what other blocks still read */
     return start_for_dims(&a, planes, *turn, stream);
 }
 
-/* Of a token that stands where the last one does: none has more. */
+/* The parts of a token at the largest position: no token has more. */
 static int most_apart_parts(const apr_attend_args *a)
 {
     enum { PART = APART_UNITS * UNIT };
@@ -132,11 +132,11 @@ static int most_apart_parts(const apr_attend_args *a)
     return n < APR_CUDA_ATTEND_SPLITS ? (int)n : (int)APR_CUDA_ATTEND_SPLITS;
 }
 
-/* Room for the parts of n tokens, behind one another. False: there is none. */
+/* Places the parts of n tokens in the workspace. False: there is no room. */
 static bool cut_apart(const apr_attend_args *a, int n_parts, int64_t n_tokens, attend_parts *parts)
 {
-    const int64_t n_rows = (n_tokens * n_parts * a->n_heads + 1) / 2 * 2; /* words of 8 bytes stand behind these floats */
-    const int64_t n_words = n_rows;                                       /* a token's key/value heads have no more tiles than heads */
+    const int64_t n_rows = (n_tokens * n_parts * a->n_heads + 1) / 2 * 2; /* even, since 8-byte flags follow these floats */
+    const int64_t n_words = n_rows;                                       /* a token has at most as many tiles of rows as heads */
 
     *parts = attend_parts{NULL, NULL, NULL, NULL, n_parts, 0, NULL};
     parts->sums = a->work.data;
@@ -146,7 +146,7 @@ static bool cut_apart(const apr_attend_args *a, int n_parts, int64_t n_tokens, a
     return n_parts == 1 || (a->work.data != NULL && n_rows * (a->value_dim + 2) + 2 * n_words <= (int64_t)a->work.slice);
 }
 
-/* The cache of the tokens apart from the first-th on. */
+/* The cache of the tokens from `first` on, with a sequence per token. */
 static apr_cache tokens_from(const apr_cache &all, int64_t first)
 {
     apr_cache cache = all;

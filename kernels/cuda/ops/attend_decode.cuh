@@ -1,14 +1,15 @@
-/* attend_decode.cuh - a block of attention of up to 8 tokens to a cache of FP16, on tensor cores, as right as float32; what it cannot do is
- * left to the other kernels.
+/* attend_decode.cuh - attention of up to 8 tokens to an FP16 cache, on tensor cores, as accurate as float32. Other kernels handle what it
+ * does not.
  *
- * A block takes 8 rows that share a key/value head, and a part of the context. Queries are FP16 in two parts: the upper ones are rows
- * 0 to 7 of a, what rounding left of them rows 8 to 15, so that one product makes both. Scores stand where the next product wants weights
- * (b), which go in two parts as well; values are turned while they are loaded. Each warp has its own cells, 16 at a time, and its own
- * ring of them in shared memory: no warp waits for another before the end. The largest score may lag behind by 2^LAG before sums are
- * scaled down; weights are 2^HEADROOM times what they would be, so that the rests of small ones are no denormals.
+ * A thread block has a tile of 8 rows that share a key/value head, and a part of the context. Queries are two FP16 parts: the rounded
+ * numbers are rows 0 to 7 of operand a, their rounding errors rows 8 to 15, so that one product handles both. The resulting scores are in
+ * the layout of the next product's operand b, the weights, which also have two parts; values are transposed by their load. Each warp has
+ * its own cells, 16 at a time, and its own ring of them in shared memory: no warp waits for another before the end. The running maximum may
+ * lag by 2^LAG before sums are rescaled. Weights are multiplied by 2^HEADROOM, so that rounding errors of small ones are not subnormal.
  *
- * Of one token it may turn heads itself (turn.cuh), so that nothing stands between the products and attention: each block the queries that
- * it takes, and who has the newest cell its key and value. Older cells are asked for before the products are over. */
+ * For one token it may include the QKV epilogue (turn.cuh), so that no kernel is needed between the product and attention: each block norms
+ * and rotates its own queries, and the block with the newest cell writes its key and value. Older cells are loaded before the product has
+ * finished. */
 #ifndef APR_KERNELS_CUDA_ATTEND_DECODE_CUH
 #define APR_KERNELS_CUDA_ATTEND_DECODE_CUH
 
@@ -21,16 +22,17 @@
 
 enum { ROWS = 8, UNIT = 16, MAX_WARPS = 8, MAX_CLUSTER = 8, LEAST_UNITS = 8 };
 
-/* What a block works on; positions count from the first one that its rows see. */
+/* A block's work; positions count from the first one that its rows see. */
 typedef struct decode_view {
     int kv_head, group, first_row, n_rows; /* n_rows: of the key/value head */
-    int from, n_seen;                      /* position 0; positions in all */
-    int begin, end, n_used;                /* units of this part; parts */
-    int low, high;                         /* what this lane's row sees, both included; high < low: no row */
-    bool several;                          /* tokens; where there never are, the compiler knows */
+    int from, n_seen;                      /* position 0; number of positions */
+    int begin, end, n_used;                /* cell tiles of this part; parts */
+    int low, high;                         /* first and last position that this lane's row sees; high < low: no row */
+    bool several;                          /* several tokens; a compile-time false if there is only one */
 } decode_view;
 
-/* Parts of one cluster are joined quickly, others take microseconds: what two rounds of a cluster's warps can read is not cut further. */
+/* Parts of a cluster are combined quickly, others take microseconds: a context that two rounds of a cluster's warps can read is not split
+ * further. */
 static __device__ __forceinline__ attend_shares share_units(const apr_attend_args &a, int position, const attend_parts &parts, int cluster)
 {
     attend_shares s = share_context<UNIT>(a, position, parts);
@@ -42,7 +44,8 @@ static __device__ __forceinline__ attend_shares share_units(const apr_attend_arg
     return s;
 }
 
-/* Of a token apart: parts of 512 positions, of longer contexts as many as can be joined. The others have no say in it. */
+/* A sequence decoded on its own splits its context into parts of 512 positions. Longer contexts use at most APR_CUDA_ATTEND_SPLITS parts.
+ * So the split does not depend on other tokens. */
 enum { APART_UNITS = 32 };
 
 APR_EVERYWHERE int apart_parts(int n_seen, int *each)
@@ -61,7 +64,7 @@ static __device__ __forceinline__ attend_shares shares_of(const apr_attend_args 
     return s;
 }
 
-/* tile: which 8 rows. ONE: there is one token. */
+/* tile: the tile of 8 rows. ONE: there is one token. */
 template <bool APART, bool ONE>
 static __device__ __forceinline__ decode_view view_of(const apr_attend_args &a, const attend_parts &parts, int cluster, int tile)
 {
@@ -74,7 +77,7 @@ static __device__ __forceinline__ decode_view view_of(const apr_attend_args &a, 
     v.several = !ONE && a.n_tokens > 1;
     v.n_rows = v.several ? (int)a.n_tokens * v.group : v.group;
     const int row = v.first_row + threadIdx.x % 32 / 4, last_row = v.first_row + ROWS < v.n_rows ? v.first_row + ROWS - 1 : v.n_rows - 1;
-    const int own = v.several ? position + row / v.group : position; /* one token is every row's */
+    const int own = v.several ? position + row / v.group : position; /* a single token: the position of all rows */
     v.from = v.several ? first_seen(a, position + v.first_row / v.group) : first_seen(a, position);
     v.n_seen = (v.several ? position + last_row / v.group : position) - v.from + 1;
     const int n_units = (v.n_seen + UNIT - 1) / UNIT, begin = blockIdx.x * shares.each;
@@ -86,20 +89,20 @@ static __device__ __forceinline__ decode_view view_of(const apr_attend_args &a, 
     return v;
 }
 
-/* Where row `row` of the key/value head lies in what is asked and answered. */
+/* The index of row `row` of the key/value head in queries and output. */
 static __device__ __forceinline__ int whole_row(const apr_attend_args &a, const decode_view &v, int row)
 {
     if (!v.several) return v.kv_head * v.group + row;
     return row / v.group * (int)a.n_heads + v.kv_head * v.group + row % v.group;
 }
 
-/* Where a row's sums, its largest score and its weight go; NULL: the sums are the answer, that of row `row`. */
+/* Where a row's sums, largest score and weight are stored; largest NULL: the sums are the output of row `row`. */
 typedef struct decode_place {
     float *sums, *largest, *weight;
     int row;
 } decode_place;
 
-/* Four columns of them, in all 32 lanes at once. */
+/* Stores four columns, by all 32 lanes together. */
 static __device__ __forceinline__ void leave_sums(const apr_attend_args &a, const attend_parts &parts, const decode_place &to, int column,
                                                   bool on, float4 value)
 {
@@ -117,14 +120,15 @@ static __device__ __forceinline__ decode_place place_of_row(const apr_attend_arg
 }
 
 template <int KEY, int VALUE, bool APART> struct decode {
-    /* rows 16 bytes apart modulo 128: eight of them lie in different banks */
+    /* rows are 16 bytes apart modulo 128, so that eight of them are in different banks */
     static constexpr int KEY_STRIDE = 2 * KEY + 16, VALUE_STRIDE = 2 * VALUE + 16, STAGE = UNIT * (KEY_STRIDE + VALUE_STRIDE);
     static constexpr int KEY_STEPS = KEY / 16, VALUE_STEPS = VALUE / 16, SUMS_STRIDE = VALUE + 4;
-    static constexpr int RESULT_STRIDE = VALUE + 4, RESULTS_AT = MAX_WARPS * ROWS * (SUMS_STRIDE + 2); /* a block's, for its cluster */
+    static constexpr int RESULT_STRIDE = VALUE + 4, RESULTS_AT = MAX_WARPS * ROWS * (SUMS_STRIDE + 2); /* a block's results for its
+                                                                                                        * cluster */
     static constexpr int SUMS_BYTES = (RESULTS_AT + ROWS * RESULT_STRIDE) * (int)sizeof(float);
 
-    /* Registers for two blocks, where kernels follow one another: this one and, beside it, the product behind it, which then need not begin
-     * when this is over. Behind 9.0 the compiler does not do with so few. */
+    /* Registers for two blocks where there is PDL: this one, and one of the next product, which can then begin before this one ends. On
+     * 10.0 and later the compiler does not manage with so few. */
 #if defined(__CUDA_ARCH__) && (__CUDA_ARCH__ < 900 || __CUDA_ARCH__ >= 1000)
     static constexpr int RESIDENT = 1;
 #else
@@ -135,11 +139,11 @@ template <int KEY, int VALUE, bool APART> struct decode {
     float sums[VALUE_STEPS][4]; /* columns 16 i + g (and + 8) of rows 2 t and 2 t + 1 */
     float most, weight;         /* of row g */
 
-    /* Turned queries, the newest key and value. Lanes (g, t) read rows g from columns 2 t on: from different banks. */
+    /* Shared memory of rotated queries, the newest key and value. The stride lets lanes (g, t), which read rows g from columns 2 t on, use
+     * different banks. */
     static constexpr int HEAD_STRIDE = KEY + 8, HEADS_BYTES = (ROWS + 2) * HEAD_STRIDE * (int)sizeof(float);
 
-    /* The row of queries as the left operand; `heads`: they are there already, HEAD_STRIDE apart. Answers what scores have to be multiplied
-     * by. */
+    /* Loads the queries as the left operand. `heads`: they are in shared memory, HEAD_STRIDE apart. Returns the factor of the scores. */
     static __device__ __forceinline__ float load_queries(const apr_attend_args &a, const decode_view &v, const float *heads,
                                                          uint32_t (&q)[KEY_STEPS][4])
     {
@@ -167,7 +171,7 @@ template <int KEY, int VALUE, bool APART> struct decode {
         return inverse_power(scale);
     }
 
-    /* 16 rows of a cache; those beyond the n_there first, and columns that it does not have, become zeros. */
+    /* Copies 16 rows of a cache; rows from n_there on, and columns that the cache does not have, become zeros. */
     template <int DIM>
     static __device__ __forceinline__ void copy_rows(const apr_attend_args &a, const apr_cache &cache, int width, const decode_view &v,
                                                      int n_there, int unit, uint8_t *to)
@@ -189,7 +193,7 @@ template <int KEY, int VALUE, bool APART> struct decode {
             return;
         }
 #pragma unroll 1
-        for (int at = lane; at < UNIT * DIM / 8; at += 32) { /* around the ring's end, or on two pages */
+        for (int at = lane; at < UNIT * DIM / 8; at += 32) { /* across the ring buffer's end, or on two pages */
             const int row = at / (DIM / 8), piece = at % (DIM / 8);
             const bool there = row < rest && 8 * piece < width;
             uint32_t where = cell + row;
@@ -205,7 +209,7 @@ template <int KEY, int VALUE, bool APART> struct decode {
             copy_rows<KEY>(a, a.keys, (int)a.key_dim, v, n_there, unit, stage);
             copy_rows<VALUE>(a, a.values, (int)a.value_dim, v, n_there, unit, stage + UNIT * KEY_STRIDE);
         }
-        end_copies(); /* a group for each unit, also for those that there are not: they are counted */
+        end_copies(); /* a group for each tile, also for those that do not exist, since groups are counted */
     }
 
     /* Scores of row g with cells 2 t, 2 t + 1, 2 t + 8 and 2 t + 9. */
@@ -214,7 +218,7 @@ template <int KEY, int VALUE, bool APART> struct decode {
     {
         const int lane = threadIdx.x % 32, t = threadIdx.x % 4;
         const uint8_t *const row = keys + (lane / 16 * 8 + lane % 8) * KEY_STRIDE + lane / 8 % 2 * 16;
-        float dots[2][2][4] = {}; /* of eight cells, with even and odd steps; the upper half is of the queries' rests */
+        float dots[2][2][4] = {}; /* [8 cells][even or odd steps]; d[2] and d[3] are of the queries' rounding errors */
 #pragma unroll
         for (int i = 0; i < KEY_STEPS; i++) {
             uint32_t k[4];
@@ -232,7 +236,7 @@ template <int KEY, int VALUE, bool APART> struct decode {
         }
     }
 
-    /* A row's largest score so far; where one grew by much, the sums are scaled down. */
+    /* Updates the rows' running maximum. If one grew by more than ATTEND_LAG, the sums are rescaled. */
     __device__ __forceinline__ void raise(const float (&scores)[4])
     {
         const int t = threadIdx.x % 4;
@@ -258,7 +262,7 @@ template <int KEY, int VALUE, bool APART> struct decode {
 #pragma unroll
         for (int i = 0; i < VALUE_STEPS; i++) {
             uint32_t x[4];
-            float unit[4] = {}; /* added outside of the tensor cores, which would cut off a little of the sums each time */
+            float unit[4] = {}; /* added outside the tensor cores, which would truncate the sums each time */
             load_turned(x, row + 32 * i);
             mma(unit, x, rest0, rest1);
             mma(unit, x, b0, b1);
@@ -267,7 +271,7 @@ template <int KEY, int VALUE, bool APART> struct decode {
         }
     }
 
-    /* The warps' sums into shared memory: [n_warps][ROWS][SUMS_STRIDE], and largest scores and weights. */
+    /* Stores the warps' sums in shared memory: [n_warps][ROWS][SUMS_STRIDE], then largest scores and weights. */
     __device__ __forceinline__ void put_sums(float *shared)
     {
         const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
@@ -280,7 +284,7 @@ template <int KEY, int VALUE, bool APART> struct decode {
             for (int k = 0; k < 4; k++) shared[(warp * ROWS + 2 * t + k % 2) * SUMS_STRIDE + 16 * i + k / 2 * 8 + g] = sums[i][k];
     }
 
-    /* A row's sums over the warps, in order, by one of them; normalised where there is one part. */
+    /* Combines a row's sums over the warps, in order, by one warp; normalized if there is one part. */
     static __device__ __forceinline__ void leave_row(const apr_attend_args &a, const attend_parts &parts, const decode_view &v,
                                                      const float *shared, int row, const decode_place &to)
     {
@@ -293,7 +297,7 @@ template <int KEY, int VALUE, bool APART> struct decode {
 #pragma unroll
         for (int w = 0; w < MAX_WARPS; w++)
             if (w < n_warps) sum = fmaf(factors[w] = power_of_two(tops[w * ROWS + row] - largest), weights[w * ROWS + row], sum);
-        largest -= ATTEND_HEADROOM; /* what the weights were made with */
+        largest -= ATTEND_HEADROOM; /* the weights were computed with this */
         if (to.largest == NULL) {
             const float divisor = with_sink(a, whole_row(a, v, v.first_row + row), largest, sum, &factor);
             factor /= divisor;
@@ -314,7 +318,7 @@ template <int KEY, int VALUE, bool APART> struct decode {
         if (to.largest != NULL && lane == 0) *to.largest = largest, *to.weight = sum;
     }
 
-    /* A row's sums over the blocks of a cluster, in order, by a warp of one of them: RESULT_STRIDE apart in `results` of each. */
+    /* Combines a row's sums over the blocks of a cluster, in order, by a warp of one block: RESULT_STRIDE apart in `results` of each. */
     static __device__ __forceinline__ void join_cluster_row(const apr_attend_args &a, const attend_parts &parts, const decode_view &v,
                                                             const float *results, int row, int n_blocks, const decode_place &to)
     {
@@ -355,7 +359,7 @@ static __device__ __forceinline__ void await_oldest(int n_stages)
     else await_copies<0>();
 }
 
-/* The cluster's blocks share out the rows of 8; what they read of each other stays until all have. */
+/* The cluster's blocks divide the 8 rows among themselves; the second barrier keeps their shared memory alive until all have read it. */
 template <int KEY, int VALUE, bool APART>
 static __device__ __forceinline__ void join_cluster(const apr_attend_args &a, const attend_parts &parts, const decode_view &v,
                                                     const float *results)
@@ -368,8 +372,8 @@ static __device__ __forceinline__ void join_cluster(const apr_attend_args &a, co
     cluster_barrier();
 }
 
-/* The block's rows. What there is in several parts is joined by a cluster where that has all of them, of tokens apart by the block that
- * comes last (done: of what is joined together), else by a kernel behind this one. */
+/* Ends the block's rows. Several parts are combined by the cluster if it has all of them; by the last block to finish with a sequence per
+ * token (done: the flags of the set); else by the next kernel. */
 template <int KEY, int VALUE, bool APART>
 static __device__ __forceinline__ void leave_or_join(const apr_attend_args &a, const attend_parts &parts, const decode_view &v,
                                                      const float *shared, float *results, int cluster, uint64_t *done)
@@ -395,22 +399,23 @@ typedef struct no_turn {
     char nothing;
 } no_turn;
 
-/* A block's heads: its rows of queries, and where the newest cell is its own, that cell's key and value. They are as many items, dealt out
- * to warps, two at a time. What lasts, gains and places, is asked for before the products are over, the rest at once: a trip to memory
- * takes longer than what is reckoned. The bits of turn.cuh. */
+/* A block's heads: its rows of queries, and, if it has the newest cell, that cell's key and value. They are so many heads, divided among
+ * the warps, two at a time. Gains and addresses, which do not depend on the product, are loaded before it has finished, the rest at once
+ * after: memory latency is longer than the arithmetic. The bits are those of turn.cuh. */
 template <int KEY, int VALUE> struct turned_heads {
     typedef decode<KEY, VALUE, false> D;
-    static constexpr int LOADS = KEY / 32, FREQS = (KEY / 2 + 31) / 32, AT_ONCE = 2; /* items of a warp: of eight all */
+    static constexpr int LOADS = KEY / 32, FREQS = (KEY / 2 + 31) / 32, AT_ONCE = 2; /* heads of a warp at a time: all of them with eight
+                                                                                      * warps */
     const apr_turn_args &t;
     const apr_attend_args &a;
     const decode_view &v;
     float *heads;                 /* [ROWS + 2][HEAD_STRIDE] */
-    int n_items, n_queries, step; /* step: from one of a warp's items to the next */
+    int n_items, n_queries, step; /* step: from one of a warp's heads to its next one */
     float gains[AT_ONCE][LOADS], x[AT_ONCE][LOADS], cosines[FREQS], sines[FREQS];
 
     __device__ __forceinline__ int item_of(int from, int k) const { return min(from + k * step, n_items - 1); }
     __device__ __forceinline__ int width_of(int item) const { return item > n_queries ? (int)a.value_dim : (int)a.key_dim; }
-    /* Behind how many numbers of all heads of its kind an item is. */
+    /* The offset of a head among all heads of its kind. */
     __device__ __forceinline__ int before(int item) const
     {
         if (item < n_queries) return whole_row(a, v, v.first_row + item) * (int)a.key_dim;
@@ -485,7 +490,7 @@ template <int KEY, int VALUE> struct turned_heads {
         __syncwarp();
     }
 
-    /* The items from `from` on. */
+    /* Norms and rotates the heads from `from` on. */
     __device__ __forceinline__ void turn(int from)
     {
         const int lane = threadIdx.x % 32;
@@ -506,8 +511,8 @@ template <int KEY, int VALUE> struct turned_heads {
         }
     }
 
-    /* The newest key and value, turned, into their cell, and into `stage`, where a warp of this block has them from there if it did not ask
-     * for that unit with the newest cell (NULL: it is asked for later). */
+    /* Writes the newest key and value into their cell, and into `stage`, the slot of the warp of this block that has that tile (NULL: the
+     * tile is loaded later). */
     __device__ __forceinline__ void store(int from, uint8_t *key, uint8_t *value, uint8_t *stage) const
     {
         const int lane = threadIdx.x % 32, cell = (v.n_seen - 1) % UNIT, end = min(n_items, from + AT_ONCE * step);
@@ -528,13 +533,13 @@ template <int KEY, int VALUE> struct turned_heads {
     }
 };
 
-/* Where a cell of the cache has a head. */
+/* The address of a head in a cell of the cache. */
 static __device__ __forceinline__ uint8_t *cell_at(const apr_cache &cache, const apr_attend_args &a, int position, int kv_head)
 {
     return cache.data + ((uint64_t)cell_of(cache, position) * (uint32_t)a.n_kv_heads + (uint32_t)kv_head) * (uint64_t)cache.row_bytes;
 }
 
-/* Rings filled from what was there before this token, then all that it brings; the block's queries are turned when it returns. */
+/* Fills the rings with earlier tokens' cells, then processes this token's heads; the block's queries are ready when it returns. */
 template <int KEY, int VALUE>
 static __device__ __forceinline__ void fill_and_turn(const apr_turn_args &t, const apr_attend_args &a, const decode_view &v, int n_stages,
                                                      uint8_t *rings, float *heads)
@@ -551,11 +556,11 @@ static __device__ __forceinline__ void fill_and_turn(const apr_turn_args &t, con
     uint8_t *const value = cell_at(t.store.values, a, v.from + v.n_seen - 1, v.kv_head);
     for (int i = 0; i < n_stages; i++) D::copy_unit(a, v, v.n_seen - 1, v.begin + warp + i * n_warps, ring + i * D::STAGE);
     own.load_gains(warp);
-    heads[D::HEAD_STRIDE - 1] = bring_arguments(t) + bring_arguments(a); /* behind the numbers of a head */
+    heads[D::HEAD_STRIDE - 1] = bring_arguments(t) + bring_arguments(a); /* after the numbers of a head */
     wait_for_previous();
     own.load_angles();
     own.load_heads(warp);
-    if (has_newest && warp == owner) await_copies<0>(); /* a cell is put where they go */
+    if (has_newest && warp == owner) await_copies<0>(); /* a cell is written where they go */
     __syncthreads();
 #pragma unroll 1
     for (int from = warp;; from += own_heads::AT_ONCE * n_warps) {
@@ -565,7 +570,7 @@ static __device__ __forceinline__ void fill_and_turn(const apr_turn_args &t, con
         own.load_gains(from + own_heads::AT_ONCE * n_warps);
         own.load_heads(from + own_heads::AT_ONCE * n_warps);
     }
-    __threadfence_block(); /* whoever asks for the newest cell later finds it */
+    __threadfence_block(); /* later loads of the newest cell see it */
     __syncthreads();
 }
 
@@ -578,7 +583,7 @@ static __device__ __forceinline__ void decode_rows(const apr_attend_args &a, con
     constexpr bool TURNS = sizeof(TURN) > sizeof(no_turn);
     extern __shared__ __align__(16) uint8_t decode_shared[];
 #if __CUDA_ARCH__ < 800
-    if (D::SUMS_BYTES > ATTEND_BYTES_75) return; /* never started there, and no reason to spill */
+    if (D::SUMS_BYTES > ATTEND_BYTES_75) return; /* not launched there; without this the code would spill */
 #endif
     const int n_warps = blockDim.x / 32, warp = threadIdx.x / 32;
     float *const heads = TURNS ? (float *)decode_shared : NULL;
@@ -587,7 +592,8 @@ static __device__ __forceinline__ void decode_rows(const apr_attend_args &a, con
     let_next_begin();
     const decode_view v = view_of < APART, APART || TURNS > (a, parts, cluster, tile);
     const bool is_used = (int)blockIdx.x < v.n_used;
-    if (!TURNS || !is_used) wait_for_previous(); /* also where there is nothing to do: who follows counts on what was before */
+    if (!TURNS || !is_used) wait_for_previous(); /* also where there is nothing to do: the next kernel relies on the previous ones being
+                                                  * finished */
     if (!is_used) return;
     uint32_t q[D::KEY_STEPS][4];
     float scores[4];
@@ -602,16 +608,16 @@ static __device__ __forceinline__ void decode_rows(const apr_attend_args &a, con
     for (int unit = v.begin + warp; unit < v.end; unit += n_warps) {
         const uint8_t *const stage = ring + s * D::STAGE;
         await_oldest(n_stages);
-        __syncwarp(); /* other lanes' copies are seen too */
+        __syncwarp(); /* other lanes' copies are visible */
         D::score(a, v, q, scale, unit, stage, scores);
         d.raise(scores);
         d.add_values(scores, stage + UNIT * D::KEY_STRIDE);
-        __syncwarp(); /* all have read what is written over now */
+        __syncwarp(); /* all lanes have read what is overwritten now */
         D::copy_unit(a, v, v.n_seen, unit + n_stages * n_warps, ring + s * D::STAGE);
         s = s + 1 < n_stages ? s + 1 : 0;
     }
     await_copies<0>();
-    __syncthreads(); /* the ring's place is for the sums now */
+    __syncthreads(); /* the sums overwrite the ring */
     d.put_sums(shared);
     __syncthreads();
     leave_or_join<KEY, VALUE, APART>(a, parts, v, shared, results, cluster, done);

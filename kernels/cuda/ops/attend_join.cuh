@@ -1,9 +1,10 @@
-/* attend_join.cuh - parts of the context are joined, always in the same order: by a kernel of its own (join_columns), or where that would
- * be one for each of many tokens, by the block that finishes last (comes_last, join_row).
+/* attend_join.cuh - combines the parts of the context, always in the same order: in a kernel of its own (join_columns), or, where that
+ * would need one such kernel for each of many tokens, in the last thread block to finish (comes_last, join_row).
  *
- * For that each part has a word in the workspace, which holds anything at first. A block that has written its sums sets its word to the
- * mark, then looks at all words of its set: who sees all marks, joins, and takes the marks away for the next launch. The last one to set
- * its mark sees all of them, unless somebody has joined already; if two see them, both write the same bits. */
+ * For the latter each part has a 64-bit flag in the workspace, with arbitrary contents at first. A block that has written its sums sets its
+ * flag to the mark, then reads all flags of its set. A block that sees all marks combines the parts, and clears the marks for the next
+ * launch. The last block to set its mark sees all of them, unless another block has already combined. If two blocks see them all, both
+ * write the same bits. */
 #ifndef APR_KERNELS_CUDA_ATTEND_JOIN_CUH
 #define APR_KERNELS_CUDA_ATTEND_JOIN_CUH
 
@@ -12,10 +13,11 @@
 #include "kernels/cuda/ops/follow.cuh"
 #include "kernels/cuda/ops/mma.cuh"
 
-/* Nothing that other operations leave in the workspace: as two float32 it is two NaNs of no arithmetic, as FP16 and int8 noise. */
+/* A value that other operations do not leave in the workspace: as two float32 it is two NaNs that no arithmetic gives, as FP16 or int8
+ * noise. */
 #define ATTEND_MARK 0xffa5c3967f9e3d6bull
 
-/* Called by all threads when the part's sums are written: is this the block that joins? `done` has n_used words. */
+/* Called by all threads after the part's sums are written; returns whether this block combines. `done` has n_used flags. */
 static __device__ __forceinline__ bool comes_last(uint64_t *done, int part, int n_used)
 {
     __shared__ bool all_there;
@@ -23,14 +25,14 @@ static __device__ __forceinline__ bool comes_last(uint64_t *done, int part, int 
     __syncthreads();
     if (threadIdx.x < 32) {
         if (threadIdx.x == 0) {
-            __threadfence(); /* what the block wrote is seen before its mark */
+            __threadfence(); /* the block's writes are visible before its mark */
             marks[part] = ATTEND_MARK;
         }
         __syncwarp();
-        __threadfence(); /* the mark before the others are looked at */
+        __threadfence(); /* the mark is visible before the others are read */
         bool there = true;
         for (int i = threadIdx.x; i < n_used; i += 32) there = there && marks[i] == ATTEND_MARK;
-        __threadfence(); /* the marks before the sums */
+        __threadfence(); /* marks are read before sums */
         there = __all_sync(0xffffffffu, there);
         if (threadIdx.x == 0) all_there = there;
     }
@@ -40,7 +42,7 @@ static __device__ __forceinline__ bool comes_last(uint64_t *done, int part, int 
     return true;
 }
 
-/* How the parts of a row compare: lane l has parts l and l + 32. */
+/* Largest score and weight of a row's parts: lane l has parts l and l + 32. */
 typedef struct attend_compared {
     float largest[2], weight[2];
 } attend_compared;
@@ -57,7 +59,7 @@ static __device__ __forceinline__ attend_compared load_compared(const attend_par
     return c;
 }
 
-/* What a row's parts are multiplied by, each lane's own; answers what their sum is. */
+/* Factors of a row's parts, for the lane's own parts; returns the factor of their sum. */
 static __device__ __forceinline__ float factors_of(const apr_attend_args &a, int row, const attend_compared &c, float (&factors)[2])
 {
     const float most = warp_max(fmaxf(c.largest[0], c.largest[1]));
@@ -71,8 +73,8 @@ static __device__ __forceinline__ float factors_of(const apr_attend_args &a, int
     return sink_factor / weight;
 }
 
-/* A warp joins one row: lane l the columns 4 l ..., 4 (l + 32) ... It asks for AT_ONCE parts' sums at a time, and for the first before
- * anything is known of their factors: a trip to memory takes longer than the rest. */
+/* A warp combines one row: lane l has the columns 4 l ..., 4 (l + 32) ... It loads the sums of AT_ONCE parts at a time, the first of them
+ * before their factors are known, since memory latency is longer than all the rest. */
 
 template <int AT_ONCE>
 static __device__ __forceinline__ void load_parts(const float *sums, int64_t stride, int first, int n_used, bool mine, float4 (&v)[AT_ONCE])
@@ -109,8 +111,8 @@ static __device__ __forceinline__ void join_row(const apr_attend_args &a, const 
     }
 }
 
-/* A block joins one row: JOINERS threads for each column, each of which has every so-many-th part, all asked for at once. Their sums are
- * added in their order. `width`: columns, rounded up to whole warps. */
+/* A thread block combines one row: JOINERS threads per column, each with every JOINERS-th part, all loaded at once. Their sums are added in
+ * order. `width`: columns, rounded up to whole warps. */
 enum { JOINERS = 4, JOINED_COLUMNS = 256 };
 
 static __device__ __forceinline__ void join_columns(const apr_attend_args &a, const attend_parts &parts, int n_used, int row, int width)
@@ -135,7 +137,7 @@ static __device__ __forceinline__ void join_columns(const apr_attend_args &a, co
     for (int i = 0; i < MOST; i += AT_ONCE)
         if (JOINERS * i < n_used) {
 #pragma unroll
-            for (int j = i; j < i + AT_ONCE; j++) /* lanes beyond the parts have 0 for a factor */
+            for (int j = i; j < i + AT_ONCE; j++) /* lanes beyond the parts have factor 0 */
                 sum = fmaf(__shfl_sync(0xffffffffu, factors[JOINERS * j / 32], JOINERS * j % 32 + group), v[j], sum);
         }
     let_next_begin();

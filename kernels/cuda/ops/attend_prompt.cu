@@ -1,7 +1,7 @@
-/* attend_prompt.cu - attention of many tokens to a cache of FP16: which kernel for which width. */
+/* attend_prompt.cu - attention of many tokens to an FP16 cache: the kernel for each head size. */
 #include "kernels/cuda/ops/attend_prompt.cuh"
 
-/* Careful ones have 64 rows a block, and for wide heads fewer cells: there is only so much room. They also take capped scores. */
+/* Careful kernels have 64 rows per block, and fewer cells for wide heads, to fit shared memory. They also handle softcaps. */
 template <int KEY, int VALUE, int MT, int CELLS> static cudaError_t start_shape(const apr_attend_args *a, bool careful, cudaStream_t stream)
 {
     constexpr int FEWER = KEY <= 192 ? CELLS : CELLS / 2;

@@ -1,12 +1,12 @@
-/* attend_prompt.cuh - attention of many tokens on tensor cores, for caches of any type that one FP16 number can stand for.
+/* attend_prompt.cuh - attention of many tokens on tensor cores, for caches of all types whose numbers fit FP16.
  *
- * A block of four warps takes 64 or 128 rows that share a key/value head, so that its keys and values serve a whole group of heads, and
- * walks over the cells they see, 64 at a time. Queries lie in shared memory as FP16, each row brought to the same height by a power of
- * two; keys of the next cells arrive while values are added, values while scores are made. A warp has 16 or 32 rows: scores leave the
- * tensor cores where the next product wants weights (a), values are turned while they are loaded.
+ * A block of four warps has 64 or 128 rows that share a key/value head, so that its keys and values serve a whole group of heads. It goes
+ * over the visible cells, 64 at a time. Queries are in shared memory as FP16, scaled by a power of two per warp. Keys of the next cells
+ * arrive while values are added, values while scores are computed. A warp has 16 or 32 rows. The scores leave the tensor cores in the
+ * layout of operand a of the next product, the weights; values are transposed by their load.
  *
- * Careful: queries and weights are two FP16 parts each, and sums of values are added in float32 tile by tile, outside of the tensor
- * cores, which cut off. */
+ * Careful: queries and weights are two FP16 parts each, and sums of values are added in float32 tile by tile, outside the tensor cores,
+ * which truncate. */
 #ifndef APR_KERNELS_CUDA_ATTEND_PROMPT_CUH
 #define APR_KERNELS_CUDA_ATTEND_PROMPT_CUH
 
@@ -17,15 +17,15 @@
 
 enum { WARPS = 4, THREADS = 32 * WARPS };
 
-/* What a block works on. Positions count from the first one that its rows see. */
+/* A block's work; positions count from the first one that its rows see. */
 typedef struct prompt_view {
     int position, from; /* of the first token; position 0 */
     int kv_head, first_row, n_rows, group;
-    int n_seen, begin, end;         /* positions in all; tiles of this part */
-    int all_see_from, all_see_last; /* what every row sees */
+    int n_seen, begin, end;         /* number of positions; tiles of this part */
+    int all_see_from, all_see_last; /* positions that every row sees */
 } prompt_view;
 
-/* blockIdx.x: rows (the last ones, which see most, first) and a key/value head; y: a part of the context. */
+/* blockIdx.x: rows (the last ones, which see most, come first) and a key/value head; y: a part of the context. */
 template <int ROWS, int CELLS> static __device__ __forceinline__ prompt_view view_of(const apr_attend_args &a, const attend_parts &parts)
 {
     prompt_view v;
@@ -50,7 +50,7 @@ template <int ROWS, int CELLS> static __device__ __forceinline__ prompt_view vie
     return v;
 }
 
-/* One row of a block: which of all it is (-1: none), and what it sees, both included. */
+/* A row of a block: its index among all rows (-1: none), and the first and last position that it sees. */
 typedef struct prompt_row {
     int which, low, high;
 } prompt_row;
@@ -65,7 +65,7 @@ static __device__ __forceinline__ void put_row(const apr_attend_args &a, const p
     rows[i].high = there ? own - v.from : -1;
 }
 
-/* CELLS rows of a cache into shared memory; those beyond what is seen, and columns that it does not have, become zeros. */
+/* Copies CELLS rows of a cache into shared memory; rows beyond the visible ones, and columns that the cache does not have, become zeros. */
 template <int DIM, int CELLS>
 static __device__ __forceinline__ void copy_tile(const apr_attend_args &a, const apr_cache &cache, int width, const prompt_view &v,
                                                  int tile, uint8_t *to)
@@ -75,7 +75,7 @@ static __device__ __forceinline__ void copy_tile(const apr_attend_args &a, const
     const int64_t cell_bytes = a.n_kv_heads * cache.row_bytes;
     const uint32_t n_cells = (uint32_t)cache.n_cells, cell = cell_of(cache, v.from + tile * CELLS);
     const uint8_t *const data = cache.data + v.kv_head * cache.row_bytes;
-    if (THREADS % PIECES == 0 && cell + CELLS <= n_cells && (tile + 1) * CELLS <= v.n_seen && width == DIM) { /* nothing to look at */
+    if (THREADS % PIECES == 0 && cell + CELLS <= n_cells && (tile + 1) * CELLS <= v.n_seen && width == DIM) { /* no bounds checks needed */
         const int row = threadIdx.x / PIECES, piece = threadIdx.x % PIECES;
         const uint8_t *from = data + (cell + row) * cell_bytes + 16 * piece;
         uint8_t *const at = to + row * STRIDE + 16 * piece;
@@ -93,7 +93,7 @@ static __device__ __forceinline__ void copy_tile(const apr_attend_args &a, const
     }
 }
 
-/* The same of a cache of any type: fetched into registers, and decoded into shared memory when there is time. */
+/* The same for a cache of any type: loaded into registers by start(), and decoded into shared memory by finish(). */
 template <apr_dtype KV, int DIM, int CELLS> struct tile_loader {
     static constexpr int EACH = piece<KV>::RUNS * 4, A_ROW = DIM / EACH, TURNS = CELLS * A_ROW / THREADS, STRIDE = 2 * DIM + 16;
     static_assert(EACH == 8 && CELLS * A_ROW % THREADS == 0, "a piece is 16 bytes of FP16, and no thread has less to do");
@@ -147,15 +147,15 @@ template <int DIM, int CELLS> struct tile_loader<APR_F16, DIM, CELLS> {
     __device__ __forceinline__ void finish(int, const prompt_view &, int, uint8_t *) const { await_copies<0>(); }
 };
 
-/* MT: times 16 rows that a warp has. */
+/* MT: a warp has 16 * MT rows. */
 template <int KEY, int VALUE, int MT, int CELLS, bool CAREFUL> struct prompt {
-    static constexpr int ROWS = 16 * WARPS * MT, KEY_STRIDE = 2 * KEY + 16, VALUE_STRIDE = 2 * VALUE + 16; /* no bank is met twice */
+    static constexpr int ROWS = 16 * WARPS * MT, KEY_STRIDE = 2 * KEY + 16, VALUE_STRIDE = 2 * VALUE + 16; /* avoids bank conflicts */
     static constexpr int QUERIES = ROWS * KEY_STRIDE, KEYS = CELLS * KEY_STRIDE, VALUES = CELLS * VALUE_STRIDE;
     static constexpr int TILE = KEYS + VALUES, BYTES = QUERIES * (CAREFUL ? 2 : 1) + TILE;
     static constexpr int CELL_TILES = CELLS / 8, VALUE_TILES = VALUE / 8;
-    static constexpr int OWN = 16 * MT, EACH = (KEY + 127) / 128; /* rows of a warp; float4 that a lane has of each */
+    static constexpr int OWN = 16 * MT, EACH = (KEY + 127) / 128; /* rows of a warp; float4 of a lane for each */
 
-    /* Of a key's, 16 columns each. All of 192 need a register more than there is, and on 10.x more than a few do. */
+    /* Steps of 16 columns of a key that are unrolled: all of 192 need one register too many, and on 10.x more than a few do. */
 #if __CUDA_ARCH__ >= 1000 && __CUDA_ARCH__ < 1100
     static constexpr int STEPS_AT_ONCE = KEY == 192 ? 1 : 2;
 #else
@@ -165,7 +165,7 @@ template <int KEY, int VALUE, int MT, int CELLS, bool CAREFUL> struct prompt {
     float sums[MT][VALUE_TILES][4];   /* rows g and g + 8 of each 16, columns 8 n + 2 t and 2 t + 1 */
     float most[MT][2], weight[MT][2]; /* of these rows; of the weight this thread's share */
 
-    /* Rows [first, first + n) of a warp's own, a lane four columns of each. */
+    /* Loads N of the warp's rows from `first` on, four columns of each per lane. */
     template <int N>
     static __device__ __forceinline__ void load_queries(const apr_attend_args &a, const prompt_row *rows, int first, float4 (&x)[N][EACH])
     {
@@ -181,8 +181,8 @@ template <int KEY, int VALUE, int MT, int CELLS, bool CAREFUL> struct prompt {
         }
     }
 
-    /* A warp's rows as FP16: they share a power of two, so that only their largest number counts: small rows have small scores. Answers
-     * its inverse. `rests`: their second parts, if careful. */
+    /* Stores a warp's rows as FP16 with a common power of two: only their largest number matters, since small rows have small scores.
+     * Returns its inverse. `rests`: their rounding errors, if careful. */
     static __device__ __forceinline__ float put_queries(const apr_attend_args &a, const prompt_row *rows, uint8_t *queries, uint8_t *rests)
     {
         constexpr int TOGETHER = 16 / EACH;
@@ -213,7 +213,7 @@ template <int KEY, int VALUE, int MT, int CELLS, bool CAREFUL> struct prompt {
                 if (CAREFUL) *(uint2 *)(rests + at) = make_uint2(pack_rests(q.x, q.y, halves.x), pack_rests(q.z, q.w, halves.y));
             }
         }
-        __syncwarp(); /* a warp reads only its own */
+        __syncwarp(); /* a warp reads only its own rows */
         return inverse_power(scale);
     }
 
@@ -233,7 +233,7 @@ template <int KEY, int VALUE, int MT, int CELLS, bool CAREFUL> struct prompt {
         }
     }
 
-    /* dots += queries * keys: of a warp's rows with all cells of the tile. */
+    /* dots += queries * keys: a warp's rows with all cells of the tile. */
     static __device__ __forceinline__ void multiply(const uint8_t *queries, const uint8_t *rests, const uint8_t *keys,
                                                     float (&dots)[MT][CELL_TILES][4])
     {
@@ -264,7 +264,7 @@ template <int KEY, int VALUE, int MT, int CELLS, bool CAREFUL> struct prompt {
         }
     }
 
-    /* See attend_scale; without a cap products stay as they are. */
+    /* Applies the softcap (attend_scale); without one dots stay unchanged. */
     static __device__ __forceinline__ void cap(const apr_attend_args &a, float unscale, float (&dots)[MT][CELL_TILES][4])
     {
         if (a.softcap <= 0.0f) return;
@@ -277,7 +277,7 @@ template <int KEY, int VALUE, int MT, int CELLS, bool CAREFUL> struct prompt {
                 for (int k = 0; k < 4; k++) dots[m][n][k] = tanhf(dots[m][n][k] * inner);
     }
 
-    /* What a row does not see gets no weight. Only tiles at the edges need to look. */
+    /* Masks the positions that a row does not see. Only tiles at the edges need it. */
     static __device__ __forceinline__ void mask(const prompt_view &v, const prompt_row *rows, int tile, float (&dots)[MT][CELL_TILES][4])
     {
         if (tile * CELLS >= v.all_see_from && (tile + 1) * CELLS - 1 <= v.all_see_last) return;
@@ -296,7 +296,7 @@ template <int KEY, int VALUE, int MT, int CELLS, bool CAREFUL> struct prompt {
             }
     }
 
-    /* Products to weights, times 2^HEADROOM; where the largest score grew by more than ATTEND_LAG, what was summed up is scaled down. */
+    /* Turns products into weights times 2^HEADROOM. If a running maximum grew by more than ATTEND_LAG, the sums are rescaled. */
     __device__ __forceinline__ void weigh(float factor, float (&dots)[MT][CELL_TILES][4])
     {
         float top[MT][2];
@@ -443,7 +443,7 @@ static __global__ void __launch_bounds__(THREADS, VALUE > 128 ? 1
     uint8_t *const queries = prompt_shared, *const rests = queries + P::QUERIES, *const keys = CAREFUL ? rests + P::QUERIES : rests,
                    *const values = keys + P::KEYS;
     const int key_dim = (int)a.key_dim, value_dim = (int)a.value_dim;
-    __shared__ prompt_view v; /* not in registers: there is no room */
+    __shared__ prompt_view v; /* in shared memory to save registers */
     __shared__ prompt_row rows[P::ROWS];
     tile_loader<KV, KEY, CELLS> next_keys;
     tile_loader<KV, VALUE, CELLS> next_values;
@@ -465,19 +465,19 @@ static __global__ void __launch_bounds__(THREADS, VALUE > 128 ? 1
         const int here = two && (tile - v.begin) % 2 != 0 ? P::TILE : 0, there = P::TILE - here;
         next_keys.finish(key_dim, v, tile, keys + here);
         if (two) next_values.finish(value_dim, v, tile, values + here);
-        __syncthreads(); /* the tile is there, the one before has been used */
+        __syncthreads(); /* the tile has arrived, and the previous one has been used */
         if (!two) next_values.start(a, a.values, value_dim, v, tile, values);
         else if (tile + 1 < v.end) {
             next_keys.start(a, a.keys, key_dim, v, tile + 1, keys + there);
             next_values.start(a, a.values, value_dim, v, tile + 1, values + there);
         }
         P::multiply(queries, rests, keys + here, dots);
-        if (MT == 1) P::cap(a, unscale, dots); /* with more rows there are no registers for it */
+        if (MT == 1) P::cap(a, unscale, dots); /* with more rows there are not enough registers */
         P::mask(v, rows, tile, dots);
         s.weigh(factor, dots);
         if (!two) {
             next_values.finish(value_dim, v, tile, values);
-            __syncthreads(); /* the values are there, the keys have been used */
+            __syncthreads(); /* the values have arrived, and the keys have been used */
             if (tile + 1 < v.end) next_keys.start(a, a.keys, key_dim, v, tile + 1, keys);
         }
         if (CAREFUL) s.add_values_carefully(values + here, dots);
@@ -495,7 +495,8 @@ static cudaError_t start_prompt(const apr_attend_args *a, cudaStream_t stream)
     cudaError_t error = apr_cuda_attend_card(&card);
     if (error != cudaSuccess) return error;
     if (P::BYTES > card.most_bytes || (card.is_75 && KV != APR_F16)) return cudaErrorNotSupported;
-    const bool two = KV == APR_F16 && !CAREFUL && 2 * (P::BYTES + P::TILE) + 4096 <= card.most_bytes; /* and still two blocks */
+    const bool two = KV == APR_F16 && !CAREFUL && 2 * (P::BYTES + P::TILE) + 4096 <= card.most_bytes; /* and still two blocks per
+                                                                                                       * multiprocessor */
     const int n_bytes = P::BYTES + (two ? P::TILE : 0);
     error = cudaFuncSetAttribute(k_prompt<KV, KEY, VALUE, MT, CELLS, CAREFUL>, cudaFuncAttributeMaxDynamicSharedMemorySize, n_bytes);
     if (error != cudaSuccess) return error;

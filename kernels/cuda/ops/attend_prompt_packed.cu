@@ -1,5 +1,5 @@
-/* attend_prompt_packed.cu - attention of many tokens to caches of 8 bits, decoded to FP16 on the way into shared memory: each value of
- * FP8 as it is, each of Q8_0 rounded, which is far below what its 8 bits cost. Not for those who must be as right as float32. */
+/* attend_prompt_packed.cu - attention of many tokens to 8-bit caches, decoded to FP16 on the way into shared memory. FP8 values are exact;
+ * those of Q8_0 are rounded, far less than its 8 bits do. Not for callers that need the accuracy of float32. */
 #include "kernels/cuda/ops/attend_prompt.cuh"
 
 template <apr_dtype KV> static cudaError_t start_cache(const apr_attend_args *a, cudaStream_t stream)

@@ -1,10 +1,10 @@
-/* attend_tiles.cu - attention over tiles of the cache, for heads of up to 256 numbers.
+/* attend_tiles.cu - attention over tiles of the cache without tensor cores, for heads of up to 256 numbers.
  *
- * A block takes some rows of queries that share a key/value head (a row is one head of one token) and walks over the positions they
- * see in tiles. 128 threads stand in 8 x 16: thread (y, x) has the scores of rows y * ROW_EACH ... with cells x, x + 16, ..., and the
- * sums of those rows in columns 4 * x, 64 + 4 * x, ... Keys and then values of a tile lie in the same shared memory; the next ones are
- * on their way into registers meanwhile. Each row keeps its largest score so far, the sum of weights and the weighted sum of values;
- * when a larger score turns up, the sums are scaled down. */
+ * A thread block has some rows of queries that share a key/value head (a row is one head of one token), and goes over the positions they
+ * see in tiles. Its 128 threads are 8 x 16: thread (y, x) has the scores of rows y * ROW_EACH ... with cells x, x + 16, ..., and the sums
+ * of those rows in columns 4 * x, 64 + 4 * x, ... Keys, then values of a tile are in the same shared memory; the next ones are loaded into
+ * registers meanwhile. Each row keeps its running maximum, the sum of weights and the weighted sum of values; when the maximum grows, the
+ * sums are rescaled. */
 #include "kernels/cuda/codecs/dtype.cuh"
 #include "kernels/cuda/device/reduce.cuh"
 #include "kernels/cuda/ops/attend.cuh"
@@ -15,7 +15,7 @@ template <apr_dtype KV, int DIM, int ROWS, int CELLS> struct tiles {
     static constexpr int EACH = piece<KV>::RUNS * 4, PIECES_A_ROW = DIM / EACH, PIECES = CELLS * PIECES_A_ROW / THREADS;
     static constexpr int ROW_EACH = ROWS / 8, CELL_EACH = CELLS / 16, FOURS = DIM / 64, STRIDE = DIM + 4, WEIGHT_STRIDE = CELLS + 4;
 
-    /* Asks for this thread's share of the cells from `position` on; cells after `last` are not read. */
+    /* Loads this thread's share of the cells from `position` on; cells after `last` are not read. */
     static __device__ __forceinline__ void fetch(const apr_attend_args &a, const apr_cache &cache, int64_t kv_head, int64_t position,
                                                  int64_t last, piece<KV> (&share)[PIECES])
     {
@@ -31,7 +31,7 @@ template <apr_dtype KV, int DIM, int ROWS, int CELLS> struct tiles {
         }
     }
 
-    /* Puts it, decoded, into shared memory; what was not read is zeros. */
+    /* Decodes it into shared memory; what was not read becomes zeros. */
     static __device__ __forceinline__ void put(const apr_attend_args &a, int64_t position, int64_t last, const piece<KV> (&share)[PIECES],
                                                float *tile)
     {
@@ -104,14 +104,14 @@ template <apr_dtype KV, int DIM, int ROWS, int CELLS> struct tiles {
 
 static __device__ __forceinline__ float4 times(float4 v, float f) { return make_float4(v.x * f, v.y * f, v.z * f, v.w * f); }
 
-/* The rows' state of one thread; 16 threads share a row's maximum and have parts of its sum of weights. */
+/* A thread's state of its rows; 16 threads have the same maximum of a row, and each a part of its sum of weights. */
 template <int ROW_EACH, int FOURS> struct row_state {
     float largest[ROW_EACH], weight[ROW_EACH];
     float4 sums[ROW_EACH][FOURS];
 };
 
-/* Scores to weights: takes the new maximum, scales down what was summed up, leaves the weights in shared memory. `first` and `last`
- * are the positions that each row sees; the tile begins at `position`. */
+/* Turns scores into weights: updates the maximum, rescales the sums, and stores the weights in shared memory. `first` and `last` are the
+ * positions that each row sees; the tile begins at `position`. */
 template <int ROW_EACH, int CELL_EACH, int FOURS, int WEIGHT_STRIDE>
 static __device__ __forceinline__ void weigh(float (&dots)[ROW_EACH][CELL_EACH], const int64_t (&first)[ROW_EACH],
                                              const int64_t (&last)[ROW_EACH], int64_t position, const apr_attend_args &a, float *weights,
@@ -142,7 +142,7 @@ static __device__ __forceinline__ void weigh(float (&dots)[ROW_EACH][CELL_EACH],
     }
 }
 
-/* A tile's rows of queries into shared memory; what is not there is zeros. */
+/* Copies a tile's rows of queries into shared memory; missing ones become zeros. */
 template <int DIM, int ROWS>
 static __device__ __forceinline__ void put_queries(const apr_attend_args &a, int64_t kv_head, int64_t begin, float *queries)
 {
@@ -156,7 +156,7 @@ static __device__ __forceinline__ void put_queries(const apr_attend_args &a, int
     }
 }
 
-/* blockIdx.x: a tile of rows (the last ones, which see most, first) and a key/value head; blockIdx.y: a part of the context. */
+/* blockIdx.x: a tile of rows (the last ones, which see most, come first) and a key/value head; blockIdx.y: a part of the context. */
 template <apr_dtype KV, int DIM, int ROWS, int CELLS>
 static __global__ void __launch_bounds__(THREADS, 1)
     k_tiles(const __grid_constant__ apr_attend_args a, const __grid_constant__ attend_parts parts)
@@ -195,7 +195,7 @@ static __global__ void __launch_bounds__(THREADS, 1)
     for (int64_t i = tile_begin; i < tile_end; i++) {
         const int64_t position = from + i * CELLS;
         float dots[T::ROW_EACH][T::CELL_EACH];
-        __syncthreads(); /* the values of the tile before have been used */
+        __syncthreads(); /* the values of the previous tile have been used */
         T::put(a, position, to, next, tile);
         __syncthreads();
         T::fetch(a, a.values, kv_head, position, to, next);
@@ -213,7 +213,7 @@ static __global__ void __launch_bounds__(THREADS, 1)
         const float weight = half_warp_sum(s.weight[i]);
         if (row >= n_rows) continue;
         float factor = 1.0f;
-        if (parts.sums == NULL) { /* the only part writes the result */
+        if (parts.sums == NULL) { /* a single part writes the output */
             const float divisor = with_sink(a, (int)(kv_head * group + row % group), s.largest[i], weight, &factor);
             factor /= divisor;
         }
@@ -229,7 +229,7 @@ static __global__ void __launch_bounds__(THREADS, 1)
     }
 }
 
-/* A block a row: its parts, in order, weighted by how their largest scores compare. */
+/* A thread block per row combines its parts in order, rescaled to a common maximum. */
 template <int TILE_CELLS>
 static __global__ void __launch_bounds__(THREADS)
     k_join(const __grid_constant__ apr_attend_args a, const __grid_constant__ attend_parts parts)
@@ -290,7 +290,7 @@ attend_parts apr_cuda_cut_context(const apr_attend_args *a, int64_t n_blocks, in
     if (n > APR_CUDA_ATTEND_SPLITS) n = APR_CUDA_ATTEND_SPLITS;
     if (n > n_most) n = n_most;
     if (n > floats / (n_rows * (a->value_dim + 4))) n = floats / (n_rows * (a->value_dim + 4));
-    if (n % 2 != 0 && n * n_rows * a->value_dim % 2 != 0) n--; /* words of 8 bytes stand behind these floats */
+    if (n % 2 != 0 && n * n_rows * a->value_dim % 2 != 0) n--; /* even, since 8-byte flags follow these floats */
     if (n < 2) return parts;
     attend_set_parts(&parts, (int)n);
     parts.sums = a->work.data;

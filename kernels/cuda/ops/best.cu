@@ -1,6 +1,6 @@
-/* best.cu - the largest of a row of logits on the device: a block sorts 1024 keys and keeps the best, again and again until one block is
- * left. Keys are a total order (kernels/best.h), so how the row is cut does not matter. The sum goes in an order that depends on the
- * row's length alone. */
+/* best.cu - top-k of a row of logits on the device: a thread block sorts 1024 keys and keeps the largest, pass after pass until one block
+ * is left. Keys are a total order (kernels/best.h), so the division of the row does not matter. The order of the softmax sum depends only
+ * on the row's length. */
 #include "kernels/cuda/device/device.cuh"
 #include "kernels/cuda/device/reduce.cuh"
 #include "kernels/cuda/ops/follow.cuh"
@@ -13,7 +13,7 @@ static __device__ __forceinline__ void order_pair(uint64_t &a, uint64_t &b, bool
     if ((x < y) == larger_first) a = y, b = x;
 }
 
-/* Bitonic: every SORTERS-th thread a pair, the largest first in the end. */
+/* Bitonic sort by SORTERS threads, a pair each; the largest key is first. */
 static __device__ __forceinline__ void sort_keys(uint64_t *keys)
 {
     for (int width = 2; width <= CHUNK; width *= 2)
@@ -34,7 +34,7 @@ static __device__ __forceinline__ uint64_t warp_largest(uint64_t key)
     return key;
 }
 
-/* Of all threads' keys; the first warp has it. `keys` has room for one of each warp. */
+/* The largest of all threads' keys, returned in the first warp. `keys` has room for one per warp. */
 static __device__ __forceinline__ uint64_t find_largest(uint64_t key, uint64_t *keys)
 {
     key = warp_largest(key);
@@ -43,7 +43,7 @@ static __device__ __forceinline__ uint64_t find_largest(uint64_t key, uint64_t *
     return threadIdx.x < 32 ? warp_largest(threadIdx.x < SORTERS / 32 ? keys[threadIdx.x] : 0) : 0;
 }
 
-/* A block's share: of logits, or of what blocks before have kept. */
+/* The key of a logit, or a key that an earlier pass kept. */
 template <typename FROM> static __device__ __forceinline__ uint64_t key_of(const FROM *from, int64_t i, int64_t n);
 template <> __device__ __forceinline__ uint64_t key_of(const float *from, int64_t i, int64_t n)
 {
@@ -51,7 +51,7 @@ template <> __device__ __forceinline__ uint64_t key_of(const float *from, int64_
 }
 template <> __device__ __forceinline__ uint64_t key_of(const uint64_t *from, int64_t i, int64_t n) { return i < n ? from[i] : 0; }
 
-/* One row of those that are searched together, blockIdx.y: what it is, what it is for, where its answer goes. */
+/* Rows that are searched together; blockIdx.y: the row. */
 enum { MOST_ROWS = 64 };
 typedef struct best_rows {
     float temperatures[MOST_ROWS]; /* 0: no sum */
@@ -78,13 +78,13 @@ static __global__ void __launch_bounds__(SORTERS) k_keep_best(const FROM *from, 
     if ((int)threadIdx.x < n_kept) to[threadIdx.x] = keys[threadIdx.x];
 }
 
-/* A row's parts lie with what was found of it, or, where they are too many, in the workspace. */
+/* A row's partial sums are in its result, or, if they are too many, in the workspace. */
 static __device__ __forceinline__ double *parts_of(apr_cuda_found *found, double *work, int64_t n_parts)
 {
     return n_parts <= APR_MOST_PARTS ? found[blockIdx.y].parts : work + blockIdx.y * n_parts;
 }
 
-/* A block's share of SUMMED logits; gridDim.x parts. */
+/* Sums SUMMED logits of a row; gridDim.x parts. */
 static __global__ void __launch_bounds__(SUMMERS)
     k_sum_parts(const float *logits, int64_t n, const __grid_constant__ best_rows rows, apr_cuda_found *found, double *work)
 {
@@ -120,14 +120,14 @@ static __global__ void k_join_sum(double *work, int64_t n, const __grid_constant
     if (threadIdx.x == 0) found[blockIdx.y].sum = sum;
 }
 
-/* Keys that blocks of all stages keep of a row. */
+/* Keys that all passes keep of a row. */
 static int64_t keys_of_row(int64_t n, int n_kept)
 {
     const int64_t n_first = apr_cuda_best_chunks(n) * n_kept;
     return n_first + apr_cuda_best_chunks(n_first) * n_kept;
 }
 
-/* Stage after stage, from one half of the workspace into the other, the last into `found`. */
+/* Pass after pass, from one half of the workspace into the other, the last one into `found`. */
 static cudaError_t find_keys(const float *logits, int64_t n, unsigned n_rows, int n_kept, uint64_t *work, apr_cuda_found *found,
                              cudaStream_t stream)
 {
@@ -149,7 +149,7 @@ static cudaError_t find_keys(const float *logits, int64_t n, unsigned n_rows, in
     return cudaGetLastError();
 }
 
-/* At most MOST_ROWS rows: those that want the fewest get what those that want the most get. */
+/* At most MOST_ROWS rows: all get as many keys as the row that wants most. */
 static cudaError_t find_rows(const float *logits, int64_t n, unsigned n_rows, const best_rows &rows, int n_kept, void *work,
                              apr_cuda_found *found, cudaStream_t stream)
 {
@@ -176,7 +176,7 @@ apr_status apr_cuda_find_best(apr_cuda_device *device, const float *logits, int6
     return apr_cuda_outcome(device, find_rows(logits, n, 1, rows, n_wanted, work, found, device->stream), err);
 }
 
-/* How many rows the workspace has room for at a time. */
+/* Rows that the workspace has room for at a time. */
 static int64_t rows_at_a_time(int64_t n, int n_kept, uint64_t n_bytes)
 {
     const int64_t parts = apr_best_parts(n) > APR_MOST_PARTS ? apr_best_parts(n) : 0, keys = keys_of_row(n, n_kept);

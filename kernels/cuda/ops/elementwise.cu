@@ -4,7 +4,7 @@
 
 enum { BLOCK = 256 };
 
-/* out may be an input: a thread reads what it will write, first. */
+/* out may be an input, since a thread reads before it writes. */
 static __global__ void __launch_bounds__(BLOCK) k_glu(apr_glu_shape shape, const float *gate, const float *up, float *out, int64_t n)
 {
     follow_previous();

@@ -1,5 +1,5 @@
-/* experts.cu - the choice of experts, and their products: each pair of a token and a chosen expert is a product of its own, straight
- * from the packed weights; which expert is read from the routes on the device, so that nobody waits for the host. */
+/* experts.cu - the routing of experts, and their products without sorting: each pair of a token and a chosen expert is a GEMV straight from
+ * the packed weights. The expert is read from the routes on the device, without waiting for the host. */
 #include "kernels/cuda/ops/follow.cuh"
 #include "kernels/cuda/ops/gemv.cuh"
 
@@ -7,7 +7,7 @@ enum { BLOCK = 256, WARP = 32, MAX_SHARED = 48 << 10 };
 
 /* --- routes --- */
 
-/* The best of x[0, n) that is not NaN (the lower of equal ones), for all lanes; -1: there is none. */
+/* Argmax of x[0, n) without NaN (the lower of equal ones), returned in all lanes; -1: all are NaN. */
 static __device__ __forceinline__ int best_of(const float *x, int n)
 {
     float best = 0.0f;
@@ -38,7 +38,7 @@ static __device__ __forceinline__ float group_score(const apr_route_shape &s, co
     return s.group_by_best || n < 2 ? first : first + second;
 }
 
-/* Answers the gap. */
+/* Returns the gap (apr_route_gap). */
 static __device__ float leave_out_groups(const apr_route_shape &s, float *choice, float *groups)
 {
     const int n_groups = (int)s.n_groups, n = (int)(s.n_experts / s.n_groups);
@@ -78,7 +78,7 @@ static __device__ __forceinline__ float score_of(apr_score_kind kind, float logi
     return kind == APR_SCORE_SIGMOID ? apr_sigmoid(logit) : kind == APR_SCORE_SQRT_SOFTPLUS ? sqrtf(apr_softplus(logit)) : logit;
 }
 
-/* Says a token's choice: who was chosen, and of each the score, which becomes the weight. */
+/* Writes a token's route: the chosen experts and their weights, which are computed from their scores. */
 static __device__ __forceinline__ void tell(const apr_route_args &a, apr_score_kind score, int64_t t, const int *ids, float *scores,
                                             float gap, bool is_meant)
 {
@@ -98,14 +98,14 @@ static __device__ __forceinline__ void tell(const apr_route_args &a, apr_score_k
     if (is_meant && threadIdx.x == 0) out[2 * n_used] = gap;
 }
 
-/* --- of up to 32 EACH experts, no groups, and up to 32 of them chosen: who comes before whom is counted, by all at once --- */
+/* --- top-k by counting ranks: up to 32 * EACH experts without groups, up to 32 chosen --- */
 
 enum { LARGEST_EACH = 16 };
 
-/* Of equal order as the numbers; 0 is of NaN alone. */
+/* A key with the order of the numbers; 0 is NaN only. */
 static __device__ __forceinline__ uint32_t key_of(float x)
 {
-    const uint32_t bits = __float_as_uint(x == 0.0f ? 0.0f : x); /* no zero is less than another */
+    const uint32_t bits = __float_as_uint(x == 0.0f ? 0.0f : x); /* -0 equals 0 */
     return isnan(x) ? 0u : bits >> 31 != 0 ? ~bits : bits | 0x80000000u;
 }
 
@@ -114,7 +114,7 @@ static __device__ __forceinline__ float number_of(uint32_t key)
     return key == 0 ? NAN : __uint_as_float(key >> 31 != 0 ? key & 0x7fffffffu : ~key);
 }
 
-/* As softmax above, in its order of sums. */
+/* The same as softmax above, with its order of sums. */
 template <int EACH> static __device__ __forceinline__ void softmax_of(float (&x)[EACH], int n)
 {
     const int lane = (int)threadIdx.x % WARP;
@@ -131,7 +131,7 @@ template <int EACH> static __device__ __forceinline__ void softmax_of(float (&x)
     for (int i = 0; i < EACH; i++) x[i] /= sum;
 }
 
-/* How many experts come before expert e, whose key is not 0: those of larger keys, and of equal ones the lower numbers. */
+/* The rank of expert e, whose key is not 0: the number of experts with larger keys, or with equal keys and lower numbers. */
 template <int EACH> static __device__ __forceinline__ int rank_of(const uint32_t *keys, int e, uint32_t key)
 {
     const uint32_t *const own = keys + e / WARP * WARP;
@@ -139,7 +139,7 @@ template <int EACH> static __device__ __forceinline__ int rank_of(const uint32_t
     int rank = 0;
 #pragma unroll
     for (int c = 0; c < EACH; c++) {
-        const uint32_t more_than = c < e / WARP ? key - 1 : key; /* equal ones of its own 32 are looked at one by one */
+        const uint32_t more_than = c < e / WARP ? key - 1 : key; /* equal keys among its own 32 are compared below */
 #pragma unroll
         for (int i = 0; i < WARP; i += 4) {
             const uint4 k = *(const uint4 *)(keys + WARP * c + i);
@@ -154,11 +154,11 @@ template <int EACH> static __device__ __forceinline__ int rank_of(const uint32_t
     return rank;
 }
 
-/* Of a warp for each 32 experts, all of which have all scores. Not meant: the same way with zeros for logits, and nothing is written. */
+/* A warp per 32 experts; each warp has all scores. is_meant false: a rehearsal with zeros for logits, which writes nothing. */
 template <int EACH, apr_score_kind SCORE> static __device__ __forceinline__ void route(const apr_route_args &a, float bias, bool is_meant)
 {
     __shared__ __align__(16) uint32_t keys[WARP * EACH];
-    __shared__ uint32_t best[WARP + 1]; /* by rank; 0: there is nothing but NaN, and expert 0 is taken */
+    __shared__ uint32_t best[WARP + 1]; /* by rank; 0: all are NaN, and expert 0 is chosen */
     __shared__ float chosen[WARP];
     __shared__ int ids[WARP];
     const apr_route_shape &s = a.shape;
@@ -188,9 +188,9 @@ template <int EACH, apr_score_kind SCORE> static __device__ __forceinline__ void
     tell(a, SCORE, t, ids, chosen, gap, is_meant);
 }
 
-/* A block a token. One token's goes its way once before the logits are there, which makes it faster by 0.4 us then. The next kernel may
- * begin when all before this one are over: it is a product, whose blocks would find the multiprocessors unequally full, and it counts on
- * what was there before the logits (flow_args.h, is_early). */
+/* A thread block per token. For one token it runs once as a rehearsal before the logits are ready, which saves 0.4 us later. The next
+ * kernel may begin once all previous kernels have finished: it is a product, whose blocks would otherwise find the multiprocessors
+ * unequally full, and it relies on data from before the logits (flow_args.h, is_early). */
 template <int EACH, apr_score_kind SCORE>
 static __global__ void __launch_bounds__(WARP *EACH, 1) k_route_ranks(const __grid_constant__ apr_route_args a)
 {
@@ -206,10 +206,10 @@ static __global__ void __launch_bounds__(WARP *EACH, 1) k_route_ranks(const __gr
     }
 }
 
-/* --- of any number, in groups or not --- */
+/* --- top-k by repeated argmax: any number of experts, with or without groups --- */
 
-/* A warp a token. Shared: scores [n_experts], what is chosen by [n_experts], groups [n_groups], the scores of the chosen [n_used], who they
- * are [n_used]. */
+/* A warp per token. Shared memory: scores [n_experts], biased scores for the choice [n_experts], groups [n_groups], scores of the chosen
+ * experts [n_used], their ids [n_used]. */
 static __global__ void __launch_bounds__(WARP) k_route(const __grid_constant__ apr_route_args a)
 {
     wait_for_previous();
@@ -230,7 +230,7 @@ static __global__ void __launch_bounds__(WARP) k_route(const __grid_constant__ a
     if (has_groups(s)) gap = leave_out_groups(s, choice, groups);
     for (int k = 0; k < n_used; k++) {
         int best = best_of(choice, n);
-        if (best < 0) best = 0; /* nothing but NaN */
+        if (best < 0) best = 0; /* all are NaN */
         last = choice[best];
         if (k == 0) best_score = last;
         __syncwarp();
@@ -256,7 +256,7 @@ template <apr_score_kind SCORE> static route_fn by_ranks(int n_threads)
                                    : k_route_ranks<LARGEST_EACH, SCORE>;
 }
 
-/* NULL: too many, or in groups. */
+/* NULL: too many experts, or groups. */
 static route_fn fast_route(const apr_route_shape &s, int *n_threads)
 {
     if (has_groups(s) || s.n_used > WARP || s.n_used < 1 || s.n_experts > WARP * LARGEST_EACH) return NULL;
@@ -285,7 +285,7 @@ cudaError_t apr_cuda_route(const apr_route_args *a, cudaStream_t stream)
 
 /* --- experts --- */
 
-/* Inputs times the weights of their choices: [n_tokens * n_used, n_in]. */
+/* Inputs times the experts' weights: [n_tokens * n_used, n_in]. */
 static __global__ void __launch_bounds__(BLOCK) k_weigh_inputs(const __grid_constant__ apr_experts_args a, float *out)
 {
     follow_previous();
@@ -300,7 +300,7 @@ static __global__ void __launch_bounds__(BLOCK) k_middle(apr_glu_shape shape, co
     if (i < n) up[i] = gate != NULL ? apr_glu_of(&shape, gate[i], up[i]) : apr_activate(shape.activation, up[i]);
 }
 
-/* out[t][r] = sum over ranks, the best first. */
+/* out[t][r] = sum over ranks, the most probable expert first. */
 static __global__ void __launch_bounds__(BLOCK) k_gather(const __grid_constant__ apr_experts_args a, const float *each)
 {
     follow_previous();
@@ -315,7 +315,7 @@ static __global__ void __launch_bounds__(BLOCK) k_gather(const __grid_constant__
     a.out[i] = sum;
 }
 
-/* Each pair's product with its expert's matrix of a stack [n_experts, n_out, n_in]. */
+/* Multiplies each pair with its expert's matrix of a stack [n_experts, n_out, n_in]. */
 static cudaError_t multiply(const apr_experts_args *a, const apr_tensor *stack, const float *bias, const float *x, bool x_per_choice,
                             int64_t n_in, int64_t n_out, float *out, cudaStream_t stream)
 {

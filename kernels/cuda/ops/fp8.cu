@@ -1,7 +1,7 @@
-/* fp8.cu - linear layers of many tokens in FP8: weights as stored, inputs rounded to FP8 with one scale a token.
+/* fp8.cu - linear layers of many tokens in FP8: weights as stored, inputs rounded to FP8 with one scale per token.
  *
- * Only on devices with FP8 units, after a probe, and where asked for: rounding the inputs to 4 significant bits costs more
- * than the 11 of FP16. The plain product is cuBLASLt's (products.cuh); the scales of tokens and rows are multiplied in afterwards. */
+ * Only on devices with FP8 units, after a probe, and on request: rounding the inputs to 4 significant bits costs more accuracy than the 11
+ * of FP16. cuBLASLt computes the unscaled product (products.cuh); the scales of tokens and rows are applied afterwards. */
 #include "kernels/cuda/device/device.cuh"
 #include "kernels/cuda/device/launch.cuh"
 #include "kernels/cuda/device/reduce.cuh"
@@ -14,7 +14,7 @@ enum { THREADS = 256 };
 
 static constexpr float LARGEST = 448.0f; /* of E4M3 */
 
-/* One block a token. */
+/* One thread block per token. */
 static __global__ void __launch_bounds__(THREADS) fp8_inputs(const float *x, __nv_fp8_storage_t *codes, float *scales, int64_t n_in)
 {
     __shared__ float parts[THREADS / 32];
@@ -39,7 +39,7 @@ static __global__ void __launch_bounds__(THREADS) fp8_outputs(float *out, const 
     *at = bias != NULL ? y + bias[r] : y;
 }
 
-/* E4M3 with one scale for each row, or for all; sizes and places that the units take. */
+/* Whether the weights are E4M3 with a scale per row or a single one, with sizes and alignment that cuBLASLt supports. */
 static bool is_fit(const apr_linear_args *a, weight_view *v)
 {
     if (a->weight->dtype != APR_F8_E4M3 || a->weight->packing != NULL || a->n_in % 16 != 0 || a->n_out % 16 != 0) return false;
@@ -60,11 +60,11 @@ apr_status apr_cuda_linear_fp8(apr_cuda_device *device, const apr_linear_args *a
     const apr_cuda_product p = {CUDA_R_8F_E4M3, a->n_out, a->n_tokens, a->n_in, a->n_in, a->weight->data, codes, a->out,
                                 a->n_out,       false,    NULL,        false,   0};
 
-    apr_cuda_count_write(device); /* a product by way of FP16 that follows in this call finds other inputs in the workspace */
+    apr_cuda_count_write(device); /* if the product falls back to FP16 in this call, kept inputs in the workspace are overwritten */
     fp8_inputs<<<(unsigned)a->n_tokens, THREADS, 0, device->stream>>>(a->x, codes, scales, a->n_in);
     cudaError_t error = cudaGetLastError();
     if (error != cudaSuccess) return apr_cuda_outcome(device, error, err);
-    if (apr_cuda_multiply(device, &p) != CUBLAS_STATUS_SUCCESS) return APR_OK; /* through FP16 then */
+    if (apr_cuda_multiply(device, &p) != CUBLAS_STATUS_SUCCESS) return APR_OK; /* falls back to FP16 */
     const dim3 grid((unsigned)a->n_tokens, blocks_of(a->n_out, THREADS));
     fp8_outputs<<<grid, THREADS, 0, device->stream>>>(a->out, scales, v, a->bias);
     *done = true;

@@ -1,8 +1,8 @@
-/* gemm.cu - linear layers of many tokens: FP16 inputs (halves.cuh) and FP16 weights, decoded from the packed ones where they are not
- * stored so, whole or in tiles, through cuBLAS (products.cuh).
+/* gemm.cu - linear layers of many tokens: FP16 inputs (halves.cuh) and FP16 weights, dequantized whole or in tiles unless they are stored
+ * so, through cuBLAS (products.cuh).
  *
- * Of a few tokens, where reading the weights takes the time, what rounding the inputs to FP16 took away is multiplied as well: 22 bits of
- * the inputs count. */
+ * With up to APR_CUDA_CAREFUL_TOKENS tokens, where reading the weights dominates, the inputs' rounding errors are multiplied as well:
+ * inputs count with 22 bits. */
 #include "kernels/cuda/device/code.cuh"
 #include "kernels/cuda/device/device.cuh"
 #include "kernels/cuda/ops/abreast.cuh"
@@ -30,7 +30,7 @@ apr_status apr_cuda_start_blas(apr_cuda_device *device, void *workspace, uint64_
     return status == CUBLAS_STATUS_SUCCESS ? APR_OK : apr_cuda_blas_failed(status, "giving cuBLAS its stream and workspace", err);
 }
 
-/* At most n tokens of it, from the first-th on. */
+/* At most n of its tokens, from `first` on. */
 static apr_linear_args tokens_of(const apr_linear_args *a, int64_t first, int64_t n)
 {
     apr_linear_args some = *a;
@@ -41,7 +41,7 @@ static apr_linear_args tokens_of(const apr_linear_args *a, int64_t first, int64_
     return some;
 }
 
-/* Without cuBLAS, or when nothing may be rounded: a few tokens at a time from the packed weights. Slower, and right. */
+/* Without cuBLAS, or when inputs may not be rounded: a few tokens at a time from the packed weights. Slower, and as accurate as float32. */
 static cudaError_t without_blas(const apr_cuda_device *device, const apr_linear_args *a)
 {
     cudaError_t error = cudaSuccess;
@@ -52,21 +52,21 @@ static cudaError_t without_blas(const apr_cuda_device *device, const apr_linear_
     return error;
 }
 
-/* Columns whose products are summed up by tensor cores at a time, where few tokens shall be as good as float32. */
+/* Columns that tensor cores sum at a time, for the accuracy of float32 with few tokens. */
 enum { CAREFUL_COLUMNS = 4096 };
 
 typedef struct gemm_buffers {
-    apr_cuda_halves inputs; /* no rests: of many tokens */
+    apr_cuda_halves inputs; /* no remainders: many tokens */
     __half *tile;
     int64_t tile_rows;
     bool is_f16;
-    bool has_floats; /* the inputs are there as floats as well: where cuBLAS refuses, those are multiplied */
-    bool to_halves;  /* outputs are left as FP16, multiplied by 2^exponent */
+    bool has_floats; /* the float32 inputs also exist: the fallback if cuBLAS refuses */
+    bool to_halves;  /* outputs are stored as FP16, multiplied by 2^exponent */
     int exponent;
 } gemm_buffers;
 
-/* Would the pass over the outputs that multiplies with a power of two for each token take longer than looking for one that all can
- * share? With a bias it is needed anyway. */
+/* Whether a pass over the outputs, which applies each token's power of two, would take longer than finding a shared one. With a bias that
+ * pass is needed anyway. */
 bool apr_cuda_goes_together(const apr_linear_args *a)
 {
     return apr_prompt_together(a->n_tokens, a->n_in, a->n_out, a->bias != NULL) && (uintptr_t)a->x % 16 == 0;
@@ -87,7 +87,7 @@ apr_cuda_halves apr_cuda_cut_inputs(const apr_workspace *work, int64_t n_tokens,
     return h;
 }
 
-/* The tile takes what there is behind the inputs. */
+/* The tile takes the rest of the workspace after the inputs. */
 static apr_status cut_tile(const apr_linear_args *a, size_t before, gemm_buffers *b, apr_error *err)
 {
     const size_t given = a->work.slice * sizeof(float);
@@ -134,14 +134,14 @@ cudaError_t apr_cuda_halve_once(apr_cuda_device *device, const apr_linear_args *
     return apr_cuda_has_halved(device, &wanted) ? cudaSuccess : apr_cuda_halve(a->x, inputs, a->n_tokens, a->n_in, device->stream);
 }
 
-/* A product has written its outputs and behind the inputs in the workspace. Outputs may be where the inputs were. */
+/* Keeps the inputs for the next call after a product, unless its outputs overwrote the float32 inputs. */
 static void leave_inputs(apr_cuda_device *device, const apr_linear_args *a, const apr_cuda_halved *inputs)
 {
     const float *const x_end = a->x + a->n_tokens * a->n_in, *const out_end = a->out + a->n_tokens * a->n_out;
     if (a->x >= out_end || a->out >= x_end) apr_cuda_leave_halved(device, inputs);
 }
 
-/* The part of the inputs and weights that a product takes: `columns` from `column` on. */
+/* A part of a product: n_columns columns of inputs and weights from `column` on. */
 static apr_cuda_product part_of(const apr_cuda_product *p, const __half *inputs, int64_t column, int64_t n_columns)
 {
     apr_cuda_product part = *p;
@@ -151,9 +151,9 @@ static apr_cuda_product part_of(const apr_cuda_product *p, const __half *inputs,
     return part;
 }
 
-/* Both parts of the inputs: first what rounding took away, then the halves. Tensor cores cut their sums off where float32 would round
- * them, each time that they add to them: over 28672 columns and 80 layers that is more than all else, so that the sums of long rows are
- * made of shorter ones. */
+/* Multiplies both parts of the inputs: first the rounding errors, then the rounded numbers. Tensor cores truncate each time they add, where
+ * float32 would round. Over 28672 columns and 80 layers that is more than all other errors, so the sums of long rows are made of shorter
+ * ones. */
 static cublasStatus_t multiply_carefully(apr_cuda_device *device, const apr_cuda_product *p, const apr_cuda_halves *inputs)
 {
     const apr_cuda_product rests = part_of(p, inputs->rests, 0, p->n_in);
@@ -167,7 +167,7 @@ static cublasStatus_t multiply_carefully(apr_cuda_device *device, const apr_cuda
     return status;
 }
 
-/* Rows first to first + n_rows of all tokens' outputs. */
+/* Multiplies rows [first, first + n_rows) for all tokens. */
 static cublasStatus_t multiply(apr_cuda_device *device, const apr_linear_args *a, const gemm_buffers *b, int64_t first, int64_t n_rows)
 {
     apr_cuda_product p = {};
@@ -188,7 +188,7 @@ static cublasStatus_t multiply(apr_cuda_device *device, const apr_linear_args *a
     return apr_cuda_multiply_slowly(&p, device->stream) == cudaSuccess ? CUBLAS_STATUS_SUCCESS : status;
 }
 
-/* Weights decoded, as many rows at a time as there is room for, and multiplied. */
+/* Dequantizes and multiplies weights, as many rows at a time as the tile holds. */
 static cudaError_t multiply_tiles(apr_cuda_device *device, const apr_linear_args *a, const gemm_buffers *b, cublasStatus_t *status)
 {
     cudaError_t error = cudaSuccess;
@@ -213,7 +213,7 @@ bool apr_cuda_cut_joined(const apr_linear_args *parts, int n_parts, apr_cuda_joi
     const size_t before = inputs_bytes(a);
     uint8_t *const at = (uint8_t *)a->work.data + before;
 
-    if (a->n_in % 8 != 0) return false; /* a matrix is decoded to where 16 bytes begin */
+    if (a->n_in % 8 != 0) return false; /* each matrix must start at a multiple of 16 bytes */
     joined->n_rows = 0;
     for (int i = 0; i < n_parts; i++) {
         if (apr_cuda_is_f16(parts[i].weight)) return false;
@@ -310,8 +310,8 @@ static apr_status linear_many(apr_cuda_device *device, const apr_linear_args *a,
     return apr_cuda_outcome(device, error, err);
 }
 
-/* Of some tokens, tensor cores read the packed weights themselves: inputs count with 11 bits, as those of many tokens, beside 16-bit
- * weights with 22 or 16. cudaErrorNotSupported: not this product. */
+/* Up to 64 tokens: the small GEMM. Inputs count with 11 bits, as with many tokens; for 16-bit weights with 22 (F16) or 16 (BF16).
+ * cudaErrorNotSupported: there is none for this product. */
 static cudaError_t linear_some(apr_cuda_device *device, const apr_linear_args *a)
 {
     const apr_cuda_halved wanted = {a->x, a->work.data, a->n_tokens, a->n_in, false, true, apr_cuda_abreast_form(a->weight->dtype)};
@@ -323,7 +323,7 @@ static cudaError_t linear_some(apr_cuda_device *device, const apr_linear_args *a
     return error;
 }
 
-/* Each token's numbers are what they are for it alone: so many at a time as there is a kernel for that gives the same for fewer. */
+/* Batch invariant: as many tokens at a time as the small GEMM takes, with the same results for fewer. */
 static apr_status linear_apart(apr_cuda_device *device, const apr_linear_args *a, apr_error *err)
 {
     const bool has_heads = a->heads.n > 0;
@@ -333,7 +333,7 @@ static apr_status linear_apart(apr_cuda_device *device, const apr_linear_args *a
         const apr_linear_args some = tokens_of(a, first, n);
         error = has_heads ? apr_cuda_linear_heads_few(&some, device->stream) : linear_some(device, &some);
         if (error != cudaErrorNotSupported || has_heads) continue;
-        apr_cuda_count_write(device); /* what an earlier part left is not for the next call */
+        apr_cuda_count_write(device); /* inputs that an earlier part kept are not those of the next call */
         error = without_blas(device, &some);
     }
     return apr_cuda_outcome(device, error, err);
@@ -346,14 +346,14 @@ apr_status apr_cuda_linear(apr_cuda_device *device, const apr_linear_args *a, ap
     const cudaError_t error = linear_some(device, a);
     if (error != cudaErrorNotSupported) return apr_cuda_outcome(device, error, err);
     const bool as_few = device->exact || a->n_tokens <= APR_CUDA_FEW_TOKENS;
-    const bool packed = !device->tiles || apr_cuda_is_f16(a->weight); /* there is a kernel that reads it as it is */
+    const bool packed = !device->tiles || apr_cuda_is_f16(a->weight); /* there is a kernel that reads the stored weights */
     if ((as_few && packed) || device->blas == NULL) return apr_cuda_outcome(device, without_blas(device, a), err);
     bool done = false;
     APR_TRY(apr_cuda_linear_fp8(device, a, &done, err));
     return done ? APR_OK : linear_many(device, a, err);
 }
 
-/* The product that follows multiplies what comes out: where it will be made of FP16 inputs, they are left for it on the way. */
+/* If the next product takes FP16 inputs, the GLU also writes those. */
 apr_status apr_cuda_glu(apr_cuda_device *device, const apr_glu_args *a, apr_error *err)
 {
     const bool through_halves = a->n_tokens > APR_ABREAST_MOST && device->blas != NULL && !device->exact && !device->fp8 && !device->alike;

@@ -1,4 +1,4 @@
-/* gemv.cu - linear of a few tokens: a matrix as kernels see it, and the kernel of its type. */
+/* gemv.cu - GEMV of a few tokens: the kernels' view of a matrix, and the kernel of its type. */
 #include "kernels/cuda/ops/gemv.cuh"
 
 static bool can_be_factors(apr_dtype dtype)
@@ -16,7 +16,7 @@ bool apr_cuda_takes_packing(const apr_packing *p, apr_dtype dtype)
            (dtype == APR_F32 || dtype == APR_F16 || dtype == APR_BF16);
 }
 
-/* Of a packed matrix in its regular form; the view has its shape and the codes' already. */
+/* Fills the view of a packed matrix in the canonical layout; the shape is already set. */
 static bool view_packing(const apr_packing *p, apr_dtype dtype, weight_view *v)
 {
     if (!apr_cuda_takes_packing(p, dtype) || p->rows != v->n_rows || p->columns != v->n_in || v->step != APR_STEP_NONE) return false;
@@ -74,7 +74,7 @@ bool apr_cuda_view(const apr_tensor *matrix, weight_view *v)
         v->factor_rows = matrix->scale_rows;
         v->factor_columns = matrix->scale_columns;
     }
-    if (v->factor_rows > v->matrix_rows) v->factor_rows = v->matrix_rows > 0 ? v->matrix_rows : 1; /* the same, and it fits 32 bits */
+    if (v->factor_rows > v->matrix_rows) v->factor_rows = v->matrix_rows > 0 ? v->matrix_rows : 1; /* equivalent, and fits 32 bits */
     v->factors_high = (v->matrix_rows + v->factor_rows - 1) / v->factor_rows;
     v->factors_wide = (v->n_in + v->factor_columns - 1) / v->factor_columns;
     return v->n_in > 0 && v->n_in < INT32_MAX && v->n_rows <= UINT32_MAX && (facts->flat || v->n_in % facts->elems_per_block == 0);

@@ -1,8 +1,8 @@
-/* gemv.cuh - linear of a few tokens: each warp multiplies a few rows, straight from the packed blocks, with the tokens' inputs.
+/* gemv.cuh - GEMV of a few tokens for all types: each warp multiplies a few rows, straight from the packed blocks, with the tokens' inputs.
  *
- * The lanes of a warp take the pieces of its rows in turn; a run of inputs is read once (from the L1 cache) for all rows of the
- * warp. Where there are too few rows to fill a GPU, the warps of a block share the columns and their sums are added in order.
- * All this depends on shapes alone, so that results do too. */
+ * The lanes of a warp take the pieces of its rows in turn; a run of inputs is read once (from the L1 cache) for all rows of the warp. If
+ * there are too few rows to fill a GPU, the warps of a block share the columns, and their sums are added in order. All this depends only on
+ * shapes, so results are reproducible. */
 #ifndef APR_KERNELS_CUDA_GEMV_CUH
 #define APR_KERNELS_CUDA_GEMV_CUH
 
@@ -18,20 +18,20 @@ typedef struct gemv_args {
     float *out;            /* [n_tokens, n_out] */
     int64_t n_out;
     int n_tokens;
-    bool alike;  /* a single one is computed as one of several is */
+    bool alike;  /* batch invariant: a single token is computed like one of several */
     int n_parts; /* warps that share the columns of a row: 1, 2 or 4 */
 
-    /* Several matrices, matrix_rows apart from first_row on: each pair of a token and a rank multiplies with the expert that its route
-     * names, each pair of a token and a head with the head's own. x is a row a token, or a pair; out and bias [n_pairs, n_out],
-     * [n_experts, n_out]. */
+    /* Several matrices, matrix_rows apart from first_row on: each pair of a token and a rank uses the expert that its route names, each
+     * pair of a token and a head the head's own matrix. x has a row per token, or per pair; out and bias are [n_pairs, n_out], [n_experts,
+     * n_out]. */
     unsigned n_pairs;    /* blockIdx.y; 0: one matrix */
     const float *routes; /* [.., apr_route_row(n_used)]; NULL: heads */
-    int n_used;          /* of experts; or heads */
+    int n_used;          /* chosen experts; or heads */
     int64_t matrix_rows, first_row;
     bool x_per_choice;
 } gemv_args;
 
-/* Moves x, out and bias to this block's pair; the first row of its matrix. */
+/* Advances x, out and bias to this block's pair; returns the first row of its matrix. */
 static __device__ __forceinline__ int64_t enter_pair(gemv_args &a)
 {
     if (a.n_pairs == 0) return 0;
@@ -43,7 +43,7 @@ static __device__ __forceinline__ int64_t enter_pair(gemv_args &a)
     return matrix * a.matrix_rows + a.first_row;
 }
 
-/* Into the L2 cache, of weights that are read soon. */
+/* Prefetches weights into the L2 cache. */
 static __device__ __forceinline__ void ask_early(const uint8_t *weights)
 {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
@@ -133,7 +133,7 @@ static __device__ __forceinline__ void finish_rows(const gemv_args &a, int64_t f
     a.out[t * a.n_out + first + r] = a.bias != NULL ? sum + a.bias[first + r] : sum;
 }
 
-/* Blocks that a multiprocessor shall hold at least: what the registers allow without spilling, on all architectures. */
+/* Minimum thread blocks of a multiprocessor: what the registers allow without spilling, on all architectures. */
 static constexpr int gemv_blocks(apr_dtype dtype, int n_tokens)
 {
     return n_tokens > 1 ? 2 : dtype == APR_Q5_K || dtype == APR_Q6_K ? 3 : 4;
@@ -145,7 +145,7 @@ __global__ void __launch_bounds__(GEMV_WARPS * 32, gemv_blocks(D, TOKENS)) k_gem
     typedef piece<D> P;
     gemv_args a = args;
     let_next_begin();
-    if (a.routes != NULL) wait_for_previous(); /* which rows, others have written */
+    if (a.routes != NULL) wait_for_previous(); /* the routes are written by a previous kernel */
     const int64_t expert = enter_pair(a);
     const int warp = threadIdx.x / 32, part = warp % a.n_parts;
     const int64_t first = ((int64_t)blockIdx.x * (GEMV_WARPS / a.n_parts) + warp / a.n_parts) * ROWS;
@@ -154,7 +154,7 @@ __global__ void __launch_bounds__(GEMV_WARPS * 32, gemv_blocks(D, TOKENS)) k_gem
     int64_t stored[ROWS], token[TOKENS];
     float total[ROWS][TOKENS];
 #pragma unroll
-    for (int r = 0; r < ROWS; r++) { /* past the end the last row stands in */
+    for (int r = 0; r < ROWS; r++) { /* rows past the end repeat the last row */
         stored[r] = stored_row(a.weight, expert + (first + r < a.n_out ? first + r : a.n_out - 1));
         rows[r] = row_at<D>(a.weight, stored[r]);
 #pragma unroll
@@ -177,7 +177,7 @@ __global__ void __launch_bounds__(GEMV_WARPS * 32, gemv_blocks(D, TOKENS)) k_gem
         for (int r = 0; r < ROWS; r++) load_piece<D, APART>(a.weight, rows[r], block, lane, q[r]);
 #pragma unroll
         for (int r = 0; r < ROWS; r++) factor[r] = has_factors<D>::value ? factor_at(a.weight, stored[r], (int64_t)block * P::ELEMS) : 1.0f;
-        if (TOKENS > 1) { /* where inputs are read more often than codes are decoded */
+        if (TOKENS > 1) { /* if inputs are read more often than codes are decoded */
 #pragma unroll
             for (int r = 0; r < ROWS; r++) q[r].twist(twist);
         }
@@ -186,7 +186,7 @@ __global__ void __launch_bounds__(GEMV_WARPS * 32, gemv_blocks(D, TOKENS)) k_gem
     finish_rows<ROWS, TOKENS>(a, first, part, total);
 }
 
-/* Rows of any length, an element a lane at a time. */
+/* Rows of any length, an element per lane at a time. */
 template <apr_dtype D> __global__ void __launch_bounds__(GEMV_WARPS * 32, 1) k_gemv_elements(const __grid_constant__ gemv_args args)
 {
     gemv_args a = args;
@@ -205,7 +205,7 @@ template <apr_dtype D> __global__ void __launch_bounds__(GEMV_WARPS * 32, 1) k_g
     }
 }
 
-/* Blocks for warps of n_rows rows each; sets how many share the columns of a row, which are n_pieces for the lanes. */
+/* The grid for warps of n_rows rows each; sets how many warps share the columns of a row, which has n_pieces pieces. */
 static inline dim3 gemv_grid(gemv_args *a, int n_rows, int64_t n_pieces)
 {
     const int64_t groups = (a->n_out + n_rows - 1) / n_rows, n_pairs = a->n_pairs > 0 ? a->n_pairs : 1;
@@ -223,7 +223,7 @@ template <apr_dtype D, int ROWS, int TOKENS> cudaError_t start_gemv(gemv_args a,
     return launch_following(k_gemv<D, ROWS, TOKENS, false>, grid, GEMV_WARPS * 32, 0, stream, a);
 }
 
-/* One type's launcher: one token, or a few at a time, as many as the registers hold. */
+/* The launcher of a type: one token, or as many at a time as the registers hold. */
 template <apr_dtype D> cudaError_t gemv_of(const gemv_args &a, cudaStream_t stream)
 {
     constexpr int TOKENS = piece<D>::SCALES <= 4 ? 4 : 2;
@@ -250,9 +250,9 @@ typedef cudaError_t (*gemv_fn)(const gemv_args &args, cudaStream_t stream);
 
 /* The launcher of a matrix, NULL where its type has none. */
 gemv_fn apr_cuda_gemv_of(const apr_tensor *matrix);
-/* The one of packed matrices in their regular form. */
+/* The launcher of packed matrices in the canonical layout. */
 cudaError_t gemv_of_relaid(const gemv_args &args, cudaStream_t stream);
-/* NULL: not in this file. */
+/* NULL: the type is not in that file. */
 gemv_fn gemv_of_blocks_type(apr_dtype dtype);
 gemv_fn gemv_of_k_type(apr_dtype dtype);
 gemv_fn gemv_of_plain_type(apr_dtype dtype);

@@ -1,4 +1,4 @@
-/* gemv_blocks.cu - linear of a few tokens for the types with blocks of 32 and 64. */
+/* gemv_blocks.cu - GEMV of a few tokens for the types with blocks of 32 and 64. */
 #include "kernels/cuda/ops/gemv.cuh"
 
 gemv_fn gemv_of_blocks_type(apr_dtype dtype)

@@ -1,4 +1,4 @@
-/* gemv_k.cu - linear of a few tokens for the types with blocks of 256. */
+/* gemv_k.cu - GEMV of a few tokens for the types with blocks of 256. */
 #include "kernels/cuda/ops/gemv.cuh"
 
 gemv_fn gemv_of_k_type(apr_dtype dtype)

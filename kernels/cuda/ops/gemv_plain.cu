@@ -1,4 +1,4 @@
-/* gemv_plain.cu - linear of a few tokens for plain numbers, FP8 and the flat types: rows of any length. */
+/* gemv_plain.cu - GEMV of a few tokens for plain numbers, FP8 and the flat types: rows of any length. */
 #include "kernels/cuda/ops/gemv.cuh"
 
 gemv_fn gemv_of_plain_type(apr_dtype dtype)

@@ -1,4 +1,5 @@
-/* halves.cu - see halves.cuh. A block a row; a thread takes 8 numbers at a time where rows are whole such chunks. */
+/* halves.cu - row-scaled FP16 activations (halves.cuh). One thread block per row; a thread takes 8 numbers at a time if rows consist of
+ * such chunks. */
 #include "kernels/cuda/device/launch.cuh"
 #include "kernels/cuda/ops/halves.cuh"
 #include "kernels/cuda/ops/norm.cuh"
@@ -8,11 +9,11 @@ enum {
     ROW_THREADS = 512, /* of a row that is kept in registers */
     THREADS = 256,
     CHUNK = 8,
-    TOP_EXPONENT = 13, /* the largest number lies in [2^13, 2^14) */
-    SPREAD = 10,       /* by which powers of two the rows' largest numbers may differ that share one */
+    TOP_EXPONENT = 13, /* the largest number is in [2^13, 2^14) */
+    SPREAD = 10,       /* maximum difference of the exponents of the rows' largest numbers, if they share a scale */
 };
 
-/* The largest of a block's values, in each of its threads. */
+/* The largest of a thread block's values, returned in every thread. */
 template <int N_THREADS> static __device__ __forceinline__ float block_largest(float most)
 {
     __shared__ float parts[N_THREADS / 32];
@@ -25,13 +26,13 @@ static __device__ __forceinline__ bool is_usual(float magnitude)
     return biased_exponent(magnitude) > 20 && biased_exponent(magnitude) < 240;
 }
 
-/* Of a row's largest number; zeros, subnormals and infinities stay as they are, divided by 1. */
+/* The exponent of a row's scale from its largest number; 0 for zeros, subnormals and infinities, which stay unscaled. */
 static __device__ __forceinline__ int exponent_for(float most) { return is_usual(most) ? biased_exponent(most) - 127 - TOP_EXPONENT : 0; }
 static __device__ __forceinline__ float power_of_two(int exponent) { return __uint_as_float((uint32_t)(127 + exponent) << 23); }
 
 static __device__ __forceinline__ float largest_of(float4 v) { return fmaxf(fmaxf(fabsf(v.x), fabsf(v.y)), fmaxf(fabsf(v.z), fabsf(v.w))); }
 
-/* Two numbers, scaled, as FP16; what is lost by that comes back. */
+/* Scales two numbers and rounds them to FP16; a and b become the rounding errors. */
 static __device__ __forceinline__ uint32_t halve_2(float &a, float &b, float inverse)
 {
     const float x = a * inverse, y = b * inverse;
@@ -58,7 +59,7 @@ static __device__ __forceinline__ void put_chunk(__half *halves, __half *rests, 
     if (rests != NULL) *(uint4 *)(rests + at) = make_uint4(half_2(a.x, a.y), half_2(a.z, a.w), half_2(b.x, b.y), half_2(b.z, b.w));
 }
 
-/* A power of two for each row, which is read once: up to N chunks a thread stay in registers. */
+/* A power of two per row, which is read once: up to N chunks of a thread stay in registers. */
 template <int N> static __global__ void __launch_bounds__(ROW_THREADS) k_halve(const float *x, apr_cuda_halves to, int64_t n_in)
 {
     const int64_t row = blockIdx.x * n_in, first = threadIdx.x * CHUNK;
@@ -110,10 +111,10 @@ static __global__ void __launch_bounds__(THREADS) k_largest(const float *x, floa
     if (threadIdx.x == 0) largest[blockIdx.x] = most;
 }
 
-/* The exponent that all rows share, or this row's own: each block finds the same. Rows of zeros go with any. */
+/* The exponent that all rows share, or this row's own: all blocks decide the same. Rows of zeros fit any exponent. */
 static __device__ int shared_exponent(const float *largest, int64_t n_rows, bool *is_shared)
 {
-    float most = 0.0f, least_inverse = 0.0f; /* the smallest is the largest of what is turned over */
+    float most = 0.0f, least_inverse = 0.0f; /* the smallest number is found as the largest inverse */
     for (int64_t i = threadIdx.x; i < n_rows; i += THREADS) {
         const float of_row = __ldg(largest + i);
         most = fmaxf(most, of_row);
@@ -122,12 +123,12 @@ static __device__ int shared_exponent(const float *largest, int64_t n_rows, bool
     most = block_largest<THREADS>(most);
     __syncthreads();
     least_inverse = block_largest<THREADS>(least_inverse);
-    const int least = 255 - biased_exponent(least_inverse); /* of the smallest row, biased */
+    const int least = 255 - biased_exponent(least_inverse); /* biased exponent of the smallest row */
     *is_shared = is_usual(most) && least > 20 && biased_exponent(most) - least <= SPREAD;
     return exponent_for(*is_shared ? most : __ldg(largest + blockIdx.x));
 }
 
-/* Of a block's row, and once of all. */
+/* Stores the scale of the block's row, and, by one block, the shared factors. */
 static __device__ __forceinline__ void tell_powers(const apr_cuda_halves &to, int exponent, bool is_shared)
 {
     if (threadIdx.x == 0) to.scales[blockIdx.x] = is_shared ? 1.0f : power_of_two(exponent);
@@ -149,20 +150,20 @@ static __global__ void __launch_bounds__(THREADS) k_halve_together(const float *
         put_chunk(to.halves, NULL, row + i, *(const float4 *)(x + row + i), *(const float4 *)(x + row + i + 4), power_of_two(-exponent));
 }
 
-/* Rounded by itself, as when the outputs of a product are gone over: not with the sum that follows. */
+/* Rounded separately, as apr_cuda_finish does: not fused with the following addition. */
 static __device__ __forceinline__ float times(float x, float by) { return __fmul_rn(x, by); }
 
-/* --- gated units --- */
+/* --- GLU --- */
 
 typedef struct gated_rows {
     apr_glu_shape shape;
-    const void *gate, *up; /* up NULL: an activation alone */
-    const float *scales;   /* [n_rows] what both are to be multiplied by, still; NULL: nothing */
-    float by[2];           /* of halves: what gate and up are to be multiplied by before that */
-    float *out;            /* may be gate or up: a thread reads what it will write, first. NULL: as halves alone */
+    const void *gate, *up; /* up NULL: the activation only */
+    const float *scales;   /* [n_rows] factors that both still need; NULL: none */
+    float by[2];           /* FP16 only: factors of gate and up before that */
+    float *out;            /* may be gate or up, since a thread reads before it writes. NULL: FP16 only */
 } gated_rows;
 
-/* Four numbers as they lie in memory. */
+/* Four FP16 numbers. */
 typedef struct four_halves {
     uint2 words;
 } four_halves;
@@ -174,13 +175,13 @@ static __device__ __forceinline__ float4 four_of(four_halves v, float by)
     return make_float4(times(a.x, by), times(a.y, by), times(b.x, by), times(b.y, by));
 }
 
-/* A function that is chosen for each number, in 40 places, would be more instructions than a multiprocessor keeps. */
+/* Not inlined: the choice of the function, in 40 places, would exceed the instruction cache. */
 static __device__ __noinline__ float chosen_unit(const apr_glu_shape &shape, bool is_gated, float gate, float up)
 {
     return is_gated ? apr_glu_of(&shape, gate, up) : apr_activate(shape.activation, gate);
 }
 
-/* IS_PLAIN: of a gated unit of SiLU without limits, which most are. */
+/* IS_PLAIN: SwiGLU without limits, the usual case. */
 template <bool IS_PLAIN> static __device__ __forceinline__ float unit_of(const gated_rows &rows, float gate, float up, float by)
 {
     const float g = times(gate, by), u = times(up, by);
@@ -195,13 +196,13 @@ static __device__ __forceinline__ float4 unit_of_4(const gated_rows &rows, FOUR 
                        unit_of<IS_PLAIN>(rows, g.w, u.w, by));
 }
 
-/* A row a block, read once. What is read comes some steps before it is needed: else each step would wait for memory. The row stays in
- * shared memory until its largest number is known (FITS), so that registers are left for two blocks, one of which reads while the other
- * writes; or it is read and made a second time. */
+/* A row per thread block, read once. Loads are issued some iterations ahead, to hide memory latency. The row stays in shared memory until
+ * its largest number is known (FITS), which leaves registers for two blocks, one of which reads while the other writes. Otherwise it is
+ * read and computed a second time. */
 template <bool IS_PLAIN, bool FITS, typename FOUR>
 static __global__ void __launch_bounds__(ROW_THREADS, 2) k_unit(const __grid_constant__ gated_rows rows, apr_cuda_halves to, int64_t n_in)
 {
-    constexpr int AHEAD = IS_PLAIN ? 64 / (int)sizeof(FOUR) : 1; /* with more, registers would spill */
+    constexpr int AHEAD = IS_PLAIN ? 64 / (int)sizeof(FOUR) : 1; /* with more, registers spill */
     extern __shared__ float4 kept[];
     const int64_t row = blockIdx.x * n_in;
     const FOUR *const gate = (const FOUR *)rows.gate + row / 4, *const up = rows.up != NULL ? (const FOUR *)rows.up + row / 4 : gate;
@@ -265,7 +266,8 @@ static __global__ void __launch_bounds__(THREADS) k_row_sums(const __half *rows,
     __syncthreads();
     if (threadIdx.x > 0) return;
     for (int i = 1; i < THREADS / 32; i++) sum += parts[i];
-    atomicMax((unsigned *)most, __float_as_uint(sum)); /* such bits are in the order of their floats, infinite ones and no numbers last */
+    atomicMax((unsigned *)most, __float_as_uint(sum)); /* the bits of positive floats are in the order of their values, infinity and NaN
+                                                        * last */
 }
 
 cudaError_t apr_cuda_find_row_sum(const __half *rows, int64_t n_rows, int64_t n_in, float *most, cudaStream_t stream)
@@ -276,14 +278,14 @@ cudaError_t apr_cuda_find_row_sum(const __half *rows, int64_t n_rows, int64_t n_
 
 /* --- sums and their norms --- */
 
-/* As norm.cu multiplies. */
+/* The arithmetic of norm.cu. */
 static __device__ __forceinline__ float normed(const apr_norm_args &norm, float x, float scale, int i)
 {
     const float y = x * scale;
     return norm.weight != NULL ? y * (norm.weight[i] + norm.offset) : y;
 }
 
-/* What the threads that share a row have of it: up to N numbers each, read before any is used. */
+/* Sums a row by the threads that share it: up to N numbers each, all loaded before any is used. */
 template <int N>
 static __device__ __forceinline__ void sum_row(const apr_cuda_sum &rows, int64_t row, int width, int lane, int n_lanes, float v[N])
 {
@@ -307,7 +309,7 @@ static __device__ __forceinline__ void sum_row(const apr_cuda_sum &rows, int64_t
     }
 }
 
-/* A warp or a block a row. TOGETHER: the norm's scale and the row's largest number are all that is left, for k_norm_together. */
+/* A warp or a block per row. TOGETHER: writes only the norm's scale and the row's largest number, for k_norm_together. */
 template <bool IS_WARP, int N, bool TOGETHER>
 static __global__ void __launch_bounds__(NORM_BLOCK, N < 20 ? 3 : 1)
     k_sum(const __grid_constant__ apr_cuda_sum rows, const __grid_constant__ apr_norm_args norm, apr_cuda_halves to)
@@ -350,14 +352,14 @@ static __device__ __forceinline__ float4 normed_4(const apr_norm_args &norm, flo
                        normed(norm, x.w, scale, i + 3));
 }
 
-/* The sums once more, normed, with a power of two that all rows share, or each its own. */
+/* Norms the sums and writes them with a power of two that all rows share, or with each row's own. */
 static __global__ void __launch_bounds__(THREADS)
     k_norm_together(const float *sum, const __grid_constant__ apr_norm_args norm, apr_cuda_halves to)
 {
     const float *const x = sum + blockIdx.x * norm.width;
     const float scale = to.scales[blockIdx.x];
     bool is_shared;
-    const int exponent = shared_exponent(to.largest, norm.n_tokens, &is_shared); /* scales are there for all threads until then */
+    const int exponent = shared_exponent(to.largest, norm.n_tokens, &is_shared); /* no thread overwrites scales before this */
 
     tell_powers(to, exponent, is_shared);
     for (int i = threadIdx.x * CHUNK; i < norm.width; i += THREADS * CHUNK)
@@ -365,7 +367,7 @@ static __global__ void __launch_bounds__(THREADS)
                   normed_4(norm, *(const float4 *)(x + i + 4), scale, i + 4), power_of_two(-exponent));
 }
 
-/* The product has done it all. */
+/* Whether the product has already applied the scale. */
 static __device__ __forceinline__ bool is_finished(const float *factors, const float *bias)
 {
     return factors != NULL && bias == NULL && factors[2] != 0.0f;
@@ -396,7 +398,7 @@ static __global__ void __launch_bounds__(THREADS) k_finish_4(float *out, apr_cud
     }
 }
 
-/* Starts the kernel that keeps a row in its registers. False: there is none for rows so long. */
+/* Launches the kernel that keeps a row in registers. False: the rows are too long. */
 static bool halve_rows(const float *x, const apr_cuda_halves *to, int64_t n_rows, int64_t n_in, cudaStream_t stream)
 {
     static const struct {
@@ -430,7 +432,7 @@ cudaError_t apr_cuda_halve(const float *x, const apr_cuda_halves *to, int64_t n_
     return cudaGetLastError();
 }
 
-/* Does a block have so much shared memory on the current device? */
+/* Whether a thread block has so much shared memory on the current device. */
 static bool is_there(size_t n_bytes)
 {
     int device, most = 0;

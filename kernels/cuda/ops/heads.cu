@@ -1,12 +1,11 @@
-/* heads.cu - linear where each head has a matrix of its own: a few tokens straight from the packed weights, many through cuBLAS, whose
- * batch are the heads. */
+/* heads.cu - linear with a matrix per head: few tokens straight from the packed weights, many through cuBLAS, batched over heads. */
 #include "kernels/cuda/device/device.cuh"
 #include "kernels/cuda/ops/gemv.cuh"
 #include "kernels/cuda/ops/halves.cuh"
 #include "kernels/cuda/ops/relaid.cuh"
 #include "kernels/cuda/ops/tile.cuh"
 
-/* A block's threads: COLUMNS side by side in a row, PARTS rows at a time. */
+/* Threads of a block: COLUMNS along a row, PARTS rows at a time. */
 enum { COLUMNS = 32, PARTS = 8, MAX_PAIRS = 65535 };
 
 /* --- a few tokens --- */
@@ -19,10 +18,10 @@ typedef struct heads_args {
     int64_t n_in;
 } heads_args;
 
-/* The parts' sums, added in order by part 0, which alone gets the result. */
+/* Adds the parts' sums in order; only part 0 gets the result. */
 static __device__ __forceinline__ float4 sum_parts(float4 own, float4 (&parts)[PARTS][COLUMNS])
 {
-    __syncthreads(); /* the run before has been read */
+    __syncthreads(); /* the previous run has been read */
     parts[threadIdx.y][threadIdx.x] = own;
     __syncthreads();
     for (int i = 1; threadIdx.y == 0 && i < PARTS; i++) {
@@ -32,7 +31,7 @@ static __device__ __forceinline__ float4 sum_parts(float4 own, float4 (&parts)[P
     return own;
 }
 
-/* out[pair] = sum over rows i of the head's matrix: x[pair][i] * row i. A thread has a piece of the columns and every PARTS-th row. */
+/* out[pair] = sum over rows i of the head's matrix: x[pair][i] * row i. A thread has a piece of the columns, and every PARTS-th row. */
 template <apr_dtype D> __global__ void __launch_bounds__(COLUMNS *PARTS, 1) k_along_rows(const __grid_constant__ heads_args a)
 {
     typedef piece<D> P;
@@ -69,7 +68,7 @@ template <apr_dtype D> __global__ void __launch_bounds__(COLUMNS *PARTS, 1) k_al
     }
 }
 
-/* The same for rows of any length, a thread a column. */
+/* The same for rows of any length, a thread per column. */
 template <apr_dtype D> __global__ void __launch_bounds__(COLUMNS *PARTS, 1) k_along_rows_elements(const __grid_constant__ heads_args a)
 {
     __shared__ float4 parts[PARTS][COLUMNS];
@@ -145,7 +144,7 @@ static along_rows_fn along_rows_of_type(apr_dtype dtype)
     }
 }
 
-/* Pairs [first, first + n) of tokens and heads; the first is of head 0. */
+/* Multiplies pairs [first, first + n) of tokens and heads; the first is of head 0. */
 static cudaError_t some_pairs(const apr_linear_args *a, const weight_view *weight, int64_t first, unsigned n, cudaStream_t stream)
 {
     const float *const x = a->x + first * a->n_in;
@@ -189,7 +188,7 @@ cudaError_t apr_cuda_linear_heads_few(const apr_linear_args *a, cudaStream_t str
 
 /* --- many --- */
 
-/* The heads [head, head + n), whose rows begin at `rows`. */
+/* Multiplies heads [head, head + n), whose rows begin at `rows`. */
 static cublasStatus_t multiply(const apr_cuda_device *device, const apr_linear_args *a, const __half *rows, const __half *halves, bool adds,
                                int64_t head, int64_t n)
 {
@@ -240,7 +239,7 @@ static apr_status linear_heads_many(apr_cuda_device *device, const apr_linear_ar
         if (error == cudaSuccess && status == CUBLAS_STATUS_SUCCESS)
             status = multiply(device, a, rows, inputs.halves, inputs.rests != NULL, head, n);
     }
-    if (error == cudaSuccess && status != CUBLAS_STATUS_SUCCESS) /* slower, and right */
+    if (error == cudaSuccess && status != CUBLAS_STATUS_SUCCESS) /* slower, and as accurate as float32 */
         return apr_cuda_outcome(device, apr_cuda_linear_heads_few(a, device->stream), err);
     if (error == cudaSuccess) error = apr_cuda_finish(a->out, &inputs, NULL, n_pairs, a->n_out, device->stream);
     return apr_cuda_outcome(device, error, err);

@@ -1,4 +1,4 @@
-/* products.cu - see products.cuh. */
+/* products.cu - GEMMs through cuBLASLt (products.cuh): the choice of algorithms, and fallbacks. */
 #include "kernels/cuda/ops/products.cuh"
 
 #include <cublasLt.h>
@@ -8,21 +8,21 @@
 
 enum { N_WAYS = 6, N_CHOICES = 128, BEST_ALIGNMENT = 256 };
 
-/* What a choice depends on; compared byte by byte. */
+/* The key of a choice; compared byte by byte. */
 typedef struct product_key {
     int64_t n_rows, most_tokens, n_in, row_stride, out_stride;
     int32_t type, out_type, has_factors;
-    uint32_t aligned[3]; /* of weights, inputs, out: a power of two, BEST_ALIGNMENT at most */
+    uint32_t aligned[3]; /* of weights, inputs, out: a power of two, at most BEST_ALIGNMENT */
 } product_key;
 
 typedef struct product_choice {
     product_key key;
     cublasLtMatmulDesc_t product;
     cublasLtMatrixLayout_t weights, inputs, out;
-    int64_t n_tokens; /* as inputs and out are described */
+    int64_t n_tokens; /* of the layouts of inputs and out */
     cublasLtMatmulAlgo_t ways[N_WAYS];
     float waves[N_WAYS];
-    int n_ways, way; /* ways before `way` did not work */
+    int n_ways, way; /* algorithms before `way` did not work */
 } product_choice;
 
 typedef struct apr_cuda_choices {
@@ -39,8 +39,8 @@ static uint32_t alignment_of(const void *p)
 
 static cudaDataType_t out_type(const apr_cuda_product *p) { return p->to_halves ? CUDA_R_16F : CUDA_R_32F; }
 
-/* Of as many tokens or a few more: what is best for one number of tokens is good for the next, and each way is code that the driver keeps
- * in the device's memory. Prompts of all lengths come by twenty of them. */
+/* The number of tokens, rounded up: the best algorithm for one number of tokens is good for the next, and each algorithm is code that the
+ * driver keeps in device memory. Prompts of all lengths need about twenty of them. */
 static int64_t most_tokens_like(const apr_cuda_product *p)
 {
     int64_t step = 32;
@@ -82,7 +82,7 @@ void apr_cuda_forget_choices(apr_cuda_choices *choices)
     free(choices);
 }
 
-/* A matrix as cuBLAS sees it: columns of n_in numbers, or of outputs. */
+/* Creates the descriptors. cuBLAS is column major: its columns are rows of n_in numbers, or of outputs. */
 static cublasStatus_t describe(product_choice *c)
 {
     const product_key *const k = &c->key;
@@ -107,7 +107,8 @@ static cublasStatus_t prefer(cublasLtMatmulPreference_t preference, const apr_cu
     static const cublasLtMatmulPreferenceAttributes_t alignments[] = {
         CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES,
         CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES};
-    const uint32_t reductions = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE; /* not of parts that are rounded, and may overflow */
+    const uint32_t reductions = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE; /* no split-K with FP16 partial sums, which are rounded and may
+                                                                         * overflow */
     cublasStatus_t s = cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &device->workspace_bytes,
                                                             sizeof device->workspace_bytes);
     for (int i = 0; i < 4 && s == CUBLAS_STATUS_SUCCESS; i++) {
@@ -118,15 +119,15 @@ static cublasStatus_t prefer(cublasLtMatmulPreference_t preference, const apr_cu
     return cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &reductions, sizeof reductions);
 }
 
-/* Of the tiles that a device computes in waves, one on each multiprocessor, the last wave is mostly there. */
+/* Whether the last wave of tiles (one on each multiprocessor) is mostly full. */
 static bool fills_its_waves(const cublasLtMatmulHeuristicResult_t *way)
 {
     return way->wavesCount >= 0.9375f * ceilf(way->wavesCount); /* 15 of 16 */
 }
 
-/* cuBLASLt puts large tiles first even where they leave a third of a device idle: 12 % faster than 1.7 waves of them are 3.9 of smaller
- * ones. So the first of its ways that fills its waves is the first to try. What is chosen must not depend on what took how long: other
- * ways add in another order. */
+/* cuBLASLt prefers large tiles even if they leave a third of a device idle: 3.9 waves of smaller ones are 12 % faster than 1.7 waves of
+ * them. So the first proposal that fills its waves is tried first. The choice must not depend on timings: other algorithms add in another
+ * order. */
 static void put_full_waves_first(cublasLtMatmulHeuristicResult_t *ways, int n)
 {
     int first = 0;
@@ -146,7 +147,7 @@ static cublasStatus_t choose(const apr_cuda_device *device, product_choice *c)
     cublasStatus_t s = describe(c);
     if (s == CUBLAS_STATUS_SUCCESS) s = cublasLtMatmulPreferenceCreate(&preference);
     if (s == CUBLAS_STATUS_SUCCESS) s = prefer(preference, device, &c->key);
-    if (s == CUBLAS_STATUS_SUCCESS) /* a cuBLAS handle may stand for one of cuBLASLt */
+    if (s == CUBLAS_STATUS_SUCCESS) /* a cuBLAS handle is also a valid cuBLASLt handle */
         s = cublasLtMatmulAlgoGetHeuristic((cublasLtHandle_t)device->blas, c->product, c->weights, c->inputs, c->out, c->out, preference,
                                            N_WAYS, results, &n);
     if (preference != NULL) cublasLtMatmulPreferenceDestroy(preference);
@@ -159,7 +160,7 @@ static cublasStatus_t choose(const apr_cuda_device *device, product_choice *c)
     return s;
 }
 
-/* The choice for that key, made now where there is none; what cannot be described has no ways. NULL: no memory for any. */
+/* The choice for a key, made on first use; n_ways is 0 if it cannot be described. NULL: out of memory. */
 static product_choice *choice_of(apr_cuda_device *device, const product_key *key)
 {
     if (device->choices == NULL) device->choices = (apr_cuda_choices *)calloc(1, sizeof *device->choices);
@@ -186,12 +187,12 @@ int apr_cuda_take_way(apr_cuda_device *device, const apr_cuda_product *product, 
     return c->n_ways;
 }
 
-/* Of so many tokens, from now on. */
+/* Sets the number of tokens of the layouts. */
 static cublasStatus_t describe_tokens(product_choice *c, int64_t n_tokens)
 {
     const uint64_t n = (uint64_t)n_tokens;
     if (c->n_tokens == n_tokens || c->n_ways == 0) return CUBLAS_STATUS_SUCCESS;
-    c->n_tokens = 0; /* one may have been changed and not the other */
+    c->n_tokens = 0; /* invalid, in case only one of them is changed */
     cublasStatus_t s = cublasLtMatrixLayoutSetAttribute(c->inputs, CUBLASLT_MATRIX_LAYOUT_COLS, &n, sizeof n);
     if (s == CUBLAS_STATUS_SUCCESS) s = cublasLtMatrixLayoutSetAttribute(c->out, CUBLASLT_MATRIX_LAYOUT_COLS, &n, sizeof n);
     if (s == CUBLAS_STATUS_SUCCESS) c->n_tokens = n_tokens;
@@ -215,7 +216,7 @@ static cublasStatus_t multiply_lt(apr_cuda_device *device, const apr_cuda_produc
     return s;
 }
 
-/* What cuBLAS itself does with it, the fastest way first. */
+/* The product through plain cuBLAS, the fastest compute type first. */
 static cublasStatus_t multiply_plain(apr_cuda_device *device, const apr_cuda_product *p)
 {
     static const cublasComputeType_t ways[] = {CUBLAS_COMPUTE_32F, CUBLAS_COMPUTE_32F_PEDANTIC};
@@ -235,10 +236,10 @@ static cublasStatus_t multiply_plain(apr_cuda_device *device, const apr_cuda_pro
     return s;
 }
 
-/* Tokens and rows of a block, and the columns that it has of them at a time. */
+/* Tokens and rows of a thread block, and the columns that it takes at a time. */
 enum { SIDE = 16 };
 
-/* Without tensor cores: a thread an output, float32 sums in the order of columns. */
+/* Without tensor cores: a thread per output, float32 sums in column order. */
 static __global__ void __launch_bounds__(SIDE *SIDE) k_multiply(const __grid_constant__ apr_cuda_product p)
 {
     __shared__ float weights[SIDE][SIDE + 1], inputs[SIDE][SIDE];

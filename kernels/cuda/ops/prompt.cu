@@ -1,7 +1,7 @@
-/* prompt.cu - a step of many tokens as a device runs it: inputs, products, ending (kernels/cuda/prompt_args.h).
+/* prompt.cu - fused operations of many tokens (kernels/cuda/prompt_args.h): inputs, products, epilogue.
  *
- * Rows' factors lie at the beginning of the workspace (gemm.cuh): kernels that prepare a row read its old factor before they write its new
- * one. */
+ * The rows' scales are at the beginning of the workspace (gemm.cuh): a kernel that prepares a row reads its old scale before it writes the
+ * new one. */
 #include "kernels/cuda/ops/flow.cuh"
 #include "kernels/cuda/ops/gemm.cuh"
 
@@ -12,10 +12,10 @@ static const char *words_of(const apr_prompt_args *a)
     return words[a->ending];
 }
 
-/* Are the parts products of one x, of so many tokens that they have inputs of one part? */
+/* Whether the parts are products of one x, with so many tokens that inputs have one part. */
 static bool is_step(const apr_prompt_args *a)
 {
-    static const int n_parts[] = {0, 1, 2, 3}; /* of endings; STORE has any */
+    static const int n_parts[] = {0, 1, 2, 3}; /* for each epilogue; STORE has any number */
     const apr_linear_args *const first = &a->parts[0];
     const bool fits =
         a->n_parts >= 1 && a->n_parts <= APR_PROMPT_PARTS && (a->ending == APR_PROMPT_STORE || a->n_parts == n_parts[a->ending]);
@@ -31,7 +31,7 @@ static bool is_step(const apr_prompt_args *a)
     return true;
 }
 
-/* Do the inputs share a power of two? Where gate and up are FP16 the unit multiplies each row by its own, whatever that is. */
+/* Whether the inputs share a power of two. With gate and up as FP16 the GLU applies each row's scale anyway. */
 static bool goes_together(const apr_prompt_args *a)
 {
     bool has_own = a->ending == APR_PROMPT_UNIT && a->row_sums != NULL;
@@ -40,7 +40,7 @@ static bool goes_together(const apr_prompt_args *a)
     return !has_own && apr_cuda_goes_together(&a->parts[0]);
 }
 
-/* The products' inputs as FP16. */
+/* Writes the products' inputs as FP16. */
 static cudaError_t prepare(apr_cuda_device *device, const apr_prompt_args *a, const apr_cuda_halves *inputs)
 {
     const apr_linear_args *const first = &a->parts[0];
@@ -65,12 +65,12 @@ static apr_status store(apr_cuda_device *device, const apr_prompt_args *a, const
     return apr_cuda_outcome(device, error, err);
 }
 
-/* What gate's and up's sums are multiplied by to be FP16; the weights are looked at where nobody has. False: they remain floats. */
+/* Finds the powers of two for gate and up as FP16; computes row sums that are not known yet. *found false: they stay float32. */
 static apr_status find_exponents(apr_cuda_device *device, const apr_prompt_args *a, int exponents[2], bool *found, apr_error *err)
 {
     *found = a->row_sums != NULL;
     for (int i = 0; i < 2 && *found; i++) {
-        if (a->row_sums[i] == 0.0f && device->recording) *found = false; /* nothing can be waited for */
+        if (a->row_sums[i] == 0.0f && device->recording) *found = false; /* waiting is not possible while recording */
         else if (a->row_sums[i] == 0.0f) APR_TRY(apr_cuda_row_sum(device, &a->parts[i], &a->row_sums[i], err));
         *found = *found && apr_prompt_halves(a->row_sums[i], a->parts[i].n_in, &exponents[i]);
     }
@@ -107,7 +107,7 @@ static apr_status multiply_and_gate(apr_cuda_device *device, const apr_prompt_ar
     return make_unit(device, a, &left, err);
 }
 
-/* joined: where q, k and v of a token stand side by side; NULL: they are apart. */
+/* joined: q, k and v of a token are next to each other there; NULL: they are separate. */
 static apr_status turn(apr_cuda_device *device, const apr_prompt_args *a, const apr_cuda_halves *inputs, const apr_cuda_joined *joined,
                        apr_error *err)
 {
@@ -122,8 +122,8 @@ static apr_status turn(apr_cuda_device *device, const apr_prompt_args *a, const 
     return apr_cuda_outcome(device, apr_cuda_turn_many(&a->turn, &left, device->stream), err);
 }
 
-/* Keys and values have few rows: with the query's they are one product that fills a device, where there is room for it. Nobody but the turn
- * reads what comes out. */
+/* Keys and values have few rows: together with the query's they are one product that fills a device, if the workspace has room. Only the
+ * QKV epilogue reads its output. */
 static apr_status multiply_and_turn(apr_cuda_device *device, const apr_prompt_args *a, const apr_cuda_halves *inputs, apr_error *err)
 {
     apr_cuda_joined joined;

@@ -1,4 +1,4 @@
-/* ranges.cu - what copies ranges of heads, or multiplies number by number: slice, join, scale, mul, softcap, gate. */
+/* ranges.cu - operations that copy ranges of heads, or work number by number: slice, join, scale, mul, softcap, gate. */
 #include "kernels/cuda/ops/follow.cuh"
 #include "kernels/cuda/ops/ops.cuh"
 

@@ -1,15 +1,15 @@
-/* recurrent.cu - operations that remember: convolution over time, delta rule, state-space duality.
+/* recurrent.cu - operations with a state: convolution over time, delta rule, state-space duality.
  *
- * A warp takes columns (delta: four in registers for usual keys, 32 in shared memory for others) or rows (ssd: 32) of one head's state and
- * walks over the tokens: what a step needs of them is read once, and the state is read and written once a call. Columns do not depend on
- * each other, so there is nothing to add up between warps. The arithmetic is that of kernels/ref, but for the order of sums. */
+ * A warp has columns (delta: four in registers for usual key sizes, 32 in shared memory for others) or rows (ssd: 32) of one head's state,
+ * and goes over the tokens. Inputs of a token are read once; the state is read and written once per call. Columns are independent, so
+ * nothing is added between warps. The arithmetic is that of kernels/ref, except for the order of sums. */
 #include "kernels/cuda/ops/follow.cuh"
 #include "kernels/cuda/ops/norm.cuh"
 #include "kernels/cuda/ops/ops.cuh"
 
 enum { BLOCK = 256, WARP = 32, MAX_SHARED = 48 << 10 };
 
-/* Of tokens apart token blockIdx.z, as if it were alone. */
+/* With a sequence per token: token blockIdx.z, as if it were alone. */
 template <typename ARGS> static __device__ __forceinline__ void enter_state(ARGS &a)
 {
     a.n_tokens = 1;
@@ -51,7 +51,7 @@ static __device__ __forceinline__ apr_ssd_args own_of(const apr_ssd_args &all)
     return a;
 }
 
-/* Tokens of one sequence go by in one block, those apart side by side. */
+/* Blocks along z: one for the tokens of a single sequence, or one per token. */
 template <typename ARGS> static unsigned blocks_apart(const ARGS *a) { return a->slots != NULL ? (unsigned)a->n_tokens : 1; }
 
 /* --- convolution --- */
@@ -71,7 +71,7 @@ static __global__ void __launch_bounds__(BLOCK) k_conv(const __grid_constant__ a
     a.out[i] = apr_activate(a.activation, a.bias != NULL ? sum + a.bias[c] : sum);
 }
 
-/* A thread a channel, from the oldest row on: what is overwritten has been read. */
+/* Shifts the state, a thread per channel, from the oldest row on: what is overwritten has been read. */
 static __global__ void __launch_bounds__(BLOCK) k_remember(const __grid_constant__ apr_conv_args all)
 {
     follow_previous();
@@ -79,14 +79,14 @@ static __global__ void __launch_bounds__(BLOCK) k_remember(const __grid_constant
     const int64_t c = (int64_t)blockIdx.x * BLOCK + threadIdx.x, n_before = a.n_taps - 1;
     if (c >= a.width) return;
     for (int64_t i = 0; i < n_before; i++) {
-        const int64_t at = a.n_tokens - n_before + i; /* negative: was in the state */
+        const int64_t at = a.n_tokens - n_before + i; /* negative: in the old state */
         a.state[i * a.width + c] = at < 0 ? a.state[(n_before + at) * a.width + c] : a.x[at * a.width + c];
     }
 }
 
-enum { MOST_TAPS = 4 }; /* that a thread has in registers */
+enum { MOST_TAPS = 4 }; /* taps that a thread has in registers */
 
-/* Both for one token, a thread a channel: all that it reads is on its way together. */
+/* Both for one token, a thread per channel, with all loads in flight together. */
 static __global__ void __launch_bounds__(BLOCK) k_conv_one(const __grid_constant__ apr_conv_args a)
 {
     const int64_t c = (int64_t)blockIdx.x * BLOCK + threadIdx.x;
@@ -123,7 +123,7 @@ cudaError_t apr_cuda_conv(const apr_conv_args *a, cudaStream_t stream)
 
 /* --- delta rule --- */
 
-/* x / sqrt(sum(x^2) + eps) * scale into shared memory, by one warp. */
+/* Writes x / sqrt(sum(x^2) + eps) * scale to shared memory, by one warp. */
 static __device__ __forceinline__ void l2_norm(const float *x, int64_t n, float eps, float scale, float *out)
 {
     float sum = 0.0f;
@@ -150,7 +150,7 @@ static __global__ void __launch_bounds__(WARP) k_delta(const __grid_constant__ a
         const float *const row = a.qkv + t * width;
         const int64_t at = t * a.n_value_heads + head;
         const float decay = expf(-a.rate[head] * apr_softplus(a.a[at] + a.dt_bias[head])), beta = apr_sigmoid(a.b[at]);
-        __syncwarp(); /* q and k of the token before have been used */
+        __syncwarp(); /* q and k of the previous token have been used */
         l2_norm(row + key_head * dk, dk, a.eps, rsqrtf((float)dk), q);
         l2_norm(row + n_keys + key_head * dk, dk, a.eps, 1.0f, k);
         __syncwarp();
@@ -171,19 +171,19 @@ static __global__ void __launch_bounds__(WARP) k_delta(const __grid_constant__ a
     for (int64_t i = 0; i < dk && there; i++) state[i * dv] = s[i * WARP];
 }
 
-/* --- the same where a key has 64 or 128 numbers: a warp has four columns, so that nobody waits for another warp's sums --- */
+/* --- the same for keys of 64 or 128 numbers: a warp has four columns, so that no warp waits for another one's sums --- */
 
 enum {
-    COLUMNS = 4,            /* of a warp, in registers: lane l has rows l, l + 32, ... of them */
+    COLUMNS = 4,            /* of a warp, in registers: lane l has rows l, l + 32, ... */
     WARPS = WARP / COLUMNS, /* 32 columns */
 };
 
-/* What a lane reads of a token: of its head's query and key every 32nd number, and a column's value. */
+/* A lane's inputs of a token: every 32nd number of its head's query and key, and a column's value. */
 template <int DK> struct delta_token {
     float q[DK / WARP], k[DK / WARP], v, a, b;
 };
 
-/* Tokens made ready at a time, so many by each warp: queries and keys normed, lane by lane its rows, values of the block's columns, exp(g)
+/* Tokens that are prepared at a time, OF_WARP by each warp: queries and keys normed, grouped by lane, values of the block's columns, exp(g)
  * and beta. */
 template <int DK, int OF_WARP> struct delta_chunk {
     static constexpr int TOKENS = WARPS * OF_WARP;
@@ -192,7 +192,7 @@ template <int DK, int OF_WARP> struct delta_chunk {
     float2 gates[TOKENS];
 };
 
-/* Where these are, for a head and 32 columns; and what a head has of its own. */
+/* A head and 32 columns: where their inputs are, and the head's parameters. */
 typedef struct delta_place {
     int64_t head, key_head, first_column, n_keys, width;
     float rate, dt_bias;
@@ -253,7 +253,7 @@ static __device__ __forceinline__ void delta_put_chunk(const apr_delta_args &a, 
     }
 }
 
-/* Sums over the warp of eight numbers of a lane: lanes 4 i to 4 i + 3 get that of number i. Each is added up in the same order. */
+/* Sums eight numbers over the warp: lanes 4 i to 4 i + 3 get the sum of number i. All use the same order. */
 static __device__ __forceinline__ float sum_eight(const float (&x)[2 * COLUMNS])
 {
     const int lane = threadIdx.x % WARP;
@@ -280,13 +280,13 @@ template <int R> static __device__ __forceinline__ void load_own(const float *ro
     }
 }
 
-/* What a warp goes on with from token to token: its part of the state, the next key, and in lanes 4 c to 4 c + 3 what the state knows of
- * that key in column c. */
+/* A warp's state between tokens: its part of the state, the next key, and, in lanes 4 c to 4 c + 3, the product of state and that key in
+ * column c. */
 template <int DK> struct delta_walk {
     float s[DK / WARP][COLUMNS], k[DK / WARP], known;
 };
 
-/* In front of a chunk. */
+/* Called before a chunk. */
 template <int DK> static __device__ __forceinline__ void delta_begin(const float *key, delta_walk<DK> *w)
 {
     float sums[2 * COLUMNS] = {};
@@ -298,7 +298,7 @@ template <int DK> static __device__ __forceinline__ void delta_begin(const float
     w->known = sum_eight(sums);
 }
 
-/* Token i goes by; answers what it leaves, of column c in lanes 16 + 4 c to 16 + 4 c + 3. What the state knows of the next key is added up
+/* Processes token i; returns its output, of column c in lanes 16 + 4 c to 16 + 4 c + 3. The product of the state and the next key is summed
  * at the same time. */
 template <int DK, int OF_WARP>
 static __device__ __forceinline__ float delta_step(const delta_chunk<DK, OF_WARP> &chunk, int i, int next, delta_walk<DK> *w)
@@ -327,9 +327,9 @@ static __device__ __forceinline__ float delta_step(const delta_chunk<DK, OF_WARP
     return w->known;
 }
 
-/* A state's 32 columns lie in shared memory between registers, where a lane has one of 32 rows, and memory, where eight lanes have a row.
- */
-enum { TILE_PITCH = WARP + 4 }; /* rows 16 bytes apart modulo 128: lanes read from different banks */
+/* A state's 32 columns go through shared memory between registers, where a lane has one of 32 rows, and global memory, where eight lanes
+ * have a row. */
+enum { TILE_PITCH = WARP + 4 }; /* rows are 16 bytes apart modulo 128, so that lanes read from different banks */
 
 template <int DK, bool STORE> static __device__ __forceinline__ void move_tile(float *state, int64_t row_step, int n_columns, float *tile)
 {
@@ -355,8 +355,8 @@ template <int DK, bool STORE> static __device__ __forceinline__ void move_own(fl
     }
 }
 
-/* blockIdx as above; columns 4 warp to 4 warp + 3 of the 32 are a warp's. What the next tokens need is read before these go by, and made
- * ready behind them. */
+/* blockIdx as above; a warp has columns 4 warp to 4 warp + 3 of the 32. Inputs of the next tokens are loaded before the current ones are
+ * processed, and prepared after. */
 template <int DK, int OF_WARP>
 static __global__ void __launch_bounds__(WARP *WARPS, 2) k_delta_columns(const __grid_constant__ apr_delta_args all)
 {
@@ -381,7 +381,7 @@ static __global__ void __launch_bounds__(WARP *WARPS, 2) k_delta_columns(const _
     delta_put_chunk<DK, OF_WARP>(a, p, 0, next, &chunks[0]);
     __syncthreads();
     move_own<DK, false>(tile, w.s);
-    if (a.n_tokens > ready::TOKENS) __syncthreads(); /* others have theirs before tokens are put there */
+    if (a.n_tokens > ready::TOKENS) __syncthreads(); /* all warps have their part before tokens overwrite it */
     for (int64_t base = 0, turn = 0; base < a.n_tokens; base += ready::TOKENS, turn ^= 1) {
         const ready &chunk = chunks[turn];
         const int n = a.n_tokens - base < ready::TOKENS ? (int)(a.n_tokens - base) : ready::TOKENS;
@@ -401,17 +401,17 @@ static __global__ void __launch_bounds__(WARP *WARPS, 2) k_delta_columns(const _
     move_tile<DK, true>(state, a.value_dim, n_columns, tile);
 }
 
-/* One token is made ready by a warp, many by all. */
+/* With few tokens a warp prepares one at a time, with many two. */
 template <int DK> static cudaError_t start_columns(const apr_delta_args *a, dim3 grid, cudaStream_t stream)
 {
     const auto kernel = a->slots != NULL || a->n_tokens <= WARPS ? k_delta_columns<DK, 1> : k_delta_columns<DK, 2>;
-    /* As the kernels around it, so that it need not wait until memory is divided anew. */
+    /* the same carveout as the kernels around it, so that it need not wait for a reconfiguration of shared memory */
     const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, 100);
     if (error != cudaSuccess) return error;
     return launch_following(kernel, grid, WARP * WARPS, 0, stream, *a);
 }
 
-/* Four columns of a state lie at multiples of 16 bytes. */
+/* Whether four columns of a state are at multiples of 16 bytes. */
 static bool has_fours(const apr_delta_args *a)
 {
     return a->value_dim % COLUMNS == 0 && (uintptr_t)a->state % 16 == 0 && (a->slots == NULL || a->slot_bytes % 16 == 0);
@@ -431,7 +431,8 @@ cudaError_t apr_cuda_delta(const apr_delta_args *a, cudaStream_t stream)
 
 /* --- state-space duality --- */
 
-/* blockIdx.x: a head; blockIdx.y: 32 rows of its state. Shared: state [32, state_dim + 1] (the odd stride keeps banks apart), B, C. */
+/* blockIdx.x: a head; blockIdx.y: 32 rows of its state. Shared memory: state [32, state_dim + 1] (the odd stride avoids bank conflicts), B,
+ * C. */
 static __global__ void __launch_bounds__(WARP) k_ssd(const __grid_constant__ apr_ssd_args all)
 {
     follow_previous();

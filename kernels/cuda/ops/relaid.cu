@@ -1,11 +1,11 @@
-/* relaid.cu - products of a few tokens with packed matrices, straight from their regular form, and rows of them as numbers. */
+/* relaid.cu - packed matrices in the canonical layout: products of a few tokens, and dequantization of rows. */
 #include "kernels/cuda/ops/gemv.cuh"
 #include "kernels/cuda/ops/relaid.cuh"
 #include "kernels/cuda/ops/tile.cuh"
 
 /* --- a few tokens --- */
 
-/* Codes of a piece: what a lane takes of a row at a time, 8 bytes. */
+/* Codes of a piece: the 8 bytes of a row that a lane takes at a time. */
 template <int BITS> struct relaid_piece {
     static constexpr int ELEMS = 64 / BITS, RUNS = ELEMS / 4;
     uint2 codes;
@@ -17,8 +17,8 @@ template <int BITS> struct relaid_piece {
     }
 };
 
-/* As k_gemv: a warp multiplies ROWS rows, each decoded as it is defined. ORDERED: the columns of a piece share a scale; otherwise each
- * has a group, which is that of all rows of a matrix. */
+/* Like k_gemv: a warp multiplies ROWS rows, each dequantized by the definition. ORDERED: the columns of a piece share a scale. Otherwise
+ * (act order) each column has its own group, the same for all rows of a matrix. */
 template <int BITS, int ROWS, int TOKENS, bool ORDERED>
 __global__ void __launch_bounds__(GEMV_WARPS * 32, 2) k_gemv_relaid(const __grid_constant__ gemv_args args)
 {
@@ -35,7 +35,7 @@ __global__ void __launch_bounds__(GEMV_WARPS * 32, 2) k_gemv_relaid(const __grid
     float total[ROWS][TOKENS];
     put_levels<BITS>(v, levels);
 #pragma unroll
-    for (int r = 0; r < ROWS; r++) { /* past the end the last row stands in */
+    for (int r = 0; r < ROWS; r++) { /* rows past the end repeat the last row */
         rows[r] = relaid_row_of(v, expert + (first + r < a.n_out ? first + r : a.n_out - 1));
 #pragma unroll
         for (int t = 0; t < TOKENS; t++) total[r][t] = 0.0f;
@@ -74,7 +74,7 @@ __global__ void __launch_bounds__(GEMV_WARPS * 32, 2) k_gemv_relaid(const __grid
     finish_rows<ROWS, TOKENS>(a, first, part, total);
 }
 
-/* Rows of any length, an element a lane at a time. */
+/* Rows of any length, an element per lane at a time. */
 template <int BITS> __global__ void __launch_bounds__(GEMV_WARPS * 32, 1) k_gemv_relaid_elements(const __grid_constant__ gemv_args args)
 {
     __shared__ float levels[1 << BITS];
@@ -100,7 +100,7 @@ template <int BITS, int ROWS, int TOKENS> static cudaError_t start_relaid(gemv_a
     return cudaGetLastError();
 }
 
-/* Pieces are whole, and with act order the rows of a warp are of one matrix. */
+/* Whether rows consist of whole pieces, and with act order whether a warp's rows are of one matrix. */
 template <int BITS> static bool has_pieces(const gemv_args &a)
 {
     const weight_view &v = a.weight;
@@ -133,9 +133,9 @@ cudaError_t gemv_of_relaid(const gemv_args &a, cudaStream_t stream)
     return a.weight.relaid.bits == 4 ? gemv_of_bits<4>(a, stream) : gemv_of_bits<8>(a, stream);
 }
 
-/* --- rows as numbers --- */
+/* --- dequantization of rows --- */
 
-/* As relaid_row_of. */
+/* The same as relaid_row_of. */
 static __device__ __forceinline__ relaid_row tile_relaid_row(const tile_launch &l, uint32_t i)
 {
     const weight_view &v = l.a.weight;

@@ -1,8 +1,8 @@
-/* relaid.cuh - numbers of packed matrices in their regular form (kernels/relay.h), as formats/model/packing.h defines them, bit for bit:
+/* relaid.cuh - dequantizes packed matrices in the canonical layout (kernels/relay.h), bit for bit as formats/model/packing.h defines them:
  *
  *     value[row, column] = T((level(code) - zero) * factor),    factor = scale * common, or scale / common
  *
- * What a code stands for is looked up in shared memory, where put_levels writes it: one way for integers, floats and tables. */
+ * The level of a code is looked up in shared memory, which put_levels fills: the same code for integers, floats and tables. */
 #ifndef APR_KERNELS_CUDA_RELAID_CUH
 #define APR_KERNELS_CUDA_RELAID_CUH
 
@@ -10,7 +10,7 @@
 
 #include <cuda_bf16.h>
 
-/* E2M1: 0 .5 1 1.5 2 3 4 6, bit 3 the sign. */
+/* E2M1: 0 .5 1 1.5 2 3 4 6, bit 3 is the sign. */
 static __device__ __forceinline__ float e2m1_level(int code)
 {
     const int m = code & 7;
@@ -18,7 +18,7 @@ static __device__ __forceinline__ float e2m1_level(int code)
     return code & 8 ? -magnitude : magnitude;
 }
 
-/* levels [1 << BITS], by all threads of the block. */
+/* Fills levels [1 << BITS], by all threads of the block. */
 template <int BITS> static __device__ __forceinline__ void put_levels(const weight_view &v, float *levels)
 {
     const int n_threads = (int)(blockDim.x * blockDim.y);
@@ -33,11 +33,11 @@ template <int BITS> static __device__ __forceinline__ void put_levels(const weig
     __syncthreads();
 }
 
-/* What all numbers of a row have alike. */
+/* What all numbers of a row share. */
 struct relaid_row {
     const uint8_t *codes;
     const int32_t *groups; /* of each column; NULL: column / factor_columns */
-    int64_t factors;       /* where its scales begin, and its zero points */
+    int64_t factors;       /* index of its first scale and zero point */
     float common;
 };
 
@@ -99,7 +99,7 @@ static __device__ __forceinline__ float4 relaid_run(uint32_t codes, const float 
                        relaid_number(q.z, zero, factor, dtype), relaid_number(q.w, zero, factor, dtype));
 }
 
-/* Four neighbouring numbers of the groups that are named. */
+/* Four neighbouring numbers, each with its own group. */
 template <int BITS>
 static __device__ __forceinline__ float4 relaid_mixed_run(const weight_view &v, const relaid_row &r, uint32_t codes, const float *levels,
                                                           int4 groups)

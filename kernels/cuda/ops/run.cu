@@ -1,4 +1,4 @@
-/* run.cu - the operations of a program on a device: the table of what starts each kind. */
+/* run.cu - the operations of a program on a device: the table of launchers. */
 #include "kernels/cuda/device/code.cuh"
 #include "kernels/cuda/device/device.cuh"
 #include "kernels/cuda/ops/ops.cuh"
@@ -6,7 +6,7 @@
 
 typedef apr_status (*launch_fn)(apr_cuda_device *device, const apr_op_args *args, apr_error *err);
 
-/* A launcher starts kernels on the stream; a product with a matrix asks the device for more. */
+/* A launcher starts kernels on the stream; products with a matrix need the device. */
 template <typename ARGS>
 static apr_status call(cudaError_t (*start)(const ARGS *, cudaStream_t), apr_cuda_device *device, const ARGS *args, apr_error *err)
 {
@@ -26,7 +26,7 @@ static apr_status call(cudaError_t (*start)(const apr_attend_args *, cudaStream_
     return apr_cuda_outcome(device, (device->exact ? apr_cuda_attend_exact : start)(args, device->stream), err);
 }
 
-/* Each token's numbers are what they are for it alone: 64 at a time, or one, whose sums are cut as its own pairs want it. */
+/* Batch invariant: 64 tokens at a time with the small GEMM, else one at a time, so that sums are split as for a single token. */
 static cudaError_t experts_apart(apr_cuda_device *device, const apr_experts_args *args)
 {
     cudaError_t error = cudaSuccess;
@@ -50,7 +50,8 @@ static cudaError_t experts_apart(apr_cuda_device *device, const apr_experts_args
     return error;
 }
 
-/* Tokens sorted by expert where there are several and a kernel for that: else, and where nothing may be rounded, each pair by itself. */
+/* Several tokens are sorted by expert if there is a kernel for that. Otherwise, and if inputs may not be rounded, each pair is a
+ * product. */
 static apr_status call(cudaError_t (*start)(const apr_experts_args *, cudaStream_t), apr_cuda_device *device, const apr_experts_args *args,
                        apr_error *err)
 {
@@ -61,7 +62,7 @@ static apr_status call(cudaError_t (*start)(const apr_experts_args *, cudaStream
     return apr_cuda_outcome(device, error == cudaErrorNotSupported ? start(args, device->stream) : error, err);
 }
 
-/* START with its MEMBER of the arguments. */
+/* Calls START with its MEMBER of the arguments. */
 template <auto MEMBER, auto START> static apr_status launch(apr_cuda_device *device, const apr_op_args *args, apr_error *err)
 {
     return call(START, device, &(args->*MEMBER), err);
@@ -73,7 +74,7 @@ static const launch_fn operations[APR_OP_COUNT] = {
 #undef X
 };
 
-/* The same as a backend, which says what is here; a device's operations are started by run(), which needs the device. */
+/* A backend that only lists the operations; run() starts them, since they need the device. */
 static void not_without_a_device(const apr_op_args *args) { (void)args; }
 
 static apr_backend make_backend(void)

@@ -1,4 +1,4 @@
-/* tile.cu - rows of a packed matrix as F16, BF16 or F32, for cuBLAS. */
+/* tile.cu - dequantizes rows of a matrix to F16, BF16 or F32, for cuBLAS. */
 #include "kernels/cuda/ops/tile.cuh"
 
 typedef cudaError_t (*tile_fn)(const tile_args &args, apr_dtype to, cudaStream_t stream);

@@ -29,18 +29,18 @@ typedef struct divisor {
 static inline divisor divisor_of(int64_t d)
 {
     int bits = 0;
-    if (d > INT32_MAX) d = INT32_MAX; /* 0 times as well */
+    if (d > INT32_MAX) d = INT32_MAX; /* also for n * 0 */
     while ((int64_t)1 << bits < d) bits++;
     return divisor{(uint32_t)(((uint64_t)1 << (31 + bits)) / (uint64_t)d + 1), (uint32_t)d, 31 + bits};
 }
 
 static __device__ __forceinline__ uint32_t over(const divisor &d, uint32_t n) { return (uint32_t)((uint64_t)n * d.multiplier >> d.shift); }
 
-/* What one launch gets. Parts are what a thread takes at a time: a piece, a run of codes, a single number. */
+/* The arguments of a launch. A part is what a thread takes at a time: a piece, a run of codes, or a single number. */
 typedef struct tile_launch {
     tile_args a;
     uint32_t n_parts; /* n_rows * parts of a row */
-    /* Rows are stored in the order of the tile, from `data` on, and numbers have no factors but one: nobody needs to know the row. */
+    /* Rows are stored consecutively from `data` on in the order of the tile, with at most one factor: the row number is not needed. */
     bool in_order;
     const uint8_t *data;
     divisor parts;      /* of a row */
@@ -48,7 +48,7 @@ typedef struct tile_launch {
     divisor down, wide; /* rows and columns that share a factor */
 } tile_launch;
 
-/* Four numbers in 16 bits each, of the type that the pointer has. */
+/* Four numbers in 16 bits each, of the pointer's type. */
 static __device__ __forceinline__ uint2 packed(const __half *, float4 v)
 {
     const __half2 a = __floats2half2_rn(v.x, v.y), b = __floats2half2_rn(v.z, v.w);
@@ -66,15 +66,15 @@ static __device__ __forceinline__ void put_8(float *out, float4 a, float4 b) { p
 template <typename OUT> static __device__ __forceinline__ void put_8(OUT *out, float4 a, float4 b)
 {
     const uint2 low = packed(out, a), high = packed(out, b);
-    /* by name: of some of these the compiler made four stores of 4 bytes */
+    /* explicit, since the compiler made four 4-byte stores of some of these */
     ptx_store_16(out, low, high);
 }
 static __device__ __forceinline__ void put_1(float *out, float v) { *out = v; }
 static __device__ __forceinline__ void put_1(__half *out, float v) { *out = __float2half_rn(v); }
 static __device__ __forceinline__ void put_1(__nv_bfloat16 *out, float v) { *out = __float2bfloat16_rn(v); }
 
-/* As kernels/ref computes it, where each step is rounded. A code times its scale is exact for the types that have a minimum (at most
- * 11 bits of an FP16 number, 6 of a scale and 5 of a code), so that one rounding is enough there. */
+/* Computed as in kernels/ref, with each step rounded. For types that have a minimum, a code times its scale is exact (at most 11 bits of an
+ * FP16 number, 6 of a scale and 5 of a code), so one rounding is enough there. */
 template <apr_dtype D>
 static __device__ __forceinline__ float exact_value(const piece<D> &q, float code, float scale, float below, float factor)
 {
@@ -97,7 +97,7 @@ static __device__ __forceinline__ uint32_t tile_row(const tile_args &a, uint32_t
     return (uint32_t)stored_row(a.weight, a.ids != NULL ? (int64_t)a.ids[i] : a.first + i);
 }
 
-/* As factors_of_row. */
+/* The same as factors_of_row. */
 static __device__ __forceinline__ int64_t tile_factors_of(const tile_launch &l, uint32_t stored)
 {
     const weight_view &v = l.a.weight;
@@ -105,7 +105,7 @@ static __device__ __forceinline__ int64_t tile_factors_of(const tile_launch &l, 
     return (int64_t)(matrix * (uint32_t)v.factors_high + over(l.down, stored - matrix * l.matrix.d)) * v.factors_wide;
 }
 
-/* As factor_at. */
+/* The same as factor_at. */
 static __device__ __forceinline__ float tile_factor(const tile_launch &l, uint32_t stored, uint32_t column)
 {
     const weight_view &v = l.a.weight;
@@ -113,7 +113,7 @@ static __device__ __forceinline__ float tile_factor(const tile_launch &l, uint32
     return factor_number(v, v.one_factor ? 0 : tile_factors_of(l, stored) + over(l.wide, column));
 }
 
-/* A piece, where it lies and where it goes. */
+/* A piece, its source and its destination. */
 template <apr_dtype D, typename OUT> struct tile_part {
     typedef piece<D> P;
     P q;
@@ -122,8 +122,8 @@ template <apr_dtype D, typename OUT> struct tile_part {
     int lane;
     const uint8_t *head; /* see load */
 
-    /* Where the block lies that has the part: blocks come one after another where they go, and mostly where they come from. A layout of
-     * which that is not true is not `in_order`, and has its addresses here. */
+    /* The block that has the part. Blocks are consecutive in the output, and mostly in the source. Layouts where the source is not are not
+     * `in_order`, and their addresses are computed here. */
     __device__ __forceinline__ const uint8_t *find(const tile_launch &l, uint32_t at)
     {
         const weight_view &v = l.a.weight;
@@ -145,7 +145,7 @@ template <apr_dtype D, typename OUT> struct tile_part {
         else q.load(from, lane);
     }
 
-    /* Two runs after another are neighbours: 8 columns. */
+    /* Two consecutive runs are neighbours: 8 columns. */
     __device__ __forceinline__ void store() const
     {
         constexpr int A_TIME = P::RUNS > 1 ? 2 : 1;
@@ -161,14 +161,13 @@ template <apr_dtype D, typename OUT> struct tile_part {
     }
 };
 
-/* Pieces of a thread: together 32 columns at least. */
+/* Pieces of a thread: together at least 32 columns. */
 template <apr_dtype D> struct tile_pieces {
     static constexpr int COLUMNS = piece<D>::ELEMS / piece<D>::LANES, N = COLUMNS < 32 ? 32 / COLUMNS : 1;
 };
 
-/* Nothing is asked between the loads of a thread, so that all of them are on their way at once. APART: heads of blocks are, see
- * weights.cuh.
- */
+/* There is no branch between the loads of a thread, so that all are in flight at once. APART: exponents are separated from codes
+ * (weights.cuh). */
 template <apr_dtype D, typename OUT, bool APART>
 __global__ void __launch_bounds__(TILE_THREADS, 3) k_tile(const __grid_constant__ tile_launch l)
 {
@@ -177,7 +176,7 @@ __global__ void __launch_bounds__(TILE_THREADS, 3) k_tile(const __grid_constant_
     const uint8_t *from[N];
     tile_part<D, OUT> part[N];
 
-    if ((blockIdx.x + 1) * (TILE_THREADS * N) > l.n_parts) { /* not all threads have all their parts */
+    if ((blockIdx.x + 1) * (TILE_THREADS * N) > l.n_parts) { /* some threads have fewer parts */
 #pragma unroll 1
         for (uint32_t at = first; at < l.n_parts; at += TILE_THREADS) {
             from[0] = part[0].find(l, at);
@@ -194,7 +193,7 @@ __global__ void __launch_bounds__(TILE_THREADS, 3) k_tile(const __grid_constant_
     for (int j = 0; j < N; j++) part[j].store();
 }
 
-/* A thread an element, for rows of any length. */
+/* A thread per element, for rows of any length. */
 template <apr_dtype D, typename OUT>
 __global__ void __launch_bounds__(TILE_THREADS, 2) k_tile_elements(const __grid_constant__ tile_launch l)
 {
@@ -205,7 +204,7 @@ __global__ void __launch_bounds__(TILE_THREADS, 2) k_tile_elements(const __grid_
     put_1((OUT *)l.a.out + at, has_factors<D>::value ? __fmul_rn(value, tile_factor(l, stored, column)) : value);
 }
 
-/* Starts the kernel for as many rows at a time as 31 bits count the parts of; a block takes `a_block` parts. */
+/* Launches the kernel for as many rows at a time as have less than 2^31 parts; a thread block takes `a_block` parts. */
 static inline cudaError_t tile_rows_with(void (*kernel)(const tile_launch), const tile_args &a, size_t out_bytes, int64_t row_parts,
                                          int64_t a_block, cudaStream_t stream)
 {
@@ -259,10 +258,10 @@ template <apr_dtype D> cudaError_t tile_of_plain(const tile_args &a, apr_dtype t
     return tile_elements_as<D, float>(a, stream);
 }
 
-/* Packed matrices in their regular form. */
+/* Packed matrices in the canonical layout. */
 cudaError_t tile_of_relaid(const tile_args &args, apr_dtype to, cudaStream_t stream);
 
-/* cudaErrorNotSupported: no kernel for that type. */
+/* Dequantizes rows. cudaErrorNotSupported: no kernel for the type. */
 cudaError_t apr_cuda_tile(const tile_args &args, apr_dtype from, apr_dtype to, cudaStream_t stream);
 
 #endif

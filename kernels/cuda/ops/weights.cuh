@@ -1,4 +1,5 @@
-/* weights.cuh - a matrix on the device as kernels see it: where its rows lie, and the factors that FP8, APR_Q8 and packed matrices have. */
+/* weights.cuh - the kernels' view of a matrix on the device: the addresses of its rows, and the factors of FP8, APR_Q8 and packed
+ * matrices. */
 #ifndef APR_KERNELS_CUDA_WEIGHTS_CUH
 #define APR_KERNELS_CUDA_WEIGHTS_CUH
 
@@ -9,11 +10,11 @@ extern "C" {
 #include "kernels/cuda/codecs/dtype_k.cuh"
 #include "kernels/cuda/ops/ops.cuh"
 
-/* What a packed matrix has besides, in its regular form (kernels/relay.h): see relaid.cuh. */
+/* The rest of a packed matrix in the canonical layout (kernels/relay.h): see relaid.cuh. */
 struct relaid_view {
-    int bits; /* 4 or 8; 0: this is no packed matrix */
+    int bits; /* 4 or 8; 0: not a packed matrix */
     apr_code_level level;
-    apr_dtype dtype; /* that values are rounded to */
+    apr_dtype dtype; /* type to which values are rounded */
     const uint8_t *zeros;
     bool signed_zeros, divides;
     float zero_bias;
@@ -30,16 +31,16 @@ struct weight_view {
     const uint8_t *factors; /* NULL: none */
     apr_dtype factor_dtype; /* F32, F16, BF16, F8_E4M3 or E8M0 */
     bool one_factor;
-    int64_t factor_rows, factor_columns, matrix_rows; /* rows and columns that share one; rows of a matrix in a stack */
+    int64_t factor_rows, factor_columns, matrix_rows; /* rows and columns that share a factor; rows of a matrix in a stack */
     int64_t factors_high, factors_wide;               /* factors down and across one matrix */
-    bool in_items;                                    /* kernels/cuda/flow_args.h */
+    bool in_items;                                    /* tiled: kernels/cuda/flow_args.h */
     relaid_view relaid;
 };
 
-/* Fills the view. False: the shape or a type cannot be handled (no whole rows, scales of a strange type). */
+/* Fills the view. False: the shape or a type is not supported (partial blocks in a row, scales of another type). */
 bool apr_cuda_view(const apr_tensor *matrix, weight_view *view);
 
-/* Where logical row r lies: as apr_step_row. Rows are counted in 32 bits, which divide in a tenth of the time. */
+/* The stored position of a logical row: as apr_step_row. Rows are counted in 32 bits, which divide ten times faster. */
 static __device__ __forceinline__ int64_t stored_row(const weight_view &v, int64_t row)
 {
     if (v.step == APR_STEP_NONE) return row;
@@ -47,7 +48,7 @@ static __device__ __forceinline__ int64_t stored_row(const weight_view &v, int64
     return (int64_t)head * d + (v.step == APR_STEP_PAIRS_TO_HALVES ? 2 * (r % half) + r / half : r % 2 * half + r / 2);
 }
 
-/* Blocks of a row in an item; 0: a type that never lies in items. */
+/* Blocks of a tile's row; 0: a type that is never tiled. */
 template <apr_dtype D> struct item_blocks {
     static constexpr int N = 0;
 };
@@ -58,10 +59,10 @@ template <apr_dtype D> struct item_blocks {
 APR_FLOW_ITEMS(X)
 #undef X
 
-/* Do heads of blocks lie in front of an item's row, and not each with its block? */
+/* Whether a tile's row has the heads (exponents) of its blocks first, separated from their codes. */
 static __host__ __device__ constexpr bool heads_apart(apr_dtype dtype) { return dtype == APR_MXFP4; }
 
-/* Where a stored row begins, and how far behind that a block of it; in items that have heads apart, its codes. */
+/* row_at: the address of a stored row. block_at: the offset of a block from there; of its codes if heads are separated. */
 template <apr_dtype D> static __device__ __forceinline__ const uint8_t *row_at(const weight_view &v, int64_t stored)
 {
     constexpr int ITEM_ROW = item_blocks<D>::N * piece<D>::BYTES;
@@ -77,14 +78,14 @@ template <apr_dtype D> static __device__ __forceinline__ int64_t block_at(const 
         return (int64_t)(block / N) * (v.in_items ? APR_FLOW_UNIT * N * BYTES : N * BYTES) + within;
     } else return (int64_t)block * BYTES;
 }
-/* How far behind the row's beginning the head of that block is. Only with heads_apart, in items. */
+/* The offset of a block's head from the start of the row. Only for tiled types with separated heads. */
 template <apr_dtype D> static __device__ __forceinline__ int64_t head_at(int block)
 {
     constexpr int N = item_blocks<D>::N;
     return (int64_t)(block / N) * (APR_FLOW_UNIT * N * piece<D>::BYTES) + block % N;
 }
-/* A lane's piece of a block of the row that begins there. APART: heads are, that is, the type has them so and the matrix lies in items; a
- * kernel that asked this for each piece would be slower for the rows of experts. */
+/* Loads a lane's piece of a block of the row. APART: the matrix is tiled with separated heads. It is a template parameter, since a test for
+ * each piece would slow down the rows of experts. */
 template <apr_dtype D, bool APART>
 static __device__ __forceinline__ void load_piece(const weight_view &v, const uint8_t *row, int block, int lane, piece<D> &q)
 {
@@ -93,8 +94,8 @@ static __device__ __forceinline__ void load_piece(const weight_view &v, const ui
     else q.load(row + block_at<D>(v, block), lane);
 }
 
-/* Where the factors of a stored row begin. The shapes that checkpoints have (one factor a row, blocks of one matrix) need no division,
- * or short ones. */
+/* The index of a stored row's first factor. The shapes of checkpoints (one factor per row, blocks of one matrix) need no division, or a
+ * short one. */
 static __device__ __forceinline__ int64_t factors_of_row(const weight_view &v, int64_t stored)
 {
     if (v.one_factor) return 0;
@@ -123,7 +124,7 @@ static __device__ __forceinline__ float factor_at(const weight_view &v, int64_t 
     return factor_number(v, at);
 }
 
-/* Types whose values have factors outside their blocks; NVFP4's, one a matrix, may be there or not. */
+/* Types whose values have factors outside their blocks; that of NVFP4, one per matrix, is optional. */
 template <apr_dtype D> struct has_factors;
 #define X(id, name, class_of, elems, bytes, scales, ...)                                                                  \
     template <> struct has_factors<APR_##id> {                                                                            \
@@ -133,7 +134,7 @@ template <apr_dtype D> struct has_factors;
 APR_DTYPE_LIST(X)
 #undef X
 
-/* One value of a plain type at any address, for rows that are no whole pieces. APR_Q4 counts from the start of the tensor. */
+/* One value of a plain type at any address, for rows that are not whole pieces. APR_Q4 blocks count from the start of the tensor. */
 template <apr_dtype D> static __device__ __forceinline__ float element(const weight_view &v, int64_t stored, int64_t column)
 {
     const int64_t i = stored * v.n_in + column;
@@ -151,12 +152,12 @@ template <apr_dtype D> static __device__ __forceinline__ float element(const wei
     }
 }
 
-/* The types that have kernels: blocks of numbers a row ends with, and types whose rows may have any length. */
+/* The types that have kernels: types with blocks that end with a row, and types whose rows may have any length. */
 #define APR_CUDA_BLOCKS(X) X(Q4_0) X(Q4_1) X(Q5_0) X(Q5_1) X(Q8_0) X(MXFP4) X(NVFP4) X(IQ4_NL)
 #define APR_CUDA_K(X)      X(Q2_K) X(Q3_K) X(Q4_K) X(Q5_K) X(Q6_K) X(IQ4_XS) X(TQ2_0)
 #define APR_CUDA_PLAIN(X)  X(F32) X(F16) X(BF16) X(F8_E4M3) X(F8_E5M2) X(APR_Q4) X(APR_Q8)
 
-/* Can rows be read in whole pieces, with aligned vectors? */
+/* Whether rows can be read in whole pieces, with aligned vectors. */
 template <apr_dtype D> static inline bool in_pieces(const weight_view &v)
 {
     return v.n_in % piece<D>::ELEMS == 0 &&
