@@ -1,10 +1,10 @@
-/* codec_misfits.cu - decoded values that a type cannot hold: counted as kernels/misfits.c does, and cut off where asked for. */
+/* codec_misfits.cu - decoded values out of a type's range: counted as in kernels/misfits.c, and clamped on request. */
 #include "kernels/cuda/codecs/codecs.cuh"
 #include "kernels/cuda/device/launch.cuh"
 
 enum { THREADS = 256, EACH = 4 };
 
-/* Magnitude, then a positive sign: of two such numbers the larger is the worse. */
+/* Magnitude, then a positive sign: the larger of two such keys is the worse value. */
 static __device__ __forceinline__ unsigned long long key_of(float x)
 {
     const uint32_t bits = apr_f32_bits(x);

@@ -1,4 +1,4 @@
-/* codec_workers.cu - workers: pinned buffers, their twins on the device, and a stream on which portions are decoded and encoded. */
+/* codec_workers.cu - workers: pinned host buffers, their copies on the device, and a stream on which portions are decoded and encoded. */
 #include "kernels/cuda/codecs/codecs.cuh"
 #include "kernels/cuda/device/device.cuh"
 
@@ -7,18 +7,18 @@
 #include <sys/mman.h>
 
 #ifndef MADV_POPULATE_WRITE
-#define MADV_POPULATE_WRITE 23 /* since Linux 5.14; before it pages come when they are pinned */
+#define MADV_POPULATE_WRITE 23 /* since Linux 5.14; earlier kernels allocate pages when they are pinned */
 #endif
 
 static const size_t MOST_REGISTERED = (size_t)1 << 28;
 
-/* Memory on both sides laid out alike: a place is the same distance from either start. */
+/* Host and device memory have the same layout: a buffer has the same offset in both. */
 struct worker {
-    apr_cuda_worker host; /* first: what the caller sees */
+    apr_cuda_worker host; /* must be first: the caller's view */
     int ordinal;
     cudaStream_t stream;
     uint8_t *pinned, *mirror; /* host, device */
-    size_t registered_bytes;  /* of the host's, where they are our own pages; 0: the driver's */
+    size_t registered_bytes;  /* bytes of `pinned` if they are our own registered pages; 0: allocated by the driver */
     float *values;            /* decoded, on the device */
     codec_misfits *found;
     apr_cuda_worker_sizes sizes;
@@ -64,14 +64,14 @@ static apr_status result(cudaError_t error, const char *doing, const apr_cuda_po
                     apr_dtypes[portion->from].name, apr_dtypes[portion->to].name, cudaGetErrorString(error), cudaGetErrorName(error));
 }
 
-/* Where the mirror has what the host has at p. */
+/* The device address of a host buffer. */
 template <class T> static T *mirrored(const worker *l, T *p) { return (T *)(l->mirror + ((uint8_t *)p - l->pinned)); }
 
-/* Pages of our own that are there already, and large where they can be, are pinned six times as fast as the driver's allocation is made.
- * Where that does not work, the driver allocates. */
+/* Registering own pages, which are populated already and large if possible, is six times faster than the driver's pinned allocation. If
+ * that fails, the driver allocates. */
 static cudaError_t pin(worker *l, size_t n_bytes)
 {
-    const bool is_large = n_bytes > MOST_REGISTERED; /* nobody shall find out by running out of memory that there is not enough */
+    const bool is_large = n_bytes > MOST_REGISTERED; /* populating a large size could exhaust memory; cudaHostAlloc fails instead */
     void *const p = is_large ? MAP_FAILED : mmap(NULL, n_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (p == MAP_FAILED) return cudaHostAlloc((void **)&l->pinned, n_bytes, cudaHostAllocPortable);
     madvise(p, n_bytes, MADV_HUGEPAGE);
@@ -113,7 +113,7 @@ static void close_worker(apr_cuda_worker *host)
     free(l);
 }
 
-/* Where things lie in the pinned memory and its mirror, and the bytes of the decoded values. */
+/* Offsets in the pinned memory and its mirror, and the bytes of the decoded values. */
 struct places {
     size_t factors, out, scales, importance, found, total;
     size_t values_bytes;
@@ -132,7 +132,7 @@ static places places_of(const apr_cuda_worker_sizes *s)
     return p;
 }
 
-/* The driver gives out pages of 2 MiB. */
+/* The driver allocates pages of 2 MiB. */
 static size_t in_pages(size_t n_bytes) { return (n_bytes + (1 << 21) - 1) >> 21 << 21; }
 
 static apr_status room(apr_cuda_device *device, const apr_cuda_worker_sizes *sizes, int n_workers, apr_error *err)
@@ -203,7 +203,7 @@ static cudaError_t encode(const worker *l)
     return launch_encode_fp8_rows(l->values, out, mirrored(l, l->host.row_scales), p->n_elems / p->columns, p->columns, l->stream);
 }
 
-/* Between equal places of host and device. */
+/* Copies between the same offsets of host and device. */
 static cudaError_t copy_up(const worker *l, const void *host, size_t n_bytes)
 {
     return n_bytes == 0 ? cudaSuccess : cudaMemcpyAsync(mirrored(l, (uint8_t *)host), host, n_bytes, cudaMemcpyHostToDevice, l->stream);
@@ -214,7 +214,7 @@ static cudaError_t copy_down(const worker *l, void *host, size_t n_bytes)
     return n_bytes == 0 ? cudaSuccess : cudaMemcpyAsync(host, mirrored(l, (uint8_t *)host), n_bytes, cudaMemcpyDeviceToHost, l->stream);
 }
 
-/* No value of the portion counts as a number that was not given. */
+/* Whether importance is given for every value of the portion. */
 static bool importance_fits(const apr_cuda_worker_sizes *s, const apr_cuda_portion *p)
 {
     if (p->n_importance == 0) return true;
@@ -269,7 +269,7 @@ static apr_status wait_worker(apr_cuda_worker *host, apr_misfits *misfits, apr_e
     return result(error, "converting", &l->portion, err);
 }
 
-/* ---- figures ---- */
+/* ---- benchmarks ---- */
 
 enum measured { DECODE, ENCODE, COPY };
 
@@ -277,7 +277,7 @@ static cudaError_t launch_measured(const worker *l, measured what)
 {
     if (what == DECODE) return decode(l);
     if (what == ENCODE) return encode(l);
-    const size_t half = 2 * (size_t)l->sizes.n_elems / 256 * 256; /* of the values' bytes */
+    const size_t half = 2 * (size_t)l->sizes.n_elems / 256 * 256; /* half of the values' bytes */
     return cudaMemcpyAsync((uint8_t *)l->values + half, l->values, half, cudaMemcpyDeviceToDevice, l->stream);
 }
 
@@ -312,7 +312,7 @@ static apr_status measure(apr_cuda_worker *host, int n_times, double *decode_s, 
     cudaError_t error = median_seconds(l, DECODE, n_times, decode_s);
     if (error == cudaSuccess) error = median_seconds(l, ENCODE, n_times, encode_s);
     if (error == cudaSuccess) error = median_seconds(l, COPY, n_times, &copy_s);
-    *copy_bytes_per_s = 4.0 * (double)l->sizes.n_elems / copy_s; /* half of the values read, half written */
+    *copy_bytes_per_s = 4.0 * (double)l->sizes.n_elems / copy_s; /* half of the values are read, half written */
     return result(error, "measuring", &l->portion, err);
 }
 

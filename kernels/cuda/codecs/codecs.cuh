@@ -1,8 +1,8 @@
-/* codecs.cuh - kernels/ref's codecs on the device: the same numbers in the same order, so the same bytes.
+/* codecs.cuh - the codecs of kernels/ref on the device: the same arithmetic in the same order, so the same bytes.
  *
- * Files that include this are compiled without contraction, with exact division and with denormals (-fmad=false). Decoders give
- * float32 to device memory, encoders read it from there: at most 8 bytes a weight of the device's own bandwidth, which is
- * little beside the way to the device, and n + m kernels instead of n * m. */
+ * Files that include this are compiled without contraction to FMA, with exact division and with subnormals (-fmad=false). Decoders write
+ * float32 to device memory, encoders read it from there. That is at most 8 bytes of memory bandwidth per weight, little compared to the
+ * transfer to the device, and it takes n + m kernels instead of n * m. */
 #ifndef APR_KERNELS_CUDA_CODECS_CUH
 #define APR_KERNELS_CUDA_CODECS_CUH
 
@@ -19,12 +19,12 @@ typedef struct codec_factors {
     int64_t columns, wide, group;
 } codec_factors;
 
-/* n_elems is whole blocks, but for APR_Q4. *n_unusual grows by the NaN and infinite values. All pointers are the device's. */
+/* n_elems is whole blocks, except for APR_Q4. NaN and infinite values are added to *n_unusual. All are device pointers. */
 typedef cudaError_t (*launch_decode_fn)(const void *src, float *dst, int64_t n_elems, const codec_factors *factors,
                                         unsigned long long *n_unusual, cudaStream_t stream);
 typedef cudaError_t (*launch_encode_fn)(const float *src, void *dst, int64_t n_elems, cudaStream_t stream);
 
-/* NULL: not in this file. */
+/* NULL: the type is not in that file. */
 launch_decode_fn decoder_of_plain(apr_dtype dtype);
 launch_decode_fn decoder_of_blocks(apr_dtype dtype);
 launch_decode_fn decoder_of_k(apr_dtype dtype);
@@ -34,8 +34,8 @@ launch_encode_fn encoder_of_blocks(apr_dtype dtype);
 launch_encode_fn encoder_of_q4_q5_k(apr_dtype dtype);
 launch_encode_fn encoder_of_q6_k(apr_dtype dtype);
 
-/* Importance of the columns of one or more matrices, one after another: value e of them counts as columns[e / matrix * n + e % n]; the
- * first value that is encoded is number `first`. n is whole blocks. */
+/* Importance of the columns of one or more consecutive matrices: value e of them has columns[e / matrix * n + e % n]. The first value that
+ * is encoded is number `first`. n is whole blocks. */
 typedef struct codec_importance {
     const float *columns;
     int64_t n, matrix, first;
@@ -46,30 +46,30 @@ typedef cudaError_t (*launch_encode_by_fn)(const float *src, const codec_importa
 launch_encode_by_fn encoder_by_of_blocks(apr_dtype dtype);
 launch_encode_by_fn encoder_by_of_q4_q5_k(apr_dtype dtype);
 launch_encode_by_fn encoder_by_of_q6_k(apr_dtype dtype);
-/* Any of them; NULL: importance changes nothing. codec_workers.cu */
+/* codec_workers.cu: the encoder of any type; NULL: no encoder by importance. */
 launch_encode_by_fn apr_cuda_encoder_by_of(apr_dtype dtype);
 launch_encode_fn apr_cuda_encoder_of(apr_dtype dtype);
 
-/* Rows with a scale each, as apr_encode_fp8_row. */
+/* Rows with a scale each, like apr_encode_fp8_row. */
 cudaError_t launch_encode_fp8_rows(const float *src, uint8_t *dst, float *scales, int64_t n_rows, int64_t columns, cudaStream_t stream);
 
-/* As apr_misfits; of the worst, twice its magnitude's bits, and one more when it is positive. */
+/* Like apr_misfits; worst: twice the bits of its magnitude, plus one when it is positive. */
 typedef struct codec_misfits {
     unsigned long long n_unusual, n_beyond, worst;
 } codec_misfits;
 
-/* Adds finite values outside the range to *found, and puts its bounds in their place where asked for. */
+/* Adds finite values outside the range to *found, and clamps them if `saturate`. */
 cudaError_t launch_find_misfits(float *values, int64_t n_elems, apr_range range, bool saturate, codec_misfits *found, cudaStream_t stream);
 apr_misfits misfits_of(const codec_misfits *found); /* both on the host */
 
-/* Of the block that begins with value `at` of what is encoded. */
+/* The importance of the block that begins with encoded value `at`. */
 static __device__ __forceinline__ const float *importance_of_block(const codec_importance &i, int64_t at)
 {
     const int64_t e = i.first + at;
     return i.columns + e / i.matrix * i.n + e % i.n;
 }
 
-/* apr_block_weights: the weight of a value from its importance. */
+/* The weight of a value from its importance, as apr_block_weights. */
 struct block_weights {
     float mean;
     bool is_plain;
@@ -79,7 +79,7 @@ struct block_weights {
     }
 };
 
-/* Asked by all threads of `group`; `lane` is a thread's number in its eight, which are all of the group or a half of it. */
+/* Called by all threads of `group`; `lane` is a thread's number in its eight, which are all of the group or half of it. */
 template <int N> static __device__ __forceinline__ block_weights weights_of_block(unsigned group, int lane, const float *importance)
 {
     const float first = importance[0];

@@ -1,4 +1,4 @@
-/* decode.cuh - the kernel that all decoders share: a thread finds one value in its block, four times. */
+/* decode.cuh - the kernel that all decoders share: a thread decodes one value of a block, four times. */
 #ifndef APR_KERNELS_CUDA_DECODE_CUH
 #define APR_KERNELS_CUDA_DECODE_CUH
 

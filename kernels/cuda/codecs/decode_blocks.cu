@@ -1,4 +1,4 @@
-/* decode_blocks.cu - blocks of one scale: Q4_0 to Q8_1, MXFP4, NVFP4, Q1_0, Q2_0, the ternary types and aprender's Q4. */
+/* decode_blocks.cu - blocks with one scale: Q4_0 to Q8_1, MXFP4, NVFP4, Q1_0, Q2_0, the ternary types and aprender's Q4. */
 #include "kernels/cuda/codecs/decode.cuh"
 
 /* Code j of 32: byte j % 16, the low nibble for the first 16. */
@@ -21,7 +21,7 @@ static __device__ __forceinline__ float e2m1_doubled(int code)
 
 VALUE_AT(MXFP4)
 {
-    const uint32_t e = block.e; /* 2^(e-128), half of what the byte says, for the doubled values */
+    const uint32_t e = block.e; /* 2^(e-128), half of the byte's meaning, since values are doubled */
     return e2m1_doubled(nibble(block.qs, j)) * apr_f32_from_bits(e < 2 ? 0x00200000u << e : (e - 1) << 23);
 }
 

@@ -1,7 +1,7 @@
-/* decode_iq.cu - the IQ types: points of a codebook with signs beside them, or codes into a table of unequal steps. */
+/* decode_iq.cu - the IQ types: points of a codebook with separate signs, or codes into a table of unequal steps. */
 #include "kernels/cuda/codecs/decode.cuh"
 
-/* The codebooks once more, in the device's memory. */
+/* A copy of the codebooks in device memory. */
 #define APR_IQ_TABLE static __device__ const
 #include "kernels/ref/iq_codebooks.c"
 

@@ -28,7 +28,7 @@ VALUE_AT(BOOL) { return block[0] != 0 ? 1.0f : 0.0f; }
 VALUE_AT(F8_E4M3) { return apr_e4m3_to_f32(block[0]); }
 VALUE_AT(F8_E5M2) { return apr_e5m2_to_f32(block[0]); }
 VALUE_AT(E8M0) { return apr_e8m0_to_f32(block[0]); }
-VALUE_AT(APR_Q8) { return (float)block[0]; } /* times the tensor's one factor */
+VALUE_AT(APR_Q8) { return (float)block[0]; } /* times the tensor's single factor */
 
 launch_decode_fn decoder_of_plain(apr_dtype dtype)
 {

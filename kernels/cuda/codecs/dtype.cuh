@@ -1,15 +1,15 @@
-/* dtype.cuh - how each weight type is decoded in registers.
+/* dtype.cuh - decodes each weight type in registers.
  *
- * A block (of 4 or 8 numbers for plain types) is cut into LANES pieces, one a thread, so that neighbouring threads read
- * neighbouring bytes. A piece has SCALES groups of RUNS / SCALES runs; a run is 4 neighbouring columns. With q of codes():
+ * A block (of 4 or 8 numbers for plain types) is divided into LANES pieces, one per thread, so that neighbouring threads read neighbouring
+ * bytes. A piece has SCALES groups of RUNS / SCALES runs; a run is 4 neighbouring columns. With q of codes():
  *     code = UNIT * (q - BIAS),   value = code * (common() * scale(group)) - common_min() * min(group)
- * where each product and the difference is rounded: the bits of kernels/ref. Codes up to 7 bits wide are put straight into the
- * mantissa of 1.0: q = 1 + code / 128, one instruction a code and exact; sums of q * x are set right by the sum of x.
+ * where each product and the difference is rounded: the bits of kernels/ref. Codes of up to 7 bits are put directly into the mantissa of
+ * 1.0: q = 1 + code / 128, one instruction per code and exact. Sums of q * x are corrected by the sum of x.
  *
- * So that the lanes of a quarter warp read inputs from different banks, some lanes take their runs in another order: after
+ * To avoid bank conflicts between the lanes of a quarter warp when they read inputs, some lanes take their runs in another order: after
  * twist(t), t = twist_of(block, lane), codes(run) are those of the columns of run ^ t, in the same group.
  *
- * Bytes are read as whole aligned words: at most up to the next multiple of 4 beyond a block. */
+ * Bytes are read as whole aligned words: at most up to the next multiple of 4 after a block. */
 #ifndef APR_KERNELS_CUDA_DTYPE_CUH
 #define APR_KERNELS_CUDA_DTYPE_CUH
 
@@ -47,13 +47,13 @@ static __device__ __forceinline__ uint2 load_64_any(const uint8_t *p)
 
 static __device__ __forceinline__ uint2 swapped_if(uint2 pair, bool swap) { return swap ? make_uint2(pair.y, pair.x) : pair; }
 
-/* Byte i as a number. The magic: 0x4b000000 is 2^23, whose last bit counts ones. */
+/* Byte i as a number: 0x4b000000 is 2^23, whose lowest mantissa bit is worth 1. */
 static __device__ __forceinline__ float byte_float(uint32_t word, int i)
 {
     return __uint_as_float(__byte_perm(word, 0x4b000000u, 0x7440u | i)) - 8388608.0f;
 }
 
-/* 1 + (byte i) / 128 of a byte whose top bit is set and not counted. */
+/* 1 + (byte i) / 128 for a byte with its top bit set, which is not counted. */
 static __device__ __forceinline__ float unit_float(uint32_t word, int i)
 {
     return __uint_as_float(__byte_perm(word, 0x3f000000u, 0x7044u | i << 8));
@@ -79,13 +79,13 @@ static __device__ __forceinline__ uint32_t low_nibbles(uint32_t word) { return (
 static __device__ __forceinline__ uint32_t high_nibbles(uint32_t word) { return (word >> 4 & 0x0f0f0f0fu) | 0x80808080u; }
 static __device__ __forceinline__ uint32_t nibbles(uint32_t word, bool high) { return high ? high_nibbles(word) : low_nibbles(word); }
 
-/* Low (or high) nibbles, or with turned the others. */
+/* Low (or high) nibbles, or the others if `turned`. */
 static __device__ __forceinline__ uint32_t nibbles_turned(uint32_t word, bool high, bool turned)
 {
     return low_nibbles(word >> (high != turned ? 4 : 0));
 }
 
-/* Bits i of four become bits 4 of four bytes. */
+/* Bit i of `four` becomes bit 4 of byte i. */
 static __device__ __forceinline__ uint32_t fifth_bits(uint32_t four) { return (four & 0x0f) * 0x02040810u & 0x10101010u; }
 
 /* Four nibbles, from the lowest on, through a table of 16 bytes. */
@@ -95,7 +95,7 @@ static __device__ __forceinline__ uint32_t look_up(uint32_t four, uint32_t t0, u
     return __byte_perm(__byte_perm(t0, t1, index), __byte_perm(t2, t3, index), upper);
 }
 
-/* --- what most types leave as it is --- */
+/* --- defaults of most types --- */
 
 struct piece_base {
     static constexpr float UNIT = 1.0f, BIAS = 0.0f;
@@ -107,7 +107,7 @@ struct piece_base {
     __device__ __forceinline__ float min(int) const { return 0.0f; }
 };
 
-/* Codes of at most 7 bits, `zero` of which stands for 0. */
+/* Codes of at most 7 bits; code ZERO means 0. */
 template <int ZERO> struct piece_units : piece_base {
     static constexpr float UNIT = 128.0f, BIAS = 1.0f + ZERO / 128.0f;
 };
@@ -152,7 +152,7 @@ template <> struct piece<APR_BF16> : piece_base {
     __device__ __forceinline__ float scale(int) const { return 1.0f; }
 };
 
-/* Decoded by the chip where it can (8.9 and up), by a few instructions elsewhere. */
+/* Converted by hardware on 8.9 and up, by a few instructions elsewhere. */
 template <__nv_fp8_interpretation_t KIND> static __device__ __forceinline__ float2 fp8_pair(uint32_t two)
 {
     return __half22float2(__half2(__nv_cvt_fp8x2_to_halfraw2((__nv_fp8x2_storage_t)two, KIND)));
@@ -178,7 +178,7 @@ template <> struct piece<APR_F8_E4M3> : piece_fp8<__NV_E4M3> {
 template <> struct piece<APR_F8_E5M2> : piece_fp8<__NV_E5M2> {
 };
 
-/* The tensor's one scale is a factor of the matrix: see weights.cuh. */
+/* The tensor's single scale is a factor of the matrix: see weights.cuh. */
 template <> struct piece<APR_APR_Q8> : piece_base {
     static constexpr int ELEMS = 8, BYTES = 8, LANES = 1, RUNS = 2, SCALES = 1;
     uint2 bits;
@@ -188,7 +188,7 @@ template <> struct piece<APR_APR_Q8> : piece_base {
     __device__ __forceinline__ float scale(int) const { return 1.0f; }
 };
 
-/* --- blocks of 32: half a block a piece for 4 and 5 bits, a quarter for 8 --- */
+/* --- blocks of 32: a piece is half a block for 4 and 5 bits, a quarter for 8 --- */
 
 /* 8 bytes of nibbles: bit 0 of a run is the word, bit 1 says low or high nibbles. */
 struct two_words {
@@ -209,7 +209,7 @@ struct halves_of_32 : two_words {
     static __device__ __forceinline__ int twist_of(int block, int) { return block & 3; }
 };
 
-/* The same with what types of a unit code have in common, and for types with levels of their own. */
+/* The same with the defaults of unit codes (q = 1 + code / 128), also for types with level tables. */
 template <int ZERO> struct unit_halves : halves_of_32 {
     static constexpr float UNIT = 128.0f, BIAS = 1.0f + ZERO / 128.0f;
     static constexpr bool HAS_MIN = false;
@@ -246,7 +246,7 @@ template <> struct piece<APR_Q4_1> : unit_halves<0> {
 
 template <> struct piece<APR_Q5_0> : unit_halves<16> {
     static constexpr int BYTES = 22;
-    uint32_t d, high; /* fifth bits, those of this lane's first column lowest */
+    uint32_t d, high; /* fifth bits, that of this lane's first column lowest */
     __device__ __forceinline__ void load(const uint8_t *block, int lane)
     {
         d = load_16(block);
@@ -316,17 +316,17 @@ template <> struct piece<APR_APR_Q4> : piece_units<8> {
 
 /* --- 4-bit codes into tables of 16 --- */
 
-/* High nibbles of x trade places with low ones of y; twice is not at all. */
+/* Swaps the high nibbles of x and the low nibbles of y; its own inverse. */
 static __device__ __forceinline__ uint2 nibbles_crossed(uint2 w)
 {
     return make_uint2((w.x & 0x0f0f0f0fu) | (w.y << 4 & 0xf0f0f0f0u), (w.x >> 4 & 0x0f0f0f0fu) | (w.y & 0xf0f0f0f0u));
 }
 
-/* Neighbouring bytes swapped, so that the codes of high nibbles come where those of low ones are. */
+/* Swaps neighbouring bytes if `turn`, so that the codes of high nibbles are where those of low ones were. */
 static __device__ __forceinline__ uint32_t turned(uint32_t word, bool turn) { return __byte_perm(word, 0, turn ? 0x2301 : 0x3210); }
 
-/* Of four looked up bytes in a word the first and third are from low nibbles. The table: E2M1 doubled (0 1 2 3 4 6 8 12 and the
- * negatives), 16 more, top bits set. */
+/* The first and third of four looked up bytes in a word are from low nibbles. The table: E2M1 doubled (0 1 2 3 4 6 8 12 and the negatives),
+ * plus 16, with top bits set. */
 static __device__ __forceinline__ float4 e2m1_codes(uint32_t word, int high, bool turn)
 {
     const uint32_t a = turned(look_up(word, 0x93929190u, 0x9c989694u, 0x8d8e8f90u, 0x84888a8cu), turn);
@@ -342,14 +342,14 @@ template <> struct piece<APR_MXFP4> : unit_halves<16> {
         e = __ldg(block);
         qs = load_64_any(block + 1 + 8 * lane);
     }
-    /* Of an item's row, where the exponent is not in front of the codes and low and high nibbles lie apart (kernels/cuda/flow_args.h). */
+    /* From a tile's row, where exponents are separated from the codes, and low nibbles from high ones (kernels/cuda/flow_args.h). */
     __device__ __forceinline__ void load_apart(const uint8_t *exponent, const uint8_t *codes, int lane)
     {
         e = __ldg(exponent);
         qs = nibbles_crossed(load_64(codes + 8 * lane));
     }
     __device__ __forceinline__ float4 codes(int run) const { return e2m1_codes(run % 2 ? qs.y : qs.x, run / 2, turn & 2); }
-    /* 2^(e - 128): half of what the byte says, since the table is doubled */
+    /* 2^(e - 128): half of the byte's meaning, since the table is doubled */
     __device__ __forceinline__ float scale(int) const { return __uint_as_float(e < 2 ? 0x00200000u << e : (e - 1) << 23); }
 };
 
@@ -370,7 +370,7 @@ template <> struct piece<APR_NVFP4> : two_words {
     static __device__ __forceinline__ int column(int lane, int run) { return 16 * lane + 4 * run; }
     static __device__ __forceinline__ int twist_of(int block, int lane) { return lane >> 1 | (block & 1) << 1; }
     __device__ __forceinline__ float4 codes(int run) const { return e2m1_codes(run % 2 ? qs.y : qs.x, run / 2, turn & 2); }
-    /* Unsigned E4M3, halved; 0x7f is 0 (0xff is NaN). Its seven bits, put where float32 has them, are the value times 2^-120. */
+    /* Unsigned E4M3, halved; 0x7f is 0 (0xff is NaN). Its seven bits, placed as float32 bits, are the value times 2^-120. */
     __device__ __forceinline__ float scale(int) const
     {
         if (d == 0x7f) return 0.0f;
@@ -378,7 +378,7 @@ template <> struct piece<APR_NVFP4> : two_words {
     }
 };
 
-/* -127 -104 -83 -65 -49 -35 -22 -10 1 13 25 38 53 69 89 113, 128 more: the bytes that signed_codes makes of signed ones. */
+/* -127 -104 -83 -65 -49 -35 -22 -10 1 13 25 38 53 69 89 113, plus 128. */
 static __device__ __forceinline__ float4 iq4_codes(uint32_t word, int high, bool turn)
 {
     const uint32_t a = turned(look_up(word, 0x3f2d1801u, 0x766a5d4fu, 0xa6998d81u, 0xf1d9c5b5u), turn);

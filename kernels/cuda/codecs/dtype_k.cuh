@@ -1,5 +1,5 @@
-/* dtype_k.cuh - the types with blocks of 256: see dtype.cuh for what a piece is. A piece takes 8 neighbouring bytes of each
- * field of codes, so that a scale serves 8 columns. */
+/* dtype_k.cuh - the types with blocks of 256; dtype.cuh explains pieces. A piece has 8 neighbouring bytes of each field of codes, so that a
+ * scale serves 8 columns. */
 #ifndef APR_KERNELS_CUDA_DTYPE_K_CUH
 #define APR_KERNELS_CUDA_DTYPE_K_CUH
 
@@ -12,7 +12,7 @@ struct quarters_of_128 {
     static __device__ __forceinline__ int twist_of(int, int lane) { return lane / 4; }
 };
 
-/* Unit codes in them. */
+/* Unit codes (dtype.cuh) in them. */
 template <int ZERO> struct unit_quarters : quarters_of_128 {
     static constexpr float UNIT = 128.0f, BIAS = 1.0f + ZERO / 128.0f;
     static constexpr bool HAS_MIN = false;
@@ -20,7 +20,7 @@ template <int ZERO> struct unit_quarters : quarters_of_128 {
     __device__ __forceinline__ float min(int) const { return 0.0f; }
 };
 
-/* The 6-bit scales and minimums of 8 sub-blocks, one a byte. */
+/* The 6-bit scales and minimums of 8 sub-blocks, one per byte. */
 struct scales_6_bits {
     uint32_t scales[2], mins[2];
     __device__ __forceinline__ void unpack(uint32_t a, uint32_t b, uint32_t c)
@@ -32,7 +32,7 @@ struct scales_6_bits {
     }
 };
 
-/* 32 bytes of codes carry two sub-blocks of 32; 4 pieces a block, each with 8 columns of all 8 sub-blocks. */
+/* 32 bytes of codes hold two sub-blocks of 32. A block has 4 pieces, each with 8 columns of all 8 sub-blocks. */
 struct subs_of_256 {
     static constexpr int ELEMS = 256, LANES = 4, RUNS = 16, SCALES = 8;
     static constexpr bool HAS_MIN = true;
@@ -172,7 +172,8 @@ template <> struct piece<APR_Q3_K> : unit_quarters<4> {
         mask = make_uint2(bits.x >> 4 * half, bits.y >> 4 * half);
         /* scale s = 8 * half + 2 * group + i / 2: nibble in byte s % 8, upper bits 2 * (s / 4) of byte s % 4 */
         const uint32_t picked = __byte_perm(low.x, low.y, i < 2 ? 0x6420 : 0x7531) >> 4 * half & 0x0f0f0f0fu;
-        const uint32_t upper = __byte_perm(top, top, i < 2 ? 0x2020 : 0x3131) >> 4 * half; /* groups 0, 1; for 2, 3 two bits further */
+        const uint32_t upper = __byte_perm(top, top, i < 2 ? 0x2020 : 0x3131) >> 4 * half; /* groups 0, 1; those of 2, 3 are two bits
+                                                                                            * further */
         scales = picked | (upper << 4 & 0x00003030u) | (upper << 2 & 0x30300000u);
         d = load_16(block + 108);
     }
@@ -196,8 +197,8 @@ template <> struct piece<APR_Q3_K> : unit_quarters<4> {
 template <> struct piece<APR_IQ4_XS> : piece_base {
     static constexpr int ELEMS = 256, BYTES = 136, LANES = 8, RUNS = 8, SCALES = 2;
     uint2 qs[2];
-    uint32_t d;      /* and the scales' upper bits, those of this piece in bits 16 to 19 */
-    uint32_t scales; /* the two lower nibbles */
+    uint32_t d;      /* d, and the upper bits of this piece's scales in bits 16 to 19 */
+    uint32_t scales; /* their two low nibbles */
     int turn = 0;
     static __device__ __forceinline__ int twist_of(int, int lane) { return lane / 2; }
     __device__ __forceinline__ void twist(int t)

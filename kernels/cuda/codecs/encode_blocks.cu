@@ -1,4 +1,4 @@
-/* encode_blocks.cu - blocks of 32, all values counting the same. */
+/* encode_blocks.cu - blocks of 32 without importance. */
 #include "kernels/cuda/codecs/encode_blocks.cuh"
 
 template <apr_dtype D>
@@ -8,7 +8,7 @@ static __global__ void __launch_bounds__(THREADS) k_encode_blocks(const float *s
     const member m = {0xffu << (threadIdx.x & 24), (int)threadIdx.x % LANES};
     float x[EACH];
 
-    if (b >= n_blocks) return; /* whole groups leave together */
+    if (b >= n_blocks) return; /* all threads of a group return together */
 #pragma unroll
     for (int k = 0; k < EACH; k++) x[k] = src[b * ELEMS + LANES * k + m.lane];
     encode_block<D>(m, x, dst + b);

@@ -1,7 +1,7 @@
-/* encode_blocks.cuh - Q4_0, Q4_1, Q5_0, Q5_1, Q8_0 and MXFP4: eight threads a block of 32.
+/* encode_blocks.cuh - Q4_0, Q4_1, Q5_0, Q5_1, Q8_0 and MXFP4: eight threads per block of 32.
  *
- * Thread l of a block holds its values l, 8 + l, 16 + l and 24 + l: lane l of the reference's sums, and both nibbles of bytes
- * l and 8 + l. A sum of the eight lanes over distances 4, 2 and 1 is apr_sum8. */
+ * Thread l of a block holds its values l, 8 + l, 16 + l and 24 + l: lane l of the reference's sums, and both nibbles of bytes l and 8 + l.
+ * A sum of the eight lanes over distances 4, 2 and 1 is apr_sum8. */
 #ifndef APR_KERNELS_CUDA_ENCODE_BLOCKS_CUH
 #define APR_KERNELS_CUDA_ENCODE_BLOCKS_CUH
 
@@ -10,7 +10,7 @@
 
 enum { ELEMS = 32, LANES = 8, EACH = ELEMS / LANES, THREADS = 256 };
 
-/* What a thread knows of its block. */
+/* A thread's position in its block. */
 struct member {
     unsigned group; /* mask of the block's threads in the warp */
     int lane;
@@ -34,8 +34,8 @@ static __device__ __forceinline__ uint32_t or8(member m, uint32_t v)
     return v;
 }
 
-/* The value with the largest magnitude, the first of equals, sign kept: magnitude, then place from the end, then sign make a
- * number whose maximum it is. */
+/* The value with the largest magnitude, the first of equals, with its sign: the maximum of keys of magnitude, index from the end, and
+ * sign. */
 static __device__ float signed_extreme(member m, const float *x)
 {
     uint64_t best = 0;
@@ -81,10 +81,10 @@ static __device__ float symmetric_codes(member m, float *x, float half, uint32_t
     return d;
 }
 
-/* `low` is the least value; where it is a zero, with the sign of the first one. */
+/* `low` is the least value; a zero gets the sign of the first zero. */
 static __device__ float least_value(member m, const float *x, float low)
 {
-    uint32_t first = 2 * ELEMS; /* place and sign */
+    uint32_t first = 2 * ELEMS; /* index and sign */
     if (low != 0.0f) return low;
 #pragma unroll
     for (int k = EACH - 1; k >= 0; k--)
@@ -191,7 +191,7 @@ static __device__ __forceinline__ uint32_t code_e2m1(float u)
     return (uint32_t)(index + (u < 0.0f && index != 0 ? 8 : 0));
 }
 
-/* BY: each value's by its weight. */
+/* BY: weighted errors. */
 template <bool BY> static __device__ float squared_error(member m, const float *u, const float *w, float step)
 {
     const float inverse = 1.0f / step;

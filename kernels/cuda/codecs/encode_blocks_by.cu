@@ -1,4 +1,4 @@
-/* encode_blocks_by.cu - Q4_0, Q4_1, Q5_0, Q5_1 and MXFP4 by importance: kernels/ref/q_simple_by.c and fp4.c, step by step. */
+/* encode_blocks_by.cu - Q4_0, Q4_1, Q5_0, Q5_1 and MXFP4 by importance: the steps of kernels/ref/q_simple_by.c and fp4.c. */
 #include "kernels/cuda/codecs/encode_blocks.cuh"
 
 enum { TRIALS = 11, STRETCHES = 6 };
@@ -8,7 +8,7 @@ struct grid {
     float step, offset;
 };
 
-/* Weighed sums: of the weights, of values, and of the codes that a grid gave them. The same in all threads of a block. */
+/* Weighted sums: of the weights, of values, and of the codes of a grid. The same in all threads of a block. */
 struct sums {
     float w, x, q, qq, qx;
 };
@@ -49,7 +49,7 @@ static __device__ sums sums_of(member m, const float (&x)[EACH], const float (&w
 
 static __device__ __forceinline__ float rounded(float x) { return apr_f16_to_f32(apr_f32_to_f16(apr_clamp(x, -APR_F16_MAX, APR_F16_MAX))); }
 
-/* A grid that halves can say, kept where its error is less. */
+/* Rounds a grid to FP16, and keeps it if its error is less. */
 static __device__ void keep_better(member m, const float (&x)[EACH], const float (&w)[EACH], grid g, float low, float high, sums *s,
                                    float *least, grid *best)
 {
@@ -78,7 +78,7 @@ static __device__ grid search_symmetric(member m, const float (&x)[EACH], const 
     return best;
 }
 
-/* The least-squares step and offset for the codes summed up. False: all codes are equal. */
+/* The least-squares step and offset for the summed codes. False: all codes are equal. */
 static __device__ bool fit(const sums *s, grid *g)
 {
     const float det = s->w * s->qq - s->q * s->q;
@@ -111,7 +111,7 @@ static __device__ grid search_affine(member m, const float (&x)[EACH], const flo
     return best;
 }
 
-/* Codes from 0 on, and the halves of the block: step, and offset of types that have one. */
+/* Codes from 0 on, and the FP16 numbers of the block: step, and offset if the type has one. */
 template <bool SYMMETRIC>
 static __device__ grid codes_by(member m, const float (&x)[EACH], const float (&w)[EACH], float top, uint32_t (&code)[EACH])
 {
@@ -167,7 +167,7 @@ template <> __device__ void encode_block_by<APR_Q5_1>(member m, const float (&x)
     if (m.lane == 2) block->qh = high;
 }
 
-/* What values are cut off at, before they are searched. */
+/* The bound to which values are clamped before the search. */
 template <apr_dtype D> static constexpr float limit_of(void)
 {
     return D == APR_MXFP4 ? FLT_MAX : D == APR_Q4_0 ? APR_F16_MAX * 7.0f : D == APR_Q5_0 ? APR_F16_MAX * 15.0f : APR_F16_MAX;
@@ -181,7 +181,7 @@ static __global__ void __launch_bounds__(THREADS)
     const member m = {0xffu << (threadIdx.x & 24), (int)threadIdx.x % LANES};
     float raw[EACH], x[EACH], w[EACH];
 
-    if (b >= n_blocks) return; /* whole groups leave together */
+    if (b >= n_blocks) return; /* all threads of a group return together */
     const float *const columns = importance_of_block(importance, b * ELEMS);
     const block_weights weigh = weights_of_block<ELEMS>(m.group, m.lane, columns);
 #pragma unroll
@@ -196,7 +196,7 @@ static __global__ void __launch_bounds__(THREADS)
         const float first = __shfl_sync(m.group, w[0], 0, LANES);
         const bool differ = __any_sync(m.group, w[0] != first || w[1] != first || w[2] != first || w[3] != first);
         if (differ) encode_block_by<D>(m, x, w, dst + b);
-        else encode_block<D>(m, raw, dst + b); /* all weigh the same: as ggml would */
+        else encode_block<D>(m, raw, dst + b); /* equal weights: as ggml does */
     }
 }
 

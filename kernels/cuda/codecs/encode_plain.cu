@@ -62,7 +62,7 @@ launch_encode_fn encoder_of_plain(apr_dtype dtype)
     }
 }
 
-/* One row for each block of threads: the largest magnitude (NaN is none, infinity the largest number), then all values. */
+/* One row per thread block: first the largest magnitude (NaN is ignored, infinity is the largest number), then all values. */
 static __global__ void __launch_bounds__(THREADS) k_encode_fp8_rows(const float *src, uint8_t *dst, float *scales, int64_t columns)
 {
     __shared__ float of_warp[THREADS / 32];

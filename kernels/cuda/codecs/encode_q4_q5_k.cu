@@ -1,7 +1,4 @@
-/* encode_q4_q5_k.cu - Q4_K and Q5_K: eight threads a block of 256, each with a sub-block of 32 in its registers.
- *
- * The search is kernels/ref/q4_q5_k.c's, step by step; sums over sub-blocks go through them in their order. BY: by importance; else all
- * values weigh 1, and no weight is looked at. */
+/* encode_q4_q5_k.cu - Q4_K and Q5_K: eight threads per block of 256, each with a sub-block of 32 in its registers. */
 #include "kernels/cuda/codecs/codecs.cuh"
 #include "kernels/cuda/device/launch.cuh"
 #include "kernels/ref/k_search.h"
@@ -13,17 +10,17 @@ struct grid {
     float step, offset;
 };
 
-/* Over a sub-block: of the weights, the values, and of the codes that a grid gave them. */
+/* Sums over a sub-block: of the weights, the values, and the codes of a grid. */
 struct sums {
     float w, x, xx, q, qq, qx;
 };
 
-/* Over the block, with value = d * a - dmin * b, a = scale * code, b = min. */
+/* Sums over the block, with value = d * a - dmin * b, a = scale * code, b = min. */
 struct block_sums {
     float aa, ab, bb, ax, bx;
 };
 
-/* What the file says of the block and, scale and min, of this thread's sub-block. */
+/* The stored parameters of the block, and the scale and minimum of this thread's sub-block. */
 struct layout {
     uint16_t d, dmin;
     int scale, min;
@@ -93,7 +90,7 @@ static __device__ __forceinline__ float try_weighed(const float (&x)[SUB_ELEMS],
     return apr_sum8(ee);
 }
 
-/* Codes and squared codes are whole numbers: their sums are exact in any order. The other two go by lanes. */
+/* Codes and squared codes are integers: their sums are exact in any order. The other two sums use the reference's lanes. */
 template <bool BY>
 static __device__ __forceinline__ float try_grid(const float (&x)[SUB_ELEMS], const float (&w)[SUB_ELEMS], grid g, float max_code, sums *s)
 {
@@ -171,7 +168,7 @@ static __device__ uint16_t stored_scale(float x)
     return half == 0 && x > 0.0f ? 1 : half;
 }
 
-/* Step 3: the scale given and its neighbours on each side, each with the minimum given and then with the one that suits. */
+/* Step 3: tries the given scale and its neighbours on each side, each with the given minimum and with the best one for it. */
 template <bool BY>
 static __device__ float choose_scale(const float (&x)[SUB_ELEMS], const float (&w)[SUB_ELEMS], float d, float dmin,
                                      const apr_k_search search, int *scale, int *min, block_sums *mine)
@@ -298,7 +295,7 @@ static __device__ void codes_of(const float (&x)[SUB_ELEMS], const layout *best,
     }
 }
 
-/* The low nibbles of two sub-blocks in 32 bytes, of which each of the two threads writes a half. qs lies at a multiple of 16. */
+/* The low nibbles of two sub-blocks in 32 bytes; each of the two threads writes half of them. qs is at a multiple of 16. */
 static __device__ void put_nibbles(unsigned group, int sub, const uint32_t (&word)[8], uint8_t *qs)
 {
     uint32_t both[8];
@@ -336,7 +333,7 @@ static __global__ void __launch_bounds__(THREADS)
     float x[SUB_ELEMS], w[SUB_ELEMS];
     uint32_t word[8];
 
-    if (b >= n_blocks) return; /* whole groups leave together */
+    if (b >= n_blocks) return; /* all threads of a group return together */
     if constexpr (BY) {
         const float *const columns = importance_of_block(importance, b * ELEMS);
         const block_weights weigh = weights_of_block<ELEMS>(group, sub, columns);

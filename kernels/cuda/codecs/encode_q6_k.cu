@@ -1,7 +1,4 @@
-/* encode_q6_k.cu - Q6_K: sixteen threads a block of 256, each with a sub-block of 16 in its registers.
- *
- * The search is kernels/ref/q6_k.c's, step by step; sums over sub-blocks go through them in their order. BY: by importance;
- * else all values weigh 1, and no weight is looked at. */
+/* encode_q6_k.cu - Q6_K: sixteen threads per block of 256, each with a sub-block of 16 in its registers. */
 #include "kernels/cuda/codecs/codecs.cuh"
 #include "kernels/cuda/device/launch.cuh"
 #include "kernels/ref/k_search.h"
@@ -13,7 +10,7 @@ struct sums {
     float qq, qx;
 };
 
-/* What the file says of the block and, scale, of this thread's sub-block. */
+/* The stored parameters of the block, and the scale of this thread's sub-block. */
 struct layout {
     uint16_t d;
     int scale;
@@ -27,7 +24,7 @@ static __device__ __forceinline__ float code_of(float x, float inverse)
     return apr_clamp(apr_round_even(x * inverse), (float)MIN_CODE, (float)MAX_CODE);
 }
 
-/* Squared codes are whole numbers: their sum is exact in any order. The other two go by lanes. */
+/* Squared codes are integers: their sum is exact in any order. The other two sums use the reference's lanes. */
 template <bool BY>
 static __device__ __forceinline__ float try_step(const float (&x)[SUB_ELEMS], const float (&w)[SUB_ELEMS], float step, sums *s)
 {
@@ -81,7 +78,7 @@ static __device__ uint16_t stored_scale(float x)
     return (half & 0x7fff) == 0 && x != 0.0f ? (uint16_t)(half | 1) : half;
 }
 
-/* Step 3: the scale given and two neighbours on each side; what the best adds to the sums of step 4. */
+/* Step 3: tries the given scale and two neighbours on each side; returns what the best one adds to the sums of step 4. */
 template <bool BY>
 static __device__ float choose_scale(const float (&x)[SUB_ELEMS], const float (&w)[SUB_ELEMS], float d, int *scale, float *aa, float *ax)
 {
@@ -110,7 +107,7 @@ static __device__ float sum_in_order(unsigned group, float v)
     return total;
 }
 
-/* The one with the largest magnitude, the first of equals. */
+/* The value with the largest magnitude, the first of equals. */
 static __device__ float signed_largest(unsigned group, float v)
 {
     float largest = 0.0f, value = 0.0f;
@@ -155,8 +152,8 @@ static __device__ __forceinline__ void put_word(uint8_t *to, uint32_t word)
     ((uint16_t *)to)[1] = (uint16_t)(word >> 16);
 }
 
-/* Sub-block 8 * half + 2 * k + f: its low nibbles lie in 16 bytes of ql, in the lower halves for k < 2, beside those of the
- * sub-block with k ^ 2; its upper bits in bits 2k of 16 bytes of qh. Two threads share the first, four the second. */
+/* Sub-block 8 * half + 2 * k + f: its low nibbles are in 16 bytes of ql, in the lower halves for k < 2, next to those of the sub-block with
+ * k ^ 2; its upper bits are bits 2k of 16 bytes of qh. Two threads share the first, four the second. */
 static __device__ void put_codes(unsigned group, int sub, const uint32_t (&word)[4], apr_block_Q6_K *block)
 {
     const int half = sub / 8, k = sub % 8 / 2, first = sub % 2 * SUB_ELEMS;
@@ -186,7 +183,7 @@ static __global__ void __launch_bounds__(THREADS)
     float x[SUB_ELEMS], w[SUB_ELEMS];
     uint32_t word[4];
 
-    if (b >= n_blocks) return; /* whole groups leave together */
+    if (b >= n_blocks) return; /* all threads of a group return together */
     if constexpr (BY) {
         const float *const columns = importance_of_block(importance, b * ELEMS);
         const block_weights weigh = weights_of_block<ELEMS>(group, sub % 8, columns);

@@ -1,10 +1,10 @@
-/* code.cu - see code.cuh. */
+/* code.cu - the architecture of the running code (code.cuh). */
 #include "kernels/cuda/device/code.cuh"
 
 #include <atomic>
 #include <cuda_runtime.h>
 
-/* Any kernel tells, for all are compiled for the same architectures. */
+/* Any kernel will do, since all are compiled for the same architectures. */
 static __global__ void k_any(void) {}
 
 int apr_cuda_code_architecture(void)

@@ -1,4 +1,4 @@
-/* device.cu - devices, their contexts and memory, and what becomes of errors. */
+/* device.cu - devices, their contexts and memory, and errors turned into messages. */
 #include "kernels/cuda/device/device.cuh"
 
 #include <stdarg.h>
@@ -39,7 +39,7 @@ apr_status apr_cuda_alive(const apr_cuda_device *device, apr_error *err)
 apr_status apr_cuda_result(apr_cuda_device *device, cudaError_t error, const char *doing, apr_error *err)
 {
     if (error == cudaSuccess) return APR_OK;
-    cudaGetLastError(); /* what is not sticky is forgotten */
+    cudaGetLastError(); /* clears an error that is not sticky */
     if (error == cudaErrorNoKernelImageForDevice || error == cudaErrorInvalidDeviceFunction)
         return apr_fail(err, APR_E_UNSUPPORTED, "%s: %s has compute capability %d.%d, for which the library has no code", doing,
                         device->facts.name, device->facts.major, device->facts.minor);
@@ -108,7 +108,7 @@ static apr_status count_devices(int *n, apr_error *err)
     return apr_fail(err, APR_E_DEVICE, "CUDA does not start: %s (%s)", cudaGetErrorString(error), cudaGetErrorName(error));
 }
 
-/* All but what NVML knows. */
+/* All properties except those from NVML. */
 static apr_status read_properties(int ordinal, apr_cuda_facts *facts, apr_error *err)
 {
     cudaDeviceProp p;
@@ -151,7 +151,7 @@ static apr_status read_facts(int ordinal, apr_cuda_facts *facts, apr_error *err)
 static void close_device(apr_cuda_device *device)
 {
     if (device == NULL) return;
-    /* a lost context answers every call with its error; the driver frees what it holds when the process ends */
+    /* every call of a lost context returns its error; the driver frees its memory when the process ends */
     if (!device->lost && cudaSetDevice(device->facts.ordinal) == cudaSuccess) {
         cudaStreamSynchronize(device->stream);
         apr_cuda_forget_choices(device->choices);
@@ -171,7 +171,7 @@ static void close_device(apr_cuda_device *device)
 static apr_status start_context(apr_cuda_device *device, apr_error *err)
 {
     apr_status status = apr_cuda_result(device, cudaSetDevice(device->facts.ordinal), "making the CUDA context", err);
-    /* before the first launch: afterwards the stacks of all threads are there, and stay */
+    /* must precede the first launch, which allocates the stacks of all threads for good */
     if (status == APR_OK && device->options.stack_bytes > 0)
         status = apr_cuda_result(device, cudaDeviceSetLimit(cudaLimitStackSize, device->options.stack_bytes), "setting the stack", err);
     if (status == APR_OK)
@@ -185,7 +185,7 @@ static apr_status open_device(apr_cuda_device **opened, int ordinal, const apr_c
     apr_cuda_device *const device = (apr_cuda_device *)calloc(1, sizeof *device);
     if (device == NULL) return apr_no_memory(err, "the device");
     device->options = *options;
-    apr_status status = read_properties(ordinal, &device->facts, err); /* to start NVML takes 15 ms, and nothing here asks it */
+    apr_status status = read_properties(ordinal, &device->facts, err); /* without NVML, whose start takes 15 ms */
     if (status == APR_OK) status = start_context(device, err);
     if (status != APR_OK) {
         close_device(device);
@@ -207,7 +207,7 @@ static apr_status memory(apr_cuda_device *device, uint64_t *free_bytes, uint64_t
     return status;
 }
 
-/* Room for one more in a list of what close_device frees. */
+/* Makes room for one more entry in a list that close_device frees. */
 static apr_status grow_list(void ***list, size_t n, apr_error *err)
 {
     void **const more = (void **)realloc(*list, (n + 1) * sizeof *more);
@@ -267,7 +267,7 @@ static void release_pinned(apr_cuda_device *device, void *p)
 
 static void release(apr_cuda_device *device, void *p)
 {
-    apr_cuda_count_write(device); /* what is allocated next may be there */
+    apr_cuda_count_write(device); /* the next allocation may reuse this memory */
     release_pinned(device, p);
     for (size_t i = 0; i < device->n_allocations && p != NULL; i++)
         if (device->allocations[i] == p) {
@@ -317,14 +317,14 @@ static apr_status receive(apr_cuda_device *device, void *pinned, const void *fro
     return apr_cuda_result(device, error, "receiving from the device", err);
 }
 
-/* What the source's stream has been given comes first; the target's stream is empty or waits for nothing of this, for the copy has
- * happened when this returns. Peer access is not enabled: it would map each card's memory into the other's context, in bytes that no
- * plan names. cudaMemcpyPeerAsync goes without it, through pinned host memory of the driver where it knows no shorter way. */
+/* Runs after the work queued on the source's stream. The target's stream need not wait for it, since the copy is complete on return. Peer
+ * access is not enabled: it would map each card's memory into the other's context, which takes memory that no plan counts.
+ * cudaMemcpyPeerAsync works without it, through the driver's pinned host memory if there is no shorter way. */
 static apr_status transfer(apr_cuda_device *from_device, const void *from, apr_cuda_device *to_device, void *to, uint64_t n_bytes,
                            apr_error *err)
 {
     APR_TRY(apr_cuda_enter(to_device, err));
-    const cudaError_t behind = cudaStreamSynchronize(to_device->stream); /* what still reads the memory at `to` */
+    const cudaError_t behind = cudaStreamSynchronize(to_device->stream); /* queued work that still reads the memory at `to` */
     if (behind != cudaSuccess) return apr_cuda_outcome(to_device, behind, err);
     APR_TRY(apr_cuda_enter_to_read(from_device, err));
     if (n_bytes == 0) return APR_OK;
@@ -348,7 +348,7 @@ static apr_status set_mark(apr_cuda_device *device, int mark, apr_error *err)
     return apr_cuda_result(device, error, "marking what is under way", err);
 }
 
-/* Nothing of the device is written here: another thread may be at it. */
+/* Writes nothing to the device struct, since another thread may use it. */
 static void wait_mark(apr_cuda_device *device, int mark)
 {
     if (device->marks[mark] != NULL) cudaEventSynchronize(device->marks[mark]);
@@ -375,8 +375,8 @@ static apr_status check(apr_cuda_device *device, const char *stage, apr_error *e
 
 static void check_each(apr_cuda_device *device, bool on) { device->options.check_each = on; }
 
-/* How a multiprocessor's memory is divided between caches and blocks. A kernel that wants another division than the one before waits until
- * that has left. */
+/* Sets the division of a multiprocessor's memory between L1 cache and shared memory. A kernel that wants another division than the previous
+ * one waits until that has finished. */
 static apr_status expect_streams(apr_cuda_device *device, bool on, apr_error *err)
 {
     APR_TRY(apr_cuda_enter(device, err));

@@ -1,5 +1,5 @@
-/* graph.cu - operations recorded once and run again as one: a CUDA graph, captured from the device's stream. It holds no memory of the
- * session, only addresses; what those addresses are for is the session's business. */
+/* graph.cu - operations that are recorded once and replayed: a CUDA graph, captured from the device's stream. It owns no memory of the
+ * session, only addresses; the session manages that memory. */
 #include "kernels/cuda/device/device.cuh"
 
 #include <stdlib.h>
@@ -14,13 +14,13 @@ apr_status apr_cuda_record(apr_cuda_device *device, apr_error *err)
     APR_TRY(apr_cuda_enter(device, err));
     if (device->options.check_each) return apr_fail(err, APR_E_UNSUPPORTED, "operations of which each is waited for cannot be recorded");
     apr_cuda_begin_words(device, "recording operations");
-    /* other threads may allocate meanwhile; this one starts nothing but kernels */
+    /* other threads may allocate meanwhile; this one only launches kernels */
     const cudaError_t error = cudaStreamBeginCapture(device->stream, cudaStreamCaptureModeThreadLocal);
     device->recording = error == cudaSuccess;
     return apr_cuda_outcome(device, error, err);
 }
 
-/* Of what was recorded, a form that can be run, in the device's memory. */
+/* Instantiates the recorded graph and uploads it to the device. */
 static cudaError_t make_runnable(apr_cuda_device *device, cudaGraph_t recorded, cudaGraphExec_t *exec)
 {
     cudaError_t error = cudaGraphInstantiate(exec, recorded, 0);
@@ -41,7 +41,7 @@ apr_status apr_cuda_end_record(apr_cuda_device *device, apr_cuda_graph **graph, 
     device->recording = false;
     APR_TRY(apr_cuda_enter(device, err));
     cudaError_t error = cudaStreamEndCapture(device->stream, &recorded);
-    if (error != cudaSuccess) return apr_cuda_outcome(device, error, err); /* of the operation that could not be recorded */
+    if (error != cudaSuccess) return apr_cuda_outcome(device, error, err); /* the error of the operation that could not be recorded */
     apr_cuda_begin_words(device, "making what was recorded runnable");
     apr_cuda_graph *const made = (apr_cuda_graph *)calloc(1, sizeof *made);
     error = made != NULL ? make_runnable(device, recorded, &made->exec) : cudaErrorMemoryAllocation;
@@ -67,7 +67,7 @@ apr_status apr_cuda_replay(apr_cuda_graph *graph, apr_error *err)
 void apr_cuda_forget(apr_cuda_graph *graph)
 {
     if (graph == NULL) return;
-    /* of a lost context nothing is destroyed: it goes with the process */
+    /* nothing of a lost context is destroyed: it ends with the process */
     if (!graph->device->lost && apr_cuda_enter(graph->device, NULL) == APR_OK) cudaGraphExecDestroy(graph->exec);
     free(graph);
 }

@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 
-/* Thread blocks of `each` things that n things need. */
+/* Number of thread blocks for n things, `each` of them per block. */
 static inline unsigned blocks_of(int64_t n, int64_t each) { return (unsigned)((n + each - 1) / each); }
 
 #endif

@@ -1,10 +1,10 @@
-/* nvml.cu - what only the driver's management library knows: its own version, and memory in use without making a context. */
+/* nvml.cu - properties that only the driver's management library has: its version, and memory in use without making a context. */
 #include "kernels/cuda/device/device.cuh"
 
 #include <dlfcn.h>
 #include <stdio.h>
 
-/* The few declarations of nvml.h that are needed: the library is there with every driver, its header is not. */
+/* The declarations of nvml.h that are needed: the library comes with every driver, its header does not. */
 typedef struct nvml_memory {
     unsigned long long total, free, used;
 } nvml_memory;

@@ -1,6 +1,6 @@
-/* probe.cu - tries a device out: small matrix products held against the host, and bandwidths.
+/* probe.cu - tests a device: small matrix products compared with the host, and bandwidths.
  *
- * The numbers multiplied are small integers, so that products and sums are exact in every format and order: right means equal. */
+ * The factors are small integers, so products and sums are exact in every format and order, and are compared for equality. */
 #include "kernels/cuda/device/device.cuh"
 
 #include <cublasLt.h>
@@ -12,7 +12,7 @@
 
 enum { SIDE = 64, N_ELEMS = SIDE * SIDE };
 
-/* -3 .. 3, in no order that a transposition would leave alone */
+/* -3 .. 3, not symmetric, so that a transposition is noticed */
 static int number_at(int matrix, int row, int column) { return (row * 5 + column * 3 + matrix + row * column) % 7 - 3; }
 
 typedef struct probe_case {
@@ -54,7 +54,7 @@ static bool is_right(const float *c)
     return true;
 }
 
-/* What cuBLASLt's description of one product is made of; destroyed in any state. */
+/* cuBLASLt's description of a product; may be destroyed in any state. */
 typedef struct lt_product {
     cublasLtHandle_t handle;
     cublasLtMatmulDesc_t product;
@@ -89,7 +89,7 @@ static void forget(lt_product *lt)
     if (lt->handle != NULL) cublasLtDestroy(lt->handle);
 }
 
-/* The ways that cuBLASLt proposes, in its order, until one works. */
+/* Tries the algorithms that cuBLASLt proposes, in its order, until one works. */
 static cublasStatus_t product_lt(const apr_cuda_device *device, const probe_case *p, const probe_buffers *b)
 {
     const float one = 1.0f, zero = 0.0f;
@@ -160,10 +160,10 @@ static __global__ void __launch_bounds__(READ_THREADS) read_all(const uint4 *dat
         const uint4 v = __ldcs(data + i);
         any |= v.x | v.y | v.z | v.w;
     }
-    if (any != 0) *sink = any; /* the data are zeros: never, but the compiler cannot know */
+    if (any != 0) *sink = any; /* never true, since the data are zeros, but the compiler cannot know */
 }
 
-/* Seconds of the best of a few rounds between two events. */
+/* The shortest time of a few rounds between two events, in seconds. */
 static cudaError_t best_time(apr_cuda_device *device, void *data, const void *pinned, size_t n_bytes, bool is_upload, double *seconds)
 {
     cudaEvent_t begin = NULL, end = NULL;

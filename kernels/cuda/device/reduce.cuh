@@ -4,7 +4,7 @@
 
 #include <cuda_runtime.h>
 
-/* Over the warp, or, of 16 lanes, over each half of it. All 32 lanes take part, and every lane gets the result. */
+/* Over the warp (32 lanes), or over each half of it (16). All 32 lanes take part, and every lane gets the result. */
 template <int LANES, typename T> static __device__ __forceinline__ T sum_over(T x)
 {
 #pragma unroll
@@ -26,7 +26,7 @@ static __device__ __forceinline__ float half_warp_sum(float x) { return sum_over
 static __device__ __forceinline__ int half_warp_sum(int x) { return sum_over<16>(x); }
 static __device__ __forceinline__ float half_warp_max(float x) { return max_over<16>(x); }
 
-/* Of four neighbouring lanes, the nearest ones first. */
+/* Over four neighbouring lanes, nearest lanes first. */
 template <typename T> static __device__ __forceinline__ T quad_sum(T x)
 {
     x += __shfl_xor_sync(0xffffffffu, x, 1);
@@ -39,7 +39,7 @@ static __device__ __forceinline__ float quad_max(float x)
     return fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 2));
 }
 
-/* Every thread of the block gets the sum; `parts` has a float a warp. All threads take part. */
+/* Every thread of the block gets the sum; `parts` has a float per warp. All threads take part. */
 template <int THREADS> static __device__ __forceinline__ float block_sum(float x, float *parts)
 {
     x = warp_sum(x);
@@ -52,7 +52,7 @@ template <int THREADS> static __device__ __forceinline__ float block_sum(float x
     return sum;
 }
 
-/* The same for the largest of numbers that are not negative. `parts` may be written again when all threads have met once more. */
+/* The maximum of non-negative numbers. `parts` may be written again after the next barrier. */
 template <int THREADS> static __device__ __forceinline__ float block_max(float x, float *parts)
 {
     x = warp_max(x);
@@ -63,7 +63,7 @@ template <int THREADS> static __device__ __forceinline__ float block_max(float x
     return x;
 }
 
-/* The same where a launch decides how many threads a block has: whole warps, at most MOST_THREADS. */
+/* The same for a number of threads that the launch decides: whole warps, at most MOST_THREADS. */
 template <int MOST_THREADS> static __device__ __forceinline__ float block_max_of(float x, int n_threads, float *parts)
 {
     const int thread = (int)threadIdx.x;

@@ -1,15 +1,15 @@
-/* descend.cu - each sub-block's codes once more, one row a warp, one column a lane; its neighbouring scales are tried side by side. */
+/* descend.cu - chooses each sub-block's codes again, one row per warp, one column per lane; neighbouring scales are tried in parallel. */
 #include "kernels/cuda/feedback/feedback.cuh"
 
 enum { PANEL = FEEDBACK_PANEL, WARPS = FEEDBACK_WARPS, MOST_TRIALS = 7 };
 
-/* Changes of a sub-block's scale and minimum, or of d; the first is none. quant/feedback/lane_rows.c has the same, in the same order. */
+/* Changes of a sub-block's scale and minimum, or of d; the first changes nothing. Same order as quant/feedback/lane_rows.c. */
 struct nudge {
     int scale, min;
     float factor;
 };
 
-/* What the block says of this sub-block, as a nudge makes it. */
+/* The block's parameters of this sub-block after a nudge. */
 struct nudged {
     uint16_t d;
     int scale, min;
@@ -39,7 +39,7 @@ template <int TRIALS> static __device__ __forceinline__ nudged make_nudged(const
     return to;
 }
 
-/* One sub-block of SUB columns, from column `begin` of the panel on. Answers what the lane's value has lost. */
+/* One sub-block of SUB columns from column `at` on. Returns the decrease of the lane's error. */
 template <int SUB, int TRIALS, bool E2M1>
 static __device__ __forceinline__ float descend_sub_block(const apr_cuda_lanes &r, const float *__restrict__ h, int64_t n, int64_t row,
                                                           int64_t at, float g)
@@ -72,7 +72,7 @@ static __device__ __forceinline__ float descend_sub_block(const apr_cuda_lanes &
             now[t] -= row_k * __shfl_sync(0xffffffffu, error - e, k);
         }
     }
-    /* of a change x of the values the error falls by x (2 g - H x), and H x is what g has lost */
+    /* a change x of the values lowers the objective by x (2 g - H x), and H x is the decrease of g */
     float best_gain = 0.0f, best_code = code[0], best_left = left[0];
     int best = 0;
 #pragma unroll
@@ -105,7 +105,7 @@ static __global__ void __launch_bounds__(32 * WARPS, 2)
     const int lane = (int)threadIdx.x % 32;
     float *const g = panels[threadIdx.x / 32];
 
-    if (row >= r.n_rows) return; /* nobody waits for a whole block of threads */
+    if (row >= r.n_rows) return; /* there is no barrier of the thread block */
     for (int c = lane; c < width; c += 32) g[c] = r.panel[row * PANEL + c];
     __syncwarp();
     for (int begin = 0; begin < width; begin += SUB) {
@@ -116,7 +116,7 @@ static __global__ void __launch_bounds__(32 * WARPS, 2)
 
 typedef void (*descend_fn)(apr_cuda_lanes r, const float *h, int64_t n, int64_t first, int width);
 
-/* By what a type is; the first without trials of other scales. NULL: no type is so. */
+/* The kernel of a type; without rescale no other scales are tried. */
 static descend_fn kernel_of(const apr_cuda_grid *grid, bool rescale)
 {
     const bool has_mins = grid->min_low < grid->min_high;

@@ -1,8 +1,8 @@
 /* factorise.cu - the Cholesky factor of damped sums in float64, and what error feedback reads of it.
  *
- * The matrix lies row by row, its lower triangle filled; to the libraries, which count down columns, that is the upper triangle of the same
- * matrix, and the factor L is U^T. Where cuSOLVER is not to be had: blocks of 64 columns, each factorised by one block of threads, the rows
- * beside it solved and what is left reduced by cuBLAS. */
+ * The matrix is row major, with its lower triangle filled. To the column-major libraries that is the upper triangle of the same matrix, and
+ * the factor L is U^T. Without cuSOLVER: blocks of 64 columns, each factorized by one thread block; cuBLAS then solves the rows below it
+ * and updates the rest. */
 #include "kernels/cuda/feedback/solver.cuh"
 
 enum { TILE = 64, THREADS = 256 };
@@ -22,7 +22,7 @@ static __global__ void __launch_bounds__(THREADS) k_reverse(const float *__restr
     l[i * n + j] = i == j && !(damped > 0.0) ? 1.0 : damped;
 }
 
-/* In place, of one tile on the diagonal; info: 1 where it is not positive. */
+/* Factorizes a diagonal tile in place; info: 1 if it is not positive definite. */
 static __global__ void __launch_bounds__(THREADS) k_factorise_tile(double *l, int64_t n, int size, int *info)
 {
     __shared__ double a[TILE][TILE + 1];
@@ -31,7 +31,7 @@ static __global__ void __launch_bounds__(THREADS) k_factorise_tile(double *l, in
     for (int k = 0; k < size; k++) {
         if (!(a[k][k] > 0.0)) {
             if (threadIdx.x == 0) *info = 1;
-            return; /* all threads see the same number */
+            return; /* all threads read the same number */
         }
         const double pivot = sqrt(a[k][k]);
         __syncthreads();
@@ -65,7 +65,7 @@ static apr_status factorise_here(apr_cuda_solver *s, double *l, int64_t n, apr_e
     return APR_OK;
 }
 
-/* By cuSOLVER, where it is here and its workspace is no larger than was planned. *done: it has been asked. */
+/* By cuSOLVER, if it is available and its workspace is no larger than planned. *done: it was used. */
 static apr_status factorise_there(apr_cuda_solver *s, double *l, int64_t n, void *work, bool *done, apr_error *err)
 {
     int n_doubles = 0;
@@ -101,7 +101,7 @@ apr_status apr_cuda_factorise(apr_cuda_solver *s, const apr_cuda_factors *f, dou
     return APR_OK;
 }
 
-/* Numbers j, k of R = L reversed: R_jk = l[n-1-j][n-1-k]. */
+/* Elements j, k of R = L reversed: R_jk = l[n-1-j][n-1-k]. */
 static __global__ void __launch_bounds__(THREADS) k_pull(const double *__restrict__ l, int64_t n, float *__restrict__ pull)
 {
     const int64_t j = blockIdx.y, k = (int64_t)blockIdx.x * THREADS + threadIdx.x, column = n - 1 - k;
@@ -109,7 +109,7 @@ static __global__ void __launch_bounds__(THREADS) k_pull(const double *__restric
     pull[j * n + k] = j < k ? (float)(l[(n - 1 - j) * n + column] * (1.0 / l[column * n + column])) : 0.0f;
 }
 
-/* Both triangles from the lower one: each thread of that writes two numbers, and nobody else reads or writes them. */
+/* Fills both triangles from the lower one: a thread of that writes two numbers, which no other thread reads or writes. */
 static __global__ void __launch_bounds__(THREADS) k_damp(float *h, int64_t n, double scale, double damping, float *diagonal)
 {
     const int64_t i = blockIdx.y, j = (int64_t)blockIdx.x * THREADS + threadIdx.x;

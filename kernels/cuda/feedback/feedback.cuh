@@ -1,4 +1,4 @@
-/* feedback.cuh - what the files of error feedback share: a device's handles, and the arithmetic of a grid, as quant/feedback has it. */
+/* feedback.cuh - shared by the files of error feedback: a device's handles, and the arithmetic of a grid, as in quant/feedback. */
 #ifndef APR_KERNELS_CUDA_FEEDBACK_CUH
 #define APR_KERNELS_CUDA_FEEDBACK_CUH
 
@@ -15,12 +15,12 @@ struct cusolver_functions;
 struct apr_cuda_solver {
     apr_cuda_device *device;
     cublasHandle_t blas;
-    void *dense; /* cuSOLVER's handle; NULL: it is not here */
+    void *dense; /* cuSOLVER's handle; NULL: not available */
     const cusolver_functions *functions;
-    int *info; /* of the last factorisation, in the device's memory: inside the workspace given to open */
+    int *info; /* of the last factorization, in device memory, inside the workspace given to open */
 };
 
-enum { FEEDBACK_PANEL = APR_CUDA_PANEL, FEEDBACK_WARPS = 8 /* rows of a block of threads */ };
+enum { FEEDBACK_PANEL = APR_CUDA_PANEL, FEEDBACK_WARPS = 8 /* rows of a thread block */ };
 
 apr_status feedback_blas(cublasStatus_t status, const char *doing, apr_error *err);
 
@@ -40,7 +40,7 @@ apr_status apr_cuda_panel_of_errors(apr_cuda_solver *solver, const apr_cuda_lane
 apr_status apr_cuda_lane_descend(apr_cuda_solver *solver, const apr_cuda_lanes *lanes, bool rescale, apr_error *err);
 apr_status apr_cuda_lane_refit(apr_cuda_solver *solver, const apr_cuda_lanes *lanes, apr_error *err);
 
-/* --- a grid: no multiplication and addition are contracted here, so that values are a decoder's --- */
+/* --- a grid: without contraction to FMA, so that values are those of a decoder --- */
 
 enum { GRID_HALF, GRID_SUB_SCALE, GRID_EXPONENT };
 
@@ -60,7 +60,7 @@ static __device__ __forceinline__ grid_step step_of(const apr_cuda_grid &grid, u
 
 static __device__ __forceinline__ float value_of(const grid_step &s, float code) { return __fsub_rn(__fmul_rn(s.step, code), s.offset); }
 
-/* Of 0 1 2 3 4 6 8 12 to a magnitude, ties to the lower one. */
+/* The nearest of 0 1 2 3 4 6 8 12, ties to the lower one. */
 static __device__ __forceinline__ float nearest_magnitude(float a)
 {
     const float below_4 = (a > 0.5f ? 1.0f : 0.0f) + (a > 1.5f ? 1.0f : 0.0f) + (a > 2.5f ? 1.0f : 0.0f) + (a > 3.5f ? 1.0f : 0.0f);
@@ -82,8 +82,8 @@ template <bool E2M1> static __device__ __forceinline__ float nearest_code(const 
 
 static inline unsigned blocks_of_rows(int64_t n_rows) { return blocks_of(n_rows, FEEDBACK_WARPS); }
 
-/* What the values of columns [begin, end) of a row have lost since `g`, its part of E H behind them, was made: columns from `end` to
- * `width` of the panel that begins with column `first`. lost: one column a lane, zeros behind the last. */
+/* Updates g, a row's part of E H, for the changes of its errors in columns [begin, end): columns from `end` to `width` of the panel that
+ * begins with column `first`. lost: the decrease of a column's error, one column per lane, zeros after the last. */
 static __device__ __forceinline__ void tell_later(const float *__restrict__ h, int64_t n, int64_t first, int begin, int end, int width,
                                                   float lost, float *g)
 {

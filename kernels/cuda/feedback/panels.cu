@@ -1,12 +1,12 @@
-/* panels.cu - rows in panels of columns: what the columns outside a panel have to say comes from one product of matrices (float32, not
- * rounded), what those inside say to one another is each row's own, one row a warp. So numbers are those of quant/feedback/lane_rows.c,
- * added in another order. */
+/* panels.cu - rows in panels of columns: the effect of the columns outside a panel is one matrix product (float32, inputs not rounded);
+ * that of the columns inside is computed for each row by one warp. So numbers are those of quant/feedback/lane_rows.c, added in another
+ * order. */
 #include "kernels/cuda/codecs/codecs.cuh"
 #include "kernels/cuda/feedback/feedback.cuh"
 
 enum { THREADS = 256, PANEL = FEEDBACK_PANEL, WARPS = FEEDBACK_WARPS, EACH = PANEL / 32 };
 
-/* panel[row][c] = sum over j < k: x[row][j] * b[..], b to cuBLAS as it lies (OP_N) or turned (OP_T) */
+/* panel[row][c] = sum over j < k: x[row][j] * b[..]; b to cuBLAS as stored (OP_N) or transposed (OP_T) */
 static apr_status multiply(apr_cuda_solver *s, const apr_cuda_lanes *r, const float *x, const float *b, bool turned, int64_t width,
                            int64_t k, apr_error *err)
 {
@@ -57,7 +57,7 @@ apr_status apr_cuda_lane_errors(apr_cuda_solver *s, const apr_cuda_lanes *r, apr
     return apr_cuda_outcome(s->device, cudaGetLastError(), err);
 }
 
-/* ---- what is left of the error ---- */
+/* ---- the objective ---- */
 
 static __global__ void __launch_bounds__(32 * WARPS) k_objective(apr_cuda_lanes r, int64_t n, int64_t first, int width)
 {
@@ -87,10 +87,11 @@ apr_status apr_cuda_lane_objective(apr_cuda_solver *s, const apr_cuda_lanes *r, 
 
 /* ---- feedback ---- */
 
-/* A lane has columns lane, 32 + lane, ... of the panel, in the order of the Hessian. One column after another: whose it is finds its code
- * and says its error, and all add that to what they want. */
+/* A lane has columns lane, 32 + lane, ... of the panel, in the order of the Hessian. Column after column, its lane finds the code and
+ * broadcasts the error, and all lanes add that to the targets of later columns. */
 template <bool E2M1>
-static __global__ void __launch_bounds__(32 * WARPS, 2) /* or a chip of 1,024 threads a multiprocessor gets 64 registers, and spills */
+static __global__ void __launch_bounds__(32 * WARPS, 2) /* otherwise on 7.5 (1,024 threads per multiprocessor) it gets 64 registers, and
+                                                         * spills */
     k_round(apr_cuda_lanes r, const float *__restrict__ pull, const int32_t *__restrict__ order, int64_t n, int64_t first, int width)
 {
     const int64_t row = (int64_t)blockIdx.x * WARPS + threadIdx.x / 32, n_subs = n / r.grid.sub_elems, n_blocks = n / r.grid.elems;
@@ -100,7 +101,7 @@ static __global__ void __launch_bounds__(32 * WARPS, 2) /* or a chip of 1,024 th
     if (row >= r.n_rows) return;
 #pragma unroll
     for (int i = 0; i < EACH; i++) {
-        const bool is_there = 32 * i < width; /* a panel is whole warps wide */
+        const bool is_there = 32 * i < width; /* a panel's width is a multiple of 32 */
         weight[i] = is_there ? r.weight[row * n + order[first + 32 * i + lane]] : 0.0f;
         x[i] = is_there ? (first > 0 ? r.panel[row * PANEL + 32 * i + lane] : 0.0f) + weight[i] : 0.0f;
     }

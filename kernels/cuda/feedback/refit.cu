@@ -1,19 +1,19 @@
-/* refit.cu - d and dmin of each block by least squares, codes held: one row a warp. */
+/* refit.cu - d and dmin of each block by least squares with fixed codes: one row per warp. */
 #include "kernels/cuda/feedback/feedback.cuh"
 
 enum { PANEL = FEEDBACK_PANEL, WARPS = FEEDBACK_WARPS };
 
-/* Of a block's values, d * a - dmin * c: products with g and H. */
+/* Sums of a block's values d * a - dmin * c: products with g and H. */
 struct fit_sums {
     double ga, gc, aa, ac, cc;
 };
 
-/* Of one row. */
+/* Shared memory of one row. */
 struct fit_memory {
     float g[PANEL], a[PANEL], c[PANEL];
 };
 
-/* How far the error falls when d grows by x and dmin by y. */
+/* The decrease of the objective when d grows by x and dmin by y. */
 static __device__ double gain_of(const fit_sums &s, double x, double y)
 {
     return 2.0 * (x * s.ga - y * s.gc) - (x * x * s.aa - 2.0 * x * y * s.ac + y * y * s.cc);
@@ -21,7 +21,7 @@ static __device__ double gain_of(const fit_sums &s, double x, double y)
 
 static __device__ bool is_finite_half(uint16_t half) { return (half & 0x7c00) != 0x7c00; }
 
-/* The nearest halves to where the error is least; nothing where one would be infinite, or nothing is better. */
+/* The FP16 numbers nearest to the minimum. False: one would be infinite, or there is no improvement. */
 static __device__ bool fit_block(const apr_cuda_grid &grid, const fit_sums &s, uint16_t *d_half, uint16_t *dmin_half)
 {
     const double d = (double)apr_f16_to_f32(*d_half), dmin = (double)apr_f16_to_f32(*dmin_half);
@@ -41,7 +41,7 @@ static __device__ bool fit_block(const apr_cuda_grid &grid, const fit_sums &s, u
     return true;
 }
 
-/* The block of ELEMS columns from `begin` of the panel on: m->a and m->c of it are filled. The same in all lanes. */
+/* The sums of the block of ELEMS columns from `begin` of the panel on, for which m->a and m->c are filled. The same in all lanes. */
 template <int ELEMS> static __device__ fit_sums sum_fit(const fit_memory *m, const float *__restrict__ h, int64_t n, int64_t at, int begin)
 {
     enum { CHUNKS = ELEMS / 32 };
@@ -80,7 +80,7 @@ static __global__ void __launch_bounds__(32 * WARPS, 2)
     const int lane = (int)threadIdx.x % 32, sub_elems = r.grid.sub_elems;
     fit_memory *const m = &memories[threadIdx.x / 32];
 
-    if (row >= r.n_rows) return; /* nobody waits for a whole block of threads */
+    if (row >= r.n_rows) return; /* there is no barrier of the thread block */
     for (int c = lane; c < width; c += 32) {
         const int64_t sub = row * (n / sub_elems) + (first + c) / sub_elems;
         m->g[c] = r.panel[row * PANEL + c];
@@ -92,7 +92,7 @@ static __global__ void __launch_bounds__(32 * WARPS, 2)
         const int64_t block = row * (n / ELEMS) + (first + begin) / ELEMS;
         uint16_t d = r.d[block], dmin = r.dmin[block];
         const fit_sums s = sum_fit<ELEMS>(m, h, n, first + begin, begin);
-        if (!fit_block(r.grid, s, &d, &dmin)) continue; /* all lanes say the same */
+        if (!fit_block(r.grid, s, &d, &dmin)) continue; /* all lanes agree */
         float lost = 0.0f;
         for (int c = begin + lane; c < begin + ELEMS; c += 32) {
             const int64_t here = row * n + first + c, sub = row * (n / sub_elems) + (first + c) / sub_elems;
@@ -104,7 +104,7 @@ static __global__ void __launch_bounds__(32 * WARPS, 2)
         __syncwarp();
         if (lane == 0) r.d[block] = d, r.dmin[block] = dmin;
         __syncwarp();
-        if (ELEMS == 32) tell_later(h, n, first, begin, begin + ELEMS, width, lost, m->g); /* else the block is the panel */
+        if (ELEMS == 32) tell_later(h, n, first, begin, begin + ELEMS, width, lost, m->g); /* otherwise the block is the whole panel */
     }
 }
 

@@ -1,7 +1,7 @@
-/* solver.cu - handles, sums of inputs, and the table of what a device does for error feedback.
+/* solver.cu - handles, sums of inputs, and the function table of error feedback on a device.
  *
- * cuSOLVER is opened when the first solver is, for its Cholesky factors alone: who does not ask for them needs no such library. Without it
- * factors are made here (factorise.cu). */
+ * cuSOLVER is loaded by the first solver, and only for its Cholesky factorization, so other users do not need that library. Without it
+ * factors are computed here (factorise.cu). */
 #include "kernels/cuda/feedback/solver.cuh"
 
 #include <dlfcn.h>
@@ -15,7 +15,7 @@ apr_status feedback_blas(cublasStatus_t status, const char *doing, apr_error *er
     return apr_fail(err, APR_E_DEVICE, "%s: cuBLAS says %s (%s)", doing, cublasGetStatusString(status), cublasGetStatusName(status));
 }
 
-/* Once found it stays: what cuSOLVER has started cannot be ended. */
+/* Once loaded it stays, since cuSOLVER cannot be shut down. */
 static const cusolver_functions *find_cusolver(void)
 {
     static const char *const names[] = {"libcusolver.so.12", "libcusolver.so.11", "libcusolver.so"};
@@ -78,11 +78,12 @@ static apr_status open_solver(apr_cuda_device *device, void *workspace, uint64_t
     return APR_OK;
 }
 
-/* x lies row by row: to cuBLAS its transpose. */
+/* x is row major: to cuBLAS its transpose. */
 static apr_status add(apr_cuda_solver *s, float *sums, int64_t n, const float *x, int64_t n_tokens, apr_error *err)
 {
     const float one = 1.0f;
-    APR_TRY(apr_cuda_enter_to_read(s->device, err)); /* what a session's products share is not in `sums`, nor in the solver's workspace */
+    APR_TRY(apr_cuda_enter_to_read(s->device, err)); /* counts as reading, since a session's kept inputs are not in `sums` or in the
+                                                      * solver's workspace */
     apr_cuda_begin_words(s->device, "sums of the inputs of a layer");
     return feedback_blas(cublasGemmEx(s->blas, CUBLAS_OP_N, CUBLAS_OP_T, (int)n, (int)n, (int)n_tokens, &one, x, CUDA_R_32F, (int)n, x,
                                       CUDA_R_32F, (int)n, &one, sums, CUDA_R_32F, (int)n, CUBLAS_COMPUTE_32F_FAST_TF32,

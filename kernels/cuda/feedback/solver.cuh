@@ -1,4 +1,4 @@
-/* solver.cuh - the few functions of cuSOLVER that are used, as cusolverDn.h declares them: found at run time. */
+/* solver.cuh - the functions of cuSOLVER that are used, as in cusolverDn.h: loaded at run time. */
 #ifndef APR_KERNELS_CUDA_FEEDBACK_SOLVER_CUH
 #define APR_KERNELS_CUDA_FEEDBACK_SOLVER_CUH
 

@@ -592,7 +592,8 @@ static __device__ __forceinline__ void decode_rows(const apr_attend_args &a, con
     let_next_begin();
     const decode_view v = view_of < APART, APART || TURNS > (a, parts, cluster, tile);
     const bool is_used = (int)blockIdx.x < v.n_used;
-    if (!TURNS || !is_used) wait_for_previous(); /* also where there is nothing to do: the next kernel relies on the previous ones being
+    if (!TURNS || !is_used)
+        wait_for_previous(); /* also where there is nothing to do: the next kernel relies on the previous ones being
                                                   * finished */
     if (!is_used) return;
     uint32_t q[D::KEY_STEPS][4];

@@ -112,7 +112,7 @@ static __device__ __forceinline__ float4 relaid_mixed_run(const weight_view &v, 
                        relaid_number(q.w, relaid_zero(v, r, groups.w), relaid_factor(v, r, groups.w), dtype));
 }
 
-/* Do runs of n columns, and rows, begin where a run of n codes does, with one scale for all of it or a group for each column? */
+/* Whether rows consist of whole runs of n columns, each with one scale or with a group for each column. */
 static inline bool in_runs_of(const weight_view &v, int n)
 {
     return v.n_in % n == 0 && (v.relaid.groups != NULL || v.factor_columns % n == 0 || v.factor_columns >= v.n_in);

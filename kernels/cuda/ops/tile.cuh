@@ -1,7 +1,7 @@
-/* tile.cuh - rows of a packed matrix as numbers: tiles for a matrix product, rows of an embedding table.
+/* tile.cuh - dequantizes rows of a matrix: FP16 tiles for cuBLAS, rows of an embedding table.
  *
- * Bytes limit these kernels, as long as little else is done: a thread takes a few pieces whose loads it starts together, writes 16 bytes
- * at a time, and finds rows and factors without a division. Values are those of kernels/ref, bit for bit. */
+ * Memory bandwidth limits these kernels as long as they do little else. So a thread starts the loads of a few pieces together, writes 16
+ * bytes at a time, and finds rows and factors without division. Values are those of kernels/ref, bit for bit. */
 #ifndef APR_KERNELS_CUDA_TILE_CUH
 #define APR_KERNELS_CUDA_TILE_CUH
 
