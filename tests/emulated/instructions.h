@@ -39,8 +39,8 @@ static inline void mma(product kind, D (&d)[4], uint32_t a0, uint32_t a1, uint32
 
 } // namespace emulated
 
-static inline void ptx_let_next_begin(void) {}
-static inline void ptx_wait_for_previous(void) {}
+static inline void ptx_launch_dependents(void) {}
+static inline void ptx_wait_for_dependencies(void) {}
 
 static inline void ptx_cluster_barrier(void) { emulated::meet_cluster(); }
 static inline float4 ptx_cluster_load(const float4 *p, int rank)
@@ -74,7 +74,7 @@ static inline void ptx_mma_u8(int (&d)[4], uint32_t a0, uint32_t a1, uint32_t a2
 }
 
 static inline void ptx_load_matrices(uint32_t (&m)[4], const void *row) { emulated::load_matrices(row, m, false); }
-static inline void ptx_load_matrices_turned(uint32_t (&m)[4], const void *row) { emulated::load_matrices(row, m, true); }
+static inline void ptx_load_matrices_transposed(uint32_t (&m)[4], const void *row) { emulated::load_matrices(row, m, true); }
 
 static inline void ptx_copy_16(void *to, const void *from) { emulated::copy_later(to, from, 16); }
 static inline void ptx_copy_16_or_zeros(void *to, const void *from, bool there) { emulated::copy_later(to, from, there ? 16 : 0); }

@@ -55,18 +55,18 @@ struct host_inputs {
 
 static int64_t sum_at(int64_t sub, int64_t n_in, int64_t token, int part, const host_inputs &in)
 {
-    return in.view.form == APR_ABREAST_WIDE ? wide_sum_at(sub, in.view.n_tiles, token, part) : abreast_sum_at(sub, n_in / 32, token, part);
+    return in.view.layout == APR_ABREAST_WIDE ? wgmma_sum_at(sub, in.view.n_tiles, token, part) : gemm_sum_at(sub, n_in / 32, token, part);
 }
 
-static void prepare_on_host(const std::vector<float> &x, int64_t n_tokens, int64_t n_in, apr_abreast_form form, host_inputs *to)
+static void prepare_on_host(const std::vector<float> &x, int64_t n_tokens, int64_t n_in, apr_abreast_form layout, host_inputs *to)
 {
-    const bool bfloats = form == APR_ABREAST_BFLOATS, wide = form == APR_ABREAST_WIDE;
+    const bool bfloats = layout == APR_ABREAST_BFLOATS, wide = layout == APR_ABREAST_WIDE;
     const int64_t n_tiles = (n_tokens + 7) / 8;
-    const int64_t n_subs = n_in / 32, plane = abreast_plane(n_tiles, n_in);
+    const int64_t n_subs = n_in / 32, plane = gemm_part_bytes(n_tiles, n_in);
     to->fragments.assign(apr_abreast_fragment_bytes(n_tiles, n_in), 0);
     to->sums.assign(apr_abreast_sum_bytes(n_tiles, n_in), 0);
     to->factors.assign((size_t)n_tiles * 8, 1.0f);
-    to->view = apr_abreast_inputs{n_in, n_in, n_tiles, to->fragments.data(), to->sums.data(), to->factors.data(), form};
+    to->view = apr_abreast_inputs{n_in, n_in, n_tiles, to->fragments.data(), to->sums.data(), to->factors.data(), layout};
     for (int64_t token = 0; token < n_tokens; token++) {
         float most = 0;
         int e;
@@ -79,12 +79,12 @@ static void prepare_on_host(const std::vector<float> &x, int64_t n_tokens, int64
             for (int t = 0; t < 4; t++)
                 for (int k = 0; k < 2; k++)
                     for (int i = 0; i < 4; i++) {
-                        const float v = x[(size_t)(token * n_in + 32 * sub + abreast_column(t, k, i))] * times;
+                        const float v = x[(size_t)(token * n_in + 32 * sub + gemm_column(t, k, i))] * times;
                         const uint16_t high = bfloats ? apr_f32_to_bf16(v) : apr_f32_to_f16(v);
                         const float worth = bfloats ? apr_bf16_to_f32(high) : apr_f16_to_f32(high);
                         const uint16_t low = bfloats ? apr_f32_to_bf16(v - worth) : apr_f32_to_f16(v - worth);
-                        const int64_t number = wide ? wide_halves_at(sub, n_tiles, token, t, i / 2) + 4 * k + i % 2 * 2
-                                                    : abreast_piece_at(sub, n_subs, token, t) + 8 * k + 2 * i;
+                        const int64_t number = wide ? wgmma_input_at(sub, n_tiles, token, t, i / 2) + 4 * k + i % 2 * 2
+                                                    : gemm_piece_at(sub, n_subs, token, t) + 8 * k + 2 * i;
                         memcpy(&to->fragments[(size_t)number], &high, 2);
                         if (!wide) memcpy(&to->fragments[(size_t)(number + plane)], &low, 2);
                         sum += worth;
@@ -163,16 +163,16 @@ static void test_linear(apr_dtype dtype, int64_t rows, int64_t n_in, bool thorou
 }
 
 /* What the device makes of inputs has the bytes that the host finds. */
-static void test_inputs(int64_t n_tokens, int64_t n_in, apr_abreast_form form)
+static void test_inputs(int64_t n_tokens, int64_t n_in, apr_abreast_form layout)
 {
     const std::vector<float> x = uneven(n_tokens * n_in);
     host_inputs want;
-    prepare_on_host(x, n_tokens, n_in, form, &want);
+    prepare_on_host(x, n_tokens, n_in, layout, &want);
     twin<float> dx(x), factors(want.factors.size());
     twin<uint8_t> fragments(want.fragments.size()), sums(want.sums.size());
     must(cudaMemset(sums.device, 0, sums.n), "clear");
     must(cudaMemset(fragments.device, 0, fragments.n), "clear");
-    const apr_abreast_inputs to = {n_in, n_in, want.view.n_tiles, fragments.device, sums.device, factors.device, form};
+    const apr_abreast_inputs to = {n_in, n_in, want.view.n_tiles, fragments.device, sums.device, factors.device, layout};
     must(apr_cuda_abreast_prepare(dx.device, NULL, n_tokens, &to, 0), "prepare");
     note("fragments (bytes that differ)", differing(fragments.get().data(), want.fragments.data(), fragments.n), 0, "");
     std::vector<float> f = factors.get();
@@ -195,7 +195,7 @@ static void test_inputs(int64_t n_tokens, int64_t n_in, apr_abreast_form form)
 }
 
 /* Several matrices that share inputs, multiplied by those products that inputs of that form are for. */
-static void test_parts(apr_dtype dtype, int64_t n_in, int64_t n_tokens, apr_abreast_form form)
+static void test_parts(apr_dtype dtype, int64_t n_in, int64_t n_tokens, apr_abreast_form layout)
 {
     const int64_t rows[3] = {112, 272, 48};
     const std::vector<float> x = uneven(n_tokens * n_in);
@@ -207,7 +207,7 @@ static void test_parts(apr_dtype dtype, int64_t n_in, int64_t n_tokens, apr_abre
     twin<float> *out[3];
     apr_abreast_args a = {};
     a.n_parts = 3, a.n_tokens = n_tokens, a.partial = partial.device;
-    a.inputs = apr_abreast_inputs{n_in, n_in, n_tiles, fragments.device, sums.device, factors.device, form};
+    a.inputs = apr_abreast_inputs{n_in, n_in, n_tiles, fragments.device, sums.device, factors.device, layout};
     for (int i = 0; i < 3; i++) {
         d[i] = new device_matrix(dtype, rows[i], n_in);
         out[i] = new twin<float>((size_t)(n_tokens * rows[i]));
@@ -374,8 +374,8 @@ static void run_tests(const modes &m)
 {
     for (const mixture &s : mixtures)
         if (is_wanted(s.dtype)) test_experts(s);
-    for (apr_abreast_form form : {APR_ABREAST_HALVES, APR_ABREAST_BFLOATS, APR_ABREAST_WIDE})
-        test_inputs(21, 1024, form), test_inputs(8, form == APR_ABREAST_WIDE ? 256 : 64, form);
+    for (apr_abreast_form layout : {APR_ABREAST_HALVES, APR_ABREAST_BFLOATS, APR_ABREAST_WIDE})
+        test_inputs(21, 1024, layout), test_inputs(8, layout == APR_ABREAST_WIDE ? 256 : 64, layout);
     for (apr_dtype dtype : types) {
         if (!is_wanted(dtype) || !apr_cuda_goes_abreast(dtype, lies_in_items(dtype), 16, 256, major_version)) continue;
         test_type(dtype, m);
@@ -391,7 +391,7 @@ static void run_tests(const modes &m)
     apr_abreast_args wide = {}; /* warpgroups do not multiply that */
     const device_matrix other(APR_Q8_0, 48, 256);
     wide.n_parts = 1, wide.n_tokens = 1, wide.parts[0].weight = &other.lying;
-    wide.inputs.n_in = 256, wide.inputs.n_tiles = 1, wide.inputs.form = APR_ABREAST_WIDE;
+    wide.inputs.n_in = 256, wide.inputs.n_tiles = 1, wide.inputs.layout = APR_ABREAST_WIDE;
     note("inputs of another form are refused", apr_cuda_abreast(&wide, n_multiprocessors, 0) == cudaErrorInvalidValue ? 0 : 1, 0, "");
     const device_matrix d(APR_Q4_0, 48, 96 * 2); /* no whole stage */
     linear(&d.lying, normals(192), 1, NULL, n_multiprocessors, cudaErrorNotSupported);

@@ -160,7 +160,7 @@ static double time_decode(layer *l, __half *tile)
 static double time_product(const layer *l, const void *tile, const apr_cuda_halves *inputs)
 {
     const apr_cuda_product p = {CUDA_R_16F,     l->n_out,       l->n_tokens, l->n_in, l->n_in,        tile,
-                                inputs->halves, l->out->device, l->n_out,    false,   inputs->factors};
+                                inputs->values, l->out->device, l->n_out,    false,   inputs->factors};
     return median_ms([&](int) {
         if (apr_cuda_multiply(device, &p) != CUBLAS_STATUS_SUCCESS) must(cudaErrorUnknown, "product");
     });
@@ -181,9 +181,9 @@ static void time_parts(apr_dtype dtype, size_t shape, int64_t n_tokens)
     layer l = new_layer(dtype, shapes[shape].n_out, shapes[shape].n_in, n_tokens);
     const bool is_f16 = dtype == APR_F16, together = l.n_out >= 2 * l.n_in;
     const double weights = (double)l.n_out * (double)l.n_in, operations = 2 * weights * (double)n_tokens;
-    twin<__half> tile((size_t)(l.n_out * l.n_in)), halves((size_t)(n_tokens * l.n_in));
+    twin<__half> tile((size_t)(l.n_out * l.n_in)), values((size_t)(n_tokens * l.n_in));
     twin<float> scales((size_t)n_tokens), largest((size_t)n_tokens), factors(3);
-    const apr_cuda_halves inputs = {halves.device, NULL, scales.device, largest.device, together ? factors.device : NULL};
+    const apr_cuda_halves inputs = {values.device, NULL, scales.device, largest.device, together ? factors.device : NULL};
 
     const double decode = is_f16 ? 0 : time_decode(&l, tile.device);
     if (is_f16) must(apr_cuda_decode_half(&l.weight, 0, l.n_out, tile.device, device->stream), "decode");
@@ -207,8 +207,8 @@ static void time_glu(int64_t n_tokens)
 {
     const int64_t width = 18944, n = n_tokens * width;
     twin<float> gate(normals(n)), up(normals(n)), out((size_t)n), scales((size_t)n_tokens);
-    twin<__half> halves((size_t)n);
-    const apr_cuda_halves to = {halves.device, NULL, scales.device, NULL, NULL};
+    twin<__half> values((size_t)n);
+    const apr_cuda_halves to = {values.device, NULL, scales.device, NULL, NULL};
     apr_glu_args a;
 
     memset(&a, 0, sizeof a);

@@ -13,11 +13,11 @@ static std::vector<float> decoded_planes(const std::vector<uint8_t> &planes, int
 {
     std::vector<float> x((size_t)n);
     for (int64_t i = 0; i < n; i++) {
-        const uint8_t *const tile = planes.data() + i / PLANES_COLUMNS * PLANES_BYTES;
-        const int64_t c = i % PLANES_COLUMNS;
+        const uint8_t *const tile = planes.data() + i / I16_TILE * I16_TILE_BYTES;
+        const int64_t c = i % I16_TILE;
         float scale;
-        memcpy(&scale, tile + PLANES_SCALES + c / PLANES_GROUP * 4, 4);
-        x[(size_t)i] = scale * (float)(256 * (int8_t)tile[c] + (int8_t)tile[PLANES_LOW + c]);
+        memcpy(&scale, tile + I16_SCALES_AT + c / I16_GROUP * 4, 4);
+        x[(size_t)i] = scale * (float)(256 * (int8_t)tile[c] + (int8_t)tile[I16_LOW_AT + c]);
     }
     return x;
 }
@@ -100,13 +100,12 @@ struct inputs {
         must(apr_cuda_flow_prepare(&a, 0), "prepare");
         seen = decoded_planes(planes.get(), (int64_t)x.size());
         double worst = 0;
-        for (size_t g = 0; g < x.size(); g += PLANES_GROUP) {
+        for (size_t g = 0; g < x.size(); g += I16_GROUP) {
             float most = 0;
-            for (size_t i = g; i < g + PLANES_GROUP; i++) most = fmaxf(most, fabsf(x[i]));
-            for (size_t i = g; i < g + PLANES_GROUP; i++)
-                worst = fmax(worst, most > 0 ? fabs((double)x[i] - seen[i]) / most : fabs(seen[i]));
+            for (size_t i = g; i < g + I16_GROUP; i++) most = fmaxf(most, fabsf(x[i]));
+            for (size_t i = g; i < g + I16_GROUP; i++) worst = fmax(worst, most > 0 ? fabs((double)x[i] - seen[i]) / most : fabs(seen[i]));
         }
-        note("planes, of the largest of 16", worst, 0.5 / PLANES_LARGEST * 1.01, "");
+        note("planes, of the largest of 16", worst, 0.5 / I16_MAX * 1.01, "");
     }
 };
 
@@ -179,7 +178,7 @@ static void test_add(apr_dtype dtype, int64_t n_in, int64_t rows, const char *wh
             worst_plane = fmax(worst_plane, fabs((double)out[(size_t)r] * gain[(size_t)r] - next[(size_t)r]) / most);
     }
     note("flow, squares", worst_square, 1e-6, what);
-    note("flow, planes left", worst_plane, 0.5 / PLANES_LARGEST * 1.01, what);
+    note("flow, planes left", worst_plane, 0.5 / I16_MAX * 1.01, what);
 }
 
 static void test_glu(apr_dtype dtype, int64_t n_in, int64_t rows, const char *what)

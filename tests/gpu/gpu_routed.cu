@@ -249,11 +249,11 @@ static void check_streamed(apr_experts_args a, const std::vector<float> &x, cons
     std::vector<float> left((size_t)a.n_out);
     const std::vector<uint8_t> bytes = out_planes.get();
     for (size_t i = 0; i < n_out; i++) {
-        const uint8_t *const tile = bytes.data() + i / PLANES_COLUMNS * PLANES_BYTES;
-        const size_t c = i % PLANES_COLUMNS;
+        const uint8_t *const tile = bytes.data() + i / I16_TILE * I16_TILE_BYTES;
+        const size_t c = i % I16_TILE;
         float scale;
-        memcpy(&scale, tile + PLANES_SCALES + c / PLANES_GROUP * 4, 4);
-        left[i] = scale * (float)(256 * (int8_t)tile[c] + (int8_t)tile[PLANES_LOW + c]);
+        memcpy(&scale, tile + I16_SCALES_AT + c / I16_GROUP * 4, 4);
+        left[i] = scale * (float)(256 * (int8_t)tile[c] + (int8_t)tile[I16_LOW_AT + c]);
         wanted[i] *= out_gains[i] + 0.5f;
     }
     note("their planes", distance(left, wanted.data()), 3e-4, what);

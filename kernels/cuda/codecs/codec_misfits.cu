@@ -1,4 +1,4 @@
-/* codec_misfits.cu - decoded values out of a type's range: counted as in kernels/misfits.c, and clamped on request. */
+/* codec_out_of_range.cu - decoded values out of a type's range: counted as in kernels/misfits.c, and clamped on request. */
 #include "kernels/cuda/codecs/codecs.cuh"
 #include "kernels/cuda/device/launch.cuh"
 
@@ -12,7 +12,7 @@ static __device__ __forceinline__ unsigned long long key_of(float x)
 }
 
 static __global__ void __launch_bounds__(THREADS)
-    k_find_misfits(float *values, int64_t n_elems, float low, float high, bool saturate, codec_misfits *found)
+    k_find_out_of_range(float *values, int64_t n_elems, float low, float high, bool saturate, codec_out_of_range *found)
 {
     const int64_t first = (int64_t)blockIdx.x * (THREADS * EACH) + threadIdx.x;
     unsigned long long worst = 0;
@@ -33,14 +33,15 @@ static __global__ void __launch_bounds__(THREADS)
     atomicMax(&found->worst, worst);
 }
 
-cudaError_t launch_find_misfits(float *values, int64_t n_elems, apr_range range, bool saturate, codec_misfits *found, cudaStream_t stream)
+cudaError_t launch_find_out_of_range(float *values, int64_t n_elems, apr_range range, bool saturate, codec_out_of_range *found,
+                                     cudaStream_t stream)
 {
     const unsigned n = blocks_of(n_elems, THREADS * EACH);
-    k_find_misfits<<<n, THREADS, 0, stream>>>(values, n_elems, range.low, range.high, saturate, found);
+    k_find_out_of_range<<<n, THREADS, 0, stream>>>(values, n_elems, range.low, range.high, saturate, found);
     return cudaGetLastError();
 }
 
-apr_misfits misfits_of(const codec_misfits *found)
+apr_misfits out_of_range_of(const codec_out_of_range *found)
 {
     const uint32_t magnitude = (uint32_t)(found->worst >> 1), negative = (uint32_t)(found->worst & 1) ^ 1;
     apr_misfits m = {(int64_t)found->n_unusual, (int64_t)found->n_beyond, 0.0f};

@@ -10,7 +10,7 @@
 #define MADV_POPULATE_WRITE 23 /* since Linux 5.14; earlier kernels allocate pages when they are pinned */
 #endif
 
-static const size_t MOST_REGISTERED = (size_t)1 << 28;
+static const size_t MAX_REGISTERED = (size_t)1 << 28;
 
 /* Host and device memory have the same layout: a buffer has the same offset in both. */
 struct worker {
@@ -20,7 +20,7 @@ struct worker {
     uint8_t *pinned, *mirror; /* host, device */
     size_t registered_bytes;  /* bytes of `pinned` if they are our own registered pages; 0: allocated by the driver */
     float *values;            /* decoded, on the device */
-    codec_misfits *found;
+    codec_out_of_range *found;
     apr_cuda_worker_sizes sizes;
     apr_cuda_portion portion; /* started last */
 };
@@ -71,7 +71,7 @@ template <class T> static T *mirrored(const worker *l, T *p) { return (T *)(l->m
  * that fails, the driver allocates. */
 static cudaError_t pin(worker *l, size_t n_bytes)
 {
-    const bool is_large = n_bytes > MOST_REGISTERED; /* populating a large size could exhaust memory; cudaHostAlloc fails instead */
+    const bool is_large = n_bytes > MAX_REGISTERED; /* populating a large size could exhaust memory; cudaHostAlloc fails instead */
     void *const p = is_large ? MAP_FAILED : mmap(NULL, n_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (p == MAP_FAILED) return cudaHostAlloc((void **)&l->pinned, n_bytes, cudaHostAllocPortable);
     madvise(p, n_bytes, MADV_HUGEPAGE);
@@ -127,7 +127,7 @@ static places places_of(const apr_cuda_worker_sizes *s)
     p.scales = p.out + apr_cuda_round(s->out_bytes);
     p.importance = p.scales + apr_cuda_round(4 * (size_t)s->n_rows);
     p.found = p.importance + apr_cuda_round(4 * (size_t)s->n_importance);
-    p.total = p.found + apr_cuda_round(sizeof(codec_misfits));
+    p.total = p.found + apr_cuda_round(sizeof(codec_out_of_range));
     p.values_bytes = 4 * (size_t)s->n_elems + 256;
     return p;
 }
@@ -163,7 +163,7 @@ static apr_status allocate(worker *l, apr_error *err)
     l->host.out = l->pinned + p.out;
     l->host.row_scales = (float *)(l->pinned + p.scales);
     l->host.importance = (float *)(l->pinned + p.importance);
-    l->found = (codec_misfits *)(l->pinned + p.found);
+    l->found = (codec_out_of_range *)(l->pinned + p.found);
     return APR_OK;
 }
 
@@ -252,7 +252,7 @@ static apr_status start(apr_cuda_worker *host, const apr_cuda_portion *portion, 
     if (error == cudaSuccess) error = cudaMemsetAsync(mirrored(l, l->found), 0, sizeof *l->found, l->stream);
     if (error == cudaSuccess) error = decode(l);
     if (error == cudaSuccess)
-        error = launch_find_misfits(l->values, portion->n_elems, portion->range, portion->saturate, mirrored(l, l->found), l->stream);
+        error = launch_find_out_of_range(l->values, portion->n_elems, portion->range, portion->saturate, mirrored(l, l->found), l->stream);
     if (error == cudaSuccess) error = encode(l);
     if (error == cudaSuccess) error = copy_down(l, host->out, (size_t)apr_row_bytes(portion->to, portion->n_elems));
     if (error == cudaSuccess && portion->to == APR_F8_E4M3) error = copy_down(l, host->row_scales, 4 * (size_t)n_rows);
@@ -264,8 +264,8 @@ static apr_status wait_worker(apr_cuda_worker *host, apr_misfits *misfits, apr_e
 {
     worker *const l = (worker *)host;
     const cudaError_t error = cudaStreamSynchronize(l->stream);
-    const codec_misfits none = {};
-    *misfits = misfits_of(error == cudaSuccess ? l->found : &none);
+    const codec_out_of_range none = {};
+    *misfits = out_of_range_of(error == cudaSuccess ? l->found : &none);
     return result(error, "converting", &l->portion, err);
 }
 

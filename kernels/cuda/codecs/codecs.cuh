@@ -54,13 +54,14 @@ launch_encode_fn apr_cuda_encoder_of(apr_dtype dtype);
 cudaError_t launch_encode_fp8_rows(const float *src, uint8_t *dst, float *scales, int64_t n_rows, int64_t columns, cudaStream_t stream);
 
 /* Like apr_misfits; worst: twice the bits of its magnitude, plus one when it is positive. */
-typedef struct codec_misfits {
+typedef struct codec_out_of_range {
     unsigned long long n_unusual, n_beyond, worst;
-} codec_misfits;
+} codec_out_of_range;
 
 /* Adds finite values outside the range to *found, and clamps them if `saturate`. */
-cudaError_t launch_find_misfits(float *values, int64_t n_elems, apr_range range, bool saturate, codec_misfits *found, cudaStream_t stream);
-apr_misfits misfits_of(const codec_misfits *found); /* both on the host */
+cudaError_t launch_find_out_of_range(float *values, int64_t n_elems, apr_range range, bool saturate, codec_out_of_range *found,
+                                     cudaStream_t stream);
+apr_misfits out_of_range_of(const codec_out_of_range *found); /* both on the host */
 
 /* The importance of the block that begins with encoded value `at`. */
 static __device__ __forceinline__ const float *importance_of_block(const codec_importance &i, int64_t at)

@@ -80,9 +80,9 @@ static __device__ __forceinline__ uint32_t high_nibbles(uint32_t word) { return 
 static __device__ __forceinline__ uint32_t nibbles(uint32_t word, bool high) { return high ? high_nibbles(word) : low_nibbles(word); }
 
 /* Low (or high) nibbles, or the others if `turned`. */
-static __device__ __forceinline__ uint32_t nibbles_turned(uint32_t word, bool high, bool turned)
+static __device__ __forceinline__ uint32_t nibbles_swapped(uint32_t word, bool high, bool swapped_bytes)
 {
-    return low_nibbles(word >> (high != turned ? 4 : 0));
+    return low_nibbles(word >> (high != swapped_bytes ? 4 : 0));
 }
 
 /* Bit i of `four` becomes bit 4 of byte i. */
@@ -193,13 +193,16 @@ template <> struct piece<APR_APR_Q8> : piece_base {
 /* 8 bytes of nibbles: bit 0 of a run is the word, bit 1 says low or high nibbles. */
 struct two_words {
     uint2 qs;
-    int turn = 0; /* the runs' twist */
+    int twist_bits = 0; /* the runs' twist */
     __device__ __forceinline__ void twist(int t)
     {
-        turn = t;
+        twist_bits = t;
         qs = swapped_if(qs, t & 1);
     }
-    __device__ __forceinline__ uint32_t nibble_codes(int run) const { return nibbles_turned(run % 2 ? qs.y : qs.x, run / 2, turn & 2); }
+    __device__ __forceinline__ uint32_t nibble_codes(int run) const
+    {
+        return nibbles_swapped(run % 2 ? qs.y : qs.x, run / 2, twist_bits & 2);
+    }
 };
 
 /* Low nibbles are columns 8 * lane on, high nibbles 16 further. */
@@ -255,7 +258,7 @@ template <> struct piece<APR_Q5_0> : unit_halves<16> {
     }
     __device__ __forceinline__ float4 codes(int run) const
     {
-        return unit_codes(nibble_codes(run) | fifth_bits(high >> column(0, run ^ turn)));
+        return unit_codes(nibble_codes(run) | fifth_bits(high >> column(0, run ^ twist_bits)));
     }
     __device__ __forceinline__ float scale(int) const { return half_float(d); }
 };
@@ -273,7 +276,7 @@ template <> struct piece<APR_Q5_1> : unit_halves<0> {
     }
     __device__ __forceinline__ float4 codes(int run) const
     {
-        return unit_codes(nibble_codes(run) | fifth_bits(high >> column(0, run ^ turn)));
+        return unit_codes(nibble_codes(run) | fifth_bits(high >> column(0, run ^ twist_bits)));
     }
     __device__ __forceinline__ float scale(int) const { return half_float(dm); }
     __device__ __forceinline__ float min(int) const { return -half_float(dm >> 16); }
@@ -323,14 +326,17 @@ static __device__ __forceinline__ uint2 nibbles_crossed(uint2 w)
 }
 
 /* Swaps neighbouring bytes if `turn`, so that the codes of high nibbles are where those of low ones were. */
-static __device__ __forceinline__ uint32_t turned(uint32_t word, bool turn) { return __byte_perm(word, 0, turn ? 0x2301 : 0x3210); }
+static __device__ __forceinline__ uint32_t swapped_bytes(uint32_t word, bool twist_bits)
+{
+    return __byte_perm(word, 0, twist_bits ? 0x2301 : 0x3210);
+}
 
 /* The first and third of four looked up bytes in a word are from low nibbles. The table: E2M1 doubled (0 1 2 3 4 6 8 12 and the negatives),
  * plus 16, with top bits set. */
-static __device__ __forceinline__ float4 e2m1_codes(uint32_t word, int high, bool turn)
+static __device__ __forceinline__ float4 e2m1_codes(uint32_t word, int high, bool twist_bits)
 {
-    const uint32_t a = turned(look_up(word, 0x93929190u, 0x9c989694u, 0x8d8e8f90u, 0x84888a8cu), turn);
-    const uint32_t b = turned(look_up(word >> 16, 0x93929190u, 0x9c989694u, 0x8d8e8f90u, 0x84888a8cu), turn);
+    const uint32_t a = swapped_bytes(look_up(word, 0x93929190u, 0x9c989694u, 0x8d8e8f90u, 0x84888a8cu), twist_bits);
+    const uint32_t b = swapped_bytes(look_up(word >> 16, 0x93929190u, 0x9c989694u, 0x8d8e8f90u, 0x84888a8cu), twist_bits);
     return make_float4(unit_float(a, high), unit_float(a, 2 + high), unit_float(b, high), unit_float(b, 2 + high));
 }
 
@@ -343,12 +349,12 @@ template <> struct piece<APR_MXFP4> : unit_halves<16> {
         qs = load_64_any(block + 1 + 8 * lane);
     }
     /* From a tile's row, where exponents are separated from the codes, and low nibbles from high ones (kernels/cuda/flow_args.h). */
-    __device__ __forceinline__ void load_apart(const uint8_t *exponent, const uint8_t *codes, int lane)
+    __device__ __forceinline__ void load_split(const uint8_t *exponent, const uint8_t *codes, int lane)
     {
         e = __ldg(exponent);
         qs = nibbles_crossed(load_64(codes + 8 * lane));
     }
-    __device__ __forceinline__ float4 codes(int run) const { return e2m1_codes(run % 2 ? qs.y : qs.x, run / 2, turn & 2); }
+    __device__ __forceinline__ float4 codes(int run) const { return e2m1_codes(run % 2 ? qs.y : qs.x, run / 2, twist_bits & 2); }
     /* 2^(e - 128): half of the byte's meaning, since the table is doubled */
     __device__ __forceinline__ float scale(int) const { return __uint_as_float(e < 2 ? 0x00200000u << e : (e - 1) << 23); }
 };
@@ -369,7 +375,7 @@ template <> struct piece<APR_NVFP4> : two_words {
     }
     static __device__ __forceinline__ int column(int lane, int run) { return 16 * lane + 4 * run; }
     static __device__ __forceinline__ int twist_of(int block, int lane) { return lane >> 1 | (block & 1) << 1; }
-    __device__ __forceinline__ float4 codes(int run) const { return e2m1_codes(run % 2 ? qs.y : qs.x, run / 2, turn & 2); }
+    __device__ __forceinline__ float4 codes(int run) const { return e2m1_codes(run % 2 ? qs.y : qs.x, run / 2, twist_bits & 2); }
     /* Unsigned E4M3, halved; 0x7f is 0 (0xff is NaN). Its seven bits, placed as float32 bits, are the value times 2^-120. */
     __device__ __forceinline__ float scale(int) const
     {
@@ -379,10 +385,10 @@ template <> struct piece<APR_NVFP4> : two_words {
 };
 
 /* -127 -104 -83 -65 -49 -35 -22 -10 1 13 25 38 53 69 89 113, plus 128. */
-static __device__ __forceinline__ float4 iq4_codes(uint32_t word, int high, bool turn)
+static __device__ __forceinline__ float4 iq4_codes(uint32_t word, int high, bool twist_bits)
 {
-    const uint32_t a = turned(look_up(word, 0x3f2d1801u, 0x766a5d4fu, 0xa6998d81u, 0xf1d9c5b5u), turn);
-    const uint32_t b = turned(look_up(word >> 16, 0x3f2d1801u, 0x766a5d4fu, 0xa6998d81u, 0xf1d9c5b5u), turn);
+    const uint32_t a = swapped_bytes(look_up(word, 0x3f2d1801u, 0x766a5d4fu, 0xa6998d81u, 0xf1d9c5b5u), twist_bits);
+    const uint32_t b = swapped_bytes(look_up(word >> 16, 0x3f2d1801u, 0x766a5d4fu, 0xa6998d81u, 0xf1d9c5b5u), twist_bits);
     return make_float4(byte_float(a, high) - 128.0f, byte_float(a, 2 + high) - 128.0f, byte_float(b, high) - 128.0f,
                        byte_float(b, 2 + high) - 128.0f);
 }
@@ -396,7 +402,7 @@ template <> struct piece<APR_IQ4_NL> : unit_halves<0> {
         d = load_16(block);
         qs = load_64_any(block + 2 + 8 * lane);
     }
-    __device__ __forceinline__ float4 codes(int run) const { return iq4_codes(run % 2 ? qs.y : qs.x, run / 2, turn & 2); }
+    __device__ __forceinline__ float4 codes(int run) const { return iq4_codes(run % 2 ? qs.y : qs.x, run / 2, twist_bits & 2); }
     __device__ __forceinline__ float scale(int) const { return half_float(d); }
 };
 

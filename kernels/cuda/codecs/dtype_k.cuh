@@ -199,11 +199,11 @@ template <> struct piece<APR_IQ4_XS> : piece_base {
     uint2 qs[2];
     uint32_t d;      /* d, and the upper bits of this piece's scales in bits 16 to 19 */
     uint32_t scales; /* their two low nibbles */
-    int turn = 0;
+    int twist_bits = 0;
     static __device__ __forceinline__ int twist_of(int, int lane) { return lane / 2; }
     __device__ __forceinline__ void twist(int t)
     {
-        turn = t;
+        twist_bits = t;
         qs[0] = swapped_if(qs[0], t & 1);
         qs[1] = swapped_if(qs[1], t & 1);
     }
@@ -223,7 +223,7 @@ template <> struct piece<APR_IQ4_XS> : piece_base {
     __device__ __forceinline__ float4 codes(int run) const
     {
         const uint2 pair = qs[run / 4];
-        return iq4_codes(run % 2 ? pair.y : pair.x, run / 2 % 2, turn & 2);
+        return iq4_codes(run % 2 ? pair.y : pair.x, run / 2 % 2, twist_bits & 2);
     }
     __device__ __forceinline__ float common() const { return half_float(d); }
     __device__ __forceinline__ float scale(int group) const

@@ -9,12 +9,12 @@ static __global__ void k_any(void) {}
 
 int apr_cuda_code_architecture(void)
 {
-    enum { MOST_DEVICES = 64 };
-    static std::atomic<int> known[MOST_DEVICES];
+    enum { MAX_DEVICES = 64 };
+    static std::atomic<int> known[MAX_DEVICES];
     cudaFuncAttributes attributes;
     int device = 0;
 
-    if (cudaGetDevice(&device) != cudaSuccess || device < 0 || device >= MOST_DEVICES) return 0;
+    if (cudaGetDevice(&device) != cudaSuccess || device < 0 || device >= MAX_DEVICES) return 0;
     if (known[device] == 0 && cudaFuncGetAttributes(&attributes, k_any) == cudaSuccess) known[device] = attributes.ptxVersion;
     return known[device];
 }

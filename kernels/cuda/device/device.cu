@@ -387,7 +387,7 @@ static apr_status expect_streams(apr_cuda_device *device, bool on, apr_error *er
 static void use_fp8(apr_cuda_device *device, bool on) { device->fp8 = on; }
 static void use_tiles(apr_cuda_device *device, bool on) { device->tiles = on; }
 static void use_exact(apr_cuda_device *device, bool on) { device->exact = on; }
-static void use_alike(apr_cuda_device *device, bool on) { device->alike = on; }
+static void use_alike(apr_cuda_device *device, bool on) { device->batch_invariant = on; }
 
 #ifndef APR_CUDA_ARCHITECTURES
 #define APR_CUDA_ARCHITECTURES ""

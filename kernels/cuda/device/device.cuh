@@ -27,9 +27,9 @@ typedef struct apr_cuda_halved {
     const float *x;
     void *work;
     int64_t n_tokens, n_in;
-    bool together;  /* one power of two for all tokens if that loses nothing */
-    bool fragments; /* as fragments of the small GEMM (ops/abreast.cuh) */
-    int form;       /* of the fragments: apr_abreast_form */
+    bool shares_scale; /* one power of two for all tokens if that loses nothing */
+    bool fragments;    /* as fragments of the small GEMM (ops/abreast.cuh) */
+    int layout;        /* of the fragments: apr_abreast_form */
 } apr_cuda_halved;
 
 struct apr_cuda_device {
@@ -41,9 +41,9 @@ struct apr_cuda_device {
     uint64_t workspace_bytes;
     struct apr_cuda_choices *choices; /* algorithm choices of cuBLASLt (products.cu), NULL before the first product */
     uint64_t n_writes;                /* calls so far, including this one, that may have written to device memory */
-    apr_cuda_halved halved;
-    uint64_t halved_for; /* the value of n_writes in the call that may use them */
-    void **allocations;  /* [n_allocations], NULL where released */
+    apr_cuda_halved kept_inputs;
+    uint64_t kept_for;  /* the value of n_writes in the call that may use them */
+    void **allocations; /* [n_allocations], NULL where released */
     size_t n_allocations;
     void **pinned; /* [n_pinned] host memory */
     size_t n_pinned;
@@ -53,7 +53,7 @@ struct apr_cuda_device {
     bool recording;       /* see record */
     bool tiles;           /* see use_tiles */
     bool exact;           /* see use_exact */
-    bool alike;           /* see use_alike */
+    bool batch_invariant; /* see use_alike */
     bool fp8;             /* see use_fp8 */
     bool refuses;         /* tests: every cuBLAS product is refused */
     bool lost;            /* a sticky error: the device is unusable */
@@ -126,7 +126,7 @@ apr_status apr_cuda_put_in_items(apr_cuda_device *device, apr_dtype dtype, void 
                                  apr_error *err);
 apr_status apr_cuda_run_flow(apr_cuda_device *device, const apr_flow_args *args, apr_error *err);
 apr_status apr_cuda_run_flow_inputs(apr_cuda_device *device, const apr_flow_inputs *args, apr_error *err);
-apr_status apr_cuda_run_experts(apr_cuda_device *device, const apr_experts_args *args, const apr_flow_args *flow, apr_error *err);
+apr_status apr_cuda_run_experts(apr_cuda_device *device, const apr_experts_args *args, const apr_flow_args *gemv, apr_error *err);
 apr_status apr_cuda_run_turn(apr_cuda_device *device, const apr_turn_args *args, apr_error *err);
 apr_status apr_cuda_run_attend_to_planes(apr_cuda_device *device, const apr_turn_args *turn, const apr_attend_args *args, uint8_t *planes,
                                          apr_error *err);

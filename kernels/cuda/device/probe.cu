@@ -60,8 +60,8 @@ typedef struct lt_product {
     cublasLtMatmulDesc_t product;
     cublasLtMatrixLayout_t in, out;
     cublasLtMatmulPreference_t preference;
-    cublasLtMatmulHeuristicResult_t ways[8];
-    int n_ways;
+    cublasLtMatmulHeuristicResult_t algos[8];
+    int n_algos;
 } lt_product;
 
 static cublasStatus_t describe(lt_product *lt, const probe_case *p)
@@ -75,12 +75,12 @@ static cublasStatus_t describe(lt_product *lt, const probe_case *p)
     if (s == CUBLAS_STATUS_SUCCESS) s = cublasLtMatrixLayoutCreate(&lt->out, CUDA_R_32F, SIDE, SIDE, SIDE);
     if (s == CUBLAS_STATUS_SUCCESS) s = cublasLtMatmulPreferenceCreate(&lt->preference);
     if (s == CUBLAS_STATUS_SUCCESS)
-        s = cublasLtMatmulAlgoGetHeuristic(lt->handle, lt->product, lt->in, lt->in, lt->out, lt->out, lt->preference, 8, lt->ways,
-                                           &lt->n_ways);
+        s = cublasLtMatmulAlgoGetHeuristic(lt->handle, lt->product, lt->in, lt->in, lt->out, lt->out, lt->preference, 8, lt->algos,
+                                           &lt->n_algos);
     return s;
 }
 
-static void forget(lt_product *lt)
+static void destroy(lt_product *lt)
 {
     if (lt->preference != NULL) cublasLtMatmulPreferenceDestroy(lt->preference);
     if (lt->out != NULL) cublasLtMatrixLayoutDestroy(lt->out);
@@ -97,13 +97,13 @@ static cublasStatus_t product_lt(const apr_cuda_device *device, const probe_case
 
     memset(&lt, 0, sizeof lt);
     cublasStatus_t s = describe(&lt, p);
-    if (s == CUBLAS_STATUS_SUCCESS && lt.n_ways == 0) s = CUBLAS_STATUS_NOT_SUPPORTED;
-    for (int i = 0; i < lt.n_ways; i++) {
+    if (s == CUBLAS_STATUS_SUCCESS && lt.n_algos == 0) s = CUBLAS_STATUS_NOT_SUPPORTED;
+    for (int i = 0; i < lt.n_algos; i++) {
         s = cublasLtMatmul(lt.handle, lt.product, &one, b->device, lt.in, b->device + b->matrix_bytes, lt.in, &zero, b->device + b->c_at,
-                           lt.out, b->device + b->c_at, lt.out, &lt.ways[i].algo, NULL, 0, device->stream);
+                           lt.out, b->device + b->c_at, lt.out, &lt.algos[i].algo, NULL, 0, device->stream);
         if (s == CUBLAS_STATUS_SUCCESS) break;
     }
-    forget(&lt);
+    destroy(&lt);
     return s;
 }
 

@@ -11,9 +11,9 @@
 /* --- grids and clusters (9.0) --- */
 
 /* The next kernel of the stream may begin once all blocks of this one have called this or have ended. */
-PTX_FN void ptx_let_next_begin(void) { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
+PTX_FN void ptx_launch_dependents(void) { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
 /* Waits until the previous kernels have finished and their writes are visible. */
-PTX_FN void ptx_wait_for_previous(void) { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+PTX_FN void ptx_wait_for_dependencies(void) { asm volatile("griddepcontrol.wait;" ::: "memory"); }
 
 /* Barrier of all threads of the cluster that have not ended; their earlier writes are visible after it. */
 PTX_FN void ptx_cluster_barrier(void) { asm volatile("barrier.cluster.arrive.release;\n\tbarrier.cluster.wait.acquire;" ::: "memory"); }
@@ -83,7 +83,7 @@ PTX_FN void ptx_load_matrices(uint32_t (&m)[4], const void *row)
                  : "r"((uint32_t)__cvta_generic_to_shared(row))
                  : "memory");
 }
-PTX_FN void ptx_load_matrices_turned(uint32_t (&m)[4], const void *row)
+PTX_FN void ptx_load_matrices_transposed(uint32_t (&m)[4], const void *row)
 {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3},[%4];"
                  : "=r"(m[0]), "=r"(m[1]), "=r"(m[2]), "=r"(m[3])

@@ -63,15 +63,15 @@ template <int THREADS> static __device__ __forceinline__ float block_max(float x
     return x;
 }
 
-/* The same for a number of threads that the launch decides: whole warps, at most MOST_THREADS. */
-template <int MOST_THREADS> static __device__ __forceinline__ float block_max_of(float x, int n_threads, float *parts)
+/* The same for a number of threads that the launch decides: whole warps, at most MAX_THREADS. */
+template <int MAX_THREADS> static __device__ __forceinline__ float block_max_of(float x, int n_threads, float *parts)
 {
     const int thread = (int)threadIdx.x;
     x = warp_max(x);
     if (thread % 32 == 0) parts[thread / 32] = x;
     __syncthreads();
 #pragma unroll
-    for (int i = 0; i < MOST_THREADS / 32; i++)
+    for (int i = 0; i < MAX_THREADS / 32; i++)
         if (i < n_threads / 32) x = fmaxf(x, parts[i]);
     return x;
 }

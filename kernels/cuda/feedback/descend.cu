@@ -1,7 +1,7 @@
 /* descend.cu - chooses each sub-block's codes again, one row per warp, one column per lane; neighbouring scales are tried in parallel. */
 #include "kernels/cuda/feedback/feedback.cuh"
 
-enum { PANEL = FEEDBACK_PANEL, WARPS = FEEDBACK_WARPS, MOST_TRIALS = 7 };
+enum { PANEL = FEEDBACK_PANEL, WARPS = FEEDBACK_WARPS, MAX_TRIALS = 7 };
 
 /* Changes of a sub-block's scale and minimum, or of d; the first changes nothing. Same order as quant/feedback/lane_rows.c. */
 struct nudge {
@@ -110,7 +110,7 @@ static __global__ void __launch_bounds__(32 * WARPS, 2)
     __syncwarp();
     for (int begin = 0; begin < width; begin += SUB) {
         const float lost = descend_sub_block<SUB, TRIALS, E2M1>(r, h, n, row, first + begin, lane < SUB ? g[begin + lane] : 0.0f);
-        tell_later(h, n, first, begin, begin + SUB, width, lost, g);
+        update_later(h, n, first, begin, begin + SUB, width, lost, g);
     }
 }
 
@@ -124,7 +124,7 @@ static descend_fn kernel_of(const apr_cuda_grid *grid, bool rescale)
     if (grid->sub_elems == 16) return rescale ? k_descend<16, 3, false> : k_descend<16, 1, false>;
     if (!rescale) return k_descend<32, 1, false>;
     if (grid->steps == GRID_HALF) return k_descend<32, 5, false>;
-    return has_mins ? k_descend<32, MOST_TRIALS, false> : k_descend<32, 3, false>;
+    return has_mins ? k_descend<32, MAX_TRIALS, false> : k_descend<32, 3, false>;
 }
 
 apr_status apr_cuda_lane_descend(apr_cuda_solver *s, const apr_cuda_lanes *r, bool rescale, apr_error *err)

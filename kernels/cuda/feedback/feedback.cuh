@@ -84,8 +84,8 @@ static inline unsigned blocks_of_rows(int64_t n_rows) { return blocks_of(n_rows,
 
 /* Updates g, a row's part of E H, for the changes of its errors in columns [begin, end): columns from `end` to `width` of the panel that
  * begins with column `first`. lost: the decrease of a column's error, one column per lane, zeros after the last. */
-static __device__ __forceinline__ void tell_later(const float *__restrict__ h, int64_t n, int64_t first, int begin, int end, int width,
-                                                  float lost, float *g)
+static __device__ __forceinline__ void update_later(const float *__restrict__ h, int64_t n, int64_t first, int begin, int end, int width,
+                                                    float lost, float *g)
 {
     const int lane = (int)threadIdx.x % 32;
     if (!__any_sync(0xffffffffu, lost != 0.0f)) return;

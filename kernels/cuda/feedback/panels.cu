@@ -7,14 +7,14 @@
 enum { THREADS = 256, PANEL = FEEDBACK_PANEL, WARPS = FEEDBACK_WARPS, EACH = PANEL / 32 };
 
 /* panel[row][c] = sum over j < k: x[row][j] * b[..]; b to cuBLAS as stored (OP_N) or transposed (OP_T) */
-static apr_status multiply(apr_cuda_solver *s, const apr_cuda_lanes *r, const float *x, const float *b, bool turned, int64_t width,
+static apr_status multiply(apr_cuda_solver *s, const apr_cuda_lanes *r, const float *x, const float *b, bool transposed, int64_t width,
                            int64_t k, apr_error *err)
 {
     const float one = 1.0f, zero = 0.0f;
     const int n = (int)r->factors->n;
-    return feedback_blas(cublasGemmEx(s->blas, turned ? CUBLAS_OP_T : CUBLAS_OP_N, CUBLAS_OP_N, (int)width, (int)r->n_rows, (int)k, &one, b,
-                                      CUDA_R_32F, n, x, CUDA_R_32F, n, &zero, r->panel, CUDA_R_32F, PANEL, CUBLAS_COMPUTE_32F_PEDANTIC,
-                                      CUBLAS_GEMM_DEFAULT),
+    return feedback_blas(cublasGemmEx(s->blas, transposed ? CUBLAS_OP_T : CUBLAS_OP_N, CUBLAS_OP_N, (int)width, (int)r->n_rows, (int)k,
+                                      &one, b, CUDA_R_32F, n, x, CUDA_R_32F, n, &zero, r->panel, CUDA_R_32F, PANEL,
+                                      CUBLAS_COMPUTE_32F_PEDANTIC, CUBLAS_GEMM_DEFAULT),
                          "the errors of rows, multiplied", err);
 }
 
@@ -116,11 +116,11 @@ static __global__ void __launch_bounds__(32 * WARPS, 2) /* otherwise on 7.5 (1,0
         for (int l = 0; l < 32; l++) {
             const float q = nearest_code<E2M1>(r.grid, step, x[i]), e = weight[i] - value_of(step, q);
             if (lane == l) code = q, error = e;
-            const float told = __shfl_sync(0xffffffffu, e, l);
+            const float broadcast = __shfl_sync(0xffffffffu, e, l);
             const float *const from = pull + (first + 32 * i + l) * n + first + lane;
 #pragma unroll
             for (int k = i; k < EACH; k++)
-                if (32 * k < width) x[k] += __ldg(from + 32 * k) * told;
+                if (32 * k < width) x[k] += __ldg(from + 32 * k) * broadcast;
         }
         r.code[row * n + column] = (int8_t)code;
         r.error[row * n + column] = error;

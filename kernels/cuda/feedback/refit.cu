@@ -104,7 +104,7 @@ static __global__ void __launch_bounds__(32 * WARPS, 2)
         __syncwarp();
         if (lane == 0) r.d[block] = d, r.dmin[block] = dmin;
         __syncwarp();
-        if (ELEMS == 32) tell_later(h, n, first, begin, begin + ELEMS, width, lost, m->g); /* otherwise the block is the whole panel */
+        if (ELEMS == 32) update_later(h, n, first, begin, begin + ELEMS, width, lost, m->g); /* otherwise the block is the whole panel */
     }
 }
 

@@ -43,7 +43,7 @@ typedef struct apr_abreast_inputs {
     uint8_t *fragments;         /* [apr_abreast_fragment_bytes] */
     uint8_t *sums;              /* [apr_abreast_sum_bytes] */
     float *factors;             /* [8 * n_tiles] factor of each token's sums */
-    apr_abreast_form form;
+    apr_abreast_form layout;
 } apr_abreast_inputs;
 
 typedef struct apr_abreast_args {

@@ -1,12 +1,12 @@
 /* abreast_blocks.cu - the small GEMM of types with blocks of 32 (abreast_kernel.cuh). */
 #include "kernels/cuda/ops/abreast_kernel.cuh"
 
-const abreast_kernels *apr_abreast_blocks_kernels(apr_dtype dtype)
+const gemm_kernels *apr_abreast_blocks_kernels(apr_dtype dtype)
 {
-#define X(id) abreast_kernels_of<APR_##id>(),
-    static const abreast_kernels all[] = {APR_ABREAST_BLOCKS(X)};
+#define X(id) gemm_kernels_of<APR_##id>(),
+    static const gemm_kernels all[] = {APR_ABREAST_BLOCKS(X)};
 #undef X
-    for (const abreast_kernels &k : all)
+    for (const gemm_kernels &k : all)
         if (k.dtype == dtype) return &k;
     return NULL;
 }

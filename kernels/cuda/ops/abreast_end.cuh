@@ -1,4 +1,4 @@
-/* abreast_end.cuh - small GEMMs whose stream-K fix-up is part of another kernel, their epilogue. */
+/* gemm_epilogue.cuh - small GEMMs whose stream-K fix-up is part of another kernel, their epilogue. */
 #ifndef APR_KERNELS_CUDA_ABREAST_END_CUH
 #define APR_KERNELS_CUDA_ABREAST_END_CUH
 
@@ -6,15 +6,14 @@
 
 /* An epilogue, which replaces the fix-up kernel after a launch: gets the call as launched, its number of thread blocks, and the rows of a
  * row block. */
-typedef cudaError_t abreast_end(const void *what, const abreast_call &call, int n_blocks, int rows_of_block, cudaStream_t stream);
+typedef cudaError_t gemm_epilogue(const void *what, const gemm_call &call, int n_blocks, int rows_of_block, cudaStream_t stream);
 /* abreast.cu: dense products. Each launch, of at most APR_ABREAST_MOST_TILES tiles of tokens, is followed by the epilogue. */
-cudaError_t apr_cuda_abreast_ended(const apr_abreast_args *args, int n_multiprocessors, abreast_end *end, const void *what,
+cudaError_t apr_cuda_abreast_ended(const apr_abreast_args *args, int n_multiprocessors, gemm_epilogue *epilogue, const void *what,
                                    cudaStream_t stream);
 
 /* turn.cu: for three parts that are the queries, keys and values of a QKV epilogue, which includes the fix-up. The first function: whether
  * there is a kernel. */
 bool apr_cuda_turns_products(const apr_turn_args *turn, const apr_abreast_args *args);
-cudaError_t apr_cuda_turn_products(const apr_turn_args *turn, const abreast_call &call, int n_blocks, int rows_of_block,
-                                   cudaStream_t stream);
+cudaError_t apr_cuda_turn_products(const apr_turn_args *turn, const gemm_call &call, int n_blocks, int rows_of_block, cudaStream_t stream);
 
 #endif

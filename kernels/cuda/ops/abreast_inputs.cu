@@ -4,18 +4,18 @@
 #include "kernels/cuda/ops/follow.cuh"
 
 enum {
-    MOST_THREADS = 512,
+    MAX_THREADS = 512,
     KEPT = 4, /* pieces of 8 numbers that a thread keeps in registers between the maximum and the write */
 };
 
 /* A thread block per slot, with a thread for each piece of a row of up to 4,096 numbers, so that the many slots of a prompt fill a
  * multiprocessor. */
-template <apr_abreast_form FORM>
-static __global__ void __launch_bounds__(MOST_THREADS, 2)
+template <apr_abreast_form LAYOUT>
+static __global__ void __launch_bounds__(MAX_THREADS, 2)
     k_inputs(const float *x, const int *row_of, int64_t n, const __grid_constant__ apr_abreast_inputs to)
 {
-    __shared__ float parts[MOST_THREADS / 32];
-    follow_previous();
+    __shared__ float parts[MAX_THREADS / 32];
+    pdl_trigger_and_wait();
     const int slot = (int)blockIdx.x, row = row_of != NULL ? __ldcg(row_of + slot) : slot < n ? slot : -1;
     const float4 *const from = (const float4 *)(x + (int64_t)(row < 0 ? 0 : row) * to.n_x);
     const int n_pieces = (int)(to.n_in / 8), n_there = row >= 0 ? (int)(to.n_x / 8) : 0, thread = (int)threadIdx.x,
@@ -30,14 +30,15 @@ static __global__ void __launch_bounds__(MOST_THREADS, 2)
         const input_piece piece = piece_of(from, i, true);
         most = fmaxf(most, fmaxf(most_of(piece.first), most_of(piece.second)));
     }
-    power_for(block_max_of<MOST_THREADS>(most, n_threads, parts), &times, &back);
+    power_for(block_max_of<MAX_THREADS>(most, n_threads, parts), &times, &back);
     if (thread == 0) to.factors[slot] = back;
 #pragma unroll
     for (int k = 0; k < KEPT; k++)
-        if (k * n_threads < n_pieces) put_piece<FORM>(to, slot, thread + k * n_threads, thread + k * n_threads < n_pieces, kept[k], times);
+        if (k * n_threads < n_pieces)
+            store_piece<LAYOUT>(to, slot, thread + k * n_threads, thread + k * n_threads < n_pieces, kept[k], times);
     for (int base = KEPT * n_threads; base < n_pieces; base += n_threads) {
         const bool on = base + thread < n_pieces;
-        put_piece<FORM>(to, slot, base + thread, on, piece_of(from, base + thread, base + thread < n_there), times);
+        store_piece<LAYOUT>(to, slot, base + thread, on, piece_of(from, base + thread, base + thread < n_there), times);
     }
 }
 
@@ -45,14 +46,13 @@ cudaError_t apr_cuda_abreast_prepare(const float *x, const int *row_of, int64_t 
 {
     const unsigned n_slots = (unsigned)(to->n_tiles * APR_ABREAST_TILE);
     const int64_t n_pieces = (to->n_in / 8 + 31) / 32 * 32;
-    const unsigned n_threads = (unsigned)(n_pieces < MOST_THREADS ? n_pieces : (int64_t)MOST_THREADS);
-    if (to->n_in % ABREAST_SUB != 0 || to->n_x % ABREAST_SUB != 0 || to->n_x > to->n_in || (uintptr_t)x % 16 != 0)
-        return cudaErrorNotSupported;
+    const unsigned n_threads = (unsigned)(n_pieces < MAX_THREADS ? n_pieces : (int64_t)MAX_THREADS);
+    if (to->n_in % GEMM_SUB != 0 || to->n_x % GEMM_SUB != 0 || to->n_x > to->n_in || (uintptr_t)x % 16 != 0) return cudaErrorNotSupported;
     static void (*const kernels[])(const float *, const int *, int64_t, apr_abreast_inputs) = {
         k_inputs<APR_ABREAST_HALVES>, k_inputs<APR_ABREAST_BFLOATS>, k_inputs<APR_ABREAST_WIDE>};
-    const auto kernel = kernels[to->form];
+    const auto kernel = kernels[to->layout];
     /* the same carveout as the next kernels, which then need not wait for a reconfiguration of shared memory */
     const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, 100);
     if (error != cudaSuccess) return error;
-    return launch_following(kernel, n_slots, n_threads, 0, stream, x, row_of, n, *to);
+    return launch_pdl(kernel, n_slots, n_threads, 0, stream, x, row_of, n, *to);
 }

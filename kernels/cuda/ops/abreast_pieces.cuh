@@ -18,9 +18,9 @@ static __device__ __forceinline__ void power_for(float most, float *times, float
 }
 
 /* x rounded to 16 bits, and its value as float32. */
-template <bool BFLOATS> static __device__ __forceinline__ uint32_t part_of_number(float x, float *worth)
+template <bool IS_BF16> static __device__ __forceinline__ uint32_t part_of_number(float x, float *worth)
 {
-    if constexpr (BFLOATS) {
+    if constexpr (IS_BF16) {
         const __nv_bfloat16 h = __float2bfloat16_rn(x);
         *worth = __bfloat162float(h);
         return __bfloat16_as_ushort(h);
@@ -32,7 +32,7 @@ template <bool BFLOATS> static __device__ __forceinline__ uint32_t part_of_numbe
 }
 
 /* Four numbers of a step of 16 columns as lane t's two words of each part. Returns the sum of the first parts. */
-template <bool BFLOATS> static __device__ __forceinline__ float split_four(float4 x, float times, uint32_t (&high)[2], uint32_t (&low)[2])
+template <bool IS_BF16> static __device__ __forceinline__ float split_four(float4 x, float times, uint32_t (&high)[2], uint32_t (&low)[2])
 {
     const float v[4] = {x.x * times, x.y * times, x.z * times, x.w * times};
     uint32_t h[4], l[4];
@@ -40,12 +40,12 @@ template <bool BFLOATS> static __device__ __forceinline__ float split_four(float
 #pragma unroll
     for (int i = 0; i < 4; i++) {
         float first, second;
-        h[i] = part_of_number<BFLOATS>(v[i], &first);
-        l[i] = part_of_number<BFLOATS>(v[i] - first, &second);
+        h[i] = part_of_number<IS_BF16>(v[i], &first);
+        l[i] = part_of_number<IS_BF16>(v[i] - first, &second);
         if (isinf(first)) l[i] = 0;
         sum += first;
     }
-    high[0] = h[0] | h[2] << 16, high[1] = h[1] | h[3] << 16; /* abreast_column */
+    high[0] = h[0] | h[2] << 16, high[1] = h[1] | h[3] << 16; /* gemm_column */
     low[0] = l[0] | l[2] << 16, low[1] = l[1] | l[3] << 16;
     return sum;
 }
@@ -65,29 +65,29 @@ static __device__ __forceinline__ input_piece piece_of(const float4 *row, int i,
 static __device__ __forceinline__ float most_of(float4 v) { return fmaxf(fmaxf(fabsf(v.x), fabsf(v.y)), fmaxf(fabsf(v.z), fabsf(v.w))); }
 
 /* Writes piece i of a slot. All lanes take part; those with `on` false write nothing. */
-template <apr_abreast_form FORM>
-static __device__ __forceinline__ void put_piece(const apr_abreast_inputs &to, int64_t slot, int i, bool on, const input_piece &piece,
-                                                 float times)
+template <apr_abreast_form LAYOUT>
+static __device__ __forceinline__ void store_piece(const apr_abreast_inputs &to, int64_t slot, int i, bool on, const input_piece &piece,
+                                                   float times)
 {
-    constexpr bool BFLOATS = FORM == APR_ABREAST_BFLOATS;
-    const int sub = i / 4, t = i % 4, n_subs = (int)(to.n_in / ABREAST_SUB);
+    constexpr bool IS_BF16 = LAYOUT == APR_ABREAST_BFLOATS;
+    const int sub = i / 4, t = i % 4, n_subs = (int)(to.n_in / GEMM_SUB);
     uint32_t high[2][2], low[2][2];
-    float sum = split_four<BFLOATS>(piece.first, times, high[0], low[0]);
-    sum += split_four<BFLOATS>(piece.second, times, high[1], low[1]);
+    float sum = split_four<IS_BF16>(piece.first, times, high[0], low[0]);
+    sum += split_four<IS_BF16>(piece.second, times, high[1], low[1]);
     sum = quad_sum(sum);
     if (!on) return;
-    if constexpr (FORM == APR_ABREAST_WIDE) {
+    if constexpr (LAYOUT == APR_ABREAST_WIDE) {
         for (int odd = 0; odd < 2; odd++)
-            *(uint2 *)(to.fragments + wide_halves_at(sub, to.n_tiles, slot, t, odd)) = make_uint2(high[0][odd], high[1][odd]);
+            *(uint2 *)(to.fragments + wgmma_input_at(sub, to.n_tiles, slot, t, odd)) = make_uint2(high[0][odd], high[1][odd]);
     } else {
-        uint8_t *const at = to.fragments + abreast_piece_at(sub, n_subs, slot, t);
+        uint8_t *const at = to.fragments + gemm_piece_at(sub, n_subs, slot, t);
         *(uint4 *)at = make_uint4(high[0][0], high[0][1], high[1][0], high[1][1]);
-        *(uint4 *)(at + abreast_plane(to.n_tiles, to.n_in)) = make_uint4(low[0][0], low[0][1], low[1][0], low[1][1]);
+        *(uint4 *)(at + gemm_part_bytes(to.n_tiles, to.n_in)) = make_uint4(low[0][0], low[0][1], low[1][0], low[1][1]);
     }
-    if (BFLOATS || t > 1) return;
+    if (IS_BF16 || t > 1) return;
     float first, second;
     const uint32_t half = part_of_number<false>(sum, &first), rest = part_of_number<false>(isinf(first) ? 0.0f : sum - first, &second);
-    const int64_t sum_at = FORM == APR_ABREAST_WIDE ? wide_sum_at(sub, to.n_tiles, slot, t) : abreast_sum_at(sub, n_subs, slot, t);
+    const int64_t sum_at = LAYOUT == APR_ABREAST_WIDE ? wgmma_sum_at(sub, to.n_tiles, slot, t) : gemm_sum_at(sub, n_subs, slot, t);
     *(uint16_t *)(to.sums + sum_at) = (uint16_t)(t == 0 ? half : rest);
 }
 

@@ -11,19 +11,19 @@
 
 enum {
     THREADS = NORM_BLOCK,
-    MOST_CLUSTER = 8,
+    MAX_CLUSTER = 8,
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1200
     RESIDENT = 2, /* with the registers of three the compiler spills there */
 #else
     RESIDENT = 3, /* blocks of a multiprocessor, so that those of all tokens are resident at once: a second wave would take as long again */
 #endif
-    MANY_SLOTS = 48,   /* clusters of eight that fit 132 multiprocessors so; with more slots half as many blocks have twice as much */
-    MOST_EACH = 11264, /* numbers of a block in its shared memory; those of a cluster are at least a matrix' rows (rows_run.cu) */
+    MANY_SLOTS = 48,  /* clusters of eight that fit 132 multiprocessors so; with more slots half as many blocks have twice as much */
+    MAX_EACH = 11264, /* numbers of a block in its shared memory; those of a cluster are at least a matrix' rows (rows_run.cu) */
     SQUARES_AT_ONCE = 16,
 };
 
-typedef struct rows_end {
-    abreast_call a;              /* the product; n_blocks 0: part 0 is a finished value */
+typedef struct rows_epilogue {
+    gemm_call a;                 /* the product; n_blocks 0: part 0 is a finished value */
     int n_blocks, rows_of_block; /* of its launch */
     apr_flow_ending ending;
     apr_glu_shape glu;
@@ -31,55 +31,55 @@ typedef struct rows_end {
     int cluster;                /* thread blocks per token */
     const float *residual;
     float *out, *normed;
-    bool norm, leaves;
+    bool norm, writes_inputs;
     float eps, gain_offset;
     const float *gain;
     apr_abreast_inputs to;
-} rows_end;
+} rows_epilogue;
 
 /* --- sums --- */
 
-/* A thread block's run of numbers, the same in all its threads; joints: [parts][n_joints], in shared memory. */
+/* A thread block's run of numbers, the same in all its threads; joints: [parts][n_fixups], in shared memory. */
 typedef struct rows_run {
     int begin, n, token;
-    int n_joints, shift; /* row blocks have 1 << shift rows */
-    abreast_sources *joints;
+    int n_fixups, shift; /* row blocks have 1 << shift rows */
+    fixup_source *fixups;
 } rows_run;
 
-APR_EVERYWHERE int rows_each(const rows_end *e)
+APR_EVERYWHERE int rows_each(const rows_epilogue *e)
 {
-    return ((e->width + ABREAST_SUB - 1) / ABREAST_SUB + e->cluster - 1) / e->cluster * ABREAST_SUB;
+    return ((e->width + GEMM_SUB - 1) / GEMM_SUB + e->cluster - 1) / e->cluster * GEMM_SUB;
 }
-APR_EVERYWHERE int joints_of_run(int each, int rows_of_block) { return (each - 1) / rows_of_block + 2; } /* for any start */
+APR_EVERYWHERE int fixups_of_run(int each, int rows_of_block) { return (each - 1) / rows_of_block + 2; } /* for any start */
 
 /* All divisions are done here, while the product still runs. */
-static __device__ __forceinline__ void find_joints(const rows_end &e, const rows_run &run)
+static __device__ __forceinline__ void find_fixups(const rows_epilogue &e, const rows_run &run)
 {
     const int n_parts = e.ending == APR_FLOW_GLU ? 2 : 1;
-    for (int i = (int)threadIdx.x; i < n_parts * run.n_joints && e.n_blocks > 0; i += THREADS) {
-        const int part = i / run.n_joints, row_block = ((part * e.width + run.begin) >> run.shift) + i % run.n_joints;
-        run.joints[i] = sources_of(e.a, e.n_blocks, row_block);
+    for (int i = (int)threadIdx.x; i < n_parts * run.n_fixups && e.n_blocks > 0; i += THREADS) {
+        const int part = i / run.n_fixups, row_block = ((part * e.width + run.begin) >> run.shift) + i % run.n_fixups;
+        run.fixups[i] = fixup_source_of(e.a, e.n_blocks, row_block);
     }
 }
 
-static __device__ __forceinline__ four_source source_of(const rows_end &e, const rows_run &run, int part, int row)
+static __device__ __forceinline__ fixup_source4 source_of(const rows_epilogue &e, const rows_run &run, int part, int row)
 {
-    const abreast_part &p = e.a.parts[part];
-    const float *const there = p.out + (int64_t)run.token * p.n_units * APR_FLOW_UNIT + row;
-    if (e.n_blocks == 0) return four_source{there, there, 0, 0};
+    const gemm_part &p = e.a.parts[part];
+    const float *const there = p.out + (int64_t)run.token * p.n_row_groups * APR_FLOW_UNIT + row;
+    if (e.n_blocks == 0) return fixup_source4{there, there, 0, 0};
     const int at = part * e.width + row, in_run = (at >> run.shift) - ((part * e.width + run.begin) >> run.shift);
-    return four_sums_of(e.a, run.joints[part * run.n_joints + in_run], run.shift, at, run.token - e.first, there);
+    return fixup_source4_of(e.a, run.fixups[part * run.n_fixups + in_run], run.shift, at, run.token - e.first, there);
 }
 
 /* Writes the run's numbers to shared memory, and to out. ROUNDS of four numbers per thread, and AT_ONCE partial sums of each part for each,
  * are in flight together. */
 template <int PARTS, int ROUNDS, int AT_ONCE>
-static __device__ __forceinline__ void end_run(const rows_end &e, const rows_run &run, float4 *numbers)
+static __device__ __forceinline__ void finish_run(const rows_epilogue &e, const rows_run &run, float4 *numbers)
 {
     const int64_t row = (int64_t)run.token * e.width;
     const float factor = e.n_blocks > 0 ? __ldcg(e.a.factors + run.token) : 1.0f;
     for (int base = (int)threadIdx.x; 4 * base < run.n; base += ROUNDS * THREADS) {
-        four_source sources[ROUNDS][PARTS];
+        fixup_source4 sources[ROUNDS][PARTS];
         float4 v[ROUNDS][PARTS][AT_ONCE], residual[ROUNDS];
 #pragma unroll
         for (int r = 0; r < ROUNDS; r++) {
@@ -88,7 +88,7 @@ static __device__ __forceinline__ void end_run(const rows_end &e, const rows_run
             for (int part = 0; part < PARTS; part++) {
                 sources[r][part] = source_of(e, run, part, at);
 #pragma unroll
-                for (int i = 0; i < AT_ONCE; i++) v[r][part][i] = ask_sum(sources[r][part], i);
+                for (int i = 0; i < AT_ONCE; i++) v[r][part][i] = load_partial(sources[r][part], i);
             }
             residual[r] = e.ending == APR_FLOW_ADD ? __ldcg((const float4 *)(e.residual + row + at)) : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
         }
@@ -96,10 +96,10 @@ static __device__ __forceinline__ void end_run(const rows_end &e, const rows_run
         for (int r = 0; r < ROUNDS; r++) {
             const int i = base + r * THREADS, at = run.begin + 4 * i;
             if (4 * i >= run.n) continue;
-            float4 x = four_of(sources[r][0], v[r][0], factor, e.a.parts[0].bias, at);
-            if (e.ending == APR_FLOW_ADD) x = add_four(x, residual[r]);
+            float4 x = finish_sum4(sources[r][0], v[r][0], factor, e.a.parts[0].bias, at);
+            if (e.ending == APR_FLOW_ADD) x = add4(x, residual[r]);
             if (PARTS == 2) {
-                const float4 u = four_of(sources[r][PARTS - 1], v[r][PARTS - 1], factor, e.a.parts[1].bias, at);
+                const float4 u = finish_sum4(sources[r][PARTS - 1], v[r][PARTS - 1], factor, e.a.parts[1].bias, at);
                 x = make_float4(apr_glu_of(&e.glu, x.x, u.x), apr_glu_of(&e.glu, x.y, u.y), apr_glu_of(&e.glu, x.z, u.z),
                                 apr_glu_of(&e.glu, x.w, u.w));
             }
@@ -128,14 +128,14 @@ static __device__ __forceinline__ float squares_of(const float *row, int width, 
 }
 
 /* The gains of four numbers of a thread; its first four are loaded before the numbers are ready. */
-static __device__ __forceinline__ float4 gains_of(const rows_end &e, const rows_run &run, int i)
+static __device__ __forceinline__ float4 gains_of(const rows_epilogue &e, const rows_run &run, int i)
 {
     float g[4] = {1.0f, 1.0f, 1.0f, 1.0f};
     for (int k = 0; k < 4 && e.norm && e.gain != NULL && 4 * i < run.n; k++) g[k] = __ldg(e.gain + run.begin + 4 * i + k);
     return make_float4(g[0], g[1], g[2], g[3]);
 }
 
-static __device__ __forceinline__ void norm_run(const rows_end &e, const rows_run &run, float scale, float4 gains, float4 *numbers)
+static __device__ __forceinline__ void norm_run(const rows_epilogue &e, const rows_run &run, float scale, float4 gains, float4 *numbers)
 {
     for (int i = (int)threadIdx.x; 4 * i < run.n; i += THREADS) {
         const float4 x = numbers[i], g = i < THREADS ? gains : gains_of(e, run, i);
@@ -158,8 +158,8 @@ static __device__ __forceinline__ float most_of_run(const float4 *numbers, int n
 }
 
 /* Writes numbers [begin, begin + n) of a slot as inputs. */
-template <apr_abreast_form FORM>
-static __device__ __forceinline__ void put_run_of(const rows_end &e, int slot, int begin, int n, const float4 *numbers, float times)
+template <apr_abreast_form LAYOUT>
+static __device__ __forceinline__ void store_run_of(const rows_epilogue &e, int slot, int begin, int n, const float4 *numbers, float times)
 {
     const int n_pieces = n / 8;
     for (int base = 0; base < n_pieces; base += THREADS) {
@@ -168,12 +168,12 @@ static __device__ __forceinline__ void put_run_of(const rows_end &e, int slot, i
         input_piece piece;
         piece.first = piece.second = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
         if (on) piece.first = numbers[i / 4 * 8 + i % 4], piece.second = numbers[i / 4 * 8 + 4 + i % 4];
-        put_piece<FORM>(e.to, slot, begin / 8 + i, on, piece, times);
+        store_piece<LAYOUT>(e.to, slot, begin / 8 + i, on, piece, times);
     }
 }
 
 /* Norms a token's row. */
-static __device__ __forceinline__ void norm_row(const rows_end &e, const rows_run &run, float4 gains, float *parts, float4 *numbers)
+static __device__ __forceinline__ void norm_row(const rows_epilogue &e, const rows_run &run, float4 gains, float *parts, float4 *numbers)
 {
     cluster_barrier(); /* the whole row is in global memory */
     const float *const whole = (e.out != NULL ? (const float *)e.out : e.a.parts[0].out) + (int64_t)run.token * e.width;
@@ -182,54 +182,56 @@ static __device__ __forceinline__ void norm_row(const rows_end &e, const rows_ru
 }
 
 /* Writes the run as inputs, with the power of two for the whole row's largest number. */
-template <apr_abreast_form FORM>
-static __device__ __forceinline__ void leave_run(const rows_end &e, const rows_run &run, float4 *shared, const float4 *numbers, float mine)
+template <apr_abreast_form LAYOUT>
+static __device__ __forceinline__ void store_inputs(const rows_epilogue &e, const rows_run &run, float4 *shared, const float4 *numbers,
+                                                    float mine)
 {
     const int64_t row = (int64_t)run.token * e.width;
     if (threadIdx.x == 0) shared[0] = make_float4(mine, 0.0f, 0.0f, 0.0f);
     cluster_barrier(); /* also: no block reads the row any more */
     float most = 0.0f, times, back;
 #pragma unroll
-    for (int i = 0; i < MOST_CLUSTER; i++)
+    for (int i = 0; i < MAX_CLUSTER; i++)
         if (i < e.cluster) most = fmaxf(most, cluster_load(shared, i).x);
     power_for(most, &times, &back);
     if (run.token < e.n_tokens && e.normed != NULL)
         for (int i = (int)threadIdx.x; 4 * i < run.n; i += THREADS) *(float4 *)(e.normed + row + run.begin + 4 * i) = numbers[i];
-    if (e.leaves && blockIdx.x == 0 && threadIdx.x == 0) e.to.factors[run.token] = back;
-    if (e.leaves) put_run_of<FORM>(e, run.token, run.begin, run.n, numbers, times);
+    if (e.writes_inputs && blockIdx.x == 0 && threadIdx.x == 0) e.to.factors[run.token] = back;
+    if (e.writes_inputs) store_run_of<LAYOUT>(e, run.token, run.begin, run.n, numbers, times);
 }
 
 /* blockIdx.y: a token, or a padding slot; blockIdx.x: the run of its numbers. Shared memory: the largest number, the numbers, and
  * joints. */
-template <apr_abreast_form FORM> static __global__ void __launch_bounds__(THREADS, RESIDENT) k_rows(const __grid_constant__ rows_end e)
+template <apr_abreast_form LAYOUT>
+static __global__ void __launch_bounds__(THREADS, RESIDENT) k_rows(const __grid_constant__ rows_epilogue e)
 {
-    extern __shared__ float4 ended[];
+    extern __shared__ float4 epilogue_shared[];
     __shared__ float parts[THREADS / 32];
-    let_next_begin();
-    float4 *const numbers = ended + 1;
+    pdl_trigger();
+    float4 *const numbers = epilogue_shared + 1;
     const int each = rows_each(&e), begin = min((int)blockIdx.x * each, e.width);
     const rows_run run = {begin,
                           min(each, e.width - begin),
                           e.first + (int)blockIdx.y,
-                          joints_of_run(each, e.rows_of_block),
+                          fixups_of_run(each, e.rows_of_block),
                           31 - __clz(e.rows_of_block),
-                          (abreast_sources *)(numbers + each / 4)};
+                          (fixup_source *)(numbers + each / 4)};
     const bool is_there = run.token < e.n_tokens;
     const float4 gains = gains_of(e, run, (int)threadIdx.x);
-    find_joints(e, run);
+    find_fixups(e, run);
     __syncthreads();
-    wait_for_previous();
+    pdl_wait();
     if (!is_there) {
         for (int i = (int)threadIdx.x; 4 * i < run.n; i += THREADS) numbers[i] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
     } else if (e.ending == APR_FLOW_GLU) {
-        end_run<2, 2, 2>(e, run, numbers);
+        finish_run<2, 2, 2>(e, run, numbers);
     } else {
-        end_run<1, 1, ABREAST_AT_ONCE>(e, run, numbers);
+        finish_run<1, 1, GEMM_AT_ONCE>(e, run, numbers);
     }
-    if (!e.leaves && !e.norm) return;
+    if (!e.writes_inputs && !e.norm) return;
     if (is_there && e.norm) norm_row(e, run, gains, parts, numbers);
     const float mine = most_of_run(numbers, run.n, parts);
-    leave_run<FORM>(e, run, ended, numbers, mine);
+    store_inputs<LAYOUT>(e, run, epilogue_shared, numbers, mine);
     cluster_barrier(); /* other blocks may still read the largest number */
 }
 
@@ -237,14 +239,14 @@ template <apr_abreast_form FORM> static __global__ void __launch_bounds__(THREAD
 
 static bool is_aligned(const void *p) { return (uintptr_t)p % 16 == 0; }
 
-static cudaError_t start_end(rows_end e, int n_slots, cudaStream_t stream)
+static cudaError_t start_epilogue(rows_epilogue e, int n_slots, cudaStream_t stream)
 {
-    e.cluster = n_slots > MANY_SLOTS && e.width <= MOST_CLUSTER / 2 * MOST_EACH ? MOST_CLUSTER / 2 : MOST_CLUSTER;
-    static void (*const kernels[])(rows_end) = {k_rows<APR_ABREAST_HALVES>, k_rows<APR_ABREAST_BFLOATS>, k_rows<APR_ABREAST_WIDE>};
-    const auto kernel = kernels[e.to.form];
-    const int each = rows_each(&e), n_joints = (e.ending == APR_FLOW_GLU ? 2 : 1) * joints_of_run(each, e.rows_of_block);
+    e.cluster = n_slots > MANY_SLOTS && e.width <= MAX_CLUSTER / 2 * MAX_EACH ? MAX_CLUSTER / 2 : MAX_CLUSTER;
+    static void (*const kernels[])(rows_epilogue) = {k_rows<APR_ABREAST_HALVES>, k_rows<APR_ABREAST_BFLOATS>, k_rows<APR_ABREAST_WIDE>};
+    const auto kernel = kernels[e.to.layout];
+    const int each = rows_each(&e), n_fixups = (e.ending == APR_FLOW_GLU ? 2 : 1) * fixups_of_run(each, e.rows_of_block);
     const bool fits =
-        e.width % (e.leaves ? (int)ABREAST_SUB : 4) == 0 && each <= MOST_EACH && (e.rows_of_block & (e.rows_of_block - 1)) == 0;
+        e.width % (e.writes_inputs ? (int)GEMM_SUB : 4) == 0 && each <= MAX_EACH && (e.rows_of_block & (e.rows_of_block - 1)) == 0;
     if (!fits || !is_aligned(e.residual) || !is_aligned(e.out) || !is_aligned(e.normed) || !is_aligned(e.a.parts[0].out) ||
         !is_aligned(e.a.parts[1].out))
         return cudaErrorInvalidValue;
@@ -259,14 +261,14 @@ static cudaError_t start_end(rows_end e, int n_slots, cudaStream_t stream)
     cudaLaunchConfig_t config = {};
     config.gridDim = dim3((unsigned)e.cluster, (unsigned)n_slots);
     config.blockDim = dim3(THREADS);
-    config.dynamicSmemBytes = (size_t)(4 + each) * sizeof(float) + (size_t)n_joints * sizeof(abreast_sources);
+    config.dynamicSmemBytes = (size_t)(4 + each) * sizeof(float) + (size_t)n_fixups * sizeof(fixup_source);
     config.stream = stream;
     config.attrs = attributes;
-    config.numAttrs = lets_kernels_follow() ? 2 : 1;
+    config.numAttrs = code_has_pdl() ? 2 : 1;
     return cudaLaunchKernelEx(&config, kernel, e);
 }
 
-static apr_abreast_form form_of(const apr_rows_room *room)
+static apr_abreast_form layout_of(const apr_rows_room *room)
 {
     if (room->bfloats) return APR_ABREAST_BFLOATS;
     return room->wide ? apr_cuda_abreast_form(APR_Q4_K) : APR_ABREAST_HALVES;
@@ -279,44 +281,44 @@ static apr_abreast_inputs slot_of(const apr_rows_room *room, int slot, int64_t n
     uint8_t *const at = (uint8_t *)room->work.data + (size_t)slot * apr_cuda_rows_slot_bytes(room->widest);
     size_t end = 0;
     const apr_abreast_inputs_room in = apr_abreast_take_inputs(&end, n_tiles, n_in);
-    return apr_abreast_inputs{n_in, n_in, n_tiles, at + in.fragments, at + in.sums, (float *)(at + in.factors), form_of(room)};
+    return apr_abreast_inputs{n_in, n_in, n_tiles, at + in.fragments, at + in.sums, (float *)(at + in.factors), layout_of(room)};
 }
 
-static void leave(rows_end *e, const apr_rows_room *room, const apr_rows_left *left, int64_t width, int64_t n_tokens)
+static void set_output(rows_epilogue *e, const apr_rows_room *room, const apr_rows_left *left, int64_t width, int64_t n_tokens)
 {
     e->width = (int)width, e->n_tokens = (int)n_tokens;
-    e->leaves = left->slot >= 0;
+    e->writes_inputs = left->slot >= 0;
     e->norm = left->norm;
     e->eps = left->eps, e->gain_offset = left->gain_offset, e->gain = left->gain;
-    if (e->leaves) e->to = slot_of(room, left->slot, n_tokens, width);
+    if (e->writes_inputs) e->to = slot_of(room, left->slot, n_tokens, width);
 }
 
-static cudaError_t end_products(const void *what, const abreast_call &call, int n_blocks, int rows_of_block, cudaStream_t stream)
+static cudaError_t launch_epilogue(const void *what, const gemm_call &call, int n_blocks, int rows_of_block, cudaStream_t stream)
 {
     const apr_rows_args *const args = (const apr_rows_args *)what;
-    const int64_t width = (int64_t)call.parts[0].n_units * APR_FLOW_UNIT, first = (int64_t)call.first_tile * APR_ABREAST_TILE;
+    const int64_t width = (int64_t)call.parts[0].n_row_groups * APR_FLOW_UNIT, first = (int64_t)call.first_tile * APR_ABREAST_TILE;
     const int64_t n_slots = (int64_t)call.n_here * APR_ABREAST_TILE, left = args->n_tokens - first;
-    rows_end e = {};
+    rows_epilogue e = {};
 
     e.a = call, e.n_blocks = n_blocks, e.rows_of_block = rows_of_block;
     e.ending = args->ending, e.glu = args->glu;
     e.first = (int)first;
     e.residual = args->ending == APR_FLOW_ADD ? args->residual : NULL;
     e.out = args->ending == APR_FLOW_STORE ? args->parts[0].out : args->out;
-    leave(&e, &args->room, &args->left, width, args->n_tokens);
+    set_output(&e, &args->room, &args->left, width, args->n_tokens);
     if (e.norm && e.out == NULL) return cudaErrorInvalidValue;
-    return start_end(e, (int)(e.leaves || left > n_slots ? n_slots : left), stream);
+    return start_epilogue(e, (int)(e.writes_inputs || left > n_slots ? n_slots : left), stream);
 }
 
-static cudaError_t turn_products(const void *what, const abreast_call &call, int n_blocks, int rows_of_block, cudaStream_t stream)
+static cudaError_t launch_qkv_epilogue(const void *what, const gemm_call &call, int n_blocks, int rows_of_block, cudaStream_t stream)
 {
     return apr_cuda_turn_products((const apr_turn_args *)what, call, n_blocks, rows_of_block, stream);
 }
 
 /* Three parts whose fix-up is in the QKV epilogue, or, without such a kernel, in its own kernel before it. */
-static cudaError_t start_turned(const apr_abreast_args *a, const apr_turn_args *turn, int n_multiprocessors, cudaStream_t stream)
+static cudaError_t start_with_qkv(const apr_abreast_args *a, const apr_turn_args *turn, int n_multiprocessors, cudaStream_t stream)
 {
-    if (apr_cuda_turns_products(turn, a)) return apr_cuda_abreast_ended(a, n_multiprocessors, turn_products, turn, stream);
+    if (apr_cuda_turns_products(turn, a)) return apr_cuda_abreast_ended(a, n_multiprocessors, launch_qkv_epilogue, turn, stream);
     const cudaError_t error = apr_cuda_abreast(a, n_multiprocessors, stream);
     return error == cudaSuccess ? apr_cuda_turn(turn, stream) : error;
 }
@@ -331,25 +333,25 @@ cudaError_t apr_cuda_abreast_rows(const apr_rows_args *args, int n_multiprocesso
     a.inputs = slot_of(&args->room, args->slot, args->n_tokens, args->n_in);
     a.partial = (uint8_t *)args->room.work.data + APR_ROWS_SLOTS * apr_cuda_rows_slot_bytes(args->room.widest);
     const bool as_they_are = args->ending == APR_FLOW_STORE && args->left.slot < 0;
-    if (args->turn != NULL) return as_they_are ? start_turned(&a, args->turn, n_multiprocessors, stream) : cudaErrorInvalidValue;
+    if (args->turn != NULL) return as_they_are ? start_with_qkv(&a, args->turn, n_multiprocessors, stream) : cudaErrorInvalidValue;
     if (as_they_are) return apr_cuda_abreast(&a, n_multiprocessors, stream);
     if (args->n_parts != (args->ending == APR_FLOW_GLU ? 2 : 1)) return cudaErrorInvalidValue;
-    return apr_cuda_abreast_ended(&a, n_multiprocessors, end_products, args, stream);
+    return apr_cuda_abreast_ended(&a, n_multiprocessors, launch_epilogue, args, stream);
 }
 
 cudaError_t apr_cuda_abreast_rows_inputs(const apr_rows_inputs *args, cudaStream_t stream)
 {
-    rows_end e = {};
-    if (args->n_tokens < 1 || args->n_tokens > APR_ROWS_MOST || args->width % ABREAST_SUB != 0) return cudaErrorInvalidValue;
+    rows_epilogue e = {};
+    if (args->n_tokens < 1 || args->n_tokens > APR_ROWS_MOST || args->width % GEMM_SUB != 0) return cudaErrorInvalidValue;
     if (!args->left.norm && args->left.slot >= 0 && (args->out == NULL || args->out == args->x)) {
         /* Only inputs are wanted: few thread blocks, so that the others' multiprocessors can load the next weights meanwhile. */
         const apr_abreast_inputs to = slot_of(&args->room, args->left.slot, args->n_tokens, args->width);
         return apr_cuda_abreast_prepare(args->x, NULL, args->n_tokens, &to, stream);
     }
     e.a.parts[0].out = (float *)args->x;
-    e.a.parts[0].n_units = (int)(args->width / APR_FLOW_UNIT);
-    e.ending = APR_FLOW_STORE, e.rows_of_block = ABREAST_LARGE; /* without fix-up any size will do */
+    e.a.parts[0].n_row_groups = (int)(args->width / APR_FLOW_UNIT);
+    e.ending = APR_FLOW_STORE, e.rows_of_block = GEMM_LARGE; /* without fix-up any size will do */
     e.normed = args->out != args->x || args->left.norm ? args->out : NULL;
-    leave(&e, &args->room, &args->left, args->width, args->n_tokens);
-    return start_end(e, (int)((args->n_tokens + APR_ABREAST_TILE - 1) / APR_ABREAST_TILE * APR_ABREAST_TILE), stream);
+    set_output(&e, &args->room, &args->left, args->width, args->n_tokens);
+    return start_epilogue(e, (int)((args->n_tokens + APR_ABREAST_TILE - 1) / APR_ABREAST_TILE * APR_ABREAST_TILE), stream);
 }

@@ -1,28 +1,28 @@
-/* abreast_wide.cu - the small GEMM with WGMMA (abreast_wide.cuh). Compiled for 9.0a where other files are compiled for 9.0 (Makefile). */
+/* gemm_wgmma.cu - the small GEMM with WGMMA (gemm_wgmma.cuh). Compiled for 9.0a where other files are compiled for 9.0 (Makefile). */
 #include "kernels/cuda/ops/abreast_wide.cuh"
 
 #include <atomic>
 
-template <apr_dtype D> static abreast_wide wide_of(void)
+template <apr_dtype D> static gemm_wgmma wgmma_of(void)
 {
-    return abreast_wide{D,
-                        (const void *)k_abreast_wide<D, 1, false>,
-                        {start_wide<D, 1, false>, start_wide<D, 2, false>, start_wide<D, 4, false>},
-                        {start_wide<D, 1, true>, start_wide<D, 2, true>, start_wide<D, 4, true>}};
+    return gemm_wgmma{D,
+                      (const void *)k_small_gemm_wgmma<D, 1, false>,
+                      {start_wgmma<D, 1, false>, start_wgmma<D, 2, false>, start_wgmma<D, 4, false>},
+                      {start_wgmma<D, 1, true>, start_wgmma<D, 2, true>, start_wgmma<D, 4, true>}};
 }
 
-static std::atomic<bool> may_multiply{true};
-void apr_cuda_let_warpgroups(bool may) { may_multiply = may; }
+static std::atomic<bool> wgmma_allowed{true};
+void apr_cuda_let_warpgroups(bool may) { wgmma_allowed = may; }
 
 /* Queried once for each device: code for other architectures has no WGMMA. */
-static bool has_warpgroups(const abreast_wide *w)
+static bool has_warpgroups(const gemm_wgmma *w)
 {
-    enum { MOST_DEVICES = 64 };
-    static std::atomic<signed char> known[MOST_DEVICES];
+    enum { MAX_DEVICES = 64 };
+    static std::atomic<signed char> known[MAX_DEVICES];
     cudaFuncAttributes attributes;
     int device = 0, major = 0, minor = 0;
 
-    if (cudaGetDevice(&device) != cudaSuccess || device < 0 || device >= MOST_DEVICES) return false;
+    if (cudaGetDevice(&device) != cudaSuccess || device < 0 || device >= MAX_DEVICES) return false;
     if (known[device] == 0) {
         cudaError_t error = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
         if (error == cudaSuccess) error = cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device);
@@ -32,12 +32,12 @@ static bool has_warpgroups(const abreast_wide *w)
     return known[device] > 0;
 }
 
-const abreast_wide *apr_abreast_wide(apr_dtype dtype)
+const gemm_wgmma *apr_abreast_wide(apr_dtype dtype)
 {
-#define X(id) wide_of<APR_##id>(),
-    static const abreast_wide all[] = {APR_ABREAST_WIDE_TYPES(X)};
+#define X(id) wgmma_of<APR_##id>(),
+    static const gemm_wgmma all[] = {APR_ABREAST_WIDE_TYPES(X)};
 #undef X
-    for (const abreast_wide &w : all)
-        if (w.dtype == dtype) return may_multiply && has_warpgroups(&w) ? &w : NULL;
+    for (const gemm_wgmma &w : all)
+        if (w.dtype == dtype) return wgmma_allowed && has_warpgroups(&w) ? &w : NULL;
     return NULL;
 }

@@ -1,4 +1,4 @@
-/* abreast_wide_codes.cuh - decodes each type's codes to FP16 operands of WGMMA (abreast_wide.cuh): integers, exact.
+/* abreast_wide_codes.cuh - decodes each type's codes to FP16 operands of WGMMA (gemm_wgmma.cuh): integers, exact.
  *
  * abreast_lanes.cuh says which columns a lane has in which step. FP16 bits 0x000n are n * 2^-24 (subnormal), which an integer scale
  * multiplies exactly, so no offset has to be subtracted. A type has
@@ -9,14 +9,14 @@
  *     step_at(J, k)    where the inputs of step k of four are: J goes from 0 to 3
  *     factor()         of a row: the factor of its sums of a stage
  *     words            what a lane loads of a row; load<J>(), in increasing order of J
- *     EARLY            whether there are enough registers to load words before the previous products are done
+ *     PREFETCH            whether there are enough registers to load words before the previous products are done
  *     codes<J>()       of those: out[k][0] numbers 2 t, 2 t + 1 of step k, out[k][1] those 8 further */
 #ifndef APR_KERNELS_CUDA_ABREAST_WIDE_CODES_CUH
 #define APR_KERNELS_CUDA_ABREAST_WIDE_CODES_CUH
 
 #include "kernels/cuda/ops/abreast_codes.cuh"
 
-template <apr_dtype D> struct wide_type;
+template <apr_dtype D> struct wgmma_type;
 
 enum : uint32_t {
     HALF_1_AND_16TH = 0x2c003c00u,
@@ -26,24 +26,24 @@ enum : uint32_t {
 };
 
 /* The first or the second half, twice (an operand's form in SASS). */
-template <int SECOND> ABREAST_FN uint32_t half_twice(uint32_t m)
+template <int SECOND> GEMM_FN uint32_t half_twice(uint32_t m)
 {
     const __half2 both = *(const __half2 *)&m, one = SECOND ? __high2half2(both) : __low2half2(both);
     return *(const uint32_t *)&one;
 }
 
 /* v * m and v * m + a for both halves of v, with one half of m and a. */
-template <int SECOND> ABREAST_FN uint32_t halves_times_one(uint32_t v, uint32_t m) { return halves_times(v, half_twice<SECOND>(m)); }
-template <int SECOND> ABREAST_FN uint32_t halves_fma_one(uint32_t v, uint32_t m, uint32_t a)
+template <int SECOND> GEMM_FN uint32_t halves_times_one(uint32_t v, uint32_t m) { return halves_times(v, half_twice<SECOND>(m)); }
+template <int SECOND> GEMM_FN uint32_t halves_fma_one(uint32_t v, uint32_t m, uint32_t a)
 {
     return halves_fma(v, half_twice<SECOND>(m), half_twice<SECOND>(a));
 }
 
-template <> struct wide_type<APR_Q4_K> {
+template <> struct wgmma_type<APR_Q4_K> {
     static constexpr int COLUMNS = 256, BYTES = 144;
     static constexpr float POWER = 16777216.0f;
-    static constexpr bool MINS = true, EARLY = true;
-    static constexpr int step_at(int j, int k) { return wide_step_at(j / 2, j % 2 * 2 + k / 2, k % 2); }
+    static constexpr bool MINS = true, PREFETCH = true;
+    static constexpr int step_at(int j, int k) { return wgmma_step_at(j / 2, j % 2 * 2 + k / 2, k % 2); }
     typedef uint4 words;
     struct row {
         uint32_t scales[2]; /* of the lane's sub-blocks 2 h, and a 16th of those of 2 h + 1 */
@@ -52,7 +52,7 @@ template <> struct wide_type<APR_Q4_K> {
     };
 
     /* bytes 4 to 15 of a block: eight 6-bit scales and eight 6-bit minimums, packed as in ggml; the lane's four */
-    ABREAST_FN row begin(const uint8_t *at, int t)
+    GEMM_FN row begin(const uint8_t *at, int t)
     {
         const uint4 w = *(const uint4 *)at;
         const uint32_t high = (w.w & 0x0f0f0f0fu) | (w.y >> 2 & 0x30303030u),
@@ -65,12 +65,12 @@ template <> struct wide_type<APR_Q4_K> {
         r.min_factor = -float_of(w.x >> 16);
         return r;
     }
-    ABREAST_FN float factor(const uint8_t *at) { return float_of(half_at(at)); }
-    template <int J> ABREAST_FN void load(const uint8_t *at, int t, words *w)
+    GEMM_FN float factor(const uint8_t *at) { return float_of(half_at(at)); }
+    template <int J> GEMM_FN void load(const uint8_t *at, int t, words *w)
     {
         if (J % 2 == 0) *w = *(const uint4 *)(at + 16 + t / 2 * 64 + J / 2 * 32 + t % 2 * 16);
     }
-    template <int J> ABREAST_FN void codes(const words &w, const row &r, uint32_t (&out)[4][2])
+    template <int J> GEMM_FN void codes(const words &w, const row &r, uint32_t (&out)[4][2])
     {
         const uint32_t word[2] = {J % 2 ? w.z : w.x, J % 2 ? w.w : w.y};
         for (int i = 0; i < 2; i++)
@@ -84,11 +84,11 @@ template <> struct wide_type<APR_Q4_K> {
 
 /* Rows of 210 bytes are at multiples of 2. A code minus 32, times its scale, has up to 13 bits; beyond 2048 it is rounded to 11. J = 0 is
  * two words of 32 columns, J = 1 the other two; J = 2 and 3 are the next 32 columns. */
-template <> struct wide_type<APR_Q6_K> {
+template <> struct wgmma_type<APR_Q6_K> {
     static constexpr int COLUMNS = 256, BYTES = 210;
     static constexpr float POWER = 16777216.0f;
-    static constexpr bool MINS = false, EARLY = false;
-    static constexpr int step_at(int j, int k) { return wide_step_at(k % 2, j % 2 * 2 + k / 2, j / 2); }
+    static constexpr bool MINS = false, PREFETCH = false;
+    static constexpr int step_at(int j, int k) { return wgmma_step_at(k % 2, j % 2 * 2 + k / 2, j / 2); }
     struct words {
         uint32_t low[2], high[2];
         uint32_t scales; /* scale of the low nibbles' columns, and a 16th of that of the high nibbles' columns, whose codes are 16 times
@@ -98,7 +98,7 @@ template <> struct wide_type<APR_Q6_K> {
     };
 
     /* N words from byte `at` on. */
-    template <int N> ABREAST_FN void load_words(const uint8_t *at, uint32_t (&out)[N])
+    template <int N> GEMM_FN void load_words(const uint8_t *at, uint32_t (&out)[N])
     {
         const uint32_t over = (uint32_t)(uintptr_t)at % 4;
         const uint32_t *const from = (const uint32_t *)(at - over);
@@ -109,9 +109,9 @@ template <> struct wide_type<APR_Q6_K> {
             word = next;
         }
     }
-    ABREAST_FN row begin(const uint8_t *, int) { return row(); }
-    ABREAST_FN float factor(const uint8_t *at) { return float_of(half_at(at + 208)); }
-    template <int J> ABREAST_FN void load(const uint8_t *at, int t, words *w)
+    GEMM_FN row begin(const uint8_t *, int) { return row(); }
+    GEMM_FN float factor(const uint8_t *at) { return float_of(half_at(at + 208)); }
+    template <int J> GEMM_FN void load(const uint8_t *at, int t, words *w)
     {
         load_words(at + t / 2 * 64 + J / 2 * 32 + t % 2 * 16 + J % 2 * 8, w->low);
         load_words(at + 128 + t / 2 * 32 + t % 2 * 16 + J % 2 * 8, w->high);
@@ -120,7 +120,7 @@ template <> struct wide_type<APR_Q6_K> {
         const uint32_t both = (uint32_t)scales[0] | (uint32_t)scales[4] << 16;
         w->scales = halves_fma(both ^ 0x64806480u, HALF_1_AND_16TH, HALF_LESS_1152_AND_72); /* both plus 1152 */
     }
-    template <int J> ABREAST_FN void codes(const words &w, const row &, uint32_t (&out)[4][2])
+    template <int J> GEMM_FN void codes(const words &w, const row &, uint32_t (&out)[4][2])
     {
         const uint32_t less = halves_times(w.scales, HALF_LESS_32_AND_512_SMALL);
         for (int i = 0; i < 2; i++)

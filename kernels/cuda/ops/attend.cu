@@ -70,7 +70,7 @@ template <int ROWS, int EACH> struct rows_state {
         }
     }
 
-    __device__ __forceinline__ void leave(const apr_attend_args &a, const attend_parts &parts, int64_t first_row)
+    __device__ __forceinline__ void write(const apr_attend_args &a, const attend_parts &parts, int64_t first_row)
     {
 #pragma unroll
         for (int r = 0; r < ROWS; r++) {
@@ -138,7 +138,7 @@ static __device__ __forceinline__ void rows_of_a_token(const apr_attend_args &a,
         for (int c = 0; c < n; c++) s.add_value(a, cache_row(a, a.values, position + c, kv_head), scores, c);
         __syncthreads();
     }
-    s.leave(a, parts, first_row);
+    s.write(a, parts, first_row);
 }
 
 template <int ROWS, int EACH>
@@ -149,10 +149,11 @@ static __global__ void __launch_bounds__(THREADS, 4) /* up to 128 registers: wit
 }
 
 /* A sequence per token, each token by itself, with the whole context in one part. */
-template <int ROWS, int EACH> static __global__ void __launch_bounds__(THREADS, 4) k_rows_apart(const __grid_constant__ apr_attend_args all)
+template <int ROWS, int EACH>
+static __global__ void __launch_bounds__(THREADS, 4) k_rows_per_sequence(const __grid_constant__ apr_attend_args all)
 {
     const int64_t first_row = (int64_t)blockIdx.x * ROWS, token = first_row / all.n_heads;
-    const apr_attend_args a = one_apart(all, token);
+    const apr_attend_args a = args_of_token(all, token);
     const attend_parts parts = {NULL, NULL, NULL, NULL, 1, 0, NULL};
     rows_of_a_token<ROWS, EACH>(a, parts, first_row - token * all.n_heads);
 }
@@ -161,7 +162,7 @@ template <int ROWS, int EACH> static cudaError_t start_rows(const apr_attend_arg
 {
     if (a->apart) {
         const size_t n_shared = (size_t)(ROWS * a->key_dim) * sizeof(float);
-        k_rows_apart<ROWS, EACH><<<(unsigned)(a->n_tokens * a->n_heads / ROWS), THREADS, n_shared, stream>>>(*a);
+        k_rows_per_sequence<ROWS, EACH><<<(unsigned)(a->n_tokens * a->n_heads / ROWS), THREADS, n_shared, stream>>>(*a);
         return cudaGetLastError();
     }
     const int64_t n_blocks = a->n_tokens * a->n_heads / ROWS;
@@ -216,7 +217,7 @@ static bool is_possible(const apr_attend_args *args)
 
 /* Copies page blockIdx.y of keys (blockIdx.z 0) or of values (1) to its position, 16 bytes per thread. */
 static __global__ void __launch_bounds__(THREADS)
-    k_order(const __grid_constant__ apr_attend_args a, uint8_t *to_values, int64_t n_key_pieces, int64_t n_value_pieces)
+    k_order_pages(const __grid_constant__ apr_attend_args a, uint8_t *to_values, int64_t n_key_pieces, int64_t n_value_pieces)
 {
     const apr_cache &cache = blockIdx.z ? a.values : a.keys;
     const int64_t at = (int64_t)blockIdx.x * THREADS + threadIdx.x, n = blockIdx.z ? n_value_pieces : n_key_pieces;
@@ -240,8 +241,8 @@ static cudaError_t put_in_order(const apr_attend_args *args, apr_attend_args *ow
     own->values.data = has_values ? args->ordered + args->n_ordered * key_bytes : args->ordered;
     own->keys.pages = own->values.pages = NULL;
     own->keys.n_cells = own->values.n_cells = args->n_ordered;
-    k_order<<<dim3(blocks_of(most, THREADS), (unsigned)n_pages, has_values ? 2 : 1), THREADS, 0, stream>>>(*args, own->values.data, keys,
-                                                                                                           values);
+    k_order_pages<<<dim3(blocks_of(most, THREADS), (unsigned)n_pages, has_values ? 2 : 1), THREADS, 0, stream>>>(*args, own->values.data,
+                                                                                                                 keys, values);
     return cudaGetLastError();
 }
 
@@ -271,10 +272,10 @@ cudaError_t apr_cuda_attend_to_planes(const apr_attend_args *args, uint8_t *plan
     return apr_cuda_attend_decode(args, planes, stream);
 }
 
-cudaError_t apr_cuda_turn_and_attend(const apr_turn_args *turn, const apr_attend_args *args, uint8_t *planes, cudaStream_t stream)
+cudaError_t apr_cuda_turn_and_attend(const apr_turn_args *qkv, const apr_attend_args *args, uint8_t *planes, cudaStream_t stream)
 {
-    if (args->n_tokens != 1 || !is_possible(args) || !apr_cuda_is_turn(turn)) return cudaErrorInvalidValue;
-    return apr_cuda_turn_and_decode(turn, args, planes, stream);
+    if (args->n_tokens != 1 || !is_possible(args) || !apr_cuda_is_turn(qkv)) return cudaErrorInvalidValue;
+    return apr_cuda_turn_and_decode(qkv, args, planes, stream);
 }
 
 cudaError_t apr_cuda_attend(const apr_attend_args *args, cudaStream_t stream)

@@ -47,7 +47,7 @@ static __device__ __forceinline__ uint32_t cell_of(const apr_cache &cache, int p
 }
 
 /* The cache of one token of a batch with a sequence per token, as if it were alone. */
-static __device__ __forceinline__ apr_cache cache_apart(const apr_cache &all, int64_t token)
+static __device__ __forceinline__ apr_cache cache_of_token(const apr_cache &all, int64_t token)
 {
     apr_cache cache = all;
     if (all.pages != NULL) cache.pages = all.pages + token * all.pages_stride;
@@ -55,7 +55,7 @@ static __device__ __forceinline__ apr_cache cache_apart(const apr_cache &all, in
     return cache;
 }
 
-static __device__ __forceinline__ apr_attend_args one_apart(const apr_attend_args &all, int64_t token)
+static __device__ __forceinline__ apr_attend_args args_of_token(const apr_attend_args &all, int64_t token)
 {
     apr_attend_args a = all;
     a.n_tokens = 1;
@@ -63,8 +63,8 @@ static __device__ __forceinline__ apr_attend_args one_apart(const apr_attend_arg
     a.position_at = NULL;
     a.q = all.q + token * all.n_heads * all.key_dim;
     a.out = all.out + token * all.n_heads * all.value_dim;
-    a.keys = cache_apart(all.keys, token);
-    a.values = cache_apart(all.values, token);
+    a.keys = cache_of_token(all.keys, token);
+    a.values = cache_of_token(all.values, token);
     return a;
 }
 
@@ -129,12 +129,12 @@ static __device__ __forceinline__ float with_sink(const apr_attend_args &a, int 
 }
 
 /* Writes four numbers of a row's output, by all 32 lanes together. out: NULL if only planes are wanted. */
-static __device__ __forceinline__ void leave_answer(const apr_attend_args &a, const attend_parts &parts, int row, int column, bool on,
+static __device__ __forceinline__ void write_output(const apr_attend_args &a, const attend_parts &parts, int row, int column, bool on,
                                                     float4 value)
 {
     const int64_t at = (int64_t)row * a.value_dim + column;
     if (on && a.out != NULL) *(float4 *)(a.out + at) = value;
-    if (parts.planes != NULL) planes_put_4(parts.planes, at, on, value);
+    if (parts.planes != NULL) store_i16_4(parts.planes, at, on, value);
 }
 
 /* The maximum number of visible positions: for a single token that of all tokens with the same split (apr_attend_end). */
@@ -182,13 +182,13 @@ cudaError_t apr_cuda_attend_tiles(const apr_attend_args *args, cudaStream_t stre
 cudaError_t apr_cuda_attend_rows(const apr_attend_args *args, cudaStream_t stream);
 /* Few tokens and an FP16 cache; the output of a single token is also written as activations if planes is not NULL. */
 cudaError_t apr_cuda_attend_decode(const apr_attend_args *args, uint8_t *planes, cudaStream_t stream);
-cudaError_t apr_cuda_turn_and_decode(const apr_turn_args *turn, const apr_attend_args *args, uint8_t *planes, cudaStream_t stream);
+cudaError_t apr_cuda_turn_and_decode(const apr_turn_args *qkv, const apr_attend_args *args, uint8_t *planes, cudaStream_t stream);
 /* A sequence per token and an FP16 cache: each token as if it were alone. */
 cudaError_t apr_cuda_attend_apart(const apr_attend_args *args, cudaStream_t stream);
 /* Like apr_cuda_attend_decode for one token, also written as activations. */
 cudaError_t apr_cuda_attend_to_planes(const apr_attend_args *args, uint8_t *planes, cudaStream_t stream);
 /* The QKV epilogue and attention of one token; the output is only written as activations: args->out and turn->q.out stay unchanged. */
-cudaError_t apr_cuda_turn_and_attend(const apr_turn_args *turn, const apr_attend_args *args, uint8_t *planes, cudaStream_t stream);
+cudaError_t apr_cuda_turn_and_attend(const apr_turn_args *qkv, const apr_attend_args *args, uint8_t *planes, cudaStream_t stream);
 /* Many tokens; careful: queries and weights in two FP16 parts each, as accurate as float32. */
 cudaError_t apr_cuda_attend_prompt(const apr_attend_args *args, bool careful, cudaStream_t stream);
 /* 8-bit caches, not careful. */

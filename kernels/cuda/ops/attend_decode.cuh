@@ -20,7 +20,7 @@
 #include "kernels/cuda/ops/norm.cuh"
 #include "kernels/cuda/ops/turn.cuh"
 
-enum { ROWS = 8, UNIT = 16, MAX_WARPS = 8, MAX_CLUSTER = 8, LEAST_UNITS = 8 };
+enum { ROWS = 8, CELL_TILE = 16, MAX_WARPS = 8, MAX_CLUSTER = 8, MIN_CELL_TILES = 8 };
 
 /* A block's work; positions count from the first one that its rows see. */
 typedef struct decode_view {
@@ -33,12 +33,13 @@ typedef struct decode_view {
 
 /* Parts of a cluster are combined quickly, others take microseconds: a context that two rounds of a cluster's warps can read is not split
  * further. */
-static __device__ __forceinline__ attend_shares share_units(const apr_attend_args &a, int position, const attend_parts &parts, int cluster)
+static __device__ __forceinline__ attend_shares share_cell_tiles(const apr_attend_args &a, int position, const attend_parts &parts,
+                                                                 int cluster)
 {
-    attend_shares s = share_context<UNIT>(a, position, parts);
-    const int n = (position + (int)a.n_tokens - first_seen(a, position) - 1) / UNIT + 1;
-    if (n <= 2 * LEAST_UNITS * cluster) s.each = (n + cluster - 1) >> (31 - __clz(cluster));
-    const int least = n <= 16 * LEAST_UNITS ? LEAST_UNITS : 2 * LEAST_UNITS;
+    attend_shares s = share_context<CELL_TILE>(a, position, parts);
+    const int n = (position + (int)a.n_tokens - first_seen(a, position) - 1) / CELL_TILE + 1;
+    if (n <= 2 * MIN_CELL_TILES * cluster) s.each = (n + cluster - 1) >> (31 - __clz(cluster));
+    const int least = n <= 16 * MIN_CELL_TILES ? MIN_CELL_TILES : 2 * MIN_CELL_TILES;
     if (s.each < least) s.each = least;
     s.n_used = n <= s.each ? 1 : (n - 1) / s.each + 1;
     return s;
@@ -46,30 +47,30 @@ static __device__ __forceinline__ attend_shares share_units(const apr_attend_arg
 
 /* A sequence decoded on its own splits its context into parts of 512 positions. Longer contexts use at most APR_CUDA_ATTEND_SPLITS parts.
  * So the split does not depend on other tokens. */
-enum { APART_UNITS = 32 };
+enum { PER_SEQUENCE_TILES = 32 };
 
-APR_EVERYWHERE int apart_parts(int n_seen, int *each)
+APR_EVERYWHERE int per_sequence_parts(int n_seen, int *each)
 {
-    const int n = (n_seen - 1) / UNIT + 1, least = (n - 1) / APR_CUDA_ATTEND_SPLITS + 1;
-    *each = least > APART_UNITS ? least : APART_UNITS;
+    const int n = (n_seen - 1) / CELL_TILE + 1, least = (n - 1) / APR_CUDA_ATTEND_SPLITS + 1;
+    *each = least > PER_SEQUENCE_TILES ? least : PER_SEQUENCE_TILES;
     return (n - 1) / *each + 1;
 }
 
-template <bool APART>
+template <bool PER_SEQUENCE>
 static __device__ __forceinline__ attend_shares shares_of(const apr_attend_args &a, int position, const attend_parts &parts, int cluster)
 {
     attend_shares s;
-    if (!APART) return share_units(a, position, parts, cluster);
-    s.n_used = apart_parts(position + 1 - first_seen(a, position), &s.each);
+    if (!PER_SEQUENCE) return share_cell_tiles(a, position, parts, cluster);
+    s.n_used = per_sequence_parts(position + 1 - first_seen(a, position), &s.each);
     return s;
 }
 
 /* tile: the tile of 8 rows. ONE: there is one token. */
-template <bool APART, bool ONE>
+template <bool PER_SEQUENCE, bool ONE>
 static __device__ __forceinline__ decode_view view_of(const apr_attend_args &a, const attend_parts &parts, int cluster, int tile)
 {
     const int position = own_position(a);
-    const attend_shares shares = shares_of<APART>(a, position, parts, cluster);
+    const attend_shares shares = shares_of<PER_SEQUENCE>(a, position, parts, cluster);
     decode_view v;
     v.group = group_of(a);
     v.kv_head = blockIdx.y;
@@ -80,9 +81,9 @@ static __device__ __forceinline__ decode_view view_of(const apr_attend_args &a, 
     const int own = v.several ? position + row / v.group : position; /* a single token: the position of all rows */
     v.from = v.several ? first_seen(a, position + v.first_row / v.group) : first_seen(a, position);
     v.n_seen = (v.several ? position + last_row / v.group : position) - v.from + 1;
-    const int n_units = (v.n_seen + UNIT - 1) / UNIT, begin = blockIdx.x * shares.each;
-    v.begin = begin < n_units ? begin : n_units;
-    v.end = begin + shares.each < n_units ? begin + shares.each : n_units;
+    const int n_cell_tiles = (v.n_seen + CELL_TILE - 1) / CELL_TILE, begin = blockIdx.x * shares.each;
+    v.begin = begin < n_cell_tiles ? begin : n_cell_tiles;
+    v.end = begin + shares.each < n_cell_tiles ? begin + shares.each : n_cell_tiles;
     v.n_used = shares.n_used;
     v.low = first_seen(a, own) - v.from;
     v.high = row < v.n_rows ? own - v.from : -1;
@@ -103,25 +104,25 @@ typedef struct decode_place {
 } decode_place;
 
 /* Stores four columns, by all 32 lanes together. */
-static __device__ __forceinline__ void leave_sums(const apr_attend_args &a, const attend_parts &parts, const decode_place &to, int column,
+static __device__ __forceinline__ void write_sums(const apr_attend_args &a, const attend_parts &parts, const decode_place &to, int column,
                                                   bool on, float4 value)
 {
-    if (to.largest == NULL) leave_answer(a, parts, to.row, column, on, value);
+    if (to.largest == NULL) write_output(a, parts, to.row, column, on, value);
     else if (on) *(float4 *)(to.sums + column) = value;
 }
 
 static __device__ __forceinline__ decode_place place_of_row(const apr_attend_args &a, const attend_parts &parts, const decode_view &v,
-                                                            int row, bool is_answer, int part)
+                                                            int row, bool is_output, int part)
 {
     const int to = whole_row(a, v, v.first_row + row);
-    if (is_answer) return decode_place{NULL, NULL, NULL, to};
+    if (is_output) return decode_place{NULL, NULL, NULL, to};
     const int64_t at = part * (a.n_tokens * a.n_heads) + to;
     return decode_place{parts.sums + at * a.value_dim, parts.largest + at, parts.weight + at, to};
 }
 
-template <int KEY, int VALUE, bool APART> struct decode {
+template <int KEY, int VALUE, bool PER_SEQUENCE> struct decode {
     /* rows are 16 bytes apart modulo 128, so that eight of them are in different banks */
-    static constexpr int KEY_STRIDE = 2 * KEY + 16, VALUE_STRIDE = 2 * VALUE + 16, STAGE = UNIT * (KEY_STRIDE + VALUE_STRIDE);
+    static constexpr int KEY_STRIDE = 2 * KEY + 16, VALUE_STRIDE = 2 * VALUE + 16, STAGE = CELL_TILE * (KEY_STRIDE + VALUE_STRIDE);
     static constexpr int KEY_STEPS = KEY / 16, VALUE_STEPS = VALUE / 16, SUMS_STRIDE = VALUE + 4;
     static constexpr int RESULT_STRIDE = VALUE + 4, RESULTS_AT = MAX_WARPS * ROWS * (SUMS_STRIDE + 2); /* a block's results for its
                                                                                                         * cluster */
@@ -134,7 +135,7 @@ template <int KEY, int VALUE, bool APART> struct decode {
 #else
     static constexpr int RESIDENT = KEY + VALUE <= 256 ? 2 : 1;
 #endif
-    static constexpr int JOINED_AT_ONCE = KEY + VALUE <= 256 ? 16 : 32;
+    static constexpr int COMBINED_AT_ONCE = KEY + VALUE <= 256 ? 16 : 32;
 
     float sums[VALUE_STEPS][4]; /* columns 16 i + g (and + 8) of rows 2 t and 2 t + 1 */
     float most, weight;         /* of row g */
@@ -166,7 +167,7 @@ template <int KEY, int VALUE, bool APART> struct decode {
 #pragma unroll
             for (int k = 0; k < 2; k++) {
                 q[i][2 * k] = pack_halves(x[i][k].x * scale, x[i][k].y * scale);
-                q[i][2 * k + 1] = pack_rests(x[i][k].x * scale, x[i][k].y * scale, q[i][2 * k]);
+                q[i][2 * k + 1] = pack_remainders(x[i][k].x * scale, x[i][k].y * scale, q[i][2 * k]);
             }
         return inverse_power(scale);
     }
@@ -174,28 +175,28 @@ template <int KEY, int VALUE, bool APART> struct decode {
     /* Copies 16 rows of a cache; rows from n_there on, and columns that the cache does not have, become zeros. */
     template <int DIM>
     static __device__ __forceinline__ void copy_rows(const apr_attend_args &a, const apr_cache &cache, int width, const decode_view &v,
-                                                     int n_there, int unit, uint8_t *to)
+                                                     int n_there, int cell_tile, uint8_t *to)
     {
-        const int lane = threadIdx.x % 32, rest = n_there - unit * UNIT;
+        const int lane = threadIdx.x % 32, remaining = n_there - cell_tile * CELL_TILE;
         const uint32_t cell_bytes = (uint32_t)(a.n_kv_heads * cache.row_bytes), n_cells = (uint32_t)cache.n_cells;
-        const int first = v.from + unit * UNIT;
-        const bool in_pages = APART && cache.pages != NULL;
+        const int first = v.from + cell_tile * CELL_TILE;
+        const bool in_pages = PER_SEQUENCE && cache.pages != NULL;
         const uint32_t cell = in_pages ? (uint32_t)apr_cache_cell(&cache, first) : cell_of(cache, first);
         const uint8_t *const data = cache.data + v.kv_head * cache.row_bytes;
-        if (in_pages ? first % APR_PAGE_CELLS + UNIT <= APR_PAGE_CELLS : cell + UNIT <= n_cells) {
+        if (in_pages ? first % APR_PAGE_CELLS + CELL_TILE <= APR_PAGE_CELLS : cell + CELL_TILE <= n_cells) {
             const uint8_t *const from = data + (uint64_t)cell * cell_bytes;
 #pragma unroll
-            for (int i = 0; i < UNIT * DIM / 8 / 32; i++) {
+            for (int i = 0; i < CELL_TILE * DIM / 8 / 32; i++) {
                 const int at = lane + 32 * i, row = at / (DIM / 8), piece = at % (DIM / 8);
                 copy_16(to + row * (2 * DIM + 16) + 16 * piece, from + (uint64_t)(uint32_t)row * cell_bytes + 16 * piece,
-                        row < rest && 8 * piece < width);
+                        row < remaining && 8 * piece < width);
             }
             return;
         }
 #pragma unroll 1
-        for (int at = lane; at < UNIT * DIM / 8; at += 32) { /* across the ring buffer's end, or on two pages */
+        for (int at = lane; at < CELL_TILE * DIM / 8; at += 32) { /* across the ring buffer's end, or on two pages */
             const int row = at / (DIM / 8), piece = at % (DIM / 8);
-            const bool there = row < rest && 8 * piece < width;
+            const bool there = row < remaining && 8 * piece < width;
             uint32_t where = cell + row;
             if (in_pages) where = there ? (uint32_t)apr_cache_cell(&cache, first + row) : 0;
             while (where >= n_cells) where -= n_cells;
@@ -203,18 +204,19 @@ template <int KEY, int VALUE, bool APART> struct decode {
         }
     }
 
-    static __device__ __forceinline__ void copy_unit(const apr_attend_args &a, const decode_view &v, int n_there, int unit, uint8_t *stage)
+    static __device__ __forceinline__ void copy_cell_tile(const apr_attend_args &a, const decode_view &v, int n_there, int cell_tile,
+                                                          uint8_t *stage)
     {
-        if (unit < v.end) {
-            copy_rows<KEY>(a, a.keys, (int)a.key_dim, v, n_there, unit, stage);
-            copy_rows<VALUE>(a, a.values, (int)a.value_dim, v, n_there, unit, stage + UNIT * KEY_STRIDE);
+        if (cell_tile < v.end) {
+            copy_rows<KEY>(a, a.keys, (int)a.key_dim, v, n_there, cell_tile, stage);
+            copy_rows<VALUE>(a, a.values, (int)a.value_dim, v, n_there, cell_tile, stage + CELL_TILE * KEY_STRIDE);
         }
         end_copies(); /* a group for each tile, also for those that do not exist, since groups are counted */
     }
 
     /* Scores of row g with cells 2 t, 2 t + 1, 2 t + 8 and 2 t + 9. */
     static __device__ __forceinline__ void score(const apr_attend_args &a, const decode_view &v, const uint32_t (&q)[KEY_STEPS][4],
-                                                 attend_scale scale, int unit, const uint8_t *keys, float (&scores)[4])
+                                                 attend_scale scale, int cell_tile, const uint8_t *keys, float (&scores)[4])
     {
         const int lane = threadIdx.x % 32, t = threadIdx.x % 4;
         const uint8_t *const row = keys + (lane / 16 * 8 + lane % 8) * KEY_STRIDE + lane / 8 % 2 * 16;
@@ -230,14 +232,14 @@ template <int KEY, int VALUE, bool APART> struct decode {
         for (int j = 0; j < 4; j++) {
             const float(&d)[2][4] = dots[j / 2];
             const float dot = (d[0][j % 2] + d[1][j % 2]) + (d[0][j % 2 + 2] + d[1][j % 2 + 2]);
-            const int position = unit * UNIT + j / 2 * 8 + 2 * t + j % 2;
+            const int position = cell_tile * CELL_TILE + j / 2 * 8 + 2 * t + j % 2;
             const float x = a.softcap > 0.0f ? tanhf(dot * scale.inner) : dot;
             scores[j] = position >= v.low && position <= v.high ? x * scale.factor : -INFINITY;
         }
     }
 
     /* Updates the rows' running maximum. If one grew by more than ATTEND_LAG, the sums are rescaled. */
-    __device__ __forceinline__ void raise(const float (&scores)[4])
+    __device__ __forceinline__ void update_max(const float (&scores)[4])
     {
         const int t = threadIdx.x % 4;
         const float top = quad_max(fmaxf(fmaxf(scores[0], scores[1]), fmaxf(scores[2], scores[3])));
@@ -258,16 +260,16 @@ template <int KEY, int VALUE, bool APART> struct decode {
 #pragma unroll
         for (int j = 0; j < 4; j++) weight += p[j] = power_of_two(scores[j] - (most - ATTEND_HEADROOM));
         const uint32_t b0 = pack_halves(p[0], p[1]), b1 = pack_halves(p[2], p[3]);
-        const uint32_t rest0 = pack_rests(p[0], p[1], b0), rest1 = pack_rests(p[2], p[3], b1);
+        const uint32_t rest0 = pack_remainders(p[0], p[1], b0), rest1 = pack_remainders(p[2], p[3], b1);
 #pragma unroll
         for (int i = 0; i < VALUE_STEPS; i++) {
             uint32_t x[4];
-            float unit[4] = {}; /* added outside the tensor cores, which would truncate the sums each time */
-            load_turned(x, row + 32 * i);
-            mma(unit, x, rest0, rest1);
-            mma(unit, x, b0, b1);
+            float cell_tile[4] = {}; /* added outside the tensor cores, which would truncate the sums each time */
+            load_transposed(x, row + 32 * i);
+            mma(cell_tile, x, rest0, rest1);
+            mma(cell_tile, x, b0, b1);
 #pragma unroll
-            for (int k = 0; k < 4; k++) sums[i][k] += unit[k];
+            for (int k = 0; k < 4; k++) sums[i][k] += cell_tile[k];
         }
     }
 
@@ -285,7 +287,7 @@ template <int KEY, int VALUE, bool APART> struct decode {
     }
 
     /* Combines a row's sums over the warps, in order, by one warp; normalized if there is one part. */
-    static __device__ __forceinline__ void leave_row(const apr_attend_args &a, const attend_parts &parts, const decode_view &v,
+    static __device__ __forceinline__ void write_row(const apr_attend_args &a, const attend_parts &parts, const decode_view &v,
                                                      const float *shared, int row, const decode_place &to)
     {
         const float *const tops = shared + MAX_WARPS * ROWS * SUMS_STRIDE, *const weights = tops + MAX_WARPS * ROWS;
@@ -312,15 +314,15 @@ template <int KEY, int VALUE, bool APART> struct decode {
                 all = make_float4(fmaf(factors[w], one.x, all.x), fmaf(factors[w], one.y, all.y), fmaf(factors[w], one.z, all.z),
                                   fmaf(factors[w], one.w, all.w));
             }
-            leave_sums(a, parts, to, column, column < a.value_dim,
+            write_sums(a, parts, to, column, column < a.value_dim,
                        make_float4(all.x * factor, all.y * factor, all.z * factor, all.w * factor));
         }
         if (to.largest != NULL && lane == 0) *to.largest = largest, *to.weight = sum;
     }
 
     /* Combines a row's sums over the blocks of a cluster, in order, by a warp of one block: RESULT_STRIDE apart in `results` of each. */
-    static __device__ __forceinline__ void join_cluster_row(const apr_attend_args &a, const attend_parts &parts, const decode_view &v,
-                                                            const float *results, int row, int n_blocks, const decode_place &to)
+    static __device__ __forceinline__ void combine_cluster_row(const apr_attend_args &a, const attend_parts &parts, const decode_view &v,
+                                                               const float *results, int row, int n_blocks, const decode_place &to)
     {
         const int lane = threadIdx.x % 32;
         const float *const mine = results + row * RESULT_STRIDE;
@@ -344,7 +346,7 @@ template <int KEY, int VALUE, bool APART> struct decode {
                 const float f = __shfl_sync(0xffffffffu, own, i);
                 all = make_float4(fmaf(f, x[i].x, all.x), fmaf(f, x[i].y, all.y), fmaf(f, x[i].z, all.z), fmaf(f, x[i].w, all.w));
             }
-            leave_sums(a, parts, to, column, column < a.value_dim,
+            write_sums(a, parts, to, column, column < a.value_dim,
                        make_float4(all.x * factor, all.y * factor, all.z * factor, all.w * factor));
         }
         if (to.largest != NULL && lane == 0) *to.largest = largest, *to.weight = sum;
@@ -360,70 +362,70 @@ static __device__ __forceinline__ void await_oldest(int n_stages)
 }
 
 /* The cluster's blocks divide the 8 rows among themselves; the second barrier keeps their shared memory alive until all have read it. */
-template <int KEY, int VALUE, bool APART>
-static __device__ __forceinline__ void join_cluster(const apr_attend_args &a, const attend_parts &parts, const decode_view &v,
-                                                    const float *results)
+template <int KEY, int VALUE, bool PER_SEQUENCE>
+static __device__ __forceinline__ void combine_cluster(const apr_attend_args &a, const attend_parts &parts, const decode_view &v,
+                                                       const float *results)
 {
     const int rank = (int)blockIdx.x;
     cluster_barrier();
     for (int row = rank + v.n_used * (int)(threadIdx.x / 32); row < ROWS && v.first_row + row < v.n_rows;
          row += v.n_used * (int)(blockDim.x / 32))
-        decode<KEY, VALUE, APART>::join_cluster_row(a, parts, v, results, row, v.n_used, place_of_row(a, parts, v, row, true, 0));
+        decode<KEY, VALUE, PER_SEQUENCE>::combine_cluster_row(a, parts, v, results, row, v.n_used, place_of_row(a, parts, v, row, true, 0));
     cluster_barrier();
 }
 
 /* Ends the block's rows. Several parts are combined by the cluster if it has all of them; by the last block to finish with a sequence per
  * token (done: the flags of the set); else by the next kernel. */
-template <int KEY, int VALUE, bool APART>
-static __device__ __forceinline__ void leave_or_join(const apr_attend_args &a, const attend_parts &parts, const decode_view &v,
-                                                     const float *shared, float *results, int cluster, uint64_t *done)
+template <int KEY, int VALUE, bool PER_SEQUENCE>
+static __device__ __forceinline__ void write_or_combine(const apr_attend_args &a, const attend_parts &parts, const decode_view &v,
+                                                        const float *shared, float *results, int cluster, uint64_t *done)
 {
-    typedef decode<KEY, VALUE, APART> D;
+    typedef decode<KEY, VALUE, PER_SEQUENCE> D;
     const int n_warps = blockDim.x / 32, warp = threadIdx.x / 32;
     const bool in_cluster = cluster > 1 && v.n_used > 1;
     for (int row = warp; row < ROWS && v.first_row + row < v.n_rows; row += n_warps) {
         float *const own = results + row * D::RESULT_STRIDE;
-        D::leave_row(a, parts, v, shared, row,
+        D::write_row(a, parts, v, shared, row,
                      in_cluster ? decode_place{own, own + VALUE, own + VALUE + 1, 0}
                                 : place_of_row(a, parts, v, row, v.n_used == 1, blockIdx.x));
     }
-    if (in_cluster) join_cluster<KEY, VALUE, APART>(a, parts, v, results);
-    if constexpr (APART) {
-        if (v.n_used == 1 || !comes_last(done, (int)blockIdx.x, v.n_used)) return;
+    if (in_cluster) combine_cluster<KEY, VALUE, PER_SEQUENCE>(a, parts, v, results);
+    if constexpr (PER_SEQUENCE) {
+        if (v.n_used == 1 || !is_last_block(done, (int)blockIdx.x, v.n_used)) return;
         for (int row = warp; row < ROWS && v.first_row + row < v.n_rows; row += n_warps)
-            join_row<D::JOINED_AT_ONCE>(a, parts, v.n_used, whole_row(a, v, v.first_row + row));
+            combine_row<D::COMBINED_AT_ONCE>(a, parts, v.n_used, whole_row(a, v, v.first_row + row));
     }
 }
 
-typedef struct no_turn {
+typedef struct no_qkv {
     char nothing;
-} no_turn;
+} no_qkv;
 
 /* A block's heads: its rows of queries, and, if it has the newest cell, that cell's key and value. They are so many heads, divided among
  * the warps, two at a time. Gains and addresses, which do not depend on the product, are loaded before it has finished, the rest at once
  * after: memory latency is longer than the arithmetic. The bits are those of turn.cuh. */
-template <int KEY, int VALUE> struct turned_heads {
+template <int KEY, int VALUE> struct qkv_heads {
     typedef decode<KEY, VALUE, false> D;
     static constexpr int LOADS = KEY / 32, FREQS = (KEY / 2 + 31) / 32, AT_ONCE = 2; /* heads of a warp at a time: all of them with eight
                                                                                       * warps */
     const apr_turn_args &t;
     const apr_attend_args &a;
     const decode_view &v;
-    float *heads;                 /* [ROWS + 2][HEAD_STRIDE] */
-    int n_items, n_queries, step; /* step: from one of a warp's heads to its next one */
+    float *heads;                     /* [ROWS + 2][HEAD_STRIDE] */
+    int n_own_heads, n_queries, step; /* step: from one of a warp's heads to its next one */
     float gains[AT_ONCE][LOADS], x[AT_ONCE][LOADS], cosines[FREQS], sines[FREQS];
 
-    __device__ __forceinline__ int item_of(int from, int k) const { return min(from + k * step, n_items - 1); }
-    __device__ __forceinline__ int width_of(int item) const { return item > n_queries ? (int)a.value_dim : (int)a.key_dim; }
+    __device__ __forceinline__ int index_of(int from, int k) const { return min(from + k * step, n_own_heads - 1); }
+    __device__ __forceinline__ int width_of(int index) const { return index > n_queries ? (int)a.value_dim : (int)a.key_dim; }
     /* The offset of a head among all heads of its kind. */
-    __device__ __forceinline__ int before(int item) const
+    __device__ __forceinline__ int before(int index) const
     {
-        if (item < n_queries) return whole_row(a, v, v.first_row + item) * (int)a.key_dim;
-        return v.kv_head * width_of(item);
+        if (index < n_queries) return whole_row(a, v, v.first_row + index) * (int)a.key_dim;
+        return v.kv_head * width_of(index);
     }
-    __device__ __forceinline__ const float *source(int item) const
+    __device__ __forceinline__ const float *source(int index) const
     {
-        return (item < n_queries ? source_of(t.q_norm, t.q) : item == n_queries ? source_of(t.k_norm, t.k) : t.store.v) + before(item);
+        return (index < n_queries ? source_of(t.q_norm, t.q) : index == n_queries ? source_of(t.k_norm, t.k) : t.store.v) + before(index);
     }
 
     __device__ __forceinline__ void load_gains(int from)
@@ -431,10 +433,10 @@ template <int KEY, int VALUE> struct turned_heads {
         const int lane = threadIdx.x % 32;
 #pragma unroll
         for (int k = 0; k < AT_ONCE; k++) {
-            const int item = item_of(from, k), n = width_of(item);
-            const apr_norm_args &norm = item < n_queries ? t.q_norm : t.k_norm;
-            const bool has = item <= n_queries && norm.chunk > 0 && norm.weight != NULL;
-            const float *const row = has ? norm.weight + (uint32_t)before(item) % (uint32_t)norm.n_weight : NULL;
+            const int index = index_of(from, k), n = width_of(index);
+            const apr_norm_args &norm = index < n_queries ? t.q_norm : t.k_norm;
+            const bool has = index <= n_queries && norm.chunk > 0 && norm.weight != NULL;
+            const float *const row = has ? norm.weight + (uint32_t)before(index) % (uint32_t)norm.n_weight : NULL;
 #pragma unroll
             for (int i = 0; i < LOADS; i++) gains[k][i] = has && lane + 32 * i < n ? __ldg(row + lane + 32 * i) + norm.offset : 1.0f;
         }
@@ -456,18 +458,18 @@ template <int KEY, int VALUE> struct turned_heads {
         const int lane = threadIdx.x % 32;
 #pragma unroll
         for (int k = 0; k < AT_ONCE; k++) {
-            const int item = item_of(from, k), n = width_of(item);
-            const float *const row = source(item);
+            const int index = index_of(from, k), n = width_of(index);
+            const float *const row = source(index);
 #pragma unroll
             for (int i = 0; i < LOADS; i++) x[k][i] = lane + 32 * i < n ? __ldcg(row + lane + 32 * i) : 0.0f;
         }
     }
 
-    __device__ __forceinline__ void norm(int item, const float (&gain)[LOADS], float (&y)[LOADS]) const
+    __device__ __forceinline__ void norm(int index, const float (&gain)[LOADS], float (&y)[LOADS]) const
     {
-        const apr_norm_args &norm = item < n_queries ? t.q_norm : t.k_norm;
+        const apr_norm_args &norm = index < n_queries ? t.q_norm : t.k_norm;
         float sum = 0.0f;
-        if (item > n_queries || norm.chunk == 0) return;
+        if (index > n_queries || norm.chunk == 0) return;
 #pragma unroll
         for (int i = 0; i < LOADS; i++) sum = fmaf(y[i], y[i], sum);
         const float scale = scale_of_squares(warp_sum(sum) / (float)norm.chunk, norm.eps);
@@ -483,7 +485,7 @@ template <int KEY, int VALUE> struct turned_heads {
         for (int k = 0; k < FREQS; k++) {
             const int j = (int)threadIdx.x % 32 + 32 * k, i = start + (neighbours ? 2 * j : j), other = i + (neighbours ? 1 : n);
             if (j >= n) continue;
-            const float2 pair = turned(head[i], head[other], cosines[k], sines[k]);
+            const float2 pair = rotated(head[i], head[other], cosines[k], sines[k]);
             head[i] = pair.x;
             head[other] = pair.y;
         }
@@ -491,23 +493,23 @@ template <int KEY, int VALUE> struct turned_heads {
     }
 
     /* Norms and rotates the heads from `from` on. */
-    __device__ __forceinline__ void turn(int from)
+    __device__ __forceinline__ void qkv(int from)
     {
         const int lane = threadIdx.x % 32;
 #pragma unroll
         for (int k = 0; k < AT_ONCE; k++) {
-            const int item = item_of(from, k);
-            norm(item, gains[k], x[k]);
-            if (from + k * step >= n_items) continue;
+            const int index = index_of(from, k);
+            norm(index, gains[k], x[k]);
+            if (from + k * step >= n_own_heads) continue;
 #pragma unroll
-            for (int i = 0; i < LOADS; i++) heads[item * D::HEAD_STRIDE + lane + 32 * i] = x[k][i];
+            for (int i = 0; i < LOADS; i++) heads[index * D::HEAD_STRIDE + lane + 32 * i] = x[k][i];
         }
         __syncwarp();
 #pragma unroll
         for (int k = 0; k < AT_ONCE; k++) {
-            const int item = from + k * step;
-            if (item < n_queries) rotate(t.q, heads + item * D::HEAD_STRIDE);
-            else if (item == n_queries && item < n_items) rotate(t.k, heads + item * D::HEAD_STRIDE);
+            const int index = from + k * step;
+            if (index < n_queries) rotate(t.q, heads + index * D::HEAD_STRIDE);
+            else if (index == n_queries && index < n_own_heads) rotate(t.k, heads + index * D::HEAD_STRIDE);
         }
     }
 
@@ -515,17 +517,17 @@ template <int KEY, int VALUE> struct turned_heads {
      * tile is loaded later). */
     __device__ __forceinline__ void store(int from, uint8_t *key, uint8_t *value, uint8_t *stage) const
     {
-        const int lane = threadIdx.x % 32, cell = (v.n_seen - 1) % UNIT, end = min(n_items, from + AT_ONCE * step);
+        const int lane = threadIdx.x % 32, cell = (v.n_seen - 1) % CELL_TILE, end = min(n_own_heads, from + AT_ONCE * step);
 #pragma unroll 1
-        for (int item = from; item < end; item += step) {
-            if (item < n_queries) continue;
-            const bool is_key = item == n_queries;
+        for (int index = from; index < end; index += step) {
+            if (index < n_queries) continue;
+            const bool is_key = index == n_queries;
             __half *const there = (__half *)(is_key ? key : value);
-            __half *const here = (__half *)(stage + (is_key ? cell * D::KEY_STRIDE : UNIT * D::KEY_STRIDE + cell * D::VALUE_STRIDE));
+            __half *const here = (__half *)(stage + (is_key ? cell * D::KEY_STRIDE : CELL_TILE * D::KEY_STRIDE + cell * D::VALUE_STRIDE));
 #pragma unroll
             for (int i = 0; i < LOADS; i++) {
-                const __half x = to_half(heads[item * D::HEAD_STRIDE + lane + 32 * i]);
-                const bool on = lane + 32 * i < width_of(item);
+                const __half x = to_half(heads[index * D::HEAD_STRIDE + lane + 32 * i]);
+                const bool on = lane + 32 * i < width_of(index);
                 if (on) there[lane + 32 * i] = x;
                 if (on && stage != NULL) here[lane + 32 * i] = x;
             }
@@ -541,32 +543,32 @@ static __device__ __forceinline__ uint8_t *cell_at(const apr_cache &cache, const
 
 /* Fills the rings with earlier tokens' cells, then processes this token's heads; the block's queries are ready when it returns. */
 template <int KEY, int VALUE>
-static __device__ __forceinline__ void fill_and_turn(const apr_turn_args &t, const apr_attend_args &a, const decode_view &v, int n_stages,
-                                                     uint8_t *rings, float *heads)
+static __device__ __forceinline__ void fill_and_prepare(const apr_turn_args &t, const apr_attend_args &a, const decode_view &v,
+                                                        int n_stages, uint8_t *rings, float *heads)
 {
     typedef decode<KEY, VALUE, false> D;
-    typedef turned_heads<KEY, VALUE> own_heads;
-    const int n_warps = blockDim.x / 32, warp = threadIdx.x / 32, newest = (v.n_seen - 1) / UNIT, rest = v.n_rows - v.first_row;
+    typedef qkv_heads<KEY, VALUE> own_heads;
+    const int n_warps = blockDim.x / 32, warp = threadIdx.x / 32, newest = (v.n_seen - 1) / CELL_TILE, remaining = v.n_rows - v.first_row;
     const bool has_newest = newest >= v.begin && newest < v.end;
-    const int n_queries = rest < ROWS ? rest : ROWS, owner = (newest - v.begin) % n_warps, s = (newest - v.begin) / n_warps;
+    const int n_queries = remaining < ROWS ? remaining : ROWS, owner = (newest - v.begin) % n_warps, s = (newest - v.begin) / n_warps;
     own_heads own = {t, a, v, heads, has_newest ? n_queries + 2 : n_queries, n_queries, n_warps};
     uint8_t *const ring = rings + warp * n_stages * D::STAGE;
     uint8_t *const stage = has_newest && s < n_stages ? rings + (owner * n_stages + s) * D::STAGE : NULL;
     uint8_t *const key = cell_at(t.store.keys, a, v.from + v.n_seen - 1, v.kv_head);
     uint8_t *const value = cell_at(t.store.values, a, v.from + v.n_seen - 1, v.kv_head);
-    for (int i = 0; i < n_stages; i++) D::copy_unit(a, v, v.n_seen - 1, v.begin + warp + i * n_warps, ring + i * D::STAGE);
+    for (int i = 0; i < n_stages; i++) D::copy_cell_tile(a, v, v.n_seen - 1, v.begin + warp + i * n_warps, ring + i * D::STAGE);
     own.load_gains(warp);
-    heads[D::HEAD_STRIDE - 1] = bring_arguments(t) + bring_arguments(a); /* after the numbers of a head */
-    wait_for_previous();
+    heads[D::HEAD_STRIDE - 1] = prefetch_arguments(t) + prefetch_arguments(a); /* after the numbers of a head */
+    pdl_wait();
     own.load_angles();
     own.load_heads(warp);
     if (has_newest && warp == owner) await_copies<0>(); /* a cell is written where they go */
     __syncthreads();
 #pragma unroll 1
     for (int from = warp;; from += own_heads::AT_ONCE * n_warps) {
-        own.turn(from);
+        own.qkv(from);
         own.store(from, key, value, stage);
-        if (from + own_heads::AT_ONCE * n_warps >= own.n_items) break;
+        if (from + own_heads::AT_ONCE * n_warps >= own.n_own_heads) break;
         own.load_gains(from + own_heads::AT_ONCE * n_warps);
         own.load_heads(from + own_heads::AT_ONCE * n_warps);
     }
@@ -575,25 +577,25 @@ static __device__ __forceinline__ void fill_and_turn(const apr_turn_args &t, con
 }
 
 /* blockIdx.x: the part of the context, y: the key/value head. cluster: a power of two. */
-template <int KEY, int VALUE, bool APART, typename TURN>
-static __device__ __forceinline__ void decode_rows(const apr_attend_args &a, const attend_parts &parts, const TURN &turn, int n_stages,
+template <int KEY, int VALUE, bool PER_SEQUENCE, typename QKV>
+static __device__ __forceinline__ void decode_rows(const apr_attend_args &a, const attend_parts &parts, const QKV &qkv, int n_stages,
                                                    int cluster, int tile, uint64_t *done)
 {
-    typedef decode<KEY, VALUE, APART> D;
-    constexpr bool TURNS = sizeof(TURN) > sizeof(no_turn);
+    typedef decode<KEY, VALUE, PER_SEQUENCE> D;
+    constexpr bool HAS_QKV = sizeof(QKV) > sizeof(no_qkv);
     extern __shared__ __align__(16) uint8_t decode_shared[];
 #if __CUDA_ARCH__ < 800
     if (D::SUMS_BYTES > ATTEND_BYTES_75) return; /* not launched there; without this the code would spill */
 #endif
     const int n_warps = blockDim.x / 32, warp = threadIdx.x / 32;
-    float *const heads = TURNS ? (float *)decode_shared : NULL;
-    uint8_t *const rings = decode_shared + (TURNS ? D::HEADS_BYTES : 0), *const ring = rings + warp * n_stages * D::STAGE;
+    float *const heads = HAS_QKV ? (float *)decode_shared : NULL;
+    uint8_t *const rings = decode_shared + (HAS_QKV ? D::HEADS_BYTES : 0), *const ring = rings + warp * n_stages * D::STAGE;
     float *const shared = (float *)rings, *const results = shared + D::RESULTS_AT;
-    let_next_begin();
-    const decode_view v = view_of < APART, APART || TURNS > (a, parts, cluster, tile);
+    pdl_trigger();
+    const decode_view v = view_of < PER_SEQUENCE, PER_SEQUENCE || HAS_QKV > (a, parts, cluster, tile);
     const bool is_used = (int)blockIdx.x < v.n_used;
-    if (!TURNS || !is_used)
-        wait_for_previous(); /* also where there is nothing to do: the next kernel relies on the previous ones being
+    if (!HAS_QKV || !is_used)
+        pdl_wait(); /* also where there is nothing to do: the next kernel relies on the previous ones being
                                                   * finished */
     if (!is_used) return;
     uint32_t q[D::KEY_STEPS][4];
@@ -601,27 +603,27 @@ static __device__ __forceinline__ void decode_rows(const apr_attend_args &a, con
     D d = {};
 
     d.most = ATTEND_LOWEST;
-    if constexpr (TURNS) fill_and_turn<KEY, VALUE>(turn, a, v, n_stages, rings, heads);
+    if constexpr (HAS_QKV) fill_and_prepare<KEY, VALUE>(qkv, a, v, n_stages, rings, heads);
     else
-        for (int s = 0; s < n_stages; s++) D::copy_unit(a, v, v.n_seen, v.begin + warp + s * n_warps, ring + s * D::STAGE);
+        for (int s = 0; s < n_stages; s++) D::copy_cell_tile(a, v, v.n_seen, v.begin + warp + s * n_warps, ring + s * D::STAGE);
     const attend_scale scale = scale_of(a, D::load_queries(a, v, heads, q));
     int s = 0;
-    for (int unit = v.begin + warp; unit < v.end; unit += n_warps) {
+    for (int cell_tile = v.begin + warp; cell_tile < v.end; cell_tile += n_warps) {
         const uint8_t *const stage = ring + s * D::STAGE;
         await_oldest(n_stages);
         __syncwarp(); /* other lanes' copies are visible */
-        D::score(a, v, q, scale, unit, stage, scores);
-        d.raise(scores);
-        d.add_values(scores, stage + UNIT * D::KEY_STRIDE);
+        D::score(a, v, q, scale, cell_tile, stage, scores);
+        d.update_max(scores);
+        d.add_values(scores, stage + CELL_TILE * D::KEY_STRIDE);
         __syncwarp(); /* all lanes have read what is overwritten now */
-        D::copy_unit(a, v, v.n_seen, unit + n_stages * n_warps, ring + s * D::STAGE);
+        D::copy_cell_tile(a, v, v.n_seen, cell_tile + n_stages * n_warps, ring + s * D::STAGE);
         s = s + 1 < n_stages ? s + 1 : 0;
     }
     await_copies<0>();
     __syncthreads(); /* the sums overwrite the ring */
     d.put_sums(shared);
     __syncthreads();
-    leave_or_join<KEY, VALUE, APART>(a, parts, v, shared, results, cluster, done);
+    write_or_combine<KEY, VALUE, PER_SEQUENCE>(a, parts, v, shared, results, cluster, done);
 }
 
 #endif

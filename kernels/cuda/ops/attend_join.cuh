@@ -1,5 +1,5 @@
-/* attend_join.cuh - combines the parts of the context, always in the same order: in a kernel of its own (join_columns), or, where that
- * would need one such kernel for each of many tokens, in the last thread block to finish (comes_last, join_row).
+/* attend_join.cuh - combines the parts of the context, always in the same order: in a kernel of its own (combine_columns), or, where that
+ * would need one such kernel for each of many tokens, in the last thread block to finish (is_last_block, combine_row).
  *
  * For the latter each part has a 64-bit flag in the workspace, with arbitrary contents at first. A block that has written its sums sets its
  * flag to the mark, then reads all flags of its set. A block that sees all marks combines the parts, and clears the marks for the next
@@ -18,7 +18,7 @@
 #define ATTEND_MARK 0xffa5c3967f9e3d6bull
 
 /* Called by all threads after the part's sums are written; returns whether this block combines. `done` has n_used flags. */
-static __device__ __forceinline__ bool comes_last(uint64_t *done, int part, int n_used)
+static __device__ __forceinline__ bool is_last_block(uint64_t *done, int part, int n_used)
 {
     __shared__ bool all_there;
     volatile uint64_t *const marks = done;
@@ -85,7 +85,7 @@ static __device__ __forceinline__ void load_parts(const float *sums, int64_t str
 }
 
 template <int AT_ONCE>
-static __device__ __forceinline__ void join_row(const apr_attend_args &a, const attend_parts &parts, int n_used, int row)
+static __device__ __forceinline__ void combine_row(const apr_attend_args &a, const attend_parts &parts, int n_used, int row)
 {
     const int lane = threadIdx.x % 32, value_dim = (int)a.value_dim;
     const int64_t n_rows = a.n_tokens * a.n_heads, stride = n_rows * value_dim;
@@ -107,48 +107,48 @@ static __device__ __forceinline__ void join_row(const apr_attend_args &a, const 
                 sum = make_float4(fmaf(f, v[j].x, sum.x), fmaf(f, v[j].y, sum.y), fmaf(f, v[j].z, sum.z), fmaf(f, v[j].w, sum.w));
             }
         }
-        leave_answer(a, parts, row, column, mine, make_float4(sum.x * factor, sum.y * factor, sum.z * factor, sum.w * factor));
+        write_output(a, parts, row, column, mine, make_float4(sum.x * factor, sum.y * factor, sum.z * factor, sum.w * factor));
     }
 }
 
-/* A thread block combines one row: JOINERS threads per column, each with every JOINERS-th part, all loaded at once. Their sums are added in
+/* A thread block combines one row: COMBINERS threads per column, each with every COMBINERS-th part, all loaded at once. Their sums are added in
  * order. `width`: columns, rounded up to whole warps. */
-enum { JOINERS = 4, JOINED_COLUMNS = 256 };
+enum { COMBINERS = 4, COMBINED_COLUMNS = 256 };
 
-static __device__ __forceinline__ void join_columns(const apr_attend_args &a, const attend_parts &parts, int n_used, int row, int width)
+static __device__ __forceinline__ void combine_columns(const apr_attend_args &a, const attend_parts &parts, int n_used, int row, int width)
 {
-    enum { MOST = APR_CUDA_ATTEND_SPLITS / JOINERS, AT_ONCE = 4 };
-    __shared__ float shared_sums[JOINERS * JOINED_COLUMNS];
+    enum { MOST = APR_CUDA_ATTEND_SPLITS / COMBINERS, AT_ONCE = 4 };
+    __shared__ float shared_sums[COMBINERS * COMBINED_COLUMNS];
     const int group = (int)threadIdx.x / width, column = (int)threadIdx.x - group * width, value_dim = (int)a.value_dim;
     const int n_rows = (int)(a.n_tokens * a.n_heads);
     const bool mine = column < value_dim;
     const float *const from = parts.sums + ((int64_t)group * n_rows + row) * value_dim + (mine ? column : 0);
-    const int64_t stride = (int64_t)JOINERS * n_rows * value_dim;
+    const int64_t stride = (int64_t)COMBINERS * n_rows * value_dim;
     const attend_compared compared = load_compared(parts, n_rows, row, n_used);
     float v[MOST], factors[2], sum = 0.0f;
 #pragma unroll
     for (int i = 0; i < MOST; i += AT_ONCE)
-        if (JOINERS * i < n_used) {
+        if (COMBINERS * i < n_used) {
 #pragma unroll
-            for (int j = i; j < i + AT_ONCE; j++) v[j] = JOINERS * j + group < n_used ? __ldcg(from + j * stride) : 0.0f;
+            for (int j = i; j < i + AT_ONCE; j++) v[j] = COMBINERS * j + group < n_used ? __ldcg(from + j * stride) : 0.0f;
         }
     const float factor = factors_of(a, row, compared, factors);
 #pragma unroll
     for (int i = 0; i < MOST; i += AT_ONCE)
-        if (JOINERS * i < n_used) {
+        if (COMBINERS * i < n_used) {
 #pragma unroll
             for (int j = i; j < i + AT_ONCE; j++) /* lanes beyond the parts have factor 0 */
-                sum = fmaf(__shfl_sync(0xffffffffu, factors[JOINERS * j / 32], JOINERS * j % 32 + group), v[j], sum);
+                sum = fmaf(__shfl_sync(0xffffffffu, factors[COMBINERS * j / 32], COMBINERS * j % 32 + group), v[j], sum);
         }
-    let_next_begin();
+    pdl_trigger();
     shared_sums[threadIdx.x] = sum;
     __syncthreads();
     if (group > 0) return;
 #pragma unroll
-    for (int i = 1; i < JOINERS; i++) sum += shared_sums[i * width + column];
+    for (int i = 1; i < COMBINERS; i++) sum += shared_sums[i * width + column];
     const float value = sum * factor;
     if (mine && a.out != NULL) a.out[(int64_t)row * value_dim + column] = value;
-    if (parts.planes != NULL) planes_put(parts.planes, (int64_t)row * value_dim + column, mine, value);
+    if (parts.planes != NULL) store_i16(parts.planes, (int64_t)row * value_dim + column, mine, value);
 }
 
 #endif

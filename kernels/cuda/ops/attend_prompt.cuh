@@ -70,7 +70,7 @@ template <int DIM, int CELLS>
 static __device__ __forceinline__ void copy_tile(const apr_attend_args &a, const apr_cache &cache, int width, const prompt_view &v,
                                                  int tile, uint8_t *to)
 {
-    enum { PIECES = DIM / 8, STRIDE = 2 * DIM + 16, TURNS = CELLS * PIECES / THREADS };
+    enum { PIECES = DIM / 8, STRIDE = 2 * DIM + 16, ROUNDS = CELLS * PIECES / THREADS };
     static_assert(CELLS * PIECES % THREADS == 0, "no thread has less to do");
     const int64_t cell_bytes = a.n_kv_heads * cache.row_bytes;
     const uint32_t n_cells = (uint32_t)cache.n_cells, cell = cell_of(cache, v.from + tile * CELLS);
@@ -80,11 +80,11 @@ static __device__ __forceinline__ void copy_tile(const apr_attend_args &a, const
         const uint8_t *from = data + (cell + row) * cell_bytes + 16 * piece;
         uint8_t *const at = to + row * STRIDE + 16 * piece;
 #pragma unroll
-        for (int i = 0; i < TURNS; i++, from += THREADS / PIECES * cell_bytes) copy_16(at + i * (THREADS / PIECES * STRIDE), from, true);
+        for (int i = 0; i < ROUNDS; i++, from += THREADS / PIECES * cell_bytes) copy_16(at + i * (THREADS / PIECES * STRIDE), from, true);
         return;
     }
 #pragma unroll 1
-    for (int i = 0; i < TURNS; i++) {
+    for (int i = 0; i < ROUNDS; i++) {
         const int at = (int)threadIdx.x + i * THREADS, row = at / PIECES, piece = at % PIECES;
         uint32_t where = cell + row;
         while (where >= n_cells) where -= n_cells;
@@ -95,9 +95,9 @@ static __device__ __forceinline__ void copy_tile(const apr_attend_args &a, const
 
 /* The same for a cache of any type: loaded into registers by start(), and decoded into shared memory by finish(). */
 template <apr_dtype KV, int DIM, int CELLS> struct tile_loader {
-    static constexpr int EACH = piece<KV>::RUNS * 4, A_ROW = DIM / EACH, TURNS = CELLS * A_ROW / THREADS, STRIDE = 2 * DIM + 16;
+    static constexpr int EACH = piece<KV>::RUNS * 4, A_ROW = DIM / EACH, ROUNDS = CELLS * A_ROW / THREADS, STRIDE = 2 * DIM + 16;
     static_assert(EACH == 8 && CELLS * A_ROW % THREADS == 0, "a piece is 16 bytes of FP16, and no thread has less to do");
-    piece<KV> share[TURNS];
+    piece<KV> share[ROUNDS];
 
     static __device__ __forceinline__ bool is_there(int width, const prompt_view &v, int tile, int at)
     {
@@ -111,19 +111,19 @@ template <apr_dtype KV, int DIM, int CELLS> struct tile_loader {
         const uint32_t n_cells = (uint32_t)cache.n_cells, cell = cell_of(cache, v.from + tile * CELLS);
         const uint8_t *const data = cache.data + v.kv_head * cache.row_bytes;
 #pragma unroll
-        for (int i = 0; i < TURNS; i++) {
-            const int at = (int)threadIdx.x + i * THREADS, unit = at % A_ROW;
+        for (int i = 0; i < ROUNDS; i++) {
+            const int at = (int)threadIdx.x + i * THREADS, piece_at = at % A_ROW;
             uint32_t where = cell + at / A_ROW;
             while (where >= n_cells) where -= n_cells;
             if (is_there(width, v, tile, at))
-                share[i].load(data + where * cell_bytes + unit / piece<KV>::LANES * piece<KV>::BYTES, unit % piece<KV>::LANES);
+                share[i].load(data + where * cell_bytes + piece_at / piece<KV>::LANES * piece<KV>::BYTES, piece_at % piece<KV>::LANES);
         }
     }
 
     __device__ __forceinline__ void finish(int width, const prompt_view &v, int tile, uint8_t *to) const
     {
 #pragma unroll
-        for (int i = 0; i < TURNS; i++) {
+        for (int i = 0; i < ROUNDS; i++) {
             const int at = (int)threadIdx.x + i * THREADS;
             uint4 halves = make_uint4(0, 0, 0, 0);
             if (is_there(width, v, tile, at)) {
@@ -183,7 +183,8 @@ template <int KEY, int VALUE, int MT, int CELLS, bool CAREFUL> struct prompt {
 
     /* Stores a warp's rows as FP16 with a common power of two: only their largest number matters, since small rows have small scores.
      * Returns its inverse. `rests`: their rounding errors, if careful. */
-    static __device__ __forceinline__ float put_queries(const apr_attend_args &a, const prompt_row *rows, uint8_t *queries, uint8_t *rests)
+    static __device__ __forceinline__ float put_queries(const apr_attend_args &a, const prompt_row *rows, uint8_t *queries,
+                                                        uint8_t *remainders)
     {
         constexpr int TOGETHER = 16 / EACH;
         const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -210,7 +211,8 @@ template <int KEY, int VALUE, int MT, int CELLS, bool CAREFUL> struct prompt {
                 q = make_float4(q.x * scale, q.y * scale, q.z * scale, q.w * scale);
                 const uint2 halves = make_uint2(pack_halves(q.x, q.y), pack_halves(q.z, q.w));
                 *(uint2 *)(queries + at) = halves;
-                if (CAREFUL) *(uint2 *)(rests + at) = make_uint2(pack_rests(q.x, q.y, halves.x), pack_rests(q.z, q.w, halves.y));
+                if (CAREFUL)
+                    *(uint2 *)(remainders + at) = make_uint2(pack_remainders(q.x, q.y, halves.x), pack_remainders(q.z, q.w, halves.y));
             }
         }
         __syncwarp(); /* a warp reads only its own rows */
@@ -234,7 +236,7 @@ template <int KEY, int VALUE, int MT, int CELLS, bool CAREFUL> struct prompt {
     }
 
     /* dots += queries * keys: a warp's rows with all cells of the tile. */
-    static __device__ __forceinline__ void multiply(const uint8_t *queries, const uint8_t *rests, const uint8_t *keys,
+    static __device__ __forceinline__ void multiply(const uint8_t *queries, const uint8_t *remainders, const uint8_t *keys,
                                                     float (&dots)[MT][CELL_TILES][4])
     {
         const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -246,7 +248,7 @@ template <int KEY, int VALUE, int MT, int CELLS, bool CAREFUL> struct prompt {
 #pragma unroll
             for (int m = 0; m < MT; m++) {
                 load_matrices(q[m], queries + q_at + m * 16 * KEY_STRIDE + 32 * i);
-                if (CAREFUL) load_matrices(rest[m], rests + q_at + m * 16 * KEY_STRIDE + 32 * i);
+                if (CAREFUL) load_matrices(rest[m], remainders + q_at + m * 16 * KEY_STRIDE + 32 * i);
             }
 #pragma unroll
             for (int n = 0; n < CELL_TILES; n += 2) {
@@ -313,7 +315,7 @@ template <int KEY, int VALUE, int MT, int CELLS, bool CAREFUL> struct prompt {
                 top[m][h] = quad_max(x) * factor;
                 grows = grows || top[m][h] > most[m][h] + ATTEND_LAG;
             }
-        if (__any_sync(0xffffffffu, grows)) raise(top);
+        if (__any_sync(0xffffffffu, grows)) update_max(top);
 #pragma unroll
         for (int m = 0; m < MT; m++)
 #pragma unroll
@@ -326,7 +328,7 @@ template <int KEY, int VALUE, int MT, int CELLS, bool CAREFUL> struct prompt {
                 }
     }
 
-    __device__ __forceinline__ void raise(const float (&top)[MT][2])
+    __device__ __forceinline__ void update_max(const float (&top)[MT][2])
     {
 #pragma unroll
         for (int m = 0; m < MT; m++)
@@ -356,7 +358,7 @@ template <int KEY, int VALUE, int MT, int CELLS, bool CAREFUL> struct prompt {
 #pragma unroll
             for (int n = 0; n < VALUE_TILES; n += 2) {
                 uint32_t x[4];
-                load_turned(x, row + i * 16 * VALUE_STRIDE + 16 * n);
+                load_transposed(x, row + i * 16 * VALUE_STRIDE + 16 * n);
 #pragma unroll
                 for (int m = 0; m < MT; m++) {
                     mma(sums[m][n], p[m], x[0], x[1]);
@@ -379,7 +381,7 @@ template <int KEY, int VALUE, int MT, int CELLS, bool CAREFUL> struct prompt {
                 for (int k = 0; k < 4; k++) {
                     const float(&two)[4] = weights[m][2 * i + k / 2];
                     p[m][i][k] = pack_halves(two[k % 2 * 2], two[k % 2 * 2 + 1]);
-                    rest[m][i][k] = pack_rests(two[k % 2 * 2], two[k % 2 * 2 + 1], p[m][i][k]);
+                    rest[m][i][k] = pack_remainders(two[k % 2 * 2], two[k % 2 * 2 + 1], p[m][i][k]);
                 }
 #pragma unroll
         for (int n = 0; n < VALUE_TILES; n += 2) {
@@ -387,7 +389,7 @@ template <int KEY, int VALUE, int MT, int CELLS, bool CAREFUL> struct prompt {
 #pragma unroll
             for (int i = 0; i < CELLS / 16; i++) {
                 uint32_t x[4];
-                load_turned(x, row + i * 16 * VALUE_STRIDE + 16 * n);
+                load_transposed(x, row + i * 16 * VALUE_STRIDE + 16 * n);
 #pragma unroll
                 for (int m = 0; m < MT; m++) {
                     mma(tile[m][0], p[m][i], x[0], x[1]);
@@ -403,7 +405,7 @@ template <int KEY, int VALUE, int MT, int CELLS, bool CAREFUL> struct prompt {
         }
     }
 
-    __device__ __forceinline__ void leave(const apr_attend_args &a, const attend_parts &parts, const prompt_row *rows)
+    __device__ __forceinline__ void write(const apr_attend_args &a, const attend_parts &parts, const prompt_row *rows)
     {
         const int warp = threadIdx.x / 32, g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
         const bool is_part = parts.n_parts > 1;
@@ -440,8 +442,8 @@ static __global__ void __launch_bounds__(THREADS, VALUE > 128 ? 1
 {
     typedef prompt<KEY, VALUE, MT, CELLS, CAREFUL> P;
     extern __shared__ __align__(16) uint8_t prompt_shared[];
-    uint8_t *const queries = prompt_shared, *const rests = queries + P::QUERIES, *const keys = CAREFUL ? rests + P::QUERIES : rests,
-                   *const values = keys + P::KEYS;
+    uint8_t *const queries = prompt_shared, *const remainders = queries + P::QUERIES,
+                   *const keys = CAREFUL ? remainders + P::QUERIES : remainders, *const values = keys + P::KEYS;
     const int key_dim = (int)a.key_dim, value_dim = (int)a.value_dim;
     __shared__ prompt_view v; /* in shared memory to save registers */
     __shared__ prompt_row rows[P::ROWS];
@@ -458,7 +460,7 @@ static __global__ void __launch_bounds__(THREADS, VALUE > 128 ? 1
     if (v.begin < v.end && two) next_values.start(a, a.values, value_dim, v, v.begin, values);
     if (threadIdx.x < P::ROWS) put_row(a, v, threadIdx.x, rows);
     __syncthreads();
-    const float unscale = P::put_queries(a, rows, queries, rests), factor = scale_of(a, unscale).factor;
+    const float unscale = P::put_queries(a, rows, queries, remainders), factor = scale_of(a, unscale).factor;
     s.clear();
     for (int tile = v.begin; tile < v.end; tile++) {
         float dots[MT][P::CELL_TILES][4] = {};
@@ -471,7 +473,7 @@ static __global__ void __launch_bounds__(THREADS, VALUE > 128 ? 1
             next_keys.start(a, a.keys, key_dim, v, tile + 1, keys + there);
             next_values.start(a, a.values, value_dim, v, tile + 1, values + there);
         }
-        P::multiply(queries, rests, keys + here, dots);
+        P::multiply(queries, remainders, keys + here, dots);
         if (MT == 1) P::cap(a, unscale, dots); /* with more rows there are not enough registers */
         P::mask(v, rows, tile, dots);
         s.weigh(factor, dots);
@@ -483,7 +485,7 @@ static __global__ void __launch_bounds__(THREADS, VALUE > 128 ? 1
         if (CAREFUL) s.add_values_carefully(values + here, dots);
         else s.add_values(values + here, dots);
     }
-    s.leave(a, parts, rows);
+    s.write(a, parts, rows);
 }
 
 template <apr_dtype KV, int KEY, int VALUE, int MT, int CELLS, bool CAREFUL>

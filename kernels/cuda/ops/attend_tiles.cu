@@ -22,12 +22,12 @@ template <apr_dtype KV, int DIM, int ROWS, int CELLS> struct tiles {
         const int64_t start = position % cache.n_cells;
 #pragma unroll
         for (int i = 0; i < PIECES; i++) {
-            const int at = threadIdx.x + i * THREADS, cell = at / PIECES_A_ROW, unit = at % PIECES_A_ROW;
-            if (position + cell > last || unit * EACH >= a.value_dim) continue;
+            const int at = threadIdx.x + i * THREADS, cell = at / PIECES_A_ROW, piece_at = at % PIECES_A_ROW;
+            if (position + cell > last || piece_at * EACH >= a.value_dim) continue;
             int64_t where = start + cell;
             while (where >= cache.n_cells) where -= cache.n_cells;
-            share[i].load(cache.data + (where * a.n_kv_heads + kv_head) * cache.row_bytes + unit / piece<KV>::LANES * piece<KV>::BYTES,
-                          unit % piece<KV>::LANES);
+            share[i].load(cache.data + (where * a.n_kv_heads + kv_head) * cache.row_bytes + piece_at / piece<KV>::LANES * piece<KV>::BYTES,
+                          piece_at % piece<KV>::LANES);
         }
     }
 
@@ -37,8 +37,8 @@ template <apr_dtype KV, int DIM, int ROWS, int CELLS> struct tiles {
     {
 #pragma unroll
         for (int i = 0; i < PIECES; i++) {
-            const int at = threadIdx.x + i * THREADS, cell = at / PIECES_A_ROW, unit = at % PIECES_A_ROW;
-            const bool there = position + cell <= last && unit * EACH < a.value_dim;
+            const int at = threadIdx.x + i * THREADS, cell = at / PIECES_A_ROW, piece_at = at % PIECES_A_ROW;
+            const bool there = position + cell <= last && piece_at * EACH < a.value_dim;
 #pragma unroll
             for (int run = 0; run < piece<KV>::RUNS; run++) {
                 float4 v = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
@@ -47,7 +47,7 @@ template <apr_dtype KV, int DIM, int ROWS, int CELLS> struct tiles {
                     v = share[i].codes(run);
                     v = make_float4(v.x * scale, v.y * scale, v.z * scale, v.w * scale);
                 }
-                *(float4 *)(tile + cell * STRIDE + unit * EACH + 4 * run) = v;
+                *(float4 *)(tile + cell * STRIDE + piece_at * EACH + 4 * run) = v;
             }
         }
     }
@@ -232,7 +232,7 @@ static __global__ void __launch_bounds__(THREADS, 1)
 /* A thread block per row combines its parts in order, rescaled to a common maximum. */
 template <int TILE_CELLS>
 static __global__ void __launch_bounds__(THREADS)
-    k_join(const __grid_constant__ apr_attend_args a, const __grid_constant__ attend_parts parts)
+    k_combine(const __grid_constant__ apr_attend_args a, const __grid_constant__ attend_parts parts)
 {
     __shared__ float factors[APR_CUDA_ATTEND_SPLITS], weights[APR_CUDA_ATTEND_SPLITS];
     const int64_t n_rows = a.n_tokens * a.n_heads, row = blockIdx.x;
@@ -262,9 +262,9 @@ cudaError_t apr_cuda_join_parts(const apr_attend_args *a, const attend_parts *pa
 {
     const unsigned n_rows = (unsigned)(a->n_tokens * a->n_heads);
     switch (tile_cells) {
-    case 16: k_join<16><<<n_rows, THREADS, 0, stream>>>(*a, *parts); break;
-    case 32: k_join<32><<<n_rows, THREADS, 0, stream>>>(*a, *parts); break;
-    case 64: k_join<64><<<n_rows, THREADS, 0, stream>>>(*a, *parts); break;
+    case 16: k_combine<16><<<n_rows, THREADS, 0, stream>>>(*a, *parts); break;
+    case 32: k_combine<32><<<n_rows, THREADS, 0, stream>>>(*a, *parts); break;
+    case 64: k_combine<64><<<n_rows, THREADS, 0, stream>>>(*a, *parts); break;
     default: return cudaErrorInvalidValue;
     }
     return cudaGetLastError();

@@ -17,10 +17,10 @@ static __device__ __forceinline__ void order_pair(uint64_t &a, uint64_t &b, bool
 static __device__ __forceinline__ void sort_keys(uint64_t *keys)
 {
     for (int width = 2; width <= CHUNK; width *= 2)
-        for (int apart = width / 2; apart > 0; apart /= 2) {
-            const int i = threadIdx.x / apart * 2 * apart + threadIdx.x % apart;
+        for (int distance = width / 2; distance > 0; distance /= 2) {
+            const int i = threadIdx.x / distance * 2 * distance + threadIdx.x % distance;
             __syncthreads();
-            order_pair(keys[i], keys[i + apart], (i & width) == 0);
+            order_pair(keys[i], keys[i + distance], (i & width) == 0);
         }
     __syncthreads();
 }
@@ -52,17 +52,17 @@ template <> __device__ __forceinline__ uint64_t key_of(const float *from, int64_
 template <> __device__ __forceinline__ uint64_t key_of(const uint64_t *from, int64_t i, int64_t n) { return i < n ? from[i] : 0; }
 
 /* Rows that are searched together; blockIdx.y: the row. */
-enum { MOST_ROWS = 64 };
-typedef struct best_rows {
-    float temperatures[MOST_ROWS]; /* 0: no sum */
-} best_rows;
+enum { MAX_ROWS = 64 };
+typedef struct topk_rows {
+    float temperatures[MAX_ROWS]; /* 0: no sum */
+} topk_rows;
 
 /* from: rows of n; out: rows of `stride` keys. */
 template <typename FROM>
-static __global__ void __launch_bounds__(SORTERS) k_keep_best(const FROM *from, int64_t n, int n_kept, uint64_t *out, int64_t stride)
+static __global__ void __launch_bounds__(SORTERS) k_topk(const FROM *from, int64_t n, int n_kept, uint64_t *out, int64_t stride)
 {
     __shared__ uint64_t keys[CHUNK];
-    follow_previous();
+    pdl_trigger_and_wait();
     const int64_t first = (int64_t)blockIdx.x * CHUNK;
     uint64_t *const to = out + blockIdx.y * stride + (int64_t)blockIdx.x * n_kept;
 
@@ -86,10 +86,10 @@ static __device__ __forceinline__ double *parts_of(apr_cuda_found *found, double
 
 /* Sums SUMMED logits of a row; gridDim.x parts. */
 static __global__ void __launch_bounds__(SUMMERS)
-    k_sum_parts(const float *logits, int64_t n, const __grid_constant__ best_rows rows, apr_cuda_found *found, double *work)
+    k_sum_parts(const float *logits, int64_t n, const __grid_constant__ topk_rows rows, apr_cuda_found *found, double *work)
 {
     __shared__ double warps[SUMMERS / 32];
-    follow_previous();
+    pdl_trigger_and_wait();
     const float temperature = rows.temperatures[blockIdx.y];
     if (!(temperature > 0.0f)) return;
     const float *const row = logits + blockIdx.y * n;
@@ -109,10 +109,10 @@ static __global__ void __launch_bounds__(SUMMERS)
     parts_of(found, work, gridDim.x)[blockIdx.x] = sum;
 }
 
-static __global__ void k_join_sum(double *work, int64_t n, const __grid_constant__ best_rows rows, apr_cuda_found *found)
+static __global__ void k_combine_sum(double *work, int64_t n, const __grid_constant__ topk_rows rows, apr_cuda_found *found)
 {
     double sum = 0.0;
-    follow_previous();
+    pdl_trigger_and_wait();
     if (!(rows.temperatures[blockIdx.y] > 0.0f)) return;
     const double *const parts = parts_of(found, work, n);
     for (int64_t i = threadIdx.x; i < n; i += 32) sum += parts[i];
@@ -136,21 +136,21 @@ static cudaError_t find_keys(const float *logits, int64_t n, unsigned n_rows, in
     int64_t n_blocks = apr_cuda_best_chunks(n);
     uint64_t *out = n_blocks == 1 ? found->keys : halves[0];
 
-    launch_following(k_keep_best<float>, dim3((unsigned)n_blocks, n_rows), SORTERS, 0, stream, logits, n, n_kept, out,
-                     n_blocks == 1 ? found_stride : n_blocks * n_kept);
+    launch_pdl(k_topk<float>, dim3((unsigned)n_blocks, n_rows), SORTERS, 0, stream, logits, n, n_kept, out,
+               n_blocks == 1 ? found_stride : n_blocks * n_kept);
     for (int stage = 1; n_blocks > 1; stage++) {
         const uint64_t *const from = out;
         const int64_t n_keys = n_blocks * n_kept;
         n_blocks = apr_cuda_best_chunks(n_keys);
         out = n_blocks == 1 ? found->keys : halves[stage % 2];
-        launch_following(k_keep_best<uint64_t>, dim3((unsigned)n_blocks, n_rows), SORTERS, 0, stream, from, n_keys, n_kept, out,
-                         n_blocks == 1 ? found_stride : n_blocks * n_kept);
+        launch_pdl(k_topk<uint64_t>, dim3((unsigned)n_blocks, n_rows), SORTERS, 0, stream, from, n_keys, n_kept, out,
+                   n_blocks == 1 ? found_stride : n_blocks * n_kept);
     }
     return cudaGetLastError();
 }
 
-/* At most MOST_ROWS rows: all get as many keys as the row that wants most. */
-static cudaError_t find_rows(const float *logits, int64_t n, unsigned n_rows, const best_rows &rows, int n_kept, void *work,
+/* At most MAX_ROWS rows: all get as many keys as the row that wants most. */
+static cudaError_t find_rows(const float *logits, int64_t n, unsigned n_rows, const topk_rows &rows, int n_kept, void *work,
                              apr_cuda_found *found, cudaStream_t stream)
 {
     bool sums = false;
@@ -158,20 +158,20 @@ static cudaError_t find_rows(const float *logits, int64_t n, unsigned n_rows, co
     for (unsigned r = 0; r < n_rows; r++) sums |= rows.temperatures[r] > 0.0f;
     if (!sums || error != cudaSuccess) return error;
     const int64_t n_parts = apr_best_parts(n);
-    launch_following(k_sum_parts, dim3((unsigned)n_parts, n_rows), SUMMERS, 0, stream, logits, n, rows, found, (double *)work);
-    launch_following(k_join_sum, dim3(1, n_rows), 32, 0, stream, (double *)work, n_parts, rows, found);
+    launch_pdl(k_sum_parts, dim3((unsigned)n_parts, n_rows), SUMMERS, 0, stream, logits, n, rows, found, (double *)work);
+    launch_pdl(k_combine_sum, dim3(1, n_rows), 32, 0, stream, (double *)work, n_parts, rows, found);
     return cudaGetLastError();
 }
 
-static bool is_wish(int64_t n, int n_wanted) { return n >= 1 && n <= INT32_MAX && n_wanted >= 1 && n_wanted <= APR_MOST_BEST; }
+static bool is_valid_topk(int64_t n, int n_wanted) { return n >= 1 && n <= INT32_MAX && n_wanted >= 1 && n_wanted <= APR_MOST_BEST; }
 
 apr_status apr_cuda_find_best(apr_cuda_device *device, const float *logits, int64_t n, int n_wanted, float temperature, void *work,
                               apr_cuda_found *found, apr_error *err)
 {
     APR_TRY(apr_cuda_enter(device, err));
     apr_cuda_begin_words(device, "finding the likeliest tokens");
-    if (!is_wish(n, n_wanted)) return apr_fail(err, APR_E_USAGE, "the best %d of %lld logits", n_wanted, (long long)n);
-    best_rows rows = {};
+    if (!is_valid_topk(n, n_wanted)) return apr_fail(err, APR_E_USAGE, "the best %d of %lld logits", n_wanted, (long long)n);
+    topk_rows rows = {};
     rows.temperatures[0] = temperature;
     return apr_cuda_outcome(device, find_rows(logits, n, 1, rows, n_wanted, work, found, device->stream), err);
 }
@@ -181,7 +181,7 @@ static int64_t rows_at_a_time(int64_t n, int n_kept, uint64_t n_bytes)
 {
     const int64_t parts = apr_best_parts(n) > APR_MOST_PARTS ? apr_best_parts(n) : 0, keys = keys_of_row(n, n_kept);
     const int64_t room = (int64_t)(n_bytes / ((uint64_t)(keys > parts ? keys : parts) * sizeof(uint64_t)));
-    return room < 1 ? 1 : room < MOST_ROWS ? room : (int64_t)MOST_ROWS;
+    return room < 1 ? 1 : room < MAX_ROWS ? room : (int64_t)MAX_ROWS;
 }
 
 apr_status apr_cuda_find_bests(apr_cuda_device *device, const float *logits, int64_t n, int64_t n_rows, const apr_best *wishes, void *work,
@@ -193,13 +193,13 @@ apr_status apr_cuda_find_bests(apr_cuda_device *device, const float *logits, int
     APR_TRY(apr_cuda_enter(device, err));
     apr_cuda_begin_words(device, "finding the likeliest tokens of several rows");
     for (int64_t r = 0; r < n_rows; r++) {
-        if (!is_wish(n, wishes[r].n_wanted))
+        if (!is_valid_topk(n, wishes[r].n_wanted))
             return apr_fail(err, APR_E_USAGE, "the best %d of %lld logits", wishes[r].n_wanted, (long long)n);
         n_kept = wishes[r].n_wanted > n_kept ? wishes[r].n_wanted : n_kept;
     }
     const int64_t most = rows_at_a_time(n, n_kept, n_bytes);
     for (int64_t first = 0, now; first < n_rows && error == cudaSuccess; first += now) {
-        best_rows rows = {};
+        topk_rows rows = {};
         now = n_rows - first < most ? n_rows - first : most;
         for (int64_t r = 0; r < now; r++) rows.temperatures[r] = wishes[first + r].temperature;
         error = find_rows(logits + first * n, n, (unsigned)now, rows, n_kept, work, found + first, device->stream);

@@ -7,14 +7,14 @@ enum { BLOCK = 256 };
 /* out may be an input, since a thread reads before it writes. */
 static __global__ void __launch_bounds__(BLOCK) k_glu(apr_glu_shape shape, const float *gate, const float *up, float *out, int64_t n)
 {
-    follow_previous();
+    pdl_trigger_and_wait();
     const int64_t i = (int64_t)blockIdx.x * BLOCK + threadIdx.x;
     if (i < n) out[i] = up != NULL ? apr_glu_of(&shape, gate[i], up[i]) : apr_activate(shape.activation, gate[i]);
 }
 
 static __global__ void __launch_bounds__(BLOCK) k_glu_4(apr_glu_shape shape, const float4 *gate, const float4 *up, float4 *out, int64_t n)
 {
-    follow_previous();
+    pdl_trigger_and_wait();
     const int64_t i = (int64_t)blockIdx.x * BLOCK + threadIdx.x;
     if (i >= n) return;
     const float4 g = gate[i], u = up[i];
@@ -24,14 +24,14 @@ static __global__ void __launch_bounds__(BLOCK) k_glu_4(apr_glu_shape shape, con
 
 static __global__ void __launch_bounds__(BLOCK) k_add(const float *a, const float *b, float *out, int64_t n)
 {
-    follow_previous();
+    pdl_trigger_and_wait();
     const int64_t i = (int64_t)blockIdx.x * BLOCK + threadIdx.x;
     if (i < n) out[i] = a[i] + b[i];
 }
 
 static __global__ void __launch_bounds__(BLOCK) k_add_4(const float4 *a, const float4 *b, float4 *out, int64_t n)
 {
-    follow_previous();
+    pdl_trigger_and_wait();
     const int64_t i = (int64_t)blockIdx.x * BLOCK + threadIdx.x;
     if (i >= n) return;
     const float4 x = a[i], y = b[i];
@@ -48,9 +48,9 @@ cudaError_t apr_cuda_glu_floats(const apr_glu_args *a, cudaStream_t stream)
     const int64_t n = a->n_tokens * a->width;
     if (n == 0) return cudaSuccess;
     if (a->up != NULL && in_fours(n, a->gate, a->up, a->out))
-        launch_following(k_glu_4, blocks_of(n / 4, BLOCK), BLOCK, 0, stream, a->shape, (const float4 *)a->gate, (const float4 *)a->up,
-                         (float4 *)a->out, n / 4);
-    else launch_following(k_glu, blocks_of(n, BLOCK), BLOCK, 0, stream, a->shape, a->gate, a->up, a->out, n);
+        launch_pdl(k_glu_4, blocks_of(n / 4, BLOCK), BLOCK, 0, stream, a->shape, (const float4 *)a->gate, (const float4 *)a->up,
+                   (float4 *)a->out, n / 4);
+    else launch_pdl(k_glu, blocks_of(n, BLOCK), BLOCK, 0, stream, a->shape, a->gate, a->up, a->out, n);
     return cudaGetLastError();
 }
 
@@ -59,8 +59,7 @@ cudaError_t apr_cuda_add(const apr_add_args *a, cudaStream_t stream)
     const int64_t n = a->n_tokens * a->width;
     if (n == 0) return cudaSuccess;
     if (in_fours(n, a->a, a->b, a->out))
-        launch_following(k_add_4, blocks_of(n / 4, BLOCK), BLOCK, 0, stream, (const float4 *)a->a, (const float4 *)a->b, (float4 *)a->out,
-                         n / 4);
-    else launch_following(k_add, blocks_of(n, BLOCK), BLOCK, 0, stream, a->a, a->b, a->out, n);
+        launch_pdl(k_add_4, blocks_of(n / 4, BLOCK), BLOCK, 0, stream, (const float4 *)a->a, (const float4 *)a->b, (float4 *)a->out, n / 4);
+    else launch_pdl(k_add, blocks_of(n, BLOCK), BLOCK, 0, stream, a->a, a->b, a->out, n);
     return cudaGetLastError();
 }

@@ -3,7 +3,7 @@
 
 cudaError_t apr_cuda_embed(const apr_embed_args *args, cudaStream_t stream)
 {
-    tile_args a;
+    dequantize_args a;
     if (!apr_cuda_view(args->table, &a.weight) || a.weight.n_in != args->width) return cudaErrorInvalidValue;
     a.ids = args->ids;
     a.first = 0;

@@ -8,7 +8,7 @@ enum { BLOCK = 256, WARP = 32, MAX_SHARED = 48 << 10 };
 /* --- routes --- */
 
 /* Argmax of x[0, n) without NaN (the lower of equal ones), returned in all lanes; -1: all are NaN. */
-static __device__ __forceinline__ int best_of(const float *x, int n)
+static __device__ __forceinline__ int argmax_of(const float *x, int n)
 {
     float best = 0.0f;
     int at = -1;
@@ -46,14 +46,14 @@ static __device__ float leave_out_groups(const apr_route_shape &s, float *choice
     for (int g = threadIdx.x; g < n_groups; g += WARP) groups[g] = group_score(s, choice + g * n, n);
     __syncwarp();
     for (int64_t k = 0; k < s.n_groups_used; k++) {
-        const int best = best_of(groups, n_groups);
+        const int best = argmax_of(groups, n_groups);
         if (best >= 0) last = groups[best];
         if (k == 0) best_score = last;
         __syncwarp();
         if (best >= 0 && threadIdx.x == 0) groups[best] = NAN; /* taken */
         __syncwarp();
     }
-    const int next = best_of(groups, n_groups);
+    const int next = argmax_of(groups, n_groups);
     const float gap = apr_route_gap(last, next >= 0 ? groups[next] : -INFINITY, best_score);
     for (int e = threadIdx.x; e < n_groups * n; e += WARP)
         if (!isnan(groups[e / n])) choice[e] = s.filler;
@@ -79,8 +79,8 @@ static __device__ __forceinline__ float score_of(apr_score_kind kind, float logi
 }
 
 /* Writes a token's route: the chosen experts and their weights, which are computed from their scores. */
-static __device__ __forceinline__ void tell(const apr_route_args &a, apr_score_kind score, int64_t t, const int *ids, float *scores,
-                                            float gap, bool is_meant)
+static __device__ __forceinline__ void write_route(const apr_route_args &a, apr_score_kind score, int64_t t, const int *ids, float *scores,
+                                                   float gap, bool is_final)
 {
     const apr_route_shape &s = a.shape;
     const int n_used = (int)s.n_used;
@@ -93,9 +93,9 @@ static __device__ __forceinline__ void tell(const apr_route_args &a, apr_score_k
     for (int k = threadIdx.x; k < n_used; k += WARP) {
         const float weight = (is_sigmoid ? apr_sigmoid(scores[k]) : scores[k]) / divisor * s.scale;
         const float scaled = a.expert_scale != NULL ? weight * a.expert_scale[ids[k]] : weight;
-        if (is_meant) out[k] = (float)ids[k], out[n_used + k] = scaled;
+        if (is_final) out[k] = (float)ids[k], out[n_used + k] = scaled;
     }
-    if (is_meant && threadIdx.x == 0) out[2 * n_used] = gap;
+    if (is_final && threadIdx.x == 0) out[2 * n_used] = gap;
 }
 
 /* --- top-k by counting ranks: up to 32 * EACH experts without groups, up to 32 chosen --- */
@@ -154,8 +154,8 @@ template <int EACH> static __device__ __forceinline__ int rank_of(const uint32_t
     return rank;
 }
 
-/* A warp per 32 experts; each warp has all scores. is_meant false: a rehearsal with zeros for logits, which writes nothing. */
-template <int EACH, apr_score_kind SCORE> static __device__ __forceinline__ void route(const apr_route_args &a, float bias, bool is_meant)
+/* A warp per 32 experts; each warp has all scores. is_final false: a rehearsal with zeros for logits, which writes nothing. */
+template <int EACH, apr_score_kind SCORE> static __device__ __forceinline__ void route(const apr_route_args &a, float bias, bool is_final)
 {
     __shared__ __align__(16) uint32_t keys[WARP * EACH];
     __shared__ uint32_t best[WARP + 1]; /* by rank; 0: all are NaN, and expert 0 is chosen */
@@ -166,7 +166,7 @@ template <int EACH, apr_score_kind SCORE> static __device__ __forceinline__ void
     const int64_t t = blockIdx.x;
     float scores[EACH], own = 0.0f;
 #pragma unroll
-    for (int i = 0; i < EACH; i++) scores[i] = is_meant && lane + WARP * i < n ? __ldcg(a.logits + t * n + lane + WARP * i) : 0.0f;
+    for (int i = 0; i < EACH; i++) scores[i] = is_final && lane + WARP * i < n ? __ldcg(a.logits + t * n + lane + WARP * i) : 0.0f;
 #pragma unroll
     for (int i = 0; i < EACH; i++) scores[i] = score_of(SCORE, scores[i]);
     if (SCORE == APR_SCORE_SOFTMAX) softmax_of<EACH>(scores, n);
@@ -185,7 +185,7 @@ template <int EACH, apr_score_kind SCORE> static __device__ __forceinline__ void
     if (e >= WARP) return;
     const uint32_t next = best[n_used];
     const float gap = apr_route_gap(number_of(best[n_used - 1]), next != 0 ? number_of(next) : -INFINITY, number_of(best[0]));
-    tell(a, SCORE, t, ids, chosen, gap, is_meant);
+    write_route(a, SCORE, t, ids, chosen, gap, is_final);
 }
 
 /* A thread block per token. For one token it runs once as a rehearsal before the logits are ready, which saves 0.4 us later. The next
@@ -196,12 +196,12 @@ static __global__ void __launch_bounds__(WARP *EACH, 1) k_route_ranks(const __gr
 {
     const float bias = a.bias != NULL && threadIdx.x < a.shape.n_experts ? __ldg(a.bias + threadIdx.x) : 0.0f;
 #pragma unroll 1
-    for (int turn = gridDim.x == 1 ? 0 : 1; turn < 2; turn++) {
-        if (turn == 1) {
-            wait_for_previous();
-            let_next_begin();
+    for (int pass = gridDim.x == 1 ? 0 : 1; pass < 2; pass++) {
+        if (pass == 1) {
+            pdl_wait();
+            pdl_trigger();
         }
-        route<EACH, SCORE>(a, bias, turn == 1);
+        route<EACH, SCORE>(a, bias, pass == 1);
         __syncthreads();
     }
 }
@@ -212,8 +212,8 @@ static __global__ void __launch_bounds__(WARP *EACH, 1) k_route_ranks(const __gr
  * experts [n_used], their ids [n_used]. */
 static __global__ void __launch_bounds__(WARP) k_route(const __grid_constant__ apr_route_args a)
 {
-    wait_for_previous();
-    let_next_begin();
+    pdl_wait();
+    pdl_trigger();
     extern __shared__ float shared[];
     const apr_route_shape &s = a.shape;
     const int n = (int)s.n_experts, n_used = (int)s.n_used;
@@ -229,7 +229,7 @@ static __global__ void __launch_bounds__(WARP) k_route(const __grid_constant__ a
     float gap = INFINITY, best_score = 0.0f, last = 0.0f;
     if (has_groups(s)) gap = leave_out_groups(s, choice, groups);
     for (int k = 0; k < n_used; k++) {
-        int best = best_of(choice, n);
+        int best = argmax_of(choice, n);
         if (best < 0) best = 0; /* all are NaN */
         last = choice[best];
         if (k == 0) best_score = last;
@@ -241,8 +241,8 @@ static __global__ void __launch_bounds__(WARP) k_route(const __grid_constant__ a
         }
         __syncwarp();
     }
-    const int next = best_of(choice, n);
-    tell(a, s.score, t, ids, chosen, fminf(gap, apr_route_gap(last, next >= 0 ? choice[next] : -INFINITY, best_score)), true);
+    const int next = argmax_of(choice, n);
+    write_route(a, s.score, t, ids, chosen, fminf(gap, apr_route_gap(last, next >= 0 ? choice[next] : -INFINITY, best_score)), true);
 }
 
 typedef void (*route_fn)(const apr_route_args);
@@ -279,7 +279,7 @@ cudaError_t apr_cuda_route(const apr_route_args *a, cudaStream_t stream)
     if (n_bytes > MAX_SHARED || a->shape.n_used > a->shape.n_experts) return cudaErrorInvalidValue;
     int n_threads = WARP;
     const route_fn fast = fast_route(a->shape, &n_threads);
-    launch_following(fast != NULL ? fast : k_route, (unsigned)a->n_tokens, (unsigned)n_threads, fast != NULL ? 0 : n_bytes, stream, *a);
+    launch_pdl(fast != NULL ? fast : k_route, (unsigned)a->n_tokens, (unsigned)n_threads, fast != NULL ? 0 : n_bytes, stream, *a);
     return cudaGetLastError();
 }
 
@@ -288,14 +288,14 @@ cudaError_t apr_cuda_route(const apr_route_args *a, cudaStream_t stream)
 /* Inputs times the experts' weights: [n_tokens * n_used, n_in]. */
 static __global__ void __launch_bounds__(BLOCK) k_weigh_inputs(const __grid_constant__ apr_experts_args a, float *out)
 {
-    follow_previous();
+    pdl_trigger_and_wait();
     const int64_t i = (int64_t)blockIdx.x * BLOCK + threadIdx.x, pair = i / a.n_in, t = pair / a.n_used;
     if (t < a.n_tokens) out[i] = a.x[t * a.n_in + i % a.n_in] * a.routes[t * apr_route_row(a.n_used) + a.n_used + pair % a.n_used];
 }
 
-static __global__ void __launch_bounds__(BLOCK) k_middle(apr_glu_shape shape, const float *gate, float *up, int64_t n)
+static __global__ void __launch_bounds__(BLOCK) k_experts_glu(apr_glu_shape shape, const float *gate, float *up, int64_t n)
 {
-    follow_previous();
+    pdl_trigger_and_wait();
     const int64_t i = (int64_t)blockIdx.x * BLOCK + threadIdx.x;
     if (i < n) up[i] = gate != NULL ? apr_glu_of(&shape, gate[i], up[i]) : apr_activate(shape.activation, up[i]);
 }
@@ -303,7 +303,7 @@ static __global__ void __launch_bounds__(BLOCK) k_middle(apr_glu_shape shape, co
 /* out[t][r] = sum over ranks, the most probable expert first. */
 static __global__ void __launch_bounds__(BLOCK) k_gather(const __grid_constant__ apr_experts_args a, const float *each)
 {
-    follow_previous();
+    pdl_trigger_and_wait();
     const int64_t i = (int64_t)blockIdx.x * BLOCK + threadIdx.x, t = i / a.n_out, r = i % a.n_out;
     if (t >= a.n_tokens) return;
     const float *const weights = a.routes + t * apr_route_row(a.n_used) + a.n_used;
@@ -346,16 +346,16 @@ static cudaError_t some_tokens(const apr_experts_args *a, cudaStream_t stream)
     const float *const x = a->weight_on_input ? weighed : a->x;
     cudaError_t error = cudaSuccess;
 
-    if (a->weight_on_input) launch_following(k_weigh_inputs, blocks_of(n_pairs * a->n_in, BLOCK), BLOCK, 0, stream, *a, weighed);
+    if (a->weight_on_input) launch_pdl(k_weigh_inputs, blocks_of(n_pairs * a->n_in, BLOCK), BLOCK, 0, stream, *a, weighed);
     error = multiply(a, a->up, a->up_bias, x, a->weight_on_input, a->n_in, a->n_mid, up, stream);
     if (error == cudaSuccess && a->gate != NULL)
         error = multiply(a, a->gate, a->gate_bias, x, a->weight_on_input, a->n_in, a->n_mid, gate, stream);
     if (error != cudaSuccess) return error;
-    launch_following(k_middle, blocks_of(n_pairs * a->n_mid, BLOCK), BLOCK, 0, stream, a->glu, a->gate != NULL ? gate : NULL, up,
-                     n_pairs * a->n_mid);
+    launch_pdl(k_experts_glu, blocks_of(n_pairs * a->n_mid, BLOCK), BLOCK, 0, stream, a->glu, a->gate != NULL ? gate : NULL, up,
+               n_pairs * a->n_mid);
     error = multiply(a, a->down, a->down_bias, up, true, a->n_mid, a->n_out, each, stream);
     if (error != cudaSuccess) return error;
-    launch_following(k_gather, blocks_of(a->n_tokens * a->n_out, BLOCK), BLOCK, 0, stream, *a, each);
+    launch_pdl(k_gather, blocks_of(a->n_tokens * a->n_out, BLOCK), BLOCK, 0, stream, *a, each);
     return cudaGetLastError();
 }
 

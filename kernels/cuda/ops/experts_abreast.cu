@@ -40,7 +40,7 @@ static apr_abreast_inputs inputs_at(uint8_t *work, const apr_abreast_inputs_room
                               apr_cuda_abreast_form(matrix->dtype)};
 }
 
-static experts_buffers cut(uint8_t *work, const apr_experts_args *a, int64_t n_tokens, int n_multiprocessors)
+static experts_buffers place_buffers(uint8_t *work, const apr_experts_args *a, int64_t n_tokens, int n_multiprocessors)
 {
     const apr_experts_room room = apr_cuda_experts_room(a, n_tokens, n_multiprocessors);
     experts_buffers b = {};
@@ -59,11 +59,11 @@ static experts_buffers cut(uint8_t *work, const apr_experts_args *a, int64_t n_t
 
 /* --- between the products --- */
 
-static __device__ __forceinline__ float4 summed(const float *sums, int64_t plane, int splits, int64_t at)
+static __device__ __forceinline__ float4 sum_splits(const float *sums, int64_t split_stride, int splits, int64_t at)
 {
     float4 sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
     for (int s = 0; s < splits; s++) {
-        const float4 part = __ldcg((const float4 *)(sums + s * plane + at));
+        const float4 part = __ldcg((const float4 *)(sums + s * split_stride + at));
         sum = make_float4(sum.x + part.x, sum.y + part.y, sum.z + part.z, sum.w + part.w);
     }
     return sum;
@@ -91,66 +91,67 @@ static __device__ __forceinline__ expert_slot slot_of(const apr_experts_args &a,
 }
 
 /* Four numbers of its GLU output. */
-static __device__ __forceinline__ float4 unit_of(const apr_experts_args &a, const experts_buffers &b, const expert_slot &s, int64_t i)
+static __device__ __forceinline__ float4 glu4_of(const apr_experts_args &a, const experts_buffers &b, const expert_slot &s, int64_t i)
 {
-    const int64_t plane = b.n_slots * a.n_mid, row = s.expert * a.n_mid + i;
-    const float4 up = scaled(summed(b.up, plane, b.gate_splits, s.at + i), s.factor, a.up_bias != NULL ? a.up_bias + row : NULL);
+    const int64_t split_stride = b.n_slots * a.n_mid, row = s.expert * a.n_mid + i;
+    const float4 up = scaled(sum_splits(b.up, split_stride, b.gate_splits, s.at + i), s.factor, a.up_bias != NULL ? a.up_bias + row : NULL);
     if (a.gate == NULL)
         return make_float4(apr_activate(a.glu.activation, up.x), apr_activate(a.glu.activation, up.y), apr_activate(a.glu.activation, up.z),
                            apr_activate(a.glu.activation, up.w));
-    const float4 gate = scaled(summed(b.gate, plane, b.gate_splits, s.at + i), s.factor, a.gate_bias != NULL ? a.gate_bias + row : NULL);
+    const float4 gate =
+        scaled(sum_splits(b.gate, split_stride, b.gate_splits, s.at + i), s.factor, a.gate_bias != NULL ? a.gate_bias + row : NULL);
     return make_float4(apr_glu_of(&a.glu, gate.x, up.x), apr_glu_of(&a.glu, gate.y, up.y), apr_glu_of(&a.glu, gate.z, up.z),
                        apr_glu_of(&a.glu, gate.w, up.w));
 }
 
 /* A thread block per slot: its GLU output, kept in shared memory in between, is written as inputs of down. */
-template <apr_abreast_form FORM>
+template <apr_abreast_form LAYOUT>
 static __global__ void __launch_bounds__(BLOCK, 3)
-    k_middle(const __grid_constant__ apr_experts_args a, const __grid_constant__ experts_buffers b)
+    k_glu_inputs(const __grid_constant__ apr_experts_args a, const __grid_constant__ experts_buffers b)
 {
     extern __shared__ float4 row[];
     __shared__ float parts[BLOCK / 32];
-    follow_previous();
+    pdl_trigger_and_wait();
     const int slot = (int)blockIdx.x, pair = __ldcg(b.pairs.pair_of + slot), thread = (int)threadIdx.x, n_threads = (int)blockDim.x;
     const int n_there = pair < 0 ? 0 : (int)(a.n_mid / 4), n_pieces = (int)(b.mid.n_in / 8);
     const expert_slot own = pair < 0 ? expert_slot{} : slot_of(a, b, slot, pair);
     float most = 0.0f, times, back;
 #pragma unroll 1
     for (int i = thread; i < n_there; i += n_threads) {
-        const float4 unit = unit_of(a, b, own, 4 * i);
-        most = fmaxf(most, most_of(unit));
-        if (i < KEPT_FOURS) row[i] = unit;
+        const float4 glu4 = glu4_of(a, b, own, 4 * i);
+        most = fmaxf(most, most_of(glu4));
+        if (i < KEPT_FOURS) row[i] = glu4;
     }
     power_for(block_max_of<BLOCK>(most, n_threads, parts), &times, &back);
     if (thread == 0) b.mid.factors[slot] = back;
     const auto kept = [&](int i) {
         if (i >= n_there) return make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-        return i < KEPT_FOURS ? row[i] : unit_of(a, b, own, 4 * i);
+        return i < KEPT_FOURS ? row[i] : glu4_of(a, b, own, 4 * i);
     };
     for (int i = thread; i - thread < n_pieces; i += n_threads) {
         const int first = i / 4 * 8 + i % 4;
-        put_piece<FORM>(b.mid, slot, i, i < n_pieces, input_piece{kept(first), kept(first + 4)}, times);
+        store_piece<LAYOUT>(b.mid, slot, i, i < n_pieces, input_piece{kept(first), kept(first + 4)}, times);
     }
 }
 
-static cudaError_t start_middle(const apr_experts_args *a, const experts_buffers *b, cudaStream_t stream)
+static cudaError_t start_glu_inputs(const apr_experts_args *a, const experts_buffers *b, cudaStream_t stream)
 {
-    static void (*const kernels[])(apr_experts_args, experts_buffers) = {k_middle<APR_ABREAST_HALVES>, k_middle<APR_ABREAST_BFLOATS>,
-                                                                         k_middle<APR_ABREAST_WIDE>};
-    const auto kernel = kernels[b->mid.form];
+    static void (*const kernels[])(apr_experts_args, experts_buffers) = {k_glu_inputs<APR_ABREAST_HALVES>,
+                                                                         k_glu_inputs<APR_ABREAST_BFLOATS>, k_glu_inputs<APR_ABREAST_WIDE>};
+    const auto kernel = kernels[b->mid.layout];
     const int64_t fours = a->n_mid / 4, n_kept = fours < KEPT_FOURS ? fours : (int64_t)KEPT_FOURS, n_threads = (fours + 31) / 32 * 32;
     /* the same carveout as the next kernels, which then need not wait for a reconfiguration of shared memory */
     const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, 100);
     if (error != cudaSuccess) return error;
-    return launch_following(kernel, (unsigned)b->n_slots, n_threads < BLOCK ? (unsigned)n_threads : (unsigned)BLOCK,
-                            (size_t)n_kept * sizeof(float4), stream, *a, *b);
+    return launch_pdl(kernel, (unsigned)b->n_slots, n_threads < BLOCK ? (unsigned)n_threads : (unsigned)BLOCK,
+                      (size_t)n_kept * sizeof(float4), stream, *a, *b);
 }
 
 /* out[t][r] = sum over ranks, the most probable expert first; four rows per thread. */
 static __global__ void __launch_bounds__(BLOCK, 3)
-    k_ranks(const __grid_constant__ apr_experts_args a, const __grid_constant__ experts_buffers b)
+    k_sum_experts(const __grid_constant__ apr_experts_args a, const __grid_constant__ experts_buffers b)
 {
-    follow_previous();
+    pdl_trigger_and_wait();
     const int64_t at = (int64_t)blockIdx.x * BLOCK + threadIdx.x, fours = a.n_out / 4, t = at / fours, r = at % fours * 4;
     if (t >= a.n_tokens) return;
     const float *const route = a.routes + t * apr_route_row(a.n_used);
@@ -158,7 +159,7 @@ static __global__ void __launch_bounds__(BLOCK, 3)
 #pragma unroll 2
     for (int64_t k = 0; k < a.n_used; k++) {
         const int64_t slot = __ldcg(b.pairs.slot_of + t * a.n_used + k), expert = (int64_t)__ldcg(route + k);
-        const float4 y = scaled(summed(b.down, b.n_slots * a.n_out, b.down_splits, slot * a.n_out + r), __ldcg(b.mid.factors + slot),
+        const float4 y = scaled(sum_splits(b.down, b.n_slots * a.n_out, b.down_splits, slot * a.n_out + r), __ldcg(b.mid.factors + slot),
                                 a.down_bias != NULL ? a.down_bias + expert * a.n_out + r : NULL);
         const float w = a.weight_on_input ? 1.0f : __ldcg(route + a.n_used + k);
         sum = make_float4(fmaf(y.x, w, sum.x), fmaf(y.y, w, sum.y), fmaf(y.z, w, sum.z), fmaf(y.w, w, sum.w));
@@ -180,7 +181,7 @@ static cudaError_t multiply(const experts_buffers *b, apr_abreast_args args, con
 
 static cudaError_t some_tokens(const apr_experts_args *a, int group_tiles, int n_multiprocessors, cudaStream_t stream)
 {
-    const experts_buffers b = cut((uint8_t *)a->work.data, a, a->n_tokens, n_multiprocessors);
+    const experts_buffers b = place_buffers((uint8_t *)a->work.data, a, a->n_tokens, n_multiprocessors);
     apr_abreast_args first = {}, second = {};
     if (a->gate != NULL) first.parts[first.n_parts++] = apr_abreast_part{a->gate, NULL, b.gate};
     first.parts[first.n_parts++] = apr_abreast_part{a->up, NULL, b.up};
@@ -189,13 +190,13 @@ static cudaError_t some_tokens(const apr_experts_args *a, int group_tiles, int n
     cudaError_t error = apr_cuda_sort_pairs(a->routes, a->n_tokens, a->n_used, a->n_experts, group_tiles, &b.pairs, stream);
     if (error == cudaSuccess) error = apr_cuda_abreast_prepare(a->x, b.pairs.token_of, a->n_tokens, &b.x, stream);
     if (error == cudaSuccess) error = multiply(&b, first, &b.x, a->n_mid, b.gate_splits, group_tiles, n_multiprocessors, stream);
-    if (error == cudaSuccess) error = start_middle(a, &b, stream);
+    if (error == cudaSuccess) error = start_glu_inputs(a, &b, stream);
     if (error == cudaSuccess) error = multiply(&b, second, &b.mid, a->n_out, b.down_splits, group_tiles, n_multiprocessors, stream);
-    if (error == cudaSuccess) error = launch_following(k_ranks, blocks_of(a->n_tokens * a->n_out / 4, BLOCK), BLOCK, 0, stream, *a, b);
+    if (error == cudaSuccess) error = launch_pdl(k_sum_experts, blocks_of(a->n_tokens * a->n_out / 4, BLOCK), BLOCK, 0, stream, *a, b);
     return error;
 }
 
-static bool goes(const apr_tensor *m, int64_t rows, int64_t n_in, int major)
+static bool is_supported(const apr_tensor *m, int64_t rows, int64_t n_in, int major)
 {
     return m->packing == NULL && m->scale == NULL && m->pending.kind == APR_STEP_NONE && (uintptr_t)m->data % 16 == 0 &&
            apr_cuda_goes_abreast(m->dtype, m->in_items, rows, columns_of(m, n_in), major);
@@ -226,9 +227,9 @@ static int group_tiles_of(const apr_experts_args *a, apr_dtype dtype, int64_t n_
 
 cudaError_t apr_cuda_experts_abreast(const apr_experts_args *a, int n_multiprocessors, int major, cudaStream_t stream)
 {
-    if (!goes(a->up, a->n_mid, a->n_in, major) || !goes(a->down, a->n_out, a->n_mid, major)) return cudaErrorNotSupported;
+    if (!is_supported(a->up, a->n_mid, a->n_in, major) || !is_supported(a->down, a->n_out, a->n_mid, major)) return cudaErrorNotSupported;
     if (a->gate != NULL &&
-        (!goes(a->gate, a->n_mid, a->n_in, major) || a->gate->dtype != a->up->dtype || a->gate->in_items != a->up->in_items))
+        (!is_supported(a->gate, a->n_mid, a->n_in, major) || a->gate->dtype != a->up->dtype || a->gate->in_items != a->up->in_items))
         return cudaErrorNotSupported;
     if (((uintptr_t)a->x | (uintptr_t)a->out | (uintptr_t)a->work.data) % 16 != 0 || a->n_experts > APR_PAIRS_MOST_EXPERTS)
         return cudaErrorNotSupported;

@@ -3,25 +3,25 @@
 #include "kernels/cuda/ops/flow_start.cuh"
 #include "kernels/cuda/ops/weights.cuh"
 
-enum { LEAST_COLUMNS = 32 }; /* minimum columns of a tile */
-#define X(id, columns) static_assert(columns >= LEAST_COLUMNS, "a row has no more items");
+enum { MIN_COLUMNS = 32 }; /* minimum columns of a tile */
+#define X(id, columns) static_assert(columns >= MIN_COLUMNS, "a row has no more items");
 APR_FLOW_ITEMS(X)
 APR_FLOW_ROWS(X)
 #undef X
 
 bool apr_cuda_flow_fits(apr_dtype dtype, int64_t n_out, int64_t n_in, int n_multiprocessors, int shared_bytes)
 {
-    const int64_t n_units = n_out / APR_FLOW_UNIT, most = 2 * ((n_units + n_multiprocessors - 1) / n_multiprocessors);
-    flow_layout layout;
+    const int64_t n_row_groups = n_out / APR_FLOW_UNIT, most = 2 * ((n_row_groups + n_multiprocessors - 1) / n_multiprocessors);
+    decode_gemv_layout layout;
 
     if (n_in > INT32_MAX / 4 || most > INT32_MAX / 1024) return false;
-    const int64_t most_items = n_in / LEAST_COLUMNS + 1;
-    if (most * most_items * most_items > UINT32_MAX) return false; /* or flow_divisor is not exact */
-    layout.n_extras = THREADS;                                     /* the maximum */
+    const int64_t max_tiles = n_in / MIN_COLUMNS + 1;
+    if (most * max_tiles * max_tiles > UINT32_MAX) return false; /* or fast_divisor is not exact */
+    layout.n_extras = THREADS;                                   /* the maximum */
     switch ((int)dtype) {
 #define X(id, columns) \
     case APR_##id:     \
-        return depth_in(shared_bytes, fixed_bytes<APR_##id>(n_in, (int)most, &layout), flow_ring<APR_##id>::BYTES) >= ENOUGH_DEPTH;
+        return depth_in(shared_bytes, fixed_bytes<APR_##id>(n_in, (int)most, &layout), decode_gemv_ring<APR_##id>::BYTES) >= MIN_DEPTH;
         APR_FLOW_ITEMS(X)
         APR_FLOW_ROWS(X)
 #undef X
@@ -29,24 +29,24 @@ bool apr_cuda_flow_fits(apr_dtype dtype, int64_t n_out, int64_t n_in, int n_mult
     }
 }
 
-static int units_in(const apr_tensor *weight)
+static int row_groups_in(const apr_tensor *weight)
 {
     int64_t rows = 1;
     for (int i = 0; i < weight->rank - 1; i++) rows *= weight->dims[i];
     return (int)(rows / APR_FLOW_UNIT);
 }
 
-static flow_call call_of(const apr_flow_args *args)
+static decode_gemv_call call_of(const apr_flow_args *args)
 {
-    flow_call a = {};
+    decode_gemv_call a = {};
     a.ending = args->ending;
     a.n_parts = args->n_parts;
     for (int i = 0; i < args->n_parts; i++) {
         const apr_flow_part *const part = &args->parts[i];
-        a.parts[i] = flow_part{part->weight->data, part->bias, part->out, units_in(part->weight)};
+        a.parts[i] = decode_gemv_part{part->weight->data, part->bias, part->out, row_groups_in(part->weight)};
     }
     a.n_in = (int)args->n_in;
-    a.n_squares = a.n_in / PLANES_GROUP;
+    a.n_squares = a.n_in / I16_GROUP;
     a.x = args->x;
     a.squares = args->squares, a.residual = args->residual, a.gain = args->gain;
     a.eps = args->eps, a.gain_offset = args->gain_offset;
@@ -57,13 +57,12 @@ static flow_call call_of(const apr_flow_args *args)
     return a;
 }
 
-template <apr_dtype D> static cudaError_t start_plain(const flow_call &a, int n_multiprocessors, cudaStream_t stream)
+template <apr_dtype D> static cudaError_t start_plain(const decode_gemv_call &a, int n_multiprocessors, cudaStream_t stream)
 {
-    return a.ending == APR_FLOW_GLU ? start<D, FLOW_UNITS>(a, n_multiprocessors, stream)
-                                    : start<D, FLOW_SUMS>(a, n_multiprocessors, stream);
+    return a.ending == APR_FLOW_GLU ? start<D, GEMV_GLU>(a, n_multiprocessors, stream) : start<D, GEMV_SUMS>(a, n_multiprocessors, stream);
 }
 
-static cudaError_t start_of(apr_dtype dtype, const flow_call &a, int n_multiprocessors, cudaStream_t stream)
+static cudaError_t start_of(apr_dtype dtype, const decode_gemv_call &a, int n_multiprocessors, cudaStream_t stream)
 {
     switch ((int)dtype) {
 #define X(id, columns) \
@@ -77,12 +76,12 @@ static cudaError_t start_of(apr_dtype dtype, const flow_call &a, int n_multiproc
 
 cudaError_t apr_cuda_flow(const apr_flow_args *args, int n_multiprocessors, cudaStream_t stream)
 {
-    flow_call a = call_of(args);
-    a.has_beside = args->beside != NULL;
+    decode_gemv_call a = call_of(args);
+    a.has_concurrent = args->beside != NULL;
     const cudaError_t error = start_of(args->parts[0].weight->dtype, a, n_multiprocessors, stream);
     if (error != cudaSuccess || args->beside == NULL) return error;
-    flow_call b = call_of(args->beside);
-    b.is_beside = true;
+    decode_gemv_call b = call_of(args->beside);
+    b.is_concurrent = true;
     return start_of(args->beside->parts[0].weight->dtype, b, n_multiprocessors, stream);
 }
 
@@ -90,7 +89,7 @@ cudaError_t apr_cuda_flow(const apr_flow_args *args, int n_multiprocessors, cuda
 
 enum {
     PREPARE_THREADS = 1024,
-    PREPARE_APART = 256, /* threads of a block that needs no sum of squares */
+    PREPARE_BLOCK = 256, /* threads of a block that needs no sum of squares */
     PREPARE_KEPT = 4,    /* numbers of a thread that are loaded together */
 };
 
@@ -103,10 +102,10 @@ static __device__ __forceinline__ float gain_of(const apr_flow_inputs &a, int i)
 static __device__ __forceinline__ float number_at(const apr_flow_inputs &a, int i) { return i < a.n ? __ldcg(a.x + i) : 0.0f; }
 
 /* A half warp has a group of 16: all lanes take part. */
-static __device__ __forceinline__ void leave_number(const apr_flow_inputs &a, int i, float value)
+static __device__ __forceinline__ void store_number(const apr_flow_inputs &a, int i, float value)
 {
     if (i < a.n && a.out != NULL) a.out[i] = value;
-    planes_put(a.planes, i, i < a.n, value);
+    store_i16(a.planes, i, i < a.n, value);
 }
 
 /* One block, which sums all squares. */
@@ -117,7 +116,7 @@ static __global__ void __launch_bounds__(PREPARE_THREADS) k_prepare_normed(const
     float gains[PREPARE_KEPT], kept[PREPARE_KEPT], sum = 0.0f;
 #pragma unroll
     for (int k = 0; k < PREPARE_KEPT; k++) gains[k] = gain_of(a, thread + k * PREPARE_THREADS);
-    follow_previous();
+    pdl_trigger_and_wait();
 #pragma unroll
     for (int k = 0; k < PREPARE_KEPT; k++) kept[k] = number_at(a, thread + k * PREPARE_THREADS);
 #pragma unroll
@@ -126,51 +125,51 @@ static __global__ void __launch_bounds__(PREPARE_THREADS) k_prepare_normed(const
     const float factor = rsqrtf(block_sum<PREPARE_THREADS>(sum, parts) / (float)n + a.eps);
 #pragma unroll
     for (int k = 0; k < PREPARE_KEPT; k++)
-        if (k * PREPARE_THREADS < n) leave_number(a, thread + k * PREPARE_THREADS, kept[k] * factor * gains[k]);
+        if (k * PREPARE_THREADS < n) store_number(a, thread + k * PREPARE_THREADS, kept[k] * factor * gains[k]);
     for (int i = thread + PREPARE_KEPT * PREPARE_THREADS; i - thread < n; i += PREPARE_THREADS)
-        leave_number(a, i, number_at(a, i) * factor * gain_of(a, i));
+        store_number(a, i, number_at(a, i) * factor * gain_of(a, i));
 }
 
-static __global__ void __launch_bounds__(PREPARE_APART) k_prepare(const __grid_constant__ apr_flow_inputs a)
+static __global__ void __launch_bounds__(PREPARE_BLOCK) k_prepare(const __grid_constant__ apr_flow_inputs a)
 {
-    const int i = (int)(blockIdx.x * PREPARE_APART + threadIdx.x);
+    const int i = (int)(blockIdx.x * PREPARE_BLOCK + threadIdx.x);
     const float gain = gain_of(a, i);
-    follow_previous();
-    leave_number(a, i, number_at(a, i) * gain);
+    pdl_trigger_and_wait();
+    store_number(a, i, number_at(a, i) * gain);
 }
 
 cudaError_t apr_cuda_flow_prepare(const apr_flow_inputs *a, cudaStream_t stream)
 {
-    if (a->norm) return launch_following(k_prepare_normed, 1, PREPARE_THREADS, 0, stream, *a);
-    return launch_following(k_prepare, blocks_of(a->n, PREPARE_APART), PREPARE_APART, 0, stream, *a);
+    if (a->norm) return launch_pdl(k_prepare_normed, 1, PREPARE_THREADS, 0, stream, *a);
+    return launch_pdl(k_prepare, blocks_of(a->n, PREPARE_BLOCK), PREPARE_BLOCK, 0, stream, *a);
 }
 
 /* --- tiling of weights --- */
 
-enum { ITEMS_THREADS = 256 };
+enum { TILING_THREADS = 256 };
 
 /* A thread copies two bytes, of n: every quantization block has an even number of bytes. A row has `row_words` words; a tiled row is padded
  * to whole tiles. */
-static __global__ void __launch_bounds__(ITEMS_THREADS)
-    k_to_items(const uint16_t *rows, uint16_t *to, uint32_t item_row, uint32_t row_words, uint64_t n)
+static __global__ void __launch_bounds__(TILING_THREADS)
+    k_to_tiles(const uint16_t *rows, uint16_t *to, uint32_t tile_row, uint32_t row_words, uint64_t n)
 {
-    const uint64_t at = (uint64_t)blockIdx.x * ITEMS_THREADS + threadIdx.x, n_items = (row_words + item_row - 1) / item_row;
+    const uint64_t at = (uint64_t)blockIdx.x * TILING_THREADS + threadIdx.x, n_tiles = (row_words + tile_row - 1) / tile_row;
     if (at >= n) return;
-    const uint32_t row = (uint32_t)(at / item_row % APR_FLOW_UNIT);
-    const uint64_t item = at / item_row / APR_FLOW_UNIT, unit = item / n_items, in_row = item % n_items * item_row + at % item_row;
-    to[at] = in_row < row_words ? __ldg(rows + (unit * APR_FLOW_UNIT + row) * row_words + in_row) : (uint16_t)0;
+    const uint32_t row = (uint32_t)(at / tile_row % APR_FLOW_UNIT);
+    const uint64_t tile = at / tile_row / APR_FLOW_UNIT, row_group = tile / n_tiles, in_row = tile % n_tiles * tile_row + at % tile_row;
+    to[at] = in_row < row_words ? __ldg(rows + (row_group * APR_FLOW_UNIT + row) * row_words + in_row) : (uint16_t)0;
 }
 
 /* MXFP4, whose exponents are separated from the codes: a thread copies a block of 32 codes. */
-static __global__ void __launch_bounds__(ITEMS_THREADS)
-    k_to_items_apart(const uint8_t *rows, uint8_t *to, uint32_t row_blocks, uint64_t n_blocks)
+static __global__ void __launch_bounds__(TILING_THREADS)
+    k_to_tiles_split(const uint8_t *rows, uint8_t *to, uint32_t row_blocks, uint64_t n_blocks)
 {
-    constexpr int N = item_blocks<APR_MXFP4>::N, BYTES = piece<APR_MXFP4>::BYTES;
-    const uint64_t at = (uint64_t)blockIdx.x * ITEMS_THREADS + threadIdx.x, n_items = (row_blocks + N - 1) / N;
+    constexpr int N = tile_blocks<APR_MXFP4>::N, BYTES = piece<APR_MXFP4>::BYTES;
+    const uint64_t at = (uint64_t)blockIdx.x * TILING_THREADS + threadIdx.x, n_tiles = (row_blocks + N - 1) / N;
     if (at >= n_blocks) return;
-    const uint64_t item_row = at / N, item = item_row / APR_FLOW_UNIT, unit = item / n_items, in_row = item % n_items * N + at % N;
-    const uint8_t *const from = rows + ((unit * APR_FLOW_UNIT + item_row % APR_FLOW_UNIT) * row_blocks + in_row) * BYTES;
-    uint8_t *const out = to + item_row * (N * BYTES);
+    const uint64_t tile_row = at / N, tile = tile_row / APR_FLOW_UNIT, row_group = tile / n_tiles, in_row = tile % n_tiles * N + at % N;
+    const uint8_t *const from = rows + ((row_group * APR_FLOW_UNIT + tile_row % APR_FLOW_UNIT) * row_blocks + in_row) * BYTES;
+    uint8_t *const out = to + tile_row * (N * BYTES);
     const bool is_there = in_row < row_blocks;
     out[at % N] = is_there ? __ldg(from) : (uint8_t)0;
 #pragma unroll
@@ -184,14 +183,14 @@ cudaError_t apr_cuda_to_items(apr_dtype dtype, const uint8_t *rows, int64_t n_ro
     const int columns = apr_flow_item_columns(dtype);
     if (columns == 0 || n_in % facts->elems_per_block != 0 || n_rows % APR_FLOW_UNIT != 0) return cudaErrorInvalidValue;
     const uint64_t n_bytes = (uint64_t)(n_rows * apr_items_row_bytes(dtype, true, n_in));
-    if (heads_apart(dtype)) {
+    if (has_split_heads(dtype)) {
         const uint64_t n_blocks = n_bytes / (uint64_t)facts->bytes_per_block;
-        k_to_items_apart<<<(unsigned)((n_blocks + ITEMS_THREADS - 1) / ITEMS_THREADS), ITEMS_THREADS, 0, stream>>>(
+        k_to_tiles_split<<<(unsigned)((n_blocks + TILING_THREADS - 1) / TILING_THREADS), TILING_THREADS, 0, stream>>>(
             rows, to, (uint32_t)(n_in / facts->elems_per_block), n_blocks);
         return cudaGetLastError();
     }
-    const uint32_t item_row = (uint32_t)apr_items_row_bytes(dtype, false, columns) / 2;
-    k_to_items<<<(unsigned)((n_bytes / 2 + ITEMS_THREADS - 1) / ITEMS_THREADS), ITEMS_THREADS, 0, stream>>>(
-        (const uint16_t *)rows, (uint16_t *)to, item_row, (uint32_t)apr_items_row_bytes(dtype, false, n_in) / 2, n_bytes / 2);
+    const uint32_t tile_row = (uint32_t)apr_items_row_bytes(dtype, false, columns) / 2;
+    k_to_tiles<<<(unsigned)((n_bytes / 2 + TILING_THREADS - 1) / TILING_THREADS), TILING_THREADS, 0, stream>>>(
+        (const uint16_t *)rows, (uint16_t *)to, tile_row, (uint32_t)apr_items_row_bytes(dtype, false, n_in) / 2, n_bytes / 2);
     return cudaGetLastError();
 }

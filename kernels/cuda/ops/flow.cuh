@@ -16,7 +16,7 @@ bool apr_cuda_flow_fits(apr_dtype dtype, int64_t n_out, int64_t n_in, int n_mult
 cudaError_t apr_cuda_flow(const apr_flow_args *args, int n_multiprocessors, cudaStream_t stream);
 /* The chosen experts of one token, where apr_experts_flow is true, with the epilogue of `flow` (api.h). cudaErrorNotSupported: they do not
  * fit. */
-cudaError_t apr_cuda_flow_experts(const apr_experts_args *args, const apr_flow_args *flow, int n_multiprocessors, cudaStream_t stream);
+cudaError_t apr_cuda_flow_experts(const apr_experts_args *args, const apr_flow_args *gemv, int n_multiprocessors, cudaStream_t stream);
 cudaError_t apr_cuda_flow_prepare(const apr_flow_inputs *args, cudaStream_t stream);
 /* cudaErrorNotSupported: a cache of another type. */
 cudaError_t apr_cuda_turn(const apr_turn_args *args, cudaStream_t stream);

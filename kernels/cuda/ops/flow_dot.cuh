@@ -12,29 +12,29 @@
 #include "kernels/cuda/device/ptx.cuh"
 #include "kernels/cuda/ops/planes.cuh"
 
-typedef struct flow_lane {
+typedef struct decode_gemv_lane {
     int g, t;
     bool holds;            /* whether it holds activations */
     int plane;             /* which of them: high bytes (0) or low bytes (1) */
-    const uint32_t *table; /* see flow_rows */
+    const uint32_t *table; /* see decode_gemv_rows */
     uint32_t word;         /* its first word, loaded so that the compiler does not see a constant, which it would move to a register for
                             * each look-up */
-} flow_lane;
+} decode_gemv_lane;
 
-static __device__ __forceinline__ flow_lane flow_lane_of(int lane)
+static __device__ __forceinline__ decode_gemv_lane decode_gemv_lane_of(int lane)
 {
     const int g = lane / 4, t = lane % 4;
-    return flow_lane{g, t, g / 2 == t, g % 2, NULL, 0};
+    return decode_gemv_lane{g, t, g / 2 == t, g % 2, NULL, 0};
 }
 
 /* Activations in shared memory: a tile's 16 groups one after another, each with 16 high bytes and its 16 low bytes, so that the two lanes
- * that hold a group read adjacent bytes. Scales and sums are where they are in global memory. flow_piece(i): the position of 16-byte piece
+ * that hold a group read adjacent bytes. Scales and sums are where they are in global memory. activation_piece(i): the position of 16-byte piece
  * i. */
-enum { FLOW_TILE_PIECES = PLANES_BYTES / 16 };
+enum { I16_TILE_PIECES = I16_TILE_BYTES / 16 };
 
-static __device__ __forceinline__ int flow_piece(int i)
+static __device__ __forceinline__ int activation_piece(int i)
 {
-    const int n_groups = PLANES_COLUMNS / PLANES_GROUP;
+    const int n_groups = I16_TILE / I16_GROUP;
     return i < n_groups ? 2 * i : i < 2 * n_groups ? 2 * (i - n_groups) + 1 : i;
 }
 
@@ -50,16 +50,16 @@ static __device__ __forceinline__ void mma_bytes(int (&sums)[4], uint32_t a0, ui
 }
 
 /* The same with 4 FP16 numbers of each row and 4 activations. */
-static __device__ __forceinline__ void mma_halves(float (&sums)[4], uint32_t a0, uint32_t b0, uint32_t a1, uint32_t b1, uint32_t x0,
-                                                  uint32_t x1)
+static __device__ __forceinline__ void mma_f16(float (&sums)[4], uint32_t a0, uint32_t b0, uint32_t a1, uint32_t b1, uint32_t x0,
+                                               uint32_t x1)
 {
 #if __CUDA_ARCH__ >= 800
     ptx_mma_f16(sums, a0, b0, a1, b1, x0, x1);
 #endif
 }
 
-static __device__ __forceinline__ void mma_bfloats(float (&sums)[4], uint32_t a0, uint32_t b0, uint32_t a1, uint32_t b1, uint32_t x0,
-                                                   uint32_t x1)
+static __device__ __forceinline__ void mma_bf16(float (&sums)[4], uint32_t a0, uint32_t b0, uint32_t a1, uint32_t b1, uint32_t x0,
+                                                uint32_t x1)
 {
 #if __CUDA_ARCH__ >= 800
     ptx_mma_bf16(sums, a0, b0, a1, b1, x0, x1);
@@ -79,15 +79,15 @@ static __device__ __forceinline__ int whole_of(const int (&sums)[4], int row) { 
 
 /* Loads 16 bytes of a group's activations, high or low as l.plane says. A lane that holds none keeps its x, which was initialized to
  * zeros. */
-static __device__ __forceinline__ void take_inputs(const flow_lane &l, const uint8_t *tile, int group, uint4 &x)
+static __device__ __forceinline__ void load_activations_16(const decode_gemv_lane &l, const uint8_t *tile, int group, uint4 &x)
 {
-    ptx_load_shared_if(l.holds, tile + 2 * PLANES_GROUP * group + PLANES_GROUP * l.plane, x);
+    ptx_load_shared_if(l.holds, tile + 2 * I16_GROUP * group + I16_GROUP * l.plane, x);
 }
 static __device__ __forceinline__ float input_scale(const uint8_t *tile, int group)
 {
-    return *(const float *)(tile + PLANES_SCALES + 4 * group);
+    return *(const float *)(tile + I16_SCALES_AT + 4 * group);
 }
-static __device__ __forceinline__ int input_sum(const uint8_t *tile, int group) { return *(const int *)(tile + PLANES_SUMS + 4 * group); }
+static __device__ __forceinline__ int input_sum(const uint8_t *tile, int group) { return *(const int *)(tile + I16_SUMS_AT + 4 * group); }
 
 /* N words from bit `shift` of the first of N + 1 words on. */
 template <int N> static __device__ __forceinline__ void words_at(const uint8_t *p, uint32_t shift, uint32_t (&words)[N])
@@ -105,8 +105,8 @@ template <int N> static __device__ __forceinline__ void words_at(const uint8_t *
 /* A type: COLUMNS of a row have BYTES, and a tile has 16 such rows. Lane (g, t) has rows row_of(g) and ROW_STEP further, which are chosen
  * so that lanes read from different banks. dot() adds the products of those rows with the activations from `column` of `tile` on to
  * total[0] and total[1]; `row` is the lane's first row in shared memory plus lane_bytes(t). arranged(): 16 activations in the order that
- * the type needs. x: two times 16 activations, see take_inputs. TABLE_WORDS: size of a look-up table in shared memory. */
-struct flow_rows {
+ * the type needs. x: two times 16 activations, see load_activations_16. TABLE_WORDS: size of a look-up table in shared memory. */
+struct decode_gemv_rows {
     static constexpr int ROW_STEP = 8;
     static __device__ __forceinline__ int row_of(int g) { return g; }
     static __device__ __forceinline__ int lane_bytes(int) { return 0; }
@@ -116,18 +116,18 @@ struct flow_rows {
 };
 
 /* Rows of 34 words: lanes read from words 0, 8, 17 and 25 on. */
-struct flow_rows_of_34 : flow_rows {
+struct decode_gemv_rows_of_34 : decode_gemv_rows {
     static constexpr int ROW_STEP = 4;
     static __device__ __forceinline__ int row_of(int g) { return g % 4 + 8 * (g / 4); }
     static __device__ __forceinline__ int lane_bytes(int t) { return 34 * t & ~3; }
 };
 
-template <apr_dtype D> struct flow_type;
+template <apr_dtype D> struct decode_gemv_type;
 
-template <> struct flow_type<APR_Q4_K> : flow_rows {
+template <> struct decode_gemv_type<APR_Q4_K> : decode_gemv_rows {
     static constexpr int COLUMNS = 256, BYTES = 144;
 
-    static __device__ __forceinline__ void scale(const uint4 head, const flow_lane &l, const float (&v)[2], const float (&sums)[2],
+    static __device__ __forceinline__ void scale(const uint4 head, const decode_gemv_lane &l, const float (&v)[2], const float (&sums)[2],
                                                  float &total)
     {
         /* bytes 4 to 15: eight 6-bit scales and eight minimums, as ggml packs them; four at a time */
@@ -143,15 +143,15 @@ template <> struct flow_type<APR_Q4_K> : flow_rows {
 
     /* Lane t has the codes of columns 64 t to 64 t + 31 in the low nibbles of its 32 bytes, those of the next 32 columns in the high
      * nibbles. */
-    static __device__ __forceinline__ void dot(const uint8_t *row_a, const uint8_t *tile, int, const flow_lane &l, uint4 (&x)[2],
+    static __device__ __forceinline__ void dot(const uint8_t *row_a, const uint8_t *tile, int, const decode_gemv_lane &l, uint4 (&x)[2],
                                                float (&total)[2])
     {
         const uint8_t *const row_b = row_a + ROW_STEP * BYTES;
         const uint4 head_a = *(const uint4 *)row_a, head_b = *(const uint4 *)row_b;
         const uint4 a[2] = {*(const uint4 *)(row_a + 16 + 32 * l.t), *(const uint4 *)(row_a + 32 + 32 * l.t)};
         const uint4 b[2] = {*(const uint4 *)(row_b + 16 + 32 * l.t), *(const uint4 *)(row_b + 32 + 32 * l.t)};
-        const float4 s = *(const float4 *)(tile + PLANES_SCALES + 16 * l.t);
-        const int4 n = *(const int4 *)(tile + PLANES_SUMS + 16 * l.t);
+        const float4 s = *(const float4 *)(tile + I16_SCALES_AT + 16 * l.t);
+        const int4 n = *(const int4 *)(tile + I16_SUMS_AT + 16 * l.t);
         const float sums[2] = {fmaf(s.x, (float)n.x, s.y * (float)n.y), fmaf(s.z, (float)n.z, s.w * (float)n.w)};
         float v[2][2]; /* [row][low or high nibbles] */
 #pragma unroll
@@ -164,7 +164,7 @@ template <> struct flow_type<APR_Q4_K> : flow_rows {
                 int whole[4] = {0, 0, 0, 0};
                 const uint32_t codes_a[4] = {a[i].x & mask, a[i].y & mask, a[i].z & mask, a[i].w & mask};
                 const uint32_t codes_b[4] = {b[i].x & mask, b[i].y & mask, b[i].z & mask, b[i].w & mask};
-                take_inputs(l, tile, 4 * l.t + 2 * high + i, x[i]);
+                load_activations_16(l, tile, 4 * l.t + 2 * high + i, x[i]);
                 mma_group<false>(whole, codes_a, codes_b, x[i]);
                 v[0][high] = fmaf(scale[i], (float)whole_of(whole, 0), v[0][high]);
                 v[1][high] = fmaf(scale[i], (float)whole_of(whole, 1), v[1][high]);
@@ -176,7 +176,7 @@ template <> struct flow_type<APR_Q4_K> : flow_rows {
 };
 
 /* Even rows begin at a word, odd rows half a word later. A lane has one of each. */
-template <> struct flow_type<APR_Q6_K> : flow_rows {
+template <> struct decode_gemv_type<APR_Q6_K> : decode_gemv_rows {
     static constexpr int COLUMNS = 256, BYTES = 210, ROW_STEP = 1;
     static __device__ __forceinline__ int row_of(int g) { return 2 * g; }
 
@@ -184,7 +184,7 @@ template <> struct flow_type<APR_Q6_K> : flow_rows {
         uint32_t low[4], next[4], high[4];
     } loaded;
 
-    template <int SHIFT> static __device__ __forceinline__ void load(const uint8_t *row, const flow_lane &l, loaded &c)
+    template <int SHIFT> static __device__ __forceinline__ void load(const uint8_t *row, const decode_gemv_lane &l, loaded &c)
     {
         const uint8_t *const at = row - SHIFT / 8 + 64 * (l.t / 2) + 16 * (l.t % 2);
         words_at(at, SHIFT, c.low);
@@ -207,14 +207,14 @@ template <> struct flow_type<APR_Q6_K> : flow_rows {
 
     template <int K>
     static __device__ __forceinline__ void add_group(const uint8_t *row_a, const loaded &a, const loaded &b, const uint8_t *tile,
-                                                     const flow_lane &l, uint4 &x, float (&sum)[2])
+                                                     const decode_gemv_lane &l, uint4 &x, float (&sum)[2])
     {
         constexpr int TIMES = K < 2 ? 1 : 16, UPPER = K % 2 == 0 ? 16 : 4; /* scale of the sums of lower bits; factor that aligns the sums
                                                                             * of upper bits */
         const int group = 8 * (l.t / 2) + l.t % 2 + 2 * K;
         int low[4] = {0, 0, 0, 0}, high[4] = {0, 0, 0, 0};
         uint32_t codes_a[4], codes_b[4];
-        take_inputs(l, tile, group, x);
+        load_activations_16(l, tile, group, x);
         lower<K>(a, codes_a);
         lower<K>(b, codes_b);
         mma_group<false>(low, codes_a, codes_b, x);
@@ -234,7 +234,7 @@ template <> struct flow_type<APR_Q6_K> : flow_rows {
     static __device__ __forceinline__ float common(const uint8_t *row) { return half_float(*(const uint16_t *)(row + 208)); }
 
     /* Lane t has four groups of 16 columns from 128 (t / 2) + 16 (t % 2) + {0, 32, 64, 96} on, each with its own scale. */
-    static __device__ __forceinline__ void dot(const uint8_t *row_a, const uint8_t *tile, int, const flow_lane &l, uint4 (&x)[2],
+    static __device__ __forceinline__ void dot(const uint8_t *row_a, const uint8_t *tile, int, const decode_gemv_lane &l, uint4 (&x)[2],
                                                float (&total)[2])
     {
         loaded a, b;
@@ -250,7 +250,7 @@ template <> struct flow_type<APR_Q6_K> : flow_rows {
     }
 };
 
-template <> struct flow_type<APR_Q8_0> : flow_rows_of_34 {
+template <> struct decode_gemv_type<APR_Q8_0> : decode_gemv_rows_of_34 {
     static constexpr int COLUMNS = 128, BYTES = 136;
 
     /* Loads a block from the word in which it begins, at the word's start or in its middle. Returns its scale. */
@@ -261,10 +261,10 @@ template <> struct flow_type<APR_Q8_0> : flow_rows_of_34 {
     }
 
     /* One block per lane. */
-    static __device__ __forceinline__ void dot(const uint8_t *row, const uint8_t *tile, int column, const flow_lane &l, uint4 (&x)[2],
-                                               float (&total)[2])
+    static __device__ __forceinline__ void dot(const uint8_t *row, const uint8_t *tile, int column, const decode_gemv_lane &l,
+                                               uint4 (&x)[2], float (&total)[2])
     {
-        const int group = column / PLANES_GROUP + 2 * l.t;
+        const int group = column / I16_GROUP + 2 * l.t;
         const uint32_t begin = 16 * (l.t % 2);
         float sum[2] = {0.0f, 0.0f};
         uint32_t a[8], b[8];
@@ -274,7 +274,7 @@ template <> struct flow_type<APR_Q8_0> : flow_rows_of_34 {
             int whole[4] = {0, 0, 0, 0};
             const uint32_t codes_a[4] = {a[4 * i], a[4 * i + 1], a[4 * i + 2], a[4 * i + 3]};
             const uint32_t codes_b[4] = {b[4 * i], b[4 * i + 1], b[4 * i + 2], b[4 * i + 3]};
-            take_inputs(l, tile, group + i, x[i]);
+            load_activations_16(l, tile, group + i, x[i]);
             mma_group<true>(whole, codes_a, codes_b, x[i]);
             const float scale = input_scale(tile, group + i);
             sum[0] = fmaf(scale, (float)whole_of(whole, 0), sum[0]);
@@ -286,7 +286,7 @@ template <> struct flow_type<APR_Q8_0> : flow_rows_of_34 {
 };
 
 /* A tile's row: eight exponents, then the codes, in words of eight neighbouring columns (kernels/cuda/flow_args.h). */
-template <> struct flow_type<APR_MXFP4> : flow_rows_of_34 {
+template <> struct decode_gemv_type<APR_MXFP4> : decode_gemv_rows_of_34 {
     static constexpr int COLUMNS = 256, BYTES = 136;
     static __device__ __forceinline__ int lane_bytes(int t) { return 32 * t; }
 
@@ -328,7 +328,7 @@ template <> struct flow_type<APR_MXFP4> : flow_rows_of_34 {
     }
 
     /* A block of both rows: first its columns 0 to 15, then 16 to 31. */
-    static __device__ __forceinline__ void add_block(const uint8_t *codes, const uint8_t *tile, int group, const flow_lane &l,
+    static __device__ __forceinline__ void add_block(const uint8_t *codes, const uint8_t *tile, int group, const decode_gemv_lane &l,
                                                      uint4 (&x)[2], float (&sum)[2])
     {
         const uint2 a[2] = {*(const uint2 *)codes, *(const uint2 *)(codes + 8)};
@@ -336,7 +336,7 @@ template <> struct flow_type<APR_MXFP4> : flow_rows_of_34 {
 #pragma unroll
         for (int i = 0; i < 2; i++) {
             int sums[2][4] = {};
-            take_inputs(l, tile, group + i, x[i]);
+            load_activations_16(l, tile, group + i, x[i]);
             multiply(l.word, i ? a[0].y : a[0].x, i ? b[0].y : b[0].x, x[i].x, x[i].y, sums);
             multiply(l.word, i ? a[1].y : a[1].x, i ? b[1].y : b[1].x, x[i].z, x[i].w, sums);
             const float scale = input_scale(tile, group + i);
@@ -346,7 +346,7 @@ template <> struct flow_type<APR_MXFP4> : flow_rows_of_34 {
     }
 
     /* Two consecutive blocks per lane. */
-    static __device__ __forceinline__ void dot(const uint8_t *row, const uint8_t *tile, int, const flow_lane &l, uint4 (&x)[2],
+    static __device__ __forceinline__ void dot(const uint8_t *row, const uint8_t *tile, int, const decode_gemv_lane &l, uint4 (&x)[2],
                                                float (&total)[2])
     {
         const uint8_t *const exponents = row - 30 * l.t;
@@ -362,12 +362,12 @@ template <> struct flow_type<APR_MXFP4> : flow_rows_of_34 {
 };
 
 /* Plain 16-bit numbers: the activations' bytes are exact as FP16 or BF16, and 16 products at a time are summed. One group per lane. */
-template <bool BFLOAT> struct flow_halves : flow_rows {
+template <bool IS_BF16> struct decode_gemv_16_bits : decode_gemv_rows {
     static constexpr int COLUMNS = 64, BYTES = 128;
 
     static __device__ __forceinline__ void widen(uint32_t bytes, uint32_t &front, uint32_t &back)
     {
-        if constexpr (BFLOAT) {
+        if constexpr (IS_BF16) {
             front = ptx_bf16_pair((float)(int8_t)(bytes >> 8), (float)(int8_t)bytes);
             back = ptx_bf16_pair((float)(int8_t)(bytes >> 24), (float)(int8_t)(bytes >> 16));
         } else { /* FP16 bits 0x6400 + u are 1024 + u, where u is the byte plus 128 */
@@ -380,27 +380,27 @@ template <bool BFLOAT> struct flow_halves : flow_rows {
         }
     }
 
-    static __device__ __forceinline__ void dot(const uint8_t *row_a, const uint8_t *tile, int column, const flow_lane &l,
+    static __device__ __forceinline__ void dot(const uint8_t *row_a, const uint8_t *tile, int column, const decode_gemv_lane &l,
                                                uint4 (&inputs)[2], float (&total)[2])
     {
         const uint8_t *const row_b = row_a + ROW_STEP * BYTES;
         uint4 &x = inputs[0];
-        take_inputs(l, tile, column / PLANES_GROUP + l.t, x);
+        load_activations_16(l, tile, column / I16_GROUP + l.t, x);
         const uint32_t bytes[4] = {x.x, x.y, x.z, x.w};
         float sums[4] = {0.0f, 0.0f, 0.0f, 0.0f};
 #pragma unroll
         for (int i = 0; i < 2; i++) {
-            const int piece = 16 * ((2 * l.t + i) ^ l.g); /* see flow_ring */
+            const int piece = 16 * ((2 * l.t + i) ^ l.g); /* see decode_gemv_ring */
             const uint4 a = *(const uint4 *)(row_a + piece), b = *(const uint4 *)(row_b + piece);
             uint32_t w[4];
             widen(bytes[2 * i], w[0], w[1]);
             widen(bytes[2 * i + 1], w[2], w[3]);
-            if constexpr (BFLOAT) {
-                mma_bfloats(sums, a.x, b.x, a.y, b.y, w[0], w[1]);
-                mma_bfloats(sums, a.z, b.z, a.w, b.w, w[2], w[3]);
+            if constexpr (IS_BF16) {
+                mma_bf16(sums, a.x, b.x, a.y, b.y, w[0], w[1]);
+                mma_bf16(sums, a.z, b.z, a.w, b.w, w[2], w[3]);
             } else {
-                mma_halves(sums, a.x, b.x, a.y, b.y, w[0], w[1]);
-                mma_halves(sums, a.z, b.z, a.w, b.w, w[2], w[3]);
+                mma_f16(sums, a.x, b.x, a.y, b.y, w[0], w[1]);
+                mma_f16(sums, a.z, b.z, a.w, b.w, w[2], w[3]);
             }
         }
         const float scale = input_scale(tile, column / 16 + l.t);
@@ -408,13 +408,13 @@ template <bool BFLOAT> struct flow_halves : flow_rows {
         total[1] = fmaf(scale, fmaf(256.0f, sums[2], sums[3]), total[1]);
     }
 };
-template <> struct flow_type<APR_F16> : flow_halves<false> {
+template <> struct decode_gemv_type<APR_F16> : decode_gemv_16_bits<false> {
 };
-template <> struct flow_type<APR_BF16> : flow_halves<true> {
+template <> struct decode_gemv_type<APR_BF16> : decode_gemv_16_bits<true> {
 };
 
 /* F32, for the experts' routers of GGUF files: half a group per lane, multiplied by FMA without tensor cores. */
-template <> struct flow_type<APR_F32> : flow_rows {
+template <> struct decode_gemv_type<APR_F32> : decode_gemv_rows {
     static constexpr int COLUMNS = 32, BYTES = 128;
 
     /* 256 * high + low of the signed bytes of two words, exact. */
@@ -424,19 +424,19 @@ template <> struct flow_type<APR_F32> : flow_rows {
         for (int i = 0; i < 4; i++) x[i] = (float)((int8_t)(high >> (8 * i)) * 256 + (int8_t)(low >> (8 * i)));
     }
 
-    static __device__ __forceinline__ void dot(const uint8_t *row_a, const uint8_t *tile, int column, const flow_lane &l, uint4 (&)[2],
-                                               float (&total)[2])
+    static __device__ __forceinline__ void dot(const uint8_t *row_a, const uint8_t *tile, int column, const decode_gemv_lane &l,
+                                               uint4 (&)[2], float (&total)[2])
     {
         const uint8_t *const row_b = row_a + ROW_STEP * BYTES;
-        const int group = column / PLANES_GROUP + l.t / 2;
-        const uint8_t *const bytes = tile + 2 * PLANES_GROUP * group + l.t % 2 * 8;
-        const uint2 high = *(const uint2 *)bytes, low = *(const uint2 *)(bytes + PLANES_GROUP);
+        const int group = column / I16_GROUP + l.t / 2;
+        const uint8_t *const bytes = tile + 2 * I16_GROUP * group + l.t % 2 * 8;
+        const uint2 high = *(const uint2 *)bytes, low = *(const uint2 *)(bytes + I16_GROUP);
         float x[8], sums[2] = {0.0f, 0.0f};
         whole_numbers(high.x, low.x, x);
         whole_numbers(high.y, low.y, x + 4);
 #pragma unroll
         for (int i = 0; i < 2; i++) {
-            const int piece = 16 * ((2 * l.t + i) ^ l.g); /* see flow_ring */
+            const int piece = 16 * ((2 * l.t + i) ^ l.g); /* see decode_gemv_ring */
             const float4 a = *(const float4 *)(row_a + piece), b = *(const float4 *)(row_b + piece);
             sums[0] = fmaf(a.x, x[4 * i], fmaf(a.y, x[4 * i + 1], fmaf(a.z, x[4 * i + 2], fmaf(a.w, x[4 * i + 3], sums[0]))));
             sums[1] = fmaf(b.x, x[4 * i], fmaf(b.y, x[4 * i + 1], fmaf(b.z, x[4 * i + 2], fmaf(b.w, x[4 * i + 3], sums[1]))));
@@ -447,7 +447,7 @@ template <> struct flow_type<APR_F32> : flow_rows {
     }
 };
 
-#define X(id, columns) static_assert(flow_type<APR_##id>::COLUMNS == columns, "as flow_args.h has it");
+#define X(id, columns) static_assert(decode_gemv_type<APR_##id>::COLUMNS == columns, "as flow_args.h has it");
 APR_FLOW_ITEMS(X)
 APR_FLOW_ROWS(X)
 #undef X

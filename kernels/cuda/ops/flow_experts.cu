@@ -6,7 +6,8 @@
  * and up are multiplied. */
 #include "kernels/cuda/ops/flow_start.cuh"
 
-template <flow_kind KIND> static cudaError_t start_routed(apr_dtype dtype, const flow_call &a, int n_multiprocessors, cudaStream_t stream)
+template <decode_gemv_kind KIND>
+static cudaError_t start_routed(apr_dtype dtype, const decode_gemv_call &a, int n_multiprocessors, cudaStream_t stream)
 {
     switch ((int)dtype) {
 #define X(id, columns) \
@@ -18,43 +19,43 @@ template <flow_kind KIND> static cudaError_t start_routed(apr_dtype dtype, const
 }
 
 /* What both steps share; a matrix is [n_out, n_in]. */
-static flow_call routed_call(const apr_experts_args *args, const apr_tensor *stack, int64_t n_out, int64_t n_in)
+static decode_gemv_call routed_call(const apr_experts_args *args, const apr_tensor *stack, int64_t n_out, int64_t n_in)
 {
-    flow_call a = {};
+    decode_gemv_call a = {};
     a.routed.routes = args->routes;
     a.routed.n_used = (int)args->n_used;
-    a.routed.n_units = (int)(n_out / APR_FLOW_UNIT);
-    a.routed.used = flow_divisor_of(a.routed.n_used), a.routed.units = flow_divisor_of(a.routed.n_units);
+    a.routed.n_row_groups = (int)(n_out / APR_FLOW_UNIT);
+    a.routed.used = fast_divisor_of(a.routed.n_used), a.routed.row_groups = fast_divisor_of(a.routed.n_row_groups);
     a.routed.matrix_bytes = n_out * apr_items_row_bytes(stack->dtype, true, n_in);
-    a.routed.n_groups = (int)(n_in / PLANES_GROUP);
-    a.routed.all_groups = (int)(apr_items_columns(stack->dtype, n_in) / PLANES_GROUP);
+    a.routed.n_groups = (int)(n_in / I16_GROUP);
+    a.routed.padded_groups = (int)(apr_items_columns(stack->dtype, n_in) / I16_GROUP);
     return a;
 }
 
-cudaError_t apr_cuda_flow_experts(const apr_experts_args *args, const apr_flow_args *flow, int n_multiprocessors, cudaStream_t stream)
+cudaError_t apr_cuda_flow_experts(const apr_experts_args *args, const apr_flow_args *gemv, int n_multiprocessors, cudaStream_t stream)
 {
     uint8_t *const middle = (uint8_t *)args->work.data;
     if (!apr_experts_flow(args)) return cudaErrorNotSupported;
 
-    flow_call a = routed_call(args, args->gate, args->n_mid, args->n_in);
+    decode_gemv_call a = routed_call(args, args->gate, args->n_mid, args->n_in);
     a.ending = APR_FLOW_GLU, a.n_parts = 2, a.glu = args->glu;
-    a.parts[0] = flow_part{args->gate->data, args->gate_bias, NULL, a.routed.n_units * a.routed.n_used};
-    a.parts[1] = flow_part{args->up->data, args->up_bias, NULL, a.routed.n_units * a.routed.n_used};
-    a.n_in = (int)args->n_in, a.x = flow->x, a.planes = middle;
-    a.n_squares = a.n_in / PLANES_GROUP, a.squares = flow->squares, a.eps = flow->eps;
-    a.routed.gap = (int)(apr_items_columns(args->down->dtype, args->n_mid) - args->n_mid);
-    a.has_beside = true;
-    a.is_early = flow->is_early;
-    const cudaError_t error = start_routed<FLOW_EXPERT_UNITS>(args->gate->dtype, a, n_multiprocessors, stream);
+    a.parts[0] = decode_gemv_part{args->gate->data, args->gate_bias, NULL, a.routed.n_row_groups * a.routed.n_used};
+    a.parts[1] = decode_gemv_part{args->up->data, args->up_bias, NULL, a.routed.n_row_groups * a.routed.n_used};
+    a.n_in = (int)args->n_in, a.x = gemv->x, a.planes = middle;
+    a.n_squares = a.n_in / I16_GROUP, a.squares = gemv->squares, a.eps = gemv->eps;
+    a.routed.padding = (int)(apr_items_columns(args->down->dtype, args->n_mid) - args->n_mid);
+    a.has_concurrent = true;
+    a.is_early = gemv->is_early;
+    const cudaError_t error = start_routed<GEMV_EXPERT_GLU>(args->gate->dtype, a, n_multiprocessors, stream);
     if (error != cudaSuccess) return error;
 
     a = routed_call(args, args->down, args->n_out, args->n_mid);
-    a.ending = flow->ending, a.n_parts = 1;
-    a.parts[0] = flow_part{args->down->data, args->down_bias, flow->parts[0].out, a.routed.n_units};
+    a.ending = gemv->ending, a.n_parts = 1;
+    a.parts[0] = decode_gemv_part{args->down->data, args->down_bias, gemv->parts[0].out, a.routed.n_row_groups};
     a.n_in = (int)(args->n_used * args->n_mid), a.x = middle;
-    a.residual = flow->residual, a.gain = flow->gain, a.gain_offset = flow->gain_offset;
-    a.planes = flow->planes, a.out_squares = flow->out_squares;
-    a.is_beside = true;
-    a.is_early = flow->is_early;
-    return start_routed<FLOW_EXPERT_SUMS>(args->down->dtype, a, n_multiprocessors, stream);
+    a.residual = gemv->residual, a.gain = gemv->gain, a.gain_offset = gemv->gain_offset;
+    a.planes = gemv->planes, a.out_squares = gemv->out_squares;
+    a.is_concurrent = true;
+    a.is_early = gemv->is_early;
+    return start_routed<GEMV_EXPERT_SUMS>(args->down->dtype, a, n_multiprocessors, stream);
 }

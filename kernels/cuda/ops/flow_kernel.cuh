@@ -17,9 +17,9 @@ enum {
     THREADS = 32 * WARPS,
     RESERVED_BYTES = 2048,  /* of a block's shared memory: used by CUDA and by declared arrays */
     SMALL_BYTES = 98 << 10, /* of a block's shared memory; see lay_out */
-    ENOUGH_DEPTH = 2,
-    MOST_DEPTH = 4,
-    AHEAD = 4, /* loads of a thread that are in flight together */
+    MIN_DEPTH = 2,
+    MAX_DEPTH = 4,
+    IN_FLIGHT = 4, /* loads of a thread that are in flight together */
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
     RESIDENT = 1, /* without PDL no two kernels overlap: one block may use all registers */
 #else
@@ -33,50 +33,50 @@ enum {
 };
 
 /* Division by a number that all threads share, as a multiplication: exact where the product of both numbers is less than 2^32. */
-typedef struct flow_divisor {
+typedef struct fast_divisor {
     int by;
     uint32_t inverse; /* 2^32 / by, rounded up; not used for 1 */
-} flow_divisor;
+} fast_divisor;
 
-static inline flow_divisor flow_divisor_of(int by)
+static inline fast_divisor fast_divisor_of(int by)
 {
-    return flow_divisor{by, (uint32_t)(((1ull << 32) + (unsigned)by - 1) / (unsigned)by)};
+    return fast_divisor{by, (uint32_t)(((1ull << 32) + (unsigned)by - 1) / (unsigned)by)};
 }
 
-static __device__ __forceinline__ int divided(int x, const flow_divisor &d)
+static __device__ __forceinline__ int fast_divide(int x, const fast_divisor &d)
 {
     return d.by == 1 ? x : (int)__umulhi((uint32_t)x, d.inverse);
 }
 
 /* What a kernel computes: sums of rows, the GLU of two matrices, or one of the two steps of a token's experts: first their GLUs, then,
  * concurrently, the weighted sum of down. */
-typedef enum { FLOW_SUMS, FLOW_UNITS, FLOW_EXPERT_UNITS, FLOW_EXPERT_SUMS } flow_kind;
-static constexpr __host__ __device__ bool is_glu(flow_kind kind) { return kind == FLOW_UNITS || kind == FLOW_EXPERT_UNITS; }
-static constexpr __host__ __device__ bool of_experts(flow_kind kind) { return kind == FLOW_EXPERT_UNITS || kind == FLOW_EXPERT_SUMS; }
+typedef enum { GEMV_SUMS, GEMV_GLU, GEMV_EXPERT_GLU, GEMV_EXPERT_SUMS } decode_gemv_kind;
+static constexpr __host__ __device__ bool is_glu(decode_gemv_kind kind) { return kind == GEMV_GLU || kind == GEMV_EXPERT_GLU; }
+static constexpr __host__ __device__ bool of_experts(decode_gemv_kind kind) { return kind == GEMV_EXPERT_GLU || kind == GEMV_EXPERT_SUMS; }
 
 /* A part of a call (apr_flow_part) as the kernel sees it. */
-typedef struct flow_part {
+typedef struct decode_gemv_part {
     const uint8_t *weight;
     const float *bias;
     float *out;
-    int n_units;
-} flow_part;
+    int n_row_groups;
+} decode_gemv_part;
 
 /* Routed experts. Their matrices are consecutive in a stack. Rank k of a token's choice is expert routes[k] with weight routes[n_used
  * + k]. */
-typedef struct flow_routed {
+typedef struct decode_gemv_routed {
     const float *routes;
-    int n_used, n_units; /* row groups of one expert's matrix */
-    flow_divisor used, units;
+    int n_used, n_row_groups; /* row groups of one expert's matrix */
+    fast_divisor used, row_groups;
     int64_t matrix_bytes;
-    int n_groups, all_groups; /* groups of 16 inputs of one expert, without and with the padding of its row */
-    int gap;                  /* GLU: padding columns between one expert's activations and the next one's */
-} flow_routed;
+    int n_groups, padded_groups; /* groups of 16 inputs of one expert, without and with the padding of its row */
+    int padding;                 /* GLU: padding columns between one expert's activations and the next one's */
+} decode_gemv_routed;
 
-typedef struct flow_call {
+typedef struct decode_gemv_call {
     apr_flow_ending ending;
     int n_parts, n_squares;
-    flow_part parts[APR_FLOW_PARTS];
+    decode_gemv_part parts[APR_FLOW_PARTS];
     int n_in;
     const uint8_t *x;
     const float *squares, *residual, *gain;
@@ -84,29 +84,29 @@ typedef struct flow_call {
     apr_glu_shape glu;
     uint8_t *planes;
     float *out_squares;
-    flow_routed routed;
-    bool has_beside, is_beside,
+    decode_gemv_routed routed;
+    bool has_concurrent, is_concurrent,
         is_first;  /* see flow_args.h. Experts: the two steps are such a pair, and routes are ready when the second one begins */
     bool is_early; /* experts: the first step's input, or the second one's residual, is ready when the kernel begins */
-} flow_call;
+} decode_gemv_call;
 
 /* Layout of a block's shared memory: rings, activations, rows' extras, sums of row groups that warps share. */
-typedef struct flow_layout {
+typedef struct decode_gemv_layout {
     int each, more;          /* row groups of a block, and how many of the first blocks have one more */
     int depth;               /* tiles in a ring */
     int slots;               /* row groups that a warp may have a part of */
-    int n_items;             /* tiles across a row group's columns */
+    int n_tiles;             /* tiles across a row group's columns */
     int n_run;               /* of these, how many are contiguous; with experts a row group is a run of each of them */
-    flow_divisor items, run; /* divisors by n_items and n_run */
+    fast_divisor tiles, run; /* divisors by n_tiles and n_run */
     int x_bytes;
-    int n_extras;  /* rows of a block whose extras are prefetched */
-    bool is_alone; /* no block of the next kernel fits next to it */
-} flow_layout;
+    int n_extras;       /* rows of a block whose extras are prefetched */
+    bool excludes_next; /* no block of the next kernel fits next to it */
+} decode_gemv_layout;
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
-#define FLOW_HAS_BULK false
+#define HAS_BULK_COPIES false
 #else
-#define FLOW_HAS_BULK true
+#define HAS_BULK_COPIES true
 #endif
 
 /* A tile is contiguous in memory, row after row. Rows of plain numbers stay as stored: a tile of them is 16 pieces of 128 bytes. These
@@ -114,11 +114,11 @@ typedef struct flow_layout {
  *
  * WHOLE: a tile is one bulk copy issued by one lane, and each slot of the ring has an mbarrier that counts its bytes. Otherwise all lanes
  * copy 16 bytes at a time. Which is faster was measured for each type (NOTES.md). */
-template <apr_dtype D> struct flow_ring {
-    static constexpr int BYTES = APR_FLOW_UNIT * flow_type<D>::BYTES, PIECES = BYTES / 16;
-    static constexpr bool APART = flow_type<D>::BYTES == 128; /* rows */
-    static constexpr bool WHOLE = FLOW_HAS_BULK && (D == APR_Q4_K || D == APR_Q6_K);
-    static constexpr bool FILLED = D == APR_MXFP4 || D == APR_Q8_0; /* rows of experts may end within a tile, since a block is smaller */
+template <apr_dtype D> struct decode_gemv_ring {
+    static constexpr int BYTES = APR_FLOW_UNIT * decode_gemv_type<D>::BYTES, PIECES = BYTES / 16;
+    static constexpr bool UNTILED = decode_gemv_type<D>::BYTES == 128; /* rows */
+    static constexpr bool WHOLE = HAS_BULK_COPIES && (D == APR_Q4_K || D == APR_Q6_K);
+    static constexpr bool PADDED = D == APR_MXFP4 || D == APR_Q8_0; /* rows of experts may end within a tile, since a block is smaller */
     static_assert(BYTES % 16 == 0, "items are copied by 16 bytes");
 };
 
@@ -149,117 +149,118 @@ static __device__ __forceinline__ void wait_for_groups(int left)
 }
 
 /* Row groups of a call. GLU: pairs of one of gate and one of up. */
-template <flow_kind KIND> static __host__ __device__ inline int units_of(const flow_call &a)
+template <decode_gemv_kind KIND> static __host__ __device__ inline int row_groups_of(const decode_gemv_call &a)
 {
-    if (is_glu(KIND)) return a.parts[0].n_units;
+    if (is_glu(KIND)) return a.parts[0].n_row_groups;
     int n = 0;
-    for (int i = 0; i < a.n_parts; i++) n += a.parts[i].n_units;
+    for (int i = 0; i < a.n_parts; i++) n += a.parts[i].n_row_groups;
     return n;
 }
 
 /* The first tile of a row group. */
-template <flow_kind KIND> static __device__ __forceinline__ const uint8_t *items_of(const flow_call &a, int64_t unit_bytes, int unit)
+template <decode_gemv_kind KIND>
+static __device__ __forceinline__ const uint8_t *first_tile_of(const decode_gemv_call &a, int64_t row_group_bytes, int row_group)
 {
     int part = 0;
-    if (is_glu(KIND)) part = unit % 2, unit /= 2;
+    if (is_glu(KIND)) part = row_group % 2, row_group /= 2;
     else
-        while (part + 1 < a.n_parts && unit >= a.parts[part].n_units) unit -= a.parts[part++].n_units;
-    return a.parts[part].weight + unit * unit_bytes;
+        while (part + 1 < a.n_parts && row_group >= a.parts[part].n_row_groups) row_group -= a.parts[part++].n_row_groups;
+    return a.parts[part].weight + row_group * row_group_bytes;
 }
 
 /* The start of a run. GLU of experts: gate and up have the row groups of rank 0, then those of rank 1, ... Sums of experts: each row group
  * has a run for each rank. Lane k holds the expert `chosen` for rank k. All lanes take part. */
-template <flow_kind KIND>
-static __device__ __forceinline__ const uint8_t *run_at(const flow_call &a, int64_t run_bytes, int run, int chosen)
+template <decode_gemv_kind KIND>
+static __device__ __forceinline__ const uint8_t *run_at(const decode_gemv_call &a, int64_t run_bytes, int run, int chosen)
 {
-    if (!of_experts(KIND)) return items_of<KIND>(a, run_bytes, run);
-    const int of = is_glu(KIND) ? run / 2 : run, by = is_glu(KIND) ? a.routed.n_units : a.routed.n_used;
-    const int quotient = divided(of, is_glu(KIND) ? a.routed.units : a.routed.used), rest = of - quotient * by;
-    const int rank = is_glu(KIND) ? quotient : rest, unit = is_glu(KIND) ? rest : quotient;
+    if (!of_experts(KIND)) return first_tile_of<KIND>(a, run_bytes, run);
+    const int of = is_glu(KIND) ? run / 2 : run, by = is_glu(KIND) ? a.routed.n_row_groups : a.routed.n_used;
+    const int quotient = fast_divide(of, is_glu(KIND) ? a.routed.row_groups : a.routed.used), rest = of - quotient * by;
+    const int rank = is_glu(KIND) ? quotient : rest, row_group = is_glu(KIND) ? rest : quotient;
     const int expert = __shfl_sync(0xffffffffu, chosen, rank);
-    return a.parts[is_glu(KIND) ? run % 2 : 0].weight + expert * a.routed.matrix_bytes + unit * run_bytes;
+    return a.parts[is_glu(KIND) ? run % 2 : 0].weight + expert * a.routed.matrix_bytes + row_group * run_bytes;
 }
 
 /* Issues the copy of a tile, by all lanes or by the first one. */
-template <apr_dtype D> static __device__ __forceinline__ void ask(const uint8_t *item, int row_bytes, uint8_t *to, uint64_t *arrived)
+template <apr_dtype D> static __device__ __forceinline__ void copy_tile(const uint8_t *tile, int row_bytes, uint8_t *to, uint64_t *arrived)
 {
-    typedef flow_ring<D> R;
+    typedef decode_gemv_ring<D> R;
     const int lane = (int)threadIdx.x % 32;
     if constexpr (R::WHOLE) {
         if (lane > 0) return;
         ptx_arrive_with_bytes(arrived, R::BYTES);
-        ptx_copy_bulk_once(to, item, R::BYTES, arrived);
+        ptx_copy_bulk_once(to, tile, R::BYTES, arrived);
         return;
     }
-    if (R::APART) item += lane / 8 * row_bytes + lane % 8 * 16;
-    else item += 16 * lane;
+    if (R::UNTILED) tile += lane / 8 * row_bytes + lane % 8 * 16;
+    else tile += 16 * lane;
 #pragma unroll
     for (int i = 0; i < (R::PIECES + 31) / 32; i++) {
-        const int at = lane + 32 * i, there = R::APART ? at ^ (at / 8 % 8) : at;
-        if (32 * i + 31 < R::PIECES || at < R::PIECES) copy_piece(to + 16 * there, item);
-        item += R::APART ? 4 * row_bytes : 512;
+        const int at = lane + 32 * i, there = R::UNTILED ? at ^ (at / 8 % 8) : at;
+        if (32 * i + 31 < R::PIECES || at < R::PIECES) copy_piece(to + 16 * there, tile);
+        tile += R::UNTILED ? 4 * row_bytes : 512;
     }
 }
 
 /* What a row's sum is finished with; zero where there is none. */
-typedef struct __align__(16) flow_extras
+typedef struct __align__(16) epilogue_extras
 {
     float bias, other_bias; /* other_bias: of GLU's second part */
     float residual, gain;
 }
-flow_extras;
+epilogue_extras;
 
 /* The first and the last warp that have a part of a row group. */
-typedef struct flow_share {
+typedef struct row_group_share {
     uint8_t first, last;
-} flow_share;
+} row_group_share;
 
 /* What the epilogue needs. */
-typedef struct flow_finish {
+typedef struct decode_gemv_epilogue {
     float factor;
-    const float *sums;        /* [WARPS][slots][APR_FLOW_UNIT] */
-    const flow_share *shares; /* [row groups] */
-    const int *begins;        /* [WARPS]: the first row group of each warp */
+    const float *sums;             /* [WARPS][slots][APR_FLOW_UNIT] */
+    const row_group_share *shares; /* [row groups] */
+    const int *begins;             /* [WARPS]: the first row group of each warp */
     int slots;
-    const float *weights;      /* weights of a token's experts, by rank */
-    const flow_extras *extras; /* of the first rows, prefetched while weights were multiplied */
+    const float *weights;          /* weights of a token's experts, by rank */
+    const epilogue_extras *extras; /* of the first rows, prefetched while weights were multiplied */
     int n_extras;
-} flow_finish;
+} decode_gemv_epilogue;
 
 /* A row's sum: the partial sums of all warps that had a part of its row group, in their order. For all but the first warp it is their first
  * row group, and warps between that have no tiles at all hold zeros there. */
-static __device__ __forceinline__ float joined(const flow_finish &f, int unit, int row)
+static __device__ __forceinline__ float row_sum(const decode_gemv_epilogue &f, int row_group, int row)
 {
-    const flow_share share = f.shares[unit];
+    const row_group_share share = f.shares[row_group];
     const int step = f.slots * APR_FLOW_UNIT;
     const float *from = f.sums + share.first * step + row;
-    float sum = from[(unit - f.begins[share.first]) * APR_FLOW_UNIT];
+    float sum = from[(row_group - f.begins[share.first]) * APR_FLOW_UNIT];
 #pragma unroll 4
     for (int left = share.last - share.first; left > 0; left--) sum += *(from += step);
     return sum * f.factor;
 }
 
 /* Records which warps share which row group: a warp writes itself for the row groups whose first or last tile it has. */
-static __device__ __forceinline__ void tell_shares(int begin, int end, const flow_divisor &items, flow_share *shares, int *begins)
+static __device__ __forceinline__ void record_shares(int begin, int end, const fast_divisor &tiles, row_group_share *shares, int *begins)
 {
-    const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32, n_items = items.by;
+    const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32, n_tiles = tiles.by;
     if (end <= begin) return;
-    const int first = divided(begin, items), last = divided(end - 1, items);
+    const int first = fast_divide(begin, tiles), last = fast_divide(end - 1, tiles);
     if (lane == 0) begins[warp] = first;
-    for (int unit = first + lane; unit <= last; unit += 32) {
-        if (unit * n_items >= begin) shares[unit].first = (uint8_t)warp;
-        if ((unit + 1) * n_items <= end) shares[unit].last = (uint8_t)warp;
+    for (int row_group = first + lane; row_group <= last; row_group += 32) {
+        if (row_group * n_tiles >= begin) shares[row_group].first = (uint8_t)warp;
+        if ((row_group + 1) * n_tiles <= end) shares[row_group].last = (uint8_t)warp;
     }
 }
 
 /* The bias of row r of a part. Sums of experts: their biases times their weights. GLU of experts: the bias of the expert that has the
  * row. */
-template <flow_kind KIND> static __device__ __forceinline__ float bias_of(const flow_call &a, int part, int64_t r, int rank)
+template <decode_gemv_kind KIND> static __device__ __forceinline__ float bias_of(const decode_gemv_call &a, int part, int64_t r, int rank)
 {
     const float *const bias = a.parts[part].bias, *const routes = a.routed.routes;
     if (bias == NULL) return 0.0f;
     if (!of_experts(KIND)) return __ldg(bias + r);
-    const int64_t n_rows = (int64_t)a.routed.n_units * APR_FLOW_UNIT;
+    const int64_t n_rows = (int64_t)a.routed.n_row_groups * APR_FLOW_UNIT;
     if (is_glu(KIND)) return __ldg(bias + (int64_t)__ldcg(routes + rank) * n_rows + (r - rank * n_rows));
     float sum = 0.0f;
     for (int k = 0; k < a.routed.n_used; k++)
@@ -268,54 +269,56 @@ template <flow_kind KIND> static __device__ __forceinline__ float bias_of(const 
 }
 
 /* The position of a row: its part, and with experts its rank. */
-typedef struct flow_row {
-    int part, unit; /* within its part */
+typedef struct part_row {
+    int part, row_group; /* within its part */
     int rank;
     int64_t r; /* within its part */
-} flow_row;
+} part_row;
 
-template <flow_kind KIND> static __device__ __forceinline__ flow_row row_at(const flow_call &a, int unit, int row)
+template <decode_gemv_kind KIND> static __device__ __forceinline__ part_row row_at(const decode_gemv_call &a, int row_group, int row)
 {
-    flow_row at = {0, unit, 0, 0};
-    if (is_glu(KIND)) at.rank = of_experts(KIND) ? divided(at.unit, a.routed.units) : 0;
+    part_row at = {0, row_group, 0, 0};
+    if (is_glu(KIND)) at.rank = of_experts(KIND) ? fast_divide(at.row_group, a.routed.row_groups) : 0;
     else
-        while (at.part + 1 < a.n_parts && at.unit >= a.parts[at.part].n_units) at.unit -= a.parts[at.part++].n_units;
-    at.r = (int64_t)at.unit * APR_FLOW_UNIT + row;
+        while (at.part + 1 < a.n_parts && at.row_group >= a.parts[at.part].n_row_groups) at.row_group -= a.parts[at.part++].n_row_groups;
+    at.r = (int64_t)at.row_group * APR_FLOW_UNIT + row;
     return at;
 }
 
 /* All but the residual, which previous kernels may not have written yet. */
-template <flow_kind KIND> static __device__ __forceinline__ flow_extras lasting_extras_of(const flow_call &a, const flow_row &at)
+template <decode_gemv_kind KIND>
+static __device__ __forceinline__ epilogue_extras lasting_extras_of(const decode_gemv_call &a, const part_row &at)
 {
-    flow_extras e = {bias_of<KIND>(a, at.part, at.r, at.rank), 0.0f, 0.0f, 0.0f};
+    epilogue_extras e = {bias_of<KIND>(a, at.part, at.r, at.rank), 0.0f, 0.0f, 0.0f};
     if (is_glu(KIND)) e.other_bias = bias_of<KIND>(a, 1, at.r, at.rank);
     if (a.planes != NULL && a.gain != NULL) e.gain = __ldg(a.gain + at.r);
     return e;
 }
 
-template <flow_kind KIND> static __device__ __forceinline__ flow_extras extras_of(const flow_call &a, const flow_row &at)
+template <decode_gemv_kind KIND> static __device__ __forceinline__ epilogue_extras extras_of(const decode_gemv_call &a, const part_row &at)
 {
-    flow_extras e = lasting_extras_of<KIND>(a, at);
+    epilogue_extras e = lasting_extras_of<KIND>(a, at);
     if (!is_glu(KIND) && a.ending == APR_FLOW_ADD) e.residual = __ldcg(a.residual + at.r);
     return e;
 }
 
 /* The epilogue: one thread for each row of the block's row groups. A half warp has 16 rows, which are a group of activations. */
-template <flow_kind KIND> static __device__ __forceinline__ void finish(const flow_call &a, const flow_finish &f, int first, int last)
+template <decode_gemv_kind KIND>
+static __device__ __forceinline__ void write_rows(const decode_gemv_call &a, const decode_gemv_epilogue &f, int first, int last)
 {
     const int n = (last - first) * APR_FLOW_UNIT;
     for (int base = 0; base < n; base += THREADS) {
-        const int i = base + (int)threadIdx.x, unit = i / APR_FLOW_UNIT, row = i % APR_FLOW_UNIT;
+        const int i = base + (int)threadIdx.x, row_group = i / APR_FLOW_UNIT, row = i % APR_FLOW_UNIT;
         const bool on = i < n;
-        const flow_row at = row_at<KIND>(a, on ? first + unit : first, row);
-        flow_extras e = {};
+        const part_row at = row_at<KIND>(a, on ? first + row_group : first, row);
+        epilogue_extras e = {};
         float value = 0.0f;
         if (on) e = i < f.n_extras ? f.extras[i] : extras_of<KIND>(a, at);
         if (is_glu(KIND) && on) {
-            value = apr_glu_of(&a.glu, joined(f, 2 * unit, row) + e.bias, joined(f, 2 * unit + 1, row) + e.other_bias);
+            value = apr_glu_of(&a.glu, row_sum(f, 2 * row_group, row) + e.bias, row_sum(f, 2 * row_group + 1, row) + e.other_bias);
             if (of_experts(KIND)) value *= f.weights[at.rank];
         } else if (on) {
-            value = joined(f, unit, row) + e.bias;
+            value = row_sum(f, row_group, row) + e.bias;
             if (a.ending == APR_FLOW_ADD) value += e.residual;
         }
         if (on && a.parts[at.part].out != NULL) a.parts[at.part].out[at.r] = value;
@@ -327,29 +330,29 @@ template <flow_kind KIND> static __device__ __forceinline__ void finish(const fl
             squares += __shfl_xor_sync(0xffffffffu, squares, lanes);
             most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, lanes));
         }
-        if (a.out_squares != NULL && on && row == 0) a.out_squares[at.unit] = squares;
-        if (a.planes != NULL) planes_put_of(a.planes, at.r + (of_experts(KIND) ? at.rank * a.routed.gap : 0), on, left, most);
+        if (a.out_squares != NULL && on && row == 0) a.out_squares[at.row_group] = squares;
+        if (a.planes != NULL) store_i16_of(a.planes, at.r + (of_experts(KIND) ? at.rank * a.routed.padding : 0), on, left, most);
     }
 }
 
 /* A lane's part of the sum of the input groups' squares, four at a time: n_in is a multiple of APR_FLOW_COLUMNS. */
-static __device__ __forceinline__ float squares_of_lane(const flow_call &a)
+static __device__ __forceinline__ float squares_of_lane(const decode_gemv_call &a)
 {
     const float4 *const squares = (const float4 *)a.squares;
     float sum = 0.0f;
-    for (int base = (int)threadIdx.x % 32; base < a.n_squares / 4; base += 32 * AHEAD) {
-        float4 v[AHEAD];
+    for (int base = (int)threadIdx.x % 32; base < a.n_squares / 4; base += 32 * IN_FLIGHT) {
+        float4 v[IN_FLIGHT];
 #pragma unroll
-        for (int k = 0; k < AHEAD; k++)
+        for (int k = 0; k < IN_FLIGHT; k++)
             v[k] = base + 32 * k < a.n_squares / 4 ? __ldcg(squares + base + 32 * k) : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
 #pragma unroll
-        for (int k = 0; k < AHEAD; k++) sum += (v[k].x + v[k].y) + (v[k].z + v[k].w);
+        for (int k = 0; k < IN_FLIGHT; k++) sum += (v[k].x + v[k].y) + (v[k].z + v[k].w);
     }
     return sum;
 }
 
 /* 1 / RMS of the inputs, by the warp that has the fewest tiles: it is needed in the epilogue. */
-static __device__ __forceinline__ void put_factor(const flow_call &a, float squares, float *factor)
+static __device__ __forceinline__ void put_factor(const decode_gemv_call &a, float squares, float *factor)
 {
     if (threadIdx.x >= 32) return;
     const float value = a.squares == NULL ? 1.0f : rsqrtf(warp_sum(squares) / (float)a.n_in + a.eps);
@@ -357,139 +360,138 @@ static __device__ __forceinline__ void put_factor(const flow_call &a, float squa
 }
 
 /* Adds the four lanes' sums of each row, stores them, and resets the totals. */
-template <apr_dtype D> static __device__ __forceinline__ void put_sums(const flow_lane &l, float (&total)[2], float *sums)
+template <apr_dtype D> static __device__ __forceinline__ void put_sums(const decode_gemv_lane &l, float (&total)[2], float *sums)
 {
 #pragma unroll
     for (int k = 0; k < 2; k++) {
         const float sum = quad_sum(total[k]);
-        if (l.t == 0) sums[flow_type<D>::row_of(l.g) + flow_type<D>::ROW_STEP * k] = sum;
+        if (l.t == 0) sums[decode_gemv_type<D>::row_of(l.g) + decode_gemv_type<D>::ROW_STEP * k] = sum;
         total[k] = 0.0f;
     }
 }
 
 /* Loads activations for shared memory (layout: flow_dot.cuh): as many 16-byte pieces as a thread has in flight at once. */
-static __device__ __forceinline__ void ask_planes(const uint8_t *from, int n_pieces, int first, uint4 (&pieces)[AHEAD])
+static __device__ __forceinline__ void load_activations(const uint8_t *from, int n_pieces, int first, uint4 (&pieces)[IN_FLIGHT])
 {
 #pragma unroll
-    for (int k = 0; k < AHEAD; k++)
+    for (int k = 0; k < IN_FLIGHT; k++)
         if (first + k * THREADS < n_pieces) pieces[k] = __ldcg((const uint4 *)from + first + k * THREADS);
 }
 /* Piece i of the activations, with zeros for the padding of a row, which no kernel wrote. It has the bytes of one group, or one number of
  * each of four groups. */
-static __device__ __forceinline__ uint4 with_zeros(const flow_routed &r, int i, uint4 v)
+static __device__ __forceinline__ uint4 with_zeros(const decode_gemv_routed &r, int i, uint4 v)
 {
-    enum { GROUPS = PLANES_COLUMNS / PLANES_GROUP };
-    const int piece = i % FLOW_TILE_PIECES, step = 16 * piece < PLANES_SCALES ? 0 : 1;
-    const int group = (i / FLOW_TILE_PIECES * GROUPS + (step == 0 ? piece % GROUPS : piece % 4 * 4)) % r.all_groups;
+    enum { GROUPS = I16_TILE / I16_GROUP };
+    const int piece = i % I16_TILE_PIECES, step = 16 * piece < I16_SCALES_AT ? 0 : 1;
+    const int group = (i / I16_TILE_PIECES * GROUPS + (step == 0 ? piece % GROUPS : piece % 4 * 4)) % r.padded_groups;
     return make_uint4(group < r.n_groups ? v.x : 0, group + step < r.n_groups ? v.y : 0, group + 2 * step < r.n_groups ? v.z : 0,
                       group + 3 * step < r.n_groups ? v.w : 0);
 }
-template <apr_dtype D, bool FILLED>
-static __device__ __forceinline__ void put_planes(const flow_call &a, const uint4 (&pieces)[AHEAD], int n_pieces, int first, uint8_t *x)
+template <apr_dtype D, bool PADDED>
+static __device__ __forceinline__ void store_activations(const decode_gemv_call &a, const uint4 (&pieces)[IN_FLIGHT], int n_pieces,
+                                                         int first, uint8_t *x)
 {
 #pragma unroll
-    for (int k = 0; k < AHEAD; k++) {
-        const int i = first + k * THREADS, tile = i / FLOW_TILE_PIECES, piece = i % FLOW_TILE_PIECES;
-        const bool is_bytes = 16 * piece < PLANES_SCALES;
+    for (int k = 0; k < IN_FLIGHT; k++) {
+        const int i = first + k * THREADS, tile = i / I16_TILE_PIECES, piece = i % I16_TILE_PIECES;
+        const bool is_bytes = 16 * piece < I16_SCALES_AT;
         if (i >= n_pieces) continue;
-        const uint4 v = FILLED ? with_zeros(a.routed, i, pieces[k]) : pieces[k];
-        ((uint4 *)x)[tile * FLOW_TILE_PIECES + flow_piece(piece)] = is_bytes ? flow_type<D>::arranged(v) : v;
+        const uint4 v = PADDED ? with_zeros(a.routed, i, pieces[k]) : pieces[k];
+        ((uint4 *)x)[tile * I16_TILE_PIECES + activation_piece(piece)] = is_bytes ? decode_gemv_type<D>::arranged(v) : v;
     }
 }
 
 /* Copies all activations to shared memory. One warp also loads their sums of squares at the same time, and returns its lanes' parts: they
  * are in a few cache lines, and all warps of all blocks would read these at once. */
-template <apr_dtype D, bool FILLED>
-static __device__ __forceinline__ float take_inputs_and_squares(const flow_call &a, int n_pieces, uint8_t *x, bool has_squares)
+template <apr_dtype D, bool PADDED>
+static __device__ __forceinline__ float load_inputs_and_squares(const decode_gemv_call &a, int n_pieces, uint8_t *x, bool has_squares)
 {
     const int thread = (int)threadIdx.x;
     float squares = 0.0f;
-    uint4 pieces[AHEAD];
-    ask_planes(a.x, n_pieces, thread, pieces);
+    uint4 pieces[IN_FLIGHT];
+    load_activations(a.x, n_pieces, thread, pieces);
     if (has_squares) squares = squares_of_lane(a);
-    put_planes<D, FILLED>(a, pieces, n_pieces, thread, x);
-    for (int first = thread + AHEAD * THREADS; first < n_pieces; first += AHEAD * THREADS) {
-        ask_planes(a.x, n_pieces, first, pieces);
-        put_planes<D, FILLED>(a, pieces, n_pieces, first, x);
+    store_activations<D, PADDED>(a, pieces, n_pieces, thread, x);
+    for (int first = thread + IN_FLIGHT * THREADS; first < n_pieces; first += IN_FLIGHT * THREADS) {
+        load_activations(a.x, n_pieces, first, pieces);
+        store_activations<D, PADDED>(a, pieces, n_pieces, first, x);
     }
     return squares;
 }
 
-template <apr_dtype D, flow_kind KIND>
-static __device__ __forceinline__ float take_all(const flow_call &a, const flow_layout &layout, uint8_t *x)
+template <apr_dtype D, decode_gemv_kind KIND>
+static __device__ __forceinline__ float load_all_inputs(const decode_gemv_call &a, const decode_gemv_layout &layout, uint8_t *x)
 {
-    return take_inputs_and_squares < D,
-           of_experts(KIND) && flow_ring<D>::FILLED > (a, layout.x_bytes / 16, x, threadIdx.x < 32 && a.squares != NULL);
+    return load_inputs_and_squares < D,
+           of_experts(KIND) && decode_gemv_ring<D>::PADDED > (a, layout.x_bytes / 16, x, threadIdx.x < 32 && a.squares != NULL);
 }
 
 /* Where a weight tile's activations are: the byte offset of their tile, and the column in it. */
-typedef struct flow_place {
+typedef struct activation_place {
     int tile, column;
-} flow_place;
+} activation_place;
 
-template <apr_dtype D> static __device__ __forceinline__ flow_place place_of(int item)
+template <apr_dtype D> static __device__ __forceinline__ activation_place place_of(int tile)
 {
-    const int column = item * flow_type<D>::COLUMNS;
-    return flow_place{column / PLANES_COLUMNS * PLANES_BYTES, column % PLANES_COLUMNS};
+    const int column = tile * decode_gemv_type<D>::COLUMNS;
+    return activation_place{column / I16_TILE * I16_TILE_BYTES, column % I16_TILE};
 }
 
-template <apr_dtype D> static __device__ __forceinline__ void next_place(flow_place &at)
+template <apr_dtype D> static __device__ __forceinline__ void next_place(activation_place &at)
 {
-    at.column += flow_type<D>::COLUMNS;
-    if (at.column < PLANES_COLUMNS) return;
-    at.tile += PLANES_BYTES;
+    at.column += decode_gemv_type<D>::COLUMNS;
+    if (at.column < I16_TILE) return;
+    at.tile += I16_TILE_BYTES;
     at.column = 0;
 }
 
 /* A warp's ring, and the barriers of its slots where copies are WHOLE. */
-typedef struct flow_places {
+typedef struct ring_slots {
     uint8_t *ring;
     uint64_t *arrived; /* [depth] */
-} flow_places;
+} ring_slots;
 
 /* A warp's loader: the next tile to copy. */
-typedef struct flow_asker {
-    const uint8_t *wanted;
+typedef struct weight_loader {
+    const uint8_t *next;
     int end;       /* one past its last tile */
     int run, left; /* the run, and its tiles that have not been requested */
     int chosen;    /* see run_at */
-} flow_asker;
+} weight_loader;
 
 /* weights: [APR_FLOW_MOST_EXPERTS], of the chosen experts. */
-template <apr_dtype D, flow_kind KIND>
-static __device__ __forceinline__ flow_asker asker_of(const flow_call &a, const flow_layout &layout, int first_run, int begin, int end,
-                                                      float *weights)
+template <apr_dtype D, decode_gemv_kind KIND>
+static __device__ __forceinline__ weight_loader loader_of(const decode_gemv_call &a, const decode_gemv_layout &layout, int first_run,
+                                                          int begin, int end, float *weights)
 {
-    const int lane = (int)threadIdx.x % 32, n_run = of_experts(KIND) ? layout.n_run : layout.n_items;
-    const int before = divided(begin, of_experts(KIND) ? layout.run : layout.items), rest = begin - before * n_run;
-    flow_asker k = {NULL, end, first_run + before, n_run - rest, 0};
+    const int lane = (int)threadIdx.x % 32, n_run = of_experts(KIND) ? layout.n_run : layout.n_tiles;
+    const int before = fast_divide(begin, of_experts(KIND) ? layout.run : layout.tiles), rest = begin - before * n_run;
+    weight_loader k = {NULL, end, first_run + before, n_run - rest, 0};
     if (of_experts(KIND)) { /* tiles can be requested once the experts are known */
-        if (KIND == FLOW_EXPERT_UNITS) wait_for_previous();
-        const float weight = KIND == FLOW_EXPERT_UNITS && threadIdx.x < 32 && lane < a.routed.n_used
-                                 ? __ldcg(a.routed.routes + a.routed.n_used + lane)
-                                 : 0.0f;
+        if (KIND == GEMV_EXPERT_GLU) pdl_wait();
+        const float weight =
+            KIND == GEMV_EXPERT_GLU && threadIdx.x < 32 && lane < a.routed.n_used ? __ldcg(a.routed.routes + a.routed.n_used + lane) : 0.0f;
         if (lane < a.routed.n_used) k.chosen = (int)__ldcg(a.routed.routes + lane);
-        if (KIND == FLOW_EXPERT_UNITS && threadIdx.x < 32)
-            weights[lane] = weight; /* before the copies of weights, which would delay them */
+        if (KIND == GEMV_EXPERT_GLU && threadIdx.x < 32) weights[lane] = weight; /* before the copies of weights, which would delay them */
     }
-    const int step = flow_ring<D>::APART ? flow_type<D>::BYTES : flow_ring<D>::BYTES;
-    k.wanted = run_at<KIND>(a, (int64_t)n_run * flow_ring<D>::BYTES, k.run, k.chosen) + rest * step;
+    const int step = decode_gemv_ring<D>::UNTILED ? decode_gemv_type<D>::BYTES : decode_gemv_ring<D>::BYTES;
+    k.next = run_at<KIND>(a, (int64_t)n_run * decode_gemv_ring<D>::BYTES, k.run, k.chosen) + rest * step;
     return k;
 }
 
 /* Requests tile i, into slot `at` of the ring. */
-template <apr_dtype D, flow_kind KIND>
-static __device__ __forceinline__ void ask_next(const flow_call &a, const flow_layout &layout, const flow_places &places, flow_asker &k,
-                                                int i, int at)
+template <apr_dtype D, decode_gemv_kind KIND>
+static __device__ __forceinline__ void load_next_tile(const decode_gemv_call &a, const decode_gemv_layout &layout, const ring_slots &places,
+                                                      weight_loader &k, int i, int at)
 {
-    typedef flow_ring<D> R;
-    const int n_run = of_experts(KIND) ? layout.n_run : layout.n_items;
+    typedef decode_gemv_ring<D> R;
+    const int n_run = of_experts(KIND) ? layout.n_run : layout.n_tiles;
     if (i < k.end) {
-        ask<D>(k.wanted, layout.n_items * flow_type<D>::BYTES, places.ring + at * R::BYTES, places.arrived + at);
-        k.wanted += R::APART ? flow_type<D>::BYTES : R::BYTES;
+        copy_tile<D>(k.next, layout.n_tiles * decode_gemv_type<D>::BYTES, places.ring + at * R::BYTES, places.arrived + at);
+        k.next += R::UNTILED ? decode_gemv_type<D>::BYTES : R::BYTES;
         if (--k.left == 0 && i + 1 < k.end) {
             k.left = n_run;
-            k.wanted = run_at<KIND>(a, (int64_t)n_run * R::BYTES, ++k.run, k.chosen);
+            k.next = run_at<KIND>(a, (int64_t)n_run * R::BYTES, ++k.run, k.chosen);
         }
     }
     if (!R::WHOLE) close_group(); /* also an empty group, since groups are counted */
@@ -497,9 +499,9 @@ static __device__ __forceinline__ void ask_next(const flow_call &a, const flow_l
 
 /* Waits for the tile in slot `at` of the ring, in the slot's round-th use. */
 template <apr_dtype D>
-static __device__ __forceinline__ void await_item(const flow_layout &layout, const flow_places &places, int at, int round)
+static __device__ __forceinline__ void await_tile(const decode_gemv_layout &layout, const ring_slots &places, int at, int round)
 {
-    if constexpr (flow_ring<D>::WHOLE) {
+    if constexpr (decode_gemv_ring<D>::WHOLE) {
         ptx_await_round(places.arrived + at, round & 1);
     } else {
         wait_for_groups(layout.depth - 1);
@@ -508,36 +510,37 @@ static __device__ __forceinline__ void await_item(const flow_layout &layout, con
 }
 
 /* Multiplies a warp's tiles and stores the sums of each row group. */
-template <apr_dtype D, flow_kind KIND>
-static __device__ __forceinline__ void multiply_items(const flow_call &a, const flow_layout &layout, flow_asker &k, int begin,
-                                                      const flow_places &places, const uint8_t *x, const flow_lane &l, float *unit_sums)
+template <apr_dtype D, decode_gemv_kind KIND>
+static __device__ __forceinline__ void multiply_tiles(const decode_gemv_call &a, const decode_gemv_layout &layout, weight_loader &k,
+                                                      int begin, const ring_slots &places, const uint8_t *x, const decode_gemv_lane &l,
+                                                      float *row_group_sums)
 {
-    typedef flow_type<D> T;
+    typedef decode_gemv_type<D> T;
     const uint8_t *const rows = places.ring + T::row_of(l.g) * T::BYTES + T::lane_bytes(l.t);
-    int item = begin - divided(begin, layout.items) * layout.n_items, to = 0, round = 0;
+    int tile = begin - fast_divide(begin, layout.tiles) * layout.n_tiles, to = 0, round = 0;
     float total[2] = {0.0f, 0.0f};
     uint4 inputs[2] = {make_uint4(0, 0, 0, 0), make_uint4(0, 0, 0, 0)};
-    flow_place at = place_of<D>(item);
+    activation_place at = place_of<D>(tile);
     for (int i = begin; i < k.end; i++) {
-        await_item<D>(layout, places, to, round);
-        T::dot(rows + to * flow_ring<D>::BYTES, x + at.tile, at.column, l, inputs, total);
+        await_tile<D>(layout, places, to, round);
+        T::dot(rows + to * decode_gemv_ring<D>::BYTES, x + at.tile, at.column, l, inputs, total);
         __syncwarp();
-        ask_next<D, KIND>(a, layout, places, k, i + layout.depth, to);
+        load_next_tile<D, KIND>(a, layout, places, k, i + layout.depth, to);
         if (++to == layout.depth) to = 0, round++;
         next_place<D>(at);
-        if (++item == layout.n_items || i + 1 == k.end) {
-            put_sums<D>(l, total, unit_sums);
-            unit_sums += APR_FLOW_UNIT;
-            item = 0;
-            at = flow_place{0, 0};
+        if (++tile == layout.n_tiles || i + 1 == k.end) {
+            put_sums<D>(l, total, row_group_sums);
+            row_group_sums += APR_FLOW_UNIT;
+            tile = 0;
+            at = activation_place{0, 0};
         }
     }
 }
 
 /* Initializes the ring's barriers, before any copy. */
-template <apr_dtype D> static __device__ __forceinline__ void begin_places(const flow_layout &layout, const flow_places &places)
+template <apr_dtype D> static __device__ __forceinline__ void init_ring(const decode_gemv_layout &layout, const ring_slots &places)
 {
-    if constexpr (flow_ring<D>::WHOLE) {
+    if constexpr (decode_gemv_ring<D>::WHOLE) {
         const int lane = (int)threadIdx.x % 32;
         if (lane < layout.depth) ptx_begin_barrier(places.arrived + lane, 1);
         ptx_show_barriers();
@@ -546,62 +549,65 @@ template <apr_dtype D> static __device__ __forceinline__ void begin_places(const
 }
 
 /* Computes the block's share of the row groups. */
-template <apr_dtype D, flow_kind KIND>
-static __device__ __forceinline__ void make_units(const flow_call &a, const flow_layout &layout, int block, uint8_t *memory)
+template <apr_dtype D, decode_gemv_kind KIND>
+static __device__ __forceinline__ void compute_row_groups(const decode_gemv_call &a, const decode_gemv_layout &layout, int block,
+                                                          uint8_t *memory)
 {
     __shared__ int begins[WARPS];
-    __shared__ int2 units; /* of the block: in shared memory to save registers */
+    __shared__ int2 row_groups; /* of the block: in shared memory to save registers */
     __shared__ float shared_factor;
     __shared__ float weights[of_experts(KIND) ? APR_FLOW_MOST_EXPERTS : 1];
-    __shared__ uint64_t arrived[WARPS][MOST_DEPTH];
+    __shared__ uint64_t arrived[WARPS][MAX_DEPTH];
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, width = is_glu(KIND) ? 2 : 1;
-    const int ring_bytes = layout.depth * flow_ring<D>::BYTES;
-    const flow_places places = {memory + warp * ring_bytes, arrived[warp]};
+    const int ring_bytes = layout.depth * decode_gemv_ring<D>::BYTES;
+    const ring_slots places = {memory + warp * ring_bytes, arrived[warp]};
     uint8_t *const x = memory + WARPS * ring_bytes;
-    flow_extras *const extras = (flow_extras *)(x + layout.x_bytes);
+    epilogue_extras *const extras = (epilogue_extras *)(x + layout.x_bytes);
     float *const sums = (float *)(extras + layout.n_extras);
     uint32_t *const table = (uint32_t *)(sums + WARPS * layout.slots * APR_FLOW_UNIT);
-    flow_share *const shares = (flow_share *)(table + flow_type<D>::TABLE_WORDS);
+    row_group_share *const shares = (row_group_share *)(table + decode_gemv_type<D>::TABLE_WORDS);
 
-    if (!layout.is_alone && !a.has_beside) let_next_begin();
-    const int runs = KIND == FLOW_EXPERT_SUMS ? layout.n_items / layout.n_run : 1; /* runs of a row group */
+    if (!layout.excludes_next && !a.has_concurrent) pdl_trigger();
+    const int runs = KIND == GEMV_EXPERT_SUMS ? layout.n_tiles / layout.n_run : 1; /* runs of a row group */
     const int first = block * layout.each + min(block, layout.more), last = first + layout.each + (block < layout.more);
-    const int n = (last - first) * width * layout.n_items, begin = n * warp / WARPS, end = n * (warp + 1) / WARPS;
-    if (threadIdx.x == 0) units = make_int2(first, last);
-    begin_places<D>(layout, places);
-    tell_shares(begin, end, layout.items, shares, begins);
-    if (KIND == FLOW_EXPERT_UNITS && !a.is_early) wait_for_previous();
-    if (KIND == FLOW_EXPERT_UNITS) put_factor(a, take_all<D, KIND>(a, layout, x), &shared_factor);
-    flow_asker k = asker_of<D, KIND>(a, layout, first * width * runs, begin, end, weights);
+    const int n = (last - first) * width * layout.n_tiles, begin = n * warp / WARPS, end = n * (warp + 1) / WARPS;
+    if (threadIdx.x == 0) row_groups = make_int2(first, last);
+    init_ring<D>(layout, places);
+    record_shares(begin, end, layout.tiles, shares, begins);
+    if (KIND == GEMV_EXPERT_GLU && !a.is_early) pdl_wait();
+    if (KIND == GEMV_EXPERT_GLU) put_factor(a, load_all_inputs<D, KIND>(a, layout, x), &shared_factor);
+    weight_loader k = loader_of<D, KIND>(a, layout, first * width * runs, begin, end, weights);
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1200
 #pragma unroll 1 /* registers spill there otherwise */
 #endif
-    for (int i = 0; i < layout.depth; i++) ask_next<D, KIND>(a, layout, places, k, begin + i, i);
-    if constexpr (flow_type<D>::TABLE_WORDS > 0)
-        for (unsigned i = threadIdx.x; i < flow_type<D>::TABLE_WORDS; i += THREADS) table[i] = flow_type<D>::table_word((int)i);
-    const float brought = bring_arguments(a);
+    for (int i = 0; i < layout.depth; i++) load_next_tile<D, KIND>(a, layout, places, k, begin + i, i);
+    if constexpr (decode_gemv_type<D>::TABLE_WORDS > 0)
+        for (unsigned i = threadIdx.x; i < decode_gemv_type<D>::TABLE_WORDS; i += THREADS)
+            table[i] = decode_gemv_type<D>::table_word((int)i);
+    const float brought = prefetch_arguments(a);
     if (lane < APR_FLOW_UNIT) /* the warp's first sums; zeros if it has no tiles */
         sums[warp * layout.slots * APR_FLOW_UNIT + lane] = begin == end ? 0.0f : brought;
     const int row = (int)threadIdx.x;
     const bool has_extras = row < layout.n_extras && row < (last - first) * APR_FLOW_UNIT;
-    const flow_row at = row_at<KIND>(a, has_extras ? first + row / APR_FLOW_UNIT : first, row % APR_FLOW_UNIT);
-    if (KIND == FLOW_EXPERT_SUMS && !a.is_early) wait_for_previous();
+    const part_row at = row_at<KIND>(a, has_extras ? first + row / APR_FLOW_UNIT : first, row % APR_FLOW_UNIT);
+    if (KIND == GEMV_EXPERT_SUMS && !a.is_early) pdl_wait();
     if (has_extras) extras[row] = of_experts(KIND) ? extras_of<KIND>(a, at) : lasting_extras_of<KIND>(a, at);
-    if (KIND == FLOW_EXPERT_SUMS || (!of_experts(KIND) && !a.is_beside)) wait_for_previous();
-    if (a.has_beside) let_next_begin(); /* it has the same inputs, which are ready */
-    const bool has_residual = KIND == FLOW_SUMS && has_extras && a.ending == APR_FLOW_ADD;
+    if (KIND == GEMV_EXPERT_SUMS || (!of_experts(KIND) && !a.is_concurrent)) pdl_wait();
+    if (a.has_concurrent) pdl_trigger(); /* it has the same inputs, which are ready */
+    const bool has_residual = KIND == GEMV_SUMS && has_extras && a.ending == APR_FLOW_ADD;
     const float residual = has_residual ? __ldcg(a.residual + at.r) : 0.0f;
-    const float squares = KIND == FLOW_EXPERT_UNITS ? 0.0f : take_all<D, KIND>(a, layout, x);
+    const float squares = KIND == GEMV_EXPERT_GLU ? 0.0f : load_all_inputs<D, KIND>(a, layout, x);
     if (has_residual) extras[row].residual = residual;
     __syncthreads();
-    if (KIND != FLOW_EXPERT_UNITS) put_factor(a, squares, &shared_factor);
-    flow_lane l = flow_lane_of(lane);
+    if (KIND != GEMV_EXPERT_GLU) put_factor(a, squares, &shared_factor);
+    decode_gemv_lane l = decode_gemv_lane_of(lane);
     l.table = table;
-    if (flow_type<D>::TABLE_WORDS > 0) l.word = *table;
-    multiply_items<D, KIND>(a, layout, k, begin, places, x, l, sums + warp * layout.slots * APR_FLOW_UNIT);
+    if (decode_gemv_type<D>::TABLE_WORDS > 0) l.word = *table;
+    multiply_tiles<D, KIND>(a, layout, k, begin, places, x, l, sums + warp * layout.slots * APR_FLOW_UNIT);
     __syncthreads();
-    finish<KIND>(a, flow_finish{shared_factor, sums, shares, begins, layout.slots, weights, extras, layout.n_extras}, units.x, units.y);
-    if (a.is_beside) wait_for_previous(); /* kernels that wait for this one rely on both being finished */
+    write_rows<KIND>(a, decode_gemv_epilogue{shared_factor, sums, shares, begins, layout.slots, weights, extras, layout.n_extras},
+                     row_groups.x, row_groups.y);
+    if (a.is_concurrent) pdl_wait(); /* kernels that wait for this one rely on both being finished */
 }
 
 #endif

@@ -43,11 +43,11 @@ apr_status apr_cuda_run_flow_inputs(apr_cuda_device *device, const apr_flow_inpu
     return apr_cuda_outcome(device, apr_cuda_flow_prepare(args, device->stream), err);
 }
 
-apr_status apr_cuda_run_experts(apr_cuda_device *device, const apr_experts_args *args, const apr_flow_args *flow, apr_error *err)
+apr_status apr_cuda_run_experts(apr_cuda_device *device, const apr_experts_args *args, const apr_flow_args *gemv, apr_error *err)
 {
     APR_TRY(apr_cuda_enter(device, err));
     apr_cuda_begin_words(device, "experts whose products stream");
-    return apr_cuda_outcome(device, apr_cuda_flow_experts(args, flow, device->facts.n_sms, device->stream), err);
+    return apr_cuda_outcome(device, apr_cuda_flow_experts(args, gemv, device->facts.n_sms, device->stream), err);
 }
 
 apr_status apr_cuda_run_turn(apr_cuda_device *device, const apr_turn_args *args, apr_error *err)
@@ -58,14 +58,14 @@ apr_status apr_cuda_run_turn(apr_cuda_device *device, const apr_turn_args *args,
 }
 
 /* The three operations one after another, where there is no fused kernel. */
-static cudaError_t attend_apart(const apr_turn_args *turn, const apr_attend_args *args, const apr_flow_inputs *inputs, cudaStream_t stream)
+static cudaError_t attend_unfused(const apr_turn_args *qkv, const apr_attend_args *args, const apr_flow_inputs *inputs, cudaStream_t stream)
 {
-    cudaError_t error = turn != NULL ? apr_cuda_turn(turn, stream) : cudaSuccess;
+    cudaError_t error = qkv != NULL ? apr_cuda_turn(qkv, stream) : cudaSuccess;
     if (error == cudaSuccess) error = apr_cuda_attend(args, stream);
     return error == cudaSuccess ? apr_cuda_flow_prepare(inputs, stream) : error;
 }
 
-apr_status apr_cuda_run_attend_to_planes(apr_cuda_device *device, const apr_turn_args *turn, const apr_attend_args *args, uint8_t *planes,
+apr_status apr_cuda_run_attend_to_planes(apr_cuda_device *device, const apr_turn_args *qkv, const apr_attend_args *args, uint8_t *planes,
                                          apr_error *err)
 {
     const apr_flow_inputs inputs = {.n = args->n_heads * args->value_dim,
@@ -79,7 +79,7 @@ apr_status apr_cuda_run_attend_to_planes(apr_cuda_device *device, const apr_turn
 
     APR_TRY(apr_cuda_enter(device, err));
     apr_cuda_begin_words(device, "attention, as inputs of products that stream");
-    const cudaError_t error = turn != NULL ? apr_cuda_turn_and_attend(turn, args, planes, device->stream)
-                                           : apr_cuda_attend_to_planes(args, planes, device->stream);
-    return apr_cuda_outcome(device, error == cudaErrorNotSupported ? attend_apart(turn, args, &inputs, device->stream) : error, err);
+    const cudaError_t error =
+        qkv != NULL ? apr_cuda_turn_and_attend(qkv, args, planes, device->stream) : apr_cuda_attend_to_planes(args, planes, device->stream);
+    return apr_cuda_outcome(device, error == cudaErrorNotSupported ? attend_unfused(qkv, args, &inputs, device->stream) : error, err);
 }

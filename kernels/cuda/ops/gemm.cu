@@ -47,7 +47,7 @@ static cudaError_t without_blas(const apr_cuda_device *device, const apr_linear_
     cudaError_t error = cudaSuccess;
     for (int64_t first = 0; first < a->n_tokens && error == cudaSuccess; first += APR_CUDA_FEW_TOKENS) {
         const apr_linear_args few = tokens_of(a, first, APR_CUDA_FEW_TOKENS);
-        error = (device->alike ? apr_cuda_linear_alike : apr_cuda_linear_few)(&few, device->stream);
+        error = (device->batch_invariant ? apr_cuda_linear_alike : apr_cuda_linear_few)(&few, device->stream);
     }
     return error;
 }
@@ -61,7 +61,7 @@ typedef struct gemm_buffers {
     int64_t tile_rows;
     bool is_f16;
     bool has_floats; /* the float32 inputs also exist: the fallback if cuBLAS refuses */
-    bool to_halves;  /* outputs are stored as FP16, multiplied by 2^exponent */
+    bool to_f16;     /* outputs are stored as FP16, multiplied by 2^exponent */
     int exponent;
 } gemm_buffers;
 
@@ -72,7 +72,7 @@ bool apr_cuda_goes_together(const apr_linear_args *a)
     return apr_prompt_together(a->n_tokens, a->n_in, a->n_out, a->bias != NULL) && (uintptr_t)a->x % 16 == 0;
 }
 
-apr_cuda_halves apr_cuda_cut_inputs(const apr_workspace *work, int64_t n_tokens, int64_t n_in, bool together, size_t *n_bytes)
+apr_cuda_halves apr_cuda_cut_inputs(const apr_workspace *work, int64_t n_tokens, int64_t n_in, bool shares_scale, size_t *n_bytes)
 {
     const size_t inputs = apr_cuda_inputs_bytes(n_tokens, n_in), scales = apr_cuda_round((size_t)n_tokens * 4);
     uint8_t *const at = (uint8_t *)work->data, *const rows = at + apr_cuda_scales_bytes(n_tokens);
@@ -80,9 +80,9 @@ apr_cuda_halves apr_cuda_cut_inputs(const apr_workspace *work, int64_t n_tokens,
 
     h.scales = (float *)at;
     h.largest = (float *)(at + scales);
-    h.factors = together ? (float *)(at + 2 * scales) : NULL;
-    h.halves = (__half *)rows;
-    h.rests = n_tokens <= APR_CUDA_CAREFUL_TOKENS ? (__half *)(rows + inputs / 2) : NULL;
+    h.factors = shares_scale ? (float *)(at + 2 * scales) : NULL;
+    h.values = (__half *)rows;
+    h.remainders = n_tokens <= APR_CUDA_CAREFUL_TOKENS ? (__half *)(rows + inputs / 2) : NULL;
     *n_bytes = inputs + apr_cuda_scales_bytes(n_tokens);
     return h;
 }
@@ -111,31 +111,31 @@ static apr_status cut_workspace(const apr_linear_args *a, gemm_buffers *b, apr_e
 
 void apr_cuda_leave_halved(apr_cuda_device *device, const apr_cuda_halved *left)
 {
-    device->halved = *left;
-    device->halved_for = device->n_writes + 1;
+    device->kept_inputs = *left;
+    device->kept_for = device->n_writes + 1;
 }
 
 bool apr_cuda_has_halved(const apr_cuda_device *device, const apr_cuda_halved *wanted)
 {
-    const apr_cuda_halved *const there = &device->halved;
-    return device->halved_for == device->n_writes && there->x == wanted->x && there->work == wanted->work &&
-           there->n_tokens == wanted->n_tokens && there->n_in == wanted->n_in && there->together == wanted->together &&
-           there->fragments == wanted->fragments && there->form == wanted->form;
+    const apr_cuda_halved *const there = &device->kept_inputs;
+    return device->kept_for == device->n_writes && there->x == wanted->x && there->work == wanted->work &&
+           there->n_tokens == wanted->n_tokens && there->n_in == wanted->n_in && there->shares_scale == wanted->shares_scale &&
+           there->fragments == wanted->fragments && there->layout == wanted->layout;
 }
 
-static apr_cuda_halved halved_of(const apr_linear_args *a, const apr_cuda_halves *inputs)
+static apr_cuda_halved inputs_of(const apr_linear_args *a, const apr_cuda_halves *inputs)
 {
     return apr_cuda_halved{a->x, a->work.data, a->n_tokens, a->n_in, inputs->factors != NULL, false, 0};
 }
 
 cudaError_t apr_cuda_halve_once(apr_cuda_device *device, const apr_linear_args *a, const apr_cuda_halves *inputs)
 {
-    const apr_cuda_halved wanted = halved_of(a, inputs);
+    const apr_cuda_halved wanted = inputs_of(a, inputs);
     return apr_cuda_has_halved(device, &wanted) ? cudaSuccess : apr_cuda_halve(a->x, inputs, a->n_tokens, a->n_in, device->stream);
 }
 
 /* Keeps the inputs for the next call after a product, unless its outputs overwrote the float32 inputs. */
-static void leave_inputs(apr_cuda_device *device, const apr_linear_args *a, const apr_cuda_halved *inputs)
+static void keep_inputs(apr_cuda_device *device, const apr_linear_args *a, const apr_cuda_halved *inputs)
 {
     const float *const x_end = a->x + a->n_tokens * a->n_in, *const out_end = a->out + a->n_tokens * a->n_out;
     if (a->x >= out_end || a->out >= x_end) apr_cuda_leave_halved(device, inputs);
@@ -156,11 +156,11 @@ static apr_cuda_product part_of(const apr_cuda_product *p, const __half *inputs,
  * ones. */
 static cublasStatus_t multiply_carefully(apr_cuda_device *device, const apr_cuda_product *p, const apr_cuda_halves *inputs)
 {
-    const apr_cuda_product rests = part_of(p, inputs->rests, 0, p->n_in);
-    cublasStatus_t status = apr_cuda_multiply(device, &rests);
+    const apr_cuda_product remainders = part_of(p, inputs->remainders, 0, p->n_in);
+    cublasStatus_t status = apr_cuda_multiply(device, &remainders);
     for (int64_t column = 0; column < p->n_in && status == CUBLAS_STATUS_SUCCESS; column += CAREFUL_COLUMNS) {
         const int64_t left = p->n_in - column;
-        apr_cuda_product part = part_of(p, inputs->halves, column, left < CAREFUL_COLUMNS ? left : (int64_t)CAREFUL_COLUMNS);
+        apr_cuda_product part = part_of(p, inputs->values, column, left < CAREFUL_COLUMNS ? left : (int64_t)CAREFUL_COLUMNS);
         part.adds = true;
         status = apr_cuda_multiply(device, &part);
     }
@@ -176,13 +176,13 @@ static cublasStatus_t multiply(apr_cuda_device *device, const apr_linear_args *a
     p.n_tokens = a->n_tokens;
     p.n_in = p.row_stride = a->n_in;
     p.weights = b->is_f16 ? (const void *)a->weight->data : b->tile;
-    p.inputs = b->inputs.halves;
-    p.out = b->to_halves ? (float *)((__half *)a->out + first) : a->out + first;
+    p.inputs = b->inputs.values;
+    p.out = b->to_f16 ? (float *)((__half *)a->out + first) : a->out + first;
     p.out_stride = a->n_out;
     p.factors = b->inputs.factors;
-    p.to_halves = b->to_halves;
+    p.to_f16 = b->to_f16;
     p.exponent = b->exponent;
-    if (b->inputs.rests != NULL) return multiply_carefully(device, &p, &b->inputs);
+    if (b->inputs.remainders != NULL) return multiply_carefully(device, &p, &b->inputs);
     const cublasStatus_t status = apr_cuda_multiply(device, &p);
     if (status == CUBLAS_STATUS_SUCCESS || b->has_floats) return status;
     return apr_cuda_multiply_slowly(&p, device->stream) == cudaSuccess ? CUBLAS_STATUS_SUCCESS : status;
@@ -207,30 +207,30 @@ static size_t inputs_bytes(const apr_linear_args *a)
     return apr_cuda_inputs_bytes(a->n_tokens, a->n_in) + apr_cuda_scales_bytes(a->n_tokens);
 }
 
-bool apr_cuda_cut_joined(const apr_linear_args *parts, int n_parts, apr_cuda_joined *joined)
+bool apr_cuda_cut_joined(const apr_linear_args *parts, int n_parts, apr_cuda_joined *joint)
 {
     const apr_linear_args *const a = &parts[0];
     const size_t before = inputs_bytes(a);
     uint8_t *const at = (uint8_t *)a->work.data + before;
 
     if (a->n_in % 8 != 0) return false; /* each matrix must start at a multiple of 16 bytes */
-    joined->n_rows = 0;
+    joint->n_rows = 0;
     for (int i = 0; i < n_parts; i++) {
         if (apr_cuda_is_f16(parts[i].weight)) return false;
-        joined->n_rows += parts[i].n_out;
+        joint->n_rows += parts[i].n_out;
     }
-    const size_t weights = apr_cuda_round((size_t)(joined->n_rows * a->n_in) * sizeof(__half));
-    joined->weights = (__half *)at;
-    joined->out = (float *)(at + weights);
-    return before + weights + (size_t)(a->n_tokens * joined->n_rows) * sizeof(float) <= a->work.slice * sizeof(float);
+    const size_t weights = apr_cuda_round((size_t)(joint->n_rows * a->n_in) * sizeof(__half));
+    joint->weights = (__half *)at;
+    joint->out = (float *)(at + weights);
+    return before + weights + (size_t)(a->n_tokens * joint->n_rows) * sizeof(float) <= a->work.slice * sizeof(float);
 }
 
 apr_status apr_cuda_multiply_joined(apr_cuda_device *device, const apr_linear_args *parts, int n_parts, const apr_cuda_halves *inputs,
-                                    const apr_cuda_joined *joined, apr_error *err)
+                                    const apr_cuda_joined *joint, apr_error *err)
 {
     apr_linear_args all = parts[0];
     cudaError_t error = cudaSuccess;
-    __half *to = joined->weights;
+    __half *to = joint->weights;
     gemm_buffers b = {};
 
     for (int i = 0; i < n_parts && error == cudaSuccess; i++) {
@@ -238,15 +238,15 @@ apr_status apr_cuda_multiply_joined(apr_cuda_device *device, const apr_linear_ar
         to += parts[i].n_out * parts[i].n_in;
     }
     if (error != cudaSuccess) return apr_cuda_outcome(device, error, err);
-    all.n_out = joined->n_rows;
-    all.out = joined->out;
+    all.n_out = joint->n_rows;
+    all.out = joint->out;
     b.inputs = *inputs;
-    b.tile = joined->weights;
+    b.tile = joint->weights;
     const cublasStatus_t status = multiply(device, &all, &b, 0, all.n_out);
     return status == CUBLAS_STATUS_SUCCESS ? APR_OK : apr_cuda_blas_failed(status, apr_cuda_doing(device), err);
 }
 
-static apr_status multiply_behind(apr_cuda_device *device, const apr_linear_args *a, gemm_buffers *b, apr_error *err)
+static apr_status multiply_after_inputs(apr_cuda_device *device, const apr_linear_args *a, gemm_buffers *b, apr_error *err)
 {
     cublasStatus_t status;
 
@@ -260,7 +260,7 @@ apr_status apr_cuda_multiply_halves(apr_cuda_device *device, const apr_linear_ar
 {
     gemm_buffers b = {};
     b.inputs = *inputs;
-    return multiply_behind(device, a, &b, err);
+    return multiply_after_inputs(device, a, &b, err);
 }
 
 apr_status apr_cuda_multiply_to_halves(apr_cuda_device *device, const apr_linear_args *a, const apr_cuda_halves *inputs, int exponent,
@@ -268,9 +268,9 @@ apr_status apr_cuda_multiply_to_halves(apr_cuda_device *device, const apr_linear
 {
     gemm_buffers b = {};
     b.inputs = *inputs;
-    b.to_halves = true;
+    b.to_f16 = true;
     b.exponent = exponent;
-    return multiply_behind(device, a, &b, err);
+    return multiply_after_inputs(device, a, &b, err);
 }
 
 apr_status apr_cuda_row_sum(apr_cuda_device *device, const apr_linear_args *a, float *sum, apr_error *err)
@@ -297,10 +297,10 @@ static apr_status linear_many(apr_cuda_device *device, const apr_linear_args *a,
 
     b.has_floats = true;
     APR_TRY(cut_workspace(a, &b, err));
-    const apr_cuda_halved inputs = halved_of(a, &b.inputs);
+    const apr_cuda_halved inputs = inputs_of(a, &b.inputs);
     cudaError_t error = apr_cuda_halve_once(device, a, &b.inputs);
     if (error == cudaSuccess) error = multiply_tiles(device, a, &b, &status);
-    if (error == cudaSuccess) leave_inputs(device, a, &inputs);
+    if (error == cudaSuccess) keep_inputs(device, a, &inputs);
     if (error == cudaSuccess && status != CUBLAS_STATUS_SUCCESS) {
         error = without_blas(device, a);
         if (error != cudaSuccess) return apr_cuda_blas_failed(status, apr_cuda_doing(device), err);
@@ -315,16 +315,16 @@ static apr_status linear_many(apr_cuda_device *device, const apr_linear_args *a,
 static cudaError_t linear_some(apr_cuda_device *device, const apr_linear_args *a)
 {
     const apr_cuda_halved wanted = {a->x, a->work.data, a->n_tokens, a->n_in, false, true, apr_cuda_abreast_form(a->weight->dtype)};
-    const bool some = a->n_tokens <= APR_ABREAST_MOST && (a->n_tokens > 1 || device->alike);
+    const bool some = a->n_tokens <= APR_ABREAST_MOST && (a->n_tokens > 1 || device->batch_invariant);
     if (!some || device->exact || device->tiles) return cudaErrorNotSupported;
     const cudaError_t error =
         apr_cuda_linear_abreast(a, apr_cuda_has_halved(device, &wanted), device->facts.n_sms, apr_cuda_code_major(), device->stream);
-    if (error == cudaSuccess) leave_inputs(device, a, &wanted);
+    if (error == cudaSuccess) keep_inputs(device, a, &wanted);
     return error;
 }
 
 /* Batch invariant: as many tokens at a time as the small GEMM takes, with the same results for fewer. */
-static apr_status linear_apart(apr_cuda_device *device, const apr_linear_args *a, apr_error *err)
+static apr_status linear_batch_invariant(apr_cuda_device *device, const apr_linear_args *a, apr_error *err)
 {
     const bool has_heads = a->heads.n > 0;
     cudaError_t error = cudaSuccess;
@@ -341,7 +341,7 @@ static apr_status linear_apart(apr_cuda_device *device, const apr_linear_args *a
 
 apr_status apr_cuda_linear(apr_cuda_device *device, const apr_linear_args *a, apr_error *err)
 {
-    if (device->alike) return linear_apart(device, a, err);
+    if (device->batch_invariant) return linear_batch_invariant(device, a, err);
     if (a->heads.n > 0) return apr_cuda_linear_heads(device, a, err);
     const cudaError_t error = linear_some(device, a);
     if (error != cudaErrorNotSupported) return apr_cuda_outcome(device, error, err);
@@ -356,12 +356,13 @@ apr_status apr_cuda_linear(apr_cuda_device *device, const apr_linear_args *a, ap
 /* If the next product takes FP16 inputs, the GLU also writes those. */
 apr_status apr_cuda_glu(apr_cuda_device *device, const apr_glu_args *a, apr_error *err)
 {
-    const bool through_halves = a->n_tokens > APR_ABREAST_MOST && device->blas != NULL && !device->exact && !device->fp8 && !device->alike;
+    const bool through_f16 =
+        a->n_tokens > APR_ABREAST_MOST && device->blas != NULL && !device->exact && !device->fp8 && !device->batch_invariant;
     size_t n_bytes;
     const apr_cuda_halves to = apr_cuda_cut_inputs(&a->work, a->n_tokens, a->width, false, &n_bytes);
     cudaError_t error = cudaErrorNotSupported;
 
-    if (through_halves && n_bytes <= a->work.slice * sizeof(float)) error = apr_cuda_glu_halves(a, NULL, &to, device->stream);
+    if (through_f16 && n_bytes <= a->work.slice * sizeof(float)) error = apr_cuda_glu_halves(a, NULL, &to, device->stream);
     const apr_cuda_halved left = {a->out, a->work.data, a->n_tokens, a->width, false, false, 0};
     if (error == cudaSuccess) apr_cuda_leave_halved(device, &left);
     if (error == cudaErrorNotSupported) error = apr_cuda_glu_floats(a, device->stream);

@@ -13,7 +13,7 @@
 apr_status apr_cuda_blas_failed(cublasStatus_t status, const char *doing, apr_error *err);
 
 /* Places the inputs in a workspace, as apr_cuda_linear_bytes counts them; *n_bytes: their size. */
-apr_cuda_halves apr_cuda_cut_inputs(const apr_workspace *work, int64_t n_tokens, int64_t n_in, bool together, size_t *n_bytes);
+apr_cuda_halves apr_cuda_cut_inputs(const apr_workspace *work, int64_t n_tokens, int64_t n_in, bool shares_scale, size_t *n_bytes);
 
 /* Whether its inputs share a power of two if that loses nothing. */
 bool apr_cuda_goes_together(const apr_linear_args *args);
@@ -48,10 +48,10 @@ typedef struct apr_cuda_joined {
 } apr_cuda_joined;
 
 /* False: a matrix is stored as FP16 and is multiplied in place, or the workspace has no room for all. */
-bool apr_cuda_cut_joined(const apr_linear_args *parts, int n_parts, apr_cuda_joined *joined);
+bool apr_cuda_cut_joined(const apr_linear_args *parts, int n_parts, apr_cuda_joined *joint);
 
 /* apr_cuda_multiply_halves for all of them. */
 apr_status apr_cuda_multiply_joined(apr_cuda_device *device, const apr_linear_args *parts, int n_parts, const apr_cuda_halves *inputs,
-                                    const apr_cuda_joined *joined, apr_error *err);
+                                    const apr_cuda_joined *joint, apr_error *err);
 
 #endif

@@ -28,16 +28,16 @@ static bool view_packing(const apr_packing *p, apr_dtype dtype, weight_view *v)
     v->factor_rows = p->scale_rows;
     v->factor_columns = p->scale_columns < v->n_in ? p->scale_columns : v->n_in;
     v->matrix_rows = p->matrix_rows;
-    v->relaid.bits = p->bits;
-    v->relaid.level = p->level;
-    v->relaid.dtype = dtype;
-    v->relaid.zeros = p->zeros != NULL ? p->zeros->data : NULL;
-    v->relaid.signed_zeros = p->zeros != NULL && p->zeros->dtype == APR_I8;
-    v->relaid.divides = p->divides;
-    v->relaid.zero_bias = (float)p->zero_bias;
-    v->relaid.commons = p->commons != NULL ? (const float *)p->commons->data : NULL;
-    v->relaid.groups = p->groups != NULL ? (const int32_t *)p->groups->data : NULL;
-    for (int i = 0; i < 16; i++) v->relaid.levels[i] = p->level == APR_LEVEL_TABLE ? p->levels[i] : 0.0f;
+    v->canonical.bits = p->bits;
+    v->canonical.level = p->level;
+    v->canonical.dtype = dtype;
+    v->canonical.zeros = p->zeros != NULL ? p->zeros->data : NULL;
+    v->canonical.signed_zeros = p->zeros != NULL && p->zeros->dtype == APR_I8;
+    v->canonical.divides = p->divides;
+    v->canonical.zero_bias = (float)p->zero_bias;
+    v->canonical.commons = p->commons != NULL ? (const float *)p->commons->data : NULL;
+    v->canonical.groups = p->groups != NULL ? (const int32_t *)p->groups->data : NULL;
+    for (int i = 0; i < 16; i++) v->canonical.levels[i] = p->level == APR_LEVEL_TABLE ? p->levels[i] : 0.0f;
     return true;
 }
 
@@ -53,7 +53,7 @@ bool apr_cuda_view(const apr_tensor *matrix, weight_view *v)
     v->row_bytes = apr_items_row_bytes(matrix->dtype, matrix->in_items, v->n_in);
     v->step = matrix->pending.kind;
     v->head_rows = v->step != APR_STEP_NONE ? n_rows / matrix->pending.n[0] : 0;
-    v->relaid.bits = 0;
+    v->canonical.bits = 0;
     v->in_items = matrix->in_items;
     v->factors = NULL;
     v->factor_dtype = APR_F32;
@@ -86,11 +86,11 @@ static gemv_fn gemv_of_type(apr_dtype dtype)
     return of_blocks != NULL ? of_blocks : of_k != NULL ? of_k : gemv_of_plain_type(dtype);
 }
 
-gemv_fn apr_cuda_gemv_of(const apr_tensor *matrix) { return matrix->packing != NULL ? gemv_of_relaid : gemv_of_type(matrix->dtype); }
+gemv_fn apr_cuda_gemv_of(const apr_tensor *matrix) { return matrix->packing != NULL ? gemv_of_canonical : gemv_of_type(matrix->dtype); }
 
 bool apr_cuda_has_kernel(apr_dtype dtype) { return gemv_of_type(dtype) != NULL; }
 
-static cudaError_t few(const apr_linear_args *args, bool alike, cudaStream_t stream)
+static cudaError_t few(const apr_linear_args *args, bool batch_invariant, cudaStream_t stream)
 {
     const gemv_fn start = apr_cuda_gemv_of(args->weight);
     gemv_args a = {};
@@ -105,7 +105,7 @@ static cudaError_t few(const apr_linear_args *args, bool alike, cudaStream_t str
     a.out = args->out;
     a.n_out = args->n_out;
     a.n_tokens = (int)args->n_tokens;
-    a.alike = alike;
+    a.batch_invariant = batch_invariant;
     a.n_parts = 1;
     return start(a, stream);
 }

@@ -18,8 +18,8 @@ typedef struct gemv_args {
     float *out;            /* [n_tokens, n_out] */
     int64_t n_out;
     int n_tokens;
-    bool alike;  /* batch invariant: a single token is computed like one of several */
-    int n_parts; /* warps that share the columns of a row: 1, 2 or 4 */
+    bool batch_invariant; /* batch invariant: a single token is computed like one of several */
+    int n_parts;          /* warps that share the columns of a row: 1, 2 or 4 */
 
     /* Several matrices, matrix_rows apart from first_row on: each pair of a token and a rank uses the expert that its route names, each
      * pair of a token and a head the head's own matrix. x has a row per token, or per pair; out and bias are [n_pairs, n_out], [n_experts,
@@ -44,7 +44,7 @@ static __device__ __forceinline__ int64_t enter_pair(gemv_args &a)
 }
 
 /* Prefetches weights into the L2 cache. */
-static __device__ __forceinline__ void ask_early(const uint8_t *weights)
+static __device__ __forceinline__ void prefetch_weights(const uint8_t *weights)
 {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
     ptx_prefetch(weights);
@@ -139,13 +139,13 @@ static constexpr int gemv_blocks(apr_dtype dtype, int n_tokens)
     return n_tokens > 1 ? 2 : dtype == APR_Q5_K || dtype == APR_Q6_K ? 3 : 4;
 }
 
-template <apr_dtype D, int ROWS, int TOKENS, bool APART>
+template <apr_dtype D, int ROWS, int TOKENS, bool SPLIT>
 __global__ void __launch_bounds__(GEMV_WARPS * 32, gemv_blocks(D, TOKENS)) k_gemv(const __grid_constant__ gemv_args args)
 {
     typedef piece<D> P;
     gemv_args a = args;
-    let_next_begin();
-    if (a.routes != NULL) wait_for_previous(); /* the routes are written by a previous kernel */
+    pdl_trigger();
+    if (a.routes != NULL) pdl_wait(); /* the routes are written by a previous kernel */
     const int64_t expert = enter_pair(a);
     const int warp = threadIdx.x / 32, part = warp % a.n_parts;
     const int64_t first = ((int64_t)blockIdx.x * (GEMV_WARPS / a.n_parts) + warp / a.n_parts) * ROWS;
@@ -165,16 +165,16 @@ __global__ void __launch_bounds__(GEMV_WARPS * 32, gemv_blocks(D, TOKENS)) k_gem
     const int first_piece = part * 32 + (int)threadIdx.x % 32;
     if (a.routes == NULL && first_piece < n_pieces) {
 #pragma unroll
-        for (int r = 0; r < ROWS; r++) ask_early(rows[r] + (int64_t)(first_piece / P::LANES) * P::BYTES);
+        for (int r = 0; r < ROWS; r++) prefetch_weights(rows[r] + (int64_t)(first_piece / P::LANES) * P::BYTES);
     }
-    wait_for_previous();
+    pdl_wait();
 
     for (int p = first_piece; p < n_pieces; p += 32 * a.n_parts) {
         const int block = p / P::LANES, lane = p % P::LANES, twist = TOKENS > 1 ? P::twist_of(block, lane) : 0;
         P q[ROWS];
         float factor[ROWS];
 #pragma unroll
-        for (int r = 0; r < ROWS; r++) load_piece<D, APART>(a.weight, rows[r], block, lane, q[r]);
+        for (int r = 0; r < ROWS; r++) load_piece<D, SPLIT>(a.weight, rows[r], block, lane, q[r]);
 #pragma unroll
         for (int r = 0; r < ROWS; r++) factor[r] = has_factors<D>::value ? factor_at(a.weight, stored[r], (int64_t)block * P::ELEMS) : 1.0f;
         if (TOKENS > 1) { /* if inputs are read more often than codes are decoded */
@@ -190,7 +190,7 @@ __global__ void __launch_bounds__(GEMV_WARPS * 32, gemv_blocks(D, TOKENS)) k_gem
 template <apr_dtype D> __global__ void __launch_bounds__(GEMV_WARPS * 32, 1) k_gemv_elements(const __grid_constant__ gemv_args args)
 {
     gemv_args a = args;
-    follow_previous();
+    pdl_trigger_and_wait();
     const int64_t expert = enter_pair(a), row = (int64_t)blockIdx.x * GEMV_WARPS + threadIdx.x / 32;
     const int64_t stored = stored_row(a.weight, expert + (row < a.n_out ? row : 0));
     if (row >= a.n_out) return;
@@ -218,16 +218,16 @@ static inline dim3 gemv_grid(gemv_args *a, int n_rows, int64_t n_pieces)
 template <apr_dtype D, int ROWS, int TOKENS> cudaError_t start_gemv(gemv_args a, cudaStream_t stream)
 {
     const dim3 grid = gemv_grid(&a, ROWS, a.weight.n_in / piece<D>::ELEMS * piece<D>::LANES);
-    if constexpr (heads_apart(D))
-        if (a.weight.in_items) return launch_following(k_gemv<D, ROWS, TOKENS, true>, grid, GEMV_WARPS * 32, 0, stream, a);
-    return launch_following(k_gemv<D, ROWS, TOKENS, false>, grid, GEMV_WARPS * 32, 0, stream, a);
+    if constexpr (has_split_heads(D))
+        if (a.weight.in_items) return launch_pdl(k_gemv<D, ROWS, TOKENS, true>, grid, GEMV_WARPS * 32, 0, stream, a);
+    return launch_pdl(k_gemv<D, ROWS, TOKENS, false>, grid, GEMV_WARPS * 32, 0, stream, a);
 }
 
 /* The launcher of a type: one token, or as many at a time as the registers hold. */
 template <apr_dtype D> cudaError_t gemv_of(const gemv_args &a, cudaStream_t stream)
 {
     constexpr int TOKENS = piece<D>::SCALES <= 4 ? 4 : 2;
-    if (a.n_tokens == 1 && !a.alike) return start_gemv<D, 4, 1>(a, stream);
+    if (a.n_tokens == 1 && !a.batch_invariant) return start_gemv<D, 4, 1>(a, stream);
     gemv_args some = a;
     cudaError_t error = cudaSuccess;
     for (int first = 0; first < a.n_tokens && error == cudaSuccess; first += TOKENS) {
@@ -243,7 +243,7 @@ template <apr_dtype D> cudaError_t gemv_of_plain(const gemv_args &a, cudaStream_
 {
     if (in_pieces<D>(a.weight)) return gemv_of<D>(a, stream);
     const dim3 grid(blocks_of(a.n_out, GEMV_WARPS), a.n_pairs > 0 ? a.n_pairs : 1);
-    return launch_following(k_gemv_elements<D>, grid, GEMV_WARPS * 32, 0, stream, a);
+    return launch_pdl(k_gemv_elements<D>, grid, GEMV_WARPS * 32, 0, stream, a);
 }
 
 typedef cudaError_t (*gemv_fn)(const gemv_args &args, cudaStream_t stream);
@@ -251,7 +251,7 @@ typedef cudaError_t (*gemv_fn)(const gemv_args &args, cudaStream_t stream);
 /* The launcher of a matrix, NULL where its type has none. */
 gemv_fn apr_cuda_gemv_of(const apr_tensor *matrix);
 /* The launcher of packed matrices in the canonical layout. */
-cudaError_t gemv_of_relaid(const gemv_args &args, cudaStream_t stream);
+cudaError_t gemv_of_canonical(const gemv_args &args, cudaStream_t stream);
 /* NULL: the type is not in that file. */
 gemv_fn gemv_of_blocks_type(apr_dtype dtype);
 gemv_fn gemv_of_k_type(apr_dtype dtype);

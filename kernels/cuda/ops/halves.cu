@@ -33,34 +33,35 @@ static __device__ __forceinline__ float power_of_two(int exponent) { return __ui
 static __device__ __forceinline__ float largest_of(float4 v) { return fmaxf(fmaxf(fabsf(v.x), fabsf(v.y)), fmaxf(fabsf(v.z), fabsf(v.w))); }
 
 /* Scales two numbers and rounds them to FP16; a and b become the rounding errors. */
-static __device__ __forceinline__ uint32_t halve_2(float &a, float &b, float inverse)
+static __device__ __forceinline__ uint32_t round_2(float &a, float &b, float inverse)
 {
     const float x = a * inverse, y = b * inverse;
-    const __half2 halves = __floats2half2_rn(x, y);
-    a = x - __low2float(halves);
-    b = y - __high2float(halves);
-    return *(const uint32_t *)&halves;
+    const __half2 values = __floats2half2_rn(x, y);
+    a = x - __low2float(values);
+    b = y - __high2float(values);
+    return *(const uint32_t *)&values;
 }
 
-static __device__ __forceinline__ uint32_t half_2(float a, float b)
+static __device__ __forceinline__ uint32_t pack_2(float a, float b)
 {
-    const __half2 halves = __floats2half2_rn(a, b);
-    return *(const uint32_t *)&halves;
+    const __half2 values = __floats2half2_rn(a, b);
+    return *(const uint32_t *)&values;
 }
 
-static __device__ __forceinline__ void put_chunk(__half *halves, __half *rests, int64_t at, float4 a, float4 b, float inverse)
+static __device__ __forceinline__ void put_chunk(__half *values, __half *remainders, int64_t at, float4 a, float4 b, float inverse)
 {
     uint4 words;
-    words.x = halve_2(a.x, a.y, inverse);
-    words.y = halve_2(a.z, a.w, inverse);
-    words.z = halve_2(b.x, b.y, inverse);
-    words.w = halve_2(b.z, b.w, inverse);
-    *(uint4 *)(halves + at) = words;
-    if (rests != NULL) *(uint4 *)(rests + at) = make_uint4(half_2(a.x, a.y), half_2(a.z, a.w), half_2(b.x, b.y), half_2(b.z, b.w));
+    words.x = round_2(a.x, a.y, inverse);
+    words.y = round_2(a.z, a.w, inverse);
+    words.z = round_2(b.x, b.y, inverse);
+    words.w = round_2(b.z, b.w, inverse);
+    *(uint4 *)(values + at) = words;
+    if (remainders != NULL)
+        *(uint4 *)(remainders + at) = make_uint4(pack_2(a.x, a.y), pack_2(a.z, a.w), pack_2(b.x, b.y), pack_2(b.z, b.w));
 }
 
 /* A power of two per row, which is read once: up to N chunks of a thread stay in registers. */
-template <int N> static __global__ void __launch_bounds__(ROW_THREADS) k_halve(const float *x, apr_cuda_halves to, int64_t n_in)
+template <int N> static __global__ void __launch_bounds__(ROW_THREADS) k_to_f16(const float *x, apr_cuda_halves to, int64_t n_in)
 {
     const int64_t row = blockIdx.x * n_in, first = threadIdx.x * CHUNK;
     float4 v[N][2];
@@ -81,12 +82,12 @@ template <int N> static __global__ void __launch_bounds__(ROW_THREADS) k_halve(c
 #pragma unroll
     for (int c = 0; c < N; c++) {
         const int64_t i = first + c * ROW_THREADS * CHUNK;
-        if (i < n_in) put_chunk(to.halves, to.rests, row + i, v[c][0], v[c][1], power_of_two(-exponent));
+        if (i < n_in) put_chunk(to.values, to.remainders, row + i, v[c][0], v[c][1], power_of_two(-exponent));
     }
 }
 
 /* The same for rows of any length. */
-static __global__ void __launch_bounds__(THREADS) k_halve_any(const float *x, apr_cuda_halves to, int64_t n_in)
+static __global__ void __launch_bounds__(THREADS) k_to_f16_any(const float *x, apr_cuda_halves to, int64_t n_in)
 {
     const int64_t row = blockIdx.x * n_in;
     float most = 0.0f;
@@ -97,8 +98,8 @@ static __global__ void __launch_bounds__(THREADS) k_halve_any(const float *x, ap
     for (int64_t i = threadIdx.x; i < n_in; i += THREADS) {
         const float scaled = x[row + i] * power_of_two(-exponent);
         const __half half = __float2half_rn(scaled);
-        to.halves[row + i] = half;
-        if (to.rests != NULL) to.rests[row + i] = __float2half_rn(scaled - __half2float(half));
+        to.values[row + i] = half;
+        if (to.remainders != NULL) to.remainders[row + i] = __float2half_rn(scaled - __half2float(half));
     }
 }
 
@@ -129,7 +130,7 @@ static __device__ int shared_exponent(const float *largest, int64_t n_rows, bool
 }
 
 /* Stores the scale of the block's row, and, by one block, the shared factors. */
-static __device__ __forceinline__ void tell_powers(const apr_cuda_halves &to, int exponent, bool is_shared)
+static __device__ __forceinline__ void store_scales(const apr_cuda_halves &to, int exponent, bool is_shared)
 {
     if (threadIdx.x == 0) to.scales[blockIdx.x] = is_shared ? 1.0f : power_of_two(exponent);
     if (threadIdx.x == 0 && blockIdx.x == 0) {
@@ -139,15 +140,15 @@ static __device__ __forceinline__ void tell_powers(const apr_cuda_halves &to, in
     }
 }
 
-static __global__ void __launch_bounds__(THREADS) k_halve_together(const float *x, apr_cuda_halves to, int64_t n_rows, int64_t n_in)
+static __global__ void __launch_bounds__(THREADS) k_to_f16_shared(const float *x, apr_cuda_halves to, int64_t n_rows, int64_t n_in)
 {
     const int64_t row = blockIdx.x * n_in;
     bool is_shared;
     const int exponent = shared_exponent(to.largest, n_rows, &is_shared);
 
-    tell_powers(to, exponent, is_shared);
+    store_scales(to, exponent, is_shared);
     for (int64_t i = threadIdx.x * CHUNK; i < n_in; i += THREADS * CHUNK)
-        put_chunk(to.halves, NULL, row + i, *(const float4 *)(x + row + i), *(const float4 *)(x + row + i + 4), power_of_two(-exponent));
+        put_chunk(to.values, NULL, row + i, *(const float4 *)(x + row + i), *(const float4 *)(x + row + i + 4), power_of_two(-exponent));
 }
 
 /* Rounded separately, as apr_cuda_finish does: not fused with the following addition. */
@@ -164,43 +165,44 @@ typedef struct gated_rows {
 } gated_rows;
 
 /* Four FP16 numbers. */
-typedef struct four_halves {
+typedef struct half4 {
     uint2 words;
-} four_halves;
+} half4;
 
-static __device__ __forceinline__ float4 four_of(float4 v, float) { return v; }
-static __device__ __forceinline__ float4 four_of(four_halves v, float by)
+static __device__ __forceinline__ float4 float4_of(float4 v, float) { return v; }
+static __device__ __forceinline__ float4 float4_of(half4 v, float by)
 {
     const float2 a = __half22float2(*(const __half2 *)&v.words.x), b = __half22float2(*(const __half2 *)&v.words.y);
     return make_float4(times(a.x, by), times(a.y, by), times(b.x, by), times(b.y, by));
 }
 
 /* Not inlined: the choice of the function, in 40 places, would exceed the instruction cache. */
-static __device__ __noinline__ float chosen_unit(const apr_glu_shape &shape, bool is_gated, float gate, float up)
+static __device__ __noinline__ float general_glu(const apr_glu_shape &shape, bool is_gated, float gate, float up)
 {
     return is_gated ? apr_glu_of(&shape, gate, up) : apr_activate(shape.activation, gate);
 }
 
 /* IS_PLAIN: SwiGLU without limits, the usual case. */
-template <bool IS_PLAIN> static __device__ __forceinline__ float unit_of(const gated_rows &rows, float gate, float up, float by)
+template <bool IS_PLAIN> static __device__ __forceinline__ float glu_of(const gated_rows &rows, float gate, float up, float by)
 {
     const float g = times(gate, by), u = times(up, by);
-    return IS_PLAIN ? apr_activate(APR_ACT_SILU, g) * (u + rows.shape.up_offset) : chosen_unit(rows.shape, rows.up != NULL, g, u);
+    return IS_PLAIN ? apr_activate(APR_ACT_SILU, g) * (u + rows.shape.up_offset) : general_glu(rows.shape, rows.up != NULL, g, u);
 }
 
 template <bool IS_PLAIN, typename FOUR>
-static __device__ __forceinline__ float4 unit_of_4(const gated_rows &rows, FOUR gate, FOUR up, float by)
+static __device__ __forceinline__ float4 glu_of_4(const gated_rows &rows, FOUR gate, FOUR up, float by)
 {
-    const float4 g = four_of(gate, rows.by[0]), u = four_of(up, rows.by[1]);
-    return make_float4(unit_of<IS_PLAIN>(rows, g.x, u.x, by), unit_of<IS_PLAIN>(rows, g.y, u.y, by), unit_of<IS_PLAIN>(rows, g.z, u.z, by),
-                       unit_of<IS_PLAIN>(rows, g.w, u.w, by));
+    const float4 g = float4_of(gate, rows.by[0]), u = float4_of(up, rows.by[1]);
+    return make_float4(glu_of<IS_PLAIN>(rows, g.x, u.x, by), glu_of<IS_PLAIN>(rows, g.y, u.y, by), glu_of<IS_PLAIN>(rows, g.z, u.z, by),
+                       glu_of<IS_PLAIN>(rows, g.w, u.w, by));
 }
 
 /* A row per thread block, read once. Loads are issued some iterations ahead, to hide memory latency. The row stays in shared memory until
  * its largest number is known (FITS), which leaves registers for two blocks, one of which reads while the other writes. Otherwise it is
  * read and computed a second time. */
 template <bool IS_PLAIN, bool FITS, typename FOUR>
-static __global__ void __launch_bounds__(ROW_THREADS, 2) k_unit(const __grid_constant__ gated_rows rows, apr_cuda_halves to, int64_t n_in)
+static __global__ void __launch_bounds__(ROW_THREADS, 2)
+    k_glu_f16(const __grid_constant__ gated_rows rows, apr_cuda_halves to, int64_t n_in)
 {
     constexpr int AHEAD = IS_PLAIN ? 64 / (int)sizeof(FOUR) : 1; /* with more, registers spill */
     extern __shared__ float4 kept[];
@@ -224,7 +226,7 @@ static __global__ void __launch_bounds__(ROW_THREADS, 2) k_unit(const __grid_con
             const FOUR own_gate = g[k], own_up = u[k];
             if (later < n) g[k] = gate[later], u[k] = up[later];
             if (i >= n) continue;
-            const float4 v = unit_of_4<IS_PLAIN>(rows, own_gate, own_up, by);
+            const float4 v = glu_of_4<IS_PLAIN>(rows, own_gate, own_up, by);
             if (out != NULL) out[i] = v;
             if (FITS) kept[i] = v;
             most = fmaxf(most, largest_of(v));
@@ -234,9 +236,9 @@ static __global__ void __launch_bounds__(ROW_THREADS, 2) k_unit(const __grid_con
     if (threadIdx.x == 0) to.scales[blockIdx.x] = power_of_two(exponent);
     const float inverse = power_of_two(-exponent);
     for (int i = threadIdx.x; i < n; i += ROW_THREADS) {
-        float4 v = FITS ? kept[i] : out != NULL ? out[i] : unit_of_4<IS_PLAIN>(rows, gate[i], up[i], by);
-        *(uint2 *)(to.halves + row + 4 * i) = make_uint2(halve_2(v.x, v.y, inverse), halve_2(v.z, v.w, inverse));
-        if (to.rests != NULL) *(uint2 *)(to.rests + row + 4 * i) = make_uint2(half_2(v.x, v.y), half_2(v.z, v.w));
+        float4 v = FITS ? kept[i] : out != NULL ? out[i] : glu_of_4<IS_PLAIN>(rows, gate[i], up[i], by);
+        *(uint2 *)(to.values + row + 4 * i) = make_uint2(round_2(v.x, v.y, inverse), round_2(v.z, v.w, inverse));
+        if (to.remainders != NULL) *(uint2 *)(to.remainders + row + 4 * i) = make_uint2(pack_2(v.x, v.y), pack_2(v.z, v.w));
     }
 }
 
@@ -244,9 +246,9 @@ static bool is_aligned(const void *p) { return (uintptr_t)p % 16 == 0; }
 
 /* --- rows of weights --- */
 
-static __device__ __forceinline__ float magnitudes_of(uint32_t halves)
+static __device__ __forceinline__ float magnitudes_of(uint32_t values)
 {
-    const float2 v = __half22float2(*(const __half2 *)&halves);
+    const float2 v = __half22float2(*(const __half2 *)&values);
     return fabsf(v.x) + fabsf(v.y);
 }
 
@@ -309,8 +311,8 @@ static __device__ __forceinline__ void sum_row(const apr_cuda_sum &rows, int64_t
     }
 }
 
-/* A warp or a block per row. TOGETHER: writes only the norm's scale and the row's largest number, for k_norm_together. */
-template <bool IS_WARP, int N, bool TOGETHER>
+/* A warp or a block per row. SHARED_SCALE: writes only the norm's scale and the row's largest number, for k_norm_shared. */
+template <bool IS_WARP, int N, bool SHARED_SCALE>
 static __global__ void __launch_bounds__(NORM_BLOCK, N < 20 ? 3 : 1)
     k_sum(const __grid_constant__ apr_cuda_sum rows, const __grid_constant__ apr_norm_args norm, apr_cuda_halves to)
 {
@@ -332,7 +334,7 @@ static __global__ void __launch_bounds__(NORM_BLOCK, N < 20 ? 3 : 1)
         most = fmaxf(most, fabsf(v[c]));
     }
     most = IS_WARP ? warp_max(most) : block_largest<NORM_BLOCK>(most);
-    if (TOGETHER) {
+    if (SHARED_SCALE) {
         if (lane == 0) to.largest[row] = most;
         if (lane == 0) to.scales[row] = scale;
         return;
@@ -342,7 +344,7 @@ static __global__ void __launch_bounds__(NORM_BLOCK, N < 20 ? 3 : 1)
 #pragma unroll
     for (int c = 0; c < N; c++) {
         const int i = lane + c * N_LANES;
-        if (i < width) to.halves[row * width + i] = __float2half_rn(v[c] * power_of_two(-exponent));
+        if (i < width) to.values[row * width + i] = __float2half_rn(v[c] * power_of_two(-exponent));
     }
 }
 
@@ -354,16 +356,16 @@ static __device__ __forceinline__ float4 normed_4(const apr_norm_args &norm, flo
 
 /* Norms the sums and writes them with a power of two that all rows share, or with each row's own. */
 static __global__ void __launch_bounds__(THREADS)
-    k_norm_together(const float *sum, const __grid_constant__ apr_norm_args norm, apr_cuda_halves to)
+    k_norm_shared(const float *sum, const __grid_constant__ apr_norm_args norm, apr_cuda_halves to)
 {
     const float *const x = sum + blockIdx.x * norm.width;
     const float scale = to.scales[blockIdx.x];
     bool is_shared;
     const int exponent = shared_exponent(to.largest, norm.n_tokens, &is_shared); /* no thread overwrites scales before this */
 
-    tell_powers(to, exponent, is_shared);
+    store_scales(to, exponent, is_shared);
     for (int i = threadIdx.x * CHUNK; i < norm.width; i += THREADS * CHUNK)
-        put_chunk(to.halves, NULL, blockIdx.x * norm.width + i, normed_4(norm, *(const float4 *)(x + i), scale, i),
+        put_chunk(to.values, NULL, blockIdx.x * norm.width + i, normed_4(norm, *(const float4 *)(x + i), scale, i),
                   normed_4(norm, *(const float4 *)(x + i + 4), scale, i + 4), power_of_two(-exponent));
 }
 
@@ -399,12 +401,12 @@ static __global__ void __launch_bounds__(THREADS) k_finish_4(float *out, apr_cud
 }
 
 /* Launches the kernel that keeps a row in registers. False: the rows are too long. */
-static bool halve_rows(const float *x, const apr_cuda_halves *to, int64_t n_rows, int64_t n_in, cudaStream_t stream)
+static bool to_f16_rows(const float *x, const apr_cuda_halves *to, int64_t n_rows, int64_t n_in, cudaStream_t stream)
 {
     static const struct {
         int n_chunks;
         void (*kernel)(const float *, apr_cuda_halves, int64_t);
-    } kernels[] = {{1, k_halve<1>}, {2, k_halve<2>}, {5, k_halve<5>}, {7, k_halve<7>}};
+    } kernels[] = {{1, k_to_f16<1>}, {2, k_to_f16<2>}, {5, k_to_f16<5>}, {7, k_to_f16<7>}};
     for (const auto &k : kernels) {
         if (n_in > (int64_t)k.n_chunks * ROW_THREADS * CHUNK) continue;
         k.kernel<<<(unsigned)n_rows, ROW_THREADS, 0, stream>>>(x, *to, n_in);
@@ -415,7 +417,7 @@ static bool halve_rows(const float *x, const apr_cuda_halves *to, int64_t n_rows
 
 static bool takes_chunks(const apr_cuda_halves *to, int64_t n_in)
 {
-    return n_in % CHUNK == 0 && is_aligned(to->halves) && is_aligned(to->rests);
+    return n_in % CHUNK == 0 && is_aligned(to->values) && is_aligned(to->remainders);
 }
 
 cudaError_t apr_cuda_halve(const float *x, const apr_cuda_halves *to, int64_t n_rows, int64_t n_in, cudaStream_t stream)
@@ -425,9 +427,9 @@ cudaError_t apr_cuda_halve(const float *x, const apr_cuda_halves *to, int64_t n_
     if (to->factors != NULL) {
         if (!in_chunks) return cudaErrorInvalidValue;
         k_largest<<<(unsigned)n_rows, THREADS, 0, stream>>>(x, to->largest, n_in);
-        k_halve_together<<<(unsigned)n_rows, THREADS, 0, stream>>>(x, *to, n_rows, n_in);
-    } else if (!in_chunks || !halve_rows(x, to, n_rows, n_in, stream)) {
-        k_halve_any<<<(unsigned)n_rows, THREADS, 0, stream>>>(x, *to, n_in);
+        k_to_f16_shared<<<(unsigned)n_rows, THREADS, 0, stream>>>(x, *to, n_rows, n_in);
+    } else if (!in_chunks || !to_f16_rows(x, to, n_rows, n_in, stream)) {
+        k_to_f16_any<<<(unsigned)n_rows, THREADS, 0, stream>>>(x, *to, n_in);
     }
     return cudaGetLastError();
 }
@@ -442,16 +444,17 @@ static bool is_there(size_t n_bytes)
 }
 
 template <bool IS_PLAIN, typename FOUR>
-static cudaError_t start_unit(const gated_rows &rows, const apr_cuda_halves *to, int64_t n_rows, int64_t n_in, cudaStream_t stream)
+static cudaError_t start_glu_f16(const gated_rows &rows, const apr_cuda_halves *to, int64_t n_rows, int64_t n_in, cudaStream_t stream)
 {
     const size_t n_bytes = (size_t)n_in * sizeof(float);
     if (!is_there(n_bytes)) {
-        k_unit<IS_PLAIN, false, FOUR><<<(unsigned)n_rows, ROW_THREADS, 0, stream>>>(rows, *to, n_in);
+        k_glu_f16<IS_PLAIN, false, FOUR><<<(unsigned)n_rows, ROW_THREADS, 0, stream>>>(rows, *to, n_in);
         return cudaGetLastError();
     }
-    const cudaError_t error = cudaFuncSetAttribute(k_unit<IS_PLAIN, true, FOUR>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)n_bytes);
+    const cudaError_t error =
+        cudaFuncSetAttribute(k_glu_f16<IS_PLAIN, true, FOUR>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)n_bytes);
     if (error != cudaSuccess) return error;
-    k_unit<IS_PLAIN, true, FOUR><<<(unsigned)n_rows, ROW_THREADS, n_bytes, stream>>>(rows, *to, n_in);
+    k_glu_f16<IS_PLAIN, true, FOUR><<<(unsigned)n_rows, ROW_THREADS, n_bytes, stream>>>(rows, *to, n_in);
     return cudaGetLastError();
 }
 
@@ -459,12 +462,12 @@ cudaError_t apr_cuda_glu_halves(const apr_glu_args *a, const apr_cuda_gated *lef
 {
     const bool in_chunks = takes_chunks(to, a->width) && is_aligned(a->gate) && is_aligned(a->up) && is_aligned(a->out);
     const bool is_plain = a->up != NULL && a->shape.activation == APR_ACT_SILU && a->shape.limit <= 0.0f && a->shape.alpha <= 0.0f;
-    const bool are_halves = left != NULL && left->are_halves;
+    const bool is_f16 = left != NULL && left->is_f16;
     gated_rows rows = {a->shape, a->gate, a->up, left != NULL ? left->scales : NULL, {1.0f, 1.0f}, a->out};
     if (!in_chunks || !apr_prompt_units(a->width)) return cudaErrorNotSupported;
-    if (!are_halves) return (is_plain ? start_unit<true, float4> : start_unit<false, float4>)(rows, to, a->n_tokens, a->width, stream);
+    if (!is_f16) return (is_plain ? start_glu_f16<true, float4> : start_glu_f16<false, float4>)(rows, to, a->n_tokens, a->width, stream);
     rows.by[0] = left->by[0], rows.by[1] = left->by[1];
-    return (is_plain ? start_unit<true, four_halves> : start_unit<false, four_halves>)(rows, to, a->n_tokens, a->width, stream);
+    return (is_plain ? start_glu_f16<true, half4> : start_glu_f16<false, half4>)(rows, to, a->n_tokens, a->width, stream);
 }
 
 template <bool IS_WARP, int N>
@@ -477,7 +480,7 @@ static void start_sum(const apr_cuda_sum *rows, const apr_norm_args *norm, const
         return;
     }
     k_sum<IS_WARP, N, true><<<blocks, NORM_BLOCK, 0, stream>>>(*rows, *norm, *to);
-    k_norm_together<<<(unsigned)n, THREADS, 0, stream>>>(rows->addend != NULL ? rows->sum : rows->x, *norm, *to);
+    k_norm_shared<<<(unsigned)n, THREADS, 0, stream>>>(rows->addend != NULL ? rows->sum : rows->x, *norm, *to);
 }
 
 cudaError_t apr_cuda_sum_halves(const apr_cuda_sum *rows, const apr_norm_args *norm, const apr_cuda_halves *to, cudaStream_t stream)

@@ -15,10 +15,10 @@
 
 /* Where the rows are written. `largest` and `factors` are for rows that may share a power of two. */
 typedef struct apr_cuda_halves {
-    __half *halves, *rests; /* [n_rows, n_in]; remainders: the rounding errors as FP16. NULL: dropped */
-    float *scales;          /* [n_rows] factors that the sums still need */
-    float *largest;         /* [n_rows] */
-    float *factors;         /* [3] the product's factor; 0; 1 if no other factor is needed. NULL: each row has its own power */
+    __half *values, *remainders; /* [n_rows, n_in]; remainders: the rounding errors as FP16. NULL: dropped */
+    float *scales;               /* [n_rows] factors that the sums still need */
+    float *largest;              /* [n_rows] */
+    float *factors;              /* [3] the product's factor; 0; 1 if no other factor is needed. NULL: each row has its own power */
 } apr_cuda_halves;
 
 cudaError_t apr_cuda_halve(const float *x, const apr_cuda_halves *to, int64_t n_rows, int64_t n_in, cudaStream_t stream);
@@ -26,7 +26,7 @@ cudaError_t apr_cuda_halve(const float *x, const apr_cuda_halves *to, int64_t n_
 /* A GLU's gate and up as products left them, before some factors. */
 typedef struct apr_cuda_gated {
     const float *scales; /* [n_rows] for both */
-    bool are_halves;     /* args->gate and args->up are FP16, */
+    bool is_f16;         /* args->gate and args->up are FP16, */
     float by[2];         /* and gate also needs by[0], up needs by[1]: powers of two */
 } apr_cuda_gated;
 

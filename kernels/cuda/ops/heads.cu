@@ -86,7 +86,7 @@ template <apr_dtype D> __global__ void __launch_bounds__(COLUMNS *PARTS, 1) k_al
 }
 
 /* The same for packed matrices. */
-template <int BITS> __global__ void __launch_bounds__(COLUMNS *PARTS, 1) k_along_rows_relaid(const __grid_constant__ heads_args a)
+template <int BITS> __global__ void __launch_bounds__(COLUMNS *PARTS, 1) k_along_rows_canonical(const __grid_constant__ heads_args a)
 {
     __shared__ float4 parts[PARTS][COLUMNS];
     __shared__ float levels[1 << BITS];
@@ -96,8 +96,8 @@ template <int BITS> __global__ void __launch_bounds__(COLUMNS *PARTS, 1) k_along
 
     put_levels<BITS>(a.weight, levels);
     for (int64_t i = threadIdx.y; there && i < a.n_in; i += PARTS) {
-        const relaid_row row = relaid_row_of(a.weight, head * a.heads.rows + a.heads.first + i);
-        sum.x = fmaf(__ldg(a.x + pair * a.n_in + i), relaid_value<BITS>(a.weight, levels, row, column), sum.x);
+        const canonical_row row = canonical_row_of(a.weight, head * a.heads.rows + a.heads.first + i);
+        sum.x = fmaf(__ldg(a.x + pair * a.n_in + i), canonical_value<BITS>(a.weight, levels, row, column), sum.x);
     }
     sum = sum_parts(sum, parts);
     if (there && threadIdx.y == 0) a.out[pair * a.weight.n_in + column] = sum.x;
@@ -119,11 +119,11 @@ template <apr_dtype D> static cudaError_t along_rows_plain(const heads_args &a, 
     return cudaGetLastError();
 }
 
-static cudaError_t along_rows_relaid(const heads_args &a, unsigned n_pairs, cudaStream_t stream)
+static cudaError_t along_rows_canonical(const heads_args &a, unsigned n_pairs, cudaStream_t stream)
 {
     const dim3 grid = grid_of(a.weight.n_in, n_pairs), threads(COLUMNS, PARTS);
-    if (a.weight.relaid.bits == 4) k_along_rows_relaid<4><<<grid, threads, 0, stream>>>(a);
-    else k_along_rows_relaid<8><<<grid, threads, 0, stream>>>(a);
+    if (a.weight.canonical.bits == 4) k_along_rows_canonical<4><<<grid, threads, 0, stream>>>(a);
+    else k_along_rows_canonical<8><<<grid, threads, 0, stream>>>(a);
     return cudaGetLastError();
 }
 
@@ -151,7 +151,7 @@ static cudaError_t some_pairs(const apr_linear_args *a, const weight_view *weigh
     float *const out = a->out + first * a->n_out;
 
     if (a->heads.transposed) {
-        const along_rows_fn start = a->weight->packing != NULL ? along_rows_relaid : along_rows_of_type(a->weight->dtype);
+        const along_rows_fn start = a->weight->packing != NULL ? along_rows_canonical : along_rows_of_type(a->weight->dtype);
         const heads_args h = {*weight, a->heads, x, out, a->n_in};
         return start != NULL ? start(h, n, stream) : cudaErrorNotSupported;
     }
@@ -189,20 +189,20 @@ cudaError_t apr_cuda_linear_heads_few(const apr_linear_args *a, cudaStream_t str
 /* --- many --- */
 
 /* Multiplies heads [head, head + n), whose rows begin at `rows`. */
-static cublasStatus_t multiply(const apr_cuda_device *device, const apr_linear_args *a, const __half *rows, const __half *halves, bool adds,
+static cublasStatus_t multiply(const apr_cuda_device *device, const apr_linear_args *a, const __half *rows, const __half *values, bool adds,
                                int64_t head, int64_t n)
 {
-    static const cublasComputeType_t ways[] = {CUBLAS_COMPUTE_32F, CUBLAS_COMPUTE_32F_PEDANTIC};
+    static const cublasComputeType_t compute_types[] = {CUBLAS_COMPUTE_32F, CUBLAS_COMPUTE_32F_PEDANTIC};
     const int64_t n_columns = a->heads.transposed ? a->n_out : a->n_in;
     const float one = 1.0f, kept = adds ? 1.0f : 0.0f;
     cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
 
-    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+    for (size_t i = 0; i < sizeof compute_types / sizeof *compute_types; i++) {
         status = cublasGemmStridedBatchedEx(device->blas, a->heads.transposed ? CUBLAS_OP_N : CUBLAS_OP_T, CUBLAS_OP_N, (int)a->n_out,
                                             (int)a->n_tokens, (int)a->n_in, &one, rows + a->heads.first * n_columns, CUDA_R_16F,
-                                            (int)n_columns, a->heads.rows * n_columns, halves + head * a->n_in, CUDA_R_16F,
+                                            (int)n_columns, a->heads.rows * n_columns, values + head * a->n_in, CUDA_R_16F,
                                             (int)(a->heads.n * a->n_in), a->n_in, &kept, a->out + head * a->n_out, CUDA_R_32F,
-                                            (int)(a->heads.n * a->n_out), a->n_out, (int)n, ways[i], CUBLAS_GEMM_DEFAULT);
+                                            (int)(a->heads.n * a->n_out), a->n_out, (int)n, compute_types[i], CUBLAS_GEMM_DEFAULT);
         if (status == CUBLAS_STATUS_SUCCESS) break;
     }
     return status;
@@ -212,7 +212,8 @@ static apr_status linear_heads_many(apr_cuda_device *device, const apr_linear_ar
 {
     const int64_t n_pairs = a->n_tokens * a->heads.n, n_columns = a->heads.transposed ? a->n_out : a->n_in;
     const bool is_f16 = apr_cuda_is_f16(a->weight);
-    const size_t n_halves = apr_cuda_inputs_bytes(a->n_tokens, a->heads.n * a->n_in), before = n_halves + apr_cuda_scales_bytes(n_pairs);
+    const size_t input_bytes = apr_cuda_inputs_bytes(a->n_tokens, a->heads.n * a->n_in),
+                 before = input_bytes + apr_cuda_scales_bytes(n_pairs);
     const size_t given = a->work.slice * sizeof(float), room = given > before ? given - before : 0;
     const int64_t tile =
         is_f16 ? a->heads.n
@@ -226,18 +227,18 @@ static apr_status linear_heads_many(apr_cuda_device *device, const apr_linear_ar
                         given);
     uint8_t *const work = (uint8_t *)a->work.data;
     apr_cuda_halves inputs = {};
-    inputs.halves = (__half *)work;
-    inputs.rests = a->n_tokens <= APR_CUDA_CAREFUL_TOKENS ? (__half *)(work + n_halves / 2) : NULL;
-    inputs.scales = (float *)(work + n_halves);
+    inputs.values = (__half *)work;
+    inputs.remainders = a->n_tokens <= APR_CUDA_CAREFUL_TOKENS ? (__half *)(work + input_bytes / 2) : NULL;
+    inputs.scales = (float *)(work + input_bytes);
     __half *const decoded = (__half *)(work + before);
     cudaError_t error = apr_cuda_halve(a->x, &inputs, n_pairs, a->n_in, device->stream);
     for (int64_t head = 0; head < a->heads.n && error == cudaSuccess && status == CUBLAS_STATUS_SUCCESS; head += tile) {
         const int64_t n = a->heads.n - head < tile ? a->heads.n - head : tile;
         if (!is_f16) error = apr_cuda_decode_half(a->weight, head * a->heads.rows, n * a->heads.rows, decoded, device->stream);
         const __half *const rows = is_f16 ? (const __half *)a->weight->data : decoded;
-        if (error == cudaSuccess && inputs.rests != NULL) status = multiply(device, a, rows, inputs.rests, false, head, n);
+        if (error == cudaSuccess && inputs.remainders != NULL) status = multiply(device, a, rows, inputs.remainders, false, head, n);
         if (error == cudaSuccess && status == CUBLAS_STATUS_SUCCESS)
-            status = multiply(device, a, rows, inputs.halves, inputs.rests != NULL, head, n);
+            status = multiply(device, a, rows, inputs.values, inputs.remainders != NULL, head, n);
     }
     if (error == cudaSuccess && status != CUBLAS_STATUS_SUCCESS) /* slower, and as accurate as float32 */
         return apr_cuda_outcome(device, apr_cuda_linear_heads_few(a, device->stream), err);

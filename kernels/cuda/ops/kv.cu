@@ -8,7 +8,7 @@ enum { BLOCK = 256 };
 template <typename OUT, OUT (*FROM)(float)>
 static __global__ void __launch_bounds__(BLOCK) k_store(const __grid_constant__ apr_kv_store_args a)
 {
-    follow_previous();
+    pdl_trigger_and_wait();
     const apr_cache &cache = blockIdx.y ? a.values : a.keys;
     const float *const x = blockIdx.y ? a.v : a.k;
     const int64_t at = (int64_t)blockIdx.x * BLOCK + threadIdx.x, width = blockIdx.y ? a.value_dim : a.key_dim;
@@ -21,7 +21,7 @@ static __global__ void __launch_bounds__(BLOCK) k_store(const __grid_constant__ 
 /* A warp per block of 32, encoded as kernels/ref does. */
 static __global__ void __launch_bounds__(BLOCK) k_store_q8_0(const __grid_constant__ apr_kv_store_args a)
 {
-    follow_previous();
+    pdl_trigger_and_wait();
     const apr_cache &cache = blockIdx.y ? a.values : a.keys;
     const int lane = threadIdx.x % 32;
     const int64_t blocks_a_row = (blockIdx.y ? a.value_dim : a.key_dim) / 32, at = (int64_t)blockIdx.x * (BLOCK / 32) + threadIdx.x / 32;
@@ -38,13 +38,13 @@ cudaError_t apr_cuda_kv_store(const apr_kv_store_args *a, cudaStream_t stream)
     if (n == 0) return cudaSuccess;
     const dim3 grid(blocks_of(n, BLOCK), a->v != NULL ? 2 : 1);
     switch ((int)a->keys.dtype) {
-    case APR_F32: launch_following(k_store<float, same>, grid, BLOCK, 0, stream, *a); break;
-    case APR_F16: launch_following(k_store<__half, to_half>, grid, BLOCK, 0, stream, *a); break;
-    case APR_BF16: launch_following(k_store<__nv_bfloat16, to_bf16>, grid, BLOCK, 0, stream, *a); break;
-    case APR_F8_E4M3: launch_following(k_store<uint8_t, to_e4m3>, grid, BLOCK, 0, stream, *a); break;
+    case APR_F32: launch_pdl(k_store<float, same>, grid, BLOCK, 0, stream, *a); break;
+    case APR_F16: launch_pdl(k_store<__half, to_half>, grid, BLOCK, 0, stream, *a); break;
+    case APR_BF16: launch_pdl(k_store<__nv_bfloat16, to_bf16>, grid, BLOCK, 0, stream, *a); break;
+    case APR_F8_E4M3: launch_pdl(k_store<uint8_t, to_e4m3>, grid, BLOCK, 0, stream, *a); break;
     case APR_Q8_0:
         if (a->key_dim % 32 != 0 || a->value_dim % 32 != 0) return cudaErrorInvalidValue;
-        launch_following(k_store_q8_0, grid, BLOCK, 0, stream, *a);
+        launch_pdl(k_store_q8_0, grid, BLOCK, 0, stream, *a);
         break;
     default: return cudaErrorNotSupported;
     }

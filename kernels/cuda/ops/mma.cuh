@@ -26,7 +26,7 @@ static __device__ __forceinline__ void mma(float (&d)[4], const uint32_t (&a)[4]
  * columns 2 t and 2 t + 1 of matrix i, or transposed, column g, rows 2 t and 2 t + 1. */
 static __device__ __forceinline__ void load_matrices(uint32_t (&m)[4], const uint8_t *row) { ptx_load_matrices(m, row); }
 
-static __device__ __forceinline__ void load_turned(uint32_t (&m)[4], const uint8_t *row) { ptx_load_matrices_turned(m, row); }
+static __device__ __forceinline__ void load_transposed(uint32_t (&m)[4], const uint8_t *row) { ptx_load_matrices_transposed(m, row); }
 
 /* Copies 16 bytes from device memory into shared memory, or writes zeros; asynchronous from 8.0 on. */
 static __device__ __forceinline__ void copy_16(uint8_t *to, const uint8_t *from, bool there)
@@ -62,7 +62,7 @@ static __device__ __forceinline__ uint32_t pack_halves(float a, float b)
 }
 
 /* Their rounding errors as FP16. */
-static __device__ __forceinline__ uint32_t pack_rests(float a, float b, uint32_t halves)
+static __device__ __forceinline__ uint32_t pack_remainders(float a, float b, uint32_t halves)
 {
     const float2 h = __half22float2(*(const __half2 *)&halves);
     return pack_halves(a - h.x, b - h.y);

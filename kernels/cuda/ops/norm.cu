@@ -26,7 +26,7 @@ static __device__ __forceinline__ void norm_chunk(const apr_norm_args &a, int64_
 /* A warp per chunk. */
 static __global__ void __launch_bounds__(NORM_BLOCK) k_norm_warp(const __grid_constant__ apr_norm_args a)
 {
-    follow_previous();
+    pdl_trigger_and_wait();
     const int64_t at = (int64_t)blockIdx.x * NORM_WARPS + threadIdx.x / 32;
     if (at < a.n_tokens * (a.width / a.chunk)) norm_chunk<true>(a, at * a.chunk, threadIdx.x % 32, 32, NULL);
 }
@@ -34,7 +34,7 @@ static __global__ void __launch_bounds__(NORM_BLOCK) k_norm_warp(const __grid_co
 /* A thread block per chunk. */
 static __global__ void __launch_bounds__(NORM_BLOCK) k_norm_block(const __grid_constant__ apr_norm_args a)
 {
-    follow_previous();
+    pdl_trigger_and_wait();
     __shared__ float parts[NORM_WARPS];
     norm_chunk<false>(a, blockIdx.x * a.chunk, threadIdx.x, NORM_BLOCK, parts);
 }
@@ -44,7 +44,7 @@ cudaError_t apr_cuda_norm(const apr_norm_args *args, cudaStream_t stream)
     if (args->chunk <= 0 || args->width % args->chunk != 0 || args->n_weight <= 0) return cudaErrorInvalidValue;
     const int64_t n_chunks = args->n_tokens * (args->width / args->chunk);
     if (n_chunks == 0) return cudaSuccess;
-    if (args->chunk <= NORM_WARP_CHUNK) launch_following(k_norm_warp, blocks_of(n_chunks, NORM_WARPS), NORM_BLOCK, 0, stream, *args);
-    else launch_following(k_norm_block, (unsigned)n_chunks, NORM_BLOCK, 0, stream, *args);
+    if (args->chunk <= NORM_WARP_CHUNK) launch_pdl(k_norm_warp, blocks_of(n_chunks, NORM_WARPS), NORM_BLOCK, 0, stream, *args);
+    else launch_pdl(k_norm_block, (unsigned)n_chunks, NORM_BLOCK, 0, stream, *args);
     return cudaGetLastError();
 }

@@ -33,7 +33,7 @@ static __global__ void __launch_bounds__(THREADS)
 {
     __shared__ int counts[APR_PAIRS_MOST_EXPERTS];
     __shared__ int2 before[APR_PAIRS_MOST_EXPERTS]; /* tiles and groups of earlier experts */
-    follow_previous();
+    pdl_trigger_and_wait();
     for (int e = threadIdx.x; e < n_experts; e += THREADS) counts[e] = 0;
     for (int i = threadIdx.x; i < n_slots; i += THREADS) to.token_of[i] = to.pair_of[i] = -1;
     __syncthreads();
@@ -61,6 +61,5 @@ cudaError_t apr_cuda_sort_pairs(const float *routes, int64_t n_tokens, int64_t n
 {
     const int64_t n_pairs = n_tokens * n_used, n_slots = APR_ABREAST_TILE * apr_pairs_most_tiles(n_pairs, n_experts);
     if (n_experts > APR_PAIRS_MOST_EXPERTS || n_slots > INT32_MAX || group_tiles <= 0) return cudaErrorNotSupported;
-    return launch_following(k_sort, 1, THREADS, 0, stream, routes, (int)n_pairs, (int)n_used, (int)n_experts, group_tiles, (int)n_slots,
-                            *to);
+    return launch_pdl(k_sort, 1, THREADS, 0, stream, routes, (int)n_pairs, (int)n_used, (int)n_experts, group_tiles, (int)n_slots, *to);
 }

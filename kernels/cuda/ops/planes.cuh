@@ -14,13 +14,13 @@ extern "C" {
 #include <cuda_runtime.h>
 
 enum {
-    PLANES_COLUMNS = APR_PLANES_COLUMNS, /* numbers of a tile: */
-    PLANES_GROUP = 16,
-    PLANES_LOW = 256,    /* offset of the low bytes; the high bytes are at 0 */
-    PLANES_SCALES = 512, /* offset of the scales: a float for each group */
-    PLANES_SUMS = 576,   /* offset of the sums of each group's int16 numbers: int32 */
-    PLANES_BYTES = APR_PLANES_BYTES,
-    PLANES_LARGEST = 32512, /* 127 * 256, so that high bytes do not overflow */
+    I16_TILE = APR_PLANES_COLUMNS, /* numbers of a tile: */
+    I16_GROUP = 16,
+    I16_LOW_AT = 256,    /* offset of the low bytes; the high bytes are at 0 */
+    I16_SCALES_AT = 512, /* offset of the scales: a float for each group */
+    I16_SUMS_AT = 576,   /* offset of the sums of each group's int16 numbers: int32 */
+    I16_TILE_BYTES = APR_PLANES_BYTES,
+    I16_MAX = 32512, /* 127 * 256, so that high bytes do not overflow */
 };
 
 #ifdef __CUDACC__
@@ -28,37 +28,37 @@ enum {
 
 /* Writes number i of the vector; `most` is the largest magnitude of its group. All 32 lanes take part: each half warp has a whole group, in
  * order. Lanes where `on` is false write nothing. */
-static __device__ __forceinline__ void planes_put_of(uint8_t *planes, int64_t i, bool on, float value, float most)
+static __device__ __forceinline__ void store_i16_of(uint8_t *planes, int64_t i, bool on, float value, float most)
 {
-    const int whole = on ? __float2int_rn(value * (most > 0.0f ? PLANES_LARGEST / most : 0.0f)) : 0;
+    const int whole = on ? __float2int_rn(value * (most > 0.0f ? I16_MAX / most : 0.0f)) : 0;
     const int sum = half_warp_sum(whole);
     if (!on) return;
-    uint8_t *const tile = planes + i / PLANES_COLUMNS * PLANES_BYTES;
-    const int column = (int)(i % PLANES_COLUMNS), high = (whole + 128) >> 8;
+    uint8_t *const tile = planes + i / I16_TILE * I16_TILE_BYTES;
+    const int column = (int)(i % I16_TILE), high = (whole + 128) >> 8;
     tile[column] = (uint8_t)high;
-    tile[PLANES_LOW + column] = (uint8_t)(whole - 256 * high);
-    if (column % PLANES_GROUP != 0) return;
-    *(float *)(tile + PLANES_SCALES + column / PLANES_GROUP * 4) = most * (1.0f / PLANES_LARGEST);
-    *(int *)(tile + PLANES_SUMS + column / PLANES_GROUP * 4) = sum;
+    tile[I16_LOW_AT + column] = (uint8_t)(whole - 256 * high);
+    if (column % I16_GROUP != 0) return;
+    *(float *)(tile + I16_SCALES_AT + column / I16_GROUP * 4) = most * (1.0f / I16_MAX);
+    *(int *)(tile + I16_SUMS_AT + column / I16_GROUP * 4) = sum;
 }
 
-static __device__ __forceinline__ void planes_put(uint8_t *planes, int64_t i, bool on, float value)
+static __device__ __forceinline__ void store_i16(uint8_t *planes, int64_t i, bool on, float value)
 {
-    planes_put_of(planes, i, on, value, half_warp_max(on ? fabsf(value) : 0.0f));
+    store_i16_of(planes, i, on, value, half_warp_max(on ? fabsf(value) : 0.0f));
 }
 
 /* The same for the four numbers from i on, a multiple of 4: four neighbouring lanes have a group. All 32 lanes take part. */
-static __device__ __forceinline__ void planes_put_4(uint8_t *planes, int64_t i, bool on, float4 value)
+static __device__ __forceinline__ void store_i16_4(uint8_t *planes, int64_t i, bool on, float4 value)
 {
     const float own = on ? fmaxf(fmaxf(fabsf(value.x), fabsf(value.y)), fmaxf(fabsf(value.z), fabsf(value.w))) : 0.0f;
     const float most = quad_max(own);
-    const float times = most > 0.0f ? PLANES_LARGEST / most : 0.0f;
+    const float times = most > 0.0f ? I16_MAX / most : 0.0f;
     const int whole[4] = {__float2int_rn(value.x * times), __float2int_rn(value.y * times), __float2int_rn(value.z * times),
                           __float2int_rn(value.w * times)};
     const int sum = quad_sum(on ? whole[0] + whole[1] + whole[2] + whole[3] : 0);
     if (!on) return;
-    uint8_t *const tile = planes + i / PLANES_COLUMNS * PLANES_BYTES;
-    const int column = (int)(i % PLANES_COLUMNS);
+    uint8_t *const tile = planes + i / I16_TILE * I16_TILE_BYTES;
+    const int column = (int)(i % I16_TILE);
     uint32_t high = 0, low = 0;
 #pragma unroll
     for (int k = 0; k < 4; k++) {
@@ -67,10 +67,10 @@ static __device__ __forceinline__ void planes_put_4(uint8_t *planes, int64_t i, 
         low |= ((uint32_t)(whole[k] - 256 * h) & 255) << (8 * k);
     }
     *(uint32_t *)(tile + column) = high;
-    *(uint32_t *)(tile + PLANES_LOW + column) = low;
-    if (column % PLANES_GROUP != 0) return;
-    *(float *)(tile + PLANES_SCALES + column / PLANES_GROUP * 4) = most * (1.0f / PLANES_LARGEST);
-    *(int *)(tile + PLANES_SUMS + column / PLANES_GROUP * 4) = sum;
+    *(uint32_t *)(tile + I16_LOW_AT + column) = low;
+    if (column % I16_GROUP != 0) return;
+    *(float *)(tile + I16_SCALES_AT + column / I16_GROUP * 4) = most * (1.0f / I16_MAX);
+    *(int *)(tile + I16_SUMS_AT + column / I16_GROUP * 4) = sum;
 }
 
 #endif

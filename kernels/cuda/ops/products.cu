@@ -6,38 +6,38 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { N_WAYS = 6, N_CHOICES = 128, BEST_ALIGNMENT = 256 };
+enum { N_ALGOS = 6, N_CHOICES = 128, MAX_ALIGNMENT = 256 };
 
 /* The key of a choice; compared byte by byte. */
-typedef struct product_key {
+typedef struct gemm_key {
     int64_t n_rows, most_tokens, n_in, row_stride, out_stride;
     int32_t type, out_type, has_factors;
-    uint32_t aligned[3]; /* of weights, inputs, out: a power of two, at most BEST_ALIGNMENT */
-} product_key;
+    uint32_t aligned[3]; /* of weights, inputs, out: a power of two, at most MAX_ALIGNMENT */
+} gemm_key;
 
-typedef struct product_choice {
-    product_key key;
+typedef struct gemm_choice {
+    gemm_key key;
     cublasLtMatmulDesc_t product;
     cublasLtMatrixLayout_t weights, inputs, out;
     int64_t n_tokens; /* of the layouts of inputs and out */
-    cublasLtMatmulAlgo_t ways[N_WAYS];
-    float waves[N_WAYS];
-    int n_ways, way; /* algorithms before `way` did not work */
-} product_choice;
+    cublasLtMatmulAlgo_t algos[N_ALGOS];
+    float waves[N_ALGOS];
+    int n_algos, algo; /* algorithms before `way` did not work */
+} gemm_choice;
 
 typedef struct apr_cuda_choices {
-    product_choice of[N_CHOICES];
+    gemm_choice of[N_CHOICES];
     int n, oldest;
 } apr_cuda_choices;
 
 static uint32_t alignment_of(const void *p)
 {
-    uint32_t n = BEST_ALIGNMENT;
+    uint32_t n = MAX_ALIGNMENT;
     while ((uintptr_t)p % n != 0) n /= 2;
     return n;
 }
 
-static cudaDataType_t out_type(const apr_cuda_product *p) { return p->to_halves ? CUDA_R_16F : CUDA_R_32F; }
+static cudaDataType_t out_type(const apr_cuda_product *p) { return p->to_f16 ? CUDA_R_16F : CUDA_R_32F; }
 
 /* The number of tokens, rounded up: the best algorithm for one number of tokens is good for the next, and each algorithm is code that the
  * driver keeps in device memory. Prompts of all lengths need about twenty of them. */
@@ -49,9 +49,9 @@ static int64_t most_tokens_like(const apr_cuda_product *p)
     return (p->n_tokens + step - 1) / step * step;
 }
 
-static product_key key_of(const apr_cuda_product *p)
+static gemm_key key_of(const apr_cuda_product *p)
 {
-    product_key key;
+    gemm_key key;
     memset(&key, 0, sizeof key);
     key.n_rows = p->n_rows;
     key.most_tokens = most_tokens_like(p);
@@ -67,7 +67,7 @@ static product_key key_of(const apr_cuda_product *p)
     return key;
 }
 
-static void forget(product_choice *c)
+static void destroy_choice(gemm_choice *c)
 {
     if (c->out != NULL) cublasLtMatrixLayoutDestroy(c->out);
     if (c->inputs != NULL) cublasLtMatrixLayoutDestroy(c->inputs);
@@ -78,14 +78,14 @@ static void forget(product_choice *c)
 
 void apr_cuda_forget_choices(apr_cuda_choices *choices)
 {
-    for (int i = 0; choices != NULL && i < choices->n; i++) forget(&choices->of[i]);
+    for (int i = 0; choices != NULL && i < choices->n; i++) destroy_choice(&choices->of[i]);
     free(choices);
 }
 
 /* Creates the descriptors. cuBLAS is column major: its columns are rows of n_in numbers, or of outputs. */
-static cublasStatus_t describe(product_choice *c)
+static cublasStatus_t describe(gemm_choice *c)
 {
-    const product_key *const k = &c->key;
+    const gemm_key *const k = &c->key;
     const cublasOperation_t transposed = CUBLAS_OP_T;
     const int32_t mode = k->has_factors ? CUBLASLT_POINTER_MODE_DEVICE : CUBLASLT_POINTER_MODE_HOST;
     const cudaDataType_t type = (cudaDataType_t)k->type;
@@ -102,7 +102,7 @@ static cublasStatus_t describe(product_choice *c)
     return s;
 }
 
-static cublasStatus_t prefer(cublasLtMatmulPreference_t preference, const apr_cuda_device *device, const product_key *k)
+static cublasStatus_t prefer(cublasLtMatmulPreference_t preference, const apr_cuda_device *device, const gemm_key *k)
 {
     static const cublasLtMatmulPreferenceAttributes_t alignments[] = {
         CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES,
@@ -120,27 +120,27 @@ static cublasStatus_t prefer(cublasLtMatmulPreference_t preference, const apr_cu
 }
 
 /* Whether the last wave of tiles (one on each multiprocessor) is mostly full. */
-static bool fills_its_waves(const cublasLtMatmulHeuristicResult_t *way)
+static bool fills_its_waves(const cublasLtMatmulHeuristicResult_t *algo)
 {
-    return way->wavesCount >= 0.9375f * ceilf(way->wavesCount); /* 15 of 16 */
+    return algo->wavesCount >= 0.9375f * ceilf(algo->wavesCount); /* 15 of 16 */
 }
 
 /* cuBLASLt prefers large tiles even if they leave a third of a device idle: 3.9 waves of smaller ones are 12 % faster than 1.7 waves of
  * them. So the first proposal that fills its waves is tried first. The choice must not depend on timings: other algorithms add in another
  * order. */
-static void put_full_waves_first(cublasLtMatmulHeuristicResult_t *ways, int n)
+static void put_full_waves_first(cublasLtMatmulHeuristicResult_t *algos, int n)
 {
     int first = 0;
-    while (first < n && !(ways[first].state == CUBLAS_STATUS_SUCCESS && fills_its_waves(&ways[first]))) first++;
+    while (first < n && !(algos[first].state == CUBLAS_STATUS_SUCCESS && fills_its_waves(&algos[first]))) first++;
     if (first == n) return;
-    const cublasLtMatmulHeuristicResult_t full = ways[first];
-    memmove(ways + 1, ways, (size_t)first * sizeof *ways);
-    ways[0] = full;
+    const cublasLtMatmulHeuristicResult_t full = algos[first];
+    memmove(algos + 1, algos, (size_t)first * sizeof *algos);
+    algos[0] = full;
 }
 
-static cublasStatus_t choose(const apr_cuda_device *device, product_choice *c)
+static cublasStatus_t choose(const apr_cuda_device *device, gemm_choice *c)
 {
-    cublasLtMatmulHeuristicResult_t results[N_WAYS];
+    cublasLtMatmulHeuristicResult_t results[N_ALGOS];
     cublasLtMatmulPreference_t preference = NULL;
     int n = 0;
 
@@ -149,19 +149,19 @@ static cublasStatus_t choose(const apr_cuda_device *device, product_choice *c)
     if (s == CUBLAS_STATUS_SUCCESS) s = prefer(preference, device, &c->key);
     if (s == CUBLAS_STATUS_SUCCESS) /* a cuBLAS handle is also a valid cuBLASLt handle */
         s = cublasLtMatmulAlgoGetHeuristic((cublasLtHandle_t)device->blas, c->product, c->weights, c->inputs, c->out, c->out, preference,
-                                           N_WAYS, results, &n);
+                                           N_ALGOS, results, &n);
     if (preference != NULL) cublasLtMatmulPreferenceDestroy(preference);
     if (s == CUBLAS_STATUS_SUCCESS) put_full_waves_first(results, n);
     for (int i = 0; i < n && s == CUBLAS_STATUS_SUCCESS; i++)
         if (results[i].state == CUBLAS_STATUS_SUCCESS) {
-            c->waves[c->n_ways] = results[i].wavesCount;
-            c->ways[c->n_ways++] = results[i].algo;
+            c->waves[c->n_algos] = results[i].wavesCount;
+            c->algos[c->n_algos++] = results[i].algo;
         }
     return s;
 }
 
-/* The choice for a key, made on first use; n_ways is 0 if it cannot be described. NULL: out of memory. */
-static product_choice *choice_of(apr_cuda_device *device, const product_key *key)
+/* The choice for a key, made on first use; n_algos is 0 if it cannot be described. NULL: out of memory. */
+static gemm_choice *choice_of(apr_cuda_device *device, const gemm_key *key)
 {
     if (device->choices == NULL) device->choices = (apr_cuda_choices *)calloc(1, sizeof *device->choices);
     apr_cuda_choices *const all = device->choices;
@@ -169,29 +169,29 @@ static product_choice *choice_of(apr_cuda_device *device, const product_key *key
     for (int i = 0; i < all->n; i++)
         if (memcmp(&all->of[i].key, key, sizeof *key) == 0) return &all->of[i];
     const int at = all->n < N_CHOICES ? all->n++ : all->oldest++ % N_CHOICES;
-    product_choice *const c = &all->of[at];
-    forget(c);
+    gemm_choice *const c = &all->of[at];
+    destroy_choice(c);
     c->key = *key;
     c->n_tokens = key->most_tokens;
-    if (choose(device, c) != CUBLAS_STATUS_SUCCESS) c->n_ways = 0;
+    if (choose(device, c) != CUBLAS_STATUS_SUCCESS) c->n_algos = 0;
     return c;
 }
 
-int apr_cuda_take_way(apr_cuda_device *device, const apr_cuda_product *product, int way, float *waves)
+int apr_cuda_take_way(apr_cuda_device *device, const apr_cuda_product *product, int algo, float *waves)
 {
-    const product_key key = key_of(product);
-    product_choice *const c = choice_of(device, &key);
-    if (c == NULL || way >= c->n_ways) return c == NULL ? 0 : c->n_ways;
-    c->way = way;
-    *waves = c->waves[way];
-    return c->n_ways;
+    const gemm_key key = key_of(product);
+    gemm_choice *const c = choice_of(device, &key);
+    if (c == NULL || algo >= c->n_algos) return c == NULL ? 0 : c->n_algos;
+    c->algo = algo;
+    *waves = c->waves[algo];
+    return c->n_algos;
 }
 
 /* Sets the number of tokens of the layouts. */
-static cublasStatus_t describe_tokens(product_choice *c, int64_t n_tokens)
+static cublasStatus_t describe_tokens(gemm_choice *c, int64_t n_tokens)
 {
     const uint64_t n = (uint64_t)n_tokens;
-    if (c->n_tokens == n_tokens || c->n_ways == 0) return CUBLAS_STATUS_SUCCESS;
+    if (c->n_tokens == n_tokens || c->n_algos == 0) return CUBLAS_STATUS_SUCCESS;
     c->n_tokens = 0; /* invalid, in case only one of them is changed */
     cublasStatus_t s = cublasLtMatrixLayoutSetAttribute(c->inputs, CUBLASLT_MATRIX_LAYOUT_COLS, &n, sizeof n);
     if (s == CUBLAS_STATUS_SUCCESS) s = cublasLtMatrixLayoutSetAttribute(c->out, CUBLASLT_MATRIX_LAYOUT_COLS, &n, sizeof n);
@@ -202,14 +202,14 @@ static cublasStatus_t describe_tokens(product_choice *c, int64_t n_tokens)
 static cublasStatus_t multiply_lt(apr_cuda_device *device, const apr_cuda_product *p)
 {
     const float host[2] = {ldexpf(1.0f, p->exponent), p->adds ? 1.0f : 0.0f}, *const factors = p->factors != NULL ? p->factors : host;
-    const product_key key = key_of(p);
-    product_choice *const c = choice_of(device, &key);
+    const gemm_key key = key_of(p);
+    gemm_choice *const c = choice_of(device, &key);
     cublasStatus_t s = CUBLAS_STATUS_NOT_SUPPORTED;
 
     if (c != NULL && describe_tokens(c, p->n_tokens) != CUBLAS_STATUS_SUCCESS) return s;
-    for (; c != NULL && c->way < c->n_ways; c->way++) {
+    for (; c != NULL && c->algo < c->n_algos; c->algo++) {
         s = cublasLtMatmul((cublasLtHandle_t)device->blas, c->product, &factors[0], p->weights, c->weights, p->inputs, c->inputs,
-                           &factors[1], p->out, c->out, p->out, c->out, &c->ways[c->way], device->workspace, device->workspace_bytes,
+                           &factors[1], p->out, c->out, p->out, c->out, &c->algos[c->algo], device->workspace, device->workspace_bytes,
                            device->stream);
         if (s == CUBLAS_STATUS_SUCCESS) break;
     }
@@ -219,20 +219,20 @@ static cublasStatus_t multiply_lt(apr_cuda_device *device, const apr_cuda_produc
 /* The product through plain cuBLAS, the fastest compute type first. */
 static cublasStatus_t multiply_plain(apr_cuda_device *device, const apr_cuda_product *p)
 {
-    static const cublasComputeType_t ways[] = {CUBLAS_COMPUTE_32F, CUBLAS_COMPUTE_32F_PEDANTIC};
+    static const cublasComputeType_t algos[] = {CUBLAS_COMPUTE_32F, CUBLAS_COMPUTE_32F_PEDANTIC};
     const float host[2] = {ldexpf(1.0f, p->exponent), p->adds ? 1.0f : 0.0f}, *const factors = p->factors != NULL ? p->factors : host;
     cublasStatus_t s = cublasSetPointerMode(device->blas, p->factors != NULL ? CUBLAS_POINTER_MODE_DEVICE : CUBLAS_POINTER_MODE_HOST);
 
-    if (p->to_halves && cublasSetMathMode(device->blas, CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION) != CUBLAS_STATUS_SUCCESS)
+    if (p->to_f16 && cublasSetMathMode(device->blas, CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION) != CUBLAS_STATUS_SUCCESS)
         return CUBLAS_STATUS_NOT_SUPPORTED;
-    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+    for (size_t i = 0; i < sizeof algos / sizeof *algos; i++) {
         s = cublasGemmEx(device->blas, CUBLAS_OP_T, CUBLAS_OP_N, (int)p->n_rows, (int)p->n_tokens, (int)p->n_in, &factors[0], p->weights,
                          p->type, (int)p->row_stride, p->inputs, p->type, (int)p->row_stride, &factors[1], p->out, out_type(p),
-                         (int)p->out_stride, ways[i], CUBLAS_GEMM_DEFAULT);
+                         (int)p->out_stride, algos[i], CUBLAS_GEMM_DEFAULT);
         if (s == CUBLAS_STATUS_SUCCESS) break;
     }
     cublasSetPointerMode(device->blas, CUBLAS_POINTER_MODE_HOST);
-    if (p->to_halves) cublasSetMathMode(device->blas, CUBLAS_DEFAULT_MATH);
+    if (p->to_f16) cublasSetMathMode(device->blas, CUBLAS_DEFAULT_MATH);
     return s;
 }
 
@@ -260,7 +260,7 @@ static __global__ void __launch_bounds__(SIDE *SIDE) k_multiply(const __grid_con
     if (row >= p.n_rows || token >= p.n_tokens) return;
     const int64_t at = token * p.out_stride + row;
     sum *= p.factors != NULL ? p.factors[0] : __uint_as_float((uint32_t)(127 + p.exponent) << 23);
-    if (p.to_halves) ((__half *)p.out)[at] = __float2half_rn(sum);
+    if (p.to_f16) ((__half *)p.out)[at] = __float2half_rn(sum);
     else p.out[at] = p.adds ? p.out[at] + sum : sum;
 }
 

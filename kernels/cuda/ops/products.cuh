@@ -16,7 +16,7 @@ typedef struct apr_cuda_product {
     int64_t out_stride;
     bool adds;            /* to the contents of out */
     const float *factors; /* [2] on the device: alpha and beta. NULL: 2^exponent, and 1 or 0 as `adds` says */
-    bool to_halves;       /* out is FP16: sums are multiplied by 2^exponent, then rounded once */
+    bool to_f16;          /* out is FP16: sums are multiplied by 2^exponent, then rounded once */
     int exponent;
 } apr_cuda_product;
 
@@ -26,7 +26,7 @@ cublasStatus_t apr_cuda_multiply(apr_cuda_device *device, const apr_cuda_product
 
 /* For benchmarks: forces algorithm number `way`, if there are so many, for this product from now on. *waves: tiles per multiprocessor.
  * Returns how many algorithms cuBLASLt proposes. */
-int apr_cuda_take_way(apr_cuda_device *device, const apr_cuda_product *product, int way, float *waves);
+int apr_cuda_take_way(apr_cuda_device *device, const apr_cuda_product *product, int algo, float *waves);
 
 /* A product of FP16 numbers without cuBLAS: as accurate, and much slower. */
 cudaError_t apr_cuda_multiply_slowly(const apr_cuda_product *product, cudaStream_t stream);

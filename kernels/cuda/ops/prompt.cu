@@ -32,7 +32,7 @@ static bool is_step(const apr_prompt_args *a)
 }
 
 /* Whether the inputs share a power of two. With gate and up as FP16 the GLU applies each row's scale anyway. */
-static bool goes_together(const apr_prompt_args *a)
+static bool inputs_share_scale(const apr_prompt_args *a)
 {
     bool has_own = a->ending == APR_PROMPT_UNIT && a->row_sums != NULL;
     int exponent;
@@ -77,7 +77,7 @@ static apr_status find_exponents(apr_cuda_device *device, const apr_prompt_args 
     return APR_OK;
 }
 
-static apr_status make_unit(apr_cuda_device *device, const apr_prompt_args *a, const apr_cuda_gated *left, apr_error *err)
+static apr_status make_glu(apr_cuda_device *device, const apr_prompt_args *a, const apr_cuda_gated *left, apr_error *err)
 {
     size_t n_bytes;
     const apr_cuda_halves to = apr_cuda_cut_inputs(&a->unit.work, a->unit.n_tokens, a->unit.width, false, &n_bytes);
@@ -98,53 +98,53 @@ static apr_status multiply_and_gate(apr_cuda_device *device, const apr_prompt_ar
     apr_cuda_gated left = {inputs->scales, false, {1.0f, 1.0f}};
     int exponents[2] = {0, 0};
 
-    APR_TRY(find_exponents(device, a, exponents, &left.are_halves, err));
+    APR_TRY(find_exponents(device, a, exponents, &left.is_f16, err));
     for (int i = 0; i < 2; i++) {
-        if (left.are_halves) APR_TRY(apr_cuda_multiply_to_halves(device, &a->parts[i], inputs, exponents[i], err));
+        if (left.is_f16) APR_TRY(apr_cuda_multiply_to_halves(device, &a->parts[i], inputs, exponents[i], err));
         else APR_TRY(apr_cuda_multiply_halves(device, &a->parts[i], inputs, err));
         left.by[i] = ldexpf(1.0f, -exponents[i]);
     }
-    return make_unit(device, a, &left, err);
+    return make_glu(device, a, &left, err);
 }
 
 /* joined: q, k and v of a token are next to each other there; NULL: they are separate. */
-static apr_status turn(apr_cuda_device *device, const apr_prompt_args *a, const apr_cuda_halves *inputs, const apr_cuda_joined *joined,
+static apr_status turn(apr_cuda_device *device, const apr_prompt_args *a, const apr_cuda_halves *inputs, const apr_cuda_joined *joint,
                        apr_error *err)
 {
     apr_cuda_unfinished left = {inputs->scales, {a->parts[0].bias, a->parts[1].bias, a->parts[2].bias}, {NULL, NULL, NULL}, 0};
-    const float *from = joined != NULL ? joined->out : NULL;
+    const float *from = joint != NULL ? joint->out : NULL;
 
-    for (int i = 0; joined != NULL && i < a->n_parts; i++) {
+    for (int i = 0; joint != NULL && i < a->n_parts; i++) {
         left.from[i] = from;
         from += a->parts[i].n_out;
     }
-    left.stride = joined != NULL ? joined->n_rows : 0;
+    left.stride = joint != NULL ? joint->n_rows : 0;
     return apr_cuda_outcome(device, apr_cuda_turn_many(&a->turn, &left, device->stream), err);
 }
 
 /* Keys and values have few rows: together with the query's they are one product that fills a device, if the workspace has room. Only the
  * QKV epilogue reads its output. */
-static apr_status multiply_and_turn(apr_cuda_device *device, const apr_prompt_args *a, const apr_cuda_halves *inputs, apr_error *err)
+static apr_status multiply_qkv(apr_cuda_device *device, const apr_prompt_args *a, const apr_cuda_halves *inputs, apr_error *err)
 {
-    apr_cuda_joined joined;
-    const bool joins = apr_cuda_cut_joined(a->parts, a->n_parts, &joined);
+    apr_cuda_joined joint;
+    const bool is_joint = apr_cuda_cut_joined(a->parts, a->n_parts, &joint);
 
-    if (joins) APR_TRY(apr_cuda_multiply_joined(device, a->parts, a->n_parts, inputs, &joined, err));
-    for (int i = 0; !joins && i < a->n_parts; i++) APR_TRY(apr_cuda_multiply_halves(device, &a->parts[i], inputs, err));
-    return turn(device, a, inputs, joins ? &joined : NULL, err);
+    if (is_joint) APR_TRY(apr_cuda_multiply_joined(device, a->parts, a->n_parts, inputs, &joint, err));
+    for (int i = 0; !is_joint && i < a->n_parts; i++) APR_TRY(apr_cuda_multiply_halves(device, &a->parts[i], inputs, err));
+    return turn(device, a, inputs, is_joint ? &joint : NULL, err);
 }
 
 static apr_status run(apr_cuda_device *device, const apr_prompt_args *a, apr_error *err)
 {
     const apr_linear_args *const first = &a->parts[0];
     size_t n_bytes;
-    const apr_cuda_halves inputs = apr_cuda_cut_inputs(&first->work, first->n_tokens, first->n_in, goes_together(a), &n_bytes);
+    const apr_cuda_halves inputs = apr_cuda_cut_inputs(&first->work, first->n_tokens, first->n_in, inputs_share_scale(a), &n_bytes);
 
     if (n_bytes > first->work.slice * sizeof(float))
         return apr_fail(err, APR_E_USAGE, "%s: inputs of %lld tokens need %zu bytes of workspace", words_of(a), (long long)first->n_tokens,
                         n_bytes);
     APR_TRY(apr_cuda_outcome(device, prepare(device, a, &inputs), err));
-    if (a->ending == APR_PROMPT_TURN) return multiply_and_turn(device, a, &inputs, err);
+    if (a->ending == APR_PROMPT_TURN) return multiply_qkv(device, a, &inputs, err);
     if (a->ending == APR_PROMPT_UNIT) return multiply_and_gate(device, a, &inputs, err);
     for (int i = 0; i < a->n_parts; i++) APR_TRY(apr_cuda_multiply_halves(device, &a->parts[i], &inputs, err));
     return a->ending == APR_PROMPT_STORE ? store(device, a, &inputs, err) : APR_OK;
@@ -154,7 +154,7 @@ apr_status apr_cuda_run_prompt(apr_cuda_device *device, const apr_prompt_args *a
 {
     APR_TRY(apr_cuda_enter(device, err));
     apr_cuda_begin_words(device, words_of(args));
-    if (device->blas == NULL || device->exact || device->tiles || device->alike || device->fp8 || !is_step(args))
+    if (device->blas == NULL || device->exact || device->tiles || device->batch_invariant || device->fp8 || !is_step(args))
         return apr_fail(err, APR_E_USAGE, "%s: these are no step of a prompt", words_of(args));
     APR_TRY(run(device, args, err));
     if (!device->options.check_each) return APR_OK;

@@ -52,13 +52,13 @@ static __device__ __forceinline__ apr_ssd_args own_of(const apr_ssd_args &all)
 }
 
 /* Blocks along z: one for the tokens of a single sequence, or one per token. */
-template <typename ARGS> static unsigned blocks_apart(const ARGS *a) { return a->slots != NULL ? (unsigned)a->n_tokens : 1; }
+template <typename ARGS> static unsigned blocks_of_tokens(const ARGS *a) { return a->slots != NULL ? (unsigned)a->n_tokens : 1; }
 
 /* --- convolution --- */
 
 static __global__ void __launch_bounds__(BLOCK) k_conv(const __grid_constant__ apr_conv_args all)
 {
-    follow_previous();
+    pdl_trigger_and_wait();
     const apr_conv_args a = own_of(all);
     const int64_t i = (int64_t)blockIdx.x * BLOCK + threadIdx.x, t = i / a.width, c = i % a.width, n_before = a.n_taps - 1;
     if (t >= a.n_tokens) return;
@@ -72,9 +72,9 @@ static __global__ void __launch_bounds__(BLOCK) k_conv(const __grid_constant__ a
 }
 
 /* Shifts the state, a thread per channel, from the oldest row on: what is overwritten has been read. */
-static __global__ void __launch_bounds__(BLOCK) k_remember(const __grid_constant__ apr_conv_args all)
+static __global__ void __launch_bounds__(BLOCK) k_conv_state(const __grid_constant__ apr_conv_args all)
 {
-    follow_previous();
+    pdl_trigger_and_wait();
     const apr_conv_args a = own_of(all);
     const int64_t c = (int64_t)blockIdx.x * BLOCK + threadIdx.x, n_before = a.n_taps - 1;
     if (c >= a.width) return;
@@ -84,7 +84,7 @@ static __global__ void __launch_bounds__(BLOCK) k_remember(const __grid_constant
     }
 }
 
-enum { MOST_TAPS = 4 }; /* taps that a thread has in registers */
+enum { MAX_TAPS = 4 }; /* taps that a thread has in registers */
 
 /* Both for one token, a thread per channel, with all loads in flight together. */
 static __global__ void __launch_bounds__(BLOCK) k_conv_one(const __grid_constant__ apr_conv_args a)
@@ -92,16 +92,16 @@ static __global__ void __launch_bounds__(BLOCK) k_conv_one(const __grid_constant
     const int64_t c = (int64_t)blockIdx.x * BLOCK + threadIdx.x;
     const int n = (int)a.n_taps;
     const bool there = c < a.width;
-    float weights[MOST_TAPS], taps[MOST_TAPS], sum = 0.0f;
+    float weights[MAX_TAPS], taps[MAX_TAPS], sum = 0.0f;
 #pragma unroll
-    for (int k = 0; k < MOST_TAPS; k++) weights[k] = there && k < n ? a.weight[c * n + k] : 0.0f;
+    for (int k = 0; k < MAX_TAPS; k++) weights[k] = there && k < n ? a.weight[c * n + k] : 0.0f;
     const float bias = there && a.bias != NULL ? a.bias[c] : 0.0f;
-    follow_previous();
+    pdl_trigger_and_wait();
     if (!there) return;
 #pragma unroll
-    for (int k = 0; k < MOST_TAPS; k++) taps[k] = k + 1 < n ? a.state[k * a.width + c] : k + 1 == n ? a.x[c] : 0.0f;
+    for (int k = 0; k < MAX_TAPS; k++) taps[k] = k + 1 < n ? a.state[k * a.width + c] : k + 1 == n ? a.x[c] : 0.0f;
 #pragma unroll
-    for (int k = 0; k < MOST_TAPS; k++) {
+    for (int k = 0; k < MAX_TAPS; k++) {
         if (k < n) sum = fmaf(weights[k], taps[k], sum);
         if (k > 0 && k < n) a.state[(k - 1) * a.width + c] = taps[k];
     }
@@ -111,13 +111,13 @@ static __global__ void __launch_bounds__(BLOCK) k_conv_one(const __grid_constant
 cudaError_t apr_cuda_conv(const apr_conv_args *a, cudaStream_t stream)
 {
     if (a->n_tokens == 0) return cudaSuccess;
-    const unsigned n_apart = blocks_apart(a);
-    const int64_t n = a->n_tokens / n_apart * a->width;
+    const unsigned n_z = blocks_of_tokens(a);
+    const int64_t n = a->n_tokens / n_z * a->width;
     if (n == 0) return cudaSuccess;
-    if (a->n_tokens == 1 && a->slots == NULL && a->n_taps <= MOST_TAPS)
-        return launch_following(k_conv_one, blocks_of(n, BLOCK), BLOCK, 0, stream, *a);
-    launch_following(k_conv, dim3(blocks_of(n, BLOCK), 1, n_apart), BLOCK, 0, stream, *a);
-    launch_following(k_remember, dim3(blocks_of(a->width, BLOCK), 1, n_apart), BLOCK, 0, stream, *a);
+    if (a->n_tokens == 1 && a->slots == NULL && a->n_taps <= MAX_TAPS)
+        return launch_pdl(k_conv_one, blocks_of(n, BLOCK), BLOCK, 0, stream, *a);
+    launch_pdl(k_conv, dim3(blocks_of(n, BLOCK), 1, n_z), BLOCK, 0, stream, *a);
+    launch_pdl(k_conv_state, dim3(blocks_of(a->width, BLOCK), 1, n_z), BLOCK, 0, stream, *a);
     return cudaGetLastError();
 }
 
@@ -135,7 +135,7 @@ static __device__ __forceinline__ void l2_norm(const float *x, int64_t n, float 
 /* blockIdx.x: a value head; blockIdx.y: 32 columns of its state. Shared: state [key_dim, 32], q, k [key_dim]. */
 static __global__ void __launch_bounds__(WARP) k_delta(const __grid_constant__ apr_delta_args all)
 {
-    follow_previous();
+    pdl_trigger_and_wait();
     const apr_delta_args a = own_of(all);
     extern __shared__ float shared[];
     const int64_t head = blockIdx.x, column = (int64_t)blockIdx.y * WARP + threadIdx.x, dk = a.key_dim, dv = a.value_dim;
@@ -282,12 +282,12 @@ template <int R> static __device__ __forceinline__ void load_own(const float *ro
 
 /* A warp's state between tokens: its part of the state, the next key, and, in lanes 4 c to 4 c + 3, the product of state and that key in
  * column c. */
-template <int DK> struct delta_walk {
+template <int DK> struct delta_state {
     float s[DK / WARP][COLUMNS], k[DK / WARP], known;
 };
 
 /* Called before a chunk. */
-template <int DK> static __device__ __forceinline__ void delta_begin(const float *key, delta_walk<DK> *w)
+template <int DK> static __device__ __forceinline__ void delta_begin(const float *key, delta_state<DK> *w)
 {
     float sums[2 * COLUMNS] = {};
     load_own<DK / WARP>(key, w->k);
@@ -301,7 +301,7 @@ template <int DK> static __device__ __forceinline__ void delta_begin(const float
 /* Processes token i; returns its output, of column c in lanes 16 + 4 c to 16 + 4 c + 3. The product of the state and the next key is summed
  * at the same time. */
 template <int DK, int OF_WARP>
-static __device__ __forceinline__ float delta_step(const delta_chunk<DK, OF_WARP> &chunk, int i, int next, delta_walk<DK> *w)
+static __device__ __forceinline__ float delta_step(const delta_chunk<DK, OF_WARP> &chunk, int i, int next, delta_state<DK> *w)
 {
     enum { R = DK / WARP };
     const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
@@ -364,16 +364,16 @@ static __global__ void __launch_bounds__(WARP *WARPS, 2) k_delta_columns(const _
     __shared__ ready chunks[1 + 2 / OF_WARP];
     static_assert(sizeof chunks - sizeof *chunks >= DK * TILE_PITCH * sizeof(float), "the state passes through all but the first");
     const float rate = all.rate[blockIdx.x], dt_bias = all.dt_bias[blockIdx.x];
-    follow_previous();
+    pdl_trigger_and_wait();
     const apr_delta_args a = own_of(all);
     const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, head = (int)blockIdx.x, n_key_heads = (int)a.n_key_heads;
     const int key_head = a.tiled ? head % n_key_heads : head / ((int)a.n_value_heads / n_key_heads);
     const int64_t first_column = (int64_t)blockIdx.y * WARP, column = first_column + warp * COLUMNS, n_keys = a.n_key_heads * DK;
     const delta_place p = {head, key_head, first_column, n_keys, 2 * n_keys + a.n_value_heads * a.value_dim, rate, dt_bias};
-    const bool tells = column < a.value_dim && lane >= 16 && lane % 4 == 0;
+    const bool writes = column < a.value_dim && lane >= 16 && lane % 4 == 0;
     const int n_columns = (int)(a.value_dim - first_column);
     float *const state = a.state + head * DK * a.value_dim + first_column, *const tile = (float *)&chunks[1];
-    delta_walk<DK> w;
+    delta_state<DK> w;
     delta_token<DK> next[OF_WARP];
 
     delta_read_chunk<DK, OF_WARP>(a, p, 0, next);
@@ -382,8 +382,8 @@ static __global__ void __launch_bounds__(WARP *WARPS, 2) k_delta_columns(const _
     __syncthreads();
     move_own<DK, false>(tile, w.s);
     if (a.n_tokens > ready::TOKENS) __syncthreads(); /* all warps have their part before tokens overwrite it */
-    for (int64_t base = 0, turn = 0; base < a.n_tokens; base += ready::TOKENS, turn ^= 1) {
-        const ready &chunk = chunks[turn];
+    for (int64_t base = 0, which = 0; base < a.n_tokens; base += ready::TOKENS, which ^= 1) {
+        const ready &chunk = chunks[which];
         const int n = a.n_tokens - base < ready::TOKENS ? (int)(a.n_tokens - base) : ready::TOKENS;
         float *const out = a.out + (base * a.n_value_heads + head) * a.value_dim + column + lane / 4 % COLUMNS;
         delta_read_chunk<DK, OF_WARP>(a, p, base + ready::TOKENS, next);
@@ -391,9 +391,9 @@ static __global__ void __launch_bounds__(WARP *WARPS, 2) k_delta_columns(const _
 #pragma unroll OF_WARP
         for (int i = 0; i < n; i++) {
             const float left = delta_step<DK, OF_WARP>(chunk, i, i + 1 < n ? i + 1 : i, &w);
-            if (tells) out[i * a.n_value_heads * a.value_dim] = left;
+            if (writes) out[i * a.n_value_heads * a.value_dim] = left;
         }
-        delta_put_chunk<DK, OF_WARP>(a, p, base + ready::TOKENS, next, &chunks[turn ^ 1]);
+        delta_put_chunk<DK, OF_WARP>(a, p, base + ready::TOKENS, next, &chunks[which ^ 1]);
         __syncthreads();
     }
     move_own<DK, true>(tile, w.s);
@@ -408,7 +408,7 @@ template <int DK> static cudaError_t start_columns(const apr_delta_args *a, dim3
     /* the same carveout as the kernels around it, so that it need not wait for a reconfiguration of shared memory */
     const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, 100);
     if (error != cudaSuccess) return error;
-    return launch_following(kernel, grid, WARP * WARPS, 0, stream, *a);
+    return launch_pdl(kernel, grid, WARP * WARPS, 0, stream, *a);
 }
 
 /* Whether four columns of a state are at multiples of 16 bytes. */
@@ -422,10 +422,10 @@ cudaError_t apr_cuda_delta(const apr_delta_args *a, cudaStream_t stream)
     const size_t n_bytes = (size_t)a->key_dim * (WARP + 2) * sizeof(float);
     if (a->n_tokens == 0) return cudaSuccess;
     if (n_bytes > MAX_SHARED || a->n_value_heads % a->n_key_heads != 0) return cudaErrorInvalidValue;
-    const dim3 grid((unsigned)a->n_value_heads, blocks_of(a->value_dim, WARP), blocks_apart(a));
+    const dim3 grid((unsigned)a->n_value_heads, blocks_of(a->value_dim, WARP), blocks_of_tokens(a));
     if (has_fours(a) && a->key_dim == 128) return start_columns<128>(a, grid, stream);
     if (has_fours(a) && a->key_dim == 64) return start_columns<64>(a, grid, stream);
-    launch_following(k_delta, grid, WARP, n_bytes, stream, *a);
+    launch_pdl(k_delta, grid, WARP, n_bytes, stream, *a);
     return cudaGetLastError();
 }
 
@@ -435,7 +435,7 @@ cudaError_t apr_cuda_delta(const apr_delta_args *a, cudaStream_t stream)
  * C. */
 static __global__ void __launch_bounds__(WARP) k_ssd(const __grid_constant__ apr_ssd_args all)
 {
-    follow_previous();
+    pdl_trigger_and_wait();
     const apr_ssd_args a = own_of(all);
     extern __shared__ float shared[];
     const int64_t head = blockIdx.x, row = (int64_t)blockIdx.y * WARP + threadIdx.x, n = a.state_dim, stride = n + 1;
@@ -471,6 +471,6 @@ cudaError_t apr_cuda_ssd(const apr_ssd_args *a, cudaStream_t stream)
     const size_t n_bytes = ((size_t)WARP * (size_t)(a->state_dim + 1) + 2 * (size_t)a->state_dim) * sizeof(float);
     if (a->n_tokens == 0) return cudaSuccess;
     if (n_bytes > MAX_SHARED || a->n_heads % a->n_groups != 0) return cudaErrorInvalidValue;
-    launch_following(k_ssd, dim3((unsigned)a->n_heads, blocks_of(a->head_dim, WARP), blocks_apart(a)), WARP, n_bytes, stream, *a);
+    launch_pdl(k_ssd, dim3((unsigned)a->n_heads, blocks_of(a->head_dim, WARP), blocks_of_tokens(a)), WARP, n_bytes, stream, *a);
     return cudaGetLastError();
 }

@@ -6,7 +6,7 @@
 /* --- a few tokens --- */
 
 /* Codes of a piece: the 8 bytes of a row that a lane takes at a time. */
-template <int BITS> struct relaid_piece {
+template <int BITS> struct canonical_piece {
     static constexpr int ELEMS = 64 / BITS, RUNS = ELEMS / 4;
     uint2 codes;
     /* The four codes of a run in the lowest bits. */
@@ -20,9 +20,9 @@ template <int BITS> struct relaid_piece {
 /* Like k_gemv: a warp multiplies ROWS rows, each dequantized by the definition. ORDERED: the columns of a piece share a scale. Otherwise
  * (act order) each column has its own group, the same for all rows of a matrix. */
 template <int BITS, int ROWS, int TOKENS, bool ORDERED>
-__global__ void __launch_bounds__(GEMV_WARPS * 32, 2) k_gemv_relaid(const __grid_constant__ gemv_args args)
+__global__ void __launch_bounds__(GEMV_WARPS * 32, 2) k_gemv_canonical(const __grid_constant__ gemv_args args)
 {
-    typedef relaid_piece<BITS> P;
+    typedef canonical_piece<BITS> P;
     __shared__ float levels[1 << BITS];
     const weight_view &v = args.weight;
     gemv_args a = args;
@@ -30,13 +30,13 @@ __global__ void __launch_bounds__(GEMV_WARPS * 32, 2) k_gemv_relaid(const __grid
     const int warp = threadIdx.x / 32, part = warp % a.n_parts;
     const int64_t first = ((int64_t)blockIdx.x * (GEMV_WARPS / a.n_parts) + warp / a.n_parts) * ROWS;
     const int n_pieces = (int)(v.n_in / P::ELEMS);
-    relaid_row rows[ROWS];
+    canonical_row rows[ROWS];
     int64_t token[TOKENS];
     float total[ROWS][TOKENS];
     put_levels<BITS>(v, levels);
 #pragma unroll
     for (int r = 0; r < ROWS; r++) { /* rows past the end repeat the last row */
-        rows[r] = relaid_row_of(v, expert + (first + r < a.n_out ? first + r : a.n_out - 1));
+        rows[r] = canonical_row_of(v, expert + (first + r < a.n_out ? first + r : a.n_out - 1));
 #pragma unroll
         for (int t = 0; t < TOKENS; t++) total[r][t] = 0.0f;
     }
@@ -52,7 +52,7 @@ __global__ void __launch_bounds__(GEMV_WARPS * 32, 2) k_gemv_relaid(const __grid
         if (ORDERED) {
             const uint32_t group = (uint32_t)column / (uint32_t)v.factor_columns;
 #pragma unroll
-            for (int r = 0; r < ROWS; r++) factor[r] = relaid_factor(v, rows[r], group), zero[r] = relaid_zero(v, rows[r], group);
+            for (int r = 0; r < ROWS; r++) factor[r] = canonical_factor(v, rows[r], group), zero[r] = canonical_zero(v, rows[r], group);
         }
 #pragma unroll
         for (int run = 0; run < P::RUNS; run++) {
@@ -61,8 +61,8 @@ __global__ void __launch_bounds__(GEMV_WARPS * 32, 2) k_gemv_relaid(const __grid
             if (!ORDERED) groups = __ldg((const int4 *)(rows[0].groups + column + 4 * run));
 #pragma unroll
             for (int r = 0; r < ROWS; r++)
-                value[r] = ORDERED ? relaid_run<BITS>(q[r].run(run), levels, zero[r], factor[r], v.relaid.dtype)
-                                   : relaid_mixed_run<BITS>(v, rows[r], q[r].run(run), levels, groups);
+                value[r] = ORDERED ? canonical_run<BITS>(q[r].run(run), levels, zero[r], factor[r], v.canonical.dtype)
+                                   : canonical_mixed_run<BITS>(v, rows[r], q[r].run(run), levels, groups);
 #pragma unroll
             for (int t = 0; t < TOKENS; t++) {
                 const float4 in = __ldg((const float4 *)(a.x + token[t] + column + 4 * run));
@@ -75,28 +75,28 @@ __global__ void __launch_bounds__(GEMV_WARPS * 32, 2) k_gemv_relaid(const __grid
 }
 
 /* Rows of any length, an element per lane at a time. */
-template <int BITS> __global__ void __launch_bounds__(GEMV_WARPS * 32, 1) k_gemv_relaid_elements(const __grid_constant__ gemv_args args)
+template <int BITS> __global__ void __launch_bounds__(GEMV_WARPS * 32, 1) k_gemv_canonical_elements(const __grid_constant__ gemv_args args)
 {
     __shared__ float levels[1 << BITS];
     gemv_args a = args;
     const int64_t expert = enter_pair(a), row = (int64_t)blockIdx.x * GEMV_WARPS + threadIdx.x / 32;
     put_levels<BITS>(args.weight, levels);
     if (row >= a.n_out) return;
-    const relaid_row r = relaid_row_of(args.weight, expert + row);
+    const canonical_row r = canonical_row_of(args.weight, expert + row);
     for (int t = 0; t < a.n_tokens; t++) {
         float sum = 0.0f;
         for (int64_t i = threadIdx.x % 32; i < args.weight.n_in; i += 32)
-            sum = fmaf(relaid_value<BITS>(args.weight, levels, r, i), __ldg(a.x + t * args.weight.n_in + i), sum);
+            sum = fmaf(canonical_value<BITS>(args.weight, levels, r, i), __ldg(a.x + t * args.weight.n_in + i), sum);
         sum = warp_sum(sum);
         if (threadIdx.x % 32 == 0) a.out[t * a.n_out + row] = a.bias != NULL ? sum + a.bias[row] : sum;
     }
 }
 
-template <int BITS, int ROWS, int TOKENS> static cudaError_t start_relaid(gemv_args a, cudaStream_t stream)
+template <int BITS, int ROWS, int TOKENS> static cudaError_t start_canonical(gemv_args a, cudaStream_t stream)
 {
-    const dim3 grid = gemv_grid(&a, ROWS, a.weight.n_in / relaid_piece<BITS>::ELEMS);
-    if (a.weight.relaid.groups == NULL) k_gemv_relaid<BITS, ROWS, TOKENS, true><<<grid, GEMV_WARPS * 32, 0, stream>>>(a);
-    else k_gemv_relaid<BITS, ROWS, TOKENS, false><<<grid, GEMV_WARPS * 32, 0, stream>>>(a);
+    const dim3 grid = gemv_grid(&a, ROWS, a.weight.n_in / canonical_piece<BITS>::ELEMS);
+    if (a.weight.canonical.groups == NULL) k_gemv_canonical<BITS, ROWS, TOKENS, true><<<grid, GEMV_WARPS * 32, 0, stream>>>(a);
+    else k_gemv_canonical<BITS, ROWS, TOKENS, false><<<grid, GEMV_WARPS * 32, 0, stream>>>(a);
     return cudaGetLastError();
 }
 
@@ -105,7 +105,7 @@ template <int BITS> static bool has_pieces(const gemv_args &a)
 {
     const weight_view &v = a.weight;
     const bool one_matrix = v.matrix_rows >= v.n_rows || (a.n_pairs > 0 && a.matrix_rows == v.matrix_rows && a.first_row == 0);
-    return in_runs_of(v, relaid_piece<BITS>::ELEMS) && (v.relaid.groups == NULL || one_matrix);
+    return in_runs_of(v, canonical_piece<BITS>::ELEMS) && (v.canonical.groups == NULL || one_matrix);
 }
 
 template <int BITS> static cudaError_t gemv_of_bits(const gemv_args &a, cudaStream_t stream)
@@ -113,100 +113,104 @@ template <int BITS> static cudaError_t gemv_of_bits(const gemv_args &a, cudaStre
     enum { TOKENS = 4 };
     if (!has_pieces<BITS>(a)) {
         const dim3 grid(blocks_of(a.n_out, GEMV_WARPS), a.n_pairs > 0 ? a.n_pairs : 1);
-        k_gemv_relaid_elements<BITS><<<grid, GEMV_WARPS * 32, 0, stream>>>(a);
+        k_gemv_canonical_elements<BITS><<<grid, GEMV_WARPS * 32, 0, stream>>>(a);
         return cudaGetLastError();
     }
-    if (a.n_tokens == 1 && !a.alike) return start_relaid<BITS, 4, 1>(a, stream);
+    if (a.n_tokens == 1 && !a.batch_invariant) return start_canonical<BITS, 4, 1>(a, stream);
     gemv_args some = a;
     cudaError_t error = cudaSuccess;
     for (int first = 0; first < a.n_tokens && error == cudaSuccess; first += TOKENS) {
         some.n_tokens = a.n_tokens - first < TOKENS ? a.n_tokens - first : (int)TOKENS;
         some.x = a.x + first * a.weight.n_in;
         some.out = a.out + first * a.n_out;
-        error = start_relaid<BITS, 2, TOKENS>(some, stream);
+        error = start_canonical<BITS, 2, TOKENS>(some, stream);
     }
     return error;
 }
 
-cudaError_t gemv_of_relaid(const gemv_args &a, cudaStream_t stream)
+cudaError_t gemv_of_canonical(const gemv_args &a, cudaStream_t stream)
 {
-    return a.weight.relaid.bits == 4 ? gemv_of_bits<4>(a, stream) : gemv_of_bits<8>(a, stream);
+    return a.weight.canonical.bits == 4 ? gemv_of_bits<4>(a, stream) : gemv_of_bits<8>(a, stream);
 }
 
 /* --- dequantization of rows --- */
 
-/* The same as relaid_row_of. */
-static __device__ __forceinline__ relaid_row tile_relaid_row(const tile_launch &l, uint32_t i)
+/* The same as canonical_row_of. */
+static __device__ __forceinline__ canonical_row dequantize_canonical_row(const dequantize_launch &l, uint32_t i)
 {
     const weight_view &v = l.a.weight;
-    const uint32_t row = tile_row(l.a, i), matrix = over(l.matrix, row);
-    relaid_row r;
+    const uint32_t row = dequantized_row(l.a, i), matrix = over(l.matrix, row);
+    canonical_row r;
     r.codes = v.data + row * v.row_bytes;
-    r.groups = v.relaid.groups != NULL ? v.relaid.groups + matrix * v.n_in : NULL;
-    r.factors = tile_factors_of(l, row);
-    r.common = v.relaid.commons != NULL ? __ldg(v.relaid.commons + matrix) : 1.0f;
+    r.groups = v.canonical.groups != NULL ? v.canonical.groups + matrix * v.n_in : NULL;
+    r.factors = dequantized_factors_of(l, row);
+    r.global_scale = v.canonical.commons != NULL ? __ldg(v.canonical.commons + matrix) : 1.0f;
     return r;
 }
 
-enum { RELAID_RUNS = 4 }; /* of a thread, of 8 columns each */
+enum { CANONICAL_RUNS = 4 }; /* of a thread, of 8 columns each */
 
 template <int BITS, typename OUT>
-static __device__ __forceinline__ void tile_relaid_run(const tile_launch &l, const float *levels, uint32_t at)
+static __device__ __forceinline__ void dequantize_canonical_run(const dequantize_launch &l, const float *levels, uint32_t at)
 {
     const weight_view &v = l.a.weight;
     const uint32_t i = over(l.parts, at), column = 8 * (at - i * l.parts.d);
-    const relaid_row r = tile_relaid_row(l, i);
+    const canonical_row r = dequantize_canonical_row(l, i);
     const uint32_t low = load_32(r.codes + (BITS == 8 ? column : column / 2)), high = BITS == 8 ? load_32(r.codes + column + 4) : low >> 16;
     OUT *const out = (OUT *)l.a.out + (int64_t)i * v.n_in + column;
 
     if (r.groups != NULL) {
         const int4 *const groups = (const int4 *)(r.groups + column);
-        put_8(out, relaid_mixed_run<BITS>(v, r, low, levels, __ldg(groups)), relaid_mixed_run<BITS>(v, r, high, levels, __ldg(groups + 1)));
+        put_8(out, canonical_mixed_run<BITS>(v, r, low, levels, __ldg(groups)),
+              canonical_mixed_run<BITS>(v, r, high, levels, __ldg(groups + 1)));
         return;
     }
     const uint32_t group = over(l.wide, column);
-    const float zero = relaid_zero(v, r, group), factor = relaid_factor(v, r, group);
-    put_8(out, relaid_run<BITS>(low, levels, zero, factor, v.relaid.dtype), relaid_run<BITS>(high, levels, zero, factor, v.relaid.dtype));
+    const float zero = canonical_zero(v, r, group), factor = canonical_factor(v, r, group);
+    put_8(out, canonical_run<BITS>(low, levels, zero, factor, v.canonical.dtype),
+          canonical_run<BITS>(high, levels, zero, factor, v.canonical.dtype));
 }
 
-template <int BITS, typename OUT> __global__ void __launch_bounds__(TILE_THREADS, 2) k_tile_relaid(const __grid_constant__ tile_launch l)
+template <int BITS, typename OUT>
+__global__ void __launch_bounds__(DEQUANTIZE_THREADS, 2) k_dequantize_canonical(const __grid_constant__ dequantize_launch l)
 {
     __shared__ float levels[1 << BITS];
-    const uint32_t first = blockIdx.x * (TILE_THREADS * RELAID_RUNS) + threadIdx.x;
+    const uint32_t first = blockIdx.x * (DEQUANTIZE_THREADS * CANONICAL_RUNS) + threadIdx.x;
 
     put_levels<BITS>(l.a.weight, levels);
 #pragma unroll
-    for (int j = 0; j < RELAID_RUNS; j++)
-        if (first + j * TILE_THREADS < l.n_parts) tile_relaid_run<BITS, OUT>(l, levels, first + j * TILE_THREADS);
+    for (int j = 0; j < CANONICAL_RUNS; j++)
+        if (first + j * DEQUANTIZE_THREADS < l.n_parts) dequantize_canonical_run<BITS, OUT>(l, levels, first + j * DEQUANTIZE_THREADS);
 }
 
 /* The same for rows of any length, a column at a time. */
 template <int BITS, typename OUT>
-__global__ void __launch_bounds__(TILE_THREADS, 2) k_tile_relaid_elements(const __grid_constant__ tile_launch l)
+__global__ void __launch_bounds__(DEQUANTIZE_THREADS, 2) k_dequantize_canonical_elements(const __grid_constant__ dequantize_launch l)
 {
     __shared__ float levels[1 << BITS];
-    const uint32_t at = blockIdx.x * TILE_THREADS + threadIdx.x, i = over(l.parts, at), column = at - i * l.parts.d;
+    const uint32_t at = blockIdx.x * DEQUANTIZE_THREADS + threadIdx.x, i = over(l.parts, at), column = at - i * l.parts.d;
 
     put_levels<BITS>(l.a.weight, levels);
-    if (at < l.n_parts) put_1((OUT *)l.a.out + at, relaid_value<BITS>(l.a.weight, levels, tile_relaid_row(l, i), column));
+    if (at < l.n_parts) put_1((OUT *)l.a.out + at, canonical_value<BITS>(l.a.weight, levels, dequantize_canonical_row(l, i), column));
 }
 
-template <int BITS, typename OUT> static cudaError_t tile_relaid_as(const tile_args &a, cudaStream_t stream)
+template <int BITS, typename OUT> static cudaError_t dequantize_canonical_as(const dequantize_args &a, cudaStream_t stream)
 {
     const int64_t n_in = a.weight.n_in;
     if (in_runs_of(a.weight, 8))
-        return tile_rows_with(k_tile_relaid<BITS, OUT>, a, sizeof(OUT), n_in / 8, TILE_THREADS * RELAID_RUNS, stream);
-    return tile_rows_with(k_tile_relaid_elements<BITS, OUT>, a, sizeof(OUT), n_in, TILE_THREADS, stream);
+        return dequantize_rows_with(k_dequantize_canonical<BITS, OUT>, a, sizeof(OUT), n_in / 8, DEQUANTIZE_THREADS * CANONICAL_RUNS,
+                                    stream);
+    return dequantize_rows_with(k_dequantize_canonical_elements<BITS, OUT>, a, sizeof(OUT), n_in, DEQUANTIZE_THREADS, stream);
 }
 
-template <int BITS> static cudaError_t tile_relaid_to(const tile_args &a, apr_dtype to, cudaStream_t stream)
+template <int BITS> static cudaError_t dequantize_canonical_to(const dequantize_args &a, apr_dtype to, cudaStream_t stream)
 {
-    if (to == APR_F16) return tile_relaid_as<BITS, __half>(a, stream);
-    if (to == APR_BF16) return tile_relaid_as<BITS, __nv_bfloat16>(a, stream);
-    return tile_relaid_as<BITS, float>(a, stream);
+    if (to == APR_F16) return dequantize_canonical_as<BITS, __half>(a, stream);
+    if (to == APR_BF16) return dequantize_canonical_as<BITS, __nv_bfloat16>(a, stream);
+    return dequantize_canonical_as<BITS, float>(a, stream);
 }
 
-cudaError_t tile_of_relaid(const tile_args &a, apr_dtype to, cudaStream_t stream)
+cudaError_t dequantize_of_canonical(const dequantize_args &a, apr_dtype to, cudaStream_t stream)
 {
-    return a.weight.relaid.bits == 4 ? tile_relaid_to<4>(a, to, stream) : tile_relaid_to<8>(a, to, stream);
+    return a.weight.canonical.bits == 4 ? dequantize_canonical_to<4>(a, to, stream) : dequantize_canonical_to<8>(a, to, stream);
 }

@@ -24,48 +24,48 @@ template <int BITS> static __device__ __forceinline__ void put_levels(const weig
     const int n_threads = (int)(blockDim.x * blockDim.y);
     for (int i = (int)(threadIdx.y * blockDim.x + threadIdx.x); i < 1 << BITS; i += n_threads) {
         float level = (float)i;
-        if (v.relaid.level == APR_LEVEL_SIGNED && i >= 1 << (BITS - 1)) level -= (float)(1 << BITS);
-        if (v.relaid.level == APR_LEVEL_E2M1) level = e2m1_level(i);
-        if (v.relaid.level == APR_LEVEL_E4M3) level = fp8_pair<__NV_E4M3>((uint32_t)i).x;
-        if (BITS == 4 && v.relaid.level == APR_LEVEL_TABLE) level = v.relaid.levels[i & 15];
+        if (v.canonical.level == APR_LEVEL_SIGNED && i >= 1 << (BITS - 1)) level -= (float)(1 << BITS);
+        if (v.canonical.level == APR_LEVEL_E2M1) level = e2m1_level(i);
+        if (v.canonical.level == APR_LEVEL_E4M3) level = fp8_pair<__NV_E4M3>((uint32_t)i).x;
+        if (BITS == 4 && v.canonical.level == APR_LEVEL_TABLE) level = v.canonical.levels[i & 15];
         levels[i] = level;
     }
     __syncthreads();
 }
 
 /* What all numbers of a row share. */
-struct relaid_row {
+struct canonical_row {
     const uint8_t *codes;
     const int32_t *groups; /* of each column; NULL: column / factor_columns */
     int64_t factors;       /* index of its first scale and zero point */
-    float common;
+    float global_scale;
 };
 
-static __device__ __forceinline__ relaid_row relaid_row_of(const weight_view &v, int64_t row)
+static __device__ __forceinline__ canonical_row canonical_row_of(const weight_view &v, int64_t row)
 {
     const int64_t matrix = v.matrix_rows >= v.n_rows ? 0 : row / v.matrix_rows;
-    relaid_row r;
+    canonical_row r;
     r.codes = v.data + row * v.row_bytes;
-    r.groups = v.relaid.groups != NULL ? v.relaid.groups + matrix * v.n_in : NULL;
+    r.groups = v.canonical.groups != NULL ? v.canonical.groups + matrix * v.n_in : NULL;
     r.factors = factors_of_row(v, row);
-    r.common = v.relaid.commons != NULL ? __ldg(v.relaid.commons + matrix) : 1.0f;
+    r.global_scale = v.canonical.commons != NULL ? __ldg(v.canonical.commons + matrix) : 1.0f;
     return r;
 }
 
-static __device__ __forceinline__ float relaid_factor(const weight_view &v, const relaid_row &r, int64_t group)
+static __device__ __forceinline__ float canonical_factor(const weight_view &v, const canonical_row &r, int64_t group)
 {
     const float scale = factor_number(v, r.factors + group);
-    return v.relaid.divides ? __fdiv_rn(scale, r.common) : __fmul_rn(scale, r.common);
+    return v.canonical.divides ? __fdiv_rn(scale, r.global_scale) : __fmul_rn(scale, r.global_scale);
 }
 
-static __device__ __forceinline__ float relaid_zero(const weight_view &v, const relaid_row &r, int64_t group)
+static __device__ __forceinline__ float canonical_zero(const weight_view &v, const canonical_row &r, int64_t group)
 {
-    if (v.relaid.zeros == NULL) return v.relaid.zero_bias;
-    const uint8_t byte = __ldg(v.relaid.zeros + r.factors + group);
-    return v.relaid.zero_bias + (v.relaid.signed_zeros ? (float)(int8_t)byte : (float)byte);
+    if (v.canonical.zeros == NULL) return v.canonical.zero_bias;
+    const uint8_t byte = __ldg(v.canonical.zeros + r.factors + group);
+    return v.canonical.zero_bias + (v.canonical.signed_zeros ? (float)(int8_t)byte : (float)byte);
 }
 
-static __device__ __forceinline__ float relaid_number(float level, float zero, float factor, apr_dtype dtype)
+static __device__ __forceinline__ float canonical_number(float level, float zero, float factor, apr_dtype dtype)
 {
     const float value = __fmul_rn(__fsub_rn(level, zero), factor);
     if (dtype == APR_F16) return __half2float(__float2half_rn(value));
@@ -74,12 +74,12 @@ static __device__ __forceinline__ float relaid_number(float level, float zero, f
 
 /* One number of any row. */
 template <int BITS>
-static __device__ __forceinline__ float relaid_value(const weight_view &v, const float *levels, const relaid_row &r, int64_t column)
+static __device__ __forceinline__ float canonical_value(const weight_view &v, const float *levels, const canonical_row &r, int64_t column)
 {
     const int64_t group = r.groups != NULL ? __ldg(r.groups + column) : (uint32_t)column / (uint32_t)v.factor_columns;
     const uint32_t byte = __ldg(r.codes + (BITS == 8 ? column : column / 2));
     const float level = levels[BITS == 8 ? byte : byte >> column % 2 * 4 & 0x0f];
-    return relaid_number(level, relaid_zero(v, r, group), relaid_factor(v, r, group), v.relaid.dtype);
+    return canonical_number(level, canonical_zero(v, r, group), canonical_factor(v, r, group), v.canonical.dtype);
 }
 
 /* The levels of four neighbouring codes, from the lowest bits on. */
@@ -92,30 +92,30 @@ template <int BITS> static __device__ __forceinline__ float4 levels_of(uint32_t 
 
 /* Four neighbouring numbers that share a scale. */
 template <int BITS>
-static __device__ __forceinline__ float4 relaid_run(uint32_t codes, const float *levels, float zero, float factor, apr_dtype dtype)
+static __device__ __forceinline__ float4 canonical_run(uint32_t codes, const float *levels, float zero, float factor, apr_dtype dtype)
 {
     const float4 q = levels_of<BITS>(codes, levels);
-    return make_float4(relaid_number(q.x, zero, factor, dtype), relaid_number(q.y, zero, factor, dtype),
-                       relaid_number(q.z, zero, factor, dtype), relaid_number(q.w, zero, factor, dtype));
+    return make_float4(canonical_number(q.x, zero, factor, dtype), canonical_number(q.y, zero, factor, dtype),
+                       canonical_number(q.z, zero, factor, dtype), canonical_number(q.w, zero, factor, dtype));
 }
 
 /* Four neighbouring numbers, each with its own group. */
 template <int BITS>
-static __device__ __forceinline__ float4 relaid_mixed_run(const weight_view &v, const relaid_row &r, uint32_t codes, const float *levels,
-                                                          int4 groups)
+static __device__ __forceinline__ float4 canonical_mixed_run(const weight_view &v, const canonical_row &r, uint32_t codes,
+                                                             const float *levels, int4 groups)
 {
     const float4 q = levels_of<BITS>(codes, levels);
-    const apr_dtype dtype = v.relaid.dtype;
-    return make_float4(relaid_number(q.x, relaid_zero(v, r, groups.x), relaid_factor(v, r, groups.x), dtype),
-                       relaid_number(q.y, relaid_zero(v, r, groups.y), relaid_factor(v, r, groups.y), dtype),
-                       relaid_number(q.z, relaid_zero(v, r, groups.z), relaid_factor(v, r, groups.z), dtype),
-                       relaid_number(q.w, relaid_zero(v, r, groups.w), relaid_factor(v, r, groups.w), dtype));
+    const apr_dtype dtype = v.canonical.dtype;
+    return make_float4(canonical_number(q.x, canonical_zero(v, r, groups.x), canonical_factor(v, r, groups.x), dtype),
+                       canonical_number(q.y, canonical_zero(v, r, groups.y), canonical_factor(v, r, groups.y), dtype),
+                       canonical_number(q.z, canonical_zero(v, r, groups.z), canonical_factor(v, r, groups.z), dtype),
+                       canonical_number(q.w, canonical_zero(v, r, groups.w), canonical_factor(v, r, groups.w), dtype));
 }
 
 /* Whether rows consist of whole runs of n columns, each with one scale or with a group for each column. */
 static inline bool in_runs_of(const weight_view &v, int n)
 {
-    return v.n_in % n == 0 && (v.relaid.groups != NULL || v.factor_columns % n == 0 || v.factor_columns >= v.n_in);
+    return v.n_in % n == 0 && (v.canonical.groups != NULL || v.factor_columns % n == 0 || v.factor_columns >= v.n_in);
 }
 
 #endif

@@ -8,7 +8,7 @@ enum { BLOCK = 256 };
 /* The angle is a float32 product, as on the host. It is reduced to one turn in double, so that large positions stay exact. */
 static __global__ void __launch_bounds__(BLOCK) k_angles(const __grid_constant__ apr_angles_args a)
 {
-    follow_previous();
+    pdl_trigger_and_wait();
     const int64_t at = (int64_t)blockIdx.x * BLOCK + threadIdx.x;
     if (at >= a.n_tokens * a.n_freqs) return;
     const int64_t t = at / a.n_freqs, j = at % a.n_freqs;
@@ -22,7 +22,7 @@ static __global__ void __launch_bounds__(BLOCK) k_angles(const __grid_constant__
 /* A thread per pair of numbers. Numbers that are not rotated are copied by the threads after those of the pairs. */
 static __global__ void __launch_bounds__(BLOCK) k_rope(const __grid_constant__ apr_rope_args a)
 {
-    follow_previous();
+    pdl_trigger_and_wait();
     const int64_t each = a.head_dim - a.n_freqs, at = (int64_t)blockIdx.x * BLOCK + threadIdx.x;
     if (at >= a.n_tokens * a.n_heads * each) return;
     const int64_t row = at / each, j = at % each, n = a.n_freqs;
@@ -36,7 +36,7 @@ static __global__ void __launch_bounds__(BLOCK) k_rope(const __grid_constant__ a
     const float *const angles = a.angles + row / a.n_heads * 2 * n;
     const bool neighbours = a.mode == APR_ROPE_NEIGHBOURS;
     const int64_t i = a.start + (neighbours ? 2 * j : j), other = i + (neighbours ? 1 : n);
-    const float2 pair = turned(x[i], x[other], angles[j], angles[j + n]);
+    const float2 pair = rotated(x[i], x[other], angles[j], angles[j + n]);
     out[i] = pair.x;
     out[other] = pair.y;
 }
@@ -44,7 +44,7 @@ static __global__ void __launch_bounds__(BLOCK) k_rope(const __grid_constant__ a
 cudaError_t apr_cuda_angles(const apr_angles_args *args, cudaStream_t stream)
 {
     if (args->n_tokens * args->n_freqs == 0) return cudaSuccess;
-    launch_following(k_angles, blocks_of(args->n_tokens * args->n_freqs, BLOCK), BLOCK, 0, stream, *args);
+    launch_pdl(k_angles, blocks_of(args->n_tokens * args->n_freqs, BLOCK), BLOCK, 0, stream, *args);
     return cudaGetLastError();
 }
 
@@ -53,6 +53,6 @@ cudaError_t apr_cuda_rope(const apr_rope_args *args, cudaStream_t stream)
     if (args->start < 0 || args->start + args->n_freqs * 2 > args->head_dim) return cudaErrorInvalidValue;
     const int64_t n = args->n_tokens * args->n_heads * (args->head_dim - args->n_freqs);
     if (n == 0) return cudaSuccess;
-    launch_following(k_rope, blocks_of(n, BLOCK), BLOCK, 0, stream, *args);
+    launch_pdl(k_rope, blocks_of(n, BLOCK), BLOCK, 0, stream, *args);
     return cudaGetLastError();
 }

@@ -4,7 +4,7 @@
 
 #include <cuda_runtime.h>
 
-static __device__ __forceinline__ float2 turned(float first, float second, float cosine, float sine)
+static __device__ __forceinline__ float2 rotated(float first, float second, float cosine, float sine)
 {
     return make_float2(fmaf(first, cosine, -(second * sine)), fmaf(second, cosine, first * sine));
 }

@@ -27,7 +27,7 @@ static apr_status call(cudaError_t (*start)(const apr_attend_args *, cudaStream_
 }
 
 /* Batch invariant: 64 tokens at a time with the small GEMM, else one at a time, so that sums are split as for a single token. */
-static cudaError_t experts_apart(apr_cuda_device *device, const apr_experts_args *args)
+static cudaError_t experts_batch_invariant(apr_cuda_device *device, const apr_experts_args *args)
 {
     cudaError_t error = cudaSuccess;
     for (int64_t first = 0, n = APR_ABREAST_MOST; first < args->n_tokens && error == cudaSuccess;) {
@@ -56,7 +56,7 @@ static apr_status call(cudaError_t (*start)(const apr_experts_args *, cudaStream
                        apr_error *err)
 {
     cudaError_t error = cudaErrorNotSupported;
-    if (device->alike) return apr_cuda_outcome(device, experts_apart(device, args), err);
+    if (device->batch_invariant) return apr_cuda_outcome(device, experts_batch_invariant(device, args), err);
     if (!device->exact && !device->tiles && args->n_tokens > 1)
         error = apr_cuda_experts_abreast(args, device->facts.n_sms, apr_cuda_code_major(), device->stream);
     return apr_cuda_outcome(device, error == cudaErrorNotSupported ? start(args, device->stream) : error, err);

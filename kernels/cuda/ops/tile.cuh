@@ -11,14 +11,14 @@
 
 #include <cuda_bf16.h>
 
-enum { TILE_THREADS = 256 };
+enum { DEQUANTIZE_THREADS = 256 };
 
-typedef struct tile_args {
+typedef struct dequantize_args {
     weight_view weight;
     const int32_t *ids;    /* row i of the tile is logical row ids[i] ... */
     int64_t first, n_rows; /* ... or, without ids, first + i */
     void *out;             /* [n_rows, n_in] */
-} tile_args;
+} dequantize_args;
 
 /* n / d for n below 2^31, exactly: n * (2^shift / d rounded up) / 2^shift. */
 typedef struct divisor {
@@ -37,8 +37,8 @@ static inline divisor divisor_of(int64_t d)
 static __device__ __forceinline__ uint32_t over(const divisor &d, uint32_t n) { return (uint32_t)((uint64_t)n * d.multiplier >> d.shift); }
 
 /* The arguments of a launch. A part is what a thread takes at a time: a piece, a run of codes, or a single number. */
-typedef struct tile_launch {
-    tile_args a;
+typedef struct dequantize_launch {
+    dequantize_args a;
     uint32_t n_parts; /* n_rows * parts of a row */
     /* Rows are stored consecutively from `data` on in the order of the tile, with at most one factor: the row number is not needed. */
     bool in_order;
@@ -46,7 +46,7 @@ typedef struct tile_launch {
     divisor parts;      /* of a row */
     divisor matrix;     /* rows of a matrix in a stack */
     divisor down, wide; /* rows and columns that share a factor */
-} tile_launch;
+} dequantize_launch;
 
 /* Four numbers in 16 bits each, of the pointer's type. */
 static __device__ __forceinline__ uint2 packed(const __half *, float4 v)
@@ -92,13 +92,13 @@ static __device__ __forceinline__ float4 exact_run(const piece<D> &q, int run, f
                        exact_value<D>(q, v.z, scale, below, factor), exact_value<D>(q, v.w, scale, below, factor));
 }
 
-static __device__ __forceinline__ uint32_t tile_row(const tile_args &a, uint32_t i)
+static __device__ __forceinline__ uint32_t dequantized_row(const dequantize_args &a, uint32_t i)
 {
     return (uint32_t)stored_row(a.weight, a.ids != NULL ? (int64_t)a.ids[i] : a.first + i);
 }
 
 /* The same as factors_of_row. */
-static __device__ __forceinline__ int64_t tile_factors_of(const tile_launch &l, uint32_t stored)
+static __device__ __forceinline__ int64_t dequantized_factors_of(const dequantize_launch &l, uint32_t stored)
 {
     const weight_view &v = l.a.weight;
     const uint32_t matrix = over(l.matrix, stored);
@@ -106,15 +106,15 @@ static __device__ __forceinline__ int64_t tile_factors_of(const tile_launch &l, 
 }
 
 /* The same as factor_at. */
-static __device__ __forceinline__ float tile_factor(const tile_launch &l, uint32_t stored, uint32_t column)
+static __device__ __forceinline__ float dequantized_factor(const dequantize_launch &l, uint32_t stored, uint32_t column)
 {
     const weight_view &v = l.a.weight;
     if (v.factors == NULL) return 1.0f;
-    return factor_number(v, v.one_factor ? 0 : tile_factors_of(l, stored) + over(l.wide, column));
+    return factor_number(v, v.one_factor ? 0 : dequantized_factors_of(l, stored) + over(l.wide, column));
 }
 
 /* A piece, its source and its destination. */
-template <apr_dtype D, typename OUT> struct tile_part {
+template <apr_dtype D, typename OUT> struct dequantize_part {
     typedef piece<D> P;
     P q;
     float factor;
@@ -124,7 +124,7 @@ template <apr_dtype D, typename OUT> struct tile_part {
 
     /* The block that has the part. Blocks are consecutive in the output, and mostly in the source. Layouts where the source is not are not
      * `in_order`, and their addresses are computed here. */
-    __device__ __forceinline__ const uint8_t *find(const tile_launch &l, uint32_t at)
+    __device__ __forceinline__ const uint8_t *find(const dequantize_launch &l, uint32_t at)
     {
         const weight_view &v = l.a.weight;
         lane = (int)(at % P::LANES);
@@ -133,15 +133,15 @@ template <apr_dtype D, typename OUT> struct tile_part {
             factor = has_factors<D>::value && v.factors != NULL ? factor_number(v, 0) : 1.0f;
             return l.data + (int64_t)(at / P::LANES) * P::BYTES;
         }
-        const uint32_t i = over(l.parts, at), block = at / P::LANES - i * (l.parts.d / P::LANES), stored = tile_row(l.a, i);
-        factor = has_factors<D>::value ? tile_factor(l, stored, block * P::ELEMS) : 1.0f;
+        const uint32_t i = over(l.parts, at), block = at / P::LANES - i * (l.parts.d / P::LANES), stored = dequantized_row(l.a, i);
+        factor = has_factors<D>::value ? dequantized_factor(l, stored, block * P::ELEMS) : 1.0f;
         const uint8_t *const row = row_at<D>(v, stored);
-        if constexpr (heads_apart(D)) head = row + head_at<D>((int)block);
+        if constexpr (has_split_heads(D)) head = row + head_at<D>((int)block);
         return row + block_at<D>(v, (int)block);
     }
-    template <bool APART> __device__ __forceinline__ void load(const uint8_t *from)
+    template <bool SPLIT> __device__ __forceinline__ void load(const uint8_t *from)
     {
-        if constexpr (APART) q.load_apart(head, from, lane);
+        if constexpr (SPLIT) q.load_split(head, from, lane);
         else q.load(from, lane);
     }
 
@@ -162,56 +162,56 @@ template <apr_dtype D, typename OUT> struct tile_part {
 };
 
 /* Pieces of a thread: together at least 32 columns. */
-template <apr_dtype D> struct tile_pieces {
+template <apr_dtype D> struct dequantize_pieces {
     static constexpr int COLUMNS = piece<D>::ELEMS / piece<D>::LANES, N = COLUMNS < 32 ? 32 / COLUMNS : 1;
 };
 
-/* There is no branch between the loads of a thread, so that all are in flight at once. APART: exponents are separated from codes
+/* There is no branch between the loads of a thread, so that all are in flight at once. SPLIT: exponents are separated from codes
  * (weights.cuh). */
-template <apr_dtype D, typename OUT, bool APART>
-__global__ void __launch_bounds__(TILE_THREADS, 3) k_tile(const __grid_constant__ tile_launch l)
+template <apr_dtype D, typename OUT, bool SPLIT>
+__global__ void __launch_bounds__(DEQUANTIZE_THREADS, 3) k_dequantize(const __grid_constant__ dequantize_launch l)
 {
-    constexpr int N = tile_pieces<D>::N;
-    const uint32_t first = blockIdx.x * (TILE_THREADS * N) + threadIdx.x;
+    constexpr int N = dequantize_pieces<D>::N;
+    const uint32_t first = blockIdx.x * (DEQUANTIZE_THREADS * N) + threadIdx.x;
     const uint8_t *from[N];
-    tile_part<D, OUT> part[N];
+    dequantize_part<D, OUT> part[N];
 
-    if ((blockIdx.x + 1) * (TILE_THREADS * N) > l.n_parts) { /* some threads have fewer parts */
+    if ((blockIdx.x + 1) * (DEQUANTIZE_THREADS * N) > l.n_parts) { /* some threads have fewer parts */
 #pragma unroll 1
-        for (uint32_t at = first; at < l.n_parts; at += TILE_THREADS) {
+        for (uint32_t at = first; at < l.n_parts; at += DEQUANTIZE_THREADS) {
             from[0] = part[0].find(l, at);
-            part[0].template load<APART>(from[0]);
+            part[0].template load<SPLIT>(from[0]);
             part[0].store();
         }
         return;
     }
 #pragma unroll
-    for (int j = 0; j < N; j++) from[j] = part[j].find(l, first + j * TILE_THREADS);
+    for (int j = 0; j < N; j++) from[j] = part[j].find(l, first + j * DEQUANTIZE_THREADS);
 #pragma unroll
-    for (int j = 0; j < N; j++) part[j].template load<APART>(from[j]);
+    for (int j = 0; j < N; j++) part[j].template load<SPLIT>(from[j]);
 #pragma unroll
     for (int j = 0; j < N; j++) part[j].store();
 }
 
 /* A thread per element, for rows of any length. */
 template <apr_dtype D, typename OUT>
-__global__ void __launch_bounds__(TILE_THREADS, 2) k_tile_elements(const __grid_constant__ tile_launch l)
+__global__ void __launch_bounds__(DEQUANTIZE_THREADS, 2) k_dequantize_elements(const __grid_constant__ dequantize_launch l)
 {
-    const uint32_t at = blockIdx.x * TILE_THREADS + threadIdx.x;
+    const uint32_t at = blockIdx.x * DEQUANTIZE_THREADS + threadIdx.x;
     if (at >= l.n_parts) return;
-    const uint32_t i = over(l.parts, at), column = at - i * l.parts.d, stored = tile_row(l.a, i);
+    const uint32_t i = over(l.parts, at), column = at - i * l.parts.d, stored = dequantized_row(l.a, i);
     const float value = element<D>(l.a.weight, stored, column);
-    put_1((OUT *)l.a.out + at, has_factors<D>::value ? __fmul_rn(value, tile_factor(l, stored, column)) : value);
+    put_1((OUT *)l.a.out + at, has_factors<D>::value ? __fmul_rn(value, dequantized_factor(l, stored, column)) : value);
 }
 
 /* Launches the kernel for as many rows at a time as have less than 2^31 parts; a thread block takes `a_block` parts. */
-static inline cudaError_t tile_rows_with(void (*kernel)(const tile_launch), const tile_args &a, size_t out_bytes, int64_t row_parts,
-                                         int64_t a_block, cudaStream_t stream)
+static inline cudaError_t dequantize_rows_with(void (*kernel)(const dequantize_launch), const dequantize_args &a, size_t out_bytes,
+                                               int64_t row_parts, int64_t a_block, cudaStream_t stream)
 {
     const weight_view &v = a.weight;
     const int64_t most = INT32_MAX / row_parts;
     cudaError_t error = v.n_rows <= INT32_MAX ? cudaSuccess : cudaErrorNotSupported;
-    tile_launch l = {
+    dequantize_launch l = {
         a, 0, false, NULL, divisor_of(row_parts), divisor_of(v.matrix_rows), divisor_of(v.factor_rows), divisor_of(v.factor_columns)};
 
     l.in_order = a.ids == NULL && v.step == APR_STEP_NONE && !v.in_items && (v.factors == NULL || v.one_factor);
@@ -223,45 +223,45 @@ static inline cudaError_t tile_rows_with(void (*kernel)(const tile_launch), cons
         if (a.ids != NULL) l.a.ids = a.ids + done;
         l.a.out = (uint8_t *)a.out + (size_t)(done * v.n_in) * out_bytes;
         l.n_parts = (uint32_t)(l.a.n_rows * row_parts);
-        kernel<<<blocks_of(l.n_parts, a_block), TILE_THREADS, 0, stream>>>(l);
+        kernel<<<blocks_of(l.n_parts, a_block), DEQUANTIZE_THREADS, 0, stream>>>(l);
         error = cudaGetLastError();
     }
     return error;
 }
 
-template <apr_dtype D, typename OUT> cudaError_t tile_as(const tile_args &a, cudaStream_t stream)
+template <apr_dtype D, typename OUT> cudaError_t dequantize_as(const dequantize_args &a, cudaStream_t stream)
 {
-    void (*kernel)(const tile_launch) = k_tile<D, OUT, false>;
-    if constexpr (heads_apart(D))
-        if (a.weight.in_items) kernel = k_tile<D, OUT, true>;
-    return tile_rows_with(kernel, a, sizeof(OUT), a.weight.n_in / piece<D>::ELEMS * piece<D>::LANES, TILE_THREADS * tile_pieces<D>::N,
-                          stream);
+    void (*kernel)(const dequantize_launch) = k_dequantize<D, OUT, false>;
+    if constexpr (has_split_heads(D))
+        if (a.weight.in_items) kernel = k_dequantize<D, OUT, true>;
+    return dequantize_rows_with(kernel, a, sizeof(OUT), a.weight.n_in / piece<D>::ELEMS * piece<D>::LANES,
+                                DEQUANTIZE_THREADS * dequantize_pieces<D>::N, stream);
 }
 
-template <apr_dtype D, typename OUT> cudaError_t tile_elements_as(const tile_args &a, cudaStream_t stream)
+template <apr_dtype D, typename OUT> cudaError_t dequantize_elements_as(const dequantize_args &a, cudaStream_t stream)
 {
-    return tile_rows_with(k_tile_elements<D, OUT>, a, sizeof(OUT), a.weight.n_in, TILE_THREADS, stream);
+    return dequantize_rows_with(k_dequantize_elements<D, OUT>, a, sizeof(OUT), a.weight.n_in, DEQUANTIZE_THREADS, stream);
 }
 
-template <apr_dtype D> cudaError_t tile_of(const tile_args &a, apr_dtype to, cudaStream_t stream)
+template <apr_dtype D> cudaError_t dequantize_of(const dequantize_args &a, apr_dtype to, cudaStream_t stream)
 {
-    if (to == APR_F16) return tile_as<D, __half>(a, stream);
-    if (to == APR_BF16) return tile_as<D, __nv_bfloat16>(a, stream);
-    return tile_as<D, float>(a, stream);
+    if (to == APR_F16) return dequantize_as<D, __half>(a, stream);
+    if (to == APR_BF16) return dequantize_as<D, __nv_bfloat16>(a, stream);
+    return dequantize_as<D, float>(a, stream);
 }
 
-template <apr_dtype D> cudaError_t tile_of_plain(const tile_args &a, apr_dtype to, cudaStream_t stream)
+template <apr_dtype D> cudaError_t dequantize_of_plain(const dequantize_args &a, apr_dtype to, cudaStream_t stream)
 {
-    if (in_pieces<D>(a.weight)) return tile_of<D>(a, to, stream);
-    if (to == APR_F16) return tile_elements_as<D, __half>(a, stream);
-    if (to == APR_BF16) return tile_elements_as<D, __nv_bfloat16>(a, stream);
-    return tile_elements_as<D, float>(a, stream);
+    if (in_pieces<D>(a.weight)) return dequantize_of<D>(a, to, stream);
+    if (to == APR_F16) return dequantize_elements_as<D, __half>(a, stream);
+    if (to == APR_BF16) return dequantize_elements_as<D, __nv_bfloat16>(a, stream);
+    return dequantize_elements_as<D, float>(a, stream);
 }
 
 /* Packed matrices in the canonical layout. */
-cudaError_t tile_of_relaid(const tile_args &args, apr_dtype to, cudaStream_t stream);
+cudaError_t dequantize_of_canonical(const dequantize_args &args, apr_dtype to, cudaStream_t stream);
 
 /* Dequantizes rows. cudaErrorNotSupported: no kernel for the type. */
-cudaError_t apr_cuda_tile(const tile_args &args, apr_dtype from, apr_dtype to, cudaStream_t stream);
+cudaError_t apr_cuda_tile(const dequantize_args &args, apr_dtype from, apr_dtype to, cudaStream_t stream);
 
 #endif

@@ -18,7 +18,7 @@ static __device__ __forceinline__ void store_row(const apr_turn_args &a, const a
 }
 
 /* blockIdx.y: the token. */
-static __global__ void __launch_bounds__(BLOCK) k_turn(const __grid_constant__ apr_turn_args a)
+static __global__ void __launch_bounds__(BLOCK) k_qkv_epilogue(const __grid_constant__ apr_turn_args a)
 {
     __shared__ float heads[WARPS][APR_TURN_MOST_DIM];
     float *const head = heads[threadIdx.x / 32];
@@ -26,15 +26,15 @@ static __global__ void __launch_bounds__(BLOCK) k_turn(const __grid_constant__ a
     const int key_dim = (int)a.store.key_dim, value_dim = (int)a.store.value_dim;
     const int token = (int)blockIdx.y;
     int at = (int)blockIdx.x * WARPS + (int)threadIdx.x / 32;
-    follow_previous();
+    pdl_trigger_and_wait();
     if (at < n_q) {
-        turn_query(a, token, at, head);
+        prepare_query(a, token, at, head);
         for (int i = threadIdx.x % 32; i < key_dim; i += 32) a.q.out[((int64_t)token * n_q + at) * key_dim + i] = head[i];
         return;
     }
     at -= n_q;
     if (at < n_k) {
-        turn_key(a, token, at, head);
+        prepare_key(a, token, at, head);
         store_row(a, a.store.keys, token, at, key_dim, head);
         return;
     }
@@ -44,49 +44,49 @@ static __global__ void __launch_bounds__(BLOCK) k_turn(const __grid_constant__ a
     store_row(a, a.store.values, token, at, value_dim, head);
 }
 
-/* --- of a small GEMM with stream-K partial sums (abreast_end.cuh) --- */
+/* --- of a small GEMM with stream-K partial sums (gemm_epilogue.cuh) --- */
 
-typedef struct turn_end {
-    abreast_call a;
+typedef struct qkv_fixup {
+    gemm_call a;
     int n_blocks, shift; /* of the GEMM's launch; row blocks have 1 << shift rows */
-    apr_turn_args turn;
-} turn_end;
+    apr_turn_args qkv;
+} qkv_fixup;
 
 /* The partial sums of numbers i to i + 3 of a head that begins at row `begin` of a part; `before`: rows of the parts before it. */
-static __device__ __forceinline__ four_source head_source(const turn_end &e, int part, int before, int begin, int i, int in_launch,
-                                                          int token)
+static __device__ __forceinline__ fixup_source4 head_source(const qkv_fixup &e, int part, int before, int begin, int i, int in_launch,
+                                                            int token)
 {
-    const abreast_part &p = e.a.parts[part];
+    const gemm_part &p = e.a.parts[part];
     const int row = before + begin + i;
-    return four_sums_of(e.a, sources_of(e.a, e.n_blocks, row >> e.shift), e.shift, row, in_launch,
-                        p.out + (int64_t)token * p.n_units * APR_FLOW_UNIT + begin + i);
+    return fixup_source4_of(e.a, fixup_source_of(e.a, e.n_blocks, row >> e.shift), e.shift, row, in_launch,
+                            p.out + (int64_t)token * p.n_row_groups * APR_FLOW_UNIT + begin + i);
 }
 
-/* k_turn with the stream-K fix-up in front, whose sums are also written to the product's output. blockIdx.y: the token of the launch. */
-static __global__ void __launch_bounds__(BLOCK) k_turn_products(const __grid_constant__ turn_end e)
+/* k_qkv_epilogue with the stream-K fix-up in front, whose sums are also written to the product's output. blockIdx.y: the token of the launch. */
+static __global__ void __launch_bounds__(BLOCK) k_qkv_epilogue_fixup(const __grid_constant__ qkv_fixup e)
 {
     __shared__ float4 heads[WARPS][APR_TURN_MOST_DIM / 4];
-    let_next_begin();
-    const apr_turn_args &a = e.turn;
+    pdl_trigger();
+    const apr_turn_args &a = e.qkv;
     float *const head = (float *)heads[threadIdx.x / 32];
     const int n_q = (int)a.q.n_heads, n_k = (int)a.store.n_kv_heads, at = (int)blockIdx.x * WARPS + (int)threadIdx.x / 32;
     const int part = at < n_q ? 0 : at < n_q + n_k ? 1 : 2, own = part == 0 ? at : part == 1 ? at - n_q : at - n_q - n_k;
     const int dim = (int)(part == 2 ? a.store.value_dim : a.store.key_dim), begin = own * dim, first = threadIdx.x % 32 * 4;
     const int in_launch = (int)blockIdx.y, token = e.a.first_tile * APR_ABREAST_TILE + in_launch;
     int before = 0;
-    if (own >= n_k && part == 2) return wait_for_previous();
-    for (int i = 0; i < part; i++) before += e.a.parts[i].n_units * APR_FLOW_UNIT;
-    four_source source = head_source(e, part, before, begin, first, in_launch, token);
-    wait_for_previous();
+    if (own >= n_k && part == 2) return pdl_wait();
+    for (int i = 0; i < part; i++) before += e.a.parts[i].n_row_groups * APR_FLOW_UNIT;
+    fixup_source4 source = head_source(e, part, before, begin, first, in_launch, token);
+    pdl_wait();
     const float factor = __ldcg(e.a.factors + token);
     const float *const bias = e.a.parts[part].bias;
-    float *const out = e.a.parts[part].out + (int64_t)token * e.a.parts[part].n_units * APR_FLOW_UNIT + begin;
+    float *const out = e.a.parts[part].out + (int64_t)token * e.a.parts[part].n_row_groups * APR_FLOW_UNIT + begin;
     for (int i = first; i < dim; i += 128) {
-        float4 v[ABREAST_AT_ONCE];
+        float4 v[GEMM_AT_ONCE];
         if (i > first) source = head_source(e, part, before, begin, i, in_launch, token);
 #pragma unroll
-        for (int k = 0; k < ABREAST_AT_ONCE; k++) v[k] = ask_sum(source, k);
-        const float4 x = four_of(source, v, factor, bias, begin + i);
+        for (int k = 0; k < GEMM_AT_ONCE; k++) v[k] = load_partial(source, k);
+        const float4 x = finish_sum4(source, v, factor, bias, begin + i);
         *(float4 *)(head + i) = x;
         if (source.n_sums > 0) *(float4 *)(out + i) = x;
     }
@@ -95,7 +95,7 @@ static __global__ void __launch_bounds__(BLOCK) k_turn_products(const __grid_con
     const apr_norm_args &norm = part == 0 ? a.q_norm : a.k_norm;
     const apr_rope_args &rope = part == 0 ? a.q : a.k;
     if (norm.chunk > 0) norm_head(norm, begin, head);
-    turn_head<false>(rope, rope.angles + (int64_t)token * 2 * rope.n_freqs, head);
+    rotate_head<false>(rope, rope.angles + (int64_t)token * 2 * rope.n_freqs, head);
     if (part == 1) return store_row(a, a.store.keys, token, own, dim, head);
     for (int i = threadIdx.x % 32; i < dim; i += 32) a.q.out[((int64_t)token * n_q + own) * dim + i] = head[i];
 }
@@ -103,7 +103,7 @@ static __global__ void __launch_bounds__(BLOCK) k_turn_products(const __grid_con
 /* --- of many tokens --- */
 
 /* Loads a head that a product left unscaled, and applies its scale and bias with the bits of apr_cuda_finish (halves.cu). */
-static __device__ __forceinline__ void load_unfinished(const float *from, const float *bias, float by, int n, float *head)
+static __device__ __forceinline__ void load_unscaled(const float *from, const float *bias, float by, int n, float *head)
 {
     for (int i = threadIdx.x % 32; i < n; i += 32) {
         const float x = from[i];
@@ -114,7 +114,7 @@ static __device__ __forceinline__ void load_unfinished(const float *from, const 
 
 /* The QKV epilogue of token blockIdx.x of many. */
 static __global__ void __launch_bounds__(BLOCK)
-    k_turn_many(const __grid_constant__ apr_turn_args a, const __grid_constant__ apr_cuda_unfinished u)
+    k_qkv_epilogue_many(const __grid_constant__ apr_turn_args a, const __grid_constant__ apr_cuda_unfinished u)
 {
     __shared__ float heads[WARPS][APR_TURN_MOST_DIM];
     float *const head = heads[threadIdx.x / 32];
@@ -125,12 +125,12 @@ static __global__ void __launch_bounds__(BLOCK)
     const int64_t token = blockIdx.x, row = token * (which == 0 ? n_q : n_k) * dim + begin;
     const float *const apart = which == 0 ? source_of(a.q_norm, a.q) : which == 1 ? source_of(a.k_norm, a.k) : a.store.v;
     const float *const from = u.from[which] != NULL ? u.from[which] + token * u.stride + begin : apart + row;
-    load_unfinished(from, u.bias[which] != NULL ? u.bias[which] + begin : NULL, u.scales[token], dim, head);
+    load_unscaled(from, u.bias[which] != NULL ? u.bias[which] + begin : NULL, u.scales[token], dim, head);
     if (which < 2) {
         const apr_norm_args &norm = which == 0 ? a.q_norm : a.k_norm;
         const apr_rope_args &rope = which == 0 ? a.q : a.k;
         if (norm.chunk > 0) norm_head(norm, begin, head);
-        turn_head<false>(rope, rope.angles + token * 2 * rope.n_freqs, head);
+        rotate_head<false>(rope, rope.angles + token * 2 * rope.n_freqs, head);
     }
     if (which == 0) {
         for (int i = threadIdx.x % 32; i < dim; i += 32) a.q.out[row + i] = head[i];
@@ -175,7 +175,7 @@ cudaError_t apr_cuda_turn(const apr_turn_args *a, cudaStream_t stream)
     const int64_t n_tokens = a->store.n_tokens;
     if (!apr_cuda_is_turn(a) || n_tokens > UINT16_MAX) return cudaErrorInvalidValue;
     if (!is_cache(&a->store.keys, dim) || !is_cache(&a->store.values, a->store.value_dim)) return cudaErrorNotSupported;
-    return launch_following(k_turn, dim3(blocks_of(n_heads, WARPS), (unsigned)n_tokens), BLOCK, 0, stream, *a);
+    return launch_pdl(k_qkv_epilogue, dim3(blocks_of(n_heads, WARPS), (unsigned)n_tokens), BLOCK, 0, stream, *a);
 }
 
 static bool is_part(const apr_abreast_part *part, const float *read, int64_t n_heads, int64_t dim)
@@ -184,29 +184,27 @@ static bool is_part(const apr_abreast_part *part, const float *read, int64_t n_h
     return part->out == read && dim % 4 == 0 && (uintptr_t)part->out % 16 == 0 && w->rank == 2 && w->dims[0] == n_heads * dim;
 }
 
-bool apr_cuda_turns_products(const apr_turn_args *turn, const apr_abreast_args *args)
+bool apr_cuda_turns_products(const apr_turn_args *qkv, const apr_abreast_args *args)
 {
-    const apr_kv_store_args *const kv = &turn->store;
-    const float *const q = turn->q_norm.chunk > 0 ? turn->q_norm.x : turn->q.x, *const k =
-                                                                                    turn->k_norm.chunk > 0 ? turn->k_norm.x : turn->k.x;
-    return args->n_parts == 3 && args->n_tokens == kv->n_tokens && apr_cuda_is_turn(turn) && is_cache(&kv->keys, kv->key_dim) &&
-           is_cache(&kv->values, kv->value_dim) && is_part(&args->parts[0], q, turn->q.n_heads, kv->key_dim) &&
+    const apr_kv_store_args *const kv = &qkv->store;
+    const float *const q = qkv->q_norm.chunk > 0 ? qkv->q_norm.x : qkv->q.x, *const k = qkv->k_norm.chunk > 0 ? qkv->k_norm.x : qkv->k.x;
+    return args->n_parts == 3 && args->n_tokens == kv->n_tokens && apr_cuda_is_turn(qkv) && is_cache(&kv->keys, kv->key_dim) &&
+           is_cache(&kv->values, kv->value_dim) && is_part(&args->parts[0], q, qkv->q.n_heads, kv->key_dim) &&
            is_part(&args->parts[1], k, kv->n_kv_heads, kv->key_dim) && is_part(&args->parts[2], kv->v, kv->n_kv_heads, kv->value_dim);
 }
 
-cudaError_t apr_cuda_turn_products(const apr_turn_args *turn, const abreast_call &call, int n_blocks, int rows_of_block,
-                                   cudaStream_t stream)
+cudaError_t apr_cuda_turn_products(const apr_turn_args *qkv, const gemm_call &call, int n_blocks, int rows_of_block, cudaStream_t stream)
 {
-    const int64_t n_heads = turn->q.n_heads + 2 * turn->store.n_kv_heads;
+    const int64_t n_heads = qkv->q.n_heads + 2 * qkv->store.n_kv_heads;
     const int64_t left = call.n_tokens - (int64_t)call.first_tile * APR_ABREAST_TILE, most = (int64_t)call.n_here * APR_ABREAST_TILE;
-    turn_end e = {call, n_blocks, 0, *turn};
+    qkv_fixup e = {call, n_blocks, 0, *qkv};
     while (1 << e.shift < rows_of_block) e.shift++;
     if (1 << e.shift != rows_of_block) return cudaErrorInvalidValue;
-    /* the same carveout as the kernels around it (for k_turn that made no difference) */
-    const cudaError_t error = cudaFuncSetAttribute(k_turn_products, cudaFuncAttributePreferredSharedMemoryCarveout, 100);
+    /* the same carveout as the kernels around it (for k_qkv_epilogue that made no difference) */
+    const cudaError_t error = cudaFuncSetAttribute(k_qkv_epilogue_fixup, cudaFuncAttributePreferredSharedMemoryCarveout, 100);
     if (error != cudaSuccess) return error;
     const dim3 grid(blocks_of(n_heads, WARPS), (unsigned)(left < most ? left : most));
-    return launch_following(k_turn_products, grid, BLOCK, 0, stream, e);
+    return launch_pdl(k_qkv_epilogue_fixup, grid, BLOCK, 0, stream, e);
 }
 
 cudaError_t apr_cuda_turn_many(const apr_turn_args *a, const apr_cuda_unfinished *unfinished, cudaStream_t stream)
@@ -215,6 +213,6 @@ cudaError_t apr_cuda_turn_many(const apr_turn_args *a, const apr_cuda_unfinished
     if (!apr_cuda_is_turn(a)) return cudaErrorInvalidValue;
     if (!is_cache(&a->store.keys, dim) || !is_cache(&a->store.values, a->store.value_dim)) return cudaErrorNotSupported;
     const dim3 grid((unsigned)a->store.n_tokens, blocks_of(n_heads, WARPS));
-    k_turn_many<<<grid, BLOCK, 0, stream>>>(*a, *unfinished);
+    k_qkv_epilogue_many<<<grid, BLOCK, 0, stream>>>(*a, *unfinished);
     return cudaGetLastError();
 }

@@ -29,14 +29,14 @@ static __device__ __forceinline__ void norm_head(const apr_norm_args &a, int64_t
 }
 
 /* SHARED: the angles are in shared memory; else they are in global memory. */
-template <bool SHARED> static __device__ __forceinline__ void turn_head(const apr_rope_args &a, const float *angles, float *head)
+template <bool SHARED> static __device__ __forceinline__ void rotate_head(const apr_rope_args &a, const float *angles, float *head)
 {
     const int n = (int)a.n_freqs, start = (int)a.start;
     const bool neighbours = a.mode == APR_ROPE_NEIGHBOURS;
     for (int j = threadIdx.x % 32; j < n; j += 32) {
         const int i = start + (neighbours ? 2 * j : j), other = i + (neighbours ? 1 : n);
         const float cosine = SHARED ? angles[j] : __ldcg(angles + j), sine = SHARED ? angles[j + n] : __ldcg(angles + j + n);
-        const float2 pair = turned(head[i], head[other], cosine, sine);
+        const float2 pair = rotated(head[i], head[other], cosine, sine);
         head[i] = pair.x;
         head[other] = pair.y;
     }
@@ -71,20 +71,20 @@ static __device__ __forceinline__ const float *source_of(const apr_norm_args &no
 }
 
 /* Loads head `at` of a token's queries (or keys) from the product's output, and norms and rotates it. */
-static __device__ __forceinline__ void turn_query(const apr_turn_args &t, int token, int at, float *head)
+static __device__ __forceinline__ void prepare_query(const apr_turn_args &t, int token, int at, float *head)
 {
     const int64_t begin = (int64_t)at * t.store.key_dim, row = (int64_t)token * t.q.n_heads * t.store.key_dim;
     load_head(source_of(t.q_norm, t.q) + row + begin, (int)t.store.key_dim, head);
     if (t.q_norm.chunk > 0) norm_head(t.q_norm, begin, head);
-    turn_head<false>(t.q, t.q.angles + token * 2 * t.q.n_freqs, head);
+    rotate_head<false>(t.q, t.q.angles + token * 2 * t.q.n_freqs, head);
 }
 
-static __device__ __forceinline__ void turn_key(const apr_turn_args &t, int token, int at, float *head)
+static __device__ __forceinline__ void prepare_key(const apr_turn_args &t, int token, int at, float *head)
 {
     const int64_t begin = (int64_t)at * t.store.key_dim, row = (int64_t)token * t.k.n_heads * t.store.key_dim;
     load_head(source_of(t.k_norm, t.k) + row + begin, (int)t.store.key_dim, head);
     if (t.k_norm.chunk > 0) norm_head(t.k_norm, begin, head);
-    turn_head<false>(t.k, t.k.angles + token * 2 * t.k.n_freqs, head);
+    rotate_head<false>(t.k, t.k.angles + token * 2 * t.k.n_freqs, head);
 }
 
 #endif

@@ -11,7 +11,7 @@ extern "C" {
 #include "kernels/cuda/ops/ops.cuh"
 
 /* The rest of a packed matrix in the canonical layout (kernels/relay.h): see relaid.cuh. */
-struct relaid_view {
+struct canonical_view {
     int bits; /* 4 or 8; 0: not a packed matrix */
     apr_code_level level;
     apr_dtype dtype; /* type to which values are rounded */
@@ -34,7 +34,7 @@ struct weight_view {
     int64_t factor_rows, factor_columns, matrix_rows; /* rows and columns that share a factor; rows of a matrix in a stack */
     int64_t factors_high, factors_wide;               /* factors down and across one matrix */
     bool in_items;                                    /* tiled: kernels/cuda/flow_args.h */
-    relaid_view relaid;
+    canonical_view canonical;
 };
 
 /* Fills the view. False: the shape or a type is not supported (partial blocks in a row, scales of another type). */
@@ -49,48 +49,48 @@ static __device__ __forceinline__ int64_t stored_row(const weight_view &v, int64
 }
 
 /* Blocks of a tile's row; 0: a type that is never tiled. */
-template <apr_dtype D> struct item_blocks {
+template <apr_dtype D> struct tile_blocks {
     static constexpr int N = 0;
 };
 #define X(id, columns)                                             \
-    template <> struct item_blocks<APR_##id> {                     \
+    template <> struct tile_blocks<APR_##id> {                     \
         static constexpr int N = columns / piece<APR_##id>::ELEMS; \
     };
 APR_FLOW_ITEMS(X)
 #undef X
 
 /* Whether a tile's row has the heads (exponents) of its blocks first, separated from their codes. */
-static __host__ __device__ constexpr bool heads_apart(apr_dtype dtype) { return dtype == APR_MXFP4; }
+static __host__ __device__ constexpr bool has_split_heads(apr_dtype dtype) { return dtype == APR_MXFP4; }
 
 /* row_at: the address of a stored row. block_at: the offset of a block from there; of its codes if heads are separated. */
 template <apr_dtype D> static __device__ __forceinline__ const uint8_t *row_at(const weight_view &v, int64_t stored)
 {
-    constexpr int ITEM_ROW = item_blocks<D>::N * piece<D>::BYTES;
-    if (ITEM_ROW > 0 && v.in_items)
-        return v.data + stored / APR_FLOW_UNIT * APR_FLOW_UNIT * v.row_bytes + stored % APR_FLOW_UNIT * ITEM_ROW;
+    constexpr int TILE_ROW = tile_blocks<D>::N * piece<D>::BYTES;
+    if (TILE_ROW > 0 && v.in_items)
+        return v.data + stored / APR_FLOW_UNIT * APR_FLOW_UNIT * v.row_bytes + stored % APR_FLOW_UNIT * TILE_ROW;
     return v.data + stored * v.row_bytes;
 }
 template <apr_dtype D> static __device__ __forceinline__ int64_t block_at(const weight_view &v, int block)
 {
-    constexpr int N = item_blocks<D>::N, BYTES = piece<D>::BYTES;
+    constexpr int N = tile_blocks<D>::N, BYTES = piece<D>::BYTES;
     if constexpr (N > 0) {
-        const int within = heads_apart(D) && v.in_items ? N + block % N * (BYTES - 1) : block % N * BYTES;
+        const int within = has_split_heads(D) && v.in_items ? N + block % N * (BYTES - 1) : block % N * BYTES;
         return (int64_t)(block / N) * (v.in_items ? APR_FLOW_UNIT * N * BYTES : N * BYTES) + within;
     } else return (int64_t)block * BYTES;
 }
 /* The offset of a block's head from the start of the row. Only for tiled types with separated heads. */
 template <apr_dtype D> static __device__ __forceinline__ int64_t head_at(int block)
 {
-    constexpr int N = item_blocks<D>::N;
+    constexpr int N = tile_blocks<D>::N;
     return (int64_t)(block / N) * (APR_FLOW_UNIT * N * piece<D>::BYTES) + block % N;
 }
-/* Loads a lane's piece of a block of the row. APART: the matrix is tiled with separated heads. It is a template parameter, since a test for
+/* Loads a lane's piece of a block of the row. SPLIT: the matrix is tiled with separated heads. It is a template parameter, since a test for
  * each piece would slow down the rows of experts. */
-template <apr_dtype D, bool APART>
+template <apr_dtype D, bool SPLIT>
 static __device__ __forceinline__ void load_piece(const weight_view &v, const uint8_t *row, int block, int lane, piece<D> &q)
 {
-    if constexpr (APART) q.load_apart(row + head_at<D>(block), row + block_at<D>(v, block), lane);
-    else if constexpr (heads_apart(D)) q.load(row + (int64_t)block * piece<D>::BYTES, lane);
+    if constexpr (SPLIT) q.load_split(row + head_at<D>(block), row + block_at<D>(v, block), lane);
+    else if constexpr (has_split_heads(D)) q.load(row + (int64_t)block * piece<D>::BYTES, lane);
     else q.load(row + block_at<D>(v, block), lane);
 }
 
