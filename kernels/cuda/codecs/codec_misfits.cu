@@ -1,4 +1,4 @@
-/* codec_out_of_range.cu - decoded values out of a type's range: counted as in kernels/misfits.c, and clamped on request. */
+/* codec_misfits.cu - decoded values out of a type's range: counted as in kernels/misfits.c, and clamped on request. */
 #include "kernels/cuda/codecs/codecs.cuh"
 #include "kernels/cuda/device/launch.cuh"
 

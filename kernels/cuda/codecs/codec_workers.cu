@@ -143,9 +143,9 @@ static apr_status room(apr_cuda_device *device, const apr_cuda_worker_sizes *siz
 
     cudaError_t error = cudaSetDevice(device->facts.ordinal);
     if (error == cudaSuccess) error = cudaMemGetInfo(&n_free, &n_total);
-    APR_TRY(result(error, "asking for the free memory", nullptr, err));
+    APR_TRY(result(error, "querying the free memory", nullptr, err));
     if (wanted <= n_free) return APR_OK;
-    return apr_fail(err, APR_E_MEMORY, "encoding on the GPU takes %.0f MiB of its memory, and %.0f MiB are free; --device host needs none",
+    return apr_fail(err, APR_E_MEMORY, "encoding on the GPU needs %.0f MiB of its memory, but %.0f MiB are free; --device host needs none",
                     (double)wanted / 0x1p20, (double)n_free / 0x1p20);
 }
 
@@ -153,8 +153,8 @@ static apr_status allocate(worker *l, apr_error *err)
 {
     const places p = places_of(&l->sizes);
 
-    APR_TRY(result(cudaSetDevice(l->ordinal), "choosing the CUDA device", nullptr, err));
-    APR_TRY(result(cudaStreamCreateWithFlags(&l->stream, cudaStreamNonBlocking), "making a stream", nullptr, err));
+    APR_TRY(result(cudaSetDevice(l->ordinal), "selecting the CUDA device", nullptr, err));
+    APR_TRY(result(cudaStreamCreateWithFlags(&l->stream, cudaStreamNonBlocking), "creating a stream", nullptr, err));
     APR_TRY(result(pin(l, p.total), "pinning memory for a conversion", nullptr, err));
     APR_TRY(result(cudaMalloc((void **)&l->mirror, p.total), "device memory for a conversion", nullptr, err));
     APR_TRY(result(cudaMalloc((void **)&l->values, p.values_bytes), "device memory for a conversion", nullptr, err));

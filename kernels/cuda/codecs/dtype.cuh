@@ -2,7 +2,7 @@
  *
  * A block (of 4 or 8 numbers for plain types) is divided into LANES pieces, one per thread, so that neighbouring threads read neighbouring
  * bytes. A piece has SCALES groups of RUNS / SCALES runs; a run is 4 neighbouring columns. With q of codes():
- *     code = UNIT * (q - BIAS),   value = code * (common() * scale(group)) - common_min() * min(group)
+ *     code = UNIT * (q - BIAS),   value = code * (block_scale() * scale(group)) - block_min() * min(group)
  * where each product and the difference is rounded: the bits of kernels/ref. Codes of up to 7 bits are put directly into the mantissa of
  * 1.0: q = 1 + code / 128, one instruction per code and exact. Sums of q * x are corrected by the sum of x.
  *
@@ -79,10 +79,10 @@ static __device__ __forceinline__ uint32_t low_nibbles(uint32_t word) { return (
 static __device__ __forceinline__ uint32_t high_nibbles(uint32_t word) { return (word >> 4 & 0x0f0f0f0fu) | 0x80808080u; }
 static __device__ __forceinline__ uint32_t nibbles(uint32_t word, bool high) { return high ? high_nibbles(word) : low_nibbles(word); }
 
-/* Low (or high) nibbles, or the others if `turned`. */
-static __device__ __forceinline__ uint32_t nibbles_swapped(uint32_t word, bool high, bool swapped_bytes)
+/* Low (or high) nibbles, or the others if `swapped`. */
+static __device__ __forceinline__ uint32_t nibbles_swapped(uint32_t word, bool high, bool swapped)
 {
-    return low_nibbles(word >> (high != swapped_bytes ? 4 : 0));
+    return low_nibbles(word >> (high != swapped ? 4 : 0));
 }
 
 /* Bit i of `four` becomes bit 4 of byte i. */
@@ -102,8 +102,8 @@ struct piece_base {
     static constexpr bool HAS_MIN = false;
     static __device__ __forceinline__ int twist_of(int, int) { return 0; }
     __device__ __forceinline__ void twist(int) {}
-    __device__ __forceinline__ float common() const { return 1.0f; }
-    __device__ __forceinline__ float common_min() const { return 0.0f; }
+    __device__ __forceinline__ float block_scale() const { return 1.0f; }
+    __device__ __forceinline__ float block_min() const { return 0.0f; }
     __device__ __forceinline__ float min(int) const { return 0.0f; }
 };
 
@@ -216,8 +216,8 @@ struct halves_of_32 : two_words {
 template <int ZERO> struct unit_halves : halves_of_32 {
     static constexpr float UNIT = 128.0f, BIAS = 1.0f + ZERO / 128.0f;
     static constexpr bool HAS_MIN = false;
-    __device__ __forceinline__ float common() const { return 1.0f; }
-    __device__ __forceinline__ float common_min() const { return 1.0f; }
+    __device__ __forceinline__ float block_scale() const { return 1.0f; }
+    __device__ __forceinline__ float block_min() const { return 1.0f; }
     __device__ __forceinline__ float min(int) const { return 0.0f; }
 };
 
@@ -325,7 +325,7 @@ static __device__ __forceinline__ uint2 nibbles_crossed(uint2 w)
     return make_uint2((w.x & 0x0f0f0f0fu) | (w.y << 4 & 0xf0f0f0f0u), (w.x >> 4 & 0x0f0f0f0fu) | (w.y & 0xf0f0f0f0u));
 }
 
-/* Swaps neighbouring bytes if `turn`, so that the codes of high nibbles are where those of low ones were. */
+/* Swaps neighbouring bytes if `swap`, so that the codes of high nibbles are where those of low ones were. */
 static __device__ __forceinline__ uint32_t swapped_bytes(uint32_t word, bool twist_bits)
 {
     return __byte_perm(word, 0, twist_bits ? 0x2301 : 0x3210);
@@ -365,8 +365,8 @@ template <> struct piece<APR_NVFP4> : two_words {
     static constexpr bool HAS_MIN = false;
     static constexpr int ELEMS = 64, BYTES = 36, LANES = 4, RUNS = 4, SCALES = 1;
     uint32_t d;
-    __device__ __forceinline__ float common() const { return 1.0f; }
-    __device__ __forceinline__ float common_min() const { return 0.0f; }
+    __device__ __forceinline__ float block_scale() const { return 1.0f; }
+    __device__ __forceinline__ float block_min() const { return 0.0f; }
     __device__ __forceinline__ float min(int) const { return 0.0f; }
     __device__ __forceinline__ void load(const uint8_t *block, int lane)
     {

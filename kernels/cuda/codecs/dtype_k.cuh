@@ -16,7 +16,7 @@ struct quarters_of_128 {
 template <int ZERO> struct unit_quarters : quarters_of_128 {
     static constexpr float UNIT = 128.0f, BIAS = 1.0f + ZERO / 128.0f;
     static constexpr bool HAS_MIN = false;
-    __device__ __forceinline__ float common_min() const { return 0.0f; }
+    __device__ __forceinline__ float block_min() const { return 0.0f; }
     __device__ __forceinline__ float min(int) const { return 0.0f; }
 };
 
@@ -56,8 +56,8 @@ struct subs_of_256 {
         const uint2 pair = qs[run / 4];
         return nibbles(run % 2 ? pair.y : pair.x, run / 2 % 2);
     }
-    __device__ __forceinline__ float common() const { return half_float(head.x); }
-    __device__ __forceinline__ float common_min() const { return half_float(head.x >> 16); }
+    __device__ __forceinline__ float block_scale() const { return half_float(head.x); }
+    __device__ __forceinline__ float block_min() const { return half_float(head.x >> 16); }
     __device__ __forceinline__ float scale(int group) const
     {
         scales_6_bits s;
@@ -132,7 +132,7 @@ template <> struct piece<APR_Q6_K> : unit_quarters<32> {
         const uint32_t high = (k < 2 ? word << (4 - 2 * k) : word >> (2 * k - 4)) & 0x30303030u;
         return unit_codes(nibbles(run % 2 ? low.y : low.x, k / 2) | high);
     }
-    __device__ __forceinline__ float common() const { return half_float(d); }
+    __device__ __forceinline__ float block_scale() const { return half_float(d); }
     __device__ __forceinline__ float scale(int group) const { return byte_float(scales, group) - 128.0f; }
 };
 
@@ -153,8 +153,8 @@ template <> struct piece<APR_Q2_K> : unit_quarters<0> {
     {
         return unit_codes(((run % 2 ? qs.y : qs.x) >> run / 2 * 2 & 0x03030303u) | 0x80808080u);
     }
-    __device__ __forceinline__ float common() const { return half_float(dm); }
-    __device__ __forceinline__ float common_min() const { return half_float(dm >> 16); }
+    __device__ __forceinline__ float block_scale() const { return half_float(dm); }
+    __device__ __forceinline__ float block_min() const { return half_float(dm >> 16); }
     __device__ __forceinline__ float scale(int group) const { return byte_float(scales & 0x0f0f0f0fu, group); }
     __device__ __forceinline__ float min(int group) const { return byte_float(scales >> 4 & 0x0f0f0f0fu, group); }
 };
@@ -189,7 +189,7 @@ template <> struct piece<APR_Q3_K> : unit_quarters<4> {
         const uint32_t high = (k < 3 ? word << (2 - k) : word >> 1) & 0x04040404u;
         return unit_codes(low | high | 0x80808080u);
     }
-    __device__ __forceinline__ float common() const { return half_float(d); }
+    __device__ __forceinline__ float block_scale() const { return half_float(d); }
     __device__ __forceinline__ float scale(int group) const { return byte_float(scales, group) - 32.0f; }
 };
 
@@ -225,7 +225,7 @@ template <> struct piece<APR_IQ4_XS> : piece_base {
         const uint2 pair = qs[run / 4];
         return iq4_codes(run % 2 ? pair.y : pair.x, run / 2 % 2, twist_bits & 2);
     }
-    __device__ __forceinline__ float common() const { return half_float(d); }
+    __device__ __forceinline__ float block_scale() const { return half_float(d); }
     __device__ __forceinline__ float scale(int group) const
     {
         const uint32_t low = scales >> 4 * group & 0x0f, high = d >> (16 + 2 * group) & 3;
@@ -247,7 +247,7 @@ template <> struct piece<APR_TQ2_0> : unit_quarters<1> {
     {
         return unit_codes(((run % 2 ? qs.y : qs.x) >> run / 2 * 2 & 0x03030303u) | 0x80808080u);
     }
-    __device__ __forceinline__ float common() const { return 1.0f; }
+    __device__ __forceinline__ float block_scale() const { return 1.0f; }
     __device__ __forceinline__ float scale(int) const { return half_float(d); }
 };
 

@@ -41,12 +41,12 @@ apr_status apr_cuda_result(apr_cuda_device *device, cudaError_t error, const cha
     if (error == cudaSuccess) return APR_OK;
     cudaGetLastError(); /* clears an error that is not sticky */
     if (error == cudaErrorNoKernelImageForDevice || error == cudaErrorInvalidDeviceFunction)
-        return apr_fail(err, APR_E_UNSUPPORTED, "%s: %s has compute capability %d.%d, for which the library has no code", doing,
-                        device->facts.name, device->facts.major, device->facts.minor);
+        return apr_fail(err, APR_E_UNSUPPORTED, "%s: the library has no code for %s (compute capability %d.%d)", doing, device->facts.name,
+                        device->facts.major, device->facts.minor);
     if (!apr_cuda_is_sticky(error))
         return apr_fail(err, APR_E_DEVICE, "%s: %s (%s)", doing, cudaGetErrorString(error), cudaGetErrorName(error));
     device->lost = true;
-    snprintf(device->lost_text, sizeof device->lost_text, "%s: %s (%s); the device is of no use to this process any more", doing,
+    snprintf(device->lost_text, sizeof device->lost_text, "%s: %s (%s); this process cannot use the device any more", doing,
              cudaGetErrorString(error), cudaGetErrorName(error));
     return apr_cuda_alive(device, err);
 }
@@ -62,7 +62,7 @@ apr_status apr_cuda_enter_to_read(apr_cuda_device *device, apr_error *err)
     int current = -1;
     APR_TRY(apr_cuda_alive(device, err));
     if (cudaGetDevice(&current) == cudaSuccess && current == device->facts.ordinal) return APR_OK;
-    return apr_cuda_result(device, cudaSetDevice(device->facts.ordinal), "choosing the CUDA device", err);
+    return apr_cuda_result(device, cudaSetDevice(device->facts.ordinal), "selecting the CUDA device", err);
 }
 
 const char *apr_cuda_doing(apr_cuda_device *device)
@@ -105,7 +105,7 @@ static apr_status count_devices(int *n, apr_error *err)
     *n = 0;
     cudaGetLastError();
     if (error == cudaSuccess || error == cudaErrorNoDevice) return apr_fail(err, APR_E_DEVICE, "there is no CUDA device");
-    return apr_fail(err, APR_E_DEVICE, "CUDA does not start: %s (%s)", cudaGetErrorString(error), cudaGetErrorName(error));
+    return apr_fail(err, APR_E_DEVICE, "cannot start CUDA: %s (%s)", cudaGetErrorString(error), cudaGetErrorName(error));
 }
 
 /* All properties except those from NVML. */
@@ -118,7 +118,7 @@ static apr_status read_properties(int ordinal, apr_cuda_facts *facts, apr_error 
     const apr_status status = count_devices(&n, err);
     if (status != APR_OK) return status;
     if (ordinal < 0 || ordinal >= n)
-        return apr_fail(err, APR_E_USAGE, "there is no CUDA device %d; those here are 0 to %d", ordinal, n - 1);
+        return apr_fail(err, APR_E_USAGE, "there is no CUDA device %d; the devices here are 0 to %d", ordinal, n - 1);
     const cudaError_t error = cudaGetDeviceProperties(&p, ordinal);
     if (error != cudaSuccess) {
         cudaGetLastError();
@@ -170,12 +170,13 @@ static void close_device(apr_cuda_device *device)
 
 static apr_status start_context(apr_cuda_device *device, apr_error *err)
 {
-    apr_status status = apr_cuda_result(device, cudaSetDevice(device->facts.ordinal), "making the CUDA context", err);
+    apr_status status = apr_cuda_result(device, cudaSetDevice(device->facts.ordinal), "creating the CUDA context", err);
     /* must precede the first launch, which allocates the stacks of all threads for good */
     if (status == APR_OK && device->options.stack_bytes > 0)
-        status = apr_cuda_result(device, cudaDeviceSetLimit(cudaLimitStackSize, device->options.stack_bytes), "setting the stack", err);
+        status =
+            apr_cuda_result(device, cudaDeviceSetLimit(cudaLimitStackSize, device->options.stack_bytes), "setting the stack size", err);
     if (status == APR_OK)
-        status = apr_cuda_result(device, cudaStreamCreateWithFlags(&device->stream, cudaStreamNonBlocking), "making a stream", err);
+        status = apr_cuda_result(device, cudaStreamCreateWithFlags(&device->stream, cudaStreamNonBlocking), "creating a stream", err);
     return status;
 }
 
@@ -201,7 +202,7 @@ static apr_status memory(apr_cuda_device *device, uint64_t *free_bytes, uint64_t
 {
     size_t n_free = 0, n_total = 0;
     apr_status status = apr_cuda_enter_to_read(device, err);
-    if (status == APR_OK) status = apr_cuda_result(device, cudaMemGetInfo(&n_free, &n_total), "asking for the free memory", err);
+    if (status == APR_OK) status = apr_cuda_result(device, cudaMemGetInfo(&n_free, &n_total), "querying the free memory", err);
     *free_bytes = n_free;
     *total_bytes = n_total;
     return status;
@@ -226,7 +227,7 @@ static apr_status pin(apr_cuda_device *device, uint64_t n_bytes, const char *wha
     const cudaError_t error = drill ? cudaErrorMemoryAllocation : cudaHostAlloc(p, n_bytes, cudaHostAllocDefault);
     if (error == cudaErrorMemoryAllocation) {
         cudaGetLastError();
-        return apr_fail(err, APR_E_DEVICE, "%s: the %.1f MiB of '%s' could not be had as pinned memory of the host", device->facts.name,
+        return apr_fail(err, APR_E_DEVICE, "%s: cannot allocate the %.1f MiB of '%s' as pinned host memory", device->facts.name,
                         (double)n_bytes / 0x1p20, what);
     }
     if (error != cudaSuccess) return apr_cuda_result(device, error, what, err);
@@ -247,7 +248,7 @@ static apr_status allocate(apr_cuda_device *device, uint64_t n_bytes, const char
         size_t n_free = 0, n_total = 0;
         cudaGetLastError();
         cudaMemGetInfo(&n_free, &n_total);
-        return apr_fail(err, APR_E_DEVICE, "%s: the %.1f MiB of '%s' could not be had, %.1f MiB are free", device->facts.name,
+        return apr_fail(err, APR_E_DEVICE, "%s: cannot allocate the %.1f MiB of '%s'; %.1f MiB are free", device->facts.name,
                         (double)n_bytes / 0x1p20, what, (double)n_free / 0x1p20);
     }
     if (error != cudaSuccess) return apr_cuda_result(device, error, what, err);
@@ -324,8 +325,8 @@ static apr_status transfer(apr_cuda_device *from_device, const void *from, apr_c
                            apr_error *err)
 {
     APR_TRY(apr_cuda_enter(to_device, err));
-    const cudaError_t behind = cudaStreamSynchronize(to_device->stream); /* queued work that still reads the memory at `to` */
-    if (behind != cudaSuccess) return apr_cuda_outcome(to_device, behind, err);
+    const cudaError_t pending = cudaStreamSynchronize(to_device->stream); /* queued work that still reads the memory at `to` */
+    if (pending != cudaSuccess) return apr_cuda_outcome(to_device, pending, err);
     APR_TRY(apr_cuda_enter_to_read(from_device, err));
     if (n_bytes == 0) return APR_OK;
     cudaError_t error = cudaMemcpyPeerAsync(to, to_device->facts.ordinal, from, from_device->facts.ordinal, n_bytes, from_device->stream);
@@ -345,7 +346,7 @@ static apr_status set_mark(apr_cuda_device *device, int mark, apr_error *err)
     APR_TRY(apr_cuda_enter_to_read(device, err));
     if (*event == NULL) error = cudaEventCreateWithFlags(event, cudaEventDisableTiming | cudaEventBlockingSync);
     if (error == cudaSuccess) error = cudaEventRecord(*event, device->stream);
-    return apr_cuda_result(device, error, "marking what is under way", err);
+    return apr_cuda_result(device, error, "recording an event", err);
 }
 
 /* Writes nothing to the device struct, since another thread may use it. */
@@ -380,8 +381,8 @@ static void check_each(apr_cuda_device *device, bool on) { device->options.check
 static apr_status expect_streams(apr_cuda_device *device, bool on, apr_error *err)
 {
     APR_TRY(apr_cuda_enter(device, err));
-    return apr_cuda_result(device, cudaDeviceSetCacheConfig(on ? cudaFuncCachePreferShared : cudaFuncCachePreferNone), "dividing caches",
-                           err);
+    return apr_cuda_result(device, cudaDeviceSetCacheConfig(on ? cudaFuncCachePreferShared : cudaFuncCachePreferNone),
+                           "setting the shared memory carveout", err);
 }
 
 static void use_fp8(apr_cuda_device *device, bool on) { device->fp8 = on; }
@@ -393,7 +394,7 @@ static void use_alike(apr_cuda_device *device, bool on) { device->batch_invarian
 #define APR_CUDA_ARCHITECTURES ""
 #endif
 #if APR_CUDA_INTERFACE == 0
-#error "the number of the interface is missing: compile with the Makefile, which includes cuda_interface.h"
+#error "the interface number is missing: compile with the Makefile, which includes cuda_interface.h"
 #endif
 
 extern "C" {

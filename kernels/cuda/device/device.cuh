@@ -105,8 +105,8 @@ apr_status apr_cuda_run(apr_cuda_device *device, apr_op_kind kind, const apr_op_
 /* best.cu */
 apr_status apr_cuda_find_best(apr_cuda_device *device, const float *logits, int64_t n, int n_wanted, float temperature, void *work,
                               apr_cuda_found *found, apr_error *err);
-apr_status apr_cuda_find_bests(apr_cuda_device *device, const float *logits, int64_t n, int64_t n_rows, const apr_best *wishes, void *work,
-                               uint64_t n_bytes, apr_cuda_found *found, apr_error *err);
+apr_status apr_cuda_find_bests(apr_cuda_device *device, const float *logits, int64_t n, int64_t n_rows, const apr_best *requests,
+                               void *work, uint64_t n_bytes, apr_cuda_found *found, apr_error *err);
 
 /* rows_run.cu */
 bool apr_cuda_takes_rows(const apr_cuda_device *device, const apr_tensor *weight, int64_t n_out, int64_t n_in, int64_t widest,
@@ -128,7 +128,7 @@ apr_status apr_cuda_run_flow(apr_cuda_device *device, const apr_flow_args *args,
 apr_status apr_cuda_run_flow_inputs(apr_cuda_device *device, const apr_flow_inputs *args, apr_error *err);
 apr_status apr_cuda_run_experts(apr_cuda_device *device, const apr_experts_args *args, const apr_flow_args *gemv, apr_error *err);
 apr_status apr_cuda_run_turn(apr_cuda_device *device, const apr_turn_args *args, apr_error *err);
-apr_status apr_cuda_run_attend_to_planes(apr_cuda_device *device, const apr_turn_args *turn, const apr_attend_args *args, uint8_t *planes,
+apr_status apr_cuda_run_attend_to_planes(apr_cuda_device *device, const apr_turn_args *qkv, const apr_attend_args *args, uint8_t *planes,
                                          apr_error *err);
 
 /* prompt.cu */

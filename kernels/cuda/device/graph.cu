@@ -12,7 +12,7 @@ struct apr_cuda_graph {
 apr_status apr_cuda_record(apr_cuda_device *device, apr_error *err)
 {
     APR_TRY(apr_cuda_enter(device, err));
-    if (device->options.check_each) return apr_fail(err, APR_E_UNSUPPORTED, "operations of which each is waited for cannot be recorded");
+    if (device->options.check_each) return apr_fail(err, APR_E_UNSUPPORTED, "operations cannot be recorded while each one is checked");
     apr_cuda_begin_words(device, "recording operations");
     /* other threads may allocate meanwhile; this one only launches kernels */
     const cudaError_t error = cudaStreamBeginCapture(device->stream, cudaStreamCaptureModeThreadLocal);
@@ -42,17 +42,17 @@ apr_status apr_cuda_end_record(apr_cuda_device *device, apr_cuda_graph **graph, 
     APR_TRY(apr_cuda_enter(device, err));
     cudaError_t error = cudaStreamEndCapture(device->stream, &recorded);
     if (error != cudaSuccess) return apr_cuda_outcome(device, error, err); /* the error of the operation that could not be recorded */
-    apr_cuda_begin_words(device, "making what was recorded runnable");
-    apr_cuda_graph *const made = (apr_cuda_graph *)calloc(1, sizeof *made);
-    error = made != NULL ? make_runnable(device, recorded, &made->exec) : cudaErrorMemoryAllocation;
+    apr_cuda_begin_words(device, "instantiating the recorded operations");
+    apr_cuda_graph *const created = (apr_cuda_graph *)calloc(1, sizeof *created);
+    error = created != NULL ? make_runnable(device, recorded, &created->exec) : cudaErrorMemoryAllocation;
     cudaGraphDestroy(recorded);
     if (error != cudaSuccess) {
-        if (made != NULL && made->exec != NULL) cudaGraphExecDestroy(made->exec);
-        free(made);
+        if (created != NULL && created->exec != NULL) cudaGraphExecDestroy(created->exec);
+        free(created);
         return apr_cuda_outcome(device, error, err);
     }
-    made->device = device;
-    *graph = made;
+    created->device = device;
+    *graph = created;
     return APR_OK;
 }
 
@@ -60,7 +60,7 @@ apr_status apr_cuda_replay(apr_cuda_graph *graph, apr_error *err)
 {
     apr_cuda_device *const device = graph->device;
     APR_TRY(apr_cuda_enter(device, err));
-    apr_cuda_begin_words(device, "what was recorded of it");
+    apr_cuda_begin_words(device, "replaying recorded operations");
     return apr_cuda_outcome(device, cudaGraphLaunch(graph->exec, device->stream), err);
 }
 

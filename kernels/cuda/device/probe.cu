@@ -121,9 +121,9 @@ static apr_status probe_with(apr_cuda_device *device, apr_cuda_probe which, prob
     error = cudaStreamSynchronize(device->stream);
     if (error != cudaSuccess) return apr_cuda_outcome(device, error, err);
     if (status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_ARCH_MISMATCH)
-        return apr_fail(err, APR_E_UNSUPPORTED, "%s: cuBLASLt has no way to compute it on %s", names[which], device->facts.name);
+        return apr_fail(err, APR_E_UNSUPPORTED, "%s: cuBLASLt has no algorithm for it on %s", names[which], device->facts.name);
     if (status != CUBLAS_STATUS_SUCCESS)
-        return apr_fail(err, APR_E_DEVICE, "%s: cuBLASLt says %s", apr_cuda_doing(device), cublasGetStatusString(status));
+        return apr_fail(err, APR_E_DEVICE, "%s: cuBLASLt error: %s", apr_cuda_doing(device), cublasGetStatusString(status));
     error = cudaMemcpy(b->host + b->c_at, b->device + b->c_at, N_ELEMS * sizeof(float), cudaMemcpyDeviceToHost);
     if (error != cudaSuccess) return apr_cuda_outcome(device, error, err);
     if (is_right((const float *)(b->host + b->c_at))) return APR_OK;
@@ -135,7 +135,7 @@ apr_status apr_cuda_run_probe(apr_cuda_device *device, apr_cuda_probe which, apr
     probe_buffers b;
 
     APR_TRY(apr_cuda_enter(device, err));
-    if (which >= APR_CUDA_PROBE_COUNT) return apr_fail(err, APR_E_USAGE, "there is no probe %d", (int)which);
+    if (which >= APR_CUDA_PROBE_COUNT) return apr_fail(err, APR_E_USAGE, "unknown probe %d", (int)which);
     b.matrix_bytes = (size_t)N_ELEMS * cases[which].elem_bytes;
     b.c_at = 2 * b.matrix_bytes;
     b.n_bytes = b.c_at + N_ELEMS * sizeof(float);

@@ -52,15 +52,16 @@ static apr_status factorise_here(apr_cuda_solver *s, double *l, int64_t n, apr_e
     const double one = 1.0, minus_one = -1.0;
     for (int64_t first = 0; first < n; first += TILE) {
         const int size = (int)(n - first < TILE ? n - first : (int64_t)TILE), rest = (int)(n - first) - size;
-        double *const tile = l + first * n + first, *const below = tile + size * n, *const behind = below + size;
+        double *const tile = l + first * n + first, *const below = tile + size * n, *const trailing = below + size;
         k_factorise_tile<<<1, THREADS, 0, s->device->stream>>>(tile, n, size, s->info);
         APR_TRY(apr_cuda_outcome(s->device, cudaGetLastError(), err));
         if (rest == 0) break;
         cublasStatus_t status = cublasDtrsm(s->blas, CUBLAS_SIDE_LEFT, CUBLAS_FILL_MODE_UPPER, CUBLAS_OP_T, CUBLAS_DIAG_NON_UNIT, size,
                                             rest, &one, tile, (int)n, below, (int)n);
         if (status == CUBLAS_STATUS_SUCCESS)
-            status = cublasDsyrk(s->blas, CUBLAS_FILL_MODE_UPPER, CUBLAS_OP_T, rest, size, &minus_one, below, (int)n, &one, behind, (int)n);
-        APR_TRY(feedback_blas(status, "factorising the sums of a layer", err));
+            status =
+                cublasDsyrk(s->blas, CUBLAS_FILL_MODE_UPPER, CUBLAS_OP_T, rest, size, &minus_one, below, (int)n, &one, trailing, (int)n);
+        APR_TRY(feedback_blas(status, "factorizing the Hessian of a layer", err));
     }
     return APR_OK;
 }
@@ -76,7 +77,7 @@ static apr_status factorise_there(apr_cuda_solver *s, double *l, int64_t n, void
     *done = true;
     const int status = s->functions->potrf(s->dense, CUBLAS_FILL_MODE_UPPER, (int)n, l, (int)n, (double *)work, n_doubles, s->info);
     if (status == 0) return APR_OK;
-    return apr_fail(err, APR_E_DEVICE, "factorising the sums of a layer of %lld inputs: cuSOLVER says %d", (long long)n, status);
+    return apr_fail(err, APR_E_DEVICE, "factorizing the Hessian of a layer of %lld inputs: cuSOLVER status %d", (long long)n, status);
 }
 
 apr_status apr_cuda_factorise(apr_cuda_solver *s, const apr_cuda_factors *f, double scale, double damping, double *l, void *work,
@@ -84,7 +85,7 @@ apr_status apr_cuda_factorise(apr_cuda_solver *s, const apr_cuda_factors *f, dou
 {
     const dim3 grid(blocks_of(f->n, THREADS), (unsigned)f->n);
     int info = 1;
-    bool is_asked;
+    bool was_used;
 
     *done = false;
     APR_TRY(apr_cuda_enter(s->device, err));
@@ -92,8 +93,8 @@ apr_status apr_cuda_factorise(apr_cuda_solver *s, const apr_cuda_factors *f, dou
     APR_TRY(apr_cuda_outcome(s->device, cudaMemsetAsync(s->info, 0, sizeof *s->info, s->device->stream), err));
     k_reverse<<<grid, THREADS, 0, s->device->stream>>>(f->h, f->order, f->n, scale, damping, l);
     APR_TRY(apr_cuda_outcome(s->device, cudaGetLastError(), err));
-    APR_TRY(factorise_there(s, l, f->n, work, &is_asked, err));
-    if (!is_asked) APR_TRY(factorise_here(s, l, f->n, err));
+    APR_TRY(factorise_there(s, l, f->n, work, &was_used, err));
+    if (!was_used) APR_TRY(factorise_here(s, l, f->n, err));
     cudaError_t error = cudaMemcpyAsync(&info, s->info, sizeof info, cudaMemcpyDeviceToHost, s->device->stream);
     if (error == cudaSuccess) error = cudaStreamSynchronize(s->device->stream);
     APR_TRY(apr_cuda_outcome(s->device, error, err));

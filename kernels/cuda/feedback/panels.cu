@@ -15,7 +15,7 @@ static apr_status multiply(apr_cuda_solver *s, const apr_cuda_lanes *r, const fl
     return feedback_blas(cublasGemmEx(s->blas, transposed ? CUBLAS_OP_T : CUBLAS_OP_N, CUBLAS_OP_N, (int)width, (int)r->n_rows, (int)k,
                                       &one, b, CUDA_R_32F, n, x, CUDA_R_32F, n, &zero, r->panel, CUDA_R_32F, PANEL,
                                       CUBLAS_COMPUTE_32F_PEDANTIC, CUBLAS_GEMM_DEFAULT),
-                         "the errors of rows, multiplied", err);
+                         "multiplying the errors of rows", err);
 }
 
 apr_status apr_cuda_panel_of_errors(apr_cuda_solver *s, const apr_cuda_lanes *r, int64_t first, int64_t width, apr_error *err)
@@ -35,7 +35,8 @@ apr_status apr_cuda_start_lanes(apr_cuda_solver *s, apr_dtype dtype, const apr_c
     apr_cuda_begin(s->device, "encoding %lld rows of %lld to %s", (long long)r->n_rows, (long long)n, apr_dtypes[dtype].name);
     if (apr_cuda_encoder_by_of(dtype) != nullptr)
         return apr_cuda_outcome(s->device, apr_cuda_encoder_by_of(dtype)(r->weight, &importance, blocks, n_elems, s->device->stream), err);
-    if (apr_cuda_encoder_of(dtype) == nullptr) return apr_fail(err, APR_E_UNSUPPORTED, "no GPU encodes %s", apr_dtypes[dtype].name);
+    if (apr_cuda_encoder_of(dtype) == nullptr)
+        return apr_fail(err, APR_E_UNSUPPORTED, "there is no GPU encoder for %s", apr_dtypes[dtype].name);
     return apr_cuda_outcome(s->device, apr_cuda_encoder_of(dtype)(r->weight, blocks, n_elems, s->device->stream), err);
 }
 
@@ -75,7 +76,7 @@ apr_status apr_cuda_lane_objective(apr_cuda_solver *s, const apr_cuda_lanes *r, 
 {
     const int64_t n = r->factors->n;
     APR_TRY(apr_cuda_enter(s->device, err));
-    apr_cuda_begin(s->device, "the error of the outputs of %lld rows of %lld", (long long)r->n_rows, (long long)n);
+    apr_cuda_begin(s->device, "the objective of %lld rows of %lld", (long long)r->n_rows, (long long)n);
     for (int64_t first = 0; first < n; first += PANEL) {
         const int64_t width = n - first < PANEL ? n - first : (int64_t)PANEL;
         APR_TRY(apr_cuda_panel_of_errors(s, r, first, width, err));

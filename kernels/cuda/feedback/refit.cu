@@ -113,7 +113,7 @@ apr_status apr_cuda_lane_refit(apr_cuda_solver *s, const apr_cuda_lanes *r, apr_
     const int64_t n = r->factors->n;
     if (r->grid.steps == GRID_EXPONENT) return APR_OK;
     APR_TRY(apr_cuda_enter(s->device, err));
-    apr_cuda_begin(s->device, "scales of %lld rows of %lld, fitted again", (long long)r->n_rows, (long long)n);
+    apr_cuda_begin(s->device, "refitting the scales of %lld rows of %lld", (long long)r->n_rows, (long long)n);
     for (int64_t first = 0; first < n; first += PANEL) {
         const int64_t width = n - first < PANEL ? n - first : (int64_t)PANEL;
         APR_TRY(apr_cuda_panel_of_errors(s, r, first, width, err));

@@ -12,7 +12,7 @@ enum { THREADS = 256, INFO_BYTES = 256 };
 apr_status feedback_blas(cublasStatus_t status, const char *doing, apr_error *err)
 {
     if (status == CUBLAS_STATUS_SUCCESS) return APR_OK;
-    return apr_fail(err, APR_E_DEVICE, "%s: cuBLAS says %s (%s)", doing, cublasGetStatusString(status), cublasGetStatusName(status));
+    return apr_fail(err, APR_E_DEVICE, "%s: cuBLAS error: %s (%s)", doing, cublasGetStatusString(status), cublasGetStatusName(status));
 }
 
 /* Once loaded it stays, since cuSOLVER cannot be shut down. */
@@ -84,11 +84,11 @@ static apr_status add(apr_cuda_solver *s, float *sums, int64_t n, const float *x
     const float one = 1.0f;
     APR_TRY(apr_cuda_enter_to_read(s->device, err)); /* counts as reading, since a session's kept inputs are not in `sums` or in the
                                                       * solver's workspace */
-    apr_cuda_begin_words(s->device, "sums of the inputs of a layer");
+    apr_cuda_begin_words(s->device, "sums of a layer's inputs");
     return feedback_blas(cublasGemmEx(s->blas, CUBLAS_OP_N, CUBLAS_OP_T, (int)n, (int)n, (int)n_tokens, &one, x, CUDA_R_32F, (int)n, x,
                                       CUDA_R_32F, (int)n, &one, sums, CUDA_R_32F, (int)n, CUBLAS_COMPUTE_32F_FAST_TF32,
                                       CUBLAS_GEMM_DEFAULT),
-                         "adding up the inputs of a layer", err);
+                         "adding up a layer's inputs", err);
 }
 
 static __global__ void __launch_bounds__(THREADS) k_merge(float *__restrict__ h, const float *__restrict__ sums, int64_t n)
@@ -101,7 +101,7 @@ static apr_status merge(apr_cuda_solver *s, float *h, const float *sums, int64_t
 {
     const int64_t n_all = n * n;
     APR_TRY(apr_cuda_enter(s->device, err));
-    apr_cuda_begin_words(s->device, "sums of the inputs of a layer, put together");
+    apr_cuda_begin_words(s->device, "merging the sums of a layer's inputs");
     if (first)
         return apr_cuda_outcome(s->device, cudaMemcpyAsync(h, sums, (size_t)n_all * sizeof *h, cudaMemcpyDeviceToDevice, s->device->stream),
                                 err);
@@ -118,7 +118,7 @@ static __global__ void __launch_bounds__(THREADS) k_diagonal(const float *h, int
 static apr_status diagonal(apr_cuda_solver *s, const float *h, int64_t n, float *diagonal, apr_error *err)
 {
     APR_TRY(apr_cuda_enter(s->device, err));
-    apr_cuda_begin_words(s->device, "the diagonal of sums");
+    apr_cuda_begin_words(s->device, "reading the diagonal of a Hessian");
     k_diagonal<<<blocks_of(n, THREADS), THREADS, 0, s->device->stream>>>(h, n, diagonal);
     return apr_cuda_outcome(s->device, cudaGetLastError(), err);
 }

@@ -4,7 +4,7 @@
 #include <atomic>
 
 enum { MAX_ROWS = GEMM_LARGE };
-static_assert((int)MAX_ROWS == (int)APR_ABREAST_MOST_ROWS, "as abreast_room.h counts them");
+static_assert((int)MAX_ROWS == (int)APR_ABREAST_MOST_ROWS, "abreast_room.h has the same size");
 
 static const gemm_kernels *kernels_of(apr_dtype dtype)
 {
@@ -86,11 +86,11 @@ static __global__ void __launch_bounds__(MAX_ROWS) k_fixup(const __grid_constant
 static cudaError_t start_fixup(const gemm_call &a, int n_blocks, unsigned rows_of_block, unsigned n_tokens, cudaStream_t stream)
 {
     enum { MAX_BLOCKS = 1024 }; /* about as many as are resident at a time */
-    const unsigned n_joints = (unsigned)fixups_of(a, n_blocks), most = MAX_BLOCKS / n_joints;
+    const unsigned n_fixups = (unsigned)fixups_of(a, n_blocks), most = MAX_BLOCKS / n_fixups;
     /* the same carveout as the kernels around it, so that it need not wait for a reconfiguration of shared memory */
     const cudaError_t error = cudaFuncSetAttribute(k_fixup, cudaFuncAttributePreferredSharedMemoryCarveout, 100);
     if (error != cudaSuccess) return error;
-    return launch_pdl(k_fixup, dim3(n_joints, most < 1 ? 1 : most < n_tokens ? most : n_tokens), rows_of_block, 0, stream, a, n_blocks);
+    return launch_pdl(k_fixup, dim3(n_fixups, most < 1 ? 1 : most < n_tokens ? most : n_tokens), rows_of_block, 0, stream, a, n_blocks);
 }
 
 /* --- launching --- */

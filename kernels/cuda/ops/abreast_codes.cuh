@@ -32,14 +32,14 @@ GEMM_FN float float_of(uint32_t half_bits)
 GEMM_FN uint32_t and_or(uint32_t word, uint32_t mask, uint32_t bits) { return ptx_and_or(word, mask, bits); }
 
 /* v * m + a of both halves, rounded once. */
-GEMM_FN uint32_t halves_fma(uint32_t v, uint32_t m, uint32_t a)
+GEMM_FN uint32_t half2_fma(uint32_t v, uint32_t m, uint32_t a)
 {
     const __half2 r = __hfma2(*(const __half2 *)&v, *(const __half2 *)&m, *(const __half2 *)&a);
     return *(const uint32_t *)&r;
 }
 
 /* v * m of both halves. */
-GEMM_FN uint32_t halves_times(uint32_t v, uint32_t m)
+GEMM_FN uint32_t half2_mul(uint32_t v, uint32_t m)
 {
     const __half2 r = __hmul2(*(const __half2 *)&v, *(const __half2 *)&m);
     return *(const uint32_t *)&r;
@@ -69,18 +69,18 @@ enum : uint32_t {
 };
 
 /* Four bytes to FP16, numbers 0, 2 and 1, 3, with 1024 added by the bits; `less` is added to subtract that and the code's offset. */
-GEMM_FN void bytes_to_halves(uint32_t bytes, uint32_t less, uint32_t (&out)[2])
+GEMM_FN void bytes_to_f16(uint32_t bytes, uint32_t less, uint32_t (&out)[2])
 {
-    out[0] = halves_fma(permuted(bytes, 0x64646464u, 0x4240), HALF_1, less);
-    out[1] = halves_fma(permuted(bytes, 0x64646464u, 0x4341), HALF_1, less);
+    out[0] = half2_fma(permuted(bytes, 0x64646464u, 0x4240), HALF_1, less);
+    out[1] = half2_fma(permuted(bytes, 0x64646464u, 0x4341), HALF_1, less);
 }
 
 /* Four low (or high) nibbles to FP16, times m (m is a 16th for high ones); `less` subtracts 1024 times m. */
-GEMM_FN void nibbles_to_halves(uint32_t word, bool high, uint32_t m, uint32_t less, uint32_t (&out)[2])
+GEMM_FN void nibbles_to_f16(uint32_t word, bool high, uint32_t m, uint32_t less, uint32_t (&out)[2])
 {
     const uint32_t mask = high ? HIGH_NIBBLES : LOW_NIBBLES;
-    out[0] = halves_fma(and_or(word, mask, HALF_1024), m, less);
-    out[1] = halves_fma(and_or(word >> 8, mask, HALF_1024), m, less);
+    out[0] = half2_fma(and_or(word, mask, HALF_1024), m, less);
+    out[1] = half2_fma(and_or(word >> 8, mask, HALF_1024), m, less);
 }
 
 template <apr_dtype D> struct gemm_type;
@@ -101,11 +101,11 @@ template <> struct gemm_type<APR_Q4_K> {
     template <int S> GEMM_FN void codes(const uint8_t *row, const head &h, int half, int t, uint32_t (&out)[2][2])
     {
         const uint32_t byte = permuted(h.scales, 0x64646464u, 0x4040 + S * 0x0101); /* 1024 + scale, twice */
-        const uint32_t scale = S % 2 ? halves_fma(byte, HALF_16TH, HALF_LESS_64) : halves_fma(byte, HALF_1, HALF_LESS_1024);
-        const uint32_t less = halves_times(scale, HALF_LESS_1024);
+        const uint32_t scale = S % 2 ? half2_fma(byte, HALF_16TH, HALF_LESS_64) : half2_fma(byte, HALF_1, HALF_LESS_1024);
+        const uint32_t less = half2_mul(scale, HALF_LESS_1024);
         const uint8_t *const at = row + 16 + 64 * half + 32 * (S / 2) + 4 * t;
-        nibbles_to_halves(*(const uint32_t *)at, S % 2, scale, less, out[0]);
-        nibbles_to_halves(*(const uint32_t *)(at + 16), S % 2, scale, less, out[1]);
+        nibbles_to_f16(*(const uint32_t *)at, S % 2, scale, less, out[0]);
+        nibbles_to_f16(*(const uint32_t *)(at + 16), S % 2, scale, less, out[1]);
     }
     template <int S> GEMM_FN float factor(const uint8_t *, int) { return 1.0f; }
     GEMM_FN float half_factor(const uint8_t *row) { return float_of(*(const uint32_t *)row); }
@@ -115,7 +115,7 @@ template <> struct gemm_type<APR_Q4_K> {
     {
         const uint4 w = *(const uint4 *)row;
         const uint32_t four = t >= 2 ? (w.w >> 4 & 0x0f0f0f0fu) | (w.z >> 2 & 0x30303030u) : w.z & 0x3f3f3f3fu;
-        return halves_fma(permuted(four, 0x64646464u, t % 2 ? 0x4342 : 0x4140), HALF_1, HALF_LESS_1024);
+        return half2_fma(permuted(four, 0x64646464u, t % 2 ? 0x4342 : 0x4140), HALF_1, HALF_LESS_1024);
     }
     GEMM_FN float min_factor(const uint8_t *row) { return -float_of(*(const uint32_t *)row >> 16); }
 };
@@ -155,9 +155,9 @@ template <> struct gemm_type<APR_Q6_K> : gemm_no_mins {
             const uint32_t nibbles = (S < 2 ? low : low >> 4) & 0x0f0f0f0fu;
             const uint32_t bits = (S == 0 ? high << 4 : S == 1 ? high << 2 : S == 2 ? high : high >> 2) & 0x30303030u;
             const uint32_t byte = permuted(scales, 0x64646464u, 0x4040 + k * 0x0101);
-            const uint32_t scale = halves_fma(byte, HALF_1, HALF_LESS_1152);
-            bytes_to_halves(nibbles | bits, 0xe420e420u, out[k]); /* -1056 */
-            out[k][0] = halves_times(out[k][0], scale), out[k][1] = halves_times(out[k][1], scale);
+            const uint32_t scale = half2_fma(byte, HALF_1, HALF_LESS_1152);
+            bytes_to_f16(nibbles | bits, 0xe420e420u, out[k]); /* -1056 */
+            out[k][0] = half2_mul(out[k][0], scale), out[k][1] = half2_mul(out[k][1], scale);
         }
     }
     template <int S> GEMM_FN float factor(const uint8_t *, int) { return 1.0f; }
@@ -173,8 +173,8 @@ template <> struct gemm_type<APR_Q8_0> : gemm_no_mins {
     template <int S> GEMM_FN void codes(const uint8_t *row, const head &, int half, int t, uint32_t (&out)[2][2])
     {
         const uint8_t *const at = row + 68 * half + 4 * t;
-        bytes_to_halves(word_at<34 * S + 2>(at) ^ 0x80808080u, HALF_LESS_1152, out[0]);
-        bytes_to_halves(word_at<34 * S + 18>(at) ^ 0x80808080u, HALF_LESS_1152, out[1]);
+        bytes_to_f16(word_at<34 * S + 2>(at) ^ 0x80808080u, HALF_LESS_1152, out[0]);
+        bytes_to_f16(word_at<34 * S + 18>(at) ^ 0x80808080u, HALF_LESS_1152, out[1]);
     }
     template <int S> GEMM_FN float factor(const uint8_t *row, int half) { return float_of(half_at(row + 68 * half + 34 * S)); }
     GEMM_FN float half_factor(const uint8_t *) { return 1.0f; }
@@ -190,8 +190,8 @@ template <> struct gemm_type<APR_Q4_0> : gemm_no_mins {
     template <int S> GEMM_FN void codes(const uint8_t *row, const head &, int half, int t, uint32_t (&out)[2][2])
     {
         const uint32_t word = word_at<18 * S + 2>(row + 72 * half + 4 * t);
-        nibbles_to_halves(word, false, HALF_1, 0xe408e408u, out[0]);   /* -1032 */
-        nibbles_to_halves(word, true, HALF_16TH, 0xd480d480u, out[1]); /* -72 */
+        nibbles_to_f16(word, false, HALF_1, 0xe408e408u, out[0]);   /* -1032 */
+        nibbles_to_f16(word, true, HALF_16TH, 0xd480d480u, out[1]); /* -72 */
     }
     template <int S> GEMM_FN float factor(const uint8_t *row, int half) { return float_of(half_at(row + 72 * half + 18 * S)); }
     GEMM_FN float half_factor(const uint8_t *) { return 1.0f; }

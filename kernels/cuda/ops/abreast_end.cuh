@@ -1,4 +1,4 @@
-/* gemm_epilogue.cuh - small GEMMs whose stream-K fix-up is part of another kernel, their epilogue. */
+/* abreast_end.cuh - small GEMMs whose stream-K fix-up is part of another kernel, their epilogue. */
 #ifndef APR_KERNELS_CUDA_ABREAST_END_CUH
 #define APR_KERNELS_CUDA_ABREAST_END_CUH
 
@@ -13,7 +13,7 @@ cudaError_t apr_cuda_abreast_ended(const apr_abreast_args *args, int n_multiproc
 
 /* turn.cu: for three parts that are the queries, keys and values of a QKV epilogue, which includes the fix-up. The first function: whether
  * there is a kernel. */
-bool apr_cuda_turns_products(const apr_turn_args *turn, const apr_abreast_args *args);
-cudaError_t apr_cuda_turn_products(const apr_turn_args *turn, const gemm_call &call, int n_blocks, int rows_of_block, cudaStream_t stream);
+bool apr_cuda_turns_products(const apr_turn_args *qkv, const apr_abreast_args *args);
+cudaError_t apr_cuda_turn_products(const apr_turn_args *qkv, const gemm_call &call, int n_blocks, int rows_of_block, cudaStream_t stream);
 
 #endif

@@ -25,10 +25,10 @@ static __global__ void __launch_bounds__(MAX_THREADS, 2)
 #pragma unroll
     for (int k = 0; k < KEPT; k++) kept[k] = piece_of(from, thread + k * n_threads, thread + k * n_threads < n_there);
 #pragma unroll
-    for (int k = 0; k < KEPT; k++) most = fmaxf(most, fmaxf(most_of(kept[k].first), most_of(kept[k].second)));
+    for (int k = 0; k < KEPT; k++) most = fmaxf(most, fmaxf(max_abs_of(kept[k].first), max_abs_of(kept[k].second)));
     for (int i = thread + KEPT * n_threads; i < n_there; i += n_threads) {
         const input_piece piece = piece_of(from, i, true);
-        most = fmaxf(most, fmaxf(most_of(piece.first), most_of(piece.second)));
+        most = fmaxf(most, fmaxf(max_abs_of(piece.first), max_abs_of(piece.second)));
     }
     power_for(block_max_of<MAX_THREADS>(most, n_threads, parts), &times, &back);
     if (thread == 0) to.factors[slot] = back;

@@ -72,9 +72,9 @@ template <apr_dtype D, int TILES_, int ROWS_, int MS_> struct gemm_stage {
     static constexpr int X_BYTES = 16 * X_PIECES, SUM_BYTES = T::MINS ? TILES * GEMM_SUM_BYTES : 0;
     static constexpr int BYTES = WEIGHT_BYTES + X_BYTES + SUM_BYTES;
     static constexpr int SUM_PITCH = ROWS + 4; /* between tokens' sums; avoids bank conflicts */
-    static_assert(WARP_ROW_GROUPS * WARPS == ROW_GROUPS, "warps copy whole units");
-    static_assert(THREADS % ROWS == 0, "a thread puts sums of one row");
-    static_assert(8 * TILES * SUM_PITCH * 4 <= BYTES, "sums are joined where a stage has been");
+    static_assert(WARP_ROW_GROUPS * WARPS == ROW_GROUPS, "warps copy whole row groups");
+    static_assert(THREADS % ROWS == 0, "a thread stores sums of one row");
+    static_assert(8 * TILES * SUM_PITCH * 4 <= BYTES, "the sums of a run fit a stage");
 };
 
 /* A run: stages [stage, end) of a row block, for some tiles of tokens. */
@@ -136,7 +136,7 @@ GEMM_FN gemm_run run_of(const gemm_call &a, int r, const gemm_share &share)
     return run;
 }
 
-/* The part of a row group of all parts; *unit becomes its number in that part. */
+/* The part of a row group of all parts; *row_group becomes its number in that part. */
 GEMM_FN int part_of(const gemm_call &a, int *row_group)
 {
     int part = 0;
@@ -461,7 +461,7 @@ GEMM_FN void store_sum(const gemm_target &to, int token, float sum, float factor
 GEMM_FN int sum_row(const gemm_warp &w, int m, int i) { return w.row + 16 * m + 8 * (i / 2) + w.g; }
 GEMM_FN int sum_token(const gemm_warp &w, int tile, int i) { return APR_ABREAST_TILE * tile + 2 * w.t + i % 2; }
 
-/* Ends a run: adds both halves' sums in the shared memory `join`, which must be free, and stores them. All threads take part. */
+/* Ends a run: adds both halves' sums in the shared memory `buffer`, which must be free, and stores them. All threads take part. */
 template <typename S>
 static __device__ __forceinline__ void store_run(const gemm_call &a, const gemm_run &run, int place, const gemm_warp &w, float *buffer,
                                                  float (&total)[S::MS][S::TILES][4])
@@ -680,7 +680,7 @@ template <apr_dtype D> static gemm_kernels gemm_kernels_of(void)
                          {gemm_stage<D, 1, S, S_MS>::BYTES, gemm_stage<D, 2, S, S_MS>::BYTES, gemm_stage<D, 4, S, S_MS>::BYTES}}};
 }
 
-/* The WGMMA kernels (gemm_wgmma.cuh) for 1, 2 and 4 tiles, with LARGE row blocks; NULL: the current device or its code has none. They
+/* The WGMMA kernels (abreast_wide.cuh) for 1, 2 and 4 tiles, with LARGE row blocks; NULL: the current device or its code has none. They
  * always multiply all tiles, including those that a group does not have. */
 typedef struct gemm_wgmma {
     apr_dtype dtype;
@@ -689,7 +689,7 @@ typedef struct gemm_wgmma {
 } gemm_wgmma;
 const gemm_wgmma *apr_abreast_wide(apr_dtype dtype);
 
-/* abreast_k.cu, abreast_blocks.cu, gemm_plain.cu; NULL: the type is not in that file. */
+/* abreast_k.cu, abreast_blocks.cu, abreast_plain.cu; NULL: the type is not in that file. */
 const gemm_kernels *apr_abreast_k_kernels(apr_dtype dtype);
 const gemm_kernels *apr_abreast_blocks_kernels(apr_dtype dtype);
 const gemm_kernels *apr_abreast_plain_kernels(apr_dtype dtype);

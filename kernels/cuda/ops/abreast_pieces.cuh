@@ -62,7 +62,7 @@ static __device__ __forceinline__ input_piece piece_of(const float4 *row, int i,
     return input_piece{__ldcg(row + i / 4 * 8 + i % 4), __ldcg(row + i / 4 * 8 + 4 + i % 4)};
 }
 
-static __device__ __forceinline__ float most_of(float4 v) { return fmaxf(fmaxf(fabsf(v.x), fabsf(v.y)), fmaxf(fabsf(v.z), fabsf(v.w))); }
+static __device__ __forceinline__ float max_abs_of(float4 v) { return fmaxf(fmaxf(fabsf(v.x), fabsf(v.y)), fmaxf(fabsf(v.z), fabsf(v.w))); }
 
 /* Writes piece i of a slot. All lanes take part; those with `on` false write nothing. */
 template <apr_abreast_form LAYOUT>

@@ -1,4 +1,4 @@
-/* gemm_plain.cu - the small GEMM of 16-bit floats (abreast_kernel.cuh). */
+/* abreast_plain.cu - the small GEMM of 16-bit floats (abreast_kernel.cuh). */
 #include "kernels/cuda/ops/abreast_kernel.cuh"
 
 const gemm_kernels *apr_abreast_plain_kernels(apr_dtype dtype)

@@ -150,10 +150,10 @@ static __device__ __forceinline__ void norm_run(const rows_epilogue &e, const ro
 /* --- the kernel --- */
 
 /* The largest magnitude of a block's numbers; returned in every thread. */
-static __device__ __forceinline__ float most_of_run(const float4 *numbers, int n, float *parts)
+static __device__ __forceinline__ float max_abs_of_run(const float4 *numbers, int n, float *parts)
 {
     float most = 0.0f;
-    for (int i = (int)threadIdx.x; 4 * i < n; i += THREADS) most = fmaxf(most, most_of(numbers[i]));
+    for (int i = (int)threadIdx.x; 4 * i < n; i += THREADS) most = fmaxf(most, max_abs_of(numbers[i]));
     return block_max<THREADS>(most, parts);
 }
 
@@ -230,7 +230,7 @@ static __global__ void __launch_bounds__(THREADS, RESIDENT) k_rows(const __grid_
     }
     if (!e.writes_inputs && !e.norm) return;
     if (is_there && e.norm) norm_row(e, run, gains, parts, numbers);
-    const float mine = most_of_run(numbers, run.n, parts);
+    const float mine = max_abs_of_run(numbers, run.n, parts);
     store_inputs<LAYOUT>(e, run, epilogue_shared, numbers, mine);
     cluster_barrier(); /* other blocks may still read the largest number */
 }

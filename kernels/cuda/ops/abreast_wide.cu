@@ -1,4 +1,4 @@
-/* gemm_wgmma.cu - the small GEMM with WGMMA (gemm_wgmma.cuh). Compiled for 9.0a where other files are compiled for 9.0 (Makefile). */
+/* abreast_wide.cu - the small GEMM with WGMMA (abreast_wide.cuh). Compiled for 9.0a where other files are compiled for 9.0 (Makefile). */
 #include "kernels/cuda/ops/abreast_wide.cuh"
 
 #include <atomic>

@@ -1,4 +1,4 @@
-/* gemm_wgmma.cuh - the small GEMM (abreast.cuh) with WGMMA (9.0a). Row blocks, stages, their division among thread blocks and the fix-up
+/* abreast_wide.cuh - the small GEMM (abreast.cuh) with WGMMA (9.0a). Row blocks, stages, their division among thread blocks and the fix-up
  * are those of abreast_kernel.cuh, and for experts also the runs.
  *
  * One warp (the producer) copies weights and inputs, stage by stage, through a ring in shared memory; sixteen warps have 16 rows each. A
@@ -21,8 +21,8 @@ enum {
 template <apr_dtype D, int TILES_> struct wgmma_stage {
     typedef wgmma_type<D> T;
     typedef gemm_type<D> GEMM;
-    static_assert(GEMM::COLUMNS == T::COLUMNS && GEMM::BYTES == T::BYTES, "both kinds have the same stages");
-    static_assert(T::COLUMNS == WGMMA_SUBS * GEMM_SUB, "and those that inputs lie in");
+    static_assert(GEMM::COLUMNS == T::COLUMNS && GEMM::BYTES == T::BYTES, "both kernels have the same stages");
+    static_assert(T::COLUMNS == WGMMA_SUBS * GEMM_SUB, "inputs have the same stages");
     static constexpr int TILES = TILES_, N = TILES * 4; /* N: sums of a lane */
     static constexpr int ROW_GROUP_BYTES = APR_FLOW_UNIT * T::BYTES, SUM_BYTES = T::MINS ? (int)GEMM_SUM_BYTES : 0;
     static constexpr int X_AT = (WGMMA_ROWS * T::BYTES + 511) / 512 * 512;

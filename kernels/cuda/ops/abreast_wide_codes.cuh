@@ -1,4 +1,4 @@
-/* abreast_wide_codes.cuh - decodes each type's codes to FP16 operands of WGMMA (gemm_wgmma.cuh): integers, exact.
+/* abreast_wide_codes.cuh - decodes each type's codes to FP16 operands of WGMMA (abreast_wide.cuh): integers, exact.
  *
  * abreast_lanes.cuh says which columns a lane has in which step. FP16 bits 0x000n are n * 2^-24 (subnormal), which an integer scale
  * multiplies exactly, so no offset has to be subtracted. A type has
@@ -33,10 +33,10 @@ template <int SECOND> GEMM_FN uint32_t half_twice(uint32_t m)
 }
 
 /* v * m and v * m + a for both halves of v, with one half of m and a. */
-template <int SECOND> GEMM_FN uint32_t halves_times_one(uint32_t v, uint32_t m) { return halves_times(v, half_twice<SECOND>(m)); }
-template <int SECOND> GEMM_FN uint32_t halves_fma_one(uint32_t v, uint32_t m, uint32_t a)
+template <int SECOND> GEMM_FN uint32_t half2_mul_one(uint32_t v, uint32_t m) { return half2_mul(v, half_twice<SECOND>(m)); }
+template <int SECOND> GEMM_FN uint32_t half2_fma_one(uint32_t v, uint32_t m, uint32_t a)
 {
-    return halves_fma(v, half_twice<SECOND>(m), half_twice<SECOND>(a));
+    return half2_fma(v, half_twice<SECOND>(m), half_twice<SECOND>(a));
 }
 
 template <> struct wgmma_type<APR_Q4_K> {
@@ -60,7 +60,7 @@ template <> struct wgmma_type<APR_Q4_K> {
         const uint32_t four = t / 2 ? high : w.y & 0x3f3f3f3fu, mins = t / 2 ? high_mins : w.z & 0x3f3f3f3fu;
         row r;
         for (int h = 0; h < 2; h++)
-            r.scales[h] = halves_fma(permuted(four, 0x64646464u, h ? 0x4342 : 0x4140), HALF_1_AND_16TH, HALF_LESS_1024_AND_64);
+            r.scales[h] = half2_fma(permuted(four, 0x64646464u, h ? 0x4342 : 0x4140), HALF_1_AND_16TH, HALF_LESS_1024_AND_64);
         r.mins = permuted(mins, 0, t % 2 ? 0x4342 : 0x4140);
         r.min_factor = -float_of(w.x >> 16);
         return r;
@@ -76,8 +76,8 @@ template <> struct wgmma_type<APR_Q4_K> {
         for (int i = 0; i < 2; i++)
             for (int odd = 0; odd < 2; odd++) {
                 const uint32_t v = word[i] >> 8 * odd;
-                out[2 * i][odd] = halves_times_one<0>(v & LOW_NIBBLES, r.scales[J / 2]);
-                out[2 * i + 1][odd] = halves_times_one<1>(v & HIGH_NIBBLES, r.scales[J / 2]);
+                out[2 * i][odd] = half2_mul_one<0>(v & LOW_NIBBLES, r.scales[J / 2]);
+                out[2 * i + 1][odd] = half2_mul_one<1>(v & HIGH_NIBBLES, r.scales[J / 2]);
             }
     }
 };
@@ -118,17 +118,17 @@ template <> struct wgmma_type<APR_Q6_K> {
         if (J % 2 != 0) return;
         const uint8_t *const scales = at + 192 + t / 2 * 8 + J + t % 2;
         const uint32_t both = (uint32_t)scales[0] | (uint32_t)scales[4] << 16;
-        w->scales = halves_fma(both ^ 0x64806480u, HALF_1_AND_16TH, HALF_LESS_1152_AND_72); /* both plus 1152 */
+        w->scales = half2_fma(both ^ 0x64806480u, HALF_1_AND_16TH, HALF_LESS_1152_AND_72); /* both plus 1152 */
     }
     template <int J> GEMM_FN void codes(const words &w, const row &, uint32_t (&out)[4][2])
     {
-        const uint32_t less = halves_times(w.scales, HALF_LESS_32_AND_512_SMALL);
+        const uint32_t less = half2_mul(w.scales, HALF_LESS_32_AND_512_SMALL);
         for (int i = 0; i < 2; i++)
             for (int odd = 0; odd < 2; odd++) {
                 const uint32_t low = w.low[i] >> 8 * odd, word = w.high[i], shift = J / 2 ? 2 : 4;
                 const uint32_t high = odd ? word >> (8 - shift) : word << shift;
-                out[2 * i][odd] = halves_fma_one<0>(and_or(low, LOW_NIBBLES, high & 0x00300030u), w.scales, less);
-                out[2 * i + 1][odd] = halves_fma_one<1>(and_or(low, HIGH_NIBBLES, high & 0x03000300u), w.scales, less);
+                out[2 * i][odd] = half2_fma_one<0>(and_or(low, LOW_NIBBLES, high & 0x00300030u), w.scales, less);
+                out[2 * i + 1][odd] = half2_fma_one<1>(and_or(low, HIGH_NIBBLES, high & 0x03000300u), w.scales, less);
             }
     }
 };

@@ -166,7 +166,7 @@ template <int KEY, int VALUE, bool PER_SEQUENCE> struct decode {
         for (int i = 0; i < KEY_STEPS; i++)
 #pragma unroll
             for (int k = 0; k < 2; k++) {
-                q[i][2 * k] = pack_halves(x[i][k].x * scale, x[i][k].y * scale);
+                q[i][2 * k] = pack_f16(x[i][k].x * scale, x[i][k].y * scale);
                 q[i][2 * k + 1] = pack_remainders(x[i][k].x * scale, x[i][k].y * scale, q[i][2 * k]);
             }
         return inverse_power(scale);
@@ -259,7 +259,7 @@ template <int KEY, int VALUE, bool PER_SEQUENCE> struct decode {
         float p[4];
 #pragma unroll
         for (int j = 0; j < 4; j++) weight += p[j] = power_of_two(scores[j] - (most - ATTEND_HEADROOM));
-        const uint32_t b0 = pack_halves(p[0], p[1]), b1 = pack_halves(p[2], p[3]);
+        const uint32_t b0 = pack_f16(p[0], p[1]), b1 = pack_f16(p[2], p[3]);
         const uint32_t rest0 = pack_remainders(p[0], p[1], b0), rest1 = pack_remainders(p[2], p[3], b1);
 #pragma unroll
         for (int i = 0; i < VALUE_STEPS; i++) {

@@ -71,7 +71,7 @@ static __device__ __forceinline__ void copy_tile(const apr_attend_args &a, const
                                                  int tile, uint8_t *to)
 {
     enum { PIECES = DIM / 8, STRIDE = 2 * DIM + 16, ROUNDS = CELLS * PIECES / THREADS };
-    static_assert(CELLS * PIECES % THREADS == 0, "no thread has less to do");
+    static_assert(CELLS * PIECES % THREADS == 0, "all threads have as many pieces");
     const int64_t cell_bytes = a.n_kv_heads * cache.row_bytes;
     const uint32_t n_cells = (uint32_t)cache.n_cells, cell = cell_of(cache, v.from + tile * CELLS);
     const uint8_t *const data = cache.data + v.kv_head * cache.row_bytes;
@@ -96,7 +96,7 @@ static __device__ __forceinline__ void copy_tile(const apr_attend_args &a, const
 /* The same for a cache of any type: loaded into registers by start(), and decoded into shared memory by finish(). */
 template <apr_dtype KV, int DIM, int CELLS> struct tile_loader {
     static constexpr int EACH = piece<KV>::RUNS * 4, A_ROW = DIM / EACH, ROUNDS = CELLS * A_ROW / THREADS, STRIDE = 2 * DIM + 16;
-    static_assert(EACH == 8 && CELLS * A_ROW % THREADS == 0, "a piece is 16 bytes of FP16, and no thread has less to do");
+    static_assert(EACH == 8 && CELLS * A_ROW % THREADS == 0, "a piece is 16 bytes of FP16, and all threads have as many");
     piece<KV> share[ROUNDS];
 
     static __device__ __forceinline__ bool is_there(int width, const prompt_view &v, int tile, int at)
@@ -125,14 +125,14 @@ template <apr_dtype KV, int DIM, int CELLS> struct tile_loader {
 #pragma unroll
         for (int i = 0; i < ROUNDS; i++) {
             const int at = (int)threadIdx.x + i * THREADS;
-            uint4 halves = make_uint4(0, 0, 0, 0);
+            uint4 packed = make_uint4(0, 0, 0, 0);
             if (is_there(width, v, tile, at)) {
                 const float scale = share[i].scale(0);
                 const float4 x = share[i].codes(0), y = share[i].codes(1);
-                halves = make_uint4(pack_halves(x.x * scale, x.y * scale), pack_halves(x.z * scale, x.w * scale),
-                                    pack_halves(y.x * scale, y.y * scale), pack_halves(y.z * scale, y.w * scale));
+                packed = make_uint4(pack_f16(x.x * scale, x.y * scale), pack_f16(x.z * scale, x.w * scale),
+                                    pack_f16(y.x * scale, y.y * scale), pack_f16(y.z * scale, y.w * scale));
             }
-            *(uint4 *)(to + at / A_ROW * STRIDE + 16 * (at % A_ROW)) = halves;
+            *(uint4 *)(to + at / A_ROW * STRIDE + 16 * (at % A_ROW)) = packed;
         }
     }
 };
@@ -182,7 +182,7 @@ template <int KEY, int VALUE, int MT, int CELLS, bool CAREFUL> struct prompt {
     }
 
     /* Stores a warp's rows as FP16 with a common power of two: only their largest number matters, since small rows have small scores.
-     * Returns its inverse. `rests`: their rounding errors, if careful. */
+     * Returns its inverse. `remainders`: their rounding errors, if careful. */
     static __device__ __forceinline__ float put_queries(const apr_attend_args &a, const prompt_row *rows, uint8_t *queries,
                                                         uint8_t *remainders)
     {
@@ -209,10 +209,10 @@ template <int KEY, int VALUE, int MT, int CELLS, bool CAREFUL> struct prompt {
                 if (column >= KEY) continue;
                 float4 q = x[i / EACH][i % EACH];
                 q = make_float4(q.x * scale, q.y * scale, q.z * scale, q.w * scale);
-                const uint2 halves = make_uint2(pack_halves(q.x, q.y), pack_halves(q.z, q.w));
-                *(uint2 *)(queries + at) = halves;
+                const uint2 packed = make_uint2(pack_f16(q.x, q.y), pack_f16(q.z, q.w));
+                *(uint2 *)(queries + at) = packed;
                 if (CAREFUL)
-                    *(uint2 *)(remainders + at) = make_uint2(pack_remainders(q.x, q.y, halves.x), pack_remainders(q.z, q.w, halves.y));
+                    *(uint2 *)(remainders + at) = make_uint2(pack_remainders(q.x, q.y, packed.x), pack_remainders(q.z, q.w, packed.y));
             }
         }
         __syncwarp(); /* a warp reads only its own rows */
@@ -354,7 +354,7 @@ template <int KEY, int VALUE, int MT, int CELLS, bool CAREFUL> struct prompt {
             for (int m = 0; m < MT; m++)
 #pragma unroll
                 for (int k = 0; k < 4; k++)
-                    p[m][k] = pack_halves(weights[m][2 * i + k / 2][k % 2 * 2], weights[m][2 * i + k / 2][k % 2 * 2 + 1]);
+                    p[m][k] = pack_f16(weights[m][2 * i + k / 2][k % 2 * 2], weights[m][2 * i + k / 2][k % 2 * 2 + 1]);
 #pragma unroll
             for (int n = 0; n < VALUE_TILES; n += 2) {
                 uint32_t x[4];
@@ -380,7 +380,7 @@ template <int KEY, int VALUE, int MT, int CELLS, bool CAREFUL> struct prompt {
 #pragma unroll
                 for (int k = 0; k < 4; k++) {
                     const float(&two)[4] = weights[m][2 * i + k / 2];
-                    p[m][i][k] = pack_halves(two[k % 2 * 2], two[k % 2 * 2 + 1]);
+                    p[m][i][k] = pack_f16(two[k % 2 * 2], two[k % 2 * 2 + 1]);
                     rest[m][i][k] = pack_remainders(two[k % 2 * 2], two[k % 2 * 2 + 1], p[m][i][k]);
                 }
 #pragma unroll

@@ -169,8 +169,8 @@ apr_status apr_cuda_find_best(apr_cuda_device *device, const float *logits, int6
                               apr_cuda_found *found, apr_error *err)
 {
     APR_TRY(apr_cuda_enter(device, err));
-    apr_cuda_begin_words(device, "finding the likeliest tokens");
-    if (!is_valid_topk(n, n_wanted)) return apr_fail(err, APR_E_USAGE, "the best %d of %lld logits", n_wanted, (long long)n);
+    apr_cuda_begin_words(device, "top-k of a row of logits");
+    if (!is_valid_topk(n, n_wanted)) return apr_fail(err, APR_E_USAGE, "cannot select the top %d of %lld logits", n_wanted, (long long)n);
     topk_rows rows = {};
     rows.temperatures[0] = temperature;
     return apr_cuda_outcome(device, find_rows(logits, n, 1, rows, n_wanted, work, found, device->stream), err);
@@ -184,24 +184,24 @@ static int64_t rows_at_a_time(int64_t n, int n_kept, uint64_t n_bytes)
     return room < 1 ? 1 : room < MAX_ROWS ? room : (int64_t)MAX_ROWS;
 }
 
-apr_status apr_cuda_find_bests(apr_cuda_device *device, const float *logits, int64_t n, int64_t n_rows, const apr_best *wishes, void *work,
-                               uint64_t n_bytes, apr_cuda_found *found, apr_error *err)
+apr_status apr_cuda_find_bests(apr_cuda_device *device, const float *logits, int64_t n, int64_t n_rows, const apr_best *requests,
+                               void *work, uint64_t n_bytes, apr_cuda_found *found, apr_error *err)
 {
     int n_kept = 1;
     cudaError_t error = cudaSuccess;
 
     APR_TRY(apr_cuda_enter(device, err));
-    apr_cuda_begin_words(device, "finding the likeliest tokens of several rows");
+    apr_cuda_begin_words(device, "top-k of several rows of logits");
     for (int64_t r = 0; r < n_rows; r++) {
-        if (!is_valid_topk(n, wishes[r].n_wanted))
-            return apr_fail(err, APR_E_USAGE, "the best %d of %lld logits", wishes[r].n_wanted, (long long)n);
-        n_kept = wishes[r].n_wanted > n_kept ? wishes[r].n_wanted : n_kept;
+        if (!is_valid_topk(n, requests[r].n_wanted))
+            return apr_fail(err, APR_E_USAGE, "cannot select the top %d of %lld logits", requests[r].n_wanted, (long long)n);
+        n_kept = requests[r].n_wanted > n_kept ? requests[r].n_wanted : n_kept;
     }
     const int64_t most = rows_at_a_time(n, n_kept, n_bytes);
     for (int64_t first = 0, now; first < n_rows && error == cudaSuccess; first += now) {
         topk_rows rows = {};
         now = n_rows - first < most ? n_rows - first : most;
-        for (int64_t r = 0; r < now; r++) rows.temperatures[r] = wishes[first + r].temperature;
+        for (int64_t r = 0; r < now; r++) rows.temperatures[r] = requests[first + r].temperature;
         error = find_rows(logits + first * n, n, (unsigned)now, rows, n_kept, work, found + first, device->stream);
     }
     return apr_cuda_outcome(device, error, err);

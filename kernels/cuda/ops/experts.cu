@@ -39,7 +39,7 @@ static __device__ __forceinline__ float group_score(const apr_route_shape &s, co
 }
 
 /* Returns the gap (apr_route_gap). */
-static __device__ float leave_out_groups(const apr_route_shape &s, float *choice, float *groups)
+static __device__ float mask_groups(const apr_route_shape &s, float *choice, float *groups)
 {
     const int n_groups = (int)s.n_groups, n = (int)(s.n_experts / s.n_groups);
     float best_score = 0.0f, last = 0.0f;
@@ -227,7 +227,7 @@ static __global__ void __launch_bounds__(WARP) k_route(const __grid_constant__ a
     for (int e = threadIdx.x; e < n; e += WARP) choice[e] = a.bias != NULL ? scores[e] + a.bias[e] : scores[e];
     __syncwarp();
     float gap = INFINITY, best_score = 0.0f, last = 0.0f;
-    if (has_groups(s)) gap = leave_out_groups(s, choice, groups);
+    if (has_groups(s)) gap = mask_groups(s, choice, groups);
     for (int k = 0; k < n_used; k++) {
         int best = argmax_of(choice, n);
         if (best < 0) best = 0; /* all are NaN */

@@ -119,7 +119,7 @@ static __global__ void __launch_bounds__(BLOCK, 3)
 #pragma unroll 1
     for (int i = thread; i < n_there; i += n_threads) {
         const float4 glu4 = glu4_of(a, b, own, 4 * i);
-        most = fmaxf(most, most_of(glu4));
+        most = fmaxf(most, max_abs_of(glu4));
         if (i < KEPT_FOURS) row[i] = glu4;
     }
     power_for(block_max_of<BLOCK>(most, n_threads, parts), &times, &back);

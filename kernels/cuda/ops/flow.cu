@@ -4,7 +4,7 @@
 #include "kernels/cuda/ops/weights.cuh"
 
 enum { MIN_COLUMNS = 32 }; /* minimum columns of a tile */
-#define X(id, columns) static_assert(columns >= MIN_COLUMNS, "a row has no more items");
+#define X(id, columns) static_assert(columns >= MIN_COLUMNS, "the bound of a row's tiles");
 APR_FLOW_ITEMS(X)
 APR_FLOW_ROWS(X)
 #undef X

@@ -14,7 +14,7 @@
 /* Whether a thread block of such a product fits in that much shared memory. */
 bool apr_cuda_flow_fits(apr_dtype dtype, int64_t n_out, int64_t n_in, int n_multiprocessors, int shared_bytes);
 cudaError_t apr_cuda_flow(const apr_flow_args *args, int n_multiprocessors, cudaStream_t stream);
-/* The chosen experts of one token, where apr_experts_flow is true, with the epilogue of `flow` (api.h). cudaErrorNotSupported: they do not
+/* The chosen experts of one token, where apr_experts_flow is true, with the epilogue of `gemv` (api.h). cudaErrorNotSupported: they do not
  * fit. */
 cudaError_t apr_cuda_flow_experts(const apr_experts_args *args, const apr_flow_args *gemv, int n_multiprocessors, cudaStream_t stream);
 cudaError_t apr_cuda_flow_prepare(const apr_flow_inputs *args, cudaStream_t stream);

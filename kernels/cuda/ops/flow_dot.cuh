@@ -28,8 +28,8 @@ static __device__ __forceinline__ decode_gemv_lane decode_gemv_lane_of(int lane)
 }
 
 /* Activations in shared memory: a tile's 16 groups one after another, each with 16 high bytes and its 16 low bytes, so that the two lanes
- * that hold a group read adjacent bytes. Scales and sums are where they are in global memory. activation_piece(i): the position of 16-byte piece
- * i. */
+ * that hold a group read adjacent bytes. Scales and sums are where they are in global memory. activation_piece(i): where 16-byte piece i
+ * goes. */
 enum { I16_TILE_PIECES = I16_TILE_BYTES / 16 };
 
 static __device__ __forceinline__ int activation_piece(int i)
@@ -231,7 +231,7 @@ template <> struct decode_gemv_type<APR_Q6_K> : decode_gemv_rows {
         }
     }
 
-    static __device__ __forceinline__ float common(const uint8_t *row) { return half_float(*(const uint16_t *)(row + 208)); }
+    static __device__ __forceinline__ float block_scale(const uint8_t *row) { return half_float(*(const uint16_t *)(row + 208)); }
 
     /* Lane t has four groups of 16 columns from 128 (t / 2) + 16 (t % 2) + {0, 32, 64, 96} on, each with its own scale. */
     static __device__ __forceinline__ void dot(const uint8_t *row_a, const uint8_t *tile, int, const decode_gemv_lane &l, uint4 (&x)[2],
@@ -245,8 +245,8 @@ template <> struct decode_gemv_type<APR_Q6_K> : decode_gemv_rows {
         add_group<1>(row_a, a, b, tile, l, x[1], sum);
         add_group<2>(row_a, a, b, tile, l, x[0], sum);
         add_group<3>(row_a, a, b, tile, l, x[1], sum);
-        total[0] = fmaf(common(row_a), sum[0], total[0]);
-        total[1] = fmaf(common(row_a + BYTES), sum[1], total[1]);
+        total[0] = fmaf(block_scale(row_a), sum[0], total[0]);
+        total[1] = fmaf(block_scale(row_a + BYTES), sum[1], total[1]);
     }
 };
 
@@ -447,7 +447,7 @@ template <> struct decode_gemv_type<APR_F32> : decode_gemv_rows {
     }
 };
 
-#define X(id, columns) static_assert(decode_gemv_type<APR_##id>::COLUMNS == columns, "as flow_args.h has it");
+#define X(id, columns) static_assert(decode_gemv_type<APR_##id>::COLUMNS == columns, "flow_args.h has the same size");
 APR_FLOW_ITEMS(X)
 APR_FLOW_ROWS(X)
 #undef X

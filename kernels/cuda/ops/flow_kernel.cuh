@@ -119,7 +119,7 @@ template <apr_dtype D> struct decode_gemv_ring {
     static constexpr bool UNTILED = decode_gemv_type<D>::BYTES == 128; /* rows */
     static constexpr bool WHOLE = HAS_BULK_COPIES && (D == APR_Q4_K || D == APR_Q6_K);
     static constexpr bool PADDED = D == APR_MXFP4 || D == APR_Q8_0; /* rows of experts may end within a tile, since a block is smaller */
-    static_assert(BYTES % 16 == 0, "items are copied by 16 bytes");
+    static_assert(BYTES % 16 == 0, "tiles are copied by 16 bytes");
 };
 
 static __device__ __forceinline__ void copy_piece(uint8_t *to, const uint8_t *from)

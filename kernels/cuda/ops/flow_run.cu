@@ -16,7 +16,7 @@ apr_status apr_cuda_put_in_items(apr_cuda_device *device, apr_dtype dtype, void 
                                  apr_error *err)
 {
     APR_TRY(apr_cuda_enter(device, err));
-    apr_cuda_begin_words(device, "putting weights in the order in which they are streamed");
+    apr_cuda_begin_words(device, "tiling weights");
     const cudaError_t error = apr_cuda_to_items(dtype, (const uint8_t *)rows, n_rows, n_in, (uint8_t *)to, device->stream);
     return apr_cuda_outcome(device, error, err);
 }
@@ -24,8 +24,7 @@ apr_status apr_cuda_put_in_items(apr_cuda_device *device, apr_dtype dtype, void 
 /* A call's description for error messages: a static string, so that nothing is formatted unless it fails. */
 static const char *words_of(const apr_flow_args *args)
 {
-    static const char *const words[] = {"products that stream", "products that stream, and a sum",
-                                        "products that stream, and their gated unit"};
+    static const char *const words[] = {"decode GEMVs", "a decode GEMV, and a sum", "decode GEMVs, and their GLU"};
     return words[args->ending];
 }
 
@@ -39,21 +38,21 @@ apr_status apr_cuda_run_flow(apr_cuda_device *device, const apr_flow_args *args,
 apr_status apr_cuda_run_flow_inputs(apr_cuda_device *device, const apr_flow_inputs *args, apr_error *err)
 {
     APR_TRY(apr_cuda_enter(device, err));
-    apr_cuda_begin_words(device, "inputs of products that stream");
+    apr_cuda_begin_words(device, "activations of decode GEMVs");
     return apr_cuda_outcome(device, apr_cuda_flow_prepare(args, device->stream), err);
 }
 
 apr_status apr_cuda_run_experts(apr_cuda_device *device, const apr_experts_args *args, const apr_flow_args *gemv, apr_error *err)
 {
     APR_TRY(apr_cuda_enter(device, err));
-    apr_cuda_begin_words(device, "experts whose products stream");
+    apr_cuda_begin_words(device, "experts with decode GEMVs");
     return apr_cuda_outcome(device, apr_cuda_flow_experts(args, gemv, device->facts.n_sms, device->stream), err);
 }
 
 apr_status apr_cuda_run_turn(apr_cuda_device *device, const apr_turn_args *args, apr_error *err)
 {
     APR_TRY(apr_cuda_enter(device, err));
-    apr_cuda_begin_words(device, "heads turned, and into the cache");
+    apr_cuda_begin_words(device, "the QKV epilogue");
     return apr_cuda_outcome(device, apr_cuda_turn(args, device->stream), err);
 }
 
@@ -78,7 +77,7 @@ apr_status apr_cuda_run_attend_to_planes(apr_cuda_device *device, const apr_turn
                                     .out = NULL};
 
     APR_TRY(apr_cuda_enter(device, err));
-    apr_cuda_begin_words(device, "attention, as inputs of products that stream");
+    apr_cuda_begin_words(device, "attention, as activations of decode GEMVs");
     const cudaError_t error =
         qkv != NULL ? apr_cuda_turn_and_attend(qkv, args, planes, device->stream) : apr_cuda_attend_to_planes(args, planes, device->stream);
     return apr_cuda_outcome(device, error == cudaErrorNotSupported ? attend_unfused(qkv, args, &inputs, device->stream) : error, err);

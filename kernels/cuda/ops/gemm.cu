@@ -11,7 +11,7 @@
 
 apr_status apr_cuda_blas_failed(cublasStatus_t status, const char *doing, apr_error *err)
 {
-    return apr_fail(err, APR_E_DEVICE, "%s: cuBLAS says %s (%s)", doing, cublasGetStatusString(status), cublasGetStatusName(status));
+    return apr_fail(err, APR_E_DEVICE, "%s: cuBLAS error: %s (%s)", doing, cublasGetStatusString(status), cublasGetStatusName(status));
 }
 
 apr_status apr_cuda_start_blas(apr_cuda_device *device, void *workspace, uint64_t n_bytes, int *version, apr_error *err)

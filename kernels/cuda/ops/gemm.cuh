@@ -9,7 +9,7 @@
 #include "kernels/cuda/device/device.cuh"
 #include "kernels/cuda/ops/halves.cuh"
 
-/* APR_E_DEVICE with "<doing>: cuBLAS says <its message>". */
+/* APR_E_DEVICE with "<doing>: cuBLAS error: <its message>". */
 apr_status apr_cuda_blas_failed(cublasStatus_t status, const char *doing, apr_error *err);
 
 /* Places the inputs in a workspace, as apr_cuda_linear_bytes counts them; *n_bytes: their size. */

@@ -8,12 +8,12 @@ static bool can_be_factors(apr_dtype dtype)
 
 bool apr_cuda_takes_packing(const apr_packing *p, apr_dtype dtype)
 {
-    const bool is_regular = p->order == APR_CODES_BY_ROW && !p->scales_down && p->nested == NULL && p->first_row == 0 &&
-                            (p->zero_order == APR_ZEROS_NONE || p->zero_order == APR_ZEROS_BY_ROW);
+    const bool is_canonical = p->order == APR_CODES_BY_ROW && !p->scales_down && p->nested == NULL && p->first_row == 0 &&
+                              (p->zero_order == APR_ZEROS_NONE || p->zero_order == APR_ZEROS_BY_ROW);
     const bool has_levels =
         p->bits == 4 ? p->level != APR_LEVEL_E4M3 : p->bits == 8 && p->level != APR_LEVEL_TABLE && p->level != APR_LEVEL_E2M1;
-    return is_regular && has_levels && can_be_factors(p->scale_dtype) && p->scale_rows > 0 && p->scale_columns > 0 && p->matrix_rows > 0 &&
-           (dtype == APR_F32 || dtype == APR_F16 || dtype == APR_BF16);
+    return is_canonical && has_levels && can_be_factors(p->scale_dtype) && p->scale_rows > 0 && p->scale_columns > 0 &&
+           p->matrix_rows > 0 && (dtype == APR_F32 || dtype == APR_F16 || dtype == APR_BF16);
 }
 
 /* Fills the view of a packed matrix in the canonical layout; the shape is already set. */
@@ -35,7 +35,7 @@ static bool view_packing(const apr_packing *p, apr_dtype dtype, weight_view *v)
     v->canonical.signed_zeros = p->zeros != NULL && p->zeros->dtype == APR_I8;
     v->canonical.divides = p->divides;
     v->canonical.zero_bias = (float)p->zero_bias;
-    v->canonical.commons = p->commons != NULL ? (const float *)p->commons->data : NULL;
+    v->canonical.global_scales = p->commons != NULL ? (const float *)p->commons->data : NULL;
     v->canonical.groups = p->groups != NULL ? (const int32_t *)p->groups->data : NULL;
     for (int i = 0; i < 16; i++) v->canonical.levels[i] = p->level == APR_LEVEL_TABLE ? p->levels[i] : 0.0f;
     return true;

@@ -106,8 +106,8 @@ static __device__ __forceinline__ void multiply_piece(const piece<D> (&q)[ROWS],
     for (int r = 0; r < ROWS; r++)
 #pragma unroll
         for (int t = 0; t < TOKENS; t++) {
-            float sum = scaled[r][t] * (P::UNIT * q[r].common());
-            if (P::HAS_MIN) sum -= below[r][t] * q[r].common_min();
+            float sum = scaled[r][t] * (P::UNIT * q[r].block_scale());
+            if (P::HAS_MIN) sum -= below[r][t] * q[r].block_min();
             total[r][t] = has_factors<D>::value ? fmaf(sum, factor[r], total[r][t]) : total[r][t] + sum;
         }
 }

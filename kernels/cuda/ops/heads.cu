@@ -53,7 +53,7 @@ template <apr_dtype D> __global__ void __launch_bounds__(COLUMNS *PARTS, 1) k_al
 #pragma unroll
         for (int run = 0; run < P::RUNS; run++) {
             const int group = run / (P::RUNS / P::SCALES);
-            const float scale = q.common() * q.scale(group), below = P::HAS_MIN ? q.common_min() * q.min(group) : 0.0f;
+            const float scale = q.block_scale() * q.scale(group), below = P::HAS_MIN ? q.block_min() * q.min(group) : 0.0f;
             const float4 codes = q.codes(run);
             sums[run].x = fmaf(x, exact_value<D>(q, codes.x, scale, below, factor), sums[run].x);
             sums[run].y = fmaf(x, exact_value<D>(q, codes.y, scale, below, factor), sums[run].y);

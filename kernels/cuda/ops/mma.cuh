@@ -55,17 +55,17 @@ template <int LATEST> static __device__ __forceinline__ void await_copies(void)
 }
 
 /* Two numbers, the first in the low half. */
-static __device__ __forceinline__ uint32_t pack_halves(float a, float b)
+static __device__ __forceinline__ uint32_t pack_f16(float a, float b)
 {
     const __half2 h = __floats2half2_rn(a, b);
     return *(const uint32_t *)&h;
 }
 
 /* Their rounding errors as FP16. */
-static __device__ __forceinline__ uint32_t pack_remainders(float a, float b, uint32_t halves)
+static __device__ __forceinline__ uint32_t pack_remainders(float a, float b, uint32_t packed)
 {
-    const float2 h = __half22float2(*(const __half2 *)&halves);
-    return pack_halves(a - h.x, b - h.y);
+    const float2 h = __half22float2(*(const __half2 *)&packed);
+    return pack_f16(a - h.x, b - h.y);
 }
 
 /* 2^x; below 2^-126 it is 0. */

@@ -22,7 +22,7 @@ typedef struct gemm_choice {
     int64_t n_tokens; /* of the layouts of inputs and out */
     cublasLtMatmulAlgo_t algos[N_ALGOS];
     float waves[N_ALGOS];
-    int n_algos, algo; /* algorithms before `way` did not work */
+    int n_algos, algo; /* algorithms before `algo` did not work */
 } gemm_choice;
 
 typedef struct apr_cuda_choices {

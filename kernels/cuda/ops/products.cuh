@@ -24,7 +24,7 @@ typedef struct apr_cuda_product {
  * FP16 it then tries plain cuBLAS. device->blas must have been started. */
 cublasStatus_t apr_cuda_multiply(apr_cuda_device *device, const apr_cuda_product *product);
 
-/* For benchmarks: forces algorithm number `way`, if there are so many, for this product from now on. *waves: tiles per multiprocessor.
+/* For benchmarks: forces algorithm number `algo`, if there are so many, for this product from now on. *waves: tiles per multiprocessor.
  * Returns how many algorithms cuBLASLt proposes. */
 int apr_cuda_take_way(apr_cuda_device *device, const apr_cuda_product *product, int algo, float *waves);
 

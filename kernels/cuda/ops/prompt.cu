@@ -7,8 +7,8 @@
 
 static const char *words_of(const apr_prompt_args *a)
 {
-    static const char *const words[] = {"a prompt's products", "a prompt's products, and a sum",
-                                        "a prompt's products, and their gated unit", "a prompt's products, their rotation, and the cache"};
+    static const char *const words[] = {"products of a prompt", "products of a prompt, without their scales",
+                                        "gate, up and GLU of a prompt", "QKV products and epilogue of a prompt"};
     return words[a->ending];
 }
 
@@ -84,12 +84,12 @@ static apr_status make_glu(apr_cuda_device *device, const apr_prompt_args *a, co
     apr_glu_args unit = a->unit;
 
     if (n_bytes > unit.work.slice * sizeof(float))
-        return apr_fail(err, APR_E_USAGE, "a gated unit of %lld tokens needs %zu bytes of workspace and got %zu", (long long)unit.n_tokens,
+        return apr_fail(err, APR_E_USAGE, "the GLU of %lld tokens needs %zu bytes of workspace and got %zu", (long long)unit.n_tokens,
                         n_bytes, unit.work.slice * sizeof(float));
     unit.out = NULL;
     APR_TRY(apr_cuda_outcome(device, apr_cuda_glu_halves(&unit, left, &to, device->stream), err));
-    const apr_cuda_halved left_there = {a->unit.out, unit.work.data, unit.n_tokens, unit.width, false, false, 0};
-    apr_cuda_leave_halved(device, &left_there);
+    const apr_cuda_halved kept = {a->unit.out, unit.work.data, unit.n_tokens, unit.width, false, false, 0};
+    apr_cuda_leave_halved(device, &kept);
     return APR_OK;
 }
 
@@ -155,7 +155,7 @@ apr_status apr_cuda_run_prompt(apr_cuda_device *device, const apr_prompt_args *a
     APR_TRY(apr_cuda_enter(device, err));
     apr_cuda_begin_words(device, words_of(args));
     if (device->blas == NULL || device->exact || device->tiles || device->batch_invariant || device->fp8 || !is_step(args))
-        return apr_fail(err, APR_E_USAGE, "%s: these are no step of a prompt", words_of(args));
+        return apr_fail(err, APR_E_USAGE, "%s: there is no fused operation for these arguments", words_of(args));
     APR_TRY(run(device, args, err));
     if (!device->options.check_each) return APR_OK;
     return apr_cuda_outcome(device, cudaStreamSynchronize(device->stream), err);

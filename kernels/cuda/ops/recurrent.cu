@@ -362,7 +362,7 @@ static __global__ void __launch_bounds__(WARP *WARPS, 2) k_delta_columns(const _
 {
     typedef delta_chunk<DK, OF_WARP> ready;
     __shared__ ready chunks[1 + 2 / OF_WARP];
-    static_assert(sizeof chunks - sizeof *chunks >= DK * TILE_PITCH * sizeof(float), "the state passes through all but the first");
+    static_assert(sizeof chunks - sizeof *chunks >= DK * TILE_PITCH * sizeof(float), "the state fits all but the first");
     const float rate = all.rate[blockIdx.x], dt_bias = all.dt_bias[blockIdx.x];
     pdl_trigger_and_wait();
     const apr_delta_args a = own_of(all);

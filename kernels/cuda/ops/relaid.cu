@@ -144,7 +144,7 @@ static __device__ __forceinline__ canonical_row dequantize_canonical_row(const d
     r.codes = v.data + row * v.row_bytes;
     r.groups = v.canonical.groups != NULL ? v.canonical.groups + matrix * v.n_in : NULL;
     r.factors = dequantized_factors_of(l, row);
-    r.global_scale = v.canonical.commons != NULL ? __ldg(v.canonical.commons + matrix) : 1.0f;
+    r.global_scale = v.canonical.global_scales != NULL ? __ldg(v.canonical.global_scales + matrix) : 1.0f;
     return r;
 }
 

@@ -1,6 +1,6 @@
 /* relaid.cuh - dequantizes packed matrices in the canonical layout (kernels/relay.h), bit for bit as formats/model/packing.h defines them:
  *
- *     value[row, column] = T((level(code) - zero) * factor),    factor = scale * common, or scale / common
+ *     value[row, column] = T((level(code) - zero) * factor),    factor = scale * global_scale, or scale / global_scale
  *
  * The level of a code is looked up in shared memory, which put_levels fills: the same code for integers, floats and tables. */
 #ifndef APR_KERNELS_CUDA_RELAID_CUH
@@ -48,7 +48,7 @@ static __device__ __forceinline__ canonical_row canonical_row_of(const weight_vi
     r.codes = v.data + row * v.row_bytes;
     r.groups = v.canonical.groups != NULL ? v.canonical.groups + matrix * v.n_in : NULL;
     r.factors = factors_of_row(v, row);
-    r.global_scale = v.canonical.commons != NULL ? __ldg(v.canonical.commons + matrix) : 1.0f;
+    r.global_scale = v.canonical.global_scales != NULL ? __ldg(v.canonical.global_scales + matrix) : 1.0f;
     return r;
 }
 

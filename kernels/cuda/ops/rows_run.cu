@@ -25,8 +25,8 @@ static apr_status outcome(apr_cuda_device *device, cudaError_t error, apr_error 
 
 apr_status apr_cuda_run_rows(apr_cuda_device *device, const apr_rows_args *args, apr_error *err)
 {
-    static const char *const words[] = {"products of several rows", "products of several rows, and a sum",
-                                        "products of several rows, and their gated unit"};
+    static const char *const words[] = {"small GEMMs of a batch", "a small GEMM of a batch, and a sum",
+                                        "small GEMMs of a batch, and their GLU"};
     APR_TRY(apr_cuda_enter(device, err));
     apr_cuda_begin_words(device, words[args->ending]);
     return outcome(device, apr_cuda_abreast_rows(args, device->facts.n_sms, device->stream), err);
@@ -35,6 +35,6 @@ apr_status apr_cuda_run_rows(apr_cuda_device *device, const apr_rows_args *args,
 apr_status apr_cuda_run_rows_inputs(apr_cuda_device *device, const apr_rows_inputs *args, apr_error *err)
 {
     APR_TRY(apr_cuda_enter(device, err));
-    apr_cuda_begin_words(device, "inputs of products of several rows");
+    apr_cuda_begin_words(device, "inputs of small GEMMs of a batch");
     return outcome(device, apr_cuda_abreast_rows_inputs(args, device->stream), err);
 }

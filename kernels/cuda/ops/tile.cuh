@@ -152,8 +152,8 @@ template <apr_dtype D, typename OUT> struct dequantize_part {
 #pragma unroll
         for (int run = 0; run < P::RUNS; run += A_TIME) {
             const int group = run / (P::RUNS / P::SCALES);
-            const float scale = __fmul_rn(q.common(), q.scale(group));
-            const float below = P::HAS_MIN ? __fmul_rn(q.common_min(), q.min(group)) : 0.0f;
+            const float scale = __fmul_rn(q.block_scale(), q.scale(group));
+            const float below = P::HAS_MIN ? __fmul_rn(q.block_min(), q.min(group)) : 0.0f;
             const float4 a = exact_run<D>(q, run, scale, below, factor);
             if constexpr (A_TIME == 1) put_4(out + P::column(lane, run), a);
             else put_8(out + P::column(lane, run), a, exact_run<D>(q, run + 1, scale, below, factor));

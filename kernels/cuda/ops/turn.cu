@@ -44,7 +44,7 @@ static __global__ void __launch_bounds__(BLOCK) k_qkv_epilogue(const __grid_cons
     store_row(a, a.store.values, token, at, value_dim, head);
 }
 
-/* --- of a small GEMM with stream-K partial sums (gemm_epilogue.cuh) --- */
+/* --- of a small GEMM with stream-K partial sums (abreast_end.cuh) --- */
 
 typedef struct qkv_fixup {
     gemm_call a;

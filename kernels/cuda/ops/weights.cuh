@@ -18,7 +18,7 @@ struct canonical_view {
     const uint8_t *zeros;
     bool signed_zeros, divides;
     float zero_bias;
-    const float *commons;
+    const float *global_scales;
     const int32_t *groups;
     float levels[16];
 };
@@ -145,7 +145,7 @@ template <apr_dtype D> static __device__ __forceinline__ float element(const wei
     else if constexpr (D == APR_F8_E5M2) return fp8_pair<__NV_E5M2>(__ldg(v.data + i)).x;
     else if constexpr (D == APR_APR_Q8) return (float)(int8_t)__ldg(v.data + i);
     else {
-        static_assert(D == APR_APR_Q4, "blocks never end inside a row");
+        static_assert(D == APR_APR_Q4, "blocks of other types end with a row");
         const uint8_t *const block = v.data + i / 32 * 18;
         const int code = __ldg(block + 2 + i % 32 / 2) >> i % 2 * 4 & 0x0f;
         return (float)(code - 8) * half_float(load_16(block));
