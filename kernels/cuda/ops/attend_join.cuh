@@ -111,8 +111,8 @@ static __device__ __forceinline__ void combine_row(const apr_attend_args &a, con
     }
 }
 
-/* A thread block combines one row: COMBINERS threads per column, each with every COMBINERS-th part, all loaded at once. Their sums are added in
- * order. `width`: columns, rounded up to whole warps. */
+/* A thread block combines one row: COMBINERS threads per column, each with every COMBINERS-th part, all loaded at once. Their sums are
+ * added in order. `width`: columns, rounded up to whole warps. */
 enum { COMBINERS = 4, COMBINED_COLUMNS = 256 };
 
 static __device__ __forceinline__ void combine_columns(const apr_attend_args &a, const attend_parts &parts, int n_used, int row, int width)

@@ -1,16 +1,16 @@
 /* follow.cuh - programmatic dependent launch (PDL, from 9.0 on; elsewhere all of this does nothing): a kernel's thread blocks are scheduled
  * while the previous kernel still runs. Most kernels of a token take less time than a launch.
  *
- *     pdl_trigger();       the next kernel may be scheduled once all thread blocks of this one have called it
- *     pdl_wait();    the previous kernels have finished: their writes are visible, and they read nothing any more
+ *     pdl_trigger();    the next kernel may be scheduled once all thread blocks of this one have called it
+ *     pdl_wait();       the previous kernels have finished: their writes are visible, and they read nothing any more
  *
- * Every kernel that launch_pdl starts waits, in all its threads, before it reads what other kernels write, and before it writes.
- * Before the wait it may read only weights, tables and arguments, and data that is older than the chain: a token's position, and cache
- * cells of earlier tokens. (A token begins when the previous one is finished: a graph waits for that, and without a graph the host does.)
+ * Every kernel that launch_pdl starts waits, in all its threads, before it reads what other kernels write, and before it writes. Before the
+ * wait it may read only weights, tables and arguments, and data that is older than the chain: a token's position, and cache cells of
+ * earlier tokens. (A token begins when the previous one is finished: a graph waits for that, and without a graph the host does.)
  *
- * A kernel that runs concurrently with the previous one (flow_kernel.cuh, is_concurrent) is let in after the previous one has waited, and waits
- * itself at its end. So a chain of kernels is in order, whichever kernel triggers when. Do not read what was written meanwhile as constant
- * (__ldg): such reads may be older than the wait. */
+ * A kernel that runs concurrently with the previous one (flow_kernel.cuh, is_concurrent) is let in after the previous one has waited, and
+ * waits itself at its end. So a chain of kernels is in order, whichever kernel triggers when. Do not read what was written meanwhile as
+ * constant (__ldg): such reads may be older than the wait. */
 #ifndef APR_KERNELS_CUDA_FOLLOW_CUH
 #define APR_KERNELS_CUDA_FOLLOW_CUH
 

@@ -62,7 +62,8 @@ static __device__ __forceinline__ fixup_source4 head_source(const qkv_fixup &e, 
                             p.out + (int64_t)token * p.n_row_groups * APR_FLOW_UNIT + begin + i);
 }
 
-/* k_qkv_epilogue with the stream-K fix-up in front, whose sums are also written to the product's output. blockIdx.y: the token of the launch. */
+/* k_qkv_epilogue with the stream-K fix-up in front, whose sums are also written to the product's output. blockIdx.y: the token of the
+ * launch. */
 static __global__ void __launch_bounds__(BLOCK) k_qkv_epilogue_fixup(const __grid_constant__ qkv_fixup e)
 {
     __shared__ float4 heads[WARPS][APR_TURN_MOST_DIM / 4];
