@@ -172,8 +172,7 @@ template <> struct piece<APR_Q3_K> : unit_quarters<4> {
         mask = make_uint2(bits.x >> 4 * half, bits.y >> 4 * half);
         /* scale s = 8 * half + 2 * group + i / 2: nibble in byte s % 8, upper bits 2 * (s / 4) of byte s % 4 */
         const uint32_t picked = __byte_perm(low.x, low.y, i < 2 ? 0x6420 : 0x7531) >> 4 * half & 0x0f0f0f0fu;
-        const uint32_t upper = __byte_perm(top, top, i < 2 ? 0x2020 : 0x3131) >> 4 * half; /* groups 0, 1; those of 2, 3 are two bits
-                                                                                            * further */
+        const uint32_t upper = __byte_perm(top, top, i < 2 ? 0x2020 : 0x3131) >> 4 * half; /* groups 0, 1; 2, 3 are two bits further */
         scales = picked | (upper << 4 & 0x00003030u) | (upper << 2 & 0x30300000u);
         d = load_16(block + 108);
     }

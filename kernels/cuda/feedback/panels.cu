@@ -91,8 +91,7 @@ apr_status apr_cuda_lane_objective(apr_cuda_solver *s, const apr_cuda_lanes *r, 
 /* A lane has columns lane, 32 + lane, ... of the panel, in the order of the Hessian. Column after column, its lane finds the code and
  * broadcasts the error, and all lanes add that to the targets of later columns. */
 template <bool E2M1>
-static __global__ void __launch_bounds__(32 * WARPS, 2) /* otherwise on 7.5 (1,024 threads per multiprocessor) it gets 64 registers, and
-                                                         * spills */
+static __global__ void __launch_bounds__(32 * WARPS, 2) /* else 7.5, with 1,024 threads, gets 64 registers, and spills */
     k_round(apr_cuda_lanes r, const float *__restrict__ pull, const int32_t *__restrict__ order, int64_t n, int64_t first, int width)
 {
     const int64_t row = (int64_t)blockIdx.x * WARPS + threadIdx.x / 32, n_subs = n / r.grid.sub_elems, n_blocks = n / r.grid.elems;

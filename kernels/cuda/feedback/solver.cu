@@ -82,8 +82,7 @@ static apr_status open_solver(apr_cuda_device *device, void *workspace, uint64_t
 static apr_status add(apr_cuda_solver *s, float *sums, int64_t n, const float *x, int64_t n_tokens, apr_error *err)
 {
     const float one = 1.0f;
-    APR_TRY(apr_cuda_enter_to_read(s->device, err)); /* counts as reading, since a session's kept inputs are not in `sums` or in the
-                                                      * solver's workspace */
+    APR_TRY(apr_cuda_enter_to_read(s->device, err)); /* a read: kept inputs are not in these buffers */
     apr_cuda_begin_words(s->device, "sums of a layer's inputs");
     return feedback_blas(cublasGemmEx(s->blas, CUBLAS_OP_N, CUBLAS_OP_T, (int)n, (int)n, (int)n_tokens, &one, x, CUDA_R_32F, (int)n, x,
                                       CUDA_R_32F, (int)n, &one, sums, CUDA_R_32F, (int)n, CUBLAS_COMPUTE_32F_FAST_TF32,

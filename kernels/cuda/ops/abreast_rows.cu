@@ -39,7 +39,7 @@ typedef struct rows_epilogue {
 
 /* --- sums --- */
 
-/* A thread block's run of numbers, the same in all its threads; joints: [parts][n_fixups], in shared memory. */
+/* A thread block's run of numbers, the same in all its threads; fixups: [parts][n_fixups], in shared memory. */
 typedef struct rows_run {
     int begin, n, token;
     int n_fixups, shift; /* row blocks have 1 << shift rows */
@@ -201,7 +201,7 @@ static __device__ __forceinline__ void store_inputs(const rows_epilogue &e, cons
 }
 
 /* blockIdx.y: a token, or a padding slot; blockIdx.x: the run of its numbers. Shared memory: the largest number, the numbers, and
- * joints. */
+ * fix-ups. */
 template <apr_abreast_form LAYOUT>
 static __global__ void __launch_bounds__(THREADS, RESIDENT) k_rows(const __grid_constant__ rows_epilogue e)
 {

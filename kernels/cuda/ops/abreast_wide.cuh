@@ -291,8 +291,7 @@ static __device__ __forceinline__ void store_whole_run(const gemm_call &a, const
 template <typename S>
 static __device__ __forceinline__ void store_expert_run(const gemm_call &a, const wgmma_run_end &end, const float (&total)[S::N])
 {
-    const unsigned thread = threadIdx.x; /* computed differently from the loop, so that the compiler does not keep the row in registers
-                                          * there */
+    const unsigned thread = threadIdx.x; /* not as in the loop, or the compiler keeps the row in a register there */
     const int row = (int)(thread / 32 * APR_FLOW_UNIT) + wgmma_row((int)(thread % 32 / 4)), token = (int)(thread % 4 * 2);
     gemm_run run = {};
     run.row_block = end.row_block, run.first_tile = end.first_tile, run.n_tiles = end.n_tiles, run.split = end.split;

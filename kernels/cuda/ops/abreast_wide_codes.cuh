@@ -91,8 +91,7 @@ template <> struct wgmma_type<APR_Q6_K> {
     static constexpr int step_at(int j, int k) { return wgmma_step_at(k % 2, j % 2 * 2 + k / 2, j / 2); }
     struct words {
         uint32_t low[2], high[2];
-        uint32_t scales; /* scale of the low nibbles' columns, and a 16th of that of the high nibbles' columns, whose codes are 16 times
-                          * larger */
+        uint32_t scales; /* of the low nibbles' columns, and a 16th of that of the high nibbles', whose codes are 16-fold */
     };
     struct row {
     };

@@ -124,8 +124,7 @@ template <int KEY, int VALUE, bool PER_SEQUENCE> struct decode {
     /* rows are 16 bytes apart modulo 128, so that eight of them are in different banks */
     static constexpr int KEY_STRIDE = 2 * KEY + 16, VALUE_STRIDE = 2 * VALUE + 16, STAGE = CELL_TILE * (KEY_STRIDE + VALUE_STRIDE);
     static constexpr int KEY_STEPS = KEY / 16, VALUE_STEPS = VALUE / 16, SUMS_STRIDE = VALUE + 4;
-    static constexpr int RESULT_STRIDE = VALUE + 4, RESULTS_AT = MAX_WARPS * ROWS * (SUMS_STRIDE + 2); /* a block's results for its
-                                                                                                        * cluster */
+    static constexpr int RESULT_STRIDE = VALUE + 4, RESULTS_AT = MAX_WARPS * ROWS * (SUMS_STRIDE + 2); /* for the cluster */
     static constexpr int SUMS_BYTES = (RESULTS_AT + ROWS * RESULT_STRIDE) * (int)sizeof(float);
 
     /* Registers for two blocks where there is PDL: this one, and one of the next product, which can then begin before this one ends. On
@@ -406,8 +405,7 @@ typedef struct no_qkv {
  * after: memory latency is longer than the arithmetic. The bits are those of turn.cuh. */
 template <int KEY, int VALUE> struct qkv_heads {
     typedef decode<KEY, VALUE, false> D;
-    static constexpr int LOADS = KEY / 32, FREQS = (KEY / 2 + 31) / 32, AT_ONCE = 2; /* heads of a warp at a time: all of them with eight
-                                                                                      * warps */
+    static constexpr int LOADS = KEY / 32, FREQS = (KEY / 2 + 31) / 32, AT_ONCE = 2; /* heads of a warp at a time */
     const apr_turn_args &t;
     const apr_attend_args &a;
     const decode_view &v;
@@ -594,9 +592,7 @@ static __device__ __forceinline__ void decode_rows(const apr_attend_args &a, con
     pdl_trigger();
     const decode_view v = view_of < PER_SEQUENCE, PER_SEQUENCE || HAS_QKV > (a, parts, cluster, tile);
     const bool is_used = (int)blockIdx.x < v.n_used;
-    if (!HAS_QKV || !is_used)
-        pdl_wait(); /* also where there is nothing to do: the next kernel relies on the previous ones being
-                                                  * finished */
+    if (!HAS_QKV || !is_used) pdl_wait(); /* also without work: the next kernel relies on it */
     if (!is_used) return;
     uint32_t q[D::KEY_STEPS][4];
     float scores[4];

@@ -497,8 +497,7 @@ static cudaError_t start_prompt(const apr_attend_args *a, cudaStream_t stream)
     cudaError_t error = apr_cuda_attend_card(&card);
     if (error != cudaSuccess) return error;
     if (P::BYTES > card.most_bytes || (card.is_75 && KV != APR_F16)) return cudaErrorNotSupported;
-    const bool two = KV == APR_F16 && !CAREFUL && 2 * (P::BYTES + P::TILE) + 4096 <= card.most_bytes; /* and still two blocks per
-                                                                                                       * multiprocessor */
+    const bool two = KV == APR_F16 && !CAREFUL && 2 * (P::BYTES + P::TILE) + 4096 <= card.most_bytes; /* two blocks still fit */
     const int n_bytes = P::BYTES + (two ? P::TILE : 0);
     error = cudaFuncSetAttribute(k_prompt<KV, KEY, VALUE, MT, CELLS, CAREFUL>, cudaFuncAttributeMaxDynamicSharedMemorySize, n_bytes);
     if (error != cudaSuccess) return error;

@@ -17,8 +17,7 @@ typedef struct decode_gemv_lane {
     bool holds;            /* whether it holds activations */
     int plane;             /* which of them: high bytes (0) or low bytes (1) */
     const uint32_t *table; /* see decode_gemv_rows */
-    uint32_t word;         /* its first word, loaded so that the compiler does not see a constant, which it would move to a register for
-                            * each look-up */
+    uint32_t word;         /* its first word; not a constant, which the compiler would load into a register for each look-up */
 } decode_gemv_lane;
 
 static __device__ __forceinline__ decode_gemv_lane decode_gemv_lane_of(int lane)
@@ -209,8 +208,7 @@ template <> struct decode_gemv_type<APR_Q6_K> : decode_gemv_rows {
     static __device__ __forceinline__ void add_group(const uint8_t *row_a, const loaded &a, const loaded &b, const uint8_t *tile,
                                                      const decode_gemv_lane &l, uint4 &x, float (&sum)[2])
     {
-        constexpr int TIMES = K < 2 ? 1 : 16, UPPER = K % 2 == 0 ? 16 : 4; /* scale of the sums of lower bits; factor that aligns the sums
-                                                                            * of upper bits */
+        constexpr int TIMES = K < 2 ? 1 : 16, UPPER = K % 2 == 0 ? 16 : 4; /* scale of low sums; factor of high sums */
         const int group = 8 * (l.t / 2) + l.t % 2 + 2 * K;
         int low[4] = {0, 0, 0, 0}, high[4] = {0, 0, 0, 0};
         uint32_t codes_a[4], codes_b[4];

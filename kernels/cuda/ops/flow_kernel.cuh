@@ -325,8 +325,7 @@ static __device__ __forceinline__ void write_rows(const decode_gemv_call &a, con
         const float left = a.gain != NULL ? value * (e.gain + a.gain_offset) : value;
         float squares = value * value, most = on ? fabsf(left) : 0.0f;
 #pragma unroll
-        for (int lanes = APR_FLOW_UNIT / 2; lanes > 0; lanes /= 2) { /* half_warp_sum and half_warp_max interleaved, to overlap their
-                                                                      * latencies */
+        for (int lanes = APR_FLOW_UNIT / 2; lanes > 0; lanes /= 2) { /* half_warp_sum and half_warp_max, interleaved */
             squares += __shfl_xor_sync(0xffffffffu, squares, lanes);
             most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, lanes));
         }

@@ -268,8 +268,7 @@ static __global__ void __launch_bounds__(THREADS) k_row_sums(const __half *rows,
     __syncthreads();
     if (threadIdx.x > 0) return;
     for (int i = 1; i < THREADS / 32; i++) sum += parts[i];
-    atomicMax((unsigned *)most, __float_as_uint(sum)); /* the bits of positive floats are in the order of their values, infinity and NaN
-                                                        * last */
+    atomicMax((unsigned *)most, __float_as_uint(sum)); /* float bits of this sign have the order of values, NaN last */
 }
 
 cudaError_t apr_cuda_find_row_sum(const __half *rows, int64_t n_rows, int64_t n_in, float *most, cudaStream_t stream)

@@ -8,8 +8,7 @@
 enum {
     NORM_WARPS = 8,
     NORM_BLOCK = 32 * NORM_WARPS,
-    NORM_WARP_CHUNK = 1024, /* a warp has chunks of up to so many numbers, a block larger ones; thread i adds numbers i, i + n, i + 2
-                             * n, ... */
+    NORM_WARP_CHUNK = 1024, /* largest chunk of a warp, blocks have larger ones; thread i adds i, i + n, i + 2 n, ... */
 };
 
 /* The sum over the threads that share a chunk: one warp, or the whole block. */

@@ -107,8 +107,7 @@ static cublasStatus_t prefer(cublasLtMatmulPreference_t preference, const apr_cu
     static const cublasLtMatmulPreferenceAttributes_t alignments[] = {
         CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES,
         CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES};
-    const uint32_t reductions = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE; /* no split-K with FP16 partial sums, which are rounded and may
-                                                                         * overflow */
+    const uint32_t reductions = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE; /* no split-K with FP16 partial sums: they may overflow */
     cublasStatus_t s = cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &device->workspace_bytes,
                                                             sizeof device->workspace_bytes);
     for (int i = 0; i < 4 && s == CUBLAS_STATUS_SUCCESS; i++) {

@@ -13,7 +13,7 @@ static const char *words_of(const apr_prompt_args *a)
 }
 
 /* Whether the parts are products of one x, with so many tokens that inputs have one part. */
-static bool is_step(const apr_prompt_args *a)
+static bool is_valid(const apr_prompt_args *a)
 {
     static const int n_parts[] = {0, 1, 2, 3}; /* for each epilogue; STORE has any number */
     const apr_linear_args *const first = &a->parts[0];
@@ -93,7 +93,7 @@ static apr_status make_glu(apr_cuda_device *device, const apr_prompt_args *a, co
     return APR_OK;
 }
 
-static apr_status multiply_and_gate(apr_cuda_device *device, const apr_prompt_args *a, const apr_cuda_halves *inputs, apr_error *err)
+static apr_status multiply_glu(apr_cuda_device *device, const apr_prompt_args *a, const apr_cuda_halves *inputs, apr_error *err)
 {
     apr_cuda_gated left = {inputs->scales, false, {1.0f, 1.0f}};
     int exponents[2] = {0, 0};
@@ -107,9 +107,9 @@ static apr_status multiply_and_gate(apr_cuda_device *device, const apr_prompt_ar
     return make_glu(device, a, &left, err);
 }
 
-/* joined: q, k and v of a token are next to each other there; NULL: they are separate. */
-static apr_status turn(apr_cuda_device *device, const apr_prompt_args *a, const apr_cuda_halves *inputs, const apr_cuda_joined *joint,
-                       apr_error *err)
+/* joint: q, k and v of a token are next to each other there; NULL: they are separate. */
+static apr_status qkv_epilogue(apr_cuda_device *device, const apr_prompt_args *a, const apr_cuda_halves *inputs,
+                               const apr_cuda_joined *joint, apr_error *err)
 {
     apr_cuda_unfinished left = {inputs->scales, {a->parts[0].bias, a->parts[1].bias, a->parts[2].bias}, {NULL, NULL, NULL}, 0};
     const float *from = joint != NULL ? joint->out : NULL;
@@ -131,7 +131,7 @@ static apr_status multiply_qkv(apr_cuda_device *device, const apr_prompt_args *a
 
     if (is_joint) APR_TRY(apr_cuda_multiply_joined(device, a->parts, a->n_parts, inputs, &joint, err));
     for (int i = 0; !is_joint && i < a->n_parts; i++) APR_TRY(apr_cuda_multiply_halves(device, &a->parts[i], inputs, err));
-    return turn(device, a, inputs, is_joint ? &joint : NULL, err);
+    return qkv_epilogue(device, a, inputs, is_joint ? &joint : NULL, err);
 }
 
 static apr_status run(apr_cuda_device *device, const apr_prompt_args *a, apr_error *err)
@@ -145,7 +145,7 @@ static apr_status run(apr_cuda_device *device, const apr_prompt_args *a, apr_err
                         n_bytes);
     APR_TRY(apr_cuda_outcome(device, prepare(device, a, &inputs), err));
     if (a->ending == APR_PROMPT_TURN) return multiply_qkv(device, a, &inputs, err);
-    if (a->ending == APR_PROMPT_UNIT) return multiply_and_gate(device, a, &inputs, err);
+    if (a->ending == APR_PROMPT_UNIT) return multiply_glu(device, a, &inputs, err);
     for (int i = 0; i < a->n_parts; i++) APR_TRY(apr_cuda_multiply_halves(device, &a->parts[i], &inputs, err));
     return a->ending == APR_PROMPT_STORE ? store(device, a, &inputs, err) : APR_OK;
 }
@@ -154,7 +154,7 @@ apr_status apr_cuda_run_prompt(apr_cuda_device *device, const apr_prompt_args *a
 {
     APR_TRY(apr_cuda_enter(device, err));
     apr_cuda_begin_words(device, words_of(args));
-    if (device->blas == NULL || device->exact || device->tiles || device->batch_invariant || device->fp8 || !is_step(args))
+    if (device->blas == NULL || device->exact || device->tiles || device->batch_invariant || device->fp8 || !is_valid(args))
         return apr_fail(err, APR_E_USAGE, "%s: there is no fused operation for these arguments", words_of(args));
     APR_TRY(run(device, args, err));
     if (!device->options.check_each) return APR_OK;
