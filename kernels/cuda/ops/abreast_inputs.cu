@@ -21,16 +21,16 @@ static __global__ void __launch_bounds__(MAX_THREADS, 2)
     const int n_pieces = (int)(to.n_in / 8), n_there = row >= 0 ? (int)(to.n_x / 8) : 0, thread = (int)threadIdx.x,
               n_threads = (int)blockDim.x;
     input_piece kept[KEPT];
-    float most = 0.0f, times, back;
+    float max_abs = 0.0f, times, back;
 #pragma unroll
     for (int k = 0; k < KEPT; k++) kept[k] = piece_of(from, thread + k * n_threads, thread + k * n_threads < n_there);
 #pragma unroll
-    for (int k = 0; k < KEPT; k++) most = fmaxf(most, fmaxf(max_abs_of(kept[k].first), max_abs_of(kept[k].second)));
+    for (int k = 0; k < KEPT; k++) max_abs = fmaxf(max_abs, fmaxf(max_abs_of(kept[k].first), max_abs_of(kept[k].second)));
     for (int i = thread + KEPT * n_threads; i < n_there; i += n_threads) {
         const input_piece piece = piece_of(from, i, true);
-        most = fmaxf(most, fmaxf(max_abs_of(piece.first), max_abs_of(piece.second)));
+        max_abs = fmaxf(max_abs, fmaxf(max_abs_of(piece.first), max_abs_of(piece.second)));
     }
-    power_for(block_max_of<MAX_THREADS>(most, n_threads, parts), &times, &back);
+    power_for(block_max_of<MAX_THREADS>(max_abs, n_threads, parts), &times, &back);
     if (thread == 0) to.factors[slot] = back;
 #pragma unroll
     for (int k = 0; k < KEPT; k++)

@@ -10,9 +10,9 @@
 #include <cuda_fp16.h>
 
 /* The power of two that brings the largest number into [2^9, 2^10): the sum of 32 such numbers does not overflow FP16. Infinity stays. */
-static __device__ __forceinline__ void power_for(float most, float *times, float *back)
+static __device__ __forceinline__ void power_for(float max_abs, float *times, float *back)
 {
-    const uint32_t e = max(__float_as_uint(most) >> 23 & 255u, 10u);
+    const uint32_t e = max(__float_as_uint(max_abs) >> 23 & 255u, 10u);
     *times = e == 255 ? 1.0f : __uint_as_float((263 - e) << 23); /* 2^(9 - (e - 127)) */
     *back = e == 255 ? 1.0f : __uint_as_float((e - 9) << 23);
 }

@@ -152,9 +152,9 @@ static __device__ __forceinline__ void norm_run(const rows_epilogue &e, const ro
 /* The largest magnitude of a block's numbers; returned in every thread. */
 static __device__ __forceinline__ float max_abs_of_run(const float4 *numbers, int n, float *parts)
 {
-    float most = 0.0f;
-    for (int i = (int)threadIdx.x; 4 * i < n; i += THREADS) most = fmaxf(most, max_abs_of(numbers[i]));
-    return block_max<THREADS>(most, parts);
+    float max_abs = 0.0f;
+    for (int i = (int)threadIdx.x; 4 * i < n; i += THREADS) max_abs = fmaxf(max_abs, max_abs_of(numbers[i]));
+    return block_max<THREADS>(max_abs, parts);
 }
 
 /* Writes numbers [begin, begin + n) of a slot as inputs. */
@@ -189,11 +189,11 @@ static __device__ __forceinline__ void store_inputs(const rows_epilogue &e, cons
     const int64_t row = (int64_t)run.token * e.width;
     if (threadIdx.x == 0) shared[0] = make_float4(mine, 0.0f, 0.0f, 0.0f);
     cluster_barrier(); /* also: no block reads the row any more */
-    float most = 0.0f, times, back;
+    float max_abs = 0.0f, times, back;
 #pragma unroll
     for (int i = 0; i < MAX_CLUSTER; i++)
-        if (i < e.cluster) most = fmaxf(most, cluster_load(shared, i).x);
-    power_for(most, &times, &back);
+        if (i < e.cluster) max_abs = fmaxf(max_abs, cluster_load(shared, i).x);
+    power_for(max_abs, &times, &back);
     if (run.token < e.n_tokens && e.normed != NULL)
         for (int i = (int)threadIdx.x; 4 * i < run.n; i += THREADS) *(float4 *)(e.normed + row + run.begin + 4 * i) = numbers[i];
     if (e.writes_inputs && blockIdx.x == 0 && threadIdx.x == 0) e.to.factors[run.token] = back;

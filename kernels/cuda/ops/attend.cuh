@@ -95,9 +95,9 @@ static __device__ __forceinline__ float score_of(const apr_attend_args &a, float
 }
 
 /* The power of two that brings the largest number of a row of queries to 2^13, so that it fits FP16; its inverse is also a power of two. */
-static __device__ __forceinline__ float row_scale(float most)
+static __device__ __forceinline__ float row_scale(float max_abs)
 {
-    const int exponent = 127 + 13 + 127 - (int)(__float_as_uint(most) >> 23);
+    const int exponent = 127 + 13 + 127 - (int)(__float_as_uint(max_abs) >> 23);
     return __uint_as_float((uint32_t)(exponent > 253 ? 253 : exponent) << 23);
 }
 static __device__ __forceinline__ float inverse_power(float power) { return __uint_as_float(0x7f000000u - __float_as_uint(power)); }
@@ -123,9 +123,9 @@ static __device__ __forceinline__ float with_sink(const apr_attend_args &a, int 
 {
     *factor = 1.0f;
     if (a.sinks == NULL) return weight;
-    const float sink = a.sinks[(uint32_t)row % (uint32_t)a.n_heads] * ATTEND_LOG2_E, most = fmaxf(largest, sink);
-    *factor = exp2f(largest - most);
-    return weight * *factor + exp2f(sink - most);
+    const float sink = a.sinks[(uint32_t)row % (uint32_t)a.n_heads] * ATTEND_LOG2_E, max_score = fmaxf(largest, sink);
+    *factor = exp2f(largest - max_score);
+    return weight * *factor + exp2f(sink - max_score);
 }
 
 /* Writes four numbers of a row's output, by all 32 lanes together. out: NULL if only planes are wanted. */

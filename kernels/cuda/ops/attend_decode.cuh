@@ -137,7 +137,7 @@ template <int KEY, int VALUE, bool PER_SEQUENCE> struct decode {
     static constexpr int COMBINED_AT_ONCE = KEY + VALUE <= 256 ? 16 : 32;
 
     float sums[VALUE_STEPS][4]; /* columns 16 i + g (and + 8) of rows 2 t and 2 t + 1 */
-    float most, weight;         /* of row g */
+    float max_score, weight;    /* of row g */
 
     /* Shared memory of rotated queries, the newest key and value. The stride lets lanes (g, t), which read rows g from columns 2 t on, use
      * different banks. */
@@ -242,10 +242,10 @@ template <int KEY, int VALUE, bool PER_SEQUENCE> struct decode {
     {
         const int t = threadIdx.x % 4;
         const float top = quad_max(fmaxf(fmaxf(scores[0], scores[1]), fmaxf(scores[2], scores[3])));
-        if (!__any_sync(0xffffffffu, top > most + ATTEND_LAG)) return;
-        const float now = fmaxf(most, top), down = power_of_two(most - now);
+        if (!__any_sync(0xffffffffu, top > max_score + ATTEND_LAG)) return;
+        const float now = fmaxf(max_score, top), down = power_of_two(max_score - now);
         const float even = __shfl_sync(0xffffffffu, down, 8 * t), odd = __shfl_sync(0xffffffffu, down, 8 * t + 4);
-        most = now;
+        max_score = now;
         weight *= down;
 #pragma unroll
         for (int i = 0; i < VALUE_STEPS; i++) sums[i][0] *= even, sums[i][1] *= odd, sums[i][2] *= even, sums[i][3] *= odd;
@@ -257,7 +257,7 @@ template <int KEY, int VALUE, bool PER_SEQUENCE> struct decode {
         const uint8_t *const row = values + (lane / 16 * 8 + lane % 8) * VALUE_STRIDE + lane / 8 % 2 * 16;
         float p[4];
 #pragma unroll
-        for (int j = 0; j < 4; j++) weight += p[j] = power_of_two(scores[j] - (most - ATTEND_HEADROOM));
+        for (int j = 0; j < 4; j++) weight += p[j] = power_of_two(scores[j] - (max_score - ATTEND_HEADROOM));
         const uint32_t b0 = pack_f16(p[0], p[1]), b1 = pack_f16(p[2], p[3]);
         const uint32_t rest0 = pack_remainders(p[0], p[1], b0), rest1 = pack_remainders(p[2], p[3], b1);
 #pragma unroll
@@ -278,7 +278,7 @@ template <int KEY, int VALUE, bool PER_SEQUENCE> struct decode {
         const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
         float *const tops = shared + MAX_WARPS * ROWS * SUMS_STRIDE, *const weights = tops + MAX_WARPS * ROWS;
         weight = quad_sum(weight);
-        if (t == 0) tops[warp * ROWS + g] = most, weights[warp * ROWS + g] = weight;
+        if (t == 0) tops[warp * ROWS + g] = max_score, weights[warp * ROWS + g] = weight;
 #pragma unroll
         for (int i = 0; i < VALUE_STEPS; i++)
 #pragma unroll
@@ -598,7 +598,7 @@ static __device__ __forceinline__ void decode_rows(const apr_attend_args &a, con
     float scores[4];
     D d = {};
 
-    d.most = ATTEND_LOWEST;
+    d.max_score = ATTEND_LOWEST;
     if constexpr (HAS_QKV) fill_and_prepare<KEY, VALUE>(qkv, a, v, n_stages, rings, heads);
     else
         for (int s = 0; s < n_stages; s++) D::copy_cell_tile(a, v, v.n_seen, v.begin + warp + s * n_warps, ring + s * D::STAGE);

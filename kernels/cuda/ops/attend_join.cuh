@@ -62,14 +62,14 @@ static __device__ __forceinline__ attend_compared load_compared(const attend_par
 /* Factors of a row's parts, for the lane's own parts; returns the factor of their sum. */
 static __device__ __forceinline__ float factors_of(const apr_attend_args &a, int row, const attend_compared &c, float (&factors)[2])
 {
-    const float most = warp_max(fmaxf(c.largest[0], c.largest[1]));
+    const float max_score = warp_max(fmaxf(c.largest[0], c.largest[1]));
     float weight = 0.0f, sink_factor;
 #pragma unroll
     for (int k = 0; k < 2; k++) {
-        factors[k] = power_of_two(c.largest[k] - most);
+        factors[k] = power_of_two(c.largest[k] - max_score);
         weight = fmaf(factors[k], c.weight[k], weight);
     }
-    weight = with_sink(a, row, most, warp_sum(weight), &sink_factor);
+    weight = with_sink(a, row, max_score, warp_sum(weight), &sink_factor);
     return sink_factor / weight;
 }
 

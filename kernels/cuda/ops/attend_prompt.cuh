@@ -162,8 +162,8 @@ template <int KEY, int VALUE, int MT, int CELLS, bool CAREFUL> struct prompt {
     static constexpr int STEPS_AT_ONCE = KEY == 192 ? 6 : KEY / 16;
 #endif
 
-    float sums[MT][VALUE_TILES][4];   /* rows g and g + 8 of each 16, columns 8 n + 2 t and 2 t + 1 */
-    float most[MT][2], weight[MT][2]; /* of these rows; of the weight this thread's share */
+    float sums[MT][VALUE_TILES][4];        /* rows g and g + 8 of each 16, columns 8 n + 2 t and 2 t + 1 */
+    float max_score[MT][2], weight[MT][2]; /* of these rows; of the weight this thread's share */
 
     /* Loads N of the warp's rows from `first` on, four columns of each per lane. */
     template <int N>
@@ -225,7 +225,7 @@ template <int KEY, int VALUE, int MT, int CELLS, bool CAREFUL> struct prompt {
         for (int m = 0; m < MT; m++) {
 #pragma unroll
             for (int h = 0; h < 2; h++) {
-                most[m][h] = ATTEND_LOWEST;
+                max_score[m][h] = ATTEND_LOWEST;
                 weight[m][h] = 0.0f;
             }
 #pragma unroll
@@ -299,7 +299,7 @@ template <int KEY, int VALUE, int MT, int CELLS, bool CAREFUL> struct prompt {
     }
 
     /* Turns products into weights times 2^HEADROOM. If a running maximum grew by more than ATTEND_LAG, the sums are rescaled. */
-    __device__ __forceinline__ void weigh(float factor, float (&dots)[MT][CELL_TILES][4])
+    __device__ __forceinline__ void scores_to_weights(float factor, float (&dots)[MT][CELL_TILES][4])
     {
         float top[MT][2];
         bool grows = false;
@@ -313,7 +313,7 @@ template <int KEY, int VALUE, int MT, int CELLS, bool CAREFUL> struct prompt {
 #pragma unroll
                     for (int k = 2 * h; k < 2 * h + 2; k++) x = fmaxf(x, dots[m][n][k]);
                 top[m][h] = quad_max(x) * factor;
-                grows = grows || top[m][h] > most[m][h] + ATTEND_LAG;
+                grows = grows || top[m][h] > max_score[m][h] + ATTEND_LAG;
             }
         if (__any_sync(0xffffffffu, grows)) update_max(top);
 #pragma unroll
@@ -323,7 +323,7 @@ template <int KEY, int VALUE, int MT, int CELLS, bool CAREFUL> struct prompt {
 #pragma unroll
                 for (int k = 0; k < 4; k++) {
                     const int h = k / 2;
-                    dots[m][n][k] = power_of_two(fmaf(dots[m][n][k], factor, ATTEND_HEADROOM - most[m][h]));
+                    dots[m][n][k] = power_of_two(fmaf(dots[m][n][k], factor, ATTEND_HEADROOM - max_score[m][h]));
                     weight[m][h] += dots[m][n][k];
                 }
     }
@@ -334,8 +334,8 @@ template <int KEY, int VALUE, int MT, int CELLS, bool CAREFUL> struct prompt {
         for (int m = 0; m < MT; m++)
 #pragma unroll
             for (int h = 0; h < 2; h++) {
-                const float now = fmaxf(most[m][h], top[m][h]), down = power_of_two(most[m][h] - now);
-                most[m][h] = now;
+                const float now = fmaxf(max_score[m][h], top[m][h]), down = power_of_two(max_score[m][h] - now);
+                max_score[m][h] = now;
                 weight[m][h] *= down;
 #pragma unroll
                 for (int n = 0; n < VALUE_TILES; n++) sums[m][n][2 * h] *= down, sums[m][n][2 * h + 1] *= down;
@@ -419,10 +419,10 @@ template <int KEY, int VALUE, int MT, int CELLS, bool CAREFUL> struct prompt {
                 if (to < 0) continue;
                 const int64_t at = is_part ? blockIdx.y * a.n_tokens * a.n_heads + to : to;
                 if (!is_part) {
-                    const float divisor = with_sink(a, (int)to, most[m][h] - ATTEND_HEADROOM, all, &factor);
+                    const float divisor = with_sink(a, (int)to, max_score[m][h] - ATTEND_HEADROOM, all, &factor);
                     factor /= divisor;
                 } else if (t == 0) {
-                    parts.largest[at] = most[m][h] - ATTEND_HEADROOM;
+                    parts.largest[at] = max_score[m][h] - ATTEND_HEADROOM;
                     parts.weight[at] = all;
                 }
                 float *const out = (is_part ? parts.sums : a.out) + at * a.value_dim + 2 * t;
@@ -476,7 +476,7 @@ static __global__ void __launch_bounds__(THREADS, VALUE > 128 ? 1
         P::multiply(queries, remainders, keys + here, dots);
         if (MT == 1) P::cap(a, unscale, dots); /* with more rows there are not enough registers */
         P::mask(v, rows, tile, dots);
-        s.weigh(factor, dots);
+        s.scores_to_weights(factor, dots);
         if (!two) {
             next_values.finish(value_dim, v, tile, values);
             __syncthreads(); /* the values have arrived, and the keys have been used */

@@ -113,29 +113,29 @@ template <int ROW_EACH, int FOURS> struct row_state {
 /* Turns scores into weights: updates the maximum, rescales the sums, and stores the weights in shared memory. `first` and `last` are the
  * positions that each row sees; the tile begins at `position`. */
 template <int ROW_EACH, int CELL_EACH, int FOURS, int WEIGHT_STRIDE>
-static __device__ __forceinline__ void weigh(float (&dots)[ROW_EACH][CELL_EACH], const int64_t (&first)[ROW_EACH],
-                                             const int64_t (&last)[ROW_EACH], int64_t position, const apr_attend_args &a, float *weights,
-                                             row_state<ROW_EACH, FOURS> &s)
+static __device__ __forceinline__ void scores_to_weights(float (&dots)[ROW_EACH][CELL_EACH], const int64_t (&first)[ROW_EACH],
+                                                         const int64_t (&last)[ROW_EACH], int64_t position, const apr_attend_args &a,
+                                                         float *weights, row_state<ROW_EACH, FOURS> &s)
 {
     const int x = threadIdx.x % 16, y = threadIdx.x / 16;
 #pragma unroll
     for (int i = 0; i < ROW_EACH; i++) {
-        float most = ATTEND_LOWEST;
+        float max_score = ATTEND_LOWEST;
 #pragma unroll
         for (int j = 0; j < CELL_EACH; j++) {
             const int64_t p = position + x + 16 * j;
             dots[i][j] = p >= first[i] && p <= last[i] ? score_of(a, dots[i][j]) : -INFINITY;
-            most = fmaxf(most, dots[i][j]);
+            max_score = fmaxf(max_score, dots[i][j]);
         }
-        most = fmaxf(s.largest[i], half_warp_max(most));
-        const float down = exp2f(s.largest[i] - most);
-        s.largest[i] = most;
+        max_score = fmaxf(s.largest[i], half_warp_max(max_score));
+        const float down = exp2f(s.largest[i] - max_score);
+        s.largest[i] = max_score;
         s.weight[i] *= down;
 #pragma unroll
         for (int k = 0; k < FOURS; k++) s.sums[i][k] = times(s.sums[i][k], down);
 #pragma unroll
         for (int j = 0; j < CELL_EACH; j++) {
-            const float weight = exp2f(dots[i][j] - most);
+            const float weight = exp2f(dots[i][j] - max_score);
             s.weight[i] += weight;
             weights[(y * ROW_EACH + i) * WEIGHT_STRIDE + x + 16 * j] = weight;
         }
@@ -200,7 +200,7 @@ static __global__ void __launch_bounds__(THREADS, 1)
         __syncthreads();
         T::fetch(a, a.values, kv_head, position, to, next);
         T::score(queries, tile, dots);
-        weigh<T::ROW_EACH, T::CELL_EACH, T::FOURS, T::WEIGHT_STRIDE>(dots, first, last, position, a, weights, s);
+        scores_to_weights<T::ROW_EACH, T::CELL_EACH, T::FOURS, T::WEIGHT_STRIDE>(dots, first, last, position, a, weights, s);
         __syncthreads();
         T::put(a, position, to, next, tile);
         __syncthreads();
@@ -242,14 +242,14 @@ static __global__ void __launch_bounds__(THREADS)
         weights[threadIdx.x] = parts.weight[threadIdx.x * n_rows + row];
     }
     __syncthreads();
-    float most = ATTEND_LOWEST, weight = 0.0f;
-    for (int i = 0; i < n_parts; i++) most = fmaxf(most, factors[i]);
+    float max_score = ATTEND_LOWEST, weight = 0.0f;
+    for (int i = 0; i < n_parts; i++) max_score = fmaxf(max_score, factors[i]);
     __syncthreads();
-    if ((int)threadIdx.x < n_parts) factors[threadIdx.x] = exp2f(factors[threadIdx.x] - most);
+    if ((int)threadIdx.x < n_parts) factors[threadIdx.x] = exp2f(factors[threadIdx.x] - max_score);
     __syncthreads();
     for (int i = 0; i < n_parts; i++) weight = fmaf(factors[i], weights[i], weight);
     float factor;
-    weight = with_sink(a, (int)row, most, weight, &factor);
+    weight = with_sink(a, (int)row, max_score, weight, &factor);
     for (int64_t d = threadIdx.x; d < a.value_dim; d += THREADS) {
         float sum = 0.0f;
 #pragma unroll 8

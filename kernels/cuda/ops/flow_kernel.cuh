@@ -287,7 +287,7 @@ template <decode_gemv_kind KIND> static __device__ __forceinline__ part_row row_
 
 /* All but the residual, which previous kernels may not have written yet. */
 template <decode_gemv_kind KIND>
-static __device__ __forceinline__ epilogue_extras lasting_extras_of(const decode_gemv_call &a, const part_row &at)
+static __device__ __forceinline__ epilogue_extras constant_extras_of(const decode_gemv_call &a, const part_row &at)
 {
     epilogue_extras e = {bias_of<KIND>(a, at.part, at.r, at.rank), 0.0f, 0.0f, 0.0f};
     if (is_glu(KIND)) e.other_bias = bias_of<KIND>(a, 1, at.r, at.rank);
@@ -297,7 +297,7 @@ static __device__ __forceinline__ epilogue_extras lasting_extras_of(const decode
 
 template <decode_gemv_kind KIND> static __device__ __forceinline__ epilogue_extras extras_of(const decode_gemv_call &a, const part_row &at)
 {
-    epilogue_extras e = lasting_extras_of<KIND>(a, at);
+    epilogue_extras e = constant_extras_of<KIND>(a, at);
     if (!is_glu(KIND) && a.ending == APR_FLOW_ADD) e.residual = __ldcg(a.residual + at.r);
     return e;
 }
@@ -583,14 +583,14 @@ static __device__ __forceinline__ void compute_row_groups(const decode_gemv_call
     if constexpr (decode_gemv_type<D>::TABLE_WORDS > 0)
         for (unsigned i = threadIdx.x; i < decode_gemv_type<D>::TABLE_WORDS; i += THREADS)
             table[i] = decode_gemv_type<D>::table_word((int)i);
-    const float brought = prefetch_arguments(a);
+    const float prefetched = prefetch_arguments(a);
     if (lane < APR_FLOW_UNIT) /* the warp's first sums; zeros if it has no tiles */
-        sums[warp * layout.slots * APR_FLOW_UNIT + lane] = begin == end ? 0.0f : brought;
+        sums[warp * layout.slots * APR_FLOW_UNIT + lane] = begin == end ? 0.0f : prefetched;
     const int row = (int)threadIdx.x;
     const bool has_extras = row < layout.n_extras && row < (last - first) * APR_FLOW_UNIT;
     const part_row at = row_at<KIND>(a, has_extras ? first + row / APR_FLOW_UNIT : first, row % APR_FLOW_UNIT);
     if (KIND == GEMV_EXPERT_SUMS && !a.is_early) pdl_wait();
-    if (has_extras) extras[row] = of_experts(KIND) ? extras_of<KIND>(a, at) : lasting_extras_of<KIND>(a, at);
+    if (has_extras) extras[row] = of_experts(KIND) ? extras_of<KIND>(a, at) : constant_extras_of<KIND>(a, at);
     if (KIND == GEMV_EXPERT_SUMS || (!of_experts(KIND) && !a.is_concurrent)) pdl_wait();
     if (a.has_concurrent) pdl_trigger(); /* it has the same inputs, which are ready */
     const bool has_residual = KIND == GEMV_SUMS && has_extras && a.ending == APR_FLOW_ADD;

@@ -14,10 +14,10 @@ enum {
 };
 
 /* The largest of a thread block's values, returned in every thread. */
-template <int N_THREADS> static __device__ __forceinline__ float block_largest(float most)
+template <int N_THREADS> static __device__ __forceinline__ float block_largest(float max_abs)
 {
     __shared__ float parts[N_THREADS / 32];
-    return block_max<N_THREADS>(most, parts);
+    return block_max<N_THREADS>(max_abs, parts);
 }
 
 static __device__ __forceinline__ int biased_exponent(float magnitude) { return (int)(__float_as_uint(magnitude) >> 23); }
@@ -27,10 +27,13 @@ static __device__ __forceinline__ bool is_usual(float magnitude)
 }
 
 /* The exponent of a row's scale from its largest number; 0 for zeros, subnormals and infinities, which stay unscaled. */
-static __device__ __forceinline__ int exponent_for(float most) { return is_usual(most) ? biased_exponent(most) - 127 - TOP_EXPONENT : 0; }
+static __device__ __forceinline__ int exponent_for(float max_abs)
+{
+    return is_usual(max_abs) ? biased_exponent(max_abs) - 127 - TOP_EXPONENT : 0;
+}
 static __device__ __forceinline__ float power_of_two(int exponent) { return __uint_as_float((uint32_t)(127 + exponent) << 23); }
 
-static __device__ __forceinline__ float largest_of(float4 v) { return fmaxf(fmaxf(fabsf(v.x), fabsf(v.y)), fmaxf(fabsf(v.z), fabsf(v.w))); }
+static __device__ __forceinline__ float max_abs_of(float4 v) { return fmaxf(fmaxf(fabsf(v.x), fabsf(v.y)), fmaxf(fabsf(v.z), fabsf(v.w))); }
 
 /* Scales two numbers and rounds them to FP16; a and b become the rounding errors. */
 static __device__ __forceinline__ uint32_t round_2(float &a, float &b, float inverse)
@@ -65,7 +68,7 @@ template <int N> static __global__ void __launch_bounds__(ROW_THREADS) k_to_f16(
 {
     const int64_t row = blockIdx.x * n_in, first = threadIdx.x * CHUNK;
     float4 v[N][2];
-    float most = 0.0f;
+    float max_abs = 0.0f;
 
 #pragma unroll
     for (int c = 0; c < N; c++) {
@@ -76,8 +79,8 @@ template <int N> static __global__ void __launch_bounds__(ROW_THREADS) k_to_f16(
         v[c][1] = *(const float4 *)(x + row + i + 4);
     }
 #pragma unroll
-    for (int c = 0; c < N; c++) most = fmaxf(most, fmaxf(largest_of(v[c][0]), largest_of(v[c][1])));
-    const int exponent = exponent_for(block_largest<ROW_THREADS>(most));
+    for (int c = 0; c < N; c++) max_abs = fmaxf(max_abs, fmaxf(max_abs_of(v[c][0]), max_abs_of(v[c][1])));
+    const int exponent = exponent_for(block_largest<ROW_THREADS>(max_abs));
     if (threadIdx.x == 0) to.scales[blockIdx.x] = power_of_two(exponent);
 #pragma unroll
     for (int c = 0; c < N; c++) {
@@ -90,10 +93,10 @@ template <int N> static __global__ void __launch_bounds__(ROW_THREADS) k_to_f16(
 static __global__ void __launch_bounds__(THREADS) k_to_f16_any(const float *x, apr_cuda_halves to, int64_t n_in)
 {
     const int64_t row = blockIdx.x * n_in;
-    float most = 0.0f;
+    float max_abs = 0.0f;
 
-    for (int64_t i = threadIdx.x; i < n_in; i += THREADS) most = fmaxf(most, fabsf(x[row + i]));
-    const int exponent = exponent_for(block_largest<THREADS>(most));
+    for (int64_t i = threadIdx.x; i < n_in; i += THREADS) max_abs = fmaxf(max_abs, fabsf(x[row + i]));
+    const int exponent = exponent_for(block_largest<THREADS>(max_abs));
     if (threadIdx.x == 0) to.scales[blockIdx.x] = power_of_two(exponent);
     for (int64_t i = threadIdx.x; i < n_in; i += THREADS) {
         const float scaled = x[row + i] * power_of_two(-exponent);
@@ -106,27 +109,27 @@ static __global__ void __launch_bounds__(THREADS) k_to_f16_any(const float *x, a
 static __global__ void __launch_bounds__(THREADS) k_largest(const float *x, float *largest, int64_t n_in)
 {
     const float *const row = x + blockIdx.x * n_in;
-    float most = 0.0f;
-    for (int64_t i = threadIdx.x * 4; i < n_in; i += THREADS * 4) most = fmaxf(most, largest_of(*(const float4 *)(row + i)));
-    most = block_largest<THREADS>(most);
-    if (threadIdx.x == 0) largest[blockIdx.x] = most;
+    float max_abs = 0.0f;
+    for (int64_t i = threadIdx.x * 4; i < n_in; i += THREADS * 4) max_abs = fmaxf(max_abs, max_abs_of(*(const float4 *)(row + i)));
+    max_abs = block_largest<THREADS>(max_abs);
+    if (threadIdx.x == 0) largest[blockIdx.x] = max_abs;
 }
 
 /* The exponent that all rows share, or this row's own: all blocks decide the same. Rows of zeros fit any exponent. */
 static __device__ int shared_exponent(const float *largest, int64_t n_rows, bool *is_shared)
 {
-    float most = 0.0f, least_inverse = 0.0f; /* the smallest number is found as the largest inverse */
+    float max_abs = 0.0f, least_inverse = 0.0f; /* the smallest number is found as the largest inverse */
     for (int64_t i = threadIdx.x; i < n_rows; i += THREADS) {
         const float of_row = __ldg(largest + i);
-        most = fmaxf(most, of_row);
+        max_abs = fmaxf(max_abs, of_row);
         if (of_row > 0.0f) least_inverse = fmaxf(least_inverse, __uint_as_float(0x7f800000u - (__float_as_uint(of_row) & 0x7f800000u)));
     }
-    most = block_largest<THREADS>(most);
+    max_abs = block_largest<THREADS>(max_abs);
     __syncthreads();
     least_inverse = block_largest<THREADS>(least_inverse);
     const int least = 255 - biased_exponent(least_inverse); /* biased exponent of the smallest row */
-    *is_shared = is_usual(most) && least > 20 && biased_exponent(most) - least <= SPREAD;
-    return exponent_for(*is_shared ? most : __ldg(largest + blockIdx.x));
+    *is_shared = is_usual(max_abs) && least > 20 && biased_exponent(max_abs) - least <= SPREAD;
+    return exponent_for(*is_shared ? max_abs : __ldg(largest + blockIdx.x));
 }
 
 /* Stores the scale of the block's row, and, by one block, the shared factors. */
@@ -212,7 +215,7 @@ static __global__ void __launch_bounds__(ROW_THREADS, 2)
     const int n = (int)(n_in / 4);
     const float by = rows.scales != NULL ? rows.scales[blockIdx.x] : 1.0f;
     FOUR g[AHEAD], u[AHEAD];
-    float most = 0.0f;
+    float max_abs = 0.0f;
 
 #pragma unroll
     for (int k = 0; k < AHEAD; k++) {
@@ -229,10 +232,10 @@ static __global__ void __launch_bounds__(ROW_THREADS, 2)
             const float4 v = glu_of_4<IS_PLAIN>(rows, own_gate, own_up, by);
             if (out != NULL) out[i] = v;
             if (FITS) kept[i] = v;
-            most = fmaxf(most, largest_of(v));
+            max_abs = fmaxf(max_abs, max_abs_of(v));
         }
     }
-    const int exponent = exponent_for(block_largest<ROW_THREADS>(most));
+    const int exponent = exponent_for(block_largest<ROW_THREADS>(max_abs));
     if (threadIdx.x == 0) to.scales[blockIdx.x] = power_of_two(exponent);
     const float inverse = power_of_two(-exponent);
     for (int i = threadIdx.x; i < n; i += ROW_THREADS) {
@@ -252,7 +255,7 @@ static __device__ __forceinline__ float magnitudes_of(uint32_t values)
     return fabsf(v.x) + fabsf(v.y);
 }
 
-static __global__ void __launch_bounds__(THREADS) k_row_sums(const __half *rows, int64_t n_in, bool in_chunks, float *most)
+static __global__ void __launch_bounds__(THREADS) k_row_sums(const __half *rows, int64_t n_in, bool in_chunks, float *max_sum)
 {
     __shared__ float parts[THREADS / 32];
     const __half *const row = rows + blockIdx.x * n_in;
@@ -268,12 +271,12 @@ static __global__ void __launch_bounds__(THREADS) k_row_sums(const __half *rows,
     __syncthreads();
     if (threadIdx.x > 0) return;
     for (int i = 1; i < THREADS / 32; i++) sum += parts[i];
-    atomicMax((unsigned *)most, __float_as_uint(sum)); /* float bits of this sign have the order of values, NaN last */
+    atomicMax((unsigned *)max_sum, __float_as_uint(sum)); /* float bits of this sign have the order of values, NaN last */
 }
 
-cudaError_t apr_cuda_find_row_sum(const __half *rows, int64_t n_rows, int64_t n_in, float *most, cudaStream_t stream)
+cudaError_t apr_cuda_find_row_sum(const __half *rows, int64_t n_rows, int64_t n_in, float *max_sum, cudaStream_t stream)
 {
-    k_row_sums<<<(unsigned)n_rows, THREADS, 0, stream>>>(rows, n_in, n_in % CHUNK == 0 && is_aligned(rows), most);
+    k_row_sums<<<(unsigned)n_rows, THREADS, 0, stream>>>(rows, n_in, n_in % CHUNK == 0 && is_aligned(rows), max_sum);
     return cudaGetLastError();
 }
 
@@ -319,7 +322,7 @@ static __global__ void __launch_bounds__(NORM_BLOCK, N < 20 ? 3 : 1)
     __shared__ float parts[NORM_WARPS];
     const int64_t row = IS_WARP ? (int64_t)blockIdx.x * NORM_WARPS + threadIdx.x / 32 : blockIdx.x;
     const int lane = threadIdx.x % N_LANES, width = (int)norm.width;
-    float v[N], sum = 0.0f, most = 0.0f;
+    float v[N], sum = 0.0f, max_abs = 0.0f;
 
     if (row >= norm.n_tokens) return;
     sum_row<N>(rows, row, width, lane, N_LANES, v);
@@ -330,15 +333,15 @@ static __global__ void __launch_bounds__(NORM_BLOCK, N < 20 ? 3 : 1)
 #pragma unroll
     for (int c = 0; c < N; c++) {
         if (lane + c * N_LANES < width) v[c] = normed(norm, v[c], scale, lane + c * N_LANES);
-        most = fmaxf(most, fabsf(v[c]));
+        max_abs = fmaxf(max_abs, fabsf(v[c]));
     }
-    most = IS_WARP ? warp_max(most) : block_largest<NORM_BLOCK>(most);
+    max_abs = IS_WARP ? warp_max(max_abs) : block_largest<NORM_BLOCK>(max_abs);
     if (SHARED_SCALE) {
-        if (lane == 0) to.largest[row] = most;
+        if (lane == 0) to.largest[row] = max_abs;
         if (lane == 0) to.scales[row] = scale;
         return;
     }
-    const int exponent = exponent_for(most);
+    const int exponent = exponent_for(max_abs);
     if (lane == 0) to.scales[row] = power_of_two(exponent);
 #pragma unroll
     for (int c = 0; c < N; c++) {
@@ -434,19 +437,19 @@ cudaError_t apr_cuda_halve(const float *x, const apr_cuda_halves *to, int64_t n_
 }
 
 /* Whether a thread block has so much shared memory on the current device. */
-static bool is_there(size_t n_bytes)
+static bool has_shared_memory(size_t n_bytes)
 {
-    int device, most = 0;
+    int device, max_bytes = 0;
     if (cudaGetDevice(&device) != cudaSuccess) return false;
-    if (cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device) != cudaSuccess) return false;
-    return n_bytes + 1024 <= (size_t)most;
+    if (cudaDeviceGetAttribute(&max_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device) != cudaSuccess) return false;
+    return n_bytes + 1024 <= (size_t)max_bytes;
 }
 
 template <bool IS_PLAIN, typename FOUR>
 static cudaError_t start_glu_f16(const gated_rows &rows, const apr_cuda_halves *to, int64_t n_rows, int64_t n_in, cudaStream_t stream)
 {
     const size_t n_bytes = (size_t)n_in * sizeof(float);
-    if (!is_there(n_bytes)) {
+    if (!has_shared_memory(n_bytes)) {
         k_glu_f16<IS_PLAIN, false, FOUR><<<(unsigned)n_rows, ROW_THREADS, 0, stream>>>(rows, *to, n_in);
         return cudaGetLastError();
     }

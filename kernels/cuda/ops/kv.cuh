@@ -36,8 +36,8 @@ static __device__ __forceinline__ void put_q8_0(uint8_t *to, float given)
 {
     const int lane = threadIdx.x % 32;
     const float limit = 65504.0f * 127.0f, x = given == given ? fminf(fmaxf(given, -limit), limit) : 0.0f;
-    const float most = warp_max(fabsf(x));
-    const float d = __fdiv_rn(most, 127.0f), inverse = d > 0x1p-126f ? __fdiv_rn(1.0f, d) : 0.0f;
+    const float max_abs = warp_max(fabsf(x));
+    const float d = __fdiv_rn(max_abs, 127.0f), inverse = d > 0x1p-126f ? __fdiv_rn(1.0f, d) : 0.0f;
     const float scaled = __fmul_rn(x, inverse), whole = truncf(scaled), rest = scaled - whole;
     to[2 + lane] = (uint8_t)(int)(whole + (rest >= 0.5f ? 1.0f : 0.0f) - (rest <= -0.5f ? 1.0f : 0.0f));
     if (lane == 0) *(unsigned short *)to = __half_as_ushort(__float2half_rn(d));

@@ -26,11 +26,11 @@ enum {
 #ifdef __CUDACC__
 #include "kernels/cuda/device/reduce.cuh"
 
-/* Writes number i of the vector; `most` is the largest magnitude of its group. All 32 lanes take part: each half warp has a whole group, in
+/* Writes number i of the vector; `max_abs` is the largest magnitude of its group. All 32 lanes take part: each half warp has a whole group, in
  * order. Lanes where `on` is false write nothing. */
-static __device__ __forceinline__ void store_i16_of(uint8_t *planes, int64_t i, bool on, float value, float most)
+static __device__ __forceinline__ void store_i16_of(uint8_t *planes, int64_t i, bool on, float value, float max_abs)
 {
-    const int whole = on ? __float2int_rn(value * (most > 0.0f ? I16_MAX / most : 0.0f)) : 0;
+    const int whole = on ? __float2int_rn(value * (max_abs > 0.0f ? I16_MAX / max_abs : 0.0f)) : 0;
     const int sum = half_warp_sum(whole);
     if (!on) return;
     uint8_t *const tile = planes + i / I16_TILE * I16_TILE_BYTES;
@@ -38,7 +38,7 @@ static __device__ __forceinline__ void store_i16_of(uint8_t *planes, int64_t i, 
     tile[column] = (uint8_t)high;
     tile[I16_LOW_AT + column] = (uint8_t)(whole - 256 * high);
     if (column % I16_GROUP != 0) return;
-    *(float *)(tile + I16_SCALES_AT + column / I16_GROUP * 4) = most * (1.0f / I16_MAX);
+    *(float *)(tile + I16_SCALES_AT + column / I16_GROUP * 4) = max_abs * (1.0f / I16_MAX);
     *(int *)(tile + I16_SUMS_AT + column / I16_GROUP * 4) = sum;
 }
 
@@ -51,8 +51,8 @@ static __device__ __forceinline__ void store_i16(uint8_t *planes, int64_t i, boo
 static __device__ __forceinline__ void store_i16_4(uint8_t *planes, int64_t i, bool on, float4 value)
 {
     const float own = on ? fmaxf(fmaxf(fabsf(value.x), fabsf(value.y)), fmaxf(fabsf(value.z), fabsf(value.w))) : 0.0f;
-    const float most = quad_max(own);
-    const float times = most > 0.0f ? I16_MAX / most : 0.0f;
+    const float max_abs = quad_max(own);
+    const float times = max_abs > 0.0f ? I16_MAX / max_abs : 0.0f;
     const int whole[4] = {__float2int_rn(value.x * times), __float2int_rn(value.y * times), __float2int_rn(value.z * times),
                           __float2int_rn(value.w * times)};
     const int sum = quad_sum(on ? whole[0] + whole[1] + whole[2] + whole[3] : 0);
@@ -69,7 +69,7 @@ static __device__ __forceinline__ void store_i16_4(uint8_t *planes, int64_t i, b
     *(uint32_t *)(tile + column) = high;
     *(uint32_t *)(tile + I16_LOW_AT + column) = low;
     if (column % I16_GROUP != 0) return;
-    *(float *)(tile + I16_SCALES_AT + column / I16_GROUP * 4) = most * (1.0f / I16_MAX);
+    *(float *)(tile + I16_SCALES_AT + column / I16_GROUP * 4) = max_abs * (1.0f / I16_MAX);
     *(int *)(tile + I16_SUMS_AT + column / I16_GROUP * 4) = sum;
 }
 
