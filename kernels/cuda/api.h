@@ -218,7 +218,7 @@ typedef struct apr_cuda_api {
     void (*wait_mark)(apr_cuda_device *device, int mark);
     apr_status (*upload)(apr_cuda_device *device, void *to, const void *from, uint64_t n_bytes, apr_error *err);
     apr_status (*download)(apr_cuda_device *device, void *to, const void *from, uint64_t n_bytes, apr_error *err);
-    /* Copies between devices or within one card: after the work queued on from_device, before later work on to_device; then returns. */
+    /* Copies between devices or within one card: after the work queued on from_device, before later work on to_device. Waits. */
     apr_status (*transfer)(apr_cuda_device *from_device, const void *from, apr_cuda_device *to_device, void *to, uint64_t n_bytes,
                            apr_error *err);
     /* Fills with zeros; in order with operations, without waiting. */

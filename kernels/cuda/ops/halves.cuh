@@ -34,7 +34,8 @@ typedef struct apr_cuda_gated {
  * factors; left->scales may be to->scales. cudaErrorNotSupported: the shape or alignment has no kernel; nothing was started. */
 cudaError_t apr_cuda_glu_halves(const apr_glu_args *args, const apr_cuda_gated *left, const apr_cuda_halves *to, cudaStream_t stream);
 
-/* *max_sum = the maximum of *max_sum and each row's sum of magnitudes; infinite or NaN if a number is. *max_sum, on the device, is 0 or larger. */
+/* *max_sum = the maximum of *max_sum and each row's sum of magnitudes; infinite or NaN if a number is. *max_sum, on the device, is 0 or
+ * larger. */
 cudaError_t apr_cuda_find_row_sum(const __half *rows, int64_t n_rows, int64_t n_in, float *max_sum, cudaStream_t stream);
 
 /* Rows that are summed and normed. */

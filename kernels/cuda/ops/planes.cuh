@@ -26,8 +26,8 @@ enum {
 #ifdef __CUDACC__
 #include "kernels/cuda/device/reduce.cuh"
 
-/* Writes number i of the vector; `max_abs` is the largest magnitude of its group. All 32 lanes take part: each half warp has a whole group, in
- * order. Lanes where `on` is false write nothing. */
+/* Writes number i of the vector; `max_abs` is the largest magnitude of its group. All 32 lanes take part: each half warp has a whole group,
+ * in order. Lanes where `on` is false write nothing. */
 static __device__ __forceinline__ void store_i16_of(uint8_t *planes, int64_t i, bool on, float value, float max_abs)
 {
     const int whole = on ? __float2int_rn(value * (max_abs > 0.0f ? I16_MAX / max_abs : 0.0f)) : 0;
