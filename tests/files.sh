@@ -105,7 +105,7 @@ for n in -q -n; do
     answers 3 'is a folder' aprquant $n -t q8_0 ck o.apr --report shards
     absent o.apr
 done
-answers 2 'would lie in' aprconv convert -f m.apr shards --report shards/r.json
+answers 2 'would be in' aprconv convert -f m.apr shards --report shards/r.json
 answers 2 'same file as the input' aprrun verify m.apr --ref ck --html m.apr
 answers 2 'same file as the input' aprrun verify m.apr --ref ck --html ck/model.safetensors
 answers 3 'exists already and is something else' aprrun verify m.apr --ref ck --html m.gguf
@@ -349,8 +349,8 @@ if [ "$how" = none ]; then
 else
     cat >full.sh <<'F'
 mount -t tmpfs -o size=512k none small && cd small || exit 90
-aprquant -t f16 ../m.gguf o.apr 2>../e1; [ $? = 3 ] && grep -q 'the disk is too small' ../e1 || exit 91
-aprconv convert ../m.apr o 2>../e1; [ $? = 3 ] && grep -q 'the disk is too small' ../e1 || exit 92
+aprquant -t f16 ../m.gguf o.apr 2>../e1; [ $? = 3 ] && grep -q 'not enough space on the disk' ../e1 || exit 91
+aprconv convert ../m.apr o 2>../e1; [ $? = 3 ] && grep -q 'not enough space on the disk' ../e1 || exit 92
 [ -z "$(ls -A .)" ] || exit 93
 echo '{"input":"old report"}' >r.json && cp r.json ../r.json
 head -c 1000000 /dev/zero >filler 2>/dev/null

@@ -224,13 +224,13 @@ holds [ "$(taken)" = 0 ]
 for change in '2s/^[0-9]*/7/' '3s/#..../#0000/' '1s/journal/journey/' '2d;1d' '2s/$/ /' '3s/^.*$//'; do
     begun
     sed -i "$change" "$journal"
-    answers 4 "$journal: line [0-9]+ is not as it was written" $quant --part 1/2 in x.apr
-    answers 4 'is not as it was written' $quant --finish in x.apr
+    answers 4 "$journal: line [0-9]+ is damaged" $quant --part 1/2 in x.apr
+    answers 4 'is damaged' $quant --finish in x.apr
     gone x.apr
 done
 begun
 echo 'parts 1' >x.apr.resume/terms
-answers 3 'was begun with 1 part, and this run counts 2' $quant --part 1/2 in x.apr
+answers 3 'was started with 1 part, but this run has 2' $quant --part 1/2 in x.apr
 echo >x.apr.resume/terms
 answers 4 'does not begin with the number of parts' $quant --part 1/2 in x.apr
 
@@ -244,8 +244,8 @@ head -c 16384 /dev/urandom | dd of=other/model.safetensors bs=1 seek=$(($(stat -
 answers 3 "begun with 'input model.safetensors .*this run has 'input model.safetensors" $quant --part 2/2 other x.apr
 answers 3 "q6_k', and this run has '.*q8_0'" aprquant -t q8_0 --part 1/2 in x.apr
 answers 3 "saturate no', and this run has 'saturate yes'" aprquant -t q4_k_m --saturate --part 1/2 in x.apr
-answers 3 'begun with 2 parts, and this run counts 3' $quant --part 1/3 in x.apr
-answers 3 'begun with 2 parts, and this run counts 1' $quant --resume in x.apr
+answers 3 'started with 2 parts, but this run has 3' $quant --part 1/3 in x.apr
+answers 3 'started with 2 parts, but this run has 1' $quant --resume in x.apr
 holds [ -e "$journal" ]
 cp in/model.safetensors other/ && rm other/generation_config.json # all inputs behind it are the same, a line further up
 answers 3 "begun with 'input generation_config.json [^']*', and this run has 'output of" $quant --part 2/2 other x.apr
@@ -300,10 +300,10 @@ answers 2 'give one of them' $quant --resume --finish in x.apr
 answers 2 'give one of them' $quant --resume --part 1/2 in x.apr
 for p in 0/2 3/2 1 1/ /2 1/0 a/2 1/2x 1/100001 -1/2 '1 /2'; do answers 2 'takes K/N' $quant --part "$p" in x.apr; done
 answers 2 'goes with none' $quant -n --resume in x.apr
-answers 3 'no part has been made' $quant --finish in x.apr
+answers 3 'no part was made' $quant --finish in x.apr
 gone x.apr x.apr.resume
 mkdir x.apr.resume # of a part that was killed before it had said what it makes
-answers 3 'no part has been made' $quant --finish in x.apr
+answers 3 'no part was made' $quant --finish in x.apr
 rm -r x.apr.resume
 
 step="a second process"
@@ -320,7 +320,7 @@ for how in '--resume' '--part 1/1'; do
         wait $pid
     done
     holds [ -n "$stopped" ]
-    answers 3 'another process is at work there' $quant $how in x.apr
+    answers 3 'another process is working there' $quant $how in x.apr
     kill -CONT $pid
     wait $pid
     holds [ $? = 0 ]

@@ -1,4 +1,4 @@
-/* ahead.c - threads that take one window of the file after another. */
+/* ahead.c - background threads that allocate one window of the file after another. */
 #define _DEFAULT_SOURCE /* madvise, MAP_ANONYMOUS */
 #include "formats/base/ahead.h"
 
@@ -17,16 +17,16 @@
 
 enum {
     LARGE_BYTES = 2 * 1024 * 1024,
-    WINDOW_BYTES = 16 * 1024 * 1024, /* a call each: the kernel empties all cores' lists of pages in it */
-    MOST_THREADS = 4                 /* clear memory faster than any way here fills it */
+    WINDOW_BYTES = 16 * 1024 * 1024, /* one madvise call each; each call drains the page lists of all cores */
+    MOST_THREADS = 4                 /* enough: they clear memory faster than a conversion fills it */
 };
 
 struct apr_ahead {
     int fd;
-    size_t n_windows; /* whole large pages only: the file's end comes as it ever did */
+    size_t n_windows; /* whole large pages only; the rest of the file is allocated at its first write */
     uint64_t n_bytes;
     atomic_size_t next;
-    atomic_bool is_over; /* ended, or the kernel did not have them */
+    atomic_bool is_over; /* stopped, or the kernel had no large pages */
     atomic_uchar *done;  /* [n_windows] */
     pthread_mutex_t mutex;
     pthread_cond_t changed;
@@ -37,20 +37,20 @@ struct apr_ahead {
 void *apr_ahead_map(int fd, uint64_t start, uint64_t end)
 {
     const size_t n = (size_t)(end - start), reserved = n + LARGE_BYTES, page = (size_t)sysconf(_SC_PAGESIZE);
-    uint8_t *const room = mmap(NULL, reserved, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (room == MAP_FAILED) return NULL;
-    const size_t skip = (size_t)((start - (uintptr_t)room) % LARGE_BYTES), used = (n + page - 1) / page * page;
-    void *const p = mmap(room + skip, n, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, (off_t)start);
+    uint8_t *const reserved_at = mmap(NULL, reserved, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (reserved_at == MAP_FAILED) return NULL;
+    const size_t skip = (size_t)((start - (uintptr_t)reserved_at) % LARGE_BYTES), used = (n + page - 1) / page * page;
+    void *const p = mmap(reserved_at + skip, n, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, (off_t)start);
     if (p == MAP_FAILED) {
-        munmap(room, reserved);
+        munmap(reserved_at, reserved);
         return NULL;
     }
-    if (skip > 0) munmap(room, skip);
-    if (skip + used < reserved) munmap(room + skip + used, reserved - skip - used);
+    if (skip > 0) munmap(reserved_at, skip);
+    if (skip + used < reserved) munmap(reserved_at + skip + used, reserved - skip - used);
     return p;
 }
 
-/* Each large page begins as a small one: without any the kernel finds nothing to collapse. */
+/* Writes one small page in each large page first: MADV_COLLAPSE needs at least one page to collapse. */
 static bool make_window(const apr_ahead *a, size_t window)
 {
     const uint64_t start = (uint64_t)window * WINDOW_BYTES, left = a->n_bytes - start;
@@ -64,7 +64,7 @@ static bool make_window(const apr_ahead *a, size_t window)
     return is_there;
 }
 
-static void tell(apr_ahead *a)
+static void wake_waiters(apr_ahead *a)
 {
     pthread_mutex_lock(&a->mutex);
     pthread_cond_broadcast(&a->changed);
@@ -79,7 +79,7 @@ static void *make_windows(void *context)
     while (!a->is_over && (window = atomic_fetch_add(&a->next, 1)) < a->n_windows) {
         if (make_window(a, window)) a->done[window] = 1;
         else a->is_over = true;
-        tell(a);
+        wake_waiters(a);
     }
     return NULL;
 }

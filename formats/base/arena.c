@@ -1,4 +1,4 @@
-/* arena.c - chunks in a list; large requests get a chunk of their own. */
+/* arena.c - a list of chunks; a large request gets its own chunk. */
 #include "formats/base/arena.h"
 
 #include <stdarg.h>

@@ -10,7 +10,7 @@
 typedef struct apr_arena {
     struct apr_arena_chunk *chunks;
     size_t total_bytes; /* asked for so far */
-    size_t held_bytes;  /* of the heap: whole chunks */
+    size_t held_bytes;  /* taken from the heap: whole chunks */
 } apr_arena;
 
 void *apr_arena_alloc(apr_arena *arena, size_t n_bytes);

@@ -86,7 +86,7 @@ static inline uint64_t apr_cursor_u64(apr_cursor *c)
 /* Rounds up to a multiple of `alignment` (a power of two); callers bound n first. */
 static inline uint64_t apr_align_up(uint64_t n, uint64_t alignment) { return (n + alignment - 1) & ~(alignment - 1); }
 
-/* Sizes that nobody has bounded: UINT64_MAX stands for more than can be counted. */
+/* For sizes without a known bound: UINT64_MAX stands for any result that does not fit. */
 static inline uint64_t apr_saturating_mul(uint64_t a, uint64_t b)
 {
     uint64_t product;

@@ -1,10 +1,10 @@
-/* checkpoint_names.c - a table of whole names, and the endings and beginnings of others. */
+/* checkpoint_names.c - a table of whole names, and tables of prefixes and suffixes. */
 #include "formats/base/checkpoint_names.h"
 
 #include <string.h>
 #include <strings.h>
 
-/* In this order: that of APR files written before others travelled. */
+/* Keep this order: older APR files, which hold only these files, have them in it. */
 const char *const apr_checkpoint_names[APR_N_CHECKPOINT_NAMES] = {
     "config.json",          "generation_config.json",
     "tokenizer.json",       "tokenizer_config.json",
@@ -50,7 +50,7 @@ static bool ends_with(const char *name, const char *ending)
     return n >= n_ending && strcasecmp(name + n - n_ending, ending) == 0;
 }
 
-/* README.py would be a program all the same. */
+/* A program stays one even if its name begins with README: README.py. */
 static bool is_code(const char *name)
 {
     static const char *const endings[] = {".py", ".sh", ".so", ".exe", ".bat", ".ps1", ".js", ".pkl", ".pickle", ".pt", ".pth", ".bin"};

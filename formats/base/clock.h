@@ -1,4 +1,4 @@
-/* clock.h - how long something takes: seconds since a moment that never moves, whatever the clock on the wall is set to. */
+/* clock.h - elapsed time: seconds of the monotonic clock, which ignores changes of the wall clock. */
 #ifndef APR_FORMATS_CLOCK_H
 #define APR_FORMATS_CLOCK_H
 

@@ -30,7 +30,7 @@ uint32_t apr_crc32_combine(uint32_t crc_a, uint32_t crc_b, uint64_t n_bytes_b)
     return multiply(shift, crc_a) ^ crc_b;
 }
 
-/* The CRC of pieces, put together again, is the CRC of the whole. */
+/* Computes the CRCs of the pieces in parallel and combines them. */
 uint32_t apr_crc32_of(const void *bytes, uint64_t n_bytes)
 {
     enum { MOST_PIECES = 256, PIECE_BYTES = 4 << 20 };

@@ -1,4 +1,4 @@
-/* crc32.h - the CRC-32 of zlib and IEEE 802.3, and the CRC of two pieces from the CRCs of each.
+/* crc32.h - the CRC-32 of zlib and IEEE 802.3, and the CRC of two concatenated pieces from the CRC of each.
  *
  * Reflected polynomial 0xEDB88320, initial value and final XOR 0xffffffff; "123456789" gives 0xcbf43926. */
 #ifndef APR_FORMATS_CRC32_H
@@ -7,10 +7,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The CRC of everything so far, `crc` being that of what came before (0 at the start). */
+/* Continues a CRC: `crc` is the result for the bytes before these (0 at the start). */
 uint32_t apr_crc32(uint32_t crc, const void *bytes, size_t n_bytes);
 
-/* Of many bytes, by all cores. */
+/* The CRC of a large buffer, computed by all cores. */
 uint32_t apr_crc32_of(const void *bytes, uint64_t n_bytes);
 
 /* CRC of A followed by B from crc(A), crc(B) and the length of B: a file can be checksummed in pieces, in any order. */

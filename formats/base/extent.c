@@ -1,4 +1,4 @@
-/* extent.c - pieces of a file, written where they belong. */
+/* extent.c - writes pieces of a file at their offsets. */
 #define _GNU_SOURCE /* sync_file_range */
 #include "formats/base/extent.h"
 
@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #ifndef MADV_POPULATE_WRITE
-#define MADV_POPULATE_WRITE 23 /* since Linux 5.14; before it the call fails, and the bytes are written */
+#define MADV_POPULATE_WRITE 23 /* since Linux 5.14; on older kernels the call fails, and pwrite is used */
 #endif
 
 enum { WRITEBACK_BYTES = 32 * 1024 * 1024 };
@@ -31,15 +31,15 @@ int apr_write_at(int fd, const void *bytes, size_t n_bytes, uint64_t at)
     return 0;
 }
 
-/* Pieces of other threads that are not there yet are written by the fsync. */
+/* A window may contain pieces that other threads have not written yet; the final fsync writes those. */
 void apr_start_writeback(int fd, uint64_t start, uint64_t end)
 {
     const uint64_t from = start / WRITEBACK_BYTES * WRITEBACK_BYTES, to = end / WRITEBACK_BYTES * WRITEBACK_BYTES;
     if (to > from) sync_file_range(fd, (off_t)from, (off_t)(to - from), SYNC_FILE_RANGE_WRITE);
 }
 
-/* Threads that write to one file wait for one another, and those that write to its pages do not. The pages are asked for first: where
- * there are none left, that is an error and no signal. */
+/* On tmpfs, writes to one file are serialized, but stores into its mapped pages are not. MADV_POPULATE_WRITE allocates the pages first: a
+ * full file system is then an error here and not a SIGBUS. */
 static bool copy_into_pages(const apr_extent *extent, uint64_t at, const void *bytes, size_t n_bytes)
 {
     if (extent->mapped == NULL || n_bytes == 0) return false;
@@ -57,7 +57,7 @@ apr_status apr_extent_put(const apr_extent *extent, uint64_t at, const void *byt
     apr_ahead_await(extent->ahead, extent->offset + at, extent->offset + at + n_bytes);
     if (copy_into_pages(extent, at, bytes, n_bytes)) return APR_OK;
     const int error = apr_write_at(extent->fd, bytes, n_bytes, extent->offset + at);
-    if (error == EFAULT) APR_TRY(apr_inputs_check(err)); /* bytes straight from an input that was cut short */
+    if (error == EFAULT) APR_TRY(apr_inputs_check(err)); /* the source is a mapped input that was truncated */
     if (error != 0)
         return apr_fail(err, APR_E_IO, "%s: writing failed after %.1f MiB: %s%s", extent->path, (double)(extent->offset + at) / 0x1p20,
                         strerror(error), extent->advice);

@@ -10,36 +10,36 @@
 #include <string.h>
 
 #define HEAD "aprkit journal 1 "
-enum { SEAL_BYTES = 10 }; /* " #" and eight digits */
+enum { CRC_SUFFIX_BYTES = 10 }; /* " #" and eight digits */
 
-/* Closes a line of n bytes. */
-static size_t seal(char line[APR_JOURNAL_LINE_BYTES], size_t n)
+/* Appends the checksum and '\n' to a line of n bytes. */
+static size_t append_crc(char line[APR_JOURNAL_LINE_BYTES], size_t n)
 {
     return n + (size_t)snprintf(line + n, APR_JOURNAL_LINE_BYTES - n, " #%08" PRIx32 "\n", apr_crc32(0, line, n));
 }
 
 size_t apr_journal_head(char line[APR_JOURNAL_LINE_BYTES], uint32_t terms_crc)
 {
-    return seal(line, (size_t)snprintf(line, APR_JOURNAL_LINE_BYTES, HEAD "%08" PRIx32, terms_crc));
+    return append_crc(line, (size_t)snprintf(line, APR_JOURNAL_LINE_BYTES, HEAD "%08" PRIx32, terms_crc));
 }
 
 size_t apr_journal_line(char line[APR_JOURNAL_LINE_BYTES], const apr_record *record)
 {
-    return seal(line, (size_t)snprintf(line, APR_JOURNAL_LINE_BYTES, "%" PRIu64 " %" PRIu64 " %08" PRIx32 " %.*s", record->tensor,
-                                       record->n_bytes, record->crc, (int)APR_REMARK_BYTES - 1, record->remark));
+    return append_crc(line, (size_t)snprintf(line, APR_JOURNAL_LINE_BYTES, "%" PRIu64 " %" PRIu64 " %08" PRIx32 " %.*s", record->tensor,
+                                             record->n_bytes, record->crc, (int)APR_REMARK_BYTES - 1, record->remark));
 }
 
-/* The bytes of a line in front of its seal; -1: it is not as it was written. */
-static ptrdiff_t unseal(const char *line, size_t n)
+/* The length of the line without its checksum; -1: the checksum does not match. */
+static ptrdiff_t check_crc(const char *line, size_t n)
 {
-    char wanted[SEAL_BYTES + 1];
+    char wanted[CRC_SUFFIX_BYTES + 1];
 
-    if (n < SEAL_BYTES) return -1;
-    snprintf(wanted, sizeof wanted, " #%08" PRIx32, apr_crc32(0, line, n - SEAL_BYTES));
-    return memcmp(line + n - SEAL_BYTES, wanted, SEAL_BYTES) == 0 ? (ptrdiff_t)(n - SEAL_BYTES) : -1;
+    if (n < CRC_SUFFIX_BYTES) return -1;
+    snprintf(wanted, sizeof wanted, " #%08" PRIx32, apr_crc32(0, line, n - CRC_SUFFIX_BYTES));
+    return memcmp(line + n - CRC_SUFFIX_BYTES, wanted, CRC_SUFFIX_BYTES) == 0 ? (ptrdiff_t)(n - CRC_SUFFIX_BYTES) : -1;
 }
 
-/* A number at *at, and the space behind it. */
+/* Reads a number at *at and the space after it. */
 static bool read_number(const char **at, int base, uint64_t *value)
 {
     char *end;
@@ -51,7 +51,7 @@ static bool read_number(const char **at, int base, uint64_t *value)
     return true;
 }
 
-/* `text`: a line without its seal, in the arena. */
+/* `text`: a line without its checksum, in the arena. */
 static bool read_record(const char *text, apr_record *record)
 {
     uint64_t crc;
@@ -82,12 +82,12 @@ static apr_status read_line(apr_records *records, const char *line, size_t n, si
     char head[APR_JOURNAL_LINE_BYTES];
     apr_record record;
 
-    const ptrdiff_t n_text = unseal(line, n);
+    const ptrdiff_t n_text = check_crc(line, n);
     if (n_text >= 0 && number == 1 && apr_journal_head(head, terms_crc) == n + 1 && memcmp(head, line, n) == 0) return APR_OK;
     const char *const text = n_text >= 0 && number > 1 ? apr_arena_copy(&records->arena, line, (size_t)n_text) : NULL;
     if (n_text >= 0 && number > 1 && text == NULL) return apr_no_memory(err, "a journal");
     if (text != NULL && read_record(text, &record)) return add(records, &record, err);
-    return apr_fail(err, APR_E_DAMAGED, "%s: line %zu is not as it was written; remove the folder to start anew", path, number);
+    return apr_fail(err, APR_E_DAMAGED, "%s: line %zu is damaged; remove the folder to start again", path, number);
 }
 
 apr_status apr_journal_read(apr_records *records, const char *text, size_t n_bytes, uint32_t terms_crc, const char *path, apr_error *err)

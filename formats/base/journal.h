@@ -1,10 +1,10 @@
-/* journal.h - a text of lines that grows while work is done: which tensors are on the disk, and their checksums.
+/* journal.h - an append-only text: which tensors are on the disk, and their checksums.
  *
- *     aprkit journal 1 5f0c2a91 #d1b8e2a4              of what terms (their CRC-32) it tells
- *     12 1048576 3fa1b2c4 0 0 0x0p+0 #77a01c55         tensor, bytes, their CRC-32, a remark of whoever made it
+ *     aprkit journal 1 5f0c2a91 #d1b8e2a4              format version, CRC-32 of the run's terms (formats/base/resume.h)
+ *     12 1048576 3fa1b2c4 0 0 0x0p+0 #77a01c55         tensor, bytes, their CRC-32, a note of the writer
  *
- * Every line ends in the CRC-32 of what stands before " #". The last line may have been cut off by a kill or a full disk, and is then
- * none; any other line that is not as it was written is APR_E_DAMAGED. */
+ * Every line ends with the CRC-32 of the text before " #". The last line may be cut off by a kill or a full disk; it is then
+ * ignored. Any other line whose checksum does not match is APR_E_DAMAGED. */
 #ifndef APR_FORMATS_JOURNAL_H
 #define APR_FORMATS_JOURNAL_H
 
@@ -22,21 +22,21 @@ typedef struct apr_record {
     const char *remark; /* one line without '#', shorter than APR_REMARK_BYTES */
 } apr_record;
 
-/* Of several journals; remarks live in the arena. */
+/* The records of several journals; their notes live in the arena. */
 typedef struct apr_records {
     apr_record *items;
     size_t n_items, capacity;
     apr_arena arena;
 } apr_records;
 
-/* Adds what a journal says; `path` is for sentences. */
+/* Adds the records of one journal; `path` is for messages. */
 apr_status apr_journal_read(apr_records *records, const char *text, size_t n_bytes, uint32_t terms_crc, const char *path, apr_error *err);
-/* By tensor, for finding; and one of a tensor with that checksum, or NULL. */
+/* Sorts by tensor and checksum; apr_records_find needs it and returns a record of that tensor with that checksum, or NULL. */
 void apr_records_sort(apr_records *records);
 const apr_record *apr_records_find(const apr_records *records, uint64_t tensor, uint32_t crc);
 void apr_records_close(apr_records *records);
 
-/* The first line, and one for a record, each with its '\n'. Return its bytes. */
+/* Print the first line, or a record's line, each with its '\n'. Return its length in bytes. */
 size_t apr_journal_head(char line[APR_JOURNAL_LINE_BYTES], uint32_t terms_crc);
 size_t apr_journal_line(char line[APR_JOURNAL_LINE_BYTES], const apr_record *record);
 

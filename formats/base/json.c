@@ -1,4 +1,4 @@
-/* json.c - a strict check in front of cJSON, exact lookups behind it, and a writer. */
+/* json.c - a strict lexical check before cJSON, exact lookups in its tree, and a writer. */
 #include "formats/base/json.h"
 
 #include <inttypes.h>
@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* --- lexical check: what cJSON lets through, and what would hurt it --- */
+/* --- lexical check: rejects what cJSON accepts silently or cannot handle --- */
 
 /* Length of the well-formed UTF-8 sequence at p (1 to 4), or 0: no overlong forms, no surrogates, nothing above U+10FFFF. */
 static size_t utf8_length(const uint8_t *p, size_t n_left)
@@ -42,7 +42,7 @@ static bool fail_scan(scan *s, const char *problem)
     return false;
 }
 
-/* The four hexadecimal digits behind "\u", or -1. */
+/* The value of the four hexadecimal digits at `at`, or -1. */
 static int hex4(const scan *s, size_t at)
 {
     int value = 0;
@@ -56,7 +56,7 @@ static int hex4(const scan *s, size_t at)
     return value;
 }
 
-/* At the backslash. */
+/* s->at is at the backslash. */
 static bool scan_escape(scan *s)
 {
     if (s->n_bytes - s->at < 2) return fail_scan(s, "the text ends inside a string");
@@ -128,7 +128,7 @@ static bool scan_number(scan *s)
     return true;
 }
 
-/* NaN, Infinity and -Infinity are no JSON, but Python writes and reads them: see replace_infinities. */
+/* NaN, Infinity and -Infinity are not JSON, but Python writes and reads them; see replace_infinities. */
 static bool scan_word(scan *s)
 {
     static const char *const words[] = {"true", "false", "null", "NaN", "Infinity", "-Infinity"};
@@ -143,7 +143,7 @@ static bool scan_word(scan *s)
     return fail_scan(s, "neither a value nor punctuation");
 }
 
-/* The tokens one after the other; whether they stand in the right order is cJSON's to say. */
+/* Checks one token; cJSON checks the order of the tokens. */
 static bool scan_token(scan *s)
 {
     const uint8_t c = s->text[s->at];
@@ -161,7 +161,7 @@ static bool scan_token(scan *s)
         break;
     case '}':
     case ']':
-        if (s->depth-- == 0) return fail_scan(s, "a bracket closes nothing");
+        if (s->depth-- == 0) return fail_scan(s, "a closing bracket without an opening one");
         s->at++;
         return true;
     default: break;
@@ -185,7 +185,7 @@ static size_t hash_key(const char *key, uint64_t seed)
     return (size_t)(h ^ h >> 29);
 }
 
-/* The first key that its object has twice, or NULL. The seed is an address, so that a file cannot aim at collisions. */
+/* The first duplicate key of an object, or NULL. The hash is seeded with an address, so a file cannot be built to collide. */
 static const char *duplicate_in_object(const cJSON *object, bool *no_memory)
 {
     size_t n_keys = 0, n_slots = 16;
@@ -213,7 +213,7 @@ static const char *duplicate_in_object(const cJSON *object, bool *no_memory)
     return duplicate;
 }
 
-/* Recursion is bounded by APR_JSON_MAX_DEPTH, which the scan has checked. */
+/* The scan has checked APR_JSON_MAX_DEPTH, which bounds the recursion. */
 static const char *duplicate_key(const cJSON *item, bool *no_memory)
 {
     const char *duplicate = cJSON_IsObject(item) ? duplicate_in_object(item, no_memory) : NULL;
@@ -226,8 +226,8 @@ static const char *duplicate_key(const cJSON *item, bool *no_memory)
     return duplicate;
 }
 
-/* In a copy of scanned text, as long as before: an infinity becomes a number that overflows to it, NaN a list, which no
- * field takes for a number and no object for a key. */
+/* Edits a copy of scanned text without changing its length. Infinity becomes a number that overflows to it. NaN becomes a list, which no
+ * lookup accepts as a number and no object as a key. */
 static void replace_infinities(char *text, size_t n_bytes)
 {
     static const struct {
@@ -235,7 +235,7 @@ static void replace_infinities(char *text, size_t n_bytes)
     } words[] = {{"NaN", "[0]"}, {"Infinity", "1e999   "}};
 
     for (size_t at = 0; at < n_bytes; at++) {
-        if (text[at] == '"') { /* well-formed, as scan_string has seen */
+        if (text[at] == '"') { /* well-formed: checked by scan_string */
             for (at++; text[at] != '"'; at++) at += text[at] == '\\';
             continue;
         }
@@ -246,7 +246,7 @@ static void replace_infinities(char *text, size_t n_bytes)
     }
 }
 
-/* cJSON's NULL means bad text or no memory. Its allocations come here, so that the two can be told apart. */
+/* NULL from cJSON means bad text or no memory. This allocation hook tells the two apart. */
 static _Thread_local bool cjson_had_no_memory;
 
 static void *allocate_for_cjson(size_t n_bytes)
@@ -302,17 +302,17 @@ apr_status apr_json_parse(cJSON **json, const void *text, size_t n_bytes, const 
     while (s.at < n_bytes && scan_token(&s)) {
     }
     if (s.problem != NULL) return apr_fail(err, APR_E_DAMAGED, "%s: not valid JSON: %s at byte %zu", where, s.problem, s.at);
-    if (s.n_values == 0) return apr_fail(err, APR_E_DAMAGED, "%s: not valid JSON: there is no value in it", where);
+    if (s.n_values == 0) return apr_fail(err, APR_E_DAMAGED, "%s: not valid JSON: it contains no value", where);
 
     cJSON *const root = build_tree(&s, &at, &no_memory);
     if (no_memory) return apr_no_memory(err, where);
-    if (root == NULL) return apr_fail(err, APR_E_DAMAGED, "%s: not valid JSON: cannot be understood at byte %zu", where, at);
+    if (root == NULL) return apr_fail(err, APR_E_DAMAGED, "%s: not valid JSON: syntax error at byte %zu", where, at);
     while (at < n_bytes && strchr(" \t\n\r", ((const char *)text)[at]) != NULL && ((const char *)text)[at] != '\0') at++;
     const char *const duplicate = at == n_bytes ? duplicate_key(root, &no_memory) : NULL;
     apr_status status = APR_OK;
     if (at < n_bytes) status = apr_fail(err, APR_E_DAMAGED, "%s: not valid JSON: text after its end at byte %zu", where, at);
     else if (no_memory) status = apr_no_memory(err, "the keys of a JSON object");
-    else if (duplicate != NULL) status = apr_fail(err, APR_E_DAMAGED, "%s: the key '%.200s' stands twice in one object", where, duplicate);
+    else if (duplicate != NULL) status = apr_fail(err, APR_E_DAMAGED, "%s: the key '%.200s' appears twice in one object", where, duplicate);
     if (status != APR_OK) cJSON_Delete(root);
     else *json = root;
     return status;
@@ -411,7 +411,7 @@ static void append_quoted(apr_json_text *out, const char *text, size_t n_bytes)
     append(out, "\"", 1);
 }
 
-/* What stands before a value: a comma if one came before it, and its key. */
+/* Writes what precedes a value: a comma after an earlier value, and the key. */
 static void begin_value(apr_json_text *out, const char *key)
 {
     if (out->need_comma) append(out, ",", 1);
@@ -474,7 +474,7 @@ void apr_json_real(apr_json_text *out, const char *key, double value)
     if (value == trunc(value) && fabs(value) < 1e15) {
         snprintf(text, sizeof text, "%.1f", value);
     } else {
-        int n_digits = 1; /* 17 always read back equal */
+        int n_digits = 1; /* 17 digits always read back equal */
         do snprintf(text, sizeof text, "%.*g", n_digits, value);
         while (strtod(text, NULL) != value && ++n_digits <= 17);
         if (strpbrk(text, ".e") == NULL) snprintf(text, sizeof text, "%.*g.0", n_digits, value);

@@ -1,9 +1,9 @@
-/* json.h - cJSON with the strictness that a file from a stranger needs.
+/* json.h - cJSON with strict checks for untrusted files.
  *
  * apr_json_parse refuses: text after the document, nesting deeper than APR_JSON_MAX_DEPTH, invalid UTF-8, duplicate keys in
  * one object, more than APR_JSON_MAX_VALUES values, and \u0000 in a string (a C string cannot hold it). The caller frees with cJSON_Delete.
- * Python's NaN and Infinity are let through, as values that are no number to anyone who asks for one. Lookups are exact and
- * case-sensitive; numbers are asked for as what they must be. `where` names the file in messages. */
+ * Python's NaN and Infinity are accepted as values, but every number lookup rejects them. Lookups are exact and case-sensitive;
+ * each asks for one type of value. `where` names the file in messages. */
 #ifndef APR_FORMATS_JSON_H
 #define APR_FORMATS_JSON_H
 
@@ -17,22 +17,22 @@
 
 enum {
     APR_JSON_MAX_DEPTH = 64,
-    APR_JSON_MAX_VALUES = 4 << 20 /* at most some 0.4 GB of cJSON items; the largest tokenizers have two million */
+    APR_JSON_MAX_VALUES = 4 << 20 /* about 0.4 GB of cJSON items; the largest tokenizers have two million values */
 };
 
 apr_status apr_json_parse(cJSON **json, const void *text, size_t n_bytes, const char *where, apr_error *err);
 
-/* NULL when absent or when `object` is no object (NULL included). Linear: use cJSON_ArrayForEach for large objects. */
+/* NULL when the key is absent or `object` is not an object (NULL included). Linear: use cJSON_ArrayForEach for large objects. */
 const cJSON *apr_json_get(const cJSON *object, const char *key);
-/* False when absent or not exactly that: an integer within +-2^53, a finite number, a string, a bool. */
+/* False when absent or not exactly that type: an integer within +-2^53, a finite number, a string, a bool. */
 bool apr_json_get_int(const cJSON *object, const char *key, int64_t *value);
 bool apr_json_get_real(const cJSON *object, const char *key, double *value);
 const char *apr_json_get_string(const cJSON *object, const char *key);
 bool apr_json_get_bool(const cJSON *object, const char *key, bool *value);
 bool apr_json_as_int(const cJSON *item, int64_t *value);
 
-/* Writing: a growing text buffer. Strings are escaped; invalid UTF-8 bytes are written as U+FFFD. Commas are the builder's
- * business. A failed allocation is remembered and reported once, by apr_json_text_take. */
+/* Writing: a growing text buffer. Strings are escaped; invalid UTF-8 bytes are written as U+FFFD. The builder places the commas.
+ * A failed allocation is remembered and reported once, by apr_json_text_take. */
 typedef struct apr_json_text {
     char *text;
     size_t n_bytes, capacity;

@@ -1,4 +1,4 @@
-/* map.c - opens, maps, remembers. The descriptor stays open: it knows the file that was opened, whatever its name means later. */
+/* map.c - opens, maps and remembers inputs. The descriptor stays open: it identifies the opened file even if its name changes. */
 #define _DEFAULT_SOURCE /* madvise */
 #include "formats/base/map.h"
 
@@ -14,11 +14,11 @@
 #include <unistd.h>
 
 #ifndef MADV_POPULATE_READ
-#define MADV_POPULATE_READ 22 /* since Linux 5.14; before it the call fails, and nothing is lost */
+#define MADV_POPULATE_READ 22 /* since Linux 5.14; on older kernels the call fails, harmlessly */
 #endif
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static apr_input *_Atomic first; /* atomic for the handler, which takes no lock */
+static apr_input *_Atomic first; /* atomic, because the signal handler takes no lock */
 static bool keeps_closed;
 
 static const char *kind_of(mode_t mode)
@@ -50,7 +50,7 @@ static void free_input(apr_input *input)
     free(input);
 }
 
-/* Asked before it is opened, because opening alone does things to some devices, and after, because names change. */
+/* Checks the type before opening, because opening some devices has side effects, and after it, because the name may have changed. */
 static apr_status open_regular(apr_input *input, const char *path, apr_error *err)
 {
     struct stat st;
@@ -92,7 +92,7 @@ apr_status apr_map_open(apr_map *map, const char *path, apr_error *err)
     }
     *map = (apr_map){input->data, input->n_bytes, input};
     pthread_mutex_lock(&lock);
-    for (apr_input *at = first; at != NULL; at = at->next) /* read before, and not what it is now */
+    for (apr_input *at = first; at != NULL; at = at->next) /* opened earlier, and changed since */
         if (strcmp(at->path, path) == 0 && !is_same_version(&at->at_open, &input->at_open)) at->changed = true;
     input->next = first;
     first = input;
@@ -113,7 +113,7 @@ apr_status apr_map_zeros(apr_map *map, uint64_t n_bytes, apr_error *err)
         if (p != MAP_FAILED) munmap(p, (size_t)n_bytes);
         free(input->path);
         free(input);
-        return apr_fail(err, APR_E_MEMORY, "no room for %llu bytes of zeros", (unsigned long long)n_bytes);
+        return apr_fail(err, APR_E_MEMORY, "not enough memory for %llu bytes of zeros", (unsigned long long)n_bytes);
     }
     input->fd = -1;
     input->data = p;
@@ -200,7 +200,7 @@ void apr_map_drop(const void *p, size_t n_bytes)
     const uintptr_t end = ((uintptr_t)p + n_bytes) / page * page;
 
     if (input == NULL || end <= begin) return;
-    madvise((void *)begin, end - begin, MADV_DONTNEED); /* pages that are mapped stay in the cache */
+    madvise((void *)begin, end - begin, MADV_DONTNEED); /* fadvise does not drop pages that are mapped */
     posix_fadvise(input->fd, (off_t)(begin - (uintptr_t)input->data), (off_t)(end - begin), POSIX_FADV_DONTNEED);
 }
 

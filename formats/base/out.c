@@ -1,4 +1,4 @@
-/* out.c - a file: it grows without a name or under a temporary one, and takes its final name. */
+/* out.c - an output file: written without a name or under a temporary one, then given its final name. */
 #define _GNU_SOURCE /* O_TMPFILE, renameat2, fallocate */
 #include "formats/base/ahead.h"
 #include "formats/base/crc32.h"
@@ -27,27 +27,27 @@ static int omp_get_max_threads(void) { return 1; }
 #endif
 
 enum {
-    PARALLEL_BYTES = 256 * 1024,    /* below this a second thread costs more than it gives */
-    COPY_BYTES = 1024 * 1024,       /* into a file in memory: from here on several threads copy */
-    AHEAD_BYTES = 64 * 1024 * 1024, /* of such a file, allocated before its bytes come */
+    PARALLEL_BYTES = 256 * 1024,    /* below this a second thread costs more than it saves */
+    COPY_BYTES = 1024 * 1024,       /* on tmpfs: several threads copy from this size on */
+    AHEAD_BYTES = 64 * 1024 * 1024, /* on tmpfs: allocated before the bytes are written */
     REMAP_BYTES = 256 * 1024 * 1024,
-    FEW_THREADS = 4 /* up to here they wait for one another less than the kernel takes to clear pages for them */
+    FEW_THREADS = 4 /* up to this many threads, waiting costs less than clearing pages in advance */
 };
 
 struct apr_out {
     apr_target target; /* of a file in an unfinished folder: only its path, name, folder and what it replaces */
     bool is_in_folder;
-    bool is_kept;                   /* when it is abandoned: it lies in the folder of an unfinished output */
+    bool is_kept;                   /* when abandoned: it is in the folder of an unfinished run */
     char temporary[APR_NAME_BYTES]; /* empty: it has no name yet */
-    int home;                       /* the folder of that name where it is another one; or -1 */
+    int temporary_folder;           /* the folder of `temporary` if it is not the target's; or -1 */
     int fd;
     apr_out_reader reader; /* see apr_out_prove, or NULL */
     uint64_t n_written, total_bytes;
-    bool in_memory;  /* the file system is RAM: one thread writes slower than several copy */
-    uint8_t *mapped; /* of such a file: the bytes from mapped_at to total_bytes; NULL: not yet */
+    bool in_memory;  /* tmpfs: several copying threads are faster than one write */
+    uint8_t *mapped; /* on tmpfs: the bytes from mapped_at to total_bytes; NULL: not mapped yet */
     uint64_t mapped_at, n_allocated;
-    bool is_stretched; /* to total_bytes, with nothing there yet */
-    apr_ahead *ahead;  /* of such a file, where its pages can be had before its bytes; or NULL */
+    bool is_stretched; /* truncated to total_bytes before the bytes are written */
+    apr_ahead *ahead;  /* on tmpfs: allocates pages in advance; or NULL */
 };
 
 bool apr_out_is_poor;
@@ -57,7 +57,7 @@ static void free_out(apr_out *out)
     apr_ahead_stop(out->ahead);
     if (out->mapped != NULL) munmap(out->mapped, out->total_bytes - out->mapped_at);
     if (out->fd >= 0) close(out->fd);
-    if (out->home >= 0) close(out->home);
+    if (out->temporary_folder >= 0) close(out->temporary_folder);
     apr_target_close(&out->target);
     free(out);
 }
@@ -66,7 +66,7 @@ static void free_out(apr_out *out)
 
 enum { FD_PATH_BYTES = 40 };
 
-/* The name by which an open file without one is linked. */
+/* The path by which linkat names an open file without a name. */
 static const char *fd_path(char path[FD_PATH_BYTES], int fd)
 {
     snprintf(path, FD_PATH_BYTES, "/proc/self/fd/%d", fd);
@@ -82,14 +82,14 @@ static int open_nameless(int folder, mode_t mode)
         close(fd);
         return -1;
     }
-    if (fd >= 0) flock(fd, LOCK_EX | LOCK_NB); /* for the moment in which it has a temporary name */
+    if (fd >= 0) flock(fd, LOCK_EX | LOCK_NB); /* it has a temporary name for a moment in rename_over */
     return fd;
 }
 
 static apr_status make_file(apr_out *out, apr_error *err)
 {
     const apr_target *const t = &out->target;
-    const mode_t mode = t->exists ? 0600 : apr_target_mode(t); /* the replaced one's comes at the end */
+    const mode_t mode = t->exists ? 0600 : apr_target_mode(t); /* the replaced file's mode is set at the end */
     bool is_busy = false;
 
     out->fd = open_nameless(t->folder, mode);
@@ -119,7 +119,7 @@ static apr_status open_out(apr_out **out_ptr, const char *path, uint64_t total_b
     *out_ptr = NULL;
     apr_out *const out = calloc(1, sizeof *out);
     if (out == NULL) return apr_no_memory(err, "an output file");
-    out->fd = out->home = -1;
+    out->fd = out->temporary_folder = -1;
     apr_status status = apr_target_open(&out->target, path, false, rule, err);
     if (status != APR_OK) {
         free(out);
@@ -149,7 +149,7 @@ apr_status apr_out_take_up(apr_out **out_ptr, const apr_resume *from, const char
     *out_ptr = NULL;
     apr_out *const out = calloc(1, sizeof *out);
     if (out == NULL) return apr_no_memory(err, "an output file");
-    out->fd = out->home = -1;
+    out->fd = out->temporary_folder = -1;
     apr_status status = apr_target_open(&out->target, path, false, (apr_replace_rule){.overwrite = overwrite}, err);
     if (status != APR_OK) {
         free(out);
@@ -157,9 +157,9 @@ apr_status apr_out_take_up(apr_out **out_ptr, const apr_resume *from, const char
     }
     status = apr_resume_data(from, "", total_bytes, &out->fd, err);
     out->is_kept = true;
-    out->home = dup(apr_resume_folder(from));
+    out->temporary_folder = dup(apr_resume_folder(from));
     snprintf(out->temporary, sizeof out->temporary, "data");
-    if (status == APR_OK && out->home < 0) status = apr_fail(err, APR_E_IO, "%s: %s", path, strerror(errno));
+    if (status == APR_OK && out->temporary_folder < 0) status = apr_fail(err, APR_E_IO, "%s: %s", path, strerror(errno));
     if (status == APR_OK) *out_ptr = start(out, total_bytes);
     else free_out(out);
     return status;
@@ -172,7 +172,7 @@ apr_status apr_out_open_in(apr_out **out_ptr, int folder, const char *name, cons
     APR_TRY(apr_check_file_limit(path, total_bytes, err));
     apr_out *const out = calloc(1, sizeof *out);
     if (out == NULL) return apr_no_memory(err, "an output file");
-    out->fd = out->home = -1;
+    out->fd = out->temporary_folder = -1;
     out->is_in_folder = true;
     out->is_kept = !is_new;
     apr_target *const t = &out->target;
@@ -195,7 +195,7 @@ apr_status apr_out_open_in(apr_out **out_ptr, int folder, const char *name, cons
 
 /* --- its bytes --- */
 
-/* Pages for the file's bytes up to `end`: a full file system is an error here, and no signal later. */
+/* Allocates the file's pages up to `end`: a full file system is then an error here and not a SIGBUS later. */
 static int allocate_until(apr_out *out, uint64_t end)
 {
     if (end <= out->n_allocated) return 0;
@@ -204,7 +204,7 @@ static int allocate_until(apr_out *out, uint64_t end)
     return 0;
 }
 
-/* Maps what is still to come, in place of what is done: pages that stay mapped count as ours. */
+/* Maps the bytes still to be written and unmaps those that are done: mapped pages count as memory of the process. */
 static int map_rest(apr_out *out)
 {
     const uint64_t start = out->n_written - out->n_written % (uint64_t)sysconf(_SC_PAGESIZE);
@@ -218,7 +218,7 @@ static int map_rest(apr_out *out)
     return 0;
 }
 
-/* apr_write_at for a file in memory: several threads copy, with the checksum of what they copy, while one allocates further on. */
+/* apr_write_at for tmpfs: several threads copy and checksum, while one allocates pages ahead of them. */
 static int copy_all(apr_out *out, const uint8_t *bytes, size_t n_bytes, uint32_t *crc)
 {
     enum { COPIERS = 8 };
@@ -270,7 +270,7 @@ apr_status apr_out_write(apr_out *out, const void *bytes, size_t n_bytes, uint32
         if (crc != NULL) *crc = apr_crc32(*crc, bytes, n_bytes);
         error = apr_write_at(out->fd, bytes, n_bytes, out->n_written);
     }
-    if (error == EFAULT) APR_TRY(apr_inputs_check(err)); /* bytes straight from an input that was cut short */
+    if (error == EFAULT) APR_TRY(apr_inputs_check(err)); /* the source is a mapped input that was truncated */
     if (error != 0)
         return apr_fail(err, APR_E_IO, "%s: writing failed after %.1f MiB: %s", out->target.path, (double)out->n_written / 0x1p20,
                         strerror(error));
@@ -299,7 +299,7 @@ apr_status apr_out_patch(apr_out *out, uint64_t offset, const void *bytes, size_
     return error == 0 ? APR_OK : apr_fail(err, APR_E_IO, "%s: writing failed: %s", out->target.path, strerror(error));
 }
 
-/* Where a file in memory is memory. NULL: it is none, or cannot be had so; then its bytes are written. */
+/* On tmpfs: the next n_bytes of the file, mapped. NULL: not tmpfs or not possible; the bytes are then written with pwrite. */
 static uint8_t *map_next(apr_out *out, uint64_t n_bytes)
 {
     const bool fits = out->n_written <= out->total_bytes && n_bytes <= out->total_bytes - out->n_written;
@@ -332,25 +332,26 @@ uint64_t apr_out_tell(const apr_out *out) { return out->n_written; }
 
 /* --- its name --- */
 
-/* Where its temporary name is. */
-static int home_of(const apr_out *out) { return out->home >= 0 ? out->home : out->target.folder; }
+/* The folder that holds the temporary name. */
+static int temporary_folder_of(const apr_out *out) { return out->temporary_folder >= 0 ? out->temporary_folder : out->target.folder; }
 
-/* The final name for a file that must not replace anything. 0 or errno. */
+/* Gives the file its final name without replacing anything. 0 or errno. */
 static int link_new(const apr_out *out)
 {
     const apr_target *const t = &out->target;
-    const int home = home_of(out);
+    const int temporary_folder = temporary_folder_of(out);
     char path[FD_PATH_BYTES];
 
     if (out->temporary[0] == '\0') return linkat(AT_FDCWD, fd_path(path, out->fd), t->folder, t->name, AT_SYMLINK_FOLLOW) == 0 ? 0 : errno;
-    if (!apr_out_is_poor && renameat2(home, out->temporary, t->folder, t->name, RENAME_NOREPLACE) == 0) return 0;
+    if (!apr_out_is_poor && renameat2(temporary_folder, out->temporary, t->folder, t->name, RENAME_NOREPLACE) == 0) return 0;
     if (!apr_out_is_poor && errno != EINVAL && errno != ENOSYS) return errno;
-    if (linkat(home, out->temporary, t->folder, t->name, 0) == 0) return unlinkat(home, out->temporary, 0) == 0 ? 0 : errno;
+    if (linkat(temporary_folder, out->temporary, t->folder, t->name, 0) == 0)
+        return unlinkat(temporary_folder, out->temporary, 0) == 0 ? 0 : errno;
     if (errno == EEXIST) return errno;
-    return renameat(home, out->temporary, t->folder, t->name) == 0 ? 0 : errno; /* no hard links there */
+    return renameat(temporary_folder, out->temporary, t->folder, t->name) == 0 ? 0 : errno; /* a file system without hard links */
 }
 
-/* A file without a name can be linked, but not over another: it gets a temporary one for a moment. */
+/* linkat cannot replace a file, so a file without a name gets a temporary one first. */
 static int rename_over(apr_out *out)
 {
     const apr_target *const t = &out->target;
@@ -361,12 +362,12 @@ static int rename_over(apr_out *out)
         if (error != 0) return error;
         if (linkat(AT_FDCWD, fd_path(path, out->fd), t->folder, out->temporary, AT_SYMLINK_FOLLOW) != 0) return errno;
     }
-    return renameat(home_of(out), out->temporary, t->folder, t->name) == 0 ? 0 : errno;
+    return renameat(temporary_folder_of(out), out->temporary, t->folder, t->name) == 0 ? 0 : errno;
 }
 
 void apr_out_prove(apr_out *out, apr_out_reader reader) { out->reader = reader; }
 
-/* With the signals held. */
+/* Called with the signals held. */
 static apr_status take_final_name(apr_out *out, apr_error *err)
 {
     const apr_target *const t = &out->target;

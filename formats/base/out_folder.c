@@ -1,4 +1,4 @@
-/* out_folder.c - a folder of files: grows beside its final name, then takes it in exchange for what is there. */
+/* out_folder.c - an output folder: written under a temporary name, then exchanged with what is at its final name. */
 #define _GNU_SOURCE /* renameat2 */
 #include "formats/base/out_internal.h"
 #include "formats/base/resume.h"
@@ -16,9 +16,9 @@ struct apr_folder {
     apr_target target;
     apr_folder_rule rule;
     int fd;                /* of the new folder */
-    int old;               /* of the one that is replaced; -1: none */
-    int home;              /* where the temporary name is: beside the final one, or in the folder of an unfinished output */
-    bool is_kept;          /* there, when it is abandoned */
+    int old;               /* of the folder that is replaced; -1: none */
+    int temporary_folder;  /* holds the temporary name: the target's folder, or that of an unfinished run */
+    bool is_kept;          /* when abandoned: it is in the folder of an unfinished run */
     apr_out_reader reader; /* see apr_folder_prove, or NULL */
     char temporary[APR_NAME_BYTES];
 };
@@ -27,22 +27,22 @@ static void free_folder(apr_folder *folder)
 {
     if (folder->fd >= 0) close(folder->fd);
     if (folder->old >= 0) close(folder->old);
-    if (folder->is_kept && folder->home >= 0) close(folder->home);
+    if (folder->is_kept && folder->temporary_folder >= 0) close(folder->temporary_folder);
     apr_target_close(&folder->target);
     free(folder);
 }
 
-/* --- what lies in the old one --- */
+/* --- the files of the old folder --- */
 
-typedef struct stranger {
-    char name[APR_NAME_BYTES]; /* empty: there is none */
-    size_t n_files;            /* that may go */
-} stranger;
+typedef struct foreign_file {
+    char name[APR_NAME_BYTES]; /* empty: none */
+    size_t n_files;            /* that may be replaced */
+} foreign_file;
 
-static bool takes_folder(int fd, const char *name, apr_folder_rule rule, bool remove);
+static bool may_replace_folder(int fd, const char *name, apr_folder_rule rule, bool remove);
 
-/* Finds what may not go; with `remove`, removes what may. inside: the name of a folder within that one, or NULL. 0 or errno. */
-static int go_through(int fd, const char *inside, apr_folder_rule rule, bool remove, stranger *found)
+/* Finds a file that may not be replaced; with `remove`, removes the others. inside: the name of a subfolder, or NULL. 0 or errno. */
+static int scan_files(int fd, const char *inside, apr_folder_rule rule, bool remove, foreign_file *found)
 {
     char path[2 * APR_NAME_BYTES];
     const int again = openat(fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -50,7 +50,7 @@ static int go_through(int fd, const char *inside, apr_folder_rule rule, bool rem
     const struct dirent *entry;
     struct stat st;
 
-    *found = (stranger){0};
+    *found = (foreign_file){0};
     if (dir == NULL) {
         const int error = errno;
         if (again >= 0) close(again);
@@ -59,7 +59,7 @@ static int go_through(int fd, const char *inside, apr_folder_rule rule, bool rem
     while (found->name[0] == '\0' && (entry = readdir(dir)) != NULL) {
         if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0) continue;
         const bool is_there = fstatat(fd, entry->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0;
-        if (is_there && S_ISDIR(st.st_mode) && inside == NULL && takes_folder(fd, entry->d_name, rule, remove)) continue;
+        if (is_there && S_ISDIR(st.st_mode) && inside == NULL && may_replace_folder(fd, entry->d_name, rule, remove)) continue;
         snprintf(path, sizeof path, "%s%s%s", inside != NULL ? inside : "", inside != NULL ? "/" : "", entry->d_name);
         if (!is_there || !S_ISREG(st.st_mode) || !rule.may_go(rule.context, path))
             snprintf(found->name, sizeof found->name, "%s", entry->d_name);
@@ -70,32 +70,32 @@ static int go_through(int fd, const char *inside, apr_folder_rule rule, bool rem
     return 0;
 }
 
-/* A folder all of whose files may go by the names "FOLDER/FILE", and that has one. */
-static bool takes_folder(int fd, const char *name, apr_folder_rule rule, bool remove)
+/* True for a subfolder that has files and may be replaced: the rule allows all of them, as "FOLDER/FILE". */
+static bool may_replace_folder(int fd, const char *name, apr_folder_rule rule, bool remove)
 {
     const int inner = openat(fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    stranger found;
+    foreign_file found;
 
     if (inner < 0) return false;
-    const bool may_go = go_through(inner, name, rule, remove, &found) == 0 && found.name[0] == '\0' && found.n_files > 0;
+    const bool may_go = scan_files(inner, name, rule, remove, &found) == 0 && found.name[0] == '\0' && found.n_files > 0;
     close(inner);
     if (may_go && remove) unlinkat(fd, name, AT_REMOVEDIR);
     return may_go;
 }
 
-static apr_status refuse_strangers(const apr_folder *folder, apr_error *err)
+static apr_status refuse_foreign_files(const apr_folder *folder, apr_error *err)
 {
-    stranger found;
-    const int error = go_through(folder->old, NULL, folder->rule, false, &found);
+    foreign_file found;
+    const int error = scan_files(folder->old, NULL, folder->rule, false, &found);
 
     if (error != 0) return apr_fail(err, apr_errno_status(error), "%s: %s", folder->target.path, strerror(error));
     if (found.name[0] == '\0') return APR_OK;
     return apr_fail(err, APR_E_IO,
-                    "%s: cannot be replaced: it holds '%s', which is no file of a checkpoint; move it away or choose another name",
+                    "%s: cannot be replaced: it holds '%s', which is not a checkpoint file; move it away or choose another name",
                     folder->target.path, found.name);
 }
 
-/* Opened and locked: whoever else replaces it says so instead of mixing in. */
+/* Opens and locks the old folder: another process that replaces it then reports this run instead of mixing files. */
 static apr_status open_old(apr_folder *folder, apr_error *err)
 {
     const apr_target *const t = &folder->target;
@@ -105,7 +105,7 @@ static apr_status open_old(apr_folder *folder, apr_error *err)
     if (folder->old < 0) return apr_fail(err, APR_E_IO, "%s: %s", t->path, strerror(errno));
     if (flock(folder->old, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
         return apr_fail(err, APR_E_IO, "%s: is being replaced by another process; wait for it or choose another name", t->path);
-    return refuse_strangers(folder, err);
+    return refuse_foreign_files(folder, err);
 }
 
 /* --- making it --- */
@@ -139,7 +139,7 @@ apr_status apr_folder_open(apr_folder **folder_ptr, const char *path, uint64_t t
         free(folder);
         return status;
     }
-    folder->home = folder->target.folder;
+    folder->temporary_folder = folder->target.folder;
     status = make_folder(folder, total_bytes, err);
     if (status == APR_OK) *folder_ptr = folder;
     else free_folder(folder);
@@ -152,7 +152,7 @@ apr_status apr_folder_take_up(apr_folder **folder_ptr, const apr_resume *from, c
     *folder_ptr = NULL;
     apr_folder *const folder = calloc(1, sizeof *folder);
     if (folder == NULL) return apr_no_memory(err, "an output folder");
-    *folder = (apr_folder){.rule = rule, .fd = -1, .old = -1, .home = -1, .is_kept = true};
+    *folder = (apr_folder){.rule = rule, .fd = -1, .old = -1, .temporary_folder = -1, .is_kept = true};
     apr_status status = apr_target_open(&folder->target, path, true, (apr_replace_rule){.overwrite = overwrite}, err);
     if (status != APR_OK) {
         free(folder);
@@ -161,8 +161,8 @@ apr_status apr_folder_take_up(apr_folder **folder_ptr, const apr_resume *from, c
     snprintf(folder->temporary, sizeof folder->temporary, "data");
     if (folder->target.exists) status = open_old(folder, err);
     if (status == APR_OK) {
-        folder->home = dup(apr_resume_folder(from));
-        folder->fd = openat(folder->home, "data", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        folder->temporary_folder = dup(apr_resume_folder(from));
+        folder->fd = openat(folder->temporary_folder, "data", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
         if (folder->fd < 0) status = apr_fail(err, APR_E_IO, "%s/data: %s", apr_resume_path(from), strerror(errno));
     }
     if (status == APR_OK) *folder_ptr = folder;
@@ -170,7 +170,7 @@ apr_status apr_folder_take_up(apr_folder **folder_ptr, const apr_resume *from, c
     return status;
 }
 
-/* The folder of "FOLDER/FILE" within the new one. */
+/* Makes the subfolder of "FOLDER/FILE" in the new folder. */
 static bool make_parent(const apr_folder *folder, const char *name)
 {
     const char *const slash = strchr(name, '/');
@@ -200,19 +200,19 @@ apr_status apr_folder_file(apr_folder *folder, const char *name, uint64_t total_
     return status;
 }
 
-/* --- its name --- */
+/* --- the final name --- */
 
 static int rename_new(const apr_folder *folder)
 {
     const apr_target *const t = &folder->target;
 
-    if (!apr_out_is_poor && renameat2(folder->home, folder->temporary, t->folder, t->name, RENAME_NOREPLACE) == 0) return 0;
+    if (!apr_out_is_poor && renameat2(folder->temporary_folder, folder->temporary, t->folder, t->name, RENAME_NOREPLACE) == 0) return 0;
     if (!apr_out_is_poor && errno != EINVAL && errno != ENOSYS) return errno;
     if (faccessat(t->folder, t->name, F_OK, AT_SYMLINK_NOFOLLOW) == 0) return EEXIST;
-    return renameat(folder->home, folder->temporary, t->folder, t->name) == 0 ? 0 : errno;
+    return renameat(folder->temporary_folder, folder->temporary, t->folder, t->name) == 0 ? 0 : errno;
 }
 
-/* A name that tells what it is, and that no later run takes for a leftover. */
+/* Renames to a name that tells what it is and that no later run removes as a leftover. */
 static int set_aside(const apr_folder *folder, int from, const char *name, char aside[APR_NAME_BYTES])
 {
     const apr_target *const t = &folder->target;
@@ -222,7 +222,7 @@ static int set_aside(const apr_folder *folder, int from, const char *name, char 
     return renameat(from, name, t->folder, aside) == 0 ? 0 : errno;
 }
 
-/* Where names cannot be exchanged in one step, the old folder is set aside, should the process be killed just then. */
+/* Without RENAME_EXCHANGE the old folder is first renamed: if the process is killed in between, it is still there. */
 static int exchange_in_two_steps(apr_folder *folder)
 {
     const apr_target *const t = &folder->target;
@@ -230,60 +230,60 @@ static int exchange_in_two_steps(apr_folder *folder)
 
     int error = set_aside(folder, t->folder, t->name, aside);
     if (error != 0) return error;
-    if (renameat(folder->home, folder->temporary, t->folder, t->name) != 0) {
+    if (renameat(folder->temporary_folder, folder->temporary, t->folder, t->name) != 0) {
         error = errno;
         renameat(t->folder, aside, t->folder, t->name);
         return error;
     }
-    return renameat(t->folder, aside, folder->home, folder->temporary) == 0 ? 0 : errno;
+    return renameat(t->folder, aside, folder->temporary_folder, folder->temporary) == 0 ? 0 : errno;
 }
 
 static int exchange(apr_folder *folder)
 {
     const apr_target *const t = &folder->target;
 
-    if (!apr_out_is_poor && renameat2(folder->home, folder->temporary, t->folder, t->name, RENAME_EXCHANGE) == 0) return 0;
+    if (!apr_out_is_poor && renameat2(folder->temporary_folder, folder->temporary, t->folder, t->name, RENAME_EXCHANGE) == 0) return 0;
     return apr_out_is_poor || errno == EINVAL || errno == ENOSYS ? exchange_in_two_steps(folder) : errno;
 }
 
-/* The temporary name is the old folder's by now, and it is not to be removed. */
+/* The temporary name now belongs to the old folder, which must not be removed. */
 static apr_status keep_old(apr_folder *folder, const char *why, apr_error *err)
 {
     char aside[APR_NAME_BYTES];
-    const bool moved = set_aside(folder, folder->home, folder->temporary, aside) == 0;
+    const bool moved = set_aside(folder, folder->temporary_folder, folder->temporary, aside) == 0;
 
     apr_fail(err, APR_E_IO, "%s: %s; the old folder is kept as %s", folder->target.path, why, moved ? aside : folder->temporary);
-    if (!folder->is_kept) apr_temporary_done(folder->home, folder->temporary);
+    if (!folder->is_kept) apr_temporary_done(folder->temporary_folder, folder->temporary);
     folder->temporary[0] = '\0';
     return APR_E_IO;
 }
 
-/* After its files were removed. */
+/* Called after the old folder's files were removed. */
 static const char *why_not_removed(const apr_folder *folder, int error)
 {
     const bool is_empty = error != ENOTEMPTY && error != EEXIST;
-    if (!is_empty && refuse_strangers(folder, NULL) != APR_OK) return "is complete, but something was put into what it replaces";
+    if (!is_empty && refuse_foreign_files(folder, NULL) != APR_OK) return "is complete, but something was put into what it replaces";
     return is_empty ? "is complete, but the folder that it replaces cannot be removed"
                     : "is complete, but files of the folder that it replaces cannot be removed";
 }
 
-/* What came into the old folder until it lost its name is not lost: then the new one does not take its place. */
+/* If another program puts a file into the old folder before the exchange, the exchange is undone and that file is kept. */
 static apr_status replace(apr_folder *folder, apr_error *err)
 {
     const apr_target *const t = &folder->target;
-    stranger found;
+    foreign_file found;
 
     APR_TRY(open_old(folder, err));
     const int error = exchange(folder);
     if (error != 0) return apr_fail(err, APR_E_IO, "%s: cannot be replaced: %s", t->path, strerror(error));
-    const apr_status status = refuse_strangers(folder, err);
+    const apr_status status = refuse_foreign_files(folder, err);
     if (status != APR_OK) return exchange(folder) == 0 ? status : keep_old(folder, "cannot be put back", err);
-    go_through(folder->old, NULL, folder->rule, true, &found);
-    if (unlinkat(folder->home, folder->temporary, AT_REMOVEDIR) == 0) return APR_OK;
+    scan_files(folder->old, NULL, folder->rule, true, &found);
+    if (unlinkat(folder->temporary_folder, folder->temporary, AT_REMOVEDIR) == 0) return APR_OK;
     return keep_old(folder, why_not_removed(folder, errno), err);
 }
 
-/* With the signals held. */
+/* Called with the signals held. */
 static apr_status take_final_name(apr_folder *folder, apr_error *err)
 {
     const apr_target *const t = &folder->target;
@@ -291,20 +291,20 @@ static apr_status take_final_name(apr_folder *folder, apr_error *err)
 
     APR_TRY(apr_target_recheck(t, err));
     int error = rename_new(folder);
-    if (error == EEXIST && t->is_empty && !t->overwrite) /* renaming takes the place of an empty folder in one step, and of no other */
-        error = renameat(folder->home, folder->temporary, t->folder, t->name) == 0 ? 0 : errno == ENOTEMPTY ? EEXIST : errno;
+    if (error == EEXIST && t->is_empty && !t->overwrite) /* rename replaces an empty folder in one step, but no other */
+        error = renameat(folder->temporary_folder, folder->temporary, t->folder, t->name) == 0 ? 0 : errno == ENOTEMPTY ? EEXIST : errno;
     if (error == EEXIST && t->overwrite) status = replace(folder, err);
     else if (error == EEXIST) status = apr_fail(err, APR_E_IO, "%s: exists by now, made by another program; it is kept", t->path);
     else if (error != 0) status = apr_fail(err, APR_E_IO, "%s: cannot complete: %s", t->path, strerror(error));
     if (status != APR_OK) return status;
-    if (!folder->is_kept) apr_temporary_done(folder->home, folder->temporary);
+    if (!folder->is_kept) apr_temporary_done(folder->temporary_folder, folder->temporary);
     folder->temporary[0] = '\0';
     return APR_OK;
 }
 
 void apr_folder_prove(apr_folder *folder, apr_out_reader reader) { folder->reader = reader; }
 
-/* With its mode and its name still to come. */
+/* Reads the new folder before it gets its mode and its name. */
 static apr_status prove(apr_folder *folder, apr_error *err)
 {
     const apr_status status = apr_prove(folder->reader, folder->fd, folder->target.path, err);

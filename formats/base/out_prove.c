@@ -1,4 +1,4 @@
-/* out_prove.c - a finished output is read once before it takes its name: writers and readers are two, and may disagree. */
+/* out_prove.c - reads a finished output once before it takes its name: this detects a writer and a reader that disagree. */
 #include "formats/base/out_internal.h"
 
 #include <stdio.h>
@@ -7,7 +7,7 @@
 
 enum { FD_PATH_BYTES = 32 };
 
-/* What the sentence says after the path that it begins with. */
+/* The sentence without the path at its start. */
 static const char *without_path(const char *sentence, const char *path)
 {
     const size_t n = strlen(path);
@@ -20,14 +20,14 @@ apr_status apr_prove(apr_out_reader reader, int fd, const char *path, apr_error 
     apr_error why = {0};
 
     snprintf(open_path, sizeof open_path, "/proc/self/fd/%d", fd);
-    if (reader == NULL || access(open_path, R_OK) != 0) return APR_OK; /* without /proc, or with a mode that forbids reading */
+    if (reader == NULL || access(open_path, R_OK) != 0) return APR_OK; /* no /proc, or a mode that forbids reading */
     const bool kept = apr_inputs_keep(false);
     const apr_status status = reader(open_path, &why);
     apr_inputs_keep(kept);
     if (status == APR_OK) return APR_OK;
-    if (status == APR_E_MEMORY || status == APR_E_IO) /* no room for a second map, no descriptor left */
-        return apr_fail(err, status, "%s: not written: what was made could not be read back: %s", path, without_path(why.text, open_path));
+    if (status == APR_E_MEMORY || status == APR_E_IO) /* no memory for a second map, or no descriptor left */
+        return apr_fail(err, status, "%s: not written: the output could not be read back: %s", path, without_path(why.text, open_path));
     return apr_fail(err, APR_E_UNSUPPORTED,
-                    "%s: not written: what was made could not be read back, which is a fault of aprkit; please report it (%s)", path,
+                    "%s: not written: the output could not be read back; this is a bug in aprkit, please report it (%s)", path,
                     without_path(why.text, open_path));
 }

@@ -1,4 +1,4 @@
-/* out_target.c - what may be the target of an output, and what becomes of the file that lies there. */
+/* out_target.c - which targets an output may have, and what happens to a file that exists there. */
 #define _GNU_SOURCE /* O_PATH, memmem */
 #include "formats/base/checkpoint_names.h"
 #include "formats/base/map.h"
@@ -22,7 +22,7 @@ static bool same_file(const struct stat *a, const struct stat *b) { return a->st
 
 /* --- path to folder and name --- */
 
-/* The folder of `path`, malloc'ed, and the name in it; slashes at the end of a folder's name do not count. */
+/* Splits `path` into its folder (malloc'ed) and the name in it; slashes at the end of a folder's name are ignored. */
 static apr_status split(const char *path, bool is_folder, char **folder, char name[APR_NAME_BYTES], apr_error *err)
 {
     size_t end = strlen(path);
@@ -34,7 +34,7 @@ static apr_status split(const char *path, bool is_folder, char **folder, char na
 
     *folder = NULL;
     if (n == 0 || is_dots)
-        return apr_fail(err, APR_E_USAGE, "'%s' is no name for %s; choose one", path, is_folder ? "a new folder" : "a file");
+        return apr_fail(err, APR_E_USAGE, "'%s' is not a name for %s; choose one", path, is_folder ? "a new folder" : "a file");
     if (n >= APR_NAME_BYTES) return apr_fail(err, APR_E_USAGE, "%.100s...: the name is too long", path);
     memcpy(name, path + start, n);
     name[n] = '\0';
@@ -60,8 +60,8 @@ static apr_status open_folder(apr_target *target, const char *path, bool is_fold
 
 /* --- inputs --- */
 
-/* Does the folder `fd` lie in the one that `st` describes, at any depth, or is it that one? */
-static bool lies_within(int fd, const struct stat *st)
+/* Is the folder `fd` the one that `st` describes, or inside it at any depth? */
+static bool is_within(int fd, const struct stat *st)
 {
     struct stat at = {0}, below;
     bool found = false, is_root = false;
@@ -80,7 +80,7 @@ static bool lies_within(int fd, const struct stat *st)
     return found;
 }
 
-/* The folder of a file's name, opened; -1: it is gone. */
+/* Opens the folder of a file name; -1: it does not exist. */
 static int folder_of(const char *path)
 {
     const char *const slash = strrchr(path, '/');
@@ -90,25 +90,25 @@ static int folder_of(const char *path)
     return fd;
 }
 
-static bool file_lies_within(const char *path, const struct stat *st)
+static bool file_is_within(const char *path, const struct stat *st)
 {
     const int fd = folder_of(path);
-    const bool within = fd >= 0 && lies_within(fd, st);
+    const bool within = fd >= 0 && is_within(fd, st);
     if (fd >= 0) close(fd);
     return within;
 }
 
-/* By the name it was opened with, and by where the links in that name lead. */
-static bool input_lies_within(const apr_input *input, const struct stat *st)
+/* Checks the name that was opened, and the file that its links lead to. */
+static bool input_is_within(const apr_input *input, const struct stat *st)
 {
     char *const real = realpath(input->path, NULL);
-    const bool within = file_lies_within(input->path, st) || (real != NULL && file_lies_within(real, st));
+    const bool within = file_is_within(input->path, st) || (real != NULL && file_is_within(real, st));
     free(real);
     return within;
 }
 
-/* A file of a checkpoint's name beside a checkpoint that is being read would belong to it from then on. */
-static bool joins(const apr_target *target, const apr_input *input)
+/* A new file with a checkpoint's file name, next to a checkpoint that is being read, would become a part of it. */
+static bool would_join_checkpoint(const apr_target *target, const apr_input *input)
 {
     const char *const slash = strrchr(input->path, '/');
     struct stat st;
@@ -126,17 +126,17 @@ static apr_status refuse_inputs(const apr_target *target, apr_error *err)
     for (const apr_input *input = apr_inputs(); input != NULL && target->exists; input = input->next) {
         if (same_file(&target->old, &input->at_open))
             return apr_fail(err, APR_E_USAGE, "%s: is the same file as the input %s; choose another name", target->path, input->path);
-        if (target->is_folder && input_lies_within(input, &target->old))
+        if (target->is_folder && input_is_within(input, &target->old))
             return apr_fail(err, APR_E_USAGE, "%s: holds the input %s; choose another name", target->path, input->path);
     }
     for (const apr_input *input = apr_inputs(); input != NULL; input = input->next)
-        if (joins(target, input))
+        if (would_join_checkpoint(target, input))
             return apr_fail(err, APR_E_USAGE, "%s: would become a part of the checkpoint that is being read; choose another name or folder",
                             target->path);
     return APR_OK;
 }
 
-/* --- what lies there --- */
+/* --- what exists there --- */
 
 static const char *kind_of(mode_t mode)
 {
@@ -148,7 +148,7 @@ static const char *kind_of(mode_t mode)
                             : "a device";
 }
 
-/* A folder that exists and has nothing in it. */
+/* True for an existing folder without entries. */
 static bool is_empty_folder(const apr_target *target)
 {
     const int fd = openat(target->folder, target->name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -202,7 +202,7 @@ static apr_status refuse_existing(const apr_target *target, const char *mark, ap
     return APR_OK;
 }
 
-/* A report must not be the output, nor the same file by another name, nor lie in a folder that is going to be replaced. */
+/* Two outputs of a run must not be the same file, by whatever names, and none may be in a folder that is going to be replaced. */
 static apr_status refuse_each_other(const apr_target *target, apr_error *err)
 {
     apr_status status = APR_OK;
@@ -211,14 +211,14 @@ static apr_status refuse_each_other(const apr_target *target, apr_error *err)
     for (const apr_target *other = open_targets; other != NULL && status == APR_OK; other = other->next) {
         const bool same = same_file(&target->folder_st, &other->folder_st) && strcmp(target->name, other->name) == 0;
         const bool linked = target->exists && other->exists && same_file(&target->old, &other->old);
-        const bool in = other->is_folder && other->exists && lies_within(target->folder, &other->old);
-        const bool around = target->is_folder && target->exists && lies_within(other->folder, &target->old);
+        const bool in = other->is_folder && other->exists && is_within(target->folder, &other->old);
+        const bool around = target->is_folder && target->exists && is_within(other->folder, &target->old);
         if (same) status = apr_fail(err, APR_E_USAGE, "%s: two outputs of this run have this name; choose another", target->path);
         else if (linked)
-            status = apr_fail(err, APR_E_USAGE, "%s: is the same file as %s, which this run writes, too; choose another name", target->path,
+            status = apr_fail(err, APR_E_USAGE, "%s: is the same file as %s, which this run also writes; choose another name", target->path,
                               other->path);
         else if (in || around)
-            status = apr_fail(err, APR_E_USAGE, "%s: would lie in %s, which this run replaces; choose another name",
+            status = apr_fail(err, APR_E_USAGE, "%s: would be in %s, which this run replaces; choose another name",
                               in ? target->path : other->path, in ? other->path : target->path);
     }
     pthread_mutex_unlock(&lock);
@@ -293,10 +293,10 @@ apr_status apr_outs_may_be(const apr_out_wish *all, size_t n, apr_error *err)
     apr_status status = targets != NULL ? APR_OK : apr_no_memory(err, "the outputs");
     size_t n_open = 0;
 
-    while (status == APR_OK && n_open < n) { /* open together, so that each is held against those before */
-        const apr_out_wish *const wish = &all[n_open];
-        const apr_replace_rule rule = {wish->overwrite, wish->mark, wish->is_dry};
-        status = apr_target_open(&targets[n_open], wish->path, wish->is_folder, rule, err);
+    while (status == APR_OK && n_open < n) { /* all stay open, so that each is compared with those before it */
+        const apr_out_wish *const wanted = &all[n_open];
+        const apr_replace_rule rule = {wanted->overwrite, wanted->mark, wanted->is_dry};
+        status = apr_target_open(&targets[n_open], wanted->path, wanted->is_folder, rule, err);
         n_open += status == APR_OK;
     }
     while (n_open > 0) apr_target_close(&targets[--n_open]);
@@ -311,8 +311,8 @@ apr_status apr_out_may_be(const char *path, bool is_folder, apr_error *err)
 
 /* --- modes --- */
 
-/* A group that is not the input's has no more than all others have. */
-static mode_t mode_beside_inputs(gid_t group)
+/* A group other than the input's gets no more rights than the input gives to others. */
+static mode_t mode_limited_by_inputs(gid_t group)
 {
     mode_t mode = 0666;
     for (const apr_input *input = apr_inputs(); input != NULL; input = input->next) {
@@ -325,11 +325,11 @@ static mode_t mode_beside_inputs(gid_t group)
 mode_t apr_target_mode(const apr_target *target)
 {
     const gid_t group = (target->folder_st.st_mode & S_ISGID) != 0 ? target->folder_st.st_gid : getegid();
-    const mode_t mode = mode_beside_inputs(group);
+    const mode_t mode = mode_limited_by_inputs(group);
     return target->is_folder ? mode | (mode & 0444) >> 2 : mode;
 }
 
-/* Bits for a group are for that group: without it they go. */
+/* If the group cannot be kept, its permission bits are removed. */
 void apr_keep_mode(int fd, const struct stat *old)
 {
     struct stat now;
@@ -363,7 +363,7 @@ apr_status apr_folder_ensure(const char *path, bool make, apr_error *err)
 
 enum { AMOUNT_TEXT = 32 };
 
-/* In MiB, or in bytes where the two would read alike or are small. */
+/* Prints MiB, or bytes if the amounts are small or would look the same. */
 static void write_amounts(uint64_t needed, uint64_t there, char texts[2][AMOUNT_TEXT])
 {
     snprintf(texts[0], AMOUNT_TEXT, "%.1f MiB", (double)needed / 0x1p20);
@@ -382,7 +382,7 @@ apr_status apr_target_check_disk(const apr_target *target, uint64_t total_bytes,
     const uint64_t n_free = (uint64_t)fs.f_bavail * fs.f_frsize;
     if (n_free >= total_bytes) return APR_OK;
     write_amounts(total_bytes, n_free, amounts);
-    return apr_fail(err, APR_E_IO, "%s: the disk is too small: %s needed, %s free; free some space or write elsewhere", target->path,
+    return apr_fail(err, APR_E_IO, "%s: not enough space on the disk: %s needed, %s free; free some space or write elsewhere", target->path,
                     amounts[0], amounts[1]);
 }
 
@@ -414,7 +414,7 @@ int apr_sync_names(int fd)
 int apr_sync_folder(int folder)
 {
     const int fd = openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0) return 0; /* a folder that may be written but not read */
+    if (fd < 0) return 0; /* a folder with write but no read permission */
     const int error = apr_sync_names(fd);
     close(fd);
     return error;

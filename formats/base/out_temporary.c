@@ -1,7 +1,7 @@
-/* out_temporary.c - names that nobody else uses, and their removal, also by a handler of signals and by the next run.
+/* out_temporary.c - unique temporary names, and their removal, also from a signal handler and by the next run.
  *
- * ".model.apr.aprkit-RRRRRRRRCCCCCCCC": R is random, C the CRC-32 of R and the name, so that no file of somebody else's is taken
- * for one of these. The maker holds a lock on it for as long as it lives: what is not locked was left by a killed run. */
+ * ".model.apr.aprkit-RRRRRRRRCCCCCCCC": R is random, C is the CRC-32 of R and the name, so that a foreign file is never taken
+ * for a temporary. The process that made it holds a lock on it while it lives: an unlocked one was left by a killed run. */
 #define _GNU_SOURCE /* getdents64, getrandom */
 #include "formats/base/crc32.h"
 #include "formats/base/out_internal.h"
@@ -18,12 +18,12 @@
 #include <time.h>
 #include <unistd.h>
 
-/* --- what is unfinished --- */
+/* --- unfinished outputs --- */
 
-/* Written with the signals held; read by a handler that has waited for those who hold them. */
+/* Written with the signals held; read by a handler after all threads have released them. */
 static struct {
     atomic_bool is_used;
-    int folder; /* its target's descriptor, which outlives the entry */
+    int folder; /* the target's descriptor, which stays open longer than the entry is used */
     char name[APR_NAME_BYTES];
 } unfinished[32];
 enum { N_UNFINISHED = sizeof unfinished / sizeof *unfinished };
@@ -69,8 +69,8 @@ void apr_temporary_done(int folder, const char *temporary)
 
 static bool remove_folder(int folder, const char *name, int depth);
 
-/* Removes what is in a folder, folders of files with it (depth 1); true when something went. Made of system calls only: handlers of signals
- * come here. */
+/* Removes the files in a folder and, with depth 1, its subfolders; true when it removed something. Uses system calls only, because
+ * signal handlers call it. */
 static bool remove_files(int fd, int depth)
 {
     _Alignas(struct dirent64) char entries[4096];
@@ -93,7 +93,7 @@ static bool remove_folder(int folder, const char *name, int depth)
 {
     const int fd = openat(folder, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0) return false;
-    for (int i = 0; i < 100 && remove_files(fd, depth); i++) continue; /* until nothing comes after */
+    for (int i = 0; i < 100 && remove_files(fd, depth); i++) continue; /* until nothing is left */
     close(fd);
     return unlinkat(folder, name, AT_REMOVEDIR) == 0;
 }
@@ -106,7 +106,7 @@ static void remove_entry(int folder, const char *name)
 
 void apr_temporary_empty(int fd)
 {
-    for (int i = 0; i < 100 && remove_files(fd, 1); i++) continue; /* until nothing comes after */
+    for (int i = 0; i < 100 && remove_files(fd, 1); i++) continue; /* until nothing is left */
 }
 
 void apr_temporary_remove(int folder, const char *temporary)
@@ -130,7 +130,7 @@ void apr_out_remove_unfinished(void)
 
 /* --- names --- */
 
-enum { SHOWN_BYTES = 200 }; /* of the final name: the rest needs room too */
+enum { SHOWN_BYTES = 200 }; /* of the final name: the suffix needs space also */
 
 static void print_name(char temporary[APR_NAME_BYTES], const char *name, uint32_t random)
 {
@@ -159,15 +159,15 @@ static bool is_temporary_of(const char *entry, const char *name)
     return strcmp(entry, wanted) == 0;
 }
 
-/* --- what killed runs left --- */
+/* --- leftovers of killed runs --- */
 
-static bool is_still(int folder, const char *name, const struct stat *st)
+static bool is_same_entry(int folder, const char *name, const struct stat *st)
 {
     struct stat now;
     return fstatat(folder, name, &now, AT_SYMLINK_NOFOLLOW) == 0 && now.st_dev == st->st_dev && now.st_ino == st->st_ino;
 }
 
-/* Only regular files, as we make them? */
+/* Does it hold only regular files? Our temporary folders do. */
 static bool holds_only_files(int fd)
 {
     const int again = openat(fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -185,7 +185,7 @@ static bool holds_only_files(int fd)
     return only;
 }
 
-/* Removes it when nobody works on it; true: somebody does. */
+/* Removes it if no process holds its lock; true: one does. */
 static bool remove_leftover(int folder, const char *name)
 {
     struct stat st;
@@ -195,7 +195,7 @@ static bool remove_leftover(int folder, const char *name)
     if (fd < 0) return false;
     if (fstat(fd, &st) == 0 && st.st_uid == geteuid()) {
         if (flock(fd, LOCK_EX | LOCK_NB) != 0) is_busy = errno == EWOULDBLOCK;
-        else if (is_still(folder, name, &st) && (S_ISREG(st.st_mode) || (S_ISDIR(st.st_mode) && holds_only_files(fd))))
+        else if (is_same_entry(folder, name, &st) && (S_ISREG(st.st_mode) || (S_ISDIR(st.st_mode) && holds_only_files(fd))))
             remove_entry(folder, name);
     }
     close(fd);
@@ -209,7 +209,7 @@ static bool remove_leftovers(int folder, const char *name)
     const struct dirent *entry;
     bool is_busy = false;
 
-    if (dir == NULL) { /* a folder that may be written but not read */
+    if (dir == NULL) { /* a folder with write but no read permission */
         if (fd >= 0) close(fd);
         return false;
     }
@@ -221,7 +221,7 @@ static bool remove_leftovers(int folder, const char *name)
 
 /* --- making --- */
 
-/* EEXIST: another name, please; a folder may have been removed as a leftover before it could be opened. */
+/* EEXIST: try another name; another run may have removed the new folder as a leftover before it was opened. */
 static int make_entry(int folder, const char *name, bool is_folder, mode_t mode, int *fd)
 {
     if (is_folder && mkdirat(folder, name, mode | S_IRWXU) != 0) return errno;
@@ -234,8 +234,8 @@ static int make_entry(int folder, const char *name, bool is_folder, mode_t mode,
     return is_folder && errno == ENOENT ? EEXIST : errno;
 }
 
-/* Locks it. EEXIST: it was removed as a leftover in the moment before, so another name, please. Where locks do not work, no run removes
- * anything. */
+/* Locks it. EEXIST: another run removed it as a leftover just before, so try another name. Where locks do not work, no run removes
+ * leftovers. */
 static int claim(int folder, const char *name, int fd)
 {
     struct stat st, now;

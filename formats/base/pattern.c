@@ -1,11 +1,11 @@
-/* pattern.c - one place where PCRE2's results are told apart. */
+/* pattern.c - the one place that interprets the results of PCRE2. */
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include "formats/base/pattern.h"
 
 #include <pcre2.h>
 #include <string.h>
 
-/* Steps of one match: names are short. An expression of a file is looked for in every name of a model. */
+/* Steps of one match. Names are short, but an expression from a file is tried on every name of a model. */
 enum { MOST_STEPS = 200000, MOST_STEPS_OF_USER = 1000000, MOST_HEAP_KIB = 16 * 1024 };
 
 struct apr_pattern {
@@ -15,7 +15,7 @@ struct apr_pattern {
 };
 
 static void *from_arena(size_t n_bytes, void *arena) { return apr_arena_alloc(arena, n_bytes); }
-static void keep(void *memory, void *arena) { (void)memory, (void)arena; } /* goes with the arena */
+static void keep(void *memory, void *arena) { (void)memory, (void)arena; } /* freed with the arena */
 
 apr_status apr_pattern_compile(const apr_pattern **pattern, const char *where, const char *text, unsigned flags, apr_arena *arena,
                                apr_error *err)
@@ -45,7 +45,7 @@ apr_status apr_pattern_compile(const apr_pattern **pattern, const char *where, c
 
 static int match(const apr_pattern *p, const char *name)
 {
-    /* Of the heap, not of the arena: threads may share a pattern. */
+    /* From the heap and not the arena: threads may share a pattern. */
     pcre2_match_data *const data = pcre2_match_data_create(1, NULL);
     pcre2_match_context *const limits = pcre2_match_context_create(NULL);
     int code = PCRE2_ERROR_NOMEMORY;

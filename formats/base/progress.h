@@ -1,5 +1,5 @@
-/* progress.h - how long work tells how far it is. Called from one thread at a time, often: the receiver limits the rate.
- * what NULL: so much was done by runs before this one; told once, before the work. */
+/* progress.h - progress reports of long work. Called often, from one thread at a time; the receiver limits the rate.
+ * what == NULL: done_bytes were done by earlier runs; reported once, before the work. */
 #ifndef APR_FORMATS_PROGRESS_H
 #define APR_FORMATS_PROGRESS_H
 
@@ -8,7 +8,7 @@
 typedef void (*apr_progress_fn)(void *context, uint64_t done_bytes, uint64_t total_bytes, const char *what);
 
 typedef struct apr_progress {
-    apr_progress_fn report; /* NULL: nobody listens */
+    apr_progress_fn report; /* NULL: no reports */
     void *context;
 } apr_progress;
 

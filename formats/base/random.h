@@ -1,12 +1,12 @@
-/* random.h - pseudo-random numbers that follow from a seed alone, on every machine: SplitMix64 (Steele, Lea, Flood 2014).
+/* random.h - pseudo-random numbers that depend on the seed only, the same on every machine: SplitMix64 (Steele, Lea, Flood 2014).
  *
- * Every seed is a good one, and seeds one apart have nothing in common. Not for secrets. */
+ * Every seed is a good one, and adjacent seeds give unrelated sequences. Not for secrets. */
 #ifndef APR_FORMATS_RANDOM_H
 #define APR_FORMATS_RANDOM_H
 
 #include <stdint.h>
 
-/* 64 random bits; the state is the seed at first. */
+/* Returns 64 random bits. Initialize *state with the seed. */
 static inline uint64_t apr_random(uint64_t *state)
 {
     uint64_t z = *state += 0x9e3779b97f4a7c15u;

@@ -1,4 +1,4 @@
-/* resume.c - the folder NAME.resume: made or joined, locked, read, removed. */
+/* resume.c - the folder NAME.resume: makes or joins, locks, reads and removes it. */
 #include "formats/base/resume_internal.h"
 
 #include "formats/base/crc32.h"
@@ -20,7 +20,7 @@ const apr_records *apr_resume_records(const apr_resume *resume) { return &resume
 bool apr_resume_is_final(const apr_resume *resume) { return resume->is_final; }
 int apr_resume_folder(const apr_resume *resume) { return resume->folder; }
 
-/* --- whose folder it is --- */
+/* --- the folder --- */
 
 static bool ends_with(const char *name, const char *ending)
 {
@@ -39,7 +39,7 @@ static bool is_ours(const char *name)
            begins_with(name, APR_RESUME_SUMS ".") || ends_with(name, ".journal");
 }
 
-/* Calls for each name in the folder, until one fails. */
+/* Calls `call` for each name in the folder until one fails. */
 static apr_status each_name(apr_resume *r, apr_status (*call)(apr_resume *r, const char *name, apr_error *err), apr_error *err)
 {
     const int fd = openat(r->folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -58,10 +58,11 @@ static apr_status each_name(apr_resume *r, apr_status (*call)(apr_resume *r, con
     return status;
 }
 
-static apr_status refuse_stranger(apr_resume *r, const char *name, apr_error *err)
+static apr_status refuse_foreign_file(apr_resume *r, const char *name, apr_error *err)
 {
     if (is_ours(name)) return APR_OK;
-    return apr_fail(err, APR_E_IO, "%s: holds '%s' and no terms, so it is no folder of an unfinished run; choose another output", r->path,
+    return apr_fail(err, APR_E_IO,
+                    "%s: holds '%s' but no file 'terms', so it is not the folder of an unfinished run; choose another output", r->path,
                     name);
 }
 
@@ -76,13 +77,13 @@ char *apr_resume_path_for(const char *target)
     return path;
 }
 
-/* The final name, checked as any output's is, and the name of the folder beside it. An existing one is judged later. */
+/* Checks the final name as for any output, and names the folder next to it. Whether an existing file may be replaced is checked later. */
 static apr_status find_target(apr_resume *r, const char *target, bool is_folder, apr_error *err)
 {
     APR_TRY(apr_target_open(&r->target, target, is_folder, (apr_replace_rule){.overwrite = true}, err));
     r->path = apr_resume_path_for(target);
-    r->beside = dup(r->target.folder);
-    if (r->path == NULL || r->beside < 0) return apr_no_memory(err, "a path");
+    r->parent = dup(r->target.folder);
+    if (r->path == NULL || r->parent < 0) return apr_no_memory(err, "a path");
     if (strlen(r->target.name) + sizeof ENDING > sizeof r->name)
         return apr_fail(err, APR_E_USAGE, "%.100s...: the name is too long", target);
     memcpy(r->name, r->target.name, strlen(r->target.name));
@@ -99,11 +100,11 @@ static apr_status refuse_existing(const apr_resume *r, apr_error *err)
 static apr_status make_folder(const apr_resume *r, bool overwrite, apr_error *err)
 {
     if (r->part.n_parts == 0)
-        return apr_fail(err, APR_E_IO, "%s: is not there: no part has been made yet (--part 1/N), or all is finished", r->path);
+        return apr_fail(err, APR_E_IO, "%s: does not exist: no part was made yet (--part 1/N), or the output is complete", r->path);
     if (r->target.exists && !overwrite) return refuse_existing(r, err);
-    if (mkdirat(r->beside, r->name, r->mode | 0700 | (r->mode & 0444) >> 2) != 0 && errno != EEXIST)
+    if (mkdirat(r->parent, r->name, r->mode | 0700 | (r->mode & 0444) >> 2) != 0 && errno != EEXIST)
         return apr_fail(err, APR_E_IO, "%s: cannot create: %s", r->path, strerror(errno));
-    const int error = apr_sync_folder(r->beside);
+    const int error = apr_sync_folder(r->parent);
     return error == 0 ? APR_OK : apr_fail(err, APR_E_IO, "%s: cannot create: %s", r->path, strerror(error));
 }
 
@@ -113,18 +114,18 @@ static apr_status open_folder(apr_resume *r, bool overwrite, apr_error *err)
 {
     static const int flags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
 
-    r->folder = openat(r->beside, r->name, flags);
+    r->folder = openat(r->parent, r->name, flags);
     if (r->folder < 0 && errno == ENOENT) {
         APR_TRY(make_folder(r, overwrite, err));
-        r->folder = openat(r->beside, r->name, flags);
+        r->folder = openat(r->parent, r->name, flags);
     }
     if (r->folder < 0) return apr_fail(err, APR_E_IO, "%s: %s", r->path, strerror(errno));
     if (has_entry(r, "terms")) return APR_OK;
     if (r->target.exists && !overwrite && !has_entry(r, "final")) return refuse_existing(r, err);
-    return each_name(r, refuse_stranger, err);
+    return each_name(r, refuse_foreign_file, err);
 }
 
-/* --- one at a time --- */
+/* --- the lock --- */
 
 static apr_status take_lock(apr_resume *r, apr_error *err)
 {
@@ -135,9 +136,9 @@ static apr_status take_lock(apr_resume *r, apr_error *err)
     if (r->lock < 0) return apr_resume_fail(r, "lock", err);
     const int error = apr_resume_lock(r->lock, F_WRLCK, all ? 0 : r->part.part - 1, all ? 0 : 1);
     if (error == EAGAIN || error == EACCES)
-        return apr_fail(err, APR_E_IO, "%s: another process is at work there%s; wait for it, or end it", r->path,
+        return apr_fail(err, APR_E_IO, "%s: another process is working there%s; wait for it, or end it", r->path,
                         all ? "" : " on this part");
-    /* where there are no locks, nobody is kept out */
+    /* other errors: the file system has no locks, so concurrent runs are not detected */
     if (fstat(r->lock, &st) != 0 || st.st_nlink == 0)
         return apr_fail(err, APR_E_IO, "%s: was finished by another process just now", r->path);
     return APR_OK;
@@ -151,8 +152,8 @@ static int parts_of(const char *terms)
     return sscanf(terms, "parts %d\n", &n) == 1 && n > 0 ? n : 0;
 }
 
-/* The first line of `text` that `other` does not have; *n: its length. NULL: there is none. */
-static const char *line_of_its_own(const char *text, const char *other, size_t *n)
+/* The first line of `text` that `other` does not have, *n bytes long; NULL: none. */
+static const char *first_unshared_line(const char *text, const char *other, size_t *n)
 {
     for (const char *line = text; *line != '\0'; line += *n + (line[*n] == '\n')) {
         bool is_there = false;
@@ -164,18 +165,18 @@ static const char *line_of_its_own(const char *text, const char *other, size_t *
     return NULL;
 }
 
-/* An input more or fewer moves all lines behind it, so lines are looked for wherever they are. */
+/* Lines are compared wherever they are: one input more or fewer moves all lines after it. */
 static apr_status say_difference(const apr_resume *r, const char *before, const char *now, apr_error *err)
 {
-    static const char nothing[] = "nothing in its place";
-    size_t n = sizeof nothing - 1, m = n;
-    const char *a = line_of_its_own(before, now, &n), *b = line_of_its_own(now, before, &m);
+    static const char no_line[] = "no such line";
+    size_t n = sizeof no_line - 1, m = n;
+    const char *a = first_unshared_line(before, now, &n), *b = first_unshared_line(now, before, &m);
 
-    if (a == NULL) a = nothing, n = sizeof nothing - 1;
-    if (b == NULL) b = nothing, m = sizeof nothing - 1;
+    if (a == NULL) a = no_line, n = sizeof no_line - 1;
+    if (b == NULL) b = no_line, m = sizeof no_line - 1;
     return apr_fail(err, APR_E_IO,
-                    "%s: was begun with '%.*s', and this run has '%.*s'; take the same input and options, or remove the folder to "
-                    "start anew",
+                    "%s: was started with '%.*s', but this run has '%.*s'; use the same input and options, or remove the folder to "
+                    "start again",
                     r->path, n < 150 ? (int)n : 150, a, m < 150 ? (int)m : 150, b);
 }
 
@@ -191,9 +192,9 @@ static apr_status agree(apr_resume *r, const char *terms, apr_error *err)
     r->terms_crc = apr_crc32(0, before, n);
     if (n_before == 0)
         status =
-            apr_fail(err, APR_E_DAMAGED, "%s/terms: does not begin with the number of parts; remove the folder to start anew", r->path);
+            apr_fail(err, APR_E_DAMAGED, "%s/terms: does not begin with the number of parts; remove the folder to start again", r->path);
     else if (r->part.n_parts != 0 && r->part.n_parts != n_before)
-        status = apr_fail(err, APR_E_IO, "%s: was begun with %d part%s, and this run counts %d; remove the folder to start anew", r->path,
+        status = apr_fail(err, APR_E_IO, "%s: was started with %d part%s, but this run has %d; remove the folder to start again", r->path,
                           n_before, n_before == 1 ? "" : "s", r->part.n_parts);
     else if (strcmp(lines + (*lines == '\n'), terms) != 0) status = say_difference(r, lines + (*lines == '\n'), terms, err);
     r->part.n_parts = n_before;
@@ -208,7 +209,8 @@ static apr_status join_terms(apr_resume *r, const char *terms, apr_error *err)
 
     if (!has_entry(r, "terms")) {
         if (r->part.n_parts == 0)
-            return apr_fail(err, APR_E_IO, "%s: has no terms: no part has been made yet (--part 1/N), or all is finished", r->path);
+            return apr_fail(err, APR_E_IO, "%s: has no file 'terms': no part was made yet (--part 1/N), or the output is complete",
+                            r->path);
         char *const whole = malloc(n_bytes);
         if (whole == NULL) return apr_no_memory(err, "the terms of a run");
         snprintf(whole, n_bytes, "parts %d\n%s", r->part.n_parts, terms);
@@ -219,7 +221,7 @@ static apr_status join_terms(apr_resume *r, const char *terms, apr_error *err)
     return agree(r, terms, err);
 }
 
-/* --- what was done before --- */
+/* --- the journals of earlier runs --- */
 
 static apr_status read_journal(apr_resume *r, const char *name, apr_error *err)
 {
@@ -235,7 +237,7 @@ static apr_status read_journal(apr_resume *r, const char *name, apr_error *err)
     return status;
 }
 
-/* Is what lies under the final name the data of this folder, made under these terms? */
+/* Does the final name hold the data of this folder, made under these terms? */
 static bool has_final_name(const apr_resume *r)
 {
     uint64_t device, inode, terms;
@@ -260,7 +262,7 @@ static apr_status open_resume(apr_resume *r, const char *target, bool is_folder,
     apr_records_sort(&r->records);
     r->is_final = has_final_name(r);
     if (r->target.exists && !overwrite && !r->is_final) return refuse_existing(r, err);
-    apr_target_close(&r->target); /* whoever puts it in place opens it anew */
+    apr_target_close(&r->target); /* the call that puts it in place opens it again */
     return APR_OK;
 }
 
@@ -271,7 +273,7 @@ apr_status apr_resume_open(apr_resume **resume, const char *target, bool is_fold
     apr_resume *const r = calloc(1, sizeof *r);
     if (r == NULL) return apr_no_memory(err, "an unfinished output");
     r->part = part;
-    r->beside = r->folder = r->lock = r->journal = r->target.folder = -1;
+    r->parent = r->folder = r->lock = r->journal = r->target.folder = -1;
     const apr_status status = open_resume(r, target, is_folder, overwrite, terms, err);
     if (status == APR_OK) *resume = r;
     else apr_resume_close(r);
@@ -285,7 +287,7 @@ void apr_resume_close(apr_resume *r)
     if (r->journal >= 0) close(r->journal);
     if (r->lock >= 0) close(r->lock);
     if (r->folder >= 0) close(r->folder);
-    if (r->beside >= 0) close(r->beside);
+    if (r->parent >= 0) close(r->parent);
     apr_records_close(&r->records);
     free(r->path);
     free(r);
@@ -304,7 +306,7 @@ apr_status apr_resume_set_final(apr_resume *r, apr_error *err)
     return error == 0 ? APR_OK : apr_fail(err, APR_E_IO, "%s/final: cannot create: %s", r->path, strerror(error));
 }
 
-/* Never what is not ours; a folder of data went away with its final name. */
+/* Removes only our own files; a data folder has moved to its final name. */
 static apr_status remove_ours(apr_resume *r, const char *name, apr_error *err)
 {
     (void)err;
@@ -315,7 +317,7 @@ static apr_status remove_ours(apr_resume *r, const char *name, apr_error *err)
 void apr_resume_remove(apr_resume *r)
 {
     each_name(r, remove_ours, NULL);
-    unlinkat(r->folder, "terms", 0); /* what says that this is our folder, and that it is done, goes last */
+    unlinkat(r->folder, "terms", 0); /* last: these two tell that the folder is ours and complete */
     unlinkat(r->folder, "final", 0);
-    unlinkat(r->beside, r->name, AT_REMOVEDIR);
+    unlinkat(r->parent, r->name, AT_REMOVEDIR);
 }

@@ -1,4 +1,4 @@
-/* resume_data.c - what lies in the folder of an unfinished output: small files that are there whole, the data, this run's journal. */
+/* resume_data.c - the contents of the resume folder: small files written atomically, the data, this run's journal. */
 #define _GNU_SOURCE /* F_OFD_SETLK, fallocate, getrandom */
 #include "formats/base/resume_internal.h"
 
@@ -32,7 +32,7 @@ char *apr_resume_read(int folder, const char *name, size_t *n_bytes)
     if (error == 0 && (text = malloc((size_t)st.st_size + 1)) == NULL) error = ENOMEM;
     while (error == 0 && n < (size_t)st.st_size) {
         const ssize_t now = pread(fd, text + n, (size_t)st.st_size - n, (off_t)n);
-        if (now == 0) break; /* it is shorter by now */
+        if (now == 0) break; /* it was truncated meanwhile */
         if (now > 0) n += (size_t)now;
         else if (errno != EINTR) error = errno;
     }
@@ -58,15 +58,15 @@ static int write_text(int fd, const char *text, size_t n_bytes)
     return 0;
 }
 
-/* A name that no other run takes: "terms.0123456789abcdef". */
-static void invent(char name[APR_NAME_BYTES], const char *stem, const char *ending)
+/* A unique name: "terms.0123456789abcdef". */
+static void make_unique_name(char name[APR_NAME_BYTES], const char *stem, const char *ending)
 {
     uint64_t random = (uint64_t)getpid() * 0x9e3779b97f4a7c15u;
     (void)!getrandom(&random, sizeof random, GRND_NONBLOCK);
     snprintf(name, APR_NAME_BYTES, "%s.%016" PRIx64 "%s", stem, random, ending);
 }
 
-/* Gives the temporary file its name. Where there are no hard links, a file of that name is replaced. */
+/* Gives the temporary file its name. Without hard links, an existing file of that name is replaced. */
 static int put_in_place(int folder, const char *temporary, const char *name, bool replace)
 {
     if (!replace && !apr_out_is_poor && (linkat(folder, temporary, folder, name, 0) == 0 || errno == EEXIST)) return 0;
@@ -77,7 +77,7 @@ int apr_resume_write(int folder, const char *name, const char *text, bool replac
 {
     char temporary[APR_NAME_BYTES];
 
-    invent(temporary, name, "");
+    make_unique_name(temporary, name, "");
     const int fd = openat(folder, temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
     if (fd < 0) return errno;
     int error = write_text(fd, text, strlen(text));
@@ -92,7 +92,7 @@ void apr_resume_touch(int folder)
 {
     char name[APR_NAME_BYTES];
 
-    invent(name, "terms", "");
+    make_unique_name(name, "terms", "");
     const int fd = openat(folder, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (fd < 0) return;
     close(fd);
@@ -108,7 +108,7 @@ int apr_resume_lock(int fd, short type, off_t first, off_t n)
 
 /* --- the data --- */
 
-static apr_status make_room(int fd, const char *path, uint64_t n_bytes, apr_error *err)
+static apr_status reserve_space(int fd, const char *path, uint64_t n_bytes, apr_error *err)
 {
     struct stat st;
 
@@ -116,8 +116,8 @@ static apr_status make_room(int fd, const char *path, uint64_t n_bytes, apr_erro
     if (fstat(fd, &st) != 0) return apr_fail(err, APR_E_IO, "%s: %s", path, strerror(errno));
     if (fallocate(fd, 0, 0, (off_t)n_bytes) == 0) return APR_OK;
     if (errno != EOPNOTSUPP && errno != ENOSYS)
-        return apr_fail(err, APR_E_IO, "%s: no room for %.1f MiB: %s; free some space, and go on", path, (double)n_bytes / 0x1p20,
-                        strerror(errno));
+        return apr_fail(err, APR_E_IO, "%s: not enough space for %.1f MiB: %s; free some space and run again", path,
+                        (double)n_bytes / 0x1p20, strerror(errno));
     if ((uint64_t)st.st_size < n_bytes && ftruncate(fd, (off_t)n_bytes) != 0)
         return apr_fail(err, APR_E_IO, "%s: %s", path, strerror(errno));
     return APR_OK;
@@ -134,9 +134,9 @@ apr_status apr_resume_data(const apr_resume *r, const char *name, uint64_t n_byt
     *fd = openat(r->folder, path, O_RDWR | O_NOFOLLOW | O_CLOEXEC | (n_bytes > 0 ? O_CREAT : 0), r->mode);
     if (*fd < 0 && n_bytes == 0 && errno == ENOENT) return APR_OK;
     if (*fd < 0) return apr_fail(err, APR_E_IO, "%s: %s", full, strerror(errno));
-    /* a lock of any kind on the file keeps NFS from writing back whole pages, in which others may have written */
+    /* any lock on the file keeps an NFS client from writing back whole pages, parts of which other hosts may have written */
     apr_resume_lock(*fd, F_RDLCK, 0, 1);
-    const apr_status status = n_bytes > 0 ? make_room(*fd, full, n_bytes, err) : APR_OK;
+    const apr_status status = n_bytes > 0 ? reserve_space(*fd, full, n_bytes, err) : APR_OK;
     if (status != APR_OK) {
         close(*fd);
         *fd = -1;
@@ -151,7 +151,7 @@ static apr_status start_journal(apr_resume *r, apr_error *err)
     char stem[64], name[APR_NAME_BYTES], line[APR_JOURNAL_LINE_BYTES];
 
     snprintf(stem, sizeof stem, "part-%d-of-%d", r->part.part > 0 ? r->part.part : 1, r->part.n_parts);
-    invent(name, stem, ".journal");
+    make_unique_name(name, stem, ".journal");
     r->journal = openat(r->folder, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_APPEND | O_CLOEXEC, 0644);
     if (r->journal < 0) return apr_fail(err, APR_E_IO, "%s/%s: cannot create: %s", r->path, name, strerror(errno));
     const size_t n = apr_journal_head(line, r->terms_crc);
@@ -183,6 +183,7 @@ apr_status apr_resume_note(apr_resume *r, const apr_record *records, size_t n, a
         r->n_noted = n_now;
         return APR_OK;
     }
-    r->is_broken = ftruncate(r->journal, r->n_noted) != 0; /* half a line must stay the last one */
-    return apr_fail(err, APR_E_IO, "%s: the journal cannot be written: %s; what it has so far is taken over", r->path, strerror(error));
+    r->is_broken = ftruncate(r->journal, r->n_noted) != 0; /* a partial line is allowed only at the end */
+    return apr_fail(err, APR_E_IO, "%s: the journal cannot be written: %s; the next run continues from what it has", r->path,
+                    strerror(error));
 }

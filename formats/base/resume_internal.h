@@ -1,4 +1,4 @@
-/* resume_internal.h - what resume.c and resume_data.c are made of: the folder as it is open, and small files in it. */
+/* resume_internal.h - shared by resume.c and resume_data.c: the open folder, and small files in it. */
 #ifndef APR_FORMATS_RESUME_INTERNAL_H
 #define APR_FORMATS_RESUME_INTERNAL_H
 
@@ -7,33 +7,33 @@
 
 /* The file of apr_resume_keep_text. */
 #define APR_RESUME_TEXT "text"
-/* And of what a run of error feedback keeps (tools/conv/kept_sums.h). */
+/* The sums of an error feedback run (tools/conv/kept_sums.h). */
 #define APR_RESUME_SUMS "sums"
 
 struct apr_resume {
     apr_target target; /* of the final name; only while it is opened */
     apr_resume_part part;
-    char *path, name[APR_NAME_BYTES]; /* the name in the folder `beside` */
+    char *path, name[APR_NAME_BYTES]; /* the name in the folder `parent` */
     mode_t mode;                      /* of new files */
-    int beside, folder, lock, journal;
+    int parent, folder, lock, journal;
     uint32_t terms_crc;
-    off_t n_noted; /* bytes of our journal that are whole lines */
+    off_t n_noted; /* bytes of this run's journal that are whole lines */
     bool is_broken, is_final;
     apr_records records;
 };
 
-/* "FOLDER/NAME: " and errno. */
+/* Fails with "FOLDER/NAME: " and the text of errno. */
 apr_status apr_resume_fail(const apr_resume *resume, const char *name, apr_error *err);
 
-/* All of a small file, malloc'ed and NUL-terminated; NULL and errno. */
+/* Reads a small file: malloc'ed and NUL-terminated; NULL and errno on failure. */
 char *apr_resume_read(int folder, const char *name, size_t *n_bytes);
-/* A whole file of that name, on the disk when it is there at all; 0 or errno. replace: also over an older one, which otherwise stays. */
+/* Writes a file of that name atomically and syncs it; 0 or errno. replace: also replaces an older one, which otherwise stays. */
 int apr_resume_write(int folder, const char *name, const char *text, bool replace);
 
-/* A folder that changes is listed anew: NFS may otherwise show it as it was some seconds ago, without other hosts' journals. */
+/* Changes the folder, so that it is listed again: NFS may otherwise show a listing some seconds old, without other hosts' journals. */
 void apr_resume_touch(int folder);
 
-/* Locks bytes [first, first + n), n 0: to the end; 0 or errno. The lock belongs to the open file, so it ends with the process. */
+/* Locks bytes [first, first + n); n 0: to the end. 0 or errno. The lock belongs to the open file, so it ends with the process. */
 int apr_resume_lock(int fd, short type, off_t first, off_t n);
 
 #endif

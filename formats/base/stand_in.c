@@ -1,4 +1,4 @@
-/* stand_in.c - knows stand-ins by how they begin; a file of weights never begins so. */
+/* stand_in.c - detects placeholders by their first bytes; a weight file never begins like this. */
 #include "formats/base/stand_in.h"
 
 #include <ctype.h>
@@ -7,7 +7,7 @@
 #include <string.h>
 #include <strings.h>
 
-enum { POINTER_BYTES = 1024 }; /* the most that Git LFS takes for a pointer */
+enum { POINTER_BYTES = 1024 }; /* the largest file that Git LFS treats as a pointer */
 
 /* Three lines: "version https://git-lfs...", "oid sha256:...", "size N". */
 static apr_status refuse_pointer(const uint8_t *data, size_t n_bytes, const char *path, apr_error *err)
@@ -20,8 +20,8 @@ static apr_status refuse_pointer(const uint8_t *data, size_t n_bytes, const char
     text[n_bytes] = '\0';
     const char *const at = strstr(text, size);
     const unsigned long long n = at != NULL ? strtoull(at + sizeof size - 1, NULL, 10) : 0;
-    return apr_fail(err, APR_E_IO, "%s: is only Git LFS's pointer to the file, whose %llu bytes were not fetched; run 'git lfs pull' there",
-                    path, n);
+    return apr_fail(err, APR_E_IO, "%s: is a Git LFS pointer; the file itself (%llu bytes) was not fetched; run 'git lfs pull' there", path,
+                    n);
 }
 
 static bool begins_with_tag(const char *text, const char *tag)

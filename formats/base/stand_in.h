@@ -1,4 +1,4 @@
-/* stand_in.h - files that stand where a model's should be: what Git leaves without LFS, and pages that say why a download failed. */
+/* stand_in.h - detects placeholders of model files: Git LFS pointers, and web pages saved by a failed download. */
 #ifndef APR_FORMATS_STAND_IN_H
 #define APR_FORMATS_STAND_IN_H
 
@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* APR_E_IO with a sentence that says how to get the file itself; APR_OK for all others, whatever they are. */
+/* APR_E_IO with a message that says how to get the file itself; APR_OK for every other file, whatever it is. */
 apr_status apr_refuse_stand_in(const uint8_t *data, size_t n_bytes, const char *path, apr_error *err);
 
 #endif

@@ -1,4 +1,4 @@
-/* status.c - texts of the statuses, and the first sentence wins. */
+/* status.c - texts of the statuses; the first message of an apr_error is kept. */
 #include "formats/base/status.h"
 
 #include <errno.h>

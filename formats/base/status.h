@@ -1,8 +1,8 @@
-/* status.h - one status type for the whole house, and the sentence that goes with a failure.
+/* status.h - one status type for the whole project, and the message that goes with a failure.
  *
- * Every fallible function returns an apr_status (0 is success) and takes an `apr_error *` last. The first failure
- * writes one sentence: file, tensor, byte, what to do. Later failures on the same object keep the first sentence.
- * A status is also the exit code of the tools. `err` may be NULL when the caller does not want the sentence. */
+ * Every function that can fail returns an apr_status (0 is success) and takes an `apr_error *` last. The first failure
+ * writes one sentence: file, tensor, byte, what to do. Later failures on the same object keep the first message.
+ * A status is also the exit code of the tools. `err` may be NULL when the caller does not want the message. */
 #ifndef APR_FORMATS_STATUS_H
 #define APR_FORMATS_STATUS_H
 
@@ -36,10 +36,10 @@ apr_status apr_fail(apr_error *err, apr_status status, const char *format, ...) 
 /* The failure of an allocation; `what` completes "not enough memory for ...". */
 apr_status apr_no_memory(apr_error *err, const char *what);
 
-/* The status of a failed system call: memory that was not there, or I/O. */
+/* The status of a failed system call: APR_E_MEMORY for ENOMEM, otherwise APR_E_IO. */
 apr_status apr_errno_status(int error);
 
-/* Hands a failure up. */
+/* Returns the status of a failed call to the caller. */
 #define APR_TRY(call)                                          \
     do {                                                       \
         const apr_status apr_try_status_ = (call);             \

@@ -1,4 +1,4 @@
-/* threads.h - how many threads an amount of work is worth: all there are, or the one that asks.
+/* threads.h - how many threads an amount of work is worth: all of them, or only the calling one.
  *
  * Work is counted in steps. A step is a multiply-add of a vector loop, a weight decoded, a byte read and written: a core does 8 to 16
  * of them in a nanosecond. What takes longer, say an exponential, counts as several (APR_STEPS_EXP). Only the size must be right.
@@ -6,10 +6,10 @@
  * What threads cost, measured on two cores (libgomp 12, Sapphire Rapids under KVM; tools/cli/waiting.c says how they wait):
  *     a region that finds its other thread spinning         1.1 to 1.5 us
  *     one that finds it asleep                              4 to 9 us, and 3 to 5 us for each further thread
- *     one of another number of threads than the last       30 to 150 us: libgomp ends the threads that are too many
- *     the same with one thread in between                   nothing: that is no region
- *     asleep, while others use the cores                    up to what the scheduler gives those: 3 ms and more
- * So there is no number in between, and what a core does in ten microseconds it does alone. */
+ *     one with another number of threads than the last       30 to 150 us: libgomp ends the surplus threads
+ *     the same with one thread in between                   nothing: that is not a region
+ *     asleep, while other processes use the cores                    up to their time slice: 3 ms and more
+ * So no number in between is worth it, and work of less than ten microseconds runs on one core. */
 #ifndef APR_FORMATS_BASE_THREADS_H
 #define APR_FORMATS_BASE_THREADS_H
 
@@ -24,11 +24,11 @@ static inline int apr_all_threads(void) { return 1; }
 
 enum {
     APR_STEPS_ALONE = 1 << 17, /* 8 to 16 us */
-    APR_STEPS_EACH = 1 << 10,  /* more for each thread: it has to be told, and to say that it is done */
-    APR_STEPS_EXP = 16         /* an exponential, a logarithm, a division, a number of a search */
+    APR_STEPS_EACH = 1 << 10,  /* for each thread: the cost of starting it and waiting for it */
+    APR_STEPS_EXP = 16         /* an exponential, a logarithm, a division, one probe of a search */
 };
 
-/* For work of n_pieces that can be done side by side: `most`, or 1. Never more than one for one piece. */
+/* The threads for n_pieces of independent work: `most`, or 1. Always 1 for one piece. */
 static inline int apr_threads(int most, int64_t n_pieces, double steps)
 {
     return n_pieces > 1 && steps >= APR_STEPS_ALONE + (double)most * APR_STEPS_EACH ? most : 1;

@@ -1,7 +1,7 @@
 /* blocks.h - the bytes of one block of every dtype, in the order of the file.
  *
- * All structs are packed: a block may lie at any address. Multi-byte fields are little-endian, as the machines this runs
- * on. "f16" fields hold the bits of a half (apr_f16_to_f32). What the codes mean stands beside each decoder in kernels/ref. */
+ * All structs are packed: a block may start at any address. Multi-byte fields are little-endian, as on the machines this runs
+ * on. "f16" fields hold the bits of a half (apr_f16_to_f32). The meaning of the codes is explained at each decoder in kernels/ref. */
 #ifndef APR_FORMATS_BLOCKS_H
 #define APR_FORMATS_BLOCKS_H
 

@@ -11,11 +11,11 @@ const apr_dtype_facts apr_dtypes[APR_DTYPE_COUNT] = {
 #undef X
 };
 
-/* The columns of a line agree: only blocks have scales inside, and only a block or a scale in front runs over the tensor. */
+/* Checks the columns of a line: only blocks have scales inside, and one scale in front implies flat. */
 #define X(id, name, class_of, elems, bytes, scales, flat, ggml, apr, st)                                                       \
     _Static_assert((APR_SCALES_##scales == APR_SCALES_INSIDE) <= (APR_CLASS_##class_of == APR_CLASS_BLOCK), name);             \
     _Static_assert((APR_CLASS_##class_of == APR_CLASS_BLOCK) <= (APR_SCALES_##scales != APR_SCALES_NONE), name " has scales"); \
-    _Static_assert((APR_SCALES_##scales == APR_SCALES_FIRST) <= (flat), name ": one scale in front is one for all rows");      \
+    _Static_assert((APR_SCALES_##scales == APR_SCALES_FIRST) <= (flat), name ": one scale in front needs a flat type");        \
     _Static_assert((elems) > 0 && (bytes) > 0 && (apr) >= 0 && (ggml) >= -1, name);
 APR_DTYPE_LIST(X)
 #undef X
@@ -55,9 +55,9 @@ const char *apr_ggml_id_story(uint32_t id)
         const char *story;
     } stories[] = {
         {4, 5, "Q4_2/Q4_3, removed from ggml in 2023"},
-        {31, 33, "Q4_0_4_4 and its kin, removed from ggml in 2024; they are Q4_0 repacked for one CPU"},
+        {31, 33, "Q4_0_4_4 and its variants, removed from ggml in 2024; they are Q4_0 repacked for one CPU"},
         {36, 36, "removed from ggml; I2_S in ik_llama.cpp and BitNet"},
-        {37, 38, "IQ4_NL_4_4 and its kin, removed from ggml in 2024"},
+        {37, 38, "IQ4_NL_4_4 and its variants, removed from ggml in 2024"},
         {97, 99, "a Q8_0 variant of ik_llama.cpp"},
         {133, 133, "Q6_0 of ik_llama.cpp"},
         {134, 135, "IQ1_BN/IQ2_BN of ik_llama.cpp"},

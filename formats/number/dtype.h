@@ -5,7 +5,7 @@
  *
  * GGUF ids are ggml's. APR ids: the seven both public readers agree on (0, 1, 12, 14, 30, 128, 129), aprender's plain
  * types (3 to 7), 192 + the GGUF id for every other ggml type, and 144 upwards for types outside ggml.
- * What a type is stands in its columns. Where it stands in the list says nothing, but for the order in which answers name types. */
+ * Code must ask the columns for a type's properties. The position in the list only sets the order in which answers name types. */
 #ifndef APR_FORMATS_DTYPE_H
 #define APR_FORMATS_DTYPE_H
 
@@ -72,21 +72,21 @@ typedef enum {
 
 /* What an element is. */
 typedef enum {
-    APR_CLASS_FLOAT,     /* a number of at least 16 bits, nobody's approximation */
+    APR_CLASS_FLOAT,     /* a float of at least 16 bits, not quantized */
     APR_CLASS_INTEGER,   /* a whole number */
-    APR_CLASS_OTHER,     /* no number of the line: a truth value, a complex number */
+    APR_CLASS_OTHER,     /* not a real number: a bool, a complex number */
     APR_CLASS_EXPONENT,  /* a power of two: a scale, never a weight */
-    APR_CLASS_MINIFLOAT, /* a float of at most 8 bits that a quantizer made */
-    APR_CLASS_BLOCK      /* a code that a quantizer made, read with its block */
+    APR_CLASS_MINIFLOAT, /* a quantized float of at most 8 bits */
+    APR_CLASS_BLOCK      /* a quantized code, decoded with its block */
 } apr_dtype_class;
 
-/* Where the factors of a type's values lie. */
+/* Where the scales of a type's values are stored. */
 typedef enum {
-    APR_SCALES_NONE,   /* a value is what its bits say */
+    APR_SCALES_NONE,   /* no scale */
     APR_SCALES_INSIDE, /* in each block */
-    APR_SCALES_FIRST,  /* one f32 in front of the tensor's first code */
-    APR_SCALES_BESIDE, /* in a tensor beside, if there is one: apr_tensor's `scale`; an encoder makes one for each row */
-    APR_SCALES_FOREIGN /* beside, in a way of its producer's own: such weights are only carried */
+    APR_SCALES_FIRST,  /* one f32 before the tensor's first code */
+    APR_SCALES_BESIDE, /* in a separate tensor, if any: apr_tensor's `scale`; encoders write one scale for each row */
+    APR_SCALES_FOREIGN /* separate, in the producer's own scheme: such weights are only copied */
 } apr_dtype_scales;
 
 typedef struct apr_dtype_facts {
@@ -109,7 +109,7 @@ apr_dtype apr_dtype_by_ggml_id(uint32_t id);
 apr_dtype apr_dtype_by_apr_id(uint32_t id);
 apr_dtype apr_dtype_by_safetensors_name(const char *name);
 
-/* Why a GGUF type id that is not in the list is refused: removed from ggml, of ik_llama.cpp, or unknown. Never NULL. */
+/* Why a GGUF type id is refused that is not in the list: removed from ggml, from ik_llama.cpp, or unknown. Never NULL. */
 const char *apr_ggml_id_story(uint32_t id);
 
 /* Bytes of one row of n_elems, or -1 when n_elems is no whole number of blocks (or the size overflows). For the flat
@@ -118,17 +118,16 @@ int64_t apr_row_bytes(apr_dtype dtype, int64_t n_elems);
 
 /* A plain array of floating-point numbers: f32, f16, bf16, f64. */
 bool apr_dtype_is_float(apr_dtype dtype);
-/* Block formats and FP8/FP6/FP4: numbers that came out of a quantizer. */
+/* Block formats and FP8/FP6/FP4: quantized numbers. */
 bool apr_dtype_is_quantized(apr_dtype dtype);
-/* Weights of either kind; false for integers, truth values and the like, and for what is no type. */
+/* Weights of either kind; false for integers, bools and the like, and for APR_DTYPE_COUNT. */
 bool apr_dtype_is_weights(apr_dtype dtype);
-/* Bits per weight as stored, scales of the block included. */
+/* Bits per weight as stored, including the scales inside the block. */
 double apr_dtype_bits(apr_dtype dtype);
 
-/* Which of two types to name when they come to the same: plain numbers before blocks, then the one that ggml had first, then the
- * smaller APR id. */
+/* Which of two equally frequent types to name: plain numbers before blocks, then the smaller ggml id, then the smaller APR id. */
 bool apr_dtype_precedes(apr_dtype a, apr_dtype b);
-/* The type that most elements have (see apr_dtype_precedes when several do); APR_DTYPE_COUNT when there are none. */
+/* The type of most elements (ties: apr_dtype_precedes); APR_DTYPE_COUNT when there are no elements. */
 apr_dtype apr_dtype_of_most(const int64_t n_elems[APR_DTYPE_COUNT]);
 
 #endif

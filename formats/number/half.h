@@ -1,4 +1,4 @@
-/* half.h - the small floating-point formats, bit by bit, without compiler support for any of them.
+/* half.h - the small floating-point formats, encoded and decoded bit by bit without compiler support.
  *
  *            sign exponent mantissa  bias   largest   special
  *   f16        1      5       10      15     65504    inf, NaN
@@ -8,7 +8,7 @@
  *   e8m0       0      8        0     127     2^127    0xff is NaN; a power of two, the scale of OCP MX blocks
  *
  * Decoding is exact. Encoding rounds to nearest, ties to even; f16, bf16 and e5m2 overflow to infinity, e4m3 saturates at
- * 448 (what checkpoints expect); NaN stays NaN. test_half.c goes through all values. */
+ * 448 (what checkpoints expect); NaN stays NaN. test_half.c tests all values. */
 #ifndef APR_FORMATS_HALF_H
 #define APR_FORMATS_HALF_H
 
@@ -45,9 +45,8 @@ APR_ANYWHERE static inline float apr_f16_to_f32(uint16_t h)
     return sign ? -subnormal : subnormal;
 }
 
-/* Rounds the magnitude bits of a float to `mantissa_bits`, in an exponent range that ends below at `min_exponent` (the
- * unbiased exponent of the smallest normal number). The result counts in units of the format's own encoding, so that
- * overflow shows as a number above the largest one. */
+/* Rounds the magnitude bits of a float to `mantissa_bits`; `min_exponent` is the unbiased exponent of the format's smallest normal
+ * number. The result is the format's own encoding, so overflow shows as a number above the largest one. */
 APR_ANYWHERE static inline uint32_t apr_round_magnitude(uint32_t bits, int mantissa_bits, int min_exponent)
 {
     const int exponent = (int)(bits >> 23) - 127;
@@ -79,8 +78,8 @@ APR_ANYWHERE static inline uint16_t apr_f32_to_bf16(float f)
     return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
-/* Without branches, so that loops over it become SIMD, and without float32's own subnormals, which are slow: a number from 0 to 15,
- * times a power of two. */
+/* No branches, so that loops over it vectorize, and no float32 subnormals, which are slow: a number from 0 to 15 times a power
+ * of two. */
 APR_ANYWHERE static inline float apr_e4m3_to_f32(uint8_t v)
 {
     const uint32_t sign = (uint32_t)(v & 0x80) << 24, magnitude = v & 0x7f, field = magnitude >> 3, is_normal = field != 0;

@@ -103,9 +103,9 @@ static void what_is_no_config_is_refused(void **state)
         {"{\"dtype\": \"bfloat16", 0, "ends inside a string"},
         {"{\"dtype\": [[[[", 0, "not valid JSON"},
         {"{\"dtype\": \"x\"}\0", 15, "not valid JSON"},
-        {"{\"dtype\": \"a\", \"dt\\u0079pe\": \"b\"}", 0, "stands twice"},
-        {"[\"dtype\"]", 0, "not a JSON object"},
-        {"\"dtype\"", 0, "not a JSON object"},
+        {"{\"dtype\": \"a\", \"dt\\u0079pe\": \"b\"}", 0, "appears twice"},
+        {"[\"dtype\"]", 0, "no JSON object"},
+        {"\"dtype\"", 0, "no JSON object"},
         {"   ", 0, "no value"},
     };
     char deep[400];

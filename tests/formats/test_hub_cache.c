@@ -201,10 +201,10 @@ static void pointers_and_pages_are_no_weights(void **state)
         assert_refused(in_work(names[i]), APR_E_IO, "is a web page, saved in place of the file");
     }
     put(in_work("p/model.safetensors"), POINTER);
-    assert_refused(in_work("p"), APR_E_IO, "p/model.safetensors: is only Git LFS's pointer");
+    assert_refused(in_work("p"), APR_E_IO, "p/model.safetensors: is a Git LFS pointer");
     put(in_work("p/model.safetensors.index.json"), POINTER);
     assert_int_equal(unlink(in_work("p/model.safetensors")), 0);
-    assert_refused(in_work("p"), APR_E_IO, "index.json: is only Git LFS's pointer");
+    assert_refused(in_work("p"), APR_E_IO, "index.json: is a Git LFS pointer");
 }
 
 static void a_small_file_may_be_a_pointer_too(void **state)
@@ -217,7 +217,7 @@ static void a_small_file_may_be_a_pointer_too(void **state)
     snprintf(target, sizeof target, "%s/" TINY "/model.safetensors", here);
     assert_int_equal(symlink(target, in_work("small/model.safetensors")), 0);
     put(in_work("small/tokenizer.json"), POINTER);
-    assert_refused(in_work("small"), APR_E_IO, "small/tokenizer.json: is only Git LFS's pointer");
+    assert_refused(in_work("small"), APR_E_IO, "small/tokenizer.json: is a Git LFS pointer");
 }
 
 static void what_only_resembles_a_stand_in_passes(void **state)

@@ -52,9 +52,9 @@ static void what_is_not_json_is_refused_with_a_sentence(void **state)
     } cases[] = {
         {"", "no value"},
         {"  \n", "no value"},
-        {"{\"a\":1,\"a\":2}", "'a' stands twice"},
-        {"[{\"x\":[{\"k\":1,\"k\":1}]}]", "'k' stands twice"},
-        {"{\"\\u0061\":1,\"a\":2}", "stands twice"},
+        {"{\"a\":1,\"a\":2}", "'a' appears twice"},
+        {"[{\"x\":[{\"k\":1,\"k\":1}]}]", "'k' appears twice"},
+        {"{\"\\u0061\":1,\"a\":2}", "appears twice"},
         {"{}x", "neither a value"},
         {"{} {}", "after its end"},
         {"1 2", "after its end"},

@@ -252,7 +252,7 @@ static void outputs_of_one_run_do_not_collide(void **state)
     assert_int_equal(apr_out_open(&out, in_work("d/report"), 0, false, NULL), APR_OK);
     err = (apr_error){0};
     assert_int_equal(apr_folder_open(&folder, in_work("d"), 0, true, rule, &err), APR_E_USAGE);
-    assert_non_null(strstr(err.text, "would lie in"));
+    assert_non_null(strstr(err.text, "would be in"));
     apr_out_abandon(out);
 }
 
