@@ -1,5 +1,5 @@
-/* apr_meta_hparams.c - what the standard keys cannot say of a model's shape, as the object aprkit.hparams, and back: flags, rotary
- * scaling, and the kinds of layers as texts of one letter each. */
+/* apr_meta_hparams.c - hyperparameters that the standard keys cannot express, as the object aprkit.hparams: flags, rotary
+ * scaling, and the kinds of layers as texts with one letter for each layer. */
 #include "formats/apr/apr_meta.h"
 
 #include <math.h>
@@ -16,10 +16,10 @@ static const char *const rope_kinds[] = {
     [APR_ROPE_PROPORTIONAL] = "proportional",
 };
 
-/* One letter a layer; what is the same for all has none. */
+/* One letter for each layer. Not written if the model does not state kinds. */
 typedef struct layer_text {
-    const char *key, *letters; /* by the number that a layer has */
-    size_t n_letters, offset;  /* of a const uint8_t * in apr_hparams */
+    const char *key, *letters; /* indexed by the kind's number */
+    size_t n_letters, offset;  /* of the const uint8_t * member in apr_hparams */
 } layer_text;
 
 static const layer_text layer_texts[] = {
@@ -30,7 +30,7 @@ static const layer_text layer_texts[] = {
 
 enum { N_LAYER_TEXTS = sizeof layer_texts / sizeof *layer_texts };
 
-/* "tied_embeddings" and "norm_topk_prob" stand among the standard keys. */
+/* "tied_embeddings" and "norm_topk_prob" are standard keys. */
 static bool is_standard(const apr_hflag_field *flag)
 {
     return strcmp(flag->name, "tie_word_embeddings") == 0 || strcmp(flag->name, "norm_topk_prob") == 0;
@@ -79,7 +79,7 @@ static void write_layers(apr_json_text *out, const layer_text *t, const apr_hpar
 
 void apr_meta_write_hparams(apr_json_text *out, const apr_hparams *h)
 {
-    apr_hparams copy = *h; /* the table's accessors want to write */
+    apr_hparams copy = *h; /* the table's accessors need a writable struct */
 
     apr_json_open(out, "hparams", '{');
     apr_json_bool(out, "attention_bias", h->attention_bias);

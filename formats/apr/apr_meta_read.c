@@ -1,4 +1,4 @@
-/* apr_meta_read.c - an APR file's metadata to the model: hyperparameters, origin, steps, scales, keys, files. */
+/* apr_meta_read.c - reads an APR file's metadata: hyperparameters, origin, steps, scales, keys, files. */
 #include "formats/apr/apr_meta.h"
 
 #include "formats/base/base64.h"
@@ -69,7 +69,7 @@ static apr_status bad(const apr_model *model, apr_error *err, const char *key)
     return apr_fail(err, APR_E_DAMAGED, "%s: metadata '%s' is malformed", model->path, key);
 }
 
-/* A copy of the string under `key`, or NULL where there is none. False: no memory. */
+/* Copies the string under `key`; NULL if it is absent. False: no memory. */
 static bool copy_string(apr_model *model, const cJSON *object, const char *key, const char **copy)
 {
     const char *const text = apr_json_get_string(object, key);
@@ -77,12 +77,12 @@ static bool copy_string(apr_model *model, const cJSON *object, const char *key, 
     return text == NULL || *copy != NULL;
 }
 
-/* --- packed bytes --- */
+/* --- binary data in JSON --- */
 
 typedef struct blob_reader {
     apr_model *model;
     apr_error *err;
-    uint64_t n_unpacked; /* by all blobs so far */
+    uint64_t n_unpacked; /* bytes of all blobs so far */
 } blob_reader;
 
 static apr_status unpack(blob_reader *r, const uint8_t *packed, size_t n_packed, const char *what, uint8_t *bytes, size_t n_bytes)
@@ -93,7 +93,7 @@ static apr_status unpack(blob_reader *r, const uint8_t *packed, size_t n_packed,
     return APR_OK;
 }
 
-/* The sizes that the frame and the JSON state must agree, and be sane, before a byte is allocated. */
+/* Checks that the sizes in the frame and in the JSON agree and are within the limits before allocating. */
 static apr_status unpack_base64(blob_reader *r, const char *text, uint64_t n_bytes, const char *what, uint8_t **bytes)
 {
     const size_t n_chars = strlen(text), n_packed = apr_base64_bytes(text, n_chars);
@@ -108,7 +108,7 @@ static apr_status unpack_base64(blob_reader *r, const char *text, uint64_t n_byt
                           (unsigned long long)n_bytes);
     else if (n_bytes > apr_meta_max_unpacked - r->n_unpacked ||
              (n_bytes > apr_meta_always_unpacked && n_bytes / n_packed > apr_meta_max_ratio))
-        status = apr_fail(r->err, APR_E_DAMAGED, "%s: metadata '%s' would unpack from %zu to %llu bytes, which no file of a model does",
+        status = apr_fail(r->err, APR_E_DAMAGED, "%s: metadata '%s' would unpack from %zu to %llu bytes, more than any model file needs",
                           r->model->path, what, n_packed, (unsigned long long)n_bytes);
     else if ((*bytes = apr_arena_alloc(&r->model->arena, (size_t)n_bytes + 1)) == NULL) status = apr_no_memory(r->err, what);
     if (status == APR_OK) status = unpack(r, packed, n_packed, what, *bytes, (size_t)n_bytes);
@@ -132,7 +132,7 @@ static apr_status copy_base64(blob_reader *r, const char *text, uint64_t n_bytes
     return APR_OK;
 }
 
-/* {"bytes", "encoding", "data"}. */
+/* Reads an object {"bytes", "encoding", "data"}. */
 static apr_status read_blob(blob_reader *r, const cJSON *object, const char *what, const uint8_t **bytes, size_t *n_bytes)
 {
     const char *const encoding = apr_json_get_string(object, "encoding"), *const data = apr_json_get_string(object, "data");
@@ -213,7 +213,7 @@ static apr_status read_packed_keys(blob_reader *r, const cJSON *packed)
     return cursor.at == n_bytes ? APR_OK : bad(model, r->err, "aprkit.kv");
 }
 
-/* Strings, numbers and bools at the top that mean nothing to us. The parser has seen to it that no key comes twice. */
+/* Top-level strings, numbers and bools without a defined meaning. The JSON parser has rejected duplicate keys. */
 static apr_status read_plain_keys(apr_model *model, const cJSON *root, apr_error *err)
 {
     apr_kv_list *const list = &model->kv;
@@ -253,7 +253,7 @@ static apr_status read_plain_keys(apr_model *model, const cJSON *root, apr_error
 
 /* --- hyperparameters --- */
 
-/* The item under an hyperparameter's key or one of its aliases that is a number; writers leave nulls in the others. */
+/* The number under a hyperparameter's key or one of its aliases. Some writers leave nulls in the others. */
 static const cJSON *find_number(const cJSON *root, const char *key)
 {
     const cJSON *item = apr_json_get(root, key);
@@ -270,12 +270,12 @@ static apr_status read_numbers(apr_model *model, const cJSON *root, apr_error *e
         if (item == NULL) continue;
         if (!field->is_int) *apr_hparam_real(&model->hparams, field) = item->valuedouble;
         else if (!apr_json_as_int(item, apr_hparam_int(&model->hparams, field)))
-            return apr_fail(err, APR_E_DAMAGED, "%s: metadata '%s' is no integer", model->path, item->string);
+            return apr_fail(err, APR_E_DAMAGED, "%s: metadata '%s' is not an integer", model->path, item->string);
     }
     return APR_OK;
 }
 
-/* aprender keeps a checkpoint's whole config.json under "hf_config": it says what the standard keys cannot. */
+/* aprender keeps a checkpoint's whole config.json under "hf_config"; it has what the standard keys cannot express. */
 static apr_status read_hf_config(apr_model *model, const cJSON *root, apr_error *err)
 {
     const cJSON *const config = apr_json_get(root, "hf_config");
@@ -290,7 +290,7 @@ static apr_status read_hf_config(apr_model *model, const cJSON *root, apr_error 
     const apr_status status = apr_hf_config_read(attachment, &model->hparams, &model->arena, model->path, NULL);
     if (status == APR_E_MEMORY) return apr_no_memory(err, "config.json");
     if (status != APR_OK) {
-        model->hparams = (apr_hparams){0}; /* what cannot be read is no config.json */
+        model->hparams = (apr_hparams){0}; /* ignore a config.json that cannot be read */
         return APR_OK;
     }
     model->attachments = attachment;
@@ -384,7 +384,7 @@ static apr_status read_tensors(apr_model *model, const cJSON *kit, apr_error *er
 
 static int by_text(const void *a, const void *b) { return strcmp(*(const char *const *)a, *(const char *const *)b); }
 
-static bool has_twins(const char *const *names, size_t n, const char **sorted)
+static bool has_duplicates(const char *const *names, size_t n, const char **sorted)
 {
     if (n > 0) memcpy(sorted, names, n * sizeof *sorted);
     if (n > 0) qsort(sorted, n, sizeof *sorted, by_text);
@@ -393,7 +393,7 @@ static bool has_twins(const char *const *names, size_t n, const char **sorted)
     return false;
 }
 
-/* Names as the origin had them, each once. They need not be the index's: a GGUF's tensors may have been renamed, split or left out. */
+/* Unique names of the origin's tensors. They may differ from the index: a GGUF's tensors may have been renamed, split or left out. */
 static apr_status read_order(apr_model *model, const cJSON *kit, apr_error *err)
 {
     const cJSON *const order = apr_json_get(apr_json_get(kit, "origin"), "order"), *item;
@@ -410,7 +410,7 @@ static apr_status read_order(apr_model *model, const cJSON *kit, apr_error *err)
         names[n] = apr_arena_copy(&model->arena, item->valuestring, strlen(item->valuestring));
         if (names[n++] == NULL) return apr_no_memory(err, "the order of the tensors");
     }
-    if (!cJSON_IsArray(order) || has_twins(names, n, sorted)) return bad(model, err, "aprkit.origin.order");
+    if (!cJSON_IsArray(order) || has_duplicates(names, n, sorted)) return bad(model, err, "aprkit.origin.order");
     model->origin.order = names;
     model->origin.n_order = n;
     return APR_OK;
@@ -418,17 +418,18 @@ static apr_status read_order(apr_model *model, const cJSON *kit, apr_error *err)
 
 static apr_status too_many_zeros(const blob_reader *r, uint64_t n)
 {
-    return apr_fail(r->err, APR_E_DAMAGED,
-                    "%s: metadata 'aprkit.origin.gaps' asks for %llu bytes of zeros between the tensors, more than a GGUF of them has",
-                    r->model->path, (unsigned long long)n);
+    return apr_fail(
+        r->err, APR_E_DAMAGED,
+        "%s: metadata 'aprkit.origin.gaps' asks for %llu bytes of zeros between the tensors, more than a GGUF with these tensors can have",
+        r->model->path, (unsigned long long)n);
 }
 
-/* Places rise; a GGUF's writer checks what follows from the lengths. */
+/* Places are ascending. The GGUF writer checks the lengths. */
 static apr_status read_gaps(blob_reader *r, const cJSON *kit)
 {
     apr_model *const model = r->model;
     const cJSON *const gaps = apr_json_get(apr_json_get(kit, "origin"), "gaps"), *const places = apr_json_get(gaps, "places"), *item;
-    const uint64_t most_zeros = 2 * apr_gguf_most_zeros(model); /* twice: what was renamed may have been left out */
+    const uint64_t most_zeros = 2 * apr_gguf_most_zeros(model); /* twice: renamed tensors may have been left out */
     uint64_t n_zeros = 0;
     int64_t n_tensors = -1, last = -1;
     size_t n = 0;
@@ -459,7 +460,7 @@ static apr_status read_gaps(blob_reader *r, const cJSON *kit)
     return APR_OK;
 }
 
-/* The newest aprender says "tied" of some models whose head is their own: a head that begins differently is none. */
+/* Newer aprender versions state "tied" for some models with a separate head. If the head's first bytes differ, it is not tied. */
 static void check_tie(apr_model *model)
 {
     const apr_tensor *const head = apr_model_find(model, "lm_head.weight"), *const embedding =
@@ -472,8 +473,8 @@ static void check_tie(apr_model *model)
     if (!same_type || (n > 0 && memcmp(head->data, embedding->data, n) != 0)) model->hparams.tie_word_embeddings = false;
 }
 
-/* The numbers are ours, but conversions edit the config.json that came along, and it may ask for what no program does. */
-static apr_status judge_config(apr_model *model, apr_error *err)
+/* Conversions copy config.json but take the numbers from the metadata. An edited config.json may ask for something unsupported. */
+static apr_status check_config(apr_model *model, apr_error *err)
 {
     const apr_attachment *const config = apr_model_attachment(model, "config.json");
     const char *const where = apr_arena_print(&model->arena, "%s: its config.json", model->path);
@@ -500,7 +501,7 @@ apr_status apr_meta_read_rest(apr_model *model, const cJSON *root, apr_error *er
     if (packed != NULL) APR_TRY(read_packed_keys(&r, packed));
     else if (model->origin.format == APR_FORMAT_NONE) APR_TRY(read_plain_keys(model, root, err));
     APR_TRY(read_files(&r, kit));
-    if (kit != NULL) APR_TRY(judge_config(model, err));
+    if (kit != NULL) APR_TRY(check_config(model, err));
     APR_TRY(apr_quantization_read(model, &model->arena, &model->quantization, err));
     APR_TRY(read_tensors(model, kit, err));
     APR_TRY(read_order(model, kit, err));

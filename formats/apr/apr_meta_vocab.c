@@ -1,4 +1,4 @@
-/* apr_meta_vocab.c - the tokenizer in an APR file's metadata, written and read. */
+/* apr_meta_vocab.c - writes and reads the tokenizer in an APR file's metadata. */
 #include "formats/apr/apr_meta.h"
 #include "formats/base/base64.h"
 #include "formats/gguf/gguf.h"
@@ -9,10 +9,10 @@
 
 /* --- writing --- */
 
-/* What a JSON string that reads back equal can hold. */
+/* True if a JSON string can hold it and read back equal. */
 static bool is_json_text(apr_str s) { return apr_str_is_utf8(s) && memchr(s.text, '\0', s.n_bytes) == NULL; }
 
-/* Reads back as one left and one right side. */
+/* True if the text "left right" splits into the same two sides again. */
 static bool is_plain_merge(const apr_str *pair)
 {
     for (int i = 0; i < 2; i++)
@@ -23,7 +23,7 @@ static bool is_plain_merge(const apr_str *pair)
 static void write_token(apr_json_text *out, apr_str token)
 {
     if (is_json_text(token)) apr_json_string(out, NULL, token.text, token.n_bytes);
-    else apr_json_string(out, NULL, "\xef\xbf\xbd", 3); /* for other readers; we have it in raw_tokens */
+    else apr_json_string(out, NULL, "\xef\xbf\xbd", 3); /* for other readers; raw_tokens has the bytes */
 }
 
 static void write_merge(apr_json_text *out, const apr_str *pair)
@@ -104,7 +104,7 @@ static void write_base64(apr_json_text *out, apr_str s)
     free(text);
 }
 
-/* What JSON strings cannot hold, as [id, bytes, ...] and [rank, left, right, ...]. */
+/* Tokens and merges that JSON strings cannot hold, as [id, bytes, ...] and [rank, left, right, ...]. */
 static void write_raw(apr_json_text *out, const apr_vocab *vocab)
 {
     bool any = false;
@@ -129,7 +129,7 @@ static void write_raw(apr_json_text *out, const apr_vocab *vocab)
     if (any) apr_json_close(out, ']');
 }
 
-/* The bools of the rules, for both ways. */
+/* The bools of the vocabulary rules, for reading and writing. */
 static const struct {
     const char *key;
     size_t offset;
@@ -142,7 +142,7 @@ static const struct {
     {"add_eos", offsetof(apr_vocab, add_eos)},
 };
 
-/* One line of text a step. */
+/* Writes one line of text for each splitting step. */
 static void write_splits(apr_json_text *out, const apr_vocab *vocab)
 {
     apr_arena arena = {0};
@@ -162,7 +162,7 @@ void apr_meta_write_vocab_rules(apr_json_text *out, const apr_vocab *vocab)
 {
     if (vocab->kind == APR_VOCAB_NONE) return;
     apr_json_open(out, "vocab", '{');
-    if (apr_vocab_needs_file(vocab)) { /* all of it is in the files that travel with the weights, or in a GGUF's keys */
+    if (apr_vocab_needs_file(vocab)) { /* attached files or a GGUF's keys hold the vocabulary */
         apr_json_bool(out, "attached", true);
         apr_json_close(out, '}');
         return;
@@ -177,7 +177,7 @@ void apr_meta_write_vocab_rules(apr_json_text *out, const apr_vocab *vocab)
     apr_json_open(out, "stop_ids", '[');
     for (size_t i = 0; i < vocab->n_stop_ids; i++) apr_json_int(out, NULL, vocab->stop_ids[i]);
     apr_json_close(out, ']');
-    if (vocab->added != NULL) { /* few tokens are added: [id, flags, ...] */
+    if (vocab->added != NULL) { /* sparse, because few tokens are added: [id, flags, ...] */
         apr_json_open(out, "added", '[');
         for (size_t i = 0; i < vocab->n_tokens; i++) {
             if (vocab->added[i] == 0) continue;
@@ -192,7 +192,7 @@ void apr_meta_write_vocab_rules(apr_json_text *out, const apr_vocab *vocab)
 
 /* --- reading --- */
 
-/* The standard keys as arrays; what is missing is NULL. */
+/* The standard keys as arrays; absent ones are NULL. */
 typedef struct lists {
     size_t n_tokens, n_merges;
     apr_str *tokens, *merges; /* merges: "left right" */
@@ -205,7 +205,7 @@ static apr_status bad(const apr_model *model, apr_error *err, const char *key)
     return apr_fail(err, APR_E_DAMAGED, "%s: metadata '%s' is malformed", model->path, key);
 }
 
-/* All strings of an array, copied into one block. An absent or null array has none. */
+/* Copies all strings of an array into one allocation. An absent or null array gives none. */
 static apr_status read_strings(apr_model *model, const cJSON *root, const char *key, apr_str **strings, size_t *n_strings, apr_error *err)
 {
     const cJSON *const array = apr_json_get(root, key), *item;
@@ -277,7 +277,7 @@ static apr_status read_lists(apr_model *model, const cJSON *root, lists *l, apr_
     return read_scores(model, apr_json_get(root, "tokenizer.scores"), l, err);
 }
 
-/* realizar's rule; the older key says it in ggml's words, where "gpt2" is byte-level BPE. */
+/* realizar's rule. The older key uses ggml's names, where "gpt2" is byte-level BPE. */
 static bool is_spm(const cJSON *root, const lists *l)
 {
     static const char *const names[] = {"llama", "unigram", "spm", "sentencepiece"};
@@ -298,7 +298,7 @@ static int32_t read_id(const cJSON *object, const char *key, size_t n_tokens)
     return apr_json_get_int(object, key, &id) && id >= 0 && (uint64_t)id < n_tokens ? (int32_t)id : -1;
 }
 
-/* --- a file of ours --- */
+/* --- files written by aprkit --- */
 
 static bool decode_text(apr_model *model, const cJSON *item, apr_str *s)
 {
@@ -310,7 +310,7 @@ static bool decode_text(apr_model *model, const cJSON *item, apr_str *s)
     return true;
 }
 
-/* [index, text, ...] with n_texts texts each, into items[index * n_texts]. */
+/* Reads [index, text, ...] with n_texts texts for each index into items[index * n_texts]. */
 static apr_status read_raw(apr_model *model, const cJSON *rules_json, const char *key, apr_str *items, size_t n_items, size_t n_texts,
                            apr_error *err)
 {
@@ -335,7 +335,7 @@ static apr_status read_merges(apr_model *model, const cJSON *rules_json, const l
     for (size_t i = 0; i < l->n_merges; i++) {
         const apr_str merge = l->merges[i];
         const char *const space = memchr(merge.text, ' ', merge.n_bytes);
-        if (space == NULL) continue; /* raw_merges has it */
+        if (space == NULL) continue; /* stored in raw_merges */
         const size_t n_left = (size_t)(space - merge.text);
         pairs[2 * i] = (apr_str){merge.text, n_left};
         pairs[2 * i + 1] = (apr_str){space + 1, merge.n_bytes - n_left - 1};
@@ -411,7 +411,7 @@ static apr_status read_rules(apr_model *model, const cJSON *rules_json, apr_voca
     return read_added(model, rules_json, vocab, err);
 }
 
-static apr_status read_ours(apr_model *model, const cJSON *root, const lists *l, apr_error *err)
+static apr_status read_own(apr_model *model, const cJSON *root, const lists *l, apr_error *err)
 {
     const cJSON *const rules_json = apr_json_get(apr_meta_kit(root), "vocab");
     const char *const pre = apr_json_get_string(root, "tokenizer.pre_type");
@@ -438,9 +438,9 @@ static apr_status read_ours(apr_model *model, const cJSON *root, const lists *l,
     return read_rules(model, rules_json, vocab, err);
 }
 
-/* --- a file of somebody else --- */
+/* --- files written by other programs --- */
 
-/* Writers that keep no types leave them to the look of a token. */
+/* Guesses a token's type from its text, for writers that store no types. */
 static int32_t guess_type(apr_str t, bool spm)
 {
     const bool marked = t.n_bytes > 4 && memcmp(t.text, "<|", 2) == 0 && memcmp(t.text + t.n_bytes - 2, "|>", 2) == 0;
@@ -452,7 +452,7 @@ static int32_t guess_type(apr_str t, bool spm)
     return t.n_bytes == 6 && memcmp(t.text, "<0x", 3) == 0 && t.text[5] == '>' ? APR_TOKEN_BYTE : APR_TOKEN_NORMAL;
 }
 
-/* The splitting rule where the file names none, by family, as realizar does it. */
+/* The pre-tokenizer by architecture if the file names none, as in realizar. */
 static const char *pre_of_architecture(const char *architecture)
 {
     if (strncmp(architecture, "qwen", 4) == 0) return "qwen2";
@@ -475,8 +475,8 @@ static apr_status set_text(apr_model *model, apr_kv_list *kv, const char *key, c
     return apr_kv_set_string(kv, key, apr_str_of(copy), err);
 }
 
-/* The same lists under GGUF's keys: its reader knows the rules that come with a "pre" and with the texts of tokens. */
-static apr_status read_theirs(apr_model *model, const cJSON *root, lists *l, apr_error *err)
+/* Builds the same lists under GGUF's keys: the GGUF reader knows the rules implied by "pre" and by the tokens' texts. */
+static apr_status read_foreign(apr_model *model, const cJSON *root, lists *l, apr_error *err)
 {
     static const char *const ids[][2] = {{"tokenizer.bos_token_id", "tokenizer.ggml.bos_token_id"},
                                          {"tokenizer.eos_token_id", "tokenizer.ggml.eos_token_id"},
@@ -521,7 +521,7 @@ apr_status apr_meta_read_vocab(apr_model *model, const cJSON *root, apr_error *e
         return model->origin.format == APR_FORMAT_GGUF ? apr_gguf_vocab(&model->kv, vocab, &model->arena, model->path, err)
                                                        : apr_hf_vocab_read(model, vocab, &model->arena, err);
     APR_TRY(read_lists(model, root, &l, err));
-    if (l.n_tokens > 0) APR_TRY(apr_meta_kit(root) != NULL ? read_ours(model, root, &l, err) : read_theirs(model, root, &l, err));
+    if (l.n_tokens > 0) APR_TRY(apr_meta_kit(root) != NULL ? read_own(model, root, &l, err) : read_foreign(model, root, &l, err));
     if (chat != NULL && vocab->chat_template == NULL) {
         vocab->chat_template = apr_arena_copy(&model->arena, chat, strlen(chat));
         if (vocab->chat_template == NULL) return apr_no_memory(err, "the chat template");

@@ -1,11 +1,11 @@
-/* apr_meta_way.c - how a tensor came from its origin, as an APR file records it, written and read.
+/* apr_meta_way.c - reads and writes a tensor's provenance in an APR file: how it was made from the tensors of its origin.
  *
- *     "origin": "blk.0.attn_q.weight"       its name there, when that is another
- *     "origins": ["...", "..."]             instead: it was stacked or joined from these
- *     "lengths": [2048, 512]                of the joined ones, along the axis that joins them
- *     "steps": ["", "unsqueeze:0"]          what was applied to each of them before, when anything was
- *     "step": "pairs_to_halves:14"          the chain of formats/model/step.h that was applied to the origin
- *     "kept": "..."                         the tensor that is the origin as it was, where no step leads back exactly */
+ *     "origin": "blk.0.attn_q.weight"          its name in the origin, if different
+ *     "origins": ["...", "..."]                instead of "origin": the tensors that were stacked or concatenated
+ *     "lengths": [2048, 512]                   their lengths along the axis of concatenation
+ *     "steps": ["", "unsqueeze:0"]             steps applied to each of them before, if any
+ *     "step": "pairs_to_halves:14"             the chain of steps (formats/model/step.h) applied to the origin
+ *     "kept": "..."                            the tensor that keeps the origin's bytes, if the chain has no exact inverse */
 #include "formats/apr/apr_meta.h"
 
 #include <string.h>
@@ -78,7 +78,7 @@ void apr_meta_write_way(apr_json_text *out, const apr_tensor *t)
     write_text(out, "kept", t->origin_kept);
 }
 
-static apr_status bad_way(const apr_model *model, const apr_tensor *t, const char *what, apr_error *err)
+static apr_status bad_provenance(const apr_model *model, const apr_tensor *t, const char *what, apr_error *err)
 {
     return apr_fail(err, APR_E_DAMAGED, "%s: the metadata of tensor '%s' is damaged at '%s'", model->path, t->name, what);
 }
@@ -86,7 +86,7 @@ static apr_status bad_way(const apr_model *model, const apr_tensor *t, const cha
 static apr_status read_name(apr_model *model, const apr_tensor *t, const cJSON *item, const char *key, const char **name, apr_error *err)
 {
     if (item == NULL) return APR_OK;
-    if (!cJSON_IsString(item)) return bad_way(model, t, key, err);
+    if (!cJSON_IsString(item)) return bad_provenance(model, t, key, err);
     *name = apr_arena_copy(&model->arena, item->valuestring, strlen(item->valuestring));
     return *name != NULL ? APR_OK : apr_no_memory(err, "the metadata");
 }
@@ -99,10 +99,10 @@ static apr_status read_lengths(apr_model *model, const apr_tensor *t, const cJSO
     if (list == NULL) return APR_OK;
     int64_t *const lengths = apr_arena_array(&model->arena, several->n, sizeof *lengths);
     if (lengths == NULL) return apr_no_memory(err, "the metadata");
-    if (!cJSON_IsArray(list)) return bad_way(model, t, "lengths", err);
+    if (!cJSON_IsArray(list)) return bad_provenance(model, t, "lengths", err);
     cJSON_ArrayForEach(item, list) if (n == several->n || !apr_json_as_int(item, &lengths[n]) ||
-                                       lengths[n++] < 0) return bad_way(model, t, "lengths", err);
-    if (n != several->n) return bad_way(model, t, "lengths", err);
+                                       lengths[n++] < 0) return bad_provenance(model, t, "lengths", err);
+    if (n != several->n) return bad_provenance(model, t, "lengths", err);
     several->lengths = lengths;
     return APR_OK;
 }
@@ -115,14 +115,14 @@ static apr_status read_chains(apr_model *model, const apr_tensor *t, const cJSON
     if (list == NULL) return APR_OK;
     apr_chain *const chains = apr_arena_array(&model->arena, several->n, sizeof *chains);
     if (chains == NULL) return apr_no_memory(err, "the metadata");
-    if (!cJSON_IsArray(list)) return bad_way(model, t, "steps", err);
+    if (!cJSON_IsArray(list)) return bad_provenance(model, t, "steps", err);
     cJSON_ArrayForEach(item, list)
     {
-        if (n == several->n || !cJSON_IsString(item)) return bad_way(model, t, "steps", err);
-        if (item->valuestring[0] != '\0' && !apr_chain_parse(&chains[n], item->valuestring)) return bad_way(model, t, "steps", err);
+        if (n == several->n || !cJSON_IsString(item)) return bad_provenance(model, t, "steps", err);
+        if (item->valuestring[0] != '\0' && !apr_chain_parse(&chains[n], item->valuestring)) return bad_provenance(model, t, "steps", err);
         n++;
     }
-    if (n != several->n) return bad_way(model, t, "steps", err);
+    if (n != several->n) return bad_provenance(model, t, "steps", err);
     several->chains = chains;
     return APR_OK;
 }
@@ -133,7 +133,7 @@ static apr_status read_origins(apr_model *model, const cJSON *record, apr_tensor
     size_t n = 0;
 
     if (list == NULL) return APR_OK;
-    if (!cJSON_IsArray(list) || list->child == NULL) return bad_way(model, t, "origins", err);
+    if (!cJSON_IsArray(list) || list->child == NULL) return bad_provenance(model, t, "origins", err);
     cJSON_ArrayForEach(item, list) n++;
     apr_origins *const several = apr_arena_alloc(&model->arena, sizeof *several);
     const char **const names = apr_arena_array(&model->arena, n, sizeof *names);
@@ -146,7 +146,7 @@ static apr_status read_origins(apr_model *model, const cJSON *record, apr_tensor
     return read_chains(model, t, apr_json_get(record, "steps"), several, err);
 }
 
-/* Do the parts make up the whole that was joined first? */
+/* Do the lengths of the concatenated tensors add up to the dimension? */
 static bool parts_fit(const apr_step *step, const apr_shape *shape, const apr_origins *several)
 {
     const int at = shape->rank - 1 - step->n[0];
@@ -160,8 +160,8 @@ static bool parts_fit(const apr_step *step, const apr_shape *shape, const apr_or
     return length == shape->dims[at];
 }
 
-/* Can the chain have ended in this shape? Checked from the end, as far as the steps have inverses; a weight's type may have changed
- * since. What is left is checked when the way back is gone. */
+/* Can the chain have ended in this shape? Checks it backwards while the steps have inverses, with any type, because a weight's type may
+ * have changed since. Exporting checks the rest. */
 static bool fits(const apr_chain *chain, const apr_tensor *t)
 {
     apr_shape shape = {.rank = t->rank};
@@ -188,6 +188,6 @@ apr_status apr_meta_read_way(apr_model *model, const cJSON *record, apr_tensor *
     if (steps != NULL && (!apr_chain_parse(&t->origin_chain, steps) || !fits(&t->origin_chain, t)))
         return apr_fail(err, APR_E_DAMAGED, "%s: the step '%.60s' does not fit tensor '%s'", model->path, steps, t->name);
     const bool of_several = t->origin_chain.n_steps > 0 && apr_step_kinds[t->origin_chain.steps[0].kind].of_several;
-    if (of_several != (t->origins != NULL)) return bad_way(model, t, "origins", err);
+    if (of_several != (t->origins != NULL)) return bad_provenance(model, t, "origins", err);
     return APR_OK;
 }

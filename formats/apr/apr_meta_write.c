@@ -1,4 +1,4 @@
-/* apr_meta_write.c - a model to the metadata of an APR file: canonical keys once each, the same bytes for the same model. */
+/* apr_meta_write.c - writes a model's metadata for an APR file: each canonical key once, and the same bytes for the same model. */
 #include "formats/apr/apr_meta.h"
 #include "formats/base/base64.h"
 #include "formats/gguf/gguf_endian.h"
@@ -22,10 +22,10 @@ static bool is_typed(apr_str key)
     return false;
 }
 
-/* What a JSON string that reads back equal can hold. */
+/* True if a JSON string can hold it and read back equal. */
 static bool is_json_text(apr_str s) { return apr_str_is_utf8(s) && (s.n_bytes == 0 || memchr(s.text, '\0', s.n_bytes) == NULL); }
 
-/* Stands at the top of the JSON under its own name and reads back equal. */
+/* True if it can be written at the top of the JSON under its own name and reads back equal. */
 static bool is_free_item(const apr_kv *item)
 {
     double real;
@@ -55,7 +55,7 @@ static bool is_free_item(const apr_kv *item)
     return !reserved;
 }
 
-/* The metadata needs no binary form: it stands at the top. */
+/* True if all metadata can be written at the top of the JSON, without the binary form. */
 static bool has_free_keys(const apr_model *layout)
 {
     if (layout->origin.format != APR_FORMAT_NONE) return false;
@@ -97,7 +97,7 @@ static void write_string(apr_json_text *out, const char *key, const char *text)
     if (text != NULL && *text != '\0') apr_json_string(out, key, text, strlen(text));
 }
 
-/* The value of a typed key: the file's own, or what the origin says under GGUF's name, or what follows from the rest. */
+/* The value of a typed key: the file's own, else the origin's under GGUF's name, else derived from the rest. */
 static apr_str typed_value(const apr_model *layout, const char *key)
 {
     static const struct {
@@ -124,7 +124,7 @@ static apr_str typed_value(const apr_model *layout, const char *key)
     return value;
 }
 
-/* total_size is 0 in a plain file, as aprender writes it, and the bytes of the tensors otherwise. */
+/* In a plain file total_size is 0, as aprender writes it; otherwise it is the bytes of all tensors. */
 static void write_counts(apr_json_text *out, const apr_model *layout)
 {
     const bool plain = apr_meta_is_plain(layout);
@@ -184,7 +184,7 @@ static void write_head(apr_json_text *out, const apr_model *layout)
 static void write_hparams(apr_json_text *out, const apr_model *layout)
 {
     apr_hparams h = layout->hparams;
-    /* llama.cpp's converter is the one that moves a rotary pair's members next to each other, for llama alone */
+    /* only llama.cpp's converter makes rotary pairs adjacent (interleaved), and only for llama */
     const bool pairs = layout->dialect == APR_DIALECT_GGML && h.architecture != NULL && strcmp(h.architecture, "llama") == 0;
 
     write_string(out, "architecture", h.architecture);
@@ -200,7 +200,7 @@ static void write_hparams(apr_json_text *out, const apr_model *layout)
     if (h.tie_word_embeddings) apr_json_bool(out, "tied_embeddings", true);
 }
 
-/* --- bytes --- */
+/* --- binary data --- */
 
 static void write_quoted_base64(apr_json_text *out, const void *bytes, size_t n_bytes)
 {
@@ -217,18 +217,18 @@ static void write_quoted_base64(apr_json_text *out, const void *bytes, size_t n_
     free(text);
 }
 
-/* Compressed, unless the reader would not believe how much. */
+/* Writes zstd + base64, or base64 alone if the reader would reject the compression ratio. */
 static void write_packed(apr_json_text *out, const void *bytes, size_t n_bytes)
 {
     const size_t bound = ZSTD_compressBound(n_bytes);
     uint8_t *const packed = malloc(bound);
     const size_t n_packed = packed != NULL ? ZSTD_compress(packed, bound, bytes, n_bytes, ZSTD_LEVEL) : 0;
     const bool packs = packed != NULL && !ZSTD_isError(n_packed);
-    const bool is_believed = packs && (n_bytes <= apr_meta_always_unpacked || n_bytes / n_packed <= apr_meta_max_ratio);
+    const bool is_accepted = packs && (n_bytes <= apr_meta_always_unpacked || n_bytes / n_packed <= apr_meta_max_ratio);
 
     apr_json_uint(out, "bytes", n_bytes);
-    write_string(out, "encoding", is_believed ? "zstd+base64" : "base64");
-    if (packs) write_quoted_base64(out, is_believed ? packed : bytes, is_believed ? n_packed : n_bytes);
+    write_string(out, "encoding", is_accepted ? "zstd+base64" : "base64");
+    if (packs) write_quoted_base64(out, is_accepted ? packed : bytes, is_accepted ? n_packed : n_bytes);
     else out->failed = true;
     free(packed);
 }
@@ -251,7 +251,7 @@ static bool is_zero(const apr_gap *gap)
     return gap->bytes == NULL || i == gap->n_bytes;
 }
 
-/* A gap of the origin's, of zeros for the most part. */
+/* Writes the gaps between the origin's tensors; most of them are zeros. */
 static void write_gaps(apr_json_text *out, const apr_origin *origin)
 {
     if (origin->n_gaps == 0 || origin->requantized) return;
@@ -305,7 +305,7 @@ static void write_tensor(apr_json_text *out, const apr_tensor *t)
     apr_json_close(out, '}');
 }
 
-/* In the order of the data; a tensor without a story is left out. */
+/* Records in the order of the data; a tensor without provenance or scale has none. */
 static void write_tensors(apr_json_text *out, const apr_model *layout)
 {
     bool any = false;
@@ -361,7 +361,7 @@ static void write_files(apr_json_text *out, const apr_model *layout)
     apr_json_close(out, ']');
 }
 
-/* --- the whole --- */
+/* --- the "aprkit" object --- */
 
 static void write_kit(apr_json_text *out, const apr_model *layout)
 {
@@ -387,7 +387,7 @@ static void write_kit(apr_json_text *out, const apr_model *layout)
     free(zeros);
 }
 
-/* All that a reader will have to believe. */
+/* Total bytes that a reader decompresses. */
 static uint64_t unpacked_bytes(const apr_model *layout)
 {
     uint64_t n = apr_kv_bytes(&layout->kv);
@@ -402,7 +402,7 @@ apr_status apr_meta_write(const apr_model *layout, char **text, size_t *n_bytes,
     apr_json_text out = {0};
 
     if (unpacked_bytes(layout) > apr_meta_max_unpacked)
-        return apr_fail(err, APR_E_UNSUPPORTED, "%s: keys, files and gaps of more than %llu MiB cannot travel in an APR file",
+        return apr_fail(err, APR_E_UNSUPPORTED, "%s: keys, files and gaps of more than %llu MiB cannot be stored in an APR file",
                         layout->path != NULL ? layout->path : "", (unsigned long long)(apr_meta_max_unpacked >> 20));
     apr_json_open(&out, NULL, '{');
     write_head(&out, layout);
@@ -414,7 +414,7 @@ apr_status apr_meta_write(const apr_model *layout, char **text, size_t *n_bytes,
     apr_json_close(&out, '}');
     *text = apr_json_text_take(&out, n_bytes);
     if (*text == NULL) return apr_no_memory(err, "the metadata");
-    const size_t n_behind = strlen("\"}}");
-    *crc_at = plain ? 0 : *n_bytes - n_behind - layout->n_tensors * APR_META_CRC_CHARS;
+    const size_t n_after = strlen("\"}}");
+    *crc_at = plain ? 0 : *n_bytes - n_after - layout->n_tensors * APR_META_CRC_CHARS;
     return APR_OK;
 }

@@ -1,9 +1,9 @@
-/* apr_profile.c - what aprender and realizar can load and run today, checked before a byte is written for them. */
+/* apr_profile.c - checks, before anything is written, what aprender and realizar can load and run. */
 #include "formats/apr/apr.h"
 
 #include <string.h>
 
-/* The types both projects read alike, from the smallest. */
+/* The types that both projects read the same way, smallest first. */
 static const apr_dtype shared_types[] = {APR_Q4_K, APR_Q6_K, APR_F16, APR_BF16, APR_F32};
 enum { N_SHARED_TYPES = sizeof shared_types / sizeof *shared_types };
 
@@ -14,7 +14,7 @@ bool apr_aprender_holds(apr_dtype dtype)
     return false;
 }
 
-/* The smallest shared type with at least as many bits; f32 where none has, and for integers, whose values a half would bend. */
+/* The smallest shared type with at least as many bits, else f32. Also f32 for integers, which f16 would round. */
 static apr_dtype nearest_type(const apr_tensor *t)
 {
     for (int i = 0; i < N_SHARED_TYPES && apr_dtype_is_weights(t->dtype); i++) {
@@ -34,11 +34,11 @@ static apr_status check_tensor(const apr_tensor *t, apr_error *err)
                         t->name);
     if (t->rank == 1 && t->dtype != APR_F32)
         return apr_fail(err, APR_E_UNSUPPORTED,
-                        "tensor '%s' is a vector of %s, which realizar reads as f32: the nearest type that can be is f32", t->name,
+                        "tensor '%s' is a vector of %s, which realizar reads as f32: the nearest type that works is f32", t->name,
                         apr_dtypes[t->dtype].name);
     if (!apr_aprender_holds(t->dtype))
         return apr_fail(err, APR_E_UNSUPPORTED,
-                        "tensor '%s' is %s %s, which aprender and realizar do not read alike: the nearest type that can be is %s", t->name,
+                        "tensor '%s' is %s %s, which aprender and realizar read differently: the nearest type that works is %s", t->name,
                         apr_dtypes[t->dtype].name, apr_dims_text(t, dims, sizeof dims), apr_dtypes[nearest_type(t)].name);
     return APR_OK;
 }
@@ -50,7 +50,7 @@ static const apr_tensor *find(const apr_model *layout, const char *name)
     return NULL;
 }
 
-/* realizar refuses to load what is outside; 0 is "missing". */
+/* realizar refuses to load values outside these ranges; 0 means missing. */
 static apr_status check_hparams(const apr_hparams *h, apr_error *err)
 {
     const struct {
@@ -72,12 +72,12 @@ static apr_status check_hparams(const apr_hparams *h, apr_error *err)
             "the architecture is not known, and realizar cannot run a file without it: convert from a folder with a config.json");
     for (size_t i = 0; i < sizeof ranges / sizeof *ranges; i++)
         if (ranges[i].value < 1 || ranges[i].value > ranges[i].max)
-            return apr_fail(err, APR_E_UNSUPPORTED, "%s is %lld, and realizar wants 1 to %lld", ranges[i].key, (long long)ranges[i].value,
+            return apr_fail(err, APR_E_UNSUPPORTED, "%s is %lld, but realizar needs 1 to %lld", ranges[i].key, (long long)ranges[i].value,
                             (long long)ranges[i].max);
     if (h->rope_theta != 0.0 && !(h->rope_theta >= 1.0 && h->rope_theta <= 1e8))
-        return apr_fail(err, APR_E_UNSUPPORTED, "rope_theta is %g, and realizar wants 1 to 1e8", h->rope_theta);
+        return apr_fail(err, APR_E_UNSUPPORTED, "rope_theta is %g, but realizar needs 1 to 1e8", h->rope_theta);
     if (h->rms_norm_eps != 0.0 && !(h->rms_norm_eps >= 1e-10 && h->rms_norm_eps <= 0.01))
-        return apr_fail(err, APR_E_UNSUPPORTED, "rms_norm_eps is %g, and realizar wants 1e-10 to 0.01", h->rms_norm_eps);
+        return apr_fail(err, APR_E_UNSUPPORTED, "rms_norm_eps is %g, but realizar needs 1e-10 to 0.01", h->rms_norm_eps);
     return APR_OK;
 }
 
@@ -87,10 +87,10 @@ static apr_status check_embedding(const apr_model *layout, apr_error *err)
     const int64_t n = layout->hparams.vocab_size;
 
     if (embedding == NULL) embedding = find(layout, "token_embd.weight");
-    if (embedding == NULL)
-        return apr_fail(err, APR_E_UNSUPPORTED, "there is no model.embed_tokens.weight, without which realizar cannot run");
+    if (embedding == NULL) return apr_fail(err, APR_E_UNSUPPORTED, "model.embed_tokens.weight is missing; realizar cannot run without it");
     if (embedding->rank != 2 || embedding->dims[0] != n)
-        return apr_fail(err, APR_E_UNSUPPORTED, "tensor '%s' has not the %lld rows that vocab_size says", embedding->name, (long long)n);
+        return apr_fail(err, APR_E_UNSUPPORTED, "tensor '%s' does not have the %lld rows that vocab_size states", embedding->name,
+                        (long long)n);
     return APR_OK;
 }
 
@@ -100,12 +100,11 @@ apr_status apr_check_aprender(const apr_model *layout, apr_error *err)
 
     for (size_t i = 0; i < layout->n_tensors; i++) APR_TRY(check_tensor(&layout->tensors[i], err));
     if (find(layout, "lm_head.weight") == NULL && find(layout, "output.weight") == NULL)
-        return apr_fail(
-            err, APR_E_UNSUPPORTED,
-            "there is no lm_head.weight, without which realizar cannot run: where it is tied, write the embedding a second time");
+        return apr_fail(err, APR_E_UNSUPPORTED,
+                        "lm_head.weight is missing; realizar cannot run without it: if it is tied, write the embedding a second time");
     APR_TRY(check_hparams(&layout->hparams, err));
     APR_TRY(check_embedding(layout, err));
     if (vocab->kind == APR_VOCAB_NONE || apr_vocab_needs_file(vocab) || (vocab->n_merges == 0 && vocab->scores == NULL))
-        return apr_fail(err, APR_E_UNSUPPORTED, "there is no vocabulary with merges or scores, without which realizar cannot encode text");
+        return apr_fail(err, APR_E_UNSUPPORTED, "there is no vocabulary with merges or scores; realizar cannot encode text without one");
     return APR_OK;
 }

@@ -1,4 +1,4 @@
-/* apr_read.c - APR v2 read with tolerance: whatever aprender, realizar or aprkit wrote, checked against the file's size. */
+/* apr_read.c - reads APR v2 files of aprender, realizar and aprkit, and checks them against the file's size. */
 #include "formats/apr/apr.h"
 #include "formats/apr/apr_meta.h"
 #include "formats/base/bytes.h"
@@ -16,7 +16,7 @@ typedef struct header {
     uint64_t metadata_at, index_at, data_at;
 } header;
 
-/* One entry of the index, before its type is believed. */
+/* One entry of the index, before its type is checked. */
 typedef struct entry {
     apr_tensor tensor;
     uint64_t offset, n_bytes;
@@ -32,7 +32,7 @@ typedef struct reader {
     header header;
     cJSON *metadata;
     entry *entries;
-    size_t n_entries; /* those that become tensors */
+    size_t n_entries; /* without dropped entries */
 } reader;
 
 /* --- header --- */
@@ -46,8 +46,8 @@ static apr_status check_magic(const reader *r)
     if (memcmp(r->bytes, "APRN", 4) == 0 || memcmp(r->bytes, "APR1", 4) == 0)
         return apr_fail(r->err, APR_E_UNSUPPORTED, "%s: an APR v1 file; only v2 is read: convert it again from its source", path);
     if (memcmp(r->bytes, "APR\0", 4) != 0 && memcmp(r->bytes, "APR2", 4) != 0)
-        return apr_fail(r->err, APR_E_DAMAGED, "%s: no APR file: the first bytes are %02x %02x %02x %02x", path, r->bytes[0], r->bytes[1],
-                        r->bytes[2], r->bytes[3]);
+        return apr_fail(r->err, APR_E_DAMAGED, "%s: not an APR file: the first bytes are %02x %02x %02x %02x", path, r->bytes[0],
+                        r->bytes[1], r->bytes[2], r->bytes[3]);
     const uint32_t stated = apr_load_le32(r->bytes + HEADER_CRC_AT);
     const uint32_t crc = apr_crc32(apr_crc32(0, r->bytes, HEADER_CRC_AT), r->bytes + HEADER_CRC_AT + 4, HEADER_BYTES - HEADER_CRC_AT - 4);
     if (crc != stated && stated != 0) /* 0: not computed, as aprender's serve leaves it */
@@ -113,7 +113,7 @@ static apr_status read_name(reader *r, apr_cursor *cursor, entry *e)
     if (name == NULL)
         return apr_fail(r->err, APR_E_DAMAGED, "%s: the index ends inside entry %u at byte %zu", r->model->path, e->number, at);
     if (n == 0 || memchr(name, '\0', n) != NULL || !apr_str_is_utf8((apr_str){name, n}))
-        return apr_fail(r->err, APR_E_DAMAGED, "%s: the name of tensor %u at byte %zu is no UTF-8 text", r->model->path, e->number, at + 2);
+        return apr_fail(r->err, APR_E_DAMAGED, "%s: the name of tensor %u at byte %zu is not UTF-8", r->model->path, e->number, at + 2);
     e->tensor.name = apr_arena_copy(&r->model->arena, name, n);
     return e->tensor.name != NULL ? APR_OK : apr_no_memory(r->err, "the names of the tensors");
 }
@@ -148,7 +148,7 @@ static apr_status read_entry(reader *r, apr_cursor *cursor, entry *e)
 
 static int by_name(const void *a, const void *b) { return strcmp(((const entry *)a)->tensor.name, ((const entry *)b)->tensor.name); }
 
-/* aprender's serve leaves the index as it comes; entries keep their numbers. Files that aprkit wrote are sorted. */
+/* aprender's serve does not sort the index; entries keep their numbers. aprkit writes it sorted. */
 static apr_status sort_index(reader *r)
 {
     size_t i = 1;
@@ -156,7 +156,7 @@ static apr_status sort_index(reader *r)
     while (i < r->n_entries && by_name(&r->entries[i - 1], &r->entries[i]) < 0) i++;
     if (i >= r->n_entries) return APR_OK;
     if (apr_meta_kit(r->metadata) != NULL && by_name(&r->entries[i - 1], &r->entries[i]) > 0)
-        return apr_fail(r->err, APR_E_DAMAGED, "%s: the index is not sorted: tensor '%s' stands behind '%s'", r->model->path,
+        return apr_fail(r->err, APR_E_DAMAGED, "%s: the index is not sorted: tensor '%s' comes after '%s'", r->model->path,
                         r->entries[i].tensor.name, r->entries[i - 1].tensor.name);
     qsort(r->entries, r->n_entries, sizeof *r->entries, by_name);
     for (i = 1; i < r->n_entries; i++)
@@ -195,7 +195,7 @@ static entry *find_entry(const reader *r, const char *name)
 
 /* --- types and shapes --- */
 
-/* Type ids that different writers mean differently: the first whose size fits is meant. Others have one meaning. */
+/* Type ids with a different meaning for different writers: the first meaning whose size fits is used. Other ids have one meaning. */
 static const struct {
     uint8_t id;
     apr_dtype meanings[2];
@@ -205,14 +205,14 @@ static const struct {
     {10, {APR_Q2_K, APR_Q2_K}}, {11, {APR_Q3_K, APR_Q3_K}},  {13, {APR_Q5_K, APR_Q5_K}},
 };
 
-/* What else an id may be: ggml's number of a type, as aprender's newest table has it. */
+/* Fallback for an id: the ggml type of that number, as in aprender's newest table. */
 static apr_dtype type_by_ggml_id(uint8_t id)
 {
     const apr_dtype dtype = apr_dtype_by_ggml_id(id);
     return dtype != APR_DTYPE_COUNT && apr_dtypes[dtype].class_of == APR_CLASS_BLOCK ? dtype : APR_DTYPE_COUNT;
 }
 
-/* The size fits when every row is padded to whole blocks, as aprender's matrix quantizer does it. */
+/* True if the size fits after padding each row to whole blocks, as aprender's matrix quantizer does. */
 static bool has_padded_rows(const entry *e, apr_dtype dtype)
 {
     const int64_t block = apr_dtypes[dtype].elems_per_block, columns = apr_tensor_columns(&e->tensor);
@@ -259,21 +259,21 @@ static apr_status type_tensor(const reader *r, entry *e)
     return APR_OK;
 }
 
-/* Other writers pass some GGUF files through with the contiguous dimension first: seen by the embedding, whose rows are the
- * vocabulary, and by stacked experts, which are the slowest dimension. */
-static void turn_foreign_dims(reader *r)
+/* Some writers copy a GGUF's dimensions in ggml order, contiguous dimension first. Two signs show it: the embedding's rows are not the
+ * vocabulary, and the experts of a stack are not its slowest dimension. */
+static void reverse_foreign_dims(reader *r)
 {
     const apr_hparams *const h = &r->model->hparams;
     const entry *embedding = find_entry(r, "model.embed_tokens.weight");
     if (embedding == NULL) embedding = find_entry(r, "token_embd.weight");
-    const bool turned = embedding != NULL && embedding->tensor.rank == 2 && h->vocab_size > 0 &&
-                        embedding->tensor.dims[0] != h->vocab_size && embedding->tensor.dims[1] == h->vocab_size;
+    const bool reversed = embedding != NULL && embedding->tensor.rank == 2 && h->vocab_size > 0 &&
+                          embedding->tensor.dims[0] != h->vocab_size && embedding->tensor.dims[1] == h->vocab_size;
 
     for (size_t i = 0; i < r->n_entries; i++) {
         int64_t *const dims = r->entries[i].tensor.dims;
         const int rank = r->entries[i].tensor.rank;
         const bool stacked = rank == 3 && h->num_experts > 0 && dims[2] == h->num_experts && dims[0] != h->num_experts;
-        if (!stacked && !(turned && rank == 2)) continue;
+        if (!stacked && !(reversed && rank == 2)) continue;
         const int64_t first = dims[0];
         dims[0] = dims[rank - 1];
         dims[rank - 1] = first;
@@ -287,7 +287,7 @@ static bool has_zero_dim(const apr_tensor *t)
     return false;
 }
 
-/* An output head of no bytes is what aprender leaves of a tied one. */
+/* aprender leaves an output head of zero bytes for tied embeddings. */
 static void drop_empty_heads(reader *r)
 {
     static const char *const heads[] = {"lm_head.weight", "output.weight"};
@@ -303,7 +303,7 @@ static void drop_empty_heads(reader *r)
 
 /* --- order --- */
 
-/* Where an empty tensor and the next one share an offset, the empty one was written first. */
+/* If an empty tensor and another one share an offset, the empty one was written first. */
 static int by_offset(const void *pa, const void *pb)
 {
     const entry *const a = pa, *const b = pb;
@@ -312,7 +312,7 @@ static int by_offset(const void *pa, const void *pb)
     return a->number < b->number ? -1 : a->number > b->number;
 }
 
-/* Tensors may share all of their bytes, but not some. */
+/* Two tensors may share all of their bytes, but must not overlap partially. */
 static apr_status check_overlaps(const reader *r)
 {
     const entry *last = NULL;
@@ -374,9 +374,9 @@ static apr_status place_tensors(reader *r)
     return apr_model_index_names(model, r->err);
 }
 
-/* --- the whole --- */
+/* --- the whole file --- */
 
-/* Byte behind the last tensor. */
+/* The offset after the last tensor. */
 static uint64_t data_end(const apr_model *model, const uint8_t *bytes, uint64_t data_at)
 {
     uint64_t end = data_at;
@@ -395,29 +395,29 @@ static apr_status read_all(reader *r)
     const char *const where = apr_arena_print(&model->arena, "%s: metadata", model->path);
     if (where == NULL) return apr_no_memory(r->err, "a path");
     APR_TRY(apr_json_parse(&r->metadata, r->bytes + r->header.metadata_at, r->header.metadata_bytes, where, r->err));
-    if (!cJSON_IsObject(r->metadata)) return apr_fail(r->err, APR_E_DAMAGED, "%s: the metadata is no JSON object", model->path);
+    if (!cJSON_IsObject(r->metadata)) return apr_fail(r->err, APR_E_DAMAGED, "%s: the metadata is not a JSON object", model->path);
     APR_TRY(read_index(r));
     APR_TRY(apr_meta_read_shape(model, r->metadata, r->err));
     const bool foreign = apr_meta_kit(r->metadata) == NULL;
     if (foreign) {
         if (find_entry(r, "token_embd.weight") != NULL) model->dialect = APR_DIALECT_GGML;
-        turn_foreign_dims(r);
+        reverse_foreign_dims(r);
         drop_empty_heads(r);
     }
     APR_TRY(place_tensors(r));
     if (!foreign) {
         if (apr_load_le32(r->bytes + HEADER_CRC_AT) == 0)
-            return apr_fail(r->err, APR_E_DAMAGED, "%s: the header is damaged: it states no checksum, as all that aprkit writes do",
+            return apr_fail(r->err, APR_E_DAMAGED, "%s: the header is damaged: it states no checksum, but aprkit always writes one",
                             model->path);
         const uint64_t end = data_end(model, r->bytes, r->header.data_at), whole = apr_align_up(end, ALIGNMENT) + FOOTER_BYTES;
         if (r->n_bytes != whole)
-            return apr_fail(r->err, APR_E_DAMAGED, "%s: %zu bytes long where %llu are right: is it truncated?", model->path, r->n_bytes,
+            return apr_fail(r->err, APR_E_DAMAGED, "%s: is %zu bytes long, but must be %llu: is it truncated?", model->path, r->n_bytes,
                             (unsigned long long)whole);
     }
     return apr_meta_read_rest(model, r->metadata, r->err);
 }
 
-/* `model` holds at most the map. */
+/* `model` holds nothing but the map, if any. */
 static apr_status read_model(apr_model *model, const uint8_t *bytes, size_t n_bytes, const char *path, apr_error *err)
 {
     reader r = {.model = model, .err = err, .bytes = bytes, .n_bytes = n_bytes};
@@ -465,37 +465,37 @@ apr_footer apr_apr_check_footer(const apr_model *model)
     if (model->format != APR_FORMAT_APR || model->n_maps == 0) return APR_FOOTER_MISSING;
     const apr_map *const map = &model->maps[0];
     const uint64_t data_at = apr_load_le64(map->data + 32), end = data_end(model, map->data, data_at);
-    const uint64_t n_behind = map->n_bytes - end, n_padding = apr_align_up(end, ALIGNMENT) - end;
-    /* writers that leave the data section unaligned pad from its beginning */
+    const uint64_t n_after = map->n_bytes - end, n_padding = apr_align_up(end, ALIGNMENT) - end;
+    /* writers with an unaligned data section pad relative to its start */
     const uint64_t own_padding = apr_align_up(end - data_at, ALIGNMENT) - (end - data_at);
 
-    if (n_behind >= FOOTER_BYTES) {
+    if (n_after >= FOOTER_BYTES) {
         const size_t n = map->n_bytes - FOOTER_BYTES;
         if (apr_crc32(0, map->data, n) == apr_load_le32(map->data + n)) return APR_FOOTER_GOOD;
     }
-    return n_behind == 0 || n_behind == n_padding || n_behind == own_padding ? APR_FOOTER_MISSING : APR_FOOTER_BAD;
+    return n_after == 0 || n_after == n_padding || n_after == own_padding ? APR_FOOTER_MISSING : APR_FOOTER_BAD;
 }
 
-/* Bytes of the file with a known CRC. */
+/* A range of the file with a known CRC. */
 typedef struct known_run {
     uint64_t at, n_bytes;
     uint32_t crc;
 } known_run;
 
-static int by_place(const void *a, const void *b)
+static int by_offset_in_file(const void *a, const void *b)
 {
     const uint64_t x = ((const known_run *)a)->at, y = ((const known_run *)b)->at;
     return (x > y) - (x < y);
 }
 
-/* The CRC of the first n bytes, those of the runs taken from what is known of them. */
+/* The CRC of the first n bytes; uses the known CRCs of the runs and reads only the bytes between them. */
 static uint32_t crc_around(const uint8_t *bytes, uint64_t n, const known_run *runs, size_t n_runs)
 {
     uint32_t crc = 0;
     uint64_t at = 0;
 
     for (size_t i = 0; i < n_runs; i++) {
-        if (runs[i].at < at) continue; /* one that begins inside another: the footer cannot be right */
+        if (runs[i].at < at) continue; /* overlapping runs: the footer cannot match */
         crc = apr_crc32(crc, bytes + at, (size_t)(runs[i].at - at));
         crc = apr_crc32_combine(crc, runs[i].crc, runs[i].n_bytes);
         at = runs[i].at + runs[i].n_bytes;
@@ -516,17 +516,17 @@ apr_status apr_apr_check_head(const apr_model *model, apr_error *err)
         const apr_tensor *const t = &model->tensors[i];
         if (t->n_bytes > 0) runs[n_runs++] = (known_run){(uint64_t)(t->data - map->data), t->n_bytes, model->stated_crcs[i]};
     }
-    qsort(runs, n_runs, sizeof *runs, by_place);
+    qsort(runs, n_runs, sizeof *runs, by_offset_in_file);
     const bool is_good = crc_around(map->data, n, runs, n_runs) == apr_load_le32(map->data + n);
     free(runs);
     if (is_good) return APR_OK;
     return apr_fail(err, APR_E_DAMAGED,
-                    "%s: the file has changed since it was written: its checksum does not follow from what it says of itself and its "
+                    "%s: the file has changed since it was written: its checksum does not match its header, metadata and "
                     "tensors; get it again",
                     model->path);
 }
 
-/* Is an entry's name less than the one before it? The index was read before. */
+/* Is the index sorted by name? It was checked before, so the cursor does not fail. */
 static bool is_index_sorted(const uint8_t *bytes)
 {
     apr_cursor cursor = {.data = bytes, .n_bytes = (size_t)apr_load_le64(bytes + 32), .at = (size_t)apr_load_le64(bytes + 24)};

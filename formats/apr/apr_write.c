@@ -1,4 +1,4 @@
-/* apr_write.c - APR v2 written strictly: sorted index, 64-byte alignment, checksums of the header, each tensor and the file. */
+/* apr_write.c - writes APR v2: sorted index, 64-byte alignment, checksums of the header, each tensor and the file. */
 #include "formats/apr/apr.h"
 #include "formats/apr/apr_meta.h"
 #include "formats/base/bytes.h"
@@ -14,13 +14,13 @@ typedef struct writer {
     apr_sink base;
     apr_out *out;
     const apr_model *layout;
-    uint32_t *index_of; /* [n_tensors] layout order to place in the index */
-    uint32_t *crcs;     /* [n_tensors] in the order of the index */
-    uint8_t *head;      /* all before the data */
+    uint32_t *index_of; /* [n_tensors] position in the index of each tensor of the layout */
+    uint32_t *crcs;     /* [n_tensors] in index order */
+    uint8_t *head;      /* everything before the data */
     size_t head_bytes;  /* a multiple of 64 */
-    size_t crc_at;      /* in the metadata; 0: the file states no CRCs of tensors */
+    size_t crc_at;      /* in the metadata; 0: the file states no tensor CRCs */
     uint64_t total_bytes;
-    size_t at; /* the tensor that is being put, its bytes so far, and their CRC */
+    size_t at; /* the tensor being written; n_put: its bytes so far; crc: their CRC */
     uint64_t n_put;
     uint32_t crc;
     uint32_t data_crc; /* of all finished tensors and their padding */
@@ -40,7 +40,7 @@ static apr_status check_tensor(const apr_tensor *t, const char *path, apr_error 
     apr_tensor sized = *t;
 
     if (*t->name == '\0' || strlen(t->name) > MAX_NAME_BYTES || !apr_str_is_utf8(apr_str_of(t->name)))
-        return apr_fail(err, APR_E_UNSUPPORTED, "%s: the name '%.80s' of %zu bytes is not 1 to %d bytes of UTF-8, as APR wants it", path,
+        return apr_fail(err, APR_E_UNSUPPORTED, "%s: the name '%.80s' of %zu bytes is not 1 to %d bytes of UTF-8, as APR requires", path,
                         t->name, strlen(t->name), MAX_NAME_BYTES);
     APR_TRY(apr_tensor_size(&sized, path, err));
     if (sized.n_bytes != t->n_bytes)
@@ -54,7 +54,7 @@ static int by_name(const void *a, const void *b)
     return strcmp(((const index_entry *)a)->tensor->name, ((const index_entry *)b)->tensor->name);
 }
 
-/* The index in its order; data_bytes is what the data section takes, padding included. */
+/* Fills the index, sorted by name; data_bytes is the size of the data section, padding included. */
 static apr_status lay_out(const apr_model *layout, const char *path, index_entry *entries, uint64_t *data_bytes, apr_error *err)
 {
     const uint64_t limit = INT64_MAX / 2;
@@ -120,7 +120,7 @@ static void write_header(uint8_t *head, const apr_model *layout, size_t metadata
                    apr_crc32(apr_crc32(0, head, HEADER_CRC_AT), head + HEADER_CRC_AT + 4, HEADER_BYTES - HEADER_CRC_AT - 4));
 }
 
-/* Header, metadata and index in memory: small beside the data, and checksummed once the CRCs of the tensors are in it. */
+/* Builds header, metadata and index in memory. They are small, and are checksummed when the tensor CRCs are known. */
 static apr_status make_head(writer *w, const char *path, const index_entry *entries, apr_error *err)
 {
     const apr_model *const layout = w->layout;
@@ -171,7 +171,7 @@ static apr_status prepare(writer *w, const char *path, apr_error *err)
 
 /* --- data --- */
 
-/* Pads and closes tensors that are complete; empty ones are from the start. */
+/* Pads and closes complete tensors; empty ones are complete from the start. */
 static apr_status close_tensors(writer *w, apr_error *err)
 {
     for (; w->at < w->layout->n_tensors && w->n_put == w->layout->tensors[w->at].n_bytes; w->at++) {
@@ -246,7 +246,7 @@ static apr_status patch_crcs(writer *w, apr_error *err)
     return apr_out_patch(w->out, w->crc_at, w->head + w->crc_at, w->layout->n_tensors * APR_META_CRC_CHARS, err);
 }
 
-/* The footer's CRC is put together from those of the head, the tensors and the padding: nothing is read again. */
+/* Combines the footer's CRC from those of the head, the tensors and the padding; nothing is read again. */
 static apr_status complete(writer *w, apr_error *err)
 {
     uint8_t footer[FOOTER_BYTES];
@@ -282,12 +282,12 @@ static apr_status check_layout(const apr_model *layout, const char *path, apr_pr
         return apr_fail(err, APR_E_UNSUPPORTED, "%s: %zu tensors are more than APR can hold", path, layout->n_tensors);
     for (size_t i = 0; i < layout->n_attachments; i++)
         if (!apr_meta_is_file_name(layout->attachments[i].name))
-            return apr_fail(err, APR_E_UNSUPPORTED, "%s: a file called '%.80s' cannot travel in an APR file", path,
+            return apr_fail(err, APR_E_UNSUPPORTED, "%s: a file called '%.80s' cannot be stored in an APR file", path,
                             layout->attachments[i].name);
     return profile == APR_PROFILE_APRENDER ? apr_check_aprender(layout, err) : APR_OK;
 }
 
-/* Laid out, with its head in memory. */
+/* Makes a writer with its layout computed and its head in memory. */
 static apr_status new_writer(writer **made, const char *path, const apr_model *layout, apr_profile profile, apr_error *err)
 {
     static const apr_sink_ops ops = {
