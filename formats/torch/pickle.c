@@ -1,4 +1,4 @@
-/* pickle.c - the stack machine of pickles with a table of the operations that weights need; executes nothing of Python's. */
+/* pickle.c - the pickle stack machine, with a table of the operations that weights need; executes no Python code. */
 #include "formats/torch/pickle.h"
 
 #include <inttypes.h>
@@ -8,14 +8,14 @@ typedef apr_pickle_node node;
 
 typedef struct machine {
     apr_cursor *in;
-    size_t begin; /* of the pickle */
+    size_t begin; /* offset of the pickle */
     const apr_pickle_rules *rules;
     apr_pickle *made;
-    node **stack, **memo; /* memo: NULL where nothing was put */
+    node **stack, **memo; /* memo: NULL for entries that were not set */
     size_t n_stack, stack_capacity, n_memo, memo_capacity, n_puts;
-    size_t *marks; /* heights of the stack */
+    size_t *marks; /* stack heights at MARK operations */
     size_t n_marks, marks_capacity;
-    size_t n_copied; /* items of lists that became dicts */
+    size_t n_copied; /* items of lists copied into dicts */
     bool stopped;
     const char *where;
     apr_arena *arena;
@@ -40,7 +40,7 @@ static apr_status refused(const machine *m, const char *verb, apr_str name)
 
 /* --- stack, marks, memo --- */
 
-/* Room for one more in an array of the arena's. */
+/* Makes space for one more entry in an arena array. */
 static apr_status grow(const machine *m, void **array, size_t n, size_t *capacity, size_t size)
 {
     if (n < *capacity) return APR_OK;
@@ -68,19 +68,19 @@ static apr_status push_new(machine *m, const node *value)
     return push(m, made);
 }
 
-/* The lowest place that may be taken from: what lies under a mark belongs to an object that is still being made. */
+/* The lowest stack index that may be popped: entries below the last mark belong to an object that is still being built. */
 static size_t floor_of(const machine *m) { return m->n_marks > 0 ? m->marks[m->n_marks - 1] : 0; }
 
-/* NULL: the stack is empty there. */
+/* NULL: no entry above the last mark. */
 static node *pop(machine *m) { return m->n_stack > floor_of(m) ? m->stack[--m->n_stack] : NULL; }
 static node *top(const machine *m) { return m->n_stack > floor_of(m) ? m->stack[m->n_stack - 1] : NULL; }
 
-static apr_status empty(const machine *m) { return damaged(m, "takes more from its stack than lies there"); }
+static apr_status empty(const machine *m) { return damaged(m, "pops more than its stack holds"); }
 
-/* What lies behind the last mark, which goes. */
+/* Pops the last mark and the items above it. */
 static apr_status pop_mark(machine *m, node ***items, size_t *n)
 {
-    if (m->n_marks == 0) return damaged(m, "closes what it did not open");
+    if (m->n_marks == 0) return damaged(m, "uses a mark that it did not set");
     const size_t height = m->marks[--m->n_marks];
     *items = m->stack + height;
     *n = m->n_stack - height;
@@ -91,7 +91,7 @@ static apr_status pop_mark(machine *m, node ***items, size_t *n)
 static apr_status memo_put(machine *m, uint64_t place, node *value)
 {
     if (value == NULL) return empty(m);
-    if (place >= m->in->at - m->begin) return damaged(m, "remembers more than it has bytes");
+    if (place >= m->in->at - m->begin) return damaged(m, "has a memo index larger than its length");
     while (place >= m->memo_capacity) APR_TRY(grow(m, (void **)&m->memo, m->memo_capacity, &m->memo_capacity, sizeof *m->memo));
     m->memo[place] = value;
     m->n_puts++;
@@ -100,7 +100,7 @@ static apr_status memo_put(machine *m, uint64_t place, node *value)
 
 static apr_status memo_get(machine *m, uint64_t place)
 {
-    if (place >= m->memo_capacity || m->memo[place] == NULL) return damaged(m, "asks for what it did not remember");
+    if (place >= m->memo_capacity || m->memo[place] == NULL) return damaged(m, "reads a memo entry that was not set");
     return push(m, m->memo[place]);
 }
 
@@ -115,7 +115,7 @@ static apr_status append(machine *m, node *list, node *const *items, size_t n)
     return APR_OK;
 }
 
-/* The items may be what was just taken from the stack: they are read before anything is pushed. */
+/* `items` may be entries that were just popped: they are copied before anything is pushed. */
 static apr_status push_list(machine *m, apr_pickle_kind kind, node *const *items, size_t n)
 {
     node *const made = apr_arena_alloc(m->arena, sizeof *made);
@@ -152,7 +152,7 @@ static apr_status op_marked(machine *m, int kind)
     return push_list(m, (apr_pickle_kind)kind, items, n);
 }
 
-/* To the list or dict below: what was marked, or the last `single`. */
+/* Adds to the list or dict below: the items above the mark, or the last `single` items. */
 static apr_status add(machine *m, apr_pickle_kind kind, int single)
 {
     node **items = NULL;
@@ -166,7 +166,7 @@ static apr_status add(machine *m, apr_pickle_kind kind, int single)
         items = m->stack + m->n_stack;
     }
     node *const whole = top(m);
-    if (whole == NULL || whole->kind != kind) return damaged(m, "adds to what is no list or dict");
+    if (whole == NULL || whole->kind != kind) return damaged(m, "adds to something that is not a list or dict");
     if (kind == APR_PICKLE_DICT && n % 2 != 0) return damaged(m, "has a key without a value");
     return append(m, whole, items, n);
 }
@@ -178,7 +178,7 @@ static apr_status op_set(machine *m, int single) { return add(m, APR_PICKLE_DICT
 
 static apr_status op_bool(machine *m, int value) { return push_new(m, &(node){.kind = APR_PICKLE_BOOL, .integer = value}); }
 
-/* Little-endian; four bytes have a sign. */
+/* Little-endian; only the four-byte form is signed. */
 static apr_status op_int(machine *m, int n)
 {
     const uint64_t value = n == 1 ? apr_cursor_u8(m->in) : n == 2 ? apr_cursor_u16(m->in) : apr_cursor_u32(m->in);
@@ -197,14 +197,14 @@ static apr_status op_long(machine *m, int n_count)
     const uint8_t *const bytes = apr_cursor_take(m->in, n);
     uint64_t value = 0;
 
-    if (bytes == NULL) return APR_OK; /* the loop sees that the cursor failed */
+    if (bytes == NULL) return APR_OK; /* the main loop checks in->failed */
     if (n > 8) return push_new(m, &(node){.kind = APR_PICKLE_BIG});
     if (n > 0 && (bytes[n - 1] & 0x80) != 0) value = UINT64_MAX;
     for (size_t i = (size_t)n; i-- > 0;) value = value << 8 | bytes[i];
     return push_new(m, &(node){.kind = APR_PICKLE_INT, .integer = (int64_t)value});
 }
 
-/* The only big-endian number of a pickle. */
+/* Floats are the only big-endian numbers of a pickle. */
 static apr_status op_real(machine *m, int n)
 {
     const uint64_t bits = __builtin_bswap64(apr_cursor_u64(m->in));
@@ -265,7 +265,7 @@ static apr_status op_stack_global(machine *m, int n)
 
     (void)n;
     if (module == NULL) return empty(m);
-    if (name->kind != APR_PICKLE_TEXT || module->kind != APR_PICKLE_TEXT) return damaged(m, "names something by no text");
+    if (name->kind != APR_PICKLE_TEXT || module->kind != APR_PICKLE_TEXT) return damaged(m, "has a name that is not a text");
     return push_global(m, module->text, name->text);
 }
 
@@ -274,13 +274,14 @@ static apr_status make_dict(machine *m, const node *arguments)
 {
     const node *const pairs = arguments->n_items == 1 ? arguments->items[0] : NULL;
 
-    if (arguments->n_items > 1 || (pairs != NULL && pairs->kind != APR_PICKLE_LIST)) return damaged(m, "makes a dict of what is no list");
+    if (arguments->n_items > 1 || (pairs != NULL && pairs->kind != APR_PICKLE_LIST))
+        return damaged(m, "makes a dict from something that is not a list");
     m->n_copied += pairs != NULL ? pairs->n_items : 0;
-    if (m->n_copied > m->in->at - m->begin) return damaged(m, "makes dicts of one list again and again");
+    if (m->n_copied > m->in->at - m->begin) return damaged(m, "copies one list into too many dicts");
     APR_TRY(push_new(m, &(node){.kind = APR_PICKLE_DICT}));
     for (size_t i = 0; pairs != NULL && i < pairs->n_items; i++) {
         const node *const pair = pairs->items[i];
-        if (pair->kind != APR_PICKLE_LIST || pair->n_items != 2) return damaged(m, "makes a dict of what are no pairs");
+        if (pair->kind != APR_PICKLE_LIST || pair->n_items != 2) return damaged(m, "makes a dict from items that are not pairs");
         APR_TRY(append(m, top(m), (node *const *)pair->items, 2));
     }
     return APR_OK;
@@ -292,13 +293,14 @@ static apr_status op_reduce(machine *m, int n)
 
     (void)n;
     if (function == NULL) return empty(m);
-    if (function->kind != APR_PICKLE_GLOBAL || arguments->kind != APR_PICKLE_LIST) return damaged(m, "calls what is no function");
+    if (function->kind != APR_PICKLE_GLOBAL || arguments->kind != APR_PICKLE_LIST)
+        return damaged(m, "calls something that is not a function");
     if (apr_str_is(function->text, ordered_dict)) return make_dict(m, arguments);
     if (!m->rules->may_call(function->text)) return refused(m, "call", function->text);
     return push_new(m, &(node){.kind = APR_PICKLE_CALL, .text = function->text, .items = arguments->items, .n_items = arguments->n_items});
 }
 
-/* The state of a dict is what its class notes beside it (a module's _metadata): no weights, so it goes. */
+/* A dict's state holds attributes of its class (a module's _metadata). It contains no weights, so it is dropped. */
 static apr_status op_build(machine *m, int n)
 {
     const node *const state = pop(m), *const object = state != NULL ? top(m) : NULL;
@@ -330,7 +332,7 @@ static apr_status op_protocol(machine *m, int n)
     (void)n;
     return m->in->failed || (version >= 2 && version <= 5)
                ? APR_OK
-               : apr_fail(m->err, APR_E_UNSUPPORTED, "%s: its pickle is of protocol %u; 2 to 5 are read", m->where, version);
+               : apr_fail(m->err, APR_E_UNSUPPORTED, "%s: its pickle has protocol %u; supported are 2 to 5", m->where, version);
 }
 
 static apr_status op_frame(machine *m, int n) { return (void)apr_cursor_u64(m->in), (void)n, APR_OK; }
@@ -339,10 +341,10 @@ static apr_status op_get(machine *m, int n) { return memo_get(m, read_count(m, n
 static apr_status op_memoize(machine *m, int n) { return (void)n, memo_put(m, m->n_puts, top(m)); }
 static apr_status op_stop(machine *m, int n) { return (void)n, m->stopped = true, APR_OK; }
 
-/* `name` is what Python calls it. */
+/* `name` is Python's name of the operation. */
 typedef struct operation {
     apr_status (*act)(machine *m, int n); /* NULL: refused */
-    int n;                                /* of its function; a count's bytes, items, a kind */
+    int n;                                /* argument of `act`: bytes of a count, number of items, or a kind */
     const char *name;
 } operation;
 
@@ -394,7 +396,7 @@ static const operation operations[256] = {
     ['R'] = {op_reduce, 0, "REDUCE"},
     ['b'] = {op_build, 0, "BUILD"},
     ['Q'] = {op_stored, 0, "BINPERSID"},
-    /* what other pickles have, to name it */
+    /* known operations that are refused by name */
     [0x81] = {NULL, 0, "NEWOBJ"},
     [0x92] = {NULL, 0, "NEWOBJ_EX"},
     ['i'] = {NULL, 0, "INST"},
@@ -410,8 +412,8 @@ static const operation operations[256] = {
 static apr_status refuse_operation(const machine *m, uint8_t code)
 {
     if (operations[code].name == NULL)
-        return apr_fail(m->err, APR_E_DAMAGED, "%s: its pickle has 0x%02x at byte %zu, which is no operation of protocols 2 to 5", m->where,
-                        code, m->in->at - 1 - m->begin);
+        return apr_fail(m->err, APR_E_DAMAGED, "%s: its pickle has 0x%02x at byte %zu, which is not an operation of protocols 2 to 5",
+                        m->where, code, m->in->at - 1 - m->begin);
     return apr_fail(m->err, APR_E_UNSUPPORTED, "%s: its pickle asks to make an object (%s at byte %zu); refused: nothing is executed",
                     m->where, operations[code].name, m->in->at - 1 - m->begin);
 }
@@ -422,7 +424,7 @@ apr_status apr_pickle_read(apr_pickle *pickle, apr_cursor *in, const apr_pickle_
     machine m = {.in = in, .begin = in->at, .rules = rules, .made = pickle, .where = where, .arena = arena, .err = err};
 
     *pickle = (apr_pickle){0};
-    APR_TRY(grow(&m, (void **)&m.stack, 0, &m.stack_capacity, sizeof *m.stack)); /* so that it has a bottom */
+    APR_TRY(grow(&m, (void **)&m.stack, 0, &m.stack_capacity, sizeof *m.stack)); /* so that the stack is not NULL */
     while (!m.stopped) {
         const uint8_t code = apr_cursor_u8(in);
         const operation *const o = &operations[code];

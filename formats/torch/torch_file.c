@@ -1,4 +1,4 @@
-/* torch_file.c - finds pickle and storages in the two layouts of torch.save; reads no tensor. */
+/* torch_file.c - finds the pickle and the storages in both layouts of torch.save; reads no tensor. */
 #include "formats/torch/torch_file.h"
 
 #include "formats/torch/torch.h"
@@ -16,10 +16,10 @@ bool apr_starts_torch(const uint8_t *head, size_t n)
     return n >= 3 && head[0] == 0x80 && head[1] >= 2 && head[1] <= 5;
 }
 
-/* --- what a pickle of weights may name and call --- */
+/* --- names that a pickle of weights may use and call --- */
 
 static const struct {
-    const char *storage, *dtype; /* their names in the module torch; NULL: there is none of that kind */
+    const char *storage, *dtype; /* names in the module torch; NULL: none */
     apr_dtype is;
 } types[] = {
     {"FloatStorage", "float32", APR_F32},
@@ -43,7 +43,7 @@ static const struct {
 };
 enum { N_TYPES = sizeof types / sizeof *types };
 
-/* The text behind the module's name; empty: it is of another module. */
+/* The name without its module; empty if it is of another module. */
 static apr_str in_module(apr_str name, const char *module)
 {
     const size_t n = strlen(module);
@@ -89,7 +89,7 @@ static const apr_pickle_rules weights_only = {may_name, may_call};
 
 static uint64_t elem_bytes(apr_dtype dtype) { return dtype == APR_DTYPE_COUNT ? 1 : (uint64_t)apr_dtypes[dtype].bytes_per_block; }
 
-/* ("storage", type, key, device, number of elements) and before 1.6 what part of another one it is */
+/* Parses ("storage", type, key, device, number of elements); before 1.6 a sixth item tells which part of another storage it is. */
 static apr_status describe(const apr_pickle_node *stored, apr_torch_storage *s, const char *where, apr_error *err)
 {
     const apr_pickle_node *const d = stored->items[0], *const *const f = d->items;
@@ -98,7 +98,7 @@ static apr_status describe(const apr_pickle_node *stored, apr_torch_storage *s, 
     *s = (apr_torch_storage){0};
     if (d->kind != APR_PICKLE_LIST || d->n_items < 5 || !apr_pickle_is_text(f[0], "storage") || f[1]->kind != APR_PICKLE_GLOBAL ||
         f[2]->kind != APR_PICKLE_TEXT || f[4]->kind != APR_PICKLE_INT || !storage_type(f[1]->text, &s->dtype))
-        return apr_fail(err, APR_E_DAMAGED, "%s: its pickle describes a storage as torch.save does not", where);
+        return apr_fail(err, APR_E_DAMAGED, "%s: its pickle describes a storage in a way that torch.save does not", where);
     if (d->n_items > 5 && f[5]->kind != APR_PICKLE_NONE)
         return apr_fail(err, APR_E_UNSUPPORTED, "%s: a storage in it is a part of another one; load it with torch and save it again",
                         where);
@@ -122,7 +122,7 @@ static apr_torch_storage *find_storage(const apr_torch_file *file, apr_str key)
     return file->n_storages > 0 ? bsearch(&wanted, file->storages, file->n_storages, sizeof wanted, by_key) : NULL;
 }
 
-/* Every one that the pickle mentions, once, by its key. */
+/* Lists every storage that the pickle mentions, once, sorted by key. */
 static apr_status list_storages(apr_torch_file *file, const apr_pickle *p, const char *where, apr_arena *arena, apr_error *err)
 {
     apr_torch_storage *const all = apr_arena_array(arena, p->n_stored + 1, sizeof *all);
@@ -154,13 +154,13 @@ apr_status apr_torch_storage_of(const apr_torch_file *file, const apr_pickle_nod
 static apr_status wrong_size(const apr_torch_storage *s, uint64_t n_bytes, const char *where, apr_error *err)
 {
     return apr_fail(err, APR_E_DAMAGED,
-                    "%s: the storage '%.*s' in it should have %" PRId64 " elements of %" PRIu64 " bytes, and has %" PRIu64 " bytes", where,
+                    "%s: the storage '%.*s' in it should have %" PRId64 " elements of %" PRIu64 " bytes, but has %" PRIu64 " bytes", where,
                     (int)(s->key.n_bytes < 40 ? s->key.n_bytes : 40), s->key.text, s->n_elems, elem_bytes(s->dtype), n_bytes);
 }
 
 /* --- since 1.6 --- */
 
-/* Of "NAME/data.pkl" the part up to the '/'; each archive has one such name. */
+/* The prefix "NAME/" of "NAME/data.pkl"; an archive must have exactly one such name. */
 static apr_status find_prefix(const apr_zip *zip, apr_str *prefix, const char *where, apr_error *err)
 {
     static const char pickle[] = "/data.pkl";
@@ -174,8 +174,7 @@ static apr_status find_prefix(const apr_zip *zip, apr_str *prefix, const char *w
         n_found++;
     }
     if (n_found == 1) return APR_OK;
-    return apr_fail(err, APR_E_DAMAGED, "%s: a zip archive with %zu files called data.pkl in it, where torch.save makes one", where,
-                    n_found);
+    return apr_fail(err, APR_E_DAMAGED, "%s: a zip archive with %zu files called data.pkl; torch.save writes exactly one", where, n_found);
 }
 
 static const apr_zip_member *find_file(const apr_zip *zip, apr_str prefix, const char *name)
@@ -224,7 +223,7 @@ static apr_status read_archive(apr_torch_file *file, const uint8_t *data, size_t
     return APR_OK;
 }
 
-/* --- before --- */
+/* --- before 1.6 --- */
 
 static apr_status check_machine(const apr_pickle_node *machine, const char *where, apr_error *err)
 {
@@ -234,16 +233,16 @@ static apr_status check_machine(const apr_pickle_node *machine, const char *wher
                        ? APR_OK
                        : apr_fail(err, APR_E_UNSUPPORTED,
                                   "%s: was saved on a machine with the other byte order; load it with torch and save it again", where);
-    return apr_fail(err, APR_E_DAMAGED, "%s: does not say of what byte order it is", where);
+    return apr_fail(err, APR_E_DAMAGED, "%s: does not state its byte order", where);
 }
 
-/* Behind the pickles, in the order of the keys. */
+/* The storages are after the pickles, in the order of the keys. */
 static apr_status place_storages(apr_torch_file *file, const apr_pickle_node *keys, apr_cursor *in, const char *where, apr_error *err)
 {
     if (keys->kind != APR_PICKLE_LIST) return apr_fail(err, APR_E_DAMAGED, "%s: has no list of its storages", where);
     for (size_t i = 0; i < keys->n_items; i++) {
         apr_torch_storage *const s = keys->items[i]->kind == APR_PICKLE_TEXT ? find_storage(file, keys->items[i]->text) : NULL;
-        if (s == NULL || s->data != NULL) return apr_fail(err, APR_E_DAMAGED, "%s: its list of storages is not that of its tensors", where);
+        if (s == NULL || s->data != NULL) return apr_fail(err, APR_E_DAMAGED, "%s: its list of storages does not match its tensors", where);
         const uint64_t n_stated = apr_cursor_u64(in), n_left = apr_cursor_left(in);
         s->data = apr_cursor_take(in, (uint64_t)s->n_elems * elem_bytes(s->dtype));
         if (s->data == NULL || n_stated != (uint64_t)s->n_elems) return wrong_size(s, n_left, where, err);
@@ -260,9 +259,9 @@ static apr_status read_pickles(apr_torch_file *file, const uint8_t *data, size_t
     apr_pickle version, machine, saved, keys;
 
     if (n_bytes < sizeof MAGIC || memcmp(data, MAGIC, sizeof MAGIC) != 0) {
-        in.at = 0; /* whoever's it is: what it asks for is worth knowing */
+        in.at = 0; /* another program's pickle: parse it to report what it asks for */
         APR_TRY(apr_pickle_read(&saved, &in, &weights_only, where, arena, err));
-        return apr_fail(err, APR_E_UNSUPPORTED, "%s: is a pickle, but none of torch.save's", where);
+        return apr_fail(err, APR_E_UNSUPPORTED, "%s: is a pickle, but not one of torch.save", where);
     }
     APR_TRY(apr_pickle_read(&version, &in, &weights_only, where, arena, err));
     APR_TRY(apr_pickle_read(&machine, &in, &weights_only, where, arena, err));

@@ -1,4 +1,4 @@
-/* zip.c - finds the members of a zip archive of stored files; believes the central table, and of local headers only their lengths. */
+/* zip.c - finds the members of a zip archive; trusts the central table, and uses only the lengths of local headers. */
 #include "formats/torch/zip.h"
 
 #include "formats/base/bytes.h"
@@ -8,13 +8,13 @@
 #include <string.h>
 
 enum {
-    END_BYTES = 22,       /* without the comment behind it, of at most 65535 bytes */
-    LOCATOR_BYTES = 20,   /* of zip64: where its end is */
-    END64_BYTES = 56,     /* what of it is read */
-    ENTRY_BYTES = 46,     /* of the central table, without name, extra fields and comment */
-    LOCAL_BYTES = 30,     /* of a local header, without name and extra fields */
-    EXTRA_ZIP64 = 1,      /* the extra field with the numbers that have no room in 32 bits */
-    FLAG_ENCRYPTED = 0x1, /* bit 3, sizes behind the data, needs nothing: the central table has them */
+    END_BYTES = 22,       /* without the comment after it, of at most 65535 bytes */
+    LOCATOR_BYTES = 20,   /* of zip64: holds the offset of its end record */
+    END64_BYTES = 56,     /* the part that is read */
+    ENTRY_BYTES = 46,     /* an entry of the central table, without name, extra fields and comment */
+    LOCAL_BYTES = 30,     /* a local header, without name and extra fields */
+    EXTRA_ZIP64 = 1,      /* the extra field for numbers that do not fit in 32 bits */
+    FLAG_ENCRYPTED = 0x1, /* bit 3 (sizes after the data) is ignored: the central table has the sizes */
     STORED = 0
 };
 
@@ -24,7 +24,7 @@ static const uint32_t ENTRY_SIGN = 0x02014b50, LOCAL_SIGN = 0x04034b50, END_SIGN
 typedef struct reading {
     const uint8_t *data;
     uint64_t n_bytes;
-    uint64_t table_at, table_bytes, n_members; /* as the end says */
+    uint64_t table_at, table_bytes, n_members; /* from the end record */
     const char *where;
     apr_error *err;
 } reading;
@@ -34,7 +34,7 @@ static apr_status damaged(const reading *r, const char *what, uint64_t at)
     return apr_fail(r->err, APR_E_DAMAGED, "%s: %s, at byte %" PRIu64 " of its zip archive", r->where, what, at);
 }
 
-/* --- the end --- */
+/* --- the end record --- */
 
 static apr_status read_end64(reading *r, uint64_t end_at)
 {
@@ -48,7 +48,7 @@ static apr_status read_end64(reading *r, uint64_t end_at)
     return APR_OK;
 }
 
-/* Behind it lies a comment that ends with the file. */
+/* The end record is followed by a comment that ends with the file. */
 static apr_status read_end(reading *r)
 {
     for (uint64_t back = END_BYTES; back <= r->n_bytes && back <= END_BYTES + 65535; back++) {
@@ -59,21 +59,22 @@ static apr_status read_end(reading *r)
         r->table_at = apr_load_le32(end + 16);
         APR_TRY(read_end64(r, r->n_bytes - back));
         if (r->table_at <= r->n_bytes && r->table_bytes <= r->n_bytes - r->table_at) return APR_OK;
-        return damaged(r, "the table of files lies outside the file", r->n_bytes - back);
+        return damaged(r, "the table of files is outside the file", r->n_bytes - back);
     }
-    return apr_fail(r->err, APR_E_DAMAGED, "%s: its zip archive has no end in its %" PRIu64 " bytes: the file is cut off; fetch it again",
-                    r->where, r->n_bytes);
+    return apr_fail(r->err, APR_E_DAMAGED,
+                    "%s: its zip archive has no end record in its %" PRIu64 " bytes: the file is cut off; fetch it again", r->where,
+                    r->n_bytes);
 }
 
 /* --- one member --- */
 
 typedef struct entry {
-    const uint8_t *head; /* of the central table */
+    const uint8_t *head; /* in the central table */
     size_t n_name, n_extra;
     uint64_t packed, size, local_at;
 } entry;
 
-/* Numbers that are all ones in the entry stand in its zip64 field, in this order. */
+/* A number of all ones in the entry is replaced by one from its zip64 field, in this order. */
 static bool read_extra(entry *e)
 {
     apr_cursor extra = {.data = e->head + ENTRY_BYTES + e->n_name, .n_bytes = e->n_extra};
@@ -91,7 +92,7 @@ static bool read_extra(entry *e)
     return e->size != IN_ZIP64 && e->packed != IN_ZIP64 && e->local_at != IN_ZIP64;
 }
 
-/* The next entry of the table. */
+/* Reads the next entry of the central table. */
 static apr_status read_entry(const reading *r, apr_cursor *table, entry *e)
 {
     const uint64_t at = r->table_at + table->at;
@@ -122,14 +123,14 @@ static apr_status read_member(const reading *r, const entry *e, apr_zip_member *
     const uint8_t *const local = r->data + e->local_at;
     const uint64_t begin = e->local_at + LOCAL_BYTES + apr_load_le16(local + 26) + apr_load_le16(local + 28);
     if (e->packed != e->size || begin > r->table_at || e->size > r->table_at - begin)
-        return damaged(r, "a file in it does not lie in front of the table of files", e->local_at);
+        return damaged(r, "a file in it is not before the table of files", e->local_at);
     *m = (apr_zip_member){name, e->n_name, r->data + begin, e->size};
     return APR_OK;
 }
 
-/* --- all of them --- */
+/* --- all members --- */
 
-static int by_place(const void *a, const void *b)
+static int by_offset(const void *a, const void *b)
 {
     const apr_zip_member *const x = a, *const y = b;
     if (x->data != y->data) return x->data < y->data ? -1 : 1;
@@ -148,16 +149,17 @@ static int by_name(const void *a, const void *b)
     return compare_names(x->name, x->n_name, y->name, y->n_name);
 }
 
-/* Each byte belongs to one member at most, and each name, so that no two readers see different files. */
-static apr_status check_apart(const reading *r, apr_zip_member *members, size_t n)
+/* Members must not overlap, and names must be unique, so that different readers cannot see different files. */
+static apr_status check_overlaps(const reading *r, apr_zip_member *members, size_t n)
 {
-    qsort(members, n, sizeof *members, by_place);
+    qsort(members, n, sizeof *members, by_offset);
     for (size_t i = 1; i < n; i++)
         if ((uint64_t)(members[i].data - members[i - 1].data) < members[i - 1].n_bytes)
-            return damaged(r, "two files lie over each other", (uint64_t)(members[i].data - r->data));
+            return damaged(r, "two files overlap", (uint64_t)(members[i].data - r->data));
     qsort(members, n, sizeof *members, by_name);
     for (size_t i = 1; i < n; i++)
-        if (by_name(&members[i - 1], &members[i]) == 0) return damaged(r, "two files have one name", (uint64_t)(members[i].data - r->data));
+        if (by_name(&members[i - 1], &members[i]) == 0)
+            return damaged(r, "two files have the same name", (uint64_t)(members[i].data - r->data));
     return APR_OK;
 }
 
@@ -176,7 +178,7 @@ apr_status apr_zip_read(apr_zip *zip, const uint8_t *data, size_t n_bytes, const
         APR_TRY(read_entry(&r, &table, &e));
         APR_TRY(read_member(&r, &e, &members[i]));
     }
-    APR_TRY(check_apart(&r, members, (size_t)r.n_members));
+    APR_TRY(check_overlaps(&r, members, (size_t)r.n_members));
     *zip = (apr_zip){members, (size_t)r.n_members};
     return APR_OK;
 }

@@ -180,7 +180,7 @@ static void code_is_refused_by_its_name(void **state)
 static void other_protocols_and_operations_are_named(void **state)
 {
     (void)state;
-    assert_refused(PICKLE("\x80\x06N."), APR_E_UNSUPPORTED, "protocol 6; 2 to 5 are read");
+    assert_refused(PICKLE("\x80\x06N."), APR_E_UNSUPPORTED, "protocol 6; supported are 2 to 5");
     assert_refused(PICKLE("I1\n."), APR_E_DAMAGED, "has 0x49 at byte 0");
     assert_refused(PICKLE("\x80\x02\xff."), APR_E_DAMAGED, "has 0xff at byte 2");
 }
@@ -193,15 +193,15 @@ static void a_machine_without_sense_is_damage(void **state)
     assert_refused(PICKLE("\x80\x02(N."), APR_E_DAMAGED, "leaves more or less than one object");
     assert_refused(PICKLE("\x80\x02N\x86."), APR_E_DAMAGED, "takes more from its stack");
     assert_refused(PICKLE("\x80\x02]N(a."), APR_E_DAMAGED, "takes more from its stack"); /* under the mark */
-    assert_refused(PICKLE("\x80\x02t."), APR_E_DAMAGED, "closes what it did not open");
+    assert_refused(PICKLE("\x80\x02t."), APR_E_DAMAGED, "uses a mark that it did not set");
     assert_refused(PICKLE("(t(t."), APR_E_DAMAGED, "leaves more or less than one object");
-    assert_refused(PICKLE("\x80\x02h\x00."), APR_E_DAMAGED, "asks for what it did not remember");
+    assert_refused(PICKLE("\x80\x02h\x00."), APR_E_DAMAGED, "reads a memo entry that was not set");
     assert_refused(PICKLE("\x80\x02q\x00."), APR_E_DAMAGED, "takes more from its stack");
-    assert_refused(PICKLE("\x80\x02Nr\xff\xff\xff\x7f."), APR_E_DAMAGED, "remembers more than it has bytes");
+    assert_refused(PICKLE("\x80\x02Nr\xff\xff\xff\x7f."), APR_E_DAMAGED, "has a memo index larger than its length");
     assert_refused(PICKLE("\x80\x02}(Nu."), APR_E_DAMAGED, "a key without a value");
-    assert_refused(PICKLE("\x80\x02NNa."), APR_E_DAMAGED, "adds to what is no list or dict");
-    assert_refused(PICKLE("\x80\x02NNR."), APR_E_DAMAGED, "calls what is no function");
-    assert_refused(PICKLE("\x80\x02NN\x93."), APR_E_DAMAGED, "names something by no text");
+    assert_refused(PICKLE("\x80\x02NNa."), APR_E_DAMAGED, "adds to something that is not a list or dict");
+    assert_refused(PICKLE("\x80\x02NNR."), APR_E_DAMAGED, "calls something that is not a function");
+    assert_refused(PICKLE("\x80\x02NN\x93."), APR_E_DAMAGED, "has a name that is not a text");
     assert_refused(PICKLE("\x80\x02X\xff\xff\xff\xff"
                           "abc."),
                    APR_E_DAMAGED, "is cut off");
@@ -249,7 +249,7 @@ static void one_list_does_not_become_many_dicts(void **state)
     bytes[n++] = 't', bytes[n++] = '\x85', bytes[n++] = 'q', bytes[n++] = 2;
     for (int i = 0; i < 1000; i++) memcpy(bytes + n, "h\0h\2R", 5), n += 5;
     bytes[n++] = '.';
-    assert_refused(bytes, n, APR_E_DAMAGED, "makes dicts of one list again and again");
+    assert_refused(bytes, n, APR_E_DAMAGED, "copies one list into too many dicts");
 }
 
 static void a_pickle_cut_anywhere_is_damaged(void **state)

@@ -156,12 +156,12 @@ static void two_members_may_not_share_bytes_or_a_name(void **state)
     apr_store_le32(z.bytes + z.entries[0] + 24, 20);
     apr_store_le32(z.bytes + z.entries[0] + 20, 46);
     apr_store_le32(z.bytes + z.entries[0] + 24, 46);
-    assert_refused(&z, APR_E_DAMAGED, "two files lie over each other");
+    assert_refused(&z, APR_E_DAMAGED, "two files overlap");
     z = (zip_builder){0};
     zip_add(&z, "a/data/0", "0123", 4);
     zip_add(&z, "a/data/0", "4567", 4);
     zip_close(&z, 0);
-    assert_refused(&z, APR_E_DAMAGED, "two files have one name");
+    assert_refused(&z, APR_E_DAMAGED, "two files have the same name");
 }
 
 static void numbers_that_point_outside_are_damage(void **state)
@@ -175,10 +175,10 @@ static void numbers_that_point_outside_are_damage(void **state)
     build(&z, 0);
     apr_store_le32(z.bytes + z.entries[0] + 20, 0x7fffffff);
     apr_store_le32(z.bytes + z.entries[0] + 24, 0x7fffffff);
-    assert_refused(&z, APR_E_DAMAGED, "does not lie in front of the table");
+    assert_refused(&z, APR_E_DAMAGED, "is not before the table");
     build(&z, 0);
     apr_store_le32(z.bytes + z.end_at + 16, 0x7fffffff);
-    assert_refused(&z, APR_E_DAMAGED, "the table of files lies outside the file");
+    assert_refused(&z, APR_E_DAMAGED, "the table of files is outside the file");
     build(&z, 0);
     apr_store_le16(z.bytes + z.end_at + 10, 60000);
     assert_refused(&z, APR_E_DAMAGED, "too small for its entries");
@@ -187,7 +187,7 @@ static void numbers_that_point_outside_are_damage(void **state)
     assert_refused(&z, APR_E_DAMAGED, "is not where it should be");
     build(&z, 1);
     apr_store_le64(z.bytes + z.end_at - 76 + 48, UINT64_MAX - 8); /* the table, as zip64's end has it */
-    assert_refused(&z, APR_E_DAMAGED, "the table of files lies outside the file");
+    assert_refused(&z, APR_E_DAMAGED, "the table of files is outside the file");
     build(&z, 1);
     apr_store_le16(z.bytes + z.entries[0] + 46 + 10 + 2, 8); /* zip64's field holds one number of three */
     assert_refused(&z, APR_E_DAMAGED, "an entry of the table of files is cut off");
