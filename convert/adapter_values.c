@@ -1,4 +1,4 @@
-/* adapter_values.c - reads numbers in pieces and counts those that are not finite. */
+/* adapter_values.c - decodes numbers in pieces and counts those that are not finite. */
 #include "convert/adapter_values.h"
 
 #include "formats/model/made.h"
@@ -10,15 +10,15 @@
 
 enum { PIECE = 1 << 16 };
 
-/* What is added to a value of the base is far from the end of float32, so that no sum gets there. */
-static const double far_below = 1e30;
+/* Below this bound, adding the change to a value of the base cannot overflow float32. */
+static const double safe_magnitude = 1e30;
 
 typedef struct count {
-    int64_t n_not_finite, first; /* first: of those that are not finite */
-    float largest;               /* size of the finite ones */
+    int64_t n_not_finite, first; /* first: index of the first one */
+    float largest;               /* largest magnitude of the finite values */
 } count;
 
-static void look_at(const float *x, int64_t n, int64_t at, count *c)
+static void count_piece(const float *x, int64_t n, int64_t at, count *c)
 {
     for (int64_t i = 0; i < n; i++) {
         if (isfinite(x[i])) c->largest = fmaxf(c->largest, fabsf(x[i]));
@@ -36,13 +36,13 @@ static apr_status count_values(const apr_tensor *t, count *c, apr_error *err)
     for (int64_t at = 0; at < n; at += PIECE) {
         const int64_t here = n - at < PIECE ? n - at : PIECE;
         apr_decode_elements(t, at, here, values);
-        look_at(values, here, at, c);
+        count_piece(values, here, at, c);
     }
     free(values);
     return APR_OK;
 }
 
-/* Of one tensor of the adapter; NULL is fine. *largest: the size of its largest number. */
+/* Checks one tensor of the adapter; NULL is fine. *largest: its largest magnitude. */
 static apr_status check_own(const apr_adapter *adapter, const apr_tensor *t, double *largest, apr_error *err)
 {
     count c;
@@ -68,14 +68,13 @@ apr_status apr_check_merged(const apr_adapter *adapter, const apr_adapter_change
     APR_TRY(check_own(adapter, change->magnitudes, &magnitudes, err));
     if (change->whole != NULL || change->a == NULL) return APR_OK;
     const double most = a * b * (double)change->a->dims[0] * fmax(fabs(scale), 1.0); /* also before the scale */
-    if (most < far_below && change->magnitudes == NULL) return APR_OK;
+    if (most < safe_magnitude && change->magnitudes == NULL) return APR_OK;
     APR_TRY(count_values(merged, &after, err));
     if (after.n_not_finite == 0) return APR_OK;
     APR_TRY(count_values(merged->made->parts[0], &before, err));
     if (after.n_not_finite <= before.n_not_finite) return APR_OK;
     return apr_fail(err, APR_E_DAMAGED,
-                    "%s: merged into '%s' it makes %" PRId64 " values that are not finite (the first at index %" PRId64
-                    "), where the model "
+                    "%s: merging into '%s' makes %" PRId64 " values that are not finite (the first at index %" PRId64 "); the model "
                     "has %" PRId64,
                     adapter->path, change->name, after.n_not_finite, after.first, before.n_not_finite);
 }

@@ -18,20 +18,20 @@ typedef struct merging {
     apr_model *view;
     const apr_family *family;   /* NULL: unknown */
     apr_tensor *tensors;        /* [view->n_tensors] the new table */
-    bool *goes;                 /* [view->n_tensors] what nothing refers to any more */
-    const apr_adapter **whole;  /* [view->n_tensors] which adapter took a tensor's place, or NULL */
-    const apr_adapter_use *use; /* at work */
+    bool *is_dropped;           /* [view->n_tensors] tensors that nothing refers to any more */
+    const apr_adapter **whole;  /* [view->n_tensors] the adapter that replaced a tensor, or NULL */
+    const apr_adapter_use *use; /* the adapter being merged */
     apr_error *err;
 } merging;
 
-static apr_status misfit(const merging *m, const apr_adapter_change *change, const char *why)
+static apr_status refuse_change(const merging *m, const apr_adapter_change *change, const char *why)
 {
     return apr_fail(m->err, APR_E_UNSUPPORTED, "%s: the adapter changes '%s', %s", m->use->adapter->path, change->name, why);
 }
 
-/* ---- which tensor is meant ---- */
+/* ---- finding the tensor ---- */
 
-/* Under another spelling of older checkpoints, where that is one tensor for one. NULL: there is none. */
+/* The name in another spelling of older checkpoints, if that is one tensor for one. NULL: none. */
 static const char *other_spelling(const merging *m, const char *name)
 {
     apr_name_match match;
@@ -42,7 +42,7 @@ static const char *other_spelling(const merging *m, const char *name)
     return apr_is_stack_of(match.form->name, parts[0].name) ? NULL : apr_fill_name(parts[0].name, &match, match.expert, &m->view->arena);
 }
 
-/* A tensor whose name is `name` with `with` in place of `part`; NULL: none. */
+/* The tensor named `name` with `part` replaced by `with`; NULL: none. */
 static const apr_tensor *sibling(const merging *m, const char *name, const char *part, const char *with)
 {
     const char *const at = strstr(name, part);
@@ -51,7 +51,7 @@ static const apr_tensor *sibling(const merging *m, const char *name, const char 
     return other != NULL ? apr_model_find(m->view, other) : NULL;
 }
 
-/* What the model has instead of a tensor that it has not. */
+/* Fails with the closest tensor that the model has instead. */
 static apr_status missing(const merging *m, const apr_adapter_change *change, const char *name)
 {
     static const struct {
@@ -99,8 +99,8 @@ static bool moves_rows(const apr_chain *chain)
     return true;
 }
 
-/* The change as the canonical view has it: another name, and the rows of b in another order, for they are the rows of the product. */
-static apr_status into_canonical(const merging *m, apr_adapter_change *change)
+/* Converts the change to the canonical view: the canonical name, and b's rows, which are the rows of the product, reordered. */
+static apr_status import_change(const merging *m, apr_adapter_change *change)
 {
     apr_arena *const arena = &m->view->arena;
     apr_tensor *const b = apr_arena_alloc(arena, sizeof *b);
@@ -109,10 +109,10 @@ static apr_status into_canonical(const merging *m, apr_adapter_change *change)
 
     if (b == NULL) return apr_no_memory(m->err, "a merged tensor");
     if (!apr_match_tensor(m->family, APR_DIALECT_GGML, change->name, &match) || match.rule == NULL)
-        return misfit(m, change, "which is not known here as one matrix of such a model");
+        return refuse_change(m, change, "which is not a known matrix of this architecture");
     if (!apr_rule_to_ggml(match.rule, m->family, &m->view->hparams, m->view->hparams.tiled_value_heads, &there) ||
         !apr_chain_inverse(&there, &back) || !moves_rows(&back) || apr_is_stack_of(match.rule->ggml, match.rule->hf))
-        return misfit(m, change, "whose columns a GGUF has in another order, or several in one");
+        return refuse_change(m, change, "which a GGUF stores with reordered columns or as part of a stack");
     *b = *change->b;
     APR_TRY(apr_tensor_follow(b, &back, arena, m->use->adapter->path, m->err));
     change->b = b;
@@ -129,11 +129,11 @@ static apr_status check_architecture(const merging *m)
     const char *const name = apr_arena_copy(&m->view->arena, arch.text, arch.n_bytes);
     if (name == NULL) return apr_no_memory(m->err, "the name of a model");
     if (m->family == NULL ? m->view->dialect == APR_DIALECT_GGML : apr_family_is_in_ggml(m->family, name)) return APR_OK;
-    return apr_fail(m->err, APR_E_UNSUPPORTED, "%s: the adapter is for ggml's '%.60s', and %s is %s", adapter->path, name, m->view->path,
-                    m->view->hparams.architecture != NULL ? m->view->hparams.architecture : "something else");
+    return apr_fail(m->err, APR_E_UNSUPPORTED, "%s: the adapter is for ggml architecture '%.60s', but %s is %s", adapter->path, name,
+                    m->view->path, m->view->hparams.architecture != NULL ? m->view->hparams.architecture : "something else");
 }
 
-/* ---- what cannot be merged ---- */
+/* ---- checks ---- */
 
 static const apr_adapter_change *find_whole(const apr_adapter *adapter, const char *ending)
 {
@@ -145,7 +145,7 @@ static const apr_adapter_change *find_whole(const apr_adapter *adapter, const ch
     return NULL;
 }
 
-/* Has the adapter one matrix for embedding and output, as the model has? */
+/* Does the adapter hold the same matrix for embedding and output, as a tied model does? */
 static bool ties_both(const apr_adapter *adapter)
 {
     const apr_adapter_change *const in = find_whole(adapter, "embed_tokens.weight"), *const out = find_whole(adapter, "lm_head.weight");
@@ -154,7 +154,7 @@ static bool ties_both(const apr_adapter *adapter)
     return memcmp(in->whole->data, out->whole->data, in->whole->n_bytes) == 0;
 }
 
-/* With tied output, what changes the embedding changes the output, and the adapter was trained otherwise. *skip: the output's own copy. */
+/* In a tied model, a change of the embedding also changes the output; the adapter was not trained for that. *skip: a copy of the output. */
 static apr_status check_tied(const merging *m, const apr_adapter_change *change, bool *skip)
 {
     const char *const name = apr_text_name_print(change->name, &m->view->arena);
@@ -165,16 +165,16 @@ static apr_status check_tied(const merging *m, const apr_adapter_change *change,
     if (!m->view->hparams.tie_word_embeddings || !(is_output || is_embedding)) return APR_OK;
     *skip = is_output && change->whole != NULL && ties_both(m->use->adapter);
     if (*skip || (is_embedding && (m->use->adapter->ties_output || (change->whole != NULL && ties_both(m->use->adapter))))) return APR_OK;
-    return misfit(m, change, "but the model's output is tied to its embedding: merged, it would change both");
+    return refuse_change(m, change, "but the model's output is tied to its embedding: merging would change both");
 }
 
-/* Rows that a GGUF has in another order than the checkpoint, and a canonical view of it, too. */
+/* A GGUF, and its canonical view, stores these rows in another order than the checkpoint. */
 static apr_status check_order(const merging *m, const apr_adapter_change *change)
 {
     const apr_hparams *const h = &m->view->hparams;
     if (m->use->adapter->dialect == APR_DIALECT_HF && (h->tiled_value_heads || h->split_qkvz) &&
         strstr(change->name, ".linear_attn.") != NULL)
-        return misfit(m, change, "whose rows a GGUF has in another order; merge it into the checkpoint");
+        return refuse_change(m, change, "whose rows are in another order in a GGUF; merge it into the checkpoint");
     return APR_OK;
 }
 
@@ -189,7 +189,7 @@ static apr_status check_shape(const merging *m, const apr_adapter_change *change
     fits = t->rank == shape.rank;
     for (int i = 0; i < shape.rank; i++) fits = fits && t->dims[i] == shape.dims[i];
     if (fits) return APR_OK;
-    return apr_fail(m->err, APR_E_UNSUPPORTED, "%s: the adapter's change of '%s' is %s, and in %s that is %s; was it trained on %s?",
+    return apr_fail(m->err, APR_E_UNSUPPORTED, "%s: the adapter's change of '%s' is %s, but in %s the tensor is %s; was it trained on %s?",
                     m->use->adapter->path, change->name, apr_dims_text(&shape, theirs, sizeof theirs), m->view->path,
                     apr_dims_text(t, ours, sizeof ours), m->use->adapter->base != NULL ? m->use->adapter->base : "another model");
 }
@@ -201,8 +201,8 @@ static apr_status check_types(const merging *m, const apr_adapter_change *change
     for (size_t i = 0; i < sizeof read / sizeof *read; i++) {
         const apr_tensor *const value = read[i];
         if (value == NULL || value->packing != NULL || (apr_can_decode(value->dtype) && apr_dtype_is_weights(value->dtype))) continue;
-        return apr_fail(m->err, APR_E_UNSUPPORTED, "%s: the adapter changes '%s', but numbers of type %s are not read here",
-                        m->use->adapter->path, change->name, apr_dtypes[value->dtype].name);
+        return apr_fail(m->err, APR_E_UNSUPPORTED, "%s: the adapter changes '%s', but type %s is not supported here", m->use->adapter->path,
+                        change->name, apr_dtypes[value->dtype].name);
     }
     return APR_OK;
 }
@@ -213,10 +213,10 @@ static apr_status check_others(const merging *m, const apr_adapter_change *chang
     const apr_made *const made = m->tensors[place].made;
     const bool is_merged = made != NULL && made->merge != NULL && made->merge->a != NULL;
 
-    if (change->whole != NULL && (is_merged || whole != NULL)) return misfit(m, change, "which another adapter has changed already");
-    if (whole != NULL && whole != m->use->adapter) return misfit(m, change, "which another adapter has replaced already");
+    if (change->whole != NULL && (is_merged || whole != NULL)) return refuse_change(m, change, "which another adapter has changed already");
+    if (whole != NULL && whole != m->use->adapter) return refuse_change(m, change, "which another adapter has replaced already");
     if (is_merged && (change->magnitudes != NULL || made->merge->magnitudes != NULL))
-        return misfit(m, change, "as another adapter does: with DoRA's magnitudes they do not add up");
+        return refuse_change(m, change, "which another adapter also changes: changes with DoRA magnitudes cannot be added");
     return APR_OK;
 }
 
@@ -230,18 +230,18 @@ static apr_status check(const merging *m, const apr_adapter_change *change, size
 
 /* ---- merging ---- */
 
-/* The scales of a base are a part of it now, and an original that was kept is the origin no more. */
-static void let_go(merging *m, size_t place)
+/* Drops the base's scales, which are now part of the composed tensor, and a kept original, which is no longer the origin. */
+static void drop_scales_and_original(merging *m, size_t place)
 {
     const apr_tensor *const old = &m->view->tensors[place], *const kept =
                                                                 old->origin_kept != NULL ? apr_model_find(m->view, old->origin_kept) : NULL;
 
-    if (apr_table_has(m->view->tensors, m->view->n_tensors, old->scale)) m->goes[old->scale - m->view->tensors] = true;
-    if (kept != NULL) m->goes[kept - m->view->tensors] = true;
+    if (apr_table_has(m->view->tensors, m->view->n_tensors, old->scale)) m->is_dropped[old->scale - m->view->tensors] = true;
+    if (kept != NULL) m->is_dropped[kept - m->view->tensors] = true;
     m->tensors[place].origin_kept = NULL;
 }
 
-static void take_place(apr_tensor *t, const apr_tensor *whole)
+static void replace_data(apr_tensor *t, const apr_tensor *whole)
 {
     t->dtype = whole->dtype;
     t->data = whole->data;
@@ -262,7 +262,7 @@ static apr_status replace(merging *m, const apr_adapter_change *change, size_t p
     *base = *t;
     m->whole[place] = m->use->adapter;
     if (t->dtype == change->whole->dtype && t->packing == NULL) {
-        take_place(t, change->whole);
+        replace_data(t, change->whole);
         return APR_OK;
     }
     const apr_merge merge = {.base = base};
@@ -276,25 +276,25 @@ static apr_status add(merging *m, const apr_adapter_change *change, size_t place
     const double scale = change->scale * m->use->factor;
 
     if (base == NULL) return apr_no_memory(m->err, "a merged tensor");
-    if (!((double)(float)scale - (double)(float)scale == 0.0)) return misfit(m, change, "with a scale beyond float32");
+    if (!((double)(float)scale - (double)(float)scale == 0.0)) return refuse_change(m, change, "with a scale beyond float32");
     *base = *t;
     const apr_merge merge = {.base = base, .a = change->a, .b = change->b, .scale = (float)scale, .magnitudes = change->magnitudes};
     return apr_tensor_merge(t, base, &merge, &m->view->arena, m->view->path, m->err);
 }
 
-static apr_status merge_change(merging *m, const apr_adapter_change *as_it_says)
+static apr_status merge_change(merging *m, const apr_adapter_change *stated)
 {
-    apr_adapter_change ours = *as_it_says;
+    apr_adapter_change ours = *stated;
     const apr_adapter_change *const change = &ours;
     size_t place = 0;
     bool skip;
 
-    if (m->use->adapter->dialect == APR_DIALECT_GGML && m->view->dialect == APR_DIALECT_HF) APR_TRY(into_canonical(m, &ours));
+    if (m->use->adapter->dialect == APR_DIALECT_GGML && m->view->dialect == APR_DIALECT_HF) APR_TRY(import_change(m, &ours));
     APR_TRY(check_tied(m, change, &skip));
     if (skip) return APR_OK;
     APR_TRY(find_target(m, change, &place));
     APR_TRY(check(m, change, place));
-    let_go(m, place);
+    drop_scales_and_original(m, place);
     APR_TRY(change->whole != NULL ? replace(m, change, place) : add(m, change, place));
     return apr_check_merged(m->use->adapter, change, change->scale * m->use->factor, &m->tensors[place], m->err);
 }
@@ -306,12 +306,12 @@ static apr_status merge_adapter(merging *m)
     APR_TRY(check_architecture(m));
     if (adapter->transposed && m->family == NULL)
         return apr_fail(m->err, APR_E_UNSUPPORTED,
-                        "%s: the adapter is meant for weights [in, out] (fan_in_fan_out), and it is not known here "
+                        "%s: the adapter is meant for weights [in, out] (fan_in_fan_out), but it is not known "
                         "how '%s' stores them",
                         adapter->path, m->view->hparams.architecture != NULL ? m->view->hparams.architecture : "");
     for (size_t i = 0; i < adapter->n_changes; i++) {
         if (adapter->changes[i].whole != NULL && m->use->factor != 1.0)
-            return apr_fail(m->err, APR_E_USAGE, "%s: with a factor of %g this adapter cannot be merged: it replaces '%s' as a whole",
+            return apr_fail(m->err, APR_E_USAGE, "%s: cannot be merged with a factor of %g: the adapter replaces '%s' as a whole",
                             adapter->path, m->use->factor, adapter->changes[i].name);
         APR_TRY(merge_change(m, &adapter->changes[i]));
     }
@@ -320,8 +320,8 @@ static apr_status merge_adapter(merging *m)
 
 /* ---- the view ---- */
 
-/* What is left, in its order; scales have moved. */
-static apr_status take_table(merging *m)
+/* Installs the table without dropped tensors, in order, and moves the scale pointers. */
+static apr_status install_table(merging *m)
 {
     apr_model *const view = m->view;
     size_t *const places = apr_arena_array(&view->arena, view->n_tensors + 1, sizeof *places);
@@ -329,7 +329,7 @@ static apr_status take_table(merging *m)
 
     if (places == NULL) return apr_no_memory(m->err, "a table of tensors");
     for (size_t i = 0; i < view->n_tensors; i++) {
-        if (m->goes[i]) continue;
+        if (m->is_dropped[i]) continue;
         places[i] = n;
         m->tensors[n++] = m->tensors[i];
     }
@@ -342,7 +342,7 @@ static apr_status take_table(merging *m)
     return apr_model_index_names(view, m->err);
 }
 
-/* The file says what was merged, by keys that are not taken yet. */
+/* Records what was merged in the metadata, under keys that are free. */
 static apr_status note_adapters(apr_model *view, const apr_adapter_use *uses, size_t n_uses, apr_error *err)
 {
     apr_kv_list own = {.arena = &view->arena};
@@ -372,14 +372,14 @@ apr_status apr_merge_adapters(apr_model *canonical, const apr_adapter_use *uses,
 
     if (n_uses == 0) return APR_OK;
     m.tensors = apr_arena_array(arena, n + 1, sizeof *m.tensors);
-    m.goes = apr_arena_array(arena, n + 1, sizeof *m.goes);
+    m.is_dropped = apr_arena_array(arena, n + 1, sizeof *m.is_dropped);
     m.whole = apr_arena_array(arena, n + 1, sizeof *m.whole);
-    if (m.tensors == NULL || m.goes == NULL || m.whole == NULL) return apr_no_memory(err, "a table of tensors");
+    if (m.tensors == NULL || m.is_dropped == NULL || m.whole == NULL) return apr_no_memory(err, "a table of tensors");
     if (n > 0) memcpy(m.tensors, canonical->tensors, n * sizeof *m.tensors);
     for (size_t i = 0; i < n_uses; i++) {
         m.use = &uses[i];
         APR_TRY(merge_adapter(&m));
     }
-    APR_TRY(take_table(&m));
+    APR_TRY(install_table(&m));
     return note_adapters(canonical, uses, n_uses, err);
 }

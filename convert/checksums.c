@@ -1,4 +1,4 @@
-/* checksums.c - finds the tensors of the source that a tensor of a view is read from, and checks each of them once. */
+/* checksums.c - finds the source tensors that a view's tensor is read from, and checks each of them once. */
 #include "convert/checksums.h"
 
 #include "formats/base/crc32.h"
@@ -7,22 +7,22 @@
 
 #include <stdlib.h>
 
-/* Where one tensor of the source lies. */
-typedef struct place {
+/* One tensor of the source. */
+typedef struct source_tensor {
     const apr_tensor *tensor;
     uint32_t stated;
     bool is_checked;
-} place;
+} source_tensor;
 
 struct apr_checksums {
     const char *path;
-    place *places; /* [n_places], by address */
+    source_tensor *places; /* [n_places], sorted by address */
     size_t n_places;
 };
 
 static int by_address(const void *a, const void *b)
 {
-    const uintptr_t x = (uintptr_t)((const place *)a)->tensor->data, y = (uintptr_t)((const place *)b)->tensor->data;
+    const uintptr_t x = (uintptr_t)((const source_tensor *)a)->tensor->data, y = (uintptr_t)((const source_tensor *)b)->tensor->data;
     return (x > y) - (x < y);
 }
 
@@ -38,7 +38,7 @@ apr_status apr_checksums_open(apr_checksums **checksums, const apr_model *source
     if (c->places == NULL) return free(c), apr_no_memory(err, "checksums");
     for (size_t i = 0; i < source->n_tensors; i++)
         if (source->tensors[i].n_bytes > 0)
-            c->places[c->n_places++] = (place){.tensor = &source->tensors[i], .stated = source->stated_crcs[i]};
+            c->places[c->n_places++] = (source_tensor){.tensor = &source->tensors[i], .stated = source->stated_crcs[i]};
     qsort(c->places, c->n_places, sizeof *c->places, by_address);
     *checksums = c;
     return APR_OK;
@@ -51,8 +51,8 @@ void apr_checksums_close(apr_checksums *checksums)
     free(checksums);
 }
 
-/* The tensor of the source whose bytes begin last at or before that address; NULL: they all lie elsewhere. */
-static place *find_place(apr_checksums *c, const uint8_t *data)
+/* The source tensor that contains that address; NULL: none. */
+static source_tensor *find_place(apr_checksums *c, const uint8_t *data)
 {
     size_t low = 0, high = c->n_places;
 
@@ -62,13 +62,13 @@ static place *find_place(apr_checksums *c, const uint8_t *data)
         else high = middle;
     }
     if (low == 0) return NULL;
-    place *const found = &c->places[low - 1];
+    source_tensor *const found = &c->places[low - 1];
     return (uintptr_t)data - (uintptr_t)found->tensor->data < found->tensor->n_bytes ? found : NULL;
 }
 
 static apr_status check_bytes(apr_checksums *c, const uint8_t *data, apr_error *err)
 {
-    place *const found = data != NULL ? find_place(c, data) : NULL;
+    source_tensor *const found = data != NULL ? find_place(c, data) : NULL;
 
     if (found == NULL || found->is_checked) return APR_OK;
     const uint32_t actual = apr_crc32_of(found->tensor->data, found->tensor->n_bytes);

@@ -1,4 +1,4 @@
-/* computed.c - asks before anything is written: norms and rates of decay are small. */
+/* computed.c - checks before anything is written; norms and decay rates are small, so this is cheap. */
 #include "convert/computed.h"
 
 #include "formats/model/made.h"
@@ -8,7 +8,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* Of n values; the first that is not finite goes to *first. */
+/* Counts values that are not finite; *first is the index of the first one. */
 static int64_t count_not_finite(const float *x, int64_t n, int64_t *first)
 {
     int64_t count = 0;
@@ -41,7 +41,7 @@ static apr_status check(const apr_tensor *t, const char *path, apr_error *err)
                     path, t->name, m->parts[0]->name, (long long)first);
 }
 
-static bool lies_there(const apr_made *m)
+static bool has_data(const apr_made *m)
 {
     for (size_t i = 0; i < m->n_parts; i++)
         if (m->parts[i]->data == NULL) return false;
@@ -52,7 +52,7 @@ apr_status apr_check_computed(const apr_model *view, apr_error *err)
 {
     for (size_t i = 0; i < view->n_tensors; i++) {
         const apr_made *const m = view->tensors[i].made;
-        if (m != NULL && m->computes && m->merge == NULL && lies_there(m)) APR_TRY(check(&view->tensors[i], view->path, err));
+        if (m != NULL && m->computes && m->merge == NULL && has_data(m)) APR_TRY(check(&view->tensors[i], view->path, err));
     }
     return APR_OK;
 }

@@ -1,10 +1,10 @@
-/* convert/computed.h - values that are computed on the way (a rate of decay as its logarithm) and have no result. */
+/* convert/computed.h - finds computed values (such as the logarithm of a decay rate) that are not finite. */
 #ifndef APR_CONVERT_COMPUTED_H
 #define APR_CONVERT_COMPUTED_H
 
 #include "formats/model/model.h"
 
-/* APR_E_DAMAGED where a computed tensor of the view would hold more values that are not finite than what it is computed from. */
+/* APR_E_DAMAGED if a computed tensor of the view has more values that are not finite than its inputs have. */
 apr_status apr_check_computed(const apr_model *view, apr_error *err);
 
 #endif

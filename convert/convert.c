@@ -1,4 +1,4 @@
-/* convert.c - puts the parts together: view, recipe, layout, pipe. */
+/* convert.c - runs the stages of a conversion: view, recipe, layout, pipe. */
 #include "convert/convert.h"
 
 #include "convert/computed.h"
@@ -25,7 +25,7 @@ static apr_recipe_limits limits_of(const apr_convert_options *options, const apr
         .allows = c->holds, .container = c->name, .vectors_f32 = c->vectors_f32 && !keeps_vectors, .plain_fallback = c->few_types};
 }
 
-/* aprender and realizar have no tied heads: the embedding appears a second time as lm_head.weight, in place of an idle one. */
+/* aprender and realizar do not support tied heads: the embedding is written again as lm_head.weight, in place of an unused head. */
 static apr_status add_tied_head(apr_model *view, apr_error *err)
 {
     const apr_tensor *const embedding = apr_model_find(view, "model.embed_tokens.weight"), *const own =
@@ -34,11 +34,12 @@ static apr_status add_tied_head(apr_model *view, apr_error *err)
     apr_tensor *const head = own != NULL ? &view->tensors[own - view->tensors] : &view->tensors[view->n_tensors++];
     *head = *embedding;
     head->name = "lm_head.weight";
-    head->origin_name = embedding->origin_name != NULL ? embedding->origin_name : embedding->name; /* so the way back knows it */
+    head->origin_name =
+        embedding->origin_name != NULL ? embedding->origin_name : embedding->name; /* so that restoring recognizes the copy */
     return apr_model_index_names(view, err);
 }
 
-/* Packed weights go to where the same bytes can be read again, and nowhere else. */
+/* Packed weights can be written only to containers that store the same bytes. */
 static apr_status check_packed(const apr_convert_options *options, const apr_model *canonical, apr_error *err)
 {
     if (options->format == APR_FORMAT_GGUF) APR_TRY(apr_refuse_packed(canonical, "written as GGUF", err));
@@ -46,7 +47,7 @@ static apr_status check_packed(const apr_convert_options *options, const apr_mod
     return APR_OK;
 }
 
-/* The layout of packed weights that nothing here reads, or NULL. A view in parts shows those that are read as well, so it is not asked. */
+/* The layout of packed weights that aprkit cannot read, or NULL. A view in parts also shows readable packings, so it is not used here. */
 static apr_status find_unread(const apr_model *source, const apr_model *canonical, const char **layout, apr_error *err)
 {
     apr_model values;
@@ -62,14 +63,14 @@ static apr_status find_unread(const apr_model *source, const apr_model *canonica
     return status;
 }
 
-/* Numbers that lie in several tensors stay there where the same files can be read again, no type is asked for, and nothing is added. */
+/* Packed matrices stay in their several tensors if the output can hold them, no type is asked for, and no adapter is merged. */
 static bool keeps_parts(const apr_convert_options *options)
 {
     const bool same_types = options->recipe.mixture == NULL && options->recipe.n_overrides == 0;
     return same_types && options->n_adapters == 0 && options->format != APR_FORMAT_GGUF && options->sink.profile != APR_PROFILE_APRENDER;
 }
 
-/* `packed`: the layout of weights that nothing here reads, where there are some. */
+/* `packed`: the layout of packed weights that aprkit cannot read, or NULL. */
 static apr_status make_view(apr_model *view, const char **packed, const apr_model *source, const apr_convert_options *options,
                             apr_error *err)
 {
@@ -89,12 +90,12 @@ static apr_status make_view(apr_model *view, const char **packed, const apr_mode
         apr_model_close(&canonical);
         return status;
     }
-    /* names and the way back live in the canonical view's arena: hand it on */
+    /* names and provenance live in the canonical view's arena: move it to the view */
     apr_arena_adopt(&view->arena, &canonical.arena);
     return APR_OK;
 }
 
-/* Room for one more tensor, written from what `from` is. */
+/* Adds a tensor to the layout, and the item that writes it. */
 static apr_tensor *add_tensor(apr_conversion *c, const apr_tensor *tensor, const apr_pipe_item *item)
 {
     apr_tensor *const t = &c->layout.tensors[c->layout.n_tensors];
@@ -103,7 +104,7 @@ static apr_tensor *add_tensor(apr_conversion *c, const apr_tensor *tensor, const
     return t;
 }
 
-/* FP8 weights bring a scale for each row: the weight's own shape with one column, which for stacked experts is [experts, rows, 1]. */
+/* FP8 weights get a scale for each row: the weight's shape with one column, which for stacked experts is [experts, rows, 1]. */
 static apr_status add_row_scales(apr_conversion *c, apr_tensor *weight, const apr_tensor *from, apr_error *err)
 {
     const char *const name = apr_arena_print(&c->layout.arena, "%s_scale", weight->name);
@@ -122,24 +123,24 @@ static apr_status add_row_scales(apr_conversion *c, apr_tensor *weight, const ap
     return apr_tensor_size(scale, c->view.path, err);
 }
 
-/* "X.weight" has its factor in "X.scale", as llama.cpp has it: one, or one an expert. */
-static apr_status add_commons(apr_conversion *c, apr_tensor *weight, const apr_tensor *from, apr_error *err)
+/* The global scale of "X.weight" is "X.scale", as in llama.cpp: one number, or one for each expert. */
+static apr_status add_global_scale(apr_conversion *c, apr_tensor *weight, const apr_tensor *from, apr_error *err)
 {
     static const char ending[] = ".weight";
     const size_t n = strlen(weight->name), m = sizeof ending - 1;
     const size_t stem = n > m && strcmp(weight->name + n - m, ending) == 0 ? n - m : n;
     const char *const name = apr_arena_print(&c->layout.arena, "%.*s.scale", (int)stem, weight->name);
-    const apr_tensor commons = {.name = name, .dtype = APR_F32, .rank = 1, .dims = {apr_transcode_matrices(from)}};
+    const apr_tensor global_scale = {.name = name, .dtype = APR_F32, .rank = 1, .dims = {apr_transcode_matrices(from)}};
 
     if (name == NULL) return apr_no_memory(err, "a tensor's name");
-    apr_tensor *const scale = add_tensor(c, &commons, &(apr_pipe_item){.from = from, .to = APR_F32, .is_commons = true});
+    apr_tensor *const scale = add_tensor(c, &global_scale, &(apr_pipe_item){.from = from, .to = APR_F32, .is_commons = true});
     weight->scale = scale;
     weight->scale_rows = weight->rank >= 2 ? weight->dims[weight->rank - 2] : 1;
     weight->scale_columns = apr_tensor_columns(weight);
     return apr_tensor_size(scale, c->view.path, err);
 }
 
-/* One line becomes one tensor of the layout, or two. */
+/* A recipe line becomes one tensor of the layout, or two. */
 static apr_status lay_out_line(apr_conversion *c, const apr_recipe_line *line, const apr_tensor **moved, apr_error *err)
 {
     const apr_tensor *const from = line->tensor;
@@ -161,9 +162,8 @@ static apr_status lay_out_line(apr_conversion *c, const apr_recipe_line *line, c
     c->layout.origin.requantized |= changed || from->packing != NULL;
     if (!changed) return APR_OK;
     t->scale = NULL;
-    if (line->same_numbers && apr_transcode_has_commons(from, line->to)) return add_commons(c, t, from, err);
-    if (apr_dtypes[line->to].scales != APR_SCALES_BESIDE || apr_tensor_elems(t) == 0)
-        return APR_OK; /* rows without values have no scales */
+    if (line->same_numbers && apr_transcode_has_commons(from, line->to)) return add_global_scale(c, t, from, err);
+    if (apr_dtypes[line->to].scales != APR_SCALES_BESIDE || apr_tensor_elems(t) == 0) return APR_OK; /* an empty tensor has no scales */
     return add_row_scales(c, t, from, err);
 }
 
@@ -180,10 +180,10 @@ static apr_status lay_out(apr_conversion *c, apr_error *err)
     layout->tensors = apr_arena_array(arena, 2 * recipe->n_lines + 1, sizeof *layout->tensors);
     c->items = apr_arena_array(arena, 2 * recipe->n_lines + 1, sizeof *c->items);
     const apr_tensor **const moved =
-        apr_arena_array(arena, c->view.n_tensors + 1, sizeof *moved); /* view -> layout, for scales that stay */
+        apr_arena_array(arena, c->view.n_tensors + 1, sizeof *moved); /* view -> layout, for scales that are kept */
     if (layout->tensors == NULL || c->items == NULL || moved == NULL) return apr_no_memory(err, "the layout of the output");
     for (size_t i = 0; i < recipe->n_lines; i++) APR_TRY(lay_out_line(c, &recipe->lines[i], moved, err));
-    for (size_t i = 0; i < layout->n_tensors; i++) { /* FP8 kept as it was: point at the scale's new place */
+    for (size_t i = 0; i < layout->n_tensors; i++) { /* FP8 kept unchanged: point to the scale in the layout */
         const apr_tensor *const old = layout->tensors[i].scale;
         if (old >= c->view.tensors && old < c->view.tensors + c->view.n_tensors) layout->tensors[i].scale = moved[old - c->view.tensors];
     }
@@ -198,7 +198,7 @@ bool apr_item_takes_importance(const apr_pipe_item *item)
     return is_encoded && apr_host_codecs()[item->to].encode_by != NULL;
 }
 
-/* As llama-quantize says it. */
+/* Writes the same keys as llama-quantize. */
 static apr_status note_imatrix(apr_model *layout, const apr_imatrix *m, apr_error *err)
 {
     apr_kv_list own = {.arena = &layout->arena};
@@ -230,7 +230,7 @@ apr_status apr_conversion_note_text(apr_conversion *c, const char *name, uint32_
     return APR_OK;
 }
 
-/* To every item that is encoded by it. A file that says nothing of any is another model's. */
+/* Sets the importance of every item that uses it. An imatrix that covers none of them belongs to another model. */
 static apr_status find_importance(apr_conversion *c, apr_error *err)
 {
     const apr_imatrix *const m = c->options.imatrix;
@@ -246,17 +246,18 @@ static apr_status find_importance(apr_conversion *c, apr_error *err)
         c->cover.n_unseen += found.n_unseen;
     }
     if (c->cover.n_covered == 0 && c->cover.n_bare > 0)
-        return apr_fail(err, APR_E_DAMAGED, "%s says nothing of any matrix that is quantized here: it was made of another model", m->path);
+        return apr_fail(err, APR_E_DAMAGED, "%s has no entry for any matrix that is quantized here: it was made from another model",
+                        m->path);
     return note_imatrix(&c->layout, m, err);
 }
 
-/* What a config.json would call the type of plain weights; NULL for others. */
+/* config.json's name for a plain type; NULL for others. */
 static const char *torch_name(apr_dtype dtype)
 {
     return dtype == APR_F32 ? "float32" : dtype == APR_F16 ? "float16" : dtype == APR_BF16 ? "bfloat16" : NULL;
 }
 
-/* The type that most plain weights change to, or NULL: then config.json keeps its word about it. */
+/* The new type of most plain weights, or NULL: then config.json keeps its torch_dtype. */
 static const char *new_torch_dtype(const apr_conversion *c)
 {
     int64_t elems[APR_DTYPE_COUNT] = {0};
@@ -274,21 +275,21 @@ static apr_status restate_types(apr_conversion *c, apr_error *err)
     return apr_restate_types(&c->layout, &c->view, makes_fp8, new_torch_dtype(c), err);
 }
 
-/* Packed weights that go through as they are, and scales of activations that the output does not have. */
-static apr_status note_what_is_not_read(apr_conversion *c, const char *packed, const apr_model *source, apr_error *err)
+/* Notes packed weights that are copied unchanged, and activation scales that the output does not have. */
+static apr_status note_unread(apr_conversion *c, const char *packed, const apr_model *source, apr_error *err)
 {
     const char *first = NULL;
     size_t n = 0;
 
     if (packed != NULL)
-        APR_TRY(apr_loss_add(&c->losses, APR_NOTE, err, "carried as they are: %s weights, which nothing here reads yet", packed));
+        APR_TRY(apr_loss_add(&c->losses, APR_NOTE, err, "copied unchanged: %s weights, which aprkit cannot read yet", packed));
     for (size_t i = 0; i < source->n_tensors; i++) {
         const char *const name = source->tensors[i].name;
         if (!apr_is_activation_scale(name, NULL, 0) || apr_model_find(&c->layout, name) != NULL) continue;
         if (n++ == 0) first = name;
     }
     if (n == 0) return APR_OK;
-    return apr_loss_add(&c->losses, APR_NOTE, err, "left out: %zu scale%s of activations (%s%s), of use to FP8 products alone", n,
+    return apr_loss_add(&c->losses, APR_NOTE, err, "left out: %zu activation scale%s (%s%s), used only by FP8 products", n,
                         n == 1 ? "" : "s", first, n == 1 ? "" : ", ...");
 }
 
@@ -297,16 +298,16 @@ static apr_status note_adapters(apr_conversion *c, const apr_convert_options *op
     for (size_t i = 0; i < options->n_adapters; i++) {
         const apr_adapter *const adapter = options->adapters[i].adapter;
         if (adapter->unknown_fields != NULL)
-            APR_TRY(apr_loss_add(&c->losses, APR_NOTE, err, "%s has fields that are not known here; what they ask for is not done: %s",
-                                 adapter->path, adapter->unknown_fields));
+            APR_TRY(apr_loss_add(&c->losses, APR_NOTE, err, "%s has unknown fields, which are ignored: %s", adapter->path,
+                                 adapter->unknown_fields));
         if (adapter->beside != NULL)
-            APR_TRY(apr_loss_add(&c->losses, APR_NOTE, err, "%s has a tokenizer of its own (%s), which is not taken: the model's is",
+            APR_TRY(apr_loss_add(&c->losses, APR_NOTE, err, "%s has its own tokenizer (%s), which is not used; the model's is kept",
                                  adapter->path, adapter->beside));
     }
     return APR_OK;
 }
 
-/* What the tensors say is another thing than what config.json says. */
+/* The tensors contradict config.json. */
 static apr_status note_own_head(apr_conversion *c, const apr_model *source, apr_error *err)
 {
     const apr_tensor *const head = source->overrules_tie ? apr_find_head(source) : NULL;
@@ -337,13 +338,12 @@ static apr_status note_left_out(apr_conversion *c, const apr_model *source, apr_
         if (n++ == 0) first = name;
     }
     if (n == 0) return APR_OK;
-    return apr_loss_add(
-        &c->losses, APR_NOTE, err,
-        "left out: %zu tensor%s of what is not run here (%s%s): towers for images or sound, layers that predict several tokens", n,
-        n == 1 ? "" : "s", first, n == 1 ? "" : ", ...");
+    return apr_loss_add(&c->losses, APR_NOTE, err,
+                        "left out: %zu tensor%s that text models do not run (%s%s): image or audio towers, multi-token prediction layers",
+                        n, n == 1 ? "" : "s", first, n == 1 ? "" : ", ...");
 }
 
-/* The recipe, and the view that it is about. */
+/* Makes the recipe, and changes the view that it is for (FP8 block scales). */
 static apr_status make_recipe(apr_conversion *c, apr_error *err)
 {
     size_t n_plain;
@@ -353,11 +353,10 @@ static apr_status make_recipe(apr_conversion *c, apr_error *err)
     if (n_plain == 0) return APR_OK;
     apr_recipe_close(&c->recipe);
     APR_TRY(apr_recipe_make(&c->recipe, &c->view, &c->options.recipe, err));
-    return apr_loss_add(
-        &c->losses, APR_NOTE, err,
-        "%zu matri%s with FP8 scales of blocks %s encoded again, with a scale for each row, as others here are: config.json "
-        "can state one of both",
-        n_plain, n_plain == 1 ? "x" : "ces", n_plain == 1 ? "is" : "are");
+    return apr_loss_add(&c->losses, APR_NOTE, err,
+                        "%zu matri%s with FP8 block scales %s encoded again with a scale for each row, as the others: config.json "
+                        "can state only one of the two",
+                        n_plain, n_plain == 1 ? "x" : "ces", n_plain == 1 ? "is" : "are");
 }
 
 apr_status apr_conversion_plan(apr_conversion *c, const apr_model *source, const apr_convert_options *options, apr_error *err)
@@ -375,10 +374,9 @@ apr_status apr_conversion_plan(apr_conversion *c, const apr_model *source, const
     APR_TRY(restate_types(c, err));
     if (options->imatrix != NULL) APR_TRY(find_importance(c, err));
     APR_TRY(apr_sink_losses(options->format, &c->layout, &c->losses, err));
-    APR_TRY(note_what_is_not_read(c, packed, source, err));
+    APR_TRY(note_unread(c, packed, source, err));
     if (c->recipe.n_by_shape > 0)
-        APR_TRY(apr_loss_add(&c->losses, APR_NOTE, err,
-                             "%zu of %zu matrices have names that are not known here: by their shape they are weights",
+        APR_TRY(apr_loss_add(&c->losses, APR_NOTE, err, "%zu of %zu matrices have unknown names; their shapes show that they are weights",
                              c->recipe.n_by_shape, c->recipe.n_matrices));
     APR_TRY(note_own_head(c, source, err));
     APR_TRY(note_idle_head(c, source, err));
@@ -408,7 +406,7 @@ static apr_status run_pipe(apr_conversion *c, apr_sink *sink, apr_checksums *che
     return status;
 }
 
-/* Opened is not enough: what was written is brought under canonical names, as everything does that reads it. */
+/* Reads the output as every later reader will: opens it and makes the canonical view. */
 static apr_status read_canonical(const char *path, apr_error *err)
 {
     apr_model model, view = {0};

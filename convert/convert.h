@@ -1,9 +1,9 @@
-/* convert/convert.h - from any model to any container, with or without a change of type: what aprconv and aprquant run.
+/* convert/convert.h - converts any model to any container, with or without a change of type: what aprconv and aprquant run.
  *
- *     source -> canonical view -> [adapters] -> [ggml's dialect] -> recipe -> layout -> pipe -> sink
+ *     source -> canonical view -> [adapters] -> [ggml's naming] -> recipe -> layout -> pipe -> sink
  *
- * apr_conversion_plan does everything up to the layout and reads no weights, so a dry run is a plan without a run. Neither
- * step knows one file format from another: the sink does. The source must outlive the conversion. */
+ * apr_conversion_plan does everything up to the layout and reads no weights, so a dry run is a plan without a run. Only the sink
+ * knows the output's file format. The source must outlive the conversion. */
 #ifndef APR_CONVERT_CONVERT_H
 #define APR_CONVERT_CONVERT_H
 
@@ -26,17 +26,17 @@ typedef struct apr_convert_options {
     bool saturate;               /* see apr_pipe_options */
     const apr_resume_part *part; /* one of several runs (formats/base/resume.h); NULL: the only one */
     apr_progress progress;
-    const apr_pipe_maker *maker;     /* see apr_pipe_options; of the conversion's items, known after the plan */
-    const char *maker_terms;         /* a line that says how it makes them, for outputs of several runs; NULL: nothing to say */
+    const apr_pipe_maker *maker;     /* see apr_pipe_options; its items are those of the conversion after the plan */
+    const char *maker_terms;         /* its method in one line, for the terms of several runs; NULL: none */
     const apr_cuda_codecs *codecs;   /* see apr_pipe_options; NULL: the host encodes */
     apr_cuda_device *const *devices; /* [n_devices] */
     int n_devices;
 } apr_convert_options;
 
-/* Of the tensors that are encoded by importance where some is known. */
+/* How many encoded tensors the imatrix covers; counts only tensors whose encoder uses importance. */
 typedef struct apr_importance_cover {
     size_t n_covered, n_bare;
-    int64_t n_unseen; /* experts among the covered to which no token came: encoded as if there were no importance */
+    int64_t n_unseen; /* experts in covered tensors that no token reached: encoded without importance */
 } apr_importance_cover;
 
 typedef struct apr_conversion {
@@ -44,18 +44,18 @@ typedef struct apr_conversion {
     const apr_model *source;
     apr_model view;             /* the source's tensors under the output's names and orders */
     apr_recipe recipe;          /* its lines point into view */
-    apr_model layout;           /* what the sink will write, FP8 scale tensors included */
-    apr_losses losses;          /* what the output cannot say; only notes unless options.sink.allow_loss */
+    apr_model layout;           /* the tensors that the sink will write, including FP8 scale tensors */
+    apr_losses losses;          /* what the output cannot express; only notes unless options.sink.allow_loss */
     apr_pipe_item *items;       /* [layout.n_tensors], metrics filled by the run */
     apr_importance_cover cover; /* with options.imatrix */
-    apr_sink_progress progress; /* of one of several runs, when it is done */
+    apr_sink_progress progress; /* set after one of several runs */
 } apr_conversion;
 
-/* A zeroed conversion may be closed; a failed plan must be. */
+/* A zeroed conversion may be closed; a failed plan must be closed. */
 apr_status apr_conversion_plan(apr_conversion *conversion, const apr_model *source, const apr_convert_options *options, apr_error *err);
-/* Would importance change what is made of this item? With options.imatrix and no item->importance it is bare. */
+/* Does this item's encoder use importance? If so, and item->importance is NULL although options.imatrix is set, no entry covers it. */
 bool apr_item_takes_importance(const apr_pipe_item *item);
-/* Into the metadata of an output that has been planned: the text that its weights were made by, the CRC-32 of it, and how many tokens. */
+/* Adds to the metadata of a planned output: the name, CRC-32 and number of tokens of the calibration text. */
 apr_status apr_conversion_note_text(apr_conversion *conversion, const char *name, uint32_t crc32, int64_t n_tokens, apr_error *err);
 apr_status apr_conversion_run(apr_conversion *conversion, const char *path, uint64_t *file_bytes, apr_error *err);
 void apr_conversion_close(apr_conversion *conversion);

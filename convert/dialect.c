@@ -1,4 +1,4 @@
-/* dialect.c - views of a model under other names and orders; no weight is touched here. */
+/* dialect.c - makes views of a model in other names and orders; touches no weight. */
 #include "convert/dialect.h"
 
 #include "convert/entry.h"
@@ -63,7 +63,7 @@ apr_status apr_drop_spent_scales(apr_model *view, const apr_tensor *old, size_t 
     return APR_OK;
 }
 
-/* "A.weight_scale" of "B.weight" becomes "B.weight_scale": scales have no way of their own, and are found by their weight's name. */
+/* "A.weight_scale" of "B.weight" becomes "B.weight_scale": scales have no provenance and are found by their weight's name. */
 static apr_status rename_scales(apr_model *view, apr_error *err)
 {
     static const char ending[] = ".weight";
@@ -91,26 +91,26 @@ apr_status apr_way_back_without_scales(apr_model *view, apr_error *err)
     return rename_scales(view, err);
 }
 
-/* Names and pieces of the family's table; but those marked, if any, as they are. */
-static apr_status enter(apr_model *view, const apr_model *source, const bool *as_they_are, apr_error *err)
+/* Converts to canonical names and pieces by the family's table, except the marked tensors. */
+static apr_status import_tensors(apr_model *view, const apr_model *source, const bool *keep_unchanged, apr_error *err)
 {
     const apr_family *const family = apr_family_translated(source->hparams.architecture);
 
     if (family == NULL) return APR_OK;
     const apr_tensor *const old = view->tensors;
     const size_t n_old = view->n_tensors;
-    APR_TRY(apr_enter(view, source, family, as_they_are, err));
+    APR_TRY(apr_enter(view, source, family, keep_unchanged, err));
     APR_TRY(apr_drop_spent_scales(view, old, n_old, err));
     view->dialect = APR_DIALECT_HF;
     return apr_model_index_names(view, err);
 }
 
-/* Matrices take the place of the first of their parts; scale pointers move along. */
+/* Packed matrices replace the first of their parts; scale pointers move along. */
 static apr_status join_packed(apr_model *view, const apr_model *source, apr_error *err)
 {
     const apr_tensor **const joined = apr_arena_array(&view->arena, source->n_tensors + 1, sizeof *joined);
     bool *const is_part = apr_arena_array(&view->arena, source->n_tensors + 1, sizeof *is_part);
-    apr_tensor **const moved = apr_arena_array(&view->arena, source->n_tensors + 1, sizeof *moved); /* old place -> new place */
+    apr_tensor **const moved = apr_arena_array(&view->arena, source->n_tensors + 1, sizeof *moved); /* old index -> new tensor */
 
     if (joined == NULL || is_part == NULL || moved == NULL) return apr_no_memory(err, "a table of tensors");
     for (size_t i = 0; i < source->n_packings; i++) {
@@ -136,10 +136,10 @@ apr_status apr_canonical(apr_model *view, const apr_model *source, apr_error *er
 {
     APR_TRY(apr_view_copy(view, source, 0, err));
     if (source->n_packings > 0) APR_TRY(join_packed(view, source, err));
-    return enter(view, source, NULL, err);
+    return import_tensors(view, source, NULL, err);
 }
 
-/* A stack, or several matrices in one: it and its scales would have to be cut alike, and written as such. */
+/* True for a stack, or for several matrices in one: it would have to be cut together with its scales, and written so. */
 static bool is_cut(const apr_model *source, const apr_tensor *t)
 {
     const apr_family *const family = apr_family_translated(source->hparams.architecture);
@@ -157,63 +157,63 @@ apr_status apr_canonical_in_parts(apr_model *view, const apr_model *source, apr_
         for (size_t j = 0; j < p->n_parts; j++) stays[p->parts[j] - source->tensors] = true;
     }
     for (size_t i = 0; i < source->n_tensors; i++) stays[i] |= source->tensors[i].scale != NULL && is_cut(source, &source->tensors[i]);
-    view->packings = NULL; /* their parts are those of the source's table */
+    view->packings = NULL; /* their parts stay in the table as separate tensors */
     view->n_packings = 0;
-    return enter(view, source, stays, err);
+    return import_tensors(view, source, stays, err);
 }
 
-/* The format whose files have tensors of that dialect. */
-static apr_format home_of(apr_dialect dialect) { return dialect == APR_DIALECT_GGML ? APR_FORMAT_GGUF : APR_FORMAT_SAFETENSORS; }
+/* The file format that uses this naming. */
+static apr_format format_of_naming(apr_dialect dialect) { return dialect == APR_DIALECT_GGML ? APR_FORMAT_GGUF : APR_FORMAT_SAFETENSORS; }
 
-/* A buffer that the target dialect's readers compute for themselves: inv_freq of old checkpoints; rotary divisors where config.json
- * states the scaling. And what they have no use for: scales of the activations of FP8 weights, a type that GGUF has not; what is no
- * part of the text model. */
+/* True for tensors that the target does not need: buffers that its readers compute (inv_freq of old checkpoints; rotary divisors if
+ * config.json states the scaling), activation scales of FP8 weights, a type that GGUF does not have, and tensors outside the
+ * text model. */
 static bool is_derived(const apr_model *model, const char *name, apr_dialect dialect)
 {
     static const char ending[] = "rotary_emb.inv_freq";
     const size_t n = strlen(name), m = sizeof ending - 1;
-    if (model->origin.format == home_of(dialect)) return false;
+    if (model->origin.format == format_of_naming(dialect)) return false;
     if (apr_is_left_out(model, name)) return true;
     if (dialect == APR_DIALECT_HF) return apr_is_rope_tensor(model, name);
     if (n >= m && strcmp(name + n - m, ending) == 0) return true;
     return apr_is_activation_scale(name, NULL, 0);
 }
 
-/* Rotary divisors that no known scaling explains cannot be said in a config.json: a reader of it would compute something else. */
+/* Rotary divisors that match no known scaling cannot be written in a config.json: its readers would compute something else. */
 static apr_status check_divisors(const apr_model *model, apr_error *err)
 {
     static const char name[] = "rope_freqs.weight";
     if (apr_model_find(model, name) == NULL || apr_is_rope_tensor(model, name)) return APR_OK;
     return apr_fail(err, APR_E_UNSUPPORTED,
-                    "%s: the rotary divisors of tensor 'rope_freqs.weight' are those of no known scaling, and a config.json cannot state "
+                    "%s: the rotary divisors of tensor 'rope_freqs.weight' match no known scaling, so a config.json cannot state "
                     "them; keep it as .apr or .gguf",
                     model->path);
 }
 
 static bool are_equal(const apr_tensor *a, const apr_tensor *b)
 {
-    const bool both_lie = a->made == NULL && b->made == NULL && a->packing == NULL && b->packing == NULL;
-    return both_lie && a->dtype == b->dtype && a->n_bytes == b->n_bytes && memcmp(a->data, b->data, a->n_bytes) == 0;
+    const bool both_stored = a->made == NULL && b->made == NULL && a->packing == NULL && b->packing == NULL;
+    return both_stored && a->dtype == b->dtype && a->n_bytes == b->n_bytes && memcmp(a->data, b->data, a->n_bytes) == 0;
 }
 
-/* The copy of a tied embedding that some readers need, made by us (it bears the embedding's story, not its own) or by aprender. */
-static bool is_made_copy(const apr_model *model, const apr_tensor *tensor)
+/* The copy of a tied embedding that some readers need, made by aprkit (it has the embedding's provenance) or by aprender. */
+static bool is_tied_copy(const apr_model *model, const apr_tensor *tensor)
 {
     const apr_tensor *const embedding = apr_model_find(model, "model.embed_tokens.weight");
     if (embedding == NULL || strcmp(tensor->name, "lm_head.weight") != 0) return false;
     if (model->origin.format == APR_FORMAT_NONE) return model->hparams.tie_word_embeddings && are_equal(tensor, embedding);
-    const char *const story = embedding->origin_name != NULL ? embedding->origin_name : embedding->name;
-    return tensor->origin_name != NULL && strcmp(tensor->origin_name, story) == 0;
+    const char *const original_name = embedding->origin_name != NULL ? embedding->origin_name : embedding->name;
+    return tensor->origin_name != NULL && strcmp(tensor->origin_name, original_name) == 0;
 }
 
 bool apr_is_idle_head(const apr_model *model, const apr_tensor *tensor)
 {
     static const char head[] = "lm_head.weight";
     if (!model->hparams.tie_word_embeddings || apr_find_embedding(model) == NULL) return false;
-    return strncmp(apr_text_name_of(tensor->name).rest, head, sizeof head - 1) == 0; /* with the scales of it */
+    return strncmp(apr_text_name_of(tensor->name).rest, head, sizeof head - 1) == 0; /* a prefix, so that its scales match also */
 }
 
-/* Marks what is there only to bring another tensor back to how it was. */
+/* Marks originals that are kept only to restore another tensor. */
 static void find_originals(const apr_model *canonical, bool *is_original)
 {
     for (size_t i = 0; i < canonical->n_tensors; i++) {
@@ -223,42 +223,43 @@ static void find_originals(const apr_model *canonical, bool *is_original)
     }
 }
 
-/* Removes what the target dialect does not keep; scale pointers move along. */
+/* Drops tensors that the target does not keep; scale pointers move along. */
 static apr_status drop_tensors(apr_model *view, const apr_model *canonical, apr_dialect dialect, apr_error *err)
 {
-    apr_tensor **const moved = apr_arena_array(&view->arena, canonical->n_tensors + 1, sizeof *moved); /* old place -> new place */
+    apr_tensor **const moved = apr_arena_array(&view->arena, canonical->n_tensors + 1, sizeof *moved); /* old index -> new tensor */
     bool *const is_original = apr_arena_array(&view->arena, canonical->n_tensors + 1, sizeof *is_original);
     size_t n_left_out = 0;
 
     if (moved == NULL || is_original == NULL) return apr_no_memory(err, "a table of tensors");
-    if (canonical->origin.format != home_of(dialect)) find_originals(canonical, is_original);
+    if (canonical->origin.format != format_of_naming(dialect)) find_originals(canonical, is_original);
     view->n_tensors = 0;
     for (size_t i = 0; i < canonical->n_tensors; i++) {
         const apr_tensor *const tensor = &canonical->tensors[i];
         const bool is_idle = dialect == APR_DIALECT_GGML && apr_is_idle_head(canonical, tensor);
-        n_left_out += canonical->origin.format != home_of(dialect) && apr_is_left_out(canonical, tensor->name);
-        if (is_made_copy(canonical, tensor) || is_idle || is_original[i] || is_derived(canonical, tensor->name, dialect)) continue;
+        n_left_out += canonical->origin.format != format_of_naming(dialect) && apr_is_left_out(canonical, tensor->name);
+        if (is_tied_copy(canonical, tensor) || is_idle || is_original[i] || is_derived(canonical, tensor->name, dialect)) continue;
         moved[i] = &view->tensors[view->n_tensors++];
         *moved[i] = canonical->tensors[i];
     }
-    if (n_left_out > 0) view->hparams.num_nextn_layers = 0; /* what the file announces must be in it */
+    if (n_left_out > 0) view->hparams.num_nextn_layers = 0; /* the file must not announce layers that it does not have */
     for (size_t i = 0; i < view->n_tensors; i++)
         if (apr_table_has(canonical->tensors, canonical->n_tensors, view->tensors[i].scale))
             view->tensors[i].scale = moved[view->tensors[i].scale - canonical->tensors];
     return APR_OK;
 }
 
-/* Names, pieces and orders of a model that did not come from that dialect. */
-static apr_status leave(apr_model *view, const apr_model *canonical, apr_dialect dialect, apr_error *err)
+/* Converts a model that did not come from that naming: names, pieces and orders. */
+static apr_status export_tensors(apr_model *view, const apr_model *canonical, apr_dialect dialect, apr_error *err)
 {
     const apr_family *const family = apr_family_translated(canonical->hparams.architecture);
     const bool is_ggml = dialect == APR_DIALECT_GGML;
 
     if (family == NULL && canonical->dialect == dialect) return APR_OK;
     if (family == NULL || canonical->dialect == APR_DIALECT_GGML)
-        return apr_fail(err, APR_E_UNSUPPORTED, "%s: the way from %s names to %s is not known for architecture '%s'; keep it as .apr or %s",
-                        canonical->path, is_ggml ? "Hugging Face's" : "ggml's", is_ggml ? "ggml's" : "Hugging Face's",
-                        canonical->hparams.architecture, is_ggml ? "safetensors" : ".gguf");
+        return apr_fail(err, APR_E_UNSUPPORTED,
+                        "%s: converting from %s names to %s is not supported for architecture '%s'; keep it as .apr or %s", canonical->path,
+                        is_ggml ? "Hugging Face's" : "ggml's", is_ggml ? "ggml's" : "Hugging Face's", canonical->hparams.architecture,
+                        is_ggml ? "safetensors" : ".gguf");
     APR_TRY(apr_model_index_names(view, err));
     APR_TRY(apr_leave(view, family, dialect, err));
     APR_TRY(apr_model_index_names(view, err));
@@ -267,15 +268,15 @@ static apr_status leave(apr_model *view, const apr_model *canonical, apr_dialect
 
 apr_status apr_translate(apr_model *view, const apr_model *canonical, apr_dialect dialect, apr_error *err)
 {
-    const apr_format home = home_of(dialect);
+    const apr_format origin_format = format_of_naming(dialect);
 
     if (dialect == APR_DIALECT_HF) APR_TRY(check_divisors(canonical, err));
     APR_TRY(apr_view_copy(view, canonical, APR_N_ROPE_TENSORS, err));
     APR_TRY(drop_tensors(view, canonical, dialect, err));
-    if (canonical->origin.format == home && canonical->dialect == APR_DIALECT_HF) {
+    if (canonical->origin.format == origin_format && canonical->dialect == APR_DIALECT_HF) {
         APR_TRY(apr_model_index_names(view, err));
         APR_TRY(apr_way_back_without_scales(view, err));
-    } else if (canonical->origin.format != home) APR_TRY(leave(view, canonical, dialect, err));
+    } else if (canonical->origin.format != origin_format) APR_TRY(export_tensors(view, canonical, dialect, err));
     view->dialect = dialect;
     return apr_model_index_names(view, err);
 }
@@ -284,7 +285,7 @@ apr_status apr_with_dialect(apr_model *view, apr_model *between, const apr_model
 {
     *view = *between = (apr_model){0};
     APR_TRY(apr_translate(between, canonical, APR_DIALECT_GGML, err));
-    for (size_t i = 0; i < between->n_tensors; i++) { /* by its record a tensor would go the way back that it came */
+    for (size_t i = 0; i < between->n_tensors; i++) { /* without a record: otherwise its original would be restored */
         apr_tensor *const t = &between->tensors[i];
         t->origin_name = t->origin_kept = NULL;
         t->origins = NULL;

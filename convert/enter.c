@@ -1,4 +1,4 @@
-/* enter.c - the tensors of a source as canonical ones: cut, renamed, and each with a record of its way. */
+/* enter.c - import: converts a source's tensors to canonical ones: cut, renamed, with their provenance recorded. */
 #include "convert/entry.h"
 #include "convert/way.h"
 #include "formats/model/meta_names.h"
@@ -10,20 +10,20 @@
 
 enum { MOST_EXPERTS = 65536 };
 
-/* The table that is being made. */
-typedef struct entry {
+/* The canonical table under construction. */
+typedef struct importer {
     apr_model *view;
     const apr_family *family;
     apr_dialect from;
     const apr_tensor *old; /* [n_old] */
     size_t n_old;
-    const bool *as_they_are; /* [n_old], or NULL */
+    const bool *keep_unchanged; /* [n_old], or NULL */
     apr_tensor *tensors;
     size_t n_tensors;
     apr_error *err;
-} entry;
+} importer;
 
-static apr_tensor *put(entry *e, const apr_tensor *from)
+static apr_tensor *append(importer *e, const apr_tensor *from)
 {
     apr_tensor *const t = &e->tensors[e->n_tensors++];
     *t = *from;
@@ -32,48 +32,48 @@ static apr_tensor *put(entry *e, const apr_tensor *from)
 
 static bool has_record(const apr_tensor *t) { return t->origin_name != NULL || t->origins != NULL || t->origin_chain.n_steps > 0; }
 
-/* How many canonical tensors one part of it is: one, or one an expert. */
-static size_t experts_of(const entry *e, const apr_tensor *t, const char *whole, const char *part)
+/* How many canonical tensors a part of the tensor becomes: one, or one for each expert. */
+static size_t count_experts(const importer *e, const apr_tensor *t, const char *whole, const char *part)
 {
     const bool is_stack = apr_is_stack_of(whole, part) && e->view->hparams.num_experts > 0 && t->rank > 0;
     const bool is_sane = is_stack && t->n_bytes > 0 && t->dims[0] <= MOST_EXPERTS;
     return is_sane ? (size_t)t->dims[0] : 1;
 }
 
-/* What a tensor matches and is cut by; false: it stays as it is. */
-static bool finds(const entry *e, const apr_tensor *t, apr_name_match *match)
+/* Finds the rule or form for a tensor; false: it stays unchanged. */
+static bool find_match(const importer *e, const apr_tensor *t, apr_name_match *match)
 {
-    if (e->as_they_are != NULL && apr_table_has(e->old, e->n_old, t) && e->as_they_are[t - e->old]) return false;
+    if (e->keep_unchanged != NULL && apr_table_has(e->old, e->n_old, t) && e->keep_unchanged[t - e->old]) return false;
     return !has_record(t) && apr_match_tensor(e->family, e->from, t->name, match);
 }
 
-static size_t count_pieces(const entry *e, const apr_tensor *t)
+static size_t count_pieces(const importer *e, const apr_tensor *t)
 {
     apr_name_match match;
     size_t n = 0;
 
-    if (e->from == APR_DIALECT_META || !finds(e, t, &match)) return 1;
-    if (match.rule != NULL) return e->from == APR_DIALECT_GGML ? experts_of(e, t, match.rule->ggml, match.rule->hf) : 1;
+    if (e->from == APR_DIALECT_META || !find_match(e, t, &match)) return 1;
+    if (match.rule != NULL) return e->from == APR_DIALECT_GGML ? count_experts(e, t, match.rule->ggml, match.rule->hf) : 1;
     for (int i = 0; i < APR_FORM_PARTS && match.form->parts[i].name != NULL; i++)
-        n += experts_of(e, t, match.form->name, match.form->parts[i].name);
+        n += count_experts(e, t, match.form->name, match.form->parts[i].name);
     return n;
 }
 
-/* A stack must be of as many experts as the model has. */
-static apr_status check_stack(const entry *e, const apr_tensor *t, const char *whole, const char *part)
+/* A stack must have as many experts as the model. */
+static apr_status check_stack(const importer *e, const apr_tensor *t, const char *whole, const char *part)
 {
     const int64_t n = e->view->hparams.num_experts;
     if (!apr_is_stack_of(whole, part)) return APR_OK;
     if (t->rank > 1 && t->dims[0] == n && n > 0 && n <= MOST_EXPERTS && t->n_bytes > 0) return APR_OK;
-    return apr_fail(e->err, APR_E_DAMAGED, "%s: tensor '%s' is a stack of %lld experts, in a model that has %lld", e->view->path, t->name,
+    return apr_fail(e->err, APR_E_DAMAGED, "%s: tensor '%s' is a stack of %lld experts, but the model has %lld", e->view->path, t->name,
                     t->rank > 0 ? (long long)t->dims[0] : 1LL, (long long)n);
 }
 
-/* ---- what no step brings back exactly ---- */
+/* ---- tensors without an exact inverse ---- */
 
 /* Do the steps and then their inverse give the same bits? `stored` is small: norms, decay rates. */
-static apr_status comes_back(const apr_tensor *stored, const apr_tensor *made, const apr_chain *back, apr_arena *arena, bool *same,
-                             const char *where, apr_error *err)
+static apr_status round_trips(const apr_tensor *stored, const apr_tensor *made, const apr_chain *back, apr_arena *arena, bool *same,
+                              const char *where, apr_error *err)
 {
     const int64_t n = apr_tensor_elems(made);
     float *const values = malloc((size_t)n * sizeof *values + 1);
@@ -97,30 +97,30 @@ static apr_status comes_back(const apr_tensor *stored, const apr_tensor *made, c
     return status;
 }
 
-/* The original stays beside a value that was computed, unless computing it again from there gives the same bits. */
-static apr_status keep_original(entry *e, const apr_tensor *stored, size_t at)
+/* Keeps the original next to a computed tensor, unless the inverse steps give the same bits. */
+static apr_status keep_original(importer *e, const apr_tensor *stored, size_t at)
 {
     const apr_chain *const chain = &e->tensors[at].origin_chain;
     apr_chain back;
     bool same = false;
 
-    if (apr_chain_exact(chain) || stored->made != NULL) return APR_OK; /* what was computed itself lies in no file */
+    if (apr_chain_exact(chain) || stored->made != NULL) return APR_OK; /* a computed source is in no file */
     if (apr_chain_inverse(chain, &back) && e->tensors[at].made != NULL)
-        APR_TRY(comes_back(stored, &e->tensors[at], &back, &e->view->arena, &same, e->view->path, e->err));
+        APR_TRY(round_trips(stored, &e->tensors[at], &back, &e->view->arena, &same, e->view->path, e->err));
     if (same) return APR_OK;
     e->tensors[at].origin_kept = stored->name;
-    (void)put(e, stored);
+    (void)append(e, stored);
     return APR_OK;
 }
 
 /* ---- one tensor ---- */
 
-/* One for one, or a stack of experts, with the rule's steps undone. */
-static apr_status enter_by_rule(entry *e, const apr_tensor *from, const apr_name_match *match)
+/* Imports one tensor, or a stack of experts, with the rule's steps undone. */
+static apr_status import_by_rule(importer *e, const apr_tensor *from, const apr_name_match *match)
 {
     const apr_tensor_rule *const rule = match->rule;
     const bool is_stack = apr_is_stack_of(rule->ggml, rule->hf);
-    const size_t n = experts_of(e, from, rule->ggml, rule->hf);
+    const size_t n = count_experts(e, from, rule->ggml, rule->hf);
     apr_chain to_ggml, back;
 
     APR_TRY(check_stack(e, from, rule->ggml, rule->hf));
@@ -132,21 +132,21 @@ static apr_status enter_by_rule(entry *e, const apr_tensor *from, const apr_name
         if (name == NULL) return apr_no_memory(e->err, "a tensor's name");
         if (!apr_chain_extend(&chain, &back)) return apr_fail(e->err, APR_E_UNSUPPORTED, "%s: too many steps", from->name);
         const size_t at = e->n_tensors;
-        APR_TRY(apr_way_go(put(e, from), name, &chain, &e->view->arena, e->view->path, e->err));
+        APR_TRY(apr_way_go(append(e, from), name, &chain, &e->view->arena, e->view->path, e->err));
         APR_TRY(keep_original(e, from, at));
     }
     return APR_OK;
 }
 
-static apr_status misfit(const entry *e, const apr_tensor *t, const char *part)
+static apr_status shape_mismatch(const importer *e, const apr_tensor *t, const char *part)
 {
     char dims[128];
-    return apr_fail(e->err, APR_E_DAMAGED, "%s: tensor '%s' %s does not hold '%s' as its family's do", e->view->path, t->name,
+    return apr_fail(e->err, APR_E_DAMAGED, "%s: tensor '%s' %s does not have the shape to hold '%s'", e->view->path, t->name,
                     apr_dims_text(t, dims, sizeof dims), part);
 }
 
-/* The chain of one piece; what was joined of several and packed before is done already. */
-static apr_status enter_piece(entry *e, const apr_tensor *whole, const apr_name_match *match, int part, int64_t expert)
+/* Cuts one piece out of a tensor. MXFP4 is already packed here, so the form's `scales` is cleared. */
+static apr_status import_piece(importer *e, const apr_tensor *whole, const apr_name_match *match, int part, int64_t expert)
 {
     const apr_tensor_form *const form = match->form;
     const apr_shape shape = apr_tensor_shape(whole);
@@ -156,25 +156,26 @@ static apr_status enter_piece(entry *e, const apr_tensor *whole, const apr_name_
     plain.scales = NULL;
     const char *const name = apr_fill_name(form->parts[part].name, match, expert, &e->view->arena);
     if (name == NULL) return apr_no_memory(e->err, "a tensor's name");
-    if (!apr_part_chain(&plain, part, &e->view->hparams, &shape, true, expert, &chain)) return misfit(e, whole, form->parts[part].name);
-    return apr_way_on(put(e, whole), name, &chain, &e->view->arena, e->view->path, e->err);
+    if (!apr_part_chain(&plain, part, &e->view->hparams, &shape, true, expert, &chain))
+        return shape_mismatch(e, whole, form->parts[part].name);
+    return apr_way_on(append(e, whole), name, &chain, &e->view->arena, e->view->path, e->err);
 }
 
-static apr_status enter_pieces(entry *e, const apr_tensor *whole, const apr_name_match *match)
+static apr_status import_pieces(importer *e, const apr_tensor *whole, const apr_name_match *match)
 {
     const apr_tensor_form *const form = match->form;
 
     for (int part = 0; part < APR_FORM_PARTS && form->parts[part].name != NULL; part++) {
         const bool is_stack = apr_is_stack_of(form->name, form->parts[part].name);
-        const size_t n = experts_of(e, whole, form->name, form->parts[part].name);
+        const size_t n = count_experts(e, whole, form->name, form->parts[part].name);
         APR_TRY(check_stack(e, whole, form->name, form->parts[part].name));
-        for (size_t i = 0; i < n; i++) APR_TRY(enter_piece(e, whole, match, part, is_stack ? (int64_t)i : -1));
+        for (size_t i = 0; i < n; i++) APR_TRY(import_piece(e, whole, match, part, is_stack ? (int64_t)i : -1));
     }
     return APR_OK;
 }
 
-/* MXFP4's nibbles and scales, two tensors, as blocks. */
-static apr_status pack(entry *e, const apr_tensor *blocks, const apr_tensor *scales, apr_tensor *whole)
+/* Joins MXFP4's nibbles and scales, stored as two tensors, into blocks. */
+static apr_status pack(importer *e, const apr_tensor *blocks, const apr_tensor *scales, apr_tensor *whole)
 {
     const apr_chain column = apr_chain_of((apr_step){.kind = APR_STEP_UNSQUEEZE}),
                     join = {
@@ -193,8 +194,8 @@ static apr_status pack(entry *e, const apr_tensor *blocks, const apr_tensor *sca
     return apr_way_join(whole, both, 2, &join, arena, e->view->path, e->err);
 }
 
-/* The tensor of this view that the pattern names for the same layer, under whatever prefix; NULL: there is none. */
-static apr_status find_companion(const entry *e, const char *pattern, const apr_name_match *match, const apr_tensor **found)
+/* Finds the tensor that the pattern names for the same layer, under any prefix; NULL: none. */
+static apr_status find_companion(const importer *e, const char *pattern, const apr_name_match *match, const apr_tensor **found)
 {
     const char *const name = apr_fill_name(pattern, match, match->expert, &e->view->arena);
     if (name == NULL) return apr_no_memory(e->err, "a tensor's name");
@@ -202,57 +203,57 @@ static apr_status find_companion(const entry *e, const char *pattern, const apr_
     return APR_OK;
 }
 
-static apr_status enter_by_form(entry *e, const apr_tensor *from, const apr_name_match *match)
+static apr_status import_by_form(importer *e, const apr_tensor *from, const apr_name_match *match)
 {
     const apr_tensor_form *const form = match->form;
     const apr_tensor *blocks = NULL, *scales = NULL;
     apr_tensor whole;
 
-    if (form->scales == NULL) return enter_pieces(e, from, match);
+    if (form->scales == NULL) return import_pieces(e, from, match);
     APR_TRY(find_companion(e, form->name, match, &blocks));
     APR_TRY(find_companion(e, form->scales, match, &scales));
     if (blocks == NULL || scales == NULL)
-        return apr_fail(e->err, APR_E_DAMAGED, "%s: of tensor '%s' %s are missing", e->view->path, from->name,
+        return apr_fail(e->err, APR_E_DAMAGED, "%s: tensor '%s': %s are missing", e->view->path, from->name,
                         blocks == NULL ? "the blocks" : "the scales");
-    if (from == scales) return APR_OK; /* they come with the blocks */
+    if (from == scales) return APR_OK; /* handled with the blocks */
     APR_TRY(pack(e, blocks, scales, &whole));
-    return enter_pieces(e, &whole, match);
+    return import_pieces(e, &whole, match);
 }
 
-static apr_status enter_from_meta(entry *e, const apr_tensor *from)
+static apr_status import_from_meta(importer *e, const apr_tensor *from)
 {
     apr_chain chain;
     const char *const name = apr_meta_to_canonical(from->name, &e->view->hparams, &chain, &e->view->arena);
 
     if (name == NULL) return apr_no_memory(e->err, "a tensor's name");
-    if (strcmp(name, from->name) == 0) return (void)put(e, from), APR_OK;
-    return apr_way_go(put(e, from), name, &chain, &e->view->arena, e->view->path, e->err);
+    if (strcmp(name, from->name) == 0) return (void)append(e, from), APR_OK;
+    return apr_way_go(append(e, from), name, &chain, &e->view->arena, e->view->path, e->err);
 }
 
-/* What no rule knows is the text model's all the same if its name says so: scales beside a matrix, layers that predict ahead. */
-static bool is_other_text(const entry *e, const apr_tensor *t)
+/* A tensor without a rule belongs to the text model if its name says so: scales of a matrix, multi-token prediction layers. */
+static bool is_other_text(const importer *e, const apr_tensor *t)
 {
-    const bool stays = e->as_they_are != NULL && apr_table_has(e->old, e->n_old, t) && e->as_they_are[t - e->old];
+    const bool stays = e->keep_unchanged != NULL && apr_table_has(e->old, e->n_old, t) && e->keep_unchanged[t - e->old];
     const apr_model_part part = apr_part_of(e->view, t->name);
     return e->from == APR_DIALECT_HF && !stays && !has_record(t) && (part == APR_PART_TEXT || part == APR_PART_MTP);
 }
 
-/* "model.": what a name lacks of which no rule knows more than that it is of a layer, in a model saved without its head. */
-static const char *root_of_layer(const entry *e, const char *name)
+/* The missing prefix ("model.") of a layer tensor in a model saved without its head, for names without a rule. */
+static const char *root_of_layer(const importer *e, const char *name)
 {
     if (strncmp(name, "layers.", strlen("layers.")) != 0) return "";
     return apr_family_rule(e->family, "backbone.embeddings.weight") != NULL ? "backbone." : "model.";
 }
 
-static apr_status enter_one(entry *e, const apr_tensor *from)
+static apr_status import_one(importer *e, const apr_tensor *from)
 {
     apr_name_match match = {.root = ""};
 
-    if (e->from == APR_DIALECT_META) return enter_from_meta(e, from);
-    if (!finds(e, from, &match) && !is_other_text(e, from)) return (void)put(e, from), APR_OK;
-    if (match.form != NULL) return enter_by_form(e, from, &match);
-    if (e->from == APR_DIALECT_GGML) return enter_by_rule(e, from, &match);
-    apr_tensor *const t = put(e, from);
+    if (e->from == APR_DIALECT_META) return import_from_meta(e, from);
+    if (!find_match(e, from, &match) && !is_other_text(e, from)) return (void)append(e, from), APR_OK;
+    if (match.form != NULL) return import_by_form(e, from, &match);
+    if (e->from == APR_DIALECT_GGML) return import_by_rule(e, from, &match);
+    apr_tensor *const t = append(e, from);
     const apr_chain nothing = {0};
     const apr_text_name text = apr_text_name_of(from->name);
     const char *const root = match.root[0] != '\0' ? match.root : text.root[0] != '\0' ? text.root : root_of_layer(e, from->name);
@@ -262,9 +263,9 @@ static apr_status enter_one(entry *e, const apr_tensor *from)
     return apr_way_go(t, name, &nothing, &e->view->arena, e->view->path, e->err);
 }
 
-/* ---- all of them ---- */
+/* ---- all tensors ---- */
 
-/* What the source's dialect has in another way than Hugging Face's, and stays so. */
+/* Records what the source's naming stores differently from Hugging Face and what stays so. */
 static void note_dialect(apr_model *view, const apr_family *family)
 {
     apr_hparams *const h = &view->hparams;
@@ -276,8 +277,8 @@ static void note_dialect(apr_model *view, const apr_family *family)
     }
 }
 
-/* Some checkpoints of tied models hold the matrix as the output's alone. */
-static apr_status tie_embedding(entry *e)
+/* Some checkpoints of tied models store the matrix only as the output head. */
+static apr_status name_tied_embedding(importer *e)
 {
     static const char embedding[] = "model.embed_tokens.weight", head[] = "lm_head.weight";
     apr_tensor *only = NULL;
@@ -291,8 +292,8 @@ static apr_status tie_embedding(entry *e)
     return only != NULL ? apr_way_on(only, embedding, &nothing, &e->view->arena, e->view->path, e->err) : APR_OK;
 }
 
-/* A scale is another tensor of the table, which has moved. */
-static void move_scales(entry *e, const size_t *places)
+/* Scale pointers must point into the new table. */
+static void move_scales(importer *e, const size_t *places)
 {
     for (size_t i = 0; i < e->n_tensors; i++) {
         apr_tensor *const t = &e->tensors[i];
@@ -300,16 +301,16 @@ static void move_scales(entry *e, const size_t *places)
     }
 }
 
-apr_status apr_enter(apr_model *view, const apr_model *source, const apr_family *family, const bool *as_they_are, apr_error *err)
+apr_status apr_enter(apr_model *view, const apr_model *source, const apr_family *family, const bool *keep_unchanged, apr_error *err)
 {
-    entry e = {.view = view,
-               .family = family,
-               .from = source->dialect,
-               .old = view->tensors,
-               .n_old = view->n_tensors,
-               .as_they_are = as_they_are,
-               .err = err};
-    size_t n = e.n_old + 1; /* room for originals that are kept */
+    importer e = {.view = view,
+                  .family = family,
+                  .from = source->dialect,
+                  .old = view->tensors,
+                  .n_old = view->n_tensors,
+                  .keep_unchanged = keep_unchanged,
+                  .err = err};
+    size_t n = e.n_old + 1; /* capacity for kept originals also */
     size_t *const places = apr_arena_array(&view->arena, e.n_old + 1, sizeof *places);
 
     for (size_t i = 0; i < e.n_old; i++) n += count_pieces(&e, &e.old[i]);
@@ -317,9 +318,9 @@ apr_status apr_enter(apr_model *view, const apr_model *source, const apr_family 
     if (e.tensors == NULL || places == NULL) return apr_no_memory(err, "a table of tensors");
     for (size_t i = 0; i < e.n_old; i++) {
         places[i] = e.n_tensors;
-        APR_TRY(enter_one(&e, &e.old[i]));
+        APR_TRY(import_one(&e, &e.old[i]));
     }
-    APR_TRY(tie_embedding(&e));
+    APR_TRY(name_tied_embedding(&e));
     move_scales(&e, places);
     view->tensors = e.tensors;
     view->n_tensors = e.n_tensors;

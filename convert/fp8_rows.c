@@ -1,4 +1,4 @@
-/* fp8_rows.c - FP8 weights with scales of blocks, as the values that they stand for. */
+/* fp8_rows.c - replaces FP8 weights with block scales by their decoded values. */
 #include "convert/fp8_rows.h"
 
 #include "formats/model/made.h"
@@ -12,7 +12,7 @@ static bool encodes_fp8(const apr_recipe *recipe)
     return false;
 }
 
-/* One scale for the tensor, for each of its matrices or for each row is none of a block. */
+/* True for block scales; false for one scale for the tensor, for each of its matrices, or for each row. */
 static bool has_blocks(const apr_tensor *t)
 {
     if (t->scale == NULL || !has_scales(t->dtype) || t->rank < 2 || apr_tensor_elems(t->scale) == 1) return false;

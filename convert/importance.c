@@ -1,4 +1,4 @@
-/* importance.c - one tensor's place in an imatrix. */
+/* importance.c - finds one tensor's entry in an imatrix. */
 #include "convert/importance.h"
 
 #include "formats/model/made.h"
@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Of the way of a matrix, what moves the numbers of a row. False: its columns become something else. */
-static bool add_column_steps(const apr_chain *way, apr_chain *columns)
+/* Collects the steps that reorder the numbers of a row. False: the columns change in another way. */
+static bool add_column_steps(const apr_chain *to_ggml, apr_chain *columns)
 {
     static const apr_step_kind of_rows[] = {APR_STEP_PAIRS_TO_HALVES, APR_STEP_HALVES_TO_PAIRS, APR_STEP_PICK, APR_STEP_STACK};
     static const apr_step_kind by_axis[] = {APR_STEP_GROUPED_TO_TILED, APR_STEP_TILED_TO_GROUPED, APR_STEP_DEINTERLEAVE,
@@ -17,8 +17,8 @@ static bool add_column_steps(const apr_chain *way, apr_chain *columns)
     static const apr_step_kind by_axis_of_rows[] = {APR_STEP_TAKE,      APR_STEP_JOIN,   APR_STEP_SQUEEZE,
                                                     APR_STEP_UNSQUEEZE, APR_STEP_UNFOLD, APR_STEP_FOLD};
 
-    for (int i = 0; i < way->n_steps; i++) {
-        const apr_step *const step = &way->steps[i];
+    for (int i = 0; i < to_ggml->n_steps; i++) {
+        const apr_step *const step = &to_ggml->steps[i];
         bool is_known = false;
         for (size_t k = 0; k < sizeof of_rows / sizeof *of_rows; k++) is_known |= step->kind == of_rows[k];
         for (size_t k = 0; k < sizeof by_axis_of_rows / sizeof *by_axis_of_rows; k++)
@@ -44,7 +44,7 @@ apr_status apr_ggml_place_of(apr_ggml_place *place, const apr_model *model, cons
 {
     const apr_family *const family = model->dialect == APR_DIALECT_HF ? apr_family_translated(model->hparams.architecture) : NULL;
     apr_name_match match;
-    apr_chain way = {0};
+    apr_chain to_ggml = {0};
 
     *place = (apr_ggml_place){.name = name, .matrix = -1};
     if (family == NULL) return APR_OK;
@@ -52,18 +52,19 @@ apr_status apr_ggml_place_of(apr_ggml_place *place, const apr_model *model, cons
     if (!apr_match_holder(family, APR_DIALECT_GGML, name, false, model->hparams.num_experts > 0, &match)) return APR_OK;
     const char *const pattern = ggml_name(family, &match);
     const char *const part = match.rule != NULL ? match.rule->hf : match.form->parts[match.part].name;
-    if (match.rule != NULL && !apr_rule_to_ggml(match.rule, family, &model->hparams, model->hparams.tiled_value_heads, &way)) return APR_OK;
+    if (match.rule != NULL && !apr_rule_to_ggml(match.rule, family, &model->hparams, model->hparams.tiled_value_heads, &to_ggml))
+        return APR_OK;
     if (match.form != NULL) {
-        const apr_shape shape = {.dtype = APR_F32, .rank = 2, .dims = {1, 1}}; /* only the kinds of the steps and their axes are read */
-        if (!apr_part_chain(match.form, match.part, &model->hparams, &shape, false, -1, &way)) return APR_OK;
+        const apr_shape shape = {.dtype = APR_F32, .rank = 2, .dims = {1, 1}}; /* only the kinds and axes of the steps are used */
+        if (!apr_part_chain(match.form, match.part, &model->hparams, &shape, false, -1, &to_ggml)) return APR_OK;
     }
-    if (!add_column_steps(&way, &place->columns) || (match.form != NULL && place->columns.n_steps > 0)) return APR_OK;
+    if (!add_column_steps(&to_ggml, &place->columns) || (match.form != NULL && place->columns.n_steps > 0)) return APR_OK;
     if (apr_is_stack_of(pattern, part)) place->matrix = match.expert;
     place->name = apr_fill_name(pattern, &match, match.expert, arena);
     return place->name != NULL ? APR_OK : apr_no_memory(err, "a tensor's name");
 }
 
-/* Numbers of columns go the way that columns go. */
+/* Applies the column steps to a row of column numbers. */
 apr_status apr_ggml_columns(const apr_ggml_place *place, int64_t n, int64_t *order, apr_error *err)
 {
     float *const numbers = malloc((size_t)n * 2 * sizeof *numbers + 1), *const moved = numbers + n;
@@ -86,10 +87,10 @@ apr_status apr_ggml_columns(const apr_ggml_place *place, int64_t n, int64_t *ord
     return status;
 }
 
-/* Matrix i of the entry: sums by count, in the tensor's order; what no token came to stays 0. */
+/* Writes the means of matrix i of the entry, sums divided by count, in the tensor's order; false: no token came. */
 static bool take_means(const apr_imatrix_entry *e, int64_t i, const int64_t *order, int64_t n, float *to)
 {
-    const bool has_matrices = e->n_columns == n; /* a .dat has all in one row, and one count */
+    const bool has_matrices = e->n_columns == n; /* a .dat has all matrices in one row, and one count */
     const double count = e->counts[has_matrices ? i : 0];
 
     if (!(count > 0.0)) return false;
@@ -107,8 +108,8 @@ static apr_status check_size(const apr_imatrix *m, const apr_imatrix_entry *e, c
     if (fits) return APR_OK;
     return apr_fail(
         err, APR_E_DAMAGED,
-        "%s: '%.200s' has %lld x %lld numbers in the imatrix, and tensor '%.200s' has %lld columns in %lld matri%s: it was made "
-        "of another model",
+        "%s: '%.200s' has %lld x %lld numbers in the imatrix, but tensor '%.200s' has %lld columns in %lld matri%s: it was made "
+        "from another model",
         m->path, e->name, (long long)e->n_matrices, (long long)e->n_columns, t->name, (long long)n, (long long)n_matrices,
         n_matrices == 1 ? "x" : "ces");
 }

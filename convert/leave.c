@@ -1,4 +1,4 @@
-/* leave.c - canonical tensors as a dialect has them that the model did not come from. */
+/* leave.c - export: converts canonical tensors to a naming that the model did not come from. */
 #include "convert/dialect.h"
 #include "convert/entry.h"
 #include "convert/way.h"
@@ -7,27 +7,27 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef struct departure {
+typedef struct exporter {
     apr_model *view;
     const apr_family *family;
     apr_dialect to;
     apr_error *err;
-} departure;
+} exporter;
 
-static apr_status no_name(const departure *d, const apr_tensor *t)
+static apr_status no_name(const exporter *d, const apr_tensor *t)
 {
-    return apr_fail(d->err, APR_E_UNSUPPORTED, "%s: tensor '%s' has no name in %s dialect for architecture '%s'", d->view->path, t->name,
+    return apr_fail(d->err, APR_E_UNSUPPORTED, "%s: tensor '%s' has no name in %s naming for architecture '%s'", d->view->path, t->name,
                     d->to == APR_DIALECT_GGML ? "ggml's" : "Hugging Face's", d->view->hparams.architecture);
 }
 
-static apr_status too_long(const departure *d, const apr_tensor *t)
+static apr_status too_long(const exporter *d, const apr_tensor *t)
 {
     return apr_fail(d->err, APR_E_UNSUPPORTED, "%s: tensor '%s' would need too many steps", d->view->path, t->name);
 }
 
-/* ---- what is canonical in the other dialect only ---- */
+/* ---- tensors that are canonical only in the other naming ---- */
 
-static apr_status split(const departure *d, const apr_tensor *whole, const apr_name_match *match, const apr_tensor_form *form,
+static apr_status split(const exporter *d, const apr_tensor *whole, const apr_name_match *match, const apr_tensor_form *form,
                         apr_tensor *parts, size_t *n)
 {
     const apr_shape shape = apr_tensor_shape(whole);
@@ -39,7 +39,7 @@ static apr_status split(const departure *d, const apr_tensor *whole, const apr_n
         apr_chain chain;
         if (name == NULL) return apr_no_memory(d->err, "a tensor's name");
         if (!apr_part_chain(form, i, &d->view->hparams, &shape, true, -1, &chain))
-            return apr_fail(d->err, APR_E_DAMAGED, "%s: tensor '%s' %s does not hold '%s' as its family's do", d->view->path, whole->name,
+            return apr_fail(d->err, APR_E_DAMAGED, "%s: tensor '%s' %s does not have the shape to hold '%s'", d->view->path, whole->name,
                             apr_dims_text(whole, dims, sizeof dims), name);
         *t = *whole;
         APR_TRY(apr_tensor_follow(t, &chain, &d->view->arena, d->view->path, d->err));
@@ -48,7 +48,7 @@ static apr_status split(const departure *d, const apr_tensor *whole, const apr_n
     return APR_OK;
 }
 
-static apr_status split_wholes(const departure *d)
+static apr_status split_wholes(const exporter *d)
 {
     apr_model *const view = d->view;
     const size_t n_old = view->n_tensors;
@@ -73,8 +73,8 @@ static apr_status split_wholes(const departure *d)
 
 /* ---- value heads ---- */
 
-/* From ggml's order to Hugging Face's, of what came in ggml's. */
-static apr_status group_value_heads(const departure *d, apr_tensor *t)
+/* Reorders value heads from ggml's order to Hugging Face's. */
+static apr_status group_value_heads(const exporter *d, apr_tensor *t)
 {
     apr_hparams *const h = &d->view->hparams;
     const apr_tensor_rule *const rule = apr_family_rule(d->family, t->name);
@@ -85,13 +85,13 @@ static apr_status group_value_heads(const departure *d, apr_tensor *t)
     if (all.n_steps == others.n_steps) return APR_OK;
     for (int i = 0; i < all.n_steps; i++)
         if (all.steps[i].kind == APR_STEP_GROUPED_TO_TILED) back = apr_chain_of(apr_step_inverse(all.steps[i]));
-    if (t->rank == 3) back.steps[0].n[0] = 2; /* the convolution, whose taps have an axis of one before them here */
+    if (t->rank == 3) back.steps[0].n[0] = 2; /* the convolution has an axis of length 1 before its taps */
     return apr_tensor_follow(t, &back, &d->view->arena, d->view->path, d->err);
 }
 
-/* ---- how the dialect would have had it ---- */
+/* ---- provenance in the target naming ---- */
 
-static apr_status by_rule(const departure *d, apr_tensor *t, const apr_name_match *match)
+static apr_status by_rule(const exporter *d, apr_tensor *t, const apr_name_match *match)
 {
     const apr_tensor_rule *const rule = match->rule;
     const bool is_stack = apr_is_stack_of(rule->ggml, rule->hf);
@@ -107,28 +107,28 @@ static apr_status by_rule(const departure *d, apr_tensor *t, const apr_name_matc
     return t->origin_name != NULL ? APR_OK : apr_no_memory(d->err, "a tensor's name");
 }
 
-/* Nothing is joined while some of it is missing. */
-static apr_status check_others(const departure *d, const apr_tensor *t, const apr_name_match *match)
+/* Fails if one of the tensors to be joined is missing. */
+static apr_status check_others(const exporter *d, const apr_tensor *t, const apr_name_match *match)
 {
     for (int i = 0; i < APR_FORM_PARTS && match->form->parts[i].name != NULL; i++) {
         const char *const name = apr_fill_name(match->form->parts[i].name, match, match->expert, &d->view->arena);
         if (name == NULL) return apr_no_memory(d->err, "a tensor's name");
         if (apr_model_find(d->view, name) == NULL)
-            return apr_fail(d->err, APR_E_DAMAGED, "%s: tensor '%s' is here without '%s'", d->view->path, t->name, name);
+            return apr_fail(d->err, APR_E_DAMAGED, "%s: tensor '%s' is present without '%s'", d->view->path, t->name, name);
     }
     return APR_OK;
 }
 
-/* What the form is called in the dialect: ggml's name may stand in the rule of the whole. */
-static const char *form_name(const departure *d, const apr_tensor_form *form)
+/* The form's name in the naming: ggml's name may be in the rule of the whole tensor. */
+static const char *form_name(const exporter *d, const apr_tensor_form *form)
 {
     const apr_tensor_rule *const rule =
         form->use == APR_FORM_WHOLE && d->to == APR_DIALECT_GGML ? apr_rule_of_pattern(d->family, form->name) : NULL;
     return rule != NULL && rule->ggml != NULL ? rule->ggml : form->name;
 }
 
-/* MXFP4's two tensors: scales first, then nibbles. */
-static apr_status from_two(const departure *d, apr_tensor *t, const apr_name_match *match)
+/* Records MXFP4's two tensors: first the scales, then the nibbles. */
+static apr_status record_mxfp4_parts(const exporter *d, apr_tensor *t, const apr_name_match *match)
 {
     static const int64_t lengths[] = {1, 16};
     static const apr_chain chains[] = {{1, {{.kind = APR_STEP_UNSQUEEZE}}}, {0}};
@@ -144,7 +144,7 @@ static apr_status from_two(const departure *d, apr_tensor *t, const apr_name_mat
     return names[0] != NULL && names[1] != NULL ? APR_OK : apr_no_memory(d->err, "a tensor's name");
 }
 
-static apr_status by_form(const departure *d, apr_tensor *t, const apr_name_match *match)
+static apr_status by_form(const exporter *d, apr_tensor *t, const apr_name_match *match)
 {
     const apr_tensor_form *const form = match->form;
     const bool is_stack = apr_is_stack_of(form->name, form->parts[match->part].name);
@@ -153,13 +153,13 @@ static apr_status by_form(const departure *d, apr_tensor *t, const apr_name_matc
     APR_TRY(check_others(d, t, match));
     if (!apr_part_chain(form, match->part, &d->view->hparams, &shape, false, is_stack ? match->expert : -1, &t->origin_chain))
         return too_long(d, t);
-    if (form->scales != NULL) return from_two(d, t, match);
+    if (form->scales != NULL) return record_mxfp4_parts(d, t, match);
     t->origin_name = apr_fill_name(form_name(d, form), match, match->expert, &d->view->arena);
     return t->origin_name != NULL ? APR_OK : apr_no_memory(d->err, "a tensor's name");
 }
 
-/* Stacks are whole only with every expert of the model. */
-static apr_status check_expert(const departure *d, const apr_tensor *t, const apr_name_match *match)
+/* A stack needs every expert of the model. */
+static apr_status check_expert(const exporter *d, const apr_tensor *t, const apr_name_match *match)
 {
     const int64_t n = d->view->hparams.num_experts;
     const char *const whole = match->rule != NULL ? match->rule->ggml : match->form->name;
@@ -167,7 +167,7 @@ static apr_status check_expert(const departure *d, const apr_tensor *t, const ap
 
     if (!apr_is_stack_of(whole, part) || n == 0) return APR_OK;
     if (match->expert >= n)
-        return apr_fail(d->err, APR_E_DAMAGED, "%s: tensor '%s' is of an expert that the model's %lld do not have", d->view->path, t->name,
+        return apr_fail(d->err, APR_E_DAMAGED, "%s: tensor '%s' belongs to an expert beyond the model's %lld", d->view->path, t->name,
                         (long long)n);
     const char *const last = apr_fill_name(part, match, n - 1, &d->view->arena);
     if (last == NULL) return apr_no_memory(d->err, "a tensor's name");
@@ -175,7 +175,7 @@ static apr_status check_expert(const departure *d, const apr_tensor *t, const ap
     return apr_fail(d->err, APR_E_DAMAGED, "%s: tensor '%s' is missing: the model has %lld experts", d->view->path, last, (long long)n);
 }
 
-static apr_status write_record(const departure *d, apr_tensor *t, bool is_scale)
+static apr_status write_record(const exporter *d, apr_tensor *t, bool is_scale)
 {
     apr_name_match match;
 
@@ -192,7 +192,7 @@ static apr_status write_record(const departure *d, apr_tensor *t, bool is_scale)
 
 apr_status apr_leave(apr_model *view, const apr_family *family, apr_dialect dialect, apr_error *err)
 {
-    const departure d = {view, family, dialect, err};
+    const exporter d = {view, family, dialect, err};
     const bool groups = dialect == APR_DIALECT_HF && view->hparams.tiled_value_heads;
 
     const apr_tensor *const old = view->tensors;
@@ -215,7 +215,7 @@ apr_status apr_leave(apr_model *view, const apr_family *family, apr_dialect dial
 
 /* ---- for comparisons ---- */
 
-/* Without what is there only to bring another tensor back to how it was. No tensor of a GGUF has scales. */
+/* Drops originals that are kept only to restore another tensor. No tensor of a GGUF has scales. */
 static void drop_originals(apr_model *view, bool *is_original)
 {
     size_t n = 0;
@@ -229,8 +229,8 @@ static void drop_originals(apr_model *view, bool *is_original)
     view->n_tensors = n;
 }
 
-/* Only what is split is put together: experts stay single. */
-static apr_status write_whole(const departure *d, apr_tensor *t)
+/* Only split tensors are joined; experts are not stacked. */
+static apr_status write_whole(const exporter *d, apr_tensor *t)
 {
     apr_name_match match;
 
@@ -244,7 +244,7 @@ static apr_status write_whole(const departure *d, apr_tensor *t)
 apr_status apr_without_dialect(apr_model *view, apr_error *err)
 {
     apr_hparams *const h = &view->hparams;
-    const departure d = {view, apr_family_translated(h->architecture), APR_DIALECT_HF, err};
+    const exporter d = {view, apr_family_translated(h->architecture), APR_DIALECT_HF, err};
     bool *const is_original = apr_arena_array(&view->arena, view->n_tensors + 1, sizeof *is_original);
 
     if (is_original == NULL) return apr_no_memory(err, "a table of tensors");
@@ -261,7 +261,7 @@ apr_status apr_without_dialect(apr_model *view, apr_error *err)
     return apr_model_index_names(view, err);
 }
 
-/* ---- what stays behind ---- */
+/* ---- tensors that are left out ---- */
 
 bool apr_is_left_out(const apr_model *model, const char *name)
 {

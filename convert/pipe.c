@@ -1,4 +1,4 @@
-/* pipe.c - tensors in portions: all threads read, encode and write them, each where it belongs. */
+/* pipe.c - converts tensors in portions: all threads read, encode and write them at their offsets. */
 #include "convert/pipe_internal.h"
 #include "convert/pipe_queue.h"
 #include "formats/model/library_type.h"
@@ -51,7 +51,7 @@ int64_t apr_cut_units(const apr_cut *c, int64_t portion)
     return left < c->units_per_portion ? left : c->units_per_portion;
 }
 
-/* Values of one portion as floats. */
+/* Decodes one portion to floats. */
 static void decode_portion(const apr_cut *c, int64_t portion, float *dst)
 {
     const int64_t first = portion * c->units_per_portion, n = apr_cut_units(c, portion);
@@ -70,7 +70,7 @@ static void decode_portion(const apr_cut *c, int64_t portion, float *dst)
     apr_decode_rows(&slice, 0, 1, dst);
 }
 
-/* The importance of each value of a portion: rows of one matrix repeat its columns'. */
+/* The importance of each value of a portion: every row of a matrix uses the same columns. */
 static void spread_importance(const apr_pipe_item *item, int64_t first, int64_t n, float *to)
 {
     const apr_tensor *const t = item->from;
@@ -83,7 +83,7 @@ static void spread_importance(const apr_pipe_item *item, int64_t first, int64_t 
     }
 }
 
-/* `spare`: room for as many numbers as the portion has. */
+/* `spare`: a buffer for as many numbers as the portion has. */
 static void encode_portion(const apr_pipe *p, const apr_cut *c, const apr_pipe_item *item, int64_t portion, const float *src, float *spare,
                            uint8_t *dst)
 {
@@ -103,7 +103,7 @@ static void encode_portion(const apr_pipe *p, const apr_cut *c, const apr_pipe_i
                            c->unit_elems);
 }
 
-/* The encoded portion as floats again, to measure what encoding cost. */
+/* Decodes an encoded portion, to measure the error of encoding. */
 static void decode_encoded(const apr_pipe *p, const apr_cut *c, const apr_pipe_item *item, int64_t portion, const uint8_t *bytes,
                            float *dst)
 {
@@ -113,38 +113,39 @@ static void decode_encoded(const apr_pipe *p, const apr_cut *c, const apr_pipe_i
         for (int64_t i = 0; i < n; i++) dst[i] *= p->row_scales[portion * c->units_per_portion + i / c->unit_elems];
 }
 
-/* What one portion found out; added up in order, so that sums do not depend on threads. */
-typedef struct finding {
-    uint32_t crc; /* of its bytes, where the extent of the tensor asks for it */
+/* The results of one portion; added up in order, so that sums do not depend on threads. */
+typedef struct portion_result {
+    uint32_t crc; /* of its bytes, if the tensor's extent needs it */
     apr_metrics metrics;
     apr_misfits misfits;
     apr_transcode_cost cost;
-} finding;
+} portion_result;
 
-/* Rows of numbers that only change their places, read back and compared. */
+/* Repacks rows of packed weights without changing values, reads them back and compares. */
 static void transcode_portion(const apr_pipe *p, const apr_cut *c, const apr_pipe_item *item, int64_t portion, int thread, uint8_t *dst,
-                              finding *found)
+                              portion_result *found)
 {
     const apr_tensor *const t = item->from;
     const int64_t first = portion * c->units_per_portion, n = apr_cut_units(c, portion), row_bytes = apr_row_bytes(item->to, c->unit_elems);
-    const bool has_commons = apr_transcode_has_commons(t, item->to);
+    const bool has_global_scale = apr_transcode_has_commons(t, item->to);
     float *const values = p->values + APR_PORTION_BUFFERS * p->portion_elems * (size_t)thread, *const again = values + p->portion_elems;
 
-    *found = (finding){.metrics = apr_metrics_empty()};
+    *found = (portion_result){.metrics = apr_metrics_empty()};
     for (int64_t i = 0; i < n; i++) {
         uint8_t *const row = dst + i * row_bytes;
         apr_transcode_row(t, item->to, first + i, row);
         apr_transcode_compare(t, item->library, item->to, first + i, row, &found->cost);
         if (!p->options->want_metrics) continue;
-        const float common = has_commons ? apr_transcode_common(t, (first + i) / (apr_tensor_rows(t) / apr_transcode_matrices(t))) : 1.0f;
+        const float global_scale =
+            has_global_scale ? apr_transcode_common(t, (first + i) / (apr_tensor_rows(t) / apr_transcode_matrices(t))) : 1.0f;
         apr_decode_rows(t, first + i, 1, values);
         apr_ref_codecs[item->to].decode(row, again, c->unit_elems);
-        for (int64_t j = 0; j < c->unit_elems; j++) again[j] *= common;
+        for (int64_t j = 0; j < c->unit_elems; j++) again[j] *= global_scale;
         apr_metrics_add(&found->metrics, values, again, c->unit_elems);
     }
 }
 
-static void count_different(const float *values, const float *again, apr_dtype library, int64_t n, finding *found)
+static void count_different(const float *values, const float *again, apr_dtype library, int64_t n, portion_result *found)
 {
     for (int64_t i = 0; i < n; i++) {
         const float rounded = apr_round_as(library, values[i]);
@@ -158,7 +159,7 @@ static void count_different(const float *values, const float *again, apr_dtype l
 }
 
 static void convert_portion(const apr_pipe *p, const apr_cut *c, const apr_pipe_item *item, int64_t portion, int thread, uint8_t *dst,
-                            finding *found)
+                            portion_result *found)
 {
     const int64_t n = apr_cut_units(c, portion) * c->unit_elems;
     float *const values = p->values + APR_PORTION_BUFFERS * p->portion_elems * (size_t)thread, *const again = values + p->portion_elems;
@@ -195,7 +196,7 @@ apr_status apr_pipe_reserve_scales(apr_pipe *p, const apr_cut *c, const apr_pipe
     return p->row_scales != NULL ? APR_OK : apr_no_memory(err, "the scales of a tensor's rows");
 }
 
-/* Makes room for floats of this tensor's portions. */
+/* Makes capacity for the floats of this tensor's portions. */
 static apr_status reserve_values(apr_pipe *p, const apr_cut *c, apr_error *err)
 {
     const size_t elems = (size_t)(c->units_per_portion < c->n_units ? c->units_per_portion : c->n_units) * (size_t)c->unit_elems;
@@ -211,7 +212,7 @@ static apr_status reserve_values(apr_pipe *p, const apr_cut *c, apr_error *err)
     return p->values != NULL ? APR_OK : apr_no_memory(err, "a window of a tensor");
 }
 
-/* Makes room for portions of this tensor. */
+/* Makes capacity for the encoded portions of this tensor. */
 static apr_status reserve(apr_pipe *p, const apr_cut *c, const apr_pipe_item *item, apr_error *err)
 {
     const size_t elems = (size_t)(c->units_per_portion < c->n_units ? c->units_per_portion : c->n_units) * (size_t)c->unit_elems;
@@ -224,7 +225,7 @@ static apr_status reserve(apr_pipe *p, const apr_cut *c, const apr_pipe_item *it
         free(p->slots);
         p->n_slots = apr_portion_slots(n_threads);
         p->slot_bytes = slot_bytes;
-        const size_t n_buffers = p->n_slots > (size_t)n_threads ? p->n_slots : (size_t)n_threads; /* what is not touched is not there */
+        const size_t n_buffers = p->n_slots > (size_t)n_threads ? p->n_slots : (size_t)n_threads; /* untouched pages cost no memory */
         p->slots = __builtin_mul_overflow(slot_bytes, n_buffers, &n_bytes) ? NULL : malloc(n_bytes);
     }
     APR_TRY(apr_pipe_reserve_scales(p, c, item, err));
@@ -235,7 +236,7 @@ apr_status apr_pipe_measure(apr_pipe *p, const apr_cut *c, apr_pipe_item *item, 
                             apr_error *err)
 {
     const size_t portion_bytes = (size_t)apr_row_bytes(item->to, c->units_per_portion * c->unit_elems);
-    finding found[APR_WINDOW_PORTIONS];
+    portion_result found[APR_WINDOW_PORTIONS];
 
     APR_TRY(reserve_values(p, c, err));
     for (int64_t done = 0; done < n; done += APR_WINDOW_PORTIONS) {
@@ -255,27 +256,27 @@ apr_status apr_pipe_measure(apr_pipe *p, const apr_cut *c, apr_pipe_item *item, 
     return APR_OK;
 }
 
-/* A tensor on its way through the queue. Where the sink knows its extent, the thread that made a portion puts it there, out of a
- * buffer of its own. Otherwise portions lie one after another in the slots, so that several are put at once. */
-typedef struct passage {
+/* A tensor in the queue. If the sink knows its extent, the thread that made a portion writes it there from the thread's own
+ * buffer. Otherwise portions are contiguous in the slots, so that several are put at once. */
+typedef struct queued_tensor {
     apr_pipe *p;
     apr_pipe_item *item;
     apr_cut cut;
-    size_t portion_bytes; /* of all but the last portion, and at most p->slot_bytes */
-    finding *found;       /* [p->n_slots] */
+    size_t portion_bytes;  /* of every portion but the last; at most p->slot_bytes */
+    portion_result *found; /* [p->n_slots] */
     bool has_extent;
     apr_extent extent;
     uint32_t crc; /* of the portions so far */
-} passage;
+} queued_tensor;
 
-static size_t bytes_of(const passage *t, int64_t portion)
+static size_t bytes_of(const queued_tensor *t, int64_t portion)
 {
     return (size_t)apr_row_bytes(t->item->to, apr_cut_units(&t->cut, portion) * t->cut.unit_elems);
 }
 
 static apr_status make_portion(void *context, int64_t portion, size_t slot, int thread, apr_error *err)
 {
-    const passage *const t = context;
+    const queued_tensor *const t = context;
     uint8_t *const bytes = t->p->slots + (t->has_extent ? (size_t)thread : slot) * t->portion_bytes;
 
     convert_portion(t->p, &t->cut, t->item, portion, thread, bytes, &t->found[slot]);
@@ -286,14 +287,14 @@ static apr_status make_portion(void *context, int64_t portion, size_t slot, int 
 
 static apr_status take_portions(void *context, int64_t first, int64_t n, apr_error *err)
 {
-    passage *const t = context;
+    queued_tensor *const t = context;
     const size_t slot = (size_t)(first % (int64_t)t->p->n_slots);
     const int64_t total = apr_cut_portions(&t->cut);
     apr_pipe_item *const item = t->item;
     int64_t n_elems = 0;
 
     for (int64_t i = 0; i < n; i++) {
-        const finding *const found = &t->found[slot + (size_t)i];
+        const portion_result *const found = &t->found[slot + (size_t)i];
         n_elems += apr_cut_units(&t->cut, first + i) * t->cut.unit_elems;
         if (t->has_extent && t->extent.wants_crc) t->crc = apr_crc32_combine(t->crc, found->crc, bytes_of(t, first + i));
         apr_misfits_merge(&item->misfits, &found->misfits);
@@ -309,27 +310,27 @@ static apr_status take_portions(void *context, int64_t first, int64_t n, apr_err
     return APR_OK;
 }
 
-/* Portions are whole blocks, but the last one ends with the tensor. */
+/* Every portion is whole blocks, except the last one, which ends with the tensor. */
 apr_status apr_pipe_find_extent(apr_pipe *p, const apr_pipe_item *item, apr_extent *extent, bool *is_there, apr_error *err)
 {
     const uint64_t n_bytes = (uint64_t)apr_row_bytes(item->to, apr_tensor_elems(item->from));
 
     APR_TRY(apr_sink_extent(p->sink, extent, is_there, err));
     if (!*is_there || extent->n_bytes == n_bytes) return APR_OK;
-    return apr_fail(err, APR_E_USAGE, "tensor '%s' becomes %llu bytes, and its extent has %llu", item->from->name,
+    return apr_fail(err, APR_E_USAGE, "tensor '%s' becomes %llu bytes, but its extent has %llu", item->from->name,
                     (unsigned long long)n_bytes, (unsigned long long)extent->n_bytes);
 }
 
 static apr_status convert_tensor(apr_pipe *p, apr_pipe_item *item, apr_error *err)
 {
-    passage t = {.p = p, .item = item, .cut = apr_cut_tensor(item)};
+    queued_tensor t = {.p = p, .item = item, .cut = apr_cut_tensor(item)};
 
     if (t.cut.n_units == 0 || t.cut.unit_elems == 0) return APR_OK;
     APR_TRY(reserve(p, &t.cut, item, err));
     const int64_t units = t.cut.units_per_portion < t.cut.n_units ? t.cut.units_per_portion : t.cut.n_units;
     t.portion_bytes = (size_t)apr_row_bytes(item->to, units * t.cut.unit_elems);
     t.found = calloc(p->n_slots, sizeof *t.found);
-    if (t.found == NULL) return apr_no_memory(err, "what portions find out");
+    if (t.found == NULL) return apr_no_memory(err, "the results of portions");
     apr_status status = apr_pipe_find_extent(p, item, &t.extent, &t.has_extent, err);
     const apr_portion_work work = {.n_portions = apr_cut_portions(&t.cut),
                                    .n_slots = p->n_slots,
@@ -343,7 +344,7 @@ static apr_status convert_tensor(apr_pipe *p, apr_pipe_item *item, apr_error *er
     return status;
 }
 
-/* Same type, but made of other tensors: portions of it, by all threads. */
+/* Same type, but composed of other tensors: all threads gather portions. */
 static apr_status copy_made(apr_pipe *p, const apr_tensor *t, apr_error *err)
 {
     const int64_t n_elems = apr_tensor_elems(t), window = APR_WINDOW_PORTIONS * (int64_t)APR_PORTION_ELEMS;
@@ -366,7 +367,7 @@ static apr_status copy_made(apr_pipe *p, const apr_tensor *t, apr_error *err)
     return status;
 }
 
-/* Same type: the bytes as they are, or row by row where the order changes. */
+/* Same type: copies the bytes, or row by row if the order changes. */
 static apr_status copy_tensor(apr_pipe *p, const apr_pipe_item *item, apr_error *err)
 {
     const apr_tensor *const t = item->from;
@@ -396,18 +397,18 @@ static apr_status copy_tensor(apr_pipe *p, const apr_pipe_item *item, apr_error 
     return status;
 }
 
-static apr_status put_commons(apr_pipe *p, const apr_tensor *t, apr_error *err)
+static apr_status put_global_scales(apr_pipe *p, const apr_tensor *t, apr_error *err)
 {
     for (int64_t i = 0; i < apr_transcode_matrices(t); i++) {
-        const float common = apr_transcode_common(t, i);
-        APR_TRY(apr_sink_put(p->sink, &common, sizeof common, err));
+        const float global_scale = apr_transcode_common(t, i);
+        APR_TRY(apr_sink_put(p->sink, &global_scale, sizeof global_scale, err));
     }
     return APR_OK;
 }
 
 static apr_status run_item(apr_pipe *p, apr_pipe_item *item, apr_error *err)
 {
-    if (item->is_commons) return put_commons(p, item->from, err);
+    if (item->is_commons) return put_global_scales(p, item->from, err);
     if (item->is_scales) return apr_sink_put(p->sink, p->row_scales, p->n_row_scales * sizeof(float), err);
     return item->to == item->from->dtype && item->from->packing == NULL ? copy_tensor(p, item, err) : convert_tensor(p, item, err);
 }
@@ -418,8 +419,8 @@ bool apr_pipe_is_made(const apr_pipe *p, size_t item)
     return maker != NULL && maker->takes(maker->user, item);
 }
 
-/* What the maker makes of it, in one piece. */
-static apr_status put_made(apr_pipe *p, apr_pipe_item *item, size_t i, apr_error *err)
+/* Puts the item that the maker encoded, in one call. */
+static apr_status put_custom(apr_pipe *p, apr_pipe_item *item, size_t i, apr_error *err)
 {
     const apr_cut cut = apr_cut_tensor(item);
     const uint8_t *bytes = NULL;
@@ -431,7 +432,7 @@ static apr_status put_made(apr_pipe *p, apr_pipe_item *item, size_t i, apr_error
     return APR_OK;
 }
 
-/* Of a tensor that is made, in all of its sources. */
+/* Counts values of a tensor, or of all sources of a composed one. */
 static int64_t count_beyond_f32(const apr_tensor *t, double *worst)
 {
     if (t->made == NULL) return apr_count_beyond_f32(t->data, apr_tensor_elems(t), worst);
@@ -445,7 +446,7 @@ static int64_t count_beyond_f32(const apr_tensor *t, double *worst)
     return n;
 }
 
-/* Everything is encoded through float32, so a double beyond it can only be kept as it is. */
+/* Everything is encoded through float32, so a tensor with a double beyond its range can only be kept as f64. */
 static apr_status check_doubles(const apr_pipe_item *item, apr_error *err)
 {
     const apr_tensor *const t = item->from;
@@ -455,19 +456,20 @@ static apr_status check_doubles(const apr_pipe_item *item, apr_error *err)
     const int64_t n = count_beyond_f32(t, &worst);
     if (n == 0) return APR_OK;
     return apr_fail(err, APR_E_UNSUPPORTED,
-                    "tensor '%s': %lld of its %lld values are beyond float32 (the largest is %g), and %s is made from that; it can only be "
+                    "tensor '%s': %lld of its %lld values are out of the range of float32 (the largest is %g), through which %s is "
+                    "encoded; it can only be "
                     "kept as f64",
                     t->name, (long long)n, (long long)apr_tensor_elems(t), worst, apr_dtypes[item->to].name);
 }
 
-/* A type for a tensor whose values `to` cannot hold. */
-static const char *roomier_type(float worst)
+/* A type with enough range for `worst`. */
+static const char *wider_type(float worst)
 {
     const apr_range bf16 = apr_encode_range(APR_BF16);
     return worst > bf16.high || worst < bf16.low ? "f32" : "bf16";
 }
 
-static apr_status check_misfits(const apr_pipe_item *item, const apr_pipe_options *options, apr_error *err)
+static apr_status check_out_of_range(const apr_pipe_item *item, const apr_pipe_options *options, apr_error *err)
 {
     const apr_misfits *const m = &item->misfits;
     const char *const type = apr_dtypes[item->to].name;
@@ -475,14 +477,14 @@ static apr_status check_misfits(const apr_pipe_item *item, const apr_pipe_option
 
     if (m->n_beyond == 0 || options->saturate) return APR_OK;
     return apr_fail(err, APR_E_UNSUPPORTED,
-                    "tensor '%s': %lld of its %lld values are beyond what %s holds (the largest is %g, %s ends at %g)%s; "
-                    "keep it wider, as with --tensor '%s=%s', or give --saturate for %g in their place",
+                    "tensor '%s': %lld of its %lld values are out of the range of %s (the largest is %g, the limit of %s is %g)%s; "
+                    "choose a wider type, as with --tensor '%s=%s', or give --saturate to store %g instead",
                     item->from->name, (long long)m->n_beyond, (long long)apr_tensor_elems(item->from), type, (double)m->worst, type, bound,
-                    apr_encode_range(item->to).overflows ? " and would become infinite" : "", item->from->name, roomier_type(m->worst),
+                    apr_encode_range(item->to).overflows ? " and would become infinite" : "", item->from->name, wider_type(m->worst),
                     bound);
 }
 
-/* Empties what the run fills in; what runs before have made counts as done, what others make not at all. */
+/* Clears the results of an item. Items of earlier runs count as done, items of other parts are not counted. */
 static void start_item(apr_pipe *p, apr_pipe_item *item, size_t i)
 {
     const uint64_t n_bytes = item->is_scales || item->is_commons ? 0 : item->from->n_bytes;
@@ -505,9 +507,9 @@ static apr_status make_item(apr_pipe *p, apr_pipe_device *device, apr_pipe_item 
 
     APR_TRY(apr_checksums_check(p->options->checksums, items[i].from, err));
     APR_TRY(check_doubles(&items[i], err));
-    if (apr_pipe_is_made(p, i)) APR_TRY(put_made(p, &items[i], i, err));
+    if (apr_pipe_is_made(p, i)) APR_TRY(put_custom(p, &items[i], i, err));
     else APR_TRY(apr_pipe_device_takes(device, i) ? apr_pipe_device_item(device, i, err) : run_item(p, &items[i], err));
-    APR_TRY(check_misfits(&items[i], p->options, err));
+    APR_TRY(check_out_of_range(&items[i], p->options, err));
     apr_pipe_remark(&items[i], remark);
     return apr_sink_done(p->sink, i, remark, err);
 }

@@ -1,10 +1,10 @@
-/* pipe_device.c - the bytes' way through GPUs: threads fill workers, the devices encode, other threads write, all at once.
+/* pipe_device.c - converts on GPUs: threads fill workers, the devices encode, and other threads write, all concurrently.
  *
- * A job is up to 2 Mi values of one tensor. Jobs are numbered through all tensors that the devices convert. Each device has its
- * workers and its fillers; a filler that finds a worker of its device free takes the next number, copies the source into that
- * worker and starts it, so a device gets as many jobs as it has done. The pipe takes one tensor after another: where the sink knows
- * the tensor's extent, several threads wait for its jobs and write each where it belongs, otherwise the pipe's thread puts them in
- * their order; then the job's worker is free. Memory is the workers', whatever the model's size. */
+ * A job is up to 2 Mi values of one tensor. Jobs are numbered through all tensors that the devices convert. Each device has its own
+ * workers and filler threads. A filler waits for a free worker of its device, takes the next job number, copies the source into the
+ * worker and starts it; so a faster device gets more jobs. The pipe handles one tensor after another. If the sink knows
+ * the tensor's extent, several threads wait for its jobs and write each at its offset; otherwise the pipe's thread puts them in
+ * order. Then the job's worker is free again. Memory is that of the workers, whatever the model's size. */
 #include "convert/pipe_internal.h"
 #include "convert/pipe_queue.h"
 
@@ -19,8 +19,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { WORKERS = 16, FILLERS = 8, WRITERS = 8 };                       /* of each device; in all */
-enum { JOB_ELEMS = 2 * 1024 * 1024, SMALL_ELEMS = APR_PORTION_ELEMS }; /* small tensors are not worth a trip */
+enum { WORKERS = 16, FILLERS = 8, WRITERS = 8 };                       /* WORKERS, FILLERS: of each device; WRITERS: in all */
+enum { JOB_ELEMS = 2 * 1024 * 1024, SMALL_ELEMS = APR_PORTION_ELEMS }; /* smaller tensors are not worth the transfer */
 
 /* What the device does with one item. */
 typedef struct task {
@@ -28,13 +28,13 @@ typedef struct task {
     apr_cut cut;
     int64_t portions_per_job;
     int64_t first_job, n_jobs;
-    int64_t factors_wide, factors_group; /* factors a row, and columns that share one; 0: none */
+    int64_t factors_wide, factors_group; /* scales for each row, and columns that share a scale; 0: none */
 } task;
 
 typedef struct worker {
     apr_cuda_worker *worker;
-    bool is_taken; /* by a job that is not written yet */
-    int64_t job;   /* started, or failed to start; -1: none yet */
+    bool is_taken; /* holds a job that is not written yet */
+    int64_t job;   /* the job that was started or failed to start; -1: none yet */
     apr_status status;
     apr_error err;
 } worker;
@@ -53,26 +53,26 @@ struct apr_pipe_device {
     size_t n_items;
     int64_t n_jobs;
     int n_devices, n_fillers;
-    worker *workers;       /* [n_devices, WORKERS] */
-    filler *fillers;       /* [n_fillers] */
-    worker **by;           /* [n_jobs] whose a job is; NULL: it has not been begun */
-    pthread_mutex_t mutex; /* for all below, the jobs' workers, and what those say of their job */
+    worker *workers;        /* [n_devices, WORKERS] */
+    filler *fillers;        /* [n_fillers] */
+    worker **worker_of_job; /* [n_jobs] the worker of each job; NULL: not started */
+    pthread_mutex_t mutex;  /* protects all below, worker_of_job, and the job, status and err of workers */
     pthread_cond_t changed;
     int64_t next_job;
     bool stop;
 };
 
-/* ---- what the device takes ---- */
+/* ---- which items the device converts ---- */
 
 static bool goes_by_importance(const apr_pipe_item *item) { return item->importance != NULL && apr_ref_codecs[item->to].encode_by != NULL; }
 
-/* Values of a matrix: all of its rows are by the importance of the same columns. */
+/* Number of values of a matrix: all of its rows use the same importance. */
 static int64_t matrix_elems(const apr_tensor *t)
 {
     return t->rank > 2 ? t->dims[t->rank - 2] * apr_tensor_columns(t) : apr_tensor_elems(t);
 }
 
-/* Rows go to the device as bytes, so they must start where bytes do; scales are looked up as plain numbers. */
+/* Rows are copied to the device as bytes, so they must start at a byte; scales are read as plain numbers. */
 static bool can_take(const apr_cuda_codecs *codecs, const apr_pipe_item *item)
 {
     const apr_tensor *const t = item->from;
@@ -108,7 +108,7 @@ static task plan_task(const apr_cuda_codecs *codecs, const apr_pipe_item *item, 
 
 static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
 
-/* Workers for the largest job there is. */
+/* Sizes of a worker that can hold the largest job. */
 static apr_cuda_worker_sizes sizes_of(const apr_pipe_device *d)
 {
     apr_cuda_worker_sizes s = {0};
@@ -125,7 +125,7 @@ static apr_cuda_worker_sizes sizes_of(const apr_pipe_device *d)
         if (goes_by_importance(&d->items[i])) {
             const int64_t columns = apr_tensor_columns(d->items[i].from), elems = matrix_elems(d->items[i].from);
             s.n_importance =
-                most(s.n_importance, ((n_elems + elems - 2) / elems + 1) * columns); /* a job may begin in a matrix's last row */
+                most(s.n_importance, ((n_elems + elems - 2) / elems + 1) * columns); /* a job may begin in the last row of a matrix */
         }
     }
     return s;
@@ -133,10 +133,10 @@ static apr_cuda_worker_sizes sizes_of(const apr_pipe_device *d)
 
 /* ---- filling ---- */
 
-/* Factors of stored row `row`, one a group of columns: see apr_tensor. */
+/* The scales of stored row `row`, one for each group of columns; see apr_tensor. */
 static void row_factors(const apr_tensor *t, int64_t row, int64_t wide, float *factors)
 {
-    if (t->scale == NULL) { /* APR_Q8: one for the tensor, in front of it */
+    if (t->scale == NULL) { /* APR_Q8: one scale before the tensor's codes */
         memcpy(factors, t->data, sizeof *factors);
         return;
     }
@@ -155,8 +155,9 @@ static void row_factors(const apr_tensor *t, int64_t row, int64_t wide, float *f
 static size_t fill(const task *k, int64_t first, int64_t n, const apr_cuda_worker *to)
 {
     const apr_tensor *const t = &k->cut.array;
-    const size_t head =
-        apr_dtypes[t->dtype].scales == APR_SCALES_FIRST ? sizeof(float) : 0; /* before the first row; counted once by apr_row_bytes */
+    const size_t head = apr_dtypes[t->dtype].scales == APR_SCALES_FIRST
+                            ? sizeof(float)
+                            : 0; /* the scale before the first row, which apr_row_bytes includes */
     const size_t unit_bytes = (size_t)apr_row_bytes(t->dtype, k->cut.unit_elems) - head;
     const bool moved = t->pending.kind != APR_STEP_NONE;
 
@@ -190,7 +191,7 @@ static int64_t units_of_job(const task *k, int64_t job)
     return left < all ? left : all;
 }
 
-/* The importances of the matrices that a job of n values has a part in, from the first one on. */
+/* Copies the importance of the matrices that a job of n values touches. */
 static void add_importance(const apr_pipe_item *item, int64_t first, apr_cuda_worker *to, apr_cuda_portion *portion)
 {
     const int64_t columns = apr_tensor_columns(item->from), elems = matrix_elems(item->from), matrix = first / elems;
@@ -219,7 +220,7 @@ static apr_status start_job(apr_pipe_device *d, apr_cuda_worker *to, size_t item
     return d->codecs->start(to, &portion, err);
 }
 
-/* Of workers, or fillers: as many as there can be on a device, and all devices together no more than there are jobs. */
+/* Number of workers or fillers of a device: at most most_each, and over all devices no more than there are jobs. */
 static int share_of(const apr_pipe_device *d, int device, int most_each)
 {
     const int64_t n = (d->n_jobs + d->n_devices - 1 - device) / d->n_devices;
@@ -234,7 +235,7 @@ static worker *find_free(const apr_pipe_device *d, int device)
     return NULL;
 }
 
-/* Waits until a worker of the device is free for the next job; NULL when there is no more. */
+/* Waits for a free worker of the device and takes the next job; NULL: no more jobs. */
 static worker *take_job(apr_pipe_device *d, int device, int64_t *job)
 {
     worker *free_one = NULL;
@@ -244,7 +245,7 @@ static worker *take_job(apr_pipe_device *d, int device, int64_t *job)
     if (free_one != NULL) {
         *job = d->next_job++;
         free_one->is_taken = true;
-        d->by[*job] = free_one;
+        d->worker_of_job[*job] = free_one;
     }
     pthread_mutex_unlock(&d->mutex);
     return free_one;
@@ -280,14 +281,14 @@ static apr_status plan_jobs(apr_pipe_device *d, apr_error *err)
     d->tasks = calloc(d->n_items + 1, sizeof *d->tasks);
     d->workers = calloc(n * WORKERS, sizeof *d->workers);
     d->fillers = calloc(n * FILLERS, sizeof *d->fillers);
-    if (d->tasks == NULL || d->workers == NULL || d->fillers == NULL) return apr_no_memory(err, "the way through the device");
+    if (d->tasks == NULL || d->workers == NULL || d->fillers == NULL) return apr_no_memory(err, "the conversion on the device");
     for (size_t i = 0; i < d->n_items; i++) {
         if (d->items[i].state == APR_TENSOR_WANTED && !apr_pipe_is_made(d->pipe, i))
             d->tasks[i] = plan_task(d->codecs, &d->items[i], d->n_jobs);
         d->n_jobs += d->tasks[i].n_jobs;
     }
-    d->by = calloc((size_t)d->n_jobs + 1, sizeof *d->by);
-    return d->by != NULL ? APR_OK : apr_no_memory(err, "the way through the device");
+    d->worker_of_job = calloc((size_t)d->n_jobs + 1, sizeof *d->worker_of_job);
+    return d->worker_of_job != NULL ? APR_OK : apr_no_memory(err, "the conversion on the device");
 }
 
 static apr_status open_workers(apr_pipe_device *d, int device, const apr_cuda_worker_sizes *sizes, apr_error *err)
@@ -304,7 +305,7 @@ static apr_status open_workers(apr_pipe_device *d, int device, const apr_cuda_wo
     return APR_OK;
 }
 
-/* On all devices at once: pinning memory takes its time. The first failure counts. */
+/* Opens the workers of all devices concurrently, because pinning memory is slow. The first failure is returned. */
 static apr_status open_all_workers(apr_pipe_device *d, apr_error *err)
 {
     const apr_cuda_worker_sizes sizes = sizes_of(d);
@@ -314,7 +315,7 @@ static apr_status open_all_workers(apr_pipe_device *d, apr_error *err)
     } *const results = calloc((size_t)d->n_devices, sizeof *results);
     apr_status status = APR_OK;
 
-    if (results == NULL) return apr_no_memory(err, "the way through the device");
+    if (results == NULL) return apr_no_memory(err, "the conversion on the device");
 #pragma omp parallel for num_threads(d->n_devices)
     for (int i = 0; i < d->n_devices; i++) results[i].status = open_workers(d, i, &sizes, &results[i].err);
     for (int i = 0; i < d->n_devices; i++) {
@@ -339,7 +340,7 @@ static apr_status start_fillers(apr_pipe_device *d, int device, apr_error *err)
 apr_status apr_pipe_device_start(apr_pipe_device **device, apr_pipe *p, apr_pipe_item *items, size_t n_items, apr_error *err)
 {
     apr_pipe_device *const d = *device = calloc(1, sizeof *d);
-    if (d == NULL) return apr_no_memory(err, "the way through the device");
+    if (d == NULL) return apr_no_memory(err, "the conversion on the device");
     *d = (apr_pipe_device){.pipe = p, .codecs = p->options->codecs, .items = items, .n_items = n_items, .n_devices = p->options->n_devices};
     pthread_mutex_init(&d->mutex, NULL);
     pthread_cond_init(&d->changed, NULL);
@@ -351,13 +352,13 @@ apr_status apr_pipe_device_start(apr_pipe_device **device, apr_pipe *p, apr_pipe
 
 bool apr_pipe_device_takes(const apr_pipe_device *device, size_t item) { return device != NULL && device->tasks[item].taken; }
 
-/* Waits until a job has been started, and then for its end. */
-static apr_status await_job(apr_pipe_device *d, int64_t job, worker **by, apr_misfits *misfits, apr_error *err)
+/* Waits until a job has started, and then until it is done. */
+static apr_status wait_for_job(apr_pipe_device *d, int64_t job, worker **by, apr_misfits *misfits, apr_error *err)
 {
     worker *l;
 
     pthread_mutex_lock(&d->mutex);
-    while ((l = d->by[job]) == NULL || l->job != job) pthread_cond_wait(&d->changed, &d->mutex);
+    while ((l = d->worker_of_job[job]) == NULL || l->job != job) pthread_cond_wait(&d->changed, &d->mutex);
     const apr_status status = l->status;
     if (status != APR_OK && err != NULL) *err = l->err;
     pthread_mutex_unlock(&d->mutex);
@@ -384,7 +385,7 @@ static uint64_t bytes_of(const apr_pipe_item *item, const task *k, int64_t n_uni
     return (uint64_t)apr_row_bytes(item->to, n_units * k->cut.unit_elems);
 }
 
-/* --- in order, by the pipe's thread --- */
+/* --- in order, by one thread --- */
 
 static apr_status put_job(apr_pipe_device *d, size_t item_number, int64_t job, apr_error *err)
 {
@@ -395,7 +396,7 @@ static apr_status put_job(apr_pipe_device *d, size_t item_number, int64_t job, a
     apr_misfits misfits;
     worker *by;
 
-    APR_TRY(await_job(d, job, &by, &misfits, err));
+    APR_TRY(wait_for_job(d, job, &by, &misfits, err));
     const apr_cuda_worker *const l = by->worker;
     apr_misfits_merge(&item->misfits, &misfits);
     keep_scales(d, item, k, job, l);
@@ -416,39 +417,39 @@ static apr_status put_in_order(apr_pipe_device *d, size_t item, apr_error *err)
     return APR_OK;
 }
 
-/* --- where they belong, by several threads --- */
+/* --- at their offsets, by several threads --- */
 
-/* What a job left behind; added up in order. */
-typedef struct written {
+/* The results of a job; added up in order. */
+typedef struct job_result {
     apr_misfits misfits;
     uint32_t crc;
-} written;
+} job_result;
 
-typedef struct writing {
+typedef struct write_state {
     apr_pipe_device *d;
     apr_pipe_item *item;
     const task *task;
     apr_extent extent;
     uint32_t crc;
     size_t n_slots;
-    written *written; /* [n_slots] */
-} writing;
+    job_result *job_result; /* [n_slots] */
+} write_state;
 
-/* Whatever becomes of the job, its worker is free then: others wait for one. */
+/* Frees the job's worker in every case, because other threads wait for one. */
 static apr_status write_job(void *context, int64_t number, size_t slot, int thread, apr_error *err)
 {
-    writing *const w = context;
+    write_state *const w = context;
     const task *const k = w->task;
     const int64_t job = k->first_job + number;
     const uint64_t at = bytes_of(w->item, k, first_unit(k, job)), n_bytes = bytes_of(w->item, k, units_of_job(k, job));
     worker *by;
     (void)thread;
 
-    apr_status status = await_job(w->d, job, &by, &w->written[slot].misfits, err);
+    apr_status status = wait_for_job(w->d, job, &by, &w->job_result[slot].misfits, err);
     const apr_cuda_worker *const l = by->worker;
     if (status == APR_OK) {
         keep_scales(w->d, w->item, k, job, l);
-        if (w->extent.wants_crc) w->written[slot].crc = apr_crc32(0, l->out, n_bytes);
+        if (w->extent.wants_crc) w->job_result[slot].crc = apr_crc32(0, l->out, n_bytes);
         status = apr_extent_put(&w->extent, at, l->out, (size_t)n_bytes, err);
     }
     free_worker(w->d, by);
@@ -457,12 +458,12 @@ static apr_status write_job(void *context, int64_t number, size_t slot, int thre
 
 static apr_status take_jobs(void *context, int64_t first, int64_t n, apr_error *err)
 {
-    writing *const w = context;
+    write_state *const w = context;
     const task *const k = w->task;
     (void)err;
 
     for (int64_t i = first; i < first + n; i++) {
-        const written *const one = &w->written[(size_t)i % w->n_slots];
+        const job_result *const one = &w->job_result[(size_t)i % w->n_slots];
         apr_misfits_merge(&w->item->misfits, &one->misfits);
         if (w->extent.wants_crc) w->crc = apr_crc32_combine(w->crc, one->crc, bytes_of(w->item, k, units_of_job(k, k->first_job + i)));
     }
@@ -473,15 +474,15 @@ static apr_status take_jobs(void *context, int64_t first, int64_t n, apr_error *
 static apr_status write_all(apr_pipe_device *d, size_t item, const apr_extent *extent, apr_error *err)
 {
     const int n_threads = apr_all_threads() < WRITERS ? apr_all_threads() : WRITERS;
-    writing w = {.d = d, .item = &d->items[item], .task = &d->tasks[item], .extent = *extent, .n_slots = apr_portion_slots(n_threads)};
+    write_state w = {.d = d, .item = &d->items[item], .task = &d->tasks[item], .extent = *extent, .n_slots = apr_portion_slots(n_threads)};
     const apr_portion_work work = {
         .n_portions = w.task->n_jobs, .n_slots = w.n_slots, .n_threads = n_threads, .context = &w, .make = write_job, .take = take_jobs};
 
-    w.written = calloc(w.n_slots, sizeof *w.written);
-    if (w.written == NULL) return apr_no_memory(err, "what jobs leave behind");
+    w.job_result = calloc(w.n_slots, sizeof *w.job_result);
+    if (w.job_result == NULL) return apr_no_memory(err, "the results of jobs");
     apr_status status = apr_run_portions(&work, err);
     if (status == APR_OK) status = apr_sink_pass(d->pipe->sink, w.crc, err);
-    free(w.written);
+    free(w.job_result);
     return status;
 }
 
@@ -509,7 +510,7 @@ void apr_pipe_device_stop(apr_pipe_device *d)
     pthread_mutex_destroy(&d->mutex);
     free(d->tasks);
     free(d->workers);
-    free(d->by);
+    free(d->worker_of_job);
     free(d->fillers);
     free(d);
 }

@@ -1,4 +1,4 @@
-/* pipe_internal.h - how tensors are cut into portions, and what the host's way and the device's share. */
+/* pipe_internal.h - how tensors are cut into portions, and what the host path and the device path share. */
 #ifndef APR_CONVERT_PIPE_INTERNAL_H
 #define APR_CONVERT_PIPE_INTERNAL_H
 
@@ -6,14 +6,14 @@
 
 enum {
     APR_PORTION_ELEMS = 64 * 1024, /* a multiple of every block; 256 KiB of floats stay in a core's cache */
-    APR_WINDOW_PORTIONS = 32,      /* measured, or put together, at a time */
-    APR_PORTION_BUFFERS = 3        /* of a thread: decoded source, decoded result, importances */
+    APR_WINDOW_PORTIONS = 32,      /* measured or gathered at a time */
+    APR_PORTION_BUFFERS = 3        /* for each thread: decoded source, decoded result, importance */
 };
 
-/* How a tensor is cut. A plain tensor is one long array and portions may cross rows; where rows move, have scales or a flat
+/* How a tensor is cut. A plain tensor is one long array, and portions may cross rows. If rows move, have scales or a flat
  * type, a portion is whole rows. */
 typedef struct apr_cut {
-    apr_tensor array; /* the tensor, or its flat view of rank 1; one that is made stays as it is */
+    apr_tensor array; /* the tensor, or its flat view of rank 1; a composed one is unchanged */
     bool whole_rows;
     int64_t n_units, units_per_portion; /* a unit is a row, or one value of the array */
     int64_t unit_elems;
@@ -27,7 +27,7 @@ typedef struct apr_pipe {
     apr_sink *sink;
     const apr_pipe_options *options;
     uint64_t done_bytes, total_bytes; /* of source data, for the progress line */
-    uint8_t *slots;                   /* encoded bytes of portions, or buffers of the threads */
+    uint8_t *slots;                   /* encoded bytes of portions, or one buffer for each thread */
     size_t slot_bytes, n_slots;
     float *values;        /* [threads][APR_PORTION_BUFFERS][portion_elems] */
     size_t portion_elems; /* capacity of `values` */
@@ -35,20 +35,20 @@ typedef struct apr_pipe {
     size_t n_row_scales;
 } apr_pipe;
 
-/* Does the options' maker make that item? */
+/* Does options->maker encode that item? */
 bool apr_pipe_is_made(const apr_pipe *p, size_t item);
 void apr_pipe_progress(apr_pipe *p, const apr_tensor *tensor, uint64_t more_bytes);
-/* Room for row_scales of an FP8 tensor. */
+/* Allocates row_scales for an FP8 tensor. */
 apr_status apr_pipe_reserve_scales(apr_pipe *p, const apr_cut *c, const apr_pipe_item *item, apr_error *err);
-/* Where the item's bytes go, if the sink knows that (apr_sink_extent). */
+/* The extent of the item in the output, if the sink knows it (apr_sink_extent). */
 apr_status apr_pipe_find_extent(apr_pipe *p, const apr_pipe_item *item, apr_extent *extent, bool *is_there, apr_error *err);
-/* Adds to item->metrics what encoding cost portions [first, first + n), whose bytes lie one after another; all cores. */
+/* Measures encoded portions [first, first + n), whose bytes are contiguous, and adds the result to item->metrics. All cores. */
 apr_status apr_pipe_measure(apr_pipe *p, const apr_cut *c, apr_pipe_item *item, int64_t first, int64_t n, const uint8_t *bytes,
                             apr_error *err);
 
 /* --- pipe_remark.c --- */
 
-/* What the run has filled in of an item, as one line for a journal, and back. Another line leaves the item as it was. */
+/* Prints the results that a run filled into an item as one line for a journal, and reads them back. A malformed line changes nothing. */
 void apr_pipe_remark(const apr_pipe_item *item, char remark[APR_REMARK_BYTES]);
 void apr_pipe_recall(apr_pipe_item *item, const char *remark);
 
@@ -56,9 +56,9 @@ void apr_pipe_recall(apr_pipe_item *item, const char *remark);
 
 typedef struct apr_pipe_device apr_pipe_device;
 
-/* Opens workers on the options' device and starts threads that fill them, in the order of the items. */
+/* Opens workers on the options' devices and starts threads that fill them, in the order of the items. */
 apr_status apr_pipe_device_start(apr_pipe_device **device, apr_pipe *p, apr_pipe_item *items, size_t n_items, apr_error *err);
-/* Does the device convert that item? Then the next call for it must be apr_pipe_device_item, in the order of the items. */
+/* Does the device convert that item? If so, call apr_pipe_device_item for it, in the order of the items. */
 bool apr_pipe_device_takes(const apr_pipe_device *device, size_t item);
 apr_status apr_pipe_device_item(apr_pipe_device *device, size_t item, apr_error *err);
 void apr_pipe_device_stop(apr_pipe_device *device); /* NULL is fine */

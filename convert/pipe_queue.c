@@ -1,4 +1,4 @@
-/* pipe_queue.c - the order in which portions are begun, made and taken in. */
+/* pipe_queue.c - decides which thread makes or takes which portion. */
 #include "convert/pipe_queue.h"
 
 #include <pthread.h>
@@ -11,15 +11,15 @@ static int omp_get_max_active_levels(void) { return 0; }
 static void omp_set_max_active_levels(int levels) { (void)levels; }
 #endif
 
-enum { MOST_SLOTS = 128, MOST_THREADS = 256, AT_ONCE = 16 /* taken in together: the slots of the first are free soon */ };
+enum { MOST_SLOTS = 128, MOST_THREADS = 256, AT_ONCE = 16 /* taken together; few enough that slots become free soon */ };
 
 typedef struct queue {
     const apr_portion_work *work;
-    pthread_mutex_t mutex; /* for all below */
+    pthread_mutex_t mutex; /* protects all below */
     pthread_cond_t changed;
     int64_t n_begun, n_taken;
     int n_started;             /* threads */
-    bool is_ready[MOST_SLOTS]; /* made, not taken in */
+    bool is_ready[MOST_SLOTS]; /* made, but not taken yet */
     bool is_taking;
     apr_status status;
     apr_error *err;
@@ -31,7 +31,7 @@ size_t apr_portion_slots(int n_threads)
     return wanted < MOST_SLOTS ? wanted : MOST_SLOTS;
 }
 
-/* Portions that can be taken in now, up to the end of the slots. */
+/* The number of portions that can be taken now, up to the last slot. */
 static int64_t count_ready(const queue *q)
 {
     const size_t first = (size_t)(q->n_taken % (int64_t)q->work->n_slots);
@@ -40,7 +40,7 @@ static int64_t count_ready(const queue *q)
     return (int64_t)n;
 }
 
-/* The first one counts. With the mutex. */
+/* Records the first failure. Called with the mutex held. */
 static void note_failure(queue *q, apr_status status, const apr_error *err)
 {
     if (status == APR_OK || q->status != APR_OK) return;
@@ -49,7 +49,7 @@ static void note_failure(queue *q, apr_status status, const apr_error *err)
     pthread_cond_broadcast(&q->changed);
 }
 
-/* Called with the mutex, which it gives away meanwhile. */
+/* Called with the mutex held; releases it while it works. */
 static void take_ready(queue *q, int64_t n)
 {
     const int64_t first = q->n_taken;
@@ -67,7 +67,7 @@ static void take_ready(queue *q, int64_t n)
     pthread_cond_broadcast(&q->changed);
 }
 
-/* Called with the mutex, which it gives away meanwhile. */
+/* Called with the mutex held; releases it while it works. */
 static void make_next(queue *q, int thread)
 {
     const int64_t portion = q->n_begun++;
@@ -81,7 +81,7 @@ static void make_next(queue *q, int thread)
     q->is_ready[slot] = true;
 }
 
-/* All cores are at work already: what OpenMP divides inside is done by the thread that asks. */
+/* All cores are busy already, so OpenMP regions inside run on the calling thread only. */
 static void *run_thread(void *context)
 {
     queue *const q = context;
@@ -102,7 +102,7 @@ static void *run_thread(void *context)
     return NULL;
 }
 
-/* Threads beside the caller's, as many as pay. One that cannot be started is done without. */
+/* Starts threads in addition to the caller's. If one cannot be started, the run uses fewer threads. */
 static int start_threads(queue *q, pthread_t threads[MOST_THREADS])
 {
     const int64_t most = q->work->n_portions < q->work->n_threads ? q->work->n_portions : q->work->n_threads;

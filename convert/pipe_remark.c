@@ -1,4 +1,4 @@
-/* pipe_remark.c - what a run found out about a tensor, in words that a later run reads: floats in hexadecimal, exactly. */
+/* pipe_remark.c - prints the results of a tensor for a later run; floats in hexadecimal, so they are exact. */
 #include "convert/pipe_internal.h"
 
 #include <inttypes.h>

@@ -1,4 +1,4 @@
-/* rope_tensors.c - divisors of rotary frequencies as float32 tensors. */
+/* rope_tensors.c - writes divisors of rotary frequencies as float32 tensors. */
 #include "convert/rope_tensors.h"
 
 #include "convert/way.h"
@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-_Static_assert((int)APR_N_ROPE_TENSORS <= (int)APR_WAY_ROOM, "the way back leaves room for them");
+_Static_assert((int)APR_N_ROPE_TENSORS <= (int)APR_WAY_ROOM, "apr_way_back leaves enough spare entries");
 
 static const char freqs[] = "rope_freqs.weight", long_factors[] = "rope_factors_long.weight", short_factors[] = "rope_factors_short.weight";
 
@@ -17,7 +17,7 @@ bool apr_is_rope_tensor(const apr_model *model, const char *name)
     return rope->kind == APR_ROPE_LONGROPE && rope->n_factors > 0 && (strcmp(name, long_factors) == 0 || strcmp(name, short_factors) == 0);
 }
 
-/* The head that the table is for: gemma 4's is of its full layers. */
+/* The head size that the table is for; gemma 4's table is for its full attention layers. */
 static int64_t table_width(const apr_hparams *h)
 {
     if (h->rope.kind != APR_ROPE_PROPORTIONAL) return h->rotary_dim;
@@ -28,10 +28,10 @@ static float divisor(const apr_hparams *h, int64_t i, int64_t n)
 {
     if (h->rope.kind == APR_ROPE_LLAMA3) return (float)apr_rope_divisor(&h->rope, h->rope_theta, h->rotary_dim, i);
     const double part = h->rope.partial_rotary_factor > 0 ? h->rope.partial_rotary_factor : 1;
-    return i < (int64_t)((double)(2 * n) * part / 2) ? 1.0f : 1e30f; /* the others do not turn */
+    return i < (int64_t)((double)(2 * n) * part / 2) ? 1.0f : 1e30f; /* the other pairs are not rotated */
 }
 
-/* A table of n numbers, or NULL without memory; the tensor is added. */
+/* Adds a tensor with a table of n numbers; NULL: no memory. */
 static float *add(apr_model *view, const char *name, int64_t n)
 {
     float *const table = apr_arena_array(&view->arena, (size_t)n, sizeof *table);

@@ -1,5 +1,4 @@
-/* run_terms.c - the lines that runs of one output agree on. Nothing of it is parsed: they are compared, and the first difference is said.
- */
+/* run_terms.c - writes the terms of a run. They are never parsed, only compared; the first difference is reported. */
 #include "convert/run_terms.h"
 
 #include "formats/base/crc32.h"
@@ -41,8 +40,8 @@ __attribute__((format(printf, 2, 3))) static void add(lines *l, const char *form
     va_end(again);
 }
 
-/* Of the start, of samples all over the file, and of the end: another model of the same shapes has other bytes there, and one in which
- * every number of a large tensor is another, too. */
+/* The CRC of the start, of samples throughout the file, and of the end. Another model of the same shapes differs there, and so does
+ * a model in which a large tensor has changed. */
 static uint32_t sample(const uint8_t *data, size_t n)
 {
     const size_t head = n < HEAD_BYTES ? n : HEAD_BYTES;
@@ -77,7 +76,7 @@ static int by_name(const void *a, const void *b)
     return x->at_open.st_size < y->at_open.st_size ? -1 : x->at_open.st_size > y->at_open.st_size;
 }
 
-/* In the order of their names: in which one they were opened may be another matter on another host. */
+/* Sorted by name, because another host may have opened them in another order. */
 static apr_status add_inputs(lines *l, bool with_time, apr_error *err)
 {
     size_t n = 0;
@@ -93,7 +92,7 @@ static apr_status add_inputs(lines *l, bool with_time, apr_error *err)
     return APR_OK;
 }
 
-/* In the order in which they are merged. All their files are inputs; which one comes with which factor is not said there. */
+/* In the order of merging. Their files are inputs also, but those lines do not say which factor belongs to which adapter. */
 static void add_adapters(lines *l, const apr_adapter_use *uses, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
@@ -117,7 +116,7 @@ apr_status apr_inputs_terms(char **text, const apr_adapter_use *uses, size_t n_u
     return status == APR_OK && l.failed ? apr_no_memory(err, "the terms of a run") : status;
 }
 
-/* What an encoder makes of numbers of all sizes: another version of it that gives other bytes shows. */
+/* The CRC of what an encoder makes of values of all magnitudes: shows if another version of it gives other bytes. */
 static uint32_t probe(apr_dtype to, const float *values, uint8_t *bytes)
 {
     float scale = 0.0f;
@@ -128,7 +127,7 @@ static uint32_t probe(apr_dtype to, const float *values, uint8_t *bytes)
     return apr_crc32(crc, &scale, sizeof scale);
 }
 
-/* The same by importance: that of each value is its magnitude. */
+/* The same with importance: the magnitude of each value. */
 static uint32_t probe_by(apr_dtype to, const float *values, uint8_t *bytes)
 {
     float importance[PROBE_VALUES];
@@ -147,7 +146,7 @@ static void add_encoders(lines *l, const apr_conversion *c)
 
     for (int i = 0; i < PROBE_VALUES; i++) {
         x = x * 1664525u + 1013904223u;
-        const float unit = (float)(int32_t)x * 0x1p-31f; /* of sub-blocks of 32, some are near zero and some have one large value */
+        const float unit = (float)(int32_t)x * 0x1p-31f; /* some sub-blocks of 32 are near zero, some have one large value */
         values[i] = unit * (float)(1 + i / 32 % 7) * ((x >> 9) % 37 == 0 ? 4.0f : 0.25f);
     }
     for (size_t i = 0; i < c->layout.n_tensors; i++)

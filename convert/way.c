@@ -1,4 +1,4 @@
-/* way.c - records a tensor's way while it is gone, and undoes it: steps one by one, parts joined, wholes taken apart. */
+/* way.c - records a tensor's provenance, and undoes it: inverts steps, joins parts, cuts wholes. */
 #include "convert/way.h"
 
 #include <stdlib.h>
@@ -52,26 +52,26 @@ apr_status apr_way_join(apr_tensor *tensor, const apr_tensor *const *parts, size
     return APR_OK;
 }
 
-/* ---- back ---- */
+/* ---- restoring ---- */
 
-/* The table that is being made, with all that making it needs. */
-typedef struct return_trip {
+/* The table under construction. */
+typedef struct undo_state {
     apr_model *view;
     const apr_tensor *old; /* [n_old] */
     size_t n_old;
-    apr_tensor *tensors; /* those of the origin so far */
-    size_t *places;      /* [n_tensors] of each: that of the first tensor in `old` that has a part of it */
+    apr_tensor *tensors; /* the restored tensors so far */
+    size_t *places;      /* [n_tensors] for each, the index of the first tensor in `old` that is a part of it */
     size_t n_tensors;
-    size_t at; /* the place of what is being put there now */
+    size_t at; /* the index in `old` for the next tensor */
     apr_error *err;
-} return_trip;
+} undo_state;
 
-static apr_status damaged(const return_trip *r, const char *name, const char *what)
+static apr_status damaged(const undo_state *r, const char *name, const char *what)
 {
-    return apr_fail(r->err, APR_E_DAMAGED, "%s: tensor '%s' cannot be brought back to how it was: %s", r->view->path, name, what);
+    return apr_fail(r->err, APR_E_DAMAGED, "%s: tensor '%s' cannot be restored to its original form: %s", r->view->path, name, what);
 }
 
-/* Steps [first, n) of a chain, undone. */
+/* The inverse of steps [first, n) of a chain. */
 static bool undo_from(const apr_chain *chain, int first, apr_chain *inverse)
 {
     apr_chain rest = {0};
@@ -79,7 +79,7 @@ static bool undo_from(const apr_chain *chain, int first, apr_chain *inverse)
     return apr_chain_inverse(&rest, inverse);
 }
 
-static apr_tensor *emit(return_trip *r, const apr_tensor *from, const char *name, const apr_chain *back)
+static apr_tensor *emit(undo_state *r, const apr_tensor *from, const char *name, const apr_chain *back)
 {
     r->places[r->n_tensors] = r->at;
     apr_tensor *const t = &r->tensors[r->n_tensors++];
@@ -92,7 +92,7 @@ static apr_tensor *emit(return_trip *r, const apr_tensor *from, const char *name
     return t;
 }
 
-static apr_status back_alone(return_trip *r, const apr_tensor *from)
+static apr_status undo_single(undo_state *r, const apr_tensor *from)
 {
     apr_chain back;
 
@@ -101,7 +101,7 @@ static apr_status back_alone(return_trip *r, const apr_tensor *from)
     return apr_tensor_follow(t, &back, &r->view->arena, r->view->path, r->err);
 }
 
-/* What takes part i out of the whole again. */
+/* The step that cuts part i out of the whole again. */
 static bool part_step(const apr_tensor *from, size_t i, int64_t *first, apr_step *step)
 {
     const apr_step *const joined = &from->origin_chain.steps[0];
@@ -117,7 +117,7 @@ static bool part_step(const apr_tensor *from, size_t i, int64_t *first, apr_step
     return true;
 }
 
-static apr_status back_in_parts(return_trip *r, const apr_tensor *from)
+static apr_status undo_join(undo_state *r, const apr_tensor *from)
 {
     apr_chain rest;
     int64_t first = 0;
@@ -136,11 +136,11 @@ static apr_status back_in_parts(return_trip *r, const apr_tensor *from)
     return APR_OK;
 }
 
-/* ---- several parts of one origin ---- */
+/* ---- joining parts of one origin ---- */
 
 static bool is_cut(const apr_step *step) { return step->kind == APR_STEP_TAKE || step->kind == APR_STEP_PICK; }
 
-/* Where a part was taken out of a whole, from step `first` on; -1: nowhere. */
+/* The index of the next step, from `first` on, that cut a part out of a whole; -1: none. */
 static int next_cut(const apr_chain *chain, int first)
 {
     for (int i = first; i < chain->n_steps; i++)
@@ -154,7 +154,7 @@ static const char *origin_of(const apr_tensor *t)
     return t->origin_name != NULL ? t->origin_name : t->name;
 }
 
-/* Parts of one origin behind one another, and of those that were cut alike the first ones first: that is how steps compare. */
+/* Sorts parts of one origin together, and parts of the same cut by position; comparing steps and parameters gives that order. */
 static int compare_parts(const void *a, const void *b)
 {
     const apr_tensor *const s = *(const apr_tensor *const *)a, *const t = *(const apr_tensor *const *)b;
@@ -169,55 +169,55 @@ static int compare_parts(const void *a, const void *b)
     return s->origin_chain.n_steps - t->origin_chain.n_steps;
 }
 
-/* Some parts of a whole that was cut at step `cut` of all their chains. */
+/* Parts of a whole that was cut at step `cut` of their chains. */
 typedef struct siblings {
     const apr_tensor *const *parts;
     size_t n;
-    int first, cut; /* steps [first, cut) come before */
+    int first, cut; /* steps [first, cut) are before the cut */
 } siblings;
 
-static bool is_taken_alike(const apr_step *a, const apr_step *b)
+static bool is_same_cut(const apr_step *a, const apr_step *b)
 {
     return a->kind == b->kind && (a->kind == APR_STEP_PICK || (a->n[0] == b->n[0] && a->n[1] == b->n[1]));
 }
 
-/* Cut in the same way, after the same steps? */
-static bool are_alike(const siblings *s)
+/* Were all parts cut in the same way, after the same steps? */
+static bool have_same_cut(const siblings *s)
 {
     const apr_chain *const first = &s->parts[0]->origin_chain;
     for (size_t i = 0; i < s->n; i++) {
         const apr_chain *const chain = &s->parts[i]->origin_chain;
-        if (next_cut(chain, s->first) != s->cut || !is_taken_alike(&chain->steps[s->cut], &first->steps[s->cut])) return false;
+        if (next_cut(chain, s->first) != s->cut || !is_same_cut(&chain->steps[s->cut], &first->steps[s->cut])) return false;
         for (int k = s->first; k < s->cut; k++)
             if (!apr_step_equal(&chain->steps[k], &first->steps[k])) return false;
     }
     return true;
 }
 
-static int64_t place_of(const apr_step *step) { return step->kind == APR_STEP_TAKE ? step->n[2] : step->n[0]; }
+static int64_t offset_of_cut(const apr_step *step) { return step->kind == APR_STEP_TAKE ? step->n[2] : step->n[0]; }
 
-static apr_status join_siblings(return_trip *r, const siblings *s, apr_tensor *whole);
+static apr_status join_siblings(undo_state *r, const siblings *s, apr_tensor *whole);
 
-/* What parts [0, n), all cut from one tensor by their steps from `first` on, were before: that tensor as it was there. */
-static apr_status back_before(return_trip *r, const apr_tensor *const *parts, size_t n, int first, apr_tensor *whole)
+/* Restores the tensor that parts [0, n) were cut from by their steps from `first` on. */
+static apr_status undo_cuts(undo_state *r, const apr_tensor *const *parts, size_t n, int first, apr_tensor *whole)
 {
     const siblings s = {parts, n, first, next_cut(&parts[0]->origin_chain, first)};
     apr_chain back;
 
     if (s.cut >= 0)
-        return are_alike(&s) ? join_siblings(r, &s, whole) : damaged(r, parts[0]->name, "its origin's other parts are not all here");
+        return have_same_cut(&s) ? join_siblings(r, &s, whole) : damaged(r, parts[0]->name, "other parts of its origin are missing");
     if (n > 1) return damaged(r, parts[0]->name, "another tensor is the same part of its origin");
     *whole = *parts[0];
     if (!undo_from(&whole->origin_chain, first, &back)) return damaged(r, whole->name, "its steps have no inverse");
     APR_TRY(apr_tensor_follow(whole, &back, &r->view->arena, r->view->path, r->err));
-    whole->origin_name = NULL; /* its name here is what the whole is made of */
+    whole->origin_name = NULL; /* apr_way_join records the part's name as its origin */
     whole->origin_chain = (apr_chain){0};
     whole->origins = NULL;
     return APR_OK;
 }
 
-/* The pieces that the cut made, each put together of its own parts. */
-static apr_status find_pieces(return_trip *r, const siblings *s, const apr_tensor **pieces, size_t *n_pieces)
+/* Joins the pieces that the cut made; each piece may itself be cut further. */
+static apr_status find_pieces(undo_state *r, const siblings *s, const apr_tensor **pieces, size_t *n_pieces)
 {
     int64_t next = 0;
 
@@ -227,15 +227,15 @@ static apr_status find_pieces(return_trip *r, const siblings *s, const apr_tenso
         apr_tensor *const piece = apr_arena_alloc(&r->view->arena, sizeof *piece);
         if (piece == NULL) return apr_no_memory(r->err, "the parts of a tensor");
         for (n = 1; i + n < s->n && apr_step_equal(&s->parts[i + n]->origin_chain.steps[s->cut], step);) n++;
-        if (place_of(step) != next) return damaged(r, s->parts[i]->name, "its origin's other parts are not all here");
+        if (offset_of_cut(step) != next) return damaged(r, s->parts[i]->name, "other parts of its origin are missing");
         next += step->kind == APR_STEP_TAKE ? step->n[3] : 1;
-        APR_TRY(back_before(r, s->parts + i, n, s->cut + 1, piece));
+        APR_TRY(undo_cuts(r, s->parts + i, n, s->cut + 1, piece));
         pieces[(*n_pieces)++] = piece;
     }
     return APR_OK;
 }
 
-static apr_status join_siblings(return_trip *r, const siblings *s, apr_tensor *whole)
+static apr_status join_siblings(undo_state *r, const siblings *s, apr_tensor *whole)
 {
     const apr_chain *const chain = &s->parts[0]->origin_chain;
     const apr_step *const cut = &chain->steps[s->cut];
@@ -256,13 +256,13 @@ static apr_status join_siblings(return_trip *r, const siblings *s, apr_tensor *w
 
 static int by_name(const void *a, const void *b) { return strcmp(((const apr_tensor *)a)->name, ((const apr_tensor *)b)->name); }
 
-/* The origin of parts that were cut out of it; what was joined of several before it was cut, in those several again. */
-static apr_status back_as_one(return_trip *r, const apr_tensor *const *parts, size_t n)
+/* Restores the origin of parts. If it was joined from several tensors before it was cut, restores those. */
+static apr_status undo_parts(undo_state *r, const apr_tensor *const *parts, size_t n)
 {
     const apr_origins *const several = parts[0]->origins;
     apr_tensor whole;
 
-    APR_TRY(back_before(r, parts, n, several != NULL, &whole));
+    APR_TRY(undo_cuts(r, parts, n, several != NULL, &whole));
     if (several == NULL) {
         whole.name = origin_of(parts[0]);
         r->places[r->n_tensors] = r->at;
@@ -272,15 +272,15 @@ static apr_status back_as_one(return_trip *r, const apr_tensor *const *parts, si
     whole.origin_chain = apr_chain_of(parts[0]->origin_chain.steps[0]);
     whole.origins = several;
     const size_t first = r->n_tensors;
-    APR_TRY(back_in_parts(r, &whole));
-    qsort(r->tensors + first, r->n_tensors - first, sizeof *r->tensors, by_name); /* as checkpoints list them */
+    APR_TRY(undo_join(r, &whole));
+    qsort(r->tensors + first, r->n_tensors - first, sizeof *r->tensors, by_name); /* the order of checkpoints */
     return APR_OK;
 }
 
-/* ---- all of them ---- */
+/* ---- all tensors ---- */
 
-/* The most tensors that there can be, and which are there only because another needs them as they were. */
-static apr_status prepare(return_trip *r, bool *is_kept)
+/* Allocates for the largest number of tensors, and marks kept originals. */
+static apr_status prepare(undo_state *r, bool *is_kept)
 {
     size_t n = r->n_old + 1;
     for (size_t i = 0; i < r->n_old; i++) {
@@ -288,7 +288,7 @@ static apr_status prepare(return_trip *r, bool *is_kept)
         if (t->origins != NULL) n += t->origins->n;
         const apr_tensor *const kept = t->origin_kept != NULL ? apr_model_find(r->view, t->origin_kept) : NULL;
         if (t->origin_kept != NULL && (kept == NULL || kept == t || t->origin_name == NULL))
-            return damaged(r, t->name, "the original that was kept is not here");
+            return damaged(r, t->name, "the kept original is missing");
         if (kept != NULL) is_kept[kept - r->old] = true;
     }
     r->tensors = apr_arena_array(&r->view->arena, n, sizeof *r->tensors);
@@ -296,40 +296,40 @@ static apr_status prepare(return_trip *r, bool *is_kept)
     return r->tensors != NULL && r->places != NULL ? APR_OK : apr_no_memory(r->err, "a table of tensors");
 }
 
-static apr_status back_one(return_trip *r, const apr_tensor *t)
+static apr_status undo_one(undo_state *r, const apr_tensor *t)
 {
     const apr_tensor *const kept = t->origin_kept != NULL ? apr_model_find(r->view, t->origin_kept) : NULL;
     const apr_chain nothing = {0};
 
     if (kept != NULL) return (void)emit(r, kept, t->origin_name, &nothing), APR_OK;
-    return t->origins != NULL ? back_in_parts(r, t) : back_alone(r, t);
+    return t->origins != NULL ? undo_join(r, t) : undo_single(r, t);
 }
 
-/* Groups of parts with one origin, each where its first part in the table was. */
-static apr_status back_together(return_trip *r, const apr_tensor **parts, size_t n_parts)
+/* Restores each group of parts with one origin, at the position of its first part. */
+static apr_status undo_groups(undo_state *r, const apr_tensor **parts, size_t n_parts)
 {
     qsort(parts, n_parts, sizeof *parts, compare_parts);
     for (size_t i = 0, n; i < n_parts; i += n) {
         r->at = (size_t)(parts[i] - r->old);
         for (n = 1; i + n < n_parts && strcmp(origin_of(parts[i]), origin_of(parts[i + n])) == 0; n++)
             if ((size_t)(parts[i + n] - r->old) < r->at) r->at = (size_t)(parts[i + n] - r->old);
-        APR_TRY(back_as_one(r, parts + i, n));
+        APR_TRY(undo_parts(r, parts + i, n));
     }
     return APR_OK;
 }
 
-/* By their places; what has one place stays in its order. */
-static apr_status put_in_order(return_trip *r)
+/* Sorts by position; tensors with the same position keep their order. */
+static apr_status put_in_order(undo_state *r)
 {
     apr_arena *const arena = &r->view->arena;
     apr_tensor *const sorted = apr_arena_array(arena, r->n_tensors + APR_WAY_ROOM, sizeof *sorted);
-    size_t *const next = apr_arena_array(arena, r->n_old + 2, sizeof *next); /* where the next one of a place goes */
+    size_t *const next = apr_arena_array(arena, r->n_old + 2, sizeof *next); /* where the next tensor of a position goes */
 
     if (sorted == NULL || next == NULL) return apr_no_memory(r->err, "a table of tensors");
     for (size_t i = 0; i < r->n_tensors; i++) next[r->places[i] + 1]++;
     for (size_t i = 0; i <= r->n_old; i++) next[i + 1] += next[i];
     for (size_t i = 0; i < r->n_tensors; i++) sorted[next[r->places[i]]++] = r->tensors[i];
-    for (size_t i = 0; i < r->n_tensors; i++) { /* scales have no way of their own; next[p] is now behind what has place p */
+    for (size_t i = 0; i < r->n_tensors; i++) { /* scales have no provenance; next[p] is now after the tensors of position p */
         const apr_tensor *const scale = sorted[i].scale;
         if (scale >= r->old && scale < r->old + r->n_old) sorted[i].scale = &sorted[next[scale - r->old] - 1];
     }
@@ -340,7 +340,7 @@ static apr_status put_in_order(return_trip *r)
 
 apr_status apr_way_back(apr_model *view, apr_error *err)
 {
-    return_trip r = {.view = view, .old = view->tensors, .n_old = view->n_tensors, .err = err};
+    undo_state r = {.view = view, .old = view->tensors, .n_old = view->n_tensors, .err = err};
     bool *const is_kept = apr_arena_array(&view->arena, r.n_old + 1, sizeof *is_kept);
     const apr_tensor **const parts = apr_arena_array(&view->arena, r.n_old + 1, sizeof *parts);
     size_t n_parts = 0;
@@ -352,8 +352,8 @@ apr_status apr_way_back(apr_model *view, apr_error *err)
         const bool is_part = t->origin_kept == NULL && next_cut(&t->origin_chain, 0) >= 0;
         r.at = i;
         if (is_part) parts[n_parts++] = t;
-        else if (!is_kept[i]) APR_TRY(back_one(&r, t));
+        else if (!is_kept[i]) APR_TRY(undo_one(&r, t));
     }
-    APR_TRY(back_together(&r, parts, n_parts));
+    APR_TRY(undo_groups(&r, parts, n_parts));
     return put_in_order(&r);
 }

@@ -205,7 +205,7 @@ static void an_adapter_of_ggml_is_the_same_adapter(void **state)
         assert_true(difference(in_work("m.apr"), in_work("truth.apr")) == 0.0);
     }
     snprintf(folder, sizeof folder, "%s", family("qwen2"));
-    assert_refused(folder, &(job){.uses = &other, .n_uses = 1}, APR_E_UNSUPPORTED, "the adapter is for ggml's 'llama'");
+    assert_refused(folder, &(job){.uses = &other, .n_uses = 1}, APR_E_UNSUPPORTED, "the adapter is for ggml architecture 'llama'");
     apr_adapter_close(&ours);
     apr_adapter_close(&theirs);
 }
@@ -543,7 +543,7 @@ static void every_part_of_an_adapter_must_find_its_tensor(void **state)
                    "which is a part of 'model.layers.0.self_attn.qkv_proj.weight'");
     must(hybrid, in_work("hybrid.gguf"), &(job){0});
     assert_refused(in_work("hybrid.gguf"), low_rank(&o, "model.layers.0.linear_attn.out_proj.weight", 32, 32, &j), APR_E_UNSUPPORTED,
-                   "rows a GGUF has in another order");
+                   "rows are in another order in a GGUF");
 }
 
 static void names_of_larger_models_find_the_text_model(void **state)
@@ -626,8 +626,8 @@ static void adapters_that_do_not_add_up_are_refused(void **state)
     (void)replacement(&whole, name, 24, 32, &j);
     const apr_adapter_use dora_last[] = {plain.use, dora.use}, dora_first[] = {dora.use, plain.use}, whole_last[] = {plain.use, whole.use},
                           whole_first[] = {whole.use, plain.use}, whole_twice[] = {whole.use, whole.use}, half = {&whole.adapter, 0.5};
-    assert_refused(folder, &(job){.uses = dora_last, .n_uses = 2}, APR_E_UNSUPPORTED, "they do not add up");
-    assert_refused(folder, &(job){.uses = dora_first, .n_uses = 2}, APR_E_UNSUPPORTED, "they do not add up");
+    assert_refused(folder, &(job){.uses = dora_last, .n_uses = 2}, APR_E_UNSUPPORTED, "changes with DoRA magnitudes cannot be added");
+    assert_refused(folder, &(job){.uses = dora_first, .n_uses = 2}, APR_E_UNSUPPORTED, "changes with DoRA magnitudes cannot be added");
     assert_refused(folder, &(job){.uses = whole_last, .n_uses = 2}, APR_E_UNSUPPORTED, "another adapter has changed already");
     assert_refused(folder, &(job){.uses = whole_first, .n_uses = 2}, APR_E_UNSUPPORTED, "another adapter has replaced already");
     assert_refused(folder, &(job){.uses = whole_twice, .n_uses = 2}, APR_E_UNSUPPORTED, "another adapter has changed already");
@@ -664,7 +664,7 @@ static void what_has_no_finite_result_is_damage(void **state)
     a[40] = NAN;
     assert_refused(family("llama"), &j, APR_E_DAMAGED, "1 of the 64 values of 'ramp'");
     a[40] = 3e38f;
-    assert_refused(in_work("llama"), &j, APR_E_DAMAGED, "merged into 'model.layers.1.self_attn.v_proj.weight' it makes");
+    assert_refused(in_work("llama"), &j, APR_E_DAMAGED, "merging into 'model.layers.1.self_attn.v_proj.weight' makes");
     a[40] = 3e29f; /* large, and still a number */
     o.change.magnitudes = &magnitudes;
     assert_refused(in_work("llama"), &j, APR_E_DAMAGED, "1 of the 24 values of 'm' are not finite (the first at index 1)");

@@ -159,7 +159,7 @@ static void another_models_sizes_are_refused(void **state)
     apr_imatrix m = one_entry("blk.0.attn_q.weight", 1, apr_tensor_columns(q) + 1);
 
     assert_int_equal(apr_importance_of(&found, &m, &s.ggml, q, &arena, &err), APR_E_DAMAGED);
-    assert_non_null(strstr(err.text, "it was made of another model"));
+    assert_non_null(strstr(err.text, "it was made from another model"));
     assert_int_equal(apr_importance_of(&found, &m, &s.ggml, k, &arena, &err), APR_OK);
     assert_null(found.columns); /* nothing is said of it */
     apr_imatrix_close(&m);

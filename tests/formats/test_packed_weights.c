@@ -158,9 +158,9 @@ static void read_notes(const apr_losses *losses, words *told)
     for (size_t i = 0; i < losses->n_items; i++) {
         const char *const text = losses->items[i].text, *const weights = strstr(text, " weights, which");
         assert_int_equal(losses->items[i].kind, APR_NOTE);
-        if (weights != NULL && strncmp(text, "carried as they are: ", 21) == 0)
-            snprintf(told->carried, sizeof told->carried, "%.*s", (int)(weights - text - 21), text + 21);
-        sscanf(text, "left out: %zu scales of activations (%127[^,]", &told->n_left_out, told->left_out);
+        if (weights != NULL && strncmp(text, "copied unchanged: ", 18) == 0)
+            snprintf(told->carried, sizeof told->carried, "%.*s", (int)(weights - text - 18), text + 18);
+        sscanf(text, "left out: %zu activation scales (%127[^,]", &told->n_left_out, told->left_out);
     }
 }
 
