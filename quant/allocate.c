@@ -1,11 +1,11 @@
-/* allocate.c - hulls, then the steepest steps that fit, then changes of one choice or two. */
+/* allocate.c - lower convex hulls, then greedy steps within the budget, then changes of one choice or two. */
 #include "quant/allocate.h"
 
 #include <math.h>
 #include <stdbool.h>
 #include <stdlib.h>
 
-/* Of one menu: offers on the lower hull, dearer and better from one to the next. */
+/* The offers of one menu on its lower hull, by rising cost and falling value. */
 typedef struct hull {
     size_t *at; /* [n] indices into the menu's offers */
     size_t n, now;
@@ -15,14 +15,14 @@ typedef struct allocation {
     const apr_menu *menus;
     size_t n;
     hull *hulls;
-    size_t *places; /* of all hulls, one after the other */
+    size_t *hull_indices; /* the indices of all hulls, one after the other */
     size_t *chosen;
-    double room; /* what is left of the budget; never negative */
+    double budget_left; /* the rest of the budget; never negative */
 } allocation;
 
 static const apr_offer *offer(const allocation *a, size_t menu, size_t i) { return &a->menus[menu].offers[i]; }
 
-/* Cheapest first, of equal cost the better one first. */
+/* By cost, then by value. */
 static bool precedes(const apr_offer *a, const apr_offer *b) { return a->cost != b->cost ? a->cost < b->cost : a->value < b->value; }
 
 static void sort_by_cost(const apr_menu *menu, size_t *at)
@@ -39,13 +39,13 @@ static double slope(const apr_offer *from, const apr_offer *to) { return (from->
 
 static void make_hull(const apr_menu *menu, hull *h)
 {
-    const size_t *const sorted = h->at; /* read ahead of what is written */
+    const size_t *const sorted = h->at; /* the same array: each entry is read before it is overwritten */
 
     sort_by_cost(menu, h->at);
     for (size_t i = 0; i < menu->n; i++) {
         const size_t k = sorted[i];
         const apr_offer *const next = &menu->offers[k];
-        if (h->n > 0 && next->value >= menu->offers[h->at[h->n - 1]].value) continue; /* dearer, and no better */
+        if (h->n > 0 && next->value >= menu->offers[h->at[h->n - 1]].value) continue; /* not better, although it costs more */
         while (h->n > 1 &&
                slope(&menu->offers[h->at[h->n - 2]], &menu->offers[h->at[h->n - 1]]) <= slope(&menu->offers[h->at[h->n - 1]], next))
             h->n--;
@@ -56,7 +56,7 @@ static void make_hull(const apr_menu *menu, hull *h)
 static double start(allocation *a)
 {
     double cost = 0.0;
-    size_t *at = a->places;
+    size_t *at = a->hull_indices;
 
     for (size_t i = 0; i < a->n; at += a->menus[i].n, i++) {
         a->hulls[i] = (hull){.at = at};
@@ -67,7 +67,7 @@ static double start(allocation *a)
     return cost;
 }
 
-/* The menu whose next step saves most and fits; n when there is none. */
+/* The menu whose next step saves most for its cost and fits; n if there is none. */
 static size_t steepest(const allocation *a)
 {
     size_t best = a->n;
@@ -77,23 +77,23 @@ static size_t steepest(const allocation *a)
         const hull *const h = &a->hulls[i];
         if (h->now + 1 >= h->n) continue;
         const apr_offer *const from = offer(a, i, h->at[h->now]), *const to = offer(a, i, h->at[h->now + 1]);
-        if (to->cost - from->cost > a->room || slope(from, to) <= best_slope) continue;
+        if (to->cost - from->cost > a->budget_left || slope(from, to) <= best_slope) continue;
         best = i;
         best_slope = slope(from, to);
     }
     return best;
 }
 
-static void climb(allocation *a)
+static void take_steps(allocation *a)
 {
     for (size_t i; (i = steepest(a)) < a->n;) {
         hull *const h = &a->hulls[i];
-        a->room -= offer(a, i, h->at[h->now + 1])->cost - offer(a, i, h->at[h->now])->cost;
+        a->budget_left -= offer(a, i, h->at[h->now + 1])->cost - offer(a, i, h->at[h->now])->cost;
         a->chosen[i] = h->at[++h->now];
     }
 }
 
-/* What changing menu i's choice to k adds. */
+/* The cost and value that changing menu i's choice to k adds. */
 static apr_offer change(const allocation *a, size_t i, size_t k)
 {
     const apr_offer *const from = offer(a, i, a->chosen[i]), *const to = offer(a, i, k);
@@ -102,7 +102,7 @@ static apr_offer change(const allocation *a, size_t i, size_t k)
 
 typedef struct move {
     size_t menu[2], to[2]; /* menu[1] == n: a single change */
-    double value;          /* what it adds: below 0 */
+    double value;          /* change of the sum of values, below 0 */
     double cost;
 } move;
 
@@ -112,27 +112,27 @@ static void try_second(const allocation *a, size_t i, size_t k, apr_offer first,
         for (size_t l = 0; j != i && l < a->menus[j].n; l++) {
             const apr_offer second = change(a, j, l);
             const double cost = first.cost + second.cost, value = first.value + second.value;
-            if (cost <= a->room && value < best->value) *best = (move){{i, j}, {k, l}, value, cost};
+            if (cost <= a->budget_left && value < best->value) *best = (move){{i, j}, {k, l}, value, cost};
         }
     }
 }
 
-/* The change of one choice, or of two, that saves most. */
+/* The change of one choice, or of two, that lowers the value most. */
 static move best_move(const allocation *a, bool pairs)
 {
-    move best = {{a->n, a->n}, {0, 0}, -1e-15, 0.0}; /* rounding must not let changes go round in circles */
+    move best = {{a->n, a->n}, {0, 0}, -1e-15, 0.0}; /* a bound below 0, so that rounding errors cannot cause cycles */
 
     for (size_t i = 0; i < a->n; i++) {
         for (size_t k = 0; k < a->menus[i].n; k++) {
             const apr_offer first = change(a, i, k);
-            if (first.cost <= a->room && first.value < best.value) best = (move){{i, a->n}, {k, 0}, first.value, first.cost};
+            if (first.cost <= a->budget_left && first.value < best.value) best = (move){{i, a->n}, {k, 0}, first.value, first.cost};
             if (pairs && first.value < 0.0) try_second(a, i, k, first, &best);
         }
     }
     return best;
 }
 
-/* Pairs are tried where that is not too many; each change saves something, and there are not endlessly many either. */
+/* Pairs are tried only for few offers. Each change lowers the value, and MOST_CHANGES bounds their number. */
 static void improve(allocation *a)
 {
     enum { MOST_CHANGES = 200, MOST_OFFERS = 6000 };
@@ -144,7 +144,7 @@ static void improve(allocation *a)
         if (m.menu[0] == a->n) return;
         for (int k = 0; k < 2; k++)
             if (m.menu[k] < a->n) a->chosen[m.menu[k]] = m.to[k];
-        a->room -= m.cost;
+        a->budget_left -= m.cost;
     }
 }
 
@@ -156,15 +156,15 @@ apr_status apr_allocate(const apr_menu *menus, size_t n_menus, double budget, si
 
     for (size_t i = 0; i < n_menus; i++) n_offers += menus[i].n;
     a.hulls = calloc(n_menus + 1, sizeof *a.hulls);
-    a.places = calloc(n_offers + 1, sizeof *a.places);
-    if (a.hulls == NULL || a.places == NULL) status = apr_no_memory(err, "an allocation");
+    a.hull_indices = calloc(n_offers + 1, sizeof *a.hull_indices);
+    if (a.hulls == NULL || a.hull_indices == NULL) status = apr_no_memory(err, "an allocation");
     if (status == APR_OK) {
         *least = start(&a);
-        a.room = budget - *least;
-        if (a.room < 0.0) status = apr_fail(err, APR_E_NO, "the budget is %g, and the least possible is %g", budget, *least);
+        a.budget_left = budget - *least;
+        if (a.budget_left < 0.0) status = apr_fail(err, APR_E_NO, "the budget is %g, but the least possible is %g", budget, *least);
     }
-    if (status == APR_OK) climb(&a), improve(&a);
+    if (status == APR_OK) take_steps(&a), improve(&a);
     free(a.hulls);
-    free(a.places);
+    free(a.hull_indices);
     return status;
 }

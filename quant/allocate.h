@@ -1,11 +1,11 @@
-/* quant/allocate.h - one choice from each of several menus, so that their values add up to the least that a budget of costs allows.
+/* quant/allocate.h - chooses one offer from each of several menus, so that the sum of values is minimal within a cost budget.
  *
- * Which type each tensor gets is that: of bytes within a size the least damage (cost: bytes, value: damage), or of damage within a bound
- * the fewest bytes (the other way round). What damages do together is taken to be their sum; who measures them checks that.
+ * It chooses a type for each tensor: either the least damage within a size (cost: bytes, value: damage), or the fewest bytes within a
+ * damage bound (the other way round). It assumes that damages add up; the caller measures the result and checks that.
  *
- * Choices that no price makes worth while (above the lower convex hull of their menu) are set aside, then from the cheapest choice of all
- * the step is taken that saves the most value for its cost, again and again, while there is room. At the end single choices and pairs of
- * choices, set-aside ones among them, are changed while that helps. The sum of values is at most one such step above the least possible. */
+ * Greedy on convex hulls: offers above the lower convex hull of their menu are set aside first. Starting from the cheapest choice of all
+ * menus, it repeatedly takes the step with the best ratio of saved value to cost that fits the budget. At the end it changes single choices
+ * and pairs, including set-aside offers, while that helps. The sum of values is at most one such step above the optimum. */
 #ifndef APR_QUANT_ALLOCATE_H
 #define APR_QUANT_ALLOCATE_H
 
@@ -22,7 +22,7 @@ typedef struct apr_menu {
     size_t n;                /* at least 1 */
 } apr_menu;
 
-/* chosen[i]: of menus[i].offers. APR_E_NO when even the cheapest of all cost more than the budget; *least is what they cost, always. */
+/* chosen[i] indexes menus[i].offers. APR_E_NO if even the cheapest choice exceeds the budget. *least is always set to that cost. */
 apr_status apr_allocate(const apr_menu *menus, size_t n_menus, double budget, size_t *chosen, double *least, apr_error *err);
 
 #endif

@@ -1,4 +1,4 @@
-/* damage_table.c - a table in memory, and in JSON. */
+/* damage_table.c - the table in memory, and its JSON form. */
 #include "quant/damage_table.h"
 
 #include "formats/base/json.h"
@@ -26,7 +26,7 @@ apr_damage_row *apr_damage_table_find(const apr_damage_table *t, const char *nam
     return NULL;
 }
 
-static bool make_room(apr_damage_table *t)
+static bool grow(apr_damage_table *t)
 {
     if (t->n_rows < t->capacity) return true;
     const size_t capacity = 2 * t->capacity + 64;
@@ -43,7 +43,7 @@ apr_damage_row *apr_damage_table_row(apr_damage_table *t, const char *name)
     apr_damage_row *const found = apr_damage_table_find(t, name);
     if (found != NULL) return found;
     const char *const own = apr_arena_copy(&t->arena, name, strlen(name));
-    if (own == NULL || !make_room(t)) return NULL;
+    if (own == NULL || !grow(t)) return NULL;
     apr_damage_row *const row = &t->rows[t->n_rows++];
     row->name = own;
     for (int i = 0; i < APR_DTYPE_COUNT; i++) row->kl[i] = NAN;
@@ -55,9 +55,11 @@ static apr_status read_figure(apr_damage_row *row, const cJSON *item, const char
     const apr_dtype type = apr_dtype_by_name(item->string);
 
     if (type == APR_DTYPE_COUNT)
-        return apr_fail(err, APR_E_DAMAGED, "%s: row '%.200s' has a figure of '%.40s', which is no type", where, row->name, item->string);
+        return apr_fail(err, APR_E_DAMAGED, "%s: row '%.200s' has a figure of '%.40s', which is not a type", where, row->name,
+                        item->string);
     if (!cJSON_IsNumber(item) || !isfinite(item->valuedouble) || item->valuedouble < 0.0)
-        return apr_fail(err, APR_E_DAMAGED, "%s: row '%.200s': what %s does is no divergence", where, row->name, apr_dtypes[type].name);
+        return apr_fail(err, APR_E_DAMAGED, "%s: row '%.200s': the figure of %s is not a divergence", where, row->name,
+                        apr_dtypes[type].name);
     row->kl[type] = item->valuedouble;
     return APR_OK;
 }
@@ -82,7 +84,7 @@ static apr_status read_rows(apr_damage_table *t, const cJSON *json, const char *
     const char *const terms = apr_json_get_string(damages, "terms");
 
     if (terms == NULL || !cJSON_IsArray(rows))
-        return apr_fail(err, APR_E_DAMAGED, "%s is no table of damages: it has no 'damages' with 'terms' and 'rows'", where);
+        return apr_fail(err, APR_E_DAMAGED, "%s is not a table of damages: it has no 'damages' with 'terms' and 'rows'", where);
     if (cJSON_GetArraySize(rows) > MOST_ROWS) return apr_fail(err, APR_E_DAMAGED, "%s: more than %d rows", where, MOST_ROWS);
     APR_TRY(apr_damage_table_start(t, terms, err));
     for (const cJSON *row = rows->child; row != NULL; row = row->next) APR_TRY(read_row(t, row, where, err));

@@ -1,4 +1,4 @@
-/* mixtures.c - the table of mixtures and llama.cpp's two rules: who gets more bits, and what stands in for what does not fit. */
+/* mixtures.c - the table of mixtures, and llama.cpp's two rules: which tensors get more bits, and the fallback types. */
 #include "quant/mixtures.h"
 #include "quant/recipe.h"
 

@@ -1,11 +1,11 @@
-/* quant/mixtures.h - the named mixtures as a table; only recipe.c looks in here. */
+/* quant/mixtures.h - the table of named mixtures; only recipe.c uses it. */
 #ifndef APR_QUANT_MIXTURES_H
 #define APR_QUANT_MIXTURES_H
 
 #include "formats/number/dtype.h"
 #include "quant/purpose.h"
 
-/* Which tensors of a class get the mixture's `more` type: llama.cpp's use_more_bits(i, n) is the first and last eighth
+/* Which tensors of a class get the mixture's `more` type. EIGHTHS is llama.cpp's use_more_bits(i, n): the first and last eighth
  * and every third between. (llama.cpp, src/llama-quant.cpp, llama_tensor_get_type_impl) */
 typedef enum { APR_MORE_NONE, APR_MORE_EIGHTHS, APR_MORE_FIRST_FOUR, APR_MORE_FIRST_EIGHTH } apr_more_rule;
 
@@ -22,7 +22,7 @@ typedef struct apr_mixture {
 const apr_mixture *apr_mixture_find(const char *name); /* NULL: unknown */
 bool apr_mixture_more(apr_more_rule rule, int64_t i, int64_t n);
 
-/* Next best type for columns that `dtype` does not divide: llama.cpp's ladder, then f16. */
+/* The type to use if `dtype`'s blocks do not divide the columns: llama.cpp's fallback, else f16. */
 apr_dtype apr_fallback_type(apr_dtype dtype, int64_t n_columns);
 
 #endif

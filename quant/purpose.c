@@ -1,11 +1,11 @@
-/* purpose.c - by the family's card first, then by a table of name endings, for Hugging Face's names and for ggml's. */
+/* purpose.c - finds a tensor's role by the family's spec, else by a table of name suffixes for Hugging Face's and ggml's names. */
 #include "quant/purpose.h"
 
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* The first rule whose text ends the name (before ".weight") decides. */
+/* The first rule whose text is a suffix of the name (without ".weight") decides. */
 #define ENDING(text) text, sizeof text - 1
 static const struct {
     const char *ending;
@@ -59,7 +59,7 @@ static const struct {
     {ENDING("sinks"), APR_FOR_SMALL},
 };
 
-/* The number behind "layers." or "blk.", or -1. */
+/* The number after "layers.", "blk." or "layer.", or -1. */
 static int64_t layer_of(const char *name)
 {
     static const char *const marks[] = {"layers.", "blk.", "layer."};

@@ -1,4 +1,4 @@
-/* recipe.c - walks the tensors once and writes down what each becomes, with the reason. */
+/* recipe.c - decides the type of each tensor, with the reason. */
 #include "quant/recipe.h"
 
 #include "formats/base/pattern.h"
@@ -15,16 +15,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Everything the choice for one tensor looks at. */
+/* The inputs of the choice for one tensor. */
 typedef struct chooser {
     const apr_model *model;
-    const apr_family *family; /* the model's card, or NULL */
+    const apr_family *family; /* the family's spec, or NULL */
     const apr_recipe_options *options;
     const apr_mixture *mixture;
     const apr_pattern **patterns; /* one for each override */
-    int64_t n_v, n_down;          /* tensors of the two classes with a "more" rule */
-    int64_t *places;              /* [n_tensors] of each such tensor in its class */
-    bool *is_scales;              /* [n_tensors] of weights: they go where those go */
+    int64_t n_v, n_down;          /* number of tensors in the two classes with a "more" rule */
+    int64_t *positions;           /* [n_tensors] position of such a tensor in its class */
+    bool *is_scales;              /* [n_tensors] is it a scale of another tensor? It is handled with its weight */
     bool eight_experts, is_70b;
 } chooser;
 
@@ -42,28 +42,28 @@ static int by_layer_and_name(const void *a, const void *b)
     return x->layer != y->layer ? (x->layer < y->layer ? -1 : 1) : strcmp(x->name, y->name);
 }
 
-static void count_places(chooser *c, member *members, size_t n)
+static void count_positions(chooser *c, member *members, size_t n)
 {
     qsort(members, n, sizeof *members, by_layer_and_name);
-    for (size_t i = 0; i < n; i++) c->places[members[i].tensor] = (int64_t)i;
+    for (size_t i = 0; i < n; i++) c->positions[members[i].tensor] = (int64_t)i;
 }
 
-/* The tensors whose place in their class counts: the counter runs in (layer, name) order, as llama.cpp's does. */
-static apr_status find_places(chooser *c, apr_recipe *recipe, apr_error *err)
+/* Finds the position of tensors in their class: counted in (layer, name) order, as llama.cpp does. */
+static apr_status find_positions(chooser *c, apr_recipe *recipe, apr_error *err)
 {
     const apr_model *const model = c->model;
     member *const v = malloc((model->n_tensors + 1) * sizeof *v), *const down = malloc((model->n_tensors + 1) * sizeof *down);
 
-    c->places = apr_arena_array(&recipe->arena, model->n_tensors + 1, sizeof *c->places);
-    const bool ok = v != NULL && down != NULL && c->places != NULL;
+    c->positions = apr_arena_array(&recipe->arena, model->n_tensors + 1, sizeof *c->positions);
+    const bool ok = v != NULL && down != NULL && c->positions != NULL;
     for (size_t i = 0; ok && i < model->n_tensors; i++) {
         const apr_purpose_of_tensor found = apr_find_purpose(c->family, &model->tensors[i]);
         const member m = {model->tensors[i].name, found.layer, i};
         if (is_v_class(found.purpose)) v[c->n_v++] = m;
         if (found.purpose == APR_FOR_FFN_DOWN) down[c->n_down++] = m;
     }
-    if (ok) count_places(c, v, (size_t)c->n_v);
-    if (ok) count_places(c, down, (size_t)c->n_down);
+    if (ok) count_positions(c, v, (size_t)c->n_v);
+    if (ok) count_positions(c, down, (size_t)c->n_down);
     free(v);
     free(down);
     return ok ? APR_OK : apr_no_memory(err, "a recipe");
@@ -90,7 +90,7 @@ static apr_status matches(const chooser *c, size_t override, const apr_tensor *t
     return APR_OK;
 }
 
-/* The first --tensor whose expression is found in the canonical name or in the origin's; NULL when none is. */
+/* The first --tensor whose expression matches the canonical name or the origin's name; NULL: none. */
 static apr_status find_override(const chooser *c, apr_recipe *recipe, const apr_tensor *tensor, const apr_recipe_override **override,
                                 apr_error *err)
 {
@@ -98,7 +98,7 @@ static apr_status find_override(const chooser *c, apr_recipe *recipe, const apr_
     for (size_t i = 0; i < c->options->n_overrides; i++) {
         const bool is_known = *override != NULL && recipe->uses[i].n_used + recipe->uses[i].n_hidden > 0;
         bool found = false;
-        if (!is_known) APR_TRY(matches(c, i, tensor, &found, err)); /* whether a rule is hidden needs to be seen once */
+        if (!is_known) APR_TRY(matches(c, i, tensor, &found, err)); /* a later override only needs one match to know that it is hidden */
         if (found && *override == NULL) recipe->uses[i].n_used++;
         else if (found) recipe->uses[i].n_hidden++;
         if (found && *override == NULL) *override = &c->options->overrides[i];
@@ -106,46 +106,46 @@ static apr_status find_override(const chooser *c, apr_recipe *recipe, const apr_
     return APR_OK;
 }
 
-static void want(apr_recipe_line *line, apr_dtype to, const char *reason)
+static void set_type(apr_recipe_line *line, apr_dtype to, const char *reason)
 {
     line->to = to == APR_DTYPE_COUNT ? apr_kept_type(line->tensor) : to;
     line->reason = reason;
 }
 
-/* What the mixture says about a matrix that carries weights. */
+/* The mixture's choice for a weight matrix. */
 static void choose_by_mixture(const chooser *c, apr_recipe_line *line, int64_t layer)
 {
     const apr_mixture *const m = c->mixture;
     const bool v_class = is_v_class(line->purpose), down = line->purpose == APR_FOR_FFN_DOWN;
     const bool four_bit = m->base == APR_Q4_K && m->more != APR_DTYPE_COUNT;
 
-    if (line->purpose == APR_FOR_EMBEDDING && !c->model->hparams.tie_word_embeddings) return want(line, m->embedding, "embedding");
-    if (line->purpose == APR_FOR_EMBEDDING) return want(line, m->head, "embedding, also the head");
-    if (line->purpose == APR_FOR_HEAD) return want(line, m->head, "head");
+    if (line->purpose == APR_FOR_EMBEDDING && !c->model->hparams.tie_word_embeddings) return set_type(line, m->embedding, "embedding");
+    if (line->purpose == APR_FOR_EMBEDDING) return set_type(line, m->head, "embedding, also the head");
+    if (line->purpose == APR_FOR_HEAD) return set_type(line, m->head, "head");
     if (line->purpose == APR_FOR_DECAY && apr_dtype_bits(m->base) < apr_dtype_bits(APR_Q8_0))
-        return want(line, APR_Q8_0, "decay: at least q8_0, for errors compound over a text");
-    want(line, m->base, apr_purpose_name(line->purpose));
+        return set_type(line, APR_Q8_0, "decay: at least q8_0, because errors accumulate over a text");
+    set_type(line, m->base, apr_purpose_name(line->purpose));
     if (v_class || down) {
         const apr_more_rule rule = v_class ? m->more_v : m->more_down;
         const int64_t place = rule == APR_MORE_NONE                       ? 0
                               : down && c->model->hparams.num_experts > 1 ? layer
-                                                                          : c->places[line->tensor - c->model->tensors];
+                                                                          : c->positions[line->tensor - c->model->tensors];
         const int64_t n = v_class ? c->n_v : down && c->model->hparams.num_experts > 1 ? c->model->hparams.num_layers : c->n_down;
         if (apr_mixture_more(rule, place, n))
-            want(line, m->more, v_class ? "attention v, one of those with more bits" : "ffn down, one of those with more bits");
+            set_type(line, m->more, v_class ? "attention v, one of those with more bits" : "ffn down, one of those with more bits");
     }
     if (four_bit && c->is_70b && line->purpose == APR_FOR_ATTN_V && line->to == APR_Q4_K)
-        want(line, APR_Q5_K, "attention v of a 70B, shared by many heads");
+        set_type(line, APR_Q5_K, "attention v of a 70B, shared by many heads");
     if (m->more != APR_DTYPE_COUNT && c->eight_experts) {
         if (line->purpose == APR_FOR_ATTN_V || line->purpose == APR_FOR_ATTN_K)
-            want(line, APR_Q8_0, "attention k and v of an 8-expert model");
-        if (line->purpose == APR_FOR_ATTN_OUT && four_bit) want(line, APR_Q5_K, "attention out of an 8-expert model");
+            set_type(line, APR_Q8_0, "attention k and v of an 8-expert model");
+        if (line->purpose == APR_FOR_ATTN_OUT && four_bit) set_type(line, APR_Q5_K, "attention out of an 8-expert model");
     }
 }
 
 static bool container_has(const apr_recipe_limits *limits, apr_dtype dtype) { return limits->allows == NULL || limits->allows(dtype); }
 
-/* Columns that the type's blocks do not divide. */
+/* Do the type's blocks divide the columns? */
 static bool divides(apr_dtype dtype, const apr_tensor *tensor)
 {
     return apr_tensor_columns(tensor) % apr_dtypes[dtype].elems_per_block == 0;
@@ -158,13 +158,13 @@ static void fall_back(const chooser *c, apr_recipe *recipe, apr_recipe_line *lin
     line->to = c->options->limits.plain_fallback ? APR_F16 : apr_fallback_type(wanted, apr_tensor_columns(line->tensor));
     if (!container_has(&c->options->limits, line->to) || !divides(line->to, line->tensor)) line->to = APR_F16;
     line->fell_back = true;
-    const char *const reason =
-        apr_arena_print(&recipe->arena, "%lld columns are no multiple of %d: %s instead of %s", (long long)apr_tensor_columns(line->tensor),
-                        apr_dtypes[wanted].elems_per_block, apr_dtypes[line->to].name, apr_dtypes[wanted].name);
-    line->reason = reason != NULL ? reason : "columns are no multiple of the block";
+    const char *const reason = apr_arena_print(&recipe->arena, "%lld columns are not a multiple of %d: %s instead of %s",
+                                               (long long)apr_tensor_columns(line->tensor), apr_dtypes[wanted].elems_per_block,
+                                               apr_dtypes[line->to].name, apr_dtypes[wanted].name);
+    line->reason = reason != NULL ? reason : "columns are not a multiple of the block";
 }
 
-/* The smallest type of the container that loses no bits against `wanted`; f32 when all are smaller. */
+/* The smallest type of the container with at least as many bits as `wanted`; f32 if none. */
 static apr_dtype nearest_type(const apr_recipe_limits *limits, const apr_tensor *tensor, apr_dtype wanted)
 {
     apr_dtype nearest = APR_F32;
@@ -177,14 +177,14 @@ static apr_dtype nearest_type(const apr_recipe_limits *limits, const apr_tensor 
     return nearest;
 }
 
-/* Blocks, or blocks with an adapter merged in? */
-static bool comes_of_blocks(const apr_tensor *tensor)
+/* Is it a block type, or a block type with an adapter merged in? */
+static bool is_from_blocks(const apr_tensor *tensor)
 {
     const apr_tensor *const base = apr_merge_base(tensor), *const t = base != NULL ? base : tensor;
     return apr_dtypes[t->dtype].class_of == APR_CLASS_BLOCK && t->scale == NULL;
 }
 
-/* Where an adapter was merged into quantized weights, the sums are no numbers of that type. */
+/* After an adapter was merged into quantized weights, the sums cannot be stored in that type exactly. */
 static apr_status choose_kept(apr_recipe_line *line, bool is_asked_for, apr_error *err)
 {
     const apr_tensor *const base = apr_merge_base(line->tensor);
@@ -194,7 +194,7 @@ static apr_status choose_kept(apr_recipe_line *line, bool is_asked_for, apr_erro
     if (is_asked_for) return APR_OK;
     return apr_fail(
         err, APR_E_UNSUPPORTED,
-        "tensor '%s' is %s, and with the adapter merged in it has to be encoded anew: say as what, with aprquant --to bf16, f16, ... "
+        "tensor '%s' is %s and must be encoded again with the adapter merged in: choose a type with aprquant --to bf16, f16, ... "
         "or --tensor '%s=bf16'",
         line->tensor->name, base->packing != NULL ? base->packing->scheme : apr_dtypes[base->dtype].name, line->tensor->name);
 }
@@ -214,13 +214,13 @@ static apr_status check_possible(const chooser *c, const apr_recipe_line *line, 
     }
     if (line->to == t->dtype) return APR_OK;
     if (!apr_can_decode(t->dtype) || !apr_can_encode(line->to))
-        return apr_fail(err, APR_E_UNSUPPORTED, "tensor '%s': %s cannot be turned into %s", t->name, from, to);
-    /* FP8 is how some models are published; block types come out of a quantizer, and encoding them again loses twice */
-    if (!c->options->allow_requantize && comes_of_blocks(t) && apr_dtype_is_quantized(line->to))
-        return apr_fail(
-            err, APR_E_UNSUPPORTED,
-            "tensor '%s' is %s already, and %s from it would lose twice; start from the original weights, or give --allow-requantize",
-            t->name, base != NULL ? apr_dtypes[base->dtype].name : from, to);
+        return apr_fail(err, APR_E_UNSUPPORTED, "tensor '%s': %s cannot be converted to %s", t->name, from, to);
+    /* some models are published in FP8; block types come from a quantizer, and encoding them again loses precision twice */
+    if (!c->options->allow_requantize && is_from_blocks(t) && apr_dtype_is_quantized(line->to))
+        return apr_fail(err, APR_E_UNSUPPORTED,
+                        "tensor '%s' is already %s, and encoding it as %s would lose precision twice; start from the original weights, or "
+                        "give --allow-requantize",
+                        t->name, base != NULL ? apr_dtypes[base->dtype].name : from, to);
     return APR_OK;
 }
 
@@ -229,43 +229,43 @@ static const char *kept_reason(apr_purpose purpose)
     return purpose == APR_FOR_SMALL ? "small: kept" : purpose == APR_FOR_ROUTER ? "router: kept" : "never quantized: kept";
 }
 
-/* A part of a stack that has scales: those of the part alone are no tensor that could be written. */
+/* Is it a part of a stack that has scales? The part's own scales are not a tensor that could be written. */
 static bool has_cut_scales(const chooser *c, const apr_tensor *t)
 {
     return t->scale != NULL && !apr_table_has(c->model->tensors, c->model->n_tensors, t->scale);
 }
 
-static bool lies_in_parts(const apr_tensor *t) { return t->packing != NULL || (t->made != NULL && t->made->parts[0]->packing != NULL); }
+static bool is_packed(const apr_tensor *t) { return t->packing != NULL || (t->made != NULL && t->made->parts[0]->packing != NULL); }
 
-/* FP8 without scales is exact in BF16. */
+/* The plain type for decoded values. FP8 without scales is exact in BF16. */
 static apr_dtype plain_type(const chooser *c, const apr_tensor *t)
 {
     const apr_dtype library = apr_library_type(c->model, t);
     return library != APR_DTYPE_COUNT ? library : APR_BF16;
 }
 
-/* Published quantized, for a container that has other types, and nothing is asked for: the same numbers in blocks, or the values. */
+/* For weights published quantized, if the container has no such type and none is asked for: repack the same numbers, or decode. */
 static void choose_for_published(const chooser *c, apr_recipe_line *line)
 {
     const apr_tensor *const t = line->tensor;
     const apr_dtype same = c->options->same_numbers ? apr_transcode_type(t, c->options->limits.allows) : APR_DTYPE_COUNT;
 
     line->same_numbers = same != APR_DTYPE_COUNT;
-    if (line->same_numbers) return want(line, same, "holds the same numbers");
+    if (line->same_numbers) return set_type(line, same, "holds the same numbers");
     line->decoded = true;
-    want(line, plain_type(c, t), "no type here holds these numbers: decoded");
+    set_type(line, plain_type(c, t), "no type here holds these numbers: decoded");
 }
 
-/* Numbers in several tensors; FP8, alone, with scales or stacked, where the container has none. */
+/* Packed weights, or FP8 (alone, with scales or stacked) if the container does not have it. */
 static bool is_published(const chooser *c, const apr_tensor *t)
 {
     const apr_dtype stored = t->made != NULL ? t->made->parts[0]->dtype : t->dtype;
-    if (lies_in_parts(t)) return true;
+    if (is_packed(t)) return true;
     return c->options->same_numbers && apr_dtypes[stored].scales == APR_SCALES_BESIDE && !container_has(&c->options->limits, stored);
 }
 
-/* A tensor that no rule knows, of an unknown family or of the text model: is it multiplied with, as its shape and name say? A
- * table of positions, a classifier of a few rows and what no block divides are kept. */
+/* A tensor without a rule, of an unknown family or of the text model: do its shape and name show that it is a weight matrix?
+ * Position tables, classifiers with few rows, and columns that no block divides are kept. */
 static bool is_matrix_by_shape(const chooser *c, const apr_tensor *t)
 {
     static const char *const kept[] = {"pos_emb", "position", "norm", "router", "conv", "scale", "time_"};
@@ -284,24 +284,25 @@ static apr_status choose(const chooser *c, apr_recipe *recipe, apr_recipe_line *
     const bool carried = !apr_can_decode(line->tensor->dtype) || !apr_dtype_is_weights(line->tensor->dtype);
 
     APR_TRY(find_override(c, recipe, line->tensor, &override, err));
-    if (c->is_scales[line->tensor - c->model->tensors]) override = NULL; /* a pattern that finds a weight finds its scales' name, too */
+    if (c->is_scales[line->tensor - c->model->tensors]) override = NULL; /* a pattern that matches a weight also matches its scales' name */
     line->purpose = found.purpose;
-    want(line, APR_DTYPE_COUNT, "kept");
+    set_type(line, APR_DTYPE_COUNT, "kept");
     line->asked_for = override != NULL;
-    if (override != NULL) want(line, override->to, override->reason != NULL ? override->reason : "asked for with --tensor");
-    else if (carried) want(line, APR_DTYPE_COUNT, "no array of weights: kept");
-    else if (line->tensor->rank < 2 && c->options->limits.vectors_f32) want(line, APR_F32, "a vector: these readers want f32");
+    if (override != NULL) set_type(line, override->to, override->reason != NULL ? override->reason : "asked for with --tensor");
+    else if (carried) set_type(line, APR_DTYPE_COUNT, "not an array of weights: kept");
+    else if (line->tensor->rank < 2 && c->options->limits.vectors_f32) set_type(line, APR_F32, "a vector: these readers need f32");
     else if ((line->purpose == APR_FOR_SMALL || line->purpose == APR_FOR_ROUTER) && c->options->limits.vectors_f32)
-        want(line, APR_F32, line->purpose == APR_FOR_SMALL ? "small: these readers want f32" : "router: these readers want f32");
+        set_type(line, APR_F32, line->purpose == APR_FOR_SMALL ? "small: these readers need f32" : "router: these readers need f32");
     else if (line->purpose == APR_FOR_SMALL || line->purpose == APR_FOR_ROUTER || line->purpose == APR_FOR_KEPT)
-        want(line, c->mixture != NULL && c->mixture->base == APR_F32 ? APR_F32 : APR_DTYPE_COUNT, kept_reason(line->purpose));
+        set_type(line, c->mixture != NULL && c->mixture->base == APR_F32 ? APR_F32 : APR_DTYPE_COUNT, kept_reason(line->purpose));
     else if (line->purpose == APR_FOR_OTHER && c->mixture != NULL && is_matrix_by_shape(c, line->tensor)) {
-        want(line, c->mixture->base, "a matrix of unknown use");
+        set_type(line, c->mixture->base, "a matrix of unknown use");
         recipe->n_by_shape++;
-    } else if (line->purpose == APR_FOR_OTHER) want(line, APR_DTYPE_COUNT, c->mixture != NULL ? "of unknown use: kept" : "kept");
+    } else if (line->purpose == APR_FOR_OTHER) set_type(line, APR_DTYPE_COUNT, c->mixture != NULL ? "of unknown use: kept" : "kept");
     else if (c->mixture != NULL) choose_by_mixture(c, line, found.layer);
     APR_TRY(choose_kept(line, override != NULL || c->mixture != NULL, err));
-    if (line->to == line->tensor->dtype && has_cut_scales(c, line->tensor)) want(line, APR_BF16, "a part of a stack with scales: decoded");
+    if (line->to == line->tensor->dtype && has_cut_scales(c, line->tensor))
+        set_type(line, APR_BF16, "a part of a stack with scales: decoded");
     if (c->mixture == NULL && override == NULL && is_published(c, line->tensor)) choose_for_published(c, line);
     if (line->to != line->tensor->dtype) fall_back(c, recipe, line);
     return line->same_numbers ? APR_OK : check_possible(c, line, err);
@@ -344,7 +345,7 @@ static apr_status make_lines(chooser *c, apr_recipe *recipe, apr_error *err)
     recipe->lines = apr_arena_array(&recipe->arena, model->n_tensors, sizeof *recipe->lines);
     if (recipe->lines == NULL) return apr_no_memory(err, "a recipe");
     if (c->mixture != NULL && (c->mixture->more_v != APR_MORE_NONE || c->mixture->more_down != APR_MORE_NONE))
-        APR_TRY(find_places(c, recipe, err));
+        APR_TRY(find_positions(c, recipe, err));
     APR_TRY(find_scales(c, recipe, err));
     for (size_t i = 0; i < model->n_tensors; i++) {
         apr_recipe_line *const line = &recipe->lines[recipe->n_lines];
@@ -356,10 +357,10 @@ static apr_status make_lines(chooser *c, apr_recipe *recipe, apr_error *err)
     return APR_OK;
 }
 
-/* What lay in several tensors becomes one. */
-static bool changes(const apr_recipe_line *line) { return line->to != line->tensor->dtype || lies_in_parts(line->tensor); }
+/* True if the type changes, or packed weights become one tensor. */
+static bool changes(const apr_recipe_line *line) { return line->to != line->tensor->dtype || is_packed(line->tensor); }
 
-/* Is it a scale for the activations of an FP8 weight that becomes something else? Lines and tensors run in parallel. */
+/* Is it an activation scale of an FP8 weight that changes its type? Lines and tensors have the same order. */
 static bool is_stale_activation_scale(const apr_model *model, const apr_recipe *recipe, const apr_tensor *tensor)
 {
     char name[1024];
@@ -368,7 +369,7 @@ static bool is_stale_activation_scale(const apr_model *model, const apr_recipe *
     return weight != NULL && changes(&recipe->lines[weight - model->tensors]);
 }
 
-/* The scales of one matrix; or of those that are put together, which have brought none of their own along but by name. */
+/* Marks the scales of one matrix; for a composed tensor, those of its parts, which are found by name. */
 static void mark_scales(const apr_model *model, const apr_tensor *t, bool *stale)
 {
     if (apr_table_has(model->tensors, model->n_tensors, t->scale)) stale[t->scale - model->tensors] = true;
@@ -379,12 +380,12 @@ static void mark_scales(const apr_model *model, const apr_tensor *t, bool *stale
     }
 }
 
-/* Leaves out the scales of FP8 weights that become something else, and adds up what is left. */
+/* Drops the scales of FP8 weights that change their type, and adds up the sizes of the rest. */
 static apr_status drop_stale_scales(const apr_model *model, apr_recipe *recipe, apr_error *err)
 {
     bool *const stale = apr_arena_alloc(&recipe->arena, recipe->n_lines);
     if (stale == NULL) return apr_no_memory(err, "a recipe");
-    for (size_t i = 0; i < recipe->n_lines; i++) { /* lines and tensors still run in parallel */
+    for (size_t i = 0; i < recipe->n_lines; i++) { /* lines and tensors still have the same order */
         if (changes(&recipe->lines[i])) mark_scales(model, recipe->lines[i].tensor, stale);
         if (is_stale_activation_scale(model, recipe, recipe->lines[i].tensor)) stale[i] = true;
     }
@@ -417,7 +418,7 @@ apr_status apr_recipe_make(apr_recipe *recipe, const apr_model *model, const apr
         recipe->mixture = c.mixture->name;
         recipe->file_type = c.mixture->file_type;
     }
-    if (options->mixture != NULL || options->n_overrides > 0) APR_TRY(apr_refuse_packed(model, "brought to another type", err));
+    if (options->mixture != NULL || options->n_overrides > 0) APR_TRY(apr_refuse_packed(model, "converted to another type", err));
     apr_status status = compile_overrides(&c, recipe, err);
     if (status == APR_OK) status = make_lines(&c, recipe, err);
     if (status == APR_OK) status = drop_stale_scales(model, recipe, err);

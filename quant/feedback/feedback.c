@@ -1,4 +1,4 @@
-/* feedback.c - the rows of a matrix by all threads, sixteen at a time. */
+/* feedback.c - encodes the rows of a matrix on all threads, sixteen at a time. */
 #include "quant/feedback/feedback.h"
 
 #include "formats/number/dtype.h"
@@ -27,15 +27,15 @@ apr_status apr_feedback_check(apr_dtype dtype, int64_t n, const float *weights, 
     const apr_grid *const grid = apr_grid_of(dtype);
 
     if (grid == NULL || n % grid->elems != 0)
-        return apr_fail(err, APR_E_UNSUPPORTED, "tensor '%s': there is no error feedback into %s for rows of %lld", what,
+        return apr_fail(err, APR_E_UNSUPPORTED, "tensor '%s': error feedback does not support %s for rows of %lld", what,
                         apr_dtypes[dtype].name, (long long)n);
-    int64_t bad = INT64_MAX; /* the first that is no number */
+    int64_t bad = INT64_MAX; /* index of the first weight that is not finite */
 #pragma omp parallel for schedule(static) reduction(min : bad)
     for (int64_t i = 0; i < n_rows * n; i++)
         if (!isfinite(weights[i]) && i < bad) bad = i;
     if (bad == INT64_MAX) return APR_OK;
     return apr_fail(err, APR_E_DAMAGED,
-                    "tensor '%s': row %lld, column %lld is NaN or infinite, and its error cannot be fed back; use --method search", what,
+                    "tensor '%s': row %lld, column %lld is NaN or infinite, so its error cannot be fed back; use --method search", what,
                     (long long)(bad / n), (long long)(bad % n));
 }
 

@@ -1,4 +1,4 @@
-/* feedback_device.c - memory of a device cut into sums, factors and rows, and the steps in their order. */
+/* feedback_device.c - divides device memory into sums, factors and rows, and runs the steps in order. */
 #include "quant/feedback/feedback_device.h"
 
 #include "formats/base/bytes.h"
@@ -9,9 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_COLUMNS = 65535, MOST_ROWS = 32768 /* what grids of threads count */, LEAST_ROWS = 16 };
-static const uint64_t rows_bytes = (uint64_t)2 << 30;       /* more rows at once do not make products faster */
-static const uint64_t workspace_bytes = (uint64_t)32 << 20; /* of cuBLAS, as NVIDIA recommends it for Hopper */
+enum { MOST_COLUMNS = 65535, MOST_ROWS = 32768 /* limits of CUDA grid dimensions */, LEAST_ROWS = 16 };
+static const uint64_t rows_bytes = (uint64_t)2 << 30;       /* products are not faster with more rows */
+static const uint64_t workspace_bytes = (uint64_t)32 << 20; /* cuBLAS workspace, as NVIDIA recommends for Hopper */
 
 const char *const apr_feedback_line_names[APR_FEEDBACK_LINES] = {"sums of inputs", "factors of a matrix", "rows of weights",
                                                                  "workspaces of cuBLAS and cuSOLVER"};
@@ -22,7 +22,7 @@ struct apr_feedback_device {
     apr_cuda_solver *solver;
     const char *solver_name;
     apr_feedback_plan plan;
-    uint8_t *factors, *rows, *libraries; /* in the device's memory: the plan's lines */
+    uint8_t *factors, *rows, *libraries; /* device memory, one for each line of the plan */
     apr_cuda_factors prepared;
 };
 
@@ -32,7 +32,7 @@ static uint64_t larger(uint64_t a, uint64_t b) { return a > b ? a : b; }
 
 uint64_t apr_device_sums_bytes(int64_t n) { return apr_align_up((uint64_t)n * (uint64_t)n * sizeof(float), 256); }
 
-/* h, pull, the factor in float64; diagonal and order. */
+/* h, pull and the factor in float64; then diagonal and order. */
 static uint64_t factors_bytes(int64_t n)
 {
     const uint64_t square = (uint64_t)n * (uint64_t)n;
@@ -46,7 +46,7 @@ apr_status apr_feedback_plan_item(apr_feedback_plan *plan, apr_dtype dtype, int6
     if (grid == NULL || n < 1 || n_rows < 1) return APR_OK;
     if (n > MOST_COLUMNS)
         return apr_fail(err, APR_E_UNSUPPORTED,
-                        "error feedback on a GPU takes rows of at most %d, and there are some of %lld; use --device host",
+                        "error feedback on a GPU supports rows of at most %d values, but some have %lld; use --device host",
                         (int)MOST_COLUMNS, (long long)n);
     const int64_t now = n_rows < MOST_ROWS ? n_rows : MOST_ROWS;
     const uint64_t least = apr_lane_bytes_of(grid, dtype, n, now < LEAST_ROWS ? now : LEAST_ROWS),
@@ -114,7 +114,7 @@ static apr_status open_sums(apr_feedback_device *g, apr_device_sums *sums, int64
     return g->cuda->clear(g->device, p, apr_device_sums_bytes(n), err);
 }
 
-/* Rows of the host go by way of the memory for rows of weights, some at a time. */
+/* Rows on the host are copied in parts to the memory for rows of weights. */
 static apr_status add_from_host(apr_feedback_device *g, apr_device_sums *sums, const float *x, int64_t n_tokens, apr_error *err)
 {
     const int64_t most = (int64_t)(g->plan.bytes[APR_FEEDBACK_ROWS] / ((uint64_t)sums->n * sizeof *x));
@@ -145,7 +145,7 @@ void apr_device_sums_drop(apr_feedback_device *g, apr_device_sums *sums)
 
 /* ---- factors ---- */
 
-static void cut_factors(apr_feedback_device *g, int64_t n, double **factor)
+static void lay_out_factors(apr_feedback_device *g, int64_t n, double **factor)
 {
     uint8_t *at = g->factors;
     g->prepared = (apr_cuda_factors){.n = n, .h = (float *)(void *)at};
@@ -158,7 +158,7 @@ static void cut_factors(apr_feedback_device *g, int64_t n, double **factor)
     g->prepared.order = (int32_t *)(void *)(at + apr_align_up((uint64_t)n * 4, 256));
 }
 
-/* What of the sums the host looks at. */
+/* The diagonal of the sums on the host. */
 typedef struct diagonal {
     float *read;
     double *weight;
@@ -185,7 +185,7 @@ static apr_status read_diagonal(apr_feedback_device *g, diagonal *d, const char 
     APR_TRY(g->cuda->feedback->diagonal(g->solver, g->prepared.h, n, g->prepared.diagonal, err));
     APR_TRY(g->cuda->download(g->device, d->read, g->prepared.diagonal, (uint64_t)n * sizeof *d->read, err));
     for (int64_t j = 0; j < n; j++) {
-        if (!isfinite(d->read[j])) return apr_hessian_not_finite(what, j, j, err); /* an input that is none shows here, squared */
+        if (!isfinite(d->read[j])) return apr_hessian_not_finite(what, j, j, err); /* its square also shows inputs that are not finite */
         sum += d->weight[j] = (double)d->read[j];
     }
     d->mean = sum / (double)n;
@@ -213,7 +213,7 @@ static apr_status prepare(apr_feedback_device *g, diagonal *d, const apr_feedbac
     const int64_t n = g->prepared.n;
 
     APR_TRY(read_diagonal(g, d, what, err));
-    *is_empty = d->mean == 0.0; /* squares */
+    *is_empty = d->mean == 0.0; /* the diagonal is sums of squares */
     if (*is_empty) return APR_OK;
     APR_TRY(apr_feedback_order(d->weight, n, options->keeps_columns, d->order, err));
     APR_TRY(g->cuda->upload(g->device, g->prepared.order, d->order, (uint64_t)n * sizeof *d->order, err));
@@ -230,7 +230,7 @@ apr_status apr_feedback_device_prepare(apr_feedback_device *g, const apr_device_
     *is_empty = true;
     for (size_t i = 0; i < n_sums; i++) {
         if (sums[i]->at == NULL) continue;
-        if (n_merged == 0) cut_factors(g, sums[i]->n, &factor);
+        if (n_merged == 0) lay_out_factors(g, sums[i]->n, &factor);
         APR_TRY(g->cuda->feedback->merge(g->solver, g->prepared.h, sums[i]->at, sums[i]->n, n_merged++ == 0, err));
     }
     if (n_merged == 0) return APR_OK;
@@ -241,8 +241,8 @@ apr_status apr_feedback_device_prepare(apr_feedback_device *g, const apr_device_
 
 /* ---- rows ---- */
 
-static apr_status steps(apr_feedback_device *g, const apr_cuda_lanes *lanes, int rounds, double *objective, apr_feedback_errors *errors,
-                        apr_error *err)
+static apr_status run_search(apr_feedback_device *g, const apr_cuda_lanes *lanes, int rounds, double *objective,
+                             apr_feedback_errors *errors, apr_error *err)
 {
     const apr_cuda_feedback *const f = g->cuda->feedback;
     double *const sums[] = {&errors->start, &errors->rounded, &errors->end};
@@ -262,22 +262,22 @@ static apr_status steps(apr_feedback_device *g, const apr_cuda_lanes *lanes, int
     return APR_OK;
 }
 
-/* The bytes of blocks come from the device once, as its encoder makes them; then codes and scales go there and back. */
+/* Downloads the blocks that the device's encoder made, unpacks them on the host and uploads codes and scales; at the end the reverse. */
 static apr_status encode_some(apr_feedback_device *g, apr_dtype dtype, const float *weights, const apr_lane_memory *m, int rounds,
                               uint8_t *encoded, apr_feedback_errors *errors, apr_error *err)
 {
-    const apr_cuda_lanes *const there = &m->there, *const here = &m->here;
-    const int64_t n = there->factors->n;
-    const uint64_t n_bytes = (uint64_t)apr_row_bytes(dtype, n * there->n_rows);
+    const apr_cuda_lanes *const on_device = &m->on_device, *const on_host = &m->on_host;
+    const int64_t n = on_device->factors->n;
+    const uint64_t n_bytes = (uint64_t)apr_row_bytes(dtype, n * on_device->n_rows);
 
-    APR_TRY(g->cuda->upload(g->device, there->weight, weights, (uint64_t)(there->n_rows * n) * sizeof *weights, err));
-    APR_TRY(g->cuda->feedback->start(g->solver, dtype, there, m->blocks, err));
+    APR_TRY(g->cuda->upload(g->device, on_device->weight, weights, (uint64_t)(on_device->n_rows * n) * sizeof *weights, err));
+    APR_TRY(g->cuda->feedback->start(g->solver, dtype, on_device, m->blocks, err));
     APR_TRY(g->cuda->download(g->device, encoded, m->blocks, n_bytes, err));
-    apr_lanes_unpack(dtype, here, encoded);
-    APR_TRY(g->cuda->upload(g->device, there->code, here->code, m->parts_bytes, err));
-    APR_TRY(steps(g, there, rounds, here->objective, errors, err));
-    APR_TRY(g->cuda->download(g->device, here->code, there->code, m->parts_bytes, err));
-    apr_lanes_pack(dtype, here, encoded);
+    apr_lanes_unpack(dtype, on_host, encoded);
+    APR_TRY(g->cuda->upload(g->device, on_device->code, on_host->code, m->parts_bytes, err));
+    APR_TRY(run_search(g, on_device, rounds, on_host->objective, errors, err));
+    APR_TRY(g->cuda->download(g->device, on_host->code, on_device->code, m->parts_bytes, err));
+    apr_lanes_pack(dtype, on_host, encoded);
     return APR_OK;
 }
 

@@ -1,4 +1,4 @@
-/* grid.c - the types that are grids, and what may move in them. */
+/* grid.c - the table of types that have the form of grid.h, and what may change in them. */
 #include "quant/feedback/grid.h"
 
 #include "formats/number/half.h"
@@ -42,7 +42,7 @@ const apr_grid *apr_grid_of(apr_dtype dtype)
     return dtype >= 0 && dtype < APR_DTYPE_COUNT && grids[dtype].elems > 0 ? &grids[dtype] : NULL;
 }
 
-/* MXFP4: 2^(e-128), half of what the byte says, since codes are doubled. */
+/* MXFP4: 2^(e-128), half of the byte's exponent value, because codes are doubled. */
 float apr_grid_step(const apr_grid *grid, uint16_t d, int scale)
 {
     if (grid->steps == APR_GRID_EXPONENT) return apr_f32_from_bits(scale < 2 ? 0x00200000u << scale : (uint32_t)(scale - 1) << 23);

@@ -1,4 +1,4 @@
-/* grid_k.c - Q4_K, Q5_K and Q6_K: 256 codes in sub-blocks. Bytes as kernels/ref/q4_q5_k.c and q6_k.c read them. */
+/* grid_k.c - Q4_K, Q5_K and Q6_K: 256 codes in sub-blocks; the same bytes as in kernels/ref/q4_q5_k.c and q6_k.c. */
 #include "formats/number/blocks.h"
 #include "quant/feedback/grid.h"
 
@@ -6,8 +6,8 @@
 
 enum { ELEMS = 256, SUBS = 8, SUB_ELEMS = 32 };
 
-/* Twelve bytes hold 6-bit scales and minimums of 8 sub-blocks: of 0..3 whole, of 4..7 the low nibbles in the last four bytes and the
- * upper two bits above those of 0..3. */
+/* Twelve bytes hold the 6-bit scales and minimums of 8 sub-blocks. Those of sub-blocks 0..3 are whole, in the low 6 bits of bytes 0..7. For
+ * sub-blocks 4..7 the low nibbles are in the last four bytes, and the upper two bits are in the top bits of bytes 0..7. */
 static void read_scales(const uint8_t *bytes, apr_grid_block *to)
 {
     for (int j = 0; j < 4; j++) {
@@ -27,7 +27,7 @@ static void write_scales(const apr_grid_block *from, uint8_t *bytes)
     }
 }
 
-/* 32 bytes carry two sub-blocks: low nibbles the even one, high nibbles the odd one. */
+/* 32 bytes hold two sub-blocks: the even one in the low nibbles, the odd one in the high nibbles. */
 static void read_nibbles(const uint8_t *qs, int8_t *code)
 {
     for (int i = 0; i < ELEMS; i++) {
@@ -83,8 +83,8 @@ void apr_grid_pack_q5_k(const apr_grid_block *from, void *block)
     for (int i = 0; i < ELEMS; i++) b->qh[i % SUB_ELEMS] |= (uint8_t)((from->code[i] >> 4 & 1) << i / SUB_ELEMS);
 }
 
-/* Of each half of 128: element 32 * k + l has its low nibble in ql[32 * (k % 2) + l] (high half for k >= 2), its upper two bits in bits
- * 2k of qh[l]. */
+/* In each half of 128, element 32 * k + l has its low four bits in ql[32 * (k % 2) + l] (in the high nibble for k >= 2), and its upper two
+ * bits in bits 2k and 2k + 1 of qh[l]. */
 typedef struct q6_place {
     int ql, ql_shift, qh, qh_shift;
 } q6_place;

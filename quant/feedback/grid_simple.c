@@ -1,4 +1,4 @@
-/* grid_simple.c - blocks of 32 codes with one scale, or with one scale and what is added. Bytes as formats/number/blocks.h has them. */
+/* grid_simple.c - blocks of 32 codes with one scale, or with a scale and a minimum; bytes as in formats/number/blocks.h. */
 #include "formats/number/blocks.h"
 #include "quant/feedback/grid.h"
 

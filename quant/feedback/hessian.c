@@ -1,4 +1,4 @@
-/* hessian.c - sums of x x^T, and their Cholesky factors in float64. */
+/* hessian.c - sums of x x^T, and their Cholesky factors, in float64. */
 #include "quant/feedback/hessian.h"
 
 #include "quant/feedback/lane_products.h"
@@ -8,9 +8,9 @@
 #include <string.h>
 
 enum {
-    TILE = 64,  /* columns of a block of the factors */
+    TILE = 64,  /* columns of a panel of the factorization */
     STRIP = 32, /* columns that one thread sums */
-    DEPTH = 128 /* tokens of a float32 sum, before it goes into the float64 one */
+    DEPTH = 128 /* tokens summed in float32 before the sum is added in float64 */
 };
 
 apr_status apr_hessian_open(apr_hessian *hessian, int64_t n, apr_error *err)
@@ -26,7 +26,7 @@ void apr_hessian_close(apr_hessian *hessian)
     *hessian = (apr_hessian){0};
 }
 
-/* Sums of columns [row, row + 4) with [column, column + 32), cut off at the edges. */
+/* Adds columns [row, row + 4) times [column, column + 32), at the edges of the matrix. */
 static void add_corner(apr_hessian *hessian, const float *x, int64_t n_tokens, int64_t row, int64_t column)
 {
     const int64_t n = hessian->n, n_rows = n - row < APR_OUTER_ROWS ? n - row : APR_OUTER_ROWS;
@@ -54,7 +54,7 @@ static void add_tile(apr_hessian *hessian, const float *x, int64_t n_tokens, int
         for (int j = 0; j < APR_OUTER_COLUMNS; j++) hessian->sum[(row + i) * n + column + j] += (double)part[i][j];
 }
 
-/* The tiles of some rows that the lower triangle touches. */
+/* Adds the tiles of a strip of rows that touch the lower triangle. */
 static void add_rows(apr_hessian *hessian, const float *x, int64_t n_tokens, int64_t first)
 {
     for (int64_t t = 0; t < n_tokens; t += DEPTH)
@@ -86,7 +86,7 @@ typedef struct heavy_column {
     int32_t at;
 } heavy_column;
 
-/* The heaviest first, of equals the first. */
+/* By descending weight; equal weights keep their order. */
 static int by_weight(const void *a, const void *b)
 {
     const heavy_column *const x = a, *const y = b;
@@ -125,7 +125,7 @@ static double at(const apr_hessian *hessian, int64_t i, int64_t j)
 apr_status apr_hessian_not_finite(const char *what, int64_t i, int64_t j, apr_error *err)
 {
     return apr_fail(err, APR_E_DAMAGED,
-                    "%s: the calibration text makes inputs that are NaN or infinite there (columns %lld and %lld): the model "
+                    "%s: the calibration text produces inputs that are NaN or infinite (columns %lld and %lld): the model "
                     "cannot be calibrated with it",
                     what, (long long)i, (long long)j);
 }
@@ -138,7 +138,7 @@ static apr_status check_numbers(const apr_hessian *hessian, const char *what, ap
     return APR_OK;
 }
 
-/* Into `l` the damped matrix in reversed order: its lower Cholesky factor, read backwards, is the upper one that is wanted. */
+/* Fills `l` with the damped matrix in reversed order: its lower Cholesky factor, read backwards, is the upper factor R. */
 static void fill_reversed(const apr_feedback *f, const apr_hessian *hessian, double scale, double *l)
 {
     const int64_t n = f->n;
@@ -151,7 +151,7 @@ static void fill_reversed(const apr_feedback *f, const apr_hessian *hessian, dou
         }
 }
 
-/* l[i][j] -= sum over k in [first, end): l[i][k] * l[j][k], for one block of columns j. */
+/* l[i][j] -= sum over k in [first, end): l[i][k] * l[j][k], for one panel of columns j. */
 static void subtract(double *l, int64_t n, int64_t i, int64_t j_first, int64_t j_end, int64_t first, int64_t end)
 {
     const double *const a = l + i * n;
@@ -166,7 +166,7 @@ static void subtract(double *l, int64_t n, int64_t i, int64_t j_first, int64_t j
     }
 }
 
-/* Columns [first, end) of row i, the columns before them taken away already. False: not positive. */
+/* Solves columns [first, end) of row i, after earlier panels were subtracted. False: not positive definite. */
 static bool solve_row(double *l, int64_t n, int64_t i, int64_t first, int64_t end)
 {
     double *const row = l + i * n;
@@ -179,7 +179,7 @@ static bool solve_row(double *l, int64_t n, int64_t i, int64_t first, int64_t en
     return true;
 }
 
-/* In place, in blocks of columns: each row first loses what the blocks before it explain. */
+/* Cholesky factorization in place, in panels of columns (left-looking): each panel first subtracts the products of earlier panels. */
 static bool factorise(double *l, int64_t n)
 {
     for (int64_t first = 0; first < n; first += TILE) {
@@ -194,7 +194,7 @@ static bool factorise(double *l, int64_t n)
     return true;
 }
 
-/* R_jk / R_kk, R_jk = l[n-1-j][n-1-k] for j <= k. */
+/* pull[k][j] = R_jk / R_kk, with R_jk = l[n-1-j][n-1-k] for j <= k. */
 static void fill_pull(apr_feedback *f, const double *l)
 {
     const int64_t n = f->n;

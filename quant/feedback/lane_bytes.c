@@ -1,40 +1,40 @@
-/* lane_bytes.c - parts of rows, one behind another. */
+/* lane_bytes.c - lays out the arrays of rows, one after another. */
 #include "quant/feedback/lane_bytes.h"
 
 #include "formats/base/bytes.h"
 
 #include <stdlib.h>
 
-/* Takes n_bytes of the memory at *at; what counts bytes alone begins at NULL. */
-static void *take(uintptr_t *at, uint64_t n_bytes)
+/* Takes n_bytes at *at and advances it; to count bytes only, start at 0. */
+static void *take_bytes(uintptr_t *at, uint64_t n_bytes)
 {
     void *const p = (void *)*at;
     *at += apr_align_up(n_bytes, 256);
     return p;
 }
 
-/* code to dmin */
-static void cut_parts(apr_cuda_lanes *r, uintptr_t *at, int64_t n)
+/* Lays out the arrays code to dmin. */
+static void lay_out_parts(apr_cuda_lanes *r, uintptr_t *at, int64_t n)
 {
     const uint64_t n_values = (uint64_t)(r->n_rows * n), n_subs = n_values / (uint64_t)r->grid.sub_elems,
                    n_blocks = n_values / (uint64_t)r->grid.elems;
-    r->code = take(at, n_values);
-    r->scale = take(at, n_subs * sizeof *r->scale);
-    r->min = take(at, n_subs * sizeof *r->min);
-    r->d = take(at, n_blocks * sizeof *r->d);
-    r->dmin = take(at, n_blocks * sizeof *r->dmin);
+    r->code = take_bytes(at, n_values);
+    r->scale = take_bytes(at, n_subs * sizeof *r->scale);
+    r->min = take_bytes(at, n_subs * sizeof *r->min);
+    r->d = take_bytes(at, n_blocks * sizeof *r->d);
+    r->dmin = take_bytes(at, n_blocks * sizeof *r->dmin);
 }
 
-/* What only the device has. Answers where the stored blocks lie. */
-static void *cut_values(apr_cuda_lanes *r, uintptr_t *at, apr_dtype dtype, int64_t n)
+/* Lays out the arrays that only the device has. Returns the address of the stored blocks. */
+static void *lay_out_values(apr_cuda_lanes *r, uintptr_t *at, apr_dtype dtype, int64_t n)
 {
     const uint64_t n_values = (uint64_t)(r->n_rows * n);
-    r->weight = take(at, n_values * sizeof *r->weight);
-    r->error = take(at, n_values * sizeof *r->error);
-    r->ordered = take(at, n_values * sizeof *r->ordered);
-    r->panel = take(at, (uint64_t)r->n_rows * APR_CUDA_PANEL * sizeof *r->panel);
-    r->objective = take(at, (uint64_t)r->n_rows * sizeof *r->objective);
-    return take(at, (uint64_t)apr_row_bytes(dtype, r->n_rows * n));
+    r->weight = take_bytes(at, n_values * sizeof *r->weight);
+    r->error = take_bytes(at, n_values * sizeof *r->error);
+    r->ordered = take_bytes(at, n_values * sizeof *r->ordered);
+    r->panel = take_bytes(at, (uint64_t)r->n_rows * APR_CUDA_PANEL * sizeof *r->panel);
+    r->objective = take_bytes(at, (uint64_t)r->n_rows * sizeof *r->objective);
+    return take_bytes(at, (uint64_t)apr_row_bytes(dtype, r->n_rows * n));
 }
 
 static apr_cuda_grid grid_for_device(const apr_grid *g)
@@ -57,22 +57,22 @@ uint64_t apr_lane_bytes_of(const apr_grid *grid, apr_dtype dtype, int64_t n, int
 {
     apr_cuda_lanes r = {.grid = grid_for_device(grid), .n_rows = n_rows};
     uintptr_t at = 0;
-    cut_values(&r, &at, dtype, n);
-    cut_parts(&r, &at, n);
+    lay_out_values(&r, &at, dtype, n);
+    lay_out_parts(&r, &at, n);
     return at;
 }
 
 void apr_lane_memory_cut(apr_lane_memory *m, int64_t n_rows)
 {
-    const int64_t n = m->there.factors->n;
-    uintptr_t there = (uintptr_t)m->device, here = (uintptr_t)m->host;
+    const int64_t n = m->on_device.factors->n;
+    uintptr_t on_device = (uintptr_t)m->device, on_host = (uintptr_t)m->host;
 
-    m->there.n_rows = m->here.n_rows = n_rows;
-    m->blocks = cut_values(&m->there, &there, m->dtype, n);
-    cut_parts(&m->there, &there, n);
-    cut_parts(&m->here, &here, n);
-    m->parts_bytes = here - (uintptr_t)m->host;
-    m->here.objective = take(&here, (uint64_t)n_rows * sizeof *m->here.objective);
+    m->on_device.n_rows = m->on_host.n_rows = n_rows;
+    m->blocks = lay_out_values(&m->on_device, &on_device, m->dtype, n);
+    lay_out_parts(&m->on_device, &on_device, n);
+    lay_out_parts(&m->on_host, &on_host, n);
+    m->parts_bytes = on_host - (uintptr_t)m->host;
+    m->on_host.objective = take_bytes(&on_host, (uint64_t)n_rows * sizeof *m->on_host.objective);
 }
 
 apr_status apr_lane_memory_open(apr_lane_memory *m, const apr_grid *grid, apr_dtype dtype, const apr_cuda_factors *factors,
@@ -82,9 +82,9 @@ apr_status apr_lane_memory_open(apr_lane_memory *m, const apr_grid *grid, apr_dt
     apr_cuda_lanes measured = lanes;
     uintptr_t n_bytes = 0;
 
-    cut_parts(&measured, &n_bytes, factors->n);
+    lay_out_parts(&measured, &n_bytes, factors->n);
     n_bytes += apr_align_up((uint64_t)most_rows * sizeof(double), 256);
-    *m = (apr_lane_memory){.there = lanes, .here = lanes, .dtype = dtype, .device = device, .host = aligned_alloc(256, n_bytes)};
+    *m = (apr_lane_memory){.on_device = lanes, .on_host = lanes, .dtype = dtype, .device = device, .host = aligned_alloc(256, n_bytes)};
     if (m->host == NULL) return apr_no_memory(err, "codes of rows");
     apr_lane_memory_cut(m, most_rows);
     return APR_OK;
@@ -96,7 +96,7 @@ void apr_lane_memory_close(apr_lane_memory *m)
     *m = (apr_lane_memory){0};
 }
 
-/* ---- bytes ---- */
+/* ---- conversion to and from blocks ---- */
 
 static void unpack_block(const apr_grid *grid, const apr_cuda_lanes *r, const uint8_t *bytes, int64_t block)
 {

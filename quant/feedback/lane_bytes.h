@@ -1,7 +1,7 @@
-/* lane_bytes.h - rows as a device works on them (apr_cuda_lanes): where their parts lie in its memory, the twins of some of them on the
- * host, and the way from blocks' bytes and back.
+/* lane_bytes.h - the memory layout of rows on a device (apr_cuda_lanes), the host copies of some arrays, and conversion to and from block
+ * bytes.
  *
- * Codes, scales, minimums, d and dmin lie one behind another, on both sides alike, so that they are copied at once. */
+ * Codes, scales, minimums, d and dmin are contiguous, with the same layout on both sides, so that one copy transfers them all. */
 #ifndef APR_QUANT_LANE_BYTES_H
 #define APR_QUANT_LANE_BYTES_H
 
@@ -9,24 +9,24 @@
 #include "quant/feedback/grid.h"
 
 typedef struct apr_lane_memory {
-    apr_cuda_lanes there; /* in the device's memory */
-    apr_cuda_lanes here;  /* code to dmin and objective, on the host; the rest is NULL */
-    uint8_t *blocks;      /* the device's: bytes as they are stored */
-    uint64_t parts_bytes; /* from `code` on, what is copied */
+    apr_cuda_lanes on_device; /* arrays in device memory */
+    apr_cuda_lanes on_host;   /* on the host: code to dmin, and objective; the rest is NULL */
+    uint8_t *blocks;          /* device memory: the blocks as they are stored */
+    uint64_t parts_bytes;     /* bytes to copy, from `code` on */
     apr_dtype dtype;
     uint8_t *device, *host;
 } apr_lane_memory;
 
-/* Bytes of the device's memory for n_rows rows. */
+/* Bytes of device memory for n_rows rows. */
 uint64_t apr_lane_bytes_of(const apr_grid *grid, apr_dtype dtype, int64_t n, int64_t n_rows);
 
-/* device: apr_lane_bytes_of bytes for most_rows rows, the caller's. */
+/* device: apr_lane_bytes_of bytes for most_rows rows, owned by the caller. */
 apr_status apr_lane_memory_open(apr_lane_memory *m, const apr_grid *grid, apr_dtype dtype, const apr_cuda_factors *factors,
                                 int64_t most_rows, uint8_t *device, apr_error *err);
-void apr_lane_memory_cut(apr_lane_memory *m, int64_t n_rows); /* for so many */
+void apr_lane_memory_cut(apr_lane_memory *m, int64_t n_rows); /* lays out the arrays for n_rows rows */
 void apr_lane_memory_close(apr_lane_memory *m);
 
-/* All cores. lanes: on the host. */
+/* Convert between blocks and arrays on the host. Use all cores. */
 void apr_lanes_unpack(apr_dtype dtype, const apr_cuda_lanes *lanes, const uint8_t *blocks);
 void apr_lanes_pack(apr_dtype dtype, const apr_cuda_lanes *lanes, uint8_t *blocks);
 

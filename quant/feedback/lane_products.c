@@ -5,7 +5,7 @@
 
 typedef float lanes __attribute__((vector_size(64), aligned(4), may_alias));
 
-enum { CHUNK = 256 /* vectors of a pass: they stay in the first cache */, ROWS = 4 };
+enum { CHUNK = 256 /* vectors of a pass, which stay in the L1 cache */, ROWS = 4 };
 
 INLINE void four_rows(const float *matrix, int64_t stride, const float *x, int64_t n, float *sums)
 {
@@ -60,7 +60,7 @@ INLINE void outer(const float *a, const float *b, int64_t stride, int64_t n, flo
     }
 }
 
-/* Each of the two, compiled for what machines have, and chosen when it is called. */
+/* Compiles both functions for several instruction sets; the best one is chosen at each call. */
 #if defined(__x86_64__)
 #define CLONES(NAME, BODY, PARAMETERS, ...)                                                                 \
     __attribute__((target("avx512f,avx2,fma"))) static void NAME##_avx512 PARAMETERS { BODY(__VA_ARGS__); } \

@@ -1,7 +1,7 @@
-/* quant/feedback/lane_products.h - a matrix times sixteen vectors at once: one for each of sixteen rows of weights.
+/* quant/feedback/lane_products.h - a matrix times sixteen vectors at once, one for each of sixteen rows of weights.
  *
- * Number j of all sixteen lies in lane order, x[j][16]; so rows of weights never mix, and what a row becomes does not depend on its
- * neighbours or on threads. Float32 sums in a fixed order, fused multiply-adds where the machine has them. */
+ * Element j of all sixteen vectors is contiguous: x[j][16] (lane order). Rows of weights never mix, so the result of a row does not
+ * depend on its neighbours or on threads. Float32 sums in a fixed order, with fused multiply-adds if the machine has them. */
 #ifndef APR_QUANT_LANE_PRODUCTS_H
 #define APR_QUANT_LANE_PRODUCTS_H
 

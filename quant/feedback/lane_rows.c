@@ -1,4 +1,4 @@
-/* lane_rows.c - rounding with feedback, descent and refit, sixteen rows side by side. */
+/* lane_rows.c - rounding with feedback, coordinate descent and refit of sixteen rows in parallel. */
 #include "quant/feedback/lane_rows.h"
 
 #include "formats/number/half.h"
@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { L = APR_LANES, PANEL = 32, SUB = 32 /* the most of a sub-block */ };
+enum { L = APR_LANES, PANEL = 32, SUB = 32 /* the largest sub-block */ };
 
 apr_status apr_lane_rows_open(apr_lane_rows *r, const apr_feedback *feedback, const apr_grid *grid, apr_error *err)
 {
@@ -36,7 +36,7 @@ uint64_t apr_lane_rows_bytes(const apr_grid *grid, int64_t n)
     return L * (4 * columns * sizeof(float) + 3 * subs * sizeof(float) + blocks * sizeof(apr_grid_block));
 }
 
-/* ---- grids of sub-blocks ---- */
+/* ---- steps and errors of sub-blocks ---- */
 
 static apr_grid_block *block_of(const apr_lane_rows *r, int64_t block, int lane) { return &r->blocks[block * L + lane]; }
 static int64_t subs_per_block(const apr_lane_rows *r) { return r->grid->elems / r->grid->sub_elems; }
@@ -52,7 +52,7 @@ static void set_step(apr_lane_rows *r, int64_t sub, int lane)
     r->inverse[at] = inverse_of(r->step[at]);
 }
 
-/* Errors of a sub-block as codes and scales are now. */
+/* Computes the errors of a sub-block from its codes and scales. */
 static void find_errors(apr_lane_rows *r, int64_t sub)
 {
     const float *const step = r->step + sub * L, *const offset = r->offset + sub * L;
@@ -109,14 +109,14 @@ double apr_lane_rows_objective(const apr_lane_rows *r)
 
 /* ---- the nearest code ---- */
 
-/* Of 0 1 2 3 4 6 8 12 to a magnitude, ties to the lower one. */
+/* Rounds a magnitude to 0 1 2 3 4 6 8 12; ties go to the lower one. */
 static inline float nearest_e2m1(float a)
 {
     const float below_4 = (a > 0.5f ? 1.0f : 0.0f) + (a > 1.5f ? 1.0f : 0.0f) + (a > 2.5f ? 1.0f : 0.0f) + (a > 3.5f ? 1.0f : 0.0f);
     return below_4 + (a > 5.0f ? 2.0f : 0.0f) + (a > 7.0f ? 2.0f : 0.0f) + (a > 10.0f ? 4.0f : 0.0f);
 }
 
-/* Codes for sixteen values, and what a decoder makes of them. */
+/* The nearest codes of sixteen values, and the values that a decoder reads from them. */
 static inline void nearest(const apr_grid *grid, const float *restrict x, const float *restrict step, const float *restrict inverse,
                            const float *restrict offset, float *restrict code, float *restrict value)
 {
@@ -130,7 +130,7 @@ static inline void nearest(const apr_grid *grid, const float *restrict x, const 
     else
         for (int v = 0; v < L; v++) {
             const float u = (x[v] + offset[v]) * inverse[v], bounded = u > low ? u : low, inside = bounded < high ? bounded : high;
-            code[v] = (inside + 12582912.0f) - 12582912.0f; /* to the nearest whole number: no bits are left for a fraction */
+            code[v] = (inside + 12582912.0f) - 12582912.0f; /* 1.5 * 2^23: rounds to the nearest integer */
         }
     for (int v = 0; v < L; v++) value[v] = step[v] * code[v] - offset[v];
 }
@@ -162,13 +162,13 @@ void apr_lane_rows_round(apr_lane_rows *r)
 
 /* ---- descent ---- */
 
-/* A sub-block with other scales and codes, and by how much less the error is with them. */
+/* A sub-block with other scales and codes, and how much it lowers the error. */
 typedef struct trial {
     float step[L], inverse[L], offset[L];
     float code[SUB * L], error[SUB * L], gain[L];
 } trial;
 
-/* g: (E H) of the sub-block before anything is changed. Codes one after another, each where the error is least given the ones before. */
+/* Sets codes one after another, each to the best one given those before. g: E H of the sub-block before any change. */
 static void try_codes(const apr_lane_rows *r, int64_t first, const float *restrict g, trial *t)
 {
     const int n_columns = r->grid->sub_elems;
@@ -189,12 +189,12 @@ static void try_codes(const apr_lane_rows *r, int64_t first, const float *restri
         for (int j = 0; j < n_columns; j++)
             for (int v = 0; v < L; v++) now[j * L + v] -= h[j] * change[v];
     }
-    /* of a change x of the values the error falls by x (2 g - H x), and H x is what g has lost */
+    /* a change x of the values lowers the error by x (2 g - H x); H x is g minus its current value */
     for (int k = 0; k < n_columns; k++)
         for (int v = 0; v < L; v++) t->gain[v] += (r->error[(first + k) * L + v] - t->error[k * L + v]) * (g[k * L + v] + now[k * L + v]);
 }
 
-/* Which scale and minimum a trial has, as changes of those that a sub-block has; of types with d alone, a factor of it. */
+/* A change of a sub-block's scale and minimum; for types with d alone, a factor of d. */
 typedef struct nudge {
     int scale, min;
     float factor;
@@ -205,7 +205,7 @@ static const nudge factors[] = {{0, 0, 0.94f}, {0, 0, 0.97f}, {0, 0, 1.03f}, {0,
 
 static int between(int x, int low, int high) { return x < low ? low : x > high ? high : x; }
 
-/* The block as a nudge makes it. */
+/* The block after a nudge. */
 static apr_grid_block nudged(const apr_lane_rows *r, int64_t sub, int lane, const nudge *by)
 {
     const apr_grid *const grid = r->grid;
@@ -221,7 +221,7 @@ static apr_grid_block nudged(const apr_lane_rows *r, int64_t sub, int lane, cons
     return b;
 }
 
-/* Lanes in which the second is better take it. */
+/* Lanes in which trial t is better take it. */
 static void keep_better(trial *best, const trial *t, const nudge *by, const nudge **kept, int n_columns)
 {
     for (int v = 0; v < L; v++) {
@@ -287,7 +287,7 @@ void apr_lane_rows_descend(apr_lane_rows *r, bool rescale)
 
 /* ---- refit ---- */
 
-/* Of a block's values, d * a - dmin * c: products with g and H. */
+/* Products with g and H of a block's values, which are d * a - dmin * c. */
 typedef struct fit_sums {
     double ga, gc, aa, ac, cc;
 } fit_sums;
@@ -329,7 +329,7 @@ static fit_sums sum_fit(const fit_memory *m, int n, int lane)
     return s;
 }
 
-/* How far the error falls when d grows by x and dmin by y. */
+/* How much the error falls if d grows by x and dmin by y. */
 static double gain_of(const fit_sums *s, double x, double y)
 {
     return 2.0 * (x * s->ga - y * s->gc) - (x * x * s->aa - 2.0 * x * y * s->ac + y * y * s->cc);
@@ -337,7 +337,7 @@ static double gain_of(const fit_sums *s, double x, double y)
 
 static bool is_finite_half(uint16_t half) { return (half & 0x7c00) != 0x7c00; }
 
-/* The nearest half to where the error is least; nothing where that would be infinite, or not better. */
+/* Sets d and dmin to the nearest halves of the least-squares solution; false if they would be infinite or not better. */
 static bool refit_block(const apr_grid *grid, const fit_sums *s, apr_grid_block *b)
 {
     const double d = (double)apr_f16_to_f32(b->d), dmin = (double)apr_f16_to_f32(b->dmin);

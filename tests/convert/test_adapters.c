@@ -511,7 +511,7 @@ static void a_packed_base_is_merged_as_what_it_decodes_to(void **state)
     snprintf(folder, sizeof folder, "%s", family("llama"));
     snprintf(packed, sizeof packed, "%s", in_work("packed"));
     write_packed(folder, name, packed);
-    assert_refused(packed, low_rank(&o, name, 24, 32, &j), APR_E_UNSUPPORTED, "with the adapter merged in it has to be encoded anew");
+    assert_refused(packed, low_rank(&o, name, 24, 32, &j), APR_E_UNSUPPORTED, "must be encoded again with the adapter merged in");
     must(packed, in_work("decoded.apr"), &(job){.mixture = "f32"});
     must(in_work("decoded.apr"), in_work("truth.apr"), &j);
     must(packed, in_work("m.apr"), &(job){.mixture = "f32", .uses = j.uses, .n_uses = 1});

@@ -214,8 +214,8 @@ static void packed_weights_are_refused_by_name_wherever_they_would_be_read(void 
         snprintf(apr_path, sizeof apr_path, "%s", in_work("out.apr"));
         write_checkpoint(bundled, &layouts[i], false, packed);
 
-        assert_refused(convert(packed, apr_path, "q4_k_m", &told, &err), &err, layouts[i].name, "brought to another type");
-        assert_refused(convert(packed, apr_path, "f32", &told, &err), &err, layouts[i].name, "brought to another type");
+        assert_refused(convert(packed, apr_path, "q4_k_m", &told, &err), &err, layouts[i].name, "converted to another type");
+        assert_refused(convert(packed, apr_path, "f32", &told, &err), &err, layouts[i].name, "converted to another type");
         assert_refused(convert(packed, in_work("out.gguf"), NULL, &told, &err), &err, layouts[i].name, "written as GGUF");
         assert_refused(run(packed, &err), &err, layouts[i].name, "run");
         assert_int_not_equal(access(apr_path, F_OK), 0);
@@ -223,7 +223,7 @@ static void packed_weights_are_refused_by_name_wherever_they_would_be_read(void 
         /* and from the APR file that carries them */
         if (convert(packed, apr, NULL, &told, &err) != APR_OK) fail_msg("%s: %s", layouts[i].name, err.text);
         assert_string_equal(told.carried, layouts[i].name);
-        assert_refused(convert(apr, apr_path, "q8_0", &told, &err), &err, layouts[i].name, "brought to another type");
+        assert_refused(convert(apr, apr_path, "q8_0", &told, &err), &err, layouts[i].name, "converted to another type");
         assert_refused(run(apr, &err), &err, layouts[i].name, "run");
     }
 }

@@ -49,15 +49,15 @@ static void what_is_no_table_is_refused_by_what_is_wrong(void **state)
         const char *text, *says;
     } wrong[] = {
         {"", "test"},
-        {"{}", "no table of damages"},
-        {"{\"damages\":{\"terms\":\"a\"}}", "no table of damages"},
-        {"{\"damages\":{\"terms\":1,\"rows\":[]}}", "no table of damages"},
+        {"{}", "not a table of damages"},
+        {"{\"damages\":{\"terms\":\"a\"}}", "not a table of damages"},
+        {"{\"damages\":{\"terms\":1,\"rows\":[]}}", "not a table of damages"},
         {"{\"damages\":{\"terms\":\"a\",\"rows\":[1]}}", "row 0 of the damages has no name"},
         {"{\"damages\":{\"terms\":\"a\",\"rows\":[{\"q4_k\":1}]}}", "row 0 of the damages has no name"},
-        {"{\"damages\":{\"terms\":\"a\",\"rows\":[{\"name\":\"x\",\"q4_z\":1}]}}", "'q4_z', which is no type"},
-        {"{\"damages\":{\"terms\":\"a\",\"rows\":[{\"name\":\"x\",\"q4_k\":-1}]}}", "what q4_k does is no divergence"},
-        {"{\"damages\":{\"terms\":\"a\",\"rows\":[{\"name\":\"x\",\"q4_k\":\"1\"}]}}", "what q4_k does is no divergence"},
-        {"{\"damages\":{\"terms\":\"a\",\"rows\":[{\"name\":\"x\",\"q4_k\":NaN}]}}", "what q4_k does is no divergence"},
+        {"{\"damages\":{\"terms\":\"a\",\"rows\":[{\"name\":\"x\",\"q4_z\":1}]}}", "'q4_z', which is not a type"},
+        {"{\"damages\":{\"terms\":\"a\",\"rows\":[{\"name\":\"x\",\"q4_k\":-1}]}}", "the figure of q4_k is not a divergence"},
+        {"{\"damages\":{\"terms\":\"a\",\"rows\":[{\"name\":\"x\",\"q4_k\":\"1\"}]}}", "the figure of q4_k is not a divergence"},
+        {"{\"damages\":{\"terms\":\"a\",\"rows\":[{\"name\":\"x\",\"q4_k\":NaN}]}}", "the figure of q4_k is not a divergence"},
         {"{\"damages\":{\"terms\":\"a\",\"rows\":[{\"name\":\"x\"},{\"name\":\"x\"}]}}", "two rows are called 'x'"},
     };
 

@@ -262,7 +262,7 @@ static void nothing_but_zeros_is_empty_and_no_number_is_damaged(void **state)
     b.x[5 * N + 9] = INFINITY;
     assert_int_equal(apr_device_sums_add(b.gpu, &b.sums, N, b.x, false, TOKENS, NULL), APR_OK);
     assert_int_equal(apr_feedback_device_prepare(b.gpu, all, 1, &two_rounds, "a layer", &is_empty, &err), APR_E_DAMAGED);
-    assert_non_null(strstr(err.text, "a layer: the calibration text makes inputs that are NaN or infinite there (columns 9 and 9)"));
+    assert_non_null(strstr(err.text, "a layer: the calibration text produces inputs that are NaN or infinite (columns 9 and 9)"));
     close_bench(&b);
 }
 
@@ -282,7 +282,7 @@ static void what_is_no_whole_block_or_no_number_is_refused(void **state)
     assert_non_null(strstr(err.text, "tensor 'w': row 3, column 4"));
     err = (apr_error){0};
     assert_int_equal(apr_feedback_plan_item(&plan, APR_Q4_K, 5, 65536, &err), APR_E_UNSUPPORTED);
-    assert_non_null(strstr(err.text, "rows of at most 65535, and there are some of 65536"));
+    assert_non_null(strstr(err.text, "rows of at most 65535 values, but some have 65536"));
     close_bench(&b);
 }
 

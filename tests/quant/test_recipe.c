@@ -123,7 +123,7 @@ static void a_row_that_blocks_do_not_divide_falls_back_and_says_why(void **state
     const apr_recipe_line *const line = line_of(&r, "model.layers.0.self_attn.o_proj.weight");
     assert_int_equal(line->to, APR_Q5_0);
     assert_true(line->fell_back);
-    assert_string_equal(line->reason, "384 columns are no multiple of 256: q5_0 instead of q4_k");
+    assert_string_equal(line->reason, "384 columns are not a multiple of 256: q5_0 instead of q4_k");
     assert_false(line_of(&r, "model.layers.0.self_attn.q_proj.weight")->fell_back);
     apr_recipe_close(&r);
 
@@ -221,7 +221,7 @@ static void quantizing_twice_must_be_asked_for(void **state)
             assert_int_equal(apr_tensor_size(&m.tensors[i], "test", NULL), APR_OK);
         }
     assert_int_equal(apr_recipe_make(&r, &m, &(apr_recipe_options){.mixture = "q4_k"}, &err), APR_E_UNSUPPORTED);
-    assert_non_null(strstr(err.text, "lose twice"));
+    assert_non_null(strstr(err.text, "lose precision twice"));
     assert_int_equal(apr_recipe_make(&r, &m, &(apr_recipe_options){.mixture = "q4_k", .allow_requantize = true}, NULL), APR_OK);
     apr_recipe_close(&r);
     assert_int_equal(apr_recipe_make(&r, &m, &(apr_recipe_options){.mixture = "f16"}, NULL), APR_OK); /* dequantizing is no second loss */
