@@ -78,8 +78,8 @@ for force in -q -f; do
     answers 2 'holds the input' aprconv convert $force way/model.safetensors ck
     answers 3 'is a symbolic link' aprconv convert $force ck way
     answers 2 'holds the input' aprconv convert $force ck ../in
-    answers 2 'no name for a new folder' aprconv convert $force ck .
-    answers 2 'no name for a new folder' aprconv convert $force ck ck/..
+    answers 2 'not a name for a new folder' aprconv convert $force ck .
+    answers 2 'not a name for a new folder' aprconv convert $force ck ck/..
 done
 answers 2 'same file' aprquant -n -t f16 m.gguf hard.gguf
 answers 2 'holds the input' aprconv convert -n ck ck

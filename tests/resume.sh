@@ -154,7 +154,7 @@ holds [ "$(taken)" = 26 ]
 equal x.apr want/x.apr
 gone x.apr.resume
 answers 3 'exists already' $quant --part 1/4 in x.apr
-answers 3 'all is finished' $quant --finish in x.apr
+answers 3 'the output is complete' $quant --finish in x.apr
 rm x.apr
 
 step="parts side by side"
@@ -238,17 +238,17 @@ step="another input, another recipe"
 begun
 cp -r in other && printf '\001' | dd of=other/model.safetensors bs=1 seek=1900000 conv=notrunc 2>/dev/null
 printf '\001\002\003' | dd of=other/model.safetensors bs=1 seek=$(($(stat -c %s other/model.safetensors) - 77)) conv=notrunc 2>/dev/null
-answers 3 "begun with 'input model.safetensors .*this run has 'input model.safetensors" $quant --part 1/2 other x.apr
+answers 3 "started with 'input model.safetensors .*this run has 'input model.safetensors" $quant --part 1/2 other x.apr
 cp in/model.safetensors other/ # 16 KiB of one tensor are another's
 head -c 16384 /dev/urandom | dd of=other/model.safetensors bs=1 seek=$(($(stat -c %s in/model.safetensors) / 16 * 5 + 5000)) conv=notrunc 2>/dev/null
-answers 3 "begun with 'input model.safetensors .*this run has 'input model.safetensors" $quant --part 2/2 other x.apr
-answers 3 "q6_k', and this run has '.*q8_0'" aprquant -t q8_0 --part 1/2 in x.apr
-answers 3 "saturate no', and this run has 'saturate yes'" aprquant -t q4_k_m --saturate --part 1/2 in x.apr
+answers 3 "started with 'input model.safetensors .*this run has 'input model.safetensors" $quant --part 2/2 other x.apr
+answers 3 "q6_k', but this run has '.*q8_0'" aprquant -t q8_0 --part 1/2 in x.apr
+answers 3 "saturate no', but this run has 'saturate yes'" aprquant -t q4_k_m --saturate --part 1/2 in x.apr
 answers 3 'started with 2 parts, but this run has 3' $quant --part 1/3 in x.apr
 answers 3 'started with 2 parts, but this run has 1' $quant --resume in x.apr
 holds [ -e "$journal" ]
 cp in/model.safetensors other/ && rm other/generation_config.json # all inputs behind it are the same, a line further up
-answers 3 "begun with 'input generation_config.json [^']*', and this run has 'output of" $quant --part 2/2 other x.apr
+answers 3 "started with 'input generation_config.json [^']*', but this run has 'output of" $quant --part 2/2 other x.apr
 cp -r in elsewhere
 answers 0 '' $quant --part 2/2 elsewhere x.apr # the same bytes, on a host that has them somewhere else
 answers 0 '' $quant --finish in x.apr

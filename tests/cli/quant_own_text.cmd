@@ -19,4 +19,4 @@ aprconv show by.gguf | grep quantize.calibration.text | tr -s ' '
 # runs of one output must have read the same text
 aprquant --to q4_k_m --method ldlq --calibration texts/text.txt --window 128 --rounds 0 --part 1/2 data/tiny-qwen2 out.gguf >/dev/null
 sed -i 's/5/x/' texts/text.txt
-aprquant --to q4_k_m --method ldlq --calibration texts/text.txt --window 128 --rounds 0 --part 2/2 data/tiny-qwen2 out.gguf 2>&1 >/dev/null | grep -c "was begun with 'input"
+aprquant --to q4_k_m --method ldlq --calibration texts/text.txt --window 128 --rounds 0 --part 2/2 data/tiny-qwen2 out.gguf 2>&1 >/dev/null | grep -c "was started with 'input"

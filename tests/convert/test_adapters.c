@@ -448,17 +448,17 @@ static void a_quantized_base_needs_a_type(void **state)
     (void)state;
     snprintf(folder, sizeof folder, "%s", family("llama"));
     must(folder, in_work("q.apr"), &(job){.mixture = "q8_0"});
-    assert_refused(in_work("q.apr"), low_rank(&o, name, 24, 32, &j), APR_E_UNSUPPORTED, "is q8_0, and with the adapter merged in");
+    assert_refused(in_work("q.apr"), low_rank(&o, name, 24, 32, &j), APR_E_UNSUPPORTED, "is q8_0 and must be encoded again with the adapter merged in");
     asked = j;
     asked.mixture = "q4_0";
-    assert_refused(in_work("q.apr"), &asked, APR_E_UNSUPPORTED, "is q8_0 already");
+    assert_refused(in_work("q.apr"), &asked, APR_E_UNSUPPORTED, "is already q8_0");
     asked.mixture = "f16";
     must(in_work("q.apr"), in_work("h.apr"), &asked);
     must(in_work("q.apr"), in_work("w.apr"), &(job){.mixture = "f32", .uses = j.uses, .n_uses = 1});
     assert_true(difference(in_work("h.apr"), in_work("w.apr")) < 0.01);
 
     must(folder, in_work("f8.apr"), &(job){.mixture = "fp8"}); /* with scales beside: they go */
-    assert_refused(in_work("f8.apr"), &j, APR_E_UNSUPPORTED, "is fp8, and with the adapter merged in");
+    assert_refused(in_work("f8.apr"), &j, APR_E_UNSUPPORTED, "is fp8 and must be encoded again with the adapter merged in");
     asked.mixture = "bf16";
     must(in_work("f8.apr"), in_work("b.apr"), &asked);
     see(&s, in_work("b.apr"));
@@ -534,9 +534,9 @@ static void every_part_of_an_adapter_must_find_its_tensor(void **state)
     assert_refused(llama, low_rank(&o, "model.layers.9.mlp.up_proj.weight", 56, 32, &j), APR_E_UNSUPPORTED,
                    "'model.layers.9.mlp.up_proj.weight', which is not in");
     assert_refused(llama, &j, APR_E_UNSUPPORTED, "was it trained on us/base?");
-    assert_refused(llama, low_rank(&o, "model.layers.0.mlp.up_proj.weight", 32, 56, &j), APR_E_UNSUPPORTED, "is [32, 56], and in");
-    assert_refused(llama, low_rank(&o, "model.norm.weight", 32, 1, &j), APR_E_UNSUPPORTED, "is [32, 1], and in");
-    assert_refused(llama, replacement(&o, "lm_head.weight", 150, 32, &j), APR_E_UNSUPPORTED, "is [150, 32], and in");
+    assert_refused(llama, low_rank(&o, "model.layers.0.mlp.up_proj.weight", 32, 56, &j), APR_E_UNSUPPORTED, "is [32, 56], but in");
+    assert_refused(llama, low_rank(&o, "model.norm.weight", 32, 1, &j), APR_E_UNSUPPORTED, "is [32, 1], but in");
+    assert_refused(llama, replacement(&o, "lm_head.weight", 150, 32, &j), APR_E_UNSUPPORTED, "is [150, 32], but in");
     assert_refused(llama, low_rank(&o, "model.layers.0.self_attn.qkv_proj.weight", 96, 32, &j), APR_E_UNSUPPORTED,
                    "which is several tensors");
     assert_refused(phi3, low_rank(&o, "model.layers.0.self_attn.q_proj.weight", 32, 32, &j), APR_E_UNSUPPORTED,
@@ -648,7 +648,7 @@ static void what_the_bases_type_cannot_hold_is_said(void **state)
     must(folder, in_work("h.apr"), &(job){.mixture = "f16"});
     (void)low_rank(&o, "model.layers.1.self_attn.v_proj.weight", 24, 32, &j);
     o.use.factor = 1e6;
-    assert_refused(in_work("h.apr"), &j, APR_E_UNSUPPORTED, "beyond what f16 holds");
+    assert_refused(in_work("h.apr"), &j, APR_E_UNSUPPORTED, "out of the range of f16");
 }
 
 /* A number of the adapter that is none, finite ones whose product is beyond float32, a row's length. */

@@ -426,7 +426,7 @@ static void missing_experts_and_unknown_tensors_are_named(void **state)
     (void)state;
     assert_refused("qwen3_moe", lose_last_expert, APR_E_DAMAGED, "'model.layers.1.mlp.experts.5.up_proj.weight' is missing");
     assert_refused("qwen3_moe", lose_an_expert, APR_E_DAMAGED, "other parts of its origin are missing");
-    assert_refused("qwen3_moe", add_a_stranger, APR_E_UNSUPPORTED, "'model.strange.weight' has no name in ggml's dialect");
+    assert_refused("qwen3_moe", add_a_stranger, APR_E_UNSUPPORTED, "'model.strange.weight' has no name in ggml's naming");
     assert_refused("gpt_oss", count_wrongly, APR_E_DAMAGED, "is a stack of 6 experts, but the model has 7");
 }
 

@@ -253,9 +253,9 @@ static void a_finite_value_that_would_be_lost_ends_the_run(void **state)
         apr_dtype to;
         int64_t n_beyond;
         const char *says;
-    } cases[] = {{APR_F16, 4, "ends at 65504) and would become infinite"},
-                 {APR_Q8_0, 2, "q8_0 ends at"},
-                 {APR_Q4_K, 2, "q4_k ends at"},
+    } cases[] = {{APR_F16, 4, "the limit of f16 is 65504) and would become infinite"},
+                 {APR_Q8_0, 2, "the limit of q8_0 is"},
+                 {APR_Q4_K, 2, "the limit of q4_k is"},
                  {APR_BF16, 0, NULL},
                  {APR_F32, 0, NULL}};
     const apr_tensor t = wide_tensor();

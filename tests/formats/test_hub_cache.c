@@ -196,7 +196,7 @@ static void pointers_and_pages_are_no_weights(void **state)
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         put(in_work(names[i]), POINTER);
         assert_refused(in_work(names[i]), APR_E_IO,
-                       "only Git LFS's pointer to the file, whose 4976698672 bytes were not fetched; run 'git lfs pull'");
+                       "a Git LFS pointer; the file itself (4976698672 bytes) was not fetched; run 'git lfs pull'");
         put(in_work(names[i]), "\n<!doctype html>\n<html>");
         assert_refused(in_work(names[i]), APR_E_IO, "is a web page, saved in place of the file");
     }

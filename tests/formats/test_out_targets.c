@@ -112,9 +112,9 @@ static void only_a_regular_file_is_replaced(void **state)
     assert_refused(APR_E_IO, "/dev/null", true, "is a device");
     assert_refused(APR_E_IO, in_work("no/f"), true, "No such file");
     assert_refused(APR_E_IO, in_work("file/f"), true, "Not a directory");
-    assert_refused(APR_E_USAGE, in_work("f/"), true, "no name for a file");
-    assert_refused(APR_E_USAGE, "..", true, "no name for a file");
-    assert_refused(APR_E_USAGE, "", true, "no name for a file");
+    assert_refused(APR_E_USAGE, in_work("f/"), true, "not a name for a file");
+    assert_refused(APR_E_USAGE, "..", true, "not a name for a file");
+    assert_refused(APR_E_USAGE, "", true, "not a name for a file");
     assert_holds(in_work("file"), "old");
     assert_int_not_equal(access(in_work("nowhere"), F_OK), 0);
 }
@@ -531,9 +531,9 @@ static void a_full_disk_is_told_in_figures_that_differ(void **state)
         struct statvfs fs;
         assert_int_equal(statvfs(work, &fs), 0);
         assert_int_equal(apr_out_check_disk(work, (uint64_t)fs.f_bavail * fs.f_frsize + more[i] + (64 << 20), &err), APR_E_IO);
-        const char *const text = strstr(err.text, "too small: ");
+        const char *const text = strstr(err.text, "on the disk: ");
         assert_non_null(text);
-        assert_int_equal(sscanf(text, "too small: %60[^,], %60[^;]", needed, there), 2);
+        assert_int_equal(sscanf(text, "on the disk: %60[^,], %60[^;]", needed, there), 2);
         assert_string_equal(strrchr(needed, ' '), " needed");
         assert_string_equal(strrchr(there, ' '), " free");
         *strrchr(needed, ' ') = *strrchr(there, ' ') = '\0';

@@ -191,12 +191,12 @@ static void a_machine_without_sense_is_damage(void **state)
     assert_refused(PICKLE("\x80\x02."), APR_E_DAMAGED, "leaves more or less than one object");
     assert_refused(PICKLE("\x80\x02NN."), APR_E_DAMAGED, "leaves more or less than one object");
     assert_refused(PICKLE("\x80\x02(N."), APR_E_DAMAGED, "leaves more or less than one object");
-    assert_refused(PICKLE("\x80\x02N\x86."), APR_E_DAMAGED, "takes more from its stack");
-    assert_refused(PICKLE("\x80\x02]N(a."), APR_E_DAMAGED, "takes more from its stack"); /* under the mark */
+    assert_refused(PICKLE("\x80\x02N\x86."), APR_E_DAMAGED, "pops more than its stack holds");
+    assert_refused(PICKLE("\x80\x02]N(a."), APR_E_DAMAGED, "pops more than its stack holds"); /* under the mark */
     assert_refused(PICKLE("\x80\x02t."), APR_E_DAMAGED, "uses a mark that it did not set");
     assert_refused(PICKLE("(t(t."), APR_E_DAMAGED, "leaves more or less than one object");
     assert_refused(PICKLE("\x80\x02h\x00."), APR_E_DAMAGED, "reads a memo entry that was not set");
-    assert_refused(PICKLE("\x80\x02q\x00."), APR_E_DAMAGED, "takes more from its stack");
+    assert_refused(PICKLE("\x80\x02q\x00."), APR_E_DAMAGED, "pops more than its stack holds");
     assert_refused(PICKLE("\x80\x02Nr\xff\xff\xff\x7f."), APR_E_DAMAGED, "has a memo index larger than its length");
     assert_refused(PICKLE("\x80\x02}(Nu."), APR_E_DAMAGED, "a key without a value");
     assert_refused(PICKLE("\x80\x02NNa."), APR_E_DAMAGED, "adds to something that is not a list or dict");

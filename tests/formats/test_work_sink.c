@@ -246,7 +246,7 @@ static void other_terms_are_refused_with_their_line(void **state)
     const apr_sink_options options = {.work = &several};
     run_part(&outputs[0], "b.gguf", 1, 2);
     assert_int_equal(apr_sink_open(&sink, APR_FORMAT_GGUF, in_work("b.gguf"), &layout, &options, &err), APR_E_IO);
-    assert_non_null(strstr(err.text, "begun with 'line two', and this run has 'line 2'"));
+    assert_non_null(strstr(err.text, "started with 'line two', but this run has 'line 2'"));
     run_part(&outputs[0], "b.gguf", 2, 2);
     run_part(&outputs[0], "b.gguf", 0, 0);
     assert_made(&outputs[0]);

@@ -125,8 +125,8 @@ static void convert(const apr_model *source, const apr_convert_options *options,
     apr_status status = apr_conversion_plan(&conversion, source, options, &err);
     if (status == APR_OK) status = apr_conversion_run(&conversion, path, &n_file, &err);
     claim_sentence(status, err);
-    if (strstr(err.text, "a fault of aprkit") != NULL) fprintf(stderr, "%s\n", err.text);
-    claim(strstr(err.text, "a fault of aprkit") == NULL); /* what is written is read back before it gets its name */
+    if (strstr(err.text, "a bug in aprkit") != NULL) fprintf(stderr, "%s\n", err.text);
+    claim(strstr(err.text, "a bug in aprkit") == NULL); /* what is written is read back before it gets its name */
     claim((status == APR_OK) == (access(path, F_OK) == 0));
     if (status == APR_OK) read_back(&conversion, path);
     apr_conversion_close(&conversion);

@@ -39,7 +39,7 @@ class Mutation:
             if size > (64 << 20):
                 a.faults.append("large: %s has %d bytes" % (name, size))
         # an APR whose records of the way contradict its tensors is found out by what it would become
-        if b"fault of aprkit" in a.err + a.out and not any(n.endswith(".apr") and n.startswith("m") for n in argv):
+        if b"bug in aprkit" in a.err + a.out and not any(n.endswith(".apr") and n.startswith("m") for n in argv):
             a.faults.append("unproved: " + re.sub(r".*please report it", "", (a.err + a.out).decode("utf-8", "replace").replace("\n", " "))[:200])
         for f in a.faults:
             self.say(f, argv, a)
