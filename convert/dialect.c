@@ -163,18 +163,18 @@ apr_status apr_canonical_in_parts(apr_model *view, const apr_model *source, apr_
 }
 
 /* The file format that uses this naming. */
-static apr_format format_of_naming(apr_dialect dialect) { return dialect == APR_DIALECT_GGML ? APR_FORMAT_GGUF : APR_FORMAT_SAFETENSORS; }
+static apr_format format_of_naming(apr_dialect naming) { return naming == APR_DIALECT_GGML ? APR_FORMAT_GGUF : APR_FORMAT_SAFETENSORS; }
 
 /* True for tensors that the target does not need: buffers that its readers compute (inv_freq of old checkpoints; rotary divisors if
  * config.json states the scaling), activation scales of FP8 weights, a type that GGUF does not have, and tensors outside the
  * text model. */
-static bool is_derived(const apr_model *model, const char *name, apr_dialect dialect)
+static bool is_derived(const apr_model *model, const char *name, apr_dialect naming)
 {
     static const char ending[] = "rotary_emb.inv_freq";
     const size_t n = strlen(name), m = sizeof ending - 1;
-    if (model->origin.format == format_of_naming(dialect)) return false;
+    if (model->origin.format == format_of_naming(naming)) return false;
     if (apr_is_left_out(model, name)) return true;
-    if (dialect == APR_DIALECT_HF) return apr_is_rope_tensor(model, name);
+    if (naming == APR_DIALECT_HF) return apr_is_rope_tensor(model, name);
     if (n >= m && strcmp(name + n - m, ending) == 0) return true;
     return apr_is_activation_scale(name, NULL, 0);
 }
@@ -224,20 +224,20 @@ static void find_originals(const apr_model *canonical, bool *is_original)
 }
 
 /* Drops tensors that the target does not keep; scale pointers move along. */
-static apr_status drop_tensors(apr_model *view, const apr_model *canonical, apr_dialect dialect, apr_error *err)
+static apr_status drop_tensors(apr_model *view, const apr_model *canonical, apr_dialect naming, apr_error *err)
 {
     apr_tensor **const moved = apr_arena_array(&view->arena, canonical->n_tensors + 1, sizeof *moved); /* old index -> new tensor */
     bool *const is_original = apr_arena_array(&view->arena, canonical->n_tensors + 1, sizeof *is_original);
     size_t n_left_out = 0;
 
     if (moved == NULL || is_original == NULL) return apr_no_memory(err, "a table of tensors");
-    if (canonical->origin.format != format_of_naming(dialect)) find_originals(canonical, is_original);
+    if (canonical->origin.format != format_of_naming(naming)) find_originals(canonical, is_original);
     view->n_tensors = 0;
     for (size_t i = 0; i < canonical->n_tensors; i++) {
         const apr_tensor *const tensor = &canonical->tensors[i];
-        const bool is_idle = dialect == APR_DIALECT_GGML && apr_is_idle_head(canonical, tensor);
-        n_left_out += canonical->origin.format != format_of_naming(dialect) && apr_is_left_out(canonical, tensor->name);
-        if (is_tied_copy(canonical, tensor) || is_idle || is_original[i] || is_derived(canonical, tensor->name, dialect)) continue;
+        const bool is_idle = naming == APR_DIALECT_GGML && apr_is_idle_head(canonical, tensor);
+        n_left_out += canonical->origin.format != format_of_naming(naming) && apr_is_left_out(canonical, tensor->name);
+        if (is_tied_copy(canonical, tensor) || is_idle || is_original[i] || is_derived(canonical, tensor->name, naming)) continue;
         moved[i] = &view->tensors[view->n_tensors++];
         *moved[i] = canonical->tensors[i];
     }
@@ -249,35 +249,35 @@ static apr_status drop_tensors(apr_model *view, const apr_model *canonical, apr_
 }
 
 /* Converts a model that did not come from that naming: names, pieces and orders. */
-static apr_status export_tensors(apr_model *view, const apr_model *canonical, apr_dialect dialect, apr_error *err)
+static apr_status export_tensors(apr_model *view, const apr_model *canonical, apr_dialect naming, apr_error *err)
 {
     const apr_family *const family = apr_family_translated(canonical->hparams.architecture);
-    const bool is_ggml = dialect == APR_DIALECT_GGML;
+    const bool is_ggml = naming == APR_DIALECT_GGML;
 
-    if (family == NULL && canonical->dialect == dialect) return APR_OK;
+    if (family == NULL && canonical->dialect == naming) return APR_OK;
     if (family == NULL || canonical->dialect == APR_DIALECT_GGML)
         return apr_fail(err, APR_E_UNSUPPORTED,
                         "%s: converting from %s names to %s is not supported for architecture '%s'; keep it as .apr or %s", canonical->path,
                         is_ggml ? "Hugging Face's" : "ggml's", is_ggml ? "ggml's" : "Hugging Face's", canonical->hparams.architecture,
                         is_ggml ? "safetensors" : ".gguf");
     APR_TRY(apr_model_index_names(view, err));
-    APR_TRY(apr_leave(view, family, dialect, err));
+    APR_TRY(apr_leave(view, family, naming, err));
     APR_TRY(apr_model_index_names(view, err));
     return is_ggml ? apr_add_rope_tensors(view, err) : APR_OK;
 }
 
-apr_status apr_translate(apr_model *view, const apr_model *canonical, apr_dialect dialect, apr_error *err)
+apr_status apr_translate(apr_model *view, const apr_model *canonical, apr_dialect naming, apr_error *err)
 {
-    const apr_format origin_format = format_of_naming(dialect);
+    const apr_format origin_format = format_of_naming(naming);
 
-    if (dialect == APR_DIALECT_HF) APR_TRY(check_divisors(canonical, err));
+    if (naming == APR_DIALECT_HF) APR_TRY(check_divisors(canonical, err));
     APR_TRY(apr_view_copy(view, canonical, APR_N_ROPE_TENSORS, err));
-    APR_TRY(drop_tensors(view, canonical, dialect, err));
+    APR_TRY(drop_tensors(view, canonical, naming, err));
     if (canonical->origin.format == origin_format && canonical->dialect == APR_DIALECT_HF) {
         APR_TRY(apr_model_index_names(view, err));
         APR_TRY(apr_way_back_without_scales(view, err));
-    } else if (canonical->origin.format != origin_format) APR_TRY(export_tensors(view, canonical, dialect, err));
-    view->dialect = dialect;
+    } else if (canonical->origin.format != origin_format) APR_TRY(export_tensors(view, canonical, naming, err));
+    view->dialect = naming;
     return apr_model_index_names(view, err);
 }
 

@@ -15,10 +15,10 @@ apr_status apr_canonical(apr_model *view, const apr_model *source, apr_error *er
 /* The same for callers that write packed matrices unchanged: the several tensors stay. */
 apr_status apr_canonical_in_parts(apr_model *view, const apr_model *source, apr_error *err);
 
-/* Gives every tensor the name and order that it has in `dialect`; in the origin's order if the origin used that naming.
+/* Gives every tensor the name and order that it has in `naming`; in the origin's order if the origin used that naming.
  * APR_E_UNSUPPORTED if the family has no rules for it. `view` starts as a copy (apr_view_copy) of apr_canonical's
  * result; the dtypes of its tensors may have changed since. */
-apr_status apr_translate(apr_model *view, const apr_model *canonical, apr_dialect dialect, apr_error *err);
+apr_status apr_translate(apr_model *view, const apr_model *canonical, apr_dialect naming, apr_error *err);
 
 /* Changes a canonical view so that it can be compared with a checkpoint: what a GGUF stores differently (tiled value heads, split
  * latents) is brought to the checkpoint's form. Provenance is lost. APR_E_UNSUPPORTED: quantization blocks would break. */

@@ -13,8 +13,8 @@
  * tensor of the view whether it is only copied. */
 apr_status apr_enter(apr_model *view, const apr_model *source, const apr_family *family, const bool *keep_unchanged, apr_error *err);
 
-/* Export, for a model that did not come from `dialect`. `view` holds canonical tensors, indexed by name. */
-apr_status apr_leave(apr_model *view, const apr_family *family, apr_dialect dialect, apr_error *err);
+/* Export, for a model that did not come from `naming`. `view` holds canonical tensors, indexed by name. */
+apr_status apr_leave(apr_model *view, const apr_family *family, apr_dialect naming, apr_error *err);
 
 /* Drops scales of `old`, the table before the view was cut, if all their matrices were cut or joined: each piece then has its own part of
  * the scales (formats/model/made.h), and the whole scale tensor is not written. */

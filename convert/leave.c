@@ -190,10 +190,10 @@ static apr_status write_record(const exporter *d, apr_tensor *t, bool is_scale)
     return match.rule != NULL ? by_rule(d, t, &match) : by_form(d, t, &match);
 }
 
-apr_status apr_leave(apr_model *view, const apr_family *family, apr_dialect dialect, apr_error *err)
+apr_status apr_leave(apr_model *view, const apr_family *family, apr_dialect naming, apr_error *err)
 {
-    const exporter d = {view, family, dialect, err};
-    const bool groups = dialect == APR_DIALECT_HF && view->hparams.tiled_value_heads;
+    const exporter d = {view, family, naming, err};
+    const bool groups = naming == APR_DIALECT_HF && view->hparams.tiled_value_heads;
 
     const apr_tensor *const old = view->tensors;
     const size_t n_old = view->n_tensors;

@@ -53,8 +53,8 @@ apr_status apr_meta_read_way(apr_model *model, const cJSON *record, apr_tensor *
 /* The JSON values for an origin's format ("gguf" | "safetensors" | "consolidated") and for a naming scheme. NULL or false: unknown. */
 const char *apr_meta_origin_word(apr_format format);
 bool apr_meta_find_origin(const char *word, apr_format *format);
-const char *apr_meta_dialect_word(apr_dialect dialect);
-bool apr_meta_find_dialect(const char *word, apr_dialect *dialect); /* word may be NULL */
+const char *apr_meta_dialect_word(apr_dialect naming);
+bool apr_meta_find_dialect(const char *word, apr_dialect *naming); /* word may be NULL */
 
 /* True for a name that is safe to create in a user's folder: no path, and not a weight file. */
 bool apr_meta_is_file_name(const char *name);

@@ -316,14 +316,14 @@ static apr_status read_architecture(apr_model *model, const cJSON *root, apr_err
 static apr_status read_kit_head(apr_model *model, const cJSON *kit, apr_error *err)
 {
     const cJSON *const origin = apr_json_get(kit, "origin");
-    const char *const dialect = apr_json_get_string(kit, "dialect"), *const format = apr_json_get_string(origin, "format");
+    const char *const naming = apr_json_get_string(kit, "dialect"), *const format = apr_json_get_string(origin, "format");
     int64_t version = 0, gguf_version = 0;
     bool is_big_endian = false;
 
     if (!apr_json_get_int(kit, "version", &version) || version < 1) return bad(model, err, "aprkit.version");
     if (version > APR_META_VERSION)
         return apr_fail(err, APR_E_UNSUPPORTED, "%s: written by a newer aprkit (metadata version %lld)", model->path, (long long)version);
-    if (!apr_meta_find_dialect(dialect, &model->dialect)) return bad(model, err, "aprkit.dialect");
+    if (!apr_meta_find_dialect(naming, &model->dialect)) return bad(model, err, "aprkit.dialect");
     if (format != NULL && !apr_meta_find_origin(format, &model->origin.format)) return bad(model, err, "aprkit.origin.format");
     if (apr_json_get_int(origin, "gguf_version", &gguf_version)) {
         if (gguf_version < 2 || gguf_version > 3) return bad(model, err, "aprkit.origin.gguf_version");

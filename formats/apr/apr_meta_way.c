@@ -15,7 +15,7 @@ static const struct {
     const char *word;
 } origins[] = {{APR_FORMAT_GGUF, "gguf"}, {APR_FORMAT_SAFETENSORS, "safetensors"}, {APR_FORMAT_CONSOLIDATED, "consolidated"}};
 
-static const char *const dialects[] = {[APR_DIALECT_HF] = "hf", [APR_DIALECT_GGML] = "ggml", [APR_DIALECT_META] = "meta"};
+static const char *const namings[] = {[APR_DIALECT_HF] = "hf", [APR_DIALECT_GGML] = "ggml", [APR_DIALECT_META] = "meta"};
 
 const char *apr_meta_origin_word(apr_format format)
 {
@@ -31,12 +31,12 @@ bool apr_meta_find_origin(const char *word, apr_format *format)
     return false;
 }
 
-const char *apr_meta_dialect_word(apr_dialect dialect) { return dialects[dialect]; }
+const char *apr_meta_dialect_word(apr_dialect naming) { return namings[naming]; }
 
-bool apr_meta_find_dialect(const char *word, apr_dialect *dialect)
+bool apr_meta_find_dialect(const char *word, apr_dialect *naming)
 {
-    for (size_t i = 0; word != NULL && i < sizeof dialects / sizeof *dialects; i++)
-        if (strcmp(dialects[i], word) == 0) return *dialect = (apr_dialect)i, true;
+    for (size_t i = 0; word != NULL && i < sizeof namings / sizeof *namings; i++)
+        if (strcmp(namings[i], word) == 0) return *naming = (apr_dialect)i, true;
     return false;
 }
 

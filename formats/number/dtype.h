@@ -112,7 +112,7 @@ apr_dtype apr_dtype_by_safetensors_name(const char *name);
 /* Why a GGUF type id is refused that is not in the list: removed from ggml, from ik_llama.cpp, or unknown. Never NULL. */
 const char *apr_ggml_id_story(uint32_t id);
 
-/* Bytes of one row of n_elems, or -1 when n_elems is no whole number of blocks (or the size overflows). For the flat
+/* Bytes of one row of n_elems, or -1 when n_elems is not a whole number of blocks (or the size overflows). For the flat
  * types this is the size of a tensor with n_elems elements. */
 int64_t apr_row_bytes(apr_dtype dtype, int64_t n_elems);
 

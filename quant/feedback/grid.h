@@ -17,7 +17,7 @@
 enum { APR_GRID_ELEMS = 256, APR_GRID_SUBS = 16 }; /* the maximum of all types */
 
 typedef struct apr_grid_block {
-    uint16_t d, dmin; /* halves */
+    uint16_t d, dmin; /* FP16 */
     int16_t scale[APR_GRID_SUBS], min[APR_GRID_SUBS];
     int8_t code[APR_GRID_ELEMS];
 } apr_grid_block;
