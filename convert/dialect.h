@@ -10,14 +10,14 @@
 #include "formats/model/model.h"
 
 /* A family without a table keeps its names, order and naming scheme. A matrix stored in several tensors (formats/model/packing.h)
- * replaces them. */
+ * becomes one tensor. */
 apr_status apr_canonical(apr_model *view, const apr_model *source, apr_error *err);
 /* The same for callers that write packed matrices unchanged: the several tensors stay. */
 apr_status apr_canonical_in_parts(apr_model *view, const apr_model *source, apr_error *err);
 
 /* Gives every tensor the name and order that it has in `naming`; in the origin's order if the origin used that naming.
- * APR_E_UNSUPPORTED if the family has no rules for it. `view` starts as a copy (apr_view_copy) of apr_canonical's
- * result; the dtypes of its tensors may have changed since. */
+ * APR_E_UNSUPPORTED if the family has no rules for it. `canonical` is apr_canonical's result; the dtypes of its tensors may have
+ * changed since. `view` borrows from it as with apr_view_copy. */
 apr_status apr_translate(apr_model *view, const apr_model *canonical, apr_dialect naming, apr_error *err);
 
 /* Changes a canonical view so that it can be compared with a checkpoint: what a GGUF stores differently (tiled value heads, split

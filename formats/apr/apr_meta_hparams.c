@@ -16,7 +16,7 @@ static const char *const rope_kinds[] = {
     [APR_ROPE_PROPORTIONAL] = "proportional",
 };
 
-/* One letter for each layer. Not written if the model does not state kinds. */
+/* One letter for each layer. Not written if the array is NULL: then all layers are of the same kind. */
 typedef struct layer_text {
     const char *key, *letters; /* indexed by the kind's number */
     size_t n_letters, offset;  /* of the const uint8_t * member in apr_hparams */

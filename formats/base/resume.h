@@ -29,7 +29,8 @@ typedef struct apr_resume_part {
 } apr_resume_part;
 
 /* target: the final name. Makes the folder if it is missing (n_parts > 0), and joins it if the terms are the same. APR_E_IO: the target
- * exists (and !overwrite), the terms differ (the message says where), another process works there, no folder. APR_E_DAMAGED: a journal. */
+ * exists (and !overwrite), the terms differ (the message names a line), another process works there, no folder. APR_E_DAMAGED: a damaged
+ * journal. */
 apr_status apr_resume_open(apr_resume **resume, const char *target, bool is_folder, bool overwrite, apr_resume_part part, const char *terms,
                            apr_error *err);
 void apr_resume_close(apr_resume *resume); /* NULL is fine */

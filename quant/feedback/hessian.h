@@ -4,7 +4,7 @@
  * by token (float64), and then prepared once for all matrices that read the same inputs:
  *
  *     H / mean(diagonal) + damping * I      so that errors in unseen directions also count
- *     order: columns by descending diagonal    fixed: the scales of blocks do not depend on it
+ *     order: columns by descending diagonal fixed: the scales of blocks do not depend on it
  *     H in that order = R R^T, R upper      then the error is |E R|^2, and number k of a row of E R is
  *                                           R_kk (e_k + sum over j < k: e_j R_jk / R_kk)
  *
