@@ -20,8 +20,7 @@ typedef struct apr_convert_options {
     apr_recipe_options recipe;       /* limits are filled in from format and profile */
     const apr_adapter_use *adapters; /* [n_adapters] merged in this order; they must outlive the conversion */
     size_t n_adapters;
-    const apr_imatrix *imatrix; /* importance of columns, for encoders that go by it; NULL: all count the same. It must outlive the
-                                   conversion */
+    const apr_imatrix *imatrix; /* importance of columns for encoders that use it; NULL: all count the same. Must outlive the conversion */
     bool want_metrics;
     bool saturate;               /* see apr_pipe_options */
     const apr_resume_part *part; /* one of several runs (formats/base/resume.h); NULL: the only one */
