@@ -243,7 +243,7 @@ static void bad_usage_gets_a_sentence_that_says_what_to_try(void **state)
     static const struct {
         const char *line, *sentence;
     } cases[] = {
-        {"kitchen", "say what to do; try 'kitchen --help'"},
+        {"kitchen", "no verb was given; try 'kitchen --help'"},
         {"kitchen fry egg", "unknown verb 'fry'; try 'kitchen --help'"},
         {"kitchen bake", "CAKE [TIN] is missing; try 'kitchen bake --help'"},
         {"kitchen bake a b c", "unexpected argument 'c'; try 'kitchen bake --help'"},
@@ -260,14 +260,14 @@ static void bad_usage_gets_a_sentence_that_says_what_to_try(void **state)
         {"kitchen bake a --layers 12", "--layers: 12 is not between 1 and 9; try 'kitchen bake --help'"},
         {"kitchen bake a --heat hot", "--heat: 'hot' is not a number; try 'kitchen bake --help'"},
         {"kitchen bake a --oven big", "--oven: 'big' is not a size such as 512M, 1.5G or 32GiB; try 'kitchen bake --help'"},
-        {"kitchen bake a --oven 0", "--oven: 0 cannot be meant; leave it out; try 'kitchen bake --help'"},
+        {"kitchen bake a --oven 0", "--oven: 0 is not allowed; leave the option out; try 'kitchen bake --help'"},
         {"kitchen bake a --flour corn", "--flour: 'corn' is not one of rye|wheat|oat; try 'kitchen bake --help'"},
         {"kitchen bake a --ice=yes", "--ice takes no value; try 'kitchen bake --help'"},
         {"kitchen bake a --no-layers", "unknown option '--no-layers'; try 'kitchen bake --help'"},
         {"kitchen wash --ice a", "unknown option '--ice'; try 'kitchen wash --help'"},
         {"kitchen bkae egg", "unknown verb 'bkae'; try 'kitchen --help'"},
         {"kitchen wish --help", "unknown verb 'wish'; try 'kitchen --help'"},
-        {"kitchen quantize", "unknown verb 'quantize', that is 'aprquant'; try 'aprquant --help'"},
+        {"kitchen quantize", "quantize: not a verb of this tool; use 'aprquant'; try 'aprquant --help'"},
         {"kitchen help hlep", "unknown verb 'hlep'; try 'kitchen --help'"},
         {"kitchen help bake wash", "unexpected argument 'wash'; try 'kitchen --help'"},
         {"kitchen help --ice", "unknown option '--ice'; try 'kitchen --help'"},
@@ -414,14 +414,14 @@ static void help_is_grouped_aligned_and_names_the_defaults(void **state)
                         "      --flour rye|wheat|oat  kind of flour (default wheat)\n"
                         "      --fruit FRUIT          what goes in (may be repeated)\n"
                         "\nCommon\n"
-                        "      --json                 answer with one JSON object on stdout, also on failure\n"
-                        "  -q, --quiet                no progress and no summary; what was lost is still said\n"
-                        "  -v, --verbose              say more: also which options have no effect here\n"
-                        "      --progress             lines of progress on stderr, also where that is not a terminal\n"
+                        "      --json                 print one JSON object on stdout, even on failure\n"
+                        "  -q, --quiet                no progress and no summary; losses are still reported\n"
+                        "  -v, --verbose              print more notes, also about options without effect\n"
+                        "      --progress             progress lines on stderr even if it is not a terminal\n"
                         "      --color[=auto|always|never]\n"
-                        "                             bold headings: on a terminal without NO_COLOR, always, never\n"
-                        "  -h, --help                 this page; -h: one screen of it\n"
-                        "  -V, --version              version, and how it was built\n"
+                        "                             colors and bold text; auto: on a terminal, unless NO_COLOR is set\n"
+                        "  -h, --help                 this help; -h: a short version of it\n"
+                        "  -V, --version              version and build information\n"
                         "      --license              the license\n");
 }
 

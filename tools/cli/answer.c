@@ -1,4 +1,4 @@
-/* answer.c - how a tool answers: text on stdout, or exactly one JSON object; the sentence on stderr; the exit code. */
+/* answer.c - prints the JSON object on stdout, or the error message on stderr. */
 #include "tools/cli/answer.h"
 
 #include "tools/cli/text.h"
@@ -14,13 +14,13 @@ void apr_answer_start(apr_answer *answer, bool json)
     if (json) apr_json_open(&answer->body, NULL, '{');
 }
 
-static const char *sentence_of(apr_status status, const apr_error *err)
+static const char *message_of(apr_status status, const apr_error *err)
 {
     return err->text[0] != '\0' ? err->text : apr_status_text(status);
 }
 
-/* The head is an object that is not closed; the members of the body and its closing bracket go on from there. Returns the
- * status that was said. */
+/* The head is an object without its closing bracket; the body's members and closing bracket are printed after it. Returns the status
+ * that was printed. */
 static apr_status print_json(apr_answer *answer, apr_status status, const apr_error *err)
 {
     apr_json_text head = {0};
@@ -30,7 +30,7 @@ static apr_status print_json(apr_answer *answer, apr_status status, const apr_er
     apr_json_string(&head, "status", apr_status_text(status), strlen(apr_status_text(status)));
     apr_json_int(&head, "exit", status);
     if (status > APR_E_NO || err->text[0] != '\0')
-        apr_json_string(&head, "error", sentence_of(status, err), strlen(sentence_of(status, err)));
+        apr_json_string(&head, "error", message_of(status, err), strlen(message_of(status, err)));
     apr_json_close(&answer->body, '}');
 
     char *const opened = apr_json_text_take(&head, NULL), *const body = apr_json_text_take(&answer->body, NULL);
@@ -44,13 +44,13 @@ static apr_status print_json(apr_answer *answer, apr_status status, const apr_er
 
 int apr_answer_end(apr_answer *answer, const char *tool, apr_status status, const apr_error *err)
 {
-    char sentence[2 * sizeof err->text];
+    char message[2 * sizeof err->text];
 
     if (answer->json && answer->body.failed) status = APR_E_MEMORY;
     if (answer->json) status = print_json(answer, status, err);
     else if (status > APR_E_NO || err->text[0] != '\0')
         fprintf(stderr, "%s: %s\n", tool,
-                apr_clean_text(sentence, sizeof sentence, sentence_of(status, err), strlen(sentence_of(status, err))));
+                apr_clean_text(message, sizeof message, message_of(status, err), strlen(message_of(status, err))));
     apr_json_text_free(&answer->body);
 
     if (fflush(stdout) != 0 || ferror(stdout)) {

@@ -1,4 +1,4 @@
-/* cli.c - the command line of a tool: parses arguments against tables of options, runs the command, ends with its status. */
+/* cli.c - parses arguments against tables of options, runs the command and returns its status. */
 #include "tools/cli/cli.h"
 
 #include "formats/base/map.h"
@@ -23,7 +23,7 @@ typedef struct parser {
     apr_parsed *parsed;
     int argc;
     char **argv;
-    int at; /* the argument at hand */
+    int at; /* index of the current argument */
     apr_error *err;
 } parser;
 
@@ -56,7 +56,7 @@ const apr_option *apr_option_named(const apr_command *command, const char *name,
     return option_in(command->options, name, n, letter);
 }
 
-/* Where the option's value goes, or NULL when there is no such option. */
+/* The field that the option's value is stored in, or NULL if there is no such option. */
 static void *find_option(const parser *p, const char *name, size_t n, char letter, const apr_option **option)
 {
     const apr_command *const command = p->parsed->command;
@@ -67,16 +67,16 @@ static void *find_option(const parser *p, const char *name, size_t n, char lette
     return *option != NULL ? (char *)p->parsed->options + (*option)->offset : NULL;
 }
 
-/* The option that was probably meant by "--name", or NULL. */
+/* The known option nearest to a misspelled "--name", or NULL. */
 static const char *nearest_option(const parser *p, const char *name)
 {
-    enum { MOST = 128 };
-    const char *names[MOST];
+    enum { MAX_NAMES = 128 };
+    const char *names[MAX_NAMES];
     size_t n = 0;
 
     const apr_option *const tables[] = {p->parsed->command != NULL ? p->parsed->command->options : NULL, apr_common_options};
     for (size_t t = 0; t < 2; t++)
-        for (const apr_option *o = tables[t]; o != NULL && o->name != NULL && n < MOST; o++) names[n++] = o->name;
+        for (const apr_option *o = tables[t]; o != NULL && o->name != NULL && n < MAX_NAMES; o++) names[n++] = o->name;
     return apr_nearest(name, names, n);
 }
 
@@ -97,12 +97,12 @@ static bool is_in_range(const apr_option *option, double value)
     return (option->min == 0.0 && option->max == 0.0) || (value >= option->min && value <= option->max);
 }
 
-/* "24" where gigabytes are counted: says what was probably meant. */
+/* "--vram 24" means 24 bytes: suggests 24G or 24M. */
 static apr_status small_size(const parser *p, const apr_option *option, const char *text, uint64_t value)
 {
     const size_t n_digits = strspn(text, "0123456789.");
     const int n = (int)(n_digits < 40 ? n_digits : 40);
-    return bad_usage(p, "--%s: %.60s is %llu bytes, too few to be meant; write %.*sG for GiB, %.*sM for MiB", option->name, text,
+    return bad_usage(p, "--%s: %.60s means %llu bytes, which is too small; write %.*sG for GiB or %.*sM for MiB", option->name, text,
                      (unsigned long long)value, n, text, n, text);
 }
 
@@ -118,7 +118,7 @@ static apr_status store_number(const parser *p, const apr_option *option, const 
     if (option->kind == APR_OPTION_REAL && (is_good = apr_parse_real(text, field))) value = *(double *)field;
     if (!is_good) return bad_usage(p, "--%s: '%.60s' is not %s", option->name, text, expected[option->kind]);
     if (option->kind == APR_OPTION_SIZE && value == 0)
-        return option->or_none ? APR_OK : bad_usage(p, "--%s: %.60s cannot be meant; leave it out", option->name, text);
+        return option->or_none ? APR_OK : bad_usage(p, "--%s: %.60s is not allowed; leave the option out", option->name, text);
     if (option->kind == APR_OPTION_SIZE) return value >= option->min ? APR_OK : small_size(p, option, text, *(uint64_t *)field);
     if (!is_in_range(option, value))
         return bad_usage(p, "--%s: %.60s is not between %.12g and %.12g", option->name, text, option->min, option->max);
@@ -162,7 +162,7 @@ static apr_status set_defaults(const parser *p, const apr_command *command)
     return APR_OK;
 }
 
-/* For options that need others, and for flags that a sentence names. */
+/* Remembers that an option was typed, for check_needs and suggest_flag. */
 static apr_status mark_given(const parser *p, const apr_option *option)
 {
     apr_parsed *const parsed = p->parsed;
@@ -180,7 +180,7 @@ static bool is_given(const apr_parsed *parsed, const char *name)
     return false;
 }
 
-/* The value after '=', or the next argument. An argument that looks like an option is no value: write --name=--value. */
+/* The value after '=', or the next argument. An argument that begins with "--" is not taken as a value: write --name=--value. */
 static apr_status take_value(parser *p, const apr_option *option, const char *inline_value, void *field)
 {
     if (inline_value == NULL && p->at + 1 < p->argc && strncmp(p->argv[p->at + 1], "--", 2) != 0) inline_value = p->argv[++p->at];
@@ -231,11 +231,11 @@ const apr_command *apr_command_named(const apr_tool *tool, const char *verb)
 
 static const char *nearest_verb(const apr_tool *tool, const char *word)
 {
-    enum { MOST = 32 };
-    const char *verbs[MOST];
+    enum { MAX_VERBS = 32 };
+    const char *verbs[MAX_VERBS];
     size_t n = 0;
 
-    for (const apr_command *c = tool->commands; c->run != NULL && n + 1 < MOST; c++)
+    for (const apr_command *c = tool->commands; c->run != NULL && n + 1 < MAX_VERBS; c++)
         if (c->verb != NULL) verbs[n++] = c->verb;
     verbs[n++] = APR_HELP_VERB;
     return apr_nearest(word, verbs, n);
@@ -248,15 +248,15 @@ static apr_status unknown_verb(const parser *p, const char *word)
     const bool is_operand = command != NULL && command->joins != NULL;
 
     if (is_operand && near != NULL)
-        return apr_fail(p->err, APR_E_USAGE, "%.60s: no such file, and no verb; the nearest is '%s'; try '%s %s --help'", word, near, tool,
+        return apr_fail(p->err, APR_E_USAGE, "%.60s: no such file or verb, the nearest verb is '%s'; try '%s %s --help'", word, near, tool,
                         near);
-    if (is_operand) return apr_fail(p->err, APR_E_USAGE, "%.60s: no such file, and no verb; try '%s --help'", word, tool);
+    if (is_operand) return apr_fail(p->err, APR_E_USAGE, "%.60s: no such file or verb; try '%s --help'", word, tool);
     if (near != NULL) return bad_usage(p, "unknown verb '%.60s', the nearest is '%s'", word, near);
     return bad_usage(p, "unknown verb '%.60s'", word);
 }
 
-/* Beside a command without a verb: was the first operand meant as a verb? It is written like one, is nothing that exists,
- * and makes the operands too many or is near to a verb. */
+/* In a tool that also has a command without a verb: was the first operand meant as a verb? It must be spelled like a verb and not be
+ * an existing file. It must also be one operand too many, or be near to a known verb. */
 static bool looks_like_a_verb(const parser *p)
 {
     const apr_parsed *const parsed = p->parsed;
@@ -267,7 +267,7 @@ static bool looks_like_a_verb(const parser *p)
     return parsed->n_operands > parsed->command->max_operands || parsed->command->joins != NULL || nearest_verb(p->tool, word) != NULL;
 }
 
-/* "OUT.apr" of "IN.gguf OUT.apr": the command with a name for it is named. */
+/* If only the output is missing, suggests the command with a file name made from the input's. */
 static apr_status missing_operand(const parser *p)
 {
     const apr_parsed *const parsed = p->parsed;
@@ -276,7 +276,7 @@ static apr_status missing_operand(const parser *p)
 
     if (parsed->n_operands == 0)
         return bad_usage(p, "%.*s is missing", parsed->command->joins != NULL ? (int)strcspn(words, " ") : (int)strlen(words), words);
-    if (out == NULL || parsed->n_operands > 1) return bad_usage(p, "an operand is missing");
+    if (out == NULL || parsed->n_operands > 1) return bad_usage(p, "an argument is missing");
     const char *const in = parsed->operands[0], *const slash = strrchr(in, '/'), *const dot = strrchr(slash != NULL ? slash : in, '.');
     const size_t n = slash != NULL && slash[1] == '\0' ? (size_t)(slash - in) : dot != NULL ? (size_t)(dot - in) : strlen(in);
     const bool is_gguf = dot != NULL && strcmp(dot, ".gguf") == 0;
@@ -285,7 +285,7 @@ static apr_status missing_operand(const parser *p)
     return apr_try_change(APR_E_USAGE, &(apr_typed){p->tool->name, p->argc, p->argv}, NULL, better, p->err);
 }
 
-/* Is the i-th operand a model that is read? So say the words that usage pages show. */
+/* Is the i-th operand a model that is read? Decided by the operand names in the command's usage ("IN OUT"). */
 static bool is_model(const char *words, size_t i)
 {
     static const char *const models[] = {"IN", "[IN", "MODEL", "[MODEL", "FILE", "DIR", "A", "B"};
@@ -305,7 +305,7 @@ static bool is_model(const char *words, size_t i)
     return false;
 }
 
-/* A folder with a single GGUF in it is that; with several, one is named. */
+/* A folder that holds one GGUF is replaced by that file. If it holds several, the error suggests one of them. */
 static apr_status resolve_model(const parser *p, const char **operand)
 {
     apr_arena *const arena = &p->parsed->arena;
@@ -324,7 +324,7 @@ static apr_status resolve_model(const parser *p, const char **operand)
     return APR_OK;
 }
 
-/* ORG/NAME of operands and of options that name a model: looked up in the caches of Hugging Face's tools. */
+/* Looks up ORG/NAME in operands and options that name a model, in the caches of Hugging Face's tools. */
 static apr_status resolve_ids(const parser *p)
 {
     apr_parsed *const parsed = p->parsed;
@@ -348,7 +348,7 @@ static apr_status check_operands(const parser *p)
     if (parsed->common.version || parsed->common.license) return APR_OK;
     if (command == NULL && parsed->n_operands > 0) return unknown_verb(p, parsed->operands[0]);
     if (parsed->common.help) return APR_OK;
-    if (command == NULL) return bad_usage(p, "say what to do");
+    if (command == NULL) return bad_usage(p, "no verb was given");
     if (command->verb == NULL && looks_like_a_verb(p)) return unknown_verb(p, parsed->operands[0]);
     if (parsed->n_operands < command->min_operands) return missing_operand(p);
     if (parsed->n_operands > command->max_operands)
@@ -356,7 +356,7 @@ static apr_status check_operands(const parser *p)
     return resolve_ids(p);
 }
 
-/* By its own verb, or by that of another program. */
+/* Finds a command by its own verb or by another program's verb for it. */
 static const apr_command *command_called(const apr_tool *tool, const char *verb)
 {
     const char *rest = NULL;
@@ -368,7 +368,7 @@ static const apr_command *command_called(const apr_tool *tool, const char *verb)
 }
 
 /* "help" or "help VERB": the same as --help and VERB --help. */
-static apr_status turn_to_help(parser *p)
+static apr_status use_as_help(parser *p)
 {
     apr_parsed *const parsed = p->parsed;
 
@@ -417,7 +417,7 @@ apr_status apr_cli_parse(const apr_tool *tool, int argc, char **argv, apr_parsed
     if (parsed->command != NULL) APR_TRY(set_defaults(&p, parsed->command));
     APR_TRY(parse_arguments(&p, t.verb_at));
     parsed->common.version |= parsed->common.verbose && parsed->argc == 2; /* "-v" alone */
-    return t.wants_help ? turn_to_help(&p) : check_operands(&p);
+    return t.wants_help ? use_as_help(&p) : check_operands(&p);
 }
 
 void apr_parsed_close(apr_parsed *parsed)
@@ -426,7 +426,7 @@ void apr_parsed_close(apr_parsed *parsed)
     *parsed = (apr_parsed){0};
 }
 
-/* Is --json anywhere before "--"? Also arguments that cannot be parsed are answered in the form that was asked for. */
+/* Is --json anywhere before "--"? Known before parsing, so that a usage error is also answered as JSON. */
 static bool wants_json(int argc, char **argv)
 {
     for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++)
@@ -434,7 +434,7 @@ static bool wants_json(int argc, char **argv)
     return false;
 }
 
-/* What was found out about files that changed meanwhile is worth nothing, a file that looks damaged above all. */
+/* If an input changed while it was read, that replaces any other result: the result is worthless, in particular "damaged file". */
 static apr_status check_inputs(apr_status status, apr_error *err)
 {
     apr_error changed = {0};
@@ -443,7 +443,7 @@ static apr_status check_inputs(apr_status status, apr_error *err)
     return changed.status;
 }
 
-/* --help, --version and --license, in the form that was asked for. */
+/* --help, --version and --license, as text or as JSON. */
 static void answer_about(const apr_tool *tool, const apr_parsed *parsed, apr_answer *answer)
 {
     if (parsed->common.words) apr_cli_words(tool, stdout);
@@ -455,7 +455,7 @@ static void answer_about(const apr_tool *tool, const apr_parsed *parsed, apr_ans
     else apr_version_print(tool->name, stdout);
 }
 
-/* Options that would have no effect. */
+/* Refuses options that would have no effect. */
 static apr_status check_needs(const apr_parsed *parsed, const apr_call *call, apr_error *err)
 {
     for (const apr_need *need = parsed->command->needs; need != NULL && need->option != NULL; need++) {
@@ -468,24 +468,28 @@ static apr_status check_needs(const apr_parsed *parsed, const apr_call *call, ap
     return APR_OK;
 }
 
-/* "give --force", "--resume goes on with it": what a sentence asks for. */
-static bool asks_for(const char *text, const char *dashes, size_t n_flag)
+/* Does an error message suggest the flag at `dashes`? "give --force", "use --force", "--resume continues", "--resume goes on". */
+static bool suggests_flag(const char *text, const char *dashes, size_t n_flag)
 {
-    static const char give[] = "give", goes_on[] = " goes on";
-    const size_t n_give = sizeof give - 1;
-    const bool given = dashes >= text + n_give && strncmp(dashes - n_give, give, n_give) == 0;
-    return given || strncmp(dashes + 3 + n_flag, goes_on, sizeof goes_on - 1) == 0;
+    static const char *const before[] = {"give", "use"}, *const after[] = {" goes on", " continues"};
+
+    for (size_t i = 0; i < 2; i++) {
+        const size_t n = strlen(before[i]);
+        if (dashes >= text + n && strncmp(dashes - n, before[i], n) == 0) return true;
+        if (strncmp(dashes + 3 + n_flag, after[i], strlen(after[i])) == 0) return true;
+    }
+    return false;
 }
 
-/* A sentence that says "give --force" ends in the command with it, where that is one of the command's flags. */
-static void name_flag(const apr_parsed *parsed, const apr_typed *typed, apr_error *err)
+/* If an error message suggests a flag of the command, appends the command with that flag. */
+static void suggest_flag(const apr_parsed *parsed, const apr_typed *typed, apr_error *err)
 {
     if (strstr(err->text, "try: ") != NULL) return;
     for (const char *at = strstr(err->text, " --"); at != NULL; at = strstr(at + 1, " --")) {
         char flag[64];
         const size_t n = strspn(at + 3, "abcdefghijklmnopqrstuvwxyz0123456789-");
         const apr_option *const option = option_in(parsed->command->options, at + 3, n, 0);
-        if (!asks_for(err->text, at, n) || option == NULL || option->kind != APR_OPTION_FLAG || option->standard != NULL ||
+        if (!suggests_flag(err->text, at, n) || option == NULL || option->kind != APR_OPTION_FLAG || option->standard != NULL ||
             is_given(parsed, option->name))
             continue;
         snprintf(flag, sizeof flag, "--%s", option->name);
@@ -494,7 +498,7 @@ static void name_flag(const apr_parsed *parsed, const apr_typed *typed, apr_erro
     }
 }
 
-/* What became of words of other programs. */
+/* Notes about translated options of other programs. */
 static void print_notes(const apr_parsed *parsed)
 {
     for (size_t i = 0; i < parsed->notes.n_items; i++) fprintf(stderr, "note: %s\n", apr_printable(parsed->notes.items[i]));
@@ -502,8 +506,8 @@ static void print_notes(const apr_parsed *parsed)
         fprintf(stderr, "note: %s\n", apr_printable(parsed->notes_more.items[i]));
 }
 
-/* Without a GPU the same command runs on the host. */
-static void name_host(const apr_typed *typed, apr_error *err)
+/* After a GPU error: appends the same command for the host. */
+static void suggest_host(const apr_typed *typed, apr_error *err)
 {
     static const char *const of_gpus[] = {"--gpu", "--gpus", "--offload"};
     apr_change changes[8];
@@ -517,9 +521,9 @@ static void name_host(const apr_typed *typed, apr_error *err)
                 changes[n++] = (apr_change){.was = typed->argv[i + 1]};
             }
     for (int i = 1; i < typed->argc; i++) {
-        const bool is_apart = strcmp(typed->argv[i], "--device") == 0 && i + 1 < typed->argc && strcmp(typed->argv[i + 1], "cuda") == 0;
-        if (!is_apart && strcmp(typed->argv[i], "--device=cuda") != 0) continue;
-        changes[n++] = (apr_change){.was = is_apart ? "cuda" : "--device=cuda", .is = is_apart ? "host" : "--device=host"};
+        const bool two_words = strcmp(typed->argv[i], "--device") == 0 && i + 1 < typed->argc && strcmp(typed->argv[i + 1], "cuda") == 0;
+        if (!two_words && strcmp(typed->argv[i], "--device=cuda") != 0) continue;
+        changes[n++] = (apr_change){.was = two_words ? "cuda" : "--device=cuda", .is = two_words ? "host" : "--device=host"};
         apr_try_instead(APR_E_DEVICE, typed, changes, n, err);
         return;
     }
@@ -535,8 +539,8 @@ static apr_status run_command(const apr_tool *tool, const apr_parsed *parsed, ap
     apr_inputs_start();
     const apr_status status = check_inputs(parsed->command->run(&call, err), err);
     apr_inputs_end();
-    if (status != APR_OK) name_flag(parsed, &typed, err);
-    if (status == APR_E_DEVICE) name_host(&typed, err);
+    if (status != APR_OK) suggest_flag(parsed, &typed, err);
+    if (status == APR_E_DEVICE) suggest_host(&typed, err);
     return status;
 }
 

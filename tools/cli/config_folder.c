@@ -1,4 +1,4 @@
-/* config_folder.c - looks for config.json, and for anything that may be weights. */
+/* config_folder.c - looks for config.json, and for files that may be weights. */
 #include "tools/cli/config_folder.h"
 
 #include <dirent.h>

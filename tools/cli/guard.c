@@ -1,4 +1,4 @@
-/* guard.c - handlers of signals and of exit. What they call is async-signal-safe: system calls and own memory. */
+/* guard.c - signal and exit handlers. They only make system calls and use static memory, so they are async-signal-safe. */
 #define _GNU_SOURCE /* SIGSTKFLT, sigaltstack */
 #include "tools/cli/guard.h"
 
@@ -24,7 +24,7 @@ static bool writes_outputs;
 static char kept_path[1024]; /* where an unfinished output is kept; "": nowhere */
 static atomic_uint percent_kept;
 
-/* --- a sentence without stdio --- */
+/* --- messages without stdio --- */
 
 typedef struct line {
     char text[2048];
@@ -46,7 +46,7 @@ static void put_number(line *l, uint64_t value)
     put(l, digits + at);
 }
 
-/* Inside quotes of JSON; what is not plain there becomes '?'. */
+/* The inside of a JSON string; characters other than printable ASCII become '?'. */
 static void put_quoted(line *l, const line *text)
 {
     for (size_t i = 0; i < text->n; i++) {
@@ -65,10 +65,10 @@ static void write_line(int fd, const line *l)
     }
 }
 
-/* The sentence and the end: as apr_answer_end would, without anything that a signal may have interrupted. */
+/* Prints the message as apr_answer_end does, but async-signal-safe, and ends the process. */
 static _Noreturn void end_with(apr_status status, const line *sentence)
 {
-    static line out; /* large, and only one thread comes here */
+    static line out; /* static because it is large; only one thread gets here */
 
     apr_out_remove_unfinished();
     out.n = 0;
@@ -82,7 +82,7 @@ static _Noreturn void end_with(apr_status status, const line *sentence)
         put(&out, "\"}\n");
         write_line(STDOUT_FILENO, &out);
     } else {
-        if (isatty(STDERR_FILENO)) put(&out, "\r\033[K"); /* over the line of progress */
+        if (isatty(STDERR_FILENO)) put(&out, "\r\033[K"); /* erases the progress line */
         put(&out, tool_name);
         put(&out, ": ");
         for (size_t i = 0; i < sentence->n; i++)
@@ -95,13 +95,13 @@ static _Noreturn void end_with(apr_status status, const line *sentence)
 
 /* --- signals --- */
 
-/* What became of the output; nothing is said where the answer has been given. */
+/* Says what became of the output; silent if the answer has been given already. */
 static void say_stopped(void)
 {
     static line sentence;
 
     if (atomic_load(&is_answered)) return;
-    if (isatty(STDERR_FILENO)) put(&sentence, "\r\033[K"); /* over the line of progress */
+    if (isatty(STDERR_FILENO)) put(&sentence, "\r\033[K"); /* erases the progress line */
     put(&sentence, tool_name);
     put(&sentence, ": stopped");
     if (kept_path[0] != '\0' && access(kept_path, F_OK) == 0) {
@@ -109,7 +109,7 @@ static void say_stopped(void)
         put_number(&sentence, atomic_load(&percent_kept));
         put(&sentence, " % kept in ");
         put(&sentence, kept_path);
-        put(&sentence, "; the same command goes on");
+        put(&sentence, "; run the same command to continue");
     } else if (writes_outputs) {
         put(&sentence, "; nothing was written");
     }
@@ -117,7 +117,7 @@ static void say_stopped(void)
     write_line(STDERR_FILENO, &sentence);
 }
 
-/* One thread ends the process: a second signal that another thread gets meanwhile must not do so before the sentence is out. */
+/* Only the first thread ends the process. A second signal on another thread must not end it before the message is printed. */
 static void on_end(int number)
 {
     static atomic_flag is_stopping = ATOMIC_FLAG_INIT;
@@ -136,17 +136,17 @@ static void on_bus(int number, siginfo_t *info, void *context)
     struct stat now;
 
     (void)context;
-    if (input == NULL) { /* not a page of a file: as it would have been */
+    if (input == NULL) { /* not in a mapped input: restore the previous handling */
         apr_out_remove_unfinished();
         sigaction(number, &bus_before, NULL);
-        if (info->si_code <= 0) raise(number); /* sent by a process: it does not come again by itself */
+        if (info->si_code <= 0) raise(number); /* sent by a process: it would not occur again by itself */
         return;
     }
     if (atomic_flag_test_and_set(&is_ending))
         for (;;) pause();
     const bool is_cut = fstat(input->fd, &now) == 0 && now.st_size < input->at_open.st_size;
     put(&sentence, input->path);
-    put(&sentence, is_cut ? ": was cut short by another program while it was being read: " : ": its disk does not deliver byte ");
+    put(&sentence, is_cut ? ": was cut short by another program while it was being read: " : ": read error on disk at byte ");
     put_number(&sentence, is_cut ? (uint64_t)now.st_size : (uint64_t)((const uint8_t *)info->si_addr - input->data));
     if (is_cut) {
         put(&sentence, " bytes are left of ");
@@ -155,7 +155,7 @@ static void on_bus(int number, siginfo_t *info, void *context)
     end_with(APR_E_IO, &sentence);
 }
 
-/* Only where nothing else was arranged: neither by who started us (nohup, &) nor by a sanitizer. */
+/* Only if the signal has its default handling: not ignored by the parent (nohup, &), no sanitizer's handler. */
 static void handle(int number, const struct sigaction *action)
 {
     struct sigaction before;
@@ -178,7 +178,7 @@ static void handle_signals(void)
     signal(SIGXFSZ, SIG_IGN);
 }
 
-/* A stack that ran over cannot run a handler: it needs one of its own. */
+/* After a stack overflow a handler can only run on an alternate stack. */
 static void give_handlers_a_stack(void)
 {
     static char stack[64 * 1024];
@@ -193,12 +193,12 @@ static void on_exit_unanswered(void)
 {
     static line sentence;
     if (atomic_load(&is_answered) || atomic_flag_test_and_set(&is_ending)) return;
-    put(&sentence, "a library ended the run before its answer, for want of threads or memory; give it fewer threads (OMP_NUM_THREADS) or "
-                   "smaller stacks (OMP_STACKSIZE)");
+    put(&sentence, "a library ended the process early, for lack of threads or memory; use fewer threads (OMP_NUM_THREADS) or smaller "
+                   "stacks (OMP_STACKSIZE)");
     end_with(APR_E_MEMORY, &sentence);
 }
 
-/* Every input keeps its descriptor, and there are models of a thousand files. */
+/* Every input keeps its file descriptor open, and a model can have a thousand files. */
 static void raise_file_limit(void)
 {
     struct rlimit limit;

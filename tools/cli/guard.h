@@ -1,11 +1,11 @@
-/* guard.h - a process that does not end by its answer still leaves nothing unfinished, and never says yes or no.
+/* guard.h - clean ends for a process that is killed before it gives its answer: no unfinished files, and never exit code 0 or 1.
  *
- * - A signal that ends the process first removes what is unfinished (formats/base/out.h). Signals that were ignored stay ignored.
- *   Of SIGINT and SIGTERM one sentence says what became of the output: nothing was written, or how much is kept where.
- * - A page of an input that is gone (another program cut the file short, the disk failed) is one sentence and exit code 3, on
- *   whatever thread it was met; with --json also the document.
- * - A file that may not grow further (ulimit -f) is an error of writing, not a signal.
- * - A library that calls exit(), as OpenMP's does when it gets no threads, ends the process with exit code 6 and a sentence. */
+ * - Before a signal ends the process, unfinished outputs are removed (formats/base/out.h). Ignored signals stay ignored. For SIGINT
+ *   and SIGTERM a message says that nothing was written, or how much of the output is kept and where.
+ * - SIGBUS on a mapped input (another program truncated the file, or the disk failed) gives a message and exit code 3, on any
+ *   thread. With --json it also gives the JSON object.
+ * - A file that exceeds the size limit (ulimit -f) gives a write error, not a signal.
+ * - If a library calls exit(), as OpenMP does when it cannot create threads, the process ends with exit code 6 and a message. */
 #ifndef APR_TOOLS_GUARD_H
 #define APR_TOOLS_GUARD_H
 
@@ -13,14 +13,14 @@
 #include <stdint.h>
 
 void apr_guard_start(const char *tool, bool json);
-/* Outputs are written by this command: what is unfinished goes with the process, unless apr_guard_keeps says where it is kept. */
+/* This command writes outputs. They are removed if it is killed, unless apr_guard_keeps was called. */
 void apr_guard_writes(void);
-/* It is kept in `path`, and the same command goes on from there. */
+/* The unfinished output is kept in `path`; running the same command again continues it. */
 void apr_guard_keeps(const char *path);
-/* So much of it. */
+/* How much of it is done, for the message. */
 void apr_guard_kept(uint64_t done, uint64_t total);
 
-/* From here on the process may end: the answer has been given. */
+/* The answer has been given: exit() is normal from here on. */
 void apr_guard_answered(void);
 
 #endif

@@ -1,4 +1,4 @@
-/* hub_ids.c - ORG/NAME[@REVISION][:TAG]: looked up where Hugging Face's tools keep what they fetched. Nothing is downloaded. */
+/* hub_ids.c - looks up ORG/NAME[@REVISION][:TAG] in the caches of Hugging Face's tools. Nothing is downloaded. */
 #define _GNU_SOURCE /* strcasestr */
 #include "tools/cli/parse.h"
 
@@ -15,7 +15,7 @@ typedef struct hub_id {
     char org[128], name[128], revision[128], tag[64];
 } hub_id;
 
-/* Letters, digits, '-', '_' and '.', which is not the first; at most n - 1 of them. */
+/* Letters, digits, '-', '_' and '.'; the first is not '.' or '-'. At most n - 1 characters. */
 static bool take_part(const char **text, char *part, size_t n)
 {
     size_t at = 0;
@@ -52,11 +52,11 @@ static bool read_id(const char *text, hub_id *id)
 
 /* --- caches --- */
 
-/* The folder "hub" of the i-th place, in the order of Hugging Face's tools; NULL: there are no more. "" where the variable is not set. */
+/* The i-th cache folder, in the order of Hugging Face's tools. "": its variable is not set. NULL: there are no more. */
 static const char *hub_folder(int i, apr_arena *arena)
 {
     static const struct {
-        const char *variable, *behind;
+        const char *variable, *suffix;
     } places[] = {{"HF_HUB_CACHE", ""},
                   {"HUGGINGFACE_HUB_CACHE", ""},
                   {"HF_HOME", "/hub"},
@@ -64,7 +64,7 @@ static const char *hub_folder(int i, apr_arena *arena)
                   {"HOME", "/.cache/huggingface/hub"}};
     if (i >= (int)(sizeof places / sizeof *places)) return NULL;
     const char *const value = getenv(places[i].variable);
-    return value != NULL && *value != '\0' ? apr_arena_print(arena, "%s%s", value, places[i].behind) : "";
+    return value != NULL && *value != '\0' ? apr_arena_print(arena, "%s%s", value, places[i].suffix) : "";
 }
 
 static bool is_folder(const char *path)
@@ -73,7 +73,7 @@ static bool is_folder(const char *path)
     return path != NULL && stat(path, &st) == 0 && S_ISDIR(st.st_mode);
 }
 
-/* The one line of refs/NAME. */
+/* Reads the commit hash, the only line of refs/NAME. */
 static bool read_ref(const char *repository, const char *name, char *hash, size_t n_hash, apr_arena *arena)
 {
     const char *const path = apr_arena_print(arena, "%s/refs/%s", repository, name);
@@ -87,7 +87,7 @@ static bool read_ref(const char *repository, const char *name, char *hash, size_
     return *hash != '\0' && strchr(hash, '/') == NULL;
 }
 
-/* The snapshot whose name begins with `start`; the newest of several. */
+/* The snapshot whose name begins with `start`; if there are several, the newest. */
 static const char *find_snapshot(const char *snapshots, const char *start, apr_arena *arena)
 {
     DIR *const folder = opendir(snapshots);
@@ -121,7 +121,7 @@ static const char *snapshot_in(const char *hub, const hub_id *id, apr_arena *are
     return find_snapshot(snapshots, id->revision, arena);
 }
 
-/* A repository of GGUFs: the only one, or the one that the tag names. Otherwise the folder itself. */
+/* In a repository of GGUFs: the only GGUF, or the one that the tag selects. Otherwise the folder itself. */
 static const char *gguf_in(const char *snapshot, const char *tag, apr_arena *arena)
 {
     DIR *const folder = opendir(snapshot);
@@ -163,7 +163,7 @@ const char *apr_gguf_of_folder(const char *path, int *n, apr_arena *arena)
     return apr_arena_print(arena, "%s%s%s", path, path[strlen(path) - 1] == '/' ? "" : "/", first);
 }
 
-/* "~/.cache/huggingface/hub", or where else it would have been. */
+/* The cache folder for error messages, such as "~/.cache/huggingface/hub". */
 static const char *shown_hub(apr_arena *arena)
 {
     const char *const home = getenv("HOME");
@@ -193,7 +193,7 @@ apr_status apr_hub_id_resolve(const char *text, const char **path, apr_arena *ar
         *path = gguf_in(snapshot, id.tag, arena);
         return APR_OK;
     }
-    if (is_folder(id.org)) return APR_OK; /* a path below a folder that is here */
+    if (is_folder(id.org)) return APR_OK; /* ORG is a local folder, so the text is a path */
     return apr_fail(err, APR_E_IO, "%s is not a file here and not in %s; fetch it: hf download %s/%s%s%s", text, shown_hub(arena), id.org,
                     id.name, *id.revision != '\0' ? " --revision " : "", id.revision);
 }

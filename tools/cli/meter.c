@@ -1,4 +1,4 @@
-/* meter.c - one line on stderr, at most ten times a second on a terminal. */
+/* meter.c - prints the progress line, at most ten times a second on a terminal. */
 #include "tools/cli/meter.h"
 
 #include "formats/base/clock.h"
@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { BAR_CELLS = 12, COLUMNS_FOR_A_BAR = 70, NAME_COLUMNS = 28, LEAST_NAME = 8 };
+enum { BAR_CELLS = 12, COLUMNS_FOR_A_BAR = 70, MAX_NAME_COLUMNS = 28, MIN_NAME_COLUMNS = 8 };
 
 static const double seconds_between_lines = 0.1, seconds_between_plain_lines = 10.0, seconds_of_a_rate = 3.0;
 static bool is_always;
@@ -34,7 +34,7 @@ static char *bar_text(char *text, size_t capacity, const apr_meter_state *s)
     return text;
 }
 
-/* "8.7 of 14.2 GiB  2.1 GiB/s", in MiB where all of it is less than a GiB. */
+/* "8.7 of 14.2 GiB  2.1 GiB/s"; in MiB if the total is less than a GiB. */
 static char *amount_text(char *text, size_t capacity, const apr_meter_state *s)
 {
     const uint64_t largest = s->total > s->done ? s->total : s->done;
@@ -52,7 +52,7 @@ static char *amount_text(char *text, size_t capacity, const apr_meter_state *s)
     return text;
 }
 
-/* "0:37"; "" while that is not known. */
+/* Time left, "0:37"; "" while unknown. */
 static char *left_text(char text[APR_SMALL_TEXT], const apr_meter_state *s)
 {
     text[0] = '\0';
@@ -70,15 +70,15 @@ char *apr_meter_line(char *text, size_t capacity, const apr_meter_state *s)
     left_text(left, s);
     snprintf(rest, sizeof rest, "%s%s%s%s%s", bar_text(bar, sizeof bar, s), share, amount_text(amount, sizeof amount, s),
              left[0] != '\0' ? "  " : "", left);
-    const int room = s->columns - 3 - apr_text_columns(rest); /* two blanks, and the last column stays free */
-    const int columns = room > NAME_COLUMNS ? NAME_COLUMNS : room;
+    const int free_columns = s->columns - 3 - apr_text_columns(rest); /* two blanks; the last column stays free */
+    const int columns = free_columns > MAX_NAME_COLUMNS ? MAX_NAME_COLUMNS : free_columns;
     apr_clean_text(clean, sizeof clean, s->what, strlen(s->what));
-    if (columns < LEAST_NAME) snprintf(text, capacity, "%s", rest);
+    if (columns < MIN_NAME_COLUMNS) snprintf(text, capacity, "%s", rest);
     else snprintf(text, capacity, "%s  %s", apr_middle_text(name, sizeof name, clean, columns), rest);
     return text;
 }
 
-/* Of the samples that are kept, the one at the beginning of the last seconds. */
+/* The rate since the oldest kept sample of the last few seconds. Also stores the new sample. */
 static double rate_of(apr_meter *meter, double now, uint64_t done)
 {
     const apr_meter_sample *oldest = NULL;
@@ -114,7 +114,7 @@ static void report(void *context, uint64_t done, uint64_t total, const char *wha
     if (meter->keeps) apr_guard_kept(done, total);
     if (!meter->is_shown) return;
     if (what == NULL) {
-        meter->samples[0].done = done; /* what was done before is not of this run's rate */
+        meter->samples[0].done = done; /* work of an earlier run does not count for the rate */
         return;
     }
     const double now = apr_seconds_now(), since = now - meter->printed_s;
@@ -131,7 +131,7 @@ static void report(void *context, uint64_t done, uint64_t total, const char *wha
                                    .columns = meter->is_plain ? COLUMNS_FOR_A_BAR - 1 : apr_terminal_columns(stderr)};
     apr_meter_line(line, sizeof line, &state);
     meter->has_line = !meter->is_plain;
-    /* return, text, erase what is left of the line before */
+    /* carriage return, text, erase the rest of the previous line */
     if (meter->is_plain) fprintf(stderr, "%s\n", line);
     else fprintf(stderr, "\r%s\033[K", line);
 }

@@ -31,8 +31,8 @@ int apr_edit_distance(const char *a, const char *b)
     return rows[n_a % 3][n_b];
 }
 
-/* Edits that a word of so many letters may be away; 0: too short for any. */
-static int most_edits(size_t n_letters) { return n_letters < 5 ? 0 : n_letters <= 7 ? 1 : 2; }
+/* How many edits a word of n_letters may be away; 0: the word is too short for any. */
+static int max_edits(size_t n_letters) { return n_letters < 5 ? 0 : n_letters <= 7 ? 1 : 2; }
 
 static size_t count_letters(const char *word)
 {
@@ -41,7 +41,7 @@ static size_t count_letters(const char *word)
     return n;
 }
 
-/* The same first n letters, dashes left out. */
+/* The same first n letters, without dashes. */
 static bool begin_alike(const char *a, const char *b, size_t n)
 {
     for (; n > 0; n--, a++, b++) {
@@ -56,7 +56,7 @@ const char *apr_nearest(const char *word, const char *const *words, size_t n_wor
 {
     enum { SAME_START = 4 };
     const char *nearest = NULL;
-    int least_edits = most_edits(count_letters(word)) + 1; /* one more than are near */
+    int least_edits = max_edits(count_letters(word)) + 1; /* one more than is near */
 
     if (strlen(word) > APR_NEAREST_MAX) return NULL;
     for (size_t i = 0; i < n_words; i++) {

@@ -1,4 +1,4 @@
-/* page.c - the frame of a page, its colours, and text as HTML has it. */
+/* page.c - the frame of an HTML report, its style sheet, and HTML escapes. */
 #include "tools/cli/page.h"
 
 #include "tools/cli/text.h"
@@ -54,7 +54,7 @@ static const char style[] =
 
 void apr_html_text(FILE *out, const char *text)
 {
-    char *const clean = malloc(4 * strlen(text) + 1); /* what is not UTF-8 becomes \xnn */
+    char *const clean = malloc(4 * strlen(text) + 1); /* invalid UTF-8 becomes \xnn */
 
     if (clean == NULL) return;
     apr_clean_text(clean, 4 * strlen(text) + 1, text, strlen(text));

@@ -1,4 +1,4 @@
-/* page.h - reports as one HTML page: no script, nothing from elsewhere, light and dark. What all pages share. */
+/* page.h - what all HTML reports share. A report is one HTML file without scripts or external files, with a light and a dark style. */
 #ifndef APR_TOOLS_PAGE_H
 #define APR_TOOLS_PAGE_H
 
@@ -7,23 +7,23 @@
 
 #include <stdio.h>
 
-/* Text with what HTML reserves written out. */
+/* Writes text with HTML's special characters escaped. */
 void apr_html_text(FILE *out, const char *text);
-/* The last part of a path. */
+/* The part of a path after the last '/'. */
 const char *apr_page_base_name(const char *path);
 
-/* Up to the beginning of <main>: title "NAME - WHAT". mark: `content="..."` of the generator, by which a page is known as one that may be
- * replaced (apr_out_renew). */
+/* Writes everything up to <main>, with the title "NAME - WHAT". mark: the attribute `content="..."` of <meta name="generator">. An existing
+ * file with this mark may be replaced (apr_out_renew). */
 void apr_page_open(FILE *out, const char *mark, const char *name, const char *what);
-/* One of the figures in <div class="tiles">; what: HTML. */
+/* One figure in <div class="tiles">; what: its label, HTML. */
 void apr_page_tile(FILE *out, const char *figure, const char *what);
-/* A table with titles, which must not have failed, as it would be printed. */
+/* The same table as apr_table_print prints. It must have titles and must not have failed. */
 void apr_page_table(FILE *out, const apr_table *table);
 
-/* What `write` writes, into the page; APR_E_MEMORY, or what writing answers. */
+/* Writes the output of `write` to the file `page`. APR_E_MEMORY, or the status of writing. */
 apr_status apr_page_write(void (*write)(FILE *out, const void *shown), const void *shown, apr_out *page, apr_error *err);
-/* The end of a run that writes a page (NULL: none) and ended so: finished, also when the answer is no, for the page says why; else
- * abandoned. The run's status, or what finishing answers. */
+/* Ends a run that writes a report. page NULL: it writes none. If `status` is APR_OK or APR_E_NO the file is finished (the report says
+ * why the answer is no), otherwise it is abandoned. Returns `status`, or the error of finishing. */
 apr_status apr_page_close(apr_out *page, apr_status status, apr_error *err);
 
 #endif

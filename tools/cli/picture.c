@@ -1,4 +1,4 @@
-/* picture.c - the frame of a picture, round numbers beside an axis, and curves. */
+/* picture.c - the frame of a chart, round axis marks, and line charts. */
 #include "tools/cli/picture.h"
 
 #include "tools/cli/text.h"
@@ -22,11 +22,11 @@ double apr_picture_step(double largest, int most)
     return round[i] * decade;
 }
 
-/* Where the points and values of a picture lie. */
+/* The plot area in SVG units, and the y axis. */
 typedef struct frame {
     const apr_curves *of;
     double left, right, top, bottom;
-    double step, highest; /* of the values: marks, and the last of them */
+    double step, highest; /* of the y axis: step between marks, and the last mark */
 } frame;
 
 static double x_of(const frame *f, size_t i)
@@ -56,7 +56,7 @@ static frame frame_of(const apr_curves *c)
     return f;
 }
 
-/* A mark of an axis is a round number: all of its digits. */
+/* Axis marks are round numbers: all digits are printed. */
 static const char *mark_text(char text[APR_SMALL_TEXT], double value)
 {
     if (value >= 1e4) return apr_figure_text(text, value);
@@ -78,7 +78,7 @@ static void draw_axes(FILE *out, const frame *f)
         fprintf(out, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"end\">%s</text>\n", f->left - 8, y + 4, mark_text(mark, f->step * i));
     }
     for (size_t i = 0; i < c->n_points; i++) {
-        if (x_of(f, i) < last + 36) continue; /* would touch the number before */
+        if (x_of(f, i) < last + 36) continue; /* would touch the previous number */
         last = x_of(f, i);
         fprintf(out, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\">%lld</text>\n", last, f->bottom + 18, (long long)c->at[i]);
     }
@@ -98,7 +98,7 @@ static void draw_curve(FILE *out, const frame *f, size_t k)
     fputs("\"/>\n", out);
     for (size_t i = 0; i < c->n_points; i++) {
         const double x = x_of(f, i), y = y_of(f, curve->values[i]);
-        const bool at_edge = x > f->right - 60; /* where a long number would be cut off by the picture's edge */
+        const bool at_edge = x > f->right - 60; /* a long number would be cut off at the chart's edge */
         char figure[APR_SMALL_TEXT];
         if (curve->low != NULL && curve->high != NULL)
             fprintf(out, "<line class=\"line-%s\" x1=\"%.1f\" x2=\"%.1f\" y1=\"%.1f\" y2=\"%.1f\"/>", colour, x, x, y_of(f, curve->low[i]),

@@ -1,4 +1,4 @@
-/* process.h - what the kernel says of memory: this process's, and what is left. */
+/* process.h - memory use of this process, and free memory of the machine, as the kernel reports them. */
 #ifndef APR_TOOLS_PROCESS_H
 #define APR_TOOLS_PROCESS_H
 
@@ -7,13 +7,13 @@
 
 typedef struct apr_process_memory {
     bool known;
-    uint64_t anonymous, file; /* resident bytes of its own (heap, stacks), and of mapped files */
-    uint64_t peak;            /* of both together, so far */
+    uint64_t anonymous, file; /* resident bytes: own memory (heap, stacks), and mapped files */
+    uint64_t peak;            /* of their sum, so far */
 } apr_process_memory;
 
 apr_process_memory apr_process_memory_now(void);
 
-/* Bytes that the machine can give without swapping, files in its cache among them; 0: not known. */
+/* Bytes that are available without swapping, including reclaimable page cache; 0: unknown. */
 uint64_t apr_available_memory(void);
 
 #endif

@@ -1,4 +1,4 @@
-/* prompt.c - reads prompts to their end; what gives no size beforehand is read into a buffer that grows. */
+/* prompt.c - reads prompts to their end. Streams without a known size are read into a growing buffer. */
 #include "tools/cli/prompt.h"
 
 #include <errno.h>
@@ -17,7 +17,7 @@ typedef struct growing {
     size_t n_bytes, capacity;
 } growing;
 
-/* Room for one more byte at least, and for the NUL. */
+/* Makes the capacity sufficient for at least one more byte and the NUL. */
 static bool grow(growing *g)
 {
     if (g->n_bytes + 1 < g->capacity) return true;
@@ -39,13 +39,13 @@ static apr_status read_all(int fd, const char *name, growing *g, apr_error *err)
         if (n == 0) break;
         g->n_bytes += (size_t)n;
         if (g->n_bytes > APR_PROMPT_MAX_BYTES)
-            return apr_fail(err, APR_E_UNSUPPORTED, "%s: a text of more than %zu MiB", name, APR_PROMPT_MAX_BYTES >> 20);
+            return apr_fail(err, APR_E_UNSUPPORTED, "%s: the text is larger than %zu MiB", name, APR_PROMPT_MAX_BYTES >> 20);
     }
     g->bytes[g->n_bytes] = '\0';
     return APR_OK;
 }
 
-/* Everything that `path` gives, malloc'ed and NUL-terminated. */
+/* All bytes of `path`, malloc'ed and NUL-terminated. */
 static apr_status read_stream(const char *path, char **text, size_t *n_bytes, apr_error *err)
 {
     const bool is_stdin = strcmp(path, "-") == 0;
@@ -78,7 +78,7 @@ apr_status apr_text_open(apr_text *text, const char *path, apr_error *err)
     if (text->map.data != NULL) text->bytes = (const char *)text->map.data;
     text->n_bytes = text->map.n_bytes;
     if (text->n_bytes > 0) return APR_OK;
-    APR_TRY(read_stream(path, &text->own, &text->n_bytes, err)); /* files of /proc state no size */
+    APR_TRY(read_stream(path, &text->own, &text->n_bytes, err)); /* files in /proc have size 0 */
     text->bytes = text->own;
     return APR_OK;
 }
@@ -96,7 +96,7 @@ static size_t without_line_end(const char *text, size_t n)
     return n;
 }
 
-/* Does stdin come through a pipe with something in it? A pipe that was inherited and that no program writes to is left alone. */
+/* Is stdin a pipe that holds data? An inherited pipe that no program writes to does not count. */
 static bool has_waiting_pipe(void)
 {
     struct stat st;
@@ -116,7 +116,8 @@ apr_status apr_read_prompt(const char *text, const char *file, char **prompt, si
     if (!is_stated && isatty(STDIN_FILENO)) return apr_fail(err, APR_E_USAGE, "%s", usage);
     const char *const path = file != NULL ? file : "-";
     if (text != NULL && strcmp(text, "-") != 0) {
-        if (has_waiting_pipe()) fprintf(stderr, "note: the pipe was not read, for -p gives the prompt; -p \"TEXT $(cat)\" takes both\n");
+        if (has_waiting_pipe())
+            fprintf(stderr, "note: the pipe was not read because -p gives the prompt; use -p \"TEXT $(cat)\" to combine them\n");
         *n_bytes = strlen(text);
         *prompt = strdup(text);
         return *prompt != NULL ? APR_OK : apr_no_memory(err, "the prompt");
@@ -124,7 +125,7 @@ apr_status apr_read_prompt(const char *text, const char *file, char **prompt, si
     APR_TRY(read_stream(path, prompt, n_bytes, err));
     if (strcmp(path, "-") == 0) (*prompt)[ *n_bytes = without_line_end(*prompt, *n_bytes)] = '\0';
     if (is_stated || *n_bytes > 0) return APR_OK;
-    free(*prompt); /* nobody wrote to stdin: as good as no prompt */
+    free(*prompt); /* stdin was empty: the same as no prompt */
     *prompt = NULL;
     return apr_fail(err, APR_E_USAGE, "%s", usage);
 }

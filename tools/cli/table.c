@@ -1,4 +1,4 @@
-/* table.c - aligned tables on a terminal: collect the cells, measure the columns, make them fit, print. */
+/* table.c - collects cells, measures the columns, makes them fit the terminal, and prints. */
 #include "tools/cli/table.h"
 
 #include "tools/cli/terminal.h"
@@ -14,7 +14,7 @@ void apr_table_start(apr_table *table, const apr_column *columns, size_t n_colum
     *table = (apr_table){.columns = columns, .n_columns = n_columns};
 }
 
-static bool make_room(apr_table *table)
+static bool reserve_cell(apr_table *table)
 {
     if (table->n_cells < table->capacity) return true;
     const size_t capacity = table->capacity ? 2 * table->capacity : 64;
@@ -34,19 +34,19 @@ void apr_table_cell(apr_table *table, const char *format, ...)
     vsnprintf(raw, sizeof raw, format, args);
     va_end(args);
     apr_clean_text(clean, sizeof clean, raw, strlen(raw));
-    const char *const cell = make_room(table) ? apr_arena_copy(&table->arena, clean, strlen(clean)) : NULL;
+    const char *const cell = reserve_cell(table) ? apr_arena_copy(&table->arena, clean, strlen(clean)) : NULL;
     if (cell == NULL) table->failed = true;
     else table->cells[table->n_cells++] = cell;
 }
 
-/* Blanks between columns; columns that a cell of words keeps at least, if it has so many, and one of the first column, where names are. */
-enum { GAP = 2, LEAST_WORDS = 14, LEAST_NAME = 22 };
+/* GAP: blanks between columns. Minimum widths to which columns are narrowed: the first column, which holds names, and other columns. */
+enum { GAP = 2, MIN_TEXT_WIDTH = 14, MIN_NAME_WIDTH = 22 };
 
-/* How a table is printed: what is left of its columns, and how wide they are. */
+/* How a table is printed: which columns are dropped, and their widths. */
 typedef struct table_shape {
     int widths[APR_TABLE_MAX_COLUMNS];
     bool is_dropped[APR_TABLE_MAX_COLUMNS];
-    size_t n_columns; /* of the table */
+    size_t n_columns; /* of the table, including dropped ones */
     int indent;
 } table_shape;
 
@@ -80,13 +80,14 @@ static int width_of(const table_shape *shape)
     return width;
 }
 
-/* Makes the widest columns of words narrower until the table fits; false: it does not, for all are as narrow as they may be. */
+/* Makes the widest text columns narrower until the table fits. False if it does not fit even at their minimum widths. */
 static bool narrow_words(const apr_table *table, table_shape *shape, int columns)
 {
     while (width_of(shape) > columns) {
         size_t widest = table->n_columns;
         for (size_t c = 0; c < table->n_columns; c++) {
-            const bool may = !table->columns[c].right && !shape->is_dropped[c] && shape->widths[c] > (c == 0 ? LEAST_NAME : LEAST_WORDS);
+            const bool may =
+                !table->columns[c].right && !shape->is_dropped[c] && shape->widths[c] > (c == 0 ? MIN_NAME_WIDTH : MIN_TEXT_WIDTH);
             if (may && (widest == table->n_columns || shape->widths[c] > shape->widths[widest])) widest = c;
         }
         if (widest == table->n_columns) return false;
@@ -95,7 +96,7 @@ static bool narrow_words(const apr_table *table, table_shape *shape, int columns
     return true;
 }
 
-/* Leaves out the last column that may be; false: there is none. */
+/* Drops the last column that may be dropped. False if there is none. */
 static bool drop_column(const apr_table *table, table_shape *shape)
 {
     for (size_t c = table->n_columns; c-- > 1;)
@@ -118,17 +119,17 @@ static bool fit(const apr_table *table, table_shape *shape, int columns)
     return true;
 }
 
-/* How many bytes of text go into a line of `width` columns: whole words, or as much of one word as there is room for. */
+/* How many bytes of text fit in a line of `width` columns: whole words, at least one. */
 static size_t line_of(const char *text, int width)
 {
     size_t end = 0, at = 0;
-    char part[2048];
+    char line[2048];
 
     while (text[at] != '\0') {
         at += strspn(text + at, " ");
         at += strcspn(text + at, " ");
-        snprintf(part, sizeof part, "%.*s", (int)at, text);
-        if (apr_text_columns(part) > width) break;
+        snprintf(line, sizeof line, "%.*s", (int)at, text);
+        if (apr_text_columns(line) > width) break;
         end = at;
     }
     return end > 0 ? end : strcspn(text, " ");
@@ -151,7 +152,7 @@ static void print_padded(const apr_column *column, const char *text, int width, 
             column->right || is_last ? 0 : padding, "");
 }
 
-/* The lines of one row; nothing is padded behind the last cell that holds something. */
+/* The lines of one row. The last non-empty cell is not padded. */
 static void print_row(const apr_table *table, const table_shape *shape, const char *const *cells, FILE *out)
 {
     const char *left[APR_TABLE_MAX_COLUMNS];
@@ -176,7 +177,7 @@ static void print_row(const apr_table *table, const table_shape *shape, const ch
     }
 }
 
-/* Where even that is too wide: the first cell, and under it a line for each other cell. */
+/* A row as a block: the first cell, and under it a line for each other cell. */
 static void print_block(const apr_table *table, const char *const *cells, int indent, FILE *out)
 {
     fprintf(out, "%*s%s\n", indent, "", cells[0]);
@@ -195,11 +196,11 @@ static void name_dropped(const apr_table *table, const table_shape *shape, FILE 
     for (size_t c = 0; c < table->n_columns; c++) {
         const char *const title = table->columns[c].title;
         if (!shape->is_dropped[c] || title == NULL || title[0] == '\0') continue;
-        if (!has_some) fprintf(out, "%*s%snot shown here: ", shape->indent, "", apr_dim(out));
+        if (!has_some) fprintf(out, "%*s%scolumns not shown: ", shape->indent, "", apr_dim(out));
         fprintf(out, "%s%s", has_some ? ", " : "", title);
         has_some = true;
     }
-    if (has_some) fprintf(out, "; a wider terminal or --json has them%s\n", apr_plain(out));
+    if (has_some) fprintf(out, "; use a wider terminal or --json%s\n", apr_plain(out));
 }
 
 apr_status apr_table_print(apr_table *table, FILE *out, int indent, apr_error *err)

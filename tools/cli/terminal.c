@@ -10,12 +10,12 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-enum { USUAL_COLUMNS = 80, LEAST_COLUMNS = 20, HANGING = 2 };
+enum { DEFAULT_COLUMNS = 80, MIN_COLUMNS = 20, HANGING_INDENT = 2 };
 
-/* A stream that folds has no file descriptor of its own. */
+/* The cookie of a folding stream, which has no file descriptor itself. */
 typedef struct folding {
     int fd;
-    FILE *plain; /* what it writes to */
+    FILE *plain; /* the underlying stream */
     apr_fold fold;
     bool is_off;
 } folding;
@@ -35,12 +35,12 @@ static int columns_of(int fd)
     if (!isatty(fd)) return 0;
     if (ioctl(fd, TIOCGWINSZ, &size) == 0) columns = size.ws_col;
     if (columns == 0 && stated != NULL) columns = (int)strtol(stated, NULL, 10);
-    return columns <= 0 ? USUAL_COLUMNS : columns < LEAST_COLUMNS ? LEAST_COLUMNS : columns;
+    return columns <= 0 ? DEFAULT_COLUMNS : columns < MIN_COLUMNS ? MIN_COLUMNS : columns;
 }
 
 int apr_terminal_columns(FILE *out) { return columns_of(fd_of(out)); }
 
-/* The bytes of the escape sequence, character or run at text, and the columns that it takes. */
+/* The bytes of the word at text, with escape sequences in it, and the columns that it takes. */
 static size_t measure_word(const char *text, size_t n_bytes, int *columns)
 {
     char word[512];
@@ -55,7 +55,7 @@ static size_t measure_word(const char *text, size_t n_bytes, int *columns)
         }
         word[n_shown++] = text[n++];
         if (n_shown + 1 < sizeof word) continue;
-        break; /* very long words are measured, and never broken, in parts */
+        break; /* very long words are measured piece by piece; they are never broken */
     }
     word[n_shown] = '\0';
     *columns = apr_text_columns(word);
@@ -91,14 +91,14 @@ void apr_fold_write(apr_fold *fold, const char *text, size_t n_bytes, FILE *out)
             fold->indent = fold->column + (int)blanks;
             fold->has_begun = true;
         }
-        const int hanging = fold->indent + HANGING < fold->columns / 2 ? fold->indent + HANGING : HANGING;
-        const int stands = fold->column + (int)blanks;
-        if (blanks > 0 && fold->column > hanging && stands + columns > fold->columns) {
+        const int hanging = fold->indent + HANGING_INDENT < fold->columns / 2 ? fold->indent + HANGING_INDENT : HANGING_INDENT;
+        const int start = fold->column + (int)blanks;
+        if (blanks > 0 && fold->column > hanging && start + columns > fold->columns) {
             fprintf(out, "\n%*s", hanging, "");
             fold->column = hanging;
         } else {
             fprintf(out, "%*s", (int)blanks, "");
-            fold->column = stands;
+            fold->column = start;
         }
         fwrite(text + at, 1, n, out);
         fold->column += columns;
@@ -113,11 +113,11 @@ static ssize_t write_folded(void *cookie, const char *text, size_t n_bytes)
 {
     folding *const f = cookie;
 
-    f->fold.columns = columns_of(f->fd); /* windows change their size */
+    f->fold.columns = columns_of(f->fd); /* the window may have been resized */
     if (f->fold.columns == 0 || f->is_off) fwrite(text, 1, n_bytes, f->plain);
     else apr_fold_write(&f->fold, text, n_bytes, f->plain);
     if (f->is_off) end_line(&f->fold);
-    if (fflush(f->plain) != 0 || ferror(f->plain)) return 0; /* the caller's stream has the error */
+    if (fflush(f->plain) != 0 || ferror(f->plain)) return 0; /* the folding stream reports the error */
     return (ssize_t)n_bytes;
 }
 

@@ -1,4 +1,4 @@
-/* text.c - numbers and foreign strings as a person reads them on a terminal. */
+/* text.c - formats numbers for people, makes strings from files safe to print, measures columns, and sets terminal styles. */
 #include "tools/cli/text.h"
 
 #include "tools/cli/terminal.h"
@@ -65,7 +65,7 @@ char *apr_figure_text(char text[APR_SMALL_TEXT], double value)
     return text;
 }
 
-/* The visible form of the character (or bad byte) at the start of text; returns the bytes it took. */
+/* The printable form of the character (or invalid byte) at the start of text; returns how many bytes it replaces. */
 static size_t clean_character(const char *text, size_t n_bytes, char shown[8])
 {
     const uint8_t first = (uint8_t)*text;
@@ -85,10 +85,10 @@ static size_t clean_character(const char *text, size_t n_bytes, char shown[8])
     if (first == '\n') snprintf(shown, 8, "\\n");
     else if (first == '\t') snprintf(shown, 8, "\\t");
     else snprintf(shown, 8, "\\x%02x", first);
-    return 1; /* the other bytes of a hidden character are no start of one and are shown one by one */
+    return 1; /* the other bytes of a hidden character are invalid by themselves and are escaped one by one */
 }
 
-/* Cleans while both the bytes and the columns suffice; returns how many bytes of text were taken. */
+/* Cleans text until dst or max_columns is full; returns how many bytes of text were used. */
 static size_t clean_within(char *dst, size_t capacity, const char *text, size_t n_bytes, int max_columns)
 {
     size_t at = 0, taken = 0;
@@ -121,7 +121,7 @@ char *apr_short_text(char *dst, size_t capacity, const char *text, size_t n_byte
     return dst;
 }
 
-/* Characters of valid UTF-8 from the end of text backwards, as many as fit in max_columns: where they begin. */
+/* The longest end of valid UTF-8 text that fits in max_columns. */
 static const char *last_columns(const char *text, int max_columns)
 {
     const char *at = text + strlen(text);
@@ -135,7 +135,7 @@ static const char *last_columns(const char *text, int max_columns)
     return at;
 }
 
-/* "…1.mlp.up_proj.weight" of "model.layers.1.mlp.up_proj.weight"; text itself where no number stands in it. */
+/* "model.layers.1.mlp.up_proj.weight" -> "…1.mlp.up_proj.weight"; text itself if it has no number after a '.'. */
 static const char *without_front(const char *text, char *shown, size_t capacity)
 {
     const char *number = text;
@@ -172,7 +172,7 @@ const char *apr_printable(const char *text)
     while (at < n_bytes) {
         char shown[8];
         const size_t n = clean_character(text + at, n_bytes - at, shown);
-        if (strlen(shown) != n) { /* what is replaced becomes longer */
+        if (strlen(shown) != n) { /* an escape is longer than the bytes that it replaces */
             next++;
             return apr_clean_text(copy, sizeof copies[0], text, n_bytes);
         }

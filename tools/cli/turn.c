@@ -1,4 +1,4 @@
-/* turn.c - turns the words of other programs into the tool's own, before anything is parsed. */
+/* turn.c - translates options and verbs of other programs (words.h) to the tool's own, before arguments are parsed. */
 #include "tools/cli/parse.h"
 
 #include <ctype.h>
@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* --- what is put --- */
+/* --- output --- */
 
 static apr_status no_memory(const apr_turning *t) { return apr_no_memory(t->err, "the command line"); }
 
@@ -18,7 +18,7 @@ apr_status apr_turn_put(apr_turning *t, const char *argument)
         if (more == NULL) return no_memory(t);
         for (int i = 0; i < t->argc; i++) more[i] = t->argv[i];
         t->argv = more;
-        t->capacity = 2 * t->capacity + 15; /* one is kept for the NULL behind the last */
+        t->capacity = 2 * t->capacity + 15; /* one entry is reserved for the final NULL */
     }
     t->argv[t->argc++] = (char *)argument;
     return APR_OK;
@@ -52,7 +52,7 @@ apr_status apr_turn_note(apr_turning *t, bool always, const char *format, ...)
     return add_note(t, always ? &t->notes : &t->notes_more, apr_arena_copy(t->arena, text, strlen(text)));
 }
 
-/* Text in which '%' is the value and "{}" what was typed. */
+/* A copy of text with '%' replaced by the value and "{}" by the word as typed. */
 static const char *filled(const apr_turning *t, const char *text, size_t n, const char *typed, const char *value)
 {
     char all[1024];
@@ -69,7 +69,7 @@ static const char *filled(const apr_turning *t, const char *text, size_t n, cons
     return apr_arena_copy(t->arena, all, at);
 }
 
-/* --- sentences that name a command --- */
+/* --- error messages that suggest a command --- */
 
 apr_status apr_turn_name(apr_turning *t, const char *with, const char *format, ...)
 {
@@ -80,7 +80,7 @@ apr_status apr_turn_name(apr_turning *t, const char *with, const char *format, .
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
     apr_fail(t->err, APR_E_USAGE, "%s", text);
-    /* the value, where it is an argument of its own, is left out with its option */
+    /* a value in the next argument is left out with its option */
     const char *const argument = t->typed.argv[t->at];
     const bool has_next = t->at + 1 < t->typed.argc && t->typed.argv[t->at + 1][0] != '-' && strchr(argument, '=') == NULL;
     const char *const next = has_next && t->value_is_next ? t->typed.argv[t->at + 1] : NULL;
@@ -88,8 +88,8 @@ apr_status apr_turn_name(apr_turning *t, const char *with, const char *format, .
     return apr_try_instead(APR_E_USAGE, &t->typed, changes, next != NULL ? 2 : 1, t->err);
 }
 
-/* "= aprconv show *": '*' is all that followed the verb. Without anything that followed, the help is named. */
-static apr_status name_whole(apr_turning *t, const char *command, const char *typed)
+/* "= aprconv show *": suggests another command; '*' stands for all arguments after the verb. If there are none, suggests its help. */
+static apr_status suggest_command(apr_turning *t, const char *command, const char *typed)
 {
     char text[1024];
     const bool wants_rest = strchr(command, '*') != NULL;
@@ -119,7 +119,7 @@ static apr_status refuse(apr_turning *t, const apr_word *word, const char *typed
     const char *const instead = arrow + sizeof then - 1;
     if (*instead == '=') {
         apr_fail(t->err, APR_E_USAGE, "%s", sentence);
-        return name_whole(t, instead + 2, typed);
+        return suggest_command(t, instead + 2, typed);
     }
     const char *const with = filled(t, instead, strlen(instead), typed, value);
     if (with == NULL) return no_memory(t);
@@ -136,7 +136,7 @@ static const apr_option *own_long(const apr_turning *t, const char *name, size_t
     return positive != NULL && positive->kind == APR_OPTION_FLAG ? positive : NULL;
 }
 
-/* Does the command have the first option of a meaning? One without options always counts. */
+/* Does the command have the first option of a row's meaning? True for a meaning without options. */
 static bool has_meaning(const apr_turning *t, const char *meaning)
 {
     if (strncmp(meaning, "--", 2) != 0) return true;
@@ -145,7 +145,7 @@ static bool has_meaning(const apr_turning *t, const char *meaning)
 
 static apr_status try_value_word(apr_turning *t, const char *name, const char *value, bool *found);
 
-/* The value of an option that was put just now; NULL takes the option away with it. */
+/* Appends the value of the option that was appended last. If its translation is NULL, removes the option as well. */
 static apr_status put_value(apr_turning *t, const char *option, const char *value)
 {
     const apr_option *const own = option != NULL ? own_long(t, option + 2, strlen(option + 2)) : NULL;
@@ -153,7 +153,7 @@ static apr_status put_value(apr_turning *t, const char *option, const char *valu
     bool found = false;
 
     if (own != NULL) {
-        t->argc--; /* a value may be a word of the table that stands for other options */
+        t->argc--; /* the value may be in the table, and replace the option too */
         APR_TRY(try_value_word(t, own->name, value, &found));
         if (found) return APR_OK;
         t->argc++;
@@ -186,7 +186,7 @@ static apr_status put_meaning(apr_turning *t, const char *meaning, const char *v
     return APR_OK;
 }
 
-/* What a word means here. typed: the option, or the verb, as it was typed. */
+/* Applies a row of the table. typed: the option or verb as typed. */
 static apr_status apply(apr_turning *t, const apr_word *word, const char *typed, const char *value)
 {
     const bool shows_value = value != NULL && strchr(typed, '=') == NULL;
@@ -199,7 +199,7 @@ static apr_status apply(apr_turning *t, const apr_word *word, const char *typed,
     case APR_WORD_TURNED: {
         const char *const means = filled(t, word->meaning, strlen(word->meaning), typed, value);
         if (means == NULL) return no_memory(t);
-        APR_TRY(apr_turn_note(t, true, "%s%s%s is %s", typed, shows_value ? " " : "", shows_value ? value : "", means));
+        APR_TRY(apr_turn_note(t, true, "%s%s%s means %s", typed, shows_value ? " " : "", shows_value ? value : "", means));
         break;
     }
     case APR_WORD_ALIAS: break;
@@ -207,15 +207,15 @@ static apr_status apply(apr_turning *t, const apr_word *word, const char *typed,
     return put_meaning(t, word->meaning, value);
 }
 
-/* The first row that counts here. */
+/* The first row that applies to the tool and command. */
 static const apr_word *word_for(const apr_turning *t, const char *spelling, size_t n, const char **rest)
 {
     const char *const verb = t->command == NULL ? NULL : t->command->verb != NULL ? t->command->verb : "";
     const apr_word *word = apr_words;
 
     while ((word = apr_word_find(word, t->letter, verb, spelling, n, rest)) != NULL) {
-        const bool is_done = word->kind == APR_WORD_ALIAS || word->kind == APR_WORD_TURNED;
-        if (!is_done || has_meaning(t, word->meaning)) return word;
+        const bool translates = word->kind == APR_WORD_ALIAS || word->kind == APR_WORD_TURNED;
+        if (!translates || has_meaning(t, word->meaning)) return word;
         word++;
     }
     return NULL;
@@ -232,14 +232,14 @@ static bool is_number(const char *text)
     return *text != '\0' && text[strspn(text, "0123456789.,kK")] == '\0';
 }
 
-/* The argument behind the one at hand, where it may be a value. */
+/* The next argument if it may be a value, else NULL. */
 static const char *next_value(const apr_turning *t)
 {
     const char *const next = t->at + 1 < t->typed.argc ? t->typed.argv[t->at + 1] : NULL;
     return next != NULL && looks_like_a_value(next) ? next : NULL;
 }
 
-/* A word of the table as an option: with its value, behind '=' or in the next argument. *found: it is one. */
+/* Translates an option that is in the table, with its value after '=' or in the next argument. *found: it is in the table. */
 static apr_status try_word(apr_turning *t, const char *argument, bool *found)
 {
     static const char *const switches[] = {"on", "off", "auto", "0", "1", "true", "false"};
@@ -268,7 +268,7 @@ static apr_status try_word(apr_turning *t, const char *argument, bool *found)
     return APR_OK;
 }
 
-/* "--device" and "cpu": values of an own option that are words of the table. */
+/* Translates a value of the tool's own option that is in the table, such as "--device" with "cpu". */
 static apr_status try_value_word(apr_turning *t, const char *name, const char *value, bool *found)
 {
     const char *const spelling = apr_arena_print(t->arena, "--%s=%s", name, value), *rest = NULL;
@@ -283,7 +283,7 @@ static apr_status try_value_word(apr_turning *t, const char *name, const char *v
     return word->meaning[0] == '!' ? apr_turn_special(t, word->meaning + 1, typed, value) : apply(t, word, typed, rest);
 }
 
-/* An option of the command itself, its value in `value` or, NULL, in the next argument. */
+/* Appends an option of the command itself. value NULL: its value is the next argument. */
 static apr_status put_own(apr_turning *t, const char *argument, const apr_option *own, const char *value)
 {
     const bool takes_next = value == NULL && own->kind != APR_OPTION_FLAG && next_value(t) != NULL;
@@ -293,15 +293,14 @@ static apr_status put_own(apr_turning *t, const char *argument, const apr_option
     t->value_is_next = takes_next;
     if (takes_next) value = next_value(t);
     if (argument[1] == 't' && own->kind == APR_OPTION_STRING && is_number(value) && apr_option_named(t->command, "threads", 7, 0) != NULL) {
-        t->at += takes_next; /* -t is a type here; a number is meant as elsewhere */
+        t->at += takes_next; /* -t is a type here; with a number it means threads, as in other programs */
         APR_TRY(apr_turn_put(t, "--threads"));
         return apr_turn_put(t, value);
     }
     APR_TRY(try_value_word(t, own->name, value, &found));
     if (!found) APR_TRY(apr_turn_value(t, own, &value));
     if (!found && own->kind == APR_OPTION_CHOICE && takes_next && argument[2] == '\0' && access(value, F_OK) == 0)
-        return apr_turn_name(t, value, "%s is --%s here, one of %s; a model stands without an option", argument, own->name,
-                             own->value_name);
+        return apr_turn_name(t, value, "%s is --%s here, one of %s; give a model without an option", argument, own->name, own->value_name);
     t->at += takes_next;
     if (found || value == NULL) return APR_OK;
     if (takes_next && (argument[1] == '-' || argument[2] == '\0')) {
@@ -312,7 +311,7 @@ static apr_status put_own(apr_turning *t, const char *argument, const apr_option
     return whole != NULL ? apr_turn_put(t, whole) : no_memory(t);
 }
 
-/* --color alone, with a word of its own or of others, also in the next argument. */
+/* --color without a value, with one of its values or those of other programs (on, off), after '=' or in the next argument. */
 static apr_status put_optional(apr_turning *t, const apr_option *own, const char *value)
 {
     static const char *const known[][2] = {{"auto", "auto"}, {"always", "always"}, {"never", "never"}, {"on", "always"}, {"off", "never"}};
@@ -326,7 +325,7 @@ static apr_status put_optional(apr_turning *t, const apr_option *own, const char
     return whole != NULL ? apr_turn_put(t, whole) : no_memory(t);
 }
 
-static apr_status turn_long(apr_turning *t, const char *argument)
+static apr_status translate_long(apr_turning *t, const char *argument)
 {
     if (strncmp(argument, "--colour", 8) == 0) argument = apr_arena_print(t->arena, "--color%s", argument + 8);
     if (argument == NULL) return no_memory(t);
@@ -351,7 +350,7 @@ static apr_status turn_long(apr_turning *t, const char *argument)
     return found ? APR_OK : apr_turn_put(t, argument);
 }
 
-/* "-n4", "-qf": letters of the command, of which the last may have a value. False: it is something else. */
+/* Is the argument a cluster of short options, such as "-n4" or "-qf"? Only the last one may have a value. */
 static bool is_cluster(const apr_turning *t, const char *argument)
 {
     const char *at = argument + 1;
@@ -364,7 +363,7 @@ static bool is_cluster(const apr_turning *t, const char *argument)
     return true;
 }
 
-static apr_status turn_cluster(apr_turning *t, const char *argument)
+static apr_status translate_cluster(apr_turning *t, const char *argument)
 {
     for (const char *at = argument + 1; *at != '\0'; at++) {
         const apr_option *const own = apr_option_named(t->command, NULL, 0, *at);
@@ -376,7 +375,7 @@ static apr_status turn_cluster(apr_turning *t, const char *argument)
     return APR_OK;
 }
 
-static apr_status turn_short(apr_turning *t, const char *argument)
+static apr_status translate_short(apr_turning *t, const char *argument)
 {
     const bool is_long = argument[2] != '\0';
     const apr_option *const own = !is_long ? apr_option_named(t->command, NULL, 0, argument[1]) : NULL;
@@ -389,14 +388,14 @@ static apr_status turn_short(apr_turning *t, const char *argument)
     const apr_option *const by_name = n >= 3 ? own_long(t, argument + 1, n) : NULL;
     if (by_name != NULL) {
         const char *const with_dashes = apr_arena_print(t->arena, "-%s", argument);
-        return with_dashes != NULL ? turn_long(t, with_dashes) : no_memory(t);
+        return with_dashes != NULL ? translate_long(t, with_dashes) : no_memory(t);
     }
-    return is_cluster(t, argument) ? turn_cluster(t, argument) : apr_turn_put(t, argument);
+    return is_cluster(t, argument) ? translate_cluster(t, argument) : apr_turn_put(t, argument);
 }
 
 /* --- the verb --- */
 
-/* Does an option take the argument behind it, in whatever command of the tool it belongs to? */
+/* Does an option of any of the tool's commands take the next argument as its value? */
 static bool takes_next(const apr_turning *t, const char *argument)
 {
     const bool is_long = strncmp(argument, "--", 2) == 0;
@@ -424,7 +423,7 @@ static int first_operand(const apr_turning *t)
     return 0;
 }
 
-/* A word that a path would be: there is such a file, or it has a point or a slash. */
+/* Is a word a path? It exists as a file, or has a '.' or '/'. */
 static bool is_path(const char *word) { return strpbrk(word, "./") != NULL || strcmp(word, "-") == 0 || access(word, F_OK) == 0; }
 
 static apr_status put_verb(apr_turning *t, const char *verb)
@@ -434,8 +433,8 @@ static apr_status put_verb(apr_turning *t, const char *verb)
     return apr_turn_put(t, verb);
 }
 
-/* The word at `at` is not a verb of the tool. *is_taken: it is gone, and something else stands for it, or nothing. */
-static apr_status turn_verb(apr_turning *t, int at, bool *is_taken)
+/* Translates the argument `at`, which is not a verb of the tool, if it is a verb of another program. *is_taken: it was replaced. */
+static apr_status translate_verb(apr_turning *t, int at, bool *is_taken)
 {
     const char *const word = t->typed.argv[at], *rest = NULL;
     const apr_word *row = !is_path(word) ? apr_word_find(apr_words, t->letter, NULL, word, strlen(word), &rest) : NULL;
@@ -458,7 +457,7 @@ static apr_status turn_verb(apr_turning *t, int at, bool *is_taken)
     return converts ? put_verb(t, "convert") : APR_OK;
 }
 
-/* "aprconv -i IN -o OUT": an option that stands for the first operand. */
+/* "aprconv -i IN -o OUT": does an option give the first operand? */
 static bool names_input(const apr_turning *t)
 {
     const char *rest = NULL;
@@ -472,7 +471,7 @@ static bool names_input(const apr_turning *t)
     return false;
 }
 
-/* Sets the command; *skip: the argument that stands for it. */
+/* Finds the command; *skip: the index of the argument that named it, or 0. */
 static apr_status find_command(apr_turning *t, int *skip)
 {
     const int at = first_operand(t);
@@ -488,14 +487,14 @@ static apr_status find_command(apr_turning *t, int *skip)
         if (t->wants_help) t->command = NULL;
         return t->wants_help ? APR_OK : put_verb(t, word);
     }
-    APR_TRY(turn_verb(t, at, &is_taken));
+    APR_TRY(translate_verb(t, at, &is_taken));
     if (is_taken) *skip = at;
     return APR_OK;
 }
 
 /* --- all arguments --- */
 
-static apr_status turn_argument(apr_turning *t)
+static apr_status translate_argument(apr_turning *t)
 {
     const char *const argument = t->typed.argv[t->at];
 
@@ -503,20 +502,20 @@ static apr_status turn_argument(apr_turning *t)
         t->only_operands = true;
         return apr_turn_put(t, argument);
     }
-    if (!t->only_operands && strncmp(argument, "--", 2) == 0) return turn_long(t, argument);
-    if (!t->only_operands && argument[0] == '-' && argument[1] != '\0') return turn_short(t, argument);
+    if (!t->only_operands && strncmp(argument, "--", 2) == 0) return translate_long(t, argument);
+    if (!t->only_operands && argument[0] == '-' && argument[1] != '\0') return translate_short(t, argument);
     t->operand_at[t->n_operands++] = t->argc;
     return apr_turn_put(t, argument);
 }
 
-/* "aprrun verfy m.gguf": a first operand that does not exist as a file is not followed by a prompt; the parser says what it may be. */
+/* "aprrun verfy m.gguf": if the first operand is not a file, the next ones are not a prompt. The parser reports the first. */
 static bool looks_like_no_model(const apr_turning *t)
 {
     const char *const first = t->n_front == 0 && t->n_operands > 0 ? t->argv[t->operand_at[0]] : NULL;
     return first != NULL && !is_path(first);
 }
 
-/* "aprrun MODEL In the beginning": the operands behind the last one that there may be are a text, the value of an option. */
+/* "aprrun MODEL In the beginning": joins operands beyond the maximum to the value of one option. */
 static apr_status join_operands(apr_turning *t)
 {
     const char *const option = t->command != NULL && !t->wants_help ? t->command->joins : NULL;
@@ -534,7 +533,7 @@ static apr_status join_operands(apr_turning *t)
     }
     const char *const whole = apr_arena_print(t->arena, "--%s=%s", option, text);
     if (whole == NULL) return no_memory(t);
-    for (int i = 1; i < t->argc; i++) { /* before a "--" */
+    for (int i = 1; i < t->argc; i++) { /* if there is a "--", insert before it */
         if (strcmp(t->argv[i], "--") != 0) continue;
         APR_TRY(apr_turn_put(t, t->argv[t->argc - 1]));
         for (int k = t->argc - 1; k > i; k--) t->argv[k] = t->argv[k - 1];
@@ -544,7 +543,7 @@ static apr_status join_operands(apr_turning *t)
     return apr_turn_put(t, whole);
 }
 
-/* Operands that options gave go where they belong: the first ones behind the verb. */
+/* Inserts operands that options gave: the front ones after the verb, the back ones at the end. */
 static apr_status put_operands(apr_turning *t)
 {
     const int first = t->verb_at > 0 ? t->verb_at + 1 : 1;
@@ -571,7 +570,7 @@ apr_status apr_turn(apr_turning *t, apr_error *err)
     APR_TRY(apr_turn_put(t, t->typed.argc > 0 ? t->typed.argv[0] : ""));
     APR_TRY(find_command(t, &skip));
     for (t->at = 1; t->at < t->typed.argc; t->at++)
-        if (t->at != skip) APR_TRY(turn_argument(t));
+        if (t->at != skip) APR_TRY(translate_argument(t));
     APR_TRY(join_operands(t));
     return put_operands(t);
 }

@@ -1,4 +1,4 @@
-/* type_words.c - types as people spell them. */
+/* type_words.c - recognizes other spellings of types. */
 #include "tools/cli/type_words.h"
 
 #include "formats/number/dtype.h"
@@ -11,7 +11,7 @@
 
 enum { WORD = 32 };
 
-/* Letters and digits alone, in lower case; "" when there are too many. */
+/* Copies letters and digits in lower case. */
 static void bare(const char *text, char word[WORD])
 {
     size_t n = 0;
@@ -23,12 +23,12 @@ static void bare(const char *text, char word[WORD])
     word[n] = '\0';
 }
 
-static const char *const of_4_bits = "q4_k_m (4.8 bits, the usual) or q4_0";
-static const char *const of_5_bits = "q5_k_m (5.7 bits, the usual) or q5_0";
+static const char *const of_4_bits = "q4_k_m (4.8 bits, the usual choice) or q4_0";
+static const char *const of_5_bits = "q5_k_m (5.7 bits, the usual choice) or q5_0";
 
-/* Bare words that are not the name of a type. */
+/* Words that are not the name of a type, as bare() spells them. */
 static const struct {
-    const char *words; /* between blanks */
+    const char *words; /* separated by blanks */
     apr_type_word is;
 } meanings[] = {
     {"fp16 float16 half", {APR_TYPE_IS, "f16", NULL}},
@@ -43,14 +43,13 @@ static const struct {
     {"q4kl q4kxl udq4kxl", {APR_TYPE_NAMED, "q4_k_m", NULL}},
     {"q5 int5 5bit 5bits", {APR_TYPE_NAMED, "q5_k_m", NULL}},
     {"q5ks q5kl q5kxl udq5kxl", {APR_TYPE_NAMED, "q5_k_m", NULL}},
-    {"q6kl q6kxl udq6kxl", {APR_TYPE_NAMED, "q6_k", "q6_k (6.6 bits), with --tensor for those that shall have more"}},
+    {"q6kl q6kxl udq6kxl", {APR_TYPE_NAMED, "q6_k", "q6_k (6.6 bits), and --tensor REGEX=TYPE for tensors with more bits"}},
     {"q8k q81 q8kxl udq8kxl", {APR_TYPE_NAMED, "q8_0", "q8_0 (8.5 bits)"}},
-    {"awq gptq bnb exl2 exl3 hqq",
-     {APR_TYPE_NAMED, "q4_k_m", "a method of others; aprquant has q4_k_m, with --method ldlq for GPTQ's idea"}},
+    {"awq gptq bnb exl2 exl3 hqq", {APR_TYPE_NAMED, "q4_k_m", "q4_k_m, with --method ldlq for a method like GPTQ"}},
     {"auto copy keep same", {APR_TYPE_KEPT, NULL, NULL}},
 };
 
-/* Families of types that are read and not written, by their beginnings. */
+/* Prefixes of types that can be read but not written. */
 static const char *const read_only[] = {"q2", "q3", "iq", "tq", "q1", "2bit", "3bit", "int2", "int3", "udq2", "udq3", "udiq", "nvfp4"};
 
 static bool has_word(const char *words, const char *word)

@@ -1,4 +1,4 @@
-/* typed.c - the command as it was typed, with changes, quoted for a shell. */
+/* typed.c - writes a changed command, quoted for a shell. */
 #include "tools/cli/typed.h"
 
 #include <stdbool.h>
@@ -58,7 +58,7 @@ static void put_words(writer *w, const apr_change *change)
     if (!change->words && change->is != NULL) put_word(w, change->is);
 }
 
-/* Where the value that is to be changed begins in an argument; NULL: it is not this one. */
+/* The position of the value `was` in an argument, or NULL if the argument does not have it. */
 static const char *value_in(const char *argument, const char *was)
 {
     const char *const equals = strncmp(argument, "--", 2) == 0 ? strchr(argument, '=') : NULL;

@@ -1,4 +1,4 @@
-/* usage.c - --help out of the same tables that the arguments are parsed with, as wide as the terminal, from 40 to 100 columns. */
+/* usage.c - prints help from the same tables that arguments are parsed with, in 40 to 100 columns. */
 #include "tools/cli/usage.h"
 
 #include "tools/cli/terminal.h"
@@ -7,25 +7,25 @@
 
 #include <string.h>
 
-enum { LEAST_COLUMNS = 40, MOST_COLUMNS = 100, MAX_LEFT_COLUMNS = 34 };
+enum { MIN_COLUMNS = 40, MAX_COLUMNS = 100, MAX_LEFT_COLUMNS = 34 };
 
 static int page_columns(FILE *out)
 {
     const int columns = apr_terminal_columns(out);
-    return columns == 0 || columns > MOST_COLUMNS ? MOST_COLUMNS : columns < LEAST_COLUMNS ? LEAST_COLUMNS : columns;
+    return columns == 0 || columns > MAX_COLUMNS ? MAX_COLUMNS : columns < MIN_COLUMNS ? MIN_COLUMNS : columns;
 }
 
 #define COMMON(field) .offset = offsetof(apr_parsed, common.field) - offsetof(apr_parsed, common)
 
 const apr_option apr_common_options[] = {
-    {"json", 0, APR_OPTION_FLAG, NULL, NULL, "answer with one JSON object on stdout, also on failure", COMMON(json), .group = "Common"},
-    {"quiet", 'q', APR_OPTION_FLAG, NULL, NULL, "no progress and no summary; what was lost is still said", COMMON(quiet)},
-    {"verbose", 'v', APR_OPTION_FLAG, NULL, NULL, "say more: also which options have no effect here", COMMON(verbose)},
-    {"progress", 0, APR_OPTION_FLAG, NULL, NULL, "lines of progress on stderr, also where that is not a terminal", COMMON(progress)},
-    {"color", 0, APR_OPTION_CHOICE, "auto|always|never", NULL, "bold headings: on a terminal without NO_COLOR, always, never",
+    {"json", 0, APR_OPTION_FLAG, NULL, NULL, "print one JSON object on stdout, even on failure", COMMON(json), .group = "Common"},
+    {"quiet", 'q', APR_OPTION_FLAG, NULL, NULL, "no progress and no summary; losses are still reported", COMMON(quiet)},
+    {"verbose", 'v', APR_OPTION_FLAG, NULL, NULL, "print more notes, also about options without effect", COMMON(verbose)},
+    {"progress", 0, APR_OPTION_FLAG, NULL, NULL, "progress lines on stderr even if it is not a terminal", COMMON(progress)},
+    {"color", 0, APR_OPTION_CHOICE, "auto|always|never", NULL, "colors and bold text; auto: on a terminal, unless NO_COLOR is set",
      COMMON(color), .is_optional = true},
-    {"help", 'h', APR_OPTION_FLAG, NULL, NULL, "this page; -h: one screen of it", COMMON(help)},
-    {"version", 'V', APR_OPTION_FLAG, NULL, NULL, "version, and how it was built", COMMON(version)},
+    {"help", 'h', APR_OPTION_FLAG, NULL, NULL, "this help; -h: a short version of it", COMMON(help)},
+    {"version", 'V', APR_OPTION_FLAG, NULL, NULL, "version and build information", COMMON(version)},
     {"license", 0, APR_OPTION_FLAG, NULL, NULL, "the license", COMMON(license)},
     {0},
 };
@@ -43,7 +43,7 @@ static void left_text(const apr_option *option, char *text, size_t n_bytes)
              option->value_name != NULL ? option->value_name : "", option->is_optional ? "]" : "");
 }
 
-/* Words from `column` on, broken where the page ends; what follows starts at column `left`. */
+/* Prints text from `column` on, wrapped at the page's width. Continuation lines start at column `left`. */
 static void print_wrapped(const char *text, int column, int left, FILE *out)
 {
     const int columns = page_columns(out);
@@ -77,7 +77,7 @@ static void print_option(const apr_option *option, int left, FILE *out)
     print_wrapped(help, left, left, out);
 }
 
-/* Where explanations begin: behind the longest name that leaves them more than half of the page. */
+/* The column where explanations begin: after the longest name that still leaves them enough of the page. */
 static int left_width(const apr_option *options, FILE *out)
 {
     const int most = page_columns(out) < 80 ? page_columns(out) / 2 : MAX_LEFT_COLUMNS;
@@ -117,7 +117,7 @@ static void print_command(const apr_tool *tool, const apr_command *command, FILE
     for (const char *const *example = command->examples; *example != NULL; example++) fprintf(out, "  %s\n", *example);
 }
 
-/* A verb with its operands; what it does begins in column `left`, or under it where the page is narrow. */
+/* A verb with its operands. Its summary begins in column `left`, or on the next line if the page is narrow. */
 static void print_verb(const char *line, const char *summary, int left, FILE *out)
 {
     const bool is_narrow = left > page_columns(out) / 2;
@@ -137,13 +137,13 @@ static void print_verbs(const apr_tool *tool, FILE *out)
         const int n = c->verb != NULL ? 2 + (int)(strlen(c->verb) + 1 + strlen(c->operands)) + 2 : 0;
         if (n > left) left = n;
     }
-    fprintf(out, "\n%sVerbs%s (aprkit %s; '%s VERB --help' says more)\n", apr_bold(out), apr_plain(out), APR_VERSION, tool->name);
+    fprintf(out, "\n%sVerbs%s (aprkit %s; '%s VERB --help' for details)\n", apr_bold(out), apr_plain(out), APR_VERSION, tool->name);
     for (const apr_command *c = tool->commands; c->run != NULL; c++) {
         if (c->verb == NULL) continue;
         snprintf(line, sizeof line, "  %s %s", c->verb, c->operands);
         print_verb(line, c->summary, left, out);
     }
-    print_verb("  help [VERB]", "this page, or that of a verb; help words: what other programs' options become", left, out);
+    print_verb("  help [VERB]", "this help, or that of a verb; 'help words' lists options of other programs", left, out);
 }
 
 void apr_cli_usage(const apr_tool *tool, const apr_command *command, FILE *out)
@@ -165,9 +165,9 @@ void apr_cli_usage(const apr_tool *tool, const apr_command *command, FILE *out)
         if (c->examples != NULL) fprintf(out, "  %s\n", c->examples[0]);
 }
 
-/* --- one screen --- */
+/* --- short help (-h) --- */
 
-enum { MOST_OPTIONS = 8, MOST_EXAMPLES = 4, BRIEF_COLUMNS = 80 };
+enum { MAX_OPTIONS = 8, MAX_EXAMPLES = 4, BRIEF_COLUMNS = 80 };
 
 static bool is_named(const char *names, const char *name)
 {
@@ -186,7 +186,7 @@ static void print_brief_line(const char *left, const char *text, FILE *out)
     const int n = fprintf(out, "%s", left);
     const int left_columns = BRIEF_COLUMNS - (n + 2 > LEFT ? n + 2 : LEFT), most = left_columns > 0 ? left_columns : 0;
     int n_text = (int)strlen(text);
-    if (n_text > most) { /* to whole words; --help has the rest */
+    if (n_text > most) { /* cut after a whole word; --help prints all of it */
         for (n_text = most; n_text > 0 && text[n_text] != ' ';) n_text--;
         while (n_text > 0 && strchr(" ,;:", text[n_text - 1]) != NULL) n_text--;
     }
@@ -198,7 +198,7 @@ static void print_brief_options(const apr_command *command, FILE *out)
     int n = 0;
 
     fputs("\n", out);
-    for (const apr_option *o = command->options; o != NULL && o->name != NULL && n < MOST_OPTIONS; o++) {
+    for (const apr_option *o = command->options; o != NULL && o->name != NULL && n < MAX_OPTIONS; o++) {
         char left[128];
         if (command->first != NULL && !is_named(command->first, o->name)) continue;
         left_text(o, left, sizeof left);
@@ -207,7 +207,7 @@ static void print_brief_options(const apr_command *command, FILE *out)
     }
 }
 
-/* "gguf2apr" and its like are convert by other names. */
+/* "gguf2apr" and similar verbs are other names of convert. */
 static bool is_shown(const apr_command *c) { return c->verb != NULL && strchr(c->verb, '2') == NULL; }
 
 static void print_brief_verbs(const apr_tool *tool, FILE *out)
@@ -227,10 +227,10 @@ static void print_brief_examples(const apr_tool *tool, const apr_command *comman
     int n = 0;
 
     fputs("\n", out);
-    for (const char *const *example = command != NULL ? command->examples : NULL; example != NULL && *example != NULL && n < MOST_EXAMPLES;
+    for (const char *const *example = command != NULL ? command->examples : NULL; example != NULL && *example != NULL && n < MAX_EXAMPLES;
          example++, n++)
         fprintf(out, "  %s\n", *example);
-    for (const apr_command *c = tool->commands; command == NULL && c->run != NULL && n < MOST_EXAMPLES; c++) {
+    for (const apr_command *c = tool->commands; command == NULL && c->run != NULL && n < MAX_EXAMPLES; c++) {
         if (c->examples == NULL || !is_shown(c)) continue;
         fprintf(out, "  %s\n", c->examples[0]);
         n++;
@@ -247,12 +247,12 @@ void apr_cli_brief_usage(const apr_tool *tool, const apr_command *command, FILE 
     if (command != NULL) print_brief_options(command, out);
     if (!is_verb) print_brief_verbs(tool, out);
     print_brief_examples(tool, command, out);
-    fprintf(out, "\n--help for all\n");
+    fprintf(out, "\n--help shows everything\n");
 }
 
-/* --- the words of other programs --- */
+/* --- options and verbs of other programs --- */
 
-/* A meaning for a reader: X is the value, and what was typed need not be said again. */
+/* Prints a row's meaning for people: X is the value, and a leading "{}: " (the typed word) is left out. */
 static void print_meaning(const char *meaning, int n, FILE *out)
 {
     if (strncmp(meaning, "{}: ", 4) == 0) meaning += 4, n -= 4;
@@ -261,7 +261,7 @@ static void print_meaning(const char *meaning, int n, FILE *out)
         if (is_place) fprintf(out, "X as the %s argument", meaning[i++] == '<' ? "first" : "last");
         else if (meaning[i] == '%') putc('X', out);
         else if (meaning[i] == '{' && i + 1 < n && meaning[i + 1] == '}') {
-            fputs("it", out);
+            fputs("VERB", out);
             i++;
         } else putc(meaning[i], out);
     }
@@ -270,14 +270,14 @@ static void print_meaning(const char *meaning, int n, FILE *out)
 
 void apr_cli_words(const apr_tool *tool, FILE *out)
 {
-    static const char *const kinds[] = {[APR_WORD_ALIAS] = "is the same as",
+    static const char *const kinds[] = {[APR_WORD_ALIAS] = "same as",
                                         [APR_WORD_TURNED] = "becomes",
                                         [APR_WORD_NOTHING] = "has no effect:",
-                                        [APR_WORD_NAMED] = "is not here:",
-                                        [APR_WORD_ELSEWHERE] = "is done elsewhere:"};
+                                        [APR_WORD_NAMED] = "refused:",
+                                        [APR_WORD_ELSEWHERE] = "refused:"};
     const char letter = apr_word_tool(tool->name);
 
-    fprintf(out, "What %s makes of words of other programs\n\n", tool->name);
+    fprintf(out, "Options and verbs of other programs, and what they mean to %s\n\n", tool->name);
     for (size_t i = 0; i < apr_n_words; i++) {
         const apr_word *const w = &apr_words[i];
         if (w->tools[0] != '*' && strchr(w->tools, letter) == NULL) continue;
@@ -287,7 +287,8 @@ void apr_cli_words(const apr_tool *tool, FILE *out)
         for (const char *at = w->spellings; *at != '\0'; at++)
             if (*at == '|') fputs(", ", out);
             else putc(*at, out);
-        if (w->meaning[0] == '!') fprintf(out, "%s\n      is turned into what it means here\n", w->value == 'v' ? " X" : "");
+        if (w->meaning[0] == '!')
+            fprintf(out, "%s\n      becomes the option or verb that means the same here\n", w->value == 'v' ? " X" : "");
         else {
             fprintf(out, "%s\n      %s ", w->value == 'v' ? " X" : "", kinds[w->kind]);
             print_meaning(w->meaning, n, out);

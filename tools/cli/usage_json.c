@@ -1,4 +1,4 @@
-/* usage_json.c - --help --json: the tables that --help prints, for programs. */
+/* usage_json.c - --help --json: prints the tables of --help as JSON. */
 #include "tools/cli/usage.h"
 
 #include "tools/cli/version.h"

@@ -1,4 +1,4 @@
-/* values.c - the values of options from text, strictly: all of the text, nothing but the value. */
+/* values.c - strict parsers for values of options: all of the text must be the value. */
 #include "tools/cli/values.h"
 
 #include <errno.h>
@@ -10,7 +10,7 @@
 
 static const char digits[] = "0123456789";
 
-/* "131,072": commas only between groups of three digits. */
+/* "131,072" -> "131072". Commas are allowed only between groups of three digits. */
 static bool without_commas(const char *text, char *plain, size_t capacity)
 {
     size_t n = 0, n_group = strcspn(text, ",");
@@ -81,7 +81,7 @@ bool apr_parse_real(const char *text, double *value)
     return isfinite(*value);
 }
 
-/* A whole number of units, exactly; a fraction of one through double, whose 53 bits are more than its digits say. */
+/* A whole number of units is computed exactly, a fraction in double, which is precise enough for the digits that people type. */
 static bool scale_size(const char *text, size_t n_number, uint64_t unit, uint64_t *value)
 {
     if (strspn(text, digits) >= n_number) {

@@ -1,4 +1,4 @@
-/* version.c - what this build is. The Makefile says the commit (APR_COMMIT); a source archive has none. */
+/* version.c - information about this build. The Makefile sets APR_COMMIT; a source archive has no commit. */
 #include "tools/cli/version.h"
 
 #include "kernels/cuda_loader.h"
@@ -19,7 +19,7 @@ static const char compiler[] = "gcc " __VERSION__;
 
 static const char *commit(void) { return APR_COMMIT[0] != '\0' ? APR_COMMIT : "unknown"; }
 
-/* Whether it can be loaded; a driver is asked for nothing. */
+/* Whether the library can be loaded. This does not call the driver. */
 static bool has_cuda_library(void)
 {
     const apr_cuda_api *cuda;

@@ -6,9 +6,9 @@
 
 #include <stdio.h>
 
-/* "aprconv 0.1.0", and on lines of their own the commit, the compiler, the CPU level that is used here, and whether there is a CUDA library. */
+/* "aprconv 0.1.0", then one line each: commit, compiler, CPU level in use on this machine, and whether a CUDA library is found. */
 void apr_version_print(const char *tool, FILE *out);
-/* The same as members of an object that is open, without name and version. */
+/* The same as members of an open JSON object, without name and version. */
 void apr_version_json(apr_json_text *json);
 
 void apr_license_print(FILE *out);

@@ -1,6 +1,7 @@
-/* words.h - the words that people bring from other programs: options, values and verbs that are not the tool's own, and what comes of them.
+/* words.h - a table of options, option values and verbs of other programs (llama.cpp, Ollama, vLLM ...), called words here, and what each
+ * of them means to a tool of aprkit.
  *
- * One table (words.c). It is read before a nearest word is looked for, and `TOOL help words` prints it. */
+ * The table (words.c) is searched before a spelling correction is tried. `TOOL help words` prints it. */
 #ifndef APR_TOOLS_WORDS_H
 #define APR_TOOLS_WORDS_H
 
@@ -8,26 +9,26 @@
 #include <stddef.h>
 
 typedef enum {
-    APR_WORD_ALIAS,    /* works, silently */
-    APR_WORD_TURNED,   /* works, with a note that says what it became */
-    APR_WORD_NOTHING,  /* accepted, has no effect here; the note comes with --verbose alone */
-    APR_WORD_NAMED,    /* usage error, with the command to type */
-    APR_WORD_ELSEWHERE /* usage error: aprkit does not do this, and who does */
+    APR_WORD_ALIAS,    /* translated without a note */
+    APR_WORD_TURNED,   /* translated, with a note */
+    APR_WORD_NOTHING,  /* accepted but has no effect; the note is printed only with --verbose */
+    APR_WORD_NAMED,    /* usage error that suggests another command */
+    APR_WORD_ELSEWHERE /* usage error: not supported; the message says which program supports it */
 } apr_word_kind;
 
-/* A row.
+/* A row of the table.
  *
- * spellings   between '|': options with their dashes, verbs without; "--device=cpu" is a value of an own option, and '*' at its end stands
- *             for any rest.
- * value       'v': a value follows; 'o': one may; 0: none.
- * meaning     of ALIAS and TURNED, the arguments that stand instead, between blanks: '%' is the value, "<%" makes it the first operand, ">%"
- *             the last. The row counts only where the command has the first option of it. "!name" is a function of turn_special.c.
- *             Of NOTHING, why. Of the others a sentence, in which '%' is the value of an option, and "{}" what was typed.
- *             Of NAMED, behind " => ", what takes the place of option and value in the command that is named, nothing to leave them out; with
- *             "= " before it, a whole command, in which '*' is all that followed the verb. */
+ * spellings   separated by '|'. Options are written with their dashes, verbs without. "--device=cpu" is one value of a tool's own option.
+ *             '*' at the end matches any rest.
+ * value       'v': the option takes a value; 'o': the value is optional; 0: no value.
+ * meaning     ALIAS, TURNED: the replacement arguments, separated by blanks. '%' is the value; "<%" makes it the first operand, ">%" the
+ *             last. The row applies only if the command has the first option of the replacement. "!name" calls code in turn_special.c.
+ *             NOTHING: the reason. NAMED, ELSEWHERE: the error message; '%' is the value, "{}" the word as typed.
+ *             NAMED only: after " => " comes the text that replaces option and value in the suggested command (empty: they are left out).
+ *             If it begins with "= ", it is a whole command, in which '*' stands for all arguments after the verb. */
 typedef struct apr_word {
     const char *tools; /* 'c' aprconv, 'q' aprquant, 'p' aprplan, 'r' aprrun; "*": every tool */
-    const char *verbs; /* between blanks, "-" for none; NULL: of any command */
+    const char *verbs; /* verbs of the tool, separated by blanks, "-": the command without a verb; NULL: any command */
     apr_word_kind kind;
     char value;
     const char *spellings, *meaning;
@@ -36,11 +37,11 @@ typedef struct apr_word {
 extern const apr_word apr_words[];
 extern const size_t apr_n_words;
 
-/* The letter of a tool in `tools`; '?' for others. */
+/* The letter of a tool in apr_word.tools; '?' for an unknown tool. */
 char apr_word_tool(const char *tool_name);
 
-/* The first row at or behind `from` with that spelling (n letters of it), for the tool and the verb; "" for a command without one, NULL
- * where none is known yet. *rest: what '*' stands for. NULL: there is none. */
+/* Finds the first row at or after `from` that applies to the tool and verb and has the first n characters of `spelling` as a spelling.
+ * verb "": the command without a verb; NULL: the command is not known yet. *rest: what '*' matched. NULL: there is no such row. */
 const apr_word *apr_word_find(const apr_word *from, char tool, const char *verb, const char *spelling, size_t n, const char **rest);
 
 #endif
