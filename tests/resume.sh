@@ -187,7 +187,7 @@ i=0
 while [ $i -lt 32 ]; do printf '\000\000\300\077\000\044\164\111'; i=$((i + 1)); done >>wide.safetensors
 answers 0 '' aprquant --tensor '.*=f16' --saturate --part 1/1 wide.safetensors x.apr
 answers 0 '' aprquant --tensor '.*=f16' --saturate --finish wide.safetensors x.apr
-holds grep -q "warning: tensor 'w.weight' has 32 values beyond what f16 holds" out
+holds grep -q "warning: tensor 'w.weight' has 32 values too large for f16" out
 rm x.apr
 answers 5 "tensor 'w.weight': 32 of its 64 values" aprquant --tensor '.*=f16' --resume wide.safetensors x.apr
 answers 5 "tensor 'w.weight': 32 of its 64 values" aprquant --tensor '.*=f16' --resume wide.safetensors x.apr # not done, and so refused again
@@ -296,11 +296,11 @@ holds [ "$(stat -c '%a %a' x)" = '755 755' ]
 rm -r x.apr x.gguf x
 
 step="usage"
-answers 2 'give one of them' $quant --resume --finish in x.apr
-answers 2 'give one of them' $quant --resume --part 1/2 in x.apr
+answers 2 'give only one of' $quant --resume --finish in x.apr
+answers 2 'give only one of' $quant --resume --part 1/2 in x.apr
 for p in 0/2 3/2 1 1/ /2 1/0 a/2 1/2x 1/100001 -1/2 '1 /2'; do answers 2 'takes K/N' $quant --part "$p" in x.apr; done
-answers 2 'goes with none' $quant -n --resume in x.apr
-answers 3 'no part was made' $quant --finish in x.apr
+answers 2 'cannot be combined' $quant -n --resume in x.apr
+answers 3 'no part has been made' $quant --finish in x.apr
 gone x.apr x.apr.resume
 mkdir x.apr.resume # of a part that was killed before it had said what it makes
 answers 3 'no part was made' $quant --finish in x.apr

@@ -17,5 +17,5 @@ feedback --to mxfp4 --calibration-memory 600K data/tiny-qwen2 small.gguf | grep 
 cmp mxfp4.gguf small.gguf && echo 'several passes, the same bytes'
 feedback --to mxfp4 --resume data/tiny-qwen2 resumed.gguf >/dev/null && cmp mxfp4.gguf resumed.gguf && echo 'resumed, the same bytes'
 feedback --to q4_k_m --sequential --json data/tiny-qwen2 fed.apr >fed.json && grep -oE '"(method|tokens|window|sequential|passes)":[^,]*' fed.json | sort -u
-feedback --to q4_k_m --dry-run data/tiny-qwen2 fed.gguf | grep -E 'memory beside|multiplications'
+feedback --to q4_k_m --dry-run data/tiny-qwen2 fed.gguf | grep -E 'memory in addition|multiplications'
 aprconv check -q fed.apr

@@ -7,7 +7,7 @@ for wait in 0.6 1.2 1.2; do
     timeout --preserve-status -s INT $wait aprquant -q --method ldlq --window 128 --tokens 4096 --rounds 2 --to q4_k_m --resume data/tiny-qwen2 parts.gguf >/dev/null 2>said
     code=$?
     [ $code -eq 0 ] && break
-    if [ -d parts.gguf.resume ]; then wanted='with [0-9]+ % kept in parts.gguf.resume; the same command goes on'; else wanted='; nothing was written'; fi
+    if [ -d parts.gguf.resume ]; then wanted='with [0-9]+ % kept in parts.gguf.resume; run the same command to continue'; else wanted='; nothing was written'; fi
     [ $code -eq 130 ] && grep -qE "^aprquant: stopped ?$wanted$" said || cat said
 done
 [ -f parts.gguf ] || own --resume data/tiny-qwen2 parts.gguf >/dev/null

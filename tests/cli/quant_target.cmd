@@ -7,11 +7,11 @@ aprquant --target-size "$most" $text --state kept.json data/tiny-qwen2 out.gguf 
 [ "$(bytes out.gguf)" -le "$most" ] && echo 'no larger than the mixture'
 head -c 12 kept.json && echo
 grep -E '^  types by|^  tensor |blk.0.ffn_down|together' first | sed -E 's/[0-9.e-]+ by their sum.*on/N by their sum; N on/; s/ +q[0-9]_[0k] +[0-9.]+ KiB.*/  TYPE, SIZE, DAMAGE/; s/^(  tensor) .*/\1/'
-aprquant --target-size "$most" $text --state kept.json -f data/tiny-qwen2 again.gguf | grep -oE '[0-9]+ of [0-9]+ figures were kept' | awk '{print $1 == $3 ? "all figures were kept" : "not all"}'
+aprquant --target-size "$most" $text --state kept.json -f data/tiny-qwen2 again.gguf | grep -oE '[0-9]+ of [0-9]+ figures came from' | awk '{print $1 == $3 ? "all figures were kept" : "not all"}'
 cmp out.gguf again.gguf && echo 'the same file'
 aprquant --target-size "$most" $text --state kept.json --json -f data/tiny-qwen2 again.gguf | grep -oE '"(kl_sum|kl_held|tokens|window|tokens_held)":|"figures_measured":0'
 sed -E 's/,"q6_k":[^,}]*//' kept.json >some.json # as a run that was killed leaves it
-aprquant --target-size "$most" $text --state some.json -f data/tiny-qwen2 again.gguf | grep -oE '[0-9]+ of [0-9]+ figures were kept' | awk '{print $1 < $3 ? "the others were measured" : "none was"}'
+aprquant --target-size "$most" $text --state some.json -f data/tiny-qwen2 again.gguf | grep -oE '[0-9]+ of [0-9]+ figures came from' | awk '{print $1 < $3 ? "the others were measured" : "none was"}'
 cmp kept.json some.json && cmp out.gguf again.gguf && echo 'the same table, and the same file'
 cp kept.json state.gguf
 for state in state.gguf new.gguf; do

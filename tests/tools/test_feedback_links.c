@@ -66,13 +66,13 @@ static bool is_linked(const linked *l, const apr_tensor *tensor, size_t feed, in
     float *const row = malloc((size_t)n * sizeof *row);
     bool any = false;
 
-    for (size_t i = 0; i < l->links.n_links; i++) any |= l->links.links[i].feed == feed && l->links.links[i].expert == expert;
+    for (size_t i = 0; i < l->links.n_links; i++) any |= l->links.links[i].input == feed && l->links.links[i].expert == expert;
     for (int64_t r = first; r < first + n_rows && any; r += 3) {
         bool found = false;
         apr_decode_rows(tensor, r, 1, row);
         for (size_t i = 0; i < l->links.n_links && !found; i++) {
             const apr_feedback_link *const link = &l->links.links[i];
-            found = link->feed == feed && link->expert == expert && has_row(l->c.items[link->item].from, link->matrix, row, n);
+            found = link->input == feed && link->expert == expert && has_row(l->c.items[link->item].from, link->matrix, row, n);
         }
         if (!found) fail_msg("%s: row %d of '%s' is in no linked tensor", l->source.path, (int)r, tensor->name);
     }
@@ -153,9 +153,9 @@ static void queries_keys_and_values_share_their_inputs_and_a_tied_head_has_those
         const apr_tensor *const t = apr_model_find(&l.c.layout, names[i]);
         assert_int_equal(apr_feedback_links_of_item(&l.links, (size_t)(t - l.c.layout.tensors), &first[i]), 1);
     }
-    assert_int_equal(l.links.links[first[0]].feed, l.links.links[first[1]].feed);
-    assert_int_equal(l.links.links[first[0]].feed, l.links.links[first[2]].feed);
-    assert_int_equal(l.feeds.feeds[l.links.links[first[3]].feed].layer, -1);
+    assert_int_equal(l.links.links[first[0]].input, l.links.links[first[1]].input);
+    assert_int_equal(l.links.links[first[0]].input, l.links.links[first[2]].input);
+    assert_int_equal(l.feeds.feeds[l.links.links[first[3]].input].layer, -1);
     const apr_tensor *const norm = apr_model_find(&l.c.layout, "blk.1.attn_norm.weight");
     assert_int_equal(apr_feedback_links_of_item(&l.links, (size_t)(norm - l.c.layout.tensors), &first[0]), 0);
     close_linked(&l);

@@ -121,14 +121,15 @@ static void what_a_name_says_is_asked_before_it_is_made(void **state)
         {"Qwen2.5-7B", APR_FORMAT_NONE, NULL, NULL},
         {"dir/", APR_FORMAT_NONE, NULL, NULL},
         {"sub/q4_0", APR_FORMAT_NONE, NULL, NULL},
-        {"-", APR_FORMAT_NONE, "a model is not written to a pipe", "aprconv convert m.gguf m.apr"},
+        {"-", APR_FORMAT_NONE, "a model cannot be written to a pipe", "aprconv convert m.gguf m.apr"},
         {"o.ggfu", APR_FORMAT_NONE, "o.ggfu: OUT must end in", "aprconv convert m.gguf o.gguf"},
         {"o.apr ", APR_FORMAT_NONE, "OUT must end in", "aprconv convert m.gguf o.apr"},
         {"o.ap", APR_FORMAT_NONE, "OUT must end in", "aprconv convert m.gguf o.apr"},
         {"o.safetensors", APR_FORMAT_NONE, "a checkpoint is a folder", "aprconv convert m.gguf o/"},
         {"o.gguf", APR_FORMAT_APR, "OUT must end in .apr", "aprconv convert m.gguf o.apr"},
         {"o.gguf", APR_FORMAT_SAFETENSORS, "OUT must be a folder", "aprconv convert m.gguf o/"},
-        {"Q4_K_M", APR_FORMAT_NONE, "Q4_K_M is a type: aprquant --to q4_k_m IN OUT", "aprquant --to q4_k_m m.gguf m-Q4_K_M.gguf"},
+        {"Q4_K_M", APR_FORMAT_NONE, "Q4_K_M is a type, not a file name: use aprquant --to q4_k_m IN OUT",
+         "aprquant --to q4_k_m m.gguf m-Q4_K_M.gguf"},
         {"q4km", APR_FORMAT_NONE, "q4km is a type", "aprquant --to q4_k_m m.gguf m-Q4_K_M.gguf"},
     };
     (void)state;

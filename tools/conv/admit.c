@@ -1,4 +1,4 @@
-/* admit.c - a file's tensors under canonical names, held against the program of its family. */
+/* admit.c - compares a file's tensors, under canonical names, with the program of its family. */
 #include "tools/conv/admit.h"
 
 #include "convert/dialect.h"

@@ -1,11 +1,12 @@
-/* allocate_groups.c - what gets one type together, the types that it may have, and the tensors of the model that is run for it. */
+/* allocate_groups.c - makes groups of tensors that get one type together, with their candidate types and the tensors of the model that is
+ * run to measure them. */
 #include "kernels/rows.h"
 #include "tools/conv/allocating.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* Blocks of 32 stand in where 256 do not divide the columns. */
+/* Candidate types. `narrow` (blocks of 32) is for matrices whose columns 256 does not divide. */
 static const apr_dtype wide[] = {APR_Q4_K, APR_Q5_K, APR_Q6_K, APR_Q8_0}, narrow[] = {APR_Q4_0, APR_Q5_0, APR_Q8_0};
 
 static bool may_change(const apr_recipe_line *line)
@@ -15,7 +16,7 @@ static bool may_change(const apr_recipe_line *line)
            apr_dtypes[line->to].class_of == APR_CLASS_BLOCK;
 }
 
-/* The number behind ".experts." in a name, if there is one: *begin and *end. */
+/* Finds the expert's number after ".experts." in a name: [*begin, *end). */
 static bool find_expert(const char *name, size_t *begin, size_t *end)
 {
     static const char word[] = ".experts.";
@@ -35,7 +36,7 @@ static bool name_group(apr_allocate_group *g, const char *name, apr_arena *arena
         g->name = apr_arena_print(arena, "%.*s*%s", (int)begin, name, name + end);
         g->regex = apr_arena_print(arena, "^\\Q%.*s\\E[0-9]+\\Q%s\\E$", (int)begin, name, name + end);
     } else {
-        g->name = apr_arena_copy(arena, name, strlen(name)); /* the conversion is closed before the table is shown */
+        g->name = apr_arena_copy(arena, name, strlen(name)); /* a copy: the conversion is closed before the table is printed */
         g->regex = apr_arena_print(arena, "^\\Q%s\\E$", name);
     }
     return g->name != NULL && g->regex != NULL;
@@ -49,10 +50,10 @@ static void add_type(apr_allocate_group *g, const apr_recipe_limits *limits, apr
     if (apr_tensor_columns(g->example) % apr_dtypes[type].elems_per_block != 0 || !apr_can_encode(type)) return;
     size_t at = g->n_types++;
     for (; at > 0 && apr_dtype_bits(type) < apr_dtype_bits(g->types[at - 1]); at--) g->types[at] = g->types[at - 1];
-    g->types[at] = type; /* coarsest first */
+    g->types[at] = type; /* sorted by bits, fewest first */
 }
 
-/* What the recipe says anyway, and finer or coarser ones. */
+/* Candidates: the recipe's own type, and finer and coarser ones. */
 static void offer_types(apr_allocate_group *g, const apr_recipe_limits *limits, apr_dtype base)
 {
     const bool is_wide = apr_tensor_columns(g->example) % apr_dtypes[APR_Q4_K].elems_per_block == 0;
@@ -109,7 +110,7 @@ static apr_status add_member(apr_allocation *a, apr_allocate_group *g, size_t me
     return APR_OK;
 }
 
-/* A type that one of its tensors cannot be tried in is no offer. */
+/* Drops candidate types in which one of the group's tensors cannot be tried. */
 static void drop_types(apr_allocate_group *g, const apr_model *model)
 {
     size_t n = 0;

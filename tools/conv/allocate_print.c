@@ -1,4 +1,4 @@
-/* allocate_print.c - which types were chosen, by what figures, as a table and as JSON. */
+/* allocate_print.c - prints the chosen types and the measurements behind them, as a table and as JSON. */
 #include "tools/cli/table.h"
 #include "tools/cli/text.h"
 #include "tools/conv/allocating.h"
@@ -19,11 +19,11 @@ static const char *offers_text(const apr_allocate_group *g, char *text, size_t c
 
 apr_status apr_allocation_print(const apr_allocation *a, apr_error *err)
 {
-    static const apr_column columns[] = {{"tensor", false}, {"to", false}, {"size", true}, {"damage", true}, {"tried", false}};
+    static const apr_column columns[] = {{"tensor", false}, {"to", false}, {"size", true}, {"divergence", true}, {"tried", false}};
     char size[APR_SMALL_TEXT], text[256];
     apr_table table;
 
-    printf("  types by what they do alone to predictions (KL divergence), %lld tokens of %s in windows of %lld\n", (long long)a->n_tried,
+    printf("  types by the KL divergence that each causes alone, on %lld tokens of %s in windows of %lld\n", (long long)a->n_tried,
            apr_clean_text(text, sizeof text, a->request.text->path, strlen(a->request.text->path)), (long long)a->request.window);
     apr_table_start(&table, columns, sizeof columns / sizeof *columns);
     for (size_t i = 0; i < a->n_groups; i++) {
@@ -35,10 +35,10 @@ apr_status apr_allocation_print(const apr_allocation *a, apr_error *err)
         apr_table_cell(&table, "%s", offers_text(g, text, sizeof text));
     }
     APR_TRY(apr_table_print(&table, stdout, 2, err));
-    printf("  together: %.4g by their sum; %.4g +- %.2g on %lld tokens that had no say", a->sum, a->held.mean, a->held.error,
+    printf("  together: %.4g by their sum; measured %.4g +- %.2g on %lld other tokens", a->sum, a->held.mean, a->held.error,
            (long long)a->n_held);
     if (a->n_known > 0)
-        printf("; %zu of %zu figures were kept in %s", a->n_known, a->n_known + a->n_measured, apr_printable(a->request.state));
+        printf("; %zu of %zu figures came from %s", a->n_known, a->n_known + a->n_measured, apr_printable(a->request.state));
     printf("\n");
     return APR_OK;
 }

@@ -1,4 +1,4 @@
-/* allocating.c - tries every type of every tensor, chooses, and tries the choice. */
+/* allocating.c - tries every type of every tensor, chooses types, and measures the choice. */
 #include "tools/conv/allocating.h"
 
 #include "convert/dialect.h"
@@ -15,15 +15,15 @@
 #include <string.h>
 #include <unistd.h>
 
-/* What is open while types are tried. */
+/* State while types are tried. */
 typedef struct trial {
     apr_allocation *a;
-    apr_model between, model; /* the conversion's view without records, and canonical again */
+    apr_model between, model; /* the conversion's view without provenance, and its canonical view */
     apr_tokenizer *tokenizer;
     int32_t *ids;
     apr_damage damage;
     apr_damage_table table;
-    apr_replaced *replaced; /* room for the tensors of all groups */
+    apr_replaced *replaced; /* capacity: the tensors of all groups */
     bool quiet;
 } trial;
 
@@ -34,15 +34,15 @@ apr_status apr_allocate_check(const apr_allocate_request *r, bool has_text, apr_
     const int n_targets = (r->size > 0) + !isnan(r->bpw) + !isnan(r->kld);
 
     if (n_targets == 0 && r->state != NULL) return apr_fail(err, APR_E_USAGE, "--state is for --target-bpw, --target-size or --target-kld");
-    if (n_targets > 1) return apr_fail(err, APR_E_USAGE, "give one target: --target-bpw, --target-size or --target-kld");
+    if (n_targets > 1) return apr_fail(err, APR_E_USAGE, "give only one of --target-bpw, --target-size and --target-kld");
     if (n_targets == 1 && !has_text)
-        return apr_fail(err, APR_E_USAGE, "types are chosen by what they do to predictions: give a text with --calibration TEXT");
+        return apr_fail(err, APR_E_USAGE, "choosing types needs a text to measure predictions on: give --calibration TEXT");
     return APR_OK;
 }
 
 /* --- opening --- */
 
-/* As a canonical view of a model that has these names and orders: its tensors' records lead back to the conversion's. */
+/* Opens the canonical view of a model with the output's names and row order. Its tensors' provenance leads back to the conversion's. */
 static apr_status open_model(trial *t, const apr_conversion *c, apr_error *err)
 {
     APR_TRY(apr_view_copy(&t->between, &c->view, 0, err));
@@ -57,7 +57,7 @@ static apr_status open_model(trial *t, const apr_conversion *c, apr_error *err)
     return t->model.vocab.n_tokens > 0 ? apr_tokenizer_open(&t->tokenizer, &t->model.vocab, err) : APR_OK;
 }
 
-/* Of a model without a vocabulary, bytes stand for tokens: how many there are, its program knows. */
+/* For a model without a vocabulary, bytes are used as tokens; a session is opened because its program has the number of tokens. */
 static apr_status encode(trial *t, const char *text, size_t n_bytes, size_t *n_ids, apr_error *err)
 {
     apr_subject subject = {.path = t->model.path, .vocab = &t->model.vocab, .tokenizer = t->tokenizer};
@@ -72,7 +72,7 @@ static apr_status encode(trial *t, const char *text, size_t n_bytes, size_t *n_i
     return status;
 }
 
-/* Whole windows, the first half to try types on, the second to judge the choice. */
+/* Splits the text's whole windows: the first half to try types on, the second to measure the choice. */
 static apr_status read_text(trial *t, apr_error *err)
 {
     apr_allocate_request *const r = &t->a->request;
@@ -81,7 +81,7 @@ static apr_status read_text(trial *t, apr_error *err)
 
     if (most > 0 && r->window > most) r->window = most;
     const char *const text = r->text->bytes;
-    n_bytes = r->text->n_bytes; /* a token has 32 bytes at most, on average by far: what lies behind is not read */
+    n_bytes = r->text->n_bytes; /* tokens average far less than 32 bytes, so the rest of the text is not needed */
     if ((uint64_t)n_bytes / 64 > (uint64_t)r->n_tokens) {
         n_bytes = (size_t)r->n_tokens * 64;
         while (n_bytes > 0 && text[n_bytes - 1] != '\n') n_bytes--;
@@ -92,13 +92,13 @@ static apr_status read_text(trial *t, apr_error *err)
     t->a->n_tried = t->a->n_held = n_tried * r->window;
     apr_begin_windows(&t->model.vocab, t->ids, n_ids, r->window);
     if (n_tried > 0) return APR_OK;
-    return apr_fail(err, APR_E_USAGE, "%s has %zu tokens: two windows of %" PRId64 " must be full, one to choose by and one to judge by",
+    return apr_fail(err, APR_E_USAGE, "%s has %zu tokens: choosing types needs at least two full windows of %" PRId64 " tokens",
                     r->text->path, n_ids, r->window);
 }
 
-/* --- what has been tried --- */
+/* --- the table of measured divergences --- */
 
-/* What figures depend on; not all bytes of a large model are read for it, but some of each tensor. */
+/* What the figures depend on. Of each tensor only the first bytes are included, so that a large model is not read completely. */
 static const char *make_terms(trial *t)
 {
     enum { SOME_BYTES = 4096 };
@@ -126,10 +126,10 @@ static apr_status open_table(trial *t, apr_error *err)
     apr_map map = {0};
     APR_TRY(apr_map_open(&map, state, err));
     const apr_status status = apr_damage_table_read(&t->table, map.data != NULL ? (const char *)map.data : "", map.n_bytes, state, err);
-    (status == APR_OK ? apr_map_forget : apr_map_close)(&map); /* a table of ours is written anew */
+    (status == APR_OK ? apr_map_forget : apr_map_close)(&map); /* not an input then: the table will be replaced */
     APR_TRY(status);
     if (strcmp(t->table.terms, terms) == 0) return APR_OK;
-    return apr_fail(err, APR_E_USAGE, "%s holds what was measured otherwise (%s, and this is %s): name another --state", state,
+    return apr_fail(err, APR_E_USAGE, "%s holds results for other inputs (%s; this run has %s): give another --state file", state,
                     t->table.terms, terms);
 }
 
@@ -149,7 +149,7 @@ static apr_status save_table(const trial *t, apr_error *err)
     return status;
 }
 
-/* From here on the file is one of the run's inputs: no output takes its place. There is none where nothing was tried. */
+/* Makes the state file an input of the run, so that no output can replace it. It does not exist if nothing was tried. */
 static apr_status guard_table(const char *state, apr_error *err)
 {
     apr_map map = {0};
@@ -167,7 +167,7 @@ static size_t replace_group(const apr_allocate_group *g, apr_dtype to, apr_repla
     return g->n_members;
 }
 
-/* Those of a group that are not in the table; then the table is kept. */
+/* Measures the group's types that are not in the table, then saves the table. */
 static apr_status try_group(trial *t, apr_allocate_group *g, apr_error *err)
 {
     size_t n_new = 0;
@@ -210,7 +210,7 @@ static bool knows_all(const trial *t)
     return true;
 }
 
-/* What is tried must be kept: whether it can be is asked beforehand. */
+/* Checks that the state file can be written before anything is measured. */
 static apr_status prepare_trials(trial *t, apr_error *err)
 {
     const apr_out_wish state = {.path = t->a->request.state, .mark = APR_DAMAGE_MARK};
@@ -237,8 +237,8 @@ static apr_status try_all(trial *t, apr_error *err)
 
 /* --- choosing --- */
 
-/* within: of costs; costs and values change places where damage is what is limited. */
-/* APR_E_NO without a sentence: who asks knows what it means. */
+/* Chooses types with a total cost of at most `within`. by_damage: the divergence is the cost and the size is minimized. *least: the lowest
+ * possible cost. APR_E_NO without a message if `within` is too low. */
 static apr_status choose(apr_allocation *a, double within, bool by_damage, double *least, apr_error *err)
 {
     const size_t n_offers = a->n_groups * APR_ALLOCATE_TYPES;
@@ -279,7 +279,7 @@ static apr_status choose_by_size(apr_allocation *a, apr_error *err)
     return choose(a, target_bytes(a) - (double)a->fixed_bytes, false, &least, err);
 }
 
-/* Of a size costs alone say whether it can be: known before anything is tried, and then some choice is within it. */
+/* Whether a target size can be met depends only on sizes, so it is known before anything is measured. */
 static apr_status refuse_small_target(const apr_allocation *a, apr_error *err)
 {
     const double all = target_bytes(a);
@@ -292,14 +292,13 @@ static apr_status refuse_small_target(const apr_allocation *a, apr_error *err)
         least += cost;
     }
     if (all >= least) return APR_OK;
-    return apr_fail(
-        err, APR_E_NO,
-        "the target is %.0f bytes of tensors (%.3f bits per weight); in the smallest types that are tried they have %.0f (%.3f)", all,
-        all * 8.0 / (double)a->n_elems, least, least * 8.0 / (double)a->n_elems);
+    return apr_fail(err, APR_E_NO,
+                    "the target is %.0f bytes of tensors (%.3f bits per weight), but the smallest types that are tried need %.0f (%.3f)",
+                    all, all * 8.0 / (double)a->n_elems, least, least * 8.0 / (double)a->n_elems);
 }
 
-/* All groups as chosen, on the tokens that had no say. */
-static apr_status judge(trial *t, apr_error *err)
+/* Measures all chosen types together, on the tokens that were not used to choose. */
+static apr_status measure_choice(trial *t, apr_error *err)
 {
     size_t n = 0;
 
@@ -310,23 +309,23 @@ static apr_status judge(trial *t, apr_error *err)
     return apr_damage_measure(&t->damage, t->replaced, n, &t->a->held, err);
 }
 
-/* What all do together may be more than the sum: then less is allowed, until what was measured is within the target. */
+/* The joint divergence may exceed the sum of the single ones. Then the limit is lowered until the measured value meets the target. */
 static apr_status choose_by_damage(trial *t, apr_error *err)
 {
-    enum { MOST_ROUNDS = 8 };
+    enum { MAX_ROUNDS = 8 };
     apr_allocation *const a = t->a;
     double within = a->request.kld, least = 0.0;
 
-    for (int i = 0; i < MOST_ROUNDS; i++) {
+    for (int i = 0; i < MAX_ROUNDS; i++) {
         const apr_status status = choose(a, within, true, &least, err);
         if (status == APR_E_NO) break;
         APR_TRY(status);
-        APR_TRY(judge(t, err));
+        APR_TRY(measure_choice(t, err));
         if (a->held.mean <= a->request.kld) return APR_OK;
         within = fmin(within, a->sum) * 0.98 * a->request.kld / a->held.mean;
     }
-    return apr_fail(err, APR_E_NO, "the target is a divergence of %g; with the finest types that are tried it is about %.4g",
-                    a->request.kld, least * fmax(1.0, a->sum > 0.0 ? a->held.mean / a->sum : 1.0));
+    return apr_fail(err, APR_E_NO, "the target is a divergence of %g, but the finest types that are tried give about %.4g", a->request.kld,
+                    least * fmax(1.0, a->sum > 0.0 ? a->held.mean / a->sum : 1.0));
 }
 
 static apr_status choose_all(trial *t, apr_error *err)
@@ -335,7 +334,7 @@ static apr_status choose_all(trial *t, apr_error *err)
 
     if (by_size) APR_TRY(choose_by_size(t->a, err));
     APR_TRY(open_damage(t, t->a->n_tried, t->a->n_held, err));
-    return by_size ? judge(t, err) : choose_by_damage(t, err);
+    return by_size ? measure_choice(t, err) : choose_by_damage(t, err);
 }
 
 static apr_status make_overrides(apr_allocation *a, apr_error *err)
@@ -343,7 +342,7 @@ static apr_status make_overrides(apr_allocation *a, apr_error *err)
     a->overrides = apr_arena_array(&a->arena, a->n_groups + 1, sizeof *a->overrides);
     for (size_t i = 0; a->overrides != NULL && i < a->n_groups; i++) {
         const apr_allocate_group *const g = &a->groups[i];
-        const char *const reason = apr_arena_print(&a->arena, "chosen by damage: %.3g alone", g->offers[g->chosen].value);
+        const char *const reason = apr_arena_print(&a->arena, "chosen by KL divergence: %.3g alone", g->offers[g->chosen].value);
         if (reason == NULL) return apr_no_memory(err, "the types of tensors");
         a->overrides[i] = (apr_recipe_override){g->regex, g->types[g->chosen], reason};
     }
@@ -358,7 +357,8 @@ static apr_status make(trial *t, const apr_conversion *c, apr_error *err)
     APR_TRY(apr_allocate_groups(a, c, &group_of, err));
     APR_TRY(open_model(t, c, err));
     APR_TRY(apr_allocate_members(a, c, &t->model, group_of, err));
-    if (a->n_groups == 0) return apr_fail(err, APR_E_USAGE, "there is nothing to choose: no tensor that can be run becomes blocks");
+    if (a->n_groups == 0)
+        return apr_fail(err, APR_E_USAGE, "there is nothing to choose: no tensor that the model uses is converted to a block type");
     a->n_elems = c->recipe.n_elems;
     a->fixed_bytes = c->recipe.n_bytes;
     for (size_t i = 0; i < a->n_groups; i++) {

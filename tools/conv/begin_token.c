@@ -1,4 +1,4 @@
-/* begin_token.c - one line, or one key; nothing for models that ask for no begin token. */
+/* begin_token.c - prints one line or one key; nothing for models that ask for no begin token. */
 #include "tools/conv/begin_token.h"
 
 #include "runtime/check/subject.h"

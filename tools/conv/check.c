@@ -1,4 +1,4 @@
-/* check.c - aprconv check: shows what runtime/check/integrity.h found in a file. */
+/* check.c - aprconv check: prints what runtime/check/integrity.h found in a file. */
 #include "tools/conv/check.h"
 
 #include "runtime/check/integrity.h"
@@ -11,21 +11,21 @@
 
 #include <string.h>
 
-static const char *const finding_names[] = {
+static const char *const kind_names[] = {
     [APR_FOUND_CHECKSUM] = "checksum", [APR_FOUND_ATTACHMENT] = "attached file", [APR_FOUND_NOT_FINITE] = "not finite"};
 
-enum { FINDING_TEXT = 256 };
+enum { RESULT_TEXT = 256 };
 
 /* Returns text. */
-static char *finding_text(const apr_finding *f, char text[FINDING_TEXT])
+static char *result_text(const apr_finding *f, char text[RESULT_TEXT])
 {
-    if (f->kind == APR_FOUND_ATTACHMENT) snprintf(text, FINDING_TEXT, "%s", f->text);
+    if (f->kind == APR_FOUND_ATTACHMENT) snprintf(text, RESULT_TEXT, "%s", f->text);
     else if (f->kind == APR_FOUND_NOT_FINITE)
-        snprintf(text, FINDING_TEXT, "%lld of %lld values, the first at index %lld", (long long)f->n, (long long)f->n_values,
+        snprintf(text, RESULT_TEXT, "%lld of %lld values, the first at index %lld", (long long)f->n, (long long)f->n_values,
                  (long long)f->first);
     else if (f->name != NULL)
-        snprintf(text, FINDING_TEXT, "the file states CRC %08x, its bytes give %08x", (unsigned)f->stated, (unsigned)f->actual);
-    else snprintf(text, FINDING_TEXT, "the checksum at the end of the file is not that of its bytes");
+        snprintf(text, RESULT_TEXT, "the file states CRC %08x, its bytes give %08x", (unsigned)f->stated, (unsigned)f->actual);
+    else snprintf(text, RESULT_TEXT, "the checksum at the end of the file does not match its bytes");
     return text;
 }
 
@@ -55,7 +55,7 @@ static void put_admission(const apr_admission *a, apr_json_text *out)
 static void put_json(const apr_model *model, const apr_integrity *r, const apr_admission *a, apr_json_text *out)
 {
     const char *const container = apr_format_name(model->format);
-    char text[FINDING_TEXT], missing[96];
+    char text[RESULT_TEXT], missing[96];
     apr_chat_stops stops;
 
     apr_json_string(out, "path", model->path, strlen(model->path));
@@ -73,41 +73,40 @@ static void put_json(const apr_model *model, const apr_integrity *r, const apr_a
     for (size_t i = 0; i < r->n_findings; i++) {
         const apr_finding *const f = &r->findings[i];
         apr_json_open(out, NULL, '{');
-        apr_json_string(out, "kind", finding_names[f->kind], strlen(finding_names[f->kind]));
+        apr_json_string(out, "kind", kind_names[f->kind], strlen(kind_names[f->kind]));
         if (f->name != NULL) apr_json_string(out, f->kind == APR_FOUND_ATTACHMENT ? "file" : "tensor", f->name, strlen(f->name));
-        finding_text(f, text);
+        result_text(f, text);
         apr_json_string(out, "text", text, strlen(text));
         apr_json_close(out, '}');
     }
     apr_json_close(out, ']');
 }
 
-static apr_status print_findings(const apr_integrity *r, apr_error *err)
+static apr_status print_results(const apr_integrity *r, apr_error *err)
 {
     static const apr_column columns[] = {{NULL, false}, {NULL, false}, {NULL, false}};
-    char text[FINDING_TEXT];
+    char text[RESULT_TEXT];
     apr_table table;
 
-    printf("\n%sFindings%s\n", apr_bold(stdout), apr_plain(stdout));
+    printf("\n%sProblems%s\n", apr_bold(stdout), apr_plain(stdout));
     apr_table_start(&table, columns, 3);
     for (size_t i = 0; i < r->n_findings; i++) {
         const apr_finding *const f = &r->findings[i];
         apr_table_cell(&table, "%s", f->name != NULL ? f->name : "the file");
-        apr_table_cell(&table, "%s", finding_names[f->kind]);
-        apr_table_cell(&table, "%s", finding_text(f, text));
+        apr_table_cell(&table, "%s", kind_names[f->kind]);
+        apr_table_cell(&table, "%s", result_text(f, text));
     }
     return apr_table_print(&table, stdout, 2, err);
 }
 
-/* Held against the family's program: all there, or the first that are not. */
+/* Prints that all tensors which the family's program needs are there, or the first objections. */
 static void print_admission(const apr_model *model, const apr_admission *a)
 {
     char clean[512];
 
     if (!a->is_judged) return;
     if (a->n == 0)
-        printf("  tensors    all that a %s model of %lld layers needs\n", model->hparams.architecture,
-               (long long)model->hparams.num_layers);
+        printf("  tensors    complete for a %s model of %lld layers\n", model->hparams.architecture, (long long)model->hparams.num_layers);
     for (size_t i = 0; i < a->n && i < APR_MOST_OBJECTIONS; i++)
         printf("  %s %s\n", i == 0 ? "tensors   " : "          ",
                apr_clean_text(clean, sizeof clean, a->first[i].text, strlen(a->first[i].text)));
@@ -118,7 +117,7 @@ static void print_turn_end(const apr_vocab *vocab, int32_t id)
 {
     char clean[256];
 
-    printf("  chat       the template ends turns with token %d (%s), which is no stop id: other programs may not stop there\n", (int)id,
+    printf("  chat       the template ends turns with token %d (%s), which is not a stop id: other programs may not stop there\n", (int)id,
            apr_clean_text(clean, sizeof clean, vocab->tokens[id].text, vocab->tokens[id].n_bytes));
 }
 
@@ -141,7 +140,7 @@ static apr_status print_text(const apr_model *model, const apr_integrity *r, con
     if (r->n_nonfinite == 0) printf("all finite\n");
     else printf("%s not finite\n", apr_count_text(count, r->n_nonfinite));
     if (apr_chat_stops_of(&model->vocab, &stops, err) == APR_OK && stops.added >= 0) print_turn_end(&model->vocab, stops.added);
-    return r->n_findings > 0 ? print_findings(r, err) : APR_OK;
+    return r->n_findings > 0 ? print_results(r, err) : APR_OK;
 }
 
 static apr_status verdict(const apr_model *model, const apr_integrity *r, const apr_admission *a, apr_error *err)
@@ -152,7 +151,7 @@ static apr_status verdict(const apr_model *model, const apr_integrity *r, const 
         return apr_fail(err, APR_E_DAMAGED, "%s: %zu checksum%s not match: the file has changed since it was written, get it again",
                         model->path, r->n_of[APR_FOUND_CHECKSUM], r->n_of[APR_FOUND_CHECKSUM] == 1 ? " does" : "s do");
     if (r->n_of[APR_FOUND_ATTACHMENT] > 0)
-        return apr_fail(err, APR_E_DAMAGED, "%s: %zu attached file%s damaged: loaders will stumble over %s", model->path,
+        return apr_fail(err, APR_E_DAMAGED, "%s: %zu attached file%s damaged: loaders will fail on %s", model->path,
                         r->n_of[APR_FOUND_ATTACHMENT], r->n_of[APR_FOUND_ATTACHMENT] == 1 ? " is" : "s are",
                         r->n_of[APR_FOUND_ATTACHMENT] == 1 ? "it" : "them");
     if (r->n_of[APR_FOUND_NOT_FINITE] > 0)
@@ -191,6 +190,6 @@ const apr_command apr_check_command = {.verb = "check",
                                        .min_operands = 1,
                                        .max_operands = APR_ANY_OPERANDS,
                                        .summary =
-                                           "read all of a model: its structure, its checksums, and whether every value is a finite number",
+                                           "read all of a model; check its structure, checksums, tensors, and that every value is finite",
                                        .examples = examples,
                                        .run = run_check};

@@ -1,4 +1,4 @@
-/* convert_verbs.c - the same conversion under several names: each says what it takes and what it makes. */
+/* convert_verbs.c - several names for one conversion; each fixes the input and output formats. */
 #include "tools/conv/convert_verbs.h"
 
 #include "tools/conv/converting.h"
@@ -9,7 +9,7 @@ typedef struct verb_options {
 } verb_options;
 
 static const apr_option options[] = {{"to", 0, APR_OPTION_STRING, "TYPE", NULL,
-                                      "another type, as aprquant --to makes it (aprquant --list); without: types are kept",
+                                      "convert to another type ('aprquant --list' shows them); default: keep types",
                                       APR_TO(verb_options, to)},
                                      APR_LORA_OPTION(verb_options, output.lora, "the weights"),
                                      APR_OUTPUT_OPTIONS(verb_options, output),
@@ -19,28 +19,28 @@ static const apr_option options[] = {{"to", 0, APR_OPTION_STRING, "TYPE", NULL,
 static apr_status run(const apr_call *call, apr_format expect, apr_format produce, apr_error *err)
 {
     const verb_options *const o = call->options;
-    const apr_recipe_options recipe = {.mixture = o->to}; /* NULL: types are kept */
+    const apr_recipe_options recipe = {.mixture = o->to}; /* NULL: keep types */
     return apr_run_conversion(call, call->operands[0], call->operands[1], expect, produce, &o->output, &recipe, err);
 }
 
-static const apr_need needs[] = {{"max-shard", "a folder for OUT", apr_writes_a_folder}, {0}};
+static const apr_need needs[] = {{"max-shard", "a folder as OUT", apr_writes_a_folder}, {0}};
 
-/* X(verb, format it takes, format it makes, operands, summary, first example) */
+/* X(verb, input format, output format, operands, summary, first example) */
 #define VERB_LIST(X)                                                                                                                     \
-    X(gguf2apr, GGUF, APR, "IN.gguf OUT.apr", "GGUF (also split files: name the first) to APR",                                          \
+    X(gguf2apr, GGUF, APR, "IN.gguf OUT.apr", "GGUF to APR; of a split GGUF, give the first file",                                       \
       "aprconv gguf2apr model-Q4_K_M.gguf model.apr")                                                                                    \
     X(st2apr, SAFETENSORS, APR, "DIR OUT.apr", "a Hugging Face checkpoint to APR", "aprconv st2apr Qwen2.5-7B-Instruct model.apr")       \
-    X(apr2gguf, APR, GGUF, "IN.apr OUT.gguf", "APR to GGUF; what came from a GGUF comes back byte for byte",                             \
+    X(apr2gguf, APR, GGUF, "IN.apr OUT.gguf", "APR to GGUF; restores a converted GGUF byte for byte",                                    \
       "aprconv apr2gguf model.apr model.gguf")                                                                                           \
     X(apr2st, APR, SAFETENSORS, "IN.apr DIR", "APR to a Hugging Face checkpoint", "aprconv apr2st model.apr Qwen2.5-7B-Instruct")        \
     X(st2gguf, SAFETENSORS, GGUF, "DIR OUT.gguf", "a Hugging Face checkpoint to GGUF", "aprconv st2gguf Qwen2.5-7B-Instruct model.gguf") \
     X(gguf2st, GGUF, SAFETENSORS, "IN.gguf DIR", "GGUF to a Hugging Face checkpoint", "aprconv gguf2st model.gguf checkpoint/")          \
-    X(gguf2gguf, GGUF, GGUF, "IN.gguf OUT.gguf", "GGUF to GGUF: split files to one, --to another type",                                  \
+    X(gguf2gguf, GGUF, GGUF, "IN.gguf OUT.gguf", "GGUF to GGUF: join split files, or convert with --to",                                 \
       "aprconv gguf2gguf a-00001-of-00002.gguf a.gguf")                                                                                  \
     X(apr2apr, APR, APR, "IN.apr OUT.apr", "APR to APR", "aprconv apr2apr model.apr other.apr --to q8_0")                                \
-    X(st2st, SAFETENSORS, SAFETENSORS, "DIR OUT", "a checkpoint to a checkpoint: other shards, --to another type",                       \
+    X(st2st, SAFETENSORS, SAFETENSORS, "DIR OUT", "a checkpoint to a checkpoint: change shards, or convert with --to",                   \
       "aprconv st2st --max-shard 2GB in/ out/")                                                                                          \
-    X(convert, NONE, NONE, "IN OUT", "anything to anything: IN by content, OUT by name", "aprconv convert model.gguf checkpoint/")
+    X(convert, NONE, NONE, "IN OUT", "any format to any format; OUT's name decides its format", "aprconv convert model.gguf checkpoint/")
 
 #define X(id, takes, makes, words, about, example)                                                                                      \
     static apr_status run_##id(const apr_call *call, apr_error *err) { return run(call, APR_FORMAT_##takes, APR_FORMAT_##makes, err); } \

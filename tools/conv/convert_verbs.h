@@ -1,4 +1,4 @@
-/* convert_verbs.h - aprconv's verbs that write: convert, and X2Y for each two formats. */
+/* convert_verbs.h - aprconv's verbs that write: convert, and X2Y for each pair of formats. */
 #ifndef APR_TOOLS_CONVERT_VERBS_H
 #define APR_TOOLS_CONVERT_VERBS_H
 

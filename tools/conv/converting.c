@@ -1,4 +1,4 @@
-/* converting.c - one conversion from open to answer. */
+/* converting.c - one conversion, from opening the input to printing the answer. */
 #include "tools/conv/converting.h"
 
 #include "formats/base/clock.h"
@@ -34,17 +34,17 @@ typedef struct outcome {
     const apr_model *source;
     const apr_conversion *conversion;
     apr_lora_set lora;
-    apr_feedback_run *feedback;   /* NULL: value by value */
+    apr_feedback_run *feedback;   /* NULL: no error feedback */
     apr_imatrix imatrix;          /* zeros: none was given */
     uint64_t bytes_in, bytes_out; /* tensor data */
     uint64_t file_bytes;          /* 0 in a dry run */
     double seconds;
     char device[512]; /* the GPUs that encoded; empty: the host */
     bool dry_run;
-    bool makes_folder;         /* by a name that has no ending */
-    apr_out *report;           /* NULL: none was asked for */
-    apr_allocation allocation; /* of types, where a target was given */
-    apr_resume_part part;      /* where several runs make it */
+    bool makes_folder;         /* OUT becomes a folder because its name has no extension */
+    apr_out *report;           /* NULL: no report */
+    apr_allocation allocation; /* of types, if a target was given */
+    apr_resume_part part;      /* with --resume, --part or --finish */
 } outcome;
 
 static void tensor_json(apr_json_text *json, const apr_recipe_line *line, const apr_pipe_item *item)
@@ -79,7 +79,7 @@ static void tensor_json(apr_json_text *json, const apr_recipe_line *line, const 
     apr_json_close(json, '}');
 }
 
-/* How each kind of apr_loss_kind is said. */
+/* The JSON key and the printed word of each apr_loss_kind. */
 static const struct {
     const char *key, *word;
 } loss_names[] = {[APR_LOST] = {"lost", "lost"},
@@ -94,7 +94,7 @@ static void losses_json(apr_json_text *json, const apr_losses *losses, apr_loss_
     apr_json_close(json, ']');
 }
 
-/* Of a GGUF: what lies between its tensors and behind them besides the usual. */
+/* Unusual padding of a GGUF: bytes between and after its tensors beyond the usual alignment. */
 static uint64_t gap_bytes(const outcome *o)
 {
     return o->conversion->options.format == APR_FORMAT_GGUF ? apr_gguf_gap_bytes(&o->conversion->layout) : 0;
@@ -134,7 +134,7 @@ static void outcome_json(apr_json_text *json, const outcome *o)
     apr_json_close(json, ']');
 }
 
-/* How a report begins: one may take the place of another, but of nothing else. */
+/* The first bytes of a JSON report. A report may replace an older report, but no other file. */
 static const char report_mark[] = "{\"input\":\"";
 
 static bool is_page(const char *path)
@@ -212,7 +212,7 @@ static apr_status print_recipe(const apr_recipe *recipe, apr_error *err)
     return apr_table_print(&table, stdout, 2, err);
 }
 
-/* Which tensors the GPU encoded, and which of the large ones it could not. */
+/* How many tensors the GPU encoded, and how many were left to the host. */
 static void print_device(const outcome *o)
 {
     const apr_conversion *const c = o->conversion;
@@ -229,14 +229,14 @@ static void print_device(const outcome *o)
         example = item->from->name;
     }
     printf("  encoded on %s: %zu tensors", o->device, n_device);
-    if (n_host > 0) printf("; on the host: %zu (small ones, or of types that only the host reads: %s)", n_host, example);
+    if (n_host > 0) printf("; on the host: %zu (small ones, or in types that only the host decodes; for example %s)", n_host, example);
     printf("\n");
 }
 
-/* What a type could not hold, tensor by tensor. */
-static void print_misfits(const apr_conversion *c)
+/* Warnings for tensors with values that their new type cannot hold. */
+static void print_out_of_range(const apr_conversion *c)
 {
-    enum { MOST = 20 };
+    enum { MAX_NAMED = 20 };
     size_t n_named = 0, n_more = 0;
 
     for (size_t i = 0; i < c->layout.n_tensors; i++) {
@@ -244,35 +244,34 @@ static void print_misfits(const apr_conversion *c)
         const apr_misfits *const m = &item->misfits;
         const char *const name = apr_printable(item->from->name), *const type = apr_dtypes[item->to].name;
         if (m->n_unusual + m->n_beyond == 0) continue;
-        if (n_named == MOST) {
+        if (n_named == MAX_NAMED) {
             n_more++;
             continue;
         }
         n_named++;
         if (m->n_unusual > 0)
-            printf("  warning: tensor '%s' has %lld NaN or infinite values; formats/README.md has what becomes of them\n", name,
+            printf("  warning: tensor '%s' has %lld NaN or infinite values; formats/README.md says how they are converted\n", name,
                    (long long)m->n_unusual);
         if (m->n_beyond > 0)
-            printf("  warning: tensor '%s' has %lld values beyond what %s holds (the largest is %g); they became %g, as asked with "
-                   "--saturate\n",
-                   name, (long long)m->n_beyond, type, (double)m->worst, (double)apr_encode_bound(item->to, m->worst));
+            printf("  warning: tensor '%s' has %lld values too large for %s (the largest is %g); --saturate clamped them to %g\n", name,
+                   (long long)m->n_beyond, type, (double)m->worst, (double)apr_encode_bound(item->to, m->worst));
     }
-    if (n_more > 0) printf("  warning: and so have %zu more tensors; --report names them all\n", n_more);
+    if (n_more > 0) printf("  warning: the same applies to %zu more tensors; --report lists them all\n", n_more);
 }
 
-/* Where a file is larger than its tensors and its head, that is said. */
+/* Explains why a file is larger than its tensors and header. */
 static void print_padding(const outcome *o)
 {
     const uint64_t padding = gap_bytes(o);
     char size[APR_SMALL_TEXT], file[APR_SMALL_TEXT];
 
     if (padding == 0) return;
-    printf("  padding    %s between the tensors and behind them, as the origin had it: the file %s %s\n", apr_size_text(size, padding),
+    printf("  padding    %s between and after the tensors, as in the original file: the file %s %s\n", apr_size_text(size, padding),
            o->file_bytes > 0 ? "has" : "will have at least",
            apr_size_text(file, o->file_bytes > 0 ? o->file_bytes : o->bytes_out + padding));
 }
 
-/* What was read and made of it; --quiet leaves it out. */
+/* Prints input, output and what was done; left out with --quiet. */
 static apr_status print_summary(const outcome *o, apr_error *err)
 {
     const apr_conversion *const c = o->conversion;
@@ -280,7 +279,7 @@ static apr_status print_summary(const outcome *o, apr_error *err)
 
     printf("%s (%s, %s of tensors) -> %s (%s, %s of tensors%s)%s\n", apr_printable(o->in), apr_format_name(o->source->format),
            apr_size_text(in, o->bytes_in), apr_printable(o->out), apr_format_name(c->options.format), apr_size_text(out, o->bytes_out),
-           o->dry_run ? ", not written" : "", o->makes_folder ? " (a folder: its name has no ending)" : "");
+           o->dry_run ? ", not written" : "", o->makes_folder ? " (a folder, because the name has no extension)" : "");
     print_types(&c->recipe);
     print_padding(o);
     if (c->recipe.mixture[0] != '\0') printf("  quantized  %zu of %zu matrices\n", c->recipe.n_quantized, c->recipe.n_matrices);
@@ -302,9 +301,9 @@ static apr_status outcome_text(const outcome *o, apr_error *err)
         printf("  %s: %s\n", loss_names[c->losses.items[i].kind].word,
                apr_clean_text(clean, sizeof clean, c->losses.items[i].text, strlen(c->losses.items[i].text)));
     if (o->dry_run) return print_recipe(&c->recipe, err);
-    for (size_t i = 0; i < c->recipe.n_lines; i++) /* never silently */
+    for (size_t i = 0; i < c->recipe.n_lines; i++) /* printed even with --quiet */
         if (c->recipe.lines[i].fell_back) printf("  %s: %s\n", apr_printable(c->recipe.lines[i].tensor->name), c->recipe.lines[i].reason);
-    print_misfits(c);
+    print_out_of_range(c);
     apr_runs_print(&c->progress, &o->part, quiet);
     if (quiet) return APR_OK;
     print_device(o);
@@ -320,7 +319,7 @@ static uint64_t tensor_bytes(const apr_model *model)
     return n;
 }
 
-/* On the chosen device; with auto, once more on the host where the device fails. */
+/* Runs on the chosen device. With auto, a run that fails on the device is repeated on the host. */
 static apr_status run_somewhere(outcome *o, apr_conversion *c, const apr_output_options *output, apr_error *err)
 {
     apr_encoder encoder;
@@ -344,8 +343,8 @@ static apr_status run_somewhere(outcome *o, apr_conversion *c, const apr_output_
     return status == APR_OK ? APR_OK : apr_fail(err, status, "%s", own.text);
 }
 
-/* A recipe with the types that an allocation chose, behind those that were asked for. */
-static apr_status plan_anew(outcome *o, apr_conversion *c, const apr_convert_options *options, apr_error *err)
+/* Plans again with the types that the allocation chose, after the user's own rules. */
+static apr_status plan_again(outcome *o, apr_conversion *c, const apr_convert_options *options, apr_error *err)
 {
     apr_allocation *const a = &o->allocation;
     apr_convert_options with = *options;
@@ -361,24 +360,24 @@ static apr_status plan_anew(outcome *o, apr_conversion *c, const apr_convert_opt
     return apr_conversion_plan(c, o->source, &with, err);
 }
 
-/* An output like the input is no answer to a quantization. */
+/* A quantization that would change nothing is an error. */
 static apr_status check_is_quantized(const outcome *o, const apr_recipe *recipe, apr_error *err)
 {
     if (recipe->mixture[0] == '\0' || recipe->n_matrices == 0 || recipe->n_quantized > 0) return APR_OK;
     return apr_fail(err, APR_E_NO,
-                    "%s: none of its %zu matrices can be quantized to %s: their names are not known, and their shapes are not "
-                    "whole blocks (--tensor REGEX=TYPE chooses by name)",
+                    "%s: none of its %zu matrices can be quantized to %s: their names are unknown, and their rows are not whole blocks "
+                    "(--tensor REGEX=TYPE chooses by name)",
                     o->source->path, recipe->n_matrices, recipe->mixture);
 }
 
-/* A folder was made of a name without an ending, and safetensors cannot hold what was asked for. */
-static apr_status name_file(const outcome *o, apr_status status, apr_error *err)
+/* OUT would be a folder because its name has no extension, but safetensors cannot hold the result: suggests OUT.gguf. */
+static apr_status suggest_file(const outcome *o, apr_status status, apr_error *err)
 {
     char *better = NULL;
 
     if (status != APR_E_UNSUPPORTED || !o->makes_folder || strstr(err->text, "has no place in safetensors") == NULL) return status;
     const size_t n = strlen(err->text), n_better = strlen(o->out) + sizeof ".gguf";
-    snprintf(err->text + n, sizeof err->text - n, "; %s is a folder: its name has no ending", o->out);
+    snprintf(err->text + n, sizeof err->text - n, "; %s is taken as a folder because its name has no extension", o->out);
     better = malloc(n_better);
     if (better == NULL) return status;
     snprintf(better, n_better, "%s.gguf", o->out);
@@ -389,41 +388,41 @@ static apr_status name_file(const outcome *o, apr_status status, apr_error *err)
 
 static apr_status plan(outcome *o, apr_conversion *c, const apr_convert_options *options, const apr_output_options *output, apr_error *err)
 {
-    APR_TRY(name_file(o, apr_conversion_plan(c, o->source, options, err), err));
+    APR_TRY(suggest_file(o, apr_conversion_plan(c, o->source, options, err), err));
     APR_TRY(apr_rules_check(o->call, &c->recipe, &options->recipe, o->source, err));
     APR_TRY(check_is_quantized(o, &c->recipe, err));
     if (output->allocate == NULL) return APR_OK;
     APR_TRY(apr_allocation_make(&o->allocation, output->allocate, c, o->call->quiet, err));
-    return plan_anew(o, c, options, err);
+    return plan_again(o, c, options, err);
 }
 
-/* Is what is done kept for another run? */
-static bool goes_on(const apr_output_options *output) { return output->runs.resume || output->runs.part != NULL; }
+/* Is finished work kept so that another run can continue? */
+static bool is_resumable(const apr_output_options *output) { return output->runs.resume || output->runs.part != NULL; }
 
 static apr_status open_feedback(outcome *o, apr_conversion *c, const apr_output_options *output, apr_error *err)
 {
     if (output->feedback == NULL) return APR_OK;
     apr_feedback_request request = *output->feedback;
-    if (goes_on(output)) request.kept = o->out;
+    if (is_resumable(output)) request.kept = o->out;
     APR_TRY(apr_feedback_run_open(&o->feedback, &request, c, o->call->quiet, err));
     c->options.maker = apr_feedback_run_maker(o->feedback);
     c->options.maker_terms = apr_feedback_run_terms(o->feedback);
     return apr_feedback_run_note(o->feedback, c, err);
 }
 
-/* For the sentence of a run that is stopped. */
-static apr_status say_what_stops(const outcome *o, const apr_output_options *output, apr_error *err)
+/* Prepares the message that is printed if the run is interrupted. */
+static apr_status prepare_guard(const outcome *o, const apr_output_options *output, apr_error *err)
 {
-    char *const path = goes_on(output) ? apr_resume_path_for(o->out) : NULL;
+    char *const path = is_resumable(output) ? apr_resume_path_for(o->out) : NULL;
 
     apr_guard_writes();
-    if (goes_on(output) && path == NULL) return apr_no_memory(err, "a path");
+    if (is_resumable(output) && path == NULL) return apr_no_memory(err, "a path");
     if (path != NULL) apr_guard_keeps(path);
     free(path);
     return APR_OK;
 }
 
-/* Our own programs end chats at the token that the template ends turns with; readers of a GGUF go by keys and texts alone. */
+/* aprrun also stops a chat at the token that ends turns in the template. Other readers of a GGUF only use its keys and token texts. */
 static apr_status note_turn_end(apr_conversion *c, apr_error *err)
 {
     const apr_vocab *const v = &c->layout.vocab;
@@ -434,11 +433,10 @@ static apr_status note_turn_end(apr_conversion *c, apr_error *err)
     APR_TRY(apr_chat_stops_of(v, &stops, err));
     if (stops.added < 0 || apr_gguf_is_heard(v, stops.added)) return APR_OK;
     const apr_str token = v->tokens[stops.added];
-    return apr_loss_add(
-        &c->losses, APR_LOST_TO_OTHERS, err,
-        "the chat template ends turns with token %d (\"%s\"), at which other readers do not stop: the model does not state it "
-        "as a stop id (eos_token_id of generation_config.json)",
-        (int)stops.added, apr_clean_text(clean, sizeof clean, token.text, token.n_bytes));
+    return apr_loss_add(&c->losses, APR_LOST_TO_OTHERS, err,
+                        "the chat template ends turns with token %d (\"%s\"), but the model does not list it as a stop id (eos_token_id in "
+                        "generation_config.json): other programs do not stop there",
+                        (int)stops.added, apr_clean_text(clean, sizeof clean, token.text, token.n_bytes));
 }
 
 static apr_status convert_opened(outcome *o, apr_conversion *c, const apr_convert_options *options, const apr_output_options *output,
@@ -447,7 +445,7 @@ static apr_status convert_opened(outcome *o, apr_conversion *c, const apr_conver
     apr_meter meter;
     const double start = apr_seconds_now();
 
-    APR_TRY(say_what_stops(o, output, err));
+    APR_TRY(prepare_guard(o, output, err));
     APR_TRY(plan(o, c, options, output, err));
     APR_TRY(note_turn_end(c, err));
     APR_TRY(open_feedback(o, c, output, err));
@@ -456,7 +454,7 @@ static apr_status convert_opened(outcome *o, apr_conversion *c, const apr_conver
     o->bytes_out = tensor_bytes(&c->layout);
     if (!output->dry_run) {
         c->options.progress = apr_meter_start(&meter, o->call->quiet);
-        meter.keeps = goes_on(output);
+        meter.keeps = is_resumable(output);
         const apr_status status = run_somewhere(o, c, output, err);
         apr_meter_end(&meter);
         APR_TRY(status);
@@ -468,7 +466,7 @@ static apr_status convert_opened(outcome *o, apr_conversion *c, const apr_conver
     return APR_OK;
 }
 
-/* With weights next to it, its folder is named. */
+/* IN is a config.json. If its folder has weights, suggests the folder. */
 static apr_status refuse_config(const apr_call *call, const char *in, apr_error *err)
 {
     char text[4096], folder[4096];
@@ -480,20 +478,20 @@ static apr_status refuse_config(const apr_call *call, const char *in, apr_error 
     return apr_try_change(APR_E_USAGE, call->typed, in, folder, err);
 }
 
-/* The name of OUT has been checked already. */
+/* OUT's name has been checked before. */
 static apr_status check_formats(const apr_call *call, const apr_model *source, const char *in, const char *out, apr_format expect,
                                 apr_format *format, apr_error *err)
 {
     *format = apr_format_of_path(out);
     if (expect != APR_FORMAT_NONE && source->format != expect) {
-        apr_fail(err, APR_E_USAGE, "%s is %s, not %s; 'aprconv convert IN OUT' takes any", in, apr_format_name(source->format),
+        apr_fail(err, APR_E_USAGE, "%s is %s, not %s; 'aprconv convert IN OUT' accepts any format", in, apr_format_name(source->format),
                  apr_format_name(expect));
         return apr_try_change(APR_E_USAGE, call->typed, call->verb, "convert", err);
     }
     return source->format == APR_FORMAT_CONFIG ? refuse_config(call, in, err) : APR_OK;
 }
 
-/* A model whose tensors are not those of its family would be written as if it were whole. */
+/* Without this check a model with missing or misshapen tensors would be written as if it were complete. */
 static apr_status admit(const apr_model *source, bool allow_incomplete, apr_error *err)
 {
     apr_admission admission;
@@ -502,15 +500,15 @@ static apr_status admit(const apr_model *source, bool allow_incomplete, apr_erro
     APR_TRY(apr_admission_of(&admission, source, err));
     if (!apr_admission_is_incomplete(&admission)) return APR_OK;
     const apr_status status = apr_admission_refuse(&admission, source->path, &why);
-    if (!allow_incomplete) return apr_fail(err, status, "%s; --allow-incomplete goes on all the same", why.text);
+    if (!allow_incomplete) return apr_fail(err, status, "%s; use --allow-incomplete to convert it anyway", why.text);
     fprintf(stderr, "warning: %s\n", apr_printable(why.text));
     return APR_OK;
 }
 
 static const char *mark_of_report(const char *path) { return is_page(path) ? APR_QUANT_PAGE_MARK : report_mark; }
 
-/* All that is written, before the work: what cannot be, or would take the place of something else, is known at once. A table of damages may
- * be one that is only read; and of an output that exists, OUT.resume knows whether it is its own, and --finish whether all is done. */
+/* Checks all outputs before the work starts: that they can be written and would not replace another file. An existing state file may be
+ * only read, so it is checked as in a dry run. An existing OUT is allowed if OUT.resume exists or with --finish, which check it themselves. */
 static apr_status check_outputs(const outcome *o, const apr_output_options *output, apr_format format, apr_error *err)
 {
     const bool is_folder = apr_format_ending(format) == NULL,
@@ -531,8 +529,8 @@ static apr_status check_outputs(const outcome *o, const apr_output_options *outp
     return status;
 }
 
-/* OUT that is IN: another name is named. */
-static apr_status name_another(const outcome *o, const apr_recipe_options *recipe, apr_status status, apr_error *err)
+/* OUT is the same file as IN: suggests another name. */
+static apr_status suggest_other_name(const outcome *o, const apr_recipe_options *recipe, apr_status status, apr_error *err)
 {
     if (status != APR_E_USAGE || strstr(err->text, "is the same file as the input") == NULL) return status;
     char *const better = apr_out_name_beside(o->in, recipe->mixture != NULL ? recipe->mixture : "new");
@@ -544,7 +542,7 @@ static apr_status name_another(const outcome *o, const apr_recipe_options *recip
 static apr_status open_outputs(outcome *o, const apr_output_options *output, const apr_recipe_options *recipe, apr_format format,
                                apr_error *err)
 {
-    APR_TRY(name_another(o, recipe, check_outputs(o, output, format, err), err));
+    APR_TRY(suggest_other_name(o, recipe, check_outputs(o, output, format, err), err));
     if (output->report == NULL) return APR_OK;
     return apr_out_renew(&o->report, output->report, mark_of_report(output->report), err);
 }

@@ -1,4 +1,4 @@
-/* diff_print.c - the answer of aprconv diff, for a person and as JSON. */
+/* diff_print.c - prints the result of aprconv diff as text and as JSON. */
 #include "formats/model/sink.h"
 #include "tools/cli/table.h"
 #include "tools/cli/text.h"
@@ -15,22 +15,22 @@ static void print_model(const char *letter, const apr_model *model)
     printf("%s%s%s  %s: %s, %zu tensor%s%s\n", apr_bold(stdout), letter, apr_plain(stdout),
            apr_clean_text(path, sizeof path, model->path, strlen(model->path)), apr_format_name(model->format), model->n_tensors,
            model->n_tensors == 1 ? "" : "s",
-           model->dialect == APR_DIALECT_GGML ? ", llama.cpp's names: this family has no table of them" : "");
+           model->dialect == APR_DIALECT_GGML ? ", llama.cpp's tensor names, which are unknown for this family" : "");
 }
 
-/* --- facts --- */
+/* --- facts: hyperparameters, tokenizer, metadata, files --- */
 
 static const char *const topics[] = {[APR_DIFF_HYPERPARAMETER] = "hyperparameter",
                                      [APR_DIFF_TOKENIZER] = "tokenizer",
                                      [APR_DIFF_METADATA] = "metadata",
                                      [APR_DIFF_FILE] = "file"};
 
-/* Cleaned and shortened. */
+/* A fact's texts, escaped and shortened. */
 typedef struct fact_text {
     char name[256], a[APR_KV_TEXT], b[APR_KV_TEXT];
 } fact_text;
 
-/* By apr_fact_kind: each writes at most APR_KV_TEXT bytes. */
+/* Printers by apr_fact_kind; each writes at most APR_KV_TEXT bytes. */
 static void count_text(const apr_fact_value *v, char *text) { apr_count_text(text, v->number); }
 static void bytes_text(const apr_fact_value *v, char *text) { apr_size_text(text, (uint64_t)v->number); }
 static void id_text(const apr_fact_value *v, char *text) { snprintf(text, APR_KV_TEXT, "%lld", (long long)v->number); }
@@ -56,10 +56,10 @@ static void (*const texts[])(const apr_fact_value *v, char *text) = {
 
 static void value_text(const apr_fact_value *v, apr_diff_topic topic, char text[APR_KV_TEXT])
 {
-    const bool is_part = topic == APR_DIFF_METADATA || topic == APR_DIFF_FILE; /* which is there or not; else it has no value */
+    const bool may_be_absent = topic == APR_DIFF_METADATA || topic == APR_DIFF_FILE; /* other topics have no value instead */
 
     if (v->kind != APR_FACT_NONE) texts[v->kind](v, text);
-    else snprintf(text, APR_KV_TEXT, "%s", is_part ? "absent" : "none");
+    else snprintf(text, APR_KV_TEXT, "%s", may_be_absent ? "absent" : "none");
 }
 
 static void put_fact_text(const apr_fact_diff *fact, fact_text *text)
@@ -67,7 +67,7 @@ static void put_fact_text(const apr_fact_diff *fact, fact_text *text)
     apr_short_text(text->name, sizeof text->name, fact->name.text, fact->name.n_bytes, 64);
     value_text(&fact->a, fact->topic, text->a);
     value_text(&fact->b, fact->topic, text->b);
-    /* what differs lies behind what is shown */
+    /* the difference is after the part that is shown */
     if (fact->a.kind == APR_FACT_TEXT && strcmp(text->a, text->b) == 0) snprintf(text->b, sizeof text->b, "begins the same");
 }
 
@@ -90,14 +90,14 @@ static apr_status print_facts(const apr_model_diff *diff, apr_error *err)
     return apr_table_print(&table, stdout, 2, err);
 }
 
-/* A zero's sign, or codes that decode alike. */
+/* Equal values and types but other bytes: a zero's sign, or different codes for the same value. */
 static bool has_same_values_in_one_type(const apr_tensor_diff *pair)
 {
     const bool has_same_values = pair->has_metrics && !pair->same_bytes && pair->metrics.max_at < 0 && pair->metrics.n_nonfinite == 0;
     return has_same_values && pair->a->dtype == pair->b->dtype && pair->a->scale == NULL && pair->b->scale == NULL && !pair->as_library;
 }
 
-/* Largest error and where, SNR, cosine, remark. */
+/* Five cells: largest error and its index, SNR, cosine, note. */
 static void add_metrics(apr_table *table, const apr_tensor_diff *pair)
 {
     const apr_metrics *const m = &pair->metrics;
@@ -108,11 +108,15 @@ static void add_metrics(apr_table *table, const apr_tensor_diff *pair)
     apr_table_cell(table, is_equal ? "equal" : "%.1f", apr_metrics_snr_db(m));
     apr_table_cell(table, is_equal ? "-" : "%.6f", apr_metrics_cosine(m));
     if (m->n_nonfinite > 0) apr_table_cell(table, "%lld not finite", (long long)m->n_nonfinite);
-    else apr_table_cell(table, "%s", pair->as_library ? "as its library rounds" : has_same_values_in_one_type(pair) ? "other bytes" : "");
+    else
+        apr_table_cell(table, "%s",
+                       pair->as_library                    ? "rounded as its library does"
+                       : has_same_values_in_one_type(pair) ? "other bytes"
+                                                           : "");
 }
 
-/* The same five cells where there is nothing to measure. */
-static void add_remark(apr_table *table, const apr_tensor_diff *pair)
+/* The same five cells for tensors without metrics. */
+static void add_note(apr_table *table, const apr_tensor_diff *pair)
 {
     const bool in_both = pair->a != NULL && pair->b != NULL;
     char dims_a[128], dims_b[128];
@@ -130,7 +134,7 @@ static void add_tensor(apr_table *table, const apr_tensor_diff *pair)
     apr_table_cell(table, "%s", pair->a != NULL ? apr_dtypes[pair->a->dtype].name : "absent");
     apr_table_cell(table, "%s", pair->b != NULL ? apr_dtypes[pair->b->dtype].name : "absent");
     if (pair->has_metrics) add_metrics(table, pair);
-    else add_remark(table, pair);
+    else add_note(table, pair);
 }
 
 static apr_status print_tensors(const apr_model_diff *diff, bool all, apr_error *err)

@@ -1,4 +1,4 @@
-/* diff_verb.c - aprconv diff: opens both models, makes them canonical, has them compared, shows what differs. */
+/* diff_verb.c - aprconv diff: opens both models, makes canonical views, compares them and prints the differences. */
 #include "tools/conv/diff_verb.h"
 
 #include "convert/dialect.h"
@@ -11,13 +11,13 @@ typedef struct diff_options {
 
 static const apr_option option_table[] = {
     {"tolerance", 0, APR_OPTION_REAL, "X", NULL,
-     "count tensors as equal when no value is off by more than X times the root mean square of A's; types may then differ", .min = 0,
-     .max = 1e30, APR_TO(diff_options, tolerance)},
-    {"metadata", 0, APR_OPTION_FLAG, NULL, "yes", "leave out metadata keys and small files (they are compared only within one format)",
+     "treat tensors as equal if no value differs by more than X times the root mean square of A's; types may differ", .min = 0, .max = 1e30,
+     APR_TO(diff_options, tolerance)},
+    {"metadata", 0, APR_OPTION_FLAG, NULL, "yes", "do not compare metadata keys and small files (compared only within one format)",
      APR_TO(diff_options, metadata)},
-    {"exact", 0, APR_OPTION_FLAG, NULL, NULL, "the same values in another type, or in other bytes, are a difference too",
+    {"exact", 0, APR_OPTION_FLAG, NULL, NULL, "equal values in another type or in other bytes also count as a difference",
      APR_TO(diff_options, exact)},
-    {"all", 'a', APR_OPTION_FLAG, NULL, NULL, "list equal tensors too", APR_TO(diff_options, all)},
+    {"all", 'a', APR_OPTION_FLAG, NULL, NULL, "also list equal tensors", APR_TO(diff_options, all)},
     {0},
 };
 
@@ -39,7 +39,8 @@ static apr_status compare(const apr_call *call, const apr_model *a, const apr_mo
     return status;
 }
 
-/* As a checkpoint has it, where the other one is from elsewhere. Blocks that heads cannot leave stay where they are, and differ. */
+/* The view to compare. If only one model comes from a GGUF, its rows are put into a checkpoint's order. Blocks that cannot be split there
+ * keep their place, and are reported as different. */
 static apr_status open_view(apr_model *view, const apr_model *source, const apr_model *other, apr_error *err)
 {
     apr_model aligned;
@@ -72,13 +73,13 @@ static apr_status run_diff(const apr_call *call, apr_error *err)
 
 static const char *const examples[] = {"aprconv diff Qwen2.5-7B/ model.apr", "aprconv diff model-bf16.gguf model-q8_0.apr --tolerance 0.05",
                                        NULL};
-const apr_command apr_diff_command = {.verb = "diff",
-                                      .operands = "A B",
-                                      .min_operands = 2,
-                                      .max_operands = 2,
-                                      .summary =
-                                          "compare two models, also across formats: hyperparameters, tokenizer, metadata, tensors, values",
-                                      .options = option_table,
-                                      .options_bytes = sizeof(diff_options),
-                                      .examples = examples,
-                                      .run = run_diff};
+const apr_command apr_diff_command = {
+    .verb = "diff",
+    .operands = "A B",
+    .min_operands = 2,
+    .max_operands = 2,
+    .summary = "compare two models, even of different formats: hyperparameters, tokenizer, metadata, tensors, values",
+    .options = option_table,
+    .options_bytes = sizeof(diff_options),
+    .examples = examples,
+    .run = run_diff};

@@ -1,11 +1,11 @@
-/* diff_verb.h - aprconv diff: what two models differ in, across containers, names and types. Found out by runtime/check/diff.h. */
+/* diff_verb.h - aprconv diff: prints how two models differ, across formats, naming schemes and types (runtime/check/diff.h). */
 #ifndef APR_TOOLS_DIFF_VERB_H
 #define APR_TOOLS_DIFF_VERB_H
 
 #include "runtime/check/diff.h"
 #include "tools/cli/cli.h"
 
-/* APR_OK when they are the same (or within the tolerance), APR_E_NO when not. */
+/* APR_OK if they are the same, or within the tolerance; APR_E_NO if not. */
 extern const apr_command apr_diff_command;
 
 apr_status apr_diff_print(const apr_model_diff *diff, bool all, apr_error *err); /* diff_print.c */

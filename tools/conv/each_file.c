@@ -1,11 +1,11 @@
-/* each_file.c - calls for each operand. */
+/* each_file.c - calls a function for each operand. */
 #include "tools/conv/each_file.h"
 
 #include "tools/cli/text.h"
 
 #include <string.h>
 
-/* Of one file among others. */
+/* One file of several. */
 static apr_status one_of_many(const apr_call *call, size_t i, apr_status (*one)(const apr_call *call, const char *path, apr_error *err),
                               apr_error *own)
 {

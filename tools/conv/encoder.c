@@ -1,4 +1,4 @@
-/* encoder.c - chooses the GPU for a conversion. */
+/* encoder.c - chooses and opens the GPUs for a conversion. */
 #include "tools/conv/encoder.h"
 
 #include "kernels/cuda_loader.h"
@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Values below which starting a GPU takes longer than the host's encoding. */
+/* With fewer values than this, starting a GPU takes longer than encoding on the host. */
 static const int64_t FEW_VALUES = 300 * 1000 * 1000;
 
 static int64_t values_that_change(const apr_conversion *c)
@@ -19,7 +19,7 @@ static int64_t values_that_change(const apr_conversion *c)
     return n;
 }
 
-/* Goes on with a list of names: equal ones that follow one another are counted. */
+/* Appends a name to a list, as "2 x NAME" if it occurs several times in a row. */
 static void add_name(char *list, size_t n_bytes, const char *name, int times)
 {
     const size_t at = strlen(list);
@@ -44,10 +44,10 @@ static apr_status name_devices(apr_encoder *encoder, const int *ordinals, int n,
     return APR_OK;
 }
 
-/* ordinals, of which n may be 0: all that there are. */
+/* n 0: opens all GPUs and fills ordinals. */
 static apr_status open_devices(apr_encoder *encoder, int *ordinals, int n, apr_error *err)
 {
-    /* the kernels need no stack, and a small one makes a small context */
+    /* the kernels need no stack, and a small stack makes the CUDA context small */
     const apr_cuda_options options = {.stack_bytes = 256};
     apr_status statuses[APR_MOST_DEVICES];
     apr_error errors[APR_MOST_DEVICES] = {0};
@@ -88,7 +88,8 @@ apr_status apr_encoder_open(apr_encoder *encoder, const apr_encoder_options *opt
     if (status != APR_OK) {
         close_devices(encoder);
         if (!encoder->may_fall_back) return apr_fail(err, status, "%s", own.text);
-        if (*encoder->name != '\0') fprintf(stderr, "WARNING: encoding on the host: %s\n", apr_printable(own.text)); /* a GPU there is */
+        if (*encoder->name != '\0')
+            fprintf(stderr, "WARNING: encoding on the host: %s\n", apr_printable(own.text)); /* silent if there is no GPU */
         *encoder->name = '\0';
         return APR_OK;
     }

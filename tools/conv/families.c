@@ -1,4 +1,4 @@
-/* families.c - prints the cards: names on both sides, and what conversion and programs make of them. */
+/* families.c - prints the table of families: names in checkpoints and GGUFs, and what can be converted, planned and run. */
 #include "tools/conv/families.h"
 
 #include "runtime/program/ability.h"
@@ -51,7 +51,7 @@ static const char *types_text(apr_table *table, const apr_family *family)
 static apr_status print_families(apr_error *err)
 {
     static const apr_column columns[] = {
-        {"family", false}, {"model_type", false}, {"GGUF", false}, {"names and orders", false}, {"programs", false}};
+        {"family", false}, {"model_type", false}, {"GGUF", false}, {"names and rows", false}, {"supported", false}};
     apr_table table;
 
     apr_table_start(&table, columns, sizeof columns / sizeof *columns);
@@ -60,7 +60,7 @@ static apr_status print_families(apr_error *err)
         apr_table_cell(&table, "%s", family->name);
         apr_table_cell(&table, "%s", types_text(&table, family));
         apr_table_cell(&table, "%s", family->ggml != NULL ? family->ggml : "-");
-        apr_table_cell(&table, "%s", family->translates ? "both ways" : "kept as they are");
+        apr_table_cell(&table, "%s", family->translates ? "translated" : "kept as they are");
         apr_table_cell(&table, "%s", abilities[apr_family_ability(family, &apr_host_backend)]);
     }
     return apr_table_print(&table, stdout, 0, err);
@@ -79,6 +79,6 @@ static const char *const examples[] = {"aprconv families", "aprconv families --j
 
 const apr_command apr_families_command = {.verb = "families",
                                           .operands = "",
-                                          .summary = "list the model families that are known, and what can be done with each",
+                                          .summary = "list the known model families and what is supported for each",
                                           .examples = examples,
                                           .run = run_families};

@@ -1,4 +1,4 @@
-/* families.h - aprconv families: which model families are known, and what can be done with each. */
+/* families.h - aprconv families: lists the known model families and what is supported for each. */
 #ifndef APR_TOOLS_FAMILIES_H
 #define APR_TOOLS_FAMILIES_H
 

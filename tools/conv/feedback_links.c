@@ -1,4 +1,4 @@
-/* feedback_links.c - follows the records of a canonical view's tensors back to the tensors of an output. */
+/* feedback_links.c - follows the provenance of a canonical view's tensors back to the tensors of an output. */
 #include "tools/conv/feedback_links.h"
 
 #include "convert/dialect.h"
@@ -20,12 +20,12 @@ apr_status apr_feedback_between(apr_model *between, const apr_conversion *c, apr
 
 int64_t apr_feedback_matrices(const apr_tensor *tensor) { return tensor->rank == 3 ? tensor->dims[0] : 1; }
 
-/* Does the way leave columns where they are? *picked: the matrix that it takes out of a stack, or -1. */
-static bool keeps_columns(const apr_chain *way, int64_t *picked)
+/* Do the steps leave columns in place? *picked: the matrix that they take out of a stack, or -1. */
+static bool keeps_columns(const apr_chain *chain, int64_t *picked)
 {
     *picked = -1;
-    for (int i = 0; i < way->n_steps; i++) {
-        const apr_step *const step = &way->steps[i];
+    for (int i = 0; i < chain->n_steps; i++) {
+        const apr_step *const step = &chain->steps[i];
         const bool has_axis =
             strcmp(apr_step_kinds[step->kind].parameters[0] != NULL ? apr_step_kinds[step->kind].parameters[0] : "", "axis") == 0;
         if (step->kind == APR_STEP_PICK) *picked = step->n[0];
@@ -49,7 +49,7 @@ static int compare(const void *a, const void *b)
     const apr_feedback_link *const x = a, *const y = b;
     if (x->item != y->item) return x->item < y->item ? -1 : 1;
     if (x->matrix != y->matrix) return x->matrix < y->matrix ? -1 : 1;
-    if (x->feed != y->feed) return x->feed < y->feed ? -1 : 1;
+    if (x->input != y->input) return x->input < y->input ? -1 : 1;
     return x->expert < y->expert ? -1 : x->expert > y->expert;
 }
 
@@ -66,9 +66,9 @@ static apr_status add(apr_feedback_links *l, size_t *capacity, apr_feedback_link
     return APR_OK;
 }
 
-/* One tensor of the program: an expert's, a stack of all, or a matrix that is alone. */
+/* Adds the links of one tensor of the program: an expert's matrix, a stack of all experts, or a single matrix. */
 static apr_status add_tensor(apr_feedback_links *l, size_t *capacity, const apr_conversion *c, const apr_tensor *tensor, size_t number,
-                             const apr_feed *feed, int64_t expert, apr_error *err)
+                             const apr_feed *input, int64_t expert, apr_error *err)
 {
     int64_t picked;
     const size_t item = find_item(c, tensor->origin_name != NULL ? tensor->origin_name : tensor->name);
@@ -76,19 +76,19 @@ static apr_status add_tensor(apr_feedback_links *l, size_t *capacity, const apr_
     if (item == SIZE_MAX || tensor->origins != NULL || !keeps_columns(&tensor->origin_chain, &picked)) return APR_OK;
     const apr_tensor *const from = c->items[item].from;
     const int64_t n_matrices = apr_feedback_matrices(from);
-    if (feed->n_experts > 0 && (expert >= feed->n_experts || (tensor->rank == 3 && n_matrices > feed->n_experts))) return APR_OK;
-    if (apr_tensor_columns(from) != feed->width || from->rank < 2 || from->rank > 3) return APR_OK;
-    if (tensor->rank == 3 && picked < 0) { /* a stack that is run as one: matrix by matrix the experts, or heads that share a feed */
+    if (input->n_experts > 0 && (expert >= input->n_experts || (tensor->rank == 3 && n_matrices > input->n_experts))) return APR_OK;
+    if (apr_tensor_columns(from) != input->width || from->rank < 2 || from->rank > 3) return APR_OK;
+    if (tensor->rank == 3 && picked < 0) { /* a whole stack: one matrix for each expert, or for each head with the same input */
         for (int64_t m = 0; m < n_matrices; m++)
-            APR_TRY(add(l, capacity, (apr_feedback_link){item, m, number, feed->n_experts > 0 ? m : 0}, err));
+            APR_TRY(add(l, capacity, (apr_feedback_link){item, m, number, input->n_experts > 0 ? m : 0}, err));
         return APR_OK;
     }
     if (picked >= n_matrices || (picked < 0 && n_matrices > 1)) return APR_OK;
-    return add(l, capacity, (apr_feedback_link){item, picked >= 0 ? picked : 0, number, feed->n_experts > 0 ? expert : 0}, err);
+    return add(l, capacity, (apr_feedback_link){item, picked >= 0 ? picked : 0, number, input->n_experts > 0 ? expert : 0}, err);
 }
 
-/* Gate and up in one tensor, and parts of one projection, have the same link. */
-static void leave_out_equal(apr_feedback_links *l)
+/* Removes duplicates: gate and up in one tensor, and parts of one projection, have the same link. */
+static void remove_duplicates(apr_feedback_links *l)
 {
     size_t n = 0;
     if (l->n_links == 0) return;
@@ -98,20 +98,20 @@ static void leave_out_equal(apr_feedback_links *l)
     l->n_links = n;
 }
 
-apr_status apr_feedback_links_of(apr_feedback_links *l, const apr_conversion *c, const apr_session *session, const apr_feeds *feeds,
+apr_status apr_feedback_links_of(apr_feedback_links *l, const apr_conversion *c, const apr_session *session, const apr_feeds *inputs,
                                  apr_error *err)
 {
     size_t capacity = 0;
 
     *l = (apr_feedback_links){0};
-    for (size_t i = 0; i < feeds->n_fed; i++) {
-        const apr_feed *const feed = &feeds->feeds[feeds->fed[i].feed];
+    for (size_t i = 0; i < inputs->n_fed; i++) {
+        const apr_feed *const input = &inputs->feeds[inputs->fed[i].feed];
         int64_t n;
-        const apr_tensor *const tensors = apr_trace_tensors(session, feeds->fed[i].slot, &n);
+        const apr_tensor *const tensors = apr_trace_tensors(session, inputs->fed[i].slot, &n);
         for (int64_t e = 0; tensors != NULL && e < n; e++)
-            APR_TRY(add_tensor(l, &capacity, c, &tensors[e], feeds->fed[i].feed, feed, e, err));
+            APR_TRY(add_tensor(l, &capacity, c, &tensors[e], inputs->fed[i].feed, input, e, err));
     }
-    leave_out_equal(l);
+    remove_duplicates(l);
     return APR_OK;
 }
 

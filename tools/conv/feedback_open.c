@@ -1,4 +1,4 @@
-/* feedback_open.c - opens what a run of error feedback needs, and closes it. */
+/* feedback_open.c - opens and closes a run of error feedback, and plans its GPU memory. */
 #include "tools/conv/feedback_parts.h"
 
 #include "convert/dialect.h"
@@ -25,7 +25,7 @@ static apr_session_options session_options(const apr_feedback_run *run)
     options.weights_lie = run->n_passes > 0 ? "in memory" : NULL;
     options.cuda = run->cuda;
     options.ordinal = run->ordinal;
-    options.headroom_bytes = 0; /* what is left free has been planned already */
+    options.headroom_bytes = 0; /* fit_plan has reserved memory already */
     return options;
 }
 
@@ -58,17 +58,17 @@ static apr_status read_text(apr_feedback_run *run, apr_error *err)
     run->text_crc = apr_crc32(0, text->bytes, text->n_bytes);
     run->n_ids = (int64_t)n_ids;
     if (r->n_tokens > 0 && r->n_tokens < run->n_ids) run->n_ids = r->n_tokens;
-    run->n_ids = run->n_ids / r->window * r->window; /* the last, short one is left out */
+    run->n_ids = run->n_ids / r->window * r->window; /* an incomplete last window is left out */
     apr_begin_windows(subject.vocab, run->ids, (size_t)run->n_ids, r->window);
     if (run->n_ids > 0) return APR_OK;
-    return apr_fail(err, APR_E_USAGE, "%s has %zu tokens%s: calibration takes windows of %lld, and one must be full (--window)", text->path,
-                    n_ids, r->n_tokens > 0 ? ", of which --tokens allows fewer" : "", (long long)r->window);
+    return apr_fail(err, APR_E_USAGE, "%s has %zu tokens%s: calibration needs at least one full window of %lld (--window)", text->path,
+                    n_ids, r->n_tokens > 0 ? ", and --tokens may allow fewer" : "", (long long)r->window);
 }
 
-/* Of one feed on a GPU. */
-static uint64_t sums_bytes(const apr_feedback_run *run, size_t feed)
+/* Bytes of one layer input's sums on a GPU. */
+static uint64_t sums_bytes(const apr_feedback_run *run, size_t input)
 {
-    const apr_feed *const f = &run->feeds.feeds[feed];
+    const apr_feed *const f = &run->inputs.feeds[input];
     return apr_device_sums_bytes(f->width) * (uint64_t)(f->n_experts > 0 ? f->n_experts : 1);
 }
 
@@ -87,7 +87,7 @@ static apr_status write_text(apr_feedback_run *run, apr_error *err)
 
     run->n_ids = how.n_windows * how.window;
     if (run->n_ids == 0)
-        return apr_fail(err, APR_E_USAGE, "--tokens %lld is less than a window of %lld: one must be full (--window)", (long long)n_tokens,
+        return apr_fail(err, APR_E_USAGE, "--tokens %lld is less than one full window of %lld (--window)", (long long)n_tokens,
                         (long long)r->window);
     if (r->plan_only) return APR_OK;
     run->ids = (uint64_t)run->n_ids < SIZE_MAX / sizeof *run->ids ? malloc((size_t)run->n_ids * sizeof *run->ids) : NULL;
@@ -116,7 +116,7 @@ apr_status apr_feedback_run_note(const apr_feedback_run *run, apr_conversion *co
     return apr_conversion_note_text(conversion, slash != NULL ? slash + 1 : name, run->text_crc, run->n_ids, err);
 }
 
-/* Which items the method could make, by their types, and which it does. */
+/* Finds the items that error feedback can encode by their types, and those that it does encode. */
 static apr_status find_taken(apr_feedback_run *run, apr_error *err)
 {
     const apr_conversion *const c = run->conversion;
@@ -132,31 +132,31 @@ static apr_status find_taken(apr_feedback_run *run, apr_error *err)
         n_taken += run->facts[i].is_taken;
     }
     if (n_taken > 0) return APR_OK;
-    return apr_fail(err, APR_E_USAGE, "--method ldlq has nothing to do: no tensor changes to a block type and is multiplied with inputs");
+    return apr_fail(err, APR_E_USAGE, "--method ldlq has nothing to do: no matrix of the layers is converted to a block type");
 }
 
 static apr_status make_tables(apr_feedback_run *run, apr_error *err)
 {
     size_t n_sums = 0;
 
-    run->first_sum = calloc(run->feeds.n_feeds + 1, sizeof *run->first_sum);
-    run->is_summed = calloc(run->feeds.n_feeds + 1, sizeof *run->is_summed);
+    run->first_sum = calloc(run->inputs.n_feeds + 1, sizeof *run->first_sum);
+    run->is_summed = calloc(run->inputs.n_feeds + 1, sizeof *run->is_summed);
     if (run->first_sum == NULL || run->is_summed == NULL) return apr_no_memory(err, "the inputs of tensors");
-    for (size_t i = 0; i < run->feeds.n_feeds; i++) {
+    for (size_t i = 0; i < run->inputs.n_feeds; i++) {
         run->first_sum[i] = n_sums;
-        n_sums += run->feeds.feeds[i].n_experts > 0 ? (size_t)run->feeds.feeds[i].n_experts : 1;
+        n_sums += run->inputs.feeds[i].n_experts > 0 ? (size_t)run->inputs.feeds[i].n_experts : 1;
     }
     run->sums = calloc(n_sums + 1, sizeof *run->sums);
     run->device_sums = calloc(n_sums + 1, sizeof *run->device_sums);
     run->facts = calloc(run->conversion->layout.n_tensors + 1, sizeof *run->facts);
-    run->made = calloc(run->conversion->layout.n_tensors + 1, sizeof *run->made);
-    return run->sums != NULL && run->device_sums != NULL && run->facts != NULL && run->made != NULL
+    run->encoded = calloc(run->conversion->layout.n_tensors + 1, sizeof *run->encoded);
+    return run->sums != NULL && run->device_sums != NULL && run->facts != NULL && run->encoded != NULL
                ? APR_OK
                : apr_no_memory(err, "the tensors of a conversion");
 }
 
-/* For outputs of several runs: a GPU's bytes are not the host's. */
-static void say_terms(apr_feedback_run *run)
+/* For resumed runs: what the bytes depend on. A GPU's bytes differ from the host's. */
+static void set_terms(apr_feedback_run *run)
 {
     const apr_feedback_request *const r = &run->request;
     snprintf(run->terms, sizeof run->terms,
@@ -164,16 +164,16 @@ static void say_terms(apr_feedback_run *run)
              r->window, run->text_crc, r->options.damping, r->options.rounds, run->gpu != NULL ? ", on a GPU" : "");
 }
 
-/* A sequential run sums up a layer at once. */
+/* A sequential run sums all inputs of a layer at once. */
 static void add_layer(apr_feedback_run *run, int layer)
 {
     uint64_t own = 0;
-    for (size_t feed = 0; feed < run->feeds.n_feeds; feed++)
-        if (run->feeds.feeds[feed].layer == layer) own += sums_bytes(run, feed);
+    for (size_t input = 0; input < run->inputs.n_feeds; input++)
+        if (run->inputs.feeds[input].layer == layer) own += sums_bytes(run, input);
     if (own > run->largest_sums) run->largest_sums = own;
 }
 
-/* What the items that are taken need there, whether or not there is a GPU. */
+/* Plans the GPU memory for all items with error feedback, even if there is no GPU. */
 static apr_status plan_device(apr_feedback_run *run, apr_error *err)
 {
     const apr_conversion *const c = run->conversion;
@@ -189,12 +189,12 @@ static apr_status plan_device(apr_feedback_run *run, apr_error *err)
         APR_TRY(apr_feedback_plan_item(&run->plan, c->items[i].to, apr_tensor_rows(from) / apr_feedback_matrices(from),
                                        apr_tensor_columns(from), err));
         for (size_t k = first; k < first + n; k++)
-            if (k == first || run->links.links[k].feed != run->links.links[k - 1].feed) own += sums_bytes(run, run->links.links[k].feed);
+            if (k == first || run->links.links[k].input != run->links.links[k - 1].input) own += sums_bytes(run, run->links.links[k].input);
         if (own > run->largest_sums) run->largest_sums = own;
     }
-    for (size_t feed = 0; feed < run->feeds.n_feeds; feed++) {
-        run->all_sums += sums_bytes(run, feed);
-        if (run->request.sequential) add_layer(run, run->feeds.feeds[feed].layer);
+    for (size_t input = 0; input < run->inputs.n_feeds; input++) {
+        run->all_sums += sums_bytes(run, input);
+        if (run->request.sequential) add_layer(run, run->inputs.feeds[input].layer);
     }
     run->plan.bytes[APR_FEEDBACK_SUMS] = run->all_sums;
     return APR_OK;
@@ -208,13 +208,13 @@ static apr_status open_all(apr_feedback_run *run, apr_error *err)
     APR_TRY(apr_canonical(&run->model, &run->between, err));
     if (r->calibration != NULL) APR_TRY(read_text(run, err));
     APR_TRY(open_session(run, err));
-    APR_TRY(apr_feeds_of(&run->feeds, run->session, err));
-    APR_TRY(apr_feedback_links_of(&run->links, run->conversion, run->session, &run->feeds, err));
+    APR_TRY(apr_feeds_of(&run->inputs, run->session, err));
+    APR_TRY(apr_feedback_links_of(&run->links, run->conversion, run->session, &run->inputs, err));
     APR_TRY(make_tables(run, err));
     APR_TRY(find_taken(run, err));
-    plan_device(run, NULL); /* what is too wide for a GPU is said when one is entered */
+    plan_device(run, NULL); /* errors are reported when a GPU is used */
     if (r->calibration == NULL) APR_TRY(write_text(run, err));
-    say_terms(run);
+    set_terms(run);
     return APR_OK;
 }
 
@@ -240,13 +240,13 @@ void apr_feedback_run_close(apr_feedback_run *run)
 {
     if (run == NULL) return;
     apr_feedback_run_leave(run);
-    for (size_t i = 0; run->is_summed != NULL && run->sums != NULL && i < run->feeds.n_feeds; i++)
-        for (int64_t e = 0; e == 0 || e < run->feeds.feeds[i].n_experts; e++) apr_hessian_close(&run->sums[run->first_sum[i] + (size_t)e]);
-    for (size_t i = 0; run->made != NULL && i < run->conversion->layout.n_tensors; i++) free(run->made[i]);
+    for (size_t i = 0; run->is_summed != NULL && run->sums != NULL && i < run->inputs.n_feeds; i++)
+        for (int64_t e = 0; e == 0 || e < run->inputs.feeds[i].n_experts; e++) apr_hessian_close(&run->sums[run->first_sum[i] + (size_t)e]);
+    for (size_t i = 0; run->encoded != NULL && i < run->conversion->layout.n_tensors; i++) free(run->encoded[i]);
     apr_feedback_close(&run->prepared);
     apr_session_close(run->session);
     apr_feedback_links_close(&run->links);
-    apr_feeds_close(&run->feeds);
+    apr_feeds_close(&run->inputs);
     apr_tokenizer_close(run->tokenizer);
     apr_model_close(&run->model);
     apr_model_close(&run->between);
@@ -257,16 +257,16 @@ void apr_feedback_run_close(apr_feedback_run *run)
     free(run->first_sum);
     free(run->is_summed);
     free(run->facts);
-    free(run->made);
+    free(run->encoded);
     free(run);
 }
 
 /* ---- a GPU ---- */
 
-/* Sums take what the rest leaves, or what was asked for; a tensor's own must fit. */
+/* Sums get the memory that is left, or less if asked for. At least the sums of the largest tensor must fit. */
 static apr_status fit_plan(apr_feedback_run *run, apr_cuda_device *device, apr_error *err)
 {
-    const uint64_t mib = 1 << 20, beside = 1 << 30; /* what encodes all other tensors, and pages of allocations */
+    const uint64_t mib = 1 << 20, reserve = 1 << 30; /* for encoding all other tensors, and rounding of allocations */
     const apr_session_options options = session_options(run);
     uint64_t n_free, n_total;
     apr_plan session = {0};
@@ -278,18 +278,18 @@ static apr_status fit_plan(apr_feedback_run *run, apr_cuda_device *device, apr_e
     apr_plan_close(&session);
     uint64_t *const sums = &run->plan.bytes[APR_FEEDBACK_SUMS];
     *sums = 0;
-    const uint64_t others = apr_feedback_plan_bytes(&run->plan) + run->session_bytes + beside;
+    const uint64_t others = apr_feedback_plan_bytes(&run->plan) + run->session_bytes + reserve;
     const uint64_t left = n_free > others ? n_free - others : 0, asked = run->request.memory_bytes;
     *sums = asked > 0 && asked < left ? asked : left;
     if (*sums > run->all_sums) *sums = run->all_sums;
     if (*sums < run->largest_sums) *sums = run->largest_sums;
     if (*sums <= left) return APR_OK;
     return apr_fail(err, APR_E_MEMORY,
-                    "error feedback on the GPU takes %" PRIu64 " MiB of its memory: the model to read the text with %" PRIu64
+                    "error feedback needs %" PRIu64 " MiB of GPU memory: the model to read the text with %" PRIu64
                     ", sums of inputs at least %" PRIu64 ", factors %" PRIu64 ", rows %" PRIu64 ", libraries %" PRIu64 ", all else %" PRIu64
                     "; %" PRIu64 " MiB are free; use --device host",
                     (others + *sums) / mib, run->session_bytes / mib, *sums / mib, run->plan.bytes[APR_FEEDBACK_FACTORS] / mib,
-                    run->plan.bytes[APR_FEEDBACK_ROWS] / mib, run->plan.bytes[APR_FEEDBACK_LIBRARIES] / mib, beside / mib, n_free / mib);
+                    run->plan.bytes[APR_FEEDBACK_ROWS] / mib, run->plan.bytes[APR_FEEDBACK_LIBRARIES] / mib, reserve / mib, n_free / mib);
 }
 
 static apr_status enter(apr_feedback_run *run, apr_cuda_device *device, apr_error *err)
@@ -300,7 +300,7 @@ static apr_status enter(apr_feedback_run *run, apr_cuda_device *device, apr_erro
     APR_TRY(fit_plan(run, device, err));
     APR_TRY(apr_feedback_device_open(&run->gpu, run->cuda, device, &run->plan, err));
     run->solver = apr_feedback_device_solver(run->gpu);
-    say_terms(run);
+    set_terms(run);
     return open_session(run, err);
 }
 
@@ -322,7 +322,7 @@ void apr_feedback_run_leave(apr_feedback_run *run)
     apr_feedback_device_close(run->gpu);
     run->gpu = NULL;
     run->cuda = NULL;
-    say_terms(run);
+    set_terms(run);
 }
 
 const char *apr_feedback_run_terms(const apr_feedback_run *run) { return run->terms; }

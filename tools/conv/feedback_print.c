@@ -1,4 +1,4 @@
-/* feedback_print.c - what error feedback will take, and what it has done. */
+/* feedback_print.c - prints what error feedback will need, or what it has done. */
 #include "tools/cli/page.h"
 #include "tools/cli/text.h"
 #include "tools/conv/begin_token.h"
@@ -8,12 +8,12 @@
 #include <stdio.h>
 #include <string.h>
 
-/* What a run will need: of heap beside the model, and of products. */
+/* What a run will need: heap memory in addition to the model, and multiplications. */
 typedef struct forecast {
-    uint64_t sums_bytes;    /* the largest tensor's alone may be more than --calibration-memory */
+    uint64_t sums_bytes;    /* may exceed --calibration-memory if the largest tensor's sums do */
     uint64_t factor_bytes;  /* of one matrix */
-    uint64_t held_bytes;    /* of a sequential run: the encoded tensors */
-    double multiplications; /* of sums and search; the passes of the text come on top */
+    uint64_t held_bytes;    /* encoded tensors, in a sequential run */
+    double multiplications; /* of sums and search, without the passes over the text */
     size_t n_taken, n_others;
     const char *example; /* of the others */
 } forecast;
@@ -23,8 +23,8 @@ static uint64_t larger(uint64_t a, uint64_t b) { return a > b ? a : b; }
 static double sum_multiplications(const apr_feedback_run *run)
 {
     double n = 0.0;
-    for (size_t i = 0; i < run->feeds.n_feeds; i++) {
-        const double width = (double)run->feeds.feeds[i].width;
+    for (size_t i = 0; i < run->inputs.n_feeds; i++) {
+        const double width = (double)run->inputs.feeds[i].width;
         n += (double)run->n_ids * width * width / 2.0;
     }
     return n;
@@ -38,7 +38,7 @@ static void add_item(const apr_feedback_run *run, size_t item, uint64_t *all_sum
     const double width = (double)apr_tensor_columns(it->from), passes = 0.5 + (double)run->request.options.rounds * 2.5;
     uint64_t own = 0;
 
-    for (size_t i = first; i < first + n; i++) own += apr_hessian_bytes(run->feeds.feeds[run->links.links[i].feed].width);
+    for (size_t i = first; i < first + n; i++) own += apr_hessian_bytes(run->inputs.feeds[run->links.links[i].input].width);
     *all_sums += own;
     f->sums_bytes = larger(f->sums_bytes, own);
     f->factor_bytes = larger(f->factor_bytes, apr_feedback_bytes((int64_t)width));
@@ -64,7 +64,7 @@ static forecast forecast_of(const apr_feedback_run *run)
     return f;
 }
 
-/* Of a matrix without any tokens, or of few, the sums say little. */
+/* Reports matrices that received no or few tokens, whose sums say little. */
 static void print_tokens(const apr_feedback_run *run)
 {
     size_t n_few = 0;
@@ -73,22 +73,22 @@ static void print_tokens(const apr_feedback_run *run)
     for (size_t i = 0; i < run->conversion->layout.n_tensors; i++) {
         const apr_feedback_fact *const fact = &run->facts[i];
         const apr_tensor *const from = run->conversion->items[i].from;
-        if (!fact->is_made || !fact->is_taken) continue;
+        if (!fact->is_encoded || !fact->is_taken) continue;
         if (fact->n_unseen > 0)
-            printf("  %s: %lld of its %lld matrices saw no token, and are encoded as without feedback\n", apr_printable(from->name),
+            printf("  %s: %lld of its %lld matrices received no tokens and are encoded without feedback\n", apr_printable(from->name),
                    (long long)fact->n_unseen, (long long)apr_feedback_matrices(from));
         if (fact->n_unseen > 0 || fact->n_tokens >= apr_tensor_columns(from)) continue;
         n_few++;
         example = from->name;
     }
     if (n_few > 0)
-        printf("  warning: %zu tensor%s saw fewer tokens than they have columns (%s%s); more text would help\n", n_few,
+        printf("  warning: %zu tensor%s received fewer tokens than they have columns (%s%s); more text would help\n", n_few,
                n_few == 1 ? "" : "s", apr_printable(example), n_few == 1 ? "" : ", ...");
 }
 
 static double share(double part, double whole) { return whole > 0.0 ? part / whole : 1.0; }
 
-/* Mean over the tensors of what is left of each one's error; answers how many they are. */
+/* Means over the tensors: error after rounding and after descent, relative to the error without feedback. Returns how many tensors. */
 static size_t mean_errors(const apr_feedback_run *run, double *rounded, double *end)
 {
     size_t n = 0;
@@ -96,7 +96,7 @@ static size_t mean_errors(const apr_feedback_run *run, double *rounded, double *
     *rounded = *end = 0.0;
     for (size_t i = 0; i < run->conversion->layout.n_tensors; i++) {
         const apr_feedback_errors *const e = &run->facts[i].errors;
-        if (!run->facts[i].is_made || !(e->start > 0.0)) continue;
+        if (!run->facts[i].is_encoded || !(e->start > 0.0)) continue;
         *rounded += share(e->rounded, e->start);
         *end += share(e->end, e->start);
         n++;
@@ -112,7 +112,7 @@ static void print_errors(const apr_feedback_run *run)
     const size_t n = mean_errors(run, &rounded, &end);
 
     if (n == 0) return;
-    printf("  error of products, of that without feedback: %.3f rounded, %.3f after descent (mean of %zu tensors)\n", rounded, end, n);
+    printf("  error of products, relative to no feedback: %.3f rounded, %.3f after descent (mean of %zu tensors)\n", rounded, end, n);
 }
 
 void apr_feedback_run_html(const apr_feedback_run *run, FILE *page)
@@ -123,24 +123,25 @@ void apr_feedback_run_html(const apr_feedback_run *run, FILE *page)
     fprintf(page, "<h2>Error feedback</h2>\n<p class=\"soft\">Calibrated with %lld tokens of <code>", (long long)run->n_ids);
     apr_html_text(page, apr_feedback_text_name(run));
     fprintf(page, "</code> (CRC-32 <code>%08" PRIx32 "</code>) in windows of %lld.", run->text_crc, (long long)run->request.window);
-    if (n > 0) fprintf(page, " Products of %zu tensors err by %.3f of what they would without (%.3f before descent).", n, end, rounded);
+    if (n > 0)
+        fprintf(page, " The error of products with %zu tensors is %.3f of that without feedback (%.3f before descent).", n, end, rounded);
     fputs("</p>\n", page);
 }
 
-/* What was planned on a GPU, or would be. */
+/* Prints the plan of a GPU's memory. */
 static void print_plan(const apr_feedback_run *run, bool dry_run)
 {
     char text[APR_SMALL_TEXT], all[APR_SMALL_TEXT];
 
     if (!dry_run && run->solver == NULL) return;
-    printf("  %s beside the model: ", dry_run ? "on a GPU (--device cuda)" : "planned on the GPU");
+    printf("  %s in addition to the model: ", dry_run ? "on a GPU (--device cuda)" : "planned on the GPU");
     for (int i = 0; i < APR_FEEDBACK_LINES; i++)
         printf("%s%s %s", i > 0 ? ", " : "", apr_feedback_line_names[i], apr_size_text(text, run->plan.bytes[i]));
     printf("; together %s%s\n", apr_size_text(all, apr_feedback_plan_bytes(&run->plan)),
-           dry_run ? ", with fewer sums at a time less, for more passes of the text" : "");
+           dry_run ? " (less with fewer sums at a time and more passes over the text)" : "");
     if (dry_run) return;
     printf("  planned on the GPU for the model: %s\n", apr_size_text(text, run->session_bytes));
-    printf("  factors by %s\n", run->solver);
+    printf("  factors computed by %s\n", run->solver);
 }
 
 void apr_feedback_run_print(const apr_feedback_run *run, bool dry_run)
@@ -151,9 +152,9 @@ void apr_feedback_run_print(const apr_feedback_run *run, bool dry_run)
     printf("  ldlq: %zu tensors, calibrated with %lld tokens of %s in windows of %lld%s\n", f.n_taken, (long long)run->n_ids,
            apr_printable(apr_feedback_text_name(run)), (long long)run->request.window, run->request.sequential ? ", layer by layer" : "");
     apr_begin_print(&run->model.vocab, stdout);
-    if (run->write_seconds > 0.0) printf("  its own text: %.2f s\n", run->write_seconds);
+    if (run->write_seconds > 0.0) printf("  generating the text: %.2f s\n", run->write_seconds);
     if (f.n_others > 0)
-        printf("  without feedback: %zu (%s%s): no product reads them column by column\n", f.n_others, apr_printable(f.example),
+        printf("  without feedback: %zu (%s%s): no product uses their columns\n", f.n_others, apr_printable(f.example),
                f.n_others == 1 ? "" : ", ...");
     if (!dry_run) {
         print_plan(run, false);
@@ -162,10 +163,10 @@ void apr_feedback_run_print(const apr_feedback_run *run, bool dry_run)
         print_tokens(run);
         return;
     }
-    printf("  memory beside the model: sums of inputs %s, factors of a matrix %s", apr_size_text(sums, f.sums_bytes),
+    printf("  memory in addition to the model: sums of inputs %s, factors of a matrix %s", apr_size_text(sums, f.sums_bytes),
            apr_size_text(factors, f.factor_bytes));
-    if (f.held_bytes > 0) printf(", tensors held %s", apr_size_text(held, f.held_bytes));
-    printf("\n  about %.3g multiplications on the host, passes of the text not counted\n", f.multiplications);
+    if (f.held_bytes > 0) printf(", encoded tensors %s", apr_size_text(held, f.held_bytes));
+    printf("\n  about %.3g multiplications on the host, not counting passes over the text\n", f.multiplications);
     print_plan(run, true);
 }
 
@@ -190,7 +191,7 @@ static void tensor_json(apr_json_text *json, const apr_feedback_run *run, size_t
     apr_json_open(json, NULL, '{');
     apr_json_string(json, "name", name, strlen(name));
     apr_json_bool(json, "feedback", fact->is_taken);
-    if (fact->is_made && fact->is_taken) {
+    if (fact->is_encoded && fact->is_taken) {
         apr_json_int(json, "tokens", fact->n_tokens);
         apr_json_int(json, "matrices_without_tokens", fact->n_unseen);
         apr_json_real(json, "error_rounded", share(fact->errors.rounded, fact->errors.start));

@@ -1,4 +1,4 @@
-/* feedback_run.c - one run of error feedback: passes of the text, sums, tensors. */
+/* feedback_run.c - one run of error feedback: passes over the text, sums, tensors. */
 #include "tools/conv/feedback_parts.h"
 
 #include "formats/base/clock.h"
@@ -13,18 +13,21 @@ enum { ROWS_AT_ONCE = 4096 /* of a matrix, as float32 */ };
 
 /* ---- sums ---- */
 
-static apr_hessian *sums_of(const apr_feedback_run *run, size_t feed, int64_t expert) { return &run->sums[run->first_sum[feed] + expert]; }
-
-static apr_device_sums *device_sums_of(const apr_feedback_run *run, size_t feed, int64_t expert)
+static apr_hessian *sums_of(const apr_feedback_run *run, size_t input, int64_t expert)
 {
-    return &run->device_sums[run->first_sum[feed] + expert];
+    return &run->sums[run->first_sum[input] + expert];
 }
 
-static int64_t experts_of(const apr_feed *feed) { return feed->n_experts > 0 ? feed->n_experts : 1; }
-
-static uint64_t feed_bytes(const apr_feedback_run *run, const apr_feed *feed)
+static apr_device_sums *device_sums_of(const apr_feedback_run *run, size_t input, int64_t expert)
 {
-    return (uint64_t)experts_of(feed) * (run->gpu != NULL ? apr_device_sums_bytes(feed->width) : apr_hessian_bytes(feed->width));
+    return &run->device_sums[run->first_sum[input] + expert];
+}
+
+static int64_t experts_of(const apr_feed *input) { return input->n_experts > 0 ? input->n_experts : 1; }
+
+static uint64_t input_bytes(const apr_feedback_run *run, const apr_feed *input)
+{
+    return (uint64_t)experts_of(input) * (run->gpu != NULL ? apr_device_sums_bytes(input->width) : apr_hessian_bytes(input->width));
 }
 
 uint64_t apr_feedback_run_memory(const apr_feedback_run *run)
@@ -33,42 +36,42 @@ uint64_t apr_feedback_run_memory(const apr_feedback_run *run)
     return run->request.memory_bytes > 0 ? run->request.memory_bytes : (uint64_t)2 << 30;
 }
 
-static void drop_sums(apr_feedback_run *run, size_t feed)
+static void drop_sums(apr_feedback_run *run, size_t input)
 {
-    for (int64_t e = 0; e < experts_of(&run->feeds.feeds[feed]); e++) {
-        if (run->prepared_from == sums_of(run, feed, e)->sum) run->prepared_from = NULL;
-        if (run->prepared_there == device_sums_of(run, feed, e)->at) run->prepared_there = NULL;
-        apr_hessian_close(sums_of(run, feed, e));
-        if (run->gpu != NULL) apr_device_sums_drop(run->gpu, device_sums_of(run, feed, e));
+    for (int64_t e = 0; e < experts_of(&run->inputs.feeds[input]); e++) {
+        if (run->prepared_from == sums_of(run, input, e)->sum) run->prepared_from = NULL;
+        if (run->prepared_there == device_sums_of(run, input, e)->at) run->prepared_there = NULL;
+        apr_hessian_close(sums_of(run, input, e));
+        if (run->gpu != NULL) apr_device_sums_drop(run->gpu, device_sums_of(run, input, e));
     }
-    run->is_summed[feed] = false;
+    run->is_summed[input] = false;
 }
 
 void apr_feedback_run_drop_sums(apr_feedback_run *run)
 {
-    for (size_t feed = 0; feed < run->feeds.n_feeds; feed++) drop_sums(run, feed);
+    for (size_t input = 0; input < run->inputs.n_feeds; input++) drop_sums(run, input);
 }
 
-static apr_status add_rows(void *user, size_t feed, int64_t expert, int64_t n_rows, const float *rows, apr_error *err)
+static apr_status add_rows(void *user, size_t input, int64_t expert, int64_t n_rows, const float *rows, apr_error *err)
 {
     apr_feedback_run *const run = user;
-    apr_hessian *const sums = sums_of(run, feed, expert >= 0 ? expert : 0);
-    const int64_t width = run->feeds.feeds[feed].width;
+    apr_hessian *const sums = sums_of(run, input, expert >= 0 ? expert : 0);
+    const int64_t width = run->inputs.feeds[input].width;
 
     if (run->gpu != NULL)
-        return apr_device_sums_add(run->gpu, device_sums_of(run, feed, expert >= 0 ? expert : 0), width, rows, false, n_rows, err);
+        return apr_device_sums_add(run->gpu, device_sums_of(run, input, expert >= 0 ? expert : 0), width, rows, false, n_rows, err);
     if (sums->sum == NULL) APR_TRY(apr_hessian_open(sums, width, err));
     apr_hessian_add(sums, rows, n_rows);
     return APR_OK;
 }
 
-static apr_status add_rows_there(void *user, size_t feed, int64_t n_rows, const float *rows, apr_error *err)
+static apr_status add_rows_there(void *user, size_t input, int64_t n_rows, const float *rows, apr_error *err)
 {
     apr_feedback_run *const run = user;
-    return apr_device_sums_add(run->gpu, device_sums_of(run, feed, 0), run->feeds.feeds[feed].width, rows, true, n_rows, err);
+    return apr_device_sums_add(run->gpu, device_sums_of(run, input, 0), run->inputs.feeds[input].width, rows, true, n_rows, err);
 }
 
-/* The text once, for all feeds that are marked. */
+/* Evaluates the text once and sums all wanted layer inputs. */
 static apr_status pass_text(apr_feedback_run *run, const bool *wanted, apr_error *err)
 {
     const apr_pass pass = {.wanted = wanted, .visit = add_rows, .visit_there = run->gpu != NULL ? add_rows_there : NULL, .user = run};
@@ -78,14 +81,14 @@ static apr_status pass_text(apr_feedback_run *run, const bool *wanted, apr_error
     const apr_progress progress = apr_meter_start_counting(&meter, run->quiet);
     apr_status status = APR_OK;
 
-    if (run->session == NULL) APR_TRY(apr_feedback_run_reopen(run, err)); /* it was on a GPU that has been left */
+    if (run->session == NULL) APR_TRY(apr_feedback_run_reopen(run, err)); /* closed when the run left the GPU */
     run->n_passes++;
     for (int64_t at = 0; at < run->n_ids && status == APR_OK; at += window) {
         apr_progress_report(&progress, (uint64_t)at, (uint64_t)run->n_ids, "calibration, tokens");
-        status = apr_feeds_visit(&run->feeds, run->session, &pass, run->ids + at, window, err);
+        status = apr_feeds_visit(&run->inputs, run->session, &pass, run->ids + at, window, err);
     }
     apr_meter_end(&meter);
-    for (size_t i = 0; i < run->feeds.n_feeds; i++) run->is_summed[i] |= wanted[i];
+    for (size_t i = 0; i < run->inputs.n_feeds; i++) run->is_summed[i] |= wanted[i];
     run->pass_seconds += apr_seconds_now() - start;
     return status;
 }
@@ -94,28 +97,28 @@ static apr_status pass_text(apr_feedback_run *run, const bool *wanted, apr_error
 
 static bool is_left(const apr_feedback_run *run, size_t item)
 {
-    return run->facts[item].is_taken && !run->facts[item].is_made && run->conversion->items[item].state == APR_TENSOR_WANTED;
+    return run->facts[item].is_taken && !run->facts[item].is_encoded && run->conversion->items[item].state == APR_TENSOR_WANTED;
 }
 
-/* Marks the feeds of an item that have no sums yet; answers their bytes. */
-static uint64_t want_feeds(const apr_feedback_run *run, size_t item, bool *wanted)
+/* Marks the layer inputs of an item that have no sums yet; returns the bytes of their sums. */
+static uint64_t want_inputs(const apr_feedback_run *run, size_t item, bool *wanted)
 {
     size_t first;
     const size_t n = apr_feedback_links_of_item(&run->links, item, &first);
     uint64_t bytes = 0;
 
     for (size_t i = first; i < first + n; i++) {
-        const size_t feed = run->links.links[i].feed;
-        if (wanted[feed] || run->is_summed[feed]) continue;
-        wanted[feed] = true;
-        bytes += feed_bytes(run, &run->feeds.feeds[feed]);
+        const size_t input = run->links.links[i].input;
+        if (wanted[input] || run->is_summed[input]) continue;
+        wanted[input] = true;
+        bytes += input_bytes(run, &run->inputs.feeds[input]);
     }
     return bytes;
 }
 
 static bool keeps_sums(const apr_feedback_run *run) { return run->request.kept != NULL && run->gpu == NULL && !run->request.sequential; }
 
-/* From what an earlier run of the same output kept, where that is enough for the item; else by a pass of the text for all that are left. */
+/* Gets the wanted sums from what an earlier run kept. If that is not enough for the item, evaluates the text for all that are missing. */
 static apr_status sum_wanted(apr_feedback_run *run, size_t item, bool *wanted, apr_error *err)
 {
     bool is_left_out = false;
@@ -123,17 +126,17 @@ static apr_status sum_wanted(apr_feedback_run *run, size_t item, bool *wanted, a
 
     if (keeps_sums(run)) APR_TRY(apr_kept_sums_read(run, wanted, err));
     const size_t n = apr_feedback_links_of_item(&run->links, item, &first);
-    for (size_t i = first; i < first + n; i++) is_left_out |= !run->is_summed[run->links.links[i].feed];
+    for (size_t i = first; i < first + n; i++) is_left_out |= !run->is_summed[run->links.links[i].input];
     if (!is_left_out) return APR_OK;
-    for (size_t feed = 0; feed < run->feeds.n_feeds; feed++) wanted[feed] &= !run->is_summed[feed];
+    for (size_t input = 0; input < run->inputs.n_feeds; input++) wanted[input] &= !run->is_summed[input];
     APR_TRY(pass_text(run, wanted, err));
     return keeps_sums(run) ? apr_kept_sums_write(run, run->is_summed, err) : APR_OK;
 }
 
-/* Sums for this item, and for those behind it as far as memory allows. */
+/* Gets the sums for this item, and for as many following items as memory allows. */
 static apr_status sum_from(apr_feedback_run *run, size_t item, apr_error *err)
 {
-    bool *const wanted = calloc(run->feeds.n_feeds + 1, sizeof *wanted), *const more = calloc(run->feeds.n_feeds + 1, sizeof *more);
+    bool *const wanted = calloc(run->inputs.n_feeds + 1, sizeof *wanted), *const more = calloc(run->inputs.n_feeds + 1, sizeof *more);
     uint64_t bytes = 0;
 
     if (wanted == NULL || more == NULL) {
@@ -143,10 +146,10 @@ static apr_status sum_from(apr_feedback_run *run, size_t item, apr_error *err)
     }
     for (size_t i = item; i < run->conversion->layout.n_tensors; i++) {
         if (!is_left(run, i)) continue;
-        memcpy(more, wanted, run->feeds.n_feeds * sizeof *more);
-        const uint64_t its = want_feeds(run, i, more);
+        memcpy(more, wanted, run->inputs.n_feeds * sizeof *more);
+        const uint64_t its = want_inputs(run, i, more);
         if (i > item && bytes + its > apr_feedback_run_memory(run)) break;
-        memcpy(wanted, more, run->feeds.n_feeds * sizeof *more);
+        memcpy(wanted, more, run->inputs.n_feeds * sizeof *more);
         bytes += its;
     }
     const apr_status status = bytes > 0 ? sum_wanted(run, item, wanted, err) : APR_OK;
@@ -155,14 +158,14 @@ static apr_status sum_from(apr_feedback_run *run, size_t item, apr_error *err)
     return status;
 }
 
-/* Sums that no tensor behind needs. */
+/* Frees sums that no further tensor needs. */
 static void drop_idle_sums(apr_feedback_run *run)
 {
-    for (size_t feed = 0; feed < run->feeds.n_feeds; feed++) {
+    for (size_t input = 0; input < run->inputs.n_feeds; input++) {
         bool is_needed = false;
-        for (size_t i = 0; i < run->links.n_links && !is_needed && run->is_summed[feed]; i++)
-            is_needed = run->links.links[i].feed == feed && is_left(run, run->links.links[i].item);
-        if (run->is_summed[feed] && !is_needed) drop_sums(run, feed);
+        for (size_t i = 0; i < run->links.n_links && !is_needed && run->is_summed[input]; i++)
+            is_needed = run->links.links[i].input == input && is_left(run, run->links.links[i].item);
+        if (run->is_summed[input] && !is_needed) drop_sums(run, input);
     }
 }
 
@@ -174,13 +177,13 @@ static void merge(apr_hessian *into, const apr_hessian *from)
     into->n_tokens += from->n_tokens;
 }
 
-/* What of a matrix's rows is fed back: on the host by what it was prepared with, or on the GPU; neither: no token came. */
+/* What a matrix is encoded with: factors on the host, or those on the GPU. Both NULL: no tokens, so no feedback. */
 typedef struct ready {
     const apr_feedback *host;
     apr_feedback_device *gpu;
 } ready;
 
-/* The same on a GPU: prepared once for those that follow with one and the same sums. */
+/* prepare on a GPU. Factors are reused by following matrices with the same sums. */
 static apr_status prepare_there(apr_feedback_run *run, const apr_feedback_link *links, size_t n, int64_t *n_tokens, ready *prepared,
                                 apr_error *err)
 {
@@ -192,12 +195,12 @@ static apr_status prepare_there(apr_feedback_run *run, const apr_feedback_link *
     *n_tokens = 0;
     if (all == NULL) return apr_no_memory(err, "the inputs of tensors");
     for (size_t i = 0; i < n; i++) {
-        all[i] = device_sums_of(run, links[i].feed, links[i].expert);
+        all[i] = device_sums_of(run, links[i].input, links[i].expert);
         *n_tokens += all[i]->n_tokens;
     }
     if (*n_tokens > 0 && (n > 1 || run->prepared_there != all[0]->at)) {
         run->prepared_there = NULL;
-        status = apr_feedback_device_prepare(run->gpu, all, n, &run->request.options, run->feed_name, &is_empty, err);
+        status = apr_feedback_device_prepare(run->gpu, all, n, &run->request.options, run->reader_name, &is_empty, err);
         if (status == APR_OK && n == 1 && !is_empty) run->prepared_there = all[0]->at;
     }
     if (*n_tokens > 0 && !is_empty) prepared->gpu = run->gpu;
@@ -205,16 +208,17 @@ static apr_status prepare_there(apr_feedback_run *run, const apr_feedback_link *
     return status;
 }
 
-/* A matrix that several operations read (a shared layer) has the sums of all of them; prepared once for those that follow. */
+/* Computes the factors for a matrix. If several operations use it (a shared layer), their sums are added. Factors are reused by following
+ * matrices with the same sums. */
 static apr_status prepare(apr_feedback_run *run, const apr_feedback_link *links, size_t n, int64_t *n_tokens, const apr_feedback **prepared,
                           apr_error *err)
 {
-    const apr_hessian *const first = sums_of(run, links[0].feed, links[0].expert);
+    const apr_hessian *const first = sums_of(run, links[0].input, links[0].expert);
     apr_hessian all = {0};
 
     *prepared = NULL;
     *n_tokens = 0;
-    for (size_t i = 0; i < n; i++) *n_tokens += sums_of(run, links[i].feed, links[i].expert)->n_tokens;
+    for (size_t i = 0; i < n; i++) *n_tokens += sums_of(run, links[i].input, links[i].expert)->n_tokens;
     if (*n_tokens == 0) return APR_OK;
     if (n == 1 && run->prepared_from == first->sum) {
         *prepared = apr_hessian_is_empty(first) ? NULL : &run->prepared;
@@ -222,20 +226,20 @@ static apr_status prepare(apr_feedback_run *run, const apr_feedback_link *links,
     }
     apr_feedback_close(&run->prepared);
     run->prepared_from = n == 1 ? first->sum : NULL;
-    if (n > 1) APR_TRY(apr_hessian_open(&all, run->feeds.feeds[links[0].feed].width, err));
+    if (n > 1) APR_TRY(apr_hessian_open(&all, run->inputs.feeds[links[0].input].width, err));
     for (size_t i = 0; i < n && n > 1; i++)
-        if (sums_of(run, links[i].feed, links[i].expert)->sum != NULL) merge(&all, sums_of(run, links[i].feed, links[i].expert));
+        if (sums_of(run, links[i].input, links[i].expert)->sum != NULL) merge(&all, sums_of(run, links[i].input, links[i].expert));
     const apr_hessian *const sums = n > 1 ? &all : first;
     apr_status status = APR_OK;
     if (!apr_hessian_is_empty(sums)) {
-        status = apr_feedback_prepare(&run->prepared, sums, &run->request.options, run->feed_name, err);
+        status = apr_feedback_prepare(&run->prepared, sums, &run->request.options, run->reader_name, err);
         *prepared = &run->prepared;
     }
     apr_hessian_close(&all);
     return status;
 }
 
-/* The start: as the encoder makes them, with the diagonal of the sums (NULL: without) for importance. */
+/* The starting point: plain encoding, with the diagonal of the sums as importance; NULL: without. */
 static void encode_start(const float *values, int64_t n_rows, int64_t columns, const float *importance, apr_dtype to, uint8_t *bytes)
 {
     const apr_codec *const codec = &apr_host_codecs()[to];
@@ -271,26 +275,26 @@ static int64_t rows_at_once(const apr_feedback_run *run, size_t item)
     return there > most ? there : most;
 }
 
-/* Rows as float32, what the type cannot hold counted and cut off. All cores. */
+/* Decodes rows to float32 on all cores. Values out of the type's range are counted and clamped. */
 static void read_rows(const apr_pipe_item *it, int64_t first, int64_t n_rows, float *values, apr_misfits *misfits)
 {
-    enum { PARTS = 64 };
-    const int64_t columns = apr_tensor_columns(it->from), each = (n_rows + PARTS - 1) / PARTS;
-    apr_misfits found[PARTS] = {0};
+    enum { CHUNKS = 64 };
+    const int64_t columns = apr_tensor_columns(it->from), each = (n_rows + CHUNKS - 1) / CHUNKS;
+    apr_misfits found[CHUNKS] = {0};
 
 #pragma omp parallel for schedule(dynamic)
-    for (int part = 0; part < PARTS; part++) {
-        const int64_t at = part * each, left = n_rows - at, now = left < each ? left : each;
+    for (int chunk = 0; chunk < CHUNKS; chunk++) {
+        const int64_t at = chunk * each, left = n_rows - at, now = left < each ? left : each;
         float *const to = values + at * columns;
         if (now <= 0) continue;
         apr_decode_rows(it->from, first + at, now, to);
-        found[part] = apr_find_misfits(to, now * columns, it->to);
-        if (found[part].n_beyond > 0) apr_saturate(to, to, now * columns, it->to);
+        found[chunk] = apr_find_misfits(to, now * columns, it->to);
+        if (found[chunk].n_beyond > 0) apr_saturate(to, to, now * columns, it->to);
     }
-    for (int part = 0; part < PARTS; part++) apr_misfits_merge(misfits, &found[part]);
+    for (int chunk = 0; chunk < CHUNKS; chunk++) apr_misfits_merge(misfits, &found[chunk]);
 }
 
-/* Rows of one matrix, some at a time. Nothing that is ready: as the encoder makes them. */
+/* Encodes rows of one matrix, some at a time. Without factors they are encoded without feedback. */
 static apr_status encode_rows(apr_feedback_run *run, size_t item, ready by, int64_t first, int64_t n, float *values, uint8_t *bytes,
                               apr_misfits *misfits, apr_error *err)
 {
@@ -314,7 +318,7 @@ static apr_status encode_rows(apr_feedback_run *run, size_t item, ready by, int6
     return APR_OK;
 }
 
-static apr_status make_matrices(apr_feedback_run *run, size_t item, float *values, uint8_t *bytes, apr_misfits *misfits, apr_error *err)
+static apr_status encode_matrices(apr_feedback_run *run, size_t item, float *values, uint8_t *bytes, apr_misfits *misfits, apr_error *err)
 {
     const apr_tensor *const from = run->conversion->items[item].from;
     const int64_t n_matrices = apr_feedback_matrices(from), n_rows = apr_tensor_rows(from) / n_matrices;
@@ -327,7 +331,7 @@ static apr_status make_matrices(apr_feedback_run *run, size_t item, float *value
         int64_t n_tokens = 0;
         size_t n = 0;
         while (at + n < end && run->links.links[at + n].matrix == m) n++;
-        run->feed_name = from->name;
+        run->reader_name = from->name;
         if (n > 0 && run->gpu != NULL) APR_TRY(prepare_there(run, &run->links.links[at], n, &n_tokens, &prepared, err));
         else if (n > 0) APR_TRY(prepare(run, &run->links.links[at], n, &n_tokens, &prepared.host, err));
         at += n;
@@ -339,7 +343,7 @@ static apr_status make_matrices(apr_feedback_run *run, size_t item, float *value
 }
 
 /* The bytes of one tensor, malloc'ed. */
-static apr_status make_item(apr_feedback_run *run, size_t item, uint8_t **bytes, apr_error *err)
+static apr_status encode_item(apr_feedback_run *run, size_t item, uint8_t **bytes, apr_error *err)
 {
     const apr_pipe_item *const it = &run->conversion->items[item];
     const int64_t columns = apr_tensor_columns(it->from);
@@ -348,15 +352,15 @@ static apr_status make_item(apr_feedback_run *run, size_t item, uint8_t **bytes,
     *bytes = malloc((size_t)apr_row_bytes(it->to, apr_tensor_elems(it->from)) + 1);
     run->facts[item].misfits = (apr_misfits){0};
     apr_status status = values != NULL && *bytes != NULL ? APR_OK : apr_no_memory(err, "a tensor");
-    if (status == APR_OK) status = make_matrices(run, item, values, *bytes, &run->facts[item].misfits, err);
+    if (status == APR_OK) status = encode_matrices(run, item, values, *bytes, &run->facts[item].misfits, err);
     free(values);
-    run->facts[item].is_made = true;
+    run->facts[item].is_encoded = true;
     return status;
 }
 
-/* ---- sequential: everything before the pipe asks ---- */
+/* ---- sequential: all tensors are made before the pipe gets the first ---- */
 
-/* What has been made takes the place of the original in the view that is run. */
+/* Replaces the original tensor in the view that is run by the encoded one. */
 static void replace(apr_feedback_run *run, size_t item, const uint8_t *bytes)
 {
     const apr_pipe_item *const it = &run->conversion->items[item];
@@ -371,8 +375,8 @@ static void replace(apr_feedback_run *run, size_t item, const uint8_t *bytes)
     t->packing = NULL;
 }
 
-/* What is encoded value by value is so beforehand: inputs come through it as well. */
-static apr_status make_others(apr_feedback_run *run, apr_error *err)
+/* Encodes the tensors without feedback first, so that layer inputs are computed with them. */
+static apr_status encode_others(apr_feedback_run *run, apr_error *err)
 {
     const apr_conversion *const c = run->conversion;
 
@@ -381,43 +385,43 @@ static apr_status make_others(apr_feedback_run *run, apr_error *err)
         const apr_tensor *const from = it->from;
         const bool is_plain = it->is_scales || it->is_commons || it->to == from->dtype || apr_dtypes[it->to].scales == APR_SCALES_BESIDE;
         if (is_plain || run->facts[i].is_taken || it->same_numbers || !apr_can_encode(it->to) || from->rank < 2) continue;
-        APR_TRY(make_item(run, i, &run->made[i], err));
-        replace(run, i, run->made[i]);
+        APR_TRY(encode_item(run, i, &run->encoded[i], err));
+        replace(run, i, run->encoded[i]);
     }
     return APR_OK;
 }
 
-static apr_status make_layer(apr_feedback_run *run, int layer, apr_error *err)
+static apr_status encode_layer(apr_feedback_run *run, int layer, apr_error *err)
 {
-    bool *const wanted = calloc(run->feeds.n_feeds + 1, sizeof *wanted);
+    bool *const wanted = calloc(run->inputs.n_feeds + 1, sizeof *wanted);
     apr_status status = wanted != NULL ? APR_OK : apr_no_memory(err, "the inputs of tensors");
     bool is_any = false;
 
     for (size_t i = 0; i < run->links.n_links && status == APR_OK; i++) {
         const apr_feedback_link *const link = &run->links.links[i];
-        wanted[link->feed] |= run->feeds.feeds[link->feed].layer == layer && is_left(run, link->item);
-        is_any |= wanted[link->feed];
+        wanted[link->input] |= run->inputs.feeds[link->input].layer == layer && is_left(run, link->item);
+        is_any |= wanted[link->input];
     }
     if (status == APR_OK && is_any) status = pass_text(run, wanted, err);
     for (size_t i = 0; i < run->links.n_links && status == APR_OK; i++) {
         const size_t item = run->links.links[i].item;
-        if (!wanted[run->links.links[i].feed] || !is_left(run, item)) continue;
-        status = make_item(run, item, &run->made[item], err);
-        if (status == APR_OK) replace(run, item, run->made[item]);
+        if (!wanted[run->links.links[i].input] || !is_left(run, item)) continue;
+        status = encode_item(run, item, &run->encoded[item], err);
+        if (status == APR_OK) replace(run, item, run->encoded[item]);
     }
     free(wanted);
     drop_idle_sums(run);
     return status == APR_OK && is_any ? apr_feedback_run_reopen(run, err) : status;
 }
 
-static apr_status make_all(apr_feedback_run *run, apr_error *err)
+static apr_status encode_all(apr_feedback_run *run, apr_error *err)
 {
     const int64_t n_layers = apr_session_program(run->session)->num_layers;
 
-    APR_TRY(make_others(run, err));
+    APR_TRY(encode_others(run, err));
     APR_TRY(apr_feedback_run_reopen(run, err));
-    for (int layer = 0; layer < n_layers; layer++) APR_TRY(make_layer(run, layer, err));
-    return make_layer(run, -1, err);
+    for (int layer = 0; layer < n_layers; layer++) APR_TRY(encode_layer(run, layer, err));
+    return encode_layer(run, -1, err);
 }
 
 /* ---- for the pipe ---- */
@@ -438,19 +442,19 @@ static apr_status make(void *user, size_t item, const uint8_t **bytes, apr_misfi
 
     free(run->last);
     run->last = NULL;
-    if (run->request.sequential && !run->facts[item].is_made) APR_TRY(make_all(run, err));
+    if (run->request.sequential && !run->facts[item].is_encoded) APR_TRY(encode_all(run, err));
     if (!run->request.sequential) {
         APR_TRY(sum_from(run, item, err));
-        APR_TRY(make_item(run, item, &run->last, err));
+        APR_TRY(encode_item(run, item, &run->last, err));
         drop_idle_sums(run);
     }
-    *bytes = run->request.sequential ? run->made[item] : run->last;
+    *bytes = run->request.sequential ? run->encoded[item] : run->last;
     *misfits = run->facts[item].misfits;
     return APR_OK;
 }
 
 const apr_pipe_maker *apr_feedback_run_maker(apr_feedback_run *run)
 {
-    run->maker = (apr_pipe_maker){takes, make, run};
-    return &run->maker;
+    run->custom_encoder = (apr_pipe_maker){takes, make, run};
+    return &run->custom_encoder;
 }

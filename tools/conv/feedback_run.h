@@ -1,16 +1,16 @@
-/* feedback_run.h - aprquant --method ldlq: a calibration text through the model, and its tensors rounded with what it showed.
+/* feedback_run.h - aprquant --method ldlq: runs a calibration text through the model and rounds its tensors with error feedback.
  *
- * The pipe asks for one tensor after another. When the sums (x x^T) of the one it asks for are not there, the text goes through the model
- * once more, for as many tensors as --calibration-memory has room for; each tensor's sums go when nobody needs them any more. So
- * memory is constant, and a small model takes one pass.
+ * The conversion's pipe asks for one tensor after another. If the sums (x x^T) of its layer inputs are missing, the text is evaluated again,
+ * for as many tensors as --calibration-memory allows. Sums are freed as soon as no further tensor needs them. So memory is bounded, and a
+ * small model takes one pass.
  *
- * With `sequential` tensors are made before the first is asked for, layer by layer in the program's order, and each layer's inputs come
- * through what the ones before have become; the encoded tensors stay in memory until the pipe has them.
+ * With `sequential` all tensors are made before the pipe gets the first, layer by layer in the program's order. Each layer's inputs are
+ * computed with the already quantized layers before it. The encoded tensors stay in memory until the pipe has taken them.
  *
- * Without a text the model writes one itself, with a fixed seed: on small models as good as one from outside, at the cost of decoding it.
+ * Without a text the model generates one itself, with a fixed seed. On small models this is as good as another text; it costs the decoding.
  *
- * What no product reads row by row (embeddings, matrices whose columns the output has in another order), what saw no token, and types
- * that have no grid are encoded as without this, and said. */
+ * Some tensors are encoded without feedback, and reported: those that no product uses (embeddings), those whose columns the output has in
+ * another order, those that received no tokens, and those of types without a grid. */
 #ifndef APR_TOOLS_FEEDBACK_RUN_H
 #define APR_TOOLS_FEEDBACK_RUN_H
 
@@ -22,13 +22,13 @@
 #include <stdio.h>
 
 typedef struct apr_feedback_request {
-    const apr_text *calibration; /* NULL: what the model writes itself (runtime/calibrate/own_text.h) */
-    bool plan_only;              /* nothing will be made: a text of the model's own is not written */
-    const char *kept;            /* an output of several runs, in whose folder that text is kept while it is written; NULL: it is not */
+    const apr_text *calibration; /* NULL: a text that the model generates (runtime/calibrate/own_text.h) */
+    bool plan_only;              /* a dry run: no text is generated */
+    const char *kept;            /* OUT of a resumable run: text and sums are kept in its OUT.resume; NULL: they are not kept */
     bool sequential;
-    int64_t n_tokens;      /* at most; 0: all of the text, of the model's own APR_OWN_TOKENS */
-    int64_t window;        /* tokens that begin from nothing */
-    uint64_t memory_bytes; /* of sums at a time; 0: 2 GiB on the host, on a GPU what all else leaves free */
+    int64_t n_tokens;      /* at most; 0: all of the text, or APR_OWN_TOKENS of a generated text */
+    int64_t window;        /* tokens that are evaluated from an empty context */
+    uint64_t memory_bytes; /* for sums at a time; 0: 2 GiB on the host, on a GPU all memory that is left */
     apr_feedback_options options;
 } apr_feedback_request;
 
@@ -36,32 +36,32 @@ enum { APR_OWN_TOKENS = 32768 };
 
 typedef struct apr_feedback_run apr_feedback_run;
 
-/* Opens text, tokenizer and session for a conversion that has been planned, and finds out which tensors it can make. The conversion must
- * stay where it is. APR_E_USAGE: the text has less than a window, or no tensor is left to make. */
+/* Opens text, tokenizer and session for a planned conversion, and finds the tensors that it can encode. The conversion must outlive the run
+ * and must not move. APR_E_USAGE: the text has less than one window, or there is no tensor to encode. */
 apr_status apr_feedback_run_open(apr_feedback_run **run, const apr_feedback_request *request, const apr_conversion *conversion, bool quiet,
                                  apr_error *err);
-void apr_feedback_run_close(apr_feedback_run *run); /* NULL is fine */
+void apr_feedback_run_close(apr_feedback_run *run); /* NULL is allowed */
 
-/* From now on the text goes through a GPU, and sums, factors and rows are there; the device is the caller's. Everything is planned first:
- * APR_E_MEMORY when it does not fit. What was summed up is forgotten. */
+/* Switches to a GPU, which then evaluates the text and holds sums, factors and rows. The device is borrowed. APR_E_MEMORY: the plan does
+ * not fit in its memory. Existing sums are discarded. */
 apr_status apr_feedback_run_enter(apr_feedback_run *run, const apr_cuda_api *cuda, apr_cuda_device *device, int ordinal, apr_error *err);
-/* Back on the host; must come before the device is closed. Nothing to do where it is there. */
+/* Switches back to the host; must be called before the device is closed. Does nothing on the host. */
 void apr_feedback_run_leave(apr_feedback_run *run);
 
-/* For the conversion's options; live as long as the run. */
+/* For the conversion's options; valid as long as the run. */
 const apr_pipe_maker *apr_feedback_run_maker(apr_feedback_run *run);
 const char *apr_feedback_run_terms(const apr_feedback_run *run);
 
-/* The pipe begins from its first tensor again. */
+/* The pipe starts again from its first tensor. */
 void apr_feedback_run_restart(apr_feedback_run *run);
 
-/* What it is calibrated by, for the output's metadata: a text's name (or that it is the model's own) and the CRC-32 of its bytes (of its
- * ids), in `of`, into a conversion that has been planned and not run. */
+/* Writes the calibration text's name, its CRC-32 and the number of tokens into the output's metadata. The conversion has been planned but
+ * not run. */
 apr_status apr_feedback_run_note(const apr_feedback_run *run, apr_conversion *conversion, apr_error *err);
 
-/* Of a dry run: memory and products; of a run: what has become of the tensors. */
+/* Dry run: memory and multiplications needed. Otherwise: the result for the tensors. */
 void apr_feedback_run_print(const apr_feedback_run *run, bool dry_run);
 void apr_feedback_run_json(const apr_feedback_run *run, bool dry_run, apr_json_text *json);
-void apr_feedback_run_html(const apr_feedback_run *run, FILE *page); /* of a run */
+void apr_feedback_run_html(const apr_feedback_run *run, FILE *page); /* not of a dry run */
 
 #endif

@@ -1,4 +1,4 @@
-/* ggml_rules.c - finds the head and the embedding by their names, and makes a rule of each option. */
+/* ggml_rules.c - finds the output head and the embedding by their names, and makes a rule of each option. */
 #include "tools/conv/ggml_rules.h"
 
 #include "formats/open.h"
@@ -33,13 +33,13 @@ static const apr_tensor *head_of(const apr_model *model)
     static const char *const endings[] = {"lm_head.weight", "embed_out.weight", "output_layer.weight", "output.weight"};
     const apr_tensor *head = NULL;
 
-    for (size_t i = 0; i < model->n_tensors && head == NULL; i++) /* "output.weight" is the head only by itself */
+    for (size_t i = 0; i < model->n_tensors && head == NULL; i++) /* "output.weight" is the head only as a whole name */
         if (strcmp(model->tensors[i].name, "output.weight") == 0) head = &model->tensors[i];
     if (head == NULL) head = find(model, endings, sizeof endings / sizeof *endings - 1);
     return head != NULL ? head : embedding_of(model);
 }
 
-/* The whole name, its points taken literally. */
+/* A regular expression that matches exactly this name. */
 static const char *regex_of(const char *name, apr_arena *arena)
 {
     char *const regex = apr_arena_alloc(arena, 2 * strlen(name) + 3);
@@ -61,7 +61,7 @@ static apr_status add(apr_recipe_options *recipe, apr_recipe_override *overrides
     const char *const regex = regex_of(t->name, arena);
 
     if (regex == NULL) return apr_no_memory(err, "the options");
-    fprintf(stderr, "note: %s%s%s is --tensor '%s=%s'\n", option, value != NULL ? " " : "", value != NULL ? value : "",
+    fprintf(stderr, "note: %s%s%s means --tensor '%s=%s'\n", option, value != NULL ? " " : "", value != NULL ? value : "",
             apr_printable(regex), apr_dtypes[to].name);
     overrides[recipe->n_overrides++] = (apr_recipe_override){.regex = regex, .to = to};
     return APR_OK;
@@ -74,12 +74,11 @@ static apr_status add_typed(apr_recipe_options *recipe, apr_recipe_override *ove
 
     if (to == APR_DTYPE_COUNT)
         return apr_fail(err, APR_E_USAGE, "%s: '%s' is not a type of tensors ('aprquant --list' shows them)", option, value);
-    if (t == NULL)
-        return apr_fail(err, APR_E_UNSUPPORTED, "%s: the tensor is not found by its name; give --tensor REGEX=%s", option, value);
+    if (t == NULL) return apr_fail(err, APR_E_UNSUPPORTED, "%s: the tensor's name is unknown; give --tensor REGEX=%s", option, value);
     return add(recipe, overrides, option, value, t, to, arena, err);
 }
 
-/* "q4_k" of "q4_k_m", of which the note tells. */
+/* --pure: the mixture "q4_k_m" becomes the type "q4_k", with a note. */
 static void make_pure(apr_recipe_options *recipe, apr_arena *arena)
 {
     const char *const to = recipe->mixture;
@@ -88,7 +87,7 @@ static void make_pure(apr_recipe_options *recipe, apr_arena *arena)
     if (n < 3 || to[n - 2] != '_' || strchr("ms", to[n - 1]) == NULL) return;
     const char *const pure = apr_arena_copy(arena, to, n - 2);
     if (pure == NULL) return;
-    fprintf(stderr, "note: --pure makes --to %s --to %s\n", to, pure);
+    fprintf(stderr, "note: with --pure, --to %s means --to %s\n", to, pure);
     recipe->mixture = pure;
 }
 

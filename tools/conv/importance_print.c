@@ -1,4 +1,4 @@
-/* importance_print.c - which matrices were encoded by importance, and which were not. */
+/* importance_print.c - prints which matrices were encoded with importance, and which were not. */
 #include "tools/conv/importance_print.h"
 
 #include "tools/cli/text.h"
@@ -10,21 +10,22 @@ static bool is_bare(const apr_pipe_item *item) { return apr_item_takes_importanc
 
 void apr_importance_print(const apr_conversion *c)
 {
-    enum { MOST = 4 };
+    enum { MAX_NAMED = 4 };
     const apr_imatrix *const m = c->options.imatrix;
     char clean[512];
     size_t n_named = 0;
 
     if (m == NULL) return;
     printf("  importance from %s", apr_printable(m->path));
-    if (m->n_datasets > 0) printf(", made of %s", apr_clean_text(clean, sizeof clean, m->datasets[0], strlen(m->datasets[0])));
+    if (m->n_datasets > 0) printf(", made from %s", apr_clean_text(clean, sizeof clean, m->datasets[0], strlen(m->datasets[0])));
     printf(": %zu of %zu matrices\n", c->cover.n_covered, c->cover.n_covered + c->cover.n_bare);
-    if (c->cover.n_unseen > 0) printf("  %lld experts had no tokens there: encoded without importance\n", (long long)c->cover.n_unseen);
+    if (c->cover.n_unseen > 0)
+        printf("  %lld experts received no tokens in it and are encoded without importance\n", (long long)c->cover.n_unseen);
     if (c->cover.n_bare == 0) return;
     printf("  without importance:");
-    for (size_t i = 0; i < c->layout.n_tensors && n_named < MOST; i++)
+    for (size_t i = 0; i < c->layout.n_tensors && n_named < MAX_NAMED; i++)
         if (is_bare(&c->items[i])) printf("%s %s", n_named++ > 0 ? "," : "", apr_printable(c->items[i].from->name));
-    printf("%s\n", c->cover.n_bare > MOST ? ", ..." : "");
+    printf("%s\n", c->cover.n_bare > MAX_NAMED ? ", ..." : "");
 }
 
 void apr_importance_json(apr_json_text *json, const apr_conversion *c)

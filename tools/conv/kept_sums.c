@@ -1,10 +1,10 @@
-/* kept_sums.c - a file: lines of terms, then of each feed and expert four numbers and the lower triangle of its sums.
+/* kept_sums.c - the file OUT.resume/sums: text lines that identify the run (terms), then a record for each layer input and expert.
  *
- *     int64   feed, expert, n, tokens; n 0: no token came
- *     double  n * (n + 1) / 2, row by row
+ *     int64   input, expert, n, tokens; n is the width, or 0 if no token was seen
+ *     double  n * (n + 1) / 2 sums: the lower triangle, row by row
  *     uint32  CRC-32 of these doubles
  *
- * In the machine's own byte order: another machine's sums are not taken, for its terms differ in the last line. */
+ * Numbers are in native byte order. The last line of the terms differs on a machine with another byte order, so its file is ignored. */
 #include "tools/conv/kept_sums.h"
 
 #include "convert/run_terms.h"
@@ -21,7 +21,7 @@
 
 enum { HEAD = 4 };
 
-/* malloc'ed; NULL: no memory. The last line is 1 as this machine has it. */
+/* malloc'ed; NULL: no memory. The last line is the first byte of the integer 1, which shows the byte order. */
 static char *terms_of(const apr_feedback_run *run, size_t *n, apr_error *err)
 {
     static const uint64_t one = 1;
@@ -48,11 +48,11 @@ static char *path_of(const apr_feedback_run *run, const char *ending)
     return path;
 }
 
-static int64_t experts_of(const apr_feed *feed) { return feed->n_experts > 0 ? feed->n_experts : 1; }
+static int64_t experts_of(const apr_feed *input) { return input->n_experts > 0 ? input->n_experts : 1; }
 
-static bool write_sum(FILE *file, size_t feed, int64_t expert, const apr_hessian *h)
+static bool write_sum(FILE *file, size_t input, int64_t expert, const apr_hessian *h)
 {
-    const int64_t n = h->sum != NULL ? h->n : 0, head[HEAD] = {(int64_t)feed, expert, n, h->n_tokens};
+    const int64_t n = h->sum != NULL ? h->n : 0, head[HEAD] = {(int64_t)input, expert, n, h->n_tokens};
     uint32_t crc = 0;
     bool good = fwrite(head, sizeof head, 1, file) == 1;
 
@@ -68,9 +68,9 @@ static bool write_all(FILE *file, const apr_feedback_run *run, const bool *wante
 {
     bool good = fwrite(terms, n_terms, 1, file) == 1;
 
-    for (size_t feed = 0; feed < run->feeds.n_feeds && good; feed++)
-        for (int64_t e = 0; wanted[feed] && good && e < experts_of(&run->feeds.feeds[feed]); e++)
-            good = write_sum(file, feed, e, &run->sums[run->first_sum[feed] + (size_t)e]);
+    for (size_t input = 0; input < run->inputs.n_feeds && good; input++)
+        for (int64_t e = 0; wanted[input] && good && e < experts_of(&run->inputs.feeds[input]); e++)
+            good = write_sum(file, input, e, &run->sums[run->first_sum[input] + (size_t)e]);
     return good && fflush(file) == 0 && fsync(fileno(file)) == 0;
 }
 
@@ -105,7 +105,7 @@ static bool read_terms(FILE *file, const char *terms, size_t n)
     return same;
 }
 
-/* One record into an empty sum, or past it. False: the file does not go on. */
+/* Reads one record's sums into an empty apr_hessian; into NULL: skips them. False: the file is cut off or damaged. */
 static bool read_sum(FILE *file, apr_hessian *into, int64_t n, int64_t n_tokens)
 {
     uint32_t crc = 0, stated;
@@ -121,27 +121,27 @@ static bool read_sum(FILE *file, apr_hessian *into, int64_t n, int64_t n_tokens)
     return fread(&stated, sizeof stated, 1, file) == 1 && stated == crc;
 }
 
-/* All experts of a feed, one record after another. *is_taken: they are in place. */
-static bool read_feed(FILE *file, apr_feedback_run *run, const bool *wanted, const int64_t first[HEAD], bool *is_taken)
+/* Reads the records of all experts of a layer input. *is_taken: they were wanted and are complete. */
+static bool read_input(FILE *file, apr_feedback_run *run, const bool *wanted, const int64_t first[HEAD], bool *is_taken)
 {
-    const size_t feed = (size_t)first[0];
-    const apr_feed *const f = &run->feeds.feeds[feed];
-    const bool takes = wanted[feed] && !run->is_summed[feed];
+    const size_t input = (size_t)first[0];
+    const apr_feed *const f = &run->inputs.feeds[input];
+    const bool takes = wanted[input] && !run->is_summed[input];
     int64_t head[HEAD];
 
     memcpy(head, first, sizeof head);
     for (int64_t e = 0; e < experts_of(f); e++) {
         const bool is_next = e == 0 || fread(head, sizeof head, 1, file) == 1;
         const bool fits = is_next && head[0] == first[0] && head[1] == e && (head[2] == 0 || head[2] == f->width) && head[3] >= 0;
-        if (!fits || !read_sum(file, takes ? &run->sums[run->first_sum[feed] + (size_t)e] : NULL, head[2], head[3])) return false;
+        if (!fits || !read_sum(file, takes ? &run->sums[run->first_sum[input] + (size_t)e] : NULL, head[2], head[3])) return false;
     }
     *is_taken = takes;
     return true;
 }
 
-static void forget(apr_feedback_run *run, size_t feed)
+static void forget(apr_feedback_run *run, size_t input)
 {
-    for (int64_t e = 0; e < experts_of(&run->feeds.feeds[feed]); e++) apr_hessian_close(&run->sums[run->first_sum[feed] + (size_t)e]);
+    for (int64_t e = 0; e < experts_of(&run->inputs.feeds[input]); e++) apr_hessian_close(&run->sums[run->first_sum[input] + (size_t)e]);
 }
 
 static void read_all(FILE *file, apr_feedback_run *run, const bool *wanted)
@@ -150,8 +150,8 @@ static void read_all(FILE *file, apr_feedback_run *run, const bool *wanted)
 
     while (fread(head, sizeof head, 1, file) == 1) {
         bool is_taken = false;
-        if (head[0] < 0 || (uint64_t)head[0] >= run->feeds.n_feeds || head[1] != 0) return;
-        const bool was_summed = run->is_summed[head[0]], good = read_feed(file, run, wanted, head, &is_taken);
+        if (head[0] < 0 || (uint64_t)head[0] >= run->inputs.n_feeds || head[1] != 0) return;
+        const bool was_summed = run->is_summed[head[0]], good = read_input(file, run, wanted, head, &is_taken);
         if (!good && wanted[head[0]] && !was_summed) forget(run, (size_t)head[0]);
         if (!good) return;
         run->is_summed[head[0]] |= is_taken;

@@ -1,15 +1,15 @@
-/* kept_sums.h - the sums of a finished pass of the calibration text, kept in OUT.resume: a run that is ended does not read the text again for
- * what was summed up last. On the host alone; a GPU's sums stay there. */
+/* kept_sums.h - keeps the sums of the last finished pass over the calibration text in OUT.resume, so that a resumed run need not repeat
+ * that pass. Only for sums on the host. */
 #ifndef APR_TOOLS_KEPT_SUMS_H
 #define APR_TOOLS_KEPT_SUMS_H
 
 #include "tools/conv/feedback_parts.h"
 
-/* Of the feeds that are marked; takes the place of what was kept before. */
+/* Writes the sums of the wanted layer inputs; replaces what was kept before. */
 apr_status apr_kept_sums_write(const apr_feedback_run *run, const bool *wanted, apr_error *err);
 
-/* Fills the sums of feeds that are marked and were kept by a run of the same model, text and options, and marks them as summed. What is not
- * whole is not taken. */
+/* Reads the sums of wanted layer inputs that a run with the same model, text and options kept, and marks them as summed. Incomplete or
+ * damaged records are ignored. */
 apr_status apr_kept_sums_read(apr_feedback_run *run, const bool *wanted, apr_error *err);
 
 #endif

@@ -1,4 +1,4 @@
-/* kept_text.c - lines of terms, how far it is, and ids in decimal. */
+/* kept_text.c - the kept text file: lines of terms, the number of windows with the generator's state, token ids in decimal, "end". */
 #include "tools/conv/kept_text.h"
 
 #include "convert/run_terms.h"
@@ -53,7 +53,7 @@ static apr_status on_window(void *user, int64_t n_windows, uint64_t state, apr_e
     return save(kept, n_windows, state, err);
 }
 
-/* False: it is not whole, or not of this model. Ids that are not in the vocabulary are not whole either. */
+/* False: the file is incomplete, has ids that are not in the vocabulary, or belongs to another model. */
 static bool read_ids(const apr_kept_text *kept, const char *text, int64_t *n_windows, uint64_t *state)
 {
     const size_t n_terms = strlen(kept->terms);
@@ -89,7 +89,7 @@ apr_status apr_kept_text_open(apr_kept_text *kept, apr_own_text *how, apr_error 
     kept->n_saved = how->n_before * how->window;
     how->on_window = on_window;
     how->user = kept;
-    return how->n_before > 0 ? APR_OK : save(kept, 0, 0, err); /* the folder is there from the start */
+    return how->n_before > 0 ? APR_OK : save(kept, 0, 0, err); /* creates the folder at the start */
 }
 
 void apr_kept_text_close(apr_kept_text *kept)

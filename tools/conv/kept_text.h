@@ -1,4 +1,4 @@
-/* kept_text.h - the text that a model writes itself, kept in OUT.resume as it grows: a run that is ended goes on from there. */
+/* kept_text.h - keeps a text that the model generates in OUT.resume while it grows, so that a resumed run continues it. */
 #ifndef APR_TOOLS_KEPT_TEXT_H
 #define APR_TOOLS_KEPT_TEXT_H
 
@@ -8,12 +8,12 @@ typedef struct apr_kept_text {
     const char *target; /* OUT */
     const apr_own_text *how;
     int32_t *ids;    /* of all windows */
-    char *terms;     /* lines: of which model and of how long a text; own */
-    int64_t n_saved; /* tokens on the disk */
+    char *terms;     /* text lines that identify the model and the text's length; owned */
+    int64_t n_saved; /* tokens on disk */
 } apr_kept_text;
 
-/* Reads what an earlier run of the same model and text left (its ids, and in *how where to go on), and has *how tell of each window: every
- * 1,024 tokens or more they are written down. target, how and ids are set by the caller. */
+/* Reads the ids that an earlier run of the same model and text kept, and sets *how to continue after them. Sets a callback in *how that saves
+ * the text after every 1,024 tokens or more. The caller sets target, how and ids. */
 apr_status apr_kept_text_open(apr_kept_text *kept, apr_own_text *how, apr_error *err);
 void apr_kept_text_close(apr_kept_text *kept);
 

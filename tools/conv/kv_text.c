@@ -1,10 +1,10 @@
-/* kv_text.c - a metadata value for a person (shortened) and as JSON (whole). */
+/* kv_text.c - formats a metadata value as text (shortened) and as JSON (complete). */
 #include "tools/conv/kv_text.h"
 
 #include "formats/base/bytes.h"
 #include "tools/cli/text.h"
 
-/* A scalar seen as an array of one: the rest of this file knows only arrays. The view borrows from kv. */
+/* Views a scalar as an array of one element, so that the rest of this file handles only arrays. The view borrows from kv. */
 static apr_kv as_array(const apr_kv *kv)
 {
     apr_kv array = *kv;
@@ -20,7 +20,7 @@ static apr_kv as_array(const apr_kv *kv)
 
 static bool is_real(apr_kv_type type) { return type == APR_KV_F32 || type == APR_KV_F64; }
 
-/* apr_kv_elem_int cannot answer beyond 2^63. */
+/* For values above INT64_MAX, which apr_kv_elem_int cannot return. */
 static uint64_t elem_u64(const apr_kv *array, uint64_t i) { return apr_load_le64((const uint8_t *)array->value.numbers + 8 * i); }
 
 static void elem_text(const apr_kv *array, uint64_t i, char text[APR_KV_TEXT])

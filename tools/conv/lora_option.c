@@ -1,4 +1,4 @@
-/* lora_option.c - splits the factor off, opens the adapters in their order, says what they are. */
+/* lora_option.c - splits off the factor, opens the adapters in order, and prints what they are. */
 #include "tools/conv/lora_option.h"
 
 #include "tools/cli/text.h"
@@ -14,7 +14,7 @@ static bool exists(const char *path)
     return stat(path, &st) == 0;
 }
 
-/* "DIR:0.5"; what exists under the whole word has no factor. */
+/* Splits "DIR:0.5". If a file with the whole name exists, there is no factor. */
 static apr_status split(const char *word, apr_arena *arena, const char **path, double *factor, apr_error *err)
 {
     const char *const colon = strrchr(word, ':');
@@ -25,7 +25,8 @@ static apr_status split(const char *word, apr_arena *arena, const char **path, d
     if (colon == NULL || exists(word)) return APR_OK;
     *factor = strtod(colon + 1, &end);
     if (end == colon + 1 || *end != '\0' || !isfinite(*factor))
-        return apr_fail(err, APR_E_USAGE, "--lora '%s': '%s' is no factor; give DIR, or DIR:FACTOR as in 'adapter:0.5'", word, colon + 1);
+        return apr_fail(err, APR_E_USAGE, "--lora '%s': '%s' is not a factor; give DIR, or DIR:FACTOR as in 'adapter:0.5'", word,
+                        colon + 1);
     *path = apr_arena_copy(arena, word, (size_t)(colon - word));
     return *path != NULL ? APR_OK : apr_no_memory(err, "an option");
 }

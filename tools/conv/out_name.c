@@ -1,4 +1,4 @@
-/* out_name.c - what the name of an output says. */
+/* out_name.c - checks the name of an output and suggests names. */
 #include "tools/conv/out_name.h"
 
 #include "tools/cli/nearest.h"
@@ -24,17 +24,16 @@ static const char *last_part(const char *path)
     return slash != NULL ? slash + 1 : path;
 }
 
-/* The dot of what a person takes for the ending of a file: a letter and up to 11 letters or digits follow it, and at most blanks. NULL:
- * there is none, as in "Qwen2.5-7B". */
+/* The dot of a file name extension: a letter, up to 11 more letters or digits, then only blanks. NULL: no extension, as in "Qwen2.5-7B". */
 static const char *ending_of(const char *path)
 {
-    enum { MOST = 12 };
+    enum { MAX_LENGTH = 12 };
     const char *const dot = strrchr(last_part(path), '.');
     size_t n = 0;
 
     if (dot == NULL || dot == last_part(path) || !isalpha((unsigned char)dot[1])) return NULL;
     while (isalnum((unsigned char)dot[1 + n])) n++;
-    return n <= MOST && dot[1 + n + strspn(dot + 1 + n, " \t")] == '\0' ? dot : NULL;
+    return n <= MAX_LENGTH && dot[1 + n + strspn(dot + 1 + n, " \t")] == '\0' ? dot : NULL;
 }
 
 bool apr_out_name_makes_a_folder(const char *out)
@@ -57,7 +56,7 @@ char *apr_out_name_stem(const char *path)
     return stem;
 }
 
-/* "m-bf16" is "m", "m.Q8_0" too: what a type's name is joined to. */
+/* Removes a type at the end: "m-bf16" and "m.Q8_0" become "m". */
 static void cut_type(char *stem)
 {
     char *const base = stem + (last_part(stem) - stem);
@@ -69,7 +68,7 @@ static void cut_type(char *stem)
     }
 }
 
-/* malloc'ed "STEM TAIL" without the blank. */
+/* STEM and TAIL in one malloc'ed string. Frees stem. */
 static char *joined(char *stem, const char *tail)
 {
     const size_t n = stem != NULL ? strlen(stem) + strlen(tail) + 1 : 0;
@@ -95,8 +94,8 @@ static bool ends_in(const char *path, const char *ending)
     return n > m && strcasecmp(path + n - m, ending) == 0;
 }
 
-/* The sentence is in err; adds the command with another OUT, which is freed. */
-static apr_status name_it(const apr_call *call, const char *out, char *better, apr_error *err)
+/* Appends the command with another OUT to the message in err. Frees `better`. */
+static apr_status suggest_out(const apr_call *call, const char *out, char *better, apr_error *err)
 {
     if (better != NULL) apr_try_change(APR_E_USAGE, call->typed, out, better, err);
     free(better);
@@ -105,8 +104,9 @@ static apr_status name_it(const apr_call *call, const char *out, char *better, a
 
 static apr_status refuse_pipe(const apr_call *call, const char *in, apr_error *err)
 {
-    apr_fail(err, APR_E_USAGE, "a model is not written to a pipe; give a file");
-    return name_it(call, "-", joined(apr_out_name_stem(strcmp(in, "-") == 0 ? "model" : in), ends_in(in, ".gguf") ? ".apr" : ".gguf"), err);
+    apr_fail(err, APR_E_USAGE, "a model cannot be written to a pipe; give a file");
+    return suggest_out(call, "-", joined(apr_out_name_stem(strcmp(in, "-") == 0 ? "model" : in), ends_in(in, ".gguf") ? ".apr" : ".gguf"),
+                       err);
 }
 
 static apr_status refuse_type(const apr_call *call, const char *in, const char *out, const char *type, apr_error *err)
@@ -115,7 +115,7 @@ static apr_status refuse_type(const apr_call *call, const char *in, const char *
     char *const better = apr_out_name_beside(in, type);
     const bool is_aprquant = call->typed != NULL && strcmp(call->typed->tool, "aprquant") == 0;
 
-    apr_fail(err, APR_E_USAGE, "%s is a type: aprquant --to %s IN OUT", out, type);
+    apr_fail(err, APR_E_USAGE, "%s is a type, not a file name: use aprquant --to %s IN OUT", out, type);
     for (int i = 1; is_aprquant && i + 1 < call->typed->argc; i++)
         if (strcmp(call->typed->argv[i], "--to") == 0) to = call->typed->argv[i + 1];
     if (better != NULL && to != NULL) {
@@ -129,7 +129,7 @@ static apr_status refuse_type(const apr_call *call, const char *in, const char *
     return APR_E_USAGE;
 }
 
-/* The nearest of what OUT may end in. */
+/* The extension that was probably meant; "/" for a folder. */
 static const char *near_ending(const char *dot, apr_format produce)
 {
     char word[16];
@@ -149,13 +149,13 @@ static apr_status refuse_ending(const apr_call *call, const char *out, const cha
 
     if (produce == APR_FORMAT_SAFETENSORS) apr_fail(err, APR_E_USAGE, "%s: OUT must be a folder", out);
     else if (ends_in(out, ".safetensors"))
-        apr_fail(err, APR_E_USAGE, "%s: a checkpoint is a folder, also one of a single file; OUT must end in %s, or be a folder", out,
+        apr_fail(err, APR_E_USAGE, "%s: a checkpoint is a folder, even if it has one file; OUT must end in %s, or be a folder", out,
                  apr_format_endings(endings));
     else if (ending != NULL) apr_fail(err, APR_E_USAGE, "%s: OUT must end in %s", out, ending);
     else
-        apr_fail(err, APR_E_USAGE, "%s: OUT must end in %s, or be a folder (%s/ makes one of that name)", out, apr_format_endings(endings),
+        apr_fail(err, APR_E_USAGE, "%s: OUT must end in %s, or be a folder (%s/ creates that folder)", out, apr_format_endings(endings),
                  out);
-    return name_it(call, out, joined(stem, near_ending(dot, produce)), err);
+    return suggest_out(call, out, joined(stem, near_ending(dot, produce)), err);
 }
 
 apr_status apr_out_name_check(const apr_call *call, const char *in, const char *out, apr_format produce, apr_error *err)
@@ -163,7 +163,7 @@ apr_status apr_out_name_check(const apr_call *call, const char *in, const char *
     const apr_type_word type = strchr(out, '/') == NULL && !is_folder(out) ? apr_type_spelled(out) : (apr_type_word){0};
     const char *const dot = ending_of(out);
 
-    if (strcmp(in, "-") == 0) return apr_fail(err, APR_E_USAGE, "a model is not read from a pipe; save it to a file first");
+    if (strcmp(in, "-") == 0) return apr_fail(err, APR_E_USAGE, "a model cannot be read from a pipe; save it to a file first");
     if (strcmp(out, "-") == 0) return refuse_pipe(call, in, err);
     const apr_format format = apr_format_of_path(out);
     if (apr_format_ending(produce) != NULL && (*last_part(out) == '\0' || is_folder(out)))

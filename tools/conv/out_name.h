@@ -1,4 +1,4 @@
-/* out_name.h - what the name of an output says, and what is refused because something else was meant. */
+/* out_name.h - derives the format from an output's name, refuses names that are probably mistakes, and suggests names. */
 #ifndef APR_TOOLS_OUT_NAME_H
 #define APR_TOOLS_OUT_NAME_H
 
@@ -6,17 +6,17 @@
 #include "formats/model/sink.h"
 #include "tools/cli/cli.h"
 
-/* APR_E_USAGE, with the command to type: "-", the name of a type, an ending that no format has, NAME.safetensors. produce: the
- * format that a verb makes, or NONE. Nothing is opened. */
+/* APR_E_USAGE with a suggested command if OUT is "-", the name of a type, NAME.safetensors, or has an extension of no format. produce: the
+ * format that the verb writes, or NONE. Opens no file. */
 apr_status apr_out_name_check(const apr_call *call, const char *in, const char *out, apr_format produce, apr_error *err);
 
-/* Does the name alone make it a folder, where none is yet? Then the answer says so. */
+/* Will OUT become a folder only because its name has no extension? (It does not exist yet and does not end in '/'.) */
 bool apr_out_name_makes_a_folder(const char *out);
 
-/* "DIR/STEM-Q4_K_M.gguf" next to IN, for an output of that type; a type at the end of STEM gives way. Malloc'ed; NULL: no memory. */
+/* "DIR/STEM-Q4_K_M.gguf" next to IN, for an output of that type. A type at the end of STEM is replaced. Malloc'ed; NULL: no memory. */
 char *apr_out_name_beside(const char *in, const char *type);
 
-/* DIR/STEM of a path: without slashes at its end, and without the ending of a model's file. Malloc'ed. */
+/* DIR/STEM of a path: without trailing slashes and without the extension of a model file. Malloc'ed; NULL: no memory. */
 char *apr_out_name_stem(const char *path);
 
 #endif

@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { MOST_GROUPS = 64 };
+enum { MAX_GROUPS = 64 };
 
 typedef struct group {
     const char *scheme;
@@ -20,7 +20,7 @@ typedef struct group {
     double worst;
 } group;
 
-/* What it is published as; NULL: plain, or a type of its own. */
+/* The packed scheme that a tensor is stored in; NULL: none. */
 static const char *scheme_of(const apr_tensor *t)
 {
     if (t->made != NULL) t = t->made->parts[0];
@@ -28,25 +28,25 @@ static const char *scheme_of(const apr_tensor *t)
     return apr_dtypes[t->dtype].scales != APR_SCALES_BESIDE ? NULL : t->scale != NULL ? "FP8 with scales" : "FP8";
 }
 
-/* The last group takes what there is no room for. */
+/* Finds or adds a group. If the table is full, the last group collects the rest. */
 static group *find(group *groups, size_t *n, const group *wanted)
 {
     for (size_t i = 0; i < *n; i++)
         if (strcmp(groups[i].scheme, wanted->scheme) == 0 && groups[i].to == wanted->to && groups[i].same_numbers == wanted->same_numbers)
             return &groups[i];
-    if (*n == MOST_GROUPS) return &groups[MOST_GROUPS - 1];
+    if (*n == MAX_GROUPS) return &groups[MAX_GROUPS - 1];
     groups[*n] = *wanted;
     return &groups[(*n)++];
 }
 
-static size_t collect(const apr_conversion *c, group groups[MOST_GROUPS])
+static size_t collect(const apr_conversion *c, group groups[MAX_GROUPS])
 {
     size_t n = 0;
     for (size_t i = 0; i < c->layout.n_tensors; i++) {
         const apr_pipe_item *const item = &c->items[i];
         const char *const scheme = scheme_of(item->from);
-        const bool is_told = item->same_numbers || item->counts_cost;
-        if (scheme == NULL || !is_told) continue;
+        const bool is_reported = item->same_numbers || item->counts_cost;
+        if (scheme == NULL || !is_reported) continue;
         group *const g =
             find(groups, &n, &(group){.scheme = scheme, .library = item->library, .to = item->to, .same_numbers = item->same_numbers});
         g->n_matrices++;
@@ -59,10 +59,10 @@ static size_t collect(const apr_conversion *c, group groups[MOST_GROUPS])
     return n;
 }
 
-/* Lossless is what decodes to the very values that the checkpoint's library has. */
+/* The result decodes to exactly the values that the checkpoint's library computes. */
 static bool is_lossless(const group *g) { return g->n_different == 0 && g->n_rounded == 0; }
 
-/* What it decodes to are the library's values once they are rounded as that rounds. */
+/* The decoded values equal the library's values after they are rounded as the library does. */
 static bool is_as_library(const group *g) { return g->n_off == 0 && g->n_different > 0; }
 
 static void print_as_library(const group *g)
@@ -73,25 +73,25 @@ static void print_as_library(const group *g)
                "run of the checkpoint does not round them\n",
                (long long)g->n_values, library);
     else
-        printf("all %lld values were compared and are those of the checkpoint's library, which rounds them to %s; before that %lld differ, "
-               "by %.2g of their size at most\n",
+        printf("all %lld values were compared and are those of the checkpoint's library, which rounds them to %s; without rounding %lld "
+               "differ, by at most %.2g of their size\n",
                (long long)g->n_values, library, (long long)g->n_different, g->worst);
 }
 
 static void print_group(const group *g, bool dry_run)
 {
     const char *const type = apr_dtypes[g->to].name, *const many = g->n_matrices == 1 ? "matrix" : "matrices";
-    const char *const way = g->same_numbers ? "as" : "decoded to";
+    const char *const how = g->same_numbers ? "as" : "decoded to";
     const char *const verdict = is_lossless(g)        ? "lossless"
                                 : is_as_library(g)    ? "library's numbers"
                                 : g->n_different == 0 ? "same numbers"
                                                       : "cost";
 
     if (dry_run) {
-        printf("  %zu %s of %s %s %s\n", g->n_matrices, many, g->scheme, way, type);
+        printf("  %zu %s of %s %s %s\n", g->n_matrices, many, g->scheme, how, type);
         return;
     }
-    printf("  %s: %zu %s of %s %s %s; ", verdict, g->n_matrices, many, g->scheme, way, type);
+    printf("  %s: %zu %s of %s %s %s; ", verdict, g->n_matrices, many, g->scheme, how, type);
     if (is_lossless(g)) printf("all %lld values were compared and are the same\n", (long long)g->n_values);
     else if (g->n_different == 0)
         printf("all %lld products of code and scale were compared and are the same; the checkpoint's library rounds %lld of them to %s, "
@@ -99,19 +99,19 @@ static void print_group(const group *g, bool dry_run)
                "of %s do not\n",
                (long long)g->n_values, (long long)g->n_rounded, apr_dtypes[g->library].name, type);
     else if (is_as_library(g)) print_as_library(g);
-    else printf("of %lld values %lld differ, by %.2g of their size at most\n", (long long)g->n_values, (long long)g->n_different, g->worst);
+    else printf("of %lld values %lld differ, by at most %.2g of their size\n", (long long)g->n_values, (long long)g->n_different, g->worst);
 }
 
 void apr_print_packed(const apr_conversion *conversion, bool dry_run)
 {
-    group groups[MOST_GROUPS];
+    group groups[MAX_GROUPS];
     const size_t n = collect(conversion, groups);
     for (size_t i = 0; i < n; i++) print_group(&groups[i], dry_run);
 }
 
 void apr_json_packed(apr_json_text *json, const apr_conversion *conversion, bool dry_run)
 {
-    group groups[MOST_GROUPS];
+    group groups[MAX_GROUPS];
     const size_t n = collect(conversion, groups);
 
     if (n == 0) return;

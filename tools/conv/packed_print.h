@@ -1,11 +1,11 @@
-/* packed_print.h - what became of numbers that lay in several tensors: the same ones in blocks, counted, or values, and why. */
+/* packed_print.h - reports how matrices stored in packed schemes (FP8, GPTQ, AWQ, ...) were converted: losslessly, or with which difference. */
 #ifndef APR_TOOLS_PACKED_PRINT_H
 #define APR_TOOLS_PACKED_PRINT_H
 
 #include "convert/convert.h"
 #include "tools/cli/cli.h"
 
-/* A line for each scheme and type; nothing where there is nothing to say. "lossless" is said of what a run has compared, value by value. */
+/* Prints a line for each scheme and target type; nothing if there are none. "lossless" is printed only if the run has compared every value. */
 void apr_print_packed(const apr_conversion *conversion, bool dry_run);
 /* "packed": [{"scheme", "to", "matrices", "values", "same_numbers", "different", "worst_relative_difference"}, ...] */
 void apr_json_packed(apr_json_text *json, const apr_conversion *conversion, bool dry_run);

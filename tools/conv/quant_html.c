@@ -1,4 +1,4 @@
-/* quant_html.c - what quantizing cost, as one HTML page. */
+/* quant_html.c - the HTML report of a quantization: sizes, errors and types of all tensors. */
 #include "tools/cli/page.h"
 #include "tools/cli/picture.h"
 #include "tools/cli/text.h"
@@ -36,27 +36,27 @@ static void write_tiles(FILE *out, const apr_quant_shown *s)
     apr_page_tile(out, figure, "bits per weight");
     if (all->metrics.n > 0) {
         snprintf(figure, sizeof figure, "%.2f %%", 100.0 * apr_metrics_relative_error(&all->metrics));
-        apr_page_tile(out, figure, "error of the weights that changed, of their size");
+        apr_page_tile(out, figure, "relative error of the weights that changed");
     }
     if (s->allocation != NULL) {
         snprintf(figure, sizeof figure, "%.3g", s->allocation->held.mean);
-        snprintf(what, sizeof what, "KL divergence of these types, &plusmn; %.2g, on %lld tokens that had no say",
+        snprintf(what, sizeof what, "KL divergence of these types, &plusmn; %.2g, on %lld tokens not used to choose them",
                  s->allocation->held.error, (long long)s->allocation->n_held);
         apr_page_tile(out, figure, what);
     }
     fputs("</div>\n", out);
 }
 
-/* Of each purpose a hollow bar before and a filled one after. */
+/* For each role of tensors: a hollow bar for the size before, and a filled one for the size after. */
 static void picture_sizes(FILE *out, const apr_quant_sums *sums)
 {
     const double left = 190, right = 690, row = 34;
-    const uint64_t largest = sums->n_purposes > 0 && sums->purposes[0].bytes_before > 0 ? sums->purposes[0].bytes_before : 1;
+    const uint64_t largest = sums->n_roles > 0 && sums->roles[0].bytes_before > 0 ? sums->roles[0].bytes_before : 1;
     char before[APR_SMALL_TEXT], after[APR_SMALL_TEXT];
 
-    apr_picture_open(out, 960, row * (double)sums->n_purposes + 4, "size before and after");
-    for (size_t i = 0; i < sums->n_purposes; i++) {
-        const apr_quant_sum *const s = &sums->purposes[i];
+    apr_picture_open(out, 960, row * (double)sums->n_roles + 4, "size before and after");
+    for (size_t i = 0; i < sums->n_roles; i++) {
+        const apr_quant_sum *const s = &sums->roles[i];
         const double y = row * (double)i + 5, was = (right - left) * (double)s->bytes_before / (double)largest,
                      is = fmin((right - left) * (double)s->bytes_after / (double)largest, right - left + 60);
         fprintf(out, "<text class=\"ink\" x=\"%.1f\" y=\"%.1f\" text-anchor=\"end\">", left - 12, y + 16);
@@ -89,8 +89,8 @@ static void write_layers(FILE *out, const apr_quant_sums *sums)
     if (bars == NULL) return;
     for (int64_t i = 0; i <= sums->n_layers; i++) bars[i] = error_of(&sums->layers[i]);
     fputs(
-        "<h2>Error by layer</h2>\n<p class=\"soft\">Root of the sum of squared errors of all weights of a layer that changed, of their own "
-        "size. How much of it is felt, divergence says.</p>\n<div class=\"card\">\n",
+        "<h2>Error by layer</h2>\n<p class=\"soft\">Root mean square error of the changed weights of each layer, relative to the weights. "
+        "'aprrun kld' measures the effect on predictions.</p>\n<div class=\"card\">\n",
         out);
     apr_picture_layers(out, bars, sums->n_layers, NULL, 0, NAN);
     fputs("</div>\n", out);
@@ -102,8 +102,8 @@ static void write_kinds(FILE *out, const apr_quant_sums *sums)
     fputs("<h2>Error by kind of tensor</h2>\n<div "
           "class=\"card\"><table class=\"wide\">\n<tr><th>kind</th><th>tensors</th><th>changed</th><th>error</th></tr>\n",
           out);
-    for (size_t i = 0; i < sums->n_purposes; i++) {
-        const apr_quant_sum *const s = &sums->purposes[i];
+    for (size_t i = 0; i < sums->n_roles; i++) {
+        const apr_quant_sum *const s = &sums->roles[i];
         fputs("<tr><td>", out);
         apr_html_text(out, s->name);
         fprintf(out, "</td><td>%zu</td><td>%zu</td><td>", s->n_tensors, s->n_changed);
@@ -113,15 +113,15 @@ static void write_kinds(FILE *out, const apr_quant_sums *sums)
     fputs("</table></div>\n", out);
 }
 
-/* Of a purpose: matrices that were encoded by importance, and those that could have been. */
-static void count_covered(const apr_conversion *c, const char *purpose, size_t *n_covered, size_t *n_all)
+/* For a role: how many matrices were encoded with importance, and how many could have been. */
+static void count_covered(const apr_conversion *c, const char *role, size_t *n_covered, size_t *n_all)
 {
     size_t item = SIZE_MAX;
 
     *n_covered = *n_all = 0;
     for (size_t i = 0; i < c->recipe.n_lines; i++) {
         item = apr_quant_next_item(c, item);
-        if (strcmp(apr_purpose_name(c->recipe.lines[i].purpose), purpose) != 0 || !apr_item_takes_importance(&c->items[item])) continue;
+        if (strcmp(apr_purpose_name(c->recipe.lines[i].purpose), role) != 0 || !apr_item_takes_importance(&c->items[item])) continue;
         *n_covered += c->items[item].importance != NULL;
         ++*n_all;
     }
@@ -141,7 +141,7 @@ static void write_bare(FILE *out, const apr_conversion *c)
     if (c->cover.n_bare > 0) fputs("</p>\n", out);
 }
 
-/* What the encoders went by, and where it said nothing. */
+/* The imatrix that was used, and the matrices that it does not cover. */
 static void write_importance(FILE *out, const apr_conversion *c, const apr_quant_sums *sums)
 {
     const apr_imatrix *const m = c->options.imatrix;
@@ -152,18 +152,19 @@ static void write_importance(FILE *out, const apr_conversion *c, const apr_quant
     apr_html_text(out, m->path);
     fputs("</code>", out);
     for (size_t i = 0; i < m->n_datasets; i++) {
-        fputs(i == 0 ? ", made of <code>" : "</code>, <code>", out);
+        fputs(i == 0 ? ", made from <code>" : "</code>, <code>", out);
         apr_html_text(out, m->datasets[i]);
     }
-    fprintf(out, "%s: %zu of %zu matrices are encoded by it", m->n_datasets > 0 ? "</code>" : "", c->cover.n_covered,
+    fprintf(out, "%s: %zu of %zu matrices are encoded with it", m->n_datasets > 0 ? "</code>" : "", c->cover.n_covered,
             c->cover.n_covered + c->cover.n_bare);
-    if (c->cover.n_unseen > 0) fprintf(out, "; %lld of their experts saw no token, and are encoded without", (long long)c->cover.n_unseen);
-    fputs(".</p>\n<div class=\"card\"><table class=\"wide\">\n<tr><th>kind</th><th>by importance</th><th>without</th></tr>\n", out);
-    for (size_t i = 0; i < sums->n_purposes; i++) {
-        count_covered(c, sums->purposes[i].name, &n_covered, &n_all);
+    if (c->cover.n_unseen > 0)
+        fprintf(out, "; %lld of their experts received no tokens and are encoded without it", (long long)c->cover.n_unseen);
+    fputs(".</p>\n<div class=\"card\"><table class=\"wide\">\n<tr><th>kind</th><th>with importance</th><th>without</th></tr>\n", out);
+    for (size_t i = 0; i < sums->n_roles; i++) {
+        count_covered(c, sums->roles[i].name, &n_covered, &n_all);
         if (n_all == 0) continue;
         fputs("<tr><td>", out);
-        apr_html_text(out, sums->purposes[i].name);
+        apr_html_text(out, sums->roles[i].name);
         fprintf(out, "</td><td>%zu</td><td>%zu</td></tr>\n", n_covered, n_all - n_covered);
     }
     fputs("</table></div>\n", out);
@@ -175,9 +176,9 @@ static void write_allocation(FILE *out, const apr_allocation *a)
     if (a == NULL) return;
     fprintf(
         out,
-        "<h2>Types by what they do</h2>\n<p class=\"soft\">KL divergence with that tensor alone in that type, on %lld tokens. Together: "
-        "%.4g by their sum, %.4g measured.</p>\n<div class=\"card\"><table "
-        "class=\"wide\">\n<tr><th>tensor</th><th>to</th><th>damage</th><th>tried"
+        "<h2>Types by KL divergence</h2>\n<p class=\"soft\">KL divergence if only that tensor has that type, on %lld tokens. All chosen "
+        "types together: %.4g by their sum, %.4g measured.</p>\n<div class=\"card\"><table "
+        "class=\"wide\">\n<tr><th>tensor</th><th>to</th><th>divergence</th><th>tried"
         "</th></tr>\n",
         (long long)a->n_tried, a->sum, a->held.mean);
     for (size_t i = 0; i < a->n_groups; i++) {
@@ -228,8 +229,8 @@ static void write_page(FILE *out, const void *of)
     write_allocation(out, s->allocation);
     write_tensors(out, s->conversion);
     fprintf(out,
-            "<footer>aprkit %s, aprquant. Errors are of the decoded weights, as parts of the weights&#39; own "
-            "size.</footer>\n</main></body></html>\n",
+            "<footer>aprkit %s, aprquant. Errors are those of the decoded weights, relative to the original weights."
+            "</footer>\n</main></body></html>\n",
             APR_VERSION);
 }
 

@@ -1,4 +1,4 @@
-/* quant_report.c - sums by layer and by purpose. */
+/* quant_report.c - sums by layer and by role. */
 #include "tools/conv/quant_report.h"
 
 #include <stdlib.h>
@@ -28,13 +28,13 @@ static int larger_first(const void *a, const void *b)
     return strcmp(x->name, y->name);
 }
 
-/* Purposes that have the same name are one. */
-static apr_quant_sum *purpose_named(apr_quant_sums *s, const char *name)
+/* Finds or adds the role of that name. */
+static apr_quant_sum *role_named(apr_quant_sums *s, const char *name)
 {
-    for (size_t i = 0; i < s->n_purposes; i++)
-        if (strcmp(s->purposes[i].name, name) == 0) return &s->purposes[i];
-    s->purposes[s->n_purposes] = (apr_quant_sum){.name = name, .layer = -1, .metrics = apr_metrics_empty()};
-    return &s->purposes[s->n_purposes++];
+    for (size_t i = 0; i < s->n_roles; i++)
+        if (strcmp(s->roles[i].name, name) == 0) return &s->roles[i];
+    s->roles[s->n_roles] = (apr_quant_sum){.name = name, .layer = -1, .metrics = apr_metrics_empty()};
+    return &s->roles[s->n_roles++];
 }
 
 apr_status apr_quant_sums_of(apr_quant_sums *s, const apr_conversion *c, apr_error *err)
@@ -44,9 +44,9 @@ apr_status apr_quant_sums_of(apr_quant_sums *s, const apr_conversion *c, apr_err
 
     *s = (apr_quant_sums){.n_layers = c->view.hparams.num_layers, .all = {.layer = -1, .metrics = apr_metrics_empty()}};
     if (s->n_layers < 0) s->n_layers = 0;
-    s->purposes = apr_arena_array(&s->arena, c->recipe.n_lines + 1, sizeof *s->purposes);
+    s->roles = apr_arena_array(&s->arena, c->recipe.n_lines + 1, sizeof *s->roles);
     s->layers = apr_arena_array(&s->arena, (size_t)s->n_layers + 1, sizeof *s->layers);
-    if (s->purposes == NULL || s->layers == NULL) return apr_no_memory(err, "the report");
+    if (s->roles == NULL || s->layers == NULL) return apr_no_memory(err, "the report");
     for (int64_t i = 0; i <= s->n_layers; i++)
         s->layers[i] = (apr_quant_sum){.layer = i < s->n_layers ? i : -1, .metrics = apr_metrics_empty()};
     for (size_t i = 0; i < c->recipe.n_lines; i++) {
@@ -54,10 +54,10 @@ apr_status apr_quant_sums_of(apr_quant_sums *s, const apr_conversion *c, apr_err
         const int64_t layer = apr_find_purpose(family, line->tensor).layer;
         item = apr_quant_next_item(c, item);
         add(&s->all, line, &c->items[item]);
-        add(purpose_named(s, apr_purpose_name(line->purpose)), line, &c->items[item]);
+        add(role_named(s, apr_purpose_name(line->purpose)), line, &c->items[item]);
         add(&s->layers[layer >= 0 && layer < s->n_layers ? layer : s->n_layers], line, &c->items[item]);
     }
-    qsort(s->purposes, s->n_purposes, sizeof *s->purposes, larger_first);
+    qsort(s->roles, s->n_roles, sizeof *s->roles, larger_first);
     return APR_OK;
 }
 
@@ -84,7 +84,7 @@ static void sum_json(apr_json_text *json, const apr_quant_sum *s)
 void apr_quant_sums_json(apr_json_text *json, const apr_quant_sums *s)
 {
     apr_json_open(json, "by_purpose", '[');
-    for (size_t i = 0; i < s->n_purposes; i++) sum_json(json, &s->purposes[i]);
+    for (size_t i = 0; i < s->n_roles; i++) sum_json(json, &s->roles[i]);
     apr_json_close(json, ']');
     apr_json_open(json, "by_layer", '[');
     for (int64_t i = 0; i <= s->n_layers; i++)

@@ -1,11 +1,11 @@
-/* rules_check.c - rules of --tensor that match no tensor, or that an earlier rule hides. */
+/* rules_check.c - finds --tensor rules that match no tensor, or that earlier rules hide. */
 #include "tools/conv/rules_check.h"
 
 #include "tools/cli/text.h"
 
 #include <string.h>
 
-/* Letters and digits that both have in common in one run. */
+/* The length of the longest common substring. */
 static size_t longest_common(const char *a, const char *b)
 {
     size_t longest = 0;
@@ -19,7 +19,7 @@ static size_t longest_common(const char *a, const char *b)
     return longest;
 }
 
-/* The name that shares most with the expression; a matrix before others. */
+/* The name with the longest common substring with the expression; matrices are preferred. */
 static const char *nearest_name(const apr_model *model, const char *regex)
 {
     const char *nearest = NULL;
@@ -55,7 +55,7 @@ apr_status apr_rules_check(const apr_call *call, const apr_recipe *recipe, const
         const apr_recipe_override *const rule = &options->overrides[i];
         if (rule->reason != NULL || recipe->uses[i].n_used > 0) continue;
         if (recipe->uses[i].n_hidden == 0) return refuse(call, rule, source, err);
-        fprintf(stderr, "note: --tensor '%s=%s' does nothing: an earlier --tensor decides all that it matches\n",
+        fprintf(stderr, "note: --tensor '%s=%s' has no effect: an earlier --tensor already matches all of its tensors\n",
                 apr_printable(rule->regex), apr_dtypes[rule->to].name);
     }
     return APR_OK;

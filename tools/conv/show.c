@@ -1,4 +1,4 @@
-/* show.c - aprconv show: opens a model, counts what is in it, and hands it to the text or the JSON form. */
+/* show.c - aprconv show: opens a model, counts what is in it, and prints it as text or JSON. */
 #include "tools/conv/show.h"
 
 #include "formats/model/adapter.h"
@@ -15,10 +15,8 @@
 static const apr_option option_table[] = {
     {"tensors", 0, APR_OPTION_FLAG, NULL, "yes", "leave out the list of tensors", APR_TO(apr_show_options, tensors)},
     {"metadata", 0, APR_OPTION_FLAG, NULL, "yes", "leave out the list of metadata keys", APR_TO(apr_show_options, metadata)},
-    {"parts", 0, APR_OPTION_FLAG, NULL, NULL, "list the tensors of packed matrices (GPTQ, AWQ, NVFP4, ...) one by one",
-     APR_TO(apr_show_options, parts)},
-    {"filter", 0, APR_OPTION_STRING, "REGEX", NULL, "list only tensors whose name matches this regular expression",
-     APR_TO(apr_show_options, filter)},
+    {"parts", 0, APR_OPTION_FLAG, NULL, NULL, "list each tensor of packed matrices (GPTQ, AWQ, ...)", APR_TO(apr_show_options, parts)},
+    {"filter", 0, APR_OPTION_STRING, "REGEX", NULL, "list only tensors whose names match REGEX", APR_TO(apr_show_options, filter)},
     {0},
 };
 
@@ -31,7 +29,7 @@ static void add_to(apr_type_share *share, const apr_tensor *tensor, uint64_t n_b
     share->n_bytes += n_bytes;
 }
 
-/* The share of the matrix's scheme, or of all that have none of their own. */
+/* The share of a scheme; of "others" if the table is full. */
 static apr_type_share *share_of(apr_model_facts *facts, const char *scheme)
 {
     size_t i = 0;
@@ -66,7 +64,7 @@ const char *apr_fp8_scheme(const apr_tensor *tensor, char text[APR_SCHEME_TEXT])
     return text;
 }
 
-/* A weight with the scales beside it; scales that several share count once. */
+/* Counts an FP8 weight with its scales. Scales that several weights share are counted once. */
 static bool count_fp8(const apr_model *model, const apr_tensor *tensor, apr_model_facts *facts)
 {
     char text[APR_SCHEME_TEXT];
@@ -74,7 +72,7 @@ static bool count_fp8(const apr_model *model, const apr_tensor *tensor, apr_mode
 
     if (apr_fp8_scheme(tensor, text) == NULL) return false;
     apr_type_share *const share = share_of(facts, text);
-    if (facts->n_schemes > n_before) { /* the words outlive the tensor's turn */
+    if (facts->n_schemes > n_before) { /* copies the local text */
         memcpy(facts->fp8_schemes[n_before], text, sizeof text);
         facts->schemes[n_before].scheme = facts->fp8_schemes[n_before];
     }
@@ -145,7 +143,7 @@ const char *apr_vocab_kind_name(apr_vocab_kind kind)
     return names[kind];
 }
 
-/* Before a line is printed: an expression that takes too long on a name is refused. */
+/* Tries the filter on all names before anything is printed: an expression that takes too long on a name is an error. */
 static apr_status try_filter(const apr_pattern *filter, const apr_model *model, apr_error *err)
 {
     bool found;
@@ -155,7 +153,7 @@ static apr_status try_filter(const apr_pattern *filter, const apr_model *model, 
     return APR_OK;
 }
 
-/* A GGUF says that it is one. The older form (.dat) has no mark: it is what does not open as a model and reads as an imatrix. */
+/* A GGUF states that it is an imatrix. The older format (.dat) has no magic: a file is one if it is not a model but reads as an imatrix. */
 static bool is_imatrix(const apr_model *model, const char *path, apr_status opened)
 {
     apr_imatrix imatrix = {0};
@@ -186,7 +184,7 @@ static apr_status show_model(const apr_call *call, const char *path, const apr_p
     apr_error own = {0};
     apr_model model;
 
-    if (config != NULL && !call->answer->json) printf("%s has no weights; of its config.json:\n", apr_printable(path));
+    if (config != NULL && !call->answer->json) printf("%s has no weights; this is from its config.json:\n", apr_printable(path));
     apr_status status = apr_model_open(&model, config != NULL ? config : path, &own);
     if (config == NULL && is_imatrix(&model, path, status)) {
         apr_model_close(&model);
@@ -222,7 +220,7 @@ const apr_command apr_show_command = {
     .operands = "FILE...",
     .min_operands = 1,
     .max_operands = APR_ANY_OPERANDS,
-    .summary = "what is in a model (or an adapter, an imatrix): header, hyperparameters, tokenizer, metadata, tensors",
+    .summary = "show what is in a model (or an adapter, an imatrix): header, hyperparameters, tokenizer, metadata, tensors",
     .options = option_table,
     .options_bytes = sizeof(apr_show_options),
     .examples = examples,

@@ -1,4 +1,4 @@
-/* show_adapter.c - aprconv show of an adapter: rank, alpha, targets, what it was trained on, and what it changes. */
+/* show_adapter.c - aprconv show for an adapter: rank, alpha, targets, base model, and the tensors that it changes. */
 #include "formats/model/adapter.h"
 #include "tools/cli/table.h"
 #include "tools/cli/text.h"
@@ -48,11 +48,11 @@ static apr_status print_text(const apr_adapter *adapter, const apr_show_options 
     if (text == NULL) return apr_no_memory(err, "an adapter");
     printf("%s%s%s\n", apr_bold(stdout), apr_clean_text(path, sizeof path, adapter->path, strlen(adapter->path)), apr_plain(stdout));
     apr_table_start(&table, columns, 2);
-    apr_table_cell(&table, "container"), apr_table_cell(&table, "LoRA adapter, to be merged with --lora");
-    apr_table_cell(&table, "trained on"), apr_table_cell(&table, "%s", adapter->base != NULL ? adapter->base : "it does not say");
+    apr_table_cell(&table, "container"), apr_table_cell(&table, "LoRA adapter (merge it with --lora)");
+    apr_table_cell(&table, "trained on"), apr_table_cell(&table, "%s", adapter->base != NULL ? adapter->base : "not stated");
     apr_table_cell(&table, "changes"), apr_table_cell(&table, "%s", text);
     if (adapter->unknown_fields != NULL) apr_table_cell(&table, "unknown fields"), apr_table_cell(&table, "%s", adapter->unknown_fields);
-    if (adapter->beside != NULL) apr_table_cell(&table, "beside it"), apr_table_cell(&table, "%s", adapter->beside);
+    if (adapter->beside != NULL) apr_table_cell(&table, "other files"), apr_table_cell(&table, "%s", adapter->beside);
     apr_table_cell(&table, "tensors"), apr_table_cell(&table, "%s", apr_size_text(size, tensor_bytes(adapter)));
     apr_status status = apr_table_print(&table, stdout, 2, err);
     if (status == APR_OK && options->tensors) status = print_changes(adapter, filter, err);

@@ -1,4 +1,4 @@
-/* show_json.c - aprconv show --json: everything that show knows, complete. */
+/* show_json.c - aprconv show --json: the same as show's text, but complete. */
 #include "formats/gguf/gguf_endian.h"
 #include "runtime/template/chat.h"
 #include "tools/conv/show.h"
@@ -66,7 +66,7 @@ static void put_rope(const char *key, const apr_rope_scaling *rope, apr_json_tex
     apr_json_close(out, '}');
 }
 
-/* A word for each layer; what is the same for all is left out. */
+/* A name for each layer; left out if all layers are of the same kind. */
 static void put_layers(apr_json_text *out, const char *key, const uint8_t *kinds, int64_t n, const char *(*name_of)(uint8_t kind))
 {
     if (kinds == NULL) return;
@@ -75,7 +75,7 @@ static void put_layers(apr_json_text *out, const char *key, const uint8_t *kinds
     apr_json_close(out, ']');
 }
 
-/* Three are always there, the others where they are true. */
+/* Three flags are always printed, the others only if they are true. */
 static void put_flags(apr_json_text *out, apr_hparams *h)
 {
     apr_json_bool(out, "tie_word_embeddings", h->tie_word_embeddings);
@@ -88,10 +88,10 @@ static void put_flags(apr_json_text *out, apr_hparams *h)
     }
 }
 
-/* Numbers that the file does not say are left out. */
+/* Numbers that the file does not state are left out. */
 static void put_hparams(const apr_model *model, apr_json_text *out)
 {
-    apr_hparams hparams = model->hparams; /* a copy: the table's accessors want to be able to write */
+    apr_hparams hparams = model->hparams; /* a copy, because the table's accessors return pointers to non-const */
 
     apr_json_open(out, "hyperparameters", '{');
     put_string(out, "architecture", hparams.architecture);
@@ -117,7 +117,7 @@ static void put_id(apr_json_text *out, const char *key, int32_t id)
     else apr_json_int(out, key, id);
 }
 
-/* The tokens themselves are in the metadata of a GGUF and in tokenizer.json. */
+/* Without the tokens themselves, which are in a GGUF's metadata or in tokenizer.json. */
 static void put_vocab(const apr_vocab *vocab, apr_json_text *out)
 {
     apr_chat_stops stops;
@@ -180,7 +180,7 @@ static void put_shape(const apr_tensor *tensor, apr_json_text *out)
     apr_json_close(out, ']');
 }
 
-/* whole: the matrix, or the FP8 weight, that it is a part of; NULL: of none. */
+/* whole: the packed matrix or FP8 weight that the tensor is part of, or NULL. */
 static void put_tensor(const apr_tensor *tensor, const apr_tensor *whole, apr_json_text *out)
 {
     char steps[APR_CHAIN_TEXT], text[APR_SCHEME_TEXT];
@@ -200,7 +200,7 @@ static void put_tensor(const apr_tensor *tensor, const apr_tensor *whole, apr_js
     apr_json_close(out, '}');
 }
 
-/* Schemes of packed matrices and of FP8 weights, beside "types", which are those of all other tensors. */
+/* Schemes of packed matrices and FP8 weights; "types" has all other tensors. */
 static void put_schemes(const apr_model_facts *facts, apr_json_text *out)
 {
     if (facts->n_schemes == 0) return;
@@ -216,7 +216,7 @@ static void put_schemes(const apr_model_facts *facts, apr_json_text *out)
     apr_json_close(out, ']');
 }
 
-/* dtype is what the numbers decode to; n_bytes those of all parts as stored. */
+/* dtype: the type that the matrix decodes to; n_bytes: of all parts as stored. */
 static void put_matrix(const apr_tensor *matrix, apr_json_text *out)
 {
     apr_json_open(out, NULL, '{');

@@ -1,4 +1,4 @@
-/* show_text.c - aprconv show for a person: aligned facts, one heading a topic, within 100 columns where names allow. */
+/* show_text.c - aprconv show as text: tables with a heading for each topic, at most 100 columns wide if names allow it. */
 #include "formats/gguf/gguf_endian.h"
 #include "runtime/template/chat.h"
 #include "tools/conv/show.h"
@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { VALUE_COLUMNS = 64 }; /* how much of a long value is shown */
+enum { VALUE_COLUMNS = 64 }; /* columns shown of a long value */
 
 static const apr_column fact_columns[] = {{NULL, false}, {NULL, false}};
 
@@ -110,11 +110,11 @@ static apr_status show_header(const apr_model *model, const apr_model_facts *fac
     if (model->n_tensors > 0) add_fact(&table, "names", names[model->dialect]);
     if (model->other_weights != NULL) {
         apr_table_cell(&table, "not read");
-        apr_table_cell(&table, "%s: the same again", model->other_weights);
+        apr_table_cell(&table, "%s: the same weights again", model->other_weights);
     }
     if (facts->n_reordered > 0) {
-        apr_table_cell(&table, "steps");
-        apr_table_cell(&table, "%zu tensors have their rows in another order than the origin's", facts->n_reordered);
+        apr_table_cell(&table, "reordered");
+        apr_table_cell(&table, "%zu tensors have their rows in another order than in the original file", facts->n_reordered);
     }
     add_size(&table, facts->file_bytes);
     add_count(&table, "tensors", (int64_t)model->n_tensors);
@@ -147,8 +147,8 @@ static void add_rope(apr_table *table, const char *name, const apr_rope_scaling 
                    {"mscale", rope->mscale},
                    {"mscale of all dimensions", rope->mscale_all_dim},
                    {"alpha", rope->alpha},
-                   {"part of the head", rope->partial_rotary_factor},
-                   {"own factors for frequencies", (double)rope->n_factors}};
+                   {"fraction of the head", rope->partial_rotary_factor},
+                   {"frequency factors", (double)rope->n_factors}};
 
     if (rope->kind == APR_ROPE_PLAIN) return;
     snprintf(text, sizeof text, "%s", apr_rope_name(rope->kind));
@@ -159,9 +159,9 @@ static void add_rope(apr_table *table, const char *name, const apr_rope_scaling 
     add_fact(table, name, text);
 }
 
-/* What layers can be, of one aspect. */
+/* One property of layers, and the kinds that it can have. */
 typedef struct layer_aspect {
-    const char *name, *letters; /* shown large */
+    const char *name, *letters; /* letters: one for each kind, printed in upper case */
     uint8_t n_kinds;
     const char *(*name_of)(uint8_t kind);
 } layer_aspect;
@@ -199,7 +199,7 @@ static void add_all_layers(apr_table *table, const apr_hparams *h)
 
 static apr_status show_hparams(const apr_model *model, apr_error *err)
 {
-    apr_hparams hparams = model->hparams; /* a copy: the table's accessors want to be able to write */
+    apr_hparams hparams = model->hparams; /* a copy, because the table's accessors return pointers to non-const */
     const bool has_class = hparams.hf_class != NULL;
     apr_table table;
 
@@ -216,7 +216,7 @@ static apr_status show_hparams(const apr_model *model, apr_error *err)
         apr_table_cell(&table, "%.7g", *apr_hparam_real(&hparams, field));
     }
     add_rope(&table, "rope_scaling", &hparams.rope);
-    add_rope(&table, "of sliding layers", &hparams.rope_local);
+    add_rope(&table, "sliding layers", &hparams.rope_local);
     add_all_layers(&table, &hparams);
     for (size_t i = 0; i < apr_n_hflag_fields; i++)
         if (*apr_hflag(&hparams, &apr_hflag_fields[i])) add_fact(&table, apr_hflag_fields[i].name, "yes");
@@ -230,7 +230,7 @@ static void add_token(apr_table *table, const char *name, const apr_vocab *vocab
 
     if (id < 0) return;
     apr_table_cell(table, "%s", name);
-    if ((size_t)id >= vocab->n_tokens) apr_table_cell(table, "%d, which is no token", id);
+    if ((size_t)id >= vocab->n_tokens) apr_table_cell(table, "%d, which is not a token", id);
     else
         apr_table_cell(table, "%d %s", id,
                        apr_short_text(text, sizeof text, vocab->tokens[id].text, vocab->tokens[id].n_bytes, VALUE_COLUMNS));
@@ -260,7 +260,7 @@ static apr_status show_vocab(const apr_vocab *vocab, apr_error *err)
     heading("Tokenizer");
     apr_table_start(&table, fact_columns, 2);
     apr_table_cell(&table, "kind");
-    apr_table_cell(&table, "%s%s%s", apr_vocab_kind_name(vocab->kind), vocab->pre != NULL ? ", split as " : "",
+    apr_table_cell(&table, "%s%s%s", apr_vocab_kind_name(vocab->kind), vocab->pre != NULL ? ", pre-tokenizer " : "",
                    vocab->pre != NULL ? vocab->pre : "");
     if (vocab->kind != APR_VOCAB_NONE) {
         int64_t n_control = 0;
@@ -341,7 +341,7 @@ static void add_tensor(apr_table *table, const apr_tensor *tensor, const char *t
     apr_table_cell(table, "%s", apr_size_text(size, n_bytes));
 }
 
-/* A packed matrix is listed once, where its codes lie, an FP8 weight with its scales; with --parts the tensors are. */
+/* A packed matrix is listed once, at the place of its codes, and an FP8 weight together with its scales. --parts lists all tensors instead. */
 static apr_status show_tensors(const apr_model *model, const apr_model_facts *facts, const apr_show_options *options,
                                const apr_pattern *filter, apr_error *err)
 {
