@@ -300,7 +300,7 @@ answers 2 'give only one of' $quant --resume --finish in x.apr
 answers 2 'give only one of' $quant --resume --part 1/2 in x.apr
 for p in 0/2 3/2 1 1/ /2 1/0 a/2 1/2x 1/100001 -1/2 '1 /2'; do answers 2 'takes K/N' $quant --part "$p" in x.apr; done
 answers 2 'cannot be combined' $quant -n --resume in x.apr
-answers 3 'no part has been made' $quant --finish in x.apr
+answers 3 'no part was made' $quant --finish in x.apr
 gone x.apr x.apr.resume
 mkdir x.apr.resume # of a part that was killed before it had said what it makes
 answers 3 'no part was made' $quant --finish in x.apr

@@ -104,8 +104,8 @@ static void what_is_no_config_is_refused(void **state)
         {"{\"dtype\": [[[[", 0, "not valid JSON"},
         {"{\"dtype\": \"x\"}\0", 15, "not valid JSON"},
         {"{\"dtype\": \"a\", \"dt\\u0079pe\": \"b\"}", 0, "appears twice"},
-        {"[\"dtype\"]", 0, "no JSON object"},
-        {"\"dtype\"", 0, "no JSON object"},
+        {"[\"dtype\"]", 0, "not a JSON object"},
+        {"\"dtype\"", 0, "not a JSON object"},
         {"   ", 0, "no value"},
     };
     char deep[400];
