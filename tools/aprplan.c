@@ -1,4 +1,4 @@
-/* aprplan.c - does it fit? Every byte of a run on a GPU that need not be here, and what would fit if it does not. */
+/* aprplan.c - prints every byte that a run would allocate, whether it fits, and what would fit if it does not. Needs no GPU. */
 #include "convert/dialect.h"
 #include "formats/hf/hf_quantization.h"
 #include "formats/model/packed_weights.h"
@@ -35,23 +35,24 @@ static const apr_option options[] = {
      .min = APR_LEAST_SIZE, .or_none = true},
     {"stack", 0, APR_OPTION_INT, "BYTES", "256", "stack limit of the CUDA context", APR_TO(plan_options, stack), .min = 256,
      .max = 1 << 20},
-    {"direct", 0, APR_OPTION_FLAG, NULL, "yes", "packed weights are read directly; --no-direct: a run that needs FP16 copies of them",
+    {"direct", 0, APR_OPTION_FLAG, NULL, "yes", "plan for FP16 copies of packed weights, not for kernels that read them directly",
      APR_TO(plan_options, direct)},
-    {"gpus", 0, APR_OPTION_STRING, "N", NULL, "split the layers over N such GPUs, a plan for each; 0,0: two parts on one",
+    {"gpus", 0, APR_OPTION_STRING, "N", NULL, "split the layers over N such GPUs, with a plan for each; 0,0: two parts on one GPU",
      APR_TO(plan_options, gpus)},
     {"offload", 0, APR_OPTION_STRING, APR_OFFLOAD_NAMES, NULL,
-     "compute a part on the host: a mixture's experts (or of N layers), or the first N layers", APR_TO(plan_options, offload)},
-    {"memory", 0, APR_OPTION_SIZE, "SIZE", NULL, "memory of the host for what is offloaded; not judged if not given",
+     "compute on the host: the experts (of all layers, or of N), or the first N layers", APR_TO(plan_options, offload)},
+    {"memory", 0, APR_OPTION_SIZE, "SIZE", NULL, "host memory for what is offloaded; without it, any amount fits",
      APR_TO(plan_options, memory), .min = APR_LEAST_SIZE},
     {"list-gpus", 0, APR_OPTION_FLAG, NULL, NULL, "list the GPUs known by name", APR_TO(plan_options, list_gpus)},
-    {"ctx", 'c', APR_OPTION_INT, "N", "0", "tokens of context a sequence; 0: the model's own, at most 4096", APR_TO(plan_options, ctx),
+    {"ctx", 'c', APR_OPTION_INT, "N", "0", "tokens of context per sequence; 0: the model's own, at most 4096", APR_TO(plan_options, ctx),
      .min = 0, .max = 1e9, .group = "Run"},
-    {"batch", 'b', APR_OPTION_INT, "N", "0", "tokens of a prompt evaluated at a time; 0: 512, on a GPU with room 2048",
+    {"batch", 'b', APR_OPTION_INT, "N", "0", "prompt tokens evaluated at a time; 0: 512, or 2048 on a GPU with enough memory",
      APR_TO(plan_options, batch), .min = 0, .max = 1e6},
-    {"sequences", 's', APR_OPTION_INT, "N", "1", "sequences side by side", APR_TO(plan_options, sequences), .min = 1, .max = 1e6},
-    {"kv", 0, APR_OPTION_CHOICE, APR_KV_NAMES, "f16", "type of keys and values", APR_TO(plan_options, kv)},
-    {"lines", 0, APR_OPTION_FLAG, NULL, NULL, "every line of the plan with its reason, also on a terminal", APR_TO(plan_options, lines)},
-    {"dtype", 't', APR_OPTION_STRING, "TYPE", NULL, "plan as if quantized to TYPE (aprquant --list); for a bare config.json too",
+    {"sequences", 's', APR_OPTION_INT, "N", "1", "sequences at the same time", APR_TO(plan_options, sequences), .min = 1, .max = 1e6},
+    {"kv", 0, APR_OPTION_CHOICE, APR_KV_NAMES, "f16", "type of keys and values (KV cache)", APR_TO(plan_options, kv)},
+    {"lines", 0, APR_OPTION_FLAG, NULL, NULL, "every line of the plan with its reason; on a terminal the default is a summary",
+     APR_TO(plan_options, lines)},
+    {"dtype", 't', APR_OPTION_STRING, "TYPE", NULL, "plan as if quantized to TYPE (aprquant --list); also for a config.json alone",
      APR_TO(plan_options, dtype)},
     {0},
 };
@@ -61,7 +62,7 @@ static bool has_gpu(const apr_call *call) { return !((const plan_options *)call-
 static const apr_need needs[] = {
     {"stack", "a GPU", has_gpu},
     {"direct", "a GPU", has_gpu},
-    {"gpu", "a GPU (--host plans for none)", has_gpu},
+    {"gpu", "a GPU (--host plans without one)", has_gpu},
     {0},
 };
 
@@ -75,25 +76,25 @@ static const char *const examples[] = {
     NULL,
 };
 
-/* All that one question needs. */
+/* What was asked, and what the answer needs. */
 typedef struct question {
     const plan_options *asked;
     const apr_typed *typed;
     const apr_gpu *gpu;
-    bool is_whole;           /* all of the tensors are there, not a header alone */
-    bool is_config_alone;    /* of a folder that has no weights */
-    bool is_guess;           /* --vram without --gpu: the GPU of that size stands in */
+    bool is_whole;           /* the file has all tensors, not only its header */
+    bool is_config_alone;    /* the operand is a folder that has no weights, only a config.json */
+    bool is_guess;           /* --vram without --gpu: `gpu` is a known one of about that size */
     apr_model source, model; /* model: its canonical view, or a skeleton when there is only a config.json */
-    apr_model skeleton;      /* for types of one's own where the weights are in a layout that is not read; else empty */
+    apr_model skeleton;      /* for --dtype where the weights are in a layout that is not read; else empty */
     apr_program program;
     apr_offload offload;
     int n_devices, ordinals[APR_MOST_DEVICES];
     apr_gpu gpus[APR_MOST_DEVICES]; /* [n_named] as --gpu names them */
     char labels[APR_MOST_DEVICES][APR_GPU_LABEL];
     int n_named;
-    bool no_largest; /* whether it fits is all that is wanted now */
-    /* [program.n_weights] of each weight: how much it takes; bytes and type as plans want them, and as the host has it beside a device;
-     * bytes of those made of others, and with which rows are filled up */
+    bool no_largest; /* plans need not find the largest context */
+    /* [program.n_weights] sizes: what each weight takes; bytes, dtypes, notes: the same as the planner's arrays. host_bytes: on the host,
+     * when a part is offloaded. made: of weights that are composed of others. filled: of the padding of experts' rows. */
     apr_weight_size *sizes;
     uint64_t *bytes, *host_bytes, *made, *filled;
     apr_dtype *dtypes;
@@ -143,19 +144,19 @@ static apr_status list_gpus(const apr_call *call, apr_error *err)
     return apr_table_print(&table, stdout, 2, err);
 }
 
-/* Weights of the model, or the shapes that its hyperparameters imply. */
+/* Opens the model: its weights, or the shapes that its hyperparameters imply. */
 static apr_status open_question(question *q, const char *path, apr_error *err)
 {
     APR_TRY(apr_model_open_head(&q->source, path, &q->is_whole, err));
     const bool has_tensors = q->source.n_tensors > 0;
     if (has_tensors) APR_TRY(apr_canonical(&q->model, &q->source, err));
-    /* tensors may be kept in parts where blocks cannot be joined, and the canonical view says so */
+    /* tensors stay in parts where their blocks cannot be joined; only the canonical view says so */
     APR_TRY(apr_program_emit(&q->program, has_tensors ? &q->model.hparams : &q->source.hparams, err));
     if (!has_tensors) APR_TRY(apr_skeleton_model(&q->model, &q->program, &q->source, err));
     const char *layout;
     const bool is_packed = apr_find_packed(&q->source, &layout) != NULL;
     if (is_packed) APR_TRY(apr_skeleton_model(&q->skeleton, &q->program, &q->source, err));
-    /* what a run would refuse is not planned; types of one's own are those of a model that is still to be made */
+    /* what a run would refuse is not planned; with --dtype the plan is for a model that is still to be made */
     if (has_tensors && (!is_packed || q->asked->dtype == NULL)) APR_TRY(apr_admission_to_run(&q->program, &q->model, err));
     q->bytes = calloc(q->program.n_weights + 1, sizeof *q->bytes);
     q->host_bytes = calloc(q->program.n_weights + 1, sizeof *q->host_bytes);
@@ -176,7 +177,7 @@ static uint64_t distance_of(const apr_gpu *gpu, uint64_t vram)
     return has > vram ? has - vram : vram - has;
 }
 
-/* For a card that was not named: of those whose memory is nearest to that, or nearly so, the one whose context takes most. */
+/* For --vram alone: of the GPUs whose memory is nearest to it (within vram / 64), the one with the largest CUDA context. */
 static const apr_gpu *nearest_gpu(uint64_t vram)
 {
     const apr_gpu *nearest = NULL;
@@ -192,7 +193,7 @@ static const apr_gpu *nearest_gpu(uint64_t vram)
     return nearest;
 }
 
-/* "a100": of several cards of that name, the first is named. */
+/* A name that several GPUs have, as "a100": suggests the first of them. */
 static apr_status name_one(const question *q, const char *name, apr_status status, apr_error *err)
 {
     char text[256];
@@ -202,7 +203,7 @@ static apr_status name_one(const question *q, const char *name, apr_status statu
     return apr_try_change(status, q->typed, name, first, err);
 }
 
-/* "rtx4090,rtx3060": one after another, as the layers are split over them. */
+/* "rtx4090,rtx3060": in the order in which the layers are split over them. */
 static apr_status read_gpus(question *q, apr_error *err)
 {
     const char *at = q->asked->gpu;
@@ -219,7 +220,8 @@ static apr_status read_gpus(question *q, apr_error *err)
     }
     q->gpu = &q->gpus[0];
     if (q->n_named == 1) return APR_OK;
-    if (q->asked->gpus != NULL) return apr_fail(err, APR_E_USAGE, "--gpu %s says how many GPUs there are: leave --gpus out", q->asked->gpu);
+    if (q->asked->gpus != NULL)
+        return apr_fail(err, APR_E_USAGE, "--gpu %s already says how many GPUs there are: leave --gpus out", q->asked->gpu);
     q->n_devices = q->n_named;
     for (int i = 0; i < q->n_devices; i++) q->ordinals[i] = i;
     return APR_OK;
@@ -232,12 +234,12 @@ static apr_status choose_device(question *q, apr_error *err)
     APR_TRY(apr_offload_parse(o->offload, &q->offload, err));
     APR_TRY(apr_gpus_parse(o->gpus, &q->n_devices, q->ordinals, err));
     if (o->host && (o->offload != NULL || o->gpus != NULL))
-        return apr_fail(err, APR_E_USAGE, "--host has no GPU: leave out %s", o->offload != NULL ? "--offload" : "--gpus");
+        return apr_fail(err, APR_E_USAGE, "--host plans without a GPU: leave out %s", o->offload != NULL ? "--offload" : "--gpus");
     if (o->host) return APR_OK;
     if (q->n_devices == 0) q->n_devices = 1;
     if (o->gpu != NULL) return read_gpus(q, err);
     if (o->vram == 0) {
-        apr_fail(err, APR_E_USAGE, "say for what: --gpu NAME, --vram SIZE or --host");
+        apr_fail(err, APR_E_USAGE, "name a device: --gpu NAME, --vram SIZE or --host");
         return apr_try_change(APR_E_USAGE, q->typed, NULL, "--host", err);
     }
     q->gpu = nearest_gpu(o->vram);
@@ -245,7 +247,7 @@ static apr_status choose_device(question *q, apr_error *err)
     return APR_OK;
 }
 
-/* The sizes of all weights by that recipe, as a device has them, and as the host has them where something is offloaded. */
+/* Sizes of all weights by the recipe: on the device and, if a part is offloaded, on the host. */
 static apr_status size_weights(question *q, const char *dtype, bool offloads, apr_error *err)
 {
     const apr_model *const sized = dtype != NULL && q->skeleton.tensors != NULL ? &q->skeleton : &q->model;
@@ -260,11 +262,11 @@ static apr_status size_weights(question *q, const char *dtype, bool offloads, ap
     }
     apr_plan_filled_weights(&q->program, q->dtypes, q->filled);
     for (size_t i = 0; i < q->program.n_weights; i++)
-        q->dtypes[i] = q->sizes[i].is_f16 ? APR_F16 : APR_BF16; /* what else is asked of a type is whether it must be decoded */
+        q->dtypes[i] = q->sizes[i].is_f16 ? APR_F16 : APR_BF16; /* the planner only asks whether the type must be decoded */
     return APR_OK;
 }
 
-/* Options that refer to the sizes in q, which they fill. */
+/* Fills the sizes in q, and options that point at them. */
 static apr_status set_options(question *q, const char *dtype, bool direct, bool offloads, apr_plans_options *o, apr_error *err)
 {
     APR_TRY(size_weights(q, dtype, offloads, err));
@@ -288,7 +290,7 @@ static apr_status set_options(question *q, const char *dtype, bool direct, bool 
     o->each.weight_dtypes = q->gpu != NULL ? q->dtypes : NULL;
     o->each.weight_notes = q->notes;
     o->each.filled_bytes = q->gpu != NULL && direct ? q->filled : NULL;
-    o->each.made_bytes = dtype == NULL ? q->made : NULL; /* what a recipe writes lies as it is wanted */
+    o->each.made_bytes = dtype == NULL ? q->made : NULL; /* aprquant writes these weights as a run needs them */
     for (int i = 0; i < q->n_named; i++) o->gpus[i] = q->n_named > 1 ? &q->gpus[i] : NULL;
     for (int i = 1; i < q->n_devices; i++) o->shares_card[i] = q->ordinals[i] == q->ordinals[i - 1];
     return APR_OK;
@@ -301,7 +303,7 @@ static apr_status make_plans(question *q, const char *dtype, bool direct, apr_pl
     return apr_plans_make(plans, &q->program, &asked, err);
 }
 
-/* "q4_k_m" as asked for; "types as stored", with what config.json says about them where nothing else does. */
+/* "q4_k_m" as asked for; or "types as stored", for a config.json alone with what it says about them. */
 static const char *types_text(const question *q, char *text, size_t n_bytes)
 {
     const apr_quantization *const stated = q->source.n_tensors == 0 ? q->source.quantization : NULL;
@@ -314,21 +316,21 @@ static const char *types_text(const question *q, char *text, size_t n_bytes)
     return text;
 }
 
-/* "Qwen3_5ForConditionalGeneration": a language model with eyes or ears. */
+/* "Qwen3_5ForConditionalGeneration": a model that also takes images or sound. */
 static bool is_multimodal(const question *q)
 {
     const char *const hf_class = q->source.hparams.hf_class;
     return hf_class != NULL && strstr(hf_class, "ForConditionalGeneration") != NULL;
 }
 
-/* "GPU 0", "host": above the plan of one of several places. */
+/* "GPU 0", "host": the heading of one place's plan when there are several. */
 static void print_heading(const question *q, const apr_plans *plans, int place)
 {
     if (plans->partition.n_places == 1) return;
     if (plans->partition.on[place] == APR_ON_DEVICE)
         printf("%sGPU %d%s%s:\n", place > 0 ? "\n" : "", q->ordinals[place], q->n_named > 1 ? ", " : "",
                q->n_named > 1 ? q->gpus[place].label : "");
-    else printf("\nhost, of what is offloaded:\n");
+    else printf("\nhost (offloaded part):\n");
 }
 
 static apr_status plan_text(const question *q, const char *path, const apr_plans *plans, apr_error *err)
@@ -346,24 +348,24 @@ static apr_status plan_text(const question *q, const char *path, const apr_plans
         APR_TRY(is_short ? apr_plan_summary(&plans->plans[i], err) : apr_plan_table(&plans->plans[i], err));
         if (plans->partition.n_places > 1) apr_plan_verdict(&plans->plans[i]);
     }
-    if (!q->is_whole) printf("\n  the file ends before its last tensor does: the plan is of what its header says\n");
-    if (is_multimodal(q)) printf("\n  the plan is of the text part alone: towers for images or sound are not counted\n");
+    if (!q->is_whole) printf("\n  the file is cut off: the plan uses what its header says\n");
+    if (is_multimodal(q)) printf("\n  only the language model is planned: encoders for images or sound are not counted\n");
     if (q->program.lacks != NULL)
         printf("\n  aprrun cannot run a %s model yet: it needs the operation '%s'\n", apr_printable(q->program.architecture),
                q->program.lacks);
-    if (q->is_guess) printf("\n  the context is that of %s, a card of about that size; name yours with --gpu\n", q->gpu->label);
+    if (q->is_guess) printf("\n  the CUDA context is that of %s, a GPU of about this size; name yours with --gpu\n", q->gpu->label);
     if (plans->partition.n_places == 1) apr_plan_verdict(plan);
     else {
         const apr_partition_cost each = apr_partition_cost_of(&plans->partition, &q->program, q->host_bytes);
-        printf("\n%s: %s\n", apr_plans_fit(plans) ? "all fits" : "not all fits", apr_cost_text(&each, cost, sizeof cost));
+        printf("\n%s: %s\n", apr_plans_fit(plans) ? "everything fits" : "not everything fits", apr_cost_text(&each, cost, sizeof cost));
     }
-    if (is_short) printf("%severy line with its reason: --lines%s\n", apr_dim(stdout), apr_plain(stdout));
+    if (is_short) printf("%s--lines shows every line with its reason%s\n", apr_dim(stdout), apr_plain(stdout));
     return APR_OK;
 }
 
 /* --- what would fit instead --- */
 
-/* A change of what was asked for, with which all fits. */
+/* A changed option with which everything fits. */
 typedef struct remedy {
     char option[64], cost[256];
     uint64_t device_bytes, host_bytes;
@@ -387,7 +389,7 @@ static remedy *add_remedy(advice *a, const apr_plans *plans)
     return r;
 }
 
-/* With that changed question it all fits, and the remedy is added; NULL: it does not. */
+/* Plans with the changed options. Adds a remedy if everything fits; else NULL. */
 static remedy *try_change(question *q, const plan_options *changed, advice *a)
 {
     const plan_options *const asked = q->asked;
@@ -425,7 +427,7 @@ static void advise_copies(question *q, const apr_call *call, advice *a)
     snprintf(r->cost, sizeof r->cost, "kernels that read packed weights, or decoding tile by tile");
 }
 
-/* What is left free may be less; in whole MiB. */
+/* A smaller headroom, in whole MiB. */
 static void advise_headroom(question *q, const apr_call *call, const apr_plans *plans, advice *a)
 {
     plan_options changed = *q->asked;
@@ -443,10 +445,10 @@ static void advise_headroom(question *q, const apr_call *call, const apr_plans *
     if (r == NULL) return;
     if (changed.headroom == 0) snprintf(r->option, sizeof r->option, "--headroom 0");
     else snprintf(r->option, sizeof r->option, "--headroom %lluM", (unsigned long long)(changed.headroom >> 20));
-    snprintf(r->cost, sizeof r->cost, "less is left free: %s is asked for", apr_size_text(was, q->asked->headroom));
+    snprintf(r->cost, sizeof r->cost, "leaves less memory free than the %s asked for", apr_size_text(was, q->asked->headroom));
 }
 
-/* Smaller keys and values, the widest first. */
+/* A smaller type of keys and values, the widest first. */
 static void advise_kv(question *q, const apr_call *call, advice *a)
 {
     static const apr_dtype smaller[] = {APR_F16, APR_Q8_0};
@@ -465,7 +467,7 @@ static void advise_kv(question *q, const apr_call *call, advice *a)
     else if (call->answer->json) apr_json_null(json, "best_kv");
     if (r == NULL) return;
     snprintf(r->option, sizeof r->option, "--kv %s", name);
-    snprintf(r->cost, sizeof r->cost, "keys and values are kept as %s instead of %s", name, apr_dtypes[asked].name);
+    snprintf(r->cost, sizeof r->cost, "keys and values are stored as %s instead of %s", name, apr_dtypes[asked].name);
 }
 
 static void advise_context(question *q, const apr_plans *plans, advice *a)
@@ -475,10 +477,10 @@ static void advise_context(question *q, const apr_plans *plans, advice *a)
     remedy *const r = changed.ctx > 0 ? try_change(q, &changed, a) : NULL;
     if (r == NULL) return;
     snprintf(r->option, sizeof r->option, "--ctx %lld", (long long)changed.ctx);
-    snprintf(r->cost, sizeof r->cost, "the largest context that fits, of %lld", (long long)plans->plans[0].n_ctx);
+    snprintf(r->cost, sizeof r->cost, "the largest context that fits, instead of %lld", (long long)plans->plans[0].n_ctx);
 }
 
-/* Of all devices; parts of one card count it once each. */
+/* Memory of all devices; a GPU with two parts counts twice. */
 static uint64_t all_memory(const question *q)
 {
     uint64_t sum = 0;
@@ -489,7 +491,7 @@ static uint64_t all_memory(const question *q)
     return sum;
 }
 
-/* The types tried, from the best down, when the asked one does not fit. */
+/* The types tried, from the best down, when the one asked for does not fit. */
 static const char *const ladder[] = {"bf16", "q8_0", "q6_k", "q5_k_m", "q4_k_m", "q4_k_s", "mxfp4"};
 
 static void advise_type(question *q, const apr_call *call, advice *a)
@@ -507,10 +509,10 @@ static void advise_type(question *q, const apr_call *call, advice *a)
     else if (call->answer->json) apr_json_null(json, "best_type");
     if (r == NULL) return;
     snprintf(r->option, sizeof r->option, "--dtype %s", changed.dtype);
-    snprintf(r->cost, sizeof r->cost, "the weights are quantized to it");
+    snprintf(r->cost, sizeof r->cost, "the weights are quantized to this type");
 }
 
-/* The part that the host can take over at the least cost a token, and what that costs. */
+/* The part whose move to the host costs least per token, and that cost. */
 static void advise_offload(question *q, const apr_call *call, advice *a)
 {
     apr_json_text *const json = &call->answer->body;
@@ -525,7 +527,7 @@ static void advise_offload(question *q, const apr_call *call, advice *a)
     }
     const apr_partition_cost each = apr_partition_cost_of(&plans.partition, &q->program, q->host_bytes);
     remedy *const r = add_remedy(a, &plans);
-    /* of some layers' experts in one word, so that it is not taken for all experts */
+    /* one word for the experts of some layers, so that a reader does not take it for all experts */
     const size_t n = (size_t)snprintf(r->option, sizeof r->option, "--offload%c", offload.n_expert_layers > 0 ? '=' : ' ');
     apr_offload_text(&offload, r->option + n, sizeof r->option - n);
     apr_cost_text(&each, r->cost, sizeof r->cost);
@@ -539,7 +541,7 @@ static void advise_offload(question *q, const apr_call *call, advice *a)
     apr_plans_close(&plans);
 }
 
-/* One table of what would fit instead, each by itself. */
+/* Prints a table of single changes; with each of them everything fits. */
 static apr_status advise(question *q, const apr_call *call, const apr_plans *plans, apr_error *err)
 {
     static const apr_column columns[] = {{"what fits", false}, {"device", true}, {"host", true}, {"what it costs", false}};
@@ -555,7 +557,7 @@ static apr_status advise(question *q, const apr_call *call, const apr_plans *pla
     advise_offload(q, call, &a);
     if (call->answer->json) return APR_OK;
     if (a.n == 0) {
-        printf("  nothing here fits: no smaller keys and values, context or type, and no --offload\n");
+        printf("  no single change makes it fit: not smaller keys and values, a smaller context or type, nor --offload\n");
         return APR_OK;
     }
     printf("\n");
@@ -635,9 +637,9 @@ int main(int argc, char **argv)
          .run = run,
          .needs = needs,
          .first = "vram gpu gpus ctx sequences kv dtype list-gpus",
-         .summary = "every byte a run will allocate, and whether it fits: exit 0 it does, 1 it does not"},
+         .summary = "every byte a run will allocate, and whether it fits (exit code 0: it fits, 1: it does not)"},
         {0},
     };
-    static const apr_tool tool = {"aprplan", "plans memory for a model and a GPU, neither of which need be here", commands};
+    static const apr_tool tool = {"aprplan", "plans the memory of a run; needs neither the weights nor the GPU", commands};
     return apr_cli_main(&tool, argc, argv);
 }

@@ -1,5 +1,5 @@
 # cards of different size have shares of theirs; the layers are split so that the fuller is as empty as can be
-aprplan --gpu rtx4090,rtx3060 --dtype q4_k_m data/shapes/qwen2.5-32b.json | grep -E 'GPU [01]|^fits|all fits|^ *total|keys and'
+aprplan --gpu rtx4090,rtx3060 --dtype q4_k_m data/shapes/qwen2.5-32b.json | grep -E 'GPU [01]|^fits|everything fits|^ *total|keys and'
 aprplan --gpu rtx4090,rtx3060 --gpus 2 data/shapes/qwen3-8b.json 2>&1
 # one memory of host and device
 aprplan --gpu gb10 --dtype q8_0 --ctx 75000 data/shapes/gpt-oss-120b.json | grep -E 'system|total|fits|copy'

@@ -1,4 +1,4 @@
-/* device.c - chooses between host and GPU, and says so loudly when a GPU is given up. */
+/* device.c - chooses between host and GPU, and warns when it falls back to the host. */
 #include "tools/device/device.h"
 
 #include "kernels/cuda_loader.h"
@@ -15,7 +15,7 @@ static void warn(void *user, const char *sentence)
     fprintf(stderr, "aprrun: WARNING: %s\n", apr_printable(sentence));
 }
 
-/* --fp8 on: when the table has nothing against it and the probe was right. */
+/* --fp8 on: true if the table of capabilities allows FP8 and the probe passed. */
 static bool probe_fp8(void *user, const apr_cuda_facts *facts)
 {
     apr_capability capability;
@@ -26,15 +26,15 @@ static bool probe_fp8(void *user, const apr_cuda_facts *facts)
     if (apr_capability_wants_probe(&capability, APR_FP8_ON)) apr_probe_ask(facts, APR_CUDA_PROBE_FP8, false, &probed, NULL);
     if (apr_capability_uses_fp8(&capability, APR_FP8_ON, probed.verdict)) return true;
     char text[600];
-    snprintf(text, sizeof text, "no products in FP8 on %s: %s", facts->name,
-             !capability.fp8_units     ? "it has no FP8 units"
-             : probed.story[0] != '\0' ? probed.story
-                                       : "the probe could not be started");
+    snprintf(text, sizeof text, "FP8 products are not used on %s: %s", facts->name,
+             !capability.fp8_units      ? "it has no FP8 units"
+             : probed.detail[0] != '\0' ? probed.detail
+                                        : "the probe could not be started");
     warn(NULL, text);
     return false;
 }
 
-/* Every one that is named must be there. */
+/* Every GPU that is named must exist. */
 static apr_status find_gpus(const apr_session_options *session, const apr_cuda_api **cuda, apr_error *err)
 {
     apr_cuda_facts facts;
@@ -44,7 +44,7 @@ static apr_status find_gpus(const apr_session_options *session, const apr_cuda_a
     return APR_OK;
 }
 
-/* "all": as many as there are; where there are none, the first is asked for, and what is missing is said then. */
+/* "all": every GPU. If there is none, asks for the first one, so that opening it reports what is missing. */
 static apr_status parse_gpus(const apr_device_options *options, apr_session_options *session, apr_error *err)
 {
     const apr_cuda_api *cuda;
@@ -58,7 +58,7 @@ static apr_status parse_gpus(const apr_device_options *options, apr_session_opti
     return APR_OK;
 }
 
-/* Which part goes where; what is offloaded may take what the kernel calls available, where nothing else was said. */
+/* Sets which part runs where. Without --memory the offloaded part may take what the kernel calls available. */
 static apr_status choose_places(const apr_device_options *options, apr_session_options *session, apr_error *err)
 {
     const bool on_host = options->device == APR_DEVICE_HOST || options->device == APR_DEVICE_REF;
@@ -66,7 +66,7 @@ static apr_status choose_places(const apr_device_options *options, apr_session_o
     APR_TRY(apr_offload_parse(options->offload, &session->offload, err));
     APR_TRY(parse_gpus(options, session, err));
     if (on_host && (options->offload != NULL || options->gpus != NULL))
-        return apr_fail(err, APR_E_USAGE, "%s is about what runs on a GPU: add --device cuda, or auto",
+        return apr_fail(err, APR_E_USAGE, "%s needs a GPU: add --device cuda or --device auto",
                         options->offload != NULL ? "--offload" : "--gpus");
     session->ordinal = session->n_devices > 0 ? session->ordinals[0] : (int)options->ordinal;
     if (options->offload != NULL && session->budget_bytes == 0) session->budget_bytes = apr_available_memory();
@@ -79,7 +79,7 @@ apr_status apr_device_choose(const apr_device_options *options, apr_session_opti
     const apr_cuda_api *cuda;
 
     if (options->exact && (!options->direct || options->fp8 == APR_FP8_ON))
-        return apr_fail(err, APR_E_USAGE, "--exact rounds no input of a product, and %s does: leave one of them out",
+        return apr_fail(err, APR_E_USAGE, "--exact does not round the inputs of products, but %s does: leave one of them out",
                         !options->direct ? "--no-direct" : "--fp8 on");
     session->on_warning = warn;
     session->exact = options->exact;

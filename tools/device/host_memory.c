@@ -1,4 +1,4 @@
-/* host_memory.c - sums of a large array, by all threads. */
+/* host_memory.c - measures the read rate by summing a large array on all threads. */
 #include "tools/device/host_memory.h"
 
 #include "formats/base/clock.h"
@@ -10,14 +10,14 @@
 
 #include <omp.h>
 
-enum { WORDS = 1 << 25, PIECE = 1 << 15, ROUNDS = 6, LANES = 16 }; /* 256 MiB, in pieces of 256 KiB */
+enum { WORDS = 1 << 25, CHUNK = 1 << 15, ROUNDS = 6, N_SUMS = 16 }; /* 256 MiB, in chunks of 256 KiB */
 
-static uint64_t sum_of_piece(const uint64_t *words)
+static uint64_t sum_of_chunk(const uint64_t *words)
 {
-    uint64_t sums[LANES] = {0}, sum = 0;
-    for (int i = 0; i < PIECE; i += LANES)
-        for (int j = 0; j < LANES; j++) sums[j] += words[i + j];
-    for (int j = 0; j < LANES; j++) sum += sums[j];
+    uint64_t sums[N_SUMS] = {0}, sum = 0;
+    for (int i = 0; i < CHUNK; i += N_SUMS)
+        for (int j = 0; j < N_SUMS; j++) sums[j] += words[i + j];
+    for (int j = 0; j < N_SUMS; j++) sum += sums[j];
     return sum;
 }
 
@@ -25,7 +25,7 @@ static uint64_t read_all(const uint64_t *words, int n_threads)
 {
     uint64_t sum = 0;
 #pragma omp parallel for schedule(static) num_threads(n_threads) reduction(+ : sum)
-    for (int i = 0; i < WORDS / PIECE; i++) sum += sum_of_piece(words + (size_t)i * PIECE);
+    for (int i = 0; i < WORDS / CHUNK; i++) sum += sum_of_chunk(words + (size_t)i * CHUNK);
     return sum;
 }
 
@@ -44,7 +44,7 @@ double apr_host_read_rate(int n_threads)
         if (rate > best) best = rate;
     }
     free(words);
-    return sum != 1 ? best : 0.0; /* the sum is wanted, so that it is computed */
+    return sum != 1 ? best : 0.0; /* uses the sum, so that the compiler cannot drop the loop */
 }
 
 uint64_t apr_host_cache_bytes(void)

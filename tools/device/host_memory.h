@@ -1,13 +1,13 @@
-/* host_memory.h - how fast this machine's processors read memory, all together: what decoding on the host can reach at most. */
+/* host_memory.h - how fast all cores together read memory: the upper bound of decoding on the host. */
 #ifndef APR_TOOLS_HOST_MEMORY_H
 #define APR_TOOLS_HOST_MEMORY_H
 
 #include <stdint.h>
 
-/* Bytes a second, the best of a few rounds over memory that no cache holds; takes a moment. n_threads 0: all. 0.0: no memory for it. */
+/* Bytes per second: the best of a few passes over an array that is larger than the caches. n_threads 0: all. Returns 0.0 without memory. */
 double apr_host_read_rate(int n_threads);
 
-/* Of the last cache before the memory; 0: not known. */
+/* Size of the last-level cache; 0: not known. */
 uint64_t apr_host_cache_bytes(void);
 
 #endif

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A whole number of [least, most] at *text, which goes on behind it. */
+/* Reads a whole number in [least, most] at *text, and moves *text past it. */
 static bool read_number(const char **text, int64_t least, int64_t most, int64_t *n)
 {
     char *end;
@@ -84,12 +84,12 @@ apr_status apr_gpus_parse(const char *text, int *n, int ordinals[APR_MOST_DEVICE
             ordinals[(*n)++] = (int)number;
             for (int i = 0; i + 2 < *n; i++)
                 if (ordinals[i] == (int)number && ordinals[*n - 2] != (int)number)
-                    return apr_fail(err, APR_E_USAGE, "--gpus %s: parts on one GPU must follow one another", text);
+                    return apr_fail(err, APR_E_USAGE, "--gpus %s: parts on the same GPU must be next to each other", text);
             if (*at == '\0') return APR_OK;
             if (*at++ != ',') break;
         }
     }
-    return apr_fail(err, APR_E_USAGE, "--gpus takes how many, 1 to %d, or a list of which, as in 0,2; not '%s'", (int)APR_MOST_DEVICES,
+    return apr_fail(err, APR_E_USAGE, "--gpus takes a number of GPUs, 1 to %d, or a list, as in 0,2; not '%s'", (int)APR_MOST_DEVICES,
                     text);
 }
 
@@ -105,5 +105,5 @@ apr_status apr_gpu_list_parse(const char *text, int *n, int ordinals[APR_MOST_DE
         if (*at == '\0') return APR_OK;
         if (*at++ != ',') break;
     }
-    return apr_fail(err, APR_E_USAGE, "--gpu takes 'all', or up to %d numbers of GPUs, as in 0,1; not '%s'", (int)APR_MOST_DEVICES, text);
+    return apr_fail(err, APR_E_USAGE, "--gpu takes 'all' or a list of at most %d GPUs, as in 0,1; not '%s'", (int)APR_MOST_DEVICES, text);
 }

@@ -28,26 +28,26 @@ static int64_t now_ms(void)
     return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
-/* What the child writes until it closes its end or the time is over. True: it closed. */
+/* Collects what the child writes until it closes its end (true) or the deadline passes (false). */
 static bool collect(int fd, int64_t deadline, char *text, size_t n_text)
 {
     size_t n = 0;
 
     for (;;) {
         struct pollfd ready = {.fd = fd, .events = POLLIN};
-        char lost[512];
+        char discarded[512];
         const int64_t left = deadline - now_ms();
         if (left <= 0) return false;
         if (poll(&ready, 1, (int)left) <= 0) continue;
-        const bool has_room = n + 1 < n_text;
-        const ssize_t got = read(fd, has_room ? text + n : lost, has_room ? n_text - 1 - n : sizeof lost);
+        const bool has_capacity = n + 1 < n_text;
+        const ssize_t got = read(fd, has_capacity ? text + n : discarded, has_capacity ? n_text - 1 - n : sizeof discarded);
         if (got <= 0) return true;
-        if (has_room) n += (size_t)got;
+        if (has_capacity) n += (size_t)got;
         text[n] = '\0';
     }
 }
 
-static void become(const char *const *argv, int out)
+static void exec_probe(const char *const *argv, int out)
 {
     const int null = open("/dev/null", O_RDWR);
     dup2(null, STDIN_FILENO);
@@ -63,14 +63,14 @@ apr_status apr_probe_child(const char *const *argv, int seconds, int *exit_code,
     int ends[2], status = 0;
 
     text[0] = '\0';
-    if (pipe(ends) != 0) return apr_fail(err, APR_E_IO, "a probe cannot be started: %s", strerror(errno));
+    if (pipe(ends) != 0) return apr_fail(err, APR_E_IO, "cannot start a probe: %s", strerror(errno));
     const pid_t child = fork();
     if (child < 0) {
         close(ends[0]);
         close(ends[1]);
-        return apr_fail(err, APR_E_IO, "a probe cannot be started: %s", strerror(errno));
+        return apr_fail(err, APR_E_IO, "cannot start a probe: %s", strerror(errno));
     }
-    if (child == 0) become(argv, ends[1]);
+    if (child == 0) exec_probe(argv, ends[1]);
     close(ends[1]);
     const bool ended = collect(ends[0], deadline, text, n_text);
     close(ends[0]);
@@ -105,7 +105,7 @@ static bool cache_path(const apr_cuda_facts *facts, apr_cuda_probe which, char *
     return n > 0 && (size_t)n < n_path - at;
 }
 
-/* A file of one line: "right" or "wrong", a space, the story. */
+/* A file of one line: "right" or "wrong", a space, the detail. */
 static bool read_verdict(const char *path, apr_probed *probed)
 {
     char line[300] = "";
@@ -118,17 +118,17 @@ static bool read_verdict(const char *path, apr_probed *probed)
     if (strncmp(line, "right ", 6) != 0 && strncmp(line, "wrong ", 6) != 0) return false;
     probed->verdict = line[0] == 'r' ? APR_PROBE_RIGHT : APR_PROBE_WRONG;
     probed->from_cache = true;
-    snprintf(probed->story, sizeof probed->story, "%.250s", line + 6);
+    snprintf(probed->detail, sizeof probed->detail, "%.250s", line + 6);
     return true;
 }
 
-/* A cache: when it cannot be written, the probe is asked again. */
+/* Ignores errors: without a cached verdict the probe runs again. */
 static void write_verdict(const char *path, const apr_probed *probed)
 {
     char line[300];
     apr_out *out;
 
-    const int n = snprintf(line, sizeof line, "%s %s\n", probed->verdict == APR_PROBE_RIGHT ? "right" : "wrong", probed->story);
+    const int n = snprintf(line, sizeof line, "%s %s\n", probed->verdict == APR_PROBE_RIGHT ? "right" : "wrong", probed->detail);
     if (n <= 0 || (size_t)n >= sizeof line || apr_out_open(&out, path, (uint64_t)n, true, NULL) != APR_OK) return;
     if (apr_out_write(out, line, (size_t)n, NULL, NULL) == APR_OK) apr_out_finish(out, NULL);
     else apr_out_abandon(out);
@@ -143,17 +143,17 @@ apr_status apr_probe_ask(const apr_cuda_facts *facts, apr_cuda_probe which, bool
     const bool has_cache = cache_path(facts, which, path, sizeof path, false);
     if (has_cache && !again && read_verdict(path, probed)) return APR_OK;
     const ssize_t n = readlink("/proc/self/exe", program, sizeof program - 1);
-    if (n <= 0) return apr_fail(err, APR_E_IO, "a probe cannot be started: the program's own path is not known");
+    if (n <= 0) return apr_fail(err, APR_E_IO, "cannot start a probe: the program's own path is not known");
     program[n] = '\0';
     snprintf(ordinal, sizeof ordinal, "%d", facts->ordinal);
     const char *const argv[] = {program, "doctor", "--probe", apr_probe_names[which], "--gpu", ordinal, NULL};
     APR_TRY(apr_probe_child(argv, APR_PROBE_SECONDS, &exit_code, text, sizeof text, err));
     probed->verdict = exit_code == 0 ? APR_PROBE_RIGHT : APR_PROBE_WRONG;
-    if (exit_code == 0) snprintf(probed->story, sizeof probed->story, "equal to the host's");
-    else if (exit_code == -1) snprintf(probed->story, sizeof probed->story, "did not end within %d s", APR_PROBE_SECONDS);
-    else if (exit_code == -2) snprintf(probed->story, sizeof probed->story, "crashed");
-    else snprintf(probed->story, sizeof probed->story, "%.250s", text[0] != '\0' ? text : "failed");
-    for (char *c = probed->story; *c != '\0'; c++)
+    if (exit_code == 0) snprintf(probed->detail, sizeof probed->detail, "equal to the host's");
+    else if (exit_code == -1) snprintf(probed->detail, sizeof probed->detail, "did not end within %d s", APR_PROBE_SECONDS);
+    else if (exit_code == -2) snprintf(probed->detail, sizeof probed->detail, "crashed");
+    else snprintf(probed->detail, sizeof probed->detail, "%.250s", text[0] != '\0' ? text : "failed");
+    for (char *c = probed->detail; *c != '\0'; c++)
         if (*c == '\n') *c = ' ';
     if (has_cache && cache_path(facts, which, path, sizeof path, true)) write_verdict(path, probed);
     return APR_OK;

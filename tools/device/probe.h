@@ -1,7 +1,7 @@
-/* probe.h - tries a risky feature of a GPU in a child process with a time limit, and remembers what came of it.
+/* probe.h - tests a risky feature of a GPU in a child process with a time limit, and caches the verdict.
  *
- * A kernel that was never meant for a card can take its process along, or hang. So the child does it, and the verdict is
- * kept for that device, driver and library in $XDG_CACHE_HOME/aprkit (or ~/.cache/aprkit), one small file each. */
+ * A kernel on a GPU that it does not suit can crash or hang its process, so a child process runs it. The verdict is cached
+ * per device, driver and library in $XDG_CACHE_HOME/aprkit (or ~/.cache/aprkit), one small file each. */
 #ifndef APR_TOOLS_PROBE_H
 #define APR_TOOLS_PROBE_H
 
@@ -15,12 +15,12 @@ enum { APR_PROBE_SECONDS = 20 };
 typedef struct apr_probed {
     apr_probe_verdict verdict;
     bool from_cache;
-    char story[256]; /* "right", or what went wrong */
+    char detail[256]; /* why: "equal to the host's", or what went wrong */
 } apr_probed;
 
 extern const char *const apr_probe_names[APR_CUDA_PROBE_COUNT]; /* "fp16", "fp8" */
 
-/* again: asks the device even when there is a verdict. APR_E_IO when no child could be started. */
+/* again: runs the probe even if a verdict is cached. APR_E_IO: no child could be started. */
 apr_status apr_probe_ask(const apr_cuda_facts *facts, apr_cuda_probe which, bool again, apr_probed *probed, apr_error *err);
 
 /* Runs argv (ends with NULL) as a child, its stderr collected as text, and kills it after so many seconds: *exit_code is

@@ -29,10 +29,10 @@ apr_status apr_plan_table(const apr_plan *plan, apr_error *err)
     return apr_table_print(&table, stdout, 2, err);
 }
 
-/* Lines of a plan that a summary has as one: those whose key begins like this. The first that fits counts. */
+/* A summary shows plan lines whose key begins with `key` as one line, `label`. The first match counts. */
 static const struct {
     const char *label, *key;
-    bool with_reason; /* a group of one line: why it is so large; else its parts and their sizes */
+    bool with_reason; /* a group that has one line shows its reason (true) or its label (false) */
 } groups[] = {
     {"weights", "weights.", false},       {"weights", "vectors", false},
     {"keys and values", "kv", true},      {"recurrent state", "recurrent", true},
@@ -58,7 +58,7 @@ static const char *label_of(const apr_plan_line *line)
     return g < N_GROUPS ? groups[g].label : line->label;
 }
 
-/* "attention 1.53 GiB, feed-forward 10.62 GiB": the lines under one label; a single one says why it is so large. */
+/* "attention 1.53 GiB, feed-forward 10.62 GiB": the lines under one label; of a single one its reason or label. */
 static void parts_text(const apr_plan *plan, const char *label, char *text, size_t n_bytes)
 {
     const apr_plan_line *only = NULL;
@@ -131,8 +131,7 @@ void apr_plan_warn_of_context(const apr_plan *plan)
     char asked[APR_SMALL_TEXT], own[APR_SMALL_TEXT];
 
     if (!apr_plan_is_beyond_model(plan)) return;
-    fprintf(stderr,
-            "warning: context %s: the model was made for %s positions; beyond them its answers are not to be trusted (--ctx %lld)\n",
+    fprintf(stderr, "warning: context %s: the model was made for %s positions; answers beyond them are unreliable (use --ctx %lld)\n",
             apr_count_text(asked, plan->n_ctx), apr_count_text(own, plan->own_ctx), (long long)plan->own_ctx);
 }
 

@@ -1,4 +1,4 @@
-/* sizes.c - a model of names and shapes, and its weights' sizes by recipe. */
+/* sizes.c - builds a skeleton model (names and shapes), and computes the size of each weight. */
 #include "tools/plan/sizes.h"
 
 #include "formats/base/bytes.h"
@@ -38,17 +38,17 @@ static apr_status read_conv_biases(const apr_model *source, bool *has, apr_error
     return APR_OK;
 }
 
-/* Of optional slots, those that a checkpoint of this config has: is_meant[n_weights]. */
-static void find_meant(const apr_program *program, bool has_conv_biases, bool *is_meant)
+/* Marks the optional slots that a checkpoint of this config has: is_present[n_weights]. */
+static void find_present(const apr_program *program, bool has_conv_biases, bool *is_present)
 {
-    int64_t last_conv = -1; /* the operation before a state-space layer's own */
+    int64_t last_conv = -1; /* the latest convolution: that of a state-space layer comes before its APR_OP_SSD */
 
     for (size_t i = 0; i < program->n_ops; i++) {
         const apr_op *const op = &program->ops[i];
         if (op->kind == APR_OP_CONV) last_conv = (int64_t)i;
         if (op->kind != APR_OP_SSD || last_conv < 0 || !has_conv_biases) continue;
         const apr_op *const conv = &program->ops[last_conv];
-        if (conv->layer == op->layer && conv->weight[1] >= 0) is_meant[conv->weight[1]] = true;
+        if (conv->layer == op->layer && conv->weight[1] >= 0) is_present[conv->weight[1]] = true;
     }
 }
 
@@ -57,14 +57,14 @@ apr_status apr_skeleton_model(apr_model *model, const apr_program *program, cons
     *model =
         (apr_model){.path = source->path, .format = APR_FORMAT_CONFIG, .hparams = source->hparams, .quantization = source->quantization};
     model->tensors = apr_arena_array(&model->arena, program->n_weights + 1, sizeof *model->tensors);
-    bool *const is_meant = apr_arena_array(&model->arena, program->n_weights + 1, sizeof *is_meant), has_biases;
-    if (model->tensors == NULL || is_meant == NULL) return apr_no_memory(err, "a table of tensors");
+    bool *const is_present = apr_arena_array(&model->arena, program->n_weights + 1, sizeof *is_present), has_biases;
+    if (model->tensors == NULL || is_present == NULL) return apr_no_memory(err, "a table of tensors");
     APR_TRY(read_conv_biases(source, &has_biases, err));
-    find_meant(program, has_biases, is_meant);
+    find_present(program, has_biases, is_present);
     for (size_t i = 0; i < program->n_weights; i++) {
         const apr_weight_slot *const slot = &program->weights[i];
         apr_tensor *const tensor = &model->tensors[model->n_tensors];
-        if (slot->optional && !is_meant[i]) continue;
+        if (slot->optional && !is_present[i]) continue;
         *tensor = (apr_tensor){.name = slot->name, .dtype = stored_dtype(&source->hparams), .rank = slot->rank};
         for (int d = 0; d < slot->rank; d++) tensor->dims[d] = slot->dims[d];
         APR_TRY(apr_tensor_size(tensor, source->path, err));
@@ -73,7 +73,7 @@ apr_status apr_skeleton_model(apr_model *model, const apr_program *program, cons
     return apr_model_index_names(model, err);
 }
 
-/* Of one tensor: its numbers and the scales beside them, which are two tensors of the file; not padded. */
+/* Sizes of one tensor, not padded: its numbers, and its scales if they are a tensor of their own. */
 typedef struct tensor_bytes {
     uint64_t numbers, scales;
     apr_dtype dtype;
@@ -87,7 +87,7 @@ static tensor_bytes stored_bytes(const apr_tensor *tensor, apr_dtype to)
     return (tensor_bytes){apr_recipe_bytes(tensor, to) - scales, scales + kept_scales, to};
 }
 
-/* n such tensors: each padded by itself in a file, all together in the one stack that a device has of a layer's experts. */
+/* Size of n such tensors. A file pads each; on a device a layer's experts are one stack, padded as a whole. */
 static uint64_t padded(tensor_bytes each, uint64_t n, bool stacked)
 {
     const uint64_t alone = apr_saturating_add(apr_pad64(each.numbers), apr_pad64(each.scales));
@@ -95,7 +95,7 @@ static uint64_t padded(tensor_bytes each, uint64_t n, bool stacked)
     return apr_saturating_add(apr_pad64(apr_saturating_mul(each.numbers, n)), apr_pad64(apr_saturating_mul(each.scales, n)));
 }
 
-/* --- of a skeleton, by its quantization_config --- */
+/* --- skeletons, by quantization_config --- */
 
 static apr_module_kind module_kind(const apr_family *family, const apr_weight_slot *slot, const apr_tensor *tensor)
 {
@@ -116,14 +116,14 @@ static const apr_quant_scheme *published_scheme(const apr_model *skeleton, const
     return apr_quantization_of(skeleton->quantization, module, module_kind(apr_family_find(skeleton->hparams.architecture), slot, tensor));
 }
 
-/* gpt-oss' codes and scales are read as blocks of MXFP4; other producers' stay what they are. */
+/* gpt-oss's codes and scales are read as MXFP4 blocks; those of other producers keep their layout. */
 static apr_dtype published_dtype(const apr_model *skeleton, const apr_quant_scheme *scheme)
 {
     const bool is_gpt_oss = scheme->layout == APR_QUANT_MXFP4 && strcmp(skeleton->quantization->method, "mxfp4") == 0;
     return is_gpt_oss ? APR_MXFP4 : APR_DTYPE_COUNT;
 }
 
-/* All matrices of a slot: each as its producer writes it, or in the one stack that a device has. */
+/* Size of all matrices of a slot: as the producer writes them, or as the one stack on a device. */
 static uint64_t published_bytes(const apr_quant_scheme *scheme, const apr_weight_slot *slot, bool stacked)
 {
     const int64_t n = slot->rank == 3 ? slot->dims[0] : 1, rows = slot->dims[slot->rank - 2], columns = slot->dims[slot->rank - 1];
@@ -136,8 +136,8 @@ static apr_status check_understood(const apr_model *skeleton, apr_error *err)
     const apr_quantization *const q = skeleton->quantization;
     if (q == NULL || q->problem == NULL) return APR_OK;
     return apr_fail(err, APR_E_UNSUPPORTED,
-                    "%s: the weights are quantized by '%s', of which one thing is not understood: %s; give --dtype TYPE to plan a type of "
-                    "your own",
+                    "%s: the weights are quantized by '%s', and one thing of it is not supported: %s; give --dtype TYPE to plan for "
+                    "another type",
                     skeleton->path, q->method, q->problem);
 }
 
@@ -145,8 +145,8 @@ static apr_status check_understood(const apr_model *skeleton, apr_error *err)
 
 typedef struct sizing {
     const apr_model *model;
-    const apr_tensor *next;        /* of a skeleton: the tensor of the next slot that has one */
-    const apr_recipe_line **lines; /* [n_tensors] of each tensor; NULL: it is left out */
+    const apr_tensor *next;        /* skeleton: the tensor of the next slot that has one */
+    const apr_recipe_line **lines; /* [n_tensors] the recipe's line of each tensor; NULL: it is left out */
     bool stacked;
 } sizing;
 
@@ -156,7 +156,7 @@ static tensor_bytes bytes_by_recipe(const sizing *s, const apr_tensor *tensor)
     return line != NULL ? stored_bytes(tensor, line->to) : (tensor_bytes){0, 0, APR_DTYPE_COUNT};
 }
 
-/* One tensor of a slot: itself, or the parts of it when it is packed, each padded. */
+/* Size of one tensor of a slot. A packed one is the sum of its parts, each padded. */
 static tensor_bytes bytes_of_tensor(const sizing *s, const apr_weight_slot *slot, int64_t index)
 {
     char name[512], part[576];
@@ -174,12 +174,12 @@ static tensor_bytes bytes_of_tensor(const sizing *s, const apr_weight_slot *slot
     return bytes;
 }
 
-/* Of a skeleton, whose tensors stand in the order of the slots. */
+/* Size of a slot of a skeleton. Its tensors are in the order of the slots. */
 static void skeleton_bytes(sizing *s, const apr_weight_slot *slot, const char *mixture, apr_weight_size *size)
 {
     *size = (apr_weight_size){.dtype = APR_DTYPE_COUNT};
     const bool is_there = s->next < s->model->tensors + s->model->n_tensors && strcmp(s->next->name, slot->name) == 0;
-    if (!is_there) return; /* it is optional, and not meant */
+    if (!is_there) return; /* it is optional, and this config has none */
     const apr_tensor *const tensor = s->next++;
     const apr_quant_scheme *const scheme = mixture == NULL ? published_scheme(s->model, slot, tensor) : NULL;
     if (scheme != NULL) {
@@ -191,8 +191,8 @@ static void skeleton_bytes(sizing *s, const apr_weight_slot *slot, const char *m
         (apr_weight_size){.bytes = padded(each, (uint64_t)slot->count, s->stacked), .is_f16 = each.dtype == APR_F16, .dtype = each.dtype};
 }
 
-/* The slot's tensors side by side, where the first of them is packed; NULL: it is not, or there is no memory. To be freed. */
-static apr_tensor *packed_parts(const sizing *s, const apr_weight_slot *slot)
+/* Copies of the slot's tensors, [slot->count], if the first is packed. NULL: it is not, or no memory. The caller frees them. */
+static apr_tensor *packed_tensors(const sizing *s, const apr_weight_slot *slot)
 {
     char name[512];
     const apr_tensor *tensor = apr_model_find(s->model, apr_slot_name(slot, 0, name, sizeof name));
@@ -205,18 +205,18 @@ static apr_tensor *packed_parts(const sizing *s, const apr_weight_slot *slot)
     return parts;
 }
 
-/* Matrices as they are packed: their shares of the file, or on a device their regular form, or FP16 where they have none. */
+/* Size of packed matrices: their bytes in the file; on a device their canonical layout, or FP16 if they have none. False: not packed. */
 static bool packed_slot_bytes(const sizing *s, const apr_weight_slot *slot, apr_weight_size *size)
 {
-    apr_tensor *const parts = packed_parts(s, slot);
-    apr_relay relay;
+    apr_tensor *const parts = packed_tensors(s, slot);
+    apr_relay repack;
 
     if (parts == NULL) return false;
     *size = (apr_weight_size){.note.scheme = parts->packing->scheme, .dtype = APR_DTYPE_COUNT};
     if (!s->stacked) {
         for (int64_t i = 0; i < slot->count; i++) size->bytes = apr_saturating_add(size->bytes, apr_plan_tensor_bytes(&parts[i]));
-    } else if (apr_relay_begin(&relay, parts, slot->count)) {
-        size->bytes = relay.offsets[APR_REGULAR_PIECES];
+    } else if (apr_relay_begin(&repack, parts, slot->count)) {
+        size->bytes = repack.offsets[APR_REGULAR_PIECES];
     } else {
         size->bytes = apr_plan_slot_bytes(slot, APR_F16);
         size->is_f16 = size->note.decoded = true;
@@ -228,7 +228,7 @@ static bool packed_slot_bytes(const sizing *s, const apr_weight_slot *slot, apr_
 static apr_status slot_bytes(const sizing *s, const apr_weight_slot *slot, apr_weight_size *size, apr_error *err)
 {
     tensor_bytes first = {0, 0, APR_DTYPE_COUNT};
-    bool is_alike = true;
+    bool same_dtype = true;
     uint64_t numbers = 0, scales = 0, alone = 0;
 
     *size = (apr_weight_size){.dtype = APR_DTYPE_COUNT};
@@ -236,17 +236,17 @@ static apr_status slot_bytes(const sizing *s, const apr_weight_slot *slot, apr_w
         const tensor_bytes each = bytes_of_tensor(s, slot, i);
         char name[512];
         if (each.numbers == 0 && !slot->optional)
-            return apr_fail(err, APR_E_UNSUPPORTED, "%s: no tensor '%s', which a %s model has; plan from its config.json instead",
+            return apr_fail(err, APR_E_UNSUPPORTED, "%s: tensor '%s' of a %s model is missing; plan from its config.json instead",
                             s->model->path, apr_slot_name(slot, i, name, sizeof name), s->model->hparams.architecture);
         if (i == 0) first = each;
-        is_alike &= each.dtype == first.dtype;
+        same_dtype &= each.dtype == first.dtype;
         numbers = apr_saturating_add(numbers, each.numbers);
         scales = apr_saturating_add(scales, each.scales);
         alone = apr_saturating_add(alone, padded(each, 1, false));
     }
     size->bytes = s->stacked ? padded((tensor_bytes){numbers, scales, first.dtype}, 1, false) : alone;
     size->is_f16 = first.dtype == APR_F16;
-    size->dtype = is_alike ? first.dtype : APR_DTYPE_COUNT;
+    size->dtype = same_dtype ? first.dtype : APR_DTYPE_COUNT;
     return APR_OK;
 }
 
@@ -274,7 +274,7 @@ apr_status apr_weight_sizes(const apr_model *model, const apr_program *program, 
     return status;
 }
 
-/* Of matrices, none gets fewer bits than the mixture's base; others stay as they are, or get more. */
+/* No matrix gets fewer bits than the mixture's base type; other tensors keep their type or get more bits. */
 uint64_t apr_least_weight_bytes(const apr_program *program, const char *mixture)
 {
     const apr_mixture *const m = apr_mixture_find(mixture);
@@ -286,5 +286,5 @@ uint64_t apr_least_weight_bytes(const apr_program *program, const char *mixture)
         if (slot->optional || slot->rank < 2 || apr_slot_is_read_on_host(slot)) continue;
         n_elems += (double)apr_slot_elems(slot);
     }
-    return (uint64_t)(n_elems * apr_dtype_bits(m->base) / 8.0 * 0.999); /* rounding of these sums */
+    return (uint64_t)(n_elems * apr_dtype_bits(m->base) / 8.0 * 0.999); /* for the rounding of this sum */
 }
