@@ -9,7 +9,7 @@ int main(int argc, char **argv)
 {
     apr_command info = apr_show_command;
     info.verb = "info";
-    info.summary = "another word for show";
+    info.summary = "the same as show";
     info.examples = NULL;
     const apr_command commands[] = {
         apr_gguf2apr_command, apr_st2apr_command,  apr_apr2gguf_command,  apr_apr2st_command,

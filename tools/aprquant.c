@@ -1,4 +1,4 @@
-/* aprquant.c - any model to another type: decides by recipe, converts in one pass, reports what it cost. */
+/* aprquant.c - quantizes a model: a recipe gives each tensor a type, one pass converts, a report shows the errors and sizes. */
 #include "tools/conv/converting.h"
 #include "tools/conv/feedback_run.h"
 #include "tools/conv/ggml_rules.h"
@@ -29,39 +29,40 @@ enum { METHOD_SEARCH, METHOD_LDLQ };
 static const apr_option options[] = {
     {"to", 't', APR_OPTION_STRING, "TYPE", NULL, "a type or mixture: q4_k_m, q4_k, q6_k, q8_0, mxfp4, fp8, f16, bf16, f32, ... (--list)",
      APR_TO(quant_options, to), .group = "What"},
-    {"tensor", 0, APR_OPTION_LIST, "REGEX=TYPE", NULL, "this type for tensors whose name matches; may be repeated, the first match counts",
+    {"tensor", 0, APR_OPTION_LIST, "REGEX=TYPE", NULL, "this type for tensors whose name matches; the first match counts",
      APR_TO(quant_options, tensors)},
-    {"allow-requantize", 0, APR_OPTION_FLAG, NULL, NULL, "also from one quantized type to another, which loses twice",
+    {"allow-requantize", 0, APR_OPTION_FLAG, NULL, NULL, "also convert one quantized type to another; the errors of both add up",
      APR_TO(quant_options, allow_requantize)},
     APR_IMATRIX_OPTION(quant_options, output.imatrix),
     {"list", 0, APR_OPTION_FLAG, NULL, NULL, "list the types and mixtures", APR_TO(quant_options, list)},
     APR_ALLOCATE_OPTIONS(quant_options, allocate),
     {"method", 'm', APR_OPTION_CHOICE, "search|ldlq", "search",
-     "search: each block's values for themselves; ldlq: each rounding corrects the errors before it, so that outputs stay what they were",
+     "search: round each block on its own; ldlq: feed rounding errors forward, as GPTQ does, so that a matrix's outputs change least",
      APR_TO(quant_options, method), .group = "Method"},
     {"calibration", 0, APR_OPTION_STRING, "TEXT", NULL,
-     "a text like those that the model will see, for targets and ldlq; ldlq without it: a text that the model writes itself",
+     "a text like those that the model will see, for targets and ldlq; without it, ldlq lets the model write one",
      APR_TO(quant_options, calibration)},
-    {"window", 0, APR_OPTION_INT, "N", "0", "tokens of it that are read together, each window from nothing; 0: 512, for targets 256",
+    {"window", 0, APR_OPTION_INT, "N", "0",
+     "tokens of the calibration text per window; each starts with an empty context; 0: 512, with a target 256",
      APR_TO(quant_options, window), .min = 0, .max = 1e6},
-    {"tokens", 0, APR_OPTION_INT, "N", "0", "at most this many tokens of it; 0: all, of the model's own 32768",
+    {"tokens", 0, APR_OPTION_INT, "N", "0", "use at most N tokens of the calibration text; 0: all, or 32768 of the model's own",
      APR_TO(quant_options, feedback.n_tokens), .min = 0, .max = 1e12},
     {"sequential", 0, APR_OPTION_FLAG, NULL, NULL,
-     "calibrate each layer with the layers before it quantized already: as many passes as layers",
+     "calibrate each layer with the layers before it already quantized; takes one pass per layer",
      APR_TO(quant_options, feedback.sequential)},
     {"calibration-memory", 0, APR_OPTION_SIZE, "SIZE", NULL,
-     "for sums of inputs: more of it, fewer passes of the text; without: 2 GiB, and on a GPU what all else leaves free",
+     "memory for sums of inputs; more memory means fewer passes over the text; without it 2 GiB, on a GPU all that is free",
      APR_TO(quant_options, feedback.memory_bytes), .min = APR_LEAST_SIZE},
-    {"damping", 0, APR_OPTION_REAL, "X", "0.01", "added to the sums' diagonal, as a share of its mean",
+    {"damping", 0, APR_OPTION_REAL, "X", "0.01", "added to the diagonal of the Hessian (sums of inputs), as a share of its mean",
      APR_TO(quant_options, feedback.options.damping), .min = 1e-6, .max = 10},
-    {"rounds", 0, APR_OPTION_INT, "N", "4", "of descent and refit behind the feedback", APR_TO(quant_options, n_rounds), .min = 0,
-     .max = 100},
+    {"rounds", 0, APR_OPTION_INT, "N", "4", "rounds of coordinate descent and scale refit after the error feedback",
+     APR_TO(quant_options, n_rounds), .min = 0, .max = 100},
     {"pure", 0, APR_OPTION_FLAG, NULL, NULL, "all matrices but the head in one type: q4_k for q4_k_m", APR_TO(quant_options, pure),
-     .group = "As llama-quantize has them"},
-    {"output-tensor-type", 0, APR_OPTION_STRING, "TYPE", NULL, "of the head; of an embedding that is the head too",
+     .group = "As in llama-quantize"},
+    {"output-tensor-type", 0, APR_OPTION_STRING, "TYPE", NULL, "type of the output head, or of an embedding that is also the head",
      APR_TO(quant_options, head_type)},
-    {"token-embedding-type", 0, APR_OPTION_STRING, "TYPE", NULL, "of the token embeddings", APR_TO(quant_options, embedding_type)},
-    {"leave-output-tensor", 0, APR_OPTION_FLAG, NULL, NULL, "the head keeps its type", APR_TO(quant_options, leaves_head)},
+    {"token-embedding-type", 0, APR_OPTION_STRING, "TYPE", NULL, "type of the token embeddings", APR_TO(quant_options, embedding_type)},
+    {"leave-output-tensor", 0, APR_OPTION_FLAG, NULL, NULL, "keep the type of the output head", APR_TO(quant_options, leaves_head)},
     APR_LORA_OPTION(quant_options, output.lora, "the weights"),
     APR_OUTPUT_OPTIONS(quant_options, output),
     APR_RUNS_OPTIONS(quant_options, output.runs),
@@ -74,18 +75,19 @@ static const char *const examples[] = {
     "aprquant --to q4_k_m Qwen2.5-7B-Instruct qwen.apr       # a checkpoint to quantized APR in one pass",
     "aprquant --to mxfp4 model.gguf model-mxfp4.gguf",
     "aprquant --to q4_k_m --tensor 'down_proj=q6_k' model.apr better.apr",
-    "aprquant --to fp8 --dry-run checkpoint/ out.apr         # what would become what, and how large",
+    "aprquant --to fp8 --dry-run checkpoint/ out.apr         # shows types and sizes, writes nothing",
     "aprquant --to q4_k_m --imatrix model.imatrix.gguf model-f16.gguf out.gguf   # made by aprrun imatrix",
     "aprquant --to q8_0 --lora adapter/ checkpoint/ out.gguf # with a LoRA adapter merged in",
-    "aprquant --target-bpw 4.8 --calibration text.txt --state damages.json checkpoint/ out.gguf # each tensor's type by what it does",
-    "aprquant --to q4_k_m --method ldlq --calibration text.txt checkpoint/ out.gguf # errors fed back",
-    "aprquant --to q4_k_m --method ldlq checkpoint/ out.gguf # the same by what the model writes itself",
-    "aprquant --to q4_k_m --resume checkpoint/ out.gguf      # goes on where the same command was ended",
-    "aprquant --to q4_k_m --part 3/8 checkpoint/ out.gguf    # one of 8 runs, on any hosts; then once with --finish",
+    "aprquant --target-bpw 4.8 --calibration text.txt --state damages.json checkpoint/ out.gguf # each tensor's type by its measured "
+    "effect",
+    "aprquant --to q4_k_m --method ldlq --calibration text.txt checkpoint/ out.gguf # with error feedback, as GPTQ",
+    "aprquant --to q4_k_m --method ldlq checkpoint/ out.gguf # the same, calibrated on the model's own text",
+    "aprquant --to q4_k_m --resume checkpoint/ out.gguf      # continues where the same command was interrupted",
+    "aprquant --to q4_k_m --part 3/8 checkpoint/ out.gguf    # one of 8 runs, on any host; then once with --finish",
     NULL,
 };
 
-/* "REGEX=TYPE": the type stands behind the last '='. */
+/* "REGEX=TYPE": the type is after the last '='. */
 static apr_status parse_override(const apr_call *call, const char *text, apr_recipe_override *override, apr_arena *arena, apr_error *err)
 {
     const char *const equals = strrchr(text, '=');
@@ -97,12 +99,12 @@ static apr_status parse_override(const apr_call *call, const char *text, apr_rec
     }
     override->to = apr_dtype_by_name(equals + 1);
     if (override->to == APR_DTYPE_COUNT)
-        return apr_fail(err, APR_E_USAGE, "--tensor '%s': '%s' is not a type of tensors ('aprquant --list' shows them)", text, equals + 1);
+        return apr_fail(err, APR_E_USAGE, "--tensor '%s': '%s' is not a tensor type ('aprquant --list' shows them)", text, equals + 1);
     override->regex = apr_arena_copy(arena, text, (size_t)(equals - text));
     return override->regex != NULL ? APR_OK : apr_no_memory(err, "an option");
 }
 
-/* Types of single tensors, without those that are mixtures as well: that can be encoded, or are decoded alone. */
+/* Lists types that are not also the name of a mixture. is_written: those that can be encoded; else those that can only be decoded. */
 static void list_dtypes(const apr_call *call, const char *key, const char *title, bool is_written)
 {
     apr_json_text *const json = &call->answer->body;
@@ -137,15 +139,15 @@ static apr_status list_types(const apr_call *call)
     return APR_OK;
 }
 
-/* Options that only one method has are refused with the other: they would do nothing. */
+/* An option of one method is refused with the other, where it would have no effect. */
 static apr_status check_method(const quant_options *o, apr_error *err)
 {
     if (o->method != METHOD_LDLQ && o->feedback.sequential) return apr_fail(err, APR_E_USAGE, "--sequential is for --method ldlq");
     if (o->method != METHOD_LDLQ && o->calibration != NULL && !apr_allocate_is_asked(&o->allocate))
-        return apr_fail(err, APR_E_USAGE, "--calibration is for --method ldlq, and for targets (--target-bpw and its like)");
+        return apr_fail(err, APR_E_USAGE, "--calibration is for --method ldlq, --target-bpw, --target-size or --target-kld");
     if (o->feedback.sequential && (o->output.runs.resume || o->output.runs.part != NULL || o->output.runs.finish))
         return apr_fail(err, APR_E_USAGE,
-                        "--sequential makes all tensors in one run, layer by layer: not with --resume, --part or --finish");
+                        "--sequential converts all tensors in one run, layer by layer: leave out --resume, --part and --finish");
     return APR_OK;
 }
 
@@ -154,7 +156,7 @@ static bool has_target(const apr_call *call) { return apr_allocate_is_asked(&((c
 static bool reads_a_text(const apr_call *call) { return has_feedback(call) || has_target(call); }
 
 static const apr_need needs[] = {
-    {"window", "--method ldlq or a target (--target-bpw and its like)", reads_a_text},
+    {"window", "--method ldlq, --target-bpw, --target-size or --target-kld", reads_a_text},
     {"tokens", "--method ldlq", has_feedback},
     {"calibration-memory", "--method ldlq", has_feedback},
     {"damping", "--method ldlq", has_feedback},
@@ -165,25 +167,25 @@ static const apr_need needs[] = {
     {0},
 };
 
-/* text: one option, for whatever reads it; NULL: none was given. */
+/* text: the calibration text; NULL: --calibration was not given. */
 static apr_status quantize(const apr_call *call, const char *to, const apr_text *text, apr_arena *arena, apr_error *err)
 {
     const quant_options *const o = call->options;
-    const apr_ggml_rules like_ggml = {o->head_type, o->embedding_type, o->pure, o->leaves_head};
+    const apr_ggml_rules ggml_rules = {o->head_type, o->embedding_type, o->pure, o->leaves_head};
     apr_recipe_options recipe = {.mixture = to, .n_overrides = o->tensors.n_items, .allow_requantize = o->allow_requantize};
     apr_recipe_override *const overrides = apr_arena_array(arena, o->tensors.n_items + APR_GGML_RULES, sizeof *overrides);
 
     if (overrides == NULL) return apr_no_memory(err, "the options");
     for (size_t i = 0; i < o->tensors.n_items; i++) APR_TRY(parse_override(call, o->tensors.items[i], &overrides[i], arena, err));
     recipe.overrides = overrides;
-    APR_TRY(apr_ggml_rules_add(&like_ggml, call->operands[0], &recipe, overrides, arena, err));
+    APR_TRY(apr_ggml_rules_add(&ggml_rules, call->operands[0], &recipe, overrides, arena, err));
     apr_output_options output = o->output;
     apr_allocate_request allocate = o->allocate;
     if (apr_allocate_is_asked(&allocate)) {
         allocate.text = text;
         allocate.window = o->window > 0 ? o->window : 256;
         output.allocate = &allocate;
-        if (recipe.mixture == NULL) recipe.mixture = "q4_k_m"; /* of what is not chosen */
+        if (recipe.mixture == NULL) recipe.mixture = "q4_k_m"; /* for tensors whose type is not chosen */
     }
     apr_feedback_request feedback = o->feedback;
     feedback.calibration = text;
