@@ -1,4 +1,4 @@
-/* aprrun.c - runs a model: text from a prompt, or figures against a recorded truth. */
+/* aprrun.c - runs a model: generates text from a prompt, computes perplexity, and has the verbs that check and measure. */
 #include "runtime/session/evaluate.h"
 #include "runtime/session/generate.h"
 #include "tools/cli/meter.h"
@@ -37,18 +37,18 @@ static const apr_option generate_table[] = {
      APR_TO(generate_options, prompt), .group = "Prompt"},
     {"file", 'f', APR_OPTION_STRING, "FILE", NULL, "the prompt from a file or a pipe; - reads stdin", APR_TO(generate_options, file)},
     {"prompt-file", 0, APR_OPTION_STRING, "FILE", NULL, "the same as --file", APR_TO(generate_options, file)},
-    {"chat", 0, APR_OPTION_FLAG, NULL, NULL, "as a user's message, in the model's own chat template", APR_TO(generate_options, chat)},
-    {"system", 0, APR_OPTION_STRING, "TEXT", NULL, "a system message before it; with --chat, which it implies",
-     APR_TO(generate_options, system)},
-    {"interactive", 'i', APR_OPTION_FLAG, NULL, NULL, "a conversation, as aprrun chat; so is a terminal without a prompt",
-     APR_TO(generate_options, interactive)},
-    {"no-bos", 0, APR_OPTION_FLAG, NULL, NULL, "do not put the begin token in front, even if the model asks for it",
+    {"chat", 0, APR_OPTION_FLAG, NULL, NULL, "send the prompt as a user message in the model's chat template",
+     APR_TO(generate_options, chat)},
+    {"system", 0, APR_OPTION_STRING, "TEXT", NULL, "a system message before the prompt; implies --chat", APR_TO(generate_options, system)},
+    {"interactive", 'i', APR_OPTION_FLAG, NULL, NULL,
+     "hold a conversation, as aprrun chat does; the default on a terminal without a prompt", APR_TO(generate_options, interactive)},
+    {"no-bos", 0, APR_OPTION_FLAG, NULL, NULL, "do not add the begin token (BOS), even if the model asks for it",
      APR_TO(generate_options, no_bos)},
-    {"tokens", 'n', APR_OPTION_INT, "N", "0", "at most this many new tokens; 0: 256, in a conversation until the model ends its answer",
+    {"tokens", 'n', APR_OPTION_INT, "N", "0", "generate at most N tokens; 0: 256, in a conversation until the model ends its answer",
      APR_TO(generate_options, n), .min = 0, .max = 1e9, .group = "Sampling"},
     {"temp", 0, APR_OPTION_REAL, "T", "0", "temperature; 0 takes the most likely token", APR_TO(generate_options, sampling.temp), .min = 0,
      .max = 100},
-    {"top-p", 0, APR_OPTION_REAL, "P", "1", "the smallest set of tokens with this much probability",
+    {"top-p", 0, APR_OPTION_REAL, "P", "1", "sample from the smallest set of tokens whose probabilities add up to P",
      APR_TO(generate_options, sampling.top_p), .min = 0, .max = 1},
     {"seed", 0, APR_OPTION_INT, "N", "0", "the same seed gives the same text", APR_TO(generate_options, sampling.seed), .min = -9e18,
      .max = 9e18},
@@ -68,14 +68,13 @@ static const char *const generate_examples[] = {
     NULL,
 };
 
-/* A system message has no place but in a template. */
+/* A system message needs a chat template. */
 static bool is_chat(const generate_options *o) { return o->chat || o->system != NULL; }
 
 static bool is_plain_prompt(const apr_call *call) { return !is_chat(call->options); }
 
-static const apr_need generate_needs[] = {{"no-bos", "a prompt outside a chat template, which writes its own begin token", is_plain_prompt},
-                                          APR_DEVICE_NEEDS(apr_runs_on_a_gpu),
-                                          {0}};
+static const apr_need generate_needs[] = {
+    {"no-bos", "a plain prompt (a chat template writes its own begin token)", is_plain_prompt}, APR_DEVICE_NEEDS(apr_runs_on_a_gpu), {0}};
 
 static void ids_json(apr_json_text *json, const char *key, const int32_t *ids, size_t n)
 {
@@ -184,7 +183,7 @@ static apr_status talk(const apr_call *call, const generate_options *o, apr_erro
     return apr_chat_with(call, &chat, err);
 }
 
-/* Without any, the command is named with one. */
+/* If no prompt was given, suggests the command with one. */
 static apr_status name_prompt(const apr_call *call, apr_status status, apr_error *err)
 {
     const generate_options *const o = call->options;
@@ -216,8 +215,8 @@ typedef struct ppl_options {
 } ppl_options;
 
 static const apr_option ppl_table[] = {
-    {"window", 'w', APR_OPTION_INT, "N", "256", "tokens of a window; every one but the first is scored", APR_TO(ppl_options, window),
-     .min = 2, .max = 1e9, .group = "Text"},
+    {"window", 'w', APR_OPTION_INT, "N", "256", "tokens per window; all but the first are scored", APR_TO(ppl_options, window), .min = 2,
+     .max = 1e9, .group = "Text"},
     APR_RUN_OPTIONS(ppl_options, run, "f16"),
     APR_LORA_OPTION(ppl_options, run.lora, "the weights"),
     {0},
@@ -287,22 +286,22 @@ static apr_status run_ppl(const apr_call *call, apr_error *err)
     return status;
 }
 
-/* A verb, and what its own file says of it. */
+/* A verb whose options and examples are in its own file. */
 #define VERB(name, takes, least, most, of, function, says)                                                                      \
     {                                                                                                                           \
         .verb = name, .operands = takes, .min_operands = least, .max_operands = most, .summary = says, .options = of##_options, \
         .options_bytes = of##_options_bytes, .examples = of##_examples, .run = function                                         \
     }
 
-/* The same, where its struct begins with an apr_run_options, and --force is the device's. */
+/* The same, for a verb whose options begin with an apr_run_options; --force is then the device's. */
 #define RUN_VERB(name, takes, least, most, of, function, says)                                                                  \
     {                                                                                                                           \
         .verb = name, .operands = takes, .min_operands = least, .max_operands = most, .summary = says, .options = of##_options, \
         .options_bytes = of##_options_bytes, .examples = of##_examples, .run = function, .needs = apr_run_needs                 \
     }
 
-/* llama.cpp's "-cnv", which is not a short option of one letter. */
-static void spell_out(int argc, char **argv)
+/* llama.cpp's "-cnv" is not three short options: it means --interactive. */
+static void replace_cnv(int argc, char **argv)
 {
     static char interactive[] = "--interactive";
     for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++)
@@ -313,8 +312,8 @@ int main(int argc, char **argv)
 {
     const apr_command commands[] = {
         RUN_VERB("golden", "MODEL golden.json|golden.safetensors", 2, 2, apr_golden, apr_run_golden,
-                 "token ids, answers, logits, hidden states, perplexity against a recorded truth"),
-        VERB("doctor", "", 0, 0, apr_doctor, apr_run_doctor, "GPUs, driver, what they can do and what was found out by trying"),
+                 "token ids, answers, logits, hidden states and perplexity against a recorded reference"),
+        VERB("doctor", "", 0, 0, apr_doctor, apr_run_doctor, "GPUs and driver: what they can do, tested on this machine"),
         {.verb = "ppl",
          .operands = "MODEL FILE",
          .min_operands = 2,
@@ -325,12 +324,15 @@ int main(int argc, char **argv)
          .run = run_ppl,
          .needs = apr_run_needs,
          .summary = "perplexity on a text"},
-        RUN_VERB("kld", "MODEL TEXT", 2, 2, apr_kld, apr_run_kld, "how far a model's predictions are from a reference's on a text"),
-        VERB("imatrix", "MODEL TEXT", 1, 2, apr_imatrix, apr_run_imatrix, "how much each input column of each matrix matters on a text"),
-        RUN_VERB("batch", "MODEL REQUESTS", 2, 2, apr_batch, apr_run_batch, "a file of prompts, a JSON object a line, many at once"),
-        RUN_VERB("bench", "[MODEL]", 0, 1, apr_bench, apr_run_bench, "speed and memory of a model, or of a shape with random weights"),
+        RUN_VERB("kld", "MODEL TEXT", 2, 2, apr_kld, apr_run_kld, "KL divergence of a model's predictions from a reference's, on a text"),
+        VERB("imatrix", "MODEL TEXT", 1, 2, apr_imatrix, apr_run_imatrix,
+             "importance matrix: how much each input column of each matrix matters on a text"),
+        RUN_VERB("batch", "MODEL REQUESTS", 2, 2, apr_batch, apr_run_batch,
+                 "answers a file of prompts, one JSON object per line, many at once"),
+        RUN_VERB("bench", "[MODEL]", 0, 1, apr_bench, apr_run_bench,
+                 "speed and memory of a model, or of a config.json with random weights"),
         RUN_VERB("parity", "MODEL", 1, 1, apr_parity_verb, apr_run_parity,
-                 "every operation on the reference and on another backend, from the same input"),
+                 "each operation on the reference and on another backend, from the same input"),
         {.verb = "verify",
          .operands = "MODEL [SOURCE]",
          .min_operands = 1,
@@ -342,7 +344,7 @@ int main(int argc, char **argv)
          .run = apr_run_verify,
          .needs = apr_run_needs,
          .summary = "is it still the model that it was made from?"},
-        RUN_VERB("chat", "MODEL", 1, 1, apr_chat_verb, apr_run_chat, "a conversation; where stdin is not a terminal, each line is a turn"),
+        RUN_VERB("chat", "MODEL", 1, 1, apr_chat_verb, apr_run_chat, "a conversation; if stdin is not a terminal, each line is one turn"),
         VERB("tokenize", "MODEL [TEXT]", 1, 2, apr_tokenize, apr_run_tokenize, "a text's tokens, without opening the weights"),
         VERB("detokenize", "MODEL [ID...]", 1, APR_MOST_DETOKENIZED, apr_detokenize, apr_run_detokenize, "the text of token ids"),
         {.operands = "MODEL [TEXT...]",
@@ -358,9 +360,9 @@ int main(int argc, char **argv)
          .summary = "text from a prompt"},
         {0},
     };
-    static const apr_tool tool_facts = {"aprrun", "runs a model on the host or a GPU and proves that it is still the model", NULL};
+    static const apr_tool tool_facts = {"aprrun", "runs a model on the CPU or a GPU, and checks that it is still the same model", NULL};
     apr_tool tool = tool_facts;
     tool.commands = commands;
-    spell_out(argc, argv);
+    replace_cnv(argc, argv);
     return apr_cli_main(&tool, argc, argv);
 }

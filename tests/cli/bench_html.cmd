@@ -10,7 +10,7 @@ count '<svg'
 grep -oE '<h2>[^<]*|<title>tiny[^<]*|<b>[pt][pg][0-9]+' page.html
 # points stand in their order, whatever the order of the table; the numbers are those of the table
 grep -oE '<title>(sequences at once|mean|95 %), [0-9]+' page.html | sed 's/.*>//'
-grep -oE '<title>behind, [0-9]+: ' page.html | paste -sd' '
+grep -oE '<title>depth, [0-9]+: ' page.html | paste -sd' '
 grep -oE '<tr>(<td[^>]*>[^<]*</td>)+' page.html | sed 's/<[^>]*>/ /g; s/ *$//; s/^ *//; s/  */ /g' >of_page
 sed -E 's/^ *//; s/  +/ /g' t | grep -E '^([pt][pg])?[0-9]+ [0-9]' | sort >of_terminal
 sort of_page | cmp - of_terminal && wc -l <of_page

@@ -7,7 +7,7 @@ i=0; while [ ! -e part.gguf.resume ] && [ $i -lt 3000000 ]; do i=$((i + 1)); don
 kill -9 $run; wait $run 2>/dev/null
 [ -e part.gguf ] && echo 'it was too fast to be killed'
 aprrun imatrix --show part.gguf.resume | head -n 1 | grep -oE 'windows of 32 tokens, unfinished'
-make -o part.gguf --resume --chunk 1 2>&1 | sed 's/begun with .*: give/begun with ...: give/'
+make -o part.gguf --resume --chunk 1 2>&1 | sed 's/started with .*: use/started with ...: use/'
 make -o part.gguf --resume --kv f32 2>&1
 mv part.gguf.resume kept
 at=$(($(wc -c <kept) / 2)) # a bit that changes meanwhile

@@ -8,4 +8,4 @@ aprrun kld data/tiny-qwen2 --ref data/tiny-qwen2 data/heldout.txt --window 10000
 aprrun kld data/tiny-qwen2 --ref data/tiny-qwen2 data/heldout.txt --window 512 --ctx 256; echo $?
 printf a | aprrun kld data/tiny-qwen2 --ref data/tiny-qwen2 -; echo $?
 aprrun kld data/tiny-qwen2 --ref data/tiny-qwen2 data/heldout.txt --memory 10M --json >m; echo $?
-grep -oE '"status":"[a-z ]*"|both models at once need|smaller are a reference of another type' m
+grep -oE '"status":"[a-z ]*"|both models at once need|use a reference of a smaller type' m

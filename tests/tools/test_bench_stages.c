@@ -27,7 +27,7 @@ static void lengths_are_whole_numbers_with_commas_between(void **state)
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         apr_error err = {0};
         assert_int_equal(apr_lengths_parse(&lengths, "--prompt", wrong[i], &err), APR_E_USAGE);
-        assert_non_null(strstr(err.text, "--prompt wants"));
+        assert_non_null(strstr(err.text, "--prompt takes"));
     }
 }
 

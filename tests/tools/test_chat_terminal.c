@@ -124,7 +124,7 @@ static void lines_are_turns_and_control_d_ends(void **state)
     wait_for(t, "\nIn the beginning God created the heaven and the earth.");
     wait_for(t, "> ");
     type(t, "/stats\n");
-    wait_for(t, "0 tokens kept, 19 read");
+    wait_for(t, "0 tokens reused, 19 read");
     wait_for(t, "> ");
     type(t, "\"\"\"one\n");
     wait_for(t, ". ");
@@ -180,13 +180,13 @@ static void control_c_twice_ends_once_does_not(void **state)
     talk *t = begin(&options);
     wait_for(t, "> ");
     type(t, "this is dropped\x03");
-    wait_for(t, "Ctrl-C again ends");
+    wait_for(t, "Ctrl-C again to end");
     wait_for(t, "> ");
     type(t, "Recite Ge1:1\n");
     wait_for(t, "\nIn the beginning God created the heaven and the earth.");
     wait_for(t, "> ");
     type(t, "\x03");
-    wait_for(t, "Ctrl-C again ends");
+    wait_for(t, "Ctrl-C again to end");
     wait_for(t, "> ");
     type(t, "\x03");
     const int status = end(t);

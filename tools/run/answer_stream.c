@@ -1,4 +1,4 @@
-/* answer_stream.c - tokens to stdout. */
+/* answer_stream.c - prints an answer's tokens to stdout. */
 #include "tools/run/answer_stream.h"
 
 #include "tools/cli/terminal.h"
@@ -6,22 +6,22 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PIECE = 1024 };
+enum { CHUNK = 1024 };
 
-static bool print_piece(apr_answer_stream *s, const char *bytes, size_t n, bool is_last)
+static bool print_chunk(apr_answer_stream *s, const char *bytes, size_t n, bool is_last)
 {
-    char valid[PIECE * APR_VALID_TEXT_GROWTH], clean[(sizeof valid + 1) * APR_TERMINAL_TEXT_GROWTH];
+    char valid[CHUNK * APR_VALID_TEXT_GROWTH], clean[(sizeof valid + 1) * APR_TERMINAL_TEXT_GROWTH];
 
     if (s->as_decoded) {
         n = apr_valid_text(valid, bytes, n);
         bytes = valid;
     }
-    apr_terminal_fold(is_last); /* what a model writes goes to the terminal as it is */
+    apr_terminal_fold(is_last); /* what a model writes is not folded */
     if (s->is_terminal) n = apr_terminal_clean(&s->terminal, clean, bytes, n, is_last);
     return fwrite(s->is_terminal ? clean : bytes, 1, n, stdout) == n && fflush(stdout) == 0;
 }
 
-/* What can be shown by now. */
+/* Prints the text that can be shown by now. */
 static bool print_text(apr_answer_stream *s, bool is_last)
 {
     size_t n = 0;
@@ -31,14 +31,14 @@ static bool print_text(apr_answer_stream *s, bool is_last)
         fputs(s->before, stdout);
         s->before = NULL;
     }
-    while (n > PIECE) {
-        size_t piece = PIECE;
-        while (piece > PIECE - 4 && ((unsigned char)bytes[piece] & 0xc0) == 0x80) piece--; /* between characters */
-        if (!print_piece(s, bytes, piece, false)) return false;
-        bytes += piece;
-        n -= piece;
+    while (n > CHUNK) {
+        size_t chunk = CHUNK;
+        while (chunk > CHUNK - 4 && ((unsigned char)bytes[chunk] & 0xc0) == 0x80) chunk--; /* cut between characters */
+        if (!print_chunk(s, bytes, chunk, false)) return false;
+        bytes += chunk;
+        n -= chunk;
     }
-    return print_piece(s, bytes, n, is_last);
+    return print_chunk(s, bytes, n, is_last);
 }
 
 static bool keep_id(apr_answer_stream *s, int32_t id)
@@ -64,7 +64,7 @@ static bool leaves_space_out(const apr_answer_stream *s)
 bool apr_answer_stream_take(void *user, int32_t id, bool is_stop)
 {
     apr_answer_stream *const s = user;
-    char bytes[PIECE];
+    char bytes[CHUNK];
 
     s->failed |= !keep_id(s, id);
     if (s->failed) return false;

@@ -1,7 +1,7 @@
-/* answer_stream.h - an answer's tokens as they come: collected, and their text shown as far as it can be (answer_text.h).
+/* answer_stream.h - collects an answer's tokens as they come, and prints their text as far as it is certain (answer_text.h).
  *
- * To a terminal control characters are made visible. With `as_decoded` the shown text is what apr_tokenizer_decode makes of the tokens, as
- * UTF-8: SentencePiece's space in front is left out, characters are shown when they are complete, and bytes that are none become U+FFFD. */
+ * On a terminal control characters are made visible. With `as_decoded` the text is printed as apr_tokenizer_decode would give it, in valid
+ * UTF-8: SentencePiece's leading space is left out, a character is printed when it is complete, and invalid bytes become U+FFFD. */
 #ifndef APR_TOOLS_ANSWER_STREAM_H
 #define APR_TOOLS_ANSWER_STREAM_H
 
@@ -9,23 +9,23 @@
 #include "tools/run/answer_text.h"
 #include "tools/run/running.h"
 
-/* Begins with running, the flags and text.stops set, and else zeros. */
+/* Set running, the flags and text.stops; the rest begins as zeros. */
 typedef struct apr_answer_stream {
     const apr_running *running;
     bool show_special, print, is_terminal, as_decoded;
-    const char *before;     /* NULL, or shown once, before the text */
-    bool (*is_ended)(void); /* NULL, or asked at each token: true ends the answer */
+    const char *before;     /* printed once, before the text; NULL: nothing */
+    bool (*is_ended)(void); /* called at each token; true ends the answer; NULL: never */
     apr_terminal_text terminal;
     apr_answer_text text;
     int32_t *ids; /* [n_ids] the stop id included */
     size_t n_ids, capacity;
-    bool has_text; /* a token with bytes came */
+    bool has_text; /* a token with text has come */
     bool failed;   /* no memory */
 } apr_answer_stream;
 
-/* As apr_generate_options asks for it; user: the stream. */
+/* The on_token of apr_generate_options; user: the stream. */
 bool apr_answer_stream_take(void *user, int32_t id, bool is_stop);
-/* Nothing follows. False: stdout cannot be written. */
+/* Prints the rest. False: stdout cannot be written. */
 bool apr_answer_stream_end(apr_answer_stream *stream);
 void apr_answer_stream_close(apr_answer_stream *stream);
 

@@ -1,4 +1,4 @@
-/* answer_text.c - keeps back what the next bytes may still decide about. */
+/* answer_text.c - holds back bytes that may begin a stop text, and incomplete characters. */
 #define _GNU_SOURCE /* memmem */
 #include "tools/run/answer_text.h"
 
@@ -17,8 +17,8 @@ size_t apr_find_stop_text(const char *const *stops, size_t n_stops, const char *
     return first;
 }
 
-/* Bytes at the end that could be how a stop text begins. */
-static size_t count_begun(const apr_answer_text *t)
+/* Number of bytes at the end that may begin a stop text. */
+static size_t count_begun_stop(const apr_answer_text *t)
 {
     size_t most = 0;
     for (size_t i = 0; i < t->n_stops; i++) {
@@ -29,8 +29,8 @@ static size_t count_begun(const apr_answer_text *t)
     return most;
 }
 
-/* Bytes at the end of bytes[n] that begin a character and do not complete it. */
-static size_t count_of_character(const char *bytes, size_t n)
+/* Number of bytes at the end of bytes[n] that are an incomplete character. */
+static size_t count_incomplete(const char *bytes, size_t n)
 {
     for (size_t back = 1; back <= 3 && back <= n; back++) {
         const uint8_t byte = (uint8_t)bytes[n - back];
@@ -63,8 +63,8 @@ const char *apr_answer_text_show(apr_answer_text *t, bool is_last, size_t *n)
     size_t end = t->n_bytes;
 
     if (!is_last && !t->is_stopped) {
-        end -= count_begun(t);
-        if (t->whole_characters) end -= count_of_character(t->bytes, end);
+        end -= count_begun_stop(t);
+        if (t->whole_characters) end -= count_incomplete(t->bytes, end);
     }
     *n = end > t->n_shown ? end - t->n_shown : 0;
     const char *const shown = t->bytes != NULL ? t->bytes + t->n_shown : "";
@@ -72,7 +72,7 @@ const char *apr_answer_text_show(apr_answer_text *t, bool is_last, size_t *n)
     return shown;
 }
 
-/* Bytes of the character that begins here; 0: none does. */
+/* Length of the UTF-8 character that begins here; 0: it is invalid. */
 static size_t character_bytes(const char *text, size_t n_bytes)
 {
     const unsigned char *const b = (const unsigned char *)text;

@@ -1,4 +1,4 @@
-/* as_library.c - plain matrices in place of codes and scales. */
+/* as_library.c - replaces matrices of codes and scales by plain ones. */
 #include "tools/run/as_library.h"
 
 #include "formats/model/library_type.h"
@@ -29,7 +29,7 @@ bool apr_running_can_round(const apr_running *r)
     return available == 0 || n_bytes < available;
 }
 
-/* The tensor becomes a plain one of its library's type. */
+/* Replaces the tensor by a plain one of its library's type. */
 static apr_status round_tensor(apr_model *model, apr_tensor *t, apr_error *err)
 {
     const apr_dtype type = apr_library_type(model, t);
@@ -53,7 +53,7 @@ static apr_status round_tensor(apr_model *model, apr_tensor *t, apr_error *err)
     return apr_tensor_size(t, model->path, err);
 }
 
-/* Scales that no tensor has any more are none of the model's. */
+/* Removes the tensors of scales that no matrix uses any more. */
 static void drop_scales(apr_model *model, const apr_tensor *const *scales, size_t n_scales)
 {
     size_t n = 0;

@@ -1,4 +1,4 @@
-/* batch_ids.c - open addressing by FNV-1a. */
+/* batch_ids.c - a hash table with open addressing, by FNV-1a. */
 #include "tools/run/batch_ids.h"
 
 #include <stdbool.h>
@@ -6,7 +6,7 @@
 #include <string.h>
 
 struct apr_batch_id {
-    char *text; /* NULL: nobody */
+    char *text; /* NULL: empty */
     int64_t line;
 };
 
@@ -18,7 +18,7 @@ static uint64_t hash_of(const char *text)
 }
 
 /* Where the id is, or would be. */
-static struct apr_batch_id *place_of(const apr_batch_ids *ids, const char *id)
+static struct apr_batch_id *find_slot(const apr_batch_ids *ids, const char *id)
 {
     size_t at = (size_t)hash_of(id) & (ids->capacity - 1);
     while (ids->items[at].text != NULL && strcmp(ids->items[at].text, id) != 0) at = (at + 1) & (ids->capacity - 1);
@@ -32,7 +32,7 @@ static bool grow(apr_batch_ids *ids)
     apr_batch_ids more = {.items = calloc(capacity, sizeof *more.items), .n = ids->n, .capacity = capacity};
     if (more.items == NULL) return false;
     for (size_t i = 0; i < ids->capacity; i++)
-        if (ids->items[i].text != NULL) *place_of(&more, ids->items[i].text) = ids->items[i];
+        if (ids->items[i].text != NULL) *find_slot(&more, ids->items[i].text) = ids->items[i];
     free(ids->items);
     *ids = more;
     return true;
@@ -41,7 +41,7 @@ static bool grow(apr_batch_ids *ids)
 int64_t apr_batch_ids_add(apr_batch_ids *ids, const char *id, int64_t line)
 {
     if (!grow(ids)) return -1;
-    struct apr_batch_id *const at = place_of(ids, id);
+    struct apr_batch_id *const at = find_slot(ids, id);
     if (at->text != NULL) return at->line;
     at->text = strdup(id);
     if (at->text == NULL) return -1;

@@ -1,4 +1,4 @@
-/* batch_ids.h - the ids that requests have had, and in which line. */
+/* batch_ids.h - the ids of requests so far, and the line of each. */
 #ifndef APR_TOOLS_BATCH_IDS_H
 #define APR_TOOLS_BATCH_IDS_H
 
@@ -10,8 +10,8 @@ typedef struct apr_batch_ids {
     size_t n, capacity;
 } apr_batch_ids;
 
-/* 0: it is new, and the line's from now on; else the line that had it before; -1: no memory. Copies the id. */
+/* Adds a line's id, which is copied. Returns 0 if it is new, else the line that has it already; -1: no memory. */
 int64_t apr_batch_ids_add(apr_batch_ids *ids, const char *id, int64_t line);
-void apr_batch_ids_close(apr_batch_ids *ids); /* of a zeroed one, too */
+void apr_batch_ids_close(apr_batch_ids *ids); /* also of a zeroed one */
 
 #endif

@@ -1,4 +1,4 @@
-/* batch_job.c - text to ids, ids to text, and the strings at which an answer ends. */
+/* batch_job.c - makes token ids of a request, and the answer's line of the tokens that come. */
 #include "tools/run/batch_job.h"
 
 #include "runtime/template/chat.h"
@@ -17,8 +17,7 @@ static const char *kind_of(const cJSON *item)
                                   : "true or false";
 }
 
-/* Some templates take a content that is no string. Where one does not, that is no damage: the line asks for what the model does not have.
- */
+/* Some templates take a content that is not a string. If one does not, the request is at fault, and the model is not damaged. */
 static apr_status refuse_content(const cJSON *messages, const apr_error *own, apr_error *err)
 {
     const cJSON *message;
@@ -36,7 +35,7 @@ static apr_status refuse_content(const cJSON *messages, const apr_error *own, ap
     return apr_fail(err, own->status, "%s", own->text);
 }
 
-/* Of contents of null: some templates know tool calls by them, others take strings only. */
+/* Some templates recognize tool calls by a content of null, others take only strings. So null is tried first. */
 static apr_status render(apr_batch_job *job, const apr_vocab *vocab, double now, char **text, size_t *n, apr_error *err)
 {
     apr_error own = {0};
@@ -136,7 +135,7 @@ static void begin_line(apr_json_text *json, const apr_batch_job *job)
     if (job->request.id != NULL) apr_json_raw(json, "id", job->request.id, strlen(job->request.id));
 }
 
-/* On one line: what the builder writes between members as layout are no line ends. */
+/* Ends the object, which has no line end inside, and adds one. */
 static char *take_line(apr_json_text *json, size_t *n_bytes)
 {
     apr_json_close(json, '}');
@@ -160,7 +159,7 @@ static char *end_line(apr_json_text *json, const apr_batch_job *job, uint32_t te
 
 static void put_text(apr_json_text *json, const char *key, const char *text) { apr_json_string(json, key, text, strlen(text)); }
 
-/* --- the same in the shape of OpenAI's batches --- */
+/* --- answers in the shape of OpenAI's batches --- */
 
 static void begin_openai(apr_json_text *json, const apr_batch_job *job, uint32_t terms, int status_code)
 {
@@ -182,7 +181,7 @@ static char *openai_refusal(const apr_batch_job *job, apr_status status, const c
     apr_json_text json = {0};
 
     begin_openai(&json, job, terms, is_ours ? 500 : 400);
-    for (int i = 0; i < 2; i++) { /* OpenAI's readers look into the body, vLLM's behind it */
+    for (int i = 0; i < 2; i++) { /* OpenAI's clients read the error in the body, vLLM's next to the response */
         apr_json_open(&json, "error", '{');
         put_text(&json, "code", apr_status_text(status));
         put_text(&json, "message", sentence);
@@ -236,7 +235,7 @@ static char *openai_answer(const apr_batch_job *job, const char *text, size_t n_
     return take_line(&json, n_bytes);
 }
 
-/* --- either --- */
+/* --- answers in either shape --- */
 
 char *apr_batch_job_refusal(const apr_batch_job *job, apr_status status, const char *sentence, uint32_t terms, size_t *n_bytes)
 {

@@ -1,4 +1,4 @@
-/* batch_lines.c - a buffer that grows to the longest line. */
+/* batch_lines.c - reads lines into a buffer that grows to the longest line. */
 #include "tools/run/batch_lines.h"
 
 #include <errno.h>
@@ -7,11 +7,11 @@
 #include <string.h>
 #include <unistd.h>
 
-/* A signal may have come to another thread: the caller gets control back after WAIT_MS without a byte, or MOST_READS reads without a line. */
+/* A signal may have reached another thread. So the caller gets control back after WAIT_MS without a byte, or MOST_READS without a line. */
 enum { READ_BYTES = 65536, WAIT_MS = 200, MOST_READS = 16 };
 
-/* Room for READ_BYTES more, behind what is not handed out yet. */
-static bool make_room(apr_line_reader *r)
+/* Makes capacity for READ_BYTES more after the bytes that are not handed out yet. */
+static bool reserve(apr_line_reader *r)
 {
     if (r->at > 0) memmove(r->bytes, r->bytes + r->at, r->n - r->at);
     r->n -= r->at;
@@ -25,13 +25,13 @@ static bool make_room(apr_line_reader *r)
     return true;
 }
 
-/* More bytes; *is_there: some came, or the end. */
+/* Reads more bytes. *is_there: some came, or the end of the file. */
 static apr_status read_more(apr_line_reader *r, bool may_wait, bool *is_there, apr_error *err)
 {
     struct pollfd on = {.fd = r->fd, .events = POLLIN};
 
     *is_there = false;
-    if (!make_room(r)) return apr_no_memory(err, "a line");
+    if (!reserve(r)) return apr_no_memory(err, "a line");
     if (poll(&on, 1, may_wait ? WAIT_MS : 0) <= 0) return APR_OK; /* nothing yet, or a signal */
     const size_t most = r->is_limited && r->n_left < READ_BYTES ? (size_t)r->n_left : (size_t)READ_BYTES;
     const ssize_t n = read(r->fd, r->bytes + r->n, most);

@@ -1,4 +1,4 @@
-/* batch_output.c - reads what earlier runs answered, and appends. */
+/* batch_output.c - reads the answers of earlier runs, and appends new ones. */
 #define _GNU_SOURCE /* flock */
 #include "tools/run/batch_output.h"
 
@@ -51,7 +51,7 @@ static bool read_key(const char *key, uint32_t *terms, uint32_t *crc)
     return strcmp(apr_batch_key(again, *terms, *crc), key) == 0;
 }
 
-/* In OpenAI's shape the id has the number and the key. */
+/* In OpenAI's shape the id holds the line's number and the key. */
 static bool read_id(const char *id, int64_t *number, uint32_t *terms, uint32_t *crc)
 {
     const size_t n_head = strlen(APR_BATCH_ID_HEAD);
@@ -81,11 +81,12 @@ static apr_status take_line(apr_batch_output *o, const apr_line *line, apr_error
     o->n_refused += is_answer && error != NULL && !cJSON_IsNull(error);
     cJSON_Delete(json);
     if (!is_answer)
-        return apr_fail(err, APR_E_DAMAGED, "%s: line %lld is no answer of a batch: it stays as it is; give another output", o->path,
-                        (long long)line->number);
-    if (terms != o->terms)
-        return apr_fail(err, APR_E_IO, "%s: line %lld was answered by another model or with other settings: give those, or another output",
+        return apr_fail(err, APR_E_DAMAGED, "%s: line %lld is not an answer of a batch; the file was not changed: give another output",
                         o->path, (long long)line->number);
+    if (terms != o->terms)
+        return apr_fail(err, APR_E_IO,
+                        "%s: line %lld was answered by another model or with other settings: use the same ones, or another output", o->path,
+                        (long long)line->number);
     return add_done(o, number, crc, err);
 }
 
@@ -108,7 +109,7 @@ static apr_status read_lines(apr_batch_output *o, apr_line_reader *reader, apr_e
     }
 }
 
-/* Where the last line end is, with it: 0 where there is none. */
+/* Finds the end of the last complete line; 0: there is none. */
 static apr_status find_end(const apr_batch_output *o, uint64_t size, uint64_t *end, apr_error *err)
 {
     char bytes[4096];
@@ -126,7 +127,7 @@ static apr_status find_end(const apr_batch_output *o, uint64_t size, uint64_t *e
     return APR_OK;
 }
 
-/* Is what lies behind the last line end nothing, or how a line of ours begins? */
+/* Is nothing after the last line end, or only the beginning of a line of ours? */
 static bool is_begun_line(const apr_batch_output *o, uint64_t size)
 {
     static const char *const heads[] = {"{\"line\":", "{\"id\":\"" APR_BATCH_ID_HEAD};
@@ -139,14 +140,14 @@ static bool is_begun_line(const apr_batch_output *o, uint64_t size)
     return false;
 }
 
-/* Everything is read before a byte is cut off: what is no output of a batch stays as it is. */
-static apr_status take_up(apr_batch_output *o, uint64_t size, apr_error *err)
+/* Reads all of the file before it cuts anything off: a file that is not the output of a batch is not changed. */
+static apr_status continue_file(apr_batch_output *o, uint64_t size, apr_error *err)
 {
     apr_line_reader reader = {.fd = o->fd, .name = o->path};
 
     APR_TRY(find_end(o, size, &o->n_bytes, err));
     if (!is_begun_line(o, size))
-        return apr_fail(err, APR_E_DAMAGED, "%s is no output of a batch: it stays as it is; give another output", o->path);
+        return apr_fail(err, APR_E_DAMAGED, "%s is not the output of a batch and was not changed: give another output", o->path);
     apr_status status = lseek(o->fd, 0, SEEK_SET) == 0 ? APR_OK : apr_fail(err, APR_E_IO, "%s: %s", o->path, strerror(errno));
     reader.n_left = o->n_bytes;
     reader.is_limited = true;
@@ -156,7 +157,7 @@ static apr_status take_up(apr_batch_output *o, uint64_t size, apr_error *err)
     if (o->n_done > 0) qsort(o->done, o->n_done, sizeof *o->done, by_number);
     for (size_t i = 1; i < o->n_done; i++)
         if (o->done[i].number == o->done[i - 1].number)
-            return apr_fail(err, APR_E_DAMAGED, "%s answers line %lld twice: it stays as it is", o->path, (long long)o->done[i].number);
+            return apr_fail(err, APR_E_DAMAGED, "%s answers line %lld twice; it was not changed", o->path, (long long)o->done[i].number);
     if (ftruncate(o->fd, (off_t)o->n_bytes) != 0 || lseek(o->fd, (off_t)o->n_bytes, SEEK_SET) < 0)
         return apr_fail(err, APR_E_IO, "%s: %s", o->path, strerror(errno));
     return APR_OK;
@@ -175,9 +176,9 @@ static apr_status open_file(apr_batch_output *o, bool resume, apr_error *err)
     struct stat now;
     const bool exists = lstat(o->path, &now) == 0, is_pipe = exists && S_ISFIFO(now.st_mode);
 
-    if (exists && !is_pipe && !S_ISREG(now.st_mode)) return apr_fail(err, APR_E_USAGE, "%s is no regular file, and no pipe", o->path);
+    if (exists && !is_pipe && !S_ISREG(now.st_mode)) return apr_fail(err, APR_E_USAGE, "%s is neither a regular file nor a pipe", o->path);
     if (exists && !is_pipe && !resume)
-        return apr_fail(err, APR_E_IO, "%s exists; --resume goes on with it, and nothing is written over", o->path);
+        return apr_fail(err, APR_E_IO, "%s exists and is not overwritten: give --resume to continue it", o->path);
     const int how = is_pipe ? O_WRONLY : resume ? O_RDWR | O_APPEND | O_CREAT : O_RDWR | O_APPEND | O_CREAT | O_EXCL;
     o->fd = open(o->path, how | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY, 0666);
     if (o->fd < 0) return apr_fail(err, APR_E_IO, "%s: %s", o->path, strerror(errno));
@@ -202,7 +203,7 @@ apr_status apr_batch_output_open(apr_batch_output *o, const char *path, bool res
     if (flock(o->fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
         return apr_fail(err, APR_E_IO, "%s is being written by another run", path);
     if (fstat(o->fd, &out) != 0) return apr_fail(err, APR_E_IO, "%s: %s", path, strerror(errno));
-    return take_up(o, (uint64_t)out.st_size, err);
+    return continue_file(o, (uint64_t)out.st_size, err);
 }
 
 void apr_batch_output_close(apr_batch_output *o)
@@ -248,7 +249,7 @@ apr_status apr_batch_output_write(apr_batch_output *o, const char *line, size_t 
         if (why == EINTR || (why == EAGAIN && (poll(&on, 1, -1) >= 0 || errno == EINTR))) continue;
         const bool is_clean = o->is_file && ftruncate(o->fd, (off_t)o->n_bytes) == 0;
         return apr_fail(err, APR_E_IO, "%s: %s%s", o->path, strerror(why),
-                        is_clean ? "; what was answered before is kept, and --resume goes on there" : "");
+                        is_clean ? "; earlier answers are kept: give --resume to continue" : "");
     }
     o->n_bytes += n_bytes;
     return APR_OK;

@@ -1,4 +1,4 @@
-/* batch_output.h - the answers of a batch, a line each, in a file that grows under its own name: each is there when it is done.
+/* batch_output.h - the answers of a batch, one per line, each appended to the output as soon as it is done.
  *
  *     {"line":1,"id":"a1","text":"...","finish":"stop","prompt_tokens":3,"tokens":20,"key":"5f0c2a91-3fa1b2c4"}
  *     {"line":2,"error":"'prompt' must be a string","status":"usage","key":"5f0c2a91-77a01c55"}
@@ -6,8 +6,8 @@
  *
  * The third line has the shape of OpenAI's batches; its number and key are in its id.
  *
- * The key says what is answered: CRC-32 of the terms (model and settings) and of the request's line. So a later run knows which lines are
- * done, and that they are of the same input. A last line without its end is what a kill or a full disk left, and is cut off. */
+ * The key identifies what was answered: CRC-32 of the terms (model and settings), and of the request's line. By it a later run knows which
+ * lines are done, and that the input is the same. A last line without its end was left by a kill or a full disk, and is cut off. */
 #ifndef APR_TOOLS_BATCH_OUTPUT_H
 #define APR_TOOLS_BATCH_OUTPUT_H
 
@@ -26,25 +26,25 @@ typedef struct apr_batch_output {
     int fd; /* -1: not open */
     const char *path;
     bool is_stdout, is_file;
-    uint64_t n_bytes; /* of whole lines, in a file */
+    uint64_t n_bytes; /* of complete lines; only in a file */
     uint32_t terms;
-    apr_done_line *done; /* [n_done] by earlier runs, by number */
+    apr_done_line *done; /* [n_done] answered by earlier runs, sorted by number */
     size_t n_done, capacity;
-    int64_t n_refused; /* of them, those whose answer is what was wrong with the line */
+    int64_t n_refused; /* of them, those whose answer is an error */
 } apr_batch_output;
 
-/* path "-": stdout. Else a new file, or a pipe that is there; with `resume` a file of an earlier run, whose answers are read. input_fd:
- * what the output must not be. APR_E_IO: it exists, cannot be made, is written by another run, or belongs to other terms; APR_E_DAMAGED: it
- * is no output of a batch. Zeroed, or opened, it may be closed. */
+/* path "-": stdout. Else a new file, or a pipe that exists; with `resume` also a file of an earlier run, whose answers are read. input_fd:
+ * the input, which the output must not be. APR_E_IO: the file exists, cannot be made, is written by another run, or has other terms.
+ * APR_E_DAMAGED: it is not the output of a batch. Zeroed, or opened (also if that failed), it may be closed. */
 apr_status apr_batch_output_open(apr_batch_output *out, const char *path, bool resume, int input_fd, uint32_t terms, apr_error *err);
 void apr_batch_output_close(apr_batch_output *out);
 
-/* What an earlier run answered to that line; NULL: nothing. */
+/* The answer of an earlier run to that line; NULL: none. */
 const apr_done_line *apr_batch_output_find(const apr_batch_output *out, int64_t number);
-/* A whole line, with its '\n'. APR_E_IO: what could not be written is taken back; or another program removed, replaced or changed the
- * file since the last line. */
+/* Appends a whole line, with its '\n'. APR_E_IO: the write failed, and its bytes were removed again; or another program removed, replaced
+ * or changed the file since the last line. */
 apr_status apr_batch_output_write(apr_batch_output *out, const char *line, size_t n_bytes, apr_error *err);
-/* All of it on the disk, under the name that it was opened with. */
+/* Flushes the file to the disk, and checks that it still has the name that it was opened with. */
 apr_status apr_batch_output_finish(apr_batch_output *out, apr_error *err);
 
 enum { APR_BATCH_KEY_BYTES = 18 };

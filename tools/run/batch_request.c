@@ -1,4 +1,4 @@
-/* batch_request.c - the fields of a request, each with what it must be. */
+/* batch_request.c - reads the fields of a request, and checks each. */
 #include "tools/run/batch_request.h"
 
 #include <math.h>
@@ -10,7 +10,7 @@ static apr_status must_be(const char *key, const char *what, apr_error *err)
     return apr_fail(err, APR_E_USAGE, "'%s' must be %s", key, what);
 }
 
-/* A list of one is what it holds; several would be several answers. */
+/* A list of one prompt is that prompt; several would need several answers. */
 static apr_status read_prompt(apr_batch_request *r, cJSON *item, apr_error *err)
 {
     const cJSON *const it = cJSON_IsArray(item) && cJSON_GetArraySize(item) == 1 ? item->child : item;
@@ -21,7 +21,7 @@ static apr_status read_prompt(apr_batch_request *r, cJSON *item, apr_error *err)
 }
 
 /* [{"type": "text", "text": "a"}, ...] becomes the texts with line ends between them, as vLLM and llama.cpp do it. Parts of another type
- * are refused: no template makes words of a picture. */
+ * are refused: chat templates take only text. */
 static apr_status join_parts(cJSON *message, apr_error *err)
 {
     const cJSON *const parts = cJSON_GetObjectItemCaseSensitive(message, "content"), *part;
@@ -32,7 +32,7 @@ static apr_status join_parts(cJSON *message, apr_error *err)
     {
         const char *const type = apr_json_get_string(part, "type"), *const text = apr_json_get_string(part, "text");
         if (text == NULL || (type != NULL && strcmp(type, "text") != 0))
-            return apr_fail(err, APR_E_USAGE, "'content' has a part of the type '%.40s': only texts are taken",
+            return apr_fail(err, APR_E_USAGE, "'content' has a part of the type '%.40s': only text is supported",
                             type != NULL ? type : "none");
         n += strlen(text) + 1;
     }
@@ -60,7 +60,7 @@ static bool has_calls(const cJSON *message)
     return cJSON_IsArray(calls) && calls->child != NULL;
 }
 
-/* OpenAI's calls have their arguments as JSON in a string; chat templates write out the object, as vLLM hands it to them. */
+/* OpenAI's tool calls have their arguments as JSON in a string. Chat templates expect an object; vLLM also passes one. */
 static apr_status parse_arguments(cJSON *message, apr_error *err)
 {
     const cJSON *const calls = apr_json_get(message, "tool_calls"), *call;
@@ -167,7 +167,7 @@ static apr_status read_model(apr_batch_request *r, cJSON *item, apr_error *err)
     return APR_OK;
 }
 
-/* --- fields that may be there as long as they ask for nothing --- */
+/* --- fields that are allowed as long as they have no effect --- */
 
 static bool is_plain_text(const cJSON *item)
 {
@@ -198,7 +198,7 @@ static bool is_anything(const cJSON *item)
 
 static const struct {
     const char *key;
-    bool (*asks_nothing)(const cJSON *item);
+    bool (*has_no_effect)(const cJSON *item);
     const char *what;
 } idle_fields[] = {
     {"n", is_one, "1: a line has one answer"},
@@ -225,13 +225,13 @@ static const struct {
     {"parallel_tool_calls", is_anything, NULL},
 };
 
-/* *known: it is one of them. */
+/* *known: the field is one of them. */
 static apr_status read_idle(const cJSON *item, bool *known, apr_error *err)
 {
     *known = true;
     for (size_t i = 0; i < sizeof idle_fields / sizeof *idle_fields; i++) {
         if (strcmp(idle_fields[i].key, item->string) != 0) continue;
-        return idle_fields[i].asks_nothing(item) ? APR_OK : must_be(item->string, idle_fields[i].what, err);
+        return idle_fields[i].has_no_effect(item) ? APR_OK : must_be(item->string, idle_fields[i].what, err);
     }
     *known = false;
     return APR_OK;
@@ -242,7 +242,7 @@ static apr_status read_idle(const cJSON *item, bool *known, apr_error *err)
 static apr_status read_max_tokens(apr_batch_request *r, cJSON *item, apr_error *err)
 {
     if (!apr_json_as_int(item, &r->max_tokens) || r->max_tokens < 1 || r->max_tokens > 1000000000)
-        return must_be("max_tokens", "a whole number of 1 to 1000000000", err);
+        return must_be("max_tokens", "a whole number from 1 to 1000000000", err);
     return APR_OK;
 }
 
@@ -253,7 +253,7 @@ static bool is_within(const cJSON *item, double most)
 
 static apr_status read_temperature(apr_batch_request *r, cJSON *item, apr_error *err)
 {
-    if (!is_within(item, 100.0)) return must_be("temperature", "a number of 0 to 100", err);
+    if (!is_within(item, 100.0)) return must_be("temperature", "a number from 0 to 100", err);
     r->sampling.temperature = (float)item->valuedouble;
     r->says_sampling = true;
     return APR_OK;
@@ -261,32 +261,32 @@ static apr_status read_temperature(apr_batch_request *r, cJSON *item, apr_error 
 
 static apr_status read_top_p(apr_batch_request *r, cJSON *item, apr_error *err)
 {
-    if (!is_within(item, 1.0)) return must_be("top_p", "a number of 0 to 1", err);
+    if (!is_within(item, 1.0)) return must_be("top_p", "a number from 0 to 1", err);
     r->sampling.top_p = (float)item->valuedouble;
     r->says_sampling = true;
     return APR_OK;
 }
 
-/* -1 is 0, as vLLM has it. */
+/* -1 means 0 (all), as in vLLM. */
 static apr_status read_top_k(apr_batch_request *r, cJSON *item, apr_error *err)
 {
     int64_t k;
     if (!apr_json_as_int(item, &k) || k < -1 || k > 1000000000)
-        return must_be("top_k", "a whole number of 1 to 1000000000; 0 or -1: all", err);
+        return must_be("top_k", "a whole number from 1 to 1000000000; 0 or -1: all", err);
     r->sampling.top_k = k > 0 ? k : 0;
     return APR_OK;
 }
 
 static apr_status read_min_p(apr_batch_request *r, cJSON *item, apr_error *err)
 {
-    if (!is_within(item, 1.0)) return must_be("min_p", "a number of 0 to 1", err);
+    if (!is_within(item, 1.0)) return must_be("min_p", "a number from 0 to 1", err);
     r->sampling.min_p = (float)item->valuedouble;
     return APR_OK;
 }
 
 static apr_status read_repeat(apr_batch_request *r, cJSON *item, apr_error *err)
 {
-    if (!is_within(item, 100.0) || item->valuedouble < 0.01) return must_be(item->string, "a number of 0.01 to 100; 1: none", err);
+    if (!is_within(item, 100.0) || item->valuedouble < 0.01) return must_be(item->string, "a number from 0.01 to 100; 1: no penalty", err);
     r->sampling.repeat_penalty = (float)item->valuedouble;
     return APR_OK;
 }
@@ -295,14 +295,14 @@ static apr_status read_repeat_last(apr_batch_request *r, cJSON *item, apr_error 
 {
     int64_t n;
     if (!apr_json_as_int(item, &n) || n < -1 || n > APR_MOST_REPEAT_LAST)
-        return must_be(item->string, "a whole number of 0 to 1048576; -1: all", err);
+        return must_be(item->string, "a whole number from 0 to 1048576; -1: all", err);
     r->sampling.repeat_last = n;
     return APR_OK;
 }
 
 static apr_status read_penalty(cJSON *item, float *penalty, apr_error *err)
 {
-    if (!cJSON_IsNumber(item) || !(fabs(item->valuedouble) <= 100.0)) return must_be(item->string, "a number of -100 to 100", err);
+    if (!cJSON_IsNumber(item) || !(fabs(item->valuedouble) <= 100.0)) return must_be(item->string, "a number from -100 to 100", err);
     *penalty = (float)item->valuedouble;
     return APR_OK;
 }
@@ -344,7 +344,7 @@ static apr_status read_stop(apr_batch_request *r, cJSON *item, apr_error *err)
     return APR_OK;
 }
 
-static apr_status read_over(apr_batch_request *r, cJSON *item, apr_error *err)
+static apr_status ignore_field(apr_batch_request *r, cJSON *item, apr_error *err)
 {
     (void)r, (void)item, (void)err;
     return APR_OK;
@@ -353,15 +353,15 @@ static apr_status read_over(apr_batch_request *r, cJSON *item, apr_error *err)
 typedef struct field {
     const char *key;
     apr_status (*read)(apr_batch_request *r, cJSON *item, apr_error *err);
-    bool in_body, outside; /* where it may stand when there is a body; without one everywhere */
+    bool in_body, outside; /* where it is allowed if there is a body; without a body everywhere */
 } field;
 
 static const field fields[] = {
-    {"id", read_over, false, true},
-    {"custom_id", read_over, false, true},
+    {"id", ignore_field, false, true},
+    {"custom_id", ignore_field, false, true},
     {"method", read_method, false, true},
     {"url", read_url, false, true},
-    {"body", read_over, false, true},
+    {"body", ignore_field, false, true},
     {"model", read_model, true, false},
     {"prompt", read_prompt, true, false},
     {"messages", read_messages, true, false},
@@ -384,7 +384,7 @@ static const field fields[] = {
     {"stop", read_stop, true, false},
 };
 
-/* null is what is not said. */
+/* null is the same as no field. */
 static apr_status read_field(apr_batch_request *r, cJSON *item, bool has_body, bool in_body, apr_error *err)
 {
     bool is_known = false;
@@ -397,14 +397,14 @@ static apr_status read_field(apr_batch_request *r, cJSON *item, bool has_body, b
     if (cJSON_IsNull(item) && (in_body || !has_body)) return APR_OK;
     if (in_body || !has_body) APR_TRY(read_idle(item, &is_known, err));
     if (is_known) return APR_OK;
-    return apr_fail(err, APR_E_USAGE, "'%.40s' is no field of a request%s", item->string,
+    return apr_fail(err, APR_E_USAGE, "'%.40s' is not a field of a request%s", item->string,
                     in_body    ? "'s body"
                     : has_body ? " that has a body"
-                               : "; those are id, prompt, messages, max_tokens, temperature, top_p, top_k, min_p, repeat_penalty, "
+                               : "; the fields are id, prompt, messages, max_tokens, temperature, top_p, top_k, min_p, repeat_penalty, "
                                  "repeat_last, presence_penalty, frequency_penalty, seed, stop");
 }
 
-/* A string or a whole number, to be given back as it is. */
+/* A string or a whole number, which the answer repeats unchanged. */
 static apr_status read_id(apr_batch_request *r, apr_error *err)
 {
     const cJSON *const id = apr_json_get(r->json, "id"), *const custom = apr_json_get(r->json, "custom_id"),
@@ -425,7 +425,7 @@ static const char chat_url[] = "/v1/chat/completions", text_url[] = "/v1/complet
 
 static bool is_chat(const char *url) { return strcmp(url, chat_url) == 0; }
 
-/* Before the body, whose fields it decides about. */
+/* Comes before the body, because it decides which fields a body may have. */
 static apr_status check_url(apr_batch_request *r, apr_error *err)
 {
     const cJSON *const url = apr_json_get(r->json, "url");
@@ -434,7 +434,7 @@ static apr_status check_url(apr_batch_request *r, apr_error *err)
     r->url = url->valuestring;
     if (is_chat(url->valuestring) || strcmp(url->valuestring, text_url) == 0) return APR_OK;
     r->param = "url";
-    return apr_fail(err, APR_E_USAGE, "'url' is '%.60s': only %s and %s are answered", url->valuestring, chat_url, text_url);
+    return apr_fail(err, APR_E_USAGE, "'url' is '%.60s': only %s and %s are supported", url->valuestring, chat_url, text_url);
 }
 
 static apr_status read_all(apr_batch_request *r, cJSON *object, bool has_body, bool in_body, apr_error *err)
@@ -458,9 +458,11 @@ static apr_status read_fields(apr_batch_request *r, apr_error *err)
     if (body != NULL && !cJSON_IsObject(body)) return must_be("body", "an object", err);
     if (body != NULL) APR_TRY(read_all(r, body, true, true, err));
     if (r->leaves_tools_out) r->tools = NULL;
-    if ((r->prompt == NULL) == (r->messages == NULL)) return apr_fail(err, APR_E_USAGE, "a request has either a 'prompt' or 'messages'");
+    if ((r->prompt == NULL) == (r->messages == NULL))
+        return apr_fail(err, APR_E_USAGE, "a request must have either 'prompt' or 'messages'");
     if (r->url != NULL && is_chat(r->url) != (r->messages != NULL))
-        return apr_fail(err, APR_E_USAGE, "'url' is '%.60s', whose body has %s", r->url, is_chat(r->url) ? "'messages'" : "a 'prompt'");
+        return apr_fail(err, APR_E_USAGE, "'url' is '%.60s', so the body must have %s", r->url,
+                        is_chat(r->url) ? "'messages'" : "a 'prompt'");
     return APR_OK;
 }
 
@@ -471,7 +473,7 @@ apr_status apr_batch_request_read(apr_batch_request *r, const char *text, size_t
         .max_tokens = standard->max_tokens, .sampling = standard->sampling, .is_openai = standard->format == APR_BATCH_OPENAI};
     for (size_t i = 0; i < standard->stop.n_items; i++) r->stops[r->n_stops++] = standard->stop.items[i];
     APR_TRY(apr_json_parse(&r->json, text, n_bytes, "the line", err));
-    if (!cJSON_IsObject(r->json)) return apr_fail(err, APR_E_DAMAGED, "the line is no JSON object");
+    if (!cJSON_IsObject(r->json)) return apr_fail(err, APR_E_DAMAGED, "the line is not a JSON object");
     const bool has_shape = apr_json_get(r->json, "custom_id") != NULL && apr_json_get(r->json, "body") != NULL;
     r->is_openai |= has_shape && standard->format == APR_BATCH_AUTO;
     if (r->is_openai && standard->of_model != NULL) {

@@ -1,4 +1,4 @@
-/* batch_verb.c - `aprrun batch`: reads requests as they come, has them scheduled, writes each answer when it is done. */
+/* batch_verb.c - `aprrun batch`: reads requests as they come, gives them to the scheduler, writes each answer when it is done. */
 #include "tools/run/batch_verb.h"
 
 #include "convert/run_terms.h"
@@ -30,24 +30,27 @@ typedef struct batch_options {
 } batch_options;
 
 const apr_option apr_batch_options[] = {
-    {"output", 'o', APR_OPTION_STRING, "FILE", NULL, "where the answers go, a line each as soon as it is done; - is stdout",
+    {"output", 'o', APR_OPTION_STRING, "FILE", NULL, "write the answers here, one line each as soon as it is done; -: stdout",
      APR_TO(batch_options, out), .group = "Batch"},
-    {"resume", 0, APR_OPTION_FLAG, NULL, NULL, "go on with FILE: lines that it answers are not run again", APR_TO(batch_options, resume)},
-    {"sequences", 0, APR_OPTION_INT, "N", "0", "at most so many at once; 0: 16, or what there is memory for; in parts one after another",
-     APR_TO(batch_options, sequences), .min = 0, .max = 4096},
-    {"cells", 0, APR_OPTION_INT, "N", "0", "positions of keys and values that all sequences share; 0: --ctx for each",
+    {"resume", 0, APR_OPTION_FLAG, NULL, NULL, "continue FILE: lines that it already answers are not run again",
+     APR_TO(batch_options, resume)},
+    {"sequences", 0, APR_OPTION_INT, "N", "0",
+     "at most N requests at once; 0: 16, or fewer if memory is short; with --gpus or --offload always 1", APR_TO(batch_options, sequences),
+     .min = 0, .max = 4096},
+    {"cells", 0, APR_OPTION_INT, "N", "0", "positions of the KV cache, shared by all sequences; 0: --ctx for each",
      APR_TO(batch_options, cells), .min = 0, .max = 1e9},
     {"format", 0, APR_OPTION_CHOICE, "auto|aprkit|openai", "auto",
-     "shape of answers; auto: OpenAI's for lines that have custom_id and body", APR_TO(batch_options, format)},
-    {"no-bos", 0, APR_OPTION_FLAG, NULL, NULL, "do not put the begin token in front of prompts", APR_TO(batch_options, no_bos)},
-    {"tokens", 'n', APR_OPTION_INT, "N", "256", "max_tokens of lines that have none", APR_TO(batch_options, n), .min = 1, .max = 1e9,
+     "shape of the answers; auto: OpenAI's for lines that have custom_id and body", APR_TO(batch_options, format)},
+    {"no-bos", 0, APR_OPTION_FLAG, NULL, NULL, "do not add the begin token (BOS) to prompts", APR_TO(batch_options, no_bos)},
+    {"tokens", 'n', APR_OPTION_INT, "N", "256", "max_tokens of lines that do not set it", APR_TO(batch_options, n), .min = 1, .max = 1e9,
      .group = "Sampling"},
-    {"temp", 0, APR_OPTION_REAL, "T", "0", "temperature of lines that have none", APR_TO(batch_options, sampling.temp), .min = 0,
+    {"temp", 0, APR_OPTION_REAL, "T", "0", "temperature of lines that do not set it", APR_TO(batch_options, sampling.temp), .min = 0,
      .max = 100},
-    {"top-p", 0, APR_OPTION_REAL, "P", "1", "top_p of lines that have none", APR_TO(batch_options, sampling.top_p), .min = 0, .max = 1},
-    {"seed", 0, APR_OPTION_INT, "N", "0", "seed of lines that have none", APR_TO(batch_options, sampling.seed), .min = -9e18, .max = 9e18},
-    APR_SAMPLING_OPTIONS(batch_options, sampling, ", for lines that do not say it"),
-    {"greedy", 0, APR_OPTION_FLAG, NULL, NULL, "do not sample as generation_config.json says, which lines in OpenAI's shape do",
+    {"top-p", 0, APR_OPTION_REAL, "P", "1", "top_p of lines that do not set it", APR_TO(batch_options, sampling.top_p), .min = 0, .max = 1},
+    {"seed", 0, APR_OPTION_INT, "N", "0", "seed of lines that do not set it", APR_TO(batch_options, sampling.seed), .min = -9e18,
+     .max = 9e18},
+    APR_SAMPLING_OPTIONS(batch_options, sampling, ", for lines that do not set it"),
+    {"greedy", 0, APR_OPTION_FLAG, NULL, NULL, "ignore generation_config.json's sampling, the default of lines in OpenAI's shape",
      APR_TO(batch_options, greedy)},
     APR_RUN_OPTIONS(batch_options, run, "f16"),
     APR_LORA_OPTION(batch_options, run.lora, "the weights"),
@@ -62,7 +65,7 @@ const char *const apr_batch_examples[] = {
     NULL,
 };
 
-/* Everything that one run takes. */
+/* The state of one run. */
 typedef struct batch {
     const batch_options *asked;
     const apr_call *call;
@@ -71,15 +74,15 @@ typedef struct batch {
     apr_line_reader lines;
     apr_batch_output out;
     apr_batch_ids ids;
-    apr_batch_job *jobs; /* under way */
+    apr_batch_job *jobs; /* the running ones */
     apr_batch_standard standard;
     apr_sample_options of_model; /* generation_config.json's */
     double now;
-    int64_t n_lines; /* of a file that can be read twice; 0: not known */
+    int64_t n_lines; /* of a file that can be read twice; 0: unknown */
     int64_t n_before, n_answered, n_refused, n_tokens, n_chats;
-    bool said_sampling;                  /* that it is used */
-    bool said_two;                       /* begin tokens in front of a prompt */
-    double first_seconds, longest_first; /* sums, and the largest, until the first token */
+    bool said_sampling;                  /* the note that of_model is used was printed */
+    bool said_two;                       /* the warning of two begin tokens was printed */
+    double first_seconds, longest_first; /* time to first token: sum and largest */
     apr_meter meter;
     apr_progress progress;
     apr_schedule_stats stats;
@@ -87,7 +90,7 @@ typedef struct batch {
 
 static volatile sig_atomic_t ended_by;
 
-/* A second one ends the process at once. */
+/* A second signal ends the process at once (SA_RESETHAND). */
 static void on_signal(int number) { ended_by = number; }
 
 static void catch_signals(void)
@@ -127,16 +130,17 @@ static apr_status refuse(batch *b, const apr_batch_job *job, apr_status status, 
     return APR_OK;
 }
 
-/* What must not be answered twice, or cannot be told apart. */
+/* Ids must be unique, so that answers can be told apart. */
 static apr_status check_id(batch *b, const apr_batch_job *job, apr_error *err)
 {
     if (job->request.id == NULL) return APR_OK;
     const int64_t before = apr_batch_ids_add(&b->ids, job->request.id, job->line);
     if (before < 0) return apr_no_memory(err, "the ids");
-    return before == 0 ? APR_OK : apr_fail(err, APR_E_USAGE, "the id %.60s is line %lld's", job->request.id, (long long)before);
+    return before == 0 ? APR_OK
+                       : apr_fail(err, APR_E_USAGE, "the id %.60s is already that of line %lld", job->request.id, (long long)before);
 }
 
-/* A line that is not answered yet into a job; what is wrong with it stands in `own`. */
+/* Makes a job of a line that is not answered yet. Errors of the line go into `own`. */
 static apr_status read_job(batch *b, const apr_line *line, apr_batch_job *job, apr_error *own)
 {
     job->request.is_openai = b->standard.format == APR_BATCH_OPENAI;
@@ -149,15 +153,14 @@ static apr_status read_job(batch *b, const apr_line *line, apr_batch_job *job, a
 
 static apr_status other_input(const batch *b, int64_t number, apr_error *err)
 {
-    return apr_fail(err, APR_E_IO,
-                    "%s answers another input: line %lld is another one there; give the input it was begun with, or another output",
+    return apr_fail(err, APR_E_IO, "%s answers another input: its line %lld is different; give the same input again, or another output",
                     b->out.path, (long long)number);
 }
 
 static uint32_t crc_of(const apr_line *line) { return line->is_too_long ? 0 : apr_crc32(0, line->bytes, line->n_bytes); }
 
-/* Answered by an earlier run: only its id counts. */
-static apr_status pass_over(batch *b, const apr_line *line, const apr_done_line *done, apr_error *err)
+/* A line that an earlier run answered: only records its id. */
+static apr_status skip_answered(batch *b, const apr_line *line, const apr_done_line *done, apr_error *err)
 {
     apr_batch_job job = {.line = line->number};
     apr_error ignored = {0};
@@ -176,11 +179,11 @@ static void say_sampling(batch *b)
     if (b->call->quiet) return;
     fprintf(stderr,
             "note: lines without a temperature are sampled as generation_config.json says (temperature %g, top_p %g); --greedy "
-            "takes the likeliest token\n",
+            "turns that off\n",
             (double)b->of_model.temperature, (double)b->of_model.top_p);
 }
 
-/* Refused at once, or the scheduler's. */
+/* Answers a bad line with its error, or makes a request for the scheduler. */
 static apr_status take_line(batch *b, const apr_line *line, apr_next *what, apr_request *request, apr_error *err)
 {
     apr_error own = {0};
@@ -222,7 +225,7 @@ static apr_status next(void *user, bool may_wait, apr_next *what, apr_request *r
         }
         if (apr_line_is_blank(&line)) continue;
         const apr_done_line *const done = apr_batch_output_find(&b->out, line.number);
-        if (done != NULL) APR_TRY(pass_over(b, &line, done, err));
+        if (done != NULL) APR_TRY(skip_answered(b, &line, done, err));
         else APR_TRY(take_line(b, &line, what, request, err));
         if (*what == APR_NEXT_REQUEST) return APR_OK;
     }
@@ -284,26 +287,26 @@ static uint64_t machine_bytes(void)
     return n_pages > 0 && page > 0 ? (uint64_t)n_pages * (uint64_t)page : 0;
 }
 
-/* Rows of a step whose logits a device makes together. */
+/* Rows of a step whose logits a device computes together. */
 enum { LOGITS_AT_ONCE = 64 };
 
-static bool is_in_parts(const apr_session_options *o) { return o->n_devices > 1 || apr_offload_is_some(&o->offload); }
+static bool is_split(const apr_session_options *o) { return o->n_devices > 1 || apr_offload_is_some(&o->offload); }
 
 apr_status apr_batch_set_sequences(apr_session_options *o, const apr_model *model, int64_t asked, int64_t kv_cells, apr_error *err)
 {
-    const bool has_device = o->cuda != NULL, in_parts = has_device && is_in_parts(o);
+    const bool has_device = o->cuda != NULL, split = has_device && is_split(o);
     apr_session_options tried = *o;
 
     if (tried.budget_bytes == 0) tried.budget_bytes = machine_bytes();
     for (int64_t n = asked > 0 ? asked : 16;; n /= 2) {
         apr_plan plan;
-        /* on a device one alone is computed as one of many, too: answers do not depend on how many may be under way */
-        tried.n_sequences = o->n_sequences = in_parts || (n == 1 && !has_device) ? 1 : n + 1;
+        /* a device computes a single sequence as one of many: answers do not depend on their number */
+        tried.n_sequences = o->n_sequences = split || (n == 1 && !has_device) ? 1 : n + 1;
         tried.kv_cells = o->kv_cells = kv_cells;
         const int64_t piece = has_device ? APR_DEVICE_PIECE : APR_PAGE_CELLS;
         tried.n_batch = o->n_batch = n >= piece ? n + 1 : piece;
         if (has_device) tried.n_logits = o->n_logits = n < LOGITS_AT_ONCE ? n : LOGITS_AT_ONCE;
-        if (asked > 0 || n == 1 || in_parts) return APR_OK;
+        if (asked > 0 || n == 1 || split) return APR_OK;
         APR_TRY(apr_session_forecast(&plan, model, &tried, err));
         const bool fits = plan.fits;
         apr_plan_close(&plan);
@@ -311,7 +314,7 @@ apr_status apr_batch_set_sequences(apr_session_options *o, const apr_model *mode
     }
 }
 
-/* do_sample with its temperature and top_p, as transformers takes what is missing. */
+/* Reads do_sample, temperature and top_p, with the defaults of transformers. */
 static apr_status read_sampling(batch *b, apr_error *err)
 {
     const apr_attachment *const file = apr_model_attachment(&b->running.source, "generation_config.json");
@@ -340,16 +343,16 @@ static apr_status open_model(batch *b, apr_error *err)
     APR_TRY(apr_running_merge(&b->running, &b->asked->run.lora, err));
     APR_TRY(apr_running_open_tokenizer(&b->running, err));
     APR_TRY(apr_running_options(&b->asked->run, 16, &options, err));
-    if (options.cuda != NULL && b->asked->sequences > 1 && is_in_parts(&options))
-        return apr_fail(err, APR_E_UNSUPPORTED, "in parts (--gpus, --offload) sequences are run one after another: leave --sequences out");
-    options.fall_back = false; /* answers of two backends in one file would be no one's */
+    if (options.cuda != NULL && b->asked->sequences > 1 && is_split(&options))
+        return apr_fail(err, APR_E_UNSUPPORTED, "--gpus and --offload run sequences one after another: leave --sequences out");
+    options.fall_back = false; /* one file must not mix the answers of two backends */
     APR_TRY(apr_batch_set_sequences(&options, &b->running.model, b->asked->sequences, b->asked->cells, err));
     APR_TRY(apr_session_open(&b->running.session, &b->running.model, &options, err));
     apr_warn_of_context(&b->running);
     return APR_OK;
 }
 
-/* Of options that earlier versions did not have: nothing where they are not used, so that outputs of those can be resumed. */
+/* Options that earlier versions did not have count only if they are used, so that outputs of those versions can be resumed. */
 static uint32_t more_terms(const apr_sampling *o, uint32_t crc)
 {
     const bool penalizes = o->repeat != 1.0 || o->presence != 0.0 || o->frequency != 0.0 || o->repeat_last != 64;
@@ -362,7 +365,7 @@ static uint32_t more_terms(const apr_sampling *o, uint32_t crc)
     return crc;
 }
 
-/* What answers follow from, besides their lines: how many sequences there are is none of it. */
+/* A CRC of all that answers depend on, besides their lines. The number of sequences is not part of it. */
 static apr_status make_terms(const batch *b, uint32_t *crc, apr_error *err)
 {
     const batch_options *const o = b->asked;
@@ -396,7 +399,7 @@ static apr_status open_input(batch *b, const char *path, apr_error *err)
     return APR_OK;
 }
 
-/* A file is read once beforehand: how many lines there are, and whether the answers that exist are theirs. */
+/* Reads a file once in advance: counts its lines, and checks that existing answers belong to them. */
 static apr_status look_ahead(batch *b, apr_error *err)
 {
     apr_line_state state = APR_LINE_HERE;
@@ -426,8 +429,8 @@ static void say(const batch *b, FILE *to)
     const double seconds = s->seconds > 0.0 ? s->seconds : 1e-9;
 
     fprintf(to, "%lld answered", (long long)b->n_answered);
-    if (b->n_refused > 0) fprintf(to, ", %lld could not be: see their \"error\"", (long long)b->n_refused);
-    if (b->n_before > 0) fprintf(to, ", %lld were before", (long long)b->n_before);
+    if (b->n_refused > 0) fprintf(to, ", %lld failed (see their \"error\")", (long long)b->n_refused);
+    if (b->n_before > 0) fprintf(to, ", %lld by earlier runs", (long long)b->n_before);
     fprintf(to, "; %lld tokens in %.2f s, %.1f/s; prompts of %lld tokens, %lld of them shared; at most %lld sequences at once\n",
             (long long)s->n_generated, s->seconds, (double)s->n_generated / seconds, (long long)s->n_prompt, (long long)s->n_shared,
             (long long)s->most_at_once);
@@ -458,10 +461,10 @@ static apr_status conclude(const batch *b, apr_error *err)
     if (b->asked->run.stats) apr_print_stats(&b->running, b->call);
     if (ended_by != 0)
         return apr_fail(err, APR_E_NO, "ended by signal %d: %lld lines are answered%s", (int)ended_by,
-                        (long long)(b->n_before + b->n_answered + b->n_refused), b->out.is_file ? ", and --resume goes on there" : "");
-    const int64_t n_refused = b->out.n_refused + b->n_refused; /* a run that was ended and went on answers as one that was not */
+                        (long long)(b->n_before + b->n_answered + b->n_refused), b->out.is_file ? "; give --resume to continue" : "");
+    const int64_t n_refused = b->out.n_refused + b->n_refused; /* a resumed run has the exit code of an uninterrupted one */
     if (n_refused > 0)
-        return apr_fail(err, APR_E_NO, "%lld line%s could not be answered; what is wrong stands in %s", (long long)n_refused,
+        return apr_fail(err, APR_E_NO, "%lld line%s could not be answered; the reason is in %s", (long long)n_refused,
                         n_refused == 1 ? "" : "s", n_refused == 1 ? "its answer" : "their answers");
     return APR_OK;
 }
@@ -499,9 +502,9 @@ static apr_status check_asked(const apr_call *call, apr_error *err)
     }
     if (strcmp(o->out, "-") == 0 && json)
         return apr_fail(err, APR_E_USAGE, "--json and the answers cannot both go to stdout: give -o FILE");
-    if (strcmp(o->out, "-") == 0 && o->resume) return apr_fail(err, APR_E_USAGE, "--resume goes on with a file: give -o FILE");
+    if (strcmp(o->out, "-") == 0 && o->resume) return apr_fail(err, APR_E_USAGE, "--resume continues a file: give -o FILE");
     if (o->run.batch > 0)
-        return apr_fail(err, APR_E_USAGE, "prompts of a batch are evaluated in pieces of %d: leave --batch out", APR_PAGE_CELLS);
+        return apr_fail(err, APR_E_USAGE, "prompts of a batch are evaluated %d tokens at a time: leave --batch out", APR_PAGE_CELLS);
     return apr_check_stop_texts(&o->sampling.stop, err);
 }
 
@@ -521,7 +524,7 @@ apr_status apr_run_batch(const apr_call *call, apr_error *err)
     if (status == APR_OK) status = run(b, err);
     if (b->input_fd > STDERR_FILENO) close(b->input_fd);
     apr_line_reader_close(&b->lines);
-    while (b->jobs != NULL) end_job(b, b->jobs); /* a run that was ended */
+    while (b->jobs != NULL) end_job(b, b->jobs); /* left by a run that was interrupted */
     apr_batch_output_close(&b->out);
     apr_batch_ids_close(&b->ids);
     apr_running_close(&b->running);

@@ -1,4 +1,4 @@
-/* batch_verb.h - `aprrun batch`: a file of prompts through one model, a line an answer. */
+/* batch_verb.h - `aprrun batch`: answers a file of prompts with one model, one line per answer. */
 #ifndef APR_TOOLS_BATCH_VERB_H
 #define APR_TOOLS_BATCH_VERB_H
 
@@ -10,8 +10,8 @@ extern const char *const apr_batch_examples[];
 
 apr_status apr_run_batch(const apr_call *call, apr_error *err);
 
-/* Sequences for a session that is to have so many: one more, for what prompts begin with alike, where there are several. 0: 16, or as many
- * as the budget, this machine's memory or the GPU has room for; in parts one. Sets what else of the options depends on them. */
+/* Sets the number of sequences of a session, and the options that depend on it. asked 0: 16, or fewer if the budget, this machine's memory
+ * or the GPU is too small for them. Several sequences get one more, for the common prefix of prompts. On several places there is one. */
 apr_status apr_batch_set_sequences(apr_session_options *options, const apr_model *model, int64_t asked, int64_t kv_cells, apr_error *err);
 
 #endif

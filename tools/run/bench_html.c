@@ -1,4 +1,4 @@
-/* bench_html.c - throughput and the wait for the first token by the number of sequences, rates by depth; the tables beside them. */
+/* bench_html.c - throughput and time to the first token by number of sequences, rates by depth, and the tables. */
 #include "tools/run/bench_html.h"
 
 #include "tools/cli/cli.h"
@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-/* The page with its tables, which may fail. */
+/* What the page shows. Filling its tables may run out of memory. */
 typedef struct bench_page {
     const apr_bench_shown *shown;
     apr_table stages, many;
@@ -37,7 +37,7 @@ static void write_head(FILE *out, const apr_bench_result *r)
             apr_dtypes[plan->kv_dtype].name);
 }
 
-/* --- by the number of sequences --- */
+/* --- by number of sequences --- */
 
 typedef struct many_points {
     int64_t at[APR_BENCH_MOST_LENGTHS];
@@ -46,8 +46,8 @@ typedef struct many_points {
     size_t n;
 } many_points;
 
-/* Those of `at` that come before one more. */
-static size_t place_among(const int64_t *at, size_t n, int64_t one)
+/* Index at which `one` is inserted into the sorted at[n]. */
+static size_t insertion_index(const int64_t *at, size_t n, int64_t one)
 {
     size_t i = 0;
     while (i < n && at[i] <= one) i++;
@@ -72,7 +72,7 @@ static void gather_many(many_points *p, const apr_bench_shown *s)
     for (size_t i = 0; i < s->asked->sequences.n; i++) {
         const apr_many_figures *const f = &s->many[i];
         const apr_spread rates = apr_many_rates(f, s->asked);
-        const size_t to = place_among(p->at, p->n, f->n_sequences);
+        const size_t to = insertion_index(p->at, p->n, f->n_sequences);
 
         insert_at(p->at, p->n, to, f->n_sequences);
         insert(p->rate, p->n, to, rates.median);
@@ -88,10 +88,10 @@ static void write_throughput(FILE *out, const many_points *p)
 {
     const apr_curve curve = {.name = "sequences at once", .values = p->rate, .low = p->low, .high = p->high};
 
-    fputs("<h2>Throughput</h2>\n<p class=\"soft\">Decoded tokens of all sequences a second; the bar goes from the slowest run to the "
-          "fastest.</p>\n<div class=\"card\">\n",
+    fputs("<h2>Throughput</h2>\n<p class=\"soft\">Decoded tokens per second, all sequences together; the bar spans the slowest to the "
+          "fastest run.</p>\n<div class=\"card\">\n",
           out);
-    apr_picture_curves(out, &(apr_curves){.label = "tokens a second by the number of sequences",
+    apr_picture_curves(out, &(apr_curves){.label = "tokens per second by number of sequences",
                                           .unit = "tokens/s",
                                           .across = "sequences at once",
                                           .at = p->at,
@@ -106,11 +106,11 @@ static void write_first_tokens(FILE *out, const many_points *p)
 {
     const apr_curve curves[] = {{.name = "mean", .values = p->first}, {.name = "95 %", .values = p->late}};
 
-    fputs("<h2>Time to the first token</h2>\n<p class=\"soft\">All prompts are there from the beginning.</p>\n<div class=\"card\"><div "
-          "class=\"legend\"><span><i style=\"background:var(--one)\"></i>in the mean</span><span><i "
-          "style=\"background:var(--two)\"></i>until 95 % of the sequences had theirs</span></div>\n",
+    fputs("<h2>Time to the first token</h2>\n<p class=\"soft\">All prompts arrive at the start.</p>\n<div class=\"card\"><div "
+          "class=\"legend\"><span><i style=\"background:var(--one)\"></i>mean</span><span><i "
+          "style=\"background:var(--two)\"></i>95th percentile</span></div>\n",
           out);
-    apr_picture_curves(out, &(apr_curves){.label = "seconds to the first token by the number of sequences",
+    apr_picture_curves(out, &(apr_curves){.label = "seconds to the first token by number of sequences",
                                           .unit = "seconds",
                                           .across = "sequences at once",
                                           .at = p->at,
@@ -138,31 +138,31 @@ static void write_many(FILE *out, const bench_page *page)
 
 /* --- by depth --- */
 
-static bool is_alike(const apr_speed_stage *a, const apr_speed_stage *b)
+static bool same_kind(const apr_speed_stage *a, const apr_speed_stage *b)
 {
     return a->one_by_one == b->one_by_one && a->n_tokens == b->n_tokens;
 }
 
-static bool comes_first(const apr_bench_result *r, size_t i)
+static bool is_first_of_kind(const apr_bench_result *r, size_t i)
 {
     for (size_t k = 0; k < i; k++)
-        if (is_alike(&r->stages[k], &r->stages[i])) return false;
+        if (same_kind(&r->stages[k], &r->stages[i])) return false;
     return true;
 }
 
-/* Stages like the i-th, by depth. */
+/* The curve of the stages that differ from the i-th only in depth. */
 static void write_depths(FILE *out, const apr_bench_result *r, size_t i)
 {
     double rate[APR_BENCH_MOST_STAGES], low[APR_BENCH_MOST_STAGES], high[APR_BENCH_MOST_STAGES];
     int64_t depths[APR_BENCH_MOST_STAGES];
-    const apr_curve curve = {.name = "behind", .values = rate, .low = low, .high = high};
+    const apr_curve curve = {.name = "depth", .values = rate, .low = low, .high = high};
     char name[32];
     size_t n = 0;
 
     for (size_t k = i; k < r->n_stages && n < APR_BENCH_MOST_STAGES; k++) {
-        if (!is_alike(&r->stages[k], &r->stages[i])) continue;
+        if (!same_kind(&r->stages[k], &r->stages[i])) continue;
         const apr_spread rates = apr_speed_rates(r->stages[k].n_tokens, r->stages[k].seconds, r->n_runs);
-        const size_t to = place_among(depths, n, r->stages[k].depth);
+        const size_t to = insertion_index(depths, n, r->stages[k].depth);
         insert_at(depths, n, to, r->stages[k].depth);
         insert(rate, n, to, rates.median);
         insert(low, n, to, rates.low);
@@ -171,10 +171,10 @@ static void write_depths(FILE *out, const apr_bench_result *r, size_t i)
     }
     if (n < 2) return;
     fprintf(out, "<div class=\"card\"><b>%s</b> <span class=\"soft small\">&ensp;%s</span>\n", apr_bench_stage_name(&r->stages[i], name),
-            r->stages[i].one_by_one ? "tokens decoded one at a time" : "a prompt of so many tokens");
-    apr_picture_curves(out, &(apr_curves){.label = "tokens a second by depth",
+            r->stages[i].one_by_one ? "tokens decoded one at a time" : "a prompt of this many tokens");
+    apr_picture_curves(out, &(apr_curves){.label = "tokens per second by depth",
                                           .unit = "tokens/s",
-                                          .across = "tokens before",
+                                          .across = "tokens already in the context",
                                           .at = depths,
                                           .n_points = n,
                                           .curves = &curve,
@@ -186,17 +186,17 @@ static void write_stages(FILE *out, const bench_page *page)
 {
     const apr_bench_result *const r = page->shown->result;
 
-    fputs("<h2>One sequence, by what lies before</h2>\n", out);
+    fputs("<h2>One sequence, by tokens already in the context</h2>\n", out);
     for (size_t i = 0; i < r->n_stages; i++)
-        if (comes_first(r, i)) write_depths(out, r, i);
+        if (is_first_of_kind(r, i)) write_depths(out, r, i);
     fputs("<div class=\"card\">\n", out);
     apr_page_table(out, &page->stages);
     fprintf(out,
-            "</div>\n<p class=\"soft small\">tokens/s: medians of %d; ms outside the products with weights, of a prompt or a token; GB/s: "
-            "weights "
-            "that a token needs, %.3f GB",
+            "</div>\n<p class=\"soft small\">tokens/s: medians of %d runs; ms outside: time outside the matrix products with weights, per "
+            "prompt "
+            "or decoded token; GB/s: rate at which the weights that a token needs are read, %.3f GB",
             r->n_runs, (double)r->token_reads / 1e9);
-    if (r->ceiling > 0.0) fprintf(out, "; ceiling: the memory was read at %.0f GB/s", r->ceiling / 1e9);
+    if (r->ceiling > 0.0) fprintf(out, "; ceiling: the measured read rate of the memory, %.0f GB/s", r->ceiling / 1e9);
     fputs("</p>\n", out);
 }
 

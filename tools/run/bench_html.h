@@ -1,4 +1,4 @@
-/* bench_html.h - what `aprrun bench` found, as one HTML page with pictures. */
+/* bench_html.h - the results of `aprrun bench` as one HTML page with pictures. */
 #ifndef APR_TOOLS_BENCH_HTML_H
 #define APR_TOOLS_BENCH_HTML_H
 
@@ -6,13 +6,13 @@
 #include "tools/run/bench_many.h"
 #include "tools/run/bench_print.h"
 
-/* By these words in its head a page is known to be one, which the next may replace. */
+/* Marks a page of aprrun bench, in its head: a later run replaces only a file with this mark. */
 #define APR_BENCH_PAGE_MARK "content=\"aprrun bench\""
 
 typedef struct apr_bench_shown {
     const apr_bench_result *result;
     const apr_many_figures *many; /* [asked->sequences.n] */
-    const apr_many_asked *asked;  /* of no sequences: none were measured */
+    const apr_many_asked *asked;  /* sequences.n is 0: none were measured */
 } apr_bench_shown;
 
 /* Into an opened file. */

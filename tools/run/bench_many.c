@@ -1,4 +1,4 @@
-/* bench_many.c - random prompts, no two alike, and how long they take together. */
+/* bench_many.c - runs distinct random prompts at once, and measures how long they take together. */
 #include "tools/run/bench_many.h"
 
 #include "formats/base/clock.h"
@@ -14,12 +14,12 @@ typedef struct many {
     const apr_many_asked *asked;
     int64_t n, next, vocab_size;
     int32_t *prompts; /* [n, n_prompt] */
-    double *first_s;  /* [n] since the beginning; 0: none yet */
+    double *first_s;  /* [n] time to first token; 0: none yet */
     double began_s, sum;
     int64_t n_joined;
-    const double *last;         /* whose first token was the last one: from then on all decode, */
-    double joined_s, stepped_s; /* until one is done; when this one had its first and its latest token */
-    int64_t n_steps;            /* tokens of it in between */
+    const double *last;         /* the sequence that got its first token last: from then on all decode, until one is done */
+    double joined_s, stepped_s; /* time of its first token, and of its latest while all decode */
+    int64_t n_steps;            /* its tokens between those two */
     bool is_any_done;
 } many;
 
@@ -86,7 +86,7 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* What the run says of the first tokens; sorts them. */
+/* The run's figures of first tokens; sorts first_s. */
 static void take_firsts(const many *m, apr_many_figures *f, int at)
 {
     qsort(m->first_s, (size_t)m->n, sizeof *m->first_s, by_value);
@@ -105,7 +105,7 @@ static apr_status measure_session(apr_many_figures *f, const apr_many_asked *ask
     m.first_s = malloc((size_t)m.n * sizeof *m.first_s);
     status = m.prompts != NULL && m.first_s != NULL ? APR_OK : apr_no_memory(err, "the prompts");
     for (int i = -1; i < asked->n_runs && status == APR_OK; i++) {
-        const int at = i < 0 ? 0 : i; /* the first is written over */
+        const int at = i < 0 ? 0 : i; /* the first run is a warm-up, and is overwritten */
         status = run_once(&m, session, &seed, &f->seconds[at], &f->step[at], err);
         if (status == APR_OK) take_firsts(&m, f, at);
     }
@@ -117,10 +117,10 @@ static apr_status measure_session(apr_many_figures *f, const apr_many_asked *ask
 apr_status apr_many_check(const apr_many_asked *asked, const char *option, apr_error *err)
 {
     if (asked->n_prompt < 1 || asked->n_tokens < 1)
-        return apr_fail(err, APR_E_USAGE, "several sequences need prompts and tokens: give --prompt and --tokens more than 0");
+        return apr_fail(err, APR_E_USAGE, "several sequences need a prompt and tokens: give --prompt and --tokens greater than 0");
     for (size_t i = 0; i < asked->sequences.n; i++)
         if (asked->sequences.items[i] < 1 || asked->sequences.items[i] > 4096)
-            return apr_fail(err, APR_E_USAGE, "%s wants numbers of 1 to 4096", option);
+            return apr_fail(err, APR_E_USAGE, "%s takes numbers from 1 to 4096", option);
     return APR_OK;
 }
 
@@ -146,7 +146,7 @@ apr_status apr_many_measure(apr_many_figures *figures, const apr_many_asked *ask
 
 /* --- showing --- */
 
-/* Tokens that were decoded or read for each that was decoded. */
+/* Ratio of all tokens, read or decoded, to the decoded ones. */
 static double with_prompts(const apr_many_asked *asked) { return (double)(asked->n_prompt + asked->n_tokens) / (double)asked->n_tokens; }
 
 apr_spread apr_many_rates(const apr_many_figures *f, const apr_many_asked *asked)
@@ -166,11 +166,11 @@ void apr_many_fill_table(apr_table *table, const apr_many_figures *figures, cons
                                          {"tokens/s", true},
                                          {"lowest", true, .drops = true},
                                          {"highest", true, .drops = true},
-                                         {"decoding alone", true},
-                                         {"prompts, too", true, .drops = true},
+                                         {"decode only", true},
+                                         {"with prompts", true, .drops = true},
                                          {"first token, s", true},
                                          {"95 %, s", true, .drops = true},
-                                         {"of the last, s", true, .drops = true}};
+                                         {"last, s", true, .drops = true}};
 
     apr_table_start(table, columns, sizeof columns / sizeof *columns);
     for (size_t i = 0; i < asked->sequences.n; i++) {
@@ -191,8 +191,8 @@ void apr_many_fill_table(apr_table *table, const apr_many_figures *figures, cons
 char *apr_many_caption(const apr_many_asked *asked, char text[APR_MANY_CAPTION])
 {
     snprintf(text, APR_MANY_CAPTION,
-             "sequences at once, each a prompt of %lld and %lld tokens: decoded tokens of all, over the time for all, and while none "
-             "joins; medians of %d",
+             "sequences at once, each with a prompt of %lld tokens and %lld decoded ones; tokens/s: decoded by all, over the whole time; "
+             "decode only: while all decode; medians of %d",
              (long long)asked->n_prompt, (long long)asked->n_tokens, asked->n_runs);
     return text;
 }

@@ -1,4 +1,4 @@
-/* bench_many.h - speed by the number of sequences: so many prompts at once through the scheduler, all there from the beginning. */
+/* bench_many.h - speed by number of sequences: N prompts at once through the scheduler, all submitted at the start. */
 #ifndef APR_TOOLS_BENCH_MANY_H
 #define APR_TOOLS_BENCH_MANY_H
 
@@ -21,27 +21,27 @@ typedef struct apr_many_asked {
 typedef struct apr_many_figures {
     int64_t n_sequences;
     double seconds[APR_SPEED_MOST_RUNS];       /* from the first prompt to the last token */
-    double step[APR_SPEED_MOST_RUNS];          /* from token to token of a sequence while all decode; 0: that was never so */
-    double first[APR_SPEED_MOST_RUNS];         /* until a sequence had its first token, in the mean */
-    double late_first[APR_SPEED_MOST_RUNS];    /* until 95 % of them had */
-    double longest_first[APR_SPEED_MOST_RUNS]; /* until all had */
+    double step[APR_SPEED_MOST_RUNS];          /* time per token of a sequence while all decode; 0: they never did */
+    double first[APR_SPEED_MOST_RUNS];         /* time to first token: mean, */
+    double late_first[APR_SPEED_MOST_RUNS];    /* 95th percentile, */
+    double longest_first[APR_SPEED_MOST_RUNS]; /* largest */
 } apr_many_figures;
 
-/* APR_E_USAGE: a number is 0 or too large, or there is nothing to measure. option: by which the numbers were given. */
+/* APR_E_USAGE: a number is 0 or too large, or there is nothing to measure. option: the one that gave the numbers. */
 apr_status apr_many_check(const apr_many_asked *asked, const char *option, apr_error *err);
-/* figures: [asked->sequences.n]. A session with the options is opened for each number beside what is there. */
+/* figures: [asked->sequences.n]. Opens a session with the options for each number; other sessions stay open. */
 apr_status apr_many_measure(apr_many_figures *figures, const apr_many_asked *asked, const apr_model *model,
                             const apr_session_options *options, const apr_progress *progress, apr_error *err);
 
-/* Tokens of all a second, over the time for all. */
+/* Decoded tokens of all sequences per second, over the whole time. */
 apr_spread apr_many_rates(const apr_many_figures *figures, const apr_many_asked *asked);
-/* The same while all decode and none joins, as llama-batched-bench has it: the median; 0: that was never so. */
+/* The same while all decode, as llama-batched-bench measures it. The median; 0: they never did. */
 double apr_many_rate_alone(const apr_many_figures *figures, const apr_many_asked *asked);
 
-/* What the figures are of. Returns text. */
+/* A caption for the table. Returns text. */
 enum { APR_MANY_CAPTION = 256 };
 char *apr_many_caption(const apr_many_asked *asked, char text[APR_MANY_CAPTION]);
-/* A row for each number of sequences; the caller prints it, or closes it. */
+/* A row for each number of sequences; the caller prints or closes the table. */
 void apr_many_fill_table(apr_table *table, const apr_many_figures *figures, const apr_many_asked *asked);
 apr_status apr_many_print_table(const apr_many_figures *figures, const apr_many_asked *asked, FILE *out, apr_error *err);
 void apr_many_answer_json(const apr_many_figures *figures, const apr_many_asked *asked, apr_json_text *json);

@@ -1,4 +1,4 @@
-/* bench_print.c - figures of stages: rates with their spread, bytes of weights a second, and the time that is not the products'. */
+/* bench_print.c - the results of stages: rates with their spread, bytes of weights per second, and time outside the matrix products. */
 #include "tools/run/bench_print.h"
 
 #include "tools/cli/table.h"
@@ -8,12 +8,12 @@
 
 #include <string.h>
 
-/* Of one stage. */
+/* The figures of one stage. */
 typedef struct figures {
     char name[32];
     apr_spread rates;
     double outside;    /* seconds of a run */
-    double bytes_rate; /* weights a second; 0: of prompts, which read them once for many tokens */
+    double bytes_rate; /* bytes of weights per second; 0: a prompt, which reads them once for many tokens */
 } figures;
 
 static figures figures_of(const apr_bench_result *r, const apr_speed_stage *stage)
@@ -44,7 +44,7 @@ static void print_heading(const apr_bench_result *r, FILE *out)
 /* Weights that mostly stay in a cache are not read from the memory whose rate is the ceiling. */
 static bool fit_a_cache(const apr_bench_result *r) { return r->cache_bytes > 0 && r->token_reads < 4 * r->cache_bytes; }
 
-/* 1 is the ceiling; 0: there is no share to state. */
+/* Share of the ceiling, 1 at the ceiling; 0: none can be stated. */
 static double share_of(const apr_bench_result *r, const apr_speed_stage *stage)
 {
     if (!stage->one_by_one || !(r->ceiling > 0.0) || fit_a_cache(r)) return 0.0;
@@ -105,9 +105,9 @@ static void print_footnotes(const apr_bench_result *r, FILE *out)
 
     for (size_t i = 0; i < r->n_stages; i++) is_above |= share_of(r, &r->stages[i]) > 1.05;
     if (r->ceiling > 0.0 && fit_a_cache(r))
-        fprintf(out, "  no share of the ceiling: the weights of a token are less than 4 times the cache of %s\n",
+        fprintf(out, "  no share of the ceiling: a token's weights are less than 4 times the cache of %s\n",
                 apr_size_text(cache, r->cache_bytes));
-    if (is_above) fprintf(out, "  faster than the ceiling's own measurement: beside other work?\n");
+    if (is_above) fprintf(out, "  faster than the measured ceiling: was other work running while it was measured?\n");
 }
 
 apr_status apr_bench_print_table(const apr_bench_result *r, FILE *out, apr_error *err)
@@ -117,9 +117,9 @@ apr_status apr_bench_print_table(const apr_bench_result *r, FILE *out, apr_error
     print_heading(r, out);
     apr_bench_fill_table(&table, r);
     APR_TRY(apr_table_print(&table, out, 2, err));
-    fprintf(out, "  medians of %d; ms outside the products with weights, of a prompt or a token\n", r->n_runs);
+    fprintf(out, "  medians of %d; ms outside: not in products with weights, per prompt or token\n", r->n_runs);
     if (r->ceiling > 0.0)
-        fprintf(out, "  GB/s: weights that a token needs, %.3f GB; ceiling: the memory was read at %.0f GB/s\n",
+        fprintf(out, "  GB/s: the weights that a token needs, %.3f GB; ceiling: memory read rate, %.0f GB/s\n",
                 (double)r->token_reads / 1e9, r->ceiling / 1e9);
     print_footnotes(r, out);
     if (apr_session_n_places(r->session) > 1) apr_link_print(r->session, out);
@@ -128,7 +128,7 @@ apr_status apr_bench_print_table(const apr_bench_result *r, FILE *out, apr_error
     return APR_OK;
 }
 
-/* A field that a spreadsheet reads as one. */
+/* Writes a quoted CSV field. */
 static void csv_text(const char *text, FILE *out)
 {
     putc('"', out);

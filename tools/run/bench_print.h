@@ -1,4 +1,4 @@
-/* bench_print.h - what `aprrun bench` found, as a table, CSV or JSON. */
+/* bench_print.h - the results of `aprrun bench` as a table, CSV or JSON. */
 #ifndef APR_TOOLS_BENCH_PRINT_H
 #define APR_TOOLS_BENCH_PRINT_H
 
@@ -13,9 +13,9 @@ typedef struct apr_bench_result {
     int64_t n_elems;
     uint64_t n_bytes;     /* of weights, by the plan */
     uint64_t token_reads; /* bytes of weights that one token needs */
-    double ceiling;       /* bytes a second at which the memory that holds them was read; 0: several memories, or not measured */
+    double ceiling;       /* measured read rate of the memory that holds them, bytes per second; 0: several places, or not measured */
     uint64_t cache_bytes; /* of the last cache before that memory; 0: not known */
-    double link;          /* bytes a second at which pinned memory is copied to the device; 0: there is none, or not measured */
+    double link;          /* measured rate of copies from pinned memory to the device, bytes per second; 0: no device, or not measured */
     const apr_speed_stage *stages;
     size_t n_stages;
     int n_runs;
@@ -24,7 +24,7 @@ typedef struct apr_bench_result {
     apr_footprint footprint;
 } apr_bench_result;
 
-/* A row for each stage; the caller prints it, or closes it. */
+/* A row for each stage; the caller prints or closes the table. */
 void apr_bench_fill_table(apr_table *table, const apr_bench_result *result);
 apr_status apr_bench_print_table(const apr_bench_result *result, FILE *out, apr_error *err);
 void apr_bench_print_csv(const apr_bench_result *result, FILE *out);

@@ -1,4 +1,4 @@
-/* bench_stages.c - lists of lengths, and the stages of all their pairs. */
+/* bench_stages.c - parses lists of lengths, and makes a stage of each pair of depth and length. */
 #include "tools/run/bench_stages.h"
 
 #include "tools/cli/values.h"
@@ -10,7 +10,7 @@
 static apr_status refuse(const char *option, const char *text, apr_error *err)
 {
     return apr_fail(err, APR_E_USAGE,
-                    "%s wants whole numbers of 0 to 1000000000 with commas between, as in 512,2048 (at most %d), not '%s'", option,
+                    "%s takes whole numbers from 0 to 1000000000 separated by commas, as in 512,2048 (at most %d), not '%s'", option,
                     APR_BENCH_MOST_LENGTHS, text);
 }
 
@@ -47,7 +47,7 @@ apr_status apr_bench_stages_make(apr_bench_stages *stages, const apr_lengths *pr
     }
     if (stages->n > 0) return APR_OK;
     apr_bench_stages_close(stages);
-    return apr_fail(err, APR_E_USAGE, "there is nothing to measure: give --prompt or --tokens more than 0");
+    return apr_fail(err, APR_E_USAGE, "there is nothing to measure: give --prompt or --tokens greater than 0");
 }
 
 int64_t apr_bench_stages_context(const apr_bench_stages *stages)

@@ -1,4 +1,5 @@
-/* bench_stages.h - what `aprrun bench` measures: prompts of some lengths and a run of decoded tokens, behind each of some depths. */
+/* bench_stages.h - what `aprrun bench` measures: at each depth, prompts of some lengths and a run of decoded tokens. The
+ * depth is the number of tokens that are already in the context. */
 #ifndef APR_TOOLS_BENCH_STAGES_H
 #define APR_TOOLS_BENCH_STAGES_H
 
@@ -18,15 +19,15 @@ typedef struct apr_bench_stages {
     size_t n;
 } apr_bench_stages;
 
-/* APR_E_USAGE, with the option's name: no list of whole numbers of 0 to 10^9. */
+/* APR_E_USAGE, with the option's name: not a list of whole numbers from 0 to 10^9. */
 apr_status apr_lengths_parse(apr_lengths *lengths, const char *option, const char *text, apr_error *err);
 
 /* Depth by depth: the prompts, then the tokens (0: none). APR_E_USAGE: there is nothing to measure. */
 apr_status apr_bench_stages_make(apr_bench_stages *stages, const apr_lengths *prompts, int64_t n_tokens, const apr_lengths *depths,
                                  apr_error *err);
-/* Positions that they take together. */
+/* The context that the stages need: the largest depth plus length. */
 int64_t apr_bench_stages_context(const apr_bench_stages *stages);
-/* Drops the deepest stages; false, and nothing is dropped, where all have one depth. */
+/* Drops the deepest stages. False: all have the same depth, and nothing was dropped. */
 bool apr_bench_stages_drop_deepest(apr_bench_stages *stages);
 void apr_bench_stages_close(apr_bench_stages *stages);
 

@@ -1,4 +1,4 @@
-/* bench_verb.c - `aprrun bench`: opens or makes the model, has it measured, says what was found. */
+/* bench_verb.c - `aprrun bench`: opens or makes the model, measures it, shows the results. */
 #include "tools/run/bench_verb.h"
 
 #include "formats/base/clock.h"
@@ -27,29 +27,28 @@ typedef struct bench_options {
 
 const apr_option apr_bench_options[] = {
     {"synthetic", 0, APR_OPTION_STRING, "CONFIG", NULL,
-     "no MODEL but random weights of this config.json's shape, made in memory (with --dtype)", APR_TO(bench_options, synthetic),
+     "instead of MODEL: random weights for this config.json, made in memory (with --dtype)", APR_TO(bench_options, synthetic),
      .group = "What"},
     {"dtype", 0, APR_OPTION_STRING, "TYPE", NULL,
-     "their types, as aprquant --to TYPE would have them, or any type that is read (aprquant --list)", APR_TO(bench_options, dtype)},
-    {"seed", 0, APR_OPTION_INT, "N", "0", "of the random weights and tokens", APR_TO(bench_options, seed), .min = -9e18, .max = 9e18},
-    {"prompt", 'p', APR_OPTION_STRING, "N,N", NULL, "tokens of the prompts, each measured; 0: none [512,2048; on the host 128]",
+     "their types, as aprquant --to TYPE would choose them; also a type that is only read (aprquant --list)", APR_TO(bench_options, dtype)},
+    {"seed", 0, APR_OPTION_INT, "N", "0", "seed of the random weights and tokens", APR_TO(bench_options, seed), .min = -9e18, .max = 9e18},
+    {"prompt", 'p', APR_OPTION_STRING, "N,N", NULL, "lengths of the prompts to measure, in tokens; 0: none [512,2048; on the host 128]",
      APR_TO(bench_options, prompt), .group = "Measurement"},
-    {"tokens", 'n', APR_OPTION_INT, "N", "-1", "tokens decoded one at a time; 0: none; -1: 128, on the host 32",
+    {"tokens", 'n', APR_OPTION_INT, "N", "-1", "tokens to decode one at a time; 0: none; -1: 128, on the host 32",
      APR_TO(bench_options, tokens), .min = -1, .max = 1e9},
     {"depth", 'd', APR_OPTION_STRING, "N,N", NULL,
-     "tokens before them, which are read and not measured [0,4096,16384 as far as there is room; on the host 0]",
-     APR_TO(bench_options, depth)},
+     "tokens already in the context, not measured [0,4096,16384 as far as they fit; on the host 0]", APR_TO(bench_options, depth)},
     {"sequences", 0, APR_OPTION_STRING, "N,N", NULL,
-     "so many at once, too, each with the first prompt and --tokens: tokens of all a second, and the time to the first; also as a list of "
-     "--batch",
+     "also measure N sequences at once, each with the first --prompt and --tokens: throughput and time to the first token; a list for "
+     "--batch means the same",
      APR_TO(bench_options, sequences)},
-    {"repeat", 0, APR_OPTION_INT, "N", "5", "measured runs of each, after one that is not", APR_TO(bench_options, repeat), .min = 1,
+    {"repeat", 0, APR_OPTION_INT, "N", "5", "measured runs of each, after a warm-up run", APR_TO(bench_options, repeat), .min = 1,
      .max = APR_SPEED_MOST_RUNS},
     {"csv", 0, APR_OPTION_FLAG, NULL, NULL, "print comma-separated values", APR_TO(bench_options, csv)},
-    {"html", 0, APR_OPTION_STRING, "FILE", NULL,
-     "write the figures as one HTML page with pictures, too; takes the place of an older page only", APR_TO(bench_options, html)},
+    {"html", 0, APR_OPTION_STRING, "FILE", NULL, "also write the results as one HTML page with pictures; replaces only an older page",
+     APR_TO(bench_options, html)},
     APR_CONTEXT_OPTION(bench_options, run),
-    {"batch", 'b', APR_OPTION_STRING, "N|N,N", NULL, APR_BATCH_HELP "; several, as 1,8,32: numbers of sequences, as of --sequences",
+    {"batch", 'b', APR_OPTION_STRING, "N|N,N", NULL, APR_BATCH_HELP "; a list, as 1,8,32, is one for --sequences",
      APR_TO(bench_options, batch)},
     APR_RUN_MORE_OPTIONS(bench_options, run, "f16"),
     {0},
@@ -65,18 +64,18 @@ const char *const apr_bench_examples[] = {
     NULL,
 };
 
-/* What is measured: one of the two has the session's model. */
+/* One measurement. The session's model is in `running` or in `synthetic`. */
 typedef struct bench {
     const bench_options *asked;
     apr_running running;
     apr_synthetic synthetic;
     apr_session_options options;
     apr_bench_stages stages;
-    int64_t n_batch;           /* of --batch; 0: not said */
-    const char *many_option;   /* by which numbers of sequences were given; NULL: none were */
-    apr_many_asked many_asked; /* of no sequences: none is measured */
+    int64_t n_batch;           /* of --batch; 0: not given */
+    const char *many_option;   /* the option that gave numbers of sequences; NULL: none were given */
+    apr_many_asked many_asked; /* sequences.n is 0: none are measured */
     apr_many_figures many[APR_BENCH_MOST_LENGTHS];
-    bool may_drop; /* depths that nobody asked for */
+    bool may_drop; /* the depths are defaults: those that do not fit are dropped */
     bool finite;
     double made_s, opened_s;
 } bench;
@@ -85,22 +84,22 @@ static bool is_synthetic(const bench *b) { return b->asked->synthetic != NULL; }
 
 /* --- what is measured --- */
 
-/* A single number is how many tokens of a prompt are evaluated at a time, as of every verb. */
+/* A single number is how many tokens of a prompt are evaluated at a time, as in every verb. */
 static apr_status read_batch(bench *b, apr_error *err)
 {
     const char *const text = b->asked->batch;
     const bool is_list = text != NULL && strchr(text, ',') != NULL;
 
     if (is_list && b->asked->sequences != NULL)
-        return apr_fail(err, APR_E_USAGE, "--batch %s and --sequences %s both say how many at once: leave one of them out", text,
+        return apr_fail(err, APR_E_USAGE, "--batch %s and --sequences %s both give numbers of sequences: leave one of them out", text,
                         b->asked->sequences);
     b->many_option = is_list ? "--batch" : b->asked->sequences != NULL ? "--sequences" : NULL;
     if (text == NULL || is_list) return APR_OK;
     if (apr_parse_int(text, &b->n_batch) && b->n_batch >= 0 && b->n_batch <= APR_MOST_BATCH) return APR_OK;
-    return apr_fail(
-        err, APR_E_USAGE,
-        "--batch wants tokens of a prompt to evaluate at a time, 0 to %d, or several numbers of sequences, as in 1,8,32, not '%s'",
-        APR_MOST_BATCH, text);
+    return apr_fail(err, APR_E_USAGE,
+                    "--batch takes the number of prompt tokens to evaluate at a time, 0 to %d, or a list of numbers of sequences, as in "
+                    "1,8,32, not '%s'",
+                    APR_MOST_BATCH, text);
 }
 
 static apr_status choose_sequences(bench *b, apr_error *err)
@@ -111,7 +110,7 @@ static apr_status choose_sequences(bench *b, apr_error *err)
     return apr_many_check(&b->many_asked, b->many_option, err);
 }
 
-/* As asked for; else what says most about a GPU, or what a host does in a minute. */
+/* Uses the lengths that were given; else defaults that suit a GPU, or that a host measures in about a minute. */
 static apr_status choose_stages(bench *b, apr_error *err)
 {
     const bench_options *const o = b->asked;
@@ -132,7 +131,7 @@ static apr_status choose_stages(bench *b, apr_error *err)
     return apr_bench_stages_make(&b->stages, &prompts, o->tokens >= 0 ? o->tokens : on_device ? 128 : 32, &depths, err);
 }
 
-/* The context that the stages take, without the depths that the model or the memory is too small for unless they were asked for. */
+/* Sets the context that the stages need. Drops default depths that exceed the model's context or the memory. */
 static apr_status choose_context(bench *b, const apr_model *model, apr_error *err)
 {
     const int64_t known = model->hparams.max_position_embeddings > 0 ? model->hparams.max_position_embeddings : INT64_MAX;
@@ -153,7 +152,7 @@ static apr_status choose_context(bench *b, const apr_model *model, apr_error *er
 
 /* --- opening --- */
 
-/* What does not fit is refused before gigabytes are made. */
+/* Refuses what does not fit before the weights are made. */
 static apr_status check_host_memory(const bench *b, const apr_plan *plan, apr_error *err)
 {
     const long n_pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
@@ -162,11 +161,11 @@ static apr_status check_host_memory(const bench *b, const apr_plan *plan, apr_er
     if (plan->judged != APR_ON_HOST || n_pages <= 0 || page <= 0) return APR_OK;
     const uint64_t n_bytes = (uint64_t)n_pages * (uint64_t)page;
     if (plan->host_bytes <= n_bytes) return APR_OK;
-    return apr_fail(err, APR_E_MEMORY, "%s as %s needs %s, and this machine has %s", b->asked->synthetic, b->asked->dtype,
+    return apr_fail(err, APR_E_MEMORY, "%s as %s needs %s, but this machine has %s", b->asked->synthetic, b->asked->dtype,
                     apr_size_text(needs, plan->host_bytes), apr_size_text(has, n_bytes));
 }
 
-/* Weights are made when the plan says that the session will not refuse them: it does so before it reads any. */
+/* Makes the weights only if the plan fits. Else the session will refuse to open, before it reads any weight. */
 static apr_status make_weights(bench *b, const apr_call *call, apr_error *err)
 {
     const double begin = apr_seconds_now();
@@ -197,7 +196,7 @@ static apr_status open_session(bench *b, const apr_model *model, apr_error *err)
     return status;
 }
 
-/* With --device auto a GPU that fails is given up here, not by the session: on the host the weights must lie otherwise. */
+/* With --device auto the fallback to the host is done here, not by the session: on the host the weights need another layout. */
 static apr_status open_synthetic(bench *b, const apr_call *call, apr_error *err)
 {
     const bool falls_back = b->options.fall_back;
@@ -210,7 +209,7 @@ static apr_status open_synthetic(bench *b, const apr_call *call, apr_error *err)
     const bool is_of_device = status == APR_E_DEVICE || status == APR_E_MEMORY || status == APR_E_UNSUPPORTED;
     if (status == APR_OK) return APR_OK;
     if (!is_of_device || !falls_back) return apr_fail(err, status, "%s", own.text);
-    fprintf(stderr, "aprrun: WARNING: the GPU is given up, the run goes on on the host: %s\n", apr_printable(own.text));
+    fprintf(stderr, "aprrun: WARNING: the GPU failed, falling back to the host: %s\n", apr_printable(own.text));
     apr_synthetic_close(&b->synthetic);
     b->options.cuda = NULL;
     APR_TRY(choose_stages(b, err));
@@ -222,10 +221,10 @@ static apr_status check_asked(const bench_options *o, size_t n_operands, bool js
     const bool synthetic = o->synthetic != NULL;
 
     if (synthetic == (n_operands > 0))
-        return apr_fail(err, APR_E_USAGE, "name what is to be measured: MODEL, or --synthetic CONFIG; try 'aprrun bench --help'");
+        return apr_fail(err, APR_E_USAGE, "name what to measure: MODEL, or --synthetic CONFIG; try 'aprrun bench --help'");
     if (synthetic != (o->dtype != NULL))
-        return apr_fail(err, APR_E_USAGE, "--synthetic CONFIG and --dtype TYPE go together: weights that a MODEL has are of its types");
-    if (o->csv && json) return apr_fail(err, APR_E_USAGE, "--csv and --json are two answers: choose one");
+        return apr_fail(err, APR_E_USAGE, "--synthetic CONFIG and --dtype TYPE go together; a MODEL has its own types");
+    if (o->csv && json) return apr_fail(err, APR_E_USAGE, "--csv and --json are two formats: choose one");
     return APR_OK;
 }
 
@@ -270,7 +269,7 @@ static apr_status measure_many(bench *b, const apr_call *call, apr_error *err)
     return status;
 }
 
-/* What the memory that holds the weights gives, and the way there; 0.0 where there are several, or it cannot be found out. */
+/* Measures the read rate of the memory that holds the weights, and the link to it. 0.0: several places, or not measurable. */
 static void measure_ceilings(const bench *b, apr_bench_result *r)
 {
     apr_cuda_device *device;
@@ -313,7 +312,7 @@ static apr_bench_result result_of(const bench *b, const apr_call *call)
     r.n_elems = b->synthetic.n_elems;
     for (size_t i = 0; i < b->running.model.n_tensors; i++)
         if (apr_dtype_is_weights(b->running.model.tensors[i].dtype)) r.n_elems += apr_tensor_elems(&b->running.model.tensors[i]);
-    measure_ceilings(b, &r); /* last: it takes memory of its own for a moment */
+    measure_ceilings(b, &r); /* last: it allocates memory for a moment */
     return r;
 }
 
@@ -329,7 +328,7 @@ static apr_status show(const bench *b, const apr_call *call, apr_out *page, apr_
     else if (b->many_asked.sequences.n > 0) APR_TRY(apr_many_print_table(b->many, &b->many_asked, stdout, err));
     if (b->asked->run.stats && !call->answer->json) apr_session_lines_print(b->running.session, stderr);
     if (page != NULL) APR_TRY(apr_bench_html(&(apr_bench_shown){&result, b->many, &b->many_asked}, page, err));
-    return b->finite ? APR_OK : apr_fail(err, APR_E_NO, "%s computes logits that are no numbers", result.name);
+    return b->finite ? APR_OK : apr_fail(err, APR_E_NO, "%s computes logits that are not finite", result.name);
 }
 
 apr_status apr_run_bench(const apr_call *call, apr_error *err)

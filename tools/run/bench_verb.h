@@ -1,4 +1,4 @@
-/* bench_verb.h - `aprrun bench`: how fast a model is and what memory it takes, a real one or a shape with random weights. */
+/* bench_verb.h - `aprrun bench`: speed and memory of a model, or of a config.json with random weights. */
 #ifndef APR_TOOLS_BENCH_VERB_H
 #define APR_TOOLS_BENCH_VERB_H
 

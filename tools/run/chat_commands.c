@@ -1,4 +1,4 @@
-/* chat_commands.c - what a line that begins with a slash does. */
+/* chat_commands.c - the commands: lines that begin with a slash. */
 #include "tools/cli/values.h"
 #include "tools/run/chat.h"
 
@@ -6,7 +6,7 @@
 
 typedef apr_status command_fn(apr_chat *chat, char *argument, apr_error *err);
 
-/* Refused, and the conversation goes on. */
+/* Prints why a command was refused; the conversation continues. */
 static apr_status refuse(apr_chat *chat, apr_status status, const char *sentence)
 {
     apr_error why = {0};
@@ -20,7 +20,7 @@ static apr_status clear(apr_chat *chat, char *argument, apr_error *err)
     (void)argument, (void)err;
     apr_messages_clear(&chat->messages);
     chat->n_tries = 0;
-    apr_chat_note("the conversation begins again%s", apr_messages_system(&chat->messages) != NULL ? " after the system message" : "");
+    apr_chat_note("the conversation starts again%s", apr_messages_system(&chat->messages) != NULL ? " after the system message" : "");
     return APR_OK;
 }
 
@@ -31,7 +31,7 @@ static apr_status set_system(apr_chat *chat, char *argument, apr_error *err)
     const char *const system = apr_messages_system(&chat->messages);
 
     if (*argument == '\0') {
-        apr_chat_note("%s", system != NULL ? system : "there is none; /system TEXT sets it");
+        apr_chat_note("%s", system != NULL ? system : "there is no system message; /system TEXT sets one");
         return APR_OK;
     }
     if (strcmp(argument, "\"\"") == 0) argument = "";
@@ -39,17 +39,17 @@ static apr_status set_system(apr_chat *chat, char *argument, apr_error *err)
         apr_chat_refuse(chat, &why);
         return APR_OK;
     }
-    apr_chat_note(*argument != '\0' ? "the system message is set" : "the system message is taken out");
+    apr_chat_note(*argument != '\0' ? "the system message is set" : "the system message is removed");
     return APR_OK;
 }
 
 static apr_status undo(apr_chat *chat, char *argument, apr_error *err)
 {
     (void)argument, (void)err;
-    if (!apr_messages_undo(&chat->messages)) return refuse(chat, APR_E_USAGE, "there is nothing to take back");
+    if (!apr_messages_undo(&chat->messages)) return refuse(chat, APR_E_USAGE, "there is nothing to undo");
     const int n = apr_messages_count_turns(&chat->messages);
     chat->n_tries = 0;
-    apr_chat_note("taken back; %d question%s left", n, n == 1 ? " is" : "s are");
+    apr_chat_note("undone; %d question%s left", n, n == 1 ? " is" : "s are");
     return APR_OK;
 }
 
@@ -101,9 +101,9 @@ static apr_status stats(apr_chat *chat, char *argument, apr_error *err)
         apr_chat_note("nothing has been answered yet");
         return APR_OK;
     }
-    apr_chat_note("last answer: %lld tokens kept, %lld read (%.1f/s), %lld written (%.1f/s)", (long long)t->n_kept, (long long)n_read,
+    apr_chat_note("last answer: %lld tokens reused, %lld read (%.1f/s), %lld generated (%.1f/s)", (long long)t->n_kept, (long long)n_read,
                   per_second(n_read, t->read_seconds), (long long)t->n_generated, per_second(t->n_generated, t->write_seconds));
-    apr_chat_note("all %lld: %lld tokens kept, %lld read, %lld written", (long long)chat->n_answers, (long long)chat->n_kept,
+    apr_chat_note("all %lld: %lld tokens reused, %lld read, %lld generated", (long long)chat->n_answers, (long long)chat->n_kept,
                   (long long)chat->n_read, (long long)chat->n_written);
     apr_chat_note("context: %lld of %s tokens", (long long)apr_session_position(chat->running.session),
                   apr_count_text(of, apr_session_plan(chat->running.session)->n_ctx));
@@ -174,7 +174,7 @@ static apr_status set(apr_chat *chat, char *argument, apr_error *err)
     return APR_OK;
 }
 
-static apr_status leave(apr_chat *chat, char *argument, apr_error *err)
+static apr_status end_chat(apr_chat *chat, char *argument, apr_error *err)
 {
     (void)argument, (void)err;
     chat->is_ended = true;
@@ -188,17 +188,17 @@ static const struct {
     command_fn *run;
 } commands[] = {
     {"help", "", "this list", help},
-    {"clear", "", "forget what was said; the system message stays", clear},
-    {"system", "TEXT", "set the system message; \"\" takes it out, without TEXT it is shown", set_system},
-    {"undo", "", "take back the last question and its answer", undo},
-    {"retry", "", "answer the last question again; where tokens are drawn, with another seed", retry},
-    {"save", "FILE", "the conversation as a line that aprrun batch reads", save},
-    {"load", "FILE", "go on with a saved conversation", load},
-    {"stats", "", "tokens that were kept, read and written", stats},
+    {"clear", "", "forget the conversation; the system message stays", clear},
+    {"system", "TEXT", "set the system message; \"\" removes it, without TEXT it is shown", set_system},
+    {"undo", "", "remove the last question and its answer", undo},
+    {"retry", "", "answer the last question again; with sampling, by another seed", retry},
+    {"save", "FILE", "save the conversation as a line that aprrun batch reads", save},
+    {"load", "FILE", "continue a saved conversation", load},
+    {"stats", "", "how many tokens were reused, read and generated", stats},
     {"set", "NAME VALUE", "change temp, top-p, top-k, seed, tokens, ...; alone it shows them", set},
-    {"exit", "", "end; so do /bye and Ctrl-D", leave},
-    {"bye", "", NULL, leave},
-    {"quit", "", NULL, leave},
+    {"exit", "", "end; so do /bye and Ctrl-D", end_chat},
+    {"bye", "", NULL, end_chat},
+    {"quit", "", NULL, end_chat},
 };
 enum { N_COMMANDS = sizeof commands / sizeof *commands };
 
@@ -208,7 +208,7 @@ static apr_status help(apr_chat *chat, char *argument, apr_error *err)
     for (size_t i = 0; i < N_COMMANDS; i++)
         if (commands[i].says != NULL)
             apr_chat_note("/%s %-*s %s", commands[i].name, 17 - (int)strlen(commands[i].name), commands[i].argument, commands[i].says);
-    apr_chat_note("%-19s %s", "\"\"\"", "begins and ends a text of several lines; a backslash at the end of a line goes on");
+    apr_chat_note("%-19s %s", "\"\"\"", "begins and ends a text of several lines; a backslash at the end of a line continues it");
     apr_chat_note("%-19s %s", "Ctrl-C", "stops an answer; twice it ends the program");
     return APR_OK;
 }
@@ -225,7 +225,7 @@ apr_status apr_chat_command(apr_chat *chat, char *text, apr_error *err)
     *blank = '\0';
     for (size_t i = 0; i < N_COMMANDS; i++)
         if (strcmp(commands[i].name, name) == 0) return commands[i].run(chat, argument, err);
-    apr_fail(&why, APR_E_USAGE, "'/%.40s' is not a command; /help lists them, and a text may begin with a blank and a slash",
+    apr_fail(&why, APR_E_USAGE, "'/%.40s' is not a command; /help lists them; put a blank before a text that begins with a slash",
              apr_printable(name));
     apr_chat_refuse(chat, &why);
     return APR_OK;

@@ -1,4 +1,4 @@
-/* chat_input.c - lines put together to a text. */
+/* chat_input.c - joins lines into a text. */
 #include "tools/run/chat_input.h"
 
 #include <stdlib.h>
@@ -22,7 +22,7 @@ static bool append(apr_chat_input *in, const char *bytes, size_t n)
     return true;
 }
 
-/* A line, waited for. */
+/* Waits for the next line. */
 static apr_status next_line(apr_chat_input *in, apr_chat_what *what, apr_line *line, apr_error *err)
 {
     apr_line_state state = APR_LINE_LATER;
@@ -49,15 +49,16 @@ static void prompt(const apr_chat_input *in, const char *text)
 
 static bool begins_quote(const apr_line *line) { return line->n_bytes >= N_QUOTES && memcmp(line->bytes, QUOTES, N_QUOTES) == 0; }
 static bool ends_quote(const char *bytes, size_t n) { return n >= N_QUOTES && memcmp(bytes + n - N_QUOTES, QUOTES, N_QUOTES) == 0; }
-static bool goes_on(const char *bytes, size_t n) { return n > 0 && bytes[n - 1] == '\\'; }
+static bool ends_in_backslash(const char *bytes, size_t n) { return n > 0 && bytes[n - 1] == '\\'; }
 
-/* One line more of a text; *more: it is not the last. */
+/* Appends a line to the text. *more: it is not the last one. */
 static bool add_line(apr_chat_input *in, const char *bytes, size_t n, bool is_quoted, bool *more)
 {
-    const bool ends = is_quoted && ends_quote(bytes, n), continues = !is_quoted && goes_on(bytes, n);
+    const bool ends = is_quoted && ends_quote(bytes, n), continues = !is_quoted && ends_in_backslash(bytes, n);
 
     *more = is_quoted ? !ends : continues;
-    if (ends && n == N_QUOTES && in->n_bytes > 0 && in->text[in->n_bytes - 1] == '\n') in->n_bytes--; /* they are a line of their own */
+    if (ends && n == N_QUOTES && in->n_bytes > 0 && in->text[in->n_bytes - 1] == '\n')
+        in->n_bytes--; /* the quotes are alone on their line */
     if (!append(in, bytes, n - (ends ? N_QUOTES : continues ? 1 : 0))) return false;
     return !*more || append(in, "\n", 1);
 }

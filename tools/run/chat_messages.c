@@ -1,4 +1,4 @@
-/* chat_messages.c - a list of messages, changed at its ends, kept in a file. */
+/* chat_messages.c - a list of messages: changed at its ends, saved and loaded. */
 #include "tools/run/chat_messages.h"
 
 #include "formats/base/out.h"
@@ -38,7 +38,7 @@ static apr_status check_text(const char *text, size_t n_bytes, apr_error *err)
 
     if (at == n_bytes) return APR_OK;
     if (text[at] == '\0') return apr_fail(err, APR_E_DAMAGED, "the message has a NUL at byte %zu, which no chat template takes", at);
-    return apr_fail(err, APR_E_DAMAGED, "the message is not UTF-8: its byte %zu begins no character", at);
+    return apr_fail(err, APR_E_DAMAGED, "the message is not UTF-8: byte %zu does not begin a character", at);
 }
 
 apr_status apr_messages_add(apr_messages *m, const char *role, const char *text, size_t n_bytes, apr_error *err)
@@ -83,7 +83,7 @@ apr_status apr_messages_set_system(apr_messages *m, const char *text, apr_error 
 
 static int count(const apr_messages *m) { return m->list != NULL ? cJSON_GetArraySize(m->list) : 0; }
 
-/* Where the user's last message is; -1: nowhere. */
+/* Index of the user's last message; -1: there is none. */
 static int last_question(const apr_messages *m)
 {
     int i = count(m) - 1;
@@ -101,7 +101,7 @@ int apr_messages_count_turns(const apr_messages *m)
 
 bool apr_messages_ends_with_question(const apr_messages *m) { return count(m) > 0 && last_question(m) == count(m) - 1; }
 
-static void cut(apr_messages *m, int n)
+static void truncate_to(apr_messages *m, int n)
 {
     while (count(m) > n) cJSON_DeleteItemFromArray(m->list, count(m) - 1);
 }
@@ -109,18 +109,18 @@ static void cut(apr_messages *m, int n)
 bool apr_messages_undo(apr_messages *m)
 {
     const int at = last_question(m);
-    if (at >= 0) cut(m, at);
+    if (at >= 0) truncate_to(m, at);
     return at >= 0;
 }
 
 bool apr_messages_drop_answer(apr_messages *m)
 {
     const int at = last_question(m);
-    if (at >= 0) cut(m, at + 1);
+    if (at >= 0) truncate_to(m, at + 1);
     return at >= 0;
 }
 
-void apr_messages_clear(apr_messages *m) { cut(m, apr_messages_system(m) != NULL); }
+void apr_messages_clear(apr_messages *m) { truncate_to(m, apr_messages_system(m) != NULL); }
 
 /* --- files --- */
 
@@ -143,7 +143,7 @@ apr_status apr_messages_save(const apr_messages *m, const char *path, apr_error 
 {
     apr_out *out = NULL;
 
-    if (count(m) == 0) return apr_fail(err, APR_E_USAGE, "there is nothing to save: nothing has been said");
+    if (count(m) == 0) return apr_fail(err, APR_E_USAGE, "there is nothing to save: the conversation is empty");
     char *const text = print_line(m);
     if (text == NULL) return apr_no_memory(err, "the conversation");
     apr_status status = apr_out_renew(&out, path, MESSAGES_KEY, err);
@@ -165,7 +165,7 @@ static apr_status read_file(const char *path, apr_batch_request *request, apr_er
     APR_TRY(apr_text_open(&text, path, err));
     apr_status status = apr_batch_request_read(request, text.bytes, text.n_bytes, &standard, &own);
     apr_text_close(&text);
-    if (status == APR_OK && request->messages == NULL) status = apr_fail(&own, APR_E_USAGE, "it has a prompt, and no messages");
+    if (status == APR_OK && request->messages == NULL) status = apr_fail(&own, APR_E_USAGE, "it has a prompt instead of messages");
     return status == APR_OK ? APR_OK : apr_fail(err, status, "%s is not a saved conversation: %s", path, own.text);
 }
 

@@ -1,4 +1,4 @@
-/* chat_turn.c - render, tokenize, keep what is the same, evaluate the rest, generate. */
+/* chat_turn.c - renders, tokenizes, keeps the common prefix, evaluates the rest, generates. */
 #include "tools/run/chat_turn.h"
 
 #include "formats/base/clock.h"
@@ -34,7 +34,7 @@ apr_status apr_chat_fail_full(const apr_chat_session *s, apr_error *err)
 {
     const int64_t n_ctx = apr_session_plan(s->running->session)->n_ctx;
     char text[APR_SMALL_TEXT];
-    return apr_fail(err, APR_E_NO, "the conversation fills the context of %s tokens: /undo, /clear or begin again with --ctx %lld",
+    return apr_fail(err, APR_E_NO, "the conversation fills the context of %s tokens: use /undo or /clear, or start again with --ctx %lld",
                     apr_count_text(text, n_ctx), (long long)(2 * n_ctx));
 }
 
@@ -53,7 +53,7 @@ static apr_status encode(const apr_chat_session *s, const apr_messages *messages
 
 static bool is_stopped(const apr_chat_session *s) { return s->is_stopped != NULL && s->is_stopped(); }
 
-/* All of the new tokens but those of the last batch, which the answer begins with; *at: how many are evaluated then. */
+/* Evaluates all new tokens except the last batch, which apr_generate evaluates. *at: number of tokens evaluated so far. */
 static apr_status read_ahead(const apr_chat_session *s, const int32_t *ids, int64_t n, int64_t *at, apr_error *err)
 {
     apr_session *const session = s->running->session;
@@ -85,7 +85,7 @@ static apr_status generate(const apr_chat_session *s, const apr_chat_settings *s
     return status;
 }
 
-/* The text as it goes into the conversation: without the stop id, up to a stop text. */
+/* Decodes the answer for the conversation: without the stop id, up to a stop text. */
 static apr_status take_text(const apr_chat_session *s, const apr_answer_stream *stream, apr_chat_turn *turn, apr_error *err)
 {
     const size_t n_ids = stream->n_ids - (turn->finish == APR_FINISH_STOP && stream->n_ids > 0);
@@ -108,7 +108,7 @@ static void hold(apr_chat_session *s, const int32_t *ids, int64_t n, const apr_a
     for (int64_t i = n; i < position; i++) s->held[i] = stream->ids[i - n];
 }
 
-/* The tokens of a conversation, of which the first turn->n_kept are evaluated. */
+/* Answers the conversation's ids[n], of which the first turn->n_kept are already evaluated. */
 static apr_status answer(apr_chat_session *s, const int32_t *ids, int64_t n, const apr_chat_settings *settings, int64_t n_tries,
                          apr_chat_turn *turn, apr_error *err)
 {
@@ -152,7 +152,7 @@ apr_status apr_chat_answer(apr_chat_session *s, const apr_messages *messages, co
     APR_TRY(encode(s, messages, &ids, &n, err));
     turn->n_prompt = (int64_t)n;
     apr_status status = APR_OK;
-    if (n == 0) status = apr_fail(err, APR_E_UNSUPPORTED, "the chat template makes nothing of the conversation");
+    if (n == 0) status = apr_fail(err, APR_E_UNSUPPORTED, "the chat template makes an empty text of the conversation");
     else if (turn->n_prompt > apr_session_plan(s->running->session)->n_ctx) status = apr_chat_fail_full(s, err);
     if (status == APR_OK) {
         turn->n_kept = apr_session_keep_prefix(s->running->session, s->held, ids, turn->n_prompt);

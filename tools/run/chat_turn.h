@@ -1,7 +1,7 @@
-/* chat_turn.h - one answer of a conversation: the messages in the model's chat template, of which only what is new is evaluated.
+/* chat_turn.h - one answer of a conversation. Of the rendered messages only the new tokens are evaluated.
  *
- * An answer is what `aprrun batch` answers to the same messages: the whole conversation is rendered and tokenized each time, and what begins
- * as the tokens that were evaluated before stays in the session (apr_session_keep_prefix). */
+ * An answer is the same as that of `aprrun batch` to the same messages. The whole conversation is rendered and tokenized each time. The
+ * prefix that equals the tokens evaluated before stays in the session (apr_session_keep_prefix). */
 #ifndef APR_TOOLS_CHAT_TURN_H
 #define APR_TOOLS_CHAT_TURN_H
 
@@ -18,11 +18,11 @@ typedef struct apr_chat_settings {
 
 typedef struct apr_chat_session {
     apr_running *running;
-    double now; /* the same for all templates, so that a date in them does not change the beginning */
+    double now; /* constant, so that a date in the template does not change the prefix */
     bool print, is_terminal;
-    const char *before;       /* shown before an answer, or NULL */
-    bool (*is_stopped)(void); /* asked between evaluations: true stops the answer */
-    int32_t *held;            /* [n_ctx + 1], of which apr_session_position are evaluated */
+    const char *before;       /* printed before an answer, or NULL */
+    bool (*is_stopped)(void); /* called between evaluations; true stops the answer */
+    int32_t *held;            /* [n_ctx + 1] tokens, of which apr_session_position are evaluated */
 } apr_chat_session;
 
 typedef struct apr_chat_turn {
@@ -38,12 +38,12 @@ typedef struct apr_chat_turn {
 apr_status apr_chat_session_open(apr_chat_session *session, apr_running *running, apr_error *err);
 void apr_chat_session_close(apr_chat_session *session);
 
-/* Answers messages that end with a question. APR_E_NO: they fill the context, and nothing was evaluated. The turn is to be closed in any case.
- * n_tries: answers to it so far, which are not to come again where they are drawn. */
+/* Answers messages that end with a question. APR_E_NO: they fill the context, and nothing was evaluated. Close the turn in any case.
+ * n_tries: earlier answers to the same question; with sampling each gets another seed. */
 apr_status apr_chat_answer(apr_chat_session *session, const apr_messages *messages, const apr_chat_settings *settings, int64_t n_tries,
                            apr_chat_turn *turn, apr_error *err);
 void apr_chat_turn_close(apr_chat_turn *turn);
-/* The context is full: what can be done. */
+/* Fails because the context is full; the sentence says what the user can do. */
 apr_status apr_chat_fail_full(const apr_chat_session *session, apr_error *err);
 
 #endif

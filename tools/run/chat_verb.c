@@ -11,15 +11,15 @@
 
 const apr_option apr_chat_verb_options[] = {
     {"system", 0, APR_OPTION_STRING, "TEXT", NULL, "a system message", APR_TO(apr_chat_options, system), .group = "Conversation"},
-    {"prompt", 'p', APR_OPTION_STRING, "TEXT", NULL, "what the user says first", APR_TO(apr_chat_options, prompt)},
-    {"load", 0, APR_OPTION_STRING, "FILE", NULL, "go on with a conversation that /save kept, or a line of a batch",
+    {"prompt", 'p', APR_OPTION_STRING, "TEXT", NULL, "the user's first message", APR_TO(apr_chat_options, prompt)},
+    {"load", 0, APR_OPTION_STRING, "FILE", NULL, "continue a conversation that /save wrote, or a line of a batch",
      APR_TO(apr_chat_options, load)},
     {"tools", 0, APR_OPTION_STRING, "FILE", NULL, "a JSON list of tools, for the chat template", APR_TO(apr_chat_options, tools)},
-    {"tokens", 'n', APR_OPTION_INT, "N", "0", "at most this many tokens an answer; 0: until the model ends it, or the context is full",
+    {"tokens", 'n', APR_OPTION_INT, "N", "0", "at most N tokens per answer; 0: until the model ends it, or the context is full",
      APR_TO(apr_chat_options, settings.n), .min = 0, .max = 1e9, .group = "Sampling"},
     {"temp", 0, APR_OPTION_REAL, "T", "0", "temperature; 0 takes the most likely token", APR_TO(apr_chat_options, settings.sampling.temp),
      .min = 0, .max = 100},
-    {"top-p", 0, APR_OPTION_REAL, "P", "1", "the smallest set of tokens with this much probability",
+    {"top-p", 0, APR_OPTION_REAL, "P", "1", "sample from the smallest set of tokens whose probabilities add up to P",
      APR_TO(apr_chat_options, settings.sampling.top_p), .min = 0, .max = 1},
     {"seed", 0, APR_OPTION_INT, "N", "0", "the same seed gives the same text", APR_TO(apr_chat_options, settings.sampling.seed),
      .min = -9e18, .max = 9e18},
@@ -39,10 +39,10 @@ const char *const apr_chat_verb_examples[] = {
 
 /* --- Ctrl-C --- */
 
-static volatile sig_atomic_t n_interrupts, wants_stop; /* since the user said something; not done yet */
+static volatile sig_atomic_t n_interrupts, wants_stop; /* Ctrl-C since the last message; one that must still be obeyed */
 static struct sigaction interrupt_before;
 
-/* The second one does what it would have done without us. */
+/* The second one has the effect that it had before catch_interrupts. */
 static void on_interrupt(int number)
 {
     wants_stop = 1;
@@ -59,12 +59,12 @@ static void catch_interrupts(void)
     if (sigaction(SIGINT, NULL, &interrupt_before) == 0 && interrupt_before.sa_handler != SIG_IGN) sigaction(SIGINT, &catch, NULL);
 }
 
-static void let_interrupts_go(void)
+static void restore_interrupts(void)
 {
     if (interrupt_before.sa_handler != SIG_IGN) sigaction(SIGINT, &interrupt_before, NULL);
 }
 
-/* --- what is said to the user --- */
+/* --- output --- */
 
 void apr_chat_note(const char *format, ...)
 {
@@ -149,7 +149,7 @@ static apr_status take_answer(apr_chat *chat, const apr_chat_turn *t, apr_error 
     return APR_OK;
 }
 
-/* *done: the answer is part of the conversation. Else it could not be made, which was said. */
+/* *done: the answer is part of the conversation. Else the reason was printed. */
 static apr_status answer(apr_chat *chat, bool *done, apr_error *err)
 {
     apr_chat_turn t = {0};
@@ -187,7 +187,7 @@ apr_status apr_chat_ask(apr_chat *chat, const char *text, size_t n_bytes, apr_er
     APR_TRY(answer(chat, &done, err));
     if (done) return APR_OK;
     apr_messages_undo(&chat->messages);
-    apr_chat_note("the last message is not part of the conversation");
+    apr_chat_note("the last message was removed from the conversation");
     return APR_OK;
 }
 
@@ -205,7 +205,7 @@ apr_status apr_chat_retry(apr_chat *chat, apr_error *err)
         cJSON_Delete(before);
         return status;
     }
-    cJSON_Delete(chat->messages.list); /* as it was */
+    cJSON_Delete(chat->messages.list); /* restores it */
     chat->messages.list = before;
     return APR_OK;
 }
@@ -228,7 +228,7 @@ static apr_status talk(apr_chat *chat, apr_error *err)
         APR_TRY(apr_chat_input_read(&chat->input, &what, err));
         if (what == APR_CHAT_STOPPED) {
             wants_stop = 0;
-            apr_chat_note("\nCtrl-C again ends; so do Ctrl-D and /bye");
+            apr_chat_note("\npress Ctrl-C again to end, or Ctrl-D; or type /bye");
         } else if (what == APR_CHAT_END) {
             if (chat->is_terminal) fputc('\n', chat->input.prompts);
             break;
@@ -252,8 +252,7 @@ static apr_status open_model(apr_chat *chat, const apr_chat_options *o, apr_erro
 
     APR_TRY(apr_running_open(&chat->running, path, &o->run, 1, err));
     if (chat->running.model.vocab.chat_template == NULL)
-        return apr_fail(err, APR_E_UNSUPPORTED, "%s has no chat template, so it cannot be talked to; give it a text to continue: -p TEXT",
-                        path);
+        return apr_fail(err, APR_E_UNSUPPORTED, "%s has no chat template, so it cannot chat; aprrun MODEL -p TEXT continues a text", path);
     if (!chat->call->quiet) apr_say_turn_end(&chat->running, stderr);
     return apr_chat_session_open(&chat->session, &chat->running, err);
 }
@@ -276,7 +275,7 @@ static apr_status conclude(apr_chat *chat, const apr_chat_options *o, apr_error 
     apr_answer *const answer = chat->call->answer;
 
     if (o->run.stats && !answer->json) apr_print_stats(&chat->running, chat->call);
-    answer->json = false; /* each turn has its object */
+    answer->json = false; /* each turn has printed its own object */
     if (chat->n_failed == 0 || chat->is_terminal) return APR_OK;
     return apr_fail(err, APR_E_NO, "%lld line%s could not be answered", (long long)chat->n_failed, chat->n_failed == 1 ? "" : "s");
 }
@@ -293,7 +292,7 @@ static apr_status run(apr_chat *chat, const apr_chat_options *o, apr_error *err)
     if (chat->is_terminal) catch_interrupts();
     apr_status status = o->prompt != NULL ? apr_chat_ask(chat, o->prompt, strlen(o->prompt), err) : APR_OK;
     if (status == APR_OK) status = talk(chat, err);
-    if (chat->is_terminal) let_interrupts_go();
+    if (chat->is_terminal) restore_interrupts();
     return status == APR_OK ? conclude(chat, o, err) : status;
 }
 

@@ -1,4 +1,4 @@
-/* chat_verb.h - `aprrun chat`: a conversation with a model, at a terminal or through a pipe, a line a turn. */
+/* chat_verb.h - `aprrun chat`: a conversation with a model, at a terminal or through a pipe, one line per turn. */
 #ifndef APR_TOOLS_CHAT_VERB_H
 #define APR_TOOLS_CHAT_VERB_H
 

@@ -22,17 +22,16 @@ enum { DEVICE_AUTO, DEVICE_CUDA, DEVICE_HOST };
 
 const apr_option apr_doctor_options[] = {
     {"device", 0, APR_OPTION_CHOICE, "auto|cuda|host", "auto",
-     "what is asked about; cuda: exit code 7 where there is no GPU that can be used; host: no GPU is looked for",
-     APR_TO(doctor_options, device)},
-    {"gpu", 0, APR_OPTION_INT, "N", "-1", "only this GPU, as CUDA counts them; -1: all", APR_TO(doctor_options, ordinal), .min = -1,
+     "what to examine; cuda: exit code 7 if no GPU can be used; host: do not look for GPUs", APR_TO(doctor_options, device)},
+    {"gpu", 0, APR_OPTION_INT, "N", "-1", "only the GPU with this CUDA ordinal; -1: all", APR_TO(doctor_options, ordinal), .min = -1,
      .max = 1024},
-    {"fp8", 0, APR_OPTION_CHOICE, "auto|on|off", "auto", "matrix products of FP8: where nothing speaks against them, always, never",
+    {"fp8", 0, APR_OPTION_CHOICE, "auto|on|off", "auto", "whether to examine matrix products in FP8; auto: where no fault of them is known",
      APR_TO(doctor_options, fp8)},
-    {"again", 0, APR_OPTION_FLAG, NULL, NULL, "probe once more, even where there is a verdict", APR_TO(doctor_options, again)},
-    {"quick", 0, APR_OPTION_FLAG, NULL, NULL, "measure no bandwidth", APR_TO(doctor_options, no_measure)},
-    {"probe", 0, APR_OPTION_CHOICE, "fp16|fp8", NULL, "run one probe in this very process; exit code 0: right",
-     APR_TO(doctor_options, probe), .group = "What the probes' child processes are started with"},
-    {"drill", 0, APR_OPTION_CHOICE, "out-of-bounds|bad-gemm|hang", NULL, "make that fault happen, and see it reported",
+    {"again", 0, APR_OPTION_FLAG, NULL, NULL, "run the probes again, even if a verdict is cached", APR_TO(doctor_options, again)},
+    {"quick", 0, APR_OPTION_FLAG, NULL, NULL, "do not measure bandwidth", APR_TO(doctor_options, no_measure)},
+    {"probe", 0, APR_OPTION_CHOICE, "fp16|fp8", NULL, "run one probe in this process; exit code 0: it passed",
+     APR_TO(doctor_options, probe), .group = "Used by the child processes of probes"},
+    {"drill", 0, APR_OPTION_CHOICE, "out-of-bounds|bad-gemm|hang", NULL, "cause this fault, to see how it is reported",
      APR_TO(doctor_options, drill)},
     {0},
 };
@@ -76,24 +75,24 @@ static apr_status run_one_drill(int ordinal, apr_cuda_drill which, apr_error *er
     return status;
 }
 
-/* One device, gathered before anything is printed. */
-typedef struct findings {
+/* What is known of one device, gathered before anything is printed. */
+typedef struct device_facts {
     apr_cuda_facts facts;
     apr_capability capability;
     apr_probed probed[APR_CUDA_PROBE_COUNT];
     double read, upload; /* bytes/s; 0: not measured */
-    char complaint[1024];
-} findings;
+    char problem[1024];
+} device_facts;
 
-static apr_status examine(const apr_cuda_api *cuda, int ordinal, const doctor_options *o, findings *f, apr_error *err)
+static apr_status examine(const apr_cuda_api *cuda, int ordinal, const doctor_options *o, device_facts *f, apr_error *err)
 {
     apr_error own = {0};
     apr_cuda_device *device;
 
-    *f = (findings){0};
+    *f = (device_facts){0};
     APR_TRY(cuda->facts(ordinal, &f->facts, err));
     if (apr_capability_of(&f->capability, f->facts.major, f->facts.minor, cuda->architectures, &own) != APR_OK) {
-        snprintf(f->complaint, sizeof f->complaint, "%s", own.text);
+        snprintf(f->problem, sizeof f->problem, "%s", own.text);
         return APR_OK;
     }
     APR_TRY(apr_probe_ask(&f->facts, APR_CUDA_PROBE_FP16, o->again, &f->probed[APR_CUDA_PROBE_FP16], err));
@@ -105,7 +104,7 @@ static apr_status examine(const apr_cuda_api *cuda, int ordinal, const doctor_op
         status = cuda->bandwidth(device, &f->read, &f->upload, &own);
         cuda->close(device);
     }
-    if (status != APR_OK) snprintf(f->complaint, sizeof f->complaint, "%s", own.text);
+    if (status != APR_OK) snprintf(f->problem, sizeof f->problem, "%s", own.text);
     return APR_OK;
 }
 
@@ -117,7 +116,7 @@ static const char *verdict_name(const apr_probed *p)
 
 static void put(apr_json_text *json, const char *key, const char *text) { apr_json_string(json, key, text, strlen(text)); }
 
-static void device_json(apr_json_text *json, const findings *f, const doctor_options *o)
+static void device_json(apr_json_text *json, const device_facts *f, const doctor_options *o)
 {
     apr_json_open(json, NULL, '{');
     put(json, "name", f->facts.name);
@@ -129,7 +128,7 @@ static void device_json(apr_json_text *json, const findings *f, const doctor_opt
     if (f->facts.is_integrated) apr_json_bool(json, "shared_memory", true);
     if (f->facts.used_bytes != UINT64_MAX) apr_json_uint(json, "memory_used_bytes", f->facts.used_bytes);
     put(json, "driver", f->facts.driver);
-    if (f->complaint[0] != '\0') put(json, "error", f->complaint);
+    if (f->problem[0] != '\0') put(json, "error", f->problem);
     if (f->capability.family != NULL) {
         put(json, "family", f->capability.family);
         put(json, "code", f->capability.code == APR_CODE_NATIVE ? "native" : "ptx");
@@ -147,7 +146,7 @@ static void device_json(apr_json_text *json, const findings *f, const doctor_opt
 
 static void line(const char *label, const char *text) { printf("  %-14s %s\n", label, text); }
 
-static void device_text(const findings *f, const doctor_options *o)
+static void device_text(const device_facts *f, const doctor_options *o)
 {
     static const char *const labels[APR_CUDA_PROBE_COUNT] = {"FP16 probe", "FP8 probe"};
     char text[600], size[2][APR_SMALL_TEXT];
@@ -155,7 +154,7 @@ static void device_text(const findings *f, const doctor_options *o)
     printf("GPU %d: %s\n", f->facts.ordinal, f->facts.name);
     snprintf(text, sizeof text, "%d.%d, %s%s", f->facts.major, f->facts.minor,
              f->capability.family != NULL ? f->capability.family : "unknown",
-             f->capability.code == APR_CODE_PTX ? ", by PTX: the driver compiles it at the first start" : ", native code");
+             f->capability.code == APR_CODE_PTX ? ", from PTX: the driver compiles it at the first start" : ", native code");
     line("capability", text);
     snprintf(text, sizeof text, "%s%s%s%s, %d SMs", apr_size_text(size[0], f->facts.total_bytes),
              f->facts.is_integrated ? " shared with the host" : "", f->facts.used_bytes != UINT64_MAX ? ", in use " : "",
@@ -167,8 +166,8 @@ static void device_text(const findings *f, const doctor_options *o)
     }
     for (int i = 0; i < APR_CUDA_PROBE_COUNT; i++) {
         const apr_probed *const p = &f->probed[i];
-        snprintf(text, sizeof text, "%s%s%s%s", verdict_name(p), p->story[0] != '\0' ? ": " : "", p->story,
-                 p->from_cache ? " (as seen before)" : "");
+        snprintf(text, sizeof text, "%s%s%s%s", verdict_name(p), p->detail[0] != '\0' ? ": " : "", p->detail,
+                 p->from_cache ? " (cached)" : "");
         line(labels[i], text);
     }
     snprintf(text, sizeof text, "units: %s; FP4 units: %s; %s", f->capability.fp8_units ? "yes" : "no",
@@ -178,10 +177,10 @@ static void device_text(const findings *f, const doctor_options *o)
              : f->capability.fp8_fault != NULL && o->fp8 == APR_FP8_AUTO ? f->capability.fp8_fault
                                                                          : "weights of FP8 are decoded");
     line("FP8", text);
-    if (f->complaint[0] != '\0') line("but", f->complaint);
+    if (f->problem[0] != '\0') line("problem", f->problem);
 }
 
-/* What decoding on the host can reach at most. */
+/* The host's memory read rate is the upper bound of decoding there. */
 static void show_host(const apr_call *call)
 {
     const doctor_options *const o = call->options;
@@ -206,7 +205,7 @@ static apr_status examine_all(const apr_call *call, const apr_cuda_api *cuda, ap
     const doctor_options *const o = call->options;
     apr_json_text *const json = &call->answer->body;
     char versions[2][16], text[200];
-    findings f;
+    device_facts f;
     int n;
 
     APR_TRY(cuda->count(&n, err));
@@ -220,8 +219,7 @@ static apr_status examine_all(const apr_call *call, const apr_cuda_api *cuda, ap
         status = examine(cuda, i, o, &f, err);
         if (status != APR_OK) break;
         if (i == first && !call->answer->json) {
-            snprintf(text, sizeof text, "%s, which knows CUDA %s; linked with CUDA %s",
-                     f.facts.driver[0] != '\0' ? f.facts.driver : "unknown",
+            snprintf(text, sizeof text, "%s, supports CUDA %s; linked with CUDA %s", f.facts.driver[0] != '\0' ? f.facts.driver : "unknown",
                      version_text(f.facts.driver_version, versions[0], sizeof versions[0]),
                      version_text(f.facts.runtime_version, versions[1], sizeof versions[1]));
             const char *const newest = strrchr(cuda->architectures, ' ');
@@ -235,7 +233,7 @@ static apr_status examine_all(const apr_call *call, const apr_cuda_api *cuda, ap
     return status;
 }
 
-/* Without a GPU the host's figures are the answer, and why there is none is a line of it. */
+/* Without a GPU the answer has the host's figures, and the reason why there is no GPU. */
 static apr_status say_no_gpu(const apr_call *call, apr_status status, const apr_error *why, apr_error *err)
 {
     const doctor_options *const o = call->options;

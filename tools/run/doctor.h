@@ -1,4 +1,4 @@
-/* doctor.h - `aprrun doctor`: what GPUs are here, what they can do, and what was found out by trying. */
+/* doctor.h - `aprrun doctor`: which GPUs are here, what they can do, and the results of probes. */
 #ifndef APR_TOOLS_DOCTOR_H
 #define APR_TOOLS_DOCTOR_H
 

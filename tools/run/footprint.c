@@ -1,4 +1,4 @@
-/* footprint.c - sums of plans and of what was counted. */
+/* footprint.c - adds up planned and measured memory of sessions. */
 #include "tools/run/footprint.h"
 
 #include "formats/base/bytes.h"
@@ -27,7 +27,7 @@ static uint64_t weight_bytes(const apr_plan *plan)
     return n;
 }
 
-/* One context a card is enough, and was made by the first session there. */
+/* Sessions on a GPU share one CUDA context, which the first session there made. */
 static uint64_t contexts_bytes(const apr_session *session)
 {
     uint64_t n = 0;
@@ -46,7 +46,7 @@ apr_footprint apr_footprint_of(const apr_session *const *sessions, size_t n)
             if (apr_session_place_plan(sessions[i], k)->judged == f.on) f.weights += weight_bytes(apr_session_place_plan(sessions[i], k));
         f.planned += m.planned - (f.on == APR_ON_DEVICE && i > 0 ? contexts_bytes(sessions[i]) : 0);
         f.allowed += m.allowed;
-        /* a card is counted as a whole, from before the first session on; a heap session by session */
+        /* a GPU is measured as a whole, from before the first session; a heap per session */
         if (i == 0 || m.measured == UINT64_MAX) f.measured = m.measured;
         else if (f.on == APR_ON_HOST) f.measured = apr_saturating_add(f.measured, m.measured);
     }
@@ -94,8 +94,8 @@ void apr_footprint_print(const apr_footprint *f, FILE *out)
     const bool on_host = f->on == APR_ON_HOST;
     char planned[APR_SMALL_TEXT], measured[APR_SMALL_TEXT], weights[APR_SMALL_TEXT], off[APR_SMALL_TEXT];
 
-    fprintf(out, "  memory on the %s: planned %s (%s %s weights%s), ", on_host ? "host" : "GPU", apr_size_text(planned, f->planned),
-            f->mapped ? "beside" : "with", apr_size_text(weights, f->weights),
+    fprintf(out, "  memory on the %s: planned %s (%s %s of weights%s), ", on_host ? "host" : "GPU", apr_size_text(planned, f->planned),
+            f->mapped ? "without" : "with", apr_size_text(weights, f->weights),
             f->mapped ? " mapped from files"
             : on_host ? " in anonymous memory"
                       : "");

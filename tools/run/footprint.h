@@ -1,4 +1,4 @@
-/* footprint.h - what sessions take of memory together: as planned, and as others counted it. */
+/* footprint.h - the memory that sessions take together: as planned, and as the heap or the driver counts it. */
 #ifndef APR_TOOLS_FOOTPRINT_H
 #define APR_TOOLS_FOOTPRINT_H
 
@@ -10,28 +10,28 @@
 typedef struct apr_footprint {
     apr_place on;
     uint64_t weights;  /* by the plans */
-    bool mapped;       /* the weights are where files are mapped, and part of neither of the next two */
-    uint64_t planned;  /* the plans' lines without headroom; one context, however many sessions */
-    uint64_t measured; /* what the heap or the card's memory in use grew by; UINT64_MAX: nobody counts */
-    uint64_t allowed;  /* between the two */
+    bool mapped;       /* the weights are mapped from files, and not part of the next two */
+    uint64_t planned;  /* the plans' lines without headroom, and with one CUDA context */
+    uint64_t measured; /* growth of the heap, or of the GPU's memory in use; UINT64_MAX: not measurable */
+    uint64_t allowed;  /* allowed difference between the two */
 } apr_footprint;
 
-/* Of sessions in the order in which they were opened; those that went to another place than the first are left out. */
+/* sessions: in the order in which they were opened. Those on another place than the first are left out. */
 apr_footprint apr_footprint_of(const apr_session *const *sessions, size_t n);
-/* Host weights that lie in anonymous memory of this process, of so many bytes by the C library's count, are planned and measured, too. */
+/* Adds host weights in anonymous memory to both sums. heap_bytes: their size by the C library's count. */
 void apr_footprint_add_weights(apr_footprint *footprint, uint64_t heap_bytes);
-/* Of plans that are to be carried out side by side: what they need where they are judged, one headroom and one context. */
+/* What two plans need together where they are judged, with one headroom and one CUDA context. */
 uint64_t apr_planned_together(const apr_plan *a, const apr_plan *b);
 
-/* False too when nobody counts. */
+/* Also false if it was not measured. */
 bool apr_footprint_as_planned(const apr_footprint *footprint);
 
 void apr_footprint_json(const apr_footprint *footprint, apr_json_text *json);
 /* One line. */
 void apr_footprint_print(const apr_footprint *footprint, FILE *out);
-/* A line for each of the plans'; under the place's name where there are several. */
+/* Prints the lines of the session's plans; with several places under the name of each. */
 void apr_session_lines_print(const apr_session *session, FILE *out);
-/* What crosses between the places of a session for each token, and what the host reads: one line; an object "link". */
+/* Bytes per token that move between the session's places, and that the host reads: as one line; as an object "link". */
 void apr_link_print(const apr_session *session, FILE *out);
 void apr_link_json(const apr_session *session, apr_json_text *json);
 /* "GPU 1", "host". Returns text. */

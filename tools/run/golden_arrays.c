@@ -54,7 +54,7 @@ void apr_golden_say_values(const apr_call *call, const char *type, apr_golden_va
     else printf("  values: float32 products of code and scale");
     if (values == APR_VALUES_NEITHER) printf("; rounded to %s, as the checkpoint's library decodes them, %zu fail\n", type, n_bad);
     else if (values == APR_VALUES_NO_MEMORY)
-        printf("; not tried for want of memory: rounded to %s, as the checkpoint's library decodes them\n", type);
+        printf("; not tried, not enough memory: rounded to %s, as the checkpoint's library decodes them\n", type);
     else if (values == APR_VALUES_PRODUCTS) printf("\n");
 }
 
@@ -104,7 +104,7 @@ static void figure_row(apr_table *table, const apr_golden_figure *f)
     const char *const exactly = f->exact ? ", exact products" : "";
     if (f->n_together == f->n_tokens) apr_table_cell(table, "as one prompt%s", exactly);
     else if (f->n_together == 1) apr_table_cell(table, "token by token%s", exactly);
-    else apr_table_cell(table, "in pieces of %lld%s", (long long)f->n_together, exactly);
+    else apr_table_cell(table, "in batches of %lld%s", (long long)f->n_together, exactly);
     apr_table_cell(table, "%lld of %lld", (long long)f->n_good, (long long)f->n_rows);
     apr_table_cell(table, "off by %.2g of the largest, bound %.2g", f->peak > 0 ? f->worst / f->peak : f->worst,
                    f->peak > 0 ? f->bound / f->peak : f->bound);
@@ -128,7 +128,7 @@ static apr_status on_figure(void *user, const apr_golden_figure *f, apr_error *e
     return APR_OK;
 }
 
-/* What was not recorded is not judged, and that is said. */
+/* Lists the arrays that were not recorded, so that they were not checked. */
 static void say_absent(const apr_golden_arrays *a, const apr_call *call)
 {
     const struct {
@@ -140,7 +140,7 @@ static void say_absent(const apr_golden_arrays *a, const apr_call *call)
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) {
         if (!arrays[i].absent) continue;
         if (call->answer->json) apr_json_string(&call->answer->body, NULL, arrays[i].name, strlen(arrays[i].name));
-        else printf("  not recorded, not judged: %s\n", arrays[i].name);
+        else printf("  not recorded, not checked: %s\n", arrays[i].name);
     }
     if (call->answer->json) apr_json_close(&call->answer->body, ']');
 }
@@ -168,13 +168,14 @@ static apr_status print_figures(const figures *all, const apr_call *call, apr_er
     APR_TRY(apr_table_print(&table, stdout, 2, err));
     apr_golden_print_reasons(&reasons);
     if (routes.n_choices > 0)
-        printf("  choices of experts: %lld, of them %lld nearly equal ones as the reference chose\n", (long long)routes.n_choices,
+        printf("  choices of experts: %lld; %lld near ties were decided as in the reference\n", (long long)routes.n_choices,
                (long long)routes.n_forced);
     return APR_OK;
 }
 
-/* Of a model that chooses experts: the reference, whose choices count. NULL where it is the one that is judged, or nothing is chosen. */
-static apr_status open_truth(const apr_running *r, apr_session **truth, apr_error *err)
+/* Opens the reference, if the model routes tokens to experts: its choices decide near ties. NULL: the model runs on it already, or has no
+ * experts. */
+static apr_status open_reference(const apr_running *r, apr_session **reference, apr_error *err)
 {
     apr_session_options options = apr_session_defaults;
 
@@ -182,33 +183,33 @@ static apr_status open_truth(const apr_running *r, apr_session **truth, apr_erro
     options.backend = &apr_ref_backend;
     options.n_ctx = apr_session_plan(r->session)->n_ctx;
     options.kv_dtype = APR_F32;
-    return apr_session_open(truth, apr_trace_model(r->session), &options, err);
+    return apr_session_open(reference, apr_trace_model(r->session), &options, err);
 }
 
-/* One run of everything that was recorded. */
-static apr_status judge(const apr_running *r, const apr_golden_arrays *arrays, double tolerance, figures *all, apr_error *err)
+/* Checks everything that was recorded, once. */
+static apr_status check_arrays(const apr_running *r, const apr_golden_arrays *arrays, double tolerance, figures *all, apr_error *err)
 {
-    apr_session *truth = NULL;
+    apr_session *reference = NULL;
 
-    apr_status status = open_truth(r, &truth, err);
-    if (status == APR_OK) status = apr_golden_run(r->session, truth, arrays, tolerance, on_figure, all, err);
-    apr_session_close(truth);
+    apr_status status = open_reference(r, &reference, err);
+    if (status == APR_OK) status = apr_golden_run(r->session, reference, arrays, tolerance, on_figure, all, err);
+    apr_session_close(reference);
     return status;
 }
 
-/* Of the two sets of numbers that a published matrix stands for, the products first; then, where they fail, the library's. */
-static apr_status judge_either(apr_running *r, const apr_run_options *run, const apr_golden_arrays *arrays, double tolerance,
+/* A published matrix stands for two sets of numbers. Checks with the products first; if they fail, with the library's values. */
+static apr_status check_either(apr_running *r, const apr_run_options *run, const apr_golden_arrays *arrays, double tolerance,
                                const apr_call *call, bool *all_good, apr_error *err)
 {
     figures products = {0}, rounded = {0};
     const char *type = NULL;
     const bool has_two = apr_running_rounds(r, &type);
 
-    apr_status status = judge(r, arrays, tolerance, &products, err);
+    apr_status status = check_arrays(r, arrays, tolerance, &products, err);
     const bool can_round = has_two && products.n_bad > 0 && apr_running_can_round(r);
     if (status == APR_OK && can_round) {
         status = apr_running_round(r, run, 64, err);
-        if (status == APR_OK) status = judge(r, arrays, tolerance, &rounded, err);
+        if (status == APR_OK) status = check_arrays(r, arrays, tolerance, &rounded, err);
     }
     const bool is_rounded = can_round && rounded.n_bad == 0;
     *all_good = products.n_bad == 0 || is_rounded;
@@ -235,7 +236,7 @@ apr_status apr_run_golden_arrays(const apr_call *call, const apr_run_options *op
         if (run.ctx == 0) run.ctx = apr_golden_context(&arrays);
         status = apr_running_open_weights(&r, call->operands[0], &run, 64, err);
     }
-    if (status == APR_OK) status = judge_either(&r, &run, &arrays, tolerance, call, &all_good, err);
+    if (status == APR_OK) status = check_either(&r, &run, &arrays, tolerance, call, &all_good, err);
     if (status == APR_OK) say_absent(&arrays, call);
     if (status == APR_OK && run.stats) apr_print_stats(&r, call);
     apr_golden_close(&arrays);

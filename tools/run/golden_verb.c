@@ -1,4 +1,4 @@
-/* golden_verb.c - `aprrun golden`: options, a row of a table for each check. What is checked stands in runtime/check/golden_checks.h. */
+/* golden_verb.c - `aprrun golden`: options, and a row of a table for each check. runtime/check/golden_checks.h says what is checked. */
 #include "tools/run/golden_verb.h"
 
 #include "runtime/check/golden_checks.h"
@@ -20,15 +20,15 @@ const apr_option apr_golden_options[] = {
     {"checks", 0, APR_OPTION_STRING, "LIST", "template,tokens,greedy,top,recite,logits,hidden,perplexity",
      "what to check, separated by commas", APR_TO(golden_options, checks), .group = "Checks"},
     {"tolerance", 0, APR_OPTION_REAL, "X", "0",
-     "largest absolute difference of logits and hidden states; 0: what the backend and the grouping of tokens may bring about",
+     "largest absolute difference of logits and hidden states; 0: what rounding in this backend and batch size can explain",
      APR_TO(golden_options, judge.tolerance), .min = 0, .max = 1e9},
-    {"ppl-tolerance", 0, APR_OPTION_REAL, "X", "0", "largest relative difference of perplexity; 0: likewise",
+    {"ppl-tolerance", 0, APR_OPTION_REAL, "X", "0", "largest relative difference of perplexity; 0: as above",
      APR_TO(golden_options, judge.ppl_tolerance), .min = 0, .max = 1e9},
-    {"margin", 0, APR_OPTION_REAL, "X", "0.02", "greedy answers with a smaller margin are not judged", APR_TO(golden_options, judge.margin),
+    {"margin", 0, APR_OPTION_REAL, "X", "0.02", "do not check greedy answers with a smaller margin", APR_TO(golden_options, judge.margin),
      .min = 0, .max = 1e9},
-    {"min-recite", 0, APR_OPTION_INT, "N", "-1", "verses that must be exact; -1: all", APR_TO(golden_options, judge.min_recite), .min = -1,
-     .max = 1e6},
-    {"text", 0, APR_OPTION_STRING, "FILE", NULL, "the text of the perplexity; otherwise looked for beside golden.json and above it",
+    {"min-recite", 0, APR_OPTION_INT, "N", "-1", "verses that must be recited exactly; -1: all", APR_TO(golden_options, judge.min_recite),
+     .min = -1, .max = 1e6},
+    {"text", 0, APR_OPTION_STRING, "FILE", NULL, "the text for the perplexity; by default it is searched next to golden.json and above",
      APR_TO(golden_options, judge.text)},
     APR_RUN_OPTIONS(golden_options, run, "f32"),
     APR_LORA_OPTION(golden_options, run.lora, "the weights"),
@@ -49,7 +49,7 @@ static const struct {
     [APR_RECORDED_TEMPLATE] = {"chat template renders as recorded", ""},
     [APR_RECORDED_TOKENS] = {"token ids", ""},
     [APR_RECORDED_GREEDY] = {"greedy answers", ""},
-    [APR_RECORDED_TOP] = {"best logits after a prompt", "largest difference"},
+    [APR_RECORDED_TOP] = {"top logits after a prompt", "largest difference"},
     [APR_RECORDED_RECITE] = {"verses recited word for word", ""},
     [APR_RECORDED_LOGITS] = {"logits of the first tokens", "largest difference"},
     [APR_RECORDED_HIDDEN] = {"hidden states, layer by layer", "largest difference"},
@@ -73,7 +73,7 @@ static apr_status check_list(const char *list, apr_error *err)
         const size_t n = strcspn(at, ",");
         bool known = false;
         for (int k = 0; k < APR_N_RECORDED; k++) known |= strlen(apr_recorded_name(k)) == n && strncmp(apr_recorded_name(k), at, n) == 0;
-        if (!known) return apr_fail(err, APR_E_USAGE, "--checks: '%.*s' is no check", (int)n, at);
+        if (!known) return apr_fail(err, APR_E_USAGE, "--checks: '%.*s' is not a check", (int)n, at);
         at += n + (at[n] == ',');
     }
     return APR_OK;
@@ -105,7 +105,7 @@ static void answer_row(apr_table *table, const apr_recorded_check *c)
     else apr_table_cell(table, "%s", "");
 }
 
-/* Those that are asked for, in their order. */
+/* The checks that were asked for, in their order. */
 typedef struct checks {
     apr_recorded_check list[APR_N_RECORDED];
     int n, n_bad;
@@ -144,7 +144,7 @@ static apr_status print_checks(const checks *all, const apr_call *call, apr_erro
     return status;
 }
 
-/* With the products that a run has, and where that fails with the values of the layout's library, if they are others. */
+/* Checks with the products that a run uses; if that fails, with the values of the layout's library, if they differ. */
 static apr_status check_either(const apr_recorded *recorded, apr_running *r, const apr_call *call, const apr_run_options *run,
                                bool *all_good, apr_error *err)
 {

@@ -1,5 +1,5 @@
 /* golden_verb.h - `aprrun golden`: a model against outputs that another implementation recorded (runtime/check/golden_checks.h). Given
- * golden.safetensors alone, only that is checked, in every grouping of the tokens (tools/run/golden_arrays.h). */
+ * golden.safetensors alone, only that is checked, with several batch sizes (tools/run/golden_arrays.h). */
 #ifndef APR_TOOLS_GOLDEN_H
 #define APR_TOOLS_GOLDEN_H
 

@@ -7,11 +7,11 @@
 #include <math.h>
 #include <string.h>
 
-/* Of an entry's columns, in all matrices that have tokens. */
+/* Statistics of an entry's columns, over all matrices that have tokens. */
 typedef struct spread {
-    int64_t n_unseen; /* matrices without */
+    int64_t n_unseen; /* matrices without tokens */
     double mean, largest;
-    double rows; /* of all matrices */
+    double rows; /* input rows that all matrices had */
 } spread;
 
 static double mean_square(const apr_imatrix_entry *e, int64_t i)
@@ -76,10 +76,11 @@ apr_status apr_imatrix_answer(const apr_call *call, const apr_imatrix *m, size_t
         apr_json_real(json, "seconds", seconds);
         return APR_OK;
     }
-    printf("%s: %zu entries of %lld windows of %lld tokens\n", m->path, m->n_entries, (long long)m->chunk_count, (long long)m->chunk_size);
+    printf("%s: %zu entries from %lld windows of %lld tokens\n", m->path, m->n_entries, (long long)m->chunk_count,
+           (long long)m->chunk_size);
     if (n_unseen > 0)
         printf("  %lld experts in %zu entries had no tokens: they will be encoded without importance\n", (long long)n_unseen, n_partly);
-    if (n_nameless > 0) printf("  %zu matrices have no place in ggml's names, and are left out\n", n_nameless);
+    if (n_nameless > 0) printf("  %zu matrices have no name in ggml and are left out\n", n_nameless);
     printf("  %.2f s, %.0f tokens/s\n", seconds, seconds > 0.0 ? (double)(m->chunk_count * m->chunk_size) / seconds : 0.0);
     return APR_OK;
 }
@@ -98,7 +99,7 @@ static apr_status try_filter(const apr_pattern *filter, const apr_imatrix *m, ap
     return APR_OK;
 }
 
-/* "4 windows of 64 tokens"; a .dat does not tell how long they were. */
+/* "4 windows of 64 tokens"; a .dat does not say how long they were. */
 static char *windows_text(const apr_imatrix *m, char text[64])
 {
     const int n = snprintf(text, 64, "%lld windows", (long long)m->chunk_count);
@@ -132,7 +133,7 @@ apr_status apr_imatrix_show(const apr_call *call, const apr_imatrix *m, const ap
                                          {"matrices", true, .drops = true},
                                          {"columns", true},
                                          {"rows", true, .drops = true},
-                                         {"without", true, .drops = true},
+                                         {"no tokens", true, .drops = true},
                                          {"mean square", true},
                                          {"largest / mean", true}};
     char clean[512], windows[64];
@@ -145,10 +146,10 @@ apr_status apr_imatrix_show(const apr_call *call, const apr_imatrix *m, const ap
         entries_json(&call->answer->body, m, filter);
         return APR_OK;
     }
-    printf("%s: imatrix (%s), %zu entries of %s%s\n", m->path, m->is_legacy ? ".dat" : "GGUF", m->n_entries, windows_text(m, windows),
+    printf("%s: imatrix (%s), %zu entries from %s%s\n", m->path, m->is_legacy ? ".dat" : "GGUF", m->n_entries, windows_text(m, windows),
            m->terms != NULL ? ", unfinished" : "");
     for (size_t i = 0; i < m->n_datasets; i++)
-        printf("  made of %s\n", apr_clean_text(clean, sizeof clean, m->datasets[i], strlen(m->datasets[i])));
+        printf("  made from %s\n", apr_clean_text(clean, sizeof clean, m->datasets[i], strlen(m->datasets[i])));
     apr_table_start(&table, columns, sizeof columns / sizeof *columns);
     for (size_t i = 0; i < m->n_entries; i++) {
         const apr_imatrix_entry *const e = &m->entries[i];

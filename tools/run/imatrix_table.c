@@ -1,4 +1,4 @@
-/* imatrix_table.c - from feeds to ggml's tensors. */
+/* imatrix_table.c - turns sums by layer input into entries by ggml's tensors. */
 #include "tools/run/imatrix_table.h"
 
 #include <stdio.h>
@@ -19,16 +19,16 @@ void apr_imatrix_wanted(const apr_feeds *feeds, const apr_session *session, bool
 
 /* --- ggml's tensors --- */
 
-/* What has been put into an entry: a sum comes once to one matrix, however many tensors of the model lie there. */
-typedef struct put {
-    size_t entry, feed;
+/* A sum that was added to an entry's matrix. It is added once, even if several tensors of the model are in that matrix. */
+typedef struct addition {
+    size_t entry, input;
     int64_t matrix, expert;
-} put;
+} addition;
 
 typedef struct table {
     apr_imatrix *imatrix;
     const apr_importance_pass *pass;
-    put *done;
+    addition *done;
     size_t n_done;
 } table;
 
@@ -39,28 +39,28 @@ static apr_imatrix_entry *entry_of(const table *t, const char *name, int64_t n_m
     return apr_imatrix_add(t->imatrix, name, n_matrices, n_columns);
 }
 
-static bool was_put(table *t, put p)
+static bool was_added(table *t, addition p)
 {
     for (size_t i = t->n_done; i-- > 0;) {
-        const put *const q = &t->done[i];
-        if (q->entry == p.entry && q->feed == p.feed && q->matrix == p.matrix && q->expert == p.expert) return true;
-        if (q->entry != p.entry) break; /* those of an entry stand together, but for a tied one's */
+        const addition *const q = &t->done[i];
+        if (q->entry == p.entry && q->input == p.input && q->matrix == p.matrix && q->expert == p.expert) return true;
+        if (q->entry != p.entry) break; /* those of an entry are consecutive, except for a tied tensor */
     }
     t->done[t->n_done++] = p;
     return false;
 }
 
-/* Sums of one matrix of a feed to one matrix of an entry, columns in its order. */
-static void add_sums(const table *t, apr_imatrix_entry *e, put p, const int64_t *order)
+/* Adds the sums of one input's matrix to one of an entry's, columns in the entry's order. */
+static void add_sums(const table *t, apr_imatrix_entry *e, addition p, const int64_t *order)
 {
-    const apr_feed_sums *const from = &t->pass->of[p.feed];
+    const apr_feed_sums *const from = &t->pass->of[p.input];
     const int64_t width = e->n_columns;
 
     for (int64_t j = 0; j < width; j++) e->sums[p.matrix * width + j] += from->sums[p.expert * width + order[j]];
     e->counts[p.matrix] += from->counts[p.expert];
 }
 
-/* Tensor `index` of a slot. *is_named: ggml has it. */
+/* Adds the sums of tensor `index` of a slot. *is_named: ggml has such a tensor. */
 static apr_status add_tensor(table *t, const apr_session *session, const apr_fed *fed, int64_t index, bool *is_named, apr_error *err)
 {
     const apr_weight_slot *const slot = &apr_session_program(session)->weights[fed->slot];
@@ -75,13 +75,13 @@ static apr_status add_tensor(table *t, const apr_session *session, const apr_fed
     int64_t *const order = malloc((size_t)width * sizeof *order);
     apr_status status = e != NULL && order != NULL ? apr_ggml_columns(&place, width, order, err) : apr_no_memory(err, "an imatrix");
     if (status == APR_OK) {
-        const put p = {.entry = (size_t)(e - t->imatrix->entries),
-                       .feed = fed->feed,
-                       .matrix = place.matrix >= 0 ? place.matrix : 0,
-                       .expert = t->pass->of[fed->feed].n_matrices > 1 ? index : 0};
+        const addition p = {.entry = (size_t)(e - t->imatrix->entries),
+                            .input = fed->feed,
+                            .matrix = place.matrix >= 0 ? place.matrix : 0,
+                            .expert = t->pass->of[fed->feed].n_matrices > 1 ? index : 0};
         if (e->n_columns != width || p.matrix >= e->n_matrices)
             status = apr_fail(err, APR_E_UNSUPPORTED, "'%s' would hold matrices of different sizes", place.name);
-        else if (!was_put(t, p)) add_sums(t, e, p, order);
+        else if (!was_added(t, p)) add_sums(t, e, p, order);
     }
     free(order);
     return status;
@@ -117,11 +117,11 @@ apr_status apr_imatrix_of_pass(apr_imatrix *imatrix, const char *path, const apr
     return status == APR_OK ? apr_imatrix_sort(imatrix, err) : status;
 }
 
-/* --- what is not done yet --- */
+/* --- unfinished passes --- */
 
-static char *feed_name(char *text, size_t n_bytes, size_t feed)
+static char *input_name(char *text, size_t n_bytes, size_t input)
 {
-    snprintf(text, n_bytes, "feed.%08zu", feed);
+    snprintf(text, n_bytes, "feed.%08zu", input);
     return text;
 }
 
@@ -133,7 +133,7 @@ apr_status apr_imatrix_keep_pass(apr_imatrix *imatrix, const char *path, const a
     for (size_t i = 0; i < pass->feeds->n_feeds; i++) {
         const apr_feed_sums *const from = &pass->of[i];
         const int64_t width = pass->feeds->feeds[i].width;
-        apr_imatrix_entry *const e = apr_imatrix_add(imatrix, feed_name(name, sizeof name, i), from->n_matrices, width);
+        apr_imatrix_entry *const e = apr_imatrix_add(imatrix, input_name(name, sizeof name, i), from->n_matrices, width);
         if (e == NULL) return apr_no_memory(err, "an imatrix");
         memcpy(e->sums, from->sums, (size_t)(from->n_matrices * width) * sizeof *e->sums);
         memcpy(e->counts, from->counts, (size_t)from->n_matrices * sizeof *e->counts);
@@ -146,12 +146,12 @@ apr_status apr_imatrix_take_pass(apr_importance_pass *pass, const apr_imatrix *i
     char name[32];
 
     for (size_t i = 0; i < pass->feeds->n_feeds; i++) {
-        const apr_imatrix_entry *const e = apr_imatrix_find(imatrix, feed_name(name, sizeof name, i));
+        const apr_imatrix_entry *const e = apr_imatrix_find(imatrix, input_name(name, sizeof name, i));
         apr_feed_sums *const to = &pass->of[i];
         const int64_t width = pass->feeds->feeds[i].width;
         if (e == NULL || e->n_columns != width || e->n_matrices != to->n_matrices)
-            return apr_fail(err, APR_E_DAMAGED, "%s: '%s' is missing, or of another model: remove the file to begin anew", imatrix->path,
-                            name);
+            return apr_fail(err, APR_E_DAMAGED, "%s: '%s' is missing or belongs to another model: remove the file to start again",
+                            imatrix->path, name);
         memcpy(to->sums, e->sums, (size_t)(to->n_matrices * width) * sizeof *e->sums);
         memcpy(to->counts, e->counts, (size_t)to->n_matrices * sizeof *e->counts);
     }

@@ -1,4 +1,4 @@
-/* imatrix_verb.c - `aprrun imatrix`: a text in windows through a model, and what its matrices were given. */
+/* imatrix_verb.c - `aprrun imatrix`: runs a text in windows through a model, and sums up the inputs of its matrices. */
 #include "tools/run/imatrix_verb.h"
 
 #include "convert/run_terms.h"
@@ -28,20 +28,21 @@ typedef struct imatrix_options {
 
 const apr_option apr_imatrix_options[] = {
     {"output", 'o', APR_OPTION_STRING, "FILE", NULL, "the imatrix to write", APR_TO(imatrix_options, out), .group = "Importance"},
-    {"output-format", 0, APR_OPTION_CHOICE, "auto|gguf|dat", "auto", "of the file; auto: .dat where its name ends so",
+    {"output-format", 0, APR_OPTION_CHOICE, "auto|gguf|dat", "auto", "format of the file; auto: dat if its name ends in .dat, else gguf",
      APR_TO(imatrix_options, format)},
-    {"chunks", 0, APR_OPTION_INT, "N", "0", "at most this many windows of --ctx tokens (512 without it); 0: all of the text",
+    {"chunks", 0, APR_OPTION_INT, "N", "0", "at most N windows of --ctx tokens (512 without it); 0: all of the text",
      APR_TO(imatrix_options, chunks), .min = 0, .max = 1e9},
-    {"chunk", 0, APR_OPTION_INT, "N", "0", "the first window", APR_TO(imatrix_options, first), .min = 0, .max = 1e9},
-    {"process-output", 0, APR_OPTION_FLAG, NULL, NULL, "the output head, too", APR_TO(imatrix_options, output_too)},
-    {"parse-special", 0, APR_OPTION_FLAG, NULL, NULL, "control tokens written out in the text are those tokens",
+    {"chunk", 0, APR_OPTION_INT, "N", "0", "start at window N", APR_TO(imatrix_options, first), .min = 0, .max = 1e9},
+    {"process-output", 0, APR_OPTION_FLAG, NULL, NULL, "also collect the output head", APR_TO(imatrix_options, output_too)},
+    {"parse-special", 0, APR_OPTION_FLAG, NULL, NULL, "parse control tokens that are written in the text",
      APR_TO(imatrix_options, parse_special)},
-    {"resume", 0, APR_OPTION_FLAG, NULL, NULL, "keep sums in FILE.resume while it runs, and go on from there",
+    {"resume", 0, APR_OPTION_FLAG, NULL, NULL, "save the sums in FILE.resume during the run, and continue from there",
      APR_TO(imatrix_options, resume)},
-    {"save-frequency", 0, APR_OPTION_INT, "N", "0", "with --resume: every N windows; 0: each half minute",
+    {"save-frequency", 0, APR_OPTION_INT, "N", "0", "with --resume: save every N windows; 0: every 30 seconds",
      APR_TO(imatrix_options, save_every), .min = 0, .max = 1e9},
-    {"force", 'f', APR_OPTION_FLAG, NULL, NULL, "replace FILE where it exists", APR_TO(imatrix_options, force)},
-    {"show", 0, APR_OPTION_FLAG, NULL, NULL, "say what an imatrix holds: give it instead of MODEL and TEXT", APR_TO(imatrix_options, show)},
+    {"force", 'f', APR_OPTION_FLAG, NULL, NULL, "replace FILE if it exists", APR_TO(imatrix_options, force)},
+    {"show", 0, APR_OPTION_FLAG, NULL, NULL, "show what an imatrix holds; give it instead of MODEL and TEXT",
+     APR_TO(imatrix_options, show)},
     APR_RUN_OPTIONS(imatrix_options, run, "f16"),
     APR_LORA_OPTION(imatrix_options, run.lora, "the weights"),
     {0},
@@ -51,23 +52,23 @@ const size_t apr_imatrix_options_bytes = sizeof(imatrix_options);
 const char *const apr_imatrix_examples[] = {
     "aprrun imatrix model-f16.gguf calibration.txt -o model.imatrix.gguf",
     "aprrun imatrix checkpoint/ calibration.txt -o imatrix.dat --ctx 2048 --chunks 100 --device cuda",
-    "aprrun imatrix model.apr calibration.txt -o model.imatrix.gguf --resume   # goes on where the same command was ended",
+    "aprrun imatrix model.apr calibration.txt -o model.imatrix.gguf --resume   # continues where the same command was interrupted",
     "aprrun imatrix --show model.imatrix.gguf",
     NULL,
 };
 
-/* Everything that one pass takes. */
+/* The state of one pass. */
 typedef struct work {
     const imatrix_options *asked;
     const apr_call *call;
     apr_running running;
     int32_t *ids;
     size_t n_ids;
-    int64_t window, n_done, n_all; /* windows: in the sums, and in all */
+    int64_t window, n_done, n_all; /* in windows; n_done are in the sums */
     apr_feeds feeds;
     apr_importance_pass pass;
     bool *wanted;
-    char *terms, *kept; /* what the sums are made of; FILE.resume */
+    char *terms, *kept; /* terms: what the sums depend on; kept: FILE.resume */
     double saved_at;
 } work;
 
@@ -85,15 +86,16 @@ static apr_status read_text(work *w, const char *path, apr_error *err)
     w->n_all = (int64_t)w->n_ids / w->window - w->asked->first;
     if (w->asked->chunks > 0 && w->n_all > w->asked->chunks) w->n_all = w->asked->chunks;
     if (w->n_all < 1)
-        return apr_fail(err, APR_E_USAGE, "%s has %zu tokens: no window of %lld begins at window %lld; give more text, or a smaller --ctx",
-                        path, w->n_ids, (long long)w->window, (long long)w->asked->first);
+        return apr_fail(err, APR_E_USAGE,
+                        "%s has %zu tokens: too few for windows of %lld from window %lld on; give more text, or a smaller --ctx", path,
+                        w->n_ids, (long long)w->window, (long long)w->asked->first);
     apr_begin_windows(vocab, w->ids, w->n_ids, w->window);
     return APR_OK;
 }
 
-/* --- sums that are kept --- */
+/* --- saved sums --- */
 
-/* inputs: the model's; a text is known by its tokens, whatever file they came from. */
+/* inputs: the terms of the model's files. The text is identified by its tokens, not by its file. */
 static apr_status make_terms(work *w, const char *inputs, apr_error *err)
 {
     const uint32_t crc = apr_crc32(0, w->ids, w->n_ids * sizeof *w->ids);
@@ -109,36 +111,37 @@ static apr_status make_terms(work *w, const char *inputs, apr_error *err)
     return APR_OK;
 }
 
-/* Tokens and terms: what this run is, and what one that it goes on from must have been. */
+/* Reads the text and makes the terms: a run continues only one with the same terms. */
 static apr_status read_inputs(work *w, apr_error *err)
 {
     char *inputs;
 
-    APR_TRY(apr_inputs_terms(&inputs, w->running.lora.uses, w->running.lora.n, err)); /* before the text is one of them */
+    APR_TRY(apr_inputs_terms(&inputs, w->running.lora.uses, w->running.lora.n,
+                             err)); /* before the text is read, which would count as an input */
     apr_status status = read_text(w, w->call->operands[1], err);
     if (status == APR_OK) status = make_terms(w, inputs, err);
     free(inputs);
     return status;
 }
 
-/* The first line that differs. */
+/* Fails with the first line of the terms that differs. */
 static apr_status refuse_terms(const work *w, const char *theirs, apr_error *err)
 {
     const char *ours = w->terms;
     while (*ours != '\0' && *ours == *theirs) ours++, theirs++;
     while (ours > w->terms && ours[-1] != '\n') ours--, theirs--;
-    return apr_fail(err, APR_E_IO, "%s was begun with '%.*s', and this is '%.*s': give what it was begun with, or remove it", w->kept,
-                    (int)strcspn(theirs, "\n"), theirs, (int)strcspn(ours, "\n"), ours);
+    return apr_fail(err, APR_E_IO, "%s was started with '%.*s', but this run has '%.*s': use what it was started with, or remove it",
+                    w->kept, (int)strcspn(theirs, "\n"), theirs, (int)strcspn(ours, "\n"), ours);
 }
 
-static apr_status take_up(work *w, apr_error *err)
+static apr_status load_saved(work *w, apr_error *err)
 {
     apr_imatrix before;
 
     if (!w->asked->resume || access(w->kept, F_OK) != 0) return APR_OK;
     APR_TRY(apr_imatrix_open(&before, w->kept, true, err));
     apr_status status = APR_OK;
-    if (before.terms == NULL) status = apr_fail(err, APR_E_IO, "%s is no unfinished imatrix of aprrun: it stays as it is", w->kept);
+    if (before.terms == NULL) status = apr_fail(err, APR_E_IO, "%s is not an unfinished imatrix of aprrun; it was not changed", w->kept);
     else if (strcmp(before.terms, w->terms) != 0) status = refuse_terms(w, before.terms, err);
     else if (before.chunk_count > w->n_all)
         status = apr_fail(err, APR_E_IO, "%s holds %lld windows, more than the %lld that are asked for", w->kept,
@@ -149,7 +152,7 @@ static apr_status take_up(work *w, apr_error *err)
     return status;
 }
 
-static apr_status keep(work *w, apr_error *err)
+static apr_status save(work *w, apr_error *err)
 {
     const apr_imatrix_out how = {.overwrite = true, .terms = w->terms};
     apr_imatrix now;
@@ -164,7 +167,7 @@ static apr_status keep(work *w, apr_error *err)
     return status;
 }
 
-static bool is_time_to_keep(const work *w)
+static bool is_time_to_save(const work *w)
 {
     if (!w->asked->resume) return false;
     if (w->asked->save_every > 0) return w->n_done % w->asked->save_every == 0;
@@ -187,7 +190,7 @@ static apr_status add_windows(work *w, apr_error *err)
         if (status != APR_OK) break;
         w->n_done++;
         apr_progress_report(&progress, (uint64_t)w->n_done, (uint64_t)w->n_all, "windows");
-        if (w->n_done < w->n_all && is_time_to_keep(w)) status = keep(w, err);
+        if (w->n_done < w->n_all && is_time_to_save(w)) status = save(w, err);
     }
     apr_meter_end(&meter);
     return status;
@@ -212,7 +215,7 @@ static apr_status write_and_answer(work *w, double seconds, apr_error *err)
     all.chunk_count = w->n_done;
     all.chunk_size = w->window;
     if (status == APR_OK) status = apr_imatrix_write(&all, w->asked->out, &how, err);
-    if (status == APR_OK && w->asked->resume) unlink(w->kept); /* its terms were read, or it is this run's */
+    if (status == APR_OK && w->asked->resume) unlink(w->kept); /* its terms were checked, or it is this run's */
     if (status == APR_OK) status = apr_imatrix_answer(w->call, &all, n_nameless, seconds, err);
     if (status == APR_OK && w->call->answer->json) apr_begin_json(&w->running.model.vocab, &w->call->answer->body);
     else if (status == APR_OK) apr_begin_print(&w->running.model.vocab, stdout);
@@ -220,7 +223,7 @@ static apr_status write_and_answer(work *w, double seconds, apr_error *err)
     return status;
 }
 
-/* Asked before anything is read, and once more when the inputs are known. */
+/* Called before anything is read, and again when the inputs are known. */
 static apr_status check_outputs(const work *w, apr_error *err)
 {
     const apr_out_wish all[] = {{.path = w->asked->out, .overwrite = w->asked->force}, {.path = w->kept, .overwrite = true}};
@@ -244,9 +247,9 @@ static apr_status make(work *w, apr_error *err)
     APR_TRY(apr_feeds_of(&w->feeds, w->running.session, err));
     APR_TRY(apr_importance_pass_open(&w->pass, &w->feeds, err));
     w->wanted = calloc(w->feeds.n_feeds + 1, sizeof *w->wanted);
-    if (w->wanted == NULL) return apr_no_memory(err, "the feeds of a model");
+    if (w->wanted == NULL) return apr_no_memory(err, "the inputs of a model");
     apr_imatrix_wanted(&w->feeds, w->running.session, w->asked->output_too, w->wanted);
-    APR_TRY(take_up(w, err));
+    APR_TRY(load_saved(w, err));
     APR_TRY(add_windows(w, err));
     APR_TRY(write_and_answer(w, apr_seconds_now() - start, err));
     if (w->asked->run.stats) apr_print_stats(&w->running, w->call);

@@ -1,4 +1,4 @@
-/* imatrix_verb.h - `aprrun imatrix`: how much each input column of each matrix matters on a text, and what a file of that says. */
+/* imatrix_verb.h - `aprrun imatrix`: makes and shows importance matrices: how much each input column of each matrix matters on a text. */
 #ifndef APR_TOOLS_IMATRIX_VERB_H
 #define APR_TOOLS_IMATRIX_VERB_H
 

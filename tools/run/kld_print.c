@@ -1,4 +1,4 @@
-/* kld_print.c - what `aprrun kld` found, as a table on a terminal and as JSON. */
+/* kld_print.c - prints the results of `aprrun kld` as a table and as JSON. */
 #include "tools/cli/table.h"
 #include "tools/cli/text.h"
 #include "tools/conv/begin_token.h"
@@ -9,7 +9,7 @@
 #include <math.h>
 #include <string.h>
 
-/* A figure with its interval; NaN: it has none. */
+/* A figure with its interval; low is NaN: it has none. */
 typedef struct figure {
     const char *title, *key;
     double value;
@@ -40,19 +40,21 @@ static void figures_of(const apr_kld_shown *s, figure figures[N_FIGURES])
 static void print_header(const apr_kld_shown *s)
 {
     const apr_divergence *const d = &s->d;
-    const char *const backend = apr_session_backend_name(s->other->session), *const of_truth = apr_session_backend_name(s->truth->session);
+    const char *const backend = apr_session_backend_name(s->other->session), *const ref_backend =
+                                                                                 apr_session_backend_name(s->reference->session);
     char types[2][256], clean[512];
 
     printf("%s%s%s  %s\n", apr_bold(stdout), apr_printable(s->other->source.path), apr_plain(stdout),
            apr_verify_types_text(&s->other->model, types[0], sizeof types[0]));
-    printf("  against  %s  %s\n", apr_printable(s->truth->source.path), apr_verify_types_text(&s->truth->model, types[1], sizeof types[1]));
+    printf("  against  %s  %s\n", apr_printable(s->reference->source.path),
+           apr_verify_types_text(&s->reference->model, types[1], sizeof types[1]));
     printf("  run on %s", backend);
-    if (strcmp(backend, of_truth) != 0) printf(", the reference on %s", of_truth);
+    if (strcmp(backend, ref_backend) != 0) printf(", the reference on %s", ref_backend);
     printf("; %s: %zu window%s of %lld tokens", apr_clean_text(clean, sizeof clean, s->text, strlen(s->text)), d->n_windows,
            d->n_windows == 1 ? "" : "s", (long long)d->window);
-    if (s->piece > 0 && s->piece < d->window) printf(", %lld at a time", (long long)s->piece);
+    if (s->batch > 0 && s->batch < d->window) printf(", %lld at a time", (long long)s->batch);
     putchar('\n');
-    apr_begin_print_both(&s->other->model.vocab, &s->truth->model.vocab, stdout);
+    apr_begin_print_both(&s->other->model.vocab, &s->reference->model.vocab, stdout);
     putchar('\n');
 }
 
@@ -63,13 +65,13 @@ static void print_largest(const apr_kld_shown *s)
 
     printf("\n  largest: window %lld, position %lld", (long long)(d->largest_at / d->window), (long long)(d->largest_at % d->window));
     if (s->before != NULL) printf(", after '%s'", apr_short_text(clean, sizeof clean, s->before, s->n_before, 48));
-    if (d->n_windows > 1) printf("\n  intervals: 95 %%, %d draws of %zu windows\n", APR_BOOTSTRAP_DRAWS, d->n_windows);
+    if (d->n_windows > 1) printf("\n  intervals: 95 %%, by bootstrap, %d draws of %zu windows\n", APR_BOOTSTRAP_DRAWS, d->n_windows);
     else printf("\n  one window: no intervals\n");
 }
 
 static apr_footprint footprint_of(const apr_kld_shown *s)
 {
-    const apr_session *const sessions[] = {s->other->session, s->truth->session};
+    const apr_session *const sessions[] = {s->other->session, s->reference->session};
     return apr_footprint_of(sessions, 2);
 }
 
@@ -79,12 +81,12 @@ static void print_stats(const apr_kld_shown *s)
 
     fprintf(stderr, "%s\n", s->other->source.path);
     apr_session_lines_print(s->other->session, stderr);
-    fprintf(stderr, "%s\n", s->truth->source.path);
-    apr_session_lines_print(s->truth->session, stderr);
+    fprintf(stderr, "%s\n", s->reference->source.path);
+    apr_session_lines_print(s->reference->session, stderr);
     apr_footprint_print(&footprint, stderr);
 }
 
-/* Rounding alone moves predictions by less than six digits show. */
+/* Divergence from rounding alone is too small for six decimals. */
 static const char *number_text(char text[32], double value)
 {
     if (value != 0.0 && fabs(value) < 0.001) snprintf(text, 32, "%.3g", value);
@@ -142,16 +144,17 @@ static void windows_json(const apr_divergence *d, apr_json_text *json)
 void apr_kld_json(const apr_kld_shown *s, apr_json_text *json)
 {
     const apr_divergence *const d = &s->d;
-    const char *const backend = apr_session_backend_name(s->other->session), *const of_truth = apr_session_backend_name(s->truth->session);
+    const char *const backend = apr_session_backend_name(s->other->session), *const ref_backend =
+                                                                                 apr_session_backend_name(s->reference->session);
     figure figures[N_FIGURES];
 
     figures_of(s, figures);
     apr_json_string(json, "backend", backend, strlen(backend));
-    apr_json_string(json, "backend_ref", of_truth, strlen(of_truth));
-    if (s->piece > 0) apr_json_int(json, "batch", s->piece);
+    apr_json_string(json, "backend_ref", ref_backend, strlen(ref_backend));
+    if (s->batch > 0) apr_json_int(json, "batch", s->batch);
     apr_json_int(json, "window", d->window);
     apr_json_int(json, "windows", (int64_t)d->n_windows);
-    apr_begin_json_both(&s->other->model.vocab, &s->truth->model.vocab, json);
+    apr_begin_json_both(&s->other->model.vocab, &s->reference->model.vocab, json);
     apr_json_int(json, "positions", d->n_rows);
     apr_json_int(json, "tokens_scored", d->n_scored);
     for (size_t i = 0; i < N_FIGURES; i++) figure_json(json, &figures[i]);

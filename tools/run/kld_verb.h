@@ -13,12 +13,12 @@ apr_status apr_run_kld(const apr_call *call, apr_error *err);
 
 /* What is shown (kld_print.c). */
 typedef struct apr_kld_shown {
-    const apr_running *truth, *other;
-    const char *text;   /* as the command names it */
-    const int32_t *ids; /* that were compared */
+    const apr_running *reference, *other;
+    const char *text;   /* the path of the text, as given */
+    const int32_t *ids; /* the tokens that were compared */
     const char *before; /* the text up to the largest divergence; NULL: no memory for it */
     size_t n_before;
-    int64_t piece; /* tokens at a time; 0: nobody said */
+    int64_t batch; /* --batch; 0: not given */
     apr_divergence d;
     apr_divergence_intervals intervals;
     bool stats;

@@ -1,4 +1,4 @@
-/* parity_dump.c - collects the values of a layer, writes them when the next one begins. */
+/* parity_dump.c - collects the values of a layer, and writes them when the next one begins. */
 #include "tools/run/parity_dump.h"
 
 #include "formats/base/bytes.h"
@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* In the head of such a file; one of these may replace another. */
+/* Marks such a file, in its header: a later run replaces only a file with this mark. */
 static const char file_mark[] = ".ref.";
 
 apr_status apr_parity_dump_check(const char *dir, apr_error *err)

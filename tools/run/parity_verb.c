@@ -1,4 +1,4 @@
-/* parity_verb.c - `aprrun parity`: options and JSON lines. What is compared and how stands in runtime/check/parity.h. */
+/* parity_verb.c - `aprrun parity`: options and JSON lines. runtime/check/parity.h says what is compared, and how. */
 #include "tools/run/parity_verb.h"
 
 #include "runtime/check/backends.h"
@@ -22,18 +22,19 @@ typedef struct parity_options {
 } parity_options;
 
 const apr_option apr_parity_verb_options[] = {
-    {"prompt", 'p', APR_OPTION_STRING, "TEXT", NULL, "the text to compare on, repeated when it is short; otherwise a built-in one",
+    {"prompt", 'p', APR_OPTION_STRING, "TEXT", NULL, "the text to compare on, repeated if it is short; the default is a built-in one",
      APR_TO(parity_options, prompt), .group = "Comparison"},
-    {"positions", 0, APR_OPTION_STRING, "LIST", "0,100,1000,4100", "where, separated by commas", APR_TO(parity_options, positions)},
-    {"tokens", 'n', APR_OPTION_INT, "N", "16", "tokens evaluated together at each position; one more follows alone",
+    {"positions", 0, APR_OPTION_STRING, "LIST", "0,100,1000,4100", "positions to compare at, separated by commas",
+     APR_TO(parity_options, positions)},
+    {"tokens", 'n', APR_OPTION_INT, "N", "16", "tokens evaluated together at each position; then one more alone",
      APR_TO(parity_options, tokens), .min = 1, .max = 4096},
     {"layer", 'l', APR_OPTION_INT, "N", "-2", "only this layer; -1: embeddings and head; -2: all", APR_TO(parity_options, layer), .min = -2,
      .max = 10000},
-    {"op", 0, APR_OPTION_STRING, "NAME", NULL, "only this operation: a kind as in 'linear', or what it makes as in 'gate' or 'q.rotated'",
+    {"op", 0, APR_OPTION_STRING, "NAME", NULL, "only this operation: a kind as 'linear', or an output as 'gate' or 'q.rotated'",
      APR_TO(parity_options, op)},
     {"dump", 0, APR_OPTION_STRING, "DIR", NULL,
-     "keep what both made: one .safetensors file a layer and position; takes the place of older ones only", APR_TO(parity_options, dump)},
-    {"text", 0, APR_OPTION_STRING, "FILE", NULL, "then compare the logits after each token of this text, in windows of 256",
+     "write both backends' values, one .safetensors file per layer and position; replaces only older ones", APR_TO(parity_options, dump)},
+    {"text", 0, APR_OPTION_STRING, "FILE", NULL, "also compare the logits after each token of this text, in windows of 256",
      APR_TO(parity_options, text)},
     APR_RUN_OPTIONS(parity_options, run, "f16"),
     APR_LORA_OPTION(parity_options, run.lora, "the weights"),
@@ -111,7 +112,7 @@ static void record_json(apr_json_text *json, const output *o, const apr_parity_r
     apr_json_close(json, '}');
 }
 
-/* What a person reads: one line, in which the name has the columns that are left. */
+/* On a terminal: one line, in which the name gets the columns that are left. */
 static void print_record(const apr_parity_record *r)
 {
     char name[256], clean[512];
@@ -155,7 +156,7 @@ static apr_status parse_positions(const char *list, int64_t positions[64], size_
         const long long value = strtoll(at, &end, 10);
         if (end == at || (*end != ',' && *end != '\0') || errno != 0 || value < 0 || value > 1000000000 || *n == 64 ||
             (*n > 0 && value <= positions[*n - 1]))
-            return apr_fail(err, APR_E_USAGE, "--positions: '%s' is no list of at most 64 ascending positions, as in 0,100,4100", list);
+            return apr_fail(err, APR_E_USAGE, "--positions: '%s' is not a list of at most 64 ascending positions, as in 0,100,4100", list);
         positions[(*n)++] = value;
         if (*end == '\0') return APR_OK;
         at = end;
@@ -213,14 +214,14 @@ static apr_status compare(const apr_running *r, const apr_call *call, const int6
     return status;
 }
 
-/* --- logits on a text: all of the program at once, so that drift adds up as it does in a run --- */
+/* --- logits on a text: the whole program, so that errors add up as in a run --- */
 
 static void on_rows(void *user, int64_t n_done, int64_t n_rows)
 {
     apr_progress_report(user, (uint64_t)n_done, (uint64_t)n_rows, "tokens compared");
 }
 
-static apr_status judge_text(const apr_call *call, const apr_divergence *d, const char *backend, apr_error *err)
+static apr_status check_text(const apr_call *call, const apr_divergence *d, const char *backend, apr_error *err)
 {
     apr_json_text line = {0}, *const json = call->answer->json ? &call->answer->body : &line;
     const bool passed = apr_backends_agree(d);
@@ -263,7 +264,7 @@ static apr_status compare_on_text(const apr_running *r, const apr_call *call, co
     apr_progress progress = apr_meter_start(&meter, call->quiet);
     status = apr_backends_on_text(r->session, ids, (int64_t)n_ids, on_rows, &progress, &d, err);
     apr_meter_end(&meter);
-    if (status == APR_OK) status = judge_text(call, &d, apr_trace_backend(r->session), err);
+    if (status == APR_OK) status = check_text(call, &d, apr_trace_backend(r->session), err);
     apr_divergence_close(&d);
     free(ids);
     return status;
@@ -280,7 +281,7 @@ apr_status apr_run_parity(const apr_call *call, apr_error *err)
     APR_TRY(parse_positions(o->positions, positions, &n_positions, err));
     if (run.where.device == APR_DEVICE_REF)
         return apr_fail(err, APR_E_USAGE, "parity compares a backend with the reference: choose --device host, cuda or auto");
-    /* room for the last position; operations can be compared beyond what the model was trained for */
+    /* the context must hold the last position; operations can be compared beyond the model's own context */
     if (run.ctx == 0) run.ctx = positions[n_positions - 1] + o->tokens + 1;
     if (o->text != NULL && run.ctx < 256) run.ctx = 256;
     if (run.batch < o->tokens) run.batch = o->tokens;

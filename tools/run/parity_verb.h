@@ -1,10 +1,10 @@
-/* parity_verb.h - `aprrun parity`: every operation on the reference and on another backend, from the same input.
+/* parity_verb.h - `aprrun parity`: each operation on the reference and on another backend, from the same input.
  *
- * With --text also the logits after every token of a text, where drift adds up as it does in a run: mean KL divergence at most
+ * With --text also the logits after every token of a text, where errors add up as in a run: mean KL divergence at most
  * 1e-4, the same most likely token at 99.5 % of the positions at least.
  *
  * On stdout one JSON line for each operation and position (with --json all of them in one object); the first operation outside
- * its bound is named on stderr and is exit code 1. */
+ * its bound is named on stderr, and the exit code is 1. */
 #ifndef APR_TOOLS_PARITY_H
 #define APR_TOOLS_PARITY_H
 

@@ -1,4 +1,4 @@
-/* running.c - opens what a run needs, in order, and closes it backwards. */
+/* running.c - opens what a run needs, in order, and closes it in reverse. */
 #include "tools/run/running.h"
 
 #include "convert/dialect.h"
@@ -19,14 +19,14 @@ bool apr_runs_on_a_gpu(const apr_call *call) { return apr_device_is_gpu(&((const
 
 const apr_need apr_run_needs[] = {APR_DEVICE_NEEDS(apr_runs_on_a_gpu), {0}};
 
-/* They may change nothing, or everything. */
+/* An unknown field may be harmless, or change all results. */
 static void warn_of_unknown_fields(const apr_model *model)
 {
     const char *const fields = model->hparams.unknown_fields;
     char clean[1024];
 
     if (fields == NULL) return;
-    fprintf(stderr, "warning: config.json has fields that are not known here; what they ask for is not done: %s\n",
+    fprintf(stderr, "warning: config.json has unknown fields, which are ignored: %s\n",
             apr_clean_text(clean, sizeof clean, fields, strlen(fields)));
 }
 
@@ -36,7 +36,7 @@ static void warn_of_own_head(const apr_model *model)
     char clean[512];
 
     if (head == NULL) return;
-    fprintf(stderr, "warning: '%s' is used: it differs from the embedding, to which config.json ties the output\n",
+    fprintf(stderr, "warning: '%s' is used as the output head: config.json ties the head to the embedding, but they differ\n",
             apr_clean_text(clean, sizeof clean, head->name, strlen(head->name)));
 }
 
@@ -70,7 +70,7 @@ apr_status apr_running_open_files(apr_running *r, const char *path, apr_error *e
     warn_of_unknown_fields(&r->source);
     warn_of_own_head(&r->source);
     if (r->source.other_weights != NULL && strncmp(r->source.other_weights, APR_CHECKPOINT_INDEX, strlen(APR_CHECKPOINT_INDEX)) == 0)
-        fprintf(stderr, "warning: the weights are read from model.safetensors; %s next to it names other files, which are not\n",
+        fprintf(stderr, "warning: the weights are read from model.safetensors; %s next to it names other files, which are not read\n",
                 APR_CHECKPOINT_INDEX);
     return APR_OK;
 }
@@ -116,7 +116,7 @@ void apr_running_close(apr_running *r)
     apr_session_close(r->session);
     apr_tokenizer_close(r->tokenizer);
     apr_model_close(&r->model);
-    for (size_t i = 0; i < sizeof r->behind / sizeof *r->behind; i++) apr_model_close(&r->behind[i]);
+    for (size_t i = 0; i < sizeof r->views / sizeof *r->views; i++) apr_model_close(&r->views[i]);
     apr_model_close(&r->source);
     apr_lora_set_close(&r->lora);
     *r = (apr_running){0};
@@ -137,7 +137,7 @@ void apr_say_turn_end(const apr_running *r, FILE *to)
 
     if (r->chat.added < 0) return;
     const apr_str token = r->model.vocab.tokens[r->chat.added];
-    fprintf(to, "note: the chat template ends turns with token %d (%s), which is no stop id of the model; answers end there too\n",
+    fprintf(to, "note: the chat template ends turns with token %d (%s), which is not a stop id of the model; answers also end there\n",
             (int)r->chat.added, apr_clean_text(clean, sizeof clean, token.text, token.n_bytes));
 }
 
@@ -208,7 +208,7 @@ static void stats_json(apr_json_text *json, const apr_running *r, const apr_sess
     apr_json_close(json, '}');
 }
 
-/* Predicted against measured, whoever measures. */
+/* Predicted memory against what the heap or the driver measures. */
 static void print_verdict(const apr_session_memory *m)
 {
     const bool on_host = m->on == APR_ON_HOST, known = m->measured != UINT64_MAX;
@@ -222,7 +222,7 @@ static void print_verdict(const apr_session_memory *m)
     else fprintf(stderr, "the %s says %s%s\n", on_host ? "heap" : "driver", measured, m->as_planned ? "" : ": NOT AS PLANNED");
 }
 
-/* Where there are several, by name. */
+/* The verdict of one place; with its name if there are several. */
 static void print_place(const apr_session *session, int place)
 {
     const apr_session_memory m = apr_session_place_memory(session, place);
@@ -232,17 +232,17 @@ static void print_place(const apr_session *session, int place)
     print_verdict(&m);
 }
 
-/* What is there beside the plan, and the kernel's view of all of it. */
+/* Memory that is not in the plan, and the kernel's figures of the process. */
 static void print_process(const apr_running *r, const apr_session_memory *m)
 {
     const apr_process_memory process = apr_process_memory_now();
     char text[3][APR_SMALL_TEXT];
 
     if (m->on == APR_ON_HOST && r->names_bytes != UINT64_MAX)
-        fprintf(stderr, "  beside the plan: names and metadata %s, tokenizer %s\n", apr_size_text(text[0], r->names_bytes),
+        fprintf(stderr, "  not in the plan: names and metadata %s, tokenizer %s\n", apr_size_text(text[0], r->names_bytes),
                 r->tokenizer_bytes != UINT64_MAX ? apr_size_text(text[1], r->tokenizer_bytes) : "none");
     if (process.known)
-        fprintf(stderr, "  process: %s of its own and %s of files resident, %s at most\n", apr_size_text(text[0], process.anonymous),
+        fprintf(stderr, "  process: %s private and %s of mapped files resident, peak %s\n", apr_size_text(text[0], process.anonymous),
                 apr_size_text(text[1], process.file), apr_size_text(text[2], process.peak));
 }
 

@@ -17,7 +17,7 @@ apr_sample_options apr_sampling_options(const apr_sampling *o)
 apr_status apr_check_stop_texts(const apr_strings *stop, apr_error *err)
 {
     if (stop->n_items > APR_MOST_STOP_TEXTS)
-        return apr_fail(err, APR_E_USAGE, "--stop is given %zu times: %d are possible", stop->n_items, APR_MOST_STOP_TEXTS);
+        return apr_fail(err, APR_E_USAGE, "--stop is given %zu times: at most %d are possible", stop->n_items, APR_MOST_STOP_TEXTS);
     for (size_t i = 0; i < stop->n_items; i++)
         if (stop->items[i][0] == '\0') return apr_fail(err, APR_E_USAGE, "--stop: an empty text ends every answer; leave it out");
     return APR_OK;

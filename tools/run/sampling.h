@@ -1,6 +1,6 @@
-/* sampling.h - the options that say how a token is chosen (runtime/session/sample.h says in which order), and the texts that end an answer.
+/* sampling.h - the options of sampling (runtime/session/sample.h gives their order), and the texts that end an answer.
  *
- * Each verb has its own --tokens, --temp, --top-p and --seed, because their helps differ; APR_SAMPLING_OPTIONS are the same everywhere. */
+ * Each verb has its own --tokens, --temp, --top-p and --seed, because their help texts differ; APR_SAMPLING_OPTIONS are the same in all. */
 #ifndef APR_TOOLS_SAMPLING_H
 #define APR_TOOLS_SAMPLING_H
 
@@ -15,16 +15,16 @@ typedef struct apr_sampling {
 
 enum { APR_MOST_STOP_TEXTS = 16 };
 
-/* for_what: "" or what a verb adds, ", for lines that do not say it" */
+/* for_what: "", or what a verb adds to each help text, as ", for lines that do not set it" */
 #define APR_SAMPLING_OPTIONS(type, member, for_what)                                                                                 \
-    {"top-k",  0,         APR_OPTION_INT, "N", "0", "only the N likeliest tokens" for_what "; 0: all", APR_TO(type, member.top_k),   \
+    {"top-k",  0,         APR_OPTION_INT, "N", "0", "only the N most likely tokens" for_what "; 0: all", APR_TO(type, member.top_k), \
      .min = 0, .max = 1e9},                                                                                                          \
         {"min-p",                                                                                                                    \
          0,                                                                                                                          \
          APR_OPTION_REAL,                                                                                                            \
          "P",                                                                                                                        \
          "0",                                                                                                                        \
-         "only tokens that are at least P times as likely as the likeliest" for_what,                                                \
+         "only tokens that are at least P times as likely as the most likely one" for_what,                                          \
          APR_TO(type, member.min_p),                                                                                                 \
          .min = 0,                                                                                                                   \
          .max = 1},                                                                                                                  \
@@ -33,7 +33,7 @@ enum { APR_MOST_STOP_TEXTS = 16 };
          APR_OPTION_REAL,                                                                                                            \
          "X",                                                                                                                        \
          "1",                                                                                                                        \
-         "divide the logits of tokens that came before (multiply negative ones)" for_what "; 1: do not",                             \
+         "divide the logits of earlier tokens by X (multiply negative ones)" for_what "; 1: off",                                    \
          APR_TO(type, member.repeat),                                                                                                \
          .min = 0.01,                                                                                                                \
          .max = 100},                                                                                                                \
@@ -42,7 +42,7 @@ enum { APR_MOST_STOP_TEXTS = 16 };
          APR_OPTION_INT,                                                                                                             \
          "N",                                                                                                                        \
          "64",                                                                                                                       \
-         "penalties look back at the last N tokens of prompt and answer; -1: all" for_what,                                          \
+         "penalties count the last N tokens of prompt and answer; -1: all" for_what,                                                 \
          APR_TO(type, member.repeat_last),                                                                                           \
          .min = -1,                                                                                                                  \
          .max = APR_MOST_REPEAT_LAST},                                                                                               \
@@ -51,7 +51,7 @@ enum { APR_MOST_STOP_TEXTS = 16 };
          APR_OPTION_REAL,                                                                                                            \
          "X",                                                                                                                        \
          "0",                                                                                                                        \
-         "subtract X from the logits of tokens that came before" for_what,                                                           \
+         "subtract X from the logits of earlier tokens" for_what,                                                                    \
          APR_TO(type, member.presence),                                                                                              \
          .min = -100,                                                                                                                \
          .max = 100},                                                                                                                \
@@ -60,7 +60,7 @@ enum { APR_MOST_STOP_TEXTS = 16 };
          APR_OPTION_REAL,                                                                                                            \
          "X",                                                                                                                        \
          "0",                                                                                                                        \
-         "subtract X for each time that a token came before" for_what "; the order is: penalties, top-k, top-p, min-p, temperature", \
+         "subtract X for each earlier occurrence of a token" for_what "; order: penalties, top-k, top-p, min-p, temperature",        \
          APR_TO(type, member.frequency),                                                                                             \
          .min = -100,                                                                                                                \
          .max = 100},                                                                                                                \

@@ -16,23 +16,23 @@
 #include <string.h>
 #include <strings.h>
 
-/* What a tensor's numbers are like. */
+/* How a tensor's numbers are distributed. */
 typedef enum { MATRIX, GAIN, SCALE } number_kind;
 
-/* Tensors of one type and kind: one pattern, and memory side by side or, when shared, upon each other. */
+/* Tensors of one type and kind. They have one pattern. Their memory is consecutive or, when shared, overlapping. */
 struct apr_synthetic_pool {
     apr_dtype dtype;
     number_kind kind;
-    uint64_t at, n_bytes; /* of the memory; shared: of its largest tensor, and the room to begin at other places */
+    uint64_t at, n_bytes; /* in the memory; shared: the size of the largest tensor, plus the last start */
     uint64_t used;        /* bytes given out, not shared */
     uint8_t *pattern;     /* [pattern_bytes] whole blocks, only while filling */
     size_t pattern_bytes;
-    float scale; /* FP8: of the pattern */
+    float scale; /* FP8: the scale of the pattern */
 };
 
 /* --- patterns --- */
 
-/* Numbers of a pattern, about. The number of blocks is prime: rows, whose lengths are round, do not repeat in step with it. */
+/* About as many numbers as a pattern has. Its number of blocks is prime, so that rows of round lengths do not repeat in step with it. */
 enum { PATTERN_ELEMS = 1 << 18 };
 
 static size_t largest_prime(size_t most)
@@ -90,7 +90,7 @@ static double try_block(apr_dtype dtype, uint8_t *block, float *values, uint64_t
     return distance;
 }
 
-/* Of a type that nothing here encodes. A try may end where scale and offset are large and cancel: then another one is made. */
+/* A block of a type that has no encoder here. A try may end with a large scale and offset that cancel; then it tries again. */
 static void make_block(apr_dtype dtype, uint8_t *block, float *values, uint64_t *state)
 {
     enum { MOST_TRIES = 100 };
@@ -100,7 +100,7 @@ static void make_block(apr_dtype dtype, uint8_t *block, float *values, uint64_t 
     memset(block, 0, (size_t)apr_dtypes[dtype].bytes_per_block);
 }
 
-/* Some blocks, over and over. */
+/* Makes some blocks, and fills the pattern with random repeats of them. */
 static bool fill_with_blocks(struct apr_synthetic_pool *pool, size_t n_blocks, uint64_t seed)
 {
     enum { MADE = 61 };
@@ -138,11 +138,11 @@ static apr_status make_pattern(struct apr_synthetic_pool *pool, uint64_t seed, f
 
 /* --- the layout --- */
 
-static const uint8_t not_yet[1]; /* where tensors have no bytes so far: whoever only plans asks that there are some */
+static const uint8_t no_data_yet[1]; /* data of tensors without memory yet: a plan requires that there is a pointer */
 
 static number_kind kind_of(const char *name) { return strstr(name, "norm") != NULL ? GAIN : MATRIX; }
 
-/* The pool of a type and kind, made when it is the first such tensor's; there is room for all. */
+/* The pool of a type and kind; adds it if there is none. The table has capacity for all. */
 static size_t pool_for(apr_synthetic *s, apr_dtype dtype, number_kind kind)
 {
     for (size_t i = 0; i < s->n_pools; i++)
@@ -158,7 +158,7 @@ static apr_status add_tensor(apr_synthetic *s, const char *name, apr_dtype dtype
 
     if (!apr_can_encode(dtype) && !apr_can_decode(dtype))
         return apr_fail(err, APR_E_UNSUPPORTED, "tensor '%s': random weights of type %s cannot be made", name, apr_dtypes[dtype].name);
-    *t = (apr_tensor){.name = apr_arena_copy(&s->model.arena, name, strlen(name)), .dtype = dtype, .rank = rank, .data = not_yet};
+    *t = (apr_tensor){.name = apr_arena_copy(&s->model.arena, name, strlen(name)), .dtype = dtype, .rank = rank, .data = no_data_yet};
     if (t->name == NULL) return apr_no_memory(err, "a table of tensors");
     memcpy(t->dims, dims, (size_t)rank * sizeof *dims);
     APR_TRY(apr_tensor_size(t, s->model.path, err));
@@ -167,7 +167,7 @@ static apr_status add_tensor(apr_synthetic *s, const char *name, apr_dtype dtype
     return APR_OK;
 }
 
-/* One scale for each row, in a tensor behind the weight's. */
+/* One scale for each row, in a tensor after the weight's. */
 static apr_status add_scale(apr_synthetic *s, apr_error *err)
 {
     apr_tensor *const weight = &s->model.tensors[s->model.n_tensors - 1];
@@ -197,21 +197,22 @@ static apr_status add_slot(apr_synthetic *s, const apr_weight_slot *slot, apr_dt
     return APR_OK;
 }
 
-/* Room for every tensor and its scale, and for a pool of each type and kind. */
+/* Capacity for every tensor and its scale, and for a pool of each type and kind. */
 static apr_status allocate_tables(apr_synthetic *s, const apr_program *program, apr_error *err)
 {
     uint64_t n = 0;
     for (size_t i = 0; i < program->n_weights; i++) n = apr_saturating_add(n, (uint64_t)program->weights[i].count);
     if (n > 1u << 22)
-        return apr_fail(err, APR_E_UNSUPPORTED, "%s: a model of %llu tensors is not made", s->source.path, (unsigned long long)n);
+        return apr_fail(err, APR_E_UNSUPPORTED, "%s: a model of %llu tensors is too large to make", s->source.path, (unsigned long long)n);
     s->model.tensors = apr_arena_array(&s->model.arena, 2 * n + 1, sizeof *s->model.tensors);
     s->pool_of = apr_arena_array(&s->model.arena, 2 * n + 1, sizeof *s->pool_of);
     s->pools = apr_arena_array(&s->model.arena, (SCALE + 1) * APR_DTYPE_COUNT, sizeof *s->pools);
     return s->model.tensors != NULL && s->pool_of != NULL && s->pools != NULL ? APR_OK : apr_no_memory(err, "a table of tensors");
 }
 
-/* A recipe that such a type stands in for, with what takes it up where rows do not divide into its blocks. */
-static const char stand_in[] = "mxfp4";
+/* For a type that is not a mixture's name: this recipe, with that type in place of MXFP4. Rows that do not divide into the type's blocks
+ * get Q8_0 or FP16. */
+static const char base_mixture[] = "mxfp4";
 
 static apr_dtype type_of(const apr_recipe_line *line, apr_dtype instead)
 {
@@ -221,7 +222,7 @@ static apr_dtype type_of(const apr_recipe_line *line, apr_dtype instead)
     return n_columns % apr_dtypes[APR_Q8_0].elems_per_block == 0 ? APR_Q8_0 : APR_F16;
 }
 
-/* A type that is no mixture's, but whose blocks are read; else APR_DTYPE_COUNT. */
+/* The type of that name, if it is not a mixture's name and can be decoded; else APR_DTYPE_COUNT. */
 static apr_dtype find_instead(const char *name)
 {
     for (const apr_mixture_name *m = apr_mixture_names; m->name != NULL; m++)
@@ -248,7 +249,7 @@ static apr_status add_slots(apr_synthetic *s, const apr_program *program, const 
 static apr_status lay_out(apr_synthetic *s, const char *mixture, apr_error *err)
 {
     const apr_dtype instead = find_instead(mixture);
-    const apr_recipe_options options = {.mixture = instead != APR_DTYPE_COUNT ? stand_in : mixture, .limits = {.container = "APR"}};
+    const apr_recipe_options options = {.mixture = instead != APR_DTYPE_COUNT ? base_mixture : mixture, .limits = {.container = "APR"}};
     apr_program program = {0};
     apr_model skeleton = {0};
     apr_recipe recipe = {0};
@@ -265,7 +266,7 @@ static apr_status lay_out(apr_synthetic *s, const char *mixture, apr_error *err)
 
 /* --- memory --- */
 
-enum { STARTS = 509 }; /* places in a shared pool, a few blocks apart, where tensors begin */
+enum { STARTS = 509 }; /* starts of tensors in a shared pool, a few blocks apart */
 
 static uint64_t start_of(const struct apr_synthetic_pool *pool, size_t tensor)
 {
@@ -308,20 +309,20 @@ apr_status apr_synthetic_open(apr_synthetic *s, const char *config, const char *
 
 /* --- bytes --- */
 
-/* n bytes, beginning anywhere in the pattern. */
+/* Copies n bytes of the repeated pattern, from its byte `at` on. */
 static void repeat(uint8_t *to, uint64_t n, const struct apr_synthetic_pool *pool, uint64_t at)
 {
     for (uint64_t done = 0; done < n;) {
         const uint64_t from = (at + done) % pool->pattern_bytes, left = pool->pattern_bytes - from;
-        const uint64_t take = left < n - done ? left : n - done;
-        memcpy(to + done, pool->pattern + from, (size_t)take);
-        done += take;
+        const uint64_t n_bytes = left < n - done ? left : n - done;
+        memcpy(to + done, pool->pattern + from, (size_t)n_bytes);
+        done += n_bytes;
     }
 }
 
 enum { PORTION_BYTES = 1 << 22 };
 
-/* n bytes of a pool, from a block of its pattern on; on all threads. */
+/* Fills n bytes of a pool, from a block of its pattern on; on all threads. */
 static void fill(uint8_t *to, uint64_t n, const struct apr_synthetic_pool *pool, uint64_t first_block)
 {
     const uint64_t begin = first_block * (uint64_t)apr_dtypes[pool->dtype].bytes_per_block;
@@ -346,7 +347,7 @@ static void fill_tensors(apr_synthetic *s, uint64_t seed, const apr_progress *pr
     }
 }
 
-/* Tensors begin at blocks of the pool's one run of the pattern. */
+/* For shared pools: fills each once. Its tensors begin at different blocks of it. */
 static void fill_pools(apr_synthetic *s)
 {
     for (size_t i = 0; i < s->n_pools; i++) fill(s->memory + s->pools[i].at, s->pools[i].n_bytes, &s->pools[i], 0);
@@ -355,7 +356,7 @@ static void fill_pools(apr_synthetic *s)
 apr_status apr_synthetic_fill(apr_synthetic *s, uint64_t seed, const apr_progress *progress, apr_error *err)
 {
     apr_status status = APR_OK;
-    float fp8_scale = 1.0f; /* the pool of scales was made behind that of what they scale */
+    float fp8_scale = 1.0f; /* the pool of scales comes after the pool that they scale */
 
     APR_TRY(allocate_memory(s, err));
     for (size_t i = 0; i < s->n_pools && status == APR_OK; i++) {

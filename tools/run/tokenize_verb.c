@@ -1,4 +1,4 @@
-/* tokenize_verb.c - a text as tokens, and tokens as a text, by a model's own tokenizer. */
+/* tokenize_verb.c - a text to tokens, and tokens to a text, with a model's own tokenizer. */
 #include "tools/run/tokenize_verb.h"
 
 #include "formats/open.h"
@@ -24,12 +24,12 @@ const apr_option apr_tokenize_options[] = {
     {"prompt", 'p', APR_OPTION_STRING, "TEXT", NULL, "the text, like TEXT; - reads stdin, as does a pipe into aprrun",
      APR_TO(tokenize_options, prompt), .group = "Text"},
     {"file", 'f', APR_OPTION_STRING, "FILE", NULL, "the text from a file or a pipe; - reads stdin", APR_TO(tokenize_options, file)},
-    {"chat", 0, APR_OPTION_FLAG, NULL, NULL, "as a user's message, in the model's own chat template", APR_TO(tokenize_options, chat)},
-    {"system", 0, APR_OPTION_STRING, "TEXT", NULL, "a system message before it; implies --chat", APR_TO(tokenize_options, system)},
-    {"no-special", 0, APR_OPTION_FLAG, NULL, NULL, "add no begin and end tokens, even if the model asks for them",
+    {"chat", 0, APR_OPTION_FLAG, NULL, NULL, "as a user message in the model's chat template", APR_TO(tokenize_options, chat)},
+    {"system", 0, APR_OPTION_STRING, "TEXT", NULL, "a system message before the text; implies --chat", APR_TO(tokenize_options, system)},
+    {"no-special", 0, APR_OPTION_FLAG, NULL, NULL, "do not add begin and end tokens, even if the model asks for them",
      APR_TO(tokenize_options, no_special)},
-    {"ids", 0, APR_OPTION_FLAG, NULL, NULL, "the ids alone, on one line", APR_TO(tokenize_options, ids), .group = "Answer"},
-    {"count", 0, APR_OPTION_FLAG, NULL, NULL, "how many tokens there are, alone", APR_TO(tokenize_options, count)},
+    {"ids", 0, APR_OPTION_FLAG, NULL, NULL, "only the ids, on one line", APR_TO(tokenize_options, ids), .group = "Answer"},
+    {"count", 0, APR_OPTION_FLAG, NULL, NULL, "only the number of tokens", APR_TO(tokenize_options, count)},
     {0},
 };
 const size_t apr_tokenize_options_bytes = sizeof(tokenize_options);
@@ -47,7 +47,7 @@ typedef struct detokenize_options {
 
 const apr_option apr_detokenize_options[] = {
     {"no-special", 0, APR_OPTION_FLAG, NULL, NULL,
-     "the ids have no added begin and end tokens (tokenize --no-special); otherwise one of each is left out where the model asks for it",
+     "the ids have no added begin and end tokens (tokenize --no-special); by default one of each is left out if the model adds it",
      APR_TO(detokenize_options, no_special)},
     {0},
 };
@@ -220,7 +220,7 @@ apr_status apr_run_tokenize(const apr_call *call, apr_error *err)
 
 /* --- detokenize --- */
 
-/* Of a word that is quoted in a message. */
+/* Length of the word that a message quotes. */
 static int shown_bytes(const char *word, const char *end)
 {
     int n = 0;
@@ -250,7 +250,7 @@ static apr_status read_ids(const opened *o, const char *text, size_t n_bytes, in
     return APR_OK;
 }
 
-/* Operands with blanks between them, or what stdin gives; malloc'ed. */
+/* The operands with blanks between them, or the text of stdin; malloc'ed. */
 static apr_status read_numbers(const apr_call *call, char **text, size_t *n_bytes, apr_error *err)
 {
     size_t n = 0, at = 0;
@@ -272,7 +272,7 @@ static apr_status read_numbers(const apr_call *call, char **text, size_t *n_byte
     return APR_OK;
 }
 
-/* Without what encoding adds. */
+/* Drops the begin and end tokens that encoding adds. */
 static void drop_added(const opened *o, int32_t **first, size_t *n)
 {
     const apr_vocab *const v = &o->model.vocab;

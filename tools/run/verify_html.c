@@ -1,4 +1,4 @@
-/* verify_html.c - the report as one HTML page: no script, nothing from elsewhere, light and dark. */
+/* verify_html.c - the report as one HTML page: no scripts, no external files, light and dark. */
 #include "tools/cli/page.h"
 #include "tools/cli/text.h"
 #include "tools/run/verify_pictures.h"
@@ -20,8 +20,8 @@ static void write_head(FILE *out, const apr_verify_shown *shown)
     fputs("</h1>\n<p class=\"soft\"><code>", out);
     apr_html_text(out, shown->other->source.path);
     fprintf(out, "</code> (%s)<br>against <code>", apr_verify_types_text(&shown->other->model, types, sizeof types));
-    apr_html_text(out, shown->truth->source.path);
-    fprintf(out, "</code> (%s)<br>", apr_verify_types_text(&shown->truth->model, types, sizeof types));
+    apr_html_text(out, shown->reference->source.path);
+    fprintf(out, "</code> (%s)<br>", apr_verify_types_text(&shown->reference->model, types, sizeof types));
     apr_html_text(out, apr_session_program(r->input->other.session)->architecture);
     fprintf(out, ", run on %s</p>\n", r->backend);
 }
@@ -107,12 +107,12 @@ static void write_texts(FILE *out, const apr_verify_report *r)
 static void write_layers(FILE *out, const apr_verify_report *r)
 {
     if (r->operations.n_judged > 0) {
-        fputs("<h2>Error by layer</h2>\n<p class=\"soft\">Bars: the worst operation of the layer when it begins with the reference&#39;s "
-              "numbers, so a "
-              "tall bar belongs to that layer alone. Line: hidden states when both models go their own way.</p>\n<div class=\"card\"><div "
+        fputs("<h2>Error by layer</h2>\n<p class=\"soft\">Bars: the worst operation of the layer when its input is the reference&#39;s, "
+              "so a "
+              "tall bar belongs to that layer alone. Line: hidden states when each model runs on its own.</p>\n<div class=\"card\"><div "
               "class=\"legend\">"
               "<span><i style=\"background:var(--one)\"></i>worst operation, same input</span><span><i "
-              "style=\"background:var(--two)\"></i>hidden states, adding "
+              "style=\"background:var(--two)\"></i>hidden states, errors add "
               "up</span></div>\n",
               out);
         apr_picture_layers(out, r->operations.worst_relative, r->operations.n_layers, r->drift, r->n_drift, NAN);
@@ -120,7 +120,8 @@ static void write_layers(FILE *out, const apr_verify_report *r)
     }
     if (r->backends.n_judged > 0) {
         fprintf(out,
-                "<h2>Backend by layer</h2>\n<p class=\"soft\">The same weights on %s and in plain loops: the worst operation of each layer "
+                "<h2>Backend by layer</h2>\n<p class=\"soft\">The same weights on %s and in the plain reference code: the worst operation "
+                "of each layer "
                 "from the same "
                 "input, at %lld positions up to %lld.</p>\n<div class=\"card\">\n",
                 r->backend, (long long)r->backends.n_positions, (long long)r->backends.last_position);
@@ -145,16 +146,17 @@ static void write_memory(FILE *out, const apr_verify_report *r)
 static void write_answers(FILE *out, const apr_verify_report *r)
 {
     if (r->n_answers == 0) return;
-    fputs("<h2>Greedy answers</h2>\n<p class=\"soft\">One near tie decides otherwise, and the texts part: that alone is no damage. "
-          "Nonsense is.</p>\n",
-          out);
+    fputs(
+        "<h2>Greedy answers</h2>\n<p class=\"soft\">A near tie can go the other way, and then the texts differ. That alone is not damage; "
+        "nonsense is.</p>\n",
+        out);
     for (size_t i = 0; i < r->n_answers; i++) {
         const apr_verify_answer *const a = &r->answers[i];
         fputs("<div class=\"card\"><b>", out);
         apr_html_text(out, a->prompt);
         if (a->same) fputs("</b> <span class=\"pill pass\">word for word</span>", out);
         else
-            fprintf(out, "</b> <span class=\"pill note\">the first %lld of %lld tokens</span>", (long long)a->n_same,
+            fprintf(out, "</b> <span class=\"pill note\">the same for %lld of %lld tokens</span>", (long long)a->n_same,
                     (long long)a->n_truth);
         fputs("<div class=\"answer\"><div><span class=\"soft small\">reference</span><pre>", out);
         apr_html_text(out, a->truth);
@@ -178,7 +180,7 @@ static void write_page(FILE *out, const void *of)
     write_memory(out, r);
     write_answers(out, r);
     fprintf(out,
-            "<footer>aprkit %s, aprrun verify. KL divergence of float32 logits summed in double, nothing "
+            "<footer>aprkit %s, aprrun verify. KL divergence of float32 logits summed in double, not "
             "clipped.</footer>\n</main></body></html>\n",
             APR_VERSION);
 }

@@ -7,7 +7,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* The plane of a picture with a logarithmic upward axis: decades from low to high. */
+/* The drawing area of a picture with a logarithmic y axis: decades from low to high. */
 typedef struct plane {
     double left, right, top, bottom;
     int low, high; /* powers of ten */
@@ -15,14 +15,14 @@ typedef struct plane {
 
 static double clamp(double x, double low, double high) { return x < low ? low : x > high ? high : x; }
 
-/* Zero and less lie on the floor, what is not finite at the top. */
+/* Zero and less are at the bottom, values that are not finite at the top. */
 static double height_of(const plane *p, double value)
 {
     const double decade = isfinite(value) ? value > 0.0 ? log10(value) : p->low : p->high;
     return p->bottom - (p->bottom - p->top) * clamp((decade - p->low) / (p->high - p->low), 0.0, 1.0);
 }
 
-/* Decades for values in (0, largest]; at most `most` of them, one at least. */
+/* Chooses decades for values in (0, largest]: at least one, at most `most`. */
 static void set_decades(plane *p, double smallest, double largest, int most)
 {
     p->high = largest > 0.0 && isfinite(largest) ? (int)ceil(log10(largest) + 0.02) : 1;
@@ -137,7 +137,7 @@ void apr_picture_divergence(FILE *out, const apr_divergence *d, double bound)
 
 /* --- layers --- */
 
-/* Column c: 0 the embeddings (and the head, whose worst operations are counted together), then the layers. */
+/* Column 0: embeddings and head, whose worst operations are counted together. Then the layers. */
 static void draw_layer_names(FILE *out, const plane *p, double step, int64_t n_layers)
 {
     const int64_t every = n_layers <= 24 ? 1 : n_layers <= 48 ? 2 : n_layers <= 100 ? 5 : 10;

@@ -15,8 +15,8 @@ apr_status apr_verify_print(const apr_verify_shown *shown, apr_error *err)
     apr_table table;
 
     printf("%s%s%s  %s\n  against  %s  %s\n  run on %s\n\n", apr_bold(stdout), apr_printable(shown->other->source.path), apr_plain(stdout),
-           apr_verify_types_text(&shown->other->model, types[0], sizeof types[0]), apr_printable(shown->truth->source.path),
-           apr_verify_types_text(&shown->truth->model, types[1], sizeof types[1]), report->backend);
+           apr_verify_types_text(&shown->other->model, types[0], sizeof types[0]), apr_printable(shown->reference->source.path),
+           apr_verify_types_text(&shown->reference->model, types[1], sizeof types[1]), report->backend);
     apr_table_start(&table, columns, 4);
     for (size_t i = 0; i < report->n_checks; i++) {
         const apr_verify_line line = apr_verify_line_of(report, &report->checks[i]);
@@ -165,8 +165,8 @@ void apr_verify_json(const apr_verify_shown *shown, apr_json_text *json)
     apr_json_bool(json, "same_model", !report->failed);
     string_json(json, "model", shown->other->source.path);
     string_json(json, "model_types", apr_verify_types_text(&shown->other->model, types, sizeof types));
-    string_json(json, "ref", shown->truth->source.path);
-    string_json(json, "ref_types", apr_verify_types_text(&shown->truth->model, types, sizeof types));
+    string_json(json, "ref", shown->reference->source.path);
+    string_json(json, "ref_types", apr_verify_types_text(&shown->reference->model, types, sizeof types));
     string_json(json, "backend", report->backend);
     apr_json_bool(json, "weights_unchanged", report->same_shape && report->tensors.unchanged);
     checks_json(json, report);

@@ -1,4 +1,4 @@
-/* verify_verb.c - `aprrun verify`: opens both models, has them checked, shows the report. */
+/* verify_verb.c - `aprrun verify`: opens both models, runs the checks, shows the report. */
 #include "tools/run/verify_verb.h"
 
 #include "tools/cli/meter.h"
@@ -20,16 +20,16 @@ typedef struct verify_options {
 const apr_option apr_verify_options[] = {
     {"ref", 'r', APR_OPTION_STRING, "SOURCE", NULL, "what MODEL was made from: GGUF, checkpoint or APR", APR_TO(verify_options, ref),
      .group = "Comparison"},
-    {"text", 0, APR_OPTION_STRING, "FILE", NULL, "compare on this text as well", APR_TO(verify_options, text)},
-    {"window", 'w', APR_OPTION_INT, "N", "256", "tokens of a window; each begins from nothing", APR_TO(verify_options, window), .min = 2,
-     .max = 1e6},
-    {"tokens", 'n', APR_OPTION_INT, "N", "48", "tokens of a greedy answer at most", APR_TO(verify_options, tokens), .min = 1, .max = 4096},
+    {"text", 0, APR_OPTION_STRING, "FILE", NULL, "also compare on this text", APR_TO(verify_options, text)},
+    {"window", 'w', APR_OPTION_INT, "N", "256", "tokens per window; each starts with an empty context", APR_TO(verify_options, window),
+     .min = 2, .max = 1e6},
+    {"tokens", 'n', APR_OPTION_INT, "N", "48", "at most N tokens per greedy answer", APR_TO(verify_options, tokens), .min = 1, .max = 4096},
     {"parity", 0, APR_OPTION_FLAG, NULL, "yes", "leave out the comparison of the backend with the reference, operation by operation",
      APR_TO(verify_options, parity)},
     {"control", 0, APR_OPTION_SIZE, "SIZE", "8G",
-     "memory for SOURCE with its weights brought to MODEL's types here, by which MODEL's divergence is judged; 0: not judged",
+     "memory for a control: SOURCE quantized to MODEL's types here, whose divergence sets the bound for MODEL's; 0: no bound",
      APR_TO(verify_options, control), .or_none = true},
-    {"html", 0, APR_OPTION_STRING, "FILE", NULL, "write the report as one HTML page with pictures; takes the place of an older page only",
+    {"html", 0, APR_OPTION_STRING, "FILE", NULL, "write the report as one HTML page with pictures; replaces only an older page",
      APR_TO(verify_options, html)},
     APR_RUN_OPTIONS(verify_options, run, "f16"),
     APR_LORA_OPTION(verify_options, run.lora, "the reference"),
@@ -43,7 +43,7 @@ const char *const apr_verify_examples[] = {
     NULL,
 };
 
-/* The sentence of a failed verdict: what failed first, and where. */
+/* If a check failed, fails with a sentence: what failed first, and where. */
 static apr_status verdict(const apr_verify_report *report, apr_error *err)
 {
     const apr_verify_check *const failure = apr_verify_first_failure(report);
@@ -65,18 +65,18 @@ static apr_status show(const apr_verify_shown *shown, const apr_call *call, apr_
 }
 
 /* Both models are open. */
-static apr_status check_and_show(const apr_running *truth, const apr_running *other, apr_session_usage used,
-                                 const apr_verify_passage *passage, const apr_call *call, apr_out *page, apr_error *err)
+static apr_status check_and_show(const apr_running *reference, const apr_running *other, apr_session_usage used,
+                                 const apr_verify_passage *extra_text, const apr_call *call, apr_out *page, apr_error *err)
 {
     const verify_options *const o = call->options;
     apr_verify_report *const report = calloc(1, sizeof *report);
     apr_meter meter;
 
     if (report == NULL) return apr_no_memory(err, "the report");
-    const apr_verify_input input = {.truth = apr_running_subject(truth),
+    const apr_verify_input input = {.truth = apr_running_subject(reference),
                                     .other = apr_running_subject(other),
                                     .used = used,
-                                    .passage = *passage,
+                                    .passage = *extra_text,
                                     .window = o->window,
                                     .n_answer = o->tokens,
                                     .control_limit = o->control,
@@ -84,26 +84,26 @@ static apr_status check_and_show(const apr_running *truth, const apr_running *ot
                                     .progress = apr_meter_start_counting(&meter, call->quiet)};
     apr_status status = apr_verify_run(report, &input, err);
     apr_meter_end(&meter);
-    if (status == APR_OK) status = show(&(apr_verify_shown){report, truth, other}, call, page, err);
+    if (status == APR_OK) status = show(&(apr_verify_shown){report, reference, other}, call, page, err);
     apr_verify_close(report);
     free(report);
     return status;
 }
 
 /* The file of --text, named without its folder. */
-static apr_status read_passage(const char *path, apr_verify_passage *passage, apr_text *text, apr_error *err)
+static apr_status read_extra_text(const char *path, apr_verify_passage *extra_text, apr_text *text, apr_error *err)
 {
     if (path == NULL) return APR_OK;
     APR_TRY(apr_text_open(text, path, err));
     const char *const slash = strrchr(path, '/');
-    passage->name = slash != NULL ? slash + 1 : path;
-    passage->text = text->bytes;
-    passage->n_bytes = text->n_bytes;
+    extra_text->name = slash != NULL ? slash + 1 : path;
+    extra_text->text = text->bytes;
+    extra_text->n_bytes = text->n_bytes;
     return APR_OK;
 }
 
-/* Session and tokenizer; a model without a vocabulary goes by ids. */
-static apr_status open_to_be_judged(apr_running *r, const apr_run_options *run, apr_error *err)
+/* Opens session and tokenizer; without a vocabulary the model is compared by ids. */
+static apr_status open_for_checks(apr_running *r, const apr_run_options *run, apr_error *err)
 {
     apr_session_options session;
 
@@ -115,26 +115,25 @@ static apr_status open_to_be_judged(apr_running *r, const apr_run_options *run, 
 apr_status apr_run_verify(const apr_call *call, apr_error *err)
 {
     const verify_options *const o = call->options;
-    apr_running truth = {0}, other = {0};
+    apr_running reference = {0}, other = {0};
     apr_run_options run = o->run;
     apr_session_usage used = {0};
-    apr_verify_passage passage = {0};
+    apr_verify_passage extra_text = {0};
     apr_out *page = NULL;
     apr_text text = {0};
 
-    if (o->ref == NULL)
-        return apr_fail(err, APR_E_USAGE, "say what the model is to be compared with: --ref SOURCE; try 'aprrun verify --help'");
+    if (o->ref == NULL) return apr_fail(err, APR_E_USAGE, "name the model to compare with: --ref SOURCE; try 'aprrun verify --help'");
     if (run.ctx == 0) run.ctx = o->window > APR_VERIFY_CONTEXT ? o->window : APR_VERIFY_CONTEXT;
-    apr_status status = apr_run_pair_open_files(&truth, o->ref, &run.lora, &other, call->operands[0], err);
-    if (status == APR_OK) status = open_to_be_judged(&other, &run, err);
+    apr_status status = apr_run_pair_open_files(&reference, o->ref, &run.lora, &other, call->operands[0], err);
+    if (status == APR_OK) status = open_for_checks(&other, &run, err);
     if (status == APR_OK) used = apr_session_used(other.session);
-    if (status == APR_OK) status = open_to_be_judged(&truth, &run, err);
-    if (status == APR_OK) status = read_passage(o->text, &passage, &text, err);
+    if (status == APR_OK) status = open_for_checks(&reference, &run, err);
+    if (status == APR_OK) status = read_extra_text(o->text, &extra_text, &text, err);
     if (status == APR_OK && o->html != NULL) status = apr_out_renew(&page, o->html, APR_VERIFY_PAGE_MARK, err);
-    if (status == APR_OK) status = check_and_show(&truth, &other, used, &passage, call, page, err);
+    if (status == APR_OK) status = check_and_show(&reference, &other, used, &extra_text, call, page, err);
     status = apr_page_close(page, status, err);
     apr_text_close(&text);
-    apr_running_close(&truth);
+    apr_running_close(&reference);
     apr_running_close(&other);
     return status;
 }

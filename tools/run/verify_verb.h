@@ -1,4 +1,4 @@
-/* verify_verb.h - `aprrun verify`: is this still the model that went in? Shows what runtime/check/verify.h finds out. */
+/* verify_verb.h - `aprrun verify`: is this still the same model? Shows the results of runtime/check/verify.h. */
 #ifndef APR_TOOLS_VERIFY_VERB_H
 #define APR_TOOLS_VERIFY_VERB_H
 
@@ -12,13 +12,13 @@ extern const char *const apr_verify_examples[];
 
 apr_status apr_run_verify(const apr_call *call, apr_error *err);
 
-/* The two models of a report, as the printers name them. */
+/* A report and its two models, for the printers. */
 typedef struct apr_verify_shown {
     const apr_verify_report *report;
-    const apr_running *truth, *other;
+    const apr_running *reference, *other;
 } apr_verify_shown;
 
-/* --- words (verify_words.c) --- */
+/* --- texts (verify_words.c) --- */
 
 /* A check as a person reads it. */
 typedef struct apr_verify_line {
@@ -36,9 +36,9 @@ char *apr_verify_types_text(const apr_model *model, char *text, size_t capacity)
 
 apr_status apr_verify_print(const apr_verify_shown *shown, apr_error *err);
 void apr_verify_json(const apr_verify_shown *shown, apr_json_text *json);
-/* One page that needs nothing else, into an opened file. */
+/* One page without external files, into an opened file. */
 apr_status apr_verify_html(const apr_verify_shown *shown, apr_out *page, apr_error *err);
-/* By these words in its head a page is known to be one, which the next may replace. */
+/* Marks a page of aprrun verify, in its head: a later run replaces only a file with this mark. */
 #define APR_VERIFY_PAGE_MARK "content=\"aprrun verify\""
 
 #endif

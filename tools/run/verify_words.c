@@ -1,4 +1,4 @@
-/* verify_words.c - a check of runtime/check/verify.h as a person reads it: what was found, what is allowed, where it first fails. */
+/* verify_words.c - the text of each check of runtime/check/verify.h: what was found, what is allowed, where it first fails. */
 #include "tools/cli/text.h"
 #include "tools/run/verify_verb.h"
 
@@ -55,9 +55,9 @@ static void say_stops(const apr_verify_report *r, const apr_verify_check *c, apr
         n += (size_t)snprintf(line->found + n, sizeof line->found - n, "%s%d", i > 0 ? ", " : "", (int)vocab->stop_ids[i]);
     if (vocab->n_stop_ids == 0) FOUND(line, "none");
     if (v->turn_end >= 0 && v->first_lost_stop < 0 && v->first_ordinary_stop < 0)
-        WHERE(line, "the chat template ends turns with %d, which is no stop id", (int)v->turn_end);
-    if (v->first_lost_stop >= 0) WHERE(line, "%d does not end a turn here", (int)v->first_lost_stop);
-    else if (v->first_ordinary_stop >= 0) WHERE(line, "%d ends a turn, and is an ordinary token", (int)v->first_ordinary_stop);
+        WHERE(line, "the chat template ends turns with %d, which is not a stop id", (int)v->turn_end);
+    if (v->first_lost_stop >= 0) WHERE(line, "%d ends a turn in the reference, but not here", (int)v->first_lost_stop);
+    else if (v->first_ordinary_stop >= 0) WHERE(line, "%d ends a turn, but is an ordinary token", (int)v->first_ordinary_stop);
 }
 
 static void say_template(const apr_verify_report *r, const apr_verify_check *c, apr_verify_line *line)
@@ -68,7 +68,7 @@ static void say_template(const apr_verify_report *r, const apr_verify_check *c, 
           r->vocabulary.same_template ? truth != NULL ? "the same" : "neither has one"
           : other == NULL             ? "lost"
           : truth == NULL             ? "added"
-                                      : "another one");
+                                      : "different");
 }
 
 /* --- what is computed, with which numbers --- */
@@ -76,7 +76,7 @@ static void say_template(const apr_verify_report *r, const apr_verify_check *c, 
 static void say_facts(const apr_verify_report *r, const apr_verify_check *c, apr_verify_line *line)
 {
     if (c->verdict == APR_VERDICT_PASS) FOUND(line, "all %zu operations", apr_session_program(r->input->other.session)->n_ops);
-    else FOUND(line, "%s", r->same_shape ? "told other things" : "another program");
+    else FOUND(line, "%s", r->same_shape ? "different parameters" : "a different program");
     if (c->verdict == APR_VERDICT_FAIL) WHERE(line, "%.500s", r->other_fact.text);
 }
 
@@ -92,9 +92,9 @@ static void say_weights(const apr_verify_report *r, const apr_verify_check *c, a
 {
     const apr_weights *const w = &r->tensors;
     if (w->n_far > 0) FOUND(line, "%zu of %zu tensors too far off", w->n_far, w->n_pairs);
-    else if (w->worst == NULL) FOUND(line, "the same numbers%s", w->n_damaged > 0 ? " where they are numbers" : "");
-    else FOUND(line, "%.0f %% of what is allowed at most, in '%.90s'", 100.0 * w->worst->scan.excess, w->worst->other->name);
-    BOUND(line, "what its type needs on these numbers");
+    else if (w->worst == NULL) FOUND(line, "the same numbers%s", w->n_damaged > 0 ? " where they are finite" : "");
+    else FOUND(line, "at most %.0f %% of what is allowed, in '%.90s'", 100.0 * w->worst->scan.excess, w->worst->other->name);
+    BOUND(line, "the error of its type on these numbers");
     if (c->verdict == APR_VERDICT_FAIL) WHERE(line, "%.500s", w->far);
 }
 
@@ -105,7 +105,7 @@ static void say_operations(const apr_verify_report *r, const apr_verify_check *c
     (void)c;
     for (int64_t i = 0; i <= result->n_layers; i++) worst = fmax(worst, result->worst_relative[i]);
     FOUND(line, "%lld of %lld, worst relative error %.2g", (long long)result->n_passed, (long long)result->n_judged, worst);
-    BOUND(line, "what the weights differ by");
+    BOUND(line, "what the weights' differences explain");
     if (result->failed) apr_parity_sentence(line->where, sizeof line->where, result);
 }
 
@@ -123,9 +123,9 @@ static void say_kl(const apr_verify_report *r, const apr_verify_check *c, apr_ve
         return;
     }
     FOUND(line, "mean %.3g, median %.3g, largest %.3g (%s)", t->d.mean, t->d.median, t->d.largest, t->name);
-    if (t->has_control) BOUND(line, "mean %.2g: 3 times that of these types, made here", t->bound);
+    if (t->has_control) BOUND(line, "mean %.2g: 3 times the control's, made here", t->bound);
     else if (!isnan(t->bound)) BOUND(line, "mean %.2g", t->bound);
-    else BOUND(line, "not judged: no memory for a control");
+    else BOUND(line, "not checked: no memory for a control");
     if (t->before_largest != NULL)
         WHERE(line, "largest %.3g at token %lld, after '%s'", t->d.largest, (long long)t->d.largest_at,
               apr_short_text(clean, sizeof clean, t->before_largest, t->n_before_largest, 48));
@@ -135,26 +135,27 @@ static void say_same_top(const apr_verify_report *r, const apr_verify_check *c, 
 {
     const apr_verify_text_result *const t = &r->texts[c->text];
     FOUND(line, "%.2f %% of %lld positions", 100.0 * t->d.same_top, (long long)t->d.n_rows);
-    if (t->has_control) BOUND(line, "not judged; the control: %.2f %%", 100.0 * t->control.same_top);
+    if (t->has_control) BOUND(line, "not checked; the control: %.2f %%", 100.0 * t->control.same_top);
 }
 
 static void say_perplexity(const apr_verify_report *r, const apr_verify_check *c, apr_verify_line *line)
 {
     const apr_verify_text_result *const t = &r->texts[c->text];
     FOUND(line, "%.4f, reference %.4f", t->d.perplexity_other, t->d.perplexity_truth);
-    if (t->has_control) BOUND(line, "not judged; the control: %.4f", t->control.perplexity_other);
+    if (t->has_control) BOUND(line, "not checked; the control: %.4f", t->control.perplexity_other);
 }
 
 static void say_routes(const apr_verify_report *r, const apr_verify_check *c, apr_verify_line *line)
 {
     const apr_verify_text_result *const t = &r->texts[c->text];
-    FOUND(line, "%lld of %lld the reference's, %lld nearly equal ones forced to be", (long long)(t->routes.n_choices - t->routes.n_wrong),
+    FOUND(line, "%lld of %lld as in the reference, %lld near ties forced", (long long)(t->routes.n_choices - t->routes.n_wrong),
           (long long)t->routes.n_choices, (long long)t->routes.n_forced);
-    if (t->has_control) BOUND(line, "not judged; the control: %lld others", (long long)t->control_routes.n_wrong);
-    else if (c->verdict == APR_VERDICT_NOTED) BOUND(line, "not judged");
+    if (t->has_control) BOUND(line, "not checked; the control: %lld others", (long long)t->control_routes.n_wrong);
+    else if (c->verdict == APR_VERDICT_NOTED) BOUND(line, "not checked");
     if (c->verdict == APR_VERDICT_FAIL)
         WHERE(line,
-              "layer %d, position %lld of a window chooses other experts, where the reference's choice was clear by %.2g of its best score",
+              "layer %d, position %lld of a window: other experts are chosen, although the reference's choice leads by %.2g of its best "
+              "score",
               t->routes.first_layer, (long long)t->routes.first_position, t->routes.first_gap);
 }
 
@@ -163,7 +164,7 @@ static void say_answers(const apr_verify_report *r, const apr_verify_check *c, a
     size_t n_same = 0;
     for (size_t i = 0; i < r->n_answers; i++) n_same += r->answers[i].same;
     FOUND(line, "%zu of %zu word for word", n_same, r->n_answers);
-    if (c->verdict == APR_VERDICT_NOTED) BOUND(line, "not judged");
+    if (c->verdict == APR_VERDICT_NOTED) BOUND(line, "not checked");
 }
 
 /* --- the machine --- */
@@ -194,7 +195,7 @@ static void say_memory(const apr_verify_report *r, const apr_verify_check *c, ap
 static const struct {
     const char *id, *title;
     void (*say)(const apr_verify_report *report, const apr_verify_check *check, apr_verify_line *line);
-} words[APR_N_VERIFY_KINDS] = {
+} texts[APR_N_VERIFY_KINDS] = {
     [APR_VERIFY_TOKENIZER] = {"tokenizer", "tokenizers agree", say_tokenizer},
     [APR_VERIFY_STOP_IDS] = {"stop_ids", "every stop id known", say_stops},
     [APR_VERIFY_TEMPLATE] = {"template", "chat template", say_template},
@@ -213,7 +214,7 @@ static const struct {
 
 apr_verify_line apr_verify_line_of(const apr_verify_report *report, const apr_verify_check *check)
 {
-    apr_verify_line line = {.id = words[check->kind].id, .title = words[check->kind].title};
-    words[check->kind].say(report, check, &line);
+    apr_verify_line line = {.id = texts[check->kind].id, .title = texts[check->kind].title};
+    texts[check->kind].say(report, check, &line);
     return line;
 }
