@@ -49,7 +49,7 @@ static const apr_option options[] = {
     {"batch", 'b', APR_OPTION_INT, "N", "0", "prompt tokens evaluated at a time; 0: 512, or 2048 on a GPU with enough memory",
      APR_TO(plan_options, batch), .min = 0, .max = 1e6},
     {"sequences", 's', APR_OPTION_INT, "N", "1", "sequences at the same time", APR_TO(plan_options, sequences), .min = 1, .max = 1e6},
-    {"kv", 0, APR_OPTION_CHOICE, APR_KV_NAMES, "f16", "type of keys and values (KV cache)", APR_TO(plan_options, kv)},
+    {"kv", 0, APR_OPTION_CHOICE, APR_KV_NAMES, "f16", "type of the KV cache", APR_TO(plan_options, kv)},
     {"lines", 0, APR_OPTION_FLAG, NULL, NULL, "every line of the plan with its reason; on a terminal the default is a summary",
      APR_TO(plan_options, lines)},
     {"dtype", 't', APR_OPTION_STRING, "TYPE", NULL, "plan as if quantized to TYPE (aprquant --list); also for a config.json alone",

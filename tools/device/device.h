@@ -34,7 +34,7 @@ typedef struct apr_device_options {
          APR_OPTION_STRING,                                                                                                          \
          "N",                                                                                                                        \
          NULL,                                                                                                                       \
-         "split the layers over N GPUs, over 'all', or over a list as 0,2",                                                          \
+         "split the layers over N GPUs, over 'all', or over a list such as 0,2",                                                     \
          APR_TO(type, member.gpus)},                                                                                                 \
         {"offload",                                                                                                                  \
          0,                                                                                                                          \

@@ -119,8 +119,8 @@ apr_status apr_bench_print_table(const apr_bench_result *r, FILE *out, apr_error
     APR_TRY(apr_table_print(&table, out, 2, err));
     fprintf(out, "  medians of %d; ms outside: not in products with weights, per prompt or token\n", r->n_runs);
     if (r->ceiling > 0.0)
-        fprintf(out, "  GB/s: the weights that a token needs, %.3f GB; ceiling: memory read rate, %.0f GB/s\n",
-                (double)r->token_reads / 1e9, r->ceiling / 1e9);
+        fprintf(out, "  GB/s: weights of a token, %.3f GB; ceiling: memory read rate, %.0f GB/s\n", (double)r->token_reads / 1e9,
+                r->ceiling / 1e9);
     print_footnotes(r, out);
     if (apr_session_n_places(r->session) > 1) apr_link_print(r->session, out);
     print_opening(r, out);

@@ -48,7 +48,7 @@ const apr_option apr_bench_options[] = {
     {"html", 0, APR_OPTION_STRING, "FILE", NULL, "also write the results as one HTML page with pictures; replaces only an older page",
      APR_TO(bench_options, html)},
     APR_CONTEXT_OPTION(bench_options, run),
-    {"batch", 'b', APR_OPTION_STRING, "N|N,N", NULL, APR_BATCH_HELP "; a list, as 1,8,32, is one for --sequences",
+    {"batch", 'b', APR_OPTION_STRING, "N|N,N", NULL, APR_BATCH_HELP "; a list, such as 1,8,32, is one for --sequences",
      APR_TO(bench_options, batch)},
     APR_RUN_MORE_OPTIONS(bench_options, run, "f16"),
     {0},

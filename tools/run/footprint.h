@@ -20,7 +20,7 @@ typedef struct apr_footprint {
 apr_footprint apr_footprint_of(const apr_session *const *sessions, size_t n);
 /* Adds host weights in anonymous memory to both sums. heap_bytes: their size by the C library's count. */
 void apr_footprint_add_weights(apr_footprint *footprint, uint64_t heap_bytes);
-/* What two plans need together where they are judged, with one headroom and one CUDA context. */
+/* What two plans need together in the memory that they are checked against, with one headroom and one CUDA context. */
 uint64_t apr_planned_together(const apr_plan *a, const apr_plan *b);
 
 /* Also false if it was not measured. */

@@ -13,7 +13,7 @@
 typedef struct golden_options {
     apr_run_options run;
     const char *checks;
-    apr_recorded_options judge;
+    apr_recorded_options bounds;
 } golden_options;
 
 const apr_option apr_golden_options[] = {
@@ -21,15 +21,15 @@ const apr_option apr_golden_options[] = {
      "what to check, separated by commas", APR_TO(golden_options, checks), .group = "Checks"},
     {"tolerance", 0, APR_OPTION_REAL, "X", "0",
      "largest absolute difference of logits and hidden states; 0: what rounding in this backend and batch size can explain",
-     APR_TO(golden_options, judge.tolerance), .min = 0, .max = 1e9},
+     APR_TO(golden_options, bounds.tolerance), .min = 0, .max = 1e9},
     {"ppl-tolerance", 0, APR_OPTION_REAL, "X", "0", "largest relative difference of perplexity; 0: as above",
-     APR_TO(golden_options, judge.ppl_tolerance), .min = 0, .max = 1e9},
-    {"margin", 0, APR_OPTION_REAL, "X", "0.02", "do not check greedy answers with a smaller margin", APR_TO(golden_options, judge.margin),
+     APR_TO(golden_options, bounds.ppl_tolerance), .min = 0, .max = 1e9},
+    {"margin", 0, APR_OPTION_REAL, "X", "0.02", "do not check greedy answers with a smaller margin", APR_TO(golden_options, bounds.margin),
      .min = 0, .max = 1e9},
-    {"min-recite", 0, APR_OPTION_INT, "N", "-1", "verses that must be recited exactly; -1: all", APR_TO(golden_options, judge.min_recite),
+    {"min-recite", 0, APR_OPTION_INT, "N", "-1", "verses that must be recited exactly; -1: all", APR_TO(golden_options, bounds.min_recite),
      .min = -1, .max = 1e6},
     {"text", 0, APR_OPTION_STRING, "FILE", NULL, "the text for the perplexity; by default it is searched next to golden.json and above",
-     APR_TO(golden_options, judge.text)},
+     APR_TO(golden_options, bounds.text)},
     APR_RUN_OPTIONS(golden_options, run, "f32"),
     APR_LORA_OPTION(golden_options, run.lora, "the weights"),
     {0},
@@ -119,7 +119,7 @@ static apr_status run_checks(const apr_recorded *recorded, const apr_running *r,
     for (int kind = 0; kind < APR_N_RECORDED; kind++) {
         apr_recorded_check *const c = &all->list[all->n];
         if (!is_asked(options->checks, apr_recorded_name(kind))) continue;
-        APR_TRY(apr_recorded_judge(recorded, kind, &subject, &options->judge, c, err));
+        APR_TRY(apr_recorded_judge(recorded, kind, &subject, &options->bounds, c, err));
         all->n++;
         all->n_bad += !c->passed;
     }
@@ -177,7 +177,7 @@ apr_status apr_run_golden(const apr_call *call, apr_error *err)
     apr_running r = {0};
     bool all_good = false;
 
-    if (apr_is_golden_arrays(call->operands[1])) return apr_run_golden_arrays(call, &run, options->judge.tolerance, err);
+    if (apr_is_golden_arrays(call->operands[1])) return apr_run_golden_arrays(call, &run, options->bounds.tolerance, err);
     APR_TRY(check_list(options->checks, err));
     apr_status status = apr_recorded_open(&recorded, call->operands[1], err);
     if (status == APR_OK) status = apr_running_open(&r, call->operands[0], &run, 64, err);

@@ -1,4 +1,4 @@
-/* imatrix_verb.c - `aprrun imatrix`: runs a text in windows through a model, and sums up the inputs of its matrices. */
+/* imatrix_verb.c - `aprrun imatrix`: runs a text in windows through a model, and sums the squares of its matrices' inputs. */
 #include "tools/run/imatrix_verb.h"
 
 #include "convert/run_terms.h"
@@ -116,8 +116,8 @@ static apr_status read_inputs(work *w, apr_error *err)
 {
     char *inputs;
 
-    APR_TRY(apr_inputs_terms(&inputs, w->running.lora.uses, w->running.lora.n,
-                             err)); /* before the text is read, which would count as an input */
+    /* before the text is read, which would count as an input */
+    APR_TRY(apr_inputs_terms(&inputs, w->running.lora.uses, w->running.lora.n, err));
     apr_status status = read_text(w, w->call->operands[1], err);
     if (status == APR_OK) status = make_terms(w, inputs, err);
     free(inputs);

@@ -30,7 +30,7 @@ const apr_option apr_parity_verb_options[] = {
      APR_TO(parity_options, tokens), .min = 1, .max = 4096},
     {"layer", 'l', APR_OPTION_INT, "N", "-2", "only this layer; -1: embeddings and head; -2: all", APR_TO(parity_options, layer), .min = -2,
      .max = 10000},
-    {"op", 0, APR_OPTION_STRING, "NAME", NULL, "only this operation: a kind as 'linear', or an output as 'gate' or 'q.rotated'",
+    {"op", 0, APR_OPTION_STRING, "NAME", NULL, "only this operation: a kind such as 'linear', or an output such as 'gate' or 'q.rotated'",
      APR_TO(parity_options, op)},
     {"dump", 0, APR_OPTION_STRING, "DIR", NULL,
      "write both backends' values, one .safetensors file per layer and position; replaces only older ones", APR_TO(parity_options, dump)},

@@ -242,7 +242,7 @@ static void print_process(const apr_running *r, const apr_session_memory *m)
         fprintf(stderr, "  not in the plan: names and metadata %s, tokenizer %s\n", apr_size_text(text[0], r->names_bytes),
                 r->tokenizer_bytes != UINT64_MAX ? apr_size_text(text[1], r->tokenizer_bytes) : "none");
     if (process.known)
-        fprintf(stderr, "  process: %s private and %s of mapped files resident, peak %s\n", apr_size_text(text[0], process.anonymous),
+        fprintf(stderr, "  process: %s private and %s of files resident, peak %s\n", apr_size_text(text[0], process.anonymous),
                 apr_size_text(text[1], process.file), apr_size_text(text[2], process.peak));
 }
 

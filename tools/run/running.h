@@ -33,7 +33,7 @@ typedef struct apr_run_options {
     }
 #define APR_MOST_BATCH 1000000
 #define APR_RUN_MORE_OPTIONS(type, member, kv_default)                                                                      \
-    {"kv", 0, APR_OPTION_CHOICE, APR_KV_NAMES, kv_default, "type of keys and values (KV cache)", APR_TO(type, member.kv)},  \
+    {"kv", 0, APR_OPTION_CHOICE, APR_KV_NAMES, kv_default, "type of the KV cache", APR_TO(type, member.kv)},                \
         {"threads", 't', APR_OPTION_INT, "N", "0", "threads; 0: all", APR_TO(type, member.threads), .min = 0, .max = 4096}, \
         {"memory",                                                                                                          \
          0,                                                                                                                 \

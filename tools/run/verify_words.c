@@ -123,7 +123,7 @@ static void say_kl(const apr_verify_report *r, const apr_verify_check *c, apr_ve
         return;
     }
     FOUND(line, "mean %.3g, median %.3g, largest %.3g (%s)", t->d.mean, t->d.median, t->d.largest, t->name);
-    if (t->has_control) BOUND(line, "mean %.2g: 3 times the control's, made here", t->bound);
+    if (t->has_control) BOUND(line, "mean %.2g: 3 times the control (the reference quantized here)", t->bound);
     else if (!isnan(t->bound)) BOUND(line, "mean %.2g", t->bound);
     else BOUND(line, "not checked: no memory for a control");
     if (t->before_largest != NULL)
