@@ -44,7 +44,7 @@ ifeq ($(HARDEN),1)
 harden_c := -fstack-protector-strong $(if $(findstring FORTIFY_SOURCE,$(CPPFLAGS) $(CFLAGS)),,-U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=2)
 harden_l := -Wl,-z,relro,-z,now
 endif
-# gcc's OpenMP as an archive, where there is one: only so can a program say how its threads wait (tools/cli/waiting.c).
+# gcc's OpenMP as an archive, where there is one: only so can a program say how its threads wait (tools/cli/openmp_spin.c).
 gomp_a   := $(if $(clang_),,$(wildcard $(shell $(CC) -print-file-name=libgomp.a)))
 openmp   := $(if $(gomp_a),$(gomp_a) -pthread,-fopenmp)
 flags_release := -O2 -g1
@@ -55,9 +55,9 @@ flags_tsan    := -O2 -g1 -fsanitize=thread
 # Arithmetic on weights does not, for it takes three times as long then.
 reach := $(if $(and $(clang_),$(filter asan,$(FLAVOR))),-fsanitize=fuzzer-no-link)
 
-WIDE_C := $(sort $(wildcard kernels/host/codecs/wide_*.c))#  compiled once for each level of CPU
+SIMD_C := $(sort $(wildcard kernels/host/codecs/simd_*.c))#  compiled once for each level of CPU
 PRODUCT_C := $(sort $(wildcard kernels/host/products/product_*.c))#  and these, for one level more
-LIB_C  := $(sort $(filter-out $(WIDE_C) $(PRODUCT_C),$(shell find $(ROOMS) -name '*.c')))
+LIB_C  := $(sort $(filter-out $(SIMD_C) $(PRODUCT_C),$(shell find $(ROOMS) -name '*.c')))
 LIB    := $B/libaprkit.a
 MAINS  := $(wildcard tools/apr*.c)
 TOOL_C := $(sort $(wildcard tools/*/*.c))
@@ -184,11 +184,12 @@ $B/kernels/%.c.o $B/quant/%.c.o: speed := $(if $(filter release,$(FLAVOR)),-O3,$
 $B/kernels/%.o $B/quant/%.o: reach :=
 # Sums of products that are held to bounds, not to bits. From version 13 on, gcc fuses some sums of a function and leaves others alone
 # (its tuning avoids chains of fused multiply-adds), and one token would have other bits than several: all are fused.
-$B/kernels/host/matmul_floats.c.o $B/kernels/host/heads.c.o $B/kernels/host/attention.c.o $B/quant/feedback/lane_products.c.o: contract := fast
+$B/kernels/host/matmul_floats.c.o $B/kernels/host/linear_heads.c.o $B/kernels/host/attention.c.o $B/quant/feedback/lane_products.c.o: contract := fast
 fuse_all = $(if $(filter fast,$(contract)),--param=avoid-fma-max-bits=0)
 # What prints, reads words or renders templates, and what runs once, takes longer to compile than it would ever win back.
 light := $(MAINS) $(TOOL_C) $(TEST_C) $(wildcard tests/fuzz/*.c runtime/template/*.c runtime/program/*.c runtime/program/*/*.c \
-         runtime/plan/*.c formats/*.c formats/model/*.c formats/model/families/*.c formats/gguf/*.c formats/torch/*.c formats/hf/*.c formats/apr/*.c)
+         runtime/plan/*.c formats/*.c formats/tensor/*.c formats/shape/*.c formats/shape/families/*.c formats/vocab/*.c formats/gguf/*.c \
+         formats/torch/*.c formats/hf/*.c formats/packed/*.c formats/apr/*.c)
 $(light:%=$B/%.o): speed := $(if $(filter release,$(FLAVOR)),-O1)
 # One source, once for each set of instructions; kernels/host/codecs/levels.c and products/products.c choose when a tool starts.
 levels := plain $(if $(x86_64),avx2 avx512)
@@ -197,11 +198,11 @@ march_avx512 := -march=x86-64-v4 $(if $(clang_),,-mprefer-vector-width=512)
 march_vnni   := $(march_avx512) -mavx512vnni
 product_levels := $(levels) $(if $(filter avx512,$(levels)),vnni)
 # all of a search is inlined into one function: following its variables for a debugger takes longer than compiling it
-wide_flags   := $(if $(clang_),,-fno-var-tracking-assignments)
+simd_flags   := $(if $(clang_),,-fno-var-tracking-assignments)
 # with clang's sanitizers, plain code takes minutes to compile, and nearly no machine runs it
 unoptimised_plain := $(if $(and $(clang_),$(filter asan,$(FLAVOR))),-O0)
 define level_rule
-$B/%.$(1).o: speed := $$(if $$(filter release,$$(FLAVOR)),-O3) $$(wide_flags) $$(unoptimised_$(1))
+$B/%.$(1).o: speed := $$(if $$(filter release,$$(FLAVOR)),-O3) $$(simd_flags) $$(unoptimised_$(1))
 $B/%.$(1).o: march := $$(march_$(1))
 $B/%.$(1).o: %.c
 	$$(call say,CC,$$< ($(1)))
@@ -209,7 +210,7 @@ $B/%.$(1).o: %.c
 	$$Q$$(CC) $$(c_flags) -DAPR_LEVEL=$(1) -c $$< -o $$@
 endef
 $(foreach l,$(product_levels),$(eval $(call level_rule,$l)))
-WIDE_O := $(foreach l,$(levels),$(WIDE_C:%.c=$B/%.$l.o)) $(foreach l,$(product_levels),$(PRODUCT_C:%.c=$B/%.$l.o))
+WIDE_O := $(foreach l,$(levels),$(SIMD_C:%.c=$B/%.$l.o)) $(foreach l,$(product_levels),$(PRODUCT_C:%.c=$B/%.$l.o))
 $(LIB): $(LIB_C:%=$B/%.o) $(WIDE_O)
 	$(call say,AR,$(@F))
 	@rm -f $@
@@ -283,7 +284,7 @@ $B/cuda/archs: FORCE
 	+@mkdir -p $(@D); kernels/cuda/archs.sh '$(NVCC)' '$(ARCHS)' $@ $(CUDA_LIB) | sed 's/^/  CUDA /'
 FORCE:
 # Products of warpgroups are in no code for 9.0, only in that for 9.0a, which the same devices run.
-$B/cuda/ops/abreast_wide.cu.o $B/cuda/ops/abreast_wide.cu.key: hopper := 90a
+$B/cuda/small_gemm/small_gemm_wgmma.cu.o $B/cuda/small_gemm/small_gemm_wgmma.cu.key: hopper := 90a
 $B/cuda/device/device.cu.o: NVFLAGS += $(interface)
 # bytes must reproduce there: no contraction of multiply-add
 $B/cuda/codecs/%.cu.o $B/cuda/codecs/%.cu.key: NVFLAGS += -fmad=false
@@ -386,7 +387,7 @@ $(EMULATED_CU_TESTS): $E/%: $E/tests/gpu/%.cu.o $(EMULATED_CUDA) $(LIB)
 emulated: $(EMULATED_LIB) $(EMULATED_DRILLS) $E/libcuda.so.1 $(EMULATED_TOOLS) $(EMULATED_C_TESTS) $(EMULATED_CU_TESTS)
 
 # Of these two minutes; others, by name, take from minutes to hours. gpu_plan cannot pass there: it compares a plan with what a driver counts.
-EMULATED_CHECKS ?= gpu_abreast gpu_ops gpu_flow gpu_turn gpu_prompt gpu_reuse gpu_drills gpu_filled gpu_recurrent gpu_table#  the longest first
+EMULATED_CHECKS ?= gpu_small_gemm gpu_ops gpu_decode_gemv gpu_qkv_epilogue gpu_prompt gpu_reuse gpu_drills gpu_filled gpu_recurrent gpu_table#  the longest first
 check-emulated: deps ## some of the GPU's tests without a GPU: kernels played on the host, APR_EMULATED_ORDER=forward|backward|SEED
 	@$(MAKE) $(build) CUDA=0 $(EMULATED_LIB) $(EMULATED_DRILLS) $E/libcuda.so.1 $E/aprrun $(EMULATED_CHECKS:%=$E/%)
 	@tests/run_emulated.sh $E $(EMULATED_CHECKS:%=$E/%)
@@ -397,7 +398,7 @@ check-emulated: deps ## some of the GPU's tests without a GPU: kernels played on
 print-tsan-units: ; @echo $(TSAN_UNITS)
 print-emulated-checks: ; @echo $(EMULATED_CHECKS)
 codecs_c := $(wildcard kernels/ref/*.c) kernels/rows.c kernels/host/codecs/levels.c tests/support/make_blocks.c
-print-codec-objects: ; @echo $(codecs_c:%=$B/%.o) $(foreach l,$(levels),$(WIDE_C:%.c=$B/%.$l.o))
+print-codec-objects: ; @echo $(codecs_c:%=$B/%.o) $(foreach l,$(levels),$(SIMD_C:%.c=$B/%.$l.o))
 
 layers: ## fail if a room includes what it may not, or files include each other in a circle
 	@tests/layers.sh

@@ -1,7 +1,7 @@
 /* adapter_values.c - decodes numbers in pieces and counts those that are not finite. */
 #include "convert/adapter_values.h"
 
-#include "formats/model/made.h"
+#include "formats/tensor/composed.h"
 #include "kernels/rows.h"
 
 #include <inttypes.h>

@@ -2,7 +2,7 @@
 #ifndef APR_CONVERT_ADAPTER_VALUES_H
 #define APR_CONVERT_ADAPTER_VALUES_H
 
-#include "formats/model/adapter.h"
+#include "formats/tensor/adapter.h"
 
 /* Call after `change`, scaled by `scale`, was merged into `merged` (a composed tensor, or the change's own tensor in its place). Always
  * reads the adapter's numbers. Reads those of `merged` only if finite inputs could overflow: huge numbers, or rows scaled to a length

@@ -2,11 +2,11 @@
 #include "convert/adapters.h"
 
 #include "convert/adapter_values.h"
-#include "formats/model/family.h"
-#include "formats/model/kv_copy.h"
-#include "formats/model/made.h"
-#include "formats/model/tensor_names.h"
-#include "formats/model/text_part.h"
+#include "formats/shape/family.h"
+#include "formats/tensor/kv_copy.h"
+#include "formats/tensor/composed.h"
+#include "formats/shape/tensor_names.h"
+#include "formats/shape/text_part.h"
 #include "kernels/rows.h"
 
 #include <stdio.h>
@@ -36,7 +36,7 @@ static const char *other_spelling(const merging *m, const char *name)
 {
     apr_name_match match;
 
-    if (m->family == NULL || !apr_match_tensor(m->family, APR_DIALECT_HF, name, &match) || match.form == NULL) return NULL;
+    if (m->family == NULL || !apr_match_tensor(m->family, APR_NAMING_HF, name, &match) || match.form == NULL) return NULL;
     const apr_tensor_part *const parts = match.form->parts;
     if (parts[0].name == NULL || parts[1].name != NULL || parts[0].steps[0].kind != APR_STEP_NONE) return NULL;
     return apr_is_stack_of(match.form->name, parts[0].name) ? NULL : apr_fill_name(parts[0].name, &match, match.expert, &m->view->arena);
@@ -108,13 +108,13 @@ static apr_status import_change(const merging *m, apr_adapter_change *change)
     apr_chain there, back;
 
     if (b == NULL) return apr_no_memory(m->err, "a merged tensor");
-    if (!apr_match_tensor(m->family, APR_DIALECT_GGML, change->name, &match) || match.rule == NULL)
+    if (!apr_match_tensor(m->family, APR_NAMING_GGML, change->name, &match) || match.rule == NULL)
         return refuse_change(m, change, "which is not a known matrix of this architecture");
     if (!apr_rule_to_ggml(match.rule, m->family, &m->view->hparams, m->view->hparams.tiled_value_heads, &there) ||
         !apr_chain_inverse(&there, &back) || !moves_rows(&back) || apr_is_stack_of(match.rule->ggml, match.rule->hf))
         return refuse_change(m, change, "which a GGUF stores with reordered columns or as part of a stack");
     *b = *change->b;
-    APR_TRY(apr_tensor_follow(b, &back, arena, m->use->adapter->path, m->err));
+    APR_TRY(apr_tensor_append_steps(b, &back, arena, m->use->adapter->path, m->err));
     change->b = b;
     change->name = apr_fill_name(match.rule->hf, &match, match.expert, arena);
     return change->name != NULL ? APR_OK : apr_no_memory(m->err, "a tensor's name");
@@ -125,10 +125,10 @@ static apr_status check_architecture(const merging *m)
     apr_str arch;
     const apr_adapter *const adapter = m->use->adapter;
 
-    if (adapter->dialect != APR_DIALECT_GGML || !apr_kv_get_string(&adapter->files.kv, "general.architecture", &arch)) return APR_OK;
+    if (adapter->naming != APR_NAMING_GGML || !apr_kv_get_string(&adapter->files.kv, "general.architecture", &arch)) return APR_OK;
     const char *const name = apr_arena_copy(&m->view->arena, arch.text, arch.n_bytes);
     if (name == NULL) return apr_no_memory(m->err, "the name of a model");
-    if (m->family == NULL ? m->view->dialect == APR_DIALECT_GGML : apr_family_is_in_ggml(m->family, name)) return APR_OK;
+    if (m->family == NULL ? m->view->naming == APR_NAMING_GGML : apr_family_is_in_ggml(m->family, name)) return APR_OK;
     return apr_fail(m->err, APR_E_UNSUPPORTED, "%s: the adapter is for ggml architecture '%.60s', but %s is %s", adapter->path, name,
                     m->view->path, m->view->hparams.architecture != NULL ? m->view->hparams.architecture : "something else");
 }
@@ -172,7 +172,7 @@ static apr_status check_tied(const merging *m, const apr_adapter_change *change,
 static apr_status check_order(const merging *m, const apr_adapter_change *change)
 {
     const apr_hparams *const h = &m->view->hparams;
-    if (m->use->adapter->dialect == APR_DIALECT_HF && (h->tiled_value_heads || h->split_qkvz) &&
+    if (m->use->adapter->naming == APR_NAMING_HF && (h->tiled_value_heads || h->split_qkvz) &&
         strstr(change->name, ".linear_attn.") != NULL)
         return refuse_change(m, change, "whose rows are in another order in a GGUF; merge it into the checkpoint");
     return APR_OK;
@@ -210,7 +210,7 @@ static apr_status check_types(const merging *m, const apr_adapter_change *change
 static apr_status check_others(const merging *m, const apr_adapter_change *change, size_t place)
 {
     const apr_adapter *const whole = m->whole[place];
-    const apr_made *const made = m->tensors[place].made;
+    const apr_composed *const made = m->tensors[place].made;
     const bool is_merged = made != NULL && made->merge != NULL && made->merge->a != NULL;
 
     if (change->whole != NULL && (is_merged || whole != NULL)) return refuse_change(m, change, "which another adapter has changed already");
@@ -289,7 +289,7 @@ static apr_status merge_change(merging *m, const apr_adapter_change *stated)
     size_t place = 0;
     bool skip;
 
-    if (m->use->adapter->dialect == APR_DIALECT_GGML && m->view->dialect == APR_DIALECT_HF) APR_TRY(import_change(m, &ours));
+    if (m->use->adapter->naming == APR_NAMING_GGML && m->view->naming == APR_NAMING_HF) APR_TRY(import_change(m, &ours));
     APR_TRY(check_tied(m, change, &skip));
     if (skip) return APR_OK;
     APR_TRY(find_target(m, change, &place));

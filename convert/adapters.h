@@ -7,7 +7,7 @@
 #ifndef APR_CONVERT_ADAPTERS_H
 #define APR_CONVERT_ADAPTERS_H
 
-#include "formats/model/adapter.h"
+#include "formats/tensor/adapter.h"
 
 typedef struct apr_adapter_use {
     const apr_adapter *adapter;

@@ -2,8 +2,8 @@
 #include "convert/checksums.h"
 
 #include "formats/base/crc32.h"
-#include "formats/model/made.h"
-#include "formats/model/packing.h"
+#include "formats/tensor/composed.h"
+#include "formats/tensor/packing.h"
 
 #include <stdlib.h>
 

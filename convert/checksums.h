@@ -5,7 +5,7 @@
 #ifndef APR_CONVERT_CHECKSUMS_H
 #define APR_CONVERT_CHECKSUMS_H
 
-#include "formats/model/model.h"
+#include "formats/tensor/model.h"
 
 typedef struct apr_checksums apr_checksums;
 

@@ -1,7 +1,7 @@
 /* computed.c - checks before anything is written; norms and decay rates are small, so this is cheap. */
 #include "convert/computed.h"
 
-#include "formats/model/made.h"
+#include "formats/tensor/composed.h"
 #include "kernels/gather.h"
 #include "kernels/rows.h"
 
@@ -19,7 +19,7 @@ static int64_t count_not_finite(const float *x, int64_t n, int64_t *first)
 
 static apr_status check(const apr_tensor *t, const char *path, apr_error *err)
 {
-    const apr_made *const m = t->made;
+    const apr_composed *const m = t->made;
     int64_t n = apr_tensor_elems(t), first = 0, ignored, n_before = 0;
 
     for (size_t i = 0; i < m->n_parts; i++)
@@ -41,7 +41,7 @@ static apr_status check(const apr_tensor *t, const char *path, apr_error *err)
                     path, t->name, m->parts[0]->name, (long long)first);
 }
 
-static bool has_data(const apr_made *m)
+static bool has_data(const apr_composed *m)
 {
     for (size_t i = 0; i < m->n_parts; i++)
         if (m->parts[i]->data == NULL) return false;
@@ -51,7 +51,7 @@ static bool has_data(const apr_made *m)
 apr_status apr_check_computed(const apr_model *view, apr_error *err)
 {
     for (size_t i = 0; i < view->n_tensors; i++) {
-        const apr_made *const m = view->tensors[i].made;
+        const apr_composed *const m = view->tensors[i].made;
         if (m != NULL && m->computes && m->merge == NULL && has_data(m)) APR_TRY(check(&view->tensors[i], view->path, err));
     }
     return APR_OK;

@@ -2,14 +2,14 @@
 #include "convert/convert.h"
 
 #include "convert/computed.h"
-#include "convert/dialect.h"
-#include "convert/entry.h"
+#include "convert/naming.h"
+#include "convert/import_export.h"
 #include "convert/fp8_rows.h"
 #include "convert/run_terms.h"
-#include "formats/model/kv_copy.h"
-#include "formats/model/library_type.h"
-#include "formats/model/packed_weights.h"
-#include "formats/model/text_part.h"
+#include "formats/tensor/kv_copy.h"
+#include "formats/tensor/library_type.h"
+#include "formats/tensor/packed_weights.h"
+#include "formats/shape/text_part.h"
 #include "kernels/rows.h"
 #include "kernels/transcode.h"
 
@@ -75,13 +75,13 @@ static apr_status make_view(apr_model *view, const char **packed, const apr_mode
                             apr_error *err)
 {
     apr_model canonical;
-    apr_status status = (keeps_parts(options) ? apr_canonical_in_parts : apr_canonical)(&canonical, source, err);
+    apr_status status = (keeps_parts(options) ? apr_canonical_packed : apr_canonical)(&canonical, source, err);
 
     if (status == APR_OK) status = apr_merge_adapters(&canonical, options->adapters, options->n_adapters, err);
     if (status == APR_OK) status = find_unread(source, &canonical, packed, err);
     if (status == APR_OK) status = check_packed(options, &canonical, err);
-    if (status == APR_OK && options->format == APR_FORMAT_GGUF) status = apr_translate(view, &canonical, APR_DIALECT_GGML, err);
-    else if (status == APR_OK && options->format == APR_FORMAT_SAFETENSORS) status = apr_translate(view, &canonical, APR_DIALECT_HF, err);
+    if (status == APR_OK && options->format == APR_FORMAT_GGUF) status = apr_translate(view, &canonical, APR_NAMING_GGML, err);
+    else if (status == APR_OK && options->format == APR_FORMAT_SAFETENSORS) status = apr_translate(view, &canonical, APR_NAMING_HF, err);
     else if (status == APR_OK) {
         status = apr_view_copy(view, &canonical, 1, err);
         if (status == APR_OK && options->sink.profile == APR_PROFILE_APRENDER) status = add_tied_head(view, err);
@@ -150,7 +150,7 @@ static apr_status lay_out_line(apr_conversion *c, const apr_recipe_line *line, c
                                                       .to = line->to,
                                                       .same_numbers = line->same_numbers,
                                                       .counts_cost = line->decoded,
-                                                      .library = apr_library_type(&c->view, from)});
+                                                      .library = apr_reference_type(&c->view, from)});
 
     moved[from - c->view.tensors] = t;
     t->dtype = line->to;
@@ -162,8 +162,8 @@ static apr_status lay_out_line(apr_conversion *c, const apr_recipe_line *line, c
     c->layout.origin.requantized |= changed || from->packing != NULL;
     if (!changed) return APR_OK;
     t->scale = NULL;
-    if (line->same_numbers && apr_transcode_has_commons(from, line->to)) return add_global_scale(c, t, from, err);
-    if (apr_dtypes[line->to].scales != APR_SCALES_BESIDE || apr_tensor_elems(t) == 0) return APR_OK; /* an empty tensor has no scales */
+    if (line->same_numbers && apr_transcode_has_global_scales(from, line->to)) return add_global_scale(c, t, from, err);
+    if (apr_dtypes[line->to].scales != APR_SCALES_SEPARATE || apr_tensor_elems(t) == 0) return APR_OK; /* an empty tensor has no scales */
     return add_row_scales(c, t, from, err);
 }
 
@@ -192,7 +192,7 @@ static apr_status lay_out(apr_conversion *c, apr_error *err)
 
 /* ---- importance ---- */
 
-bool apr_item_takes_importance(const apr_pipe_item *item)
+bool apr_item_uses_importance(const apr_pipe_item *item)
 {
     const bool is_encoded = !item->is_scales && !item->is_commons && !item->same_numbers && item->to != item->from->dtype;
     return is_encoded && apr_host_codecs()[item->to].encode_by != NULL;
@@ -238,7 +238,7 @@ static apr_status find_importance(apr_conversion *c, apr_error *err)
     for (size_t i = 0; i < c->layout.n_tensors; i++) {
         apr_pipe_item *const item = &c->items[i];
         apr_importance found;
-        if (!apr_item_takes_importance(item)) continue;
+        if (!apr_item_uses_importance(item)) continue;
         APR_TRY(apr_importance_of(&found, m, &c->view, item->from, &c->layout.arena, err));
         item->importance = found.columns;
         c->cover.n_covered += found.columns != NULL;
@@ -265,14 +265,14 @@ static const char *new_torch_dtype(const apr_conversion *c)
         const apr_recipe_line *const line = &c->recipe.lines[i];
         if (line->to != line->tensor->dtype || line->tensor->packing != NULL) elems[line->to] += apr_tensor_elems(line->tensor);
     }
-    return torch_name(apr_dtype_of_most(elems));
+    return torch_name(apr_dtype_most_common(elems));
 }
 
 static apr_status restate_types(apr_conversion *c, apr_error *err)
 {
     bool makes_fp8 = false;
     for (size_t i = 0; i < c->layout.n_tensors; i++) makes_fp8 |= c->items[i].is_scales;
-    return apr_restate_types(&c->layout, &c->view, makes_fp8, new_torch_dtype(c), err);
+    return apr_update_types(&c->layout, &c->view, makes_fp8, new_torch_dtype(c), err);
 }
 
 /* Notes packed weights that are copied unchanged, and activation scales that the output does not have. */
@@ -322,7 +322,7 @@ static apr_status note_idle_head(apr_conversion *c, const apr_model *source, apr
     const apr_tensor *const head = apr_find_head(source);
     const bool drops = c->options.format == APR_FORMAT_GGUF || c->options.sink.profile == APR_PROFILE_APRENDER;
 
-    if (!drops || head == NULL || source->origin.format != APR_FORMAT_SAFETENSORS || !apr_is_idle_head(source, head)) return APR_OK;
+    if (!drops || head == NULL || source->origin.format != APR_FORMAT_SAFETENSORS || !apr_is_unused_head(source, head)) return APR_OK;
     return apr_loss_add(&c->losses, APR_NOTE, err, "'%s' is not copied: it is the embedding, to which config.json ties the output",
                         head->name);
 }
@@ -334,7 +334,7 @@ static apr_status note_left_out(apr_conversion *c, const apr_model *source, apr_
 
     for (size_t i = 0; i < source->n_tensors; i++) {
         const char *const name = source->tensors[i].name;
-        if (!apr_is_left_out(source, name) || c->layout.dialect == source->dialect || c->options.format == APR_FORMAT_APR) continue;
+        if (!apr_is_omitted(source, name) || c->layout.naming == source->naming || c->options.format == APR_FORMAT_APR) continue;
         if (n++ == 0) first = name;
     }
     if (n == 0) return APR_OK;
@@ -349,7 +349,7 @@ static apr_status make_recipe(apr_conversion *c, apr_error *err)
     size_t n_plain;
 
     APR_TRY(apr_recipe_make(&c->recipe, &c->view, &c->options.recipe, err));
-    APR_TRY(apr_fp8_in_rows(&c->view, &c->recipe, &n_plain, err));
+    APR_TRY(apr_fp8_to_row_scales(&c->view, &c->recipe, &n_plain, err));
     if (n_plain == 0) return APR_OK;
     apr_recipe_close(&c->recipe);
     APR_TRY(apr_recipe_make(&c->recipe, &c->view, &c->options.recipe, err));

@@ -10,8 +10,8 @@
 #include "convert/adapters.h"
 #include "convert/importance.h"
 #include "convert/pipe.h"
-#include "formats/model/model.h"
-#include "formats/model/sink.h"
+#include "formats/tensor/model.h"
+#include "formats/tensor/sink.h"
 #include "quant/recipe.h"
 
 typedef struct apr_convert_options {
@@ -23,9 +23,9 @@ typedef struct apr_convert_options {
     const apr_imatrix *imatrix; /* importance of columns for encoders that use it; NULL: all count the same. Must outlive the conversion */
     bool want_metrics;
     bool saturate;               /* see apr_pipe_options */
-    const apr_resume_part *part; /* one of several runs (formats/base/resume.h); NULL: the only one */
+    const apr_resume_part *part; /* one of several runs (formats/files/resume.h); NULL: the only one */
     apr_progress progress;
-    const apr_pipe_maker *maker;     /* see apr_pipe_options; its items are those of the conversion after the plan */
+    const apr_custom_encoder *maker;     /* see apr_pipe_options; its items are those of the conversion after the plan */
     const char *maker_terms;         /* its method in one line, for the terms of several runs; NULL: none */
     const apr_cuda_codecs *codecs;   /* see apr_pipe_options; NULL: the host encodes */
     apr_cuda_device *const *devices; /* [n_devices] */
@@ -53,7 +53,7 @@ typedef struct apr_conversion {
 /* A zeroed conversion may be closed; a failed plan must be closed. */
 apr_status apr_conversion_plan(apr_conversion *conversion, const apr_model *source, const apr_convert_options *options, apr_error *err);
 /* Does this item's encoder use importance? If so, and item->importance is NULL although options.imatrix is set, no entry covers it. */
-bool apr_item_takes_importance(const apr_pipe_item *item);
+bool apr_item_uses_importance(const apr_pipe_item *item);
 /* Adds to the metadata of a planned output: the name, CRC-32 and number of tokens of the calibration text. */
 apr_status apr_conversion_note_text(apr_conversion *conversion, const char *name, uint32_t crc32, int64_t n_tokens, apr_error *err);
 apr_status apr_conversion_run(apr_conversion *conversion, const char *path, uint64_t *file_bytes, apr_error *err);

@@ -1,9 +1,9 @@
 /* fp8_rows.c - replaces FP8 weights with block scales by their decoded values. */
 #include "convert/fp8_rows.h"
 
-#include "formats/model/made.h"
+#include "formats/tensor/composed.h"
 
-static bool has_scales(apr_dtype dtype) { return apr_dtypes[dtype].scales == APR_SCALES_BESIDE; }
+static bool has_scales(apr_dtype dtype) { return apr_dtypes[dtype].scales == APR_SCALES_SEPARATE; }
 
 static bool encodes_fp8(const apr_recipe *recipe)
 {
@@ -29,7 +29,7 @@ static apr_status make_plain(apr_tensor *t, apr_model *view, apr_error *err)
     return apr_tensor_merge(t, base, &(apr_merge){.base = base}, &view->arena, view->path, err);
 }
 
-apr_status apr_fp8_in_rows(apr_model *view, const apr_recipe *recipe, size_t *n_tensors, apr_error *err)
+apr_status apr_fp8_to_row_scales(apr_model *view, const apr_recipe *recipe, size_t *n_tensors, apr_error *err)
 {
     *n_tensors = 0;
     if (!encodes_fp8(recipe)) return APR_OK;

@@ -9,6 +9,6 @@
 
 /* If the recipe of `view` encodes any tensor as FP8: tensors that it would keep with block scales become float32 in the view. *n_tensors
  * is how many; if it is not 0, make the recipe again. */
-apr_status apr_fp8_in_rows(apr_model *view, const apr_recipe *recipe, size_t *n_tensors, apr_error *err);
+apr_status apr_fp8_to_row_scales(apr_model *view, const apr_recipe *recipe, size_t *n_tensors, apr_error *err);
 
 #endif

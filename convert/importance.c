@@ -1,8 +1,8 @@
 /* importance.c - finds one tensor's entry in an imatrix. */
 #include "convert/importance.h"
 
-#include "formats/model/made.h"
-#include "formats/model/tensor_names.h"
+#include "formats/tensor/composed.h"
+#include "formats/shape/tensor_names.h"
 #include "kernels/gather.h"
 
 #include <stdlib.h>
@@ -40,16 +40,16 @@ static const char *ggml_name(const apr_family *family, const apr_name_match *mat
     return whole != NULL && whole->ggml != NULL ? whole->ggml : match->form->name;
 }
 
-apr_status apr_ggml_place_of(apr_ggml_place *place, const apr_model *model, const char *name, apr_arena *arena, apr_error *err)
+apr_status apr_ggml_location_of(apr_ggml_location *place, const apr_model *model, const char *name, apr_arena *arena, apr_error *err)
 {
-    const apr_family *const family = model->dialect == APR_DIALECT_HF ? apr_family_translated(model->hparams.architecture) : NULL;
+    const apr_family *const family = model->naming == APR_NAMING_HF ? apr_family_translated(model->hparams.architecture) : NULL;
     apr_name_match match;
     apr_chain to_ggml = {0};
 
-    *place = (apr_ggml_place){.name = name, .matrix = -1};
+    *place = (apr_ggml_location){.name = name, .matrix = -1};
     if (family == NULL) return APR_OK;
     place->name = NULL;
-    if (!apr_match_holder(family, APR_DIALECT_GGML, name, false, model->hparams.num_experts > 0, &match)) return APR_OK;
+    if (!apr_match_target(family, APR_NAMING_GGML, name, false, model->hparams.num_experts > 0, &match)) return APR_OK;
     const char *const pattern = ggml_name(family, &match);
     const char *const part = match.rule != NULL ? match.rule->hf : match.form->parts[match.part].name;
     if (match.rule != NULL && !apr_rule_to_ggml(match.rule, family, &model->hparams, model->hparams.tiled_value_heads, &to_ggml))
@@ -65,7 +65,7 @@ apr_status apr_ggml_place_of(apr_ggml_place *place, const apr_model *model, cons
 }
 
 /* Applies the column steps to a row of column numbers. */
-apr_status apr_ggml_columns(const apr_ggml_place *place, int64_t n, int64_t *order, apr_error *err)
+apr_status apr_ggml_columns(const apr_ggml_location *place, int64_t n, int64_t *order, apr_error *err)
 {
     float *const numbers = malloc((size_t)n * 2 * sizeof *numbers + 1), *const moved = numbers + n;
     apr_arena arena = {0};
@@ -77,7 +77,7 @@ apr_status apr_ggml_columns(const apr_ggml_place *place, int64_t n, int64_t *ord
         apr_tensor row = {.name = place->name, .dtype = APR_F32, .rank = 2, .dims = {1, n}};
         row.data = (const uint8_t *)numbers;
         status = apr_tensor_size(&row, "imatrix", err);
-        if (status == APR_OK) status = apr_tensor_follow(&row, &place->columns, &arena, "imatrix", err);
+        if (status == APR_OK) status = apr_tensor_append_steps(&row, &place->columns, &arena, "imatrix", err);
         if (status == APR_OK && row.made != NULL) apr_gather_values(&row, 0, n, moved);
         else memcpy(moved, numbers, (size_t)n * sizeof *moved);
         for (int64_t j = 0; j < n; j++) order[j] = (int64_t)moved[j];
@@ -118,11 +118,11 @@ apr_status apr_importance_of(apr_importance *importance, const apr_imatrix *m, c
                              apr_error *err)
 {
     const int64_t n = apr_tensor_columns(t), n_matrices = t->rank > 2 ? apr_tensor_rows(t) / t->dims[t->rank - 2] : 1;
-    apr_ggml_place place;
+    apr_ggml_location place;
 
     *importance = (apr_importance){.n_matrices = n_matrices};
     if (t->rank < 2 || apr_tensor_elems(t) == 0) return APR_OK;
-    APR_TRY(apr_ggml_place_of(&place, view, t->name, arena, err));
+    APR_TRY(apr_ggml_location_of(&place, view, t->name, arena, err));
     const apr_imatrix_entry *const e = place.name != NULL ? apr_imatrix_find(m, place.name) : NULL;
     if (e == NULL) return APR_OK;
     APR_TRY(check_size(m, e, t, n_matrices, place.matrix >= 0, place.matrix, err));

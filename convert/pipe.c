@@ -1,7 +1,7 @@
 /* pipe.c - converts tensors in portions: all threads read, encode and write them at their offsets. */
 #include "convert/pipe_internal.h"
 #include "convert/pipe_queue.h"
-#include "formats/model/library_type.h"
+#include "formats/tensor/library_type.h"
 
 #include "formats/base/crc32.h"
 #include "formats/base/threads.h"
@@ -22,7 +22,7 @@ static int omp_get_thread_num(void) { return 0; }
 
 enum { COPY_BYTES = 8 * 1024 * 1024 };
 
-static bool has_row_scales(apr_dtype dtype) { return apr_dtypes[dtype].scales == APR_SCALES_BESIDE; }
+static bool has_row_scales(apr_dtype dtype) { return apr_dtypes[dtype].scales == APR_SCALES_SEPARATE; }
 
 apr_cut apr_cut_tensor(const apr_pipe_item *item)
 {
@@ -117,7 +117,7 @@ static void decode_encoded(const apr_pipe *p, const apr_cut *c, const apr_pipe_i
 typedef struct portion_result {
     uint32_t crc; /* of its bytes, if the tensor's extent needs it */
     apr_metrics metrics;
-    apr_misfits misfits;
+    apr_out_of_range out_of_range;
     apr_transcode_cost cost;
 } portion_result;
 
@@ -127,7 +127,7 @@ static void transcode_portion(const apr_pipe *p, const apr_cut *c, const apr_pip
 {
     const apr_tensor *const t = item->from;
     const int64_t first = portion * c->units_per_portion, n = apr_cut_units(c, portion), row_bytes = apr_row_bytes(item->to, c->unit_elems);
-    const bool has_global_scale = apr_transcode_has_commons(t, item->to);
+    const bool has_global_scale = apr_transcode_has_global_scales(t, item->to);
     float *const values = p->values + APR_PORTION_BUFFERS * p->portion_elems * (size_t)thread, *const again = values + p->portion_elems;
 
     *found = (portion_result){.metrics = apr_metrics_empty()};
@@ -137,7 +137,7 @@ static void transcode_portion(const apr_pipe *p, const apr_cut *c, const apr_pip
         apr_transcode_compare(t, item->library, item->to, first + i, row, &found->cost);
         if (!p->options->want_metrics) continue;
         const float global_scale =
-            has_global_scale ? apr_transcode_common(t, (first + i) / (apr_tensor_rows(t) / apr_transcode_matrices(t))) : 1.0f;
+            has_global_scale ? apr_transcode_global_scale(t, (first + i) / (apr_tensor_rows(t) / apr_transcode_matrices(t))) : 1.0f;
         apr_decode_rows(t, first + i, 1, values);
         apr_ref_codecs[item->to].decode(row, again, c->unit_elems);
         for (int64_t j = 0; j < c->unit_elems; j++) again[j] *= global_scale;
@@ -170,8 +170,8 @@ static void convert_portion(const apr_pipe *p, const apr_cut *c, const apr_pipe_
     }
     found->cost = (apr_transcode_cost){0};
     decode_portion(c, portion, values);
-    found->misfits = apr_find_misfits(values, n, item->to);
-    const bool cut_off = p->options->saturate && found->misfits.n_beyond > 0;
+    found->out_of_range = apr_find_out_of_range(values, n, item->to);
+    const bool cut_off = p->options->saturate && found->out_of_range.n_out_of_range > 0;
     if (cut_off) apr_saturate(values, again, n, item->to);
     encode_portion(p, c, item, portion, cut_off ? again : values, again + p->portion_elems, dst);
     found->metrics = apr_metrics_empty();
@@ -241,7 +241,7 @@ apr_status apr_pipe_measure(apr_pipe *p, const apr_cut *c, apr_pipe_item *item, 
     APR_TRY(reserve_values(p, c, err));
     for (int64_t done = 0; done < n; done += APR_WINDOW_PORTIONS) {
         const int64_t now = n - done < APR_WINDOW_PORTIONS ? n - done : APR_WINDOW_PORTIONS;
-        const double steps = (double)now * (double)p->portion_elems * APR_STEPS_EXP;
+        const double steps = (double)now * (double)p->portion_elems * APR_OPS_EXP;
 #pragma omp parallel for schedule(dynamic) num_threads(apr_threads(apr_all_threads(), now, steps))
         for (int64_t i = 0; i < now; i++) {
             float *const values = p->values + APR_PORTION_BUFFERS * p->portion_elems * (size_t)omp_get_thread_num();
@@ -297,7 +297,7 @@ static apr_status take_portions(void *context, int64_t first, int64_t n, apr_err
         const portion_result *const found = &t->found[slot + (size_t)i];
         n_elems += apr_cut_units(&t->cut, first + i) * t->cut.unit_elems;
         if (t->has_extent && t->extent.wants_crc) t->crc = apr_crc32_combine(t->crc, found->crc, bytes_of(t, first + i));
-        apr_misfits_merge(&item->misfits, &found->misfits);
+        apr_out_of_range_merge(&item->out_of_range, &found->out_of_range);
         apr_metrics_merge(&item->metrics, &found->metrics);
         item->n_different += found->cost.n_different;
         item->n_rounded += found->cost.n_rounded;
@@ -400,7 +400,7 @@ static apr_status copy_tensor(apr_pipe *p, const apr_pipe_item *item, apr_error 
 static apr_status put_global_scales(apr_pipe *p, const apr_tensor *t, apr_error *err)
 {
     for (int64_t i = 0; i < apr_transcode_matrices(t); i++) {
-        const float global_scale = apr_transcode_common(t, i);
+        const float global_scale = apr_transcode_global_scale(t, i);
         APR_TRY(apr_sink_put(p->sink, &global_scale, sizeof global_scale, err));
     }
     return APR_OK;
@@ -413,9 +413,9 @@ static apr_status run_item(apr_pipe *p, apr_pipe_item *item, apr_error *err)
     return item->to == item->from->dtype && item->from->packing == NULL ? copy_tensor(p, item, err) : convert_tensor(p, item, err);
 }
 
-bool apr_pipe_is_made(const apr_pipe *p, size_t item)
+bool apr_pipe_is_custom(const apr_pipe *p, size_t item)
 {
-    const apr_pipe_maker *const maker = p->options->maker;
+    const apr_custom_encoder *const maker = p->options->maker;
     return maker != NULL && maker->takes(maker->user, item);
 }
 
@@ -425,7 +425,7 @@ static apr_status put_custom(apr_pipe *p, apr_pipe_item *item, size_t i, apr_err
     const apr_cut cut = apr_cut_tensor(item);
     const uint8_t *bytes = NULL;
 
-    APR_TRY(p->options->maker->make(p->options->maker->user, i, &bytes, &item->misfits, err));
+    APR_TRY(p->options->maker->make(p->options->maker->user, i, &bytes, &item->out_of_range, err));
     if (p->options->want_metrics) APR_TRY(apr_pipe_measure(p, &cut, item, 0, apr_cut_portions(&cut), bytes, err));
     APR_TRY(apr_sink_put(p->sink, bytes, (size_t)apr_row_bytes(item->to, apr_tensor_elems(item->from)), err));
     apr_pipe_progress(p, item->from, item->from->n_bytes);
@@ -471,15 +471,15 @@ static const char *wider_type(float worst)
 
 static apr_status check_out_of_range(const apr_pipe_item *item, const apr_pipe_options *options, apr_error *err)
 {
-    const apr_misfits *const m = &item->misfits;
+    const apr_out_of_range *const m = &item->out_of_range;
     const char *const type = apr_dtypes[item->to].name;
     const double bound = (double)apr_encode_bound(item->to, m->worst);
 
-    if (m->n_beyond == 0 || options->saturate) return APR_OK;
+    if (m->n_out_of_range == 0 || options->saturate) return APR_OK;
     return apr_fail(err, APR_E_UNSUPPORTED,
                     "tensor '%s': %lld of its %lld values are out of the range of %s (the largest is %g, the limit of %s is %g)%s; "
                     "choose a wider type, as with --tensor '%s=%s', or give --saturate to store %g instead",
-                    item->from->name, (long long)m->n_beyond, (long long)apr_tensor_elems(item->from), type, (double)m->worst, type, bound,
+                    item->from->name, (long long)m->n_out_of_range, (long long)apr_tensor_elems(item->from), type, (double)m->worst, type, bound,
                     apr_encode_range(item->to).overflows ? " and would become infinite" : "", item->from->name, wider_type(m->worst),
                     bound);
 }
@@ -490,28 +490,28 @@ static void start_item(apr_pipe *p, apr_pipe_item *item, size_t i)
     const uint64_t n_bytes = item->is_scales || item->is_commons ? 0 : item->from->n_bytes;
 
     item->metrics = apr_metrics_empty();
-    item->misfits = (apr_misfits){0};
+    item->out_of_range = (apr_out_of_range){0};
     item->on_device = false;
     item->n_different = item->n_rounded = item->n_off = 0;
     item->worst_difference = 0.0;
     item->state = apr_sink_state(p->sink, i);
     if (item->state != APR_TENSOR_ELSEWHERE) p->total_bytes += n_bytes;
-    if (item->state != APR_TENSOR_THERE) return;
+    if (item->state != APR_TENSOR_DONE_BEFORE) return;
     p->done_bytes += n_bytes;
-    apr_pipe_recall(item, apr_sink_remark(p->sink, i));
+    apr_pipe_read_note(item, apr_sink_note(p->sink, i));
 }
 
 static apr_status make_item(apr_pipe *p, apr_pipe_device *device, apr_pipe_item *items, size_t i, apr_error *err)
 {
-    char remark[APR_REMARK_BYTES];
+    char note[APR_NOTE_BYTES];
 
     APR_TRY(apr_checksums_check(p->options->checksums, items[i].from, err));
     APR_TRY(check_doubles(&items[i], err));
-    if (apr_pipe_is_made(p, i)) APR_TRY(put_custom(p, &items[i], i, err));
+    if (apr_pipe_is_custom(p, i)) APR_TRY(put_custom(p, &items[i], i, err));
     else APR_TRY(apr_pipe_device_takes(device, i) ? apr_pipe_device_item(device, i, err) : run_item(p, &items[i], err));
     APR_TRY(check_out_of_range(&items[i], p->options, err));
-    apr_pipe_remark(&items[i], remark);
-    return apr_sink_done(p->sink, i, remark, err);
+    apr_pipe_write_note(&items[i], note);
+    return apr_sink_done(p->sink, i, note, err);
 }
 
 apr_status apr_pipe_run(apr_sink *sink, apr_pipe_item *items, size_t n_items, const apr_pipe_options *options, apr_error *err)

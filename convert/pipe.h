@@ -1,21 +1,21 @@
 /* convert/pipe.h - reads the tensors of a view, decodes and encodes them, and puts them into a sink, in constant memory.
  *
- * A tensor that keeps its type and order is copied, and a composed one (formats/model/made.h) is gathered portion by portion.
+ * A tensor that keeps its type and order is copied, and a composed one (formats/tensor/composed.h) is gathered portion by portion.
  * Everything else goes through float32 in portions of about 64 Ki values, on all cores, while earlier portions are written.
  * The bytes do not depend on the number of threads, nor on whether a GPU encodes them.
  *
  * A finite value that is out of the new type's range ends the run with APR_E_UNSUPPORTED and a message that names the tensor, unless
- * options.saturate asks for the nearest value in range (see kernels/misfits.h). */
+ * options.saturate asks for the nearest value in range (see kernels/out_of_range.h). */
 #ifndef APR_CONVERT_PIPE_H
 #define APR_CONVERT_PIPE_H
 
 #include "convert/checksums.h"
 #include "formats/base/progress.h"
-#include "formats/model/model.h"
-#include "formats/model/sink.h"
+#include "formats/tensor/model.h"
+#include "formats/tensor/sink.h"
 #include "kernels/cuda/api.h"
 #include "kernels/metrics.h"
-#include "kernels/misfits.h"
+#include "kernels/out_of_range.h"
 
 /* One tensor of the sink's layout. */
 typedef struct apr_pipe_item {
@@ -24,13 +24,13 @@ typedef struct apr_pipe_item {
     bool is_scales;          /* the FP8 row scales of the item before, f32 */
     bool same_numbers;       /* packed weights, repacked into blocks of `to` without computing, and compared (kernels/transcode.h) */
     bool counts_cost;        /* decode again and count the values that differ (n_different) */
-    apr_dtype library;       /* for same_numbers and counts_cost: formats/model/library_type.h */
+    apr_dtype library;       /* for same_numbers and counts_cost: formats/tensor/library_type.h */
     bool is_commons;         /* the global scales of the item before, one for each matrix, f32 */
     const float *importance; /* [matrices, columns of `from`] (kernels/rows.h); NULL: all columns count the same */
 
     /* filled by the run */
     apr_metrics metrics;    /* compares `to` with `from`, if requested and the types differ */
-    apr_misfits misfits;    /* values that are out of the range of `to` */
+    apr_out_of_range out_of_range;    /* values that are out of the range of `to` */
     bool on_device;         /* a GPU encoded it */
     apr_tensor_state state; /* done by an earlier run (with its results), by this run, or by another part */
     int64_t n_different; /* same_numbers and counts_cost: number of values that differ; worst_difference: the largest relative difference */
@@ -39,16 +39,16 @@ typedef struct apr_pipe_item {
 } apr_pipe_item;
 
 /* Encodes some items as a whole instead of value by value, because each code depends on other values (quant/feedback). */
-typedef struct apr_pipe_maker {
+typedef struct apr_custom_encoder {
     bool (*takes)(void *user, size_t item);
     /* Returns all bytes of the item, valid until the next call, and counts the values that are out of range. */
-    apr_status (*make)(void *user, size_t item, const uint8_t **bytes, apr_misfits *misfits, apr_error *err);
+    apr_status (*make)(void *user, size_t item, const uint8_t **bytes, apr_out_of_range *out_of_range, apr_error *err);
     void *user;
-} apr_pipe_maker;
+} apr_custom_encoder;
 
 typedef struct apr_pipe_options {
     apr_checksums *checksums;    /* of the source; NULL: it states no checksums */
-    const apr_pipe_maker *maker; /* NULL: none */
+    const apr_custom_encoder *maker; /* NULL: none */
     bool saturate;               /* values out of the range of `to` become the nearest value in range */
     bool want_metrics;           /* decode again and compare: costs about as much as encoding a plain type */
     apr_progress progress;

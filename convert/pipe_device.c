@@ -9,7 +9,7 @@
 #include "convert/pipe_queue.h"
 
 #include "formats/base/crc32.h"
-#include "formats/base/map.h"
+#include "formats/files/map.h"
 #include "formats/base/threads.h"
 #include "kernels/gather.h"
 #include "kernels/rows.h"
@@ -283,7 +283,7 @@ static apr_status plan_jobs(apr_pipe_device *d, apr_error *err)
     d->fillers = calloc(n * FILLERS, sizeof *d->fillers);
     if (d->tasks == NULL || d->workers == NULL || d->fillers == NULL) return apr_no_memory(err, "the conversion on the device");
     for (size_t i = 0; i < d->n_items; i++) {
-        if (d->items[i].state == APR_TENSOR_WANTED && !apr_pipe_is_made(d->pipe, i))
+        if (d->items[i].state == APR_TENSOR_WANTED && !apr_pipe_is_custom(d->pipe, i))
             d->tasks[i] = plan_task(d->codecs, &d->items[i], d->n_jobs);
         d->n_jobs += d->tasks[i].n_jobs;
     }
@@ -353,7 +353,7 @@ apr_status apr_pipe_device_start(apr_pipe_device **device, apr_pipe *p, apr_pipe
 bool apr_pipe_device_takes(const apr_pipe_device *device, size_t item) { return device != NULL && device->tasks[item].taken; }
 
 /* Waits until a job has started, and then until it is done. */
-static apr_status wait_for_job(apr_pipe_device *d, int64_t job, worker **by, apr_misfits *misfits, apr_error *err)
+static apr_status wait_for_job(apr_pipe_device *d, int64_t job, worker **by, apr_out_of_range *out_of_range, apr_error *err)
 {
     worker *l;
 
@@ -363,7 +363,7 @@ static apr_status wait_for_job(apr_pipe_device *d, int64_t job, worker **by, apr
     if (status != APR_OK && err != NULL) *err = l->err;
     pthread_mutex_unlock(&d->mutex);
     *by = l;
-    return status != APR_OK ? status : d->codecs->wait(l->worker, misfits, err);
+    return status != APR_OK ? status : d->codecs->wait(l->worker, out_of_range, err);
 }
 
 static void free_worker(apr_pipe_device *d, worker *l)
@@ -376,7 +376,7 @@ static void free_worker(apr_pipe_device *d, worker *l)
 
 static void keep_scales(const apr_pipe_device *d, const apr_pipe_item *item, const task *k, int64_t job, const apr_cuda_worker *l)
 {
-    if (apr_dtypes[item->to].scales != APR_SCALES_BESIDE) return;
+    if (apr_dtypes[item->to].scales != APR_SCALES_SEPARATE) return;
     memcpy(d->pipe->row_scales + first_unit(k, job), l->row_scales, (size_t)units_of_job(k, job) * sizeof(float));
 }
 
@@ -393,12 +393,12 @@ static apr_status put_job(apr_pipe_device *d, size_t item_number, int64_t job, a
     apr_pipe_item *const item = &d->items[item_number];
     const int64_t n = units_of_job(k, job), first_portion = (job - k->first_job) * k->portions_per_job;
     const int64_t portions = (n + k->cut.units_per_portion - 1) / k->cut.units_per_portion;
-    apr_misfits misfits;
+    apr_out_of_range out_of_range;
     worker *by;
 
-    APR_TRY(wait_for_job(d, job, &by, &misfits, err));
+    APR_TRY(wait_for_job(d, job, &by, &out_of_range, err));
     const apr_cuda_worker *const l = by->worker;
-    apr_misfits_merge(&item->misfits, &misfits);
+    apr_out_of_range_merge(&item->out_of_range, &out_of_range);
     keep_scales(d, item, k, job, l);
     if (d->pipe->options->want_metrics) APR_TRY(apr_pipe_measure(d->pipe, &k->cut, item, first_portion, portions, l->out, err));
     APR_TRY(apr_sink_put(d->pipe->sink, l->out, (size_t)bytes_of(item, k, n), err));
@@ -421,7 +421,7 @@ static apr_status put_in_order(apr_pipe_device *d, size_t item, apr_error *err)
 
 /* The results of a job; added up in order. */
 typedef struct job_result {
-    apr_misfits misfits;
+    apr_out_of_range out_of_range;
     uint32_t crc;
 } job_result;
 
@@ -445,7 +445,7 @@ static apr_status write_job(void *context, int64_t number, size_t slot, int thre
     worker *by;
     (void)thread;
 
-    apr_status status = wait_for_job(w->d, job, &by, &w->job_result[slot].misfits, err);
+    apr_status status = wait_for_job(w->d, job, &by, &w->job_result[slot].out_of_range, err);
     const apr_cuda_worker *const l = by->worker;
     if (status == APR_OK) {
         keep_scales(w->d, w->item, k, job, l);
@@ -464,7 +464,7 @@ static apr_status take_jobs(void *context, int64_t first, int64_t n, apr_error *
 
     for (int64_t i = first; i < first + n; i++) {
         const job_result *const one = &w->job_result[(size_t)i % w->n_slots];
-        apr_misfits_merge(&w->item->misfits, &one->misfits);
+        apr_out_of_range_merge(&w->item->out_of_range, &one->out_of_range);
         if (w->extent.wants_crc) w->crc = apr_crc32_combine(w->crc, one->crc, bytes_of(w->item, k, units_of_job(k, k->first_job + i)));
     }
     apr_pipe_progress(w->d->pipe, w->item->from, w->item->from->n_bytes / (uint64_t)k->n_jobs * (uint64_t)n);

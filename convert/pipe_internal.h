@@ -36,7 +36,7 @@ typedef struct apr_pipe {
 } apr_pipe;
 
 /* Does options->maker encode that item? */
-bool apr_pipe_is_made(const apr_pipe *p, size_t item);
+bool apr_pipe_is_custom(const apr_pipe *p, size_t item);
 void apr_pipe_progress(apr_pipe *p, const apr_tensor *tensor, uint64_t more_bytes);
 /* Allocates row_scales for an FP8 tensor. */
 apr_status apr_pipe_reserve_scales(apr_pipe *p, const apr_cut *c, const apr_pipe_item *item, apr_error *err);
@@ -46,11 +46,11 @@ apr_status apr_pipe_find_extent(apr_pipe *p, const apr_pipe_item *item, apr_exte
 apr_status apr_pipe_measure(apr_pipe *p, const apr_cut *c, apr_pipe_item *item, int64_t first, int64_t n, const uint8_t *bytes,
                             apr_error *err);
 
-/* --- pipe_remark.c --- */
+/* --- pipe_note.c --- */
 
 /* Prints the results that a run filled into an item as one line for a journal, and reads them back. A malformed line changes nothing. */
-void apr_pipe_remark(const apr_pipe_item *item, char remark[APR_REMARK_BYTES]);
-void apr_pipe_recall(apr_pipe_item *item, const char *remark);
+void apr_pipe_write_note(const apr_pipe_item *item, char note[APR_NOTE_BYTES]);
+void apr_pipe_read_note(apr_pipe_item *item, const char *note);
 
 /* --- pipe_device.c --- */
 

@@ -1,12 +1,12 @@
 /* rope_tensors.c - writes divisors of rotary frequencies as float32 tensors. */
 #include "convert/rope_tensors.h"
 
-#include "convert/way.h"
+#include "convert/provenance.h"
 #include "formats/number/half.h"
 
 #include <string.h>
 
-_Static_assert((int)APR_N_ROPE_TENSORS <= (int)APR_WAY_ROOM, "apr_way_back leaves enough spare entries");
+_Static_assert((int)APR_N_ROPE_TENSORS <= (int)APR_PROVENANCE_SPARE, "apr_provenance_undo leaves enough spare entries");
 
 static const char freqs[] = "rope_freqs.weight", long_factors[] = "rope_factors_long.weight", short_factors[] = "rope_factors_short.weight";
 

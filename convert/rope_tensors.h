@@ -2,7 +2,7 @@
 #ifndef APR_CONVERT_ROPE_TENSORS_H
 #define APR_CONVERT_ROPE_TENSORS_H
 
-#include "formats/model/model.h"
+#include "formats/tensor/model.h"
 
 enum { APR_N_ROPE_TENSORS = 2 };
 

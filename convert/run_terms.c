@@ -2,7 +2,7 @@
 #include "convert/run_terms.h"
 
 #include "formats/base/crc32.h"
-#include "formats/base/map.h"
+#include "formats/files/map.h"
 #include "kernels/rows.h"
 
 #include <inttypes.h>
@@ -121,7 +121,7 @@ static uint32_t probe(apr_dtype to, const float *values, uint8_t *bytes)
 {
     float scale = 0.0f;
 
-    if (apr_dtypes[to].scales == APR_SCALES_BESIDE) apr_encode_fp8_row(values, bytes, &scale, PROBE_VALUES);
+    if (apr_dtypes[to].scales == APR_SCALES_SEPARATE) apr_encode_fp8_row(values, bytes, &scale, PROBE_VALUES);
     else apr_host_codecs()[to].encode(values, bytes, PROBE_VALUES);
     const uint32_t crc = apr_crc32(0, bytes, (size_t)apr_row_bytes(to, PROBE_VALUES));
     return apr_crc32(crc, &scale, sizeof scale);

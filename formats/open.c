@@ -1,8 +1,8 @@
 /* open.c - chooses the reader by the file's first bytes, not by its name, and the writer by the format of the output. */
 #include "formats/open.h"
 #include "formats/apr/apr.h"
-#include "formats/base/checkpoint_names.h"
-#include "formats/base/stand_in.h"
+#include "formats/files/checkpoint_names.h"
+#include "formats/files/placeholder.h"
 #include "formats/gguf/gguf.h"
 #include "formats/hf/lora.h"
 #include "formats/hf/safetensors.h"
@@ -61,7 +61,7 @@ static const format_row formats[] = {
      .losses = apr_hf_losses,
      .container = {.name = "safetensors", .holds = safetensors_holds}},
     {.format = APR_FORMAT_PYTORCH,
-     .starts = apr_starts_torch,
+     .starts = apr_is_torch_start,
      .open = apr_safetensors_open, /* reads both, because a checkpoint may have files of either */
      .container = {.name = "PyTorch"}},
     {.format = APR_FORMAT_CONSOLIDATED, .starts = starts_nothing, .container = {.name = "consolidated files"}},
@@ -105,7 +105,7 @@ static apr_status row_of_file(const char *path, const format_row **row, apr_erro
     APR_TRY(apr_map_open(&map, path, err));
     const size_t n = map.n_bytes < sizeof head ? map.n_bytes : sizeof head;
     if (n > 0) memcpy(head, map.data, n);
-    const apr_status status = apr_refuse_stand_in(map.data, map.n_bytes, path, err);
+    const apr_status status = apr_refuse_placeholder(map.data, map.n_bytes, path, err);
     apr_map_forget(&map); /* the reader opens it again */
     if (status != APR_OK) return status;
 
@@ -210,7 +210,7 @@ apr_format apr_format_of_path(const char *path)
 const apr_container *apr_container_of(apr_format format, apr_profile profile)
 {
     static const apr_container aprender = {
-        .name = "the aprender profile (f32, f16, bf16, q4_k, q6_k)", .holds = apr_aprender_holds, .vectors_f32 = true, .few_types = true};
+        .name = "the aprender profile (f32, f16, bf16, q4_k, q6_k)", .holds = apr_aprender_supports, .vectors_f32 = true, .few_types = true};
     if (format == APR_FORMAT_APR && profile == APR_PROFILE_APRENDER) return &aprender;
     const format_row *const row = row_of(format);
     return &(row != NULL ? row : row_of(APR_FORMAT_APR))->container;
@@ -234,7 +234,7 @@ apr_status apr_sink_losses(apr_format format, const apr_model *layout, apr_losse
     if (layout->other_weights != NULL && strncmp(layout->other_weights, APR_CHECKPOINT_INDEX, strlen(APR_CHECKPOINT_INDEX)) == 0)
         APR_TRY(apr_loss_add(losses, APR_NOTE, err, "the weights were read from model.safetensors; the files named in %s were ignored",
                              APR_CHECKPOINT_INDEX));
-    if (layout->left_behind != NULL) APR_TRY(apr_loss_add(losses, APR_NOTE, err, "not copied: %s", layout->left_behind));
+    if (layout->not_copied != NULL) APR_TRY(apr_loss_add(losses, APR_NOTE, err, "not copied: %s", layout->not_copied));
     return row != NULL && row->losses != NULL ? row->losses(layout, losses, err) : APR_OK;
 }
 
@@ -293,13 +293,13 @@ apr_tensor_state apr_sink_state(const apr_sink *sink, size_t tensor)
 {
     return sink->ops->state != NULL ? sink->ops->state(sink, tensor) : APR_TENSOR_WANTED;
 }
-const char *apr_sink_remark(const apr_sink *sink, size_t tensor)
+const char *apr_sink_note(const apr_sink *sink, size_t tensor)
 {
-    return sink->ops->remark != NULL ? sink->ops->remark(sink, tensor) : "";
+    return sink->ops->note != NULL ? sink->ops->note(sink, tensor) : "";
 }
-apr_status apr_sink_done(apr_sink *sink, size_t tensor, const char *remark, apr_error *err)
+apr_status apr_sink_done(apr_sink *sink, size_t tensor, const char *note, apr_error *err)
 {
-    return sink->ops->done != NULL ? sink->ops->done(sink, tensor, remark, err) : APR_OK;
+    return sink->ops->done != NULL ? sink->ops->done(sink, tensor, note, err) : APR_OK;
 }
 apr_sink_progress apr_sink_progress_of(const apr_sink *sink)
 {

@@ -2,7 +2,7 @@
 #ifndef APR_FORMATS_OPEN_H
 #define APR_FORMATS_OPEN_H
 
-#include "formats/model/model.h"
+#include "formats/tensor/model.h"
 
 /* Like apr_model_open, but a GGUF may be cut off anywhere after its tensor infos (apr_gguf_open_head). *is_whole: all tensors are there. */
 apr_status apr_model_open_head(apr_model *model, const char *path, bool *is_whole, apr_error *err);

@@ -5,9 +5,9 @@
 #include <math.h>
 
 #ifdef __CUDACC__
-#define APR_EVERYWHERE static __host__ __device__ inline
+#define APR_HOST_DEVICE_INLINE static __host__ __device__ inline
 #else
-#define APR_EVERYWHERE static inline
+#define APR_HOST_DEVICE_INLINE static inline
 #endif
 
 typedef enum {
@@ -21,12 +21,12 @@ typedef enum {
 } apr_activation;
 
 /* No branch overflows: exp(-x) of a very negative x is infinite, and 1 / (1 + inf) is 0. */
-APR_EVERYWHERE float apr_sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
-APR_EVERYWHERE float apr_softplus(float x) { return x > 20.0f ? x : log1pf(expf(x)); }
+APR_HOST_DEVICE_INLINE float apr_sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
+APR_HOST_DEVICE_INLINE float apr_softplus(float x) { return x > 20.0f ? x : log1pf(expf(x)); }
 
-APR_EVERYWHERE float apr_gelu_tanh(float x) { return 0.5f * x * (1.0f + tanhf(0.797884560802865f * (x + 0.044715f * x * x * x))); }
+APR_HOST_DEVICE_INLINE float apr_gelu_tanh(float x) { return 0.5f * x * (1.0f + tanhf(0.797884560802865f * (x + 0.044715f * x * x * x))); }
 
-APR_EVERYWHERE float apr_activate(apr_activation activation, float x)
+APR_HOST_DEVICE_INLINE float apr_activate(apr_activation activation, float x)
 {
     switch (activation) {
     case APR_ACT_SILU: return x / (1.0f + expf(-x));
@@ -46,7 +46,7 @@ typedef struct apr_glu_shape {
     float limit, alpha, up_offset; /* 0: none */
 } apr_glu_shape;
 
-APR_EVERYWHERE float apr_glu_of(const apr_glu_shape *shape, float gate, float up)
+APR_HOST_DEVICE_INLINE float apr_glu_of(const apr_glu_shape *shape, float gate, float up)
 {
     if (shape->limit > 0.0f) {
         gate = fminf(gate, shape->limit);

@@ -19,7 +19,7 @@ enum {
     TILE = 64
 };
 
-static void read_before(const apr_made *m, int steps, request r, uint8_t *dst);
+static void read_before(const apr_composed *m, int steps, request r, uint8_t *dst);
 
 static size_t bytes_of(apr_dtype dtype, int64_t n)
 {
@@ -27,7 +27,7 @@ static size_t bytes_of(apr_dtype dtype, int64_t n)
 }
 
 /* The type of the elements after `steps` steps. */
-static apr_dtype dtype_after(const apr_made *m, int steps)
+static apr_dtype dtype_after(const apr_composed *m, int steps)
 {
     apr_dtype dtype = m->lowest;
     for (int i = 0; i < steps; i++) {
@@ -52,7 +52,7 @@ static void copy_runs(const uint8_t *src, size_t n_run, size_t stride, int64_t c
         for (int64_t i = 0; i < count; i++) memcpy(dst + (size_t)i * n_run, src + (size_t)i * stride, n_run);
 }
 
-static void read_part(const apr_made *m, size_t part, request r, uint8_t *dst)
+static void read_part(const apr_composed *m, size_t part, request r, uint8_t *dst)
 {
     const apr_tensor *const t = m->parts[part];
 
@@ -70,7 +70,7 @@ static void read_part(const apr_made *m, size_t part, request r, uint8_t *dst)
 /* ---- one function a move: the run [first, first + n) after step `step` ---- */
 
 /* The part that has element `at` of a chunk. */
-static size_t part_of(const apr_made *m, int64_t at)
+static size_t part_of(const apr_composed *m, int64_t at)
 {
     size_t low = 0, high = m->n_parts - 1;
     while (low < high) {
@@ -81,7 +81,7 @@ static size_t part_of(const apr_made *m, int64_t at)
     return low;
 }
 
-static void read_join(const apr_made *m, int step, int64_t first, int64_t n, uint8_t *dst)
+static void read_join(const apr_composed *m, int step, int64_t first, int64_t n, uint8_t *dst)
 {
     const int64_t chunk = m->moves[step].chunk;
 
@@ -96,7 +96,7 @@ static void read_join(const apr_made *m, int step, int64_t first, int64_t n, uin
 
 /* n rows of the transposed matrix, b_stride apart from row b on. Reads in tiles, so that adjacent elements are still in the cache when
  * they are needed. */
-static void read_tiles(const apr_made *m, int step, int64_t base, int64_t b, int64_t b_stride, int64_t n, uint8_t *dst)
+static void read_tiles(const apr_composed *m, int step, int64_t base, int64_t b, int64_t b_stride, int64_t n, uint8_t *dst)
 {
     const apr_move *const s = &m->moves[step];
     const apr_dtype dtype = dtype_after(m, step);
@@ -108,7 +108,7 @@ static void read_tiles(const apr_made *m, int step, int64_t base, int64_t b, int
         }
 }
 
-static void read_swap(const apr_made *m, int step, int64_t first, int64_t n, uint8_t *dst)
+static void read_swap(const apr_composed *m, int step, int64_t first, int64_t n, uint8_t *dst)
 {
     const apr_move *const s = &m->moves[step];
     const apr_dtype dtype = dtype_after(m, step);
@@ -134,7 +134,7 @@ static void read_swap(const apr_made *m, int step, int64_t first, int64_t n, uin
     }
 }
 
-static void read_cut(const apr_made *m, int step, int64_t first, int64_t n, uint8_t *dst)
+static void read_cut(const apr_composed *m, int step, int64_t first, int64_t n, uint8_t *dst)
 {
     const apr_move *const c = &m->moves[step];
     const apr_dtype dtype = dtype_after(m, step);
@@ -149,14 +149,14 @@ static void read_cut(const apr_made *m, int step, int64_t first, int64_t n, uint
     }
 }
 
-static void read_pack(const apr_made *m, int step, int64_t first, int64_t n, uint8_t *dst)
+static void read_pack(const apr_composed *m, int step, int64_t first, int64_t n, uint8_t *dst)
 {
     read_before(m, step, (request){first / 32 * 17, n / 32 * 17, 0, 1}, dst);
     for (int64_t block = 0; block < n / 32; block++) apr_mxfp4_pack(dst + 17 * block);
 }
 
 /* Reads bytes of blocks; the range may begin and end inside a block. */
-static void read_unpack(const apr_made *m, int step, int64_t first, int64_t n, uint8_t *dst)
+static void read_unpack(const apr_composed *m, int step, int64_t first, int64_t n, uint8_t *dst)
 {
     while (n > 0) {
         const int64_t at = first % 17, take = least(n, 17 - at);
@@ -168,7 +168,7 @@ static void read_unpack(const apr_made *m, int step, int64_t first, int64_t n, u
     }
 }
 
-typedef void (*read_run_fn)(const apr_made *m, int step, int64_t first, int64_t n, uint8_t *dst);
+typedef void (*read_run_fn)(const apr_composed *m, int step, int64_t first, int64_t n, uint8_t *dst);
 
 static const read_run_fn readers[APR_MOVE_COUNT] = {[APR_MOVE_SWAP] = read_swap,
                                                     [APR_MOVE_CUT] = read_cut,
@@ -181,7 +181,7 @@ static const read_run_fn readers[APR_MOVE_COUNT] = {[APR_MOVE_SWAP] = read_swap,
 static int64_t last_of(request r) { return r.first + (r.count - 1) * r.stride + r.length - 1; }
 
 /* Runs inside one part of one chunk. */
-static bool join_runs(const apr_made *m, int step, request r, uint8_t *dst)
+static bool join_runs(const apr_composed *m, int step, request r, uint8_t *dst)
 {
     const int64_t chunk = m->moves[step].chunk, at = r.first % chunk, last = last_of(r);
     const size_t part = part_of(m, at);
@@ -194,7 +194,7 @@ static bool join_runs(const apr_made *m, int step, request r, uint8_t *dst)
 }
 
 /* Whole rows of the transposed matrix of one chunk. */
-static bool swap_runs(const apr_made *m, int step, request r, uint8_t *dst)
+static bool swap_runs(const apr_composed *m, int step, request r, uint8_t *dst)
 {
     const apr_move *const s = &m->moves[step];
     const int64_t row = s->a * s->inner, base = r.first - r.first % s->chunk + s->first, at = r.first - base;
@@ -205,7 +205,7 @@ static bool swap_runs(const apr_made *m, int step, request r, uint8_t *dst)
 }
 
 /* Runs inside one chunk. */
-static bool cut_runs(const apr_made *m, int step, request r, uint8_t *dst)
+static bool cut_runs(const apr_composed *m, int step, request r, uint8_t *dst)
 {
     const apr_move *const c = &m->moves[step];
 
@@ -215,13 +215,13 @@ static bool cut_runs(const apr_made *m, int step, request r, uint8_t *dst)
     return true;
 }
 
-typedef bool (*read_runs_fn)(const apr_made *m, int step, request r, uint8_t *dst);
+typedef bool (*read_runs_fn)(const apr_composed *m, int step, request r, uint8_t *dst);
 
 static const read_runs_fn run_readers[APR_MOVE_COUNT] = {
     [APR_MOVE_SWAP] = swap_runs, [APR_MOVE_CUT] = cut_runs, [APR_MOVE_JOIN] = join_runs};
 
 /* Reads a request for the elements as they are after the first `steps` steps. */
-static void read_before(const apr_made *m, int steps, request r, uint8_t *dst)
+static void read_before(const apr_composed *m, int steps, request r, uint8_t *dst)
 {
     while (steps > 0 && m->moves[steps - 1].kind == APR_MOVE_NOTHING) steps--;
     if (steps == 0) {
@@ -245,7 +245,7 @@ typedef float (*value_fn)(float x, const apr_step *step);
 static const value_fn values[APR_STEP_COUNT] = {
     [APR_STEP_ADD] = add, [APR_STEP_NEGATE_EXP] = negate_exp, [APR_STEP_LOG_NEGATIVE] = log_negative};
 
-static void compute(const apr_made *m, int64_t n, float *x)
+static void compute(const apr_composed *m, int64_t n, float *x)
 {
     for (int s = 0; s < m->chain.n_steps; s++) {
         const apr_step *const step = &m->chain.steps[s];
@@ -270,7 +270,7 @@ static void decode_in_place(apr_dtype dtype, int64_t n, float *dst)
 
 void apr_gather_values(const apr_tensor *made, int64_t first, int64_t n, float *dst)
 {
-    const apr_made *const m = made->made;
+    const apr_composed *const m = made->made;
     _Alignas(16) uint8_t bytes[AT_ONCE * sizeof(double)];
 
     if (m->merge != NULL) {
@@ -294,7 +294,7 @@ void apr_gather_values(const apr_tensor *made, int64_t first, int64_t n, float *
 
 void apr_gather_bytes(const apr_tensor *made, int64_t first, int64_t n, uint8_t *dst)
 {
-    const apr_made *const m = made->made;
+    const apr_composed *const m = made->made;
     float computed[AT_ONCE];
 
     if (!m->computes) {

@@ -71,7 +71,7 @@ static void add_columns(const apr_merge *m, int64_t row, int64_t n_rows, int64_t
 }
 
 /* The factor of a row: its magnitude over its length, which needs the whole row. */
-static float row_factor(const apr_made *made, int64_t row)
+static float row_factor(const apr_composed *made, int64_t row)
 {
     const apr_merge *const m = made->merge;
     const int64_t columns = m->a->dims[1];
@@ -90,7 +90,7 @@ static float row_factor(const apr_made *made, int64_t row)
 
 void apr_low_rank_values(const apr_tensor *merged, int64_t first, int64_t n, float *dst)
 {
-    const apr_made *const made = merged->made;
+    const apr_composed *const made = merged->made;
     const apr_merge *const m = made->merge;
     const int64_t columns = apr_tensor_columns(merged);
 

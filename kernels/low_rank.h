@@ -1,4 +1,4 @@
-/* kernels/low_rank.h - values of a tensor with a merged LoRA adapter (apr_merge in formats/model/made.h).
+/* kernels/low_rank.h - values of a tensor with a merged LoRA adapter (apr_merge in formats/tensor/composed.h).
  *
  * value + scale * (b a), in float32 and always in the same order: the sum over k ascending from 0, times the scale, added to the value.
  * With magnitudes (DoRA) the row is then multiplied by magnitude / length, where the length is the root of the row's squares summed in
@@ -7,7 +7,7 @@
 #ifndef APR_KERNELS_LOW_RANK_H
 #define APR_KERNELS_LOW_RANK_H
 
-#include "formats/model/made.h"
+#include "formats/tensor/composed.h"
 
 /* Elements [first, first + n) of a tensor whose made->merge is not NULL. */
 void apr_low_rank_values(const apr_tensor *merged, int64_t first, int64_t n, float *dst);

@@ -10,7 +10,7 @@
 #ifndef APR_KERNELS_OP_ARGS_H
 #define APR_KERNELS_OP_ARGS_H
 
-#include "formats/model/model.h"
+#include "formats/tensor/model.h"
 #include "kernels/activation.h"
 
 /* Scratch memory of one call: a slice of `slice` floats for each of n_threads, 64-byte aligned. */
@@ -120,8 +120,8 @@ typedef struct apr_route_shape {
 /* A token's route. Its last number is the gap: how far the last chosen expert (and group) is above the best one that was not chosen,
  * relative to the best score, or to 1 if that is less. Two backends whose scores differ by less may both be right and choose
  * differently. */
-APR_EVERYWHERE int64_t apr_route_row(int64_t n_used) { return 2 * n_used + 1; }
-APR_EVERYWHERE float apr_route_gap(float last, float next, float best)
+APR_HOST_DEVICE_INLINE int64_t apr_route_row(int64_t n_used) { return 2 * n_used + 1; }
+APR_HOST_DEVICE_INLINE float apr_route_gap(float last, float next, float best)
 {
     const float gap = (last - next) / fmaxf(1.0f, fabsf(best));
     return gap >= 0.0f ? fminf(gap, 3e38f) : 0.0f; /* 0 for NaN */

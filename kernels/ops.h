@@ -15,7 +15,7 @@
 #include "kernels/op_args.h"
 #include "kernels/rows.h"
 
-/* X(ID, id, name): APR_OP_ID, apr_op_args.id, apr_card_id of runtime/program/op_card.h, and the name in messages. */
+/* X(ID, id, name): APR_OP_ID, apr_op_args.id, apr_spec_id of runtime/program/op_spec.h, and the name in messages. */
 #define APR_OP_LIST(X)                 \
     X(EMBED, embed, "embed")           \
     X(ANGLES, angles, "rotary angles") \
@@ -87,8 +87,8 @@ typedef struct apr_linear_args {
 } apr_linear_args;
 
 /* The first row of head h's matrix in the weight, and the number of its rows. */
-APR_EVERYWHERE int64_t apr_linear_first_row(const apr_linear_args *a, int64_t head) { return head * a->heads.rows + a->heads.first; }
-APR_EVERYWHERE int64_t apr_linear_head_rows(const apr_linear_args *a) { return a->heads.transposed ? a->n_in : a->n_out; }
+APR_HOST_DEVICE_INLINE int64_t apr_linear_first_row(const apr_linear_args *a, int64_t head) { return head * a->heads.rows + a->heads.first; }
+APR_HOST_DEVICE_INLINE int64_t apr_linear_head_rows(const apr_linear_args *a) { return a->heads.transposed ? a->n_in : a->n_out; }
 
 /* Which two numbers of a head are rotated together: j and j + n_freqs, or 2 j and 2 j + 1. */
 typedef enum { APR_ROPE_HALVES, APR_ROPE_NEIGHBOURS } apr_rope_mode;
@@ -119,7 +119,7 @@ typedef struct apr_cache {
     uint64_t slot_bytes;
 } apr_cache;
 
-APR_EVERYWHERE int64_t apr_cache_cell(const apr_cache *cache, int64_t position)
+APR_HOST_DEVICE_INLINE int64_t apr_cache_cell(const apr_cache *cache, int64_t position)
 {
     if (cache->pages == NULL) return position % cache->n_cells;
     return (int64_t)cache->pages[position / APR_PAGE_CELLS] * APR_PAGE_CELLS + position % APR_PAGE_CELLS;
@@ -141,7 +141,7 @@ typedef struct apr_kv_store_args {
  *     weights = exp(score) / (sum of exp(score) + exp(sinks[h])): a sink takes part in the softmax and has no value */
 typedef struct apr_attend_args {
     int64_t n_tokens, position, n_heads, n_kv_heads, key_dim, value_dim, window, chunk; /* position: with `apart` at least the largest */
-    const int64_t *position_at; /* read by a device; `position` then has the same apr_attend_end */
+    const int64_t *position_at; /* read by a device; `position` then has the same apr_attend_split_end */
     bool apart;
     float scale, softcap; /* softcap 0: none */
     const float *sinks;   /* [n_heads] or NULL */
@@ -150,15 +150,15 @@ typedef struct apr_attend_args {
     float *out;         /* [n_tokens, n_heads, value_dim] */
     apr_workspace work; /* slice >= apr_attend_slice(...) */
     float *shared;      /* apr_attend_shared(...) floats, or NULL: the host does not split contexts between threads */
-    /* On a device with a paged cache: scratch for n_ordered cells of keys, followed by those of values. The pages of one sequence are
-     * gathered here in order. n_ordered is a multiple of APR_PAGE_CELLS. */
-    uint8_t *ordered;
-    int64_t n_ordered;
+    /* On a device with a paged cache: scratch for n_gathered cells of keys, followed by those of values. The pages of one sequence are
+     * gathered here in order. n_gathered is a multiple of APR_PAGE_CELLS. */
+    uint8_t *gathered;
+    int64_t n_gathered;
 } apr_attend_args;
 
 /* A device splits the context of a single token into parts, in the same way for all positions below this bound. So a graph recorded for
  * one of these positions is right for all (position_at), and the order of sums depends on the position alone. */
-APR_EVERYWHERE int64_t apr_attend_end(int64_t position)
+APR_HOST_DEVICE_INLINE int64_t apr_attend_split_end(int64_t position)
 {
     int64_t end = 2048;
     while (end <= position) end *= 2;
@@ -166,7 +166,7 @@ APR_EVERYWHERE int64_t apr_attend_end(int64_t position)
 }
 
 /* The first position that a token at position `own` attends to. */
-APR_EVERYWHERE int64_t apr_attend_first(const apr_attend_args *a, int64_t own)
+APR_HOST_DEVICE_INLINE int64_t apr_attend_first(const apr_attend_args *a, int64_t own)
 {
     const int64_t in_window = a->window > 0 && own >= a->window ? own - a->window + 1 : 0;
     const int64_t in_chunk = a->chunk > 0 ? own / a->chunk * a->chunk : 0;
@@ -231,10 +231,10 @@ extern const apr_backend apr_host_backend; /* OpenMP and SIMD */
 /* The same, but products multiply float32 inputs instead of rounding them. */
 extern const apr_backend apr_host_exact_backend;
 /* Does the host backend round the inputs of products with this weight (kernels/host/products)? This holds for experts also. */
-bool apr_host_rounds(const apr_tensor *weight);
+bool apr_host_rounds_inputs(const apr_tensor *weight);
 /* Batch invariance: the largest number of tokens in one product for which each token's sums are added in the same order as for that
  * token alone. INT64_MAX: any number, which holds for weights with rounded inputs except on a CPU with AVX-512 but without VNNI. */
-int64_t apr_host_steady_tokens(const apr_backend *backend, const apr_tensor *weight);
+int64_t apr_host_batch_invariant_tokens(const apr_backend *backend, const apr_tensor *weight);
 
 /* Floats of workspace that one thread needs. */
 enum { APR_LINEAR_ROWS = 16, APR_ATTEND_CELLS = 64, APR_ATTEND_ROWS = 32, APR_ATTEND_PARTS = 64, APR_ATTEND_PART_ROWS = 16 };

@@ -169,7 +169,7 @@ void apr_ref_encode_fp8_row(const float *src, uint8_t *dst, float *scale, int64_
     for (int64_t i = 0; i < n_elems; i++) dst[i] = apr_f32_to_e4m3(src[i] / *scale); /* infinity saturates */
 }
 
-int64_t apr_count_unusual(const float *x, int64_t n_elems)
+int64_t apr_count_nonfinite(const float *x, int64_t n_elems)
 {
     int64_t n = 0;
     for (int64_t i = 0; i < n_elems; i++) n += (apr_f32_bits(x[i]) & 0x7f800000) == 0x7f800000; /* NaN and infinities */

@@ -6,12 +6,12 @@
  * alignment, to float.
  *
  * Values outside a format's range: NaN encodes like 0 in block formats (and stays NaN in f16, bf16, fp8); infinities are treated as the
- * largest finite float32 of their sign. apr_count_unusual counts both for a warning. Finite values beyond a format's range become
- * infinite in f16 and bf16, and the bound in block types: see kernels/misfits.h. */
+ * largest finite float32 of their sign. apr_count_nonfinite counts both for a warning. Finite values beyond a format's range become
+ * infinite in f16 and bf16, and the bound in block types: see kernels/out_of_range.h. */
 #ifndef APR_KERNELS_ROWS_H
 #define APR_KERNELS_ROWS_H
 
-#include "formats/model/model.h"
+#include "formats/tensor/model.h"
 
 typedef void (*apr_decode_fn)(const void *src, float *dst, int64_t n_elems);
 typedef void (*apr_encode_fn)(const float *src, void *dst, int64_t n_elems);
@@ -47,6 +47,6 @@ void apr_encode_fp8_row(const float *src, uint8_t *dst, float *scale, int64_t n_
 void apr_ref_encode_fp8_row(const float *src, uint8_t *dst, float *scale, int64_t n_elems); /* the definition */
 
 /* Counts NaN and infinities. */
-int64_t apr_count_unusual(const float *x, int64_t n_elems);
+int64_t apr_count_nonfinite(const float *x, int64_t n_elems);
 
 #endif

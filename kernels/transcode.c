@@ -2,8 +2,8 @@
 #include "kernels/transcode.h"
 
 #include "formats/base/bytes.h"
-#include "formats/model/library_type.h"
-#include "formats/model/made.h"
+#include "formats/tensor/library_type.h"
+#include "formats/tensor/composed.h"
 #include "formats/number/blocks.h"
 #include "formats/number/half.h"
 #include "kernels/rows.h"
@@ -25,7 +25,7 @@ typedef struct place {
 static place place_of(const apr_tensor *t, int64_t row)
 {
     if (t->packing != NULL) return (place){t->packing, t->packing->first_row + apr_step_row(t->pending, apr_tensor_rows(t), row)};
-    const apr_made *const made = t->made;
+    const apr_composed *const made = t->made;
     if (made == NULL || made->chain.n_steps != 1 || made->chain.steps[0].kind != APR_STEP_STACK) return (place){NULL, 0};
     const int64_t each = apr_tensor_rows(t) / (int64_t)made->n_parts;
     return place_of(made->parts[row / each], row % each);
@@ -83,7 +83,7 @@ static bool fit_q8_0(const apr_tensor *t) { return fit_whole(t, (whole_range){-1
 static bool fit_mxfp4(const apr_tensor *t)
 {
     const apr_packing *const p = t->packing;
-    return p->level == APR_LEVEL_E2M1 && p->bits == 4 && p->scale_dtype == APR_E8M0 && p->commons == NULL && p->zero_bias == 0 &&
+    return p->level == APR_LEVEL_E2M1 && p->bits == 4 && p->scale_dtype == APR_E8M0 && p->global_scales == NULL && p->zero_bias == 0 &&
            p->zero_order == APR_ZEROS_NONE && p->scale_columns == BLOCK && has_whole_blocks(p, BLOCK);
 }
 
@@ -220,9 +220,9 @@ void apr_transcode_row(const apr_tensor *tensor, apr_dtype to, int64_t row, uint
 
 /* --- global scales --- */
 
-bool apr_transcode_has_commons(const apr_tensor *tensor, apr_dtype to)
+bool apr_transcode_has_global_scales(const apr_tensor *tensor, apr_dtype to)
 {
-    return to == APR_NVFP4 && place_of(tensor, 0).packing->commons != NULL;
+    return to == APR_NVFP4 && place_of(tensor, 0).packing->global_scales != NULL;
 }
 
 int64_t apr_transcode_matrices(const apr_tensor *tensor)
@@ -234,12 +234,12 @@ int64_t apr_transcode_matrices(const apr_tensor *tensor)
 /* The global scale of the matrix that has the row, as stored. */
 static double global_scale_of(const apr_packing *p, int64_t row)
 {
-    if (p->commons == NULL) return 1.0;
-    const int64_t at = apr_tensor_elems(p->commons) > 1 ? row / p->matrix_rows : 0;
-    return (double)apr_f32_from_bits(apr_load_le32(p->commons->data + 4 * at));
+    if (p->global_scales == NULL) return 1.0;
+    const int64_t at = apr_tensor_elems(p->global_scales) > 1 ? row / p->matrix_rows : 0;
+    return (double)apr_f32_from_bits(apr_load_le32(p->global_scales->data + 4 * at));
 }
 
-float apr_transcode_common(const apr_tensor *tensor, int64_t matrix)
+float apr_transcode_global_scale(const apr_tensor *tensor, int64_t matrix)
 {
     const place at = place_of(tensor, matrix * (apr_tensor_rows(tensor) / apr_transcode_matrices(tensor)));
     const float global_scale = (float)global_scale_of(at.packing, at.row);
@@ -255,7 +255,7 @@ static void exact_values(place at, const float *levels, int64_t first, int64_t n
     apr_packing plain = *p;
     uint8_t codes[AT_ONCE];
 
-    plain.commons = NULL;
+    plain.global_scales = NULL;
     apr_unpack_codes(p, at.row, first, n, codes);
     for (int64_t i = 0; i < n; i++) {
         const int64_t group = (first + i) / p->scale_columns;
@@ -282,7 +282,7 @@ void apr_transcode_compare(const apr_tensor *tensor, apr_dtype library, apr_dtyp
 {
     const place at = place_of(tensor, row);
     const int64_t columns = at.packing->columns, matrix = row / (apr_tensor_rows(tensor) / apr_transcode_matrices(tensor));
-    const double global_scale = apr_transcode_has_commons(tensor, to) ? (double)apr_transcode_common(tensor, matrix) : 1.0;
+    const double global_scale = apr_transcode_has_global_scales(tensor, to) ? (double)apr_transcode_global_scale(tensor, matrix) : 1.0;
     float levels[256], values[AT_ONCE];
     double wanted[AT_ONCE];
 

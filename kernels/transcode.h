@@ -14,19 +14,19 @@
 #ifndef APR_KERNELS_TRANSCODE_H
 #define APR_KERNELS_TRANSCODE_H
 
-#include "formats/model/packing.h"
+#include "formats/tensor/packing.h"
 
 /* The first type of the list above that `holds` accepts and that fits the matrix's numbers; APR_DTYPE_COUNT: none. `tensor` has a
- * packing, or is a stack of such (formats/model/made.h). Reads scales and zero points, but no codes. */
+ * packing, or is a stack of such (formats/tensor/composed.h). Reads scales and zero points, but no codes. */
 apr_dtype apr_transcode_type(const apr_tensor *tensor, bool (*holds)(apr_dtype dtype));
 
 /* Writes one logical row as blocks of that type. */
 void apr_transcode_row(const apr_tensor *tensor, apr_dtype to, int64_t row, uint8_t *dst);
 
 /* The global scale of a matrix of the stack, as a multiplier; 1 where the blocks include it. Only NVFP4 has them. */
-bool apr_transcode_has_commons(const apr_tensor *tensor, apr_dtype to);
+bool apr_transcode_has_global_scales(const apr_tensor *tensor, apr_dtype to);
 int64_t apr_transcode_matrices(const apr_tensor *tensor);
-float apr_transcode_common(const apr_tensor *tensor, int64_t matrix);
+float apr_transcode_global_scale(const apr_tensor *tensor, int64_t matrix);
 
 /* Differences found by decoding the written rows; starts zeroed. */
 typedef struct apr_transcode_cost {
@@ -36,7 +36,7 @@ typedef struct apr_transcode_cost {
     int64_t n_off;       /* values that differ from the library's, even when rounded in the same way */
 } apr_transcode_cost;
 
-/* Adds the differences of one row. library: apr_library_type (formats/model/library_type.h). */
+/* Adds the differences of one row. library: apr_reference_type (formats/tensor/library_type.h). */
 void apr_transcode_compare(const apr_tensor *tensor, apr_dtype library, apr_dtype to, int64_t row, const uint8_t *blocks,
                            apr_transcode_cost *cost);
 

@@ -183,8 +183,8 @@ static float nested_scale(const apr_nested_scales *nested, const apr_tensor *sca
 static float factor_at(const apr_packing *p, int64_t row, int64_t at)
 {
     const float scale = p->nested != NULL ? nested_scale(p->nested, p->scales, at) : number_at(p->scales, p->scale_dtype, at);
-    if (p->commons == NULL) return scale;
-    const float global_scale = number_at(p->commons, APR_F32, apr_tensor_elems(p->commons) > 1 ? matrix_of(p, row) : 0);
+    if (p->global_scales == NULL) return scale;
+    const float global_scale = number_at(p->global_scales, APR_F32, apr_tensor_elems(p->global_scales) > 1 ? matrix_of(p, row) : 0);
     return p->divides ? scale / global_scale : scale * global_scale;
 }
 

@@ -1,11 +1,11 @@
-/* unpack.h - decodes a packed matrix, whose numbers are in several tensors (formats/model/packing.h), row by row.
+/* unpack.h - decodes a packed matrix, whose numbers are in several tensors (formats/tensor/packing.h), row by row.
  *
  * Nothing is allocated, and only the requested range of the parts is read. The values are those of the library that defines the packing:
  * level - zero is exact, its product with the factor is rounded to float32 and then to the tensor's type. */
 #ifndef APR_KERNELS_UNPACK_H
 #define APR_KERNELS_UNPACK_H
 
-#include "formats/model/packing.h"
+#include "formats/tensor/packing.h"
 
 /* Columns [first, first + n) of a stored row, counted from the packing's first row. */
 void apr_unpack_values(const apr_packing *packing, apr_dtype type, int64_t row, int64_t first, int64_t n, float *dst);

@@ -3,7 +3,7 @@
 #define APR_QUANT_MIXTURES_H
 
 #include "formats/number/dtype.h"
-#include "quant/purpose.h"
+#include "quant/role.h"
 
 /* Which tensors of a class get the mixture's `more` type. EIGHTHS is llama.cpp's use_more_bits(i, n): the first and last eighth
  * and every third between. (llama.cpp, src/llama-quant.cpp, llama_tensor_get_type_impl) */

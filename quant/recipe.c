@@ -2,11 +2,11 @@
 #include "quant/recipe.h"
 
 #include "formats/base/pattern.h"
-#include "formats/model/library_type.h"
-#include "formats/model/made.h"
-#include "formats/model/packed_weights.h"
-#include "formats/model/packing.h"
-#include "formats/model/text_part.h"
+#include "formats/tensor/library_type.h"
+#include "formats/tensor/composed.h"
+#include "formats/tensor/packed_weights.h"
+#include "formats/tensor/packing.h"
+#include "formats/shape/text_part.h"
 #include "kernels/rows.h"
 #include "kernels/transcode.h"
 #include "quant/mixtures.h"
@@ -28,7 +28,7 @@ typedef struct chooser {
     bool eight_experts, is_70b;
 } chooser;
 
-static bool is_v_class(apr_purpose purpose) { return purpose == APR_FOR_ATTN_V || purpose == APR_FOR_ATTN_QKV; }
+static bool is_v_class(apr_tensor_role role) { return role == APR_TENSOR_ROLE_ATTN_V || role == APR_TENSOR_ROLE_ATTN_QKV; }
 
 typedef struct member {
     const char *name;
@@ -57,10 +57,10 @@ static apr_status find_positions(chooser *c, apr_recipe *recipe, apr_error *err)
     c->positions = apr_arena_array(&recipe->arena, model->n_tensors + 1, sizeof *c->positions);
     const bool ok = v != NULL && down != NULL && c->positions != NULL;
     for (size_t i = 0; ok && i < model->n_tensors; i++) {
-        const apr_purpose_of_tensor found = apr_find_purpose(c->family, &model->tensors[i]);
+        const apr_tensor_role_of found = apr_find_tensor_role(c->family, &model->tensors[i]);
         const member m = {model->tensors[i].name, found.layer, i};
-        if (is_v_class(found.purpose)) v[c->n_v++] = m;
-        if (found.purpose == APR_FOR_FFN_DOWN) down[c->n_down++] = m;
+        if (is_v_class(found.role)) v[c->n_v++] = m;
+        if (found.role == APR_TENSOR_ROLE_FFN_DOWN) down[c->n_down++] = m;
     }
     if (ok) count_positions(c, v, (size_t)c->n_v);
     if (ok) count_positions(c, down, (size_t)c->n_down);
@@ -108,7 +108,7 @@ static apr_status find_override(const chooser *c, apr_recipe *recipe, const apr_
 
 static void set_type(apr_recipe_line *line, apr_dtype to, const char *reason)
 {
-    line->to = to == APR_DTYPE_COUNT ? apr_kept_type(line->tensor) : to;
+    line->to = to == APR_DTYPE_COUNT ? apr_default_type(line->tensor) : to;
     line->reason = reason;
 }
 
@@ -116,15 +116,15 @@ static void set_type(apr_recipe_line *line, apr_dtype to, const char *reason)
 static void choose_by_mixture(const chooser *c, apr_recipe_line *line, int64_t layer)
 {
     const apr_mixture *const m = c->mixture;
-    const bool v_class = is_v_class(line->purpose), down = line->purpose == APR_FOR_FFN_DOWN;
+    const bool v_class = is_v_class(line->role), down = line->role == APR_TENSOR_ROLE_FFN_DOWN;
     const bool four_bit = m->base == APR_Q4_K && m->more != APR_DTYPE_COUNT;
 
-    if (line->purpose == APR_FOR_EMBEDDING && !c->model->hparams.tie_word_embeddings) return set_type(line, m->embedding, "embedding");
-    if (line->purpose == APR_FOR_EMBEDDING) return set_type(line, m->head, "embedding, also the head");
-    if (line->purpose == APR_FOR_HEAD) return set_type(line, m->head, "head");
-    if (line->purpose == APR_FOR_DECAY && apr_dtype_bits(m->base) < apr_dtype_bits(APR_Q8_0))
+    if (line->role == APR_TENSOR_ROLE_EMBEDDING && !c->model->hparams.tie_word_embeddings) return set_type(line, m->embedding, "embedding");
+    if (line->role == APR_TENSOR_ROLE_EMBEDDING) return set_type(line, m->head, "embedding, also the head");
+    if (line->role == APR_TENSOR_ROLE_HEAD) return set_type(line, m->head, "head");
+    if (line->role == APR_TENSOR_ROLE_DECAY && apr_dtype_bits(m->base) < apr_dtype_bits(APR_Q8_0))
         return set_type(line, APR_Q8_0, "decay: at least q8_0, because errors accumulate over a text");
-    set_type(line, m->base, apr_purpose_name(line->purpose));
+    set_type(line, m->base, apr_tensor_role_name(line->role));
     if (v_class || down) {
         const apr_more_rule rule = v_class ? m->more_v : m->more_down;
         const int64_t place = rule == APR_MORE_NONE                       ? 0
@@ -134,12 +134,12 @@ static void choose_by_mixture(const chooser *c, apr_recipe_line *line, int64_t l
         if (apr_mixture_more(rule, place, n))
             set_type(line, m->more, v_class ? "attention v, one of those with more bits" : "ffn down, one of those with more bits");
     }
-    if (four_bit && c->is_70b && line->purpose == APR_FOR_ATTN_V && line->to == APR_Q4_K)
+    if (four_bit && c->is_70b && line->role == APR_TENSOR_ROLE_ATTN_V && line->to == APR_Q4_K)
         set_type(line, APR_Q5_K, "attention v of a 70B, shared by many heads");
     if (m->more != APR_DTYPE_COUNT && c->eight_experts) {
-        if (line->purpose == APR_FOR_ATTN_V || line->purpose == APR_FOR_ATTN_K)
+        if (line->role == APR_TENSOR_ROLE_ATTN_V || line->role == APR_TENSOR_ROLE_ATTN_K)
             set_type(line, APR_Q8_0, "attention k and v of an 8-expert model");
-        if (line->purpose == APR_FOR_ATTN_OUT && four_bit) set_type(line, APR_Q5_K, "attention out of an 8-expert model");
+        if (line->role == APR_TENSOR_ROLE_ATTN_OUT && four_bit) set_type(line, APR_Q5_K, "attention out of an 8-expert model");
     }
 }
 
@@ -224,9 +224,9 @@ static apr_status check_possible(const chooser *c, const apr_recipe_line *line, 
     return APR_OK;
 }
 
-static const char *kept_reason(apr_purpose purpose)
+static const char *kept_reason(apr_tensor_role role)
 {
-    return purpose == APR_FOR_SMALL ? "small: kept" : purpose == APR_FOR_ROUTER ? "router: kept" : "never quantized: kept";
+    return role == APR_TENSOR_ROLE_SMALL ? "small: kept" : role == APR_TENSOR_ROLE_ROUTER ? "router: kept" : "never quantized: kept";
 }
 
 /* Is it a part of a stack that has scales? The part's own scales are not a tensor that could be written. */
@@ -240,7 +240,7 @@ static bool is_packed(const apr_tensor *t) { return t->packing != NULL || (t->ma
 /* The plain type for decoded values. FP8 without scales is exact in BF16. */
 static apr_dtype plain_type(const chooser *c, const apr_tensor *t)
 {
-    const apr_dtype library = apr_library_type(c->model, t);
+    const apr_dtype library = apr_reference_type(c->model, t);
     return library != APR_DTYPE_COUNT ? library : APR_BF16;
 }
 
@@ -261,7 +261,7 @@ static bool is_published(const chooser *c, const apr_tensor *t)
 {
     const apr_dtype stored = t->made != NULL ? t->made->parts[0]->dtype : t->dtype;
     if (is_packed(t)) return true;
-    return c->options->same_numbers && apr_dtypes[stored].scales == APR_SCALES_BESIDE && !container_has(&c->options->limits, stored);
+    return c->options->same_numbers && apr_dtypes[stored].scales == APR_SCALES_SEPARATE && !container_has(&c->options->limits, stored);
 }
 
 /* A tensor without a rule, of an unknown family or of the text model: do its shape and name show that it is a weight matrix?
@@ -279,26 +279,26 @@ static bool is_matrix_by_shape(const chooser *c, const apr_tensor *t)
 
 static apr_status choose(const chooser *c, apr_recipe *recipe, apr_recipe_line *line, apr_error *err)
 {
-    const apr_purpose_of_tensor found = apr_find_purpose(c->family, line->tensor);
+    const apr_tensor_role_of found = apr_find_tensor_role(c->family, line->tensor);
     const apr_recipe_override *override;
     const bool carried = !apr_can_decode(line->tensor->dtype) || !apr_dtype_is_weights(line->tensor->dtype);
 
     APR_TRY(find_override(c, recipe, line->tensor, &override, err));
     if (c->is_scales[line->tensor - c->model->tensors]) override = NULL; /* a pattern that matches a weight also matches its scales' name */
-    line->purpose = found.purpose;
+    line->role = found.role;
     set_type(line, APR_DTYPE_COUNT, "kept");
     line->asked_for = override != NULL;
     if (override != NULL) set_type(line, override->to, override->reason != NULL ? override->reason : "asked for with --tensor");
     else if (carried) set_type(line, APR_DTYPE_COUNT, "not an array of weights: kept");
     else if (line->tensor->rank < 2 && c->options->limits.vectors_f32) set_type(line, APR_F32, "a vector: these readers need f32");
-    else if ((line->purpose == APR_FOR_SMALL || line->purpose == APR_FOR_ROUTER) && c->options->limits.vectors_f32)
-        set_type(line, APR_F32, line->purpose == APR_FOR_SMALL ? "small: these readers need f32" : "router: these readers need f32");
-    else if (line->purpose == APR_FOR_SMALL || line->purpose == APR_FOR_ROUTER || line->purpose == APR_FOR_KEPT)
-        set_type(line, c->mixture != NULL && c->mixture->base == APR_F32 ? APR_F32 : APR_DTYPE_COUNT, kept_reason(line->purpose));
-    else if (line->purpose == APR_FOR_OTHER && c->mixture != NULL && is_matrix_by_shape(c, line->tensor)) {
+    else if ((line->role == APR_TENSOR_ROLE_SMALL || line->role == APR_TENSOR_ROLE_ROUTER) && c->options->limits.vectors_f32)
+        set_type(line, APR_F32, line->role == APR_TENSOR_ROLE_SMALL ? "small: these readers need f32" : "router: these readers need f32");
+    else if (line->role == APR_TENSOR_ROLE_SMALL || line->role == APR_TENSOR_ROLE_ROUTER || line->role == APR_TENSOR_ROLE_KEPT)
+        set_type(line, c->mixture != NULL && c->mixture->base == APR_F32 ? APR_F32 : APR_DTYPE_COUNT, kept_reason(line->role));
+    else if (line->role == APR_TENSOR_ROLE_OTHER && c->mixture != NULL && is_matrix_by_shape(c, line->tensor)) {
         set_type(line, c->mixture->base, "a matrix of unknown use");
         recipe->n_by_shape++;
-    } else if (line->purpose == APR_FOR_OTHER) set_type(line, APR_DTYPE_COUNT, c->mixture != NULL ? "of unknown use: kept" : "kept");
+    } else if (line->role == APR_TENSOR_ROLE_OTHER) set_type(line, APR_DTYPE_COUNT, c->mixture != NULL ? "of unknown use: kept" : "kept");
     else if (c->mixture != NULL) choose_by_mixture(c, line, found.layer);
     APR_TRY(choose_kept(line, override != NULL || c->mixture != NULL, err));
     if (line->to == line->tensor->dtype && has_cut_scales(c, line->tensor))
@@ -313,7 +313,7 @@ uint64_t apr_recipe_bytes(const apr_tensor *tensor, apr_dtype to)
     if (to == tensor->dtype) return tensor->n_bytes;
     const int64_t n_rows = apr_tensor_rows(tensor);
     return (uint64_t)n_rows * (uint64_t)apr_row_bytes(to, apr_tensor_columns(tensor)) +
-           (apr_dtypes[to].scales == APR_SCALES_BESIDE && apr_tensor_elems(tensor) > 0 ? (uint64_t)n_rows * sizeof(float) : 0);
+           (apr_dtypes[to].scales == APR_SCALES_SEPARATE && apr_tensor_elems(tensor) > 0 ? (uint64_t)n_rows * sizeof(float) : 0);
 }
 
 static void count_matrix(const chooser *c, apr_recipe *recipe, const apr_recipe_line *line)

@@ -6,12 +6,12 @@
 #ifndef APR_QUANT_RECIPE_H
 #define APR_QUANT_RECIPE_H
 
-#include "formats/model/model.h"
-#include "quant/purpose.h"
+#include "formats/tensor/model.h"
+#include "quant/role.h"
 
 typedef struct apr_recipe_line {
     const apr_tensor *tensor; /* of the model the recipe was made for */
-    apr_purpose purpose;
+    apr_tensor_role role;
     apr_dtype to;
     bool asked_for;     /* by an override */
     bool fell_back;     /* not the type the mixture asked for */

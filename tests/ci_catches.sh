@@ -34,7 +34,7 @@ fault unformatted 'make layers lint' 'not formatted' <<'END'
 printf 'int  main( void ){ return 0; }\n' >tools/odd.c && git add tools/odd.c
 END
 fault clang_only_warning 'make asan' 'error: .*-W' <<'END'
-printf '\nint apr_odd(int x);\nint apr_odd(int x) { return (x = x); }\n' >>kernels/best.c
+printf '\nint apr_odd(int x);\nint apr_odd(int x) { return (x = x); }\n' >>kernels/topk.c
 END
 fault heap_overrun 'make asan' 'heap-buffer-overflow' <<'END'
 sed -i 's|^    const struct CMUnitTest tests\[\] = {|    char *volatile p = malloc(8);\n    p[8] = 1;\n    free(p);\n&|' tests/formats/test_base64.c

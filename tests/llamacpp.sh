@@ -86,8 +86,8 @@ done
 # Every rule that we know by a name of GGUF's, on one vocabulary: does llama.cpp mean the same by it?
 echo
 printf '%-18s %s\n' "splitting rule" "ids (same/texts)"
-rules=$(sed -n 's/.*{\.name = "\([^"]*\)".*/\1/p' "$root/formats/model/vocab.c")
-[ -n "$rules" ] || fail "no splitting rule was found in formats/model/vocab.c"
+rules=$(sed -n 's/.*{\.name = "\([^"]*\)".*/\1/p' "$root/formats/vocab/vocab.c")
+[ -n "$rules" ] || fail "no splitting rule was found in formats/vocab/vocab.c"
 for pre in $rules; do
     rm -f pre.gguf
     ./ours pre qwen2-bytes-f16.gguf "$pre" pre.gguf || { fail "$pre: cannot be written"; continue; }

@@ -19,7 +19,7 @@ chmod +x "$work/same_text"
 set -- "$@" "$work/same_text"
 printf '%s\n' "$@" | xargs -P "$(nproc 2>/dev/null || echo 2)" -I{} sh -c 'name=$(basename "$1"); begin=$(date +%s)
     case $name in # what is asked for memory that only a driver counts is left out, and much of what is random
-        gpu_abreast) args="quick q4_k q6_k" ;;
+        gpu_small_gemm) args="quick q4_k q6_k" ;;
         gpu_codecs) args=1 ;;
         gpu_sequences) args=dense ;;
         gpu_session) args="the_driver_*" ;;

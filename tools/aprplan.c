@@ -1,7 +1,7 @@
 /* aprplan.c - prints every byte that a run would allocate, whether it fits, and what would fit if it does not. Needs no GPU. */
-#include "convert/dialect.h"
-#include "formats/hf/hf_quantization.h"
-#include "formats/model/packed_weights.h"
+#include "convert/naming.h"
+#include "formats/packed/hf_quantization.h"
+#include "formats/tensor/packed_weights.h"
 #include "formats/open.h"
 #include "runtime/plan/plans.h"
 #include "runtime/program/admission.h"
@@ -32,7 +32,7 @@ static const apr_option options[] = {
      APR_TO(plan_options, gpu)},
     {"host", 0, APR_OPTION_FLAG, NULL, NULL, "plan a run on the host", APR_TO(plan_options, host)},
     {"headroom", 0, APR_OPTION_SIZE, "SIZE", "1G", "memory to leave free on the device", APR_TO(plan_options, headroom),
-     .min = APR_LEAST_SIZE, .or_none = true},
+     .min = APR_MIN_SIZE, .or_none = true},
     {"stack", 0, APR_OPTION_INT, "BYTES", "256", "stack limit of the CUDA context", APR_TO(plan_options, stack), .min = 256,
      .max = 1 << 20},
     {"direct", 0, APR_OPTION_FLAG, NULL, "yes", "plan for FP16 copies of packed weights, not for kernels that read them directly",
@@ -42,7 +42,7 @@ static const apr_option options[] = {
     {"offload", 0, APR_OPTION_STRING, APR_OFFLOAD_NAMES, NULL,
      "compute on the host: the experts (of all layers, or of N), or the first N layers", APR_TO(plan_options, offload)},
     {"memory", 0, APR_OPTION_SIZE, "SIZE", NULL, "host memory for what is offloaded; without it, any amount fits",
-     APR_TO(plan_options, memory), .min = APR_LEAST_SIZE},
+     APR_TO(plan_options, memory), .min = APR_MIN_SIZE},
     {"list-gpus", 0, APR_OPTION_FLAG, NULL, NULL, "list the GPUs known by name", APR_TO(plan_options, list_gpus)},
     {"ctx", 'c', APR_OPTION_INT, "N", "0", "tokens of context per sequence; 0: the model's own, at most 4096", APR_TO(plan_options, ctx),
      .min = 0, .max = 1e9, .group = "Run"},
@@ -88,9 +88,9 @@ typedef struct question {
     apr_model skeleton;      /* for --dtype where the weights are in a layout that is not read; else empty */
     apr_program program;
     apr_offload offload;
-    int n_devices, ordinals[APR_MOST_DEVICES];
-    apr_gpu gpus[APR_MOST_DEVICES]; /* [n_named] as --gpu names them */
-    char labels[APR_MOST_DEVICES][APR_GPU_LABEL];
+    int n_devices, ordinals[APR_MAX_DEVICES];
+    apr_gpu gpus[APR_MAX_DEVICES]; /* [n_named] as --gpu names them */
+    char labels[APR_MAX_DEVICES][APR_GPU_LABEL];
     int n_named;
     bool no_largest; /* plans need not find the largest context */
     /* [program.n_weights] sizes: what each weight takes; bytes, dtypes, notes: the same as the planner's arrays. host_bytes: on the host,
@@ -167,7 +167,7 @@ static apr_status open_question(question *q, const char *path, apr_error *err)
     q->notes = calloc(q->program.n_weights + 1, sizeof *q->notes);
     const bool has_bytes = q->bytes != NULL && q->host_bytes != NULL && q->made != NULL && q->filled != NULL;
     if (!has_bytes || q->sizes == NULL || q->dtypes == NULL || q->notes == NULL) return apr_no_memory(err, "the sizes of the weights");
-    if (q->source.n_tensors > 0) apr_plan_made_weights(&q->program, &q->model, q->made);
+    if (q->source.n_tensors > 0) apr_plan_composed_weights(&q->program, &q->model, q->made);
     return APR_OK;
 }
 
@@ -211,7 +211,7 @@ static apr_status read_gpus(question *q, apr_error *err)
 
     for (;;) {
         const size_t n = strcspn(at, ",");
-        if (q->n_named == APR_MOST_DEVICES) return apr_fail(err, APR_E_USAGE, "--gpu names more than %d GPUs", (int)APR_MOST_DEVICES);
+        if (q->n_named == APR_MAX_DEVICES) return apr_fail(err, APR_E_USAGE, "--gpu names more than %d GPUs", (int)APR_MAX_DEVICES);
         snprintf(name, sizeof name, "%.*s", (int)(n < sizeof name ? n : sizeof name - 1), at);
         APR_TRY(name_one(q, name, apr_gpu_named(name, &q->gpus[q->n_named], q->labels[q->n_named], err), err));
         q->n_named++;
@@ -260,7 +260,7 @@ static apr_status size_weights(question *q, const char *dtype, bool offloads, ap
         q->notes[i] = q->sizes[i].note;
         q->dtypes[i] = q->sizes[i].dtype;
     }
-    apr_plan_filled_weights(&q->program, q->dtypes, q->filled);
+    apr_plan_padded_weights(&q->program, q->dtypes, q->filled);
     for (size_t i = 0; i < q->program.n_weights; i++)
         q->dtypes[i] = q->sizes[i].is_f16 ? APR_F16 : APR_BF16; /* the planner only asks whether the type must be decoded */
     return APR_OK;
@@ -289,7 +289,7 @@ static apr_status set_options(question *q, const char *dtype, bool direct, bool 
     o->each.copies = !direct && q->gpu != NULL;
     o->each.weight_dtypes = q->gpu != NULL ? q->dtypes : NULL;
     o->each.weight_notes = q->notes;
-    o->each.filled_bytes = q->gpu != NULL && direct ? q->filled : NULL;
+    o->each.padding_bytes = q->gpu != NULL && direct ? q->filled : NULL;
     o->each.made_bytes = dtype == NULL ? q->made : NULL; /* aprquant writes these weights as a run needs them */
     for (int i = 0; i < q->n_named; i++) o->gpus[i] = q->n_named > 1 ? &q->gpus[i] : NULL;
     for (int i = 1; i < q->n_devices; i++) o->shares_card[i] = q->ordinals[i] == q->ordinals[i - 1];
@@ -502,7 +502,7 @@ static void advise_type(question *q, const apr_call *call, advice *a)
 
     for (size_t i = 0; i < sizeof ladder / sizeof *ladder && r == NULL; i++) {
         changed.dtype = ladder[i];
-        if (q->gpu != NULL && apr_least_weight_bytes(&q->program, ladder[i]) > all_memory(q)) continue;
+        if (q->gpu != NULL && apr_weight_bytes_lower_bound(&q->program, ladder[i]) > all_memory(q)) continue;
         r = try_change(q, &changed, a);
     }
     if (call->answer->json && r != NULL) apr_json_string(json, "best_type", changed.dtype, strlen(changed.dtype));
@@ -585,7 +585,7 @@ static void answer_json(const question *q, apr_json_text *json, const apr_plans 
 static apr_status answer(question *q, const apr_call *call, apr_error *err)
 {
     char text[4096];
-    const char *const config = apr_config_alone(call->operands[0], text, sizeof text);
+    const char *const config = apr_config_only_path(call->operands[0], text, sizeof text);
     const char *const path = config != NULL ? config : call->operands[0];
     apr_plans plans;
 

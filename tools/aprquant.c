@@ -52,7 +52,7 @@ static const apr_option options[] = {
      APR_TO(quant_options, feedback.sequential)},
     {"calibration-memory", 0, APR_OPTION_SIZE, "SIZE", NULL,
      "memory for sums of inputs; more memory means fewer passes over the text; without it 2 GiB, on a GPU all that is free",
-     APR_TO(quant_options, feedback.memory_bytes), .min = APR_LEAST_SIZE},
+     APR_TO(quant_options, feedback.memory_bytes), .min = APR_MIN_SIZE},
     {"damping", 0, APR_OPTION_REAL, "X", "0.01", "added to the diagonal of the Hessian (sums of inputs), as a share of its mean",
      APR_TO(quant_options, feedback.options.damping), .min = 1e-6, .max = 10},
     {"rounds", 0, APR_OPTION_INT, "N", "4", "rounds of coordinate descent and scale refit after the error feedback",
@@ -168,7 +168,7 @@ static const apr_need needs[] = {
 };
 
 /* text: the calibration text; NULL: --calibration was not given. */
-static apr_status quantize(const apr_call *call, const char *to, const apr_text *text, apr_arena *arena, apr_error *err)
+static apr_status quantize(const apr_call *call, const char *to, const apr_text_input *text, apr_arena *arena, apr_error *err)
 {
     const quant_options *const o = call->options;
     const apr_ggml_rules ggml_rules = {o->head_type, o->embedding_type, o->pure, o->leaves_head};
@@ -201,14 +201,14 @@ static apr_status run_named(const apr_call *call, const apr_quant_operands *name
     const quant_options *const o = call->options;
     const char *const operands[] = {call->operands[0], named->out};
     apr_call now = *call;
-    apr_text text = {0};
+    apr_text_input text = {0};
 
     if (named->threads > 0) omp_set_num_threads((int)named->threads);
     now.operands = operands;
     now.n_operands = 2;
-    if (o->calibration != NULL) APR_TRY(apr_text_open(&text, o->calibration, err));
+    if (o->calibration != NULL) APR_TRY(apr_text_input_open(&text, o->calibration, err));
     const apr_status status = quantize(&now, named->to, o->calibration != NULL ? &text : NULL, arena, err);
-    apr_text_close(&text);
+    apr_text_input_close(&text);
     return status;
 }
 

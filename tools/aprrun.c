@@ -159,8 +159,8 @@ static apr_status generate_with(apr_running *r, const apr_call *call, const prom
     size_t n_prompt = 0;
 
     apr_status status = encode_prompt(r, o, text, &prompt, &n_prompt, err);
-    if (status == APR_OK && is_chat(o) && !call->quiet) apr_say_turn_end(r, stderr);
-    if (status == APR_OK && !is_chat(o) && !o->no_bos && !call->quiet) apr_say_two_begins(r, prompt, n_prompt, stderr);
+    if (status == APR_OK && is_chat(o) && !call->quiet) apr_note_turn_end(r, stderr);
+    if (status == APR_OK && !is_chat(o) && !o->no_bos && !call->quiet) apr_warn_two_bos(r, prompt, n_prompt, stderr);
     if (status == APR_OK) status = apr_sampler_open(&sampler, apr_session_program(r->session)->vocab_size, &sampling, err);
     if (status == APR_OK) status = apr_generate(r->session, &sampler, prompt, n_prompt, &options, &generation, err);
     if (status == APR_OK && s.failed) status = apr_no_memory(err, "the text");
@@ -243,15 +243,15 @@ static apr_status perplexity_of(apr_running *r, const apr_call *call, apr_error 
     apr_perplexity result;
     apr_meter meter;
     window_meter on = {0};
-    apr_text text;
+    apr_text_input text;
     int32_t *ids = NULL;
     size_t n_ids = 0;
 
-    APR_TRY(apr_text_open(&text, call->operands[1], err));
+    APR_TRY(apr_text_input_open(&text, call->operands[1], err));
     apr_status status = apr_subject_encode_text(&subject, text.bytes, text.n_bytes, &ids, &n_ids, err);
-    apr_text_close(&text);
+    apr_text_input_close(&text);
     if (status == APR_OK) {
-        apr_begin_windows(subject.vocab, ids, n_ids, o->window);
+        apr_set_window_bos(subject.vocab, ids, n_ids, o->window);
         on.progress = apr_meter_start_counting(&meter, call->quiet);
         status = apr_evaluate_perplexity(r->session, ids, n_ids, o->window, on_window, &on, &result, err);
         apr_meter_end(&meter);

@@ -18,8 +18,8 @@
 #ifndef APR_FORMATS_APR_H
 #define APR_FORMATS_APR_H
 
-#include "formats/model/model.h"
-#include "formats/model/sink.h"
+#include "formats/tensor/model.h"
+#include "formats/tensor/sink.h"
 
 enum {
     APR_FLAG_LZ4 = 0x0001,
@@ -58,6 +58,6 @@ char *apr_apr_missing(const apr_model *model, char *text, size_t n_bytes);
 apr_status apr_check_aprender(const apr_model *layout, apr_error *err);
 
 /* Is it a type that both projects read the same way? */
-bool apr_aprender_holds(apr_dtype dtype);
+bool apr_aprender_supports(apr_dtype dtype);
 
 #endif

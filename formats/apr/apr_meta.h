@@ -17,7 +17,7 @@
 #define APR_FORMATS_APR_META_H
 
 #include "formats/base/json.h"
-#include "formats/model/model.h"
+#include "formats/tensor/model.h"
 
 enum { APR_META_VERSION = 1, APR_META_CRC_CHARS = 8 };
 
@@ -45,21 +45,21 @@ void apr_meta_write_vocab(apr_json_text *out, const apr_vocab *vocab);
 void apr_meta_write_vocab_rules(apr_json_text *out, const apr_vocab *vocab);
 apr_status apr_meta_read_vocab(apr_model *model, const cJSON *root, apr_error *err);
 
-/* A tensor's provenance (apr_meta_way.c), written to and read from its record. */
-bool apr_meta_has_way(const apr_tensor *tensor);
-void apr_meta_write_way(apr_json_text *out, const apr_tensor *tensor);
-apr_status apr_meta_read_way(apr_model *model, const cJSON *record, apr_tensor *tensor, apr_error *err);
+/* A tensor's provenance (apr_meta_provenance.c), written to and read from its record. */
+bool apr_meta_has_provenance(const apr_tensor *tensor);
+void apr_meta_write_provenance(apr_json_text *out, const apr_tensor *tensor);
+apr_status apr_meta_read_provenance(apr_model *model, const cJSON *record, apr_tensor *tensor, apr_error *err);
 
 /* The JSON values for an origin's format ("gguf" | "safetensors" | "consolidated") and for a naming scheme. NULL or false: unknown. */
-const char *apr_meta_origin_word(apr_format format);
+const char *apr_meta_origin_name(apr_format format);
 bool apr_meta_find_origin(const char *word, apr_format *format);
-const char *apr_meta_dialect_word(apr_dialect naming);
-bool apr_meta_find_dialect(const char *word, apr_dialect *naming); /* word may be NULL */
+const char *apr_meta_naming_name(apr_naming naming);
+bool apr_meta_find_naming(const char *word, apr_naming *naming); /* word may be NULL */
 
 /* True for a name that is safe to create in a user's folder: no path, and not a weight file. */
 bool apr_meta_is_file_name(const char *name);
 /* The "aprkit" object, or NULL if another program wrote the file. */
-const cJSON *apr_meta_kit(const cJSON *root);
+const cJSON *apr_meta_aprkit(const cJSON *root);
 /* True for a top-level key with a defined meaning, which cannot hold free metadata. */
 bool apr_meta_is_reserved(const char *key);
 /* Alternative keys that realizar accepts for a hyperparameter; ends with NULL. */

@@ -2,14 +2,14 @@
 #include "formats/apr/apr_meta.h"
 
 #include "formats/base/base64.h"
-#include "formats/base/checkpoint_names.h"
+#include "formats/files/checkpoint_names.h"
 #include "formats/gguf/gguf.h"
-#include "formats/hf/hf_quantization.h"
-#include "formats/hf/packings.h"
-#include "formats/hf/params.h"
+#include "formats/packed/hf_quantization.h"
+#include "formats/packed/packings.h"
+#include "formats/shape/meta_params.h"
 #include "formats/hf/safetensors.h"
-#include "formats/model/family.h"
-#include "formats/model/text_part.h"
+#include "formats/shape/family.h"
+#include "formats/shape/text_part.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -21,7 +21,7 @@ const char *const apr_meta_typed_keys[] = {"model_type",  "name",         "descr
                                            "data_source", "data_license", "version",     "source", "original_format",
                                            "created_at",  "total_size",   "param_count", NULL};
 
-const cJSON *apr_meta_kit(const cJSON *root)
+const cJSON *apr_meta_aprkit(const cJSON *root)
 {
     const cJSON *const kit = apr_json_get(root, "aprkit");
     return cJSON_IsObject(kit) ? kit : NULL;
@@ -305,7 +305,7 @@ static apr_status read_architecture(apr_model *model, const cJSON *root, apr_err
 
     if (!copy_string(model, root, "architecture", &architecture) || !copy_string(model, root, "hf_architecture", &hf_class))
         return apr_no_memory(err, "the metadata");
-    if (architecture != NULL) h->architecture = apr_meta_kit(root) != NULL ? architecture : apr_architecture_from_ggml(architecture);
+    if (architecture != NULL) h->architecture = apr_meta_aprkit(root) != NULL ? architecture : apr_architecture_from_ggml(architecture);
     if (hf_class != NULL) h->hf_class = hf_class;
     if (h->architecture == NULL) h->architecture = "";
     apr_json_get_bool(root, "tied_embeddings", &h->tie_word_embeddings);
@@ -323,7 +323,7 @@ static apr_status read_kit_head(apr_model *model, const cJSON *kit, apr_error *e
     if (!apr_json_get_int(kit, "version", &version) || version < 1) return bad(model, err, "aprkit.version");
     if (version > APR_META_VERSION)
         return apr_fail(err, APR_E_UNSUPPORTED, "%s: written by a newer aprkit (metadata version %lld)", model->path, (long long)version);
-    if (!apr_meta_find_dialect(naming, &model->dialect)) return bad(model, err, "aprkit.dialect");
+    if (!apr_meta_find_naming(naming, &model->naming)) return bad(model, err, "aprkit.dialect");
     if (format != NULL && !apr_meta_find_origin(format, &model->origin.format)) return bad(model, err, "aprkit.origin.format");
     if (apr_json_get_int(origin, "gguf_version", &gguf_version)) {
         if (gguf_version < 2 || gguf_version > 3) return bad(model, err, "aprkit.origin.gguf_version");
@@ -336,7 +336,7 @@ static apr_status read_kit_head(apr_model *model, const cJSON *kit, apr_error *e
 
 apr_status apr_meta_read_shape(apr_model *model, const cJSON *root, apr_error *err)
 {
-    const cJSON *const kit = apr_meta_kit(root);
+    const cJSON *const kit = apr_meta_aprkit(root);
 
     if (kit == NULL) APR_TRY(read_hf_config(model, root, err));
     APR_TRY(read_architecture(model, root, err));
@@ -376,7 +376,7 @@ static apr_status read_tensors(apr_model *model, const cJSON *kit, apr_error *er
         const apr_tensor *const found = name != NULL ? apr_model_find(model, name) : NULL;
         if (found == NULL) return bad(model, err, "aprkit.tensors");
         apr_tensor *const t = &model->tensors[found - model->tensors];
-        APR_TRY(apr_meta_read_way(model, item, t, err));
+        APR_TRY(apr_meta_read_provenance(model, item, t, err));
         APR_TRY(read_scale(model, item, t, err));
     }
     return APR_OK;
@@ -429,7 +429,7 @@ static apr_status read_gaps(blob_reader *r, const cJSON *kit)
 {
     apr_model *const model = r->model;
     const cJSON *const gaps = apr_json_get(apr_json_get(kit, "origin"), "gaps"), *const places = apr_json_get(gaps, "places"), *item;
-    const uint64_t most_zeros = 2 * apr_gguf_most_zeros(model); /* twice: renamed tensors may have been left out */
+    const uint64_t most_zeros = 2 * apr_gguf_max_zeros(model); /* twice: renamed tensors may have been left out */
     uint64_t n_zeros = 0;
     int64_t n_tensors = -1, last = -1;
     size_t n = 0;
@@ -484,9 +484,9 @@ static apr_status check_config(apr_model *model, apr_error *err)
         APR_TRY(apr_gguf_refusal_read(&model->kv, &model->hparams, &model->arena, model->path, err));
     const apr_attachment *const params = apr_model_attachment(model, "params.json");
     if (config == NULL && params != NULL && model->origin.format == APR_FORMAT_CONSOLIDATED)
-        return apr_params_judge(params, model, &model->hparams, &model->arena, model->path, err);
+        return apr_params_check(params, model, &model->hparams, &model->arena, model->path, err);
     if (config == NULL) return APR_OK;
-    APR_TRY(apr_hf_config_judge(config, &model->hparams, &model->arena, where, err));
+    APR_TRY(apr_hf_config_check(config, &model->hparams, &model->arena, where, err));
     model->overrules_tie = !model->hparams.tie_word_embeddings && apr_find_head(model) != NULL && apr_hf_config_ties(config);
     if (model->hparams.refusal == NULL) model->hparams.refusal = apr_hf_bias_conflict(model, &model->hparams, false, &model->arena);
     return APR_OK;
@@ -494,7 +494,7 @@ static apr_status check_config(apr_model *model, apr_error *err)
 
 apr_status apr_meta_read_rest(apr_model *model, const cJSON *root, apr_error *err)
 {
-    const cJSON *const kit = apr_meta_kit(root), *const packed = apr_json_get(kit, "kv");
+    const cJSON *const kit = apr_meta_aprkit(root), *const packed = apr_json_get(kit, "kv");
     blob_reader r = {.model = model, .err = err};
     bool has_scales = false;
 

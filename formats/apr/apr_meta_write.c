@@ -79,13 +79,13 @@ static bool has_hparams(const apr_hparams *h)
 
 bool apr_meta_is_plain(const apr_model *layout)
 {
-    if (!has_free_keys(layout) || has_hparams(&layout->hparams) || layout->dialect != APR_DIALECT_HF) return false;
+    if (!has_free_keys(layout) || has_hparams(&layout->hparams) || layout->naming != APR_NAMING_HF) return false;
     if (layout->vocab.kind != APR_VOCAB_NONE || layout->vocab.chat_template != NULL || layout->n_attachments > 0 ||
         layout->origin.n_order > 0)
         return false;
     for (size_t i = 0; i < layout->n_tensors; i++) {
         const apr_tensor *const t = &layout->tensors[i];
-        if (apr_meta_has_way(t) || t->scale != NULL) return false;
+        if (apr_meta_has_provenance(t) || t->scale != NULL) return false;
     }
     return true;
 }
@@ -119,7 +119,7 @@ static apr_str typed_value(const apr_model *layout, const char *key)
     value = (apr_str){"", 0};
     if (strcmp(key, "model_type") == 0 || strcmp(key, "name") == 0) return apr_str_of(architecture);
     if (strcmp(key, "version") == 0 && !plain) return apr_str_of("1.0.0");
-    const char *const origin = apr_meta_origin_word(layout->origin.format);
+    const char *const origin = apr_meta_origin_name(layout->origin.format);
     if (strcmp(key, "original_format") == 0 && origin != NULL) return apr_str_of(origin);
     return value;
 }
@@ -185,7 +185,7 @@ static void write_hparams(apr_json_text *out, const apr_model *layout)
 {
     apr_hparams h = layout->hparams;
     /* only llama.cpp's converter makes rotary pairs adjacent (interleaved), and only for llama */
-    const bool pairs = layout->dialect == APR_DIALECT_GGML && h.architecture != NULL && strcmp(h.architecture, "llama") == 0;
+    const bool pairs = layout->naming == APR_NAMING_GGML && h.architecture != NULL && strcmp(h.architecture, "llama") == 0;
 
     write_string(out, "architecture", h.architecture);
     write_string(out, "hf_architecture", h.hf_class);
@@ -279,7 +279,7 @@ static void write_origin(apr_json_text *out, const apr_model *layout)
     const apr_origin *const origin = &layout->origin;
 
     apr_json_open(out, "origin", '{');
-    write_string(out, "format", apr_meta_origin_word(origin->format));
+    write_string(out, "format", apr_meta_origin_name(origin->format));
     if (origin->gguf_version != 0) apr_json_uint(out, "gguf_version", apr_gguf_version_number(origin->gguf_version));
     if (apr_gguf_is_big_endian(origin->gguf_version)) apr_json_bool(out, "big_endian", true);
     apr_json_bool(out, "requantized", origin->requantized);
@@ -296,7 +296,7 @@ static void write_tensor(apr_json_text *out, const apr_tensor *t)
 {
     apr_json_open(out, NULL, '{');
     write_string(out, "name", t->name);
-    apr_meta_write_way(out, t);
+    apr_meta_write_provenance(out, t);
     if (t->scale != NULL) {
         write_string(out, "scale", t->scale->name);
         apr_json_int(out, "scale_rows", t->scale_rows);
@@ -312,7 +312,7 @@ static void write_tensors(apr_json_text *out, const apr_model *layout)
 
     for (size_t i = 0; i < layout->n_tensors; i++) {
         const apr_tensor *const t = &layout->tensors[i];
-        if (!apr_meta_has_way(t) && t->scale == NULL) continue;
+        if (!apr_meta_has_provenance(t) && t->scale == NULL) continue;
         if (!any) apr_json_open(out, "tensors", '[');
         any = true;
         write_tensor(out, t);
@@ -375,7 +375,7 @@ static void write_kit(apr_json_text *out, const apr_model *layout)
     memset(zeros, '0', n_chars);
     apr_json_open(out, "aprkit", '{');
     apr_json_int(out, "version", APR_META_VERSION);
-    write_string(out, "dialect", apr_meta_dialect_word(layout->dialect));
+    write_string(out, "dialect", apr_meta_naming_name(layout->naming));
     write_origin(out, layout);
     write_kv(out, layout);
     if (has_hparams(&layout->hparams)) apr_meta_write_hparams(out, &layout->hparams);

@@ -7,7 +7,7 @@
 static const apr_dtype shared_types[] = {APR_Q4_K, APR_Q6_K, APR_F16, APR_BF16, APR_F32};
 enum { N_SHARED_TYPES = sizeof shared_types / sizeof *shared_types };
 
-bool apr_aprender_holds(apr_dtype dtype)
+bool apr_aprender_supports(apr_dtype dtype)
 {
     for (int i = 0; i < N_SHARED_TYPES; i++)
         if (shared_types[i] == dtype) return true;
@@ -36,7 +36,7 @@ static apr_status check_tensor(const apr_tensor *t, apr_error *err)
         return apr_fail(err, APR_E_UNSUPPORTED,
                         "tensor '%s' is a vector of %s, which realizar reads as f32: the nearest type that works is f32", t->name,
                         apr_dtypes[t->dtype].name);
-    if (!apr_aprender_holds(t->dtype))
+    if (!apr_aprender_supports(t->dtype))
         return apr_fail(err, APR_E_UNSUPPORTED,
                         "tensor '%s' is %s %s, which aprender and realizar read differently: the nearest type that works is %s", t->name,
                         apr_dtypes[t->dtype].name, apr_dims_text(t, dims, sizeof dims), apr_dtypes[nearest_type(t)].name);

@@ -155,7 +155,7 @@ static apr_status sort_index(reader *r)
 
     while (i < r->n_entries && by_name(&r->entries[i - 1], &r->entries[i]) < 0) i++;
     if (i >= r->n_entries) return APR_OK;
-    if (apr_meta_kit(r->metadata) != NULL && by_name(&r->entries[i - 1], &r->entries[i]) > 0)
+    if (apr_meta_aprkit(r->metadata) != NULL && by_name(&r->entries[i - 1], &r->entries[i]) > 0)
         return apr_fail(r->err, APR_E_DAMAGED, "%s: the index is not sorted: tensor '%s' comes after '%s'", r->model->path,
                         r->entries[i].tensor.name, r->entries[i - 1].tensor.name);
     qsort(r->entries, r->n_entries, sizeof *r->entries, by_name);
@@ -343,7 +343,7 @@ static apr_status read_hex(const char *hex, uint32_t *value)
 
 static apr_status read_crcs(reader *r)
 {
-    const cJSON *const kit = apr_meta_kit(r->metadata);
+    const cJSON *const kit = apr_meta_aprkit(r->metadata);
     const char *const hex = apr_json_get_string(kit, "crc32");
     bool good = hex != NULL && strlen(hex) == (size_t)r->header.n_tensors * APR_META_CRC_CHARS;
 
@@ -398,9 +398,9 @@ static apr_status read_all(reader *r)
     if (!cJSON_IsObject(r->metadata)) return apr_fail(r->err, APR_E_DAMAGED, "%s: the metadata is not a JSON object", model->path);
     APR_TRY(read_index(r));
     APR_TRY(apr_meta_read_shape(model, r->metadata, r->err));
-    const bool foreign = apr_meta_kit(r->metadata) == NULL;
+    const bool foreign = apr_meta_aprkit(r->metadata) == NULL;
     if (foreign) {
-        if (find_entry(r, "token_embd.weight") != NULL) model->dialect = APR_DIALECT_GGML;
+        if (find_entry(r, "token_embd.weight") != NULL) model->naming = APR_NAMING_GGML;
         reverse_foreign_dims(r);
         drop_empty_heads(r);
     }

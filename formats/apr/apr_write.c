@@ -3,7 +3,7 @@
 #include "formats/apr/apr_meta.h"
 #include "formats/base/bytes.h"
 #include "formats/base/crc32.h"
-#include "formats/base/out.h"
+#include "formats/files/out.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -221,7 +221,7 @@ static apr_status pass(apr_sink *sink, uint32_t crc, apr_error *err)
     if (w->at == w->layout->n_tensors) return apr_fail(err, APR_E_USAGE, "more tensors were passed over than the layout has");
     w->n_put = w->layout->tensors[w->at].n_bytes;
     w->crc = crc;
-    apr_out_pass(w->out, w->n_put);
+    apr_out_advance(w->out, w->n_put);
     return APR_OK;
 }
 
@@ -316,9 +316,9 @@ apr_status apr_apr_sink_open(apr_sink **sink, const char *path, const apr_model 
     *sink = NULL;
     if (options == NULL) options = &defaults;
     APR_TRY(new_writer(&w, path, layout, options->profile, err));
-    if (options->take_up != NULL) status = apr_out_take_up(&w->out, options->take_up, path, w->total_bytes, options->overwrite, err);
+    if (options->resume_from != NULL) status = apr_out_resume(&w->out, options->resume_from, path, w->total_bytes, options->overwrite, err);
     else status = apr_out_open(&w->out, path, w->total_bytes, options->overwrite, err);
-    if (status == APR_OK) apr_out_prove(w->out, options->reader);
+    if (status == APR_OK) apr_out_verify(w->out, options->reader);
     if (status == APR_OK) status = apr_out_write(w->out, w->head, w->head_bytes, NULL, err);
     if (status != APR_OK) {
         free_writer(w);

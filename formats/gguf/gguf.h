@@ -8,10 +8,10 @@
 #ifndef APR_FORMATS_GGUF_H
 #define APR_FORMATS_GGUF_H
 
-#include "formats/model/adapter.h"
-#include "formats/model/losses.h"
-#include "formats/model/model.h"
-#include "formats/model/sink.h"
+#include "formats/tensor/adapter.h"
+#include "formats/tensor/losses.h"
+#include "formats/tensor/model.h"
+#include "formats/tensor/sink.h"
 
 /* Opens a file, or any shard of a split model (PREFIX-00001-of-00005.gguf) with all its siblings. On failure the model is closed.
  * tensors[] are sorted by data offset. If the file lists them in another order, origin.order keeps that order. Numbers of a big-endian
@@ -45,7 +45,7 @@ uint64_t apr_gguf_gap_bytes(const apr_model *layout);
 
 /* The most zero bytes that are kept as gaps: 4 MiB plus the bytes of all tensors. An APR file of a few KB must not become a GGUF that
  * fills a disk. */
-uint64_t apr_gguf_most_zeros(const apr_model *model);
+uint64_t apr_gguf_max_zeros(const apr_model *model);
 
 enum { APR_GGUF_MAX_KEY_BYTES = 65535 };
 /* Fails with `status` at a key that GGUF does not allow: empty, or longer than APR_GGUF_MAX_KEY_BYTES. */
@@ -75,8 +75,8 @@ apr_status apr_gguf_keys(const apr_hparams *hparams, const apr_vocab *vocab, con
                          apr_error *err);
 /* Hyperparameters that those keys cannot express, as "aprkit.*" keys. They are read last. They are written for each value that the keys
  * written so far do not give back. n_tokens: of the tokenizer whose keys come next. */
-apr_status apr_gguf_extras_read(const apr_kv_list *kv, apr_hparams *hparams, apr_arena *arena, const char *where, apr_error *err);
-apr_status apr_gguf_extras_write(const apr_hparams *hparams, size_t n_tokens, apr_kv_list *kv, apr_error *err);
+apr_status apr_gguf_aprkit_keys_read(const apr_kv_list *kv, apr_hparams *hparams, apr_arena *arena, const char *where, apr_error *err);
+apr_status apr_gguf_aprkit_keys_write(const apr_hparams *hparams, size_t n_tokens, apr_kv_list *kv, apr_error *err);
 /* Reads only aprkit.refusal: the field and value that no program here supports. An APR file has it only in its keys. */
 apr_status apr_gguf_refusal_read(const apr_kv_list *kv, apr_hparams *hparams, apr_arena *arena, const char *where, apr_error *err);
 /* Writes the named chat templates of tokenizer_config.json and of additional_chat_templates/. */

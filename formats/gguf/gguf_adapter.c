@@ -1,7 +1,7 @@
 /* gguf_adapter.c - reads LoRA adapters in llama.cpp's GGUF form: pairs of tensors X.lora_a [rank, in] and X.lora_b [out, rank], where X is
  * ggml's name of the weight. For the embedding lora_a is [tokens, rank] and lora_b [width, rank]. */
 #include "formats/gguf/gguf.h"
-#include "formats/model/made.h"
+#include "formats/tensor/composed.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -27,7 +27,7 @@ static apr_status transpose(apr_adapter *adapter, const apr_tensor **matrix, apr
 
     if (transposed == NULL) return apr_no_memory(err, "a matrix of an adapter");
     *transposed = **matrix;
-    APR_TRY(apr_tensor_follow(transposed, &chain, &adapter->files.arena, adapter->path, err));
+    APR_TRY(apr_tensor_append_steps(transposed, &chain, &adapter->files.arena, adapter->path, err));
     *matrix = transposed;
     return APR_OK;
 }
@@ -114,7 +114,7 @@ static apr_status read_adapter(apr_adapter *adapter, apr_error *err)
 
 apr_status apr_gguf_adapter_open(apr_adapter *adapter, const char *path, apr_error *err)
 {
-    *adapter = (apr_adapter){.dialect = APR_DIALECT_GGML};
+    *adapter = (apr_adapter){.naming = APR_NAMING_GGML};
     APR_TRY(apr_gguf_open(&adapter->files, path, err));
     adapter->path = adapter->files.path;
     const apr_status status = read_adapter(adapter, err);

@@ -9,7 +9,7 @@ bool apr_gguf_is_big_endian(uint32_t version) { return version > MAX_VERSION; }
 
 uint32_t apr_gguf_version_number(uint32_t version) { return apr_gguf_is_big_endian(version) ? __builtin_bswap32(version) : version; }
 
-bool apr_gguf_goes_back_big_endian(const apr_model *layout)
+bool apr_gguf_writes_big_endian(const apr_model *layout)
 {
     const apr_origin *const o = &layout->origin;
     bool is_flat = true;
@@ -19,7 +19,7 @@ bool apr_gguf_goes_back_big_endian(const apr_model *layout)
            is_flat;
 }
 
-void apr_gguf_turn(uint8_t *bytes, size_t n_bytes, size_t each)
+void apr_gguf_swap(uint8_t *bytes, size_t n_bytes, size_t each)
 {
     for (uint8_t *at = bytes; n_bytes >= each && at <= bytes + n_bytes - each; at += each)
         for (size_t i = 0; i < each / 2; i++) {
@@ -32,7 +32,7 @@ void apr_gguf_turn(uint8_t *bytes, size_t n_bytes, size_t each)
 /* Swaps one number. Returns the byte after it. */
 static uint8_t *swap_one(uint8_t *at, size_t n_bytes)
 {
-    apr_gguf_turn(at, n_bytes, n_bytes);
+    apr_gguf_swap(at, n_bytes, n_bytes);
     return at + n_bytes;
 }
 
@@ -45,7 +45,7 @@ static uint8_t *swap_array(uint8_t *at, const apr_kv *item)
     at = swap_one(swap_one(at, 4), 8);
     for (size_t i = 0; item->elem_type == APR_KV_STRING && i < n; i++) at = swap_string(at, item->value.strings[i].n_bytes);
     if (item->elem_type == APR_KV_STRING) return at;
-    apr_gguf_turn(at, n * each, each);
+    apr_gguf_swap(at, n * each, each);
     return at + n * each;
 }
 
@@ -64,7 +64,7 @@ static uint8_t *swap_info(uint8_t *at, const apr_tensor *tensor)
     return swap_one(swap_one(at, 4), 8);
 }
 
-void apr_gguf_turn_head(uint8_t *head, const apr_kv_list *kv, const apr_tensor *const *infos, size_t n_infos)
+void apr_gguf_swap_head(uint8_t *head, const apr_kv_list *kv, const apr_tensor *const *infos, size_t n_infos)
 {
     uint8_t *at = swap_one(swap_one(swap_one(head + 4, 4), 8), 8);
 

@@ -5,8 +5,8 @@
 #ifndef APR_FORMATS_GGUF_ENDIAN_H
 #define APR_FORMATS_GGUF_ENDIAN_H
 
-#include "formats/model/kv.h"
-#include "formats/model/model.h"
+#include "formats/tensor/kv.h"
+#include "formats/tensor/model.h"
 
 /* origin.gguf_version is what a little-endian reader sees: 2 or 3, or one of them byte-swapped. */
 bool apr_gguf_is_big_endian(uint32_t version);
@@ -14,11 +14,11 @@ uint32_t apr_gguf_version_number(uint32_t version);
 
 /* True: the layout is an APR file that was imported from a big-endian GGUF, and its types are unchanged. They are plain numbers: quantized
  * blocks are not read from big-endian files. */
-bool apr_gguf_goes_back_big_endian(const apr_model *layout);
+bool apr_gguf_writes_big_endian(const apr_model *layout);
 
 /* Byte-swaps elements of `each` bytes in place. */
-void apr_gguf_turn(uint8_t *bytes, size_t n_bytes, size_t each);
+void apr_gguf_swap(uint8_t *bytes, size_t n_bytes, size_t each);
 /* Byte-swaps everything before the data. `head` was written little-endian from these keys and tensor infos. */
-void apr_gguf_turn_head(uint8_t *head, const apr_kv_list *kv, const apr_tensor *const *infos, size_t n_infos);
+void apr_gguf_swap_head(uint8_t *head, const apr_kv_list *kv, const apr_tensor *const *infos, size_t n_infos);
 
 #endif

@@ -11,7 +11,7 @@ static bool is_zero(const uint8_t *bytes, uint64_t n)
     return i == n;
 }
 
-uint64_t apr_gguf_most_zeros(const apr_model *model)
+uint64_t apr_gguf_max_zeros(const apr_model *model)
 {
     uint64_t n = (uint64_t)4 << 20;
     for (size_t i = 0; i < model->n_tensors; i++) n += model->tensors[i].n_bytes;
@@ -55,7 +55,7 @@ apr_status apr_gguf_find_gaps(apr_model *model, const uint64_t *offsets, uint64_
     }
     if (start + end <= n_file)
         add_unless_usual(&s, n + 1, map->data + start + end, n_file - start - end, n > 0 ? apr_align_up(end, alignment) - end : 0);
-    if (zeros_of(s.gaps, s.n) > apr_gguf_most_zeros(model)) return APR_OK; /* too much padding to keep */
+    if (zeros_of(s.gaps, s.n) > apr_gguf_max_zeros(model)) return APR_OK; /* too much padding to keep */
     model->origin.gaps = s.gaps;
     model->origin.n_gaps = s.n;
     model->origin.n_gap_tensors = n;

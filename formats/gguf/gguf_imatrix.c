@@ -6,11 +6,11 @@
  *
  * The older .dat, with numbers of 4 bytes: n_entries, then {length, name, n_calls, n_values, values} for each entry, then optionally
  * n_calls, length and name of the text. Values are means of squares times n_calls. */
-#include "formats/model/imatrix.h"
+#include "formats/tensor/imatrix.h"
 
 #include "formats/base/bytes.h"
 #include "formats/base/crc32.h"
-#include "formats/base/out.h"
+#include "formats/files/out.h"
 #include "formats/gguf/gguf.h"
 
 #include <math.h>

@@ -1,13 +1,13 @@
 /* gguf_losses.c - lists what a GGUF made from a checkpoint cannot express for its readers, llama.cpp above all: hyperparameters
  * (gguf_hparam_losses.c), tokenizer, files.
  *
- * Our own reader obeys the keys of gguf_extra.c and gguf_vocab.c. What is listed here is lost for other readers. */
-#include "formats/base/checkpoint_names.h"
+ * Our own reader obeys the keys of gguf_aprkit_keys.c and gguf_vocab.c. What is listed here is lost for other readers. */
+#include "formats/files/checkpoint_names.h"
 #include "formats/gguf/gguf.h"
-#include "formats/gguf/gguf_stops.h"
-#include "formats/gguf/gguf_vocab_kinds.h"
-#include "formats/model/spm_scores.h"
-#include "formats/model/vocab_index.h"
+#include "formats/vocab/gguf_stops.h"
+#include "formats/vocab/gguf_vocab_kinds.h"
+#include "formats/vocab/spm_scores.h"
+#include "formats/vocab/vocab_index.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -162,7 +162,7 @@ static apr_status check_sentencepiece(const checking *c)
 static apr_status check_kind(const checking *c)
 {
     const apr_vocab *const v = &c->layout->vocab;
-    const int64_t mistaken = apr_gguf_bert_mistaken(v);
+    const int64_t mistaken = apr_gguf_bert_ambiguous(v);
 
     if (mistaken >= 0)
         APR_TRY(apr_loss_add(c->losses, APR_LOST_TO_OTHERS, c->err,

@@ -1,7 +1,7 @@
 /* gguf_read.c - reads GGUF files and their shards: header, keys, tensor infos, extents. Trusts no number of the file. */
-#include "formats/base/stand_in.h"
+#include "formats/files/placeholder.h"
 #include "formats/gguf/gguf.h"
-#include "formats/model/family.h"
+#include "formats/shape/family.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -181,7 +181,7 @@ static apr_status read_info(shard *s, size_t i, apr_arena *arena, place *where, 
         return apr_fail(err, APR_E_DAMAGED, "%s: the list of tensors ends early, within tensor '%.200s'", s->path, t->name);
     t->dtype = apr_dtype_by_ggml_id(id);
     if (t->dtype == APR_DTYPE_COUNT)
-        return apr_fail(err, APR_E_UNSUPPORTED, "%s: tensor '%.200s' has type %u: %s", s->path, t->name, id, apr_ggml_id_story(id));
+        return apr_fail(err, APR_E_UNSUPPORTED, "%s: tensor '%.200s' has type %u: %s", s->path, t->name, id, apr_ggml_id_reason(id));
     if (where->offset % s->alignment != 0)
         return apr_fail(err, APR_E_DAMAGED, "%s: tensor '%.200s' is at offset %llu, not a multiple of the alignment %llu", s->path, t->name,
                         (unsigned long long)where->offset, (unsigned long long)s->alignment);
@@ -405,7 +405,7 @@ static void bind_scales(apr_model *model)
 static apr_status parse(apr_model *model, bool head_only, apr_error *err)
 {
     model->format = APR_FORMAT_GGUF;
-    model->dialect = APR_DIALECT_GGML;
+    model->naming = APR_NAMING_GGML;
     shard *const shards = calloc(model->n_maps, sizeof *shards);
     if (shards == NULL) return apr_no_memory(err, "the shards");
     const apr_status status = read_shards(model, shards, head_only, err);
@@ -454,7 +454,7 @@ static apr_status open_shards(apr_model *model, size_t n_shards, apr_error *err)
         apr_map *const map = &model->maps[model->n_maps];
         APR_TRY(apr_map_open(map, path, err));
         model->n_maps++;
-        APR_TRY(apr_refuse_stand_in(map->data, map->n_bytes, path, err));
+        APR_TRY(apr_refuse_placeholder(map->data, map->n_bytes, path, err));
     }
     return APR_OK;
 }

@@ -1,10 +1,10 @@
 /* gguf_write.c - writes a GGUF file from a layout: the header first, then the tensors in layout order, each padded to the alignment. */
 #include "formats/base/crc32.h"
-#include "formats/base/out.h"
+#include "formats/files/out.h"
 #include "formats/gguf/gguf.h"
 #include "formats/gguf/gguf_endian.h"
-#include "formats/model/kv_copy.h"
-#include "formats/model/metadata.h"
+#include "formats/tensor/kv_copy.h"
+#include "formats/tensor/metadata.h"
 
 #include <stdlib.h>
 
@@ -73,7 +73,7 @@ static int64_t file_type_of(const apr_model *layout)
     int64_t elems[APR_DTYPE_COUNT] = {0};
 
     for (size_t i = 0; i < layout->n_tensors; i++) elems[layout->tensors[i].dtype] += apr_tensor_elems(&layout->tensors[i]);
-    const apr_dtype most = apr_dtype_of_most(elems);
+    const apr_dtype most = apr_dtype_most_common(elems);
     if (most == APR_DTYPE_COUNT) return 0; /* a file without weights is all f32 */
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if (rows[i].dtype == most) return rows[i].file_type;
@@ -99,7 +99,7 @@ bool apr_gguf_keeps_keys(const apr_model *layout)
 /* Two texts of a checkpoint may have one key in a GGUF ("license" and "general.license"). Our own keys must be unique. */
 static bool may_be_there(const apr_kv *text, const char *key)
 {
-    static const char own[] = APR_METADATA_HEAD;
+    static const char own[] = APR_METADATA_PREFIX;
     return key != NULL && !apr_str_is(text->key, key) && strncmp(key, own, sizeof own - 1) != 0;
 }
 
@@ -229,7 +229,7 @@ static void write_head(const gguf_sink *s, uint8_t *head)
     apr_kv_write(&s->kv, p + HEAD_BYTES);
     p += HEAD_BYTES + apr_kv_bytes(&s->kv);
     for (size_t i = 0; i < l->n_tensors; i++) p = write_info(p, s->infos[i], s->offsets[s->infos[i] - l->tensors]);
-    if (s->is_big_endian) apr_gguf_turn_head(head, &s->kv, s->infos, l->n_tensors);
+    if (s->is_big_endian) apr_gguf_swap_head(head, &s->kv, s->infos, l->n_tensors);
 }
 
 /* The gap at a place (see apr_gap). `at`: the bytes of header or data before it. */
@@ -263,7 +263,7 @@ static apr_status lay_out(gguf_sink *s, uint64_t head_at, apr_error *err)
                         (unsigned long long)s->alignment);
     s->head_bytes = head_at + head_gap;
     s->total_bytes = s->head_bytes + offset + tail;
-    if (s->total_bytes - head_at > MAX_PADDING + 3 * apr_gguf_most_zeros(s->layout)) /* the tensors, their gaps and the padding */
+    if (s->total_bytes - head_at > MAX_PADDING + 3 * apr_gguf_max_zeros(s->layout)) /* the tensors, their gaps and the padding */
         return apr_fail(err, APR_E_UNSUPPORTED, "%s: general.alignment %llu makes a file of %llu bytes, most of them zeros", s->path,
                         (unsigned long long)s->alignment, (unsigned long long)s->total_bytes);
     return APR_OK;
@@ -307,7 +307,7 @@ static apr_status make_head(gguf_sink *s, const apr_sink_options *options, uint8
 
 static apr_status open_out(gguf_sink *s, const apr_sink_options *options, apr_error *err)
 {
-    if (options->take_up != NULL) return apr_out_take_up(&s->out, options->take_up, s->path, s->total_bytes, options->overwrite, err);
+    if (options->resume_from != NULL) return apr_out_resume(&s->out, options->resume_from, s->path, s->total_bytes, options->overwrite, err);
     return apr_out_open(&s->out, s->path, s->total_bytes, options->overwrite, err);
 }
 
@@ -319,7 +319,7 @@ static apr_status begin(gguf_sink *s, const apr_sink_options *options, apr_error
 
     APR_TRY(make_head(s, options, &head, &head_at, err));
     apr_status status = open_out(s, options, err);
-    if (status == APR_OK) apr_out_prove(s->out, options->reader);
+    if (status == APR_OK) apr_out_verify(s->out, options->reader);
     if (status == APR_OK) status = apr_out_write(s->out, head, (size_t)head_at, NULL, err);
     free(head);
     if (status == APR_OK) status = write_gap(s, 0, head_at, err);
@@ -342,7 +342,7 @@ static apr_status write_numbers(gguf_sink *s, const uint8_t *bytes, size_t n_byt
         bytes += n;
         n_bytes -= n;
         const size_t whole = s->n_swapped / each * each;
-        apr_gguf_turn(s->swapped, whole, each);
+        apr_gguf_swap(s->swapped, whole, each);
         APR_TRY(apr_out_write(s->out, s->swapped, whole, NULL, err));
         s->n_swapped -= whole;
         memmove(s->swapped, s->swapped + whole, s->n_swapped);
@@ -385,7 +385,7 @@ static apr_status gguf_pass(apr_sink *sink, uint32_t crc, apr_error *err)
     (void)crc;
     if (s->i_tensor == s->layout->n_tensors) return apr_fail(err, APR_E_USAGE, "%s: more tensors than the layout has", s->path);
     s->n_put = s->layout->tensors[s->i_tensor].n_bytes;
-    apr_out_pass(s->out, s->n_put);
+    apr_out_advance(s->out, s->n_put);
     return close_tensors(s, err);
 }
 
@@ -404,8 +404,8 @@ static apr_status gguf_finish(apr_sink *sink, apr_error *err)
     gguf_sink *const s = (gguf_sink *)sink;
     apr_status status;
 
-    if (apr_out_tell(s->out) != s->total_bytes) {
-        status = apr_fail(err, APR_E_USAGE, "%s: only %llu of %llu bytes were given", s->path, (unsigned long long)apr_out_tell(s->out),
+    if (apr_out_position(s->out) != s->total_bytes) {
+        status = apr_fail(err, APR_E_USAGE, "%s: only %llu of %llu bytes were given", s->path, (unsigned long long)apr_out_position(s->out),
                           (unsigned long long)s->total_bytes);
     } else {
         status = apr_out_finish(s->out, err);
@@ -444,7 +444,7 @@ static gguf_sink *new_sink(const char *path, const apr_model *layout, bool is_bi
 apr_status apr_gguf_sink_open(apr_sink **sink, const char *path, const apr_model *layout, const apr_sink_options *options, apr_error *err)
 {
     *sink = NULL;
-    gguf_sink *const s = new_sink(path, layout, options->take_up == NULL && apr_gguf_goes_back_big_endian(layout));
+    gguf_sink *const s = new_sink(path, layout, options->resume_from == NULL && apr_gguf_writes_big_endian(layout));
     if (s == NULL) return apr_no_memory(err, "an output file");
     const apr_status status = begin(s, options, err);
     if (status != APR_OK) gguf_abandon(&s->base);

@@ -109,7 +109,7 @@ static apr_status drop_links(apr_model *model, const char *folder, const own_fol
     return APR_OK;
 }
 
-apr_status apr_leave_links(apr_model *model, const char *folder, const char *weights, const char **left, apr_error *err)
+apr_status apr_drop_links(apr_model *model, const char *folder, const char *weights, const char **left, apr_error *err)
 {
     own_folders own = {.n = 0};
 

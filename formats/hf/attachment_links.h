@@ -8,10 +8,10 @@
 #ifndef APR_FORMATS_ATTACHMENT_LINKS_H
 #define APR_FORMATS_ATTACHMENT_LINKS_H
 
-#include "formats/model/model.h"
+#include "formats/tensor/model.h"
 
 /* Removes all other links from the model's attachments. *left names them, "a, b"; NULL: none. weights: the name of a file of weights in the
  * folder. */
-apr_status apr_leave_links(apr_model *model, const char *folder, const char *weights, const char **left, apr_error *err);
+apr_status apr_drop_links(apr_model *model, const char *folder, const char *weights, const char **left, apr_error *err);
 
 #endif

@@ -1,8 +1,8 @@
 /* checkpoint_files.c - sorts the files of a checkpoint's folder into those that are copied and those that are not. Opens none of them. */
 #include "formats/hf/checkpoint_files.h"
 
-#include "formats/base/checkpoint_names.h"
-#include "formats/model/kv.h"
+#include "formats/files/checkpoint_names.h"
+#include "formats/tensor/kv.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -146,7 +146,7 @@ static apr_status sort_all(sorting *s, DIR *dir, apr_file_list *list, apr_arena 
         if (!is_missing(s->folder, apr_checkpoint_names[i])) list->names[list->n++] = apr_checkpoint_names[i];
     qsort(s->names, s->n, sizeof *s->names, by_text);
     for (size_t i = 0; i < s->n; i++) list->names[list->n++] = s->names[i];
-    return list_not_copied(s, &list->left_behind, arena, err);
+    return list_not_copied(s, &list->not_copied, arena, err);
 }
 
 apr_status apr_checkpoint_files(const char *folder, const char *const *weights, size_t n_weights, apr_file_list *list, apr_arena *arena,

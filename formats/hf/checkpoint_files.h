@@ -5,7 +5,7 @@
  *               and any *config.json, *params.json and the like
  *   not copied  code (.py), pickles and weights of other formats (.bin .pt .pth .gguf .onnx ...), pictures, folders; anything that is not
  *               a regular file of this folder (links into a hub's cache, "../../blobs/...", count as regular files); files of more than
- *               16 MiB that no loader asks for. They are named in the model's left_behind.
+ *               16 MiB that no loader asks for. They are named in the model's not_copied.
  *   ignored     names that begin with a dot, and the weights that were read with their index */
 #ifndef APR_FORMATS_CHECKPOINT_FILES_H
 #define APR_FORMATS_CHECKPOINT_FILES_H
@@ -21,7 +21,7 @@ enum { APR_MAX_CHECKPOINT_FILES = 256 };
 typedef struct apr_file_list {
     const char **names; /* [n] copied files: those that loaders know, in a fixed order, then the others by name */
     size_t n;
-    const char *left_behind; /* files that are not copied, "a, b"; NULL: none */
+    const char *not_copied; /* files that are not copied, "a, b"; NULL: none */
 } apr_file_list;
 
 /* Looks at names and sizes, opens nothing. The list is allocated in the arena. APR_E_IO: the folder cannot be listed. `weights` are the

@@ -1,8 +1,8 @@
 /* hf_biases.c - checks that a model's bias tensors agree with its config.json. transformers builds what the class and config.json say,
  * and ignores tensors that the class does not have. */
 #include "formats/hf/safetensors.h"
-#include "formats/model/family.h"
-#include "formats/model/text_part.h"
+#include "formats/shape/family.h"
+#include "formats/shape/text_part.h"
 
 #include <string.h>
 

@@ -2,7 +2,7 @@
 #include "formats/hf/hf_losses.h"
 
 #include "formats/hf/safetensors.h"
-#include "formats/model/vocab_index.h"
+#include "formats/vocab/vocab_index.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -40,7 +40,7 @@ static apr_status compare_flags(const checking *c, apr_hparams *seen)
     for (size_t i = 0; i < apr_n_hflag_fields; i++) {
         const apr_hflag_field *const flag = &apr_hflag_fields[i];
         const bool stated = *apr_hflag(&h, flag), matters = strcmp(flag->name, "norm_topk_prob") != 0 || h.num_experts > 0;
-        /* biases are known by their tensors (hf_made.c); see apr_hf_bias_conflict */
+        /* biases are known by their tensors (hf_config_make.c); see apr_hf_bias_conflict */
         if (flag->hf_key[0] == '\0' || strstr(flag->name, "_bias") != NULL || !matters) continue;
         if (stated != *apr_hflag(seen, flag)) LOSS(c, "config.json cannot express %s = %s", flag->name, stated ? "true" : "false");
     }

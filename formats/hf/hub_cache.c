@@ -1,7 +1,7 @@
 /* hub_cache.c - finds the snapshot of a cache's folder. Opens only refs/main. */
 #include "formats/hf/hub_cache.h"
 
-#include "formats/base/map.h"
+#include "formats/files/map.h"
 
 #include <ctype.h>
 #include <dirent.h>
@@ -120,7 +120,7 @@ static bool is_unfinished(const char *name)
     return n > m && strcmp(name + n - m, ending) == 0;
 }
 
-const char *apr_hub_unfinished(const char *folder, apr_arena *arena)
+const char *apr_hub_incomplete(const char *folder, apr_arena *arena)
 {
     static const char *const places[] = {"../../blobs", ".cache/huggingface/download"};
     const char *found = NULL;

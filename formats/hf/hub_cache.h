@@ -19,6 +19,6 @@ apr_status apr_hub_resolve(const char **folder, apr_arena *arena, apr_error *err
 const char *apr_hub_how_to_fetch(const char *folder, apr_arena *arena);
 
 /* The path of an incomplete file of this checkpoint, which is being fetched or was interrupted; NULL: none. */
-const char *apr_hub_unfinished(const char *folder, apr_arena *arena);
+const char *apr_hub_incomplete(const char *folder, apr_arena *arena);
 
 #endif

@@ -1,10 +1,10 @@
 /* lora.c - groups the tensors of an adapter's file by module, and makes a change of each module. */
 #include "formats/hf/lora.h"
 
-#include "formats/base/stand_in.h"
+#include "formats/files/placeholder.h"
 #include "formats/hf/hub_cache.h"
 #include "formats/hf/safetensors.h"
-#include "formats/model/made.h"
+#include "formats/tensor/composed.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -163,7 +163,7 @@ static apr_status transpose(const reading *r, const apr_tensor **matrix)
 
     if (transposed == NULL) return apr_no_memory(r->err, "a matrix of an adapter");
     *transposed = **matrix;
-    APR_TRY(apr_tensor_follow(transposed, &chain, arena_of(r), r->adapter->path, r->err));
+    APR_TRY(apr_tensor_append_steps(transposed, &chain, arena_of(r), r->adapter->path, r->err));
     *matrix = transposed;
     return APR_OK;
 }
@@ -255,7 +255,7 @@ static apr_status map_file(apr_adapter *adapter, const char *folder, const char 
     if (*path == NULL) return apr_no_memory(err, "a path");
     APR_TRY(apr_map_open(&files->maps[files->n_maps], *path, err));
     *map = &files->maps[files->n_maps++];
-    return apr_refuse_stand_in((*map)->data, (*map)->n_bytes, *path, err);
+    return apr_refuse_placeholder((*map)->data, (*map)->n_bytes, *path, err);
 }
 
 static bool exists(const char *folder, const char *name, apr_arena *arena)
@@ -342,7 +342,7 @@ static apr_status read_files(apr_adapter *adapter, const char *path, apr_error *
 
 apr_status apr_lora_open(apr_adapter *adapter, const char *path, apr_error *err)
 {
-    *adapter = (apr_adapter){.dialect = APR_DIALECT_HF};
+    *adapter = (apr_adapter){.naming = APR_NAMING_HF};
     const apr_status status = read_files(adapter, path, err);
     if (status != APR_OK) apr_adapter_close(adapter);
     return status;

@@ -10,7 +10,7 @@
 #ifndef APR_FORMATS_LORA_H
 #define APR_FORMATS_LORA_H
 
-#include "formats/model/adapter.h"
+#include "formats/tensor/adapter.h"
 
 #define APR_LORA_CONFIG  "adapter_config.json"
 #define APR_LORA_WEIGHTS "adapter_model.safetensors"

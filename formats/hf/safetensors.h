@@ -10,8 +10,8 @@
 #ifndef APR_FORMATS_SAFETENSORS_H
 #define APR_FORMATS_SAFETENSORS_H
 
-#include "formats/model/model.h"
-#include "formats/model/sink.h"
+#include "formats/tensor/model.h"
+#include "formats/tensor/sink.h"
 
 /* Opens a directory, or a single file of weights, safetensors or PyTorch's, with the small files next to it (config.json, ...). */
 apr_status apr_safetensors_open(apr_model *model, const char *path, apr_error *err);
@@ -41,7 +41,7 @@ apr_status apr_safetensors_offsets(apr_offsets *offsets, const char *path, const
  * APR_E_DAMAGED: the file is damaged. An unsupported field becomes hparams->refusal, so that the model can still be shown and converted. */
 apr_status apr_hf_config_read(const apr_attachment *config, apr_hparams *hparams, apr_arena *arena, const char *where, apr_error *err);
 /* For hyperparameters from another source (an APR file): checks config.json as above, but sets only refusal and unknown_fields. */
-apr_status apr_hf_config_judge(const apr_attachment *config, apr_hparams *hparams, apr_arena *arena, const char *where, apr_error *err);
+apr_status apr_hf_config_check(const apr_attachment *config, apr_hparams *hparams, apr_arena *arena, const char *where, apr_error *err);
 /* True: config.json, or the class that it names, ties the output to the embedding. False if it cannot be read. */
 bool apr_hf_config_ties(const apr_attachment *config);
 char *apr_hf_config_write(const apr_hparams *hparams, const apr_vocab *vocab); /* malloc'ed JSON, NULL: no memory */

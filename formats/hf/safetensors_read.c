@@ -1,19 +1,19 @@
 /* safetensors_read.c - reads the tensors of one file's header, and a checkpoint directory into a model. Decodes no weights. */
-#include "formats/base/checkpoint_names.h"
+#include "formats/files/checkpoint_names.h"
 #include "formats/base/json.h"
-#include "formats/base/stand_in.h"
+#include "formats/files/placeholder.h"
 #include "formats/hf/attachment_links.h"
 #include "formats/hf/checkpoint_files.h"
-#include "formats/hf/hf_quantization.h"
+#include "formats/packed/hf_quantization.h"
 #include "formats/hf/hub_cache.h"
 #include "formats/hf/lora.h"
-#include "formats/hf/packings.h"
-#include "formats/hf/params.h"
+#include "formats/packed/packings.h"
+#include "formats/shape/meta_params.h"
 #include "formats/hf/safetensors.h"
 #include "formats/hf/weight_files.h"
 #include "formats/hf/weight_map.h"
-#include "formats/model/meta_names.h"
-#include "formats/model/text_part.h"
+#include "formats/shape/meta_names.h"
+#include "formats/shape/text_part.h"
 #include "formats/torch/torch.h"
 
 #include <inttypes.h>
@@ -220,10 +220,10 @@ typedef struct weight_files {
 /* Appends names of files that are not copied. */
 static apr_status add_left_behind(apr_model *model, const char *more, apr_error *err)
 {
-    const char *const before = model->left_behind;
+    const char *const before = model->not_copied;
     if (more == NULL) return APR_OK;
-    model->left_behind = before == NULL ? more : apr_arena_print(&model->arena, "%s, %s", before, more);
-    return model->left_behind != NULL ? APR_OK : apr_no_memory(err, "the small files");
+    model->not_copied = before == NULL ? more : apr_arena_print(&model->arena, "%s, %s", before, more);
+    return model->not_copied != NULL ? APR_OK : apr_no_memory(err, "the small files");
 }
 
 static apr_status read_attachments(apr_model *model, const char *folder, const weight_files *weights, apr_error *err)
@@ -234,12 +234,12 @@ static apr_status read_attachments(apr_model *model, const char *folder, const w
     apr_attachment *const found = apr_arena_array(&model->arena, list.n, sizeof *found);
     if (found == NULL) return apr_no_memory(err, "the small files");
     model->attachments = found;
-    APR_TRY(add_left_behind(model, list.left_behind, err));
+    APR_TRY(add_left_behind(model, list.not_copied, err));
     for (size_t i = 0; i < list.n; i++) {
         const char *path;
         APR_TRY(map_file(model, folder, list.names[i], &path, err));
         const apr_map *const map = &model->maps[model->n_maps - 1];
-        APR_TRY(apr_refuse_stand_in(map->data, map->n_bytes, path, err));
+        APR_TRY(apr_refuse_placeholder(map->data, map->n_bytes, path, err));
         found[model->n_attachments++] = (apr_attachment){list.names[i], map->data, map->n_bytes};
     }
     return APR_OK;
@@ -300,7 +300,7 @@ bool apr_starts_safetensors(const uint8_t *head, size_t n) { return n >= 9 && he
 
 apr_status apr_weights_parse(apr_model *model, const uint8_t *data, size_t n_bytes, const char *where, apr_error *err)
 {
-    if (apr_starts_safetensors(data, n_bytes) || !apr_starts_torch(data, n_bytes))
+    if (apr_starts_safetensors(data, n_bytes) || !apr_is_torch_start(data, n_bytes))
         return apr_safetensors_parse(model, data, n_bytes, where, err);
     model->format = APR_FORMAT_PYTORCH;
     return apr_torch_parse(model, data, n_bytes, where, err);
@@ -311,7 +311,7 @@ static apr_status read_weights(apr_model *model, const char *folder, const char 
     const char *path;
     APR_TRY(map_file(model, folder, name, &path, err));
     const apr_map *const map = &model->maps[model->n_maps - 1];
-    APR_TRY(apr_refuse_stand_in(map->data, map->n_bytes, path, err));
+    APR_TRY(apr_refuse_placeholder(map->data, map->n_bytes, path, err));
     return apr_weights_parse(model, map->data, map->n_bytes, path, err);
 }
 
@@ -354,7 +354,7 @@ static apr_status read_indexed(apr_model *model, const char *folder, weight_file
 
     if (path == NULL) return apr_no_memory(err, "a path");
     APR_TRY(apr_map_open(&map, path, err));
-    apr_status status = apr_refuse_stand_in(map.data, map.n_bytes, path, err);
+    apr_status status = apr_refuse_placeholder(map.data, map.n_bytes, path, err);
     if (status == APR_OK) status = apr_json_parse(&index, map.data, map.n_bytes, path, err);
     if (status == APR_OK) status = read_shards(model, folder, index, path, weights, err);
     cJSON_Delete(index);
@@ -368,7 +368,7 @@ static apr_status take_as_consolidated(apr_model *model, const char *folder, boo
     const apr_attachment *const params = apr_model_attachment(model, "params.json");
     const char *const where = apr_arena_print(&model->arena, "%s/params.json", folder);
 
-    model->dialect = APR_DIALECT_META;
+    model->naming = APR_NAMING_META;
     model->origin.format = APR_FORMAT_CONSOLIDATED;
     if (where == NULL) return apr_no_memory(err, "a path");
     return wants_params && params != NULL ? apr_params_read(params, model, &model->hparams, &model->arena, where, err) : APR_OK;
@@ -380,7 +380,7 @@ static apr_status leave_links(apr_model *model, const char *folder, const weight
     const char *const slash = strrchr(model->path, '/'), *left;
     const char *const named = slash != NULL ? slash + 1 : model->path;
 
-    APR_TRY(apr_leave_links(model, folder, weights->n > 0 ? weights->names[weights->n - 1] : named, &left, err));
+    APR_TRY(apr_drop_links(model, folder, weights->n > 0 ? weights->names[weights->n - 1] : named, &left, err));
     return add_left_behind(model, left, err);
 }
 
@@ -398,7 +398,7 @@ static apr_status complete_model(apr_model *model, const char *folder, const wei
     APR_TRY(apr_hparams_complete(&model->hparams, &model->arena, model->path, err));
     APR_TRY(apr_hf_vocab_read(model, &model->vocab, &model->arena, err));
     APR_TRY(apr_model_index_names(model, err));
-    apr_settle_head(model, config != NULL && apr_family_config_of(model->hparams.architecture) != NULL);
+    apr_resolve_tied_head(model, config != NULL && apr_family_config_of(model->hparams.architecture) != NULL);
     APR_TRY(apr_quantization_read(model, &model->arena, &model->quantization, err));
     if (config != NULL && model->hparams.refusal == NULL)
         model->hparams.refusal = apr_hf_bias_conflict(model, &model->hparams, false, &model->arena);
@@ -468,7 +468,7 @@ static apr_status split_path(const char *path, apr_arena *arena, const char **fo
 
 static apr_status start_model(apr_model *model, const char *path, apr_format format, apr_error *err)
 {
-    *model = (apr_model){.format = format, .dialect = APR_DIALECT_HF};
+    *model = (apr_model){.format = format, .naming = APR_NAMING_HF};
     if (format == APR_FORMAT_SAFETENSORS) model->origin.format = APR_FORMAT_SAFETENSORS;
     model->kv.arena = &model->arena;
     model->path = apr_arena_copy(&model->arena, path, strlen(path));

@@ -1,11 +1,11 @@
 /* safetensors_write.c - writes a checkpoint directory: small files, shards and their index. */
-#include "formats/base/checkpoint_names.h"
+#include "formats/files/checkpoint_names.h"
 #include "formats/base/crc32.h"
 #include "formats/base/json.h"
-#include "formats/base/out.h"
+#include "formats/files/out.h"
 #include "formats/hf/hf_losses.h"
 #include "formats/hf/safetensors.h"
-#include "formats/model/metadata.h"
+#include "formats/tensor/metadata.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -378,7 +378,7 @@ static apr_status sink_pass(apr_sink *base, uint32_t crc, apr_error *err)
 
     (void)crc;
     APR_TRY(next_tensor(sink, &n_bytes, err));
-    apr_out_pass(sink->out, n_bytes);
+    apr_out_advance(sink->out, n_bytes);
     advance(sink, n_bytes);
     return APR_OK;
 }
@@ -457,9 +457,9 @@ apr_status apr_safetensors_sink_open(apr_sink **sink_ptr, const char *path, cons
     *sink_ptr = NULL;
     APR_TRY(new_sink(&sink, path, layout, options, err));
     const apr_folder_rule rule = {may_delete, sink};
-    if (options->take_up != NULL) status = apr_folder_take_up(&sink->folder, options->take_up, path, options->overwrite, rule, err);
+    if (options->resume_from != NULL) status = apr_folder_resume(&sink->folder, options->resume_from, path, options->overwrite, rule, err);
     else status = apr_folder_open(&sink->folder, path, sink->total_bytes, options->overwrite, rule, err);
-    if (status == APR_OK) apr_folder_prove(sink->folder, options->reader);
+    if (status == APR_OK) apr_folder_verify(sink->folder, options->reader);
     for (size_t i = 0; status == APR_OK && i < sink->n_files; i++) status = write_file(sink, &sink->files[i], err);
     if (status == APR_OK) status = open_shard(sink, err);
     if (status != APR_OK) sink_abandon(&sink->base);

@@ -127,7 +127,7 @@ apr_status apr_choose_weights(const char *folder, apr_weights_choice *choice, ap
     }
     APR_TRY(find_numbered(folder, choice, arena, err));
     if (choice->is_numbered) return APR_OK;
-    const char *const unfinished = apr_hub_unfinished(folder, arena);
+    const char *const unfinished = apr_hub_incomplete(folder, arena);
     if (unfinished != NULL)
         return apr_fail(err, APR_E_IO, "%s: there are no weights, but %s: the download is incomplete; %s", folder, unfinished,
                         apr_hub_how_to_fetch(folder, arena));

@@ -63,7 +63,7 @@ static void drop_copies(const entries *e, apr_model *model, const apr_shards *sh
 
 static apr_status note_missing(const entries *e, apr_model *model, apr_error *err)
 {
-    const char *const before = model->left_behind, *first = NULL;
+    const char *const before = model->not_copied, *first = NULL;
     size_t n = 0;
 
     for (size_t i = 0; i < e->n; i++) {
@@ -71,10 +71,10 @@ static apr_status note_missing(const entries *e, apr_model *model, apr_error *er
         if (n++ == 0) first = e->items[i].name;
     }
     if (n == 0) return APR_OK;
-    model->left_behind =
+    model->not_copied =
         apr_arena_print(&model->arena, "%s%s%zu name%s in the index that no file has (%.100s%s)", before != NULL ? before : "",
                         before != NULL ? ", " : "", n, n == 1 ? "" : "s", first, n == 1 ? "" : ", ...");
-    return model->left_behind != NULL ? APR_OK : apr_no_memory(err, "the index");
+    return model->not_copied != NULL ? APR_OK : apr_no_memory(err, "the index");
 }
 
 static apr_status apply(const entries *e, apr_model *model, const apr_shards *shards, const char *where, apr_error *err)

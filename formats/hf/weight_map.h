@@ -3,7 +3,7 @@
 #define APR_FORMATS_HF_WEIGHT_MAP_H
 
 #include "formats/base/json.h"
-#include "formats/model/model.h"
+#include "formats/tensor/model.h"
 
 /* Shards in the order in which they were read. Shard i has tensors[first_tensor[i]] up to, not including, tensors[first_tensor[i + 1]]. */
 typedef struct apr_shards {
@@ -12,7 +12,7 @@ typedef struct apr_shards {
     size_t n;
 } apr_shards;
 
-/* Removes copies of tensors that the index places in another shard. Adds names that no shard has to model->left_behind. APR_E_DAMAGED: a
+/* Removes copies of tensors that the index places in another shard. Adds names that no shard has to model->not_copied. APR_E_DAMAGED: a
  * tensor is in another shard than the index says, and not in that one. Call it before apr_model_index_names. */
 apr_status apr_weight_map_apply(apr_model *model, const cJSON *index, const apr_shards *shards, const char *where, apr_error *err);
 

@@ -48,7 +48,7 @@ apr_dtype apr_dtype_by_safetensors_name(const char *name)
     return APR_DTYPE_COUNT;
 }
 
-const char *apr_ggml_id_story(uint32_t id)
+const char *apr_ggml_id_reason(uint32_t id)
 {
     static const struct {
         uint32_t first, last;
@@ -109,7 +109,7 @@ bool apr_dtype_precedes(apr_dtype a, apr_dtype b)
     return a_id != b_id ? a_id < b_id : apr_dtypes[a].apr_id < apr_dtypes[b].apr_id;
 }
 
-apr_dtype apr_dtype_of_most(const int64_t n_elems[APR_DTYPE_COUNT])
+apr_dtype apr_dtype_most_common(const int64_t n_elems[APR_DTYPE_COUNT])
 {
     apr_dtype most = APR_DTYPE_COUNT;
     for (int d = 0; d < APR_DTYPE_COUNT; d++) {

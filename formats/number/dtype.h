@@ -27,8 +27,8 @@
     X(U64, "u64", INTEGER, 1, 8, NONE, false, -1, 150, "U64")                  \
     X(BOOL, "bool", OTHER, 1, 1, NONE, false, -1, 151, "BOOL")                 \
     X(C64, "c64", OTHER, 1, 8, NONE, false, -1, 152, "C64")                    \
-    X(F8_E4M3, "fp8", MINIFLOAT, 1, 1, BESIDE, false, -1, 144, "F8_E4M3")      \
-    X(F8_E5M2, "f8_e5m2", MINIFLOAT, 1, 1, BESIDE, false, -1, 145, "F8_E5M2")  \
+    X(F8_E4M3, "fp8", MINIFLOAT, 1, 1, SEPARATE, false, -1, 144, "F8_E4M3")      \
+    X(F8_E5M2, "f8_e5m2", MINIFLOAT, 1, 1, SEPARATE, false, -1, 145, "F8_E5M2")  \
     X(E8M0, "e8m0", EXPONENT, 1, 1, NONE, false, -1, 146, "F8_E8M0")           \
     X(F4, "f4", MINIFLOAT, 2, 1, FOREIGN, false, -1, 153, "F4")                \
     X(F6_E2M3, "f6_e2m3", MINIFLOAT, 4, 3, FOREIGN, false, -1, 154, "F6_E2M3") \
@@ -85,7 +85,7 @@ typedef enum {
     APR_SCALES_NONE,   /* no scale */
     APR_SCALES_INSIDE, /* in each block */
     APR_SCALES_FIRST,  /* one f32 before the tensor's first code */
-    APR_SCALES_BESIDE, /* in a separate tensor, if any: apr_tensor's `scale`; encoders write one scale for each row */
+    APR_SCALES_SEPARATE, /* in a separate tensor, if any: apr_tensor's `scale`; encoders write one scale for each row */
     APR_SCALES_FOREIGN /* separate, in the producer's own scheme: such weights are only copied */
 } apr_dtype_scales;
 
@@ -110,7 +110,7 @@ apr_dtype apr_dtype_by_apr_id(uint32_t id);
 apr_dtype apr_dtype_by_safetensors_name(const char *name);
 
 /* Why a GGUF type id is refused that is not in the list: removed from ggml, from ik_llama.cpp, or unknown. Never NULL. */
-const char *apr_ggml_id_story(uint32_t id);
+const char *apr_ggml_id_reason(uint32_t id);
 
 /* Bytes of one row of n_elems, or -1 when n_elems is not a whole number of blocks (or the size overflows). For the flat
  * types this is the size of a tensor with n_elems elements. */
@@ -128,6 +128,6 @@ double apr_dtype_bits(apr_dtype dtype);
 /* Which of two equally frequent types to name: plain numbers before blocks, then the smaller ggml id, then the smaller APR id. */
 bool apr_dtype_precedes(apr_dtype a, apr_dtype b);
 /* The type of most elements (ties: apr_dtype_precedes); APR_DTYPE_COUNT when there are no elements. */
-apr_dtype apr_dtype_of_most(const int64_t n_elems[APR_DTYPE_COUNT]);
+apr_dtype apr_dtype_most_common(const int64_t n_elems[APR_DTYPE_COUNT]);
 
 #endif

@@ -17,25 +17,25 @@
 
 /* CUDA code uses the same functions on the device. */
 #ifdef __CUDACC__
-#define APR_ANYWHERE __host__ __device__
+#define APR_HOST_DEVICE __host__ __device__
 #else
-#define APR_ANYWHERE
+#define APR_HOST_DEVICE
 #endif
 
-APR_ANYWHERE static inline uint32_t apr_f32_bits(float f)
+APR_HOST_DEVICE static inline uint32_t apr_f32_bits(float f)
 {
     uint32_t u;
     memcpy(&u, &f, 4);
     return u;
 }
-APR_ANYWHERE static inline float apr_f32_from_bits(uint32_t u)
+APR_HOST_DEVICE static inline float apr_f32_from_bits(uint32_t u)
 {
     float f;
     memcpy(&f, &u, 4);
     return f;
 }
 
-APR_ANYWHERE static inline float apr_f16_to_f32(uint16_t h)
+APR_HOST_DEVICE static inline float apr_f16_to_f32(uint16_t h)
 {
     const uint32_t sign = (uint32_t)(h & 0x8000) << 16, exponent = h >> 10 & 0x1f, mantissa = h & 0x3ff;
 
@@ -47,7 +47,7 @@ APR_ANYWHERE static inline float apr_f16_to_f32(uint16_t h)
 
 /* Rounds the magnitude bits of a float to `mantissa_bits`; `min_exponent` is the unbiased exponent of the format's smallest normal
  * number. The result is the format's own encoding, so overflow shows as a number above the largest one. */
-APR_ANYWHERE static inline uint32_t apr_round_magnitude(uint32_t bits, int mantissa_bits, int min_exponent)
+APR_HOST_DEVICE static inline uint32_t apr_round_magnitude(uint32_t bits, int mantissa_bits, int min_exponent)
 {
     const int exponent = (int)(bits >> 23) - 127;
     const uint32_t significand = bits >> 23 ? (bits & 0x7fffff) | 0x800000 : bits & 0x7fffff;
@@ -59,7 +59,7 @@ APR_ANYWHERE static inline uint32_t apr_round_magnitude(uint32_t bits, int manti
     return exponent < min_exponent ? rounded : rounded + ((uint32_t)(exponent - min_exponent) << mantissa_bits);
 }
 
-APR_ANYWHERE static inline uint16_t apr_f32_to_f16(float f)
+APR_HOST_DEVICE static inline uint16_t apr_f32_to_f16(float f)
 {
     const uint32_t bits = apr_f32_bits(f), magnitude = bits & 0x7fffffff;
     const uint16_t sign = (uint16_t)(bits >> 16 & 0x8000);
@@ -69,9 +69,9 @@ APR_ANYWHERE static inline uint16_t apr_f32_to_f16(float f)
     return (uint16_t)(sign | rounded);
 }
 
-APR_ANYWHERE static inline float apr_bf16_to_f32(uint16_t b) { return apr_f32_from_bits((uint32_t)b << 16); }
+APR_HOST_DEVICE static inline float apr_bf16_to_f32(uint16_t b) { return apr_f32_from_bits((uint32_t)b << 16); }
 
-APR_ANYWHERE static inline uint16_t apr_f32_to_bf16(float f)
+APR_HOST_DEVICE static inline uint16_t apr_f32_to_bf16(float f)
 {
     const uint32_t bits = apr_f32_bits(f);
     if ((bits & 0x7fffffff) > 0x7f800000) return (uint16_t)(bits >> 16 | 0x40); /* NaN, made quiet */
@@ -80,7 +80,7 @@ APR_ANYWHERE static inline uint16_t apr_f32_to_bf16(float f)
 
 /* No branches, so that loops over it vectorize, and no float32 subnormals, which are slow: a number from 0 to 15 times a power
  * of two. */
-APR_ANYWHERE static inline float apr_e4m3_to_f32(uint8_t v)
+APR_HOST_DEVICE static inline float apr_e4m3_to_f32(uint8_t v)
 {
     const uint32_t sign = (uint32_t)(v & 0x80) << 24, magnitude = v & 0x7f, field = magnitude >> 3, is_normal = field != 0;
     const float significand = (float)(int)((magnitude & 7) + 8 * is_normal);
@@ -88,7 +88,7 @@ APR_ANYWHERE static inline float apr_e4m3_to_f32(uint8_t v)
     return apr_f32_from_bits(sign | (magnitude == 0x7f ? 0x7fc00000u : value));
 }
 
-APR_ANYWHERE static inline uint8_t apr_f32_to_e4m3(float f)
+APR_HOST_DEVICE static inline uint8_t apr_f32_to_e4m3(float f)
 {
     const uint32_t bits = apr_f32_bits(f), magnitude = bits & 0x7fffffff;
     const uint8_t sign = (uint8_t)(bits >> 24 & 0x80);
@@ -98,9 +98,9 @@ APR_ANYWHERE static inline uint8_t apr_f32_to_e4m3(float f)
     return (uint8_t)(sign | rounded);
 }
 
-APR_ANYWHERE static inline float apr_e5m2_to_f32(uint8_t v) { return apr_f16_to_f32((uint16_t)(v << 8)); }
+APR_HOST_DEVICE static inline float apr_e5m2_to_f32(uint8_t v) { return apr_f16_to_f32((uint16_t)(v << 8)); }
 
-APR_ANYWHERE static inline uint8_t apr_f32_to_e5m2(float f)
+APR_HOST_DEVICE static inline uint8_t apr_f32_to_e5m2(float f)
 {
     const uint32_t bits = apr_f32_bits(f), magnitude = bits & 0x7fffffff;
     const uint8_t sign = (uint8_t)(bits >> 24 & 0x80);
@@ -111,7 +111,7 @@ APR_ANYWHERE static inline uint8_t apr_f32_to_e5m2(float f)
 }
 
 /* 2^(e-127); 0xff is NaN, 0 is the subnormal 2^-127. */
-APR_ANYWHERE static inline float apr_e8m0_to_f32(uint8_t e)
+APR_HOST_DEVICE static inline float apr_e8m0_to_f32(uint8_t e)
 {
     return apr_f32_from_bits(e == 0xff ? 0x7fc00000u : e == 0 ? 0x00400000u : (uint32_t)e << 23);
 }

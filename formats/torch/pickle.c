@@ -318,7 +318,7 @@ static apr_status op_stored(machine *m, int n)
 
     (void)n;
     if (description == NULL) return empty(m);
-    APR_TRY(push_list(m, APR_PICKLE_STORED, &description, 1));
+    APR_TRY(push_list(m, APR_PICKLE_PERSISTENT, &description, 1));
     APR_TRY(grow(m, (void **)&p->stored, p->n_stored, &p->capacity, sizeof *p->stored));
     p->stored[p->n_stored++] = top(m);
     return APR_OK;

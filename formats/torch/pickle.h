@@ -12,7 +12,7 @@
 #include "formats/base/arena.h"
 #include "formats/base/bytes.h"
 #include "formats/base/status.h"
-#include "formats/model/kv.h"
+#include "formats/tensor/kv.h"
 
 typedef enum {
     APR_PICKLE_NONE,
@@ -22,10 +22,10 @@ typedef enum {
     APR_PICKLE_BIG, /* an integer outside int64_t */
     APR_PICKLE_TEXT,
     APR_PICKLE_LIST,   /* or a tuple */
-    APR_PICKLE_DICT,   /* ordered or not */
+    APR_PICKLE_DICT,   /* gathered or not */
     APR_PICKLE_GLOBAL, /* a name in a module */
     APR_PICKLE_CALL,   /* a call of a GLOBAL with arguments */
-    APR_PICKLE_STORED  /* a description of data outside the pickle (a persistent id) */
+    APR_PICKLE_PERSISTENT  /* a description of data outside the pickle (a persistent id) */
 } apr_pickle_kind;
 
 typedef struct apr_pickle_node apr_pickle_node;

@@ -6,17 +6,17 @@
  *               then for each storage its number of elements and its bytes
  *
  * The dict may be inside another one, as "state_dict", "model" and the like. Tensors borrow the file's bytes. A view with the last
- * two axes exchanged becomes a transpose step (formats/model/made.h). Other strides are refused; the message names the tensor. */
+ * two axes exchanged becomes a transpose step (formats/tensor/composed.h). Other strides are refused; the message names the tensor. */
 #ifndef APR_FORMATS_TORCH_H
 #define APR_FORMATS_TORCH_H
 
-#include "formats/model/model.h"
+#include "formats/tensor/model.h"
 
 /* Can a file that starts with these bytes be such a file? True for any pickle. */
-bool apr_starts_torch(const uint8_t *head, size_t n);
+bool apr_is_torch_start(const uint8_t *head, size_t n);
 
 /* Parses the bytes of one file and appends its tensors to the model, in the dict's order. The names of other saved objects are added to
- * model->left_behind. After a failure the caller still calls apr_model_close. */
+ * model->not_copied. After a failure the caller still calls apr_model_close. */
 apr_status apr_torch_parse(apr_model *model, const uint8_t *data, size_t n_bytes, const char *where, apr_error *err);
 
 #endif

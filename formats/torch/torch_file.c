@@ -10,7 +10,7 @@
 
 static const uint8_t MAGIC[] = {0x80, 0x02, 0x8a, 0x0a, 0x6c, 0xfc, 0x9c, 0x46, 0xf9, 0x20, 0x6a, 0xa8, 0x50, 0x19, '.'};
 
-bool apr_starts_torch(const uint8_t *head, size_t n)
+bool apr_is_torch_start(const uint8_t *head, size_t n)
 {
     if (n >= 4 && memcmp(head, "PK\3\4", 4) == 0) return true;
     return n >= 3 && head[0] == 0x80 && head[1] >= 2 && head[1] <= 5;
@@ -273,7 +273,7 @@ static apr_status read_pickles(apr_torch_file *file, const uint8_t *data, size_t
     return place_storages(file, keys.root, &in, where, err);
 }
 
-apr_status apr_torch_take_apart(apr_torch_file *file, const uint8_t *data, size_t n_bytes, const char *where, apr_arena *arena,
+apr_status apr_torch_file_read(apr_torch_file *file, const uint8_t *data, size_t n_bytes, const char *where, apr_arena *arena,
                                 apr_error *err)
 {
     *file = (apr_torch_file){0};

@@ -19,10 +19,10 @@ typedef struct apr_torch_file {
 } apr_torch_file;
 
 /* `data` is borrowed; tables live in the arena. */
-apr_status apr_torch_take_apart(apr_torch_file *file, const uint8_t *data, size_t n_bytes, const char *where, apr_arena *arena,
+apr_status apr_torch_file_read(apr_torch_file *file, const uint8_t *data, size_t n_bytes, const char *where, apr_arena *arena,
                                 apr_error *err);
 
-/* The storage of a node of kind APR_PICKLE_STORED. */
+/* The storage of a node of kind APR_PICKLE_PERSISTENT. */
 apr_status apr_torch_storage_of(const apr_torch_file *file, const apr_pickle_node *stored, const apr_torch_storage **storage,
                                 const char *where, apr_error *err);
 

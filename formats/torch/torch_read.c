@@ -1,7 +1,7 @@
 /* torch_read.c - converts the saved dict of names and tensors to tensors of a model; decodes no weights. */
 #include "formats/torch/torch.h"
 
-#include "formats/model/made.h"
+#include "formats/tensor/composed.h"
 #include "formats/torch/torch_file.h"
 
 #include <inttypes.h>
@@ -96,7 +96,7 @@ static apr_status transpose_last_axes(const reading *r, apr_tensor *t)
 
     if (stored == NULL) return apr_no_memory(r->err, "a tensor");
     *stored = *t;
-    return apr_tensor_make(t, parts, 1, &chain, &r->model->arena, r->where, r->err);
+    return apr_tensor_compose(t, parts, 1, &chain, &r->model->arena, r->where, r->err);
 }
 
 static apr_status refuse_strides(const reading *r, const apr_tensor *t, const int64_t *strides)
@@ -140,7 +140,7 @@ static apr_status read_tensor(const reading *r, const node *call, apr_tensor *t)
     int64_t strides[APR_MAX_RANK] = {0};
     int n_strides;
 
-    if (call->n_items < (states_type ? 7 : 4) || a[0]->kind != APR_PICKLE_STORED || a[1]->kind != APR_PICKLE_INT || a[1]->integer < 0)
+    if (call->n_items < (states_type ? 7 : 4) || a[0]->kind != APR_PICKLE_PERSISTENT || a[1]->kind != APR_PICKLE_INT || a[1]->integer < 0)
         return damaged(r, t, "is described in a way that torch.save does not");
     APR_TRY(apr_torch_storage_of(r->file, a[0], &storage, r->where, r->err));
     t->dtype = states_type && a[6]->kind == APR_PICKLE_GLOBAL ? apr_torch_dtype(a[6]->text) : storage->dtype;
@@ -175,7 +175,7 @@ static apr_status read_name(const reading *r, const node *key, const char **name
     return *name != NULL ? APR_OK : apr_no_memory(r->err, "a tensor's name");
 }
 
-/* Adds the other entries to model->left_behind: "epoch, optimizer and 3 more, of pytorch_model.bin". */
+/* Adds the other entries to model->not_copied: "epoch, optimizer and 3 more, of pytorch_model.bin". */
 static apr_status note_other_entries(const reading *r, const node *dict, const node *weights)
 {
     enum { MOST = 8 };
@@ -194,10 +194,10 @@ static apr_status note_other_entries(const reading *r, const node *dict, const n
     if (text == NULL) return APR_OK;
     char more[40] = "";
     if (n > MOST) snprintf(more, sizeof more, " and %zu more", n - MOST);
-    const char *const before = r->model->left_behind;
-    r->model->left_behind = apr_arena_print(&r->model->arena, "%s%s%s%s of %s", before != NULL ? before : "", before != NULL ? ", " : "",
+    const char *const before = r->model->not_copied;
+    r->model->not_copied = apr_arena_print(&r->model->arena, "%s%s%s%s of %s", before != NULL ? before : "", before != NULL ? ", " : "",
                                             text, more, slash != NULL ? slash + 1 : r->where);
-    return r->model->left_behind != NULL ? APR_OK : apr_no_memory(r->err, "the list of other entries");
+    return r->model->not_copied != NULL ? APR_OK : apr_no_memory(r->err, "the list of other entries");
 }
 
 static apr_status read_dict(const reading *r, const node *root)
@@ -236,6 +236,6 @@ apr_status apr_torch_parse(apr_model *model, const uint8_t *data, size_t n_bytes
     apr_torch_file file;
 
     APR_TRY(set_format_key(model, err));
-    APR_TRY(apr_torch_take_apart(&file, data, n_bytes, where, &model->arena, err));
+    APR_TRY(apr_torch_file_read(&file, data, n_bytes, where, &model->arena, err));
     return read_dict(&(reading){model, &file, where, err}, file.root);
 }

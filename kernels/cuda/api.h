@@ -3,7 +3,7 @@
  * A device is opened once: this makes a context (with a small stack limit) and one stream, and allocates nothing. Memory comes only from
  * alloc(); cuBLAS also gets its workspace from there. Operations take the argument structs of kernels/ops.h with device pointers
  * (apr_tensor.data and apr_tensor.scale->data are also device pointers; the structs themselves stay on the host). They run in order on the
- * device's stream. upload() and download() are ordered with them and have finished when they return.
+ * device's stream. upload() and download() are gathered with them and have finished when they return.
  *
  * Several devices may be open in one thread, on several cards or on one. Every function first makes its device the current one.
  *
@@ -12,12 +12,12 @@
 #ifndef APR_KERNELS_CUDA_API_H
 #define APR_KERNELS_CUDA_API_H
 
-#include "formats/model/packing.h"
-#include "kernels/best.h"
-#include "kernels/cuda/flow_args.h"
+#include "formats/tensor/packing.h"
+#include "kernels/topk.h"
+#include "kernels/cuda/decode_gemv_args.h"
 #include "kernels/cuda/prompt_args.h"
 #include "kernels/cuda/rows_args.h"
-#include "kernels/misfits.h"
+#include "kernels/out_of_range.h"
 #include "kernels/ops.h"
 
 /* The library exports two symbols. The first is its description (apr_cuda_description). The second is a function that returns the table of
@@ -30,17 +30,17 @@ enum { APR_CUDA_MARKS = 16 };
 typedef struct apr_cuda_device apr_cuda_device;
 typedef struct apr_cuda_graph apr_cuda_graph; /* recorded operations of one device: see record */
 
-/* Top-k of a row of logits, in device memory: keys of kernels/best.h, the largest first, as many as were asked for. */
-typedef struct apr_cuda_found {
-    uint64_t keys[APR_MOST_BEST];
-    double sum, parts[APR_MOST_PARTS]; /* the parts only where a row has at most APR_MOST_PARTS */
-} apr_cuda_found;
+/* Top-k of a row of logits, in device memory: keys of kernels/topk.h, the largest first, as many as were asked for. */
+typedef struct apr_cuda_topk_result {
+    uint64_t keys[APR_TOPK_MAX];
+    double sum, parts[APR_TOPK_MAX_PARTS]; /* the parts only where a row has at most APR_TOPK_MAX_PARTS */
+} apr_cuda_topk_result;
 
 /* The state of a single token in device memory: what recorded operations read of it, and its result. */
 typedef struct apr_cuda_token {
     int64_t position;
     int32_t id, unused;
-    apr_cuda_found found;
+    apr_cuda_topk_result found;
 } apr_cuda_token;
 
 /* Properties of a device that are known before it has a context. Versions as CUDA counts them: 13000 is 13.0. */
@@ -106,8 +106,8 @@ typedef struct apr_cuda_codecs {
     void (*close_worker)(apr_cuda_worker *worker); /* NULL is fine */
     /* Queues upload, decoding, encoding and download, and returns at once. */
     apr_status (*start)(apr_cuda_worker *worker, const apr_cuda_portion *portion, apr_error *err);
-    /* Waits until out and row_scales are complete. misfits: out-of-range values among the decoded ones. */
-    apr_status (*wait)(apr_cuda_worker *worker, apr_misfits *misfits, apr_error *err);
+    /* Waits until out and row_scales are complete. out_of_range: out-of-range values among the decoded ones. */
+    apr_status (*wait)(apr_cuda_worker *worker, apr_out_of_range *out_of_range, apr_error *err);
     /* For benchmarks: seconds of decoding and of encoding the last portion once more, without transfers, and bytes per second (read plus
      * written) of a copy on the device. Medians of n_times. */
     apr_status (*measure)(apr_cuda_worker *worker, int n_times, double *decode_s, double *encode_s, double *copy_bytes_per_s,
@@ -138,18 +138,18 @@ typedef struct apr_cuda_factors {
 } apr_cuda_factors;
 
 /* Rows that are being rounded, in device memory: [n_rows, n] unless noted. */
-typedef struct apr_cuda_lanes {
+typedef struct apr_cuda_feedback_rows {
     apr_cuda_grid grid;
     const apr_cuda_factors *factors;
     int64_t n_rows;
     float *weight, *error;
-    float *ordered; /* errors in column order */
+    float *gathered; /* errors in column order */
     int8_t *code;
     int16_t *scale, *min; /* [n_rows, n / sub_elems] */
     uint16_t *d, *dmin;   /* [n_rows, n / elems] */
     float *panel;         /* [n_rows, APR_CUDA_PANEL] */
     double *objective;    /* [n_rows] */
-} apr_cuda_lanes;
+} apr_cuda_feedback_rows;
 
 typedef struct apr_cuda_solver apr_cuda_solver; /* handles of cuBLAS and cuSOLVER on one device */
 
@@ -175,14 +175,14 @@ typedef struct apr_cuda_feedback {
     apr_status (*finish)(apr_cuda_solver *solver, const apr_cuda_factors *factors, double scale, double damping, const double *l,
                          apr_error *err);
     /* Blocks as the type's encoder makes them, weighted by the diagonal where the type has an encoder by importance. */
-    apr_status (*start)(apr_cuda_solver *solver, apr_dtype dtype, const apr_cuda_lanes *lanes, void *blocks, apr_error *err);
+    apr_status (*start)(apr_cuda_solver *solver, apr_dtype dtype, const apr_cuda_feedback_rows *lanes, void *blocks, apr_error *err);
     /* Errors of the current codes and scales; then the steps of quant/feedback/lane_rows.h. */
-    apr_status (*errors)(apr_cuda_solver *solver, const apr_cuda_lanes *lanes, apr_error *err);
-    apr_status (*round)(apr_cuda_solver *solver, const apr_cuda_lanes *lanes, apr_error *err);
-    apr_status (*descend)(apr_cuda_solver *solver, const apr_cuda_lanes *lanes, bool rescale, apr_error *err);
-    apr_status (*refit)(apr_cuda_solver *solver, const apr_cuda_lanes *lanes, apr_error *err);
+    apr_status (*errors)(apr_cuda_solver *solver, const apr_cuda_feedback_rows *lanes, apr_error *err);
+    apr_status (*round)(apr_cuda_solver *solver, const apr_cuda_feedback_rows *lanes, apr_error *err);
+    apr_status (*descend)(apr_cuda_solver *solver, const apr_cuda_feedback_rows *lanes, bool rescale, apr_error *err);
+    apr_status (*refit)(apr_cuda_solver *solver, const apr_cuda_feedback_rows *lanes, apr_error *err);
     /* tr(E H E^T) of each row, into lanes->objective. */
-    apr_status (*objective)(apr_cuda_solver *solver, const apr_cuda_lanes *lanes, apr_error *err);
+    apr_status (*objective)(apr_cuda_solver *solver, const apr_cuda_feedback_rows *lanes, apr_error *err);
 } apr_cuda_feedback;
 
 /* Bytes of factorise's work buffer. */
@@ -229,7 +229,7 @@ typedef struct apr_cuda_api {
 
     /* Whether weights of this type can be used as stored. Otherwise the caller stores them as F16. */
     bool (*takes)(apr_dtype dtype);
-    /* The same for a packed matrix in the canonical layout (kernels/relay.h), whose values are of `dtype`. Its tensors' data is on the
+    /* The same for a packed matrix in the canonical layout (kernels/repack.h), whose values are of `dtype`. Its tensors' data is on the
      * device, the structs stay on the host. */
     bool (*takes_packing)(const struct apr_packing *packing, apr_dtype dtype);
     /* Dequantizes logical rows of a matrix to FP16, into device memory. */
@@ -239,8 +239,8 @@ typedef struct apr_cuda_api {
     /* With `on` products of many tokens are computed like those of few: float32 inputs, weights as stored. Slower, but exact to float32. */
     void (*use_exact)(apr_cuda_device *device, bool on);
     /* With `on` products are batch invariant: a token's results do not depend on how many other tokens are in the call. All products of
-     * types with a small GEMM go through it (kernels/cuda/ops/abreast.cuh), the others a few rows at a time. */
-    void (*use_alike)(apr_cuda_device *device, bool on);
+     * types with a small GEMM go through it (kernels/cuda/small_gemm/small_gemm.cuh), the others a few rows at a time. */
+    void (*use_batch_invariant)(apr_cuda_device *device, bool on);
     /* With `on` products of many tokens with FP8 weights that have a scale per row, or one scale, run in FP8. */
     void (*use_fp8)(apr_cuda_device *device, bool on);
     /* The operations that exist here, for apr_program_missing_op; the functions in the table do nothing. */
@@ -248,41 +248,41 @@ typedef struct apr_cuda_api {
     /* Tensors that args point to must stay valid until another operation is run or the device is closed: error messages about this one use
      * them. */
     apr_status (*run)(apr_cuda_device *device, apr_op_kind kind, const apr_op_args *args, apr_error *err);
-    /* Whether there is a decode GEMV (kernels/cuda/flow_args.h) for such a matrix. Weights of a tiled type must then be tiled. */
+    /* Whether there is a decode GEMV (kernels/cuda/decode_gemv_args.h) for such a matrix. Weights of a tiled type must then be tiled. */
     bool (*streams)(const apr_cuda_device *device, apr_dtype dtype, int64_t n_out, int64_t n_in);
     /* Most kernels from now on are decode GEMVs, or run between them: all kernels then use the same shared memory carveout. */
-    apr_status (*expect_streams)(apr_cuda_device *device, bool on, apr_error *err);
+    apr_status (*expect_decode_gemv)(apr_cuda_device *device, bool on, apr_error *err);
     /* Tiles rows as stored, a multiple of 16 of them, into `to`: both on the device. Does not wait. */
-    apr_status (*to_items)(apr_cuda_device *device, apr_dtype dtype, void *to, const void *rows, int64_t n_rows, int64_t n_in,
+    apr_status (*to_tiles)(apr_cuda_device *device, apr_dtype dtype, void *to, const void *rows, int64_t n_rows, int64_t n_in,
                            apr_error *err);
-    apr_status (*flow)(apr_cuda_device *device, const apr_flow_args *args, apr_error *err);
-    apr_status (*flow_inputs)(apr_cuda_device *device, const apr_flow_inputs *args, apr_error *err);
-    /* The experts of a single token, where apr_experts_flow is true. `flow` describes input and epilogue as of one product: x, squares and
+    apr_status (*flow)(apr_cuda_device *device, const apr_decode_gemv_args *args, apr_error *err);
+    apr_status (*decode_gemv_inputs)(apr_cuda_device *device, const apr_decode_gemv_inputs *args, apr_error *err);
+    /* The experts of a single token, where apr_experts_have_decode_gemv is true. `flow` describes input and epilogue as of one product: x, squares and
      * eps; STORE or ADD, residual, gains, planes, and parts[0].out. Its weights are not read, nor are x and out of `args`. */
-    apr_status (*experts)(apr_cuda_device *device, const apr_experts_args *args, const apr_flow_args *flow, apr_error *err);
-    /* The QKV epilogue of one token or of several, where apr_turns is true. */
-    apr_status (*turn)(apr_cuda_device *device, const apr_turn_args *args, apr_error *err);
-    /* Attention of a single token, whose output is written as activations (kernels/cuda/ops/planes.cuh). n_heads * value_dim is a multiple
+    apr_status (*experts)(apr_cuda_device *device, const apr_experts_args *args, const apr_decode_gemv_args *flow, apr_error *err);
+    /* The QKV epilogue of one token or of several, where apr_has_qkv_epilogue is true. */
+    apr_status (*turn)(apr_cuda_device *device, const apr_qkv_epilogue_args *args, apr_error *err);
+    /* Attention of a single token, whose output is written as activations (kernels/cuda/common/activations_i16.cuh). n_heads * value_dim is a multiple
      * of 16. With `turn` the QKV epilogue runs first; then neither the rotated query nor the output need exist as float32. */
-    apr_status (*attend_to_planes)(apr_cuda_device *device, const apr_turn_args *turn, const apr_attend_args *args, uint8_t *planes,
+    apr_status (*attend_to_i16)(apr_cuda_device *device, const apr_qkv_epilogue_args *turn, const apr_attend_args *args, uint8_t *planes,
                                    apr_error *err);
-    /* Fused operations of many tokens (kernels/cuda/prompt_args.h), after start_blas, while use_tiles, use_exact, use_alike and use_fp8 are
+    /* Fused operations of many tokens (kernels/cuda/prompt_args.h), after start_blas, while use_tiles, use_exact, use_batch_invariant and use_fp8 are
      * off. What a call leaves for the next one is valid for that call only. */
     apr_status (*prompt)(apr_cuda_device *device, const apr_prompt_args *args, apr_error *err);
     /* Whether there is a small GEMM with epilogues (kernels/cuda/rows_args.h) for such a matrix, and `work` is large enough when the widest
-     * value in a slot has `widest` numbers. Results are those with use_alike. */
-    bool (*takes_rows)(const apr_cuda_device *device, const apr_tensor *weight, int64_t n_out, int64_t n_in, int64_t widest,
+     * value in a slot has `widest` numbers. Results are those with use_batch_invariant. */
+    bool (*has_rows)(const apr_cuda_device *device, const apr_tensor *weight, int64_t n_out, int64_t n_in, int64_t widest,
                        const apr_workspace *work);
     apr_status (*rows)(apr_cuda_device *device, const apr_rows_args *args, apr_error *err);
     apr_status (*rows_inputs)(apr_cuda_device *device, const apr_rows_inputs *args, apr_error *err);
     /* Top-k of logits[n] on the device, and their softmax sum where a temperature is given, into device memory at `found`; `work` has
-     * apr_cuda_best_bytes(n). Does not wait. */
-    apr_status (*find_best)(apr_cuda_device *device, const float *logits, int64_t n, int n_wanted, float temperature, void *work,
-                            apr_cuda_found *found, apr_error *err);
+     * apr_cuda_topk_bytes(n). Does not wait. */
+    apr_status (*topk)(apr_cuda_device *device, const float *logits, int64_t n, int n_wanted, float temperature, void *work,
+                            apr_cuda_topk_result *found, apr_error *err);
     /* The same for n_rows rows, row i with n_wanted and temperature of wishes[i], into found[n_rows]. `work` has n_bytes, at least those of
      * one row. */
-    apr_status (*find_bests)(apr_cuda_device *device, const float *logits, int64_t n, int64_t n_rows, const apr_best *wishes, void *work,
-                             uint64_t n_bytes, apr_cuda_found *found, apr_error *err);
+    apr_status (*topk_rows)(apr_cuda_device *device, const float *logits, int64_t n, int64_t n_rows, const apr_topk *wishes, void *work,
+                             uint64_t n_bytes, apr_cuda_topk_result *found, apr_error *err);
 
     /* From record to end_record operations are recorded, not run. Their pointers and sizes are fixed then; the contents of memory are not.
      * Call nothing else of the device meanwhile. Operations that wait cannot be recorded (APR_E_UNSUPPORTED). After every successful record
@@ -323,15 +323,15 @@ typedef struct apr_cuda_api {
 /* X(type): every type that a call passes, by value or by pointer. */
 #define APR_CUDA_TABLES(X)   X(apr_cuda_api) X(apr_cuda_codecs) X(apr_cuda_feedback) X(apr_backend)
 #define APR_CUDA_DEVICES(X)  X(apr_cuda_options) X(apr_cuda_facts) X(apr_cuda_probe) X(apr_status) X(apr_error)
-#define APR_CUDA_WORKERS(X)  X(apr_cuda_worker) X(apr_cuda_worker_sizes) X(apr_cuda_portion) X(apr_range) X(apr_misfits)
-#define APR_CUDA_ROUNDING(X) X(apr_cuda_grid) X(apr_cuda_factors) X(apr_cuda_lanes)
-#define APR_CUDA_TOKENS(X)   X(apr_cuda_found) X(apr_cuda_token) X(apr_best)
+#define APR_CUDA_WORKERS(X)  X(apr_cuda_worker) X(apr_cuda_worker_sizes) X(apr_cuda_portion) X(apr_range) X(apr_out_of_range)
+#define APR_CUDA_ROUNDING(X) X(apr_cuda_grid) X(apr_cuda_factors) X(apr_cuda_feedback_rows)
+#define APR_CUDA_TOKENS(X)   X(apr_cuda_topk_result) X(apr_cuda_token) X(apr_topk)
 #define APR_CUDA_TENSORS(X)  X(apr_dtype) X(apr_dtype_facts) X(apr_tensor) X(apr_step) X(apr_step_kind) X(apr_chain) X(apr_origins)
 #define APR_CUDA_PACKINGS(X) X(apr_packing) X(apr_nested_scales) X(apr_code_order) X(apr_code_level) X(apr_zero_order)
 #define APR_CUDA_OPS(X)      X(apr_op_kind) X(apr_op_args) X(apr_workspace) X(apr_cache) X(apr_linear_heads) X(apr_glu_shape) X(apr_route_shape)
-#define APR_CUDA_KINDS(X)    X(apr_activation) X(apr_norm_kind) X(apr_rope_mode) X(apr_score_kind) X(apr_flow_ending) X(apr_prompt_ending)
-#define APR_CUDA_FLOWS(X)    X(apr_flow_part) X(apr_flow_args) X(apr_flow_inputs) X(apr_turn_args)
-#define APR_CUDA_STEPS(X)    X(apr_prompt_args) X(apr_rows_room) X(apr_rows_left) X(apr_rows_args) X(apr_rows_inputs)
+#define APR_CUDA_KINDS(X)    X(apr_activation) X(apr_norm_kind) X(apr_rope_mode) X(apr_score_kind) X(apr_epilogue) X(apr_prompt_epilogue)
+#define APR_CUDA_FLOWS(X)    X(apr_decode_gemv_part) X(apr_decode_gemv_args) X(apr_decode_gemv_inputs) X(apr_qkv_epilogue_args)
+#define APR_CUDA_STEPS(X)    X(apr_prompt_args) X(apr_rows_workspace) X(apr_rows_output) X(apr_rows_args) X(apr_rows_inputs)
 
 /* X(constant): lengths of lists, and of arrays. */
 #define APR_CUDA_ENUMS(X)  X(APR_DTYPE_COUNT) X(APR_OP_COUNT) X(APR_ACT_COUNT) X(APR_SCORE_KINDS) X(APR_CODES_ORDER_COUNT) X(APR_STEP_COUNT)
@@ -391,8 +391,8 @@ typedef const apr_cuda_api *(*apr_cuda_plugin_fn)(uint64_t abi);
 enum {
     APR_CUDA_FEW_TOKENS = 8,             /* up to this many tokens read packed weights; more go through cuBLAS on FP16 tiles */
     APR_CUDA_CAREFUL_TOKENS = 128,       /* up to this many tokens have inputs of two FP16 parts, as accurate as float32 */
-    APR_CUDA_TILE_BYTES = 1 << 29,       /* bytes of FP16 weights dequantized at a time if there is room: most matrices fit */
-    APR_CUDA_LEAST_TILE_BYTES = 1 << 26, /* the same if there is little room */
+    APR_CUDA_DEQUANTIZED_BYTES = 1 << 29,       /* bytes of FP16 weights dequantized at a time if there is room: most matrices fit */
+    APR_CUDA_MIN_DEQUANTIZED_BYTES = 1 << 26, /* the same if there is little room */
     APR_CUDA_EXPERT_TOKENS = 64,         /* tokens whose experts are computed at a time */
     APR_CUDA_ATTEND_SPLITS = 64,         /* maximum parts of a long context for few queries (split-KV) */
 };
@@ -401,7 +401,7 @@ static inline size_t apr_cuda_round(size_t n_bytes) { return (n_bytes + 255) / 2
 
 /* Rows of a matrix of n_in columns that are dequantized at a time: all if they are at most tile_bytes, else parts of equal size, a multiple
  * of 256, so that no part leaves most of a device idle. A tile of 256 rows may be more than tile_bytes. */
-static inline int64_t apr_cuda_tile_rows(int64_t n_in, int64_t n_out, size_t tile_bytes)
+static inline int64_t apr_cuda_dequantized_rows(int64_t n_in, int64_t n_out, size_t tile_bytes)
 {
     const int64_t room = (int64_t)(tile_bytes / 2) / n_in, most = room < 256 ? 256 : room / 256 * 256;
     if (n_out <= room || n_out <= most) return n_out;
@@ -418,7 +418,7 @@ static inline size_t apr_cuda_inputs_bytes(int64_t n_tokens, int64_t n_in)
     return once > twice ? once : twice;
 }
 
-/* For each row of inputs its power of two and its largest number; then the three numbers that rows share (kernels/cuda/ops/halves.cuh). */
+/* For each row of inputs its power of two and its largest number; then the three numbers that rows share (kernels/cuda/gemm/activations_f16.cuh). */
 static inline size_t apr_cuda_scales_bytes(int64_t n_rows) { return 2 * apr_cuda_round((size_t)n_rows * 4) + apr_cuda_round(12); }
 
 /* Inputs, their scales, and a tile of FP16 weights (none for F16 weights) of at most tile_bytes. A product uses larger tiles if its
@@ -426,16 +426,16 @@ static inline size_t apr_cuda_scales_bytes(int64_t n_rows) { return 2 * apr_cuda
 static inline size_t apr_cuda_linear_bytes_within(int64_t n_tokens, int64_t n_in, int64_t n_out, bool is_f16, size_t tile_bytes)
 {
     const size_t inputs = apr_cuda_inputs_bytes(n_tokens, n_in) + apr_cuda_scales_bytes(n_tokens);
-    return inputs + (is_f16 ? 0 : apr_cuda_round((size_t)apr_cuda_tile_rows(n_in, n_out, tile_bytes) * (size_t)n_in * 2));
+    return inputs + (is_f16 ? 0 : apr_cuda_round((size_t)apr_cuda_dequantized_rows(n_in, n_out, tile_bytes) * (size_t)n_in * 2));
 }
 
 static inline size_t apr_cuda_linear_bytes(int64_t n_tokens, int64_t n_in, int64_t n_out, bool is_f16)
 {
-    return apr_cuda_linear_bytes_within(n_tokens, n_in, n_out, is_f16, APR_CUDA_TILE_BYTES);
+    return apr_cuda_linear_bytes_within(n_tokens, n_in, n_out, is_f16, APR_CUDA_DEQUANTIZED_BYTES);
 }
 
 /* For a matrix per head: the number of heads whose rows are dequantized at a time. */
-static inline int64_t apr_cuda_tile_heads(int64_t n_heads, int64_t head_rows, int64_t n_columns, size_t tile_bytes)
+static inline int64_t apr_cuda_dequantized_heads(int64_t n_heads, int64_t head_rows, int64_t n_columns, size_t tile_bytes)
 {
     const int64_t heads = (int64_t)(tile_bytes / 2) / n_columns / head_rows;
     return heads < 1 ? 1 : heads < n_heads ? heads : n_heads;
@@ -446,14 +446,14 @@ static inline size_t apr_cuda_linear_heads_bytes_within(int64_t n_tokens, const 
                                                         bool is_f16, size_t tile_bytes)
 {
     const size_t inputs = apr_cuda_inputs_bytes(n_tokens, heads->n * n_in) + apr_cuda_scales_bytes(n_tokens * heads->n);
-    const size_t tile_rows = (size_t)(apr_cuda_tile_heads(heads->n, heads->rows, n_columns, tile_bytes) * heads->rows);
+    const size_t tile_rows = (size_t)(apr_cuda_dequantized_heads(heads->n, heads->rows, n_columns, tile_bytes) * heads->rows);
     return inputs + (is_f16 ? 0 : apr_cuda_round(tile_rows * (size_t)n_columns * 2));
 }
 
 static inline size_t apr_cuda_linear_heads_bytes(int64_t n_tokens, const apr_linear_heads *heads, int64_t n_in, int64_t n_columns,
                                                  bool is_f16)
 {
-    return apr_cuda_linear_heads_bytes_within(n_tokens, heads, n_in, n_columns, is_f16, APR_CUDA_TILE_BYTES);
+    return apr_cuda_linear_heads_bytes_within(n_tokens, heads, n_in, n_columns, is_f16, APR_CUDA_DEQUANTIZED_BYTES);
 }
 
 /* For each pair of token and chosen expert: gate and up, the expert's output, a weighted input. */
@@ -464,14 +464,14 @@ static inline size_t apr_cuda_experts_bytes(int64_t n_tokens, int64_t n_in, int6
 }
 
 /* Top-k: numbers that are sorted together, and the chunks of a row of n. */
-enum { APR_CUDA_BEST_CHUNK = 1024 };
-static inline int64_t apr_cuda_best_chunks(int64_t n) { return (n + APR_CUDA_BEST_CHUNK - 1) / APR_CUDA_BEST_CHUNK; }
+enum { APR_CUDA_TOPK_CHUNK = 1024 };
+static inline int64_t apr_cuda_topk_chunks(int64_t n) { return (n + APR_CUDA_TOPK_CHUNK - 1) / APR_CUDA_TOPK_CHUNK; }
 
-/* Workspace of find_best: the keys that each chunk keeps, and those that the next pass keeps. */
-static inline size_t apr_cuda_best_bytes(int64_t n)
+/* Workspace of topk: the keys that each chunk keeps, and those that the next pass keeps. */
+static inline size_t apr_cuda_topk_bytes(int64_t n)
 {
-    const int64_t n_kept = apr_cuda_best_chunks(n) * APR_MOST_BEST;
-    return apr_cuda_round((size_t)(n_kept + apr_cuda_best_chunks(n_kept) * APR_MOST_BEST) * sizeof(uint64_t));
+    const int64_t n_kept = apr_cuda_topk_chunks(n) * APR_TOPK_MAX;
+    return apr_cuda_round((size_t)(n_kept + apr_cuda_topk_chunks(n_kept) * APR_TOPK_MAX) * sizeof(uint64_t));
 }
 
 /* For each part of the context and each query row of at most FEW_TOKENS tokens: sums of values, maximum, sum of weights, a done flag. */

@@ -6,7 +6,7 @@
 set -e
 cd "$(dirname "$0")/../.."
 # what a call passes, what both sides count of a workspace, and how weights lie in memory
-text=$(kernels/closure.sh kernels/cuda/*.h formats/number/blocks.h formats/model/regular.h)
+text=$(kernels/closure.sh kernels/cuda/*.h formats/number/blocks.h formats/tensor/canonical_layout.h)
 [ "$1" != --text ] || { printf '%s\n' "$text"; exit; }
 hash=$(printf '%s\n' "$text" | sha256sum)
 printf '#define APR_CUDA_INTERFACE 0x%.8su\n' "$hash"

@@ -22,21 +22,21 @@
 #ifndef APR_KERNELS_CUDA_PROMPT_ARGS_H
 #define APR_KERNELS_CUDA_PROMPT_ARGS_H
 
-#include "kernels/cuda/flow_args.h"
+#include "kernels/cuda/decode_gemv_args.h"
 
 #include <math.h>
 
 enum {
     APR_PROMPT_PARTS = 3,        /* maximum products of the same inputs */
-    APR_PROMPT_TOKENS = 129,     /* minimum: with fewer tokens, products take their inputs in two FP16 parts */
-    APR_PROMPT_NORM_WIDE = 8192, /* maximum width of a row that is summed and normed */
+    APR_PROMPT_MIN_TOKENS = 129,     /* minimum: with fewer tokens, products take their inputs in two FP16 parts */
+    APR_PROMPT_MAX_NORM_WIDTH = 8192, /* maximum width of a row that is summed and normed */
 };
 
-typedef enum { APR_PROMPT_STORE, APR_PROMPT_LEAVE, APR_PROMPT_UNIT, APR_PROMPT_TURN } apr_prompt_ending;
+typedef enum { APR_PROMPT_STORE, APR_PROMPT_UNSCALED, APR_PROMPT_GLU, APR_PROMPT_QKV } apr_prompt_epilogue;
 
 typedef struct apr_prompt_args {
     bool has_sum;     /* only with a norm */
-    bool lacks_scale; /* the addend is the previous call's LEAVE output, not yet multiplied by its rows' scales */
+    bool addend_is_unscaled; /* the addend is the previous call's LEAVE output, not yet multiplied by its rows' scales */
     const float *residual, *addend;
     float *sum; /* may be residual or addend */
     bool has_norm;
@@ -44,33 +44,33 @@ typedef struct apr_prompt_args {
     bool is_left;       /* the previous call was UNIT, and its output is the input of the products */
     int n_parts;
     apr_linear_args parts[APR_PROMPT_PARTS]; /* all with the same x and workspace. UNIT: gate, up; TURN: q, k, v */
-    apr_prompt_ending ending;
+    apr_prompt_epilogue ending;
     apr_glu_args unit;  /* out is not written */
     float *row_sums;    /* UNIT: [2] host memory, of gate's and up's weights, kept for the life of these weights. It begins with zeros; a
                          * call that finds a zero computes the sum and waits for it. NULL: gate and up are written as float32 */
-    apr_turn_args turn; /* store.k is not read; n_tokens is the call's */
+    apr_qkv_epilogue_args turn; /* store.k is not read; n_tokens is the call's */
 } apr_prompt_args;
 
 /* Whether all tokens' FP16 inputs share one power of two, if that loses nothing. */
-static inline bool apr_prompt_together(int64_t n_tokens, int64_t n_in, int64_t n_out, bool has_bias)
+static inline bool apr_prompt_shares_scale(int64_t n_tokens, int64_t n_in, int64_t n_out, bool has_bias)
 {
-    return n_tokens >= APR_PROMPT_TOKENS && !has_bias && n_out >= 2 * n_in && n_in % 8 == 0;
+    return n_tokens >= APR_PROMPT_MIN_TOKENS && !has_bias && n_out >= 2 * n_in && n_in % 8 == 0;
 }
 
 /* The power of two, 2^*exponent, by which sums are multiplied to become FP16. False: they stay float32, because a weight is infinite or
  * NaN, or rows are so long that sums may be off by more than an eighth. */
-static inline bool apr_prompt_halves(float row_sum, int64_t n_in, int *exponent)
+static inline bool apr_prompt_f16_exponent(float row_sum, int64_t n_in, int *exponent)
 {
     if (!isfinite(row_sum) || n_in > 1 << 20) return false;
     *exponent = row_sum < 0x1p-24f ? 24 : -ilogbf(row_sum);
     return true;
 }
 
-static inline bool apr_prompt_norms(apr_norm_kind kind, int64_t width, int64_t chunk, int64_t n_weight)
+static inline bool apr_prompt_has_norm(apr_norm_kind kind, int64_t width, int64_t chunk, int64_t n_weight)
 {
-    return kind == APR_NORM_RMS && chunk == width && n_weight == width && width % 8 == 0 && width <= APR_PROMPT_NORM_WIDE;
+    return kind == APR_NORM_RMS && chunk == width && n_weight == width && width % 8 == 0 && width <= APR_PROMPT_MAX_NORM_WIDTH;
 }
 
-static inline bool apr_prompt_units(int64_t width) { return width % 8 == 0 && width <= INT32_MAX / 2; }
+static inline bool apr_prompt_has_glu(int64_t width) { return width % 8 == 0 && width <= INT32_MAX / 2; }
 
 #endif

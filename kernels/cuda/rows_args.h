@@ -11,51 +11,51 @@
 #ifndef APR_KERNELS_CUDA_ROWS_ARGS_H
 #define APR_KERNELS_CUDA_ROWS_ARGS_H
 
-#include "kernels/cuda/flow_args.h"
+#include "kernels/cuda/decode_gemv_args.h"
 
 enum {
     APR_ROWS_SLOTS = 2,
-    APR_ROWS_MOST = 64, /* tokens: the range in which small GEMMs are preferred */
+    APR_ROWS_MAX_TOKENS = 64, /* tokens: the range in which small GEMMs are preferred */
 };
 
 /* Where the slots are, and for which products. */
-typedef struct apr_rows_room {
+typedef struct apr_rows_workspace {
     apr_workspace work;
     int64_t widest; /* maximum width of a value in a slot */
     bool bfloats;   /* the next products all have BF16 weights */
-    bool wide;      /* or all have types with a WGMMA kernel (apr_abreast_may_be_wide) */
-} apr_rows_room;
+    bool wide;      /* or all have types with a WGMMA kernel (apr_small_gemm_has_wgmma) */
+} apr_rows_workspace;
 
-typedef struct apr_rows_left {
+typedef struct apr_rows_output {
     int slot; /* -1: none */
     bool norm;
     float eps, gain_offset;
     const float *gain; /* [width] or NULL */
-} apr_rows_left;
+} apr_rows_output;
 
 typedef struct apr_rows_args {
-    apr_rows_room room;
-    apr_flow_ending ending;
+    apr_rows_workspace room;
+    apr_epilogue ending;
     int64_t n_tokens, n_in;
     int slot; /* where the inputs are */
     int n_parts;
-    apr_flow_part parts[APR_FLOW_PARTS]; /* all of one type; out: [n_tokens, rows], always needed: sums go through it */
+    apr_decode_gemv_part parts[APR_DECODE_GEMV_PARTS]; /* all of one type; out: [n_tokens, rows], always needed: sums go through it */
     apr_glu_shape glu;
     const float *residual; /* [n_tokens, rows]; may be out */
     float *out;            /* ADD, GLU; NULL: not wanted. Required with a norm. STORE: part 0's is used */
-    apr_rows_left left;    /* STORE: with one part only */
+    apr_rows_output left;    /* STORE: with one part only */
     /* STORE with three parts and no slot: the parts are queries, keys and values, and this QKV epilogue is applied to them. NULL: none. Its
      * q.out may not overlap with what it reads, except the queries themselves. */
-    const apr_turn_args *turn;
+    const apr_qkv_epilogue_args *turn;
 } apr_rows_args;
 
 /* Writes a value into a slot as inputs of the next products. */
 typedef struct apr_rows_inputs {
-    apr_rows_room room;
+    apr_rows_workspace room;
     int64_t n_tokens, width;
     const float *x;
     float *out; /* [n_tokens, width] the same as float32; NULL: not wanted. May be x */
-    apr_rows_left left;
+    apr_rows_output left;
 } apr_rows_inputs;
 
 #endif

@@ -155,7 +155,7 @@ LANES_INLINE void weigh_row(const share *s, int64_t row, int64_t begin, int64_t 
 LANES_INLINE void gather_rows(const lanes_shape shape, const int n_rows, const share *s, int64_t row, int64_t begin, int64_t end)
 {
     const int64_t dim = s->a->value_dim, stride = s->value_stride;
-    lanes_gather(shape, n_rows, s->scores + row * APR_ATTEND_CELLS + begin, APR_ATTEND_CELLS, s->values + begin * stride, stride,
+    lanes_weighted_sum(shape, n_rows, s->scores + row * APR_ATTEND_CELLS + begin, APR_ATTEND_CELLS, s->values + begin * stride, stride,
                  end - begin, dim, s->sums + row * dim, s->rescales + row);
 }
 

@@ -9,7 +9,7 @@
 void apr_host_route(const apr_op_args *args)
 {
     const apr_route_args *const a = &args->route;
-    const int n_threads = apr_threads(a->work.n_threads, a->n_tokens, (double)a->n_tokens * (double)a->shape.n_experts * APR_STEPS_EXP);
+    const int n_threads = apr_threads(a->work.n_threads, a->n_tokens, (double)a->n_tokens * (double)a->shape.n_experts * APR_OPS_EXP);
 #pragma omp parallel for schedule(static) num_threads(n_threads)
     for (int64_t t = 0; t < a->n_tokens; t++) apr_ref_route_one(a, t, a->work.data + apr_host_slice(&a->work));
 }
@@ -70,7 +70,7 @@ static void run_expert(const apr_experts_args *a, linears_fn linears, int64_t e,
     gate.weight = a->gate != NULL ? &a->gate[e] : NULL;
     gate.out = g->gate;
     linears((const apr_linear_args *const[]){&up, &gate}, a->gate != NULL ? 2 : 1);
-#pragma omp parallel for schedule(static) num_threads(apr_threads(a->work.n_threads, n, (double)n *APR_STEPS_EXP))
+#pragma omp parallel for schedule(static) num_threads(apr_threads(a->work.n_threads, n, (double)n *APR_OPS_EXP))
     for (int64_t i = 0; i < n; i++)
         g->up[i] = a->gate != NULL ? apr_glu_of(&a->glu, g->gate[i], g->up[i]) : apr_activate(a->glu.activation, g->up[i]);
     down.x = g->up;

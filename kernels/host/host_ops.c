@@ -6,7 +6,7 @@ static void glu(const apr_op_args *args)
 {
     const apr_glu_args *const a = &args->glu;
     const int64_t n = a->n_tokens * a->width;
-#pragma omp parallel for schedule(static) num_threads(apr_threads(a->n_threads, n, (double)n *APR_STEPS_EXP))
+#pragma omp parallel for schedule(static) num_threads(apr_threads(a->n_threads, n, (double)n *APR_OPS_EXP))
     for (int64_t i = 0; i < n; i++)
         a->out[i] = a->up != NULL ? apr_glu_of(&a->shape, a->gate[i], a->up[i]) : apr_activate(a->shape.activation, a->gate[i]);
 }

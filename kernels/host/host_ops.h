@@ -9,7 +9,7 @@
 #include <omp.h>
 
 /* The cost of a product in multiply-adds: each weight is decoded once and multiplied with every token. */
-static inline double apr_host_linear_steps(const apr_linear_args *a)
+static inline double apr_host_linear_cost(const apr_linear_args *a)
 {
     const double n_matrices = a->heads.n > 0 ? (double)a->heads.n : 1.0;
     return n_matrices * (double)a->n_in * (double)a->n_out * (double)(a->n_tokens + 1);
@@ -25,7 +25,7 @@ void apr_host_linear_floats(const apr_linear_args *args);
 void apr_host_kv_store(const apr_op_args *args);
 void apr_host_attend(const apr_op_args *args);
 
-/* Row by row, divided between threads if there is enough work (shares.c). */
+/* Row by row, divided between threads if there is enough work (elementwise.c). */
 void apr_host_norm(const apr_op_args *args);
 void apr_host_rope(const apr_op_args *args);
 void apr_host_gate(const apr_op_args *args);

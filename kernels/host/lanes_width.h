@@ -57,8 +57,8 @@ LANES_INLINE void LANES_OF(lanes_chains_)(const int n_rows, const int n_vectors,
         for (int i = 0; i < n_vectors; i++) *(LANES_OF(lanes_at_) *)(kept + r * width + i * LANES_OF(LANES_PER_)) += acc[r][i];
 }
 
-/* See lanes_gather: 32 numbers of each row are in registers, or 16 where there are sixteen registers of 16 bytes. */
-LANES_INLINE void LANES_OF(lanes_gather_)(const int n_rows, const float *weights, int64_t weight_stride, const float *values,
+/* See lanes_weighted_sum: 32 numbers of each row are in registers, or 16 where there are sixteen registers of 16 bytes. */
+LANES_INLINE void LANES_OF(lanes_weighted_sum_)(const int n_rows, const float *weights, int64_t weight_stride, const float *values,
                                           int64_t value_stride, int64_t n_values, int64_t n, float *sums, const float *shrinks)
 {
     enum { VECTORS = LANES_BYTES >= 32 ? 128 / LANES_BYTES : 4, STEP = VECTORS * LANES_BYTES / 4 };

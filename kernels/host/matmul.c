@@ -107,7 +107,7 @@ static void multiply_gemv(gemv *all, int n)
 
     for (int i = 0; i < n; i++) {
         chunks += n_chunks(&all[i]);
-        steps += apr_host_linear_steps(all[i].a);
+        steps += apr_host_linear_cost(all[i].a);
     }
     for (int64_t first = 0; first < a->n_tokens; first += capacity) {
         const int64_t n_tokens = a->n_tokens - first < capacity ? a->n_tokens - first : capacity;
@@ -121,44 +121,44 @@ static void multiply_gemv(gemv *all, int n)
 
 /* The workspace of all threads: inputs of `most` tokens, then sixteen rows for each thread. */
 typedef struct gemm_buffers {
-    apr_product_wide_inputs *inputs;
-    apr_product_wide_rows *rows;
+    apr_product_gemm_inputs *inputs;
+    apr_product_gemm_rows *rows;
     int64_t n_groups, most;
 } gemm_buffers;
 
 static gemm_buffers divide_workspace(const apr_linear_args *a)
 {
-    gemm_buffers buffers = {.inputs = (apr_product_wide_inputs *)(void *)a->work.data, .n_groups = apr_product_wide_groups(a->n_in)};
+    gemm_buffers buffers = {.inputs = (apr_product_gemm_inputs *)(void *)a->work.data, .n_groups = apr_product_gemm_groups(a->n_in)};
     const int64_t n_bytes = (int64_t)(a->work.slice * sizeof(float)) * a->work.n_threads;
     const int64_t for_rows = buffers.n_groups * (int64_t)sizeof *buffers.rows * a->work.n_threads;
     const int64_t tile_bytes = buffers.n_groups * (int64_t)sizeof *buffers.inputs;
     const int64_t n_tiles = n_bytes > for_rows ? (n_bytes - for_rows) / tile_bytes : 0;
 
-    buffers.rows = (apr_product_wide_rows *)(void *)(buffers.inputs + n_tiles * buffers.n_groups);
-    buffers.most = n_tiles * APR_PRODUCT_WIDE_TOKENS;
+    buffers.rows = (apr_product_gemm_rows *)(void *)(buffers.inputs + n_tiles * buffers.n_groups);
+    buffers.most = n_tiles * APR_PRODUCT_GEMM_TOKENS;
     return buffers;
 }
 
 static void round_token(const apr_linear_args *a, const apr_product *product, const gemm_buffers *buffers, int64_t first, int64_t t)
 {
-    apr_product_wide_inputs *const inputs = buffers->inputs + t / APR_PRODUCT_WIDE_TOKENS * buffers->n_groups;
-    apr_products()->wide_round(a->x + (first + t) * a->n_in, a->n_in, product->order, (int)(t % APR_PRODUCT_WIDE_TOKENS), inputs);
+    apr_product_gemm_inputs *const inputs = buffers->inputs + t / APR_PRODUCT_GEMM_TOKENS * buffers->n_groups;
+    apr_products()->wide_round(a->x + (first + t) * a->n_in, a->n_in, product->order, (int)(t % APR_PRODUCT_GEMM_TOKENS), inputs);
 }
 
 /* Multiplies sixteen rows, from `row` on, with tokens [first, first + n_tokens). */
 static void multiply_gemm_rows(const apr_linear_args *a, const apr_product *product, const gemm_buffers *buffers, int64_t first,
                                int64_t n_tokens, int64_t row)
 {
-    apr_product_wide_rows *const unpacked = buffers->rows + omp_get_thread_num() * buffers->n_groups;
-    const int n_rows = a->n_out - row < APR_PRODUCT_WIDE_ROWS ? (int)(a->n_out - row) : APR_PRODUCT_WIDE_ROWS;
-    const uint8_t *rows[APR_PRODUCT_WIDE_ROWS];
+    apr_product_gemm_rows *const unpacked = buffers->rows + omp_get_thread_num() * buffers->n_groups;
+    const int n_rows = a->n_out - row < APR_PRODUCT_GEMM_ROWS ? (int)(a->n_out - row) : APR_PRODUCT_GEMM_ROWS;
+    const uint8_t *rows[APR_PRODUCT_GEMM_ROWS];
 
-    for (int r = 0; r < APR_PRODUCT_WIDE_ROWS; r++) rows[r] = apr_tensor_row(a->weight, row + (r < n_rows ? r : n_rows - 1));
+    for (int r = 0; r < APR_PRODUCT_GEMM_ROWS; r++) rows[r] = apr_tensor_row(a->weight, row + (r < n_rows ? r : n_rows - 1));
     const bool has_minimums = product->widen(rows, a->n_in, unpacked);
-    for (int64_t t = 0; t < n_tokens; t += APR_PRODUCT_WIDE_TOKENS) {
-        const int n = n_tokens - t < APR_PRODUCT_WIDE_TOKENS ? (int)(n_tokens - t) : APR_PRODUCT_WIDE_TOKENS;
+    for (int64_t t = 0; t < n_tokens; t += APR_PRODUCT_GEMM_TOKENS) {
+        const int n = n_tokens - t < APR_PRODUCT_GEMM_TOKENS ? (int)(n_tokens - t) : APR_PRODUCT_GEMM_TOKENS;
         float *const out = a->out + (first + t) * a->n_out + row;
-        apr_products()->wide(unpacked, has_minimums, buffers->inputs + t / APR_PRODUCT_WIDE_TOKENS * buffers->n_groups, a->n_in, n, n_rows,
+        apr_products()->wide(unpacked, has_minimums, buffers->inputs + t / APR_PRODUCT_GEMM_TOKENS * buffers->n_groups, a->n_in, n, n_rows,
                              out, a->n_out);
         if (a->bias == NULL) continue;
         for (int i = 0; i < n; i++)
@@ -170,15 +170,15 @@ static void multiply_gemm(const apr_linear_args *a, const apr_product *product, 
 {
     for (int64_t first = 0; first < a->n_tokens; first += buffers->most) {
         const int64_t n = a->n_tokens - first < buffers->most ? a->n_tokens - first : buffers->most;
-        const int n_threads = apr_threads(a->work.n_threads, a->n_out, apr_host_linear_steps(a));
+        const int n_threads = apr_threads(a->work.n_threads, a->n_out, apr_host_linear_cost(a));
 #pragma omp parallel for schedule(static) num_threads(n_threads)
         for (int64_t t = 0; t < n; t++) round_token(a, product, buffers, first, t);
 #pragma omp parallel for schedule(dynamic, 1) num_threads(n_threads)
-        for (int64_t r = 0; r < a->n_out; r += APR_PRODUCT_WIDE_ROWS) multiply_gemm_rows(a, product, buffers, first, n, r);
+        for (int64_t r = 0; r < a->n_out; r += APR_PRODUCT_GEMM_ROWS) multiply_gemm_rows(a, product, buffers, first, n, r);
     }
 }
 
-static bool has_gemm(const apr_product *product) { return product->widen != NULL && apr_products()->wide_pays; }
+static bool has_gemm(const apr_product *product) { return product->widen != NULL && apr_products()->gemm_pays; }
 
 /* Both ways give the same numbers, so results do not depend on the number of tokens. */
 static void multiply_stored(const apr_linear_args *a, const apr_product *product)
@@ -200,13 +200,13 @@ static const apr_product *product_of(const apr_tensor *weight, bool may_round)
     return (p->rounded != NULL && may_round) || p->plain != NULL ? p : NULL;
 }
 
-bool apr_host_rounds(const apr_tensor *weight)
+bool apr_host_rounds_inputs(const apr_tensor *weight)
 {
     const apr_product *const product = product_of(weight, true);
     return product != NULL && product->rounded != NULL;
 }
 
-int64_t apr_host_steady_tokens(const apr_backend *backend, const apr_tensor *weight)
+int64_t apr_host_batch_invariant_tokens(const apr_backend *backend, const apr_tensor *weight)
 {
     const apr_product *const product = product_of(weight, backend == &apr_host_backend);
 

@@ -16,7 +16,7 @@
 #include <string.h>
 
 /* Every shape's tiles divide TILE tokens, and its groups divide GROUP_ROWS. Fewer than FEWEST_TOKENS tokens are summed in another order
- * anyway (apr_host_steady_tokens), and shorter rows leave no space for a tile. */
+ * anyway (apr_host_batch_invariant_tokens), and shorter rows leave no space for a tile. */
 enum { LONG_ROW = 513, FEWEST_TOKENS = 5, PANEL_COLUMNS = 256, TILE = 32, GROUP_ROWS = 12 };
 enum { FEWEST_ROWS = 48, MOST_ROWS = 288, MOST_TOKENS = 128 }; /* of a block */
 
@@ -98,7 +98,7 @@ LANES_INLINE void transpose_inputs(const lanes_shape shape, const apr_linear_arg
                 const int64_t token = t + i + j < b->n_tokens ? t + i + j : b->n_tokens - 1;
                 x[j] = a->x + (b->token + token) * a->n_in + column;
             }
-            lanes_turn_fours(x, n, b->transposed + t * PANEL_COLUMNS + i, width);
+            lanes_transpose_4(x, n, b->transposed + t * PANEL_COLUMNS + i, width);
         }
     }
 }
@@ -191,7 +191,7 @@ static void multiply_whole_rows(const apr_linear_args *a, const float *plain)
 {
     const int64_t block = a->n_tokens < 4 ? 4 : APR_LINEAR_ROWS, n_blocks = (a->n_out + block - 1) / block;
 
-#pragma omp parallel for schedule(dynamic, 4) num_threads(apr_threads(a->work.n_threads, n_blocks, apr_host_linear_steps(a)))
+#pragma omp parallel for schedule(dynamic, 4) num_threads(apr_threads(a->work.n_threads, n_blocks, apr_host_linear_cost(a)))
     for (int64_t b = 0; b < n_blocks; b++) {
         float *const decoded = a->work.data + apr_host_slice(&a->work);
         float_rows rows = {.stride = a->n_in, .first = b * block};
@@ -234,7 +234,7 @@ static block_sizes size_blocks(const apr_linear_args *a, int64_t n_threads)
 
 static void multiply_long_rows(const apr_linear_args *a)
 {
-    const int n_threads = apr_threads(a->work.n_threads, (a->n_out + GROUP_ROWS - 1) / GROUP_ROWS, apr_host_linear_steps(a));
+    const int n_threads = apr_threads(a->work.n_threads, (a->n_out + GROUP_ROWS - 1) / GROUP_ROWS, apr_host_linear_cost(a));
     const block_sizes size = size_blocks(a, n_threads);
     const stored_rows stored = find_rows(a->weight, a->n_in);
 

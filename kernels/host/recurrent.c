@@ -179,7 +179,7 @@ void apr_host_conv(const apr_op_args *args)
 {
     const apr_conv_args *const a = &args->conv;
     const int64_t n_before = a->n_taps - 1;
-    const double steps = (double)a->n_tokens * (double)a->width * (double)(a->n_taps + APR_STEPS_EXP);
+    const double steps = (double)a->n_tokens * (double)a->width * (double)(a->n_taps + APR_OPS_EXP);
 
 #pragma omp parallel for schedule(static) num_threads(apr_threads(a->n_threads, a->n_tokens, steps))
     for (int64_t t = 0; t < a->n_tokens; t++)

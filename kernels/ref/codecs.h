@@ -37,23 +37,23 @@ APR_REF_CODEC_LIST(APR_DECLARE_DECODER, APR_DECLARE_BOTH, APR_DECLARE_THREE)
 #define APR_F16_MAX 65504.0f
 
 /* Clamps x for a block format with values up to `limit`: NaN becomes 0, larger magnitudes (also infinities) become the limit. */
-APR_ANYWHERE static inline float apr_tame(float x, float limit)
+APR_HOST_DEVICE static inline float apr_clamp_finite(float x, float limit)
 {
     const float number = x == x ? x : 0.0f;
     const float bounded = number < limit ? number : limit;
     return bounded > -limit ? bounded : -limit;
 }
 
-APR_ANYWHERE static inline float apr_sum8(const float lane[8])
+APR_HOST_DEVICE static inline float apr_sum8(const float lane[8])
 {
     return ((lane[0] + lane[4]) + (lane[2] + lane[6])) + ((lane[1] + lane[5]) + (lane[3] + lane[7]));
 }
 
 /* Rounds to the nearest integer, ties to even, for |x| < 2^22: adding 1.5 * 2^23 leaves no bits for a fraction. */
-APR_ANYWHERE static inline float apr_round_even(float x) { return (x + 12582912.0f) - 12582912.0f; }
+APR_HOST_DEVICE static inline float apr_round_even(float x) { return (x + 12582912.0f) - 12582912.0f; }
 
 /* Clamps x; compares as MINPS and MAXPS do. */
-APR_ANYWHERE static inline float apr_clamp(float x, float low, float high)
+APR_HOST_DEVICE static inline float apr_clamp(float x, float low, float high)
 {
     const float bounded = x > low ? x : low;
     return bounded < high ? bounded : high;
@@ -63,7 +63,7 @@ APR_ANYWHERE static inline float apr_clamp(float x, float low, float high)
  * so that no sum of weights is 0 or overflows. Equal importances (also all 0) give weights of 1, as without importance. n is a multiple
  * of 8. */
 #define APR_LEAST_WEIGHT 0x1p-10f
-APR_ANYWHERE static inline void apr_block_weights(const float *importance, int n, float *weight)
+APR_HOST_DEVICE static inline void apr_block_weights(const float *importance, int n, float *weight)
 {
     float lane[8] = {0.0f}, first = importance[0];
     bool all_equal = true;

@@ -91,7 +91,7 @@ void apr_ref_encode_mxfp4_by(const float *restrict src, const float *restrict im
         uint32_t amax_bits = 0;
         apr_block_weights(importance != NULL ? importance + i : none, MX_ELEMS, w);
         for (int j = 0; j < MX_ELEMS; j++) {
-            x[j] = apr_tame(src[i + j], FLT_MAX);
+            x[j] = apr_clamp_finite(src[i + j], FLT_MAX);
             const uint32_t magnitude = apr_f32_bits(x[j]) & 0x7fffffff;
             amax_bits = magnitude > amax_bits ? magnitude : amax_bits;
         }

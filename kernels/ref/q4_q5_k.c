@@ -274,7 +274,7 @@ static block_scales encode_block(const float *restrict src, const float *restric
     const float max_code = search.max_code;
     float x[ELEMS], w[ELEMS];
     apr_block_weights(importance != NULL ? importance : none, ELEMS, w);
-    for (int i = 0; i < ELEMS; i++) x[i] = apr_tame(src[i], APR_F16_MAX * (float)MAX_SCALE * max_code);
+    for (int i = 0; i < ELEMS; i++) x[i] = apr_clamp_finite(src[i], APR_F16_MAX * (float)MAX_SCALE * max_code);
     const block_scales best = search_block(x, w, search);
     const float d = apr_f16_to_f32(best.d), dmin = apr_f16_to_f32(best.dmin);
     for (int sub = 0; sub < SUBS; sub++) {

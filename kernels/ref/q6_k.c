@@ -157,7 +157,7 @@ void apr_ref_encode_q6_k_by(const float *restrict src, const float *restrict imp
 
     for (int64_t i = 0; i < n_elems; i += ELEMS, block++) {
         apr_block_weights(importance != NULL ? importance + i : none, ELEMS, w);
-        for (int j = 0; j < ELEMS; j++) x[j] = apr_tame(src[i + j], APR_F16_MAX * (float)MAX_SCALE * (float)MAX_CODE);
+        for (int j = 0; j < ELEMS; j++) x[j] = apr_clamp_finite(src[i + j], APR_F16_MAX * (float)MAX_SCALE * (float)MAX_CODE);
         const block_scales best = search_block(x, w);
         const float d = apr_f16_to_f32(best.d);
         *block = (apr_block_Q6_K){.d = best.d};

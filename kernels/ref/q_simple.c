@@ -86,7 +86,7 @@ static float signed_extreme(const float *x)
 
 static void tame_block(const float *restrict src, float *restrict x, float limit)
 {
-    for (int j = 0; j < ELEMS; j++) x[j] = apr_tame(src[j], limit);
+    for (int j = 0; j < ELEMS; j++) x[j] = apr_clamp_finite(src[j], limit);
 }
 
 /* A block of zeros has no scale, and 1 / d overflows for a d below 2^-127, which is 0 in FP16 anyway. */

@@ -127,7 +127,7 @@ static bool begin_block(const float *restrict src, const float *restrict importa
     bool differ = false;
     apr_block_weights(importance, ELEMS, w);
     for (int j = 0; j < ELEMS; j++) {
-        x[j] = apr_tame(src[j], limit);
+        x[j] = apr_clamp_finite(src[j], limit);
         differ = differ || w[j] != w[0];
     }
     return differ;

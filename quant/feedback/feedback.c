@@ -14,7 +14,7 @@ static int omp_get_max_threads(void) { return 1; }
 static int omp_get_thread_num(void) { return 0; }
 #endif
 
-bool apr_feedback_can(apr_dtype dtype) { return apr_grid_of(dtype) != NULL; }
+bool apr_feedback_supports(apr_dtype dtype) { return apr_grid_of(dtype) != NULL; }
 
 uint64_t apr_feedback_work_bytes(apr_dtype dtype, int64_t n)
 {

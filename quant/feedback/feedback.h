@@ -20,7 +20,7 @@ typedef struct apr_feedback_errors {
     double start, rounded, end; /* of the encoder; after feedback; after descent and refit */
 } apr_feedback_errors;
 
-bool apr_feedback_can(apr_dtype dtype);
+bool apr_feedback_supports(apr_dtype dtype);
 
 /* Checks that the type supports feedback for rows of n, and that every weight is finite. Fails as apr_feedback_encode does. */
 apr_status apr_feedback_check(apr_dtype dtype, int64_t n, const float *weights, int64_t n_rows, const char *what, apr_error *err);

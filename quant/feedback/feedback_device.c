@@ -3,7 +3,7 @@
 
 #include "formats/base/bytes.h"
 #include "quant/feedback/grid.h"
-#include "quant/feedback/lane_bytes.h"
+#include "quant/feedback/device_rows.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -241,7 +241,7 @@ apr_status apr_feedback_device_prepare(apr_feedback_device *g, const apr_device_
 
 /* ---- rows ---- */
 
-static apr_status run_search(apr_feedback_device *g, const apr_cuda_lanes *lanes, int rounds, double *objective,
+static apr_status run_search(apr_feedback_device *g, const apr_cuda_feedback_rows *lanes, int rounds, double *objective,
                              apr_feedback_errors *errors, apr_error *err)
 {
     const apr_cuda_feedback *const f = g->cuda->feedback;
@@ -263,10 +263,10 @@ static apr_status run_search(apr_feedback_device *g, const apr_cuda_lanes *lanes
 }
 
 /* Downloads the blocks that the device's encoder made, unpacks them on the host and uploads codes and scales; at the end the reverse. */
-static apr_status encode_some(apr_feedback_device *g, apr_dtype dtype, const float *weights, const apr_lane_memory *m, int rounds,
+static apr_status encode_some(apr_feedback_device *g, apr_dtype dtype, const float *weights, const apr_device_rows *m, int rounds,
                               uint8_t *encoded, apr_feedback_errors *errors, apr_error *err)
 {
-    const apr_cuda_lanes *const on_device = &m->on_device, *const on_host = &m->on_host;
+    const apr_cuda_feedback_rows *const on_device = &m->on_device, *const on_host = &m->on_host;
     const int64_t n = on_device->factors->n;
     const uint64_t n_bytes = (uint64_t)apr_row_bytes(dtype, n * on_device->n_rows);
 
@@ -300,18 +300,18 @@ apr_status apr_feedback_device_encode(apr_feedback_device *g, apr_dtype dtype, c
     const apr_grid *const grid = apr_grid_of(dtype);
     const int64_t n = g->prepared.n;
     const int rounds = options->rounds == 0 ? APR_FEEDBACK_ROUNDS : options->rounds;
-    apr_lane_memory m;
+    apr_device_rows m;
 
     *errors = (apr_feedback_errors){0};
     APR_TRY(apr_feedback_check(dtype, n, weights, n_rows, what, err));
     if (n_rows == 0) return APR_OK;
     const int64_t most = apr_feedback_device_rows(g, dtype, n, n_rows);
-    APR_TRY(apr_lane_memory_open(&m, grid, dtype, &g->prepared, most, g->rows, err));
+    APR_TRY(apr_device_rows_open(&m, grid, dtype, &g->prepared, most, g->rows, err));
     apr_status status = APR_OK;
     for (int64_t first = 0; first < n_rows && status == APR_OK; first += most) {
-        apr_lane_memory_cut(&m, n_rows - first < most ? n_rows - first : most);
+        apr_lane_memory_lay_out(&m, n_rows - first < most ? n_rows - first : most);
         status = encode_some(g, dtype, weights + first * n, &m, rounds, (uint8_t *)encoded + apr_row_bytes(dtype, first * n), errors, err);
     }
-    apr_lane_memory_close(&m);
+    apr_device_rows_close(&m);
     return status;
 }

@@ -17,7 +17,7 @@ apr_status apr_lane_rows_open(apr_lane_rows *r, const apr_feedback *feedback, co
     r->memory = calloc(1, (size_t)apr_lane_rows_bytes(grid, feedback->n));
     if (r->memory == NULL) return apr_no_memory(err, "rows of weights");
     float *at = r->memory;
-    float **const by_column[] = {&r->weight, &r->error, &r->code, &r->ordered}, **const by_sub[] = {&r->step, &r->offset, &r->inverse};
+    float **const by_column[] = {&r->weight, &r->error, &r->code, &r->gathered}, **const by_sub[] = {&r->step, &r->offset, &r->inverse};
     for (size_t i = 0; i < sizeof by_column / sizeof *by_column; i++, at += L * n) *by_column[i] = at;
     for (size_t i = 0; i < sizeof by_sub / sizeof *by_sub; i++, at += L * n_subs) *by_sub[i] = at;
     r->blocks = (apr_grid_block *)at;
@@ -145,17 +145,17 @@ void apr_lane_rows_round(apr_lane_rows *r)
     for (int64_t first = 0; first < n; first += PANEL) {
         const int64_t end = first + PANEL < n ? first + PANEL : n;
         float wanted[PANEL * L] = {0};
-        apr_lane_products(f->pull + first * n, n, end - first, r->ordered, first, wanted);
+        apr_lane_products(f->pull + first * n, n, end - first, r->gathered, first, wanted);
         for (int64_t k = first; k < end; k++) {
             const int64_t column = f->order[k], sub = column / r->grid->sub_elems * L;
             const float *const weight = r->weight + column * L, *const pull = f->pull + k * n;
             float *const x = wanted + (k - first) * L;
             float value[L];
             for (int64_t j = first; j < k; j++)
-                for (int v = 0; v < L; v++) x[v] += pull[j] * r->ordered[j * L + v];
+                for (int v = 0; v < L; v++) x[v] += pull[j] * r->gathered[j * L + v];
             for (int v = 0; v < L; v++) x[v] += weight[v];
             nearest(r->grid, x, r->step + sub, r->inverse + sub, r->offset + sub, r->code + column * L, value);
-            for (int v = 0; v < L; v++) r->ordered[k * L + v] = r->error[column * L + v] = weight[v] - value[v];
+            for (int v = 0; v < L; v++) r->gathered[k * L + v] = r->error[column * L + v] = weight[v] - value[v];
         }
     }
 }

@@ -4,13 +4,13 @@
 #include <math.h>
 #include <stdlib.h>
 
-apr_status apr_importance_pass_open(apr_importance_pass *p, const apr_feeds *feeds, apr_error *err)
+apr_status apr_importance_pass_open(apr_importance_pass *p, const apr_layer_inputs *feeds, apr_error *err)
 {
     *p = (apr_importance_pass){.feeds = feeds, .of = calloc(feeds->n_feeds + 1, sizeof *p->of)};
     bool has_all = p->of != NULL;
     for (size_t i = 0; i < feeds->n_feeds && has_all; i++) {
-        const apr_feed *const f = &feeds->feeds[i];
-        apr_feed_sums *const s = &p->of[i];
+        const apr_layer_input *const f = &feeds->feeds[i];
+        apr_layer_input_sums *const s = &p->of[i];
         s->n_matrices = f->n_experts > 0 ? f->n_experts : 1;
         s->sums = calloc((size_t)(s->n_matrices * f->width) + 1, sizeof *s->sums);
         s->counts = calloc((size_t)s->n_matrices + 1, sizeof *s->counts);
@@ -52,5 +52,5 @@ apr_status apr_importance_pass_add(apr_importance_pass *p, apr_session *session,
                                    apr_error *err)
 {
     const apr_pass pass = {.wanted = wanted, .visit = add, .user = p};
-    return apr_feeds_visit(p->feeds, session, &pass, ids, n_ids, err);
+    return apr_layer_inputs_visit(p->feeds, session, &pass, ids, n_ids, err);
 }

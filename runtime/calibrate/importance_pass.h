@@ -7,18 +7,18 @@
 
 #include "runtime/calibrate/inputs.h"
 
-typedef struct apr_feed_sums {
+typedef struct apr_layer_input_sums {
     int64_t n_matrices; /* experts, or 1 */
     double *sums;       /* [n_matrices, width] */
     double *counts;     /* [n_matrices] rows */
-} apr_feed_sums;
+} apr_layer_input_sums;
 
 typedef struct apr_importance_pass {
-    const apr_feeds *feeds;
-    apr_feed_sums *of; /* [n_feeds] */
+    const apr_layer_inputs *feeds;
+    apr_layer_input_sums *of; /* [n_feeds] */
 } apr_importance_pass;
 
-apr_status apr_importance_pass_open(apr_importance_pass *pass, const apr_feeds *feeds, apr_error *err);
+apr_status apr_importance_pass_open(apr_importance_pass *pass, const apr_layer_inputs *feeds, apr_error *err);
 void apr_importance_pass_close(apr_importance_pass *pass);
 
 /* Adds one window of tokens. wanted: see apr_pass. APR_E_NO: an input is not finite; the sums are invalid then. */

@@ -9,12 +9,12 @@ enum { GATE, UP, DOWN, GATE_BIAS, UP_BIAS, DOWN_BIAS }; /* weight slots of APR_O
 
 /* --- which matrix reads what --- */
 
-static size_t find_or_add(apr_feeds *f, apr_feed feed)
+static size_t find_or_add(apr_layer_inputs *f, apr_layer_input feed)
 {
     for (size_t i = 0; i < f->n_feeds; i++) {
-        const apr_feed *const known = &f->feeds[i];
+        const apr_layer_input *const known = &f->feeds[i];
         const bool is_routed = feed.n_experts > 0; /* another routing is another feed */
-        if (known->value == feed.value && known->is_middle == feed.is_middle && known->n_experts == feed.n_experts &&
+        if (known->value == feed.value && known->is_expert_hidden == feed.is_expert_hidden && known->n_experts == feed.n_experts &&
             known->width == feed.width && (!is_routed || known->op == feed.op))
             return i;
     }
@@ -22,19 +22,19 @@ static size_t find_or_add(apr_feeds *f, apr_feed feed)
     return f->n_feeds++;
 }
 
-static void add(apr_feeds *f, const apr_session *session, int slot, apr_feed feed)
+static void add(apr_layer_inputs *f, const apr_session *session, int slot, apr_layer_input feed)
 {
     int64_t n;
     if (apr_trace_tensors(session, slot, &n) == NULL || n == 0) return;
     const size_t at = find_or_add(f, feed);
     for (size_t i = 0; i < f->n_fed; i++)
         if (f->fed[i].slot == slot && f->fed[i].feed == at) return;
-    f->fed[f->n_fed++] = (apr_fed){slot, at};
+    f->fed[f->n_fed++] = (apr_layer_input_reader){slot, at};
 }
 
-static void add_op(apr_feeds *f, const apr_session *session, const apr_program *program, const apr_op *op)
+static void add_op(apr_layer_inputs *f, const apr_session *session, const apr_program *program, const apr_op *op)
 {
-    apr_feed feed = {.op = (size_t)(op - program->ops), .value = op->in[0], .layer = op->layer};
+    apr_layer_input feed = {.op = (size_t)(op - program->ops), .value = op->in[0], .layer = op->layer};
 
     if (op->kind == APR_OP_LINEAR && !op->args.linear.heads.transposed) {
         const int64_t n_heads = op->args.linear.heads.n;
@@ -46,36 +46,36 @@ static void add_op(apr_feeds *f, const apr_session *session, const apr_program *
         feed.n_experts = op->args.experts.n_experts;
         add(f, session, op->weight[GATE], feed);
         add(f, session, op->weight[UP], feed);
-        feed.is_middle = true;
+        feed.is_expert_hidden = true;
         feed.width = op->args.experts.n_mid;
         add(f, session, op->weight[DOWN], feed);
     }
 }
 
-apr_status apr_feeds_of(apr_feeds *f, const apr_session *session, apr_error *err)
+apr_status apr_layer_inputs_of(apr_layer_inputs *f, const apr_session *session, apr_error *err)
 {
     const apr_program *const program = apr_session_program(session);
 
-    *f = (apr_feeds){.feeds = calloc(2 * program->n_ops + 1, sizeof *f->feeds), .fed = calloc(3 * program->n_ops + 1, sizeof *f->fed)};
+    *f = (apr_layer_inputs){.feeds = calloc(2 * program->n_ops + 1, sizeof *f->feeds), .fed = calloc(3 * program->n_ops + 1, sizeof *f->fed)};
     if (f->feeds == NULL || f->fed == NULL) {
-        apr_feeds_close(f);
+        apr_layer_inputs_close(f);
         return apr_no_memory(err, "the inputs of a model");
     }
     for (size_t i = 0; i < program->n_ops; i++) add_op(f, session, program, &program->ops[i]);
     return APR_OK;
 }
 
-void apr_feeds_close(apr_feeds *f)
+void apr_layer_inputs_close(apr_layer_inputs *f)
 {
     free(f->feeds);
     free(f->fed);
-    *f = (apr_feeds){0};
+    *f = (apr_layer_inputs){0};
 }
 
 /* --- buffers of a visit --- */
 
 typedef struct visit {
-    const apr_feeds *feeds;
+    const apr_layer_inputs *feeds;
     const apr_pass *pass;
     size_t n_wanted_left; /* feeds still to be seen in the batch */
     bool stops, stopped;  /* after the last wanted feed: may stop, has stopped */
@@ -245,8 +245,8 @@ static apr_status visit_linear(const visit *v, apr_session *session, const apr_o
     const int64_t n_rows = apr_trace_n_tokens(session) * n_heads;
     const float *on_device = NULL;
 
-    if (v->pass->visit_there != NULL) APR_TRY(apr_trace_there(session, op->in[0], &on_device, err));
-    if (on_device != NULL) return v->pass->visit_there(v->pass->user, feed, n_rows, on_device, err);
+    if (v->pass->visit_device != NULL) APR_TRY(apr_trace_device_value(session, op->in[0], &on_device, err));
+    if (on_device != NULL) return v->pass->visit_device(v->pass->user, feed, n_rows, on_device, err);
     APR_TRY(apr_trace_read(session, op->in[0], v->rows, err));
     return v->pass->visit(v->pass->user, feed, -1, n_rows, v->rows, err);
 }
@@ -268,7 +268,7 @@ static apr_status watch(void *user, apr_session *session, const apr_op *op, apr_
 
     if (n == 0) return APR_OK;
     if (op->kind == APR_OP_EXPERTS) {
-        const bool last_is_middle = v->feeds->feeds[found[n - 1]].is_middle;
+        const bool last_is_middle = v->feeds->feeds[found[n - 1]].is_expert_hidden;
         const size_t hidden = last_is_middle ? found[n - 1] : SIZE_MAX, input = n == 2 || !last_is_middle ? found[0] : SIZE_MAX;
         APR_TRY(visit_experts(v, session, op, input, hidden, err));
     } else {
@@ -280,7 +280,7 @@ static apr_status watch(void *user, apr_session *session, const apr_op *op, apr_
     return apr_fail(err, APR_E_NO, "the last wanted input has been seen");
 }
 
-apr_status apr_feeds_visit(const apr_feeds *feeds, apr_session *session, const apr_pass *pass, const int32_t *ids, int64_t n_ids,
+apr_status apr_layer_inputs_visit(const apr_layer_inputs *feeds, apr_session *session, const apr_pass *pass, const int32_t *ids, int64_t n_ids,
                            apr_error *err)
 {
     const int64_t n_batch = apr_session_plan(session)->n_batch;

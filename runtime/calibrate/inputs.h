@@ -4,8 +4,8 @@
  * hidden rows between an expert's two products. A weight that several operations use (a tied head, shared layers) has several feeds, and
  * the caller adds them. So sums kept by feed are kept once.
  *
- *     apr_feeds_of(&feeds, session)                     which matrix reads which feed
- *     apr_feeds_visit(&feeds, session, &pass, ids, n)   one window of tokens, from an empty context; pass.visit gets the rows
+ *     apr_layer_inputs_of(&feeds, session)                     which matrix reads which feed
+ *     apr_layer_inputs_visit(&feeds, session, &pass, ids, n)   one window of tokens, from an empty context; pass.visit gets the rows
  *
  * Rows are float32 in host memory, as the operation read them, on any backend. The hidden rows of experts are computed again here, on
  * the host. Embedding tables, routers' biases and matrices that are read along their columns (the first half of latent attention) have
@@ -16,30 +16,30 @@
 #include "runtime/session/session.h"
 #include "runtime/session/trace.h"
 
-typedef struct apr_feed {
+typedef struct apr_layer_input {
     size_t op;         /* the first operation that reads it */
     int value;         /* of the program; for experts their input */
-    bool is_middle;    /* the input of an expert's last product (down) */
+    bool is_expert_hidden;    /* the input of an expert's last product (down) */
     int layer;         /* -1: not in a layer */
     int64_t width;     /* numbers of a row: columns of every matrix that reads it */
     int64_t n_experts; /* 0: all tokens, one matrix */
-} apr_feed;
+} apr_layer_input;
 
 /* A matrix, or the matrices of all experts, and a feed that it reads. */
-typedef struct apr_fed {
+typedef struct apr_layer_input_reader {
     int slot; /* program->weights[]; apr_trace_tensors gives the tensors: one an expert where slot->count says so */
     size_t feed;
-} apr_fed;
+} apr_layer_input_reader;
 
-typedef struct apr_feeds {
-    apr_feed *feeds; /* in the order of the program */
+typedef struct apr_layer_inputs {
+    apr_layer_input *feeds; /* in the order of the program */
     size_t n_feeds;
-    apr_fed *fed; /* in the order of the operations; absent weights are left out */
+    apr_layer_input_reader *fed; /* in the order of the operations; absent weights are left out */
     size_t n_fed;
-} apr_feeds;
+} apr_layer_inputs;
 
-apr_status apr_feeds_of(apr_feeds *feeds, const apr_session *session, apr_error *err);
-void apr_feeds_close(apr_feeds *feeds);
+apr_status apr_layer_inputs_of(apr_layer_inputs *feeds, const apr_session *session, apr_error *err);
+void apr_layer_inputs_close(apr_layer_inputs *feeds);
 
 /* Gets rows [n_rows, feed->width] that go to expert `expert` (-1: to everything that reads the feed); n_rows >= 1. They are valid until
  * the call returns. In one batch of tokens each feed comes once, for experts once for each expert that has tokens, in the order of
@@ -51,13 +51,13 @@ typedef struct apr_pass {
     apr_visit_fn visit;
     /* NULL, or called instead of `visit` with rows in device memory, for feeds without experts. It must be done with the rows when it
      * returns. */
-    apr_status (*visit_there)(void *user, size_t feed, int64_t n_rows, const float *rows, apr_error *err);
+    apr_status (*visit_device)(void *user, size_t feed, int64_t n_rows, const float *rows, apr_error *err);
     void *user;
 } apr_pass;
 
 /* Resets the session before and after. The session must not fall back to the host: a window would be seen twice. Fails as
  * apr_session_eval does, and with what `visit` returns. */
-apr_status apr_feeds_visit(const apr_feeds *feeds, apr_session *session, const apr_pass *pass, const int32_t *ids, int64_t n_ids,
+apr_status apr_layer_inputs_visit(const apr_layer_inputs *feeds, apr_session *session, const apr_pass *pass, const int32_t *ids, int64_t n_ids,
                            apr_error *err);
 
 #endif

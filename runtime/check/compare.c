@@ -34,7 +34,7 @@ apr_row_difference apr_compare_logits(const float *reference, const float *other
     if (d.kl < 0.0) d.kl = 0.0; /* rounding; the exact sum is never negative */
     d.same_top = top_reference == top_other && isfinite(log_reference) && isfinite(log_other);
     if (next >= 0) {
-        d.nll_truth = log_reference - (double)reference[next];
+        d.nll_reference = log_reference - (double)reference[next];
         d.nll_other = log_other - (double)other[next];
     }
     return d;
@@ -72,7 +72,7 @@ static void add_row(apr_window_sums *sums, const apr_row_difference *r, bool sco
     sums->n_same_top += r->same_top;
     sums->n_rows++;
     if (!scored) return;
-    sums->nll_truth += r->nll_truth;
+    sums->nll_reference += r->nll_reference;
     sums->nll_other += r->nll_other;
     sums->n_scored++;
 }
@@ -101,7 +101,7 @@ apr_status apr_divergence_of(apr_divergence *d, const apr_row_difference *rows, 
     d->same_top = (double)all.n_same_top / (double)n_rows;
     d->second_half = n_second > 0 ? d->second_half / (double)n_second : d->mean;
     d->second_half_top = n_second > 0 ? (double)n_second_top / (double)n_second : d->same_top;
-    d->perplexity_truth = d->n_scored > 0 ? exp(all.nll_truth / (double)d->n_scored) : NAN;
+    d->perplexity_reference = d->n_scored > 0 ? exp(all.nll_reference / (double)d->n_scored) : NAN;
     d->perplexity_other = d->n_scored > 0 ? exp(all.nll_other / (double)d->n_scored) : NAN;
     return order_statistics(d, rows, err);
 }
@@ -114,7 +114,7 @@ void apr_divergence_close(apr_divergence *d)
     d->windows = NULL;
 }
 
-apr_status apr_divergence_place(const apr_divergence *d, const apr_tokenizer *tokenizer, const int32_t *ids, char **text, size_t *n_bytes,
+apr_status apr_divergence_context_text(const apr_divergence *d, const apr_tokenizer *tokenizer, const int32_t *ids, char **text, size_t *n_bytes,
                                 apr_error *err)
 {
     const int64_t at = d->largest_at, window_begin = at - at % d->window, first = at - 5 > window_begin ? at - 5 : window_begin;
@@ -150,7 +150,7 @@ static apr_status compare_rows(void *user, int64_t first, int64_t n_rows, const 
 {
     const comparison *const c = user;
     (void)err;
-    const double steps = (double)n_rows * (double)c->vocab_size * 2.0 * APR_STEPS_EXP;
+    const double steps = (double)n_rows * (double)c->vocab_size * 2.0 * APR_OPS_EXP;
 #pragma omp parallel for schedule(dynamic) num_threads(apr_threads(apr_all_threads(), n_rows, steps))
     for (int64_t i = 0; i < n_rows; i++) {
         const int32_t next = first + i + 1 < c->n_left ? c->ids[first + i + 1] : -1;

@@ -10,7 +10,7 @@
 
 typedef struct apr_row_difference {
     double kl;                   /* >= 0; NaN when a logit is not finite */
-    double nll_truth, nll_other; /* negative log likelihood of the next token; 0 when next is -1 */
+    double nll_reference, nll_other; /* negative log likelihood of the next token; 0 when next is -1 */
     bool same_top;               /* both have the same argmax */
 } apr_row_difference;
 
@@ -19,7 +19,7 @@ apr_row_difference apr_compare_logits(const float *reference, const float *other
 
 /* Sums over the rows of one window. */
 typedef struct apr_window_sums {
-    double kl, nll_truth, nll_other;
+    double kl, nll_reference, nll_other;
     int64_t n_rows, n_same_top, n_scored;
 } apr_window_sums;
 
@@ -30,7 +30,7 @@ typedef struct apr_divergence {
     double mean, median, p99, largest; /* KL */
     double second_half;                /* mean KL over the second half of each window, which is what llama-perplexity scores */
     double same_top, second_half_top;  /* share of positions with the same argmax: all, second halves */
-    double perplexity_truth, perplexity_other;
+    double perplexity_reference, perplexity_other;
     int64_t largest_at; /* position of `largest` in the text; the first position with a KL that is not finite, if any */
     float *kl;          /* [n_rows] KL of each position */
     apr_window_sums *windows;
@@ -64,7 +64,7 @@ apr_status apr_compare_models(apr_session *reference, apr_session *other, const 
 uint64_t apr_compare_bytes(int64_t vocab_size, int64_t window, int64_t piece);
 
 /* The text of the (at most 6) tokens up to the largest divergence, within its window; malloc'ed. ids: the ids that were compared. */
-apr_status apr_divergence_place(const apr_divergence *d, const apr_tokenizer *tokenizer, const int32_t *ids, char **text, size_t *n_bytes,
+apr_status apr_divergence_context_text(const apr_divergence *d, const apr_tokenizer *tokenizer, const int32_t *ids, char **text, size_t *n_bytes,
                                 apr_error *err);
 
 /* The largest mean divergence that passes. control: the divergence of the reference from itself after our encoders quantized its weights

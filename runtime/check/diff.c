@@ -2,7 +2,7 @@
 #include "runtime/check/diff.h"
 
 #include "formats/base/threads.h"
-#include "formats/model/library_type.h"
+#include "formats/tensor/library_type.h"
 #include "kernels/rows.h"
 #include "runtime/check/row_blocks.h"
 
@@ -28,7 +28,7 @@ static bool same_bytes(const apr_tensor *a, const apr_tensor *b)
 {
     if (a->dtype != b->dtype || a->n_bytes != b->n_bytes) return false;
     if (a->n_bytes == 0) return true;
-    if (a->made != NULL || b->made != NULL || a->packing != NULL || b->packing != NULL) return false; /* they have no bytes of their own */
+    if (a->made != NULL || b->made != NULL || a->packing != NULL || b->packing != NULL) return false; /* no stored bytes */
     if (apr_step_equal(&a->pending, &b->pending)) return memcmp(a->data, b->data, a->n_bytes) == 0;
     const int64_t n_rows = a->rank == 1 ? a->dims[0] : apr_tensor_rows(a); /* a pending step permutes the elements of a vector */
     const uint64_t row_bytes = a->n_bytes / (uint64_t)n_rows;
@@ -84,7 +84,7 @@ static apr_status compare_sides(const side sides[2], apr_metrics *metrics, apr_e
     bool no_memory = pieces == NULL;
 
     if (pieces == NULL) return apr_no_memory(err, "the comparison");
-    const double steps = (double)apr_tensor_elems(sides[0].tensor) * APR_STEPS_EXP; /* two values decoded, and sums of float64 */
+    const double steps = (double)apr_tensor_elems(sides[0].tensor) * APR_OPS_EXP; /* two values decoded, and sums of float64 */
 #pragma omp parallel for schedule(dynamic) reduction(|| : no_memory) num_threads(apr_threads(apr_all_threads(), blocks.n_blocks, steps))
     for (int64_t i = 0; i < blocks.n_blocks; i++) no_memory = !compare_block(sides, &blocks, i, &pieces[i]) || no_memory;
     *metrics = apr_metrics_empty();
@@ -98,7 +98,7 @@ static bool are_equal(const apr_metrics *metrics) { return metrics->max_at < 0 &
 /* The other reading of a packed matrix: exact products if it is read rounded, rounded values if it is read as products. */
 static side other_numbers(const apr_model *model, const apr_tensor *tensor)
 {
-    const apr_dtype library = apr_library_type(model, tensor);
+    const apr_dtype library = apr_reference_type(model, tensor);
     if (apr_is_read_as_products(model, tensor)) return (side){tensor, library, false};
     return (side){tensor, APR_F32, tensor->packing != NULL && (library == APR_F16 || library == APR_BF16)};
 }

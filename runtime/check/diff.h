@@ -1,12 +1,12 @@
 /* runtime/check/diff.h - differences of two models, across containers and types: hyperparameters, tokenizer, metadata, tensors, values.
  *
- * Both models use canonical tensor names, so tensors pair by name; the caller converts them (see convert/dialect.h). Nothing is
+ * Both models use canonical tensor names, so tensors pair by name; the caller converts them (see convert/naming.h). Nothing is
  * evaluated. With a tolerance, a different type alone is not a difference. A value that only one side states is never a difference. */
 #ifndef APR_RUNTIME_DIFF_H
 #define APR_RUNTIME_DIFF_H
 
 #include "formats/base/progress.h"
-#include "formats/model/model.h"
+#include "formats/tensor/model.h"
 #include "kernels/metrics.h"
 
 /* --- facts: everything but tensors --- */
@@ -50,7 +50,7 @@ typedef struct apr_tensor_diff {
     bool same_dims, same_bytes;
     bool has_metrics;    /* values were decoded and compared; equal bytes usually need no decoding */
     apr_metrics metrics; /* a is the reference */
-    bool as_library;     /* equal with the rounding of the layout's library (formats/model/library_type.h); metrics include it */
+    bool as_library;     /* equal with the rounding of the layout's library (formats/tensor/library_type.h); metrics include it */
     bool differs;        /* under the given tolerance */
 } apr_tensor_diff;
 

@@ -1,7 +1,7 @@
 /* diff_facts.c - compares everything but tensors: hyperparameters, tokenizer, metadata, small files. */
 #include "runtime/check/diff.h"
 
-#include "formats/model/metadata.h"
+#include "formats/tensor/metadata.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -173,7 +173,7 @@ static apr_run_facts facts_of(const apr_session *session, int64_t n_tokens, int6
     return facts;
 }
 
-static void set_bound(apr_golden_figure *f, const apr_session *session, double tolerance)
+static void set_bound(apr_golden_result *f, const apr_session *session, double tolerance)
 {
     f->exact = apr_session_is_exact(session);
     f->bound = tolerance;
@@ -182,10 +182,10 @@ static void set_bound(apr_golden_figure *f, const apr_session *session, double t
     f->bound = f->reason.relative * f->peak;
 }
 
-bool apr_golden_is_good(const apr_golden_figure *f) { return f->n_good == f->n_rows && f->routes.n_wrong == 0; }
+bool apr_golden_is_good(const apr_golden_result *f) { return f->n_good == f->n_rows && f->routes.n_wrong == 0; }
 
 /* Adds the expert choices that were compared during this evaluation. */
-static void add_routes(apr_golden_figure *f, const apr_routes *routes)
+static void add_routes(apr_golden_result *f, const apr_routes *routes)
 {
     if (routes == NULL) return;
     f->routes = routes->count;
@@ -197,12 +197,12 @@ static void add_routes(apr_golden_figure *f, const apr_routes *routes)
 /* Compares the session's expert choices with the recorded ones from now on; routes NULL: stop. */
 static void watch_routes(apr_session *session, apr_routes *routes, int64_t n_together)
 {
-    if (routes == NULL) apr_routes_release(session);
-    else apr_routes_hold(routes, session, apr_run_bound_of(apr_trace_run_facts(session, n_together)).relative);
+    if (routes == NULL) apr_routes_compare_stop(session);
+    else apr_routes_compare(routes, session, apr_run_bound_of(apr_trace_run_facts(session, n_together)).relative);
 }
 
 /* Compares n_rows more rows; row i belongs to token first_token + i % n_tokens of the text. */
-static void compare_rows(apr_golden_figure *f, const float *reference, const float *found, int64_t n_rows, int64_t width,
+static void compare_rows(apr_golden_result *f, const float *reference, const float *found, int64_t n_rows, int64_t width,
                          int64_t first_token)
 {
     for (int64_t row = 0; row < n_rows; row++) {
@@ -236,13 +236,13 @@ static apr_status check_widths(const apr_session *session, const apr_golden_arra
 }
 
 static apr_status compare(apr_session *session, apr_routes *routes, const apr_golden_arrays *a, int64_t n_together, double tolerance,
-                          apr_golden_figure figures[2], apr_error *err)
+                          apr_golden_result figures[2], apr_error *err)
 {
     const int64_t n_logits = a->n_ids * a->vocab_size, tap = a->n_ids * a->hidden_size;
-    apr_golden_figure *const logits = &figures[0], *const hidden = &figures[1];
+    apr_golden_result *const logits = &figures[0], *const hidden = &figures[1];
     outputs o;
 
-    *logits = *hidden = (apr_golden_figure){.n_together = n_together, .n_tokens = a->n_ids};
+    *logits = *hidden = (apr_golden_result){.n_together = n_together, .n_tokens = a->n_ids};
     hidden->what = APR_GOLDEN_HIDDEN;
     APR_TRY(check_widths(session, a, err));
     APR_TRY(open_outputs(&o, a, err));
@@ -265,7 +265,7 @@ static apr_status compare(apr_session *session, apr_routes *routes, const apr_go
 }
 
 apr_status apr_golden_compare(apr_session *session, const apr_golden_arrays *a, int64_t n_together, double tolerance,
-                              apr_golden_figure figures[2], apr_error *err)
+                              apr_golden_result figures[2], apr_error *err)
 {
     return compare(session, NULL, a, n_together, tolerance, figures, err);
 }
@@ -282,7 +282,7 @@ typedef struct golden_run {
 } golden_run;
 
 /* Evaluates a text n_together tokens at a time. If last is not NULL, compares the logits of the last token with it. */
-static apr_status check_text(const golden_run *g, bool second, int64_t n_together, const float *last, apr_golden_what what)
+static apr_status check_text(const golden_run *g, bool second, int64_t n_together, const float *last, apr_golden_array what)
 {
     const apr_golden_arrays *const a = g->arrays;
     const int64_t n_ids = second ? a->n_ids2 : a->n_ids, n = n_together < n_ids ? n_together : n_ids;
@@ -292,7 +292,7 @@ static apr_status check_text(const golden_run *g, bool second, int64_t n_togethe
     const apr_status status = evaluate_ids(g->session, second ? a->ids2 : a->ids, n_ids, n, g->err);
     watch_routes(g->session, NULL, 0);
     if (status != APR_OK || last == NULL) return status;
-    apr_golden_figure f = {.what = what, .n_together = n, .n_tokens = n_ids, .peak = largest_number(last, a->vocab_size)};
+    apr_golden_result f = {.what = what, .n_together = n, .n_tokens = n_ids, .peak = largest_number(last, a->vocab_size)};
     set_bound(&f, g->session, g->tolerance);
     compare_rows(&f, last, apr_session_logits(g->session), 1, a->vocab_size, n_ids - 1);
     add_routes(&f, routes);
@@ -316,7 +316,7 @@ static apr_status check_chunk_sizes(const golden_run *g, int64_t above)
 {
     const apr_golden_arrays *const a = g->arrays;
     const int64_t longest = apr_golden_context(a);
-    apr_golden_figure figures[2];
+    apr_golden_result figures[2];
 
     for (int64_t n = 1, next = 2; a->logits != NULL || a->hidden != NULL;) {
         const int64_t together = n < a->n_ids ? n : a->n_ids, sum = n + next;

@@ -23,11 +23,11 @@ void apr_golden_close(apr_golden_arrays *arrays);
 /* The context length in tokens that the texts need. */
 int64_t apr_golden_context(const apr_golden_arrays *arrays);
 
-typedef enum { APR_GOLDEN_LOGITS, APR_GOLDEN_HIDDEN, APR_GOLDEN_SECOND, APR_GOLDEN_AGAIN } apr_golden_what;
+typedef enum { APR_GOLDEN_LOGITS, APR_GOLDEN_HIDDEN, APR_GOLDEN_SECOND, APR_GOLDEN_AGAIN } apr_golden_array;
 
 /* The result for one array and one chunk size. */
-typedef struct apr_golden_figure {
-    apr_golden_what what;
+typedef struct apr_golden_result {
+    apr_golden_array what;
     int64_t n_together;     /* tokens per evaluation; n_tokens: one prompt */
     bool exact;             /* matrix products without rounded inputs (apr_session_set_exact) */
     int64_t n_tokens;       /* of the text */
@@ -37,16 +37,16 @@ typedef struct apr_golden_figure {
     apr_run_bound reason;   /* where the bound comes from; relative 0: the caller gave it */
     apr_route_count routes; /* expert choices, if recorded from a reference session: none may be wrong */
     char first_bad[96];     /* "after layer 2, token 17", or empty */
-} apr_golden_figure;
+} apr_golden_result;
 
 /* Compares logits (figures[0]) and hidden states (figures[1]) of ids, n_together tokens at a time. n_rows 0: not recorded. tolerance 0:
  * use apr_run_bound_of, else it is the absolute bound. APR_E_NO: the model's widths differ from those of the arrays. */
 apr_status apr_golden_compare(apr_session *session, const apr_golden_arrays *arrays, int64_t n_together, double tolerance,
-                              apr_golden_figure figures[2], apr_error *err);
+                              apr_golden_result figures[2], apr_error *err);
 
-typedef apr_status (*apr_golden_fn)(void *user, const apr_golden_figure *figure, apr_error *err);
+typedef apr_status (*apr_golden_fn)(void *user, const apr_golden_result *figure, apr_error *err);
 
-bool apr_golden_is_good(const apr_golden_figure *figure);
+bool apr_golden_is_good(const apr_golden_result *figure);
 
 /* Compares all chunk sizes (token by token; chunks of 2, 3, 5, 8, ...; one prompt), then both texts alternately. If the device rounds
  * the inputs of matrix products, these chunk sizes are repeated with exact products, which shows differences that rounding hides.

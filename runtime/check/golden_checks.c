@@ -1,7 +1,7 @@
 /* golden_checks.c - the checks against golden.json, one function each, and their table. */
 #include "runtime/check/golden_checks.h"
 
-#include "formats/base/map.h"
+#include "formats/files/map.h"
 #include "runtime/session/evaluate.h"
 
 #include <math.h>
@@ -45,7 +45,7 @@ typedef struct job {
 
 static void count_item(apr_recorded_check *c, bool good, const char *which)
 {
-    c->n_judged++;
+    c->n_checked++;
     c->n_good += good;
     if (!good && c->first_bad[0] == '\0') snprintf(c->first_bad, sizeof c->first_bad, "%s", which);
 }
@@ -102,11 +102,11 @@ static apr_status check_tokens(const job *j, apr_recorded_check *c, apr_error *e
     {
         const char *const text = text_of(prompt, "rendered");
         int32_t *ids, *reference;
-        size_t n, n_truth;
-        APR_TRY(ids_of(j, apr_json_get(prompt, "ids"), &reference, &n_truth, err));
+        size_t n, n_reference;
+        APR_TRY(ids_of(j, apr_json_get(prompt, "ids"), &reference, &n_reference, err));
         const apr_status status = apr_subject_encode(j->subject, text, strlen(text), false, &ids, &n, err);
         if (status == APR_OK) {
-            count_item(c, n == n_truth && memcmp(ids, reference, n * sizeof *ids) == 0, text);
+            count_item(c, n == n_reference && memcmp(ids, reference, n * sizeof *ids) == 0, text);
             free(ids);
         }
         free(reference);
@@ -118,17 +118,17 @@ static apr_status check_tokens(const job *j, apr_recorded_check *c, apr_error *e
 static apr_status check_one_answer(const job *j, const cJSON *prompt, apr_recorded_check *c, apr_error *err)
 {
     int32_t *ids, *reference, *got = NULL;
-    size_t n_ids, n_truth, n_got;
+    size_t n_ids, n_reference, n_got;
     double margin = 0;
 
     c->n_total++;
     if (!apr_json_get_real(prompt, "greedy_min_margin", &margin) || margin <= j->options->margin) return APR_OK;
     APR_TRY(ids_of(j, apr_json_get(prompt, "ids"), &ids, &n_ids, err));
-    apr_status status = ids_of(j, apr_json_get(prompt, "greedy_ids"), &reference, &n_truth, err);
+    apr_status status = ids_of(j, apr_json_get(prompt, "greedy_ids"), &reference, &n_reference, err);
     if (status == APR_OK) {
-        status = apr_subject_continue(j->subject, ids, n_ids, n_truth, &got, &n_got, err);
+        status = apr_subject_continue(j->subject, ids, n_ids, n_reference, &got, &n_got, err);
         if (status == APR_OK)
-            count_item(c, n_got == n_truth && memcmp(got, reference, n_truth * sizeof *reference) == 0, text_of(prompt, "text"));
+            count_item(c, n_got == n_reference && memcmp(got, reference, n_reference * sizeof *reference) == 0, text_of(prompt, "text"));
         free(got);
         free(reference);
     }
@@ -247,7 +247,7 @@ static apr_status check_recite(const job *j, apr_recorded_check *c, apr_error *e
 static apr_status check_arrays(const job *j, int which, apr_recorded_check *c, apr_error *err)
 {
     apr_golden_arrays arrays;
-    apr_golden_figure figures[2];
+    apr_golden_result figures[2];
     char path[4096];
     const char *const dot = strrchr(j->recorded->path, '.');
 
@@ -257,9 +257,9 @@ static apr_status check_arrays(const job *j, int which, apr_recorded_check *c, a
     if (status == APR_OK) status = apr_golden_compare(j->subject->session, &arrays, arrays.n_ids, j->options->tolerance, figures, err);
     apr_golden_close(&arrays);
     APR_TRY(status);
-    const apr_golden_figure *const f = &figures[which];
+    const apr_golden_result *const f = &figures[which];
     if (f->n_rows == 0) return apr_fail(err, APR_E_DAMAGED, "%s: there is no array '%s'", path, which == 0 ? "logits" : "hidden");
-    c->n_judged = f->n_rows;
+    c->n_checked = f->n_rows;
     c->n_good = f->n_good;
     c->worst = f->worst;
     c->bound = f->bound;
@@ -322,7 +322,7 @@ static apr_status (*const checks[APR_N_RECORDED])(const job *j, apr_recorded_che
     [APR_RECORDED_HIDDEN] = check_hidden,     [APR_RECORDED_PERPLEXITY] = check_perplexity,
 };
 
-apr_status apr_recorded_judge(const apr_recorded *recorded, apr_recorded_kind kind, const apr_subject *subject,
+apr_status apr_recorded_check_run(const apr_recorded *recorded, apr_recorded_kind kind, const apr_subject *subject,
                               const apr_recorded_options *options, apr_recorded_check *check, apr_error *err)
 {
     const job j = {recorded, options, subject};
@@ -330,6 +330,6 @@ apr_status apr_recorded_judge(const apr_recorded *recorded, apr_recorded_kind ki
 
     *check = (apr_recorded_check){.kind = kind, .worst = NAN, .bound = NAN};
     const apr_status status = checks[kind](&j, check, err);
-    check->passed = lenient ? check->n_good >= options->min_recite : check->n_judged > 0 && check->n_good == check->n_judged;
+    check->passed = lenient ? check->n_good >= options->min_recite : check->n_checked > 0 && check->n_good == check->n_checked;
     return status;
 }

@@ -53,7 +53,7 @@ typedef struct apr_recorded_options {
 
 typedef struct apr_recorded_check {
     apr_recorded_kind kind;
-    int64_t n_good, n_judged, n_total;
+    int64_t n_good, n_checked, n_total;
     double worst, bound;  /* largest difference and its limit; NaN: the check has none */
     apr_run_bound reason; /* of bound; relative 0: the caller gave it */
     char first_bad[160];  /* name of the first item that differs, or empty */
@@ -61,7 +61,7 @@ typedef struct apr_recorded_check {
 } apr_recorded_check;
 
 /* An error status means that the check could not run (APR_E_DAMAGED: the recording is malformed); a difference is check->passed false. */
-apr_status apr_recorded_judge(const apr_recorded *recorded, apr_recorded_kind kind, const apr_subject *subject,
+apr_status apr_recorded_check_run(const apr_recorded *recorded, apr_recorded_kind kind, const apr_subject *subject,
                               const apr_recorded_options *options, apr_recorded_check *check, apr_error *err);
 
 #endif

@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void add(apr_integrity *r, apr_finding problem)
+static void add(apr_integrity *r, apr_integrity_result problem)
 {
     r->findings[r->n_findings++] = problem;
     r->n_of[problem.kind]++;
@@ -20,7 +20,7 @@ static void add(apr_integrity *r, apr_finding problem)
 
 static void add_file(apr_integrity *r, const char *name, const char *why)
 {
-    apr_finding problem = {.kind = APR_FOUND_ATTACHMENT, .name = name};
+    apr_integrity_result problem = {.kind = APR_FOUND_ATTACHMENT, .name = name};
     snprintf(problem.text, sizeof problem.text, "%.250s", why);
     add(r, problem);
 }
@@ -33,7 +33,7 @@ static void check_crc(apr_integrity *r, const apr_model *model, const apr_tensor
     const uint32_t actual = apr_crc32_of(tensor->data, tensor->n_bytes);
     r->n_stated++;
     if (stated == actual) r->n_good++;
-    else add(r, (apr_finding){APR_FOUND_CHECKSUM, tensor->name, .stated = stated, .actual = actual});
+    else add(r, (apr_integrity_result){APR_FOUND_CHECKSUM, tensor->name, .stated = stated, .actual = actual});
 }
 
 /* Counts values that are not finite. x[0] has index `base`; *first is lowered to the smallest index found. */
@@ -70,7 +70,7 @@ static apr_status check_values(apr_integrity *r, const apr_tensor *tensor, apr_e
     r->n_values += apr_tensor_elems(tensor);
     r->n_nonfinite += n_bad;
     if (n_bad > 0)
-        add(r, (apr_finding){APR_FOUND_NOT_FINITE, tensor->name, .n = n_bad, .n_values = apr_tensor_elems(tensor), .first = first});
+        add(r, (apr_integrity_result){APR_FOUND_NOT_FINITE, tensor->name, .n = n_bad, .n_values = apr_tensor_elems(tensor), .first = first});
     return APR_OK;
 }
 
@@ -105,7 +105,7 @@ static apr_status check_model(apr_integrity *r, const apr_model *model, const ap
 
     for (size_t i = 0; i < model->n_maps; i++) r->file_bytes += model->maps[i].n_bytes;
     if (model->format == APR_FORMAT_APR) r->footer = apr_apr_check_footer(model);
-    if (model->format == APR_FORMAT_APR && r->footer == APR_FOOTER_BAD) add(r, (apr_finding){.kind = APR_FOUND_CHECKSUM});
+    if (model->format == APR_FORMAT_APR && r->footer == APR_FOOTER_BAD) add(r, (apr_integrity_result){.kind = APR_FOUND_CHECKSUM});
     for (size_t i = 0; i < model->n_attachments; i++) APR_TRY(check_attachment(r, &model->attachments[i], err));
     for (size_t i = 0; i < model->n_tensors; i++) total += model->tensors[i].n_bytes;
     for (size_t i = 0; i < model->n_packings; i++) APR_TRY(check_values(r, &model->packings[i], err)); /* their tensors hold codes */
@@ -123,7 +123,7 @@ apr_status apr_integrity_check(apr_integrity *integrity, const apr_model *model,
 {
     /* at most two per tensor, one per attached file, and one for the whole file */
     *integrity =
-        (apr_integrity){.findings = calloc(2 * model->n_tensors + model->n_packings + model->n_attachments + 1, sizeof(apr_finding))};
+        (apr_integrity){.findings = calloc(2 * model->n_tensors + model->n_packings + model->n_attachments + 1, sizeof(apr_integrity_result))};
     if (integrity->findings == NULL) return apr_no_memory(err, "the list of problems");
     return check_model(integrity, model, progress, err);
 }

@@ -8,25 +8,25 @@
 
 #include "formats/apr/apr.h"
 #include "formats/base/progress.h"
-#include "formats/model/model.h"
+#include "formats/tensor/model.h"
 
 typedef enum {
     APR_FOUND_CHECKSUM,   /* stated and actual CRC of a tensor differ; name NULL: the CRC of the whole file */
     APR_FOUND_ATTACHMENT, /* a small file does not parse: see text */
     APR_FOUND_NOT_FINITE, /* n of n_values are NaN or infinite, the first at index first */
     APR_N_FOUND
-} apr_finding_kind;
+} apr_integrity_result_kind;
 
-typedef struct apr_finding {
-    apr_finding_kind kind;
+typedef struct apr_integrity_result {
+    apr_integrity_result_kind kind;
     const char *name; /* of the tensor or the attached file; NULL: the file as a whole */
     uint32_t stated, actual;
     int64_t n, n_values, first;
     char text[256]; /* why a small file does not parse, or empty */
-} apr_finding;
+} apr_integrity_result;
 
 typedef struct apr_integrity {
-    apr_finding *findings; /* malloc'ed */
+    apr_integrity_result *findings; /* malloc'ed */
     size_t n_findings, n_of[APR_N_FOUND];
     size_t n_stated, n_good; /* tensor checksums: stated by the file, and correct */
     apr_footer footer;       /* APR only */

@@ -1,7 +1,7 @@
 /* parity.c - runs two sessions in lockstep and compares the output of each operation on the same input. */
 #include "runtime/check/parity.h"
 #include "formats/base/crc32.h"
-#include "runtime/check/facts.h"
+#include "runtime/check/program_compare.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -21,7 +21,7 @@ static apr_difference not_finite(apr_difference d, int64_t at)
 apr_difference apr_difference_of(const float *reference, const float *other, int64_t n_rows, int64_t width)
 {
     const size_t n_bytes = (size_t)(n_rows * width) * sizeof *reference;
-    apr_difference d = {.finite = true, .crc_truth = apr_crc32(0, reference, n_bytes), .crc_other = apr_crc32(0, other, n_bytes)};
+    apr_difference d = {.finite = true, .crc_reference = apr_crc32(0, reference, n_bytes), .crc_other = apr_crc32(0, other, n_bytes)};
     double sq_reference = 0.0, sq_other = 0.0, sq_error = 0.0, dot = 0.0;
 
     for (int64_t row = 0; row < n_rows; row++) {
@@ -50,7 +50,7 @@ apr_difference apr_difference_of(const float *reference, const float *other, int
 /* Measured between the ref and host backends: see the test. The cards add a factor of ten, because wider models have longer sums. */
 apr_parity_bound apr_parity_backend_bound(apr_op_kind kind, bool fp16_products)
 {
-    const apr_op_card *const card = apr_op_cards[kind];
+    const apr_op_spec *const card = apr_op_specs[kind];
     return fp16_products && card->fp16_bound.reason != NULL ? card->fp16_bound : card->bound;
 }
 
@@ -123,14 +123,14 @@ static double linear_error(const parity *p, const apr_weight_pair *pair, const a
             const double x = (double)p->input[t * columns + j];
             sq_error += x * x * pair->column_errors[j];
         }
-    for (int64_t i = 0; i < r->n_rows * r->width; i++) sq_out += (double)r->truth[i] * (double)r->truth[i];
+    for (int64_t i = 0; i < r->n_rows * r->width; i++) sq_out += (double)r->reference[i] * (double)r->reference[i];
     return sq_out > 0.0 ? 3.0 * (sqrt(sq_error / sq_out) + pair->scan.relative) : INFINITY;
 }
 
 /* The allowed error from a weight's difference depends on the operation. Rows that are looked up (embeddings) differ by their own error. */
 static double weight_error(const parity *p, const apr_weight_pair *pair, const apr_parity_record *r)
 {
-    const apr_weight_use use = apr_op_cards[r->op->kind]->weights[0].use;
+    const apr_weight_use use = apr_op_specs[r->op->kind]->weights[0].use;
     if (r->op->kind == APR_OP_LINEAR && r->op->args.linear.heads.n == 0) return linear_error(p, pair, r);
     return use == APR_USE_ROWS ? 1.5 * pair->scan.worst_row : 0.0;
 }
@@ -152,7 +152,7 @@ static apr_parity_bound model_bound(const parity *p, const apr_parity_record *r,
     const apr_weight_pair *const pair = apr_weights_pair(p->options->weights, r->op_index, 0);
     const double same = fmax(backend.relative, 1e-6), factors = factors_error(p, r);
 
-    const double parameters = apr_op_cards[r->op->kind]->position_error * (double)(p->position + p->n_tokens);
+    const double parameters = apr_op_specs[r->op->kind]->position_error * (double)(p->position + p->n_tokens);
 
     const double own = pair != NULL && pair->scan.relative > 0.0 ? weight_error(p, pair, r) : 0.0;
     if (pair == NULL) return (apr_parity_bound){INFINITY, same + parameters, backend.reason};
@@ -185,7 +185,7 @@ static void add_record(parity *p, const apr_parity_record *r)
     const int64_t layer = r->op->layer >= 0 ? r->op->layer : result->n_layers;
     const apr_difference *const d = &r->difference;
 
-    result->n_judged++;
+    result->n_checked++;
     result->n_passed += r->passed;
     result->worst_peak[layer] = d->finite ? fmax(result->worst_peak[layer], d->peak) : INFINITY;
     result->worst_relative[layer] = d->finite ? fmax(result->worst_relative[layer], d->relative) : INFINITY;
@@ -247,10 +247,10 @@ static apr_status check_output(parity *p, size_t index, int64_t n_rows, int64_t 
     /* weight slots belong to each program: an optional weight may be absent in one of them */
     r.weight = apr_trace_tensor(p->other, apr_session_program(p->other)->ops[index].weight[0]);
     r.name = r.weight != NULL ? r.weight->name : op->out >= 0 ? p->program->values[op->out].name : apr_op_name(op->kind);
-    r.truth = p->rows[0];
+    r.reference = p->rows[0];
     r.other = p->rows[1];
     const double tie = route_tie + (p->options->weights != NULL ? factors_error(p, &r) : 0.0); /* a bias may differ */
-    r.difference = op->kind == APR_OP_ROUTE ? choice_difference(p, n_rows, width, tie) : apr_difference_of(r.truth, r.other, n_rows, width);
+    r.difference = op->kind == APR_OP_ROUTE ? choice_difference(p, n_rows, width, tie) : apr_difference_of(r.reference, r.other, n_rows, width);
     r.bound = bound_of(p, &r);
     r.passed = r.difference.finite && r.difference.peak <= r.bound.peak && r.difference.relative <= r.bound.relative;
     add_record(p, &r);
@@ -270,7 +270,7 @@ static apr_status copy_numbers(const parity *p, apr_session *from, apr_session *
 static apr_status run_value(parity *p, size_t index, bool asked)
 {
     const apr_op *const op = &p->program->ops[index];
-    const bool has_state = apr_op_cards[op->kind]->state == APR_STATE_READ_AND_WRITTEN;
+    const bool has_state = apr_op_specs[op->kind]->state == APR_STATE_READ_AND_WRITTEN;
     const int out = op->out, in = op->in[0];
 
     if (asked && in >= 0) APR_TRY(apr_trace_read(p->reference, in, p->input, p->err));
@@ -418,7 +418,7 @@ static apr_status run_positions(parity *p, int64_t n_ctx)
         p->result->n_positions++;
         p->result->last_position = p->position - 1;
     }
-    if (p->result->n_judged == 0)
+    if (p->result->n_checked == 0)
         return apr_fail(p->err, APR_E_USAGE,
                         "no operation was compared: these positions do not fit in the context of %lld tokens, or the model has no such "
                         "layer or operation",
@@ -435,13 +435,13 @@ apr_status apr_parity_run(apr_session *reference, apr_session *other, const int3
                 .options = options,
                 .result = result,
                 .err = err};
-    const int64_t n_truth = apr_session_plan(reference)->n_ctx, n_other = apr_session_plan(other)->n_ctx,
-                  n_ctx = n_truth < n_other ? n_truth : n_other;
+    const int64_t n_reference = apr_session_plan(reference)->n_ctx, n_other = apr_session_plan(other)->n_ctx,
+                  n_ctx = n_reference < n_other ? n_reference : n_other;
     int32_t *text = NULL;
 
     *result = (apr_parity_result){0};
     if (n_ids < 1 || options->n_batch < 1) return apr_fail(err, APR_E_USAGE, "there are no tokens to compare");
-    APR_TRY(apr_facts_same_shape(reference, other, err));
+    APR_TRY(apr_programs_same_shape(reference, other, err));
     if (apr_session_plan(reference)->kv_dtype != apr_session_plan(other)->kv_dtype)
         return apr_fail(err, APR_E_USAGE, "the two sessions store keys and values in different types");
     apr_session_reset(reference);

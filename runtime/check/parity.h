@@ -11,7 +11,7 @@
 #define APR_RUNTIME_PARITY_H
 
 #include "runtime/check/weights.h"
-#include "runtime/program/op_card.h"
+#include "runtime/program/op_spec.h"
 
 typedef struct apr_difference {
     double cosine;                 /* of all numbers; 1 when both are zero */
@@ -20,7 +20,7 @@ typedef struct apr_difference {
     double relative;               /* sqrt(sum (reference - other)^2 / sum reference^2) */
     int64_t largest_at;            /* index of `largest`, or of the first number that is not finite */
     bool finite;                   /* all numbers of both sides are finite; otherwise the figures above are NaN */
-    uint32_t crc_truth, crc_other; /* CRC-32 of the float32 numbers, in memory order */
+    uint32_t crc_reference, crc_other; /* CRC-32 of the float32 numbers, in memory order */
 } apr_difference;
 
 apr_difference apr_difference_of(const float *reference, const float *other, int64_t n_rows, int64_t width);
@@ -48,7 +48,7 @@ typedef struct apr_parity_record {
     int64_t position, n_tokens;
     const apr_tensor *weight;   /* of `other`; NULL: the operation has no weight */
     int64_t n_rows, width;      /* of the output; a KV store gives two records: keys, then values */
-    const float *truth, *other; /* [n_rows, width] */
+    const float *reference, *other; /* [n_rows, width] */
     apr_difference difference;
     apr_parity_bound bound;
     bool passed;
@@ -69,7 +69,7 @@ typedef struct apr_parity_options {
 enum { APR_PARITY_ALL_LAYERS = -2, APR_PARITY_BATCH = 16 };
 
 typedef struct apr_parity_result {
-    int64_t n_judged, n_passed;
+    int64_t n_checked, n_passed;
     int64_t n_positions, last_position; /* positions that were run */
     bool failed;
     /* the first operation outside its bound, in the order of the run */

@@ -127,27 +127,27 @@ static apr_status compare_rows(void *user, apr_session *s, const apr_op *op, apr
     return status;
 }
 
-void apr_routes_hold(apr_routes *routes, apr_session *session, double bound)
+void apr_routes_compare(apr_routes *routes, apr_session *session, double bound)
 {
     routes->bound = bound;
     routes->count = (apr_route_count){0};
     apr_trace_watch(session, APR_OP_ROUTE, compare_rows, routes);
 }
 
-void apr_routes_release(apr_session *session) { apr_trace_watch(session, APR_OP_ROUTE, NULL, NULL); }
+void apr_routes_compare_stop(apr_session *session) { apr_trace_watch(session, APR_OP_ROUTE, NULL, NULL); }
 
-apr_status apr_routes_follow(apr_routes *routes, apr_session *reference, apr_session *other, int64_t n_positions, double bound,
+apr_status apr_routes_compare_live(apr_routes *routes, apr_session *reference, apr_session *other, int64_t n_positions, double bound,
                              apr_error *err)
 {
     *routes = (apr_routes){0};
     APR_TRY(allocate(routes, apr_session_program(reference), n_positions, err));
     apr_trace_watch(reference, APR_OP_ROUTE, record_rows, routes);
-    apr_routes_hold(routes, other, bound);
+    apr_routes_compare(routes, other, bound);
     return APR_OK;
 }
 
-void apr_routes_leave(apr_session *reference, apr_session *other)
+void apr_routes_compare_live_stop(apr_session *reference, apr_session *other)
 {
-    apr_routes_release(reference);
-    apr_routes_release(other);
+    apr_routes_compare_stop(reference);
+    apr_routes_compare_stop(other);
 }

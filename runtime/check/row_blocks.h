@@ -2,7 +2,7 @@
 #ifndef APR_RUNTIME_ROW_BLOCKS_H
 #define APR_RUNTIME_ROW_BLOCKS_H
 
-#include "formats/model/model.h"
+#include "formats/tensor/model.h"
 
 enum { APR_BLOCK_VALUES = 1 << 18 };
 

@@ -51,7 +51,7 @@ apr_status apr_subject_encode(const apr_subject *s, const char *text, size_t n_b
 
 int32_t apr_begin_token(const apr_vocab *v) { return v->add_bos && v->bos_id >= 0 && (size_t)v->bos_id < v->n_tokens ? v->bos_id : -1; }
 
-void apr_begin_windows(const apr_vocab *vocab, int32_t *ids, size_t n_ids, int64_t window)
+void apr_set_window_bos(const apr_vocab *vocab, int32_t *ids, size_t n_ids, int64_t window)
 {
     const int32_t begin = apr_begin_token(vocab);
     for (size_t i = 0; begin >= 0 && window > 0 && i < n_ids; i += (size_t)window) ids[i] = begin;
@@ -83,12 +83,12 @@ apr_status apr_subject_encode_shared(const apr_subject *s, const apr_vocab *othe
     return apr_subject_encode_text(s, text, n_bytes, ids, n_ids, err);
 }
 
-apr_status apr_windows_of(const apr_vocab *vocab, const int32_t *ids, size_t n_ids, int64_t window, int32_t **own, apr_error *err)
+apr_status apr_ids_with_window_bos(const apr_vocab *vocab, const int32_t *ids, size_t n_ids, int64_t window, int32_t **own, apr_error *err)
 {
     *own = malloc(n_ids * sizeof **own + 1);
     if (*own == NULL) return apr_no_memory(err, "token ids");
     memcpy(*own, ids, n_ids * sizeof **own);
-    apr_begin_windows(vocab, *own, n_ids, window);
+    apr_set_window_bos(vocab, *own, n_ids, window);
     return APR_OK;
 }
 

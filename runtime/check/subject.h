@@ -29,13 +29,13 @@ apr_status apr_subject_encode_text(const apr_subject *subject, const char *text,
 /* The begin token that the model asks for, or -1. */
 int32_t apr_begin_token(const apr_vocab *vocab);
 /* Replaces the first token of each window by the begin token, because each begins with an empty KV cache; llama.cpp does the same. */
-void apr_begin_windows(const apr_vocab *vocab, int32_t *ids, size_t n_ids, int64_t window);
+void apr_set_window_bos(const apr_vocab *vocab, int32_t *ids, size_t n_ids, int64_t window);
 /* Encodes a text for two models that are compared; subject is the reference, whose tokenizer is used. The begin token is added only if
  * both models ask for one, so that a model without one never reads it. */
 apr_status apr_subject_encode_shared(const apr_subject *subject, const apr_vocab *other, const char *text, size_t n_bytes, int32_t **ids,
                                      size_t *n_ids, apr_error *err);
-/* A copy of ids after apr_begin_windows for the model of `vocab`, malloc'ed. */
-apr_status apr_windows_of(const apr_vocab *vocab, const int32_t *ids, size_t n_ids, int64_t window, int32_t **own, apr_error *err);
+/* A copy of ids after apr_set_window_bos for the model of `vocab`, malloc'ed. */
+apr_status apr_ids_with_window_bos(const apr_vocab *vocab, const int32_t *ids, size_t n_ids, int64_t window, int32_t **own, apr_error *err);
 
 /* Decodes ids to text, malloc'ed; without a vocabulary, prints them as numbers separated by spaces. */
 apr_status apr_subject_decode(const apr_subject *subject, const int32_t *ids, size_t n_ids, char **text, size_t *n_bytes, apr_error *err);

@@ -21,7 +21,7 @@ static const struct {
 
 typedef struct scan {
     const apr_tensor *tensor, *reference;
-    const apr_scan_keep *keep; /* NULL: nothing */
+    const apr_scan_outputs *keep; /* NULL: nothing */
     bool has_control;
     /* [n_rows] sums of squares of the reference, of the difference, and of the control's difference; NULL without a reference */
     double *sq_rows, *sq_errors, *sq_control;
@@ -135,7 +135,7 @@ static apr_status scan_blocks(const scan *s, int64_t n_rows, int64_t columns, ap
     bool failed = false;
 
 #pragma omp parallel num_threads( \
-    apr_threads(apr_all_threads(), (n_rows + block - 1) / block, (double)n_rows * (double)columns * APR_STEPS_EXP))
+    apr_threads(apr_all_threads(), (n_rows + block - 1) / block, (double)n_rows * (double)columns * APR_OPS_EXP))
     {
         apr_tensor_scan own = nothing;
         buffers b;
@@ -220,7 +220,7 @@ static void sum_rows(const scan *s, int64_t n_rows, apr_tensor_scan *found)
     }
 }
 
-apr_status apr_scan_tensor(const apr_tensor *tensor, const apr_tensor *reference, const apr_scan_keep *keep, apr_tensor_scan *found,
+apr_status apr_scan_tensor(const apr_tensor *tensor, const apr_tensor *reference, const apr_scan_outputs *keep, apr_tensor_scan *found,
                            apr_error *err)
 {
     const int64_t columns = apr_tensor_columns(tensor), n_rows = columns > 0 ? apr_tensor_rows(tensor) : 0;

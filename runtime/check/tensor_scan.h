@@ -25,15 +25,15 @@ typedef struct apr_tensor_scan {
 } apr_tensor_scan;
 
 /* Further outputs of a scan; each may be NULL. */
-typedef struct apr_scan_keep {
+typedef struct apr_scan_outputs {
     double *column_errors; /* [columns] sum of (reference - other)^2 in each column */
     uint8_t *control;      /* [apr_control_bytes] the control's encoded rows, in logical order */
     float *control_scales; /* [rows] of an FP8 control */
-} apr_scan_keep;
+} apr_scan_outputs;
 
 /* Decodes the whole tensor. reference may be NULL; otherwise it must have the same shape (else APR_E_NO). APR_E_UNSUPPORTED: a type cannot
  * be decoded. keep may be NULL. */
-apr_status apr_scan_tensor(const apr_tensor *tensor, const apr_tensor *reference, const apr_scan_keep *keep, apr_tensor_scan *scan,
+apr_status apr_scan_tensor(const apr_tensor *tensor, const apr_tensor *reference, const apr_scan_outputs *keep, apr_tensor_scan *scan,
                            apr_error *err);
 
 /* True if a control can be made: this tensor's type has an encoder. */

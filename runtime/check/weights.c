@@ -33,7 +33,7 @@ static apr_status start_control(comparison *c)
     apr_model *const control = &c->w->control;
 
     *control =
-        (apr_model){.path = reference->path, .format = reference->format, .dialect = reference->dialect, .hparams = reference->hparams};
+        (apr_model){.path = reference->path, .format = reference->format, .naming = reference->naming, .hparams = reference->hparams};
     size_t n_tensors = 1;
     for (size_t i = 0; i < c->a->n_weights; i++) n_tensors += (size_t)c->a->weights[i].count;
     control->tensors = apr_arena_array(&control->arena, n_tensors, sizeof *control->tensors);
@@ -47,15 +47,15 @@ static apr_status start_control(comparison *c)
 }
 
 /* Allocates the control's tensor. A type without an encoder takes the other model's tensor; its bounds follow from its bits. */
-static apr_status allocate_control(comparison *c, const apr_weight_pair *pair, apr_tensor *control, apr_scan_keep *keep)
+static apr_status allocate_control(comparison *c, const apr_weight_pair *pair, apr_tensor *control, apr_scan_outputs *keep)
 {
     const apr_tensor *const other = pair->other;
 
-    *control = (apr_tensor){.name = pair->truth->name, .dtype = other->dtype, .rank = other->rank};
+    *control = (apr_tensor){.name = pair->reference->name, .dtype = other->dtype, .rank = other->rank};
     memcpy(control->dims, other->dims, sizeof control->dims);
     if (!apr_has_control(other)) {
         *control = *other;
-        control->name = pair->truth->name;
+        control->name = pair->reference->name;
         return APR_OK;
     }
     control->n_bytes = apr_control_bytes(other);
@@ -126,7 +126,7 @@ static apr_weight_pair *add_pair(comparison *c, unsigned uses, const apr_tensor 
         w->pairs = grown;
     }
     apr_weight_pair *const pair = &w->pairs[w->n_pairs++];
-    *pair = (apr_weight_pair){.truth = reference, .other = other, .uses = uses};
+    *pair = (apr_weight_pair){.reference = reference, .other = other, .uses = uses};
     return pair;
 }
 
@@ -140,10 +140,10 @@ static bool same_bytes(const apr_tensor *a, const apr_tensor *b)
 static apr_status scan_pair(comparison *c, apr_weight_pair *pair)
 {
     apr_model *const control = &c->w->control;
-    apr_scan_keep keep = {0};
-    apr_tensor replacement = *pair->truth;
+    apr_scan_outputs keep = {0};
+    apr_tensor replacement = *pair->reference;
 
-    if (!same_bytes(pair->truth, pair->other)) {
+    if (!same_bytes(pair->reference, pair->other)) {
         if ((pair->uses & APR_USE_MULTIPLIED) != 0) {
             pair->column_errors = calloc((size_t)apr_tensor_columns(pair->other) + 1, sizeof *pair->column_errors);
             if (pair->column_errors == NULL) return apr_no_memory(c->err, "the errors of the columns");
@@ -151,9 +151,9 @@ static apr_status scan_pair(comparison *c, apr_weight_pair *pair)
         keep.column_errors = pair->column_errors;
         if (c->w->has_control) APR_TRY(allocate_control(c, pair, &replacement, &keep));
     }
-    APR_TRY(apr_scan_tensor(pair->other, pair->truth, &keep, &pair->scan, c->err));
-    const apr_tensor *const own = c->w->has_control ? apr_model_find(control, pair->truth->name) : NULL;
-    if (own != NULL && !same_bytes(pair->truth, pair->other)) control->tensors[own - control->tensors] = replacement;
+    APR_TRY(apr_scan_tensor(pair->other, pair->reference, &keep, &pair->scan, c->err));
+    const apr_tensor *const own = c->w->has_control ? apr_model_find(control, pair->reference->name) : NULL;
+    if (own != NULL && !same_bytes(pair->reference, pair->other)) control->tensors[own - control->tensors] = replacement;
     check_pair(c->w, pair);
     return APR_OK;
 }

@@ -11,7 +11,7 @@
 #include "runtime/session/trace.h"
 
 typedef struct apr_weight_pair {
-    const apr_tensor *truth, *other; /* of the same shape */
+    const apr_tensor *reference, *other; /* of the same shape */
     apr_tensor_scan scan;
     int64_t n_parts;       /* pairs of the same slot from this one on: 1, or the remaining experts */
     unsigned uses;         /* apr_weight_use, of the reference's slot */
@@ -36,7 +36,7 @@ typedef struct apr_weights {
     size_t n_buffers;
 } apr_weights;
 
-/* control_limit: largest memory of the control in bytes; 0: no control. Both sessions must have the same shape (see facts.h) and outlive
+/* control_limit: largest memory of the control in bytes; 0: no control. Both sessions must have the same shape (see program_compare.h) and outlive
  * the result. Close the result, also after an error. */
 apr_status apr_weights_compare(apr_weights *weights, const apr_session *reference, const apr_session *other, uint64_t control_limit,
                                const apr_progress *progress, apr_error *err);

@@ -61,6 +61,6 @@ enum { APR_CUBLAS_HANDLE_MIB = 65, APR_DEFAULT_STACK_BYTES = 256 };
 
 /* Driver memory of a CUDA graph, per operation of a token, before rounding up to blocks. Measured on an H200: one block for 24, 28 and
  * 64 layers, which are 388, 452 and 1028 operations (1092 kernels). */
-#define APR_RECORDED_OPERATION_BYTES ((uint64_t)2000)
+#define APR_GRAPH_OPERATION_BYTES ((uint64_t)2000)
 
 #endif

@@ -1,7 +1,7 @@
 /* partition.c - assigns each operation to a place, and finds the values that must be copied. */
 #include "runtime/plan/partition.h"
 #include "formats/base/bytes.h"
-#include "runtime/program/op_card.h"
+#include "runtime/program/op_spec.h"
 
 #include <float.h>
 #include <stdlib.h>
@@ -318,7 +318,7 @@ static uint64_t read_bytes(const apr_program *program, const apr_op *op, int wei
 
     if (op->kind == APR_OP_EXPERTS && op->args.experts.n_experts > 0)
         return (uint64_t)((double)bytes * (double)op->args.experts.n_used / (double)op->args.experts.n_experts);
-    return apr_op_cards[op->kind]->reads_ids && slot->dims[0] > 0 ? bytes / (uint64_t)slot->dims[0] : bytes;
+    return apr_op_specs[op->kind]->reads_ids && slot->dims[0] > 0 ? bytes / (uint64_t)slot->dims[0] : bytes;
 }
 
 uint64_t apr_partition_host_traffic(const apr_partition_cost *cost)

@@ -20,7 +20,7 @@
 
 typedef enum { APR_ON_HOST, APR_ON_DEVICE } apr_place;
 
-enum { APR_MOST_DEVICES = 16, APR_MOST_PLACES = APR_MOST_DEVICES + 1 };
+enum { APR_MAX_DEVICES = 16, APR_MAX_PLACES = APR_MAX_DEVICES + 1 };
 
 /* What runs on the host while the rest runs on devices; zeroed: nothing. */
 typedef struct apr_offload {
@@ -48,7 +48,7 @@ typedef struct apr_transfer {
 
 typedef struct apr_partition {
     int n_places;
-    apr_place on[APR_MOST_PLACES]; /* [n_places] */
+    apr_place on[APR_MAX_PLACES]; /* [n_places] */
     int *op_place;                 /* [n_ops] */
     int *value_place;              /* [n_values] where it is computed; -1: nowhere */
     int *state_place;              /* [n_states] -1: nowhere */

@@ -1,7 +1,7 @@
 /* placement.c - offsets in a plan: activations by lifetime, states one after another, float32 vectors. */
 #include "runtime/plan/placement.h"
-#include "runtime/plan/step_table.h"
-#include "runtime/program/op_card.h"
+#include "runtime/plan/batch_table.h"
+#include "runtime/program/op_spec.h"
 
 #include <stdlib.h>
 
@@ -14,7 +14,7 @@ typedef struct lifetime {
     int64_t begin, end; /* floats per token, half-open */
 } lifetime;
 
-/* The values that are alive, ordered by offset. */
+/* The values that are alive, gathered by offset. */
 typedef struct live_set {
     lifetime *items; /* capacity n_values */
     size_t n;
@@ -48,7 +48,7 @@ static int64_t live_insert(live_set *live, int value, int64_t width)
 }
 
 /* last[v]: the last operation here that reads v (or computes it, if none reads it), or before which v is copied away. */
-static void last_uses(const apr_part *part, size_t *last)
+static void last_uses(const apr_program_part *part, size_t *last)
 {
     const apr_program *const program = part->program;
 
@@ -69,7 +69,7 @@ static void last_uses(const apr_part *part, size_t *last)
 static bool reuse_input(const apr_program *program, const apr_op *op, size_t at, const size_t *last, live_set *live, apr_plan *plan)
 {
     const int from = op->in[0];
-    if (!apr_op_cards[op->kind]->in_place || last[from] != at || program->values[from].width != program->values[op->out].width)
+    if (!apr_op_specs[op->kind]->in_place || last[from] != at || program->values[from].width != program->values[op->out].width)
         return false;
     for (size_t i = 0; i < live->n; i++)
         if (live->items[i].value == from) {
@@ -88,7 +88,7 @@ static void place_value(const apr_program *program, int value, live_set *live, a
 }
 
 /* For each operation places the values that are copied here before it, then its output. */
-static void place_values(const apr_part *part, const size_t *last, live_set *live, apr_plan *plan)
+static void place_values(const apr_program_part *part, const size_t *last, live_set *live, apr_plan *plan)
 {
     const apr_program *const program = part->program;
     size_t next = 0;
@@ -106,7 +106,7 @@ static void place_values(const apr_part *part, const size_t *last, live_set *liv
     }
 }
 
-apr_status apr_place_activations(apr_plan *plan, const apr_part *part, apr_error *err)
+apr_status apr_place_activations(apr_plan *plan, const apr_program_part *part, apr_error *err)
 {
     const size_t n = part->program->n_values;
     size_t *const last = calloc(n + 1, sizeof *last);
@@ -126,7 +126,7 @@ apr_status apr_place_activations(apr_plan *plan, const apr_part *part, apr_error
     return status;
 }
 
-apr_status apr_place_vectors(apr_plan *plan, const apr_part *part, const uint64_t *weight_bytes, int64_t *n_floats, apr_error *err)
+apr_status apr_place_vectors(apr_plan *plan, const apr_program_part *part, const uint64_t *weight_bytes, int64_t *n_floats, apr_error *err)
 {
     const apr_program *const program = part->program;
 
@@ -198,22 +198,22 @@ uint64_t apr_states_bytes(const apr_plan *plan, const apr_plan_options *options,
 
 static bool has_batch_table(const apr_plan *plan) { return plan->judged == APR_ON_DEVICE && plan->n_sequences > 1; }
 
-uint64_t apr_ordered_bytes(const apr_plan *plan, const apr_part *part, int64_t n_ctx)
+uint64_t apr_gathered_bytes(const apr_plan *plan, const apr_program_part *part, int64_t n_ctx)
 {
     uint64_t most = 0;
 
     for (size_t i = 0; i < part->program->n_states && has_batch_table(plan); i++) {
         const apr_state *const state = &part->program->states[i];
         if (state->kind != APR_STATE_KV || !apr_partition_has_state(part->partition, part->place, i)) continue;
-        const uint64_t bytes = cells_bytes(state, plan->kv_dtype, apr_step_pages(n_ctx) * APR_PAGE_CELLS);
+        const uint64_t bytes = cells_bytes(state, plan->kv_dtype, apr_batch_pages(n_ctx) * APR_PAGE_CELLS);
         if (bytes > most) most = bytes;
     }
     return most;
 }
 
-uint64_t apr_step_bytes(const apr_plan *plan, int64_t n_ctx)
+uint64_t apr_batch_table_plan_bytes(const apr_plan *plan, int64_t n_ctx)
 {
-    return has_batch_table(plan) ? apr_step_table_bytes(apr_step_rows(plan->n_sequences), n_ctx) : 0;
+    return has_batch_table(plan) ? apr_batch_table_bytes(apr_batch_rows(plan->n_sequences), n_ctx) : 0;
 }
 
 void apr_plan_states_bytes(const apr_program *program, apr_dtype kv_dtype, int64_t n_ctx, int64_t n_batch, uint64_t *bytes)
@@ -223,7 +223,7 @@ void apr_plan_states_bytes(const apr_program *program, apr_dtype kv_dtype, int64
             apr_state_bytes(&program->states[i], kv_dtype, apr_plan_context(program, n_ctx), apr_plan_batch(program, n_ctx, n_batch));
 }
 
-apr_status apr_place_states(apr_plan *plan, const apr_part *part, const apr_plan_options *options, apr_error *err)
+apr_status apr_place_states(apr_plan *plan, const apr_program_part *part, const apr_plan_options *options, apr_error *err)
 {
     const apr_program *const program = part->program;
 
@@ -242,9 +242,9 @@ apr_status apr_place_states(apr_plan *plan, const apr_part *part, const apr_plan
         plan->state_strides[i] = in_pages ? 0 : apr_state_bytes(state, plan->kv_dtype, plan->n_ctx, plan->n_batch);
         plan->states_bytes = apr_saturating_add(plan->states_bytes, apr_states_bytes(plan, options, state, plan->n_ctx, plan->n_batch));
     }
-    plan->n_ordered = apr_step_pages(plan->n_ctx) * APR_PAGE_CELLS;
+    plan->n_gathered = apr_batch_pages(plan->n_ctx) * APR_PAGE_CELLS;
     plan->ordered_offset = plan->states_bytes;
-    plan->step_offset = apr_saturating_add(plan->ordered_offset, apr_ordered_bytes(plan, part, plan->n_ctx));
-    plan->states_bytes = apr_saturating_add(plan->step_offset, apr_step_bytes(plan, plan->n_ctx));
+    plan->step_offset = apr_saturating_add(plan->ordered_offset, apr_gathered_bytes(plan, part, plan->n_ctx));
+    plan->states_bytes = apr_saturating_add(plan->step_offset, apr_batch_table_plan_bytes(plan, plan->n_ctx));
     return APR_OK;
 }

@@ -1,9 +1,9 @@
 /* plan.c - the lines of a plan, their sum, and whether it fits. */
 #include "runtime/plan/plan.h"
-#include "formats/model/packing.h"
-#include "kernels/cuda/abreast_room.h"
+#include "formats/tensor/packing.h"
+#include "kernels/cuda/small_gemm_workspace.h"
 #include "runtime/plan/placement.h"
-#include "runtime/program/op_card.h"
+#include "runtime/program/op_spec.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -66,7 +66,7 @@ typedef struct draft {
     const apr_plan_options *options;
     const uint64_t *weight_bytes;
     apr_plan_line lines[APR_LINE_COUNT];
-    apr_plan_pace slowest; /* the pace that was asked for last, and its workspace on a device */
+    apr_plan_speed slowest; /* the pace that was asked for last, and its workspace on a device */
     uint64_t slowest_workspace;
     bool no_memory;
 } draft;
@@ -133,7 +133,7 @@ static const char *notes_text(const role_notes *notes, char *text, size_t n_byte
 
 static void weight_lines(draft *d)
 {
-    const char *const where = d->options->weights_lie != NULL ? d->options->weights_lie : "mapped from the file";
+    const char *const where = d->options->weights_location != NULL ? d->options->weights_location : "mapped from the file";
     const bool on_host = d->plan->judged == APR_ON_HOST;
     uint64_t bytes[APR_ROLE_COUNT] = {0};
     int64_t n_tensors[APR_ROLE_COUNT] = {0};
@@ -161,18 +161,18 @@ static void weight_lines(draft *d)
 static void padding_line(draft *d)
 {
     const apr_plan_options *const o = d->options;
-    const bool has_gemv = o->gpu != NULL && o->gpu->major >= APR_FLOW_CAPABILITY && o->filled_bytes != NULL;
+    const bool has_gemv = o->gpu != NULL && o->gpu->major >= APR_DECODE_GEMV_CAPABILITY && o->padding_bytes != NULL;
     uint64_t bytes = 0;
 
     for (size_t i = 0; i < d->program->n_weights && has_gemv; i++)
-        if (d->weight_bytes[i] > 0) bytes = apr_saturating_add(bytes, o->filled_bytes[i]);
+        if (d->weight_bytes[i] > 0) bytes = apr_saturating_add(bytes, o->padding_bytes[i]);
     set_line(d, APR_LINE_FILLED, bytes, d->plan->judged, "zeros after rows, because kernels read whole tiles; left out if they do not fit");
 }
 
 /* Tables that stay on the host, and the buffer for rows of the widest one before they are copied. */
 static void host_table_lines(draft *d)
 {
-    const char *const where = d->options->weights_lie != NULL ? d->options->weights_lie : "mapped from the file";
+    const char *const where = d->options->weights_location != NULL ? d->options->weights_location : "mapped from the file";
     uint64_t bytes = 0;
     int64_t n_tables = 0, widest = 0;
 
@@ -216,11 +216,11 @@ static void copies_line(draft *d)
 
 static uint64_t state_bytes(const draft *d, apr_line_id id, int64_t n_ctx, int64_t n_batch)
 {
-    const apr_part part = {d->program, d->options->partition, d->options->place};
+    const apr_program_part part = {d->program, d->options->partition, d->options->place};
     uint64_t bytes = 0;
 
-    if (id == APR_LINE_KV_ORDERED) return apr_ordered_bytes(d->plan, &part, n_ctx);
-    if (id == APR_LINE_STEP) return apr_step_bytes(d->plan, n_ctx);
+    if (id == APR_LINE_KV_ORDERED) return apr_gathered_bytes(d->plan, &part, n_ctx);
+    if (id == APR_LINE_STEP) return apr_batch_table_plan_bytes(d->plan, n_ctx);
     for (size_t i = 0; i < d->program->n_states; i++)
         if (has_state(d, i) && line_of_state(&d->program->states[i]) == id)
             bytes = apr_saturating_add(bytes, apr_states_bytes(d->plan, d->options, &d->program->states[i], n_ctx, n_batch));
@@ -298,11 +298,11 @@ static void state_lines(draft *d)
         snprintf(shared, sizeof shared, "; %lld sequences share %lld positions", (long long)p->n_sequences,
                  (long long)p->n_pages * APR_PAGE_CELLS);
     set_line(d, APR_LINE_KV_ORDERED, state_bytes(d, APR_LINE_KV_ORDERED, p->n_ctx, p->n_batch), p->judged,
-             "%lld positions of one sequence in order, for attention of its prompt", (long long)p->n_ordered);
+             "%lld positions of one sequence in order, for attention of its prompt", (long long)p->n_gathered);
     set_line(
-        d, APR_LINE_STEP, apr_step_bytes(p, p->n_ctx), p->judged,
+        d, APR_LINE_STEP, apr_batch_table_plan_bytes(p, p->n_ctx), p->judged,
         "%lld sequences x (%zu bytes + %lld pages x 4 bytes): positions, tokens and pages of a batch, and the top tokens of its logits",
-        (long long)p->n_sequences, sizeof(apr_cuda_found) + 16, (long long)p->n_ordered / APR_PAGE_CELLS);
+        (long long)p->n_sequences, sizeof(apr_cuda_topk_result) + 16, (long long)p->n_gathered / APR_PAGE_CELLS);
     for (apr_line_id id = first_states; id <= last_states; id++) {
         const state_group g = group_of(d, id);
         if (g.first == NULL) continue;
@@ -325,7 +325,7 @@ static void host_workspace(const draft *d, size_t *slice, size_t *shared)
     *shared = 0;
     for (size_t i = 0; i < d->program->n_ops; i++) {
         const apr_op *const op = &d->program->ops[i];
-        const apr_op_card *const card = apr_op_cards[op->kind];
+        const apr_op_spec *const card = apr_op_specs[op->kind];
         if (!has_op(d, i)) continue;
         const size_t own = card->host_floats != NULL ? card->host_floats(d->program, op) : 0;
         const size_t all = card->host_shared != NULL ? card->host_shared(d->program, op, &sizes) : 0;
@@ -349,7 +349,7 @@ static int64_t widest_input(const draft *d)
 }
 
 /* Bytes of a device's only workspace buffer: the maximum over the operations. */
-static uint64_t device_workspace(const draft *d, apr_plan_pace pace)
+static uint64_t device_workspace(const draft *d, apr_plan_speed pace)
 {
     const apr_program *const program = d->program;
     const apr_op_sizes sizes = {.n_batch = pace.n_batch,
@@ -360,7 +360,7 @@ static uint64_t device_workspace(const draft *d, apr_plan_pace pace)
     uint64_t most = 0;
 
     for (size_t i = 0; i < program->n_ops; i++) {
-        const apr_op_card *const card = apr_op_cards[program->ops[i].kind];
+        const apr_op_spec *const card = apr_op_specs[program->ops[i].kind];
         if (!has_op(d, i)) continue;
         const uint64_t wanted = card->device_bytes != NULL ? card->device_bytes(program, &program->ops[i], &sizes) : 0;
         if (wanted > most) most = wanted;
@@ -370,7 +370,7 @@ static uint64_t device_workspace(const draft *d, apr_plan_pace pace)
         if (of_rows > most) most = of_rows;
     }
     const uint64_t of_argmax =
-        apr_partition_has_logits(d->options->partition, program, d->options->place) ? apr_cuda_best_bytes(program->vocab_size) : 0;
+        apr_partition_has_logits(d->options->partition, program, d->options->place) ? apr_cuda_topk_bytes(program->vocab_size) : 0;
     return apr_align_up(of_argmax > most ? of_argmax : most, 256);
 }
 
@@ -386,9 +386,9 @@ static void activations_line(draft *d)
              (long long)p->n_batch, (long long)p->activation_width, reduced);
 }
 
-static apr_plan_pace pace_of(const draft *d)
+static apr_plan_speed pace_of(const draft *d)
 {
-    return (apr_plan_pace){d->plan->n_batch, d->options->tile_bytes > 0 ? d->options->tile_bytes : APR_CUDA_TILE_BYTES};
+    return (apr_plan_speed){d->plan->n_batch, d->options->tile_bytes > 0 ? d->options->tile_bytes : APR_CUDA_DEQUANTIZED_BYTES};
 }
 
 /* The widest value that products may read. */
@@ -408,9 +408,9 @@ static const char *small_gemm_text(const draft *d, char *text, size_t n_bytes)
     bool has_any = d->plan->n_sequences > 1;
 
     for (size_t i = 0; i < d->program->n_weights; i++)
-        has_any |= (d->program->weights[i].uses & APR_USE_MULTIPLIED) != 0 && (dtypes == NULL || apr_abreast_has(dtypes[i]));
+        has_any |= (d->program->weights[i].uses & APR_USE_MULTIPLIED) != 0 && (dtypes == NULL || apr_small_gemm_has(dtypes[i]));
     if (!has_any || widest_input(d) == 0) return "";
-    const int n = snprintf(text, n_bytes, ", inputs and sums of small GEMMs of up to %d tokens", (int)APR_ABREAST_MOST);
+    const int n = snprintf(text, n_bytes, ", inputs and sums of small GEMMs of up to %d tokens", (int)APR_SMALL_GEMM_MAX_TOKENS);
     if (d->plan->n_sequences > 1)
         snprintf(text + n, n_bytes - (size_t)n, " (of a prompt, or of %lld sequences)", (long long)d->plan->n_sequences);
     return text;
@@ -419,20 +419,20 @@ static const char *small_gemm_text(const draft *d, char *text, size_t n_bytes)
 /* Bytes after a device's workspace: the data of a single token, and the inputs of decode GEMVs. */
 static uint64_t after_workspace(const apr_plan *p)
 {
-    return apr_saturating_add(apr_cuda_round(sizeof(apr_cuda_token)), APR_PLANES_SLOTS * p->planes_slot);
+    return apr_saturating_add(apr_cuda_round(sizeof(apr_cuda_token)), APR_ACTIVATIONS_I16_SLOTS * p->activations_slot);
 }
 
 static void device_workspace_line(draft *d)
 {
     apr_plan *const p = d->plan;
-    const apr_plan_pace pace = pace_of(d);
+    const apr_plan_speed pace = pace_of(d);
     const uint64_t bytes = device_workspace(d, pace);
     char reduced[64] = "", small_gemm[160];
 
-    if (pace.tile_bytes < APR_CUDA_TILE_BYTES) snprintf(reduced, sizeof reduced, "; %d do not fit", APR_CUDA_TILE_BYTES >> 20);
+    if (pace.tile_bytes < APR_CUDA_DEQUANTIZED_BYTES) snprintf(reduced, sizeof reduced, "; %d do not fit", APR_CUDA_DEQUANTIZED_BYTES >> 20);
     p->workspace_slice = bytes / sizeof(float);
-    p->planes_slot = apr_cuda_round((size_t)apr_planes_bytes(widest_value(d->program)));
-    p->planes_slot += apr_cuda_round((size_t)(widest_value(d->program) / APR_FLOW_UNIT) * sizeof(float)); /* and the sums of squares */
+    p->activations_slot = apr_cuda_round((size_t)apr_activations_i16_bytes(widest_value(d->program)));
+    p->activations_slot += apr_cuda_round((size_t)(widest_value(d->program) / APR_ROW_GROUP) * sizeof(float)); /* and the sums of squares */
     set_line(d, APR_LINE_WORKSPACE, apr_saturating_add(bytes, after_workspace(p)), APR_ON_DEVICE,
              "FP16 inputs of %lld tokens and decoded FP16 weights (%llu MiB at a time at most%s)%s, or partial results of attention to a "
              "long context",
@@ -469,7 +469,7 @@ static void working_lines(draft *d, int64_t n_vector_floats)
     set_line(d, APR_LINE_HOST_LOGITS,
              logits_bytes > 0 ? apr_saturating_add(apr_align_up(logits_bytes, 256), apr_cuda_round(sizeof(apr_cuda_token))) : 0,
              APR_ON_HOST, "pinned buffer from which the logits are read");
-    set_line(d, APR_LINE_HOST_STEP, apr_align_up(apr_step_bytes(p, p->n_ctx), 256), APR_ON_HOST,
+    set_line(d, APR_LINE_HOST_STEP, apr_align_up(apr_batch_table_plan_bytes(p, p->n_ctx), 256), APR_ON_HOST,
              "pinned buffer to which the batch table is written");
 }
 
@@ -498,7 +498,7 @@ static void graph_line(draft *d)
     const bool is_whole = (partition == NULL || partition->n_places == 1) && d->lines[APR_LINE_HOST_ROWS].bytes == 0;
     if (d->plan->judged != APR_ON_DEVICE || !is_whole || d->options->no_replay) return;
     /* with several rows a product takes up to three kernels */
-    const uint64_t each = APR_RECORDED_OPERATION_BYTES * (d->plan->n_sequences > 1 ? 2 : 1);
+    const uint64_t each = APR_GRAPH_OPERATION_BYTES * (d->plan->n_sequences > 1 ? 2 : 1);
     set_line(d, APR_LINE_RECORDED, apr_align_up(d->program->n_ops * each, APR_DRIVER_BLOCK_BYTES), APR_ON_DEVICE,
              "%zu operations as one CUDA graph: the driver's memory, measured", d->program->n_ops);
 }
@@ -561,7 +561,7 @@ static void check_budget(draft *d)
 }
 
 /* Cached: most contexts are longer than the slowest batch, so they have the same workspace. */
-static uint64_t workspace_at(draft *d, apr_plan_pace pace)
+static uint64_t workspace_at(draft *d, apr_plan_speed pace)
 {
     if (d->slowest.n_batch != pace.n_batch) {
         d->slowest = pace;
@@ -579,7 +579,7 @@ static bool depends_on_context(const draft *d, apr_line_id id)
 /* A device plan's lines on the host that grow with the context or the batch. */
 static uint64_t host_bytes_at(const draft *d, int64_t n_ctx, int64_t n_batch)
 {
-    const uint64_t step = apr_align_up(apr_step_bytes(d->plan, n_ctx), 256), rows = d->lines[APR_LINE_HOST_ROWS].bytes;
+    const uint64_t step = apr_align_up(apr_batch_table_plan_bytes(d->plan, n_ctx), 256), rows = d->lines[APR_LINE_HOST_ROWS].bytes;
     return apr_saturating_add(step, rows / (uint64_t)d->plan->n_batch * (uint64_t)n_batch);
 }
 
@@ -589,7 +589,7 @@ static bool fits_with(draft *d, int64_t n_ctx)
 {
     const apr_plan *const p = d->plan;
     const apr_plan_options *const o = d->options;
-    apr_plan_pace pace = o->slowest.n_batch > 0 ? o->slowest : (apr_plan_pace){o->n_batch, pace_of(d).tile_bytes};
+    apr_plan_speed pace = o->slowest.n_batch > 0 ? o->slowest : (apr_plan_speed){o->n_batch, pace_of(d).tile_bytes};
     if (pace.n_batch > n_ctx) pace.n_batch = n_ctx;
     const uint64_t states = all_states_bytes(d, n_ctx, pace.n_batch), activations = activation_bytes(d, pace.n_batch);
     uint64_t sum = apr_saturating_add(states, activations);
@@ -648,13 +648,13 @@ static apr_status check_options(const apr_program *program, const apr_plan_optio
 static apr_status draft_plan(draft *d, apr_error *err)
 {
     apr_plan *const p = d->plan;
-    const apr_part part = {d->program, d->options->partition, d->options->place};
+    const apr_program_part part = {d->program, d->options->partition, d->options->place};
     int64_t n_vector_floats;
 
     if (d->weight_bytes == NULL) {
         uint64_t *const bytes = apr_arena_array(&p->arena, d->program->n_weights + 1, sizeof *bytes);
         if (bytes == NULL) return apr_no_memory(err, "the sizes of the weights");
-        apr_plan_usual_weights(d->program, bytes);
+        apr_plan_default_weights(d->program, bytes);
         d->weight_bytes = bytes;
     }
     APR_TRY(apr_place_activations(p, &part, err));

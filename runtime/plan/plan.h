@@ -26,17 +26,17 @@ typedef struct apr_weight_note {
 
 /* How much a device does at once: tokens per batch, and bytes of FP16 weights that are decoded at a time for GEMMs. More is faster and
  * takes more memory. */
-typedef struct apr_plan_pace {
+typedef struct apr_plan_speed {
     int64_t n_batch;
     uint64_t tile_bytes;
-} apr_plan_pace;
+} apr_plan_speed;
 
 typedef struct apr_plan_options {
     int64_t n_ctx;         /* positions per sequence; 0: the model's own context, at most 4096 */
     int64_t n_batch;       /* tokens per batch */
-    uint64_t tile_bytes;   /* see apr_plan_pace; 0: APR_CUDA_TILE_BYTES */
+    uint64_t tile_bytes;   /* see apr_plan_speed; 0: APR_CUDA_DEQUANTIZED_BYTES */
     int64_t wanted_batch;  /* the batch size before it was lowered, for the reason; 0: not lowered */
-    apr_plan_pace slowest; /* the pace that max_ctx may assume; zeros: n_batch and tile_bytes */
+    apr_plan_speed slowest; /* the pace that max_ctx may assume; zeros: n_batch and tile_bytes */
     int64_t n_logits;      /* rows of logits kept at a time */
     int64_t n_sequences;
     int64_t kv_cells;        /* several sequences: positions that they share, in whole pages; 0: n_ctx for each */
@@ -46,13 +46,13 @@ typedef struct apr_plan_options {
     uint64_t headroom_bytes; /* left free on a device */
     uint64_t stack_bytes;    /* of the CUDA context */
     int n_threads;           /* host workspace */
-    const char *weights_lie; /* location of host weights, for the reason; NULL: "mapped from the file" */
+    const char *weights_location; /* location of host weights, for the reason; NULL: "mapped from the file" */
     /* [program->n_weights] bytes of each slot in the file (scales included), 0: absent. NULL: 16-bit numbers, without optional weights. */
     const uint64_t *weight_bytes;
     const uint64_t *made_bytes; /* [program->n_weights] the part of weight_bytes that is composed from other tensors; NULL: none */
-    /* [program->n_weights] padding of expert stacks on a device (apr_plan_filled_weights). NULL: rows are not padded, and their products
+    /* [program->n_weights] padding of expert stacks on a device (apr_plan_padded_weights). NULL: rows are not padded, and their products
      * are slow. */
-    const uint64_t *filled_bytes;
+    const uint64_t *padding_bytes;
     bool no_replay;                      /* on a device: no CUDA graph is recorded */
     bool copies;                         /* on a device: an FP16 copy of each packed matrix, for kernels that cannot read packed weights */
     const apr_dtype *weight_dtypes;      /* [program->n_weights] on a device; NULL: none is F16, all are decoded in tiles */
@@ -73,10 +73,10 @@ typedef struct apr_plan_options {
 extern const apr_plan_options apr_plan_defaults;
 
 /* The paces to try, from the fastest down. asked_batch > 0: exactly this batch size. 0: as many tokens as fit, at most APR_DEVICE_BATCH
- * on a device and APR_HOST_BATCH without one. apr_plan_set_pace sets the i-th pace. */
+ * on a device and APR_HOST_BATCH without one. apr_plan_set_speed sets the i-th pace. */
 enum { APR_DEVICE_BATCH = 2048, APR_HOST_BATCH = 512 };
-int apr_plan_n_paces(int64_t asked_batch, bool has_device);
-void apr_plan_set_pace(apr_plan_options *options, int64_t asked_batch, bool has_device, int i);
+int apr_plan_n_speeds(int64_t asked_batch, bool has_device);
+void apr_plan_set_speed(apr_plan_options *options, int64_t asked_batch, bool has_device, int i);
 
 /* X(id, key, label): lines after the weights of APR_ROLE_LIST, in the order of a plan */
 #define APR_PLAN_LIST(X)                                         \
@@ -126,8 +126,8 @@ typedef struct apr_plan_line {
 /* The upper limit of the search for max_ctx. No model has a longer context. */
 #define APR_ANY_CONTEXT ((int64_t)1000000000)
 
-/* Inputs of decode GEMVs that are alive at once (kernels/cuda/flow_args.h). */
-enum { APR_PLANES_SLOTS = 8 };
+/* Inputs of decode GEMVs that are alive at once (kernels/cuda/decode_gemv_args.h). */
+enum { APR_ACTIVATIONS_I16_SLOTS = 8 };
 
 typedef struct apr_plan {
     apr_plan_line lines[APR_LINE_COUNT]; /* [n_lines], without lines of 0 bytes */
@@ -156,13 +156,13 @@ typedef struct apr_plan {
     uint64_t *state_strides;  /* [n_states] bytes from one sequence's state to the next; 0: paged */
     uint64_t states_bytes;
     /* For several sequences on a device, after the states: the buffer where a sequence's keys and values are gathered in order
-     * (n_ordered cells of the widest layer), and the batch table (step_table.h). */
+     * (n_gathered cells of the widest layer), and the batch table (batch_table.h). */
     uint64_t ordered_offset, step_offset;
-    int64_t n_ordered;
+    int64_t n_gathered;
     int64_t *vector_offsets; /* [n_weights] floats into the float32 vectors; -1: not a vector, or absent */
     int64_t *copy_offsets;   /* [n_weights] bytes into the FP16 copies; -1: no copy */
     int64_t *rope_offsets;   /* [n_ropes] floats into the float32 vectors; -1: not at this place */
-    uint64_t planes_slot;    /* bytes of each of APR_PLANES_SLOTS inputs of decode GEMVs, after a device's workspace */
+    uint64_t activations_slot;    /* bytes of each of APR_ACTIVATIONS_I16_SLOTS inputs of decode GEMVs, after a device's workspace */
     size_t workspace_slice;  /* host: floats per thread; device: floats of the one buffer */
     size_t workspace_shared; /* host: floats after the slices, shared by all threads of an operation */
     apr_arena arena;
@@ -181,14 +181,14 @@ const apr_plan_line *apr_plan_line_of(const apr_plan *plan, apr_line_id id);
 /* Bytes of a tensor as stored in the file, padded to 64, including FP8 scales; for a packed matrix its share of all parts. */
 uint64_t apr_plan_tensor_bytes(const apr_tensor *tensor);
 /* Fills bytes[program->n_weights] with the sizes of 16-bit numbers, without optional weights. */
-void apr_plan_usual_weights(const apr_program *program, uint64_t *bytes);
+void apr_plan_default_weights(const apr_program *program, uint64_t *bytes);
 /* Fills bytes[program->n_weights] from a model's tensors: apr_plan_tensor_bytes of each, 0 for missing ones. */
 void apr_plan_model_weights(const apr_program *program, const apr_model *model, uint64_t *bytes);
 /* The same for composed tensors only (apr_tensor.made). */
-void apr_plan_made_weights(const apr_program *program, const apr_model *model, uint64_t *bytes);
+void apr_plan_composed_weights(const apr_program *program, const apr_model *model, uint64_t *bytes);
 /* Fills bytes[program->n_weights] with the padding that a device copy of expert stacks needs if rows end within a tile
- * (kernels/cuda/flow_args.h); 0 for other weights, and if no kernel wants them padded. dtypes: of each weight on the device. */
-void apr_plan_filled_weights(const apr_program *program, const apr_dtype *dtypes, uint64_t *bytes);
+ * (kernels/cuda/decode_gemv_args.h); 0 for other weights, and if no kernel wants them padded. dtypes: of each weight on the device. */
+void apr_plan_padded_weights(const apr_program *program, const apr_dtype *dtypes, uint64_t *bytes);
 /* Fills bytes[program->n_states] for one sequence; n_ctx as in apr_plan_options. */
 void apr_plan_states_bytes(const apr_program *program, apr_dtype kv_dtype, int64_t n_ctx, int64_t n_batch, uint64_t *bytes);
 /* Bytes of a slot stored as dtype, padded. If the rows are not whole blocks of dtype, 16-bit floats. */

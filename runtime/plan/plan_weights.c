@@ -1,6 +1,6 @@
 /* plan_weights.c - sizes of a program's weights: by their shapes, and as stored in a model. */
-#include "formats/model/packing.h"
-#include "kernels/cuda/flow_args.h"
+#include "formats/tensor/packing.h"
+#include "kernels/cuda/decode_gemv_args.h"
 #include "runtime/plan/plan.h"
 
 #include <stdio.h>
@@ -22,7 +22,7 @@ uint64_t apr_plan_tensor_bytes(const apr_tensor *tensor)
     return apr_saturating_add(apr_pad64(tensor->n_bytes), tensor->scale != NULL ? apr_pad64(tensor->scale->n_bytes) : 0);
 }
 
-void apr_plan_usual_weights(const apr_program *program, uint64_t *bytes)
+void apr_plan_default_weights(const apr_program *program, uint64_t *bytes)
 {
     for (size_t i = 0; i < program->n_weights; i++)
         bytes[i] = program->weights[i].optional ? 0 : apr_plan_slot_bytes(&program->weights[i], APR_F16);
@@ -52,7 +52,7 @@ void apr_plan_model_weights(const apr_program *program, const apr_model *model, 
     }
 }
 
-void apr_plan_made_weights(const apr_program *program, const apr_model *model, uint64_t *bytes)
+void apr_plan_composed_weights(const apr_program *program, const apr_model *model, uint64_t *bytes)
 {
     for (size_t i = 0; i < program->n_weights; i++) {
         const apr_weight_slot *const slot = &program->weights[i];
@@ -66,11 +66,11 @@ void apr_plan_made_weights(const apr_program *program, const apr_model *model, u
 }
 
 /* The matrices of a stack one after another, tiled or as stored. */
-static uint64_t stack_bytes(const apr_weight_slot *slot, apr_dtype dtype, bool in_items)
+static uint64_t stack_bytes(const apr_weight_slot *slot, apr_dtype dtype, bool tiled)
 {
     uint64_t n_rows = (uint64_t)slot->count;
     for (int i = 0; i + 1 < slot->rank; i++) n_rows = apr_saturating_mul(n_rows, (uint64_t)slot->dims[i]);
-    return apr_pad64(apr_saturating_mul(n_rows, (uint64_t)apr_items_row_bytes(dtype, in_items, slot->dims[slot->rank - 1])));
+    return apr_pad64(apr_saturating_mul(n_rows, (uint64_t)apr_tiled_row_bytes(dtype, tiled, slot->dims[slot->rank - 1])));
 }
 
 /* Would the decode GEMV run these experts if the workspace were large enough? */
@@ -81,16 +81,16 @@ static bool can_use_gemv(const apr_op *op, const apr_dtype *dtypes)
 
     for (int k = 0; k < 3; k++) {
         if (op->weight[k] < 0) return false;
-        stacks[k] = (apr_tensor){.dtype = dtypes[op->weight[k]], .in_items = true};
-        if (apr_flow_item_columns(stacks[k].dtype) == 0) return false;
+        stacks[k] = (apr_tensor){.dtype = dtypes[op->weight[k]], .tiled = true};
+        if (apr_tile_columns(stacks[k].dtype) == 0) return false;
     }
     a.n_tokens = 1;
     a.gate = &stacks[0], a.up = &stacks[1], a.down = &stacks[2];
     a.work.slice = SIZE_MAX / sizeof(float);
-    return apr_experts_flow(&a);
+    return apr_experts_have_decode_gemv(&a);
 }
 
-void apr_plan_filled_weights(const apr_program *program, const apr_dtype *dtypes, uint64_t *bytes)
+void apr_plan_padded_weights(const apr_program *program, const apr_dtype *dtypes, uint64_t *bytes)
 {
     for (size_t i = 0; i < program->n_weights; i++) bytes[i] = 0;
     for (size_t i = 0; i < program->n_ops; i++) {

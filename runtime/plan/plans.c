@@ -15,7 +15,7 @@ static uint64_t memory_of(const apr_plans_options *o, int device)
 static apr_status divide(apr_plans *plans, const apr_program *program, const apr_plans_options *o, apr_error *err)
 {
     uint64_t *const states = malloc((program->n_states + 1) * sizeof *states);
-    uint64_t capacities[APR_MOST_DEVICES];
+    uint64_t capacities[APR_MAX_DEVICES];
     const apr_partition_options options = {.n_devices = o->n_devices,
                                            .offload = o->offload,
                                            .weight_bytes = o->each.weight_bytes,
@@ -66,7 +66,7 @@ static apr_status plan_place(apr_plans *plans, int place, const apr_program *pro
         APR_TRY(apr_partition_keep_weights(&plans->partition, program, place, made, err));
         options.made_bytes = made;
     }
-    if (plans->partition.n_places > 1) options.filled_bytes = NULL; /* fused decoding, which reads these, needs a single place */
+    if (plans->partition.n_places > 1) options.padding_bytes = NULL; /* fused decoding, which reads these, needs a single place */
     if (!on_device) {
         options.gpu = NULL;
         options.copies = false;
@@ -111,14 +111,14 @@ static apr_status make_again(apr_plans *plans, const apr_program *program, const
 {
     apr_plans_options o = *options;
     apr_plans_close(plans);
-    apr_plan_set_pace(&o.each, options->each.n_batch, o.n_devices > 0, i);
+    apr_plan_set_speed(&o.each, options->each.n_batch, o.n_devices > 0, i);
     return make_at_a_pace(plans, program, &o, err);
 }
 
 /* Tries paces from the fastest down; the slowest takes the least memory. */
 static apr_status make_paced(apr_plans *plans, const apr_program *program, const apr_plans_options *options, apr_error *err)
 {
-    const int slowest = apr_plan_n_paces(options->each.n_batch, options->n_devices > 0) - 1;
+    const int slowest = apr_plan_n_speeds(options->each.n_batch, options->n_devices > 0) - 1;
 
     *plans = (apr_plans){0};
     APR_TRY(make_again(plans, program, options, 0, err));
@@ -143,11 +143,11 @@ apr_status apr_plans_make(apr_plans *plans, const apr_program *program, const ap
     *plans = (apr_plans){0};
     for (int i = 0; i < o.n_devices && apr_offload_is_some(&o.offload); i++)
         if (gpu_of(&o, i)->is_integrated) return apr_refuse_offload(gpu_of(&o, i)->label, err);
-    o.each.filled_bytes = NULL;
-    APR_TRY(make_again(plans, program, &o, apr_plan_n_paces(o.each.n_batch, o.n_devices > 0) - 1, err));
+    o.each.padding_bytes = NULL;
+    APR_TRY(make_again(plans, program, &o, apr_plan_n_speeds(o.each.n_batch, o.n_devices > 0) - 1, err));
     if (!apr_plans_fit(plans)) return APR_OK;
     apr_plans_close(plans);
-    if (options->each.filled_bytes != NULL) {
+    if (options->each.padding_bytes != NULL) {
         APR_TRY(make_paced(plans, program, options, err));
         if (apr_plans_fit(plans)) return APR_OK;
         apr_plans_close(plans);
@@ -201,9 +201,9 @@ static apr_status try_nth(apr_plans *plans, const search *s, int64_t n, double *
 
     *plans = (apr_plans){0};
     o.offload = nth_offload(s, n);
-    o.each.filled_bytes = NULL;
+    o.each.padding_bytes = NULL;
     o.each.no_largest = true;
-    APR_TRY(make_again(plans, s->program, &o, apr_plan_n_paces(o.each.n_batch, o.n_devices > 0) - 1, err));
+    APR_TRY(make_again(plans, s->program, &o, apr_plan_n_speeds(o.each.n_batch, o.n_devices > 0) - 1, err));
     *excess = excess_of(plans);
     return APR_OK;
 }

@@ -9,8 +9,8 @@ typedef struct apr_plans_options {
      * apr_plans_make sets the other per-place options. n_batch 0: as many tokens as fit. */
     apr_plan_options each;
     int n_devices;                         /* 0 only without a gpu */
-    const apr_gpu *gpus[APR_MOST_DEVICES]; /* [n_devices] where they differ from each.gpu; NULL: each.gpu */
-    bool shares_card[APR_MOST_DEVICES];    /* [n_devices] true: on the same card as the device before it, with one budget */
+    const apr_gpu *gpus[APR_MAX_DEVICES]; /* [n_devices] where they differ from each.gpu; NULL: each.gpu */
+    bool shares_card[APR_MAX_DEVICES];    /* [n_devices] true: on the same card as the device before it, with one budget */
     apr_offload offload;
     const uint64_t *host_weight_bytes; /* [n_weights] of offloaded weights as stored on the host; NULL without a device */
     uint64_t host_budget_bytes;        /* for what is offloaded; 0: not checked */
@@ -21,7 +21,7 @@ typedef struct apr_plans {
     apr_plan *plans; /* [partition.n_places], in the partition's arena */
 } apr_plans;
 
-/* Uses the fastest pace (apr_plan_set_pace) with which all places fit, else the slowest. Failed plans are closed. */
+/* Uses the fastest pace (apr_plan_set_speed) with which all places fit, else the slowest. Failed plans are closed. */
 apr_status apr_plans_make(apr_plans *plans, const apr_program *program, const apr_plans_options *options, apr_error *err);
 void apr_plans_close(apr_plans *plans);
 bool apr_plans_fit(const apr_plans *plans);

@@ -2,7 +2,7 @@
 #include "runtime/program/ability.h"
 
 #include "runtime/program/families.h"
-#include "runtime/program/op_card.h"
+#include "runtime/program/op_spec.h"
 
 /* The smallest model that has every part a family may have. */
 static const apr_hparams smallest = {.hidden_size = 64,

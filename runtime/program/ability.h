@@ -4,7 +4,7 @@
 #ifndef APR_RUNTIME_ABILITY_H
 #define APR_RUNTIME_ABILITY_H
 
-#include "formats/model/family.h"
+#include "formats/shape/family.h"
 #include "kernels/ops.h"
 
 typedef enum { APR_ABLE_NOTHING, APR_ABLE_PLAN, APR_ABLE_RUN } apr_ability;

@@ -1,8 +1,8 @@
 /* admission.c - compares the weights of a program with the tensors of a model, in both directions. */
 #include "runtime/program/admission.h"
 
-#include "formats/model/packed_weights.h"
-#include "formats/model/text_part.h"
+#include "formats/tensor/packed_weights.h"
+#include "formats/shape/text_part.h"
 #include "kernels/rows.h"
 
 #include <stdarg.h>
@@ -23,7 +23,7 @@ __attribute__((format(printf, 3, 4))) static void add_objection(const check_stat
     va_list arguments;
 
     a->n_of[kind]++;
-    if (a->n++ >= APR_MOST_OBJECTIONS) return;
+    if (a->n++ >= APR_MAX_OBJECTIONS) return;
     apr_objection *const o = &a->first[a->n - 1];
     o->kind = kind;
     va_start(arguments, format);
@@ -83,11 +83,11 @@ static void check_types(const check_state *c, const apr_weight_slot *slot)
         const apr_tensor *const tensor = apr_model_find(c->model, apr_slot_name(slot, i, name, sizeof name));
         if (tensor == NULL) continue;
         if (!apr_can_decode(tensor->dtype) || !apr_dtype_is_weights(tensor->dtype))
-            add_objection(c, APR_TENSOR_UNRUN, "tensor '%.200s' is %s, which cannot be run as weights", name,
+            add_objection(c, APR_TENSOR_TYPE_NOT_RUN, "tensor '%.200s' is %s, which cannot be run as weights", name,
                           apr_dtypes[tensor->dtype].name);
         else if (first == APR_DTYPE_COUNT) first = tensor->dtype;
         else if (slot->uses != APR_USE_FLOAT && tensor->dtype != first)
-            add_objection(c, APR_TENSOR_UNRUN,
+            add_objection(c, APR_TENSOR_TYPE_NOT_RUN,
                           "tensor '%.200s' is %s, but the first of its experts is %s; all experts of a layer must have one type", name,
                           apr_dtypes[tensor->dtype].name, apr_dtypes[first].name);
     }
@@ -107,7 +107,7 @@ static void check_leftover(const check_state *c, const char *name, bool of_layer
 
     if (is_beyond != of_layers || may_be_unused(c, name)) return;
     if (is_beyond)
-        add_objection(c, APR_TENSOR_BEYOND, "tensor '%.200s' belongs to layer %lld, but config.json states %lld layers, counted from 0",
+        add_objection(c, APR_TENSOR_EXTRA_LAYER, "tensor '%.200s' belongs to layer %lld, but config.json states %lld layers, counted from 0",
                       name, (long long)layer, (long long)c->program->num_layers);
     else
         add_objection(c, APR_TENSOR_UNKNOWN,
@@ -130,7 +130,7 @@ apr_status apr_admission_check(apr_admission *admission, const apr_program *prog
 {
     const check_state c = {admission, program, canonical, calloc(canonical->n_tensors + 1, sizeof(bool))};
 
-    *admission = (apr_admission){.is_judged = true};
+    *admission = (apr_admission){.is_checked = true};
     if (c.is_used == NULL) return apr_no_memory(err, "the names of the tensors");
     check_all(&c);
     free(c.is_used);
@@ -139,7 +139,7 @@ apr_status apr_admission_check(apr_admission *admission, const apr_program *prog
 
 bool apr_admission_is_incomplete(const apr_admission *admission)
 {
-    return admission->n > admission->n_of[APR_TENSOR_UNKNOWN] + admission->n_of[APR_TENSOR_UNRUN];
+    return admission->n > admission->n_of[APR_TENSOR_UNKNOWN] + admission->n_of[APR_TENSOR_TYPE_NOT_RUN];
 }
 
 apr_status apr_admission_to_run(const apr_program *program, const apr_model *canonical, apr_error *err)

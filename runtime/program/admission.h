@@ -3,7 +3,7 @@
  *
  * A program names every weight that it reads, with its shape (program.h). A model is admitted if all of them exist in that shape and no
  * tensor of the text model is left over. A tensor that the program does not read means that the model differs from the one that would be
- * run. Towers, multi-token prediction layers and buffers (formats/model/text_part.h) may exist and are ignored. */
+ * run. Towers, multi-token prediction layers and buffers (formats/shape/text_part.h) may exist and are ignored. */
 #ifndef APR_RUNTIME_ADMISSION_H
 #define APR_RUNTIME_ADMISSION_H
 
@@ -12,13 +12,13 @@
 typedef enum {
     APR_TENSOR_MISSING,
     APR_TENSOR_MISSHAPEN,
-    APR_TENSOR_BEYOND,  /* of a layer after the last one of config.json */
+    APR_TENSOR_EXTRA_LAYER,  /* of a layer after the last one of config.json */
     APR_TENSOR_UNKNOWN, /* not a weight of the program: a run refuses it, a conversion keeps it */
-    APR_TENSOR_UNRUN,   /* a type that no product reads, or experts of several types: a run refuses it, a conversion keeps it */
+    APR_TENSOR_TYPE_NOT_RUN,   /* a type that no product reads, or experts of several types: a run refuses it, a conversion keeps it */
     APR_N_OBJECTIONS
 } apr_objection_kind;
 
-enum { APR_MOST_OBJECTIONS = 8 };
+enum { APR_MAX_OBJECTIONS = 8 };
 
 typedef struct apr_objection {
     apr_objection_kind kind;
@@ -26,12 +26,12 @@ typedef struct apr_objection {
 } apr_objection;
 
 typedef struct apr_admission {
-    bool is_judged;                           /* false: the model has no known program, so nothing was checked */
-    apr_objection first[APR_MOST_OBJECTIONS]; /* [min(n, APR_MOST_OBJECTIONS)], sorted by kind */
+    bool is_checked;                           /* false: the model has no known program, so nothing was checked */
+    apr_objection first[APR_MAX_OBJECTIONS]; /* [min(n, APR_MAX_OBJECTIONS)], sorted by kind */
     size_t n, n_of[APR_N_OBJECTIONS];
 } apr_admission;
 
-/* Checks a canonical view (convert/dialect.h) against its program. */
+/* Checks a canonical view (convert/naming.h) against its program. */
 apr_status apr_admission_check(apr_admission *admission, const apr_program *program, const apr_model *canonical, apr_error *err);
 
 /* Is there a fault that a conversion must not ignore: a tensor that is missing, misshapen, or of a layer too many? */

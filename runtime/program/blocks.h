@@ -33,7 +33,7 @@ typedef struct apr_attention {
     const char *output;          /* "o_proj" */
     const char *q_norm, *k_norm; /* "q_norm.weight"; NULL: norms without weights */
     apr_qk_norm qk_norm;
-    bool norm_behind_rope;
+    bool norm_after_rope;
     bool fused; /* q, k and v are one matrix qkv_proj */
     bool gated; /* q_proj has a gate after each head's query; the output is multiplied by its sigmoid */
     bool sinks; /* a learned logit per head takes part in the softmax, without a value */

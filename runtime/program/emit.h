@@ -5,7 +5,7 @@
 #ifndef APR_RUNTIME_EMIT_H
 #define APR_RUNTIME_EMIT_H
 
-#include "formats/model/family.h"
+#include "formats/shape/family.h"
 #include "runtime/program/program.h"
 
 /* The rotary tables of a program. Each is created at its first use. */
@@ -45,7 +45,7 @@ int apr_emit_value(apr_emitter *e, const char *name, int64_t width);
 int apr_emit_weight(apr_emitter *e, const char *name, apr_role role, int64_t rows, int64_t columns);
 int apr_emit_stacked(apr_emitter *e, const char *name, apr_role role, int64_t n, int64_t rows, int64_t columns);
 /* n matrices of the same shape in single tensors; the name has '*' in place of their number. */
-int apr_emit_equals(apr_emitter *e, const char *name, apr_role role, int64_t n, int64_t rows, int64_t columns);
+int apr_emit_matrices(apr_emitter *e, const char *name, apr_role role, int64_t n, int64_t rows, int64_t columns);
 /* n numbers, in a tensor of any shape. */
 int apr_emit_vector(apr_emitter *e, const char *name, int64_t n, bool optional);
 /* The same, stored as logarithms and kept as exp(number). */
@@ -74,7 +74,7 @@ int apr_emit_norm_of(apr_emitter *e, int x, const apr_norm_facts *facts, const c
 /* Multiplies by NAME.weight [rows, width of x] and adds NAME.bias. */
 int apr_emit_linear(apr_emitter *e, int x, const char *name, apr_role role, int64_t rows, apr_bias_style bias, const char *out);
 /* The same with PREFIX.NAME.weight and .bias; the output is called NAME. */
-int apr_emit_part(apr_emitter *e, int x, const char *prefix, const char *name, apr_role role, int64_t rows, apr_bias_style bias);
+int apr_emit_linear_of(apr_emitter *e, int x, const char *prefix, const char *name, apr_role role, int64_t rows, apr_bias_style bias);
 /* The same with existing weight slots. */
 int apr_emit_product(apr_emitter *e, int x, int weight, int bias, const char *out);
 /* Rotates the numbers of each head from `start` on. */
@@ -85,7 +85,7 @@ int apr_emit_join(apr_emitter *e, int a, int b, int64_t n_heads, const char *out
 /* Returns x if the factor is 1. */
 int apr_emit_scale(apr_emitter *e, int x, double factor, const char *out);
 /* Returns x if warmth is 0. */
-int apr_emit_warm(apr_emitter *e, int x, double warmth, double shift, double period, const char *out);
+int apr_emit_query_scale(apr_emitter *e, int x, double warmth, double shift, double period, const char *out);
 int apr_emit_mul(apr_emitter *e, int x, int y, const char *out);
 /* Multiplies by a vector of n numbers; n is the width of x, or 1. */
 int apr_emit_mul_vector(apr_emitter *e, int x, const char *weight, int64_t n, const char *out);

@@ -94,7 +94,7 @@ int apr_emit_linear(apr_emitter *e, int x, const char *name, apr_role role, int6
     return apr_emit_product(e, x, weight, slot, out);
 }
 
-int apr_emit_part(apr_emitter *e, int x, const char *prefix, const char *name, apr_role role, int64_t rows, apr_bias_style bias)
+int apr_emit_linear_of(apr_emitter *e, int x, const char *prefix, const char *name, apr_role role, int64_t rows, apr_bias_style bias)
 {
     char text[128];
 
@@ -151,7 +151,7 @@ int apr_emit_scale(apr_emitter *e, int x, double factor, const char *out)
     return factor == 1.0 ? x : emit_scale(e, x, (apr_scale_args){.factor = (float)factor}, out);
 }
 
-int apr_emit_warm(apr_emitter *e, int x, double warmth, double shift, double period, const char *out)
+int apr_emit_query_scale(apr_emitter *e, int x, double warmth, double shift, double period, const char *out)
 {
     if (warmth == 0.0) return x;
     if (!(period > 0.0))

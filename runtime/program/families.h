@@ -52,7 +52,7 @@ APR_PROGRAM_LIST(X)
 #undef X
 
 /* The missing feature, as a phrase, that a program of that published architecture would need; NULL: the architecture is not known. */
-const char *apr_family_lacks(const char *architecture);
+const char *apr_family_missing_feature(const char *architecture);
 
 /* NULL: the family has no program. */
 apr_family_fn apr_family_program_of(const apr_family *family);

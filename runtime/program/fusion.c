@@ -127,7 +127,7 @@ static apr_fused *add_step(fuser *f, apr_fused_kind kind)
 static int write_planes(fuser *f, int value, int norm, bool lack_division)
 {
     const int index = (int)f->out->n_planes++, step = (int)f->out->n_steps - 1;
-    f->out->planes[index] = (apr_planes){f->program->values[value].width, step, step};
+    f->out->planes[index] = (apr_fused_activations){f->program->values[value].width, step, step};
     f->out->steps[step].planes = index;
     f->out->steps[step].norm = norm;
     f->planes_of[value] = index;
@@ -342,7 +342,7 @@ static void find_epilogues(fuser *f)
 
 static void add_epilogue(fuser *f, int store)
 {
-    apr_fused *const step = add_step(f, APR_FUSED_TURN);
+    apr_fused *const step = add_step(f, APR_FUSED_QKV_EPILOGUE);
     step->store = store;
     find_epilogue(f, store, step->ropes, step->head_norms);
 }
@@ -360,7 +360,7 @@ static void add_shared_norm(fuser *f, int norm)
 static apr_fused *attend_step(fuser *f, const apr_op *op)
 {
     apr_fused *const last = f->out->n_steps > 0 ? &f->out->steps[f->out->n_steps - 1] : NULL;
-    const bool has_epilogue = last != NULL && last->kind == APR_FUSED_TURN && f->program->ops[last->store].state == op->state;
+    const bool has_epilogue = last != NULL && last->kind == APR_FUSED_QKV_EPILOGUE && f->program->ops[last->store].state == op->state;
     if (!has_epilogue) return add_step(f, APR_FUSED_ATTEND);
     last->kind = APR_FUSED_ATTEND;
     return last;

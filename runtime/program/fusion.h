@@ -2,7 +2,7 @@
  *
  * Decoding is limited by reading the weights. Norms, activations and sums between two products would each cost a kernel launch, and
  * together as much time again. So a product's epilogue computes them, and writes the result in the form that the next product multiplies:
- * "planes" (kernels/cuda/ops/planes.cuh), int16 activations split into two int8 planes, with a scale per 16 numbers. A step is an
+ * "planes" (kernels/cuda/common/activations_i16.cuh), int16 activations split into two int8 planes, with a scale per 16 numbers. A step is an
  * operation that is not fused, a value that is converted to planes, or products with their epilogue:
  *
  *     inputs:    norm(h) -> planes                                       where no product computes h
@@ -26,7 +26,7 @@ typedef enum {
     APR_FUSED_OPERATION,
     APR_FUSED_INPUTS,
     APR_FUSED_PRODUCTS,
-    APR_FUSED_TURN,
+    APR_FUSED_QKV_EPILOGUE,
     APR_FUSED_ATTEND,
     APR_FUSED_EXPERTS
 } apr_fused_kind;
@@ -49,14 +49,14 @@ typedef struct apr_fused {
     int head_norms[2], ropes[2]; /* with a store: of query and key; a norm may be -1 */
 } apr_fused;
 
-typedef struct apr_planes {
+typedef struct apr_fused_activations {
     int64_t width;
     int first_step, last_step; /* step that writes them, step that reads them last */
-} apr_planes;
+} apr_fused_activations;
 
 typedef struct apr_fusion {
     apr_fused *steps;
-    apr_planes *planes;
+    apr_fused_activations *planes;
     size_t n_steps, n_planes;
 } apr_fusion;
 

@@ -1,6 +1,6 @@
 /* program.c - emits programs: the table of architectures, and the basic functions of the emitter. */
 #include "runtime/program/families.h"
-#include "runtime/program/op_card.h"
+#include "runtime/program/op_spec.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -95,7 +95,7 @@ int apr_emit_stacked(apr_emitter *e, const char *name, apr_role role, int64_t n,
     return emit_slot(e, name, (apr_weight_slot){.role = role, .rank = 3, .dims = {n, rows, columns}});
 }
 
-int apr_emit_equals(apr_emitter *e, const char *name, apr_role role, int64_t n, int64_t rows, int64_t columns)
+int apr_emit_matrices(apr_emitter *e, const char *name, apr_role role, int64_t n, int64_t rows, int64_t columns)
 {
     return emit_slot(e, name, (apr_weight_slot){.role = role, .rank = 2, .dims = {rows, columns}, .count = n});
 }
@@ -126,7 +126,7 @@ int apr_emit_rope_table(apr_emitter *e) { return APPEND(e, ropes) != NULL ? (int
 /* The operations that read a weight decide how it is used. A vector can only be used as float32. */
 static void use_weight(apr_emitter *e, const apr_op *op, int i)
 {
-    const apr_weight_use use = apr_op_cards[op->kind]->weights[i].use;
+    const apr_weight_use use = apr_op_specs[op->kind]->weights[i].use;
     apr_weight_slot *const slot = &e->program->weights[op->weight[i]];
 
     slot->uses |= use;
@@ -208,7 +208,7 @@ static void move_vectors(apr_program *program)
 
 static apr_status refuse_family(const char *architecture, apr_error *err)
 {
-    const char *const lacks = apr_family_lacks(architecture);
+    const char *const lacks = apr_family_missing_feature(architecture);
 
     if (lacks != NULL)
         return apr_fail(err, APR_E_UNSUPPORTED,

@@ -11,13 +11,13 @@
 #ifndef APR_RUNTIME_PROGRAM_H
 #define APR_RUNTIME_PROGRAM_H
 
-#include "formats/model/model.h"
+#include "formats/tensor/model.h"
 #include "kernels/ops.h"
 
 enum { APR_OP_MAX_IN = 3, APR_OP_MAX_WEIGHTS = 6, APR_MAX_HEAD_DIM = 1024 };
 enum { APR_MAX_ROW = 1 << 28 }; /* numbers of a value per token; small multiples of it, times tokens and bytes, still fit 64 bits */
 
-/* How an operation uses a weight, as its spec states (op_card.h). It decides where and how a run stores the weight. */
+/* How an operation uses a weight, as its spec states (op_spec.h). It decides where and how a run stores the weight. */
 typedef enum {
     APR_USE_NONE,
     APR_USE_MULTIPLIED = 1 << 0, /* a matrix: as stored, or as an FP16 copy where packed weights cannot be read */

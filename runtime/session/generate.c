@@ -20,12 +20,12 @@ static bool is_stop_id(const apr_generate_options *options, int32_t id)
 }
 
 /* Draws from one part of the row, if the sums of the parts decide which part it is. */
-static apr_status choose_within(apr_session *session, apr_sampler *sampler, const apr_best *topk, int32_t *id, bool *chosen, apr_error *err)
+static apr_status choose_within(apr_session *session, apr_sampler *sampler, const apr_topk *topk, int32_t *id, bool *chosen, apr_error *err)
 {
     const int part = apr_sample_part(sampler, topk);
-    const int64_t first = (int64_t)part * APR_BEST_PART, left = apr_session_program(session)->vocab_size - first;
-    const int64_t n = left < APR_BEST_PART ? left : (int64_t)APR_BEST_PART;
-    float logits[APR_BEST_PART];
+    const int64_t first = (int64_t)part * APR_TOPK_PART, left = apr_session_program(session)->vocab_size - first;
+    const int64_t n = left < APR_TOPK_PART ? left : (int64_t)APR_TOPK_PART;
+    float logits[APR_TOPK_PART];
 
     *chosen = false;
     if (part < 0) return APR_OK;
@@ -34,9 +34,9 @@ static apr_status choose_within(apr_session *session, apr_sampler *sampler, cons
     return APR_OK;
 }
 
-apr_status apr_choose(apr_session *session, apr_sampler *sampler, const apr_best *topk, int32_t *id, apr_error *err)
+apr_status apr_choose(apr_session *session, apr_sampler *sampler, const apr_topk *topk, int32_t *id, apr_error *err)
 {
-    bool chosen = apr_sample_best(sampler, topk, id);
+    bool chosen = apr_sample_topk(sampler, topk, id);
 
     if (!chosen) APR_TRY(choose_within(session, sampler, topk, id, &chosen, err));
     if (chosen) return APR_OK;
@@ -49,7 +49,7 @@ apr_status apr_generate(apr_session *session, apr_sampler *sampler, const int32_
                         const apr_generate_options *options, apr_generation *result, apr_error *err)
 {
     const double begin = apr_seconds_now();
-    apr_best topk = apr_sampler_wish(sampler);
+    apr_topk topk = apr_sampler_topk_request(sampler);
     const apr_eval_output wanted = {.best = &topk};
 
     *result = (apr_generation){.finish = APR_FINISH_LIMIT, .n_prompt = (int64_t)n_prompt};

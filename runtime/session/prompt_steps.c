@@ -5,7 +5,7 @@
 
 typedef struct finder {
     const apr_program *program;
-    const apr_prompt_can *can;
+    const apr_prompt_support *can;
     int *n_readers; /* [n_values] */
     apr_prompt_steps *out;
 } finder;
@@ -35,7 +35,7 @@ static bool is_product(const finder *f, size_t i)
 
 static bool is_grouped(const finder *f, const apr_op *linear)
 {
-    return apr_prompt_together(APR_PROMPT_TOKENS, width_of(f, linear->in[0]), width_of(f, linear->out), has_bias(f, linear));
+    return apr_prompt_shares_scale(APR_PROMPT_MIN_TOKENS, width_of(f, linear->in[0]), width_of(f, linear->out), has_bias(f, linear));
 }
 
 /* Counts adjacent products of one input that use the same kind of kernel, from operation `first` on. `value`: the required input; < 0:
@@ -58,7 +58,7 @@ static bool is_inner_norm(const finder *f, size_t i)
     const apr_op *const op = op_at(f, i);
     const apr_norm_args *const a = &op->args.norm;
     const bool has_vector = op->weight[1] >= 0 && f->can->has[op->weight[1]];
-    if (has_vector || !apr_prompt_norms(a->kind, width_of(f, op->out), a->chunk, a->n_weight)) return false;
+    if (has_vector || !apr_prompt_has_norm(a->kind, width_of(f, op->out), a->chunk, a->n_weight)) return false;
     const int n = count_products(f, i + 1, op->out);
     return n > 0 && n == f->n_readers[op->out];
 }
@@ -80,10 +80,10 @@ static bool find_unit(const finder *f, size_t at, apr_prompt_step *step)
         const apr_op *const linear = op_at(f, (size_t)step->linears[k]);
         if (glu->in[k] != linear->out || !is_read_only_by(f, linear->out, glu) || has_bias(f, linear)) return false;
     }
-    if (!is_read_only_by(f, glu->out, down) || down->in[0] != glu->out || is_grouped(f, down) || !apr_prompt_units(width_of(f, glu->out)))
+    if (!is_read_only_by(f, glu->out, down) || down->in[0] != glu->out || is_grouped(f, down) || !apr_prompt_has_glu(width_of(f, glu->out)))
         return false;
     step->glu = (int)at;
-    step->ending = APR_PROMPT_UNIT;
+    step->ending = APR_PROMPT_GLU;
     step->end = at + 1;
     return true;
 }
@@ -118,7 +118,7 @@ static bool can_fuse_qkv(const finder *f, const apr_prompt_step *step)
     const apr_op *const store = op_at(f, (size_t)step->store), *const v = op_at(f, (size_t)step->linears[2]);
     const apr_rope_args *const q = &op_at(f, (size_t)step->ropes[0])->args.rope, *const k = &op_at(f, (size_t)step->ropes[1])->args.rope;
     const apr_kv_store_args *const kv = &store->args.kv_store;
-    const bool fits = apr_turns(kv) && q->head_dim == kv->key_dim && k->head_dim == kv->key_dim && k->n_heads == kv->n_kv_heads;
+    const bool fits = apr_has_qkv_epilogue(kv) && q->head_dim == kv->key_dim && k->head_dim == kv->key_dim && k->n_heads == kv->n_kv_heads;
     const bool is_last = is_read_only_by(f, op_at(f, (size_t)step->ropes[1])->out, store) && is_read_only_by(f, v->out, store);
     return fits && is_last && store->in[0] == op_at(f, (size_t)step->ropes[1])->out && store->in[1] == v->out &&
            is_head_norm(f, step->head_norms[0], q->head_dim) && is_head_norm(f, step->head_norms[1], k->head_dim);
@@ -132,7 +132,7 @@ static bool find_qkv_epilogue(const finder *f, size_t at, apr_prompt_step *step)
     if (!find_rope(f, &at, 0, &fused) || !find_rope(f, &at, 1, &fused) || !is_kind(f, at, APR_OP_KV_STORE)) return false;
     fused.store = (int)at;
     if (!can_fuse_qkv(f, &fused)) return false;
-    fused.ending = APR_PROMPT_TURN;
+    fused.ending = APR_PROMPT_QKV;
     fused.end = at + 1;
     *step = fused;
     return true;
@@ -143,7 +143,7 @@ static bool find_leave(const finder *f, size_t at, apr_prompt_step *step)
 {
     const apr_op *const linear = op_at(f, (size_t)step->linears[0]);
     if (step->n_linears != 1 || has_bias(f, linear) || !is_inner_sum(f, at) || !is_read_only_by(f, linear->out, op_at(f, at))) return false;
-    step->ending = APR_PROMPT_LEAVE;
+    step->ending = APR_PROMPT_UNSCALED;
     step->end = at;
     return true;
 }
@@ -157,14 +157,14 @@ static bool find_step(const finder *f, size_t i, const apr_prompt_step *before, 
 
     *step = (apr_prompt_step){.first = i, .add = -1, .norm = -1, .glu = -1, .head_norms = {-1, -1}, .ropes = {-1, -1}, .store = -1};
     if (is_inner_sum(f, at)) {
-        step->lacks_scale = follows && before->ending == APR_PROMPT_LEAVE;
+        step->addend_is_unscaled = follows && before->ending == APR_PROMPT_UNSCALED;
         step->add = (int)at++;
     }
     if (step->add >= 0 || is_inner_norm(f, at)) {
         step->norm = (int)at;
         value = op_at(f, at++)->out;
     }
-    step->is_left = follows && before->ending == APR_PROMPT_UNIT;
+    step->is_left = follows && before->ending == APR_PROMPT_GLU;
     step->n_linears = count_products(f, at, value);
     for (int k = 0; k < step->n_linears; k++) step->linears[k] = (int)at++;
     if (step->n_linears == 0) return false;
@@ -190,7 +190,7 @@ static void walk(finder *f)
     }
 }
 
-apr_status apr_prompt_find_steps(apr_prompt_steps *steps, const apr_program *program, const apr_prompt_can *can, apr_error *err)
+apr_status apr_prompt_find_steps(apr_prompt_steps *steps, const apr_program *program, const apr_prompt_support *can, apr_error *err)
 {
     finder f = {.program = program, .can = can, .out = steps};
 

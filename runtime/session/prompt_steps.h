@@ -20,9 +20,9 @@
 /* Operations are indices into the program; -1: none. */
 typedef struct apr_prompt_step {
     size_t first, end; /* operations [first, end) */
-    apr_prompt_ending ending;
+    apr_prompt_epilogue ending;
     int add, norm;
-    bool lacks_scale; /* the step before is LEAVE */
+    bool addend_is_unscaled; /* the step before is LEAVE */
     bool is_left;     /* the step before is UNIT */
     int linears[APR_PROMPT_PARTS];
     int n_linears;
@@ -37,12 +37,12 @@ typedef struct apr_prompt_steps {
 } apr_prompt_steps;
 
 /* What the device supports for this program. */
-typedef struct apr_prompt_can {
+typedef struct apr_prompt_support {
     const bool *has; /* [n_weights] the slot's vector is on the device */
     bool turns;      /* TURN may be used */
-} apr_prompt_can;
+} apr_prompt_support;
 
-apr_status apr_prompt_find_steps(apr_prompt_steps *steps, const apr_program *program, const apr_prompt_can *can, apr_error *err);
+apr_status apr_prompt_find_steps(apr_prompt_steps *steps, const apr_program *program, const apr_prompt_support *can, apr_error *err);
 void apr_prompt_close_steps(apr_prompt_steps *steps); /* zeroed or failed ones may be closed */
 
 #endif

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 
 struct apr_candidate {
-    uint64_t key; /* order key of the logit (after penalties) and id, see kernels/best.h: larger is more likely */
+    uint64_t key; /* order key of the logit (after penalties) and id, see kernels/topk.h: larger is more likely */
     float weight; /* exp((logit - largest) / temperature) */
 };
 
@@ -53,7 +53,7 @@ void apr_sampler_close(apr_sampler *s)
     *s = (apr_sampler){0};
 }
 
-int32_t apr_greedy(const float *logits, int64_t vocab_size)
+int32_t apr_argmax(const float *logits, int64_t vocab_size)
 {
     int64_t best = 0;
     for (int64_t i = 1; i < vocab_size; i++)
@@ -94,9 +94,9 @@ static int32_t argmax(const apr_sampler *s, const float *logits)
 {
     int64_t best = 0;
 
-    if (s->counts == NULL) return apr_greedy(logits, s->vocab_size);
+    if (s->counts == NULL) return apr_argmax(logits, s->vocab_size);
     for (int64_t i = 1; i < s->vocab_size; i++)
-        if (apr_best_key(penalized(s, logits, i), i) > apr_best_key(penalized(s, logits, best), best)) best = i;
+        if (apr_topk_key(penalized(s, logits, i), i) > apr_topk_key(penalized(s, logits, best), best)) best = i;
     return (int32_t)best;
 }
 
@@ -141,7 +141,7 @@ static void find_top_k(const apr_sampler *s, const float *logits, int64_t k)
 {
     struct apr_candidate *const heap = s->candidates;
 
-    for (int64_t i = 0; i < k; i++) heap[i] = (struct apr_candidate){.key = apr_best_key(penalized(s, logits, i), i)};
+    for (int64_t i = 0; i < k; i++) heap[i] = (struct apr_candidate){.key = apr_topk_key(penalized(s, logits, i), i)};
     qsort(heap, (size_t)k, sizeof *heap, by_key);
     for (int64_t i = 0; i < k / 2; i++) { /* in ascending order it is a heap */
         const struct apr_candidate last = heap[k - 1 - i];
@@ -149,7 +149,7 @@ static void find_top_k(const apr_sampler *s, const float *logits, int64_t k)
         heap[i] = last;
     }
     for (int64_t i = k; i < s->vocab_size; i++) {
-        const uint64_t key = apr_best_key(penalized(s, logits, i), i);
+        const uint64_t key = apr_topk_key(penalized(s, logits, i), i);
         if (key <= heap[0].key) continue;
         heap[0].key = key;
         sift_down(heap, k);
@@ -160,11 +160,11 @@ static void find_top_k(const apr_sampler *s, const float *logits, int64_t k)
 /* Sets the candidates' weights at a temperature, from the logits in their keys. Returns the sum. */
 static double set_weights(struct apr_candidate *candidates, int64_t n, float temperature)
 {
-    const float largest = n > 0 ? apr_best_logit(candidates[0].key) : 0.0f;
+    const float largest = n > 0 ? apr_topk_logit(candidates[0].key) : 0.0f;
     double total = 0.0;
 
     for (int64_t i = 0; i < n; i++) {
-        candidates[i].weight = weight_at(apr_best_logit(candidates[i].key), largest, temperature);
+        candidates[i].weight = weight_at(apr_topk_logit(candidates[i].key), largest, temperature);
         total += (double)candidates[i].weight;
     }
     return total;
@@ -192,7 +192,7 @@ static double set_row_weights(const apr_sampler *s, const float *logits, float l
 
     for (int64_t i = 0; i < s->vocab_size; i++) {
         const float logit = penalized(s, logits, i);
-        s->candidates[i] = (struct apr_candidate){apr_best_key(logit, i), weight_at(logit, largest, temperature)};
+        s->candidates[i] = (struct apr_candidate){apr_topk_key(logit, i), weight_at(logit, largest, temperature)};
         total += (double)s->candidates[i].weight;
     }
     return total;
@@ -224,7 +224,7 @@ static int32_t draw(apr_sampler *s, const struct apr_candidate *candidates, int6
     double left = (double)(apr_random(&s->state) >> 11) * 0x1p-53 * total;
     for (int64_t i = 0; i < n; i++) {
         left -= (double)candidates[i].weight;
-        if (left < 0.0) return apr_best_id(candidates[i].key);
+        if (left < 0.0) return apr_topk_id(candidates[i].key);
     }
     return -1;
 }
@@ -261,12 +261,12 @@ int32_t apr_sample(apr_sampler *s, const float *logits)
 
 /* --- the top-k request --- */
 
-apr_best apr_sampler_wish(const apr_sampler *s)
+apr_topk apr_sampler_topk_request(const apr_sampler *s)
 {
-    if (s->options.temperature == 0.0f || s->counts != NULL) return (apr_best){.n_wanted = 1};
-    if (!cuts_off(s)) return (apr_best){.n_wanted = 1, .temperature = s->options.temperature};
-    if (has_top_k(s)) return (apr_best){.n_wanted = s->options.top_k <= APR_MOST_BEST ? (int)s->options.top_k : 1};
-    return (apr_best){.n_wanted = APR_MOST_BEST, .temperature = has_top_p(s) ? 1.0f : 0.0f};
+    if (s->options.temperature == 0.0f || s->counts != NULL) return (apr_topk){.n_wanted = 1};
+    if (!cuts_off(s)) return (apr_topk){.n_wanted = 1, .temperature = s->options.temperature};
+    if (has_top_k(s)) return (apr_topk){.n_wanted = s->options.top_k <= APR_TOPK_MAX ? (int)s->options.top_k : 1};
+    return (apr_topk){.n_wanted = APR_TOPK_MAX, .temperature = has_top_p(s) ? 1.0f : 0.0f};
 }
 
 /* --- drawing from a part of the row --- */
@@ -276,23 +276,23 @@ typedef struct bounds {
     double least, most;
 } bounds;
 
-static bounds bounds_of(double sum) { return (bounds){sum * (1.0 - 1.5 * APR_BEST_SUM_ERROR), sum * (1.0 + 1.5 * APR_BEST_SUM_ERROR)}; }
+static bounds bounds_of(double sum) { return (bounds){sum * (1.0 - 1.5 * APR_TOPK_SUM_ERROR), sum * (1.0 + 1.5 * APR_TOPK_SUM_ERROR)}; }
 
 /* The partial sum at which the next token will be drawn. Does not advance the generator. */
-static bounds next_draw(const apr_sampler *s, const apr_best *topk)
+static bounds next_draw(const apr_sampler *s, const apr_topk *topk)
 {
     uint64_t state = s->state;
     return bounds_of((double)(apr_random(&state) >> 11) * 0x1p-53 * topk->sum);
 }
 
-static bounds sum_before(const apr_best *topk, int part)
+static bounds sum_before(const apr_topk *topk, int part)
 {
     double sum = 0.0;
     for (int i = 0; i < part; i++) sum += topk->parts[i];
     return bounds_of(sum);
 }
 
-int apr_sample_part(const apr_sampler *s, const apr_best *topk)
+int apr_sample_part(const apr_sampler *s, const apr_topk *topk)
 {
     if (s->options.temperature == 0.0f || s->counts != NULL || cuts_off(s) || topk->n < 1 || !isfinite(topk->logits[0])) return -1;
     const bounds drawn = next_draw(s, topk);
@@ -301,7 +301,7 @@ int apr_sample_part(const apr_sampler *s, const apr_best *topk)
     return -1;
 }
 
-bool apr_sample_within(apr_sampler *s, const apr_best *topk, int part, const float *logits, int64_t n, int32_t *id)
+bool apr_sample_within(apr_sampler *s, const apr_topk *topk, int part, const float *logits, int64_t n, int32_t *id)
 {
     const bounds drawn = next_draw(s, topk), before = sum_before(topk, part);
     double sum = 0.0;
@@ -310,7 +310,7 @@ bool apr_sample_within(apr_sampler *s, const apr_best *topk, int part, const flo
         sum += (double)weight_of(s, logits[i], topk->logits[0]);
         if (before.most + sum < drawn.least) continue;
         if (before.least + sum <= drawn.most) return false; /* this token or the next: undecided */
-        *id = (int32_t)(part * APR_BEST_PART + i);
+        *id = (int32_t)(part * APR_TOPK_PART + i);
         apr_random(&s->state);
         return true;
     }
@@ -336,20 +336,20 @@ static int64_t count_left(const apr_sampler *s, const struct apr_candidate *cand
     return n_likely < at_least ? n_likely : at_least;
 }
 
-bool apr_sample_best(apr_sampler *s, const apr_best *topk, int32_t *id)
+bool apr_sample_topk(apr_sampler *s, const apr_topk *topk, int32_t *id)
 {
-    struct apr_candidate candidates[APR_MOST_BEST];
+    struct apr_candidate candidates[APR_TOPK_MAX];
     int64_t n = topk->n;
 
     if (topk->n < 1 || topk->n_wanted < 1 || s->counts != NULL) return false;
     *id = topk->ids[0];
     if (s->options.temperature == 0.0f) return true;
     if (!cuts_off(s) || !isfinite(topk->logits[0]) || (has_top_k(s) && n < s->options.top_k)) return false;
-    for (int i = 0; i < topk->n; i++) candidates[i].key = apr_best_key(topk->logits[i], topk->ids[i]);
+    for (int i = 0; i < topk->n; i++) candidates[i].key = apr_topk_key(topk->logits[i], topk->ids[i]);
     if (has_top_k(s)) n = s->options.top_k;
     const double total = set_weights(candidates, n, 1.0f);
     n = has_top_k(s) ? count_left(s, candidates, n, true, total, 0.0)
-                     : count_left(s, candidates, n, n == s->vocab_size, topk->sum, APR_BEST_SUM_ERROR);
+                     : count_left(s, candidates, n, n == s->vocab_size, topk->sum, APR_TOPK_SUM_ERROR);
     if (n < 0) return false;
     const int32_t drawn = draw_narrowed(s, candidates, n);
     if (drawn >= 0) *id = drawn;

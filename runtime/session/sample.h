@@ -12,7 +12,7 @@
 #define APR_RUNTIME_SAMPLE_H
 
 #include "formats/base/status.h"
-#include "kernels/best.h"
+#include "kernels/topk.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -49,17 +49,17 @@ void apr_sampler_take(apr_sampler *sampler, const int32_t *ids, size_t n_ids);
 int32_t apr_sample(apr_sampler *sampler, const float *logits);
 
 /* The top-k request whose result the next three functions need. */
-apr_best apr_sampler_wish(const apr_sampler *sampler);
+apr_topk apr_sampler_topk_request(const apr_sampler *sampler);
 /* Chooses the token that apr_sample would choose, with the same random number, from the top-k alone. False: the top-k is not enough (no
  * cut-off, penalties, too little probability, or two sums too close). No random number is used then. */
-bool apr_sample_best(apr_sampler *sampler, const apr_best *topk, int32_t *id);
+bool apr_sample_topk(apr_sampler *sampler, const apr_topk *topk, int32_t *id);
 
-/* The same when the whole row counts. apr_sample_part returns the part of the row (kernels/best.h) that contains the token to be drawn;
+/* The same when the whole row counts. apr_sample_part returns the part of the row (kernels/topk.h) that contains the token to be drawn;
  * -1: undecided. apr_sample_within draws it from the n logits of that part; false: undecided, and no random number is used. */
-int apr_sample_part(const apr_sampler *sampler, const apr_best *topk);
-bool apr_sample_within(apr_sampler *sampler, const apr_best *topk, int part, const float *logits, int64_t n, int32_t *id);
+int apr_sample_part(const apr_sampler *sampler, const apr_topk *topk);
+bool apr_sample_within(apr_sampler *sampler, const apr_topk *topk, int part, const float *logits, int64_t n, int32_t *id);
 
 /* Argmax: the id of the largest logit. NaN is less than every number. */
-int32_t apr_greedy(const float *logits, int64_t vocab_size);
+int32_t apr_argmax(const float *logits, int64_t vocab_size);
 
 #endif

@@ -14,7 +14,7 @@ enum { NO_SEAT = -1, MAX_JOINING = 4 };
 
 /* On a device the rest of a prompt becomes rows of steps if it has at most this many tokens, for several prompts at once: such a step
  * takes hardly longer than one of a single prompt. */
-enum { MAX_STEPPED = APR_ROWS_MOST };
+enum { MAX_STEPPED = APR_ROWS_MAX_TOKENS };
 
 /* A sequence of the session that requests can use. */
 typedef struct seat {
@@ -39,7 +39,7 @@ typedef struct run {
     int32_t *kept; /* [n_ctx] tokens of the last sequence: the kept prefix */
     int64_t n_kept;
     apr_sequence_token *tokens; /* rows of the step */
-    apr_best *topk;             /* top-k of these rows */
+    apr_topk *topk;             /* top-k of these rows */
     int64_t n_rows;             /* most rows of a step of prompts */
 } run;
 
@@ -50,7 +50,7 @@ int64_t apr_schedule_width(const apr_session *session)
 }
 
 static bool has_device(const run *r) { return apr_session_place_ordinal(r->session, 0) >= 0; }
-static int64_t chunk_of(const run *r) { return has_device(r) ? APR_DEVICE_PIECE : APR_PAGE_CELLS; }
+static int64_t chunk_of(const run *r) { return has_device(r) ? APR_DEVICE_PROMPT_CHUNK : APR_PAGE_CELLS; }
 static int64_t n_ctx(const run *r) { return apr_session_plan(r->session)->n_ctx; }
 static bool keeps_prefix(const run *r) { return apr_session_n_sequences(r->session) > 1; }
 static int64_t pages_for(int64_t n) { return (n + APR_PAGE_CELLS - 1) / APR_PAGE_CELLS; }
@@ -68,7 +68,7 @@ static int64_t common_prefix(const run *r, const int32_t *a, int64_t n_a, const 
 static int64_t kept_of(const run *r, const apr_request *q)
 {
     const int64_t n = common_prefix(r, r->kept, r->n_kept, q->prompt, (int64_t)q->n_prompt - 1);
-    return n == r->n_kept || apr_session_shares_anywhere(r->session) ? n : 0;
+    return n == r->n_kept || apr_session_can_share_prefix(r->session) ? n : 0;
 }
 
 static void drop_kept(run *r)
@@ -237,7 +237,7 @@ static void take_token(run *r, seat *s, int32_t id)
 static bool leaves_logits(const run *r) { return keeps_prefix(r) && has_device(r); }
 
 /* Chooses the token after a prompt that has just been evaluated. */
-static apr_status choose_first(run *r, seat *s, const apr_best *topk, int32_t *id, apr_error *err)
+static apr_status choose_first(run *r, seat *s, const apr_topk *topk, int32_t *id, apr_error *err)
 {
     if (leaves_logits(r)) return apr_choose(r->session, &s->sampler, topk, id, err);
     APR_TRY(apr_session_read_logits(r->session, err));
@@ -252,7 +252,7 @@ static apr_status evaluate_chunk(run *r, int64_t *n_tokens, apr_error *err)
     seat *const s = &r->seats[i];
     const int64_t left = (int64_t)s->request.n_prompt - s->position, chunk = chunk_of(r) - s->position % chunk_of(r);
     const int64_t n = left < chunk ? left : chunk;
-    apr_best topk = apr_sampler_wish(&s->sampler);
+    apr_topk topk = apr_sampler_topk_request(&s->sampler);
     const apr_eval_output out = {.best = n == left && leaves_logits(r) ? &topk : NULL};
     int32_t id;
 
@@ -281,7 +281,7 @@ static bool is_to_be_stepped(const run *r, const seat *s)
 {
     const int64_t left = (int64_t)s->request.n_prompt - s->position;
     return leaves_logits(r) && left <= MAX_STEPPED && left <= chunk_of(r) - s->position % chunk_of(r) &&
-           apr_session_steps_prompts(r->session);
+           apr_session_can_step_prompts(r->session);
 }
 
 /* Takes the rows of a step; sequences that end are released after it. */
@@ -300,7 +300,7 @@ static apr_status take_rows(void *user, int64_t first, int64_t n_rows, const flo
 }
 
 /* The same from the top-k on a device. Chooses the same tokens. */
-static apr_status take_topk(void *user, int64_t row, const apr_best *topk, apr_error *err)
+static apr_status take_topk(void *user, int64_t row, const apr_topk *topk, apr_error *err)
 {
     run *const r = user;
     seat *const s = &r->seats[r->tokens[row].sequence];
@@ -316,10 +316,10 @@ static apr_status take_topk(void *user, int64_t row, const apr_best *topk, apr_e
 
 static apr_status step(run *r, int64_t n, apr_error *err)
 {
-    const apr_eval_output rows = {.on_logits = take_rows, .user = r}, topk = {.best = r->topk, .on_best = take_topk, .user = r};
+    const apr_eval_output rows = {.on_logits = take_rows, .user = r}, topk = {.best = r->topk, .on_topk = take_topk, .user = r};
     const apr_eval_output out = leaves_logits(r) ? topk : rows;
 
-    for (int64_t k = 0; k < n; k++) r->topk[k] = apr_sampler_wish(&r->seats[r->tokens[k].sequence].sampler);
+    for (int64_t k = 0; k < n; k++) r->topk[k] = apr_sampler_topk_request(&r->seats[r->tokens[k].sequence].sampler);
     if (keeps_prefix(r)) return apr_session_step(r->session, r->tokens, n, &out, err);
     return apr_session_eval(r->session, &r->tokens[0].id, 1, &out, err);
 }

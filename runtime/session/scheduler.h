@@ -1,7 +1,7 @@
 /* runtime/session/scheduler.h - continuous batching: many prompts through one session. Sequences join, decode together one token a step,
  * and leave.
  *
- * A prompt is evaluated in chunks of APR_PAGE_CELLS tokens (on a device APR_DEVICE_PIECE), counted from its beginning. Between two
+ * A prompt is evaluated in chunks of APR_PAGE_CELLS tokens (on a device APR_DEVICE_PROMPT_CHUNK), counted from its beginning. Between two
  * chunks the running sequences get their next token. Several prompts that end may be evaluated between two steps: up to four, or short
  * ones up to one chunk's tokens together. On a device the last tokens of several prompts are rows of one step, if the session supports
  * it. The answer to a request depends on it alone: not on the others, nor on their order.
@@ -15,7 +15,7 @@
 #include "runtime/session/generate.h"
 
 /* The chunk of a prompt on a device: large enough for fast GEMMs. The session's n_batch should be at least this. */
-enum { APR_DEVICE_PIECE = 512 };
+enum { APR_DEVICE_PROMPT_CHUNK = 512 };
 
 typedef struct apr_request {
     const int32_t *prompt; /* [n_prompt], borrowed until on_done */

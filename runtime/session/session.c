@@ -1,7 +1,7 @@
 /* session.c - opens a model for running and runs its program over tokens. Falls back to the host when a device fails. */
-#include "runtime/program/op_card.h"
+#include "runtime/program/op_spec.h"
 #include "runtime/session/heap.h"
-#include "runtime/session/session_parts.h"
+#include "runtime/session/session_internal.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,7 +28,7 @@ static apr_status open_program(apr_session *s, apr_error *err)
                             "%s: a %s model needs the operation '%s' (layer %d), which the %s backend does not have", s->model->path,
                             s->program.architecture, apr_op_name(missing->kind), missing->layer, backend->name);
     }
-    if (s->model->dialect != APR_DIALECT_HF)
+    if (s->model->naming != APR_NAMING_HF)
         return apr_fail(err, APR_E_USAGE, "%s: the tensors must have Hugging Face's names before the model can be run", s->model->path);
     return apr_session_bind_tensors(s, err);
 }
@@ -192,12 +192,12 @@ static apr_status copy_tap(apr_session *s, int value, float *hidden, size_t firs
 /* Runs everything except the logits, for the tokens of the batch. */
 static apr_status run_batch(apr_session *s, const apr_eval_output *out, size_t first, size_t n_ids, apr_error *err)
 {
-    const bool in_steps = apr_session_takes_prompt_steps(s, out);
+    const bool in_steps = apr_session_uses_prompt_steps(s, out);
     size_t n_done = 0;
     for (size_t i = 0; i < s->program.n_ops; i++) {
         const apr_op *const op = &s->program.ops[i];
         if (op->out >= 0 && s->program.values[op->out].is_logits) continue;
-        if (i >= n_done) APR_TRY(in_steps ? apr_session_run_prompt_step(s, i, &n_done, err) : apr_session_run_some(s, i, &n_done, err));
+        if (i >= n_done) APR_TRY(in_steps ? apr_session_run_prompt_step(s, i, &n_done, err) : apr_session_run_next(s, i, &n_done, err));
         if (out->hidden != NULL && op->out >= 0 && s->program.values[op->out].tap >= 0)
             APR_TRY(copy_tap(s, op->out, out->hidden, first, n_ids, err));
     }
@@ -235,7 +235,7 @@ static apr_status deliver(apr_session *s, const apr_eval_output *out, size_t fir
     s->last_row = at->logits + before_last;
     s->last_logits = NULL;
     if (s->only_products) return APR_OK;
-    if (out->best != NULL && is_last) APR_TRY(apr_session_find_best(s, out->best, err));
+    if (out->best != NULL && is_last) APR_TRY(apr_session_topk(s, out->best, err));
     if (at->device != NULL && !wants_rows) return APR_OK;
     APR_TRY(apr_session_fetch(s, at, s->host_logits, at->logits, (size_t)s->n_rows * width * sizeof *s->host_logits, err));
     s->last_logits = s->host_logits + before_last;
@@ -262,11 +262,11 @@ static apr_status deliver_topk(apr_session *s, const apr_eval_output *out, apr_e
     const apr_session_place *const at = apr_session_place_of_logits(s);
     const int64_t first = s->step_first + s->first_row;
 
-    APR_TRY(apr_session_find_bests(s, out->best + first, err));
+    APR_TRY(apr_session_step_topk(s, out->best + first, err));
     for (int64_t r = 0; r < s->n_rows; r++) {
         s->last_row = at->logits + r * s->program.vocab_size;
         s->last_logits = NULL;
-        APR_TRY(out->on_best(out->user, first + r, &out->best[first + r], err));
+        APR_TRY(out->on_topk(out->user, first + r, &out->best[first + r], err));
     }
     return APR_OK;
 }
@@ -283,7 +283,7 @@ static apr_status run_logits(apr_session *s, const apr_eval_output *out, size_t 
             const apr_op *const op = &s->program.ops[i];
             if (op->out >= 0 && s->program.values[op->out].is_logits) APR_TRY(apr_session_run_op(s, op, err));
         }
-        APR_TRY(out->on_best != NULL ? deliver_topk(s, out, err) : deliver(s, out, first, is_last && s->first_row + s->n_rows == end, err));
+        APR_TRY(out->on_topk != NULL ? deliver_topk(s, out, err) : deliver(s, out, first, is_last && s->first_row + s->n_rows == end, err));
     }
     return APR_OK;
 }
@@ -307,13 +307,13 @@ static apr_status run_rows(apr_session *s, const apr_eval_output *out, apr_error
     const apr_eval_output all = {.all_logits = true,
                                  .logits = out->logits,
                                  .on_logits = out->on_logits,
-                                 .best = out->on_best != NULL ? out->best : NULL,
-                                 .on_best = out->on_best,
+                                 .best = out->on_topk != NULL ? out->best : NULL,
+                                 .on_topk = out->on_topk,
                                  .user = out->user};
     bool done = false, logits = false;
 
     s->n_handed = s->n_skipped = 0;
-    APR_TRY(apr_session_tell_step(s, err));
+    APR_TRY(apr_session_upload_step(s, err));
     APR_TRY(apr_session_replay_step(s, &done, &logits, err));
     if (!done && apr_session_may_fuse_rows(s, &s->places[0])) {
         APR_TRY(apr_session_run_fused_rows(s, &s->places[0], err));
@@ -324,14 +324,14 @@ static apr_status run_rows(apr_session *s, const apr_eval_output *out, apr_error
     if (!logits) return run_logits(s, &all, first, 0, s->n_tokens, true, err);
     s->first_row = 0;
     s->n_rows = s->n_tokens;
-    return all.on_best != NULL ? deliver_topk(s, &all, err) : deliver(s, &all, first, true, err);
+    return all.on_topk != NULL ? deliver_topk(s, &all, err) : deliver(s, &all, first, true, err);
 }
 
 static apr_status run_all_tokens(apr_session *s, const int32_t *ids, size_t n_ids, const apr_eval_output *out, apr_error *err)
 {
     const int64_t n_batch = s->places[0].plan.n_batch;
 
-    if (n_ids > 0 && s->position == 0) APR_TRY(apr_session_forget(s, err));
+    if (n_ids > 0 && s->position == 0) APR_TRY(apr_session_clear_states(s, err));
     for (size_t first = 0; first < n_ids;) {
         const size_t left = n_ids - first;
         s->n_tokens = left < (size_t)n_batch ? (int64_t)left : n_batch;
@@ -381,9 +381,9 @@ apr_status apr_session_run_step(apr_session *s, const apr_eval_output *out, apr_
     if (!apr_session_has_device(s)) return run_rows(s, out, err);
     s->stage = "a step of several sequences";
     if (is_first) check_each(s, true);
-    s->options.cuda->use_alike(s->places[0].device, true);
+    s->options.cuda->use_batch_invariant(s->places[0].device, true);
     const apr_status status = run_rows(s, out, err);
-    s->options.cuda->use_alike(s->places[0].device, false);
+    s->options.cuda->use_batch_invariant(s->places[0].device, false);
     if (is_first) check_each(s, false);
     s->step_checked |= status == APR_OK;
     return status == APR_OK ? apr_session_check_devices(s, s->stage, err) : status;
@@ -417,7 +417,7 @@ apr_status apr_session_eval(apr_session *s, const int32_t *ids, size_t n_ids, co
                             (long long)s->program.vocab_size);
 
     APR_TRY(apr_session_extend_pages(s, s->position + (int64_t)n_ids, err));
-    APR_TRY(apr_session_tell_pages(s, err));
+    APR_TRY(apr_session_upload_pages(s, err));
     s->n_handed = s->n_skipped = 0;
     apr_status status = run_stage(s, ids, n_ids, out, &failure);
     if (may_fall_back(s, status)) {

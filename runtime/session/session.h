@@ -24,21 +24,21 @@ typedef struct apr_session apr_session;
 
 typedef struct apr_session_options {
     int64_t n_ctx;              /* 0: the model's own, at most 4096 */
-    int64_t n_batch;            /* tokens of a prompt evaluated at a time; 0: as many as fit, see apr_plan_set_pace */
+    int64_t n_batch;            /* tokens of a prompt evaluated at a time; 0: as many as fit, see apr_plan_set_speed */
     int64_t n_logits;           /* rows of logits kept at a time */
     int64_t n_sequences;        /* 0: one. Several need a single place: the host or one device */
     int64_t kv_cells;           /* see apr_plan_options */
     apr_dtype kv_dtype;         /* one of apr_kv_dtypes */
     uint64_t budget_bytes;      /* host memory; 0: not checked */
     int n_threads;              /* 0: all; at most 4 for each processor are used */
-    const char *weights_lie;    /* for the plan's reasons: where the model's weights are; NULL: "mapped from the file" */
+    const char *weights_location;    /* for the plan's reasons: where the model's weights are; NULL: "mapped from the file" */
     const apr_backend *backend; /* NULL: the host's */
 
     /* If cuda is not NULL: the device that holds the weights and computes everything. */
     const apr_cuda_api *cuda;
     int ordinal;
     int n_devices;                  /* several: the program is split over them in this order; 0 or 1: only `ordinal` */
-    int ordinals[APR_MOST_DEVICES]; /* [n_devices]; an ordinal may repeat: parts that share a card */
+    int ordinals[APR_MAX_DEVICES]; /* [n_devices]; an ordinal may repeat: parts that share a card */
     apr_offload offload;            /* what is computed on the host; budget_bytes limits its memory there */
     uint64_t headroom_bytes;        /* of the device's free memory that stays free */
     uint64_t stack_bytes;           /* of the CUDA context */
@@ -96,14 +96,14 @@ typedef struct apr_eval_output {
     bool all_logits; /* of every token; otherwise of the last */
     float *logits;   /* NULL, or a buffer [all_logits ? n_ids : 1, vocab_size] */
     float *hidden;   /* NULL, or a buffer [program->n_taps, n_ids, hidden_size] */
-    /* NULL, or the top-k request for the last token's logits (kernels/best.h), filled in. The logits then stay on the device unless
+    /* NULL, or the top-k request for the last token's logits (kernels/topk.h), filled in. The logits then stay on the device unless
      * another output needs them; apr_session_logits is NULL until apr_session_read_logits downloads them. */
-    apr_best *best;
+    apr_topk *best;
     /* NULL, or called with rows of logits as they are computed, starting at token `first` of this call. Its failure ends the call. */
     apr_status (*on_logits)(void *user, int64_t first, int64_t n_rows, const float *logits, apr_error *err);
     /* Only for apr_session_step. NULL, or called for each row once best[row] is filled in; `best` then has one request per row. During
      * the call that row is the last token, so its logits can be read. Its failure ends the call. */
-    apr_status (*on_best)(void *user, int64_t row, const apr_best *best, apr_error *err);
+    apr_status (*on_topk)(void *user, int64_t row, const apr_topk *best, apr_error *err);
     void *user;
 } apr_eval_output;
 
@@ -118,7 +118,7 @@ int64_t apr_session_n_sequences(const apr_session *session);
 void apr_session_use(apr_session *session, int64_t sequence);
 
 /* Can a prompt's tokens be rows of steps? Only if the model's states are all keys and values. */
-bool apr_session_steps_prompts(const apr_session *session);
+bool apr_session_can_step_prompts(const apr_session *session);
 
 typedef struct apr_sequence_token {
     int64_t sequence;
@@ -126,8 +126,8 @@ typedef struct apr_sequence_token {
 } apr_sequence_token;
 
 /* Evaluates one token of each of some sequences. Each has been started by apr_session_eval and occurs at most once. Where prompts may be
- * rows of steps (apr_session_steps_prompts), a sequence may also start here, and may have several consecutive tokens in adjacent rows;
- * how they are divided into steps changes no number. out->on_logits and out->logits get all rows in the order of `rows`, or out->on_best
+ * rows of steps (apr_session_can_step_prompts), a sequence may also start here, and may have several consecutive tokens in adjacent rows;
+ * how they are divided into steps changes no number. out->on_logits and out->logits get all rows in the order of `rows`, or out->on_topk
  * the top tokens of each. Hidden states are not available. APR_E_NO: a context or the cache is full, and nothing is evaluated. */
 apr_status apr_session_step(apr_session *session, const apr_sequence_token *rows, int64_t n_rows, const apr_eval_output *out,
                             apr_error *err);
@@ -135,7 +135,7 @@ apr_status apr_session_step(apr_session *session, const apr_sequence_token *rows
 /* Makes `to` a sequence that has evaluated the first n_positions (whole pages) of `from`, in the same memory. APR_E_USAGE: `from` has
  * fewer positions; or it has more, and the model keeps only the latest state (windows, recurrent states). */
 apr_status apr_session_share(apr_session *session, int64_t from, int64_t to, int64_t n_positions, apr_error *err);
-bool apr_session_shares_anywhere(const apr_session *session); /* can n_positions be less than `from` has? */
+bool apr_session_can_share_prefix(const apr_session *session); /* can n_positions be less than `from` has? */
 /* Free pages of the cache; 0 where there is one sequence. */
 int64_t apr_session_free_pages(const apr_session *session);
 

@@ -1,8 +1,8 @@
 /* session_bind.c - binds a program to a model's tensors, and its operations to the memory they run in. */
 #include "runtime/program/admission.h"
-#include "runtime/program/op_card.h"
+#include "runtime/program/op_spec.h"
 #include "runtime/session/heap.h"
-#include "runtime/session/session_parts.h"
+#include "runtime/session/session_internal.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -17,12 +17,12 @@ static apr_status check_tensor(const apr_session *s, const apr_weight_slot *slot
     return APR_OK;
 }
 
-const apr_tensor *apr_session_parts(const apr_session *s, size_t slot)
+const apr_tensor *apr_session_slot_tensors(const apr_session *s, size_t slot)
 {
     return s->experts[slot] != NULL ? s->experts[slot] : s->tensors[slot];
 }
 
-int64_t apr_session_n_parts(const apr_session *s, size_t slot) { return s->tensors[slot] != NULL ? s->program.weights[slot].count : 0; }
+int64_t apr_session_n_slot_tensors(const apr_session *s, size_t slot) { return s->tensors[slot] != NULL ? s->program.weights[slot].count : 0; }
 
 /* Fills the table of a slot that has several tensors: views of the model's. */
 static apr_status bind_experts(apr_session *s, size_t i, apr_error *err)
@@ -71,9 +71,9 @@ apr_status apr_session_bind_tensors(apr_session *s, apr_error *err)
 
 /* --- operations --- */
 
-static apr_ground arena_of(const apr_session *s, const apr_session_place *at)
+static apr_op_memory arena_of(const apr_session *s, const apr_session_place *at)
 {
-    apr_ground arena = {.program = &s->program,
+    apr_op_memory arena = {.program = &s->program,
                         .position = s->position,
                         .sequence = s->sequence,
                         .pages = s->pages.n_pages > 0 ? apr_pages_of(&s->pages, s->sequence) : NULL,
@@ -98,7 +98,7 @@ static apr_ground arena_of(const apr_session *s, const apr_session_place *at)
                         .kv_dtype = at->plan.kv_dtype,
                         .work = at->work,
                         .shared = at->shared};
-    if (at->device != NULL && s->positions != NULL) apr_session_ground_step(s, at, &arena);
+    if (at->device != NULL && s->positions != NULL) apr_session_step_memory(s, at, &arena);
     return arena;
 }
 
@@ -115,19 +115,19 @@ const apr_session_place *apr_session_place_of_logits(const apr_session *s)
 
 float *apr_session_value_at(const apr_session *s, int value)
 {
-    const apr_ground arena = arena_of(s, apr_session_place_of_value(s, value));
-    return apr_ground_value(&arena, value);
+    const apr_op_memory arena = arena_of(s, apr_session_place_of_value(s, value));
+    return apr_op_memory_value(&arena, value);
 }
 
 apr_cache apr_session_cache_at(const apr_session *s, int state, int which)
 {
-    const apr_ground arena = arena_of(s, apr_session_place_of_state(s, state));
-    return apr_ground_cache(&arena, state, which);
+    const apr_op_memory arena = arena_of(s, apr_session_place_of_state(s, state));
+    return apr_op_memory_cache(&arena, state, which);
 }
 
 /* Uploads the ids of the batch into the workspace, where a device reads them; operations that read ids use no other workspace. A single
  * token's id is next to its position, and the ids of a step are in its table. */
-static apr_status upload_ids(const apr_session *s, const apr_session_place *at, apr_ground *arena, apr_error *err)
+static apr_status upload_ids(const apr_session *s, const apr_session_place *at, apr_op_memory *arena, apr_error *err)
 {
     if (s->is_step) {
         arena->ids = at->step.ids;
@@ -147,7 +147,7 @@ static bool is_read_on_host(const apr_session *s, const apr_session_place *at, c
 }
 
 /* Looks up rows of a table that the device does not have, on the host, and uploads them. */
-static apr_status run_on_host(const apr_session *s, const apr_session_place *at, const apr_op *op, apr_ground *arena, apr_error *err)
+static apr_status run_on_host(const apr_session *s, const apr_session_place *at, const apr_op *op, apr_op_memory *arena, apr_error *err)
 {
     apr_op_args args;
 
@@ -158,23 +158,23 @@ static apr_status run_on_host(const apr_session *s, const apr_session_place *at,
     return s->options.cuda->upload(at->device, apr_session_value_at(s, op->out), at->host_rows, n_bytes, err);
 }
 
-static apr_status bind_on(apr_session *s, const apr_session_place *at, const apr_op *op, apr_ground *arena, apr_op_args *args,
+static apr_status bind_on(apr_session *s, const apr_session_place *at, const apr_op *op, apr_op_memory *arena, apr_op_args *args,
                           apr_error *err)
 {
-    if (apr_session_reads_token(s, at)) APR_TRY(apr_session_tell_token(s, at, err));
-    if (at->device != NULL && apr_op_cards[op->kind]->reads_ids) APR_TRY(upload_ids(s, at, arena, err));
+    if (apr_session_reads_token(s, at)) APR_TRY(apr_session_upload_token(s, at, err));
+    if (at->device != NULL && apr_op_specs[op->kind]->reads_ids) APR_TRY(upload_ids(s, at, arena, err));
     apr_op_bind(arena, op, args);
     return APR_OK;
 }
 
 apr_status apr_session_bind_op(apr_session *s, const apr_session_place *at, const apr_op *op, apr_op_args *args, apr_error *err)
 {
-    apr_ground arena = arena_of(s, at);
+    apr_op_memory arena = arena_of(s, at);
     return bind_on(s, at, op, &arena, args, err);
 }
 
 /* With several places the heap is counted here, per host operation: the driver's own use of the heap is not in the plan. */
-static apr_status run_at_place(apr_session *s, const apr_session_place *at, const apr_op *op, apr_ground *arena, apr_error *err)
+static apr_status run_at_place(apr_session *s, const apr_session_place *at, const apr_op *op, apr_op_memory *arena, apr_error *err)
 {
     apr_op_args args;
 
@@ -195,11 +195,11 @@ static apr_status run_at_place(apr_session *s, const apr_session_place *at, cons
 static apr_status copy_value(const apr_session *s, const apr_transfer *t, const apr_op *op, apr_error *err)
 {
     const apr_session_place *const from = &s->places[t->from], *const to = &s->places[t->to];
-    const apr_ground source = arena_of(s, from), target = arena_of(s, to);
-    const apr_ground_rows rows = op->out >= 0 ? apr_ground_rows_of(&source, op->out) : (apr_ground_rows){0, s->n_tokens};
+    const apr_op_memory source = arena_of(s, from), target = arena_of(s, to);
+    const apr_op_memory_rows rows = op->out >= 0 ? apr_op_memory_rows_of(&source, op->out) : (apr_op_memory_rows){0, s->n_tokens};
     const int64_t width = s->program.values[t->value].width;
-    const float *const src = apr_ground_value(&source, t->value) + rows.first * width;
-    float *const dst = apr_ground_value(&target, t->value) + rows.first * width;
+    const float *const src = apr_op_memory_value(&source, t->value) + rows.first * width;
+    float *const dst = apr_op_memory_value(&target, t->value) + rows.first * width;
     const uint64_t n_bytes = (uint64_t)(rows.n * width) * sizeof *src;
 
     if (from->device == NULL) return s->options.cuda->upload(to->device, dst, src, n_bytes, err);
@@ -213,7 +213,7 @@ static bool is_product(const apr_session *s, const apr_op *op)
     bool is = op->kind == APR_OP_ROUTE;
     for (int j = 0; j < APR_OP_MAX_WEIGHTS; j++)
         is |= op->weight[j] >= 0 && (s->program.weights[op->weight[j]].uses & APR_USE_MULTIPLIED) != 0;
-    return is && !apr_op_cards[op->kind]->reads_ids;
+    return is && !apr_op_specs[op->kind]->reads_ids;
 }
 
 apr_status apr_session_run_op(apr_session *s, const apr_op *op, apr_error *err)
@@ -222,7 +222,7 @@ apr_status apr_session_run_op(apr_session *s, const apr_op *op, apr_error *err)
 
     if (s->only_products && !is_product(s, op)) return APR_OK;
     const apr_session_place *const at = &s->places[s->partition.op_place[i]];
-    apr_ground arena = arena_of(s, at);
+    apr_op_memory arena = arena_of(s, at);
     size_t n;
 
     const apr_transfer *const transfers = apr_partition_before(&s->partition, i, &n);
@@ -271,7 +271,7 @@ static bool are_disjoint(const apr_linear_args *const each[], int n)
     return true;
 }
 
-apr_status apr_session_run_some(apr_session *s, size_t i, size_t *end, apr_error *err)
+apr_status apr_session_run_next(apr_session *s, size_t i, size_t *end, apr_error *err)
 {
     const int n = count_linears(s, i);
     const apr_linear_args *each[APR_LINEARS_MAX];

@@ -2,8 +2,8 @@
 #include "formats/base/bytes.h"
 #include "formats/base/clock.h"
 #include "runtime/program/capability.h"
-#include "runtime/program/op_card.h"
-#include "runtime/session/session_parts.h"
+#include "runtime/program/op_spec.h"
+#include "runtime/session/session_internal.h"
 #include "runtime/session/session_upload.h"
 
 #include <stdio.h>
@@ -43,19 +43,19 @@ static bool same_scales(const apr_tensor *a, const apr_tensor *b)
 /* Can the tensors of a slot be stacked into one? */
 static bool is_stackable(const apr_session *s, size_t slot)
 {
-    const apr_tensor *const parts = apr_session_parts(s, slot);
-    for (int64_t j = 1; j < apr_session_n_parts(s, slot); j++)
+    const apr_tensor *const parts = apr_session_slot_tensors(s, slot);
+    for (int64_t j = 1; j < apr_session_n_slot_tensors(s, slot); j++)
         if (apr_dtypes[parts[j].dtype].flat || parts[j].dtype != parts->dtype || !same_scales(parts, &parts[j])) return false;
     return true;
 }
 
 static apr_dtype device_dtype(const apr_session *s, size_t slot)
 {
-    const apr_tensor *const parts = apr_session_parts(s, slot);
-    if (apr_session_relaid_bytes(s, slot) > 0) return APR_U8; /* codes of the repacked layout */
-    for (int64_t j = 0; j < apr_session_n_parts(s, slot); j++)
+    const apr_tensor *const parts = apr_session_slot_tensors(s, slot);
+    if (apr_session_repacked_bytes(s, slot) > 0) return APR_U8; /* codes of the repacked layout */
+    for (int64_t j = 0; j < apr_session_n_slot_tensors(s, slot); j++)
         if (parts[j].packing != NULL) return APR_F16;
-    for (int64_t j = 0; j < apr_session_n_parts(s, slot); j++)
+    for (int64_t j = 0; j < apr_session_n_slot_tensors(s, slot); j++)
         if (parts[j].pending.kind != APR_STEP_NONE && !can_reorder(&parts[j])) return APR_F16;
     return is_stackable(s, slot) && s->options.cuda->takes(parts->dtype) ? parts->dtype : APR_F16;
 }
@@ -63,7 +63,7 @@ static apr_dtype device_dtype(const apr_session *s, size_t slot)
 /* Does the device get the bytes as they are in the file? */
 static bool is_uploaded_as_stored(const apr_session *s, size_t slot)
 {
-    return apr_session_parts(s, slot)->packing == NULL && device_dtype(s, slot) == apr_session_parts(s, slot)->dtype;
+    return apr_session_slot_tensors(s, slot)->packing == NULL && device_dtype(s, slot) == apr_session_slot_tensors(s, slot)->dtype;
 }
 
 /* Is the slot read only by products of whole rows? Not by embedding look-ups, nor by products per head. */
@@ -78,28 +78,28 @@ static bool is_read_by_rows(const apr_session *s, size_t slot)
     return true;
 }
 
-static uint64_t tiled_row_bytes(const apr_tensor *t) { return (uint64_t)apr_items_row_bytes(t->dtype, true, apr_tensor_columns(t)); }
+static uint64_t tiled_row_bytes(const apr_tensor *t) { return (uint64_t)apr_tiled_row_bytes(t->dtype, true, apr_tensor_columns(t)); }
 
 /* Does the slot's type have a tiled layout, and does the workspace hold 16 rows for tiling? Padded rows also need the plan's line for
  * them. */
 static bool can_be_tiled(const apr_session *s, const apr_session_place *at, size_t slot)
 {
-    const apr_tensor *const t = apr_session_parts(s, slot);
+    const apr_tensor *const t = apr_session_slot_tensors(s, slot);
     if (t == NULL || t->scale != NULL || !is_uploaded_as_stored(s, slot)) return false;
     if (tiled_row_bytes(t) != t->n_bytes / (uint64_t)apr_tensor_rows(t) && apr_session_line_bytes(at, APR_LINE_FILLED) == 0) return false;
-    return apr_flow_item_columns(t->dtype) > 0 &&
-           t->n_bytes / (uint64_t)apr_tensor_rows(t) * APR_FLOW_UNIT <= at->work.slice * sizeof(float);
+    return apr_tile_columns(t->dtype) > 0 &&
+           t->n_bytes / (uint64_t)apr_tensor_rows(t) * APR_ROW_GROUP <= at->work.slice * sizeof(float);
 }
 
-bool apr_session_experts_stream(const apr_session *s, const apr_session_place *at, const apr_op *op, const apr_tensor *const weights[3])
+bool apr_session_experts_use_gemv(const apr_session *s, const apr_session_place *at, const apr_op *op, const apr_tensor *const weights[3])
 {
     const apr_cuda_api *const cuda = s->options.cuda;
     apr_experts_args a = op->args.experts;
     a.n_tokens = 1;
     a.gate = weights[0], a.up = weights[1], a.down = weights[2];
     a.work = at->work;
-    return apr_experts_flow(&a) && cuda->streams(at->device, a.gate->dtype, a.n_used * a.n_mid, apr_items_columns(a.gate->dtype, a.n_in)) &&
-           cuda->streams(at->device, a.down->dtype, a.n_out, a.n_used * apr_items_columns(a.down->dtype, a.n_mid));
+    return apr_experts_have_decode_gemv(&a) && cuda->streams(at->device, a.gate->dtype, a.n_used * a.n_mid, apr_tiled_columns(a.gate->dtype, a.n_in)) &&
+           cuda->streams(at->device, a.down->dtype, a.n_out, a.n_used * apr_tiled_columns(a.down->dtype, a.n_mid));
 }
 
 /* Would these experts use the decode GEMV if all three matrices were tiled? */
@@ -108,10 +108,10 @@ static bool experts_would_use_gemv(const apr_session *s, const apr_session_place
     apr_tensor tiled[3]; /* gate, up, down */
     for (int k = 0; k < 3; k++) {
         if (op->weight[k] < 0 || !can_be_tiled(s, at, (size_t)op->weight[k])) return false;
-        tiled[k] = *apr_session_parts(s, (size_t)op->weight[k]);
-        tiled[k].in_items = true;
+        tiled[k] = *apr_session_slot_tensors(s, (size_t)op->weight[k]);
+        tiled[k].tiled = true;
     }
-    return apr_session_experts_stream(s, at, op, (const apr_tensor *const[]){&tiled[0], &tiled[1], &tiled[2]});
+    return apr_session_experts_use_gemv(s, at, op, (const apr_tensor *const[]){&tiled[0], &tiled[1], &tiled[2]});
 }
 
 /* Is the slot a stack of experts whose readers all use the decode GEMV? */
@@ -129,16 +129,16 @@ static bool is_gemv_stack(const apr_session *s, const apr_session_place *at, siz
     return any;
 }
 
-bool apr_session_wants_items(const apr_session *s)
+bool apr_session_wants_tiles(const apr_session *s)
 {
     const bool uses_gemv = !s->options.no_fusion && !s->options.no_replay;
     return s->n_places == 1 && !s->options.no_direct && (uses_gemv || s->options.n_sequences > 1);
 }
 
-bool apr_session_in_items(const apr_session *s, const apr_session_place *at, size_t slot)
+bool apr_session_is_tiled(const apr_session *s, const apr_session_place *at, size_t slot)
 {
-    const apr_tensor *const t = apr_session_parts(s, slot);
-    if (!apr_session_wants_items(s) || !can_be_tiled(s, at, slot)) return false;
+    const apr_tensor *const t = apr_session_slot_tensors(s, slot);
+    if (!apr_session_wants_tiles(s) || !can_be_tiled(s, at, slot)) return false;
     if (t->rank != 2 || s->experts[slot] != NULL) return is_gemv_stack(s, at, slot);
     return is_read_by_rows(s, slot) && s->options.cuda->streams(at->device, t->dtype, apr_tensor_rows(t), apr_tensor_columns(t));
 }
@@ -146,13 +146,13 @@ bool apr_session_in_items(const apr_session *s, const apr_session_place *at, siz
 /* Bytes of all of a slot's tensors, and of their scales. */
 static uint64_t stack_bytes(const apr_session *s, size_t slot)
 {
-    return apr_align_up(apr_session_parts(s, slot)->n_bytes * (uint64_t)apr_session_n_parts(s, slot), 64);
+    return apr_align_up(apr_session_slot_tensors(s, slot)->n_bytes * (uint64_t)apr_session_n_slot_tensors(s, slot), 64);
 }
 
 static uint64_t scales_bytes(const apr_session *s, size_t slot)
 {
-    const apr_tensor *const scale = apr_session_parts(s, slot)->scale;
-    return scale != NULL ? apr_align_up(scale->n_bytes * (uint64_t)apr_session_n_parts(s, slot), 64) : 0;
+    const apr_tensor *const scale = apr_session_slot_tensors(s, slot)->scale;
+    return scale != NULL ? apr_align_up(scale->n_bytes * (uint64_t)apr_session_n_slot_tensors(s, slot), 64) : 0;
 }
 
 void apr_session_device_weights(const apr_session *s, uint64_t *bytes, apr_dtype *dtypes)
@@ -164,19 +164,19 @@ void apr_session_device_weights(const apr_session *s, uint64_t *bytes, apr_dtype
         const bool on_host = apr_slot_is_read_on_host(&s->program.weights[i]);
         dtypes[i] = on_host ? s->tensors[i]->dtype : device_dtype(s, i);
         if (on_host) bytes[i] = apr_plan_tensor_bytes(s->tensors[i]);
-        else if (dtypes[i] == APR_U8) bytes[i] = apr_session_relaid_bytes(s, i);
+        else if (dtypes[i] == APR_U8) bytes[i] = apr_session_repacked_bytes(s, i);
         else if (is_uploaded_as_stored(s, i)) bytes[i] = stack_bytes(s, i) + scales_bytes(s, i);
         else bytes[i] = apr_plan_slot_bytes(&s->program.weights[i], APR_F16);
     }
 }
 
 /* The device then computes with changed weights, so a warning is always given. */
-static void warn_out_of_range(const apr_session *s, const apr_tensor *tensor, const apr_misfits *m)
+static void warn_out_of_range(const apr_session *s, const apr_tensor *tensor, const apr_out_of_range *m)
 {
     char text[512];
-    if (m->n_beyond == 0 || s->options.on_warning == NULL) return;
+    if (m->n_out_of_range == 0 || s->options.on_warning == NULL) return;
     snprintf(text, sizeof text, "tensor '%s': %lld values exceed FP16, the type it has on the device (the largest is %g); they became %g",
-             tensor->name, (long long)m->n_beyond, (double)m->worst, (double)apr_encode_bound(APR_F16, m->worst));
+             tensor->name, (long long)m->n_out_of_range, (double)m->worst, (double)apr_encode_bound(APR_F16, m->worst));
     s->options.on_warning(s->options.user, text);
 }
 
@@ -184,7 +184,7 @@ static void warn_out_of_range(const apr_session *s, const apr_tensor *tensor, co
 static apr_status load_tensor(apr_loads *loads, const apr_tensor *tensor, bool as_stored, uint8_t *to, uint8_t *scales, apr_error *err)
 {
     const bool row_by_row = !as_stored || tensor->pending.kind != APR_STEP_NONE || tensor->made != NULL;
-    APR_TRY(row_by_row ? apr_load_rows(loads, tensor, as_stored ? APR_LOAD_STORED : APR_LOAD_HALVES, to, err)
+    APR_TRY(row_by_row ? apr_load_rows(loads, tensor, as_stored ? APR_LOAD_STORED : APR_LOAD_F16, to, err)
                        : apr_load_bytes(loads, tensor->data, tensor->n_bytes, to, err));
     return as_stored && tensor->scale != NULL ? apr_load_bytes(loads, tensor->scale->data, tensor->scale->n_bytes, scales, err) : APR_OK;
 }
@@ -192,9 +192,9 @@ static apr_status load_tensor(apr_loads *loads, const apr_tensor *tensor, bool a
 /* Describes a slot's weight on the device: the model's tensor with another address and layout. Several tensors become one stack. */
 static void describe_device_copy(const apr_session *s, size_t slot, bool as_stored, uint8_t *to, apr_tensor *device_copy, apr_tensor *scale)
 {
-    const int64_t n = apr_session_n_parts(s, slot);
+    const int64_t n = apr_session_n_slot_tensors(s, slot);
 
-    *device_copy = *apr_session_parts(s, slot);
+    *device_copy = *apr_session_slot_tensors(s, slot);
     device_copy->data = to;
     device_copy->pending = (apr_step){0};
     device_copy->made = NULL;
@@ -227,21 +227,21 @@ static void describe_device_copy(const apr_session *s, size_t slot, bool as_stor
 /* Describes a weight on the device at `to`, and queues its upload. */
 static apr_status load_weight(apr_session *s, apr_session_place *at, size_t slot, uint8_t *to, apr_loads *loads, apr_error *err)
 {
-    const apr_tensor *const parts = apr_session_parts(s, slot);
+    const apr_tensor *const parts = apr_session_slot_tensors(s, slot);
     apr_tensor *const device_copy = &at->relocated[2 * slot];
-    const int64_t n = apr_session_n_parts(s, slot);
+    const int64_t n = apr_session_n_slot_tensors(s, slot);
     const bool as_stored = is_uploaded_as_stored(s, slot), is_repacked = device_dtype(s, slot) == APR_U8;
 
     describe_device_copy(s, slot, as_stored || is_repacked, to, device_copy, device_copy + 1);
     at->bound[slot] = at->multiplied[slot] = device_copy;
     if (is_repacked) return apr_session_load_packed(s, at, slot, to, &device_copy->packing, loads, err);
-    device_copy->in_items = apr_session_in_items(s, at, slot);
-    if (device_copy->in_items) device_copy->n_bytes = tiled_row_bytes(parts) * (uint64_t)(apr_tensor_rows(parts) * n);
+    device_copy->tiled = apr_session_is_tiled(s, at, slot);
+    if (device_copy->tiled) device_copy->n_bytes = tiled_row_bytes(parts) * (uint64_t)(apr_tensor_rows(parts) * n);
     const uint64_t each = device_copy->n_bytes / (uint64_t)n,
                    each_scales = device_copy->scale != NULL ? device_copy->scale->n_bytes / (uint64_t)n : 0;
     for (int64_t j = 0; j < n; j++) {
         uint8_t *const scales = to + stack_bytes(s, slot) + (uint64_t)j * each_scales, *const part = to + (uint64_t)j * each;
-        if (device_copy->in_items) APR_TRY(apr_load_rows(loads, &parts[j], APR_LOAD_ITEMS, part, err));
+        if (device_copy->tiled) APR_TRY(apr_load_rows(loads, &parts[j], APR_LOAD_TILED, part, err));
         else APR_TRY(load_tensor(loads, &parts[j], as_stored, part, scales, err));
     }
     return APR_OK;
@@ -306,7 +306,7 @@ apr_status apr_session_upload_weights(apr_session *s, apr_session_place *at, apr
         status = apr_no_memory(err, "the table of tensors");
     } else {
         apr_session_device_weights(s, bytes, dtypes);
-        apr_plan_filled_weights(&s->program, dtypes, filled);
+        apr_plan_padded_weights(&s->program, dtypes, filled);
         status = apr_partition_keep_weights(&s->partition, &s->program, at->index, bytes, err);
     }
     for (size_t i = 0; i < n && status == APR_OK; i++) {
@@ -334,7 +334,7 @@ void apr_session_set_exact(apr_session *s, bool exact)
             at->backend = exact ? &apr_host_exact_backend : &apr_host_backend;
         if (at->device == NULL) continue;
         s->options.cuda->use_exact(s->places[i].device, exact);
-        apr_session_forget_recorded(s, &s->places[i]);
+        apr_session_drop_recording(s, &s->places[i]);
     }
 }
 

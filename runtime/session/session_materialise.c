@@ -2,7 +2,7 @@
 #include "formats/base/bytes.h"
 #include "formats/base/threads.h"
 #include "kernels/gather.h"
-#include "runtime/session/session_parts.h"
+#include "runtime/session/session_internal.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -26,11 +26,11 @@ static void compose(const apr_session_place *at, apr_tensor *tensor, uint8_t *to
 /* Copies the slot's descriptors, because another place may use the session's own. */
 static apr_tensor *copy_descriptors(const apr_session *s, apr_session_place *at, size_t slot)
 {
-    const int64_t n = apr_session_n_parts(s, slot);
+    const int64_t n = apr_session_n_slot_tensors(s, slot);
     apr_tensor *parts = &at->relocated[slot];
 
     if (s->experts[slot] != NULL) parts = at->own_experts[slot] = malloc((size_t)n * sizeof *parts);
-    if (parts != NULL) memcpy(parts, apr_session_parts(s, slot), (size_t)n * sizeof *parts);
+    if (parts != NULL) memcpy(parts, apr_session_slot_tensors(s, slot), (size_t)n * sizeof *parts);
     return parts;
 }
 
@@ -47,7 +47,7 @@ apr_status apr_session_materialise(apr_session *s, apr_session_place *at, apr_er
         if (s->program.weights[i].uses == APR_USE_FLOAT || at->bound[i] == NULL) continue;
         apr_tensor *const parts = copy_descriptors(s, at, i);
         if (parts == NULL) return apr_no_memory(err, "the table of experts");
-        for (int64_t j = 0; j < apr_session_n_parts(s, i); j++) {
+        for (int64_t j = 0; j < apr_session_n_slot_tensors(s, i); j++) {
             if (parts[j].made == NULL) continue;
             compose(at, &parts[j], to);
             to += apr_align_up(parts[j].n_bytes, 64);

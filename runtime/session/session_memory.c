@@ -1,6 +1,6 @@
 /* session_memory.c - compares a session's plan with what the C library and the driver counted. */
 #include "runtime/session/heap.h"
-#include "runtime/session/session_parts.h"
+#include "runtime/session/session_internal.h"
 
 #include <stdlib.h>
 

@@ -2,7 +2,7 @@
 #include "formats/base/bytes.h"
 #include "formats/base/threads.h"
 #include "runtime/plan/plans.h"
-#include "runtime/session/session_parts.h"
+#include "runtime/session/session_internal.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -38,7 +38,7 @@ apr_status apr_session_make_places(apr_session *s, apr_error *err)
     if (s->options.n_sequences > 1 && n > 0 && s->options.no_direct)
         return apr_fail(err, APR_E_UNSUPPORTED, "%s: several sequences at once on a GPU need kernels that read packed weights",
                         s->model->path);
-    if (n > APR_MOST_DEVICES) return apr_fail(err, APR_E_USAGE, "%d GPUs are more than %d", n, (int)APR_MOST_DEVICES);
+    if (n > APR_MAX_DEVICES) return apr_fail(err, APR_E_USAGE, "%d GPUs are more than %d", n, (int)APR_MAX_DEVICES);
     for (int i = 0; i < n && apr_offload_is_some(&s->options.offload); i++) {
         apr_cuda_facts facts;
         APR_TRY(s->options.cuda->facts(s->options.n_devices > 0 ? s->options.ordinals[i] : s->options.ordinal, &facts, err));
@@ -62,7 +62,7 @@ apr_status apr_session_make_places(apr_session *s, apr_error *err)
 
 /* [n_weights] of each. */
 typedef struct weight_table {
-    uint64_t *device_bytes, *host_bytes, *composed_bytes, *filled_bytes, *bytes; /* bytes: of the place that is planned */
+    uint64_t *device_bytes, *host_bytes, *composed_bytes, *padding_bytes, *bytes; /* bytes: of the place that is planned */
     apr_dtype *dtypes;
     apr_weight_note *notes; /* of the place that is planned */
 } weight_table;
@@ -74,11 +74,11 @@ static apr_status open_table(const apr_session *s, weight_table *t, apr_error *e
     *t = (weight_table){malloc(n * sizeof *t->bytes), malloc(n * sizeof *t->bytes), malloc(n * sizeof *t->bytes),
                         malloc(n * sizeof *t->bytes), malloc(n * sizeof *t->bytes), malloc(n * sizeof *t->dtypes),
                         malloc(n * sizeof *t->notes)};
-    const bool has_bytes = t->device_bytes != NULL && t->host_bytes != NULL && t->composed_bytes != NULL && t->filled_bytes != NULL;
+    const bool has_bytes = t->device_bytes != NULL && t->host_bytes != NULL && t->composed_bytes != NULL && t->padding_bytes != NULL;
     if (!has_bytes || t->bytes == NULL || t->dtypes == NULL || t->notes == NULL) return apr_no_memory(err, "the sizes of the weights");
     if (s->options.cuda != NULL) {
         apr_session_device_weights(s, t->device_bytes, t->dtypes);
-        apr_plan_filled_weights(&s->program, t->dtypes, t->filled_bytes);
+        apr_plan_padded_weights(&s->program, t->dtypes, t->padding_bytes);
     }
     apr_plan_model_weights(&s->program, s->model, t->host_bytes);
     return APR_OK;
@@ -89,7 +89,7 @@ static void close_table(weight_table *t)
     free(t->device_bytes);
     free(t->host_bytes);
     free(t->composed_bytes);
-    free(t->filled_bytes);
+    free(t->padding_bytes);
     free(t->bytes);
     free(t->dtypes);
     free(t->notes);
@@ -130,7 +130,7 @@ static apr_status device_facts(const apr_session *s, const apr_session_place *at
 /* Divides the program among the places, with as many cells a state as requested. */
 static apr_status divide(apr_session *s, const weight_table *t, int64_t n_batch, apr_error *err)
 {
-    uint64_t *const states = malloc((s->program.n_states + 1) * sizeof *states), capacities[APR_MOST_DEVICES];
+    uint64_t *const states = malloc((s->program.n_states + 1) * sizeof *states), capacities[APR_MAX_DEVICES];
     const int n = n_devices(s);
     apr_partition_options options = {.n_devices = n,
                                      .offload = s->options.offload,
@@ -180,7 +180,7 @@ static apr_status plan_place(apr_session *s, apr_session_place *at, const weight
     options.kv_dtype = s->options.kv_dtype;
     options.budget_bytes = s->options.budget_bytes;
     options.n_threads = at->work.n_threads;
-    options.weights_lie = s->options.weights_lie;
+    options.weights_location = s->options.weights_location;
     options.partition = &s->partition;
     options.place = at->index;
     options.shares_card = at->shares_card;
@@ -189,7 +189,7 @@ static apr_status plan_place(apr_session *s, apr_session_place *at, const weight
     const uint64_t taken = taken_before(s, at);
     if (options.budget_bytes > 0) options.budget_bytes = options.budget_bytes > taken ? options.budget_bytes - taken : 1;
     memcpy(t->bytes, on_device ? t->device_bytes : t->host_bytes, s->program.n_weights * sizeof *t->bytes);
-    apr_plan_made_weights(&s->program, s->model, t->composed_bytes);
+    apr_plan_composed_weights(&s->program, s->model, t->composed_bytes);
     APR_TRY(apr_partition_keep_weights(&s->partition, &s->program, at->index, t->bytes, err));
     APR_TRY(apr_partition_keep_weights(&s->partition, &s->program, at->index, t->composed_bytes, err));
     options.made_bytes = t->composed_bytes;
@@ -225,16 +225,16 @@ static bool all_fit(const apr_session *s)
 apr_status apr_session_draft_plan(apr_session *s, apr_error *err)
 {
     const bool has_device = n_devices(s) > 0, wants_copies = has_device && s->options.no_direct,
-               wants_filled = has_device && apr_session_wants_items(s);
-    const int n = apr_plan_n_paces(s->options.n_batch, has_device), n_tries = wants_copies || wants_filled ? 2 * n : n;
+               wants_filled = has_device && apr_session_wants_tiles(s);
+    const int n = apr_plan_n_speeds(s->options.n_batch, has_device), n_tries = wants_copies || wants_filled ? 2 * n : n;
     apr_plan_options pace = apr_plan_defaults;
     weight_table t;
 
     apr_status status = open_table(s, &t, err);
     for (int i = 0; i < n_tries && status == APR_OK && !(i > 0 && all_fit(s)); i++) {
-        apr_plan_set_pace(&pace, s->options.n_batch, has_device, i % n);
+        apr_plan_set_speed(&pace, s->options.n_batch, has_device, i % n);
         pace.copies = wants_copies && i < n;
-        pace.filled_bytes = wants_filled && i < n ? t.filled_bytes : NULL;
+        pace.padding_bytes = wants_filled && i < n ? t.padding_bytes : NULL;
         status = draft_at(s, &t, &pace, err);
     }
     close_table(&t);

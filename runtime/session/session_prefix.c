@@ -1,5 +1,5 @@
 /* session_prefix.c - evaluates the common prefix of two texts once: the later tokens are dropped, if the model's states allow it. */
-#include "runtime/session/session_parts.h"
+#include "runtime/session/session_internal.h"
 
 /* Does state i still have everything it had at that position? A ring of cells overwrites the oldest ones. */
 static bool is_still_valid(const apr_session *s, size_t i, int64_t position)

@@ -1,5 +1,5 @@
 /* session_prompt.c - prompts on one device in fewer steps than operations: GEMMs, fused with the operations around them. */
-#include "runtime/session/session_parts.h"
+#include "runtime/session/session_internal.h"
 
 #include <stdlib.h>
 
@@ -12,7 +12,7 @@ static bool qkv_epilogues_can_run(const apr_session *s, const apr_session_place 
 {
     for (size_t i = 0; i < at->prompt.n; i++) {
         const apr_prompt_step *const step = &at->prompt.steps[i];
-        if (step->ending != APR_PROMPT_TURN) continue;
+        if (step->ending != APR_PROMPT_QKV) continue;
         const int query = s->program.ops[step->ropes[0]].out, from = source_of(s, step, 0);
         const bool in_place = at->plan.value_offsets[query] == at->plan.value_offsets[from];
         if (!in_place && apr_session_values_overlap(s, at, query, from)) return false;
@@ -32,21 +32,21 @@ apr_status apr_session_find_prompt_steps(apr_session *s, apr_session_place *at, 
     bool *const has = calloc(n + 1, sizeof *has);
     if (has == NULL) return apr_no_memory(err, "the steps of a prompt");
     for (size_t i = 0; i < n; i++) has[i] = at->plan.vector_offsets[i] >= 0;
-    apr_status status = apr_prompt_find_steps(&at->prompt, &s->program, &(apr_prompt_can){has, true}, err);
+    apr_status status = apr_prompt_find_steps(&at->prompt, &s->program, &(apr_prompt_support){has, true}, err);
     if (status == APR_OK && !qkv_epilogues_can_run(s, at)) {
         apr_prompt_close_steps(&at->prompt);
-        status = apr_prompt_find_steps(&at->prompt, &s->program, &(apr_prompt_can){has, false}, err);
+        status = apr_prompt_find_steps(&at->prompt, &s->program, &(apr_prompt_support){has, false}, err);
     }
     free(has);
     return status;
 }
 
 /* A watcher, or a request for hidden states, needs the single operations. */
-bool apr_session_takes_prompt_steps(const apr_session *s, const apr_eval_output *out)
+bool apr_session_uses_prompt_steps(const apr_session *s, const apr_eval_output *out)
 {
     const apr_session_place *const at = &s->places[0];
     const bool is_seen = s->watch != NULL || s->only_products || out->hidden != NULL;
-    return at->prompt.n > 0 && s->n_tokens >= APR_PROMPT_TOKENS && !s->is_step && !s->exact && !at->fp8_products && !is_seen;
+    return at->prompt.n > 0 && s->n_tokens >= APR_PROMPT_MIN_TOKENS && !s->is_step && !s->exact && !at->fp8_products && !is_seen;
 }
 
 /* --- arguments of a step --- */
@@ -75,10 +75,10 @@ static apr_status bind_inputs(const binder *b, const apr_prompt_step *step, apr_
     }
     if (step->add < 0) return APR_OK;
     APR_TRY(bind(b, step->add, &args, err));
-    const int left = step->lacks_scale ? b->s->program.ops[step[-1].linears[0]].out : -1;
+    const int left = step->addend_is_unscaled ? b->s->program.ops[step[-1].linears[0]].out : -1;
     const bool is_first = left == b->s->program.ops[step->add].in[0];
     b->to->has_sum = true;
-    b->to->lacks_scale = step->lacks_scale;
+    b->to->addend_is_unscaled = step->addend_is_unscaled;
     b->to->residual = is_first ? args.add.b : args.add.a;
     b->to->addend = is_first ? args.add.a : args.add.b;
     b->to->sum = args.add.out;
@@ -139,7 +139,7 @@ apr_status apr_session_run_prompt_step(apr_session *s, size_t i, size_t *end, ap
     apr_prompt_step *const step = step_at(&at->prompt, i);
     apr_prompt_args args;
 
-    if (step == NULL) return apr_session_run_some(s, i, end, err);
+    if (step == NULL) return apr_session_run_next(s, i, end, err);
     APR_TRY(bind_step(&(binder){s, at, &args}, step, err));
     *end = step->end;
     return s->options.cuda->prompt(at->device, &args, err);

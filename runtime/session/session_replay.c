@@ -1,8 +1,8 @@
 /* session_replay.c - CUDA graphs of decoded tokens on one device. The operations of a token are recorded when they run for the second
  * time, and replayed from then on. The token's id and position are in device memory; the result is the top-k tokens, or the logits.
  * Nothing is recorded if the host or another device takes part, or while an operation is watched. */
-#include "kernels/best.h"
-#include "runtime/session/session_parts.h"
+#include "kernels/topk.h"
+#include "runtime/session/session_internal.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -21,7 +21,7 @@ static apr_cuda_token next_token(apr_session *s)
     return (apr_cuda_token){.position = s->position, .id = s->ids[0]};
 }
 
-apr_status apr_session_tell_token(apr_session *s, const apr_session_place *at, apr_error *err)
+apr_status apr_session_upload_token(apr_session *s, const apr_session_place *at, apr_error *err)
 {
     if (device_has_token(s)) return APR_OK;
     const apr_cuda_token token = next_token(s);
@@ -35,7 +35,7 @@ static apr_status send_token(apr_session *s, const apr_session_place *at, apr_er
     return s->options.cuda->send(at->device, at->token, s->host_token, offsetof(apr_cuda_token, found), err);
 }
 
-void apr_session_forget_recorded(const apr_session *s, apr_session_place *at)
+void apr_session_drop_recording(const apr_session *s, apr_session_place *at)
 {
     if (at->recorded != NULL) s->options.cuda->forget(at->recorded);
     at->recorded = NULL;
@@ -61,7 +61,7 @@ static apr_status record_token(apr_session *s, apr_session_place *at, apr_error 
     APR_TRY(cuda->record(at->device, err));
     const apr_status status = run_operations(s, at, err);
     const apr_status ended = cuda->end_record(at->device, &at->recorded, status == APR_OK ? err : NULL);
-    if (status != APR_OK) apr_session_forget_recorded(s, at);
+    if (status != APR_OK) apr_session_drop_recording(s, at);
     return status != APR_OK ? status : ended;
 }
 
@@ -92,11 +92,11 @@ apr_status apr_session_replay(apr_session *s, const apr_eval_output *out, bool *
     s->first_row = 0;
     s->n_rows = 1;
     APR_TRY(send_token(s, at, err));
-    if (s->recorded_end != apr_attend_end(s->position)) apr_session_forget_recorded(s, at);
+    if (s->recorded_end != apr_attend_split_end(s->position)) apr_session_drop_recording(s, at);
     if (at->recorded == NULL) {
         apr_error why = {0};
         const apr_status status = record_token(s, at, &why);
-        s->recorded_end = apr_attend_end(s->position);
+        s->recorded_end = apr_attend_split_end(s->position);
         if (status != APR_OK && s->options.cuda->is_lost(at->device)) return apr_fail(err, status, "%s", why.text);
         if (status != APR_OK) give_up_recording(s, at, &why);
     }
@@ -127,7 +127,7 @@ static apr_status record_step(apr_session *s, apr_session_place *at, apr_error *
     }
     s->step_position = position;
     const apr_status ended = s->options.cuda->end_record(at->device, &at->recorded, status == APR_OK ? err : NULL);
-    if (status != APR_OK) apr_session_forget_recorded(s, at);
+    if (status != APR_OK) apr_session_drop_recording(s, at);
     return status != APR_OK ? status : ended;
 }
 
@@ -149,7 +149,7 @@ apr_status apr_session_replay_step(apr_session *s, bool *done, bool *logits, apr
     if (!is_recorded && !is_steady) return APR_OK;
     if (!is_recorded) {
         apr_error why = {0};
-        apr_session_forget_recorded(s, at);
+        apr_session_drop_recording(s, at);
         const apr_status status = record_step(s, at, &why);
         if (status != APR_OK && s->options.cuda->is_lost(at->device)) return apr_fail(err, status, "%s", why.text);
         if (status != APR_OK) give_up_recording(s, at, &why);
@@ -162,29 +162,29 @@ apr_status apr_session_replay_step(apr_session *s, bool *done, bool *logits, apr
 /* --- top-k tokens --- */
 
 /* Converts a device's result. */
-static void take_found(apr_best *topk, const apr_cuda_found *found, int64_t vocab_size)
+static void take_found(apr_topk *topk, const apr_cuda_topk_result *found, int64_t vocab_size)
 {
-    apr_best_from_keys(topk, found->keys, topk->n_wanted);
+    apr_topk_from_keys(topk, found->keys, topk->n_wanted);
     topk->sum = 0.0;
     topk->n_parts = 0;
     if (topk->temperature <= 0.0f) return;
     topk->sum = found->sum;
-    topk->n_parts = apr_best_parts(vocab_size) <= APR_MOST_PARTS ? (int)apr_best_parts(vocab_size) : 0;
+    topk->n_parts = apr_topk_parts(vocab_size) <= APR_TOPK_MAX_PARTS ? (int)apr_topk_parts(vocab_size) : 0;
     memcpy(topk->parts, found->parts, sizeof topk->parts);
 }
 
-apr_status apr_session_find_bests(apr_session *s, apr_best *topk, apr_error *err)
+apr_status apr_session_step_topk(apr_session *s, apr_topk *topk, apr_error *err)
 {
     const apr_cuda_api *const cuda = s->options.cuda;
     const apr_session_place *const at = apr_session_place_of_logits(s);
     const int64_t width = s->program.vocab_size;
 
     if (at->device == NULL) {
-        for (int64_t r = 0; r < s->n_rows; r++) apr_find_best(&topk[r], at->logits + r * width, width);
+        for (int64_t r = 0; r < s->n_rows; r++) apr_topk_find(&topk[r], at->logits + r * width, width);
         return APR_OK;
     }
-    apr_cuda_found *const host_token = apr_session_step_mail(s).found;
-    APR_TRY(cuda->find_bests(at->device, at->logits, width, s->n_rows, topk, at->work.data, at->work.slice * sizeof(float), at->step.found,
+    apr_cuda_topk_result *const host_token = apr_session_step_host_buffer(s).found;
+    APR_TRY(cuda->topk_rows(at->device, at->logits, width, s->n_rows, topk, at->work.data, at->work.slice * sizeof(float), at->step.found,
                              err));
     APR_TRY(cuda->receive(at->device, host_token, at->step.found, (uint64_t)s->n_rows * sizeof *host_token, err));
     APR_TRY(cuda->check(at->device, s->stage, err));
@@ -192,17 +192,17 @@ apr_status apr_session_find_bests(apr_session *s, apr_best *topk, apr_error *err
     return APR_OK;
 }
 
-apr_status apr_session_find_best(apr_session *s, apr_best *topk, apr_error *err)
+apr_status apr_session_topk(apr_session *s, apr_topk *topk, apr_error *err)
 {
     const apr_cuda_api *const cuda = s->options.cuda;
     const apr_session_place *const at = apr_session_place_of_logits(s);
     const int64_t vocab_size = s->program.vocab_size;
 
     if (at->device == NULL) {
-        apr_find_best(topk, s->last_row, vocab_size);
+        apr_topk_find(topk, s->last_row, vocab_size);
         return APR_OK;
     }
-    APR_TRY(cuda->find_best(at->device, s->last_row, vocab_size, topk->n_wanted, topk->temperature, at->work.data, &at->token->found, err));
+    APR_TRY(cuda->topk(at->device, s->last_row, vocab_size, topk->n_wanted, topk->temperature, at->work.data, &at->token->found, err));
     APR_TRY(cuda->receive(at->device, &s->host_token->found, &at->token->found, sizeof s->host_token->found, err));
     APR_TRY(cuda->check(at->device, s->stage, err));
     take_found(topk, &s->host_token->found, vocab_size);

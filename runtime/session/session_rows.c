@@ -6,8 +6,8 @@
  *
  * Inputs of the products are in slots of the workspace, used round robin. They stay there until they have been read for the last time;
  * no operation in between may use the workspace. */
-#include "kernels/cuda/abreast_room.h"
-#include "runtime/session/session_parts.h"
+#include "kernels/cuda/small_gemm_workspace.h"
+#include "runtime/session/session_internal.h"
 
 #include <stdlib.h>
 
@@ -29,8 +29,8 @@ static int kind_of(const apr_session *s, const apr_session_place *at, const apr_
     if (!is_dense(op)) return 0;
     const apr_tensor *const weight = at->multiplied[op->weight[0]];
     const int64_t n_in = s->program.values[op->in[0]].width, n_out = s->program.values[op->out].width;
-    const bool takes = s->options.cuda->takes_rows(at->device, weight, n_out, n_in, at->rows_widest, &at->work);
-    return takes ? 2 * (int)weight->dtype + weight->in_items + 1 : 0;
+    const bool takes = s->options.cuda->has_rows(at->device, weight, n_out, n_in, at->rows_widest, &at->work);
+    return takes ? 2 * (int)weight->dtype + weight->tiled + 1 : 0;
 }
 
 /* All products of a session share one type and layout of inputs. BF16 matrices need BF16 inputs, all others FP16. WGMMA kernels need
@@ -42,7 +42,7 @@ static bool share_input_type(const apr_session *s, apr_session_place *at, const 
         if (kinds[i] == 0) continue;
         const apr_dtype dtype = at->multiplied[s->program.ops[i].weight[0]]->dtype;
         const bool is_bf16 = dtype == APR_BF16;
-        bf16 |= is_bf16, others |= !is_bf16, wgmma &= apr_abreast_may_be_wide(dtype);
+        bf16 |= is_bf16, others |= !is_bf16, wgmma &= apr_small_gemm_has_wgmma(dtype);
     }
     at->rows_bf16 = bf16, at->rows_wgmma = wgmma;
     return bf16 != others;
@@ -59,14 +59,14 @@ static bool avoids_workspace(apr_op_kind kind)
 static bool may_stand_between(const apr_session *s, const apr_fused *step)
 {
     if (step->kind == APR_FUSED_OPERATION) return avoids_workspace(s->program.ops[step->op].kind);
-    return step->kind == APR_FUSED_PRODUCTS || step->kind == APR_FUSED_INPUTS || step->kind == APR_FUSED_TURN;
+    return step->kind == APR_FUSED_PRODUCTS || step->kind == APR_FUSED_INPUTS || step->kind == APR_FUSED_QKV_EPILOGUE;
 }
 
 /* Does every input stay in its slot until it has been read for the last time? */
 static bool slots_suffice(const apr_session *s, const apr_fusion *fusion)
 {
     for (size_t i = 0; i < fusion->n_planes; i++) {
-        const apr_planes *const p = &fusion->planes[i];
+        const apr_fused_activations *const p = &fusion->planes[i];
         if (i + APR_ROWS_SLOTS < fusion->n_planes && p->last_step >= fusion->planes[i + APR_ROWS_SLOTS].first_step) return false;
         for (int k = p->first_step + 1; k < p->last_step; k++)
             if (!may_stand_between(s, &fusion->steps[k])) return false;
@@ -101,16 +101,16 @@ apr_status apr_session_fuse_rows(apr_session *s, apr_session_place *at, apr_erro
     for (size_t i = 0; i < n_ops && status == APR_OK; i++) {
         const apr_op *const op = &s->program.ops[i];
         any |= (kinds[i] = kind_of(s, at, op)) != 0;
-        qkv_epilogues[i] = op->kind == APR_OP_KV_STORE && apr_turns(&op->args.kv_store);
+        qkv_epilogues[i] = op->kind == APR_OP_KV_STORE && apr_has_qkv_epilogue(&op->args.kv_store);
     }
     if (status == APR_OK && any && share_input_type(s, at, kinds)) {
         status = apr_fuse(&at->rows, &s->program, &(apr_fusible){kinds, qkv_epilogues, NULL}, err);
-        if (status != APR_OK || !slots_suffice(s, &at->rows) || !apr_session_turns_are_apart(s, at, &at->rows)) apr_fusion_close(&at->rows);
+        if (status != APR_OK || !slots_suffice(s, &at->rows) || !apr_session_qkv_epilogues_can_run(s, at, &at->rows)) apr_fusion_close(&at->rows);
         at->logits_norm = norm_of_logits(s, at);
     }
     free(kinds);
     free(qkv_epilogues);
-    return status == APR_OK && at->rows.n_steps > 0 ? s->options.cuda->expect_streams(at->device, true, err) : status;
+    return status == APR_OK && at->rows.n_steps > 0 ? s->options.cuda->expect_decode_gemv(at->device, true, err) : status;
 }
 
 bool apr_session_may_fuse_rows(const apr_session *s, const apr_session_place *at)
@@ -120,14 +120,14 @@ bool apr_session_may_fuse_rows(const apr_session *s, const apr_session_place *at
 
 /* --- running --- */
 
-static apr_rows_room workspace_of(const apr_session_place *at)
+static apr_rows_workspace workspace_of(const apr_session_place *at)
 {
-    return (apr_rows_room){at->work, at->rows_widest, at->rows_bf16, at->rows_wgmma};
+    return (apr_rows_workspace){at->work, at->rows_widest, at->rows_bf16, at->rows_wgmma};
 }
 
-static apr_rows_left next_input_of(const apr_session *s, const apr_session_place *at, const apr_fused *step)
+static apr_rows_output next_input_of(const apr_session *s, const apr_session_place *at, const apr_fused *step)
 {
-    apr_rows_left next = {.slot = step->planes >= 0 ? step->planes % APR_ROWS_SLOTS : -1};
+    apr_rows_output next = {.slot = step->planes >= 0 ? step->planes % APR_ROWS_SLOTS : -1};
     if (step->planes < 0 || step->norm < 0) return next;
     const apr_op *const norm = &s->program.ops[step->norm];
     next.norm = true;
@@ -165,12 +165,12 @@ static const apr_fused *qkv_epilogue_after(const apr_session *s, const apr_sessi
 static apr_status run_products(apr_session *s, const apr_session_place *at, const apr_fused *step, apr_error *err)
 {
     const apr_fused *const epilogue = qkv_epilogue_after(s, at, step);
-    apr_turn_args qkv;
+    apr_qkv_epilogue_args qkv;
     const apr_op *const ops = s->program.ops;
     apr_rows_args args = {.room = workspace_of(at),
-                          .ending = step->glu >= 0   ? APR_FLOW_GLU
-                                    : step->add >= 0 ? APR_FLOW_ADD
-                                                     : APR_FLOW_STORE,
+                          .ending = step->glu >= 0   ? APR_EPILOGUE_GLU
+                                    : step->add >= 0 ? APR_EPILOGUE_ADD
+                                                     : APR_EPILOGUE_STORE,
                           .n_tokens = s->n_tokens,
                           .n_in = s->program.values[ops[step->linears[0]].in[0]].width,
                           .slot = step->inputs % APR_ROWS_SLOTS,
@@ -180,14 +180,14 @@ static apr_status run_products(apr_session *s, const apr_session_place *at, cons
     for (int k = 0; k < step->n_linears; k++) {
         const apr_op *const op = &ops[step->linears[k]];
         args.parts[k] =
-            (apr_flow_part){at->multiplied[op->weight[0]], apr_session_vector_at(at, op->weight[1]), apr_session_value_at(s, op->out)};
+            (apr_decode_gemv_part){at->multiplied[op->weight[0]], apr_session_vector_at(at, op->weight[1]), apr_session_value_at(s, op->out)};
     }
     if (step->glu >= 0) args.glu = ops[step->glu].args.glu.shape;
     if (step->add >= 0) args.residual = apr_session_value_at(s, apr_session_residual_of(s, step));
-    if (args.ending != APR_FLOW_STORE && (step->keeps || args.left.norm))
+    if (args.ending != APR_EPILOGUE_STORE && (step->keeps || args.left.norm))
         args.out = apr_session_value_at(s, apr_session_result_of(s, step));
     if (epilogue != NULL) {
-        APR_TRY(apr_session_bind_turn(s, at, epilogue, &qkv, err));
+        APR_TRY(apr_session_bind_qkv_epilogue(s, at, epilogue, &qkv, err));
         args.turn = &qkv;
     }
     return s->options.cuda->rows(at->device, &args, err);
@@ -195,9 +195,9 @@ static apr_status run_products(apr_session *s, const apr_session_place *at, cons
 
 static apr_status run_qkv_epilogue(apr_session *s, const apr_session_place *at, const apr_fused *step, apr_error *err)
 {
-    apr_turn_args qkv;
+    apr_qkv_epilogue_args qkv;
     if (step > at->rows.steps && qkv_epilogue_after(s, at, step - 1) == step) return APR_OK; /* done with the products */
-    APR_TRY(apr_session_bind_turn(s, at, step, &qkv, err));
+    APR_TRY(apr_session_bind_qkv_epilogue(s, at, step, &qkv, err));
     return s->options.cuda->turn(at->device, &qkv, err);
 }
 
@@ -214,7 +214,7 @@ static apr_status run_step(apr_session *s, const apr_session_place *at, const ap
     case APR_FUSED_OPERATION: return apr_session_run_op(s, &s->program.ops[step->op], err);
     case APR_FUSED_INPUTS: return run_inputs(s, at, step, step->value, err);
     case APR_FUSED_PRODUCTS: return run_products(s, at, step, err);
-    case APR_FUSED_TURN: return run_qkv_epilogue(s, at, step, err);
+    case APR_FUSED_QKV_EPILOGUE: return run_qkv_epilogue(s, at, step, err);
     case APR_FUSED_ATTEND: return run_attend(s, at, step, err);
     case APR_FUSED_EXPERTS: break; /* none were asked for */
     }
@@ -232,7 +232,7 @@ apr_status apr_session_run_fused_rows(apr_session *s, const apr_session_place *a
 int64_t apr_session_rows_at_once(const apr_session *s, int64_t n_rows)
 {
     const apr_session_place *const at = &s->places[0];
-    const int64_t most = at->plan.n_logits < APR_ROWS_MOST ? at->plan.n_logits : (int64_t)APR_ROWS_MOST, n = (n_rows + most - 1) / most;
+    const int64_t most = at->plan.n_logits < APR_ROWS_MAX_TOKENS ? at->plan.n_logits : (int64_t)APR_ROWS_MAX_TOKENS, n = (n_rows + most - 1) / most;
     return apr_session_may_fuse_rows(s, at) ? (n_rows + n - 1) / n : n_rows;
 }
 
@@ -240,7 +240,7 @@ int64_t apr_session_rows_at_once(const apr_session *s, int64_t n_rows)
 
 bool apr_session_may_fuse_batch(const apr_session *s, const apr_session_place *at, const apr_eval_output *out)
 {
-    return apr_session_may_fuse_rows(s, at) && at->logits_norm >= 0 && s->n_tokens <= APR_ROWS_MOST && out->hidden == NULL;
+    return apr_session_may_fuse_rows(s, at) && at->logits_norm >= 0 && s->n_tokens <= APR_ROWS_MAX_TOKENS && out->hidden == NULL;
 }
 
 apr_status apr_session_run_fused_batch(apr_session *s, const apr_session_place *at, apr_error *err)

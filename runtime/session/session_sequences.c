@@ -3,9 +3,9 @@
  * On the host a step runs each operation once for all rows. Operations that depend on positions or states run row by row, on the pages
  * and states of the row's sequence. Products take only as many rows at a time as keeps each row's sums in the order of a single row. A
  * device runs each operation once, and reads the rows' positions from a table that is uploaded before. */
-#include "runtime/program/op_card.h"
+#include "runtime/program/op_spec.h"
 #include "runtime/session/heap.h"
-#include "runtime/session/session_parts.h"
+#include "runtime/session/session_internal.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +13,7 @@
 apr_status apr_session_open_sequences(apr_session *s, apr_error *err)
 {
     const apr_plan *const plan = &s->places[0].plan;
-    const int64_t n = plan->n_sequences, n_rows = apr_step_rows(n);
+    const int64_t n = plan->n_sequences, n_rows = apr_batch_rows(n);
 
     if (n == 1) return APR_OK;
     s->positions = calloc((size_t)n, sizeof *s->positions);
@@ -70,7 +70,7 @@ apr_status apr_session_extend_pages(apr_session *s, int64_t n_positions, apr_err
 
 /* --- common prefixes --- */
 
-bool apr_session_shares_anywhere(const apr_session *s)
+bool apr_session_can_share_prefix(const apr_session *s)
 {
     for (size_t i = 0; i < s->program.n_states; i++)
         if (s->program.states[i].kind != APR_STATE_KV) return false;
@@ -92,7 +92,7 @@ apr_status apr_session_share(apr_session *s, int64_t from, int64_t to, int64_t n
 
     apr_session_use(s, from);
     const bool has_them = n_positions > 0 && n_positions <= s->position && n_positions % APR_PAGE_CELLS == 0;
-    if (s->positions == NULL || from == to || !has_them || (n_positions < s->position && !apr_session_shares_anywhere(s)))
+    if (s->positions == NULL || from == to || !has_them || (n_positions < s->position && !apr_session_can_share_prefix(s)))
         return apr_fail(err, APR_E_USAGE, "%lld positions of a sequence at %lld cannot be shared", (long long)n_positions,
                         (long long)s->position);
     apr_session_use(s, to);
@@ -111,16 +111,16 @@ apr_status apr_session_share(apr_session *s, int64_t from, int64_t to, int64_t n
 
 /* All rows write their keys and values before any of them attends, so rows may follow each other in one sequence. A recurrent state has
  * only one value at a time. */
-bool apr_session_steps_prompts(const apr_session *s) { return s->positions != NULL && apr_session_shares_anywhere(s); }
+bool apr_session_can_step_prompts(const apr_session *s) { return s->positions != NULL && apr_session_can_share_prefix(s); }
 
-static void run_bound(const apr_session_place *at, const apr_op *op, const apr_ground *arena)
+static void run_bound(const apr_session_place *at, const apr_op *op, const apr_op_memory *arena)
 {
     apr_op_args args;
     apr_op_bind(arena, op, &args);
     at->backend->ops[op->kind](&args);
 }
 
-static void run_each(const apr_session *s, const apr_session_place *at, const apr_op *op, apr_ground *arena)
+static void run_each(const apr_session *s, const apr_session_place *at, const apr_op *op, apr_op_memory *arena)
 {
     for (int64_t r = 0; r < s->n_tokens; r++) {
         arena->first = r;
@@ -139,14 +139,14 @@ static int64_t rows_together(const apr_session_place *at, const apr_op *op)
     int64_t most = INT64_MAX;
     for (int j = 0; j < APR_OP_MAX_WEIGHTS; j++) {
         const apr_tensor *const matrix = op->weight[j] >= 0 ? at->multiplied[op->weight[j]] : NULL;
-        if (matrix == NULL || apr_op_cards[op->kind]->weights[j].use != APR_USE_MULTIPLIED) continue;
-        const int64_t n = apr_host_steady_tokens(at->backend, matrix);
+        if (matrix == NULL || apr_op_specs[op->kind]->weights[j].use != APR_USE_MULTIPLIED) continue;
+        const int64_t n = apr_host_batch_invariant_tokens(at->backend, matrix);
         if (n < most) most = n;
     }
     return most;
 }
 
-static void run_some(const apr_session *s, const apr_session_place *at, const apr_op *op, apr_ground *arena)
+static void run_some(const apr_session *s, const apr_session_place *at, const apr_op *op, apr_op_memory *arena)
 {
     const bool makes_logits = s->program.values[op->out].is_logits;
     const int64_t n = makes_logits ? s->n_rows : s->n_tokens, most = rows_together(at, op);
@@ -166,39 +166,39 @@ static void run_some(const apr_session *s, const apr_session_place *at, const ap
     }
 }
 
-void apr_session_run_step_op(const apr_session *s, const apr_session_place *at, const apr_op *op, apr_ground *arena)
+void apr_session_run_step_op(const apr_session *s, const apr_session_place *at, const apr_op *op, apr_op_memory *arena)
 {
     const bool makes_logits = op->out >= 0 && s->program.values[op->out].is_logits;
-    const apr_step_way mode = apr_op_cards[op->kind]->step;
+    const apr_batch_mode mode = apr_op_specs[op->kind]->step;
 
-    if (mode == APR_STEP_EACH && !makes_logits) run_each(s, at, op, arena);
-    else if (mode == APR_STEP_SOME) run_some(s, at, op, arena);
+    if (mode == APR_BATCH_PER_SEQUENCE && !makes_logits) run_each(s, at, op, arena);
+    else if (mode == APR_BATCH_FEW_ROWS) run_some(s, at, op, arena);
     else run_bound(at, op, arena);
 }
 
 /* --- tables for a device --- */
 
-apr_step_table apr_session_step_mail(const apr_session *s)
+apr_batch_table apr_session_step_host_buffer(const apr_session *s)
 {
-    return apr_step_table_at(s->host_step, apr_step_rows(s->places[0].plan.n_sequences), s->places[0].plan.n_ctx);
+    return apr_batch_table_at(s->host_step, apr_batch_rows(s->places[0].plan.n_sequences), s->places[0].plan.n_ctx);
 }
 
 static apr_status send_table(apr_session *s, int64_t n_rows, apr_error *err)
 {
     const apr_session_place *const at = &s->places[0];
-    const uint64_t n_bytes = apr_step_sent_bytes(apr_step_rows(at->plan.n_sequences), n_rows, at->plan.n_ctx);
-    return s->options.cuda->send(at->device, at->step.positions, apr_session_step_mail(s).positions, n_bytes, err);
+    const uint64_t n_bytes = apr_batch_sent_bytes(apr_batch_rows(at->plan.n_sequences), n_rows, at->plan.n_ctx);
+    return s->options.cuda->send(at->device, at->step.positions, apr_session_step_host_buffer(s).positions, n_bytes, err);
 }
 
-static void write_pages(const apr_session *s, const apr_step_table *table, int64_t row, int64_t sequence)
+static void write_pages(const apr_session *s, const apr_batch_table *table, int64_t row, int64_t sequence)
 {
     memcpy(table->pages + row * table->most, apr_pages_of(&s->pages, sequence), (size_t)s->pages.n_held[sequence] * sizeof *table->pages);
 }
 
-apr_status apr_session_tell_step(apr_session *s, apr_error *err)
+apr_status apr_session_upload_step(apr_session *s, apr_error *err)
 {
     if (s->host_step == NULL) return APR_OK;
-    const apr_step_table table = apr_session_step_mail(s);
+    const apr_batch_table table = apr_session_step_host_buffer(s);
 
     for (int64_t r = 0; r < s->n_tokens; r++) {
         table.positions[r] = s->step_positions[r];
@@ -209,21 +209,21 @@ apr_status apr_session_tell_step(apr_session *s, apr_error *err)
     return send_table(s, s->n_tokens, err);
 }
 
-apr_status apr_session_tell_pages(apr_session *s, apr_error *err)
+apr_status apr_session_upload_pages(apr_session *s, apr_error *err)
 {
     if (s->host_step == NULL) return APR_OK;
-    const apr_step_table table = apr_session_step_mail(s);
+    const apr_batch_table table = apr_session_step_host_buffer(s);
 
-    memset(table.positions, 0, (size_t)apr_step_sent_bytes(apr_step_rows(s->places[0].plan.n_sequences), 0, s->places[0].plan.n_ctx));
+    memset(table.positions, 0, (size_t)apr_batch_sent_bytes(apr_batch_rows(s->places[0].plan.n_sequences), 0, s->places[0].plan.n_ctx));
     write_pages(s, &table, 0, s->sequence);
     return send_table(s, 1, err);
 }
 
-void apr_session_ground_step(const apr_session *s, const apr_session_place *at, apr_ground *arena)
+void apr_session_step_memory(const apr_session *s, const apr_session_place *at, apr_op_memory *arena)
 {
     arena->pages = at->step.pages;
-    arena->ordered = at->states + at->plan.ordered_offset;
-    arena->n_ordered = at->plan.n_ordered;
+    arena->gathered = at->states + at->plan.ordered_offset;
+    arena->n_gathered = at->plan.n_gathered;
     if (!s->is_step) return;
     arena->apart = true;
     arena->position = s->step_position;
@@ -240,7 +240,7 @@ static apr_status check_row(const apr_session *s, const apr_sequence_token *row,
 
     if (row->id < 0 || row->id >= s->program.vocab_size)
         return apr_fail(err, APR_E_USAGE, "token id %d is outside the vocabulary of %lld", (int)row->id, (long long)s->program.vocab_size);
-    if (position == 0 && !apr_session_steps_prompts(s))
+    if (position == 0 && !apr_session_can_step_prompts(s))
         return apr_fail(err, APR_E_USAGE, "sequence %lld is empty: evaluate its prompt first", (long long)row->sequence);
     if (position >= n_ctx) return apr_fail(err, APR_E_NO, "the context of %lld tokens is full", (long long)n_ctx);
     return APR_OK;
@@ -258,7 +258,7 @@ static apr_status check_rows(apr_session *s, const apr_sequence_token *rows, int
         before = i > 0 && rows[i - 1].sequence == sequence ? before + 1 : 0;
         for (int64_t j = 0; j < i - before; j++)
             if (rows[j].sequence == sequence) return apr_fail(err, APR_E_USAGE, "sequence %lld is twice in a step", (long long)sequence);
-        if (before > 0 && !apr_session_steps_prompts(s))
+        if (before > 0 && !apr_session_can_step_prompts(s))
             return apr_fail(err, APR_E_USAGE, "sequence %lld is twice in a step", (long long)sequence);
         APR_TRY(check_row(s, &rows[i], s->positions[sequence] + before, err));
     }
@@ -301,7 +301,7 @@ apr_status apr_session_step(apr_session *s, const apr_sequence_token *rows, int6
     apr_status status = APR_OK;
 
     if (n_rows == 0) return APR_OK;
-    const int64_t capacity = apr_step_rows(s->places[0].plan.n_sequences);
+    const int64_t capacity = apr_batch_rows(s->places[0].plan.n_sequences);
     if (s->positions == NULL || n_rows < 0 || n_rows > most || n_rows > capacity)
         return apr_fail(err, APR_E_USAGE, "a step of %lld rows: at most %lld rows and %lld tokens at a time fit", (long long)n_rows,
                         (long long)(s->positions == NULL ? 0 : capacity), (long long)most);

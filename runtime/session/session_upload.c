@@ -3,10 +3,10 @@
  * One thread copies 4 to 10 GB/s out of the page cache and a link takes 25 to 60, so eight threads are used. Each has two slots: it
  * fills one while the other is sent. Chunks are independent; only the calls to the device are serialized. */
 #include "runtime/session/session_upload.h"
-#include "formats/base/map.h"
+#include "formats/files/map.h"
 #include "formats/base/threads.h"
-#include "formats/model/made.h"
-#include "formats/model/packing.h"
+#include "formats/tensor/composed.h"
+#include "formats/tensor/packing.h"
 #include "kernels/gather.h"
 
 #include <stdlib.h>
@@ -19,7 +19,7 @@ enum { CHUNK_BYTES = 1 << 22, MOST_THREADS = APR_CUDA_MARKS / 2 };
 static void fill_bytes(apr_load *l, int64_t first, int64_t n, uint8_t *staging, float *decoded)
 {
     (void)decoded;
-    apr_map_touch(l->bytes + first, (size_t)n);
+    apr_map_prefetch(l->bytes + first, (size_t)n);
     memcpy(staging, l->bytes + first, (size_t)n);
 }
 
@@ -27,7 +27,7 @@ static void fill_rows_in_order(apr_load *l, int64_t first, int64_t n, uint8_t *s
 {
     const uint8_t *const rows = l->tensor->data + (size_t)first * l->row_bytes;
     (void)decoded;
-    apr_map_touch(rows, (size_t)n * l->row_bytes);
+    apr_map_prefetch(rows, (size_t)n * l->row_bytes);
     memcpy(staging, rows, (size_t)n * l->row_bytes);
 }
 
@@ -50,17 +50,17 @@ static void fill_f16(apr_load *l, int64_t first, int64_t n, uint8_t *staging, fl
     const int64_t n_numbers = n * apr_tensor_columns(l->tensor);
 
     apr_decode_rows(l->tensor, first, n, decoded);
-    const apr_misfits found = apr_find_misfits(decoded, n_numbers, APR_F16);
-#pragma omp critical(apr_load_misfits)
-    apr_misfits_merge(&l->out_of_range, &found);
-    if (found.n_beyond > 0) apr_saturate(decoded, decoded, n_numbers, APR_F16);
+    const apr_out_of_range found = apr_find_out_of_range(decoded, n_numbers, APR_F16);
+#pragma omp critical(apr_load_out_of_range)
+    apr_out_of_range_merge(&l->out_of_range, &found);
+    if (found.n_out_of_range > 0) apr_saturate(decoded, decoded, n_numbers, APR_F16);
     apr_host_codecs()[APR_F16].encode(decoded, staging, n_numbers);
 }
 
 static void fill_repacked(apr_load *l, int64_t first, int64_t n, uint8_t *staging, float *decoded)
 {
     (void)decoded;
-    apr_relay_rows(l->repack, l->piece, first, n, staging);
+    apr_repack_rows(l->repack, l->piece, first, n, staging);
 }
 
 /* --- the list of loads --- */
@@ -88,10 +88,10 @@ apr_status apr_load_bytes(apr_loads *loads, const uint8_t *bytes, uint64_t n_byt
     return add(loads, &load, err);
 }
 
-apr_status apr_load_rows(apr_loads *loads, const apr_tensor *tensor, apr_load_form form, uint8_t *to, apr_error *err)
+apr_status apr_load_rows(apr_loads *loads, const apr_tensor *tensor, apr_load_format form, uint8_t *to, apr_error *err)
 {
     const int64_t n_rows = apr_tensor_rows(tensor), n_columns = apr_tensor_columns(tensor);
-    const bool in_order = tensor->made == NULL && tensor->pending.kind == APR_STEP_NONE, is_f16 = form == APR_LOAD_HALVES;
+    const bool in_order = tensor->made == NULL && tensor->pending.kind == APR_STEP_NONE, is_f16 = form == APR_LOAD_F16;
     apr_load load = {.fill = is_f16                 ? fill_f16
                              : tensor->made != NULL ? fill_gathered
                              : in_order             ? fill_rows_in_order
@@ -99,20 +99,20 @@ apr_status apr_load_rows(apr_loads *loads, const apr_tensor *tensor, apr_load_fo
                      .tensor = tensor,
                      .n_rows = n_rows,
                      .row_bytes = is_f16 ? (size_t)n_columns * 2 : (size_t)(tensor->n_bytes / (uint64_t)n_rows),
-                     .rows_at_once = form == APR_LOAD_ITEMS ? APR_FLOW_UNIT : 1,
+                     .rows_at_once = form == APR_LOAD_TILED ? APR_ROW_GROUP : 1,
                      .n_decoded = is_f16 ? n_columns : 0,
-                     .tiled = form == APR_LOAD_ITEMS,
-                     .device_row_bytes = (size_t)apr_items_row_bytes(tensor->dtype, true, n_columns),
+                     .tiled = form == APR_LOAD_TILED,
+                     .device_row_bytes = (size_t)apr_tiled_row_bytes(tensor->dtype, true, n_columns),
                      .to = to};
     return add(loads, &load, err);
 }
 
-apr_status apr_load_regular(apr_loads *loads, const apr_relay *repack, uint8_t *to, apr_error *err)
+apr_status apr_load_repacked(apr_loads *loads, const apr_repack *repack, uint8_t *to, apr_error *err)
 {
-    for (int i = 0; i < APR_REGULAR_PIECES; i++) {
+    for (int i = 0; i < APR_CANONICAL_SECTIONS; i++) {
         const apr_load load = {.fill = fill_repacked,
                                .repack = repack,
-                               .piece = (apr_regular_piece)i,
+                               .piece = (apr_canonical_section)i,
                                .n_rows = repack->piece_rows[i],
                                .row_bytes = (size_t)repack->row_bytes[i],
                                .rows_at_once = 1,
@@ -177,7 +177,7 @@ static apr_status send_chunk(const work *w, const apr_load *l, int64_t row, int6
     uint8_t *const to = l->to + (size_t)row * l->device_row_bytes;
 
     APR_TRY(t->cuda->send(t->device, l->tiled ? t->scratch : to, slot, (size_t)n * l->row_bytes, err));
-    if (l->tiled) APR_TRY(t->cuda->to_items(t->device, l->tensor->dtype, to, t->scratch, n, apr_tensor_columns(l->tensor), err));
+    if (l->tiled) APR_TRY(t->cuda->to_tiles(t->device, l->tensor->dtype, to, t->scratch, n, apr_tensor_columns(l->tensor), err));
     return t->cuda->mark(t->device, mark, err);
 }
 
@@ -196,7 +196,7 @@ static void drop_tensor(const apr_tensor *t)
     if (t->data != NULL) apr_map_drop(t->data, (size_t)t->n_bytes);
     for (size_t i = 0; t->made != NULL && i < t->made->n_parts; i++) drop_tensor(t->made->parts[i]);
     if (t->packing == NULL) return;
-    const apr_tensor *const parts[] = {t->packing->codes, t->packing->scales, t->packing->commons, t->packing->zeros, t->packing->groups};
+    const apr_tensor *const parts[] = {t->packing->codes, t->packing->scales, t->packing->global_scales, t->packing->zeros, t->packing->groups};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) drop_tensor(parts[i]);
 }
 

@@ -33,7 +33,7 @@ static apr_status check_logits(measurement *m, apr_error *err)
 /* Runs n_tokens of the stage after its depth. */
 static apr_status run(measurement *m, const apr_speed_stage *stage, int64_t n_tokens, double *seconds, apr_error *err)
 {
-    apr_best topk = {.n_wanted = 1}; /* what a generation asks of each token */
+    apr_topk topk = {.n_wanted = 1}; /* what a generation asks of each token */
     const apr_eval_output wanted = {.best = &topk};
     const int64_t step = stage->one_by_one ? 1 : n_tokens;
 
@@ -150,7 +150,7 @@ apr_spread apr_speed_rates(int64_t n_tokens, const double *seconds, int n)
     return apr_speed_spread(rates, n);
 }
 
-double apr_speed_outside(const apr_speed_stage *stage, int n_runs)
+double apr_speed_overhead(const apr_speed_stage *stage, int n_runs)
 {
     return fmax(apr_speed_spread(stage->seconds, n_runs).median - apr_speed_spread(stage->product_seconds, n_runs).median, 0.0);
 }

@@ -42,6 +42,6 @@ apr_spread apr_speed_spread(const double *values, int n);
 /* tokens / seconds[i], of n runs; zeros for 0 tokens. */
 apr_spread apr_speed_rates(int64_t n_tokens, const double *seconds, int n);
 /* Seconds of a run outside of its products: the difference of the medians, never below 0. */
-double apr_speed_outside(const apr_speed_stage *stage, int n_runs);
+double apr_speed_overhead(const apr_speed_stage *stage, int n_runs);
 
 #endif

@@ -1,7 +1,7 @@
 /* trace.c - runs a session operation by operation, on the host or a device. */
 #include "runtime/session/trace.h"
 
-#include "runtime/session/session_parts.h"
+#include "runtime/session/session_internal.h"
 
 #include <string.h>
 
@@ -18,7 +18,7 @@ apr_status apr_trace_begin(apr_session *s, const int32_t *ids, int64_t n_ids, ap
         if (ids[i] < 0 || ids[i] >= s->program.vocab_size)
             return apr_fail(err, APR_E_USAGE, "token id %d is outside the vocabulary of %lld", (int)ids[i],
                             (long long)s->program.vocab_size);
-    if (s->position == 0) APR_TRY(apr_session_forget(s, err));
+    if (s->position == 0) APR_TRY(apr_session_clear_states(s, err));
     s->ids = ids;
     s->n_tokens = s->n_rows = n_ids;
     s->first_row = 0;
@@ -54,7 +54,7 @@ apr_status apr_trace_write(apr_session *s, int value, const float *from, apr_err
     return copy_to_place(s, apr_session_place_of_value(s, value), apr_session_value_at(s, value), from, value_bytes(s, value), err);
 }
 
-apr_status apr_trace_there(apr_session *s, int value, const float **at, apr_error *err)
+apr_status apr_trace_device_value(apr_session *s, int value, const float **at, apr_error *err)
 {
     const apr_session_place *const place = apr_session_place_of_value(s, value);
 
@@ -128,7 +128,7 @@ void apr_trace_only_products(apr_session *s, bool only)
 {
     s->only_products = only;
     for (int i = 0; i < s->n_places; i++)
-        if (s->places[i].device != NULL) apr_session_forget_recorded(s, &s->places[i]);
+        if (s->places[i].device != NULL) apr_session_drop_recording(s, &s->places[i]);
 }
 
 int64_t apr_trace_n_tokens(const apr_session *s) { return s->n_tokens; }
@@ -137,8 +137,8 @@ void apr_trace_seek(apr_session *s, int64_t position) { s->position = position; 
 const apr_tensor *apr_trace_tensor(const apr_session *s, int slot) { return slot >= 0 ? s->tensors[slot] : NULL; }
 const apr_tensor *apr_trace_tensors(const apr_session *s, int slot, int64_t *n)
 {
-    *n = slot >= 0 ? apr_session_n_parts(s, (size_t)slot) : 0;
-    return *n > 0 ? apr_session_parts(s, (size_t)slot) : NULL;
+    *n = slot >= 0 ? apr_session_n_slot_tensors(s, (size_t)slot) : 0;
+    return *n > 0 ? apr_session_slot_tensors(s, (size_t)slot) : NULL;
 }
 
 const char *apr_trace_backend(const apr_session *s) { return apr_session_backend_name(s); }
@@ -160,7 +160,7 @@ void apr_trace_frequencies(const apr_session *s, int rope, float *freqs)
 static bool has_wider_weights(const apr_session *s)
 {
     for (size_t i = 0; i < s->program.n_weights; i++) {
-        const apr_tensor *const parts = apr_session_parts(s, i);
+        const apr_tensor *const parts = apr_session_slot_tensors(s, i);
         if (parts == NULL || (s->program.weights[i].uses & APR_USE_MULTIPLIED) == 0) continue;
         if (parts->dtype != APR_F16 && parts->dtype != APR_BF16) return true;
     }
@@ -182,8 +182,8 @@ static bool rounds_on_host(const apr_session *s)
         const apr_backend *const backend = s->places[i].backend;
         if (s->places[i].on != APR_ON_HOST || backend->ops[APR_OP_LINEAR] != apr_host_backend.ops[APR_OP_LINEAR]) continue;
         for (size_t w = 0; w < s->program.n_weights; w++) {
-            const apr_tensor *const parts = apr_session_parts(s, w);
-            if (parts != NULL && (s->program.weights[w].uses & APR_USE_MULTIPLIED) != 0 && apr_host_rounds(parts)) return true;
+            const apr_tensor *const parts = apr_session_slot_tensors(s, w);
+            if (parts != NULL && (s->program.weights[w].uses & APR_USE_MULTIPLIED) != 0 && apr_host_rounds_inputs(parts)) return true;
         }
     }
     return false;

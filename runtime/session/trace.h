@@ -17,7 +17,7 @@ apr_status apr_trace_run(apr_session *session, size_t op, apr_error *err);
 apr_status apr_trace_read(apr_session *session, int value, float *to, apr_error *err);
 apr_status apr_trace_write(apr_session *session, int value, const float *from, apr_error *err);
 /* The value's address in device memory, once the operation that makes it has finished; *at NULL: it is on the host. */
-apr_status apr_trace_there(apr_session *session, int value, const float **at, apr_error *err);
+apr_status apr_trace_device_value(apr_session *session, int value, const float **at, apr_error *err);
 void apr_trace_end(apr_session *session);
 
 /* Keys and values of positions [first, first + n) of a state with cells: n cells of keys (which = 0), then n of values (1; none

@@ -2,7 +2,7 @@
 #ifndef APR_RUNTIME_CHAT_H
 #define APR_RUNTIME_CHAT_H
 
-#include "formats/model/vocab.h"
+#include "formats/vocab/vocab.h"
 #include "runtime/template/template.h"
 
 /* Renders a user message (and a system message, or NULL) with add_generation_prompt. The vocabulary's bos, eos and pad tokens are

@@ -93,7 +93,7 @@ static apr_status run_if(apr_tpl_vm *vm, const apr_tpl_node *node)
         vm->line = node->line;
         APR_TRY(apr_tpl_steps(vm, 1));
         APR_TRY(apr_tpl_eval(vm, node->a, &condition));
-        if (apr_tpl_truth(&condition)) return apr_tpl_run(vm, node->b);
+        if (apr_tpl_is_true(&condition)) return apr_tpl_run(vm, node->b);
     }
     return APR_OK;
 }
@@ -111,7 +111,7 @@ static apr_status filter_items(apr_tpl_vm *vm, const apr_tpl_node *node, apr_tpl
         apr_tpl_value condition;
         APR_TRY(assign(vm, scope, node->list.items[0], &item));
         APR_TRY(apr_tpl_eval(vm, node->d, &condition));
-        if (apr_tpl_truth(&condition)) APR_TRY(apr_tpl_list_add(vm, kept.as.list, item));
+        if (apr_tpl_is_true(&condition)) APR_TRY(apr_tpl_list_add(vm, kept.as.list, item));
     }
     vm->scope = outer;
     *out = kept.as.list;

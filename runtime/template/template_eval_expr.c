@@ -155,7 +155,7 @@ static apr_status eval_filter(apr_tpl_vm *vm, const apr_tpl_node *node, apr_tpl_
         return apr_tpl_fail(vm, APR_E_UNSUPPORTED, "the %s '%.*s' is not supported", node->kind == NODE_TEST ? "test" : "filter",
                             apr_tpl_short(node->text), node->text.bytes);
     APR_TRY(apr_tpl_builtin_call(vm, node->builtin, &subject, &args, out));
-    if (node->kind == NODE_TEST && node->op == OP_NOT) *out = apr_tpl_bool(!apr_tpl_truth(out));
+    if (node->kind == NODE_TEST && node->op == OP_NOT) *out = apr_tpl_bool(!apr_tpl_is_true(out));
     return APR_OK;
 }
 
@@ -175,7 +175,7 @@ static apr_status eval_binary(apr_tpl_vm *vm, const apr_tpl_node *node, apr_tpl_
     APR_TRY(apr_tpl_eval(vm, node->a, &a));
     if (node->op == OP_AND || node->op == OP_OR) { /* the result is one of the operands, as in Python */
         *out = a;
-        return apr_tpl_truth(&a) == (node->op == OP_OR) ? APR_OK : apr_tpl_eval(vm, node->b, out);
+        return apr_tpl_is_true(&a) == (node->op == OP_OR) ? APR_OK : apr_tpl_eval(vm, node->b, out);
     }
     APR_TRY(apr_tpl_eval(vm, node->b, &b));
     vm->line = node->line;
@@ -202,7 +202,7 @@ static apr_status eval_choice(apr_tpl_vm *vm, const apr_tpl_node *node, apr_tpl_
 {
     apr_tpl_value condition;
     APR_TRY(apr_tpl_eval(vm, node->b, &condition));
-    if (apr_tpl_truth(&condition)) return apr_tpl_eval(vm, node->a, out);
+    if (apr_tpl_is_true(&condition)) return apr_tpl_eval(vm, node->a, out);
     *out = apr_tpl_undefined((apr_tpl_text){"the inline if without else", 26});
     return node->c != NULL ? apr_tpl_eval(vm, node->c, out) : APR_OK;
 }

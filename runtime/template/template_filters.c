@@ -54,7 +54,7 @@ FILTER(do_length)
 
 FILTER(do_default)
 {
-    const bool takes = a->kind == TPL_UNDEFINED || (apr_tpl_truth(&a[2]) && !apr_tpl_truth(a));
+    const bool takes = a->kind == TPL_UNDEFINED || (apr_tpl_is_true(&a[2]) && !apr_tpl_is_true(a));
     (void)vm;
     *out = !takes ? a[0] : a[1].kind != TPL_ABSENT ? a[1] : apr_tpl_string("", 0);
     return APR_OK;
@@ -115,7 +115,7 @@ FILTER(do_escape)
 FILTER(do_indent)
 {
     const size_t mark = vm->out.n_bytes;
-    const bool is_first = apr_tpl_truth(&a[2]), is_blank = apr_tpl_truth(&a[3]);
+    const bool is_first = apr_tpl_is_true(&a[2]), is_blank = apr_tpl_is_true(&a[3]);
     const apr_tpl_value blank = apr_tpl_string(" ", 1);
     apr_tpl_text text;
     apr_tpl_value margin = a[1], lines;
@@ -234,7 +234,7 @@ FILTER(do_tojson)
 {
     const size_t mark = vm->out.n_bytes;
     apr_tpl_json_style style = {
-        .ascii = apr_tpl_truth(&a[1]), .sort_keys = apr_tpl_truth(&a[4]), .item_separator = {", ", 2}, .key_separator = {": ", 2}};
+        .ascii = apr_tpl_is_true(&a[1]), .sort_keys = apr_tpl_is_true(&a[4]), .item_separator = {", ", 2}, .key_separator = {": ", 2}};
     if (a[2].kind != TPL_ABSENT && a[2].kind != TPL_NONE) {
         char *indent;
         int64_t width = 0;

@@ -97,7 +97,7 @@ FILTER(do_sort)
 {
     apr_tpl_list *items;
     APR_TRY(apr_tpl_iterate(vm, a, &items));
-    return sort_items(vm, items, &a[3], apr_tpl_truth(&a[2]), apr_tpl_truth(&a[1]), out);
+    return sort_items(vm, items, &a[3], apr_tpl_is_true(&a[2]), apr_tpl_is_true(&a[1]), out);
 }
 
 FILTER(do_dictsort)
@@ -107,7 +107,7 @@ FILTER(do_dictsort)
     const apr_tpl_value path = apr_tpl_int(by_value);
     if (a->kind != TPL_DICT) return apr_tpl_fail(vm, APR_E_DAMAGED, "dictsort needs a dict, not a '%s'", apr_tpl_type_name(a));
     APR_TRY(apr_tpl_dict_items(vm, a->as.dict, &pairs));
-    return sort_items(vm, pairs.as.list, &path, apr_tpl_truth(&a[1]), apr_tpl_truth(&a[3]), out);
+    return sort_items(vm, pairs.as.list, &path, apr_tpl_is_true(&a[1]), apr_tpl_is_true(&a[3]), out);
 }
 
 FILTER(do_unique)
@@ -120,7 +120,7 @@ FILTER(do_unique)
     for (size_t i = 0; i < items->n_items; i++) {
         apr_tpl_value key;
         bool found;
-        APR_TRY(sort_key(vm, &items->items[i], &a[2], apr_tpl_truth(&a[1]), &key));
+        APR_TRY(sort_key(vm, &items->items[i], &a[2], apr_tpl_is_true(&a[1]), &key));
         APR_TRY(apr_tpl_contains(vm, &seen, &key, &found));
         if (found) continue;
         APR_TRY(apr_tpl_list_add(vm, seen.as.list, key));
@@ -138,7 +138,7 @@ static apr_status extreme(apr_tpl_vm *vm, const apr_tpl_value *a, int sign, apr_
     *out = apr_tpl_undefined((apr_tpl_text){"an item of an empty list", 24});
     for (size_t i = 0; i < items->n_items; i++) {
         int order = -sign;
-        APR_TRY(sort_key(vm, &items->items[i], &a[2], apr_tpl_truth(&a[1]), &key));
+        APR_TRY(sort_key(vm, &items->items[i], &a[2], apr_tpl_is_true(&a[1]), &key));
         if (i > 0) APR_TRY(apr_tpl_order(vm, &key, &best, &order));
         if (order * sign >= 0) continue;
         best = key;
@@ -265,12 +265,12 @@ FILTER(do_groupby)
     const apr_tpl_value *const fallback = a[2].kind != TPL_ABSENT && a[2].kind != TPL_NONE ? &a[2] : NULL;
     if (fallback != NULL) return apr_tpl_fail(vm, APR_E_UNSUPPORTED, "a default of groupby is not supported");
     APR_TRY(apr_tpl_iterate(vm, a, &items));
-    APR_TRY(sort_items(vm, items, &a[1], apr_tpl_truth(&a[3]), false, &sorted));
+    APR_TRY(sort_items(vm, items, &a[1], apr_tpl_is_true(&a[3]), false, &sorted));
     APR_TRY(apr_tpl_list_make(vm, TPL_LIST, 0, out));
     for (size_t i = 0; i < sorted.as.list->n_items; i++) {
         const apr_tpl_value *const item = &sorted.as.list->items[i];
         bool same = false;
-        APR_TRY(sort_key(vm, item, &a[1], apr_tpl_truth(&a[3]), &key));
+        APR_TRY(sort_key(vm, item, &a[1], apr_tpl_is_true(&a[3]), &key));
         if (i > 0) APR_TRY(apr_tpl_equal(vm, &key, &last, &same));
         last = key;
         if (!same) {
@@ -312,7 +312,7 @@ static apr_status find_named(apr_tpl_vm *vm, const apr_tpl_value *name, bool is_
 static apr_status iterate_true(apr_tpl_vm *vm, const apr_tpl_value *a, apr_tpl_list **items)
 {
     apr_tpl_value empty;
-    if (apr_tpl_truth(a)) return apr_tpl_iterate(vm, a, items);
+    if (apr_tpl_is_true(a)) return apr_tpl_iterate(vm, a, items);
     APR_TRY(apr_tpl_list_make(vm, TPL_LIST, 0, &empty));
     *items = empty.as.list;
     return APR_OK;
@@ -341,7 +341,7 @@ FILTER(do_map)
     return APR_OK;
 }
 
-/* The items whose test result (or truth value, without a test) is `wanted`. with_path: the first argument names the tested member. */
+/* The items whose test result (or reference value, without a test) is `wanted`. with_path: the first argument names the tested member. */
 static apr_status select_items(apr_tpl_vm *vm, const apr_tpl_value *a, const apr_tpl_args *args, bool with_path, bool wanted,
                                apr_tpl_value *out)
 {
@@ -359,7 +359,7 @@ static apr_status select_items(apr_tpl_vm *vm, const apr_tpl_value *a, const apr
         APR_TRY(member(vm, &items->items[i], with_path ? &args->list.items[0] : &no_path, &item));
         verdict = item;
         if (test != NULL) APR_TRY(apr_tpl_builtin_call(vm, test, &item, &rest, &verdict));
-        if (apr_tpl_truth(&verdict) == wanted) APR_TRY(apr_tpl_list_add(vm, out->as.list, items->items[i]));
+        if (apr_tpl_is_true(&verdict) == wanted) APR_TRY(apr_tpl_list_add(vm, out->as.list, items->items[i]));
     }
     return APR_OK;
 }

@@ -55,7 +55,7 @@ FILTER(do_truncate)
     if ((int64_t)apr_tpl_n_chars(text) - leeway <= length) return APR_OK;
     text.n_bytes = apr_tpl_char_offset(text, (size_t)(length - n_end));
     if (apr_tpl_is_markup(a)) APR_TRY(apr_tpl_escape_other(vm, &ending, &end));
-    APR_TRY(apr_tpl_put_text(vm, apr_tpl_truth(&a[2]) ? text : whole_words(text)));
+    APR_TRY(apr_tpl_put_text(vm, apr_tpl_is_true(&a[2]) ? text : whole_words(text)));
     APR_TRY(apr_tpl_put_text(vm, end));
     return apr_tpl_take(vm, mark, out);
 }
@@ -131,7 +131,7 @@ FILTER(do_filesizeformat)
 {
     static const char *const units[2][8] = {{"kB", "MB", "GB", "TB", "PB", "EB", "ZB", "YB"},
                                             {"KiB", "MiB", "GiB", "TiB", "PiB", "EiB", "ZiB", "YiB"}};
-    const bool binary = apr_tpl_truth(&a[1]);
+    const bool binary = apr_tpl_is_true(&a[1]);
     const double base = binary ? 1024 : 1000;
     char text[400];
     if (!apr_tpl_is_number(a))

@@ -201,7 +201,7 @@ apr_status apr_tpl_parse_filter(apr_tpl_parser *p, apr_tpl_node **node);        
 apr_status apr_tpl_node_make(apr_tpl_parser *p, apr_tpl_node_kind kind, apr_tpl_node **out);
 apr_status apr_tpl_node_add(apr_tpl_parser *p, apr_tpl_node *parent, apr_tpl_node *child);
 apr_status apr_tpl_node_done(apr_tpl_parser *p, apr_tpl_node *node); /* sets and checks the height */
-apr_status apr_tpl_enter(apr_tpl_parser *p);                         /* enters a nesting level; leave it with p->depth-- */
+apr_status apr_tpl_descend_into(apr_tpl_parser *p);                         /* enters a nesting level; leave it with p->depth-- */
 bool apr_tpl_at_op(const apr_tpl_parser *p, const char *op);
 bool apr_tpl_at_name(const apr_tpl_parser *p, const char *name);
 bool apr_tpl_skip_op(apr_tpl_parser *p, const char *op);

@@ -115,7 +115,7 @@ METHOD(str_upper) { return apr_tpl_change_case(vm, a->as.text, CASE_UPPER, out);
 METHOD(str_lower) { return apr_tpl_change_case(vm, a->as.text, CASE_LOWER, out); }
 METHOD(str_title) { return apr_tpl_change_case(vm, a->as.text, CASE_TITLE, out); }
 METHOD(str_capitalize) { return apr_tpl_change_case(vm, a->as.text, CASE_CAPITALIZE, out); }
-METHOD(str_splitlines) { return apr_tpl_split_lines(vm, a->as.text, apr_tpl_truth(&a[1]), out); }
+METHOD(str_splitlines) { return apr_tpl_split_lines(vm, a->as.text, apr_tpl_is_true(&a[1]), out); }
 
 METHOD(str_replace)
 {

@@ -8,7 +8,7 @@ apr_status apr_tpl_unary(apr_tpl_vm *vm, apr_tpl_op op, const apr_tpl_value *a, 
 {
     *out = *a;
     if (op == OP_NOT) {
-        *out = apr_tpl_bool(!apr_tpl_truth(a));
+        *out = apr_tpl_bool(!apr_tpl_is_true(a));
     } else if (a->kind == TPL_FLOAT) {
         if (op == OP_NEG) out->as.real = -a->as.real;
     } else if (apr_tpl_is_int(a)) {

@@ -36,7 +36,7 @@ static apr_status parse_tag(apr_tpl_parser *p, apr_tpl_node **out);
 static apr_status parse_body(apr_tpl_parser *p, const char *ends, apr_tpl_node **out)
 {
     APR_TRY(apr_tpl_node_make(p, NODE_BLOCK, out));
-    APR_TRY(apr_tpl_enter(p));
+    APR_TRY(apr_tpl_descend_into(p));
     for (;;) {
         apr_tpl_node *node = NULL;
         const apr_tpl_token *const t = p->at;
@@ -96,7 +96,7 @@ static apr_status parse_if(apr_tpl_parser *p, apr_tpl_node *node)
     if (at_one_of(p, "elif")) {
         next(p);
         APR_TRY(apr_tpl_node_make(p, NODE_IF, &node->c));
-        APR_TRY(apr_tpl_enter(p));
+        APR_TRY(apr_tpl_descend_into(p));
         APR_TRY(parse_if(p, node->c));
         p->depth--;
         return apr_tpl_node_done(p, node->c);

@@ -71,7 +71,7 @@ apr_status apr_tpl_node_done(apr_tpl_parser *p, apr_tpl_node *node)
     return APR_OK;
 }
 
-apr_status apr_tpl_enter(apr_tpl_parser *p)
+apr_status apr_tpl_descend_into(apr_tpl_parser *p)
 {
     if (++p->depth > APR_TEMPLATE_MAX_NESTING)
         return apr_tpl_fail(p->vm, APR_E_UNSUPPORTED, "tags or brackets are nested more than %d deep", APR_TEMPLATE_MAX_NESTING);
@@ -178,7 +178,7 @@ static apr_status parse_not(apr_tpl_parser *p, apr_tpl_node **out)
     APR_TRY(apr_tpl_node_make(p, NODE_UNARY, out));
     next(p);
     (*out)->op = OP_NOT;
-    APR_TRY(apr_tpl_enter(p));
+    APR_TRY(apr_tpl_descend_into(p));
     APR_TRY(parse_not(p, &(*out)->a));
     p->depth--;
     return apr_tpl_node_done(p, *out);
@@ -205,7 +205,7 @@ static apr_status parse_level(apr_tpl_parser *p, int level, apr_tpl_node **out)
 /* value if condition else other */
 static apr_status parse_choice(apr_tpl_parser *p, apr_tpl_node **out)
 {
-    APR_TRY(apr_tpl_enter(p));
+    APR_TRY(apr_tpl_descend_into(p));
     APR_TRY(parse_level(p, LEVEL_OR, out));
     while (apr_tpl_at_name(p, "if")) {
         apr_tpl_node *node;
@@ -230,7 +230,7 @@ static bool at_tuple_end(const apr_tpl_parser *p)
 static apr_status parse_one(apr_tpl_parser *p, int flags, apr_tpl_node **out)
 {
     if ((flags & PARSE_NO_CHOICE) == 0) return parse_choice(p, out);
-    APR_TRY(apr_tpl_enter(p));
+    APR_TRY(apr_tpl_descend_into(p));
     APR_TRY(parse_level(p, LEVEL_OR, out));
     p->depth--;
     return APR_OK;
@@ -366,7 +366,7 @@ static apr_status parse_unary(apr_tpl_parser *p, bool with_filters, apr_tpl_node
         APR_TRY(apr_tpl_node_make(p, NODE_UNARY, out));
         (*out)->op = apr_tpl_at_op(p, "-") ? OP_NEG : OP_POS;
         next(p);
-        APR_TRY(apr_tpl_enter(p));
+        APR_TRY(apr_tpl_descend_into(p));
         APR_TRY(parse_unary(p, false, &(*out)->a));
         p->depth--;
         APR_TRY(apr_tpl_node_done(p, *out));
@@ -526,7 +526,7 @@ static apr_status parse_target_item(apr_tpl_parser *p, bool members, apr_tpl_nod
 {
     APR_TRY(apr_tpl_node_make(p, NODE_NAME, out));
     if (apr_tpl_skip_op(p, "(")) {
-        APR_TRY(apr_tpl_enter(p));
+        APR_TRY(apr_tpl_descend_into(p));
         APR_TRY(apr_tpl_parse_target(p, members, out));
         p->depth--;
         return apr_tpl_expect_op(p, ")");

@@ -59,7 +59,7 @@ const char *apr_tpl_type_name(const apr_tpl_value *v)
     return names[v->kind];
 }
 
-bool apr_tpl_truth(const apr_tpl_value *v)
+bool apr_tpl_is_true(const apr_tpl_value *v)
 {
     switch (v->kind) {
     case TPL_ABSENT:

@@ -88,7 +88,7 @@ static inline double apr_tpl_as_real(const apr_tpl_value *v) { return v->kind ==
 bool apr_tpl_text_is(apr_tpl_text text, const char *expected);
 
 const char *apr_tpl_type_name(const apr_tpl_value *v); /* Python's name: 'str', 'dict', ... */
-bool apr_tpl_truth(const apr_tpl_value *v);
+bool apr_tpl_is_true(const apr_tpl_value *v);
 /* Compares lists and dicts recursively; UNSUPPORTED if they are nested too deeply. */
 apr_status apr_tpl_equal(struct apr_tpl_vm *vm, const apr_tpl_value *a, const apr_tpl_value *b, bool *equal);
 /* -1, 0, 1 for numbers, strings and lists; DAMAGED for values that Python cannot order. */

@@ -11,7 +11,7 @@
 #define APR_RUNTIME_TOKENIZER_H
 
 #include "formats/base/status.h"
-#include "formats/model/vocab.h"
+#include "formats/vocab/vocab.h"
 
 typedef struct apr_tokenizer apr_tokenizer;
 

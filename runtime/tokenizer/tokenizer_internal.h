@@ -2,7 +2,7 @@
  *
  *   tokenizer.c          open, close, encode, decode
  *   tokenizer_added.c    finds added tokens, before any other step
- *   tokenizer_normal.c   normalizers: change the text before it is split
+ *   tokenizer_normalize.c   normalizers: change the text before it is split
  *   tokenizer_unicode.c  character classes for the normalizers
  *   tokenizer_split.c    pre-tokenizers: split text into words by regular expressions
  *   tokenizer_regex.c    translates a regular expression from Oniguruma's syntax to PCRE2's (tokenizer_regex.h)
@@ -20,7 +20,7 @@
 
 #include <pcre2.h>
 
-/* Hash table text -> id: open addressing with a random seed, so that a file cannot be made to collide. */
+/* Hash table text -> id: open addressing with a random seed, so that a crafted file cannot cause collisions. */
 typedef struct apr_token_table {
     int32_t *slots; /* [mask + 1], -1 is empty */
     size_t mask;
@@ -187,10 +187,10 @@ apr_added_match apr_added_next(const apr_added_set *set, const char *text, size_
 bool apr_char_is_mark(int32_t c);
 bool apr_char_is_nonspacing(int32_t c);
 bool apr_char_is_other(int32_t c);    /* control, format and private characters */
-bool apr_char_stays_whole(int32_t c); /* no normal form decomposes it */
+bool apr_char_never_decomposes(int32_t c); /* no normal form decomposes it */
 int32_t apr_char_lower(int32_t c);
 
-/* tokenizer_normal.c */
+/* tokenizer_normalize.c */
 apr_status apr_normal_open(apr_tokenizer *tokenizer, apr_error *err);
 void apr_normal_close(apr_tokenizer *tokenizer);
 /* The text (UTF-8) after all steps, malloc'ed. *keeps_start: its first character comes from the text's first character. */

@@ -28,7 +28,7 @@ static void put_bytes(apr_regex_text *text, const char *bytes, size_t n)
 
 void apr_regex_put(apr_regex_text *text, const char *part)
 {
-    if (part == NULL) text->failed = true; /* that text had no memory */
+    if (part == NULL) text->failed = true; /* the allocation of that text failed */
     else put_bytes(text, part, strlen(part));
 }
 

@@ -65,7 +65,7 @@ bool apr_char_is_other(int32_t c)
     return is_other && !IS_IN(new_formats, c);
 }
 
-bool apr_char_stays_whole(int32_t c) { return IS_IN(new_forms, c); }
+bool apr_char_never_decomposes(int32_t c) { return IS_IN(new_forms, c); }
 
 /* The lower case of a single character. Do not call it for U+0130, which becomes two. */
 int32_t apr_char_lower(int32_t c)

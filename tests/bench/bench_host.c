@@ -1,8 +1,8 @@
 /* bench_host.c - how fast the host runs a model: prompt and decoding, in tokens/s and in GB/s of weights read.
  *
  * usage: bench_host MODEL [PROMPT_TOKENS [NEW_TOKENS]]. Each figure is the median of five runs after a warm-up. */
-#include "convert/dialect.h"
-#include "formats/model/model.h"
+#include "convert/naming.h"
+#include "formats/tensor/model.h"
 #include "runtime/session/session.h"
 
 #include <stdio.h>

@@ -45,30 +45,30 @@ static double once(const apr_products_table *table, const apr_product *product, 
 static double wide_rate(const apr_products_table *table, apr_dtype dtype, const uint8_t *rows, const float *x)
 {
     enum { N_WIDE = 64, GROUPS = 16 * COLUMNS / APR_PRODUCT_COLUMNS, BLOCKS = 16 };
-    static apr_product_wide_rows wide[GROUPS];
-    static apr_product_wide_inputs inputs[N_WIDE / APR_PRODUCT_WIDE_TOKENS][GROUPS];
-    static float out[N_WIDE * APR_PRODUCT_WIDE_ROWS];
+    static apr_product_gemm_rows wide[GROUPS];
+    static apr_product_gemm_inputs inputs[N_WIDE / APR_PRODUCT_GEMM_TOKENS][GROUPS];
+    static float out[N_WIDE * APR_PRODUCT_GEMM_ROWS];
     const apr_product *const product = &table->products[dtype];
     const int64_t row_bytes = apr_row_bytes(dtype, COLUMNS);
     double best = 1e9;
 
     if (product->widen == NULL) return 0.0;
     for (int t = 0; t < N_WIDE; t++)
-        table->wide_round(x, COLUMNS, product->order, t % APR_PRODUCT_WIDE_TOKENS, inputs[t / APR_PRODUCT_WIDE_TOKENS]);
+        table->wide_round(x, COLUMNS, product->order, t % APR_PRODUCT_GEMM_TOKENS, inputs[t / APR_PRODUCT_GEMM_TOKENS]);
     for (int run = 0; run < 5 * RUNS; run++) {
         const double start = now_s();
         for (int b = 0; b < BLOCKS; b++) {
-            const uint8_t *each[APR_PRODUCT_WIDE_ROWS];
-            for (int r = 0; r < APR_PRODUCT_WIDE_ROWS; r++) each[r] = rows + (b * APR_PRODUCT_WIDE_ROWS + r) * row_bytes;
+            const uint8_t *each[APR_PRODUCT_GEMM_ROWS];
+            for (int r = 0; r < APR_PRODUCT_GEMM_ROWS; r++) each[r] = rows + (b * APR_PRODUCT_GEMM_ROWS + r) * row_bytes;
             const bool has_minimums = product->widen(each, COLUMNS, wide);
-            for (int t = 0; t < N_WIDE; t += APR_PRODUCT_WIDE_TOKENS)
-                table->wide(wide, has_minimums, inputs[t / APR_PRODUCT_WIDE_TOKENS], COLUMNS, APR_PRODUCT_WIDE_TOKENS,
-                            APR_PRODUCT_WIDE_ROWS, out + t * APR_PRODUCT_WIDE_ROWS, APR_PRODUCT_WIDE_ROWS);
+            for (int t = 0; t < N_WIDE; t += APR_PRODUCT_GEMM_TOKENS)
+                table->wide(wide, has_minimums, inputs[t / APR_PRODUCT_GEMM_TOKENS], COLUMNS, APR_PRODUCT_GEMM_TOKENS,
+                            APR_PRODUCT_GEMM_ROWS, out + t * APR_PRODUCT_GEMM_ROWS, APR_PRODUCT_GEMM_ROWS);
         }
         const double seconds = now_s() - start;
         best = seconds < best ? seconds : best;
     }
-    return 1e-9 * BLOCKS * APR_PRODUCT_WIDE_ROWS * COLUMNS * (double)N_WIDE / best;
+    return 1e-9 * BLOCKS * APR_PRODUCT_GEMM_ROWS * COLUMNS * (double)N_WIDE / best;
 }
 
 static double rate(const apr_products_table *table, apr_dtype dtype, const uint8_t *rows, size_t n_bytes, const float *x, int n_tokens)

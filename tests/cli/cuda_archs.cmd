@@ -29,7 +29,7 @@ echo "== no nvcc: $(build doctor CUDA=0 NVCC=not-here | sed -n 's/^CUDA library 
 
 # what nvcc is called with; one kernel needs 9.0a
 code() {
-    build -n "$@" "$PWD/b/cuda/ops/norm.cu.o" "$PWD/b/cuda/ops/abreast_wide.cu.o" >said
+    build -n "$@" "$PWD/b/cuda/ops/norm.cu.o" "$PWD/b/cuda/small_gemm/small_gemm_wgmma.cu.o" >said
     sed -n 's/^  CUDA //p' said
     grep -oE -e '-gencode arch=[^ ]*|-DAPR_CUDA_ARCHITECTURES=[^-]*"|-c kernels[^ ]*' said | sed 's/^-gencode arch=/    /'
 }

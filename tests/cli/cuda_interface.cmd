@@ -14,19 +14,19 @@ edit() {
 }
 echo '== text'
 edit kernels/cuda/api.h 's|^ \* Errors on a GPU.*|& (more words)|' 'a comment'
-edit kernels/cuda/flow_args.h 's|^    APR_FLOW_UNIT = 16,.*|	APR_FLOW_UNIT  = 16,  // as before|' 'white space, and another kind of comment'
-edit kernels/cuda/flow_args.h 's/APR_FLOW_UNIT = 16/APR_FLOW_UNIT = 32/' 'a constant'
-edit kernels/cuda/flow_args.h 's/X\(Q4_K, 256\) X\(Q6_K, 256\)/X(Q6_K, 256) X(Q4_K, 256)/' 'the order of a list'
-edit kernels/cuda/abreast_room.h 's/APR_ABREAST_MOST_SPLITS = 4/APR_ABREAST_MOST_SPLITS = 8/' 'what both count of a workspace'
+edit kernels/cuda/decode_gemv_args.h 's|^    APR_ROW_GROUP = 16,.*|	APR_ROW_GROUP  = 16,  // as before|' 'white space, and another kind of comment'
+edit kernels/cuda/decode_gemv_args.h 's/APR_ROW_GROUP = 16/APR_ROW_GROUP = 32/' 'a constant'
+edit kernels/cuda/decode_gemv_args.h 's/X\(Q4_K, 256\) X\(Q6_K, 256\)/X(Q6_K, 256) X(Q4_K, 256)/' 'the order of a list'
+edit kernels/cuda/small_gemm_workspace.h 's/APR_SMALL_GEMM_MAX_SPLITS = 4/APR_SMALL_GEMM_MAX_SPLITS = 8/' 'what both count of a workspace'
 edit kernels/ops.h 's/int64_t n_tokens, n_in, n_out;/int64_t n_tokens, n_out, n_in;/' 'two fields of equal size in another order'
 edit kernels/ops.h '/X\(SLICE, slice, "slice"\)/{h;d;};/X\(JOIN, join, "join"\)/G' 'two operations in another order'
 edit formats/number/dtype.h '/X\(Q4_0,/{h;d;};/X\(Q4_1,/G' 'two types in another order'
 edit formats/number/blocks.h '0,/uint8_t/s//int8_t/' 'a block of numbers'
-edit formats/model/regular.h '/APR_REGULAR_SCALES,/{h;d;};/APR_REGULAR_ZEROS,/G' 'the order of packed matrices in memory'
-edit formats/model/packing.h 's/const char \*scheme;/const char *sketch;/' 'the name of a field'
-rm kernels/misfits.h
+edit formats/tensor/canonical_layout.h '/APR_CANONICAL_SCALES,/{h;d;};/APR_CANONICAL_ZEROS,/G' 'the order of packed matrices in memory'
+edit formats/tensor/packing.h 's/const char \*scheme;/const char *sketch;/' 'the name of a field'
+rm kernels/out_of_range.h
 text 2>&1 || echo 'and that is an error'
-cp "$root/kernels/misfits.h" kernels/
+cp "$root/kernels/out_of_range.h" kernels/
 
 echo '== layout'
 cat >number.c <<'END'
@@ -55,8 +55,8 @@ changes '-O3' cc -std=c11 -O3 -D_POSIX_C_SOURCE=200809L
 changes '-fshort-enums' cc -std=c11 -fshort-enums
 changes '-fpack-struct' cc -std=c11 -fpack-struct -w
 # every struct of these headers, with a field more
-for header in kernels/cuda/api.h kernels/cuda/flow_args.h kernels/cuda/prompt_args.h kernels/cuda/rows_args.h kernels/op_args.h \
-    kernels/ops.h kernels/activation.h kernels/best.h kernels/misfits.h formats/model/packing.h; do
+for header in kernels/cuda/api.h kernels/cuda/decode_gemv_args.h kernels/cuda/prompt_args.h kernels/cuda/rows_args.h kernels/op_args.h \
+    kernels/ops.h kernels/activation.h kernels/topk.h kernels/out_of_range.h formats/tensor/packing.h; do
     for struct in $(sed -nE 's/^typedef (struct|union) ([a-z_0-9]+) \{.*/\2/p' $header); do
         [ "$struct" != apr_cuda_description ] || continue # it never changes
         cp $header kept
@@ -65,8 +65,8 @@ for header in kernels/cuda/api.h kernels/cuda/flow_args.h kernels/cuda/prompt_ar
         cp kept $header
     done
 done | awk '$1 != "other:" {print} $1 == "other:" {n++} END {print (n >= 50 ? "other: every struct of these headers" : n " structs")}'
-for struct in 'formats/model/model.h struct apr_tensor' 'formats/base/status.h typedef struct apr_error' \
-    'formats/number/dtype.h typedef struct apr_dtype_facts' 'formats/model/step.h typedef struct apr_step'; do
+for struct in 'formats/tensor/model.h struct apr_tensor' 'formats/base/status.h typedef struct apr_error' \
+    'formats/number/dtype.h typedef struct apr_dtype_facts' 'formats/tensor/step.h typedef struct apr_step'; do
     header=${struct%% *}
     cp $header kept
     sed -E "s/^${struct#* } \{/& double more;/" kept >$header

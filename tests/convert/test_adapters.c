@@ -2,7 +2,7 @@
  * adapter finds its tensor, or a sentence names it. */
 #define _XOPEN_SOURCE 700
 #include "convert/convert.h"
-#include "convert/dialect.h"
+#include "convert/naming.h"
 #include "formats/number/half.h"
 #include "kernels/rows.h"
 #include "tests/support/conversion.h"
@@ -186,7 +186,7 @@ static void a_merged_model_is_the_same_through_every_container(void **state)
     apr_adapter_close(&adapter);
 }
 
-/* llama.cpp's rows of q are turned: so are those of its adapter's b. Into any base, whichever dialect that has. */
+/* llama.cpp's rows of q are turned: so are those of its adapter's b. Into any base, whichever naming that has. */
 static void an_adapter_of_ggml_is_the_same_adapter(void **state)
 {
     static const char *const bases[] = {"base.apr", "base.gguf", "base"};

@@ -1,8 +1,8 @@
 /* convert/: round trips byte for byte, row orders, the pipe against single encoders, and what a failure leaves behind. */
 #define _XOPEN_SOURCE 700
 #include "convert/convert.h"
-#include "convert/dialect.h"
-#include "formats/model/family.h"
+#include "convert/naming.h"
+#include "formats/shape/family.h"
 #include "formats/number/half.h"
 #include "kernels/rows.h"
 #include "tests/support/conversion.h"

@@ -1,7 +1,7 @@
 /* convert/: what a conversion cannot carry it refuses or says, and whatever is written can be read again. */
 #define _XOPEN_SOURCE 700
 #include "convert/convert.h"
-#include "convert/dialect.h"
+#include "convert/naming.h"
 #include "formats/number/half.h"
 #include "tests/support/conversion.h"
 #include "tests/support/family_model.h"

@@ -1,8 +1,8 @@
 /* test_families.c - every family's checkpoint through APR and GGUF and back, and what llama.cpp's converter makes of it. */
 #define _XOPEN_SOURCE 700
 #include "convert/convert.h"
-#include "convert/dialect.h"
-#include "convert/entry.h"
+#include "convert/naming.h"
+#include "convert/import_export.h"
 #include "formats/base/crc32.h"
 #include "formats/number/half.h"
 #include "kernels/rows.h"
@@ -269,7 +269,7 @@ static void experts_in_mxfp4_go_between_blocks_and_gguf(void **state)
     apr_model_close(&second);
 }
 
-/* ---- what a GGUF keeps of its dialect ---- */
+/* ---- what a GGUF keeps of its naming ---- */
 
 static void value_heads_stay_tiled_and_latents_split_until_they_leave(void **state)
 {
@@ -307,7 +307,7 @@ static void without_its_dialect_a_gguf_is_as_its_checkpoint(void **state)
         convert_as(in_work("plain"), in_work(file), NULL);
         apr_model source = open_model(in_work("plain")), other = open_model(in_work(file));
         apr_model a = canonical_of(&source), b = canonical_of(&other);
-        assert_int_equal(apr_without_dialect(&b, NULL), APR_OK);
+        assert_int_equal(apr_view_as_checkpoint(&b, NULL), APR_OK);
         assert_int_equal(a.n_tensors, b.n_tensors);
         for (size_t t = 0; t < a.n_tensors; t++) {
             const apr_tensor *const y = apr_model_find(&b, a.tensors[t].name);
@@ -326,7 +326,7 @@ static void quantized_value_heads_cannot_leave_ggmls_order(void **state)
 {
     (void)state;
     apr_error err = {0};
-    apr_model source = {.path = "toy", .dialect = APR_DIALECT_GGML, .format = APR_FORMAT_GGUF, .origin = {.format = APR_FORMAT_GGUF}};
+    apr_model source = {.path = "toy", .naming = APR_NAMING_GGML, .format = APR_FORMAT_GGUF, .origin = {.format = APR_FORMAT_GGUF}};
     static const uint8_t bytes[32 * 96];
     apr_tensor tensors[] = {{.name = "blk.0.ssm_out.weight", .dtype = APR_Q4_0, .rank = 2, .dims = {32, 96}, .data = bytes}};
     apr_model view, other;
@@ -342,7 +342,7 @@ static void quantized_value_heads_cannot_leave_ggmls_order(void **state)
     assert_int_equal(apr_tensor_size(&tensors[0], "toy", NULL), APR_OK);
     assert_int_equal(apr_model_index_names(&source, NULL), APR_OK);
     view = canonical_of(&source);
-    assert_int_equal(apr_translate(&other, &view, APR_DIALECT_HF, &err), APR_E_UNSUPPORTED);
+    assert_int_equal(apr_translate(&other, &view, APR_NAMING_HF, &err), APR_E_UNSUPPORTED);
     assert_non_null(strstr(err.text, "would break the blocks of its type"));
     apr_model_close(&other);
     apr_model_close(&view);
@@ -359,7 +359,7 @@ static void an_original_is_kept_where_no_step_leads_back(void **state)
                             {.name = "blk.0.attn_norm.weight", .dtype = APR_F32, .rank = 1, .dims = {6}, .data = (const uint8_t *)norm},
                             {.name = "output_norm.weight", .dtype = APR_F32, .rank = 1, .dims = {6}, .data = (const uint8_t *)tiny}};
     apr_model source = {
-        .path = "toy", .dialect = APR_DIALECT_GGML, .origin = {.format = APR_FORMAT_GGUF}, .tensors = tensors, .n_tensors = 3};
+        .path = "toy", .naming = APR_NAMING_GGML, .origin = {.format = APR_FORMAT_GGUF}, .tensors = tensors, .n_tensors = 3};
     apr_model view, back, other;
 
     source.hparams = (apr_hparams){.architecture = "qwen3_5_text", .num_layers = 1, .linear_num_key_heads = 6, .linear_num_value_heads = 6};
@@ -372,14 +372,14 @@ static void an_original_is_kept_where_no_step_leads_back(void **state)
     assert_true(shifted[0] == 0.25f && shifted[1] == -0.5f);
     free(shifted);
 
-    assert_int_equal(apr_translate(&back, &view, APR_DIALECT_GGML, NULL), APR_OK);
+    assert_int_equal(apr_translate(&back, &view, APR_NAMING_GGML, NULL), APR_OK);
     assert_int_equal(back.n_tensors, 3);
     for (int i = 0; i < 3; i++) {
         float *const values = values_of(apr_model_find(&back, tensors[i].name));
         assert_memory_equal(values, tensors[i].data, sizeof a);
         free(values);
     }
-    assert_int_equal(apr_translate(&other, &view, APR_DIALECT_HF, NULL), APR_OK);
+    assert_int_equal(apr_translate(&other, &view, APR_NAMING_HF, NULL), APR_OK);
     assert_int_equal(other.n_tensors, 3);
     assert_non_null(apr_model_find(&other, "model.layers.0.linear_attn.A_log"));
     apr_model_close(&other);
@@ -400,7 +400,7 @@ static void assert_refused(const char *family, void (*change)(apr_model *), apr_
     change(&source);
     apr_status answer = apr_canonical(&view, &source, &err);
     if (answer == APR_OK) {
-        answer = apr_translate(&other, &view, APR_DIALECT_GGML, &err);
+        answer = apr_translate(&other, &view, APR_NAMING_GGML, &err);
         apr_model_close(&other);
     }
     apr_model_close(&view);

@@ -2,7 +2,7 @@
  * rotary divisors that half precision cannot hold, scales along the wrong side of transposed experts. */
 #define _XOPEN_SOURCE 700
 #include "convert/convert.h"
-#include "convert/dialect.h"
+#include "convert/naming.h"
 #include "kernels/rows.h"
 #include "tests/support/conversion.h"
 #include "tests/support/family_model.h"

@@ -1,10 +1,10 @@
 /* convert/importance.h: importances find their tensors in every family, in whichever order the columns are. */
 #include "convert/importance.h"
 
-#include "convert/dialect.h"
+#include "convert/naming.h"
 #include "kernels/rows.h"
 #include "tests/support/family_model.h"
-#include "tests/support/made_model.h"
+#include "tests/support/edited_model.h"
 #include "tests/support/work_folder.h"
 
 #include <dirent.h>
@@ -35,7 +35,7 @@ static void open_subject(subject *s, const char *family)
     if (apr_model_open(&s->source, in_work(family), &err) != APR_OK) fail_msg("%s", err.text);
     if (apr_canonical(&s->canonical, &s->source, &err) != APR_OK) fail_msg("%s", err.text);
     made_open_edited(&s->made, &s->canonical, APR_F32, count_columns);
-    if (apr_translate(&s->ggml, &s->made.model, APR_DIALECT_GGML, &err) != APR_OK) fail_msg("%s", err.text);
+    if (apr_translate(&s->ggml, &s->made.model, APR_NAMING_GGML, &err) != APR_OK) fail_msg("%s", err.text);
 }
 
 static void close_subject(subject *s)
@@ -47,7 +47,7 @@ static void close_subject(subject *s)
 }
 
 /* Is the tensor where its place says, with its columns in the order that it says? */
-static void check_place(const subject *s, const char *family, const apr_tensor *t, const apr_ggml_place *place)
+static void check_place(const subject *s, const char *family, const apr_tensor *t, const apr_ggml_location *place)
 {
     const apr_tensor *const there = apr_model_find(&s->ggml, place->name);
     const int64_t n = apr_tensor_columns(t);
@@ -69,20 +69,20 @@ static void check_place(const subject *s, const char *family, const apr_tensor *
     free(rows);
 }
 
-/* Matrices whose purpose is to be multiplied: how many have a place. */
+/* Matrices whose role is to be multiplied: how many have a place. */
 static int check_family(const char *family)
 {
     subject s;
     apr_arena arena = {0};
     apr_error err = {0};
-    apr_ggml_place place;
+    apr_ggml_location place;
     int n = 0;
 
     open_subject(&s, family);
     for (size_t i = 0; i < s.made.model.n_tensors; i++) {
         const apr_tensor *const t = &s.made.model.tensors[i];
         if (t->rank != 2 || apr_model_find(&s.ggml, t->name) != NULL) continue;
-        assert_int_equal(apr_ggml_place_of(&place, &s.made.model, t->name, &arena, &err), APR_OK);
+        assert_int_equal(apr_ggml_location_of(&place, &s.made.model, t->name, &arena, &err), APR_OK);
         if (place.name == NULL) continue;
         check_place(&s, family, t, &place);
         n++;

@@ -2,12 +2,12 @@
  * its library decodes it to, bit for bit. A zero may have either sign: libraries differ in what a code for -0 becomes. */
 #define _XOPEN_SOURCE 700
 #include "convert/convert.h"
-#include "convert/dialect.h"
-#include "convert/entry.h"
+#include "convert/naming.h"
+#include "convert/import_export.h"
 #include "formats/base/crc32.h"
 #include "formats/base/json.h"
-#include "formats/base/map.h"
-#include "formats/model/packing.h"
+#include "formats/files/map.h"
+#include "formats/tensor/packing.h"
 #include "formats/number/half.h"
 #include "kernels/rows.h"
 #include "tests/support/conversion.h"

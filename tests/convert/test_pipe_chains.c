@@ -1,7 +1,7 @@
 /* test_pipe_chains.c - tensors that are made of others, streamed: as the whole tensor made at once, through APR files and back. */
-#include "convert/way.h"
+#include "convert/provenance.h"
 
-#include "convert/dialect.h"
+#include "convert/naming.h"
 #include "convert/pipe.h"
 #include "formats/apr/apr.h"
 #include "kernels/gather.h"
@@ -49,7 +49,7 @@ static void follow(apr_tensor *t, const char *text)
 {
     const apr_chain chain = chain_of(text);
     apr_error err = {0};
-    if (apr_tensor_follow(t, &chain, &arena, "test", &err) != APR_OK) fail_msg("%s", err.text);
+    if (apr_tensor_append_steps(t, &chain, &arena, "test", &err) != APR_OK) fail_msg("%s", err.text);
 }
 
 /* ---- a sink that keeps what it is given, and how much of it at once ---- */
@@ -129,12 +129,12 @@ static void the_bytes_of_a_chain_are_those_of_the_whole_tensor(void **state)
         apr_tensor t = source;
         apr_shape shape;
         follow(&t, cases[i].chain);
-        uint8_t *const truth = whole(&source, cases[i].chain, &shape);
+        uint8_t *const reference = whole(&source, cases[i].chain, &shape);
         memory m = piped(&t, t.dtype, NULL);
         assert_int_equal(m.n_bytes, t.n_bytes);
-        assert_memory_equal(m.bytes, truth, t.n_bytes);
+        assert_memory_equal(m.bytes, reference, t.n_bytes);
         assert_true(m.most <= 8 << 20); /* however large it is */
-        free(truth);
+        free(reference);
         free(m.bytes);
     }
 }
@@ -155,13 +155,13 @@ static void encoding_a_chain_is_encoding_the_whole_tensor(void **state)
             plain.dtype = shape.dtype, plain.rank = shape.rank;
             memcpy(plain.dims, shape.dims, sizeof plain.dims);
             assert_int_equal(apr_tensor_size(&plain, "test", NULL), APR_OK);
-            memory m = piped(&t, types[k], &of_made), truth = piped(&plain, types[k], &of_plain);
-            assert_int_equal(m.n_bytes, truth.n_bytes);
-            assert_memory_equal(m.bytes, truth.bytes, m.n_bytes);
+            memory m = piped(&t, types[k], &of_made), reference = piped(&plain, types[k], &of_plain);
+            assert_int_equal(m.n_bytes, reference.n_bytes);
+            assert_memory_equal(m.bytes, reference.bytes, m.n_bytes);
             assert_true(of_made.n == of_plain.n && of_made.sum_sq_err == of_plain.sum_sq_err);
             free((void *)plain.data);
             free(m.bytes);
-            free(truth.bytes);
+            free(reference.bytes);
         }
 }
 
@@ -177,7 +177,7 @@ static void many_sources_stream_into_one_tensor(void **state)
         parts[e] = &experts[e];
     }
     const apr_chain chain = chain_of("stack");
-    assert_int_equal(apr_tensor_make(&stack, parts, N, &chain, &arena, "test", NULL), APR_OK);
+    assert_int_equal(apr_tensor_compose(&stack, parts, N, &chain, &arena, "test", NULL), APR_OK);
     memory m = piped(&stack, APR_BF16, NULL), q = piped(&stack, APR_Q8_0, NULL);
     turned = stack;
     follow(&turned, "transpose");
@@ -208,7 +208,7 @@ static void doubles_beyond_float32_are_found_in_every_source(void **state)
     apr_tensor t = {.name = "t"};
     memory m = {.base = {&memory_ops}};
     apr_error err = {0};
-    assert_int_equal(apr_tensor_make(&t, parts, 2, &chain, &arena, "test", NULL), APR_OK);
+    assert_int_equal(apr_tensor_compose(&t, parts, 2, &chain, &arena, "test", NULL), APR_OK);
     apr_pipe_item item = {.from = &t, .to = APR_F32};
     assert_int_equal(apr_pipe_run(&m.base, &item, 1, &options, &err), APR_E_UNSUPPORTED);
     assert_non_null(strstr(err.text, "tensor 't': 2 of its 4 values are out of the range of float32 (the largest is -3e+300)"));
@@ -259,7 +259,7 @@ static void assert_comes_back(apr_model *view, const apr_tensor *origins, size_t
     apr_error err = {0};
     write_and_open(&opened, view, in_work("way.apr"));
     assert_int_equal(apr_view_copy(&back, &opened, 0, &err), APR_OK);
-    if (apr_way_back(&back, &err) != APR_OK || apr_model_index_names(&back, &err) != APR_OK) fail_msg("%s", err.text);
+    if (apr_provenance_undo(&back, &err) != APR_OK || apr_model_index_names(&back, &err) != APR_OK) fail_msg("%s", err.text);
     assert_int_equal(back.n_tensors, n_origins);
     for (size_t i = 0; i < n_origins; i++) assert_is(&back, &origins[i]);
     apr_model_close(&back);
@@ -299,7 +299,7 @@ static void every_step_alone_is_undone_from_its_record(void **state)
         apr_error err = {0};
         origins[i] = tensor_of(apr_arena_print(&arena, "origin.%zu", i), ways[i].dtype, ways[i].rank, ways[i].dims, (uint32_t)i);
         view.tensors[i] = origins[i];
-        if (apr_way_go(&view.tensors[i], apr_arena_print(&arena, "tensor.%zu", i), &chain, &arena, "toy", &err) != APR_OK)
+        if (apr_provenance_begin(&view.tensors[i], apr_arena_print(&arena, "tensor.%zu", i), &chain, &arena, "toy", &err) != APR_OK)
             fail_msg("%s", err.text);
     }
     assert_comes_back(&view, origins, N);
@@ -321,7 +321,7 @@ static void experts_are_stacked_and_unstacked_from_the_record(void **state)
     origins[N] = tensor_of("bystander", APR_F32, 1, dims, 9);
     view.tensors[0] = (apr_tensor){.name = "experts.gate_up"};
     view.tensors[1] = origins[N];
-    assert_int_equal(apr_way_join(&view.tensors[0], parts, N, &chain, &arena, "toy", NULL), APR_OK);
+    assert_int_equal(apr_provenance_join(&view.tensors[0], parts, N, &chain, &arena, "toy", NULL), APR_OK);
     assert_comes_back(&view, origins, N + 1);
 }
 
@@ -336,7 +336,7 @@ static void fused_matrices_are_split_and_joined_from_the_record(void **state)
     for (int i = 0; i < 6; i++) {
         const apr_chain chain = chain_of(chains[i]);
         view.tensors[i] = origins[i / 3];
-        assert_int_equal(apr_way_go(&view.tensors[i], apr_arena_print(&arena, "part.%d", i), &chain, &arena, "toy", NULL), APR_OK);
+        assert_int_equal(apr_provenance_begin(&view.tensors[i], apr_arena_print(&arena, "part.%d", i), &chain, &arena, "toy", NULL), APR_OK);
     }
     assert_comes_back(&view, origins, 2);
 
@@ -346,7 +346,7 @@ static void fused_matrices_are_split_and_joined_from_the_record(void **state)
     apr_error err = {0};
     write_and_open(&opened, &view, in_work("parts.apr"));
     assert_int_equal(apr_view_copy(&back, &opened, 0, NULL), APR_OK);
-    assert_int_equal(apr_way_back(&back, &err), APR_E_DAMAGED);
+    assert_int_equal(apr_provenance_undo(&back, &err), APR_E_DAMAGED);
     assert_non_null(strstr(err.text, "tensor 'part.1' cannot be restored to its original form: other parts of its origin are missing"));
     apr_model_close(&back);
     apr_model_close(&opened);
@@ -367,7 +367,7 @@ static void what_was_cut_twice_is_joined_twice_from_the_record(void **state)
         const apr_chain chain = chain_of(chains[i]);
         if (i == 2) continue;
         view.tensors[n] = origins[0];
-        assert_int_equal(apr_way_go(&view.tensors[n++], apr_arena_print(&arena, "part.%d", i), &chain, &arena, "toy", NULL), APR_OK);
+        assert_int_equal(apr_provenance_begin(&view.tensors[n++], apr_arena_print(&arena, "part.%d", i), &chain, &arena, "toy", NULL), APR_OK);
     }
     assert_comes_back(&view, origins, 1);
 
@@ -376,7 +376,7 @@ static void what_was_cut_twice_is_joined_twice_from_the_record(void **state)
     view.n_tensors = 5;
     write_and_open(&opened, &view, in_work("twice.apr"));
     assert_int_equal(apr_view_copy(&back, &opened, 0, NULL), APR_OK);
-    assert_int_equal(apr_way_back(&back, &err), APR_E_DAMAGED);
+    assert_int_equal(apr_provenance_undo(&back, &err), APR_E_DAMAGED);
     assert_non_null(strstr(err.text, "another tensor is the same part of its origin"));
     apr_model_close(&back);
     apr_model_close(&opened);
@@ -384,10 +384,10 @@ static void what_was_cut_twice_is_joined_twice_from_the_record(void **state)
     const apr_chain chain = chain_of(chains[2]); /* without what was before it */
     view.tensors[4] = other;
     view.tensors[4].name = origins[0].name;
-    assert_int_equal(apr_way_go(&view.tensors[4], "part.2", &chain, &arena, "toy", NULL), APR_OK);
+    assert_int_equal(apr_provenance_begin(&view.tensors[4], "part.2", &chain, &arena, "toy", NULL), APR_OK);
     write_and_open(&opened, &view, in_work("twice.apr"));
     assert_int_equal(apr_view_copy(&back, &opened, 0, NULL), APR_OK);
-    assert_int_equal(apr_way_back(&back, &err), APR_E_DAMAGED);
+    assert_int_equal(apr_provenance_undo(&back, &err), APR_E_DAMAGED);
     apr_model_close(&back);
     apr_model_close(&opened);
 }
@@ -403,8 +403,8 @@ static void joined_matrices_are_taken_apart_from_the_record(void **state)
     (void)state;
     view.tensors[0] = (apr_tensor){.name = "qkv"};
     view.tensors[1] = (apr_tensor){.name = "qk.bias"};
-    assert_int_equal(apr_way_join(&view.tensors[0], parts, 3, &by_groups, &arena, "toy", NULL), APR_OK);
-    assert_int_equal(apr_way_join(&view.tensors[1], parts + 3, 2, &biases, &arena, "toy", NULL), APR_OK);
+    assert_int_equal(apr_provenance_join(&view.tensors[0], parts, 3, &by_groups, &arena, "toy", NULL), APR_OK);
+    assert_int_equal(apr_provenance_join(&view.tensors[1], parts + 3, 2, &biases, &arena, "toy", NULL), APR_OK);
     assert_comes_back(&view, origins, 5);
 }
 
@@ -418,9 +418,9 @@ static void gpt_oss_blocks_and_scales_come_back_from_mxfp4(void **state)
     apr_model view = {.path = "toy", .n_tensors = 1, .tensors = apr_arena_array(&arena, 1, sizeof(apr_tensor))};
     const apr_tensor *const parts[] = {&column, &origins[1]};
     (void)state;
-    assert_int_equal(apr_way_go(&column, "column", &own, &arena, "toy", NULL), APR_OK);
+    assert_int_equal(apr_provenance_begin(&column, "column", &own, &arena, "toy", NULL), APR_OK);
     view.tensors[0] = (apr_tensor){.name = "w"};
-    assert_int_equal(apr_way_join(&view.tensors[0], parts, 2, &chain, &arena, "toy", NULL), APR_OK);
+    assert_int_equal(apr_provenance_join(&view.tensors[0], parts, 2, &chain, &arena, "toy", NULL), APR_OK);
     assert_int_equal(view.tensors[0].dtype, APR_MXFP4);
     assert_comes_back(&view, origins, 2);
 }
@@ -436,7 +436,7 @@ static void what_was_computed_comes_back_from_the_original_that_was_kept(void **
     view.tensors[0] = view.tensors[1] = origin;
     view.tensors[1].name = "A_log.original";
     assert_false(apr_chain_exact(&chain));
-    assert_int_equal(apr_way_go(&view.tensors[0], "A_log", &chain, &arena, "toy", NULL), APR_OK);
+    assert_int_equal(apr_provenance_begin(&view.tensors[0], "A_log", &chain, &arena, "toy", NULL), APR_OK);
     view.tensors[0].origin_kept = "A_log.original";
     assert_comes_back(&view, &origin, 1);
 
@@ -459,10 +459,10 @@ static void added_ones_are_taken_off_again(void **state)
     apr_model view = {.path = "toy", .n_tensors = 1, .tensors = apr_arena_array(&arena, 1, sizeof(apr_tensor))}, opened, back;
     (void)state;
     view.tensors[0] = norm;
-    assert_int_equal(apr_way_go(&view.tensors[0], "norm_plus_one", &chain, &arena, "toy", NULL), APR_OK);
+    assert_int_equal(apr_provenance_begin(&view.tensors[0], "norm_plus_one", &chain, &arena, "toy", NULL), APR_OK);
     write_and_open(&opened, &view, in_work("norm.apr"));
     assert_int_equal(apr_view_copy(&back, &opened, 0, NULL), APR_OK);
-    assert_int_equal(apr_way_back(&back, NULL), APR_OK);
+    assert_int_equal(apr_provenance_undo(&back, NULL), APR_OK);
     memory m = piped(&back.tensors[0], APR_BF16, NULL); /* f32 on the way, the same bf16 at its end */
     assert_memory_equal(m.bytes, norm.data, norm.n_bytes);
     free(m.bytes);

@@ -2,7 +2,7 @@
  * bounded memory, and failures that come out as their sentence. */
 #include "convert/pipe.h"
 
-#include "formats/model/made.h"
+#include "formats/tensor/composed.h"
 #include "formats/number/half.h"
 #include "tests/support/pipe_fixture.h"
 
@@ -28,7 +28,7 @@ static void the_device_gives_the_hosts_bytes_and_figures(void **state)
     assert_int_equal(a.n, b.n);
     assert_memory_equal(a.bytes, b.bytes, a.n);
     for (size_t i = 0; i < f.n_items; i++) {
-        assert_int_equal(on_host[i].misfits.n_unusual, f.items[i].misfits.n_unusual);
+        assert_int_equal(on_host[i].out_of_range.n_nonfinite, f.items[i].out_of_range.n_nonfinite);
         assert_memory_equal(&on_host[i].metrics, &f.items[i].metrics, sizeof f.items[i].metrics);
         const char *const name = f.items[i].from->name;
         const bool stays = strcmp(name, "small") == 0 || strcmp(name, "copied") == 0 || strcmp(name, "unreadable") == 0;
@@ -138,7 +138,7 @@ static void tensors_made_of_others_go_through_the_device(void **state)
     apr_tensor made = {.name = "made"};
     const apr_tensor *const parts[] = {&f.tensors[0], &f.tensors[1]};
     assert_true(apr_chain_parse(&chain, "stack transpose deinterleave:1,2"));
-    assert_int_equal(apr_tensor_make(&made, parts, 2, &chain, &arena, "test", NULL), APR_OK);
+    assert_int_equal(apr_tensor_compose(&made, parts, 2, &chain, &arena, "test", NULL), APR_OK);
     f.tensors[2] = made;
     pipe_fixture_add(&f, 2, APR_Q8_0);
     pipe_fixture_add(&f, 2, APR_F8_E4M3);
@@ -251,7 +251,7 @@ static void a_finite_value_that_would_be_lost_ends_the_run(void **state)
 {
     static const struct {
         apr_dtype to;
-        int64_t n_beyond;
+        int64_t n_out_of_range;
         const char *says;
     } cases[] = {{APR_F16, 4, "the limit of f16 is 65504) and would become infinite"},
                  {APR_Q8_0, 2, "the limit of q8_0 is"},
@@ -267,11 +267,11 @@ static void a_finite_value_that_would_be_lost_ends_the_run(void **state)
         const apr_dtype to = cases[i / 2].to;
         if (to == APR_F32) continue; /* a copy */
         const apr_status status = run_one(&t, to, &s, i % 2 == 1, false, &item, &err);
-        assert_int_equal(item.misfits.n_unusual, 1);
-        assert_int_equal(item.misfits.n_beyond, cases[i / 2].n_beyond);
+        assert_int_equal(item.out_of_range.n_nonfinite, 1);
+        assert_int_equal(item.out_of_range.n_out_of_range, cases[i / 2].n_out_of_range);
         assert_int_equal(status, cases[i / 2].says != NULL ? APR_E_UNSUPPORTED : APR_OK);
         if (cases[i / 2].says == NULL) continue;
-        assert_true(item.misfits.worst == 3e9f);
+        assert_true(item.out_of_range.worst == 3e9f);
         assert_non_null(strstr(err.text, "tensor 'wide.weight'"));
         assert_non_null(strstr(err.text, cases[i / 2].says));
         assert_non_null(strstr(err.text, "--tensor 'wide.weight=bf16'"));
@@ -293,8 +293,8 @@ static void asked_to_saturate_it_becomes_the_largest_and_is_counted(void **state
         assert_int_equal(run_one(&t, (apr_dtype)to, &b, true, true, &on_device, NULL), APR_OK);
         assert_int_equal(a.n, b.n);
         assert_memory_equal(a.bytes, b.bytes, a.n);
-        assert_int_equal(on_host.misfits.n_beyond, on_device.misfits.n_beyond);
-        assert_true(on_device.on_device && on_host.misfits.worst == on_device.misfits.worst);
+        assert_int_equal(on_host.out_of_range.n_out_of_range, on_device.out_of_range.n_out_of_range);
+        assert_true(on_device.on_device && on_host.out_of_range.worst == on_device.out_of_range.worst);
         assert_memory_equal(&on_host.metrics, &on_device.metrics, sizeof on_host.metrics);
     }
     assert_int_equal(run_one(&t, APR_F16, &a, false, true, &on_host, NULL), APR_OK);
@@ -329,7 +329,7 @@ static void doubles_beyond_float32_can_only_be_kept(void **state)
     assert_int_equal(run_one(&t, APR_F64, &s, false, false, &item, NULL), APR_OK);
     x[9] = -INFINITY;
     assert_int_equal(run_one(&t, APR_BF16, &s, false, false, &item, NULL), APR_OK);
-    assert_int_equal(item.misfits.n_unusual, 1);
+    assert_int_equal(item.out_of_range.n_nonfinite, 1);
     free(s.bytes);
     free(x);
 }

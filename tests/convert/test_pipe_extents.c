@@ -66,9 +66,9 @@ static apr_status pass(apr_sink *sink, uint32_t crc, apr_error *err)
     return APR_OK;
 }
 
-static apr_status done(apr_sink *sink, size_t tensor, const char *remark, apr_error *err)
+static apr_status done(apr_sink *sink, size_t tensor, const char *note, apr_error *err)
 {
-    (void)err, (void)remark;
+    (void)err, (void)note;
     ((file_sink *)sink)->next = tensor + 1;
     return APR_OK;
 }
@@ -90,14 +90,14 @@ static void threads_write_where_tensors_lie(void **state)
     (void)state;
     pipe_fixture_make(&f);
     assert_int_equal(pipe_fixture_run(&f, &a, false, false, NULL), APR_OK);
-    const apr_misfits on_host = f.items[0].misfits;
+    const apr_out_of_range on_host = f.items[0].out_of_range;
     for (fake_codecs_is.n_devices = 1; fake_codecs_is.n_devices <= 3; fake_codecs_is.n_devices++) {
         file_sink b = new_file(f.items, SIZE_MAX);
         assert_int_equal(pipe_fixture_run_into(&f, &b.base, true, false, NULL), APR_OK);
         assert_int_equal(b.n, a.n);
         assert_int_equal(b.crc, apr_crc32(0, a.bytes, a.n));
         assert_true(b.n_passed > 6);
-        assert_int_equal(on_host.n_unusual, f.items[0].misfits.n_unusual);
+        assert_int_equal(on_host.n_nonfinite, f.items[0].out_of_range.n_nonfinite);
         uint8_t *const bytes = malloc(a.n);
         assert_non_null(bytes);
         assert_int_equal(pread(fileno(b.file), bytes, a.n, 0), (ssize_t)a.n);

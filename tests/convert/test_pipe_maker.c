@@ -15,7 +15,7 @@ typedef struct maker {
 
 static bool takes(void *user, size_t item) { return ((const maker *)user)->c->items[item].to == APR_Q8_0; }
 
-static apr_status make(void *user, size_t item, const uint8_t **bytes, apr_misfits *misfits, apr_error *err)
+static apr_status make(void *user, size_t item, const uint8_t **bytes, apr_out_of_range *out_of_range, apr_error *err)
 {
     maker *const m = user;
     const apr_tensor *const from = m->c->items[item].from;
@@ -26,8 +26,8 @@ static apr_status make(void *user, size_t item, const uint8_t **bytes, apr_misfi
         free(ones);
         return apr_fail(err, APR_E_DAMAGED, "%s cannot be made", from->name);
     }
-    *misfits = (apr_misfits){0};
-    if (m->misfits_at != NULL && strstr(from->name, m->misfits_at) != NULL) *misfits = (apr_misfits){.n_beyond = 1, .worst = 3e38f};
+    *out_of_range = (apr_out_of_range){0};
+    if (m->misfits_at != NULL && strstr(from->name, m->misfits_at) != NULL) *out_of_range = (apr_out_of_range){.n_out_of_range = 1, .worst = 3e38f};
     for (int64_t i = 0; i < n; i++) ones[i] = 1.0f;
     free(m->bytes);
     m->bytes = malloc((size_t)apr_row_bytes(APR_Q8_0, n));
@@ -40,7 +40,7 @@ static apr_status make(void *user, size_t item, const uint8_t **bytes, apr_misfi
 
 static apr_status run(maker *m, apr_conversion *c, apr_model *source, const char *out, apr_error *err)
 {
-    const apr_pipe_maker made = {takes, make, m};
+    const apr_custom_encoder made = {takes, make, m};
     const apr_convert_options options = {
         .format = APR_FORMAT_APR, .recipe = {.mixture = "q8_0"}, .sink = {.overwrite = true}, .want_metrics = true};
 

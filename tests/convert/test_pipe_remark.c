@@ -12,7 +12,7 @@
 static const apr_pipe_item items[] = {
     {.metrics = {.max_at = -1}},
     {.on_device = true,
-     .misfits = {3, 1, -3.4028235e38f},
+     .out_of_range = {3, 1, -3.4028235e38f},
      .n_different = INT64_MAX,
      .n_rounded = 1,
      .n_off = 3,
@@ -24,17 +24,17 @@ static void it_comes_back_bit_for_bit(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof items / sizeof *items; i++) {
-        char remark[APR_REMARK_BYTES];
-        apr_pipe_item again = {.to = APR_Q8_0, .state = APR_TENSOR_THERE};
-        apr_pipe_remark(&items[i], remark);
-        assert_null(strpbrk(remark, "#\n"));
-        apr_pipe_recall(&again, remark);
+        char note[APR_NOTE_BYTES];
+        apr_pipe_item again = {.to = APR_Q8_0, .state = APR_TENSOR_DONE_BEFORE};
+        apr_pipe_write_note(&items[i], note);
+        assert_null(strpbrk(note, "#\n"));
+        apr_pipe_read_note(&again, note);
         assert_int_equal(again.on_device, items[i].on_device);
-        assert_memory_equal(&again.misfits, &items[i].misfits, offsetof(apr_misfits, worst) + sizeof(float));
+        assert_memory_equal(&again.out_of_range, &items[i].out_of_range, offsetof(apr_out_of_range, worst) + sizeof(float));
         assert_memory_equal(&again.metrics, &items[i].metrics, sizeof again.metrics);
         assert_true(again.n_different == items[i].n_different && again.n_rounded == items[i].n_rounded && again.n_off == items[i].n_off);
         assert_true(again.worst_difference == items[i].worst_difference);
-        assert_true(again.to == APR_Q8_0 && again.state == APR_TENSOR_THERE);
+        assert_true(again.to == APR_Q8_0 && again.state == APR_TENSOR_DONE_BEFORE);
     }
 }
 
@@ -44,7 +44,7 @@ static void other_words_change_nothing(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
         apr_pipe_item item = items[1];
-        apr_pipe_recall(&item, others[i]);
+        apr_pipe_read_note(&item, others[i]);
         assert_memory_equal(&item, &items[1], sizeof item);
     }
 }

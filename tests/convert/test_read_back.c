@@ -1,6 +1,6 @@
 /* What is written with success is read by our own reader, and holds what was read; what would not be read takes no name. */
 #define _XOPEN_SOURCE 700
-#include "convert/dialect.h"
+#include "convert/naming.h"
 #include "formats/base/bytes.h"
 #include "kernels/rows.h"
 #include "tests/support/conversion.h"
@@ -333,7 +333,7 @@ static void what_the_machine_lacks_is_no_fault_of_the_writer(void **state)
         apr_error err = {0};
         apr_out *out;
         assert_int_equal(apr_out_open(&out, in_work("lacks"), 0, false, &err), APR_OK);
-        apr_out_prove(out, rows[i].reader);
+        apr_out_verify(out, rows[i].reader);
         assert_int_equal(apr_out_finish(out, &err), rows[i].status);
         assert_non_null(strstr(err.text, rows[i].says));
         assert_null(strstr(err.text, "a bug in aprkit"));

@@ -2,7 +2,7 @@
 #ifndef APR_TESTS_GGUF_FAMILY_MODELS_H
 #define APR_TESTS_GGUF_FAMILY_MODELS_H
 
-#include "formats/model/hparams.h"
+#include "formats/shape/hparams.h"
 
 typedef struct family_model {
     const char *name; /* of tests/data/gguf-keys/NAME.txt */

@@ -1,6 +1,6 @@
-/* test_ahead.c - formats/base/ahead.h: pages that are there before their bytes, where the kernel has large ones, and nothing elsewhere. */
+/* test_ahead.c - formats/files/prefault.h: pages that are there before their bytes, where the kernel has large ones, and nothing elsewhere. */
 #define _GNU_SOURCE /* O_TMPFILE, mincore */
-#include "formats/base/ahead.h"
+#include "formats/files/prefault.h"
 
 #include <fcntl.h>
 #include <setjmp.h>
@@ -39,7 +39,7 @@ static size_t pages_there(int fd, size_t n_bytes)
 /* Does this kernel make a large page of a small one here? */
 static bool has_large_pages(int fd)
 {
-    uint8_t *const p = apr_ahead_map(fd, 0, LARGE);
+    uint8_t *const p = apr_prefault_map(fd, 0, LARGE);
     assert_non_null(p);
     p[0] = 0;
     const bool has = madvise(p, LARGE, 25) == 0;
@@ -57,16 +57,16 @@ static void pages_come_before_bytes(void **state)
     close(fd);
     fd = new_file("/dev/shm");
     assert_int_equal(pages_there(fd, whole), 0);
-    apr_ahead *const ahead = apr_ahead_start(fd, N_BYTES);
+    apr_prefault *const ahead = apr_prefault_start(fd, N_BYTES);
     assert_non_null(ahead);
-    apr_ahead_await(ahead, 5, N_BYTES);
+    apr_prefault_wait(ahead, 5, N_BYTES);
     if (has) assert_int_equal(pages_there(fd, whole), whole / page);
     uint8_t byte = 1;
     for (off_t at = 0; at < N_BYTES; at += 100003) {
         assert_int_equal(pread(fd, &byte, 1, at), 1);
         assert_int_equal(byte, 0);
     }
-    apr_ahead_stop(ahead);
+    apr_prefault_stop(ahead);
     assert_int_equal(lseek(fd, 0, SEEK_END), N_BYTES);
     close(fd);
 }
@@ -77,17 +77,17 @@ static void where_there_are_none_nobody_waits(void **state)
     (void)state;
     const int fd = new_file("build");
     if (fd >= 0) {
-        apr_ahead *const ahead = apr_ahead_start(fd, N_BYTES);
-        apr_ahead_await(ahead, 0, N_BYTES);
-        apr_ahead_stop(ahead);
+        apr_prefault *const ahead = apr_prefault_start(fd, N_BYTES);
+        apr_prefault_wait(ahead, 0, N_BYTES);
+        apr_prefault_stop(ahead);
         assert_int_equal(lseek(fd, 0, SEEK_END), N_BYTES);
         close(fd);
     }
-    apr_ahead *const closed = apr_ahead_start(-1, N_BYTES);
-    apr_ahead_await(closed, 0, N_BYTES);
-    apr_ahead_stop(closed);
-    apr_ahead_await(NULL, 0, N_BYTES);
-    apr_ahead_stop(NULL);
+    apr_prefault *const closed = apr_prefault_start(-1, N_BYTES);
+    apr_prefault_wait(closed, 0, N_BYTES);
+    apr_prefault_stop(closed);
+    apr_prefault_wait(NULL, 0, N_BYTES);
+    apr_prefault_stop(NULL);
 }
 
 static void a_map_lies_as_the_file_does(void **state)
@@ -99,7 +99,7 @@ static void a_map_lies_as_the_file_does(void **state)
     for (size_t start = 0; start < 2 * LARGE; start += 77 * page) {
         const size_t end = N_BYTES - start;
         uint8_t byte = 0;
-        uint8_t *const p = apr_ahead_map(fd, start, end);
+        uint8_t *const p = apr_prefault_map(fd, start, end);
         assert_non_null(p);
         assert_int_equal(((uintptr_t)p - start) % LARGE, 0);
         p[0] = 17;

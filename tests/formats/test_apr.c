@@ -129,7 +129,7 @@ static void everything_in_a_model_comes_back(void **state)
         if (write_model(&m, path, &(apr_sink_options){.overwrite = true}, pieces[i], &err) != APR_OK) fail_msg("%s", err.text);
         if (apr_apr_open(&back, path, &err) != APR_OK) fail_msg("%s", err.text);
         assert_int_equal(back.format, APR_FORMAT_APR);
-        assert_int_equal(back.dialect, APR_DIALECT_HF);
+        assert_int_equal(back.naming, APR_NAMING_HF);
         assert_int_equal(back.origin.format, APR_FORMAT_GGUF);
         assert_int_equal(back.origin.gguf_version, 2);
         assert_true(back.origin.requantized);
@@ -181,7 +181,7 @@ static void a_model_in_ggml_dialect_without_an_origin_keeps_its_keys(void **stat
     size_t n_bytes;
 
     make_golden_model(&m);
-    m.dialect = APR_DIALECT_GGML;
+    m.naming = APR_NAMING_GGML;
     m.hparams.architecture = "llama";
     assert_int_equal(apr_kv_set_int(&m.kv, "epochs", APR_KV_I64, 12, NULL), APR_OK);
     const double loss = 0.25;
@@ -190,7 +190,7 @@ static void a_model_in_ggml_dialect_without_an_origin_keeps_its_keys(void **stat
     assert_int_equal(apr_kv_set(&m.kv, &item, NULL), APR_OK);
     uint8_t *const bytes = bytes_of(&m, &n_bytes);
     if (apr_apr_read(&back, bytes, n_bytes, "x", &err) != APR_OK) fail_msg("%s", err.text);
-    assert_int_equal(back.dialect, APR_DIALECT_GGML);
+    assert_int_equal(back.naming, APR_NAMING_GGML);
     assert_int_equal(back.origin.format, APR_FORMAT_NONE);
     assert_true(apr_kv_get_int(&back.kv, "epochs", &integer) && integer == 12);
     assert_true(apr_kv_get_real(&back.kv, "loss", &real) && real == loss);
@@ -213,7 +213,7 @@ static void the_bundled_model_comes_back_from_both_formats(void **state)
         if (apr_model_open(&m, paths[i], &err) != APR_OK) fail_msg("%s", err.text);
         uint8_t *const bytes = bytes_of(&m, &n_bytes);
         if (apr_apr_read(&back, bytes, n_bytes, "bundled", &err) != APR_OK) fail_msg("%s", err.text);
-        assert_int_equal(back.dialect, m.dialect);
+        assert_int_equal(back.naming, m.naming);
         assert_int_equal(back.origin.format, m.format);
         assert_int_equal(back.vocab.n_tokens, 2048);
         assert_same_tensors(&m, &back);
@@ -408,7 +408,7 @@ static void dims_in_ggufs_order_are_turned(void **state)
 
     const foreign f = make_foreign(json, tensors, COUNT(tensors), 0);
     if (apr_apr_read(&m, f.bytes, f.n_bytes, "foreign", &err) != APR_OK) fail_msg("%s", err.text);
-    assert_int_equal(m.dialect, APR_DIALECT_GGML);
+    assert_int_equal(m.naming, APR_NAMING_GGML);
     for (size_t i = 0; i < COUNT(tensors); i++) assert_memory_equal(m.tensors[i].dims, expected[i], tensors[i].rank * sizeof **expected);
     apr_model_close(&m);
     free(f.bytes);

@@ -1,7 +1,7 @@
 /* What a checkpoint asks for is computed, in all three containers, or refused by name; what lies beside it travels or is named. */
 #define _XOPEN_SOURCE 700
 #include "convert/convert.h"
-#include "convert/dialect.h"
+#include "convert/naming.h"
 #include "formats/base/bytes.h"
 #include "formats/base/json.h"
 #include "formats/number/half.h"
@@ -527,7 +527,7 @@ static void beside_a_named_file_only_what_loaders_know_is_taken(void **state)
     assert_null(apr_model_attachment(&m, "README.md"));
     assert_non_null(apr_model_attachment(&m, "config.json"));
     assert_non_null(apr_model_attachment(&m, "preprocessor_config.json"));
-    assert_null(m.left_behind);
+    assert_null(m.not_copied);
     apr_model_close(&m);
 }
 
@@ -552,7 +552,7 @@ static void links_of_a_hubs_cache_are_files(void **state)
     assert_int_equal(apr_model_open(&m, in_work("snapshots/1234"), NULL), APR_OK);
     assert_non_null(apr_model_attachment(&m, "README.md"));
     assert_null(apr_model_attachment(&m, "LICENSE"));
-    assert_string_equal(m.left_behind, "LICENSE");
+    assert_string_equal(m.not_copied, "LICENSE");
     apr_model_close(&m);
 }
 
@@ -583,7 +583,7 @@ static void links_out_of_the_folder_do_not_travel(void **state)
         assert_non_null(apr_model_attachment(&m, "config.json"));
         assert_non_null(apr_model_attachment(&m, "added_tokens.json"));
         assert_non_null(apr_model_attachment(&m, "preprocessor_config.json"));
-        assert_non_null(strstr(m.left_behind, "vocab.json (a link out of the folder)"));
+        assert_non_null(strstr(m.not_copied, "vocab.json (a link out of the folder)"));
         apr_model_close(&m);
     }
     must_convert("archive", "archive.apr", notes, sizeof notes);
@@ -612,7 +612,7 @@ static void links_to_where_the_weights_are_travel(void **state)
     assert_int_equal(m.n_attachments, 3);
     assert_non_null(apr_model_attachment(&m, "config.json"));
     assert_non_null(apr_model_attachment(&m, "generation_config.json"));
-    assert_null(m.left_behind);
+    assert_null(m.not_copied);
     apr_model_close(&m);
 }
 

@@ -1,10 +1,10 @@
 /* formats/hf/hf_config*.c: what a config.json of each family says, field by field: as transformers 5 writes it, as the hub has it, and
- * with everything left out that its class supposes. What is read can be written, into a config.json and into an APR file. */
+ * with everything left out that its class assumes. What is read can be written, into a config.json and into an APR file. */
 #include "formats/apr/apr_meta.h"
 #include "formats/gguf/gguf.h"
 #include "formats/hf/safetensors.h"
-#include "formats/model/family.h"
-#include "formats/model/losses.h"
+#include "formats/shape/family.h"
+#include "formats/tensor/losses.h"
 #include "tests/support/config_facts.h"
 
 #include <setjmp.h>

@@ -68,14 +68,14 @@ static void the_type_of_most_elements_is_named(void **state)
 {
     int64_t n_elems[APR_DTYPE_COUNT] = {0};
     (void)state;
-    assert_int_equal(apr_dtype_of_most(n_elems), APR_DTYPE_COUNT);
+    assert_int_equal(apr_dtype_most_common(n_elems), APR_DTYPE_COUNT);
     n_elems[APR_Q4_K] = 7;
     n_elems[APR_F16] = 5;
-    assert_int_equal(apr_dtype_of_most(n_elems), APR_Q4_K);
+    assert_int_equal(apr_dtype_most_common(n_elems), APR_Q4_K);
     n_elems[APR_F16] = 7;
-    assert_int_equal(apr_dtype_of_most(n_elems), APR_F16);
+    assert_int_equal(apr_dtype_most_common(n_elems), APR_F16);
     n_elems[APR_F32] = 7;
-    assert_int_equal(apr_dtype_of_most(n_elems), APR_F32);
+    assert_int_equal(apr_dtype_most_common(n_elems), APR_F32);
 }
 
 int main(void)

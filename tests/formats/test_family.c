@@ -1,5 +1,5 @@
 /* test_family.c - the cards of the families: each is whole, no two claim the same, and names are found in both dialects. */
-#include "formats/model/tensor_names.h"
+#include "formats/shape/tensor_names.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -153,7 +153,7 @@ static void no_two_rules_of_a_card_claim_a_name(void **state)
         for (size_t a = 0; a < all.n_rules; a++) {
             const apr_tensor_rule *const x = all.rules[a];
             assert_non_null(x->hf);
-            assert_true(x->purpose < APR_FOR_COUNT);
+            assert_true(x->role < APR_TENSOR_ROLE_COUNT);
             for (size_t b = 0; b < a; b++) {
                 const apr_tensor_rule *const y = all.rules[b];
                 const bool is_hidden = strcmp(x->hf, y->hf) == 0 || b < apr_families[i]->n_tensors; /* own rows come before those of sets */
@@ -176,7 +176,7 @@ static void what_a_form_holds_is_canonical(void **state)
             const apr_tensor_form *const form = all.forms[k];
             assert_non_null(form->parts[0].name);
             assert_int_equal(form->use == APR_FORM_WHOLE, apr_rule_of_pattern(apr_families[i], form->name) != NULL);
-            assert_int_equal(strncmp(form->name, "blk.", 4) == 0, form->use != APR_FORM_WHOLE && form->dialect == APR_DIALECT_GGML);
+            assert_int_equal(strncmp(form->name, "blk.", 4) == 0, form->use != APR_FORM_WHOLE && form->naming == APR_NAMING_GGML);
             for (int p = 0; p < APR_FORM_PARTS && form->parts[p].name != NULL; p++) {
                 size_t n_holders = apr_rule_of_pattern(apr_families[i], form->parts[p].name) != NULL ? 2 : 0;
                 for (size_t o = 0; o < all.n_forms; o++)
@@ -229,14 +229,14 @@ static void what_holds_a_tensor_is_matched_as_its_holder(void **state)
     for (size_t i = 0; i < apr_n_families; i++) {
         const card_rows all = rows_of(apr_families[i]);
         for (size_t r = 0; r < all.n_rules; r++)
-            for (int to = APR_DIALECT_HF; to <= APR_DIALECT_GGML; to++) {
+            for (int to = APR_NAMING_HF; to <= APR_NAMING_GGML; to++) {
                 const apr_tensor_rule *const rule = all.rules[r];
                 apr_name_match there, back;
-                if (!apr_match_holder(apr_families[i], (apr_dialect)to, example(rule->hf, name), false, true, &there)) continue;
+                if (!apr_match_target(apr_families[i], (apr_naming)to, example(rule->hf, name), false, true, &there)) continue;
                 if (there.form != NULL && there.form->use == APR_FORM_WHOLE) continue;
                 if (r >= apr_families[i]->n_tensors && there.rule != NULL) continue; /* may be hidden behind an own row */
                 const char *const pattern = there.rule != NULL ? there.rule->ggml : there.form->name;
-                assert_true(apr_match_tensor(apr_families[i], (apr_dialect)to, example(pattern, holder), &back));
+                assert_true(apr_match_tensor(apr_families[i], (apr_naming)to, example(pattern, holder), &back));
                 assert_ptr_equal(back.form, there.form);
                 assert_ptr_equal(back.rule, there.rule);
                 if (there.form != NULL) assert_string_equal(there.form->parts[there.part].name, rule->hf);

@@ -182,7 +182,7 @@ static void a_small_file_reads_as_it_was_built(void **state)
     (void)state;
     assert_int_equal(parse(&m, b.bytes, b.n_bytes, &err), APR_OK);
     assert_int_equal(m.format, APR_FORMAT_GGUF);
-    assert_int_equal(m.dialect, APR_DIALECT_GGML);
+    assert_int_equal(m.naming, APR_NAMING_GGML);
     assert_int_equal(m.origin.format, APR_FORMAT_GGUF);
     assert_int_equal(m.origin.gguf_version, 3);
     assert_null(m.origin.order);

@@ -1,7 +1,7 @@
 /* formats/gguf/gguf_adapter.c: llama.cpp's adapters are read as pairs of matrices, or end in a sentence that names what is wrong.
  * tests/data/lora/llama-adapter.gguf is PEFT's adapter beside it, as llama.cpp's converter writes it, made with the gguf package. */
 #define _XOPEN_SOURCE 700
-#include "formats/base/map.h"
+#include "formats/files/map.h"
 #include "formats/gguf/gguf.h"
 #include "tests/support/work_folder.h"
 
@@ -36,7 +36,7 @@ static void pairs_are_changes_under_ggmls_names(void **state)
 
     (void)state;
     assert_int_equal(apr_adapter_open(&adapter, good, NULL), APR_OK);
-    assert_int_equal(adapter.dialect, APR_DIALECT_GGML);
+    assert_int_equal(adapter.naming, APR_NAMING_GGML);
     assert_string_equal(apr_adapter_text(&adapter, 1.0, &arena), "rank 4, alpha 8, scale 2, 8 targets (attn_q, attn_v in 4 layers)");
     assert_string_equal(adapter.changes[0].name, "blk.0.attn_q.weight");
     assert_int_equal(adapter.changes[0].a->dims[0], 4);
@@ -62,7 +62,7 @@ static void without_alpha_the_scale_is_1(void **state)
 static const char *pair(const char *name, const apr_tensor *a, const apr_tensor *b)
 {
     static float numbers[64];
-    apr_model m = {.format = APR_FORMAT_GGUF, .origin.format = APR_FORMAT_GGUF, .dialect = APR_DIALECT_GGML, .path = "made"};
+    apr_model m = {.format = APR_FORMAT_GGUF, .origin.format = APR_FORMAT_GGUF, .naming = APR_NAMING_GGML, .path = "made"};
     const apr_sink_options options = {.overwrite = true, .allow_loss = true};
     apr_error err = {0};
     apr_sink *sink;

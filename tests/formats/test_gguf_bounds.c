@@ -50,7 +50,7 @@ static void many_keys_are_written_in_one_go(void **state)
     enum { N_KEYS = 100000, KEY_BYTES = 20, MOST_SECONDS = 4 };
     char *const texts = malloc((size_t)N_KEYS * KEY_BYTES);
     apr_kv *const items = calloc(N_KEYS, sizeof *items);
-    apr_model m = {.path = "many", .format = APR_FORMAT_GGUF, .dialect = APR_DIALECT_GGML};
+    apr_model m = {.path = "many", .format = APR_FORMAT_GGUF, .naming = APR_NAMING_GGML};
     apr_sink *sink;
     apr_error err = {0};
 

@@ -10,7 +10,7 @@
  *     unread FIELD           what our reader cannot know of the converter's file
  *     # why */
 #include "formats/gguf/gguf.h"
-#include "formats/model/family.h"
+#include "formats/shape/family.h"
 #include "tests/formats/gguf_family_models.h"
 
 #include <setjmp.h>
@@ -271,7 +271,7 @@ static void the_converter_s_own_files_are_understood(void **state)
 static void assert_said(const apr_hparams *h, const char *name, apr_loss_kind kind, const char *const *sentences)
 {
     const apr_model m = {.format = APR_FORMAT_SAFETENSORS,
-                         .dialect = APR_DIALECT_GGML,
+                         .naming = APR_NAMING_GGML,
                          .origin = {.format = APR_FORMAT_SAFETENSORS},
                          .hparams = *h,
                          .vocab = {.bos_id = -1, .eos_id = -1, .pad_id = -1, .unk_id = -1}};

@@ -1,4 +1,4 @@
-/* formats/gguf/gguf_hparams.c, gguf_layers.c, gguf_rope.c, gguf_extra.c: what is understood by the keys of files that others made, and by
+/* formats/shape/gguf_hparams.c, gguf_layers.c, gguf_rope.c, gguf_aprkit_keys.c: what is understood by the keys of files that others made, and by
  * those that nobody should have made. */
 #include "formats/gguf/gguf.h"
 #include "tests/support/kv_fixture.h"
@@ -150,7 +150,7 @@ static void a_zero_is_written_where_a_reader_would_suppose_something(void **stat
     assert_true(f->h.attn_temperature == 0 && f->h.attention_chunk_size == 0);
     apr_kv_remove(&f->kv, "aprkit.attn_temperature");
     assert_int_equal(read_hparams(f), APR_OK);
-    assert_true(f->h.attn_temperature == 0.1); /* as llama.cpp supposes */
+    assert_true(f->h.attn_temperature == 0.1); /* as llama.cpp assumes */
 }
 
 /* --- tensors --- */

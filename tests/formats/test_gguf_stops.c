@@ -1,5 +1,5 @@
-/* formats/gguf/gguf_stops.h: which tokens end a text, and under which keys other readers find them. */
-#include "formats/gguf/gguf_stops.h"
+/* formats/vocab/gguf_stops.h: which tokens end a text, and under which keys other readers find them. */
+#include "formats/vocab/gguf_stops.h"
 #include "tests/support/gguf_key_fixture.h"
 
 /* GLM's three ends, of which others know one by its text; five; the end token and one that others find by its text; and a token that
@@ -176,7 +176,7 @@ static void an_end_that_llama_cpp_finds_by_its_text_is_not_lost(void **state)
     static const apr_str tokens[] = {S("<|return|>"), S("<|end|>"), S("<|call|>")};
     static const uint8_t types[] = {3, 3, 3};
     static const struct {
-        size_t n_tokens, n_stops, n_unheard;
+        size_t n_tokens, n_stops, n_not_found;
         int32_t eot, extra;
     } rows[] = {{2, 2, 0, 1, -1}, {2, 1, 0, -1, 1}, {3, 1, 0, -1, 2}, {3, 2, 1, -1, 2}};
 
@@ -190,7 +190,7 @@ static void an_end_that_llama_cpp_finds_by_its_text_is_not_lost(void **state)
                              .stop_ids = {0, 1},
                              .n_stop_ids = rows[i].n_stops};
         const apr_gguf_stops s = apr_gguf_plan_stops(&v);
-        assert_int_equal(s.n_unheard, rows[i].n_unheard);
+        assert_int_equal(s.n_not_found, rows[i].n_not_found);
         assert_int_equal(s.eot_id, rows[i].eot);
         assert_int_equal(s.extra, rows[i].extra);
     }

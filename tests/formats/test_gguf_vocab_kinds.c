@@ -1,7 +1,7 @@
-/* formats/gguf/gguf_vocab_kinds.h - WordPiece and Unigram go into GGUF's keys and come back to the same ids; what the keys cannot say is refused,
+/* formats/vocab/gguf_vocab_kinds.h - WordPiece and Unigram go into GGUF's keys and come back to the same ids; what the keys cannot say is refused,
  * and what a file of others leaves out is what llama.cpp takes for it. */
 #include "formats/gguf/gguf.h"
-#include "formats/gguf/gguf_vocab_kinds.h"
+#include "formats/vocab/gguf_vocab_kinds.h"
 #include "formats/hf/safetensors.h"
 #include "runtime/tokenizer/tokenizer.h"
 #include "tests/support/tokenizer_fixture.h"
@@ -110,7 +110,7 @@ static void word_piece_is_bert(void **state)
     cJSON_AddNumberToObject(cJSON_GetObjectItem(cJSON_GetObjectItem(json, "model"), "vocab"), "##\xe2\x96\x81zq", 420);
     vocab_of(json, &vocab, &arena);
     keys_of(&vocab, &kv, &arena);
-    assert_int_equal(apr_gguf_bert_mistaken(&vocab), 420);
+    assert_int_equal(apr_gguf_bert_ambiguous(&vocab), 420);
     assert_true(apr_str_is(string_at(&kv, "tokenizer.ggml.tokens", id_of(&vocab, "the")), "\xe2\x96\x81the"));
     assert_true(apr_str_is(string_at(&kv, "tokenizer.ggml.tokens", id_of(&vocab, "##e")), "e"));
     assert_true(apr_str_is(string_at(&kv, "tokenizer.ggml.tokens", id_of(&vocab, "[CLS]")), "[CLS]"));

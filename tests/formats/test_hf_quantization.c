@@ -1,5 +1,5 @@
-/* formats/hf/hf_quantization.h: every producer's words come down to schemes, patterns and sizes; what is not understood is named. */
-#include "formats/hf/hf_quantization.h"
+/* formats/packed/hf_quantization.h: every producer's words come down to schemes, patterns and sizes; what is not understood is named. */
+#include "formats/packed/hf_quantization.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

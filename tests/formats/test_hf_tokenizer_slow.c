@@ -1,6 +1,6 @@
-/* formats/hf/hf_tokenizer_slow.h: tokenizers of several files, read as the one file that says the same. */
+/* formats/vocab/hf_tokenizer_slow.h: tokenizers of several files, read as the one file that says the same. */
 #include "formats/base/json.h"
-#include "formats/base/map.h"
+#include "formats/files/map.h"
 #include "formats/hf/safetensors.h"
 
 #include <setjmp.h>

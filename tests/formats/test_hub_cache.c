@@ -1,9 +1,9 @@
-/* formats/hf/hub_cache.h, weight_files.h and formats/base/stand_in.h: checkpoints as they lie on disk, fetched whole, half or not. */
+/* formats/hf/hub_cache.h, weight_files.h and formats/files/placeholder.h: checkpoints as they lie on disk, fetched whole, half or not. */
 #define _GNU_SOURCE /* nftw, mkdtemp */
-#include "formats/base/stand_in.h"
+#include "formats/files/placeholder.h"
 #include "formats/hf/hub_cache.h"
 #include "formats/hf/weight_files.h"
-#include "formats/model/model.h"
+#include "formats/tensor/model.h"
 #include "tests/support/work_folder.h"
 
 #define HASH    "0123456789abcdef0123456789abcdef01234567"
@@ -72,7 +72,7 @@ static void assert_opens(const char *path)
     if (apr_model_open(&model, path, &err) != APR_OK) fail_msg("%s", err.text);
     assert_int_equal(model.n_tensors, 30);
     assert_non_null(apr_model_attachment(&model, "tokenizer.json"));
-    assert_null(model.left_behind);
+    assert_null(model.not_copied);
     apr_model_close(&model);
 }
 
@@ -226,7 +226,7 @@ static void what_only_resembles_a_stand_in_passes(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
-        assert_int_equal(apr_refuse_stand_in((const uint8_t *)texts[i], strlen(texts[i]), "test", NULL), APR_OK);
+        assert_int_equal(apr_refuse_placeholder((const uint8_t *)texts[i], strlen(texts[i]), "test", NULL), APR_OK);
 }
 
 int main(void)

@@ -1,8 +1,8 @@
-/* formats/model/imatrix.h: files of llama-imatrix come back byte for byte, and nothing else is taken for one. */
-#include "formats/model/imatrix.h"
+/* formats/tensor/imatrix.h: files of llama-imatrix come back byte for byte, and nothing else is taken for one. */
+#include "formats/tensor/imatrix.h"
 
 #include "formats/base/bytes.h"
-#include "formats/base/map.h"
+#include "formats/files/map.h"
 #include "tests/support/work_folder.h"
 
 #include <math.h>

@@ -1,5 +1,5 @@
-/* test_journal.c - formats/base/journal.h: what was written is read, a line that was cut off is none, and another byte is noticed. */
-#include "formats/base/journal.h"
+/* test_journal.c - formats/files/journal.h: what was written is read, a line that was cut off is none, and another byte is noticed. */
+#include "formats/files/journal.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -31,7 +31,7 @@ static void what_was_written_is_read(void **state)
     for (int i = 0; i < N_WRITTEN; i++) {
         assert_true(records.items[i].tensor == written[i].tensor && records.items[i].n_bytes == written[i].n_bytes);
         assert_int_equal(records.items[i].crc, written[i].crc);
-        assert_string_equal(records.items[i].remark, written[i].remark);
+        assert_string_equal(records.items[i].note, written[i].note);
     }
     apr_records_close(&records);
 }
@@ -45,7 +45,7 @@ static void records_are_found_by_tensor_and_checksum(void **state)
     assert_int_equal(apr_journal_read(&records, text, journal(text), TERMS, "j", NULL), APR_OK);
     apr_records_sort(&records);
     for (int i = 0; i < N_WRITTEN; i++)
-        assert_string_equal(apr_records_find(&records, written[i].tensor, written[i].crc)->remark, written[i].remark);
+        assert_string_equal(apr_records_find(&records, written[i].tensor, written[i].crc)->note, written[i].note);
     assert_null(apr_records_find(&records, 7, 6));
     assert_null(apr_records_find(&records, 8, 5));
     apr_records_close(&records);

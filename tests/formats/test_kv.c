@@ -1,4 +1,4 @@
-/* formats/model/kv.h: metadata keeps its types, order and bits; hostile bytes end in a sentence. */
+/* formats/tensor/kv.h: metadata keeps its types, order and bits; hostile bytes end in a sentence. */
 #include "tests/support/kv_fixture.h"
 
 #include <math.h>

@@ -1,6 +1,6 @@
-/* formats/model/library_type.h: the table of layouts, and how their products are rounded. */
-#include "formats/model/library_type.h"
-#include "formats/model/packing.h"
+/* formats/tensor/library_type.h: the table of layouts, and how their products are rounded. */
+#include "formats/tensor/library_type.h"
+#include "formats/tensor/packing.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -42,7 +42,7 @@ static void every_layout_has_the_type_of_its_table(void **state)
                               .dtype = rows[i].tensor,
                               .scale = rows[i].has_scales ? &scale : NULL,
                               .packing = rows[i].is_packed ? &packing : NULL};
-        if (apr_library_type(&model, &t) != rows[i].library || apr_is_read_as_products(&model, &t) != rows[i].is_products)
+        if (apr_reference_type(&model, &t) != rows[i].library || apr_is_read_as_products(&model, &t) != rows[i].is_products)
             fail_msg("row %zu", i);
     }
 }

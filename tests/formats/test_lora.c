@@ -1,7 +1,7 @@
 /* formats/hf/lora.h: an adapter of PEFT is read whole, by what its configuration says, or ends in a sentence that names what is wrong. */
 #define _XOPEN_SOURCE 700
 #include "formats/hf/lora.h"
-#include "formats/model/made.h"
+#include "formats/tensor/composed.h"
 #include "tests/support/work_folder.h"
 
 #include <math.h>
@@ -127,7 +127,7 @@ static void magnitudes_biases_and_saved_modules_are_taken(void **state)
 
     (void)state;
     open_ok(&adapter, DATA "qwen2-dora");
-    const apr_adapter_range r = apr_adapter_count(&adapter);
+    const apr_adapter_range r = apr_adapter_ranges(&adapter);
     assert_int_equal(r.n_low_rank, 12);
     assert_int_equal(r.n_magnitudes, 12);
     assert_int_equal(r.n_whole, 22);

@@ -1,4 +1,4 @@
-/* formats/model/losses.h and its two lists: every field of a model survives the way into GGUF and into a checkpoint, or is named. */
+/* formats/tensor/losses.h and its two lists: every field of a model survives the way into GGUF and into a checkpoint, or is named. */
 #include "formats/gguf/gguf.h"
 #include "formats/hf/safetensors.h"
 #include "tests/support/work_folder.h"
@@ -187,7 +187,7 @@ static void every_field_survives_the_way_into_a_config_or_is_named(void **state)
 static apr_model checkpoint_of(const apr_hparams *h)
 {
     return (apr_model){.format = APR_FORMAT_SAFETENSORS,
-                       .dialect = APR_DIALECT_GGML,
+                       .naming = APR_NAMING_GGML,
                        .origin = {.format = APR_FORMAT_SAFETENSORS},
                        .hparams = *h,
                        .vocab = {.bos_id = -1, .eos_id = -1, .pad_id = -1, .unk_id = -1}};

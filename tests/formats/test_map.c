@@ -1,6 +1,6 @@
-/* test_map.c - formats/base/map.h: what is opened as an input, what is known of it, and that a change is noticed. */
+/* test_map.c - formats/files/map.h: what is opened as an input, what is known of it, and that a change is noticed. */
 #define _GNU_SOURCE /* S_IFIFO, timespec */
-#include "formats/base/map.h"
+#include "formats/files/map.h"
 
 #include "tests/support/work_folder.h"
 

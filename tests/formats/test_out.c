@@ -1,10 +1,10 @@
-/* test_out.c - formats/base/out.h in a folder on a disk and in one in memory: small and large pieces, checksums, patches, files that
+/* test_out.c - formats/files/out.h in a folder on a disk and in one in memory: small and large pieces, checksums, patches, files that
  * end sooner or later than announced. */
-#include "formats/base/out.h"
+#include "formats/files/out.h"
 
 #include "formats/base/crc32.h"
-#include "formats/base/extent.h"
-#include "formats/base/map.h"
+#include "formats/files/extent.h"
+#include "formats/files/map.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -47,7 +47,7 @@ static void write_file(const char *path, const uint8_t *bytes, size_t n_bytes, u
     for (size_t i = 0; i < sizeof pieces / sizeof *pieces; at += pieces[i++])
         if (apr_out_write(out, bytes + at, pieces[i], with_crc ? &crc : NULL, &err) != APR_OK) fail_msg("%s", err.text);
     assert_int_equal(at, n_bytes);
-    assert_int_equal(apr_out_tell(out), n_bytes);
+    assert_int_equal(apr_out_position(out), n_bytes);
     assert_int_equal(apr_out_patch(out, 4u << 20, bytes, 100, &err), APR_OK);
     assert_int_equal(apr_out_finish(out, &err), APR_OK);
     if (with_crc) assert_int_equal(crc, apr_crc32(0, bytes, n_bytes));
@@ -105,7 +105,7 @@ static void write_extents(const char *path, const uint8_t *bytes, uint64_t annou
             n_bad += apr_extent_put(&extent, from, bytes + at + from, n, NULL) != APR_OK;
         }
         assert_int_equal(n_bad, 0);
-        apr_out_pass(out, pieces[i]);
+        apr_out_advance(out, pieces[i]);
     }
     assert_int_equal(apr_out_finish(out, &err), APR_OK);
 }

@@ -1,8 +1,8 @@
-/* test_out_targets.c - formats/base/out.h: what may be a target, what becomes of what lies there, and that nothing else is touched; on
+/* test_out_targets.c - formats/files/out.h: what may be a target, what becomes of what lies there, and that nothing else is touched; on
  * file systems with and without nameless files and exchanges of names. */
 #define _GNU_SOURCE /* flock */
-#include "formats/base/map.h"
-#include "formats/base/out_internal.h"
+#include "formats/files/map.h"
+#include "formats/files/out_internal.h"
 #include "tests/support/failing_host.h"
 #include "tests/support/work_folder.h"
 
@@ -18,7 +18,7 @@
 #include <sys/wait.h>
 #include <time.h>
 
-/* Every test runs in a folder of its own, twice: see apr_out_is_poor. */
+/* Every test runs in a folder of its own, twice: see apr_out_test_fallbacks. */
 static int in_new_folder(void **state)
 {
     (void)state;
@@ -131,7 +131,7 @@ static void an_input_is_no_target(void **state)
     assert_refused(APR_E_USAGE, in_work("in"), true, "is the same file as the input");
     assert_refused(APR_E_USAGE, in_work("hard"), true, "is the same file as the input");
     assert_refused(APR_E_IO, in_work("soft"), true, "is a symbolic link");
-    assert_int_equal(apr_out_may_be(in_work("hard"), false, &err), APR_E_USAGE);
+    assert_int_equal(apr_out_check(in_work("hard"), false, &err), APR_E_USAGE);
     apr_map_close(&map);
     assert_holds(in_work("in"), "input");
     assert_int_equal(put_file(in_work("in"), "ours now", true, NULL), APR_OK);
@@ -213,7 +213,7 @@ static bool write_f(void)
 {
     apr_error err = {0};
     const apr_status status = put_file(in_work("f"), "second", false, &err);
-    if (!apr_out_is_poor) return status == APR_OK;
+    if (!apr_out_test_fallbacks) return status == APR_OK;
     write_file(in_work("f"), "second", 6);
     return status == APR_E_IO && strstr(err.text, "is being written by another process") != NULL;
 }
@@ -246,7 +246,7 @@ static void outputs_of_one_run_do_not_collide(void **state)
     apr_out *second;
     assert_int_equal(apr_out_open(&second, same, 0, false, &err), APR_E_USAGE);
     assert_non_null(strstr(err.text, "two outputs of this run"));
-    assert_int_equal(apr_out_may_be(same, false, NULL), APR_E_USAGE);
+    assert_int_equal(apr_out_check(same, false, NULL), APR_E_USAGE);
     apr_out_abandon(out);
     assert_int_equal(mkdir(in_work("d"), 0755), 0);
     assert_int_equal(apr_out_open(&out, in_work("d/report"), 0, false, NULL), APR_OK);
@@ -256,12 +256,12 @@ static void outputs_of_one_run_do_not_collide(void **state)
     apr_out_abandon(out);
 }
 
-static void assert_together(apr_status wanted, apr_out_wish a, apr_out_wish b, const char *says)
+static void assert_together(apr_status wanted, apr_out_request a, apr_out_request b, const char *says)
 {
     for (int i = 0; i < 2; i++) { /* in either order */
-        const apr_out_wish all[] = {i == 0 ? a : b, i == 0 ? b : a};
+        const apr_out_request all[] = {i == 0 ? a : b, i == 0 ? b : a};
         apr_error err = {0};
-        assert_int_equal(apr_outs_may_be(all, 2, &err), wanted);
+        assert_int_equal(apr_outs_check(all, 2, &err), wanted);
         if (strstr(err.text, says) == NULL) fail_msg("'%s' does not say '%s'", err.text, says);
     }
 }
@@ -274,25 +274,25 @@ static void all_that_a_run_writes_is_asked_together(void **state)
     char first[128], second[128];
     snprintf(first, sizeof first, "%s/f", work);
     snprintf(second, sizeof second, "%s/other", work);
-    const apr_out_wish f = {.path = first}, other = {.path = second};
+    const apr_out_request f = {.path = first}, other = {.path = second};
     assert_together(APR_OK, f, other, "");
     snprintf(same, sizeof same, "%s/./f", work);
-    assert_together(APR_E_USAGE, f, (apr_out_wish){.path = same}, "two outputs of this run");
+    assert_together(APR_E_USAGE, f, (apr_out_request){.path = same}, "two outputs of this run");
     snprintf(link_to_work, sizeof link_to_work, "%s-link", work);
     snprintf(linked, sizeof linked, "%s/f", link_to_work);
     assert_int_equal(symlink(work, link_to_work), 0);
-    assert_together(APR_E_USAGE, f, (apr_out_wish){.path = linked}, "two outputs of this run");
-    assert_together(APR_E_USAGE, f, (apr_out_wish){.path = linked, .is_dry = true}, "two outputs of this run");
+    assert_together(APR_E_USAGE, f, (apr_out_request){.path = linked}, "two outputs of this run");
+    assert_together(APR_E_USAGE, f, (apr_out_request){.path = linked, .is_dry = true}, "two outputs of this run");
     assert_int_equal(unlink(link_to_work), 0);
     assert_int_equal(put_file(f.path, "mine", false, NULL), APR_OK);
     assert_together(APR_E_IO, f, other, "exists already");
-    assert_together(APR_E_IO, (apr_out_wish){.path = f.path, .mark = "yours"}, other, "something else");
-    assert_together(APR_OK, (apr_out_wish){.path = f.path, .mark = "mine"}, other, "");
-    assert_together(APR_OK, (apr_out_wish){.path = f.path, .is_dry = true}, other, "");
+    assert_together(APR_E_IO, (apr_out_request){.path = f.path, .mark = "yours"}, other, "something else");
+    assert_together(APR_OK, (apr_out_request){.path = f.path, .mark = "mine"}, other, "");
+    assert_together(APR_OK, (apr_out_request){.path = f.path, .is_dry = true}, other, "");
     assert_int_equal(link(f.path, other.path), 0);
-    const apr_out_wish over_f = {.path = f.path, .overwrite = true}, over_other = {.path = other.path, .overwrite = true};
+    const apr_out_request over_f = {.path = f.path, .overwrite = true}, over_other = {.path = other.path, .overwrite = true};
     assert_together(APR_E_USAGE, over_f, over_other, "is the same file as");
-    assert_together(APR_E_IO, over_f, (apr_out_wish){.path = in_work("no/g")}, "cannot write there");
+    assert_together(APR_E_IO, over_f, (apr_out_request){.path = in_work("no/g")}, "cannot write there");
     assert_int_equal(apr_out_open(&out, f.path, 0, true, NULL), APR_OK); /* asking has kept nothing */
     apr_out_abandon(out);
     assert_int_equal(count_temporaries(work), 0);
@@ -305,11 +305,11 @@ static void a_report_takes_the_place_of_a_report_only(void **state)
     write_file(in_work("report"), "{\"is\":\"report\"}", 15);
     write_file(in_work("config"), "{\"is\":\"config\"}", 15);
     write_file(in_work("empty"), "", 0);
-    assert_int_equal(apr_out_renew(&out, in_work("config"), "\"report\"", NULL), APR_E_IO);
+    assert_int_equal(apr_out_open_marked(&out, in_work("config"), "\"report\"", NULL), APR_E_IO);
     assert_holds(in_work("config"), "{\"is\":\"config\"}");
     static const char *const names[] = {"report", "empty", "new"};
     for (size_t i = 0; i < 3; i++) {
-        assert_int_equal(apr_out_renew(&out, in_work(names[i]), "\"report\"", NULL), APR_OK);
+        assert_int_equal(apr_out_open_marked(&out, in_work(names[i]), "\"report\"", NULL), APR_OK);
         assert_int_equal(apr_out_write(out, "text", 4, NULL, NULL), APR_OK);
         assert_int_equal(apr_out_finish(out, NULL), APR_OK);
         assert_holds(in_work(names[i]), "text");
@@ -319,7 +319,7 @@ static void a_report_takes_the_place_of_a_report_only(void **state)
     write_file(in_work("report"), "{\"is\":\"report\"}", 15);
     for (size_t i = 0; i < 2; i++) {
         apr_error err = {0};
-        assert_int_equal(apr_out_renew(&out, in_work(comes[i]), "\"report\"", NULL), APR_OK);
+        assert_int_equal(apr_out_open_marked(&out, in_work(comes[i]), "\"report\"", NULL), APR_OK);
         write_file(in_work(comes[i]), "precious", 8);
         assert_int_equal(apr_out_finish(out, &err), APR_E_IO);
         assert_non_null(strstr(err.text, "exists already and is something else"));
@@ -444,7 +444,7 @@ static void a_folder_that_holds_an_input_stays(void **state)
     assert_non_null(strstr(err.text, "holds the input"));
     assert_int_equal(apr_folder_open(&folder, in_work("top"), 0, true, letters, NULL), APR_E_USAGE);
     assert_int_equal(apr_folder_open(&folder, in_work("way"), 0, true, letters, NULL), APR_E_IO); /* a link */
-    assert_int_equal(apr_out_may_be(in_work("top"), true, NULL), APR_E_USAGE);
+    assert_int_equal(apr_out_check(in_work("top"), true, NULL), APR_E_USAGE);
     assert_int_equal(apr_folder_open(&folder, in_work("top/d/new"), 0, false, letters, NULL), APR_OK); /* beside it is fine */
     apr_folder_abandon(folder);
     apr_map_close(&map);
@@ -508,13 +508,13 @@ static void what_a_killed_run_left_goes_with_the_next(void **state)
     apr_out *out;
     (void)state;
     in_child(kill_me);
-    assert_int_equal(count_temporaries(work), apr_out_is_poor ? 2 : 1); /* a folder needs a name */
+    assert_int_equal(count_temporaries(work), apr_out_test_fallbacks ? 2 : 1); /* a folder needs a name */
     assert_int_equal(apr_folder_open(&folder, in_work("other"), 0, false, letters, NULL), APR_OK);
     apr_folder_abandon(folder);
-    assert_int_equal(count_temporaries(work), apr_out_is_poor ? 2 : 1); /* it is not that name's */
+    assert_int_equal(count_temporaries(work), apr_out_test_fallbacks ? 2 : 1); /* it is not that name's */
     assert_int_equal(apr_folder_open(&folder, in_work("d"), 0, false, letters, NULL), APR_OK);
     assert_int_equal(apr_out_open(&out, in_work("f"), 0, false, NULL), APR_OK);
-    assert_int_equal(count_temporaries(work), apr_out_is_poor ? 2 : 1); /* new ones in place of the old */
+    assert_int_equal(count_temporaries(work), apr_out_test_fallbacks ? 2 : 1); /* new ones in place of the old */
     apr_folder_abandon(folder);
     apr_out_abandon(out);
     assert_int_equal(count_temporaries(work), 0);
@@ -668,6 +668,6 @@ int main(void)
         TEST(nothing_stays_when_descriptors_run_out),
     };
     const int failed = cmocka_run_group_tests_name("out_targets", tests, NULL, NULL);
-    apr_out_is_poor = true;
+    apr_out_test_fallbacks = true;
     return failed + cmocka_run_group_tests_name("out_targets on a poor file system", tests, NULL, NULL);
 }

@@ -1,12 +1,12 @@
-/* formats/model/packed_weights.h: weights in layouts that are not read are recognised by their tensors alone, refused by name where they
+/* formats/tensor/packed_weights.h: weights in layouts that are not read are recognised by their tensors alone, refused by name where they
  * would have to be read, and carried byte for byte, as those that are read; scales of activations stay with FP8 weights and go, with a
  * word, without them. */
 #define _XOPEN_SOURCE 700
 #include "convert/convert.h"
-#include "convert/dialect.h"
+#include "convert/naming.h"
 #include "formats/base/bytes.h"
 #include "formats/hf/safetensors.h"
-#include "formats/model/packed_weights.h"
+#include "formats/tensor/packed_weights.h"
 #include "runtime/session/session.h"
 #include "tests/support/work_folder.h"
 
@@ -27,7 +27,7 @@ typedef struct part {
 typedef struct layout {
     const char *name;
     part parts[5]; /* until ending is NULL */
-    bool is_bound; /* formats/hf/packings.h knows it */
+    bool is_bound; /* formats/packed/packings.h knows it */
 } layout;
 
 enum { GROUP = 32 };

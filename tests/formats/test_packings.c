@@ -1,11 +1,11 @@
-/* formats/hf/packings.h: every published layout of packed weights becomes matrices; what config.json and the shapes say about them must
+/* formats/packed/packings.h: every published layout of packed weights becomes matrices; what config.json and the shapes say about them must
  * agree; what is missing, of another type or of another shape is told in a sentence; what is not known here is left alone. */
 #define _XOPEN_SOURCE 700
 #include "formats/base/bytes.h"
-#include "formats/hf/hf_quantization.h"
-#include "formats/hf/packings.h"
+#include "formats/packed/hf_quantization.h"
+#include "formats/packed/packings.h"
 #include "formats/hf/safetensors.h"
-#include "formats/model/packed_weights.h"
+#include "formats/tensor/packed_weights.h"
 #include "kernels/rows.h"
 
 #include <setjmp.h>
@@ -120,10 +120,10 @@ static void describe(const apr_tensor *t, char *text, size_t n_bytes)
              apr_dims_text(t, dims, sizeof dims), apr_dtypes[t->dtype].name, p->bits, orders[p->order], levels[p->level],
              apr_dtypes[p->scale_dtype].name, (long long)p->scale_rows, (long long)p->scale_columns, p->scales_down ? " down" : "",
              p->nested != NULL ? " nested" : "",
-             p->commons == NULL ? ""
+             p->global_scales == NULL ? ""
              : p->divides       ? " / common"
                                 : " * common",
-             p->commons != NULL && apr_tensor_elems(p->commons) > 1 ? "s" : "", zeros[p->zero_order], p->zero_bias, p->n_parts,
+             p->global_scales != NULL && apr_tensor_elems(p->global_scales) > 1 ? "s" : "", zeros[p->zero_order], p->zero_bias, p->n_parts,
              p->groups != NULL ? ", groups" : "");
 }
 
@@ -237,7 +237,7 @@ static void what_is_bound_can_be_decoded(void **state)
         const apr_tensor *const t = &m.packings[0];
         float *const values = malloc((size_t)apr_tensor_elems(t) * sizeof *values); /* exact: a sanitizer guards the end */
         apr_decode_rows(t, 0, apr_tensor_rows(t), values);
-        assert_int_equal(apr_count_unusual(values, apr_tensor_elems(t)), 0);
+        assert_int_equal(apr_count_nonfinite(values, apr_tensor_elems(t)), 0);
         free(values);
         apr_arena_close(&m.arena);
     }

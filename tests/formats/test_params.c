@@ -1,6 +1,6 @@
-/* formats/hf/params.h and formats/model/meta_names.h: Meta's and Mistral's own releases mean what their code means. */
-#include "formats/hf/params.h"
-#include "formats/model/meta_names.h"
+/* formats/shape/meta_params.h and formats/shape/meta_names.h: Meta's and Mistral's own releases mean what their code means. */
+#include "formats/shape/meta_params.h"
+#include "formats/shape/meta_names.h"
 #include "tests/support/work_folder.h"
 
 /* --- helpers --- */

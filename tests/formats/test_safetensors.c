@@ -56,7 +56,7 @@ static void the_bundled_checkpoint_is_read_whole(void **state)
     open_ok(&model, BUNDLED);
     assert_int_equal(model.format, APR_FORMAT_SAFETENSORS);
     assert_int_equal(model.origin.format, APR_FORMAT_SAFETENSORS);
-    assert_int_equal(model.dialect, APR_DIALECT_HF);
+    assert_int_equal(model.naming, APR_NAMING_HF);
     assert_int_equal(model.n_tensors, 26);
     assert_string_equal(model.tensors[0].name, "model.embed_tokens.weight");
     const uint8_t *at = model.tensors[0].data;
@@ -358,7 +358,7 @@ static void a_name_that_no_shard_has_is_a_note(void **state)
     (void)state;
     make_shards("{\"weight_map\":{\"a\":\"model-1.safetensors\",\"d\":\"model-2.safetensors\"}}");
     if (apr_safetensors_open(&model, in_work("sharded"), &err) != APR_OK) fail_msg("%s", err.text);
-    assert_non_null(strstr(model.left_behind, "1 name in the index that no file has (d)"));
+    assert_non_null(strstr(model.not_copied, "1 name in the index that no file has (d)"));
     apr_model_close(&model);
 }
 
@@ -375,7 +375,7 @@ static void shards_without_an_index_are_read_by_their_numbers(void **state)
     write_safetensors(in_work("numbered/model-00002-of-00002.safetensors"), "{" T("b", "I8", "[3]", "[0,3]") "}", 3);
     if (apr_safetensors_open(&model, in_work("numbered"), &err) != APR_OK) fail_msg("%s", err.text);
     assert_int_equal(model.n_tensors, 2);
-    assert_true(apr_model_find(&model, "a") != NULL && apr_model_find(&model, "b") != NULL && model.left_behind == NULL);
+    assert_true(apr_model_find(&model, "a") != NULL && apr_model_find(&model, "b") != NULL && model.not_copied == NULL);
     apr_model_close(&model);
     err = (apr_error){0};
     write_safetensors(in_work("numbered/model-00001-of-00003.safetensors"), "{" T("a", "I8", "[2]", "[0,2]") "}", 2);

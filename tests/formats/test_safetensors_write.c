@@ -1,7 +1,7 @@
 /* formats/hf/safetensors.h: checkpoints go out as they came in, whole or not at all, and nothing of the user's is lost. */
 #define _GNU_SOURCE /* nftw, mkdtemp */
 #include "formats/hf/safetensors.h"
-#include "formats/model/sink.h"
+#include "formats/tensor/sink.h"
 #include "tests/support/family_model.h"
 #include "tests/support/work_folder.h"
 

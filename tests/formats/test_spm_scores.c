@@ -1,7 +1,7 @@
-/* formats/model/spm_scores.h: scores that say what merges say, and the word when there are none. */
+/* formats/vocab/spm_scores.h: scores that say what merges say, and the word when there are none. */
 #include "formats/base/json.h"
-#include "formats/base/map.h"
-#include "formats/model/spm_scores.h"
+#include "formats/files/map.h"
+#include "formats/vocab/spm_scores.h"
 #include "runtime/tokenizer/tokenizer.h"
 #include "tests/support/work_folder.h"
 

@@ -1,5 +1,5 @@
 /* test_step.c - the table of steps, and chains of them: shapes, composition, text. */
-#include "formats/model/step.h"
+#include "formats/tensor/step.h"
 
 #include "tests/support/step_oracle.h"
 

@@ -1,5 +1,5 @@
 /* test_text_part.c - which names are the text model's, under which prefix, and what the others are. */
-#include "formats/model/text_part.h"
+#include "formats/shape/text_part.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

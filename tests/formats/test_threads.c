@@ -37,11 +37,11 @@ static void there_is_no_number_in_between(void **state)
 static void the_more_threads_there_are_to_wake_the_more_work_it_takes(void **state)
 {
     (void)state;
-    const double least = APR_STEPS_ALONE + 2.0 * APR_STEPS_EACH;
+    const double least = APR_OPS_ONE_THREAD + 2.0 * APR_OPS_PER_THREAD;
     assert_int_equal(apr_threads(2, 8, least), 2);
     assert_int_equal(apr_threads(2, 8, least - 1.0), 1);
     assert_int_equal(apr_threads(64, 8, least), 1);
-    assert_int_equal(apr_threads(64, 8, APR_STEPS_ALONE + 64.0 * APR_STEPS_EACH), 64);
+    assert_int_equal(apr_threads(64, 8, APR_OPS_ONE_THREAD + 64.0 * APR_OPS_PER_THREAD), 64);
 }
 
 static void what_cannot_be_divided_is_not(void **state)

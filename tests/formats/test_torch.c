@@ -1,6 +1,6 @@
 /* formats/torch/torch.h: files that torch made are read as torch reads them, and others end in a sentence. */
 #define _GNU_SOURCE /* nftw, mkdtemp */
-#include "formats/base/map.h"
+#include "formats/files/map.h"
 #include "formats/number/half.h"
 #include "formats/torch/torch.h"
 #include "kernels/gather.h"
@@ -131,7 +131,7 @@ static void what_was_saved_beside_the_weights_is_named(void **state)
 
     (void)state;
     read_file_ok(&m, &map, ODD "new.pt");
-    assert_string_equal(m.left_behind, "epoch, lr of new.pt");
+    assert_string_equal(m.not_copied, "epoch, lr of new.pt");
     apr_model_close(&m);
     apr_map_close(&map);
 }

@@ -1,8 +1,8 @@
 /* test_work_sink.c - outputs that several runs make: whole, in parts, after failures, in each format; the same file as by one run. */
 #include "formats/base/crc32.h"
-#include "formats/base/map.h"
-#include "formats/base/out_internal.h"
-#include "formats/model/sink.h"
+#include "formats/files/map.h"
+#include "formats/files/out_internal.h"
+#include "formats/tensor/sink.h"
 #include "tests/support/work_folder.h"
 
 #include <signal.h>
@@ -78,19 +78,19 @@ static int feed(apr_sink *sink, int n_tensors)
 {
     int n = 0;
     for (size_t i = 0; i < N && n < n_tensors; i++) {
-        char remark[32];
+        char note[32];
         if (apr_sink_state(sink, i) != APR_TENSOR_WANTED) continue;
-        snprintf(remark, sizeof remark, "about %zu", i);
+        snprintf(note, sizeof note, "about %zu", i);
         n++;
         if (fills_extents && i % 3 != 1 && tensors[i].n_bytes > 0) {
             fill_extent(sink, &tensors[i]);
-            assert_int_equal(apr_sink_done(sink, i, remark, NULL), APR_OK);
+            assert_int_equal(apr_sink_done(sink, i, note, NULL), APR_OK);
             continue;
         }
         const size_t half = (size_t)tensors[i].n_bytes / 2;
         assert_int_equal(apr_sink_put(sink, tensors[i].data, half, NULL), APR_OK);
         assert_int_equal(apr_sink_put(sink, tensors[i].data + half, (size_t)tensors[i].n_bytes - half, NULL), APR_OK);
-        assert_int_equal(apr_sink_done(sink, i, remark, NULL), APR_OK);
+        assert_int_equal(apr_sink_done(sink, i, note, NULL), APR_OK);
     }
     return n;
 }
@@ -171,8 +171,8 @@ static void a_whole_run_goes_on_after_each_tensor(void **state)
             const int there = n == 7 ? 6 : n;
             const apr_sink_progress progress = apr_sink_progress_of(sink);
             assert_int_equal(progress.n_there, there);
-            for (int t = 0; t < N; t++) assert_int_equal(apr_sink_state(sink, (size_t)t), t < there ? APR_TENSOR_THERE : APR_TENSOR_WANTED);
-            if (there > 3) assert_string_equal(apr_sink_remark(sink, 3), "about 3");
+            for (int t = 0; t < N; t++) assert_int_equal(apr_sink_state(sink, (size_t)t), t < there ? APR_TENSOR_DONE_BEFORE : APR_TENSOR_WANTED);
+            if (there > 3) assert_string_equal(apr_sink_note(sink, 3), "about 3");
             assert_int_equal(feed(sink, N), N - there);
             assert_int_equal(apr_sink_finish(sink, NULL), APR_OK);
             assert_made(&outputs[i]);
@@ -273,7 +273,7 @@ static void only_one_makes_a_part_at_a_time(void **state)
 static void where_there_are_no_locks_the_same_part_may_be_made_twice_at_once(void **state)
 {
     (void)state;
-    apr_out_is_poor = true;
+    apr_out_test_fallbacks = true;
     for (int i = 0; i < N_OUTPUTS; i++) {
         apr_sink *one, *other;
         assert_int_equal(open_sink(&one, &outputs[i], outputs[i].other, 2, 2), APR_OK);
@@ -286,7 +286,7 @@ static void where_there_are_no_locks_the_same_part_may_be_made_twice_at_once(voi
         assert_made(&outputs[i]);
         apr_sink_abandon(one);
     }
-    apr_out_is_poor = false;
+    apr_out_test_fallbacks = false;
 }
 
 /* Bytes beyond a limit cannot be written, as on a disk that is full. */
@@ -366,7 +366,7 @@ static void what_has_its_name_already_is_only_tidied_up(void **state)
             char command[256];
             apr_sink *sink;
             struct stat st;
-            apr_out_is_poor = poor;
+            apr_out_test_fallbacks = poor;
             run_part(o, o->other, 1, 1);
             snprintf(command, sizeof command, "cd %s && cp -r %s.resume kept && rm -r kept/data", work, o->other);
             assert_int_equal(system(command), 0);
@@ -382,7 +382,7 @@ static void what_has_its_name_already_is_only_tidied_up(void **state)
             assert_int_equal(open_sink(&sink, o, o->other, 0, 0), APR_OK);
             assert_int_equal(apr_sink_finish(sink, NULL), APR_OK);
             assert_made(o);
-            apr_out_is_poor = false;
+            apr_out_test_fallbacks = false;
         }
 }
 

@@ -11,7 +11,7 @@
 
 static void read_request(const apr_line *line)
 {
-    static const apr_batch_standard standard = {.max_tokens = 1};
+    static const apr_batch_defaults standard = {.max_tokens = 1};
     apr_batch_request r;
     apr_error err = {0};
 

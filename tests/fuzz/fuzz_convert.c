@@ -7,7 +7,7 @@
 #include "convert/convert.h"
 #include "formats/base/bytes.h"
 #include "formats/base/crc32.h"
-#include "formats/model/made.h"
+#include "formats/tensor/composed.h"
 #include "kernels/gather.h"
 #include "kernels/rows.h"
 #include "tests/fuzz/fuzz_target.h"
@@ -88,7 +88,7 @@ static size_t count_not_finite(const apr_tensor *t)
 }
 
 /* What is computed on the way: no more values than before are none. */
-static void claim_finite(const apr_made *made, const apr_tensor *t)
+static void claim_finite(const apr_composed *made, const apr_tensor *t)
 {
     size_t before = 0;
     for (size_t i = 0; i < made->n_parts; i++) before += count_not_finite(made->parts[i]);

@@ -1,5 +1,5 @@
 /* fuzz_imatrix.c - any bytes as an importance matrix: a GGUF, or a .dat. What is read is in order and has room for what it says. */
-#include "formats/model/imatrix.h"
+#include "formats/tensor/imatrix.h"
 #include "tests/fuzz/fuzz_target.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes)

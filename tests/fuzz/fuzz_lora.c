@@ -2,8 +2,8 @@
  * which may be a GGUF.
  *
  * The input is a bundle (fuzz_target.h). What is read is told in words, and each pair of matrices merged into zeros and decoded. */
-#include "formats/model/adapter.h"
-#include "formats/model/made.h"
+#include "formats/tensor/adapter.h"
+#include "formats/tensor/composed.h"
 #include "kernels/rows.h"
 #include "tests/fuzz/fuzz_target.h"
 
@@ -32,7 +32,7 @@ static void merge(const apr_adapter_change *c, apr_arena *arena)
 static void use(const apr_adapter *adapter)
 {
     apr_arena arena = {0};
-    const apr_adapter_range r = apr_adapter_count(adapter);
+    const apr_adapter_range r = apr_adapter_ranges(adapter);
 
     claim(r.n_low_rank + r.n_whole == adapter->n_changes && adapter->n_changes > 0);
     claim(apr_adapter_text(adapter, 0.5, &arena) != NULL);

@@ -1,5 +1,5 @@
 /* fuzz_quantization.c - libFuzzer target: any bytes as a config.json's quantization; what is read is asked about modules and sizes. */
-#include "formats/hf/hf_quantization.h"
+#include "formats/packed/hf_quantization.h"
 
 #include <stdlib.h>
 #include <string.h>

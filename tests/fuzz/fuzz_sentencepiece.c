@@ -1,5 +1,5 @@
 /* fuzz_sentencepiece.c - any bytes as a tokenizer.model: what is accepted has a text, a type and a finite score for each token. */
-#include "formats/hf/sentencepiece.h"
+#include "formats/vocab/sentencepiece.h"
 #include "tests/fuzz/fuzz_target.h"
 
 #include <math.h>

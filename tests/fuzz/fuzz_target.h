@@ -4,7 +4,7 @@
 #ifndef APR_TESTS_FUZZ_TARGET_H
 #define APR_TESTS_FUZZ_TARGET_H
 
-#include "formats/model/model.h"
+#include "formats/tensor/model.h"
 
 #include <stdint.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* fuzz_tekken.c - any bytes as a tekken.json, or as a file of ranks where they begin like one: tokens, merges and special ids of what is accepted belong together. */
-#include "formats/hf/tekken.h"
-#include "formats/hf/tiktoken.h"
+#include "formats/vocab/tekken.h"
+#include "formats/vocab/tiktoken.h"
 #include "tests/fuzz/fuzz_target.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes)

@@ -1,5 +1,5 @@
 /* fuzz_torch.c - any bytes as a file of torch.save's. What is accepted must lie inside the file; the rest is refused in a sentence. */
-#include "formats/model/made.h"
+#include "formats/tensor/composed.h"
 #include "formats/torch/torch.h"
 #include "tests/fuzz/fuzz_target.h"
 

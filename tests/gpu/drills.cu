@@ -1,11 +1,11 @@
-/* drills.cu - faults on purpose (kernels/cuda/drills.h): linked with all of the CUDA library into libaprkit-cuda-drills.so. */
+/* drills.cu - faults on role (kernels/cuda/drills.h): linked with all of the CUDA library into libaprkit-cuda-drills.so. */
 extern "C" {
 #include "kernels/cuda/drills.h"
 }
 
 #include "kernels/cuda/device/device.cuh"
-#include "kernels/cuda/ops/gemm.cuh"
-#include "kernels/cuda/ops/products.cuh"
+#include "kernels/cuda/gemm/gemm.cuh"
+#include "kernels/cuda/gemm/blaslt.cuh"
 
 static __global__ void write_far_away(uint8_t *near) { near[(size_t)1 << 45] = 1; }
 static __global__ void wait_for(volatile int *never)
@@ -29,7 +29,7 @@ static apr_status run_kernel(apr_cuda_device *device, bool hangs, apr_error *err
 
 static apr_status multiply_badly(apr_cuda_device *device, apr_error *err)
 {
-    apr_cuda_product p = {};
+    apr_cuda_gemm p = {};
     p.type = CUDA_R_16F;
     p.n_rows = p.out_stride = 64;
     p.n_tokens = 16;
@@ -43,7 +43,7 @@ static apr_status multiply_badly(apr_cuda_device *device, apr_error *err)
 extern "C" __attribute__((visibility("default"))) apr_status apr_cuda_drill_device(apr_cuda_device *device, apr_cuda_drill which,
                                                                                    apr_error *err)
 {
-    APR_TRY(apr_cuda_enter(device, err));
+    APR_TRY(apr_cuda_make_current(device, err));
     switch (which) {
     case APR_CUDA_DRILL_OUT_OF_BOUNDS: return run_kernel(device, false, err);
     case APR_CUDA_DRILL_HANG: return run_kernel(device, true, err);

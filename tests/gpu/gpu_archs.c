@@ -7,7 +7,7 @@
  * and each entry
  *     u16 kind (1 PTX, 2 machine code), u16, u32 header bytes, u64 bytes of data behind the header, 12 bytes, u32 architecture */
 #include "formats/base/bytes.h"
-#include "formats/base/map.h"
+#include "formats/files/map.h"
 
 #include <libgen.h>
 #include <stdio.h>

@@ -2,7 +2,7 @@
  *
  * gpu_attend [quick]: prints the worst error of each operation; "quick" leaves out what takes long. Exit code 0: all within bounds,
  * 1: not, 77: no device. Outputs begin as NaN, and so does what the cache does not hold yet. */
-#include "kernels/cuda/ops/attend.cuh"
+#include "kernels/cuda/attention/attend.cuh"
 #include "tests/gpu/gpu_check.cuh"
 
 typedef struct attend_case {
@@ -78,7 +78,7 @@ static void compare(const apr_attend_args &a, const std::vector<float> &ref, con
     const twin<int64_t> position(std::vector<int64_t>(1, a.position));
     apr_attend_args b = a;
     b.position_at = position.device;
-    b.position = apr_attend_end(a.position) - 1; /* another one, for which the context is cut alike */
+    b.position = apr_attend_split_end(a.position) - 1; /* another one, for which the context is cut alike */
     note("attend, position on the device (bytes that differ)", differing(attend_by(apr_cuda_attend, b, what).data(), got.data(), n_bytes),
          0, what);
     b.work = apr_workspace{NULL, 0, 0};

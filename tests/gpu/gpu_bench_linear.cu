@@ -6,8 +6,8 @@
  * turn, so that none comes from the L2 cache. First the layer's outputs are compared with those of a few tokens at a time; "quick" leaves
  * the timings out, "times" the comparison; "ways" times nothing but each way that cuBLASLt proposes for the products of 7B and 32B. Exit
  * code 0: all within bounds, 1: not, 77: no device. */
-#include "kernels/cuda/ops/halves.cuh"
-#include "kernels/cuda/ops/products.cuh"
+#include "kernels/cuda/gemm/activations_f16.cuh"
+#include "kernels/cuda/gemm/blaslt.cuh"
 #include "tests/gpu/gpu_weights.cuh"
 
 #include <algorithm>
@@ -153,13 +153,13 @@ static double time_decode(layer *l, __half *tile)
 {
     return median_ms([&](int i) {
         l->weight.data = l->data->device + i % l->n_copies * l->one;
-        must(apr_cuda_decode_half(&l->weight, 0, l->n_out, tile, device->stream), "decode");
+        must(apr_cuda_decode_to_half(&l->weight, 0, l->n_out, tile, device->stream), "decode");
     });
 }
 
-static double time_product(const layer *l, const void *tile, const apr_cuda_halves *inputs)
+static double time_product(const layer *l, const void *tile, const apr_cuda_activations_f16 *inputs)
 {
-    const apr_cuda_product p = {CUDA_R_16F,     l->n_out,       l->n_tokens, l->n_in, l->n_in,        tile,
+    const apr_cuda_gemm p = {CUDA_R_16F,     l->n_out,       l->n_tokens, l->n_in, l->n_in,        tile,
                                 inputs->values, l->out->device, l->n_out,    false,   inputs->factors};
     return median_ms([&](int) {
         if (apr_cuda_multiply(device, &p) != CUBLAS_STATUS_SUCCESS) must(cudaErrorUnknown, "product");
@@ -183,11 +183,11 @@ static void time_parts(apr_dtype dtype, size_t shape, int64_t n_tokens)
     const double weights = (double)l.n_out * (double)l.n_in, operations = 2 * weights * (double)n_tokens;
     twin<__half> tile((size_t)(l.n_out * l.n_in)), values((size_t)(n_tokens * l.n_in));
     twin<float> scales((size_t)n_tokens), largest((size_t)n_tokens), factors(3);
-    const apr_cuda_halves inputs = {values.device, NULL, scales.device, largest.device, together ? factors.device : NULL};
+    const apr_cuda_activations_f16 inputs = {values.device, NULL, scales.device, largest.device, together ? factors.device : NULL};
 
     const double decode = is_f16 ? 0 : time_decode(&l, tile.device);
-    if (is_f16) must(apr_cuda_decode_half(&l.weight, 0, l.n_out, tile.device, device->stream), "decode");
-    const double halve = median_ms([&](int) { must(apr_cuda_halve(l.x->device, &inputs, n_tokens, l.n_in, device->stream), "halve"); });
+    if (is_f16) must(apr_cuda_decode_to_half(&l.weight, 0, l.n_out, tile.device, device->stream), "decode");
+    const double halve = median_ms([&](int) { must(apr_cuda_make_f16(l.x->device, &inputs, n_tokens, l.n_in, device->stream), "halve"); });
     const double product = time_product(&l, tile.device, &inputs);
     const double finish =
         median_ms([&](int) { must(apr_cuda_finish(l.out->device, &inputs, NULL, n_tokens, l.n_out, device->stream), "finish"); });
@@ -208,7 +208,7 @@ static void time_glu(int64_t n_tokens)
     const int64_t width = 18944, n = n_tokens * width;
     twin<float> gate(normals(n)), up(normals(n)), out((size_t)n), scales((size_t)n_tokens);
     twin<__half> values((size_t)n);
-    const apr_cuda_halves to = {values.device, NULL, scales.device, NULL, NULL};
+    const apr_cuda_activations_f16 to = {values.device, NULL, scales.device, NULL, NULL};
     apr_glu_args a;
 
     memset(&a, 0, sizeof a);
@@ -217,13 +217,13 @@ static void time_glu(int64_t n_tokens)
     const double floats = median_ms([&](int) { must(apr_cuda_glu_floats(&a, device->stream), "glu"); });
     const double apart = median_ms([&](int) {
         must(apr_cuda_glu_floats(&a, device->stream), "glu");
-        must(apr_cuda_halve(a.out, &to, n_tokens, width, device->stream), "halve");
+        must(apr_cuda_make_f16(a.out, &to, n_tokens, width, device->stream), "halve");
     });
-    const double together = median_ms([&](int) { must(apr_cuda_glu_halves(&a, NULL, &to, device->stream), "glu"); });
+    const double together = median_ms([&](int) { must(apr_cuda_glu_f16(&a, NULL, &to, device->stream), "glu"); });
     a.out = NULL;
-    const double alone = median_ms([&](int) { must(apr_cuda_glu_halves(&a, NULL, &to, device->stream), "glu"); });
+    const double alone = median_ms([&](int) { must(apr_cuda_glu_f16(&a, NULL, &to, device->stream), "glu"); });
     const apr_cuda_gated left = {scales.device, true, {1.0f, 1.0f}};
-    const double of_halves = median_ms([&](int) { must(apr_cuda_glu_halves(&a, &left, &to, device->stream), "glu"); });
+    const double of_halves = median_ms([&](int) { must(apr_cuda_glu_f16(&a, &left, &to, device->stream), "glu"); });
     printf("glu of %4lld tokens: floats %.4f ms, and FP16 of them %.4f ms, both at once %.4f ms %.2f TB/s, FP16 alone %.4f ms, of FP16 "
            "%.4f ms %.2f TB/s\n",
            (long long)n_tokens, floats, apart, together, 14.0 * (double)n / together / 1e9, alone, of_halves,
@@ -244,7 +244,7 @@ static void measure_rates(void)
         must(cudaMemcpy(a.device + at, some.data(), some.size() * 2, cudaMemcpyHostToDevice), "upload");
     const double copy =
         median_ms([&](int) { must(cudaMemcpyAsync(b.device, a.device, n_bytes, cudaMemcpyDeviceToDevice, device->stream), "copy"); });
-    const apr_cuda_product p = {CUDA_R_16F, n, n, n, n, a.device, a.device + n * n * 2, (float *)b.device, n, false, NULL};
+    const apr_cuda_gemm p = {CUDA_R_16F, n, n, n, n, a.device, a.device + n * n * 2, (float *)b.device, n, false, NULL};
     const double product = median_ms([&](int) {
         if (apr_cuda_multiply(device, &p) != CUBLAS_STATUS_SUCCESS) must(cudaErrorUnknown, "product");
     });
@@ -286,12 +286,12 @@ static void time_ways(void)
     const twin<float> out((size_t)(n_tokens * 27648));
 
     for (const auto &s : products) {
-        const apr_cuda_product p = {CUDA_R_16F, s.n_out,        n_tokens,      s.n_in,
+        const apr_cuda_gemm p = {CUDA_R_16F, s.n_out,        n_tokens,      s.n_in,
                                     s.n_in,     weights.device, inputs.device, out.device,
                                     s.n_out,    false,          NULL,          strchr(s.role, '*') != NULL,
                                     0};
         float waves = 0;
-        for (int way = 0; way < apr_cuda_take_way(device, &p, way, &waves); way++) {
+        for (int way = 0; way < apr_cuda_force_gemm_algorithm(device, &p, way, &waves); way++) {
             const double ms = median_ms([&](int) {
                                   for (int i = 0; i < 20; i++)
                                       if (apr_cuda_multiply(device, &p) != CUBLAS_STATUS_SUCCESS) must(cudaErrorUnknown, "product");

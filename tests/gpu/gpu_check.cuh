@@ -3,7 +3,7 @@
 #ifndef APR_TESTS_GPU_CHECK_CUH
 #define APR_TESTS_GPU_CHECK_CUH
 
-#include "kernels/cuda/ops/ops.cuh"
+#include "kernels/cuda/common/ops.cuh"
 
 extern "C" {
 #include "formats/number/half.h"

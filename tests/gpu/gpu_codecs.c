@@ -23,7 +23,7 @@ typedef struct bench {
     float *values;           /* [PIECE] */
     uint8_t *bytes;          /* [PIECE * 8] what the reference makes */
     int n_failed;
-    int64_t n_compared, n_beyond; /* values */
+    int64_t n_compared, n_out_of_range; /* values */
 } bench;
 
 static apr_error err;
@@ -111,14 +111,14 @@ static void fill(float *values, const struct distribution *of, uint64_t seed)
 
 /* ---- comparisons ---- */
 
-static apr_misfits run_portion(const bench *b, const apr_cuda_portion *portion, const void *in)
+static apr_out_of_range run_portion(const bench *b, const apr_cuda_portion *portion, const void *in)
 {
-    apr_misfits misfits;
+    apr_out_of_range out_of_range;
     memcpy(b->worker->in, in, portion->in_bytes);
     memset(b->worker->out, 0xa5, (size_t)apr_row_bytes(portion->to, portion->n_elems));
     must(b->codecs->start(b->worker, portion, &err));
-    must(b->codecs->wait(b->worker, &misfits, &err));
-    return misfits;
+    must(b->codecs->wait(b->worker, &out_of_range, &err));
+    return out_of_range;
 }
 
 static void say_different(bench *b, const char *what, apr_dtype dtype, const char *of, size_t at)
@@ -127,9 +127,9 @@ static void say_different(bench *b, const char *what, apr_dtype dtype, const cha
     b->n_failed++;
 }
 
-static bool same_misfits(const apr_misfits *a, const apr_misfits *b)
+static bool same_misfits(const apr_out_of_range *a, const apr_out_of_range *b)
 {
-    return a->n_unusual == b->n_unusual && a->n_beyond == b->n_beyond && a->worst == b->worst;
+    return a->n_nonfinite == b->n_nonfinite && a->n_out_of_range == b->n_out_of_range && a->worst == b->worst;
 }
 
 static void reference_encode(const bench *b, apr_dtype to, float *row_scales)
@@ -155,9 +155,9 @@ static void check_encode(bench *b, apr_dtype to, bool saturate, const char *of)
     const size_t n_bytes = (size_t)apr_row_bytes(to, PIECE);
     float row_scales[PIECE / COLUMNS];
 
-    const apr_misfits counted = run_portion(b, &portion, b->values), expected = apr_find_misfits(b->values, PIECE, to);
+    const apr_out_of_range counted = run_portion(b, &portion, b->values), expected = apr_find_out_of_range(b->values, PIECE, to);
     if (!same_misfits(&counted, &expected)) say_different(b, "what cannot be held by", to, of, 0);
-    b->n_beyond += expected.n_beyond;
+    b->n_out_of_range += expected.n_out_of_range;
     if (saturate) apr_saturate(b->values, b->values, PIECE, to);
     reference_encode(b, to, row_scales);
     b->n_compared += PIECE;
@@ -245,9 +245,9 @@ static void check_distribution(bench *b, const struct distribution *of, uint64_t
     fill(b->values, of, seed);
     for (int d = 0; d < APR_DTYPE_COUNT; d++) {
         if (!b->codecs->encodes(d)) continue;
-        const int64_t before = b->n_beyond;
+        const int64_t before = b->n_out_of_range;
         check_encode(b, d, false, of->name);
-        if (b->n_beyond == before) continue;
+        if (b->n_out_of_range == before) continue;
         check_encode(b, d, true, of->name);
         fill(b->values, of, seed);
     }
@@ -276,7 +276,7 @@ static void measure(const bench *b, apr_dtype from, apr_dtype to)
     const apr_cuda_portion portion = {
         .from = from, .to = to, .n_elems = MEASURED, .columns = COLUMNS, .in_bytes = sizes.in_bytes, .range = apr_encode_range(to)};
     double decode_s = 0, encode_s = 0, copy = 1;
-    apr_misfits misfits;
+    apr_out_of_range out_of_range;
     apr_cuda_worker *worker;
 
     must(b->codecs->open_worker(b->device, &sizes, &worker, &err));
@@ -286,7 +286,7 @@ static void measure(const bench *b, apr_dtype from, apr_dtype to)
         memcpy(worker->in + 2 * i, &half, sizeof half);
     }
     must(b->codecs->start(worker, &portion, &err));
-    must(b->codecs->wait(worker, &misfits, &err));
+    must(b->codecs->wait(worker, &out_of_range, &err));
     must(b->codecs->measure(worker, 9, &decode_s, &encode_s, &copy, &err));
     b->codecs->close_worker(worker);
     const double n = (double)MEASURED, read = (double)sizes.in_bytes, written = (double)sizes.out_bytes;
@@ -330,8 +330,8 @@ int main(int argc, char **argv)
     for (size_t k = 0; k < sizeof distributions / sizeof *distributions; k++)
         for (int p = 0; p < n_portions; p++) check_distribution(&b, &distributions[k], 1000 * k + (uint64_t)p);
     printf("gpu_codecs: %lld M values compared, %lld of them beyond a type's range, %d differences\n", (long long)(b.n_compared / 1000000),
-           (long long)b.n_beyond, b.n_failed);
-    if (b.n_compared == 0 || b.n_beyond == 0) b.n_failed++; /* nothing was checked */
+           (long long)b.n_out_of_range, b.n_failed);
+    if (b.n_compared == 0 || b.n_out_of_range == 0) b.n_failed++; /* nothing was checked */
     for (int d = 0; d < APR_DTYPE_COUNT; d++)
         if (b.codecs->encodes(d)) measure(&b, APR_F16, d);
     b.codecs->close_worker(b.worker);

@@ -1,6 +1,6 @@
-/* Faults on purpose: each ends in its sentence, or in the loud fall-back to the host; never in a crash or a wrong answer. */
+/* Faults on role: each ends in its sentence, or in the loud fall-back to the host; never in a crash or a wrong answer. */
 #include "kernels/cuda_loader.h"
-#include "runtime/session/session_parts.h"
+#include "runtime/session/session_internal.h"
 #include "tests/support/golden_model.h"
 #include "tools/device/probe.h"
 
@@ -56,7 +56,7 @@ static float *host_logits(void)
 static void an_allocation_that_fails_names_its_line_and_auto_goes_on_on_the_host(void **state)
 {
     (void)state;
-    float *const truth = host_logits();
+    float *const reference = host_logits();
     int64_t n = 0;
 
     for (n = 1; n < 100; n++) {
@@ -76,11 +76,11 @@ static void an_allocation_that_fails_names_its_line_and_auto_goes_on_on_the_host
         assert_non_null(strstr(warning, "continuing on the host"));
         assert_string_equal(apr_session_backend_name(s), "host");
         assert_int_equal(apr_session_eval(s, prompt, N_PROMPT, NULL, NULL), APR_OK);
-        assert_memory_equal(apr_session_logits(s), truth, (size_t)g.model.hparams.vocab_size * sizeof *truth);
+        assert_memory_equal(apr_session_logits(s), reference, (size_t)g.model.hparams.vocab_size * sizeof *reference);
         apr_session_close(s);
     }
     assert_true(n > 5); /* cuBLAS' workspace, weights, vectors, states, activations, logits, workspace */
-    free(truth);
+    free(reference);
 }
 
 static void what_does_not_fit_is_refused_before_the_first_allocation_and_forced_with_a_warning(void **state)
@@ -164,7 +164,7 @@ static void a_device_lost_in_the_middle_is_named_and_auto_goes_on_on_the_host(vo
 {
     (void)state;
     apr_session_options options = on_device();
-    float *const truth = host_logits();
+    float *const reference = host_logits();
     apr_error err = {0};
     apr_session *s, *strict;
 
@@ -179,14 +179,14 @@ static void a_device_lost_in_the_middle_is_named_and_auto_goes_on_on_the_host(vo
     print_message("%s\n", warning);
     assert_string_equal(apr_session_backend_name(s), "host");
     assert_int_equal(apr_session_position(s), N_PROMPT);
-    assert_true(largest_difference(apr_session_logits(s), truth, (size_t)g.model.hparams.vocab_size) < 1e-3);
+    assert_true(largest_difference(apr_session_logits(s), reference, (size_t)g.model.hparams.vocab_size) < 1e-3);
     err = (apr_error){0};
     assert_int_equal(apr_session_eval(strict, prompt, N_PROMPT, NULL, &err), APR_E_DEVICE);
     print_message("%s\n", err.text);
     assert_non_null(strstr(err.text, "illegal memory access"));
     apr_session_close(s);
     apr_session_close(strict);
-    free(truth);
+    free(reference);
 }
 
 int main(void)

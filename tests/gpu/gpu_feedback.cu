@@ -11,7 +11,7 @@
 extern "C" {
 #include "kernels/rows.h"
 #include "quant/feedback/feedback_device.h"
-#include "quant/feedback/lane_bytes.h"
+#include "quant/feedback/device_rows.h"
 #include "quant/feedback/lane_rows.h"
 const apr_cuda_api *apr_cuda_plugin(uint64_t abi);
 }
@@ -262,7 +262,7 @@ static void host_step(int step, const apr_feedback *f, apr_dtype dtype, const st
     apr_lane_rows_close(&rows);
 }
 
-static void device_step(int step, apr_cuda_solver *solver, const apr_cuda_lanes *lanes)
+static void device_step(int step, apr_cuda_solver *solver, const apr_cuda_feedback_rows *lanes)
 {
     const apr_cuda_feedback *const f = api->feedback;
     if (step == STEP_ROUND) must(f->round(solver, lanes, &err), "round");
@@ -289,13 +289,13 @@ static void check_steps(bench *b, apr_dtype dtype, int64_t n_rows)
     const apr_grid *const grid = apr_grid_of(dtype);
     const std::vector<float> w = weights_of(n * n_rows);
     twin t;
-    apr_lane_memory m, host_m;
+    apr_device_rows m, host_m;
 
     if (n % grid->elems != 0) return;
     read_twin(b, &t);
     uint8_t *const memory = bring<uint8_t>((int64_t)apr_lane_bytes_of(grid, dtype, n, n_rows), NULL);
-    must(apr_lane_memory_open(&m, grid, dtype, &b->factors, n_rows, memory, &err), "rows");
-    must(apr_lane_memory_open(&host_m, grid, dtype, &b->factors, n_rows, memory, &err), "rows");
+    must(apr_device_rows_open(&m, grid, dtype, &b->factors, n_rows, memory, &err), "rows");
+    must(apr_device_rows_open(&host_m, grid, dtype, &b->factors, n_rows, memory, &err), "rows");
     must(api->upload(device, m.there.weight, w.data(), (uint64_t)(n * n_rows) * 4, &err), "weights");
     must(api->feedback->start(b->solver, dtype, &m.there, m.blocks, &err), "start");
     std::vector<uint8_t> bytes = encoded_by(dtype, w, t.diagonal.data(), n);
@@ -318,8 +318,8 @@ static void check_steps(bench *b, apr_dtype dtype, int64_t n_rows)
         check((double)n_different <= 0.01 * (double)n_all, step_names[step], apr_dtypes[dtype].name, (double)n_different / (double)n_all,
               0.01);
     }
-    apr_lane_memory_close(&m);
-    apr_lane_memory_close(&host_m);
+    apr_device_rows_close(&m);
+    apr_device_rows_close(&host_m);
     api->release(device, memory);
 }
 
@@ -425,8 +425,8 @@ static void measure(int64_t n, int64_t n_rows, apr_dtype dtype)
     const uint64_t bytes = apr_lane_bytes_of(grid, dtype, n, n_rows);
     uint8_t *const memory = bring<uint8_t>((int64_t)bytes, NULL);
     const std::vector<float> w = weights_of(n * n_rows);
-    apr_lane_memory m;
-    must(apr_lane_memory_open(&m, grid, dtype, &b.factors, n_rows, memory, &err), "rows");
+    apr_device_rows m;
+    must(apr_device_rows_open(&m, grid, dtype, &b.factors, n_rows, memory, &err), "rows");
     std::vector<uint8_t> blocks((size_t)apr_row_bytes(dtype, n * n_rows));
     start = now();
     must(api->upload(device, m.there.weight, w.data(), (uint64_t)(n * n_rows) * 4, &err), "weights");
@@ -447,7 +447,7 @@ static void measure(int64_t n, int64_t n_rows, apr_dtype dtype)
         snprintf(name, sizeof name, "%s", step == STEPS ? "the error of outputs" : step_names[step]);
         say(name, now() - start, step == STEP_ROUND ? pass / 2.0 : pass, 67.0);
     }
-    apr_lane_memory_close(&m);
+    apr_device_rows_close(&m);
     api->release(device, memory);
     api->release(device, there);
     close_bench(&b);

@@ -19,7 +19,7 @@ static const apr_cuda_api *cuda;
 static apr_cuda_api counted;
 static int n_streamed;
 
-static apr_status count_experts(apr_cuda_device *device, const apr_experts_args *args, const apr_flow_args *flow, apr_error *err)
+static apr_status count_experts(apr_cuda_device *device, const apr_experts_args *args, const apr_decode_gemv_args *flow, apr_error *err)
 {
     n_streamed++;
     return cuda->experts(device, args, flow, err);
@@ -53,7 +53,7 @@ static void open_model(program_model *m, const kind *k)
     if (program_model_open(m, &h, k->dtype, &err) != APR_OK) fail_msg("%s", err.text);
 }
 
-static uint64_t filled_bytes(const apr_session *s)
+static uint64_t padding_bytes(const apr_session *s)
 {
     const apr_plan_line *const line = apr_plan_line_of(apr_session_plan(s), APR_LINE_FILLED);
     return line != NULL ? line->bytes : 0;
@@ -110,18 +110,18 @@ static void compare(const kind *k, bool is_filled)
     program_model m;
     open_model(&m, k);
     apr_session *const ref = open_session(&m.model, false, 1, false), *const s = open_session(&m.model, true, 1, !is_filled);
-    float *const truth = run_one(ref, &m.model, 0);
+    float *const reference = run_one(ref, &m.model, 0);
     n_streamed = 0;
     float *const logits = run_one(s, &m.model, 0);
     const size_t width = (size_t)m.model.hparams.vocab_size, prompt = (N_TOKENS - SINGLE) * width;
-    const double of_prompt = off_by(logits, truth, prompt), of_tokens = off_by(logits + prompt, truth + prompt, SINGLE * width);
+    const double of_prompt = off_by(logits, reference, prompt), of_tokens = off_by(logits + prompt, reference + prompt, SINGLE * width);
     print_message("%s, %s, %lld and %lld wide, %s: prompt %.2g, tokens %.2g\n", k->architecture, apr_dtypes[k->dtype].name,
                   (long long)k->hidden, (long long)k->middle, is_filled ? "filled up" : "as stored", of_prompt, of_tokens);
     assert_true(of_prompt <= 3e-3);
     assert_true(of_tokens <= 3e-3);
-    assert_int_equal(filled_bytes(s) > 0, is_filled);
+    assert_int_equal(padding_bytes(s) > 0, is_filled);
     assert_int_equal(n_streamed > 0, is_filled);
-    free(truth);
+    free(reference);
     free(logits);
     apr_session_close(s);
     apr_session_close(ref);
@@ -148,15 +148,15 @@ static void sequences_read_them_too(void **state)
         program_model m;
         open_model(&m, &kinds[i]);
         apr_session *const s = open_session(&m.model, true, N_SEQUENCES, false);
-        assert_true(filled_bytes(s) > 0);
+        assert_true(padding_bytes(s) > 0);
         const size_t width = (size_t)m.model.hparams.vocab_size;
-        float *truth[N_SEQUENCES], logits[N_SEQUENCES * 128];
+        float *reference[N_SEQUENCES], logits[N_SEQUENCES * 128];
         apr_sequence_token tokens[N_SEQUENCES];
         apr_error err = {0};
         for (int64_t q = 0; q < N_SEQUENCES; q++) {
             apr_session *const ref = open_session(&m.model, false, 1, false);
             int32_t ids[N_TOKENS];
-            truth[q] = run_one(ref, &m.model, q);
+            reference[q] = run_one(ref, &m.model, q);
             apr_session_close(ref);
             for (int64_t j = 0; j < N_TOKENS; j++) ids[j] = id_of(&m.model, q, j);
             apr_session_use(s, q);
@@ -166,9 +166,9 @@ static void sequences_read_them_too(void **state)
             for (int64_t q = 0; q < N_SEQUENCES; q++) tokens[q] = (apr_sequence_token){q, id_of(&m.model, q, j)};
             if (apr_session_step(s, tokens, N_SEQUENCES, &(apr_eval_output){.logits = logits}, &err) != APR_OK) fail_msg("%s", err.text);
             for (int64_t q = 0; q < N_SEQUENCES; q++)
-                assert_true(off_by(logits + q * (int64_t)width, truth[q] + j * (int64_t)width, width) <= 3e-3);
+                assert_true(off_by(logits + q * (int64_t)width, reference[q] + j * (int64_t)width, width) <= 3e-3);
         }
-        for (int64_t q = 0; q < N_SEQUENCES; q++) free(truth[q]);
+        for (int64_t q = 0; q < N_SEQUENCES; q++) free(reference[q]);
         apr_session_close(s);
         program_model_close(&m);
     }

@@ -1,9 +1,9 @@
-/* kernels/cuda/ops/gemm.cu through the table of functions: products of many tokens, tile by tile, against a few tokens at a time.
+/* kernels/cuda/gemm/gemm.cu through the table of functions: products of many tokens, tile by tile, against a few tokens at a time.
  *
  * usage: gpu_linear [TEST]: one of them, by its name, in which * stands for anything. */
 #include "formats/number/half.h"
 #include "kernels/cuda_loader.h"
-#include "runtime/program/op_card.h"
+#include "runtime/program/op_spec.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -152,7 +152,7 @@ static void products_through_tiles_are_those_from_packed_weights(void **state)
         for (int many = 0; many < 2; many++) compare(cases[i].dtype, cases[i].n_out, cases[i].n_in, n_tokens_of[many]);
 }
 
-/* Numbers of tokens that go the same way, one chosen for the most of them (kernels/cuda/ops/products.cu), in any order. */
+/* Numbers of tokens that go the same way, one chosen for the most of them (kernels/cuda/gemm/blaslt.cu), in any order. */
 static void tokens_more_or_fewer_go_the_way_that_was_chosen(void **state)
 {
     (void)state;
@@ -265,11 +265,11 @@ static void tiles_of_any_size_give_what_whole_matrices_do(void **state)
         int64_t n_out, n_in;
     } cases[] = {{APR_Q4_K, 3000, 2048}, {APR_MXFP4, 1025, 1024}, {APR_F8_E4M3, 1300, 777}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        product p = new_product(cases[i].dtype, cases[i].n_out, cases[i].n_in, MOST_TOKENS, APR_CUDA_TILE_BYTES);
+        product p = new_product(cases[i].dtype, cases[i].n_out, cases[i].n_in, MOST_TOKENS, APR_CUDA_DEQUANTIZED_BYTES);
         float *const whole = outputs_of(&p);
         p.args.work.slice = apr_cuda_linear_bytes_within(MOST_TOKENS, p.args.n_in, p.args.n_out, false, 1 << 20) / sizeof(float);
         float *const in_tiles = outputs_of(&p);
-        assert_true(apr_cuda_tile_rows(p.args.n_in, p.args.n_out, 1 << 20) < p.args.n_out);
+        assert_true(apr_cuda_dequantized_rows(p.args.n_in, p.args.n_out, 1 << 20) < p.args.n_out);
         assert_true(worst_difference(whole, in_tiles, MOST_TOKENS, p.args.n_out) < 1e-5);
         free(whole);
         free(in_tiles);
@@ -282,7 +282,7 @@ static void a_shared_power_of_two_changes_no_output(void **state)
 {
     (void)state;
     const int64_t n_in = 1024, n_out = 4096;
-    product p = new_product(APR_F16, n_out, n_in, MOST_TOKENS, APR_CUDA_TILE_BYTES);
+    product p = new_product(APR_F16, n_out, n_in, MOST_TOKENS, APR_CUDA_DEQUANTIZED_BYTES);
     float *const zeros = calloc((size_t)n_out, sizeof *zeros);
     const float spreads[] = {1.0f, 0x1p-10f, 0x1p-11f,
                              0x1p-60f}; /* of a token's inputs against all others': the last two are too far off */
@@ -321,7 +321,7 @@ static void add_in_place(const product *p, const float *other)
 static void inputs_that_changed_are_converted_again(void **state)
 {
     (void)state;
-    product p = new_product(APR_F16, 256, 512, MOST_TOKENS, APR_CUDA_TILE_BYTES);
+    product p = new_product(APR_F16, 256, 512, MOST_TOKENS, APR_CUDA_DEQUANTIZED_BYTES);
     float *const more = noises(p.n_x, 1.0f), *const sums = malloc(p.n_x * sizeof *sums);
     for (size_t i = 0; i < p.n_x; i++) sums[i] = p.x[i] + more[i];
 
@@ -342,7 +342,7 @@ static void inputs_that_changed_are_converted_again(void **state)
     assert_memory_equal(right, of_sums, p.out_bytes);
 
     /* by a product whose outputs lie where the inputs do */
-    product narrow = new_product(APR_F16, 512, 512, MOST_TOKENS, APR_CUDA_TILE_BYTES);
+    product narrow = new_product(APR_F16, 512, 512, MOST_TOKENS, APR_CUDA_DEQUANTIZED_BYTES);
     float *const once = outputs_of(&narrow);
     float *const elsewhere = narrow.args.out;
     narrow.args.out = (float *)(uintptr_t)narrow.args.x;
@@ -381,7 +381,7 @@ static void a_gated_unit_leaves_what_its_product_multiplies(void **state)
     static const int64_t widths[] = {1024, 4104, 18944, 100}; /* rows of one chunk a thread, of more, and such as have none */
     for (size_t i = 0; i < sizeof widths / sizeof *widths; i++)
         for (int many = 0; many < 2; many++) {
-            product p = new_product(APR_F16, 64, widths[i], n_tokens_of[many], APR_CUDA_TILE_BYTES);
+            product p = new_product(APR_F16, 64, widths[i], n_tokens_of[many], APR_CUDA_DEQUANTIZED_BYTES);
             float *const gates = noises(p.n_x, 8.0f);
             float *const gate = on_device(gates, p.n_x * sizeof *gates), *const up = on_device(p.x, p.n_x * sizeof *gates);
             float *const floats = run_glu(&p, gate, up, (apr_workspace){0}), *const of_floats = outputs_of(&p);

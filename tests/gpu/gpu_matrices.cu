@@ -14,7 +14,7 @@ static void test_decode_rows(const matrix *m, int64_t first, int64_t n, const ch
     twin<float> f32(ref.size());
     twin<uint16_t> f16(ref.size()), bf16(ref.size());
     must(apr_cuda_decode(&m->device, first, n, APR_F32, f32.device, 0), "decode");
-    must(apr_cuda_decode_half(&m->device, first, n, (__half *)f16.device, 0), "decode");
+    must(apr_cuda_decode_to_half(&m->device, first, n, (__half *)f16.device, 0), "decode");
     must(apr_cuda_decode(&m->device, first, n, APR_BF16, bf16.device, 0), "decode");
     const std::vector<float> a = f32.get();
     const std::vector<uint16_t> b = f16.get(), c = bf16.get();
@@ -254,7 +254,7 @@ static void time_linear(apr_dtype dtype, int64_t rows, int64_t columns)
         timer clock;
         for (int i = 0; i < 10; i++) {
             t.data = data.device + i % copies * one;
-            must(apr_cuda_decode_half(&t, 0, rows, (__half *)tile.device, 0), "decode");
+            must(apr_cuda_decode_to_half(&t, 0, rows, (__half *)tile.device, 0), "decode");
         }
         const double ms = clock.ms() / 10;
         if (ms < best) best = ms;

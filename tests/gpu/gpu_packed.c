@@ -1,10 +1,10 @@
-/* kernels/cuda/ops/relaid.cu through the table of functions: packed matrices in their regular form against kernels/ref on the matrices as
+/* kernels/cuda/gemv/gemv_canonical.cu through the table of functions: packed matrices in their regular form against kernels/ref on the matrices as
  * they were. Rows as numbers are the same bits; products differ by float32 sums in another order. */
 #include "formats/number/half.h"
 #include "kernels/cuda_loader.h"
 #include "kernels/ref/ref_ops.h"
-#include "kernels/relay.h"
-#include "runtime/program/op_card.h"
+#include "kernels/repack.h"
+#include "runtime/program/op_spec.h"
 #include "tests/support/packed_matrix.h"
 
 #include <math.h>
@@ -60,22 +60,22 @@ static float *noises(size_t n)
 /* A packed matrix and its regular form on the device. */
 typedef struct relaid {
     packed_matrix m;
-    apr_relay relay;
+    apr_repack relay;
     apr_tensor device; /* all of it, two-dimensional */
 } relaid;
 
 static void put_on_device(relaid *r, const packed_kind *kind)
 {
     packed_matrix_make(&r->m, kind);
-    assert_true(apr_relay_begin(&r->relay, &r->m.tensor, 1));
-    const size_t n_bytes = (size_t)r->relay.offsets[APR_REGULAR_PIECES];
+    assert_true(apr_repack_init(&r->relay, &r->m.tensor, 1));
+    const size_t n_bytes = (size_t)r->relay.offsets[APR_CANONICAL_SECTIONS];
     uint8_t *const memory = malloc(n_bytes);
     assert_non_null(memory);
     memset(memory, 0, n_bytes);
-    for (int i = 0; i < APR_REGULAR_PIECES; i++)
+    for (int i = 0; i < APR_CANONICAL_SECTIONS; i++)
         if (r->relay.piece_rows[i] > 0)
-            apr_relay_rows(&r->relay, (apr_regular_piece)i, 0, r->relay.piece_rows[i], memory + r->relay.offsets[i]);
-    apr_relay_at(&r->relay, on_device(memory, n_bytes));
+            apr_repack_rows(&r->relay, (apr_canonical_section)i, 0, r->relay.piece_rows[i], memory + r->relay.offsets[i]);
+    apr_repack_bind(&r->relay, on_device(memory, n_bytes));
     free(memory);
     assert_true(cuda->takes_packing(&r->relay.packing, kind->dtype));
     r->device = r->m.tensor;
@@ -180,7 +180,7 @@ static void check_heads(const relaid *r, apr_linear_heads heads, int64_t n_rows,
     const int64_t n_in = heads.transposed ? n_rows : columns, n_out = heads.transposed ? columns : n_rows;
     const size_t n_x = (size_t)(n_tokens * heads.n * n_in), n_y = (size_t)(n_tokens * heads.n * n_out);
     const size_t work_bytes = apr_cuda_linear_heads_bytes(n_tokens, &heads, n_in, columns, false);
-    float *const x = noises(n_x), *const out = malloc(n_y * sizeof *out), *const truth = malloc(n_y * sizeof *truth);
+    float *const x = noises(n_x), *const out = malloc(n_y * sizeof *out), *const reference = malloc(n_y * sizeof *reference);
     float *const slice = malloc(apr_linear_slice(columns) * sizeof *slice);
     apr_op_args args = {.linear = {.n_tokens = n_tokens, .n_in = n_in, .n_out = n_out, .heads = heads, .weight = &r->m.tensor}};
     apr_tensor flat = r->m.tensor;
@@ -189,7 +189,7 @@ static void check_heads(const relaid *r, apr_linear_heads heads, int64_t n_rows,
     flat.rank = 2, flat.dims[0] = r->m.packing.rows, flat.dims[1] = columns;
     args.linear.weight = &flat;
     args.linear.x = x;
-    args.linear.out = truth;
+    args.linear.out = reference;
     args.linear.work = (apr_workspace){.data = slice, .slice = apr_linear_slice(columns), .n_threads = 1};
     apr_ref_backend.ops[APR_OP_LINEAR](&args);
     args.linear.weight = &r->device;
@@ -199,12 +199,12 @@ static void check_heads(const relaid *r, apr_linear_heads heads, int64_t n_rows,
     run_op(APR_OP_LINEAR, &args, args.linear.out, out, n_y);
     for (size_t i = 0; i < n_y; i++) {
         assert_true(isfinite(out[i]));
-        most = fmax(most, fabs((double)truth[i]));
-        off = fmax(off, fabs((double)out[i] - (double)truth[i]));
+        most = fmax(most, fabs((double)reference[i]));
+        off = fmax(off, fabs((double)out[i] - (double)reference[i]));
     }
     if (!(off <= bound * most))
         fail_msg("%s: %lld tokens of %lld heads are off by %g", what, (long long)n_tokens, (long long)heads.n, off / most);
-    for (float **p = (float *[]){x, out, truth, slice, NULL}; *p != NULL; p++) free(*p);
+    for (float **p = (float *[]){x, out, reference, slice, NULL}; *p != NULL; p++) free(*p);
 }
 
 /* A few tokens straight from the codes, and many through FP16. */
@@ -274,7 +274,7 @@ static void make_stack(expert_stack *s, packed_kind kind, int64_t rows, int64_t 
     kind.n_matrices = N_EXPERTS;
     kind.rows = rows;
     kind.columns = columns;
-    if (kind.n_commons > 0) kind.n_commons = N_EXPERTS;
+    if (kind.n_global_scales > 0) kind.n_global_scales = N_EXPERTS;
     put_on_device(&s->all, &kind);
     for (int64_t e = 0; e < N_EXPERTS; e++) s->host[e] = packed_matrix_of(&s->all.m, e, &s->packings[e]);
     s->device = s->all.device;
@@ -287,7 +287,7 @@ static void check_experts(const packed_kind *kind, int64_t n_tokens)
     expert_stack *const s = malloc(3 * sizeof *s);
     const size_t n_x = (size_t)n_tokens * IN, n_y = (size_t)n_tokens * N_OUT,
                  work_bytes = apr_cuda_experts_bytes(n_tokens, IN, MID, N_OUT, N_USED);
-    float *const x = noises(n_x), *const routes = noises((size_t)n_tokens * ROUTE), *const truth = malloc(n_y * sizeof *truth);
+    float *const x = noises(n_x), *const routes = noises((size_t)n_tokens * ROUTE), *const reference = malloc(n_y * sizeof *reference);
     float *const out = malloc(n_y * sizeof *out), *const slice = malloc(apr_experts_slice(IN, MID) * sizeof *slice);
 
     assert_non_null(s);
@@ -299,7 +299,7 @@ static void check_experts(const packed_kind *kind, int64_t n_tokens)
     apr_op_args args = {
         .experts = {.n_tokens = n_tokens, .n_in = IN, .n_mid = MID, .n_out = N_OUT, .n_experts = N_EXPERTS, .n_used = N_USED}};
     args.experts.glu.activation = APR_ACT_SILU;
-    args.experts.x = x, args.experts.routes = routes, args.experts.out = truth;
+    args.experts.x = x, args.experts.routes = routes, args.experts.out = reference;
     args.experts.gate = s[0].host, args.experts.up = s[1].host, args.experts.down = s[2].host;
     args.experts.work = (apr_workspace){.data = slice, .slice = apr_experts_slice(IN, MID), .n_threads = 1};
     apr_ref_backend.ops[APR_OP_EXPERTS](&args);
@@ -309,9 +309,9 @@ static void check_experts(const packed_kind *kind, int64_t n_tokens)
     args.experts.gate = &s[0].device, args.experts.up = &s[1].device, args.experts.down = &s[2].device;
     args.experts.work = (apr_workspace){.data = on_device(NULL, work_bytes), .slice = work_bytes / sizeof(float), .n_threads = 1};
     run_op(APR_OP_EXPERTS, &args, args.experts.out, out, n_y);
-    if (!(distance(out, truth, n_y) <= 3e-5)) fail_msg("%s: experts are off by %g", kind->what, distance(out, truth, n_y));
+    if (!(distance(out, reference, n_y) <= 3e-5)) fail_msg("%s: experts are off by %g", kind->what, distance(out, reference, n_y));
     for (int i = 0; i < 3; i++) packed_matrix_free(&s[i].all.m);
-    for (float **p = (float *[]){x, routes, truth, out, slice, NULL}; *p != NULL; p++) free(*p);
+    for (float **p = (float *[]){x, routes, reference, out, slice, NULL}; *p != NULL; p++) free(*p);
     free(s);
     release_all();
 }
@@ -349,7 +349,7 @@ static void time_kind(const char *what, int64_t rows, int64_t columns)
     }
     const double seconds = ((double)(end.tv_sec - begin.tv_sec) + 1e-9 * (double)(end.tv_nsec - begin.tv_nsec)) / TIMES;
     print_message("%-24s [%lld, %lld] x 1 token: %.1f us, %.0f GB/s\n", what, (long long)rows, (long long)columns, seconds * 1e6,
-                  (double)r->relay.offsets[APR_REGULAR_PIECES] / seconds * 1e-9);
+                  (double)r->relay.offsets[APR_CANONICAL_SECTIONS] / seconds * 1e-9);
     packed_matrix_free(&r->m);
     free(r);
     free(x);

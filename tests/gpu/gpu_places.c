@@ -37,12 +37,12 @@ typedef struct subject {
     const apr_cuda_api *cuda;
     const apr_model *model;
     const apr_golden_arrays *arrays;
-    apr_session *truth; /* the reference, whose choices of experts are held */
+    apr_session *reference; /* the reference, whose choices of experts are held */
     const char *what;
     int n_bad;
 } subject;
 
-static apr_status see(void *user, const apr_golden_figure *f, apr_error *err)
+static apr_status see(void *user, const apr_golden_result *f, apr_error *err)
 {
     subject *const s = user;
     (void)err;
@@ -72,7 +72,7 @@ static int try_places(subject *t, const char *gpus, const char *offload)
     if (apr_session_open(&s, t->model, &options, &err) != APR_OK) return complain(what, err.text);
     t->what = what;
     t->n_bad = 0;
-    if (apr_golden_run(s, t->truth, t->arrays, 0.0, see, t, &err) != APR_OK) t->n_bad += complain(what, err.text);
+    if (apr_golden_run(s, t->reference, t->arrays, 0.0, see, t, &err) != APR_OK) t->n_bad += complain(what, err.text);
     const int bad = t->n_bad + check_memory(s, what);
     printf("  %s: %s\n", what, bad == 0 ? "as recorded" : "NOT as recorded");
     apr_session_close(s);
@@ -94,10 +94,10 @@ static int try_model(const apr_cuda_api *cuda, const char *path, const char *arr
     apr_status status = apr_model_open(&model, path, &err);
     if (status == APR_OK) status = apr_golden_open(&arrays, arrays_path, &err);
     if (status == APR_OK) options.n_ctx = apr_golden_context(&arrays);
-    if (status == APR_OK && has_experts) status = apr_session_open(&s.truth, &model, &options, &err);
+    if (status == APR_OK && has_experts) status = apr_session_open(&s.reference, &model, &options, &err);
     if (status != APR_OK) bad = complain(path, err.text);
     else bad = try_places(&s, gpus, offload);
-    apr_session_close(s.truth);
+    apr_session_close(s.reference);
     apr_golden_close(&arrays);
     apr_model_close(&model);
     return bad;

@@ -185,7 +185,7 @@ static void multiply_joined(const layer &l, const results &r)
     const int64_t n_rows = l.q_wide + 2 * l.kv_wide;
     const twin<uint16_t> weights((size_t)(n_rows * l.c.hidden));
     const twin<float> bias(joined_bias(l)), out((size_t)(l.c.n_tokens * n_rows));
-    const bool together = apr_prompt_together(l.c.n_tokens, l.c.hidden, l.q_wide, l.c.biased);
+    const bool together = apr_prompt_shares_scale(l.c.n_tokens, l.c.hidden, l.q_wide, l.c.biased);
     float *const parts[] = {r.q.device, r.k.device, r.v.device};
     int64_t row = 0;
     apr_error err = {};
@@ -243,7 +243,7 @@ static void one_by_one(const layer &l, const results &r)
     behind_products(l, r);
 }
 
-static apr_prompt_args step(apr_prompt_ending ending)
+static apr_prompt_args step(apr_prompt_epilogue ending)
 {
     apr_prompt_args a;
     memset(&a, 0, sizeof a);
@@ -261,7 +261,7 @@ static void put_qkv(const layer &l, const results &r, float *q, float *k, float 
 
 static void put_sum(const layer &l, const results &r, const float *residual, float *sum, apr_prompt_args *a)
 {
-    a->has_sum = a->has_norm = a->lacks_scale = true;
+    a->has_sum = a->has_norm = a->addend_is_unscaled = true;
     a->residual = residual, a->addend = r.addend.device, a->sum = sum;
     a->norm = l.norm(l.c.hidden, l.c.hidden, l.gain, sum, r.normed.device);
 }
@@ -275,7 +275,7 @@ static void go(const apr_prompt_args &a)
 static void turn_step(const layer &l, const results &r)
 {
     const layer_case &c = l.c;
-    apr_prompt_args a = step(APR_PROMPT_TURN);
+    apr_prompt_args a = step(APR_PROMPT_QKV);
     a.has_norm = true;
     a.norm = l.norm(c.hidden, c.hidden, l.gain, l.x.device, r.normed.device);
     put_qkv(l, r, c.in_place ? r.turned.device : r.q.device, r.k.device, r.v.device, &a);
@@ -296,11 +296,11 @@ static void in_steps(const layer &l, const results &r, float *row_sums)
 {
     float *const last = l.c.in_place ? r.sum.device : r.last.device;
     turn_step(l, r);
-    apr_prompt_args a = step(APR_PROMPT_LEAVE);
+    apr_prompt_args a = step(APR_PROMPT_UNSCALED);
     a.n_parts = 1;
     a.parts[0] = l.linear(l.o, l.attended.device, NULL, r.addend.device);
     go(a);
-    a = step(APR_PROMPT_UNIT);
+    a = step(APR_PROMPT_GLU);
     put_sum(l, r, l.x.device, r.sum.device, &a);
     a.n_parts = 2;
     a.parts[0] = l.linear(l.gate, r.normed.device, NULL, r.gate.device);
@@ -308,7 +308,7 @@ static void in_steps(const layer &l, const results &r, float *row_sums)
     a.unit = l.unit(r.gate.device, r.up.device, r.gated.device);
     a.row_sums = row_sums;
     go(a);
-    a = step(APR_PROMPT_LEAVE);
+    a = step(APR_PROMPT_UNSCALED);
     a.n_parts = 1;
     a.is_left = true;
     a.parts[0] = l.linear(l.down, r.gated.device, NULL, r.addend.device);
@@ -388,7 +388,7 @@ static void take_halves(const layer &l, const matrix *m, const twin<float> &left
 
     memcpy(halves.data(), words.data(), halves.size() * sizeof(uint16_t));
     note("largest sum of a row (relative)", fabs((double)row_sum - right) / right, 1e-5, l.c.name);
-    note("row sums that are too large", !apr_prompt_halves(row_sum, l.c.hidden, &exponent), 0, l.c.name);
+    note("row sums that are too large", !apr_prompt_f16_exponent(row_sum, l.c.hidden, &exponent), 0, l.c.name);
     for (int64_t t = 0; t < l.c.n_tokens; t++) {
         const float scale = scale_of(rows.data() + t * l.c.hidden, l.c.hidden);
         double most = 0, more = 0; /* of what rounding to 11 bits does */
@@ -516,7 +516,7 @@ static std::vector<float> run_extreme(const extreme &e, const twin<float> &x, fl
     const apr_tensor *const tensors[] = {&gate.tensor, &up.tensor, &down.tensor};
     const float *const from[] = {x.device, x.device, gated.device};
     float *const to[] = {gate_out.device, up_out.device, out.device};
-    apr_prompt_args unit = step(APR_PROMPT_UNIT), last = step(APR_PROMPT_STORE);
+    apr_prompt_args unit = step(APR_PROMPT_GLU), last = step(APR_PROMPT_STORE);
 
     unit.n_parts = 2, last.n_parts = 1, last.is_left = true, unit.row_sums = row_sums;
     for (int i = 0; i < 3; i++) {
@@ -561,7 +561,7 @@ static void test_refusals(void)
     const layer l(c);
     const results r(l);
     apr_error err = {};
-    apr_prompt_args a = step(APR_PROMPT_LEAVE);
+    apr_prompt_args a = step(APR_PROMPT_UNSCALED);
     a.n_parts = 1;
     a.parts[0] = l.linear(l.o, l.attended.device, NULL, r.addend.device);
     note("steps of few tokens that are run", cuda->prompt(device, &a, &err) != APR_E_USAGE, 0, c.name);

@@ -5,7 +5,7 @@
 #include "kernels/cuda_loader.h"
 #include "runtime/program/ability.h"
 #include "runtime/session/generate.h"
-#include "runtime/session/session_parts.h"
+#include "runtime/session/session_internal.h"
 #include "tests/support/program_model.h"
 #include "tests/support/replay_script.h"
 
@@ -51,17 +51,17 @@ static double share_of_the_host_s(const program_model *m, apr_dtype kv_dtype, co
     options.cuda = NULL;
     options.n_threads = 2;
     apr_session *const host = must_open_session(&m->model, &options);
-    float *const truth = replay_script_run(host, 0);
+    float *const reference = replay_script_run(host, 0);
     for (size_t r = 0; r < REPLAY_SCRIPT_STEPS; r++) {
         double off = 0.0, most = 0.0;
         for (size_t i = r * width; i < (r + 1) * width; i++) {
-            off += ((double)logits[i] - (double)truth[i]) * ((double)logits[i] - (double)truth[i]);
-            most += (double)truth[i] * (double)truth[i];
+            off += ((double)logits[i] - (double)reference[i]) * ((double)logits[i] - (double)reference[i]);
+            most += (double)reference[i] * (double)reference[i];
         }
         n_same += sqrt(off) <= 1e-2 * sqrt(most);
     }
     apr_session_close(host);
-    free(truth);
+    free(reference);
     return (double)n_same / REPLAY_SCRIPT_STEPS;
 }
 
@@ -70,7 +70,7 @@ static void check_layer(const program_model *m, apr_dtype kv_dtype, const char *
     const apr_session_options plain_options = on_device(false, kv_dtype), options = on_device(true, kv_dtype);
     warning[0] = '\0';
     apr_session *const plain = must_open_session(&m->model, &plain_options);
-    float *const truth = replay_script_run(plain, 0);
+    float *const reference = replay_script_run(plain, 0);
     assert_null(plain->places[0].recorded);
     apr_session_close(plain);
 
@@ -79,12 +79,12 @@ static void check_layer(const program_model *m, apr_dtype kv_dtype, const char *
     if ((s->places[0].recorded == NULL) != replay_has_host_tables(&m->program)) fail_msg("%s: was not recorded: %s", what, warning);
     apr_session_close(s);
     const size_t n = REPLAY_SCRIPT_STEPS * (size_t)m->program.vocab_size;
-    for (size_t i = 0; i < n; i++) assert_true(isfinite(truth[i]));
-    const double share = share_of_the_host_s(m, kv_dtype, truth);
+    for (size_t i = 0; i < n; i++) assert_true(isfinite(reference[i]));
+    const double share = share_of_the_host_s(m, kv_dtype, reference);
     if (share < 0.97) print_message("%s: %.0f %% of the rows are the host's\n", what, 100.0 * share);
     if (share < 0.5) fail_msg("%s: the host has other numbers", what);
-    if (memcmp(truth, again, n * sizeof *truth) != 0) fail_msg("%s: other numbers", what);
-    free(truth);
+    if (memcmp(reference, again, n * sizeof *reference) != 0) fail_msg("%s: other numbers", what);
+    free(reference);
     free(again);
 }
 
@@ -124,7 +124,7 @@ static void so_does_every_type_of_cache(void **state)
     program_model_close(&m);
 }
 
-enum { LONG = 2040, AFTER = 16, CLASS = 2048 }; /* apr_attend_end */
+enum { LONG = 2040, AFTER = 16, CLASS = 2048 }; /* apr_attend_split_end */
 
 /* The logits of AFTER tokens behind LONG others, and of AFTER from the first position on. */
 static float *decode_long_and_short(apr_session *s)
@@ -151,8 +151,8 @@ static void a_context_that_grows_is_recorded_again(void **state)
     (void)state;
     program_model m;
     float *logits[2];
-    assert_int_equal(apr_attend_end(LONG), CLASS);
-    assert_true(LONG + AFTER > CLASS && apr_attend_end(CLASS) > CLASS);
+    assert_int_equal(apr_attend_split_end(LONG), CLASS);
+    assert_true(LONG + AFTER > CLASS && apr_attend_split_end(CLASS) > CLASS);
     assert_true(replay_open_layers(&m, "qwen3", APR_LAYER_FULL, 2));
     for (int replays = 0; replays < 2; replays++) {
         apr_session_options options = on_device(replays, APR_F16);
@@ -234,8 +234,8 @@ static void the_likeliest_are_those_that_the_host_finds(void **state)
     static const int wanted[] = {1, 2, 31, 32, 33, 64};
     apr_cuda_device *const device = open_device();
     float *const logits = malloc(MOST * sizeof *logits), *const there = take(device, MOST * sizeof *logits);
-    apr_cuda_found *const found = take(device, sizeof *found), here;
-    void *const work = take(device, apr_cuda_best_bytes(MOST));
+    apr_cuda_topk_result *const found = take(device, sizeof *found), here;
+    void *const work = take(device, apr_cuda_topk_bytes(MOST));
     apr_error err = {0};
     double worst = 0.0;
 
@@ -246,21 +246,21 @@ static void the_likeliest_are_those_that_the_host_finds(void **state)
             make_row(logits, n, kind);
             assert_int_equal(cuda->upload(device, there, logits, (uint64_t)n * sizeof *logits, &err), APR_OK);
             for (size_t k = 0; k < sizeof wanted / sizeof *wanted; k++) {
-                apr_best truth = {.n_wanted = wanted[k], .temperature = 0.3f + (float)k}, best = truth;
-                apr_find_best(&truth, logits, n);
-                if (cuda->find_best(device, there, n, best.n_wanted, best.temperature, work, found, &err) != APR_OK)
+                apr_topk reference = {.n_wanted = wanted[k], .temperature = 0.3f + (float)k}, best = reference;
+                apr_topk_find(&reference, logits, n);
+                if (cuda->topk(device, there, n, best.n_wanted, best.temperature, work, found, &err) != APR_OK)
                     fail_msg("%s", err.text);
                 assert_int_equal(cuda->download(device, &here, found, sizeof here, &err), APR_OK);
-                apr_best_from_keys(&best, here.keys, best.n_wanted);
-                assert_int_equal(best.n, truth.n);
-                assert_memory_equal(best.ids, truth.ids, (size_t)truth.n * sizeof *truth.ids);
-                for (int j = 0; j < truth.n; j++)
-                    assert_true(best.logits[j] == truth.logits[j] || (isnan(best.logits[j]) && isnan(truth.logits[j])));
-                if (wanted[k] == 1) assert_int_equal(best.ids[0], apr_greedy(logits, n));
-                assert_true(fabs(here.sum - truth.sum) <= APR_BEST_SUM_ERROR * truth.sum);
-                for (int j = 0; j < truth.n_parts; j++)
-                    assert_true(fabs(here.parts[j] - truth.parts[j]) <= APR_BEST_SUM_ERROR * truth.parts[j]);
-                if (truth.sum > 0.0) worst = fmax(worst, fabs(here.sum - truth.sum) / truth.sum);
+                apr_topk_from_keys(&best, here.keys, best.n_wanted);
+                assert_int_equal(best.n, reference.n);
+                assert_memory_equal(best.ids, reference.ids, (size_t)reference.n * sizeof *reference.ids);
+                for (int j = 0; j < reference.n; j++)
+                    assert_true(best.logits[j] == reference.logits[j] || (isnan(best.logits[j]) && isnan(reference.logits[j])));
+                if (wanted[k] == 1) assert_int_equal(best.ids[0], apr_argmax(logits, n));
+                assert_true(fabs(here.sum - reference.sum) <= APR_TOPK_SUM_ERROR * reference.sum);
+                for (int j = 0; j < reference.n_parts; j++)
+                    assert_true(fabs(here.parts[j] - reference.parts[j]) <= APR_TOPK_SUM_ERROR * reference.parts[j]);
+                if (reference.sum > 0.0) worst = fmax(worst, fabs(here.sum - reference.sum) / reference.sum);
             }
         }
     print_message("sums are off by %.1e at most\n", worst);
@@ -276,26 +276,26 @@ static void those_of_several_rows_are_those_of_each(void **state)
     static const int wanted[] = {1, 3, 1, 64, 7};
     apr_cuda_device *const device = open_device();
     float *const logits = malloc((size_t)ROWS * N * sizeof *logits), *const there = take(device, (uint64_t)ROWS * N * sizeof *logits);
-    apr_cuda_found *const found = take(device, ROWS * sizeof *found), here[ROWS];
-    void *const work = take(device, ROWS * apr_cuda_best_bytes(N));
+    apr_cuda_topk_result *const found = take(device, ROWS * sizeof *found), here[ROWS];
+    void *const work = take(device, ROWS * apr_cuda_topk_bytes(N));
     apr_error err = {0};
 
     for (int r = 0; r < ROWS; r++) make_row(logits + r * N, N, r % 9);
     assert_int_equal(cuda->upload(device, there, logits, (uint64_t)ROWS * N * sizeof *logits, &err), APR_OK);
     for (int way = 0; way < 4; way++) { /* all want one; all want something; each with little room */
-        apr_best wishes[ROWS] = {0};
+        apr_topk wishes[ROWS] = {0};
         for (int r = 0; r < ROWS; r++)
-            wishes[r] = (apr_best){.n_wanted = way % 2 == 0 ? 1 : wanted[r % 5], .temperature = way % 2 == 0 || r % 3 == 0 ? 0.0f : 0.7f};
-        const uint64_t n_bytes = (way < 2 ? ROWS : 1) * apr_cuda_best_bytes(N);
-        if (cuda->find_bests(device, there, N, ROWS, wishes, work, n_bytes, found, &err) != APR_OK) fail_msg("%s", err.text);
+            wishes[r] = (apr_topk){.n_wanted = way % 2 == 0 ? 1 : wanted[r % 5], .temperature = way % 2 == 0 || r % 3 == 0 ? 0.0f : 0.7f};
+        const uint64_t n_bytes = (way < 2 ? ROWS : 1) * apr_cuda_topk_bytes(N);
+        if (cuda->topk_rows(device, there, N, ROWS, wishes, work, n_bytes, found, &err) != APR_OK) fail_msg("%s", err.text);
         assert_int_equal(cuda->download(device, here, found, sizeof here, &err), APR_OK);
         for (int r = 0; r < ROWS; r++) {
-            apr_best truth = wishes[r], best = wishes[r];
-            apr_find_best(&truth, logits + r * N, N);
-            apr_best_from_keys(&best, here[r].keys, best.n_wanted);
-            assert_int_equal(best.n, truth.n);
-            assert_memory_equal(best.ids, truth.ids, (size_t)truth.n * sizeof *truth.ids);
-            if (truth.temperature > 0.0f) assert_true(fabs(here[r].sum - truth.sum) <= APR_BEST_SUM_ERROR * truth.sum);
+            apr_topk reference = wishes[r], best = wishes[r];
+            apr_topk_find(&reference, logits + r * N, N);
+            apr_topk_from_keys(&best, here[r].keys, best.n_wanted);
+            assert_int_equal(best.n, reference.n);
+            assert_memory_equal(best.ids, reference.ids, (size_t)reference.n * sizeof *reference.ids);
+            if (reference.temperature > 0.0f) assert_true(fabs(here[r].sum - reference.sum) <= APR_TOPK_SUM_ERROR * reference.sum);
         }
     }
     cuda->close(device);

@@ -5,7 +5,7 @@
  *
  * gpu_reuse [quick]: exit code 0: as it should be, 1: not, 77: no device. */
 #include "kernels/cuda/device/device.cuh"
-#include "kernels/cuda/ops/abreast.cuh"
+#include "kernels/cuda/small_gemm/small_gemm.cuh"
 #include "tests/gpu/gpu_weights.cuh"
 
 #include <functional>
@@ -40,7 +40,7 @@ struct product_case {
     product_case(const product_case &) = delete;
     static size_t work_floats(int64_t n)
     {
-        return (apr_cuda_linear_bytes(n, N_IN, N_OUT, false) + apr_cuda_linear_abreast_bytes(n, N_IN, 256)) / sizeof(float);
+        return (apr_cuda_linear_bytes(n, N_IN, N_OUT, false) + apr_cuda_linear_small_gemm_bytes(n, N_IN, 256)) / sizeof(float);
     }
     apr_linear_args args(float *to) const
     {
@@ -120,10 +120,10 @@ static void allocate_and_release(bool release)
 
 static void prepare_planes(void)
 {
-    apr_flow_inputs inputs = {};
+    apr_decode_gemv_inputs inputs = {};
     apr_error err = {};
     inputs.n = 256, inputs.x = buffers[0]->device, inputs.planes = (uint8_t *)buffers[1]->device;
-    well(cuda->flow_inputs(device, &inputs, &err), &err);
+    well(cuda->decode_gemv_inputs(device, &inputs, &err), &err);
 }
 
 /* Refused, as a step of nothing: counts all the same. */
@@ -169,9 +169,9 @@ static std::vector<call_between> calls_between(const product_case &p, apr_cuda_g
         {"flow_inputs", true, [](apr_error *) { prepare_planes(); }},
         {"prompt", true, [](apr_error *) { refused_prompt(); }},
         {"decode_f16", true, [=](apr_error *e) { well(cuda->decode_f16(device, &m->device, 0, 1, b, e), e); }},
-        {"to_items", true, [=](apr_error *e) { well(cuda->to_items(device, APR_Q8_0, b, a, 16, 128, e), e); }},
+        {"to_items", true, [=](apr_error *e) { well(cuda->to_tiles(device, APR_Q8_0, b, a, 16, 128, e), e); }},
         {"find_best", true,
-         [=](apr_error *e) { well(cuda->find_best(device, a, 64, 1, 0, b, (apr_cuda_found *)buffers[2]->device, e), e); }},
+         [=](apr_error *e) { well(cuda->topk(device, a, 64, 1, 0, b, (apr_cuda_topk_result *)buffers[2]->device, e), e); }},
         {"record", true, [](apr_error *) { cuda->forget(record(add_buffers)); }},
         {"replay", true, [=](apr_error *e) { well(cuda->replay(graph, e), e); }},
         {"alloc", true, [](apr_error *) { allocate_and_release(false); }},

@@ -2,7 +2,7 @@
  *
  * gpu_routed [quick|times]: prints the worst error of each operation. Exit code 0: all within bounds, 1: not, 77: no device. Outputs
  * begin as NaN. */
-#include "kernels/cuda/ops/flow.cuh"
+#include "kernels/cuda/gemv/decode_gemv.cuh"
 #include "tests/gpu/gpu_weights.cuh"
 
 /* --- routes --- */
@@ -193,16 +193,16 @@ static void test_all_experts(void)
 
 static size_t items_bytes(const experts_shape &s, int64_t rows, int64_t columns)
 {
-    return (size_t)(s.n_experts * rows * apr_items_row_bytes(s.dtype, true, columns));
+    return (size_t)(s.n_experts * rows * apr_tiled_row_bytes(s.dtype, true, columns));
 }
 
 /* A stack in items; `bytes` keeps them. */
-static apr_tensor in_items(const expert_stack &stack, int64_t rows, int64_t columns, twin<uint8_t> &bytes)
+static apr_tensor tiled(const expert_stack &stack, int64_t rows, int64_t columns, twin<uint8_t> &bytes)
 {
     apr_tensor t = stack.device;
-    must(apr_cuda_to_items(t.dtype, t.data, t.dims[0] * rows, columns, bytes.device, 0), "to items");
+    must(apr_cuda_to_tiles(t.dtype, t.data, t.dims[0] * rows, columns, bytes.device, 0), "to items");
     t.data = bytes.device;
-    t.in_items = true;
+    t.tiled = true;
     return t;
 }
 
@@ -211,7 +211,7 @@ static apr_tensor in_items(const expert_stack &stack, int64_t rows, int64_t colu
  * twice, each time to 15 bits of the largest of 16: x, and what stands between the products; 1.14e-4 has been seen (Q6_K, one expert).
  * Early: all but the routes is there when the kernels begin. */
 static void check_streamed(apr_experts_args a, const std::vector<float> &x, const std::vector<float> &ref, int blocks, bool is_normed,
-                           bool is_early, const char *what)
+                           bool inputs_ready_early, const char *what)
 {
     const size_t n_in = (size_t)a.n_in, n_out = (size_t)a.n_out;
     const float eps = 1e-5f;
@@ -224,22 +224,22 @@ static void check_streamed(apr_experts_args a, const std::vector<float> &x, cons
     for (size_t i = 0; i < n_out && is_normed; i++) wanted[i] += residual[i], wanted_squares[i / 16] += wanted[i] * wanted[i];
     twin<float> dx(is_normed ? raw : x), dgains(gains), dsquares(squares), sums(residual), dout_gains(out_gains), out(n_out),
         out_squares(n_out / 16);
-    twin<uint8_t> planes((size_t)apr_planes_bytes(a.n_in)), out_planes((size_t)apr_planes_bytes(a.n_out));
-    apr_flow_inputs inputs = {};
+    twin<uint8_t> planes((size_t)apr_activations_i16_bytes(a.n_in)), out_planes((size_t)apr_activations_i16_bytes(a.n_out));
+    apr_decode_gemv_inputs inputs = {};
     inputs.n = a.n_in, inputs.x = dx.device, inputs.planes = planes.device;
-    apr_flow_args flow = {};
-    flow.ending = APR_FLOW_STORE, flow.n_parts = 1, flow.x = planes.device, flow.parts[0].out = out.device;
+    apr_decode_gemv_args flow = {};
+    flow.ending = APR_EPILOGUE_STORE, flow.n_parts = 1, flow.x = planes.device, flow.parts[0].out = out.device;
     if (is_normed) {
         inputs.gain = dgains.device, inputs.gain_offset = 1.0f;
         flow.squares = dsquares.device, flow.eps = eps;
-        flow.ending = APR_FLOW_ADD, flow.residual = flow.parts[0].out = sums.device;
+        flow.ending = APR_EPILOGUE_ADD, flow.residual = flow.parts[0].out = sums.device;
         flow.gain = dout_gains.device, flow.gain_offset = 0.5f, flow.planes = out_planes.device, flow.out_squares = out_squares.device;
     }
     a.x = NULL, a.out = NULL;
-    flow.is_early = is_early;
-    must(apr_cuda_flow_prepare(&inputs, 0), what);
-    if (is_early) must(cudaDeviceSynchronize(), what);
-    must(apr_cuda_flow_experts(&a, &flow, blocks, 0), what);
+    flow.inputs_ready_early = inputs_ready_early;
+    must(apr_cuda_decode_gemv_prepare(&inputs, 0), what);
+    if (inputs_ready_early) must(cudaDeviceSynchronize(), what);
+    must(apr_cuda_decode_gemv_experts(&a, &flow, blocks, 0), what);
     if (!is_normed) {
         note("experts that stream", distance(out.get(), wanted.data()), 2e-4, what);
         return;
@@ -266,8 +266,8 @@ static void test_streamed(apr_dtype dtype, apr_dtype down_dtype, const experts_s
     const expert_stack gate(s, s.n_mid, s.n_in), up(s, s.n_mid, s.n_in), down(of_down, s.n_out, s.n_mid);
     twin<uint8_t> gate_items(items_bytes(s, s.n_mid, s.n_in)), up_items(items_bytes(s, s.n_mid, s.n_in)),
         down_items(items_bytes(of_down, s.n_out, s.n_mid));
-    const apr_tensor g = in_items(gate, s.n_mid, s.n_in, gate_items), u = in_items(up, s.n_mid, s.n_in, up_items),
-                     d = in_items(down, s.n_out, s.n_mid, down_items);
+    const apr_tensor g = tiled(gate, s.n_mid, s.n_in, gate_items), u = tiled(up, s.n_mid, s.n_in, up_items),
+                     d = tiled(down, s.n_out, s.n_mid, down_items);
     const std::vector<float> x = normals(s.n_in), routes = random_routes(s, 1), gate_bias = normals(s.n_experts * s.n_mid),
                              up_bias = normals(s.n_experts * s.n_mid), down_bias = normals(s.n_experts * s.n_out);
     std::vector<float> ref((size_t)s.n_out), work(apr_experts_slice(s.n_in, s.n_mid));
@@ -291,7 +291,7 @@ static void test_streamed(apr_dtype dtype, apr_dtype down_dtype, const experts_s
              (long long)s.n_out, s.has_biases ? ", biases" : "");
     for (int blocks : {132, 7, 1})
         for (bool is_normed : {false, true})
-            for (bool is_early : {false, true}) check_streamed(a, x, ref, blocks, is_normed, is_early, what);
+            for (bool inputs_ready_early : {false, true}) check_streamed(a, x, ref, blocks, is_normed, inputs_ready_early, what);
     must(cudaMemset(out.device, 0xff, out.n * 4), "memset");
     must(apr_cuda_experts(&a, 0), what);
     note("experts in items", distance(out.get(), ref.data()), 3e-5, what);
@@ -355,7 +355,7 @@ int main(int argc, char **argv)
     if (m.tests) {
         test_routes();
         test_all_experts();
-        if (major_version() >= APR_FLOW_CAPABILITY) test_all_streamed();
+        if (major_version() >= APR_DECODE_GEMV_CAPABILITY) test_all_streamed();
     }
     if (!all_within_bounds(m)) return 1;
     if (!m.times) return 0;

@@ -152,7 +152,7 @@ static apr_status read_rows(void *user, int64_t first, int64_t n_rows, const flo
     return APR_OK;
 }
 
-static apr_status read_best(void *user, int64_t row, const apr_best *best, apr_error *err)
+static apr_status read_best(void *user, int64_t row, const apr_topk *best, apr_error *err)
 {
     int32_t *const ids = user;
     (void)err;
@@ -187,7 +187,7 @@ static void rows_beyond_those_that_go_together_are_run_in_parts(void **state)
     const int64_t width = m.model.hparams.vocab_size;
     rows_read all = {.logits = malloc((size_t)(MANY * width) * sizeof(float)), .width = width};
     float *const alone = malloc((size_t)width * sizeof *alone);
-    apr_best *const bests = calloc(MANY, sizeof *bests);
+    apr_topk *const bests = calloc(MANY, sizeof *bests);
     int32_t ids[MANY];
     apr_sequence_token tokens[MANY];
 
@@ -202,9 +202,9 @@ static void rows_beyond_those_that_go_together_are_run_in_parts(void **state)
     assert_int_equal(n_products, 2 * calls(k.products)); /* 35 and 35 */
     apr_session_close(s);
     s = open_many(&m.model);
-    if (apr_session_step(s, tokens, MANY, &(apr_eval_output){.best = bests, .on_best = read_best, .user = ids}, &err) != APR_OK)
+    if (apr_session_step(s, tokens, MANY, &(apr_eval_output){.best = bests, .on_topk = read_best, .user = ids}, &err) != APR_OK)
         fail_msg("%s", err.text);
-    for (int64_t r = 0; r < MANY; r++) assert_int_equal(ids[r], apr_greedy(all.logits + r * width, width));
+    for (int64_t r = 0; r < MANY; r++) assert_int_equal(ids[r], apr_argmax(all.logits + r * width, width));
     apr_session_close(s);
     s = open_many(&m.model);
     for (int64_t r = 0; r < MANY; r += 23) {

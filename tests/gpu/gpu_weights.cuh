@@ -119,11 +119,11 @@ static inline matrix *new_matrix(apr_dtype dtype, int64_t rows, int64_t columns,
     return m;
 }
 
-/* Rows of blocks in the order of items, made block by block as kernels/cuda/flow_args.h says; zeros behind their last ones. */
+/* Rows of blocks in the order of items, made block by block as kernels/cuda/decode_gemv_args.h says; zeros behind their last ones. */
 static inline std::vector<uint8_t> items_of(const std::vector<uint8_t> &rows, apr_dtype dtype, int64_t n_rows, int64_t n_in)
 {
     const int64_t block = apr_dtypes[dtype].bytes_per_block, elems = apr_dtypes[dtype].elems_per_block;
-    const int64_t n = apr_flow_item_columns(dtype) / elems, n_blocks = n_in / elems, n_items = (n_blocks + n - 1) / n;
+    const int64_t n = apr_tile_columns(dtype) / elems, n_blocks = n_in / elems, n_items = (n_blocks + n - 1) / n;
     std::vector<uint8_t> items((size_t)(n_rows * n_items * n * block), 0);
     for (int64_t r = 0; r < n_rows; r++)
         for (int64_t b = 0; b < n_blocks; b++) {

@@ -43,7 +43,7 @@ static apr_tensor *tensor_of(const apr_shape *shape, bool numbered, uint32_t *se
 static void follow(apr_tensor *t, const apr_chain *chain)
 {
     apr_error err = {0};
-    if (apr_tensor_follow(t, chain, &arena, "test", &err) != APR_OK) fail_msg("%s", err.text);
+    if (apr_tensor_append_steps(t, chain, &arena, "test", &err) != APR_OK) fail_msg("%s", err.text);
 }
 
 /* The bytes of a tensor in any of its three forms. */
@@ -172,7 +172,7 @@ static void tensors_are_stacked_and_joined(void **state)
         }
         apr_tensor t = {.name = "whole"};
         const apr_chain chain = apr_chain_of(step);
-        assert_int_equal(apr_tensor_make(&t, parts, (size_t)n_parts, &chain, &arena, "test", NULL), APR_OK);
+        assert_int_equal(apr_tensor_compose(&t, parts, (size_t)n_parts, &chain, &arena, "test", NULL), APR_OK);
         const uint8_t *const bytes = bytes_of(&t);
         const int64_t elems = apr_dtypes[dtype].elems_per_block;
         const size_t n_block = (size_t)apr_dtypes[dtype].bytes_per_block;
@@ -202,7 +202,7 @@ static void what_was_joined_goes_on_through_chains(void **state)
         }
         apr_chain chain = apr_chain_of((apr_step){APR_STEP_JOIN, {axis, groups}});
         apr_tensor t = {.name = "whole"};
-        assert_int_equal(apr_tensor_make(&t, parts, (size_t)n_parts, &chain, &arena, "test", NULL), APR_OK);
+        assert_int_equal(apr_tensor_compose(&t, parts, (size_t)n_parts, &chain, &arena, "test", NULL), APR_OK);
         shape = apr_tensor_shape(&t);
         for (uint32_t e = 0; e < apr_tensor_elems(&t); e++) ids[e] = e;
         chain = (apr_chain){0};
@@ -233,7 +233,7 @@ static void what_was_joined_can_be_taken_apart_again(void **state)
     const apr_chain take[] = {apr_chain_of((apr_step){APR_STEP_TAKE, {1, 4, 0, 3}}), apr_chain_of((apr_step){APR_STEP_TAKE, {1, 4, 3, 1}})};
     for (int p = 0; p < 2; p++) {
         apr_tensor t = {.name = "whole"};
-        assert_int_equal(apr_tensor_make(&t, parts, 2, &join, &arena, "test", NULL), APR_OK);
+        assert_int_equal(apr_tensor_compose(&t, parts, 2, &join, &arena, "test", NULL), APR_OK);
         follow(&t, &take[p]);
         assert_int_equal(t.dims[0], parts[p]->dims[0]);
         assert_memory_equal(bytes_of(&t), parts[p]->data, parts[p]->n_bytes);
@@ -325,7 +325,7 @@ static void experts_in_fp8_are_stacked_with_their_scales(void **state)
     }
     apr_tensor t = {.name = "experts"};
     apr_chain chain = apr_chain_of((apr_step){.kind = APR_STEP_STACK});
-    assert_int_equal(apr_tensor_make(&t, parts, 3, &chain, &arena, "test", NULL), APR_OK);
+    assert_int_equal(apr_tensor_compose(&t, parts, 3, &chain, &arena, "test", NULL), APR_OK);
     assert_int_equal(t.dtype, APR_F32); /* no one type has them */
     apr_decode_rows(&t, 0, 18, all);
     assert_memory_equal(all, each, sizeof all);
@@ -422,7 +422,7 @@ static void blocks_and_scales_of_a_checkpoint_become_mxfp4(void **state)
     follow(&column, &chain);
     assert_true(apr_chain_parse(&chain, "join:0,1 pack_mxfp4 deinterleave:1,2")); /* gate and up rows take turns in gpt-oss */
     const apr_tensor *const parts[] = {&column, blocks};
-    assert_int_equal(apr_tensor_make(&t, parts, 2, &chain, &arena, "test", NULL), APR_OK);
+    assert_int_equal(apr_tensor_compose(&t, parts, 2, &chain, &arena, "test", NULL), APR_OK);
     assert_int_equal(t.dtype, APR_MXFP4);
     assert_true(t.rank == 3 && t.dims[0] == 2 && t.dims[1] == 6 && t.dims[2] == 96);
 
@@ -473,7 +473,7 @@ static void parts_that_do_not_fit_are_refused_by_name(void **state)
         apr_chain chain;
         apr_error err = {0};
         assert_true(apr_chain_parse(&chain, cases[i].chain));
-        assert_int_equal(apr_tensor_make(&t, parts, 2, &chain, &arena, "f.apr", &err), cases[i].status);
+        assert_int_equal(apr_tensor_compose(&t, parts, 2, &chain, &arena, "f.apr", &err), cases[i].status);
         assert_string_equal(err.text, cases[i].text);
     }
 }

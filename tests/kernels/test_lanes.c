@@ -31,7 +31,7 @@ LANES_INLINE void fill_chains(const lanes_shape shape, const int n_rows, const i
     for (int i = 0; i < width; i += 4) {
         const float *x[4];
         for (int k = 0; k < 4; k++) x[k] = t->x + (i + k < TOKENS ? i + k : TOKENS - 1) * t->n;
-        lanes_turn_fours(x, t->n, turned + i, width);
+        lanes_transpose_4(x, t->n, turned + i, width);
     }
     lanes_chains(shape, n_rows, n_vectors, t->rows, t->n, turned, front, kept);
     lanes_chains(shape, n_rows, n_vectors, t->rows + front, t->n, turned + front * width, t->n - front, kept);
@@ -50,7 +50,7 @@ LANES_INLINE void fill_body(const lanes_shape shape, tile *t)
     fill_chains(shape, ROWS, 2, t, t->chains[0]);
     fill_chains(shape, 2, 1, t, t->chains[1]);
     for (int64_t i = 0; i < 4 * t->n; i++) t->gathered[i] = t->rows[i];
-    lanes_gather(shape, 4, t->rows, t->n, t->x, t->n, t->n < TOKENS ? t->n : TOKENS, t->n, t->gathered, shrinks);
+    lanes_weighted_sum(shape, 4, t->rows, t->n, t->x, t->n, t->n < TOKENS ? t->n : TOKENS, t->n, t->gathered, shrinks);
     memcpy(t->added, t->x, (size_t)t->n * sizeof *t->added);
     lanes_add_scaled(shape, t->added, 0.75f, t->rows, t->n);
 }

@@ -3,7 +3,7 @@
 
 #include "formats/base/random.h"
 #include "formats/number/half.h"
-#include "kernels/misfits.h"
+#include "kernels/out_of_range.h"
 
 #include <float.h>
 #include <math.h>
@@ -109,22 +109,22 @@ static void for_each(void (*check)(const apr_host_codecs_table *table, const cha
 static void same_bytes(const apr_host_codecs_table *table, apr_dtype dtype, const char *set, const float *x, int64_t n)
 {
     const size_t n_bytes = (size_t)apr_row_bytes(dtype, n);
-    uint8_t *const truth = malloc(n_bytes + 1), *const bytes = malloc(n_bytes + 1); /* room for a wrong byte, which is seen */
+    uint8_t *const reference = malloc(n_bytes + 1), *const bytes = malloc(n_bytes + 1); /* room for a wrong byte, which is seen */
     float *const exact = malloc((size_t)n * sizeof *exact + 1);                     /* the address sanitizer guards its end */
 
-    assert_true(truth != NULL && bytes != NULL && exact != NULL);
+    assert_true(reference != NULL && bytes != NULL && exact != NULL);
     if (n > 0) memcpy(exact, x, (size_t)n * sizeof *exact);
-    truth[n_bytes] = bytes[n_bytes] = 0x5a;
+    reference[n_bytes] = bytes[n_bytes] = 0x5a;
     memset(bytes, 0xa5, n_bytes);
-    apr_ref_codecs[dtype].encode(exact, truth, n);
+    apr_ref_codecs[dtype].encode(exact, reference, n);
     table->codecs[dtype].encode(exact, bytes, n);
     for (size_t i = 0; i <= n_bytes; i++)
-        if (bytes[i] != truth[i])
+        if (bytes[i] != reference[i])
             fail_msg("%s, %s, %s, %lld values: byte %zu (block %zu) is %#x, not %#x", apr_dtypes[dtype].name, table->name, set,
-                     (long long)n, i, i / (size_t)apr_dtypes[dtype].bytes_per_block, bytes[i], truth[i]);
+                     (long long)n, i, i / (size_t)apr_dtypes[dtype].bytes_per_block, bytes[i], reference[i]);
     free(exact);
     free(bytes);
-    free(truth);
+    free(reference);
 }
 
 static void check_encoders(const apr_host_codecs_table *table, const char *set, const float *x)
@@ -171,17 +171,17 @@ static void (*const importances[])(float *, int64_t) = {spread_evenly, of_all_si
 static void same_bytes_by(const apr_host_codecs_table *table, apr_dtype dtype, const char *set, const float *x, const float *w, int64_t n)
 {
     const size_t n_bytes = (size_t)apr_row_bytes(dtype, n);
-    uint8_t *const truth = calloc(1, n_bytes + 1), *const bytes = calloc(1, n_bytes + 1);
+    uint8_t *const reference = calloc(1, n_bytes + 1), *const bytes = calloc(1, n_bytes + 1);
 
-    assert_true(truth != NULL && bytes != NULL);
-    apr_ref_codecs[dtype].encode_by(x, w, truth, n);
+    assert_true(reference != NULL && bytes != NULL);
+    apr_ref_codecs[dtype].encode_by(x, w, reference, n);
     table->codecs[dtype].encode_by(x, w, bytes, n);
     for (size_t i = 0; i <= n_bytes; i++)
-        if (bytes[i] != truth[i])
+        if (bytes[i] != reference[i])
             fail_msg("%s by importance, %s, %s: byte %zu of block %zu is %#x, not %#x", apr_dtypes[dtype].name, table->name, set,
-                     i % (size_t)apr_dtypes[dtype].bytes_per_block, i / (size_t)apr_dtypes[dtype].bytes_per_block, bytes[i], truth[i]);
+                     i % (size_t)apr_dtypes[dtype].bytes_per_block, i / (size_t)apr_dtypes[dtype].bytes_per_block, bytes[i], reference[i]);
     free(bytes);
-    free(truth);
+    free(reference);
 }
 
 static void check_encoders_by(const apr_host_codecs_table *table, const char *set, const float *x)
@@ -275,17 +275,17 @@ static void a_last_group_that_is_not_whole_is_encoded_as_well(void **state)
 
 static void check_addresses(const apr_host_codecs_table *table, const char *set, const float *x)
 {
-    uint8_t truth[4 * LARGEST_BLOCK * 8 + 8], bytes[4 * LARGEST_BLOCK * 8 + 8];
+    uint8_t reference[4 * LARGEST_BLOCK * 8 + 8], bytes[4 * LARGEST_BLOCK * 8 + 8];
     float values[4 * LARGEST_BLOCK], again[4 * LARGEST_BLOCK];
 
     (void)set;
     for (int d = 0; d < APR_DTYPE_COUNT; d++) {
         const int64_t n = 4 * LARGEST_BLOCK;
         if (!apr_can_encode((apr_dtype)d)) continue;
-        apr_ref_codecs[d].encode(x, truth, n);
+        apr_ref_codecs[d].encode(x, reference, n);
         table->codecs[d].encode(x, bytes + 1, n);
-        assert_memory_equal(bytes + 1, truth, (size_t)apr_row_bytes((apr_dtype)d, n));
-        apr_ref_codecs[d].decode(truth, values, n);
+        assert_memory_equal(bytes + 1, reference, (size_t)apr_row_bytes((apr_dtype)d, n));
+        apr_ref_codecs[d].decode(reference, values, n);
         table->codecs[d].decode(bytes + 1, again, n);
         assert_memory_equal(again, values, sizeof values);
     }
@@ -306,17 +306,17 @@ static void every_level_decodes_any_bytes_to_the_bits_of_the_reference(void **st
         const size_t n_bytes = (size_t)apr_row_bytes((apr_dtype)d, is_single ? n : N_VALUES);
         if (!apr_can_decode((apr_dtype)d)) continue;
         uint8_t *const bytes = malloc(n_bytes);
-        float *const truth = malloc((size_t)n * sizeof *truth), *const values = malloc((size_t)n * sizeof *values);
+        float *const reference = malloc((size_t)n * sizeof *reference), *const values = malloc((size_t)n * sizeof *values);
         for (int level = 0; level < APR_CPU_LEVELS; level++) {
             const apr_host_codecs_table *const table = apr_cpu_level_table((apr_cpu_level)level);
             if (table == NULL) continue;
             for (size_t i = 0; i < n_bytes; i++) bytes[i] = (uint8_t)random_bits();
-            apr_ref_codecs[d].decode(bytes, truth, n);
+            apr_ref_codecs[d].decode(bytes, reference, n);
             table->codecs[d].decode(bytes, values, n);
-            if (memcmp(values, truth, (size_t)n * sizeof *truth) != 0) fail_msg("%s, %s", apr_dtypes[d].name, table->name);
+            if (memcmp(values, reference, (size_t)n * sizeof *reference) != 0) fail_msg("%s, %s", apr_dtypes[d].name, table->name);
         }
         free(values);
-        free(truth);
+        free(reference);
         free(bytes);
     }
 }
@@ -327,22 +327,22 @@ static void small_floats_keep_every_bit(void **state)
     static const apr_dtype types[] = {APR_F16, APR_BF16, APR_F8_E4M3, APR_F8_E5M2};
     enum { N = 1 << 16 };
     uint16_t *const halves = malloc(N * sizeof *halves);
-    float *const truth = malloc(N * sizeof *truth), *const values = malloc(N * sizeof *values);
+    float *const reference = malloc(N * sizeof *reference), *const values = malloc(N * sizeof *values);
 
     (void)state;
-    assert_true(halves != NULL && truth != NULL && values != NULL);
+    assert_true(halves != NULL && reference != NULL && values != NULL);
     for (int i = 0; i < N; i++) halves[i] = (uint16_t)i;
     for (size_t t = 0; t < sizeof types / sizeof *types; t++)
         for (int level = 0; level < APR_CPU_LEVELS; level++) {
             const apr_host_codecs_table *const table = apr_cpu_level_table((apr_cpu_level)level);
             if (table == NULL) continue;
-            apr_ref_codecs[types[t]].decode(halves, truth, N);
+            apr_ref_codecs[types[t]].decode(halves, reference, N);
             table->codecs[types[t]].decode(halves, values, N);
-            assert_memory_equal(values, truth, N * sizeof *truth);
-            if (apr_can_encode(types[t])) same_bytes(table, types[t], "its own values", truth, N);
+            assert_memory_equal(values, reference, N * sizeof *reference);
+            if (apr_can_encode(types[t])) same_bytes(table, types[t], "its own values", reference, N);
         }
     free(values);
-    free(truth);
+    free(reference);
     free(halves);
 }
 
@@ -375,11 +375,11 @@ static void small_floats_round_at_every_tie_as_the_reference_does(void **state)
 static void check_fp8_rows(const apr_host_codecs_table *table, const char *set, const float *x)
 {
     for (int64_t n = 1; n < 300; n += 1 + n / 9) {
-        uint8_t truth[300], bytes[300];
+        uint8_t reference[300], bytes[300];
         float scale, true_scale;
-        apr_ref_encode_fp8_row(x + 7, truth, &true_scale, n);
+        apr_ref_encode_fp8_row(x + 7, reference, &true_scale, n);
         table->encode_fp8_row(x + 7, bytes, &scale, n);
-        if (scale != true_scale || memcmp(bytes, truth, (size_t)n) != 0)
+        if (scale != true_scale || memcmp(bytes, reference, (size_t)n) != 0)
             fail_msg("%s, %s, %lld values: scale %a, not %a", table->name, set, (long long)n, (double)scale, (double)true_scale);
     }
 }

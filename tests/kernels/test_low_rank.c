@@ -189,14 +189,14 @@ static void steps_go_on_from_what_was_merged(void **state)
         apr_tensor plain = m.tensor, moved = m.tensor;
         plain.data = (const uint8_t *)values_of(&m.tensor);
         plain.made = NULL;
-        assert_int_equal(apr_tensor_follow(&plain, &chain, &arena, "test", NULL), APR_OK);
-        assert_int_equal(apr_tensor_follow(&moved, &chain, &arena, "test", NULL), APR_OK);
+        assert_int_equal(apr_tensor_append_steps(&plain, &chain, &arena, "test", NULL), APR_OK);
+        assert_int_equal(apr_tensor_append_steps(&moved, &chain, &arena, "test", NULL), APR_OK);
         assert_int_equal(moved.dtype, APR_F32);
         assert_memory_equal(values_of(&moved), values_of(&plain), plain.n_bytes);
-        assert_int_equal(apr_kept_type(&moved), APR_BF16);
+        assert_int_equal(apr_default_type(&moved), APR_BF16);
         assert_ptr_equal(apr_merge_base(&moved), m.base);
         if (!apr_chain_inverse(&chain, &back)) continue;
-        assert_int_equal(apr_tensor_follow(&moved, &back, &arena, "test", NULL), APR_OK);
+        assert_int_equal(apr_tensor_append_steps(&moved, &back, &arena, "test", NULL), APR_OK);
         assert_memory_equal(values_of(&moved), values_of(&m.tensor), m.tensor.n_bytes);
     }
 }
@@ -212,7 +212,7 @@ static void a_base_with_a_pending_step_is_read_in_its_order(void **state)
     (void)state;
     merge(&m, &s, false, &seed);
     apr_tensor base = *m.base, settled = *m.base, a = base, b = base;
-    assert_int_equal(apr_tensor_follow(&base, &turn, &arena, "test", NULL), APR_OK);
+    assert_int_equal(apr_tensor_append_steps(&base, &turn, &arena, "test", NULL), APR_OK);
     assert_int_equal(base.pending.kind, APR_STEP_PAIRS_TO_HALVES);
     settled.dtype = APR_F32;
     settled.data = (const uint8_t *)values_of(&base);
@@ -221,7 +221,7 @@ static void a_base_with_a_pending_step_is_read_in_its_order(void **state)
     assert_int_equal(apr_tensor_merge(&a, &base, &how, &arena, "test", NULL), APR_OK);
     assert_int_equal(apr_tensor_merge(&b, &settled, &how, &arena, "test", NULL), APR_OK);
     assert_memory_equal(values_of(&a), values_of(&b), a.n_bytes);
-    assert_int_equal(apr_kept_type(&a), APR_F16);
+    assert_int_equal(apr_default_type(&a), APR_F16);
 }
 
 static void a_merged_tensor_is_kept_in_its_bases_type_if_that_is_plain(void **state)
@@ -235,9 +235,9 @@ static void a_merged_tensor_is_kept_in_its_bases_type_if_that_is_plain(void **st
         const sizes s = {types[i].base, APR_F32, 2, 64, 1};
         merged m;
         merge(&m, &s, false, &seed);
-        assert_int_equal(apr_kept_type(m.base), types[i].base);
+        assert_int_equal(apr_default_type(m.base), types[i].base);
         assert_null(apr_merge_base(m.base));
-        assert_int_equal(apr_kept_type(&m.tensor), types[i].kept);
+        assert_int_equal(apr_default_type(&m.tensor), types[i].kept);
     }
     const sizes s = {APR_BF16, APR_F32, 2, 64, 1}; /* of several tensors as one, by all of them */
     merged m, other;
@@ -246,12 +246,12 @@ static void a_merged_tensor_is_kept_in_its_bases_type_if_that_is_plain(void **st
     const apr_chain stack = apr_chain_of((apr_step){.kind = APR_STEP_STACK});
     const apr_tensor *const alike[] = {m.base, &m.tensor, m.base}, *const unlike[] = {&m.tensor, &other.tensor};
     apr_tensor t = {.name = "stack"};
-    assert_int_equal(apr_tensor_make(&t, alike, 3, &stack, &arena, "test", NULL), APR_OK);
-    assert_int_equal(apr_kept_type(&t), APR_BF16);
+    assert_int_equal(apr_tensor_compose(&t, alike, 3, &stack, &arena, "test", NULL), APR_OK);
+    assert_int_equal(apr_default_type(&t), APR_BF16);
     assert_memory_equal(values_of(&t) + 128, values_of(&m.tensor), m.tensor.n_bytes);
     t = (apr_tensor){.name = "stack"};
-    assert_int_equal(apr_tensor_make(&t, unlike, 2, &stack, &arena, "test", NULL), APR_OK);
-    assert_int_equal(apr_kept_type(&t), APR_F32);
+    assert_int_equal(apr_tensor_compose(&t, unlike, 2, &stack, &arena, "test", NULL), APR_OK);
+    assert_int_equal(apr_default_type(&t), APR_F32);
 }
 
 int main(void)

@@ -83,7 +83,7 @@ static void linear_agrees_for_every_dtype_of_weights(void **state)
         const double largest = fmax(ops_largest(&weight), 1e-30), bound = 512 * 1.2e-7 * 3 * largest;
         /* inputs below 1 are off by 0.5 / 32512 at most, 0.29 in the mean: 512 products with weights below the largest add up like their
          * root, and this is six times that */
-        const double rounded = apr_host_rounds(&weight) ? 6 * 0.29 / 32512 * sqrt(512) * largest : 0.0;
+        const double rounded = apr_host_rounds_inputs(&weight) ? 6 * 0.29 / 32512 * sqrt(512) * largest : 0.0;
         compare_linear(&weight, NULL, 1, 2, bound + rounded, apr_dtypes[dtype].name);
         compare_linear(&weight, NULL, 6, 2, bound + rounded, apr_dtypes[dtype].name);
         compare_linear(&weight, NULL, 40, 2, bound + rounded, apr_dtypes[dtype].name);

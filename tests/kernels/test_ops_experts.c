@@ -227,7 +227,7 @@ static void compare_experts(const experts_case *c, const char *what)
     /* middles are products of two sums of n_in products below 1 */
     const double largest = sqrt((double)c->n_in) * sqrt((double)c->n_in) * sqrt((double)c->n_mid) * (double)c->n_used;
     /* each of the two products after one another rounds its inputs by 0.29 / 32512 of the largest of 16 in the mean */
-    const double rounded = apr_host_rounds(&up[0]) ? 2 * 0.29 / 32512 : 0.0;
+    const double rounded = apr_host_rounds_inputs(&up[0]) ? 2 * 0.29 / 32512 : 0.0;
     ops_compare(APR_OP_EXPERTS, &args, &args.experts.out, c->n_tokens * c->n_out, largest * (2e-6 + rounded), what);
     free(args.experts.work.data);
     free(shared);

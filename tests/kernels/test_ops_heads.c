@@ -44,7 +44,7 @@ static void check(const shape *s, const apr_tensor *weight, int n_threads)
     char what[160];
 
     apr_decode_rows(weight, 0, n_rows, numbers);
-    double *const truth = expected(s, x, numbers);
+    double *const reference = expected(s, x, numbers);
     args.linear.work = ops_workspace(apr_linear_slice(columns), n_threads);
     for (int b = 0; b < 2; b++) {
         const apr_backend *const backend = b == 0 ? &apr_ref_backend : &apr_host_backend;
@@ -55,11 +55,11 @@ static void check(const shape *s, const apr_tensor *weight, int n_threads)
                  apr_dtypes[weight->dtype].name, (long long)s->n_tokens, (long long)s->n_heads, (long long)s->first,
                  (long long)(s->transposed ? s->n_in : s->n_out), (long long)s->rows, (long long)columns,
                  s->transposed ? ", transposed" : "");
-        ops_expect(args.linear.out, truth, n, (double)s->n_in * 3e-7 * ops_largest(weight), what);
+        ops_expect(args.linear.out, reference, n, (double)s->n_in * 3e-7 * ops_largest(weight), what);
         free(args.linear.out);
     }
     free(args.linear.work.data);
-    free(truth);
+    free(reference);
     free(numbers);
     free(x);
 }

@@ -114,21 +114,21 @@ static void the_delta_rule_is_what_the_formula_says(void **state)
         const int64_t n_state = s->n_value_heads * s->key_dim * s->value_dim, n_out = s->n_value_heads * s->value_dim;
         delta_inputs in = make_delta(s, TOKENS);
         float *const floats = zeros(n_state), *const out = ops_noises(TOKENS * n_out);
-        double *const doubles = calloc((size_t)n_state, sizeof *doubles), *const truth = calloc((size_t)(TOKENS * n_out), sizeof *truth);
+        double *const doubles = calloc((size_t)n_state, sizeof *doubles), *const reference = calloc((size_t)(TOKENS * n_out), sizeof *reference);
         apr_op_args args = delta_args(s, &in, 0, TOKENS, floats);
         args.delta.out = out;
         args.delta.work = ops_workspace(apr_delta_slice(s->key_dim, s->value_dim), 1);
         apr_ref_backend.ops[APR_OP_DELTA](&args);
         for (int64_t t = 0; t < TOKENS; t++)
             for (int64_t h = 0; h < s->n_value_heads; h++)
-                delta_step(s, &in, t, h, doubles + h * s->key_dim * s->value_dim, truth + t * n_out + h * s->value_dim);
-        ops_expect(out, truth, TOKENS * n_out, 2e-6, "delta rule");
+                delta_step(s, &in, t, h, doubles + h * s->key_dim * s->value_dim, reference + t * n_out + h * s->value_dim);
+        ops_expect(out, reference, TOKENS * n_out, 2e-6, "delta rule");
         ops_expect(floats, doubles, n_state, 5e-6, "state of the delta rule");
         free(args.delta.work.data);
         free(floats);
         free(out);
         free(doubles);
-        free(truth);
+        free(reference);
         free_delta(&in);
     }
 }
@@ -258,19 +258,19 @@ static void state_space_duality_is_what_the_formula_says(void **state)
         const int64_t n_out = s->n_heads * s->head_dim, n_state = n_out * s->state_dim;
         ssd_inputs in = make_ssd(s, TOKENS);
         float *const floats = zeros(n_state), *const out = ops_noises(TOKENS * n_out);
-        double *const doubles = calloc((size_t)n_state, sizeof *doubles), *const truth = calloc((size_t)(TOKENS * n_out), sizeof *truth);
+        double *const doubles = calloc((size_t)n_state, sizeof *doubles), *const reference = calloc((size_t)(TOKENS * n_out), sizeof *reference);
         apr_op_args args = ssd_args(s, &in, TOKENS, floats);
         args.ssd.out = out;
         apr_ref_backend.ops[APR_OP_SSD](&args);
         for (int64_t t = 0; t < TOKENS; t++)
             for (int64_t h = 0; h < s->n_heads; h++)
-                ssd_step(s, &in, t, h, doubles + h * s->head_dim * s->state_dim, truth + t * n_out + h * s->head_dim);
-        ops_expect(out, truth, TOKENS * n_out, 1e-6 * (double)s->state_dim, "state-space duality");
+                ssd_step(s, &in, t, h, doubles + h * s->head_dim * s->state_dim, reference + t * n_out + h * s->head_dim);
+        ops_expect(out, reference, TOKENS * n_out, 1e-6 * (double)s->state_dim, "state-space duality");
         ops_expect(floats, doubles, n_state, 5e-6, "state of state-space duality");
         free(floats);
         free(out);
         free(doubles);
-        free(truth);
+        free(reference);
         free_ssd(&in);
     }
 }

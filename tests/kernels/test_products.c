@@ -73,16 +73,16 @@ static void multiply(const apr_products_table *table, const apr_tensor *weight, 
 
 static void judge_levels(const apr_tensor *weight, const float *x)
 {
-    float truth[ROWS][APR_PRODUCT_TOKENS], found[ROWS][APR_PRODUCT_TOKENS];
+    float reference[ROWS][APR_PRODUCT_TOKENS], found[ROWS][APR_PRODUCT_TOKENS];
 
-    multiply(apr_products_level_table(APR_PRODUCTS_PLAIN), weight, x, APR_PRODUCT_TOKENS, truth);
+    multiply(apr_products_level_table(APR_PRODUCTS_PLAIN), weight, x, APR_PRODUCT_TOKENS, reference);
     for (int level = 1; level < APR_PRODUCTS_LEVELS; level++) {
         const apr_products_table *const table = apr_products_level_table((apr_products_level)level);
         if (table == NULL) continue;
         multiply(table, weight, x, APR_PRODUCT_TOKENS, found);
-        if (memcmp(truth, found, sizeof truth) == 0) continue;
+        if (memcmp(reference, found, sizeof reference) == 0) continue;
         fail_msg("%s of %lld columns: %s gives %.9g, plain %.9g", apr_dtypes[weight->dtype].name, (long long)apr_tensor_columns(weight),
-                 table->name, (double)found[0][0], (double)truth[0][0]);
+                 table->name, (double)found[0][0], (double)reference[0][0]);
     }
 }
 
@@ -115,27 +115,27 @@ static void a_token_and_a_row_among_others_get_what_they_get_alone(void **state)
  */
 static void judge_wide(const apr_tensor *weight, const float *x)
 {
-    const int64_t n = apr_tensor_columns(weight), n_groups = apr_product_wide_groups(n);
-    apr_product_wide_rows *const wide = malloc((size_t)n_groups * sizeof *wide);
-    apr_product_wide_inputs *const inputs = calloc((size_t)n_groups, sizeof *inputs);
-    const uint8_t *rows[APR_PRODUCT_WIDE_ROWS];
-    float truth[ROWS][APR_PRODUCT_TOKENS];
+    const int64_t n = apr_tensor_columns(weight), n_groups = apr_product_gemm_groups(n);
+    apr_product_gemm_rows *const wide = malloc((size_t)n_groups * sizeof *wide);
+    apr_product_gemm_inputs *const inputs = calloc((size_t)n_groups, sizeof *inputs);
+    const uint8_t *rows[APR_PRODUCT_GEMM_ROWS];
+    float reference[ROWS][APR_PRODUCT_TOKENS];
 
     assert_true(wide != NULL && inputs != NULL);
-    multiply(apr_products_level_table(APR_PRODUCTS_PLAIN), weight, x, APR_PRODUCT_TOKENS, truth);
-    for (int r = 0; r < APR_PRODUCT_WIDE_ROWS; r++) rows[r] = apr_tensor_row(weight, r % ROWS);
+    multiply(apr_products_level_table(APR_PRODUCTS_PLAIN), weight, x, APR_PRODUCT_TOKENS, reference);
+    for (int r = 0; r < APR_PRODUCT_GEMM_ROWS; r++) rows[r] = apr_tensor_row(weight, r % ROWS);
     for (int level = 0; level < APR_PRODUCTS_LEVELS; level++) {
         const apr_products_table *const table = apr_products_level_table((apr_products_level)level);
         if (table == NULL) continue;
         const apr_product *const p = &table->products[weight->dtype];
         const bool has_minimums = p->widen(rows, n, wide);
-        for (int n_tokens = 1; n_tokens <= APR_PRODUCT_WIDE_TOKENS; n_tokens++) {
-            float found[APR_PRODUCT_WIDE_TOKENS][APR_PRODUCT_WIDE_ROWS] = {0};
+        for (int n_tokens = 1; n_tokens <= APR_PRODUCT_GEMM_TOKENS; n_tokens++) {
+            float found[APR_PRODUCT_GEMM_TOKENS][APR_PRODUCT_GEMM_ROWS] = {0};
             for (int t = 0; t < n_tokens; t++) table->wide_round(x + t % APR_PRODUCT_TOKENS * n, n, p->order, t, inputs);
-            table->wide(wide, has_minimums, inputs, n, n_tokens, 7 + n_tokens, found[0], APR_PRODUCT_WIDE_ROWS);
-            for (int t = 0; t < APR_PRODUCT_WIDE_TOKENS; t++)
-                for (int r = 0; r < APR_PRODUCT_WIDE_ROWS; r++) {
-                    const float expected = t < n_tokens && r < 7 + n_tokens ? truth[r % ROWS][t % APR_PRODUCT_TOKENS] : 0.0f;
+            table->wide(wide, has_minimums, inputs, n, n_tokens, 7 + n_tokens, found[0], APR_PRODUCT_GEMM_ROWS);
+            for (int t = 0; t < APR_PRODUCT_GEMM_TOKENS; t++)
+                for (int r = 0; r < APR_PRODUCT_GEMM_ROWS; r++) {
+                    const float expected = t < n_tokens && r < 7 + n_tokens ? reference[r % ROWS][t % APR_PRODUCT_TOKENS] : 0.0f;
                     if (memcmp(&found[t][r], &expected, sizeof expected) == 0) continue;
                     fail_msg("%s of %lld columns, %d tokens, %s: %.9g at token %d, row %d, alone %.9g", apr_dtypes[weight->dtype].name,
                              (long long)n, n_tokens, table->name, (double)found[t][r], t, r, (double)expected);
@@ -168,18 +168,18 @@ static void judge_sums(const apr_tensor *weight, const float *x)
     multiply(apr_products(), weight, x, APR_PRODUCT_TOKENS, sums);
     for (int r = 0; r < ROWS; r++)
         for (int t = 0; t < APR_PRODUCT_TOKENS; t++) {
-            double truth = 0.0, size = 0.0, rounding = 0.0;
+            double reference = 0.0, size = 0.0, rounding = 0.0;
             apr_decode_rows(weight, r, 1, row);
             for (int64_t i = 0; i < n; i++) {
                 const double product = (double)row[i] * (double)x[t * n + i];
                 double most = 0.0;
                 for (int64_t k = i / 16 * 16; k < n && k < i / 16 * 16 + 16; k++) most = fmax(most, fabs((double)x[t * n + k]));
-                truth += product;
+                reference += product;
                 size += fabs(product);
                 rounding += fabs((double)row[i]) * most * 0.5 / APR_PRODUCT_LARGEST;
             }
             /* a code's value is a difference of two products where there are minimums: those are larger than what is left */
-            assert_float_equal(sums[r][t], truth, (rounds ? rounding : 0.0) + 1e-6 * size + 1e-6);
+            assert_float_equal(sums[r][t], reference, (rounds ? rounding : 0.0) + 1e-6 * size + 1e-6);
         }
     free(row);
 }
@@ -347,7 +347,7 @@ static void check_steady_tokens(const apr_backend *backend)
                 backend->ops[APR_OP_LINEAR](&args);
             }
             for (size_t i = 0; i < sizeof together / sizeof *together; i++) {
-                if (together[i] > apr_host_steady_tokens(backend, &weight)) break;
+                if (together[i] > apr_host_batch_invariant_tokens(backend, &weight)) break;
                 args.linear.n_tokens = together[i];
                 args.linear.x = x;
                 args.linear.out = found;
@@ -368,10 +368,10 @@ static void a_token_is_the_same_with_as_many_others_as_are_promised(void **state
     const apr_tensor rounded = {.dtype = APR_Q4_K}, halves = {.dtype = APR_F16};
     check_steady_tokens(&apr_host_backend);
     check_steady_tokens(&apr_host_exact_backend);
-    assert_true(apr_host_steady_tokens(&apr_host_backend, &rounded) >= 16);
-    assert_int_equal(apr_host_steady_tokens(&apr_host_exact_backend, &rounded), 4);
-    assert_int_equal(apr_host_steady_tokens(&apr_host_backend, &halves), 4);
-    assert_true(apr_host_steady_tokens(&apr_ref_backend, &halves) == INT64_MAX);
+    assert_true(apr_host_batch_invariant_tokens(&apr_host_backend, &rounded) >= 16);
+    assert_int_equal(apr_host_batch_invariant_tokens(&apr_host_exact_backend, &rounded), 4);
+    assert_int_equal(apr_host_batch_invariant_tokens(&apr_host_backend, &halves), 4);
+    assert_true(apr_host_batch_invariant_tokens(&apr_ref_backend, &halves) == INT64_MAX);
 }
 
 /* Its bound is that of float32 sums alone. */
@@ -380,22 +380,22 @@ static void the_exact_backend_rounds_nothing(void **state)
     (void)state;
     enum { OUT = 33, IN = 512 };
     const apr_tensor weight = ops_matrix_of(APR_Q4_K, OUT, IN);
-    float *const x = ops_noises(IN), truth[OUT], exact[OUT], rounded[OUT];
+    float *const x = ops_noises(IN), reference[OUT], exact[OUT], rounded[OUT];
     double worst = 0.0, worst_rounded = 0.0;
     apr_op_args args = {.linear = {.n_tokens = 1, .n_in = IN, .n_out = OUT, .x = x, .weight = &weight}};
 
     args.linear.work = ops_workspace(apr_linear_slice(IN), 2);
-    args.linear.out = truth;
+    args.linear.out = reference;
     apr_ref_backend.ops[APR_OP_LINEAR](&args);
     args.linear.out = exact;
     apr_host_exact_backend.ops[APR_OP_LINEAR](&args);
     args.linear.out = rounded;
     apr_host_backend.ops[APR_OP_LINEAR](&args);
     for (int r = 0; r < OUT; r++) {
-        worst = fmax(worst, fabs((double)truth[r] - (double)exact[r]));
-        worst_rounded = fmax(worst_rounded, fabs((double)truth[r] - (double)rounded[r]));
+        worst = fmax(worst, fabs((double)reference[r] - (double)exact[r]));
+        worst_rounded = fmax(worst_rounded, fabs((double)reference[r] - (double)rounded[r]));
     }
-    assert_true(apr_host_rounds(&weight));
+    assert_true(apr_host_rounds_inputs(&weight));
     assert_true(worst < 2e-6 * sqrt(IN) * ops_largest(&weight));
     assert_true(worst_rounded > worst); /* or else it is no other backend */
     free(args.linear.work.data);

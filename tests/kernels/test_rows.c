@@ -61,12 +61,12 @@ static void rows_are_the_rows_of_the_tensor(void **state)
     float rows[5 * COLUMNS];
     (void)state;
     for (size_t t = 0; t < sizeof types / sizeof *types; t++) {
-        const float *const truth = vectors_part(&ggml, apr_dtypes[types[t]].name, "f32", NULL);
+        const float *const reference = vectors_part(&ggml, apr_dtypes[types[t]].name, "f32", NULL);
         const apr_tensor tensor = tensor_of(types[t], 3, dims, vectors_part(&ggml, apr_dtypes[types[t]].name, "bytes", NULL));
         apr_decode_rows(&tensor, 4, 5, rows); /* over the border of the two matrices */
-        assert_memory_equal(rows, truth + 4 * COLUMNS, sizeof rows);
+        assert_memory_equal(rows, reference + 4 * COLUMNS, sizeof rows);
         apr_decode_rows(&tensor, 11, 1, rows);
-        assert_memory_equal(rows, truth + 11 * COLUMNS, COLUMNS * sizeof *rows);
+        assert_memory_equal(rows, reference + 11 * COLUMNS, COLUMNS * sizeof *rows);
         apr_decode_rows(&tensor, 3, 0, rows);
         check_parts(&tensor, 256);
     }
@@ -80,14 +80,14 @@ static void a_pending_step_is_taken_into_account(void **state)
     static const float bias[N_ROWS] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11};
     float rows[N_ROWS * COLUMNS];
     (void)state;
-    const float *const truth = vectors_part(&ggml, "q6_k", "f32", NULL);
+    const float *const reference = vectors_part(&ggml, "q6_k", "f32", NULL);
     apr_tensor tensor = tensor_of(APR_Q6_K, 2, dims, vectors_part(&ggml, "q6_k", "bytes", NULL));
     tensor.pending = (apr_step){APR_STEP_PAIRS_TO_HALVES, {2}};
     apr_decode_rows(&tensor, 0, N_ROWS, rows);
     for (int r = 0; r < N_ROWS; r++)
-        assert_memory_equal(rows + (int64_t)r * COLUMNS, truth + (int64_t)halves_of_pairs[r] * COLUMNS, COLUMNS * sizeof *rows);
+        assert_memory_equal(rows + (int64_t)r * COLUMNS, reference + (int64_t)halves_of_pairs[r] * COLUMNS, COLUMNS * sizeof *rows);
     apr_decode_rows(&tensor, 3, 1, rows);
-    assert_memory_equal(rows, truth + COLUMNS, COLUMNS * sizeof *rows);
+    assert_memory_equal(rows, reference + COLUMNS, COLUMNS * sizeof *rows);
     check_parts(&tensor, 256);
 
     tensor = tensor_of(APR_F32, 1, vector, bias);

@@ -1,5 +1,5 @@
 /* kernels/transcode.h: numbers that lie in several tensors fit a block type or not, and are the same numbers there. */
-#include "formats/model/made.h"
+#include "formats/tensor/composed.h"
 #include "formats/number/half.h"
 #include "kernels/rows.h"
 #include "kernels/transcode.h"
@@ -76,7 +76,7 @@ static void expect_same(const matrix *m, apr_dtype to)
         assert_int_equal(n_different(&m->tensor, to, r, row, &worst), 0);
         apr_decode_rows(&m->tensor, r, 1, values);
         apr_ref_codecs[to].decode(row, blocks, COLUMNS);
-        for (int i = 0; i < COLUMNS && m->packing.commons == NULL; i++) assert_true(values[i] == blocks[i]);
+        for (int i = 0; i < COLUMNS && m->packing.global_scales == NULL; i++) assert_true(values[i] == blocks[i]);
         row[apr_dtypes[to].bytes_per_block - 1] ^= 1; /* another code */
         assert_int_equal(n_different(&m->tensor, to, r, row, &worst), 1);
         assert_true(worst > 1e-3);
@@ -141,9 +141,9 @@ static void four_bit_floats_are_theirs(void **unused)
     expect_same(&m, APR_MXFP4);
     make(&m, 4, APR_LEVEL_E2M1, APR_F8_E4M3, 16);
     expect_same(&m, APR_NVFP4);
-    m.packing.commons = &m.common_tensor;
-    assert_true(apr_transcode_has_commons(&m.tensor, APR_NVFP4));
-    assert_true(apr_transcode_common(&m.tensor, 0) == 0.37f);
+    m.packing.global_scales = &m.common_tensor;
+    assert_true(apr_transcode_has_global_scales(&m.tensor, APR_NVFP4));
+    assert_true(apr_transcode_global_scale(&m.tensor, 0) == 0.37f);
     expect_same(&m, APR_NVFP4);
 }
 
@@ -156,9 +156,9 @@ static void a_reciprocal_factor_costs_its_rounding(void **unused)
     int64_t n = 0;
     (void)unused;
     make(&m, 4, APR_LEVEL_E2M1, APR_F8_E4M3, 16);
-    m.packing.commons = &m.common_tensor;
+    m.packing.global_scales = &m.common_tensor;
     m.packing.divides = true;
-    assert_true(apr_transcode_common(&m.tensor, 0) == 1.0f / 0.37f);
+    assert_true(apr_transcode_global_scale(&m.tensor, 0) == 1.0f / 0.37f);
     for (int r = 0; r < ROWS; r++) {
         apr_transcode_row(&m.tensor, APR_NVFP4, r, row);
         n += n_different(&m.tensor, APR_NVFP4, r, row, &worst);
@@ -217,16 +217,16 @@ static void experts_in_a_stack_have_their_own_factor(void **unused)
     for (int i = 0; i < 3; i++) {
         make(&m[i], 4, APR_LEVEL_E2M1, APR_F8_E4M3, 16);
         m[i].common = 0.37f + (float)i;
-        m[i].packing.commons = &m[i].common_tensor;
+        m[i].packing.global_scales = &m[i].common_tensor;
         parts[i] = &m[i].tensor;
     }
-    assert_int_equal(apr_tensor_make(&whole, parts, 3, &stack, &arena, "a test", NULL), APR_OK);
+    assert_int_equal(apr_tensor_compose(&whole, parts, 3, &stack, &arena, "a test", NULL), APR_OK);
     assert_int_equal(apr_transcode_type(&whole, NULL), APR_NVFP4);
     assert_int_equal(apr_transcode_matrices(&whole), 3);
     for (int r = 0; r < 3 * ROWS; r++) {
         apr_transcode_row(&whole, APR_NVFP4, r, row);
         assert_int_equal(n_different(&whole, APR_NVFP4, r, row, &worst), 0);
-        assert_true(apr_transcode_common(&whole, r / ROWS) == 0.37f + (float)(r / ROWS));
+        assert_true(apr_transcode_global_scale(&whole, r / ROWS) == 0.37f + (float)(r / ROWS));
     }
     m[1].scales[3] = 0xff;
     assert_int_equal(apr_transcode_type(&whole, NULL), APR_DTYPE_COUNT);

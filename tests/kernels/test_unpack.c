@@ -239,22 +239,22 @@ static void rounding_is_that_of_the_codecs(void **unused)
 static void matrices_of_a_stack_have_their_own(void **unused)
 {
     enum { EACH = 32, HIGH = 2 };
-    float commons[2] = {2.0f, 0.75f}, row[COLUMNS];
-    apr_tensor common = {.name = "global", .dtype = APR_F32, .rank = 1, .dims = {2}, .data = (const uint8_t *)commons};
+    float global_scales[2] = {2.0f, 0.75f}, row[COLUMNS];
+    apr_tensor common = {.name = "global", .dtype = APR_F32, .rank = 1, .dims = {2}, .data = (const uint8_t *)global_scales};
     (void)unused;
     choose_numbers(8);
     parts *const p = begin(8, APR_CODES_BY_ROW, APR_ZEROS_NONE, false);
     p->packing.level = APR_LEVEL_SIGNED;
     p->packing.matrix_rows = EACH;
     p->packing.scale_rows = 24;
-    p->packing.commons = &common;
+    p->packing.global_scales = &common;
     p->packing.divides = true;
     for (int r = 0; r < ROWS; r++)
         for (int c = 0; c < COLUMNS; c++) p->codes[r * COLUMNS + c] = (uint8_t)codes[r][c];
     for (int r = 0; r < ROWS; r++) {
         const int at = r / EACH * HIGH + r % EACH / 24;
         apr_decode_rows(&p->matrix, r, 1, row);
-        for (int c = 0; c < COLUMNS; c++) assert_true(row[c] == (float)(int8_t)codes[r][c] * (scales[at][c / GROUP] / commons[r / EACH]));
+        for (int c = 0; c < COLUMNS; c++) assert_true(row[c] == (float)(int8_t)codes[r][c] * (scales[at][c / GROUP] / global_scales[r / EACH]));
     }
     p->packing.first_row = EACH; /* the second alone, its rows in pairs */
     p->matrix.dims[0] = EACH;

@@ -1,7 +1,7 @@
 /* ours.c - the same two answers as theirs.cpp, from the library: ids of texts, logits of ids (as one prompt, or "steps"); and
  * "ours pre MODEL NAME OUT". */
-#include "convert/dialect.h"
-#include "formats/model/sink.h"
+#include "convert/naming.h"
+#include "formats/tensor/sink.h"
 #include "runtime/session/session.h"
 #include "runtime/tokenizer/tokenizer.h"
 

@@ -1,7 +1,7 @@
 /* test_feedback.c - error feedback against a dense, slow way to say the same, and what its steps promise. */
 #include "quant/feedback/feedback.h"
 
-#include "formats/model/model.h"
+#include "formats/tensor/model.h"
 #include "kernels/rows.h"
 #include "quant/feedback/lane_rows.h"
 
@@ -146,10 +146,10 @@ static void codes_and_scales_are_what_a_decoder_reads_bit_for_bit(void **state)
 static void types_that_are_no_grids_are_not_taken(void **state)
 {
     (void)state;
-    assert_false(apr_feedback_can(APR_F16));
-    assert_false(apr_feedback_can(APR_NVFP4));
-    assert_false(apr_feedback_can(APR_Q2_K));
-    assert_true(apr_feedback_can(APR_Q4_K));
+    assert_false(apr_feedback_supports(APR_F16));
+    assert_false(apr_feedback_supports(APR_NVFP4));
+    assert_false(apr_feedback_supports(APR_Q2_K));
+    assert_true(apr_feedback_supports(APR_Q4_K));
 }
 
 /* ---- Hessians ---- */

@@ -1,7 +1,7 @@
 /* runtime/check/compare.h: figures that were worked out by hand, and models that are or are not the same. */
 #include "runtime/check/compare.h"
 
-#include "convert/dialect.h"
+#include "convert/naming.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -25,7 +25,7 @@ static void the_divergence_of_two_rows_is_what_a_pencil_says(void **state)
     const float p[3] = {logf(0.5f), logf(0.25f), logf(0.25f)}, q[3] = {logf(0.25f), logf(0.5f), logf(0.25f)};
     const apr_row_difference d = apr_compare_logits(p, q, 3, 1);
     near(d.kl, 0.25 * log(2.0), 1e-7);
-    near(d.nll_truth, log(4.0), 1e-7);
+    near(d.nll_reference, log(4.0), 1e-7);
     near(d.nll_other, log(2.0), 1e-7);
     assert_false(d.same_top);
 
@@ -34,7 +34,7 @@ static void the_divergence_of_two_rows_is_what_a_pencil_says(void **state)
     const apr_row_difference e = apr_compare_logits(a, b, 2, -1);
     near(e.kl, 0.9 * log(1.5) + 0.1 * log(0.25), 1e-7);
     assert_true(e.same_top);
-    assert_true(e.nll_truth == 0.0 && e.nll_other == 0.0);
+    assert_true(e.nll_reference == 0.0 && e.nll_other == 0.0);
 }
 
 static void equal_distributions_do_not_diverge(void **state)
@@ -93,7 +93,7 @@ static void means_medians_and_perplexities_are_those_of_the_rows(void **state)
     near(d.second_half, (0.3 + 0.4 + 0.8 + 0.6) / 4, 1e-12); /* the short window has no second half: 2 of 4 */
     near(d.second_half_top, 0.5, 1e-12);
     assert_int_equal(d.n_scored, 7);
-    near(d.perplexity_truth, 2.0, 1e-12);
+    near(d.perplexity_reference, 2.0, 1e-12);
     near(d.perplexity_other, 4.0, 1e-12);
     near(d.kl[7], 0.6, 1e-7);
     assert_int_equal(d.n_windows, 3);
@@ -113,7 +113,7 @@ static void one_row_that_is_no_number_spoils_the_mean_and_is_named(void **state)
     assert_int_equal(apr_divergence_of(&d, rows, 4, 4, NULL), APR_OK);
     assert_true(isnan(d.mean) && isnan(d.largest));
     assert_int_equal(d.largest_at, 1);
-    near(d.perplexity_truth, 1.0, 1e-12);
+    near(d.perplexity_reference, 1.0, 1e-12);
     apr_divergence_close(&d);
     assert_int_equal(apr_divergence_of(&d, rows, 0, 4, NULL), APR_E_USAGE);
     apr_divergence_close(&d);
@@ -166,22 +166,22 @@ static void the_host_is_near_the_reference_in_pieces_and_token_by_token(void **s
     for (int i = 0; i < 128; i++) ids[i] = (i * 37 + 11) % 2000;
     assert_int_equal(apr_model_open(&source, "tests/data/tiny-qwen2/tiny-qwen2-Q4_K_M.gguf", NULL), APR_OK);
     assert_int_equal(apr_canonical(&model, &source, NULL), APR_OK);
-    apr_session *const truth = opened(&model, &apr_ref_backend), *const other = opened(&model, NULL);
+    apr_session *const reference = opened(&model, &apr_ref_backend), *const other = opened(&model, NULL);
     for (int i = 0; i < 4; i++) {
         const apr_compared_text text = {.ids = ids, .n_ids = 128, .window = 64, .piece = pieces[i]};
-        assert_int_equal(apr_compare_on_text(truth, other, &text, NULL, NULL, &d[i], NULL), APR_OK);
+        assert_int_equal(apr_compare_on_text(reference, other, &text, NULL, NULL, &d[i], NULL), APR_OK);
         assert_int_equal(d[i].n_rows, 128);
         assert_true(d[i].largest > 0.0 && d[i].mean <= 3.1e-6 && d[i].same_top >= 0.998);
     }
     assert_true(d[0].mean == d[3].mean); /* windows of 64 fit either way */
     for (int i = 0; i < 4; i++) apr_divergence_close(&d[i]);
     apr_session_close(other);
-    apr_session_close(truth);
+    apr_session_close(reference);
     apr_model_close(&model);
     apr_model_close(&source);
 }
 
-/* The other's first token of each window is its own: what it predicts is what it predicts of those ids when it is the truth. */
+/* The other's first token of each window is its own: what it predicts is what it predicts of those ids when it is the reference. */
 static void each_model_may_read_windows_that_begin_with_its_own_token(void **state)
 {
     (void)state;
@@ -195,21 +195,21 @@ static void each_model_may_read_windows_that_begin_with_its_own_token(void **sta
         own[i] = i % WINDOW == 0 ? 2047 : ids[i];
     }
     assert_int_equal(apr_model_open(&model, tiny, NULL), APR_OK);
-    apr_session *const truth = opened(&model, NULL), *const other = opened(&model, NULL);
+    apr_session *const reference = opened(&model, NULL), *const other = opened(&model, NULL);
     const apr_compared_text texts[] = {{.ids = ids, .n_ids = N, .window = WINDOW, .piece = 7},
                                        {.ids = ids, .ids_other = own, .n_ids = N, .window = WINDOW, .piece = 7},
                                        {.ids = own, .n_ids = N, .window = WINDOW, .piece = 7}};
-    assert_int_equal(apr_compare_on_text(truth, other, &texts[0], NULL, NULL, &same, NULL), APR_OK);
-    assert_int_equal(apr_compare_on_text(truth, other, &texts[1], NULL, NULL, &apart, NULL), APR_OK);
-    assert_int_equal(apr_compare_on_text(truth, other, &texts[2], NULL, NULL, &alone, NULL), APR_OK);
+    assert_int_equal(apr_compare_on_text(reference, other, &texts[0], NULL, NULL, &same, NULL), APR_OK);
+    assert_int_equal(apr_compare_on_text(reference, other, &texts[1], NULL, NULL, &apart, NULL), APR_OK);
+    assert_int_equal(apr_compare_on_text(reference, other, &texts[2], NULL, NULL, &alone, NULL), APR_OK);
     assert_true(same.largest == 0.0 && alone.largest == 0.0 && apart.mean > 1e-4);
-    assert_true(apart.perplexity_truth == same.perplexity_truth && apart.perplexity_other == alone.perplexity_truth);
-    assert_true(same.perplexity_truth != alone.perplexity_truth);
+    assert_true(apart.perplexity_reference == same.perplexity_reference && apart.perplexity_other == alone.perplexity_reference);
+    assert_true(same.perplexity_reference != alone.perplexity_reference);
     apr_divergence_close(&same);
     apr_divergence_close(&apart);
     apr_divergence_close(&alone);
     apr_session_close(other);
-    apr_session_close(truth);
+    apr_session_close(reference);
     apr_model_close(&model);
 }
 
@@ -217,7 +217,7 @@ static void a_model_is_the_same_as_itself_and_not_as_one_with_a_matrix_lost(void
 {
     (void)state;
     apr_model a, b;
-    apr_session *truth, *other;
+    apr_session *reference, *other;
     apr_divergence d;
     int32_t ids[100];
     apr_session_options options = apr_session_defaults;
@@ -226,12 +226,12 @@ static void a_model_is_the_same_as_itself_and_not_as_one_with_a_matrix_lost(void
     for (int i = 0; i < 100; i++) ids[i] = (i * 37 + 11) % 2000;
     assert_int_equal(apr_model_open(&a, tiny, NULL), APR_OK);
     assert_int_equal(apr_model_open(&b, tiny, NULL), APR_OK);
-    assert_int_equal(apr_session_open(&truth, &a, &options, NULL), APR_OK);
+    assert_int_equal(apr_session_open(&reference, &a, &options, NULL), APR_OK);
     assert_int_equal(apr_session_open(&other, &b, &options, NULL), APR_OK);
-    assert_int_equal(apr_compare_models(truth, other, ids, 100, 40, NULL, NULL, &d, NULL), APR_OK);
+    assert_int_equal(apr_compare_models(reference, other, ids, 100, 40, NULL, NULL, &d, NULL), APR_OK);
     assert_int_equal(d.n_rows, 100);
     assert_int_equal(d.n_scored, 39 + 39 + 19);
-    assert_true(d.largest == 0.0 && d.same_top == 1.0 && d.perplexity_truth == d.perplexity_other && d.perplexity_truth > 1.0);
+    assert_true(d.largest == 0.0 && d.same_top == 1.0 && d.perplexity_reference == d.perplexity_other && d.perplexity_reference > 1.0);
     apr_divergence_close(&d);
     apr_session_close(other);
 
@@ -239,12 +239,12 @@ static void a_model_is_the_same_as_itself_and_not_as_one_with_a_matrix_lost(void
     uint8_t *const zeros = calloc(1, lost->n_bytes);
     lost->data = zeros;
     assert_int_equal(apr_session_open(&other, &b, &options, NULL), APR_OK);
-    assert_int_equal(apr_compare_models(truth, other, ids, 100, 40, NULL, NULL, &d, NULL), APR_OK);
+    assert_int_equal(apr_compare_models(reference, other, ids, 100, 40, NULL, NULL, &d, NULL), APR_OK);
     assert_true(d.mean > 0.4);
     apr_divergence_close(&d);
-    assert_int_equal(apr_compare_models(truth, other, ids, 100, 65, NULL, NULL, &d, NULL), APR_E_USAGE);
-    assert_int_equal(apr_compare_models(truth, other, ids, 0, 40, NULL, NULL, &d, NULL), APR_E_USAGE);
-    apr_session_close(truth);
+    assert_int_equal(apr_compare_models(reference, other, ids, 100, 65, NULL, NULL, &d, NULL), APR_E_USAGE);
+    assert_int_equal(apr_compare_models(reference, other, ids, 0, 40, NULL, NULL, &d, NULL), APR_E_USAGE);
+    apr_session_close(reference);
     apr_session_close(other);
     apr_model_close(&a);
     apr_model_close(&b);

@@ -2,7 +2,7 @@
 #include "runtime/calibrate/damage.h"
 
 #include "convert/convert.h"
-#include "convert/dialect.h"
+#include "convert/naming.h"
 #include "kernels/rows.h"
 #include "runtime/check/compare.h"
 #include "tests/support/conversion.h"

@@ -132,7 +132,7 @@ static void one_other_value_is_found_where_it_is(void **state)
     assert_true(d->tensors[1].differs && d->tensors[1].has_metrics && !d->tensors[0].differs);
     assert_true(d->tensors[1].metrics.max_at == 4 && d->tensors[1].metrics.max_error == 0.125f);
 
-    /* root mean square of the truth: sqrt((1 + 4 + 1/4 + 9 + 1/16 + 16) / 6) */
+    /* root mean square of the reference: sqrt((1 + 4 + 1/4 + 9 + 1/16 + 16) / 6) */
     const double off = 0.125 / sqrt(30.3125 / 6.0);
     assert_true(fabs(apr_diff_relative_max(&d->tensors[1].metrics) - off) < 1e-12);
     d = diff_changed(c, &(apr_diff_options){.tolerance = off * 1.001});

@@ -2,7 +2,7 @@
  * numbers beyond half precision, YaRN's scale of scores, rotary dimensions of two kinds. */
 #define _XOPEN_SOURCE 700
 #include "convert/convert.h"
-#include "convert/dialect.h"
+#include "convert/naming.h"
 #include "runtime/session/session.h"
 #include "tests/support/conversion.h"
 #include "tests/support/family_model.h"
@@ -116,16 +116,16 @@ static void check_splits(const char *family, const apr_backend *backend)
     run r;
     open_model(&r, in_work(family));
     start(&r, backend, N_TOKENS);
-    float *const truth = logits_of(&r, N_TOKENS), *const parts = malloc(N_TOKENS * r.width * sizeof *parts);
+    float *const reference = logits_of(&r, N_TOKENS), *const parts = malloc(N_TOKENS * r.width * sizeof *parts);
     assert_non_null(parts);
     for (int at = 1; at < N_TOKENS; at++) {
         apr_session_reset(r.session);
         eval(&r, 0, at, parts);
         eval(&r, at, N_TOKENS - at, parts + (size_t)at * r.width);
-        const double off = distance(parts, truth, N_TOKENS * r.width);
+        const double off = distance(parts, reference, N_TOKENS * r.width);
         if (!(off < 5e-5)) fail_msg("%s, split behind token %d: off by %g", family, at, off);
     }
-    free(truth);
+    free(reference);
     free(parts);
     close_run(&r);
 }
@@ -214,7 +214,7 @@ static void quantized_value_heads_are_run_in_ggmls_order(void **state)
     } rows[] = {{"q8_0", APR_Q8_0, true}, {"q4_0", APR_Q4_0, true}, {"q6_k", APR_Q6_K, false}, {"q4_k", APR_Q4_K, false}};
     (void)state;
     make("spellings", "qwen3_5_wide", NULL);
-    float *const truth = logits_of_path(in_work("qwen3_5_wide"));
+    float *const reference = logits_of_path(in_work("qwen3_5_wide"));
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         const size_t n = (size_t)N_TOKENS * 148;
         run r;
@@ -225,15 +225,15 @@ static void quantized_value_heads_are_run_in_ggmls_order(void **state)
         close_run(&r);
         float *const grouped = logits_of_path(in_work("w.apr")), *const tiled = with_heads(in_work("w.gguf"), false);
         float *const wrong = with_heads(in_work("w.gguf"), true);
-        const double cost = distance(grouped, truth, n), off = distance(tiled, truth, n), apart = distance(tiled, grouped, n);
+        const double cost = distance(grouped, reference, n), off = distance(tiled, reference, n), apart = distance(tiled, grouped, n);
         if (!(apart < (rows[i].same_blocks ? 2e-5 : 2 * cost))) fail_msg("%s: the GGUF is %g from the APR", rows[i].type, apart);
         if (!(off < 1.5 * cost)) fail_msg("%s: off by %g in ggml's order, by %g in ours", rows[i].type, off, cost);
-        if (!(distance(wrong, truth, n) > 0.5)) fail_msg("%s: the order of heads changes nothing", rows[i].type);
+        if (!(distance(wrong, reference, n) > 0.5)) fail_msg("%s: the order of heads changes nothing", rows[i].type);
         free(grouped);
         free(tiled);
         free(wrong);
     }
-    free(truth);
+    free(reference);
 }
 
 /* ---- numbers beyond half precision ---- */
@@ -263,10 +263,10 @@ static void activations_beyond_half_precision_stay_numbers(void **state)
         open_model(&host, in_work(families[i]));
         start(&ref, &apr_ref_backend, N_TOKENS);
         start(&host, NULL, N_TOKENS);
-        float *const truth = logits_of(&ref, N_TOKENS), *const logits = logits_of(&host, N_TOKENS);
-        const double off = distance(logits, truth, N_TOKENS * host.width);
+        float *const reference = logits_of(&ref, N_TOKENS), *const logits = logits_of(&host, N_TOKENS);
+        const double off = distance(logits, reference, N_TOKENS * host.width);
         if (!(off < 1e-4)) fail_msg("%s: off by %g", families[i], off);
-        free(truth);
+        free(reference);
         free(logits);
         close_run(&ref);
         close_run(&host);

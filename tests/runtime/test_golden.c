@@ -48,7 +48,7 @@ typedef struct seen {
     bool rows_say_where; /* every failed figure names one */
 } seen;
 
-static apr_status see(void *user, const apr_golden_figure *f, apr_error *err)
+static apr_status see(void *user, const apr_golden_result *f, apr_error *err)
 {
     seen *const s = user;
     (void)err;
@@ -136,12 +136,12 @@ static void a_bound_is_that_of_the_coarsest_rounding(void **state)
         {{APR_RUNS_ON_REF, .kv_dtype = APR_F32}, "float32 sums, one after the other"},
         {{APR_RUNS_ON_HOST, .kv_dtype = APR_F32}, "float32 sums in another order"},
         {{APR_RUNS_ON_DEVICE, .kv_dtype = APR_F32}, "float32 sums in another order"},
-        {{APR_RUNS_ON_HOST, .kv_dtype = APR_F16}, "kept in FP16"},
+        {{APR_RUNS_ON_HOST, .kv_dtype = APR_F16}, "stored in FP16"},
         {{APR_RUNS_ON_DEVICE, .streamed = true, .kv_dtype = APR_F32}, "15 bits"},
         {{APR_RUNS_ON_DEVICE, .streamed = true, .fp16_products = true, .kv_dtype = APR_F32}, "round their inputs to FP16"},
         {{APR_RUNS_ON_DEVICE, .fp16_products = true, .kv_dtype = APR_F32}, "round their inputs to FP16"},
         {{APR_RUNS_ON_DEVICE, .fp16_products = true, .kv_dtype = APR_Q8_0}, "8 bits"},
-        {{APR_RUNS_ON_DEVICE, .fp16_products = true, .kv_dtype = APR_F8_E4M3}, "kept in FP8"},
+        {{APR_RUNS_ON_DEVICE, .fp16_products = true, .kv_dtype = APR_F8_E4M3}, "stored in FP8"},
         {{APR_RUNS_ON_DEVICE, .fp16_products = true, .fp8_products = true, .kv_dtype = APR_F16}, "round their inputs to FP8"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -176,7 +176,7 @@ static void a_wrong_model_fails_in_every_grouping(void **state)
 static void a_tolerance_that_is_given_is_absolute(void **state)
 {
     (void)state;
-    apr_golden_figure f[2];
+    apr_golden_result f[2];
     subject s;
 
     open_subject(&s, "llama", NULL, NULL, APR_F16);
@@ -195,7 +195,7 @@ static void an_infinite_number_is_met_by_itself_alone(void **state)
     const family_edit edit = {leave_out_gains, norm};
 
     for (int is_wrong = 0; is_wrong < 2; is_wrong++) {
-        apr_golden_figure f[2];
+        apr_golden_result f[2];
         subject s;
         open_subject(&s, "llama", is_wrong ? &edit : NULL, NULL, APR_F32);
         s.arrays.logits[7 * s.arrays.vocab_size + 5] = -INFINITY;
@@ -210,7 +210,7 @@ static void an_infinite_number_is_met_by_itself_alone(void **state)
 static void arrays_of_another_model_are_refused(void **state)
 {
     (void)state;
-    apr_golden_figure f[2];
+    apr_golden_result f[2];
     apr_error err = {0};
     subject s;
 

@@ -1,7 +1,7 @@
 /* runtime/check/golden_checks.h: the bundled model does what transformers recorded of it; every number of the recording is looked at. */
 #include "formats/base/bytes.h"
 #include "runtime/check/golden_checks.h"
-#include "tests/support/made_model.h"
+#include "tests/support/edited_model.h"
 #include "tests/support/work_folder.h"
 
 #include <math.h>
@@ -43,7 +43,7 @@ static apr_recorded_check judge_with(const fixture *f, apr_recorded_kind kind, c
 {
     apr_recorded_check c;
     apr_error err = {0};
-    if (apr_recorded_judge(&f->recorded, kind, &f->subject, options, &c, &err) != APR_OK) fail_msg("%s", err.text);
+    if (apr_recorded_check_run(&f->recorded, kind, &f->subject, options, &c, &err) != APR_OK) fail_msg("%s", err.text);
     assert_int_equal(c.kind, kind);
     return c;
 }
@@ -55,7 +55,7 @@ static apr_status refuse(const fixture *f, apr_recorded_kind kind, apr_error *er
 {
     apr_recorded_check c;
     *err = (apr_error){0};
-    return apr_recorded_judge(&f->recorded, kind, &f->subject, &defaults, &c, err);
+    return apr_recorded_check_run(&f->recorded, kind, &f->subject, &defaults, &c, err);
 }
 
 static cJSON *prompt_of(const fixture *f, int i) { return cJSON_GetArrayItem(cJSON_GetObjectItem(f->recorded.json, "prompts"), i); }
@@ -80,7 +80,7 @@ static void the_model_does_what_was_recorded_of_it(void **state)
 {
     (void)state;
     static const struct {
-        int64_t n_judged, n_total;
+        int64_t n_checked, n_total;
         bool has_bound;
     } wanted[APR_N_RECORDED] = {
         [APR_RECORDED_TEMPLATE] = {3, 0, false}, [APR_RECORDED_TOKENS] = {6, 0, false},    [APR_RECORDED_GREEDY] = {6, 6, false},
@@ -94,7 +94,7 @@ static void the_model_does_what_was_recorded_of_it(void **state)
     for (int kind = 0; kind < APR_N_RECORDED; kind++) {
         const apr_recorded_check c = judge(&f, (apr_recorded_kind)kind);
         if (!c.passed) fail_msg("%s: %s", apr_recorded_name((apr_recorded_kind)kind), c.first_bad);
-        assert_true(c.n_judged == wanted[kind].n_judged && c.n_good == c.n_judged && c.n_total == wanted[kind].n_total);
+        assert_true(c.n_checked == wanted[kind].n_checked && c.n_good == c.n_checked && c.n_total == wanted[kind].n_total);
         assert_true(isnan(c.bound) != wanted[kind].has_bound && c.first_bad[0] == '\0');
         if (wanted[kind].has_bound) assert_true(c.worst <= c.bound && c.bound > 0.0);
     }
@@ -132,18 +132,18 @@ static void one_other_token_fails_its_prompt_alone(void **state)
     open_fixture(&f, NULL);
     move(prompt_of(&f, 1), "ids", 0, 1);
     apr_recorded_check c = judge(&f, APR_RECORDED_TOKENS);
-    assert_true(!c.passed && c.n_good == 5 && c.n_judged == 6);
+    assert_true(!c.passed && c.n_good == 5 && c.n_checked == 6);
     assert_string_equal(c.first_bad, apr_json_get_string(prompt_of(&f, 1), "rendered"));
 
     move(prompt_of(&f, 0), "greedy_ids", 2, 1);
     cJSON_SetNumberValue(cJSON_GetObjectItem(prompt_of(&f, 2), "greedy_min_margin"), 0.01); /* nearly a tie: not judged */
     c = judge(&f, APR_RECORDED_GREEDY);
-    assert_true(!c.passed && c.n_total == 6 && c.n_judged == 5);
+    assert_true(!c.passed && c.n_total == 6 && c.n_checked == 5);
     assert_string_equal(c.first_bad, apr_json_get_string(prompt_of(&f, 0), "text"));
     apr_recorded_options options = defaults;
     options.margin = 1e6;
     c = judge_with(&f, APR_RECORDED_GREEDY, &options);
-    assert_true(!c.passed && c.n_judged == 0); /* nothing was proven */
+    assert_true(!c.passed && c.n_checked == 0); /* nothing was proven */
     close_fixture(&f);
 }
 
@@ -160,7 +160,7 @@ static void another_rendering_of_a_chat_is_named_by_its_question(void **state)
     assert_non_null(chat);
     cJSON_ReplaceItemInObject(chat, "rendered", cJSON_CreateString("<|im_start|>user\n"));
     const apr_recorded_check c = judge(&f, APR_RECORDED_TEMPLATE);
-    assert_true(!c.passed && c.n_good == 2 && c.n_judged == 3);
+    assert_true(!c.passed && c.n_good == 2 && c.n_checked == 3);
     assert_string_equal(c.first_bad, apr_json_get_string(chat, "text"));
 
     apr_vocab bare = f.model.vocab;
@@ -208,7 +208,7 @@ static void a_verse_with_another_word_is_not_recited(void **state)
     assert_true(apr_json_get_bool(second, "exact", &exact) && exact);
     cJSON_ReplaceItemInObject(second, "text", cJSON_CreateString("In the beginning was the Word."));
     apr_recorded_check c = judge(&f, APR_RECORDED_RECITE);
-    assert_true(!c.passed && c.n_good == 2 && c.n_judged == 3);
+    assert_true(!c.passed && c.n_good == 2 && c.n_checked == 3);
     assert_string_equal(c.first_bad, apr_json_get_string(second, "ref"));
 
     apr_recorded_options options = defaults;
@@ -219,7 +219,7 @@ static void a_verse_with_another_word_is_not_recited(void **state)
 
     cJSON_ReplaceItemInObject(second, "exact", cJSON_CreateFalse()); /* who recorded it could not either */
     c = judge(&f, APR_RECORDED_RECITE);
-    assert_true(c.passed && c.n_judged == 2 && c.n_total == 3);
+    assert_true(c.passed && c.n_checked == 2 && c.n_total == 3);
     close_fixture(&f);
 }
 
@@ -261,7 +261,7 @@ static void what_was_not_recorded_does_not_pass(void **state)
     f.recorded.json = cJSON_CreateObject();
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         const apr_recorded_check c = judge(&f, kinds[i]);
-        assert_true(!c.passed && c.n_judged == 0);
+        assert_true(!c.passed && c.n_checked == 0);
     }
     assert_int_equal(refuse(&f, APR_RECORDED_PERPLEXITY, &err), APR_E_DAMAGED);
     close_fixture(&f);
@@ -302,13 +302,13 @@ static void each_break_shows_in_the_first_layer_that_has_it(void **state)
     static const char *const first[] = {[MADE_NORM_LEFT_OUT] = "after layer 2, token 0",
                                         [MADE_HEADS_SWAPPED] = "after layer 1, token ",
                                         [MADE_THETA_DOUBLED] = "after layer 1, token "};
-    apr_model truth;
+    apr_model reference;
     fixture f;
 
-    assert_int_equal(apr_model_open(&truth, folder, NULL), APR_OK);
+    assert_int_equal(apr_model_open(&reference, folder, NULL), APR_OK);
     for (made_break how = MADE_GOOD; how < N_MADE_BREAKS; how++) {
         made other;
-        made_open(&other, &truth, NULL, APR_F32, APR_F32, how);
+        made_open(&other, &reference, NULL, APR_F32, APR_F32, how);
         open_fixture(&f, &other);
         const apr_recorded_check logits = judge(&f, APR_RECORDED_LOGITS), hidden = judge(&f, APR_RECORDED_HIDDEN),
                                  top = judge(&f, APR_RECORDED_TOP);
@@ -319,7 +319,7 @@ static void each_break_shows_in_the_first_layer_that_has_it(void **state)
         close_fixture(&f);
         made_close(&other);
     }
-    apr_model_close(&truth);
+    apr_model_close(&reference);
 }
 
 int main(void)

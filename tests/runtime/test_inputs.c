@@ -1,9 +1,9 @@
 /* runtime/calibrate/inputs.h: every product's input is seen once, as the product had it. */
 #include "runtime/calibrate/inputs.h"
 
-#include "convert/dialect.h"
+#include "convert/naming.h"
 #include "tests/support/family_model.h"
-#include "tests/support/made_model.h"
+#include "tests/support/edited_model.h"
 #include "tests/support/work_folder.h"
 
 #include <omp.h>
@@ -14,7 +14,7 @@ typedef struct subject {
     apr_model source, canonical;
     made made;
     apr_session *session;
-    apr_feeds feeds;
+    apr_layer_inputs feeds;
     int32_t ids[N_IDS];
 } subject;
 
@@ -31,12 +31,12 @@ static void open_subject(subject *s, const char *family)
     made_open_edited(&s->made, &s->canonical, APR_F32, NULL);
     s->session = made_session(&s->made.model, N_CTX);
     for (int32_t i = 0; i < N_IDS; i++) s->ids[i] = (i * 37 + i * i) % 100;
-    if (apr_feeds_of(&s->feeds, s->session, &err) != APR_OK) fail_msg("%s", err.text);
+    if (apr_layer_inputs_of(&s->feeds, s->session, &err) != APR_OK) fail_msg("%s", err.text);
 }
 
 static void close_subject(subject *s)
 {
-    apr_feeds_close(&s->feeds);
+    apr_layer_inputs_close(&s->feeds);
     apr_session_close(s->session);
     made_close(&s->made);
     apr_model_close(&s->canonical);
@@ -45,7 +45,7 @@ static void close_subject(subject *s)
 
 /* Everything that is seen, kept. */
 typedef struct seen {
-    const apr_feeds *feeds;
+    const apr_layer_inputs *feeds;
     float *rows[256][40]; /* by feed and expert + 1 */
     int64_t n_rows[256][40];
     size_t order[4096], n_calls;
@@ -75,7 +75,7 @@ static seen *see(subject *s, const bool *wanted)
     all->feeds = &s->feeds;
     all->n_until = -1;
     const apr_pass pass = {.wanted = wanted, .visit = keep, .user = all};
-    if (apr_feeds_visit(&s->feeds, s->session, &pass, s->ids, N_IDS, &err) != APR_OK) fail_msg("%s", err.text);
+    if (apr_layer_inputs_visit(&s->feeds, s->session, &pass, s->ids, N_IDS, &err) != APR_OK) fail_msg("%s", err.text);
     return all;
 }
 
@@ -136,7 +136,7 @@ static void rows_are_those_that_the_product_had(void **state)
     seen *const all = see(&s, NULL);
 
     for (size_t i = 0; i < s.feeds.n_feeds; i++) {
-        const apr_feed *const f = &s.feeds.feeds[i];
+        const apr_layer_input *const f = &s.feeds.feeds[i];
         assert_int_equal(all->n_rows[i][0], N_IDS);
         run_until(&s, f->op);
         float *const there = read_value(&s, f->value);
@@ -185,7 +185,7 @@ static void a_visitor_that_fails_ends_the_visit_with_its_sentence(void **state)
     all->feeds = &s.feeds;
     all->n_until = 3;
     const apr_pass pass = {.visit = keep, .user = all};
-    assert_int_equal(apr_feeds_visit(&s.feeds, s.session, &pass, s.ids, N_IDS, &err), APR_E_IO);
+    assert_int_equal(apr_layer_inputs_visit(&s.feeds, s.session, &pass, s.ids, N_IDS, &err), APR_E_IO);
     assert_string_equal(err.text, "enough");
     assert_int_equal(all->n_calls, 3);
     forget(all);
@@ -251,8 +251,8 @@ static void experts_see_the_tokens_that_chose_them(void **state)
         seen *const all = see(&s, NULL);
         size_t n_layers = 0;
         for (size_t i = 0; i + 1 < s.feeds.n_feeds; i++) {
-            if (s.feeds.feeds[i].n_experts == 0 || s.feeds.feeds[i].is_middle) continue;
-            assert_true(s.feeds.feeds[i + 1].is_middle);
+            if (s.feeds.feeds[i].n_experts == 0 || s.feeds.feeds[i].is_expert_hidden) continue;
+            assert_true(s.feeds.feeds[i + 1].is_expert_hidden);
             expect_outputs(&s, all, i, i + 1);
             n_layers++;
         }

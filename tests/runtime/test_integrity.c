@@ -76,7 +76,7 @@ static void a_flipped_bit_is_found_in_its_tensor(void **state)
     assert_true(found.n_of[APR_FOUND_CHECKSUM] == 2 && found.n_good == m.n_tensors - 1 && found.footer == APR_FOOTER_BAD);
     assert_true(found.findings[0].kind == APR_FOUND_CHECKSUM && found.findings[0].name == NULL); /* the file's own */
     const apr_tensor *const odd = apr_model_find(&m, "odd");
-    const apr_finding *its = NULL;
+    const apr_integrity_result *its = NULL;
     for (size_t i = 1; i < found.n_findings; i++)
         if (found.findings[i].kind == APR_FOUND_CHECKSUM) its = &found.findings[i];
     assert_non_null(its);

@@ -1,5 +1,5 @@
-/* runtime/check/intervals.h: what drawing windows again and again must come to. */
-#include "runtime/check/intervals.h"
+/* runtime/check/bootstrap.h: what drawing windows again and again must come to. */
+#include "runtime/check/bootstrap.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -32,7 +32,7 @@ static void fill_two_kinds(apr_window_sums *windows, size_t n)
                                        .n_rows = WINDOW,
                                        .n_same_top = is_high ? 4 : 6,
                                        .n_scored = WINDOW - 1,
-                                       .nll_truth = (WINDOW - 1) * log(8.0),
+                                       .nll_reference = (WINDOW - 1) * log(8.0),
                                        .nll_other = (WINDOW - 1) * (is_high ? log(10.0) : log(8.0))};
     }
 }
@@ -63,8 +63,8 @@ static void what_is_the_same_in_all_windows_is_certain(void **state)
     fill_two_kinds(windows, N_WINDOWS);
     const apr_divergence d = with_windows(windows, N_WINDOWS);
     const apr_divergence_intervals i = intervals_of(&d, 1);
-    near(i.perplexity_truth.low, 8.0, 1e-9);
-    near(i.perplexity_truth.high, 8.0, 1e-9);
+    near(i.perplexity_reference.low, 8.0, 1e-9);
+    near(i.perplexity_reference.high, 8.0, 1e-9);
     assert_true(i.perplexity_other.low > 8.0 && i.perplexity_other.high < 10.0);
     /* drawn in pairs: the ratio and the difference go with it */
     near(i.ratio.low, i.perplexity_other.low / 8.0, 1e-9);

@@ -19,17 +19,17 @@ static void near(double found, double wanted)
 static void differences_are_what_a_pencil_says(void **state)
 {
     (void)state;
-    const float truth[4] = {3, 4, 0, 2}, other[4] = {3, 5, 0, 2};
-    const apr_difference d = apr_difference_of(truth, other, 2, 2);
+    const float reference[4] = {3, 4, 0, 2}, other[4] = {3, 5, 0, 2};
+    const apr_difference d = apr_difference_of(reference, other, 2, 2);
     near(d.largest, 1.0);
     assert_int_equal(d.largest_at, 1);
     near(d.peak, 1.0 / sqrt(12.5)); /* the first row's root mean square */
     near(d.relative, 1.0 / sqrt(29.0));
     near(d.cosine, 33.0 / sqrt(29.0 * 38.0));
-    assert_true(d.finite && d.crc_truth != d.crc_other);
+    assert_true(d.finite && d.crc_reference != d.crc_other);
 
-    const apr_difference same = apr_difference_of(truth, truth, 2, 2);
-    assert_true(same.cosine == 1.0 && same.largest == 0.0 && same.peak == 0.0 && same.relative == 0.0 && same.crc_truth == same.crc_other);
+    const apr_difference same = apr_difference_of(reference, reference, 2, 2);
+    assert_true(same.cosine == 1.0 && same.largest == 0.0 && same.peak == 0.0 && same.relative == 0.0 && same.crc_reference == same.crc_other);
 
     const float zeros[2] = {0, 0}, ones[2] = {1, 1}, bad[2] = {1, NAN};
     assert_true(isinf(apr_difference_of(zeros, ones, 1, 2).peak) && isinf(apr_difference_of(zeros, ones, 1, 2).relative));
@@ -43,7 +43,7 @@ static void differences_are_what_a_pencil_says(void **state)
 
 typedef struct pair {
     apr_model a, b;
-    apr_session *truth, *other;
+    apr_session *reference, *other;
     int32_t ids[200];
 } pair;
 
@@ -71,7 +71,7 @@ static void open_pair(pair *p)
 
 static void close_pair(pair *p)
 {
-    apr_session_close(p->truth);
+    apr_session_close(p->reference);
     apr_session_close(p->other);
     apr_model_close(&p->a);
     apr_model_close(&p->b);
@@ -119,11 +119,11 @@ static void the_host_does_what_the_reference_does_also_beyond_4000(void **state)
         apr_parity_options options = all_of(positions, 3);
 
         open_pair(&p);
-        p.truth = open_session(&p.a, &apr_ref_backend, 4117, kv[k]);
+        p.reference = open_session(&p.a, &apr_ref_backend, 4117, kv[k]);
         p.other = open_session(&p.b, &apr_host_backend, 4117, kv[k]);
         options.on_record = note;
         options.user = &s;
-        assert_int_equal(apr_parity_run(p.truth, p.other, p.ids, 200, &options, &result, NULL), APR_OK);
+        assert_int_equal(apr_parity_run(p.reference, p.other, p.ids, 200, &options, &result, NULL), APR_OK);
         for (int op = 0; op < APR_OP_COUNT; op++)
             if (s.peak[op] > 0.0)
                 print_message("cache %s, %s: peak %.1e, relative %.1e\n", apr_dtypes[kv[k]].name, apr_op_name((apr_op_kind)op), s.peak[op],
@@ -131,17 +131,17 @@ static void the_host_does_what_the_reference_does_also_beyond_4000(void **state)
         assert_false(result.failed);
         assert_int_equal(result.n_positions, 2);
         assert_int_equal(result.last_position, 4116);
-        assert_int_equal(result.n_judged, s.n);
+        assert_int_equal(result.n_checked, s.n);
         assert_int_equal(result.n_passed, s.n);
         assert_int_equal(s.n_kv, 2 * 2 * 2 * 2); /* keys and values of a store in each of two layers */
-        assert_int_equal(s.n, 2 * 2 * (int64_t)apr_session_program(p.truth)->n_ops + s.n_kv / 2);
-        assert_int_equal(apr_session_position(p.truth), 0);
+        assert_int_equal(s.n, 2 * 2 * (int64_t)apr_session_program(p.reference)->n_ops + s.n_kv / 2);
+        assert_int_equal(apr_session_position(p.reference), 0);
         apr_parity_result_close(&result);
         close_pair(&p);
     }
 }
 
-/* One operation is damaged: every other one still agrees, since its input is the truth's. */
+/* One operation is damaged: every other one still agrees, since its input is the reference's. */
 static void a_damaged_tensor_is_named_and_nothing_else(void **state)
 {
     (void)state;
@@ -160,11 +160,11 @@ static void a_damaged_tensor_is_named_and_nothing_else(void **state)
         for (uint64_t b = 0; b < damaged->n_bytes; b++)
             bytes[b] = damaged->data[damaged->n_bytes - 2 + (b % 2) - (b & ~(uint64_t)1)]; /* bf16 backwards */
         damaged->data = bytes;
-        p.truth = open_session(&p.a, &apr_ref_backend, 128, APR_F16);
+        p.reference = open_session(&p.a, &apr_ref_backend, 128, APR_F16);
         p.other = open_session(&p.b, &apr_host_backend, 128, APR_F16);
         options.on_record = note;
         options.user = &s;
-        assert_int_equal(apr_parity_run(p.truth, p.other, p.ids, 200, &options, &result, NULL), APR_OK);
+        assert_int_equal(apr_parity_run(p.reference, p.other, p.ids, 200, &options, &result, NULL), APR_OK);
         assert_true(result.failed);
         assert_string_equal(result.first.name, names[i]);
         assert_int_equal(result.first.position, 0);
@@ -197,17 +197,17 @@ static void a_weight_of_another_type_may_have_that_types_error(void **state)
     weight->dtype = APR_Q8_0;
     weight->data = packed;
     weight->n_bytes = (uint64_t)n_bytes;
-    p.truth = open_session(&p.a, NULL, 64, APR_F16);
+    p.reference = open_session(&p.a, NULL, 64, APR_F16);
     p.other = open_session(&p.b, NULL, 64, APR_F16);
-    assert_int_equal(apr_weights_compare(&weights, p.truth, p.other, 0, NULL, NULL), APR_OK);
+    assert_int_equal(apr_weights_compare(&weights, p.reference, p.other, 0, NULL, NULL), APR_OK);
     assert_true(weights.n_far == 0 && !weights.unchanged);
     options.weights = &weights;
-    assert_int_equal(apr_parity_run(p.truth, p.other, p.ids, 200, &options, &result, NULL), APR_OK);
+    assert_int_equal(apr_parity_run(p.reference, p.other, p.ids, 200, &options, &result, NULL), APR_OK);
     assert_false(result.failed);
     assert_true(result.worst_relative[0] > 1e-3 && result.worst_relative[0] < 0.03 && result.worst_relative[1] == 0.0);
     apr_parity_result_close(&result);
     options.weights = NULL; /* as two backends it is a difference */
-    assert_int_equal(apr_parity_run(p.truth, p.other, p.ids, 200, &options, &result, NULL), APR_OK);
+    assert_int_equal(apr_parity_run(p.reference, p.other, p.ids, 200, &options, &result, NULL), APR_OK);
     assert_true(result.failed);
     assert_string_equal(result.first.name, "model.layers.0.mlp.gate_proj.weight");
     apr_parity_result_close(&result);
@@ -233,7 +233,7 @@ static void one_layer_and_one_operation_can_be_asked_for(void **state)
     pair p;
 
     open_pair(&p);
-    p.truth = open_session(&p.a, &apr_ref_backend, 64, APR_F16);
+    p.reference = open_session(&p.a, &apr_ref_backend, 64, APR_F16);
     p.other = open_session(&p.b, &apr_host_backend, 64, APR_F16);
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
         apr_parity_options options = all_of(positions, 1);
@@ -241,9 +241,9 @@ static void one_layer_and_one_operation_can_be_asked_for(void **state)
         apr_error err = {0};
         options.layer = cases[c].layer;
         options.op = cases[c].op;
-        const apr_status status = apr_parity_run(p.truth, p.other, p.ids, 200, &options, &result, &err);
+        const apr_status status = apr_parity_run(p.reference, p.other, p.ids, 200, &options, &result, &err);
         assert_int_equal(status, cases[c].n > 0 ? APR_OK : APR_E_USAGE);
-        assert_int_equal(result.n_judged, 2 * cases[c].n);
+        assert_int_equal(result.n_checked, 2 * cases[c].n);
         assert_false(result.failed);
         apr_parity_result_close(&result);
     }
@@ -260,11 +260,11 @@ static void sessions_that_cannot_be_compared_are_refused_with_the_reason(void **
     pair p;
 
     open_pair(&p);
-    p.truth = open_session(&p.a, NULL, 64, APR_F16);
+    p.reference = open_session(&p.a, NULL, 64, APR_F16);
     p.other = open_session(&p.b, NULL, 64, APR_F32);
-    assert_int_equal(apr_parity_run(p.truth, p.other, p.ids, 200, &options, &result, &err), APR_E_USAGE);
+    assert_int_equal(apr_parity_run(p.reference, p.other, p.ids, 200, &options, &result, &err), APR_E_USAGE);
     apr_parity_result_close(&result);
-    assert_int_equal(apr_parity_run(p.truth, p.other, p.ids, 0, &options, &result, NULL), APR_E_USAGE);
+    assert_int_equal(apr_parity_run(p.reference, p.other, p.ids, 0, &options, &result, NULL), APR_E_USAGE);
     apr_parity_result_close(&result);
     close_pair(&p);
 }

@@ -2,7 +2,7 @@
 #include "runtime/plan/partition.h"
 
 #include "runtime/plan/plan.h"
-#include "runtime/program/op_card.h"
+#include "runtime/program/op_spec.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -153,7 +153,7 @@ static void weigh(const shape *s, const apr_partition *p, uint64_t *sums)
 
 static uint64_t fullest(const shape *s, const apr_partition *p)
 {
-    uint64_t sums[APR_MOST_PLACES], most = 0;
+    uint64_t sums[APR_MAX_PLACES], most = 0;
     weigh(s, p, sums);
     for (int k = 0; k < p->n_places; k++) most = sums[k] > most ? sums[k] : most;
     return most;
@@ -203,7 +203,7 @@ static void a_larger_device_gets_more_layers(void **state)
     const apr_partition_options options = {
         .n_devices = 2, .weight_bytes = s.weight_bytes, .state_bytes = s.state_bytes, .capacities = capacities};
     apr_partition p;
-    uint64_t sums[APR_MOST_PLACES];
+    uint64_t sums[APR_MAX_PLACES];
     assert_int_equal(apr_partition_make(&p, &s.program, &options, NULL), APR_OK);
     weigh(&s, &p, sums);
     assert_true(sums[1] > 2 * sums[0] && sums[1] < 4 * sums[0]);

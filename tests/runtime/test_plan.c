@@ -1,7 +1,7 @@
 /* runtime/plan/plan.h: known totals of public models, layouts without overlaps, and the verdict at its edge. */
-#include "kernels/cuda/abreast_room.h"
+#include "kernels/cuda/small_gemm_workspace.h"
 #include "runtime/plan/plan.h"
-#include "runtime/program/op_card.h"
+#include "runtime/program/op_spec.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -157,7 +157,7 @@ static void check_overlaps(const planned *p)
             const int64_t begin_a = p->plan.value_offsets[a], begin_b = p->plan.value_offsets[b];
             const bool apart = begin_a + g->values[a].width <= begin_b || begin_b + g->values[b].width <= begin_a;
             const apr_op *const op = &g->ops[first[b]];
-            const bool in_place = last[a] == first[b] && op->in[0] == (int)a && begin_a == begin_b && apr_op_cards[op->kind]->in_place;
+            const bool in_place = last[a] == first[b] && op->in[0] == (int)a && begin_a == begin_b && apr_op_specs[op->kind]->in_place;
             if (!apart && !in_place) fail_msg("%s and %s overlap", g->values[a].name, g->values[b].name);
         }
     for (size_t v = 0; v < g->n_values; v++) {
@@ -217,10 +217,10 @@ static void a_device_pays_for_context_and_cublas_and_the_sums_add_up(void **stat
     assert_int_equal(line_bytes(&p.plan, APR_LINE_CUBLAS_WORKSPACE), 4 << 20);
     assert_int_equal(line_bytes(&p.plan, APR_LINE_HEADROOM), 1 << 30);
     const uint64_t slot = 14336 / 256 * 640 + 14336 / 16 * 4; /* its inputs in two bytes with scales, and squares */
-    assert_int_equal(p.plan.planes_slot, apr_cuda_round(14336 / 256 * 640) + apr_cuda_round(14336 / 16 * 4));
-    assert_in_range(p.plan.planes_slot, slot, slot + 511);
+    assert_int_equal(p.plan.activations_slot, apr_cuda_round(14336 / 256 * 640) + apr_cuda_round(14336 / 16 * 4));
+    assert_in_range(p.plan.activations_slot, slot, slot + 511);
     assert_int_equal(line_bytes(&p.plan, APR_LINE_WORKSPACE),
-                     apr_cuda_linear_bytes(512, 14336, 4096, false) + token_bytes + APR_PLANES_SLOTS * p.plan.planes_slot); /* down_proj */
+                     apr_cuda_linear_bytes(512, 14336, 4096, false) + token_bytes + APR_ACTIVATIONS_I16_SLOTS * p.plan.activations_slot); /* down_proj */
     for (size_t i = 0; i < p.plan.n_lines; i++) {
         assert_true(p.plan.lines[i].bytes > 0);
         assert_non_null(p.plan.lines[i].reason);
@@ -337,22 +337,22 @@ static void a_matrix_is_decoded_whole_or_in_equal_parts(void **state)
         int64_t n_in, n_out, rows;
         size_t bytes;
     } cases[] = {
-        {3584, 37888, 37888, APR_CUDA_TILE_BYTES},    /* 272 MB */
-        {3584, 152064, 50688, APR_CUDA_TILE_BYTES},   /* 1.1 GB in three */
-        {18944, 3584, 1792, APR_CUDA_TILE_BYTES / 4}, /* not 3,328 and 256 */
+        {3584, 37888, 37888, APR_CUDA_DEQUANTIZED_BYTES},    /* 272 MB */
+        {3584, 152064, 50688, APR_CUDA_DEQUANTIZED_BYTES},   /* 1.1 GB in three */
+        {18944, 3584, 1792, APR_CUDA_DEQUANTIZED_BYTES / 4}, /* not 3,328 and 256 */
         {1 << 21, 1000, 256, 1 << 20},                /* 256 at least */
         {1 << 21, 100, 100, 1 << 20},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
-        assert_int_equal(apr_cuda_tile_rows(cases[i].n_in, cases[i].n_out, cases[i].bytes), cases[i].rows);
+        assert_int_equal(apr_cuda_dequantized_rows(cases[i].n_in, cases[i].n_out, cases[i].bytes), cases[i].rows);
     for (int64_t n_out = 1; n_out < 100000; n_out += 997) {
-        const int64_t rows = apr_cuda_tile_rows(4096, n_out, 1 << 24), n_tiles = (n_out + rows - 1) / rows;
+        const int64_t rows = apr_cuda_dequantized_rows(4096, n_out, 1 << 24), n_tiles = (n_out + rows - 1) / rows;
         assert_true(rows * 4096 * 2 <= 1 << 24 && (rows == n_out || rows % 256 == 0));
         assert_true(n_out - (n_tiles - 1) * rows > rows - 256 * n_tiles); /* the last is as large but for what is rounded up */
     }
 }
 
-static size_t abreast_bytes(const apr_hparams *h, int64_t n_tokens, const apr_gpu *gpu)
+static size_t small_gemm_bytes(const apr_hparams *h, int64_t n_tokens, const apr_gpu *gpu)
 {
     static const apr_tensor gate = {0};
     const apr_experts_args a = {.n_in = h->hidden_size,
@@ -361,7 +361,7 @@ static size_t abreast_bytes(const apr_hparams *h, int64_t n_tokens, const apr_gp
                                 .n_experts = h->num_experts,
                                 .n_used = h->num_experts_per_tok,
                                 .gate = &gate};
-    return apr_cuda_experts_abreast_bytes(&a, n_tokens, gpu->n_sms);
+    return apr_cuda_experts_small_gemm_bytes(&a, n_tokens, gpu->n_sms);
 }
 
 /* Workspace is for every kind of product and attention, not for those that run today. */
@@ -382,14 +382,14 @@ static void experts_and_sinks_need_workspace_too(void **state)
     options.gpu = apr_gpu_find("h200");
     p = make(&h, &options);
     assert_int_equal(line_bytes(&p.plan, APR_LINE_WORKSPACE),
-                     abreast_bytes(&h, 1024, options.gpu) + token_bytes + APR_PLANES_SLOTS * p.plan.planes_slot);
-    assert_true(abreast_bytes(&h, 1024, options.gpu) > apr_cuda_experts_bytes(4096, 256, 6144, 256, 2));
-    assert_true(abreast_bytes(&h, 2048, options.gpu) > (size_t)APR_ABREAST_ENOUGH_MIB << 20);
+                     small_gemm_bytes(&h, 1024, options.gpu) + token_bytes + APR_ACTIVATIONS_I16_SLOTS * p.plan.activations_slot);
+    assert_true(small_gemm_bytes(&h, 1024, options.gpu) > apr_cuda_experts_bytes(4096, 256, 6144, 256, 2));
+    assert_true(small_gemm_bytes(&h, 2048, options.gpu) > (size_t)APR_SMALL_GEMM_ENOUGH_MIB << 20);
     drop(&p);
 }
 
-/* So that no number depends on the batch, there is room for 64 tokens abreast where a single one is evaluated at a time. */
-static void few_tokens_have_room_to_go_abreast_whatever_the_batch_is(void **state)
+/* So that no number depends on the batch, there is room for 64 tokens of a small GEMM, also where a single one is evaluated at a time. */
+static void few_tokens_have_room_for_a_small_gemm_at_any_batch(void **state)
 {
     (void)state;
     apr_hparams h = mixture("gpt_oss");
@@ -399,7 +399,7 @@ static void few_tokens_have_room_to_go_abreast_whatever_the_batch_is(void **stat
     h.hidden_size = h.moe_intermediate_size = 256;
     h.vocab_size = 64;
     planned p = make(&h, &options);
-    const uint64_t linear = apr_cuda_linear_abreast_bytes(64, 4096, options.gpu->n_sms), experts = abreast_bytes(&h, 64, options.gpu);
+    const uint64_t linear = apr_cuda_linear_small_gemm_bytes(64, 4096, options.gpu->n_sms), experts = small_gemm_bytes(&h, 64, options.gpu);
     assert_true(p.plan.workspace_slice * sizeof(float) >= (linear > experts ? linear : experts));
     drop(&p);
 }
@@ -534,7 +534,7 @@ int main(void)
         cmocka_unit_test(biases_of_experts_are_float32_vectors),
         cmocka_unit_test(a_matrix_is_decoded_whole_or_in_equal_parts),
         cmocka_unit_test(experts_and_sinks_need_workspace_too),
-        cmocka_unit_test(few_tokens_have_room_to_go_abreast_whatever_the_batch_is),
+        cmocka_unit_test(few_tokens_have_room_for_a_small_gemm_at_any_batch),
         cmocka_unit_test(the_verdict_turns_at_the_byte),
         cmocka_unit_test(mixtures_and_hybrids_take_what_is_known_of_them),
         cmocka_unit_test(senseless_options_are_refused_and_huge_ones_do_not_overflow),

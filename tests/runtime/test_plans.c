@@ -26,7 +26,7 @@ static void ask(asked *a, const char *name, uint64_t budget)
         fail_msg("%s: %s", name, err.text);
     a->bytes = calloc(a->program.n_weights + 1, sizeof *a->bytes);
     assert_non_null(a->bytes);
-    apr_plan_usual_weights(&a->program, a->bytes);
+    apr_plan_default_weights(&a->program, a->bytes);
     a->options = (apr_plans_options){.each = apr_plan_defaults, .n_devices = 1, .host_weight_bytes = a->bytes};
     a->options.each.gpu = apr_gpu_find("h100");
     a->options.each.budget_bytes = budget;
@@ -76,13 +76,13 @@ static void one_layer_fewer_does_not_fit(void **state)
 }
 
 /* What a model takes on one device at the i-th pace for so many tokens at a time; 0: there is no such pace. */
-static uint64_t bytes_at(const asked *a, int64_t batch, int i, apr_plan_pace *pace)
+static uint64_t bytes_at(const asked *a, int64_t batch, int i, apr_plan_speed *pace)
 {
     apr_plan_options options = a->options.each;
     apr_plan plan;
-    if (i >= apr_plan_n_paces(batch, true)) return 0;
-    apr_plan_set_pace(&options, batch, true, i);
-    *pace = (apr_plan_pace){options.n_batch, options.tile_bytes};
+    if (i >= apr_plan_n_speeds(batch, true)) return 0;
+    apr_plan_set_speed(&options, batch, true, i);
+    *pace = (apr_plan_speed){options.n_batch, options.tile_bytes};
     assert_int_equal(apr_plan_make(&plan, &a->program, &options, NULL), APR_OK);
     const uint64_t bytes = plan.device_bytes;
     apr_plan_close(&plan);
@@ -97,7 +97,7 @@ static void a_plan_goes_down_from_pace_to_pace_until_it_fits(void **state)
     asked a;
     ask(&a, "qwen2.5-32b", (uint64_t)400 << 30);
     for (size_t b = 0; b < sizeof batches / sizeof *batches; b++) {
-        apr_plan_pace pace, before = {0};
+        apr_plan_speed pace, before = {0};
         uint64_t last = UINT64_MAX;
         int n = 0;
         for (uint64_t bytes; (bytes = bytes_at(&a, batches[b], n, &pace)) > 0; n++) {
@@ -154,11 +154,11 @@ static void a_host_has_one_pace(void **state)
 {
     (void)state;
     apr_plan_options options = apr_plan_defaults;
-    apr_plan_set_pace(&options, 0, false, 0);
+    apr_plan_set_speed(&options, 0, false, 0);
     assert_int_equal(options.n_batch, APR_HOST_BATCH);
-    apr_plan_set_pace(&options, 77, false, 0);
+    apr_plan_set_speed(&options, 77, false, 0);
     assert_int_equal(options.n_batch, 77);
-    assert_true(apr_plan_n_paces(0, false) == 1 && apr_plan_n_paces(77, false) == 1);
+    assert_true(apr_plan_n_speeds(0, false) == 1 && apr_plan_n_speeds(77, false) == 1);
 }
 
 /* Fits with that offload, and what it then costs the host a token; UINT64_MAX: it does not fit, or there is nothing to offload. */
@@ -386,9 +386,9 @@ static void rows_of_experts_are_filled_up_where_there_is_room(void **state)
         dtypes[i] = is_stack ? APR_MXFP4 : APR_BF16;
         a.bytes[i] = apr_plan_slot_bytes(&a.program.weights[i], dtypes[i]);
     }
-    apr_plan_filled_weights(&a.program, dtypes, filled);
+    apr_plan_padded_weights(&a.program, dtypes, filled);
     for (size_t i = 0; i < a.program.n_weights; i++) assert_int_equal(filled[i], dtypes[i] == APR_MXFP4 ? each : 0);
-    a.options.each.filled_bytes = filled;
+    a.options.each.padding_bytes = filled;
     a.options.each.n_batch = 0; /* what there is room for */
     assert_int_equal(filled_in(&a, &all), n_stacks * each);
     a.options.each.budget_bytes = all - n_stacks * each / 16; /* a slower pace is given up for it */
@@ -400,7 +400,7 @@ static void rows_of_experts_are_filled_up_where_there_is_room(void **state)
     assert_int_equal(filled_in(&a, &less), 0);
     for (size_t i = 0; i < a.program.n_weights; i++) /* down has no items: nothing of its layer is taken by such a product */
         if (dtypes[i] == APR_MXFP4 && strstr(a.program.weights[i].name, "down") != NULL) dtypes[i] = APR_Q4_0;
-    apr_plan_filled_weights(&a.program, dtypes, filled);
+    apr_plan_padded_weights(&a.program, dtypes, filled);
     for (size_t i = 0; i < a.program.n_weights; i++) assert_int_equal(filled[i], 0);
     free(dtypes);
     free(filled);

@@ -1,5 +1,5 @@
 /* runtime/program/program.h: what each family emits, rotary frequencies against transformers' numbers, and what is refused. */
-#include "runtime/program/op_card.h"
+#include "runtime/program/op_spec.h"
 
 #include <math.h>
 #include <setjmp.h>

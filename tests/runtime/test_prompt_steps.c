@@ -19,7 +19,7 @@ static apr_prompt_steps find(const apr_program *p, bool biases, bool turns)
     apr_prompt_steps steps;
     assert_non_null(has);
     for (size_t i = 0; i < p->n_weights; i++) has[i] = biases || !p->weights[i].optional;
-    assert_int_equal(apr_prompt_find_steps(&steps, p, &(apr_prompt_can){has, turns}, NULL), APR_OK);
+    assert_int_equal(apr_prompt_find_steps(&steps, p, &(apr_prompt_support){has, turns}, NULL), APR_OK);
     free(has);
     return steps;
 }
@@ -50,7 +50,7 @@ static void walk_inputs(walked *w, const apr_prompt_step *step)
         const apr_op *const add = &ops[step->add];
         for (int k = 0; k < 2; k++)
             if (add->in[k] != w->left) need(w, add->in[k], "a sum");
-        assert_int_equal(step->lacks_scale, add->in[0] == w->left || add->in[1] == w->left);
+        assert_int_equal(step->addend_is_unscaled, add->in[0] == w->left || add->in[1] == w->left);
         make(w, add->out);
     }
     if (step->norm >= 0) {
@@ -71,12 +71,12 @@ static void walk_ending(walked *w, const apr_prompt_step *step)
     w->left = -1;
     if (step->ending == APR_PROMPT_STORE)
         for (int k = 0; k < step->n_linears; k++) make(w, ops[step->linears[k]].out);
-    if (step->ending == APR_PROMPT_LEAVE) w->left = ops[step->linears[0]].out;
-    if (step->ending == APR_PROMPT_UNIT) {
+    if (step->ending == APR_PROMPT_UNSCALED) w->left = ops[step->linears[0]].out;
+    if (step->ending == APR_PROMPT_GLU) {
         for (int k = 0; k < 2; k++) assert_int_equal(ops[step->glu].in[k], ops[step->linears[k]].out);
         w->left = ops[step->glu].out;
     }
-    if (step->ending != APR_PROMPT_TURN) return;
+    if (step->ending != APR_PROMPT_QKV) return;
     for (int k = 0; k < 2; k++) {
         const int norm = step->head_norms[k], from = norm >= 0 ? norm : step->linears[k];
         if (norm >= 0) assert_int_equal(ops[norm].in[0], ops[step->linears[k]].out);
@@ -159,7 +159,7 @@ static void a_layer_of_llama_is_four_steps_and_its_attention(void **state)
             fail_msg("%s: %zu steps and %zu operations", cases[i].family, steps.n, n_alone);
         assert_int_equal(steps.steps[0].ending, APR_PROMPT_STORE); /* angles are made between the first products and rotations */
         for (size_t k = 1; k + 1 < steps.n; k++) {
-            static const apr_prompt_ending endings[] = {APR_PROMPT_TURN, APR_PROMPT_LEAVE, APR_PROMPT_UNIT, APR_PROMPT_LEAVE};
+            static const apr_prompt_epilogue endings[] = {APR_PROMPT_QKV, APR_PROMPT_UNSCALED, APR_PROMPT_GLU, APR_PROMPT_UNSCALED};
             assert_int_equal(steps.steps[k].ending, endings[k % 4]);
         }
         assert_int_equal(steps.steps[7].ending, APR_PROMPT_STORE); /* its sum is a hidden state that nothing here norms */

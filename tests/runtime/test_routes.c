@@ -1,9 +1,9 @@
 /* runtime/check/routes.h, and the checks that rest on it: two experts that are nearly as good may change places, others may not. */
-#include "convert/dialect.h"
+#include "convert/naming.h"
 #include "runtime/check/routes.h"
-#include "runtime/check/verify.h"
+#include "runtime/check/verify/verify.h"
 #include "tests/support/family_model.h"
-#include "tests/support/made_model.h"
+#include "tests/support/edited_model.h"
 #include "tests/support/work_folder.h"
 
 /* Gaps of the host, in shares of the best score. */
@@ -14,7 +14,7 @@ static const char router[] = "model.layers.2.mlp.router.weight", bias[] = "model
 /* In one layer experts 1 and 4 are wanted equally; which of them comes first, a rounding decides. */
 typedef struct twins {
     apr_model source, canonical;
-    made truth, other;
+    made reference, other;
     apr_session *a, *b;
     int32_t ids[N_IDS];
 } twins;
@@ -59,9 +59,9 @@ static void open_twins(twins *t, made_edit other)
     if (family_write("tests/data/families/gpt_oss", in_work("gpt_oss"), NULL, &err) != APR_OK) fail_msg("%s", err.text);
     if (apr_model_open(&t->source, in_work("gpt_oss"), &err) != APR_OK) fail_msg("%s", err.text);
     if (apr_canonical(&t->canonical, &t->source, &err) != APR_OK) fail_msg("%s", err.text);
-    made_open_edited(&t->truth, &t->canonical, APR_F32, first_by_a_hair);
+    made_open_edited(&t->reference, &t->canonical, APR_F32, first_by_a_hair);
     made_open_edited(&t->other, &t->canonical, APR_F32, other);
-    t->a = made_session(&t->truth.model, N_CTX);
+    t->a = made_session(&t->reference.model, N_CTX);
     t->b = made_session(&t->other.model, N_CTX);
     for (int32_t i = 0; i < N_IDS; i++) t->ids[i] = (i * 37 + i * i) % 148;
 }
@@ -70,23 +70,23 @@ static void close_twins(twins *t)
 {
     apr_session_close(t->a);
     apr_session_close(t->b);
-    made_close(&t->truth);
+    made_close(&t->reference);
     made_close(&t->other);
     apr_model_close(&t->canonical);
     apr_model_close(&t->source);
 }
 
-/* The mean divergence; with a count, choices are held to the truth's. */
+/* The mean divergence; with a count, choices are held to the reference's. */
 static double divergence_of(const twins *t, apr_route_count *count)
 {
     apr_routes routes = {0};
     apr_divergence d;
     apr_error err = {0};
 
-    if (count != NULL) assert_int_equal(apr_routes_follow(&routes, t->a, t->b, WINDOW, bound, &err), APR_OK);
+    if (count != NULL) assert_int_equal(apr_routes_compare_live(&routes, t->a, t->b, WINDOW, bound, &err), APR_OK);
     if (apr_compare_models(t->a, t->b, t->ids, N_IDS, WINDOW, NULL, NULL, &d, &err) != APR_OK) fail_msg("%s", err.text);
     if (count != NULL) *count = routes.count;
-    apr_routes_leave(t->a, t->b);
+    apr_routes_compare_live_stop(t->a, t->b);
     apr_routes_close(&routes);
     const double mean = d.mean;
     apr_divergence_close(&d);
@@ -163,7 +163,7 @@ static apr_parity_result parity_with(const twins *t, float largest_gap)
     options.n_ctx = N_CTX;
     options.kv_dtype = APR_F32;
     options.backend = &other;
-    if (apr_session_open(&session, &t->truth.model, &options, &err) != APR_OK) fail_msg("%s", err.text);
+    if (apr_session_open(&session, &t->reference.model, &options, &err) != APR_OK) fail_msg("%s", err.text);
     if (apr_parity_run(t->a, session, t->ids, N_IDS, &asked, &result, &err) != APR_OK) fail_msg("%s", err.text);
     apr_session_close(session);
     return result;
@@ -176,11 +176,11 @@ static void parity_lets_a_close_choice_be_and_names_the_operation_of_a_clear_one
 
     open_twins(&t, first_by_a_hair);
     apr_parity_result r = parity_with(&t, 1e-6f); /* the twins */
-    assert_true(!r.failed && r.n_judged > 100 && r.n_passed == r.n_judged);
+    assert_true(!r.failed && r.n_checked > 100 && r.n_passed == r.n_checked);
     apr_parity_result_close(&r);
     r = parity_with(&t, 1e-1f);
     assert_true(r.failed && r.first.kind == APR_OP_ROUTE && r.first.difference.relative > 0.1);
-    assert_true(r.n_judged - r.n_passed <= 3 * 2 * 4); /* choices alone: what follows them begins with the truth's */
+    assert_true(r.n_checked - r.n_passed <= 3 * 2 * 4); /* choices alone: what follows them begins with the reference's */
     apr_parity_result_close(&r);
     close_twins(&t);
 }
@@ -194,7 +194,7 @@ static apr_verify_report verify(const twins *t, apr_verify_input *input)
     apr_verify_report r;
     apr_error err = {0};
 
-    *input = (apr_verify_input){.truth = a,
+    *input = (apr_verify_input){.reference = a,
                                 .other = b,
                                 .used = apr_session_used(t->b),
                                 .window = WINDOW,
@@ -225,7 +225,7 @@ static void verify_takes_a_near_tie_for_no_fault(void **state)
     assert_non_null(check_of(&r, APR_VERIFY_ROUTES));
     assert_int_equal(check_of(&r, APR_VERIFY_TOKENIZER)->verdict, APR_VERDICT_NOTED); /* bytes were the tokens of both */
     assert_null(check_of(&r, APR_VERIFY_STOP_IDS));
-    assert_true(r.texts[0].d.n_rows > 2000 && r.n_answers > 0 && r.answers[0].truth[0] != '\0');
+    assert_true(r.texts[0].d.n_rows > 2000 && r.n_answers > 0 && r.answers[0].reference[0] != '\0');
     apr_verify_close(&r);
     close_twins(&t);
 }

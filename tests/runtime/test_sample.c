@@ -30,7 +30,7 @@ static void the_likeliest_token_wins_and_ties_go_to_the_lowest_id(void **state)
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         apr_sampler s = sampler_of(4, 0, 0, 0);
-        assert_int_equal(apr_greedy(cases[i].logits, 4), cases[i].want);
+        assert_int_equal(apr_argmax(cases[i].logits, 4), cases[i].want);
         assert_int_equal(apr_sample(&s, cases[i].logits), cases[i].want);
         apr_sampler_close(&s);
     }
@@ -129,12 +129,12 @@ static void the_likeliest_alone_choose_what_the_whole_row_does_or_say_that_they_
         const float temperature = temperatures[round % 5], top_p = top_ps[round / 5 % 6];
         const int n = lengths[round / 30 % 5];
         apr_sampler whole = sampler_of(n, temperature, top_p, (uint64_t)round), alone = sampler_of(n, temperature, top_p, (uint64_t)round);
-        apr_best best = apr_sampler_wish(&alone);
+        apr_topk best = apr_sampler_topk_request(&alone);
         int32_t id = -1;
         make_row(logits, n, round);
-        apr_find_best(&best, logits, n);
-        best.sum *= round % 2 ? 1.0 + 0.9 * APR_BEST_SUM_ERROR : 1.0 - 0.9 * APR_BEST_SUM_ERROR; /* a device's, at its worst */
-        const bool told = apr_sample_best(&alone, &best, &id);
+        apr_topk_find(&best, logits, n);
+        best.sum *= round % 2 ? 1.0 + 0.9 * APR_TOPK_SUM_ERROR : 1.0 - 0.9 * APR_TOPK_SUM_ERROR; /* a device's, at its worst */
+        const bool told = apr_sample_topk(&alone, &best, &id);
         if (!told) assert_true(alone.state == (uint64_t)round); /* nothing was drawn */
         else assert_int_equal(id, apr_sample(&whole, logits));
         if (told) assert_true(alone.state == whole.state);
@@ -159,19 +159,19 @@ static void a_part_of_the_row_chooses_what_all_of_it_does_or_says_that_it_cannot
     for (int round = 0; round < 1500; round++) {
         const int n = lengths[round / 20 % 6];
         apr_sampler whole = sampler_of(n, temperatures[round % 4], 1.0f, (uint64_t)round), alone = whole;
-        apr_best best = apr_sampler_wish(&alone);
+        apr_topk best = apr_sampler_topk_request(&alone);
         int32_t id = -1;
         make_row(logits, n, round);
-        apr_find_best(&best, logits, n);
+        apr_topk_find(&best, logits, n);
         assert_int_equal(best.n_parts, (n + 4095) / 4096);
         best.sum = 0.0;
         for (int i = 0; i < best.n_parts; i++) { /* a device's, at its worst */
-            best.parts[i] *= rand() % 2 ? 1.0 + 0.9 * APR_BEST_SUM_ERROR : 1.0 - 0.9 * APR_BEST_SUM_ERROR;
+            best.parts[i] *= rand() % 2 ? 1.0 + 0.9 * APR_TOPK_SUM_ERROR : 1.0 - 0.9 * APR_TOPK_SUM_ERROR;
             best.sum += best.parts[i];
         }
-        assert_false(apr_sample_best(&alone, &best, &id));
-        const int part = apr_sample_part(&alone, &best), first = part * APR_BEST_PART;
-        const int n_within = n - first < APR_BEST_PART ? n - first : APR_BEST_PART;
+        assert_false(apr_sample_topk(&alone, &best, &id));
+        const int part = apr_sample_part(&alone, &best), first = part * APR_TOPK_PART;
+        const int n_within = n - first < APR_TOPK_PART ? n - first : APR_TOPK_PART;
         const bool told = part >= 0 && apr_sample_within(&alone, &best, part, logits + first, n_within, &id);
         if (!told) assert_true(alone.state == (uint64_t)round); /* nothing was drawn */
         else assert_int_equal(id, apr_sample(&whole, logits));

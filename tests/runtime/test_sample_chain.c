@@ -176,11 +176,11 @@ static void the_likeliest_alone_choose_what_the_whole_row_does(void **state)
         assert_int_equal(apr_sampler_open(&alone, n, &options, NULL), APR_OK);
         apr_sampler_take(&alone, before, 2);
         apr_sampler_take(&whole, before, 2);
-        apr_best best = apr_sampler_wish(&alone);
+        apr_topk best = apr_sampler_topk_request(&alone);
         make_row(logits, n, round);
-        apr_find_best(&best, logits, n);
-        best.sum *= round % 2 ? 1.0 + 0.9 * APR_BEST_SUM_ERROR : 1.0 - 0.9 * APR_BEST_SUM_ERROR; /* a device's, at its worst */
-        const bool told = apr_sample_best(&alone, &best, &id);
+        apr_topk_find(&best, logits, n);
+        best.sum *= round % 2 ? 1.0 + 0.9 * APR_TOPK_SUM_ERROR : 1.0 - 0.9 * APR_TOPK_SUM_ERROR; /* a device's, at its worst */
+        const bool told = apr_sample_topk(&alone, &best, &id);
         if (!told) assert_true(alone.state == (uint64_t)round); /* nothing was drawn */
         else if (id != apr_sample(&whole, logits)) fail_msg("round %d: %d", round, id);
         if (told) assert_true(alone.state == whole.state);

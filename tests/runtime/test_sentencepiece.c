@@ -1,7 +1,7 @@
-/* formats/hf/sentencepiece.h: a tokenizer.model that sentencepiece trained gives the ids that sentencepiece gives. */
-#include "formats/base/map.h"
+/* formats/vocab/sentencepiece.h: a tokenizer.model that sentencepiece trained gives the ids that sentencepiece gives. */
+#include "formats/files/map.h"
 #include "formats/hf/safetensors.h"
-#include "formats/hf/sentencepiece.h"
+#include "formats/vocab/sentencepiece.h"
 #include "tests/support/tokenizer_fixture.h"
 
 #define BUNDLED "tests/data/sentencepiece/"

@@ -297,7 +297,7 @@ static void what_does_not_fit_or_is_not_known_is_refused(void **state)
     assert_int_equal(apr_session_open(&s, &g.model, &options, &err), APR_E_MEMORY);
     assert_null(s);
     assert_non_null(strstr(err.text, "goes over it"));
-    g.model.dialect = APR_DIALECT_GGML;
+    g.model.naming = APR_NAMING_GGML;
     assert_int_equal(apr_session_open(&s, &g.model, &apr_session_defaults, NULL), APR_E_USAGE);
     err = (apr_error){0};
     g.model.hparams.architecture = "mamba";
@@ -337,17 +337,17 @@ static void a_sliding_window_gives_the_same_in_batches_of_any_size(void **state)
     float *const full = logits_of(&g.model, 64, NULL);
     g.model.hparams.layer_kinds = kinds;
     g.model.hparams.sliding_window = 10;
-    float *const truth = logits_of(&g.model, 64, &apr_ref_backend);
+    float *const reference = logits_of(&g.model, 64, &apr_ref_backend);
 
-    assert_true(largest_difference(full, truth, 10 * 2048) < 1e-4); /* inside the window nothing changes */
-    assert_true(largest_difference(full, truth, 64 * 2048) > 0.1);
+    assert_true(largest_difference(full, reference, 10 * 2048) < 1e-4); /* inside the window nothing changes */
+    assert_true(largest_difference(full, reference, 64 * 2048) > 0.1);
     for (size_t i = 0; i < sizeof batches / sizeof *batches; i++) {
         float *const logits = logits_of(&g.model, batches[i], NULL);
-        assert_true(largest_difference(logits, truth, 64 * 2048) < 1e-4);
+        assert_true(largest_difference(logits, reference, 64 * 2048) < 1e-4);
         free(logits);
     }
     free(full);
-    free(truth);
+    free(reference);
     golden_close(&g);
 }
 

@@ -117,16 +117,16 @@ static void with_families(apr_dtype dtype, family_check check)
 static void check_host(program_model *m, const char *what)
 {
     apr_session *const ref = open_session(&m->model, &apr_ref_backend, NULL), *const host = open_session(&m->model, NULL, NULL);
-    float *const truth = logits_of(ref, N_TOKENS), *const prompt = logits_of(host, N_TOKENS);
+    float *const reference = logits_of(ref, N_TOKENS), *const prompt = logits_of(host, N_TOKENS);
 
-    if (!(distance(prompt, truth) < 1e-4)) fail_msg("%s: host and reference differ by %g", what, distance(prompt, truth));
+    if (!(distance(prompt, reference) < 1e-4)) fail_msg("%s: host and reference differ by %g", what, distance(prompt, reference));
     apr_session_reset(host);
     float *const again = logits_of(host, N_TOKENS);
     assert_memory_equal(again, prompt, N_TOKENS * 96 * sizeof *prompt);
     apr_session_reset(host);
     float *const stepped = logits_of(host, 1);
     if (!(distance(stepped, prompt) < 1e-4)) fail_msg("%s: a prompt differs from its tokens by %g", what, distance(stepped, prompt));
-    free(truth);
+    free(reference);
     free(prompt);
     free(again);
     free(stepped);
@@ -162,14 +162,14 @@ static void check_materialised(program_model *m, const char *what)
 
     assert_int_equal(program_model_transposed(&view, m, NULL), APR_OK);
     apr_session *const made = open_session(&view, NULL, NULL);
-    float *const truth = logits_of(plain, N_TOKENS), *const logits = logits_of(made, N_TOKENS);
-    if (memcmp(truth, logits, N_TOKENS * 96 * sizeof *truth) != 0) fail_msg("%s: matrices in order are other matrices", what);
+    float *const reference = logits_of(plain, N_TOKENS), *const logits = logits_of(made, N_TOKENS);
+    if (memcmp(reference, logits, N_TOKENS * 96 * sizeof *reference) != 0) fail_msg("%s: matrices in order are other matrices", what);
     assert_true(line_bytes(made, APR_LINE_MATERIALISED) > 0);
     assert_int_equal(line_bytes(made, APR_LINE_MATERIALISED) + all_weights(made), all_weights(plain));
     assert_int_equal(line_bytes(plain, APR_LINE_MATERIALISED), 0);
     assert_int_equal(apr_session_used(made).weights, all_weights(made));
     assert_true(apr_session_check_memory(made).as_planned || apr_session_check_memory(made).measured == UINT64_MAX);
-    free(truth);
+    free(reference);
     free(logits);
     apr_session_close(plain);
     apr_session_close(made);
@@ -199,13 +199,13 @@ static void check_device(program_model *m, const char *what)
 {
     apr_model view;
     apr_session *const ref = open_session(&m->model, &apr_ref_backend, NULL);
-    float *const truth = logits_of(ref, N_TOKENS);
+    float *const reference = logits_of(ref, N_TOKENS);
 
     assert_int_equal(program_model_transposed(&view, m, NULL), APR_OK);
     for (int is_made = 0; is_made < 2; is_made++) {
         apr_session *const s = open_session(is_made ? &view : &m->model, NULL, fake_device());
         float *const logits = logits_of(s, N_TOKENS);
-        if (memcmp(truth, logits, N_TOKENS * 96 * sizeof *truth) != 0) fail_msg("%s: the device has other weights", what);
+        if (memcmp(reference, logits, N_TOKENS * 96 * sizeof *reference) != 0) fail_msg("%s: the device has other weights", what);
         assert_int_equal(fake_device_bytes(), device_lines(s));
         apr_session_reset(s);
         float *const again = logits_of(s, N_TOKENS);
@@ -214,7 +214,7 @@ static void check_device(program_model *m, const char *what)
         free(again);
         apr_session_close(s);
     }
-    free(truth);
+    free(reference);
     apr_session_close(ref);
     apr_model_close(&view);
 }
@@ -229,17 +229,17 @@ static void a_device_gets_the_same_weights_and_what_the_plan_says(void **state)
 static void check_decoded(program_model *m, const char *what)
 {
     apr_session *const ref = open_session(&m->model, &apr_ref_backend, NULL);
-    float *const truth = logits_of(ref, N_TOKENS);
+    float *const reference = logits_of(ref, N_TOKENS);
     for (int takes = 0; takes < 2; takes++) {
         fake_device_takes_q8_0(takes != 0);
         apr_session *const s = open_session(&m->model, NULL, fake_device());
         float *const logits = logits_of(s, N_TOKENS);
-        if (!(distance(logits, truth) <= (takes ? 0.0 : 0.02))) fail_msg("%s: off by %g", what, distance(logits, truth));
+        if (!(distance(logits, reference) <= (takes ? 0.0 : 0.02))) fail_msg("%s: off by %g", what, distance(logits, reference));
         assert_int_equal(fake_device_bytes(), device_lines(s));
         free(logits);
         apr_session_close(s);
     }
-    free(truth);
+    free(reference);
     apr_session_close(ref);
 }
 
@@ -255,7 +255,7 @@ static void check_fall_back(program_model *m, const char *what)
 {
     apr_session_options options = apr_session_defaults;
     apr_session *const ref = open_session(&m->model, &apr_ref_backend, NULL), *s;
-    float *const truth = logits_of(ref, N_TOKENS);
+    float *const reference = logits_of(ref, N_TOKENS);
 
     options.n_ctx = N_CTX;
     options.kv_dtype = APR_F32;
@@ -266,9 +266,9 @@ static void check_fall_back(program_model *m, const char *what)
     float *const logits = logits_of(s, 30);
     fake_device_fail_after(-1);
     assert_string_equal(apr_session_backend_name(s), "host");
-    if (!(distance(logits, truth) < 1e-4)) fail_msg("%s: off by %g after the device failed", what, distance(logits, truth));
+    if (!(distance(logits, reference) < 1e-4)) fail_msg("%s: off by %g after the device failed", what, distance(logits, reference));
     assert_true(apr_session_check_memory(s).as_planned || apr_session_check_memory(s).measured == UINT64_MAX);
-    free(truth);
+    free(reference);
     free(logits);
     apr_session_close(s);
     apr_session_close(ref);
@@ -287,7 +287,7 @@ static void a_device_that_fails_is_left_with_experts_and_states(void **state)
 static void check_rings(program_model *m, const char *what)
 {
     apr_session *const ref = open_session(&m->model, &apr_ref_backend, NULL);
-    float *const truth = logits_of(ref, N_TOKENS);
+    float *const reference = logits_of(ref, N_TOKENS);
     for (int on_device = 0; on_device < 2; on_device++) {
         apr_session_options options = apr_session_defaults;
         apr_session *s;
@@ -299,11 +299,11 @@ static void check_rings(program_model *m, const char *what)
         assert_int_equal(apr_session_open(&s, &m->model, &options, NULL), APR_OK);
         assert_true(apr_session_plan(s)->state_cells[0] < N_TOKENS);
         float *const logits = logits_of(s, N_TOKENS);
-        if (!(distance(logits, truth) < 1e-4)) fail_msg("%s: a ring of cells is off by %g", what, distance(logits, truth));
+        if (!(distance(logits, reference) < 1e-4)) fail_msg("%s: a ring of cells is off by %g", what, distance(logits, reference));
         free(logits);
         apr_session_close(s);
     }
-    free(truth);
+    free(reference);
     apr_session_close(ref);
 }
 

@@ -1,6 +1,6 @@
 /* runtime/session/session.h: memory is what was planned, by the C library's count; and whatever no line of the plan names is found. */
 #include "runtime/session/heap.h"
-#include "runtime/session/session_parts.h"
+#include "runtime/session/session_internal.h"
 #include "tests/support/golden_model.h"
 
 #include <errno.h>

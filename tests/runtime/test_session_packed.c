@@ -1,8 +1,8 @@
 /* runtime/session/session_packed.c: models whose matrices lie in several tensors run on the host and on a device straight from them: the
  * same logits as by definition, memory as planned, and nothing of them as FP16. */
 #define _XOPEN_SOURCE 700
-#include "convert/dialect.h"
-#include "formats/model/family.h"
+#include "convert/naming.h"
+#include "formats/shape/family.h"
 #include "runtime/session/session.h"
 #include "runtime/session/trace.h"
 #include "tests/support/fake_device.h"
@@ -47,7 +47,7 @@ static void pack_slot(packed_model *p, const apr_weight_slot *slot, packed_kind 
     kind.n_matrices = slot->count;
     kind.rows = slot->dims[0];
     kind.columns = slot->dims[1];
-    if (kind.n_commons > 0) kind.n_commons = (int)slot->count;
+    if (kind.n_global_scales > 0) kind.n_global_scales = (int)slot->count;
     packed_matrix_make(m, &kind);
     for (int64_t e = 0; e < slot->count; e++) {
         const char *const name = tensors[e].name;
@@ -70,7 +70,7 @@ static void packed_model_open(packed_model *p, const char *architecture, uint8_t
     if (ffn != APR_FFN_EXPERTS) h.num_experts = 0;
     if (program_model_open(&p->plain, &h, APR_BF16, &err) != APR_OK) fail_msg("%s", err.text);
     p->n = 0;
-    p->model = (apr_model){.path = kind->what, .dialect = APR_DIALECT_HF, .hparams = h, .n_tensors = p->plain.model.n_tensors};
+    p->model = (apr_model){.path = kind->what, .naming = APR_NAMING_HF, .hparams = h, .n_tensors = p->plain.model.n_tensors};
     p->model.hparams = p->plain.model.hparams;
     p->model.tensors = apr_arena_array(&p->model.arena, p->model.n_tensors + 1, sizeof *p->model.tensors);
     assert_non_null(p->model.tensors);
@@ -202,17 +202,17 @@ static void check_host(packed_model *p, const packed_kind *kind)
 {
     apr_session *const ref = open_session(&p->model, &apr_ref_backend, NULL, false), *const host =
                                                                                          open_session(&p->model, NULL, NULL, false);
-    float *const truth = logits_of(ref), *const logits = logits_of(host);
+    float *const reference = logits_of(ref), *const logits = logits_of(host);
     uint64_t stored = 0;
 
-    if (!(distance(logits, truth) < 1e-4)) fail_msg("%s: the host is off by %g", kind->what, distance(logits, truth));
+    if (!(distance(logits, reference) < 1e-4)) fail_msg("%s: the host is off by %g", kind->what, distance(logits, reference));
     assert_int_equal(apr_session_used(host).weights, all_weights(host));
     assert_true(apr_session_check_memory(host).as_planned || apr_session_check_memory(host).measured == UINT64_MAX);
     assert_true(some_reason_says(host, kind->what));
     assert_int_equal(planned_weights(p, false), all_weights(host));
     for (size_t i = 0; i < p->n; i++) stored += apr_packing_bytes(&p->matrices[i].packing, p->matrices[i].packing.rows);
     assert_true(all_weights(host) >= stored);
-    free(truth);
+    free(reference);
     free(logits);
     apr_session_close(ref);
     apr_session_close(host);
@@ -228,14 +228,14 @@ static void check_device(packed_model *p, const packed_kind *kind)
 {
     apr_session *const ref = open_session(&p->model, &apr_ref_backend, NULL, false);
     apr_session *const s = open_session(&p->model, NULL, fake_device(), false);
-    float *const truth = logits_of(ref), *const logits = logits_of(s);
+    float *const reference = logits_of(ref), *const logits = logits_of(s);
 
-    if (memcmp(truth, logits, (size_t)N_TOKENS * VOCABULARY * sizeof *truth) != 0) fail_msg("%s: the device has other weights", kind->what);
+    if (memcmp(reference, logits, (size_t)N_TOKENS * VOCABULARY * sizeof *reference) != 0) fail_msg("%s: the device has other weights", kind->what);
     assert_int_equal(fake_device_bytes(), device_lines(s));
     assert_int_equal(planned_weights(p, true), all_weights(s));
     assert_true(some_reason_says(s, kind->what));
     assert_false(some_reason_says(s, "decoded to FP16"));
-    free(truth);
+    free(reference);
     free(logits);
     apr_session_close(s);
     apr_session_close(ref);
@@ -253,12 +253,12 @@ static void check_decoded(packed_model *p, const packed_kind *kind)
     fake_device_takes_packed(false);
     apr_session *const s = open_session(&p->model, NULL, fake_device(), false);
     fake_device_takes_packed(true);
-    float *const truth = logits_of(ref), *const logits = logits_of(s);
+    float *const reference = logits_of(ref), *const logits = logits_of(s);
 
-    if (!(distance(logits, truth) <= 0.02)) fail_msg("%s: off by %g as FP16", kind->what, distance(logits, truth));
+    if (!(distance(logits, reference) <= 0.02)) fail_msg("%s: off by %g as FP16", kind->what, distance(logits, reference));
     assert_int_equal(fake_device_bytes(), device_lines(s));
     assert_true(some_reason_says(s, "decoded to FP16"));
-    free(truth);
+    free(reference);
     free(logits);
     apr_session_close(s);
     apr_session_close(ref);
@@ -274,12 +274,12 @@ static void check_copies(packed_model *p, const packed_kind *kind)
 {
     apr_session *const ref = open_session(&p->model, &apr_ref_backend, NULL, false);
     apr_session *const s = open_session(&p->model, NULL, fake_device(), true);
-    float *const truth = logits_of(ref), *const logits = logits_of(s);
+    float *const reference = logits_of(ref), *const logits = logits_of(s);
 
     assert_true(line_bytes(s, APR_LINE_COPIES) > 0);
-    if (!(distance(logits, truth) <= 0.02)) fail_msg("%s: off by %g in copies", kind->what, distance(logits, truth));
+    if (!(distance(logits, reference) <= 0.02)) fail_msg("%s: off by %g in copies", kind->what, distance(logits, reference));
     assert_int_equal(fake_device_bytes(), device_lines(s));
-    free(truth);
+    free(reference);
     free(logits);
     apr_session_close(s);
     apr_session_close(ref);
@@ -317,17 +317,17 @@ static void check_published(const apr_model *source)
     assert_int_equal(apr_canonical(&model, source, NULL), APR_OK);
     apr_session *const ref = open_session(&model, &apr_ref_backend, NULL, false), *const s =
                                                                                       open_session(&model, NULL, fake_device(), false);
-    float *const truth = logits_of(ref), *const logits = logits_of(s);
+    float *const reference = logits_of(ref), *const logits = logits_of(s);
     const apr_program *const program = apr_session_program(s);
 
-    if (memcmp(truth, logits, N_TOKENS * (size_t)program->vocab_size * sizeof *truth) != 0) fail_msg("%s: other weights", source->path);
+    if (memcmp(reference, logits, N_TOKENS * (size_t)program->vocab_size * sizeof *reference) != 0) fail_msg("%s: other weights", source->path);
     assert_int_equal(fake_device_bytes(), device_lines(s));
     if (some_reason_says(s, "decoded to FP16")) fail_msg("%s: some of it is FP16", source->path);
     assert_int_equal(counted(&model, source, program), all_weights(s));
     /* what config.json does not say of these: types of scales, indices */
     const uint64_t stated = counted(NULL, source, program), has = all_weights(s);
     if (stated > has + 4096 || has > stated + 4096) fail_msg("%s: config.json says %lld bytes", source->path, (long long)stated);
-    free(truth);
+    free(reference);
     free(logits);
     apr_session_close(ref);
     apr_session_close(s);

@@ -96,13 +96,13 @@ static void check_memory(const apr_session *s, const char *what)
     }
 }
 
-static void check_same(const apr_model *model, const apr_session_options *options, const float *truth, const char *what)
+static void check_same(const apr_model *model, const apr_session_options *options, const float *reference, const char *what)
 {
     apr_session *const s = must_open_session(model, options);
     size_t n;
     float *const outputs = outputs_of(s, &n);
 
-    if (memcmp(outputs, truth, n * sizeof *truth) != 0) fail_msg("%s: other numbers", what);
+    if (memcmp(outputs, reference, n * sizeof *reference) != 0) fail_msg("%s: other numbers", what);
     check_memory(s, what);
     free(outputs);
     apr_session_close(s);
@@ -136,7 +136,7 @@ static bool has_experts(const apr_program *program)
     return false;
 }
 
-static void check_partition(const program_model *m, const float *truth, int n_devices, int64_t n_layers, bool experts)
+static void check_partition(const program_model *m, const float *reference, int n_devices, int64_t n_layers, bool experts)
 {
     const apr_session_options options = on_places(n_devices, (apr_offload){experts, n_layers == N_LAYERS ? INT64_MAX : n_layers});
     char what[128];
@@ -145,7 +145,7 @@ static void check_partition(const program_model *m, const float *truth, int n_de
     if (experts && !has_experts(&m->program)) return;
     snprintf(what, sizeof what, "%s on %d devices, %d layers%s offloaded", m->model.hparams.architecture, n_devices, (int)n_layers,
              experts ? " and the experts" : "");
-    check_same(&m->model, &options, truth, what);
+    check_same(&m->model, &options, reference, what);
 }
 
 static float *truth_of(const program_model *m)
@@ -153,10 +153,10 @@ static float *truth_of(const program_model *m)
     const apr_session_options alone = on_places(0, (apr_offload){0});
     apr_session *const ref = must_open_session(&m->model, &alone);
     size_t n;
-    float *const truth = outputs_of(ref, &n);
+    float *const reference = outputs_of(ref, &n);
 
     apr_session_close(ref);
-    return truth;
+    return reference;
 }
 
 /* How many devices, layers on the host, experts there. */
@@ -173,9 +173,9 @@ static void some_partitions_of_every_family_give_the_same_numbers(void **state)
         if (apr_family_ability(apr_families[i], &apr_ref_backend) != APR_ABLE_RUN) continue;
         while (mixer <= APR_LAYER_NONE && !open_layers(&m, name, mixer, APR_BF16)) mixer++;
         if (mixer > APR_LAYER_NONE) fail_msg("%s: no layers at all", name);
-        float *const truth = truth_of(&m);
-        for (size_t j = 0; j < sizeof some / sizeof *some; j++) check_partition(&m, truth, some[j][0], some[j][1], some[j][2] != 0);
-        free(truth);
+        float *const reference = truth_of(&m);
+        for (size_t j = 0; j < sizeof some / sizeof *some; j++) check_partition(&m, reference, some[j][0], some[j][1], some[j][2] != 0);
+        free(reference);
         program_model_close(&m);
         n_families++;
     }
@@ -194,11 +194,11 @@ static void every_partition_gives_the_same_numbers(void **state)
     for (size_t i = 0; i < sizeof families / sizeof *families; i++) {
         program_model m;
         assert_true(open_layers(&m, families[i].architecture, families[i].mixer, APR_BF16));
-        float *const truth = truth_of(&m);
+        float *const reference = truth_of(&m);
         for (int devices = 1; devices <= 3; devices++)
             for (int layers = 0; layers <= N_LAYERS; layers++)
-                for (int experts = 0; experts < 2; experts++) check_partition(&m, truth, devices, layers, experts != 0);
-        free(truth);
+                for (int experts = 0; experts < 2; experts++) check_partition(&m, reference, devices, layers, experts != 0);
+        free(reference);
         program_model_close(&m);
     }
 }
@@ -214,10 +214,10 @@ static void two_parts_may_share_a_card(void **state)
     apr_session_options twice = on_places(2, (apr_offload){0});
     apr_session *const ref = must_open_session(&m.model, &alone);
     size_t n;
-    float *const truth = outputs_of(ref, &n);
+    float *const reference = outputs_of(ref, &n);
 
     twice.ordinals[0] = twice.ordinals[1] = 0;
-    check_same(&m.model, &twice, truth, "a card twice");
+    check_same(&m.model, &twice, reference, "a card twice");
     apr_session *const s = must_open_session(&m.model, &twice);
     assert_int_equal(apr_session_n_places(s), 2);
     const apr_plan *const first = apr_session_place_plan(s, 0), *const second = apr_session_place_plan(s, 1);
@@ -225,7 +225,7 @@ static void two_parts_may_share_a_card(void **state)
     assert_int_equal(line_bytes(second, APR_LINE_CONTEXT), 0); /* one context a card, and one headroom */
     assert_int_equal(line_bytes(second, APR_LINE_HEADROOM), 0);
     assert_int_equal(second->budget_bytes, first->budget_bytes - first->device_bytes);
-    free(truth);
+    free(reference);
     apr_session_close(s);
     apr_session_close(ref);
     program_model_close(&m);
@@ -293,7 +293,7 @@ static void parity_finds_every_value_at_its_place(void **state)
         apr_session *const s = must_open_session(&m.model, &places);
         if (apr_backends_parity(s, ids, N_TOKENS, &options, &result, &err) != APR_OK) fail_msg("%s", err.text);
         if (result.failed) fail_msg("%s", apr_parity_sentence(text, sizeof text, &result));
-        assert_true(result.n_passed == result.n_judged && result.n_judged >= (int64_t)m.program.n_ops);
+        assert_true(result.n_passed == result.n_checked && result.n_checked >= (int64_t)m.program.n_ops);
         apr_parity_result_close(&result);
         apr_session_close(s);
         program_model_close(&m);
@@ -394,7 +394,7 @@ static void when_a_device_fails_everything_goes_on_on_the_host(void **state)
     const apr_session_options alone = on_places(0, (apr_offload){0});
     apr_session *const ref = must_open_session(&m.model, &alone);
     size_t n;
-    float *const truth = outputs_of(ref, &n);
+    float *const reference = outputs_of(ref, &n);
 
     for (size_t i = 0; i < sizeof offloads / sizeof *offloads; i++) {
         apr_session_options options = on_places(2, offloads[i]);
@@ -406,12 +406,12 @@ static void when_a_device_fails_everything_goes_on_on_the_host(void **state)
         assert_string_equal(apr_session_backend_name(s), "host");
         assert_int_equal(apr_session_n_places(s), 1);
         for (size_t j = 0; j < N_TOKENS * 96; j++)
-            if (!(fabs((double)outputs[j] - (double)truth[j]) < 1e-3))
-                fail_msg("number %zu: %g, not %g", j, (double)outputs[j], (double)truth[j]);
+            if (!(fabs((double)outputs[j] - (double)reference[j]) < 1e-3))
+                fail_msg("number %zu: %g, not %g", j, (double)outputs[j], (double)reference[j]);
         free(outputs);
         apr_session_close(s);
     }
-    free(truth);
+    free(reference);
     apr_session_close(ref);
     apr_model_close(&view);
     program_model_close(&m);

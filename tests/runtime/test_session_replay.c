@@ -1,7 +1,7 @@
 /* runtime/session/session_replay.c: a token whose operations were recorded gives the numbers of one whose operations are started. */
 #include "runtime/program/ability.h"
 #include "runtime/session/generate.h"
-#include "runtime/session/session_parts.h"
+#include "runtime/session/session_internal.h"
 #include "runtime/session/trace.h"
 #include "tests/support/fake_device.h"
 #include "tests/support/program_model.h"
@@ -42,7 +42,7 @@ static void check_layer(const program_model *m, const char *what)
 {
     const apr_session_options plain_options = on_device(false), options = on_device(true);
     apr_session *const plain = must_open_session(&m->model, &plain_options);
-    float *const truth = replay_script_run(plain, 0);
+    float *const reference = replay_script_run(plain, 0);
     assert_int_equal(fake_device_replays(), 0);
     apr_session_close(plain);
 
@@ -53,8 +53,8 @@ static void check_layer(const program_model *m, const char *what)
     assert_true(fake_device_graphs() <= 1);
     apr_session_close(s);
     assert_int_equal(fake_device_graphs(), 0);
-    if (memcmp(truth, again, REPLAY_SCRIPT_STEPS * (size_t)m->program.vocab_size * sizeof *truth) != 0) fail_msg("%s: other numbers", what);
-    free(truth);
+    if (memcmp(reference, again, REPLAY_SCRIPT_STEPS * (size_t)m->program.vocab_size * sizeof *reference) != 0) fail_msg("%s: other numbers", what);
+    free(reference);
     free(again);
 }
 
@@ -91,7 +91,7 @@ static void products_that_stream_give_the_numbers_of_operations(void **state)
         const apr_session_options plain_options = on_device(false), options = on_device(true);
         if (!replay_open_layers(&m, name, APR_LAYER_FULL, 1)) continue;
         apr_session *const plain = must_open_session(&m.model, &plain_options);
-        float *const truth = replay_script_run(plain, 0);
+        float *const reference = replay_script_run(plain, 0);
         apr_session_close(plain);
         const int before = fake_device_flows(), turns_before = fake_device_turns();
         fake_device_streams(true);
@@ -102,10 +102,10 @@ static void products_that_stream_give_the_numbers_of_operations(void **state)
         const size_t width = (size_t)m.program.vocab_size;
         double peak = 0.0;
         int n_off = 0;
-        for (size_t k = 0; k < REPLAY_SCRIPT_STEPS * width; k++) peak = fmax(peak, fabs((double)truth[k]));
+        for (size_t k = 0; k < REPLAY_SCRIPT_STEPS * width; k++) peak = fmax(peak, fabs((double)reference[k]));
         for (size_t step = 0; step < REPLAY_SCRIPT_STEPS; step++) {
             double worst = 0.0;
-            for (size_t k = step * width; k < (step + 1) * width; k++) worst = fmax(worst, fabs((double)truth[k] - (double)streamed[k]));
+            for (size_t k = step * width; k < (step + 1) * width; k++) worst = fmax(worst, fabs((double)reference[k] - (double)streamed[k]));
             n_off += !(worst <= 1e-3 * peak);
         }
         const int allowed = m.model.hparams.num_experts > 0 ? REPLAY_SCRIPT_STEPS / 10 : 0;
@@ -113,7 +113,7 @@ static void products_that_stream_give_the_numbers_of_operations(void **state)
         n_streaming += fake_device_flows() > before;
         n_turning += fake_device_turns() > turns_before;
         n_layers++;
-        free(truth);
+        free(reference);
         free(streamed);
         program_model_close(&m);
     }
@@ -183,7 +183,7 @@ static void what_cannot_be_recorded_is_run_and_said_once(void **state)
     const apr_session_options options = on_device(true), plain_options = on_device(false);
     assert_true(replay_open_layers(&m, "qwen3", APR_LAYER_FULL, 1));
     apr_session *const plain = must_open_session(&m.model, &plain_options);
-    float *const truth = replay_script_run(plain, 0);
+    float *const reference = replay_script_run(plain, 0);
     apr_session_close(plain);
     fake_device_records(false);
     n_warnings = 0;
@@ -194,9 +194,9 @@ static void what_cannot_be_recorded_is_run_and_said_once(void **state)
     assert_non_null(strstr(warning, "recording them failed"));
     assert_non_null(strstr(warning, "a fake that does not record"));
     assert_int_equal(fake_device_replays(), 0);
-    assert_memory_equal(truth, again, REPLAY_SCRIPT_STEPS * (size_t)m.program.vocab_size * sizeof *truth);
+    assert_memory_equal(reference, again, REPLAY_SCRIPT_STEPS * (size_t)m.program.vocab_size * sizeof *reference);
     apr_session_close(s);
-    free(truth);
+    free(reference);
     free(again);
     program_model_close(&m);
 }
@@ -213,14 +213,14 @@ static void a_device_that_fails_in_a_replay_is_given_up_for_the_host(void **stat
     apr_session *const s = must_open_session(&m.model, &options);
     for (int i = 0; i < 4; i++) a_token(s);
     assert_int_equal(fake_device_replays(), 3);
-    apr_best best = {.n_wanted = 1};
+    apr_topk best = {.n_wanted = 1};
     const apr_eval_output wanted = {.best = &best};
     fake_device_fail_after(4);
     assert_int_equal(apr_session_eval(s, &(int32_t){7}, 1, &wanted, NULL), APR_OK);
     fake_device_fail_after(-1);
     assert_non_null(strstr(warning, "continuing on the host"));
     assert_int_equal(apr_session_position(s), 5);
-    assert_int_equal(best.ids[0], apr_greedy(apr_session_logits(s), m.program.vocab_size));
+    assert_int_equal(best.ids[0], apr_argmax(apr_session_logits(s), m.program.vocab_size));
     assert_int_equal(fake_device_graphs(), 0);
     apr_session_close(s);
     program_model_close(&m);
@@ -280,7 +280,7 @@ static void logits_that_were_left_on_a_device_can_be_had_until_all_is_forgotten(
     (void)state;
     program_model m;
     const apr_session_options options = on_device(true);
-    apr_best best = {.n_wanted = 1};
+    apr_topk best = {.n_wanted = 1};
     const apr_eval_output wanted = {.best = &best};
     assert_true(replay_open_layers(&m, "qwen3", APR_LAYER_FULL, 1));
     apr_session *const s = must_open_session(&m.model, &options);
@@ -288,7 +288,7 @@ static void logits_that_were_left_on_a_device_can_be_had_until_all_is_forgotten(
     assert_int_equal(apr_session_eval(s, (int32_t[]){1, 2, 3}, 3, &wanted, NULL), APR_OK);
     assert_null(apr_session_logits(s));
     assert_int_equal(apr_session_read_logits(s, NULL), APR_OK);
-    assert_int_equal(apr_greedy(apr_session_logits(s), m.program.vocab_size), best.ids[0]);
+    assert_int_equal(apr_argmax(apr_session_logits(s), m.program.vocab_size), best.ids[0]);
     apr_session_reset(s);
     assert_null(apr_session_logits(s));
     assert_int_equal(apr_session_read_logits(s, NULL), APR_E_USAGE);

@@ -152,7 +152,7 @@ static void prompts_with_states_are_no_rows(void **state)
     assert_true(open_family(&m, "qwen3_5", APR_LAYER_LINEAR));
     const sequence_check c = {.model = &m.model, .what = "qwen3_5", .kv_dtype = APR_F16};
     apr_session *const s = check_open(&c, 3, 0);
-    assert_false(apr_session_steps_prompts(s));
+    assert_false(apr_session_can_step_prompts(s));
     check_evaluate(&c, s, 1, 1, 0, 3, NULL);
     assert_int_equal(apr_session_step(s, empty, 1, NULL, NULL), APR_E_USAGE);
     assert_int_equal(apr_session_step(s, twice, 2, NULL, NULL), APR_E_USAGE);

@@ -1,6 +1,6 @@
 /* runtime/session/session_upload.h: everything arrives, whoever fills it and however late it is sent; and what fails is said once. */
 #define _DEFAULT_SOURCE /* mincore */
-#include "formats/base/map.h"
+#include "formats/files/map.h"
 #include "formats/base/random.h"
 #include "runtime/session/session_upload.h"
 #include "tests/support/fake_device.h"
@@ -30,7 +30,7 @@ static apr_status send(apr_cuda_device *d, void *to, const void *pinned, uint64_
 }
 
 /* Items of this device: the columns of 16 rows, one after another. */
-static apr_status to_items(apr_cuda_device *d, apr_dtype dtype, void *to, const void *rows, int64_t n_rows, int64_t n_in, apr_error *err)
+static apr_status to_tiles(apr_cuda_device *d, apr_dtype dtype, void *to, const void *rows, int64_t n_rows, int64_t n_in, apr_error *err)
 {
     uint16_t *const stored = malloc((size_t)(n_rows * n_in) * 2), *const items = malloc((size_t)(n_rows * n_in) * 2);
     assert_non_null(stored);
@@ -65,7 +65,7 @@ static int begin(void **state)
     (void)state;
     api = *fake_device();
     api.send = send;
-    api.to_items = to_items;
+    api.to_tiles = to_tiles;
     api.pin = pin;
     api.release = release;
     n_sends = n_pinned = fails_at = 0;
@@ -178,9 +178,9 @@ static void what_fp16_cannot_hold_is_counted(void **state)
     stored[5] = 1e6f;
     stored[(int64_t)ROWS * COLUMNS - 1] = -70000.0f;
     const apr_tensor tensor = matrix((const uint8_t *)stored, APR_F32);
-    assert_int_equal(apr_load_rows(&loads, &tensor, APR_LOAD_HALVES, to, NULL), APR_OK);
+    assert_int_equal(apr_load_rows(&loads, &tensor, APR_LOAD_F16, to, NULL), APR_OK);
     assert_int_equal(apr_loads_run(&loads, &target, NULL), APR_OK);
-    assert_int_equal(loads.list[0].out_of_range.n_beyond, 2);
+    assert_int_equal(loads.list[0].out_of_range.n_out_of_range, 2);
     stored[5] = 65504.0f;
     stored[(int64_t)ROWS * COLUMNS - 1] = -65504.0f;
     apr_host_codecs()[APR_F16].encode(stored, (uint8_t *)wanted, (int64_t)ROWS * COLUMNS);
@@ -202,7 +202,7 @@ static void items_are_made_within_the_scratch_memory(void **state)
     for (int64_t r = 0; r < ROWS; r++)
         for (int64_t c = 0; c < COLUMNS; c++)
             memcpy(wanted + 2 * (r / 16 * 16 * COLUMNS + c * 16 + r % 16), stored + 2 * (r * COLUMNS + c), 2);
-    assert_int_equal(apr_load_rows(&loads, &tensor, APR_LOAD_ITEMS, to, NULL), APR_OK);
+    assert_int_equal(apr_load_rows(&loads, &tensor, APR_LOAD_TILED, to, NULL), APR_OK);
     assert_int_equal(apr_loads_run(&loads, &target, NULL), APR_OK);
     is_there(to, wanted, (size_t)ROWS * COLUMNS * 2);
     apr_loads_close(&loads);

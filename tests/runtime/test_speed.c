@@ -86,8 +86,8 @@ static void what_is_left_beside_the_products_is_never_less_than_nothing(void **s
     (void)state;
     const apr_speed_stage slow = {.seconds = {5.0, 1.0, 3.0}, .product_seconds = {2.0, 2.5, 1.0}};
     const apr_speed_stage odd = {.seconds = {1.0}, .product_seconds = {2.0}};
-    assert_true(apr_speed_outside(&slow, 3) == 1.0);
-    assert_true(apr_speed_outside(&odd, 1) == 0.0);
+    assert_true(apr_speed_overhead(&slow, 3) == 1.0);
+    assert_true(apr_speed_overhead(&odd, 1) == 0.0);
 }
 
 static void what_cannot_be_measured_is_refused(void **state)

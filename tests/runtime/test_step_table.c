@@ -1,5 +1,5 @@
-/* runtime/plan/step_table.h: what a device is told of a step has its place in the plan, to the byte, and on a device alone. */
-#include "runtime/plan/step_table.h"
+/* runtime/plan/batch_table.h: what a device is told of a step has its place in the plan, to the byte, and on a device alone. */
+#include "runtime/plan/batch_table.h"
 
 #include "runtime/plan/plan.h"
 #include "tests/support/program_model.h"
@@ -48,10 +48,10 @@ static uint64_t all_states(const apr_plan *plan)
 
 static void rows_lie_one_behind_the_other_and_end_where_the_table_does(void **state)
 {
-    const uint64_t n_bytes = apr_step_table_bytes(N_SEQUENCES, N_CTX);
+    const uint64_t n_bytes = apr_batch_table_bytes(N_SEQUENCES, N_CTX);
     uint8_t *const memory = malloc(n_bytes);
     (void)state;
-    const apr_step_table t = apr_step_table_at(memory, N_SEQUENCES, N_CTX);
+    const apr_batch_table t = apr_batch_table_at(memory, N_SEQUENCES, N_CTX);
     assert_int_equal(t.most, N_PAGES);
     assert_ptr_equal(t.found, memory);
     assert_ptr_equal(t.positions, t.found + N_SEQUENCES);
@@ -60,8 +60,8 @@ static void rows_lie_one_behind_the_other_and_end_where_the_table_does(void **st
     assert_ptr_equal(t.pages, t.slots + N_SEQUENCES);
     const uint8_t *const end = (const uint8_t *)(t.pages + N_SEQUENCES * N_PAGES);
     assert_true(end <= memory + n_bytes && memory + n_bytes < end + 64);
-    assert_int_equal(apr_step_sent_bytes(N_SEQUENCES, N_SEQUENCES, N_CTX), end - (const uint8_t *)t.positions);
-    assert_int_equal(apr_step_sent_bytes(N_SEQUENCES, 2, N_CTX), (const uint8_t *)(t.pages + 2 * N_PAGES) - (const uint8_t *)t.positions);
+    assert_int_equal(apr_batch_sent_bytes(N_SEQUENCES, N_SEQUENCES, N_CTX), end - (const uint8_t *)t.positions);
+    assert_int_equal(apr_batch_sent_bytes(N_SEQUENCES, 2, N_CTX), (const uint8_t *)(t.pages + 2 * N_PAGES) - (const uint8_t *)t.positions);
     free(memory);
 }
 
@@ -75,11 +75,11 @@ static void a_device_has_room_for_a_step_and_for_one_sequence_in_order(void **st
     const uint64_t of_layer = (uint64_t)N_PAGES * APR_PAGE_CELLS * 2 * 2 * 32 * 2; /* keys and values of 2 heads of 32 numbers */
     assert_int_equal(line_bytes(&plan, APR_LINE_KV_ORDERED), of_layer);
     assert_int_equal(line_bytes(&plan, APR_LINE_KV), N_SEQUENCES * of_layer); /* the other layer slides */
-    assert_int_equal(apr_step_rows(N_SEQUENCES), APR_ROWS_MOST);              /* prompts' tokens are rows, too */
-    assert_int_equal(apr_step_rows(APR_ROWS_MOST + 1), APR_ROWS_MOST + 1);
-    assert_int_equal(line_bytes(&plan, APR_LINE_STEP), apr_step_table_bytes(apr_step_rows(N_SEQUENCES), N_CTX));
+    assert_int_equal(apr_batch_rows(N_SEQUENCES), APR_ROWS_MAX_TOKENS);              /* prompts' tokens are rows, too */
+    assert_int_equal(apr_batch_rows(APR_ROWS_MAX_TOKENS + 1), APR_ROWS_MAX_TOKENS + 1);
+    assert_int_equal(line_bytes(&plan, APR_LINE_STEP), apr_batch_table_bytes(apr_batch_rows(N_SEQUENCES), N_CTX));
     assert_true(line_bytes(&plan, APR_LINE_HOST_STEP) >= line_bytes(&plan, APR_LINE_STEP));
-    assert_int_equal(plan.n_ordered, N_PAGES * APR_PAGE_CELLS);
+    assert_int_equal(plan.n_gathered, N_PAGES * APR_PAGE_CELLS);
     assert_int_equal(plan.step_offset, plan.ordered_offset + of_layer);
     assert_int_equal(plan.states_bytes, plan.step_offset + line_bytes(&plan, APR_LINE_STEP));
     assert_int_equal(plan.states_bytes, all_states(&plan));

@@ -1,8 +1,8 @@
-/* formats/hf/tekken.h and formats/model/rank_merges.h: ids against Mistral's own mistral-common. */
-#include "formats/base/map.h"
+/* formats/vocab/tekken.h and formats/vocab/rank_merges.h: ids against Mistral's own mistral-common. */
+#include "formats/files/map.h"
 #include "formats/hf/safetensors.h"
-#include "formats/hf/tekken.h"
-#include "formats/model/rank_merges.h"
+#include "formats/vocab/tekken.h"
+#include "formats/vocab/rank_merges.h"
 #include "tests/support/tokenizer_fixture.h"
 
 #define TEKKEN "tests/data/tekken/"

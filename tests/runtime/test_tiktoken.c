@@ -1,4 +1,4 @@
-/* formats/hf/tiktoken.h - files of ranks: ids are the ranks, specials are the class's or listed, what is damaged is said. tests/tokenizer_styles.py
+/* formats/vocab/tiktoken.h - files of ranks: ids are the ranks, specials are the class's or listed, what is damaged is said. tests/tokenizer_styles.py
  * compares such files with tiktoken. */
 #include "formats/base/base64.h"
 #include "formats/hf/safetensors.h"

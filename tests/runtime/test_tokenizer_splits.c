@@ -1,4 +1,4 @@
-/* runtime/tokenizer/tokenizer_internal.h, tokenizer_regex.h - text cut by expressions in Oniguruma's dialect, against Hugging Face's
+/* runtime/tokenizer/tokenizer_internal.h, tokenizer_regex.h - text cut by expressions in Oniguruma's naming, against Hugging Face's
  * tokenizers. */
 #include "runtime/tokenizer/tokenizer_internal.h"
 #include "runtime/tokenizer/tokenizer_regex.h"

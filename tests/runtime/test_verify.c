@@ -1,7 +1,7 @@
-/* runtime/check/verify.h: a model that was made well passes, whatever its types; each subtle break is found by the check that names it. */
-#include "runtime/check/verify.h"
+/* runtime/check/verify/verify.h: a model that was made well passes, whatever its types; each subtle break is found by the check that names it. */
+#include "runtime/check/verify/verify.h"
 #include "tests/support/family_model.h"
-#include "tests/support/made_model.h"
+#include "tests/support/edited_model.h"
 #include "tests/support/work_folder.h"
 
 #include <math.h>
@@ -37,9 +37,9 @@ static apr_subject subject_of(const opened *o)
 }
 
 /* A short text beside the built-in one is not looked at; no backends. */
-static apr_verify_input input_of(const apr_subject *truth, const apr_subject *other)
+static apr_verify_input input_of(const apr_subject *reference, const apr_subject *other)
 {
-    return (apr_verify_input){.truth = *truth,
+    return (apr_verify_input){.reference = *reference,
                               .other = *other,
                               .used = apr_session_used(other->session),
                               .window = 128,
@@ -55,9 +55,9 @@ static void verify(apr_verify_report *r, const apr_verify_input *input)
 }
 
 /* A model made of the bundled one, in place of it. */
-static void verify_made(apr_verify_report *r, apr_verify_input *input, const opened *truth, const made *other, apr_session **session)
+static void verify_made(apr_verify_report *r, apr_verify_input *input, const opened *reference, const made *other, apr_session **session)
 {
-    apr_subject b = subject_of(truth);
+    apr_subject b = subject_of(reference);
     const apr_subject a = b;
 
     b.session = *session = made_session(&other->model, 128);
@@ -99,8 +99,8 @@ static void a_model_is_itself(void **state)
 
     open_model(&a, "tests/data/tiny-qwen2");
     open_model(&b, "tests/data/tiny-qwen2");
-    const apr_subject truth = subject_of(&a), other = subject_of(&b);
-    apr_verify_input input = input_of(&truth, &other);
+    const apr_subject reference = subject_of(&a), other = subject_of(&b);
+    apr_verify_input input = input_of(&reference, &other);
     input.no_backends = false;
     verify(&r, &input);
     assert_false(r.failed);
@@ -111,9 +111,9 @@ static void a_model_is_itself(void **state)
     assert_true(r.vocabulary.n_same == r.vocabulary.n_strings && r.vocabulary.n_strings > 20 && r.vocabulary.first_other == NULL);
     assert_true(r.texts[0].d.mean == 0.0 && r.texts[0].bound == apr_divergence_bound(NULL) && !r.texts[0].has_control);
     assert_true(passed(&r, APR_VERIFY_ANSWERS) && r.n_answers == 4); /* nothing was changed: so answers must be the same */
-    for (size_t i = 0; i < r.n_answers; i++) assert_true(r.answers[i].same && r.answers[i].n_same == r.answers[i].n_truth);
-    assert_true(r.operations.n_judged > 40 && r.operations.n_passed == r.operations.n_judged);
-    assert_true(r.backends.n_judged > 0 && r.backends.n_positions == 1); /* 4100 is beyond the context */
+    for (size_t i = 0; i < r.n_answers; i++) assert_true(r.answers[i].same && r.answers[i].n_same == r.answers[i].n_reference);
+    assert_true(r.operations.n_checked > 40 && r.operations.n_passed == r.operations.n_checked);
+    assert_true(r.backends.n_checked > 0 && r.backends.n_positions == 1); /* 4100 is beyond the context */
     assert_int_equal(r.n_drift, 3);
     for (size_t i = 0; i < r.n_drift; i++) assert_true(r.drift[i] == 0.0);
     apr_verify_close(&r);
@@ -123,7 +123,7 @@ static void a_model_is_itself(void **state)
 
 /* --- broken ones --- */
 
-static void check_how_it_is_found(const apr_verify_report *r, made_break how, const opened *truth)
+static void check_how_it_is_found(const apr_verify_report *r, made_break how, const opened *reference)
 {
     static const apr_verify_kind first[] = {
         [MADE_NORM_LEFT_OUT] = APR_VERIFY_WEIGHTS, [MADE_HEADS_SWAPPED] = APR_VERIFY_WEIGHTS, [MADE_THETA_DOUBLED] = APR_VERIFY_FACTS};
@@ -144,30 +144,30 @@ static void check_how_it_is_found(const apr_verify_report *r, made_break how, co
         assert_true(passed(r, APR_VERIFY_WEIGHTS) && r->same_shape);
     }
     if (how == MADE_HEADS_SWAPPED) /* the row, too: one of the two heads' */
-        assert_true(r->tensors.worst->scan.excess_at >= 0 && r->tensors.worst->scan.excess_at < 2 * truth->model.hparams.head_dim);
+        assert_true(r->tensors.worst->scan.excess_at >= 0 && r->tensors.worst->scan.excess_at < 2 * reference->model.hparams.head_dim);
 }
 
 static void each_break_is_found_in_every_type_and_named(void **state)
 {
     (void)state;
     static const apr_dtype types[] = {APR_Q8_0, APR_MXFP4};
-    opened truth;
+    opened reference;
 
-    open_model(&truth, "tests/data/tiny-qwen2");
+    open_model(&reference, "tests/data/tiny-qwen2");
     for (size_t t = 0; t < sizeof types / sizeof *types; t++) {
         made good;
-        made_open(&good, &truth.model, NULL, types[t], types[t], MADE_GOOD);
+        made_open(&good, &reference.model, NULL, types[t], types[t], MADE_GOOD);
         for (made_break how = MADE_GOOD; how < N_MADE_BREAKS; how++) {
             apr_verify_report r;
             apr_verify_input input;
             apr_session *session;
             made other;
-            made_open(&other, &truth.model, &good, types[t], types[t], how);
-            verify_made(&r, &input, &truth, &other, &session);
+            made_open(&other, &reference.model, &good, types[t], types[t], how);
+            verify_made(&r, &input, &reference, &other, &session);
             assert_true(!r.tensors.unchanged && r.texts[0].has_control && noted(&r, APR_VERIFY_ANSWERS));
             assert_true(r.texts[0].bound == apr_divergence_bound(&r.texts[0].control) && r.texts[0].bound > apr_divergence_bound(NULL));
             if (how != MADE_GOOD) {
-                check_how_it_is_found(&r, how, &truth);
+                check_how_it_is_found(&r, how, &reference);
             } else if (r.failed) {
                 fail_msg("%s fails check %d", apr_dtypes[types[t]].name, (int)apr_verify_first_failure(&r)->kind);
             } else {
@@ -179,7 +179,7 @@ static void each_break_is_found_in_every_type_and_named(void **state)
         }
         made_close(&good);
     }
-    close_model(&truth);
+    close_model(&reference);
 }
 
 static apr_tensor *tensor_of(made *m, const char *name)
@@ -198,13 +198,13 @@ static void a_number_that_is_none_is_found_in_its_tensor(void **state)
     apr_verify_report r;
     apr_verify_input input;
     apr_session *session;
-    opened truth;
+    opened reference;
     made other;
 
-    open_model(&truth, "tests/data/tiny-qwen2");
-    made_open(&other, &truth.model, NULL, APR_F32, APR_F32, MADE_GOOD);
+    open_model(&reference, "tests/data/tiny-qwen2");
+    made_open(&other, &reference.model, NULL, APR_F32, APR_F32, MADE_GOOD);
     memcpy((uint8_t *)(uintptr_t)tensor_of(&other, name)->data + 4 * 1000, nan_bits, sizeof nan_bits);
-    verify_made(&r, &input, &truth, &other, &session);
+    verify_made(&r, &input, &reference, &other, &session);
     assert_int_equal(apr_verify_first_failure(&r)->kind, APR_VERIFY_TENSORS);
     assert_int_equal(r.tensors.n_damaged, 1);
     assert_non_null(strstr(r.tensors.damaged, name));
@@ -214,7 +214,7 @@ static void a_number_that_is_none_is_found_in_its_tensor(void **state)
     apr_verify_close(&r);
     apr_session_close(session);
     made_close(&other);
-    close_model(&truth);
+    close_model(&reference);
 }
 
 /* A bias that was lost, where the model can be run without: the other one's is taken for zeros, which it is not. */
@@ -225,12 +225,12 @@ static void a_tensor_that_only_one_has_is_missing(void **state)
     apr_verify_report r;
     apr_verify_input input;
     apr_session *session;
-    opened truth;
+    opened reference;
     made other;
 
-    open_model(&truth, "tests/data/tiny-qwen2");
-    made_open(&other, &truth.model, NULL, APR_F32, APR_F32, MADE_GOOD);
-    const int64_t width = truth.model.hparams.hidden_size;
+    open_model(&reference, "tests/data/tiny-qwen2");
+    made_open(&other, &reference.model, NULL, APR_F32, APR_F32, MADE_GOOD);
+    const int64_t width = reference.model.hparams.hidden_size;
     apr_tensor *const more = made_keep(&other, (other.model.n_tensors + 1) * sizeof *more);
     float *const bias = made_keep(&other, (size_t)width * sizeof *bias);
     memcpy(more, other.model.tensors, other.model.n_tensors * sizeof *more);
@@ -238,25 +238,25 @@ static void a_tensor_that_only_one_has_is_missing(void **state)
     more[other.model.n_tensors] = (apr_tensor){.name = name, .dtype = APR_F32, .rank = 1, .dims = {width}, .data = (const uint8_t *)bias};
     more[other.model.n_tensors].n_bytes = (uint64_t)width * sizeof *bias;
     apr_model_close(&other.model); /* its index of names */
-    other.model = (apr_model){.path = "made", .hparams = truth.model.hparams, .tensors = more};
-    other.model.n_tensors = truth.model.n_tensors + 1;
+    other.model = (apr_model){.path = "made", .hparams = reference.model.hparams, .tensors = more};
+    other.model.n_tensors = reference.model.n_tensors + 1;
     assert_int_equal(apr_model_index_names(&other.model, NULL), APR_OK);
-    verify_made(&r, &input, &truth, &other, &session);
+    verify_made(&r, &input, &reference, &other, &session);
     assert_int_equal(apr_verify_first_failure(&r)->kind, APR_VERIFY_TENSORS);
     assert_int_equal(r.tensors.n_missing, 1);
     assert_non_null(strstr(r.tensors.missing, name));
     apr_verify_close(&r);
     apr_session_close(session);
     made_close(&other);
-    close_model(&truth);
+    close_model(&reference);
 }
 
 /* --- vocabularies --- */
 
 /* The verdicts on tokenizer, stop ids and template with another vocabulary, the weights the same. */
-static apr_verify_report with_vocabulary(const opened *truth, const apr_vocab *vocab, apr_verify_input *input)
+static apr_verify_report with_vocabulary(const opened *reference, const apr_vocab *vocab, apr_verify_input *input)
 {
-    const apr_subject a = subject_of(truth);
+    const apr_subject a = subject_of(reference);
     apr_subject b = a;
     apr_tokenizer *tokenizer;
     apr_verify_report r;
@@ -265,7 +265,7 @@ static apr_verify_report with_vocabulary(const opened *truth, const apr_vocab *v
     if (apr_tokenizer_open(&tokenizer, vocab, &err) != APR_OK) fail_msg("%s", err.text);
     b.vocab = vocab;
     b.tokenizer = tokenizer;
-    b.session = made_session(&truth->model, 128);
+    b.session = made_session(&reference->model, 128);
     *input = input_of(&a, &b);
     verify(&r, input);
     apr_session_close(b.session);
@@ -277,10 +277,10 @@ static void two_tokens_that_change_places_are_found_by_a_hard_string(void **stat
 {
     (void)state;
     apr_verify_input input;
-    opened truth;
+    opened reference;
 
-    open_model(&truth, "tests/data/tiny-qwen2");
-    apr_vocab vocab = truth.model.vocab;
+    open_model(&reference, "tests/data/tiny-qwen2");
+    apr_vocab vocab = reference.model.vocab;
     apr_str *const tokens = malloc(vocab.n_tokens * sizeof *tokens);
     memcpy(tokens, vocab.tokens, vocab.n_tokens * sizeof *tokens);
     size_t e = 0, t = 0;
@@ -293,24 +293,24 @@ static void two_tokens_that_change_places_are_found_by_a_hard_string(void **stat
     tokens[e] = tokens[t];
     tokens[t] = kept;
     vocab.tokens = tokens;
-    apr_verify_report r = with_vocabulary(&truth, &vocab, &input);
+    apr_verify_report r = with_vocabulary(&reference, &vocab, &input);
     assert_int_equal(apr_verify_first_failure(&r)->kind, APR_VERIFY_TOKENIZER);
     assert_non_null(r.vocabulary.first_other);
-    assert_true(r.vocabulary.n_same < r.vocabulary.n_strings && r.vocabulary.n_truth == r.vocabulary.n_other);
+    assert_true(r.vocabulary.n_same < r.vocabulary.n_strings && r.vocabulary.n_reference == r.vocabulary.n_other);
     assert_true(passed(&r, APR_VERIFY_STOP_IDS) && passed(&r, APR_VERIFY_TEMPLATE) && passed(&r, APR_VERIFY_KL));
     apr_verify_close(&r);
     free(tokens);
-    close_model(&truth);
+    close_model(&reference);
 }
 
 static void stop_ids_and_templates_must_be_those_of_the_reference(void **state)
 {
     (void)state;
     apr_verify_input input;
-    opened truth;
+    opened reference;
 
-    open_model(&truth, "tests/data/tiny-qwen2");
-    apr_vocab lost = truth.model.vocab, word = lost, unstated = lost;
+    open_model(&reference, "tests/data/tiny-qwen2");
+    apr_vocab lost = reference.model.vocab, word = lost, unstated = lost;
     lost.n_stop_ids = 0;
     lost.eos_id = -1;
     unstated.n_stop_ids = 0; /* though its eos id is the one */
@@ -318,23 +318,23 @@ static void stop_ids_and_templates_must_be_those_of_the_reference(void **state)
     word.stop_ids[word.n_stop_ids++] = 100; /* an ordinary word */
     word.chat_template = "{{ messages[0].content }}";
 
-    apr_verify_report r = with_vocabulary(&truth, &lost, &input);
+    apr_verify_report r = with_vocabulary(&reference, &lost, &input);
     assert_true(passed(&r, APR_VERIFY_TOKENIZER));
     assert_true(failed(&r, APR_VERIFY_STOP_IDS));
     assert_true(failed(&r, APR_VERIFY_TEMPLATE));
-    assert_true(r.vocabulary.first_lost_stop == truth.model.vocab.stop_ids[0] && r.vocabulary.first_ordinary_stop == -1);
+    assert_true(r.vocabulary.first_lost_stop == reference.model.vocab.stop_ids[0] && r.vocabulary.first_ordinary_stop == -1);
     assert_false(r.vocabulary.same_template);
     apr_verify_close(&r);
 
-    r = with_vocabulary(&truth, &unstated, &input);
+    r = with_vocabulary(&reference, &unstated, &input);
     assert_true(failed(&r, APR_VERIFY_STOP_IDS) && r.vocabulary.first_lost_stop == -1 && passed(&r, APR_VERIFY_TEMPLATE));
     apr_verify_close(&r);
 
-    r = with_vocabulary(&truth, &word, &input);
+    r = with_vocabulary(&reference, &word, &input);
     assert_true(failed(&r, APR_VERIFY_STOP_IDS) && failed(&r, APR_VERIFY_TEMPLATE));
     assert_true(r.vocabulary.first_lost_stop == -1 && r.vocabulary.first_ordinary_stop == 100);
     apr_verify_close(&r);
-    close_model(&truth);
+    close_model(&reference);
 }
 
 static void models_of_other_shapes_are_not_run_in_step(void **state)
@@ -345,8 +345,8 @@ static void models_of_other_shapes_are_not_run_in_step(void **state)
 
     open_model(&a, "tests/data/tiny-qwen2");
     open_model(&b, "tests/data/tiny-llama"); /* which has as many tokens */
-    const apr_subject truth = subject_of(&a), other = subject_of(&b);
-    const apr_verify_input input = input_of(&truth, &other);
+    const apr_subject reference = subject_of(&a), other = subject_of(&b);
+    const apr_verify_input input = input_of(&reference, &other);
     verify(&r, &input);
     assert_true(failed(&r, APR_VERIFY_FACTS) && !r.same_shape && r.other_fact.text[0] != '\0');
     assert_null(check_of(&r, APR_VERIFY_TENSORS));
@@ -362,13 +362,13 @@ static void texts_are_not_compared_over_vocabularies_of_other_sizes(void **state
     (void)state;
     apr_verify_report r;
     apr_error err = {0};
-    opened truth;
+    opened reference;
     apr_model small;
 
-    open_model(&truth, "tests/data/tiny-qwen2");
+    open_model(&reference, "tests/data/tiny-qwen2");
     if (family_write("tests/data/families/llama", in_work("llama"), NULL, &err) != APR_OK) fail_msg("%s", err.text);
     if (apr_model_open(&small, in_work("llama"), &err) != APR_OK) fail_msg("%s", err.text);
-    const apr_subject a = subject_of(&truth);
+    const apr_subject a = subject_of(&reference);
     apr_subject b = a;
     b.session = made_session(&small, 128);
     const apr_verify_input input = input_of(&a, &b);
@@ -379,7 +379,7 @@ static void texts_are_not_compared_over_vocabularies_of_other_sizes(void **state
     apr_verify_close(&r);
     apr_session_close(b.session);
     apr_model_close(&small);
-    close_model(&truth);
+    close_model(&reference);
 }
 
 /* --- bounds and texts --- */
@@ -389,17 +389,17 @@ static void without_memory_for_a_control_divergence_is_shown_and_not_judged(void
     (void)state;
     static const char psalm[] = "The heavens declare the glory of God; and the firmament sheweth his handywork.";
     apr_verify_report r;
-    opened truth;
+    opened reference;
     made other;
 
-    open_model(&truth, "tests/data/tiny-qwen2");
-    made_open(&other, &truth.model, NULL, APR_MXFP4, APR_MXFP4, MADE_GOOD);
-    apr_subject b = subject_of(&truth);
+    open_model(&reference, "tests/data/tiny-qwen2");
+    made_open(&other, &reference.model, NULL, APR_MXFP4, APR_MXFP4, MADE_GOOD);
+    apr_subject b = subject_of(&reference);
     const apr_subject a = b;
     b.session = made_session(&other.model, 128);
     apr_verify_input input = input_of(&a, &b);
     input.control_limit = 0;
-    input.passage = (apr_verify_passage){"psalm", psalm, sizeof psalm - 1};
+    input.passage = (apr_verify_extra_text){"psalm", psalm, sizeof psalm - 1};
     verify(&r, &input);
     assert_true(noted(&r, APR_VERIFY_KL) && !r.texts[0].has_control && isnan(r.texts[0].bound) && r.texts[0].d.mean > 0.0);
     assert_false(r.failed); /* what is not judged does not fail */
@@ -410,13 +410,13 @@ static void without_memory_for_a_control_divergence_is_shown_and_not_judged(void
     apr_verify_close(&r);
 
     apr_error err = {0};
-    input.passage = (apr_verify_passage){"nothing", "", 0};
+    input.passage = (apr_verify_extra_text){"nothing", "", 0};
     assert_int_equal(apr_verify_run(&r, &input, &err), APR_E_USAGE);
     assert_non_null(strstr(err.text, "the text is empty"));
     apr_verify_close(&r);
     apr_session_close(b.session);
     made_close(&other);
-    close_model(&truth);
+    close_model(&reference);
 }
 
 int main(void)

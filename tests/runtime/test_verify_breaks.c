@@ -1,10 +1,10 @@
 /* runtime/check: a small model of each kind of layer, in every type that its widths allow, is the model that it was made from; each subtle
  * break of it is found, by the check that names it. */
-#include "convert/dialect.h"
-#include "runtime/check/facts.h"
+#include "convert/naming.h"
+#include "runtime/check/program_compare.h"
 #include "runtime/check/parity.h"
 #include "tests/support/family_model.h"
-#include "tests/support/made_model.h"
+#include "tests/support/edited_model.h"
 #include "tests/support/work_folder.h"
 
 /* Rows of 32 numbers have no blocks of 256: q5_0 is what Q4_K_M gives them. */
@@ -29,7 +29,7 @@ static void open_original(original *o, const char *family, bool in_ggml_ways)
     if (apr_model_open(&o->source, in_work(family), &err) != APR_OK) fail_msg("%s", err.text);
     if (apr_canonical(&o->canonical, &o->source, &err) != APR_OK) fail_msg("%s", err.text);
     if (in_ggml_ways) {
-        if (apr_with_dialect(&o->view, &o->between, &o->canonical, &err) != APR_OK) fail_msg("%s", err.text);
+        if (apr_view_as_gguf(&o->view, &o->between, &o->canonical, &err) != APR_OK) fail_msg("%s", err.text);
         o->model = &o->view;
     }
     o->session = made_session(o->model, N_CTX);
@@ -49,7 +49,7 @@ typedef struct judgement {
     char facts[400], weights[512], operations[200];
 } judgement;
 
-static void judge_weights(judgement *j, apr_session *truth, apr_session *other)
+static void judge_weights(judgement *j, apr_session *reference, apr_session *other)
 {
     static const int64_t positions[] = {0, 20};
     static const int32_t ids[] = {5, 17, 3, 90, 41, 77, 8, 126, 64, 2, 33};
@@ -60,12 +60,12 @@ static void judge_weights(judgement *j, apr_session *truth, apr_session *other)
     apr_weights weights;
     apr_error err = {0};
 
-    if (apr_weights_compare(&weights, truth, other, (uint64_t)1 << 30, NULL, &err) != APR_OK) fail_msg("%s", err.text);
+    if (apr_weights_compare(&weights, reference, other, (uint64_t)1 << 30, NULL, &err) != APR_OK) fail_msg("%s", err.text);
     if (weights.n_missing > 0) snprintf(j->weights, sizeof j->weights, "%s", weights.missing);
     else if (weights.n_damaged > 0) snprintf(j->weights, sizeof j->weights, "%s", weights.damaged);
     else if (weights.n_far > 0) snprintf(j->weights, sizeof j->weights, "%s", weights.far);
     asked.weights = &weights;
-    if (apr_parity_run(truth, other, ids, sizeof ids / sizeof *ids, &asked, &result, &err) != APR_OK) fail_msg("%s", err.text);
+    if (apr_parity_run(reference, other, ids, sizeof ids / sizeof *ids, &asked, &result, &err) != APR_OK) fail_msg("%s", err.text);
     if (result.failed)
         snprintf(j->operations, sizeof j->operations, "%s off by %.2g, allowed %.2g", result.first.name, result.first.difference.relative,
                  result.first.bound.relative);
@@ -73,14 +73,14 @@ static void judge_weights(judgement *j, apr_session *truth, apr_session *other)
     apr_weights_close(&weights);
 }
 
-static judgement judge(const original *truth, const made *other)
+static judgement judge(const original *reference, const made *other)
 {
     apr_session *const session = made_session(&other->model, N_CTX);
     judgement j = {{0}, {0}, {0}};
     apr_error err = {0};
 
-    if (apr_facts_compare(truth->session, session, &err) != APR_OK) snprintf(j.facts, sizeof j.facts, "%.399s", err.text);
-    if (apr_facts_same_shape(truth->session, session, &err) == APR_OK) judge_weights(&j, truth->session, session);
+    if (apr_programs_compare(reference->session, session, &err) != APR_OK) snprintf(j.facts, sizeof j.facts, "%.399s", err.text);
+    if (apr_programs_same_shape(reference->session, session, &err) == APR_OK) judge_weights(&j, reference->session, session);
     apr_session_close(session);
     return j;
 }
@@ -89,18 +89,18 @@ static judgement judge(const original *truth, const made *other)
 
 static void passes_in_every_type(const char *family, bool in_ggml_ways)
 {
-    original truth;
+    original reference;
 
-    open_original(&truth, family, in_ggml_ways);
+    open_original(&reference, family, in_ggml_ways);
     for (size_t t = 0; t < N_TYPES; t++) {
         made other;
-        made_open_edited(&other, truth.model, types[t], NULL);
-        const judgement j = judge(&truth, &other);
+        made_open_edited(&other, reference.model, types[t], NULL);
+        const judgement j = judge(&reference, &other);
         if (j.facts[0] != '\0' || j.weights[0] != '\0' || j.operations[0] != '\0')
             fail_msg("%s in %s: %s %s %s", family, apr_dtypes[types[t]].name, j.facts, j.weights, j.operations);
         made_close(&other);
     }
-    close_original(&truth);
+    close_original(&reference);
 }
 
 static void a_model_well_made_passes_in_every_type(void **state)
@@ -250,17 +250,17 @@ static void each_subtle_break_is_found_in_every_type_and_named(void **state)
 {
     (void)state;
     for (size_t b = 0; b < sizeof breaks / sizeof *breaks; b++) {
-        original truth;
-        open_original(&truth, breaks[b].family, breaks[b].in_ggml_ways);
+        original reference;
+        open_original(&reference, breaks[b].family, breaks[b].in_ggml_ways);
         for (size_t t = 0; t < N_TYPES; t++) {
             made other;
-            made_open_edited(&other, truth.model, types[t], breaks[b].edit);
-            const judgement j = judge(&truth, &other);
+            made_open_edited(&other, reference.model, types[t], breaks[b].edit);
+            const judgement j = judge(&reference, &other);
             assert_says(j.facts, breaks[b].facts, b, types[t]);
             assert_says(j.weights, breaks[b].weights, b, types[t]);
             made_close(&other);
         }
-        close_original(&truth);
+        close_original(&reference);
     }
 }
 
@@ -268,20 +268,20 @@ static void each_subtle_break_is_found_in_every_type_and_named(void **state)
 static void value_heads_that_were_not_dealt_out_are_found_in_every_type(void **state)
 {
     (void)state;
-    original truth, plain;
+    original reference, plain;
 
-    open_original(&truth, "qwen3_5", true);
+    open_original(&reference, "qwen3_5", true);
     open_original(&plain, "qwen3_5", false);
     for (size_t t = 0; t < N_TYPES; t++) {
         made other;
         made_open_edited(&other, plain.model, types[t], value_heads_in_turn);
-        const judgement j = judge(&truth, &other);
+        const judgement j = judge(&reference, &other);
         assert_string_equal(j.facts, "");
         assert_non_null(strstr(j.weights, "'model.layers.0.linear_attn."));
         made_close(&other);
     }
     close_original(&plain);
-    close_original(&truth);
+    close_original(&reference);
 }
 
 int main(void)

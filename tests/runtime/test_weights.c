@@ -1,10 +1,10 @@
-/* runtime/check/facts.h, weights.h, tensor_scan.h: a model that was brought to another type well is still the model, for every type that
+/* runtime/check/program_compare.h, weights.h, tensor_scan.h: a model that was brought to another type well is still the model, for every type that
  * can be made; one that was broken a little is not, for any. */
 #include "runtime/check/compare.h"
-#include "runtime/check/facts.h"
+#include "runtime/check/program_compare.h"
 #include "runtime/check/parity.h"
 #include "tests/support/family_model.h"
-#include "tests/support/made_model.h"
+#include "tests/support/edited_model.h"
 #include "tests/support/work_folder.h"
 
 #include <math.h>
@@ -29,11 +29,11 @@ static apr_tensor matrix(const char *name, const float *values, int64_t rows, in
 static void a_scan_finds_zeros_infinities_and_the_worst_row(void **state)
 {
     (void)state;
-    float truth[12] = {3, 4, 0, 0, 1, 2, 2, 0, 0, 0, 6, 8}, other[12];
-    const apr_tensor was = matrix("w", truth, 3, 4);
+    float reference[12] = {3, 4, 0, 0, 1, 2, 2, 0, 0, 0, 6, 8}, other[12];
+    const apr_tensor was = matrix("w", reference, 3, 4);
     apr_tensor_scan scan;
 
-    memcpy(other, truth, sizeof other);
+    memcpy(other, reference, sizeof other);
     apr_tensor now = matrix("w", other, 3, 4);
     assert_int_equal(apr_scan_tensor(&now, &was, NULL, &scan, NULL), APR_OK);
     assert_true(scan.relative == 0.0 && scan.worst_row == 0.0 && scan.worst_row_at == -1 && !scan.all_zero && scan.n_nonfinite == 0);
@@ -127,8 +127,8 @@ static void a_row_may_lose_what_its_type_must_lose_and_no_more(void **state)
 static void what_a_type_holds_must_be_exact(void **state)
 {
     (void)state;
-    float truth[4] = {1.0f, 0.5f, -2.0f, 3.0f}, other[4] = {1.0f, 0.5f, -2.0f, 3.0f};
-    apr_tensor was = matrix("model.norm.weight", truth, 1, 4), now = matrix("model.norm.weight", other, 1, 4);
+    float reference[4] = {1.0f, 0.5f, -2.0f, 3.0f}, other[4] = {1.0f, 0.5f, -2.0f, 3.0f};
+    apr_tensor was = matrix("model.norm.weight", reference, 1, 4), now = matrix("model.norm.weight", other, 1, 4);
     apr_tensor_scan scan;
 
     assert_int_equal(apr_scan_tensor(&now, &was, NULL, &scan, NULL), APR_OK);
@@ -140,7 +140,7 @@ static void what_a_type_holds_must_be_exact(void **state)
     assert_int_equal(apr_scan_tensor(&now, &was, NULL, &scan, NULL), APR_OK);
     assert_true(scan.excess > 1.0);
     other[1] = 0.50000006f;
-    was = matrix("model.norm.weight", truth, 2, 2), now = matrix("model.norm.weight", other, 2, 2);
+    was = matrix("model.norm.weight", reference, 2, 2), now = matrix("model.norm.weight", other, 2, 2);
     assert_int_equal(apr_scan_tensor(&now, &was, NULL, &scan, NULL), APR_OK);
     assert_true(isinf(scan.excess)); /* no matrix is */
 }
@@ -155,16 +155,16 @@ typedef struct judged {
     char far[512];
 } judged;
 
-static void judge_divergence(judged *j, apr_session *truth, apr_session *other, const apr_weights *w, const int32_t *ids)
+static void judge_divergence(judged *j, apr_session *reference, apr_session *other, const apr_weights *w, const int32_t *ids)
 {
     apr_divergence d, control = {0};
     apr_session *s = NULL;
     apr_error err = {0};
 
-    assert_int_equal(apr_compare_models(truth, other, ids, N_IDS, N_IDS, NULL, NULL, &d, &err), APR_OK);
+    assert_int_equal(apr_compare_models(reference, other, ids, N_IDS, N_IDS, NULL, NULL, &d, &err), APR_OK);
     assert_true(w->has_control);
-    if (apr_session_open_like(&s, &w->control, truth, &err) != APR_OK) fail_msg("%s", err.text);
-    assert_int_equal(apr_compare_models(truth, s, ids, N_IDS, N_IDS, NULL, NULL, &control, &err), APR_OK);
+    if (apr_session_open_like(&s, &w->control, reference, &err) != APR_OK) fail_msg("%s", err.text);
+    assert_int_equal(apr_compare_models(reference, s, ids, N_IDS, N_IDS, NULL, NULL, &control, &err), APR_OK);
     j->kl = d.mean;
     j->bound = apr_divergence_bound(&control);
     j->divergence = d.mean <= j->bound;
@@ -176,7 +176,7 @@ static void judge_divergence(judged *j, apr_session *truth, apr_session *other, 
 /* thorough: also operation by operation, and the divergence. */
 static judged judge(const apr_model *truth_model, const apr_model *other_model, bool thorough)
 {
-    apr_session *const truth = made_session(truth_model, 128), *const other = made_session(other_model, 128);
+    apr_session *const reference = made_session(truth_model, 128), *const other = made_session(other_model, 128);
     static const int64_t positions[] = {0, 64};
     apr_parity_options options = {.positions = positions, .n_positions = 2, .n_batch = 16, .fp16_above = INT64_MAX};
     apr_parity_result result = {0};
@@ -186,21 +186,21 @@ static judged judge(const apr_model *truth_model, const apr_model *other_model, 
     judged j = {.operations = true, .divergence = true};
 
     for (int i = 0; i < N_IDS; i++) ids[i] = (i * 37 + i * i * 11 + 5) % 160;
-    j.facts = apr_facts_compare(truth, other, NULL) == APR_OK;
-    if (apr_weights_compare(&w, truth, other, thorough ? (uint64_t)1 << 30 : 0, NULL, &err) != APR_OK) fail_msg("%s", err.text);
+    j.facts = apr_programs_compare(reference, other, NULL) == APR_OK;
+    if (apr_weights_compare(&w, reference, other, thorough ? (uint64_t)1 << 30 : 0, NULL, &err) != APR_OK) fail_msg("%s", err.text);
     j.weights = w.n_missing + w.n_damaged + w.n_far == 0;
     j.excess = w.worst != NULL ? w.worst->scan.excess : 0.0;
     snprintf(j.far, sizeof j.far, "%s", w.far);
     options.weights = &w;
     options.layer = APR_PARITY_ALL_LAYERS;
     if (thorough) {
-        if (apr_parity_run(truth, other, ids, N_IDS, &options, &result, &err) != APR_OK) fail_msg("%s", err.text);
+        if (apr_parity_run(reference, other, ids, N_IDS, &options, &result, &err) != APR_OK) fail_msg("%s", err.text);
         j.operations = !result.failed;
-        judge_divergence(&j, truth, other, &w, ids);
+        judge_divergence(&j, reference, other, &w, ids);
     }
     apr_parity_result_close(&result);
     apr_weights_close(&w);
-    apr_session_close(truth);
+    apr_session_close(reference);
     apr_session_close(other);
     return j;
 }
@@ -213,16 +213,16 @@ static const apr_dtype made_types[][2] = {
 };
 
 /* all: every made_break of every type; otherwise one of each type, in turn. */
-static void check_every_type(const apr_model *truth, const char *name, bool all)
+static void check_every_type(const apr_model *reference, const char *name, bool all)
 {
     for (size_t t = 0; t < sizeof made_types / sizeof *made_types; t++) {
         made good;
-        made_open(&good, truth, NULL, made_types[t][0], made_types[t][1], MADE_GOOD);
+        made_open(&good, reference, NULL, made_types[t][0], made_types[t][1], MADE_GOOD);
         for (made_break how = MADE_GOOD; how < N_MADE_BREAKS; how++) {
             made other;
             if (!all && how != MADE_GOOD && how != 1 + t % (N_MADE_BREAKS - 1)) continue;
-            made_open(&other, truth, &good, made_types[t][0], made_types[t][1], how);
-            const judged j = judge(truth, &other.model, how == MADE_GOOD);
+            made_open(&other, reference, &good, made_types[t][0], made_types[t][1], how);
+            const judged j = judge(reference, &other.model, how == MADE_GOOD);
             const bool passed = j.facts && j.weights && j.operations && j.divergence;
             if (passed != (how == MADE_GOOD))
                 fail_msg("%s, %s and %s, %s: facts %d, weights %d (%.3g; %s), operations %d, KL %.3g of %.3g", name,
@@ -274,53 +274,53 @@ static void write_wide_llama(int seed)
 static void a_broken_random_model_fails_for_every_type(void **state)
 {
     (void)state;
-    apr_model truth;
+    apr_model reference;
     apr_error err = {0};
     write_wide_llama(7);
     if (family_write(in_work("wide"), in_work("wide7"), NULL, &err) != APR_OK) fail_msg("%s", err.text);
-    if (apr_model_open(&truth, in_work("wide7"), &err) != APR_OK) fail_msg("%s", err.text);
-    check_every_type(&truth, "random llama", true);
-    apr_model_close(&truth);
+    if (apr_model_open(&reference, in_work("wide7"), &err) != APR_OK) fail_msg("%s", err.text);
+    check_every_type(&reference, "random llama", true);
+    apr_model_close(&reference);
 }
 
 static void a_trained_model_passes_in_every_type_and_fails_when_it_is_broken(void **state)
 {
     (void)state;
-    apr_model truth;
-    assert_int_equal(apr_model_open(&truth, "tests/data/tiny-qwen2", NULL), APR_OK);
-    check_every_type(&truth, "tiny-qwen2", false);
-    apr_model_close(&truth);
+    apr_model reference;
+    assert_int_equal(apr_model_open(&reference, "tests/data/tiny-qwen2", NULL), APR_OK);
+    check_every_type(&reference, "tiny-qwen2", false);
+    apr_model_close(&reference);
 }
 
 /* --- meaning, not slots --- */
 
 /* Llama 3's scaling in the one model, divisors in a tensor of the other: the programs have other slots. On top, a bias that only one has.
  */
-static void make_with_divisors(made *m, const apr_model *truth, float spoil, float bias)
+static void make_with_divisors(made *m, const apr_model *reference, float spoil, float bias)
 {
-    const apr_session *const s = made_session(truth, 128);
-    const int64_t n = truth->hparams.rotary_dim / 2;
+    const apr_session *const s = made_session(reference, 128);
+    const int64_t n = reference->hparams.rotary_dim / 2;
     float *const scaled = malloc((size_t)n * sizeof *scaled);
 
     apr_trace_frequencies(s, 0, scaled);
-    made_open(m, truth, NULL, APR_Q4_0, APR_Q4_0, MADE_GOOD);
+    made_open(m, reference, NULL, APR_Q4_0, APR_Q4_0, MADE_GOOD);
     apr_model_close(&m->model);
-    m->model = (apr_model){.path = "made", .dialect = truth->dialect, .hparams = truth->hparams, .tensors = m->memory[0]};
-    m->model.tensors = realloc(m->memory[0], (truth->n_tensors + 2) * sizeof *m->model.tensors);
+    m->model = (apr_model){.path = "made", .naming = reference->naming, .hparams = reference->hparams, .tensors = m->memory[0]};
+    m->model.tensors = realloc(m->memory[0], (reference->n_tensors + 2) * sizeof *m->model.tensors);
     m->memory[0] = m->model.tensors;
     m->model.hparams.rope.kind = APR_ROPE_PLAIN;
-    apr_tensor *const divisors = &m->model.tensors[truth->n_tensors], *const extra = divisors + 1;
+    apr_tensor *const divisors = &m->model.tensors[reference->n_tensors], *const extra = divisors + 1;
     float *const values = made_keep(m, (size_t)n * sizeof *values), *const biases =
-                                                                        made_keep(m, (size_t)truth->hparams.hidden_size * sizeof *biases);
-    for (int64_t j = 0; j < n; j++) values[j] = 1.0f / powf((float)truth->hparams.rope_theta, (float)(2 * j) / (float)(2 * n)) / scaled[j];
+                                                                        made_keep(m, (size_t)reference->hparams.hidden_size * sizeof *biases);
+    for (int64_t j = 0; j < n; j++) values[j] = 1.0f / powf((float)reference->hparams.rope_theta, (float)(2 * j) / (float)(2 * n)) / scaled[j];
     values[n - 1] *= spoil;
     biases[3] = bias;
     *divisors = (apr_tensor){.name = "rope_freqs.weight", .dtype = APR_F32, .rank = 1, .dims = {n}, .data = (const uint8_t *)values};
     divisors->n_bytes = (uint64_t)n * sizeof *values;
     *extra = (apr_tensor){.name = "model.layers.0.self_attn.o_proj.bias", .dtype = APR_F32, .rank = 1, .data = (const uint8_t *)biases};
-    extra->dims[0] = truth->hparams.hidden_size;
+    extra->dims[0] = reference->hparams.hidden_size;
     extra->n_bytes = (uint64_t)extra->dims[0] * sizeof *biases;
-    m->model.n_tensors = truth->n_tensors + 2;
+    m->model.n_tensors = reference->n_tensors + 2;
     assert_int_equal(apr_model_index_names(&m->model, NULL), APR_OK);
     free(scaled);
     apr_session_close((apr_session *)(uintptr_t)s);
@@ -329,47 +329,47 @@ static void make_with_divisors(made *m, const apr_model *truth, float spoil, flo
 static void weights_that_only_one_model_has_are_compared_by_meaning(void **state)
 {
     (void)state;
-    apr_model truth;
+    apr_model reference;
     made other;
 
-    assert_int_equal(apr_model_open(&truth, "tests/data/tiny-llama", NULL), APR_OK);
-    assert_int_equal(truth.hparams.rope.kind, APR_ROPE_LLAMA3);
-    make_with_divisors(&other, &truth, 1.0f, 0.0f);
-    judged j = judge(&truth, &other.model, true);
+    assert_int_equal(apr_model_open(&reference, "tests/data/tiny-llama", NULL), APR_OK);
+    assert_int_equal(reference.hparams.rope.kind, APR_ROPE_LLAMA3);
+    make_with_divisors(&other, &reference, 1.0f, 0.0f);
+    judged j = judge(&reference, &other.model, true);
     assert_true(j.facts && j.weights && j.operations && j.divergence);
-    j = judge(&other.model, &truth, false); /* and the other way round */
+    j = judge(&other.model, &reference, false); /* and the other way round */
     assert_true(j.facts && !j.weights);     /* bf16 that comes of q4_0 is not what q4_0 holds */
     made_close(&other);
 
-    make_with_divisors(&other, &truth, 1.01f, 0.0f);
-    j = judge(&truth, &other.model, true);
+    make_with_divisors(&other, &reference, 1.01f, 0.0f);
+    j = judge(&reference, &other.model, true);
     assert_true(!j.facts && j.weights);
     made_close(&other);
 
-    make_with_divisors(&other, &truth, 1.0f, 5.0f);
-    j = judge(&truth, &other.model, true);
+    make_with_divisors(&other, &reference, 1.0f, 5.0f);
+    j = judge(&reference, &other.model, true);
     assert_true(j.facts && !j.weights && !j.divergence);
     made_close(&other);
-    apr_model_close(&truth);
+    apr_model_close(&reference);
 }
 
 static void no_control_is_made_beyond_its_memory(void **state)
 {
     (void)state;
-    apr_model truth;
+    apr_model reference;
     apr_weights w;
     made other;
 
-    assert_int_equal(apr_model_open(&truth, "tests/data/tiny-llama", NULL), APR_OK);
-    made_open(&other, &truth, NULL, APR_Q8_0, APR_Q8_0, MADE_GOOD);
-    apr_session *const a = made_session(&truth, 128), *const b = made_session(&other.model, 128);
+    assert_int_equal(apr_model_open(&reference, "tests/data/tiny-llama", NULL), APR_OK);
+    made_open(&other, &reference, NULL, APR_Q8_0, APR_Q8_0, MADE_GOOD);
+    apr_session *const a = made_session(&reference, 128), *const b = made_session(&other.model, 128);
     assert_int_equal(apr_weights_compare(&w, a, b, 1000, NULL, NULL), APR_OK);
     assert_true(!w.has_control && w.control_bytes > 100000 && w.n_far == 0 && !w.unchanged);
     apr_weights_close(&w);
     apr_session_close(a);
     apr_session_close(b);
     made_close(&other);
-    apr_model_close(&truth);
+    apr_model_close(&reference);
 }
 
 int main(void)

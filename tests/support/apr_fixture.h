@@ -12,7 +12,7 @@
 #include "formats/apr/apr.h"
 #include "formats/base/bytes.h"
 #include "formats/base/crc32.h"
-#include "formats/base/map.h"
+#include "formats/files/map.h"
 
 #include <stdio.h>
 #include <stdlib.h>

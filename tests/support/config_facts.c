@@ -1,7 +1,7 @@
 /* config_facts.c - hyperparameters held against one line of text, field by field. */
 #include "tests/support/config_facts.h"
 
-#include "formats/base/map.h"
+#include "formats/files/map.h"
 #include "formats/hf/safetensors.h"
 
 #include <math.h>

@@ -6,7 +6,7 @@
 #define APR_TESTS_CONFIG_FACTS_H
 
 #include "formats/base/json.h"
-#include "formats/model/hparams.h"
+#include "formats/shape/hparams.h"
 
 /* Fails the test unless every field is as `text` says. */
 void assert_facts(apr_hparams hparams, const char *text, const char *where);

@@ -1,4 +1,4 @@
-/* failing_host.h - calls of the C library that fail on purpose: malloc, calloc and realloc as if memory were short, fclose as if what was
+/* failing_host.h - calls of the C library that fail on role: malloc, calloc and realloc as if memory were short, fclose as if what was
  * buffered could not be written, fsync and unlinkat as if the disk had a fault.
  *
  * Test programs are linked with --wrap for these functions and for free (Makefile). So calls from the project's objects come here, calls

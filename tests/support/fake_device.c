@@ -2,7 +2,7 @@
 #define _DEFAULT_SOURCE /* anonymous mappings */
 #include "tests/support/fake_device.h"
 
-#include "formats/model/packing.h"
+#include "formats/tensor/packing.h"
 #include "kernels/ref/ref_ops.h"
 #include "tests/support/fake_device_internal.h"
 #include "tests/support/fake_feedback.h"
@@ -110,7 +110,7 @@ const apr_tensor *fake_see_tensor(const apr_cuda_device *d, const apr_tensor *te
     fake_see(d, p, sizeof *p);
     p->codes = see_part(d, p->codes, &seen->parts[0]);
     p->scales = see_part(d, p->scales, &seen->parts[1]);
-    p->commons = see_part(d, p->commons, &seen->parts[2]);
+    p->global_scales = see_part(d, p->global_scales, &seen->parts[2]);
     p->zeros = see_part(d, p->zeros, &seen->parts[3]);
     p->groups = see_part(d, p->groups, &seen->parts[4]);
     seen->tensor.packing = p;
@@ -418,9 +418,9 @@ const apr_cuda_api *fake_device(void)
                                      .mark = set_mark,
                                      .wait_mark = wait_mark,
                                      .receive = copy,
-                                     .find_best = fake_find_best,
-                                     .find_bests = fake_find_bests,
-                                     .takes_rows = fake_takes_rows,
+                                     .topk = fake_find_best,
+                                     .topk_rows = fake_find_bests,
+                                     .has_rows = fake_takes_rows,
                                      .record = fake_record,
                                      .end_record = fake_end_record,
                                      .replay = fake_replay,
@@ -436,15 +436,15 @@ const apr_cuda_api *fake_device(void)
                                      .use_tiles = use,
                                      .use_exact = use,
                                      .use_fp8 = use,
-                                     .use_alike = use,
+                                     .use_batch_invariant = use,
                                      .backend = &apr_ref_backend,
                                      .run = fake_run,
                                      .streams = fake_streams,
-                                     .expect_streams = fake_expect_streams,
+                                     .expect_decode_gemv = fake_expect_streams,
                                      .flow = fake_flow,
-                                     .flow_inputs = fake_flow_inputs,
+                                     .decode_gemv_inputs = fake_flow_inputs,
                                      .turn = fake_turn,
-                                     .attend_to_planes = fake_attend_to_planes,
+                                     .attend_to_i16 = fake_attend_to_planes,
                                      .prompt = fake_prompt,
                                      .check = check,
                                      .check_each = use,

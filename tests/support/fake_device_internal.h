@@ -2,7 +2,7 @@
 #ifndef APR_TESTS_FAKE_DEVICE_INTERNAL_H
 #define APR_TESTS_FAKE_DEVICE_INTERNAL_H
 
-#include "formats/model/packing.h"
+#include "formats/tensor/packing.h"
 #include "tests/support/fake_device.h"
 
 enum { MOST_BLOCKS = 512, MOST_PINNED = 4, MOST_SENT = 8, WORK_FLOATS = 1 << 20 };
@@ -57,9 +57,9 @@ const apr_tensor *fake_see_tensor(const apr_cuda_device *d, const apr_tensor *te
 /* As in kernels/cuda/api.h: they run at once, or are recorded. */
 apr_status fake_run(apr_cuda_device *device, apr_op_kind kind, const apr_op_args *args, apr_error *err);
 apr_status fake_find_best(apr_cuda_device *device, const float *logits, int64_t n, int n_wanted, float temperature, void *work,
-                          apr_cuda_found *found, apr_error *err);
-apr_status fake_find_bests(apr_cuda_device *device, const float *logits, int64_t n, int64_t n_rows, const apr_best *wishes, void *work,
-                           uint64_t n_bytes, apr_cuda_found *found, apr_error *err);
+                          apr_cuda_topk_result *found, apr_error *err);
+apr_status fake_find_bests(apr_cuda_device *device, const float *logits, int64_t n, int64_t n_rows, const apr_topk *wishes, void *work,
+                           uint64_t n_bytes, apr_cuda_topk_result *found, apr_error *err);
 bool fake_takes_rows(const apr_cuda_device *device, const apr_tensor *weight, int64_t n_out, int64_t n_in, int64_t widest,
                      const apr_workspace *work);
 apr_status fake_record(apr_cuda_device *device, apr_error *err);
@@ -68,10 +68,10 @@ apr_status fake_replay(apr_cuda_graph *graph, apr_error *err);
 void fake_forget(apr_cuda_graph *graph);
 bool fake_streams(const apr_cuda_device *device, apr_dtype dtype, int64_t n_out, int64_t n_in);
 apr_status fake_expect_streams(apr_cuda_device *device, bool on, apr_error *err);
-apr_status fake_flow(apr_cuda_device *device, const apr_flow_args *args, apr_error *err);
-apr_status fake_flow_inputs(apr_cuda_device *device, const apr_flow_inputs *args, apr_error *err);
-apr_status fake_turn(apr_cuda_device *device, const apr_turn_args *args, apr_error *err);
-apr_status fake_attend_to_planes(apr_cuda_device *device, const apr_turn_args *turned, const apr_attend_args *args, uint8_t *planes,
+apr_status fake_flow(apr_cuda_device *device, const apr_decode_gemv_args *args, apr_error *err);
+apr_status fake_flow_inputs(apr_cuda_device *device, const apr_decode_gemv_inputs *args, apr_error *err);
+apr_status fake_turn(apr_cuda_device *device, const apr_qkv_epilogue_args *args, apr_error *err);
+apr_status fake_attend_to_planes(apr_cuda_device *device, const apr_qkv_epilogue_args *turned, const apr_attend_args *args, uint8_t *planes,
                                  apr_error *err);
 apr_status fake_prompt(apr_cuda_device *device, const apr_prompt_args *args, apr_error *err);
 

@@ -1,5 +1,5 @@
 /* fake_device_ops.c - the operations of a CUDA device that is none: kernels/ref's, products from planes, and graphs of them. */
-#include "formats/model/packing.h"
+#include "formats/tensor/packing.h"
 #include "kernels/ref/ref_ops.h"
 #include "tests/support/fake_device_internal.h"
 
@@ -16,9 +16,9 @@ struct apr_cuda_graph {
         enum { RECORDED_OP, RECORDED_FLOW, RECORDED_INPUTS, RECORDED_TURN, RECORDED_ATTEND } what;
         apr_op_kind kind;
         apr_op_args args;
-        apr_flow_args flow;
-        apr_flow_inputs inputs;
-        apr_turn_args turn;
+        apr_decode_gemv_args flow;
+        apr_decode_gemv_inputs inputs;
+        apr_qkv_epilogue_args turn;
         uint8_t *planes; /* of attention, whose args are above */
     } ops[MOST_RECORDED];
     int n_ops;
@@ -239,24 +239,24 @@ static apr_status run_now(apr_cuda_device *device, apr_op_kind kind, const apr_o
 
 /* The largest by the host's own function, which defines them. */
 apr_status fake_find_best(apr_cuda_device *device, const float *logits, int64_t n, int n_wanted, float temperature, void *work,
-                          apr_cuda_found *found, apr_error *err)
+                          apr_cuda_topk_result *found, apr_error *err)
 {
-    apr_best best = {.n_wanted = n_wanted, .temperature = temperature};
+    apr_topk best = {.n_wanted = n_wanted, .temperature = temperature};
     (void)err;
     fake_touch(device, true);
     found = fake_seen(device, found);
-    memset(fake_seen(device, work), 0xff, apr_cuda_best_bytes(n)); /* it is to be had */
-    apr_find_best(&best, fake_seen(device, logits), n);
+    memset(fake_seen(device, work), 0xff, apr_cuda_topk_bytes(n)); /* it is to be had */
+    apr_topk_find(&best, fake_seen(device, logits), n);
     memset(found->keys, 0, sizeof found->keys);
-    for (int i = 0; i < best.n; i++) found->keys[i] = apr_best_key(best.logits[i], best.ids[i]);
+    for (int i = 0; i < best.n; i++) found->keys[i] = apr_topk_key(best.logits[i], best.ids[i]);
     found->sum = best.sum;
     memcpy(found->parts, best.parts, sizeof found->parts);
     fake_touch(device, false);
     return APR_OK;
 }
 
-apr_status fake_find_bests(apr_cuda_device *device, const float *logits, int64_t n, int64_t n_rows, const apr_best *wishes, void *work,
-                           uint64_t n_bytes, apr_cuda_found *found, apr_error *err)
+apr_status fake_find_bests(apr_cuda_device *device, const float *logits, int64_t n, int64_t n_rows, const apr_topk *wishes, void *work,
+                           uint64_t n_bytes, apr_cuda_topk_result *found, apr_error *err)
 {
     fake_touch(device, true);
     memset(fake_seen(device, work), 0xff, n_bytes); /* it is to be had */
@@ -278,7 +278,7 @@ bool fake_takes_rows(const apr_cuda_device *device, const apr_tensor *weight, in
 bool fake_streams(const apr_cuda_device *device, apr_dtype dtype, int64_t n_out, int64_t n_in)
 {
     (void)device;
-    return streams_products && apr_flow_item_columns(dtype) == 0 && apr_flows(dtype, n_out, n_in, 9);
+    return streams_products && apr_tile_columns(dtype) == 0 && apr_has_decode_gemv(dtype, n_out, n_in, 9);
 }
 
 apr_status fake_expect_streams(apr_cuda_device *device, bool on, apr_error *err)
@@ -291,8 +291,8 @@ apr_status fake_expect_streams(apr_cuda_device *device, bool on, apr_error *err)
 static void put_planes(uint8_t *planes, int64_t n, const float *x)
 {
     for (int64_t i = 0; i < n; i += 16) {
-        uint8_t *const tile = planes + i / APR_PLANES_COLUMNS * APR_PLANES_BYTES;
-        const int64_t c = i % APR_PLANES_COLUMNS;
+        uint8_t *const tile = planes + i / APR_ACTIVATIONS_I16_TILE * APR_ACTIVATIONS_I16_TILE_BYTES;
+        const int64_t c = i % APR_ACTIVATIONS_I16_TILE;
         float most = 0.0f;
         for (int64_t k = i; k < i + 16; k++) most = fmaxf(most, fabsf(x[k]));
         const float scale = most / 32512.0f;
@@ -308,8 +308,8 @@ static void put_planes(uint8_t *planes, int64_t n, const float *x)
 static void get_planes(const uint8_t *planes, int64_t n, float *x)
 {
     for (int64_t i = 0; i < n; i++) {
-        const uint8_t *const tile = planes + i / APR_PLANES_COLUMNS * APR_PLANES_BYTES;
-        const int64_t c = i % APR_PLANES_COLUMNS;
+        const uint8_t *const tile = planes + i / APR_ACTIVATIONS_I16_TILE * APR_ACTIVATIONS_I16_TILE_BYTES;
+        const int64_t c = i % APR_ACTIVATIONS_I16_TILE;
         float scale;
         memcpy(&scale, tile + 512 + c / 16 * 4, 4);
         x[i] = scale * (float)(256 * (int8_t)tile[c] + (int8_t)tile[256 + c]);
@@ -323,10 +323,10 @@ static float *floats(int64_t n)
     return x;
 }
 
-static apr_status inputs_now(apr_cuda_device *device, const apr_flow_inputs *args)
+static apr_status inputs_now(apr_cuda_device *device, const apr_decode_gemv_inputs *args)
 {
-    apr_flow_inputs own = *args;
-    const apr_flow_inputs *const a = &own;
+    apr_decode_gemv_inputs own = *args;
+    const apr_decode_gemv_inputs *const a = &own;
     float *const x = floats(a->n);
     double squares = 0.0;
     fake_see(device, &own, sizeof own);
@@ -342,7 +342,7 @@ static apr_status inputs_now(apr_cuda_device *device, const apr_flow_inputs *arg
 }
 
 /* Of one part: y * factor + bias. */
-static float *product_of(const apr_flow_args *a, int part, const float *x, float factor)
+static float *product_of(const apr_decode_gemv_args *a, int part, const float *x, float factor)
 {
     const apr_tensor *const weight = a->parts[part].weight;
     const int64_t n_out = apr_tensor_rows(weight);
@@ -357,7 +357,7 @@ static float *product_of(const apr_flow_args *a, int part, const float *x, float
     return y;
 }
 
-static void leave(const apr_flow_args *a, int64_t n, float *y)
+static void leave(const apr_decode_gemv_args *a, int64_t n, float *y)
 {
     for (int64_t i = 0; a->out_squares != NULL && i < n; i++)
         a->out_squares[i / 16] = (i % 16 == 0 ? 0.0f : a->out_squares[i / 16]) + y[i] * y[i];
@@ -365,11 +365,11 @@ static void leave(const apr_flow_args *a, int64_t n, float *y)
     if (a->planes != NULL) put_planes(a->planes, n, y);
 }
 
-static apr_status flow_now(apr_cuda_device *device, const apr_flow_args *args)
+static apr_status flow_now(apr_cuda_device *device, const apr_decode_gemv_args *args)
 {
-    apr_flow_args own = *args;
-    const apr_flow_args *const a = &own;
-    seen_tensor weights[APR_FLOW_PARTS];
+    apr_decode_gemv_args own = *args;
+    const apr_decode_gemv_args *const a = &own;
+    seen_tensor weights[APR_DECODE_GEMV_PARTS];
     float *const x = floats(a->n_in);
     double squares = 0.0;
     n_flows++;
@@ -379,11 +379,11 @@ static apr_status flow_now(apr_cuda_device *device, const apr_flow_args *args)
     get_planes(a->x, a->n_in, x);
     for (int64_t i = 0; a->squares != NULL && i < a->n_in / 16; i++) squares += a->squares[i];
     const float factor = a->squares != NULL ? (float)(1.0 / sqrt(squares / (double)a->n_in + (double)a->eps)) : 1.0f;
-    for (int part = 0; part < (a->ending == APR_FLOW_GLU ? 1 : a->n_parts); part++) {
+    for (int part = 0; part < (a->ending == APR_EPILOGUE_GLU ? 1 : a->n_parts); part++) {
         const int64_t n = apr_tensor_rows(a->parts[part].weight);
-        float *const y = product_of(a, part, x, factor), *const up = a->ending == APR_FLOW_GLU ? product_of(a, 1, x, factor) : NULL;
+        float *const y = product_of(a, part, x, factor), *const up = a->ending == APR_EPILOGUE_GLU ? product_of(a, 1, x, factor) : NULL;
         for (int64_t i = 0; i < n; i++) {
-            if (a->ending == APR_FLOW_ADD) y[i] += a->residual[i];
+            if (a->ending == APR_EPILOGUE_ADD) y[i] += a->residual[i];
             if (up != NULL) y[i] = apr_glu_of(&a->glu, y[i], up[i]);
         }
         if (a->parts[part].out != NULL) memcpy(a->parts[part].out, y, (size_t)n * sizeof *y);
@@ -410,10 +410,10 @@ static void turn_heads(const apr_norm_args *norm, const apr_rope_args *rope, flo
     apr_ref_backend.ops[APR_OP_ROPE](&rotated);
 }
 
-static apr_status turn_now(apr_cuda_device *device, const apr_turn_args *args, apr_error *err)
+static apr_status turn_now(apr_cuda_device *device, const apr_qkv_epilogue_args *args, apr_error *err)
 {
-    apr_turn_args own = *args;
-    const apr_turn_args *const a = &own;
+    apr_qkv_epilogue_args own = *args;
+    const apr_qkv_epilogue_args *const a = &own;
     float *const q = floats(a->q.n_heads * a->q.head_dim), *const k = floats(a->k.n_heads * a->k.head_dim);
     (void)err;
     n_turns++;
@@ -481,7 +481,7 @@ apr_status fake_replay(apr_cuda_graph *graph, apr_error *err)
     return APR_OK;
 }
 
-apr_status fake_flow(apr_cuda_device *device, const apr_flow_args *args, apr_error *err)
+apr_status fake_flow(apr_cuda_device *device, const apr_decode_gemv_args *args, apr_error *err)
 {
     apr_cuda_graph *const graph = device->recording;
     (void)err;
@@ -492,7 +492,7 @@ apr_status fake_flow(apr_cuda_device *device, const apr_flow_args *args, apr_err
     return APR_OK;
 }
 
-apr_status fake_flow_inputs(apr_cuda_device *device, const apr_flow_inputs *args, apr_error *err)
+apr_status fake_flow_inputs(apr_cuda_device *device, const apr_decode_gemv_inputs *args, apr_error *err)
 {
     apr_cuda_graph *const graph = device->recording;
     (void)err;
@@ -503,7 +503,7 @@ apr_status fake_flow_inputs(apr_cuda_device *device, const apr_flow_inputs *args
     return APR_OK;
 }
 
-apr_status fake_turn(apr_cuda_device *device, const apr_turn_args *args, apr_error *err)
+apr_status fake_turn(apr_cuda_device *device, const apr_qkv_epilogue_args *args, apr_error *err)
 {
     apr_cuda_graph *const graph = device->recording;
     if (graph == NULL) return turn_now(device, args, err);
@@ -513,7 +513,7 @@ apr_status fake_turn(apr_cuda_device *device, const apr_turn_args *args, apr_err
     return APR_OK;
 }
 
-apr_status fake_attend_to_planes(apr_cuda_device *device, const apr_turn_args *turned, const apr_attend_args *args, uint8_t *planes,
+apr_status fake_attend_to_planes(apr_cuda_device *device, const apr_qkv_epilogue_args *turned, const apr_attend_args *args, uint8_t *planes,
                                  apr_error *err)
 {
     if (turned != NULL) APR_TRY(fake_turn(device, turned, err));

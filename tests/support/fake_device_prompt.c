@@ -15,7 +15,7 @@ static apr_status inputs_now(apr_cuda_device *device, const apr_prompt_args *a, 
     return a->has_norm ? fake_run(device, APR_OP_NORM, &norm, err) : APR_OK;
 }
 
-static apr_status turn_now(apr_cuda_device *device, const apr_turn_args *a, apr_error *err)
+static apr_status turn_now(apr_cuda_device *device, const apr_qkv_epilogue_args *a, apr_error *err)
 {
     const apr_norm_args *const norms[2] = {&a->q_norm, &a->k_norm};
     const apr_rope_args *const ropes[2] = {&a->q, &a->k};
@@ -29,9 +29,9 @@ static apr_status turn_now(apr_cuda_device *device, const apr_turn_args *a, apr_
 apr_status fake_prompt(apr_cuda_device *device, const apr_prompt_args *a, apr_error *err)
 {
     n_steps++;
-    if (a->parts[0].n_tokens < APR_PROMPT_TOKENS) return apr_fail(err, APR_E_USAGE, "a fake: so few tokens are no prompt");
+    if (a->parts[0].n_tokens < APR_PROMPT_MIN_TOKENS) return apr_fail(err, APR_E_USAGE, "a fake: so few tokens are no prompt");
     APR_TRY(inputs_now(device, a, err));
     for (int i = 0; i < a->n_parts; i++) APR_TRY(fake_run(device, APR_OP_LINEAR, &(apr_op_args){.linear = a->parts[i]}, err));
-    if (a->ending == APR_PROMPT_UNIT) return fake_run(device, APR_OP_GLU, &(apr_op_args){.glu = a->unit}, err);
-    return a->ending == APR_PROMPT_TURN ? turn_now(device, &a->turn, err) : APR_OK;
+    if (a->ending == APR_PROMPT_GLU) return fake_run(device, APR_OP_GLU, &(apr_op_args){.glu = a->unit}, err);
+    return a->ending == APR_PROMPT_QKV ? turn_now(device, &a->turn, err) : APR_OK;
 }

@@ -34,9 +34,9 @@ static apr_cuda_factors factors_seen(const apr_cuda_factors *f)
 }
 
 /* factors: as seen. */
-static apr_cuda_lanes lanes_seen(const apr_cuda_lanes *r, apr_cuda_factors *factors)
+static apr_cuda_feedback_rows lanes_seen(const apr_cuda_feedback_rows *r, apr_cuda_factors *factors)
 {
-    apr_cuda_lanes own = *r;
+    apr_cuda_feedback_rows own = *r;
     if (fake_feedback_is.see != NULL) fake_feedback_is.see(&own, sizeof own);
     *factors = factors_seen(r->factors);
     own.factors = factors;
@@ -151,10 +151,10 @@ static apr_status finish(apr_cuda_solver *s, const apr_cuda_factors *factors, do
     return end(s);
 }
 
-static apr_status start(apr_cuda_solver *s, apr_dtype dtype, const apr_cuda_lanes *lanes, void *blocks, apr_error *err)
+static apr_status start(apr_cuda_solver *s, apr_dtype dtype, const apr_cuda_feedback_rows *lanes, void *blocks, apr_error *err)
 {
     apr_cuda_factors factors;
-    const apr_cuda_lanes own = lanes_seen(lanes, &factors), *const r = &own;
+    const apr_cuda_feedback_rows own = lanes_seen(lanes, &factors), *const r = &own;
     const int64_t n = factors.n, row_bytes = apr_row_bytes(dtype, n);
     APR_TRY(begin(s, err));
     blocks = seen(blocks);
@@ -183,7 +183,7 @@ static apr_dtype type_of(const apr_cuda_grid *grid)
 
 typedef enum { ROUND, DESCEND, DESCEND_RESCALED, REFIT, OBJECTIVE } step;
 
-static void copy_block(const apr_grid *g, const apr_cuda_lanes *r, int64_t block, apr_grid_block *b, bool back)
+static void copy_block(const apr_grid *g, const apr_cuda_feedback_rows *r, int64_t block, apr_grid_block *b, bool back)
 {
     const int n_subs = g->elems / g->sub_elems;
     if (back) r->d[block] = b->d, r->dmin[block] = b->dmin;
@@ -200,7 +200,7 @@ static void copy_block(const apr_grid *g, const apr_cuda_lanes *r, int64_t block
 }
 
 /* Sixteen rows into bytes, through the host's step, and back. */
-static apr_status some_rows(const apr_cuda_lanes *r, const apr_feedback *feedback, apr_dtype dtype, int64_t first, step what,
+static apr_status some_rows(const apr_cuda_feedback_rows *r, const apr_feedback *feedback, apr_dtype dtype, int64_t first, step what,
                             apr_error *err)
 {
     const apr_grid *const g = apr_grid_of(dtype);
@@ -233,10 +233,10 @@ static apr_status some_rows(const apr_cuda_lanes *r, const apr_feedback *feedbac
 }
 
 /* The host's factors lie the other way. */
-static apr_status all_rows(apr_cuda_solver *s, const apr_cuda_lanes *lanes, step what, apr_error *err)
+static apr_status all_rows(apr_cuda_solver *s, const apr_cuda_feedback_rows *lanes, step what, apr_error *err)
 {
     apr_cuda_factors factors;
-    const apr_cuda_lanes own = lanes_seen(lanes, &factors), *const r = &own;
+    const apr_cuda_feedback_rows own = lanes_seen(lanes, &factors), *const r = &own;
     const int64_t n = factors.n;
     apr_status status = begin(s, err);
     if (status != APR_OK) return status;
@@ -253,17 +253,17 @@ static apr_status all_rows(apr_cuda_solver *s, const apr_cuda_lanes *lanes, step
     return status;
 }
 
-static apr_status errors(apr_cuda_solver *s, const apr_cuda_lanes *r, apr_error *err)
+static apr_status errors(apr_cuda_solver *s, const apr_cuda_feedback_rows *r, apr_error *err)
 {
     (void)r; /* they follow from codes and scales whenever they are asked for */
     APR_TRY(begin(s, err));
     return end(s);
 }
 
-static apr_status round_rows(apr_cuda_solver *s, const apr_cuda_lanes *r, apr_error *err) { return all_rows(s, r, ROUND, err); }
-static apr_status refit(apr_cuda_solver *s, const apr_cuda_lanes *r, apr_error *err) { return all_rows(s, r, REFIT, err); }
-static apr_status objective(apr_cuda_solver *s, const apr_cuda_lanes *r, apr_error *err) { return all_rows(s, r, OBJECTIVE, err); }
-static apr_status descend(apr_cuda_solver *s, const apr_cuda_lanes *r, bool rescale, apr_error *err)
+static apr_status round_rows(apr_cuda_solver *s, const apr_cuda_feedback_rows *r, apr_error *err) { return all_rows(s, r, ROUND, err); }
+static apr_status refit(apr_cuda_solver *s, const apr_cuda_feedback_rows *r, apr_error *err) { return all_rows(s, r, REFIT, err); }
+static apr_status objective(apr_cuda_solver *s, const apr_cuda_feedback_rows *r, apr_error *err) { return all_rows(s, r, OBJECTIVE, err); }
+static apr_status descend(apr_cuda_solver *s, const apr_cuda_feedback_rows *r, bool rescale, apr_error *err)
 {
     return all_rows(s, r, rescale ? DESCEND_RESCALED : DESCEND, err);
 }

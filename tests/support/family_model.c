@@ -2,7 +2,7 @@
 #include "tests/support/family_model.h"
 
 #include "formats/base/json.h"
-#include "formats/base/map.h"
+#include "formats/files/map.h"
 #include "formats/number/half.h"
 
 #include <errno.h>

@@ -4,7 +4,7 @@
 
 #include "formats/base/bytes.h"
 #include "formats/base/json.h"
-#include "formats/model/model.h"
+#include "formats/tensor/model.h"
 
 typedef struct golden {
     apr_model model;   /* DIR/model.safetensors with its companions */

@@ -8,9 +8,9 @@
 
 #include <cmocka.h>
 
-#include "formats/model/hparams.h"
-#include "formats/model/kv.h"
-#include "formats/model/vocab.h"
+#include "formats/shape/hparams.h"
+#include "formats/tensor/kv.h"
+#include "formats/vocab/vocab.h"
 
 typedef struct fixture {
     apr_arena arena;

@@ -5,7 +5,7 @@
  * numbers are the same, the shape is turned round), renamed (a name that no model knows), integers (its type says I32 or I16). */
 #include "formats/base/bytes.h"
 #include "formats/base/json.h"
-#include "formats/base/map.h"
+#include "formats/files/map.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -4,8 +4,8 @@
  * Reads texts from standard input, each a 32-bit number of bytes (little endian) and the bytes; prints a line for each: its ids, and behind
  * a tab the ids of the same text without special tokens around it, decoded, as hexadecimal bytes. A failure is a line "error: ...". */
 #include "formats/base/bytes.h"
-#include "formats/base/checkpoint_names.h"
-#include "formats/base/map.h"
+#include "formats/files/checkpoint_names.h"
+#include "formats/files/map.h"
 #include "formats/hf/safetensors.h"
 #include "formats/open.h"
 #include "runtime/tokenizer/tokenizer.h"

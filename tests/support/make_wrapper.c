@@ -8,7 +8,7 @@
  *     text_model  model.text_model.X       language  language.model.X         base      X, as a model saved without its head */
 #include "formats/base/bytes.h"
 #include "formats/base/json.h"
-#include "formats/base/map.h"
+#include "formats/files/map.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -29,9 +29,9 @@ const packed_kind packed_kinds[] = {
     {"signed, 2 bits", APR_CODES_BY_ROW, APR_LEVEL_SIGNED, 2, 0, 9, 32, APR_F32, APR_F32, false, 1, 16},
     {"signed, 4 bits, ragged rows", APR_CODES_BY_ROW, APR_LEVEL_SIGNED, 4, 0, 21, 37, APR_F16, APR_F16, false, 1, 10},
     {"signed, 6 bits, in blocks", APR_CODES_BY_ROW, APR_LEVEL_SIGNED, 6, 2, 21, 50, APR_F16, APR_F16, false, 4, 10},
-    {"NVFP4 that multiplies", APR_CODES_BY_ROW, APR_LEVEL_E2M1, 4, 0, 40, 64, APR_F32, APR_F8_E4M3, false, 1, 16, .n_commons = 1},
-    {"NVFP4 that divides", APR_CODES_BY_ROW, APR_LEVEL_E2M1, 4, 0, 40, 64, APR_BF16, APR_F8_E4M3, false, 1, 16, .n_commons = 1, .divides = true},
-    {"NVFP4, a stack", APR_CODES_BY_ROW, APR_LEVEL_E2M1, 4, 3, 24, 48, APR_F32, APR_F8_E4M3, false, 1, 16, .n_commons = 3, .divides = true},
+    {"NVFP4 that multiplies", APR_CODES_BY_ROW, APR_LEVEL_E2M1, 4, 0, 40, 64, APR_F32, APR_F8_E4M3, false, 1, 16, .n_global_scales = 1},
+    {"NVFP4 that divides", APR_CODES_BY_ROW, APR_LEVEL_E2M1, 4, 0, 40, 64, APR_BF16, APR_F8_E4M3, false, 1, 16, .n_global_scales = 1, .divides = true},
+    {"NVFP4, a stack", APR_CODES_BY_ROW, APR_LEVEL_E2M1, 4, 3, 24, 48, APR_F32, APR_F8_E4M3, false, 1, 16, .n_global_scales = 3, .divides = true},
     {"MXFP4", APR_CODES_BY_ROW, APR_LEVEL_E2M1, 4, 0, 31, 160, APR_BF16, APR_E8M0, false, 1, 32},
     {"MXFP8", APR_CODES_BY_ROW, APR_LEVEL_E4M3, 8, 0, 31, 160, APR_BF16, APR_E8M0, false, 1, 32},
     {"nf4", APR_CODES_HIGH_FIRST, APR_LEVEL_TABLE, 4, 0, 24, 128, APR_BF16, APR_F32, false, 1, 64},
@@ -93,10 +93,10 @@ static void make_scales(packed_matrix *m, const packed_kind *kind)
     else make_part(m, &m->scales, "scales", kind->scale_dtype, n_matrices * high, wide);
     fill(&m->scales, 0.001f, 0.02f);
     p->scales = &m->scales;
-    if (kind->n_commons > 0) {
-        make_part(m, &m->commons, "common", APR_F32, kind->n_commons, 1);
-        fill(&m->commons, kind->divides ? 700.0f : 0.001f, kind->divides ? 900.0f : 0.003f);
-        p->commons = &m->commons;
+    if (kind->n_global_scales > 0) {
+        make_part(m, &m->global_scales, "common", APR_F32, kind->n_global_scales, 1);
+        fill(&m->global_scales, kind->divides ? 700.0f : 0.001f, kind->divides ? 900.0f : 0.003f);
+        p->global_scales = &m->global_scales;
     }
     if (!kind->is_nested) return;
     make_part(m, &m->map, "map", APR_F32, 256, 1);
@@ -305,7 +305,7 @@ float packed_value(const apr_packing *p, apr_dtype dtype, int64_t row, int64_t c
 
     if (p->groups != NULL)
         group = apr_load_le32(p->groups->data + 4 * (column + (apr_tensor_elems(p->groups) > p->columns ? matrix * p->columns : 0)));
-    if (p->commons != NULL) common = number(p->commons, APR_F32, apr_tensor_elems(p->commons) > 1 ? matrix : 0);
+    if (p->global_scales != NULL) common = number(p->global_scales, APR_F32, apr_tensor_elems(p->global_scales) > 1 ? matrix : 0);
     const float scale = scale_of(p, row, column, group), factor = p->divides ? scale / common : scale * common;
     const float zero = zero_of(p, row, group) + (p->zero_order == APR_ZEROS_ALONG_ROWS ? 0.0f : (float)p->zero_bias);
     const float value = (level_of(p, code_of(p, row, column)) - zero) * factor;

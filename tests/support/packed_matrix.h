@@ -1,8 +1,8 @@
-/* packed_matrix.h - random matrices in any layout that formats/model/packing.h describes, and what their values are by definition. */
+/* packed_matrix.h - random matrices in any layout that formats/tensor/packing.h describes, and what their values are by definition. */
 #ifndef APR_TESTS_PACKED_MATRIX_H
 #define APR_TESTS_PACKED_MATRIX_H
 
-#include "formats/model/packing.h"
+#include "formats/tensor/packing.h"
 
 /* What to make; what is 0 is left out, or natural. */
 typedef struct packed_kind {
@@ -16,7 +16,7 @@ typedef struct packed_kind {
     bool scales_down;
     int64_t scale_rows, scale_columns; /* 0: 1, and all */
     bool is_nested;
-    int n_commons; /* 0, 1, or one a matrix */
+    int n_global_scales; /* 0, 1, or one a matrix */
     bool divides;
     apr_zero_order zero_order;
     bool signed_zeros;
@@ -28,7 +28,7 @@ typedef struct packed_matrix {
     apr_tensor tensor; /* all of it: [rows, columns], of a stack [n_matrices, rows, columns] */
     apr_packing packing;
     apr_nested_scales nested;
-    apr_tensor codes, scales, commons, zeros, groups, map, scales_of_scales;
+    apr_tensor codes, scales, global_scales, zeros, groups, map, scales_of_scales;
     const apr_tensor *parts[8];
     float levels[16];
 } packed_matrix;

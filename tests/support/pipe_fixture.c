@@ -117,7 +117,7 @@ static void encode_by_importance(const fake_worker *l, const float *values)
     free(each);
 }
 
-static apr_status wait_worker(apr_cuda_worker *worker, apr_misfits *misfits, apr_error *err)
+static apr_status wait_worker(apr_cuda_worker *worker, apr_out_of_range *out_of_range, apr_error *err)
 {
     fake_worker *const l = (fake_worker *)worker;
     const apr_cuda_portion *const p = &l->portion;
@@ -128,7 +128,7 @@ static apr_status wait_worker(apr_cuda_worker *worker, apr_misfits *misfits, apr
     apr_ref_codecs[from].decode(worker->in, values, p->n_elems);
     for (int64_t i = 0; i < p->n_elems && p->factors_wide > 0; i++)
         values[i] *= worker->factors[i / p->columns * p->factors_wide + i % p->columns / p->factors_group];
-    *misfits = apr_find_misfits(values, p->n_elems, p->to);
+    *out_of_range = apr_find_out_of_range(values, p->n_elems, p->to);
     assert_memory_equal(&p->range, &(apr_range[]){apr_encode_range(p->to)}, 2 * sizeof(float));
     if (p->saturate) apr_saturate(values, values, p->n_elems, p->to);
     if (p->n_importance > 0 && encodes_by(p->to)) encode_by_importance(l, values);

@@ -1,7 +1,7 @@
 /* program_model.c - a model in memory that has whatever its program asks for. */
 #include "tests/support/program_model.h"
 
-#include "formats/model/made.h"
+#include "formats/tensor/composed.h"
 #include "kernels/rows.h"
 
 #include <setjmp.h>
@@ -92,7 +92,7 @@ apr_status program_model_open(program_model *m, const apr_hparams *hparams, apr_
     uint64_t seed = 7;
     size_t n = 1;
 
-    *m = (program_model){.model = {.path = "a model of noise", .dialect = APR_DIALECT_HF, .hparams = *hparams}};
+    *m = (program_model){.model = {.path = "a model of noise", .naming = APR_NAMING_HF, .hparams = *hparams}};
     APR_TRY(apr_program_emit(&m->program, hparams, err));
     for (size_t i = 0; i < m->program.n_weights; i++) n += (size_t)m->program.weights[i].count;
     model->tensors = apr_arena_array(&model->arena, n, sizeof *model->tensors);
@@ -130,7 +130,7 @@ apr_status program_model_transposed(apr_model *view, program_model *m, apr_error
 {
     const apr_chain transpose = apr_chain_of((apr_step){.kind = APR_STEP_TRANSPOSE});
 
-    *view = (apr_model){.path = m->model.path, .dialect = APR_DIALECT_HF, .hparams = m->model.hparams, .n_tensors = m->model.n_tensors};
+    *view = (apr_model){.path = m->model.path, .naming = APR_NAMING_HF, .hparams = m->model.hparams, .n_tensors = m->model.n_tensors};
     view->tensors = apr_arena_array(&view->arena, view->n_tensors + 1, sizeof *view->tensors);
     if (view->tensors == NULL) return apr_no_memory(err, "a view");
     for (size_t i = 0; i < view->n_tensors; i++) {
@@ -138,7 +138,7 @@ apr_status program_model_transposed(apr_model *view, program_model *m, apr_error
         if (view->tensors[i].rank != 2 || apr_dtypes[view->tensors[i].dtype].elems_per_block > 1) continue;
         const apr_tensor *const part = other_way_round(&m->model.tensors[i], &view->arena);
         if (part == NULL) return apr_no_memory(err, "a view");
-        APR_TRY(apr_tensor_make(&view->tensors[i], &part, 1, &transpose, &view->arena, "a test", err));
+        APR_TRY(apr_tensor_compose(&view->tensors[i], &part, 1, &transpose, &view->arena, "a test", err));
     }
     return apr_model_index_names(view, err);
 }

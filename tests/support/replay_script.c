@@ -29,7 +29,7 @@ static size_t part_of(int step, int *within)
 static void evaluate(apr_session *s, const int32_t *ids, size_t n, int step, float *logits)
 {
     const size_t vocab_size = (size_t)apr_session_program(s)->vocab_size;
-    apr_best best = {.n_wanted = step % 3 == 0 ? 1 : APR_MOST_BEST, .temperature = step % 3 == 0 ? 0.0f : 0.7f};
+    apr_topk best = {.n_wanted = step % 3 == 0 ? 1 : APR_TOPK_MAX, .temperature = step % 3 == 0 ? 0.0f : 0.7f};
     const apr_eval_output only_best = {.best = &best}, both = {.logits = logits, .best = &best};
     apr_error err = {0};
 
@@ -37,12 +37,12 @@ static void evaluate(apr_session *s, const int32_t *ids, size_t n, int step, flo
     if (apr_session_read_logits(s, &err) != APR_OK) fail_msg("%s", err.text);
     memcpy(logits, apr_session_logits(s), vocab_size * sizeof *logits);
     if (step % 4 == 1) return;
-    apr_best truth = best;
-    apr_find_best(&truth, logits, (int64_t)vocab_size);
-    assert_int_equal(best.n, truth.n);
-    assert_memory_equal(best.ids, truth.ids, (size_t)best.n * sizeof *best.ids);
-    for (int i = 0; i < best.n; i++) assert_true(best.logits[i] == truth.logits[i]);
-    assert_true(fabs(best.sum - truth.sum) <= APR_BEST_SUM_ERROR * truth.sum);
+    apr_topk reference = best;
+    apr_topk_find(&reference, logits, (int64_t)vocab_size);
+    assert_int_equal(best.n, reference.n);
+    assert_memory_equal(best.ids, reference.ids, (size_t)best.n * sizeof *best.ids);
+    for (int i = 0; i < best.n; i++) assert_true(best.logits[i] == reference.logits[i]);
+    assert_true(fabs(best.sum - reference.sum) <= APR_TOPK_SUM_ERROR * reference.sum);
 }
 
 bool replay_script_step(replay_script *at, apr_session *s, float *logits)

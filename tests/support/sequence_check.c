@@ -145,7 +145,7 @@ static float *stepped(const sequence_check *c, int64_t n_slots)
 {
     const size_t row_bytes = (size_t)c->model->hparams.vocab_size * sizeof(float);
     apr_session *const s = check_open(c, n_slots, 0);
-    float *const logits = apr_session_steps_prompts(s) ? room(c, CHECK_SEQUENCES * ROWS_OF_EACH) : NULL, *const rows = room(c, n_slots);
+    float *const logits = apr_session_can_step_prompts(s) ? room(c, CHECK_SEQUENCES * ROWS_OF_EACH) : NULL, *const rows = room(c, n_slots);
 
     for (int64_t base = 0; base < CHECK_SEQUENCES && logits != NULL; base += n_slots) {
         const int64_t n_here = CHECK_SEQUENCES - base < n_slots ? CHECK_SEQUENCES - base : n_slots;
@@ -228,7 +228,7 @@ void check_sharing(const sequence_check *c, bool anywhere)
     float *const own = room(c, 1), *const shared = room(c, 1);
     apr_session *const s = check_open(c, 3, 0);
 
-    assert_int_equal(apr_session_shares_anywhere(s), anywhere);
+    assert_int_equal(apr_session_can_share_prefix(s), anywhere);
     check_evaluate(c, s, 0, 5, 0, 130, own);
     check_evaluate(c, s, 1, 5, 0, 64, NULL);
     const int64_t before = apr_session_free_pages(s);

@@ -1,8 +1,8 @@
-/* step_oracle.h - what each step of formats/model/step.h means, element by element on whole tensors, from its definition. */
+/* step_oracle.h - what each step of formats/tensor/step.h means, element by element on whole tensors, from its definition. */
 #ifndef APR_TESTS_STEP_ORACLE_H
 #define APR_TESTS_STEP_ORACLE_H
 
-#include "formats/model/made.h"
+#include "formats/tensor/composed.h"
 
 /* Numbers from a seed; the same on every machine. */
 uint32_t oracle_random(uint32_t *seed);

@@ -6,7 +6,7 @@
 /* Of llama's final norm, as the set's author computed them: 0.9219, 0.7422, 0.9805, 1.0547. */
 static void weights_are_those_of_the_formula(void **state)
 {
-    static const uint16_t truth[] = {0x3f6c, 0x3f3e, 0x3f7b, 0x3f87};
+    static const uint16_t reference[] = {0x3f6c, 0x3f3e, 0x3f7b, 0x3f87};
     apr_error err = {0};
     vectors model;
     size_t n_bytes;
@@ -17,7 +17,7 @@ static void weights_are_those_of_the_formula(void **state)
     const void *const norm = vectors_find(&model, "model.norm.weight", &n_bytes);
     assert_non_null(norm);
     assert_int_equal(n_bytes, 64);
-    assert_memory_equal(norm, truth, sizeof truth);
+    assert_memory_equal(norm, reference, sizeof reference);
     vectors_close(&model);
 }
 

@@ -3,7 +3,7 @@
 #define APR_TESTS_TOKENIZER_FIXTURE_H
 
 #include "formats/base/json.h"
-#include "formats/base/map.h"
+#include "formats/files/map.h"
 #include "runtime/tokenizer/tokenizer.h"
 
 #include <setjmp.h>

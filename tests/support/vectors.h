@@ -2,7 +2,7 @@
 #ifndef APR_TESTS_VECTORS_H
 #define APR_TESTS_VECTORS_H
 
-#include "formats/base/map.h"
+#include "formats/files/map.h"
 
 #include <cjson/cJSON.h>
 #include <stdbool.h>

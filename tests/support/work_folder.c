@@ -2,7 +2,7 @@
 #define _XOPEN_SOURCE 700 /* nftw */
 #include "tests/support/work_folder.h"
 
-#include "formats/base/map.h"
+#include "formats/files/map.h"
 
 #include <dirent.h>
 #include <ftw.h>

@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-static const apr_batch_standard standard = {.max_tokens = 256, .sampling = {.temperature = 0.5f, .top_p = 1.0f, .seed = 9}};
+static const apr_batch_defaults standard = {.max_tokens = 256, .sampling = {.temperature = 0.5f, .top_p = 1.0f, .seed = 9}};
 
 static apr_status read_text(apr_batch_request *r, const char *text, apr_error *err)
 {
@@ -43,7 +43,7 @@ static void a_request_says_how_a_token_is_chosen(void **state)
 {
     static const char *const names[][2] = {{"repeat_penalty", "repeat_last"}, {"repetition_penalty", "repeat_last_n"}};
     static const char *const of_option[] = {"END"};
-    apr_batch_standard with_stop = standard;
+    apr_batch_defaults with_stop = standard;
     apr_batch_request r;
     char line[300];
 
@@ -106,7 +106,7 @@ static void what_asks_for_nothing_passes(void **state)
                                        "\"verbosity\":\"medium\"",
                                        "\"prompt_cache_retention\":\"24h\"",
                                        "\"top_k\":-1"};
-    apr_batch_standard of_openai = standard;
+    apr_batch_defaults of_openai = standard;
     apr_batch_request r;
     apr_error err = {0};
     char line[600];

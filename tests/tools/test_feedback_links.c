@@ -2,7 +2,7 @@
 #define _XOPEN_SOURCE 700
 #include "tools/conv/feedback_links.h"
 
-#include "convert/dialect.h"
+#include "convert/naming.h"
 #include "kernels/rows.h"
 #include "tests/support/family_model.h"
 #include "tests/support/work_folder.h"
@@ -13,7 +13,7 @@ typedef struct linked {
     apr_model source, between, model;
     apr_conversion c;
     apr_session *session;
-    apr_feeds feeds;
+    apr_layer_inputs feeds;
     apr_feedback_links links;
 } linked;
 
@@ -28,8 +28,8 @@ static void open_linked(linked *l, const char *folder, apr_format format)
     session.n_logits = 1;
     session.n_threads = 1;
     if (apr_model_open(&l->source, folder, &err) != APR_OK || apr_conversion_plan(&l->c, &l->source, &options, &err) != APR_OK ||
-        apr_feedback_between(&l->between, &l->c, &err) != APR_OK || apr_canonical(&l->model, &l->between, &err) != APR_OK ||
-        apr_session_open(&l->session, &l->model, &session, &err) != APR_OK || apr_feeds_of(&l->feeds, l->session, &err) != APR_OK ||
+        apr_feedback_without_provenance(&l->between, &l->c, &err) != APR_OK || apr_canonical(&l->model, &l->between, &err) != APR_OK ||
+        apr_session_open(&l->session, &l->model, &session, &err) != APR_OK || apr_layer_inputs_of(&l->feeds, l->session, &err) != APR_OK ||
         apr_feedback_links_of(&l->links, &l->c, l->session, &l->feeds, &err) != APR_OK)
         fail_msg("%s: %s", folder, err.text);
 }
@@ -37,7 +37,7 @@ static void open_linked(linked *l, const char *folder, apr_format format)
 static void close_linked(linked *l)
 {
     apr_feedback_links_close(&l->links);
-    apr_feeds_close(&l->feeds);
+    apr_layer_inputs_close(&l->feeds);
     apr_session_close(l->session);
     apr_model_close(&l->model);
     apr_model_close(&l->between);
@@ -84,7 +84,7 @@ static bool is_linked(const linked *l, const apr_tensor *tensor, size_t feed, in
 static void check_links(const linked *l, size_t *n_linked, size_t *n_all)
 {
     for (size_t i = 0; i < l->feeds.n_fed; i++) {
-        const apr_feed *const feed = &l->feeds.feeds[l->feeds.fed[i].feed];
+        const apr_layer_input *const feed = &l->feeds.feeds[l->feeds.fed[i].feed];
         int64_t n;
         const apr_tensor *const tensors = apr_trace_tensors(l->session, l->feeds.fed[i].slot, &n);
         for (int64_t e = 0; e < n; e++) {

@@ -3,11 +3,11 @@
 #define _XOPEN_SOURCE 700
 #include "tools/conv/feedback_run.h"
 
-#include "convert/dialect.h"
+#include "convert/naming.h"
 #include "tests/support/fake_device.h"
 #include "tests/support/fake_feedback.h"
 #include "tests/support/work_folder.h"
-#include "tools/conv/feedback_parts.h"
+#include "tools/conv/feedback_internal.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -20,7 +20,7 @@
 
 typedef struct bench {
     apr_model source;
-    apr_text text;
+    apr_text_input text;
     apr_conversion c;
     apr_feedback_run *run;
     apr_cuda_device *device;
@@ -39,7 +39,7 @@ static void open_bench(bench *b, uint64_t memory_bytes)
     *b = (bench){.run = NULL};
     fake_feedback_is = (fake_feedback_state){0};
     fake_device_has_memory((uint64_t)1 << 34);
-    if (apr_text_open(&b->text, "tests/data/heldout.txt", &b->err) != APR_OK ||
+    if (apr_text_input_open(&b->text, "tests/data/heldout.txt", &b->err) != APR_OK ||
         apr_model_open(&b->source, "tests/data/tiny-qwen2", &b->err) != APR_OK ||
         apr_conversion_plan(&b->c, &b->source, &options, &b->err) != APR_OK ||
         apr_feedback_run_open(&b->run, &request, &b->c, true, &b->err) != APR_OK ||
@@ -49,34 +49,34 @@ static void open_bench(bench *b, uint64_t memory_bytes)
 
 static void close_bench(bench *b)
 {
-    apr_feedback_run_leave(b->run);
+    apr_feedback_run_to_host(b->run);
     assert_int_equal(fake_device_bytes_there(), 0);
     assert_int_equal(fake_feedback_is.n_open, 0);
     apr_feedback_run_close(b->run);
     fake_device()->close(b->device);
     apr_conversion_close(&b->c);
     apr_model_close(&b->source);
-    apr_text_close(&b->text);
+    apr_text_input_close(&b->text);
 }
 
 static apr_status enter(bench *b)
 {
     b->err = (apr_error){0};
-    return apr_feedback_run_enter(b->run, fake_device(), b->device, 0, &b->err);
+    return apr_feedback_run_to_gpu(b->run, fake_device(), b->device, 0, &b->err);
 }
 
 /* All tensors that are taken, in order. */
 static apr_status make_all(bench *b, size_t *n_made, uint32_t *sum)
 {
-    const apr_pipe_maker *const maker = apr_feedback_run_maker(b->run);
+    const apr_custom_encoder *const maker = apr_feedback_run_custom_encoder(b->run);
     *n_made = 0;
     *sum = 0;
     b->err = (apr_error){0};
     for (size_t i = 0; i < b->c.layout.n_tensors; i++) {
         const uint8_t *bytes;
-        apr_misfits misfits;
+        apr_out_of_range out_of_range;
         if (!maker->takes(maker->user, i)) continue;
-        APR_TRY(maker->make(maker->user, i, &bytes, &misfits, &b->err));
+        APR_TRY(maker->make(maker->user, i, &bytes, &out_of_range, &b->err));
         const int64_t n = apr_row_bytes(b->c.items[i].to, apr_tensor_elems(b->c.items[i].from));
         for (int64_t k = 0; k < n; k++) *sum = *sum * 31 + bytes[k];
         ++*n_made;
@@ -185,7 +185,7 @@ static void a_device_that_fails_is_left_and_the_host_goes_on(void **state)
         if (status == APR_OK) status = make_all(&b, &n_made, &sum);
         if (status != APR_E_DEVICE) fail_msg("%d: %d %s", what, status, b.err.text);
         assert_non_null(strstr(b.err.text, "a fake"));
-        apr_feedback_run_leave(b.run);
+        apr_feedback_run_to_host(b.run);
         assert_int_equal(fake_device_bytes_there(), 0);
         fake_device_fail_allocation(0);
         fake_feedback_is.fail_at = 0;
@@ -208,7 +208,7 @@ static void without_cusolver_the_run_says_what_factorises(void **state)
     fake_feedback_is.name = "own Cholesky kernels: libcusolver.so.12 is not here";
     assert_int_equal(enter(&b), APR_OK);
     assert_int_equal(make_all(&b, &n_made, &sum), APR_OK);
-    apr_feedback_run_leave(b.run);
+    apr_feedback_run_to_host(b.run);
     apr_json_open(&json, NULL, '{');
     apr_feedback_run_json(b.run, false, &json);
     apr_json_close(&json, '}');

@@ -1,6 +1,6 @@
-/* tools/cli/picture.h: round numbers beside an axis, and where points of curves lie. */
+/* tools/cli/chart.h: round numbers beside an axis, and where points of curves lie. */
 #define _POSIX_C_SOURCE 200809L
-#include "tools/cli/picture.h"
+#include "tools/cli/chart.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -13,15 +13,15 @@
 static void steps_are_round_and_few(void **state)
 {
     (void)state;
-    assert_true(fabs(apr_picture_step(600.0, 10) - 100.0) < 1e-9);
-    assert_true(fabs(apr_picture_step(0.0031, 6) - 0.001) < 1e-12);
+    assert_true(fabs(apr_chart_step(600.0, 10) - 100.0) < 1e-9);
+    assert_true(fabs(apr_chart_step(0.0031, 6) - 0.001) < 1e-12);
     for (double largest = 1e-6; largest < 1e9; largest *= 1.37) {
-        const double step = apr_picture_step(largest, 6), first = step / pow(10.0, floor(log10(step * 1.000001)));
+        const double step = apr_chart_step(largest, 6), first = step / pow(10.0, floor(log10(step * 1.000001)));
         assert_true(largest / step <= 6.0 && largest / step > 6.0 / 2.6);
         assert_true(fabs(first - 1.0) < 1e-6 || fabs(first - 2.0) < 1e-6 || fabs(first - 5.0) < 1e-6);
     }
-    assert_true(apr_picture_step(0.0, 6) == 1.0 && apr_picture_step(-3.0, 6) == 1.0);
-    assert_true(apr_picture_step((double)NAN, 6) == 1.0 && apr_picture_step((double)INFINITY, 6) == 1.0);
+    assert_true(apr_chart_step(0.0, 6) == 1.0 && apr_chart_step(-3.0, 6) == 1.0);
+    assert_true(apr_chart_step((double)NAN, 6) == 1.0 && apr_chart_step((double)INFINITY, 6) == 1.0);
 }
 
 static char *drawn(const apr_curves *curves)
@@ -31,7 +31,7 @@ static char *drawn(const apr_curves *curves)
     FILE *const out = open_memstream(&text, &n);
 
     assert_non_null(out);
-    apr_picture_curves(out, curves);
+    apr_chart_curves(out, curves);
     assert_int_equal(fclose(out), 0);
     return text;
 }

@@ -48,14 +48,14 @@ static void other_words_are_refused(void **state)
         if (apr_offload_parse(offloads[i], &o, NULL) != APR_E_USAGE) fail_msg("--offload '%s' was understood", offloads[i]);
     }
     for (size_t i = 0; i < sizeof gpus / sizeof *gpus; i++) {
-        int n, ordinals[APR_MOST_DEVICES];
+        int n, ordinals[APR_MAX_DEVICES];
         if (apr_gpus_parse(gpus[i], &n, ordinals, NULL) != APR_E_USAGE) fail_msg("--gpus '%s' was understood", gpus[i]);
     }
 }
 
 static void gpus_are_a_number_or_a_list(void **state)
 {
-    int n, ordinals[APR_MOST_DEVICES];
+    int n, ordinals[APR_MAX_DEVICES];
     (void)state;
     assert_int_equal(apr_gpus_parse("3", &n, ordinals, NULL), APR_OK);
     assert_true(n == 3 && ordinals[0] == 0 && ordinals[1] == 1 && ordinals[2] == 2);
@@ -72,7 +72,7 @@ static void gpus_are_a_number_or_a_list(void **state)
 static void gpus_that_encode_are_a_list_or_all(void **state)
 {
     static const char *const others[] = {"", "-1", "0,", ",0", "0,,1", "all,0", "ALL", "0 1", "1025", "0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0"};
-    int n, ordinals[APR_MOST_DEVICES];
+    int n, ordinals[APR_MAX_DEVICES];
     (void)state;
     assert_int_equal(apr_gpu_list_parse("2", &n, ordinals, NULL), APR_OK);
     assert_true(n == 1 && ordinals[0] == 2);

@@ -77,7 +77,7 @@ static void no_type_takes_less_than_its_least(void **state)
             assert_int_equal(apr_weight_sizes(&skeleton, &program, m->name, true, sizes, NULL), APR_OK);
             for (size_t k = 0; k < program.n_weights; k++)
                 if (!apr_slot_is_read_on_host(&program.weights[k])) sum += sizes[k].bytes;
-            const uint64_t least = apr_least_weight_bytes(&program, m->name);
+            const uint64_t least = apr_weight_bytes_lower_bound(&program, m->name);
             if (least > sum || least < sum / 2)
                 fail_msg("%s as %s: %llu bytes, at least %llu", shapes[i], m->name, (unsigned long long)sum, (unsigned long long)least);
             free(sizes);
@@ -198,9 +198,9 @@ static apr_plan plan_of_config(const char *path, const char *mixture, int64_t n_
     options.n_ctx = n_ctx;
     options.weight_bytes = bytes;
     options.weight_dtypes = dtypes;
-    for (int i = 0; i < apr_plan_n_paces(0, true); i++) { /* until it fits */
+    for (int i = 0; i < apr_plan_n_speeds(0, true); i++) { /* until it fits */
         if (i > 0) apr_plan_close(&plan);
-        apr_plan_set_pace(&options, 0, true, i);
+        apr_plan_set_speed(&options, 0, true, i);
         assert_int_equal(apr_plan_make(&plan, &program, &options, NULL), APR_OK);
         if (plan.fits) break;
     }

@@ -68,11 +68,11 @@ static void types_are_known_as_people_spell_them(void **state)
         {"bfloat16", APR_TYPE_IS, "bf16"},
         {"float32", APR_TYPE_IS, "f32"},
         {"F8_E4M3", APR_TYPE_IS, "fp8"},
-        {"int8", APR_TYPE_TURNED, "q8_0"},
-        {"8-bit", APR_TYPE_TURNED, "q8_0"},
-        {"q4", APR_TYPE_NAMED, "q4_k_m"},
-        {"int4", APR_TYPE_NAMED, "q4_k_m"},
-        {"q5", APR_TYPE_NAMED, "q5_k_m"},
+        {"int8", APR_TYPE_REPLACED, "q8_0"},
+        {"8-bit", APR_TYPE_REPLACED, "q8_0"},
+        {"q4", APR_TYPE_AMBIGUOUS, "q4_k_m"},
+        {"int4", APR_TYPE_AMBIGUOUS, "q4_k_m"},
+        {"q5", APR_TYPE_AMBIGUOUS, "q5_k_m"},
         {"q3_k_m", APR_TYPE_READ_ONLY, "mxfp4"},
         {"IQ4_XS", APR_TYPE_READ_ONLY, "mxfp4"},
         {"q2_k", APR_TYPE_READ_ONLY, "mxfp4"},
@@ -103,7 +103,7 @@ static void an_output_is_named_next_to_its_input(void **state)
                  {"model.safetensors", "q6_k", "model-Q6_K.gguf"}};
     (void)state;
     for (size_t i = 0; i < COUNT(cases); i++) {
-        char *const out = apr_out_name_beside(cases[i].in, cases[i].type);
+        char *const out = apr_out_name_next_to(cases[i].in, cases[i].type);
         assert_string_equal(out, cases[i].out);
         free(out);
     }

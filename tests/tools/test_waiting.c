@@ -1,4 +1,4 @@
-/* tools/cli/waiting.c: threads do not spin long while they wait for one another, unless the user says so. Asked of OpenMP itself, by
+/* tools/cli/openmp_spin.c: threads do not spin long while they wait for one another, unless the user says so. Asked of OpenMP itself, by
  * what it says of its settings, in processes of this very program. */
 #include <errno.h>
 #include <omp.h>

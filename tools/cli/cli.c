@@ -1,11 +1,11 @@
 /* cli.c - parses arguments against tables of options, runs the command and returns its status. */
 #include "tools/cli/cli.h"
 
-#include "formats/base/map.h"
+#include "formats/files/map.h"
 #include "tools/cli/guard.h"
 #include "tools/cli/meter.h"
 #include "tools/cli/nearest.h"
-#include "tools/cli/parse.h"
+#include "tools/cli/cli_internal.h"
 #include "tools/cli/terminal.h"
 #include "tools/cli/text.h"
 #include "tools/cli/usage.h"
@@ -314,7 +314,7 @@ static apr_status resolve_model(const parser *p, const char **operand)
 
     const char *const typed_path = *operand;
     APR_TRY(apr_hub_id_resolve(typed_path, operand, arena, p->err));
-    const char *const gguf = apr_gguf_of_folder(*operand, &n, arena);
+    const char *const gguf = apr_first_gguf_of_folder(*operand, &n, arena);
     if (gguf == NULL) return APR_OK;
     if (n > 1) {
         apr_fail(p->err, APR_E_IO, "%s: holds %d GGUFs and no checkpoint; choose one", typed_path, n);
@@ -361,9 +361,9 @@ static const apr_command *command_called(const apr_tool *tool, const char *verb)
 {
     const char *rest = NULL;
     const apr_command *const own = apr_command_named(tool, verb);
-    const apr_word *const word = own == NULL ? apr_word_find(apr_words, apr_word_tool(tool->name), NULL, verb, strlen(verb), &rest) : NULL;
+    const apr_foreign_word *const word = own == NULL ? apr_foreign_find(apr_foreign_words, apr_foreign_tool_letter(tool->name), NULL, verb, strlen(verb), &rest) : NULL;
 
-    if (word == NULL || word->kind != APR_WORD_ALIAS) return own;
+    if (word == NULL || word->kind != APR_FOREIGN_ALIAS) return own;
     return apr_command_named(tool, strcmp(word->meaning, "!run") == 0 ? NULL : word->meaning);
 }
 
@@ -403,8 +403,8 @@ static apr_status parse_arguments(parser *p, int verb_at)
 apr_status apr_cli_parse(const apr_tool *tool, int argc, char **argv, apr_parsed *parsed, apr_error *err)
 {
     *parsed = (apr_parsed){.common.color = -1};
-    apr_turning t = {.tool = tool, .typed = {tool->name, argc, argv}, .arena = &parsed->arena};
-    APR_TRY(apr_turn(&t, err));
+    apr_translation t = {.tool = tool, .typed = {tool->name, argc, argv}, .arena = &parsed->arena};
+    APR_TRY(apr_translate_arguments(&t, err));
     parser p = {tool, parsed, t.argc, t.argv, 1, err};
 
     parsed->argc = t.argc;
@@ -446,7 +446,7 @@ static apr_status check_inputs(apr_status status, apr_error *err)
 /* --help, --version and --license, as text or as JSON. */
 static void answer_about(const apr_tool *tool, const apr_parsed *parsed, apr_answer *answer)
 {
-    if (parsed->common.words) apr_cli_words(tool, stdout);
+    if (parsed->common.words) apr_cli_foreign_words(tool, stdout);
     else if (parsed->common.help && answer->json) apr_cli_usage_json(tool, parsed->command, &answer->body);
     else if (parsed->common.help && parsed->common.brief) apr_cli_brief_usage(tool, parsed->command, stdout);
     else if (parsed->common.help) apr_cli_usage(tool, parsed->command, stdout);

@@ -4,7 +4,7 @@
  * examples. apr_cli_main parses strictly, prints --help and --version, runs the command and returns its status as the exit code.
  * Options and operands may come in any order. After "--" everything is an operand. "--name=value" and "--name value" are the same;
  * "-x value", "-n4" and "-qf" are short forms. If an option is given twice, the last one wins. Every command also has the common
- * options of usage.c. Before parsing, options and verbs of other programs are translated to the tool's own (words.h).
+ * options of usage.c. Before parsing, options and verbs of other programs are translated to the tool's own (foreign_words.h).
  *
  *     static const apr_option options[] = {
  *         {"ctx", 'c', APR_OPTION_INT, "N", "4096", "tokens of context", .min = 1, .max = 1e7, APR_TO(struct plan_options, ctx)},
@@ -50,14 +50,14 @@ typedef struct apr_option {
     const char *standard;   /* the default, parsed like a given value ("yes" for a flag); NULL: none */
     const char *help;       /* what it does, one sentence without capital and full stop */
     size_t offset;          /* of the field in the command's struct of options */
-    double min, max;        /* INT, REAL: the allowed range; both 0: no limit. SIZE: at least min bytes, see APR_LEAST_SIZE */
+    double min, max;        /* INT, REAL: the allowed range; both 0: no limit. SIZE: at least min bytes, see APR_MIN_SIZE */
     bool or_none;           /* SIZE: 0 is also a valid value; otherwise 0 means that the option was not given */
     const char *group;      /* heading in --help; NULL: that of the previous option, or "Options" for the first */
     bool is_optional;       /* CHOICE: the value comes after '='; without a value it is the first choice */
 } apr_option;
 
 /* The smallest plausible size of a memory or of a file of weights. It catches "--vram 24", which would mean 24 bytes. */
-#define APR_LEAST_SIZE 65536
+#define APR_MIN_SIZE 65536
 
 #define APR_TO(type, field) .offset = offsetof(type, field)
 

@@ -20,7 +20,7 @@ static bool may_be_weights(const char *name)
     return false;
 }
 
-const char *apr_config_alone(const char *path, char *text, size_t capacity)
+const char *apr_config_only_path(const char *path, char *text, size_t capacity)
 {
     const size_t n = strlen(path);
     DIR *const folder = opendir(path);

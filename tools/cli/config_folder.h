@@ -5,6 +5,6 @@
 #include <stddef.h>
 
 /* If `path` is such a folder: writes the path of its config.json to `text` and returns it. Otherwise NULL. */
-const char *apr_config_alone(const char *path, char *text, size_t capacity);
+const char *apr_config_only_path(const char *path, char *text, size_t capacity);
 
 #endif

@@ -2,8 +2,8 @@
 #define _GNU_SOURCE /* SIGSTKFLT, sigaltstack */
 #include "tools/cli/guard.h"
 
-#include "formats/base/map.h"
-#include "formats/base/out.h"
+#include "formats/files/map.h"
+#include "formats/files/out.h"
 #include "formats/base/status.h"
 
 #include <signal.h>
@@ -221,7 +221,7 @@ void apr_guard_answered(void) { atomic_store(&is_answered, true); }
 
 void apr_guard_writes(void) { writes_outputs = true; }
 
-void apr_guard_keeps(const char *path)
+void apr_guard_protects(const char *path)
 {
     size_t n = 0;
     for (; path[n] != '\0' && n + 1 < sizeof kept_path; n++) kept_path[n] = (unsigned char)path[n] < ' ' ? '?' : path[n];

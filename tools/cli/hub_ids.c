@@ -1,6 +1,6 @@
 /* hub_ids.c - looks up ORG/NAME[@REVISION][:TAG] in the caches of Hugging Face's tools. Nothing is downloaded. */
 #define _GNU_SOURCE /* strcasestr */
-#include "tools/cli/parse.h"
+#include "tools/cli/cli_internal.h"
 
 #include <ctype.h>
 #include <dirent.h>
@@ -142,7 +142,7 @@ static const char *gguf_in(const char *snapshot, const char *tag, apr_arena *are
     return n == 1 && (!has_checkpoint || *tag != '\0') && found != NULL ? found : snapshot;
 }
 
-const char *apr_gguf_of_folder(const char *path, int *n, apr_arena *arena)
+const char *apr_first_gguf_of_folder(const char *path, int *n, apr_arena *arena)
 {
     DIR *const folder = opendir(path);
     const char *first = NULL;

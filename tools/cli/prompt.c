@@ -64,11 +64,11 @@ static apr_status read_stream(const char *path, char **text, size_t *n_bytes, ap
     return APR_OK;
 }
 
-apr_status apr_text_open(apr_text *text, const char *path, apr_error *err)
+apr_status apr_text_input_open(apr_text_input *text, const char *path, apr_error *err)
 {
     struct stat st;
 
-    *text = (apr_text){.path = path, .bytes = ""};
+    *text = (apr_text_input){.path = path, .bytes = ""};
     if (strcmp(path, "-") == 0 || (stat(path, &st) == 0 && !S_ISREG(st.st_mode))) {
         APR_TRY(read_stream(path, &text->own, &text->n_bytes, err));
         text->bytes = text->own;
@@ -83,11 +83,11 @@ apr_status apr_text_open(apr_text *text, const char *path, apr_error *err)
     return APR_OK;
 }
 
-void apr_text_close(apr_text *text)
+void apr_text_input_close(apr_text_input *text)
 {
     apr_map_close(&text->map);
     free(text->own);
-    *text = (apr_text){0};
+    *text = (apr_text_input){0};
 }
 
 static size_t without_line_end(const char *text, size_t n)

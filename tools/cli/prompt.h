@@ -2,23 +2,23 @@
 #ifndef APR_TOOLS_PROMPT_H
 #define APR_TOOLS_PROMPT_H
 
-#include "formats/base/map.h"
+#include "formats/files/map.h"
 
 /* A text to calibrate, measure or compare a model with. */
-typedef struct apr_text {
+typedef struct apr_text_input {
     const char *path;  /* as given; borrowed */
     const char *bytes; /* not NUL-terminated; never NULL */
     size_t n_bytes;
     apr_map map; /* if it is a regular file; else zeros */
     char *own;   /* the bytes if they were read from a stream; else NULL */
-} apr_text;
+} apr_text_input;
 
 /* Opens a text. A regular file is mapped and becomes an input, so that no output can replace it. A FIFO, a device or "-" (stdin) is read
- * to its end. A folder gives APR_E_IO; a stream of more than APR_PROMPT_MAX_BYTES gives APR_E_UNSUPPORTED. Closing a zeroed apr_text is
+ * to its end. A folder gives APR_E_IO; a stream of more than APR_PROMPT_MAX_BYTES gives APR_E_UNSUPPORTED. Closing a zeroed apr_text_input is
  * allowed. */
 #define APR_PROMPT_MAX_BYTES ((size_t)256 << 20)
-apr_status apr_text_open(apr_text *text, const char *path, apr_error *err);
-void apr_text_close(apr_text *text);
+apr_status apr_text_input_open(apr_text_input *text, const char *path, apr_error *err);
+void apr_text_input_close(apr_text_input *text);
 
 /* The prompt: `text`, or the contents of `file`. "-" for either is stdin; both NULL is also stdin if that is not a terminal. One line end
  * at the end of stdin is dropped. APR_E_USAGE if both are given, or if there is no prompt. *prompt is malloc'ed. */

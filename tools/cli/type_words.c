@@ -36,16 +36,16 @@ static const struct {
     {"bfloat16 brainfloat16", {APR_TYPE_IS, "bf16", NULL}},
     {"fp8e4m3 f8 f8e4m3 f8e4m3fn fp8e4m3fn float8 float8e4m3fn e4m3", {APR_TYPE_IS, "fp8", NULL}},
     {"mxfp4moe", {APR_TYPE_IS, "mxfp4", NULL}},
-    {"int8 8bit 8bits q8 w8 w8a16", {APR_TYPE_TURNED, "q8_0", NULL}},
-    {"int6 6bit 6bits q6", {APR_TYPE_TURNED, "q6_k", NULL}},
-    {"fp4 float4", {APR_TYPE_TURNED, "mxfp4", NULL}},
-    {"q4 int4 4bit 4bits w4 w4a16 nf4", {APR_TYPE_NAMED, "q4_k_m", NULL}},
-    {"q4kl q4kxl udq4kxl", {APR_TYPE_NAMED, "q4_k_m", NULL}},
-    {"q5 int5 5bit 5bits", {APR_TYPE_NAMED, "q5_k_m", NULL}},
-    {"q5ks q5kl q5kxl udq5kxl", {APR_TYPE_NAMED, "q5_k_m", NULL}},
-    {"q6kl q6kxl udq6kxl", {APR_TYPE_NAMED, "q6_k", "q6_k (6.6 bits), and --tensor REGEX=TYPE for tensors with more bits"}},
-    {"q8k q81 q8kxl udq8kxl", {APR_TYPE_NAMED, "q8_0", "q8_0 (8.5 bits)"}},
-    {"awq gptq bnb exl2 exl3 hqq", {APR_TYPE_NAMED, "q4_k_m", "q4_k_m, with --method ldlq for a method like GPTQ"}},
+    {"int8 8bit 8bits q8 w8 w8a16", {APR_TYPE_REPLACED, "q8_0", NULL}},
+    {"int6 6bit 6bits q6", {APR_TYPE_REPLACED, "q6_k", NULL}},
+    {"fp4 float4", {APR_TYPE_REPLACED, "mxfp4", NULL}},
+    {"q4 int4 4bit 4bits w4 w4a16 nf4", {APR_TYPE_AMBIGUOUS, "q4_k_m", NULL}},
+    {"q4kl q4kxl udq4kxl", {APR_TYPE_AMBIGUOUS, "q4_k_m", NULL}},
+    {"q5 int5 5bit 5bits", {APR_TYPE_AMBIGUOUS, "q5_k_m", NULL}},
+    {"q5ks q5kl q5kxl udq5kxl", {APR_TYPE_AMBIGUOUS, "q5_k_m", NULL}},
+    {"q6kl q6kxl udq6kxl", {APR_TYPE_AMBIGUOUS, "q6_k", "q6_k (6.6 bits), and --tensor REGEX=TYPE for tensors with more bits"}},
+    {"q8k q81 q8kxl udq8kxl", {APR_TYPE_AMBIGUOUS, "q8_0", "q8_0 (8.5 bits)"}},
+    {"awq gptq bnb exl2 exl3 hqq", {APR_TYPE_AMBIGUOUS, "q4_k_m", "q4_k_m, with --method ldlq for a method like GPTQ"}},
     {"auto copy keep same", {APR_TYPE_KEPT, NULL, NULL}},
 };
 
@@ -98,7 +98,7 @@ apr_type_word apr_type_spelled(const char *text)
     for (size_t i = 0; i < sizeof meanings / sizeof *meanings; i++) {
         apr_type_word is = meanings[i].is;
         if (!has_word(meanings[i].words, word)) continue;
-        if (is.kind == APR_TYPE_NAMED && is.why == NULL) is.why = strcmp(is.name, "q5_k_m") == 0 ? of_5_bits : of_4_bits;
+        if (is.kind == APR_TYPE_AMBIGUOUS && is.why == NULL) is.why = strcmp(is.name, "q5_k_m") == 0 ? of_5_bits : of_4_bits;
         return is;
     }
     for (size_t i = 0; i < sizeof read_only / sizeof *read_only; i++)

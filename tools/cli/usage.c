@@ -3,7 +3,7 @@
 
 #include "tools/cli/terminal.h"
 #include "tools/cli/text.h"
-#include "tools/cli/words.h"
+#include "tools/cli/foreign_words.h"
 
 #include <string.h>
 
@@ -268,18 +268,18 @@ static void print_meaning(const char *meaning, int n, FILE *out)
     fputs("\n", out);
 }
 
-void apr_cli_words(const apr_tool *tool, FILE *out)
+void apr_cli_foreign_words(const apr_tool *tool, FILE *out)
 {
-    static const char *const kinds[] = {[APR_WORD_ALIAS] = "same as",
-                                        [APR_WORD_TURNED] = "becomes",
-                                        [APR_WORD_NOTHING] = "has no effect:",
-                                        [APR_WORD_NAMED] = "refused:",
-                                        [APR_WORD_ELSEWHERE] = "refused:"};
-    const char letter = apr_word_tool(tool->name);
+    static const char *const kinds[] = {[APR_FOREIGN_ALIAS] = "same as",
+                                        [APR_FOREIGN_TRANSLATED] = "becomes",
+                                        [APR_FOREIGN_NO_EFFECT] = "has no effect:",
+                                        [APR_FOREIGN_SUGGESTED] = "refused:",
+                                        [APR_FOREIGN_UNSUPPORTED] = "refused:"};
+    const char letter = apr_foreign_tool_letter(tool->name);
 
     fprintf(out, "Options and verbs of other programs, and what they mean to %s\n\n", tool->name);
-    for (size_t i = 0; i < apr_n_words; i++) {
-        const apr_word *const w = &apr_words[i];
+    for (size_t i = 0; i < apr_n_foreign_words; i++) {
+        const apr_foreign_word *const w = &apr_foreign_words[i];
         if (w->tools[0] != '*' && strchr(w->tools, letter) == NULL) continue;
         const char *const then = strstr(w->meaning, " => ");
         const int n = then != NULL ? (int)(then - w->meaning) : (int)strlen(w->meaning);

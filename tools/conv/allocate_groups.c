@@ -1,7 +1,7 @@
 /* allocate_groups.c - makes groups of tensors that get one type together, with their candidate types and the tensors of the model that is
  * run to measure them. */
 #include "kernels/rows.h"
-#include "tools/conv/allocating.h"
+#include "tools/conv/allocate_types.h"
 
 #include <stdlib.h>
 #include <string.h>

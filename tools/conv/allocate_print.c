@@ -1,7 +1,7 @@
 /* allocate_print.c - prints the chosen types and the measurements behind them, as a table and as JSON. */
 #include "tools/cli/table.h"
 #include "tools/cli/text.h"
-#include "tools/conv/allocating.h"
+#include "tools/conv/allocate_types.h"
 
 #include <stdio.h>
 #include <string.h>

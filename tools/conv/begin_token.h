@@ -3,7 +3,7 @@
 #define APR_TOOLS_BEGIN_TOKEN_H
 
 #include "formats/base/json.h"
-#include "formats/model/vocab.h"
+#include "formats/vocab/vocab.h"
 
 #include <stdio.h>
 

@@ -6,7 +6,7 @@
 #include "tools/cli/meter.h"
 #include "tools/cli/table.h"
 #include "tools/cli/text.h"
-#include "tools/conv/admit.h"
+#include "tools/conv/admission_of_file.h"
 #include "tools/conv/each_file.h"
 
 #include <string.h>
@@ -17,7 +17,7 @@ static const char *const kind_names[] = {
 enum { RESULT_TEXT = 256 };
 
 /* Returns text. */
-static char *result_text(const apr_finding *f, char text[RESULT_TEXT])
+static char *result_text(const apr_integrity_result *f, char text[RESULT_TEXT])
 {
     if (f->kind == APR_FOUND_ATTACHMENT) snprintf(text, RESULT_TEXT, "%s", f->text);
     else if (f->kind == APR_FOUND_NOT_FINITE)
@@ -39,15 +39,15 @@ static void put_admission(const apr_admission *a, apr_json_text *out)
 {
     static const char *const keys[] = {[APR_TENSOR_MISSING] = "missing",
                                        [APR_TENSOR_MISSHAPEN] = "misshapen",
-                                       [APR_TENSOR_BEYOND] = "beyond_last_layer",
+                                       [APR_TENSOR_EXTRA_LAYER] = "beyond_last_layer",
                                        [APR_TENSOR_UNKNOWN] = "unknown",
-                                       [APR_TENSOR_UNRUN] = "not_run"};
+                                       [APR_TENSOR_TYPE_NOT_RUN] = "not_run"};
 
     apr_json_open(out, "tensors", '{');
-    apr_json_bool(out, "judged", a->is_judged);
+    apr_json_bool(out, "judged", a->is_checked);
     for (int kind = 0; kind < APR_N_OBJECTIONS; kind++) apr_json_uint(out, keys[kind], a->n_of[kind]);
     apr_json_open(out, "objections", '[');
-    for (size_t i = 0; i < a->n && i < APR_MOST_OBJECTIONS; i++) apr_json_string(out, NULL, a->first[i].text, strlen(a->first[i].text));
+    for (size_t i = 0; i < a->n && i < APR_MAX_OBJECTIONS; i++) apr_json_string(out, NULL, a->first[i].text, strlen(a->first[i].text));
     apr_json_close(out, ']');
     apr_json_close(out, '}');
 }
@@ -71,7 +71,7 @@ static void put_json(const apr_model *model, const apr_integrity *r, const apr_a
     if (apr_chat_stops_of(&model->vocab, &stops, NULL) == APR_OK && stops.added >= 0) apr_json_int(out, "turn_end_id", stops.added);
     apr_json_open(out, "findings", '[');
     for (size_t i = 0; i < r->n_findings; i++) {
-        const apr_finding *const f = &r->findings[i];
+        const apr_integrity_result *const f = &r->findings[i];
         apr_json_open(out, NULL, '{');
         apr_json_string(out, "kind", kind_names[f->kind], strlen(kind_names[f->kind]));
         if (f->name != NULL) apr_json_string(out, f->kind == APR_FOUND_ATTACHMENT ? "file" : "tensor", f->name, strlen(f->name));
@@ -91,7 +91,7 @@ static apr_status print_results(const apr_integrity *r, apr_error *err)
     printf("\n%sProblems%s\n", apr_bold(stdout), apr_plain(stdout));
     apr_table_start(&table, columns, 3);
     for (size_t i = 0; i < r->n_findings; i++) {
-        const apr_finding *const f = &r->findings[i];
+        const apr_integrity_result *const f = &r->findings[i];
         apr_table_cell(&table, "%s", f->name != NULL ? f->name : "the file");
         apr_table_cell(&table, "%s", kind_names[f->kind]);
         apr_table_cell(&table, "%s", result_text(f, text));
@@ -104,13 +104,13 @@ static void print_admission(const apr_model *model, const apr_admission *a)
 {
     char clean[512];
 
-    if (!a->is_judged) return;
+    if (!a->is_checked) return;
     if (a->n == 0)
         printf("  tensors    complete for a %s model of %lld layers\n", model->hparams.architecture, (long long)model->hparams.num_layers);
-    for (size_t i = 0; i < a->n && i < APR_MOST_OBJECTIONS; i++)
+    for (size_t i = 0; i < a->n && i < APR_MAX_OBJECTIONS; i++)
         printf("  %s %s\n", i == 0 ? "tensors   " : "          ",
                apr_clean_text(clean, sizeof clean, a->first[i].text, strlen(a->first[i].text)));
-    if (a->n > APR_MOST_OBJECTIONS) printf("             and %zu more\n", a->n - APR_MOST_OBJECTIONS);
+    if (a->n > APR_MAX_OBJECTIONS) printf("             and %zu more\n", a->n - APR_MAX_OBJECTIONS);
 }
 
 static void print_turn_end(const apr_vocab *vocab, int32_t id)

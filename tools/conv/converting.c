@@ -2,10 +2,10 @@
 #include "tools/conv/converting.h"
 
 #include "formats/base/clock.h"
-#include "formats/base/out.h"
-#include "formats/base/resume.h"
+#include "formats/files/out.h"
+#include "formats/files/resume.h"
 #include "formats/gguf/gguf.h"
-#include "formats/gguf/gguf_stops.h"
+#include "formats/vocab/gguf_stops.h"
 #include "quant/damage_table.h"
 #include "runtime/template/chat.h"
 #include "tools/cli/config_folder.h"
@@ -13,7 +13,7 @@
 #include "tools/cli/meter.h"
 #include "tools/cli/table.h"
 #include "tools/cli/text.h"
-#include "tools/conv/admit.h"
+#include "tools/conv/admission_of_file.h"
 #include "tools/conv/feedback_run.h"
 #include "tools/conv/importance_print.h"
 #include "tools/conv/out_name.h"
@@ -61,13 +61,13 @@ static void tensor_json(apr_json_text *json, const apr_recipe_line *line, const 
     for (int i = 0; i < line->tensor->rank; i++) apr_json_int(json, NULL, line->tensor->dims[i]);
     apr_json_close(json, ']');
     apr_json_uint(json, "bytes", apr_recipe_bytes(line->tensor, line->to));
-    if (item->state == APR_TENSOR_THERE) apr_json_bool(json, "taken_over", true);
+    if (item->state == APR_TENSOR_DONE_BEFORE) apr_json_bool(json, "taken_over", true);
     if (item->state == APR_TENSOR_ELSEWHERE) apr_json_bool(json, "of_other_part", true);
-    if (item->misfits.n_unusual > 0) apr_json_int(json, "nan_or_infinite", item->misfits.n_unusual);
-    if (item->misfits.n_beyond > 0) {
-        apr_json_int(json, "beyond_range", item->misfits.n_beyond);
-        apr_json_real(json, "worst_beyond_range", (double)item->misfits.worst);
-        apr_json_real(json, "saturated_at", (double)apr_encode_bound(item->to, item->misfits.worst));
+    if (item->out_of_range.n_nonfinite > 0) apr_json_int(json, "nan_or_infinite", item->out_of_range.n_nonfinite);
+    if (item->out_of_range.n_out_of_range > 0) {
+        apr_json_int(json, "beyond_range", item->out_of_range.n_out_of_range);
+        apr_json_real(json, "worst_beyond_range", (double)item->out_of_range.worst);
+        apr_json_real(json, "saturated_at", (double)apr_encode_bound(item->to, item->out_of_range.worst));
     }
     if (measured) {
         apr_json_real(json, "rmse", apr_metrics_rmse(&item->metrics));
@@ -241,20 +241,20 @@ static void print_out_of_range(const apr_conversion *c)
 
     for (size_t i = 0; i < c->layout.n_tensors; i++) {
         const apr_pipe_item *const item = &c->items[i];
-        const apr_misfits *const m = &item->misfits;
+        const apr_out_of_range *const m = &item->out_of_range;
         const char *const name = apr_printable(item->from->name), *const type = apr_dtypes[item->to].name;
-        if (m->n_unusual + m->n_beyond == 0) continue;
+        if (m->n_nonfinite + m->n_out_of_range == 0) continue;
         if (n_named == MAX_NAMED) {
             n_more++;
             continue;
         }
         n_named++;
-        if (m->n_unusual > 0)
+        if (m->n_nonfinite > 0)
             printf("  warning: tensor '%s' has %lld NaN or infinite values; formats/README.md says how they are converted\n", name,
-                   (long long)m->n_unusual);
-        if (m->n_beyond > 0)
+                   (long long)m->n_nonfinite);
+        if (m->n_out_of_range > 0)
             printf("  warning: tensor '%s' has %lld values too large for %s (the largest is %g); --saturate clamped them to %g\n", name,
-                   (long long)m->n_beyond, type, (double)m->worst, (double)apr_encode_bound(item->to, m->worst));
+                   (long long)m->n_out_of_range, type, (double)m->worst, (double)apr_encode_bound(item->to, m->worst));
     }
     if (n_more > 0) printf("  warning: the same applies to %zu more tensors; --report lists them all\n", n_more);
 }
@@ -329,9 +329,9 @@ static apr_status run_somewhere(outcome *o, apr_conversion *c, const apr_output_
     snprintf(o->device, sizeof o->device, "%s", encoder.name);
     apr_status status = APR_OK;
     if (o->feedback != NULL && encoder.cuda != NULL)
-        status = apr_feedback_run_enter(o->feedback, encoder.cuda, encoder.devices[0], encoder.ordinals[0], &own);
+        status = apr_feedback_run_to_gpu(o->feedback, encoder.cuda, encoder.devices[0], encoder.ordinals[0], &own);
     if (status == APR_OK) status = apr_conversion_run(c, o->out, &o->file_bytes, &own);
-    if (o->feedback != NULL) apr_feedback_run_leave(o->feedback);
+    if (o->feedback != NULL) apr_feedback_run_to_host(o->feedback);
     apr_encoder_close(&encoder, c);
     const bool is_of_device = status == APR_E_DEVICE || (status == APR_E_MEMORY && *o->device != '\0');
     if (is_of_device && encoder.may_fall_back) {
@@ -405,7 +405,7 @@ static apr_status open_feedback(outcome *o, apr_conversion *c, const apr_output_
     apr_feedback_request request = *output->feedback;
     if (is_resumable(output)) request.kept = o->out;
     APR_TRY(apr_feedback_run_open(&o->feedback, &request, c, o->call->quiet, err));
-    c->options.maker = apr_feedback_run_maker(o->feedback);
+    c->options.maker = apr_feedback_run_custom_encoder(o->feedback);
     c->options.maker_terms = apr_feedback_run_terms(o->feedback);
     return apr_feedback_run_note(o->feedback, c, err);
 }
@@ -417,7 +417,7 @@ static apr_status prepare_guard(const outcome *o, const apr_output_options *outp
 
     apr_guard_writes();
     if (is_resumable(output) && path == NULL) return apr_no_memory(err, "a path");
-    if (path != NULL) apr_guard_keeps(path);
+    if (path != NULL) apr_guard_protects(path);
     free(path);
     return APR_OK;
 }
@@ -431,7 +431,7 @@ static apr_status note_turn_end(apr_conversion *c, apr_error *err)
 
     if (c->options.format != APR_FORMAT_GGUF) return APR_OK;
     APR_TRY(apr_chat_stops_of(v, &stops, err));
-    if (stops.added < 0 || apr_gguf_is_heard(v, stops.added)) return APR_OK;
+    if (stops.added < 0 || apr_gguf_finds_stop(v, stops.added)) return APR_OK;
     const apr_str token = v->tokens[stops.added];
     return apr_loss_add(&c->losses, APR_LOST_TO_OTHERS, err,
                         "the chat template ends turns with token %d (\"%s\"), but the model does not list it as a stop id (eos_token_id in "
@@ -474,7 +474,7 @@ static apr_status refuse_config(const apr_call *call, const char *in, apr_error 
 
     snprintf(folder, sizeof folder, "%.*s", slash != NULL ? (int)(slash - in) : 1, slash != NULL ? in : ".");
     apr_fail(err, APR_E_USAGE, "%s is a config.json: it has no weights to convert", in);
-    if (*folder == '\0' || apr_config_alone(folder, text, sizeof text) != NULL) return APR_E_USAGE;
+    if (*folder == '\0' || apr_config_only_path(folder, text, sizeof text) != NULL) return APR_E_USAGE;
     return apr_try_change(APR_E_USAGE, call->typed, in, folder, err);
 }
 
@@ -505,7 +505,7 @@ static apr_status admit(const apr_model *source, bool allow_incomplete, apr_erro
     return APR_OK;
 }
 
-static const char *mark_of_report(const char *path) { return is_page(path) ? APR_QUANT_PAGE_MARK : report_mark; }
+static const char *mark_of_report(const char *path) { return is_page(path) ? APR_QUANT_HTML_MARK : report_mark; }
 
 /* Checks all outputs before the work starts: that they can be written and would not replace another file. An existing state file may be
  * only read, so it is checked as in a dry run. An existing OUT is allowed if OUT.resume exists or with --finish, which check it themselves. */
@@ -515,16 +515,16 @@ static apr_status check_outputs(const outcome *o, const apr_output_options *outp
                in_runs = output->runs.resume || output->runs.finish || output->runs.part != NULL;
     const char *const state = output->allocate != NULL ? output->allocate->state : NULL;
     char *const kept = apr_resume_path_for(o->out);
-    apr_out_wish all[4];
+    apr_out_request all[4];
     size_t n = 0;
 
     if (kept == NULL) return apr_no_memory(err, "a path");
     const bool overwrite = output->force || output->runs.finish || (in_runs && access(kept, F_OK) == 0);
-    if (output->report != NULL) all[n++] = (apr_out_wish){.path = output->report, .mark = mark_of_report(output->report)};
-    if (state != NULL) all[n++] = (apr_out_wish){.path = state, .mark = APR_DAMAGE_MARK, .is_dry = access(state, F_OK) == 0};
-    all[n++] = (apr_out_wish){.path = o->out, .is_folder = is_folder, .overwrite = overwrite, .is_dry = output->dry_run};
-    if (in_runs) all[n++] = (apr_out_wish){.path = kept, .is_folder = true, .overwrite = true};
-    const apr_status status = apr_outs_may_be(all, n, err);
+    if (output->report != NULL) all[n++] = (apr_out_request){.path = output->report, .mark = mark_of_report(output->report)};
+    if (state != NULL) all[n++] = (apr_out_request){.path = state, .mark = APR_DAMAGE_MARK, .is_dry = access(state, F_OK) == 0};
+    all[n++] = (apr_out_request){.path = o->out, .is_folder = is_folder, .overwrite = overwrite, .is_dry = output->dry_run};
+    if (in_runs) all[n++] = (apr_out_request){.path = kept, .is_folder = true, .overwrite = true};
+    const apr_status status = apr_outs_check(all, n, err);
     free(kept);
     return status;
 }
@@ -533,7 +533,7 @@ static apr_status check_outputs(const outcome *o, const apr_output_options *outp
 static apr_status suggest_other_name(const outcome *o, const apr_recipe_options *recipe, apr_status status, apr_error *err)
 {
     if (status != APR_E_USAGE || strstr(err->text, "is the same file as the input") == NULL) return status;
-    char *const better = apr_out_name_beside(o->in, recipe->mixture != NULL ? recipe->mixture : "new");
+    char *const better = apr_out_name_next_to(o->in, recipe->mixture != NULL ? recipe->mixture : "new");
     if (better != NULL) apr_try_change(status, o->call->typed, o->out, better, err);
     free(better);
     return status;
@@ -544,7 +544,7 @@ static apr_status open_outputs(outcome *o, const apr_output_options *output, con
 {
     APR_TRY(suggest_other_name(o, recipe, check_outputs(o, output, format, err), err));
     if (output->report == NULL) return APR_OK;
-    return apr_out_renew(&o->report, output->report, mark_of_report(output->report), err);
+    return apr_out_open_marked(&o->report, output->report, mark_of_report(output->report), err);
 }
 
 static apr_status close_report(outcome *o, apr_status status, apr_error *err)

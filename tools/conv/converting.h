@@ -5,10 +5,10 @@
 #include "convert/convert.h"
 #include "kernels/host/codecs/levels.h"
 #include "tools/cli/cli.h"
-#include "tools/conv/allocating.h"
+#include "tools/conv/allocate_types.h"
 #include "tools/conv/encoder.h"
 #include "tools/conv/lora_option.h"
-#include "tools/conv/runs_option.h"
+#include "tools/conv/resume_option.h"
 
 typedef struct apr_output_options {
     bool force, allow_loss, allow_incomplete;
@@ -59,7 +59,7 @@ typedef struct apr_output_options {
          "5GB",                                                                                                                         \
          "maximum size of each .safetensors file of a checkpoint",                                                                      \
          APR_TO(type, member.shard_bytes),                                                                                              \
-         .min = APR_LEAST_SIZE},                                                                                                        \
+         .min = APR_MIN_SIZE},                                                                                                        \
         {"saturate",                                                                                                                    \
          0,                                                                                                                             \
          APR_OPTION_FLAG,                                                                                                               \

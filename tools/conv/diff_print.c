@@ -1,5 +1,5 @@
 /* diff_print.c - prints the result of aprconv diff as text and as JSON. */
-#include "formats/model/sink.h"
+#include "formats/tensor/sink.h"
 #include "tools/cli/table.h"
 #include "tools/cli/text.h"
 #include "tools/conv/diff_verb.h"
@@ -15,7 +15,7 @@ static void print_model(const char *letter, const apr_model *model)
     printf("%s%s%s  %s: %s, %zu tensor%s%s\n", apr_bold(stdout), letter, apr_plain(stdout),
            apr_clean_text(path, sizeof path, model->path, strlen(model->path)), apr_format_name(model->format), model->n_tensors,
            model->n_tensors == 1 ? "" : "s",
-           model->dialect == APR_DIALECT_GGML ? ", llama.cpp's tensor names, which are unknown for this family" : "");
+           model->naming == APR_NAMING_GGML ? ", llama.cpp's tensor names, which are unknown for this family" : "");
 }
 
 /* --- facts: hyperparameters, tokenizer, metadata, files --- */

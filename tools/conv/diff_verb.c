@@ -1,7 +1,7 @@
 /* diff_verb.c - aprconv diff: opens both models, makes canonical views, compares them and prints the differences. */
 #include "tools/conv/diff_verb.h"
 
-#include "convert/dialect.h"
+#include "convert/naming.h"
 #include "tools/cli/meter.h"
 
 typedef struct diff_options {
@@ -48,7 +48,7 @@ static apr_status open_view(apr_model *view, const apr_model *source, const apr_
     APR_TRY(apr_canonical(view, source, err));
     if (source->origin.format == other->origin.format || source->origin.format != APR_FORMAT_GGUF) return APR_OK;
     apr_status status = apr_canonical(&aligned, source, err);
-    if (status == APR_OK) status = apr_without_dialect(&aligned, err);
+    if (status == APR_OK) status = apr_view_as_checkpoint(&aligned, err);
     apr_model *const useless = status == APR_OK ? view : &aligned;
     apr_model_close(useless);
     if (status == APR_OK) *view = aligned;

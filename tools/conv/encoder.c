@@ -49,13 +49,13 @@ static apr_status open_devices(apr_encoder *encoder, int *ordinals, int n, apr_e
 {
     /* the kernels need no stack, and a small stack makes the CUDA context small */
     const apr_cuda_options options = {.stack_bytes = 256};
-    apr_status statuses[APR_MOST_DEVICES];
-    apr_error errors[APR_MOST_DEVICES] = {0};
+    apr_status statuses[APR_MAX_DEVICES];
+    apr_error errors[APR_MAX_DEVICES] = {0};
 
     APR_TRY(apr_cuda_load(&encoder->cuda, err));
     if (n == 0) {
         APR_TRY(encoder->cuda->count(&n, err));
-        if (n > APR_MOST_DEVICES) n = APR_MOST_DEVICES;
+        if (n > APR_MAX_DEVICES) n = APR_MAX_DEVICES;
         for (int i = 0; i < n; i++) ordinals[i] = i;
     }
     APR_TRY(name_devices(encoder, ordinals, n, err));
@@ -78,7 +78,7 @@ static void close_devices(apr_encoder *encoder)
 apr_status apr_encoder_open(apr_encoder *encoder, const apr_encoder_options *options, apr_conversion *conversion, apr_error *err)
 {
     apr_error own = {0};
-    int n, ordinals[APR_MOST_DEVICES];
+    int n, ordinals[APR_MAX_DEVICES];
 
     *encoder = (apr_encoder){.may_fall_back = options->device == APR_DEVICE_AUTO};
     if (options->device == APR_DEVICE_HOST) return APR_OK;

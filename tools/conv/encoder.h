@@ -27,8 +27,8 @@ typedef struct apr_encoder_options {
 
 typedef struct apr_encoder {
     const apr_cuda_api *cuda; /* NULL: the host encodes */
-    apr_cuda_device *devices[APR_MOST_DEVICES];
-    int ordinals[APR_MOST_DEVICES]; /* their CUDA ordinals */
+    apr_cuda_device *devices[APR_MAX_DEVICES];
+    int ordinals[APR_MAX_DEVICES]; /* their CUDA ordinals */
     int n_devices;
     char name[512];     /* "NVIDIA L4", "2 x NVIDIA L4", "NVIDIA L4, NVIDIA T4" */
     bool may_fall_back; /* --device auto */

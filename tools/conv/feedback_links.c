@@ -1,12 +1,12 @@
 /* feedback_links.c - follows the provenance of a canonical view's tensors back to the tensors of an output. */
 #include "tools/conv/feedback_links.h"
 
-#include "convert/dialect.h"
+#include "convert/naming.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-apr_status apr_feedback_between(apr_model *between, const apr_conversion *c, apr_error *err)
+apr_status apr_feedback_without_provenance(apr_model *between, const apr_conversion *c, apr_error *err)
 {
     APR_TRY(apr_view_copy(between, &c->view, 0, err));
     for (size_t i = 0; i < between->n_tensors; i++) {
@@ -68,7 +68,7 @@ static apr_status add(apr_feedback_links *l, size_t *capacity, apr_feedback_link
 
 /* Adds the links of one tensor of the program: an expert's matrix, a stack of all experts, or a single matrix. */
 static apr_status add_tensor(apr_feedback_links *l, size_t *capacity, const apr_conversion *c, const apr_tensor *tensor, size_t number,
-                             const apr_feed *input, int64_t expert, apr_error *err)
+                             const apr_layer_input *input, int64_t expert, apr_error *err)
 {
     int64_t picked;
     const size_t item = find_item(c, tensor->origin_name != NULL ? tensor->origin_name : tensor->name);
@@ -98,14 +98,14 @@ static void remove_duplicates(apr_feedback_links *l)
     l->n_links = n;
 }
 
-apr_status apr_feedback_links_of(apr_feedback_links *l, const apr_conversion *c, const apr_session *session, const apr_feeds *inputs,
+apr_status apr_feedback_links_of(apr_feedback_links *l, const apr_conversion *c, const apr_session *session, const apr_layer_inputs *inputs,
                                  apr_error *err)
 {
     size_t capacity = 0;
 
     *l = (apr_feedback_links){0};
     for (size_t i = 0; i < inputs->n_fed; i++) {
-        const apr_feed *const input = &inputs->feeds[inputs->fed[i].feed];
+        const apr_layer_input *const input = &inputs->feeds[inputs->fed[i].feed];
         int64_t n;
         const apr_tensor *const tensors = apr_trace_tensors(session, inputs->fed[i].slot, &n);
         for (int64_t e = 0; tensors != NULL && e < n; e++)

@@ -14,7 +14,7 @@
 typedef struct apr_feedback_link {
     size_t item;    /* of the conversion */
     int64_t matrix; /* in a stack of matrices; else 0 */
-    size_t input;   /* the layer input, an index of apr_feeds */
+    size_t input;   /* the layer input, an index of apr_layer_inputs */
     int64_t expert; /* 0 if the input is not routed */
 } apr_feedback_link;
 
@@ -23,13 +23,13 @@ typedef struct apr_feedback_links {
     size_t n_links;
 } apr_feedback_links;
 
-/* session: runs the canonical view of apr_feedback_between's copy. */
+/* session: runs the canonical view of apr_feedback_without_provenance's copy. */
 apr_status apr_feedback_links_of(apr_feedback_links *links, const apr_conversion *conversion, const apr_session *session,
-                                 const apr_feeds *inputs, apr_error *err);
+                                 const apr_layer_inputs *inputs, apr_error *err);
 void apr_feedback_links_close(apr_feedback_links *links);
 
 /* A copy of the conversion's view without provenance; the caller makes its canonical view. */
-apr_status apr_feedback_between(apr_model *between, const apr_conversion *conversion, apr_error *err);
+apr_status apr_feedback_without_provenance(apr_model *between, const apr_conversion *conversion, apr_error *err);
 
 /* The links of one item: *first, and their number as the result. */
 size_t apr_feedback_links_of_item(const apr_feedback_links *links, size_t item, size_t *first);

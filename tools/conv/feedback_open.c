@@ -1,7 +1,7 @@
 /* feedback_open.c - opens and closes a run of error feedback, and plans its GPU memory. */
-#include "tools/conv/feedback_parts.h"
+#include "tools/conv/feedback_internal.h"
 
-#include "convert/dialect.h"
+#include "convert/naming.h"
 #include "formats/base/clock.h"
 #include "formats/base/crc32.h"
 #include "runtime/calibrate/own_text.h"
@@ -22,7 +22,7 @@ static apr_session_options session_options(const apr_feedback_run *run)
     options.n_batch = run->request.window;
     options.n_logits = 1;
     options.kv_dtype = APR_F32;
-    options.weights_lie = run->n_passes > 0 ? "in memory" : NULL;
+    options.weights_location = run->n_passes > 0 ? "in memory" : NULL;
     options.cuda = run->cuda;
     options.ordinal = run->ordinal;
     options.headroom_bytes = 0; /* fit_plan has reserved memory already */
@@ -51,7 +51,7 @@ static apr_status read_text(apr_feedback_run *run, apr_error *err)
     size_t n_ids;
 
     APR_TRY(apr_tokenizer_open(&run->tokenizer, &run->model.vocab, err));
-    const apr_text *const text = r->calibration;
+    const apr_text_input *const text = r->calibration;
     const apr_subject subject = {.path = run->conversion->view.path, .vocab = &run->model.vocab, .tokenizer = run->tokenizer};
     const apr_status status = apr_subject_encode_text(&subject, text->bytes, text->n_bytes, &run->ids, &n_ids, &own);
     if (status != APR_OK) return apr_fail(err, status, "%s: %s", text->path, own.text);
@@ -59,7 +59,7 @@ static apr_status read_text(apr_feedback_run *run, apr_error *err)
     run->n_ids = (int64_t)n_ids;
     if (r->n_tokens > 0 && r->n_tokens < run->n_ids) run->n_ids = r->n_tokens;
     run->n_ids = run->n_ids / r->window * r->window; /* an incomplete last window is left out */
-    apr_begin_windows(subject.vocab, run->ids, (size_t)run->n_ids, r->window);
+    apr_set_window_bos(subject.vocab, run->ids, (size_t)run->n_ids, r->window);
     if (run->n_ids > 0) return APR_OK;
     return apr_fail(err, APR_E_USAGE, "%s has %zu tokens%s: calibration needs at least one full window of %lld (--window)", text->path,
                     n_ids, r->n_tokens > 0 ? ", and --tokens may allow fewer" : "", (long long)r->window);
@@ -68,7 +68,7 @@ static apr_status read_text(apr_feedback_run *run, apr_error *err)
 /* Bytes of one layer input's sums on a GPU. */
 static uint64_t sums_bytes(const apr_feedback_run *run, size_t input)
 {
-    const apr_feed *const f = &run->inputs.feeds[input];
+    const apr_layer_input *const f = &run->inputs.feeds[input];
     return apr_device_sums_bytes(f->width) * (uint64_t)(f->n_experts > 0 ? f->n_experts : 1);
 }
 
@@ -106,7 +106,7 @@ static apr_status write_text(apr_feedback_run *run, apr_error *err)
 
 const char *apr_feedback_text_name(const apr_feedback_run *run)
 {
-    const apr_text *const text = run->request.calibration;
+    const apr_text_input *const text = run->request.calibration;
     return text != NULL ? text->path : "text that the model wrote itself";
 }
 
@@ -127,7 +127,7 @@ static apr_status find_taken(apr_feedback_run *run, apr_error *err)
         size_t first;
         const bool is_same = item->to == item->from->dtype && item->from->packing == NULL;
         run->facts[i].is_wanted =
-            !item->is_scales && !item->is_commons && !item->same_numbers && !is_same && item->from->rank >= 2 && apr_feedback_can(item->to);
+            !item->is_scales && !item->is_commons && !item->same_numbers && !is_same && item->from->rank >= 2 && apr_feedback_supports(item->to);
         run->facts[i].is_taken = run->facts[i].is_wanted && apr_feedback_links_of_item(&run->links, i, &first) > 0;
         n_taken += run->facts[i].is_taken;
     }
@@ -204,11 +204,11 @@ static apr_status open_all(apr_feedback_run *run, apr_error *err)
 {
     const apr_feedback_request *const r = &run->request;
 
-    APR_TRY(apr_feedback_between(&run->between, run->conversion, err));
+    APR_TRY(apr_feedback_without_provenance(&run->between, run->conversion, err));
     APR_TRY(apr_canonical(&run->model, &run->between, err));
     if (r->calibration != NULL) APR_TRY(read_text(run, err));
     APR_TRY(open_session(run, err));
-    APR_TRY(apr_feeds_of(&run->inputs, run->session, err));
+    APR_TRY(apr_layer_inputs_of(&run->inputs, run->session, err));
     APR_TRY(apr_feedback_links_of(&run->links, run->conversion, run->session, &run->inputs, err));
     APR_TRY(make_tables(run, err));
     APR_TRY(find_taken(run, err));
@@ -239,14 +239,14 @@ apr_status apr_feedback_run_open(apr_feedback_run **run, const apr_feedback_requ
 void apr_feedback_run_close(apr_feedback_run *run)
 {
     if (run == NULL) return;
-    apr_feedback_run_leave(run);
+    apr_feedback_run_to_host(run);
     for (size_t i = 0; run->is_summed != NULL && run->sums != NULL && i < run->inputs.n_feeds; i++)
         for (int64_t e = 0; e == 0 || e < run->inputs.feeds[i].n_experts; e++) apr_hessian_close(&run->sums[run->first_sum[i] + (size_t)e]);
     for (size_t i = 0; run->encoded != NULL && i < run->conversion->layout.n_tensors; i++) free(run->encoded[i]);
     apr_feedback_close(&run->prepared);
     apr_session_close(run->session);
     apr_feedback_links_close(&run->links);
-    apr_feeds_close(&run->inputs);
+    apr_layer_inputs_close(&run->inputs);
     apr_tokenizer_close(run->tokenizer);
     apr_model_close(&run->model);
     apr_model_close(&run->between);
@@ -304,16 +304,16 @@ static apr_status enter(apr_feedback_run *run, apr_cuda_device *device, apr_erro
     return open_session(run, err);
 }
 
-apr_status apr_feedback_run_enter(apr_feedback_run *run, const apr_cuda_api *cuda, apr_cuda_device *device, int ordinal, apr_error *err)
+apr_status apr_feedback_run_to_gpu(apr_feedback_run *run, const apr_cuda_api *cuda, apr_cuda_device *device, int ordinal, apr_error *err)
 {
     run->cuda = cuda;
     run->ordinal = ordinal;
     const apr_status status = enter(run, device, err);
-    if (status != APR_OK) apr_feedback_run_leave(run);
+    if (status != APR_OK) apr_feedback_run_to_host(run);
     return status;
 }
 
-void apr_feedback_run_leave(apr_feedback_run *run)
+void apr_feedback_run_to_host(apr_feedback_run *run)
 {
     if (run->cuda == NULL) return;
     if (run->gpu != NULL) apr_feedback_run_drop_sums(run);

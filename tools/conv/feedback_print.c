@@ -1,8 +1,8 @@
 /* feedback_print.c - prints what error feedback will need, or what it has done. */
-#include "tools/cli/page.h"
+#include "tools/cli/html.h"
 #include "tools/cli/text.h"
 #include "tools/conv/begin_token.h"
-#include "tools/conv/feedback_parts.h"
+#include "tools/conv/feedback_internal.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* feedback_run.c - one run of error feedback: passes over the text, sums, tensors. */
-#include "tools/conv/feedback_parts.h"
+#include "tools/conv/feedback_internal.h"
 
 #include "formats/base/clock.h"
 #include "kernels/rows.h"
@@ -23,9 +23,9 @@ static apr_device_sums *device_sums_of(const apr_feedback_run *run, size_t input
     return &run->device_sums[run->first_sum[input] + expert];
 }
 
-static int64_t experts_of(const apr_feed *input) { return input->n_experts > 0 ? input->n_experts : 1; }
+static int64_t experts_of(const apr_layer_input *input) { return input->n_experts > 0 ? input->n_experts : 1; }
 
-static uint64_t input_bytes(const apr_feedback_run *run, const apr_feed *input)
+static uint64_t input_bytes(const apr_feedback_run *run, const apr_layer_input *input)
 {
     return (uint64_t)experts_of(input) * (run->gpu != NULL ? apr_device_sums_bytes(input->width) : apr_hessian_bytes(input->width));
 }
@@ -74,7 +74,7 @@ static apr_status add_rows_there(void *user, size_t input, int64_t n_rows, const
 /* Evaluates the text once and sums all wanted layer inputs. */
 static apr_status pass_text(apr_feedback_run *run, const bool *wanted, apr_error *err)
 {
-    const apr_pass pass = {.wanted = wanted, .visit = add_rows, .visit_there = run->gpu != NULL ? add_rows_there : NULL, .user = run};
+    const apr_pass pass = {.wanted = wanted, .visit = add_rows, .visit_device = run->gpu != NULL ? add_rows_there : NULL, .user = run};
     const int64_t window = run->request.window;
     const double start = apr_seconds_now();
     apr_meter meter;
@@ -85,7 +85,7 @@ static apr_status pass_text(apr_feedback_run *run, const bool *wanted, apr_error
     run->n_passes++;
     for (int64_t at = 0; at < run->n_ids && status == APR_OK; at += window) {
         apr_progress_report(&progress, (uint64_t)at, (uint64_t)run->n_ids, "calibration, tokens");
-        status = apr_feeds_visit(&run->inputs, run->session, &pass, run->ids + at, window, err);
+        status = apr_layer_inputs_visit(&run->inputs, run->session, &pass, run->ids + at, window, err);
     }
     apr_meter_end(&meter);
     for (size_t i = 0; i < run->inputs.n_feeds; i++) run->is_summed[i] |= wanted[i];
@@ -270,17 +270,17 @@ static int64_t rows_at_once(const apr_feedback_run *run, size_t item)
     const apr_pipe_item *const it = &run->conversion->items[item];
     const int64_t n_rows = apr_tensor_rows(it->from), most = n_rows < ROWS_AT_ONCE ? n_rows : ROWS_AT_ONCE;
 
-    if (run->gpu == NULL || !apr_feedback_can(it->to) || n_rows == 0) return most;
+    if (run->gpu == NULL || !apr_feedback_supports(it->to) || n_rows == 0) return most;
     const int64_t there = apr_feedback_device_rows(run->gpu, it->to, apr_tensor_columns(it->from), n_rows);
     return there > most ? there : most;
 }
 
 /* Decodes rows to float32 on all cores. Values out of the type's range are counted and clamped. */
-static void read_rows(const apr_pipe_item *it, int64_t first, int64_t n_rows, float *values, apr_misfits *misfits)
+static void read_rows(const apr_pipe_item *it, int64_t first, int64_t n_rows, float *values, apr_out_of_range *out_of_range)
 {
     enum { CHUNKS = 64 };
     const int64_t columns = apr_tensor_columns(it->from), each = (n_rows + CHUNKS - 1) / CHUNKS;
-    apr_misfits found[CHUNKS] = {0};
+    apr_out_of_range found[CHUNKS] = {0};
 
 #pragma omp parallel for schedule(dynamic)
     for (int chunk = 0; chunk < CHUNKS; chunk++) {
@@ -288,15 +288,15 @@ static void read_rows(const apr_pipe_item *it, int64_t first, int64_t n_rows, fl
         float *const to = values + at * columns;
         if (now <= 0) continue;
         apr_decode_rows(it->from, first + at, now, to);
-        found[chunk] = apr_find_misfits(to, now * columns, it->to);
-        if (found[chunk].n_beyond > 0) apr_saturate(to, to, now * columns, it->to);
+        found[chunk] = apr_find_out_of_range(to, now * columns, it->to);
+        if (found[chunk].n_out_of_range > 0) apr_saturate(to, to, now * columns, it->to);
     }
-    for (int chunk = 0; chunk < CHUNKS; chunk++) apr_misfits_merge(misfits, &found[chunk]);
+    for (int chunk = 0; chunk < CHUNKS; chunk++) apr_out_of_range_merge(out_of_range, &found[chunk]);
 }
 
 /* Encodes rows of one matrix, some at a time. Without factors they are encoded without feedback. */
 static apr_status encode_rows(apr_feedback_run *run, size_t item, ready by, int64_t first, int64_t n, float *values, uint8_t *bytes,
-                              apr_misfits *misfits, apr_error *err)
+                              apr_out_of_range *out_of_range, apr_error *err)
 {
     const apr_pipe_item *const it = &run->conversion->items[item];
     const int64_t columns = apr_tensor_columns(it->from), row_bytes = apr_row_bytes(it->to, columns);
@@ -307,7 +307,7 @@ static apr_status encode_rows(apr_feedback_run *run, size_t item, ready by, int6
     for (int64_t at = first, now; at < first + n; at += now) {
         now = first + n - at < most ? first + n - at : most;
         uint8_t *const to = bytes + at * row_bytes;
-        read_rows(it, at, now, values, misfits);
+        read_rows(it, at, now, values, out_of_range);
         if (by.gpu == NULL) encode_start(values, now, columns, by.host != NULL ? by.host->diagonal : NULL, it->to, to);
         if (by.gpu == NULL && by.host == NULL) continue;
         APR_TRY(feed_back(run, item, by, values, now, to, &errors, err));
@@ -318,7 +318,7 @@ static apr_status encode_rows(apr_feedback_run *run, size_t item, ready by, int6
     return APR_OK;
 }
 
-static apr_status encode_matrices(apr_feedback_run *run, size_t item, float *values, uint8_t *bytes, apr_misfits *misfits, apr_error *err)
+static apr_status encode_matrices(apr_feedback_run *run, size_t item, float *values, uint8_t *bytes, apr_out_of_range *out_of_range, apr_error *err)
 {
     const apr_tensor *const from = run->conversion->items[item].from;
     const int64_t n_matrices = apr_feedback_matrices(from), n_rows = apr_tensor_rows(from) / n_matrices;
@@ -337,7 +337,7 @@ static apr_status encode_matrices(apr_feedback_run *run, size_t item, float *val
         at += n;
         fact->n_tokens = m == 0 || n_tokens < fact->n_tokens ? n_tokens : fact->n_tokens;
         fact->n_unseen += prepared.host == NULL && prepared.gpu == NULL;
-        APR_TRY(encode_rows(run, item, prepared, m * n_rows, n_rows, values, bytes, misfits, err));
+        APR_TRY(encode_rows(run, item, prepared, m * n_rows, n_rows, values, bytes, out_of_range, err));
     }
     return APR_OK;
 }
@@ -350,9 +350,9 @@ static apr_status encode_item(apr_feedback_run *run, size_t item, uint8_t **byte
     float *const values = malloc((size_t)(rows_at_once(run, item) * columns) * sizeof *values + 1);
 
     *bytes = malloc((size_t)apr_row_bytes(it->to, apr_tensor_elems(it->from)) + 1);
-    run->facts[item].misfits = (apr_misfits){0};
+    run->facts[item].out_of_range = (apr_out_of_range){0};
     apr_status status = values != NULL && *bytes != NULL ? APR_OK : apr_no_memory(err, "a tensor");
-    if (status == APR_OK) status = encode_matrices(run, item, values, *bytes, &run->facts[item].misfits, err);
+    if (status == APR_OK) status = encode_matrices(run, item, values, *bytes, &run->facts[item].out_of_range, err);
     free(values);
     run->facts[item].is_encoded = true;
     return status;
@@ -383,7 +383,7 @@ static apr_status encode_others(apr_feedback_run *run, apr_error *err)
     for (size_t i = 0; i < c->layout.n_tensors; i++) {
         const apr_pipe_item *const it = &c->items[i];
         const apr_tensor *const from = it->from;
-        const bool is_plain = it->is_scales || it->is_commons || it->to == from->dtype || apr_dtypes[it->to].scales == APR_SCALES_BESIDE;
+        const bool is_plain = it->is_scales || it->is_commons || it->to == from->dtype || apr_dtypes[it->to].scales == APR_SCALES_SEPARATE;
         if (is_plain || run->facts[i].is_taken || it->same_numbers || !apr_can_encode(it->to) || from->rank < 2) continue;
         APR_TRY(encode_item(run, i, &run->encoded[i], err));
         replace(run, i, run->encoded[i]);
@@ -436,7 +436,7 @@ void apr_feedback_run_restart(apr_feedback_run *run)
 
 static bool takes(void *user, size_t item) { return ((const apr_feedback_run *)user)->facts[item].is_taken; }
 
-static apr_status make(void *user, size_t item, const uint8_t **bytes, apr_misfits *misfits, apr_error *err)
+static apr_status make(void *user, size_t item, const uint8_t **bytes, apr_out_of_range *out_of_range, apr_error *err)
 {
     apr_feedback_run *const run = user;
 
@@ -449,12 +449,12 @@ static apr_status make(void *user, size_t item, const uint8_t **bytes, apr_misfi
         drop_idle_sums(run);
     }
     *bytes = run->request.sequential ? run->encoded[item] : run->last;
-    *misfits = run->facts[item].misfits;
+    *out_of_range = run->facts[item].out_of_range;
     return APR_OK;
 }
 
-const apr_pipe_maker *apr_feedback_run_maker(apr_feedback_run *run)
+const apr_custom_encoder *apr_feedback_run_custom_encoder(apr_feedback_run *run)
 {
-    run->custom_encoder = (apr_pipe_maker){takes, make, run};
+    run->custom_encoder = (apr_custom_encoder){takes, make, run};
     return &run->custom_encoder;
 }

@@ -22,7 +22,7 @@
 #include <stdio.h>
 
 typedef struct apr_feedback_request {
-    const apr_text *calibration; /* NULL: a text that the model generates (runtime/calibrate/own_text.h) */
+    const apr_text_input *calibration; /* NULL: a text that the model generates (runtime/calibrate/own_text.h) */
     bool plan_only;              /* a dry run: no text is generated */
     const char *kept;            /* OUT of a resumable run: text and sums are kept in its OUT.resume; NULL: they are not kept */
     bool sequential;
@@ -44,12 +44,12 @@ void apr_feedback_run_close(apr_feedback_run *run); /* NULL is allowed */
 
 /* Switches to a GPU, which then evaluates the text and holds sums, factors and rows. The device is borrowed. APR_E_MEMORY: the plan does
  * not fit in its memory. Existing sums are discarded. */
-apr_status apr_feedback_run_enter(apr_feedback_run *run, const apr_cuda_api *cuda, apr_cuda_device *device, int ordinal, apr_error *err);
+apr_status apr_feedback_run_to_gpu(apr_feedback_run *run, const apr_cuda_api *cuda, apr_cuda_device *device, int ordinal, apr_error *err);
 /* Switches back to the host; must be called before the device is closed. Does nothing on the host. */
-void apr_feedback_run_leave(apr_feedback_run *run);
+void apr_feedback_run_to_host(apr_feedback_run *run);
 
 /* For the conversion's options; valid as long as the run. */
-const apr_pipe_maker *apr_feedback_run_maker(apr_feedback_run *run);
+const apr_custom_encoder *apr_feedback_run_custom_encoder(apr_feedback_run *run);
 const char *apr_feedback_run_terms(const apr_feedback_run *run);
 
 /* The pipe starts again from its first tensor. */

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static bool is_bare(const apr_pipe_item *item) { return apr_item_takes_importance(item) && item->importance == NULL; }
+static bool is_bare(const apr_pipe_item *item) { return apr_item_uses_importance(item) && item->importance == NULL; }
 
 void apr_importance_print(const apr_conversion *c)
 {

@@ -9,7 +9,7 @@
 
 #include "convert/run_terms.h"
 #include "formats/base/crc32.h"
-#include "formats/base/resume.h"
+#include "formats/files/resume.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -48,7 +48,7 @@ static char *path_of(const apr_feedback_run *run, const char *ending)
     return path;
 }
 
-static int64_t experts_of(const apr_feed *input) { return input->n_experts > 0 ? input->n_experts : 1; }
+static int64_t experts_of(const apr_layer_input *input) { return input->n_experts > 0 ? input->n_experts : 1; }
 
 static bool write_sum(FILE *file, size_t input, int64_t expert, const apr_hessian *h)
 {
@@ -125,7 +125,7 @@ static bool read_sum(FILE *file, apr_hessian *into, int64_t n, int64_t n_tokens)
 static bool read_input(FILE *file, apr_feedback_run *run, const bool *wanted, const int64_t first[HEAD], bool *is_taken)
 {
     const size_t input = (size_t)first[0];
-    const apr_feed *const f = &run->inputs.feeds[input];
+    const apr_layer_input *const f = &run->inputs.feeds[input];
     const bool takes = wanted[input] && !run->is_summed[input];
     int64_t head[HEAD];
 

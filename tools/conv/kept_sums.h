@@ -3,7 +3,7 @@
 #ifndef APR_TOOLS_KEPT_SUMS_H
 #define APR_TOOLS_KEPT_SUMS_H
 
-#include "tools/conv/feedback_parts.h"
+#include "tools/conv/feedback_internal.h"
 
 /* Writes the sums of the wanted layer inputs; replaces what was kept before. */
 apr_status apr_kept_sums_write(const apr_feedback_run *run, const bool *wanted, apr_error *err);

@@ -2,7 +2,7 @@
 #include "tools/conv/kept_text.h"
 
 #include "convert/run_terms.h"
-#include "formats/base/resume.h"
+#include "formats/files/resume.h"
 #include "tools/cli/guard.h"
 
 #include <inttypes.h>

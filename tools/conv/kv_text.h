@@ -3,7 +3,7 @@
 #define APR_TOOLS_KV_TEXT_H
 
 #include "formats/base/json.h"
-#include "formats/model/kv.h"
+#include "formats/tensor/kv.h"
 
 enum { APR_VALUE_COLUMNS = 48, APR_KV_TEXT = 256 }; /* columns shown of a value; buffer size that always suffices */
 

@@ -77,7 +77,7 @@ static void range_json(apr_json_text *json, const char *key, double least, doubl
 
 void apr_adapter_json(apr_json_text *json, const apr_adapter *adapter, double factor)
 {
-    const apr_adapter_range r = apr_adapter_count(adapter);
+    const apr_adapter_range r = apr_adapter_ranges(adapter);
     apr_arena arena = {0};
     const char *const targets = apr_adapter_targets(adapter, &arena);
 

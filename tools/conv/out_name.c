@@ -78,7 +78,7 @@ static char *joined(char *stem, const char *tail)
     return all;
 }
 
-char *apr_out_name_beside(const char *in, const char *type)
+char *apr_out_name_next_to(const char *in, const char *type)
 {
     char name[APR_TYPE_FILE_NAME], tail[APR_TYPE_FILE_NAME + 8];
     char *const stem = apr_out_name_stem(in);
@@ -112,7 +112,7 @@ static apr_status refuse_pipe(const apr_call *call, const char *in, apr_error *e
 static apr_status refuse_type(const apr_call *call, const char *in, const char *out, const char *type, apr_error *err)
 {
     const char *to = NULL;
-    char *const better = apr_out_name_beside(in, type);
+    char *const better = apr_out_name_next_to(in, type);
     const bool is_aprquant = call->typed != NULL && strcmp(call->typed->tool, "aprquant") == 0;
 
     apr_fail(err, APR_E_USAGE, "%s is a type, not a file name: use aprquant --to %s IN OUT", out, type);

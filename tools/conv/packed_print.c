@@ -1,8 +1,8 @@
 /* packed_print.c - adds up items by scheme and type. */
 #include "tools/conv/packed_print.h"
 
-#include "formats/model/made.h"
-#include "formats/model/packing.h"
+#include "formats/tensor/composed.h"
+#include "formats/tensor/packing.h"
 #include "tools/cli/text.h"
 
 #include <math.h>
@@ -25,7 +25,7 @@ static const char *scheme_of(const apr_tensor *t)
 {
     if (t->made != NULL) t = t->made->parts[0];
     if (t->packing != NULL) return t->packing->scheme;
-    return apr_dtypes[t->dtype].scales != APR_SCALES_BESIDE ? NULL : t->scale != NULL ? "FP8 with scales" : "FP8";
+    return apr_dtypes[t->dtype].scales != APR_SCALES_SEPARATE ? NULL : t->scale != NULL ? "FP8 with scales" : "FP8";
 }
 
 /* Finds or adds a group. If the table is full, the last group collects the rest. */

@@ -1,6 +1,6 @@
 /* quant_html.c - the HTML report of a quantization: sizes, errors and types of all tensors. */
-#include "tools/cli/page.h"
-#include "tools/cli/picture.h"
+#include "tools/cli/html.h"
+#include "tools/cli/chart.h"
 #include "tools/cli/text.h"
 #include "tools/conv/quant_report.h"
 #include "tools/run/verify_pictures.h"
@@ -11,9 +11,9 @@
 
 static void write_head(FILE *out, const apr_quant_shown *s)
 {
-    apr_page_open(out, APR_QUANT_PAGE_MARK, apr_page_base_name(s->out), "quantized");
+    apr_html_open(out, APR_QUANT_HTML_MARK, apr_html_base_name(s->out), "quantized");
     fputs("<span class=\"pill big note\">Quantized</span>\n<h1>", out);
-    apr_html_text(out, apr_page_base_name(s->out));
+    apr_html_text(out, apr_html_base_name(s->out));
     fputs("</h1>\n<p class=\"soft\"><code>", out);
     apr_html_text(out, s->out);
     fputs("</code><br>from <code>", out);
@@ -31,18 +31,18 @@ static void write_tiles(FILE *out, const apr_quant_shown *s)
 
     fputs("<div class=\"tiles\">\n", out);
     snprintf(what, sizeof what, "of tensors; before %s", apr_size_text(size, all->bytes_before));
-    apr_page_tile(out, apr_size_text(size, all->bytes_after), what);
+    apr_html_tile(out, apr_size_text(size, all->bytes_after), what);
     snprintf(figure, sizeof figure, "%.2f", n_elems > 0 ? 8.0 * (double)all->bytes_after / (double)n_elems : 0.0);
-    apr_page_tile(out, figure, "bits per weight");
+    apr_html_tile(out, figure, "bits per weight");
     if (all->metrics.n > 0) {
         snprintf(figure, sizeof figure, "%.2f %%", 100.0 * apr_metrics_relative_error(&all->metrics));
-        apr_page_tile(out, figure, "relative error of the weights that changed");
+        apr_html_tile(out, figure, "relative error of the weights that changed");
     }
     if (s->allocation != NULL) {
         snprintf(figure, sizeof figure, "%.3g", s->allocation->held.mean);
         snprintf(what, sizeof what, "KL divergence of these types, &plusmn; %.2g, on %lld tokens not used to choose them",
                  s->allocation->held.error, (long long)s->allocation->n_held);
-        apr_page_tile(out, figure, what);
+        apr_html_tile(out, figure, what);
     }
     fputs("</div>\n", out);
 }
@@ -54,7 +54,7 @@ static void picture_sizes(FILE *out, const apr_quant_sums *sums)
     const uint64_t largest = sums->n_roles > 0 && sums->roles[0].bytes_before > 0 ? sums->roles[0].bytes_before : 1;
     char before[APR_SMALL_TEXT], after[APR_SMALL_TEXT];
 
-    apr_picture_open(out, 960, row * (double)sums->n_roles + 4, "size before and after");
+    apr_chart_open(out, 960, row * (double)sums->n_roles + 4, "size before and after");
     for (size_t i = 0; i < sums->n_roles; i++) {
         const apr_quant_sum *const s = &sums->roles[i];
         const double y = row * (double)i + 5, was = (right - left) * (double)s->bytes_before / (double)largest,
@@ -121,7 +121,7 @@ static void count_covered(const apr_conversion *c, const char *role, size_t *n_c
     *n_covered = *n_all = 0;
     for (size_t i = 0; i < c->recipe.n_lines; i++) {
         item = apr_quant_next_item(c, item);
-        if (strcmp(apr_purpose_name(c->recipe.lines[i].purpose), role) != 0 || !apr_item_takes_importance(&c->items[item])) continue;
+        if (strcmp(apr_tensor_role_name(c->recipe.lines[i].role), role) != 0 || !apr_item_uses_importance(&c->items[item])) continue;
         *n_covered += c->items[item].importance != NULL;
         ++*n_all;
     }
@@ -132,7 +132,7 @@ static void write_bare(FILE *out, const apr_conversion *c)
     const char *separator = "<p class=\"soft\">Without importance: ";
 
     for (size_t i = 0; i < c->layout.n_tensors; i++) {
-        if (!apr_item_takes_importance(&c->items[i]) || c->items[i].importance != NULL) continue;
+        if (!apr_item_uses_importance(&c->items[i]) || c->items[i].importance != NULL) continue;
         fprintf(out, "%s<code>", separator);
         apr_html_text(out, c->items[i].from->name);
         fputs("</code>", out);
@@ -236,5 +236,5 @@ static void write_page(FILE *out, const void *of)
 
 apr_status apr_quant_html(const apr_quant_shown *shown, apr_out *page, apr_error *err)
 {
-    return apr_page_write(write_page, shown, page, err);
+    return apr_html_write(write_page, shown, page, err);
 }

@@ -19,13 +19,13 @@ static apr_status read_type(const char *text, const apr_call *call, const char *
 
     if (*to != NULL && strcmp(*to, word.name != NULL ? word.name : "") != 0)
         return apr_fail(err, APR_E_USAGE, "--to %s and %s are two types: leave one of them out", *to, text);
-    if (word.kind == APR_TYPE_TURNED) fprintf(stderr, "note: %s means %s\n", apr_printable(text), word.name);
-    if (word.kind == APR_TYPE_IS || word.kind == APR_TYPE_TURNED) *to = word.name;
-    if (word.kind == APR_TYPE_NAMED) apr_fail(err, APR_E_USAGE, "%s is not a type; use %s", text, word.why);
+    if (word.kind == APR_TYPE_REPLACED) fprintf(stderr, "note: %s means %s\n", apr_printable(text), word.name);
+    if (word.kind == APR_TYPE_IS || word.kind == APR_TYPE_REPLACED) *to = word.name;
+    if (word.kind == APR_TYPE_AMBIGUOUS) apr_fail(err, APR_E_USAGE, "%s is not a type; use %s", text, word.why);
     if (word.kind == APR_TYPE_READ_ONLY)
         apr_fail(err, APR_E_USAGE,
                  "aprkit can read %s but not write it ('aprquant --list'); the smallest type it writes is mxfp4 (4.25 bits)", text);
-    if (word.kind == APR_TYPE_NAMED || word.kind == APR_TYPE_READ_ONLY)
+    if (word.kind == APR_TYPE_AMBIGUOUS || word.kind == APR_TYPE_READ_ONLY)
         return apr_try_change(APR_E_USAGE, call->typed, text, word.name, err);
     if (word.kind == APR_TYPE_KEPT) {
         char *const argv[] = {"", "convert", (char *)call->operands[0], (char *)call->operands[1]};
@@ -55,7 +55,7 @@ static bool is_type(const char *text)
 
 static apr_status set_default_out(apr_quant_operands *o, const char *in, const char *type, apr_arena *arena, apr_error *err)
 {
-    char *const out = apr_out_name_beside(in, type);
+    char *const out = apr_out_name_next_to(in, type);
     o->out = out != NULL ? apr_arena_copy(arena, out, strlen(out)) : NULL;
     free(out);
     return o->out != NULL ? APR_OK : no_memory(err);

@@ -51,10 +51,10 @@ apr_status apr_quant_sums_of(apr_quant_sums *s, const apr_conversion *c, apr_err
         s->layers[i] = (apr_quant_sum){.layer = i < s->n_layers ? i : -1, .metrics = apr_metrics_empty()};
     for (size_t i = 0; i < c->recipe.n_lines; i++) {
         const apr_recipe_line *const line = &c->recipe.lines[i];
-        const int64_t layer = apr_find_purpose(family, line->tensor).layer;
+        const int64_t layer = apr_find_tensor_role(family, line->tensor).layer;
         item = apr_quant_next_item(c, item);
         add(&s->all, line, &c->items[item]);
-        add(role_named(s, apr_purpose_name(line->purpose)), line, &c->items[item]);
+        add(role_named(s, apr_tensor_role_name(line->role)), line, &c->items[item]);
         add(&s->layers[layer >= 0 && layer < s->n_layers ? layer : s->n_layers], line, &c->items[item]);
     }
     qsort(s->roles, s->n_roles, sizeof *s->roles, larger_first);

@@ -3,11 +3,11 @@
 #define APR_TOOLS_QUANT_REPORT_H
 
 #include "convert/convert.h"
-#include "formats/base/out.h"
-#include "tools/conv/allocating.h"
+#include "formats/files/out.h"
+#include "tools/conv/allocate_types.h"
 #include "tools/conv/feedback_run.h"
 
-#define APR_QUANT_PAGE_MARK "content=\"aprquant report\"" /* in every report's head; see apr_page_open */
+#define APR_QUANT_HTML_MARK "content=\"aprquant report\"" /* in every report's head; see apr_html_open */
 
 /* The sums of some tensors. */
 typedef struct apr_quant_sum {

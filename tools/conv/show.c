@@ -1,9 +1,9 @@
 /* show.c - aprconv show: opens a model, counts what is in it, and prints it as text or JSON. */
 #include "tools/conv/show.h"
 
-#include "formats/model/adapter.h"
-#include "formats/model/imatrix.h"
-#include "formats/model/sink.h"
+#include "formats/tensor/adapter.h"
+#include "formats/tensor/imatrix.h"
+#include "formats/tensor/sink.h"
 #include "tools/cli/config_folder.h"
 #include "tools/cli/text.h"
 #include "tools/conv/each_file.h"
@@ -34,7 +34,7 @@ static apr_type_share *share_of(apr_model_facts *facts, const char *scheme)
 {
     size_t i = 0;
     while (i < facts->n_schemes && strcmp(facts->schemes[i].scheme, scheme) != 0) i++;
-    if (i == APR_MOST_SCHEMES) facts->schemes[--i].scheme = "others";
+    if (i == APR_MAX_SCHEMES) facts->schemes[--i].scheme = "others";
     if (i == facts->n_schemes) facts->schemes[facts->n_schemes++].scheme = scheme;
     return &facts->schemes[i].share;
 }
@@ -109,10 +109,10 @@ apr_status apr_model_count(const apr_model *model, apr_model_facts *facts, apr_e
 
 double apr_bits_per_weight(uint64_t n_bytes, int64_t n_weights) { return n_weights > 0 ? 8.0 * (double)n_bytes / (double)n_weights : 0.0; }
 
-const char *apr_dialect_name(apr_dialect dialect)
+const char *apr_naming_name(apr_naming naming)
 {
-    static const char *const names[] = {[APR_DIALECT_HF] = "hf", [APR_DIALECT_GGML] = "ggml", [APR_DIALECT_META] = "meta"};
-    return names[dialect];
+    static const char *const names[] = {[APR_NAMING_HF] = "hf", [APR_NAMING_GGML] = "ggml", [APR_NAMING_META] = "meta"};
+    return names[naming];
 }
 
 const char *apr_rope_name(apr_rope_kind kind) { return kind == APR_ROPE_PLAIN ? "none" : apr_rope_names[kind]; }
@@ -180,7 +180,7 @@ static apr_status show_model(const apr_call *call, const char *path, const apr_p
 {
     const apr_show_options *const options = call->options;
     char text[4096];
-    const char *const config = apr_config_alone(path, text, sizeof text);
+    const char *const config = apr_config_only_path(path, text, sizeof text);
     apr_error own = {0};
     apr_model model;
 

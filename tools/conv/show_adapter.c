@@ -1,5 +1,5 @@
 /* show_adapter.c - aprconv show for an adapter: rank, alpha, targets, base model, and the tensors that it changes. */
-#include "formats/model/adapter.h"
+#include "formats/tensor/adapter.h"
 #include "tools/cli/table.h"
 #include "tools/cli/text.h"
 #include "tools/conv/lora_option.h"

@@ -3,7 +3,7 @@
 #include "runtime/template/chat.h"
 #include "tools/conv/show.h"
 
-#include "formats/model/sink.h"
+#include "formats/tensor/sink.h"
 #include "tools/conv/kv_text.h"
 
 #include <stdlib.h>
@@ -19,7 +19,7 @@ static void put_header(const apr_model *model, const apr_model_facts *facts, apr
 {
     put_string(out, "path", model->path);
     put_string(out, "container", apr_format_name(model->format));
-    put_string(out, "names", apr_dialect_name(model->dialect));
+    put_string(out, "names", apr_naming_name(model->naming));
     if (model->other_weights != NULL) put_string(out, "not_read", model->other_weights);
     apr_json_uint(out, "file_bytes", facts->file_bytes);
     apr_json_uint(out, "tensor_bytes", facts->tensor_bytes);

@@ -4,8 +4,8 @@
 #include "tools/conv/show.h"
 
 #include "formats/base/bytes.h"
-#include "formats/model/packed_weights.h"
-#include "formats/model/sink.h"
+#include "formats/tensor/packed_weights.h"
+#include "formats/tensor/sink.h"
 #include "tools/cli/table.h"
 #include "tools/cli/text.h"
 #include "tools/conv/kv_text.h"
@@ -96,7 +96,7 @@ static apr_status show_header(const apr_model *model, const apr_model_facts *fac
 {
     const bool is_gguf = model->format == APR_FORMAT_GGUF, is_apr = model->format == APR_FORMAT_APR;
     static const char *const names[] = {
-        [APR_DIALECT_HF] = "Hugging Face's", [APR_DIALECT_GGML] = "llama.cpp's", [APR_DIALECT_META] = "Meta's"};
+        [APR_NAMING_HF] = "Hugging Face's", [APR_NAMING_GGML] = "llama.cpp's", [APR_NAMING_META] = "Meta's"};
     char count[APR_SMALL_TEXT], magnitude[APR_SMALL_TEXT], path[512], version[32] = "";
     apr_table table;
 
@@ -107,7 +107,7 @@ static apr_status show_header(const apr_model *model, const apr_model_facts *fac
     apr_table_cell(&table, "%s%s", apr_format_name(model->format), is_apr ? " v2" : version);
     add_origin(&table, model);
     add_apr_flags(&table, model);
-    if (model->n_tensors > 0) add_fact(&table, "names", names[model->dialect]);
+    if (model->n_tensors > 0) add_fact(&table, "names", names[model->naming]);
     if (model->other_weights != NULL) {
         apr_table_cell(&table, "not read");
         apr_table_cell(&table, "%s: the same weights again", model->other_weights);

@@ -19,11 +19,11 @@ static void warn(void *user, const char *sentence)
 static bool probe_fp8(void *user, const apr_cuda_facts *facts)
 {
     apr_capability capability;
-    apr_probed probed = {0};
+    apr_probe_result probed = {0};
 
     (void)user;
     if (apr_capability_of(&capability, facts->major, facts->minor, "", NULL) != APR_OK) return false;
-    if (apr_capability_wants_probe(&capability, APR_FP8_ON)) apr_probe_ask(facts, APR_CUDA_PROBE_FP8, false, &probed, NULL);
+    if (apr_capability_wants_probe(&capability, APR_FP8_ON)) apr_probe_run(facts, APR_CUDA_PROBE_FP8, false, &probed, NULL);
     if (apr_capability_uses_fp8(&capability, APR_FP8_ON, probed.verdict)) return true;
     char text[600];
     snprintf(text, sizeof text, "FP8 products are not used on %s: %s", facts->name,
@@ -53,7 +53,7 @@ static apr_status parse_gpus(const apr_device_options *options, apr_session_opti
     if (options->gpus == NULL || strcmp(options->gpus, "all") != 0)
         return apr_gpus_parse(options->gpus, &session->n_devices, session->ordinals, err);
     if (apr_cuda_load(&cuda, NULL) != APR_OK || cuda->count(&n, NULL) != APR_OK || n < 1) n = 1;
-    session->n_devices = n < APR_MOST_DEVICES ? n : APR_MOST_DEVICES;
+    session->n_devices = n < APR_MAX_DEVICES ? n : APR_MAX_DEVICES;
     for (int i = 0; i < session->n_devices; i++) session->ordinals[i] = i;
     return APR_OK;
 }

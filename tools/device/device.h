@@ -85,7 +85,7 @@ typedef struct apr_device_options {
          "1G",                                                                                                                       \
          "memory of the GPU to leave free",                                                                                          \
          APR_TO(type, member.headroom),                                                                                              \
-         .min = APR_LEAST_SIZE,                                                                                                      \
+         .min = APR_MIN_SIZE,                                                                                                      \
          .or_none = true},                                                                                                           \
     {                                                                                                                                \
         "force", 0, APR_OPTION_FLAG, NULL, NULL, "run on the GPU even when the plan does not fit", APR_TO(type, member.force)        \

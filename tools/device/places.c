@@ -66,7 +66,7 @@ char *apr_offload_text(const apr_offload *offload, char *text, size_t n_bytes)
     return text;
 }
 
-apr_status apr_gpus_parse(const char *text, int *n, int ordinals[APR_MOST_DEVICES], apr_error *err)
+apr_status apr_gpus_parse(const char *text, int *n, int ordinals[APR_MAX_DEVICES], apr_error *err)
 {
     const char *at = text;
     int64_t number;
@@ -74,13 +74,13 @@ apr_status apr_gpus_parse(const char *text, int *n, int ordinals[APR_MOST_DEVICE
     *n = 0;
     if (text == NULL) return APR_OK;
     if (strchr(text, ',') == NULL) {
-        if (read_number(&at, 1, APR_MOST_DEVICES, &number) && *at == '\0') {
+        if (read_number(&at, 1, APR_MAX_DEVICES, &number) && *at == '\0') {
             for (int i = 0; i < (int)number; i++) ordinals[i] = i;
             *n = (int)number;
             return APR_OK;
         }
     } else {
-        while (*n < APR_MOST_DEVICES && read_number(&at, 0, 1024, &number)) {
+        while (*n < APR_MAX_DEVICES && read_number(&at, 0, 1024, &number)) {
             ordinals[(*n)++] = (int)number;
             for (int i = 0; i + 2 < *n; i++)
                 if (ordinals[i] == (int)number && ordinals[*n - 2] != (int)number)
@@ -89,21 +89,21 @@ apr_status apr_gpus_parse(const char *text, int *n, int ordinals[APR_MOST_DEVICE
             if (*at++ != ',') break;
         }
     }
-    return apr_fail(err, APR_E_USAGE, "--gpus takes a number of GPUs, 1 to %d, or a list, as in 0,2; not '%s'", (int)APR_MOST_DEVICES,
+    return apr_fail(err, APR_E_USAGE, "--gpus takes a number of GPUs, 1 to %d, or a list, as in 0,2; not '%s'", (int)APR_MAX_DEVICES,
                     text);
 }
 
-apr_status apr_gpu_list_parse(const char *text, int *n, int ordinals[APR_MOST_DEVICES], apr_error *err)
+apr_status apr_gpu_list_parse(const char *text, int *n, int ordinals[APR_MAX_DEVICES], apr_error *err)
 {
     const char *at = text;
     int64_t number;
 
     *n = 0;
     if (strcmp(text, "all") == 0) return APR_OK;
-    while (*n < APR_MOST_DEVICES && read_number(&at, 0, 1024, &number)) {
+    while (*n < APR_MAX_DEVICES && read_number(&at, 0, 1024, &number)) {
         ordinals[(*n)++] = (int)number;
         if (*at == '\0') return APR_OK;
         if (*at++ != ',') break;
     }
-    return apr_fail(err, APR_E_USAGE, "--gpu takes 'all' or a list of at most %d GPUs, as in 0,1; not '%s'", (int)APR_MOST_DEVICES, text);
+    return apr_fail(err, APR_E_USAGE, "--gpu takes 'all' or a list of at most %d GPUs, as in 0,1; not '%s'", (int)APR_MAX_DEVICES, text);
 }

@@ -12,10 +12,10 @@ apr_status apr_offload_parse(const char *text, apr_offload *offload, apr_error *
 char *apr_offload_text(const apr_offload *offload, char *text, size_t n_bytes);
 
 /* "2": the first two; "0,2": those, in that order; "0,0": one of them twice. NULL: *n is 0. APR_E_USAGE: anything else. */
-apr_status apr_gpus_parse(const char *text, int *n, int ordinals[APR_MOST_DEVICES], apr_error *err);
+apr_status apr_gpus_parse(const char *text, int *n, int ordinals[APR_MAX_DEVICES], apr_error *err);
 
 /* For encoding, which distributes tensors over GPUs. "2": GPU 2 alone; "0,1": both; "0,0": GPU 0 with twice the workers; "all": *n is 0.
  * APR_E_USAGE: anything else. */
-apr_status apr_gpu_list_parse(const char *text, int *n, int ordinals[APR_MOST_DEVICES], apr_error *err);
+apr_status apr_gpu_list_parse(const char *text, int *n, int ordinals[APR_MAX_DEVICES], apr_error *err);
 
 #endif

@@ -1,8 +1,8 @@
 /* probe.c - a probe's child process, and the cache of verdicts. */
 #include "tools/device/probe.h"
 
-#include "formats/base/map.h"
-#include "formats/base/out.h"
+#include "formats/files/map.h"
+#include "formats/files/out.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -106,7 +106,7 @@ static bool cache_path(const apr_cuda_facts *facts, apr_cuda_probe which, char *
 }
 
 /* A file of one line: "right" or "wrong", a space, the detail. */
-static bool read_verdict(const char *path, apr_probed *probed)
+static bool read_verdict(const char *path, apr_probe_result *probed)
 {
     char line[300] = "";
     apr_map map;
@@ -123,7 +123,7 @@ static bool read_verdict(const char *path, apr_probed *probed)
 }
 
 /* Ignores errors: without a cached verdict the probe runs again. */
-static void write_verdict(const char *path, const apr_probed *probed)
+static void write_verdict(const char *path, const apr_probe_result *probed)
 {
     char line[300];
     apr_out *out;
@@ -134,12 +134,12 @@ static void write_verdict(const char *path, const apr_probed *probed)
     else apr_out_abandon(out);
 }
 
-apr_status apr_probe_ask(const apr_cuda_facts *facts, apr_cuda_probe which, bool again, apr_probed *probed, apr_error *err)
+apr_status apr_probe_run(const apr_cuda_facts *facts, apr_cuda_probe which, bool again, apr_probe_result *probed, apr_error *err)
 {
     char path[4096], program[4096], ordinal[16], text[1024];
     int exit_code;
 
-    *probed = (apr_probed){0};
+    *probed = (apr_probe_result){0};
     const bool has_cache = cache_path(facts, which, path, sizeof path, false);
     if (has_cache && !again && read_verdict(path, probed)) return APR_OK;
     const ssize_t n = readlink("/proc/self/exe", program, sizeof program - 1);

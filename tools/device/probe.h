@@ -12,16 +12,16 @@
 
 enum { APR_PROBE_SECONDS = 20 };
 
-typedef struct apr_probed {
+typedef struct apr_probe_result {
     apr_probe_verdict verdict;
     bool from_cache;
     char detail[256]; /* why: "equal to the host's", or what went wrong */
-} apr_probed;
+} apr_probe_result;
 
 extern const char *const apr_probe_names[APR_CUDA_PROBE_COUNT]; /* "fp16", "fp8" */
 
 /* again: runs the probe even if a verdict is cached. APR_E_IO: no child could be started. */
-apr_status apr_probe_ask(const apr_cuda_facts *facts, apr_cuda_probe which, bool again, apr_probed *probed, apr_error *err);
+apr_status apr_probe_run(const apr_cuda_facts *facts, apr_cuda_probe which, bool again, apr_probe_result *probed, apr_error *err);
 
 /* Runs argv (ends with NULL) as a child, its stderr collected as text, and kills it after so many seconds: *exit_code is
  * then -1; -2 when a signal ended it. */

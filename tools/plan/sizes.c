@@ -3,9 +3,9 @@
 
 #include "formats/base/bytes.h"
 #include "formats/base/json.h"
-#include "formats/hf/hf_quantization.h"
-#include "formats/model/packed_weights.h"
-#include "kernels/relay.h"
+#include "formats/packed/hf_quantization.h"
+#include "formats/tensor/packed_weights.h"
+#include "kernels/repack.h"
 #include "quant/mixtures.h"
 
 #include <stdio.h>
@@ -81,7 +81,7 @@ typedef struct tensor_bytes {
 
 static tensor_bytes stored_bytes(const apr_tensor *tensor, apr_dtype to)
 {
-    const bool new_scales = apr_dtypes[to].scales == APR_SCALES_BESIDE && tensor->dtype != to;
+    const bool new_scales = apr_dtypes[to].scales == APR_SCALES_SEPARATE && tensor->dtype != to;
     const uint64_t scales = new_scales ? (uint64_t)apr_tensor_rows(tensor) * sizeof(float) : 0;
     const uint64_t kept_scales = tensor->dtype == to && tensor->scale != NULL ? tensor->scale->n_bytes : 0;
     return (tensor_bytes){apr_recipe_bytes(tensor, to) - scales, scales + kept_scales, to};
@@ -99,9 +99,9 @@ static uint64_t padded(tensor_bytes each, uint64_t n, bool stacked)
 
 static apr_module_kind module_kind(const apr_family *family, const apr_weight_slot *slot, const apr_tensor *tensor)
 {
-    const apr_purpose purpose = apr_find_purpose(family, tensor).purpose;
+    const apr_tensor_role role = apr_find_tensor_role(family, tensor).role;
 
-    if (slot->role == APR_ROLE_VECTORS || purpose == APR_FOR_EMBEDDING || purpose == APR_FOR_ROUTER || purpose == APR_FOR_SMALL)
+    if (slot->role == APR_ROLE_VECTORS || role == APR_TENSOR_ROLE_EMBEDDING || role == APR_TENSOR_ROLE_ROUTER || role == APR_TENSOR_ROLE_SMALL)
         return APR_MODULE_OTHER; /* no producer quantizes these */
     if (slot->role == APR_ROLE_HEAD) return APR_MODULE_HEAD;
     return slot->role == APR_ROLE_EXPERTS ? APR_MODULE_EXPERTS : APR_MODULE_LINEAR;
@@ -209,14 +209,14 @@ static apr_tensor *packed_tensors(const sizing *s, const apr_weight_slot *slot)
 static bool packed_slot_bytes(const sizing *s, const apr_weight_slot *slot, apr_weight_size *size)
 {
     apr_tensor *const parts = packed_tensors(s, slot);
-    apr_relay repack;
+    apr_repack repack;
 
     if (parts == NULL) return false;
     *size = (apr_weight_size){.note.scheme = parts->packing->scheme, .dtype = APR_DTYPE_COUNT};
     if (!s->stacked) {
         for (int64_t i = 0; i < slot->count; i++) size->bytes = apr_saturating_add(size->bytes, apr_plan_tensor_bytes(&parts[i]));
-    } else if (apr_relay_begin(&repack, parts, slot->count)) {
-        size->bytes = repack.offsets[APR_REGULAR_PIECES];
+    } else if (apr_repack_init(&repack, parts, slot->count)) {
+        size->bytes = repack.offsets[APR_CANONICAL_SECTIONS];
     } else {
         size->bytes = apr_plan_slot_bytes(slot, APR_F16);
         size->is_f16 = size->note.decoded = true;
@@ -275,7 +275,7 @@ apr_status apr_weight_sizes(const apr_model *model, const apr_program *program, 
 }
 
 /* No matrix gets fewer bits than the mixture's base type; other tensors keep their type or get more bits. */
-uint64_t apr_least_weight_bytes(const apr_program *program, const char *mixture)
+uint64_t apr_weight_bytes_lower_bound(const apr_program *program, const char *mixture)
 {
     const apr_mixture *const m = apr_mixture_find(mixture);
     double n_elems = 0.0;

@@ -4,7 +4,7 @@
 #ifndef APR_TOOLS_SIZES_H
 #define APR_TOOLS_SIZES_H
 
-#include "formats/model/model.h"
+#include "formats/tensor/model.h"
 #include "quant/recipe.h"
 #include "runtime/plan/plan.h"
 
@@ -22,11 +22,11 @@ typedef struct apr_weight_size {
 
 /* Fills sizes[program->n_weights] with each weight's size as `mixture` would store it. NULL: types as stored; those of a skeleton are
  * its quantization_config's, or APR_E_UNSUPPORTED if that is not supported. stacked: sizes on a device, where the experts of a layer are
- * one stack and packed matrices are in their canonical layout (kernels/relay.h). Else the experts are padded one by one, as in an APR. */
+ * one stack and packed matrices are in their canonical layout (kernels/repack.h). Else the experts are padded one by one, as in an APR. */
 apr_status apr_weight_sizes(const apr_model *model, const apr_program *program, const char *mixture, bool stacked, apr_weight_size *sizes,
                             apr_error *err);
 
 /* A quick lower bound of the bytes that weights of that type take on a device: if it is too large, exact sizes are not needed. */
-uint64_t apr_least_weight_bytes(const apr_program *program, const char *mixture);
+uint64_t apr_weight_bytes_lower_bound(const apr_program *program, const char *mixture);
 
 #endif

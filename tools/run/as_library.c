@@ -1,7 +1,7 @@
 /* as_library.c - replaces matrices of codes and scales by plain ones. */
 #include "tools/run/as_library.h"
 
-#include "formats/model/library_type.h"
+#include "formats/tensor/library_type.h"
 #include "kernels/rows.h"
 #include "tools/cli/process.h"
 
@@ -13,7 +13,7 @@ bool apr_running_rounds(const apr_running *r, const char **type)
     for (size_t i = 0; i < r->model.n_tensors; i++) {
         const apr_tensor *const t = &r->model.tensors[i];
         if (!apr_is_read_as_products(&r->model, t)) continue;
-        if (type != NULL) *type = apr_dtypes[apr_library_type(&r->model, t)].name;
+        if (type != NULL) *type = apr_dtypes[apr_reference_type(&r->model, t)].name;
         return true;
     }
     return false;
@@ -32,7 +32,7 @@ bool apr_running_can_round(const apr_running *r)
 /* Replaces the tensor by a plain one of its library's type. */
 static apr_status round_tensor(apr_model *model, apr_tensor *t, apr_error *err)
 {
-    const apr_dtype type = apr_library_type(model, t);
+    const apr_dtype type = apr_reference_type(model, t);
     const int64_t n_rows = apr_tensor_rows(t), n_columns = apr_tensor_columns(t);
     const uint64_t row_bytes = (uint64_t)apr_row_bytes(type, n_columns);
     uint8_t *const data = apr_arena_array(&model->arena, (size_t)n_rows, row_bytes);

@@ -1,4 +1,4 @@
-/* as_library.h - reopens a published quantized model with the values that its own library computes (formats/model/library_type.h). */
+/* as_library.h - reopens a published quantized model with the values that its own library computes (formats/tensor/library_type.h). */
 #ifndef APR_TOOLS_AS_LIBRARY_H
 #define APR_TOOLS_AS_LIBRARY_H
 

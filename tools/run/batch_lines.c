@@ -50,9 +50,9 @@ static void hand_out(apr_line_reader *r, size_t n_bytes, size_t n_end, apr_line 
 
     r->at += n_bytes + n_end;
     if (n_bytes > 0 && bytes[n_bytes - 1] == '\r') n_bytes--;
-    *line = (apr_line){.bytes = bytes, .n_bytes = n_bytes, .number = ++r->n_lines, .is_too_long = r->is_passing_over};
-    if (r->is_passing_over) line->bytes = NULL, line->n_bytes = 0;
-    r->is_passing_over = false;
+    *line = (apr_line){.bytes = bytes, .n_bytes = n_bytes, .number = ++r->n_lines, .is_too_long = r->is_skipping};
+    if (r->is_skipping) line->bytes = NULL, line->n_bytes = 0;
+    r->is_skipping = false;
 }
 
 apr_status apr_line_read(apr_line_reader *r, bool may_wait, apr_line_state *state, apr_line *line, apr_error *err)
@@ -71,7 +71,7 @@ apr_status apr_line_read(apr_line_reader *r, bool may_wait, apr_line_state *stat
         }
         seen = r->n - r->at;
         if (seen > APR_LINE_MAX_BYTES) {
-            r->is_passing_over = true;
+            r->is_skipping = true;
             r->at = r->n;
             seen = 0;
         }
@@ -83,7 +83,7 @@ apr_status apr_line_read(apr_line_reader *r, bool may_wait, apr_line_state *stat
         *state = APR_LINE_LATER;
         return APR_OK;
     }
-    *state = seen > 0 || r->is_passing_over ? APR_LINE_HERE : APR_LINE_NONE;
+    *state = seen > 0 || r->is_skipping ? APR_LINE_HERE : APR_LINE_NONE;
     if (*state == APR_LINE_HERE) hand_out(r, seen, 0, line);
     return APR_OK;
 }
@@ -99,7 +99,7 @@ bool apr_line_rewind(apr_line_reader *r)
     if (lseek(r->fd, 0, SEEK_SET) != 0) return false;
     r->at = r->n = r->n_seen = 0;
     r->n_lines = 0;
-    r->at_end = r->is_passing_over = false;
+    r->at_end = r->is_skipping = false;
     return true;
 }
 

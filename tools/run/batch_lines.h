@@ -17,7 +17,7 @@ typedef struct apr_line_reader {
     size_t at, n, capacity;
     size_t n_seen;   /* of [at, n): bytes already searched for a line end */
     int64_t n_lines; /* handed out so far, also blank ones */
-    bool at_end, is_passing_over;
+    bool at_end, is_skipping;
     bool is_limited; /* only n_left bytes more are read of the file */
     uint64_t n_left;
 } apr_line_reader;

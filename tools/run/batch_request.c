@@ -466,7 +466,7 @@ static apr_status read_fields(apr_batch_request *r, apr_error *err)
     return APR_OK;
 }
 
-apr_status apr_batch_request_read(apr_batch_request *r, const char *text, size_t n_bytes, const apr_batch_standard *standard,
+apr_status apr_batch_request_read(apr_batch_request *r, const char *text, size_t n_bytes, const apr_batch_defaults *standard,
                                   apr_error *err)
 {
     *r = (apr_batch_request){

@@ -40,17 +40,17 @@ typedef struct apr_batch_request {
 } apr_batch_request;
 
 /* Defaults, for what a line does not say. */
-typedef struct apr_batch_standard {
+typedef struct apr_batch_defaults {
     int64_t max_tokens;
     apr_sample_options sampling;
     apr_strings stop; /* at most APR_BATCH_MOST_STOPS */
     apr_batch_format format;
     const apr_sample_options *of_model; /* generation_config.json's, for lines in OpenAI's shape; or NULL */
-} apr_batch_standard;
+} apr_batch_defaults;
 
 /* APR_E_DAMAGED: not JSON, or not an object. APR_E_USAGE: a field is missing, unknown, or has a wrong value. The id is set if it could be
  * read, also on failure. Close it in any case. */
-apr_status apr_batch_request_read(apr_batch_request *request, const char *text, size_t n_bytes, const apr_batch_standard *standard,
+apr_status apr_batch_request_read(apr_batch_request *request, const char *text, size_t n_bytes, const apr_batch_defaults *standard,
                                   apr_error *err);
 void apr_batch_request_close(apr_batch_request *request);
 

@@ -75,7 +75,7 @@ typedef struct batch {
     apr_batch_output out;
     apr_batch_ids ids;
     apr_batch_job *jobs; /* the running ones */
-    apr_batch_standard standard;
+    apr_batch_defaults standard;
     apr_sample_options of_model; /* generation_config.json's */
     double now;
     int64_t n_lines; /* of a file that can be read twice; 0: unknown */
@@ -196,9 +196,9 @@ static apr_status take_line(batch *b, const apr_line *line, apr_next *what, apr_
     apr_status status = read_job(b, line, job, &own);
     if (status == APR_OK) {
         *request = apr_batch_job_request(job, &b->running);
-        if (job->request.messages != NULL && b->n_chats++ == 0 && !b->call->quiet) apr_say_turn_end(&b->running, stderr);
+        if (job->request.messages != NULL && b->n_chats++ == 0 && !b->call->quiet) apr_note_turn_end(&b->running, stderr);
         if (job->request.messages == NULL && !b->asked->no_bos && !b->said_two && !b->call->quiet)
-            b->said_two = apr_say_two_begins(&b->running, job->prompt, job->n_prompt, stderr);
+            b->said_two = apr_warn_two_bos(&b->running, job->prompt, job->n_prompt, stderr);
         if (b->standard.of_model != NULL && job->request.is_openai && !job->request.says_sampling && !b->said_sampling) say_sampling(b);
         job->next = b->jobs;
         b->jobs = job;
@@ -303,7 +303,7 @@ apr_status apr_batch_set_sequences(apr_session_options *o, const apr_model *mode
         /* a device computes a single sequence as one of many: answers do not depend on their number */
         tried.n_sequences = o->n_sequences = split || (n == 1 && !has_device) ? 1 : n + 1;
         tried.kv_cells = o->kv_cells = kv_cells;
-        const int64_t piece = has_device ? APR_DEVICE_PIECE : APR_PAGE_CELLS;
+        const int64_t piece = has_device ? APR_DEVICE_PROMPT_CHUNK : APR_PAGE_CELLS;
         tried.n_batch = o->n_batch = n >= piece ? n + 1 : piece;
         if (has_device) tried.n_logits = o->n_logits = n < LOGITS_AT_ONCE ? n : LOGITS_AT_ONCE;
         if (asked > 0 || n == 1 || split) return APR_OK;
@@ -516,7 +516,7 @@ apr_status apr_run_batch(const apr_call *call, apr_error *err)
     b->asked = call->options;
     b->call = call;
     b->input_fd = b->out.fd = -1;
-    b->standard = (apr_batch_standard){.max_tokens = b->asked->n,
+    b->standard = (apr_batch_defaults){.max_tokens = b->asked->n,
                                        .format = (apr_batch_format)b->asked->format,
                                        .sampling = apr_sampling_options(&b->asked->sampling),
                                        .stop = b->asked->sampling.stop};

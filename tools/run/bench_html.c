@@ -2,8 +2,8 @@
 #include "tools/run/bench_html.h"
 
 #include "tools/cli/cli.h"
-#include "tools/cli/page.h"
-#include "tools/cli/picture.h"
+#include "tools/cli/html.h"
+#include "tools/cli/chart.h"
 #include "tools/cli/text.h"
 
 #include <string.h>
@@ -19,9 +19,9 @@ static void write_head(FILE *out, const apr_bench_result *r)
     const apr_plan *const plan = apr_session_plan(r->session);
     char count[APR_SMALL_TEXT], size[APR_SMALL_TEXT];
 
-    apr_page_open(out, APR_BENCH_PAGE_MARK, apr_page_base_name(r->name), "speed");
+    apr_html_open(out, APR_BENCH_HTML_MARK, apr_html_base_name(r->name), "speed");
     fputs("<span class=\"pill big note\">Measured</span>\n<h1>", out);
-    apr_html_text(out, apr_page_base_name(r->name));
+    apr_html_text(out, apr_html_base_name(r->name));
     fputs("</h1>\n<p class=\"soft\"><code>", out);
     apr_html_text(out, r->name);
     fputs("</code>", out);
@@ -70,8 +70,8 @@ static void gather_many(many_points *p, const apr_bench_shown *s)
 {
     p->n = 0;
     for (size_t i = 0; i < s->asked->sequences.n; i++) {
-        const apr_many_figures *const f = &s->many[i];
-        const apr_spread rates = apr_many_rates(f, s->asked);
+        const apr_concurrency_result *const f = &s->many[i];
+        const apr_spread rates = apr_concurrency_rates(f, s->asked);
         const size_t to = insertion_index(p->at, p->n, f->n_sequences);
 
         insert_at(p->at, p->n, to, f->n_sequences);
@@ -91,7 +91,7 @@ static void write_throughput(FILE *out, const many_points *p)
     fputs("<h2>Throughput</h2>\n<p class=\"soft\">Decoded tokens per second, all sequences together; the bar spans the slowest to the "
           "fastest run.</p>\n<div class=\"card\">\n",
           out);
-    apr_picture_curves(out, &(apr_curves){.label = "tokens per second by number of sequences",
+    apr_chart_curves(out, &(apr_curves){.label = "tokens per second by number of sequences",
                                           .unit = "tokens/s",
                                           .across = "sequences at once",
                                           .at = p->at,
@@ -110,7 +110,7 @@ static void write_first_tokens(FILE *out, const many_points *p)
           "class=\"legend\"><span><i style=\"background:var(--one)\"></i>mean</span><span><i "
           "style=\"background:var(--two)\"></i>95th percentile</span></div>\n",
           out);
-    apr_picture_curves(out, &(apr_curves){.label = "seconds to the first token by number of sequences",
+    apr_chart_curves(out, &(apr_curves){.label = "seconds to the first token by number of sequences",
                                           .unit = "seconds",
                                           .across = "sequences at once",
                                           .at = p->at,
@@ -123,8 +123,8 @@ static void write_first_tokens(FILE *out, const many_points *p)
 
 static void write_many(FILE *out, const bench_page *page)
 {
-    const apr_many_asked *const asked = page->shown->asked;
-    char caption[APR_MANY_CAPTION];
+    const apr_concurrency_options *const asked = page->shown->asked;
+    char caption[APR_CONCURRENCY_CAPTION];
     many_points points;
 
     if (asked->sequences.n == 0) return;
@@ -132,8 +132,8 @@ static void write_many(FILE *out, const bench_page *page)
     write_throughput(out, &points);
     write_first_tokens(out, &points);
     fputs("<div class=\"card\">\n", out);
-    apr_page_table(out, &page->many);
-    fprintf(out, "</div>\n<p class=\"soft small\">%s</p>\n", apr_many_caption(asked, caption));
+    apr_html_table(out, &page->many);
+    fprintf(out, "</div>\n<p class=\"soft small\">%s</p>\n", apr_concurrency_caption(asked, caption));
 }
 
 /* --- by depth --- */
@@ -172,7 +172,7 @@ static void write_depths(FILE *out, const apr_bench_result *r, size_t i)
     if (n < 2) return;
     fprintf(out, "<div class=\"card\"><b>%s</b> <span class=\"soft small\">&ensp;%s</span>\n", apr_bench_stage_name(&r->stages[i], name),
             r->stages[i].one_by_one ? "tokens decoded one at a time" : "a prompt of this many tokens");
-    apr_picture_curves(out, &(apr_curves){.label = "tokens per second by depth",
+    apr_chart_curves(out, &(apr_curves){.label = "tokens per second by depth",
                                           .unit = "tokens/s",
                                           .across = "tokens already in the context",
                                           .at = depths,
@@ -190,7 +190,7 @@ static void write_stages(FILE *out, const bench_page *page)
     for (size_t i = 0; i < r->n_stages; i++)
         if (is_first_of_kind(r, i)) write_depths(out, r, i);
     fputs("<div class=\"card\">\n", out);
-    apr_page_table(out, &page->stages);
+    apr_html_table(out, &page->stages);
     fprintf(out,
             "</div>\n<p class=\"soft small\">tokens/s: medians of %d runs; ms outside: time outside the matrix products with weights, per "
             "prompt "
@@ -216,8 +216,8 @@ apr_status apr_bench_html(const apr_bench_shown *shown, apr_out *page, apr_error
     bench_page p = {.shown = shown};
 
     apr_bench_fill_table(&p.stages, shown->result);
-    apr_many_fill_table(&p.many, shown->many, shown->asked);
-    const apr_status status = p.stages.failed || p.many.failed ? apr_no_memory(err, "the page") : apr_page_write(write_page, &p, page, err);
+    apr_concurrency_fill_table(&p.many, shown->many, shown->asked);
+    const apr_status status = p.stages.failed || p.many.failed ? apr_no_memory(err, "the page") : apr_html_write(write_page, &p, page, err);
     apr_table_close(&p.stages);
     apr_table_close(&p.many);
     return status;

@@ -2,17 +2,17 @@
 #ifndef APR_TOOLS_BENCH_HTML_H
 #define APR_TOOLS_BENCH_HTML_H
 
-#include "formats/base/out.h"
-#include "tools/run/bench_many.h"
+#include "formats/files/out.h"
+#include "tools/run/bench_concurrency.h"
 #include "tools/run/bench_print.h"
 
 /* Marks a page of aprrun bench, in its head: a later run replaces only a file with this mark. */
-#define APR_BENCH_PAGE_MARK "content=\"aprrun bench\""
+#define APR_BENCH_HTML_MARK "content=\"aprrun bench\""
 
 typedef struct apr_bench_shown {
     const apr_bench_result *result;
-    const apr_many_figures *many; /* [asked->sequences.n] */
-    const apr_many_asked *asked;  /* sequences.n is 0: none were measured */
+    const apr_concurrency_result *many; /* [asked->sequences.n] */
+    const apr_concurrency_options *asked;  /* sequences.n is 0: none were measured */
 } apr_bench_shown;
 
 /* Into an opened file. */

@@ -18,7 +18,7 @@ typedef struct figures {
 
 static figures figures_of(const apr_bench_result *r, const apr_speed_stage *stage)
 {
-    figures f = {.rates = apr_speed_rates(stage->n_tokens, stage->seconds, r->n_runs), .outside = apr_speed_outside(stage, r->n_runs)};
+    figures f = {.rates = apr_speed_rates(stage->n_tokens, stage->seconds, r->n_runs), .outside = apr_speed_overhead(stage, r->n_runs)};
     apr_bench_stage_name(stage, f.name);
     if (stage->one_by_one) f.bytes_rate = f.rates.median * (double)r->token_reads;
     return f;

@@ -3,12 +3,12 @@
 
 #include "formats/base/clock.h"
 #include "tools/cli/meter.h"
-#include "tools/cli/page.h"
+#include "tools/cli/html.h"
 #include "tools/cli/text.h"
 #include "tools/cli/values.h"
 #include "tools/device/host_memory.h"
 #include "tools/run/bench_html.h"
-#include "tools/run/bench_many.h"
+#include "tools/run/bench_concurrency.h"
 #include "tools/run/bench_print.h"
 #include "tools/run/bench_stages.h"
 #include "tools/run/running.h"
@@ -73,8 +73,8 @@ typedef struct bench {
     apr_bench_stages stages;
     int64_t n_batch;           /* of --batch; 0: not given */
     const char *many_option;   /* the option that gave numbers of sequences; NULL: none were given */
-    apr_many_asked many_asked; /* sequences.n is 0: none are measured */
-    apr_many_figures many[APR_BENCH_MOST_LENGTHS];
+    apr_concurrency_options many_asked; /* sequences.n is 0: none are measured */
+    apr_concurrency_result many[APR_BENCH_MOST_LENGTHS];
     bool may_drop; /* the depths are defaults: those that do not fit are dropped */
     bool finite;
     double made_s, opened_s;
@@ -107,7 +107,7 @@ static apr_status choose_sequences(bench *b, apr_error *err)
     const char *const list = b->asked->sequences != NULL ? b->asked->sequences : b->asked->batch;
 
     APR_TRY(apr_lengths_parse(&b->many_asked.sequences, b->many_option, list, err));
-    return apr_many_check(&b->many_asked, b->many_option, err);
+    return apr_concurrency_check(&b->many_asked, b->many_option, err);
 }
 
 /* Uses the lengths that were given; else defaults that suit a GPU, or that a host measures in about a minute. */
@@ -120,7 +120,7 @@ static apr_status choose_stages(bench *b, apr_error *err)
     APR_TRY(apr_lengths_parse(&prompts, "--prompt", o->prompt != NULL ? o->prompt : on_device ? "512,2048" : "128", err));
     APR_TRY(apr_lengths_parse(&depths, "--depth", o->depth != NULL ? o->depth : on_device ? "0,4096,16384" : "0", err));
     b->may_drop = o->depth == NULL;
-    b->many_asked = (apr_many_asked){.n_prompt = prompts.items[0],
+    b->many_asked = (apr_concurrency_options){.n_prompt = prompts.items[0],
                                      .n_tokens = o->tokens >= 0 ? o->tokens
                                                  : on_device    ? 128
                                                                 : 32,
@@ -203,7 +203,7 @@ static apr_status open_synthetic(bench *b, const apr_call *call, apr_error *err)
     apr_error own = {0};
 
     b->options.fall_back = false;
-    b->options.weights_lie = "in anonymous memory";
+    b->options.weights_location = "in anonymous memory";
     apr_status status = make_weights(b, call, &own);
     if (status == APR_OK) status = open_session(b, &b->synthetic.model, &own);
     const bool is_of_device = status == APR_E_DEVICE || status == APR_E_MEMORY || status == APR_E_UNSUPPORTED;
@@ -264,7 +264,7 @@ static apr_status measure_many(bench *b, const apr_call *call, apr_error *err)
 
     if (b->many_asked.sequences.n == 0) return APR_OK;
     const apr_progress progress = apr_meter_start_counting(&meter, call->quiet);
-    const apr_status status = apr_many_measure(b->many, &b->many_asked, model, &b->options, &progress, err);
+    const apr_status status = apr_concurrency_measure(b->many, &b->many_asked, model, &b->options, &progress, err);
     apr_meter_end(&meter);
     return status;
 }
@@ -323,9 +323,9 @@ static apr_status show(const bench *b, const apr_call *call, apr_out *page, apr_
     if (call->answer->json) apr_bench_answer_json(&result, &call->answer->body);
     else if (b->asked->csv) apr_bench_print_csv(&result, stdout);
     else APR_TRY(apr_bench_print_table(&result, stdout, err));
-    if (b->many_asked.sequences.n > 0 && call->answer->json) apr_many_answer_json(b->many, &b->many_asked, &call->answer->body);
-    else if (b->many_asked.sequences.n > 0 && b->asked->csv) apr_many_print_csv(b->many, &b->many_asked, stdout);
-    else if (b->many_asked.sequences.n > 0) APR_TRY(apr_many_print_table(b->many, &b->many_asked, stdout, err));
+    if (b->many_asked.sequences.n > 0 && call->answer->json) apr_concurrency_answer_json(b->many, &b->many_asked, &call->answer->body);
+    else if (b->many_asked.sequences.n > 0 && b->asked->csv) apr_concurrency_print_csv(b->many, &b->many_asked, stdout);
+    else if (b->many_asked.sequences.n > 0) APR_TRY(apr_concurrency_print_table(b->many, &b->many_asked, stdout, err));
     if (b->asked->run.stats && !call->answer->json) apr_session_lines_print(b->running.session, stderr);
     if (page != NULL) APR_TRY(apr_bench_html(&(apr_bench_shown){&result, b->many, &b->many_asked}, page, err));
     return b->finite ? APR_OK : apr_fail(err, APR_E_NO, "%s computes logits that are not finite", result.name);
@@ -339,11 +339,11 @@ apr_status apr_run_bench(const apr_call *call, apr_error *err)
     if (b == NULL) return apr_no_memory(err, "the figures");
     b->asked = call->options;
     apr_status status = open_model(b, call, err);
-    if (status == APR_OK && b->asked->html != NULL) status = apr_out_renew(&page, b->asked->html, APR_BENCH_PAGE_MARK, err);
+    if (status == APR_OK && b->asked->html != NULL) status = apr_out_open_marked(&page, b->asked->html, APR_BENCH_HTML_MARK, err);
     if (status == APR_OK) status = measure(b, call, err);
     if (status == APR_OK) status = measure_many(b, call, err);
     if (status == APR_OK) status = show(b, call, page, err);
-    status = apr_page_close(page, status, err);
+    status = apr_html_close(page, status, err);
     apr_running_close(&b->running);
     apr_synthetic_close(&b->synthetic);
     apr_bench_stages_close(&b->stages);

@@ -1,7 +1,7 @@
 /* chat_messages.c - a list of messages: changed at its ends, saved and loaded. */
 #include "tools/run/chat_messages.h"
 
-#include "formats/base/out.h"
+#include "formats/files/out.h"
 #include "tools/cli/prompt.h"
 #include "tools/run/answer_text.h"
 #include "tools/run/batch_request.h"
@@ -146,7 +146,7 @@ apr_status apr_messages_save(const apr_messages *m, const char *path, apr_error 
     if (count(m) == 0) return apr_fail(err, APR_E_USAGE, "there is nothing to save: the conversation is empty");
     char *const text = print_line(m);
     if (text == NULL) return apr_no_memory(err, "the conversation");
-    apr_status status = apr_out_renew(&out, path, MESSAGES_KEY, err);
+    apr_status status = apr_out_open_marked(&out, path, MESSAGES_KEY, err);
     if (status == APR_OK) status = apr_out_write(out, text, strlen(text), NULL, err);
     if (status == APR_OK) status = apr_out_write(out, "\n", 1, NULL, err);
     free(text);
@@ -158,13 +158,13 @@ apr_status apr_messages_save(const apr_messages *m, const char *path, apr_error 
 /* As `aprrun batch` reads it. */
 static apr_status read_file(const char *path, apr_batch_request *request, apr_error *err)
 {
-    static const apr_batch_standard standard = {.max_tokens = 1};
+    static const apr_batch_defaults standard = {.max_tokens = 1};
     apr_error own = {0};
-    apr_text text;
+    apr_text_input text;
 
-    APR_TRY(apr_text_open(&text, path, err));
+    APR_TRY(apr_text_input_open(&text, path, err));
     apr_status status = apr_batch_request_read(request, text.bytes, text.n_bytes, &standard, &own);
-    apr_text_close(&text);
+    apr_text_input_close(&text);
     if (status == APR_OK && request->messages == NULL) status = apr_fail(&own, APR_E_USAGE, "it has a prompt instead of messages");
     return status == APR_OK ? APR_OK : apr_fail(err, status, "%s is not a saved conversation: %s", path, own.text);
 }
@@ -196,11 +196,11 @@ apr_status apr_messages_load(apr_messages *m, const char *path, apr_error *err)
 apr_status apr_messages_load_tools(apr_messages *m, const char *path, apr_error *err)
 {
     cJSON *json = NULL;
-    apr_text text;
+    apr_text_input text;
 
-    APR_TRY(apr_text_open(&text, path, err));
+    APR_TRY(apr_text_input_open(&text, path, err));
     const apr_status status = apr_json_parse(&json, text.bytes, text.n_bytes, path, err);
-    apr_text_close(&text);
+    apr_text_input_close(&text);
     APR_TRY(status);
     cJSON *const list = cJSON_IsObject(json) ? cJSON_DetachItemFromObjectCaseSensitive(json, "tools") : json;
     if (list != json) cJSON_Delete(json);

@@ -253,7 +253,7 @@ static apr_status open_model(apr_chat *chat, const apr_chat_options *o, apr_erro
     APR_TRY(apr_running_open(&chat->running, path, &o->run, 1, err));
     if (chat->running.model.vocab.chat_template == NULL)
         return apr_fail(err, APR_E_UNSUPPORTED, "%s has no chat template, so it cannot chat; aprrun MODEL -p TEXT continues a text", path);
-    if (!chat->call->quiet) apr_say_turn_end(&chat->running, stderr);
+    if (!chat->call->quiet) apr_note_turn_end(&chat->running, stderr);
     return apr_chat_session_open(&chat->session, &chat->running, err);
 }
 

@@ -79,7 +79,7 @@ static apr_status run_one_drill(int ordinal, apr_cuda_drill which, apr_error *er
 typedef struct device_facts {
     apr_cuda_facts facts;
     apr_capability capability;
-    apr_probed probed[APR_CUDA_PROBE_COUNT];
+    apr_probe_result probed[APR_CUDA_PROBE_COUNT];
     double read, upload; /* bytes/s; 0: not measured */
     char problem[1024];
 } device_facts;
@@ -95,9 +95,9 @@ static apr_status examine(const apr_cuda_api *cuda, int ordinal, const doctor_op
         snprintf(f->problem, sizeof f->problem, "%s", own.text);
         return APR_OK;
     }
-    APR_TRY(apr_probe_ask(&f->facts, APR_CUDA_PROBE_FP16, o->again, &f->probed[APR_CUDA_PROBE_FP16], err));
+    APR_TRY(apr_probe_run(&f->facts, APR_CUDA_PROBE_FP16, o->again, &f->probed[APR_CUDA_PROBE_FP16], err));
     if (apr_capability_wants_probe(&f->capability, (apr_fp8_choice)o->fp8))
-        APR_TRY(apr_probe_ask(&f->facts, APR_CUDA_PROBE_FP8, o->again, &f->probed[APR_CUDA_PROBE_FP8], err));
+        APR_TRY(apr_probe_run(&f->facts, APR_CUDA_PROBE_FP8, o->again, &f->probed[APR_CUDA_PROBE_FP8], err));
     if (o->no_measure) return APR_OK;
     apr_status status = cuda->open(&device, ordinal, &small_context, &own);
     if (status == APR_OK) {
@@ -108,7 +108,7 @@ static apr_status examine(const apr_cuda_api *cuda, int ordinal, const doctor_op
     return APR_OK;
 }
 
-static const char *verdict_name(const apr_probed *p)
+static const char *verdict_name(const apr_probe_result *p)
 {
     static const char *const names[] = {[APR_PROBE_UNKNOWN] = "not tried", [APR_PROBE_RIGHT] = "right", [APR_PROBE_WRONG] = "wrong"};
     return names[p->verdict];
@@ -165,7 +165,7 @@ static void device_text(const device_facts *f, const doctor_options *o)
         line("bandwidth", text);
     }
     for (int i = 0; i < APR_CUDA_PROBE_COUNT; i++) {
-        const apr_probed *const p = &f->probed[i];
+        const apr_probe_result *const p = &f->probed[i];
         snprintf(text, sizeof text, "%s%s%s%s", verdict_name(p), p->detail[0] != '\0' ? ": " : "", p->detail,
                  p->from_cache ? " (cached)" : "");
         line(labels[i], text);

@@ -37,7 +37,7 @@ void apr_golden_reason_json(apr_json_text *json, const apr_run_bound *reason)
     apr_json_string(json, "bound_reason", reason->reason, strlen(reason->reason));
 }
 
-void apr_golden_say_values(const apr_call *call, const char *type, apr_golden_values values, size_t n_bad)
+void apr_golden_print_values(const apr_call *call, const char *type, apr_golden_values values, size_t n_bad)
 {
     static const char *const names[] = {[APR_VALUES_PRODUCTS] = "products",
                                         [APR_VALUES_AS_LIBRARY] = "as_library",
@@ -62,7 +62,7 @@ void apr_golden_say_values(const apr_call *call, const char *type, apr_golden_va
 
 /* All figures of one run. */
 typedef struct figures {
-    apr_golden_figure *list;
+    apr_golden_result *list;
     size_t n, n_bad, capacity;
 } figures;
 
@@ -75,7 +75,7 @@ static const struct {
     [APR_GOLDEN_AGAIN] = {"first_text_again", "the first text again"},
 };
 
-static void figure_json(apr_json_text *json, const apr_golden_figure *f)
+static void figure_json(apr_json_text *json, const apr_golden_result *f)
 {
     apr_json_open(json, NULL, '{');
     apr_json_string(json, "what", whats[f->what].id, strlen(whats[f->what].id));
@@ -97,7 +97,7 @@ static void figure_json(apr_json_text *json, const apr_golden_figure *f)
     apr_json_close(json, '}');
 }
 
-static void figure_row(apr_table *table, const apr_golden_figure *f)
+static void figure_row(apr_table *table, const apr_golden_result *f)
 {
     apr_table_cell(table, "%s", apr_golden_is_good(f) ? "pass" : "FAIL");
     apr_table_cell(table, "%s", whats[f->what].title);
@@ -112,13 +112,13 @@ static void figure_row(apr_table *table, const apr_golden_figure *f)
     else apr_table_cell(table, "%s", "");
 }
 
-static apr_status on_figure(void *user, const apr_golden_figure *f, apr_error *err)
+static apr_status on_figure(void *user, const apr_golden_result *f, apr_error *err)
 {
     figures *const all = user;
 
     if (all->n == all->capacity) {
         const size_t capacity = 2 * all->capacity + 16;
-        apr_golden_figure *const list = realloc(all->list, capacity * sizeof *list);
+        apr_golden_result *const list = realloc(all->list, capacity * sizeof *list);
         if (list == NULL) return apr_no_memory(err, "the figures");
         all->list = list;
         all->capacity = capacity;
@@ -218,7 +218,7 @@ static apr_status check_either(apr_running *r, const apr_run_options *run, const
                                      : can_round         ? APR_VALUES_NEITHER
                                                          : APR_VALUES_NO_MEMORY;
     if (status == APR_OK) status = print_figures(is_rounded ? &rounded : &products, call, err);
-    if (status == APR_OK && has_two) apr_golden_say_values(call, type, values, rounded.n_bad);
+    if (status == APR_OK && has_two) apr_golden_print_values(call, type, values, rounded.n_bad);
     free(products.list);
     free(rounded.list);
     return status;

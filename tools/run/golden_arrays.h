@@ -21,7 +21,7 @@ typedef struct apr_golden_reasons {
 
 void apr_golden_add_reason(apr_golden_reasons *reasons, const apr_run_bound *reason);
 void apr_golden_print_reasons(const apr_golden_reasons *reasons); /* lines below a table */
-/* Which numbers were recorded, if the model's matrices stand for two sets of them (formats/model/library_type.h). */
+/* Which numbers were recorded, if the model's matrices stand for two sets of them (formats/tensor/library_type.h). */
 typedef enum {
     APR_VALUES_PRODUCTS,   /* the first, which a run has */
     APR_VALUES_AS_LIBRARY, /* the second */
@@ -30,7 +30,7 @@ typedef enum {
 } apr_golden_values;
 
 /* type: what the library rounds to. n_bad: figures, or checks, that also fail with the library's values. */
-void apr_golden_say_values(const apr_call *call, const char *type, apr_golden_values values, size_t n_bad);
+void apr_golden_print_values(const apr_call *call, const char *type, apr_golden_values values, size_t n_bad);
 void apr_golden_reason_json(apr_json_text *json, const apr_run_bound *reason);
 
 #endif

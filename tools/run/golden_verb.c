@@ -84,7 +84,7 @@ static void answer_json(apr_json_text *json, const apr_recorded_check *c)
     apr_json_open(json, apr_recorded_name(c->kind), '{');
     apr_json_bool(json, "passed", c->passed);
     apr_json_int(json, "good", c->n_good);
-    apr_json_int(json, "judged", c->n_judged);
+    apr_json_int(json, "judged", c->n_checked);
     if (!isnan(c->bound)) {
         apr_json_real(json, "worst", c->worst);
         apr_json_real(json, "bound", c->bound);
@@ -98,7 +98,7 @@ static void answer_row(apr_table *table, const apr_recorded_check *c)
 {
     apr_table_cell(table, "%s", c->passed ? "pass" : "FAIL");
     apr_table_cell(table, "%s", words[c->kind].what);
-    apr_table_cell(table, "%lld of %lld", (long long)c->n_good, (long long)c->n_judged);
+    apr_table_cell(table, "%lld of %lld", (long long)c->n_good, (long long)c->n_checked);
     if (isnan(c->bound)) apr_table_cell(table, "%s", "");
     else apr_table_cell(table, "%s %.3g, bound %.3g", words[c->kind].of_worst, c->worst, c->bound);
     if (c->first_bad[0] != '\0') apr_table_cell(table, "first: %s", c->first_bad);
@@ -119,7 +119,7 @@ static apr_status run_checks(const apr_recorded *recorded, const apr_running *r,
     for (int kind = 0; kind < APR_N_RECORDED; kind++) {
         apr_recorded_check *const c = &all->list[all->n];
         if (!is_asked(options->checks, apr_recorded_name(kind))) continue;
-        APR_TRY(apr_recorded_judge(recorded, kind, &subject, &options->bounds, c, err));
+        APR_TRY(apr_recorded_check_run(recorded, kind, &subject, &options->bounds, c, err));
         all->n++;
         all->n_bad += !c->passed;
     }
@@ -165,7 +165,7 @@ static apr_status check_either(const apr_recorded *recorded, apr_running *r, con
                                      : can_round         ? APR_VALUES_NEITHER
                                                          : APR_VALUES_NO_MEMORY;
     APR_TRY(print_checks(is_rounded ? &rounded : &products, call, err));
-    if (has_two) apr_golden_say_values(call, type, values, (size_t)rounded.n_bad);
+    if (has_two) apr_golden_print_values(call, type, values, (size_t)rounded.n_bad);
     return APR_OK;
 }
 

@@ -3,7 +3,7 @@
 #define APR_TOOLS_IMATRIX_PRINT_H
 
 #include "formats/base/pattern.h"
-#include "formats/model/imatrix.h"
+#include "formats/tensor/imatrix.h"
 #include "tools/cli/cli.h"
 
 /* What was made: windows, entries, experts that got no tokens. */

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-void apr_imatrix_wanted(const apr_feeds *feeds, const apr_session *session, bool has_output, bool *wanted)
+void apr_imatrix_select_inputs(const apr_layer_inputs *feeds, const apr_session *session, bool has_output, bool *wanted)
 {
     const apr_program *const program = apr_session_program(session);
 
@@ -53,7 +53,7 @@ static bool was_added(table *t, addition p)
 /* Adds the sums of one input's matrix to one of an entry's, columns in the entry's order. */
 static void add_sums(const table *t, apr_imatrix_entry *e, addition p, const int64_t *order)
 {
-    const apr_feed_sums *const from = &t->pass->of[p.input];
+    const apr_layer_input_sums *const from = &t->pass->of[p.input];
     const int64_t width = e->n_columns;
 
     for (int64_t j = 0; j < width; j++) e->sums[p.matrix * width + j] += from->sums[p.expert * width + order[j]];
@@ -61,14 +61,14 @@ static void add_sums(const table *t, apr_imatrix_entry *e, addition p, const int
 }
 
 /* Adds the sums of tensor `index` of a slot. *is_named: ggml has such a tensor. */
-static apr_status add_tensor(table *t, const apr_session *session, const apr_fed *fed, int64_t index, bool *is_named, apr_error *err)
+static apr_status add_tensor(table *t, const apr_session *session, const apr_layer_input_reader *fed, int64_t index, bool *is_named, apr_error *err)
 {
     const apr_weight_slot *const slot = &apr_session_program(session)->weights[fed->slot];
     const int64_t width = t->pass->feeds->feeds[fed->feed].width;
     char name[256];
-    apr_ggml_place place;
+    apr_ggml_location place;
 
-    APR_TRY(apr_ggml_place_of(&place, apr_trace_model(session), apr_slot_name(slot, index, name, sizeof name), &t->imatrix->arena, err));
+    APR_TRY(apr_ggml_location_of(&place, apr_trace_model(session), apr_slot_name(slot, index, name, sizeof name), &t->imatrix->arena, err));
     *is_named = place.name != NULL;
     if (place.name == NULL) return APR_OK;
     apr_imatrix_entry *const e = entry_of(t, place.name, place.matrix >= 0 ? slot->count : 1, width);
@@ -87,7 +87,7 @@ static apr_status add_tensor(table *t, const apr_session *session, const apr_fed
     return status;
 }
 
-static size_t most_tensors(const apr_feeds *feeds, const apr_program *program)
+static size_t most_tensors(const apr_layer_inputs *feeds, const apr_program *program)
 {
     size_t n = 0;
     for (size_t i = 0; i < feeds->n_fed; i++) n += (size_t)program->weights[feeds->fed[i].slot].count;
@@ -98,7 +98,7 @@ apr_status apr_imatrix_of_pass(apr_imatrix *imatrix, const char *path, const apr
                                const bool *wanted, size_t *n_nameless, apr_error *err)
 {
     const apr_program *const program = apr_session_program(session);
-    const apr_feeds *const feeds = pass->feeds;
+    const apr_layer_inputs *const feeds = pass->feeds;
     const size_t n = most_tensors(feeds, program);
     table t = {.imatrix = imatrix, .pass = pass, .done = calloc(n + 1, sizeof *t.done)};
     apr_status status = apr_imatrix_start(imatrix, path, n, err);
@@ -125,13 +125,13 @@ static char *input_name(char *text, size_t n_bytes, size_t input)
     return text;
 }
 
-apr_status apr_imatrix_keep_pass(apr_imatrix *imatrix, const char *path, const apr_importance_pass *pass, apr_error *err)
+apr_status apr_imatrix_save_pass(apr_imatrix *imatrix, const char *path, const apr_importance_pass *pass, apr_error *err)
 {
     char name[32];
 
     APR_TRY(apr_imatrix_start(imatrix, path, pass->feeds->n_feeds, err));
     for (size_t i = 0; i < pass->feeds->n_feeds; i++) {
-        const apr_feed_sums *const from = &pass->of[i];
+        const apr_layer_input_sums *const from = &pass->of[i];
         const int64_t width = pass->feeds->feeds[i].width;
         apr_imatrix_entry *const e = apr_imatrix_add(imatrix, input_name(name, sizeof name, i), from->n_matrices, width);
         if (e == NULL) return apr_no_memory(err, "an imatrix");
@@ -141,13 +141,13 @@ apr_status apr_imatrix_keep_pass(apr_imatrix *imatrix, const char *path, const a
     return APR_OK;
 }
 
-apr_status apr_imatrix_take_pass(apr_importance_pass *pass, const apr_imatrix *imatrix, apr_error *err)
+apr_status apr_imatrix_load_pass(apr_importance_pass *pass, const apr_imatrix *imatrix, apr_error *err)
 {
     char name[32];
 
     for (size_t i = 0; i < pass->feeds->n_feeds; i++) {
         const apr_imatrix_entry *const e = apr_imatrix_find(imatrix, input_name(name, sizeof name, i));
-        apr_feed_sums *const to = &pass->of[i];
+        apr_layer_input_sums *const to = &pass->of[i];
         const int64_t width = pass->feeds->feeds[i].width;
         if (e == NULL || e->n_columns != width || e->n_matrices != to->n_matrices)
             return apr_fail(err, APR_E_DAMAGED, "%s: '%s' is missing or belongs to another model: remove the file to start again",

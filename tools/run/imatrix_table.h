@@ -6,14 +6,14 @@
 #include "runtime/calibrate/importance_pass.h"
 
 /* Marks the inputs of matrices in layers and, with `has_output`, the head's. wanted: [n_feeds]. */
-void apr_imatrix_wanted(const apr_feeds *feeds, const apr_session *session, bool has_output, bool *wanted);
+void apr_imatrix_select_inputs(const apr_layer_inputs *feeds, const apr_session *session, bool has_output, bool *wanted);
 
 /* Makes entries of all wanted inputs, by ggml's matrices. *n_nameless: matrices that ggml does not have. The caller closes the imatrix. */
 apr_status apr_imatrix_of_pass(apr_imatrix *imatrix, const char *path, const apr_importance_pass *pass, const apr_session *session,
                                const bool *wanted, size_t *n_nameless, apr_error *err);
 
 /* Stores the sums of an unfinished pass, and loads them to continue it. APR_E_DAMAGED: they belong to another model. */
-apr_status apr_imatrix_keep_pass(apr_imatrix *imatrix, const char *path, const apr_importance_pass *pass, apr_error *err);
-apr_status apr_imatrix_take_pass(apr_importance_pass *pass, const apr_imatrix *imatrix, apr_error *err);
+apr_status apr_imatrix_save_pass(apr_imatrix *imatrix, const char *path, const apr_importance_pass *pass, apr_error *err);
+apr_status apr_imatrix_load_pass(apr_importance_pass *pass, const apr_imatrix *imatrix, apr_error *err);
 
 #endif

@@ -4,8 +4,8 @@
 #include "convert/run_terms.h"
 #include "formats/base/clock.h"
 #include "formats/base/crc32.h"
-#include "formats/base/out.h"
-#include "formats/base/resume.h"
+#include "formats/files/out.h"
+#include "formats/files/resume.h"
 #include "tools/cli/guard.h"
 #include "tools/cli/meter.h"
 #include "tools/cli/prompt.h"
@@ -65,7 +65,7 @@ typedef struct work {
     int32_t *ids;
     size_t n_ids;
     int64_t window, n_done, n_all; /* in windows; n_done are in the sums */
-    apr_feeds feeds;
+    apr_layer_inputs feeds;
     apr_importance_pass pass;
     bool *wanted;
     char *terms, *kept; /* terms: what the sums depend on; kept: FILE.resume */
@@ -76,11 +76,11 @@ static apr_status read_text(work *w, const char *path, apr_error *err)
 {
     const apr_vocab *const vocab = &w->running.model.vocab;
     const apr_encode_options how = {.add_special = true, .parse_special = w->asked->parse_special};
-    apr_text text;
+    apr_text_input text;
 
-    APR_TRY(apr_text_open(&text, path, err));
+    APR_TRY(apr_text_input_open(&text, path, err));
     const apr_status status = apr_tokenizer_encode(w->running.tokenizer, text.bytes, text.n_bytes, &how, &w->ids, &w->n_ids, err);
-    apr_text_close(&text);
+    apr_text_input_close(&text);
     APR_TRY(status);
     w->window = apr_session_plan(w->running.session)->n_ctx;
     w->n_all = (int64_t)w->n_ids / w->window - w->asked->first;
@@ -89,7 +89,7 @@ static apr_status read_text(work *w, const char *path, apr_error *err)
         return apr_fail(err, APR_E_USAGE,
                         "%s has %zu tokens: too few for windows of %lld from window %lld on; give more text, or a smaller --ctx", path,
                         w->n_ids, (long long)w->window, (long long)w->asked->first);
-    apr_begin_windows(vocab, w->ids, w->n_ids, w->window);
+    apr_set_window_bos(vocab, w->ids, w->n_ids, w->window);
     return APR_OK;
 }
 
@@ -146,7 +146,7 @@ static apr_status load_saved(work *w, apr_error *err)
     else if (before.chunk_count > w->n_all)
         status = apr_fail(err, APR_E_IO, "%s holds %lld windows, more than the %lld that are asked for", w->kept,
                           (long long)before.chunk_count, (long long)w->n_all);
-    if (status == APR_OK) status = apr_imatrix_take_pass(&w->pass, &before, err);
+    if (status == APR_OK) status = apr_imatrix_load_pass(&w->pass, &before, err);
     if (status == APR_OK) w->n_done = before.chunk_count;
     apr_imatrix_close(&before);
     return status;
@@ -157,7 +157,7 @@ static apr_status save(work *w, apr_error *err)
     const apr_imatrix_out how = {.overwrite = true, .terms = w->terms};
     apr_imatrix now;
 
-    apr_status status = apr_imatrix_keep_pass(&now, w->kept, &w->pass, err);
+    apr_status status = apr_imatrix_save_pass(&now, w->kept, &w->pass, err);
     now.chunk_count = w->n_done;
     now.chunk_size = w->window;
     if (status == APR_OK) status = apr_imatrix_write(&now, w->kept, &how, err);
@@ -226,8 +226,8 @@ static apr_status write_and_answer(work *w, double seconds, apr_error *err)
 /* Called before anything is read, and again when the inputs are known. */
 static apr_status check_outputs(const work *w, apr_error *err)
 {
-    const apr_out_wish all[] = {{.path = w->asked->out, .overwrite = w->asked->force}, {.path = w->kept, .overwrite = true}};
-    return apr_outs_may_be(all, w->asked->resume ? 2 : 1, err);
+    const apr_out_request all[] = {{.path = w->asked->out, .overwrite = w->asked->force}, {.path = w->kept, .overwrite = true}};
+    return apr_outs_check(all, w->asked->resume ? 2 : 1, err);
 }
 
 static apr_status make(work *w, apr_error *err)
@@ -239,16 +239,16 @@ static apr_status make(work *w, apr_error *err)
     w->kept = apr_resume_path_for(w->asked->out);
     if (w->kept == NULL) return apr_no_memory(err, "a path");
     apr_guard_writes();
-    if (w->asked->resume) apr_guard_keeps(w->kept);
+    if (w->asked->resume) apr_guard_protects(w->kept);
     APR_TRY(check_outputs(w, err));
     APR_TRY(apr_running_open(&w->running, w->call->operands[0], &run, 16, err));
     APR_TRY(read_inputs(w, err));
     APR_TRY(check_outputs(w, err));
-    APR_TRY(apr_feeds_of(&w->feeds, w->running.session, err));
+    APR_TRY(apr_layer_inputs_of(&w->feeds, w->running.session, err));
     APR_TRY(apr_importance_pass_open(&w->pass, &w->feeds, err));
     w->wanted = calloc(w->feeds.n_feeds + 1, sizeof *w->wanted);
     if (w->wanted == NULL) return apr_no_memory(err, "the inputs of a model");
-    apr_imatrix_wanted(&w->feeds, w->running.session, w->asked->output_too, w->wanted);
+    apr_imatrix_select_inputs(&w->feeds, w->running.session, w->asked->output_too, w->wanted);
     APR_TRY(load_saved(w, err));
     APR_TRY(add_windows(w, err));
     APR_TRY(write_and_answer(w, apr_seconds_now() - start, err));
@@ -280,7 +280,7 @@ apr_status apr_run_imatrix(const apr_call *call, apr_error *err)
     }
     const apr_status status = make(&w, err);
     apr_importance_pass_close(&w.pass);
-    apr_feeds_close(&w.feeds);
+    apr_layer_inputs_close(&w.feeds);
     free(w.wanted);
     free(w.terms);
     free(w.kept);

@@ -30,9 +30,9 @@ static void figures_of(const apr_kld_shown *s, figure figures[N_FIGURES])
         {"  largest", "kl_max", d->largest, none},
         {"same top token", "same_top", d->same_top, i->same_top},
         {"perplexity", "perplexity", d->perplexity_other, i->perplexity_other},
-        {"  of the reference", "perplexity_ref", d->perplexity_truth, i->perplexity_truth},
-        {"  ratio", "perplexity_ratio", d->perplexity_other / d->perplexity_truth, i->ratio},
-        {"  difference", "perplexity_difference", d->perplexity_other - d->perplexity_truth, i->difference},
+        {"  of the reference", "perplexity_ref", d->perplexity_reference, i->perplexity_reference},
+        {"  ratio", "perplexity_ratio", d->perplexity_other / d->perplexity_reference, i->ratio},
+        {"  difference", "perplexity_difference", d->perplexity_other - d->perplexity_reference, i->difference},
     };
     memcpy(figures, all, sizeof all);
 }

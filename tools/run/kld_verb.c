@@ -101,16 +101,16 @@ static apr_status choose_window(comparison *c, apr_error *err)
 static apr_status read_text(comparison *c, const char *path, apr_error *err)
 {
     const apr_subject reference = apr_running_subject(&c->reference);
-    apr_text text;
+    apr_text_input text;
 
-    APR_TRY(apr_text_open(&text, path, err));
+    APR_TRY(apr_text_input_open(&text, path, err));
     const apr_status status =
         apr_subject_encode_shared(&reference, &c->other.model.vocab, text.bytes, text.n_bytes, &c->ids, &c->n_ids, err);
-    apr_text_close(&text);
+    apr_text_input_close(&text);
     APR_TRY(status);
     APR_TRY(choose_window(c, err));
-    APR_TRY(apr_windows_of(&c->other.model.vocab, c->ids, c->n_ids, c->window, &c->ids_other, err));
-    apr_begin_windows(reference.vocab, c->ids, c->n_ids, c->window);
+    APR_TRY(apr_ids_with_window_bos(&c->other.model.vocab, c->ids, c->n_ids, c->window, &c->ids_other, err));
+    apr_set_window_bos(reference.vocab, c->ids, c->n_ids, c->window);
     return APR_OK;
 }
 
@@ -235,7 +235,7 @@ static apr_status show(const comparison *c, const apr_call *call, apr_kld_shown 
 {
     char *before = NULL;
 
-    if (apr_divergence_place(&shown->d, c->reference.tokenizer, c->ids, &before, &shown->n_before, NULL) == APR_OK) shown->before = before;
+    if (apr_divergence_context_text(&shown->d, c->reference.tokenizer, c->ids, &before, &shown->n_before, NULL) == APR_OK) shown->before = before;
     apr_status status = APR_OK;
     if (call->answer->json) apr_kld_json(shown, &call->answer->body);
     else status = apr_kld_print(shown, err);

@@ -2,7 +2,7 @@
 #ifndef APR_TOOLS_KLD_VERB_H
 #define APR_TOOLS_KLD_VERB_H
 
-#include "runtime/check/intervals.h"
+#include "runtime/check/bootstrap.h"
 #include "tools/run/running.h"
 
 extern const apr_option apr_kld_options[];

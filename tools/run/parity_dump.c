@@ -2,7 +2,7 @@
 #include "tools/run/parity_dump.h"
 
 #include "formats/base/bytes.h"
-#include "formats/base/out.h"
+#include "formats/files/out.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,7 +19,7 @@ apr_status apr_parity_dump_check(const char *dir, apr_error *err)
     if (dir == NULL) return APR_OK;
     APR_TRY(apr_folder_ensure(dir, false, err));
     snprintf(path, sizeof path, "%s/position.safetensors", dir);
-    return access(dir, F_OK) == 0 ? apr_out_may_be(path, false, err) : APR_OK;
+    return access(dir, F_OK) == 0 ? apr_out_check(path, false, err) : APR_OK;
 }
 
 apr_status apr_parity_dump_flush(apr_parity_dump *d, apr_error *err)
@@ -34,7 +34,7 @@ apr_status apr_parity_dump_flush(apr_parity_dump *d, apr_error *err)
     if (header == NULL) return apr_no_memory(err, "a dump");
     apr_store_le64(length, n_header);
     apr_status status = apr_folder_ensure(d->dir, true, err);
-    if (status == APR_OK) status = apr_out_renew(&out, d->path, file_mark, err);
+    if (status == APR_OK) status = apr_out_open_marked(&out, d->path, file_mark, err);
     if (status == APR_OK) {
         status = apr_out_write(out, length, sizeof length, NULL, err);
         if (status == APR_OK) status = apr_out_write(out, header, n_header, NULL, err);
@@ -91,7 +91,7 @@ apr_status apr_parity_dump_add(apr_parity_dump *d, const apr_parity_record *r, c
         memcpy(d->path, path, sizeof path);
         apr_json_open(&d->header, NULL, '{');
     }
-    APR_TRY(add_values(d, r, "ref", r->truth, err));
+    APR_TRY(add_values(d, r, "ref", r->reference, err));
     return add_values(d, r, backend, r->other, err);
 }
 

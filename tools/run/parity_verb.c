@@ -2,7 +2,7 @@
 #include "tools/run/parity_verb.h"
 
 #include "runtime/check/backends.h"
-#include "runtime/check/verify_texts.h"
+#include "runtime/check/verify/verify_texts.h"
 #include "tools/cli/meter.h"
 #include "tools/cli/prompt.h"
 #include "tools/cli/terminal.h"
@@ -97,7 +97,7 @@ static void record_json(apr_json_text *json, const output *o, const apr_parity_r
     apr_json_close(json, '}');
     if (r->weight != NULL) shape_json(json, "weight_shape", r->weight->rank, r->weight->dims);
     apr_json_open(json, "crc32", '{');
-    crc_json(json, "ref", d->crc_truth);
+    crc_json(json, "ref", d->crc_reference);
     crc_json(json, o->backend, d->crc_other);
     apr_json_close(json, '}');
     apr_json_real(json, "cosine", d->cosine);
@@ -169,14 +169,14 @@ static void summary(const output *o, const apr_parity_result *result)
 
     if (o->call->answer->json) {
         string_json(json, "backend", o->backend);
-        apr_json_int(json, "judged", result->n_judged);
+        apr_json_int(json, "judged", result->n_checked);
         apr_json_int(json, "passed", result->n_passed);
         apr_json_int(json, "positions", result->n_positions);
         apr_json_int(json, "last_position", result->last_position);
         return;
     }
     fprintf(stderr, "parity: %lld of %lld operations on %s within their bounds, at %lld positions up to %lld\n",
-            (long long)result->n_passed, (long long)result->n_judged, o->backend, (long long)result->n_positions,
+            (long long)result->n_passed, (long long)result->n_checked, o->backend, (long long)result->n_positions,
             (long long)result->last_position);
 }
 
@@ -232,7 +232,7 @@ static apr_status check_text(const apr_call *call, const apr_divergence *d, cons
     apr_json_real(json, "kl_max", d->largest);
     apr_json_real(json, "same_top", d->same_top);
     apr_json_real(json, "perplexity", d->perplexity_other);
-    apr_json_real(json, "perplexity_ref", d->perplexity_truth);
+    apr_json_real(json, "perplexity_ref", d->perplexity_reference);
     apr_json_bool(json, "passed", passed);
     apr_json_close(json, '}');
     if (!call->answer->json) {
@@ -254,12 +254,12 @@ static apr_status compare_on_text(const apr_running *r, const apr_call *call, co
     apr_divergence d = {0};
     int32_t *ids = NULL;
     apr_meter meter;
-    apr_text text;
+    apr_text_input text;
     size_t n_ids;
 
-    APR_TRY(apr_text_open(&text, path, err));
+    APR_TRY(apr_text_input_open(&text, path, err));
     apr_status status = apr_subject_encode(&subject, text.bytes, text.n_bytes, false, &ids, &n_ids, err);
-    apr_text_close(&text);
+    apr_text_input_close(&text);
     APR_TRY(status);
     apr_progress progress = apr_meter_start(&meter, call->quiet);
     status = apr_backends_on_text(r->session, ids, (int64_t)n_ids, on_rows, &progress, &d, err);

@@ -1,7 +1,7 @@
 /* run_pair.c - opens the files of two models, and converts the view of one to the other's naming scheme if they differ. */
 #include "tools/run/run_pair.h"
 
-#include "convert/dialect.h"
+#include "convert/naming.h"
 
 static bool has_ggml_layout(const apr_hparams *h) { return h->tiled_value_heads || h->split_kv_b || h->split_qkvz; }
 
@@ -14,7 +14,7 @@ static bool same_layout(const apr_hparams *a, const apr_hparams *b)
 static apr_status to_ggml_layout(apr_running *r, apr_error *err)
 {
     r->views[0] = r->model;
-    return apr_with_dialect(&r->model, &r->views[1], &r->views[0], err);
+    return apr_view_as_gguf(&r->model, &r->views[1], &r->views[0], err);
 }
 
 /* Converts to a checkpoint's layout. */
@@ -23,7 +23,7 @@ static apr_status to_checkpoint_layout(apr_running *r, apr_error *err)
     r->views[0] = r->model;
     r->model = (apr_model){0};
     APR_TRY(apr_canonical(&r->model, &r->source, err));
-    APR_TRY(apr_without_dialect(&r->model, err));
+    APR_TRY(apr_view_as_checkpoint(&r->model, err));
     return apr_merge_adapters(&r->model, r->lora.uses, r->lora.n, err);
 }
 

@@ -1,9 +1,9 @@
 /* running.c - opens what a run needs, in order, and closes it in reverse. */
 #include "tools/run/running.h"
 
-#include "convert/dialect.h"
-#include "formats/base/checkpoint_names.h"
-#include "formats/model/text_part.h"
+#include "convert/naming.h"
+#include "formats/files/checkpoint_names.h"
+#include "formats/shape/text_part.h"
 #include "runtime/session/heap.h"
 #include "tools/cli/process.h"
 #include "tools/cli/text.h"
@@ -131,7 +131,7 @@ double apr_local_seconds(void)
     return (double)now + difftime(mktime(&local), mktime(&utc));
 }
 
-void apr_say_turn_end(const apr_running *r, FILE *to)
+void apr_note_turn_end(const apr_running *r, FILE *to)
 {
     char clean[256];
 
@@ -141,7 +141,7 @@ void apr_say_turn_end(const apr_running *r, FILE *to)
             (int)r->chat.added, apr_clean_text(clean, sizeof clean, token.text, token.n_bytes));
 }
 
-bool apr_say_two_begins(const apr_running *r, const int32_t *ids, size_t n_ids, FILE *to)
+bool apr_warn_two_bos(const apr_running *r, const int32_t *ids, size_t n_ids, FILE *to)
 {
     const int32_t begin = apr_begin_token(&r->model.vocab);
     char clean[256];

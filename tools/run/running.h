@@ -2,7 +2,7 @@
 #ifndef APR_TOOLS_RUNNING_H
 #define APR_TOOLS_RUNNING_H
 
-#include "formats/model/model.h"
+#include "formats/tensor/model.h"
 #include "runtime/check/subject.h"
 #include "runtime/template/chat.h"
 #include "tools/cli/cli.h"
@@ -42,7 +42,7 @@ typedef struct apr_run_options {
          NULL,                                                                                                              \
          "refuse to start if the plan needs more",                                                                          \
          APR_TO(type, member.memory),                                                                                       \
-         .min = APR_LEAST_SIZE},                                                                                            \
+         .min = APR_MIN_SIZE},                                                                                            \
         {"stats",                                                                                                           \
          0,                                                                                                                 \
          APR_OPTION_FLAG,                                                                                                   \
@@ -85,9 +85,9 @@ apr_status apr_running_open_tokenizer(apr_running *running, apr_error *err);
 apr_status apr_running_options(const apr_run_options *options, int64_t n_logits, apr_session_options *session, apr_error *err);
 
 /* Prints one line if the template ends its turns with a token that is not among the model's stop ids. */
-void apr_say_turn_end(const apr_running *running, FILE *to);
+void apr_note_turn_end(const apr_running *running, FILE *to);
 /* Prints one line, and returns true, if the prompt has two begin tokens: one in its text, and one that the tokenizer adds. */
-bool apr_say_two_begins(const apr_running *running, const int32_t *ids, size_t n_ids, FILE *to);
+bool apr_warn_two_bos(const apr_running *running, const int32_t *ids, size_t n_ids, FILE *to);
 /* Local time, as seconds of UTC that show the same clock: templates print today's date with strftime_now. */
 double apr_local_seconds(void);
 /* The model as the checks take it (runtime/check); borrows from running. */

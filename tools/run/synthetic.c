@@ -185,7 +185,7 @@ static apr_status add_scale(apr_synthetic *s, apr_error *err)
 
 static apr_status add_slot(apr_synthetic *s, const apr_weight_slot *slot, apr_dtype dtype, apr_error *err)
 {
-    const bool scaled = apr_dtypes[dtype].scales == APR_SCALES_BESIDE;
+    const bool scaled = apr_dtypes[dtype].scales == APR_SCALES_SEPARATE;
     char name[256];
 
     for (int64_t j = 0; j < slot->count; j++) {
@@ -303,7 +303,7 @@ apr_status apr_synthetic_open(apr_synthetic *s, const char *config, const char *
 {
     *s = (apr_synthetic){.shared = shared};
     APR_TRY(apr_model_open(&s->source, config, err));
-    s->model = (apr_model){.path = s->source.path, .format = APR_FORMAT_APR, .dialect = APR_DIALECT_HF, .hparams = s->source.hparams};
+    s->model = (apr_model){.path = s->source.path, .format = APR_FORMAT_APR, .naming = APR_NAMING_HF, .hparams = s->source.hparams};
     return lay_out(s, mixture, err);
 }
 

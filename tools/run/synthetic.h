@@ -10,7 +10,7 @@
 #define APR_TOOLS_SYNTHETIC_H
 
 #include "formats/base/progress.h"
-#include "formats/model/model.h"
+#include "formats/tensor/model.h"
 
 typedef struct apr_synthetic {
     apr_model source, model; /* as read from config.json; canonical, with tensors */

@@ -1,5 +1,5 @@
 /* verify_html.c - the report as one HTML page: no scripts, no external files, light and dark. */
-#include "tools/cli/page.h"
+#include "tools/cli/html.h"
 #include "tools/cli/text.h"
 #include "tools/run/verify_pictures.h"
 #include "tools/run/verify_verb.h"
@@ -13,10 +13,10 @@ static void write_head(FILE *out, const apr_verify_shown *shown)
     const apr_verify_report *const r = shown->report;
     char types[256];
 
-    apr_page_open(out, APR_VERIFY_PAGE_MARK, apr_page_base_name(shown->other->source.path), "verified");
+    apr_html_open(out, APR_VERIFY_HTML_MARK, apr_html_base_name(shown->other->source.path), "verified");
     fprintf(out, "<span class=\"pill big %s\">%s</span>\n<h1>", r->failed ? "fail" : "pass",
             r->failed ? "Not the same model" : "Still the same model");
-    apr_html_text(out, apr_page_base_name(shown->other->source.path));
+    apr_html_text(out, apr_html_base_name(shown->other->source.path));
     fputs("</h1>\n<p class=\"soft\"><code>", out);
     apr_html_text(out, shown->other->source.path);
     fprintf(out, "</code> (%s)<br>against <code>", apr_verify_types_text(&shown->other->model, types, sizeof types));
@@ -47,15 +47,15 @@ static void write_tiles(FILE *out, const apr_verify_report *r)
     if (r->n_texts > 0) {
         const apr_divergence *const d = &r->texts[r->n_texts - 1].d;
         snprintf(figure, sizeof figure, "%.3g", d->mean);
-        apr_page_tile(out, figure, "mean KL divergence, nats");
+        apr_html_tile(out, figure, "mean KL divergence, nats");
         snprintf(figure, sizeof figure, "%.*f %%", d->same_top == 1.0 ? 0 : 2, 100.0 * d->same_top);
-        apr_page_tile(out, figure, "same most likely token");
+        apr_html_tile(out, figure, "same most likely token");
         snprintf(figure, sizeof figure, "%.3f", d->perplexity_other);
-        snprintf(what, sizeof what, "perplexity; reference %.3f", d->perplexity_truth);
-        apr_page_tile(out, figure, what);
+        snprintf(what, sizeof what, "perplexity; reference %.3f", d->perplexity_reference);
+        apr_html_tile(out, figure, what);
     }
     snprintf(what, sizeof what, "of memory to run with %lld tokens", (long long)apr_session_plan(r->input->other.session)->n_ctx);
-    apr_page_tile(out, apr_size_text(text, apr_verify_memory_total(r).predicted), what);
+    apr_html_tile(out, apr_size_text(text, apr_verify_memory_total(r).predicted), what);
     fputs("</div>\n", out);
 }
 
@@ -106,7 +106,7 @@ static void write_texts(FILE *out, const apr_verify_report *r)
 
 static void write_layers(FILE *out, const apr_verify_report *r)
 {
-    if (r->operations.n_judged > 0) {
+    if (r->operations.n_checked > 0) {
         fputs("<h2>Error by layer</h2>\n<p class=\"soft\">Bars: the worst operation of the layer when its input is the reference&#39;s, "
               "so a "
               "tall bar belongs to that layer alone. Line: hidden states when each model runs on its own.</p>\n<div class=\"card\"><div "
@@ -118,7 +118,7 @@ static void write_layers(FILE *out, const apr_verify_report *r)
         apr_picture_layers(out, r->operations.worst_relative, r->operations.n_layers, r->drift, r->n_drift, NAN);
         fputs("</div>\n", out);
     }
-    if (r->backends.n_judged > 0) {
+    if (r->backends.n_checked > 0) {
         fprintf(out,
                 "<h2>Backend by layer</h2>\n<p class=\"soft\">The same weights on %s and in the plain reference code: the worst operation "
                 "of each layer "
@@ -157,9 +157,9 @@ static void write_answers(FILE *out, const apr_verify_report *r)
         if (a->same) fputs("</b> <span class=\"pill pass\">word for word</span>", out);
         else
             fprintf(out, "</b> <span class=\"pill note\">the same for %lld of %lld tokens</span>", (long long)a->n_same,
-                    (long long)a->n_truth);
+                    (long long)a->n_reference);
         fputs("<div class=\"answer\"><div><span class=\"soft small\">reference</span><pre>", out);
-        apr_html_text(out, a->truth);
+        apr_html_text(out, a->reference);
         fputs("</pre></div><div><span class=\"soft small\">this model</span><pre>", out);
         apr_html_text(out, a->other);
         fputs("</pre></div></div></div>\n", out);
@@ -187,5 +187,5 @@ static void write_page(FILE *out, const void *of)
 
 apr_status apr_verify_html(const apr_verify_shown *shown, apr_out *page, apr_error *err)
 {
-    return apr_page_write(write_page, shown, page, err);
+    return apr_html_write(write_page, shown, page, err);
 }

@@ -1,7 +1,7 @@
 /* verify_pictures.c - divergence by position, error by layer, memory predicted and measured. */
 #include "tools/run/verify_pictures.h"
 
-#include "tools/cli/picture.h"
+#include "tools/cli/chart.h"
 #include "tools/cli/text.h"
 
 #include <math.h>
@@ -84,7 +84,7 @@ static size_t make_bins(const apr_divergence *d, bin bins[MAX_BINS])
 
 static void draw_positions(FILE *out, const plane *p, const apr_divergence *d)
 {
-    const double step = fmax(apr_picture_step((double)d->n_rows, 10), 1.0);
+    const double step = fmax(apr_chart_step((double)d->n_rows, 10), 1.0);
 
     for (double at = 0; at <= (double)d->n_rows; at += step) {
         const double x = p->left + (p->right - p->left) * at / (double)d->n_rows;
@@ -115,7 +115,7 @@ void apr_picture_divergence(FILE *out, const apr_divergence *d, double bound)
     for (size_t b = 0; b < n; b++)
         if (bins[b].mean > 0.0) smallest = fmin(smallest, bins[b].mean);
     set_decades(&p, smallest, isfinite(d->largest) ? fmax(d->largest, bound) : 100.0, 6);
-    apr_picture_open(out, 960, 276, "KL divergence by position");
+    apr_chart_open(out, 960, 276, "KL divergence by position");
     draw_decades(out, &p);
     const double step = (p.right - p.left) / (double)n;
     for (size_t b = 0; b < n; b++) {
@@ -184,7 +184,7 @@ void apr_picture_layers(FILE *out, const double *bars, int64_t n_layers, const d
         return;
     }
     set_decades(&p, smallest * 0.5, isnan(bound) ? largest : fmax(largest, bound), 7);
-    apr_picture_open(out, 960, 256, "error by layer");
+    apr_chart_open(out, 960, 256, "error by layer");
     draw_decades(out, &p);
     for (int64_t c = 0; c <= n_layers; c++) {
         const double value = c == 0 ? bars[n_layers] : bars[c - 1], y = height_of(&p, value), x = p.left + step * ((double)c + 0.5);
@@ -215,7 +215,7 @@ void apr_picture_memory(FILE *out, const apr_verify_memory_part *parts, size_t n
         if (parts[i].predicted > largest) largest = parts[i].predicted;
         if (parts[i].measured > largest) largest = parts[i].measured;
     }
-    apr_picture_open(out, 960, row * (double)n_parts + 4, "memory, predicted and measured");
+    apr_chart_open(out, 960, row * (double)n_parts + 4, "memory, predicted and measured");
     for (size_t i = 0; i < n_parts; i++) {
         const double y = row * (double)i + 5;
         const double predicted = (right - left) * (double)parts[i].predicted / (double)largest,

@@ -81,7 +81,7 @@ static void texts_json(apr_json_text *json, const apr_verify_report *report)
             {"kl_mean_second_half", d->second_half},
             {"same_top_second_half", d->second_half_top},
             {"perplexity", d->perplexity_other},
-            {"perplexity_ref", d->perplexity_truth},
+            {"perplexity_ref", d->perplexity_reference},
         };
         apr_json_open(json, NULL, '{');
         string_json(json, "text", report->texts[i].name);
@@ -108,10 +108,10 @@ static void answers_json(apr_json_text *json, const apr_verify_report *report)
         const apr_verify_answer *const a = &report->answers[i];
         apr_json_open(json, NULL, '{');
         string_json(json, "prompt", a->prompt);
-        string_json(json, "ref", a->truth);
+        string_json(json, "ref", a->reference);
         string_json(json, "model", a->other);
         apr_json_bool(json, "same", a->same);
-        apr_json_int(json, "tokens", a->n_truth);
+        apr_json_int(json, "tokens", a->n_reference);
         apr_json_int(json, "same_tokens", a->n_same);
         apr_json_close(json, '}');
     }
@@ -128,9 +128,9 @@ static void reals_json(apr_json_text *json, const char *key, const double *value
 static void layers_json(apr_json_text *json, const apr_verify_report *report)
 {
     apr_json_open(json, "layers", '{');
-    if (report->operations.n_judged > 0)
+    if (report->operations.n_checked > 0)
         reals_json(json, "worst_operation", report->operations.worst_relative, (size_t)report->operations.n_layers + 1);
-    if (report->backends.n_judged > 0)
+    if (report->backends.n_checked > 0)
         reals_json(json, "worst_operation_of_backend", report->backends.worst_relative, (size_t)report->backends.n_layers + 1);
     reals_json(json, "hidden_states", report->drift, report->n_drift);
     apr_json_close(json, '}');

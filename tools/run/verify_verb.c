@@ -2,7 +2,7 @@
 #include "tools/run/verify_verb.h"
 
 #include "tools/cli/meter.h"
-#include "tools/cli/page.h"
+#include "tools/cli/html.h"
 #include "tools/cli/prompt.h"
 #include "tools/run/run_pair.h"
 
@@ -66,14 +66,14 @@ static apr_status show(const apr_verify_shown *shown, const apr_call *call, apr_
 
 /* Both models are open. */
 static apr_status check_and_show(const apr_running *reference, const apr_running *other, apr_session_usage used,
-                                 const apr_verify_passage *extra_text, const apr_call *call, apr_out *page, apr_error *err)
+                                 const apr_verify_extra_text *extra_text, const apr_call *call, apr_out *page, apr_error *err)
 {
     const verify_options *const o = call->options;
     apr_verify_report *const report = calloc(1, sizeof *report);
     apr_meter meter;
 
     if (report == NULL) return apr_no_memory(err, "the report");
-    const apr_verify_input input = {.truth = apr_running_subject(reference),
+    const apr_verify_input input = {.reference = apr_running_subject(reference),
                                     .other = apr_running_subject(other),
                                     .used = used,
                                     .passage = *extra_text,
@@ -91,10 +91,10 @@ static apr_status check_and_show(const apr_running *reference, const apr_running
 }
 
 /* The file of --text, named without its folder. */
-static apr_status read_extra_text(const char *path, apr_verify_passage *extra_text, apr_text *text, apr_error *err)
+static apr_status read_extra_text(const char *path, apr_verify_extra_text *extra_text, apr_text_input *text, apr_error *err)
 {
     if (path == NULL) return APR_OK;
-    APR_TRY(apr_text_open(text, path, err));
+    APR_TRY(apr_text_input_open(text, path, err));
     const char *const slash = strrchr(path, '/');
     extra_text->name = slash != NULL ? slash + 1 : path;
     extra_text->text = text->bytes;
@@ -118,9 +118,9 @@ apr_status apr_run_verify(const apr_call *call, apr_error *err)
     apr_running reference = {0}, other = {0};
     apr_run_options run = o->run;
     apr_session_usage used = {0};
-    apr_verify_passage extra_text = {0};
+    apr_verify_extra_text extra_text = {0};
     apr_out *page = NULL;
-    apr_text text = {0};
+    apr_text_input text = {0};
 
     if (o->ref == NULL) return apr_fail(err, APR_E_USAGE, "name the model to compare with: --ref SOURCE; try 'aprrun verify --help'");
     if (run.ctx == 0) run.ctx = o->window > APR_VERIFY_CONTEXT ? o->window : APR_VERIFY_CONTEXT;
@@ -129,10 +129,10 @@ apr_status apr_run_verify(const apr_call *call, apr_error *err)
     if (status == APR_OK) used = apr_session_used(other.session);
     if (status == APR_OK) status = open_for_checks(&reference, &run, err);
     if (status == APR_OK) status = read_extra_text(o->text, &extra_text, &text, err);
-    if (status == APR_OK && o->html != NULL) status = apr_out_renew(&page, o->html, APR_VERIFY_PAGE_MARK, err);
+    if (status == APR_OK && o->html != NULL) status = apr_out_open_marked(&page, o->html, APR_VERIFY_HTML_MARK, err);
     if (status == APR_OK) status = check_and_show(&reference, &other, used, &extra_text, call, page, err);
-    status = apr_page_close(page, status, err);
-    apr_text_close(&text);
+    status = apr_html_close(page, status, err);
+    apr_text_input_close(&text);
     apr_running_close(&reference);
     apr_running_close(&other);
     return status;

@@ -1,9 +1,9 @@
-/* verify_verb.h - `aprrun verify`: is this still the same model? Shows the results of runtime/check/verify.h. */
+/* verify_verb.h - `aprrun verify`: is this still the same model? Shows the results of runtime/check/verify/verify.h. */
 #ifndef APR_TOOLS_VERIFY_VERB_H
 #define APR_TOOLS_VERIFY_VERB_H
 
-#include "formats/base/out.h"
-#include "runtime/check/verify.h"
+#include "formats/files/out.h"
+#include "runtime/check/verify/verify.h"
 #include "tools/run/running.h"
 
 extern const apr_option apr_verify_options[];
@@ -18,7 +18,7 @@ typedef struct apr_verify_shown {
     const apr_running *reference, *other;
 } apr_verify_shown;
 
-/* --- texts (verify_words.c) --- */
+/* --- texts (verify_text.c) --- */
 
 /* A check as a person reads it. */
 typedef struct apr_verify_line {
@@ -39,6 +39,6 @@ void apr_verify_json(const apr_verify_shown *shown, apr_json_text *json);
 /* One page without external files, into an opened file. */
 apr_status apr_verify_html(const apr_verify_shown *shown, apr_out *page, apr_error *err);
 /* Marks a page of aprrun verify, in its head: a later run replaces only a file with this mark. */
-#define APR_VERIFY_PAGE_MARK "content=\"aprrun verify\""
+#define APR_VERIFY_HTML_MARK "content=\"aprrun verify\""
 
 #endif

@@ -188,7 +188,7 @@ static cudaError_t decode(const worker *l)
     const apr_cuda_portion *const p = &l->portion;
     const bool scaled = p->factors_wide > 0;
     const codec_factors factors = {scaled ? mirrored(l, l->host.factors) : nullptr, p->columns, p->factors_wide, p->factors_group};
-    return decoder_of(p->from)(mirrored(l, l->host.in), l->values, p->n_elems, &factors, &mirrored(l, l->found)->n_unusual, l->stream);
+    return decoder_of(p->from)(mirrored(l, l->host.in), l->values, p->n_elems, &factors, &mirrored(l, l->found)->n_nonfinite, l->stream);
 }
 
 static cudaError_t encode(const worker *l)
@@ -260,12 +260,12 @@ static apr_status start(apr_cuda_worker *host, const apr_cuda_portion *portion, 
     return result(error, "converting", portion, err);
 }
 
-static apr_status wait_worker(apr_cuda_worker *host, apr_misfits *misfits, apr_error *err)
+static apr_status wait_worker(apr_cuda_worker *host, apr_out_of_range *out_of_range, apr_error *err)
 {
     worker *const l = (worker *)host;
     const cudaError_t error = cudaStreamSynchronize(l->stream);
     const codec_out_of_range none = {};
-    *misfits = out_of_range_of(error == cudaSuccess ? l->found : &none);
+    *out_of_range = out_of_range_of(error == cudaSuccess ? l->found : &none);
     return result(error, "converting", &l->portion, err);
 }
 

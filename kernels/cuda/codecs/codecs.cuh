@@ -7,7 +7,7 @@
 #define APR_KERNELS_CUDA_CODECS_CUH
 
 extern "C" {
-#include "kernels/misfits.h"
+#include "kernels/out_of_range.h"
 #include "kernels/ref/codecs.h"
 }
 
@@ -19,9 +19,9 @@ typedef struct codec_factors {
     int64_t columns, wide, group;
 } codec_factors;
 
-/* n_elems is whole blocks, except for APR_Q4. NaN and infinite values are added to *n_unusual. All are device pointers. */
+/* n_elems is whole blocks, except for APR_Q4. NaN and infinite values are added to *n_nonfinite. All are device pointers. */
 typedef cudaError_t (*launch_decode_fn)(const void *src, float *dst, int64_t n_elems, const codec_factors *factors,
-                                        unsigned long long *n_unusual, cudaStream_t stream);
+                                        unsigned long long *n_nonfinite, cudaStream_t stream);
 typedef cudaError_t (*launch_encode_fn)(const float *src, void *dst, int64_t n_elems, cudaStream_t stream);
 
 /* NULL: the type is not in that file. */
@@ -53,15 +53,15 @@ launch_encode_fn apr_cuda_encoder_of(apr_dtype dtype);
 /* Rows with a scale each, like apr_encode_fp8_row. */
 cudaError_t launch_encode_fp8_rows(const float *src, uint8_t *dst, float *scales, int64_t n_rows, int64_t columns, cudaStream_t stream);
 
-/* Like apr_misfits; worst: twice the bits of its magnitude, plus one when it is positive. */
+/* Like apr_out_of_range; worst: twice the bits of its magnitude, plus one when it is positive. */
 typedef struct codec_out_of_range {
-    unsigned long long n_unusual, n_beyond, worst;
+    unsigned long long n_nonfinite, n_out_of_range, worst;
 } codec_out_of_range;
 
 /* Adds finite values outside the range to *found, and clamps them if `saturate`. */
 cudaError_t launch_find_out_of_range(float *values, int64_t n_elems, apr_range range, bool saturate, codec_out_of_range *found,
                                      cudaStream_t stream);
-apr_misfits out_of_range_of(const codec_out_of_range *found); /* both on the host */
+apr_out_of_range out_of_range_of(const codec_out_of_range *found); /* both on the host */
 
 /* The importance of the block that begins with encoded value `at`. */
 static __device__ __forceinline__ const float *importance_of_block(const codec_importance &i, int64_t at)

@@ -12,7 +12,7 @@ enum { DECODE_THREADS = 256, DECODE_EACH = 4 };
 
 template <apr_dtype D>
 __global__ void __launch_bounds__(DECODE_THREADS)
-    k_decode(const void *src, float *dst, int64_t n_elems, codec_factors factors, unsigned long long *n_unusual)
+    k_decode(const void *src, float *dst, int64_t n_elems, codec_factors factors, unsigned long long *n_nonfinite)
 {
     const typename block_of<D>::type *const blocks = (const typename block_of<D>::type *)src;
     const int64_t first = (int64_t)blockIdx.x * (DECODE_THREADS * DECODE_EACH) + threadIdx.x;
@@ -27,15 +27,15 @@ __global__ void __launch_bounds__(DECODE_THREADS)
         n += (apr_f32_bits(value) & 0x7f800000) == 0x7f800000;
         dst[i] = value;
     }
-    if (n > 0) atomicAdd(n_unusual, (unsigned long long)n);
+    if (n > 0) atomicAdd(n_nonfinite, (unsigned long long)n);
 }
 
 template <apr_dtype D>
-cudaError_t launch_decode(const void *src, float *dst, int64_t n_elems, const codec_factors *factors, unsigned long long *n_unusual,
+cudaError_t launch_decode(const void *src, float *dst, int64_t n_elems, const codec_factors *factors, unsigned long long *n_nonfinite,
                           cudaStream_t stream)
 {
     const int64_t per_grid_block = DECODE_THREADS * DECODE_EACH;
-    k_decode<D><<<blocks_of(n_elems, per_grid_block), DECODE_THREADS, 0, stream>>>(src, dst, n_elems, *factors, n_unusual);
+    k_decode<D><<<blocks_of(n_elems, per_grid_block), DECODE_THREADS, 0, stream>>>(src, dst, n_elems, *factors, n_nonfinite);
     return cudaGetLastError();
 }
 

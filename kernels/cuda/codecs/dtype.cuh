@@ -348,7 +348,7 @@ template <> struct piece<APR_MXFP4> : unit_halves<16> {
         e = __ldg(block);
         qs = load_64_any(block + 1 + 8 * lane);
     }
-    /* From a tile's row, where exponents are separated from the codes, and low nibbles from high ones (kernels/cuda/flow_args.h). */
+    /* From a tile's row, where exponents are separated from the codes, and low nibbles from high ones (kernels/cuda/decode_gemv_args.h). */
     __device__ __forceinline__ void load_split(const uint8_t *exponent, const uint8_t *codes, int lane)
     {
         e = __ldg(exponent);

@@ -74,7 +74,7 @@ static __device__ __forceinline__ uint32_t fifth_bits(member m, const uint32_t *
 static __device__ float symmetric_codes(member m, float *x, float half, uint32_t *code)
 {
 #pragma unroll
-    for (int k = 0; k < EACH; k++) x[k] = apr_tame(x[k], APR_F16_MAX * half);
+    for (int k = 0; k < EACH; k++) x[k] = apr_clamp_finite(x[k], APR_F16_MAX * half);
     const float d = signed_extreme(m, x) / -half, id = inverse(d);
 #pragma unroll
     for (int k = 0; k < EACH; k++) code[k] = (uint32_t)apr_clamp(x[k] * id + (half + 0.5f), 0.0f, 2.0f * half - 1.0f);
@@ -99,7 +99,7 @@ static __device__ void affine_codes(member m, float *x, float steps, float *d, f
     float low = FLT_MAX, high = -FLT_MAX;
 #pragma unroll
     for (int k = 0; k < EACH; k++) {
-        x[k] = apr_tame(x[k], APR_F16_MAX * (steps - 1.0f));
+        x[k] = apr_clamp_finite(x[k], APR_F16_MAX * (steps - 1.0f));
         low = x[k] < low ? x[k] : low;
         high = x[k] > high ? x[k] : high;
     }
@@ -162,7 +162,7 @@ template <> inline __device__ void encode_block<APR_Q8_0>(member m, float *x, ap
     float amax = 0.0f;
 #pragma unroll
     for (int k = 0; k < EACH; k++) {
-        x[k] = apr_tame(x[k], APR_F16_MAX * 127.0f);
+        x[k] = apr_clamp_finite(x[k], APR_F16_MAX * 127.0f);
         amax = fmaxf(amax, fabsf(x[k]));
     }
     const float d = max8(m, amax) / 127.0f, id = inverse(d);
@@ -211,7 +211,7 @@ template <bool BY> static __device__ void encode_mxfp4(member m, float *x, const
     uint32_t amax_bits = 0, code[EACH];
 #pragma unroll
     for (int k = 0; k < EACH; k++) {
-        x[k] = apr_tame(x[k], FLT_MAX);
+        x[k] = apr_clamp_finite(x[k], FLT_MAX);
         amax_bits = max(amax_bits, apr_f32_bits(x[k]) & 0x7fffffff);
     }
     for (int step = 4; step > 0; step /= 2) amax_bits = max(amax_bits, __shfl_xor_sync(m.group, amax_bits, step));

@@ -187,7 +187,7 @@ static __global__ void __launch_bounds__(THREADS)
 #pragma unroll
     for (int k = 0; k < EACH; k++) {
         raw[k] = src[b * ELEMS + LANES * k + m.lane];
-        x[k] = apr_tame(raw[k], limit_of<D>());
+        x[k] = apr_clamp_finite(raw[k], limit_of<D>());
         w[k] = weigh(columns[LANES * k + m.lane]);
     }
     if constexpr (D == APR_MXFP4) {

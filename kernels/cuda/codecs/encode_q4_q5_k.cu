@@ -345,10 +345,10 @@ static __global__ void __launch_bounds__(THREADS)
     for (int k = 0; k < SUB_ELEMS / 4; k++) {
         const float4 v = values[k];
         const float limit = APR_F16_MAX * (float)MAX_SCALE * max_code;
-        x[4 * k] = apr_tame(v.x, limit);
-        x[4 * k + 1] = apr_tame(v.y, limit);
-        x[4 * k + 2] = apr_tame(v.z, limit);
-        x[4 * k + 3] = apr_tame(v.w, limit);
+        x[4 * k] = apr_clamp_finite(v.x, limit);
+        x[4 * k + 1] = apr_clamp_finite(v.y, limit);
+        x[4 * k + 2] = apr_clamp_finite(v.z, limit);
+        x[4 * k + 3] = apr_clamp_finite(v.w, limit);
     }
     const layout best = search_block<BY>(group, x, w, search);
     typename block_of<D>::type *const block = dst + b;

@@ -194,10 +194,10 @@ static __global__ void __launch_bounds__(THREADS)
 #pragma unroll
     for (int k = 0; k < SUB_ELEMS / 4; k++) {
         const float4 v = values[k];
-        x[4 * k] = apr_tame(v.x, limit);
-        x[4 * k + 1] = apr_tame(v.y, limit);
-        x[4 * k + 2] = apr_tame(v.z, limit);
-        x[4 * k + 3] = apr_tame(v.w, limit);
+        x[4 * k] = apr_clamp_finite(v.x, limit);
+        x[4 * k + 1] = apr_clamp_finite(v.y, limit);
+        x[4 * k + 2] = apr_clamp_finite(v.z, limit);
+        x[4 * k + 3] = apr_clamp_finite(v.w, limit);
     }
     const layout best = search_block<BY>(group, x, w);
     const float inverse = inverse_of(apr_f16_to_f32(best.d) * (float)best.scale);

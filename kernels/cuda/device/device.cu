@@ -51,13 +51,13 @@ apr_status apr_cuda_result(apr_cuda_device *device, cudaError_t error, const cha
     return apr_cuda_alive(device, err);
 }
 
-apr_status apr_cuda_enter(apr_cuda_device *device, apr_error *err)
+apr_status apr_cuda_make_current(apr_cuda_device *device, apr_error *err)
 {
     apr_cuda_count_write(device);
-    return apr_cuda_enter_to_read(device, err);
+    return apr_cuda_make_current_to_read(device, err);
 }
 
-apr_status apr_cuda_enter_to_read(apr_cuda_device *device, apr_error *err)
+apr_status apr_cuda_make_current_to_read(apr_cuda_device *device, apr_error *err)
 {
     int current = -1;
     APR_TRY(apr_cuda_alive(device, err));
@@ -65,7 +65,7 @@ apr_status apr_cuda_enter_to_read(apr_cuda_device *device, apr_error *err)
     return apr_cuda_result(device, cudaSetDevice(device->facts.ordinal), "selecting the CUDA device", err);
 }
 
-const char *apr_cuda_doing(apr_cuda_device *device)
+const char *apr_cuda_operation(apr_cuda_device *device)
 {
     apr_cuda_started *const s = &device->started;
     if (!s->is_operation) return s->words != NULL ? s->words : s->text;
@@ -86,7 +86,7 @@ void apr_cuda_begin(apr_cuda_device *device, const char *format, ...)
     device->started.words = NULL;
 }
 
-void apr_cuda_begin_words(apr_cuda_device *device, const char *words)
+void apr_cuda_begin_phase(apr_cuda_device *device, const char *words)
 {
     device->started.is_operation = false;
     device->started.words = words;
@@ -94,7 +94,7 @@ void apr_cuda_begin_words(apr_cuda_device *device, const char *words)
 
 apr_status apr_cuda_outcome(apr_cuda_device *device, cudaError_t error, apr_error *err)
 {
-    return error == cudaSuccess ? APR_OK : apr_cuda_result(device, error, apr_cuda_doing(device), err);
+    return error == cudaSuccess ? APR_OK : apr_cuda_result(device, error, apr_cuda_operation(device), err);
 }
 
 static apr_status count_devices(int *n, apr_error *err)
@@ -154,7 +154,7 @@ static void close_device(apr_cuda_device *device)
     /* every call of a lost context returns its error; the driver frees its memory when the process ends */
     if (!device->lost && cudaSetDevice(device->facts.ordinal) == cudaSuccess) {
         cudaStreamSynchronize(device->stream);
-        apr_cuda_forget_choices(device->choices);
+        apr_cuda_free_gemm_choices(device->choices);
         if (device->blas != NULL) cublasDestroy(device->blas);
         for (size_t i = 0; i < device->n_allocations; i++)
             if (device->allocations[i] != NULL) cudaFree(device->allocations[i]);
@@ -201,7 +201,7 @@ static bool is_lost(const apr_cuda_device *device) { return device->lost; }
 static apr_status memory(apr_cuda_device *device, uint64_t *free_bytes, uint64_t *total_bytes, apr_error *err)
 {
     size_t n_free = 0, n_total = 0;
-    apr_status status = apr_cuda_enter_to_read(device, err);
+    apr_status status = apr_cuda_make_current_to_read(device, err);
     if (status == APR_OK) status = apr_cuda_result(device, cudaMemGetInfo(&n_free, &n_total), "querying the free memory", err);
     *free_bytes = n_free;
     *total_bytes = n_total;
@@ -221,7 +221,7 @@ static apr_status pin(apr_cuda_device *device, uint64_t n_bytes, const char *wha
 {
     *p = NULL;
     if (n_bytes == 0) return APR_OK;
-    APR_TRY(apr_cuda_enter(device, err));
+    APR_TRY(apr_cuda_make_current(device, err));
     APR_TRY(grow_list(&device->pinned, device->n_pinned, err));
     const bool drill = ++device->n_asked == device->options.fail_allocation;
     const cudaError_t error = drill ? cudaErrorMemoryAllocation : cudaHostAlloc(p, n_bytes, cudaHostAllocDefault);
@@ -239,7 +239,7 @@ static apr_status allocate(apr_cuda_device *device, uint64_t n_bytes, const char
 {
     *p = NULL;
     if (n_bytes == 0) return APR_OK;
-    const apr_status status = apr_cuda_enter(device, err);
+    const apr_status status = apr_cuda_make_current(device, err);
     if (status != APR_OK) return status;
     APR_TRY(grow_list(&device->allocations, device->n_allocations, err));
     const bool drill = ++device->n_asked == device->options.fail_allocation;
@@ -282,13 +282,13 @@ static apr_status copy(apr_cuda_device *device, void *to, const void *from, uint
 {
     const bool writes = kind == cudaMemcpyHostToDevice;
     const char *const doing = writes ? "copying to the device" : "copying from the device";
-    apr_status status = (writes ? apr_cuda_enter : apr_cuda_enter_to_read)(device, err);
+    apr_status status = (writes ? apr_cuda_make_current : apr_cuda_make_current_to_read)(device, err);
     if (status != APR_OK || n_bytes == 0) return status;
     status = apr_cuda_result(device, cudaMemcpyAsync(to, from, n_bytes, kind, device->stream), doing, err);
     if (status != APR_OK) return status;
     const cudaError_t error = cudaStreamSynchronize(device->stream);
     if (error == cudaSuccess) return APR_OK;
-    const char *const last = apr_cuda_doing(device);
+    const char *const last = apr_cuda_operation(device);
     char after[640];
     snprintf(after, sizeof after, "%s, after %s", doing, last[0] != '\0' ? last : "no operation");
     return apr_cuda_result(device, error, after, err);
@@ -306,14 +306,14 @@ static apr_status download(apr_cuda_device *device, void *to, const void *from, 
 
 static apr_status send(apr_cuda_device *device, void *to, const void *pinned, uint64_t n_bytes, apr_error *err)
 {
-    APR_TRY(apr_cuda_enter(device, err));
+    APR_TRY(apr_cuda_make_current(device, err));
     const cudaError_t error = cudaMemcpyAsync(to, pinned, n_bytes, cudaMemcpyHostToDevice, device->stream);
     return apr_cuda_result(device, error, "sending to the device", err);
 }
 
 static apr_status receive(apr_cuda_device *device, void *pinned, const void *from, uint64_t n_bytes, apr_error *err)
 {
-    APR_TRY(apr_cuda_enter_to_read(device, err));
+    APR_TRY(apr_cuda_make_current_to_read(device, err));
     const cudaError_t error = cudaMemcpyAsync(pinned, from, n_bytes, cudaMemcpyDeviceToHost, device->stream);
     return apr_cuda_result(device, error, "receiving from the device", err);
 }
@@ -324,15 +324,15 @@ static apr_status receive(apr_cuda_device *device, void *pinned, const void *fro
 static apr_status transfer(apr_cuda_device *from_device, const void *from, apr_cuda_device *to_device, void *to, uint64_t n_bytes,
                            apr_error *err)
 {
-    APR_TRY(apr_cuda_enter(to_device, err));
+    APR_TRY(apr_cuda_make_current(to_device, err));
     const cudaError_t pending = cudaStreamSynchronize(to_device->stream); /* queued work that still reads the memory at `to` */
     if (pending != cudaSuccess) return apr_cuda_outcome(to_device, pending, err);
-    APR_TRY(apr_cuda_enter_to_read(from_device, err));
+    APR_TRY(apr_cuda_make_current_to_read(from_device, err));
     if (n_bytes == 0) return APR_OK;
     cudaError_t error = cudaMemcpyPeerAsync(to, to_device->facts.ordinal, from, from_device->facts.ordinal, n_bytes, from_device->stream);
     if (error == cudaSuccess) error = cudaStreamSynchronize(from_device->stream);
     if (error == cudaSuccess) return APR_OK;
-    const char *const last = apr_cuda_doing(from_device);
+    const char *const last = apr_cuda_operation(from_device);
     char doing[640];
     snprintf(doing, sizeof doing, "copying from GPU %d to GPU %d, after %s", from_device->facts.ordinal, to_device->facts.ordinal,
              last[0] != '\0' ? last : "no operation");
@@ -343,7 +343,7 @@ static apr_status set_mark(apr_cuda_device *device, int mark, apr_error *err)
 {
     cudaEvent_t *const event = &device->marks[mark];
     cudaError_t error = cudaSuccess;
-    APR_TRY(apr_cuda_enter_to_read(device, err));
+    APR_TRY(apr_cuda_make_current_to_read(device, err));
     if (*event == NULL) error = cudaEventCreateWithFlags(event, cudaEventDisableTiming | cudaEventBlockingSync);
     if (error == cudaSuccess) error = cudaEventRecord(*event, device->stream);
     return apr_cuda_result(device, error, "recording an event", err);
@@ -357,18 +357,18 @@ static void wait_mark(apr_cuda_device *device, int mark)
 
 static apr_status clear(apr_cuda_device *device, void *p, uint64_t n_bytes, apr_error *err)
 {
-    APR_TRY(apr_cuda_enter(device, err));
+    APR_TRY(apr_cuda_make_current(device, err));
     return apr_cuda_result(device, cudaMemsetAsync(p, 0, n_bytes, device->stream), "clearing memory", err);
 }
 
 static apr_status check(apr_cuda_device *device, const char *stage, apr_error *err)
 {
-    const apr_status status = apr_cuda_enter_to_read(device, err);
+    const apr_status status = apr_cuda_make_current_to_read(device, err);
     if (status != APR_OK) return status;
     const cudaError_t done = cudaStreamSynchronize(device->stream), pending = cudaGetLastError();
     const cudaError_t error = done != cudaSuccess ? done : pending;
     if (error == cudaSuccess) return APR_OK;
-    const char *const last = apr_cuda_doing(device);
+    const char *const last = apr_cuda_operation(device);
     char doing[640];
     snprintf(doing, sizeof doing, "%s, in or before %s", stage, last[0] != '\0' ? last : "the first operation");
     return apr_cuda_result(device, error, doing, err);
@@ -378,9 +378,9 @@ static void check_each(apr_cuda_device *device, bool on) { device->options.check
 
 /* Sets the division of a multiprocessor's memory between L1 cache and shared memory. A kernel that wants another division than the previous
  * one waits until that has finished. */
-static apr_status expect_streams(apr_cuda_device *device, bool on, apr_error *err)
+static apr_status expect_decode_gemv(apr_cuda_device *device, bool on, apr_error *err)
 {
-    APR_TRY(apr_cuda_enter(device, err));
+    APR_TRY(apr_cuda_make_current(device, err));
     return apr_cuda_result(device, cudaDeviceSetCacheConfig(on ? cudaFuncCachePreferShared : cudaFuncCachePreferNone),
                            "setting the shared memory carveout", err);
 }
@@ -388,7 +388,7 @@ static apr_status expect_streams(apr_cuda_device *device, bool on, apr_error *er
 static void use_fp8(apr_cuda_device *device, bool on) { device->fp8 = on; }
 static void use_tiles(apr_cuda_device *device, bool on) { device->tiles = on; }
 static void use_exact(apr_cuda_device *device, bool on) { device->exact = on; }
-static void use_alike(apr_cuda_device *device, bool on) { device->batch_invariant = on; }
+static void use_batch_invariant(apr_cuda_device *device, bool on) { device->batch_invariant = on; }
 
 #ifndef APR_CUDA_ARCHITECTURES
 #define APR_CUDA_ARCHITECTURES ""
@@ -430,28 +430,28 @@ extern "C" __attribute__((visibility("default"))) const apr_cuda_api *apr_cuda_p
         .decode_f16 = apr_cuda_decode_f16,
         .use_tiles = use_tiles,
         .use_exact = use_exact,
-        .use_alike = use_alike,
+        .use_batch_invariant = use_batch_invariant,
         .use_fp8 = use_fp8,
         .backend = &apr_cuda_backend,
         .run = apr_cuda_run,
-        .streams = apr_cuda_streams,
-        .expect_streams = expect_streams,
-        .to_items = apr_cuda_put_in_items,
-        .flow = apr_cuda_run_flow,
-        .flow_inputs = apr_cuda_run_flow_inputs,
+        .streams = apr_cuda_has_decode_gemv,
+        .expect_decode_gemv = expect_decode_gemv,
+        .to_tiles = apr_cuda_run_to_tiles,
+        .flow = apr_cuda_run_decode_gemv,
+        .decode_gemv_inputs = apr_cuda_run_decode_gemv_inputs,
         .experts = apr_cuda_run_experts,
-        .turn = apr_cuda_run_turn,
-        .attend_to_planes = apr_cuda_run_attend_to_planes,
+        .turn = apr_cuda_run_qkv_epilogue,
+        .attend_to_i16 = apr_cuda_run_attend_to_i16,
         .prompt = apr_cuda_run_prompt,
-        .takes_rows = apr_cuda_takes_rows,
+        .has_rows = apr_cuda_has_rows,
         .rows = apr_cuda_run_rows,
         .rows_inputs = apr_cuda_run_rows_inputs,
-        .find_best = apr_cuda_find_best,
-        .find_bests = apr_cuda_find_bests,
+        .topk = apr_cuda_topk,
+        .topk_rows = apr_cuda_topk_rows,
         .record = apr_cuda_record,
         .end_record = apr_cuda_end_record,
         .replay = apr_cuda_replay,
-        .forget = apr_cuda_forget,
+        .forget = apr_cuda_free_graph,
         .check = check,
         .check_each = check_each,
         .probe = apr_cuda_run_probe,

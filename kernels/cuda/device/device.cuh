@@ -22,15 +22,15 @@ typedef struct apr_cuda_started {
 struct apr_cuda_choices;
 
 /* FP16 inputs in a workspace, for products that share them: written by the previous product, or by the operation that made the inputs. They
- * are valid for the next call only. gemm.cu manages them (apr_cuda_leave_halved, apr_cuda_has_halved). */
-typedef struct apr_cuda_halved {
+ * are valid for the next call only. gemm.cu manages them (apr_cuda_keep_inputs, apr_cuda_has_kept_inputs). */
+typedef struct apr_cuda_kept_inputs {
     const float *x;
     void *work;
     int64_t n_tokens, n_in;
     bool shares_scale; /* one power of two for all tokens if that loses nothing */
     bool fragments;    /* as fragments of the small GEMM (ops/abreast.cuh) */
-    int layout;        /* of the fragments: apr_abreast_form */
-} apr_cuda_halved;
+    int layout;        /* of the fragments: apr_small_gemm_layout */
+} apr_cuda_kept_inputs;
 
 struct apr_cuda_device {
     apr_cuda_options options;
@@ -39,9 +39,9 @@ struct apr_cuda_device {
     cublasHandle_t blas; /* NULL before start_blas */
     void *workspace;
     uint64_t workspace_bytes;
-    struct apr_cuda_choices *choices; /* algorithm choices of cuBLASLt (products.cu), NULL before the first product */
+    struct apr_cuda_choices *choices; /* algorithm choices of cuBLASLt (blaslt.cu), NULL before the first product */
     uint64_t n_writes;                /* calls so far, including this one, that may have written to device memory */
-    apr_cuda_halved kept_inputs;
+    apr_cuda_kept_inputs kept_inputs;
     uint64_t kept_for;  /* the value of n_writes in the call that may use them */
     void **allocations; /* [n_allocations], NULL where released */
     size_t n_allocations;
@@ -53,7 +53,7 @@ struct apr_cuda_device {
     bool recording;       /* see record */
     bool tiles;           /* see use_tiles */
     bool exact;           /* see use_exact */
-    bool batch_invariant; /* see use_alike */
+    bool batch_invariant; /* see use_batch_invariant */
     bool fp8;             /* see use_fp8 */
     bool refuses;         /* tests: every cuBLAS product is refused */
     bool lost;            /* a sticky error: the device is unusable */
@@ -69,28 +69,28 @@ apr_status apr_cuda_result(apr_cuda_device *device, cudaError_t error, const cha
 /* The same, with what was started last as `doing`. */
 apr_status apr_cuda_outcome(apr_cuda_device *device, cudaError_t error, apr_error *err);
 /* What was started last, as text; "" if nothing was. */
-const char *apr_cuda_doing(apr_cuda_device *device);
+const char *apr_cuda_operation(apr_cuda_device *device);
 /* Describes what is started now, if it is not an operation. */
 __attribute__((format(printf, 2, 3))) void apr_cuda_begin(apr_cuda_device *device, const char *format, ...);
 /* The same for a static string: only the pointer is kept. */
-void apr_cuda_begin_words(apr_cuda_device *device, const char *words);
+void apr_cuda_begin_phase(apr_cuda_device *device, const char *words);
 /* APR_OK, or the error message of a lost device again. */
 apr_status apr_cuda_alive(const apr_cuda_device *device, apr_error *err);
 /* Device memory may be written from here on: what an earlier call left there is no longer valid. */
 static inline void apr_cuda_count_write(apr_cuda_device *device) { device->n_writes++; }
 
 /* Every function of the table calls this first. Returns the error of a lost device, or makes the device current. Counts as a write. */
-apr_status apr_cuda_enter(apr_cuda_device *device, apr_error *err);
+apr_status apr_cuda_make_current(apr_cuda_device *device, apr_error *err);
 /* The same for a function that writes nothing to device memory, or nothing that operations read. */
-apr_status apr_cuda_enter_to_read(apr_cuda_device *device, apr_error *err);
+apr_status apr_cuda_make_current_to_read(apr_cuda_device *device, apr_error *err);
 
 /* gemm.cu */
 apr_status apr_cuda_linear(apr_cuda_device *device, const apr_linear_args *args, apr_error *err);
 apr_status apr_cuda_glu(apr_cuda_device *device, const apr_glu_args *args, apr_error *err);
 /* heads.cu: a matrix per head */
 apr_status apr_cuda_linear_heads(apr_cuda_device *device, const apr_linear_args *args, apr_error *err);
-/* products.cu: frees the device's algorithm choices; NULL is fine */
-void apr_cuda_forget_choices(struct apr_cuda_choices *choices);
+/* blaslt.cu: frees the device's algorithm choices; NULL is fine */
+void apr_cuda_free_gemm_choices(struct apr_cuda_choices *choices);
 /* fp8.cu; done: false if another kernel must compute the product */
 apr_status apr_cuda_linear_fp8(apr_cuda_device *device, const apr_linear_args *args, bool *done, apr_error *err);
 apr_status apr_cuda_start_blas(apr_cuda_device *device, void *workspace, uint64_t n_bytes, int *version, apr_error *err);
@@ -102,14 +102,14 @@ bool apr_cuda_takes(apr_dtype dtype);
 bool apr_cuda_takes_packing(const struct apr_packing *packing, apr_dtype dtype);
 apr_status apr_cuda_run(apr_cuda_device *device, apr_op_kind kind, const apr_op_args *args, apr_error *err);
 
-/* best.cu */
-apr_status apr_cuda_find_best(apr_cuda_device *device, const float *logits, int64_t n, int n_wanted, float temperature, void *work,
-                              apr_cuda_found *found, apr_error *err);
-apr_status apr_cuda_find_bests(apr_cuda_device *device, const float *logits, int64_t n, int64_t n_rows, const apr_best *requests,
-                               void *work, uint64_t n_bytes, apr_cuda_found *found, apr_error *err);
+/* topk.cu */
+apr_status apr_cuda_topk(apr_cuda_device *device, const float *logits, int64_t n, int n_wanted, float temperature, void *work,
+                              apr_cuda_topk_result *found, apr_error *err);
+apr_status apr_cuda_topk_rows(apr_cuda_device *device, const float *logits, int64_t n, int64_t n_rows, const apr_topk *requests,
+                               void *work, uint64_t n_bytes, apr_cuda_topk_result *found, apr_error *err);
 
 /* rows_run.cu */
-bool apr_cuda_takes_rows(const apr_cuda_device *device, const apr_tensor *weight, int64_t n_out, int64_t n_in, int64_t widest,
+bool apr_cuda_has_rows(const apr_cuda_device *device, const apr_tensor *weight, int64_t n_out, int64_t n_in, int64_t widest,
                          const apr_workspace *work);
 apr_status apr_cuda_run_rows(apr_cuda_device *device, const apr_rows_args *args, apr_error *err);
 apr_status apr_cuda_run_rows_inputs(apr_cuda_device *device, const apr_rows_inputs *args, apr_error *err);
@@ -118,17 +118,17 @@ apr_status apr_cuda_run_rows_inputs(apr_cuda_device *device, const apr_rows_inpu
 apr_status apr_cuda_record(apr_cuda_device *device, apr_error *err);
 apr_status apr_cuda_end_record(apr_cuda_device *device, apr_cuda_graph **graph, apr_error *err);
 apr_status apr_cuda_replay(apr_cuda_graph *graph, apr_error *err);
-void apr_cuda_forget(apr_cuda_graph *graph);
+void apr_cuda_free_graph(apr_cuda_graph *graph);
 
-/* flow_run.cu */
-bool apr_cuda_streams(const apr_cuda_device *device, apr_dtype dtype, int64_t n_out, int64_t n_in);
-apr_status apr_cuda_put_in_items(apr_cuda_device *device, apr_dtype dtype, void *to, const void *rows, int64_t n_rows, int64_t n_in,
+/* decode_gemv_run.cu */
+bool apr_cuda_has_decode_gemv(const apr_cuda_device *device, apr_dtype dtype, int64_t n_out, int64_t n_in);
+apr_status apr_cuda_run_to_tiles(apr_cuda_device *device, apr_dtype dtype, void *to, const void *rows, int64_t n_rows, int64_t n_in,
                                  apr_error *err);
-apr_status apr_cuda_run_flow(apr_cuda_device *device, const apr_flow_args *args, apr_error *err);
-apr_status apr_cuda_run_flow_inputs(apr_cuda_device *device, const apr_flow_inputs *args, apr_error *err);
-apr_status apr_cuda_run_experts(apr_cuda_device *device, const apr_experts_args *args, const apr_flow_args *gemv, apr_error *err);
-apr_status apr_cuda_run_turn(apr_cuda_device *device, const apr_turn_args *args, apr_error *err);
-apr_status apr_cuda_run_attend_to_planes(apr_cuda_device *device, const apr_turn_args *qkv, const apr_attend_args *args, uint8_t *planes,
+apr_status apr_cuda_run_decode_gemv(apr_cuda_device *device, const apr_decode_gemv_args *args, apr_error *err);
+apr_status apr_cuda_run_decode_gemv_inputs(apr_cuda_device *device, const apr_decode_gemv_inputs *args, apr_error *err);
+apr_status apr_cuda_run_experts(apr_cuda_device *device, const apr_experts_args *args, const apr_decode_gemv_args *gemv, apr_error *err);
+apr_status apr_cuda_run_qkv_epilogue(apr_cuda_device *device, const apr_qkv_epilogue_args *args, apr_error *err);
+apr_status apr_cuda_run_attend_to_i16(apr_cuda_device *device, const apr_qkv_epilogue_args *qkv, const apr_attend_args *args, uint8_t *planes,
                                          apr_error *err);
 
 /* prompt.cu */

@@ -123,18 +123,18 @@ static apr_status probe_with(apr_cuda_device *device, apr_cuda_probe which, prob
     if (status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_ARCH_MISMATCH)
         return apr_fail(err, APR_E_UNSUPPORTED, "%s: cuBLASLt has no algorithm for it on %s", names[which], device->facts.name);
     if (status != CUBLAS_STATUS_SUCCESS)
-        return apr_fail(err, APR_E_DEVICE, "%s: cuBLASLt error: %s", apr_cuda_doing(device), cublasGetStatusString(status));
+        return apr_fail(err, APR_E_DEVICE, "%s: cuBLASLt error: %s", apr_cuda_operation(device), cublasGetStatusString(status));
     error = cudaMemcpy(b->host + b->c_at, b->device + b->c_at, N_ELEMS * sizeof(float), cudaMemcpyDeviceToHost);
     if (error != cudaSuccess) return apr_cuda_outcome(device, error, err);
     if (is_right((const float *)(b->host + b->c_at))) return APR_OK;
-    return apr_fail(err, APR_E_NO, "%s: the product is wrong", apr_cuda_doing(device));
+    return apr_fail(err, APR_E_NO, "%s: the product is wrong", apr_cuda_operation(device));
 }
 
 apr_status apr_cuda_run_probe(apr_cuda_device *device, apr_cuda_probe which, apr_error *err)
 {
     probe_buffers b;
 
-    APR_TRY(apr_cuda_enter(device, err));
+    APR_TRY(apr_cuda_make_current(device, err));
     if (which >= APR_CUDA_PROBE_COUNT) return apr_fail(err, APR_E_USAGE, "unknown probe %d", (int)which);
     b.matrix_bytes = (size_t)N_ELEMS * cases[which].elem_bytes;
     b.c_at = 2 * b.matrix_bytes;
@@ -195,7 +195,7 @@ apr_status apr_cuda_measure_bandwidth(apr_cuda_device *device, double *read, dou
     double seconds[2];
 
     *read = *upload = 0.0;
-    APR_TRY(apr_cuda_enter(device, err));
+    APR_TRY(apr_cuda_make_current(device, err));
     apr_cuda_begin(device, "measuring the bandwidth");
     cudaError_t e = cudaMalloc(&data, n_read);
     if (e == cudaSuccess) e = cudaMemsetAsync(data, 0, n_read, device->stream);

@@ -41,7 +41,7 @@ template <int TRIALS> static __device__ __forceinline__ nudged make_nudged(const
 
 /* One sub-block of SUB columns from column `at` on. Returns the decrease of the lane's error. */
 template <int SUB, int TRIALS, bool E2M1>
-static __device__ __forceinline__ float descend_sub_block(const apr_cuda_lanes &r, const float *__restrict__ h, int64_t n, int64_t row,
+static __device__ __forceinline__ float descend_sub_block(const apr_cuda_feedback_rows &r, const float *__restrict__ h, int64_t n, int64_t row,
                                                           int64_t at, float g)
 {
     const int lane = (int)threadIdx.x % 32;
@@ -98,7 +98,7 @@ static __device__ __forceinline__ float descend_sub_block(const apr_cuda_lanes &
 
 template <int SUB, int TRIALS, bool E2M1>
 static __global__ void __launch_bounds__(32 * WARPS, 2)
-    k_descend(apr_cuda_lanes r, const float *__restrict__ h, int64_t n, int64_t first, int width)
+    k_descend(apr_cuda_feedback_rows r, const float *__restrict__ h, int64_t n, int64_t first, int width)
 {
     __shared__ float panels[WARPS][PANEL];
     const int64_t row = (int64_t)blockIdx.x * WARPS + threadIdx.x / 32;
@@ -114,7 +114,7 @@ static __global__ void __launch_bounds__(32 * WARPS, 2)
     }
 }
 
-typedef void (*descend_fn)(apr_cuda_lanes r, const float *h, int64_t n, int64_t first, int width);
+typedef void (*descend_fn)(apr_cuda_feedback_rows r, const float *h, int64_t n, int64_t first, int width);
 
 /* The kernel of a type; without rescale no other scales are tried. */
 static descend_fn kernel_of(const apr_cuda_grid *grid, bool rescale)
@@ -127,11 +127,11 @@ static descend_fn kernel_of(const apr_cuda_grid *grid, bool rescale)
     return has_mins ? k_descend<32, MAX_TRIALS, false> : k_descend<32, 3, false>;
 }
 
-apr_status apr_cuda_lane_descend(apr_cuda_solver *s, const apr_cuda_lanes *r, bool rescale, apr_error *err)
+apr_status apr_cuda_row_descend(apr_cuda_solver *s, const apr_cuda_feedback_rows *r, bool rescale, apr_error *err)
 {
     const int64_t n = r->factors->n;
     const descend_fn kernel = kernel_of(&r->grid, rescale);
-    APR_TRY(apr_cuda_enter(s->device, err));
+    APR_TRY(apr_cuda_make_current(s->device, err));
     apr_cuda_begin(s->device, "descent of %lld rows of %lld", (long long)r->n_rows, (long long)n);
     for (int64_t first = 0; first < n; first += PANEL) {
         const int64_t width = n - first < PANEL ? n - first : (int64_t)PANEL;

@@ -88,7 +88,7 @@ apr_status apr_cuda_factorise(apr_cuda_solver *s, const apr_cuda_factors *f, dou
     bool was_used;
 
     *done = false;
-    APR_TRY(apr_cuda_enter(s->device, err));
+    APR_TRY(apr_cuda_make_current(s->device, err));
     apr_cuda_begin(s->device, "the factors of a layer of %lld inputs", (long long)f->n);
     APR_TRY(apr_cuda_outcome(s->device, cudaMemsetAsync(s->info, 0, sizeof *s->info, s->device->stream), err));
     k_reverse<<<grid, THREADS, 0, s->device->stream>>>(f->h, f->order, f->n, scale, damping, l);
@@ -129,7 +129,7 @@ apr_status apr_cuda_finish_factors(apr_cuda_solver *s, const apr_cuda_factors *f
 {
     const dim3 grid(blocks_of(f->n, THREADS), (unsigned)f->n);
 
-    APR_TRY(apr_cuda_enter(s->device, err));
+    APR_TRY(apr_cuda_make_current(s->device, err));
     apr_cuda_begin(s->device, "the factors of a layer of %lld inputs", (long long)f->n);
     k_pull<<<grid, THREADS, 0, s->device->stream>>>(l, f->n, f->pull);
     k_damp<<<grid, THREADS, 0, s->device->stream>>>(f->h, f->n, scale, damping, f->diagonal);

@@ -30,15 +30,15 @@ apr_status apr_cuda_factorise(apr_cuda_solver *solver, const apr_cuda_factors *f
 apr_status apr_cuda_finish_factors(apr_cuda_solver *solver, const apr_cuda_factors *factors, double scale, double damping, const double *l,
                                    apr_error *err);
 /* panels.cu */
-apr_status apr_cuda_start_lanes(apr_cuda_solver *solver, apr_dtype dtype, const apr_cuda_lanes *lanes, void *blocks, apr_error *err);
-apr_status apr_cuda_lane_errors(apr_cuda_solver *solver, const apr_cuda_lanes *lanes, apr_error *err);
-apr_status apr_cuda_lane_objective(apr_cuda_solver *solver, const apr_cuda_lanes *lanes, apr_error *err);
-apr_status apr_cuda_lane_round(apr_cuda_solver *solver, const apr_cuda_lanes *lanes, apr_error *err);
+apr_status apr_cuda_start_rows(apr_cuda_solver *solver, apr_dtype dtype, const apr_cuda_feedback_rows *lanes, void *blocks, apr_error *err);
+apr_status apr_cuda_row_errors(apr_cuda_solver *solver, const apr_cuda_feedback_rows *lanes, apr_error *err);
+apr_status apr_cuda_row_objective(apr_cuda_solver *solver, const apr_cuda_feedback_rows *lanes, apr_error *err);
+apr_status apr_cuda_row_round(apr_cuda_solver *solver, const apr_cuda_feedback_rows *lanes, apr_error *err);
 /* panel = E H[:, first .. first + width) */
-apr_status apr_cuda_panel_of_errors(apr_cuda_solver *solver, const apr_cuda_lanes *lanes, int64_t first, int64_t width, apr_error *err);
+apr_status apr_cuda_panel_of_errors(apr_cuda_solver *solver, const apr_cuda_feedback_rows *lanes, int64_t first, int64_t width, apr_error *err);
 /* descend.cu, refit.cu */
-apr_status apr_cuda_lane_descend(apr_cuda_solver *solver, const apr_cuda_lanes *lanes, bool rescale, apr_error *err);
-apr_status apr_cuda_lane_refit(apr_cuda_solver *solver, const apr_cuda_lanes *lanes, apr_error *err);
+apr_status apr_cuda_row_descend(apr_cuda_solver *solver, const apr_cuda_feedback_rows *lanes, bool rescale, apr_error *err);
+apr_status apr_cuda_row_refit(apr_cuda_solver *solver, const apr_cuda_feedback_rows *lanes, apr_error *err);
 
 /* --- a grid: without contraction to FMA, so that values are those of a decoder --- */
 

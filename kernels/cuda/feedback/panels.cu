@@ -7,7 +7,7 @@
 enum { THREADS = 256, PANEL = FEEDBACK_PANEL, WARPS = FEEDBACK_WARPS, EACH = PANEL / 32 };
 
 /* panel[row][c] = sum over j < k: x[row][j] * b[..]; b to cuBLAS as stored (OP_N) or transposed (OP_T) */
-static apr_status multiply(apr_cuda_solver *s, const apr_cuda_lanes *r, const float *x, const float *b, bool transposed, int64_t width,
+static apr_status multiply(apr_cuda_solver *s, const apr_cuda_feedback_rows *r, const float *x, const float *b, bool transposed, int64_t width,
                            int64_t k, apr_error *err)
 {
     const float one = 1.0f, zero = 0.0f;
@@ -18,7 +18,7 @@ static apr_status multiply(apr_cuda_solver *s, const apr_cuda_lanes *r, const fl
                          "multiplying the errors of rows", err);
 }
 
-apr_status apr_cuda_panel_of_errors(apr_cuda_solver *s, const apr_cuda_lanes *r, int64_t first, int64_t width, apr_error *err)
+apr_status apr_cuda_panel_of_errors(apr_cuda_solver *s, const apr_cuda_feedback_rows *r, int64_t first, int64_t width, apr_error *err)
 {
     const int64_t n = r->factors->n;
     return multiply(s, r, r->error, r->factors->h + first * n, true, width, n, err);
@@ -26,12 +26,12 @@ apr_status apr_cuda_panel_of_errors(apr_cuda_solver *s, const apr_cuda_lanes *r,
 
 /* ---- the start ---- */
 
-apr_status apr_cuda_start_lanes(apr_cuda_solver *s, apr_dtype dtype, const apr_cuda_lanes *r, void *blocks, apr_error *err)
+apr_status apr_cuda_start_rows(apr_cuda_solver *s, apr_dtype dtype, const apr_cuda_feedback_rows *r, void *blocks, apr_error *err)
 {
     const int64_t n = r->factors->n, n_elems = r->n_rows * n;
     const codec_importance importance = {r->factors->diagonal, n, n_elems, 0};
 
-    APR_TRY(apr_cuda_enter(s->device, err));
+    APR_TRY(apr_cuda_make_current(s->device, err));
     apr_cuda_begin(s->device, "encoding %lld rows of %lld to %s", (long long)r->n_rows, (long long)n, apr_dtypes[dtype].name);
     if (apr_cuda_encoder_by_of(dtype) != nullptr)
         return apr_cuda_outcome(s->device, apr_cuda_encoder_by_of(dtype)(r->weight, &importance, blocks, n_elems, s->device->stream), err);
@@ -40,7 +40,7 @@ apr_status apr_cuda_start_lanes(apr_cuda_solver *s, apr_dtype dtype, const apr_c
     return apr_cuda_outcome(s->device, apr_cuda_encoder_of(dtype)(r->weight, blocks, n_elems, s->device->stream), err);
 }
 
-static __global__ void __launch_bounds__(THREADS) k_errors(apr_cuda_lanes r, int64_t n)
+static __global__ void __launch_bounds__(THREADS) k_errors(apr_cuda_feedback_rows r, int64_t n)
 {
     const int64_t row = blockIdx.y, column = (int64_t)blockIdx.x * THREADS + threadIdx.x;
     if (column >= n) return;
@@ -49,10 +49,10 @@ static __global__ void __launch_bounds__(THREADS) k_errors(apr_cuda_lanes r, int
     r.error[row * n + column] = r.weight[row * n + column] - value_of(s, (float)r.code[row * n + column]);
 }
 
-apr_status apr_cuda_lane_errors(apr_cuda_solver *s, const apr_cuda_lanes *r, apr_error *err)
+apr_status apr_cuda_row_errors(apr_cuda_solver *s, const apr_cuda_feedback_rows *r, apr_error *err)
 {
     const int64_t n = r->factors->n;
-    APR_TRY(apr_cuda_enter(s->device, err));
+    APR_TRY(apr_cuda_make_current(s->device, err));
     apr_cuda_begin(s->device, "errors of %lld rows of %lld", (long long)r->n_rows, (long long)n);
     k_errors<<<dim3(blocks_of(n, THREADS), (unsigned)r->n_rows), THREADS, 0, s->device->stream>>>(*r, n);
     return apr_cuda_outcome(s->device, cudaGetLastError(), err);
@@ -60,7 +60,7 @@ apr_status apr_cuda_lane_errors(apr_cuda_solver *s, const apr_cuda_lanes *r, apr
 
 /* ---- the objective ---- */
 
-static __global__ void __launch_bounds__(32 * WARPS) k_objective(apr_cuda_lanes r, int64_t n, int64_t first, int width)
+static __global__ void __launch_bounds__(32 * WARPS) k_objective(apr_cuda_feedback_rows r, int64_t n, int64_t first, int width)
 {
     const int64_t row = (int64_t)blockIdx.x * WARPS + threadIdx.x / 32;
     const int lane = (int)threadIdx.x % 32;
@@ -72,10 +72,10 @@ static __global__ void __launch_bounds__(32 * WARPS) k_objective(apr_cuda_lanes 
     if (lane == 0) r.objective[row] = (first == 0 ? 0.0 : r.objective[row]) + sum;
 }
 
-apr_status apr_cuda_lane_objective(apr_cuda_solver *s, const apr_cuda_lanes *r, apr_error *err)
+apr_status apr_cuda_row_objective(apr_cuda_solver *s, const apr_cuda_feedback_rows *r, apr_error *err)
 {
     const int64_t n = r->factors->n;
-    APR_TRY(apr_cuda_enter(s->device, err));
+    APR_TRY(apr_cuda_make_current(s->device, err));
     apr_cuda_begin(s->device, "the objective of %lld rows of %lld", (long long)r->n_rows, (long long)n);
     for (int64_t first = 0; first < n; first += PANEL) {
         const int64_t width = n - first < PANEL ? n - first : (int64_t)PANEL;
@@ -92,7 +92,7 @@ apr_status apr_cuda_lane_objective(apr_cuda_solver *s, const apr_cuda_lanes *r, 
  * broadcasts the error, and all lanes add that to the targets of later columns. */
 template <bool E2M1>
 static __global__ void __launch_bounds__(32 * WARPS, 2) /* else 7.5, with 1,024 threads, gets 64 registers, and spills */
-    k_round(apr_cuda_lanes r, const float *__restrict__ pull, const int32_t *__restrict__ order, int64_t n, int64_t first, int width)
+    k_round(apr_cuda_feedback_rows r, const float *__restrict__ pull, const int32_t *__restrict__ order, int64_t n, int64_t first, int width)
 {
     const int64_t row = (int64_t)blockIdx.x * WARPS + threadIdx.x / 32, n_subs = n / r.grid.sub_elems, n_blocks = n / r.grid.elems;
     const int lane = (int)threadIdx.x % 32;
@@ -124,20 +124,20 @@ static __global__ void __launch_bounds__(32 * WARPS, 2) /* else 7.5, with 1,024 
         }
         r.code[row * n + column] = (int8_t)code;
         r.error[row * n + column] = error;
-        r.ordered[row * n + first + 32 * i + lane] = error;
+        r.gathered[row * n + first + 32 * i + lane] = error;
     }
 }
 
-apr_status apr_cuda_lane_round(apr_cuda_solver *s, const apr_cuda_lanes *r, apr_error *err)
+apr_status apr_cuda_row_round(apr_cuda_solver *s, const apr_cuda_feedback_rows *r, apr_error *err)
 {
     const apr_cuda_factors *const f = r->factors;
     const int64_t n = f->n;
-    APR_TRY(apr_cuda_enter(s->device, err));
+    APR_TRY(apr_cuda_make_current(s->device, err));
     apr_cuda_begin(s->device, "rounding %lld rows of %lld with feedback", (long long)r->n_rows, (long long)n);
     for (int64_t first = 0; first < n; first += PANEL) {
         const int64_t width = n - first < PANEL ? n - first : (int64_t)PANEL;
         const unsigned blocks = blocks_of_rows(r->n_rows);
-        if (first > 0) APR_TRY(multiply(s, r, r->ordered, f->pull + first, false, width, first, err));
+        if (first > 0) APR_TRY(multiply(s, r, r->gathered, f->pull + first, false, width, first, err));
         if (r->grid.is_e2m1) k_round<true><<<blocks, 32 * WARPS, 0, s->device->stream>>>(*r, f->pull, f->order, n, first, (int)width);
         else k_round<false><<<blocks, 32 * WARPS, 0, s->device->stream>>>(*r, f->pull, f->order, n, first, (int)width);
         APR_TRY(apr_cuda_outcome(s->device, cudaGetLastError(), err));

@@ -73,7 +73,7 @@ template <int ELEMS> static __device__ fit_sums sum_fit(const fit_memory *m, con
 
 template <int ELEMS>
 static __global__ void __launch_bounds__(32 * WARPS, 2)
-    k_refit(apr_cuda_lanes r, const float *__restrict__ h, int64_t n, int64_t first, int width)
+    k_refit(apr_cuda_feedback_rows r, const float *__restrict__ h, int64_t n, int64_t first, int width)
 {
     __shared__ fit_memory memories[WARPS];
     const int64_t row = (int64_t)blockIdx.x * WARPS + threadIdx.x / 32;
@@ -108,11 +108,11 @@ static __global__ void __launch_bounds__(32 * WARPS, 2)
     }
 }
 
-apr_status apr_cuda_lane_refit(apr_cuda_solver *s, const apr_cuda_lanes *r, apr_error *err)
+apr_status apr_cuda_row_refit(apr_cuda_solver *s, const apr_cuda_feedback_rows *r, apr_error *err)
 {
     const int64_t n = r->factors->n;
     if (r->grid.steps == GRID_EXPONENT) return APR_OK;
-    APR_TRY(apr_cuda_enter(s->device, err));
+    APR_TRY(apr_cuda_make_current(s->device, err));
     apr_cuda_begin(s->device, "refitting the scales of %lld rows of %lld", (long long)r->n_rows, (long long)n);
     for (int64_t first = 0; first < n; first += PANEL) {
         const int64_t width = n - first < PANEL ? n - first : (int64_t)PANEL;

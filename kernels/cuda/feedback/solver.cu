@@ -61,7 +61,7 @@ static apr_status open_solver(apr_cuda_device *device, void *workspace, uint64_t
                               apr_error *err)
 {
     *solver = NULL;
-    APR_TRY(apr_cuda_enter(device, err));
+    APR_TRY(apr_cuda_make_current(device, err));
     apr_cuda_solver *const s = (apr_cuda_solver *)calloc(1, sizeof *s);
     if (s == NULL) return apr_no_memory(err, "handles of the device's libraries");
     s->device = device;
@@ -82,8 +82,8 @@ static apr_status open_solver(apr_cuda_device *device, void *workspace, uint64_t
 static apr_status add(apr_cuda_solver *s, float *sums, int64_t n, const float *x, int64_t n_tokens, apr_error *err)
 {
     const float one = 1.0f;
-    APR_TRY(apr_cuda_enter_to_read(s->device, err)); /* a read: kept inputs are not in these buffers */
-    apr_cuda_begin_words(s->device, "sums of a layer's inputs");
+    APR_TRY(apr_cuda_make_current_to_read(s->device, err)); /* a read: kept inputs are not in these buffers */
+    apr_cuda_begin_phase(s->device, "sums of a layer's inputs");
     return feedback_blas(cublasGemmEx(s->blas, CUBLAS_OP_N, CUBLAS_OP_T, (int)n, (int)n, (int)n_tokens, &one, x, CUDA_R_32F, (int)n, x,
                                       CUDA_R_32F, (int)n, &one, sums, CUDA_R_32F, (int)n, CUBLAS_COMPUTE_32F_FAST_TF32,
                                       CUBLAS_GEMM_DEFAULT),
@@ -99,8 +99,8 @@ static __global__ void __launch_bounds__(THREADS) k_merge(float *__restrict__ h,
 static apr_status merge(apr_cuda_solver *s, float *h, const float *sums, int64_t n, bool first, apr_error *err)
 {
     const int64_t n_all = n * n;
-    APR_TRY(apr_cuda_enter(s->device, err));
-    apr_cuda_begin_words(s->device, "merging the sums of a layer's inputs");
+    APR_TRY(apr_cuda_make_current(s->device, err));
+    apr_cuda_begin_phase(s->device, "merging the sums of a layer's inputs");
     if (first)
         return apr_cuda_outcome(s->device, cudaMemcpyAsync(h, sums, (size_t)n_all * sizeof *h, cudaMemcpyDeviceToDevice, s->device->stream),
                                 err);
@@ -116,8 +116,8 @@ static __global__ void __launch_bounds__(THREADS) k_diagonal(const float *h, int
 
 static apr_status diagonal(apr_cuda_solver *s, const float *h, int64_t n, float *diagonal, apr_error *err)
 {
-    APR_TRY(apr_cuda_enter(s->device, err));
-    apr_cuda_begin_words(s->device, "reading the diagonal of a Hessian");
+    APR_TRY(apr_cuda_make_current(s->device, err));
+    apr_cuda_begin_phase(s->device, "reading the diagonal of a Hessian");
     k_diagonal<<<blocks_of(n, THREADS), THREADS, 0, s->device->stream>>>(h, n, diagonal);
     return apr_cuda_outcome(s->device, cudaGetLastError(), err);
 }
@@ -130,10 +130,10 @@ const apr_cuda_feedback apr_cuda_feedback_table = {
     .diagonal = diagonal,
     .factorise = apr_cuda_factorise,
     .finish = apr_cuda_finish_factors,
-    .start = apr_cuda_start_lanes,
-    .errors = apr_cuda_lane_errors,
-    .round = apr_cuda_lane_round,
-    .descend = apr_cuda_lane_descend,
-    .refit = apr_cuda_lane_refit,
-    .objective = apr_cuda_lane_objective,
+    .start = apr_cuda_start_rows,
+    .errors = apr_cuda_row_errors,
+    .round = apr_cuda_row_round,
+    .descend = apr_cuda_row_descend,
+    .refit = apr_cuda_row_refit,
+    .objective = apr_cuda_row_objective,
 };

@@ -1,6 +1,6 @@
 /* elementwise.cu - glu and add. */
-#include "kernels/cuda/ops/follow.cuh"
-#include "kernels/cuda/ops/ops.cuh"
+#include "kernels/cuda/common/pdl.cuh"
+#include "kernels/cuda/common/ops.cuh"
 
 enum { BLOCK = 256 };
 

@@ -1,5 +1,5 @@
 /* embed.cu - rows of the embedding table. */
-#include "kernels/cuda/ops/tile.cuh"
+#include "kernels/cuda/common/dequantize.cuh"
 
 cudaError_t apr_cuda_embed(const apr_embed_args *args, cudaStream_t stream)
 {
@@ -9,5 +9,5 @@ cudaError_t apr_cuda_embed(const apr_embed_args *args, cudaStream_t stream)
     a.first = 0;
     a.n_rows = args->n_tokens;
     a.out = args->out;
-    return apr_cuda_tile(a, args->table->dtype, APR_F32, stream);
+    return apr_cuda_dequantize(a, args->table->dtype, APR_F32, stream);
 }

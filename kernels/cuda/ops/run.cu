@@ -1,8 +1,8 @@
 /* run.cu - the operations of a program on a device: the table of launchers. */
 #include "kernels/cuda/device/code.cuh"
 #include "kernels/cuda/device/device.cuh"
-#include "kernels/cuda/ops/ops.cuh"
-#include "kernels/cuda/ops/pairs.cuh"
+#include "kernels/cuda/common/ops.cuh"
+#include "kernels/cuda/moe/pairs.cuh"
 
 typedef apr_status (*launch_fn)(apr_cuda_device *device, const apr_op_args *args, apr_error *err);
 
@@ -30,7 +30,7 @@ static apr_status call(cudaError_t (*start)(const apr_attend_args *, cudaStream_
 static cudaError_t experts_batch_invariant(apr_cuda_device *device, const apr_experts_args *args)
 {
     cudaError_t error = cudaSuccess;
-    for (int64_t first = 0, n = APR_ABREAST_MOST; first < args->n_tokens && error == cudaSuccess;) {
+    for (int64_t first = 0, n = APR_SMALL_GEMM_MAX_TOKENS; first < args->n_tokens && error == cudaSuccess;) {
         apr_experts_args some = *args;
         some.n_tokens = args->n_tokens - first < n ? args->n_tokens - first : n;
         some.x = args->x + first * args->n_in;
@@ -38,7 +38,7 @@ static cudaError_t experts_batch_invariant(apr_cuda_device *device, const apr_ex
         some.out = args->out + first * args->n_out;
         error = cudaErrorNotSupported;
         if (n > 1 && !device->exact && !device->tiles)
-            error = apr_cuda_experts_abreast(&some, device->facts.n_sms, apr_cuda_code_major(), device->stream);
+            error = apr_cuda_experts_small_gemm(&some, device->facts.n_sms, apr_cuda_code_major(), device->stream);
         if (error == cudaErrorNotSupported && n > 1) {
             n = 1;
             error = cudaSuccess;
@@ -58,7 +58,7 @@ static apr_status call(cudaError_t (*start)(const apr_experts_args *, cudaStream
     cudaError_t error = cudaErrorNotSupported;
     if (device->batch_invariant) return apr_cuda_outcome(device, experts_batch_invariant(device, args), err);
     if (!device->exact && !device->tiles && args->n_tokens > 1)
-        error = apr_cuda_experts_abreast(args, device->facts.n_sms, apr_cuda_code_major(), device->stream);
+        error = apr_cuda_experts_small_gemm(args, device->facts.n_sms, apr_cuda_code_major(), device->stream);
     return apr_cuda_outcome(device, error == cudaErrorNotSupported ? start(args, device->stream) : error, err);
 }
 
@@ -90,7 +90,7 @@ bool apr_cuda_takes(apr_dtype dtype) { return apr_cuda_has_kernel(dtype); }
 
 apr_status apr_cuda_run(apr_cuda_device *device, apr_op_kind kind, const apr_op_args *args, apr_error *err)
 {
-    APR_TRY(apr_cuda_enter(device, err));
+    APR_TRY(apr_cuda_make_current(device, err));
     device->started.is_operation = true;
     device->started.kind = kind;
     device->started.args = *args;

@@ -1,7 +1,7 @@
 /* levels.c - the tables of codecs for each CPU level, and the choice of the level. */
 #include "kernels/host/codecs/levels.h"
 
-#include "kernels/host/codecs/wide_codecs.h"
+#include "kernels/host/codecs/simd_codecs.h"
 
 static apr_host_codecs_table tables[APR_CPU_LEVELS];
 static const apr_host_codecs_table *in_use;
@@ -21,12 +21,12 @@ static void fill_plain(void)
 #define ENCODER(id, name) t->codecs[APR_##id].encode = apr_encode_##name##_plain;
 #define DECODER(id, name) t->codecs[APR_##id].decode = apr_decode_##name##_plain;
 #define NOTHING(id, name)
-    APR_WIDE_LIST(ENCODER, DECODER, NOTHING, NOTHING)
+    APR_SIMD_LIST(ENCODER, DECODER, NOTHING, NOTHING)
 #undef NOTHING
 #undef DECODER
 #undef ENCODER
 #define ENCODER_BY(id, name) t->codecs[APR_##id].encode_by = apr_encode_##name##_by_plain;
-    APR_WIDE_BY_LIST(ENCODER_BY)
+    APR_SIMD_BY_LIST(ENCODER_BY)
 #undef ENCODER_BY
     t->encode_fp8_row = apr_encode_fp8_row_plain;
     t->all_within = apr_all_within_plain;
@@ -39,11 +39,11 @@ static void fill_avx2(void)
     apr_host_codecs_table *const t = start_table(APR_CPU_AVX2, "avx2");
 #define ENCODER(id, name) t->codecs[APR_##id].encode = apr_encode_##name##_avx2;
 #define DECODER(id, name) t->codecs[APR_##id].decode = apr_decode_##name##_avx2;
-    APR_WIDE_LIST(ENCODER, DECODER, ENCODER, DECODER)
+    APR_SIMD_LIST(ENCODER, DECODER, ENCODER, DECODER)
 #undef DECODER
 #undef ENCODER
 #define ENCODER_BY(id, name) t->codecs[APR_##id].encode_by = apr_encode_##name##_by_avx2;
-    APR_WIDE_BY_LIST(ENCODER_BY)
+    APR_SIMD_BY_LIST(ENCODER_BY)
 #undef ENCODER_BY
     t->encode_fp8_row = apr_encode_fp8_row_avx2;
     t->all_within = apr_all_within_avx2;
@@ -54,11 +54,11 @@ static void fill_avx512(void)
     apr_host_codecs_table *const t = start_table(APR_CPU_AVX512, "avx512");
 #define ENCODER(id, name) t->codecs[APR_##id].encode = apr_encode_##name##_avx512;
 #define DECODER(id, name) t->codecs[APR_##id].decode = apr_decode_##name##_avx512;
-    APR_WIDE_LIST(ENCODER, DECODER, ENCODER, DECODER)
+    APR_SIMD_LIST(ENCODER, DECODER, ENCODER, DECODER)
 #undef DECODER
 #undef ENCODER
 #define ENCODER_BY(id, name) t->codecs[APR_##id].encode_by = apr_encode_##name##_by_avx512;
-    APR_WIDE_BY_LIST(ENCODER_BY)
+    APR_SIMD_BY_LIST(ENCODER_BY)
 #undef ENCODER_BY
     t->encode_fp8_row = apr_encode_fp8_row_avx512;
     t->all_within = apr_all_within_avx512;

@@ -19,17 +19,17 @@
     (apr_product_rows rows, int64_t n, const apr_product_tile *x, int64_t stride, int n_tokens, float *out, int64_t out_stride)
 #define APR_FLOAT_PARAMETERS \
     (apr_product_rows rows, int64_t n, const float *x, int64_t stride, int n_tokens, float *out, int64_t out_stride)
-#define APR_WIDEN_PARAMETERS (const uint8_t *const rows[APR_PRODUCT_WIDE_ROWS], int64_t n, apr_product_wide_rows *out)
+#define APR_UNPACK_PARAMETERS (const uint8_t *const rows[APR_PRODUCT_GEMM_ROWS], int64_t n, apr_product_gemm_rows *out)
 
 #define APR_ROUNDED(dtype, name, order)                          \
     void apr_product_##name##_plain APR_ROUNDED_PARAMETERS;      \
     void apr_product_##name##_avx2 APR_ROUNDED_PARAMETERS;       \
     void apr_product_##name##_avx512 APR_ROUNDED_PARAMETERS;     \
     void apr_product_##name##_vnni APR_ROUNDED_PARAMETERS;       \
-    bool apr_product_widen_##name##_plain APR_WIDEN_PARAMETERS;  \
-    bool apr_product_widen_##name##_avx2 APR_WIDEN_PARAMETERS;   \
-    bool apr_product_widen_##name##_avx512 APR_WIDEN_PARAMETERS; \
-    bool apr_product_widen_##name##_vnni APR_WIDEN_PARAMETERS;
+    bool apr_product_unpack_##name##_plain APR_UNPACK_PARAMETERS;  \
+    bool apr_product_unpack_##name##_avx2 APR_UNPACK_PARAMETERS;   \
+    bool apr_product_unpack_##name##_avx512 APR_UNPACK_PARAMETERS; \
+    bool apr_product_unpack_##name##_vnni APR_UNPACK_PARAMETERS;
 #define APR_OF_FLOATS(dtype, name)                         \
     void apr_product_##name##_plain APR_FLOAT_PARAMETERS;  \
     void apr_product_##name##_avx2 APR_FLOAT_PARAMETERS;   \
@@ -41,8 +41,8 @@ APR_PRODUCT_LIST(APR_ROUNDED, APR_OF_FLOATS)
 
 #define APR_ROUNDING(level)                                                                                                               \
     void apr_product_round_##level(const float *x, int64_t n, apr_product_order order, apr_product_tile *tiles);                          \
-    void apr_product_wide_round_##level(const float *x, int64_t n, apr_product_order order, int t, apr_product_wide_inputs *out);         \
-    void apr_product_wide_##level(const apr_product_wide_rows *rows, bool has_minimums, const apr_product_wide_inputs *inputs, int64_t n, \
+    void apr_product_gemm_round_##level(const float *x, int64_t n, apr_product_order order, int t, apr_product_gemm_inputs *out);         \
+    void apr_product_gemm_##level(const apr_product_gemm_rows *rows, bool has_minimums, const apr_product_gemm_inputs *inputs, int64_t n, \
                                   int n_tokens, int n_rows, float *out, int64_t out_stride);
 APR_EACH_PRODUCT_LEVEL(APR_ROUNDING)
 #undef APR_ROUNDING

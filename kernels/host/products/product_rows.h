@@ -105,10 +105,10 @@ VEC_INLINE void multiply_rows(const product_kind *k, apr_product_rows rows, int6
     if (n_tokens % 2 == 1) multiply_each(k, rows, n, x + (n_tokens - 1) * stride, stride, 1, out + (n_tokens - 1) * out_stride, out_stride);
 }
 
-/* ---- unpacking sixteen rows for many tokens, for product_wide.c ---- */
+/* ---- unpacking sixteen rows for many tokens, for product_gemm.c ---- */
 
 /* Unpacks 256 numbers of four rows, from `row` on, into the sixteen groups, which are n_tiles apart. */
-VEC_INLINE void unpack_four(const product_kind *k, const uint8_t *const tiles[4], int row, int64_t n_tiles, apr_product_wide_rows *out)
+VEC_INLINE void unpack_four(const product_kind *k, const uint8_t *const tiles[4], int row, int64_t n_tiles, apr_product_gemm_rows *out)
 {
     const int64_t a_group = n_tiles * (int64_t)sizeof *out; /* bytes from a lane's group to the next lane's */
     const vec_words offset = vec_all_pairs(k->offset * 0x10001);
@@ -119,7 +119,7 @@ VEC_INLINE void unpack_four(const product_kind *k, const uint8_t *const tiles[4]
         for (int r = 0; r < 4; r++) k->codes(tiles[r], p, codes[r][0], codes[r][1]);
         for (int j = 0; j < 4; j++)
             for (int odd = 0; odd < 2; odd++) {
-                apr_product_wide_rows *const group = out + (p * VEC_LANES + j) * n_tiles;
+                apr_product_gemm_rows *const group = out + (p * VEC_LANES + j) * n_tiles;
                 vec_ints v[4];
                 for (int r = 0; r < 4; r++) v[r] = (vec_ints)(codes[r][odd][j] - offset);
                 vec_transpose_4(v);
@@ -138,7 +138,7 @@ VEC_INLINE void unpack_four(const product_kind *k, const uint8_t *const tiles[4]
     }
 }
 
-VEC_INLINE bool unpack_rows(const product_kind *k, const uint8_t *const rows[16], int64_t n, apr_product_wide_rows *out)
+VEC_INLINE bool unpack_rows(const product_kind *k, const uint8_t *const rows[16], int64_t n, apr_product_gemm_rows *out)
 {
     const int64_t n_tiles = apr_product_tiles(n);
     for (int64_t t = 0; t < n_tiles; t++) {
@@ -164,7 +164,7 @@ VEC_INLINE bool unpack_rows(const product_kind *k, const uint8_t *const rows[16]
     {                                                                                                               \
         multiply_rows(&kind_##NAME, rows, n, x, stride, n_tokens, out, out_stride);                                 \
     }                                                                                                               \
-    bool LEVEL_NAME(apr_product_widen_##NAME)(const uint8_t *const rows[16], int64_t n, apr_product_wide_rows *out) \
+    bool LEVEL_NAME(apr_product_unpack_##NAME)(const uint8_t *const rows[16], int64_t n, apr_product_gemm_rows *out) \
     {                                                                                                               \
         return unpack_rows(&kind_##NAME, rows, n, out);                                                             \
     }

@@ -9,12 +9,12 @@ const uint8_t apr_product_group[APR_ORDERS][16] = {
     [APR_ORDER_NIBBLES_OF_16] = {0, 1, 8, 9, 2, 3, 10, 11, 4, 5, 12, 13, 6, 7, 14, 15},
 };
 
-/* GEMM with rounded inputs (product_wide.c) against tiles of float32: predicted 19 instructions to 16 with AVX-512 alone, measured 0.76
+/* GEMM with rounded inputs (product_gemm.c) against tiles of float32: predicted 19 instructions to 16 with AVX-512 alone, measured 0.76
  * to 0.92 times as fast. With VNNI it is 1.27 to 1.6 times as fast, with AVX2 9 times, plain 2 times. Few tokens, in 10^9 products/s of
  * one core with AVX2, Q4_K and Q8_0: GEMV 25 and 22 (four tokens); GEMM 30 and 31 (eight), 40 and 42 (sixteen), 52 and 57 (64). */
-#define HEAD(level, pays, few) #level, apr_product_round_##level, apr_product_wide_round_##level, apr_product_wide_##level, pays, few
+#define HEAD(level, pays, few) #level, apr_product_round_##level, apr_product_gemm_round_##level, apr_product_gemm_##level, pays, few
 #define ROUNDED(level, id, type, its_order) \
-    [APR_##id] = {.order = APR_ORDER_##its_order, .rounded = apr_product_##type##_##level, .widen = apr_product_widen_##type##_##level},
+    [APR_##id] = {.order = APR_ORDER_##its_order, .rounded = apr_product_##type##_##level, .widen = apr_product_unpack_##type##_##level},
 #define OF_FLOATS(level, id, type) [APR_##id] = {.plain = apr_product_##type##_##level},
 
 #define ROUNDED_PLAIN(id, type, order)  ROUNDED(plain, id, type, order)

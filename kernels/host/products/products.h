@@ -1,6 +1,6 @@
 /* kernels/host/products/products.h - products of packed rows and the inputs of some tokens, without writing decoded rows to memory.
  *
- * For block types the inputs are rounded first, as the GPU does (kernels/cuda/ops/planes.cuh): 16 numbers share a scale and become
+ * For block types the inputs are rounded first, as the GPU does (kernels/cuda/common/activations_i16.cuh): 16 numbers share a scale and become
  * 15-bit integers with a sign, relative to the largest; the error is at most 2^-16 of it. The products of a group with its integer codes
  * are then integers, whose sum is exact in any order. A few float32 operations a group remain, in a defined order. A row has sixteen
  * sums, one for each group of 256 numbers,
@@ -16,7 +16,7 @@
 #include "formats/number/dtype.h"
 
 enum { APR_PRODUCT_COLUMNS = 256, APR_PRODUCT_GROUP = 16, APR_PRODUCT_LARGEST = 32512, APR_PRODUCT_TOKENS = 4 };
-enum { APR_PRODUCT_WIDE_ROWS = 16, APR_PRODUCT_WIDE_TOKENS = 8 };
+enum { APR_PRODUCT_GEMM_ROWS = 16, APR_PRODUCT_GEMM_TOKENS = 8 };
 
 /* The order in which a type's codes are unpacked: which group of 16 each of sixteen lanes has. */
 typedef enum {
@@ -58,42 +58,42 @@ typedef void (*apr_product_float_fn)(apr_product_rows rows, int64_t n, const flo
  * operations in the same order: same bits. */
 
 /* One group of sixteen rows. Pair p < 4 has the columns 4 p and 4 p + 2; pair 4 + p has 4 p + 1 and 4 p + 3. */
-typedef struct apr_product_wide_rows {
-    int16_t pair[8][APR_PRODUCT_WIDE_ROWS][2];
-    float scale[APR_PRODUCT_WIDE_ROWS], minimum[APR_PRODUCT_WIDE_ROWS];
-} apr_product_wide_rows;
+typedef struct apr_product_gemm_rows {
+    int16_t pair[8][APR_PRODUCT_GEMM_ROWS][2];
+    float scale[APR_PRODUCT_GEMM_ROWS], minimum[APR_PRODUCT_GEMM_ROWS];
+} apr_product_gemm_rows;
 
 /* One group of the inputs of eight tokens. */
-typedef struct apr_product_wide_inputs {
-    int32_t pair[8][APR_PRODUCT_WIDE_TOKENS]; /* two 16-bit integers */
-    float scale[APR_PRODUCT_WIDE_TOKENS], total[APR_PRODUCT_WIDE_TOKENS];
-} apr_product_wide_inputs;
+typedef struct apr_product_gemm_inputs {
+    int32_t pair[8][APR_PRODUCT_GEMM_TOKENS]; /* two 16-bit integers */
+    float scale[APR_PRODUCT_GEMM_TOKENS], total[APR_PRODUCT_GEMM_TOKENS];
+} apr_product_gemm_inputs;
 
 /* The number of groups for n columns. Both structs are arrays [16 lanes of a tile, tiles of n columns]. */
-static inline int64_t apr_product_wide_groups(int64_t n) { return 16 * apr_product_tiles(n); }
+static inline int64_t apr_product_gemm_groups(int64_t n) { return 16 * apr_product_tiles(n); }
 
 /* Unpacks sixteen rows; fewer rows are padded by repeating one. Returns whether they have minimums. */
-typedef bool (*apr_product_widen_fn)(const uint8_t *const rows[APR_PRODUCT_WIDE_ROWS], int64_t n, apr_product_wide_rows *out);
-/* Rounds the inputs of token t < APR_PRODUCT_WIDE_TOKENS into the group's `inputs`. Sums of missing tokens are undefined. */
-typedef void (*apr_product_wide_round_fn)(const float *x, int64_t n, apr_product_order order, int t, apr_product_wide_inputs *inputs);
-/* Writes n_rows sums of each of n_tokens <= APR_PRODUCT_WIDE_TOKENS tokens, which are out_stride numbers apart. */
-typedef void (*apr_product_wide_fn)(const apr_product_wide_rows *rows, bool has_minimums, const apr_product_wide_inputs *inputs, int64_t n,
+typedef bool (*apr_product_unpack_fn)(const uint8_t *const rows[APR_PRODUCT_GEMM_ROWS], int64_t n, apr_product_gemm_rows *out);
+/* Rounds the inputs of token t < APR_PRODUCT_GEMM_TOKENS into the group's `inputs`. Sums of missing tokens are undefined. */
+typedef void (*apr_product_gemm_round_fn)(const float *x, int64_t n, apr_product_order order, int t, apr_product_gemm_inputs *inputs);
+/* Writes n_rows sums of each of n_tokens <= APR_PRODUCT_GEMM_TOKENS tokens, which are out_stride numbers apart. */
+typedef void (*apr_product_gemm_fn)(const apr_product_gemm_rows *rows, bool has_minimums, const apr_product_gemm_inputs *inputs, int64_t n,
                                     int n_tokens, int n_rows, float *out, int64_t out_stride);
 
 /* At most one of `rounded` and `plain` is set; `widen` is set with `rounded`. */
 typedef struct apr_product {
     apr_product_order order;
     apr_product_fn rounded;
-    apr_product_widen_fn widen;
+    apr_product_unpack_fn widen;
     apr_product_float_fn plain;
 } apr_product;
 
 typedef struct apr_products_table {
     const char *name;
     apr_product_round_fn round;
-    apr_product_wide_round_fn wide_round;
-    apr_product_wide_fn wide;
-    bool wide_pays; /* the GEMM is faster than tiles of float32 */
+    apr_product_gemm_round_fn wide_round;
+    apr_product_gemm_fn wide;
+    bool gemm_pays; /* the GEMM is faster than tiles of float32 */
     int most_few;   /* up to this many tokens the GEMV is faster than either */
     apr_product products[APR_DTYPE_COUNT];
 } apr_products_table;

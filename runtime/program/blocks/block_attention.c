@@ -51,7 +51,7 @@ apr_attention apr_attention_of(const apr_emitter *e)
 
 int apr_emit_projection(apr_emitter *e, int n, const apr_attention *a, const char *name, int64_t rows, apr_bias_style bias)
 {
-    return apr_emit_part(e, n, a->prefix, name, APR_ROLE_ATTENTION, rows, bias);
+    return apr_emit_linear_of(e, n, a->prefix, name, APR_ROLE_ATTENTION, rows, bias);
 }
 
 /* Number of visible positions, including the token's own; positions before its chunk are not visible. 0: all. */
@@ -120,9 +120,9 @@ static int emit_qk_norm(apr_emitter *e, int x, const apr_attention *a, const cha
 /* Norm and rope of queries or keys, in the family's order. */
 static int emit_positioned(apr_emitter *e, int x, const apr_attention *a, const char *norm, const char *normed, const char *rotated)
 {
-    if (!a->norm_behind_rope) x = emit_qk_norm(e, x, a, norm, normed);
+    if (!a->norm_after_rope) x = emit_qk_norm(e, x, a, norm, normed);
     x = apr_emit_rope(e, x, a->rotary, a->rope_mode, a->head_dim, 0, rotated);
-    return a->norm_behind_rope ? emit_qk_norm(e, x, a, norm, normed) : x;
+    return a->norm_after_rope ? emit_qk_norm(e, x, a, norm, normed) : x;
 }
 
 typedef struct qkv {
@@ -156,7 +156,7 @@ int apr_emit_attention(apr_emitter *e, int n, const apr_attention *a)
 
     x.q = emit_positioned(e, x.q, a, a->q_norm, "q.normed", "q.rotated");
     x.k = emit_positioned(e, x.k, a, a->k_norm, "k.normed", "k.rotated");
-    x.q = apr_emit_warm(e, x.q, a->warmth, a->shift, a->period, "q.warmed");
+    x.q = apr_emit_query_scale(e, x.q, a->warmth, a->shift, a->period, "q.warmed");
     int attended = apr_emit_attend(e, x.q, apr_emit_kv_state(e, x.k, x.v, a), a);
     if (a->gated) attended = apr_emit_gate(e, attended, x.gate, APR_ACT_SIGMOID, "attended.gated");
     return apr_emit_projection(e, attended, a, a->output, e->hparams->hidden_size, a->output_bias);

@@ -39,7 +39,7 @@ apr_feed_forward apr_feed_forward_of(apr_emitter *e, const char *prefix)
 
 static int emit_matrix(apr_emitter *e, int x, const apr_feed_forward *f, const char *name, int64_t rows)
 {
-    return apr_emit_part(e, x, f->prefix, name, f->role, rows, f->bias);
+    return apr_emit_linear_of(e, x, f->prefix, name, f->role, rows, f->bias);
 }
 
 int apr_emit_feed_forward(apr_emitter *e, int n, const apr_feed_forward *f)
@@ -115,7 +115,7 @@ static int expert_matrices(apr_emitter *e, const apr_experts *x, const char *whi
     char name[128];
     if (which == NULL) return -1;
     snprintf(name, sizeof name, "%s.*.%s.weight", x->prefix, which);
-    return apr_emit_equals(e, name, APR_ROLE_EXPERTS, x->route.n_experts, rows, columns);
+    return apr_emit_matrices(e, name, APR_ROLE_EXPERTS, x->route.n_experts, rows, columns);
 }
 
 static int expert_biases(apr_emitter *e, const apr_experts *x, const char *which, int64_t width)

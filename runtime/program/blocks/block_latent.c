@@ -137,7 +137,7 @@ static int emit_attention(apr_emitter *e, int n, const apr_rope_mode *index_mode
     int q = emit_queries(e, n, &a, &m, &q_from);
     if (index_mode != NULL) emit_index(e, n, q_from, a, *index_mode);
     q = apr_emit_rope(e, q, a.rotary, a.rope_mode, m.nope + m.rope, m.nope, "q.rotated");
-    q = apr_emit_warm(e, q, a.warmth, a.shift, a.period, "q.warmed");
+    q = apr_emit_query_scale(e, q, a.warmth, a.shift, a.period, "q.warmed");
     const int q_nope = apr_emit_slice(e, q, m.n_heads, 0, m.nope, "q.nope"),
               q_rope = apr_emit_slice(e, q, m.n_heads, m.nope, m.rope, "q.rope");
     q = apr_emit_join(e, emit_heads(e, q_nope, up.keys, up.of_keys, m.rank, "q.absorbed"), q_rope, m.n_heads, "q");

@@ -15,7 +15,7 @@ static const char *in(names *n, const char *prefix, const char *name)
 
 static int project(apr_emitter *e, int x, const char *prefix, const char *name, int64_t rows)
 {
-    return apr_emit_part(e, x, prefix, name, APR_ROLE_ATTENTION, rows, APR_MAY_HAVE_BIAS);
+    return apr_emit_linear_of(e, x, prefix, name, APR_ROLE_ATTENTION, rows, APR_MAY_HAVE_BIAS);
 }
 
 /* The sizes that delta nets and Mamba share, checked. */

@@ -118,7 +118,7 @@ static int hunyuan_v1_moe_layer(apr_emitter *e, int x)
     mixture m = usual(e);
 
     m.attention.qk_norm = APR_QK_NORM_HEADS;
-    m.attention.norm_behind_rope = true;
+    m.attention.norm_after_rope = true;
     m.attention.q_norm = "self_attn.query_layernorm.weight";
     m.attention.k_norm = "self_attn.key_layernorm.weight";
     m.experts.router = "mlp.gate.wg";
@@ -160,7 +160,7 @@ static int llama4_layer(apr_emitter *e, int x)
     m.attention.rope_mode = APR_ROPE_NEIGHBOURS;
     m.attention.chunk = has_rope ? e->hparams->attention_chunk_size : 0;
     m.attention.qk_norm = has_rope && e->hparams->use_qk_norm ? APR_QK_NORM_HEADS : APR_QK_NO_NORM;
-    m.attention.norm_behind_rope = true;
+    m.attention.norm_after_rope = true;
     m.attention.q_norm = m.attention.k_norm = NULL;
     m.attention.warmth = has_rope ? 0.0 : e->hparams->attn_temperature;
     m.attention.shift = 1.0;

@@ -1,18 +1,18 @@
 /* op_add.c - the sum of two values. */
-#include "runtime/program/ops/parts.h"
+#include "runtime/program/ops/spec_parts.h"
 
-static void bind(const apr_ground *g, const apr_op *op, apr_op_args *args)
+static void bind(const apr_op_memory *g, const apr_op *op, apr_op_args *args)
 {
     args->add.n_tokens = g->n_tokens;
-    args->add.a = apr_ground_value(g, op->in[0]);
-    args->add.b = apr_ground_value(g, op->in[1]);
-    args->add.out = apr_ground_value(g, op->out);
+    args->add.a = apr_op_memory_value(g, op->in[0]);
+    args->add.b = apr_op_memory_value(g, op->in[1]);
+    args->add.out = apr_op_memory_value(g, op->out);
     args->add.n_threads = g->work.n_threads;
 }
 
 static void describe(const apr_op_args *args, char *text, size_t n) { apr_describe_floats(APR_OP_ADD, args->add.n_tokens, text, n); }
 
-const apr_op_card apr_card_add = {
+const apr_op_spec apr_spec_add = {
     .kind = APR_OP_ADD,
     .n_inputs = 2,
     .in_place = true,

@@ -1,7 +1,7 @@
 /* op_angles.c - cosines and sines of every position, once for all layers. */
-#include "runtime/program/ops/parts.h"
+#include "runtime/program/ops/spec_parts.h"
 
-static void bind(const apr_ground *g, const apr_op *op, apr_op_args *args)
+static void bind(const apr_op_memory *g, const apr_op *op, apr_op_args *args)
 {
     const apr_rope_table *const rope = &g->program->ropes[op->rope];
     args->angles = (apr_angles_args){.n_tokens = g->n_tokens,
@@ -9,16 +9,16 @@ static void bind(const apr_ground *g, const apr_op *op, apr_op_args *args)
                                      .position_at = g->position_at,
                                      .apart = g->apart,
                                      .n_freqs = rope->n_freqs,
-                                     .freqs = apr_ground_frequencies(g, op->rope),
+                                     .freqs = apr_op_memory_frequencies(g, op->rope),
                                      .magnitude = rope->magnitude,
-                                     .out = apr_ground_value(g, op->out)};
+                                     .out = apr_op_memory_value(g, op->out)};
 }
 
 static void describe(const apr_op_args *args, char *text, size_t n) { apr_describe_floats(APR_OP_ANGLES, args->angles.n_tokens, text, n); }
 
-const apr_op_card apr_card_angles = {
+const apr_op_spec apr_spec_angles = {
     .kind = APR_OP_ANGLES,
-    .step = APR_STEP_EACH,
+    .step = APR_BATCH_PER_SEQUENCE,
     .has_rope = true,
     .bound = {1e-5, 1e-6, "cosf and sinf of the same float32 angle: a few units in the last place"},
     .position_error = 8 * 0x1p-24, /* the same angles computed differently: frequencies within 8 units in the last place */

@@ -1,6 +1,6 @@
 /* op_attend.c - causal attention to the cache, optionally with a window and sinks. */
 #include "kernels/cuda/api.h"
-#include "runtime/program/ops/parts.h"
+#include "runtime/program/ops/spec_parts.h"
 
 #include <stdio.h>
 
@@ -40,19 +40,19 @@ static size_t device_bytes(const apr_program *program, const apr_op *op, const a
     return apr_cuda_attend_bytes(op->args.attend.n_heads, op->args.attend.value_dim);
 }
 
-static void bind(const apr_ground *g, const apr_op *op, apr_op_args *args)
+static void bind(const apr_op_memory *g, const apr_op *op, apr_op_args *args)
 {
     args->attend.n_tokens = g->n_tokens;
     args->attend.position = g->position;
     args->attend.position_at = g->position_at;
     args->attend.apart = g->apart;
-    args->attend.ordered = g->ordered;
-    args->attend.n_ordered = g->n_ordered;
-    args->attend.sinks = apr_ground_vector(g, op->weight[SINKS]);
-    args->attend.q = apr_ground_value(g, op->in[0]);
-    args->attend.keys = apr_ground_cache(g, op->state, 0);
-    args->attend.values = apr_ground_cache(g, op->state, 1);
-    args->attend.out = apr_ground_value(g, op->out);
+    args->attend.gathered = g->gathered;
+    args->attend.n_gathered = g->n_gathered;
+    args->attend.sinks = apr_op_memory_vector(g, op->weight[SINKS]);
+    args->attend.q = apr_op_memory_value(g, op->in[0]);
+    args->attend.keys = apr_op_memory_cache(g, op->state, 0);
+    args->attend.values = apr_op_memory_cache(g, op->state, 1);
+    args->attend.out = apr_op_memory_value(g, op->out);
     args->attend.work = g->work;
     args->attend.shared = g->shared;
 }
@@ -65,9 +65,9 @@ static void describe(const apr_op_args *args, char *text, size_t n)
              apr_dtypes[a->keys.dtype].name);
 }
 
-const apr_op_card apr_card_attend = {
+const apr_op_spec apr_spec_attend = {
     .kind = APR_OP_ATTEND,
-    .step = APR_STEP_EACH,
+    .step = APR_BATCH_PER_SEQUENCE,
     .n_inputs = 1,
     .state = APR_STATE_READ,
     .weights = {[SINKS] = {"sinks", APR_USE_FLOAT, .optional = true}},

@@ -1,5 +1,5 @@
 /* op_conv.c - a convolution of each channel over the last few tokens. */
-#include "runtime/program/ops/parts.h"
+#include "runtime/program/ops/spec_parts.h"
 
 enum { TAPS, BIAS };
 
@@ -9,24 +9,24 @@ static const apr_op_fact facts[] = {
     {0},
 };
 
-static void bind(const apr_ground *g, const apr_op *op, apr_op_args *args)
+static void bind(const apr_op_memory *g, const apr_op *op, apr_op_args *args)
 {
     args->conv.n_tokens = g->n_tokens;
-    args->conv.x = apr_ground_value(g, op->in[0]);
-    args->conv.weight = apr_ground_vector(g, op->weight[TAPS]);
-    args->conv.bias = apr_ground_vector(g, op->weight[BIAS]);
-    args->conv.state = apr_ground_state(g, op->state);
+    args->conv.x = apr_op_memory_value(g, op->in[0]);
+    args->conv.weight = apr_op_memory_vector(g, op->weight[TAPS]);
+    args->conv.bias = apr_op_memory_vector(g, op->weight[BIAS]);
+    args->conv.state = apr_op_memory_state(g, op->state);
     args->conv.slots = g->slots;
-    args->conv.slot_bytes = apr_ground_slot_bytes(g, op->state);
-    args->conv.out = apr_ground_value(g, op->out);
+    args->conv.slot_bytes = apr_op_memory_slot_bytes(g, op->state);
+    args->conv.out = apr_op_memory_value(g, op->out);
     args->conv.n_threads = g->work.n_threads;
 }
 
 static void describe(const apr_op_args *args, char *text, size_t n) { apr_describe_floats(APR_OP_CONV, args->conv.n_tokens, text, n); }
 
-const apr_op_card apr_card_conv = {
+const apr_op_spec apr_spec_conv = {
     .kind = APR_OP_CONV,
-    .step = APR_STEP_EACH,
+    .step = APR_BATCH_PER_SEQUENCE,
     .n_inputs = 1,
     .state = APR_STATE_READ_AND_WRITTEN,
     .weights = {[TAPS] = {"taps", APR_USE_FLOAT}, [BIAS] = {"bias", APR_USE_FLOAT, .optional = true}},

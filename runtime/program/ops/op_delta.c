@@ -1,5 +1,5 @@
 /* op_delta.c - the gated delta rule: a state matrix per value head, updated and read. */
-#include "runtime/program/ops/parts.h"
+#include "runtime/program/ops/spec_parts.h"
 
 enum { RATE, DT_BIAS };
 
@@ -19,26 +19,26 @@ static size_t host_floats(const apr_program *program, const apr_op *op)
     return apr_delta_slice(op->args.delta.key_dim, op->args.delta.value_dim);
 }
 
-static void bind(const apr_ground *g, const apr_op *op, apr_op_args *args)
+static void bind(const apr_op_memory *g, const apr_op *op, apr_op_args *args)
 {
     args->delta.n_tokens = g->n_tokens;
-    args->delta.qkv = apr_ground_value(g, op->in[0]);
-    args->delta.a = apr_ground_value(g, op->in[1]);
-    args->delta.b = apr_ground_value(g, op->in[2]);
-    args->delta.rate = apr_ground_vector(g, op->weight[RATE]);
-    args->delta.dt_bias = apr_ground_vector(g, op->weight[DT_BIAS]);
-    args->delta.state = apr_ground_state(g, op->state);
+    args->delta.qkv = apr_op_memory_value(g, op->in[0]);
+    args->delta.a = apr_op_memory_value(g, op->in[1]);
+    args->delta.b = apr_op_memory_value(g, op->in[2]);
+    args->delta.rate = apr_op_memory_vector(g, op->weight[RATE]);
+    args->delta.dt_bias = apr_op_memory_vector(g, op->weight[DT_BIAS]);
+    args->delta.state = apr_op_memory_state(g, op->state);
     args->delta.slots = g->slots;
-    args->delta.slot_bytes = apr_ground_slot_bytes(g, op->state);
-    args->delta.out = apr_ground_value(g, op->out);
+    args->delta.slot_bytes = apr_op_memory_slot_bytes(g, op->state);
+    args->delta.out = apr_op_memory_value(g, op->out);
     args->delta.work = g->work;
 }
 
 static void describe(const apr_op_args *args, char *text, size_t n) { apr_describe_floats(APR_OP_DELTA, args->delta.n_tokens, text, n); }
 
-const apr_op_card apr_card_delta = {
+const apr_op_spec apr_spec_delta = {
     .kind = APR_OP_DELTA,
-    .step = APR_STEP_EACH,
+    .step = APR_BATCH_PER_SEQUENCE,
     .n_inputs = 3,
     .state = APR_STATE_READ_AND_WRITTEN,
     .weights = {[RATE] = {"rates", APR_USE_FLOAT}, [DT_BIAS] = {"time steps", APR_USE_FLOAT}},

@@ -1,6 +1,6 @@
 /* op_embed.c - looks up rows of the token embeddings. */
 #include "kernels/cuda/api.h"
-#include "runtime/program/ops/parts.h"
+#include "runtime/program/ops/spec_parts.h"
 
 /* A device reads the ids from its workspace. */
 static size_t device_bytes(const apr_program *program, const apr_op *op, const apr_op_sizes *sizes)
@@ -10,13 +10,13 @@ static size_t device_bytes(const apr_program *program, const apr_op *op, const a
     return apr_cuda_round((size_t)sizes->n_batch * sizeof(int32_t));
 }
 
-static void bind(const apr_ground *g, const apr_op *op, apr_op_args *args)
+static void bind(const apr_op_memory *g, const apr_op *op, apr_op_args *args)
 {
     args->embed = (apr_embed_args){.n_tokens = g->n_tokens,
                                    .width = g->program->values[op->out].width,
                                    .ids = g->ids,
                                    .table = g->tables[op->weight[0]],
-                                   .out = g->host_rows != NULL ? g->host_rows : apr_ground_value(g, op->out)};
+                                   .out = g->host_rows != NULL ? g->host_rows : apr_op_memory_value(g, op->out)};
 }
 
 static void describe(const apr_op_args *args, char *text, size_t n)
@@ -24,7 +24,7 @@ static void describe(const apr_op_args *args, char *text, size_t n)
     apr_describe_weight(APR_OP_EMBED, args->embed.table, args->embed.n_tokens, text, n);
 }
 
-const apr_op_card apr_card_embed = {
+const apr_op_spec apr_spec_embed = {
     .kind = APR_OP_EMBED,
     .reads_ids = true,
     .weights = {{"table", APR_USE_ROWS}},

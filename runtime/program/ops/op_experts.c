@@ -1,6 +1,6 @@
 /* op_experts.c - the feed-forward of the chosen experts, summed with their weights. */
-#include "kernels/cuda/abreast_room.h"
-#include "runtime/program/ops/parts.h"
+#include "kernels/cuda/small_gemm_workspace.h"
+#include "runtime/program/ops/spec_parts.h"
 
 #include <stdio.h>
 
@@ -36,7 +36,7 @@ static size_t host_shared(const apr_program *program, const apr_op *op, const ap
 static bool can_use_small_gemm(const apr_op *op, const apr_dtype *weight_dtypes)
 {
     for (int j = GATE; j <= DOWN && weight_dtypes != NULL; j++)
-        if (op->weight[j] >= 0 && !apr_abreast_has(weight_dtypes[op->weight[j]])) return false;
+        if (op->weight[j] >= 0 && !apr_small_gemm_has(weight_dtypes[op->weight[j]])) return false;
     return true;
 }
 
@@ -48,23 +48,23 @@ static size_t device_bytes(const apr_program *program, const apr_op *op, const a
     a.gate = op->weight[GATE] >= 0 ? &some : NULL; /* only tells that there is a gate */
     const size_t pairs = apr_cuda_experts_bytes(sizes->n_batch, a.n_in, a.n_mid, a.n_out, a.n_used);
     if (!can_use_small_gemm(op, sizes->weight_dtypes)) return pairs;
-    const size_t small = apr_cuda_experts_abreast_room(&a, sizes->n_batch, sizes->n_multiprocessors);
+    const size_t small = apr_cuda_experts_small_gemm_room(&a, sizes->n_batch, sizes->n_multiprocessors);
     return small > pairs ? small : pairs;
 }
 
-static void bind(const apr_ground *g, const apr_op *op, apr_op_args *args)
+static void bind(const apr_op_memory *g, const apr_op *op, apr_op_args *args)
 {
     apr_experts_args *const a = &args->experts;
     a->n_tokens = g->n_tokens;
-    a->x = apr_ground_value(g, op->in[0]);
-    a->routes = apr_ground_value(g, op->in[1]);
-    a->gate = apr_ground_experts(g, op->weight[GATE]);
-    a->up = apr_ground_experts(g, op->weight[UP]);
-    a->down = apr_ground_experts(g, op->weight[DOWN]);
-    a->gate_bias = apr_ground_vector(g, op->weight[GATE_BIAS]);
-    a->up_bias = apr_ground_vector(g, op->weight[UP_BIAS]);
-    a->down_bias = apr_ground_vector(g, op->weight[DOWN_BIAS]);
-    a->out = apr_ground_value(g, op->out);
+    a->x = apr_op_memory_value(g, op->in[0]);
+    a->routes = apr_op_memory_value(g, op->in[1]);
+    a->gate = apr_op_memory_experts(g, op->weight[GATE]);
+    a->up = apr_op_memory_experts(g, op->weight[UP]);
+    a->down = apr_op_memory_experts(g, op->weight[DOWN]);
+    a->gate_bias = apr_op_memory_vector(g, op->weight[GATE_BIAS]);
+    a->up_bias = apr_op_memory_vector(g, op->weight[UP_BIAS]);
+    a->down_bias = apr_op_memory_vector(g, op->weight[DOWN_BIAS]);
+    a->out = apr_op_memory_value(g, op->out);
     a->work = g->work;
     a->shared = g->shared;
 }
@@ -74,9 +74,9 @@ static void describe(const apr_op_args *args, char *text, size_t n)
     apr_describe_weight(APR_OP_EXPERTS, args->experts.up, args->experts.n_tokens, text, n);
 }
 
-const apr_op_card apr_card_experts = {
+const apr_op_spec apr_spec_experts = {
     .kind = APR_OP_EXPERTS,
-    .step = APR_STEP_SOME,
+    .step = APR_BATCH_FEW_ROWS,
     .n_inputs = 2, /* the rows, and their routes */
     .weights = {[GATE] = {"gate", APR_USE_MULTIPLIED, .optional = true},
                 [UP] = {"up", APR_USE_MULTIPLIED},

@@ -1,5 +1,5 @@
 /* op_gate.c - multiplies heads, rows or numbers by an activation of a gate. */
-#include "runtime/program/ops/parts.h"
+#include "runtime/program/ops/spec_parts.h"
 
 static const apr_op_fact facts[] = {
     {"the activation", APR_FACT_CHOICE, offsetof(apr_op_args, gate.activation)},
@@ -7,18 +7,18 @@ static const apr_op_fact facts[] = {
     {0},
 };
 
-static void bind(const apr_ground *g, const apr_op *op, apr_op_args *args)
+static void bind(const apr_op_memory *g, const apr_op *op, apr_op_args *args)
 {
     args->gate.n_tokens = g->n_tokens;
-    args->gate.x = apr_ground_value(g, op->in[0]);
-    args->gate.gate = apr_ground_value(g, op->in[1]);
-    args->gate.out = apr_ground_value(g, op->out);
+    args->gate.x = apr_op_memory_value(g, op->in[0]);
+    args->gate.gate = apr_op_memory_value(g, op->in[1]);
+    args->gate.out = apr_op_memory_value(g, op->out);
     args->gate.n_threads = g->work.n_threads;
 }
 
 static void describe(const apr_op_args *args, char *text, size_t n) { apr_describe_floats(APR_OP_GATE, args->gate.n_tokens, text, n); }
 
-const apr_op_card apr_card_gate = {
+const apr_op_spec apr_spec_gate = {
     .kind = APR_OP_GATE,
     .n_inputs = 2,
     .in_place = true,

@@ -1,5 +1,5 @@
 /* op_glu.c - a gated linear unit, or an activation alone. */
-#include "runtime/program/ops/parts.h"
+#include "runtime/program/ops/spec_parts.h"
 
 static const apr_op_fact facts[] = {
     {"the activation", APR_FACT_CHOICE, offsetof(apr_op_args, glu.shape.activation)},
@@ -9,19 +9,19 @@ static const apr_op_fact facts[] = {
     {0},
 };
 
-static void bind(const apr_ground *g, const apr_op *op, apr_op_args *args)
+static void bind(const apr_op_memory *g, const apr_op *op, apr_op_args *args)
 {
     args->glu.n_tokens = g->n_tokens;
-    args->glu.gate = apr_ground_value(g, op->in[0]);
-    args->glu.up = op->in[1] >= 0 ? apr_ground_value(g, op->in[1]) : NULL;
-    args->glu.out = apr_ground_value(g, op->out);
+    args->glu.gate = apr_op_memory_value(g, op->in[0]);
+    args->glu.up = op->in[1] >= 0 ? apr_op_memory_value(g, op->in[1]) : NULL;
+    args->glu.out = apr_op_memory_value(g, op->out);
     args->glu.n_threads = g->work.n_threads;
     args->glu.work = g->work;
 }
 
 static void describe(const apr_op_args *args, char *text, size_t n) { apr_describe_floats(APR_OP_GLU, args->glu.n_tokens, text, n); }
 
-const apr_op_card apr_card_glu = {
+const apr_op_spec apr_spec_glu = {
     .kind = APR_OP_GLU,
     .n_inputs = 2,
     .in_place = true,

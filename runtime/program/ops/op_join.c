@@ -1,22 +1,22 @@
 /* op_join.c - concatenates the heads of two values. */
-#include "runtime/program/ops/parts.h"
+#include "runtime/program/ops/spec_parts.h"
 
 static const apr_op_fact facts[] = {
     {"the number of heads", APR_FACT_WHOLE, offsetof(apr_op_args, join.n_heads)},
     {0},
 };
 
-static void bind(const apr_ground *g, const apr_op *op, apr_op_args *args)
+static void bind(const apr_op_memory *g, const apr_op *op, apr_op_args *args)
 {
     args->join.n_tokens = g->n_tokens;
-    args->join.a = apr_ground_value(g, op->in[0]);
-    args->join.b = apr_ground_value(g, op->in[1]);
-    args->join.out = apr_ground_value(g, op->out);
+    args->join.a = apr_op_memory_value(g, op->in[0]);
+    args->join.b = apr_op_memory_value(g, op->in[1]);
+    args->join.out = apr_op_memory_value(g, op->out);
 }
 
 static void describe(const apr_op_args *args, char *text, size_t n) { apr_describe_floats(APR_OP_JOIN, args->join.n_tokens, text, n); }
 
-const apr_op_card apr_card_join = {
+const apr_op_spec apr_spec_join = {
     .kind = APR_OP_JOIN,
     .n_inputs = 2,
     .facts = facts,

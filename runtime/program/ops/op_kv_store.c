@@ -1,5 +1,5 @@
 /* op_kv_store.c - stores keys and values of the tokens in the cache. */
-#include "runtime/program/ops/parts.h"
+#include "runtime/program/ops/spec_parts.h"
 
 #include <stdio.h>
 
@@ -10,16 +10,16 @@ static const apr_op_fact facts[] = {
     {0},
 };
 
-static void bind(const apr_ground *g, const apr_op *op, apr_op_args *args)
+static void bind(const apr_op_memory *g, const apr_op *op, apr_op_args *args)
 {
     args->kv_store.n_tokens = g->n_tokens;
     args->kv_store.position = g->position;
     args->kv_store.position_at = g->position_at;
     args->kv_store.apart = g->apart;
-    args->kv_store.k = apr_ground_value(g, op->in[0]);
-    args->kv_store.v = op->in[1] >= 0 ? apr_ground_value(g, op->in[1]) : NULL;
-    args->kv_store.keys = apr_ground_cache(g, op->state, 0);
-    args->kv_store.values = apr_ground_cache(g, op->state, 1);
+    args->kv_store.k = apr_op_memory_value(g, op->in[0]);
+    args->kv_store.v = op->in[1] >= 0 ? apr_op_memory_value(g, op->in[1]) : NULL;
+    args->kv_store.keys = apr_op_memory_cache(g, op->state, 0);
+    args->kv_store.values = apr_op_memory_cache(g, op->state, 1);
 }
 
 static void describe(const apr_op_args *args, char *text, size_t n)
@@ -30,9 +30,9 @@ static void describe(const apr_op_args *args, char *text, size_t n)
              apr_dtypes[a->keys.dtype].name);
 }
 
-const apr_op_card apr_card_kv_store = {
+const apr_op_spec apr_spec_kv_store = {
     .kind = APR_OP_KV_STORE,
-    .step = APR_STEP_EACH,
+    .step = APR_BATCH_PER_SEQUENCE,
     .n_inputs = 2, /* keys, values */
     .state = APR_STATE_WRITTEN,
     .facts = facts,

@@ -1,6 +1,6 @@
 /* op_linear.c - a matrix product with an optional bias. */
-#include "kernels/cuda/abreast_room.h"
-#include "runtime/program/ops/parts.h"
+#include "kernels/cuda/small_gemm_workspace.h"
+#include "runtime/program/ops/spec_parts.h"
 
 static const apr_op_fact facts[] = {
     {"the number of heads with separate matrices", APR_FACT_WHOLE, offsetof(apr_op_args, linear.heads.n)},
@@ -15,9 +15,9 @@ static int64_t at_least_one(int64_t n) { return n > 0 ? n : 1; }
 /* Up to this many tokens use small_gemm whatever the batch size is, so that a sequence's results do not depend on it. */
 static size_t small_gemm_bytes(const apr_program *program, const apr_op *op, const apr_op_sizes *sizes)
 {
-    const bool has_kernel = sizes->weight_dtypes == NULL || apr_abreast_has(sizes->weight_dtypes[op->weight[0]]);
+    const bool has_kernel = sizes->weight_dtypes == NULL || apr_small_gemm_has(sizes->weight_dtypes[op->weight[0]]);
     if (!has_kernel) return 0;
-    return apr_cuda_linear_abreast_bytes(APR_ABREAST_MOST, program->values[op->in[0]].width, sizes->n_multiprocessors);
+    return apr_cuda_linear_small_gemm_bytes(APR_SMALL_GEMM_MAX_TOKENS, program->values[op->in[0]].width, sizes->n_multiprocessors);
 }
 
 /* Where each head has its own matrix, a token has one input row per head. */
@@ -37,17 +37,17 @@ static size_t device_bytes(const apr_program *program, const apr_op *op, const a
 }
 
 /* Logits are computed for some rows of the input only. */
-static void bind(const apr_ground *g, const apr_op *op, apr_op_args *args)
+static void bind(const apr_op_memory *g, const apr_op *op, apr_op_args *args)
 {
     const int64_t n_in = g->program->values[op->in[0]].width, n_heads = at_least_one(args->linear.heads.n);
-    const apr_ground_rows rows = apr_ground_rows_of(g, op->out);
+    const apr_op_memory_rows rows = apr_op_memory_rows_of(g, op->out);
     args->linear.n_tokens = rows.n;
     args->linear.n_in = n_in / n_heads;
     args->linear.n_out = g->program->values[op->out].width / n_heads;
-    args->linear.x = apr_ground_value(g, op->in[0]) + rows.first * n_in;
+    args->linear.x = apr_op_memory_value(g, op->in[0]) + rows.first * n_in;
     args->linear.weight = g->matrices[op->weight[0]];
-    args->linear.bias = apr_ground_vector(g, op->weight[1]);
-    args->linear.out = apr_ground_value(g, op->out);
+    args->linear.bias = apr_op_memory_vector(g, op->weight[1]);
+    args->linear.out = apr_op_memory_value(g, op->out);
     args->linear.work = g->work;
 }
 
@@ -56,9 +56,9 @@ static void describe(const apr_op_args *args, char *text, size_t n)
     apr_describe_weight(APR_OP_LINEAR, args->linear.weight, args->linear.n_tokens, text, n);
 }
 
-const apr_op_card apr_card_linear = {
+const apr_op_spec apr_spec_linear = {
     .kind = APR_OP_LINEAR,
-    .step = APR_STEP_SOME,
+    .step = APR_BATCH_FEW_ROWS,
     .n_inputs = 1,
     .weights = {{"matrix", APR_USE_MULTIPLIED}, {"bias", APR_USE_FLOAT, .optional = true}},
     .facts = facts,

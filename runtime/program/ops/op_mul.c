@@ -1,18 +1,18 @@
 /* op_mul.c - the product of two values, or of a value and a vector of weights. */
-#include "runtime/program/ops/parts.h"
+#include "runtime/program/ops/spec_parts.h"
 
-static void bind(const apr_ground *g, const apr_op *op, apr_op_args *args)
+static void bind(const apr_op_memory *g, const apr_op *op, apr_op_args *args)
 {
     args->mul.n_tokens = g->n_tokens;
-    args->mul.x = apr_ground_value(g, op->in[0]);
-    args->mul.y = args->mul.y_is_vector ? apr_ground_vector(g, op->weight[0]) : apr_ground_value(g, op->in[1]);
-    args->mul.out = apr_ground_value(g, op->out);
+    args->mul.x = apr_op_memory_value(g, op->in[0]);
+    args->mul.y = args->mul.y_is_vector ? apr_op_memory_vector(g, op->weight[0]) : apr_op_memory_value(g, op->in[1]);
+    args->mul.out = apr_op_memory_value(g, op->out);
     args->mul.n_threads = g->work.n_threads;
 }
 
 static void describe(const apr_op_args *args, char *text, size_t n) { apr_describe_floats(APR_OP_MUL, args->mul.n_tokens, text, n); }
 
-const apr_op_card apr_card_mul = {
+const apr_op_spec apr_spec_mul = {
     .kind = APR_OP_MUL,
     .n_inputs = 2,
     .in_place = true,

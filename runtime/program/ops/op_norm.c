@@ -1,5 +1,5 @@
 /* op_norm.c - normalizes chunks of each row, with a weight and a bias. */
-#include "runtime/program/ops/parts.h"
+#include "runtime/program/ops/spec_parts.h"
 
 enum { GAIN, BIAS };
 
@@ -11,19 +11,19 @@ static const apr_op_fact facts[] = {
     {0},
 };
 
-static void bind(const apr_ground *g, const apr_op *op, apr_op_args *args)
+static void bind(const apr_op_memory *g, const apr_op *op, apr_op_args *args)
 {
     args->norm.n_tokens = g->n_tokens;
-    args->norm.x = apr_ground_value(g, op->in[0]);
-    args->norm.weight = apr_ground_vector(g, op->weight[GAIN]);
-    args->norm.bias = apr_ground_vector(g, op->weight[BIAS]);
-    args->norm.out = apr_ground_value(g, op->out);
+    args->norm.x = apr_op_memory_value(g, op->in[0]);
+    args->norm.weight = apr_op_memory_vector(g, op->weight[GAIN]);
+    args->norm.bias = apr_op_memory_vector(g, op->weight[BIAS]);
+    args->norm.out = apr_op_memory_value(g, op->out);
     args->norm.n_threads = g->work.n_threads;
 }
 
 static void describe(const apr_op_args *args, char *text, size_t n) { apr_describe_floats(APR_OP_NORM, args->norm.n_tokens, text, n); }
 
-const apr_op_card apr_card_norm = {
+const apr_op_spec apr_spec_norm = {
     .kind = APR_OP_NORM,
     .n_inputs = 1,
     .in_place = true,

@@ -1,5 +1,5 @@
 /* op_rope.c - rotates pairs of numbers in each head by the angles of the position. */
-#include "runtime/program/ops/parts.h"
+#include "runtime/program/ops/spec_parts.h"
 
 static const apr_op_fact facts[] = {
     {"the number of heads", APR_FACT_WHOLE, offsetof(apr_op_args, rope.n_heads)},
@@ -9,19 +9,19 @@ static const apr_op_fact facts[] = {
     {0},
 };
 
-static void bind(const apr_ground *g, const apr_op *op, apr_op_args *args)
+static void bind(const apr_op_memory *g, const apr_op *op, apr_op_args *args)
 {
     args->rope.n_tokens = g->n_tokens;
     args->rope.n_freqs = g->program->ropes[op->rope].n_freqs;
-    args->rope.x = apr_ground_value(g, op->in[0]);
-    args->rope.angles = apr_ground_value(g, op->in[1]);
-    args->rope.out = apr_ground_value(g, op->out);
+    args->rope.x = apr_op_memory_value(g, op->in[0]);
+    args->rope.angles = apr_op_memory_value(g, op->in[1]);
+    args->rope.out = apr_op_memory_value(g, op->out);
     args->rope.n_threads = g->work.n_threads;
 }
 
 static void describe(const apr_op_args *args, char *text, size_t n) { apr_describe_floats(APR_OP_ROPE, args->rope.n_tokens, text, n); }
 
-const apr_op_card apr_card_rope = {
+const apr_op_spec apr_spec_rope = {
     .kind = APR_OP_ROPE,
     .n_inputs = 2,
     .in_place = true,

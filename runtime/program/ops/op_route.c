@@ -1,5 +1,5 @@
 /* op_route.c - which experts a token goes to, and with what weights. */
-#include "runtime/program/ops/parts.h"
+#include "runtime/program/ops/spec_parts.h"
 
 enum { BIAS, SCALE };
 
@@ -24,19 +24,19 @@ static size_t host_floats(const apr_program *program, const apr_op *op)
     return apr_route_slice(op->args.route.shape.n_experts);
 }
 
-static void bind(const apr_ground *g, const apr_op *op, apr_op_args *args)
+static void bind(const apr_op_memory *g, const apr_op *op, apr_op_args *args)
 {
     args->route.n_tokens = g->n_tokens;
-    args->route.logits = apr_ground_value(g, op->in[0]);
-    args->route.bias = apr_ground_vector(g, op->weight[BIAS]);
-    args->route.expert_scale = apr_ground_vector(g, op->weight[SCALE]);
-    args->route.out = apr_ground_value(g, op->out);
+    args->route.logits = apr_op_memory_value(g, op->in[0]);
+    args->route.bias = apr_op_memory_vector(g, op->weight[BIAS]);
+    args->route.expert_scale = apr_op_memory_vector(g, op->weight[SCALE]);
+    args->route.out = apr_op_memory_value(g, op->out);
     args->route.work = g->work;
 }
 
 static void describe(const apr_op_args *args, char *text, size_t n) { apr_describe_floats(APR_OP_ROUTE, args->route.n_tokens, text, n); }
 
-const apr_op_card apr_card_route = {
+const apr_op_spec apr_spec_route = {
     .kind = APR_OP_ROUTE,
     .n_inputs = 1,
     .weights = {[BIAS] = {"bias of the choice", APR_USE_FLOAT, .optional = true}, [SCALE] = {"scales", APR_USE_FLOAT, .optional = true}},

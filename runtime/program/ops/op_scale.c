@@ -1,5 +1,5 @@
 /* op_scale.c - multiplies by a constant factor and by a scale that grows with the position. */
-#include "runtime/program/ops/parts.h"
+#include "runtime/program/ops/spec_parts.h"
 
 static const apr_op_fact facts[] = {
     {"the factor", APR_FACT_REAL, offsetof(apr_op_args, scale.factor)},
@@ -9,22 +9,22 @@ static const apr_op_fact facts[] = {
     {0},
 };
 
-static void bind(const apr_ground *g, const apr_op *op, apr_op_args *args)
+static void bind(const apr_op_memory *g, const apr_op *op, apr_op_args *args)
 {
-    args->scale.n_tokens = apr_ground_rows_of(g, op->out).n;
+    args->scale.n_tokens = apr_op_memory_rows_of(g, op->out).n;
     args->scale.position = g->position;
     args->scale.position_at = g->position_at;
     args->scale.apart = g->apart;
-    args->scale.x = apr_ground_value(g, op->in[0]);
-    args->scale.out = apr_ground_value(g, op->out);
+    args->scale.x = apr_op_memory_value(g, op->in[0]);
+    args->scale.out = apr_op_memory_value(g, op->out);
     args->scale.n_threads = g->work.n_threads;
 }
 
 static void describe(const apr_op_args *args, char *text, size_t n) { apr_describe_floats(APR_OP_SCALE, args->scale.n_tokens, text, n); }
 
-const apr_op_card apr_card_scale = {
+const apr_op_spec apr_spec_scale = {
     .kind = APR_OP_SCALE,
-    .step = APR_STEP_EACH,
+    .step = APR_BATCH_PER_SEQUENCE,
     .n_inputs = 1,
     .in_place = true,
     .facts = facts,

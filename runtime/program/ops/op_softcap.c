@@ -1,16 +1,16 @@
 /* op_softcap.c - soft cap: cap * tanh(x / cap). */
-#include "runtime/program/ops/parts.h"
+#include "runtime/program/ops/spec_parts.h"
 
 static const apr_op_fact facts[] = {
     {"the cap", APR_FACT_REAL, offsetof(apr_op_args, softcap.cap)},
     {0},
 };
 
-static void bind(const apr_ground *g, const apr_op *op, apr_op_args *args)
+static void bind(const apr_op_memory *g, const apr_op *op, apr_op_args *args)
 {
-    args->softcap.n_tokens = apr_ground_rows_of(g, op->out).n;
-    args->softcap.x = apr_ground_value(g, op->in[0]);
-    args->softcap.out = apr_ground_value(g, op->out);
+    args->softcap.n_tokens = apr_op_memory_rows_of(g, op->out).n;
+    args->softcap.x = apr_op_memory_value(g, op->in[0]);
+    args->softcap.out = apr_op_memory_value(g, op->out);
     args->softcap.n_threads = g->work.n_threads;
 }
 
@@ -19,7 +19,7 @@ static void describe(const apr_op_args *args, char *text, size_t n)
     apr_describe_floats(APR_OP_SOFTCAP, args->softcap.n_tokens, text, n);
 }
 
-const apr_op_card apr_card_softcap = {
+const apr_op_spec apr_spec_softcap = {
     .kind = APR_OP_SOFTCAP,
     .n_inputs = 1,
     .in_place = true,

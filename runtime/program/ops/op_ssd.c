@@ -1,5 +1,5 @@
 /* op_ssd.c - state-space duality (Mamba 2): a state matrix per head, updated and read. */
-#include "runtime/program/ops/parts.h"
+#include "runtime/program/ops/spec_parts.h"
 
 enum { RATE, DT_BIAS, SKIP };
 
@@ -11,26 +11,26 @@ static const apr_op_fact facts[] = {
     {0},
 };
 
-static void bind(const apr_ground *g, const apr_op *op, apr_op_args *args)
+static void bind(const apr_op_memory *g, const apr_op *op, apr_op_args *args)
 {
     args->ssd.n_tokens = g->n_tokens;
-    args->ssd.xbc = apr_ground_value(g, op->in[0]);
-    args->ssd.dt = apr_ground_value(g, op->in[1]);
-    args->ssd.rate = apr_ground_vector(g, op->weight[RATE]);
-    args->ssd.dt_bias = apr_ground_vector(g, op->weight[DT_BIAS]);
-    args->ssd.skip = apr_ground_vector(g, op->weight[SKIP]);
-    args->ssd.state = apr_ground_state(g, op->state);
+    args->ssd.xbc = apr_op_memory_value(g, op->in[0]);
+    args->ssd.dt = apr_op_memory_value(g, op->in[1]);
+    args->ssd.rate = apr_op_memory_vector(g, op->weight[RATE]);
+    args->ssd.dt_bias = apr_op_memory_vector(g, op->weight[DT_BIAS]);
+    args->ssd.skip = apr_op_memory_vector(g, op->weight[SKIP]);
+    args->ssd.state = apr_op_memory_state(g, op->state);
     args->ssd.slots = g->slots;
-    args->ssd.slot_bytes = apr_ground_slot_bytes(g, op->state);
-    args->ssd.out = apr_ground_value(g, op->out);
+    args->ssd.slot_bytes = apr_op_memory_slot_bytes(g, op->state);
+    args->ssd.out = apr_op_memory_value(g, op->out);
     args->ssd.n_threads = g->work.n_threads;
 }
 
 static void describe(const apr_op_args *args, char *text, size_t n) { apr_describe_floats(APR_OP_SSD, args->ssd.n_tokens, text, n); }
 
-const apr_op_card apr_card_ssd = {
+const apr_op_spec apr_spec_ssd = {
     .kind = APR_OP_SSD,
-    .step = APR_STEP_EACH,
+    .step = APR_BATCH_PER_SEQUENCE,
     .n_inputs = 2,
     .state = APR_STATE_READ_AND_WRITTEN,
     .weights = {[RATE] = {"rates", APR_USE_FLOAT}, [DT_BIAS] = {"time steps", APR_USE_FLOAT}, [SKIP] = {"skips", APR_USE_FLOAT}},

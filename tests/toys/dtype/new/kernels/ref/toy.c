@@ -18,7 +18,7 @@ void apr_ref_encode_toy(const float *restrict src, void *restrict dst, int64_t n
     for (int64_t i = 0; i < n_elems; i += ELEMS, block++) {
         float x[ELEMS], amax = 0.0f;
         for (int j = 0; j < ELEMS; j++) {
-            x[j] = apr_tame(src[i + j], 7.0f * APR_F16_MAX);
+            x[j] = apr_clamp_finite(src[i + j], 7.0f * APR_F16_MAX);
             amax = apr_clamp(x[j] < 0.0f ? -x[j] : x[j], amax, FLT_MAX);
         }
         *block = (apr_block_TOY){.d = apr_f32_to_f16(amax / 7.0f)};

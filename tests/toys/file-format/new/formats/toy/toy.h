@@ -6,8 +6,8 @@
 #ifndef APR_FORMATS_TOY_H
 #define APR_FORMATS_TOY_H
 
-#include "formats/model/model.h"
-#include "formats/model/sink.h"
+#include "formats/tensor/model.h"
+#include "formats/tensor/sink.h"
 
 apr_status apr_toy_open(apr_model *model, const char *path, apr_error *err);
 /* The same from memory, which is borrowed until apr_model_close. `path` is for messages. */

@@ -1,6 +1,6 @@
 /* toy_write.c - a layout and its bytes to a toy file. */
 #include "formats/base/bytes.h"
-#include "formats/base/out.h"
+#include "formats/files/out.h"
 #include "formats/toy/toy.h"
 
 #include <stdlib.h>
@@ -14,14 +14,14 @@ typedef struct writer {
 static apr_status put(apr_sink *sink, const void *bytes, size_t n_bytes, apr_error *err)
 {
     writer *const w = (writer *)sink;
-    if (apr_out_tell(w->out) + n_bytes > w->total_bytes) return apr_fail(err, APR_E_USAGE, "more bytes than the layout has");
+    if (apr_out_position(w->out) + n_bytes > w->total_bytes) return apr_fail(err, APR_E_USAGE, "more bytes than the layout has");
     return apr_out_write(w->out, bytes, n_bytes, NULL, err);
 }
 
 static apr_status finish(apr_sink *sink, apr_error *err)
 {
     writer *const w = (writer *)sink;
-    const bool is_whole = apr_out_tell(w->out) == w->total_bytes;
+    const bool is_whole = apr_out_position(w->out) == w->total_bytes;
     if (!is_whole) apr_out_abandon(w->out);
     const apr_status status = is_whole ? apr_out_finish(w->out, err) : apr_fail(err, APR_E_USAGE, "not all tensors were written");
     free(w);

@@ -1,17 +1,17 @@
 /* op_toy.c - numbers kept between -1000 and 1000. */
-#include "runtime/program/ops/parts.h"
+#include "runtime/program/ops/spec_parts.h"
 
-static void bind(const apr_ground *g, const apr_op *op, apr_op_args *args)
+static void bind(const apr_op_memory *g, const apr_op *op, apr_op_args *args)
 {
     args->toy = (apr_toy_args){.n_tokens = g->n_tokens,
                                .width = g->program->values[op->out].width,
-                               .x = apr_ground_value(g, op->in[0]),
-                               .out = apr_ground_value(g, op->out)};
+                               .x = apr_op_memory_value(g, op->in[0]),
+                               .out = apr_op_memory_value(g, op->out)};
 }
 
 static void describe(const apr_op_args *args, char *text, size_t n) { apr_describe_floats(APR_OP_TOY, args->toy.n_tokens, text, n); }
 
-const apr_op_card apr_card_toy = {
+const apr_op_spec apr_spec_toy = {
     .kind = APR_OP_TOY,
     .n_inputs = 1,
     .in_place = true,

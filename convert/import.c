@@ -1,0 +1,329 @@
+/* import.c - import: converts a source's tensors to canonical ones: cut, renamed, with their provenance recorded. */
+#include "convert/import_export.h"
+#include "convert/provenance.h"
+#include "formats/shape/meta_names.h"
+#include "formats/shape/text_part.h"
+#include "kernels/gather.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_EXPERTS = 65536 };
+
+/* The canonical table under construction. */
+typedef struct importer {
+    apr_model *view;
+    const apr_family *family;
+    apr_naming from;
+    const apr_tensor *old; /* [n_old] */
+    size_t n_old;
+    const bool *keep_unchanged; /* [n_old], or NULL */
+    apr_tensor *tensors;
+    size_t n_tensors;
+    apr_error *err;
+} importer;
+
+static apr_tensor *append(importer *e, const apr_tensor *from)
+{
+    apr_tensor *const t = &e->tensors[e->n_tensors++];
+    *t = *from;
+    return t;
+}
+
+static bool has_record(const apr_tensor *t) { return t->origin_name != NULL || t->origins != NULL || t->origin_chain.n_steps > 0; }
+
+/* How many canonical tensors a part of the tensor becomes: one, or one for each expert. */
+static size_t count_experts(const importer *e, const apr_tensor *t, const char *whole, const char *part)
+{
+    const bool is_stack = apr_is_stack_of(whole, part) && e->view->hparams.num_experts > 0 && t->rank > 0;
+    const bool is_sane = is_stack && t->n_bytes > 0 && t->dims[0] <= MOST_EXPERTS;
+    return is_sane ? (size_t)t->dims[0] : 1;
+}
+
+/* Finds the rule or form for a tensor; false: it stays unchanged. */
+static bool find_match(const importer *e, const apr_tensor *t, apr_name_match *match)
+{
+    if (e->keep_unchanged != NULL && apr_table_has(e->old, e->n_old, t) && e->keep_unchanged[t - e->old]) return false;
+    return !has_record(t) && apr_match_tensor(e->family, e->from, t->name, match);
+}
+
+static size_t count_pieces(const importer *e, const apr_tensor *t)
+{
+    apr_name_match match;
+    size_t n = 0;
+
+    if (e->from == APR_NAMING_META || !find_match(e, t, &match)) return 1;
+    if (match.rule != NULL) return e->from == APR_NAMING_GGML ? count_experts(e, t, match.rule->ggml, match.rule->hf) : 1;
+    for (int i = 0; i < APR_FORM_PARTS && match.form->parts[i].name != NULL; i++)
+        n += count_experts(e, t, match.form->name, match.form->parts[i].name);
+    return n;
+}
+
+/* A stack must have as many experts as the model. */
+static apr_status check_stack(const importer *e, const apr_tensor *t, const char *whole, const char *part)
+{
+    const int64_t n = e->view->hparams.num_experts;
+    if (!apr_is_stack_of(whole, part)) return APR_OK;
+    if (t->rank > 1 && t->dims[0] == n && n > 0 && n <= MOST_EXPERTS && t->n_bytes > 0) return APR_OK;
+    return apr_fail(e->err, APR_E_DAMAGED, "%s: tensor '%s' is a stack of %lld experts, but the model has %lld", e->view->path, t->name,
+                    t->rank > 0 ? (long long)t->dims[0] : 1LL, (long long)n);
+}
+
+/* ---- tensors without an exact inverse ---- */
+
+/* Do the steps and then their inverse give the same bits? `stored` is small: norms, decay rates. */
+static apr_status round_trips(const apr_tensor *stored, const apr_tensor *made, const apr_chain *back, apr_arena *arena, bool *same,
+                              const char *where, apr_error *err)
+{
+    const int64_t n = apr_tensor_elems(made);
+    float *const values = malloc((size_t)n * sizeof *values + 1);
+    uint8_t *const bytes = malloc((size_t)n * sizeof(float) + 1);
+    apr_tensor there = *made;
+    apr_status status = values != NULL && bytes != NULL ? APR_OK : apr_no_memory(err, "a tensor's values");
+
+    *same = false;
+    if (status == APR_OK && stored->dtype == APR_F32 && n > 0) {
+        apr_gather_bytes(made, 0, n, (uint8_t *)values);
+        there.made = NULL;
+        there.data = (const uint8_t *)values;
+        status = apr_tensor_append_steps(&there, back, arena, where, err);
+        if (status == APR_OK && there.made != NULL && there.n_bytes == stored->n_bytes) {
+            apr_gather_bytes(&there, 0, n, bytes);
+            *same = memcmp(bytes, stored->data, stored->n_bytes) == 0;
+        }
+    }
+    free(values);
+    free(bytes);
+    return status;
+}
+
+/* Keeps the original next to a computed tensor, unless the inverse steps give the same bits. */
+static apr_status keep_original(importer *e, const apr_tensor *stored, size_t at)
+{
+    const apr_chain *const chain = &e->tensors[at].origin_chain;
+    apr_chain back;
+    bool same = false;
+
+    if (apr_chain_exact(chain) || stored->made != NULL) return APR_OK; /* a computed source is in no file */
+    if (apr_chain_inverse(chain, &back) && e->tensors[at].made != NULL)
+        APR_TRY(round_trips(stored, &e->tensors[at], &back, &e->view->arena, &same, e->view->path, e->err));
+    if (same) return APR_OK;
+    e->tensors[at].origin_kept = stored->name;
+    (void)append(e, stored);
+    return APR_OK;
+}
+
+/* ---- one tensor ---- */
+
+/* Imports one tensor, or a stack of experts, with the rule's steps undone. */
+static apr_status import_by_rule(importer *e, const apr_tensor *from, const apr_name_match *match)
+{
+    const apr_tensor_rule *const rule = match->rule;
+    const bool is_stack = apr_is_stack_of(rule->ggml, rule->hf);
+    const size_t n = count_experts(e, from, rule->ggml, rule->hf);
+    apr_chain to_ggml, back;
+
+    APR_TRY(check_stack(e, from, rule->ggml, rule->hf));
+    if (!apr_rule_to_ggml(rule, e->family, &e->view->hparams, true, &to_ggml) || !apr_chain_inverse(&to_ggml, &back))
+        return apr_fail(e->err, APR_E_UNSUPPORTED, "%s: tensor '%s' would need too many steps", e->view->path, from->name);
+    for (size_t i = 0; i < n; i++) {
+        apr_chain chain = is_stack ? apr_chain_of((apr_step){APR_STEP_PICK, {(int32_t)i}}) : (apr_chain){0};
+        const char *const name = apr_fill_name(rule->hf, match, (int64_t)i, &e->view->arena);
+        if (name == NULL) return apr_no_memory(e->err, "a tensor's name");
+        if (!apr_chain_extend(&chain, &back)) return apr_fail(e->err, APR_E_UNSUPPORTED, "%s: too many steps", from->name);
+        const size_t at = e->n_tensors;
+        APR_TRY(apr_provenance_begin(append(e, from), name, &chain, &e->view->arena, e->view->path, e->err));
+        APR_TRY(keep_original(e, from, at));
+    }
+    return APR_OK;
+}
+
+static apr_status shape_mismatch(const importer *e, const apr_tensor *t, const char *part)
+{
+    char dims[128];
+    return apr_fail(e->err, APR_E_DAMAGED, "%s: tensor '%s' %s does not have the shape to hold '%s'", e->view->path, t->name,
+                    apr_dims_text(t, dims, sizeof dims), part);
+}
+
+/* Cuts one piece out of a tensor. MXFP4 is already packed here, so the form's `scales` is cleared. */
+static apr_status import_piece(importer *e, const apr_tensor *whole, const apr_name_match *match, int part, int64_t expert)
+{
+    const apr_tensor_form *const form = match->form;
+    const apr_shape shape = apr_tensor_shape(whole);
+    apr_tensor_form plain = *form;
+    apr_chain chain;
+
+    plain.scales = NULL;
+    const char *const name = apr_fill_name(form->parts[part].name, match, expert, &e->view->arena);
+    if (name == NULL) return apr_no_memory(e->err, "a tensor's name");
+    if (!apr_part_chain(&plain, part, &e->view->hparams, &shape, true, expert, &chain))
+        return shape_mismatch(e, whole, form->parts[part].name);
+    return apr_provenance_extend(append(e, whole), name, &chain, &e->view->arena, e->view->path, e->err);
+}
+
+static apr_status import_pieces(importer *e, const apr_tensor *whole, const apr_name_match *match)
+{
+    const apr_tensor_form *const form = match->form;
+
+    for (int part = 0; part < APR_FORM_PARTS && form->parts[part].name != NULL; part++) {
+        const bool is_stack = apr_is_stack_of(form->name, form->parts[part].name);
+        const size_t n = count_experts(e, whole, form->name, form->parts[part].name);
+        APR_TRY(check_stack(e, whole, form->name, form->parts[part].name));
+        for (size_t i = 0; i < n; i++) APR_TRY(import_piece(e, whole, match, part, is_stack ? (int64_t)i : -1));
+    }
+    return APR_OK;
+}
+
+/* Joins MXFP4's nibbles and scales, stored as two tensors, into blocks. */
+static apr_status pack(importer *e, const apr_tensor *blocks, const apr_tensor *scales, apr_tensor *whole)
+{
+    const apr_chain column = apr_chain_of((apr_step){.kind = APR_STEP_UNSQUEEZE}),
+                    join = {
+                        2,
+                        {{APR_STEP_JOIN, {0, 1}}, {.kind = APR_STEP_PACK_MXFP4}},
+                    };
+    apr_arena *const arena = &e->view->arena;
+    apr_tensor *const parts = apr_arena_array(arena, 2, sizeof *parts);
+
+    if (parts == NULL) return apr_no_memory(e->err, "the parts of a tensor");
+    parts[0] = *scales;
+    parts[1] = *blocks;
+    APR_TRY(apr_provenance_begin(&parts[0], scales->name, &column, arena, e->view->path, e->err));
+    const apr_tensor *const both[] = {&parts[0], &parts[1]};
+    *whole = (apr_tensor){.name = blocks->name};
+    return apr_provenance_join(whole, both, 2, &join, arena, e->view->path, e->err);
+}
+
+/* Finds the tensor that the pattern names for the same layer, under any prefix; NULL: none. */
+static apr_status find_companion(const importer *e, const char *pattern, const apr_name_match *match, const apr_tensor **found)
+{
+    const char *const name = apr_fill_name(pattern, match, match->expert, &e->view->arena);
+    if (name == NULL) return apr_no_memory(e->err, "a tensor's name");
+    *found = apr_find_text_tensor(e->view, name);
+    return APR_OK;
+}
+
+static apr_status import_by_form(importer *e, const apr_tensor *from, const apr_name_match *match)
+{
+    const apr_tensor_form *const form = match->form;
+    const apr_tensor *blocks = NULL, *scales = NULL;
+    apr_tensor whole;
+
+    if (form->scales == NULL) return import_pieces(e, from, match);
+    APR_TRY(find_companion(e, form->name, match, &blocks));
+    APR_TRY(find_companion(e, form->scales, match, &scales));
+    if (blocks == NULL || scales == NULL)
+        return apr_fail(e->err, APR_E_DAMAGED, "%s: tensor '%s': %s are missing", e->view->path, from->name,
+                        blocks == NULL ? "the blocks" : "the scales");
+    if (from == scales) return APR_OK; /* handled with the blocks */
+    APR_TRY(pack(e, blocks, scales, &whole));
+    return import_pieces(e, &whole, match);
+}
+
+static apr_status import_from_meta(importer *e, const apr_tensor *from)
+{
+    apr_chain chain;
+    const char *const name = apr_meta_to_canonical(from->name, &e->view->hparams, &chain, &e->view->arena);
+
+    if (name == NULL) return apr_no_memory(e->err, "a tensor's name");
+    if (strcmp(name, from->name) == 0) return (void)append(e, from), APR_OK;
+    return apr_provenance_begin(append(e, from), name, &chain, &e->view->arena, e->view->path, e->err);
+}
+
+/* A tensor without a rule belongs to the text model if its name says so: scales of a matrix, multi-token prediction layers. */
+static bool is_other_text(const importer *e, const apr_tensor *t)
+{
+    const bool stays = e->keep_unchanged != NULL && apr_table_has(e->old, e->n_old, t) && e->keep_unchanged[t - e->old];
+    const apr_model_part part = apr_part_of(e->view, t->name);
+    return e->from == APR_NAMING_HF && !stays && !has_record(t) && (part == APR_PART_TEXT || part == APR_PART_MTP);
+}
+
+/* The missing prefix ("model.") of a layer tensor in a model saved without its head, for names without a rule. */
+static const char *root_of_layer(const importer *e, const char *name)
+{
+    if (strncmp(name, "layers.", strlen("layers.")) != 0) return "";
+    return apr_family_rule(e->family, "backbone.embeddings.weight") != NULL ? "backbone." : "model.";
+}
+
+static apr_status import_one(importer *e, const apr_tensor *from)
+{
+    apr_name_match match = {.root = ""};
+
+    if (e->from == APR_NAMING_META) return import_from_meta(e, from);
+    if (!find_match(e, from, &match) && !is_other_text(e, from)) return (void)append(e, from), APR_OK;
+    if (match.form != NULL) return import_by_form(e, from, &match);
+    if (e->from == APR_NAMING_GGML) return import_by_rule(e, from, &match);
+    apr_tensor *const t = append(e, from);
+    const apr_chain nothing = {0};
+    const apr_text_name text = apr_text_name_of(from->name);
+    const char *const root = match.root[0] != '\0' ? match.root : text.root[0] != '\0' ? text.root : root_of_layer(e, from->name);
+    if (text.rest == from->name && root[0] == '\0') return APR_OK;
+    const char *const name = apr_arena_print(&e->view->arena, "%s%s", root, text.rest);
+    if (name == NULL) return apr_no_memory(e->err, "a tensor's name");
+    return apr_provenance_begin(t, name, &nothing, &e->view->arena, e->view->path, e->err);
+}
+
+/* ---- all tensors ---- */
+
+/* Records what the source's naming stores differently from Hugging Face and what stays so. */
+static void note_dialect(apr_model *view, const apr_family *family)
+{
+    apr_hparams *const h = &view->hparams;
+    h->tiled_value_heads |= family->tiles_value_heads && h->linear_num_value_heads > h->linear_num_key_heads;
+    for (size_t i = 0; i < view->n_tensors; i++) {
+        const char *const name = view->tensors[i].name;
+        h->split_kv_b |= strstr(name, ".self_attn.k_b_proj.") != NULL;
+        h->split_qkvz |= family->n_forms > 0 && !family->tiles_value_heads && strstr(name, ".linear_attn.in_proj_qkv.") != NULL;
+    }
+}
+
+/* Some checkpoints of tied models store the matrix only as the output head. */
+static apr_status name_tied_embedding(importer *e)
+{
+    static const char embedding[] = "model.embed_tokens.weight", head[] = "lm_head.weight";
+    apr_tensor *only = NULL;
+
+    if (!e->view->hparams.tie_word_embeddings || apr_family_rule(e->family, embedding) == NULL) return APR_OK;
+    for (size_t i = 0; i < e->n_tensors; i++) {
+        if (strcmp(e->tensors[i].name, embedding) == 0) return APR_OK;
+        if (strcmp(e->tensors[i].name, head) == 0) only = &e->tensors[i];
+    }
+    const apr_chain nothing = {0};
+    return only != NULL ? apr_provenance_extend(only, embedding, &nothing, &e->view->arena, e->view->path, e->err) : APR_OK;
+}
+
+/* Scale pointers must point into the new table. */
+static void move_scales(importer *e, const size_t *places)
+{
+    for (size_t i = 0; i < e->n_tensors; i++) {
+        apr_tensor *const t = &e->tensors[i];
+        if (t->scale >= e->old && t->scale < e->old + e->n_old) t->scale = &e->tensors[places[t->scale - e->old]];
+    }
+}
+
+apr_status apr_import_tensors(apr_model *view, const apr_model *source, const apr_family *family, const bool *keep_unchanged, apr_error *err)
+{
+    importer e = {.view = view,
+                  .family = family,
+                  .from = source->naming,
+                  .old = view->tensors,
+                  .n_old = view->n_tensors,
+                  .keep_unchanged = keep_unchanged,
+                  .err = err};
+    size_t n = e.n_old + 1; /* capacity for kept originals also */
+    size_t *const places = apr_arena_array(&view->arena, e.n_old + 1, sizeof *places);
+
+    for (size_t i = 0; i < e.n_old; i++) n += count_pieces(&e, &e.old[i]);
+    e.tensors = apr_arena_array(&view->arena, n, sizeof *e.tensors);
+    if (e.tensors == NULL || places == NULL) return apr_no_memory(err, "a table of tensors");
+    for (size_t i = 0; i < e.n_old; i++) {
+        places[i] = e.n_tensors;
+        APR_TRY(import_one(&e, &e.old[i]));
+    }
+    APR_TRY(name_tied_embedding(&e));
+    move_scales(&e, places);
+    view->tensors = e.tensors;
+    view->n_tensors = e.n_tensors;
+    if (source->naming == APR_NAMING_GGML) note_dialect(view, family);
+    return APR_OK;
+}

@@ -1,0 +1,175 @@
+/* hf_quantization_sizes.c - finds the scheme of a matrix, and computes the bytes of the scheme's tensors. */
+#include "formats/packed/hf_quantization.h"
+
+#include "formats/base/bytes.h"
+#include "formats/tensor/canonical_layout.h"
+
+#include <stdio.h>
+#include <string.h>
+
+const apr_quant_scheme *apr_quantization_of(const apr_quantization *q, const char *name, apr_module_kind kind)
+{
+    if (q == NULL || q->n_schemes == 0 || kind == APR_MODULE_OTHER) return NULL;
+    if (q->experts_only && kind != APR_MODULE_EXPERTS) return NULL;
+    if (!q->head && kind == APR_MODULE_HEAD) return NULL;
+    if (q->skipped != NULL && apr_name_patterns_find(q->skipped, name) >= 0) return NULL;
+    const int64_t rule = q->targets != NULL ? apr_name_patterns_find(q->targets, name) : 0;
+    return rule >= 0 ? &q->schemes[rule] : NULL;
+}
+
+const apr_quant_scheme *apr_quantization_of_tensor(const apr_quantization *q, const char *name, size_t n, apr_quant_layout layout)
+{
+    static const char part[] = "language_model.";
+    char module[512];
+
+    if (q == NULL || n >= sizeof module) return NULL;
+    memcpy(module, name, n);
+    module[n] = '\0';
+    char *const at = strstr(module, part);
+    if (at != NULL && (at == module || at[-1] == '.')) memmove(at, at + sizeof part - 1, strlen(at + sizeof part - 1) + 1);
+    const apr_quant_scheme *const scheme = apr_quantization_of(q, module, q->experts_only ? APR_MODULE_EXPERTS : APR_MODULE_LINEAR);
+    return scheme != NULL && scheme->layout == layout ? scheme : NULL;
+}
+
+apr_status apr_quantization_check(const apr_quantization *q, apr_error *err)
+{
+    if (q == NULL) return APR_OK;
+    APR_TRY(apr_name_patterns_check(q->skipped, err));
+    return apr_name_patterns_check(q->targets, err);
+}
+
+/* --- arithmetic that saturates at UINT64_MAX --- */
+
+static uint64_t times(uint64_t a, uint64_t b)
+{
+    uint64_t product;
+    return __builtin_mul_overflow(a, b, &product) ? UINT64_MAX : product;
+}
+
+static uint64_t plus(uint64_t a, uint64_t b)
+{
+    uint64_t sum;
+    return __builtin_add_overflow(a, b, &sum) ? UINT64_MAX : sum;
+}
+
+static uint64_t per(uint64_t n, uint64_t each) { return n / each + (n % each != 0); }
+
+/* The bytes of a tensor in a file, with padding. */
+static uint64_t padded(uint64_t n_bytes) { return n_bytes > UINT64_MAX - 63 ? UINT64_MAX : apr_align_up(n_bytes, 64); }
+
+/* --- one matrix [rows, columns] --- */
+
+typedef struct matrix {
+    const apr_quant_scheme *scheme;
+    uint64_t rows, columns, bits;
+    uint64_t groups;   /* scales along a row */
+    uint64_t n_scales; /* of the matrix */
+} matrix;
+
+/* Bytes of n integers of b bits, packed into whole 32-bit words. */
+static uint64_t packed(uint64_t n, uint64_t bits) { return times(4, per(times(n, bits), 32)); }
+
+static uint64_t one_byte_codes(const matrix *m) { return times(m->rows, m->columns); }
+static uint64_t half_byte_codes(const matrix *m) { return per(times(m->rows, m->columns), 2); }
+static uint64_t int_packed_codes(const matrix *m) { return times(m->rows, packed(m->columns, m->bits)); }
+static uint64_t gptq_codes(const matrix *m) { return times(m->rows, packed(m->columns, m->bits)); }
+static uint64_t awq_codes(const matrix *m) { return times(m->columns, packed(m->rows, m->bits)); }
+
+static uint64_t int8_zeros(const matrix *m) { return m->n_scales; }
+static uint64_t int_packed_zeros(const matrix *m) { return times(m->groups, packed(m->rows, m->bits)); }
+static uint64_t gptq_zeros(const matrix *m) { return times(m->groups, packed(m->rows, m->bits)); }
+
+/* Bytes of the other tensors, besides codes, scales and zero points. */
+static uint64_t int8_rest(const matrix *m) { return m->scheme->scale_bytes == 4 ? 64 : 0; /* weight_format */ }
+static uint64_t nvfp4_rest(const matrix *m) { return m != NULL ? 64 : 0; /* the tensor's scale */ }
+static uint64_t int_packed_rest(const matrix *m)
+{
+    return 64 /* weight_shape */ + (m->scheme->act_order ? padded(times(m->columns, 4)) : 0);
+}
+static uint64_t gptq_rest(const matrix *m) { return m->scheme->act_order ? padded(times(m->columns, 4)) : 0; }
+/* quant_map, quant_state (a short JSON text), and the scales of the scales: one float for 256, a table, an offset in the text */
+static uint64_t nf4_rest(const matrix *m)
+{
+    return 64 + 128 + (m->scheme->nested_scales ? 1024 + padded(times(4, per(m->n_scales, 256))) : 0);
+}
+
+static const struct {
+    uint64_t (*codes)(const matrix *m), (*zeros)(const matrix *m), (*rest)(const matrix *m);
+} layouts[APR_QUANT_LAYOUT_COUNT] = {
+    [APR_QUANT_FP8] = {one_byte_codes, NULL, NULL},
+    [APR_QUANT_MXFP8] = {one_byte_codes, NULL, NULL},
+    [APR_QUANT_MXFP4] = {half_byte_codes, NULL, NULL},
+    [APR_QUANT_NVFP4] = {half_byte_codes, NULL, nvfp4_rest},
+    [APR_QUANT_INT8] = {one_byte_codes, int8_zeros, int8_rest},
+    [APR_QUANT_INT_PACKED] = {int_packed_codes, int_packed_zeros, int_packed_rest},
+    [APR_QUANT_GPTQ] = {gptq_codes, gptq_zeros, gptq_rest},
+    [APR_QUANT_AWQ] = {awq_codes, gptq_zeros, NULL},
+    [APR_QUANT_NF4] = {half_byte_codes, NULL, nf4_rest},
+};
+
+static matrix describe(const apr_quant_scheme *s, int64_t rows, int64_t columns)
+{
+    matrix m = {.scheme = s, .rows = (uint64_t)rows, .columns = (uint64_t)columns, .bits = (uint64_t)s->bits};
+
+    m.groups = s->block_columns > 0 ? per(m.columns, (uint64_t)s->block_columns) : 1;
+    m.n_scales = times(m.groups, s->block_rows > 0 ? per(m.rows, (uint64_t)s->block_rows) : 1);
+    if (s->layout == APR_QUANT_NF4) m.n_scales = per(times(m.rows, m.columns), (uint64_t)s->block_columns); /* in flat order */
+    return m;
+}
+
+uint64_t apr_quant_bytes(const apr_quant_scheme *s, int64_t n_matrices, int64_t rows, int64_t columns)
+{
+    const matrix m = describe(s, rows, columns);
+    const uint64_t n = (uint64_t)n_matrices;
+    uint64_t bytes = padded(times(n, layouts[s->layout].codes(&m)));
+
+    bytes = plus(bytes, padded(times(n, times(m.n_scales, s->nested_scales ? 1 : (uint64_t)s->scale_bytes))));
+    if (s->zero_points && layouts[s->layout].zeros != NULL) bytes = plus(bytes, padded(times(n, layouts[s->layout].zeros(&m))));
+    if (layouts[s->layout].rest != NULL) bytes = plus(bytes, layouts[s->layout].rest(&m));
+    return bytes;
+}
+
+static uint64_t common_divisor(uint64_t a, uint64_t b) { return b == 0 ? a : common_divisor(b, a % b); }
+
+/* bitsandbytes' blocks cross rows. Rows consist of whole blocks of the common divisor of row and block size. */
+static uint64_t n_row_scales(const matrix *m)
+{
+    return times(m->rows, m->columns / common_divisor(m->columns, (uint64_t)m->scheme->block_columns));
+}
+
+uint64_t apr_quant_device_bytes(const apr_quant_scheme *s, int64_t n_matrices, int64_t rows, int64_t columns)
+{
+    const matrix m = describe(s, rows, columns);
+    const uint64_t n = (uint64_t)n_matrices, n_scales = times(n, s->layout == APR_QUANT_NF4 && columns > 0 ? n_row_scales(&m) : m.n_scales);
+    const apr_canonical_layout form = {
+        .rows = times(n, m.rows),
+        .columns = m.columns,
+        .bits = (uint64_t)apr_canonical_bits(s->bits),
+        .n_scales = n_scales,
+        .scale_bytes = s->nested_scales ? 4 : (uint64_t)s->scale_bytes,
+        .n_zeros = s->zero_points && layouts[s->layout].zeros != NULL ? n_scales : 0,
+        .n_global_scales = s->layout == APR_QUANT_NVFP4 ? n : 0,
+        .n_groups = s->act_order && !s->sorted ? times(n, m.columns) : 0,
+    };
+    uint64_t offsets[APR_CANONICAL_SECTIONS + 1];
+
+    apr_canonical_offsets(&form, offsets);
+    return offsets[APR_CANONICAL_SECTIONS];
+}
+
+char *apr_quant_text(const apr_quant_scheme *s, char *text, size_t n_bytes)
+{
+#define X(id, name) [APR_QUANT_##id] = name,
+    static const char *const names[] = {APR_QUANT_LAYOUT_LIST(X)};
+#undef X
+    char bits[24] = "", scales[64];
+    const bool is_int =
+        s->layout == APR_QUANT_INT_PACKED || s->layout == APR_QUANT_GPTQ || s->layout == APR_QUANT_AWQ || s->layout == APR_QUANT_NF4;
+
+    if (is_int) snprintf(bits, sizeof bits, ", %d bits", s->bits);
+    if (s->block_rows > 1) snprintf(scales, sizeof scales, "blocks of %lldx%lld", (long long)s->block_rows, (long long)s->block_columns);
+    else if (s->block_columns > 0) snprintf(scales, sizeof scales, "groups of %lld", (long long)s->block_columns);
+    else snprintf(scales, sizeof scales, "one scale a %s", s->block_rows == 1 ? "row" : "tensor");
+    snprintf(text, n_bytes, "%s%s, %s", names[s->layout], bits, scales);
+    return text;
+}

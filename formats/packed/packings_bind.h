@@ -1,0 +1,89 @@
+/* packings_bind.h - shared by the files that bind one layout each: finding the parts of a matrix by its tensor of codes, and checks.
+ *
+ * apr_bind_packings fills the first half of a binding. The layout's function fills packing, dims, dtype and scheme. All of it is allocated
+ * in the model's arena. */
+#ifndef APR_FORMATS_HF_PACKINGS_BIND_H
+#define APR_FORMATS_HF_PACKINGS_BIND_H
+
+#include "formats/packed/hf_quantization.h"
+#include "formats/tensor/packing.h"
+
+enum { APR_MAX_PARTS = 8 };
+
+/* Parts that are equal for many matrices and are stored once. */
+typedef struct apr_shared_parts {
+    const float *levels; /* the last table of levels, [16] */
+} apr_shared_parts;
+
+typedef struct apr_binding {
+    const apr_model *model;
+    apr_arena *arena;
+    apr_error *err;
+    apr_shared_parts *shared;
+    const apr_tensor *codes;
+    size_t n_stem; /* length of codes->name without the layout's ending */
+
+    apr_packing packing;
+    apr_tensor matrix; /* dtype, rank and dims */
+    const apr_tensor *parts[APR_MAX_PARTS];
+    bool left_alone; /* the layout turned out to be unknown: do not bind */
+} apr_binding;
+
+/* Does the binding have this layout? Called for every tensor with the layout's ending. */
+typedef bool (*apr_layout_is_fn)(const apr_binding *b);
+typedef apr_status (*apr_layout_bind_fn)(apr_binding *b);
+
+bool apr_is_qweight(const apr_binding *b);
+apr_status apr_bind_qweight(apr_binding *b);
+bool apr_is_int_packed(const apr_binding *b);
+apr_status apr_bind_int_packed(apr_binding *b);
+bool apr_is_int8(const apr_binding *b);
+apr_status apr_bind_int8(apr_binding *b);
+bool apr_is_fp4_packed(const apr_binding *b);
+apr_status apr_bind_fp4_packed(apr_binding *b);
+bool apr_is_fp4_weight(const apr_binding *b);
+apr_status apr_bind_fp4_weight(apr_binding *b);
+bool apr_is_mxfp8(const apr_binding *b);
+apr_status apr_bind_mxfp8(apr_binding *b);
+bool apr_is_bitsandbytes(const apr_binding *b);
+apr_status apr_bind_bitsandbytes(apr_binding *b);
+
+/* --- parts --- */
+
+/* The tensor whose name is the codes' stem and the ending, or NULL. */
+const apr_tensor *apr_companion(const apr_binding *b, const char *ending);
+/* The same, and adds it to the parts. apr_need_part fails if there is none. */
+const apr_tensor *apr_binding_part(apr_binding *b, const char *ending);
+apr_status apr_need_part(apr_binding *b, const char *ending, const apr_tensor **part);
+
+/* --- what config.json says --- */
+
+/* The scheme of the matrix if it is of that layout, otherwise NULL. */
+const apr_quant_scheme *apr_stated_scheme(const apr_binding *b, apr_quant_layout layout);
+
+/* --- checks: APR_E_DAMAGED with a message that names file, tensor, actual and expected values --- */
+
+/* The type must be one of `dtypes`, a list that ends with APR_DTYPE_COUNT. `names` is the list for the message: "f16, bf16 or f32". */
+apr_status apr_check_dtype(const apr_binding *b, const apr_tensor *part, const apr_dtype *dtypes, const char *names);
+/* `why` says what needs that shape: "4 bits in groups of 128 need". */
+apr_status apr_check_shape(const apr_binding *b, const apr_tensor *part, int rank, const int64_t *dims, const char *why);
+/* Every index must be in [0, n_groups). *is_plain: all are column / group. indices: [n_matrices, columns] I32. */
+apr_status apr_check_groups(const apr_binding *b, const apr_tensor *indices, int64_t n_groups, int64_t group, bool *is_plain);
+extern const apr_dtype apr_scale_dtypes[]; /* F16, BF16, F32 */
+#define APR_SCALE_DTYPES "f16, bf16 or f32"
+
+/* --- shapes --- */
+
+int64_t apr_div_up(int64_t n, int64_t each); /* rounded up */
+/* Sets rows, columns, matrix_rows and dims from the codes' leading dimensions, then `rows`, then `columns`. */
+void apr_set_dims(apr_binding *b, int64_t rows, int64_t columns);
+int64_t apr_n_matrices(const apr_binding *b);
+/* Binds scales of rows of codes: one per matrix, one per row ([.., N, 1] or [.., N]), groups of `group` columns ([.., N, K / group]; 0: by
+ * the shape), or the blocks that the scheme states. Sets scales, scale_dtype and what one scale covers. */
+apr_status apr_bind_row_scales(apr_binding *b, const apr_tensor *scales, int64_t group, const apr_quant_scheme *scheme);
+
+/* "groups of 128", "one scale a row", ...: the second half of a scheme's text. Returns text. */
+char *apr_scales_text(const apr_packing *packing, char *text, size_t n_bytes);
+apr_status apr_set_scheme(apr_binding *b, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+#endif

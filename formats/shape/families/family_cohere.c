@@ -1,0 +1,31 @@
+/* family_cohere.c - cohere2: attention and feed-forward in parallel after one layer norm; full-attention layers have no positions. */
+#include "formats/shape/families/tensor_sets.h"
+#include "formats/shape/family.h"
+
+static const apr_family_config cohere2 = {
+    .activation = "silu",
+    .window = APR_WINDOW_PATTERN,
+    .positions = APR_POSITIONS_SLIDING,
+    .attention_bias = APR_BIAS_WHEN_STATED,
+    .spellings = {{"rms_norm_eps", "layer_norm_eps"}},
+    .computes = " logit_scale ",
+    .accepts = {{"position_embedding_type", " rope_gptj "}},
+    .flags_on = " tie_word_embeddings ",
+    .max_position_embeddings = 8192,
+    .sliding_window = 4096,
+    .full_every = 4,
+    .rms_norm_eps = 1e-5,
+    .defaults = {{"logit_scale", 0.0625}, {"num_heads", 64}, {"intermediate_size", 22528}, {"vocab_size", 256000}}};
+
+const apr_family apr_family_cohere2 = {
+    .name = "cohere2",
+    .types = {{"cohere2", "Cohere2ForCausalLM"}},
+    .ggml = "cohere2",
+    .gguf = {.more_keys = " logit_scale attention.sliding_window vocab_size rope.dimension_count rope.scaling.type ",
+             .full_every = 4,
+             .nope = APR_NOPE_FULL,
+             .eps = APR_EPS_LAYER,
+             .has_window = true},
+    .config = &cohere2,
+    .sets = {&apr_tensors_ends, &apr_tensors_attention, &apr_tensors_dense},
+    .translates = true};

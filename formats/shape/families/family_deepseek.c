@@ -1,0 +1,92 @@
+/* family_deepseek.c - deepseek_v2 and deepseek_v3 (also kimi_k2): latent attention, experts chosen in groups. */
+#include "formats/shape/families/tensor_sets.h"
+#include "formats/shape/family.h"
+
+#define LATENT " kv_lora_rank q_lora_rank n_group routed_scaling_factor first_k_dense_replace mlp_layer_types n_shared_experts "
+
+static const apr_family_config deepseek_v3 = {.activation = "silu",
+                                              .experts = APR_EXPERTS_AFTER_DENSE,
+                                              .spellings = {{"num_experts", "n_routed_experts"},
+                                                            {"num_experts", "num_local_experts"},
+                                                            {"head_dim", ""},
+                                                            {"num_nextn_layers", "num_nextn_predict_layers"},
+                                                            {"num_nextn_layers", "num_mtp_layers"}},
+                                              .computes = LATENT,
+                                              .refuses = " attention_bias ",
+                                              .requires = " rope_interleave ",
+                                              .accepts = {{"scoring_func", " sigmoid "}, {"topk_method", " noaux_tc "}},
+                                              .flags_on = " norm_topk_prob ",
+                                              .num_kv_heads = 128,
+                                              .max_position_embeddings = 4096,
+                                              .rms_norm_eps = 1e-6,
+                                              .defaults = {{"num_heads", 128},
+                                                           {"intermediate_size", 18432},
+                                                           {"vocab_size", 129280},
+                                                           {"q_lora_rank", 1536},
+                                                           {"kv_lora_rank", 512},
+                                                           {"qk_nope_head_dim", 128},
+                                                           {"qk_rope_head_dim", 64},
+                                                           {"v_head_dim", 128},
+                                                           {"num_experts", 256},
+                                                           {"num_experts_per_tok", 8},
+                                                           {"moe_intermediate_size", 2048},
+                                                           {"num_shared_experts", 1},
+                                                           {"num_expert_groups", 8},
+                                                           {"num_expert_groups_used", 4},
+                                                           {"routed_scaling_factor", 2.5}},
+                                              .dense_key = "first_k_dense_replace",
+                                              .n_dense = 3};
+
+#define KEYS                                                                                                               \
+    " leading_dense_block_count! vocab_size attention.q_lora_rank attention.kv_lora_rank attention.key_length_mla"         \
+    " attention.value_length_mla expert_feed_forward_length expert_shared_count! expert_weights_scale expert_weights_norm" \
+    " rope.dimension_count rope.scaling.yarn_log_multiplier "
+
+const apr_family apr_family_deepseek_v3 = {.name = "deepseek_v3",
+                                           .types = {{"deepseek_v3", "DeepseekV3ForCausalLM"},
+                                                     {"kimi_k2", "DeepseekV3ForCausalLM"},
+                                                     {"kimi_k25", "KimiK25ForConditionalGeneration"}},
+                                           .ggml = "deepseek2",
+                                           .gguf = {.more_keys = KEYS, .score_function = 2, .yarn_log_unit = 0.1},
+                                           .config = &deepseek_v3,
+                                           .sets = {&apr_tensors_ends, &apr_tensors_latent, &apr_tensors_ffn_norm, &apr_tensors_dense,
+                                                    &apr_tensors_experts, &apr_tensors_shared_experts},
+                                           .translates = true};
+
+/* The class has no norm_topk_prob and no bias for the choice of experts. It uses groups only with "group_limited_greedy". */
+static const apr_family_config deepseek_v2 = {
+    .activation = "silu",
+    .experts = APR_EXPERTS_AFTER_DENSE,
+    .spellings = {{"num_experts", "n_routed_experts"}, {"num_experts", "num_experts"}, {"head_dim", ""}},
+    .computes = LATENT "topk_method ",
+    .refuses = " attention_bias norm_topk_prob ",
+    .accepts = {{"topk_method", " greedy group_limited_greedy "}},
+    .max_position_embeddings = 2048,
+    .rms_norm_eps = 1e-6,
+    .defaults = {{"num_heads", 32},
+                 {"intermediate_size", 11008},
+                 {"vocab_size", 102400},
+                 {"q_lora_rank", 1536},
+                 {"kv_lora_rank", 512},
+                 {"qk_nope_head_dim", 128},
+                 {"qk_rope_head_dim", 64},
+                 {"v_head_dim", 128},
+                 {"num_experts", 64},
+                 {"moe_intermediate_size", 1407},
+                 {"num_shared_experts", 2},
+                 {"routed_scaling_factor", 1.0}},
+    .dense_key = "first_k_dense_replace"};
+
+/* Old files do not state how experts are scored; llama.cpp assumes softmax. */
+const apr_family apr_family_deepseek_v2 = {.name = "deepseek_v2",
+                                           .types = {{"deepseek_v2", "DeepseekV2ForCausalLM"}},
+                                           .ggml = "deepseek2",
+                                           .gguf = {.more_keys = KEYS,
+                                                    .chosen_by = {"expert_gating_func", 0, 1},
+                                                    .score_function = 1,
+                                                    .yarn_log_unit = 0.1,
+                                                    .ranks_groups_by_two = true},
+                                           .config = &deepseek_v2,
+                                           .sets = {&apr_tensors_ends, &apr_tensors_latent, &apr_tensors_ffn_norm, &apr_tensors_dense,
+                                                    &apr_tensors_experts, &apr_tensors_shared_experts},
+                                           .translates = true};

@@ -1,0 +1,116 @@
+/* family_glm.c - glm4 (norms before and after attention and feed-forward), glm4_moe, glm4_moe_lite (latent attention). */
+#include "formats/shape/families/tensor_sets.h"
+#include "formats/shape/family.h"
+
+static const apr_family_config glm4 = {.activation = "silu",
+                                       .attention_bias = APR_BIAS_QKV_WHEN_STATED,
+                                       .flags_on = " attention_bias ",
+                                       .num_kv_heads = 2,
+                                       .head_dim = 128,
+                                       .max_position_embeddings = 131072,
+                                       .rms_norm_eps = 1.5625e-07,
+                                       .partial_rotary_factor = 0.5,
+                                       .defaults = {{"num_heads", 32}, {"intermediate_size", 13696}, {"vocab_size", 151552}}};
+
+/* Gate and up are one matrix in both naming schemes. */
+static const apr_tensor_rule glm4_tensors[] = {
+    {"model.layers.{}.mlp.gate_up_proj.weight", "blk.{}.ffn_up.weight", APR_TENSOR_ROLE_FFN_UP},
+    {"model.layers.{}.post_attention_layernorm.weight", "blk.{}.ffn_norm.weight", APR_TENSOR_ROLE_SMALL},
+    {"model.layers.{}.post_self_attn_layernorm.weight", "blk.{}.post_attention_norm.weight", APR_TENSOR_ROLE_SMALL},
+    {"model.layers.{}.post_mlp_layernorm.weight", "blk.{}.post_ffw_norm.weight", APR_TENSOR_ROLE_SMALL},
+};
+
+const apr_family apr_family_glm4 = {.name = "glm4",
+                                    .types = {{"glm4", "Glm4ForCausalLM"}},
+                                    .ggml = "glm4",
+                                    .gguf = {.more_keys = " rope.dimension_count "},
+                                    .config = &glm4,
+                                    .tensors = glm4_tensors,
+                                    .n_tensors = sizeof glm4_tensors / sizeof *glm4_tensors,
+                                    .sets = {&apr_tensors_ends, &apr_tensors_attention, &apr_tensors_dense},
+                                    .translates = true};
+
+#define EXPERTS                                                                                                              \
+    .experts = APR_EXPERTS_AFTER_DENSE, .dense_key = "first_k_dense_replace", .n_dense = 1, .flags_on = " norm_topk_prob ", \
+    .accepts = {{"scoring_func", " sigmoid "}, {"topk_method", " noaux_tc "}}, .rms_norm_eps = 1e-5
+
+#define EXPERT_FIELDS " n_group routed_scaling_factor first_k_dense_replace mlp_layer_types n_shared_experts "
+
+#define EXPERT_SPELLINGS                                                                                                         \
+    {"num_experts", "n_routed_experts"}, {"num_experts", "num_local_experts"}, {"num_nextn_layers", "num_nextn_predict_layers"}, \
+    {                                                                                                                            \
+        "num_nextn_layers", "num_mtp_layers"                                                                                     \
+    }
+
+static const apr_family_config glm4_moe = {.activation = "silu",
+                                           EXPERTS,
+                                           .attention_bias = APR_BIAS_QKV_WHEN_STATED,
+                                           .spellings = {EXPERT_SPELLINGS},
+                                           .computes = EXPERT_FIELDS "use_qk_norm ",
+                                           .flags_shown = " use_qk_norm ",
+                                           .num_kv_heads = 8,
+                                           .max_position_embeddings = 131072,
+                                           .partial_rotary_factor = 0.5,
+                                           .defaults = {{"num_heads", 96},
+                                                        {"intermediate_size", 10944},
+                                                        {"vocab_size", 151552},
+                                                        {"num_experts", 128},
+                                                        {"num_experts_per_tok", 8},
+                                                        {"moe_intermediate_size", 1408},
+                                                        {"num_shared_experts", 1},
+                                                        {"num_expert_groups", 1},
+                                                        {"num_expert_groups_used", 1},
+                                                        {"routed_scaling_factor", 1.0}}};
+
+const apr_family apr_family_glm4_moe = {
+    .name = "glm4_moe",
+    .types = {{"glm4_moe", "Glm4MoeForCausalLM"}},
+    .ggml = "glm4moe",
+    .gguf = {.more_keys = " rope.dimension_count expert_feed_forward_length expert_shared_count leading_dense_block_count!"
+                          " expert_weights_scale expert_weights_norm! nextn_predict_layers! ",
+             .score_function = 2,
+             .qk_norm_in_tensors = true},
+    .config = &glm4_moe,
+    .sets = {&apr_tensors_ends, &apr_tensors_attention, &apr_tensors_qk_norm, &apr_tensors_ffn_post_norm, &apr_tensors_dense,
+             &apr_tensors_experts, &apr_tensors_shared_experts},
+    .translates = true};
+
+static const apr_family_config glm4_moe_lite = {.activation = "silu",
+                                                EXPERTS,
+                                                .spellings = {EXPERT_SPELLINGS, {"head_dim", ""}},
+                                                .computes = EXPERT_FIELDS "kv_lora_rank q_lora_rank ",
+                                                .refuses = " attention_bias ",
+                                                .requires = " rope_interleave ",
+                                                .num_kv_heads = 20,
+                                                .max_position_embeddings = 202752,
+                                                .defaults = {{"num_heads", 20},
+                                                             {"intermediate_size", 10240},
+                                                             {"vocab_size", 154880},
+                                                             {"q_lora_rank", 768},
+                                                             {"kv_lora_rank", 512},
+                                                             {"qk_nope_head_dim", 192},
+                                                             {"qk_rope_head_dim", 64},
+                                                             {"v_head_dim", 256},
+                                                             {"num_experts", 64},
+                                                             {"num_experts_per_tok", 4},
+                                                             {"moe_intermediate_size", 1536},
+                                                             {"num_shared_experts", 1},
+                                                             {"num_expert_groups", 1},
+                                                             {"num_expert_groups_used", 1},
+                                                             {"routed_scaling_factor", 1.8}}};
+
+/* The size of the vocabulary distinguishes it from a deepseek, as in llama.cpp. */
+const apr_family apr_family_glm4_moe_lite = {
+    .name = "glm4_moe_lite",
+    .types = {{"glm4_moe_lite", "Glm4MoeLiteForCausalLM"}},
+    .ggml = "deepseek2",
+    .gguf = {.more_keys = " leading_dense_block_count! vocab_size attention.q_lora_rank attention.kv_lora_rank attention.key_length_mla"
+                          " attention.value_length_mla expert_feed_forward_length expert_shared_count! expert_weights_scale"
+                          " expert_weights_norm rope.dimension_count rope.scaling.yarn_log_multiplier nextn_predict_layers ",
+             .chosen_by = {"vocab_size", 154880, 154880},
+             .score_function = 2,
+             .yarn_log_unit = 0.1},
+    .config = &glm4_moe_lite,
+    .sets = {&apr_tensors_ends, &apr_tensors_latent, &apr_tensors_ffn_norm, &apr_tensors_dense, &apr_tensors_experts,
+             &apr_tensors_shared_experts},
+    .translates = true};

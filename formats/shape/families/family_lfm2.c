@@ -1,0 +1,101 @@
+/* family_lfm2.c - lfm2 and lfm2_moe: gated short convolutions between attention layers. */
+#include "formats/shape/families/tensor_sets.h"
+#include "formats/shape/family.h"
+
+#define L "model.layers.{}."
+
+#define B "blk.{}."
+
+#define FFN L "feed_forward."
+
+/* The final norm is called after the embedding in both naming schemes. */
+static const apr_tensor_rule tensors[] = {
+    {"model.embedding_norm.weight", "token_embd_norm.weight", APR_TENSOR_ROLE_SMALL},
+    {L "operator_norm.weight", B "attn_norm.weight", APR_TENSOR_ROLE_SMALL},
+    {L "ffn_norm.weight", B "ffn_norm.weight", APR_TENSOR_ROLE_SMALL},
+    {L "self_attn.out_proj.weight", B "attn_output.weight", APR_TENSOR_ROLE_ATTN_OUT},
+    {L "self_attn.q_layernorm.weight", B "attn_q_norm.weight", APR_TENSOR_ROLE_SMALL},
+    {L "self_attn.k_layernorm.weight", B "attn_k_norm.weight", APR_TENSOR_ROLE_SMALL},
+    {L "conv.conv.weight", B "shortconv.conv.weight", APR_TENSOR_ROLE_SMALL, {APR_CONVOLUTION}},
+    {L "conv.conv.bias", B "shortconv.conv.bias", APR_TENSOR_ROLE_SMALL},
+    {L "conv.in_proj.weight", B "shortconv.in_proj.weight", APR_TENSOR_ROLE_MATRIX},
+    {L "conv.out_proj.weight", B "shortconv.out_proj.weight", APR_TENSOR_ROLE_MATRIX},
+    {FFN "w1.weight", B "ffn_gate.weight", APR_TENSOR_ROLE_FFN_GATE},
+    {FFN "w3.weight", B "ffn_up.weight", APR_TENSOR_ROLE_FFN_UP},
+    {FFN "w2.weight", B "ffn_down.weight", APR_TENSOR_ROLE_FFN_DOWN},
+    {FFN "gate.weight", B "ffn_gate_inp.weight", APR_TENSOR_ROLE_ROUTER},
+    {FFN "expert_bias", B "exp_probs_b.bias", APR_TENSOR_ROLE_SMALL},
+    {FFN "experts.*.w1.weight", B "ffn_gate_exps.weight", APR_TENSOR_ROLE_FFN_GATE},
+    {FFN "experts.*.w3.weight", B "ffn_up_exps.weight", APR_TENSOR_ROLE_FFN_UP},
+    {FFN "experts.*.w2.weight", B "ffn_down_exps.weight", APR_TENSOR_ROLE_FFN_DOWN},
+};
+
+static const apr_tensor_form forms[] = {
+    {APR_NAMING_HF, APR_FORM_READ, FFN "experts.gate_up_proj", NULL, APR_W1_AND_W3(FFN "experts.*.")},
+    {APR_NAMING_HF, APR_FORM_READ, FFN "experts.down_proj", NULL, {{FFN "experts.*.w2.weight", {{0}}}}},
+    {APR_NAMING_GGML, APR_FORM_READ, B "ffn_gate_up_exps.weight", NULL, APR_W1_AND_W3(FFN "experts.*.")},
+    {APR_NAMING_GGML, APR_FORM_READ, B "exp_probs_b", NULL, {{FFN "expert_bias", {{0}}}}},
+};
+
+#define CONFIG                                                                                             \
+    .activation = "silu", .activation_key = "", .layer_types = " full_attention conv ", .num_kv_heads = 8, \
+    .max_position_embeddings = 128000, .rms_norm_eps = 1e-5, .rope_theta = 1e6
+
+#define SPELLINGS                                                                                                             \
+    {"rms_norm_eps", "norm_eps"}, {"linear_conv_kernel_dim", "conv_L_cache"}, {"tie_word_embeddings", "tie_word_embeddings"}, \
+    {                                                                                                                         \
+        "tie_word_embeddings", "tie_embedding"                                                                                \
+    }
+#define IN_GGUF .spellings = {{"linear_conv_kernel_dim", "shortconv.l_cache"}}
+
+static const apr_family_config lfm2 = {
+    CONFIG, .spellings = {SPELLINGS}, .computes = " block_auto_adjust_ff_dim ", .flags_on = " tie_word_embeddings ",
+    .defaults = {{"num_heads", 32}, {"intermediate_size", 12288}, {"vocab_size", 65536}, {"linear_conv_kernel_dim", 3}}};
+
+const apr_family apr_family_lfm2 = {.name = "lfm2",
+                                    .types = {{"lfm2", "Lfm2ForCausalLM"}},
+                                    .ggml = "lfm2",
+                                    .gguf = {.more_keys = " vocab_size shortconv.l_cache ", IN_GGUF, .omits_head_dim = true},
+                                    .config = &lfm2,
+                                    .tensors = tensors,
+                                    .n_tensors = sizeof tensors / sizeof *tensors,
+                                    .forms = forms,
+                                    .n_forms = sizeof forms / sizeof *forms,
+                                    .sets = {&apr_tensors_ends, &apr_tensors_attention},
+                                    .translates = true};
+
+static const apr_family_config lfm2_moe = {CONFIG,
+                                           .experts = APR_EXPERTS_AFTER_DENSE,
+                                           .spellings = {SPELLINGS},
+                                           .computes = " routed_scaling_factor ",
+                                           .requires = " use_expert_bias ",
+                                           .flags_on = " tie_word_embeddings norm_topk_prob ",
+                                           .defaults = {{"num_heads", 32},
+                                                        {"intermediate_size", 7168},
+                                                        {"vocab_size", 65536},
+                                                        {"linear_conv_kernel_dim", 3},
+                                                        {"num_experts", 32},
+                                                        {"num_experts_per_tok", 4},
+                                                        {"moe_intermediate_size", 1792},
+                                                        {"routed_scaling_factor", 1.0}},
+                                           .dense_key = "num_dense_layers",
+                                           .n_dense = 2};
+
+static const apr_hparams with_experts = {.norm_topk_prob = true, .routed_scaling_factor = 1};
+
+const apr_family apr_family_lfm2_moe = {
+    .name = "lfm2_moe",
+    .types = {{"lfm2_moe", "Lfm2MoeForCausalLM"}},
+    .ggml = "lfm2moe",
+    .gguf = {.more_keys = " expert_feed_forward_length leading_dense_block_count! vocab_size shortconv.l_cache ",
+             IN_GGUF,
+             .assumes = &with_experts,
+             .score_function = 2,
+             .omits_head_dim = true},
+    .config = &lfm2_moe,
+    .tensors = tensors,
+    .n_tensors = sizeof tensors / sizeof *tensors,
+    .forms = forms,
+    .n_forms = sizeof forms / sizeof *forms,
+    .sets = {&apr_tensors_ends, &apr_tensors_attention},
+    .translates = true};

@@ -1,0 +1,29 @@
+/* family_minimax.c - minimax_m2: norms over the whole row of q and k; experts chosen by sigmoid and bias. */
+#include "formats/shape/families/tensor_sets.h"
+#include "formats/shape/family.h"
+
+static const apr_family_config minimax_m2 = {
+    .activation = "silu",
+    .spellings = {{"num_experts", "num_local_experts"}, {"rotary_dim", "rotary_dim"}},
+    .ff_is_expert = true,
+    .requires = " use_qk_norm use_routing_bias ",
+    .accepts = {{"scoring_func", " sigmoid "}, {"qk_norm_type", " per_layer "}},
+    .flags_on = " use_qk_norm ",
+    .flags_always = " norm_topk_prob ",
+    .num_kv_heads = 8,
+    .head_dim = 128,
+    .max_position_embeddings = 196608,
+    .rms_norm_eps = 1e-6,
+    .rope_theta = 5e6,
+    .defaults = {{"num_heads", 48}, {"intermediate_size", 1536}, {"vocab_size", 200064}, {"num_experts", 256}, {"num_experts_per_tok", 8}}};
+
+static const apr_hparams assumes = {.norm_topk_prob = true, .use_qk_norm = true};
+
+const apr_family apr_family_minimax_m2 = {
+    .name = "minimax_m2",
+    .types = {{"minimax_m2", "MiniMaxM2ForCausalLM"}},
+    .ggml = "minimax-m2",
+    .gguf = {.more_keys = " expert_feed_forward_length rope.dimension_count ", .assumes = &assumes, .score_function = 2},
+    .config = &minimax_m2,
+    .sets = {&apr_tensors_ends, &apr_tensors_attention, &apr_tensors_qk_norm, &apr_tensors_ffn_norm, &apr_tensors_w_experts},
+    .translates = true};

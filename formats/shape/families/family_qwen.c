@@ -1,0 +1,30 @@
+/* family_qwen.c - dense qwen2 and qwen3: both naming schemes use rotary halves, only the names differ. qwen2 has biases on q, k and v;
+ * qwen3 has norms on the heads of q and k. */
+#include "formats/shape/families/tensor_sets.h"
+#include "formats/shape/family.h"
+
+#define COMMON \
+    .sets = {&apr_tensors_ends, &apr_tensors_attention, &apr_tensors_qk_norm, &apr_tensors_ffn_norm, &apr_tensors_dense}, .translates = true
+
+#define CONFIG                                                                                                                             \
+    .activation = "silu", .window = APR_WINDOW_FROM_LAYER, .refuses = " num_local_experts num_experts ", .max_position_embeddings = 32768, \
+    .sliding_window = 4096, .max_window_layers = 28, .rms_norm_eps = 1e-6
+
+static const apr_family_config qwen2 = {CONFIG, .attention_bias = APR_BIAS_QKV_ALWAYS, .computes = " rmsnorm "};
+const apr_family apr_family_qwen2 = {.name = "qwen2",
+                                     .types = {{"qwen2", "Qwen2ForCausalLM"},
+                                               {"qwen2_vl", "Qwen2VLForConditionalGeneration"},
+                                               {"qwen2_5_vl", "Qwen2_5_VLForConditionalGeneration"}},
+                                     .ggml = "qwen2",
+                                     .gguf = {.more_keys = " ", .omits_head_dim = true, .heads_fill_hidden = true},
+                                     .config = &qwen2,
+                                     COMMON};
+
+static const apr_family_config qwen3 = {CONFIG, .attention_bias = APR_BIAS_WHEN_STATED, .head_dim = 128,
+                                        .computes = " rmsnorm qk_layernorm use_qk_norm qk_norm "};
+const apr_family apr_family_qwen3 = {.name = "qwen3",
+                                     .types = {{"qwen3", "Qwen3ForCausalLM"}, {"qwen3_vl", "Qwen3VLForConditionalGeneration"}},
+                                     .ggml = "qwen3",
+                                     .gguf = {.more_keys = " "},
+                                     .config = &qwen3,
+                                     COMMON};

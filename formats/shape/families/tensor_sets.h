@@ -1,0 +1,81 @@
+/* tensor_sets.h - rules for tensors that many families share. A family's spec lists its sets; its own rules are matched first. */
+#ifndef APR_FORMATS_TENSOR_SETS_H
+#define APR_FORMATS_TENSOR_SETS_H
+
+#include "formats/shape/tensor_rules.h"
+
+extern const apr_tensor_set apr_tensors_ends;           /* embedding, last norm, head; the norm before each layer's mixer */
+extern const apr_tensor_set apr_tensors_attention;      /* q, k, v and o, with biases where there are any */
+extern const apr_tensor_set apr_tensors_qk_norm;        /* self_attn.{q,k}_norm */
+extern const apr_tensor_set apr_tensors_ffn_norm;       /* post_attention_layernorm: ffn_norm */
+extern const apr_tensor_set apr_tensors_ffn_post_norm;  /* the same tensor where ggml calls it post_attention_norm */
+extern const apr_tensor_set apr_tensors_sandwich_norms; /* gemma's norms: before and after the feed-forward, after the attention */
+extern const apr_tensor_set apr_tensors_dense;          /* mlp.{gate,up,down}_proj, with biases */
+extern const apr_tensor_set apr_tensors_experts;        /* mlp.gate, mlp.experts: single tensors on the hub, stacked in other checkpoints */
+extern const apr_tensor_set
+    apr_tensors_fused_experts; /* mlp.experts where both naming schemes stack the experts with gate and up in one tensor */
+extern const apr_tensor_set apr_tensors_w_experts;      /* block_sparse_moe: gate, experts.*.w1, w2, w3 */
+extern const apr_tensor_set apr_tensors_shared_expert;  /* mlp.shared_expert with its gate */
+extern const apr_tensor_set apr_tensors_shared_experts; /* mlp.shared_experts; the bias that is added to choose experts */
+extern const apr_tensor_set apr_tensors_latent;         /* latent attention */
+
+/* Steps of rules, from Hugging Face's order to ggml's. */
+#define APR_ROTARY(heads)                            \
+    {                                                \
+        APR_STEP_HALVES_TO_PAIRS, { APR_OF_##heads } \
+    }
+#define APR_PLUS_ONE        \
+    {                       \
+        APR_STEP_ADD, { 1 } \
+    }
+#define APR_CONVOLUTION         \
+    {                           \
+        APR_STEP_SQUEEZE, { 1 } \
+    }
+#define APR_AS_COLUMN             \
+    {                             \
+        APR_STEP_UNSQUEEZE, { 0 } \
+    }
+#define APR_DECAY           \
+    {                       \
+        APR_STEP_NEGATE_EXP \
+    }
+/* Tiles value heads along an axis, starting at `first`. */
+#define APR_TILED(axis, first)                                                           \
+    {                                                                                    \
+        APR_STEP_GROUPED_TO_TILED, { axis, first, APR_OF_KEY_HEADS, APR_OF_VALUES_EACH } \
+    }
+
+/* Parts of a form: the first half of the rows, the second half, or every other row. */
+#define APR_FIRST_HALF                          \
+    {                                           \
+        APR_STEP_TAKE, { 1, 1, 0, APR_OF_HALF } \
+    }
+#define APR_SECOND_HALF                                   \
+    {                                                     \
+        APR_STEP_TAKE, { 1, 1, APR_OF_HALF, APR_OF_HALF } \
+    }
+#define APR_EVEN_ROWS                           \
+    {                                           \
+        APR_STEP_TAKE, { 1, APR_OF_HALF, 0, 1 } \
+    }
+#define APR_ODD_ROWS                            \
+    {                                           \
+        APR_STEP_TAKE, { 1, APR_OF_HALF, 1, 1 } \
+    }
+/* Two matrices of `place`, stored one after the other. */
+#define APR_STACKED(place, first, second)     \
+    {                                         \
+        {place first, {APR_FIRST_HALF}},      \
+        {                                     \
+            place second, { APR_SECOND_HALF } \
+        }                                     \
+    }
+#define APR_GATE_AND_UP(place) APR_STACKED(place, "gate_proj.weight", "up_proj.weight")
+#define APR_W1_AND_W3(place)   APR_STACKED(place, "w1.weight", "w3.weight")
+#define APR_TRANSPOSED     \
+    {                      \
+        APR_STEP_TRANSPOSE \
+    }
+
+#endif

@@ -1,0 +1,266 @@
+/* family.h - one spec per model family: everything that is particular to the family, as data, in one place.
+ *
+ * Readers of a spec: formats/hf (the configuration), formats/gguf (ggml's assumptions and keys), convert/ (names and row orders), quant/
+ * (roles of tensors). A new family is one file in formats/shape/families/ and one line in APR_FAMILY_LIST. Its forward pass is an
+ * architecture in runtime/program/families/ (see runtime/program/families.h).
+ *
+ * 0, false and NULL mean that the usual rule holds. All specs and strings are static. */
+#ifndef APR_FORMATS_FAMILY_H
+#define APR_FORMATS_FAMILY_H
+
+#include "formats/shape/tensor_rules.h"
+
+/* --- configuration: the defaults of transformers' class where config.json states nothing --- */
+
+/* Which layers use sliding-window attention when config.json has no layer_types. */
+typedef enum {
+    APR_WINDOW_NONE,
+    APR_WINDOW_ALL,
+    APR_WINDOW_EVEN,       /* layers 0, 2, 4, ... */
+    APR_WINDOW_FROM_LAYER, /* from max_window_layers on, and only if use_sliding_window is true */
+    APR_WINDOW_PATTERN,    /* each sliding_window_pattern-th layer has full attention; without that field each full_every-th */
+    APR_WINDOW_CHUNKS      /* layers with positions attend within attention_chunk_size (llama4) */
+} apr_window_rule;
+
+/* Which layers have experts, in a model that has any. */
+typedef enum {
+    APR_EXPERTS_EVERYWHERE,
+    APR_EXPERTS_AFTER_DENSE, /* mlp_layer_types, or all layers after the first `dense_key` layers */
+    APR_EXPERTS_BY_STEP,      /* each decoder_sparse_step-th layer, except mlp_only_layers */
+    APR_EXPERTS_LISTED,       /* moe_layers, or each interleave_moe_layer_step-th */
+    APR_EXPERTS_IN_RANGE,     /* moe_layer_start_index to moe_layer_end_index, each moe_layer_interval-th */
+    APR_EXPERTS_BY_BLOCK      /* a layer is either a mixer or a feed-forward (nemotron_h's layers_block_type) */
+} apr_experts_rule;
+
+/* Which attention layers have rotary positions. */
+typedef enum {
+    APR_POSITIONS_EVERYWHERE,
+    APR_POSITIONS_LISTED, /* no_rope_layers (1: has them), or all but each no_rope_layer_interval-th; without either, all but each fourth */
+    APR_POSITIONS_SLIDING,     /* sliding layers only */
+    APR_POSITIONS_WHEN_STATED, /* position_embedding_type "rope" */
+    APR_POSITIONS_NOWHERE
+} apr_positions_rule;
+
+typedef enum {
+    APR_BIAS_NEVER,          /* the class has none, whatever config.json says */
+    APR_BIAS_WHEN_STATED,    /* attention_bias: q, k, v and o; mlp_bias: gate, up and down */
+    APR_BIAS_QKV_ALWAYS,     /* q, k and v; config.json has no field for it */
+    APR_BIAS_QKV_WHEN_STATED /* attention_bias: q, k and v */
+} apr_bias_rule;
+
+/* The name of a field of APR_HPARAM_LIST or APR_HFLAG_LIST in this family's config.json. Of several spellings of a field the first is
+ * written ("": the field is not written). A key that spells one field here is not read as the field that usually has that key. */
+typedef struct apr_spelling {
+    const char *field, *hf_key; /* "num_experts", "num_local_experts" */
+} apr_spelling;
+
+/* The class's default for a number that config.json leaves out. */
+typedef struct apr_default {
+    const char *field; /* of APR_HPARAM_LIST */
+    double value;
+} apr_default;
+
+/* The values of a string field of config.json that this family computes; any other value is refused. */
+typedef struct apr_accepted {
+    const char *hf_key, *words; /* "scoring_func", " sigmoid "; words between spaces */
+} apr_accepted;
+
+/* The class's default rotary scaling, where config.json has neither rope_parameters nor rope_scaling. */
+typedef struct apr_family_rope {
+    double theta, temperature; /* temperature: attn_temperature; attn_temperature_length is the original context */
+    apr_rope_scaling scaling;
+} apr_family_rope;
+
+enum { APR_MAX_SPELLINGS = 16, APR_MAX_DEFAULTS = 24, APR_MAX_ACCEPTED = 4 };
+
+typedef struct apr_family_config {
+    const char *activation, *activation_key; /* NULL: "hidden_act"; "": the class has no field for it */
+    const char *layer_types;                 /* the values that layer_types may have; NULL: " full_attention sliding_attention " */
+    bool mamba;                              /* "linear_attention" layers are Mamba layers */
+    apr_window_rule window;
+    apr_experts_rule experts;
+    apr_positions_rule positions;
+    apr_bias_rule attention_bias, mlp_bias;
+    apr_spelling spellings[APR_MAX_SPELLINGS]; /* an entry without a field ends the list; the same holds for the lists below */
+    bool ff_is_expert;                         /* intermediate_size is the width of one expert */
+    bool local_rope;                           /* sliding layers have their own rotary base */
+    bool latent_part;                          /* config.json states which part of a latent attention head is rotated */
+    /* Fields of config.json that change the arithmetic, " a b " or NULL. `computes`: computed (or planned) for this family, refused for
+     * others. `refuses`: refused here, but computed or meaningless in other families. `requires`: must not be false. */
+    const char *computes, *refuses, *requires;
+    apr_accepted accepts[APR_MAX_ACCEPTED];
+    const char *flags_on;     /* flags of APR_HFLAG_LIST that default to true */
+    const char *flags_always; /* flags that are true whatever config.json says */
+    const char *flags_shown;  /* flags that are set from the tensors where there is no config.json */
+    /* Defaults of absent fields; 0: none, or the general rule of apr_hparams_complete */
+    int64_t num_kv_heads, head_dim, max_position_embeddings, sliding_window, max_window_layers, full_every;
+    double rms_norm_eps, rope_theta, partial_rotary_factor;
+    apr_default defaults[APR_MAX_DEFAULTS];
+    const apr_family_rope *rope;
+    const char *dense_key; /* APR_EXPERTS_AFTER_DENSE: "first_k_dense_replace" */
+    int64_t n_dense;       /* default of dense_key */
+} apr_family_config;
+
+/* --- what ggml assumes of the architecture without a key, and which keys llama.cpp's converter writes --- */
+
+/* Which key holds the epsilon of the norms. */
+typedef enum {
+    APR_EPS_RMS,   /* attention.layer_norm_rms_epsilon */
+    APR_EPS_LAYER, /* attention.layer_norm_epsilon */
+    APR_EPS_BOTH
+} apr_eps_rule;
+
+/* Which attention layers have no rotary embedding. ggml has no key for it. */
+typedef enum {
+    APR_NOPE_NONE,
+    APR_NOPE_FOURTH,           /* layers 3, 7, 11, ... */
+    APR_NOPE_FULL,             /* full-attention layers, in models with sliding layers */
+    APR_NOPE_UNLESS_FINETUNED, /* all layers, if rope.scaling.finetuned is false */
+    APR_NOPE_ALL
+} apr_nope_rule;
+
+/* This architecture's key for a field of APR_HPARAM_LIST; "": it has none. */
+typedef struct apr_gguf_spelling {
+    const char *field, *key; /* "logits_scaling", "logit_scale" */
+} apr_gguf_spelling;
+
+enum { APR_MAX_GGUF_SPELLINGS = 2 };
+
+/* Chooses among specs with the same ggml name: the one whose key holds a number from `least` to `most`. A missing key counts as 0. */
+typedef struct apr_gguf_choice {
+    const char *key; /* without the architecture prefix; NULL: the spec is chosen only as the first one of its name */
+    int64_t least, most;
+} apr_gguf_choice;
+
+typedef struct apr_family_gguf {
+    /* GGUF keys without the "ARCH." prefix, in the converter's order, " a b! ": `keys` before general.file_type, `more_keys` after it.
+     * They are rows of formats/shape/gguf_key_table.c. "!": written even if the value is 0 or false. NULL: the usual keys. */
+    const char *keys, *more_keys;
+    apr_gguf_spelling spellings[APR_MAX_GGUF_SPELLINGS];
+    const char *name_without_experts; /* ggml's architecture name for models without experts, where it differs */
+    apr_gguf_choice chosen_by;
+    const apr_hparams *assumes; /* values of hyperparameters that a file has no key for; llama.cpp computes with them */
+    int64_t full_every;          /* with a sliding window: each n-th layer has full attention; 0: stated by the file, or not at all */
+    bool chunks;                 /* the other layers attend within chunks, with or without a window */
+    apr_nope_rule nope;
+    apr_eps_rule eps;
+    int64_t score_function; /* expert_gating_func: 1 softmax, 2 sigmoid; 0: not written */
+    double yarn_log_unit;   /* rope.scaling.yarn_log_multiplier for mscale_all_dim 1; 0: no such key */
+    int64_t wide_layers;    /* query_pre_attn_scalar: with this many layers hidden_size / heads, otherwise head_dim; 0: not known */
+    int64_t experts_without_qk_norm; /* models with this many experts have use_qk_norm false */
+    bool has_longrope;               /* the file has rope_factors_*.weight when it has rope.scaling.attn_factor */
+    bool shares_by_count;            /* the shared width is count * expert width, whatever expert_shared_feed_forward_length says */
+    bool shares_one;                 /* models with experts have one shared expert */
+    bool qk_norm_in_tensors;         /* use_qk_norm is true if the file has norms of q and k */
+    bool no_truncate;                /* YaRN's correction range is not rounded to whole dimensions; GGUF has no key for it */
+    bool omits_head_dim;             /* key_length and value_length are written only where they do not follow from other keys */
+    bool writes_sections; /* writes rope.dimension_sections of interleaved M-RoPE; text does not use them, but llama.cpp requires the key */
+    bool reads_rope_freqs;  /* llama.cpp reads rope_freqs.weight */
+    bool rotates_pairs;   /* llama.cpp rotates adjacent rows, and q and k are stored so; otherwise it rotates half-heads, as Hugging Face */
+    bool rotates_whole_heads; /* llama.cpp refuses a rotary dimension smaller than the head */
+    bool ranks_groups_by_two; /* llama.cpp ranks expert groups by their two best scores, the family's class by the best one */
+    bool has_window;          /* llama.cpp implements the sliding window */
+    bool heads_fill_hidden;   /* llama.cpp supports only head_dim = hidden_size / heads */
+} apr_family_gguf;
+
+/* --- the spec --- */
+
+/* model_type of config.json, and the class that is written when a model does not name its own. */
+typedef struct apr_family_type {
+    const char *name, *hf_class;
+} apr_family_type;
+
+enum { APR_MAX_FAMILY_TYPES = 4 };
+
+typedef struct apr_family {
+    const char *name;                            /* "qwen3_5" */
+    apr_family_type types[APR_MAX_FAMILY_TYPES]; /* types[0] is what ggml's name maps to; the first entry without a name ends the list */
+    const char *ggml;                            /* ggml's architecture; NULL: none is known */
+    const apr_family_config *config;             /* NULL: only the plain numbers of a config.json are read */
+    apr_family_gguf gguf;
+    bool norms_add_one;             /* Hugging Face multiplies by 1 + weight; GGUF stores 1 + weight */
+    bool tiles_value_heads;         /* ggml stores value heads tiled, Hugging Face grouped by the key head they share (step.h) */
+    const apr_tensor_rule *tensors; /* [n_tensors] the family's own rules; they are matched before those of the sets */
+    size_t n_tensors;
+    const apr_tensor_form *forms; /* [n_forms] */
+    size_t n_forms;
+    const apr_tensor_set *sets[APR_MAX_SETS]; /* the first NULL ends them (formats/shape/families/tensor_sets.h) */
+    bool translates; /* all differences between the naming schemes are known; false: conversion keeps the names as they are */
+} apr_family;
+
+/* All specs. Where several share a ggml name, the first one is the default for it. */
+#define APR_FAMILY_LIST(X) \
+    X(llama)               \
+    X(mistral)             \
+    X(mixtral)             \
+    X(qwen2)               \
+    X(qwen3)               \
+    X(qwen2_moe)           \
+    X(qwen3_moe)           \
+    X(gpt_oss)             \
+    X(qwen3_next)          \
+    X(qwen3_5)             \
+    X(qwen3_5_moe)         \
+    X(phi3)                \
+    X(gemma)               \
+    X(gemma2)              \
+    X(gemma3)              \
+    X(deepseek_v3)         \
+    X(gemma4)              \
+    X(granite)             \
+    X(granitemoehybrid)    \
+    X(nemotron_h)          \
+    X(lfm2)                \
+    X(lfm2_moe)            \
+    X(cohere2)             \
+    X(glm4)                \
+    X(glm4_moe)            \
+    X(glm4_moe_lite)       \
+    X(ministral3)          \
+    X(mistral4)            \
+    X(olmo2)               \
+    X(smollm3)             \
+    X(seed_oss)            \
+    X(ernie4_5_moe)        \
+    X(hunyuan_v1_moe)      \
+    X(llama4)              \
+    X(minimax_m2)          \
+    X(deepseek_v2)         \
+    X(deepseek_v32)        \
+    X(glm_moe_dsa)
+
+#define X(name) extern const apr_family apr_family_##name;
+APR_FAMILY_LIST(X)
+#undef X
+
+extern const apr_family *const apr_families[];
+extern const size_t apr_n_families;
+
+/* By model_type, or by ggml's architecture; NULL when unknown or when the name is NULL. */
+const apr_family *apr_family_find(const char *model_type);
+const apr_family *apr_family_of_ggml(const char *ggml);
+bool apr_family_is_in_ggml(const apr_family *family, const char *ggml);
+
+/* The spec of a family whose names and orders are known in both naming schemes. NULL: names are kept as they are, never guessed. */
+const apr_family *apr_family_translated(const char *model_type);
+/* NULL when the configuration is not understood. */
+const apr_family_config *apr_family_config_of(const char *model_type);
+/* ggml's assumptions about the family; for NULL (an unknown family) an empty table. */
+const apr_family_gguf *apr_family_gguf_of(const apr_family *family);
+
+/* The model_type as a static text, and its class; NULL when unknown. */
+const apr_family_type *apr_family_type_of(const char *model_type);
+/* The key of a field in a config.json that is written: the family's spelling, else `usual`. config may be NULL. */
+const char *apr_family_hf_key(const apr_family_config *config, const char *field, const char *usual);
+/* Is `hf_key` one of the family's spellings of a field other than `field`? */
+bool apr_family_key_is_taken(const apr_family_config *config, const char *field, const char *hf_key);
+/* The class's default for an absent field of APR_HPARAM_LIST; 0: none. */
+double apr_family_default(const apr_family_config *config, const char *field);
+/* Is `word` one of the words of `list`, " a b "? */
+bool apr_has_word(const char *list, const char *word);
+
+/* ggml's architecture name for Hugging Face's model_type and back ("gpt-oss" / "gpt_oss"); an unknown name is returned unchanged. */
+const char *apr_architecture_from_ggml(const char *ggml);
+const char *apr_architecture_to_ggml(const char *model_type);
+
+#endif

@@ -1,0 +1,331 @@
+/* gguf_aprkit_keys.c - hyperparameters that GGUF has no keys for, under keys "aprkit.*" that our reader obeys and others ignore.
+ * There is no fixed list: the writer reads the standard keys back and adds an aprkit.* key for each value that differs. */
+#include "formats/gguf/gguf.h"
+#include "formats/shape/family.h"
+
+#include <math.h>
+
+#define PREFIX "aprkit."
+
+static const char rope_letters[] = {'r', 'n'}; /* by no_rope */
+
+static double *rope_real(apr_rope_scaling *s, size_t i) { return (double *)(void *)((char *)s + apr_rope_fields[i].offset); }
+
+static const char *key_of(apr_arena *arena, const char *group, const char *name)
+{
+    return apr_arena_print(arena, PREFIX "%s%s", group, name);
+}
+
+/* --- out of the keys --- */
+
+static apr_status copy_text(const apr_kv_list *kv, const char *key, apr_arena *arena, const char **text, const char *where, apr_error *err)
+{
+    apr_str s;
+
+    *text = NULL;
+    if (!apr_kv_get_string(kv, key, &s)) return APR_OK;
+    if (s.n_bytes == 0 || memchr(s.text, '\0', s.n_bytes) != NULL || !apr_str_is_utf8(s))
+        return apr_fail(err, APR_E_DAMAGED, "%s: %s is not text", where, key);
+    *text = apr_arena_copy(arena, s.text, s.n_bytes);
+    return *text != NULL ? APR_OK : apr_no_memory(err, "a key");
+}
+
+static apr_status read_numbers(const apr_kv_list *kv, apr_hparams *h, apr_arena *arena, apr_error *err)
+{
+    for (size_t i = 0; i < apr_n_hparam_fields; i++) {
+        const apr_hparam_field *const field = &apr_hparam_fields[i];
+        const char *const key = key_of(arena, "", field->name);
+        if (key == NULL) return apr_no_memory(err, "a key");
+        if (field->is_int) apr_kv_get_int(kv, key, apr_hparam_int(h, field));
+        else apr_kv_get_real(kv, key, apr_hparam_real(h, field));
+    }
+    return APR_OK;
+}
+
+static apr_status read_flags(const apr_kv_list *kv, apr_hparams *h, apr_arena *arena, apr_error *err)
+{
+    for (size_t i = 0; i < apr_n_hflag_fields; i++) {
+        const char *const key = key_of(arena, "", apr_hflag_fields[i].name);
+        if (key == NULL) return apr_no_memory(err, "a key");
+        apr_kv_get_bool(kv, key, apr_hflag(h, &apr_hflag_fields[i]));
+    }
+    return APR_OK;
+}
+
+/* Reads divisors of longrope. *factors is NULL if there are none. */
+static apr_status read_factors(const apr_kv_list *kv, const char *key, int64_t *n, const double **factors, apr_arena *arena,
+                               const char *where, apr_error *err)
+{
+    static const uint64_t max_factors = 1 << 16;
+    const apr_kv *const item = apr_kv_find(kv, key);
+
+    *factors = NULL;
+    if (item == NULL) return APR_OK;
+    if (item->type != APR_KV_ARRAY || item->elem_type != APR_KV_F64 || item->n_elems == 0 || item->n_elems > max_factors)
+        return apr_fail(err, APR_E_DAMAGED, "%s: %s is not a list of factors", where, key);
+    double *const list = apr_arena_array(arena, (size_t)item->n_elems, sizeof *list);
+    if (list == NULL) return apr_no_memory(err, "the factors of the rotary scaling");
+    for (uint64_t i = 0; i < item->n_elems; i++) list[i] = apr_kv_elem_real(item, i);
+    *n = (int64_t)item->n_elems;
+    *factors = list;
+    return APR_OK;
+}
+
+static apr_status read_longrope(const apr_kv_list *kv, apr_rope_scaling *rope, apr_arena *arena, const char *where, apr_error *err)
+{
+    int64_t n_short = 0, n_long = 0;
+
+    APR_TRY(read_factors(kv, PREFIX "rope.short_factor", &n_short, &rope->short_factor, arena, where, err));
+    APR_TRY(read_factors(kv, PREFIX "rope.long_factor", &n_long, &rope->long_factor, arena, where, err));
+    if (n_short != n_long)
+        return apr_fail(err, APR_E_DAMAGED, "%s: " PREFIX "rope has %lld short factors and %lld long ones", where, (long long)n_short,
+                        (long long)n_long);
+    rope->n_factors = n_short;
+    return APR_OK;
+}
+
+/* `group` is "rope." or "rope_local.". */
+static apr_status read_rope(const apr_kv_list *kv, const char *group, apr_rope_scaling *scaling, apr_arena *arena, const char *where,
+                            apr_error *err)
+{
+    const char *const type_key = key_of(arena, group, "type"), *const original_key = key_of(arena, group, "original_context"),
+                      *const truncate_key = key_of(arena, group, "no_truncate");
+    apr_rope_scaling rope = {0};
+    apr_str type;
+    int kind = 0;
+
+    if (type_key == NULL || original_key == NULL || truncate_key == NULL) return apr_no_memory(err, "a key");
+    if (!apr_kv_get_string(kv, type_key, &type)) return APR_OK;
+    while (kind < APR_N_ROPE_KINDS && !apr_str_is(type, apr_rope_names[kind])) kind++;
+    if (kind == APR_N_ROPE_KINDS)
+        return apr_fail(err, APR_E_UNSUPPORTED, "%s: unknown rotary scaling '%.*s'", where, type.n_bytes < 40 ? (int)type.n_bytes : 40,
+                        type.text);
+    rope.kind = (apr_rope_kind)kind;
+    for (size_t i = 0; i < apr_n_rope_fields; i++) {
+        const char *const key = key_of(arena, group, apr_rope_fields[i].name);
+        if (key == NULL) return apr_no_memory(err, "a key");
+        apr_kv_get_real(kv, key, rope_real(&rope, i));
+    }
+    apr_kv_get_int(kv, original_key, &rope.original_context);
+    apr_kv_get_bool(kv, truncate_key, &rope.no_truncate);
+    *scaling = rope;
+    return APR_OK;
+}
+
+/* Reads one letter per layer. Without such a key *kinds stays as it is. */
+static apr_status read_letters(const apr_kv_list *kv, const char *name, const char *letters, int n_letters, const apr_hparams *h,
+                               const uint8_t **kinds, apr_arena *arena, const char *where, apr_error *err)
+{
+    const char *const key = key_of(arena, "", name);
+    apr_str text;
+
+    if (key == NULL) return apr_no_memory(err, "a key");
+    if (!apr_kv_get_string(kv, key, &text)) return APR_OK;
+    uint8_t *const list = apr_arena_alloc(arena, text.n_bytes);
+    if (list == NULL) return apr_no_memory(err, "the kinds of the layers");
+    bool good = (uint64_t)h->num_layers == text.n_bytes;
+    for (size_t i = 0; i < text.n_bytes && good; i++) {
+        const char *const letter = memchr(letters, text.text[i], (size_t)n_letters);
+        good = letter != NULL;
+        if (good) list[i] = (uint8_t)(letter - letters);
+    }
+    if (!good) return apr_fail(err, APR_E_DAMAGED, "%s: %s is not one letter for each layer", where, key);
+    *kinds = list;
+    return APR_OK;
+}
+
+static apr_status read_layers(const apr_kv_list *kv, apr_hparams *h, apr_arena *arena, const char *where, apr_error *err)
+{
+    APR_TRY(read_letters(kv, "layer_kinds", apr_layer_letters, APR_N_LAYER_KINDS, h, &h->layer_kinds, arena, where, err));
+    APR_TRY(read_letters(kv, "ffn_kinds", apr_ffn_letters, APR_N_FFN_KINDS, h, &h->ffn_kinds, arena, where, err));
+    return read_letters(kv, "no_rope", rope_letters, sizeof rope_letters, h, &h->no_rope, arena, where, err);
+}
+
+apr_status apr_gguf_refusal_read(const apr_kv_list *kv, apr_hparams *h, apr_arena *arena, const char *where, apr_error *err)
+{
+    const char *refusal;
+    APR_TRY(copy_text(kv, PREFIX "refusal", arena, &refusal, where, err));
+    if (refusal != NULL) h->refusal = refusal;
+    return APR_OK;
+}
+
+apr_status apr_gguf_aprkit_keys_read(const apr_kv_list *kv, apr_hparams *h, apr_arena *arena, const char *where, apr_error *err)
+{
+    const char *architecture, *hf_class;
+
+    APR_TRY(copy_text(kv, PREFIX "architecture", arena, &architecture, where, err));
+    APR_TRY(copy_text(kv, PREFIX "hf_class", arena, &hf_class, where, err));
+    if (architecture != NULL) h->architecture = architecture;
+    if (hf_class != NULL) h->hf_class = hf_class;
+    APR_TRY(apr_gguf_refusal_read(kv, h, arena, where, err));
+    const int64_t n_layers = h->num_layers;
+    APR_TRY(read_numbers(kv, h, arena, err));
+    if (h->num_layers != n_layers) h->layer_kinds = h->ffn_kinds = h->no_rope = NULL; /* arrays with one entry per layer */
+    APR_TRY(read_flags(kv, h, arena, err));
+    APR_TRY(read_rope(kv, "rope.", &h->rope, arena, where, err));
+    APR_TRY(read_longrope(kv, &h->rope, arena, where, err));
+    APR_TRY(read_rope(kv, "rope_local.", &h->rope_local, arena, where, err));
+    return read_layers(kv, h, arena, where, err);
+}
+
+/* --- into the keys --- */
+
+static apr_status put_real(apr_kv_list *kv, const char *key, double value, apr_error *err)
+{
+    apr_kv item = {.type = APR_KV_F64};
+
+    if (key == NULL) return apr_no_memory(err, "a key");
+    item.key = apr_str_of(key);
+    memcpy(&item.value.bits, &value, sizeof value);
+    return apr_kv_set(kv, &item, err);
+}
+
+static apr_status put_int(apr_kv_list *kv, const char *key, int64_t value, apr_error *err)
+{
+    return key != NULL ? apr_kv_set_int(kv, key, APR_KV_I64, value, err) : apr_no_memory(err, "a key");
+}
+
+/* Writes the numbers that the keys do not give back. 0 means unset: it is written only if readers assume another value. */
+static apr_status put_numbers(apr_kv_list *kv, const apr_hparams *h, apr_hparams *seen, apr_error *err)
+{
+    const apr_hparams *const assumes = apr_family_gguf_of(apr_family_find(h->architecture))->assumes;
+    apr_hparams stated = *h, supposed = assumes != NULL ? *assumes : (apr_hparams){0};
+
+    for (size_t i = 0; i < apr_n_hparam_fields; i++) {
+        const apr_hparam_field *const field = &apr_hparam_fields[i];
+        const char *const key = key_of(kv->arena, "", field->name);
+        if (field->is_int) {
+            const int64_t value = *apr_hparam_int(&stated, field);
+            if (value != *apr_hparam_int(seen, field) && (value != 0 || *apr_hparam_int(&supposed, field) != 0))
+                APR_TRY(put_int(kv, key, value, err));
+        } else {
+            const double value = *apr_hparam_real(&stated, field);
+            if (value != *apr_hparam_real(seen, field) && (value != 0 || *apr_hparam_real(&supposed, field) != 0))
+                APR_TRY(put_real(kv, key, value, err));
+        }
+    }
+    return APR_OK;
+}
+
+static apr_status put_flags(apr_kv_list *kv, const apr_hparams *h, apr_hparams *seen, apr_error *err)
+{
+    apr_hparams stated = *h;
+
+    seen->tie_word_embeddings = stated.tie_word_embeddings; /* readers see it by the tensors */
+    for (size_t i = 0; i < apr_n_hflag_fields; i++) {
+        const bool value = *apr_hflag(&stated, &apr_hflag_fields[i]);
+        const char *const key = key_of(kv->arena, "", apr_hflag_fields[i].name);
+        if (key == NULL) return apr_no_memory(err, "a key");
+        if (value != *apr_hflag(seen, &apr_hflag_fields[i])) APR_TRY(apr_kv_set_bool(kv, key, value, err));
+    }
+    return APR_OK;
+}
+
+/* The llama 3 scaling that apr_gguf_rope_from_divisors recovers from rope_freqs.weight. */
+static bool is_given_by_divisors(const apr_rope_scaling *s)
+{
+    return s->kind == APR_ROPE_LLAMA3 && s->low_freq_factor == 1.0 && s->high_freq_factor == 4.0 && s->original_context == 8192;
+}
+
+static bool same_rope(apr_rope_scaling a, apr_rope_scaling b)
+{
+    bool same = a.kind == b.kind && a.original_context == b.original_context && a.no_truncate == b.no_truncate;
+    for (size_t i = 0; i < apr_n_rope_fields; i++) same = same && *rope_real(&a, i) == *rope_real(&b, i);
+    return same;
+}
+
+static apr_status put_rope(apr_kv_list *kv, const char *group, const apr_rope_scaling *s, const apr_rope_scaling *seen, apr_error *err)
+{
+    const char *const type_key = key_of(kv->arena, group, "type"), *const truncate_key = key_of(kv->arena, group, "no_truncate");
+    apr_rope_scaling rope = *s;
+
+    if (type_key == NULL || truncate_key == NULL) return apr_no_memory(err, "a key");
+    if (is_given_by_divisors(s) || same_rope(*s, *seen)) return APR_OK;
+    APR_TRY(apr_kv_set_string(kv, type_key, apr_str_of(apr_rope_names[s->kind]), err));
+    for (size_t i = 0; i < apr_n_rope_fields; i++)
+        if (*rope_real(&rope, i) != 0.0)
+            APR_TRY(put_real(kv, key_of(kv->arena, group, apr_rope_fields[i].name), *rope_real(&rope, i), err));
+    if (s->original_context != 0) APR_TRY(put_int(kv, key_of(kv->arena, group, "original_context"), s->original_context, err));
+    return s->no_truncate ? apr_kv_set_bool(kv, truncate_key, true, err) : APR_OK;
+}
+
+static apr_status put_factors(apr_kv_list *kv, const char *key, const double *factors, int64_t n, apr_error *err)
+{
+    uint8_t *const numbers = apr_arena_array(kv->arena, (size_t)n, sizeof *factors);
+
+    if (numbers == NULL) return apr_no_memory(err, "the factors of the rotary scaling");
+    for (int64_t i = 0; i < n; i++) {
+        uint64_t bits;
+        memcpy(&bits, &factors[i], sizeof bits);
+        apr_store_le32(numbers + 8 * i, (uint32_t)bits);
+        apr_store_le32(numbers + 8 * i + 4, (uint32_t)(bits >> 32));
+    }
+    const apr_kv item = {
+        .key = apr_str_of(key), .type = APR_KV_ARRAY, .elem_type = APR_KV_F64, .n_elems = (uint64_t)n, .value.numbers = numbers};
+    return apr_kv_set(kv, &item, err);
+}
+
+/* GGUF has these factors as f32 tensors. The keys keep the exact values, and are there if only the header is read. */
+static apr_status put_longrope(apr_kv_list *kv, const apr_rope_scaling *s, apr_error *err)
+{
+    if (s->n_factors <= 0 || s->short_factor == NULL || s->long_factor == NULL) return APR_OK;
+    APR_TRY(put_factors(kv, PREFIX "rope.short_factor", s->short_factor, s->n_factors, err));
+    return put_factors(kv, PREFIX "rope.long_factor", s->long_factor, s->n_factors, err);
+}
+
+typedef int kind_of_layer(const apr_hparams *h, int64_t layer);
+
+static int mixer_of(const apr_hparams *h, int64_t layer) { return (int)apr_layer_kind_of(h, layer); }
+static int ffn_of(const apr_hparams *h, int64_t layer) { return (int)apr_ffn_kind_of(h, layer); }
+static int no_rope_of(const apr_hparams *h, int64_t layer) { return !apr_layer_has_rope(h, layer); }
+
+static apr_status put_letters(apr_kv_list *kv, const char *name, const char *letters, kind_of_layer *kind_of, const apr_hparams *h,
+                              const apr_hparams *seen, apr_error *err)
+{
+    const char *const key = key_of(kv->arena, "", name);
+    const size_t n = (size_t)h->num_layers;
+    bool same = seen->num_layers == h->num_layers;
+
+    for (int64_t i = 0; i < h->num_layers && same; i++) same = kind_of(h, i) == kind_of(seen, i);
+    if (same) return APR_OK;
+    char *const text = apr_arena_alloc(kv->arena, n + 1);
+    if (text == NULL || key == NULL) return apr_no_memory(err, "the kinds of the layers");
+    for (size_t i = 0; i < n; i++) text[i] = letters[kind_of(h, (int64_t)i)];
+    return apr_kv_set_string(kv, key, (apr_str){text, n}, err);
+}
+
+static apr_status put_layers(apr_kv_list *kv, const apr_hparams *h, const apr_hparams *seen, apr_error *err)
+{
+    if (h->num_layers == 0) return APR_OK;
+    APR_TRY(put_letters(kv, "layer_kinds", apr_layer_letters, mixer_of, h, seen, err));
+    APR_TRY(put_letters(kv, "ffn_kinds", apr_ffn_letters, ffn_of, h, seen, err));
+    return put_letters(kv, "no_rope", rope_letters, no_rope_of, h, seen, err);
+}
+
+/* The usual class of every architecture ends in "ForCausalLM" and follows from the architecture, so it needs no key. */
+static bool is_usual_class(const char *hf_class)
+{
+    static const char ending[] = "ForCausalLM";
+    const size_t n = strlen(hf_class), m = sizeof ending - 1;
+    return n >= m && strcmp(hf_class + n - m, ending) == 0;
+}
+
+apr_status apr_gguf_aprkit_keys_write(const apr_hparams *h, size_t n_tokens, apr_kv_list *kv, apr_error *err)
+{
+    apr_hparams seen;
+
+    APR_TRY(apr_gguf_hparams(kv, &seen, kv->arena, "the keys", err));
+    if (seen.vocab_size == 0) seen.vocab_size = n_tokens > 0 ? (int64_t)n_tokens : h->vocab_size; /* of tokenizer or embedding */
+    if (apr_hparams_complete(&seen, kv->arena, "the keys", NULL) != APR_OK) seen = (apr_hparams){.architecture = ""};
+    if (h->architecture != NULL && strcmp(h->architecture, seen.architecture) != 0)
+        APR_TRY(apr_kv_set_string(kv, PREFIX "architecture", apr_str_of(h->architecture), err));
+    if (h->hf_class != NULL && !is_usual_class(h->hf_class))
+        APR_TRY(apr_kv_set_string(kv, PREFIX "hf_class", apr_str_of(h->hf_class), err));
+    if (h->refusal != NULL) APR_TRY(apr_kv_set_string(kv, PREFIX "refusal", apr_str_of(h->refusal), err));
+    APR_TRY(put_numbers(kv, h, &seen, err));
+    APR_TRY(put_flags(kv, h, &seen, err));
+    APR_TRY(put_rope(kv, "rope.", &h->rope, &seen.rope, err));
+    APR_TRY(put_longrope(kv, &h->rope, err));
+    APR_TRY(put_rope(kv, "rope_local.", &h->rope_local, &seen.rope_local, err));
+    return put_layers(kv, h, &seen, err);
+}

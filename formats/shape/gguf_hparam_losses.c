@@ -1,0 +1,263 @@
+/* gguf_hparam_losses.c - lists the hyperparameters that a GGUF cannot express for other readers, llama.cpp above all. Most are found by
+ * reading the keys back as another reader does. The important ones have their own message. */
+#include "formats/shape/gguf_keys.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+typedef struct hparam_checking {
+    const apr_model *layout;
+    const apr_hparams *h;
+    const char *arch; /* ggml's name */
+    const apr_family_gguf *facts;
+    apr_hparams seen; /* as other readers take them from the keys */
+    apr_losses *losses;
+    apr_error *err;
+} hparam_checking;
+
+#define LOSS(c, ...) APR_TRY(apr_loss_add((c)->losses, APR_LOST, (c)->err, __VA_ARGS__))
+#define OURS(c, ...) APR_TRY(apr_loss_add((c)->losses, APR_LOST_TO_OTHERS, (c)->err, __VA_ARGS__)) /* see gguf_aprkit_keys.c */
+#define NOTE(c, ...) APR_TRY(apr_loss_add((c)->losses, APR_NOTE, (c)->err, __VA_ARGS__))
+
+static bool has_dense_layers(const apr_hparams *h)
+{
+    for (int64_t i = 0; i < h->num_layers; i++)
+        if (apr_ffn_kind_of(h, i) == APR_FFN_DENSE) return true;
+    return h->num_layers <= 0;
+}
+
+/* llama.cpp refuses a file without these keys. intermediate_size is not needed if all layers have experts. */
+static apr_status check_missing(const hparam_checking *c)
+{
+    static const char wanted[] = " hidden_size num_layers num_heads intermediate_size max_position_embeddings rms_norm_eps ";
+    const bool has_dense = has_dense_layers(c->h);
+    apr_hparams h = *c->h;
+
+    for (size_t i = 0; i < apr_n_hparam_fields; i++) {
+        const apr_hparam_field *const field = &apr_hparam_fields[i];
+        const bool is_there = field->is_int ? *apr_hparam_int(&h, field) > 0 : *apr_hparam_real(&h, field) > 0;
+        const bool is_needed = apr_has_word(wanted, field->name) && (has_dense || strcmp(field->name, "intermediate_size") != 0);
+        if (!is_there && is_needed)
+            LOSS(c, "config.json has no %s; llama.cpp cannot open a GGUF without %s.%s", field->hf_key, c->arch, field->gguf_key);
+    }
+    return APR_OK;
+}
+
+/* --- rotary embeddings --- */
+
+static apr_status check_yarn(const hparam_checking *c)
+{
+    const apr_rope_scaling *const s = &c->h->rope;
+    const bool has_pair = c->facts->yarn_log_unit != 0 && s->mscale_all_dim != 0;
+
+    if (s->kind != APR_ROPE_YARN) return APR_OK;
+    if (has_pair && s->mscale != s->mscale_all_dim)
+        OURS(c, "llama.cpp has one number for YaRN's mscale (%g) and mscale_all_dim (%g)", s->mscale, s->mscale_all_dim);
+    if (s->no_truncate) OURS(c, "GGUF has no key for YaRN's \"truncate\": false, and llama.cpp rounds the range");
+    return APR_OK;
+}
+
+/* Checks the scalings that llama.cpp reads from tensors. */
+static apr_status check_divisors(const hparam_checking *c)
+{
+    const apr_rope_scaling *const s = &c->h->rope;
+    const bool has_factors = apr_model_find(c->layout, "rope_factors_long.weight") != NULL;
+
+    if (s->kind == APR_ROPE_LLAMA3 && !c->facts->reads_rope_freqs) OURS(c, "llama.cpp's %s has no rotary scaling \"llama3\"", c->arch);
+    if (s->kind == APR_ROPE_PROPORTIONAL && apr_model_find(c->layout, "rope_freqs.weight") == NULL)
+        OURS(c, "llama.cpp finds the rotary scaling \"proportional\" in the tensor rope_freqs.weight, which is not there");
+    if (s->kind != APR_ROPE_LONGROPE || has_factors) return APR_OK;
+    if (s->n_factors > 0) OURS(c, "llama.cpp finds the factors of the rotary scaling \"longrope\" in tensors, which are not there");
+    else LOSS(c, "the factors of the rotary scaling \"longrope\" are not carried into GGUF");
+    return APR_OK;
+}
+
+static apr_status check_rope(const hparam_checking *c)
+{
+    const apr_hparams *const h = c->h;
+
+    APR_TRY(check_yarn(c));
+    APR_TRY(check_divisors(c));
+    if (h->rope.kind == APR_ROPE_DYNAMIC && h->rope.alpha == 0)
+        OURS(c, "GGUF has no rotary scaling \"dynamic\" (factor %g), which depends on the length of the text", h->rope.factor);
+    if (h->rope_theta_local > 0 && h->rope_local.kind != APR_ROPE_PLAIN)
+        OURS(c, "GGUF has no keys for the rotary scaling \"%s\" of sliding layers", apr_rope_names[h->rope_local.kind]);
+    if (c->facts->rotates_whole_heads && h->head_dim > 0 && h->rotary_dim != h->head_dim)
+        OURS(c, "llama.cpp's %s rotates whole heads; this model rotates %lld of %lld dimensions", c->arch, (long long)h->rotary_dim,
+             (long long)h->head_dim);
+    return APR_OK;
+}
+
+/* --- layers --- */
+
+static long long n_layers_of(const apr_hparams *h, apr_layer_kind kind)
+{
+    long long n = 0;
+    for (int64_t i = 0; i < h->num_layers; i++) n += apr_layer_kind_of(h, i) == kind;
+    return n;
+}
+
+/* Many of llama.cpp's architectures have no sliding window. A window of at least the context's length changes nothing. */
+static apr_status check_window(const hparam_checking *c)
+{
+    const apr_hparams *const h = c->h;
+    const long long n_sliding = n_layers_of(h, APR_LAYER_SLIDING);
+
+    if (c->facts->has_window || h->sliding_window <= 0 || n_sliding == 0) return APR_OK;
+    if (h->max_position_embeddings > 0 && h->sliding_window >= h->max_position_embeddings) return APR_OK;
+    OURS(c, "llama.cpp's %s has no attention window; here %lld of %lld layers see the last %lld tokens only", c->arch, n_sliding,
+         (long long)h->num_layers, (long long)h->sliding_window);
+    return APR_OK;
+}
+
+typedef int kind_of_layer(const apr_hparams *h, int64_t layer);
+
+static int mixes(const apr_hparams *h, int64_t layer) { return (int)apr_layer_kind_of(h, layer); }
+static int mixes_without_window(const apr_hparams *h, int64_t layer)
+{
+    const apr_layer_kind kind = apr_layer_kind_of(h, layer);
+    return (int)(kind == APR_LAYER_SLIDING ? APR_LAYER_FULL : kind);
+}
+static int has_experts(const apr_hparams *h, int64_t layer) { return (int)apr_ffn_kind_of(h, layer); }
+static int has_rope(const apr_hparams *h, int64_t layer) { return apr_layer_has_rope(h, layer); }
+
+/* The first layer for which the keys say something else; -1: none. */
+static int64_t first_other(const hparam_checking *c, kind_of_layer *kind_of)
+{
+    for (int64_t i = 0; i < c->h->num_layers; i++)
+        if (kind_of(c->h, i) != kind_of(&c->seen, i)) return i;
+    return -1;
+}
+
+static apr_status check_layers(const hparam_checking *c)
+{
+    const int64_t mixer = first_other(c, c->facts->has_window ? mixes : mixes_without_window), expert = first_other(c, has_experts),
+                  rotated = first_other(c, has_rope);
+
+    APR_TRY(check_window(c));
+    if (mixer >= 0)
+        OURS(c, "GGUF has no key for the order of the layers of %s, and llama.cpp assumes something else for layer %lld", c->arch,
+             (long long)mixer);
+    if (expert >= 0 && mixer < 0)
+        LOSS(c, "GGUF has no key for which layers of %s have experts, and llama.cpp assumes something else for layer %lld", c->arch,
+             (long long)expert);
+    if (rotated >= 0)
+        OURS(c, "GGUF has no key for which layers of %s have rotary embeddings, and llama.cpp assumes something else for layer %lld",
+             c->arch, (long long)rotated);
+    return APR_OK;
+}
+
+/* --- numbers --- */
+
+static bool near(double a, double b) { return fabs(a - b) <= 1e-6 * fabs(b); }
+
+static apr_status check_number(const hparam_checking *c, const char *name, double value, double seen, double supposed)
+{
+    const bool is_same_theta = strcmp(name, "rope_theta_local") == 0 && value == 0 && near(seen, c->h->rope_theta);
+
+    if (near(value, seen) || is_same_theta || (value == 0 && supposed == 0)) return APR_OK;
+    OURS(c, "GGUF has no key for %s in %s: here it is %g, llama.cpp assumes %g", name, c->arch, value, seen);
+    return APR_OK;
+}
+
+/* Checks the numbers that change the result. Sizes are not among them: the tensors have them. */
+static apr_status check_numbers(const hparam_checking *c)
+{
+    static const char matter[] =
+        " rope_theta rope_theta_local attention_chunk_size attention_multiplier query_pre_attn_scalar attn_logit_softcapping"
+        " final_logit_softcapping embedding_multiplier residual_multiplier logits_scaling logit_scale attn_temperature"
+        " attn_temperature_length num_experts_per_tok num_expert_groups num_expert_groups_used routed_scaling_factor moe_norm_min"
+        " swiglu_limit swiglu_alpha num_kv_shared_layers ";
+    apr_hparams h = *c->h, seen = c->seen, supposed = c->facts->assumes != NULL ? *c->facts->assumes : (apr_hparams){0};
+
+    if (h.rope.kind == APR_ROPE_DYNAMIC && h.rope.alpha > 0) seen.rope_theta = h.rope_theta; /* written with alpha applied */
+    if (seen.routed_scaling_factor == 0) seen.routed_scaling_factor = 1;
+    if (h.num_expert_groups <= 1) h.num_expert_groups = h.num_expert_groups_used = 0;
+    for (size_t i = 0; i < apr_n_hparam_fields; i++) {
+        const apr_hparam_field *const f = &apr_hparam_fields[i];
+        if (!apr_has_word(matter, f->name)) continue;
+        APR_TRY(f->is_int ? check_number(c, f->name, (double)*apr_hparam_int(&h, f), (double)*apr_hparam_int(&seen, f),
+                                         (double)*apr_hparam_int(&supposed, f))
+                          : check_number(c, f->name, *apr_hparam_real(&h, f), *apr_hparam_real(&seen, f), *apr_hparam_real(&supposed, f)));
+    }
+    return APR_OK;
+}
+
+static apr_status check_flags(const hparam_checking *c)
+{
+    const apr_hparams *const h = c->h;
+
+    if (h->num_experts > 0 && h->norm_topk_prob != c->seen.norm_topk_prob)
+        OURS(c, "llama.cpp's %s %s the weights of chosen experts to 1, and this model %s", c->arch,
+             h->norm_topk_prob ? "does not scale" : "scales", h->norm_topk_prob ? "does" : "does not");
+    if (c->facts->experts_without_qk_norm > 0 && h->use_qk_norm != c->seen.use_qk_norm)
+        OURS(c, "llama.cpp's %s with %lld experts has %s of queries and keys", c->arch, (long long)h->num_experts,
+             h->use_qk_norm ? "no norms" : "norms");
+    return APR_OK;
+}
+
+/* --- what llama.cpp computes differently, whatever the keys are --- */
+
+static bool has_layer(const apr_hparams *h, uint8_t kind)
+{
+    for (int64_t i = 0; h->layer_kinds != NULL && i < h->num_layers; i++)
+        if (h->layer_kinds[i] == kind) return true;
+    return false;
+}
+
+static apr_status check_arithmetic(const hparam_checking *c)
+{
+    static const double inner_eps = 1e-6;
+    const apr_hparams *const h = c->h;
+
+    if (h->kv_lora_rank > 0 && h->rms_norm_eps > 0 && !near(h->rms_norm_eps, inner_eps))
+        OURS(c, "norms within latent attention have an epsilon of %g, and llama.cpp takes that of the others (%g)", inner_eps,
+             h->rms_norm_eps);
+    if (c->facts->ranks_groups_by_two && h->num_expert_groups > 1)
+        OURS(c, "llama.cpp's %s ranks groups of experts by their two best experts, this architecture by the best one", c->arch);
+    if (c->facts->heads_fill_hidden && h->head_dim * h->num_heads != h->hidden_size)
+        OURS(c, "llama.cpp's %s needs head_dim = hidden_size / heads; here %lld heads of %lld are %lld, and hidden_size is %lld", c->arch,
+             (long long)h->num_heads, (long long)h->head_dim, (long long)(h->head_dim * h->num_heads), (long long)h->hidden_size);
+    if (has_layer(h, APR_LAYER_LINEAR) && h->linear_key_head_dim != h->linear_value_head_dim)
+        OURS(c, "llama.cpp's %s needs linear attention with keys (%lld) and values (%lld) of the same width", c->arch,
+             (long long)h->linear_key_head_dim, (long long)h->linear_value_head_dim);
+    if (c->facts->nope == APR_NOPE_UNLESS_FINETUNED && h->linear_conv_kernel_dim == 0)
+        LOSS(c, "llama.cpp's %s needs Mamba layers, and this model has none", c->arch);
+    if (h->num_nextn_layers > 0 && c->seen.num_nextn_layers == 0)
+        NOTE(c, "llama.cpp's %s has no multi-token prediction; %lld of its layers are not copied", c->arch, (long long)h->num_nextn_layers);
+    return APR_OK;
+}
+
+/* Makes the keys and reads them back without aprkit.*. False: the keys cannot be made; the writer will report why. */
+static bool see(hparam_checking *c)
+{
+    static const apr_vocab none = {.kind = APR_VOCAB_NONE};
+    apr_kv_list kv = {.arena = &c->losses->arena};
+
+    if (apr_gguf_keys(c->h, &none, NULL, 0, &kv, NULL) != APR_OK) return false;
+    return apr_gguf_standard_hparams(&kv, &c->seen, kv.arena, "the keys", NULL) == APR_OK &&
+           apr_hparams_complete(&c->seen, kv.arena, "the keys", NULL) == APR_OK;
+}
+
+apr_status apr_gguf_hparam_losses(const apr_model *layout, apr_losses *losses, apr_error *err)
+{
+    const apr_hparams *const h = &layout->hparams;
+    hparam_checking c = {.layout = layout,
+                         .h = h,
+                         .arch = apr_gguf_architecture(h),
+                         .facts = apr_family_gguf_of(apr_family_find(h->architecture)),
+                         .losses = losses,
+                         .err = err};
+
+    if (c.arch[0] == '\0') return APR_OK;
+    if (h->refusal != NULL) LOSS(&c, "%s, which GGUF has no key for", h->refusal);
+    if (h->unknown_fields != NULL) NOTE(&c, "unknown fields of config.json are not copied: %s", h->unknown_fields);
+    APR_TRY(check_missing(&c));
+    APR_TRY(check_rope(&c));
+    if (!see(&c)) return APR_OK;
+    APR_TRY(check_layers(&c));
+    APR_TRY(check_numbers(&c));
+    APR_TRY(check_flags(&c));
+    return check_arithmetic(&c);
+}

@@ -1,0 +1,366 @@
+/* hf_config.c - reads config.json into hyperparameters: old style, new style and nested. Absent fields get the class's defaults. */
+#include "formats/shape/hf_config.h"
+#include "formats/hf/safetensors.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+typedef apr_config_reading reading;
+
+const cJSON *apr_config_find(const reading *r, const char *key)
+{
+    const cJSON *item = apr_json_get(r->text, key);
+    if (item == NULL || cJSON_IsNull(item)) item = apr_json_get(r->root, key);
+    return cJSON_IsNull(item) ? NULL : item;
+}
+
+bool apr_config_has(const reading *r, const char *key)
+{
+    return apr_json_get(r->text, key) != NULL || apr_json_get(r->root, key) != NULL;
+}
+
+/* The key that a field of the tables has in this file: the family's spelling, or the usual one. A key that is not null is preferred.
+ * NULL: none is there. */
+static const char *key_of(const reading *r, const char *field, const char *usual)
+{
+    const char *keys[APR_MAX_SPELLINGS + 1], *stated = NULL;
+    size_t n = 0;
+
+    for (size_t i = 0; r->spec != NULL && i < APR_MAX_SPELLINGS && r->spec->spellings[i].field != NULL; i++)
+        if (strcmp(r->spec->spellings[i].field, field) == 0) keys[n++] = r->spec->spellings[i].hf_key;
+    if (!apr_family_key_is_taken(r->spec, field, usual)) keys[n++] = usual;
+    for (size_t i = 0; i < n; i++) {
+        if (keys[i][0] == '\0') continue;
+        if (apr_config_find(r, keys[i]) != NULL) return keys[i];
+        if (stated == NULL && apr_config_has(r, keys[i])) stated = keys[i];
+    }
+    return stated;
+}
+
+apr_status apr_config_refuse(const reading *r, const char *format, ...)
+{
+    char text[400];
+    va_list arguments;
+
+    if (r->h->refusal != NULL) return APR_OK;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    r->h->refusal = apr_arena_copy(r->arena, text, strlen(text));
+    return r->h->refusal != NULL ? APR_OK : apr_no_memory(r->err, "a config");
+}
+
+/* True: a list of equal numbers, one per layer. */
+static bool is_uniform(const cJSON *list, int64_t *value)
+{
+    const cJSON *item;
+    int64_t first = 0, other = 0;
+
+    if (list->child == NULL || !apr_json_as_int(list->child, &first)) return false;
+    cJSON_ArrayForEach(item, list) if (!apr_json_as_int(item, &other) || other != first) return false;
+    *value = first;
+    return true;
+}
+
+apr_status apr_config_int(const reading *r, const char *key, int64_t *value)
+{
+    const cJSON *const item = apr_config_find(r, key);
+    if (item == NULL || apr_json_as_int(item, value)) return APR_OK;
+    if (cJSON_IsString(item) && strcmp(item->valuestring, "auto") == 0) return APR_OK;
+    if (cJSON_IsArray(item)) return is_uniform(item, value) ? APR_OK : apr_config_refuse(r, "its \"%s\" differs from layer to layer", key);
+    return apr_fail(r->err, APR_E_DAMAGED, "%s: \"%s\" is not an integer", r->where, key);
+}
+
+apr_status apr_config_real(const reading *r, const cJSON *item, const char *key, double *value)
+{
+    if (item == NULL || cJSON_IsNull(item)) return APR_OK;
+    if (!cJSON_IsNumber(item) || !isfinite(item->valuedouble))
+        return apr_fail(r->err, APR_E_DAMAGED, "%s: \"%s\" is not a number", r->where, key);
+    *value = item->valuedouble;
+    return APR_OK;
+}
+
+apr_status apr_config_bool(const reading *r, const char *key, bool *value)
+{
+    const cJSON *const item = apr_config_find(r, key);
+    if (item == NULL) return APR_OK;
+    if (!cJSON_IsBool(item)) return apr_fail(r->err, APR_E_DAMAGED, "%s: \"%s\" is neither true nor false", r->where, key);
+    *value = cJSON_IsTrue(item);
+    return APR_OK;
+}
+
+static apr_status read_string(const reading *r, const cJSON *item, const char **value)
+{
+    if (!cJSON_IsString(item)) return APR_OK;
+    *value = apr_arena_copy(r->arena, item->valuestring, strlen(item->valuestring));
+    return *value != NULL ? APR_OK : apr_no_memory(r->err, "a config");
+}
+
+/* --- the tables --- */
+
+/* Takes the class's default for an absent field. null is not absent: it asks for the general rule. */
+static void take_default(const reading *r, const apr_hparam_field *field)
+{
+    const double value = apr_family_default(r->spec, field->name);
+
+    if (value == 0 || r->h->hidden_size == 0) return;
+    if (!field->is_int) *apr_hparam_real(r->h, field) = value;
+    else if (strcmp(field->name, "num_kv_heads") != 0 || r->h->num_heads % (int64_t)value == 0)
+        *apr_hparam_int(r->h, field) = (int64_t)value;
+}
+
+static apr_status read_numbers(const reading *r)
+{
+    for (size_t i = 0; i < apr_n_hparam_fields; i++) {
+        const apr_hparam_field *const field = &apr_hparam_fields[i];
+        const char *const key = key_of(r, field->name, field->hf_key);
+        if (key == NULL) take_default(r, field);
+        else if (field->is_int) APR_TRY(apr_config_int(r, key, apr_hparam_int(r->h, field)));
+        else APR_TRY(apr_config_real(r, apr_config_find(r, key), key, apr_hparam_real(r->h, field)));
+    }
+    return APR_OK;
+}
+
+/* Common keys of unknown families. */
+static apr_status read_aliases(const reading *r)
+{
+    static const char *const experts[] = {"num_local_experts", "n_routed_experts", "moe_num_experts"};
+    static const char *const eps[] = {"layer_norm_eps", "layer_norm_epsilon", "norm_eps", "norm_epsilon"};
+
+    if (r->spec != NULL) return APR_OK;
+    for (size_t i = 0; i < sizeof experts / sizeof *experts && r->h->num_experts == 0; i++)
+        APR_TRY(apr_config_int(r, experts[i], &r->h->num_experts));
+    for (size_t i = 0; i < sizeof eps / sizeof *eps && r->h->rms_norm_eps == 0; i++)
+        APR_TRY(apr_config_real(r, apr_config_find(r, eps[i]), eps[i], &r->h->rms_norm_eps));
+    return APR_OK;
+}
+
+static apr_status read_flags(const reading *r)
+{
+    for (size_t i = 0; i < apr_n_hflag_fields; i++) {
+        const apr_hflag_field *const field = &apr_hflag_fields[i];
+        bool *const flag = apr_hflag(r->h, field);
+        const char *const key = key_of(r, field->name, field->hf_key);
+        *flag = key == NULL && r->spec != NULL && apr_has_word(r->spec->flags_on, field->name);
+        if (key != NULL) APR_TRY(apr_config_bool(r, key, flag));
+        *flag |= r->spec != NULL && apr_has_word(r->spec->flags_always, field->name);
+    }
+    return APR_OK;
+}
+
+/* --- derived values --- */
+
+/* llama4: attn_scale and floor_scale count only with attn_temperature_tuning, which is a number in older files. */
+static void settle_temperature(const reading *r)
+{
+    const bool is_known = r->spec != NULL && apr_has_word(r->spec->computes, "attn_temperature_tuning");
+    const cJSON *const tuning = apr_config_find(r, "attn_temperature_tuning");
+    const bool is_on = tuning != NULL ? cJSON_IsTrue(tuning) || (cJSON_IsNumber(tuning) && tuning->valuedouble != 0)
+                                      : !apr_config_has(r, "attn_temperature_tuning");
+
+    if (!is_known || !is_on) r->h->attn_temperature = r->h->attn_temperature_length = 0;
+}
+
+/* deepseek_v2: groups count only with "group_limited_greedy". */
+static void settle_groups(const reading *r)
+{
+    const cJSON *const method = apr_config_find(r, "topk_method");
+
+    if (r->spec == NULL || !apr_has_word(r->spec->computes, "topk_method")) return;
+    if (!cJSON_IsString(method) || strcmp(method->valuestring, "greedy") == 0) r->h->num_expert_groups = r->h->num_expert_groups_used = 0;
+}
+
+/* "mamba_d_head": "auto" means expand * hidden_size / heads. */
+static apr_status settle_mamba(const reading *r)
+{
+    apr_hparams *const h = r->h;
+    int64_t expand = 2;
+
+    if (r->spec == NULL || !r->spec->mamba || h->linear_value_head_dim != 0 || h->linear_num_value_heads <= 0) return APR_OK;
+    APR_TRY(apr_config_int(r, "mamba_expand", &expand));
+    if (expand > 0 && expand < 1000 && h->hidden_size > 0 && h->hidden_size < (int64_t)1 << 40)
+        h->linear_value_head_dim = expand * h->hidden_size / h->linear_num_value_heads;
+    return APR_OK;
+}
+
+/* lfm2: the width is two thirds of the stated one, times a factor, rounded up to a multiple of block_multiple_of, unless
+ * block_auto_adjust_ff_dim is false. */
+static apr_status settle_width(const reading *r)
+{
+    apr_hparams *const h = r->h;
+    bool adjusts = !apr_config_has(r, "block_auto_adjust_ff_dim");
+    int64_t block = 256;
+    double factor = 1;
+
+    if (r->spec == NULL || !apr_has_word(r->spec->computes, "block_auto_adjust_ff_dim")) return APR_OK;
+    APR_TRY(apr_config_int(r, "block_ff_dim", &h->intermediate_size));
+    APR_TRY(apr_config_bool(r, "block_auto_adjust_ff_dim", &adjusts));
+    APR_TRY(apr_config_int(r, "block_multiple_of", &block));
+    APR_TRY(apr_config_real(r, apr_config_find(r, "block_ffn_dim_multiplier"), "block_ffn_dim_multiplier", &factor));
+    if (!adjusts || h->hidden_size == 0) return APR_OK;
+    if (h->intermediate_size < 0 || h->intermediate_size > (int64_t)1 << 40 || block < 1 || block > (int64_t)1 << 20 || !(factor > 0) ||
+        factor > 1e3)
+        return apr_fail(r->err, APR_E_DAMAGED, "%s: \"block_multiple_of\" or \"block_ffn_dim_multiplier\" gives no valid width", r->where);
+    const int64_t width = (int64_t)(factor * (double)(2 * h->intermediate_size / 3));
+    h->intermediate_size = (width + block - 1) / block * block;
+    return APR_OK;
+}
+
+/* gemma4 of transformers 5: {"5": {"head_dim": 512, "num_key_value_heads": 1}, ...}, the same for all full layers. */
+static apr_status read_layer_overrides(const reading *r, const cJSON *overrides)
+{
+    const cJSON *layer, *item;
+    int64_t head_dim = 0, kv_heads = 0;
+
+    cJSON_ArrayForEach(layer, overrides)
+    {
+        int64_t layer_head_dim = 0, layer_kv_heads = 0;
+        cJSON_ArrayForEach(item, layer)
+        {
+            const bool is_head_dim = strcmp(item->string != NULL ? item->string : "", "head_dim") == 0;
+            if (!is_head_dim && strcmp(item->string != NULL ? item->string : "", "num_key_value_heads") != 0)
+                return apr_config_refuse(r, "its \"per_layer_config\" has another \"%.40s\" in layer %.20s",
+                                         item->string != NULL ? item->string : "", layer->string);
+            if (!apr_json_as_int(item, is_head_dim ? &layer_head_dim : &layer_kv_heads))
+                return apr_fail(r->err, APR_E_DAMAGED, "%s: \"%s\" in \"per_layer_config\" is not an integer", r->where, item->string);
+        }
+        if (layer != overrides->child && (layer_head_dim != head_dim || layer_kv_heads != kv_heads))
+            return apr_config_refuse(r, "its \"per_layer_config\" differs between layers of full attention");
+        head_dim = layer_head_dim;
+        kv_heads = layer_kv_heads;
+    }
+    r->h->global_head_dim = head_dim;
+    r->h->num_global_kv_heads = kv_heads;
+    return APR_OK;
+}
+
+/* Full layers may have another head size: stated once for all of them (hub), or for each layer. */
+static apr_status settle_global_heads(const reading *r)
+{
+    apr_hparams *const h = r->h;
+    const cJSON *const overrides = apr_config_find(r, "per_layer_config");
+
+    if (r->spec == NULL || !apr_has_word(r->spec->computes, "per_layer_config")) return APR_OK;
+    if (overrides != NULL && !cJSON_IsObject(overrides))
+        return apr_fail(r->err, APR_E_DAMAGED, "%s: \"per_layer_config\" is not an object", r->where);
+    if (overrides != NULL) APR_TRY(read_layer_overrides(r, overrides));
+    else if (!h->attention_k_eq_v) h->num_global_kv_heads = 0; /* the class uses it only with shared keys and values */
+    if (h->global_head_dim == h->head_dim) h->global_head_dim = 0;
+    return APR_OK;
+}
+
+static apr_status settle(const reading *r)
+{
+    apr_hparams *const h = r->h;
+    static const int64_t max_size = (int64_t)1 << 40;
+
+    settle_temperature(r);
+    settle_groups(r);
+    APR_TRY(settle_mamba(r));
+    APR_TRY(settle_width(r));
+    APR_TRY(settle_global_heads(r));
+    const bool is_latent = h->kv_lora_rank > 0 && h->qk_nope_head_dim > 0 && h->qk_rope_head_dim > 0;
+    if (is_latent && h->qk_nope_head_dim < max_size && h->qk_rope_head_dim < max_size) {
+        h->head_dim = h->qk_nope_head_dim + h->qk_rope_head_dim;
+        h->rotary_dim = h->qk_rope_head_dim;
+    }
+    return APR_OK;
+}
+
+/* --- the whole --- */
+
+const cJSON *apr_config_text_part(const cJSON *root)
+{
+    static const char *const keys[] = {"text_config", "llm_config", "language_config"};
+    const cJSON *const thinker = apr_json_get(root, "thinker_config");
+
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        if (cJSON_IsObject(apr_json_get(root, keys[i]))) return apr_json_get(root, keys[i]);
+    return cJSON_IsObject(thinker) && cJSON_IsObject(apr_json_get(thinker, "text_config")) ? apr_json_get(thinker, "text_config") : NULL;
+}
+
+/* Prefers the family of the language model's part, if it is known: a mistral3 contains a mistral, a kimi_k25 a deepseek_v3. */
+static void find_spec(reading *r)
+{
+    const apr_family *const outer = apr_family_find(r->h->architecture);
+    const char *const inner_type = apr_json_get_string(r->text, "model_type");
+    const apr_family *const inner = apr_family_find(inner_type);
+
+    r->spec = inner != NULL && inner->config != NULL ? inner->config : outer != NULL ? outer->config : NULL;
+    if (inner != NULL && inner != outer) r->h->architecture = apr_family_type_of(inner_type)->name;
+}
+
+/* A larger model may state it for its text part, for the whole, or differently for both. One of them is enough: apr_resolve_tied_head corrects it
+ * if the file has an output head. */
+static apr_status read_tie(const reading *r)
+{
+    const char *const key = "tie_word_embeddings";
+    const cJSON *const whole = apr_json_get(r->root, key);
+
+    if (r->text == r->root || whole == NULL || cJSON_IsNull(whole)) return APR_OK;
+    if (!cJSON_IsBool(whole)) return apr_fail(r->err, APR_E_DAMAGED, "%s: \"%s\" is neither true nor false", r->where, key);
+    r->h->tie_word_embeddings |= cJSON_IsTrue(whole);
+    return APR_OK;
+}
+
+static apr_status read_all(reading *r)
+{
+    const cJSON *const classes = apr_json_get(r->root, "architectures");
+    const cJSON *const model_type = apr_json_get(r->root, "model_type");
+    const char *dtype_key = apr_config_find(r, "torch_dtype") != NULL ? "torch_dtype" : "dtype";
+
+    APR_TRY(read_string(r, model_type != NULL ? model_type : apr_config_find(r, "model_type"), &r->h->architecture));
+    if (cJSON_IsArray(classes)) APR_TRY(read_string(r, classes->child, &r->h->hf_class));
+    APR_TRY(read_string(r, apr_config_find(r, dtype_key), &r->h->torch_dtype));
+    find_spec(r);
+    APR_TRY(read_numbers(r));
+    APR_TRY(read_aliases(r));
+    APR_TRY(read_flags(r));
+    APR_TRY(read_tie(r));
+    APR_TRY(settle(r));
+    APR_TRY(apr_config_read_rope(r));
+    APR_TRY(apr_config_read_layers(r));
+    return apr_config_check(r);
+}
+
+apr_status apr_hf_config_read(const apr_attachment *config, apr_hparams *hparams, apr_arena *arena, const char *where, apr_error *err)
+{
+    cJSON *root;
+
+    *hparams = (apr_hparams){.architecture = ""};
+    APR_TRY(apr_json_parse(&root, config->data, config->n_bytes, where, err));
+    const cJSON *const nested = apr_config_text_part(root);
+    reading r = {.root = root, .text = nested != NULL ? nested : root, .h = hparams, .arena = arena, .where = where, .err = err};
+    const apr_status status = cJSON_IsObject(root) ? read_all(&r) : apr_fail(err, APR_E_DAMAGED, "%s: not a JSON object", where);
+    cJSON_Delete(root);
+    return status;
+}
+
+apr_status apr_hf_config_check(const apr_attachment *config, apr_hparams *hparams, apr_arena *arena, const char *where, apr_error *err)
+{
+    apr_arena own = {0};
+    apr_hparams read;
+    apr_status status = apr_hf_config_read(config, &read, &own, where, err);
+
+    if (status == APR_OK && read.refusal != NULL) {
+        hparams->refusal = apr_arena_copy(arena, read.refusal, strlen(read.refusal));
+        if (hparams->refusal == NULL) status = apr_no_memory(err, "a config");
+    }
+    if (status == APR_OK && read.unknown_fields != NULL) {
+        hparams->unknown_fields = apr_arena_copy(arena, read.unknown_fields, strlen(read.unknown_fields));
+        if (hparams->unknown_fields == NULL) status = apr_no_memory(err, "a config");
+    }
+    apr_arena_close(&own);
+    return status;
+}
+
+bool apr_hf_config_ties(const apr_attachment *config)
+{
+    apr_arena own = {0};
+    apr_hparams read;
+    const bool ties = apr_hf_config_read(config, &read, &own, "config.json", NULL) == APR_OK && read.tie_word_embeddings;
+    apr_arena_close(&own);
+    return ties;
+}

@@ -1,0 +1,442 @@
+/* hf_config_layers.c - finds the kind of each layer in a config.json: its mixer, whether its feed-forward has experts, whether its
+ * attention has positions. Newer files list the layers. Older ones leave them to the model's code, whose rule is in apr_family_config. */
+#include "formats/shape/hf_config.h"
+#include "formats/shape/window.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+typedef apr_config_reading reading;
+
+enum { MAX_LAYERS = 10000 }; /* more are refused by apr_hparams_complete */
+
+/* --- words --- */
+
+typedef struct layer_word {
+    const char *word;
+    apr_layer_kind kind;
+    apr_ffn_kind ffn; /* if a layer is either a mixer or a feed-forward */
+} layer_word;
+
+static const layer_word layer_words[] = {
+    {"full_attention", APR_LAYER_FULL, APR_FFN_NONE},
+    {"indexed_attention", APR_LAYER_FULL, APR_FFN_NONE},
+    {"sliding_attention", APR_LAYER_SLIDING, APR_FFN_NONE},
+    {"linear_attention", APR_LAYER_LINEAR, APR_FFN_NONE},
+    {"chunked_attention", APR_LAYER_CHUNKED, APR_FFN_NONE},
+    {"conv", APR_LAYER_CONV, APR_FFN_NONE},
+    {"mamba", APR_LAYER_MAMBA, APR_FFN_NONE},
+    {"attention", APR_LAYER_FULL, APR_FFN_NONE},
+    {"moe", APR_LAYER_NONE, APR_FFN_EXPERTS},
+    {"mlp", APR_LAYER_NONE, APR_FFN_DENSE},
+};
+
+/* NULL: no layer of this family has that name. */
+static const layer_word *find_word(const reading *r, const char *word)
+{
+    static const char usual[] = " full_attention sliding_attention ";
+    const char *const allowed = r->spec == NULL ? NULL : r->spec->layer_types != NULL ? r->spec->layer_types : usual;
+
+    for (size_t i = 0; word != NULL && i < sizeof layer_words / sizeof *layer_words; i++)
+        if (strcmp(layer_words[i].word, word) == 0 && (r->spec == NULL || apr_has_word(allowed, word))) return &layer_words[i];
+    return NULL;
+}
+
+const char *apr_config_layer_name(const apr_family_config *spec, apr_layer_kind kind)
+{
+    if (spec != NULL && spec->mamba && kind == APR_LAYER_FULL) return "attention"; /* as in the hub's files; transformers 5 reads both */
+    for (size_t i = 0; i < sizeof layer_words / sizeof *layer_words; i++)
+        if (layer_words[i].kind == kind) return layer_words[i].word;
+    return "";
+}
+
+/* The word of each layer, from a list or from nemotron_h's pattern of letters; NULL: not a word. */
+typedef struct layer_list {
+    const char **words;
+    int64_t n;
+} layer_list;
+
+static const char *word_of_letter(char letter)
+{
+    return letter == 'M' ? "mamba" : letter == 'E' ? "moe" : letter == '*' ? "attention" : letter == '-' ? "mlp" : NULL;
+}
+
+static apr_status list_words(const reading *r, const cJSON *types, layer_list *list)
+{
+    const cJSON *type;
+    const char *const pattern = cJSON_IsString(types) ? types->valuestring : NULL;
+    int64_t n = 0;
+
+    list->n = pattern != NULL ? (int64_t)strlen(pattern) : cJSON_GetArraySize(types);
+    list->words = apr_arena_array(r->arena, (size_t)list->n + 1, sizeof *list->words);
+    if (list->words == NULL) return apr_no_memory(r->err, "the kinds of the layers");
+    for (; pattern != NULL && n < list->n; n++) list->words[n] = word_of_letter(pattern[n]);
+    if (pattern == NULL) cJSON_ArrayForEach(type, types) list->words[n++] = cJSON_IsString(type) ? type->valuestring : NULL;
+    return APR_OK;
+}
+
+/* Looks for the list under each of its names. *key is the one found. */
+static const cJSON *find_types(const reading *r, const char **key)
+{
+    static const char *const keys[] = {"layer_types", "layers_block_type", "hybrid_override_pattern"};
+    const size_t n = r->spec != NULL && r->spec->mamba ? 3 : 1;
+
+    for (size_t i = 0; i < n; i++) {
+        const cJSON *const types = apr_config_find(r, keys[i]);
+        *key = keys[i];
+        if (types != NULL) return types;
+    }
+    return NULL;
+}
+
+static uint8_t *new_kinds(const reading *r, int64_t n) { return apr_arena_alloc(r->arena, (size_t)n + 1); }
+
+static apr_status read_list(const reading *r, const cJSON *types, const char *key)
+{
+    apr_hparams *const h = r->h;
+    layer_list list;
+
+    if (!cJSON_IsArray(types) && !(cJSON_IsString(types) && strcmp(key, "hybrid_override_pattern") == 0))
+        return apr_fail(r->err, APR_E_DAMAGED, "%s: \"%s\" is not a list", r->where, key);
+    APR_TRY(list_words(r, types, &list));
+    if (h->num_layers == 0) h->num_layers = list.n;
+    if (list.n != h->num_layers)
+        return apr_fail(r->err, APR_E_DAMAGED, "%s: \"%s\" has %lld entries for %lld layers", r->where, key, (long long)list.n,
+                        (long long)h->num_layers);
+    uint8_t *const kinds = new_kinds(r, list.n), *const ffn = new_kinds(r, list.n);
+    if (kinds == NULL || ffn == NULL) return apr_no_memory(r->err, "the kinds of the layers");
+    for (int64_t i = 0; i < list.n; i++) {
+        const layer_word *const word = find_word(r, list.words[i]);
+        if (word == NULL)
+            return apr_config_refuse(r, "its layer %lld is of the unknown type \"%.40s\"", (long long)i,
+                                     list.words[i] != NULL ? list.words[i] : "");
+        const bool is_mamba = word->kind == APR_LAYER_LINEAR && r->spec != NULL && r->spec->mamba;
+        kinds[i] = (uint8_t)(is_mamba ? APR_LAYER_MAMBA : word->kind);
+        ffn[i] = (uint8_t)word->ffn;
+    }
+    h->layer_kinds = kinds;
+    if (r->spec != NULL && r->spec->experts == APR_EXPERTS_BY_BLOCK) h->ffn_kinds = ffn;
+    return APR_OK;
+}
+
+/* --- mixers by rule --- */
+
+typedef apr_status (*fill_fn)(const reading *r, uint8_t *kinds, int64_t n);
+
+static void fill_window(uint8_t *kinds, int64_t n, apr_window_layers window)
+{
+    for (int64_t i = 0; i < n; i++) kinds[i] = apr_layer_slides(window, i) ? APR_LAYER_SLIDING : APR_LAYER_FULL;
+}
+
+static apr_status fill_all(const reading *r, uint8_t *kinds, int64_t n)
+{
+    (void)r;
+    fill_window(kinds, n, (apr_window_layers){0});
+    return APR_OK;
+}
+
+static apr_status fill_even(const reading *r, uint8_t *kinds, int64_t n)
+{
+    (void)r;
+    fill_window(kinds, n, (apr_window_layers){.full_every = 2});
+    return APR_OK;
+}
+
+static apr_status fill_from_layer(const reading *r, uint8_t *kinds, int64_t n)
+{
+    const bool by_use = r->spec->window == APR_WINDOW_FROM_LAYER;
+    apr_window_layers window = {.n_full_first = by_use ? r->spec->max_window_layers : 0};
+
+    APR_TRY(apr_config_int(r, "max_window_layers", &window.n_full_first));
+    fill_window(kinds, n, window);
+    return APR_OK;
+}
+
+static apr_status fill_pattern(const reading *r, uint8_t *kinds, int64_t n)
+{
+    apr_window_layers window = {.full_every = r->spec->full_every};
+
+    APR_TRY(apr_config_int(r, "_sliding_window_pattern", &window.full_every));
+    APR_TRY(apr_config_int(r, "sliding_window_pattern", &window.full_every));
+    if (window.full_every <= 0)
+        return apr_fail(r->err, APR_E_DAMAGED, "%s: \"sliding_window_pattern\" is %lld", r->where, (long long)window.full_every);
+    fill_window(kinds, n, window);
+    return APR_OK;
+}
+
+/* llama4: the layers with positions attend within chunks, the others to everything. */
+static apr_status fill_chunks(const reading *r, uint8_t *kinds, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) kinds[i] = apr_layer_has_rope(r->h, i) ? APR_LAYER_CHUNKED : APR_LAYER_FULL;
+    return APR_OK;
+}
+
+/* granitemoehybrid: Mamba everywhere. lfm2: attention in full_attn_idxs, convolutions elsewhere; without the list attention everywhere. */
+static apr_status fill_unlisted(const reading *r, uint8_t *kinds, int64_t n)
+{
+    const cJSON *const full = apr_config_find(r, "full_attn_idxs"), *item;
+    int64_t layer;
+
+    memset(kinds, r->spec->mamba ? APR_LAYER_MAMBA : cJSON_IsArray(full) ? APR_LAYER_CONV : APR_LAYER_FULL, (size_t)n);
+    if (r->spec->mamba) return APR_OK;
+    cJSON_ArrayForEach(item, full)
+    {
+        if (!apr_json_as_int(item, &layer) || layer < 0 || layer >= n)
+            return apr_fail(r->err, APR_E_DAMAGED, "%s: \"full_attn_idxs\" names a layer that does not exist", r->where);
+        kinds[layer] = APR_LAYER_FULL;
+    }
+    return APR_OK;
+}
+
+/* The rule for the layers' kinds if there is no list; NULL: all are the same. */
+static fill_fn mixer_rule(const reading *r)
+{
+    static const fill_fn rules[] = {[APR_WINDOW_ALL] = fill_all,
+                                    [APR_WINDOW_EVEN] = fill_even,
+                                    [APR_WINDOW_FROM_LAYER] = fill_from_layer,
+                                    [APR_WINDOW_PATTERN] = fill_pattern,
+                                    [APR_WINDOW_CHUNKS] = fill_chunks};
+    const apr_family_config *const f = r->spec;
+
+    if (f == NULL) return NULL;
+    if (f->mamba || (f->layer_types != NULL && apr_has_word(f->layer_types, "conv"))) return fill_unlisted;
+    if (f->window == APR_WINDOW_CHUNKS) return r->h->attention_chunk_size > 0 ? fill_chunks : NULL;
+    if (r->h->sliding_window <= 0) return NULL;
+    return rules[apr_config_find(r, "use_sliding_window") != NULL ? APR_WINDOW_FROM_LAYER : f->window];
+}
+
+static apr_status read_mixers(const reading *r)
+{
+    apr_hparams *const h = r->h;
+    const char *key;
+    const cJSON *const types = find_types(r, &key);
+    bool use_window = r->spec == NULL || r->spec->window != APR_WINDOW_FROM_LAYER;
+
+    APR_TRY(apr_config_bool(r, "use_sliding_window", &use_window));
+    if (!use_window) h->sliding_window = 0;
+    if (types != NULL && !apr_config_has(r, "full_attention_interval")) h->full_attention_interval = 0; /* no default then */
+    if (types != NULL) return read_list(r, types, key);
+    if (r->spec != NULL && r->spec->experts == APR_EXPERTS_BY_BLOCK) return apr_config_refuse(r, "it does not say what its layers are");
+
+    const fill_fn fill = mixer_rule(r);
+    if (fill == NULL || h->num_layers <= 0 || h->num_layers > MAX_LAYERS) return APR_OK;
+    uint8_t *const kinds = new_kinds(r, h->num_layers);
+    if (kinds == NULL) return apr_no_memory(r->err, "the kinds of the layers");
+    APR_TRY(fill(r, kinds, h->num_layers));
+    h->layer_kinds = kinds;
+    return APR_OK;
+}
+
+/* gemma4's class makes the last layer a full one, whatever the file says. Only full layers may have entries in per_layer_config. */
+static apr_status settle_full_layers(const reading *r)
+{
+    apr_hparams *const h = r->h;
+    const cJSON *const overrides = apr_config_find(r, "per_layer_config"), *layer;
+    int64_t n_full = 0, n_named = 0;
+
+    if (r->spec == NULL || !apr_has_word(r->spec->computes, "per_layer_config") || h->layer_kinds == NULL || h->num_layers <= 0)
+        return APR_OK;
+    uint8_t *const kinds = new_kinds(r, h->num_layers);
+    if (kinds == NULL) return apr_no_memory(r->err, "the kinds of the layers");
+    memcpy(kinds, h->layer_kinds, (size_t)h->num_layers);
+    kinds[h->num_layers - 1] = APR_LAYER_FULL;
+    h->layer_kinds = kinds;
+    for (int64_t i = 0; i < h->num_layers; i++) n_full += h->layer_kinds[i] == APR_LAYER_FULL;
+    if (overrides == NULL || overrides->child == NULL) return APR_OK;
+    cJSON_ArrayForEach(layer, overrides)
+    {
+        char *end;
+        const long long i = strtoll(layer->string, &end, 10);
+        if (*layer->string == '\0' || *end != '\0' || i < 0 || i >= h->num_layers)
+            return apr_fail(r->err, APR_E_DAMAGED, "%s: \"per_layer_config\" names a layer \"%.40s\"", r->where, layer->string);
+        n_named += h->layer_kinds[i] == APR_LAYER_FULL;
+        if (h->layer_kinds[i] != APR_LAYER_FULL) return apr_config_refuse(r, "its \"per_layer_config\" changes the sliding layer %lld", i);
+    }
+    return n_named == n_full ? APR_OK : apr_config_refuse(r, "its \"per_layer_config\" leaves out layers of full attention");
+}
+
+/* --- feed-forwards --- */
+
+/* The layers that a list names become `kind`. */
+static apr_status mark(const reading *r, const char *key, uint8_t *kinds, int64_t n, apr_ffn_kind kind)
+{
+    const cJSON *const list = apr_config_find(r, key), *item;
+    int64_t layer;
+
+    if (list != NULL && !cJSON_IsArray(list)) return apr_fail(r->err, APR_E_DAMAGED, "%s: \"%s\" is not a list", r->where, key);
+    cJSON_ArrayForEach(item, list)
+    {
+        if (!apr_json_as_int(item, &layer) || layer < 0 || layer >= n)
+            return apr_fail(r->err, APR_E_DAMAGED, "%s: \"%s\" names a layer that is not one of the %lld", r->where, key, (long long)n);
+        kinds[layer] = (uint8_t)kind;
+    }
+    return APR_OK;
+}
+
+/* Reads "dense" or "sparse" for each layer. */
+static apr_status read_mlp_types(const reading *r, const cJSON *types, uint8_t *kinds, int64_t n)
+{
+    const cJSON *type;
+    int64_t i = 0;
+
+    if (cJSON_GetArraySize(types) != n)
+        return apr_fail(r->err, APR_E_DAMAGED, "%s: \"mlp_layer_types\" has %d entries for %lld layers", r->where,
+                        cJSON_GetArraySize(types), (long long)n);
+    cJSON_ArrayForEach(type, types)
+    {
+        const char *const word = cJSON_IsString(type) ? type->valuestring : "";
+        if (strcmp(word, "dense") != 0 && strcmp(word, "sparse") != 0)
+            return apr_config_refuse(r, "its feed-forward %lld is of the unknown type \"%.40s\"", (long long)i, word);
+        kinds[i++] = strcmp(word, "dense") == 0 ? APR_FFN_DENSE : APR_FFN_EXPERTS;
+    }
+    return APR_OK;
+}
+
+static apr_status fill_after_dense(const reading *r, uint8_t *kinds, int64_t n)
+{
+    const cJSON *const types = apr_config_find(r, "mlp_layer_types");
+    int64_t n_dense = apr_config_has(r, r->spec->dense_key) ? 0 : r->spec->n_dense;
+
+    if (types != NULL) return read_mlp_types(r, types, kinds, n);
+    APR_TRY(apr_config_int(r, r->spec->dense_key, &n_dense));
+    if (n_dense < 0) return apr_fail(r->err, APR_E_DAMAGED, "%s: \"%s\" is %lld", r->where, r->spec->dense_key, (long long)n_dense);
+    for (int64_t i = 0; i < n && i < n_dense; i++) kinds[i] = APR_FFN_DENSE;
+    return APR_OK;
+}
+
+/* Reads a step between layers, which must not be 0. */
+static apr_status read_step(const reading *r, const char *key, int64_t *step)
+{
+    APR_TRY(apr_config_int(r, key, step));
+    return *step > 0 ? APR_OK : apr_fail(r->err, APR_E_DAMAGED, "%s: \"%s\" is %lld", r->where, key, (long long)*step);
+}
+
+static apr_status fill_by_step(const reading *r, uint8_t *kinds, int64_t n)
+{
+    int64_t step = 1;
+
+    APR_TRY(read_step(r, "decoder_sparse_step", &step));
+    for (int64_t i = 0; i < n; i++) kinds[i] = (i + 1) % step == 0 ? APR_FFN_EXPERTS : APR_FFN_DENSE;
+    return mark(r, "mlp_only_layers", kinds, n, APR_FFN_DENSE);
+}
+
+static apr_status fill_listed(const reading *r, uint8_t *kinds, int64_t n)
+{
+    int64_t step = 1;
+
+    memset(kinds, APR_FFN_DENSE, (size_t)n);
+    if (apr_config_find(r, "moe_layers") != NULL) return mark(r, "moe_layers", kinds, n, APR_FFN_EXPERTS);
+    APR_TRY(read_step(r, "interleave_moe_layer_step", &step));
+    for (int64_t i = 0; i < n; i++)
+        if ((i + 1) % step == 0) kinds[i] = APR_FFN_EXPERTS;
+    return APR_OK;
+}
+
+static apr_status fill_range(const reading *r, uint8_t *kinds, int64_t n)
+{
+    int64_t start = 1, end = -1, step = 1;
+
+    APR_TRY(apr_config_int(r, "moe_layer_start_index", &start));
+    APR_TRY(apr_config_int(r, "moe_layer_end_index", &end));
+    APR_TRY(read_step(r, "moe_layer_interval", &step));
+    for (int64_t i = 0; i < n; i++)
+        kinds[i] = i >= start && (end == -1 || i <= end) && (i + 1) % step == 0 ? APR_FFN_EXPERTS : APR_FFN_DENSE;
+    return APR_OK;
+}
+
+/* ffn_kinds stays NULL if all layers have experts. */
+static apr_status read_feed_forwards(const reading *r)
+{
+    static const fill_fn rules[] = {[APR_EXPERTS_AFTER_DENSE] = fill_after_dense,
+                                    [APR_EXPERTS_BY_STEP] = fill_by_step,
+                                    [APR_EXPERTS_LISTED] = fill_listed,
+                                    [APR_EXPERTS_IN_RANGE] = fill_range,
+                                    [APR_EXPERTS_BY_BLOCK] = NULL};
+    apr_hparams *const h = r->h;
+    const fill_fn fill = r->spec != NULL ? rules[r->spec->experts] : NULL;
+    bool any_dense = false;
+
+    if (fill == NULL || h->num_experts <= 0 || h->num_layers <= 0 || h->num_layers > MAX_LAYERS) return APR_OK;
+    uint8_t *const kinds = new_kinds(r, h->num_layers);
+    if (kinds == NULL) return apr_no_memory(r->err, "the kinds of the layers");
+    memset(kinds, APR_FFN_EXPERTS, (size_t)h->num_layers);
+    APR_TRY(fill(r, kinds, h->num_layers));
+    for (int64_t i = 0; i < h->num_layers; i++) any_dense |= kinds[i] != APR_FFN_EXPERTS;
+    if (any_dense) h->ffn_kinds = kinds;
+    return APR_OK;
+}
+
+/* --- positions --- */
+
+/* no_rope_layers has 1 for a layer with positions. */
+static apr_status fill_no_rope(const reading *r, uint8_t *none, int64_t n)
+{
+    const cJSON *const list = apr_config_find(r, "no_rope_layers"), *item;
+    int64_t step = 4, i = 0, has = 0;
+
+    if (list != NULL && list->child != NULL) {
+        if (cJSON_GetArraySize(list) != n)
+            return apr_fail(r->err, APR_E_DAMAGED, "%s: \"no_rope_layers\" has %d entries for %lld layers", r->where,
+                            cJSON_GetArraySize(list), (long long)n);
+        cJSON_ArrayForEach(item, list)
+        {
+            if (!apr_json_as_int(item, &has))
+                return apr_fail(r->err, APR_E_DAMAGED, "%s: \"no_rope_layers\" is not a list of integers", r->where);
+            none[i++] = has == 0;
+        }
+        return APR_OK;
+    }
+    APR_TRY(read_step(r, "no_rope_layer_interval", &step));
+    for (i = 0; i < n; i++) none[i] = (i + 1) % step == 0;
+    return APR_OK;
+}
+
+static apr_status fill_not_sliding(const reading *r, uint8_t *none, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) none[i] = apr_layer_kind_of(r->h, i) != APR_LAYER_SLIDING;
+    return APR_OK;
+}
+
+static apr_status fill_unless_stated(const reading *r, uint8_t *none, int64_t n)
+{
+    const cJSON *const type = apr_config_find(r, "position_embedding_type");
+    memset(none, !(cJSON_IsString(type) && strcmp(type->valuestring, "rope") == 0), (size_t)n);
+    return APR_OK;
+}
+
+static apr_status fill_everywhere(const reading *r, uint8_t *none, int64_t n)
+{
+    (void)r;
+    memset(none, 1, (size_t)n);
+    return APR_OK;
+}
+
+static apr_status read_positions(const reading *r)
+{
+    static const fill_fn rules[] = {[APR_POSITIONS_LISTED] = fill_no_rope,
+                                    [APR_POSITIONS_SLIDING] = fill_not_sliding,
+                                    [APR_POSITIONS_WHEN_STATED] = fill_unless_stated,
+                                    [APR_POSITIONS_NOWHERE] = fill_everywhere};
+    apr_hparams *const h = r->h;
+    const fill_fn fill = r->spec != NULL ? rules[r->spec->positions] : NULL;
+    bool any = false;
+
+    if (fill == NULL || h->num_layers <= 0 || h->num_layers > MAX_LAYERS) return APR_OK;
+    uint8_t *const none = new_kinds(r, h->num_layers);
+    if (none == NULL) return apr_no_memory(r->err, "the kinds of the layers");
+    APR_TRY(fill(r, none, h->num_layers));
+    for (int64_t i = 0; i < h->num_layers; i++) any |= none[i] != 0;
+    if (any) h->no_rope = none;
+    return APR_OK;
+}
+
+apr_status apr_config_read_layers(const reading *r)
+{
+    const bool positions_first = r->spec != NULL && r->spec->window == APR_WINDOW_CHUNKS;
+
+    if (positions_first) APR_TRY(read_positions(r));
+    APR_TRY(read_mixers(r));
+    APR_TRY(settle_full_layers(r));
+    APR_TRY(read_feed_forwards(r));
+    return positions_first ? APR_OK : read_positions(r);
+}

@@ -1,0 +1,253 @@
+/* hf_config_rope.c - reads the rotary embeddings of a config.json: rope_theta next to rope_scaling (transformers 4; version 5 still prefers
+ * it), or rope_parameters (transformers 5), one object for all layers or one for each kind of layer. */
+#include "formats/shape/hf_config.h"
+
+#include <math.h>
+#include <string.h>
+
+typedef apr_config_reading reading;
+
+/* The objects to read; NULL: not there. */
+typedef struct rope_sources {
+    const cJSON *scaling, *parameters; /* for all layers, or for full ones */
+    const cJSON *rope;                 /* the one of the two that counts */
+    const cJSON *local;                /* for sliding layers, if they have their own */
+} rope_sources;
+
+/* "rope_type" or, in older files, "type". For text "mrope" equals plain rope. Old names of longrope are "su" and, in phi3's files with
+ * short_factor, "yarn". NULL: none. */
+static const char *rope_name(const cJSON *rope)
+{
+    const char *name = apr_json_get_string(rope, "rope_type");
+    if (name == NULL) name = apr_json_get_string(rope, "type");
+    if (name == NULL) return NULL;
+    if (strcmp(name, "mrope") == 0) return apr_rope_names[APR_ROPE_PLAIN];
+    const bool is_long = strcmp(name, "su") == 0 || (strcmp(name, "yarn") == 0 && apr_json_get(rope, "short_factor") != NULL);
+    return is_long ? apr_rope_names[APR_ROPE_LONGROPE] : name;
+}
+
+static apr_status read_kind(const reading *r, const cJSON *rope, apr_rope_kind *kind)
+{
+    const char *const name = rope_name(rope);
+
+    if (name == NULL) return APR_OK;
+    for (int i = 0; i < APR_N_ROPE_KINDS; i++)
+        if (strcmp(apr_rope_names[i], name) == 0) {
+            *kind = (apr_rope_kind)i;
+            return APR_OK;
+        }
+    return apr_config_refuse(r, "its rope_type is \"%.40s\", which is not done", name);
+}
+
+/* As in transformers' yarn: 0.1 * scale * ln(factor) + 1. */
+static double yarn_magnitude(double factor, double scale) { return factor <= 1 ? 1.0 : 0.1 * scale * log(factor) + 1.0; }
+
+/* Reads a list of divisors, one for each frequency. */
+static apr_status read_factors(const reading *r, const cJSON *rope, const char *key, const double **factors, int64_t *n)
+{
+    const cJSON *const list = apr_json_get(rope, key), *item;
+
+    if (!cJSON_IsArray(list)) return apr_fail(r->err, APR_E_DAMAGED, "%s: rope scaling \"longrope\" needs a list \"%s\"", r->where, key);
+    double *const values = apr_arena_array(r->arena, (size_t)cJSON_GetArraySize(list) + 1, sizeof *values);
+    if (values == NULL) return apr_no_memory(r->err, "a config");
+    *n = 0;
+    cJSON_ArrayForEach(item, list)
+    {
+        if (!cJSON_IsNumber(item) || !isfinite(item->valuedouble) || item->valuedouble <= 0)
+            return apr_fail(r->err, APR_E_DAMAGED, "%s: number %lld of \"%s\" is not above 0", r->where, (long long)*n, key);
+        values[(*n)++] = item->valuedouble;
+    }
+    *factors = values;
+    return APR_OK;
+}
+
+static apr_status read_long_factors(const reading *r, const cJSON *rope, apr_rope_scaling *s)
+{
+    int64_t n_long = 0;
+
+    APR_TRY(read_factors(r, rope, "short_factor", &s->short_factor, &s->n_factors));
+    APR_TRY(read_factors(r, rope, "long_factor", &s->long_factor, &n_long));
+    if (n_long != s->n_factors)
+        return apr_fail(r->err, APR_E_DAMAGED, "%s: \"short_factor\" has %lld numbers and \"long_factor\" %lld", r->where,
+                        (long long)s->n_factors, (long long)n_long);
+    if (s->original_context == 0 && r->h->max_position_embeddings > 0) s->original_context = r->h->max_position_embeddings;
+    return APR_OK;
+}
+
+static apr_status read_original_context(const reading *r, const cJSON *rope, apr_rope_scaling *s)
+{
+    static const char key[] = "original_max_position_embeddings";
+    double original = 0;
+
+    APR_TRY(apr_config_real(r, apr_json_get(rope, key), key, &original));
+    if (original == 0) APR_TRY(apr_config_real(r, apr_config_find(r, key), key, &original));
+    if (!(original >= 0 && original < 0x1p40)) return apr_fail(r->err, APR_E_DAMAGED, "%s: \"%s\" is %g", r->where, key, original);
+    s->original_context = (int64_t)original;
+    return APR_OK;
+}
+
+/* Checks the numbers that a kind needs. */
+static apr_status check_numbers(const reading *r, const apr_rope_scaling *s)
+{
+    const bool needs_factor = s->kind != APR_ROPE_LONGROPE && s->kind != APR_ROPE_PROPORTIONAL && !(s->alpha > 0);
+
+    if (needs_factor && !(s->factor > 0))
+        return apr_fail(r->err, APR_E_DAMAGED, "%s: rope scaling \"%s\" needs a factor above 0", r->where, apr_rope_names[s->kind]);
+    if (s->kind == APR_ROPE_LLAMA3 && !(s->low_freq_factor > 0 && s->high_freq_factor >= s->low_freq_factor && s->original_context > 0))
+        return apr_fail(r->err, APR_E_DAMAGED,
+                        "%s: rope scaling \"llama3\" needs 0 < low_freq_factor <= high_freq_factor and original_max_position_embeddings",
+                        r->where);
+    return APR_OK;
+}
+
+/* Rotates the whole head unless partial_rotary_factor is stated. No known model has another factor than 1. */
+static apr_status settle_proportional(const reading *r, const cJSON *rope, apr_rope_scaling *s)
+{
+    const double factor = s->factor;
+
+    if (apr_json_get(rope, "partial_rotary_factor") == NULL) s->partial_rotary_factor = 1;
+    s->factor = 0;
+    return factor == 0 || factor == 1 ? APR_OK : apr_config_refuse(r, "its rope scaling \"proportional\" has the factor %g", factor);
+}
+
+static apr_status read_scaling(const reading *r, const cJSON *rope, apr_rope_scaling *s)
+{
+    bool truncate = true;
+
+    APR_TRY(read_kind(r, rope, &s->kind));
+    if (s->kind == APR_ROPE_PLAIN) return APR_OK;
+    for (size_t i = 0; i < apr_n_rope_fields; i++) {
+        const apr_rope_field *const field = &apr_rope_fields[i];
+        const bool is_part = strcmp(field->name, "partial_rotary_factor") == 0; /* for other kinds it sets rotary_dim */
+        if (is_part && s->kind != APR_ROPE_PROPORTIONAL) continue;
+        APR_TRY(apr_config_real(r, apr_json_get(rope, field->name), field->name, (double *)(void *)((char *)s + field->offset)));
+    }
+    APR_TRY(read_original_context(r, rope, s));
+    APR_TRY(check_numbers(r, s));
+    if (s->kind == APR_ROPE_LONGROPE) APR_TRY(read_long_factors(r, rope, s));
+    if (s->kind == APR_ROPE_PROPORTIONAL) APR_TRY(settle_proportional(r, rope, s));
+    if (s->kind == APR_ROPE_YARN && s->attention_factor == 0 && s->mscale != 0 && s->mscale_all_dim != 0)
+        s->attention_factor = yarn_magnitude(s->factor, s->mscale) / yarn_magnitude(s->factor, s->mscale_all_dim);
+    apr_json_get_bool(rope, "truncate", &truncate);
+    s->no_truncate = s->kind == APR_ROPE_YARN && !truncate;
+    return APR_OK;
+}
+
+/* If a file has both styles, their common members must agree. */
+static apr_status compare_styles(const reading *r, const cJSON *scaling, const cJSON *parameters)
+{
+    const char *const a = rope_name(scaling), *const b = rope_name(parameters);
+    const cJSON *item;
+
+    if (scaling == NULL || parameters == NULL) return APR_OK;
+    if (a != NULL && b != NULL && strcmp(a, b) != 0)
+        return apr_config_refuse(r, "its rope_scaling is \"%.40s\", but its rope_parameters are \"%.40s\"", a, b);
+    cJSON_ArrayForEach(item, scaling)
+    {
+        const cJSON *const other = apr_json_get(parameters, item->string);
+        if (cJSON_IsNumber(item) && cJSON_IsNumber(other) && item->valuedouble != other->valuedouble)
+            return apr_config_refuse(r, "its rope_scaling and rope_parameters differ in \"%.40s\"", item->string);
+    }
+    return APR_OK;
+}
+
+static const cJSON *object(const cJSON *item) { return cJSON_IsObject(item) ? item : NULL; }
+
+/* With one object per layer type, the one of full attention counts for all layers except sliding ones with their own object. */
+static apr_status find_sources(const reading *r, rope_sources *s)
+{
+    const cJSON *const all = object(apr_config_find(r, "rope_parameters"));
+    const cJSON *const full = object(apr_json_get(all, "full_attention")), *const sliding = object(apr_json_get(all, "sliding_attention"));
+
+    s->scaling = object(apr_config_find(r, "rope_scaling"));
+    s->parameters = full != NULL ? full : sliding != NULL ? sliding : all;
+    s->rope = s->scaling != NULL ? s->scaling : s->parameters;
+    s->local = full != NULL ? sliding : NULL;
+    APR_TRY(compare_styles(r, s->scaling, s->parameters));
+    if (full == NULL || sliding == NULL || cJSON_Compare(full, sliding, true) || (r->spec != NULL && r->spec->local_rope)) return APR_OK;
+    return apr_config_refuse(r, "its rope_parameters differ between full and sliding attention");
+}
+
+/* Sets rotary_dim by the rotated part of the head. MiniMax states rotary_dim itself; latent attention (MLA) has its own rule. */
+static apr_status read_rotary_dim(const reading *r, const cJSON *rope)
+{
+    apr_hparams *const h = r->h;
+    double part = 0;
+
+    if (h->rope.kind == APR_ROPE_PROPORTIONAL || (h->kv_lora_rank > 0 && h->rotary_dim > 0)) return APR_OK;
+    APR_TRY(apr_config_real(r, apr_json_get(rope, "partial_rotary_factor"), "partial_rotary_factor", &part));
+    if (part == 0) APR_TRY(apr_config_real(r, apr_config_find(r, "partial_rotary_factor"), "partial_rotary_factor", &part));
+    if (part == 0 && r->spec != NULL) part = r->spec->partial_rotary_factor;
+    if (part == 0) return APR_OK;
+
+    const int64_t head_dim = h->head_dim > 0 ? h->head_dim : h->num_heads > 0 ? h->hidden_size / h->num_heads : 0;
+    if (!(part > 0 && part <= 1))
+        return apr_fail(r->err, APR_E_DAMAGED, "%s: \"partial_rotary_factor\" is %g, not between 0 and 1", r->where, part);
+    if (head_dim > 0 && head_dim < (int64_t)1 << 40) h->rotary_dim = (int64_t)((double)head_dim * part);
+    return APR_OK;
+}
+
+/* ministral3 and mistral4 state the temperature scaling of queries here. */
+static apr_status read_temperature(const reading *r, const cJSON *rope)
+{
+    static const char key[] = "llama_4_scaling_beta";
+
+    if (r->spec == NULL || !apr_has_word(r->spec->computes, key) || apr_json_get(rope, key) == NULL) return APR_OK;
+    APR_TRY(apr_config_real(r, apr_json_get(rope, key), key, &r->h->attn_temperature));
+    if (r->h->attn_temperature != 0) r->h->attn_temperature_length = (double)r->h->rope.original_context;
+    return APR_OK;
+}
+
+static bool same_scaling(const apr_rope_scaling *a, const apr_rope_scaling *b)
+{
+    bool same = a->kind == b->kind && a->original_context == b->original_context && a->no_truncate == b->no_truncate;
+
+    for (size_t i = 0; i < apr_n_rope_fields; i++) {
+        double x, y;
+        memcpy(&x, (const char *)a + apr_rope_fields[i].offset, sizeof x);
+        memcpy(&y, (const char *)b + apr_rope_fields[i].offset, sizeof y);
+        same = same && x == y;
+    }
+    return same && a->n_factors == 0 && b->n_factors == 0;
+}
+
+/* Reads the rope of sliding layers. If it equals that of the others, it is dropped. */
+static apr_status read_local(const reading *r, const cJSON *local)
+{
+    apr_hparams *const h = r->h;
+
+    if (r->spec == NULL || !r->spec->local_rope) return APR_OK;
+    if (local != NULL) {
+        h->rope_theta_local = apr_family_default(r->spec, "rope_theta_local");
+        APR_TRY(apr_config_real(r, apr_json_get(local, "rope_theta"), "rope_theta", &h->rope_theta_local));
+        APR_TRY(read_scaling(r, local, &h->rope_local));
+    }
+    if (h->rope_theta_local != h->rope_theta || !same_scaling(&h->rope, &h->rope_local)) return APR_OK;
+    h->rope_theta_local = 0;
+    h->rope_local = (apr_rope_scaling){0};
+    return APR_OK;
+}
+
+static void take_class_rope(const reading *r, const apr_family_rope *rope)
+{
+    r->h->rope = rope->scaling;
+    if (rope->theta > 0) r->h->rope_theta = rope->theta;
+    r->h->attn_temperature = rope->temperature;
+    if (rope->temperature > 0) r->h->attn_temperature_length = (double)rope->scaling.original_context;
+}
+
+apr_status apr_config_read_rope(const reading *r)
+{
+    apr_hparams *const h = r->h;
+    rope_sources s;
+
+    APR_TRY(find_sources(r, &s));
+    APR_TRY(apr_config_real(r, apr_json_get(s.parameters, "rope_theta"), "rope_theta", &h->rope_theta));
+    APR_TRY(apr_config_real(r, apr_json_get(s.rope, "rope_theta"), "rope_theta", &h->rope_theta));
+    if (h->rope_theta == 0 && r->spec != NULL) h->rope_theta = r->spec->rope_theta;
+    if (s.rope != NULL) APR_TRY(read_scaling(r, s.rope, &h->rope));
+    else if (r->spec != NULL && r->spec->rope != NULL && h->hidden_size > 0) take_class_rope(r, r->spec->rope);
+    APR_TRY(read_temperature(r, s.rope));
+    APR_TRY(read_local(r, s.local));
+    return read_rotary_dim(r, s.rope);
+}

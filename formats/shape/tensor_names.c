@@ -1,0 +1,339 @@
+/* tensor_names.c - matches names with a family's own rules first, then with its shared sets. */
+#include "formats/shape/tensor_names.h"
+
+#include "formats/shape/text_part.h"
+
+#include <string.h>
+
+/* A name with its first number replaced by "{}" and its second by "*", as in rules. */
+typedef struct plain_name {
+    char text[256];
+    int64_t numbers[2]; /* -1: there is none */
+} plain_name;
+
+/* Length of a name component that is a decimal number without leading zeros; 0: it is not one. */
+static size_t number_length(const char *part)
+{
+    const size_t n = strspn(part, "0123456789");
+    const bool is_whole = part[n] == '.' || part[n] == '\0';
+    return !is_whole || n > 6 || (part[0] == '0' && n > 1) ? 0 : n;
+}
+
+static int64_t number_of(const char *digits, size_t n)
+{
+    int64_t value = 0;
+    for (size_t i = 0; i < n; i++) value = value * 10 + (digits[i] - '0');
+    return value;
+}
+
+/* `root` is put before the name. False: no rule can match, because the name is too long or contains "{", "}" or "*". */
+static bool make_plain(plain_name *plain, const char *root, const char *name)
+{
+    size_t n = strlen(root);
+    int n_numbers = 0;
+
+    plain->numbers[0] = plain->numbers[1] = -1;
+    if (strpbrk(name, "{}*") != NULL) return false;
+    memcpy(plain->text, root, n);
+    for (bool starts_part = true; *name != '\0'; starts_part = *name++ == '.') {
+        const size_t n_digits = starts_part && n_numbers < 2 ? number_length(name) : 0;
+        if (n + 3 > sizeof plain->text) return false;
+        if (n_digits == 0) {
+            plain->text[n++] = *name;
+            continue;
+        }
+        memcpy(plain->text + n, n_numbers == 0 ? "{}" : "*", 2);
+        n += n_numbers == 0 ? 2 : 1;
+        plain->numbers[n_numbers++] = number_of(name, n_digits);
+        name += n_digits - 1;
+    }
+    plain->text[n] = '\0';
+    return true;
+}
+
+static bool is_plain(const char *pattern, const plain_name *plain)
+{
+    return pattern != NULL && pattern[0] == plain->text[0] && strcmp(pattern, plain->text) == 0;
+}
+
+/* ---- the rules of a family ---- */
+
+/* Set 0 is the family's own rules, the others are its shared sets; false after the last one. */
+static bool set_at(const apr_family *family, size_t i, apr_tensor_set *set)
+{
+    if (i == 0) {
+        *set = (apr_tensor_set){family->tensors, family->n_tensors, family->forms, family->n_forms};
+        return true;
+    }
+    if (i > APR_MAX_SETS || family->sets[i - 1] == NULL) return false;
+    *set = *family->sets[i - 1];
+    return true;
+}
+
+static const apr_tensor_rule *rule_of(const apr_family *family, const plain_name *plain, bool by_hf, bool by_ggml)
+{
+    apr_tensor_set set;
+    for (size_t s = 0; set_at(family, s, &set); s++)
+        for (size_t i = 0; i < set.n_rules; i++)
+            if ((by_hf && is_plain(set.rules[i].hf, plain)) || (by_ggml && is_plain(set.rules[i].ggml, plain))) return &set.rules[i];
+    return NULL;
+}
+
+const apr_tensor_rule *apr_rule_of_pattern(const apr_family *family, const char *canonical)
+{
+    apr_tensor_set set;
+    for (size_t s = 0; set_at(family, s, &set); s++)
+        for (size_t i = 0; i < set.n_rules; i++)
+            if (set.rules[i].hf != NULL && strcmp(set.rules[i].hf, canonical) == 0) return &set.rules[i];
+    return NULL;
+}
+
+/* The form of that name, or of its scales' name. */
+static const apr_tensor_form *form_of(const apr_family *family, const plain_name *plain)
+{
+    apr_tensor_set set;
+    for (size_t s = 0; set_at(family, s, &set); s++)
+        for (size_t i = 0; i < set.n_forms; i++) {
+            const apr_tensor_form *const form = &set.forms[i];
+            if (form->use != APR_FORM_WHOLE && (is_plain(form->name, plain) || is_plain(form->scales, plain))) return form;
+        }
+    return NULL;
+}
+
+/* Prefixes that a Hugging Face name may lack: a model saved without its head has "layers.0..." instead of "model.layers.0...". */
+static const char *const roots[] = {"", "model.", "backbone."};
+enum { N_ROOTS = sizeof roots / sizeof *roots };
+
+/* The name without a multimodal model's prefix, with roots[i] before it; false: no rule can match. */
+static bool make_plain_text(plain_name *plain, const char *name, size_t i)
+{
+    const apr_text_name text = apr_text_name_of(name);
+    return (i == 0 || text.root[0] == '\0') && make_plain(plain, i == 0 ? text.root : roots[i], text.rest);
+}
+
+const apr_tensor_rule *apr_family_rule(const apr_family *family, const char *name)
+{
+    plain_name plain;
+
+    for (size_t i = 0; i < N_ROOTS; i++) {
+        if (!make_plain_text(&plain, name, i)) continue;
+        const apr_tensor_rule *const rule = rule_of(family, &plain, true, i == 0);
+        if (rule != NULL) return rule;
+        const apr_tensor_form *const form = form_of(family, &plain);
+        if (form != NULL && (i == 0 || form->naming == APR_NAMING_HF)) return apr_rule_of_pattern(family, form->parts[0].name);
+    }
+    return NULL;
+}
+
+static void take_numbers(apr_name_match *match, const plain_name *plain)
+{
+    match->layer = plain->numbers[0];
+    match->expert = plain->numbers[1];
+}
+
+bool apr_match_tensor(const apr_family *family, apr_naming naming, const char *name, apr_name_match *match)
+{
+    const bool is_ggml = naming == APR_NAMING_GGML;
+    plain_name plain;
+
+    for (size_t i = 0; i < (is_ggml ? 1 : N_ROOTS); i++) {
+        *match = (apr_name_match){0};
+        if (!(is_ggml ? make_plain(&plain, "", name) : make_plain_text(&plain, name, i))) continue;
+        take_numbers(match, &plain);
+        match->root = is_ggml ? "" : roots[i];
+        const apr_tensor_form *const form = form_of(family, &plain);
+        if (form != NULL && form->naming == naming) match->form = form;
+        else match->rule = rule_of(family, &plain, !is_ggml, is_ggml);
+        if (match->form != NULL || match->rule != NULL) return true;
+    }
+    *match = (apr_name_match){.root = ""};
+    return false;
+}
+
+/* Index of the part with that name, or -1. */
+static int part_of(const apr_tensor_form *form, const plain_name *plain)
+{
+    for (int i = 0; i < APR_FORM_PARTS && form->parts[i].name != NULL; i++)
+        if (is_plain(form->parts[i].name, plain)) return i;
+    return -1;
+}
+
+static bool find_holder(const apr_family *family, apr_naming naming, const plain_name *plain, bool is_mxfp4, apr_name_match *match)
+{
+    apr_tensor_set set;
+    for (size_t s = 0; set_at(family, s, &set); s++)
+        for (size_t i = 0; i < set.n_forms; i++) {
+            const apr_tensor_form *const form = &set.forms[i];
+            if (form->naming != naming || form->use == APR_FORM_READ || (form->scales != NULL && !is_mxfp4)) continue;
+            match->part = part_of(form, plain);
+            if (match->part < 0) continue;
+            match->form = form;
+            return true;
+        }
+    return false;
+}
+
+bool apr_match_target(const apr_family *family, apr_naming naming, const char *canonical, bool is_mxfp4, bool has_experts,
+                      apr_name_match *match)
+{
+    const apr_when other = has_experts ? APR_WITHOUT_EXPERTS : APR_WITH_EXPERTS;
+    apr_tensor_set set;
+    plain_name plain;
+
+    *match = (apr_name_match){0};
+    if (!make_plain(&plain, "", canonical)) return false;
+    take_numbers(match, &plain);
+    for (size_t s = 0; naming == APR_NAMING_GGML && set_at(family, s, &set); s++)
+        for (size_t i = 0; i < set.n_rules; i++) {
+            const apr_tensor_rule *const rule = &set.rules[i];
+            if (rule->ggml == NULL || rule->when == other || !is_plain(rule->hf, &plain)) continue;
+            match->rule = rule;
+            return true;
+        }
+    return find_holder(family, naming, &plain, is_mxfp4, match);
+}
+
+const apr_tensor_form *apr_match_whole(const apr_family *family, apr_naming target, const char *canonical, apr_name_match *match)
+{
+    apr_tensor_set set;
+    plain_name plain;
+
+    *match = (apr_name_match){0};
+    if (!make_plain(&plain, "", canonical)) return NULL;
+    take_numbers(match, &plain);
+    for (size_t s = 0; set_at(family, s, &set); s++)
+        for (size_t i = 0; i < set.n_forms; i++)
+            if (set.forms[i].use == APR_FORM_WHOLE && set.forms[i].naming != target && is_plain(set.forms[i].name, &plain))
+                return &set.forms[i];
+    return NULL;
+}
+
+/* ---- names ---- */
+
+const char *apr_fill_name(const char *pattern, const apr_name_match *match, int64_t expert, apr_arena *arena)
+{
+    const char *const hole = strstr(pattern, "{}"), *const star = strchr(pattern, '*');
+    const long long layer = match->layer, number = expert;
+
+    if (hole == NULL) return apr_arena_copy(arena, pattern, strlen(pattern));
+    if (star == NULL) return apr_arena_print(arena, "%.*s%lld%s", (int)(hole - pattern), pattern, layer, hole + 2);
+    return apr_arena_print(arena, "%.*s%lld%.*s%lld%s", (int)(hole - pattern), pattern, layer, (int)(star - hole - 2), hole + 2, number,
+                           star + 1);
+}
+
+bool apr_is_stack_of(const char *whole, const char *part) { return strchr(whole, '*') == NULL && strchr(part, '*') != NULL; }
+
+/* ---- steps ---- */
+
+static int64_t times(int64_t a, int64_t b)
+{
+    int64_t product;
+    return __builtin_mul_overflow(a, b, &product) ? 0 : product; /* no tensor has a dimension of 0 */
+}
+
+static int64_t values_each(const apr_hparams *h)
+{
+    return h->linear_num_key_heads > 0 ? h->linear_num_value_heads / h->linear_num_key_heads : 0;
+}
+static int64_t values_width(const apr_hparams *h) { return times(values_each(h), h->linear_value_head_dim); }
+
+static int64_t size_HEADS(const apr_hparams *h) { return h->num_heads; }
+static int64_t size_KV_HEADS(const apr_hparams *h) { return h->num_kv_heads; }
+static int64_t size_KEY_HEADS(const apr_hparams *h) { return h->linear_num_key_heads; }
+static int64_t size_VALUES_EACH(const apr_hparams *h) { return values_each(h); }
+static int64_t size_KEYS(const apr_hparams *h) { return times(h->linear_num_key_heads, h->linear_key_head_dim); }
+static int64_t size_TWICE_KEYS(const apr_hparams *h) { return times(2, size_KEYS(h)); }
+static int64_t size_VALUES(const apr_hparams *h) { return times(h->linear_num_value_heads, h->linear_value_head_dim); }
+static int64_t size_KEY_WIDTH(const apr_hparams *h) { return h->linear_key_head_dim; }
+static int64_t size_TWICE_WIDTH(const apr_hparams *h) { return times(2, h->linear_key_head_dim); }
+static int64_t size_VALUES_WIDTH(const apr_hparams *h) { return values_width(h); }
+static int64_t size_GATE_PLACE(const apr_hparams *h)
+{
+    int64_t sum;
+    return __builtin_add_overflow(size_TWICE_WIDTH(h), values_width(h), &sum) ? 0 : sum;
+}
+static int64_t size_NOPE_WIDTH(const apr_hparams *h) { return h->qk_nope_head_dim; }
+static int64_t size_V_WIDTH(const apr_hparams *h) { return h->v_head_dim; }
+
+/* APR_OF_HALF depends on the tensor, not on the model. */
+static int64_t size_HALF(const apr_hparams *h) { return (void)h, 0; }
+
+static int64_t (*const sizes[])(const apr_hparams *) = {
+#define X(name) size_##name,
+    APR_SIZE_LIST(X)
+#undef X
+};
+
+/* Values for the numbers that a rule does not spell out. */
+typedef struct step_values {
+    const apr_hparams *hparams;
+    int64_t half;
+} step_values;
+
+static int32_t number(int16_t n, const step_values *f)
+{
+    if (n >= 0) return n;
+    const int64_t value = n == APR_OF_HALF ? f->half : sizes[n - APR_OF_FIRST - 1](f->hparams);
+    return value >= 0 && value <= INT32_MAX ? (int32_t)value : 0; /* no tensor has a dimension of 0 */
+}
+
+static apr_step fill_step(const apr_rule_step *step, const step_values *f)
+{
+    apr_step result = {.kind = step->kind};
+    for (int i = 0; i < APR_STEP_PARAMETERS; i++) result.n[i] = number(step->n[i], f);
+    return result;
+}
+
+/* Families share rules; the spec states which steps apply. */
+static bool applies(const apr_family *family, const apr_step *step, bool keeps_tiles)
+{
+    if (step->kind == APR_STEP_HALVES_TO_PAIRS) return family->gguf.rotates_pairs;
+    if (step->kind == APR_STEP_ADD) return family->norms_add_one;
+    return step->kind != APR_STEP_GROUPED_TO_TILED || (family->tiles_value_heads && step->n[3] > 1 && !keeps_tiles);
+}
+
+bool apr_rule_to_ggml(const apr_tensor_rule *rule, const apr_family *family, const apr_hparams *hparams, bool keeps_tiles, apr_chain *chain)
+{
+    const step_values f = {.hparams = hparams};
+
+    *chain = (apr_chain){0};
+    for (int i = 0; i < APR_RULE_STEPS && rule->to_ggml[i].kind != APR_STEP_NONE; i++) {
+        const apr_step step = fill_step(&rule->to_ggml[i], &f);
+        if (applies(family, &step, keeps_tiles) && !apr_chain_append(chain, step)) return false;
+    }
+    return true;
+}
+
+/* Half of the whole's axis, which is the whole axis of the part. */
+static int64_t half_of(const apr_rule_step *step, const apr_shape *shape, bool from_whole)
+{
+    const int at = shape->rank - 1 - step->n[0];
+    if (step->kind != APR_STEP_TAKE || step->n[0] < 0 || at < 0) return 0;
+    return from_whole ? shape->dims[at] / 2 : shape->dims[at];
+}
+
+bool apr_part_chain(const apr_tensor_form *form, int part, const apr_hparams *hparams, const apr_shape *shape, bool from_whole,
+                    int64_t expert, apr_chain *chain)
+{
+    const apr_rule_step *const steps = form->parts[part].steps;
+    apr_shape at = *shape;
+    apr_move move;
+
+    *chain = (apr_chain){0};
+    if (form->scales != NULL) {
+        (void)apr_chain_append(chain, (apr_step){.kind = APR_STEP_JOIN, .n = {0, 1}});
+        (void)apr_chain_append(chain, (apr_step){.kind = APR_STEP_PACK_MXFP4});
+    }
+    if (expert >= 0) {
+        const apr_step pick = {.kind = APR_STEP_PICK, .n = {(int32_t)expert}};
+        if (from_whole && apr_step_plan(&pick, &at, &move) != NULL) return false;
+        if (!apr_chain_append(chain, pick)) return false;
+    }
+    for (int i = 0; i < APR_FORM_STEPS && steps[i].kind != APR_STEP_NONE; i++) {
+        const step_values f = {.hparams = hparams, .half = half_of(&steps[i], &at, from_whole)};
+        const apr_step step = fill_step(&steps[i], &f);
+        if (from_whole && apr_step_plan(&step, &at, &move) != NULL) return false;
+        if (!apr_chain_append(chain, step)) return false;
+    }
+    return true;
+}

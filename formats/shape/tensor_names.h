@@ -1,0 +1,45 @@
+/* tensor_names.h - matches tensor names with a family's rules and forms, and fills a model's numbers into their steps. */
+#ifndef APR_FORMATS_TENSOR_NAMES_H
+#define APR_FORMATS_TENSOR_NAMES_H
+
+#include "formats/shape/family.h"
+
+/* The meaning of a tensor name in a family. Exactly one of rule and form is set. */
+typedef struct apr_name_match {
+    const apr_tensor_rule *rule;
+    const apr_tensor_form *form;
+    int part;         /* index of the form's part, when a canonical name was looked up */
+    const char *root; /* "model.": prefix that the canonical name has and the tensor's name lacks; static; "": none */
+    int64_t layer;    /* -1: the name has no layer number */
+    int64_t expert;   /* -1: the name has no expert number */
+} apr_name_match;
+
+/* The rule of a tensor by its name in either naming scheme (for a form: the rule of its first part); NULL: no rule matches. */
+const apr_tensor_rule *apr_family_rule(const apr_family *family, const char *name);
+/* By the canonical name, written as in rules. */
+const apr_tensor_rule *apr_rule_of_pattern(const apr_family *family, const char *canonical);
+
+/* Matches a tensor's name in that naming scheme. Forms that are canonical themselves match as rules. */
+bool apr_match_tensor(const apr_family *family, apr_naming naming, const char *name, apr_name_match *match);
+
+/* Where a canonical tensor goes when that naming scheme is written. `is_mxfp4` chooses among forms. False: Hugging Face keeps its
+ * canonical name, ggml has no place for it. */
+bool apr_match_target(const apr_family *family, apr_naming naming, const char *canonical, bool is_mxfp4, bool has_experts,
+                      apr_name_match *match);
+
+/* The form of a tensor that is canonical as a whole and must be split for the `target` scheme; NULL: there is none. */
+const apr_tensor_form *apr_match_whole(const apr_family *family, apr_naming target, const char *canonical, apr_name_match *match);
+
+/* Fills numbers into a pattern; NULL: out of memory. */
+const char *apr_fill_name(const char *pattern, const apr_name_match *match, int64_t expert, apr_arena *arena);
+bool apr_is_stack_of(const char *whole, const char *part);
+
+/* The steps of a rule with the model's numbers. `keeps_tiles`: do not reorder value heads. False: too many steps. */
+bool apr_rule_to_ggml(const apr_tensor_rule *rule, const apr_family *family, const apr_hparams *hparams, bool keeps_tiles,
+                      apr_chain *chain);
+/* The steps from a form's whole to one of its parts. `from_whole`: `shape` is that of the whole, else of the part. `expert` -1: not a
+ * stack. */
+bool apr_part_chain(const apr_tensor_form *form, int part, const apr_hparams *hparams, const apr_shape *shape, bool from_whole,
+                    int64_t expert, apr_chain *chain);
+
+#endif

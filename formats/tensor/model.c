@@ -1,0 +1,145 @@
+/* model.c - what all readers share: name index, sizes, rows, closing. */
+#include "formats/tensor/model.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Open addressing over a power-of-two table; slot 0 means empty, else tensor index + 1. */
+struct apr_name_index {
+    uint32_t *slots;
+    size_t mask;
+};
+
+static size_t hash_name(const char *name)
+{
+    uint64_t h = 14695981039346656037u; /* FNV-1a */
+    for (; *name != '\0'; name++) h = (h ^ (uint8_t)*name) * 1099511628211u;
+    return (size_t)(h ^ h >> 32);
+}
+
+/* The slot of that name, or the empty slot where it must be inserted. */
+static uint32_t *slot_of(const apr_model *model, const char *name)
+{
+    const struct apr_name_index *const index = model->index;
+    size_t at = hash_name(name) & index->mask;
+    while (index->slots[at] != 0 && strcmp(model->tensors[index->slots[at] - 1].name, name) != 0) at = (at + 1) & index->mask;
+    return &index->slots[at];
+}
+
+apr_status apr_model_index_names(apr_model *model, apr_error *err)
+{
+    size_t n_slots = 16;
+    while (n_slots < model->n_tensors * 2) n_slots *= 2;
+    struct apr_name_index *const index = apr_arena_alloc(&model->arena, sizeof *index);
+    if (index == NULL) return apr_no_memory(err, "the names of the tensors");
+    index->mask = n_slots - 1;
+    index->slots = apr_arena_array(&model->arena, n_slots, sizeof *index->slots);
+    if (index->slots == NULL) return apr_no_memory(err, "the names of the tensors");
+    model->index = index;
+
+    for (size_t i = 0; i < model->n_tensors; i++) {
+        uint32_t *const slot = slot_of(model, model->tensors[i].name);
+        if (*slot != 0) return apr_fail(err, APR_E_DAMAGED, "%s: two tensors are called '%s'", model->path, model->tensors[i].name);
+        *slot = (uint32_t)(i + 1);
+    }
+    return APR_OK;
+}
+
+const apr_tensor *apr_model_find(const apr_model *model, const char *name)
+{
+    if (model->index == NULL) return NULL;
+    const uint32_t slot = *slot_of(model, name);
+    return slot != 0 ? &model->tensors[slot - 1] : NULL;
+}
+
+const apr_attachment *apr_model_attachment(const apr_model *model, const char *name)
+{
+    for (size_t i = 0; i < model->n_attachments; i++)
+        if (strcmp(model->attachments[i].name, name) == 0) return &model->attachments[i];
+    return NULL;
+}
+
+void apr_model_close(apr_model *model)
+{
+    for (size_t i = 0; i < model->n_maps; i++) apr_map_close(&model->maps[i]);
+    apr_arena_close(&model->arena);
+    *model = (apr_model){0};
+}
+
+bool apr_table_has(const apr_tensor *table, size_t n, const apr_tensor *tensor)
+{
+    return (uintptr_t)tensor >= (uintptr_t)table && (uintptr_t)tensor < (uintptr_t)(table + n);
+}
+
+int64_t apr_tensor_elems(const apr_tensor *tensor)
+{
+    int64_t n = 1;
+    for (int i = 0; i < tensor->rank; i++) n *= tensor->dims[i];
+    return n;
+}
+
+int64_t apr_tensor_rows(const apr_tensor *tensor)
+{
+    int64_t n = 1;
+    for (int i = 0; i + 1 < tensor->rank; i++) n *= tensor->dims[i];
+    return n;
+}
+
+int64_t apr_tensor_columns(const apr_tensor *tensor) { return tensor->rank == 0 ? 1 : tensor->dims[tensor->rank - 1]; }
+
+apr_status apr_tensor_size(apr_tensor *tensor, const char *where, apr_error *err)
+{
+    int64_t n_elems = 1, n_bytes;
+    char dims[128];
+
+    for (int i = 0; i < tensor->rank; i++)
+        if (tensor->dims[i] < 0 || __builtin_mul_overflow(n_elems, tensor->dims[i], &n_elems))
+            return apr_fail(err, APR_E_DAMAGED, "%s: tensor '%s' has an impossible shape %s", where, tensor->name,
+                            apr_dims_text(tensor, dims, sizeof dims));
+    const bool flat = tensor->dtype == APR_APR_Q4 || tensor->dtype == APR_APR_Q8;
+    const int64_t n_columns = flat ? n_elems : apr_tensor_columns(tensor), n_rows = flat ? 1 : apr_tensor_rows(tensor);
+    const int64_t row_bytes = apr_row_bytes(tensor->dtype, n_columns);
+
+    if (row_bytes < 0)
+        return apr_fail(err, APR_E_DAMAGED, "%s: tensor '%s' %s: a row is not a whole number of %s blocks of %d", where, tensor->name,
+                        apr_dims_text(tensor, dims, sizeof dims), apr_dtypes[tensor->dtype].name,
+                        apr_dtypes[tensor->dtype].elems_per_block);
+    if (__builtin_mul_overflow(row_bytes, n_rows, &n_bytes))
+        return apr_fail(err, APR_E_DAMAGED, "%s: tensor '%s' has an impossible shape %s", where, tensor->name,
+                        apr_dims_text(tensor, dims, sizeof dims));
+    tensor->n_bytes = (uint64_t)n_bytes;
+    return APR_OK;
+}
+
+const uint8_t *apr_tensor_row(const apr_tensor *tensor, int64_t row)
+{
+    const bool is_vector = tensor->rank == 1 && tensor->pending.kind != APR_STEP_NONE;
+    const int64_t n_rows = is_vector ? tensor->dims[0] : apr_tensor_rows(tensor);
+    const uint64_t row_bytes = n_rows > 0 ? tensor->n_bytes / (uint64_t)n_rows : 0;
+    return tensor->data + (uint64_t)apr_step_row(tensor->pending, n_rows, row) * row_bytes;
+}
+
+/* The table's capacity is always n_tensors rounded up to a power of two. */
+apr_status apr_model_grow(apr_model *model, size_t n_more, apr_error *err)
+{
+    size_t capacity = 1, needed;
+    if (__builtin_add_overflow(model->n_tensors, n_more, &needed)) return apr_no_memory(err, "the table of tensors");
+    while (capacity < model->n_tensors) capacity *= 2;
+    if (needed <= capacity && model->tensors != NULL) return APR_OK;
+    while (capacity < needed) capacity *= 2;
+    apr_tensor *const grown = apr_arena_array(&model->arena, capacity, sizeof *grown);
+    if (grown == NULL) return apr_no_memory(err, "the table of tensors");
+    if (model->n_tensors > 0) memcpy(grown, model->tensors, model->n_tensors * sizeof *grown);
+    model->tensors = grown;
+    return APR_OK;
+}
+
+char *apr_dims_text(const apr_tensor *tensor, char *text, size_t n_bytes)
+{
+    size_t at = (size_t)snprintf(text, n_bytes, "[");
+    for (int i = 0; i < tensor->rank && at < n_bytes; i++)
+        at += (size_t)snprintf(text + at, n_bytes - at, i ? ", %lld" : "%lld", (long long)tensor->dims[i]);
+    if (at < n_bytes) snprintf(text + at, n_bytes - at, "]");
+    return text;
+}

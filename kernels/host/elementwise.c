@@ -1,0 +1,169 @@
+/* elementwise.c - operations that work row by row: the rows are divided between as many threads as the work is worth.
+ *
+ * A share is the same operation on fewer rows, so results do not depend on the number of shares. */
+#include "kernels/host/host_ops.h"
+#include "kernels/ref/ref_ops.h"
+
+#include <math.h>
+
+/* Cost of a number, in steps (formats/base/threads.h). It is bound by memory; norms and ropes read their input twice. */
+enum { STEPS_ONCE = 4, STEPS_TWICE = 8 };
+
+/* Rows [first, first + n) of an operation. */
+typedef void (*share_fn)(const apr_op_args *args, int64_t first, int64_t n);
+
+static void divide(const apr_op_args *args, share_fn share, int n_threads, int64_t n_rows, double steps)
+{
+    const int n = apr_threads(n_threads, n_rows, steps);
+    if (n <= 1) {
+        share(args, 0, n_rows);
+        return;
+    }
+#pragma omp parallel for schedule(static) num_threads(n)
+    for (int i = 0; i < n; i++) {
+        const int64_t first = n_rows * i / n;
+        share(args, first, n_rows * (i + 1) / n - first);
+    }
+}
+
+/* Sixteen partial sums, so that the compiler can vectorize. */
+static float sum_of_squares(const float *x, float mean, int64_t n)
+{
+    float lane[16] = {0}, sum = 0.0f;
+    int64_t i = 0;
+
+    for (; i + 16 <= n; i += 16)
+        for (int l = 0; l < 16; l++) lane[l] += (x[i + l] - mean) * (x[i + l] - mean);
+    for (; i < n; i++) sum += (x[i] - mean) * (x[i] - mean);
+    for (int l = 0; l < 16; l++) sum += lane[l];
+    return sum;
+}
+
+static void norm_rms(const apr_norm_args *a)
+{
+    for (int64_t begin = 0; begin < a->n_tokens * a->width; begin += a->chunk) {
+        const float *const x = a->x + begin, *const weight = a->weight + begin % a->n_weight;
+        const float scale = 1.0f / sqrtf(sum_of_squares(x, 0.0f, a->chunk) / (float)a->chunk + a->eps);
+        for (int64_t i = 0; i < a->chunk; i++) a->out[begin + i] = x[i] * scale * (weight[i] + a->offset);
+    }
+}
+
+static void norm_share(const apr_op_args *args, int64_t first, int64_t n)
+{
+    apr_op_args some = *args;
+    some.norm.n_tokens = n;
+    some.norm.x += first * args->norm.width;
+    some.norm.out += first * args->norm.width;
+    if (some.norm.kind == APR_NORM_RMS && some.norm.weight != NULL && some.norm.bias == NULL) norm_rms(&some.norm);
+    else apr_ref_norm(&some);
+}
+
+void apr_host_norm(const apr_op_args *args)
+{
+    const apr_norm_args *const a = &args->norm;
+    divide(args, norm_share, a->n_threads, a->n_tokens, STEPS_TWICE * (double)a->n_tokens * (double)a->width);
+}
+
+static void rope_share(const apr_op_args *args, int64_t first, int64_t n)
+{
+    const int64_t width = args->rope.n_heads * args->rope.head_dim;
+    apr_op_args some = *args;
+    some.rope.n_tokens = n;
+    some.rope.x += first * width;
+    some.rope.angles += first * 2 * args->rope.n_freqs;
+    some.rope.out += first * width;
+    apr_ref_rope(&some);
+}
+
+void apr_host_rope(const apr_op_args *args)
+{
+    const apr_rope_args *const a = &args->rope;
+    divide(args, rope_share, a->n_threads, a->n_tokens, STEPS_TWICE * (double)(a->n_tokens * a->n_heads) * (double)a->head_dim);
+}
+
+/* A row here is a head, since a single token has many. */
+static void gate_share(const apr_op_args *args, int64_t first, int64_t n)
+{
+    apr_op_args some = *args;
+    some.gate.n_tokens = n;
+    some.gate.n_heads = 1;
+    some.gate.x += first * args->gate.head_dim;
+    some.gate.gate += first;
+    some.gate.out += first * args->gate.head_dim;
+    apr_ref_gate(&some);
+}
+
+void apr_host_gate(const apr_op_args *args)
+{
+    const apr_gate_args *const a = &args->gate;
+    const int64_t n_rows = a->n_tokens * a->n_heads;
+    divide(args, gate_share, a->n_threads, n_rows, (double)n_rows * (double)(STEPS_ONCE * a->head_dim + APR_OPS_EXP));
+}
+
+static void scale_share(const apr_op_args *args, int64_t first, int64_t n)
+{
+    apr_op_args some = *args;
+    some.scale.n_tokens = n;
+    some.scale.position += first;
+    some.scale.x += first * args->scale.width;
+    some.scale.out += first * args->scale.width;
+    apr_ref_scale(&some);
+}
+
+void apr_host_scale(const apr_op_args *args)
+{
+    const apr_scale_args *const a = &args->scale;
+    divide(args, scale_share, a->n_threads, a->n_tokens, STEPS_ONCE * (double)a->n_tokens * (double)a->width);
+}
+
+static void mul_share(const apr_op_args *args, int64_t first, int64_t n)
+{
+    apr_op_args some = *args;
+    some.mul.n_tokens = n;
+    some.mul.x += first * args->mul.width;
+    if (!args->mul.y_is_vector) some.mul.y += first * args->mul.y_width;
+    some.mul.out += first * args->mul.width;
+    apr_ref_mul(&some);
+}
+
+void apr_host_mul(const apr_op_args *args)
+{
+    const apr_mul_args *const a = &args->mul;
+    divide(args, mul_share, a->n_threads, a->n_tokens, STEPS_ONCE * (double)a->n_tokens * (double)a->width);
+}
+
+/* A row here is a number, since a single token has many logits. */
+static void softcap_share(const apr_op_args *args, int64_t first, int64_t n)
+{
+    apr_op_args some = *args;
+    some.softcap.n_tokens = n;
+    some.softcap.width = 1;
+    some.softcap.x += first;
+    some.softcap.out += first;
+    apr_ref_softcap(&some);
+}
+
+void apr_host_softcap(const apr_op_args *args)
+{
+    const apr_softcap_args *const a = &args->softcap;
+    const int64_t n = a->n_tokens * a->width;
+    divide(args, softcap_share, a->n_threads, n, APR_OPS_EXP * (double)n);
+}
+
+static void add_share(const apr_op_args *args, int64_t first, int64_t n)
+{
+    apr_op_args some = *args;
+    some.add.n_tokens = n;
+    some.add.width = 1;
+    some.add.a += first;
+    some.add.b += first;
+    some.add.out += first;
+    apr_ref_add(&some);
+}
+
+void apr_host_add(const apr_op_args *args)
+{
+    const apr_add_args *const a = &args->add;
+    const int64_t n = a->n_tokens * a->width;
+    divide(args, add_share, a->n_threads, n, STEPS_ONCE * (double)n);
+}

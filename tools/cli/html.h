@@ -1,0 +1,29 @@
+/* html.h - what all HTML reports share. A report is one HTML file without scripts or external files, with a light and a dark style. */
+#ifndef APR_TOOLS_HTML_H
+#define APR_TOOLS_HTML_H
+
+#include "formats/files/out.h"
+#include "tools/cli/table.h"
+
+#include <stdio.h>
+
+/* Writes text with HTML's special characters escaped. */
+void apr_html_text(FILE *out, const char *text);
+/* The part of a path after the last '/'. */
+const char *apr_html_base_name(const char *path);
+
+/* Writes everything up to <main>, with the title "NAME - WHAT". mark: the attribute `content="..."` of <meta name="generator">. An existing
+ * file with this mark may be replaced (apr_out_open_marked). */
+void apr_html_open(FILE *out, const char *mark, const char *name, const char *what);
+/* One figure in <div class="tiles">; what: its label, HTML. */
+void apr_html_tile(FILE *out, const char *figure, const char *what);
+/* The same table as apr_table_print prints. It must have titles and must not have failed. */
+void apr_html_table(FILE *out, const apr_table *table);
+
+/* Writes the output of `write` to the file `page`. APR_E_MEMORY, or the status of writing. */
+apr_status apr_html_write(void (*write)(FILE *out, const void *shown), const void *shown, apr_out *page, apr_error *err);
+/* Ends a run that writes a report. page NULL: it writes none. If `status` is APR_OK or APR_E_NO the file is finished (the report says
+ * why the answer is no), otherwise it is abandoned. Returns `status`, or the error of finishing. */
+apr_status apr_html_close(apr_out *page, apr_status status, apr_error *err);
+
+#endif
