@@ -68,7 +68,6 @@ static apr_status value_of(apr_tpl_vm *vm, const cJSON *json, apr_tpl_value *out
 static apr_status set_globals(apr_tpl_vm *vm, const cJSON *variables)
 {
     const cJSON *item;
-    APR_TRY(apr_tpl_scope_make(vm, NULL, &vm->scope));
     cJSON_ArrayForEach(item, variables)
     {
         apr_tpl_value key, value;
@@ -82,7 +81,7 @@ static apr_status set_globals(apr_tpl_vm *vm, const cJSON *variables)
         }
         APR_TRY(text_of(vm, item->string, &key));
         APR_TRY(value_of(vm, item, &value));
-        APR_TRY(apr_tpl_scope_set(vm, vm->scope, key.as.text, value));
+        APR_TRY(apr_tpl_set_global(vm, key.as.text, value));
     }
     return APR_OK;
 }
@@ -97,7 +96,6 @@ static apr_status render(apr_tpl_vm *vm, const char *source, const cJSON *variab
     APR_TRY(normalize(vm, source, &text));
     APR_TRY(apr_tpl_lex(vm, text, &tokens, &n_tokens));
     APR_TRY(apr_tpl_parse(vm, tokens, &root));
-    APR_TRY(apr_tpl_scope_make(vm, vm->scope, &vm->scope)); /* the template's own variables get a scope above the globals */
     APR_TRY(apr_tpl_run(vm, root));
     return apr_tpl_put(vm, "", 0); /* allocates at least the byte for the NUL */
 }

@@ -1,4 +1,4 @@
-/* template_filters.c - filters of single values: text, numbers, JSON. Filters of lists are in template_filters_list.c. */
+/* template_filters.c - the filters, tests and functions of templates. */
 #include "runtime/template/template_internal.h"
 
 #include <errno.h>
@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
+#include <utf8proc.h>
 
 #define FILTER(name) \
     static apr_status name(apr_tpl_vm *vm, const apr_tpl_value *a, const apr_tpl_args *args __attribute__((unused)), apr_tpl_value *out)
@@ -71,34 +73,6 @@ FILTER(do_replace)
     return apr_tpl_replace(vm, text, old, new, max, out);
 }
 
-apr_status apr_tpl_escape(apr_tpl_vm *vm, apr_tpl_text text, apr_tpl_value *out)
-{
-    static const struct {
-        char c;
-        const char *text;
-    } entities[] = {{'&', "&amp;"}, {'<', "&lt;"}, {'>', "&gt;"}, {'\'', "&#39;"}, {'"', "&#34;"}};
-    const size_t mark = vm->out.n_bytes;
-    APR_TRY(apr_tpl_steps(vm, text.n_bytes / 16));
-    for (size_t i = 0; i < text.n_bytes; i++) {
-        size_t k = 0;
-        while (k < 5 && entities[k].c != text.bytes[i]) k++;
-        APR_TRY(k < 5 ? apr_tpl_put(vm, entities[k].text, strlen(entities[k].text)) : apr_tpl_put(vm, text.bytes + i, 1));
-    }
-    APR_TRY(apr_tpl_take(vm, mark, out));
-    out->owner = TPL_STRING;
-    return APR_OK;
-}
-
-apr_status apr_tpl_escape_other(apr_tpl_vm *vm, const apr_tpl_value *v, apr_tpl_text *out)
-{
-    apr_tpl_value escaped;
-    APR_TRY(apr_tpl_to_str(vm, v, out));
-    if (apr_tpl_is_markup(v)) return APR_OK;
-    APR_TRY(apr_tpl_escape(vm, *out, &escaped));
-    *out = escaped.as.text;
-    return APR_OK;
-}
-
 FILTER(do_forceescape)
 {
     apr_tpl_text text;
@@ -139,6 +113,153 @@ FILTER(do_indent)
     return apr_tpl_take(vm, mark, out);
 }
 
+FILTER(do_center)
+{
+    const apr_tpl_text blank = {" ", 1};
+    apr_tpl_text text;
+    int64_t width;
+    APR_TRY(apr_tpl_to_str(vm, a, &text));
+    APR_TRY(apr_tpl_want_int(vm, &a[1], "the width of center", 80, &width));
+    return apr_tpl_center(vm, text, width, blank, out);
+}
+
+/* The text up to its last space; all of it if it has none. */
+static apr_tpl_text whole_words(apr_tpl_text text)
+{
+    size_t n = text.n_bytes;
+    while (n > 0 && text.bytes[n - 1] != ' ') n--;
+    return n > 0 ? (apr_tpl_text){text.bytes, n - 1} : text;
+}
+
+FILTER(do_truncate)
+{
+    const size_t mark = vm->out.n_bytes;
+    apr_tpl_text text, end = {"...", 3};
+    apr_tpl_value ending = apr_tpl_string("...", 3);
+    int64_t length, leeway;
+    APR_TRY(apr_tpl_want_text(vm, a, "the input of truncate", &text));
+    APR_TRY(apr_tpl_want_int(vm, &a[1], "the length of truncate", 255, &length));
+    APR_TRY(apr_tpl_want_int(vm, &a[4], "the leeway of truncate", 5, &leeway));
+    if (a[3].kind != TPL_ABSENT) ending = a[3];
+    APR_TRY(apr_tpl_want_text(vm, &ending, "the end of truncate", &end));
+    const int64_t n_end = (int64_t)apr_tpl_n_chars(end);
+    if (length < n_end || leeway < 0) return apr_tpl_fail(vm, APR_E_DAMAGED, "the length of truncate is shorter than its end text");
+    *out = a[0];
+    if ((int64_t)apr_tpl_n_chars(text) - leeway <= length) return APR_OK;
+    text.n_bytes = apr_tpl_char_offset(text, (size_t)(length - n_end));
+    if (apr_tpl_is_markup(a)) APR_TRY(apr_tpl_escape_other(vm, &ending, &end));
+    APR_TRY(apr_tpl_put_text(vm, apr_tpl_is_true(&a[2]) ? text : whole_words(text)));
+    APR_TRY(apr_tpl_put_text(vm, end));
+    return apr_tpl_take(vm, mark, out);
+}
+
+/* Counts runs of letters, numbers and underscores. */
+FILTER(do_wordcount)
+{
+    apr_tpl_text text;
+    int64_t n = 0;
+    bool within = false;
+    APR_TRY(apr_tpl_to_str(vm, a, &text));
+    APR_TRY(apr_tpl_steps(vm, text.n_bytes / 16));
+    for (size_t at = 0; at < text.n_bytes; at += apr_tpl_char_bytes(text.bytes + at)) {
+        const uint32_t c = apr_tpl_char_at(text, at);
+        const utf8proc_category_t k = utf8proc_category((utf8proc_int32_t)c);
+        const bool is_word = c == '_' || (k >= UTF8PROC_CATEGORY_LU && k <= UTF8PROC_CATEGORY_LO) ||
+                             (k >= UTF8PROC_CATEGORY_ND && k <= UTF8PROC_CATEGORY_NO);
+        n += is_word && !within;
+        within = is_word;
+    }
+    *out = apr_tpl_int(n);
+    return APR_OK;
+}
+
+/* Removes tags and merges white space. */
+FILTER(do_striptags)
+{
+    const size_t mark = vm->out.n_bytes;
+    apr_tpl_text text;
+    bool pending = false;
+    APR_TRY(apr_tpl_to_str(vm, a, &text));
+    if (text.n_bytes > 0 && memchr(text.bytes, '&', text.n_bytes) != NULL)
+        return apr_tpl_fail(vm, APR_E_UNSUPPORTED, "striptags of text with an & is not supported");
+    if (apr_tpl_find(text, 0, (apr_tpl_text){"<!--", 4}) != NULL)
+        return apr_tpl_fail(vm, APR_E_UNSUPPORTED, "striptags of text with comments is not supported");
+    for (size_t at = 0; at < text.n_bytes;) {
+        const size_t n = apr_tpl_char_bytes(text.bytes + at);
+        const char *const close = text.bytes[at] == '<' ? memchr(text.bytes + at, '>', text.n_bytes - at) : NULL;
+        if (close != NULL) {
+            at = (size_t)(close - text.bytes) + 1;
+            continue;
+        }
+        if (text.bytes[at] == '<') APR_TRY(apr_tpl_steps(vm, (text.n_bytes - at) / 32)); /* memchr scanned the rest without a match */
+        const bool is_blank = apr_tpl_is_space(text.bytes + at, n);
+        if (!is_blank && pending && vm->out.n_bytes > mark) APR_TRY(apr_tpl_put(vm, " ", 1));
+        if (!is_blank) APR_TRY(apr_tpl_put(vm, text.bytes + at, n));
+        pending = is_blank || (pending && vm->out.n_bytes == mark);
+        at += n;
+    }
+    return apr_tpl_take(vm, mark, out);
+}
+
+/* Writes bytes other than letters, digits and "_.-~/" as %XX. */
+FILTER(do_urlencode)
+{
+    const size_t mark = vm->out.n_bytes;
+    apr_tpl_text text;
+    if (apr_tpl_is_list(a) || a->kind == TPL_DICT)
+        return apr_tpl_fail(vm, APR_E_UNSUPPORTED, "urlencode of a '%s' is not supported", apr_tpl_type_name(a));
+    APR_TRY(apr_tpl_to_str(vm, a, &text));
+    for (size_t i = 0; i < text.n_bytes; i++) {
+        const unsigned char c = (unsigned char)text.bytes[i];
+        char escaped[4];
+        const bool stays = (c >= '0' && c <= '9') || ((c | 0x20) >= 'a' && (c | 0x20) <= 'z') || (c != 0 && strchr("_.-~/", c) != NULL);
+        snprintf(escaped, sizeof escaped, stays ? "%c" : "%%%02X", c);
+        APR_TRY(apr_tpl_put(vm, escaped, strlen(escaped)));
+    }
+    return apr_tpl_take(vm, mark, out);
+}
+
+FILTER(do_filesizeformat)
+{
+    static const char *const units[2][8] = {{"kB", "MB", "GB", "TB", "PB", "EB", "ZB", "YB"},
+                                            {"KiB", "MiB", "GiB", "TiB", "PiB", "EiB", "ZiB", "YiB"}};
+    const bool binary = apr_tpl_is_true(&a[1]);
+    const double base = binary ? 1024 : 1000;
+    char text[400];
+    if (!apr_tpl_is_number(a))
+        return apr_tpl_fail(vm, APR_E_UNSUPPORTED, "filesizeformat of a '%s' is not supported", apr_tpl_type_name(a));
+    const double n = apr_tpl_as_real(a);
+    double unit = base;
+    size_t i = 0;
+    while (i < 7 && n >= unit * base) {
+        unit *= base;
+        i++;
+    }
+    if (!(n < 9e18 && n > -9e18)) return apr_tpl_fail(vm, APR_E_UNSUPPORTED, "a size does not fit 64 bits");
+    if (n == 1) snprintf(text, sizeof text, "1 Byte");
+    else if (n < base) snprintf(text, sizeof text, "%lld Bytes", (long long)n);
+    else snprintf(text, sizeof text, "%.1f %s", n / unit, units[binary][i]);
+    const size_t mark = vm->out.n_bytes;
+    APR_TRY(apr_tpl_put(vm, text, strlen(text)));
+    return apr_tpl_take(vm, mark, out);
+}
+
+/* 'text'|format(values) is 'text' % values. */
+FILTER(do_format)
+{
+    apr_tpl_value text = a[0], values;
+    apr_tpl_text copy;
+    APR_TRY(apr_tpl_to_str(vm, a, &copy));
+    if (a->kind != TPL_STRING) text = apr_tpl_string(copy.bytes, copy.n_bytes);
+    if (args->list.n_items > 0 && args->named.n_items > 0) return apr_tpl_fail(vm, APR_E_DAMAGED, "format takes values or names, not both");
+    APR_TRY(apr_tpl_list_make(vm, TPL_TUPLE, args->list.n_items, &values));
+    for (size_t i = 0; i < args->list.n_items; i++) APR_TRY(apr_tpl_list_add(vm, values.as.list, args->list.items[i]));
+    if (args->named.n_items > 0) APR_TRY(apr_tpl_dict_make(vm, TPL_DICT, &values));
+    for (size_t i = 0; i < args->named.n_items; i++)
+        APR_TRY(apr_tpl_dict_set(vm, values.as.dict, &args->named.keys[i], &args->named.values[i]));
+    return apr_tpl_format_percent(vm, &text, &values, out);
+}
+
 /* ---- numbers ---- */
 
 /* Parses a number, ignoring white space around it. False: not a number. */
@@ -164,8 +285,7 @@ static bool parse_number(apr_tpl_text text, int base, bool as_real, apr_tpl_valu
 
 FILTER(do_float)
 {
-    if (a->kind == TPL_UNDEFINED)
-        return apr_tpl_fail(vm, APR_E_DAMAGED, "'%.*s' is undefined", apr_tpl_short(a->as.text), a->as.text.bytes);
+    if (a->kind == TPL_UNDEFINED) return apr_tpl_fail_undefined(vm, a);
     *out = a[1].kind != TPL_ABSENT ? a[1] : apr_tpl_real(0);
     if (apr_tpl_is_number(a)) *out = apr_tpl_real(apr_tpl_as_real(a));
     apr_tpl_value number;
@@ -177,8 +297,7 @@ FILTER(do_int)
 {
     int64_t base;
     apr_tpl_value number = a[0];
-    if (a->kind == TPL_UNDEFINED)
-        return apr_tpl_fail(vm, APR_E_DAMAGED, "'%.*s' is undefined", apr_tpl_short(a->as.text), a->as.text.bytes);
+    if (a->kind == TPL_UNDEFINED) return apr_tpl_fail_undefined(vm, a);
     APR_TRY(apr_tpl_want_int(vm, &a[2], "the base of int", 10, &base));
     if (base < 2 || base > 36) return apr_tpl_fail(vm, APR_E_UNSUPPORTED, "the base of int is not between 2 and 36");
     *out = a[1].kind != TPL_ABSENT ? a[1] : apr_tpl_int(0);
@@ -259,7 +378,372 @@ FILTER(do_tojson)
     return apr_tpl_take(vm, mark, out);
 }
 
-const apr_tpl_builtin apr_tpl_filters[] = {
+/* ---- lists and dicts ---- */
+
+/* item.a.b for "a.b", item[2] for "2" or 2; the item itself when no path is given. The fallback (may be NULL) replaces any undefined
+ * member of the path. */
+static apr_status member_or(apr_tpl_vm *vm, const apr_tpl_value *item, const apr_tpl_value *path, const apr_tpl_value *fallback,
+                            apr_tpl_value *out)
+{
+    *out = *item;
+    if (path->kind == TPL_ABSENT || path->kind == TPL_NONE) return APR_OK;
+    if (path->kind != TPL_STRING) {
+        APR_TRY(apr_tpl_subscript(vm, item, path, out));
+        if (out->kind == TPL_UNDEFINED && fallback != NULL) *out = *fallback;
+        return APR_OK;
+    }
+    for (apr_tpl_text rest = path->as.text; rest.n_bytes > 0;) {
+        const char *const dot = memchr(rest.bytes, '.', rest.n_bytes);
+        const size_t n = dot != NULL ? (size_t)(dot - rest.bytes) : rest.n_bytes;
+        const apr_tpl_value object = *out;
+        apr_tpl_value key = apr_tpl_string(rest.bytes, n);
+        int64_t index = 0;
+        size_t n_digits = 0;
+        while (n_digits < n && n_digits < 9 && rest.bytes[n_digits] >= '0' && rest.bytes[n_digits] <= '9')
+            index = index * 10 + rest.bytes[n_digits++] - '0';
+        if (n > 0 && n_digits == n) key = apr_tpl_int(index);
+        APR_TRY(apr_tpl_subscript(vm, &object, &key, out));
+        if (out->kind == TPL_UNDEFINED && fallback != NULL) *out = *fallback;
+        rest.bytes += dot != NULL ? n + 1 : n;
+        rest.n_bytes -= dot != NULL ? n + 1 : n;
+    }
+    return APR_OK;
+}
+
+static apr_status member(apr_tpl_vm *vm, const apr_tpl_value *item, const apr_tpl_value *path, apr_tpl_value *out)
+{
+    return member_or(vm, item, path, NULL, out);
+}
+
+/* The key of an item for sort, min, max, unique, groupby. Strings are compared in lower case unless case_sensitive. */
+static apr_status sort_key(apr_tpl_vm *vm, const apr_tpl_value *item, const apr_tpl_value *path, bool case_sensitive, apr_tpl_value *key)
+{
+    APR_TRY(member(vm, item, path, key));
+    if (key->kind == TPL_STRING && !case_sensitive) return apr_tpl_change_case(vm, key->as.text, CASE_LOWER, key);
+    return APR_OK;
+}
+
+/* Merges the sorted halves [0, middle) and [middle, n) of (key, item) pairs; equal keys keep their order. */
+static apr_status merge(apr_tpl_vm *vm, apr_tpl_value *pairs, apr_tpl_value *spare, size_t middle, size_t n, bool reverse)
+{
+    size_t i = 0, j = middle;
+    APR_TRY(apr_tpl_steps(vm, n));
+    for (size_t k = 0; k < n; k++) {
+        int order = i < middle ? -1 : 1;
+        if (i < middle && j < n) {
+            APR_TRY(apr_tpl_order(vm, &pairs[2 * i], &pairs[2 * j], &order));
+            if (reverse) order = -order;
+        }
+        const size_t from = order <= 0 ? i++ : j++;
+        spare[2 * k] = pairs[2 * from];
+        spare[2 * k + 1] = pairs[2 * from + 1];
+    }
+    memcpy(pairs, spare, 2 * n * sizeof *pairs);
+    return APR_OK;
+}
+
+static apr_status merge_sort(apr_tpl_vm *vm, apr_tpl_value *pairs, apr_tpl_value *spare, size_t n, bool reverse)
+{
+    if (n < 2) return APR_OK;
+    APR_TRY(merge_sort(vm, pairs, spare, n / 2, reverse));
+    APR_TRY(merge_sort(vm, pairs + 2 * (n / 2), spare, n - n / 2, reverse));
+    return merge(vm, pairs, spare, n / 2, n, reverse);
+}
+
+static apr_status sort_items(apr_tpl_vm *vm, const apr_tpl_list *items, const apr_tpl_value *path, bool case_sensitive, bool reverse,
+                             apr_tpl_value *out)
+{
+    apr_tpl_value *pairs, *spare;
+    const size_t n = items->n_items;
+    APR_TRY(apr_tpl_alloc(vm, n, 2 * sizeof *pairs, &pairs));
+    APR_TRY(apr_tpl_alloc(vm, n, 2 * sizeof *spare, &spare));
+    for (size_t i = 0; i < n; i++) {
+        APR_TRY(sort_key(vm, &items->items[i], path, case_sensitive, &pairs[2 * i]));
+        pairs[2 * i + 1] = items->items[i];
+    }
+    APR_TRY(merge_sort(vm, pairs, spare, n, reverse));
+    APR_TRY(apr_tpl_list_make(vm, TPL_LIST, n, out));
+    for (size_t i = 0; i < n; i++) APR_TRY(apr_tpl_list_add(vm, out->as.list, pairs[2 * i + 1]));
+    return APR_OK;
+}
+
+FILTER(do_sort)
+{
+    apr_tpl_list *items;
+    APR_TRY(apr_tpl_iterate(vm, a, &items));
+    return sort_items(vm, items, &a[3], apr_tpl_is_true(&a[2]), apr_tpl_is_true(&a[1]), out);
+}
+
+FILTER(do_dictsort)
+{
+    apr_tpl_value pairs;
+    const bool by_value = a[2].kind == TPL_STRING && apr_tpl_text_is(a[2].as.text, "value");
+    const apr_tpl_value path = apr_tpl_int(by_value);
+    if (a->kind != TPL_DICT) return apr_tpl_fail(vm, APR_E_DAMAGED, "dictsort needs a dict, not a '%s'", apr_tpl_type_name(a));
+    APR_TRY(apr_tpl_dict_items(vm, a->as.dict, &pairs));
+    return sort_items(vm, pairs.as.list, &path, apr_tpl_is_true(&a[1]), apr_tpl_is_true(&a[3]), out);
+}
+
+FILTER(do_unique)
+{
+    apr_tpl_list *items;
+    apr_tpl_value seen;
+    APR_TRY(apr_tpl_iterate(vm, a, &items));
+    APR_TRY(apr_tpl_list_make(vm, TPL_LIST, 0, out));
+    APR_TRY(apr_tpl_list_make(vm, TPL_LIST, 0, &seen));
+    for (size_t i = 0; i < items->n_items; i++) {
+        apr_tpl_value key;
+        bool found;
+        APR_TRY(sort_key(vm, &items->items[i], &a[2], apr_tpl_is_true(&a[1]), &key));
+        APR_TRY(apr_tpl_contains(vm, &seen, &key, &found));
+        if (found) continue;
+        APR_TRY(apr_tpl_list_add(vm, seen.as.list, key));
+        APR_TRY(apr_tpl_list_add(vm, out->as.list, items->items[i]));
+    }
+    return APR_OK;
+}
+
+/* The item with the smallest key (sign 1) or the largest key (sign -1). */
+static apr_status extreme(apr_tpl_vm *vm, const apr_tpl_value *a, int sign, apr_tpl_value *out)
+{
+    apr_tpl_list *items;
+    apr_tpl_value best, key;
+    APR_TRY(apr_tpl_iterate(vm, a, &items));
+    *out = apr_tpl_undefined((apr_tpl_text){"an item of an empty list", 24});
+    for (size_t i = 0; i < items->n_items; i++) {
+        int order = -sign;
+        APR_TRY(sort_key(vm, &items->items[i], &a[2], apr_tpl_is_true(&a[1]), &key));
+        if (i > 0) APR_TRY(apr_tpl_order(vm, &key, &best, &order));
+        if (order * sign >= 0) continue;
+        best = key;
+        *out = items->items[i];
+    }
+    return APR_OK;
+}
+
+FILTER(do_min) { return extreme(vm, a, 1, out); }
+FILTER(do_max) { return extreme(vm, a, -1, out); }
+
+FILTER(do_sum)
+{
+    apr_tpl_list *items;
+    *out = a[2].kind != TPL_ABSENT ? a[2] : apr_tpl_int(0);
+    APR_TRY(apr_tpl_iterate(vm, a, &items));
+    for (size_t i = 0; i < items->n_items; i++) {
+        const apr_tpl_value sum = *out;
+        apr_tpl_value item;
+        APR_TRY(member(vm, &items->items[i], &a[1], &item));
+        APR_TRY(apr_tpl_binary(vm, OP_ADD, &sum, &item, out));
+    }
+    return APR_OK;
+}
+
+FILTER(do_join)
+{
+    const size_t mark = vm->out.n_bytes;
+    apr_tpl_list *items;
+    APR_TRY(apr_tpl_iterate(vm, a, &items));
+    for (size_t i = 0; i < items->n_items; i++) {
+        apr_tpl_value item;
+        APR_TRY(member(vm, &items->items[i], &a[2], &item));
+        if (i > 0) APR_TRY(apr_tpl_put_str(vm, &a[1]));
+        APR_TRY(apr_tpl_put_str(vm, &item));
+    }
+    return apr_tpl_take(vm, mark, out);
+}
+
+static apr_status pick(apr_tpl_vm *vm, const apr_tpl_value *a, bool last, apr_tpl_value *out)
+{
+    apr_tpl_list *items;
+    APR_TRY(apr_tpl_iterate(vm, a, &items));
+    *out = apr_tpl_undefined((apr_tpl_text){"an item of an empty list", 24});
+    if (items->n_items > 0) *out = items->items[last ? items->n_items - 1 : 0];
+    return APR_OK;
+}
+
+FILTER(do_first) { return pick(vm, a, false, out); }
+FILTER(do_last) { return pick(vm, a, true, out); }
+
+static apr_status copy_items(apr_tpl_vm *vm, const apr_tpl_value *a, bool reverse, apr_tpl_value *out)
+{
+    apr_tpl_list *items;
+    APR_TRY(apr_tpl_iterate(vm, a, &items));
+    APR_TRY(apr_tpl_list_make(vm, TPL_LIST, items->n_items, out));
+    for (size_t i = 0; i < items->n_items; i++)
+        APR_TRY(apr_tpl_list_add(vm, out->as.list, items->items[reverse ? items->n_items - 1 - i : i]));
+    return APR_OK;
+}
+
+FILTER(do_list) { return copy_items(vm, a, false, out); }
+
+FILTER(do_reverse)
+{
+    const apr_tpl_value backwards[3] = {apr_tpl_none(), apr_tpl_none(), apr_tpl_int(-1)};
+    return a->kind == TPL_STRING ? apr_tpl_slice(vm, a, backwards, out) : copy_items(vm, a, true, out);
+}
+
+FILTER(do_items)
+{
+    if (a->kind == TPL_DICT) return apr_tpl_dict_items(vm, a->as.dict, out);
+    if (a->kind == TPL_UNDEFINED) return apr_tpl_list_make(vm, TPL_LIST, 0, out);
+    return apr_tpl_fail(vm, APR_E_DAMAGED, "items needs a dict, not a '%s'", apr_tpl_type_name(a));
+}
+
+FILTER(do_batch)
+{
+    apr_tpl_list *items;
+    apr_tpl_value row;
+    int64_t n;
+    APR_TRY(apr_tpl_want_int(vm, &a[1], "the size of batch", 0, &n));
+    APR_TRY(apr_tpl_iterate(vm, a, &items));
+    if (n < 1) return apr_tpl_fail(vm, APR_E_DAMAGED, "the size of batch is not positive");
+    APR_TRY(apr_tpl_list_make(vm, TPL_LIST, 0, out));
+    for (size_t i = 0; i < items->n_items; i++) {
+        if (i % (size_t)n == 0) {
+            APR_TRY(apr_tpl_list_make(vm, TPL_LIST, 0, &row));
+            APR_TRY(apr_tpl_list_add(vm, out->as.list, row));
+        }
+        APR_TRY(apr_tpl_list_add(vm, row.as.list, items->items[i]));
+    }
+    if (items->n_items > 0 && a[2].kind != TPL_ABSENT && a[2].kind != TPL_NONE)
+        while (row.as.list->n_items < (size_t)n) APR_TRY(apr_tpl_list_add(vm, row.as.list, a[2]));
+    return APR_OK;
+}
+
+/* Splits a list into n columns; columns that are one item shorter get fill_with. */
+FILTER(do_slice)
+{
+    apr_tpl_list *items;
+    int64_t n;
+    size_t at = 0;
+    APR_TRY(apr_tpl_want_int(vm, &a[1], "the number of slice", 0, &n));
+    APR_TRY(apr_tpl_iterate(vm, a, &items));
+    if (n < 1) return apr_tpl_fail(vm, APR_E_DAMAGED, "the number of slice is not positive");
+    const size_t per = items->n_items / (size_t)n, n_longer = items->n_items % (size_t)n;
+    APR_TRY(apr_tpl_list_make(vm, TPL_LIST, 0, out));
+    for (size_t i = 0; i < (size_t)n; i++) {
+        apr_tpl_value column;
+        APR_TRY(apr_tpl_list_make(vm, TPL_LIST, 0, &column));
+        for (size_t k = per + (i < n_longer); k > 0; k--) APR_TRY(apr_tpl_list_add(vm, column.as.list, items->items[at++]));
+        if (i >= n_longer && a[2].kind != TPL_ABSENT && a[2].kind != TPL_NONE) APR_TRY(apr_tpl_list_add(vm, column.as.list, a[2]));
+        APR_TRY(apr_tpl_list_add(vm, out->as.list, column));
+    }
+    return APR_OK;
+}
+
+/* [(key, items), ...] in the order of the keys. */
+FILTER(do_groupby)
+{
+    apr_tpl_list *items;
+    apr_tpl_value sorted, key, last = {.kind = TPL_ABSENT}, pair, group = {.kind = TPL_ABSENT};
+    const apr_tpl_value *const fallback = a[2].kind != TPL_ABSENT && a[2].kind != TPL_NONE ? &a[2] : NULL;
+    if (fallback != NULL) return apr_tpl_fail(vm, APR_E_UNSUPPORTED, "a default of groupby is not supported");
+    APR_TRY(apr_tpl_iterate(vm, a, &items));
+    APR_TRY(sort_items(vm, items, &a[1], apr_tpl_is_true(&a[3]), false, &sorted));
+    APR_TRY(apr_tpl_list_make(vm, TPL_LIST, 0, out));
+    for (size_t i = 0; i < sorted.as.list->n_items; i++) {
+        const apr_tpl_value *const item = &sorted.as.list->items[i];
+        bool same = false;
+        APR_TRY(sort_key(vm, item, &a[1], apr_tpl_is_true(&a[3]), &key));
+        if (i > 0) APR_TRY(apr_tpl_equal(vm, &key, &last, &same));
+        last = key;
+        if (!same) {
+            apr_tpl_value shown; /* the key of the first item of the group, in its original case */
+            APR_TRY(member(vm, item, &a[1], &shown));
+            APR_TRY(apr_tpl_list_make(vm, TPL_LIST, 0, &group));
+            APR_TRY(apr_tpl_pair(vm, shown, group, &pair));
+            APR_TRY(apr_tpl_list_add(vm, out->as.list, pair));
+        }
+        APR_TRY(apr_tpl_list_add(vm, group.as.list, *item));
+    }
+    return APR_OK;
+}
+
+/* ---- map, select, reject ---- */
+
+/* The arguments after the first n. */
+static apr_tpl_args args_from(const apr_tpl_args *args, size_t n)
+{
+    apr_tpl_args rest = *args;
+    if (n > rest.list.n_items) n = rest.list.n_items;
+    if (n > 0) rest.list.items += n;
+    rest.list.n_items -= n;
+    rest.list.capacity = rest.list.n_items;
+    return rest;
+}
+
+static apr_status find_named(apr_tpl_vm *vm, const apr_tpl_value *name, bool is_test, const apr_tpl_builtin **f)
+{
+    apr_tpl_text text;
+    APR_TRY(apr_tpl_want_text(vm, name, is_test ? "the name of a test" : "the name of a filter", &text));
+    *f = apr_tpl_builtin_named(is_test ? APR_TPL_TEST : APR_TPL_FILTER, text);
+    if (*f != NULL) return APR_OK;
+    return apr_tpl_fail(vm, APR_E_UNSUPPORTED, "the %s '%.*s' is not supported", is_test ? "test" : "filter", apr_tpl_short(text),
+                        text.bytes);
+}
+
+/* map, select and the like treat a false input (none and 0, for example) as an empty list. */
+static apr_status iterate_true(apr_tpl_vm *vm, const apr_tpl_value *a, apr_tpl_list **items)
+{
+    apr_tpl_value empty;
+    if (apr_tpl_is_true(a)) return apr_tpl_iterate(vm, a, items);
+    APR_TRY(apr_tpl_list_make(vm, TPL_LIST, 0, &empty));
+    *items = empty.as.list;
+    return APR_OK;
+}
+
+/* map(attribute='a.b', default=x) or map('filter', arguments) */
+FILTER(do_map)
+{
+    const apr_tpl_value path_key = apr_tpl_string("attribute", 9), default_key = apr_tpl_string("default", 7);
+    const apr_tpl_value *path, *fallback;
+    const apr_tpl_builtin *f = NULL;
+    const apr_tpl_args rest = args_from(args, 1);
+    apr_tpl_list *items;
+    APR_TRY(apr_tpl_dict_find(vm, &args->named, &path_key, &path));
+    APR_TRY(apr_tpl_dict_find(vm, &args->named, &default_key, &fallback));
+    if (path == NULL && args->list.n_items == 0) return apr_tpl_fail(vm, APR_E_DAMAGED, "map needs a filter or an attribute");
+    if (args->list.n_items > 0) APR_TRY(find_named(vm, &args->list.items[0], false, &f));
+    APR_TRY(iterate_true(vm, a, &items));
+    APR_TRY(apr_tpl_list_make(vm, TPL_LIST, items->n_items, out));
+    for (size_t i = 0; i < items->n_items; i++) {
+        apr_tpl_value item;
+        APR_TRY(f != NULL ? apr_tpl_builtin_call(vm, f, &items->items[i], &rest, &item)
+                          : member_or(vm, &items->items[i], path, fallback, &item));
+        APR_TRY(apr_tpl_list_add(vm, out->as.list, item));
+    }
+    return APR_OK;
+}
+
+/* The items whose test result (or reference value, without a test) is `wanted`. with_path: the first argument names the tested member. */
+static apr_status select_items(apr_tpl_vm *vm, const apr_tpl_value *a, const apr_tpl_args *args, bool with_path, bool wanted,
+                               apr_tpl_value *out)
+{
+    const size_t n_before = with_path ? 1 : 0;
+    const apr_tpl_value no_path = {.kind = TPL_ABSENT};
+    const apr_tpl_builtin *test = NULL;
+    const apr_tpl_args rest = args_from(args, n_before + 1);
+    apr_tpl_list *items;
+    if (args->list.n_items < n_before) return apr_tpl_fail(vm, APR_E_DAMAGED, "selectattr and rejectattr need the name of an attribute");
+    if (args->list.n_items > n_before) APR_TRY(find_named(vm, &args->list.items[n_before], true, &test));
+    APR_TRY(iterate_true(vm, a, &items));
+    APR_TRY(apr_tpl_list_make(vm, TPL_LIST, 0, out));
+    for (size_t i = 0; i < items->n_items; i++) {
+        apr_tpl_value item, verdict;
+        APR_TRY(member(vm, &items->items[i], with_path ? &args->list.items[0] : &no_path, &item));
+        verdict = item;
+        if (test != NULL) APR_TRY(apr_tpl_builtin_call(vm, test, &item, &rest, &verdict));
+        if (apr_tpl_is_true(&verdict) == wanted) APR_TRY(apr_tpl_list_add(vm, out->as.list, items->items[i]));
+    }
+    return APR_OK;
+}
+
+FILTER(do_select) { return select_items(vm, a, args, false, true, out); }
+FILTER(do_reject) { return select_items(vm, a, args, false, false, out); }
+FILTER(do_selectattr) { return select_items(vm, a, args, true, true, out); }
+FILTER(do_rejectattr) { return select_items(vm, a, args, true, false, out); }
+
+static const apr_tpl_builtin filters[] = {
     {"trim", "chars?", do_trim, true},
     {"length", "", do_length, false},
     {"count", "", do_length, false},
@@ -281,5 +765,301 @@ const apr_tpl_builtin apr_tpl_filters[] = {
     {"float", "default?", do_float, false},
     {"abs", "", do_abs, false},
     {"round", "precision? method?", do_round, false},
+    {"join", "d? attribute?", do_join, false},
+    {"first", "", do_first, false},
+    {"last", "", do_last, true},
+    {"list", "", do_list, false},
+    {"items", "", do_items, false},
+    {"map", NULL, do_map, false},
+    {"select", NULL, do_select, false},
+    {"reject", NULL, do_reject, false},
+    {"selectattr", NULL, do_selectattr, false},
+    {"rejectattr", NULL, do_rejectattr, false},
+    {"sort", "reverse? case_sensitive? attribute?", do_sort, false},
+    {"dictsort", "case_sensitive? by? reverse?", do_dictsort, false},
+    {"unique", "case_sensitive? attribute?", do_unique, false},
+    {"reverse", "", do_reverse, true},
+    {"min", "case_sensitive? attribute?", do_min, false},
+    {"max", "case_sensitive? attribute?", do_max, false},
+    {"sum", "attribute? start?", do_sum, false},
+    {"batch", "linecount fill_with?", do_batch, false},
+    {"slice", "slices fill_with?", do_slice, false},
+    {"groupby", "attribute default? case_sensitive?", do_groupby, false},
+    {"center", "width?", do_center, true},
+    {"truncate", "length? killwords? end? leeway?", do_truncate, true},
+    {"wordcount", "", do_wordcount, false},
+    {"striptags", "", do_striptags, false},
+    {"urlencode", "", do_urlencode, false},
+    {"filesizeformat", "binary?", do_filesizeformat, false},
+    {"format", NULL, do_format, true},
     {NULL, NULL, NULL, false},
 };
+
+/* ---- tests ---- */
+
+#define TEST(name, condition)                                                                                           \
+    static apr_status test_##name(apr_tpl_vm *vm, const apr_tpl_value *a, const apr_tpl_args *args, apr_tpl_value *out) \
+    {                                                                                                                   \
+        (void)vm;                                                                                                       \
+        (void)args;                                                                                                     \
+        *out = apr_tpl_bool(condition);                                                                                 \
+        return APR_OK;                                                                                                  \
+    }
+
+TEST(defined, a->kind != TPL_UNDEFINED)
+TEST(undefined, a->kind == TPL_UNDEFINED)
+TEST(none, a->kind == TPL_NONE)
+TEST(boolean, a->kind == TPL_BOOL)
+TEST(true, a->kind == TPL_BOOL && a->as.boolean)
+TEST(false, a->kind == TPL_BOOL && !a->as.boolean)
+TEST(integer, a->kind == TPL_INT)
+TEST(float, a->kind == TPL_FLOAT)
+TEST(number, apr_tpl_is_number(a))
+TEST(string, a->kind == TPL_STRING)
+TEST(mapping, a->kind == TPL_DICT)
+TEST(sequence, a->kind == TPL_STRING || a->kind == TPL_DICT || a->kind == TPL_UNDEFINED || apr_tpl_is_list(a))
+TEST(iterable, a->kind == TPL_STRING || a->kind == TPL_DICT || a->kind == TPL_UNDEFINED || a->kind == TPL_LOOP || apr_tpl_is_list(a))
+TEST(callable, a->kind >= TPL_MACRO || a->kind == TPL_UNDEFINED)
+TEST(escaped, apr_tpl_is_markup(a))
+TEST(filter, a->kind == TPL_STRING && apr_tpl_builtin_named(APR_TPL_FILTER, a->as.text) != NULL)
+TEST(test, a->kind == TPL_STRING && apr_tpl_builtin_named(APR_TPL_TEST, a->as.text) != NULL)
+
+#define COMPARISON(name, op)                                                                                            \
+    static apr_status test_##name(apr_tpl_vm *vm, const apr_tpl_value *a, const apr_tpl_args *args, apr_tpl_value *out) \
+    {                                                                                                                   \
+        bool holds;                                                                                                     \
+        (void)args;                                                                                                     \
+        APR_TRY(apr_tpl_compare(vm, op, &a[0], &a[1], &holds));                                                         \
+        *out = apr_tpl_bool(holds);                                                                                     \
+        return APR_OK;                                                                                                  \
+    }
+
+COMPARISON(eq, OP_EQ)
+COMPARISON(ne, OP_NE)
+COMPARISON(lt, OP_LT)
+COMPARISON(le, OP_LE)
+COMPARISON(gt, OP_GT)
+COMPARISON(ge, OP_GE)
+COMPARISON(in, OP_IN)
+
+/* a % divisor == rest */
+static apr_status test_rest(apr_tpl_vm *vm, const apr_tpl_value *a, int64_t divisor, int64_t rest, apr_tpl_value *out)
+{
+    const apr_tpl_value by = apr_tpl_int(divisor), wanted = apr_tpl_int(rest);
+    apr_tpl_value got;
+    bool equal;
+    APR_TRY(apr_tpl_binary(vm, OP_MOD, a, &by, &got));
+    APR_TRY(apr_tpl_equal(vm, &got, &wanted, &equal));
+    *out = apr_tpl_bool(equal);
+    return APR_OK;
+}
+
+static apr_status test_odd(apr_tpl_vm *vm, const apr_tpl_value *a, const apr_tpl_args *args, apr_tpl_value *out)
+{
+    (void)args;
+    return test_rest(vm, a, 2, 1, out);
+}
+
+static apr_status test_even(apr_tpl_vm *vm, const apr_tpl_value *a, const apr_tpl_args *args, apr_tpl_value *out)
+{
+    (void)args;
+    return test_rest(vm, a, 2, 0, out);
+}
+
+static apr_status test_divisibleby(apr_tpl_vm *vm, const apr_tpl_value *a, const apr_tpl_args *args, apr_tpl_value *out)
+{
+    int64_t divisor;
+    (void)args;
+    APR_TRY(apr_tpl_want_int(vm, &a[1], "the divisor", 0, &divisor));
+    return test_rest(vm, a, divisor, 0, out);
+}
+
+static apr_status test_case(apr_tpl_vm *vm, const apr_tpl_value *a, apr_tpl_case how, apr_tpl_value *out)
+{
+    apr_tpl_text text;
+    apr_tpl_value changed;
+    bool equal;
+    APR_TRY(apr_tpl_to_str(vm, a, &text));
+    const apr_tpl_value original = apr_tpl_string(text.bytes, text.n_bytes);
+    APR_TRY(apr_tpl_change_case(vm, text, how, &changed));
+    APR_TRY(apr_tpl_equal(vm, &changed, &original, &equal));
+    if (equal && text.n_bytes > 0) { /* at least one letter has a case: changing to the other case differs */
+        APR_TRY(apr_tpl_change_case(vm, text, how == CASE_UPPER ? CASE_LOWER : CASE_UPPER, &changed));
+        APR_TRY(apr_tpl_equal(vm, &changed, &original, &equal));
+        equal = !equal;
+    }
+    *out = apr_tpl_bool(equal && text.n_bytes > 0);
+    return APR_OK;
+}
+
+static apr_status test_lower(apr_tpl_vm *vm, const apr_tpl_value *a, const apr_tpl_args *args, apr_tpl_value *out)
+{
+    (void)args;
+    return test_case(vm, a, CASE_LOWER, out);
+}
+
+static apr_status test_upper(apr_tpl_vm *vm, const apr_tpl_value *a, const apr_tpl_args *args, apr_tpl_value *out)
+{
+    (void)args;
+    return test_case(vm, a, CASE_UPPER, out);
+}
+
+static apr_status test_sameas(apr_tpl_vm *vm, const apr_tpl_value *a, const apr_tpl_args *args, apr_tpl_value *out)
+{
+    bool equal;
+    (void)args;
+    APR_TRY(apr_tpl_equal(vm, &a[0], &a[1], &equal));
+    if (apr_tpl_is_list(a) || a->kind == TPL_DICT) equal = a[0].as.dict == a[1].as.dict;
+    *out = apr_tpl_bool(equal && a[0].kind == a[1].kind);
+    return APR_OK;
+}
+
+static const apr_tpl_builtin tests[] = {
+    {"defined", "", test_defined, false},
+    {"undefined", "", test_undefined, false},
+    {"none", "", test_none, false},
+    {"boolean", "", test_boolean, false},
+    {"true", "", test_true, false},
+    {"false", "", test_false, false},
+    {"integer", "", test_integer, false},
+    {"float", "", test_float, false},
+    {"number", "", test_number, false},
+    {"string", "", test_string, false},
+    {"mapping", "", test_mapping, false},
+    {"sequence", "", test_sequence, false},
+    {"iterable", "", test_iterable, false},
+    {"callable", "", test_callable, false},
+    {"escaped", "", test_escaped, false},
+    {"filter", "", test_filter, false},
+    {"test", "", test_test, false},
+    {"odd", "", test_odd, false},
+    {"even", "", test_even, false},
+    {"divisibleby", "num", test_divisibleby, false},
+    {"lower", "", test_lower, false},
+    {"upper", "", test_upper, false},
+    {"sameas", "other", test_sameas, false},
+    {"eq", "other", test_eq, false},
+    {"equalto", "other", test_eq, false},
+    {"==", "other", test_eq, false},
+    {"ne", "other", test_ne, false},
+    {"!=", "other", test_ne, false},
+    {"lt", "other", test_lt, false},
+    {"lessthan", "other", test_lt, false},
+    {"<", "other", test_lt, false},
+    {"le", "other", test_le, false},
+    {"<=", "other", test_le, false},
+    {"gt", "other", test_gt, false},
+    {"greaterthan", "other", test_gt, false},
+    {">", "other", test_gt, false},
+    {"ge", "other", test_ge, false},
+    {">=", "other", test_ge, false},
+    {"in", "seq", test_in, false},
+    {NULL, NULL, NULL, false},
+};
+
+/* ---- functions ---- */
+
+static apr_status fn_range(apr_tpl_vm *vm, const apr_tpl_value *a, const apr_tpl_args *args, apr_tpl_value *out)
+{
+    enum { MAX_RANGE = 100000 }; /* the limit of Jinja's sandbox */
+    const bool has_stop = a[2].kind != TPL_ABSENT;
+    int64_t start, stop, step;
+    (void)args;
+    APR_TRY(apr_tpl_want_int(vm, &a[1], "the start of range()", 0, &start));
+    APR_TRY(apr_tpl_want_int(vm, &a[2], "the end of range()", 0, &stop));
+    APR_TRY(apr_tpl_want_int(vm, &a[3], "the step of range()", 1, &step));
+    if (!has_stop) {
+        stop = start;
+        start = 0;
+    }
+    if (step == 0) return apr_tpl_fail(vm, APR_E_DAMAGED, "the step of range() is 0");
+    APR_TRY(apr_tpl_list_make(vm, TPL_LIST, 0, out));
+    for (int64_t i = start; step > 0 ? i < stop : i > stop;) {
+        if (out->as.list->n_items == MAX_RANGE) return apr_tpl_fail(vm, APR_E_DAMAGED, "range() has more than %d items", MAX_RANGE);
+        APR_TRY(apr_tpl_list_add(vm, out->as.list, apr_tpl_int(i)));
+        if (__builtin_add_overflow(i, step, &i)) break;
+    }
+    return APR_OK;
+}
+
+/* namespace(a=1), dict(b=2), dict({'c': 3}, d=4), dict([('e', 5)]) */
+static apr_status make_dict(apr_tpl_vm *vm, apr_tpl_kind kind, const apr_tpl_args *args, apr_tpl_value *out)
+{
+    APR_TRY(apr_tpl_dict_make(vm, kind, out));
+    if (args->list.n_items > 1) return apr_tpl_fail(vm, APR_E_DAMAGED, "dict() and namespace() take at most one positional argument");
+    if (args->list.n_items == 1) {
+        const apr_tpl_value *const from = &args->list.items[0];
+        apr_tpl_value items = *from;
+        apr_tpl_list *pairs;
+        if (from->kind == TPL_DICT) APR_TRY(apr_tpl_dict_items(vm, from->as.dict, &items));
+        APR_TRY(apr_tpl_iterate(vm, &items, &pairs));
+        for (size_t i = 0; i < pairs->n_items; i++) {
+            const apr_tpl_value *const pair = &pairs->items[i];
+            if (!apr_tpl_is_list(pair) || pair->as.list->n_items != 2)
+                return apr_tpl_fail(vm, APR_E_DAMAGED, "dict() needs a list of pairs");
+            APR_TRY(apr_tpl_dict_set(vm, out->as.dict, &pair->as.list->items[0], &pair->as.list->items[1]));
+        }
+    }
+    for (size_t i = 0; i < args->named.n_items; i++)
+        APR_TRY(apr_tpl_dict_set(vm, out->as.dict, &args->named.keys[i], &args->named.values[i]));
+    return APR_OK;
+}
+
+static apr_status fn_dict(apr_tpl_vm *vm, const apr_tpl_value *a, const apr_tpl_args *args, apr_tpl_value *out)
+{
+    (void)a;
+    return make_dict(vm, TPL_DICT, args, out);
+}
+
+static apr_status fn_namespace(apr_tpl_vm *vm, const apr_tpl_value *a, const apr_tpl_args *args, apr_tpl_value *out)
+{
+    (void)a;
+    return make_dict(vm, TPL_NAMESPACE, args, out);
+}
+
+static apr_status fn_raise_exception(apr_tpl_vm *vm, const apr_tpl_value *a, const apr_tpl_args *args, apr_tpl_value *out)
+{
+    apr_tpl_text text;
+    (void)args;
+    (void)out;
+    APR_TRY(apr_tpl_to_str(vm, &a[1], &text));
+    return apr_tpl_fail(vm, APR_E_NO, "%.*s", text.n_bytes > 600 ? 600 : (int)text.n_bytes, text.bytes);
+}
+
+static apr_status fn_strftime_now(apr_tpl_vm *vm, const apr_tpl_value *a, const apr_tpl_args *args, apr_tpl_value *out)
+{
+    char format[256], text[1024];
+    apr_tpl_text wanted;
+    struct tm parts;
+    const time_t now = (time_t)vm->now;
+    (void)args;
+    if (!vm->has_now) return apr_tpl_fail(vm, APR_E_UNSUPPORTED, "the template needs the date: set the variable strftime_now_unix");
+    APR_TRY(apr_tpl_want_text(vm, &a[1], "the format of strftime_now()", &wanted));
+    if (wanted.n_bytes >= sizeof format || memchr(wanted.bytes, '\0', wanted.n_bytes) != NULL)
+        return apr_tpl_fail(vm, APR_E_UNSUPPORTED, "the format of strftime_now() is too long or contains a NUL");
+    if (wanted.n_bytes > 0) memcpy(format, wanted.bytes, wanted.n_bytes);
+    format[wanted.n_bytes] = '\0';
+    for (const char *p = strchr(format, '%'); p != NULL; p = strchr(p + 1, '%')) {
+        p += 1 + (p[1] == '-');
+        if (*p == '\0' || strchr("aAbBcdDeFHIjmMpSTuUVwWxXyYzZ%", *p) == NULL)
+            return apr_tpl_fail(vm, APR_E_UNSUPPORTED, "the format of strftime_now() has an unknown %% directive");
+    }
+    if (gmtime_r(&now, &parts) == NULL) return apr_tpl_fail(vm, APR_E_DAMAGED, "the variable strftime_now_unix is not a time in seconds");
+    const size_t n = strftime(text, sizeof text, format, &parts);
+    APR_TRY(apr_tpl_alloc(vm, n + 1, 1, &wanted.bytes));
+    memcpy((char *)wanted.bytes, text, n);
+    *out = apr_tpl_string(wanted.bytes, n);
+    return APR_OK;
+}
+
+static const apr_tpl_builtin functions[] = {
+    {"range", "start stop? step?", fn_range, false},    {"dict", NULL, fn_dict, false},
+    {"namespace", NULL, fn_namespace, false},           {"raise_exception", "message", fn_raise_exception, false},
+    {"strftime_now", "format", fn_strftime_now, false}, {NULL, NULL, NULL, false},
+};
+
+const apr_tpl_builtin *apr_tpl_builtin_named(apr_tpl_builtin_kind kind, apr_tpl_text name)
+{
+    static const apr_tpl_builtin *const tables[] = {[APR_TPL_FILTER] = filters, [APR_TPL_TEST] = tests, [APR_TPL_FUNCTION] = functions};
+    return apr_tpl_builtin_find(tables[kind], name);
+}

@@ -1,5 +1,13 @@
 /* template_internal.h - shared by the files of the template renderer: tokens, syntax tree nodes, and the interpreter (vm) that walks the
- * tree. Everything is allocated in the vm's arena. */
+ * tree. Everything is allocated in the vm's arena. From the bottom up:
+ *
+ *   template_value.c     limits, UTF-8 text, values (template_value.h)
+ *   template_text.c      output, values as text
+ *   template_builtins.c  how a built-in is found and called
+ *   template_methods.c   methods, members, formatting
+ *   template_ops.c       operators and slices
+ *   template_filters.c   filters, tests, functions
+ *   template_lex.c, template_parse.c, template_eval.c, template.c   the steps of a rendering */
 #ifndef APR_RUNTIME_TEMPLATE_INTERNAL_H
 #define APR_RUNTIME_TEMPLATE_INTERNAL_H
 
@@ -132,16 +140,7 @@ typedef struct apr_tpl_macro_def {
 
 /* ---- the interpreter ---- */
 
-typedef struct apr_tpl_variable {
-    struct apr_tpl_variable *next;
-    apr_tpl_text name;
-    apr_tpl_value value; /* ABSENT: deleted; the slot is reused for the same name */
-} apr_tpl_variable;
-
-typedef struct apr_tpl_scope {
-    struct apr_tpl_scope *parent;
-    apr_tpl_variable *variables;
-} apr_tpl_scope;
+typedef struct apr_tpl_scope apr_tpl_scope; /* variables; template_eval.c */
 
 typedef struct apr_tpl_macro {
     const apr_tpl_macro_def *def;
@@ -169,8 +168,7 @@ typedef struct apr_tpl_vm {
     int64_t now; /* seconds since 1970 */
 } apr_tpl_vm;
 
-/* Limits of C recursion: depth of the interpreter (expressions, statements, macros, nested values), height of the tree. */
-enum { APR_TPL_MAX_DEPTH = 1200, APR_TPL_MAX_HEIGHT = 250 };
+enum { APR_TPL_MAX_DEPTH = 1200 }; /* of C recursion in the interpreter: expressions, statements, macros, nested values */
 
 apr_status apr_tpl_fail(apr_tpl_vm *vm, apr_status status, const char *format, ...) __attribute__((format(printf, 3, 4)));
 /* For %.*s of a name in a message: at most 60 bytes of it. */
@@ -179,38 +177,27 @@ apr_status apr_tpl_steps(apr_tpl_vm *vm, size_t n);                         /* c
 apr_status apr_tpl_descend(apr_tpl_vm *vm);                                 /* enters a recursion level; leave it with vm->depth-- */
 apr_status apr_tpl_alloc(apr_tpl_vm *vm, size_t n, size_t size, void *out); /* out: a pointer to a pointer */
 
-apr_status apr_tpl_lex(apr_tpl_vm *vm, apr_tpl_text source, apr_tpl_token **tokens, size_t *n_tokens);
-apr_status apr_tpl_unescape(apr_tpl_vm *vm, apr_tpl_text text, apr_tpl_value *out);
+/* "'name' is undefined"; v is an UNDEFINED. */
+apr_status apr_tpl_fail_undefined(apr_tpl_vm *vm, const apr_tpl_value *v);
+/* Check the type of a parameter; `what` names the parameter in the message. ABSENT and none give the fallback. */
+apr_status apr_tpl_want_int(apr_tpl_vm *vm, const apr_tpl_value *v, const char *what, int64_t fallback, int64_t *out);
+apr_status apr_tpl_want_text(apr_tpl_vm *vm, const apr_tpl_value *v, const char *what, apr_tpl_text *out);
 
-/* ---- parsing: template_parse.c (statements), template_parse_expr.c ---- */
+/* ---- changes of a text that filters and methods share: template_text.c ---- */
 
-typedef struct apr_tpl_parser {
-    apr_tpl_vm *vm;
-    const apr_tpl_token *at;
-    int depth, loops;
-    apr_tpl_macro_def *macro; /* the macro being parsed, or NULL */
-} apr_tpl_parser;
+apr_tpl_text apr_tpl_strip(apr_tpl_text text, const apr_tpl_value *chars, bool left,
+                           bool right); /* chars: a STRING; any other kind: white space */
+apr_status apr_tpl_strip_chars(apr_tpl_vm *vm, apr_tpl_text text, const apr_tpl_value *chars, bool left, bool right, apr_tpl_value *out);
+typedef enum { CASE_UPPER, CASE_LOWER, CASE_CAPITALIZE, CASE_TITLE, CASE_TITLE_FILTER, CASE_SWAP, CASE_FOLD } apr_tpl_case;
+apr_status apr_tpl_change_case(apr_tpl_vm *vm, apr_tpl_text text, apr_tpl_case how, apr_tpl_value *out);
+bool apr_tpl_is_cased(uint32_t c);
+apr_status apr_tpl_replace(apr_tpl_vm *vm, apr_tpl_text text, apr_tpl_text old, apr_tpl_text new, int64_t max, apr_tpl_value *out);
+apr_status apr_tpl_escape(apr_tpl_vm *vm, apr_tpl_text text, apr_tpl_value *out);           /* & < > ' " as entities; marked safe */
+apr_status apr_tpl_escape_other(apr_tpl_vm *vm, const apr_tpl_value *v, apr_tpl_text *out); /* escapes text that is not marked safe */
+apr_status apr_tpl_center(apr_tpl_vm *vm, apr_tpl_text text, int64_t width, apr_tpl_text fill, apr_tpl_value *out);
+apr_status apr_tpl_split_lines(apr_tpl_vm *vm, apr_tpl_text text, bool keep_ends, apr_tpl_value *out);
 
-apr_status apr_tpl_parse(apr_tpl_vm *vm, const apr_tpl_token *tokens, apr_tpl_node **root);
-
-enum { PARSE_TUPLES = 1, PARSE_NO_CHOICE = 2 };
-apr_status apr_tpl_parse_expr(apr_tpl_parser *p, int flags, apr_tpl_node **out);
-apr_status apr_tpl_parse_target(apr_tpl_parser *p, bool members, apr_tpl_node **out); /* a name, a tuple of names, ns.member */
-apr_status apr_tpl_parse_filters(apr_tpl_parser *p, apr_tpl_node **node);             /* | name(args) ... at p */
-apr_status apr_tpl_parse_filter(apr_tpl_parser *p, apr_tpl_node **node);              /* name(args) at p */
-apr_status apr_tpl_node_make(apr_tpl_parser *p, apr_tpl_node_kind kind, apr_tpl_node **out);
-apr_status apr_tpl_node_add(apr_tpl_parser *p, apr_tpl_node *parent, apr_tpl_node *child);
-apr_status apr_tpl_node_done(apr_tpl_parser *p, apr_tpl_node *node); /* sets and checks the height */
-apr_status apr_tpl_descend_into(apr_tpl_parser *p);                         /* enters a nesting level; leave it with p->depth-- */
-bool apr_tpl_at_op(const apr_tpl_parser *p, const char *op);
-bool apr_tpl_at_name(const apr_tpl_parser *p, const char *name);
-bool apr_tpl_skip_op(apr_tpl_parser *p, const char *op);
-bool apr_tpl_skip_name(apr_tpl_parser *p, const char *name);
-apr_status apr_tpl_expect_op(apr_tpl_parser *p, const char *op);
-apr_status apr_tpl_expect_name(apr_tpl_parser *p, apr_tpl_text *name);
-apr_status apr_tpl_unexpected(apr_tpl_parser *p, const char *wanted);
-
-/* ---- evaluation: template_eval.c (statements), template_eval_expr.c, template_ops.c ---- */
+/* ---- built-ins: filters, tests, functions, methods ---- */
 
 /* The evaluated arguments of a call. */
 typedef struct apr_tpl_args {
@@ -218,29 +205,11 @@ typedef struct apr_tpl_args {
     apr_tpl_dict named; /* keys are STRINGs */
 } apr_tpl_args;
 
-apr_status apr_tpl_run(apr_tpl_vm *vm, const apr_tpl_node *node);
-apr_status apr_tpl_eval(apr_tpl_vm *vm, const apr_tpl_node *node, apr_tpl_value *out);
-apr_status apr_tpl_call(apr_tpl_vm *vm, const apr_tpl_value *callee, const apr_tpl_args *args, apr_tpl_value *out);
-apr_status apr_tpl_call_macro(apr_tpl_vm *vm, const apr_tpl_macro *macro, const apr_tpl_args *args, apr_tpl_value *out);
-apr_status apr_tpl_eval_args(apr_tpl_vm *vm, const apr_tpl_arg_nodes *nodes, apr_tpl_args *args);
-apr_status apr_tpl_scope_make(apr_tpl_vm *vm, apr_tpl_scope *parent, apr_tpl_scope **scope);
-apr_status apr_tpl_scope_set(apr_tpl_vm *vm, apr_tpl_scope *scope, apr_tpl_text name, apr_tpl_value value);
-
-apr_status apr_tpl_unary(apr_tpl_vm *vm, apr_tpl_op op, const apr_tpl_value *a, apr_tpl_value *out);
-apr_status apr_tpl_binary(apr_tpl_vm *vm, apr_tpl_op op, const apr_tpl_value *a, const apr_tpl_value *b, apr_tpl_value *out);
-apr_status apr_tpl_compare(apr_tpl_vm *vm, apr_tpl_op op, const apr_tpl_value *a, const apr_tpl_value *b, bool *out);
-apr_status apr_tpl_attribute(apr_tpl_vm *vm, const apr_tpl_value *a, apr_tpl_text name, apr_tpl_value *out);
-apr_status apr_tpl_subscript(apr_tpl_vm *vm, const apr_tpl_value *a, const apr_tpl_value *key, apr_tpl_value *out);
-apr_status apr_tpl_slice(apr_tpl_vm *vm, const apr_tpl_value *a, const apr_tpl_value bounds[3], apr_tpl_value *out);
-
-/* ---- filters, tests, functions, methods ---- */
-
-enum { APR_TPL_MAX_PARAMS = 6 };
-
 /* a[0] is the input of the filter or test, or the method's object (ABSENT for functions). The parameters follow in the order of `params`,
  * ABSENT if not given. `args` are the original arguments. */
 typedef apr_status apr_tpl_builtin_fn(apr_tpl_vm *vm, const apr_tpl_value *a, const apr_tpl_args *args, apr_tpl_value *out);
 
+/* A row of a table. Tables end with a row without a name. */
 typedef struct apr_tpl_builtin {
     const char *name;
     const char *params; /* names, separated by spaces; `?` after a name: optional; NULL: the function reads args itself */
@@ -248,32 +217,33 @@ typedef struct apr_tpl_builtin {
     bool keeps_markup; /* if the input is marked safe, so is the output */
 } apr_tpl_builtin;
 
-/* Tables end with a row without a name. */
-extern const apr_tpl_builtin apr_tpl_filters[], apr_tpl_list_filters[], apr_tpl_text_filters[], apr_tpl_tests[], apr_tpl_functions[],
-    apr_tpl_string_methods[], apr_tpl_more_string_methods[], apr_tpl_dict_methods[], apr_tpl_list_methods[], apr_tpl_loop_methods[];
-const apr_tpl_builtin *apr_tpl_builtin_find(const apr_tpl_builtin *table, apr_tpl_text name);
-const apr_tpl_builtin *apr_tpl_filter_find(apr_tpl_text name);
+const apr_tpl_builtin *apr_tpl_builtin_find(const apr_tpl_builtin *table, apr_tpl_text name); /* NULL: not found */
 apr_status apr_tpl_builtin_call(apr_tpl_vm *vm, const apr_tpl_builtin *f, const apr_tpl_value *self, const apr_tpl_args *args,
                                 apr_tpl_value *out);
 
-/* Check the type of a parameter; `what` names the parameter in the message. ABSENT and none give the fallback. */
-apr_status apr_tpl_want_int(apr_tpl_vm *vm, const apr_tpl_value *v, const char *what, int64_t fallback, int64_t *out);
-apr_status apr_tpl_want_text(apr_tpl_vm *vm, const apr_tpl_value *v, const char *what, apr_tpl_text *out);
+/* ---- methods, members, formatting: template_methods.c ---- */
 
-/* Shared by filters and methods. */
-apr_tpl_text apr_tpl_strip(apr_tpl_text text, const apr_tpl_value *chars, bool left,
-                           bool right); /* chars: a STRING; any other kind: white space */
-apr_status apr_tpl_strip_chars(apr_tpl_vm *vm, apr_tpl_text text, const apr_tpl_value *chars, bool left, bool right, apr_tpl_value *out);
-typedef enum { CASE_UPPER, CASE_LOWER, CASE_CAPITALIZE, CASE_TITLE, CASE_TITLE_FILTER, CASE_SWAP, CASE_FOLD } apr_tpl_case;
-apr_status apr_tpl_change_case(apr_tpl_vm *vm, apr_tpl_text text, apr_tpl_case how, apr_tpl_value *out);
-apr_status apr_tpl_replace(apr_tpl_vm *vm, apr_tpl_text text, apr_tpl_text old, apr_tpl_text new, int64_t max, apr_tpl_value *out);
-apr_status apr_tpl_escape(apr_tpl_vm *vm, apr_tpl_text text, apr_tpl_value *out);           /* & < > ' " as entities; marked safe */
-apr_status apr_tpl_escape_other(apr_tpl_vm *vm, const apr_tpl_value *v, apr_tpl_text *out); /* escapes text that is not marked safe */
-apr_status apr_tpl_center(apr_tpl_vm *vm, apr_tpl_text text, int64_t width, apr_tpl_text fill, apr_tpl_value *out);
-bool apr_tpl_is_cased(uint32_t c);
-/* template_format.c: text % values, text.format(args) */
+apr_status apr_tpl_attribute(apr_tpl_vm *vm, const apr_tpl_value *a, apr_tpl_text name, apr_tpl_value *out);
+apr_status apr_tpl_subscript(apr_tpl_vm *vm, const apr_tpl_value *a, const apr_tpl_value *key, apr_tpl_value *out);
 apr_status apr_tpl_format_percent(apr_tpl_vm *vm, const apr_tpl_value *text, const apr_tpl_value *values, apr_tpl_value *out);
-apr_status apr_tpl_format_braces(apr_tpl_vm *vm, const apr_tpl_value *text, const apr_tpl_args *args, apr_tpl_value *out);
-apr_status apr_tpl_split_lines(apr_tpl_vm *vm, apr_tpl_text text, bool keep_ends, apr_tpl_value *out);
+
+/* ---- operators: template_ops.c ---- */
+
+apr_status apr_tpl_unary(apr_tpl_vm *vm, apr_tpl_op op, const apr_tpl_value *a, apr_tpl_value *out);
+apr_status apr_tpl_binary(apr_tpl_vm *vm, apr_tpl_op op, const apr_tpl_value *a, const apr_tpl_value *b, apr_tpl_value *out);
+apr_status apr_tpl_compare(apr_tpl_vm *vm, apr_tpl_op op, const apr_tpl_value *a, const apr_tpl_value *b, bool *out);
+apr_status apr_tpl_slice(apr_tpl_vm *vm, const apr_tpl_value *a, const apr_tpl_value bounds[3], apr_tpl_value *out);
+
+/* ---- filters, tests and functions by name: template_filters.c ---- */
+
+typedef enum { APR_TPL_FILTER, APR_TPL_TEST, APR_TPL_FUNCTION } apr_tpl_builtin_kind;
+const apr_tpl_builtin *apr_tpl_builtin_named(apr_tpl_builtin_kind kind, apr_tpl_text name); /* NULL: not supported */
+
+/* ---- the steps of a rendering ---- */
+
+apr_status apr_tpl_lex(apr_tpl_vm *vm, apr_tpl_text source, apr_tpl_token **tokens, size_t *n_tokens);
+apr_status apr_tpl_parse(apr_tpl_vm *vm, const apr_tpl_token *tokens, apr_tpl_node **root);
+apr_status apr_tpl_set_global(apr_tpl_vm *vm, apr_tpl_text name, apr_tpl_value value); /* before apr_tpl_run */
+apr_status apr_tpl_run(apr_tpl_vm *vm, const apr_tpl_node *root);
 
 #endif

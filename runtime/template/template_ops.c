@@ -1,4 +1,4 @@
-/* template_ops.c - operators, members and slices of a template's values, as in Python. */
+/* template_ops.c - operators and slices of a template's values, as in Python. */
 #include "runtime/template/template_internal.h"
 
 #include <math.h>
@@ -194,111 +194,6 @@ apr_status apr_tpl_compare(apr_tpl_vm *vm, apr_tpl_op op, const apr_tpl_value *a
     return APR_OK;
 }
 
-/* ---- members ---- */
-
-/* The members of `loop`. Recursive loops are not supported, so depth is always 1. */
-static apr_tpl_value loop_attribute(const apr_tpl_value *a, apr_tpl_text name)
-{
-    const apr_tpl_loop *const loop = a->as.loop;
-    const int64_t i = (int64_t)loop->index0, n = (int64_t)loop->items->n_items;
-    const struct {
-        const char *name;
-        apr_tpl_value value;
-    } members[] = {
-        {"index", apr_tpl_int(i + 1)},
-        {"index0", apr_tpl_int(i)},
-        {"first", apr_tpl_bool(i == 0)},
-        {"last", apr_tpl_bool(i == n - 1)},
-        {"length", apr_tpl_int(n)},
-        {"revindex", apr_tpl_int(n - i)},
-        {"revindex0", apr_tpl_int(n - i - 1)},
-        {"depth", apr_tpl_int(1)},
-        {"depth0", apr_tpl_int(0)},
-        {"previtem", i > 0 ? loop->items->items[i - 1] : apr_tpl_undefined(name)},
-        {"nextitem", i + 1 < n ? loop->items->items[i + 1] : apr_tpl_undefined(name)},
-    };
-    for (size_t k = 0; k < sizeof members / sizeof *members; k++) {
-        if (apr_tpl_text_is(name, members[k].name)) return members[k].value;
-    }
-    return apr_tpl_undefined(name);
-}
-
-static apr_status bind_method(apr_tpl_vm *vm, const apr_tpl_value *self, const apr_tpl_builtin *function, apr_tpl_value *out)
-{
-    apr_tpl_method *method;
-    APR_TRY(apr_tpl_alloc(vm, 1, sizeof *method, &method));
-    *method = (apr_tpl_method){*self, function};
-    *out = (apr_tpl_value){.kind = TPL_METHOD, .as.method = method};
-    return APR_OK;
-}
-
-static const apr_tpl_builtin *find_method(const apr_tpl_value *a, apr_tpl_text name)
-{
-    static const apr_tpl_builtin *const tables[TPL_KIND_COUNT] = {
-        [TPL_STRING] = apr_tpl_string_methods, [TPL_DICT] = apr_tpl_dict_methods, [TPL_LIST] = apr_tpl_list_methods,
-        [TPL_TUPLE] = apr_tpl_list_methods,    [TPL_LOOP] = apr_tpl_loop_methods,
-    };
-    const apr_tpl_builtin *const found = tables[a->kind] != NULL ? apr_tpl_builtin_find(tables[a->kind], name) : NULL;
-    return found != NULL || a->kind != TPL_STRING ? found : apr_tpl_builtin_find(apr_tpl_more_string_methods, name);
-}
-
-static apr_status fail_undefined(apr_tpl_vm *vm, const apr_tpl_value *a)
-{
-    return apr_tpl_fail(vm, APR_E_DAMAGED, "'%.*s' is undefined", apr_tpl_short(a->as.text), a->as.text.bytes);
-}
-
-/* a.name looks for a method first, then for a key; a[key] looks for a key first. */
-apr_status apr_tpl_attribute(apr_tpl_vm *vm, const apr_tpl_value *a, apr_tpl_text name, apr_tpl_value *out)
-{
-    const apr_tpl_builtin *const method = find_method(a, name);
-    if (method != NULL) return bind_method(vm, a, method, out);
-    if (a->kind == TPL_UNDEFINED) return fail_undefined(vm, a);
-    *out = a->kind == TPL_LOOP ? loop_attribute(a, name) : apr_tpl_undefined(name);
-    if (out->kind == TPL_UNDEFINED) out->owner = a->kind;
-    if (a->kind == TPL_MACRO && apr_tpl_text_is(name, "name"))
-        *out = apr_tpl_string(a->as.macro->def->name.bytes, a->as.macro->def->name.n_bytes);
-    if (a->kind == TPL_DICT || a->kind == TPL_NAMESPACE) {
-        const apr_tpl_value key = apr_tpl_string(name.bytes, name.n_bytes);
-        const apr_tpl_value *value;
-        APR_TRY(apr_tpl_dict_find(vm, a->as.dict, &key, &value));
-        if (value != NULL) *out = *value;
-    }
-    return APR_OK;
-}
-
-apr_status apr_tpl_subscript(apr_tpl_vm *vm, const apr_tpl_value *a, const apr_tpl_value *key, apr_tpl_value *out)
-{
-    *out = apr_tpl_undefined(key->kind == TPL_STRING ? key->as.text : (apr_tpl_text){"the item", 8});
-    out->owner = a->kind;
-    if (a->kind == TPL_UNDEFINED) return fail_undefined(vm, a);
-    if (a->kind == TPL_DICT) {
-        const apr_tpl_value *value = NULL;
-        if (key->kind != TPL_LIST && key->kind != TPL_DICT) APR_TRY(apr_tpl_dict_find(vm, a->as.dict, key, &value));
-        if (value != NULL) {
-            *out = *value;
-            return APR_OK;
-        }
-    }
-    if (key->kind == TPL_STRING) {
-        if (a->kind == TPL_NAMESPACE || a->kind == TPL_LOOP) return apr_tpl_attribute(vm, a, key->as.text, out);
-        const apr_tpl_builtin *const method = find_method(a, key->as.text);
-        return method != NULL ? bind_method(vm, a, method, out) : APR_OK;
-    }
-    if (!apr_tpl_is_int(key) || (a->kind != TPL_STRING && !apr_tpl_is_list(a))) return APR_OK;
-    int64_t n, i = apr_tpl_as_int(key);
-    APR_TRY(apr_tpl_length(vm, a, &n));
-    if (i < 0) i += n;
-    if (i < 0 || i >= n) return APR_OK;
-    if (a->kind == TPL_STRING) {
-        const char *const c = a->as.text.bytes + apr_tpl_char_offset(a->as.text, (size_t)i);
-        *out = apr_tpl_string(c, apr_tpl_char_bytes(c));
-        out->owner = a->owner;
-    } else {
-        *out = a->as.list->items[i];
-    }
-    return APR_OK;
-}
-
 /* ---- slices ---- */
 
 /* Python's slice.indices(n): start, stop and step. */
@@ -345,7 +240,7 @@ static apr_status slice_text(apr_tpl_vm *vm, apr_tpl_text text, int64_t start, i
 apr_status apr_tpl_slice(apr_tpl_vm *vm, const apr_tpl_value *a, const apr_tpl_value bounds[3], apr_tpl_value *out)
 {
     int64_t n, start, stop, step;
-    if (a->kind == TPL_UNDEFINED) return fail_undefined(vm, a);
+    if (a->kind == TPL_UNDEFINED) return apr_tpl_fail_undefined(vm, a);
     if (a->kind != TPL_STRING && !apr_tpl_is_list(a))
         return apr_tpl_fail(vm, APR_E_DAMAGED, "a '%s' cannot be sliced", apr_tpl_type_name(a));
     APR_TRY(apr_tpl_length(vm, a, &n));

@@ -1,4 +1,5 @@
-/* template_text.c - UTF-8 helpers, and conversion of values to text: Python's str and repr, and JSON. */
+/* template_text.c - the text that a rendering writes: output, values as text (Python's str and repr, JSON), and the changes of a text that
+ * filters and methods share. */
 #include "runtime/template/template_internal.h"
 #include "runtime/template/template_value.h"
 
@@ -7,76 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <utf8proc.h>
-
-size_t apr_tpl_n_chars(apr_tpl_text text)
-{
-    size_t n = 0;
-    for (size_t i = 0; i < text.n_bytes; i++) n += ((unsigned char)text.bytes[i] & 0xc0) != 0x80; /* not a continuation byte */
-    return n;
-}
-
-size_t apr_tpl_char_offset(apr_tpl_text text, size_t n_chars)
-{
-    size_t at = 0;
-    while (n_chars-- > 0 && at < text.n_bytes) at += apr_tpl_char_bytes(text.bytes + at);
-    return at;
-}
-
-static uint32_t code_point_at(const char *p, size_t n)
-{
-    utf8proc_int32_t c = 0;
-    utf8proc_iterate((const utf8proc_uint8_t *)p, (utf8proc_ssize_t)n, &c);
-    return (uint32_t)c;
-}
-
-bool apr_tpl_is_space(const char *p, size_t n)
-{
-    const uint32_t c = n > 0 ? code_point_at(p, n) : 0;
-    return (c >= 0x09 && c <= 0x0d) || (c >= 0x1c && c <= 0x20) || c == 0x85 || c == 0xa0 || c == 0x1680 || (c >= 0x2000 && c <= 0x200a) ||
-           c == 0x2028 || c == 0x2029 || c == 0x202f || c == 0x205f || c == 0x3000;
-}
-
-bool apr_tpl_is_utf8(const char *bytes, size_t n)
-{
-    for (size_t at = 0; at < n;) {
-        utf8proc_int32_t c;
-        const utf8proc_ssize_t k = utf8proc_iterate((const utf8proc_uint8_t *)bytes + at, (utf8proc_ssize_t)(n - at), &c);
-        if (k <= 0) return false;
-        at += (size_t)k;
-    }
-    return true;
-}
-
-/* Rabin-Karp search: a rolling hash keeps the search linear for every needle. */
-static const char *find_long(apr_tpl_text text, size_t from, apr_tpl_text needle)
-{
-    enum { BASE = 1000003 };
-    const size_t n = needle.n_bytes;
-    uint64_t wanted = 0, hash = 0, top = 1;
-    for (size_t i = 0; i < n; i++) {
-        wanted = wanted * BASE + (unsigned char)needle.bytes[i];
-        hash = hash * BASE + (unsigned char)text.bytes[from + i];
-        if (i > 0) top *= BASE;
-    }
-    for (size_t at = from;; at++) {
-        if (hash == wanted && memcmp(text.bytes + at, needle.bytes, n) == 0) return text.bytes + at;
-        if (text.n_bytes - at <= n) return NULL;
-        hash = (hash - (unsigned char)text.bytes[at] * top) * BASE + (unsigned char)text.bytes[at + n];
-    }
-}
-
-const char *apr_tpl_find(apr_tpl_text text, size_t from, apr_tpl_text needle)
-{
-    if (needle.n_bytes == 0) return text.bytes + from;
-    if (needle.n_bytes > 32 && text.n_bytes - from >= needle.n_bytes) return find_long(text, from, needle);
-    while (text.n_bytes - from >= needle.n_bytes) {
-        const char *const p = memchr(text.bytes + from, needle.bytes[0], text.n_bytes - from - needle.n_bytes + 1);
-        if (p == NULL) return NULL;
-        if (memcmp(p, needle.bytes, needle.n_bytes) == 0) return p;
-        from = (size_t)(p - text.bytes) + 1;
-    }
-    return NULL;
-}
 
 apr_status apr_tpl_put(apr_tpl_vm *vm, const char *bytes, size_t n)
 {
@@ -166,7 +97,7 @@ static apr_status put_quoted(apr_tpl_vm *vm, apr_tpl_text text)
     APR_TRY(apr_tpl_put(vm, &quote, 1));
     for (size_t at = 0; at < text.n_bytes;) {
         const size_t n = apr_tpl_char_bytes(text.bytes + at);
-        const uint32_t c = code_point_at(text.bytes + at, n);
+        const uint32_t c = apr_tpl_char_at(text, at);
         char escape[12] = "";
         if (c == (uint32_t)quote || c == '\\') snprintf(escape, sizeof escape, "\\%c", (char)c);
         else if (c == '\n' || c == '\r' || c == '\t') snprintf(escape, sizeof escape, "\\%c", c == '\n' ? 'n' : c == '\r' ? 'r' : 't');
@@ -257,7 +188,7 @@ static apr_status put_json_string(apr_tpl_vm *vm, apr_tpl_text text, bool ascii)
     APR_TRY(put(vm, "\""));
     for (size_t at = 0; at < text.n_bytes;) {
         const size_t n = apr_tpl_char_bytes(text.bytes + at);
-        const uint32_t c = code_point_at(text.bytes + at, n);
+        const uint32_t c = apr_tpl_char_at(text, at);
         char escape[16] = "";
         if (c < 128 && short_escapes[c] != NULL) snprintf(escape, sizeof escape, "%s", short_escapes[c]);
         else if (c < 0x20 || (ascii && c >= 0x7f && c < 0x10000)) snprintf(escape, sizeof escape, "\\u%04x", c);
@@ -354,4 +285,213 @@ apr_status apr_tpl_put_json(apr_tpl_vm *vm, const apr_tpl_value *v, const apr_tp
     }
     vm->depth--;
     return put(vm, v->kind == TPL_DICT ? "}" : "]");
+}
+
+/* ---- case: one letter may become several (sharp s is SS), and a sigma at the end of a word has its own lower case ---- */
+
+bool apr_tpl_is_cased(uint32_t c)
+{
+    const utf8proc_category_t k = utf8proc_category((utf8proc_int32_t)c);
+    return k == UTF8PROC_CATEGORY_LU || k == UTF8PROC_CATEGORY_LL || k == UTF8PROC_CATEGORY_LT;
+}
+
+enum { MAX_FOLDED = 8 };
+
+static size_t fold(uint32_t c, utf8proc_int32_t folded[MAX_FOLDED])
+{
+    int boundary = 0;
+    const utf8proc_ssize_t n = utf8proc_decompose_char((utf8proc_int32_t)c, folded, MAX_FOLDED, UTF8PROC_CASEFOLD, &boundary);
+    return n > 0 && n <= MAX_FOLDED ? (size_t)n : 0;
+}
+
+/* A lower-case letter that folds to several (sharp s, ligatures, Greek with iota) becomes these letters in upper case. In title case only
+ * the first one is upper case. */
+static apr_status put_upper(apr_tpl_vm *vm, uint32_t c, bool title)
+{
+    utf8proc_int32_t folded[MAX_FOLDED];
+    const utf8proc_int32_t as_title = utf8proc_totitle((utf8proc_int32_t)c);
+    const bool is_upper = utf8proc_category((utf8proc_int32_t)c) == UTF8PROC_CATEGORY_LU;
+    const size_t n = fold(c, folded);
+
+    if (title && (is_upper || n < 2 || utf8proc_category(as_title) == UTF8PROC_CATEGORY_LT))
+        return apr_tpl_put_char(vm, (uint32_t)as_title);
+    if (is_upper || n < 2) return apr_tpl_put_char(vm, (uint32_t)utf8proc_toupper((utf8proc_int32_t)c));
+    for (size_t i = 0; i < n; i++)
+        APR_TRY(apr_tpl_put_char(vm, (uint32_t)(i > 0 && title && folded[0] != 0x2bc ? folded[i] : utf8proc_toupper(folded[i]))));
+    return APR_OK;
+}
+
+static apr_status put_lower(apr_tpl_vm *vm, apr_tpl_text text, size_t at, uint32_t before)
+{
+    enum { SIGMA = 0x3a3, FINAL_SIGMA = 0x3c2, DOTTED_I = 0x130, DOT = 0x307 };
+    const uint32_t c = apr_tpl_char_at(text, at);
+
+    if (c == SIGMA && apr_tpl_is_cased(before) && !apr_tpl_is_cased(apr_tpl_char_at(text, at + 2)))
+        return apr_tpl_put_char(vm, FINAL_SIGMA);
+    APR_TRY(apr_tpl_put_char(vm, c == DOTTED_I ? 'i' : (uint32_t)utf8proc_tolower((utf8proc_int32_t)c)));
+    return c == DOTTED_I ? apr_tpl_put_char(vm, DOT) : APR_OK;
+}
+
+static apr_status put_folded(apr_tpl_vm *vm, uint32_t c)
+{
+    utf8proc_int32_t folded[MAX_FOLDED];
+    const size_t n = fold(c, folded);
+    for (size_t i = 0; i < n; i++) APR_TRY(apr_tpl_put_char(vm, (uint32_t)folded[i]));
+    return n > 0 ? APR_OK : apr_tpl_put_char(vm, c);
+}
+
+/* True if a word starts after this character, for Jinja's title filter: white space, hyphens and opening brackets. */
+static bool ends_word(apr_tpl_text text, size_t at, uint32_t c)
+{
+    return c == '-' || (c != 0 && c < 128 && strchr("({[<", (int)c) != NULL) ||
+           apr_tpl_is_space(text.bytes + at, apr_tpl_char_bytes(text.bytes + at));
+}
+
+apr_status apr_tpl_change_case(apr_tpl_vm *vm, apr_tpl_text text, apr_tpl_case how, apr_tpl_value *out)
+{
+    const size_t mark = vm->out.n_bytes;
+    bool starts_word = true;
+    uint32_t before = 0;
+
+    APR_TRY(apr_tpl_steps(vm, text.n_bytes / 16));
+    for (size_t at = 0; at < text.n_bytes; at += apr_tpl_char_bytes(text.bytes + at)) {
+        const uint32_t c = apr_tpl_char_at(text, at);
+        const bool is_upper = utf8proc_category((utf8proc_int32_t)c) == UTF8PROC_CATEGORY_LU;
+        const bool up = how == CASE_UPPER || (how == CASE_SWAP ? !is_upper : how != CASE_LOWER && starts_word);
+        const bool is_title = utf8proc_category((utf8proc_int32_t)c) == UTF8PROC_CATEGORY_LT;
+        if (how == CASE_FOLD) APR_TRY(put_folded(vm, c));
+        else if (how == CASE_SWAP && is_title) APR_TRY(apr_tpl_put_char(vm, c));
+        else if (up) APR_TRY(put_upper(vm, c, how == CASE_TITLE || how == CASE_CAPITALIZE));
+        else APR_TRY(put_lower(vm, text, at, before));
+        before = c;
+        starts_word = how == CASE_TITLE_FILTER ? ends_word(text, at, c) : how == CASE_TITLE && !apr_tpl_is_cased(c);
+    }
+    return apr_tpl_take(vm, mark, out);
+}
+
+/* ---- other changes ---- */
+
+static bool strips(const char *p, size_t n, const apr_tpl_value *chars)
+{
+    if (chars->kind != TPL_STRING) return apr_tpl_is_space(p, n);
+    for (size_t at = 0; at < chars->as.text.n_bytes;) {
+        const size_t k = apr_tpl_char_bytes(chars->as.text.bytes + at);
+        if (k == n && memcmp(chars->as.text.bytes + at, p, n) == 0) return true;
+        at += k;
+    }
+    return false;
+}
+
+apr_tpl_text apr_tpl_strip(apr_tpl_text text, const apr_tpl_value *chars, bool left, bool right)
+{
+    while (left && text.n_bytes > 0) {
+        const size_t n = apr_tpl_char_bytes(text.bytes);
+        if (!strips(text.bytes, n, chars)) break;
+        text.bytes += n;
+        text.n_bytes -= n;
+    }
+    while (right && text.n_bytes > 0) {
+        size_t n = 1;
+        while (((unsigned char)text.bytes[text.n_bytes - n] & 0xc0) == 0x80) n++; /* back to the first byte of the character */
+        if (!strips(text.bytes + text.n_bytes - n, n, chars)) break;
+        text.n_bytes -= n;
+    }
+    return text;
+}
+
+apr_status apr_tpl_strip_chars(apr_tpl_vm *vm, apr_tpl_text text, const apr_tpl_value *chars, bool left, bool right, apr_tpl_value *out)
+{
+    apr_tpl_text set = {"", 0};
+    if (chars->kind != TPL_ABSENT && chars->kind != TPL_NONE) APR_TRY(apr_tpl_want_text(vm, chars, "the argument of strip()", &set));
+    APR_TRY(
+        apr_tpl_steps(vm, text.n_bytes / 32 * (set.n_bytes / 4))); /* counted first: each character may be compared with the whole set */
+    const apr_tpl_text stripped = apr_tpl_strip(text, chars, left, right);
+    *out = apr_tpl_string(stripped.bytes, stripped.n_bytes);
+    return apr_tpl_steps(vm, (text.n_bytes - stripped.n_bytes) / 16);
+}
+
+apr_status apr_tpl_replace(apr_tpl_vm *vm, apr_tpl_text text, apr_tpl_text old, apr_tpl_text new, int64_t max, apr_tpl_value *out)
+{
+    const size_t mark = vm->out.n_bytes;
+    size_t at = 0;
+    APR_TRY(apr_tpl_steps(vm, text.n_bytes / 64));
+    for (int64_t n = 0; max < 0 || n < max; n++) {
+        const char *const found = apr_tpl_find(text, at, old);
+        if (found == NULL || at > text.n_bytes) break;
+        size_t end = (size_t)(found - text.bytes);
+        if (old.n_bytes == 0 && n > 0)
+            end = at + (at < text.n_bytes ? apr_tpl_char_bytes(text.bytes + at) : 1); /* between the characters */
+        if (end > text.n_bytes) break;
+        APR_TRY(apr_tpl_steps(vm, 1));
+        APR_TRY(apr_tpl_put(vm, text.bytes + at, end - at));
+        APR_TRY(apr_tpl_put_text(vm, new));
+        at = end + old.n_bytes;
+    }
+    APR_TRY(apr_tpl_put(vm, text.bytes + at, text.n_bytes - at));
+    return apr_tpl_take(vm, mark, out);
+}
+
+/* The end of the line at `at`; *next is the start of the line after it. */
+static size_t line_end(apr_tpl_text text, size_t at, size_t *next)
+{
+    for (; at < text.n_bytes; at += apr_tpl_char_bytes(text.bytes + at)) {
+        const uint32_t c = apr_tpl_char_at(text, at);
+        if (!((c >= 0x0a && c <= 0x0d) || (c >= 0x1c && c <= 0x1e) || c == 0x85 || c == 0x2028 || c == 0x2029)) continue;
+        *next = at + apr_tpl_char_bytes(text.bytes + at);
+        if (c == '\r' && *next < text.n_bytes && text.bytes[*next] == '\n') ++*next;
+        return at;
+    }
+    *next = text.n_bytes;
+    return at;
+}
+
+apr_status apr_tpl_split_lines(apr_tpl_vm *vm, apr_tpl_text text, bool keep_ends, apr_tpl_value *out)
+{
+    APR_TRY(apr_tpl_steps(vm, text.n_bytes / 16));
+    APR_TRY(apr_tpl_list_make(vm, TPL_LIST, 0, out));
+    for (size_t at = 0, next; at < text.n_bytes; at = next) {
+        const size_t end = line_end(text, at, &next);
+        APR_TRY(apr_tpl_list_add(vm, out->as.list, apr_tpl_string(text.bytes + at, (keep_ends ? next : end) - at)));
+    }
+    return APR_OK;
+}
+
+apr_status apr_tpl_escape(apr_tpl_vm *vm, apr_tpl_text text, apr_tpl_value *out)
+{
+    static const struct {
+        char c;
+        const char *text;
+    } entities[] = {{'&', "&amp;"}, {'<', "&lt;"}, {'>', "&gt;"}, {'\'', "&#39;"}, {'"', "&#34;"}};
+    const size_t mark = vm->out.n_bytes;
+    APR_TRY(apr_tpl_steps(vm, text.n_bytes / 16));
+    for (size_t i = 0; i < text.n_bytes; i++) {
+        size_t k = 0;
+        while (k < 5 && entities[k].c != text.bytes[i]) k++;
+        APR_TRY(k < 5 ? apr_tpl_put(vm, entities[k].text, strlen(entities[k].text)) : apr_tpl_put(vm, text.bytes + i, 1));
+    }
+    APR_TRY(apr_tpl_take(vm, mark, out));
+    out->owner = TPL_STRING;
+    return APR_OK;
+}
+
+apr_status apr_tpl_escape_other(apr_tpl_vm *vm, const apr_tpl_value *v, apr_tpl_text *out)
+{
+    apr_tpl_value escaped;
+    APR_TRY(apr_tpl_to_str(vm, v, out));
+    if (apr_tpl_is_markup(v)) return APR_OK;
+    APR_TRY(apr_tpl_escape(vm, *out, &escaped));
+    *out = escaped.as.text;
+    return APR_OK;
+}
+
+/* As in Python: if padding is odd, the extra blank is on the left for an odd width, else on the right. */
+apr_status apr_tpl_center(apr_tpl_vm *vm, apr_tpl_text text, int64_t width, apr_tpl_text fill, apr_tpl_value *out)
+{
+    const size_t mark = vm->out.n_bytes;
+    const int64_t n = (int64_t)apr_tpl_n_chars(text), n_pad = width > n ? width - n : 0, left = n_pad / 2 + (n_pad & width & 1);
+
+    for (int64_t i = 0; i < left; i++) APR_TRY(apr_tpl_put_text(vm, fill));
+    APR_TRY(apr_tpl_put_text(vm, text));
+    for (int64_t i = left; i < n_pad; i++) APR_TRY(apr_tpl_put_text(vm, fill));
+    return apr_tpl_take(vm, mark, out);
 }

@@ -1,4 +1,5 @@
-/* template_value.c - lists, dicts, equality, order and membership of a template's values, as in Python. */
+/* template_value.c - the limits of a rendering, and a template's values: UTF-8 text, lists, dicts, equality, order and membership, as in
+ * Python. */
 #include "runtime/template/template_value.h"
 #include "runtime/template/template_internal.h"
 
@@ -6,6 +7,9 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <utf8proc.h>
+
+/* ---- errors and limits ---- */
 
 apr_status apr_tpl_fail(apr_tpl_vm *vm, apr_status status, const char *format, ...)
 {
@@ -42,6 +46,102 @@ apr_status apr_tpl_alloc(apr_tpl_vm *vm, size_t n, size_t size, void *out)
     memcpy(out, &p, sizeof p);
     return APR_OK;
 }
+
+apr_status apr_tpl_fail_undefined(apr_tpl_vm *vm, const apr_tpl_value *a)
+{
+    return apr_tpl_fail(vm, APR_E_DAMAGED, "'%.*s' is undefined", apr_tpl_short(a->as.text), a->as.text.bytes);
+}
+
+apr_status apr_tpl_want_int(apr_tpl_vm *vm, const apr_tpl_value *v, const char *what, int64_t fallback, int64_t *out)
+{
+    *out = fallback;
+    if (v->kind == TPL_ABSENT || v->kind == TPL_NONE) return APR_OK;
+    if (!apr_tpl_is_int(v)) return apr_tpl_fail(vm, APR_E_DAMAGED, "%s is a '%s', not an integer", what, apr_tpl_type_name(v));
+    *out = apr_tpl_as_int(v);
+    return APR_OK;
+}
+
+apr_status apr_tpl_want_text(apr_tpl_vm *vm, const apr_tpl_value *v, const char *what, apr_tpl_text *out)
+{
+    if (v->kind != TPL_STRING) return apr_tpl_fail(vm, APR_E_DAMAGED, "%s is a '%s', not a string", what, apr_tpl_type_name(v));
+    *out = v->as.text;
+    return APR_OK;
+}
+
+/* ---- UTF-8 text ---- */
+
+size_t apr_tpl_n_chars(apr_tpl_text text)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < text.n_bytes; i++) n += ((unsigned char)text.bytes[i] & 0xc0) != 0x80; /* not a continuation byte */
+    return n;
+}
+
+size_t apr_tpl_char_offset(apr_tpl_text text, size_t n_chars)
+{
+    size_t at = 0;
+    while (n_chars-- > 0 && at < text.n_bytes) at += apr_tpl_char_bytes(text.bytes + at);
+    return at;
+}
+
+uint32_t apr_tpl_char_at(apr_tpl_text text, size_t at)
+{
+    utf8proc_int32_t c = 0;
+    if (at < text.n_bytes)
+        utf8proc_iterate((const utf8proc_uint8_t *)text.bytes + at, (utf8proc_ssize_t)apr_tpl_char_bytes(text.bytes + at), &c);
+    return (uint32_t)c;
+}
+
+bool apr_tpl_is_space(const char *p, size_t n)
+{
+    const uint32_t c = apr_tpl_char_at((apr_tpl_text){p, n}, 0);
+    return (c >= 0x09 && c <= 0x0d) || (c >= 0x1c && c <= 0x20) || c == 0x85 || c == 0xa0 || c == 0x1680 || (c >= 0x2000 && c <= 0x200a) ||
+           c == 0x2028 || c == 0x2029 || c == 0x202f || c == 0x205f || c == 0x3000;
+}
+
+bool apr_tpl_is_utf8(const char *bytes, size_t n)
+{
+    for (size_t at = 0; at < n;) {
+        utf8proc_int32_t c;
+        const utf8proc_ssize_t k = utf8proc_iterate((const utf8proc_uint8_t *)bytes + at, (utf8proc_ssize_t)(n - at), &c);
+        if (k <= 0) return false;
+        at += (size_t)k;
+    }
+    return true;
+}
+
+/* Rabin-Karp search: a rolling hash keeps the search linear for every needle. */
+static const char *find_long(apr_tpl_text text, size_t from, apr_tpl_text needle)
+{
+    enum { BASE = 1000003 };
+    const size_t n = needle.n_bytes;
+    uint64_t wanted = 0, hash = 0, top = 1;
+    for (size_t i = 0; i < n; i++) {
+        wanted = wanted * BASE + (unsigned char)needle.bytes[i];
+        hash = hash * BASE + (unsigned char)text.bytes[from + i];
+        if (i > 0) top *= BASE;
+    }
+    for (size_t at = from;; at++) {
+        if (hash == wanted && memcmp(text.bytes + at, needle.bytes, n) == 0) return text.bytes + at;
+        if (text.n_bytes - at <= n) return NULL;
+        hash = (hash - (unsigned char)text.bytes[at] * top) * BASE + (unsigned char)text.bytes[at + n];
+    }
+}
+
+const char *apr_tpl_find(apr_tpl_text text, size_t from, apr_tpl_text needle)
+{
+    if (needle.n_bytes == 0) return text.bytes + from;
+    if (needle.n_bytes > 32 && text.n_bytes - from >= needle.n_bytes) return find_long(text, from, needle);
+    while (text.n_bytes - from >= needle.n_bytes) {
+        const char *const p = memchr(text.bytes + from, needle.bytes[0], text.n_bytes - from - needle.n_bytes + 1);
+        if (p == NULL) return NULL;
+        if (memcmp(p, needle.bytes, needle.n_bytes) == 0) return p;
+        from = (size_t)(p - text.bytes) + 1;
+    }
+    return NULL;
+}
+
+/* ---- values ---- */
 
 bool apr_tpl_text_is(apr_tpl_text text, const char *expected)
 {

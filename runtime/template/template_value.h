@@ -117,6 +117,7 @@ static inline size_t apr_tpl_char_bytes(const char *p)
     return c < 0x80 ? 1 : c < 0xe0 ? 2 : c < 0xf0 ? 3 : 4;
 }
 size_t apr_tpl_n_chars(apr_tpl_text text);
+uint32_t apr_tpl_char_at(apr_tpl_text text, size_t at);        /* the code point that begins at byte `at`; 0 at the end */
 size_t apr_tpl_char_offset(apr_tpl_text text, size_t n_chars); /* bytes of the first n_chars characters */
 bool apr_tpl_is_space(const char *p, size_t n);                /* Python's str.isspace of one character */
 bool apr_tpl_is_utf8(const char *bytes, size_t n);
