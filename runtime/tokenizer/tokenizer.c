@@ -4,16 +4,10 @@
 #include <stdlib.h>
 #include <utf8proc.h>
 
-static const struct {
-    apr_status (*open)(apr_tokenizer *tokenizer, apr_error *err);
-    apr_status (*encode)(const apr_tokenizer *tokenizer, apr_token_work *work, const char *text, size_t n_bytes, bool at_start);
-    size_t (*bytes)(const apr_tokenizer *tokenizer, int32_t id, char *dst, size_t capacity);
-} kinds[] = {
-    [APR_VOCAB_BPE] = {apr_bpe_open, apr_bpe_encode, apr_bpe_bytes},
-    [APR_VOCAB_SPM] = {apr_spm_open, apr_spm_encode, apr_spm_bytes},
-    [APR_VOCAB_WPM] = {apr_wpm_open, apr_wpm_encode, apr_wpm_bytes},
-    [APR_VOCAB_UGM] = {apr_ugm_open, apr_ugm_encode, apr_ugm_bytes},
-};
+static const apr_algorithm *const algorithms[] = {[APR_VOCAB_BPE] = &apr_algorithm_bpe,
+                                                  [APR_VOCAB_SPM] = &apr_algorithm_spm,
+                                                  [APR_VOCAB_WPM] = &apr_algorithm_wpm,
+                                                  [APR_VOCAB_UGM] = &apr_algorithm_ugm};
 
 static apr_status open_tables(apr_tokenizer *tokenizer, apr_error *err)
 {
@@ -23,7 +17,7 @@ static apr_status open_tables(apr_tokenizer *tokenizer, apr_error *err)
     APR_TRY(apr_normal_open(tokenizer, err));
     APR_TRY(apr_added_open(tokenizer, err));
     APR_TRY(apr_split_open(tokenizer, err));
-    return kinds[vocab->kind].open(tokenizer, err);
+    return algorithms[vocab->kind]->open(tokenizer, err);
 }
 
 apr_status apr_tokenizer_open(apr_tokenizer **tokenizer, const apr_vocab *vocab, apr_error *err)
@@ -53,8 +47,8 @@ apr_status apr_tokenizer_open(apr_tokenizer **tokenizer, const apr_vocab *vocab,
 void apr_tokenizer_close(apr_tokenizer *tokenizer)
 {
     if (tokenizer == NULL) return;
-    apr_split_close(tokenizer);
-    apr_normal_close(tokenizer);
+    for (size_t i = 0; i < tokenizer->n_splitters; i++) pcre2_code_free(tokenizer->splitters[i].code);
+    for (size_t i = 0; i < tokenizer->n_normalizers; i++) pcre2_code_free(tokenizer->normalizers[i].code);
     apr_arena_close(&tokenizer->arena);
     free(tokenizer);
 }
@@ -71,8 +65,8 @@ static apr_status encode_normalized(const apr_tokenizer *tokenizer, apr_token_wo
     for (size_t done = 0; done < n_bytes;) {
         const apr_added_match match = apr_added_next(&tokenizer->normalized, text, n_bytes, done, work->options->parse_special);
         if (match.start > done)
-            APR_TRY(
-                kinds[tokenizer->vocab->kind].encode(tokenizer, work, text + done, match.start - done, done == 0 ? at_start : after_added));
+            APR_TRY(algorithms[tokenizer->vocab->kind]->encode(tokenizer, work, text + done, match.start - done,
+                                                               done == 0 ? at_start : after_added));
         if (match.token != NULL) APR_TRY(apr_push_id(work, match.token->id));
         done = match.end;
     }
@@ -195,7 +189,7 @@ size_t apr_tokenizer_token_bytes(const apr_tokenizer *tokenizer, int32_t id, boo
     if (apr_token_is_control(vocab, (size_t)id) && !show_special) return 0;
     const bool is_text = !apr_token_is_added(vocab, (size_t)id) && !apr_token_is_control(vocab, (size_t)id);
     if (is_text || vocab->kind == APR_VOCAB_WPM) /* WordPiece separates all tokens by spaces */
-        return kinds[vocab->kind].bytes(tokenizer, id, dst, capacity);
+        return algorithms[vocab->kind]->bytes(tokenizer, id, dst, capacity);
     const apr_str token = vocab->tokens[id];
     const size_t n = token.n_bytes < capacity ? token.n_bytes : capacity;
     if (n > 0) memcpy(dst, token.text, n);

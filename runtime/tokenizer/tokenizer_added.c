@@ -9,32 +9,6 @@
 
 enum { MAX_ADDED_BYTES = 1024 }; /* limits the time per position of the text */
 
-static unsigned type_of(const apr_vocab *vocab, size_t id) { return vocab->types != NULL ? vocab->types[id] : APR_TOKEN_NORMAL; }
-
-bool apr_token_is_control(const apr_vocab *vocab, size_t id)
-{
-    const unsigned type = type_of(vocab, id);
-    return type == APR_TOKEN_CONTROL || type == APR_TOKEN_UNKNOWN;
-}
-
-bool apr_token_is_added(const apr_vocab *vocab, size_t id)
-{
-    if (vocab->added != NULL) return (vocab->added[id] & APR_ADDED) != 0;
-    return apr_token_is_control(vocab, id) || type_of(vocab, id) == APR_TOKEN_USER;
-}
-
-/* By bytes; a prefix is before longer texts; equal texts by id. */
-static int compare_added(const void *pa, const void *pb)
-{
-    const apr_added_token *const a = pa, *const b = pb;
-    const size_t n = a->text.n_bytes < b->text.n_bytes ? a->text.n_bytes : b->text.n_bytes;
-    const int order = memcmp(a->text.text, b->text.text, n);
-
-    if (order != 0) return order;
-    if (a->text.n_bytes != b->text.n_bytes) return a->text.n_bytes < b->text.n_bytes ? -1 : 1;
-    return (a->id > b->id) - (a->id < b->id);
-}
-
 static apr_status compose(apr_str *text, apr_arena *arena, apr_error *err)
 {
     utf8proc_uint8_t *nfc = NULL;
@@ -77,17 +51,6 @@ static apr_status normalize(const apr_tokenizer *tokenizer, apr_str *text, apr_a
     return APR_OK;
 }
 
-void apr_set_index(apr_added_set *set)
-{
-    size_t i = 0;
-    if (set->n_tokens > 1) qsort(set->tokens, set->n_tokens, sizeof set->tokens[0], compare_added);
-    for (unsigned byte = 0; byte < 256; byte++) {
-        while (i < set->n_tokens && (uint8_t)set->tokens[i].text.text[0] < byte) i++;
-        set->first[byte] = i;
-    }
-    set->first[256] = set->n_tokens;
-}
-
 apr_status apr_added_open(apr_tokenizer *tokenizer, apr_error *err)
 {
     const apr_vocab *const vocab = tokenizer->vocab;
@@ -117,24 +80,6 @@ apr_status apr_added_open(apr_tokenizer *tokenizer, apr_error *err)
     return APR_OK;
 }
 
-void apr_set_narrow(const apr_added_set *set, size_t depth, uint8_t byte, size_t *low, size_t *high)
-{
-    const unsigned bounds[2] = {byte, byte + 1u};
-    size_t found[2];
-
-    for (int i = 0; i < 2; i++) {
-        size_t a = *low, b = *high;
-        while (a < b) {
-            const size_t middle = a + (b - a) / 2;
-            if ((uint8_t)set->tokens[middle].text.text[depth] < bounds[i]) a = middle + 1;
-            else b = middle;
-        }
-        found[i] = a;
-    }
-    *low = found[0];
-    *high = found[1];
-}
-
 /* The longest token that is a prefix of the text, or NULL. */
 static const apr_added_token *longest_at(const apr_added_set *set, const char *text, size_t n_bytes, bool parse_special)
 {
@@ -150,28 +95,6 @@ static const apr_added_token *longest_at(const apr_added_set *set, const char *t
         apr_set_narrow(set, depth, (uint8_t)text[depth], &low, &high);
     }
     return best;
-}
-
-int32_t apr_char_at(const char *text, size_t n_bytes, size_t at, size_t *used)
-{
-    utf8proc_int32_t c;
-    const utf8proc_ssize_t n = utf8proc_iterate((const utf8proc_uint8_t *)text + at, (utf8proc_ssize_t)(n_bytes - at), &c);
-    *used = n > 0 ? (size_t)n : 1;
-    return n > 0 ? c : -1;
-}
-
-int32_t apr_char_before(const char *text, size_t at, size_t *used)
-{
-    size_t start = at - 1;
-    while (start > 0 && at - start < 4 && ((uint8_t)text[start] & 0xc0) == 0x80) start--;
-    return apr_char_at(text, at, start, used);
-}
-
-bool apr_is_white_space(int32_t c)
-{
-    if ((c >= 9 && c <= 13) || c == 0x85) return true;
-    const utf8proc_category_t category = utf8proc_category(c);
-    return category == UTF8PROC_CATEGORY_ZS || category == UTF8PROC_CATEGORY_ZL || category == UTF8PROC_CATEGORY_ZP;
 }
 
 /* \w in the sense of tokenizer.json's single_word: alphabetic characters (including circled and squared letters), marks, decimal digits,

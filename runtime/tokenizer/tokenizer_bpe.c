@@ -3,44 +3,11 @@
 
 #include <utf8proc.h>
 
-/* Bytes that are printable in Latin-1 map to themselves; the other 68 map to the code points from 256 on, in order. */
-void apr_bpe_make_alphabet(apr_tokenizer *tokenizer)
+static apr_status open_vocabulary(apr_tokenizer *tokenizer, apr_error *err)
 {
-    uint16_t next = 256;
-
-    memset(tokenizer->letters, 0xff, sizeof tokenizer->letters);
-    for (int byte = 0; byte < 256; byte++) {
-        const bool prints = (byte >= '!' && byte <= '~') || (byte >= 0xa1 && byte <= 0xac) || byte >= 0xae;
-        tokenizer->code_points[byte] = prints ? (uint16_t)byte : next++;
-        tokenizer->letters[tokenizer->code_points[byte]] = (int16_t)byte;
-    }
-}
-
-/* Writes a letter of the alphabet as UTF-8: one or two bytes. */
-static size_t write_letter(uint16_t code_point, char dst[2])
-{
-    if (code_point < 0x80) {
-        dst[0] = (char)code_point;
-        return 1;
-    }
-    dst[0] = (char)(0xc0 | code_point >> 6);
-    dst[1] = (char)(0x80 | (code_point & 0x3f));
-    return 2;
-}
-
-size_t apr_bpe_write_letters(const apr_tokenizer *tokenizer, const char *text, size_t n_bytes, char *dst)
-{
-    size_t n = 0;
-    for (size_t i = 0; i < n_bytes; i++) n += write_letter(tokenizer->code_points[(uint8_t)text[i]], dst + n);
-    return n;
-}
-
-apr_status apr_bpe_open(apr_tokenizer *tokenizer, apr_error *err)
-{
-    apr_bpe_make_alphabet(tokenizer);
     for (int byte = 0; byte < 256; byte++) {
         char letter[2];
-        const size_t n = write_letter(tokenizer->code_points[byte], letter);
+        const size_t n = apr_write_letters(&(char){(char)byte}, 1, letter);
         tokenizer->byte_ids[byte] = apr_token_table_find(&tokenizer->tokens, tokenizer->vocab, letter, n);
     }
     return apr_merge_table_open(&tokenizer->merges, tokenizer->vocab, &tokenizer->tokens, &tokenizer->arena, err);
@@ -52,7 +19,7 @@ static apr_status find_whole(const apr_tokenizer *tokenizer, apr_token_work *wor
     *id = -1;
     if (n_bytes > tokenizer->tokens.max_bytes) return APR_OK;
     APR_TRY(apr_grow_escaped(work, 2 * n_bytes));
-    const size_t n = apr_bpe_write_letters(tokenizer, text, n_bytes, work->escaped);
+    const size_t n = apr_write_letters(text, n_bytes, work->escaped);
     *id = apr_token_table_find(&tokenizer->tokens, tokenizer->vocab, work->escaped, n);
     if (*id >= 0 && apr_token_is_added(tokenizer->vocab, (size_t)*id)) *id = -1;
     return APR_OK;
@@ -81,14 +48,14 @@ static apr_status encode_word(const apr_tokenizer *tokenizer, apr_token_work *wo
     return APR_OK;
 }
 
-apr_status apr_bpe_encode(const apr_tokenizer *tokenizer, apr_token_work *work, const char *text, size_t n_bytes, bool at_start)
+static apr_status encode(const apr_tokenizer *tokenizer, apr_token_work *work, const char *text, size_t n_bytes, bool at_start)
 {
     work->at_start = at_start;
     return apr_split_text(tokenizer, work, text, n_bytes, encode_word);
 }
 
 /* Maps letters back to bytes. A token with a character outside the alphabet gives its own bytes. */
-size_t apr_bpe_bytes(const apr_tokenizer *tokenizer, int32_t id, char *dst, size_t capacity)
+static size_t token_bytes(const apr_tokenizer *tokenizer, int32_t id, char *dst, size_t capacity)
 {
     const apr_str token = tokenizer->vocab->tokens[id];
     size_t n = 0;
@@ -98,7 +65,7 @@ size_t apr_bpe_bytes(const apr_tokenizer *tokenizer, int32_t id, char *dst, size
         const size_t left = token.n_bytes - at;
         const utf8proc_ssize_t used =
             utf8proc_iterate((const utf8proc_uint8_t *)token.text + at, left < 4 ? (utf8proc_ssize_t)left : 4, &c);
-        const int byte = used > 0 && c < 512 ? tokenizer->letters[c] : -1;
+        const int byte = used > 0 ? apr_byte_of_letter(c) : -1;
         if (byte < 0) {
             if (capacity > 0) memcpy(dst, token.text, token.n_bytes < capacity ? token.n_bytes : capacity);
             return token.n_bytes;
@@ -109,3 +76,5 @@ size_t apr_bpe_bytes(const apr_tokenizer *tokenizer, int32_t id, char *dst, size
     }
     return n;
 }
+
+const apr_algorithm apr_algorithm_bpe = {open_vocabulary, encode, token_bytes};

@@ -1,24 +1,22 @@
 /* tokenizer_internal.h - shared by the files of the tokenizer: its tables, the scratch memory of one call, the steps of encoding.
  *
- *   tokenizer.c          open, close, encode, decode
- *   tokenizer_added.c    finds added tokens, before any other step
- *   tokenizer_normalize.c   normalizers: change the text before it is split
- *   tokenizer_unicode.c  character classes for the normalizers
- *   tokenizer_split.c    pre-tokenizers: split text into words by regular expressions
- *   tokenizer_regex.c    translates a regular expression from Oniguruma's syntax to PCRE2's (tokenizer_regex.h)
- *   tokenizer_table.c    hash tables: text -> id, (id, id) -> merge
- *   tokenizer_merge.c    merges symbols by priority, for BPE and SentencePiece
- *   tokenizer_bpe.c      byte-level BPE: GPT-2's byte alphabet
- *   tokenizer_spm.c      SentencePiece BPE: spaces, scores, byte fallback
- *   tokenizer_wpm.c      WordPiece: longest match from the left
- *   tokenizer_ugm.c      Unigram: most probable tokens */
+ *   tokenizer_text.c    characters of UTF-8 text, GPT-2's byte alphabet
+ *   tokenizer_table.c   finds tokens and merges
+ *   tokenizer_work.c    the memory of one call to encode; merges symbols by priority, for BPE and SentencePiece
+ *   tokenizer_regex.c   regular expressions (tokenizer_regex.h)
+ *   tokenizer_normalize.c  normalizers: change the text before it is split
+ *   tokenizer_added.c   finds added tokens, before any other step
+ *   tokenizer_split.c   pre-tokenizers: split text into words by regular expressions
+ *   tokenizer_bpe.c     byte-level BPE
+ *   tokenizer_spm.c     SentencePiece BPE: spaces, scores, byte fallback
+ *   tokenizer_wpm.c     WordPiece: longest match from the left
+ *   tokenizer_ugm.c     Unigram: most probable tokens
+ *   tokenizer.c         open, close, encode, decode */
 #ifndef APR_RUNTIME_TOKENIZER_INTERNAL_H
 #define APR_RUNTIME_TOKENIZER_INTERNAL_H
 
-#define PCRE2_CODE_UNIT_WIDTH 8
 #include "runtime/tokenizer/tokenizer.h"
-
-#include <pcre2.h>
+#include "runtime/tokenizer/tokenizer_regex.h"
 
 /* Hash table text -> id: open addressing with a random seed, so that a crafted file cannot cause collisions. */
 typedef struct apr_token_table {
@@ -90,17 +88,9 @@ typedef struct apr_best_path {
     int32_t from, id; /* start and id of the last token; from = -1: no path yet */
 } apr_best_path;
 
-/* A piece of a text: bytes [start, end). */
-typedef struct apr_span {
-    uint32_t start, end;
-    bool is_match;
-} apr_span;
-
 /* The output of one splitting step, and its buffers. */
 typedef struct apr_split_work {
-    pcre2_match_data *match_data;
-    apr_span *spans;
-    size_t n_spans, capacity;
+    apr_matches found;
     char *letters; /* the piece in GPT-2's byte alphabet, if the step splits that */
     size_t letters_capacity;
     char *marked; /* the piece with a leading space or U+2581, if the step adds one */
@@ -118,13 +108,11 @@ typedef struct apr_token_work {
     apr_merge_candidate *heap;
     size_t n_heap, heap_capacity;
     apr_split_work splits[APR_MAX_SPLITS]; /* one per step */
-    pcre2_match_context *match_context;    /* NULL: not yet created */
-    pcre2_jit_stack *jit_stack;
+    apr_matcher matcher;
     bool at_start; /* the text being split is at the start of the whole text */
     apr_best_path *paths;
     size_t paths_capacity;
-    double split_until; /* deadline of splitting, in seconds of the monotonic clock */
-    char *escaped;      /* text in the form of the vocabulary: spaces as U+2581, or a word in the byte alphabet */
+    char *escaped; /* text in the form of the vocabulary: spaces as U+2581, or a word in the byte alphabet */
     size_t escaped_capacity;
 } apr_token_work;
 
@@ -139,42 +127,89 @@ struct apr_tokenizer {
     apr_normalizer normalizers[APR_MAX_NORMALS];
     size_t n_normalizers;
     apr_splitter splitters[APR_MAX_SPLITS];
-    size_t n_splitters;        /* 0: text is not split */
-    int32_t byte_ids[256];     /* the token of each byte, -1: none */
-    uint16_t code_points[256]; /* BPE: byte -> letter of GPT-2's byte alphabet */
-    int16_t letters[512];      /* BPE: letter -> byte; -1: not in the alphabet */
+    size_t n_splitters;    /* 0: text is not split */
+    int32_t byte_ids[256]; /* the token of each byte, -1: none */
 };
 
 /* Encodes a word without added tokens: appends its ids to work->ids. */
 typedef apr_status apr_encode_step(const apr_tokenizer *tokenizer, apr_token_work *work, const char *text, size_t n_bytes);
 
-/* tokenizer_table.c */
+/* --- tokenizer_text.c --- */
+
+static const char apr_space_mark[] = "\xe2\x96\x81"; /* U+2581, SentencePiece's space */
+enum { APR_MARK_BYTES = 3 };
+
+/* The bytes of the character at p, which is UTF-8. */
+static inline size_t apr_char_bytes(const char *p)
+{
+    const uint8_t lead = (uint8_t)*p;
+    return lead < 0x80 ? 1 : lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : 4;
+}
+int32_t apr_char_at(const char *text, size_t n_bytes, size_t at, size_t *used); /* -1: not UTF-8 */
+int32_t apr_char_before(const char *text, size_t at, size_t *used);
+bool apr_is_white_space(int32_t c); /* Unicode's White_Space */
+
+/* GPT-2's byte alphabet: bytes that are printable in Latin-1 map to themselves, the other 68 to the code points from 256 on, in order. */
+static inline bool apr_byte_prints(unsigned byte) { return (byte >= '!' && byte <= '~') || (byte >= 0xa1 && byte <= 0xac) || byte >= 0xae; }
+static inline unsigned apr_letter_of(uint8_t byte)
+{
+    return apr_byte_prints(byte) ? byte : byte <= ' ' ? 256u + byte : byte < 0xad ? 256u + 33 + (byte - 0x7fu) : 256u + 67;
+}
+/* -1: the letter is not in the alphabet. */
+static inline int apr_byte_of_letter(int32_t letter)
+{
+    if (letter < 256) return apr_byte_prints((unsigned)letter) ? letter : -1;
+    return letter < 256 + 33 ? letter - 256 : letter < 256 + 67 ? letter - (256 + 33) + 0x7f : letter == 256 + 67 ? 0xad : -1;
+}
+/* Writes bytes as letters of the alphabet; dst holds 2 * n_bytes. Returns the number of bytes written. */
+size_t apr_write_letters(const char *text, size_t n_bytes, char *dst);
+
+/* --- tokenizer_table.c --- */
+
+bool apr_token_is_added(const apr_vocab *vocab, size_t id);
+bool apr_token_is_control(const apr_vocab *vocab, size_t id);
 apr_status apr_token_table_open(apr_token_table *table, const apr_vocab *vocab, apr_arena *arena, apr_error *err);
 int32_t apr_token_table_find(const apr_token_table *table, const apr_vocab *vocab, const char *text, size_t n_bytes); /* -1: none */
 /* APR_E_DAMAGED: a merge names a token that does not exist. */
 apr_status apr_merge_table_open(apr_merge_table *table, const apr_vocab *vocab, const apr_token_table *tokens, apr_arena *arena,
                                 apr_error *err);
 const apr_merge_slot *apr_merge_table_find(const apr_merge_table *table, int32_t left, int32_t right); /* NULL: none */
+/* Sorts set->tokens by their bytes and id, and fills `first`. */
+void apr_set_index(apr_added_set *set);
+/* Narrows [*low, *high) to the tokens whose byte `depth` is `byte`. All tokens of the range must be longer than `depth` and have the same
+ * first `depth` bytes. */
+void apr_set_narrow(const apr_added_set *set, size_t depth, uint8_t byte, size_t *low, size_t *high);
 
-/* tokenizer_spm.c: true if spaces are replaced by the normalizers Prepend and Replace of tokenizer.json: then added tokens are matched in
- * their output. False for Metaspace, a pre-tokenizer, which runs after that matching. */
+/* --- tokenizer_work.c --- */
+
+/* Grows an array to at least `n` elements. NULL: out of memory, and the array is unchanged. */
+void *apr_grow(void *array, size_t *capacity, size_t n, size_t elem_bytes);
+apr_status apr_grow_escaped(apr_token_work *work, size_t n_bytes);
+apr_status apr_push_id(apr_token_work *work, int32_t id);
+/* Byte fallback: appends the byte tokens of a text. *has_bytes is false, and nothing is appended, if a byte has no token. */
+apr_status apr_push_bytes(const apr_tokenizer *tokenizer, apr_token_work *work, const char *text, size_t n_bytes, bool *has_bytes);
+void apr_find_byte_ids(apr_tokenizer *tokenizer);
+/* Appends a symbol to the word; work->n_symbols = 0 starts a new word. */
+apr_status apr_push_symbol(apr_token_work *work, int32_t id, size_t start, size_t n_bytes);
+/* Merges work->symbols until nothing can be merged; symbol 0 is the head of the resulting list. */
+apr_status apr_merge_symbols(const apr_tokenizer *tokenizer, apr_token_work *work, const char *text);
+
+/* --- tokenizer_normalize.c --- */
+
+apr_status apr_normal_open(apr_tokenizer *tokenizer, apr_error *err);
+/* The text (UTF-8) after all steps, malloc'ed. *keeps_start: its first character comes from the text's first character. */
+apr_status apr_normalize(const apr_tokenizer *tokenizer, apr_str text, char **normalized, size_t *n_bytes, bool *keeps_start,
+                         apr_error *err);
+/* True if spaces are replaced by the normalizers Prepend and Replace of tokenizer.json: then added tokens are matched in their output.
+ * False for Metaspace, a pre-tokenizer, which runs after that matching. */
 bool apr_spm_normalizes(const apr_vocab *vocab);
 /* Writes the text with spaces as the vocabulary has them (U+2581), after a leading space if has_prefix. `to` holds
  * apr_spm_normalized_bytes. Returns the length. */
 size_t apr_spm_normalize(const apr_vocab *vocab, const char *text, size_t n_bytes, bool has_prefix, char *to);
 size_t apr_spm_normalized_bytes(const apr_vocab *vocab, const char *text, size_t n_bytes, bool has_prefix);
 
-/* tokenizer_added.c */
-/* Sorts set->tokens by their bytes and id, and fills `first`. */
-void apr_set_index(apr_added_set *set);
-/* Narrows [*low, *high) to the tokens whose byte `depth` is `byte`. All tokens of the range must be longer than `depth` and have the same
- * first `depth` bytes. */
-void apr_set_narrow(const apr_added_set *set, size_t depth, uint8_t byte, size_t *low, size_t *high);
-int32_t apr_char_at(const char *text, size_t n_bytes, size_t at, size_t *used); /* -1: not UTF-8 */
-int32_t apr_char_before(const char *text, size_t at, size_t *used);
-bool apr_is_white_space(int32_t c); /* Unicode's White_Space */
-bool apr_token_is_added(const apr_vocab *vocab, size_t id);
-bool apr_token_is_control(const apr_vocab *vocab, size_t id);
+/* --- tokenizer_added.c --- */
+
 apr_status apr_added_open(apr_tokenizer *tokenizer, apr_error *err);
 typedef struct apr_added_match {
     size_t start, end;            /* bytes of the token, including white space that it strips (lstrip, rstrip) */
@@ -183,64 +218,22 @@ typedef struct apr_added_match {
 /* The first match at or after `from`; start is never before `from`. */
 apr_added_match apr_added_next(const apr_added_set *set, const char *text, size_t n_bytes, size_t from, bool parse_special);
 
-/* tokenizer_unicode.c: character classes as in Hugging Face's tokenizers */
-bool apr_char_is_mark(int32_t c);
-bool apr_char_is_nonspacing(int32_t c);
-bool apr_char_is_other(int32_t c);    /* control, format and private characters */
-bool apr_char_never_decomposes(int32_t c); /* no normal form decomposes it */
-int32_t apr_char_lower(int32_t c);
+/* --- tokenizer_split.c --- */
 
-/* tokenizer_normalize.c */
-apr_status apr_normal_open(apr_tokenizer *tokenizer, apr_error *err);
-void apr_normal_close(apr_tokenizer *tokenizer);
-/* The text (UTF-8) after all steps, malloc'ed. *keeps_start: its first character comes from the text's first character. */
-apr_status apr_normalize(const apr_tokenizer *tokenizer, apr_str text, char **normalized, size_t *n_bytes, bool *keeps_start,
-                         apr_error *err);
-
-/* tokenizer_split.c */
-/* Compiles an expression of Oniguruma's syntax. */
-apr_status apr_pattern_code(const char *pattern, pcre2_code **code, apr_error *err);
-/* The matches of an expression in a text, malloc'ed; with the limits of splitting. */
-apr_status apr_find_matches(pcre2_code *code, const char *text, size_t n_bytes, apr_span **spans, size_t *n_spans, apr_error *err);
 apr_status apr_split_open(apr_tokenizer *tokenizer, apr_error *err);
-void apr_split_close(apr_tokenizer *tokenizer);
 /* Splits the text into words and calls `step` for each. */
 apr_status apr_split_text(const apr_tokenizer *tokenizer, apr_token_work *work, const char *text, size_t n_bytes, apr_encode_step *step);
 void apr_split_close_work(apr_token_work *work);
 
-/* tokenizer_merge.c */
-apr_status apr_push_id(apr_token_work *work, int32_t id);
-/* Appends a symbol to the word; work->n_symbols = 0 starts a new word. */
-apr_status apr_push_symbol(apr_token_work *work, int32_t id, size_t start, size_t n_bytes);
-/* Merges work->symbols until nothing can be merged; symbol 0 is the head of the resulting list. */
-apr_status apr_merge_symbols(const apr_tokenizer *tokenizer, apr_token_work *work, const char *text);
-/* Grows an array to at least `n` elements. NULL: out of memory, and the array is unchanged. */
-void *apr_grow(void *array, size_t *capacity, size_t n, size_t elem_bytes);
-apr_status apr_grow_escaped(apr_token_work *work, size_t n_bytes);
+/* --- the algorithm of each kind of vocabulary --- */
 
-/* Fills letters[] and code_points[] of GPT-2's byte alphabet. */
-void apr_bpe_make_alphabet(apr_tokenizer *tokenizer);
-/* Writes bytes as letters of the alphabet; dst holds 2 * n_bytes. Returns the number of bytes written. */
-size_t apr_bpe_write_letters(const apr_tokenizer *tokenizer, const char *text, size_t n_bytes, char *dst);
-
-/* Per kind of vocabulary: open makes its tables; encode appends the ids of a text between added tokens (at_start: add the leading space);
- * bytes gives the bytes of an ordinary token (returns their number, writes at most `capacity`). */
-apr_status apr_bpe_open(apr_tokenizer *tokenizer, apr_error *err);
-apr_status apr_bpe_encode(const apr_tokenizer *tokenizer, apr_token_work *work, const char *text, size_t n_bytes, bool at_start);
-size_t apr_bpe_bytes(const apr_tokenizer *tokenizer, int32_t id, char *dst, size_t capacity);
-apr_status apr_spm_open(apr_tokenizer *tokenizer, apr_error *err);
-apr_status apr_spm_encode(const apr_tokenizer *tokenizer, apr_token_work *work, const char *text, size_t n_bytes, bool at_start);
-size_t apr_spm_bytes(const apr_tokenizer *tokenizer, int32_t id, char *dst, size_t capacity);
-apr_status apr_wpm_open(apr_tokenizer *tokenizer, apr_error *err);
-apr_status apr_wpm_encode(const apr_tokenizer *tokenizer, apr_token_work *work, const char *text, size_t n_bytes, bool at_start);
-size_t apr_wpm_bytes(const apr_tokenizer *tokenizer, int32_t id, char *dst, size_t capacity);
-apr_status apr_ugm_open(apr_tokenizer *tokenizer, apr_error *err);
-apr_status apr_ugm_encode(const apr_tokenizer *tokenizer, apr_token_work *work, const char *text, size_t n_bytes, bool at_start);
-size_t apr_ugm_bytes(const apr_tokenizer *tokenizer, int32_t id, char *dst, size_t capacity);
-/* Byte fallback: appends the byte tokens of a text. *has_bytes is false, and nothing is appended, if a byte has no token. */
-apr_status apr_push_bytes(const apr_tokenizer *tokenizer, apr_token_work *work, const char *text, size_t n_bytes, bool *has_bytes);
-void apr_find_byte_ids(apr_tokenizer *tokenizer);
-/* Maps a score to a sort key: a higher score has a smaller key (NaN included). */
-uint32_t apr_score_key(float score);
+typedef struct apr_algorithm {
+    apr_status (*open)(apr_tokenizer *tokenizer, apr_error *err); /* makes its tables */
+    /* Appends the ids of a text between added tokens; at_start: adds the leading space. */
+    apr_status (*encode)(const apr_tokenizer *tokenizer, apr_token_work *work, const char *text, size_t n_bytes, bool at_start);
+    /* The bytes of an ordinary token: returns their number, writes at most `capacity`. */
+    size_t (*bytes)(const apr_tokenizer *tokenizer, int32_t id, char *dst, size_t capacity);
+} apr_algorithm;
+extern const apr_algorithm apr_algorithm_bpe, apr_algorithm_spm, apr_algorithm_wpm, apr_algorithm_ugm;
 
 #endif

@@ -1,12 +1,97 @@
-/* tokenizer_normalize.c - normalizers: steps that change a text before it is split, as in Hugging Face's tokenizers.
+/* tokenizer_normalize.c - normalizers: steps that change a text before it is split, as in Hugging Face's tokenizers; and the spaces of
+ * SentencePiece.
  *
  * Each step also tracks n_first, the bytes at the start that come from the first character of the whole text. It decides whether a
  * leading space is added later. */
 #include "runtime/tokenizer/tokenizer_internal.h"
-#include "runtime/tokenizer/tokenizer_regex.h"
 
 #include <stdlib.h>
 #include <utf8proc.h>
+
+/* --- character classes: differences between utf8proc 2.8's Unicode tables and those of Hugging Face's tokenizers 0.23 ---
+ *
+ * Those have Unicode 8 for categories, 12 for normal forms, 17 for case. The tables were found by comparing every code point. A range may
+ * also contain code points outside of the class, because the class is tested separately. */
+
+typedef struct range {
+    int32_t first, last;
+} range;
+
+static bool is_in(const range *ranges, size_t n, int32_t c)
+{
+    size_t low = 0, high = n;
+    while (low < high) {
+        const size_t middle = (low + high) / 2;
+        if (ranges[middle].last < c) low = middle + 1;
+        else high = middle;
+    }
+    return low < n && ranges[low].first <= c;
+}
+#define IS_IN(ranges, c) is_in(ranges, sizeof(ranges) / sizeof *(ranges), c)
+
+/* Newer marks, which StripAccents keeps. */
+static const range new_marks[] = {{0x7fd, 0x7fd},     {0x898, 0x8d3},     {0x9fe, 0x9fe},     {0xafa, 0xaff},     {0xb55, 0xb55},
+                                  {0xc04, 0xc3c},     {0xcf3, 0xd00},     {0xd3b, 0xd3c},     {0xd81, 0xd81},     {0xeba, 0xeba},
+                                  {0xece, 0xece},     {0x1715, 0x1715},   {0x180f, 0x180f},   {0x1abf, 0x1ace},   {0x1cf7, 0x1cf7},
+                                  {0x1df6, 0x1dfa},   {0xa82c, 0xa82c},   {0xa8ff, 0xa8ff},   {0x10d24, 0x10f85}, {0x11070, 0x11074},
+                                  {0x110c2, 0x110c2}, {0x11145, 0x11146}, {0x111c9, 0x111c9}, {0x111ce, 0x111cf}, {0x11241, 0x11241},
+                                  {0x1133b, 0x1133b}, {0x1145e, 0x1145e}, {0x1182c, 0x11a99}, {0x11d31, 0x13455}, {0x16f4f, 0x16f4f},
+                                  {0x16f7f, 0x16f87}, {0x16fe4, 0x16ff1}, {0x1cf00, 0x1cf46}, {0x1e08f, 0x1e4ef}};
+
+/* Characters that became Mn later, which BertNormalizer keeps. */
+static const range new_nonspacing[] = {{0x7fd, 0x7fd},     {0x898, 0x8e1},     {0x9fe, 0x9fe},     {0xafa, 0xaff},     {0xb55, 0xb55},
+                                       {0xc04, 0xc3c},     {0xd00, 0xd00},     {0xd3b, 0xd3c},     {0xd81, 0xd81},     {0xeba, 0xeba},
+                                       {0xece, 0xece},     {0x180f, 0x1886},   {0x1abf, 0x1ace},   {0x1df6, 0x1dfb},   {0xa82c, 0xa82c},
+                                       {0xa8c5, 0xa8c5},   {0xa8ff, 0xa8ff},   {0xa9bd, 0xa9bd},   {0x10d24, 0x10f85}, {0x11070, 0x11074},
+                                       {0x110c2, 0x110c2}, {0x111c9, 0x111c9}, {0x111cf, 0x111cf}, {0x1123e, 0x11241}, {0x1133b, 0x1133b},
+                                       {0x11438, 0x1145e}, {0x1182f, 0x13455}, {0x16f4f, 0x16f4f}, {0x16fe4, 0x16fe4}, {0x1cf00, 0x1cf46},
+                                       {0x1e000, 0x1e4ef}, {0x1e944, 0x1e94a}};
+
+/* Newer format characters, which BertNormalizer keeps. */
+static const range new_formats[] = {{0x890, 0x8e2}, {0x110cd, 0x1343f}};
+
+/* Characters that got a decomposition later. */
+static const range new_forms[] = {{0x32ff, 0x32ff},   {0xa7f2, 0xa7f4},   {0xab69, 0xab69},   {0x10781, 0x107ba},
+                                  {0x11938, 0x11938}, {0x1e030, 0x1e06d}, {0x1f16c, 0x1f16c}, {0x1fbf0, 0x1fbf9}};
+
+static bool is_mark(int32_t c)
+{
+    const utf8proc_category_t category = utf8proc_category(c);
+    const bool is_mark = category == UTF8PROC_CATEGORY_MN || category == UTF8PROC_CATEGORY_MC || category == UTF8PROC_CATEGORY_ME;
+    return (is_mark && !IS_IN(new_marks, c)) || c == 0x1cf2 || c == 0x1cf3; /* these two were marks */
+}
+
+static bool is_nonspacing(int32_t c)
+{
+    return (utf8proc_category(c) == UTF8PROC_CATEGORY_MN && !IS_IN(new_nonspacing, c)) || c == 0x1734; /* U+1734 was Mn in Unicode 8 */
+}
+
+static bool is_other(int32_t c)
+{
+    const utf8proc_category_t category = utf8proc_category(c);
+    const bool is_other = category == UTF8PROC_CATEGORY_CC || category == UTF8PROC_CATEGORY_CF || category == UTF8PROC_CATEGORY_CO;
+    return is_other && !IS_IN(new_formats, c);
+}
+
+static bool stays_whole(int32_t c) { return IS_IN(new_forms, c); }
+
+/* The lower case of a single character. Do not call it for U+0130, which becomes two. */
+static int32_t lower_char(int32_t c)
+{
+    static const struct {
+        int32_t first, last, by;
+    } newer[] = {{0x1c89, 0x1c89, 1},      {0xa7cb, 0xa7cb, 0x264 - 0xa7cb},
+                 {0xa7cc, 0xa7cc, 1},      {0xa7ce, 0xa7ce, 1},
+                 {0xa7d2, 0xa7d2, 1},      {0xa7d4, 0xa7d4, 1},
+                 {0xa7da, 0xa7da, 1},      {0xa7dc, 0xa7dc, 0x19b - 0xa7dc},
+                 {0x10d50, 0x10d65, 0x20}, {0x16ea0, 0x16eb8, 0x1b}};
+
+    for (size_t i = 0; i < sizeof newer / sizeof *newer; i++)
+        if (c >= newer[i].first && c <= newer[i].last) return c + newer[i].by;
+    return utf8proc_tolower(c);
+}
+
+/* --- texts of the steps --- */
 
 /* A growable text. */
 typedef struct buffer {
@@ -55,14 +140,14 @@ static apr_status compose_part(apr_str in, int options, buffer *out, apr_error *
     return has_memory ? APR_OK : no_memory(err);
 }
 
-/* A character of apr_char_never_decomposes is a starter that composes with nothing, so the text before and after it is composed separately. */
+/* A character of stays_whole is a starter that composes with nothing, so the text before and after it is composed separately. */
 static apr_status compose_text(apr_str in, int options, buffer *out, apr_error *err)
 {
     size_t done = 0, used;
 
     for (size_t at = 0; at < in.n_bytes; at += used) {
         const int32_t c = apr_char_at(in.text, in.n_bytes, at, &used);
-        if (used < 3 || !apr_char_never_decomposes(c)) continue;
+        if (used < 3 || !stays_whole(c)) continue;
         APR_TRY(compose_part((apr_str){in.text + done, at - done}, options, out, err));
         if (!put(out, in.text + at, used)) return no_memory(err);
         done = at + used;
@@ -120,11 +205,11 @@ static apr_status each_char(input in, buffer *out, bool (*take)(buffer *out, int
 static bool take_lower(buffer *out, int32_t c)
 {
     if (c == 0x130) return put(out, "i\xcc\x87", 3);
-    return put_char(out, apr_char_lower(c));
+    return put_char(out, lower_char(c));
 }
 
-static bool take_unaccented(buffer *out, int32_t c) { return apr_char_is_mark(c) || put_char(out, c); }
-static bool take_spacing(buffer *out, int32_t c) { return apr_char_is_nonspacing(c) || put_char(out, c); }
+static bool take_unaccented(buffer *out, int32_t c) { return is_mark(c) || put_char(out, c); }
+static bool take_spacing(buffer *out, int32_t c) { return is_nonspacing(c) || put_char(out, c); }
 
 static bool take_nmt(buffer *out, int32_t c)
 {
@@ -138,7 +223,7 @@ static bool take_clean(buffer *out, int32_t c)
 {
     const bool is_break = c == '\t' || c == '\n' || c == '\r';
 
-    if (c == 0 || c == 0xfffd || (!is_break && apr_char_is_other(c))) return true;
+    if (c == 0 || c == 0xfffd || (!is_break && is_other(c))) return true;
     return put_char(out, is_break || apr_is_white_space(c) ? ' ' : c);
 }
 
@@ -253,18 +338,24 @@ static apr_status replace_matches(const apr_normalizer *s, input in, buffer *out
 {
     const apr_str to = s->step->to;
     const char *const text = in.text.text;
-    size_t done = 0, n_spans;
-    apr_span *spans;
-
-    APR_TRY(apr_find_matches(s->code, text, in.text.n_bytes, &spans, &n_spans, err));
+    apr_matcher matcher = {0};
+    apr_matches found = {0};
     bool has_memory = true;
-    out->n_first = n_spans > 0 && spans[0].start == 0 && spans[0].end > 0 ? first_of_replaced(in, spans[0].end, to) : in.n_first;
-    for (size_t i = 0; i < n_spans && has_memory; i++) {
-        has_memory = put(out, text + done, spans[i].start - done) && put(out, to.text, to.n_bytes);
-        done = spans[i].end;
+
+    apr_status status = apr_matcher_open(&matcher, in.text.n_bytes, err);
+    if (status == APR_OK) status = apr_matches_find(&found, &matcher, s->code, text, in.text.n_bytes, in.text.n_bytes, err);
+    if (status == APR_OK) {
+        const bool at_start = found.n_spans > 0 && found.spans[0].is_match && found.spans[0].end > 0;
+        out->n_first = at_start ? first_of_replaced(in, found.spans[0].end, to) : in.n_first;
     }
-    free(spans);
-    return has_memory && put(out, text + done, in.text.n_bytes - done) ? APR_OK : no_memory(err);
+    for (size_t i = 0; status == APR_OK && i < found.n_spans && has_memory; i++) {
+        const apr_span span = found.spans[i];
+        has_memory = span.is_match ? put(out, to.text, to.n_bytes) : put(out, text + span.start, span.end - span.start);
+    }
+    if (status == APR_OK && !has_memory) status = no_memory(err);
+    apr_matches_close(&found);
+    apr_matcher_close(&matcher);
+    return status;
 }
 
 /* --- SentencePiece's precompiled charsmap: a double-array trie of 32-bit units over bytes, then the replacement texts ---
@@ -378,15 +469,10 @@ apr_status apr_normal_open(apr_tokenizer *tokenizer, apr_error *err)
     for (size_t i = 0; i < vocab->n_normals; i++) {
         apr_normalizer *const n = &tokenizer->normalizers[tokenizer->n_normalizers];
         *n = (apr_normalizer){.step = &vocab->normals[i]};
-        if (n->step->kind == APR_NORMAL_PATTERN) APR_TRY(apr_pattern_code(n->step->from.text, &n->code, err));
+        if (n->step->kind == APR_NORMAL_PATTERN) APR_TRY(apr_regex_compile(n->step->from.text, &n->code, err));
         tokenizer->n_normalizers++;
     }
     return APR_OK;
-}
-
-void apr_normal_close(apr_tokenizer *tokenizer)
-{
-    for (size_t i = 0; i < tokenizer->n_normalizers; i++) pcre2_code_free(tokenizer->normalizers[i].code);
 }
 
 apr_status apr_normalize(const apr_tokenizer *tokenizer, apr_str text, char **normalized, size_t *n_bytes, bool *keeps_start,
@@ -416,4 +502,37 @@ apr_status apr_normalize(const apr_tokenizer *tokenizer, apr_str text, char **no
     *n_bytes = now.n;
     *keeps_start = now.n_first > 0;
     return APR_OK;
+}
+
+/* --- SentencePiece's spaces --- */
+
+bool apr_spm_normalizes(const apr_vocab *vocab)
+{
+    const bool is_metaspace = vocab->add_space_prefix && (!vocab->space_after_added || vocab->prefix_unless_space);
+    return vocab->kind == APR_VOCAB_SPM && !is_metaspace && (vocab->add_space_prefix || vocab->escape_spaces);
+}
+
+size_t apr_spm_normalized_bytes(const apr_vocab *vocab, const char *text, size_t n_bytes, bool has_prefix)
+{
+    size_t n_spaces = has_prefix;
+    for (size_t i = 0; i < n_bytes; i++) n_spaces += text[i] == ' ';
+    return n_bytes + has_prefix + (vocab->escape_spaces ? n_spaces * (APR_MARK_BYTES - 1) : 0);
+}
+
+size_t apr_spm_normalize(const apr_vocab *vocab, const char *text, size_t n_bytes, bool has_prefix, char *to)
+{
+    const char *const space = vocab->escape_spaces ? apr_space_mark : " ";
+    const size_t space_bytes = vocab->escape_spaces ? APR_MARK_BYTES : 1;
+    size_t n = 0;
+
+    if (has_prefix) {
+        memcpy(to, space, space_bytes);
+        n = space_bytes;
+    }
+    for (size_t i = 0; i < n_bytes; i++) {
+        const bool is_space = text[i] == ' ';
+        memcpy(to + n, is_space ? space : text + i, is_space ? space_bytes : 1);
+        n += is_space ? space_bytes : 1;
+    }
+    return n;
 }

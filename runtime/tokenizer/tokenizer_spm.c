@@ -1,31 +1,7 @@
 /* tokenizer_spm.c - SentencePiece BPE: spaces are U+2581, merges are chosen by score (or rank), with byte fallback. */
 #include "runtime/tokenizer/tokenizer_internal.h"
 
-#include <stdio.h>
-
-static const char space_mark[] = "\xe2\x96\x81"; /* U+2581 */
-enum { MARK_BYTES = 3 };
-
-void apr_find_byte_ids(apr_tokenizer *tokenizer)
-{
-    const apr_vocab *const vocab = tokenizer->vocab;
-
-    for (int byte = 0; byte < 256; byte++) {
-        char text[8];
-        snprintf(text, sizeof text, "<0x%02X>", (unsigned)byte);
-        tokenizer->byte_ids[byte] = vocab->byte_fallback ? apr_token_table_find(&tokenizer->tokens, vocab, text, 6) : -1;
-    }
-}
-
-apr_status apr_push_bytes(const apr_tokenizer *tokenizer, apr_token_work *work, const char *text, size_t n_bytes, bool *has_bytes)
-{
-    *has_bytes = true;
-    for (size_t i = 0; i < n_bytes; i++) *has_bytes = *has_bytes && tokenizer->byte_ids[(uint8_t)text[i]] >= 0;
-    for (size_t i = 0; i < n_bytes && *has_bytes; i++) APR_TRY(apr_push_id(work, tokenizer->byte_ids[(uint8_t)text[i]]));
-    return APR_OK;
-}
-
-apr_status apr_spm_open(apr_tokenizer *tokenizer, apr_error *err)
+static apr_status open_vocabulary(apr_tokenizer *tokenizer, apr_error *err)
 {
     const apr_vocab *const vocab = tokenizer->vocab;
 
@@ -33,21 +9,6 @@ apr_status apr_spm_open(apr_tokenizer *tokenizer, apr_error *err)
     if (vocab->scores == NULL && vocab->n_merges == 0)
         return apr_fail(err, APR_E_UNSUPPORTED, "the SentencePiece vocabulary has neither scores nor merges");
     return apr_merge_table_open(&tokenizer->merges, vocab, &tokenizer->tokens, &tokenizer->arena, err);
-}
-
-/* IEEE floats sort like integers once negative ones are inverted; here inverted again, so that high scores have small keys. */
-uint32_t apr_score_key(float score)
-{
-    uint32_t bits;
-    memcpy(&bits, &score, sizeof bits);
-    if (bits == 0x80000000u) bits = 0; /* -0 is 0 */
-    return bits >> 31 ? bits : ~(bits | 0x80000000u);
-}
-
-static size_t char_bytes(const char *text)
-{
-    const uint8_t lead = (uint8_t)*text;
-    return lead < 0x80 ? 1 : lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : 4;
 }
 
 /* Encodes text without a token: as byte tokens, or as one unknown token per run of such text. */
@@ -69,8 +30,8 @@ static apr_status encode_word(const apr_tokenizer *tokenizer, apr_token_work *wo
     const apr_vocab *const vocab = tokenizer->vocab;
 
     work->n_symbols = 0;
-    for (size_t i = 0; i < n_bytes; i += char_bytes(text + i)) {
-        const size_t n = char_bytes(text + i);
+    for (size_t i = 0; i < n_bytes; i += apr_char_bytes(text + i)) {
+        const size_t n = apr_char_bytes(text + i);
         const int32_t id = apr_token_table_find(&tokenizer->tokens, vocab, text + i, n);
         APR_TRY(apr_push_symbol(work, id >= 0 && !apr_token_is_control(vocab, (size_t)id) ? id : -1, i, n));
     }
@@ -84,41 +45,11 @@ static apr_status encode_word(const apr_tokenizer *tokenizer, apr_token_work *wo
     return APR_OK;
 }
 
-bool apr_spm_normalizes(const apr_vocab *vocab)
-{
-    const bool is_metaspace = vocab->add_space_prefix && (!vocab->space_after_added || vocab->prefix_unless_space);
-    return vocab->kind == APR_VOCAB_SPM && !is_metaspace && (vocab->add_space_prefix || vocab->escape_spaces);
-}
-
-size_t apr_spm_normalized_bytes(const apr_vocab *vocab, const char *text, size_t n_bytes, bool has_prefix)
-{
-    size_t n_spaces = has_prefix;
-    for (size_t i = 0; i < n_bytes; i++) n_spaces += text[i] == ' ';
-    return n_bytes + has_prefix + (vocab->escape_spaces ? n_spaces * (MARK_BYTES - 1) : 0);
-}
-
-size_t apr_spm_normalize(const apr_vocab *vocab, const char *text, size_t n_bytes, bool has_prefix, char *to)
-{
-    const char *const space = vocab->escape_spaces ? space_mark : " ";
-    const size_t space_bytes = vocab->escape_spaces ? MARK_BYTES : 1;
-    size_t n = 0;
-
-    if (has_prefix) {
-        memcpy(to, space, space_bytes);
-        n = space_bytes;
-    }
-    for (size_t i = 0; i < n_bytes; i++) {
-        const bool is_space = text[i] == ' ';
-        memcpy(to + n, is_space ? space : text + i, is_space ? space_bytes : 1);
-        n += is_space ? space_bytes : 1;
-    }
-    return n;
-}
-
-apr_status apr_spm_encode(const apr_tokenizer *tokenizer, apr_token_work *work, const char *text, size_t n_bytes, bool at_start)
+static apr_status encode(const apr_tokenizer *tokenizer, apr_token_work *work, const char *text, size_t n_bytes, bool at_start)
 {
     const apr_vocab *const vocab = tokenizer->vocab;
-    const bool begins_with_space = n_bytes > 0 && (text[0] == ' ' || (n_bytes >= MARK_BYTES && memcmp(text, space_mark, MARK_BYTES) == 0));
+    const bool begins_with_space =
+        n_bytes > 0 && (text[0] == ' ' || (n_bytes >= APR_MARK_BYTES && memcmp(text, apr_space_mark, APR_MARK_BYTES) == 0));
     const bool has_prefix = vocab->add_space_prefix && at_start && !(vocab->prefix_unless_space && begins_with_space);
 
     APR_TRY(apr_grow_escaped(work, apr_spm_normalized_bytes(vocab, text, n_bytes, has_prefix)));
@@ -135,7 +66,7 @@ static int parse_byte_token(apr_str token)
     return high != NULL && low != NULL ? (int)(high - digits) * 16 + (int)(low - digits) : -1;
 }
 
-size_t apr_spm_bytes(const apr_tokenizer *tokenizer, int32_t id, char *dst, size_t capacity)
+static size_t token_bytes(const apr_tokenizer *tokenizer, int32_t id, char *dst, size_t capacity)
 {
     const apr_vocab *const vocab = tokenizer->vocab;
     const apr_str token = vocab->tokens[id];
@@ -148,9 +79,11 @@ size_t apr_spm_bytes(const apr_tokenizer *tokenizer, int32_t id, char *dst, size
     }
     for (size_t at = 0; at < token.n_bytes; n++) {
         const bool is_mark =
-            vocab->escape_spaces && token.n_bytes - at >= MARK_BYTES && memcmp(token.text + at, space_mark, MARK_BYTES) == 0;
+            vocab->escape_spaces && token.n_bytes - at >= APR_MARK_BYTES && memcmp(token.text + at, apr_space_mark, APR_MARK_BYTES) == 0;
         if (n < capacity) dst[n] = is_mark ? ' ' : token.text[at];
-        at += is_mark ? MARK_BYTES : 1;
+        at += is_mark ? APR_MARK_BYTES : 1;
     }
     return n;
 }
+
+const apr_algorithm apr_algorithm_spm = {open_vocabulary, encode, token_bytes};

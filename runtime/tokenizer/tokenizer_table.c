@@ -1,7 +1,24 @@
-/* tokenizer_table.c - the tokenizer's two hash tables: text -> id, and (id, id) -> merge. */
+/* tokenizer_table.c - finds tokens and merges: hash tables text -> id and (id, id) -> merge, and sets of tokens sorted by their bytes. */
 #include "runtime/tokenizer/tokenizer_internal.h"
 
+#include <stdlib.h>
 #include <time.h>
+
+static unsigned type_of(const apr_vocab *vocab, size_t id) { return vocab->types != NULL ? vocab->types[id] : APR_TOKEN_NORMAL; }
+
+bool apr_token_is_control(const apr_vocab *vocab, size_t id)
+{
+    const unsigned type = type_of(vocab, id);
+    return type == APR_TOKEN_CONTROL || type == APR_TOKEN_UNKNOWN;
+}
+
+bool apr_token_is_added(const apr_vocab *vocab, size_t id)
+{
+    if (vocab->added != NULL) return (vocab->added[id] & APR_ADDED) != 0;
+    return apr_token_is_control(vocab, id) || type_of(vocab, id) == APR_TOKEN_USER;
+}
+
+/* --- hash tables --- */
 
 /* 64 x 64 -> 128 bit product, folded with xor, so that every input bit affects every output bit. */
 static uint64_t mix(uint64_t a, uint64_t b)
@@ -128,4 +145,47 @@ apr_status apr_merge_table_open(apr_merge_table *table, const apr_vocab *vocab, 
             (apr_merge_slot){.left = left, .right = right, .rank = (uint32_t)rank, .merged = merged};
     }
     return APR_OK;
+}
+
+/* --- sorted sets --- */
+
+/* By bytes; a prefix is before longer texts; equal texts by id. */
+static int compare_added(const void *pa, const void *pb)
+{
+    const apr_added_token *const a = pa, *const b = pb;
+    const size_t n = a->text.n_bytes < b->text.n_bytes ? a->text.n_bytes : b->text.n_bytes;
+    const int order = memcmp(a->text.text, b->text.text, n);
+
+    if (order != 0) return order;
+    if (a->text.n_bytes != b->text.n_bytes) return a->text.n_bytes < b->text.n_bytes ? -1 : 1;
+    return (a->id > b->id) - (a->id < b->id);
+}
+
+void apr_set_index(apr_added_set *set)
+{
+    size_t i = 0;
+    if (set->n_tokens > 1) qsort(set->tokens, set->n_tokens, sizeof set->tokens[0], compare_added);
+    for (unsigned byte = 0; byte < 256; byte++) {
+        while (i < set->n_tokens && (uint8_t)set->tokens[i].text.text[0] < byte) i++;
+        set->first[byte] = i;
+    }
+    set->first[256] = set->n_tokens;
+}
+
+void apr_set_narrow(const apr_added_set *set, size_t depth, uint8_t byte, size_t *low, size_t *high)
+{
+    const unsigned bounds[2] = {byte, byte + 1u};
+    size_t found[2];
+
+    for (int i = 0; i < 2; i++) {
+        size_t a = *low, b = *high;
+        while (a < b) {
+            const size_t middle = a + (b - a) / 2;
+            if ((uint8_t)set->tokens[middle].text.text[depth] < bounds[i]) a = middle + 1;
+            else b = middle;
+        }
+        found[i] = a;
+    }
+    *low = found[0];
+    *high = found[1];
 }

@@ -5,8 +5,6 @@
 #include <math.h>
 
 static const double unknown_penalty = 10.0;
-static const char space_mark[] = "\xe2\x96\x81"; /* U+2581 */
-enum { MARK_BYTES = 3 };
 
 /* False also for added tokens without a score, which are not in the Unigram model. */
 static bool is_piece(const apr_vocab *vocab, size_t id)
@@ -15,7 +13,7 @@ static bool is_piece(const apr_vocab *vocab, size_t id)
            vocab->types[id] != APR_TOKEN_CONTROL;
 }
 
-apr_status apr_ugm_open(apr_tokenizer *tokenizer, apr_error *err)
+static apr_status open_vocabulary(apr_tokenizer *tokenizer, apr_error *err)
 {
     const apr_vocab *const vocab = tokenizer->vocab;
     apr_added_set *const set = &tokenizer->pieces;
@@ -34,12 +32,6 @@ apr_status apr_ugm_open(apr_tokenizer *tokenizer, apr_error *err)
     return APR_OK;
 }
 
-static size_t char_bytes(const char *text)
-{
-    const uint8_t lead = (uint8_t)*text;
-    return lead < 0x80 ? 1 : lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : 4;
-}
-
 /* Keeps the better of the path so far and the given one. */
 static void update_path(apr_best_path *path, double score, size_t from, int32_t id)
 {
@@ -51,7 +43,7 @@ static bool extend_paths(const apr_tokenizer *tokenizer, apr_best_path *paths, c
 {
     const apr_added_set *const set = &tokenizer->pieces;
     const uint8_t first = (uint8_t)text[from];
-    const size_t n_char = char_bytes(text + from);
+    const size_t n_char = apr_char_bytes(text + from);
     size_t low = set->first[first], high = set->first[first + 1u];
     bool has_char = false;
 
@@ -116,10 +108,10 @@ static apr_status encode_word(const apr_tokenizer *tokenizer, apr_token_work *wo
     if (paths == NULL) return apr_no_memory(work->err, "the tokens of a text");
     work->paths = paths;
     for (size_t i = 0; i <= n_bytes; i++) paths[i] = (apr_best_path){.from = -1};
-    for (size_t at = 0; at < n_bytes; at += char_bytes(text + at)) {
+    for (size_t at = 0; at < n_bytes; at += apr_char_bytes(text + at)) {
         if (extend_paths(tokenizer, paths, text, at, n_bytes)) continue;
         if (unk < 0) return apr_fail(work->err, APR_E_DAMAGED, "the vocabulary has no token for unknown characters");
-        update_path(&paths[at + char_bytes(text + at)], tokenizer->unknown_score + paths[at].score, at, unk);
+        update_path(&paths[at + apr_char_bytes(text + at)], tokenizer->unknown_score + paths[at].score, at, unk);
     }
     reverse_path(paths, n_bytes);
     for (size_t at = 0; at < n_bytes;) {
@@ -135,14 +127,14 @@ static apr_status encode_word(const apr_tokenizer *tokenizer, apr_token_work *wo
     return APR_OK;
 }
 
-apr_status apr_ugm_encode(const apr_tokenizer *tokenizer, apr_token_work *work, const char *text, size_t n_bytes, bool at_start)
+static apr_status encode(const apr_tokenizer *tokenizer, apr_token_work *work, const char *text, size_t n_bytes, bool at_start)
 {
     work->at_start = at_start;
     return apr_split_text(tokenizer, work, text, n_bytes, encode_word);
 }
 
 /* Writes U+2581 as a space, and a byte token as its byte. */
-size_t apr_ugm_bytes(const apr_tokenizer *tokenizer, int32_t id, char *dst, size_t capacity)
+static size_t token_bytes(const apr_tokenizer *tokenizer, int32_t id, char *dst, size_t capacity)
 {
     const apr_str token = tokenizer->vocab->tokens[id];
     size_t n = 0;
@@ -153,9 +145,11 @@ size_t apr_ugm_bytes(const apr_tokenizer *tokenizer, int32_t id, char *dst, size
         return 1;
     }
     for (size_t at = 0; at < token.n_bytes; n++) {
-        const bool is_mark = token.n_bytes - at >= MARK_BYTES && memcmp(token.text + at, space_mark, MARK_BYTES) == 0;
+        const bool is_mark = token.n_bytes - at >= APR_MARK_BYTES && memcmp(token.text + at, apr_space_mark, APR_MARK_BYTES) == 0;
         if (n < capacity) dst[n] = is_mark ? ' ' : token.text[at];
-        at += is_mark ? MARK_BYTES : 1;
+        at += is_mark ? APR_MARK_BYTES : 1;
     }
     return n;
 }
+
+const apr_algorithm apr_algorithm_ugm = {open_vocabulary, encode, token_bytes};

@@ -4,7 +4,7 @@
 
 enum { MOST_WORD_CHARS = 1000 }; /* limits the time per word */
 
-apr_status apr_wpm_open(apr_tokenizer *tokenizer, apr_error *err)
+static apr_status open_vocabulary(apr_tokenizer *tokenizer, apr_error *err)
 {
     const apr_vocab *const vocab = tokenizer->vocab;
 
@@ -61,7 +61,7 @@ static apr_status encode_word(const apr_tokenizer *tokenizer, apr_token_work *wo
     return apr_push_id(work, vocab->unk_id);
 }
 
-apr_status apr_wpm_encode(const apr_tokenizer *tokenizer, apr_token_work *work, const char *text, size_t n_bytes, bool at_start)
+static apr_status encode(const apr_tokenizer *tokenizer, apr_token_work *work, const char *text, size_t n_bytes, bool at_start)
 {
     work->at_start = at_start;
     return apr_split_text(tokenizer, work, text, n_bytes, encode_word);
@@ -82,7 +82,7 @@ static bool joins_left(const char *text, size_t n_bytes)
 }
 
 /* A token inside a word is written without its prefix, any other token after a space. */
-size_t apr_wpm_bytes(const apr_tokenizer *tokenizer, int32_t id, char *dst, size_t capacity)
+static size_t token_bytes(const apr_tokenizer *tokenizer, int32_t id, char *dst, size_t capacity)
 {
     const apr_str token = tokenizer->vocab->tokens[id];
     const size_t n_prefix = strlen(tokenizer->vocab->word_prefix);
@@ -94,3 +94,5 @@ size_t apr_wpm_bytes(const apr_tokenizer *tokenizer, int32_t id, char *dst, size
         if (n_space + i < capacity) dst[n_space + i] = token.text[skipped + i];
     return n_space + token.n_bytes - skipped;
 }
+
+const apr_algorithm apr_algorithm_wpm = {open_vocabulary, encode, token_bytes};

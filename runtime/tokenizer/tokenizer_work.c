@@ -1,9 +1,11 @@
-/* tokenizer_merge.c - merges neighbouring symbols, the best pair first, with a heap of candidates.
+/* tokenizer_work.c - the memory of one call to encode, tokens of single bytes, and the merging of symbols.
  *
- * When one of its symbols is merged with another, a candidate stays in the heap and is skipped as stale when it is popped. The time is
- * O(n log n) in the symbols of a word, so one very long word is not a problem. */
+ * Symbols are merged the best pair first, with a heap of candidates. When one of its symbols is merged with another, a candidate stays in
+ * the heap and is skipped as stale when it is popped. The time is O(n log n) in the symbols of a word, so one very long word is not a
+ * problem. */
 #include "runtime/tokenizer/tokenizer_internal.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 void *apr_grow(void *array, size_t *capacity, size_t n, size_t elem_bytes)
@@ -35,6 +37,29 @@ apr_status apr_push_id(apr_token_work *work, int32_t id)
     return APR_OK;
 }
 
+/* --- tokens of bytes --- */
+
+void apr_find_byte_ids(apr_tokenizer *tokenizer)
+{
+    const apr_vocab *const vocab = tokenizer->vocab;
+
+    for (int byte = 0; byte < 256; byte++) {
+        char text[8];
+        snprintf(text, sizeof text, "<0x%02X>", (unsigned)byte);
+        tokenizer->byte_ids[byte] = vocab->byte_fallback ? apr_token_table_find(&tokenizer->tokens, vocab, text, 6) : -1;
+    }
+}
+
+apr_status apr_push_bytes(const apr_tokenizer *tokenizer, apr_token_work *work, const char *text, size_t n_bytes, bool *has_bytes)
+{
+    *has_bytes = true;
+    for (size_t i = 0; i < n_bytes; i++) *has_bytes = *has_bytes && tokenizer->byte_ids[(uint8_t)text[i]] >= 0;
+    for (size_t i = 0; i < n_bytes && *has_bytes; i++) APR_TRY(apr_push_id(work, tokenizer->byte_ids[(uint8_t)text[i]]));
+    return APR_OK;
+}
+
+/* --- merging --- */
+
 apr_status apr_push_symbol(apr_token_work *work, int32_t id, size_t start, size_t n_bytes)
 {
     apr_symbol *const symbols = apr_grow(work->symbols, &work->symbols_capacity, work->n_symbols + 1, sizeof work->symbols[0]);
@@ -44,6 +69,16 @@ apr_status apr_push_symbol(apr_token_work *work, int32_t id, size_t start, size_
     if (i > 0) symbols[i - 1].next = i;
     symbols[i] = (apr_symbol){.prev = i - 1, .next = -1, .id = id, .start = (uint32_t)start, .n_bytes = (uint32_t)n_bytes};
     return APR_OK;
+}
+
+/* Maps a score to a sort key: a higher score has a smaller key (NaN included). IEEE floats sort like integers once negative ones are
+ * inverted; here inverted again, so that high scores have small keys. */
+static uint32_t score_key(float score)
+{
+    uint32_t bits;
+    memcpy(&bits, &score, sizeof bits);
+    if (bits == 0x80000000u) bits = 0; /* -0 is 0 */
+    return bits >> 31 ? bits : ~(bits | 0x80000000u);
 }
 
 static bool goes_before(const apr_merge_candidate *a, const apr_merge_candidate *b)
@@ -91,7 +126,7 @@ static bool find_candidate(const apr_tokenizer *tokenizer, const apr_token_work 
     candidate->merged = apr_token_table_find(&tokenizer->tokens, vocab, text + a->start, candidate->n_bytes);
     if (candidate->merged < 0 || apr_token_is_control(vocab, (size_t)candidate->merged)) return false;
     if (vocab->types != NULL && vocab->types[candidate->merged] == APR_TOKEN_BYTE) return false; /* the text "<0x41>" is not a byte */
-    candidate->key = apr_score_key(vocab->scores[candidate->merged]);
+    candidate->key = score_key(vocab->scores[candidate->merged]);
     return true;
 }
 
