@@ -13,6 +13,8 @@ static apr_status add_splitter(apr_tokenizer *tokenizer, const apr_split *split,
 
     if (split->letters && tokenizer->vocab->kind != APR_VOCAB_BPE)
         return apr_fail(err, APR_E_UNSUPPORTED, "the tokenizer splits bytes, but its vocabulary is not byte-level");
+    if (!split->letters && tokenizer->n_splitters > 0 && splitter[-1].letters) /* a piece may be a part of a character */
+        return apr_fail(err, APR_E_UNSUPPORTED, "the tokenizer splits characters after it has split bytes");
     *splitter = (apr_splitter){
         .behavior = split->behavior, .invert = split->invert, .letters = split->letters, .marks = split->marks, .space = split->space};
     APR_TRY(apr_regex_compile(split->pattern, &splitter->code, err));

@@ -176,6 +176,19 @@ static void what_cannot_be_said_is_refused_by_name(void **state)
     }
 }
 
+/* PCRE2 reads text without checking it again, so no step may see parts of a character. */
+static void characters_are_not_split_after_bytes(void **state)
+{
+    (void)state;
+    const apr_split splits[] = {{.pattern = ".", .letters = true}, {.pattern = "a"}};
+    const apr_vocab vocab = {.kind = APR_VOCAB_BPE, .splits = splits, .n_splits = 2};
+    apr_tokenizer tokenizer = {.vocab = &vocab};
+    apr_error err = {0};
+    assert_int_equal(apr_split_open(&tokenizer, &err), APR_E_UNSUPPORTED);
+    assert_non_null(strstr(err.text, "after it has split bytes"));
+    close_splits(&tokenizer);
+}
+
 static void nesting_is_bounded(void **state)
 {
     (void)state;
@@ -232,13 +245,10 @@ static void steps_are_lines_of_text_and_back(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(pieces_are_those_of_tokenizers),
-        cmocka_unit_test(named_rules_cut_as_their_tokenizers_do),
-        cmocka_unit_test(a_step_behind_the_bytes_sees_letters),
-        cmocka_unit_test(what_cannot_be_said_is_refused_by_name),
-        cmocka_unit_test(nesting_is_bounded),
-        cmocka_unit_test(damaged_expressions_end_well),
-        cmocka_unit_test(steps_are_lines_of_text_and_back),
+        cmocka_unit_test(pieces_are_those_of_tokenizers),       cmocka_unit_test(named_rules_cut_as_their_tokenizers_do),
+        cmocka_unit_test(a_step_behind_the_bytes_sees_letters), cmocka_unit_test(what_cannot_be_said_is_refused_by_name),
+        cmocka_unit_test(characters_are_not_split_after_bytes), cmocka_unit_test(nesting_is_bounded),
+        cmocka_unit_test(damaged_expressions_end_well),         cmocka_unit_test(steps_are_lines_of_text_and_back),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
