@@ -488,6 +488,7 @@ apr_status apr_normalize(const apr_tokenizer *tokenizer, apr_str text, char **no
         buffer next = {0};
         status = steps[n->step->kind](n, (input){{now.text, now.n}, now.n_first}, &next, err);
         if (status == APR_OK && next.text == NULL && !put(&next, "", 0)) status = no_memory(err);
+        if (next.n_first > next.n) next.n_first = next.n; /* the step removed the first character and more */
         free(now.text);
         now = next;
     }
