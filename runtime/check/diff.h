@@ -88,7 +88,4 @@ bool apr_tensor_diff_has_same_values(const apr_tensor_diff *pair);
 /* Largest absolute error divided by the root mean square of the reference; infinite if the reference is all zeros and the error is not. */
 double apr_diff_relative_max(const apr_metrics *metrics);
 
-/* Internal to apr_diff_models (diff_facts.c): compares everything but tensors. diff->a and diff->b must be set. */
-apr_status apr_diff_facts(apr_model_diff *diff, bool with_metadata, apr_error *err);
-
 #endif

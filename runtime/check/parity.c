@@ -47,8 +47,9 @@ apr_difference apr_difference_of(const float *reference, const float *other, int
 
 /* --- bounds --- */
 
-/* Measured between the ref and host backends: see the test. The cards add a factor of ten, because wider models have longer sums. */
-apr_parity_bound apr_parity_backend_bound(apr_op_kind kind, bool fp16_products)
+/* The bound that the operation's card states for two backends. fp16_products: the GEMM uses FP16 inputs and weights with float32
+ * accumulation (tensor cores). Measured between the ref and host backends: see the test. The cards add a factor of ten, because wider models have longer sums. */
+static apr_parity_bound backend_bound(apr_op_kind kind, bool fp16_products)
 {
     const apr_op_spec *const card = apr_op_specs[kind];
     return fp16_products && card->fp16_bound.reason != NULL ? card->fp16_bound : card->bound;
@@ -135,6 +136,22 @@ static double weight_error(const parity *p, const apr_weight_pair *pair, const a
     return use == APR_USE_ROWS ? 1.5 * pair->scan.worst_row : 0.0;
 }
 
+/* The pair of weight `which` of operation `op`, or NULL. Of experts it is the first; the others follow it. */
+static const apr_weight_pair *pair_of(const apr_weights *w, size_t op, int which)
+{
+    const int64_t pair = w->pair_of[op * APR_OP_MAX_WEIGHTS + (size_t)which];
+    return pair >= 0 ? &w->pairs[pair] : NULL;
+}
+
+/* The relative error of a weight; of experts, the largest. 0: neither model has it. */
+static double relative_error(const apr_weights *w, size_t op, int which)
+{
+    const apr_weight_pair *const first = pair_of(w, op, which);
+    double largest = 0.0;
+    for (int64_t i = 0; first != NULL && i < first->n_parts; i++) largest = fmax(largest, first[i].scan.relative);
+    return largest;
+}
+
 /* Operations with several weights: each weight is a factor of the output, so their relative errors add up. The margin is ten, because a
  * small number of one weight may meet a large one of another. For experts a margin of three is enough: they sum many products of three
  * similar factors. (Measured on rows of 32 numbers in blocks of 4 to 8 bits, the shortest sums: up to 1.8 times.) */
@@ -142,14 +159,14 @@ static double factors_error(const parity *p, const apr_parity_record *r)
 {
     const double margin = r->op->kind == APR_OP_EXPERTS ? 3.0 : 10.0;
     double sum = 0.0;
-    for (int i = 0; i < APR_OP_MAX_WEIGHTS; i++) sum += apr_weights_relative(p->options->weights, r->op_index, i);
+    for (int i = 0; i < APR_OP_MAX_WEIGHTS; i++) sum += relative_error(p->options->weights, r->op_index, i);
     return margin * sum;
 }
 
 /* The bound for two models: the difference of their weights limits the relative error of the output; single numbers are not limited. */
 static apr_parity_bound model_bound(const parity *p, const apr_parity_record *r, apr_parity_bound backend)
 {
-    const apr_weight_pair *const pair = apr_weights_pair(p->options->weights, r->op_index, 0);
+    const apr_weight_pair *const pair = pair_of(p->options->weights, r->op_index, 0);
     const double same = fmax(backend.relative, 1e-6), factors = factors_error(p, r);
 
     const double parameters = apr_op_specs[r->op->kind]->position_error * (double)(p->position + p->n_tokens);
@@ -162,7 +179,7 @@ static apr_parity_bound model_bound(const parity *p, const apr_parity_record *r,
 
 static apr_parity_bound bound_of(const parity *p, const apr_parity_record *r)
 {
-    const apr_parity_bound backend = apr_parity_backend_bound(r->op->kind, p->n_tokens > p->options->fp16_above);
+    const apr_parity_bound backend = backend_bound(r->op->kind, p->n_tokens > p->options->fp16_above);
     return p->options->weights == NULL ? backend : model_bound(p, r, backend);
 }
 

@@ -25,10 +25,6 @@ typedef struct apr_difference {
 
 apr_difference apr_difference_of(const float *reference, const float *other, int64_t n_rows, int64_t width);
 
-/* The bound that the operation's card states for two backends. fp16_products: the GEMM uses FP16 inputs and weights with float32
- * accumulation (tensor cores). */
-apr_parity_bound apr_parity_backend_bound(apr_op_kind kind, bool fp16_products);
-
 /* The bound of a whole run from token ids to logits. It is relative to the largest number of the compared array, because errors come
  * from sums over many numbers and do not shrink with a small result. */
 typedef struct apr_run_bound {

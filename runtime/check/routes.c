@@ -145,9 +145,3 @@ apr_status apr_routes_compare_live(apr_routes *routes, apr_session *reference, a
     apr_routes_compare(routes, other, bound);
     return APR_OK;
 }
-
-void apr_routes_compare_live_stop(apr_session *reference, apr_session *other)
-{
-    apr_routes_compare_stop(reference);
-    apr_routes_compare_stop(other);
-}

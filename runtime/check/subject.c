@@ -4,7 +4,6 @@
 #include "runtime/session/generate.h"
 #include "runtime/template/chat.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -25,19 +24,6 @@ static apr_status bytes_as_ids(const apr_subject *s, const char *text, size_t n_
     if (*ids == NULL) return apr_no_memory(err, "token ids");
     for (size_t i = 0; i < n_bytes; i++) (*ids)[i] = (int32_t)((uint8_t)text[i] % vocab_size);
     *n_ids = n_bytes;
-    return APR_OK;
-}
-
-static apr_status ids_as_numbers(const int32_t *ids, size_t n_ids, char **text, size_t *n_bytes, apr_error *err)
-{
-    const size_t capacity = 12 * n_ids + 1; /* "-2147483648 " */
-
-    *n_bytes = 0;
-    *text = malloc(capacity);
-    if (*text == NULL) return apr_no_memory(err, "a text");
-    (*text)[0] = '\0';
-    for (size_t i = 0; i < n_ids; i++)
-        *n_bytes += (size_t)snprintf(*text + *n_bytes, capacity - *n_bytes, i > 0 ? " %d" : "%d", (int)ids[i]);
     return APR_OK;
 }
 
@@ -92,12 +78,6 @@ apr_status apr_ids_with_window_bos(const apr_vocab *vocab, const int32_t *ids, s
     return APR_OK;
 }
 
-apr_status apr_subject_decode(const apr_subject *s, const int32_t *ids, size_t n_ids, char **text, size_t *n_bytes, apr_error *err)
-{
-    if (s->tokenizer == NULL) return ids_as_numbers(ids, n_ids, text, n_bytes, err);
-    return apr_tokenizer_decode(s->tokenizer, ids, n_ids, false, text, n_bytes, err);
-}
-
 typedef struct collected {
     int32_t *ids;
     size_t n, limit;
@@ -137,5 +117,41 @@ apr_status apr_subject_continue(const apr_subject *s, const int32_t *prompt, siz
     }
     *ids = got.ids;
     *n_ids = got.n;
+    return APR_OK;
+}
+/* --- the same vocabulary --- */
+
+enum { MOST_BYTES = 1024 }; /* longer tokens are compared by their length and their first 1024 bytes */
+
+/* 0 for unused ids and for ids after the last. */
+static size_t bytes_of(const apr_subject *s, size_t id, char bytes[MOST_BYTES])
+{
+    return apr_tokenizer_token_bytes(s->tokenizer, (int32_t)id, true, bytes, MOST_BYTES);
+}
+
+static size_t count_tokens(const apr_subject *s)
+{
+    char bytes[MOST_BYTES];
+    size_t n = 0;
+    for (size_t id = 0; id < s->vocab->n_tokens; id++) n += bytes_of(s, id, bytes) > 0;
+    return n;
+}
+
+apr_status apr_vocabularies_agree(const apr_subject *a, const apr_subject *b, apr_error *err)
+{
+    const size_t n_a = count_tokens(a), n_b = count_tokens(b);
+    const size_t n = a->vocab->n_tokens > b->vocab->n_tokens ? a->vocab->n_tokens : b->vocab->n_tokens;
+    char of_a[MOST_BYTES], of_b[MOST_BYTES];
+
+    if (n_a != n_b)
+        return apr_fail(err, APR_E_UNSUPPORTED, "the vocabularies are different: %s has %zu tokens and %s has %zu", a->path, n_a, b->path,
+                        n_b);
+    for (size_t id = 0; id < n; id++) {
+        const size_t bytes_a = bytes_of(a, id, of_a), bytes_b = bytes_of(b, id, of_b);
+        const size_t kept = bytes_a < MOST_BYTES ? bytes_a : MOST_BYTES;
+        if (bytes_a == bytes_b && memcmp(of_a, of_b, kept) == 0) continue;
+        return apr_fail(err, APR_E_UNSUPPORTED, "the vocabularies are different: token %zu is '%.*s' in %s and '%.*s' in %s", id,
+                        (int)(bytes_a < 64 ? bytes_a : 64), of_a, a->path, (int)(bytes_b < 64 ? bytes_b : 64), of_b, b->path);
+    }
     return APR_OK;
 }

@@ -37,11 +37,12 @@ apr_status apr_subject_encode_shared(const apr_subject *subject, const apr_vocab
 /* A copy of ids after apr_set_window_bos for the model of `vocab`, malloc'ed. */
 apr_status apr_ids_with_window_bos(const apr_vocab *vocab, const int32_t *ids, size_t n_ids, int64_t window, int32_t **own, apr_error *err);
 
-/* Decodes ids to text, malloc'ed; without a vocabulary, prints them as numbers separated by spaces. */
-apr_status apr_subject_decode(const apr_subject *subject, const int32_t *ids, size_t n_ids, char **text, size_t *n_bytes, apr_error *err);
-
 /* The greedy continuation of a prompt from position 0: at most `limit` ids (malloc'ed), including the stop id that ended it. */
 apr_status apr_subject_continue(const apr_subject *subject, const int32_t *prompt, size_t n_prompt, size_t limit, int32_t **ids,
                                 size_t *n_ids, apr_error *err);
+
+/* Checks that every token id stands for the same bytes in two models. Control tokens are compared as text, unused ids have no bytes. The
+ * formats of the two files may differ. APR_E_UNSUPPORTED, with the first id that differs. Sessions are not needed. */
+apr_status apr_vocabularies_agree(const apr_subject *a, const apr_subject *b, apr_error *err);
 
 #endif

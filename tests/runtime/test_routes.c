@@ -86,7 +86,8 @@ static double divergence_of(const twins *t, apr_route_count *count)
     if (count != NULL) assert_int_equal(apr_routes_compare_live(&routes, t->a, t->b, WINDOW, bound, &err), APR_OK);
     if (apr_compare_models(t->a, t->b, t->ids, N_IDS, WINDOW, NULL, NULL, &d, &err) != APR_OK) fail_msg("%s", err.text);
     if (count != NULL) *count = routes.count;
-    apr_routes_compare_live_stop(t->a, t->b);
+    apr_routes_compare_stop(t->a);
+    apr_routes_compare_stop(t->b);
     apr_routes_close(&routes);
     const double mean = d.mean;
     apr_divergence_close(&d);

@@ -1,5 +1,5 @@
-/* runtime/check/same_vocabulary.h: ids that mean the same, in whatever format the vocabularies came. */
-#include "runtime/check/same_vocabulary.h"
+/* runtime/check/subject.h: ids that mean the same, in whatever format the vocabularies came. */
+#include "runtime/check/subject.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,4 +1,4 @@
-/* runtime/check/program_compare.h, weights.h, tensor_scan.h: a model that was brought to another type well is still the model, for every type that
+/* runtime/check/program_compare.h, weights.h: a model that was brought to another type well is still the model, for every type that
  * can be made; one that was broken a little is not, for any. */
 #include "runtime/check/compare.h"
 #include "runtime/check/program_compare.h"

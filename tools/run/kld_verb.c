@@ -1,7 +1,7 @@
 /* kld_verb.c - `aprrun kld`: checks that both models fit, opens them, and compares them on the windows of a text. */
 #include "tools/run/kld_verb.h"
 
-#include "runtime/check/same_vocabulary.h"
+#include "runtime/check/subject.h"
 #include "tools/cli/meter.h"
 #include "tools/cli/prompt.h"
 #include "tools/cli/text.h"

@@ -87,6 +87,9 @@ typedef struct apr_verify_input {
     apr_progress progress;
 } apr_verify_input;
 
+/* The built-in text: public-domain English prose, verse, a list and a little code, about 700 tokens. */
+extern const char apr_verify_text[];
+
 enum { APR_VERIFY_CONTEXT = 4352 }; /* includes the last position at which backends are compared */
 
 typedef struct apr_verify_report {
