@@ -1,5 +1,7 @@
-/* template.c - renders a chat template: converts the JSON variables, then lexes, parses and evaluates the source. */
+/* template.c - renders a chat template: converts the JSON variables, then parses and evaluates the source. */
 #include "runtime/template/template.h"
+
+#include "formats/tensor/kv.h"
 #include "runtime/template/template_internal.h"
 
 #include <math.h>
@@ -13,7 +15,7 @@ static apr_status normalize(apr_tpl_vm *vm, const char *source, apr_tpl_text *ou
     char *text;
     if (n > APR_TEMPLATE_MAX_BYTES)
         return apr_tpl_fail(vm, APR_E_UNSUPPORTED, "the template has %zu bytes, more than %d", n, APR_TEMPLATE_MAX_BYTES);
-    if (!apr_tpl_is_utf8(source, n)) return apr_tpl_fail(vm, APR_E_DAMAGED, "the template is not valid UTF-8");
+    if (!apr_str_is_utf8((apr_str){source, n})) return apr_tpl_fail(vm, APR_E_DAMAGED, "the template is not valid UTF-8");
     APR_TRY(apr_tpl_alloc(vm, n + 1, 1, &text));
     size_t n_bytes = 0;
     for (size_t i = 0; i < n; i++) {
@@ -27,7 +29,7 @@ static apr_status normalize(apr_tpl_vm *vm, const char *source, apr_tpl_text *ou
 
 static apr_status text_of(apr_tpl_vm *vm, const char *text, apr_tpl_value *out)
 {
-    if (!apr_tpl_is_utf8(text, strlen(text))) return apr_tpl_fail(vm, APR_E_DAMAGED, "a variable is not valid UTF-8");
+    if (!apr_str_is_utf8(apr_str_of(text))) return apr_tpl_fail(vm, APR_E_DAMAGED, "a variable is not valid UTF-8");
     *out = apr_tpl_string(text, strlen(text)); /* borrowed: the variables outlive the rendering */
     return APR_OK;
 }
@@ -89,13 +91,10 @@ static apr_status set_globals(apr_tpl_vm *vm, const cJSON *variables)
 static apr_status render(apr_tpl_vm *vm, const char *source, const cJSON *variables)
 {
     apr_tpl_text text;
-    apr_tpl_token *tokens;
     apr_tpl_node *root;
-    size_t n_tokens;
     APR_TRY(set_globals(vm, variables));
     APR_TRY(normalize(vm, source, &text));
-    APR_TRY(apr_tpl_lex(vm, text, &tokens, &n_tokens));
-    APR_TRY(apr_tpl_parse(vm, tokens, &root));
+    APR_TRY(apr_tpl_parse(vm, text, &root));
     APR_TRY(apr_tpl_run(vm, root));
     return apr_tpl_put(vm, "", 0); /* allocates at least the byte for the NUL */
 }

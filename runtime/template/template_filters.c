@@ -252,8 +252,7 @@ FILTER(do_format)
     APR_TRY(apr_tpl_to_str(vm, a, &copy));
     if (a->kind != TPL_STRING) text = apr_tpl_string(copy.bytes, copy.n_bytes);
     if (args->list.n_items > 0 && args->named.n_items > 0) return apr_tpl_fail(vm, APR_E_DAMAGED, "format takes values or names, not both");
-    APR_TRY(apr_tpl_list_make(vm, TPL_TUPLE, args->list.n_items, &values));
-    for (size_t i = 0; i < args->list.n_items; i++) APR_TRY(apr_tpl_list_add(vm, values.as.list, args->list.items[i]));
+    APR_TRY(apr_tpl_list_of(vm, TPL_TUPLE, args->list.items, args->list.n_items, &values));
     if (args->named.n_items > 0) APR_TRY(apr_tpl_dict_make(vm, TPL_DICT, &values));
     for (size_t i = 0; i < args->named.n_items; i++)
         APR_TRY(apr_tpl_dict_set(vm, values.as.dict, &args->named.keys[i], &args->named.values[i]));
@@ -651,7 +650,7 @@ FILTER(do_groupby)
             apr_tpl_value shown; /* the key of the first item of the group, in its original case */
             APR_TRY(member(vm, item, &a[1], &shown));
             APR_TRY(apr_tpl_list_make(vm, TPL_LIST, 0, &group));
-            APR_TRY(apr_tpl_pair(vm, shown, group, &pair));
+            APR_TRY(apr_tpl_list_of(vm, TPL_TUPLE, (const apr_tpl_value[]){shown, group}, 2, &pair));
             APR_TRY(apr_tpl_list_add(vm, out->as.list, pair));
         }
         APR_TRY(apr_tpl_list_add(vm, group.as.list, *item));

@@ -1,5 +1,4 @@
-/* template_internal.h - shared by the files of the template renderer: tokens, syntax tree nodes, and the interpreter (vm) that walks the
- * tree. Everything is allocated in the vm's arena. From the bottom up:
+/* template_internal.h - shared by the files of the template renderer: syntax tree nodes, and the interpreter (vm) that walks the tree. Everything is allocated in the vm's arena. From the bottom up:
  *
  *   template_value.c     limits, UTF-8 text, values (template_value.h)
  *   template_text.c      output, values as text
@@ -7,34 +6,12 @@
  *   template_methods.c   methods, members, formatting
  *   template_ops.c       operators and slices
  *   template_filters.c   filters, tests, functions
- *   template_lex.c, template_parse.c, template_eval.c, template.c   the steps of a rendering */
+ *   template_parse.c, template_eval.c, template.c   the steps of a rendering */
 #ifndef APR_RUNTIME_TEMPLATE_INTERNAL_H
 #define APR_RUNTIME_TEMPLATE_INTERNAL_H
 
 #include "runtime/template/template.h"
 #include "runtime/template/template_value.h"
-
-/* ---- tokens ---- */
-
-typedef enum {
-    TOK_DATA,
-    TOK_BLOCK_BEGIN,
-    TOK_BLOCK_END,
-    TOK_PRINT_BEGIN,
-    TOK_PRINT_END,
-    TOK_NAME,
-    TOK_STRING,
-    TOK_INT,
-    TOK_FLOAT,
-    TOK_OP,
-    TOK_END
-} apr_tpl_token_kind;
-
-typedef struct apr_tpl_token {
-    apr_tpl_token_kind kind;
-    int line;
-    apr_tpl_text text; /* part of the source; of a STRING: without quotes, escapes not yet replaced */
-} apr_tpl_token;
 
 /* ---- nodes ---- */
 
@@ -190,7 +167,6 @@ apr_tpl_text apr_tpl_strip(apr_tpl_text text, const apr_tpl_value *chars, bool l
 apr_status apr_tpl_strip_chars(apr_tpl_vm *vm, apr_tpl_text text, const apr_tpl_value *chars, bool left, bool right, apr_tpl_value *out);
 typedef enum { CASE_UPPER, CASE_LOWER, CASE_CAPITALIZE, CASE_TITLE, CASE_TITLE_FILTER, CASE_SWAP, CASE_FOLD } apr_tpl_case;
 apr_status apr_tpl_change_case(apr_tpl_vm *vm, apr_tpl_text text, apr_tpl_case how, apr_tpl_value *out);
-bool apr_tpl_is_cased(uint32_t c);
 apr_status apr_tpl_replace(apr_tpl_vm *vm, apr_tpl_text text, apr_tpl_text old, apr_tpl_text new, int64_t max, apr_tpl_value *out);
 apr_status apr_tpl_escape(apr_tpl_vm *vm, apr_tpl_text text, apr_tpl_value *out);           /* & < > ' " as entities; marked safe */
 apr_status apr_tpl_escape_other(apr_tpl_vm *vm, const apr_tpl_value *v, apr_tpl_text *out); /* escapes text that is not marked safe */
@@ -241,8 +217,7 @@ const apr_tpl_builtin *apr_tpl_builtin_named(apr_tpl_builtin_kind kind, apr_tpl_
 
 /* ---- the steps of a rendering ---- */
 
-apr_status apr_tpl_lex(apr_tpl_vm *vm, apr_tpl_text source, apr_tpl_token **tokens, size_t *n_tokens);
-apr_status apr_tpl_parse(apr_tpl_vm *vm, const apr_tpl_token *tokens, apr_tpl_node **root);
+apr_status apr_tpl_parse(apr_tpl_vm *vm, apr_tpl_text source, apr_tpl_node **root);
 apr_status apr_tpl_set_global(apr_tpl_vm *vm, apr_tpl_text name, apr_tpl_value value); /* before apr_tpl_run */
 apr_status apr_tpl_run(apr_tpl_vm *vm, const apr_tpl_node *root);
 

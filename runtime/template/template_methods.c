@@ -716,9 +716,9 @@ static apr_status partition(apr_tpl_vm *vm, const apr_tpl_value *a, bool last, a
                                    found != NULL ? (apr_tpl_text){found + separator.n_bytes, text.n_bytes - n_before - separator.n_bytes}
                                    : last        ? text
                                                  : none};
-    APR_TRY(apr_tpl_list_make(vm, TPL_TUPLE, 3, out));
-    for (int i = 0; i < 3; i++) APR_TRY(apr_tpl_list_add(vm, out->as.list, apr_tpl_string(parts[i].bytes, parts[i].n_bytes)));
-    return APR_OK;
+    apr_tpl_value values[3];
+    for (int i = 0; i < 3; i++) values[i] = apr_tpl_string(parts[i].bytes, parts[i].n_bytes);
+    return apr_tpl_list_of(vm, TPL_TUPLE, values, 3, out);
 }
 
 METHOD(str_partition) { return partition(vm, a, false, out); }
@@ -730,10 +730,10 @@ static apr_status all_of_case(apr_tpl_vm *vm, apr_tpl_text text, utf8proc_catego
     bool some = false, all = true;
     APR_TRY(apr_tpl_steps(vm, text.n_bytes / 16));
     for (size_t at = 0; at < text.n_bytes; at += apr_tpl_char_bytes(text.bytes + at)) {
-        const uint32_t c = apr_tpl_char_at(text, at);
-        const bool is = utf8proc_category((utf8proc_int32_t)c) == wanted;
-        some = some || is;
-        all = all && (is || !apr_tpl_is_cased(c));
+        const utf8proc_category_t k = utf8proc_category((utf8proc_int32_t)apr_tpl_char_at(text, at));
+        const bool is_cased = k == UTF8PROC_CATEGORY_LU || k == UTF8PROC_CATEGORY_LL || k == UTF8PROC_CATEGORY_LT;
+        some = some || k == wanted;
+        all = all && (k == wanted || !is_cased);
     }
     *out = apr_tpl_bool(some && all);
     return APR_OK;
@@ -788,15 +788,8 @@ static const apr_tpl_builtin string_methods[] = {
 
 METHOD(dict_items) { return apr_tpl_dict_items(vm, a->as.dict, out); }
 
-static apr_status list_of(apr_tpl_vm *vm, const apr_tpl_value *items, size_t n, apr_tpl_value *out)
-{
-    APR_TRY(apr_tpl_list_make(vm, TPL_LIST, n, out));
-    for (size_t i = 0; i < n; i++) APR_TRY(apr_tpl_list_add(vm, out->as.list, items[i]));
-    return APR_OK;
-}
-
-METHOD(dict_keys) { return list_of(vm, a->as.dict->keys, a->as.dict->n_items, out); }
-METHOD(dict_values) { return list_of(vm, a->as.dict->values, a->as.dict->n_items, out); }
+METHOD(dict_keys) { return apr_tpl_list_of(vm, TPL_LIST, a->as.dict->keys, a->as.dict->n_items, out); }
+METHOD(dict_values) { return apr_tpl_list_of(vm, TPL_LIST, a->as.dict->values, a->as.dict->n_items, out); }
 
 METHOD(dict_get)
 {
@@ -828,7 +821,7 @@ METHOD(list_append)
     return apr_tpl_list_add(vm, a->as.list, a[1]);
 }
 
-METHOD(list_copy) { return list_of(vm, a->as.list->items, a->as.list->n_items, out); }
+METHOD(list_copy) { return apr_tpl_list_of(vm, TPL_LIST, a->as.list->items, a->as.list->n_items, out); }
 
 METHOD(list_index)
 {

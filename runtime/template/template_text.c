@@ -289,7 +289,7 @@ apr_status apr_tpl_put_json(apr_tpl_vm *vm, const apr_tpl_value *v, const apr_tp
 
 /* ---- case: one letter may become several (sharp s is SS), and a sigma at the end of a word has its own lower case ---- */
 
-bool apr_tpl_is_cased(uint32_t c)
+static bool is_cased(uint32_t c)
 {
     const utf8proc_category_t k = utf8proc_category((utf8proc_int32_t)c);
     return k == UTF8PROC_CATEGORY_LU || k == UTF8PROC_CATEGORY_LL || k == UTF8PROC_CATEGORY_LT;
@@ -326,8 +326,7 @@ static apr_status put_lower(apr_tpl_vm *vm, apr_tpl_text text, size_t at, uint32
     enum { SIGMA = 0x3a3, FINAL_SIGMA = 0x3c2, DOTTED_I = 0x130, DOT = 0x307 };
     const uint32_t c = apr_tpl_char_at(text, at);
 
-    if (c == SIGMA && apr_tpl_is_cased(before) && !apr_tpl_is_cased(apr_tpl_char_at(text, at + 2)))
-        return apr_tpl_put_char(vm, FINAL_SIGMA);
+    if (c == SIGMA && is_cased(before) && !is_cased(apr_tpl_char_at(text, at + 2))) return apr_tpl_put_char(vm, FINAL_SIGMA);
     APR_TRY(apr_tpl_put_char(vm, c == DOTTED_I ? 'i' : (uint32_t)utf8proc_tolower((utf8proc_int32_t)c)));
     return c == DOTTED_I ? apr_tpl_put_char(vm, DOT) : APR_OK;
 }
@@ -364,7 +363,7 @@ apr_status apr_tpl_change_case(apr_tpl_vm *vm, apr_tpl_text text, apr_tpl_case h
         else if (up) APR_TRY(put_upper(vm, c, how == CASE_TITLE || how == CASE_CAPITALIZE));
         else APR_TRY(put_lower(vm, text, at, before));
         before = c;
-        starts_word = how == CASE_TITLE_FILTER ? ends_word(text, at, c) : how == CASE_TITLE && !apr_tpl_is_cased(c);
+        starts_word = how == CASE_TITLE_FILTER ? ends_word(text, at, c) : how == CASE_TITLE && !is_cased(c);
     }
     return apr_tpl_take(vm, mark, out);
 }

@@ -99,17 +99,6 @@ bool apr_tpl_is_space(const char *p, size_t n)
            c == 0x2028 || c == 0x2029 || c == 0x202f || c == 0x205f || c == 0x3000;
 }
 
-bool apr_tpl_is_utf8(const char *bytes, size_t n)
-{
-    for (size_t at = 0; at < n;) {
-        utf8proc_int32_t c;
-        const utf8proc_ssize_t k = utf8proc_iterate((const utf8proc_uint8_t *)bytes + at, (utf8proc_ssize_t)(n - at), &c);
-        if (k <= 0) return false;
-        at += (size_t)k;
-    }
-    return true;
-}
-
 /* Rabin-Karp search: a rolling hash keeps the search linear for every needle. */
 static const char *find_long(apr_tpl_text text, size_t from, apr_tpl_text needle)
 {
@@ -285,11 +274,11 @@ apr_status apr_tpl_list_add(apr_tpl_vm *vm, apr_tpl_list *list, apr_tpl_value it
     return APR_OK;
 }
 
-apr_status apr_tpl_pair(apr_tpl_vm *vm, apr_tpl_value a, apr_tpl_value b, apr_tpl_value *out)
+apr_status apr_tpl_list_of(apr_tpl_vm *vm, apr_tpl_kind kind, const apr_tpl_value *items, size_t n, apr_tpl_value *out)
 {
-    APR_TRY(apr_tpl_list_make(vm, TPL_TUPLE, 2, out));
-    APR_TRY(apr_tpl_list_add(vm, out->as.list, a));
-    return apr_tpl_list_add(vm, out->as.list, b);
+    APR_TRY(apr_tpl_list_make(vm, kind, n, out));
+    for (size_t i = 0; i < n; i++) APR_TRY(apr_tpl_list_add(vm, out->as.list, items[i]));
+    return APR_OK;
 }
 
 apr_status apr_tpl_dict_make(apr_tpl_vm *vm, apr_tpl_kind kind, apr_tpl_value *out)
@@ -344,7 +333,7 @@ apr_status apr_tpl_dict_items(apr_tpl_vm *vm, const apr_tpl_dict *dict, apr_tpl_
     APR_TRY(apr_tpl_list_make(vm, TPL_LIST, dict->n_items, out));
     for (size_t i = 0; i < dict->n_items; i++) {
         apr_tpl_value pair;
-        APR_TRY(apr_tpl_pair(vm, dict->keys[i], dict->values[i], &pair));
+        APR_TRY(apr_tpl_list_of(vm, TPL_TUPLE, (const apr_tpl_value[]){dict->keys[i], dict->values[i]}, 2, &pair));
         APR_TRY(apr_tpl_list_add(vm, out->as.list, pair));
     }
     return APR_OK;

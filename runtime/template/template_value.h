@@ -96,7 +96,7 @@ apr_status apr_tpl_order(struct apr_tpl_vm *vm, const apr_tpl_value *a, const ap
 
 apr_status apr_tpl_list_make(struct apr_tpl_vm *vm, apr_tpl_kind kind, size_t capacity, apr_tpl_value *out);
 apr_status apr_tpl_list_add(struct apr_tpl_vm *vm, apr_tpl_list *list, apr_tpl_value item);
-apr_status apr_tpl_pair(struct apr_tpl_vm *vm, apr_tpl_value a, apr_tpl_value b, apr_tpl_value *out);
+apr_status apr_tpl_list_of(struct apr_tpl_vm *vm, apr_tpl_kind kind, const apr_tpl_value *items, size_t n, apr_tpl_value *out);
 apr_status apr_tpl_dict_make(struct apr_tpl_vm *vm, apr_tpl_kind kind, apr_tpl_value *out);
 apr_status apr_tpl_dict_set(struct apr_tpl_vm *vm, apr_tpl_dict *dict, const apr_tpl_value *key, const apr_tpl_value *value);
 /* Appends without checking whether the key exists. */
@@ -117,10 +117,9 @@ static inline size_t apr_tpl_char_bytes(const char *p)
     return c < 0x80 ? 1 : c < 0xe0 ? 2 : c < 0xf0 ? 3 : 4;
 }
 size_t apr_tpl_n_chars(apr_tpl_text text);
-uint32_t apr_tpl_char_at(apr_tpl_text text, size_t at);        /* the code point that begins at byte `at`; 0 at the end */
-size_t apr_tpl_char_offset(apr_tpl_text text, size_t n_chars); /* bytes of the first n_chars characters */
-bool apr_tpl_is_space(const char *p, size_t n);                /* Python's str.isspace of one character */
-bool apr_tpl_is_utf8(const char *bytes, size_t n);
+uint32_t apr_tpl_char_at(apr_tpl_text text, size_t at);                        /* the code point that begins at byte `at`; 0 at the end */
+size_t apr_tpl_char_offset(apr_tpl_text text, size_t n_chars);                 /* bytes of the first n_chars characters */
+bool apr_tpl_is_space(const char *p, size_t n);                                /* Python's str.isspace of one character */
 const char *apr_tpl_find(apr_tpl_text text, size_t from, apr_tpl_text needle); /* NULL: not found */
 
 /* A growable text in malloc'ed memory, limited to APR_TEMPLATE_MAX_OUTPUT bytes. */

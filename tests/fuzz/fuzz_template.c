@@ -1,7 +1,7 @@
 /* fuzz_template.c - libFuzzer: any bytes as a template, rendered with fixed variables, end in a text or a sentence.
  *
  * clang -g -O1 -std=c11 -D_POSIX_C_SOURCE=200809L -I. -fsanitize=fuzzer,address,undefined tests/fuzz/fuzz_template.c
- *       runtime/template/template*.c formats/base/status.c formats/base/arena.c -lcjson -lutf8proc -lm */
+ *       runtime/template/template*.c formats/base/status.c formats/base/arena.c formats/tensor/kv.c -lcjson -lutf8proc -lm */
 #include "runtime/template/template.h"
 #include "tests/fuzz/fuzz_target.h"
 
