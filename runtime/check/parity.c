@@ -48,7 +48,8 @@ apr_difference apr_difference_of(const float *reference, const float *other, int
 /* --- bounds --- */
 
 /* The bound that the operation's card states for two backends. fp16_products: the GEMM uses FP16 inputs and weights with float32
- * accumulation (tensor cores). Measured between the ref and host backends: see the test. The cards add a factor of ten, because wider models have longer sums. */
+ * accumulation (tensor cores). Measured between the ref and host backends: see the test. The cards add a factor of ten, because wider
+ * models have longer sums. */
 static apr_parity_bound backend_bound(apr_op_kind kind, bool fp16_products)
 {
     const apr_op_spec *const card = apr_op_specs[kind];

@@ -1,4 +1,5 @@
-/* template_internal.h - shared by the files of the template renderer: syntax tree nodes, and the interpreter (vm) that walks the tree. Everything is allocated in the vm's arena. From the bottom up:
+/* template_internal.h - shared by the files of the template renderer: syntax tree nodes, and the interpreter (vm) that walks the tree.
+ * Everything is allocated in the vm's arena. From the bottom up:
  *
  *   template_value.c     limits, UTF-8 text, values (template_value.h)
  *   template_text.c      output, values as text
@@ -162,8 +163,8 @@ apr_status apr_tpl_want_text(apr_tpl_vm *vm, const apr_tpl_value *v, const char 
 
 /* ---- changes of a text that filters and methods share: template_text.c ---- */
 
-apr_tpl_text apr_tpl_strip(apr_tpl_text text, const apr_tpl_value *chars, bool left,
-                           bool right); /* chars: a STRING; any other kind: white space */
+/* chars: a STRING; any other kind: white space */
+apr_tpl_text apr_tpl_strip(apr_tpl_text text, const apr_tpl_value *chars, bool left, bool right);
 apr_status apr_tpl_strip_chars(apr_tpl_vm *vm, apr_tpl_text text, const apr_tpl_value *chars, bool left, bool right, apr_tpl_value *out);
 typedef enum { CASE_UPPER, CASE_LOWER, CASE_CAPITALIZE, CASE_TITLE, CASE_TITLE_FILTER, CASE_SWAP, CASE_FOLD } apr_tpl_case;
 apr_status apr_tpl_change_case(apr_tpl_vm *vm, apr_tpl_text text, apr_tpl_case how, apr_tpl_value *out);
