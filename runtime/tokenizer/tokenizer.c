@@ -73,7 +73,7 @@ static apr_status encode_normalized(const apr_tokenizer *tokenizer, apr_token_wo
     return APR_OK;
 }
 
-/* The normalizer replaces spaces here only if added tokens are matched in its output; else apr_spm_encode does. */
+/* The normalizer replaces spaces here only if added tokens are matched in its output; else the algorithm of SentencePiece does. */
 static apr_status encode_composed(const apr_tokenizer *tokenizer, apr_token_work *work, const char *text, size_t n_bytes, bool at_start)
 {
     const apr_vocab *const vocab = tokenizer->vocab;
