@@ -1,7 +1,8 @@
 /* device_rows.h - the memory layout of rows on a device (apr_cuda_feedback_rows), the host copies of some arrays, and conversion to and from block
  * bytes.
  *
- * Codes, scales, minimums, d and dmin are contiguous, with the same layout on both sides, so that one copy transfers them all. */
+ * Codes, scales, minimums, d and dmin are contiguous, with the same layout on both sides, so that one copy transfers them all. The
+ * functions are in feedback_device.c; they are declared here because tests of the device run single steps. */
 #ifndef APR_QUANT_DEVICE_ROWS_H
 #define APR_QUANT_DEVICE_ROWS_H
 
@@ -23,11 +24,9 @@ uint64_t apr_lane_bytes_of(const apr_grid *grid, apr_dtype dtype, int64_t n, int
 /* device: apr_lane_bytes_of bytes for most_rows rows, owned by the caller. */
 apr_status apr_device_rows_open(apr_device_rows *m, const apr_grid *grid, apr_dtype dtype, const apr_cuda_factors *factors,
                                 int64_t most_rows, uint8_t *device, apr_error *err);
-void apr_lane_memory_lay_out(apr_device_rows *m, int64_t n_rows); /* lays out the arrays for n_rows rows */
 void apr_device_rows_close(apr_device_rows *m);
 
-/* Convert between blocks and arrays on the host. Use all cores. */
+/* Converts blocks to arrays on the host. Uses all cores. */
 void apr_lanes_unpack(apr_dtype dtype, const apr_cuda_feedback_rows *lanes, const uint8_t *blocks);
-void apr_lanes_pack(apr_dtype dtype, const apr_cuda_feedback_rows *lanes, uint8_t *blocks);
 
 #endif

@@ -1,11 +1,252 @@
-/* grid.c - the table of types that have the form of grid.h, and what may change in them. */
+/* grid.c - the types that have the form of grid.h: their bytes, as in formats/number/blocks.h, and what may change in them. */
 #include "quant/feedback/grid.h"
 
+#include "formats/number/blocks.h"
 #include "formats/number/half.h"
 
 #include <stddef.h>
+#include <string.h>
 
-#define CODEC(id)   .unpack = apr_grid_unpack_##id, .pack = apr_grid_pack_##id
+enum { PLAIN_ELEMS = 32, K_ELEMS = 256, SUB_ELEMS = 32 };
+
+/* ---- blocks of 32 codes with one scale, or with a scale and a minimum ---- */
+
+/* Byte j holds code j in its low nibble and code j + 16 in its high one; bit j of `high` is the fifth bit of code j. */
+static void read_codes(const uint8_t *qs, uint32_t high, int middle, int8_t *code)
+{
+    for (int j = 0; j < PLAIN_ELEMS; j++) {
+        const int nibble = j < 16 ? qs[j] & 0x0f : qs[j - 16] >> 4;
+        code[j] = (int8_t)((nibble | (int)(high >> j & 1) << 4) - middle);
+    }
+}
+
+static uint32_t write_codes(const int8_t *code, int middle, uint8_t *qs)
+{
+    uint32_t high = 0;
+    memset(qs, 0, 16);
+    for (int j = 0; j < PLAIN_ELEMS; j++) {
+        const unsigned c = (unsigned)(code[j] + middle);
+        qs[j % 16] |= (uint8_t)((c & 0x0f) << j / 16 * 4);
+        high |= (uint32_t)(c >> 4) << j;
+    }
+    return high;
+}
+
+static void unpack_q4_0(const void *block, apr_grid_block *to)
+{
+    const apr_block_Q4_0 *const b = block;
+    *to = (apr_grid_block){.d = b->d, .scale = {1}};
+    read_codes(b->qs, 0, 8, to->code);
+}
+
+static void pack_q4_0(const apr_grid_block *from, void *block)
+{
+    apr_block_Q4_0 *const b = block;
+    b->d = from->d;
+    write_codes(from->code, 8, b->qs);
+}
+
+static void unpack_q4_1(const void *block, apr_grid_block *to)
+{
+    const apr_block_Q4_1 *const b = block;
+    *to = (apr_grid_block){.d = b->d, .dmin = b->m, .scale = {1}, .min = {-1}};
+    read_codes(b->qs, 0, 0, to->code);
+}
+
+static void pack_q4_1(const apr_grid_block *from, void *block)
+{
+    apr_block_Q4_1 *const b = block;
+    b->d = from->d;
+    b->m = from->dmin;
+    write_codes(from->code, 0, b->qs);
+}
+
+static void unpack_q5_0(const void *block, apr_grid_block *to)
+{
+    const apr_block_Q5_0 *const b = block;
+    *to = (apr_grid_block){.d = b->d, .scale = {1}};
+    read_codes(b->qs, b->qh, 16, to->code);
+}
+
+static void pack_q5_0(const apr_grid_block *from, void *block)
+{
+    apr_block_Q5_0 *const b = block;
+    b->d = from->d;
+    b->qh = write_codes(from->code, 16, b->qs);
+}
+
+static void unpack_q5_1(const void *block, apr_grid_block *to)
+{
+    const apr_block_Q5_1 *const b = block;
+    *to = (apr_grid_block){.d = b->d, .dmin = b->m, .scale = {1}, .min = {-1}};
+    read_codes(b->qs, b->qh, 0, to->code);
+}
+
+static void pack_q5_1(const apr_grid_block *from, void *block)
+{
+    apr_block_Q5_1 *const b = block;
+    b->d = from->d;
+    b->m = from->dmin;
+    b->qh = write_codes(from->code, 0, b->qs);
+}
+
+static void unpack_q8_0(const void *block, apr_grid_block *to)
+{
+    const apr_block_Q8_0 *const b = block;
+    *to = (apr_grid_block){.d = b->d, .scale = {1}};
+    memcpy(to->code, b->qs, PLAIN_ELEMS);
+}
+
+static void pack_q8_0(const apr_grid_block *from, void *block)
+{
+    apr_block_Q8_0 *const b = block;
+    b->d = from->d;
+    memcpy(b->qs, from->code, PLAIN_ELEMS);
+}
+
+/* ---- MXFP4: codes are the doubled values; -0 reads as 0 and is never written ---- */
+
+static const int8_t e2m1_doubled[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
+
+static void unpack_mxfp4(const void *block, apr_grid_block *to)
+{
+    const apr_block_MXFP4 *const b = block;
+    *to = (apr_grid_block){.scale = {b->e}};
+    for (int j = 0; j < PLAIN_ELEMS; j++) to->code[j] = e2m1_doubled[j < 16 ? b->qs[j] & 0x0f : b->qs[j - 16] >> 4];
+}
+
+static unsigned e2m1_index(int doubled)
+{
+    const int a = doubled < 0 ? -doubled : doubled;
+    const unsigned index = a <= 4 ? (unsigned)a : a == 6 ? 5u : a == 8 ? 6u : 7u;
+    return doubled < 0 ? index + 8 : index;
+}
+
+static void pack_mxfp4(const apr_grid_block *from, void *block)
+{
+    apr_block_MXFP4 *const b = block;
+    b->e = (uint8_t)from->scale[0];
+    for (int j = 0; j < 16; j++) b->qs[j] = (uint8_t)(e2m1_index(from->code[j]) | e2m1_index(from->code[16 + j]) << 4);
+}
+
+/* ---- Q4_K, Q5_K and Q6_K: 256 codes in sub-blocks; the same bytes as in kernels/ref/q4_q5_k.c and q6_k.c ---- */
+
+/* Twelve bytes hold the 6-bit scales and minimums of 8 sub-blocks. Those of sub-blocks 0..3 are whole, in the low 6 bits of bytes 0..7. For
+ * sub-blocks 4..7 the low nibbles are in the last four bytes, and the upper two bits are in the top bits of bytes 0..7. */
+static void read_scales(const uint8_t *bytes, apr_grid_block *to)
+{
+    for (int j = 0; j < 4; j++) {
+        to->scale[j] = bytes[j] & 63;
+        to->min[j] = bytes[4 + j] & 63;
+        to->scale[4 + j] = (int16_t)((bytes[8 + j] & 0x0f) | bytes[j] >> 6 << 4);
+        to->min[4 + j] = (int16_t)(bytes[8 + j] >> 4 | bytes[4 + j] >> 6 << 4);
+    }
+}
+
+static void write_scales(const apr_grid_block *from, uint8_t *bytes)
+{
+    for (int j = 0; j < 4; j++) {
+        bytes[j] = (uint8_t)(from->scale[j] | from->scale[4 + j] >> 4 << 6);
+        bytes[4 + j] = (uint8_t)(from->min[j] | from->min[4 + j] >> 4 << 6);
+        bytes[8 + j] = (uint8_t)((from->scale[4 + j] & 0x0f) | (from->min[4 + j] & 0x0f) << 4);
+    }
+}
+
+/* 32 bytes hold two sub-blocks: the even one in the low nibbles, the odd one in the high nibbles. */
+static void read_nibbles(const uint8_t *qs, int8_t *code)
+{
+    for (int i = 0; i < K_ELEMS; i++) {
+        const int sub = i / SUB_ELEMS;
+        code[i] = (int8_t)(qs[sub / 2 * SUB_ELEMS + i % SUB_ELEMS] >> sub % 2 * 4 & 0x0f);
+    }
+}
+
+static void write_nibbles(const int8_t *code, uint8_t *qs)
+{
+    memset(qs, 0, K_ELEMS / 2);
+    for (int i = 0; i < K_ELEMS; i++) {
+        const int sub = i / SUB_ELEMS;
+        qs[sub / 2 * SUB_ELEMS + i % SUB_ELEMS] |= (uint8_t)((code[i] & 0x0f) << sub % 2 * 4);
+    }
+}
+
+static void unpack_q4_k(const void *block, apr_grid_block *to)
+{
+    const apr_block_Q4_K *const b = block;
+    *to = (apr_grid_block){.d = b->d, .dmin = b->dmin};
+    read_scales(b->scales, to);
+    read_nibbles(b->qs, to->code);
+}
+
+static void pack_q4_k(const apr_grid_block *from, void *block)
+{
+    apr_block_Q4_K *const b = block;
+    b->d = from->d;
+    b->dmin = from->dmin;
+    write_scales(from, b->scales);
+    write_nibbles(from->code, b->qs);
+}
+
+/* The fifth bit of code l of sub-block s is bit s of qh[l]. */
+static void unpack_q5_k(const void *block, apr_grid_block *to)
+{
+    const apr_block_Q5_K *const b = block;
+    *to = (apr_grid_block){.d = b->d, .dmin = b->dmin};
+    read_scales(b->scales, to);
+    read_nibbles(b->qs, to->code);
+    for (int i = 0; i < K_ELEMS; i++) to->code[i] = (int8_t)(to->code[i] | (b->qh[i % SUB_ELEMS] >> i / SUB_ELEMS & 1) << 4);
+}
+
+static void pack_q5_k(const apr_grid_block *from, void *block)
+{
+    apr_block_Q5_K *const b = block;
+    b->d = from->d;
+    b->dmin = from->dmin;
+    write_scales(from, b->scales);
+    write_nibbles(from->code, b->qs);
+    memset(b->qh, 0, sizeof b->qh);
+    for (int i = 0; i < K_ELEMS; i++) b->qh[i % SUB_ELEMS] |= (uint8_t)((from->code[i] >> 4 & 1) << i / SUB_ELEMS);
+}
+
+/* In each half of 128, element 32 * k + l has its low four bits in ql[32 * (k % 2) + l] (in the high nibble for k >= 2), and its upper two
+ * bits in bits 2k and 2k + 1 of qh[l]. */
+typedef struct q6_place {
+    int ql, ql_shift, qh, qh_shift;
+} q6_place;
+
+static q6_place place_of(int i)
+{
+    const int half = i / 128, k = i % 128 / 32, l = i % 32;
+    return (q6_place){64 * half + k % 2 * 32 + l, k / 2 * 4, 32 * half + l, 2 * k};
+}
+
+static void unpack_q6_k(const void *block, apr_grid_block *to)
+{
+    const apr_block_Q6_K *const b = block;
+    *to = (apr_grid_block){.d = b->d};
+    for (int sub = 0; sub < 16; sub++) to->scale[sub] = b->scales[sub];
+    for (int i = 0; i < K_ELEMS; i++) {
+        const q6_place p = place_of(i);
+        to->code[i] = (int8_t)(((b->ql[p.ql] >> p.ql_shift & 0x0f) | (b->qh[p.qh] >> p.qh_shift & 3) << 4) - 32);
+    }
+}
+
+static void pack_q6_k(const apr_grid_block *from, void *block)
+{
+    apr_block_Q6_K *const b = block;
+    *b = (apr_block_Q6_K){.d = from->d};
+    for (int sub = 0; sub < 16; sub++) b->scales[sub] = (int8_t)from->scale[sub];
+    for (int i = 0; i < K_ELEMS; i++) {
+        const q6_place p = place_of(i);
+        const int code = from->code[i] + 32;
+        b->ql[p.ql] |= (uint8_t)((code & 0x0f) << p.ql_shift);
+        b->qh[p.qh] |= (uint8_t)(code >> 4 << p.qh_shift);
+    }
+}
+
+/* ---- the table ---- */
+
+#define CODEC(id)   .unpack = unpack_##id, .pack = pack_##id
 #define PLAIN(id)   .elems = 32, .sub_elems = 32, .steps = APR_GRID_HALF, .scale_low = 1, .scale_high = 1, CODEC(id)
 #define SHIFTED(id) PLAIN(id), .min_low = -1, .min_high = -1, .fits_min = true, .min_is_signed = true
 #define WITH_MINS(id) \

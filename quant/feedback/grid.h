@@ -49,15 +49,4 @@ const apr_grid *apr_grid_of(apr_dtype dtype);
 float apr_grid_step(const apr_grid *grid, uint16_t d, int scale);
 float apr_grid_offset(uint16_t dmin, int min);
 
-/* --- unpack and pack of each type --- */
-
-#define APR_GRID_LIST(X) \
-    X(Q4_0, q4_0) X(Q4_1, q4_1) X(Q5_0, q5_0) X(Q5_1, q5_1) X(Q8_0, q8_0) X(Q4_K, q4_k) X(Q5_K, q5_k) X(Q6_K, q6_k) X(MXFP4, mxfp4)
-
-#define X(ID, id)                                                     \
-    void apr_grid_unpack_##id(const void *block, apr_grid_block *to); \
-    void apr_grid_pack_##id(const apr_grid_block *from, void *block);
-APR_GRID_LIST(X)
-#undef X
-
 #endif

@@ -1,4 +1,5 @@
-/* quant/feedback/lane_rows.h - the state of the search for sixteen rows of weights, and its steps.
+/* quant/feedback/lane_rows.h - the state of the search for sixteen rows of weights, and its steps. feedback.c runs them; tests compare
+ * the steps of a device with them.
  *
  * Arrays are in lane order, [column][16]. Each step keeps the invariant error = weight - value, where value is what a decoder will
  * read. So the output error can be computed at any time, and no step depends on which step was before. */
@@ -22,7 +23,6 @@ typedef struct apr_lane_rows {
 
 apr_status apr_lane_rows_open(apr_lane_rows *rows, const apr_feedback *feedback, const apr_grid *grid, apr_error *err);
 void apr_lane_rows_close(apr_lane_rows *rows); /* zeroed is fine */
-uint64_t apr_lane_rows_bytes(const apr_grid *grid, int64_t n);
 
 /* Loads weights [n_rows, n] and the blocks of the rows; stores blocks. */
 void apr_lane_rows_load(apr_lane_rows *rows, const float *weights, const uint8_t *blocks, int64_t row_bytes, int n_rows);

@@ -296,25 +296,25 @@ static void check_steps(bench *b, apr_dtype dtype, int64_t n_rows)
     uint8_t *const memory = bring<uint8_t>((int64_t)apr_lane_bytes_of(grid, dtype, n, n_rows), NULL);
     must(apr_device_rows_open(&m, grid, dtype, &b->factors, n_rows, memory, &err), "rows");
     must(apr_device_rows_open(&host_m, grid, dtype, &b->factors, n_rows, memory, &err), "rows");
-    must(api->upload(device, m.there.weight, w.data(), (uint64_t)(n * n_rows) * 4, &err), "weights");
-    must(api->feedback->start(b->solver, dtype, &m.there, m.blocks, &err), "start");
+    must(api->upload(device, m.on_device.weight, w.data(), (uint64_t)(n * n_rows) * 4, &err), "weights");
+    must(api->feedback->start(b->solver, dtype, &m.on_device, m.blocks, &err), "start");
     std::vector<uint8_t> bytes = encoded_by(dtype, w, t.diagonal.data(), n);
     const bool same = fetch(m.blocks, (int64_t)bytes.size()) == bytes;
     check(same, "start: the encoder's bytes", apr_dtypes[dtype].name, same ? 0.0 : 1.0, 0.0);
     for (int step = 0; step < STEPS; step++) {
         const bool scales_only = step == STEP_REFIT;
-        apr_lanes_unpack(dtype, &m.here, bytes.data());
-        must(api->upload(device, m.there.code, m.here.code, m.parts_bytes, &err), "codes");
-        must(api->feedback->errors(b->solver, &m.there, &err), "errors");
-        device_step(step, b->solver, &m.there);
-        must(api->download(device, m.here.code, m.there.code, m.parts_bytes, &err), "codes");
+        apr_lanes_unpack(dtype, &m.on_host, bytes.data());
+        must(api->upload(device, m.on_device.code, m.on_host.code, m.parts_bytes, &err), "codes");
+        must(api->feedback->errors(b->solver, &m.on_device, &err), "errors");
+        device_step(step, b->solver, &m.on_device);
+        must(api->download(device, m.on_host.code, m.on_device.code, m.parts_bytes, &err), "codes");
         host_step(step, &t.feedback, dtype, w, n_rows, &bytes);
-        apr_lanes_unpack(dtype, &host_m.here, bytes.data());
+        apr_lanes_unpack(dtype, &host_m.on_host, bytes.data());
         int64_t n_different = 0;
         const int64_t n_all = scales_only ? n * n_rows / grid->elems : n * n_rows;
         for (int64_t i = 0; i < n_all; i++)
-            n_different += scales_only ? m.here.d[i] != host_m.here.d[i] || m.here.dmin[i] != host_m.here.dmin[i]
-                                       : m.here.code[i] != host_m.here.code[i];
+            n_different += scales_only ? m.on_host.d[i] != host_m.on_host.d[i] || m.on_host.dmin[i] != host_m.on_host.dmin[i]
+                                       : m.on_host.code[i] != host_m.on_host.code[i];
         check((double)n_different <= 0.01 * (double)n_all, step_names[step], apr_dtypes[dtype].name, (double)n_different / (double)n_all,
               0.01);
     }
@@ -429,21 +429,21 @@ static void measure(int64_t n, int64_t n_rows, apr_dtype dtype)
     must(apr_device_rows_open(&m, grid, dtype, &b.factors, n_rows, memory, &err), "rows");
     std::vector<uint8_t> blocks((size_t)apr_row_bytes(dtype, n * n_rows));
     start = now();
-    must(api->upload(device, m.there.weight, w.data(), (uint64_t)(n * n_rows) * 4, &err), "weights");
+    must(api->upload(device, m.on_device.weight, w.data(), (uint64_t)(n * n_rows) * 4, &err), "weights");
     say("weights to the device", now() - start, 0.0, 1.0);
     start = now();
-    must(api->feedback->start(b.solver, dtype, &m.there, m.blocks, &err), "start");
+    must(api->feedback->start(b.solver, dtype, &m.on_device, m.blocks, &err), "start");
     say("the encoder", now() - start, 0.0, 1.0);
     start = now();
     must(api->download(device, blocks.data(), m.blocks, blocks.size(), &err), "blocks");
-    apr_lanes_unpack(dtype, &m.here, blocks.data());
-    must(api->upload(device, m.there.code, m.here.code, m.parts_bytes, &err), "codes");
+    apr_lanes_unpack(dtype, &m.on_host, blocks.data());
+    must(api->upload(device, m.on_device.code, m.on_host.code, m.parts_bytes, &err), "codes");
     say("blocks to the host, codes back", now() - start, 0.0, 1.0);
-    must(api->feedback->errors(b.solver, &m.there, &err), "errors");
+    must(api->feedback->errors(b.solver, &m.on_device, &err), "errors");
     for (int step = 0; step <= STEPS; step++) {
         start = now();
-        if (step == STEPS) must(api->feedback->objective(b.solver, &m.there, &err), "objective");
-        else device_step(step, b.solver, &m.there);
+        if (step == STEPS) must(api->feedback->objective(b.solver, &m.on_device, &err), "objective");
+        else device_step(step, b.solver, &m.on_device);
         snprintf(name, sizeof name, "%s", step == STEPS ? "the error of outputs" : step_names[step]);
         say(name, now() - start, step == STEP_ROUND ? pass / 2.0 : pass, 67.0);
     }
