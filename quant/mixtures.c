@@ -1,4 +1,4 @@
-/* mixtures.c - the table of mixtures, and llama.cpp's two rules: which tensors get more bits, and the fallback types. */
+/* mixtures.c - the table of mixtures. */
 #include "quant/mixtures.h"
 #include "quant/recipe.h"
 
@@ -39,26 +39,4 @@ const apr_mixture *apr_mixture_find(const char *name)
     for (size_t i = 0; i < sizeof mixtures / sizeof *mixtures; i++)
         if (strcasecmp(mixtures[i].name, name) == 0) return &mixtures[i];
     return NULL;
-}
-
-bool apr_mixture_more(apr_more_rule rule, int64_t i, int64_t n)
-{
-    switch (rule) {
-    case APR_MORE_NONE: return false;
-    case APR_MORE_EIGHTHS: return i < n / 8 || i >= 7 * n / 8 || (i - n / 8) % 3 == 2;
-    case APR_MORE_FIRST_FOUR: return i < 4;
-    case APR_MORE_FIRST_EIGHTH: return i < n / 8;
-    }
-    return false;
-}
-
-apr_dtype apr_fallback_type(apr_dtype dtype, int64_t n_columns)
-{
-    static const struct {
-        apr_dtype dtype, instead;
-    } ladder[] = {{APR_Q4_K, APR_Q5_0}, {APR_Q5_K, APR_Q5_1}, {APR_Q6_K, APR_Q8_0}};
-
-    for (size_t i = 0; i < sizeof ladder / sizeof *ladder; i++)
-        if (ladder[i].dtype == dtype && n_columns % apr_dtypes[ladder[i].instead].elems_per_block == 0) return ladder[i].instead;
-    return APR_F16;
 }

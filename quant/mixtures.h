@@ -1,4 +1,4 @@
-/* quant/mixtures.h - the table of named mixtures; only recipe.c uses it. */
+/* quant/mixtures.h - the table of named mixtures. */
 #ifndef APR_QUANT_MIXTURES_H
 #define APR_QUANT_MIXTURES_H
 
@@ -20,9 +20,5 @@ typedef struct apr_mixture {
 } apr_mixture;
 
 const apr_mixture *apr_mixture_find(const char *name); /* NULL: unknown */
-bool apr_mixture_more(apr_more_rule rule, int64_t i, int64_t n);
-
-/* The type to use if `dtype`'s blocks do not divide the columns: llama.cpp's fallback, else f16. */
-apr_dtype apr_fallback_type(apr_dtype dtype, int64_t n_columns);
 
 #endif

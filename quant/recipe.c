@@ -112,6 +112,18 @@ static void set_type(apr_recipe_line *line, apr_dtype to, const char *reason)
     line->reason = reason;
 }
 
+/* Does the tensor in place i of the n of its class get more bits? */
+static bool gets_more(apr_more_rule rule, int64_t i, int64_t n)
+{
+    switch (rule) {
+    case APR_MORE_NONE: return false;
+    case APR_MORE_EIGHTHS: return i < n / 8 || i >= 7 * n / 8 || (i - n / 8) % 3 == 2;
+    case APR_MORE_FIRST_FOUR: return i < 4;
+    case APR_MORE_FIRST_EIGHTH: return i < n / 8;
+    }
+    return false;
+}
+
 /* The mixture's choice for a weight matrix. */
 static void choose_by_mixture(const chooser *c, apr_recipe_line *line, int64_t layer)
 {
@@ -131,7 +143,7 @@ static void choose_by_mixture(const chooser *c, apr_recipe_line *line, int64_t l
                               : down && c->model->hparams.num_experts > 1 ? layer
                                                                           : c->positions[line->tensor - c->model->tensors];
         const int64_t n = v_class ? c->n_v : down && c->model->hparams.num_experts > 1 ? c->model->hparams.num_layers : c->n_down;
-        if (apr_mixture_more(rule, place, n))
+        if (gets_more(rule, place, n))
             set_type(line, m->more, v_class ? "attention v, one of those with more bits" : "ffn down, one of those with more bits");
     }
     if (four_bit && c->is_70b && line->role == APR_TENSOR_ROLE_ATTN_V && line->to == APR_Q4_K)
@@ -151,11 +163,23 @@ static bool divides(apr_dtype dtype, const apr_tensor *tensor)
     return apr_tensor_columns(tensor) % apr_dtypes[dtype].elems_per_block == 0;
 }
 
+/* The type to use if `dtype`'s blocks do not divide the columns: llama.cpp's fallback, else f16. */
+static apr_dtype fallback_type(apr_dtype dtype, int64_t n_columns)
+{
+    static const struct {
+        apr_dtype dtype, instead;
+    } ladder[] = {{APR_Q4_K, APR_Q5_0}, {APR_Q5_K, APR_Q5_1}, {APR_Q6_K, APR_Q8_0}};
+
+    for (size_t i = 0; i < sizeof ladder / sizeof *ladder; i++)
+        if (ladder[i].dtype == dtype && n_columns % apr_dtypes[ladder[i].instead].elems_per_block == 0) return ladder[i].instead;
+    return APR_F16;
+}
+
 static void fall_back(const chooser *c, apr_recipe *recipe, apr_recipe_line *line)
 {
     const apr_dtype wanted = line->to;
     if (divides(wanted, line->tensor)) return;
-    line->to = c->options->limits.plain_fallback ? APR_F16 : apr_fallback_type(wanted, apr_tensor_columns(line->tensor));
+    line->to = c->options->limits.plain_fallback ? APR_F16 : fallback_type(wanted, apr_tensor_columns(line->tensor));
     if (!container_has(&c->options->limits, line->to) || !divides(line->to, line->tensor)) line->to = APR_F16;
     line->fell_back = true;
     const char *const reason = apr_arena_print(&recipe->arena, "%lld columns are not a multiple of %d: %s instead of %s",
