@@ -51,8 +51,6 @@ int apr_emit_vector(apr_emitter *e, const char *name, int64_t n, bool optional);
 /* The same, stored as logarithms and kept as exp(number). */
 int apr_emit_exp_vector(apr_emitter *e, const char *name, int64_t n);
 int apr_emit_state(apr_emitter *e, apr_state state);
-/* An empty rotary table, which the caller fills. */
-int apr_emit_rope_table(apr_emitter *e);
 /* Appends a copy of op with the current layer. Unused indices must be -1: start from apr_no_op. */
 void apr_emit_op(apr_emitter *e, apr_op op);
 extern const apr_op apr_no_op;

@@ -1,8 +1,6 @@
-/* program.c - emits programs: the table of architectures, and the basic functions of the emitter. */
+/* program.c - the table of architectures, and the program that one of them emits for a model. */
 #include "runtime/program/families.h"
-#include "runtime/program/op_spec.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,132 +19,6 @@ apr_family_fn apr_family_program_of(const apr_family *family)
     for (size_t i = 0; i < sizeof programs / sizeof *programs; i++)
         if (strcmp(programs[i].name, family->name) == 0) return programs[i].emit;
     return NULL;
-}
-
-const apr_op apr_no_op = {.layer = -1, .in = {-1, -1, -1}, .out = -1, .weight = {-1, -1, -1, -1, -1, -1}, .state = -1, .rope = -1};
-
-void apr_emit_fail(apr_emitter *e, apr_status status, const char *format, ...)
-{
-    char text[512];
-    va_list arguments;
-
-    if (e->status != APR_OK) return;
-    va_start(arguments, format);
-    vsnprintf(text, sizeof text, format, arguments);
-    va_end(arguments);
-    e->status = apr_fail(e->err, status, "%s: %s", e->hparams->architecture, text);
-}
-
-/* Appends a zeroed element of `size` bytes; arrays double when they are full. NULL after a failure: emit nothing. */
-static void *append(apr_emitter *e, void **array, size_t *n, size_t size)
-{
-    if (e->status != APR_OK) return NULL;
-    if ((*n & (*n - 1)) == 0) {
-        void *const grown = realloc(*array, (*n == 0 ? 1 : *n * 2) * size);
-        if (grown == NULL) {
-            e->status = apr_no_memory(e->err, "the program of the model");
-            return NULL;
-        }
-        *array = grown;
-    }
-    void *const element = (char *)*array + size * (*n)++;
-    memset(element, 0, size);
-    return element;
-}
-
-#define APPEND(e, field) append(e, (void **)&(e)->program->field, &(e)->program->n_##field, sizeof *(e)->program->field)
-
-static const char *layer_name(apr_emitter *e, const char *prefix, const char *name)
-{
-    const char *const text = e->layer < 0 ? apr_arena_print(&e->program->arena, "%s", name)
-                                          : apr_arena_print(&e->program->arena, "%slayers.%d.%s", prefix, e->layer, name);
-    if (text == NULL && e->status == APR_OK) e->status = apr_no_memory(e->err, "the program of the model");
-    return text;
-}
-
-int apr_emit_value(apr_emitter *e, const char *name, int64_t width)
-{
-    if (width <= 0 || width > APR_MAX_ROW)
-        apr_emit_fail(e, APR_E_UNSUPPORTED, "a row of %lld numbers (%s) cannot be run", (long long)width, name);
-    apr_value *const value = APPEND(e, values);
-    if (value == NULL) return -1;
-    *value = (apr_value){.name = layer_name(e, "", name), .width = width, .tap = -1};
-    return (int)e->program->n_values - 1;
-}
-
-static int emit_slot(apr_emitter *e, const char *name, apr_weight_slot slot)
-{
-    apr_weight_slot *const weight = APPEND(e, weights);
-    if (weight == NULL) return -1;
-    slot.name = layer_name(e, e->root, name);
-    slot.layer = e->layer;
-    if (slot.count == 0) slot.count = 1;
-    *weight = slot;
-    return (int)e->program->n_weights - 1;
-}
-
-int apr_emit_weight(apr_emitter *e, const char *name, apr_role role, int64_t rows, int64_t columns)
-{
-    return emit_slot(e, name, (apr_weight_slot){.role = role, .rank = 2, .dims = {rows, columns}});
-}
-
-int apr_emit_stacked(apr_emitter *e, const char *name, apr_role role, int64_t n, int64_t rows, int64_t columns)
-{
-    return emit_slot(e, name, (apr_weight_slot){.role = role, .rank = 3, .dims = {n, rows, columns}});
-}
-
-int apr_emit_matrices(apr_emitter *e, const char *name, apr_role role, int64_t n, int64_t rows, int64_t columns)
-{
-    return emit_slot(e, name, (apr_weight_slot){.role = role, .rank = 2, .dims = {rows, columns}, .count = n});
-}
-
-int apr_emit_vector(apr_emitter *e, const char *name, int64_t n, bool optional)
-{
-    return emit_slot(e, name, (apr_weight_slot){.role = APR_ROLE_VECTORS, .rank = 1, .dims = {n}, .optional = optional});
-}
-
-int apr_emit_state(apr_emitter *e, apr_state state)
-{
-    apr_state *const slot = APPEND(e, states);
-    if (slot == NULL) return -1;
-    *slot = state;
-    slot->layer = e->layer;
-    return (int)e->program->n_states - 1;
-}
-
-int apr_emit_exp_vector(apr_emitter *e, const char *name, int64_t n)
-{
-    const int slot = apr_emit_vector(e, name, n, false);
-    if (slot >= 0) e->program->weights[slot].is_log = true;
-    return slot;
-}
-
-int apr_emit_rope_table(apr_emitter *e) { return APPEND(e, ropes) != NULL ? (int)e->program->n_ropes - 1 : -1; }
-
-/* The operations that read a weight decide how it is used. A vector can only be used as float32. */
-static void use_weight(apr_emitter *e, const apr_op *op, int i)
-{
-    const apr_weight_use use = apr_op_specs[op->kind]->weights[i].use;
-    apr_weight_slot *const slot = &e->program->weights[op->weight[i]];
-
-    slot->uses |= use;
-    if (use == APR_USE_NONE || (slot->role == APR_ROLE_VECTORS && use != APR_USE_FLOAT))
-        apr_emit_fail(e, APR_E_UNSUPPORTED, "'%s' cannot be used by the operation '%s'", slot->name, apr_op_name(op->kind));
-}
-
-void apr_emit_op(apr_emitter *e, apr_op op)
-{
-    apr_op *const slot = APPEND(e, ops);
-    if (slot == NULL) return;
-    *slot = op;
-    slot->layer = e->layer;
-    for (int i = 0; i < APR_OP_MAX_WEIGHTS; i++)
-        if (op.weight[i] >= 0) use_weight(e, &op, i);
-}
-
-void apr_emit_tap(apr_emitter *e, int value)
-{
-    if (e->status == APR_OK) e->program->values[value].tap = (int)e->program->n_taps++;
 }
 
 static void check_needed(apr_emitter *e)
@@ -204,6 +76,33 @@ static void move_vectors(apr_program *program)
 {
     for (size_t i = 0; i < program->n_weights; i++)
         if (program->weights[i].uses == APR_USE_FLOAT) program->weights[i].role = APR_ROLE_VECTORS;
+}
+
+/* Published architectures without a program, and the feature that each of them needs. From the classes of transformers 5.24. */
+static const struct {
+    const char *architectures, *lacks; /* " a b " */
+} lacking[] = {
+    {" gpt2 opt bloom codegen gptj xglm ", "layer norm with bias and learned positions"},
+    {" gpt_neox gpt-neox phi phi2 starcoder2 stablelm falcon mpt persimmon ", "layer norm with bias"},
+    {" gemma3n gemma3n_text ", "alternating updates (AltUp), low-rank residuals (LAuReL) and sparse activations"},
+    {" mamba falcon_mamba jamba ", "a selective scan (Mamba 1)"},
+    {" kimi_linear bailing_hybrid bailing_moe_v2_5 ", "a delta rule with a decay for each key channel"},
+    {" cohere command-r ", "layer norm of each head"},
+    {" mimo_v2_flash mimo2 laguna step35 step3p5 ", "scaled values and a gate of each head"},
+    {" apertus ", "the activation xIELU"},
+    {" phimoe ", "routing by sparse mixing, and layer norm with bias"},
+    {" nanochat ", "norms without weights and a squared ReLU"},
+    {" deepseek_v4 minimax_m3 hy_v4 glm5_next qwen4_exp ", "hyper-connections and compressed caches"},
+    {" rwkv rwkv6 rwkv7 xlstm minimax recurrent_gemma ", "its own recurrence"},
+    {" bitnet ", "norms inside of its projections, and ternary weights"},
+    {" bert roberta modernbert xlm-roberta t5 bart whisper clip siglip ", "an encoder: it writes no text token by token"},
+};
+
+const char *apr_family_missing_feature(const char *architecture)
+{
+    for (size_t i = 0; architecture != NULL && i < sizeof lacking / sizeof *lacking; i++)
+        if (apr_has_word(lacking[i].architectures, architecture)) return lacking[i].lacks;
+    return NULL;
 }
 
 static apr_status refuse_family(const char *architecture, apr_error *err)

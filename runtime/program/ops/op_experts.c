@@ -20,8 +20,14 @@ static const apr_op_fact facts[] = {
 static size_t host_floats(const apr_program *program, const apr_op *op)
 {
     const apr_experts_args *const a = &op->args.experts;
-    const size_t own = apr_experts_slice(a->n_in, a->n_mid), product = apr_products_floats(program, op);
-    return own > product ? own : product;
+    size_t most = apr_experts_slice(a->n_in, a->n_mid);
+
+    for (int j = GATE; j <= DOWN; j++) {
+        const apr_weight_slot *const matrix = op->weight[j] >= 0 ? &program->weights[op->weight[j]] : NULL;
+        const size_t product = matrix != NULL ? apr_linear_slice(matrix->dims[matrix->rank - 1]) : 0;
+        if (product > most) most = product;
+    }
+    return most;
 }
 
 /* Gathered tokens of each expert, shared by all threads. */

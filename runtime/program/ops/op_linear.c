@@ -20,20 +20,28 @@ static size_t small_gemm_bytes(const apr_program *program, const apr_op *op, con
     return apr_cuda_linear_small_gemm_bytes(APR_SMALL_GEMM_MAX_TOKENS, program->values[op->in[0]].width, sizes->n_multiprocessors);
 }
 
+static size_t host_floats(const apr_program *program, const apr_op *op)
+{
+    const apr_weight_slot *const matrix = &program->weights[op->weight[0]];
+    return apr_linear_slice(matrix->dims[matrix->rank - 1]);
+}
+
 /* Where each head has its own matrix, a token has one input row per head. */
 static size_t device_bytes(const apr_program *program, const apr_op *op, const apr_op_sizes *sizes)
 {
     const apr_linear_heads *const heads = &op->args.linear.heads;
-    const apr_weight_slot *const slot = &program->weights[op->weight[0]];
+    const apr_weight_slot *const matrix = &program->weights[op->weight[0]];
+    const int64_t n_in = matrix->dims[matrix->rank - 1], n_out = matrix->dims[matrix->rank - 2];
     const bool is_f16 = sizes->weight_dtypes != NULL && sizes->weight_dtypes[op->weight[0]] == APR_F16;
+    const bool is_head = program->values[op->out].is_logits; /* a large matrix and few tokens: the smallest tile is enough */
+    const size_t tile_bytes = is_head && sizes->tile_bytes > APR_CUDA_MIN_DEQUANTIZED_BYTES ? APR_CUDA_MIN_DEQUANTIZED_BYTES : sizes->tile_bytes;
 
-    if (heads->n == 0) {
-        const size_t product = apr_products_bytes(program, op, sizes);
-        const size_t small = small_gemm_bytes(program, op, sizes);
-        return small > product ? small : product;
-    }
-    return apr_cuda_linear_heads_bytes_within(sizes->n_batch, heads, program->values[op->in[0]].width / heads->n,
-                                              slot->dims[slot->rank - 1], is_f16, sizes->tile_bytes);
+    if (heads->n > 0)
+        return apr_cuda_linear_heads_bytes_within(sizes->n_batch, heads, program->values[op->in[0]].width / heads->n, n_in, is_f16,
+                                                  sizes->tile_bytes);
+    const size_t product = apr_cuda_linear_bytes_within(is_head ? sizes->n_logits : sizes->n_batch, n_in, n_out, is_f16, tile_bytes);
+    const size_t small = small_gemm_bytes(program, op, sizes);
+    return small > product ? small : product;
 }
 
 /* Logits are computed for some rows of the input only. */
@@ -64,7 +72,7 @@ const apr_op_spec apr_spec_linear = {
     .facts = facts,
     .bound = {1e-3, 1e-4, "float32 sums in another order"},
     .fp16_bound = {3e-2, 3e-3, "inputs and weights rounded to FP16 (2^-11 each), summed in float32"},
-    .host_floats = apr_products_floats,
+    .host_floats = host_floats,
     .device_bytes = device_bytes,
     .bind = bind,
     .describe = describe,

@@ -1,7 +1,140 @@
-/* emit_ops.c - one function per operation: shapes follow from the input values. */
+/* emit.c - the emitter: values, weights and states of a program, and one function per operation, whose shapes follow from its inputs. */
 #include "runtime/program/emit.h"
+#include "runtime/program/op_spec.h"
 
+#include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+const apr_op apr_no_op = {.layer = -1, .in = {-1, -1, -1}, .out = -1, .weight = {-1, -1, -1, -1, -1, -1}, .state = -1, .rope = -1};
+
+void apr_emit_fail(apr_emitter *e, apr_status status, const char *format, ...)
+{
+    char text[512];
+    va_list arguments;
+
+    if (e->status != APR_OK) return;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    e->status = apr_fail(e->err, status, "%s: %s", e->hparams->architecture, text);
+}
+
+/* Appends a zeroed element of `size` bytes; arrays double when they are full. NULL after a failure: emit nothing. */
+static void *append(apr_emitter *e, void **array, size_t *n, size_t size)
+{
+    if (e->status != APR_OK) return NULL;
+    if ((*n & (*n - 1)) == 0) {
+        void *const grown = realloc(*array, (*n == 0 ? 1 : *n * 2) * size);
+        if (grown == NULL) {
+            e->status = apr_no_memory(e->err, "the program of the model");
+            return NULL;
+        }
+        *array = grown;
+    }
+    void *const element = (char *)*array + size * (*n)++;
+    memset(element, 0, size);
+    return element;
+}
+
+#define APPEND(e, field) append(e, (void **)&(e)->program->field, &(e)->program->n_##field, sizeof *(e)->program->field)
+
+static const char *layer_name(apr_emitter *e, const char *prefix, const char *name)
+{
+    const char *const text = e->layer < 0 ? apr_arena_print(&e->program->arena, "%s", name)
+                                          : apr_arena_print(&e->program->arena, "%slayers.%d.%s", prefix, e->layer, name);
+    if (text == NULL && e->status == APR_OK) e->status = apr_no_memory(e->err, "the program of the model");
+    return text;
+}
+
+int apr_emit_value(apr_emitter *e, const char *name, int64_t width)
+{
+    if (width <= 0 || width > APR_MAX_ROW)
+        apr_emit_fail(e, APR_E_UNSUPPORTED, "a row of %lld numbers (%s) cannot be run", (long long)width, name);
+    apr_value *const value = APPEND(e, values);
+    if (value == NULL) return -1;
+    *value = (apr_value){.name = layer_name(e, "", name), .width = width, .tap = -1};
+    return (int)e->program->n_values - 1;
+}
+
+static int emit_slot(apr_emitter *e, const char *name, apr_weight_slot slot)
+{
+    apr_weight_slot *const weight = APPEND(e, weights);
+    if (weight == NULL) return -1;
+    slot.name = layer_name(e, e->root, name);
+    slot.layer = e->layer;
+    if (slot.count == 0) slot.count = 1;
+    *weight = slot;
+    return (int)e->program->n_weights - 1;
+}
+
+int apr_emit_weight(apr_emitter *e, const char *name, apr_role role, int64_t rows, int64_t columns)
+{
+    return emit_slot(e, name, (apr_weight_slot){.role = role, .rank = 2, .dims = {rows, columns}});
+}
+
+int apr_emit_stacked(apr_emitter *e, const char *name, apr_role role, int64_t n, int64_t rows, int64_t columns)
+{
+    return emit_slot(e, name, (apr_weight_slot){.role = role, .rank = 3, .dims = {n, rows, columns}});
+}
+
+int apr_emit_matrices(apr_emitter *e, const char *name, apr_role role, int64_t n, int64_t rows, int64_t columns)
+{
+    return emit_slot(e, name, (apr_weight_slot){.role = role, .rank = 2, .dims = {rows, columns}, .count = n});
+}
+
+int apr_emit_vector(apr_emitter *e, const char *name, int64_t n, bool optional)
+{
+    return emit_slot(e, name, (apr_weight_slot){.role = APR_ROLE_VECTORS, .rank = 1, .dims = {n}, .optional = optional});
+}
+
+int apr_emit_state(apr_emitter *e, apr_state state)
+{
+    apr_state *const slot = APPEND(e, states);
+    if (slot == NULL) return -1;
+    *slot = state;
+    slot->layer = e->layer;
+    return (int)e->program->n_states - 1;
+}
+
+int apr_emit_exp_vector(apr_emitter *e, const char *name, int64_t n)
+{
+    const int slot = apr_emit_vector(e, name, n, false);
+    if (slot >= 0) e->program->weights[slot].is_log = true;
+    return slot;
+}
+
+/* An empty rotary table. */
+static int emit_rope_table(apr_emitter *e) { return APPEND(e, ropes) != NULL ? (int)e->program->n_ropes - 1 : -1; }
+
+/* The operations that read a weight decide how it is used. A vector can only be used as float32. */
+static void use_weight(apr_emitter *e, const apr_op *op, int i)
+{
+    const apr_weight_use use = apr_op_specs[op->kind]->weights[i].use;
+    apr_weight_slot *const slot = &e->program->weights[op->weight[i]];
+
+    slot->uses |= use;
+    if (use == APR_USE_NONE || (slot->role == APR_ROLE_VECTORS && use != APR_USE_FLOAT))
+        apr_emit_fail(e, APR_E_UNSUPPORTED, "'%s' cannot be used by the operation '%s'", slot->name, apr_op_name(op->kind));
+}
+
+void apr_emit_op(apr_emitter *e, apr_op op)
+{
+    apr_op *const slot = APPEND(e, ops);
+    if (slot == NULL) return;
+    *slot = op;
+    slot->layer = e->layer;
+    for (int i = 0; i < APR_OP_MAX_WEIGHTS; i++)
+        if (op.weight[i] >= 0) use_weight(e, &op, i);
+}
+
+void apr_emit_tap(apr_emitter *e, int value)
+{
+    if (e->status == APR_OK) e->program->values[value].tap = (int)e->program->n_taps++;
+}
+
+/* --- operations --- */
 
 int64_t apr_emit_width(const apr_emitter *e, int value) { return e->status == APR_OK && value >= 0 ? e->program->values[value].width : 0; }
 
@@ -242,7 +375,7 @@ static int emit_table(apr_emitter *e, apr_rotary rotary)
 {
     const apr_rope_facts facts = facts_of(e->hparams, rotary);
     apr_program *const program = e->program;
-    const int index = apr_emit_rope_table(e);
+    const int index = emit_rope_table(e);
 
     if (index < 0) return -1;
     /* llama.cpp stores llama 3's scaling as divisors of the frequencies. A model that states the scaling itself needs no divisors. */
