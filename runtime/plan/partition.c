@@ -273,21 +273,6 @@ const apr_transfer *apr_partition_before(const apr_partition *partition, size_t 
 
 /* --- the contents of a place --- */
 
-bool apr_partition_has_logits(const apr_partition *partition, const apr_program *program, int place)
-{
-    for (size_t i = program->n_ops; i-- > 0;) /* logits are computed last, all at one place */
-        if (program->ops[i].out >= 0 && program->values[program->ops[i].out].is_logits) return apr_partition_has_op(partition, place, i);
-    return false;
-}
-
-bool apr_partition_has_rope(const apr_partition *partition, const apr_program *program, int place, size_t rope)
-{
-    if (partition == NULL) return true;
-    for (size_t i = 0; i < program->n_ops; i++)
-        if (program->ops[i].rope == (int)rope && partition->op_place[i] == place) return true;
-    return false;
-}
-
 apr_status apr_partition_keep_weights(const apr_partition *partition, const apr_program *program, int place, uint64_t *bytes,
                                       apr_error *err)
 {
@@ -319,11 +304,6 @@ static uint64_t read_bytes(const apr_program *program, const apr_op *op, int wei
     if (op->kind == APR_OP_EXPERTS && op->args.experts.n_experts > 0)
         return (uint64_t)((double)bytes * (double)op->args.experts.n_used / (double)op->args.experts.n_experts);
     return apr_op_specs[op->kind]->reads_ids && slot->dims[0] > 0 ? bytes / (uint64_t)slot->dims[0] : bytes;
-}
-
-uint64_t apr_partition_host_traffic(const apr_partition_cost *cost)
-{
-    return apr_saturating_add(cost->host_reads, apr_saturating_add(cost->to_devices, cost->to_host));
 }
 
 apr_partition_cost apr_partition_cost_of(const apr_partition *partition, const apr_program *program, const uint64_t *weight_bytes)

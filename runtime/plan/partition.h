@@ -16,6 +16,7 @@
 #ifndef APR_RUNTIME_PARTITION_H
 #define APR_RUNTIME_PARTITION_H
 
+#include "formats/base/bytes.h"
 #include "runtime/program/program.h"
 
 typedef enum { APR_ON_HOST, APR_ON_DEVICE } apr_place;
@@ -72,8 +73,6 @@ static inline bool apr_partition_has_state(const apr_partition *s, int place, si
 {
     return s == NULL || s->state_place[state] == place;
 }
-bool apr_partition_has_logits(const apr_partition *partition, const apr_program *program, int place);
-bool apr_partition_has_rope(const apr_partition *partition, const apr_program *program, int place, size_t rope);
 /* Sets bytes[n_weights] to 0 for weights that no operation of the place uses. Weights that no operation at all uses belong to place 0. */
 apr_status apr_partition_keep_weights(const apr_partition *partition, const apr_program *program, int place, uint64_t *bytes,
                                       apr_error *err);
@@ -86,7 +85,10 @@ typedef struct apr_partition_cost {
     uint64_t host_reads;          /* the part of `reads` that the host reads */
 } apr_partition_cost;
 /* Bytes that the host reads or that are copied over the link per token: the slow part of an offloaded token. */
-uint64_t apr_partition_host_traffic(const apr_partition_cost *cost);
+static inline uint64_t apr_partition_host_traffic(const apr_partition_cost *cost)
+{
+    return apr_saturating_add(cost->host_reads, apr_saturating_add(cost->to_devices, cost->to_host));
+}
 apr_partition_cost apr_partition_cost_of(const apr_partition *partition, const apr_program *program, const uint64_t *weight_bytes);
 
 #endif

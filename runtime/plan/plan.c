@@ -1,14 +1,179 @@
-/* plan.c - the lines of a plan, their sum, and whether it fits. */
+/* plan.c - the lines of a plan, their sum, whether it fits, and the offsets of states and vectors. */
 #include "runtime/plan/plan.h"
+#include "formats/base/bytes.h"
 #include "formats/tensor/packing.h"
 #include "kernels/cuda/small_gemm_workspace.h"
 #include "runtime/plan/placement.h"
+#include "runtime/plan/batch_table.h"
 #include "runtime/program/op_spec.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+const apr_plan_options apr_plan_defaults = {.n_batch = 512,
+                                            .n_logits = 16,
+                                            .n_sequences = 1,
+                                            .kv_dtype = APR_F16,
+                                            .headroom_bytes = (uint64_t)1 << 30,
+                                            .stack_bytes = APR_DEFAULT_STACK_BYTES,
+                                            .n_threads = 1};
+
+int64_t apr_plan_context(const apr_program *program, int64_t asked)
+{
+    if (asked > 0) return asked;
+    return program->max_context > 0 && program->max_context < 4096 ? program->max_context : 4096;
+}
+
+int64_t apr_plan_batch(const apr_program *program, int64_t asked_ctx, int64_t asked_batch)
+{
+    const int64_t n_ctx = apr_plan_context(program, asked_ctx);
+    return asked_batch < n_ctx ? asked_batch : n_ctx;
+}
+
+/* --- states: keys and values, and what follows them in memory --- */
+
+const apr_dtype apr_kv_dtypes[APR_KV_DTYPES] = {APR_F16, APR_F32, APR_Q8_0, APR_F8_E4M3};
+
+int64_t apr_kv_row_bytes(apr_dtype dtype, int64_t head_dim)
+{
+    for (int i = 0; i < APR_KV_DTYPES; i++)
+        if (apr_kv_dtypes[i] == dtype) return apr_row_bytes(dtype, head_dim);
+    return -1;
+}
+
+static int64_t state_cells(const apr_state *state, int64_t n_ctx, int64_t n_batch)
+{
+    if (state->kind == APR_STATE_KV) return n_ctx;
+    /* The batch is stored before its first token attends, so the window - 1 cells before it must be kept. */
+    const int64_t wanted = state->window + n_batch;
+    return wanted < n_ctx ? wanted : n_ctx;
+}
+
+/* KV pages of several sequences; 0 for one sequence. kv_cells: as in apr_plan_options. */
+static int64_t state_pages(int64_t n_sequences, int64_t n_ctx, int64_t kv_cells)
+{
+    const int64_t of_each = (n_ctx + APR_PAGE_CELLS - 1) / APR_PAGE_CELLS;
+
+    if (n_sequences == 1) return 0;
+    if (kv_cells == 0) return n_sequences * of_each;
+    const int64_t asked = (kv_cells + APR_PAGE_CELLS - 1) / APR_PAGE_CELLS; /* enough for one sequence of full length */
+    return asked < of_each ? of_each : asked > n_sequences * of_each ? n_sequences * of_each : asked;
+}
+
+static uint64_t cells_bytes(const apr_state *state, apr_dtype kv_dtype, int64_t n_cells)
+{
+    const uint64_t n_rows = apr_saturating_mul((uint64_t)state->n_heads, (uint64_t)n_cells);
+    const uint64_t keys = apr_pad64(apr_saturating_mul(n_rows, (uint64_t)apr_kv_row_bytes(kv_dtype, state->key_dim)));
+    if (state->values_in_keys) return keys;
+    return apr_saturating_add(keys, apr_pad64(apr_saturating_mul(n_rows, (uint64_t)apr_kv_row_bytes(kv_dtype, state->value_dim))));
+}
+
+/* Bytes for one sequence; keys and values are each padded to 64. */
+static uint64_t sequence_bytes(const apr_state *state, apr_dtype kv_dtype, int64_t n_ctx, int64_t n_batch)
+{
+    if (!apr_state_has_cells(state)) return apr_pad64(apr_saturating_mul((uint64_t)state->n_floats, 4));
+    return cells_bytes(state, kv_dtype, state_cells(state, n_ctx, n_batch));
+}
+
+/* Bytes for all sequences. */
+static uint64_t sequences_bytes(const apr_plan *plan, const apr_plan_options *options, const apr_state *state, int64_t n_ctx,
+                                int64_t n_batch)
+{
+    const int64_t n_pages = state_pages(plan->n_sequences, n_ctx, options->kv_cells);
+
+    if (n_pages > 0 && state->kind == APR_STATE_KV) return cells_bytes(state, plan->kv_dtype, n_pages * APR_PAGE_CELLS);
+    return apr_saturating_mul(sequence_bytes(state, plan->kv_dtype, n_ctx, n_batch), (uint64_t)plan->n_sequences);
+}
+
+static bool has_batch_table(const apr_plan *plan) { return plan->judged == APR_ON_DEVICE && plan->n_sequences > 1; }
+
+/* For several sequences on a device, otherwise 0: the buffer in which pages of one sequence are gathered in order. */
+static uint64_t ordered_bytes(const apr_plan *plan, const apr_program_part *part, int64_t n_ctx)
+{
+    uint64_t most = 0;
+
+    for (size_t i = 0; i < part->program->n_states && has_batch_table(plan); i++) {
+        const apr_state *const state = &part->program->states[i];
+        if (state->kind != APR_STATE_KV || !apr_partition_has_state(part->partition, part->place, i)) continue;
+        const uint64_t bytes = cells_bytes(state, plan->kv_dtype, apr_batch_pages(n_ctx) * APR_PAGE_CELLS);
+        if (bytes > most) most = bytes;
+    }
+    return most;
+}
+
+/* The same for the batch table. */
+static uint64_t step_bytes(const apr_plan *plan, int64_t n_ctx)
+{
+    return has_batch_table(plan) ? apr_batch_table_bytes(apr_batch_rows(plan->n_sequences), n_ctx) : 0;
+}
+
+void apr_plan_states_bytes(const apr_program *program, apr_dtype kv_dtype, int64_t n_ctx, int64_t n_batch, uint64_t *bytes)
+{
+    for (size_t i = 0; i < program->n_states; i++)
+        bytes[i] = sequence_bytes(&program->states[i], kv_dtype, apr_plan_context(program, n_ctx), apr_plan_batch(program, n_ctx, n_batch));
+}
+
+/* Sets state_offsets, state_cells, state_strides, states_bytes, and the offsets of what follows the states. Uses the plan's n_ctx,
+ * n_batch, n_sequences and kv_dtype. */
+static apr_status place_states(apr_plan *plan, const apr_program_part *part, const apr_plan_options *options, apr_error *err)
+{
+    const apr_program *const program = part->program;
+
+    plan->n_pages = state_pages(plan->n_sequences, plan->n_ctx, options->kv_cells);
+    plan->state_offsets = apr_arena_array(&plan->arena, program->n_states + 1, sizeof *plan->state_offsets);
+    plan->state_cells = apr_arena_array(&plan->arena, program->n_states + 1, sizeof *plan->state_cells);
+    plan->state_strides = apr_arena_array(&plan->arena, program->n_states + 1, sizeof *plan->state_strides);
+    if (plan->state_offsets == NULL || plan->state_cells == NULL || plan->state_strides == NULL)
+        return apr_no_memory(err, "the places of the states");
+    for (size_t i = 0; i < program->n_states; i++) {
+        const apr_state *const state = &program->states[i];
+        const bool in_pages = plan->n_pages > 0 && state->kind == APR_STATE_KV;
+        if (!apr_partition_has_state(part->partition, part->place, i)) continue;
+        plan->state_offsets[i] = plan->states_bytes;
+        plan->state_cells[i] = in_pages ? plan->n_pages * APR_PAGE_CELLS : state_cells(state, plan->n_ctx, plan->n_batch);
+        plan->state_strides[i] = in_pages ? 0 : sequence_bytes(state, plan->kv_dtype, plan->n_ctx, plan->n_batch);
+        plan->states_bytes = apr_saturating_add(plan->states_bytes, sequences_bytes(plan, options, state, plan->n_ctx, plan->n_batch));
+    }
+    plan->n_gathered = apr_batch_pages(plan->n_ctx) * APR_PAGE_CELLS;
+    plan->ordered_offset = plan->states_bytes;
+    plan->step_offset = apr_saturating_add(plan->ordered_offset, ordered_bytes(plan, part, plan->n_ctx));
+    plan->states_bytes = apr_saturating_add(plan->step_offset, step_bytes(plan, plan->n_ctx));
+    return APR_OK;
+}
+
+/* Does the place of `part` read that rotary table? */
+static bool has_rope(const apr_program_part *part, size_t rope)
+{
+    for (size_t i = 0; i < part->program->n_ops; i++)
+        if (part->program->ops[i].rope == (int)rope && apr_partition_has_op(part->partition, part->place, i)) return true;
+    return part->partition == NULL;
+}
+
+/* Sets vector_offsets and rope_offsets; *n_floats is the total. */
+static apr_status place_vectors(apr_plan *plan, const apr_program_part *part, const uint64_t *weight_bytes, int64_t *n_floats, apr_error *err)
+{
+    const apr_program *const program = part->program;
+
+    *n_floats = 0;
+    plan->vector_offsets = apr_arena_array(&plan->arena, program->n_weights + 1, sizeof *plan->vector_offsets);
+    plan->rope_offsets = apr_arena_array(&plan->arena, program->n_ropes + 1, sizeof *plan->rope_offsets);
+    if (plan->vector_offsets == NULL || plan->rope_offsets == NULL) return apr_no_memory(err, "the places of the vectors");
+    for (size_t i = 0; i < program->n_weights; i++) {
+        const bool is_here = (program->weights[i].uses & APR_USE_FLOAT) != 0 && weight_bytes[i] > 0;
+        plan->vector_offsets[i] = is_here ? *n_floats : -1;
+        if (is_here) *n_floats += apr_rounded_width(apr_slot_elems(&program->weights[i])); /* biases of experts are rows of one vector */
+    }
+    for (size_t i = 0; i < program->n_ropes; i++) {
+        const bool is_here = has_rope(part, i);
+        plan->rope_offsets[i] = is_here ? *n_floats : -1;
+        if (is_here) *n_floats += apr_rounded_width(program->ropes[i].n_freqs);
+    }
+    return APR_OK;
+}
+
+/* --- lines --- */
 
 static const struct {
     const char *key, *label;
@@ -72,6 +237,12 @@ typedef struct draft {
 } draft;
 
 static bool has_op(const draft *d, size_t i) { return apr_partition_has_op(d->options->partition, d->options->place, i); }
+static bool computes_logits(const draft *d)
+{
+    for (size_t i = d->program->n_ops; i-- > 0;) /* logits are computed last, all at one place */
+        if (d->program->ops[i].out >= 0 && d->program->values[d->program->ops[i].out].is_logits) return has_op(d, i);
+    return false;
+}
 static bool has_state(const draft *d, size_t i) { return apr_partition_has_state(d->options->partition, d->options->place, i); }
 
 __attribute__((format(printf, 5, 6))) static void set_line(draft *d, apr_line_id id, uint64_t bytes, apr_place on, const char *format, ...)
@@ -219,11 +390,11 @@ static uint64_t state_bytes(const draft *d, apr_line_id id, int64_t n_ctx, int64
     const apr_program_part part = {d->program, d->options->partition, d->options->place};
     uint64_t bytes = 0;
 
-    if (id == APR_LINE_KV_ORDERED) return apr_gathered_bytes(d->plan, &part, n_ctx);
-    if (id == APR_LINE_STEP) return apr_batch_table_plan_bytes(d->plan, n_ctx);
+    if (id == APR_LINE_KV_ORDERED) return ordered_bytes(d->plan, &part, n_ctx);
+    if (id == APR_LINE_STEP) return step_bytes(d->plan, n_ctx);
     for (size_t i = 0; i < d->program->n_states; i++)
         if (has_state(d, i) && line_of_state(&d->program->states[i]) == id)
-            bytes = apr_saturating_add(bytes, apr_states_bytes(d->plan, d->options, &d->program->states[i], n_ctx, n_batch));
+            bytes = apr_saturating_add(bytes, sequences_bytes(d->plan, d->options, &d->program->states[i], n_ctx, n_batch));
     return bytes;
 }
 
@@ -256,7 +427,7 @@ static void cells_line(draft *d, apr_line_id id, const state_group *g, const cha
 {
     const apr_plan *const p = d->plan;
     const apr_state *const s = g->first;
-    const long long n = (long long)g->n_layers, cells = (long long)apr_state_cells(s, p->n_ctx, p->n_batch);
+    const long long n = (long long)g->n_layers, cells = (long long)state_cells(s, p->n_ctx, p->n_batch);
     const long long heads = (long long)s->n_heads, key = (long long)apr_kv_row_bytes(p->kv_dtype, s->key_dim);
     const char *const type = apr_dtypes[p->kv_dtype].name;
     const uint64_t bytes = state_bytes(d, id, p->n_ctx, p->n_batch);
@@ -290,7 +461,7 @@ static void state_lines(draft *d)
 {
     char sequences[48] = "", shared[96] = "";
     const apr_plan *const p = d->plan;
-    const int64_t of_each = apr_state_pages(2, p->n_ctx, 0) / 2;
+    const int64_t of_each = state_pages(2, p->n_ctx, 0) / 2;
 
     if (p->n_sequences > 1) snprintf(sequences, sizeof sequences, " x %lld sequences", (long long)p->n_sequences);
     memcpy(shared, sequences, sizeof sequences);
@@ -300,7 +471,7 @@ static void state_lines(draft *d)
     set_line(d, APR_LINE_KV_ORDERED, state_bytes(d, APR_LINE_KV_ORDERED, p->n_ctx, p->n_batch), p->judged,
              "%lld positions of one sequence in order, for attention of its prompt", (long long)p->n_gathered);
     set_line(
-        d, APR_LINE_STEP, apr_batch_table_plan_bytes(p, p->n_ctx), p->judged,
+        d, APR_LINE_STEP, step_bytes(p, p->n_ctx), p->judged,
         "%lld sequences x (%zu bytes + %lld pages x 4 bytes): positions, tokens and pages of a batch, and the top tokens of its logits",
         (long long)p->n_sequences, sizeof(apr_cuda_topk_result) + 16, (long long)p->n_gathered / APR_PAGE_CELLS);
     for (apr_line_id id = first_states; id <= last_states; id++) {
@@ -369,8 +540,7 @@ static uint64_t device_workspace(const draft *d, apr_plan_speed pace)
         const uint64_t of_rows = apr_cuda_rows_bytes(widest_input(d), d->options->gpu->n_sms);
         if (of_rows > most) most = of_rows;
     }
-    const uint64_t of_argmax =
-        apr_partition_has_logits(d->options->partition, program, d->options->place) ? apr_cuda_topk_bytes(program->vocab_size) : 0;
+    const uint64_t of_argmax = computes_logits(d) ? apr_cuda_topk_bytes(program->vocab_size) : 0;
     return apr_align_up(of_argmax > most ? of_argmax : most, 256);
 }
 
@@ -443,7 +613,7 @@ static void device_workspace_line(draft *d)
 static void working_lines(draft *d, int64_t n_vector_floats)
 {
     apr_plan *const p = d->plan;
-    const bool has_logits = apr_partition_has_logits(d->options->partition, d->program, d->options->place);
+    const bool has_logits = computes_logits(d);
     const uint64_t logits_bytes =
         has_logits ? apr_saturating_mul(apr_saturating_mul((uint64_t)d->program->vocab_size, (uint64_t)p->n_logits), sizeof(float)) : 0;
 
@@ -469,7 +639,7 @@ static void working_lines(draft *d, int64_t n_vector_floats)
     set_line(d, APR_LINE_HOST_LOGITS,
              logits_bytes > 0 ? apr_saturating_add(apr_align_up(logits_bytes, 256), apr_cuda_round(sizeof(apr_cuda_token))) : 0,
              APR_ON_HOST, "pinned buffer from which the logits are read");
-    set_line(d, APR_LINE_HOST_STEP, apr_align_up(apr_batch_table_plan_bytes(p, p->n_ctx), 256), APR_ON_HOST,
+    set_line(d, APR_LINE_HOST_STEP, apr_align_up(step_bytes(p, p->n_ctx), 256), APR_ON_HOST,
              "pinned buffer to which the batch table is written");
 }
 
@@ -579,7 +749,7 @@ static bool depends_on_context(const draft *d, apr_line_id id)
 /* A device plan's lines on the host that grow with the context or the batch. */
 static uint64_t host_bytes_at(const draft *d, int64_t n_ctx, int64_t n_batch)
 {
-    const uint64_t step = apr_align_up(apr_batch_table_plan_bytes(d->plan, n_ctx), 256), rows = d->lines[APR_LINE_HOST_ROWS].bytes;
+    const uint64_t step = apr_align_up(step_bytes(d->plan, n_ctx), 256), rows = d->lines[APR_LINE_HOST_ROWS].bytes;
     return apr_saturating_add(step, rows / (uint64_t)d->plan->n_batch * (uint64_t)n_batch);
 }
 
@@ -658,8 +828,8 @@ static apr_status draft_plan(draft *d, apr_error *err)
         d->weight_bytes = bytes;
     }
     APR_TRY(apr_place_activations(p, &part, err));
-    APR_TRY(apr_place_vectors(p, &part, d->weight_bytes, &n_vector_floats, err));
-    APR_TRY(apr_place_states(p, &part, d->options, err));
+    APR_TRY(place_vectors(p, &part, d->weight_bytes, &n_vector_floats, err));
+    APR_TRY(place_states(p, &part, d->options, err));
     device_lines(d);
     weight_lines(d);
     host_table_lines(d);
@@ -693,4 +863,17 @@ apr_status apr_plan_make(apr_plan *plan, const apr_program *program, const apr_p
     const apr_status status = draft_plan(&d, err);
     if (status != APR_OK) apr_plan_close(plan);
     return status;
+}
+
+void apr_plan_close(apr_plan *plan)
+{
+    apr_arena_close(&plan->arena);
+    *plan = (apr_plan){0};
+}
+
+const apr_plan_line *apr_plan_line_of(const apr_plan *plan, apr_line_id id)
+{
+    for (size_t i = 0; i < plan->n_lines; i++)
+        if (plan->lines[i].id == id) return &plan->lines[i];
+    return NULL;
 }

@@ -28,15 +28,3 @@ void apr_plan_set_speed(apr_plan_options *options, int64_t asked_batch, bool has
     options->wanted_batch = is_free ? (int64_t)APR_DEVICE_BATCH : 0;
     options->slowest = (apr_plan_speed){is_free ? paces[n - 1].n_batch : batch, APR_CUDA_MIN_DEQUANTIZED_BYTES};
 }
-
-int64_t apr_plan_context(const apr_program *program, int64_t asked)
-{
-    if (asked > 0) return asked;
-    return program->max_context > 0 && program->max_context < 4096 ? program->max_context : 4096;
-}
-
-int64_t apr_plan_batch(const apr_program *program, int64_t asked_ctx, int64_t asked_batch)
-{
-    const int64_t n_ctx = apr_plan_context(program, asked_ctx);
-    return asked_batch < n_ctx ? asked_batch : n_ctx;
-}
