@@ -59,6 +59,21 @@ double *apr_hparam_real(apr_hparams *hparams, const apr_hparam_field *field) { r
 
 bool *apr_hflag(apr_hparams *hparams, const apr_hflag_field *field) { return (bool *)(void *)((char *)hparams + field->offset); }
 
+int64_t apr_hparam_get_int(const apr_hparams *hparams, const apr_hparam_field *field)
+{
+    return field->is_int ? *(const int64_t *)(const void *)((const char *)hparams + field->offset) : 0;
+}
+
+double apr_hparam_get_real(const apr_hparams *hparams, const apr_hparam_field *field)
+{
+    return field->is_int ? 0.0 : *(const double *)(const void *)((const char *)hparams + field->offset);
+}
+
+bool apr_hflag_get(const apr_hparams *hparams, const apr_hflag_field *field)
+{
+    return *(const bool *)(const void *)((const char *)hparams + field->offset);
+}
+
 apr_layer_kind apr_layer_kind_of(const apr_hparams *h, int64_t layer)
 {
     return h->layer_kinds != NULL && layer >= 0 && layer < h->num_layers ? (apr_layer_kind)h->layer_kinds[layer] : APR_LAYER_FULL;

@@ -173,6 +173,10 @@ extern const size_t apr_n_hflag_fields;
 int64_t *apr_hparam_int(apr_hparams *hparams, const apr_hparam_field *field);
 double *apr_hparam_real(apr_hparams *hparams, const apr_hparam_field *field);
 bool *apr_hflag(apr_hparams *hparams, const apr_hflag_field *field);
+/* The same for reading; 0 for a field of the other type. */
+int64_t apr_hparam_get_int(const apr_hparams *hparams, const apr_hparam_field *field);
+double apr_hparam_get_real(const apr_hparams *hparams, const apr_hparam_field *field);
+bool apr_hflag_get(const apr_hparams *hparams, const apr_hflag_field *field);
 
 /* Properties of one layer. */
 apr_layer_kind apr_layer_kind_of(const apr_hparams *hparams, int64_t layer);

@@ -135,12 +135,12 @@ static apr_status diff_layers(apr_model_diff *diff, apr_error *err)
 /* Flags are compared only within one format: other formats leave some of them to the reader. */
 static apr_status diff_flags(apr_model_diff *diff, apr_error *err)
 {
-    apr_hparams a = diff->a->hparams, b = diff->b->hparams;
+    const apr_hparams *const a = &diff->a->hparams, *const b = &diff->b->hparams;
 
     if (diff->a->format != diff->b->format || diff->a->origin.format != diff->b->origin.format) return APR_OK;
     for (size_t i = 0; i < apr_n_hflag_fields; i++)
-        APR_TRY(compare(diff, APR_DIFF_HYPERPARAMETER, apr_hflag_fields[i].name, bool_of(*apr_hflag(&a, &apr_hflag_fields[i])),
-                        bool_of(*apr_hflag(&b, &apr_hflag_fields[i])), err));
+        APR_TRY(compare(diff, APR_DIFF_HYPERPARAMETER, apr_hflag_fields[i].name, bool_of(apr_hflag_get(a, &apr_hflag_fields[i])),
+                        bool_of(apr_hflag_get(b, &apr_hflag_fields[i])), err));
     return APR_OK;
 }
 
