@@ -1,7 +1,7 @@
 /* session_device.c - opens a session's CUDA device, lays out the weights and uploads them. */
 #include "formats/base/bytes.h"
 #include "formats/base/clock.h"
-#include "runtime/program/capability.h"
+#include "runtime/plan/capability.h"
 #include "runtime/program/op_spec.h"
 #include "runtime/session/session_internal.h"
 #include "runtime/session/session_upload.h"

@@ -1,5 +1,5 @@
-/* runtime/program/capability.h: devices are judged by family, so that those of tomorrow run too. */
-#include "runtime/program/capability.h"
+/* runtime/plan/capability.h: devices are judged by family, so that those of tomorrow run too. */
+#include "runtime/plan/capability.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

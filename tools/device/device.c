@@ -2,7 +2,7 @@
 #include "tools/device/device.h"
 
 #include "kernels/cuda_loader.h"
-#include "runtime/program/capability.h"
+#include "runtime/plan/capability.h"
 #include "tools/cli/process.h"
 #include "tools/cli/text.h"
 #include "tools/device/probe.h"

@@ -6,7 +6,7 @@
 #define APR_TOOLS_PROBE_H
 
 #include "kernels/cuda/api.h"
-#include "runtime/program/capability.h"
+#include "runtime/plan/capability.h"
 
 #include <stdbool.h>
 

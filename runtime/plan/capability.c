@@ -1,5 +1,5 @@
 /* capability.c - the table of architecture families. */
-#include "runtime/program/capability.h"
+#include "runtime/plan/capability.h"
 
 #include <stddef.h>
 #include <stdlib.h>

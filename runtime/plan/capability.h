@@ -1,4 +1,4 @@
-/* capability.h - the features of a CUDA device by the family of its architecture, and which of them to use.
+/* runtime/plan/capability.h - the features of a CUDA device by the family of its architecture, and which of them to use.
  *
  * A family is a range of compute capabilities. A device newer than this table is treated by its family. A device of an unknown family
  * runs the PTX of the newest known architecture, without special features. Machine code runs on devices of the same major number and the
