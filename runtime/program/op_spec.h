@@ -70,7 +70,7 @@ typedef struct apr_op_spec {
     size_t (*device_bytes)(const apr_program *program, const apr_op *op, const apr_op_sizes *sizes);
     /* Sets the pointers and token-dependent arguments that op->args leaves open. Call it through apr_op_bind. */
     void (*bind)(const apr_op_memory *ground, const apr_op *op, apr_op_args *args);
-    /* Describes the running operation: types, dimensions, and the weight's name, which includes the layer. */
+    /* Describes the running operation: types, dimensions, and the weight's name, which includes the layer. NULL: "add (f32, 12 tokens)". */
     void (*describe)(const apr_op_args *args, char *text, size_t n_bytes);
 } apr_op_spec;
 

@@ -1,5 +1,5 @@
 /* op_add.c - the sum of two values. */
-#include "runtime/program/ops/spec_parts.h"
+#include "runtime/program/op_spec.h"
 
 static void bind(const apr_op_memory *g, const apr_op *op, apr_op_args *args)
 {
@@ -10,13 +10,10 @@ static void bind(const apr_op_memory *g, const apr_op *op, apr_op_args *args)
     args->add.n_threads = g->work.n_threads;
 }
 
-static void describe(const apr_op_args *args, char *text, size_t n) { apr_describe_floats(APR_OP_ADD, args->add.n_tokens, text, n); }
-
 const apr_op_spec apr_spec_add = {
     .kind = APR_OP_ADD,
     .n_inputs = 2,
     .in_place = true,
     .bound = {0.0, 0.0, "one rounded sum"},
     .bind = bind,
-    .describe = describe,
 };

@@ -1,5 +1,5 @@
 /* op_angles.c - cosines and sines of every position, once for all layers. */
-#include "runtime/program/ops/spec_parts.h"
+#include "runtime/program/op_spec.h"
 
 static void bind(const apr_op_memory *g, const apr_op *op, apr_op_args *args)
 {
@@ -14,8 +14,6 @@ static void bind(const apr_op_memory *g, const apr_op *op, apr_op_args *args)
                                      .out = apr_op_memory_value(g, op->out)};
 }
 
-static void describe(const apr_op_args *args, char *text, size_t n) { apr_describe_floats(APR_OP_ANGLES, args->angles.n_tokens, text, n); }
-
 const apr_op_spec apr_spec_angles = {
     .kind = APR_OP_ANGLES,
     .step = APR_BATCH_PER_SEQUENCE,
@@ -23,5 +21,4 @@ const apr_op_spec apr_spec_angles = {
     .bound = {1e-5, 1e-6, "cosf and sinf of the same float32 angle: a few units in the last place"},
     .position_error = 8 * 0x1p-24, /* the same angles computed differently: frequencies within 8 units in the last place */
     .bind = bind,
-    .describe = describe,
 };

@@ -1,6 +1,6 @@
 /* op_attend.c - causal attention to the cache, optionally with a window and sinks. */
 #include "kernels/cuda/api.h"
-#include "runtime/program/ops/spec_parts.h"
+#include "runtime/program/op_spec.h"
 
 #include <stdio.h>
 

@@ -1,5 +1,5 @@
 /* op_conv.c - a convolution of each channel over the last few tokens. */
-#include "runtime/program/ops/spec_parts.h"
+#include "runtime/program/op_spec.h"
 
 enum { TAPS, BIAS };
 
@@ -22,8 +22,6 @@ static void bind(const apr_op_memory *g, const apr_op *op, apr_op_args *args)
     args->conv.n_threads = g->work.n_threads;
 }
 
-static void describe(const apr_op_args *args, char *text, size_t n) { apr_describe_floats(APR_OP_CONV, args->conv.n_tokens, text, n); }
-
 const apr_op_spec apr_spec_conv = {
     .kind = APR_OP_CONV,
     .step = APR_BATCH_PER_SEQUENCE,
@@ -33,5 +31,4 @@ const apr_op_spec apr_spec_conv = {
     .facts = facts,
     .bound = {1e-3, 1e-4, "float32 sums in another order"},
     .bind = bind,
-    .describe = describe,
 };

@@ -1,5 +1,5 @@
 /* op_delta.c - the gated delta rule: a state matrix per value head, updated and read. */
-#include "runtime/program/ops/spec_parts.h"
+#include "runtime/program/op_spec.h"
 
 enum { RATE, DT_BIAS };
 
@@ -34,8 +34,6 @@ static void bind(const apr_op_memory *g, const apr_op *op, apr_op_args *args)
     args->delta.work = g->work;
 }
 
-static void describe(const apr_op_args *args, char *text, size_t n) { apr_describe_floats(APR_OP_DELTA, args->delta.n_tokens, text, n); }
-
 const apr_op_spec apr_spec_delta = {
     .kind = APR_OP_DELTA,
     .step = APR_BATCH_PER_SEQUENCE,
@@ -46,5 +44,4 @@ const apr_op_spec apr_spec_delta = {
     .host_floats = host_floats,
     .bound = {1e-3, 1e-4, "float32 sums in another order, over all tokens so far"},
     .bind = bind,
-    .describe = describe,
 };

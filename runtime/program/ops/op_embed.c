@@ -1,6 +1,6 @@
 /* op_embed.c - looks up rows of the token embeddings. */
 #include "kernels/cuda/api.h"
-#include "runtime/program/ops/spec_parts.h"
+#include "runtime/program/ops/describe.h"
 
 /* A device reads the ids from its workspace. */
 static size_t device_bytes(const apr_program *program, const apr_op *op, const apr_op_sizes *sizes)

@@ -1,8 +1,6 @@
 /* op_experts.c - the feed-forward of the chosen experts, summed with their weights. */
 #include "kernels/cuda/small_gemm_workspace.h"
-#include "runtime/program/ops/spec_parts.h"
-
-#include <stdio.h>
+#include "runtime/program/ops/describe.h"
 
 enum { GATE, UP, DOWN, GATE_BIAS, UP_BIAS, DOWN_BIAS };
 

@@ -1,5 +1,5 @@
 /* op_gate.c - multiplies heads, rows or numbers by an activation of a gate. */
-#include "runtime/program/ops/spec_parts.h"
+#include "runtime/program/op_spec.h"
 
 static const apr_op_fact facts[] = {
     {"the activation", APR_FACT_CHOICE, offsetof(apr_op_args, gate.activation)},
@@ -16,8 +16,6 @@ static void bind(const apr_op_memory *g, const apr_op *op, apr_op_args *args)
     args->gate.n_threads = g->work.n_threads;
 }
 
-static void describe(const apr_op_args *args, char *text, size_t n) { apr_describe_floats(APR_OP_GATE, args->gate.n_tokens, text, n); }
-
 const apr_op_spec apr_spec_gate = {
     .kind = APR_OP_GATE,
     .n_inputs = 2,
@@ -25,5 +23,4 @@ const apr_op_spec apr_spec_gate = {
     .facts = facts,
     .bound = {1e-4, 1e-5, "expf to a few units in the last place"},
     .bind = bind,
-    .describe = describe,
 };

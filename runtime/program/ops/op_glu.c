@@ -1,5 +1,5 @@
 /* op_glu.c - a gated linear unit, or an activation alone. */
-#include "runtime/program/ops/spec_parts.h"
+#include "runtime/program/op_spec.h"
 
 static const apr_op_fact facts[] = {
     {"the activation", APR_FACT_CHOICE, offsetof(apr_op_args, glu.shape.activation)},
@@ -19,8 +19,6 @@ static void bind(const apr_op_memory *g, const apr_op *op, apr_op_args *args)
     args->glu.work = g->work;
 }
 
-static void describe(const apr_op_args *args, char *text, size_t n) { apr_describe_floats(APR_OP_GLU, args->glu.n_tokens, text, n); }
-
 const apr_op_spec apr_spec_glu = {
     .kind = APR_OP_GLU,
     .n_inputs = 2,
@@ -28,5 +26,4 @@ const apr_op_spec apr_spec_glu = {
     .facts = facts,
     .bound = {1e-4, 1e-5, "expf to a few units in the last place"},
     .bind = bind,
-    .describe = describe,
 };

@@ -1,5 +1,5 @@
 /* op_join.c - concatenates the heads of two values. */
-#include "runtime/program/ops/spec_parts.h"
+#include "runtime/program/op_spec.h"
 
 static const apr_op_fact facts[] = {
     {"the number of heads", APR_FACT_WHOLE, offsetof(apr_op_args, join.n_heads)},
@@ -14,13 +14,10 @@ static void bind(const apr_op_memory *g, const apr_op *op, apr_op_args *args)
     args->join.out = apr_op_memory_value(g, op->out);
 }
 
-static void describe(const apr_op_args *args, char *text, size_t n) { apr_describe_floats(APR_OP_JOIN, args->join.n_tokens, text, n); }
-
 const apr_op_spec apr_spec_join = {
     .kind = APR_OP_JOIN,
     .n_inputs = 2,
     .facts = facts,
     .bound = {0.0, 0.0, "a copy"},
     .bind = bind,
-    .describe = describe,
 };

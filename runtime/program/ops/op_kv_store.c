@@ -1,5 +1,5 @@
 /* op_kv_store.c - stores keys and values of the tokens in the cache. */
-#include "runtime/program/ops/spec_parts.h"
+#include "runtime/program/op_spec.h"
 
 #include <stdio.h>
 

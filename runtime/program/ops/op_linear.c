@@ -1,6 +1,6 @@
 /* op_linear.c - a matrix product with an optional bias. */
 #include "kernels/cuda/small_gemm_workspace.h"
-#include "runtime/program/ops/spec_parts.h"
+#include "runtime/program/ops/describe.h"
 
 static const apr_op_fact facts[] = {
     {"the number of heads with separate matrices", APR_FACT_WHOLE, offsetof(apr_op_args, linear.heads.n)},

@@ -1,5 +1,5 @@
 /* op_mul.c - the product of two values, or of a value and a vector of weights. */
-#include "runtime/program/ops/spec_parts.h"
+#include "runtime/program/op_spec.h"
 
 static void bind(const apr_op_memory *g, const apr_op *op, apr_op_args *args)
 {
@@ -10,8 +10,6 @@ static void bind(const apr_op_memory *g, const apr_op *op, apr_op_args *args)
     args->mul.n_threads = g->work.n_threads;
 }
 
-static void describe(const apr_op_args *args, char *text, size_t n) { apr_describe_floats(APR_OP_MUL, args->mul.n_tokens, text, n); }
-
 const apr_op_spec apr_spec_mul = {
     .kind = APR_OP_MUL,
     .n_inputs = 2,
@@ -19,5 +17,4 @@ const apr_op_spec apr_spec_mul = {
     .weights = {{"factors", APR_USE_FLOAT, .optional = true}},
     .bound = {0.0, 0.0, "one rounded product"},
     .bind = bind,
-    .describe = describe,
 };

@@ -1,5 +1,5 @@
 /* op_norm.c - normalizes chunks of each row, with a weight and a bias. */
-#include "runtime/program/ops/spec_parts.h"
+#include "runtime/program/op_spec.h"
 
 enum { GAIN, BIAS };
 
@@ -21,8 +21,6 @@ static void bind(const apr_op_memory *g, const apr_op *op, apr_op_args *args)
     args->norm.n_threads = g->work.n_threads;
 }
 
-static void describe(const apr_op_args *args, char *text, size_t n) { apr_describe_floats(APR_OP_NORM, args->norm.n_tokens, text, n); }
-
 const apr_op_spec apr_spec_norm = {
     .kind = APR_OP_NORM,
     .n_inputs = 1,
@@ -31,5 +29,4 @@ const apr_op_spec apr_spec_norm = {
     .facts = facts,
     .bound = {1e-4, 1e-5, "a float32 sum of squares in another order"},
     .bind = bind,
-    .describe = describe,
 };

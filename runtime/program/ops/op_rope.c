@@ -1,5 +1,5 @@
 /* op_rope.c - rotates pairs of numbers in each head by the angles of the position. */
-#include "runtime/program/ops/spec_parts.h"
+#include "runtime/program/op_spec.h"
 
 static const apr_op_fact facts[] = {
     {"the number of heads", APR_FACT_WHOLE, offsetof(apr_op_args, rope.n_heads)},
@@ -19,8 +19,6 @@ static void bind(const apr_op_memory *g, const apr_op *op, apr_op_args *args)
     args->rope.n_threads = g->work.n_threads;
 }
 
-static void describe(const apr_op_args *args, char *text, size_t n) { apr_describe_floats(APR_OP_ROPE, args->rope.n_tokens, text, n); }
-
 const apr_op_spec apr_spec_rope = {
     .kind = APR_OP_ROPE,
     .n_inputs = 2,
@@ -29,5 +27,4 @@ const apr_op_spec apr_spec_rope = {
     .facts = facts,
     .bound = {1e-5, 1e-6, "two products and a sum, fused or not"},
     .bind = bind,
-    .describe = describe,
 };

@@ -1,5 +1,5 @@
 /* op_route.c - which experts a token goes to, and with what weights. */
-#include "runtime/program/ops/spec_parts.h"
+#include "runtime/program/op_spec.h"
 
 enum { BIAS, SCALE };
 
@@ -34,8 +34,6 @@ static void bind(const apr_op_memory *g, const apr_op *op, apr_op_args *args)
     args->route.work = g->work;
 }
 
-static void describe(const apr_op_args *args, char *text, size_t n) { apr_describe_floats(APR_OP_ROUTE, args->route.n_tokens, text, n); }
-
 const apr_op_spec apr_spec_route = {
     .kind = APR_OP_ROUTE,
     .n_inputs = 1,
@@ -44,5 +42,4 @@ const apr_op_spec apr_spec_route = {
     .host_floats = host_floats,
     .bound = {1e-3, 1e-4, "expf to a few units in the last place; the choice is held to the gap at the last rank"},
     .bind = bind,
-    .describe = describe,
 };

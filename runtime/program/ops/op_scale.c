@@ -1,5 +1,5 @@
 /* op_scale.c - multiplies by a constant factor and by a scale that grows with the position. */
-#include "runtime/program/ops/spec_parts.h"
+#include "runtime/program/op_spec.h"
 
 static const apr_op_fact facts[] = {
     {"the factor", APR_FACT_REAL, offsetof(apr_op_args, scale.factor)},
@@ -20,8 +20,6 @@ static void bind(const apr_op_memory *g, const apr_op *op, apr_op_args *args)
     args->scale.n_threads = g->work.n_threads;
 }
 
-static void describe(const apr_op_args *args, char *text, size_t n) { apr_describe_floats(APR_OP_SCALE, args->scale.n_tokens, text, n); }
-
 const apr_op_spec apr_spec_scale = {
     .kind = APR_OP_SCALE,
     .step = APR_BATCH_PER_SEQUENCE,
@@ -30,5 +28,4 @@ const apr_op_spec apr_spec_scale = {
     .facts = facts,
     .bound = {1e-5, 1e-6, "log1pf to a few units in the last place"},
     .bind = bind,
-    .describe = describe,
 };

@@ -1,5 +1,5 @@
 /* op_slice.c - a range of every head. */
-#include "runtime/program/ops/spec_parts.h"
+#include "runtime/program/op_spec.h"
 
 static const apr_op_fact facts[] = {
     {"the number of heads", APR_FACT_WHOLE, offsetof(apr_op_args, slice.n_heads)},
@@ -15,13 +15,10 @@ static void bind(const apr_op_memory *g, const apr_op *op, apr_op_args *args)
     args->slice.out = apr_op_memory_value(g, op->out);
 }
 
-static void describe(const apr_op_args *args, char *text, size_t n) { apr_describe_floats(APR_OP_SLICE, args->slice.n_tokens, text, n); }
-
 const apr_op_spec apr_spec_slice = {
     .kind = APR_OP_SLICE,
     .n_inputs = 1,
     .facts = facts,
     .bound = {0.0, 0.0, "a copy"},
     .bind = bind,
-    .describe = describe,
 };

@@ -1,5 +1,5 @@
 /* op_softcap.c - soft cap: cap * tanh(x / cap). */
-#include "runtime/program/ops/spec_parts.h"
+#include "runtime/program/op_spec.h"
 
 static const apr_op_fact facts[] = {
     {"the cap", APR_FACT_REAL, offsetof(apr_op_args, softcap.cap)},
@@ -14,11 +14,6 @@ static void bind(const apr_op_memory *g, const apr_op *op, apr_op_args *args)
     args->softcap.n_threads = g->work.n_threads;
 }
 
-static void describe(const apr_op_args *args, char *text, size_t n)
-{
-    apr_describe_floats(APR_OP_SOFTCAP, args->softcap.n_tokens, text, n);
-}
-
 const apr_op_spec apr_spec_softcap = {
     .kind = APR_OP_SOFTCAP,
     .n_inputs = 1,
@@ -26,5 +21,4 @@ const apr_op_spec apr_spec_softcap = {
     .facts = facts,
     .bound = {1e-4, 1e-5, "tanhf to a few units in the last place"},
     .bind = bind,
-    .describe = describe,
 };

@@ -1,5 +1,5 @@
 /* op_ssd.c - state-space duality (Mamba 2): a state matrix per head, updated and read. */
-#include "runtime/program/ops/spec_parts.h"
+#include "runtime/program/op_spec.h"
 
 enum { RATE, DT_BIAS, SKIP };
 
@@ -26,8 +26,6 @@ static void bind(const apr_op_memory *g, const apr_op *op, apr_op_args *args)
     args->ssd.n_threads = g->work.n_threads;
 }
 
-static void describe(const apr_op_args *args, char *text, size_t n) { apr_describe_floats(APR_OP_SSD, args->ssd.n_tokens, text, n); }
-
 const apr_op_spec apr_spec_ssd = {
     .kind = APR_OP_SSD,
     .step = APR_BATCH_PER_SEQUENCE,
@@ -37,5 +35,4 @@ const apr_op_spec apr_spec_ssd = {
     .facts = facts,
     .bound = {1e-3, 1e-4, "float32 sums in another order, over all tokens so far"},
     .bind = bind,
-    .describe = describe,
 };

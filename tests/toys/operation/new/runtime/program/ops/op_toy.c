@@ -1,5 +1,5 @@
 /* op_toy.c - numbers kept between -1000 and 1000. */
-#include "runtime/program/ops/spec_parts.h"
+#include "runtime/program/op_spec.h"
 
 static void bind(const apr_op_memory *g, const apr_op *op, apr_op_args *args)
 {
@@ -9,13 +9,10 @@ static void bind(const apr_op_memory *g, const apr_op *op, apr_op_args *args)
                                .out = apr_op_memory_value(g, op->out)};
 }
 
-static void describe(const apr_op_args *args, char *text, size_t n) { apr_describe_floats(APR_OP_TOY, args->toy.n_tokens, text, n); }
-
 const apr_op_spec apr_spec_toy = {
     .kind = APR_OP_TOY,
     .n_inputs = 1,
     .in_place = true,
     .bound = {0.0, 0.0, "comparisons"},
     .bind = bind,
-    .describe = describe,
 };

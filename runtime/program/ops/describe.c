@@ -1,13 +1,8 @@
-/* spec_parts.c - descriptions of operations that several specs share. */
-#include "runtime/program/ops/spec_parts.h"
+/* describe.c - the description of an operation that multiplies by a matrix or reads a table. */
+#include "runtime/program/ops/describe.h"
 #include "formats/tensor/packing.h"
 
 #include <stdio.h>
-
-void apr_describe_floats(apr_op_kind kind, int64_t n_tokens, char *text, size_t n_bytes)
-{
-    snprintf(text, n_bytes, "%s (f32, %lld tokens)", apr_op_name(kind), (long long)n_tokens);
-}
 
 void apr_describe_weight(apr_op_kind kind, const apr_tensor *weight, int64_t n_tokens, char *text, size_t n_bytes)
 {
