@@ -388,12 +388,6 @@ void apr_lane_rows_refit(apr_lane_rows *r)
 
 bool apr_feedback_supports(apr_dtype dtype) { return apr_grid_of(dtype) != NULL; }
 
-uint64_t apr_feedback_work_bytes(apr_dtype dtype, int64_t n)
-{
-    const apr_grid *const grid = apr_grid_of(dtype);
-    return grid != NULL ? memory_bytes(grid, n) : 0;
-}
-
 apr_status apr_feedback_check(apr_dtype dtype, int64_t n, const float *weights, int64_t n_rows, const char *what, apr_error *err)
 {
     const apr_grid *const grid = apr_grid_of(dtype);

@@ -31,7 +31,4 @@ apr_status apr_feedback_encode(const apr_feedback *feedback, apr_dtype dtype, co
                                const apr_feedback_options *options, const char *what, void *encoded, apr_feedback_errors *errors,
                                apr_error *err);
 
-/* Bytes of heap for each thread. */
-uint64_t apr_feedback_work_bytes(apr_dtype dtype, int64_t n);
-
 #endif

@@ -20,15 +20,16 @@ const apr_plan_options apr_plan_defaults = {.n_batch = 512,
                                             .stack_bytes = APR_DEFAULT_STACK_BYTES,
                                             .n_threads = 1};
 
-int64_t apr_plan_context(const apr_program *program, int64_t asked)
+/* The context and batch size of a plan for the asked ones. */
+static int64_t planned_context(const apr_program *program, int64_t asked)
 {
     if (asked > 0) return asked;
     return program->max_context > 0 && program->max_context < 4096 ? program->max_context : 4096;
 }
 
-int64_t apr_plan_batch(const apr_program *program, int64_t asked_ctx, int64_t asked_batch)
+static int64_t planned_batch(const apr_program *program, int64_t asked_ctx, int64_t asked_batch)
 {
-    const int64_t n_ctx = apr_plan_context(program, asked_ctx);
+    const int64_t n_ctx = planned_context(program, asked_ctx);
     return asked_batch < n_ctx ? asked_batch : n_ctx;
 }
 
@@ -112,7 +113,7 @@ static uint64_t step_bytes(const apr_plan *plan, int64_t n_ctx)
 void apr_plan_states_bytes(const apr_program *program, apr_dtype kv_dtype, int64_t n_ctx, int64_t n_batch, uint64_t *bytes)
 {
     for (size_t i = 0; i < program->n_states; i++)
-        bytes[i] = sequence_bytes(&program->states[i], kv_dtype, apr_plan_context(program, n_ctx), apr_plan_batch(program, n_ctx, n_batch));
+        bytes[i] = sequence_bytes(&program->states[i], kv_dtype, planned_context(program, n_ctx), planned_batch(program, n_ctx, n_batch));
 }
 
 /* Sets state_offsets, state_cells, state_strides, states_bytes, and the offsets of what follows the states. Uses the plan's n_ctx,
@@ -852,8 +853,8 @@ apr_status apr_plan_make(apr_plan *plan, const apr_program *program, const apr_p
 
     *plan = (apr_plan){.breaking = -1, .n_logits = options->n_logits, .n_sequences = options->n_sequences, .kv_dtype = options->kv_dtype};
     APR_TRY(check_options(program, options, err));
-    plan->n_ctx = apr_plan_context(program, options->n_ctx);
-    plan->n_batch = apr_plan_batch(program, options->n_ctx, options->n_batch);
+    plan->n_ctx = planned_context(program, options->n_ctx);
+    plan->n_batch = planned_batch(program, options->n_ctx, options->n_batch);
     if (options->gpu != NULL) plan->n_logits = apr_cuda_rows_logits(options->n_logits, options->n_sequences);
     if (plan->n_logits > plan->n_batch) plan->n_logits = plan->n_batch;
     plan->own_ctx = program->max_context;

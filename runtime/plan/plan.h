@@ -168,10 +168,6 @@ typedef struct apr_plan {
     apr_arena arena;
 } apr_plan;
 
-/* The context and batch size of a plan for the asked ones (apr_plan_options). */
-int64_t apr_plan_context(const apr_program *program, int64_t asked);
-int64_t apr_plan_batch(const apr_program *program, int64_t asked_ctx, int64_t asked_batch);
-
 apr_status apr_plan_make(apr_plan *plan, const apr_program *program, const apr_plan_options *options, apr_error *err);
 void apr_plan_close(apr_plan *plan);
 

@@ -235,10 +235,59 @@ int apr_emit_linear_of(apr_emitter *e, int x, const char *prefix, const char *na
     return apr_emit_linear(e, x, text, role, rows, bias, name);
 }
 
+static apr_rope_facts facts_of(const apr_hparams *h, apr_rotary rotary)
+{
+    const bool is_local = rotary == APR_ROTARY_LOCAL;
+    const apr_rope_scaling *const scaling = is_local ? &h->rope_local : &h->rope;
+    /* Proportional frequencies cover the whole head, and most of them are 0. Full layers may have wider heads than sliding ones. */
+    const int64_t whole = !is_local && h->global_head_dim > 0 ? h->global_head_dim : h->head_dim;
+    return (apr_rope_facts){.scaling = scaling,
+                            .theta = is_local ? h->rope_theta_local : h->rope_theta,
+                            .rotary_dim = scaling->kind == APR_ROPE_PROPORTIONAL ? whole : h->rotary_dim,
+                            .max_position_embeddings = h->max_position_embeddings};
+}
+
+static int emit_table(apr_emitter *e, apr_rotary rotary)
+{
+    const apr_rope_facts facts = facts_of(e->hparams, rotary);
+    apr_program *const program = e->program;
+    const int index = emit_rope_table(e);
+
+    if (index < 0) return -1;
+    /* llama.cpp stores llama 3's scaling as divisors of the frequencies. A model that states the scaling itself needs no divisors. */
+    const bool may_divide = facts.scaling->kind == APR_ROPE_PLAIN && rotary == APR_ROTARY_GLOBAL && facts.rotary_dim / 2 > 0;
+    const int layer = e->layer;
+    e->layer = -1;
+    const int divisors = may_divide ? apr_emit_vector(e, "rope_freqs.weight", facts.rotary_dim / 2, true) : -1;
+    e->layer = layer;
+    if (e->status != APR_OK) return -1;
+    program->ropes[index].divisors = divisors;
+    if (divisors >= 0) program->weights[divisors].uses |= APR_USE_FLOAT;
+    e->status = apr_rope_table_fill(&program->ropes[index], &facts, &program->arena, e->hparams->architecture, e->err);
+    return index;
+}
+
+/* Cosines and sines of a rotary table, once for all layers. */
+static int emit_angles(apr_emitter *e, apr_rotary rotary)
+{
+    apr_op op = op_of(APR_OP_ANGLES, -1, -1);
+    const int layer = e->layer;
+
+    if (e->status != APR_OK) return -1;
+    if (e->rotary[rotary].table >= 0) return e->rotary[rotary].angles;
+    op.rope = e->rotary[rotary].table = emit_table(e, rotary);
+    if (e->status != APR_OK) return -1;
+    e->layer = -1;
+    e->rotary[rotary].angles =
+        finish(e, op, rotary == APR_ROTARY_LOCAL ? "angles of windows" : "angles", 2 * e->program->ropes[op.rope].n_freqs);
+    e->layer = layer;
+    return e->rotary[rotary].angles;
+}
+
 int apr_emit_rope(apr_emitter *e, int x, apr_rotary rotary, apr_rope_mode mode, int64_t head_dim, int64_t start, const char *out)
 {
     if (rotary == APR_ROTARY_NONE) return x;
-    apr_op op = op_of(APR_OP_ROPE, x, apr_emit_angles(e, rotary));
+    apr_op op = op_of(APR_OP_ROPE, x, emit_angles(e, rotary));
     if (e->status != APR_OK) return -1;
     op.rope = e->rotary[rotary].table;
     op.args.rope = (apr_rope_args){.n_heads = heads_of(e, x, head_dim, out), .head_dim = head_dim, .start = start, .mode = mode};
@@ -355,54 +404,4 @@ int apr_emit_conv(apr_emitter *e, int x, const char *name, int64_t n_taps, apr_a
     op.state = apr_emit_state(e, (apr_state){.kind = APR_STATE_CONV, .n_floats = (n_taps - 1) * width});
     op.args.conv = (apr_conv_args){.width = width, .n_taps = n_taps, .activation = activation};
     return finish(e, op, out, width);
-}
-
-/* --- rotary tables --- */
-
-static apr_rope_facts facts_of(const apr_hparams *h, apr_rotary rotary)
-{
-    const bool is_local = rotary == APR_ROTARY_LOCAL;
-    const apr_rope_scaling *const scaling = is_local ? &h->rope_local : &h->rope;
-    /* Proportional frequencies cover the whole head, and most of them are 0. Full layers may have wider heads than sliding ones. */
-    const int64_t whole = !is_local && h->global_head_dim > 0 ? h->global_head_dim : h->head_dim;
-    return (apr_rope_facts){.scaling = scaling,
-                            .theta = is_local ? h->rope_theta_local : h->rope_theta,
-                            .rotary_dim = scaling->kind == APR_ROPE_PROPORTIONAL ? whole : h->rotary_dim,
-                            .max_position_embeddings = h->max_position_embeddings};
-}
-
-static int emit_table(apr_emitter *e, apr_rotary rotary)
-{
-    const apr_rope_facts facts = facts_of(e->hparams, rotary);
-    apr_program *const program = e->program;
-    const int index = emit_rope_table(e);
-
-    if (index < 0) return -1;
-    /* llama.cpp stores llama 3's scaling as divisors of the frequencies. A model that states the scaling itself needs no divisors. */
-    const bool may_divide = facts.scaling->kind == APR_ROPE_PLAIN && rotary == APR_ROTARY_GLOBAL && facts.rotary_dim / 2 > 0;
-    const int layer = e->layer;
-    e->layer = -1;
-    const int divisors = may_divide ? apr_emit_vector(e, "rope_freqs.weight", facts.rotary_dim / 2, true) : -1;
-    e->layer = layer;
-    if (e->status != APR_OK) return -1;
-    program->ropes[index].divisors = divisors;
-    if (divisors >= 0) program->weights[divisors].uses |= APR_USE_FLOAT;
-    e->status = apr_rope_table_fill(&program->ropes[index], &facts, &program->arena, e->hparams->architecture, e->err);
-    return index;
-}
-
-int apr_emit_angles(apr_emitter *e, apr_rotary rotary)
-{
-    apr_op op = op_of(APR_OP_ANGLES, -1, -1);
-    const int layer = e->layer;
-
-    if (e->status != APR_OK) return -1;
-    if (e->rotary[rotary].table >= 0) return e->rotary[rotary].angles;
-    op.rope = e->rotary[rotary].table = emit_table(e, rotary);
-    if (e->status != APR_OK) return -1;
-    e->layer = -1;
-    e->rotary[rotary].angles =
-        finish(e, op, rotary == APR_ROTARY_LOCAL ? "angles of windows" : "angles", 2 * e->program->ropes[op.rope].n_freqs);
-    e->layer = layer;
-    return e->rotary[rotary].angles;
 }

@@ -64,8 +64,6 @@ typedef enum { APR_NO_BIAS, APR_MAY_HAVE_BIAS, APR_MUST_HAVE_BIAS } apr_bias_sty
 int apr_emit_embed(apr_emitter *e, const char *table, int64_t width, const char *out);
 /* The same for a table that stays in host memory when the rest runs on a device. */
 int apr_emit_embed_from_host(apr_emitter *e, const char *table, int64_t width, const char *out);
-/* Cosines and sines of a rotary table. */
-int apr_emit_angles(apr_emitter *e, apr_rotary rotary);
 /* The default norm, over the whole row. */
 int apr_emit_norm(apr_emitter *e, int x, const char *weight, const char *out);
 int apr_emit_norm_of(apr_emitter *e, int x, const apr_norm_facts *facts, const char *out);

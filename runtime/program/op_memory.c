@@ -15,7 +15,8 @@ const float *apr_op_memory_vector(const apr_op_memory *ground, int slot)
 
 const apr_tensor *apr_op_memory_experts(const apr_op_memory *ground, int slot) { return slot >= 0 ? ground->matrices[slot] : NULL; }
 
-uint8_t *apr_op_memory_state_bytes(const apr_op_memory *ground, int state)
+/* Start of the sequence's state; for paged states start of all sequences' state. */
+static uint8_t *state_bytes(const apr_op_memory *ground, int state)
 {
     const uint64_t stride = ground->state_strides != NULL ? ground->state_strides[state] : 0;
     return ground->states + ground->state_offsets[state] + (uint64_t)ground->sequence * stride;
@@ -23,7 +24,7 @@ uint8_t *apr_op_memory_state_bytes(const apr_op_memory *ground, int state)
 
 uint64_t apr_op_memory_slot_bytes(const apr_op_memory *ground, int state) { return ground->slots != NULL ? ground->state_strides[state] : 0; }
 
-float *apr_op_memory_state(const apr_op_memory *ground, int state) { return (float *)(void *)apr_op_memory_state_bytes(ground, state); }
+float *apr_op_memory_state(const apr_op_memory *ground, int state) { return (float *)(void *)state_bytes(ground, state); }
 
 const float *apr_op_memory_frequencies(const apr_op_memory *ground, int rope) { return ground->vectors + ground->rope_offsets[rope]; }
 
@@ -35,7 +36,7 @@ apr_cache apr_op_memory_cache(const apr_op_memory *ground, int state, int which)
     const uint64_t after_keys = apr_align_up((uint64_t)(key_bytes * facts->n_heads * n_cells), 64);
     const bool in_ring = facts->kind != APR_STATE_KV || ground->pages == NULL;
     return (apr_cache){.dtype = ground->kv_dtype,
-                       .data = apr_op_memory_state_bytes(ground, state) + (of_keys ? 0 : after_keys),
+                       .data = state_bytes(ground, state) + (of_keys ? 0 : after_keys),
                        .pages = in_ring ? NULL : ground->pages,
                        .pages_stride = in_ring ? 0 : ground->pages_stride,
                        .slots = in_ring ? ground->slots : NULL,

@@ -53,8 +53,6 @@ float *apr_op_memory_value(const apr_op_memory *ground, int value);
 const float *apr_op_memory_vector(const apr_op_memory *ground, int slot);
 /* The matrices of the experts in a slot; NULL for slot -1, or if they are absent. */
 const apr_tensor *apr_op_memory_experts(const apr_op_memory *ground, int slot);
-/* Start of the sequence's state; for paged states start of all sequences' state. */
-uint8_t *apr_op_memory_state_bytes(const apr_op_memory *ground, int state);
 /* Bytes from one sequence's state to the next, if the tokens belong to different sequences; otherwise 0. */
 uint64_t apr_op_memory_slot_bytes(const apr_op_memory *ground, int state);
 /* A state of plain numbers. */
