@@ -47,8 +47,7 @@ runtime/program/ops      formats/base formats/files formats/number formats/tenso
 runtime/plan             formats/base formats/files formats/number formats/tensor formats/shape formats/vocab kernels kernels/cuda runtime/program
 runtime/session          formats/base formats/files formats/number formats/tensor formats/shape formats/vocab kernels kernels/cuda runtime/program runtime/plan
 runtime/calibrate        formats/base formats/files formats/number formats/tensor formats/shape formats/vocab kernels runtime/program runtime/plan runtime/session runtime/check
-runtime/check            formats/base formats/files formats/number formats/tensor formats/shape formats/vocab formats/apr kernels runtime/tokenizer runtime/template runtime/program runtime/plan runtime/session runtime/check/verify
-runtime/check/verify            formats/base formats/files formats/number formats/tensor formats/shape formats/vocab formats/apr kernels runtime/tokenizer runtime/template runtime/program runtime/plan runtime/session runtime/check
+runtime/check            formats/base formats/files formats/number formats/tensor formats/shape formats/vocab formats/apr kernels runtime/tokenizer runtime/template runtime/program runtime/plan runtime/session
 '
 cd "$(dirname "$0")/.." || exit 2
 [ "$1" != --table ] || { printf '%s' "$table"; exit 0; }

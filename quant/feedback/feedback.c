@@ -347,7 +347,7 @@ static double gain_of(const fit_sums *s, double x, double y)
 
 static bool is_finite_half(uint16_t half) { return (half & 0x7c00) != 0x7c00; }
 
-/* Sets d and dmin to the nearest halves of the least-squares solution; false if they would be infinite or not better. */
+/* Sets d and dmin to the FP16 numbers nearest to the least-squares solution; false if they would be infinite or not better. */
 static bool refit_block(const apr_grid *grid, const fit_sums *s, apr_grid_block *b)
 {
     const double d = (double)apr_f16_to_f32(b->d), dmin = (double)apr_f16_to_f32(b->dmin);

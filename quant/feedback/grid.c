@@ -208,8 +208,8 @@ static void pack_q5_k(const apr_grid_block *from, void *block)
     for (int i = 0; i < K_ELEMS; i++) b->qh[i % SUB_ELEMS] |= (uint8_t)((from->code[i] >> 4 & 1) << i / SUB_ELEMS);
 }
 
-/* In each half of 128, element 32 * k + l has its low four bits in ql[32 * (k % 2) + l] (in the high nibble for k >= 2), and its upper two
- * bits in bits 2k and 2k + 1 of qh[l]. */
+/* For element 32 * k + l of each half of 128: the low four bits are in ql[32 * (k % 2) + l], in the high nibble for k >= 2. The upper two
+ * bits are bits 2k and 2k + 1 of qh[l]. */
 typedef struct q6_place {
     int ql, ql_shift, qh, qh_shift;
 } q6_place;

@@ -88,12 +88,12 @@ static apr_status add_numbered(apr_model_diff *diff, apr_diff_topic topic, const
 /* A value that one side does not state (0) is not a difference. */
 static apr_status diff_fields(apr_model_diff *diff, apr_error *err)
 {
-    apr_hparams a = diff->a->hparams, b = diff->b->hparams; /* copies: the table's accessors take non-const pointers */
+    const apr_hparams *const a = &diff->a->hparams, *const b = &diff->b->hparams;
 
     for (size_t i = 0; i < apr_n_hparam_fields; i++) {
         const apr_hparam_field *const field = &apr_hparam_fields[i];
-        const int64_t n = field->is_int ? *apr_hparam_int(&a, field) : 0, m = field->is_int ? *apr_hparam_int(&b, field) : 0;
-        const double x = field->is_int ? 0.0 : *apr_hparam_real(&a, field), y = field->is_int ? 0.0 : *apr_hparam_real(&b, field);
+        const int64_t n = apr_hparam_get_int(a, field), m = apr_hparam_get_int(b, field);
+        const double x = apr_hparam_get_real(a, field), y = apr_hparam_get_real(b, field);
         if (n != 0 && m != 0)
             APR_TRY(compare(diff, APR_DIFF_HYPERPARAMETER, field->name, number_of(APR_FACT_COUNT, n), number_of(APR_FACT_COUNT, m), err));
         if (x != 0.0 && y != 0.0) APR_TRY(compare(diff, APR_DIFF_HYPERPARAMETER, field->name, real_of(x), real_of(y), err));

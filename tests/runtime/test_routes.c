@@ -1,7 +1,7 @@
 /* runtime/check/routes.h, and the checks that rest on it: two experts that are nearly as good may change places, others may not. */
 #include "convert/naming.h"
 #include "runtime/check/routes.h"
-#include "runtime/check/verify/verify.h"
+#include "runtime/check/verify.h"
 #include "tests/support/family_model.h"
 #include "tests/support/edited_model.h"
 #include "tests/support/work_folder.h"

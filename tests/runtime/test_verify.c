@@ -1,5 +1,5 @@
-/* runtime/check/verify/verify.h: a model that was made well passes, whatever its types; each subtle break is found by the check that names it. */
-#include "runtime/check/verify/verify.h"
+/* runtime/check/verify.h: a model that was made well passes, whatever its types; each subtle break is found by the check that names it. */
+#include "runtime/check/verify.h"
 #include "tests/support/family_model.h"
 #include "tests/support/edited_model.h"
 #include "tests/support/work_folder.h"

@@ -2,7 +2,7 @@
 #include "tools/run/parity_verb.h"
 
 #include "runtime/check/backends.h"
-#include "runtime/check/verify/verify.h"
+#include "runtime/check/verify.h"
 #include "tools/cli/meter.h"
 #include "tools/cli/prompt.h"
 #include "tools/cli/terminal.h"

@@ -1,4 +1,4 @@
-/* verify_text.c - the text of each check of runtime/check/verify/verify.h: what was found, what is allowed, where it first fails. */
+/* verify_text.c - the text of each check of runtime/check/verify.h: what was found, what is allowed, where it first fails. */
 #include "tools/cli/text.h"
 #include "tools/run/verify_verb.h"
 

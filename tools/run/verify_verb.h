@@ -1,9 +1,9 @@
-/* verify_verb.h - `aprrun verify`: is this still the same model? Shows the results of runtime/check/verify/verify.h. */
+/* verify_verb.h - `aprrun verify`: is this still the same model? Shows the results of runtime/check/verify.h. */
 #ifndef APR_TOOLS_VERIFY_VERB_H
 #define APR_TOOLS_VERIFY_VERB_H
 
 #include "formats/files/out.h"
-#include "runtime/check/verify/verify.h"
+#include "runtime/check/verify.h"
 #include "tools/run/running.h"
 
 extern const apr_option apr_verify_options[];

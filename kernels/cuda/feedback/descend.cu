@@ -3,7 +3,7 @@
 
 enum { PANEL = FEEDBACK_PANEL, WARPS = FEEDBACK_WARPS, MAX_TRIALS = 7 };
 
-/* Changes of a sub-block's scale and minimum, or of d; the first changes nothing. Same order as quant/feedback/lane_rows.c. */
+/* Changes of a sub-block's scale and minimum, or of d; the first changes nothing. Same order as quant/feedback/feedback.c. */
 struct nudge {
     int scale, min;
     float factor;

@@ -1,5 +1,5 @@
 /* panels.cu - rows in panels of columns: the effect of the columns outside a panel is one matrix product (float32, inputs not rounded);
- * that of the columns inside is computed for each row by one warp. So numbers are those of quant/feedback/lane_rows.c, added in another
+ * that of the columns inside is computed for each row by one warp. So numbers are those of quant/feedback/feedback.c, added in another
  * order. */
 #include "kernels/cuda/codecs/codecs.cuh"
 #include "kernels/cuda/feedback/feedback.cuh"

@@ -1,4 +1,4 @@
-/* runtime/check/verify/verify.h - compares a converted or quantized model with the model it was made from, check by check.
+/* runtime/check/verify.h - compares a converted or quantized model with the model it was made from, check by check.
  *
  * The checks: text (tokens, stop ids, chat template), programs (facts), weights (tensors), each operation on the same input, whole texts,
  * greedy answers, the backend against the reference backend, and memory against the plan. Thresholds are not fixed: a control measures

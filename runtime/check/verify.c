@@ -1,5 +1,5 @@
 /* verify.c - compares a model with the one that it was made from: the checks, their inputs, and their order. */
-#include "runtime/check/verify/verify.h"
+#include "runtime/check/verify.h"
 
 #include "runtime/check/program_compare.h"
 #include "runtime/template/chat.h"
