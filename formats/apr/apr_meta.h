@@ -36,15 +36,6 @@ apr_status apr_meta_read_shape(apr_model *model, const cJSON *root, apr_error *e
 /* Call after the tensors are read: origin, names, steps, scales, kv, files, vocabulary. */
 apr_status apr_meta_read_rest(apr_model *model, const cJSON *root, apr_error *err);
 
-/* Hyperparameters that the standard keys cannot express (apr_meta_hparams.c). Reading needs num_layers. */
-void apr_meta_write_hparams(apr_json_text *out, const apr_hparams *hparams);
-apr_status apr_meta_read_hparams(apr_model *model, const cJSON *extras, apr_error *err);
-
-/* The vocabulary (apr_meta_vocab.c): the standard keys, and the rules that they cannot express. */
-void apr_meta_write_vocab(apr_json_text *out, const apr_vocab *vocab);
-void apr_meta_write_vocab_rules(apr_json_text *out, const apr_vocab *vocab);
-apr_status apr_meta_read_vocab(apr_model *model, const cJSON *root, apr_error *err);
-
 /* A tensor's provenance (apr_meta_provenance.c), written to and read from its record. */
 bool apr_meta_has_provenance(const apr_tensor *tensor);
 void apr_meta_write_provenance(apr_json_text *out, const apr_tensor *tensor);

@@ -3,13 +3,16 @@
 
 #include "formats/base/base64.h"
 #include "formats/files/checkpoint_names.h"
-#include "formats/gguf/gguf.h"
+#include "formats/packed/fp8_scales.h"
 #include "formats/packed/hf_quantization.h"
 #include "formats/packed/packings.h"
-#include "formats/shape/meta_params.h"
-#include "formats/hf/safetensors.h"
+#include "formats/shape/apr_meta_hparams.h"
 #include "formats/shape/family.h"
+#include "formats/shape/gguf_hparams.h"
+#include "formats/shape/hf_config.h"
+#include "formats/shape/meta_params.h"
 #include "formats/shape/text_part.h"
+#include "formats/vocab/apr_meta_vocab.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -512,5 +515,5 @@ apr_status apr_meta_read_rest(apr_model *model, const cJSON *root, apr_error *er
     for (size_t i = 0; i < model->n_tensors; i++) has_scales |= model->tensors[i].scale != NULL;
     if (!has_scales) APR_TRY(apr_bind_scales(model, apr_model_attachment(model, "config.json"), err));
     if (model->origin.format != APR_FORMAT_GGUF) APR_TRY(apr_bind_packings(model, err));
-    return apr_meta_read_vocab(model, root, err);
+    return apr_meta_read_vocab(model, root, apr_meta_aprkit(root), err);
 }

@@ -1,7 +1,8 @@
 /* apr_meta_write.c - writes a model's metadata for an APR file: each canonical key once, and the same bytes for the same model. */
 #include "formats/apr/apr_meta.h"
 #include "formats/base/base64.h"
-#include "formats/gguf/gguf_endian.h"
+#include "formats/shape/apr_meta_hparams.h"
+#include "formats/vocab/apr_meta_vocab.h"
 
 #include <stdio.h>
 #include <stdlib.h>

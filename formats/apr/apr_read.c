@@ -3,7 +3,6 @@
 #include "formats/apr/apr_meta.h"
 #include "formats/base/bytes.h"
 #include "formats/base/crc32.h"
-#include "formats/hf/safetensors.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -43,10 +43,6 @@ const apr_gap *apr_gguf_gap(const apr_model *layout, size_t place);
 /* Total bytes of the gaps that a GGUF of this layout gets. */
 uint64_t apr_gguf_gap_bytes(const apr_model *layout);
 
-/* The most zero bytes that are kept as gaps: 4 MiB plus the bytes of all tensors. An APR file of a few KB must not become a GGUF that
- * fills a disk. */
-uint64_t apr_gguf_max_zeros(const apr_model *model);
-
 enum { APR_GGUF_MAX_KEY_BYTES = 65535 };
 /* Fails with `status` at a key that GGUF does not allow: empty, or longer than APR_GGUF_MAX_KEY_BYTES. */
 apr_status apr_gguf_check_keys(const apr_kv_list *kv, const char *where, apr_status status, apr_error *err);
@@ -55,33 +51,7 @@ apr_status apr_gguf_check_keys(const apr_kv_list *kv, const char *where, apr_sta
 bool apr_gguf_keeps_keys(const apr_model *layout);
 /* Lists what keys made from hyperparameters and tokenizer cannot express. */
 apr_status apr_gguf_losses(const apr_model *layout, apr_losses *losses, apr_error *err);
-apr_status apr_gguf_hparam_losses(const apr_model *layout, apr_losses *losses, apr_error *err); /* hyperparameters only */
 /* Why a GGUF cannot hold this tokenizer (a clause, allocated in the arena), or NULL. */
 apr_status apr_gguf_vocab_obstacle(const apr_vocab *vocab, apr_arena *arena, const char **obstacle, apr_error *err);
-
-/* Read the hyperparameters and the tokenizer from GGUF's keys. Missing values stay 0 or none. */
-apr_status apr_gguf_hparams(const apr_kv_list *kv, apr_hparams *hparams, apr_arena *arena, const char *where, apr_error *err);
-apr_status apr_gguf_vocab(const apr_kv_list *kv, apr_vocab *vocab, apr_arena *arena, const char *where, apr_error *err);
-/* The rotary scalings of llama 3 and gemma 4 have no keys. llama.cpp keeps them as the f32 tensor rope_freqs.weight [rotary_dim / 2], which
- * divides the frequencies (apr_rope_divisor; 1e30 for pairs that are not rotated). Finds the scaling that gives this tensor. If none does,
- * the kind stays PLAIN. */
-void apr_gguf_rope_from_divisors(const apr_tensor *divisors, apr_hparams *hparams);
-/* The same for longrope: rope_factors_short.weight and rope_factors_long.weight. Tensors of another type or size are ignored. */
-apr_status apr_gguf_rope_from_factors(const apr_tensor *short_, const apr_tensor *long_, apr_hparams *hparams, apr_arena *arena,
-                                      apr_error *err);
-
-/* Appends all keys that llama.cpp needs: general.*, ARCH.*, tokenizer.*. `file_type` is a number of llama.cpp's LlamaFileType. */
-apr_status apr_gguf_keys(const apr_hparams *hparams, const apr_vocab *vocab, const char *name, int64_t file_type, apr_kv_list *kv,
-                         apr_error *err);
-/* Hyperparameters that those keys cannot express, as "aprkit.*" keys. They are read last. They are written for each value that the keys
- * written so far do not give back. n_tokens: of the tokenizer whose keys come next. */
-apr_status apr_gguf_aprkit_keys_read(const apr_kv_list *kv, apr_hparams *hparams, apr_arena *arena, const char *where, apr_error *err);
-apr_status apr_gguf_aprkit_keys_write(const apr_hparams *hparams, size_t n_tokens, apr_kv_list *kv, apr_error *err);
-/* Reads only aprkit.refusal: the field and value that no program here supports. An APR file has it only in its keys. */
-apr_status apr_gguf_refusal_read(const apr_kv_list *kv, apr_hparams *hparams, apr_arena *arena, const char *where, apr_error *err);
-/* Writes the named chat templates of tokenizer_config.json and of additional_chat_templates/. */
-apr_status apr_gguf_put_templates(const apr_model *layout, apr_kv_list *kv, apr_error *err);
-/* Appends the tokenizer's keys. What GGUF has no key for is kept under tokenizer.aprkit.*. */
-apr_status apr_gguf_vocab_keys(const apr_vocab *vocab, apr_kv_list *kv, apr_error *err);
 
 #endif

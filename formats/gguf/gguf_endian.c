@@ -5,10 +5,6 @@
 
 enum { MAX_VERSION = 0xffff };
 
-bool apr_gguf_is_big_endian(uint32_t version) { return version > MAX_VERSION; }
-
-uint32_t apr_gguf_version_number(uint32_t version) { return apr_gguf_is_big_endian(version) ? __builtin_bswap32(version) : version; }
-
 bool apr_gguf_writes_big_endian(const apr_model *layout)
 {
     const apr_origin *const o = &layout->origin;

@@ -8,10 +8,6 @@
 #include "formats/tensor/kv.h"
 #include "formats/tensor/model.h"
 
-/* origin.gguf_version is what a little-endian reader sees: 2 or 3, or one of them byte-swapped. */
-bool apr_gguf_is_big_endian(uint32_t version);
-uint32_t apr_gguf_version_number(uint32_t version);
-
 /* True: the layout is an APR file that was imported from a big-endian GGUF, and its types are unchanged. They are plain numbers: quantized
  * blocks are not read from big-endian files. */
 bool apr_gguf_writes_big_endian(const apr_model *layout);

@@ -11,13 +11,6 @@ static bool is_zero(const uint8_t *bytes, uint64_t n)
     return i == n;
 }
 
-uint64_t apr_gguf_max_zeros(const apr_model *model)
-{
-    uint64_t n = (uint64_t)4 << 20;
-    for (size_t i = 0; i < model->n_tensors; i++) n += model->tensors[i].n_bytes;
-    return n;
-}
-
 static uint64_t zeros_of(const apr_gap *gaps, size_t n_gaps)
 {
     uint64_t n = 0;

@@ -4,6 +4,7 @@
  * Our own reader obeys the keys of gguf_aprkit_keys.c and gguf_vocab.c. What is listed here is lost for other readers. */
 #include "formats/files/checkpoint_names.h"
 #include "formats/gguf/gguf.h"
+#include "formats/shape/gguf_hparams.h"
 #include "formats/vocab/gguf_stops.h"
 #include "formats/vocab/gguf_vocab_kinds.h"
 #include "formats/vocab/spm_scores.h"

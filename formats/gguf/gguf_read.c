@@ -2,6 +2,8 @@
 #include "formats/files/placeholder.h"
 #include "formats/gguf/gguf.h"
 #include "formats/shape/family.h"
+#include "formats/shape/gguf_hparams.h"
+#include "formats/vocab/gguf_vocab.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -3,8 +3,10 @@
 #include "formats/files/out.h"
 #include "formats/gguf/gguf.h"
 #include "formats/gguf/gguf_endian.h"
+#include "formats/shape/gguf_hparams.h"
 #include "formats/tensor/kv_copy.h"
 #include "formats/tensor/metadata.h"
+#include "formats/vocab/gguf_vocab.h"
 
 #include <stdlib.h>
 
@@ -307,7 +309,8 @@ static apr_status make_head(gguf_sink *s, const apr_sink_options *options, uint8
 
 static apr_status open_out(gguf_sink *s, const apr_sink_options *options, apr_error *err)
 {
-    if (options->resume_from != NULL) return apr_out_resume(&s->out, options->resume_from, s->path, s->total_bytes, options->overwrite, err);
+    if (options->resume_from != NULL)
+        return apr_out_resume(&s->out, options->resume_from, s->path, s->total_bytes, options->overwrite, err);
     return apr_out_open(&s->out, s->path, s->total_bytes, options->overwrite, err);
 }
 

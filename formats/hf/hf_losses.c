@@ -2,6 +2,7 @@
 #include "formats/hf/hf_losses.h"
 
 #include "formats/hf/safetensors.h"
+#include "formats/shape/hf_config.h"
 #include "formats/vocab/vocab_index.h"
 
 #include <stdio.h>

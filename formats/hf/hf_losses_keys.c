@@ -1,6 +1,6 @@
 /* hf_losses_keys.c - lists the keys of a GGUF that a checkpoint cannot express: those that its hyperparameters do not give back. */
-#include "formats/gguf/gguf.h"
 #include "formats/hf/hf_losses.h"
+#include "formats/shape/gguf_hparams.h"
 #include "formats/tensor/metadata.h"
 
 #include <stdio.h>

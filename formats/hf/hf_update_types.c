@@ -1,5 +1,6 @@
 /* hf_update_types.c - updates the types of the weights in a checkpoint's small files after they have changed. */
-#include "formats/hf/safetensors.h"
+#include "formats/shape/hf_config.h"
+#include "formats/tensor/sink.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -37,42 +37,9 @@ apr_status apr_safetensors_sink_open(apr_sink **sink, const char *path, const ap
 apr_status apr_safetensors_offsets(apr_offsets *offsets, const char *path, const apr_model *layout, const apr_sink_options *options,
                                    apr_error *err);
 
-/* config.json (old style rope_theta/rope_scaling, new style rope_parameters, nested text_config) to hyperparameters and back.
- * APR_E_DAMAGED: the file is damaged. An unsupported field becomes hparams->refusal, so that the model can still be shown and converted. */
-apr_status apr_hf_config_read(const apr_attachment *config, apr_hparams *hparams, apr_arena *arena, const char *where, apr_error *err);
-/* For hyperparameters from another source (an APR file): checks config.json as above, but sets only refusal and unknown_fields. */
-apr_status apr_hf_config_check(const apr_attachment *config, apr_hparams *hparams, apr_arena *arena, const char *where, apr_error *err);
-/* True: config.json, or the class that it names, ties the output to the embedding. False if it cannot be read. */
-bool apr_hf_config_ties(const apr_attachment *config);
-char *apr_hf_config_write(const apr_hparams *hparams, const apr_vocab *vocab); /* malloc'ed JSON, NULL: no memory */
-/* The same for a whole model, with what its tensors show: biases, and the type of the weights if it is not stated. */
-char *apr_hf_config_make(const apr_model *model);
-
 /* Lists what a checkpoint made of the layout cannot express: see apr_sink_losses. */
 apr_status apr_hf_losses(const apr_model *layout, apr_losses *losses, apr_error *err);
 /* Why no tokenizer.json can be made of that vocabulary (a clause, in the arena or static), or NULL. */
 apr_status apr_hf_vocab_obstacle(const apr_vocab *vocab, apr_arena *arena, const char **obstacle, apr_error *err);
-
-/* If the model's bias tensors are not those that transformers' class has with these hyperparameters: a clause that names one, in the arena.
- * NULL: they agree, or the family is unknown. With want_all, biases that are missing while others of their group exist also count. */
-const char *apr_hf_bias_conflict(const apr_model *model, const apr_hparams *hparams, bool want_all, apr_arena *arena);
-
-/* Edits config.json after a change of types: only the members that change are replaced, at the top and in text_config; every other
- * byte stays. torch_dtype NULL and KEEP change nothing. APR_E_DAMAGED: not a JSON object. The text is malloc'ed, n_bytes long and
- * NUL-terminated. */
-typedef enum { APR_CONFIG_KEEP, APR_CONFIG_UNQUANTIZED, APR_CONFIG_FP8_CHANNEL } apr_config_quantization;
-apr_status apr_hf_config_edit(const apr_attachment *config, const char *torch_dtype, apr_config_quantization quantization, char **text,
-                              size_t *n_bytes, apr_error *err);
-
-/* Reads tokenizer.json and its companions, which may be missing. Without tokenizer.json: tekken.json, tokenizer.model, or other files. */
-apr_status apr_hf_vocab_read(const apr_model *model, apr_vocab *vocab, apr_arena *arena, apr_error *err);
-/* Makes a tokenizer.json that the `tokenizers` library loads and that encodes in the same way. malloc'ed; NULL: no memory. */
-char *apr_hf_tokenizer_write(const apr_vocab *vocab);
-char *apr_hf_tokenizer_config_write(const apr_vocab *vocab);
-char *apr_hf_generation_config_write(const apr_vocab *vocab);
-
-/* Binds each FP8 weight X.weight to its X.weight_scale_inv or X.weight_scale, with the block size that config.json's
- * quantization_config states (never derived from shapes). Every reader calls it. */
-apr_status apr_bind_scales(apr_model *model, const apr_attachment *config, apr_error *err);
 
 #endif

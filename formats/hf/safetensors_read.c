@@ -1,20 +1,23 @@
 /* safetensors_read.c - reads the tensors of one file's header, and a checkpoint directory into a model. Decodes no weights. */
-#include "formats/files/checkpoint_names.h"
 #include "formats/base/json.h"
+#include "formats/files/checkpoint_names.h"
 #include "formats/files/placeholder.h"
 #include "formats/hf/attachment_links.h"
 #include "formats/hf/checkpoint_files.h"
-#include "formats/packed/hf_quantization.h"
 #include "formats/hf/hub_cache.h"
 #include "formats/hf/lora.h"
-#include "formats/packed/packings.h"
-#include "formats/shape/meta_params.h"
 #include "formats/hf/safetensors.h"
 #include "formats/hf/weight_files.h"
 #include "formats/hf/weight_map.h"
+#include "formats/packed/fp8_scales.h"
+#include "formats/packed/hf_quantization.h"
+#include "formats/packed/packings.h"
+#include "formats/shape/hf_config.h"
 #include "formats/shape/meta_names.h"
+#include "formats/shape/meta_params.h"
 #include "formats/shape/text_part.h"
 #include "formats/torch/torch.h"
+#include "formats/vocab/hf_tokenizer.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

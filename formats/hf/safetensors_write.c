@@ -1,11 +1,13 @@
 /* safetensors_write.c - writes a checkpoint directory: small files, shards and their index. */
-#include "formats/files/checkpoint_names.h"
 #include "formats/base/crc32.h"
 #include "formats/base/json.h"
+#include "formats/files/checkpoint_names.h"
 #include "formats/files/out.h"
 #include "formats/hf/hf_losses.h"
 #include "formats/hf/safetensors.h"
+#include "formats/shape/hf_config.h"
 #include "formats/tensor/metadata.h"
+#include "formats/vocab/hf_tokenizer.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -11,10 +11,11 @@
  *
  * Weights are multiplied by all of them, "_inv" or not. The scales of a stack of experts [E, N, K] also have the leading dimension E; each
  * matrix begins a new block. Scales in U8 are powers of two (MXFP8): apr_bind_packings. */
+#include "formats/packed/fp8_scales.h"
 #include "formats/base/json.h"
-#include "formats/shape/hf_config.h"
 #include "formats/packed/hf_quantization.h"
-#include "formats/hf/safetensors.h"
+#include "formats/shape/hf_config.h"
+#include "formats/tensor/text_config.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -3,6 +3,7 @@
 
 #include "formats/base/json.h"
 #include "formats/shape/hf_config.h"
+#include "formats/tensor/text_config.h"
 
 #include <stdarg.h>
 #include <stdio.h>

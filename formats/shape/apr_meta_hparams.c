@@ -1,7 +1,7 @@
 /* apr_meta_hparams.c - hyperparameters that the standard keys cannot express, as the object aprkit.hparams: flags, rotary
  * scaling, and the kinds of layers as texts with one letter for each layer. */
-#include "formats/apr/apr_meta.h"
 
+#include "formats/shape/apr_meta_hparams.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

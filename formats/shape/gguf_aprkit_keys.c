@@ -1,7 +1,7 @@
 /* gguf_aprkit_keys.c - hyperparameters that GGUF has no keys for, under keys "aprkit.*" that our reader obeys and others ignore.
  * There is no fixed list: the writer reads the standard keys back and adds an aprkit.* key for each value that differs. */
-#include "formats/gguf/gguf.h"
 #include "formats/shape/family.h"
+#include "formats/shape/gguf_hparams.h"
 
 #include <math.h>
 

@@ -1,5 +1,6 @@
 /* gguf_hparam_losses.c - lists the hyperparameters that a GGUF cannot express for other readers, llama.cpp above all. Most are found by
  * reading the keys back as another reader does. The important ones have their own message. */
+#include "formats/shape/gguf_hparams.h"
 #include "formats/shape/gguf_keys.h"
 
 #include <math.h>

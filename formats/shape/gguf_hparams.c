@@ -1,4 +1,5 @@
 /* gguf_hparams.c - reads GGUF's ARCH.* keys into hyperparameters, which mean the same for every format. */
+#include "formats/shape/gguf_hparams.h"
 #include "formats/shape/gguf_keys.h"
 
 #include <stdio.h>

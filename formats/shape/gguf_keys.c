@@ -1,5 +1,7 @@
 /* gguf_keys.c - makes the keys of a GGUF from hyperparameters and tokenizer: those that llama.cpp's converter writes, in its order. */
 #include "formats/shape/gguf_keys.h"
+#include "formats/shape/gguf_hparams.h"
+#include "formats/vocab/gguf_vocab.h"
 
 #include <stdio.h>
 

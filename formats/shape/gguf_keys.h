@@ -5,7 +5,6 @@
 #ifndef APR_FORMATS_GGUF_KEYS_H
 #define APR_FORMATS_GGUF_KEYS_H
 
-#include "formats/gguf/gguf.h"
 #include "formats/shape/family.h"
 
 enum { APR_MAX_GGUF_KEY = 160, APR_MAX_GGUF_ARCH = 64 };

@@ -1,4 +1,5 @@
 /* gguf_rope.c - rotary scaling in GGUF: in keys, and in tensors of divisors of the frequencies. */
+#include "formats/shape/gguf_hparams.h"
 #include "formats/shape/gguf_keys.h"
 
 #include <math.h>

@@ -1,6 +1,7 @@
 /* hf_config.c - reads config.json into hyperparameters: old style, new style and nested. Absent fields get the class's defaults. */
 #include "formats/shape/hf_config.h"
-#include "formats/hf/safetensors.h"
+#include "formats/shape/hf_config_reading.h"
+#include "formats/tensor/text_config.h"
 
 #include <math.h>
 #include <stdarg.h>
@@ -16,10 +17,7 @@ const cJSON *apr_config_find(const reading *r, const char *key)
     return cJSON_IsNull(item) ? NULL : item;
 }
 
-bool apr_config_has(const reading *r, const char *key)
-{
-    return apr_json_get(r->text, key) != NULL || apr_json_get(r->root, key) != NULL;
-}
+bool apr_config_has(const reading *r, const char *key) { return apr_json_get(r->text, key) != NULL || apr_json_get(r->root, key) != NULL; }
 
 /* The key that a field of the tables has in this file: the family's spelling, or the usual one. A key that is not null is preferred.
  * NULL: none is there. */
@@ -270,16 +268,6 @@ static apr_status settle(const reading *r)
 }
 
 /* --- the whole --- */
-
-const cJSON *apr_config_text_part(const cJSON *root)
-{
-    static const char *const keys[] = {"text_config", "llm_config", "language_config"};
-    const cJSON *const thinker = apr_json_get(root, "thinker_config");
-
-    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
-        if (cJSON_IsObject(apr_json_get(root, keys[i]))) return apr_json_get(root, keys[i]);
-    return cJSON_IsObject(thinker) && cJSON_IsObject(apr_json_get(thinker, "text_config")) ? apr_json_get(thinker, "text_config") : NULL;
-}
 
 /* Prefers the family of the language model's part, if it is known: a mistral3 contains a mistral, a kimi_k25 a deepseek_v3. */
 static void find_spec(reading *r)

@@ -1,47 +1,29 @@
-/* hf_config.h - shared by the hf_config_*.c files, which read, check and write config.json. */
+/* hf_config.h - config.json and hyperparameters: read, checked, written, edited. */
 #ifndef APR_FORMATS_HF_CONFIG_H
 #define APR_FORMATS_HF_CONFIG_H
 
-#include "formats/base/json.h"
-#include "formats/shape/family.h"
-#include "formats/shape/hparams.h"
+#include "formats/tensor/model.h"
 
-/* A config.json while it is read. */
-typedef struct apr_config_reading {
-    const cJSON *root, *text;      /* the whole, and the language model's part (equal to root if not nested) */
-    const apr_family_config *spec; /* of the text part's family; NULL: unknown */
-    apr_hparams *h;
-    apr_arena *arena;
-    const char *where;
-    apr_error *err;
-} apr_config_reading;
+/* config.json (old style rope_theta/rope_scaling, new style rope_parameters, nested text_config) to hyperparameters and back.
+ * APR_E_DAMAGED: the file is damaged. An unsupported field becomes hparams->refusal, so that the model can still be shown and converted. */
+apr_status apr_hf_config_read(const apr_attachment *config, apr_hparams *hparams, apr_arena *arena, const char *where, apr_error *err);
+/* For hyperparameters from another source (an APR file): checks config.json as above, but sets only refusal and unknown_fields. */
+apr_status apr_hf_config_check(const apr_attachment *config, apr_hparams *hparams, apr_arena *arena, const char *where, apr_error *err);
+/* True: config.json, or the class that it names, ties the output to the embedding. False if it cannot be read. */
+bool apr_hf_config_ties(const apr_attachment *config);
+char *apr_hf_config_write(const apr_hparams *hparams, const apr_vocab *vocab); /* malloc'ed JSON, NULL: no memory */
+/* The same for a whole model, with what its tensors show: biases, and the type of the weights if it is not stated. */
+char *apr_hf_config_make(const apr_model *model);
 
-/* The language model's part of a larger model's config.json; NULL: it is not nested. */
-const cJSON *apr_config_text_part(const cJSON *root);
+/* If the model's bias tensors are not those that transformers' class has with these hyperparameters: a clause that names one, in the arena.
+ * NULL: they agree, or the family is unknown. With want_all, biases that are missing while others of their group exist also count. */
+const char *apr_hf_bias_conflict(const apr_model *model, const apr_hparams *hparams, bool want_all, apr_arena *arena);
 
-/* The value in the language model's part, else in the whole; NULL if absent or null. */
-const cJSON *apr_config_find(const apr_config_reading *r, const char *key);
-/* True: present, even as null. Then the class's default does not apply. */
-bool apr_config_has(const apr_config_reading *r, const char *key);
-
-/* Read a value; *value is unchanged if it is absent. An integer may also be a list of equal ones, or "auto", which counts as absent. */
-apr_status apr_config_int(const apr_config_reading *r, const char *key, int64_t *value);
-apr_status apr_config_real(const apr_config_reading *r, const cJSON *item, const char *key, double *value);
-apr_status apr_config_bool(const apr_config_reading *r, const char *key, bool *value);
-
-/* Reads rope's base, scaling and dimensions, of all layers and of sliding ones. The numbers must have been read. */
-apr_status apr_config_read_rope(const apr_config_reading *r);
-/* Reads the mixer, the feed-forward and the positions of each layer. The numbers must have been read. */
-apr_status apr_config_read_layers(const apr_config_reading *r);
-
-/* The name of a layer's mixer in a written config.json. */
-const char *apr_config_layer_name(const apr_family_config *spec, apr_layer_kind kind);
-
-/* Sets the hyperparameters' refusal: what no program here supports. Only the first one is kept. */
-apr_status apr_config_refuse(const apr_config_reading *r, const char *format, ...) __attribute__((format(printf, 2, 3)));
-
-/* Checks every field against the tables of fields that change the arithmetic and of those that do not. Fills refusal and unknown_fields.
- * The numbers must have been read. */
-apr_status apr_config_check(const apr_config_reading *r);
+/* Edits config.json after a change of types: only the members that change are replaced, at the top and in text_config; every other
+ * byte stays. torch_dtype NULL and KEEP change nothing. APR_E_DAMAGED: not a JSON object. The text is malloc'ed, n_bytes long and
+ * NUL-terminated. */
+typedef enum { APR_CONFIG_KEEP, APR_CONFIG_UNQUANTIZED, APR_CONFIG_FP8_CHANNEL } apr_config_quantization;
+apr_status apr_hf_config_edit(const apr_attachment *config, const char *torch_dtype, apr_config_quantization quantization, char **text,
+                              size_t *n_bytes, apr_error *err);
 
 #endif

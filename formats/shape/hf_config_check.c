@@ -3,6 +3,7 @@
  * A field of `computing` is refused unless its value is neutral or the family's apr_family_config says that it is supported. A field of
  * `harmless`, or of the table of hyperparameters, is accepted. Any other field of a known family is reported to the user. */
 #include "formats/shape/hf_config.h"
+#include "formats/shape/hf_config_reading.h"
 
 #include <math.h>
 #include <stdlib.h>

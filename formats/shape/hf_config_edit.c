@@ -3,7 +3,7 @@
  * The text is parsed strictly first. The tree gives the members (keys decoded); a parallel scan of the text gives their positions. The scan
  * never reads outside the text, whatever it contains. */
 #include "formats/base/json.h"
-#include "formats/hf/safetensors.h"
+#include "formats/shape/hf_config.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,6 +1,7 @@
 /* hf_config_layers.c - finds the kind of each layer in a config.json: its mixer, whether its feed-forward has experts, whether its
  * attention has positions. Newer files list the layers. Older ones leave them to the model's code, whose rule is in apr_family_config. */
 #include "formats/shape/hf_config.h"
+#include "formats/shape/hf_config_reading.h"
 #include "formats/shape/window.h"
 
 #include <stdlib.h>

@@ -1,6 +1,7 @@
 /* hf_config_rope.c - reads the rotary embeddings of a config.json: rope_theta next to rope_scaling (transformers 4; version 5 still prefers
  * it), or rope_parameters (transformers 5), one object for all layers or one for each kind of layer. */
 #include "formats/shape/hf_config.h"
+#include "formats/shape/hf_config_reading.h"
 
 #include <math.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* hf_config_write.c - writes hyperparameters as a config.json that transformers 4 and 5 read in the same way. */
 #include "formats/base/json.h"
 #include "formats/shape/hf_config.h"
-#include "formats/hf/safetensors.h"
+#include "formats/shape/hf_config_reading.h"
 
 #include <math.h>
 #include <string.h>

@@ -2,7 +2,7 @@
 #include "formats/shape/meta_params.h"
 
 #include "formats/base/json.h"
-#include "formats/hf/safetensors.h"
+#include "formats/shape/hf_config.h"
 
 #include <math.h>
 #include <stdarg.h>

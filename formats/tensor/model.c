@@ -143,3 +143,10 @@ char *apr_dims_text(const apr_tensor *tensor, char *text, size_t n_bytes)
     if (at < n_bytes) snprintf(text + at, n_bytes - at, "]");
     return text;
 }
+
+uint64_t apr_gguf_max_zeros(const apr_model *model)
+{
+    uint64_t n = (uint64_t)4 << 20;
+    for (size_t i = 0; i < model->n_tensors; i++) n += model->tensors[i].n_bytes;
+    return n;
+}

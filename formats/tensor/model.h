@@ -6,13 +6,13 @@
 #define APR_FORMATS_MODEL_H
 
 #include "formats/base/arena.h"
-#include "formats/files/map.h"
 #include "formats/base/status.h"
+#include "formats/files/map.h"
+#include "formats/number/dtype.h"
 #include "formats/shape/hparams.h"
 #include "formats/tensor/kv.h"
 #include "formats/tensor/step.h"
 #include "formats/vocab/vocab.h"
-#include "formats/number/dtype.h"
 
 /* CONSOLIDATED is not a container: it is what Meta and Mistral release, in safetensors or PyTorch files. It occurs only as an origin. */
 typedef enum {
@@ -46,8 +46,9 @@ struct apr_tensor {
     int64_t dims[APR_MAX_RANK]; /* outermost first, [out, in]; the last one is contiguous */
     const uint8_t *data;        /* borrowed; NULL in a layout, or when n_bytes is 0 */
     uint64_t n_bytes;
-    apr_step pending;            /* not yet applied: logical row r is stored at apr_tensor_row(t, r) */
-    const struct apr_composed *made; /* not NULL: data is NULL, and the elements are composed from other tensors (formats/tensor/composed.h) */
+    apr_step pending; /* not yet applied: logical row r is stored at apr_tensor_row(t, r) */
+    const struct apr_composed
+        *made; /* not NULL: data is NULL, and the elements are composed from other tensors (formats/tensor/composed.h) */
 
     /* Provenance, where name or order was changed (otherwise NULL and empty). */
     const char *origin_name;
@@ -108,7 +109,7 @@ typedef struct apr_model {
     apr_kv_list kv; /* all metadata of the origin: GGUF's keys, safetensors' __metadata__ */
     const apr_attachment *attachments;
     size_t n_attachments;
-    const char *not_copied;      /* "modeling_x.py, pytorch_model.bin": files next to the weights that are not copied, or NULL */
+    const char *not_copied;       /* "modeling_x.py, pytorch_model.bin": files next to the weights that are not copied, or NULL */
     bool overrules_tie;           /* config.json ties the output to the embedding, but the file has a different head, which is used */
     const char *other_weights;    /* those of not_copied that hold the same weights in another container, or NULL */
     struct apr_name_index *index; /* see apr_model_find */
@@ -152,5 +153,16 @@ const uint8_t *apr_tensor_row(const apr_tensor *tensor, int64_t row);
 
 /* "[2048, 256]" into text; returns text. */
 char *apr_dims_text(const apr_tensor *tensor, char *text, size_t n_bytes);
+
+/* The most zero bytes that are kept as gaps: 4 MiB plus the bytes of all tensors. An APR file of a few KB must not become a GGUF that
+ * fills a disk. */
+uint64_t apr_gguf_max_zeros(const apr_model *model);
+
+/* origin.gguf_version is what a little-endian reader sees: 2 or 3, or one of them byte-swapped. */
+static inline bool apr_gguf_is_big_endian(uint32_t version) { return version > 3; }
+static inline uint32_t apr_gguf_version_number(uint32_t version)
+{
+    return apr_gguf_is_big_endian(version) ? __builtin_bswap32(version) : version;
+}
 
 #endif

@@ -1,8 +1,8 @@
 /* apr_meta_vocab.c - writes and reads the tokenizer in an APR file's metadata. */
-#include "formats/apr/apr_meta.h"
+#include "formats/vocab/apr_meta_vocab.h"
 #include "formats/base/base64.h"
-#include "formats/gguf/gguf.h"
-#include "formats/hf/safetensors.h"
+#include "formats/vocab/gguf_vocab.h"
+#include "formats/vocab/hf_tokenizer.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -411,9 +411,9 @@ static apr_status read_rules(apr_model *model, const cJSON *rules_json, apr_voca
     return read_added(model, rules_json, vocab, err);
 }
 
-static apr_status read_own(apr_model *model, const cJSON *root, const lists *l, apr_error *err)
+static apr_status read_own(apr_model *model, const cJSON *root, const cJSON *aprkit, const lists *l, apr_error *err)
 {
-    const cJSON *const rules_json = apr_json_get(apr_meta_aprkit(root), "vocab");
+    const cJSON *const rules_json = apr_json_get(aprkit, "vocab");
     const char *const pre = apr_json_get_string(root, "tokenizer.pre_type");
     apr_vocab *const vocab = &model->vocab;
 
@@ -509,7 +509,7 @@ static apr_status read_foreign(apr_model *model, const cJSON *root, lists *l, ap
     return apr_gguf_vocab(&kv, &model->vocab, &model->arena, model->path, err);
 }
 
-apr_status apr_meta_read_vocab(apr_model *model, const cJSON *root, apr_error *err)
+apr_status apr_meta_read_vocab(apr_model *model, const cJSON *root, const cJSON *aprkit, apr_error *err)
 {
     const char *const chat = apr_json_get_string(root, "chat_template");
     apr_vocab *const vocab = &model->vocab;
@@ -517,11 +517,11 @@ apr_status apr_meta_read_vocab(apr_model *model, const cJSON *root, apr_error *e
 
     *vocab = (apr_vocab){.bos_id = -1, .eos_id = -1, .pad_id = -1, .unk_id = -1};
     bool is_attached = false;
-    if (apr_json_get_bool(apr_json_get(apr_meta_aprkit(root), "vocab"), "attached", &is_attached) && is_attached)
+    if (apr_json_get_bool(apr_json_get(aprkit, "vocab"), "attached", &is_attached) && is_attached)
         return model->origin.format == APR_FORMAT_GGUF ? apr_gguf_vocab(&model->kv, vocab, &model->arena, model->path, err)
                                                        : apr_hf_vocab_read(model, vocab, &model->arena, err);
     APR_TRY(read_lists(model, root, &l, err));
-    if (l.n_tokens > 0) APR_TRY(apr_meta_aprkit(root) != NULL ? read_own(model, root, &l, err) : read_foreign(model, root, &l, err));
+    if (l.n_tokens > 0) APR_TRY(aprkit != NULL ? read_own(model, root, aprkit, &l, err) : read_foreign(model, root, &l, err));
     if (chat != NULL && vocab->chat_template == NULL) {
         vocab->chat_template = apr_arena_copy(&model->arena, chat, strlen(chat));
         if (vocab->chat_template == NULL) return apr_no_memory(err, "the chat template");

@@ -1,8 +1,8 @@
 /* gguf_templates.c - writes named chat templates: tokenizer.chat_template.NAME, and the list of the names. */
-#include "formats/files/checkpoint_names.h"
 #include "formats/base/json.h"
-#include "formats/gguf/gguf.h"
+#include "formats/files/checkpoint_names.h"
 #include "formats/tensor/metadata.h"
+#include "formats/vocab/gguf_vocab.h"
 
 #include <string.h>
 

@@ -1,5 +1,5 @@
 /* gguf_vocab.c - reads a tokenizer from GGUF's tokenizer.* keys, and writes them. */
-#include "formats/gguf/gguf.h"
+#include "formats/vocab/gguf_vocab.h"
 #include "formats/vocab/gguf_stops.h"
 #include "formats/vocab/gguf_vocab_kinds.h"
 #include "formats/vocab/spm_scores.h"

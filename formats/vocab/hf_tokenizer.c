@@ -1,10 +1,10 @@
 /* hf_tokenizer.c - reads tokenizer.json and its companions into a vocabulary. A tokenizer that the vocabulary cannot express exactly
  * stays APR_VOCAB_NONE, because a text that is tokenized almost right is worse than an error. */
+#include "formats/vocab/hf_tokenizer.h"
 #include "formats/base/json.h"
-#include "formats/shape/hf_config.h"
+#include "formats/tensor/text_config.h"
 #include "formats/vocab/hf_pipeline.h"
 #include "formats/vocab/hf_tokenizer_slow.h"
-#include "formats/hf/safetensors.h"
 #include "formats/vocab/sentencepiece.h"
 #include "formats/vocab/tekken.h"
 #include "formats/vocab/tiktoken.h"

@@ -1,6 +1,6 @@
 /* hf_tokenizer_write.c - writes a vocabulary as tokenizer.json, tokenizer_config.json and generation_config.json. */
 #include "formats/base/json.h"
-#include "formats/hf/safetensors.h"
+#include "formats/vocab/hf_tokenizer.h"
 #include "formats/vocab/vocab_index.h"
 
 #include <stdlib.h>

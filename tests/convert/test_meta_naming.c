@@ -3,6 +3,7 @@
 #include "convert/naming.h"
 #include "formats/base/bytes.h"
 #include "formats/hf/safetensors.h"
+#include "formats/shape/hf_config.h"
 #include "kernels/rows.h"
 #include "tests/support/work_folder.h"
 

@@ -2,6 +2,7 @@
  * config at all. */
 #include "formats/base/json.h"
 #include "formats/hf/safetensors.h"
+#include "formats/shape/hf_config.h"
 #include "tests/support/config_facts.h"
 
 #include <setjmp.h>

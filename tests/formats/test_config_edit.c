@@ -1,6 +1,7 @@
 /* formats/hf/safetensors.h, apr_hf_config_edit: only the members that change are touched. */
 #include "formats/base/json.h"
 #include "formats/hf/safetensors.h"
+#include "formats/shape/hf_config.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -4,6 +4,8 @@
 #include "formats/gguf/gguf.h"
 #include "formats/hf/safetensors.h"
 #include "formats/shape/family.h"
+#include "formats/shape/gguf_hparams.h"
+#include "formats/shape/hf_config.h"
 #include "formats/tensor/losses.h"
 #include "tests/support/config_facts.h"
 

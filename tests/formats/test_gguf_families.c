@@ -11,6 +11,7 @@
  *     # why */
 #include "formats/gguf/gguf.h"
 #include "formats/shape/family.h"
+#include "formats/shape/gguf_hparams.h"
 #include "tests/formats/gguf_family_models.h"
 
 #include <setjmp.h>

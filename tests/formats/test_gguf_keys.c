@@ -1,4 +1,6 @@
 /* formats/gguf/gguf.h: hyperparameters and tokenizers, out of GGUF's keys and into them. */
+#include "formats/shape/gguf_hparams.h"
+#include "formats/vocab/gguf_vocab.h"
 #include "tests/support/gguf_key_fixture.h"
 
 #include <math.h>

@@ -1,5 +1,6 @@
 /* formats/vocab/gguf_stops.h: which tokens end a text, and under which keys other readers find them. */
 #include "formats/vocab/gguf_stops.h"
+#include "formats/vocab/gguf_vocab.h"
 #include "tests/support/gguf_key_fixture.h"
 
 /* GLM's three ends, of which others know one by its text; five; the end token and one that others find by its text; and a token that

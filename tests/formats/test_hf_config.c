@@ -1,6 +1,7 @@
 /* formats/hf/safetensors.h: config.json in its old, new and nested styles, to hyperparameters and back. */
 #include "formats/base/json.h"
 #include "formats/hf/safetensors.h"
+#include "formats/shape/hf_config.h"
 #include "tests/support/config_facts.h"
 
 #include <setjmp.h>

@@ -1,6 +1,7 @@
 /* formats/hf/safetensors.h: tokenizer.json and its companions to a vocabulary and back; what cannot be expressed is not guessed. */
 #include "formats/base/json.h"
 #include "formats/hf/safetensors.h"
+#include "formats/vocab/hf_tokenizer.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

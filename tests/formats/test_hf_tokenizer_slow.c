@@ -2,6 +2,7 @@
 #include "formats/base/json.h"
 #include "formats/files/map.h"
 #include "formats/hf/safetensors.h"
+#include "formats/vocab/hf_tokenizer.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

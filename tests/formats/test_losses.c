@@ -1,6 +1,9 @@
 /* formats/tensor/losses.h and its two lists: every field of a model survives the way into GGUF and into a checkpoint, or is named. */
 #include "formats/gguf/gguf.h"
 #include "formats/hf/safetensors.h"
+#include "formats/shape/gguf_hparams.h"
+#include "formats/shape/hf_config.h"
+#include "formats/vocab/gguf_vocab.h"
 #include "tests/support/work_folder.h"
 
 static apr_hparams plain(const char *architecture)

@@ -2,9 +2,10 @@
  * agree; what is missing, of another type or of another shape is told in a sentence; what is not known here is left alone. */
 #define _XOPEN_SOURCE 700
 #include "formats/base/bytes.h"
+#include "formats/hf/safetensors.h"
+#include "formats/packed/fp8_scales.h"
 #include "formats/packed/hf_quantization.h"
 #include "formats/packed/packings.h"
-#include "formats/hf/safetensors.h"
 #include "formats/tensor/packed_weights.h"
 #include "kernels/rows.h"
 
@@ -121,8 +122,8 @@ static void describe(const apr_tensor *t, char *text, size_t n_bytes)
              apr_dtypes[p->scale_dtype].name, (long long)p->scale_rows, (long long)p->scale_columns, p->scales_down ? " down" : "",
              p->nested != NULL ? " nested" : "",
              p->global_scales == NULL ? ""
-             : p->divides       ? " / common"
-                                : " * common",
+             : p->divides             ? " / common"
+                                      : " * common",
              p->global_scales != NULL && apr_tensor_elems(p->global_scales) > 1 ? "s" : "", zeros[p->zero_order], p->zero_bias, p->n_parts,
              p->groups != NULL ? ", groups" : "");
 }

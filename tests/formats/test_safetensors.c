@@ -1,6 +1,7 @@
 /* formats/hf/safetensors.h: checkpoints come in whole, and hostile files end in a sentence. */
 #define _GNU_SOURCE /* nftw, mkdtemp */
 #include "formats/hf/safetensors.h"
+#include "formats/packed/fp8_scales.h"
 #include "tests/support/work_folder.h"
 
 #define BUNDLED "tests/data/tiny-qwen2"

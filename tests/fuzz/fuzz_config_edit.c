@@ -2,6 +2,7 @@
  * only what is to change has changed. */
 #include "formats/base/json.h"
 #include "formats/hf/safetensors.h"
+#include "formats/shape/hf_config.h"
 #include "tests/fuzz/fuzz_target.h"
 
 static bool is_touched(const cJSON *item)

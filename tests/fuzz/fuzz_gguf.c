@@ -1,5 +1,6 @@
 /* fuzz_gguf.c - any bytes as a GGUF file: a model or a sentence, and every byte of a model's tensors can be read. */
 #include "formats/gguf/gguf.h"
+#include "formats/shape/gguf_hparams.h"
 #include "tests/fuzz/fuzz_target.h"
 
 #include <stdlib.h>

@@ -1,6 +1,8 @@
 /* fuzz_json.c - libFuzzer target: any bytes as JSON, as a config.json and as a tokenizer.json. */
 #include "formats/base/json.h"
 #include "formats/hf/safetensors.h"
+#include "formats/shape/hf_config.h"
+#include "formats/vocab/hf_tokenizer.h"
 #include "tests/fuzz/fuzz_target.h"
 
 #include <stdlib.h>

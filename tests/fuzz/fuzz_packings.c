@@ -3,9 +3,10 @@
  *
  * The input is the config.json, behind the first NUL the header of a safetensors file, and behind the second one the first bytes of its
  * data: shapes, indices of groups and texts are among them. */
+#include "formats/hf/safetensors.h"
+#include "formats/packed/fp8_scales.h"
 #include "formats/packed/hf_quantization.h"
 #include "formats/packed/packings.h"
-#include "formats/hf/safetensors.h"
 #include "formats/tensor/packed_weights.h"
 #include "kernels/rows.h"
 #include "tests/fuzz/fuzz_file.h"

@@ -1,5 +1,6 @@
 /* fuzz_plan.c - any config.json as a plan: hyperparameters, program, plan on the host and on a GPU, or a sentence. */
 #include "formats/hf/safetensors.h"
+#include "formats/shape/hf_config.h"
 #include "runtime/plan/plan.h"
 #include "tests/fuzz/fuzz_target.h"
 

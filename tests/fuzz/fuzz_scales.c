@@ -3,6 +3,7 @@
  *
  * The input is the config.json, and behind the first NUL the header of a safetensors file, whose data is made here. */
 #include "formats/hf/safetensors.h"
+#include "formats/packed/fp8_scales.h"
 #include "kernels/rows.h"
 #include "tests/fuzz/fuzz_file.h"
 #include "tests/fuzz/fuzz_target.h"

@@ -2,6 +2,7 @@
  *
  * The input is the tokenizer.json; behind the bytes 01 02, where they occur, the text. */
 #include "formats/hf/safetensors.h"
+#include "formats/vocab/hf_tokenizer.h"
 #include "runtime/tokenizer/tokenizer.h"
 #include "tests/fuzz/fuzz_target.h"
 

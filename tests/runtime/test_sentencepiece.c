@@ -1,6 +1,7 @@
 /* formats/vocab/sentencepiece.h: a tokenizer.model that sentencepiece trained gives the ids that sentencepiece gives. */
 #include "formats/files/map.h"
 #include "formats/hf/safetensors.h"
+#include "formats/vocab/hf_tokenizer.h"
 #include "formats/vocab/sentencepiece.h"
 #include "tests/support/tokenizer_fixture.h"
 

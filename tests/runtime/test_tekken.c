@@ -1,8 +1,9 @@
 /* formats/vocab/tekken.h and formats/vocab/rank_merges.h: ids against Mistral's own mistral-common. */
 #include "formats/files/map.h"
 #include "formats/hf/safetensors.h"
-#include "formats/vocab/tekken.h"
+#include "formats/vocab/hf_tokenizer.h"
 #include "formats/vocab/rank_merges.h"
+#include "formats/vocab/tekken.h"
 #include "tests/support/tokenizer_fixture.h"
 
 #define TEKKEN "tests/data/tekken/"

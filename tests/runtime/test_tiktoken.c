@@ -2,6 +2,7 @@
  * compares such files with tiktoken. */
 #include "formats/base/base64.h"
 #include "formats/hf/safetensors.h"
+#include "formats/vocab/hf_tokenizer.h"
 #include "runtime/tokenizer/tokenizer.h"
 #include "tests/support/tokenizer_fixture.h"
 

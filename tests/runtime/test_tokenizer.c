@@ -2,6 +2,7 @@
 #include "formats/base/crc32.h"
 #include "formats/gguf/gguf.h"
 #include "formats/hf/safetensors.h"
+#include "formats/vocab/hf_tokenizer.h"
 #include "tests/support/tokenizer_fixture.h"
 
 #include <stdio.h>

@@ -1,6 +1,7 @@
 /* WordPiece, Unigram, normalizers, spaces in front: ids are those of Hugging Face's tokenizers. tests/tokenizer_styles.py makes the vectors and
  * compares many more. */
 #include "formats/hf/safetensors.h"
+#include "formats/vocab/hf_tokenizer.h"
 #include "runtime/tokenizer/tokenizer.h"
 #include "tests/support/tokenizer_fixture.h"
 

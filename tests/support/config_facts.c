@@ -3,6 +3,7 @@
 
 #include "formats/files/map.h"
 #include "formats/hf/safetensors.h"
+#include "formats/shape/hf_config.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -3,6 +3,8 @@
 #define APR_TESTS_GGUF_KEY_FIXTURE_H
 
 #include "formats/gguf/gguf.h"
+#include "formats/shape/gguf_hparams.h"
+#include "formats/vocab/gguf_vocab.h"
 #include "tests/support/kv_fixture.h"
 
 #define S(text)                \

@@ -8,6 +8,7 @@
 #include "formats/files/map.h"
 #include "formats/hf/safetensors.h"
 #include "formats/open.h"
+#include "formats/vocab/hf_tokenizer.h"
 #include "runtime/tokenizer/tokenizer.h"
 
 #include <stdio.h>

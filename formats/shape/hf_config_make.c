@@ -1,6 +1,6 @@
 /* hf_config_make.c - makes a config.json for a model that has none. Biases, norms and types are taken from its tensors. */
-#include "formats/hf/safetensors.h"
 #include "formats/shape/family.h"
+#include "formats/shape/hf_config.h"
 
 #include <stdlib.h>
 #include <string.h>

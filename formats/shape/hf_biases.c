@@ -1,7 +1,7 @@
 /* hf_biases.c - checks that a model's bias tensors agree with its config.json. transformers builds what the class and config.json say,
  * and ignores tensors that the class does not have. */
-#include "formats/hf/safetensors.h"
 #include "formats/shape/family.h"
+#include "formats/shape/hf_config.h"
 #include "formats/shape/text_part.h"
 
 #include <string.h>

@@ -1,0 +1,14 @@
+/* apr_meta_vocab.h - the vocabulary in an APR file's metadata. */
+#ifndef APR_FORMATS_APR_META_VOCAB_H
+#define APR_FORMATS_APR_META_VOCAB_H
+
+#include "formats/base/json.h"
+#include "formats/tensor/model.h"
+
+/* The vocabulary: the standard keys, and the rules that they cannot express. */
+void apr_meta_write_vocab(apr_json_text *out, const apr_vocab *vocab);
+void apr_meta_write_vocab_rules(apr_json_text *out, const apr_vocab *vocab);
+/* aprkit: the "aprkit" object of root, or NULL. */
+apr_status apr_meta_read_vocab(apr_model *model, const cJSON *root, const cJSON *aprkit, apr_error *err);
+
+#endif
