@@ -18,8 +18,8 @@ run_goals := demo test unit cli fuzz-replay asan signals-asan tsan toys fuzz che
 before    :=
 $(foreach goal,$(filter $(run_goals),$(MAKECMDGOALS)),$(eval $(goal): | $(before))$(eval before := $(goal)))
 
-# A room includes only what it stands on: tests/layers.sh has the table.
-ROOMS := formats kernels quant convert runtime
+# A module includes only what is below it: tests/layers.sh has the table.
+MODULES := formats kernels quant convert runtime
 , := ,
 
 clang_ := $(findstring clang,$(CC))
@@ -57,7 +57,7 @@ reach := $(if $(and $(clang_),$(filter asan,$(FLAVOR))),-fsanitize=fuzzer-no-lin
 
 SIMD_C := $(sort $(wildcard kernels/host/codecs/simd_*.c))#  compiled once for each level of CPU
 PRODUCT_C := $(sort $(wildcard kernels/host/products/product_*.c))#  and these, for one level more
-LIB_C  := $(sort $(filter-out $(SIMD_C) $(PRODUCT_C),$(shell find $(ROOMS) -name '*.c')))
+LIB_C  := $(sort $(filter-out $(SIMD_C) $(PRODUCT_C),$(shell find $(MODULES) -name '*.c')))
 LIB    := $B/libaprkit.a
 MAINS  := $(wildcard tools/apr*.c)
 TOOL_C := $(sort $(wildcard tools/*/*.c))
@@ -76,7 +76,7 @@ SOURCES = $(shell git ls-files '*.c' '*.h' '*.cu' '*.cuh' '*.cpp')
 
 .DEFAULT_GOAL := all
 .SECONDARY:
-.PHONY: all $(run_goals) fuzz-build test-programs deps deps-dev doctor layers rooms format lint install uninstall dist clean help cuda emulated FORCE
+.PHONY: all $(run_goals) fuzz-build test-programs deps deps-dev doctor layers modules format lint install uninstall dist clean help cuda emulated FORCE
 
 all: $(if $(filter 1,$(CUDA)),$B/cuda/archs) $(TOOLS) ## build the four tools into build/release, and the CUDA library where nvcc is
 
@@ -86,6 +86,7 @@ demo: deps ## the whole story on the bundled model: convert, quantize, plan, run
 
 test: deps ## all tests but those that need a GPU
 	@$(MAKE) $(build) CUDA=0 all test-programs
+	@tests/objects.sh $B
 	@tests/run_all.sh $B $(UNIT) $(REPLAY) "$(notdir $(basename $(GPU_SOURCES)))"
 test-programs: $(TOOLS) $(MAKERS) $(UNIT) $(REPLAY)
 unit:
@@ -400,15 +401,16 @@ print-emulated-checks: ; @echo $(EMULATED_CHECKS)
 codecs_c := $(wildcard kernels/ref/*.c) kernels/rows.c kernels/host/codecs/levels.c tests/support/make_blocks.c
 print-codec-objects: ; @echo $(codecs_c:%=$B/%.o) $(foreach l,$(levels),$(SIMD_C:%.c=$B/%.$l.o))
 
-layers: ## fail if a room includes what it may not, or files include each other in a circle
+layers: ## fail if a module includes what it may not, or files include each other in a circle
 	@tests/layers.sh
 
-rooms: ## figures of the rooms: files, lines, longest file and function, who includes whom
-	@tests/layers.sh --rooms
+modules: all ## figures of the modules: files, lines, longest file and function, includes; circles of objects and names for one sibling
+	@tests/layers.sh --modules
+	@tests/objects.sh $B || :
 
 format: ## rewrite the sources in the project's style
 	clang-format -i $(SOURCES)
-lint: layers ## layers, format, function and file length, banned calls
+lint: layers ## layers, format, length of functions, files in folders, banned calls, retired words
 	@tests/lint.sh
 installed := $(DESTDIR)$(PREFIX)
 install: all ## copy the tools to $(PREFIX)/bin, the CUDA library to $(PREFIX)/lib

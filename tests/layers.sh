@@ -1,9 +1,10 @@
 #!/bin/sh
-# layers.sh [--table | --rooms] - fails when a file includes a room that its own may not, or when files include each other in a
-# circle. --table prints who may include whom; --rooms what is: files, lines, the longest file and function, and who it includes.
+# layers.sh [--table | --modules] - fails when a file includes a module that its own may not, or when files include each other in a
+# circle. --table prints who may include whom. --modules prints figures of each module: files, lines, the longest file and function, and
+# what it includes; then the totals.
 #
-# A room is a folder with sources; a line says what it may include besides itself, and a name stands for that folder alone.
-# A room that has rooms of its own is also what they share: its headers lie below them, its other files above.
+# A module is a folder with sources. A line says what it may include besides itself: folders (without their sub-folders) or single headers.
+# A module with sub-folders is also what they share: its headers are below them, its other files above.
 table='
 formats/base
 formats/files            formats/base
@@ -61,18 +62,22 @@ longest_function() {
         /^\}/ {if (start && FNR - start + 1 > most) {most = FNR - start + 1; longest = name} start = 0}
         END {if (most) printf "%s (%d)", longest, most; else printf "-"}' "$@"
 }
-rooms() {
-    printf '%-24s %5s %6s  %-34s %-38s %s\n' room files lines 'longest file' 'longest function' includes
-    for room in $(printf '%s' "$table" | awk 'NF {print $1}') tools $(cd tools && ls -d */ | sed 's|^|tools/|; s|/$||'); do
-        files=$(git ls-files "$room" | awk -v n="$(echo "$room/" | tr -dc / | wc -c)" -F/ 'NF == n + 1 && /\.(c|h|cu|cuh)$/')
+modules() {
+    printf '%-24s %5s %6s  %-34s %-38s %s\n' module files lines 'longest file' 'longest function' includes
+    for module in $(printf '%s' "$table" | awk 'NF {print $1}') tools $(cd tools && ls -d */ | sed 's|^|tools/|; s|/$||'); do
+        files=$(git ls-files "$module" | awk -v n="$(echo "$module/" | tr -dc / | wc -c)" -F/ 'NF == n + 1 && /\.(c|h|cu|cuh)$/')
         [ -n "$files" ] || continue
         lines=$(cat $files | wc -l)
         longest=$(wc -l $files | grep -v ' total$' | sort -rn | head -n 1 | awk '{n = $1; sub(/.*\//, "", $2); print $2 " (" n ")"}')
-        includes=$(sed -nE 's|^ *# *include "([^"]+)/[^/"]+".*|\1|p' $files | sort -u | grep -vx "$room" | tr '\n' ' ')
-        printf '%-24s %5d %6d  %-34s %-38s %s\n' "$room" "$(echo "$files" | wc -l)" "$lines" "$longest" "$(longest_function $files)" "${includes% }"
+        includes=$(sed -nE 's|^ *# *include "([^"]+)/[^/"]+".*|\1|p' $files | sort -u | grep -vx "$module" | tr '\n' ' ')
+        printf '%-24s %5d %6d  %-34s %-38s %s\n' "$module" "$(echo "$files" | wc -l)" "$lines" "$longest" "$(longest_function $files)" "${includes% }"
     done
+    lines_of() { git ls-files "$@" | grep -E '\.(c|h|cu|cuh)$' | xargs cat 2>/dev/null | wc -l; }
+    fullest=$(git ls-files formats kernels quant convert runtime tools | grep -E '\.(c|h|cu|cuh)$' | sed 's|/[^/]*$||' | sort | uniq -c | sort -rn | head -n 1)
+    printf 'product %d lines (tools %d, of these engine %d), tests %d lines; the fullest folder is %s\n' "$(lines_of formats kernels quant convert runtime tools)" \
+        "$(lines_of tools)" "$(lines_of tools/engine)" "$(lines_of tests)" "$(echo "$fullest" | awk '{print $2 " with " $1 " files"}')"
 }
-[ "$1" != --rooms ] || { rooms; exit 0; }
+[ "$1" != --modules ] || { modules; exit 0; }
 bad=$(mktemp) && edges=$(mktemp) || exit 2
 trap 'rm -f "$bad" "$edges"' EXIT
 grep -rnE '^ *# *include "' --include='*.c' --include='*.h' --include='*.cu' --include='*.cuh' formats kernels quant convert runtime tools |
@@ -85,7 +90,7 @@ printf '%s' "$table" | awk -v edges="$edges" '
             split(line, e, " ")
             from = folder(e[1]); to = folder(e[3])
             if (from ~ /^tools/ || from == to) {
-                if (from !~ /^tools/ && !(from in known)) printf "%s: the room %s is in no table\n", e[1], from
+                if (from !~ /^tools/ && !(from in known)) printf "%s: %s is not in the table of modules\n", e[1], from
                 continue
             }
             if (!((from, to) in may) && !((from, e[3]) in may)) printf "%s:%s: %s may not include %s\n", e[1], e[2], from, e[3]

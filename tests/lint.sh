@@ -1,15 +1,15 @@
 #!/bin/sh
-# What a reader would stumble over, in C and in CUDA: files over 700 lines, functions over 70, calls that are banned,
-# unformatted code.
+# What a reader would stumble over, in C and in CUDA: folders of more than 30 files, functions of more than 70 lines, calls that are
+# banned, retired words, unformatted code. (How files depend on each other: tests/layers.sh reads includes, tests/objects.sh objects.)
 bad=0
 say() { echo "lint: $*"; bad=1; }
 sources=$(git ls-files '*.c' '*.h' '*.cu' '*.cuh' '*.cpp' | grep -v codebooks)
 [ -n "$sources" ] || say "git lists no sources here"
 
-for f in $sources; do
-    n=$(wc -l <"$f")
-    [ "$n" -le 700 ] || say "$f: $n lines"
-done
+out=$(printf '%s\n' $sources | grep -v '^tests/' | sed 's|/[^/]*$||' | sort | uniq -c | awk '$1 > 30 {print $2 " has " $1 " files"}')
+[ -z "$out" ] || say "folders of more than 30 files:
+$out"
+tests/words.sh || bad=1
 # A function runs from a '{' in the first column to a '}' in the first column.
 for f in $(printf '%s\n' $sources | grep -v '\.h$'); do
     awk -v f="$f" '/^\{/ {start = NR} /^\}/ {if (start && NR - start > 70) {printf "lint: %s:%d: a function of %d lines\n", f, start, NR - start; bad = 1} start = 0} END {exit bad}' "$f" || bad=1
