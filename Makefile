@@ -60,7 +60,7 @@ PRODUCT_C := $(sort $(wildcard kernels/host/products/product_*.c))#  and these, 
 LIB_C  := $(sort $(filter-out $(SIMD_C) $(PRODUCT_C),$(shell find $(MODULES) -name '*.c')))
 LIB    := $B/libaprkit.a
 MAINS  := $(wildcard tools/apr*.c)
-TOOL_C := $(sort $(wildcard tools/*/*.c))
+TOOL_C := $(sort $(wildcard tools/*/*.c tools/*/*/*.c))
 TOOLS  := $(MAINS:tools/%.c=$B/%)
 # All unit tests are one program. UNITS="codecs rows" leaves the others out of it.
 TEST_C := $(wildcard tests/*/test_*.c)

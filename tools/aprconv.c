@@ -1,9 +1,8 @@
 /* aprconv.c - converts models between GGUF, safetensors and APR, shows what is in them, checks and compares them. */
 #include "tools/conv/check.h"
-#include "tools/conv/convert_verbs.h"
-#include "tools/conv/diff_verb.h"
 #include "tools/conv/families.h"
 #include "tools/conv/show.h"
+#include "tools/verbs/verbs.h"
 
 int main(int argc, char **argv)
 {

@@ -7,7 +7,7 @@
 
 /* The file of apr_resume_keep_text. */
 #define APR_RESUME_TEXT "text"
-/* The sums of an error feedback run (tools/conv/kept_sums.h). */
+/* The sums of an error feedback run (tools/engine/quantize/kept_sums.h). */
 #define APR_RESUME_SUMS "sums"
 
 struct apr_resume {

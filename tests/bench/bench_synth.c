@@ -9,7 +9,7 @@
 #include "formats/number/half.h"
 #include "kernels/rows.h"
 #include "runtime/program/program.h"
-#include "tools/plan/sizes.h"
+#include "tools/engine/plan/sizes.h"
 
 #include <stdio.h>
 #include <stdlib.h>

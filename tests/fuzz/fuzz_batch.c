@@ -2,8 +2,8 @@
  * is the same lines. */
 #define _GNU_SOURCE /* memfd_create */
 #include "tests/fuzz/fuzz_target.h"
-#include "tools/run/batch_lines.h"
-#include "tools/run/batch_request.h"
+#include "tools/engine/requests/batch_lines.h"
+#include "tools/engine/requests/batch_request.h"
 
 #include <string.h>
 #include <sys/mman.h>

@@ -2,7 +2,7 @@
 #include "kernels/cuda_loader.h"
 #include "runtime/session/session_internal.h"
 #include "tests/support/golden_model.h"
-#include "tools/device/probe.h"
+#include "tools/engine/device/probe.h"
 
 #include <libgen.h>
 #include <setjmp.h>

@@ -4,8 +4,8 @@
 #include "runtime/check/golden.h"
 #include "tests/support/family_model.h"
 #include "tests/support/work_folder.h"
-#include "tools/device/places.h"
-#include "tools/run/footprint.h"
+#include "tools/engine/device/places.h"
+#include "tools/engine/plan/footprint.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -5,7 +5,7 @@
  * the card that is here are counted apart; the test fails when a plan is off, or cannot be measured, or when none was measured. */
 #include "kernels/cuda_loader.h"
 #include "runtime/session/session.h"
-#include "tools/plan/sizes.h"
+#include "tools/engine/plan/sizes.h"
 
 #include <fcntl.h>
 #include <math.h>

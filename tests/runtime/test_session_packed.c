@@ -8,7 +8,7 @@
 #include "tests/support/fake_device.h"
 #include "tests/support/packed_matrix.h"
 #include "tests/support/program_model.h"
-#include "tools/plan/sizes.h"
+#include "tools/engine/plan/sizes.h"
 
 #include <dirent.h>
 #include <math.h>

@@ -1,5 +1,5 @@
-/* tools/run/answer_text.h: a stop text that spans pieces is never shown, what is not one comes through, and characters stay whole. */
-#include "tools/run/answer_text.h"
+/* tools/engine/requests/answer_text.h: a stop text that spans pieces is never shown, what is not one comes through, and characters stay whole. */
+#include "tools/engine/requests/answer_text.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,5 +1,5 @@
-/* tools/run/batch_lines.h: lines as they come from a file or a pipe. */
-#include "tools/run/batch_lines.h"
+/* tools/engine/requests/batch_lines.h: lines as they come from a file or a pipe. */
+#include "tools/engine/requests/batch_lines.h"
 
 #include <fcntl.h>
 #include <setjmp.h>

@@ -1,5 +1,5 @@
-/* tools/run/batch_output.h: what becomes of answers when another program touches their file. */
-#include "tools/run/batch_output.h"
+/* tools/engine/requests/batch_output.h: what becomes of answers when another program touches their file. */
+#include "tools/engine/requests/batch_output.h"
 
 #include <fcntl.h>
 #include <setjmp.h>

@@ -1,6 +1,6 @@
-/* tools/run/batch_request.h, batch_ids.h: what a line may ask for, and what it may not; ids are had once. */
-#include "tools/run/batch_ids.h"
-#include "tools/run/batch_request.h"
+/* tools/engine/requests/batch_request.h, batch_ids.h: what a line may ask for, and what it may not; ids are had once. */
+#include "tools/engine/requests/batch_ids.h"
+#include "tools/engine/requests/batch_request.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

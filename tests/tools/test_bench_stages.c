@@ -1,5 +1,5 @@
-/* tools/run/bench_stages.h: lists of lengths, and the stages that come of them. */
-#include "tools/run/bench_stages.h"
+/* tools/engine/bench/bench_stages.h: lists of lengths, and the stages that come of them. */
+#include "tools/engine/bench/bench_stages.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

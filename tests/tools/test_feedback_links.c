@@ -1,6 +1,6 @@
-/* tools/conv/feedback_links.h: a tensor of an output is linked to the inputs that its columns are multiplied with, in every family. */
+/* tools/engine/quantize/feedback_links.h: a tensor of an output is linked to the inputs that its columns are multiplied with, in every family. */
 #define _XOPEN_SOURCE 700
-#include "tools/conv/feedback_links.h"
+#include "tools/engine/quantize/feedback_links.h"
 
 #include "convert/naming.h"
 #include "kernels/rows.h"

@@ -1,13 +1,13 @@
-/* tools/conv/feedback_run.h on a device that is really the host: the text goes through it, sums stay there, memory is planned before
+/* tools/engine/quantize/feedback_run.h on a device that is really the host: the text goes through it, sums stay there, memory is planned before
  * anything is allocated, and a device that fails leaves a run that goes on on the host. */
 #define _XOPEN_SOURCE 700
-#include "tools/conv/feedback_run.h"
+#include "tools/engine/quantize/feedback_run.h"
 
 #include "convert/naming.h"
 #include "tests/support/fake_device.h"
 #include "tests/support/fake_feedback.h"
 #include "tests/support/work_folder.h"
-#include "tools/conv/feedback_internal.h"
+#include "tools/engine/quantize/feedback_internal.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

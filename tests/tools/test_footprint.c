@@ -1,5 +1,5 @@
-/* tools/run/footprint.h: memory of several sessions, planned and counted together. */
-#include "tools/run/footprint.h"
+/* tools/engine/plan/footprint.h: memory of several sessions, planned and counted together. */
+#include "tools/engine/plan/footprint.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

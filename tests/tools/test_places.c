@@ -1,5 +1,5 @@
-/* tools/device/places.h: the words of --offload and --gpus. */
-#include "tools/device/places.h"
+/* tools/engine/device/places.h: the words of --offload and --gpus. */
+#include "tools/engine/device/places.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,12 +1,12 @@
-/* tools/plan/sizes.h: the sizes a plan counts are the sizes of the files that are written. */
+/* tools/engine/plan/sizes.h: the sizes a plan counts are the sizes of the files that are written. */
 #define _XOPEN_SOURCE 700
 #include "convert/convert.h"
 #include "quant/recipe.h"
 #include "runtime/session/session.h"
 #include "tests/support/fake_device.h"
 #include "tests/support/work_folder.h"
-#include "tools/plan/sizes.h"
-#include "tools/run/synthetic.h"
+#include "tools/engine/plan/sizes.h"
+#include "tools/engine/bench/synthetic.h"
 
 static const char checkpoint[] = "tests/data/tiny-qwen2", config[] = "tests/data/tiny-qwen2/config.json";
 

@@ -1,11 +1,11 @@
-/* tools/run/synthetic.h: weights of a real shape that nobody trained, in every type that aprquant writes. */
-#include "tools/run/synthetic.h"
+/* tools/engine/bench/synthetic.h: weights of a real shape that nobody trained, in every type that aprquant writes. */
+#include "tools/engine/bench/synthetic.h"
 
 #include "kernels/rows.h"
 #include "quant/recipe.h"
 #include "runtime/program/program.h"
 #include "runtime/session/session.h"
-#include "tools/plan/sizes.h"
+#include "tools/engine/plan/sizes.h"
 
 #include <math.h>
 #include <omp.h>

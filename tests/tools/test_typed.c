@@ -1,7 +1,7 @@
-/* test_typed.c - tools/cli/typed.h, tools/cli/type_words.h, tools/conv/out_name.h: what a sentence names to be typed instead. */
+/* test_typed.c - tools/cli/typed.h, tools/cli/type_words.h, tools/verbs/convert/out_name.h: what a sentence names to be typed instead. */
 #include "tools/cli/type_words.h"
 #include "tools/cli/typed.h"
-#include "tools/conv/out_name.h"
+#include "tools/verbs/convert/out_name.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

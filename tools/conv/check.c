@@ -6,7 +6,7 @@
 #include "tools/cli/meter.h"
 #include "tools/cli/table.h"
 #include "tools/cli/text.h"
-#include "tools/conv/admission_of_file.h"
+#include "tools/engine/quantize/admission_of_file.h"
 #include "tools/conv/each_file.h"
 
 #include <string.h>

@@ -7,7 +7,7 @@
 #include "tools/cli/config_folder.h"
 #include "tools/cli/text.h"
 #include "tools/conv/each_file.h"
-#include "tools/run/imatrix_print.h"
+#include "tools/verbs/run/imatrix_print.h"
 
 #include <stdlib.h>
 #include <string.h>

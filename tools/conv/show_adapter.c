@@ -2,7 +2,7 @@
 #include "formats/tensor/adapter.h"
 #include "tools/cli/table.h"
 #include "tools/cli/text.h"
-#include "tools/conv/lora_option.h"
+#include "tools/verbs/convert/lora_option.h"
 #include "tools/conv/show.h"
 
 #include <string.h>

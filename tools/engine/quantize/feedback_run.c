@@ -1,0 +1,460 @@
+/* feedback_run.c - one run of error feedback: passes over the text, sums, tensors. */
+#include "tools/engine/quantize/feedback_internal.h"
+
+#include "formats/base/clock.h"
+#include "kernels/rows.h"
+#include "tools/cli/meter.h"
+#include "tools/engine/quantize/kept_sums.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { ROWS_AT_ONCE = 4096 /* of a matrix, as float32 */ };
+
+/* ---- sums ---- */
+
+static apr_hessian *sums_of(const apr_feedback_run *run, size_t input, int64_t expert)
+{
+    return &run->sums[run->first_sum[input] + expert];
+}
+
+static apr_device_sums *device_sums_of(const apr_feedback_run *run, size_t input, int64_t expert)
+{
+    return &run->device_sums[run->first_sum[input] + expert];
+}
+
+static int64_t experts_of(const apr_layer_input *input) { return input->n_experts > 0 ? input->n_experts : 1; }
+
+static uint64_t input_bytes(const apr_feedback_run *run, const apr_layer_input *input)
+{
+    return (uint64_t)experts_of(input) * (run->gpu != NULL ? apr_device_sums_bytes(input->width) : apr_hessian_bytes(input->width));
+}
+
+uint64_t apr_feedback_run_memory(const apr_feedback_run *run)
+{
+    if (run->gpu != NULL) return run->plan.bytes[APR_FEEDBACK_SUMS];
+    return run->request.memory_bytes > 0 ? run->request.memory_bytes : (uint64_t)2 << 30;
+}
+
+static void drop_sums(apr_feedback_run *run, size_t input)
+{
+    for (int64_t e = 0; e < experts_of(&run->inputs.feeds[input]); e++) {
+        if (run->prepared_from == sums_of(run, input, e)->sum) run->prepared_from = NULL;
+        if (run->prepared_there == device_sums_of(run, input, e)->at) run->prepared_there = NULL;
+        apr_hessian_close(sums_of(run, input, e));
+        if (run->gpu != NULL) apr_device_sums_drop(run->gpu, device_sums_of(run, input, e));
+    }
+    run->is_summed[input] = false;
+}
+
+void apr_feedback_run_drop_sums(apr_feedback_run *run)
+{
+    for (size_t input = 0; input < run->inputs.n_feeds; input++) drop_sums(run, input);
+}
+
+static apr_status add_rows(void *user, size_t input, int64_t expert, int64_t n_rows, const float *rows, apr_error *err)
+{
+    apr_feedback_run *const run = user;
+    apr_hessian *const sums = sums_of(run, input, expert >= 0 ? expert : 0);
+    const int64_t width = run->inputs.feeds[input].width;
+
+    if (run->gpu != NULL)
+        return apr_device_sums_add(run->gpu, device_sums_of(run, input, expert >= 0 ? expert : 0), width, rows, false, n_rows, err);
+    if (sums->sum == NULL) APR_TRY(apr_hessian_open(sums, width, err));
+    apr_hessian_add(sums, rows, n_rows);
+    return APR_OK;
+}
+
+static apr_status add_rows_there(void *user, size_t input, int64_t n_rows, const float *rows, apr_error *err)
+{
+    apr_feedback_run *const run = user;
+    return apr_device_sums_add(run->gpu, device_sums_of(run, input, 0), run->inputs.feeds[input].width, rows, true, n_rows, err);
+}
+
+/* Evaluates the text once and sums all wanted layer inputs. */
+static apr_status pass_text(apr_feedback_run *run, const bool *wanted, apr_error *err)
+{
+    const apr_pass pass = {.wanted = wanted, .visit = add_rows, .visit_device = run->gpu != NULL ? add_rows_there : NULL, .user = run};
+    const int64_t window = run->request.window;
+    const double start = apr_seconds_now();
+    apr_meter meter;
+    const apr_progress progress = apr_meter_start_counting(&meter, run->quiet);
+    apr_status status = APR_OK;
+
+    if (run->session == NULL) APR_TRY(apr_feedback_run_reopen(run, err)); /* closed when the run left the GPU */
+    run->n_passes++;
+    for (int64_t at = 0; at < run->n_ids && status == APR_OK; at += window) {
+        apr_progress_report(&progress, (uint64_t)at, (uint64_t)run->n_ids, "calibration, tokens");
+        status = apr_layer_inputs_visit(&run->inputs, run->session, &pass, run->ids + at, window, err);
+    }
+    apr_meter_end(&meter);
+    for (size_t i = 0; i < run->inputs.n_feeds; i++) run->is_summed[i] |= wanted[i];
+    run->pass_seconds += apr_seconds_now() - start;
+    return status;
+}
+
+/* ---- which tensors come next ---- */
+
+static bool is_left(const apr_feedback_run *run, size_t item)
+{
+    return run->facts[item].is_taken && !run->facts[item].is_encoded && run->conversion->items[item].state == APR_TENSOR_WANTED;
+}
+
+/* Marks the layer inputs of an item that have no sums yet; returns the bytes of their sums. */
+static uint64_t want_inputs(const apr_feedback_run *run, size_t item, bool *wanted)
+{
+    size_t first;
+    const size_t n = apr_feedback_links_of_item(&run->links, item, &first);
+    uint64_t bytes = 0;
+
+    for (size_t i = first; i < first + n; i++) {
+        const size_t input = run->links.links[i].input;
+        if (wanted[input] || run->is_summed[input]) continue;
+        wanted[input] = true;
+        bytes += input_bytes(run, &run->inputs.feeds[input]);
+    }
+    return bytes;
+}
+
+static bool keeps_sums(const apr_feedback_run *run) { return run->request.kept != NULL && run->gpu == NULL && !run->request.sequential; }
+
+/* Gets the wanted sums from what an earlier run kept. If that is not enough for the item, evaluates the text for all that are missing. */
+static apr_status sum_wanted(apr_feedback_run *run, size_t item, bool *wanted, apr_error *err)
+{
+    bool is_left_out = false;
+    size_t first;
+
+    if (keeps_sums(run)) APR_TRY(apr_kept_sums_read(run, wanted, err));
+    const size_t n = apr_feedback_links_of_item(&run->links, item, &first);
+    for (size_t i = first; i < first + n; i++) is_left_out |= !run->is_summed[run->links.links[i].input];
+    if (!is_left_out) return APR_OK;
+    for (size_t input = 0; input < run->inputs.n_feeds; input++) wanted[input] &= !run->is_summed[input];
+    APR_TRY(pass_text(run, wanted, err));
+    return keeps_sums(run) ? apr_kept_sums_write(run, run->is_summed, err) : APR_OK;
+}
+
+/* Gets the sums for this item, and for as many following items as memory allows. */
+static apr_status sum_from(apr_feedback_run *run, size_t item, apr_error *err)
+{
+    bool *const wanted = calloc(run->inputs.n_feeds + 1, sizeof *wanted), *const more = calloc(run->inputs.n_feeds + 1, sizeof *more);
+    uint64_t bytes = 0;
+
+    if (wanted == NULL || more == NULL) {
+        free(wanted);
+        free(more);
+        return apr_no_memory(err, "the inputs of tensors");
+    }
+    for (size_t i = item; i < run->conversion->layout.n_tensors; i++) {
+        if (!is_left(run, i)) continue;
+        memcpy(more, wanted, run->inputs.n_feeds * sizeof *more);
+        const uint64_t its = want_inputs(run, i, more);
+        if (i > item && bytes + its > apr_feedback_run_memory(run)) break;
+        memcpy(wanted, more, run->inputs.n_feeds * sizeof *more);
+        bytes += its;
+    }
+    const apr_status status = bytes > 0 ? sum_wanted(run, item, wanted, err) : APR_OK;
+    free(wanted);
+    free(more);
+    return status;
+}
+
+/* Frees sums that no further tensor needs. */
+static void drop_idle_sums(apr_feedback_run *run)
+{
+    for (size_t input = 0; input < run->inputs.n_feeds; input++) {
+        bool is_needed = false;
+        for (size_t i = 0; i < run->links.n_links && !is_needed && run->is_summed[input]; i++)
+            is_needed = run->links.links[i].input == input && is_left(run, run->links.links[i].item);
+        if (run->is_summed[input] && !is_needed) drop_sums(run, input);
+    }
+}
+
+/* ---- one tensor ---- */
+
+static void merge(apr_hessian *into, const apr_hessian *from)
+{
+    for (int64_t i = 0; i < into->n * into->n; i++) into->sum[i] += from->sum[i];
+    into->n_tokens += from->n_tokens;
+}
+
+/* What a matrix is encoded with: factors on the host, or those on the GPU. Both NULL: no tokens, so no feedback. */
+typedef struct ready {
+    const apr_feedback *host;
+    apr_feedback_device *gpu;
+} ready;
+
+/* prepare on a GPU. Factors are reused by following matrices with the same sums. */
+static apr_status prepare_there(apr_feedback_run *run, const apr_feedback_link *links, size_t n, int64_t *n_tokens, ready *prepared,
+                                apr_error *err)
+{
+    const apr_device_sums **const all = calloc(n, sizeof *all);
+    bool is_empty = false;
+    apr_status status = APR_OK;
+
+    *prepared = (ready){0};
+    *n_tokens = 0;
+    if (all == NULL) return apr_no_memory(err, "the inputs of tensors");
+    for (size_t i = 0; i < n; i++) {
+        all[i] = device_sums_of(run, links[i].input, links[i].expert);
+        *n_tokens += all[i]->n_tokens;
+    }
+    if (*n_tokens > 0 && (n > 1 || run->prepared_there != all[0]->at)) {
+        run->prepared_there = NULL;
+        status = apr_feedback_device_prepare(run->gpu, all, n, &run->request.options, run->reader_name, &is_empty, err);
+        if (status == APR_OK && n == 1 && !is_empty) run->prepared_there = all[0]->at;
+    }
+    if (*n_tokens > 0 && !is_empty) prepared->gpu = run->gpu;
+    free(all);
+    return status;
+}
+
+/* Computes the factors for a matrix. If several operations use it (a shared layer), their sums are added. Factors are reused by following
+ * matrices with the same sums. */
+static apr_status prepare(apr_feedback_run *run, const apr_feedback_link *links, size_t n, int64_t *n_tokens, const apr_feedback **prepared,
+                          apr_error *err)
+{
+    const apr_hessian *const first = sums_of(run, links[0].input, links[0].expert);
+    apr_hessian all = {0};
+
+    *prepared = NULL;
+    *n_tokens = 0;
+    for (size_t i = 0; i < n; i++) *n_tokens += sums_of(run, links[i].input, links[i].expert)->n_tokens;
+    if (*n_tokens == 0) return APR_OK;
+    if (n == 1 && run->prepared_from == first->sum) {
+        *prepared = apr_hessian_is_empty(first) ? NULL : &run->prepared;
+        return APR_OK;
+    }
+    apr_feedback_close(&run->prepared);
+    run->prepared_from = n == 1 ? first->sum : NULL;
+    if (n > 1) APR_TRY(apr_hessian_open(&all, run->inputs.feeds[links[0].input].width, err));
+    for (size_t i = 0; i < n && n > 1; i++)
+        if (sums_of(run, links[i].input, links[i].expert)->sum != NULL) merge(&all, sums_of(run, links[i].input, links[i].expert));
+    const apr_hessian *const sums = n > 1 ? &all : first;
+    apr_status status = APR_OK;
+    if (!apr_hessian_is_empty(sums)) {
+        status = apr_feedback_prepare(&run->prepared, sums, &run->request.options, run->reader_name, err);
+        *prepared = &run->prepared;
+    }
+    apr_hessian_close(&all);
+    return status;
+}
+
+/* The starting point: plain encoding, with the diagonal of the sums as importance; NULL: without. */
+static void encode_start(const float *values, int64_t n_rows, int64_t columns, const float *importance, apr_dtype to, uint8_t *bytes)
+{
+    const apr_codec *const codec = &apr_host_codecs()[to];
+
+    if (importance == NULL || codec->encode_by == NULL) {
+        codec->encode(values, bytes, n_rows * columns);
+        return;
+    }
+#pragma omp parallel for schedule(static)
+    for (int64_t r = 0; r < n_rows; r++)
+        codec->encode_by(values + r * columns, importance, bytes + r * apr_row_bytes(to, columns), columns);
+}
+
+static apr_status feed_back(const apr_feedback_run *run, size_t item, ready by, const float *values, int64_t n_rows, uint8_t *to,
+                            apr_feedback_errors *errors, apr_error *err)
+{
+    const apr_pipe_item *const it = &run->conversion->items[item];
+    const apr_feedback_options *const options = &run->request.options;
+    const char *const name = it->from->name;
+
+    if (by.gpu != NULL) return apr_feedback_device_encode(by.gpu, it->to, values, n_rows, options, name, to, errors, err);
+    return apr_feedback_encode(by.host, it->to, values, n_rows, options, name, to, errors, err);
+}
+
+/* Rows of a matrix that are decoded at a time. */
+static int64_t rows_at_once(const apr_feedback_run *run, size_t item)
+{
+    const apr_pipe_item *const it = &run->conversion->items[item];
+    const int64_t n_rows = apr_tensor_rows(it->from), most = n_rows < ROWS_AT_ONCE ? n_rows : ROWS_AT_ONCE;
+
+    if (run->gpu == NULL || !apr_feedback_supports(it->to) || n_rows == 0) return most;
+    const int64_t there = apr_feedback_device_rows(run->gpu, it->to, apr_tensor_columns(it->from), n_rows);
+    return there > most ? there : most;
+}
+
+/* Decodes rows to float32 on all cores. Values out of the type's range are counted and clamped. */
+static void read_rows(const apr_pipe_item *it, int64_t first, int64_t n_rows, float *values, apr_out_of_range *out_of_range)
+{
+    enum { CHUNKS = 64 };
+    const int64_t columns = apr_tensor_columns(it->from), each = (n_rows + CHUNKS - 1) / CHUNKS;
+    apr_out_of_range found[CHUNKS] = {0};
+
+#pragma omp parallel for schedule(dynamic)
+    for (int chunk = 0; chunk < CHUNKS; chunk++) {
+        const int64_t at = chunk * each, left = n_rows - at, now = left < each ? left : each;
+        float *const to = values + at * columns;
+        if (now <= 0) continue;
+        apr_decode_rows(it->from, first + at, now, to);
+        found[chunk] = apr_find_out_of_range(to, now * columns, it->to);
+        if (found[chunk].n_out_of_range > 0) apr_saturate(to, to, now * columns, it->to);
+    }
+    for (int chunk = 0; chunk < CHUNKS; chunk++) apr_out_of_range_merge(out_of_range, &found[chunk]);
+}
+
+/* Encodes rows of one matrix, some at a time. Without factors they are encoded without feedback. */
+static apr_status encode_rows(apr_feedback_run *run, size_t item, ready by, int64_t first, int64_t n, float *values, uint8_t *bytes,
+                              apr_out_of_range *out_of_range, apr_error *err)
+{
+    const apr_pipe_item *const it = &run->conversion->items[item];
+    const int64_t columns = apr_tensor_columns(it->from), row_bytes = apr_row_bytes(it->to, columns);
+    apr_feedback_errors errors, *const all = &run->facts[item].errors;
+
+    const int64_t most = rows_at_once(run, item);
+
+    for (int64_t at = first, now; at < first + n; at += now) {
+        now = first + n - at < most ? first + n - at : most;
+        uint8_t *const to = bytes + at * row_bytes;
+        read_rows(it, at, now, values, out_of_range);
+        if (by.gpu == NULL) encode_start(values, now, columns, by.host != NULL ? by.host->diagonal : NULL, it->to, to);
+        if (by.gpu == NULL && by.host == NULL) continue;
+        APR_TRY(feed_back(run, item, by, values, now, to, &errors, err));
+        all->start += errors.start;
+        all->rounded += errors.rounded;
+        all->end += errors.end;
+    }
+    return APR_OK;
+}
+
+static apr_status encode_matrices(apr_feedback_run *run, size_t item, float *values, uint8_t *bytes, apr_out_of_range *out_of_range, apr_error *err)
+{
+    const apr_tensor *const from = run->conversion->items[item].from;
+    const int64_t n_matrices = apr_feedback_matrices(from), n_rows = apr_tensor_rows(from) / n_matrices;
+    apr_feedback_fact *const fact = &run->facts[item];
+    size_t at;
+    const size_t end = apr_feedback_links_of_item(&run->links, item, &at) + at;
+
+    for (int64_t m = 0; m < n_matrices; m++) {
+        ready prepared = {0};
+        int64_t n_tokens = 0;
+        size_t n = 0;
+        while (at + n < end && run->links.links[at + n].matrix == m) n++;
+        run->reader_name = from->name;
+        if (n > 0 && run->gpu != NULL) APR_TRY(prepare_there(run, &run->links.links[at], n, &n_tokens, &prepared, err));
+        else if (n > 0) APR_TRY(prepare(run, &run->links.links[at], n, &n_tokens, &prepared.host, err));
+        at += n;
+        fact->n_tokens = m == 0 || n_tokens < fact->n_tokens ? n_tokens : fact->n_tokens;
+        fact->n_unseen += prepared.host == NULL && prepared.gpu == NULL;
+        APR_TRY(encode_rows(run, item, prepared, m * n_rows, n_rows, values, bytes, out_of_range, err));
+    }
+    return APR_OK;
+}
+
+/* The bytes of one tensor, malloc'ed. */
+static apr_status encode_item(apr_feedback_run *run, size_t item, uint8_t **bytes, apr_error *err)
+{
+    const apr_pipe_item *const it = &run->conversion->items[item];
+    const int64_t columns = apr_tensor_columns(it->from);
+    float *const values = malloc((size_t)(rows_at_once(run, item) * columns) * sizeof *values + 1);
+
+    *bytes = malloc((size_t)apr_row_bytes(it->to, apr_tensor_elems(it->from)) + 1);
+    run->facts[item].out_of_range = (apr_out_of_range){0};
+    apr_status status = values != NULL && *bytes != NULL ? APR_OK : apr_no_memory(err, "a tensor");
+    if (status == APR_OK) status = encode_matrices(run, item, values, *bytes, &run->facts[item].out_of_range, err);
+    free(values);
+    run->facts[item].is_encoded = true;
+    return status;
+}
+
+/* ---- sequential: all tensors are made before the pipe gets the first ---- */
+
+/* Replaces the original tensor in the view that is run by the encoded one. */
+static void replace(apr_feedback_run *run, size_t item, const uint8_t *bytes)
+{
+    const apr_pipe_item *const it = &run->conversion->items[item];
+    apr_tensor *const t = &run->between.tensors[it->from - run->conversion->view.tensors];
+
+    t->dtype = it->to;
+    t->data = bytes;
+    t->n_bytes = (uint64_t)apr_row_bytes(it->to, apr_tensor_elems(it->from));
+    t->pending = (apr_step){0};
+    t->made = NULL;
+    t->scale = NULL;
+    t->packing = NULL;
+}
+
+/* Encodes the tensors without feedback first, so that layer inputs are computed with them. */
+static apr_status encode_others(apr_feedback_run *run, apr_error *err)
+{
+    const apr_conversion *const c = run->conversion;
+
+    for (size_t i = 0; i < c->layout.n_tensors; i++) {
+        const apr_pipe_item *const it = &c->items[i];
+        const apr_tensor *const from = it->from;
+        const bool is_plain = it->is_scales || it->is_commons || it->to == from->dtype || apr_dtypes[it->to].scales == APR_SCALES_SEPARATE;
+        if (is_plain || run->facts[i].is_taken || it->same_numbers || !apr_can_encode(it->to) || from->rank < 2) continue;
+        APR_TRY(encode_item(run, i, &run->encoded[i], err));
+        replace(run, i, run->encoded[i]);
+    }
+    return APR_OK;
+}
+
+static apr_status encode_layer(apr_feedback_run *run, int layer, apr_error *err)
+{
+    bool *const wanted = calloc(run->inputs.n_feeds + 1, sizeof *wanted);
+    apr_status status = wanted != NULL ? APR_OK : apr_no_memory(err, "the inputs of tensors");
+    bool is_any = false;
+
+    for (size_t i = 0; i < run->links.n_links && status == APR_OK; i++) {
+        const apr_feedback_link *const link = &run->links.links[i];
+        wanted[link->input] |= run->inputs.feeds[link->input].layer == layer && is_left(run, link->item);
+        is_any |= wanted[link->input];
+    }
+    if (status == APR_OK && is_any) status = pass_text(run, wanted, err);
+    for (size_t i = 0; i < run->links.n_links && status == APR_OK; i++) {
+        const size_t item = run->links.links[i].item;
+        if (!wanted[run->links.links[i].input] || !is_left(run, item)) continue;
+        status = encode_item(run, item, &run->encoded[item], err);
+        if (status == APR_OK) replace(run, item, run->encoded[item]);
+    }
+    free(wanted);
+    drop_idle_sums(run);
+    return status == APR_OK && is_any ? apr_feedback_run_reopen(run, err) : status;
+}
+
+static apr_status encode_all(apr_feedback_run *run, apr_error *err)
+{
+    const int64_t n_layers = apr_session_program(run->session)->num_layers;
+
+    APR_TRY(encode_others(run, err));
+    APR_TRY(apr_feedback_run_reopen(run, err));
+    for (int layer = 0; layer < n_layers; layer++) APR_TRY(encode_layer(run, layer, err));
+    return encode_layer(run, -1, err);
+}
+
+/* ---- for the pipe ---- */
+
+void apr_feedback_run_restart(apr_feedback_run *run)
+{
+    for (size_t i = 0; i < run->conversion->layout.n_tensors && !run->request.sequential; i++) {
+        apr_feedback_fact *const fact = &run->facts[i];
+        *fact = (apr_feedback_fact){.is_wanted = fact->is_wanted, .is_taken = fact->is_taken};
+    }
+}
+
+static bool takes(void *user, size_t item) { return ((const apr_feedback_run *)user)->facts[item].is_taken; }
+
+static apr_status make(void *user, size_t item, const uint8_t **bytes, apr_out_of_range *out_of_range, apr_error *err)
+{
+    apr_feedback_run *const run = user;
+
+    free(run->last);
+    run->last = NULL;
+    if (run->request.sequential && !run->facts[item].is_encoded) APR_TRY(encode_all(run, err));
+    if (!run->request.sequential) {
+        APR_TRY(sum_from(run, item, err));
+        APR_TRY(encode_item(run, item, &run->last, err));
+        drop_idle_sums(run);
+    }
+    *bytes = run->request.sequential ? run->encoded[item] : run->last;
+    *out_of_range = run->facts[item].out_of_range;
+    return APR_OK;
+}
+
+const apr_custom_encoder *apr_feedback_run_custom_encoder(apr_feedback_run *run)
+{
+    run->custom_encoder = (apr_custom_encoder){takes, make, run};
+    return &run->custom_encoder;
+}

@@ -1,0 +1,236 @@
+/* feedback_print.c - prints what error feedback will need, or what it has done. */
+#include "tools/cli/html.h"
+#include "tools/cli/text.h"
+#include "tools/engine/quantize/feedback_internal.h"
+#include "tools/verbs/convert/begin_token.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+/* What a run will need: heap memory in addition to the model, and multiplications. */
+typedef struct forecast {
+    uint64_t sums_bytes;    /* may exceed --calibration-memory if the largest tensor's sums do */
+    uint64_t factor_bytes;  /* of one matrix */
+    uint64_t held_bytes;    /* encoded tensors, in a sequential run */
+    double multiplications; /* of sums and search, without the passes over the text */
+    size_t n_taken, n_others;
+    const char *example; /* of the others */
+} forecast;
+
+static uint64_t larger(uint64_t a, uint64_t b) { return a > b ? a : b; }
+
+static double sum_multiplications(const apr_feedback_run *run)
+{
+    double n = 0.0;
+    for (size_t i = 0; i < run->inputs.n_feeds; i++) {
+        const double width = (double)run->inputs.feeds[i].width;
+        n += (double)run->n_ids * width * width / 2.0;
+    }
+    return n;
+}
+
+static void add_item(const apr_feedback_run *run, size_t item, uint64_t *all_sums, forecast *f)
+{
+    const apr_pipe_item *const it = &run->conversion->items[item];
+    size_t first;
+    const size_t n = apr_feedback_links_of_item(&run->links, item, &first);
+    const double width = (double)apr_tensor_columns(it->from), passes = 0.5 + (double)run->request.options.rounds * 2.5;
+    uint64_t own = 0;
+
+    for (size_t i = first; i < first + n; i++) own += apr_hessian_bytes(run->inputs.feeds[run->links.links[i].input].width);
+    *all_sums += own;
+    f->sums_bytes = larger(f->sums_bytes, own);
+    f->factor_bytes = larger(f->factor_bytes, apr_feedback_bytes((int64_t)width));
+    f->held_bytes += (uint64_t)apr_row_bytes(it->to, apr_tensor_elems(it->from));
+    f->multiplications += (double)apr_tensor_rows(it->from) * width * width * passes + (double)n * width * width * width / 6.0;
+    f->n_taken++;
+}
+
+static forecast forecast_of(const apr_feedback_run *run)
+{
+    forecast f = {.multiplications = sum_multiplications(run)};
+    uint64_t all_sums = 0;
+
+    for (size_t i = 0; i < run->conversion->layout.n_tensors; i++) {
+        if (run->facts[i].is_taken) add_item(run, i, &all_sums, &f);
+        if (!run->facts[i].is_wanted || run->facts[i].is_taken) continue;
+        f.n_others++;
+        f.example = run->conversion->items[i].from->name;
+    }
+    const uint64_t allowed = apr_feedback_run_memory(run);
+    f.sums_bytes = larger(f.sums_bytes, all_sums < allowed ? all_sums : allowed);
+    if (!run->request.sequential) f.held_bytes = 0;
+    return f;
+}
+
+/* Reports matrices that received no or few tokens, whose sums say little. */
+static void print_tokens(const apr_feedback_run *run)
+{
+    size_t n_few = 0;
+    const char *example = NULL;
+
+    for (size_t i = 0; i < run->conversion->layout.n_tensors; i++) {
+        const apr_feedback_fact *const fact = &run->facts[i];
+        const apr_tensor *const from = run->conversion->items[i].from;
+        if (!fact->is_encoded || !fact->is_taken) continue;
+        if (fact->n_unseen > 0)
+            printf("  %s: %lld of its %lld matrices received no tokens and are encoded without feedback\n", apr_printable(from->name),
+                   (long long)fact->n_unseen, (long long)apr_feedback_matrices(from));
+        if (fact->n_unseen > 0 || fact->n_tokens >= apr_tensor_columns(from)) continue;
+        n_few++;
+        example = from->name;
+    }
+    if (n_few > 0)
+        printf("  warning: %zu tensor%s received fewer tokens than they have columns (%s%s); more text would help\n", n_few,
+               n_few == 1 ? "" : "s", apr_printable(example), n_few == 1 ? "" : ", ...");
+}
+
+static double share(double part, double whole) { return whole > 0.0 ? part / whole : 1.0; }
+
+/* Means over the tensors: error after rounding and after descent, relative to the error without feedback. Returns how many tensors. */
+static size_t mean_errors(const apr_feedback_run *run, double *rounded, double *end)
+{
+    size_t n = 0;
+
+    *rounded = *end = 0.0;
+    for (size_t i = 0; i < run->conversion->layout.n_tensors; i++) {
+        const apr_feedback_errors *const e = &run->facts[i].errors;
+        if (!run->facts[i].is_encoded || !(e->start > 0.0)) continue;
+        *rounded += share(e->rounded, e->start);
+        *end += share(e->end, e->start);
+        n++;
+    }
+    *rounded /= n > 0 ? (double)n : 1.0;
+    *end /= n > 0 ? (double)n : 1.0;
+    return n;
+}
+
+static void print_errors(const apr_feedback_run *run)
+{
+    double rounded, end;
+    const size_t n = mean_errors(run, &rounded, &end);
+
+    if (n == 0) return;
+    printf("  error of products, relative to no feedback: %.3f rounded, %.3f after descent (mean of %zu tensors)\n", rounded, end, n);
+}
+
+void apr_feedback_run_html(const apr_feedback_run *run, FILE *page)
+{
+    double rounded, end;
+    const size_t n = mean_errors(run, &rounded, &end);
+
+    fprintf(page, "<h2>Error feedback</h2>\n<p class=\"soft\">Calibrated with %lld tokens of <code>", (long long)run->n_ids);
+    apr_html_text(page, apr_feedback_text_name(run));
+    fprintf(page, "</code> (CRC-32 <code>%08" PRIx32 "</code>) in windows of %lld.", run->text_crc, (long long)run->request.window);
+    if (n > 0)
+        fprintf(page, " The error of products with %zu tensors is %.3f of that without feedback (%.3f before descent).", n, end, rounded);
+    fputs("</p>\n", page);
+}
+
+/* Prints the plan of a GPU's memory. */
+static void print_plan(const apr_feedback_run *run, bool dry_run)
+{
+    char text[APR_SMALL_TEXT], all[APR_SMALL_TEXT];
+
+    if (!dry_run && run->solver == NULL) return;
+    printf("  %s in addition to the model: ", dry_run ? "on a GPU (--device cuda)" : "planned on the GPU");
+    for (int i = 0; i < APR_FEEDBACK_LINES; i++)
+        printf("%s%s %s", i > 0 ? ", " : "", apr_feedback_line_names[i], apr_size_text(text, run->plan.bytes[i]));
+    printf("; together %s%s\n", apr_size_text(all, apr_feedback_plan_bytes(&run->plan)),
+           dry_run ? " (less with fewer sums at a time and more passes over the text)" : "");
+    if (dry_run) return;
+    printf("  planned on the GPU for the model: %s\n", apr_size_text(text, run->session_bytes));
+    printf("  factors computed by %s\n", run->solver);
+}
+
+void apr_feedback_run_print(const apr_feedback_run *run, bool dry_run)
+{
+    const forecast f = forecast_of(run);
+    char sums[APR_SMALL_TEXT], factors[APR_SMALL_TEXT], held[APR_SMALL_TEXT];
+
+    printf("  ldlq: %zu tensors, calibrated with %lld tokens of %s in windows of %lld%s\n", f.n_taken, (long long)run->n_ids,
+           apr_printable(apr_feedback_text_name(run)), (long long)run->request.window, run->request.sequential ? ", layer by layer" : "");
+    apr_begin_print(&run->model.vocab, stdout);
+    if (run->write_seconds > 0.0) printf("  generating the text: %.2f s\n", run->write_seconds);
+    if (f.n_others > 0)
+        printf("  without feedback: %zu (%s%s): no product uses their columns\n", f.n_others, apr_printable(f.example),
+               f.n_others == 1 ? "" : ", ...");
+    if (!dry_run) {
+        print_plan(run, false);
+        printf("  calibration: %d pass%s, %.2f s\n", run->n_passes, run->n_passes == 1 ? "" : "es", run->pass_seconds);
+        print_errors(run);
+        print_tokens(run);
+        return;
+    }
+    printf("  memory in addition to the model: sums of inputs %s, factors of a matrix %s", apr_size_text(sums, f.sums_bytes),
+           apr_size_text(factors, f.factor_bytes));
+    if (f.held_bytes > 0) printf(", encoded tensors %s", apr_size_text(held, f.held_bytes));
+    printf("\n  about %.3g multiplications on the host, not counting passes over the text\n", f.multiplications);
+    print_plan(run, true);
+}
+
+static void plan_json(const apr_feedback_run *run, apr_json_text *json)
+{
+    static const char *const keys[APR_FEEDBACK_LINES] = {"sums_bytes", "factors_bytes", "rows_bytes", "libraries_bytes"};
+
+    apr_json_open(json, "gpu", '{');
+    for (int i = 0; i < APR_FEEDBACK_LINES; i++) apr_json_uint(json, keys[i], run->plan.bytes[i]);
+    if (run->solver != NULL) {
+        apr_json_uint(json, "model_bytes", run->session_bytes);
+        apr_json_string(json, "solver", run->solver, strlen(run->solver));
+    }
+    apr_json_close(json, '}');
+}
+
+static void tensor_json(apr_json_text *json, const apr_feedback_run *run, size_t item)
+{
+    const apr_feedback_fact *const fact = &run->facts[item];
+    const char *const name = run->conversion->items[item].from->name;
+
+    apr_json_open(json, NULL, '{');
+    apr_json_string(json, "name", name, strlen(name));
+    apr_json_bool(json, "feedback", fact->is_taken);
+    if (fact->is_encoded && fact->is_taken) {
+        apr_json_int(json, "tokens", fact->n_tokens);
+        apr_json_int(json, "matrices_without_tokens", fact->n_unseen);
+        apr_json_real(json, "error_rounded", share(fact->errors.rounded, fact->errors.start));
+        apr_json_real(json, "error_end", share(fact->errors.end, fact->errors.start));
+    }
+    apr_json_close(json, '}');
+}
+
+void apr_feedback_run_json(const apr_feedback_run *run, bool dry_run, apr_json_text *json)
+{
+    const forecast f = forecast_of(run);
+    char crc[16];
+
+    apr_json_open(json, "feedback", '{');
+    apr_json_string(json, "method", "ldlq", 4);
+    apr_json_string(json, "calibration", apr_feedback_text_name(run), strlen(apr_feedback_text_name(run)));
+    apr_json_bool(json, "own_text", run->request.calibration == NULL);
+    if (run->text_crc != 0) {
+        snprintf(crc, sizeof crc, "%08" PRIx32, run->text_crc);
+        apr_json_string(json, "calibration_crc32", crc, strlen(crc));
+    }
+    apr_json_int(json, "tokens", run->n_ids);
+    apr_json_int(json, "window", run->request.window);
+    apr_begin_json(&run->model.vocab, json);
+    apr_json_bool(json, "sequential", run->request.sequential);
+    apr_json_real(json, "damping", run->request.options.damping);
+    apr_json_int(json, "rounds", run->request.options.rounds);
+    apr_json_uint(json, "sums_bytes", f.sums_bytes);
+    apr_json_uint(json, "factor_bytes", f.factor_bytes);
+    apr_json_uint(json, "held_bytes", f.held_bytes);
+    apr_json_real(json, "multiplications", f.multiplications);
+    if (dry_run || run->solver != NULL) plan_json(run, json);
+    if (!dry_run) {
+        apr_json_int(json, "passes", run->n_passes);
+        apr_json_real(json, "calibration_seconds", run->pass_seconds);
+    }
+    apr_json_open(json, "tensors", '[');
+    for (size_t i = 0; i < run->conversion->layout.n_tensors; i++)
+        if (run->facts[i].is_wanted) tensor_json(json, run, i);
+    apr_json_close(json, ']');
+    apr_json_close(json, '}');
+}

@@ -1,0 +1,240 @@
+/* quantize.c - aprquant: quantizes a model: a recipe gives each tensor a type, one pass converts, a report shows the errors and sizes. */
+#include "tools/engine/quantize/feedback_run.h"
+#include "tools/engine/quantize/ggml_rules.h"
+#include "tools/verbs/convert/converting.h"
+#include "tools/verbs/convert/quant_operands.h"
+#include "tools/verbs/verbs.h"
+
+#include <string.h>
+
+#include <omp.h>
+
+typedef struct quant_options {
+    apr_output_options output;
+    const char *to;
+    apr_strings tensors;
+    bool allow_requantize;
+    bool list;
+    const char *calibration;
+    int64_t window;
+    apr_allocate_request allocate;
+    int method;
+    int64_t n_rounds;
+    apr_feedback_request feedback;
+    const char *head_type, *embedding_type;
+    bool pure, leaves_head;
+} quant_options;
+
+enum { METHOD_SEARCH, METHOD_LDLQ };
+
+static const apr_option quant_table[] = {
+    {"to", 't', APR_OPTION_STRING, "TYPE", NULL, "a type or mixture: q4_k_m, q4_k, q6_k, q8_0, mxfp4, fp8, f16, bf16, f32, ... (--list)",
+     APR_TO(quant_options, to), .group = "What"},
+    {"tensor", 0, APR_OPTION_LIST, "REGEX=TYPE", NULL, "this type for tensors whose name matches; the first match counts",
+     APR_TO(quant_options, tensors)},
+    {"allow-requantize", 0, APR_OPTION_FLAG, NULL, NULL, "also convert one quantized type to another; the errors of both add up",
+     APR_TO(quant_options, allow_requantize)},
+    APR_IMATRIX_OPTION(quant_options, output.imatrix),
+    {"list", 0, APR_OPTION_FLAG, NULL, NULL, "list the types and mixtures", APR_TO(quant_options, list)},
+    APR_ALLOCATE_OPTIONS(quant_options, allocate),
+    {"method", 'm', APR_OPTION_CHOICE, "search|ldlq", "search",
+     "search: round each block on its own; ldlq: feed rounding errors forward, as GPTQ does, so that a matrix's outputs change least",
+     APR_TO(quant_options, method), .group = "Method"},
+    {"calibration", 0, APR_OPTION_STRING, "TEXT", NULL,
+     "a text like those that the model will see, for targets and ldlq; without it, ldlq lets the model write one",
+     APR_TO(quant_options, calibration)},
+    {"window", 0, APR_OPTION_INT, "N", "0",
+     "tokens of the calibration text per window; each starts with an empty context; 0: 512, with a target 256",
+     APR_TO(quant_options, window), .min = 0, .max = 1e6},
+    {"tokens", 0, APR_OPTION_INT, "N", "0", "use at most N tokens of the calibration text; 0: all, or 32768 of the model's own",
+     APR_TO(quant_options, feedback.n_tokens), .min = 0, .max = 1e12},
+    {"sequential", 0, APR_OPTION_FLAG, NULL, NULL,
+     "calibrate each layer with the layers before it already quantized; takes one pass per layer",
+     APR_TO(quant_options, feedback.sequential)},
+    {"calibration-memory", 0, APR_OPTION_SIZE, "SIZE", NULL,
+     "memory for sums of inputs; more memory means fewer passes over the text; without it 2 GiB, on a GPU all that is free",
+     APR_TO(quant_options, feedback.memory_bytes), .min = APR_MIN_SIZE},
+    {"damping", 0, APR_OPTION_REAL, "X", "0.01", "added to the diagonal of the Hessian (sums of inputs), as a share of its mean",
+     APR_TO(quant_options, feedback.options.damping), .min = 1e-6, .max = 10},
+    {"rounds", 0, APR_OPTION_INT, "N", "4", "rounds of coordinate descent and scale refit after the error feedback",
+     APR_TO(quant_options, n_rounds), .min = 0, .max = 100},
+    {"pure", 0, APR_OPTION_FLAG, NULL, NULL, "all matrices but the head in one type: q4_k for q4_k_m", APR_TO(quant_options, pure),
+     .group = "As in llama-quantize"},
+    {"output-tensor-type", 0, APR_OPTION_STRING, "TYPE", NULL, "type of the output head, or of an embedding that is also the head",
+     APR_TO(quant_options, head_type)},
+    {"token-embedding-type", 0, APR_OPTION_STRING, "TYPE", NULL, "type of the token embeddings", APR_TO(quant_options, embedding_type)},
+    {"leave-output-tensor", 0, APR_OPTION_FLAG, NULL, NULL, "keep the type of the output head", APR_TO(quant_options, leaves_head)},
+    APR_LORA_OPTION(quant_options, output.lora, "the weights"),
+    APR_OUTPUT_OPTIONS(quant_options, output),
+    APR_RUNS_OPTIONS(quant_options, output.runs),
+    APR_ENCODER_OPTIONS(quant_options, output.encoder),
+    {0},
+};
+
+static const char *const examples[] = {
+    "aprquant Qwen3-8B/ qwen3-8b.gguf q4_k_m                 # or, next to the folder: aprquant Qwen3-8B/ q4_k_m",
+    "aprquant --to q4_k_m Qwen2.5-7B-Instruct qwen.apr       # a checkpoint to quantized APR in one pass",
+    "aprquant --to mxfp4 model.gguf model-mxfp4.gguf",
+    "aprquant --to q4_k_m --tensor 'down_proj=q6_k' model.apr better.apr",
+    "aprquant --to fp8 --dry-run checkpoint/ out.apr         # shows types and sizes, writes nothing",
+    "aprquant --to q4_k_m --imatrix model.imatrix.gguf model-f16.gguf out.gguf   # made by aprrun imatrix",
+    "aprquant --to q8_0 --lora adapter/ checkpoint/ out.gguf # with a LoRA adapter merged in",
+    "aprquant --target-bpw 4.8 --calibration text.txt --state damages.json checkpoint/ out.gguf # each tensor's type by its measured "
+    "effect",
+    "aprquant --to q4_k_m --method ldlq --calibration text.txt checkpoint/ out.gguf # with error feedback, as GPTQ",
+    "aprquant --to q4_k_m --method ldlq checkpoint/ out.gguf # the same, calibrated on the model's own text",
+    "aprquant --to q4_k_m --resume checkpoint/ out.gguf      # continues where the same command was interrupted",
+    "aprquant --to q4_k_m --part 3/8 checkpoint/ out.gguf    # one of 8 runs, on any host; then once with --finish",
+    NULL,
+};
+
+/* "REGEX=TYPE": the type is after the last '='. */
+static apr_status parse_override(const apr_call *call, const char *text, apr_recipe_override *override, apr_arena *arena, apr_error *err)
+{
+    const char *const equals = strrchr(text, '=');
+    if (equals == NULL || equals == text) {
+        char better[256];
+        snprintf(better, sizeof better, "%s=q6_k", text + (equals == text));
+        apr_fail(err, APR_E_USAGE, "--tensor '%s': give REGEX=TYPE, as in 'down_proj=q6_k'", text);
+        return apr_try_change(APR_E_USAGE, call->typed, text, better, err);
+    }
+    override->to = apr_dtype_by_name(equals + 1);
+    if (override->to == APR_DTYPE_COUNT)
+        return apr_fail(err, APR_E_USAGE, "--tensor '%s': '%s' is not a tensor type ('aprquant --list' shows them)", text, equals + 1);
+    override->regex = apr_arena_copy(arena, text, (size_t)(equals - text));
+    return override->regex != NULL ? APR_OK : apr_no_memory(err, "an option");
+}
+
+/* Lists types that are not also the name of a mixture. is_written: those that can be encoded; else those that can only be decoded. */
+static void list_dtypes(const apr_call *call, const char *key, const char *title, bool is_written)
+{
+    apr_json_text *const json = &call->answer->body;
+    int n = 0;
+
+    if (call->answer->json) apr_json_open(json, key, '[');
+    else printf("\n  %s:", title);
+    for (int d = 0; d < APR_DTYPE_COUNT; d++) {
+        const char *const name = apr_dtypes[d].name;
+        const apr_mixture_name *m = apr_mixture_names;
+        while (m->name != NULL && strcmp(m->name, name) != 0) m++;
+        if (m->name != NULL || !apr_dtype_is_weights((apr_dtype)d) || !apr_can_decode((apr_dtype)d)) continue;
+        if (apr_can_encode((apr_dtype)d) != is_written) continue;
+        if (call->answer->json) apr_json_string(json, NULL, name, strlen(name));
+        else printf("%s%s", n++ == 0 ? " " : ", ", name);
+    }
+    if (call->answer->json) apr_json_close(json, ']');
+    else printf("\n");
+}
+
+static apr_status list_types(const apr_call *call)
+{
+    apr_json_text *const json = &call->answer->body;
+    if (call->answer->json) apr_json_open(json, "types", '{');
+    for (const apr_mixture_name *m = apr_mixture_names; m->name != NULL; m++) {
+        if (call->answer->json) apr_json_string(json, m->name, m->about, strlen(m->about));
+        else printf("  %-8s %s\n", m->name, m->about);
+    }
+    if (call->answer->json) apr_json_close(json, '}');
+    list_dtypes(call, "written", "also written, with --tensor", true);
+    list_dtypes(call, "read_only", "read, not written", false);
+    return APR_OK;
+}
+
+/* An option of one method is refused with the other, where it would have no effect. */
+static apr_status check_method(const quant_options *o, apr_error *err)
+{
+    if (o->method != METHOD_LDLQ && o->feedback.sequential) return apr_fail(err, APR_E_USAGE, "--sequential is for --method ldlq");
+    if (o->method != METHOD_LDLQ && o->calibration != NULL && !apr_allocate_is_asked(&o->allocate))
+        return apr_fail(err, APR_E_USAGE, "--calibration is for --method ldlq, --target-bpw, --target-size or --target-kld");
+    if (o->feedback.sequential && (o->output.runs.resume || o->output.runs.part != NULL || o->output.runs.finish))
+        return apr_fail(err, APR_E_USAGE,
+                        "--sequential converts all tensors in one run, layer by layer: leave out --resume, --part and --finish");
+    return APR_OK;
+}
+
+static bool has_feedback(const apr_call *call) { return ((const quant_options *)call->options)->method == METHOD_LDLQ; }
+static bool has_target(const apr_call *call) { return apr_allocate_is_asked(&((const quant_options *)call->options)->allocate); }
+static bool reads_a_text(const apr_call *call) { return has_feedback(call) || has_target(call); }
+
+static const apr_need needs[] = {
+    {"window", "--method ldlq, --target-bpw, --target-size or --target-kld", reads_a_text},
+    {"tokens", "--method ldlq", has_feedback},
+    {"calibration-memory", "--method ldlq", has_feedback},
+    {"damping", "--method ldlq", has_feedback},
+    {"rounds", "--method ldlq", has_feedback},
+    {"target-tokens", "--target-bpw, --target-size or --target-kld", has_target},
+    {"max-shard", "a folder for OUT", apr_writes_a_folder},
+    {"gpu", "--device cuda or auto", apr_encodes_on_a_gpu},
+    {0},
+};
+
+/* text: the calibration text; NULL: --calibration was not given. */
+static apr_status quantize(const apr_call *call, const char *to, const apr_text_input *text, apr_arena *arena, apr_error *err)
+{
+    const quant_options *const o = call->options;
+    const apr_ggml_rules ggml_rules = {o->head_type, o->embedding_type, o->pure, o->leaves_head};
+    apr_recipe_options recipe = {.mixture = to, .n_overrides = o->tensors.n_items, .allow_requantize = o->allow_requantize};
+    apr_recipe_override *const overrides = apr_arena_array(arena, o->tensors.n_items + APR_GGML_RULES, sizeof *overrides);
+
+    if (overrides == NULL) return apr_no_memory(err, "the options");
+    for (size_t i = 0; i < o->tensors.n_items; i++) APR_TRY(parse_override(call, o->tensors.items[i], &overrides[i], arena, err));
+    recipe.overrides = overrides;
+    APR_TRY(apr_ggml_rules_add(&ggml_rules, call->operands[0], &recipe, overrides, arena, err));
+    apr_output_options output = o->output;
+    apr_allocate_request allocate = o->allocate;
+    if (apr_allocate_is_asked(&allocate)) {
+        allocate.text = text;
+        allocate.window = o->window > 0 ? o->window : 256;
+        output.allocate = &allocate;
+        if (recipe.mixture == NULL) recipe.mixture = "q4_k_m"; /* for tensors whose type is not chosen */
+    }
+    apr_feedback_request feedback = o->feedback;
+    feedback.calibration = text;
+    feedback.plan_only = o->output.dry_run;
+    feedback.window = o->window > 0 ? o->window : 512;
+    feedback.options.rounds = o->n_rounds > 0 ? (int)o->n_rounds : -1;
+    if (o->method == METHOD_LDLQ) output.feedback = &feedback;
+    return apr_run_conversion(call, call->operands[0], call->operands[1], APR_FORMAT_NONE, APR_FORMAT_NONE, &output, &recipe, err);
+}
+
+static apr_status run_named(const apr_call *call, const apr_quant_operands *named, apr_arena *arena, apr_error *err)
+{
+    const quant_options *const o = call->options;
+    const char *const operands[] = {call->operands[0], named->out};
+    apr_call now = *call;
+    apr_text_input text = {0};
+
+    if (named->threads > 0) omp_set_num_threads((int)named->threads);
+    now.operands = operands;
+    now.n_operands = 2;
+    if (o->calibration != NULL) APR_TRY(apr_text_input_open(&text, o->calibration, err));
+    const apr_status status = quantize(&now, named->to, o->calibration != NULL ? &text : NULL, arena, err);
+    apr_text_input_close(&text);
+    return status;
+}
+
+static apr_status run(const apr_call *call, apr_error *err)
+{
+    const quant_options *const o = call->options;
+    const bool has_rules = o->tensors.n_items > 0 || o->head_type != NULL || o->embedding_type != NULL || has_target(call);
+    apr_quant_operands named = {.to = o->to};
+    apr_arena arena = {0};
+
+    if (o->list) return list_types(call);
+    APR_TRY(apr_allocate_check(&o->allocate, o->calibration != NULL, err));
+    apr_status status = apr_quant_operands_read(&named, call, has_rules, &arena, err);
+    if (status == APR_OK) status = check_method(o, err);
+    if (status == APR_OK) status = run_named(call, &named, &arena, err);
+    apr_arena_close(&arena);
+    return status;
+}
+
+const apr_command apr_quantize_command = {.operands = "IN OUT [TYPE [THREADS]]",
+                                          .max_operands = 4,
+                                          .first = "to tensor imatrix method resume force dry-run list",
+                                          .options = quant_table,
+                                          .options_bytes = sizeof(quant_options),
+                                          .examples = examples,
+                                          .run = run,
+                                          .needs = needs,
+                                          .summary = "quantize or dequantize a model: GGUF, safetensors or APR in, any of them out"};

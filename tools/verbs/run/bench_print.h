@@ -1,0 +1,33 @@
+/* bench_print.h - the results of `aprrun bench` as a table, CSV or JSON. */
+#ifndef APR_TOOLS_BENCH_PRINT_H
+#define APR_TOOLS_BENCH_PRINT_H
+
+#include "runtime/session/speed.h"
+#include "tools/cli/table.h"
+#include "tools/engine/plan/footprint.h"
+
+typedef struct apr_bench_result {
+    const char *name, *dtype; /* dtype NULL: a real model */
+    char gpu[256];            /* "": the host */
+    const apr_session *session;
+    int64_t n_elems;
+    uint64_t n_bytes;     /* of weights, by the plan */
+    uint64_t token_reads; /* bytes of weights that one token needs */
+    double ceiling;       /* measured read rate of the memory that holds them, bytes per second; 0: several places, or not measured */
+    uint64_t cache_bytes; /* of the last cache before that memory; 0: not known */
+    double link;          /* measured rate of copies from pinned memory to the device, bytes per second; 0: no device, or not measured */
+    const apr_speed_stage *stages;
+    size_t n_stages;
+    int n_runs;
+    bool finite;
+    double made_s, opened_s;
+    apr_footprint footprint;
+} apr_bench_result;
+
+/* A row for each stage; the caller prints or closes the table. */
+void apr_bench_fill_table(apr_table *table, const apr_bench_result *result);
+apr_status apr_bench_print_table(const apr_bench_result *result, FILE *out, apr_error *err);
+void apr_bench_print_csv(const apr_bench_result *result, FILE *out);
+void apr_bench_answer_json(const apr_bench_result *result, apr_json_text *json);
+
+#endif

@@ -1,0 +1,264 @@
+/* running.c - opens what a run needs, in order, and closes it in reverse. */
+#include "tools/verbs/run/running.h"
+
+#include "convert/naming.h"
+#include "formats/files/checkpoint_names.h"
+#include "formats/shape/text_part.h"
+#include "runtime/session/heap.h"
+#include "tools/cli/text.h"
+#include "tools/engine/device/process.h"
+#include "tools/engine/plan/footprint.h"
+#include "tools/verbs/plan/plan_lines.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+bool apr_runs_on_a_gpu(const apr_call *call) { return apr_device_is_gpu(&((const apr_run_options *)call->options)->where); }
+
+const apr_need apr_run_needs[] = {APR_DEVICE_NEEDS(apr_runs_on_a_gpu), {0}};
+
+/* An unknown field may be harmless, or change all results. */
+static void warn_of_unknown_fields(const apr_model *model)
+{
+    const char *const fields = model->hparams.unknown_fields;
+    char clean[1024];
+
+    if (fields == NULL) return;
+    fprintf(stderr, "warning: config.json has unknown fields, which are ignored: %s\n",
+            apr_clean_text(clean, sizeof clean, fields, strlen(fields)));
+}
+
+static void warn_of_own_head(const apr_model *model)
+{
+    const apr_tensor *const head = model->overrules_tie ? apr_find_head(model) : NULL;
+    char clean[512];
+
+    if (head == NULL) return;
+    fprintf(stderr, "warning: '%s' is used as the output head: config.json ties the head to the embedding, but they differ\n",
+            apr_clean_text(clean, sizeof clean, head->name, strlen(head->name)));
+}
+
+static uint64_t heap_growth(uint64_t before)
+{
+    const uint64_t now = apr_heap_in_use();
+    return now == UINT64_MAX ? UINT64_MAX : now > before ? now - before : 0;
+}
+
+apr_status apr_running_options(const apr_run_options *options, int64_t n_logits, apr_session_options *session, apr_error *err)
+{
+    *session = apr_session_defaults;
+    session->n_ctx = options->ctx;
+    session->n_batch = options->batch;
+    session->n_logits = n_logits;
+    session->kv_dtype = apr_kv_dtypes[options->kv];
+    session->n_threads = (int)options->threads;
+    session->budget_bytes = options->memory;
+    return apr_device_choose(&options->where, session, err);
+}
+
+apr_status apr_running_open_files(apr_running *r, const char *path, apr_error *err)
+{
+    const uint64_t before = apr_heap_in_use();
+
+    *r = (apr_running){.names_bytes = UINT64_MAX, .tokenizer_bytes = UINT64_MAX};
+    APR_TRY(apr_model_open(&r->source, path, err));
+    if (r->source.n_tensors == 0) return apr_fail(err, APR_E_USAGE, "%s has no weights to run", path);
+    APR_TRY(apr_canonical(&r->model, &r->source, err));
+    r->names_bytes = heap_growth(before);
+    warn_of_unknown_fields(&r->source);
+    warn_of_own_head(&r->source);
+    if (r->source.other_weights != NULL && strncmp(r->source.other_weights, APR_CHECKPOINT_INDEX, strlen(APR_CHECKPOINT_INDEX)) == 0)
+        fprintf(stderr, "warning: the weights are read from model.safetensors; %s next to it names other files, which are not read\n",
+                APR_CHECKPOINT_INDEX);
+    return APR_OK;
+}
+
+apr_status apr_running_merge(apr_running *r, const apr_strings *lora, apr_error *err)
+{
+    if (lora->n_items == 0) return APR_OK;
+    APR_TRY(apr_lora_set_open(&r->lora, lora, err));
+    apr_lora_set_print(&r->lora, stderr);
+    return apr_merge_adapters(&r->model, r->lora.uses, r->lora.n, err);
+}
+
+apr_status apr_running_open_tokenizer(apr_running *r, apr_error *err)
+{
+    const uint64_t before = apr_heap_in_use();
+    APR_TRY(apr_tokenizer_open(&r->tokenizer, &r->model.vocab, err));
+    r->tokenizer_bytes = heap_growth(before);
+    return apr_chat_stops_of(&r->model.vocab, &r->chat, err);
+}
+
+apr_status apr_running_open_weights(apr_running *r, const char *path, const apr_run_options *options, int64_t n_logits, apr_error *err)
+{
+    apr_session_options session;
+
+    APR_TRY(apr_running_open_files(r, path, err));
+    APR_TRY(apr_running_merge(r, &options->lora, err));
+    APR_TRY(apr_running_options(options, n_logits, &session, err));
+    APR_TRY(apr_session_open(&r->session, &r->model, &session, err));
+    apr_warn_of_context(r);
+    return APR_OK;
+}
+
+void apr_warn_of_context(const apr_running *r) { apr_plan_warn_of_context(apr_session_plan(r->session)); }
+
+apr_status apr_running_open(apr_running *r, const char *path, const apr_run_options *options, int64_t n_logits, apr_error *err)
+{
+    APR_TRY(apr_running_open_weights(r, path, options, n_logits, err));
+    return apr_running_open_tokenizer(r, err);
+}
+
+void apr_running_close(apr_running *r)
+{
+    apr_session_close(r->session);
+    apr_tokenizer_close(r->tokenizer);
+    apr_model_close(&r->model);
+    for (size_t i = 0; i < sizeof r->views / sizeof *r->views; i++) apr_model_close(&r->views[i]);
+    apr_model_close(&r->source);
+    apr_lora_set_close(&r->lora);
+    *r = (apr_running){0};
+}
+
+double apr_local_seconds(void)
+{
+    const time_t now = time(NULL);
+    struct tm local, utc;
+    if (localtime_r(&now, &local) == NULL || gmtime_r(&now, &utc) == NULL) return (double)now;
+    local.tm_isdst = utc.tm_isdst = 0;
+    return (double)now + difftime(mktime(&local), mktime(&utc));
+}
+
+void apr_note_turn_end(const apr_running *r, FILE *to)
+{
+    char clean[256];
+
+    if (r->chat.added < 0) return;
+    const apr_str token = r->model.vocab.tokens[r->chat.added];
+    fprintf(to, "note: the chat template ends turns with token %d (%s), which is not a stop id of the model; answers also end there\n",
+            (int)r->chat.added, apr_clean_text(clean, sizeof clean, token.text, token.n_bytes));
+}
+
+bool apr_warn_two_bos(const apr_running *r, const int32_t *ids, size_t n_ids, FILE *to)
+{
+    const int32_t begin = apr_begin_token(&r->model.vocab);
+    char clean[256];
+
+    if (begin < 0 || n_ids < 2 || ids[0] != begin || ids[1] != begin) return false;
+    const apr_str token = r->model.vocab.tokens[begin];
+    fprintf(to,
+            "warning: the prompt begins with the begin token (%s) and the tokenizer adds one: the model sees two; leave it out of the "
+            "prompt, or give --no-bos\n",
+            apr_clean_text(clean, sizeof clean, token.text, token.n_bytes));
+    return true;
+}
+
+apr_subject apr_running_subject(const apr_running *r)
+{
+    return (apr_subject){
+        .path = r->source.path, .vocab = &r->model.vocab, .tokenizer = r->tokenizer, .session = r->session, .now = apr_local_seconds()};
+}
+
+static void memory_json(apr_json_text *json, const apr_running *r, const apr_session_memory *m)
+{
+    const apr_process_memory process = apr_process_memory_now();
+
+    apr_json_uint(json, "predicted_bytes", m->planned);
+    if (m->measured != UINT64_MAX) apr_json_uint(json, "measured_bytes", m->measured);
+    apr_json_bool(json, "as_planned", m->as_planned);
+    if (m->on == APR_ON_HOST) {
+        apr_json_uint(json, "mapped_bytes", m->mapped);
+        apr_json_uint(json, "tables_bytes", m->tables);
+        if (r->names_bytes != UINT64_MAX) apr_json_uint(json, "names_bytes", r->names_bytes);
+        if (r->tokenizer_bytes != UINT64_MAX) apr_json_uint(json, "tokenizer_bytes", r->tokenizer_bytes);
+    }
+    if (!process.known) return;
+    apr_json_open(json, "process", '{');
+    apr_json_uint(json, "anonymous_bytes", process.anonymous);
+    apr_json_uint(json, "file_bytes", process.file);
+    apr_json_uint(json, "peak_bytes", process.peak);
+    apr_json_close(json, '}');
+}
+
+static void stats_json(apr_json_text *json, const apr_running *r, const apr_session_memory *memory)
+{
+    const char *const backend = apr_session_backend_name(r->session);
+    const int n_places = apr_session_n_places(r->session);
+    char name[32];
+
+    apr_json_string(json, "backend", backend, strlen(backend));
+    apr_json_open(json, "memory", '{');
+    memory_json(json, r, memory);
+    apr_json_open(json, "lines", '[');
+    for (int k = 0; k < n_places; k++) {
+        const apr_plan *const plan = apr_session_place_plan(r->session, k);
+        apr_place_text(r->session, k, name);
+        for (size_t i = 0; i < plan->n_lines; i++) {
+            apr_json_open(json, NULL, '{');
+            apr_json_string(json, "id", plan->lines[i].key, strlen(plan->lines[i].key));
+            if (n_places > 1) apr_json_string(json, "place", name, strlen(name));
+            apr_json_uint(json, "bytes", plan->lines[i].bytes);
+            apr_json_close(json, '}');
+        }
+    }
+    apr_json_close(json, ']');
+    if (n_places > 1) apr_link_json(r->session, json);
+    apr_json_close(json, '}');
+}
+
+/* Predicted memory against what the heap or the driver measures. */
+static void print_verdict(const apr_session_memory *m)
+{
+    const bool on_host = m->on == APR_ON_HOST, known = m->measured != UINT64_MAX;
+    char predicted[APR_SMALL_TEXT], measured[APR_SMALL_TEXT], mapped[APR_SMALL_TEXT];
+
+    apr_size_text(predicted, m->planned);
+    apr_size_text(measured, m->measured);
+    fprintf(stderr, "  memory%s: predicted %s (without %s%s), ", on_host ? "" : " of the GPU", predicted,
+            on_host ? apr_size_text(mapped, m->mapped) : "the headroom", on_host ? " mapped from the file" : "");
+    if (!known) fprintf(stderr, "not measured: the %s does not say\n", on_host ? "C library" : "driver");
+    else fprintf(stderr, "the %s says %s%s\n", on_host ? "heap" : "driver", measured, m->as_planned ? "" : ": NOT AS PLANNED");
+}
+
+/* The verdict of one place; with its name if there are several. */
+static void print_place(const apr_session *session, int place)
+{
+    const apr_session_memory m = apr_session_place_memory(session, place);
+    char name[32];
+
+    if (apr_session_n_places(session) > 1) fprintf(stderr, "  %s:", apr_place_text(session, place, name));
+    print_verdict(&m);
+}
+
+/* Memory that is not in the plan, and the kernel's figures of the process. */
+static void print_process(const apr_running *r, const apr_session_memory *m)
+{
+    const apr_process_memory process = apr_process_memory_now();
+    char text[3][APR_SMALL_TEXT];
+
+    if (m->on == APR_ON_HOST && r->names_bytes != UINT64_MAX)
+        fprintf(stderr, "  not in the plan: names and metadata %s, tokenizer %s\n", apr_size_text(text[0], r->names_bytes),
+                r->tokenizer_bytes != UINT64_MAX ? apr_size_text(text[1], r->tokenizer_bytes) : "none");
+    if (process.known)
+        fprintf(stderr, "  process: %s private and %s of files resident, peak %s\n", apr_size_text(text[0], process.anonymous),
+                apr_size_text(text[1], process.file), apr_size_text(text[2], process.peak));
+}
+
+void apr_print_stats(const apr_running *r, const apr_call *call)
+{
+    const apr_session_memory memory = apr_session_check_memory(r->session);
+    const int n_places = apr_session_n_places(r->session);
+    char size[APR_SMALL_TEXT];
+
+    if (call->answer->json) {
+        stats_json(&call->answer->body, r, &memory);
+        return;
+    }
+    apr_session_lines_print(r->session, stderr);
+    if (n_places > 1) apr_link_print(r->session, stderr);
+    if (memory.on == APR_ON_HOST) fprintf(stderr, "  %-32s %12s\n", "program, plan and bindings", apr_size_text(size, memory.tables));
+    for (int k = 0; k < n_places; k++) print_place(r->session, k);
+    print_process(r, &memory);
+}

@@ -1,0 +1,151 @@
+/* verify_verb.c - `aprrun verify`: opens both models, runs the checks, shows the report. */
+#include "tools/verbs/run/verify_verb.h"
+
+#include "tools/cli/html.h"
+#include "tools/cli/meter.h"
+#include "tools/cli/prompt.h"
+#include "tools/engine/run/run_pair.h"
+#include "tools/verbs/verbs.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct verify_options {
+    apr_run_options run;
+    const char *ref, *text, *html;
+    int64_t window, tokens;
+    uint64_t control;
+    bool parity;
+} verify_options;
+
+static const apr_option verify_table[] = {
+    {"ref", 'r', APR_OPTION_STRING, "SOURCE", NULL, "what MODEL was made from: GGUF, checkpoint or APR", APR_TO(verify_options, ref),
+     .group = "Comparison"},
+    {"text", 0, APR_OPTION_STRING, "FILE", NULL, "also compare on this text", APR_TO(verify_options, text)},
+    {"window", 'w', APR_OPTION_INT, "N", "256", "tokens per window; each starts with an empty context", APR_TO(verify_options, window),
+     .min = 2, .max = 1e6},
+    {"tokens", 'n', APR_OPTION_INT, "N", "48", "at most N tokens per greedy answer", APR_TO(verify_options, tokens), .min = 1, .max = 4096},
+    {"parity", 0, APR_OPTION_FLAG, NULL, "yes", "leave out the comparison of the backend with the reference, operation by operation",
+     APR_TO(verify_options, parity)},
+    {"control", 0, APR_OPTION_SIZE, "SIZE", "8G",
+     "memory for a control: SOURCE quantized to MODEL's types here, whose divergence sets the bound for MODEL's; 0: no bound",
+     APR_TO(verify_options, control), .or_none = true},
+    {"html", 0, APR_OPTION_STRING, "FILE", NULL, "write the report as one HTML page with pictures; replaces only an older page",
+     APR_TO(verify_options, html)},
+    APR_RUN_OPTIONS(verify_options, run, "f16"),
+    APR_LORA_OPTION(verify_options, run.lora, "the reference"),
+    {0},
+};
+
+static const char *const verify_examples[] = {
+    "aprrun verify model-q4_k_m.apr --ref checkpoint/",
+    "aprrun verify model.apr --ref model.gguf --text wiki.test.raw --window 512 --html report.html",
+    NULL,
+};
+
+/* If a check failed, fails with a sentence: what failed first, and where. */
+static apr_status verdict(const apr_verify_report *report, apr_error *err)
+{
+    const apr_verify_check *const failure = apr_verify_first_failure(report);
+
+    if (failure == NULL) return APR_OK;
+    const apr_verify_line line = apr_verify_line_of(report, failure);
+    return apr_fail(err, APR_E_NO, "not the same model: %s: %s%s%s", line.title, line.found, line.where[0] != '\0' ? "; " : "", line.where);
+}
+
+static apr_status show(const apr_verify_shown *shown, const apr_call *call, apr_out *page, apr_error *err)
+{
+    const verify_options *const o = call->options;
+
+    if (call->answer->json) apr_verify_json(shown, &call->answer->body);
+    else APR_TRY(apr_verify_print(shown, err));
+    if (o->run.stats && !call->answer->json) apr_print_stats(shown->other, call);
+    if (page != NULL) APR_TRY(apr_verify_html(shown, page, err));
+    return verdict(shown->report, err);
+}
+
+/* Both models are open. */
+static apr_status check_and_show(const apr_running *reference, const apr_running *other, apr_session_usage used,
+                                 const apr_verify_extra_text *extra_text, const apr_call *call, apr_out *page, apr_error *err)
+{
+    const verify_options *const o = call->options;
+    apr_verify_report *const report = calloc(1, sizeof *report);
+    apr_meter meter;
+
+    if (report == NULL) return apr_no_memory(err, "the report");
+    const apr_verify_input input = {.reference = apr_running_subject(reference),
+                                    .other = apr_running_subject(other),
+                                    .used = used,
+                                    .passage = *extra_text,
+                                    .window = o->window,
+                                    .n_answer = o->tokens,
+                                    .control_limit = o->control,
+                                    .no_backends = !o->parity,
+                                    .progress = apr_meter_start_counting(&meter, call->quiet)};
+    apr_status status = apr_verify_run(report, &input, err);
+    apr_meter_end(&meter);
+    if (status == APR_OK) status = show(&(apr_verify_shown){report, reference, other}, call, page, err);
+    apr_verify_close(report);
+    free(report);
+    return status;
+}
+
+/* The file of --text, named without its folder. */
+static apr_status read_extra_text(const char *path, apr_verify_extra_text *extra_text, apr_text_input *text, apr_error *err)
+{
+    if (path == NULL) return APR_OK;
+    APR_TRY(apr_text_input_open(text, path, err));
+    const char *const slash = strrchr(path, '/');
+    extra_text->name = slash != NULL ? slash + 1 : path;
+    extra_text->text = text->bytes;
+    extra_text->n_bytes = text->n_bytes;
+    return APR_OK;
+}
+
+/* Opens session and tokenizer; without a vocabulary the model is compared by ids. */
+static apr_status open_for_checks(apr_running *r, const apr_run_options *run, apr_error *err)
+{
+    apr_session_options session;
+
+    APR_TRY(apr_running_options(run, 64, &session, err));
+    APR_TRY(apr_session_open(&r->session, &r->model, &session, err));
+    return r->model.vocab.n_tokens > 0 ? apr_running_open_tokenizer(r, err) : APR_OK;
+}
+
+static apr_status run_verify(const apr_call *call, apr_error *err)
+{
+    const verify_options *const o = call->options;
+    apr_running reference = {0}, other = {0};
+    apr_run_options run = o->run;
+    apr_session_usage used = {0};
+    apr_verify_extra_text extra_text = {0};
+    apr_out *page = NULL;
+    apr_text_input text = {0};
+
+    if (o->ref == NULL) return apr_fail(err, APR_E_USAGE, "name the model to compare with: --ref SOURCE; try 'aprrun verify --help'");
+    if (run.ctx == 0) run.ctx = o->window > APR_VERIFY_CONTEXT ? o->window : APR_VERIFY_CONTEXT;
+    apr_status status = apr_run_pair_open_files(&reference, o->ref, &run.lora, &other, call->operands[0], err);
+    if (status == APR_OK) status = open_for_checks(&other, &run, err);
+    if (status == APR_OK) used = apr_session_used(other.session);
+    if (status == APR_OK) status = open_for_checks(&reference, &run, err);
+    if (status == APR_OK) status = read_extra_text(o->text, &extra_text, &text, err);
+    if (status == APR_OK && o->html != NULL) status = apr_out_open_marked(&page, o->html, APR_VERIFY_HTML_MARK, err);
+    if (status == APR_OK) status = check_and_show(&reference, &other, used, &extra_text, call, page, err);
+    status = apr_html_close(page, status, err);
+    apr_text_input_close(&text);
+    apr_running_close(&reference);
+    apr_running_close(&other);
+    return status;
+}
+
+const apr_command apr_verify_command = {.verb = "verify",
+                                        .operands = "MODEL [SOURCE]",
+                                        .min_operands = 1,
+                                        .max_operands = 1,
+                                        .joins = "ref",
+                                        .summary = "is it still the model that it was made from?",
+                                        .options = verify_table,
+                                        .options_bytes = sizeof(verify_options),
+                                        .examples = verify_examples,
+                                        .run = run_verify,
+                                        .needs = apr_run_needs};
