@@ -7,12 +7,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <unistd.h>
-
-#ifndef MADV_POPULATE_WRITE
-#define MADV_POPULATE_WRITE 23 /* since Linux 5.14; on older kernels the call fails, and pwrite is used */
-#endif
 
 enum { WRITEBACK_BYTES = 32 * 1024 * 1024 };
 
@@ -38,24 +33,10 @@ void apr_start_writeback(int fd, uint64_t start, uint64_t end)
     if (to > from) sync_file_range(fd, (off_t)from, (off_t)(to - from), SYNC_FILE_RANGE_WRITE);
 }
 
-/* On tmpfs, writes to one file are serialized, but stores into its mapped pages are not. MADV_POPULATE_WRITE allocates the pages first: a
- * full file system is then an error here and not a SIGBUS. */
-static bool copy_into_pages(const apr_extent *extent, uint64_t at, const void *bytes, size_t n_bytes)
-{
-    if (extent->mapped == NULL || n_bytes == 0) return false;
-    uint8_t *const to = extent->mapped + at;
-    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), begin = (uintptr_t)to / page * page;
-    if (madvise((void *)begin, (uintptr_t)to + n_bytes - begin, MADV_POPULATE_WRITE) != 0) return false;
-    memcpy(to, bytes, n_bytes);
-    return true;
-}
-
 apr_status apr_extent_put(const apr_extent *extent, uint64_t at, const void *bytes, size_t n_bytes, apr_error *err)
 {
     if (at > extent->n_bytes || n_bytes > extent->n_bytes - at)
         return apr_fail(err, APR_E_USAGE, "%s: more bytes than the layout has", extent->path);
-    apr_prefault_wait(extent->ahead, extent->offset + at, extent->offset + at + n_bytes);
-    if (copy_into_pages(extent, at, bytes, n_bytes)) return APR_OK;
     const int error = apr_write_at(extent->fd, bytes, n_bytes, extent->offset + at);
     if (error == EFAULT) APR_TRY(apr_inputs_check(err)); /* the source is a mapped input that was truncated */
     if (error != 0)

@@ -5,7 +5,6 @@
 #ifndef APR_FORMATS_EXTENT_H
 #define APR_FORMATS_EXTENT_H
 
-#include "formats/files/prefault.h"
 #include "formats/base/status.h"
 
 #include <stdbool.h>
@@ -15,8 +14,6 @@
 typedef struct apr_extent {
     int fd;
     uint64_t offset, n_bytes;
-    uint8_t *mapped;    /* on tmpfs: the extent's bytes, mapped; else NULL */
-    apr_prefault *ahead;   /* allocates the file's pages in advance, or NULL */
     const char *path;   /* of the file, for messages */
     const char *advice; /* appended to error messages: "; ..." or "" */
     bool wants_crc;     /* the owner needs the CRC-32 of the whole extent */

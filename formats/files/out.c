@@ -1,6 +1,5 @@
 /* out.c - an output file: written without a name or under a temporary one, then given its final name. */
-#define _GNU_SOURCE /* O_TMPFILE, renameat2, fallocate */
-#include "formats/files/prefault.h"
+#define _GNU_SOURCE /* O_TMPFILE, renameat2 */
 #include "formats/base/crc32.h"
 #include "formats/files/extent.h"
 #include "formats/files/map.h"
@@ -9,30 +8,14 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/magic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
-#include <sys/vfs.h>
 #include <unistd.h>
 
-#ifdef _OPENMP
-#include <omp.h>
-#else
-static int omp_in_parallel(void) { return 0; }
-static int omp_get_max_threads(void) { return 1; }
-#endif
-
-enum {
-    PARALLEL_BYTES = 256 * 1024,    /* below this a second thread costs more than it saves */
-    COPY_BYTES = 1024 * 1024,       /* on tmpfs: several threads copy from this size on */
-    AHEAD_BYTES = 64 * 1024 * 1024, /* on tmpfs: allocated before the bytes are written */
-    REMAP_BYTES = 256 * 1024 * 1024,
-    FEW_THREADS = 4 /* up to this many threads, waiting costs less than clearing pages in advance */
-};
+enum { PARALLEL_BYTES = 256 * 1024 }; /* below this a second thread costs more than it saves */
 
 struct apr_out {
     apr_target target; /* of a file in an unfinished folder: only its path, name, folder and what it replaces */
@@ -42,20 +25,13 @@ struct apr_out {
     int temporary_folder;           /* the folder of `temporary` if it is not the target's; or -1 */
     int fd;
     apr_out_reader reader; /* see apr_out_verify, or NULL */
-    uint64_t n_written, total_bytes;
-    bool in_memory;  /* tmpfs: several copying threads are faster than one write */
-    uint8_t *mapped; /* on tmpfs: the bytes from mapped_at to total_bytes; NULL: not mapped yet */
-    uint64_t mapped_at, n_allocated;
-    bool is_stretched; /* truncated to total_bytes before the bytes are written */
-    apr_prefault *ahead;  /* on tmpfs: allocates pages in advance; or NULL */
+    uint64_t n_written;
 };
 
 bool apr_out_test_fallbacks;
 
 static void free_out(apr_out *out)
 {
-    apr_prefault_stop(out->ahead);
-    if (out->mapped != NULL) munmap(out->mapped, out->total_bytes - out->mapped_at);
     if (out->fd >= 0) close(out->fd);
     if (out->temporary_folder >= 0) close(out->temporary_folder);
     apr_target_close(&out->target);
@@ -102,18 +78,6 @@ static apr_status make_file(apr_out *out, apr_error *err)
     return apr_fail(err, APR_E_IO, "%s: cannot create: %s", t->path, strerror(error));
 }
 
-static apr_out *start(apr_out *out, uint64_t total_bytes)
-{
-    struct statfs fs;
-    out->total_bytes = total_bytes;
-    out->in_memory = fstatfs(out->fd, &fs) == 0 && fs.f_type == TMPFS_MAGIC;
-    if (!out->in_memory || out->is_kept || total_bytes < AHEAD_BYTES || omp_get_max_threads() <= FEW_THREADS) return out;
-    if (ftruncate(out->fd, (off_t)total_bytes) != 0) return out;
-    out->is_stretched = true;
-    out->ahead = apr_prefault_start(out->fd, total_bytes);
-    return out;
-}
-
 static apr_status open_out(apr_out **out_ptr, const char *path, uint64_t total_bytes, apr_replace_rule rule, apr_error *err)
 {
     *out_ptr = NULL;
@@ -128,7 +92,7 @@ static apr_status open_out(apr_out **out_ptr, const char *path, uint64_t total_b
     status = apr_target_check_disk(&out->target, total_bytes, err);
     if (status == APR_OK) status = apr_check_file_limit(path, total_bytes, err);
     if (status == APR_OK) status = make_file(out, err);
-    if (status == APR_OK) *out_ptr = start(out, total_bytes);
+    if (status == APR_OK) *out_ptr = out;
     else free_out(out);
     return status;
 }
@@ -143,8 +107,7 @@ apr_status apr_out_open_marked(apr_out **out, const char *path, const char *mark
     return open_out(out, path, 0, (apr_replace_rule){.mark = mark}, err);
 }
 
-apr_status apr_out_resume(apr_out **out_ptr, const apr_resume *from, const char *path, uint64_t total_bytes, bool overwrite,
-                           apr_error *err)
+apr_status apr_out_resume(apr_out **out_ptr, const apr_resume *from, const char *path, uint64_t total_bytes, bool overwrite, apr_error *err)
 {
     *out_ptr = NULL;
     apr_out *const out = calloc(1, sizeof *out);
@@ -160,7 +123,7 @@ apr_status apr_out_resume(apr_out **out_ptr, const apr_resume *from, const char 
     out->temporary_folder = dup(apr_resume_folder(from));
     snprintf(out->temporary, sizeof out->temporary, "data");
     if (status == APR_OK && out->temporary_folder < 0) status = apr_fail(err, APR_E_IO, "%s: %s", path, strerror(errno));
-    if (status == APR_OK) *out_ptr = start(out, total_bytes);
+    if (status == APR_OK) *out_ptr = out;
     else free_out(out);
     return status;
 }
@@ -188,77 +151,18 @@ apr_status apr_out_open_in(apr_out **out_ptr, int folder, const char *name, cons
         out->fd = openat(t->folder, name, O_RDWR | O_CREAT | (is_new ? O_EXCL : 0) | O_NOFOLLOW | O_CLOEXEC, mode);
         if (out->fd < 0) status = apr_fail(err, APR_E_IO, "%s: cannot create: %s", path, strerror(errno));
     }
-    if (status == APR_OK) *out_ptr = start(out, total_bytes);
+    if (status == APR_OK) *out_ptr = out;
     else free_out(out);
     return status;
 }
 
 /* --- its bytes --- */
 
-/* Allocates the file's pages up to `end`: a full file system is then an error here and not a SIGBUS later. */
-static int allocate_until(apr_out *out, uint64_t end)
-{
-    if (end <= out->n_allocated) return 0;
-    if (fallocate(out->fd, 0, (off_t)out->n_allocated, (off_t)(end - out->n_allocated)) != 0) return errno;
-    out->n_allocated = end;
-    return 0;
-}
-
-/* Maps the bytes still to be written and unmaps those that are done: mapped pages count as memory of the process. */
-static int map_rest(apr_out *out)
-{
-    const uint64_t start = out->n_written - out->n_written % (uint64_t)sysconf(_SC_PAGESIZE);
-
-    if (out->mapped != NULL) munmap(out->mapped, out->total_bytes - out->mapped_at);
-    out->mapped = NULL;
-    void *const p = apr_prefault_map(out->fd, start, out->total_bytes);
-    if (p == NULL) return errno;
-    out->mapped = p;
-    out->mapped_at = start;
-    return 0;
-}
-
-/* apr_write_at for tmpfs: several threads copy and checksum, while one allocates pages ahead of them. */
-static int copy_all(apr_out *out, const uint8_t *bytes, size_t n_bytes, uint32_t *crc)
-{
-    enum { COPIERS = 8 };
-    const uint64_t end = out->n_written + n_bytes, wanted = end + AHEAD_BYTES;
-    const uint64_t ahead = wanted < out->total_bytes ? wanted : out->total_bytes, step = out->n_allocated + 2 * n_bytes;
-    const size_t slice = n_bytes / COPIERS + 1;
-    uint32_t crcs[COPIERS];
-    size_t sizes[COPIERS];
-    int error = 0, ahead_error = 0;
-
-    if (out->mapped == NULL || out->n_written - out->mapped_at > REMAP_BYTES) error = map_rest(out);
-    if (error == 0) error = allocate_until(out, end);
-    if (error != 0) return error;
-    uint8_t *const to = out->mapped + (out->n_written - out->mapped_at);
-#pragma omp parallel for num_threads(COPIERS + 1) schedule(dynamic)
-    for (int i = -1; i < COPIERS; i++) {
-        if (i < 0) {
-            ahead_error = allocate_until(out, step < ahead ? step : ahead);
-            continue;
-        }
-        const size_t first = (size_t)i * slice;
-        sizes[i] = first >= n_bytes ? 0 : n_bytes - first < slice ? n_bytes - first : slice;
-        if (sizes[i] == 0) continue;
-        memcpy(to + first, bytes + first, sizes[i]);
-        if (crc != NULL) crcs[i] = apr_crc32(0, bytes + first, sizes[i]);
-    }
-    for (int i = 0; i < COPIERS && crc != NULL; i++)
-        if (sizes[i] > 0) *crc = apr_crc32_combine(*crc, crcs[i], sizes[i]);
-    return ahead_error;
-}
-
 apr_status apr_out_write(apr_out *out, const void *bytes, size_t n_bytes, uint32_t *crc, apr_error *err)
 {
     int error = 0;
 
-    const bool expected = n_bytes <= out->total_bytes && out->n_written <= out->total_bytes - n_bytes;
-    apr_prefault_wait(out->ahead, out->n_written, out->n_written + n_bytes);
-    if (out->in_memory && expected && n_bytes >= COPY_BYTES && !omp_in_parallel() && omp_get_max_threads() > 2) {
-        error = copy_all(out, bytes, n_bytes, crc);
-    } else if (crc != NULL && n_bytes >= PARALLEL_BYTES) {
+    if (crc != NULL && n_bytes >= PARALLEL_BYTES) {
 #pragma omp parallel sections num_threads(2)
         {
 #pragma omp section
@@ -299,34 +203,12 @@ apr_status apr_out_patch(apr_out *out, uint64_t offset, const void *bytes, size_
     return error == 0 ? APR_OK : apr_fail(err, APR_E_IO, "%s: writing failed: %s", out->target.path, strerror(error));
 }
 
-/* On tmpfs: the next n_bytes of the file, mapped. NULL: not tmpfs or not possible; the bytes are then written with pwrite. */
-static uint8_t *map_next(apr_out *out, uint64_t n_bytes)
-{
-    const bool fits = out->n_written <= out->total_bytes && n_bytes <= out->total_bytes - out->n_written;
-
-    if (!out->in_memory || !fits || n_bytes < COPY_BYTES || omp_get_max_threads() <= FEW_THREADS) return NULL;
-    if (!out->is_stretched && !out->is_kept && ftruncate(out->fd, (off_t)out->total_bytes) != 0) return NULL;
-    out->is_stretched = true;
-    if ((out->mapped == NULL || out->n_written - out->mapped_at > REMAP_BYTES) && map_rest(out) != 0) return NULL;
-    return out->mapped + (out->n_written - out->mapped_at);
-}
-
 apr_extent apr_out_extent(apr_out *out, uint64_t n_bytes)
 {
-    return (apr_extent){.fd = out->fd,
-                        .offset = out->n_written,
-                        .n_bytes = n_bytes,
-                        .mapped = map_next(out, n_bytes),
-                        .ahead = out->ahead,
-                        .path = out->target.path,
-                        .advice = ""};
+    return (apr_extent){.fd = out->fd, .offset = out->n_written, .n_bytes = n_bytes, .path = out->target.path, .advice = ""};
 }
 
-void apr_out_advance(apr_out *out, uint64_t n_bytes)
-{
-    out->n_written += n_bytes;
-    if (out->n_allocated < out->n_written) out->n_allocated = out->n_written;
-}
+void apr_out_advance(apr_out *out, uint64_t n_bytes) { out->n_written += n_bytes; }
 
 uint64_t apr_out_position(const apr_out *out) { return out->n_written; }
 
@@ -387,11 +269,8 @@ static apr_status complete(apr_out *out, apr_error *err)
     const apr_target *const t = &out->target;
     sigset_t before;
 
-    apr_prefault_stop(out->ahead);
-    out->ahead = NULL;
     if (t->exists) apr_copy_mode(out->fd, &t->old);
-    const bool is_longer = out->is_kept || out->is_stretched || out->n_allocated > out->n_written;
-    const bool cut = !is_longer || ftruncate(out->fd, (off_t)out->n_written) == 0;
+    const bool cut = !out->is_kept || ftruncate(out->fd, (off_t)out->n_written) == 0;
     if (!cut || fsync(out->fd) != 0) return apr_fail(err, APR_E_IO, "%s: cannot complete: %s", t->path, strerror(errno));
     APR_TRY(apr_verify_output(out->reader, out->fd, t->path, err));
     if (out->is_in_folder) return APR_OK;

@@ -14,8 +14,7 @@
  * more open than the current inputs. Nothing takes its final name if an input has changed.
  *
  * Bytes are either appended, or several threads write them at their offsets (formats/files/extent.h). Appended bytes are checksummed
- * while they are written, on a second thread where there is one. On tmpfs several threads copy large pieces.
- * Messages name the final file. */
+ * while they are written, on a second thread where there is one. Messages name the final file. */
 #ifndef APR_FORMATS_OUT_H
 #define APR_FORMATS_OUT_H
 
