@@ -224,8 +224,6 @@ static apr_status op_text(machine *m, int n_count)
 
 /* --- names and calls --- */
 
-bool apr_pickle_is_text(const apr_pickle_node *n, const char *text) { return n->kind == APR_PICKLE_TEXT && apr_str_is(n->text, text); }
-
 static const char ordered_dict[] = "collections OrderedDict";
 
 static apr_status push_global(machine *m, apr_str module, apr_str name)

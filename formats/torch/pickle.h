@@ -21,11 +21,11 @@ typedef enum {
     APR_PICKLE_REAL,
     APR_PICKLE_BIG, /* an integer outside int64_t */
     APR_PICKLE_TEXT,
-    APR_PICKLE_LIST,   /* or a tuple */
-    APR_PICKLE_DICT,   /* gathered or not */
-    APR_PICKLE_GLOBAL, /* a name in a module */
-    APR_PICKLE_CALL,   /* a call of a GLOBAL with arguments */
-    APR_PICKLE_PERSISTENT  /* a description of data outside the pickle (a persistent id) */
+    APR_PICKLE_LIST,      /* or a tuple */
+    APR_PICKLE_DICT,      /* gathered or not */
+    APR_PICKLE_GLOBAL,    /* a name in a module */
+    APR_PICKLE_CALL,      /* a call of a GLOBAL with arguments */
+    APR_PICKLE_PERSISTENT /* a description of data outside the pickle (a persistent id) */
 } apr_pickle_kind;
 
 typedef struct apr_pickle_node apr_pickle_node;
@@ -55,6 +55,9 @@ typedef struct apr_pickle {
 apr_status apr_pickle_read(apr_pickle *pickle, apr_cursor *in, const apr_pickle_rules *rules, const char *where, apr_arena *arena,
                            apr_error *err);
 
-bool apr_pickle_is_text(const apr_pickle_node *node, const char *text);
+static inline bool apr_pickle_is_text(const apr_pickle_node *node, const char *text)
+{
+    return node->kind == APR_PICKLE_TEXT && apr_str_is(node->text, text);
+}
 
 #endif
