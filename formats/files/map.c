@@ -2,8 +2,6 @@
 #define _DEFAULT_SOURCE /* madvise */
 #include "formats/files/map.h"
 
-#include "formats/files/out_internal.h"
-
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>

@@ -57,6 +57,8 @@ struct apr_input {
 
 void apr_inputs_start(void);
 void apr_inputs_end(void);
+/* For a check of outputs. false: a file is an input only while it is open; true: as after apr_inputs_start. Returns the previous value. */
+bool apr_inputs_keep_closed(bool closed_ones);
 /* The list of inputs, newest first; valid until one is opened or closed. */
 const apr_input *apr_inputs(void);
 

@@ -1,7 +1,6 @@
 /* out.c - an output file: written without a name or under a temporary one, then given its final name. */
-#define _GNU_SOURCE /* O_TMPFILE, renameat2 */
+#define _GNU_SOURCE /* O_TMPFILE, renameat2, sync_file_range */
 #include "formats/base/crc32.h"
-#include "formats/files/extent.h"
 #include "formats/files/map.h"
 #include "formats/files/out_internal.h"
 #include "formats/files/resume.h"
@@ -15,7 +14,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { PARALLEL_BYTES = 256 * 1024 }; /* below this a second thread costs more than it saves */
+enum {
+    PARALLEL_BYTES = 256 * 1024, /* below this a second thread costs more than it saves */
+    WRITEBACK_BYTES = 32 * 1024 * 1024
+};
 
 struct apr_out {
     apr_target target; /* of a file in an unfinished folder: only its path, name, folder and what it replaces */
@@ -27,8 +29,6 @@ struct apr_out {
     apr_out_reader reader; /* see apr_out_verify, or NULL */
     uint64_t n_written;
 };
-
-bool apr_out_test_fallbacks;
 
 static void free_out(apr_out *out)
 {
@@ -158,29 +158,67 @@ apr_status apr_out_open_in(apr_out **out_ptr, int folder, const char *name, cons
 
 /* --- its bytes --- */
 
+/* Writes all of the bytes, in as many calls as it takes. 0 or errno. */
+static int write_at(int fd, const void *bytes, size_t n_bytes, uint64_t at)
+{
+    const uint8_t *p = bytes;
+
+    while (n_bytes > 0) {
+        const ssize_t n = pwrite(fd, p, n_bytes, (off_t)at);
+        if (n < 0 && errno == EINTR) continue;
+        if (n <= 0) return n == 0 ? EIO : errno;
+        p += n;
+        at += (uint64_t)n;
+        n_bytes -= (size_t)n;
+    }
+    return 0;
+}
+
+/* Asks the kernel to start writing back the bytes between the last two 32 MiB boundaries, if [start, end) crosses one: the final fsync then
+ * has little left to do. Does not wait. Pieces in between that other threads have not written yet are left to that fsync. */
+static void start_writeback(int fd, uint64_t start, uint64_t end)
+{
+    const uint64_t from = start / WRITEBACK_BYTES * WRITEBACK_BYTES, to = end / WRITEBACK_BYTES * WRITEBACK_BYTES;
+    if (to > from) sync_file_range(fd, (off_t)from, (off_t)(to - from), SYNC_FILE_RANGE_WRITE);
+}
+
+apr_status apr_extent_put(const apr_extent *extent, uint64_t at, const void *bytes, size_t n_bytes, apr_error *err)
+{
+    if (at > extent->n_bytes || n_bytes > extent->n_bytes - at)
+        return apr_fail(err, APR_E_USAGE, "%s: more bytes than the layout has", extent->path);
+    const int error = write_at(extent->fd, bytes, n_bytes, extent->offset + at);
+    if (error == EFAULT) APR_TRY(apr_inputs_check(err)); /* the source is a mapped input that was truncated */
+    if (error != 0)
+        return apr_fail(err, APR_E_IO, "%s: writing failed after %.1f MiB: %s%s", extent->path, (double)(extent->offset + at) / 0x1p20,
+                        strerror(error), extent->advice);
+    start_writeback(extent->fd, extent->offset + at, extent->offset + at + n_bytes);
+    return APR_OK;
+}
+
+apr_extent apr_out_extent(apr_out *out, uint64_t n_bytes)
+{
+    return (apr_extent){.fd = out->fd, .offset = out->n_written, .n_bytes = n_bytes, .path = out->target.path, .advice = ""};
+}
+
 apr_status apr_out_write(apr_out *out, const void *bytes, size_t n_bytes, uint32_t *crc, apr_error *err)
 {
-    int error = 0;
+    const apr_extent next = apr_out_extent(out, n_bytes);
+    apr_status status = APR_OK;
 
     if (crc != NULL && n_bytes >= PARALLEL_BYTES) {
 #pragma omp parallel sections num_threads(2)
         {
 #pragma omp section
-            error = apr_write_at(out->fd, bytes, n_bytes, out->n_written);
+            status = apr_extent_put(&next, 0, bytes, n_bytes, err);
 #pragma omp section
             *crc = apr_crc32(*crc, bytes, n_bytes);
         }
     } else {
         if (crc != NULL) *crc = apr_crc32(*crc, bytes, n_bytes);
-        error = apr_write_at(out->fd, bytes, n_bytes, out->n_written);
+        status = apr_extent_put(&next, 0, bytes, n_bytes, err);
     }
-    if (error == EFAULT) APR_TRY(apr_inputs_check(err)); /* the source is a mapped input that was truncated */
-    if (error != 0)
-        return apr_fail(err, APR_E_IO, "%s: writing failed after %.1f MiB: %s", out->target.path, (double)out->n_written / 0x1p20,
-                        strerror(error));
-    apr_start_writeback(out->fd, out->n_written, out->n_written + n_bytes);
-    out->n_written += n_bytes;
-    return APR_OK;
+    if (status == APR_OK) out->n_written += n_bytes;
+    return status;
 }
 
 apr_status apr_out_zeros(apr_out *out, size_t n_bytes, uint32_t *crc, apr_error *err)
@@ -199,13 +237,8 @@ apr_status apr_out_patch(apr_out *out, uint64_t offset, const void *bytes, size_
 {
     if (offset > out->n_written || n_bytes > out->n_written - offset)
         return apr_fail(err, APR_E_USAGE, "%s: patch outside the file", out->target.path);
-    const int error = apr_write_at(out->fd, bytes, n_bytes, offset);
+    const int error = write_at(out->fd, bytes, n_bytes, offset);
     return error == 0 ? APR_OK : apr_fail(err, APR_E_IO, "%s: writing failed: %s", out->target.path, strerror(error));
-}
-
-apr_extent apr_out_extent(apr_out *out, uint64_t n_bytes)
-{
-    return (apr_extent){.fd = out->fd, .offset = out->n_written, .n_bytes = n_bytes, .path = out->target.path, .advice = ""};
 }
 
 void apr_out_advance(apr_out *out, uint64_t n_bytes) { out->n_written += n_bytes; }
@@ -295,6 +328,6 @@ void apr_out_abandon(apr_out *out)
 {
     if (out == NULL) return;
     if (out->is_in_folder && !out->is_kept) unlinkat(out->target.folder, out->target.name, 0);
-    else if (out->temporary[0] != '\0' && !out->is_kept) apr_temporary_remove(out->target.folder, out->temporary);
+    else if (out->temporary[0] != '\0' && !out->is_kept) apr_temporary_remove(out->target.folder, out->temporary, -1);
     free_out(out);
 }

@@ -13,12 +13,11 @@
  * A replaced file keeps its mode and, where that is allowed, its owner. A new file gets the mode that the umask leaves, and is never
  * more open than the current inputs. Nothing takes its final name if an input has changed.
  *
- * Bytes are either appended, or several threads write them at their offsets (formats/files/extent.h). Appended bytes are checksummed
+ * Bytes are either appended, or several threads write them at their offsets (apr_extent). Appended bytes are checksummed
  * while they are written, on a second thread where there is one. Messages name the final file. */
 #ifndef APR_FORMATS_OUT_H
 #define APR_FORMATS_OUT_H
 
-#include "formats/files/extent.h"
 #include "formats/base/status.h"
 
 #include <stdbool.h>
@@ -43,6 +42,19 @@ apr_status apr_out_patch(apr_out *out, uint64_t offset, const void *bytes, size_
 
 /* Bytes appended so far. */
 uint64_t apr_out_position(const apr_out *out);
+
+/* A byte range of an unfinished file. Several threads write pieces of it at once and in any order. The file stays its owner's: put nothing
+ * after it was finished or abandoned. The bytes are not checked again; when all of them are written, tell the owner (apr_out_advance). */
+typedef struct apr_extent {
+    int fd;
+    uint64_t offset, n_bytes;
+    const char *path;   /* of the file, for messages */
+    const char *advice; /* appended to error messages: "; ..." or "" */
+    bool wants_crc;     /* the owner needs the CRC-32 of the whole extent */
+} apr_extent;
+
+/* Writes bytes [at, at + n_bytes) of the extent. APR_E_USAGE past its end. Any number of threads at once. */
+apr_status apr_extent_put(const apr_extent *extent, uint64_t at, const void *bytes, size_t n_bytes, apr_error *err);
 
 /* The byte range of the next n_bytes, for other threads to write. Call apr_out_advance when they have. Append nothing in between. */
 apr_extent apr_out_extent(apr_out *out, uint64_t n_bytes);
@@ -85,10 +97,10 @@ struct apr_resume;
 
 /* As apr_out_open, but continues the file `data` of that folder, of total_bytes. It stays there until it takes its final name. */
 apr_status apr_out_resume(apr_out **out, const struct apr_resume *from, const char *path, uint64_t total_bytes, bool overwrite,
-                           apr_error *err);
+                          apr_error *err);
 /* The same for a folder; files that exist in it are overwritten. */
 apr_status apr_folder_resume(apr_folder **folder, const struct apr_resume *from, const char *path, bool overwrite, apr_folder_rule rule,
-                              apr_error *err);
+                             apr_error *err);
 
 /* For outputs that are written one by one into a folder that is kept: can files be written there, now or after it is made?
  * make: creates the folder if it is missing. */

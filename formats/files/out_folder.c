@@ -147,7 +147,7 @@ apr_status apr_folder_open(apr_folder **folder_ptr, const char *path, uint64_t t
 }
 
 apr_status apr_folder_resume(apr_folder **folder_ptr, const apr_resume *from, const char *path, bool overwrite, apr_folder_rule rule,
-                              apr_error *err)
+                             apr_error *err)
 {
     *folder_ptr = NULL;
     apr_folder *const folder = calloc(1, sizeof *folder);
@@ -206,7 +206,8 @@ static int rename_new(const apr_folder *folder)
 {
     const apr_target *const t = &folder->target;
 
-    if (!apr_out_test_fallbacks && renameat2(folder->temporary_folder, folder->temporary, t->folder, t->name, RENAME_NOREPLACE) == 0) return 0;
+    if (!apr_out_test_fallbacks && renameat2(folder->temporary_folder, folder->temporary, t->folder, t->name, RENAME_NOREPLACE) == 0)
+        return 0;
     if (!apr_out_test_fallbacks && errno != EINVAL && errno != ENOSYS) return errno;
     if (faccessat(t->folder, t->name, F_OK, AT_SYMLINK_NOFOLLOW) == 0) return EEXIST;
     return renameat(folder->temporary_folder, folder->temporary, t->folder, t->name) == 0 ? 0 : errno;
@@ -242,7 +243,8 @@ static int exchange(apr_folder *folder)
 {
     const apr_target *const t = &folder->target;
 
-    if (!apr_out_test_fallbacks && renameat2(folder->temporary_folder, folder->temporary, t->folder, t->name, RENAME_EXCHANGE) == 0) return 0;
+    if (!apr_out_test_fallbacks && renameat2(folder->temporary_folder, folder->temporary, t->folder, t->name, RENAME_EXCHANGE) == 0)
+        return 0;
     return apr_out_test_fallbacks || errno == EINVAL || errno == ENOSYS ? exchange_in_two_steps(folder) : errno;
 }
 
@@ -320,7 +322,7 @@ apr_status apr_folder_finish(apr_folder *folder, apr_error *err)
     APR_TRY(prove(folder, err));
 
     if (t->exists) apr_copy_mode(folder->fd, &t->old);
-    int error = apr_sync_names(folder->fd);
+    int error = apr_sync_folder(folder->fd);
     apr_status status = error == 0 ? APR_OK : apr_fail(err, APR_E_IO, "%s: cannot complete: %s", t->path, strerror(error));
     apr_signals_hold(&before);
     if (status == APR_OK) status = take_final_name(folder, err);
@@ -334,9 +336,6 @@ apr_status apr_folder_finish(apr_folder *folder, apr_error *err)
 void apr_folder_abandon(apr_folder *folder)
 {
     if (folder == NULL) return;
-    if (folder->temporary[0] != '\0' && !folder->is_kept) {
-        if (folder->fd >= 0) apr_temporary_empty(folder->fd);
-        apr_temporary_remove(folder->target.folder, folder->temporary);
-    }
+    if (folder->temporary[0] != '\0' && !folder->is_kept) apr_temporary_remove(folder->target.folder, folder->temporary, folder->fd);
     free_folder(folder);
 }

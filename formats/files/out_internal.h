@@ -41,9 +41,8 @@ mode_t apr_target_mode(const apr_target *target);
 /* Gives fd the mode and the owner of the file that it replaces. */
 void apr_copy_mode(int fd, const struct stat *old);
 /* Syncs a folder's entries to the disk. 0, or the errno of a disk fault (EIO, ENOSPC, EDQUOT). File systems that cannot sync a folder, and
- * folders that cannot be opened for it, give 0. apr_sync_names takes a descriptor that is not O_PATH. */
+ * folders that cannot be opened for it, give 0. */
 int apr_sync_folder(int folder);
-int apr_sync_names(int fd);
 
 /* Opens a file of an unfinished folder: `folder` is its descriptor, `name` the name in it. apr_out_finish and apr_out_abandon then
  * act on that name. keep: the stat of the same file in the folder that is replaced, or NULL. is_new: the name does not exist yet;
@@ -53,8 +52,6 @@ apr_status apr_out_open_in(apr_out **out, int folder, const char *name, const ch
 
 /* Reads the file or folder of the descriptor with `reader`; messages name the final path. */
 apr_status apr_verify_output(apr_out_reader reader, int fd, const char *path, apr_error *err);
-/* In map.c. false: a file is an input only while it is open; true: as after apr_inputs_start. Returns the previous value. */
-bool apr_inputs_keep_closed(bool closed_ones);
 
 /* For tests: act as on a file system without O_TMPFILE, RENAME_EXCHANGE, hard links and locks. */
 extern bool apr_out_test_fallbacks;
@@ -73,9 +70,7 @@ int apr_temporary_make(int folder, const char *name, bool is_folder, mode_t mode
 int apr_temporary_name(int folder, const char *name, char temporary[APR_NAME_BYTES]);
 /* Unregisters a temporary that was renamed or removed. */
 void apr_temporary_done(int folder, const char *temporary);
-/* Removes a temporary file, or a folder with the files in it. */
-void apr_temporary_remove(int folder, const char *temporary);
-/* Removes the files of an open folder, for the case that no descriptor is left to open it again. */
-void apr_temporary_empty(int fd);
+/* Removes a temporary file, or a folder with the files in it. opened: the open folder, in case no descriptor is left to open it again; or -1. */
+void apr_temporary_remove(int folder, const char *temporary, int opened);
 
 #endif

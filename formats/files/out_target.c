@@ -405,17 +405,11 @@ apr_status apr_out_check_disk(const char *path, uint64_t total_bytes, apr_error 
     return status;
 }
 
-int apr_sync_names(int fd)
-{
-    if (fsync(fd) == 0) return 0;
-    return errno == EIO || errno == ENOSPC || errno == EDQUOT ? errno : 0;
-}
-
 int apr_sync_folder(int folder)
 {
-    const int fd = openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0) return 0; /* a folder with write but no read permission */
-    const int error = apr_sync_names(fd);
-    close(fd);
-    return error;
+    const int again = openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC); /* an O_PATH descriptor cannot be synced: no read permission gives 0 */
+    const int error = fsync(again >= 0 ? again : folder) == 0 ? 0 : errno;
+
+    if (again >= 0) close(again);
+    return error == EIO || error == ENOSPC || error == EDQUOT ? error : 0;
 }

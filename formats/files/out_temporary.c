@@ -18,6 +18,8 @@
 #include <time.h>
 #include <unistd.h>
 
+bool apr_out_test_fallbacks;
+
 /* --- unfinished outputs --- */
 
 /* Written with the signals held; read by a handler after all threads have released them. */
@@ -104,14 +106,10 @@ static void remove_entry(int folder, const char *name)
     remove_folder(folder, name, 1);
 }
 
-void apr_temporary_empty(int fd)
-{
-    for (int i = 0; i < 100 && remove_files(fd, 1); i++) continue; /* until nothing is left */
-}
-
-void apr_temporary_remove(int folder, const char *temporary)
+void apr_temporary_remove(int folder, const char *temporary, int opened)
 {
     sigset_t before;
+    for (int i = 0; i < 100 && opened >= 0 && remove_files(opened, 1); i++) continue; /* until nothing is left */
     apr_signals_hold(&before);
     remove_entry(folder, temporary);
     apr_temporary_done(folder, temporary);

@@ -1,4 +1,5 @@
 /* out_verify.c - reads a finished output once before it takes its name: this detects a writer and a reader that disagree. */
+#include "formats/files/map.h"
 #include "formats/files/out_internal.h"
 
 #include <stdio.h>

@@ -2,7 +2,7 @@
  *
  *     terms       the number of parts, and the inputs and options of the output: every run must have the same lines
  *     lock        byte K - 1 is locked by the run that makes part K; all bytes by a run that makes or completes the whole
- *     *.journal   one for each run: the tensors whose bytes are on the disk (formats/files/journal.h)
+ *     *.journal   one for each run: the tensors whose bytes are on the disk (below)
  *     data        the output itself, a file or a folder of files, at full size from the start
  *     text        a text that a caller keeps for itself (apr_resume_keep_text)
  *     sums        the accumulated sums of an error feedback run
@@ -16,9 +16,49 @@
 #ifndef APR_FORMATS_RESUME_H
 #define APR_FORMATS_RESUME_H
 
-#include "formats/files/journal.h"
+#include "formats/base/arena.h"
+#include "formats/base/status.h"
 
 #include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* --- journals --- */
+
+/* A journal is an append-only text: which tensors are on the disk, and their checksums.
+ *
+ *     aprkit journal 1 5f0c2a91 #d1b8e2a4              format version, CRC-32 of the run's terms
+ *     12 1048576 3fa1b2c4 0 0 0x0p+0 #77a01c55         tensor, bytes, their CRC-32, a note of the writer
+ *
+ * Every line ends with the CRC-32 of the text before " #". The last line may be cut off by a kill or a full disk; it is then
+ * ignored. Any other line whose checksum does not match is APR_E_DAMAGED. */
+enum { APR_NOTE_BYTES = 512, APR_JOURNAL_LINE_BYTES = APR_NOTE_BYTES + 80 };
+
+typedef struct apr_record {
+    uint64_t tensor, n_bytes;
+    uint32_t crc;
+    const char *note; /* one line without '#', shorter than APR_NOTE_BYTES */
+} apr_record;
+
+/* The records of several journals; their notes live in the arena. */
+typedef struct apr_records {
+    apr_record *items;
+    size_t n_items, capacity;
+    apr_arena arena;
+} apr_records;
+
+/* Adds the records of one journal; `path` is for messages. */
+apr_status apr_journal_read(apr_records *records, const char *text, size_t n_bytes, uint32_t terms_crc, const char *path, apr_error *err);
+/* Sorts by tensor and checksum; apr_records_find needs it and returns a record of that tensor with that checksum, or NULL. */
+void apr_records_sort(apr_records *records);
+const apr_record *apr_records_find(const apr_records *records, uint64_t tensor, uint32_t crc);
+void apr_records_close(apr_records *records);
+
+/* Print the first line, or a record's line, each with its '\n'. Return its length in bytes. */
+size_t apr_journal_head(char line[APR_JOURNAL_LINE_BYTES], uint32_t terms_crc);
+size_t apr_journal_line(char line[APR_JOURNAL_LINE_BYTES], const apr_record *record);
+
+/* --- the folder --- */
 
 typedef struct apr_resume apr_resume;
 

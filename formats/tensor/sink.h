@@ -12,7 +12,6 @@
 #ifndef APR_FORMATS_SINK_H
 #define APR_FORMATS_SINK_H
 
-#include "formats/files/extent.h"
 #include "formats/files/out.h"
 #include "formats/files/resume.h"
 #include "formats/tensor/losses.h"
@@ -54,7 +53,7 @@ apr_status apr_sink_open(apr_sink **sink, apr_format format, const char *path, c
  * layout has are a bug of the caller (APR_E_USAGE). */
 apr_status apr_sink_put(apr_sink *sink, const void *bytes, size_t n_bytes, apr_error *err);
 
-/* For threads that write ranges of one tensor concurrently, in any order (formats/files/extent.h). Returns the extent of the next tensor
+/* For threads that write ranges of one tensor concurrently, in any order (formats/files/out.h). Returns the extent of the next tensor
  * that has bytes. When all its bytes are written, call apr_sink_pass, with the CRC if the extent wants one; put nothing else before.
  * *has_extent is false if the sink takes bytes in order only. */
 apr_status apr_sink_extent(apr_sink *sink, apr_extent *extent, bool *has_extent, apr_error *err);

@@ -30,8 +30,8 @@ typedef struct file_sink {
 static apr_status put_in_file(apr_sink *sink, const void *bytes, size_t n_bytes, apr_error *err)
 {
     file_sink *const s = (file_sink *)sink;
-    (void)err;
-    assert_int_equal(apr_write_at(fileno(s->file), bytes, n_bytes, s->n), 0);
+    const apr_extent next = {.fd = fileno(s->file), .offset = s->n, .n_bytes = n_bytes, .path = "a file", .advice = ""};
+    assert_int_equal(apr_extent_put(&next, 0, bytes, n_bytes, err), APR_OK);
     s->crc = apr_crc32(s->crc, bytes, n_bytes);
     s->n += n_bytes;
     return APR_OK;

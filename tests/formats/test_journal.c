@@ -1,5 +1,5 @@
-/* test_journal.c - formats/files/journal.h: what was written is read, a line that was cut off is none, and another byte is noticed. */
-#include "formats/files/journal.h"
+/* test_journal.c - formats/files/resume.h: what was written is read, a line that was cut off is none, and another byte is noticed. */
+#include "formats/files/resume.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -3,7 +3,6 @@
 #include "formats/files/out.h"
 
 #include "formats/base/crc32.h"
-#include "formats/files/extent.h"
 #include "formats/files/map.h"
 
 #include <setjmp.h>

@@ -1,5 +1,5 @@
 /* fuzz_journal.c - any bytes as a journal: what is read of it can be written again, and is then read as the same. */
-#include "formats/files/journal.h"
+#include "formats/files/resume.h"
 #include "tests/fuzz/fuzz_target.h"
 
 #include <string.h>
