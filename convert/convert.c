@@ -2,14 +2,13 @@
 #include "convert/convert.h"
 
 #include "convert/computed.h"
-#include "convert/naming.h"
-#include "convert/import_export.h"
 #include "convert/fp8_rows.h"
+#include "convert/naming.h"
 #include "convert/run_terms.h"
+#include "formats/shape/text_part.h"
 #include "formats/tensor/kv_copy.h"
 #include "formats/tensor/library_type.h"
 #include "formats/tensor/packed_weights.h"
-#include "formats/shape/text_part.h"
 #include "kernels/rows.h"
 #include "kernels/transcode.h"
 

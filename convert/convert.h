@@ -25,7 +25,7 @@ typedef struct apr_convert_options {
     bool saturate;               /* see apr_pipe_options */
     const apr_resume_part *part; /* one of several runs (formats/files/resume.h); NULL: the only one */
     apr_progress progress;
-    const apr_custom_encoder *maker;     /* see apr_pipe_options; its items are those of the conversion after the plan */
+    const apr_custom_encoder *maker; /* see apr_pipe_options; its items are those of the conversion after the plan */
     const char *maker_terms;         /* its method in one line, for the terms of several runs; NULL: none */
     const apr_cuda_codecs *codecs;   /* see apr_pipe_options; NULL: the host encodes */
     apr_cuda_device *const *devices; /* [n_devices] */

@@ -1,11 +1,124 @@
-/* export.c - export: converts canonical tensors to a naming that the model did not come from. */
+/* export.c - makes views in other namings of canonical tensors: restores the origin's form, or, for a naming that the model did not come
+ * from, records for each tensor the provenance that it would have there, and restores that. So a family's rules state each conversion once,
+ * for both directions. Touches no weight. */
 #include "convert/naming.h"
-#include "convert/import_export.h"
+
 #include "convert/provenance.h"
+#include "formats/number/half.h"
+#include "formats/shape/family.h"
+#include "formats/shape/tensor_names.h"
 #include "formats/shape/text_part.h"
+#include "formats/tensor/packed_weights.h"
+#include "formats/tensor/packing.h"
 
 #include <stdlib.h>
 #include <string.h>
+
+/* ---- rotary tables, which GGUF stores as tensors and config.json as numbers ---- */
+
+enum { N_ROPE_TENSORS = 2 };
+_Static_assert((int)N_ROPE_TENSORS <= (int)APR_PROVENANCE_SPARE, "apr_provenance_undo leaves enough spare entries");
+
+static const char freqs[] = "rope_freqs.weight", long_factors[] = "rope_factors_long.weight", short_factors[] = "rope_factors_short.weight";
+
+/* Do the scaling hyperparameters contain the data of that tensor? */
+static bool is_rope_tensor(const apr_model *model, const char *name)
+{
+    const apr_rope_scaling *const rope = &model->hparams.rope;
+    if (strcmp(name, freqs) == 0) return rope->kind == APR_ROPE_LLAMA3 || rope->kind == APR_ROPE_PROPORTIONAL;
+    return rope->kind == APR_ROPE_LONGROPE && rope->n_factors > 0 && (strcmp(name, long_factors) == 0 || strcmp(name, short_factors) == 0);
+}
+
+/* The head size that the table is for; gemma 4's table is for its full attention layers. */
+static int64_t table_width(const apr_hparams *h)
+{
+    if (h->rope.kind != APR_ROPE_PROPORTIONAL) return h->rotary_dim;
+    return h->global_head_dim > 0 ? h->global_head_dim : h->head_dim;
+}
+
+static float divisor(const apr_hparams *h, int64_t i, int64_t n)
+{
+    if (h->rope.kind == APR_ROPE_LLAMA3) return (float)apr_rope_divisor(&h->rope, h->rope_theta, h->rotary_dim, i);
+    const double part = h->rope.partial_rotary_factor > 0 ? h->rope.partial_rotary_factor : 1;
+    return i < (int64_t)((double)(2 * n) * part / 2) ? 1.0f : 1e30f; /* the other pairs are not rotated */
+}
+
+/* Adds a tensor with a table of n numbers; NULL: no memory. */
+static float *add_table(apr_model *view, const char *name, int64_t n)
+{
+    float *const table = apr_arena_array(&view->arena, (size_t)n, sizeof *table);
+    apr_tensor *const tensor = &view->tensors[view->n_tensors];
+    if (table == NULL) return NULL;
+    *tensor = (apr_tensor){.name = name, .dtype = APR_F32, .rank = 1, .dims = {n}, .data = (const uint8_t *)table};
+    view->n_tensors++;
+    return table;
+}
+
+static bool add_factors(apr_model *view, const char *name, const double *factors, int64_t n)
+{
+    float *const table = add_table(view, name, n);
+    for (int64_t i = 0; i < n && table != NULL; i++) apr_store_le32(&table[i], apr_f32_bits((float)factors[i]));
+    return table != NULL;
+}
+
+static bool add_divisors(apr_model *view, int64_t n)
+{
+    float *const table = add_table(view, freqs, n);
+    for (int64_t i = 0; i < n && table != NULL; i++) apr_store_le32(&table[i], apr_f32_bits(divisor(&view->hparams, i, n)));
+    return table != NULL;
+}
+
+/* Adds missing tables: rope_freqs.weight for the scaling of llama 3 and gemma 4, rope_factors_long and _short for longrope. The
+ * view must have capacity for them, and its names must be indexed. */
+static apr_status add_rope_tensors(apr_model *view, apr_error *err)
+{
+    const apr_hparams *const h = &view->hparams;
+    const size_t first = view->n_tensors;
+    bool ok = true;
+
+    if ((h->rope.kind == APR_ROPE_LLAMA3 || h->rope.kind == APR_ROPE_PROPORTIONAL) && table_width(h) >= 2 &&
+        apr_model_find(view, freqs) == NULL)
+        ok = add_divisors(view, table_width(h) / 2);
+    if (h->rope.kind == APR_ROPE_LONGROPE && h->rope.long_factor != NULL && h->rope.short_factor != NULL && h->rope.n_factors > 0 &&
+        apr_model_find(view, long_factors) == NULL)
+        ok = add_factors(view, long_factors, h->rope.long_factor, h->rope.n_factors) &&
+             add_factors(view, short_factors, h->rope.short_factor, h->rope.n_factors);
+    if (!ok) return apr_no_memory(err, "rotary divisors");
+    for (size_t i = first; i < view->n_tensors; i++) APR_TRY(apr_tensor_size(&view->tensors[i], view->path, err));
+    return APR_OK;
+}
+
+/* ---- restoring the recorded form ---- */
+
+/* "A.weight_scale" of "B.weight" becomes "B.weight_scale": scales have no provenance and are found by their weight's name. */
+static apr_status rename_scales(apr_model *view, apr_error *err)
+{
+    static const char ending[] = ".weight";
+
+    for (size_t i = 0; i < view->n_tensors; i++) {
+        const apr_tensor *const t = &view->tensors[i];
+        if (!apr_table_has(view->tensors, view->n_tensors, t->scale)) continue;
+        apr_tensor *const scale = &view->tensors[t->scale - view->tensors];
+        const char *const rest = strstr(scale->name, ".weight_");
+        const size_t n = strlen(t->name), m = sizeof ending - 1;
+        if (rest == NULL || n <= m || strcmp(t->name + n - m, ending) != 0 || strncmp(scale->name, t->name, n) == 0) continue;
+        scale->name = apr_arena_print(&view->arena, "%s%s", t->name, rest + m);
+        if (scale->name == NULL) return apr_no_memory(err, "a tensor's name");
+    }
+    return APR_OK;
+}
+
+/* apr_provenance_undo, followed by apr_drop_unused_scales: scales of joined matrices (stacked experts) are not written separately. Scales of
+ * renamed weights are renamed with them. */
+static apr_status undo_without_scales(apr_model *view, apr_error *err)
+{
+    const apr_tensor *const old = view->tensors;
+    const size_t n_old = view->n_tensors;
+
+    APR_TRY(apr_provenance_undo(view, err));
+    APR_TRY(apr_drop_unused_scales(view, old, n_old, err));
+    return rename_scales(view, err);
+}
 
 typedef struct exporter {
     apr_model *view;
@@ -190,7 +303,8 @@ static apr_status write_record(const exporter *d, apr_tensor *t, bool is_scale)
     return match.rule != NULL ? by_rule(d, t, &match) : by_form(d, t, &match);
 }
 
-apr_status apr_export_tensors(apr_model *view, const apr_family *family, apr_naming naming, apr_error *err)
+/* `view` holds canonical tensors, indexed by name. */
+static apr_status export_to(apr_model *view, const apr_family *family, apr_naming naming, apr_error *err)
 {
     const exporter d = {view, family, naming, err};
     const bool groups = naming == APR_NAMING_HF && view->hparams.tiled_value_heads;
@@ -210,7 +324,149 @@ apr_status apr_export_tensors(apr_model *view, const apr_family *family, apr_nam
     }
     if (groups) view->hparams.tiled_value_heads = false;
     view->hparams.split_kv_b = view->hparams.split_qkvz = false;
-    return apr_provenance_undo_without_scales(view, err);
+    return undo_without_scales(view, err);
+}
+
+/* ---- tensors that are left out ---- */
+
+bool apr_is_omitted(const apr_model *model, const char *name)
+{
+    const apr_model_part part = apr_part_of(model, name);
+    return part == APR_PART_TOWER || part == APR_PART_MTP;
+}
+
+/* The file format that uses this naming. */
+static apr_format format_of_naming(apr_naming naming) { return naming == APR_NAMING_GGML ? APR_FORMAT_GGUF : APR_FORMAT_SAFETENSORS; }
+
+/* True for tensors that the target does not need: buffers that its readers compute (inv_freq of old checkpoints; rotary divisors if
+ * config.json states the scaling), activation scales of FP8 weights, a type that GGUF does not have, and tensors outside the
+ * text model. */
+static bool is_derived(const apr_model *model, const char *name, apr_naming naming)
+{
+    static const char ending[] = "rotary_emb.inv_freq";
+    const size_t n = strlen(name), m = sizeof ending - 1;
+    if (model->origin.format == format_of_naming(naming)) return false;
+    if (apr_is_omitted(model, name)) return true;
+    if (naming == APR_NAMING_HF) return is_rope_tensor(model, name);
+    if (n >= m && strcmp(name + n - m, ending) == 0) return true;
+    return apr_is_activation_scale(name, NULL, 0);
+}
+
+/* Rotary divisors that match no known scaling cannot be written in a config.json: its readers would compute something else. */
+static apr_status check_divisors(const apr_model *model, apr_error *err)
+{
+    static const char name[] = "rope_freqs.weight";
+    if (apr_model_find(model, name) == NULL || is_rope_tensor(model, name)) return APR_OK;
+    return apr_fail(err, APR_E_UNSUPPORTED,
+                    "%s: the rotary divisors of tensor 'rope_freqs.weight' match no known scaling, so a config.json cannot state "
+                    "them; keep it as .apr or .gguf",
+                    model->path);
+}
+
+static bool are_equal(const apr_tensor *a, const apr_tensor *b)
+{
+    const bool both_stored = a->made == NULL && b->made == NULL && a->packing == NULL && b->packing == NULL;
+    return both_stored && a->dtype == b->dtype && a->n_bytes == b->n_bytes && memcmp(a->data, b->data, a->n_bytes) == 0;
+}
+
+/* The copy of a tied embedding that some readers need, made by aprkit (it has the embedding's provenance) or by aprender. */
+static bool is_tied_copy(const apr_model *model, const apr_tensor *tensor)
+{
+    const apr_tensor *const embedding = apr_model_find(model, "model.embed_tokens.weight");
+    if (embedding == NULL || strcmp(tensor->name, "lm_head.weight") != 0) return false;
+    if (model->origin.format == APR_FORMAT_NONE) return model->hparams.tie_word_embeddings && are_equal(tensor, embedding);
+    const char *const original_name = embedding->origin_name != NULL ? embedding->origin_name : embedding->name;
+    return tensor->origin_name != NULL && strcmp(tensor->origin_name, original_name) == 0;
+}
+
+bool apr_is_unused_head(const apr_model *model, const apr_tensor *tensor)
+{
+    static const char head[] = "lm_head.weight";
+    if (!model->hparams.tie_word_embeddings || apr_find_embedding(model) == NULL) return false;
+    return strncmp(apr_text_name_of(tensor->name).rest, head, sizeof head - 1) == 0; /* a prefix, so that its scales match also */
+}
+
+/* Marks originals that are kept only to restore another tensor. */
+static void find_originals(const apr_model *canonical, bool *is_original)
+{
+    for (size_t i = 0; i < canonical->n_tensors; i++) {
+        const char *const name = canonical->tensors[i].origin_kept;
+        const apr_tensor *const kept = name != NULL ? apr_model_find(canonical, name) : NULL;
+        if (kept != NULL) is_original[kept - canonical->tensors] = true;
+    }
+}
+
+/* Drops tensors that the target does not keep; scale pointers move along. */
+static apr_status drop_tensors(apr_model *view, const apr_model *canonical, apr_naming naming, apr_error *err)
+{
+    apr_tensor **const moved = apr_arena_array(&view->arena, canonical->n_tensors + 1, sizeof *moved); /* old index -> new tensor */
+    bool *const is_original = apr_arena_array(&view->arena, canonical->n_tensors + 1, sizeof *is_original);
+    size_t n_left_out = 0;
+
+    if (moved == NULL || is_original == NULL) return apr_no_memory(err, "a table of tensors");
+    if (canonical->origin.format != format_of_naming(naming)) find_originals(canonical, is_original);
+    view->n_tensors = 0;
+    for (size_t i = 0; i < canonical->n_tensors; i++) {
+        const apr_tensor *const tensor = &canonical->tensors[i];
+        const bool is_idle = naming == APR_NAMING_GGML && apr_is_unused_head(canonical, tensor);
+        n_left_out += canonical->origin.format != format_of_naming(naming) && apr_is_omitted(canonical, tensor->name);
+        if (is_tied_copy(canonical, tensor) || is_idle || is_original[i] || is_derived(canonical, tensor->name, naming)) continue;
+        moved[i] = &view->tensors[view->n_tensors++];
+        *moved[i] = canonical->tensors[i];
+    }
+    if (n_left_out > 0) view->hparams.num_nextn_layers = 0; /* the file must not announce layers that it does not have */
+    for (size_t i = 0; i < view->n_tensors; i++)
+        if (apr_table_has(canonical->tensors, canonical->n_tensors, view->tensors[i].scale))
+            view->tensors[i].scale = moved[view->tensors[i].scale - canonical->tensors];
+    return APR_OK;
+}
+
+/* ---- views ---- */
+
+/* Converts a model that did not come from that naming: names, pieces and orders. */
+static apr_status export_tensors(apr_model *view, const apr_model *canonical, apr_naming naming, apr_error *err)
+{
+    const apr_family *const family = apr_family_translated(canonical->hparams.architecture);
+    const bool is_ggml = naming == APR_NAMING_GGML;
+
+    if (family == NULL && canonical->naming == naming) return APR_OK;
+    if (family == NULL || canonical->naming == APR_NAMING_GGML)
+        return apr_fail(err, APR_E_UNSUPPORTED,
+                        "%s: converting from %s names to %s is not supported for architecture '%s'; keep it as .apr or %s", canonical->path,
+                        is_ggml ? "Hugging Face's" : "ggml's", is_ggml ? "ggml's" : "Hugging Face's", canonical->hparams.architecture,
+                        is_ggml ? "safetensors" : ".gguf");
+    APR_TRY(apr_model_index_names(view, err));
+    APR_TRY(export_to(view, family, naming, err));
+    APR_TRY(apr_model_index_names(view, err));
+    return is_ggml ? add_rope_tensors(view, err) : APR_OK;
+}
+
+apr_status apr_translate(apr_model *view, const apr_model *canonical, apr_naming naming, apr_error *err)
+{
+    const apr_format origin_format = format_of_naming(naming);
+
+    if (naming == APR_NAMING_HF) APR_TRY(check_divisors(canonical, err));
+    APR_TRY(apr_view_copy(view, canonical, N_ROPE_TENSORS, err));
+    APR_TRY(drop_tensors(view, canonical, naming, err));
+    if (canonical->origin.format == origin_format && canonical->naming == APR_NAMING_HF) {
+        APR_TRY(apr_model_index_names(view, err));
+        APR_TRY(undo_without_scales(view, err));
+    } else if (canonical->origin.format != origin_format) APR_TRY(export_tensors(view, canonical, naming, err));
+    view->naming = naming;
+    return apr_model_index_names(view, err);
+}
+
+apr_status apr_view_as_gguf(apr_model *view, apr_model *between, const apr_model *canonical, apr_error *err)
+{
+    *view = *between = (apr_model){0};
+    APR_TRY(apr_translate(between, canonical, APR_NAMING_GGML, err));
+    for (size_t i = 0; i < between->n_tensors; i++) { /* without a record: otherwise its original would be restored */
+        apr_tensor *const t = &between->tensors[i];
+        t->origin_name = t->origin_kept = NULL;
+        t->origins = NULL;
+        t->origin_chain = (apr_chain){0};
+    }
+    return apr_canonical(view, between, err);
 }
 
 /* ---- for comparisons ---- */
@@ -219,11 +475,8 @@ apr_status apr_export_tensors(apr_model *view, const apr_family *family, apr_nam
 static void drop_originals(apr_model *view, bool *is_original)
 {
     size_t n = 0;
-    for (size_t i = 0; i < view->n_tensors; i++) {
-        const char *const name = view->tensors[i].origin_kept;
-        const apr_tensor *const kept = name != NULL ? apr_model_find(view, name) : NULL;
-        if (kept != NULL) is_original[kept - view->tensors] = true;
-    }
+
+    find_originals(view, is_original);
     for (size_t i = 0; i < view->n_tensors; i++)
         if (!is_original[i]) view->tensors[n++] = view->tensors[i];
     view->n_tensors = n;
@@ -259,12 +512,4 @@ apr_status apr_view_as_checkpoint(apr_model *view, apr_error *err)
     h->tiled_value_heads = h->split_kv_b = h->split_qkvz = false;
     APR_TRY(apr_provenance_undo(view, err));
     return apr_model_index_names(view, err);
-}
-
-/* ---- tensors that are left out ---- */
-
-bool apr_is_omitted(const apr_model *model, const char *name)
-{
-    const apr_model_part part = apr_part_of(model, name);
-    return part == APR_PART_TOWER || part == APR_PART_MTP;
 }

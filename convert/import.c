@@ -1,8 +1,13 @@
-/* import.c - import: converts a source's tensors to canonical ones: cut, renamed, with their provenance recorded. */
-#include "convert/import_export.h"
+/* import.c - makes canonical views: tensors are cut and renamed, with their provenance recorded. A tensor that holds several canonical ones
+ * (stacked experts, gate and up in one) is cut into views. Touches no weight. */
+#include "convert/naming.h"
+
 #include "convert/provenance.h"
+#include "formats/shape/family.h"
 #include "formats/shape/meta_names.h"
+#include "formats/shape/tensor_names.h"
 #include "formats/shape/text_part.h"
+#include "formats/tensor/packing.h"
 #include "kernels/gather.h"
 
 #include <stdlib.h>
@@ -115,6 +120,17 @@ static apr_status keep_original(importer *e, const apr_tensor *stored, size_t at
 
 /* ---- one tensor ---- */
 
+/* Renames and applies one more chain: an existing record is extended. */
+static apr_status extend(apr_tensor *tensor, const char *name, const apr_chain *chain, apr_arena *arena, const char *where, apr_error *err)
+{
+    APR_TRY(apr_tensor_append_steps(tensor, chain, arena, where, err));
+    if (tensor->origin_name == NULL && tensor->origins == NULL) tensor->origin_name = tensor->name;
+    if (!apr_chain_extend(&tensor->origin_chain, chain))
+        return apr_fail(err, APR_E_UNSUPPORTED, "%s: tensor '%s' would need too many steps", where, name);
+    tensor->name = name;
+    return APR_OK;
+}
+
 /* Imports one tensor, or a stack of experts, with the rule's steps undone. */
 static apr_status import_by_rule(importer *e, const apr_tensor *from, const apr_name_match *match)
 {
@@ -158,7 +174,7 @@ static apr_status import_piece(importer *e, const apr_tensor *whole, const apr_n
     if (name == NULL) return apr_no_memory(e->err, "a tensor's name");
     if (!apr_part_chain(&plain, part, &e->view->hparams, &shape, true, expert, &chain))
         return shape_mismatch(e, whole, form->parts[part].name);
-    return apr_provenance_extend(append(e, whole), name, &chain, &e->view->arena, e->view->path, e->err);
+    return extend(append(e, whole), name, &chain, &e->view->arena, e->view->path, e->err);
 }
 
 static apr_status import_pieces(importer *e, const apr_tensor *whole, const apr_name_match *match)
@@ -289,7 +305,7 @@ static apr_status name_tied_embedding(importer *e)
         if (strcmp(e->tensors[i].name, head) == 0) only = &e->tensors[i];
     }
     const apr_chain nothing = {0};
-    return only != NULL ? apr_provenance_extend(only, embedding, &nothing, &e->view->arena, e->view->path, e->err) : APR_OK;
+    return only != NULL ? extend(only, embedding, &nothing, &e->view->arena, e->view->path, e->err) : APR_OK;
 }
 
 /* Scale pointers must point into the new table. */
@@ -301,7 +317,10 @@ static void move_scales(importer *e, const size_t *places)
     }
 }
 
-apr_status apr_import_tensors(apr_model *view, const apr_model *source, const apr_family *family, const bool *keep_unchanged, apr_error *err)
+/* `view` is a copy of `source` by apr_view_copy; its tensors become canonical, its names are not indexed yet. Value heads keep
+ * their order, and tensors that ggml splits stay split; the view's hyperparameters record that. keep_unchanged: NULL, or for each
+ * tensor of the view whether it is only copied. */
+static apr_status import_all(apr_model *view, const apr_model *source, const apr_family *family, const bool *keep_unchanged, apr_error *err)
 {
     importer e = {.view = view,
                   .family = family,
@@ -326,4 +345,94 @@ apr_status apr_import_tensors(apr_model *view, const apr_model *source, const ap
     view->n_tensors = e.n_tensors;
     if (source->naming == APR_NAMING_GGML) note_dialect(view, family);
     return APR_OK;
+}
+
+/* ---- views ---- */
+
+apr_status apr_view_copy(apr_model *view, const apr_model *source, size_t n_extra, apr_error *err)
+{
+    *view = *source;
+    view->arena = (apr_arena){0};
+    view->maps = NULL;
+    view->n_maps = 0;
+    view->index = NULL;
+    view->tensors = apr_arena_array(&view->arena, source->n_tensors + n_extra + 1, sizeof *view->tensors);
+    if (view->tensors == NULL) return apr_no_memory(err, "a table of tensors");
+    for (size_t i = 0; i < source->n_tensors; i++) {
+        view->tensors[i] = source->tensors[i];
+        if (apr_table_has(source->tensors, source->n_tensors, source->tensors[i].scale))
+            view->tensors[i].scale = view->tensors + (source->tensors[i].scale - source->tensors);
+    }
+    return apr_model_index_names(view, err);
+}
+
+/* Converts to canonical names and pieces by the family's table, except the marked tensors. */
+static apr_status import_tensors(apr_model *view, const apr_model *source, const bool *keep_unchanged, apr_error *err)
+{
+    const apr_family *const family = apr_family_translated(source->hparams.architecture);
+
+    if (family == NULL) return APR_OK;
+    const apr_tensor *const old = view->tensors;
+    const size_t n_old = view->n_tensors;
+    APR_TRY(import_all(view, source, family, keep_unchanged, err));
+    APR_TRY(apr_drop_unused_scales(view, old, n_old, err));
+    view->naming = APR_NAMING_HF;
+    return apr_model_index_names(view, err);
+}
+
+/* Packed matrices replace the first of their parts; scale pointers move along. */
+static apr_status join_packed(apr_model *view, const apr_model *source, apr_error *err)
+{
+    const apr_tensor **const joined = apr_arena_array(&view->arena, source->n_tensors + 1, sizeof *joined);
+    bool *const is_part = apr_arena_array(&view->arena, source->n_tensors + 1, sizeof *is_part);
+    apr_tensor **const moved = apr_arena_array(&view->arena, source->n_tensors + 1, sizeof *moved); /* old index -> new tensor */
+
+    if (joined == NULL || is_part == NULL || moved == NULL) return apr_no_memory(err, "a table of tensors");
+    for (size_t i = 0; i < source->n_packings; i++) {
+        const apr_packing *const p = source->packings[i].packing;
+        for (size_t j = 0; j < p->n_parts; j++) is_part[p->parts[j] - source->tensors] = true;
+        joined[p->codes - source->tensors] = &source->packings[i];
+    }
+    view->n_tensors = 0;
+    for (size_t i = 0; i < source->n_tensors; i++) {
+        if (is_part[i] && joined[i] == NULL) continue;
+        moved[i] = &view->tensors[view->n_tensors++];
+        *moved[i] = joined[i] != NULL ? *joined[i] : source->tensors[i];
+    }
+    for (size_t i = 0; i < view->n_tensors; i++)
+        if (apr_table_has(source->tensors, source->n_tensors, view->tensors[i].scale))
+            view->tensors[i].scale = moved[view->tensors[i].scale - source->tensors];
+    view->packings = NULL;
+    view->n_packings = 0;
+    return apr_model_index_names(view, err);
+}
+
+apr_status apr_canonical(apr_model *view, const apr_model *source, apr_error *err)
+{
+    APR_TRY(apr_view_copy(view, source, 0, err));
+    if (source->n_packings > 0) APR_TRY(join_packed(view, source, err));
+    return import_tensors(view, source, NULL, err);
+}
+
+/* True for a stack, or for several matrices in one: it would have to be cut together with its scales, and written so. */
+static bool is_cut(const apr_model *source, const apr_tensor *t)
+{
+    const apr_family *const family = apr_family_translated(source->hparams.architecture);
+    apr_name_match match;
+    return t->rank > 2 || (family != NULL && apr_match_tensor(family, source->naming, t->name, &match) && match.form != NULL);
+}
+
+apr_status apr_canonical_packed(apr_model *view, const apr_model *source, apr_error *err)
+{
+    APR_TRY(apr_view_copy(view, source, 0, err));
+    bool *const stays = apr_arena_array(&view->arena, source->n_tensors + 1, sizeof *stays);
+    if (stays == NULL) return apr_no_memory(err, "a table of tensors");
+    for (size_t i = 0; i < source->n_packings; i++) {
+        const apr_packing *const p = source->packings[i].packing;
+        for (size_t j = 0; j < p->n_parts; j++) stays[p->parts[j] - source->tensors] = true;
+    }
+    for (size_t i = 0; i < source->n_tensors; i++) stays[i] |= source->tensors[i].scale != NULL && is_cut(source, &source->tensors[i]);
+    view->packings = NULL; /* their parts stay in the table as separate tensors */
+    view->n_packings = 0;
+    return import_tensors(view, source, stays, err);
 }

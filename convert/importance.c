@@ -1,8 +1,8 @@
 /* importance.c - finds one tensor's entry in an imatrix. */
 #include "convert/importance.h"
 
-#include "formats/tensor/composed.h"
 #include "formats/shape/tensor_names.h"
+#include "formats/tensor/composed.h"
 #include "kernels/gather.h"
 
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* convert/naming.h - converts between naming schemes, with Hugging Face's names and order as the canonical form in between.
+/* convert/naming.h - converts between naming schemes (import.c, export.c), with Hugging Face's names and order as the canonical form in between.
  *
  * Nothing is copied. The result is a view whose tensors borrow the source's bytes. A tensor has a pending step if its rows must move, or
  * is composed of others (formats/tensor/composed.h) if more is needed. The source must outlive the view; close the view with
@@ -31,6 +31,10 @@ apr_status apr_view_as_gguf(apr_model *view, apr_model *between, const apr_model
 /* An output head in a model whose config.json ties the head to the embedding. transformers computes with the embedding, so the
  * head is kept in checkpoints and APR files, but not in GGUF, whose readers would compute with it. */
 bool apr_is_unused_head(const apr_model *model, const apr_tensor *tensor);
+
+/* True for tensors that the text model does not run: multi-token prediction layers, image and audio towers. They are copied to APR
+ * files and back, but not to another naming. */
+bool apr_is_omitted(const apr_model *model, const char *name);
 
 /* A view with its own tensor table (capacity for n_extra more) that borrows everything else. Scale pointers point into the new table. */
 apr_status apr_view_copy(apr_model *view, const apr_model *source, size_t n_extra, apr_error *err);

@@ -479,8 +479,8 @@ static apr_status check_out_of_range(const apr_pipe_item *item, const apr_pipe_o
     return apr_fail(err, APR_E_UNSUPPORTED,
                     "tensor '%s': %lld of its %lld values are out of the range of %s (the largest is %g, the limit of %s is %g)%s; "
                     "choose a wider type, as with --tensor '%s=%s', or give --saturate to store %g instead",
-                    item->from->name, (long long)m->n_out_of_range, (long long)apr_tensor_elems(item->from), type, (double)m->worst, type, bound,
-                    apr_encode_range(item->to).overflows ? " and would become infinite" : "", item->from->name, wider_type(m->worst),
+                    item->from->name, (long long)m->n_out_of_range, (long long)apr_tensor_elems(item->from), type, (double)m->worst, type,
+                    bound, apr_encode_range(item->to).overflows ? " and would become infinite" : "", item->from->name, wider_type(m->worst),
                     bound);
 }
 

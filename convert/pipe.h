@@ -29,10 +29,10 @@ typedef struct apr_pipe_item {
     const float *importance; /* [matrices, columns of `from`] (kernels/rows.h); NULL: all columns count the same */
 
     /* filled by the run */
-    apr_metrics metrics;    /* compares `to` with `from`, if requested and the types differ */
-    apr_out_of_range out_of_range;    /* values that are out of the range of `to` */
-    bool on_device;         /* a GPU encoded it */
-    apr_tensor_state state; /* done by an earlier run (with its results), by this run, or by another part */
+    apr_metrics metrics;           /* compares `to` with `from`, if requested and the types differ */
+    apr_out_of_range out_of_range; /* values that are out of the range of `to` */
+    bool on_device;                /* a GPU encoded it */
+    apr_tensor_state state;        /* done by an earlier run (with its results), by this run, or by another part */
     int64_t n_different; /* same_numbers and counts_cost: number of values that differ; worst_difference: the largest relative difference */
     double worst_difference;
     int64_t n_rounded, n_off; /* same_numbers and counts_cost: see kernels/transcode.h */
@@ -47,10 +47,10 @@ typedef struct apr_custom_encoder {
 } apr_custom_encoder;
 
 typedef struct apr_pipe_options {
-    apr_checksums *checksums;    /* of the source; NULL: it states no checksums */
+    apr_checksums *checksums;        /* of the source; NULL: it states no checksums */
     const apr_custom_encoder *maker; /* NULL: none */
-    bool saturate;               /* values out of the range of `to` become the nearest value in range */
-    bool want_metrics;           /* decode again and compare: costs about as much as encoding a plain type */
+    bool saturate;                   /* values out of the range of `to` become the nearest value in range */
+    bool want_metrics;               /* decode again and compare: costs about as much as encoding a plain type */
     apr_progress progress;
     const apr_cuda_codecs *codecs;   /* of the library that opened `devices`; NULL: encode on the host */
     apr_cuda_device *const *devices; /* [n_devices] one or more devices used together; each has its own workers */

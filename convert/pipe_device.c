@@ -9,8 +9,8 @@
 #include "convert/pipe_queue.h"
 
 #include "formats/base/crc32.h"
-#include "formats/files/map.h"
 #include "formats/base/threads.h"
+#include "formats/files/map.h"
 #include "kernels/gather.h"
 #include "kernels/rows.h"
 #include "kernels/unpack.h"

@@ -10,9 +10,9 @@ void apr_pipe_write_note(const apr_pipe_item *item, char note[APR_NOTE_BYTES])
 
     snprintf(note, APR_NOTE_BYTES,
              "%d %" PRId64 " %" PRId64 " %a %" PRId64 " %" PRId64 " %" PRId64 " %a %" PRId64 " %" PRId64 " %a %a %a %a %a %" PRId64,
-             item->on_device, item->out_of_range.n_nonfinite, item->out_of_range.n_out_of_range, (double)item->out_of_range.worst, item->n_different,
-             item->n_rounded, item->n_off, item->worst_difference, m->n, m->n_nonfinite, m->sum_sq_a, m->sum_sq_b, m->sum_sq_err, m->dot,
-             (double)m->max_error, m->max_at);
+             item->on_device, item->out_of_range.n_nonfinite, item->out_of_range.n_out_of_range, (double)item->out_of_range.worst,
+             item->n_different, item->n_rounded, item->n_off, item->worst_difference, m->n, m->n_nonfinite, m->sum_sq_a, m->sum_sq_b,
+             m->sum_sq_err, m->dot, (double)m->max_error, m->max_at);
 }
 
 void apr_pipe_read_note(apr_pipe_item *item, const char *note)
@@ -23,8 +23,9 @@ void apr_pipe_read_note(apr_pipe_item *item, const char *note)
 
     const int n = sscanf(
         note, "%d %" SCNd64 " %" SCNd64 " %a %" SCNd64 " %" SCNd64 " %" SCNd64 " %la %" SCNd64 " %" SCNd64 " %la %la %la %la %a %" SCNd64,
-        &on_device, &was.out_of_range.n_nonfinite, &was.out_of_range.n_out_of_range, &was.out_of_range.worst, &was.n_different, &was.n_rounded, &was.n_off,
-        &was.worst_difference, &m->n, &m->n_nonfinite, &m->sum_sq_a, &m->sum_sq_b, &m->sum_sq_err, &m->dot, &m->max_error, &m->max_at);
+        &on_device, &was.out_of_range.n_nonfinite, &was.out_of_range.n_out_of_range, &was.out_of_range.worst, &was.n_different,
+        &was.n_rounded, &was.n_off, &was.worst_difference, &m->n, &m->n_nonfinite, &m->sum_sq_a, &m->sum_sq_b, &m->sum_sq_err, &m->dot,
+        &m->max_error, &m->max_at);
     if (n != 16) return;
     was.on_device = on_device != 0;
     *item = was;

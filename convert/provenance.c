@@ -4,7 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-apr_status apr_provenance_begin(apr_tensor *tensor, const char *name, const apr_chain *chain, apr_arena *arena, const char *where, apr_error *err)
+apr_status apr_provenance_begin(apr_tensor *tensor, const char *name, const apr_chain *chain, apr_arena *arena, const char *where,
+                                apr_error *err)
 {
     APR_TRY(apr_tensor_append_steps(tensor, chain, arena, where, err));
     tensor->origin_name = tensor->name;
@@ -15,18 +16,8 @@ apr_status apr_provenance_begin(apr_tensor *tensor, const char *name, const apr_
     return APR_OK;
 }
 
-apr_status apr_provenance_extend(apr_tensor *tensor, const char *name, const apr_chain *chain, apr_arena *arena, const char *where, apr_error *err)
-{
-    APR_TRY(apr_tensor_append_steps(tensor, chain, arena, where, err));
-    if (tensor->origin_name == NULL && tensor->origins == NULL) tensor->origin_name = tensor->name;
-    if (!apr_chain_extend(&tensor->origin_chain, chain))
-        return apr_fail(err, APR_E_UNSUPPORTED, "%s: tensor '%s' would need too many steps", where, name);
-    tensor->name = name;
-    return APR_OK;
-}
-
 apr_status apr_provenance_join(apr_tensor *tensor, const apr_tensor *const *parts, size_t n_parts, const apr_chain *chain, apr_arena *arena,
-                        const char *where, apr_error *err)
+                               const char *where, apr_error *err)
 {
     APR_TRY(apr_tensor_compose(tensor, parts, n_parts, chain, arena, where, err));
     apr_origins *const several = apr_arena_alloc(arena, sizeof *several);
@@ -356,4 +347,40 @@ apr_status apr_provenance_undo(apr_model *view, apr_error *err)
     }
     APR_TRY(undo_groups(&r, parts, n_parts));
     return put_in_order(&r);
+}
+
+/* ---- scales ---- */
+
+static int by_data(const void *a, const void *b)
+{
+    const uint8_t *const x = *(const uint8_t *const *)a, *const y = *(const uint8_t *const *)b;
+    return (x > y) - (x < y);
+}
+
+apr_status apr_drop_unused_scales(apr_model *view, const apr_tensor *old, size_t n_old, apr_error *err)
+{
+    const uint8_t **const scales = apr_arena_array(&view->arena, n_old + 1, sizeof *scales);
+    bool *const is_used = apr_arena_array(&view->arena, view->n_tensors + 1, sizeof *is_used);
+    apr_tensor **const moved = apr_arena_array(&view->arena, view->n_tensors + 1, sizeof *moved);
+    const apr_tensor *const tensors = view->tensors;
+    const size_t n_tensors = view->n_tensors;
+    size_t n = 0;
+
+    if (scales == NULL || is_used == NULL || moved == NULL) return apr_no_memory(err, "a table of tensors");
+    for (size_t i = 0; i < n_old; i++)
+        if (apr_table_has(old, n_old, old[i].scale) && old[i].scale->data != NULL) scales[n++] = old[i].scale->data;
+    if (n == 0) return APR_OK;
+    qsort(scales, n, sizeof *scales, by_data);
+    for (size_t i = 0; i < n_tensors; i++)
+        if (apr_table_has(tensors, n_tensors, tensors[i].scale)) is_used[tensors[i].scale - tensors] = true;
+    view->n_tensors = 0;
+    for (size_t i = 0; i < n_tensors; i++) {
+        const uint8_t *const data = tensors[i].data;
+        if (!is_used[i] && data != NULL && bsearch(&data, scales, n, sizeof *scales, by_data) != NULL) continue;
+        moved[i] = &view->tensors[view->n_tensors++];
+        *moved[i] = tensors[i];
+    }
+    for (size_t i = 0; i < view->n_tensors; i++)
+        if (apr_table_has(tensors, n_tensors, view->tensors[i].scale)) view->tensors[i].scale = moved[view->tensors[i].scale - tensors];
+    return APR_OK;
 }

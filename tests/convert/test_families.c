@@ -2,7 +2,6 @@
 #define _XOPEN_SOURCE 700
 #include "convert/convert.h"
 #include "convert/naming.h"
-#include "convert/import_export.h"
 #include "formats/base/crc32.h"
 #include "formats/number/half.h"
 #include "kernels/rows.h"

@@ -3,7 +3,6 @@
 #define _XOPEN_SOURCE 700
 #include "convert/convert.h"
 #include "convert/naming.h"
-#include "convert/import_export.h"
 #include "formats/base/crc32.h"
 #include "formats/base/json.h"
 #include "formats/files/map.h"
