@@ -384,9 +384,9 @@ apr_status apr_conversion_plan(apr_conversion *c, const apr_model *source, const
     return options->sink.allow_loss ? APR_OK : apr_losses_refuse(&c->losses, source->path, err);
 }
 
-static apr_status run_pipe(apr_conversion *c, apr_sink *sink, apr_checksums *checksums, apr_error *err)
+static apr_status run_pipe(apr_conversion *c, apr_sink *sink, apr_error *err)
 {
-    const apr_pipe_options pipe = {.checksums = checksums,
+    const apr_pipe_options pipe = {.source = c->source,
                                    .saturate = c->options.saturate,
                                    .want_metrics = c->options.want_metrics,
                                    .progress = c->options.progress,
@@ -421,7 +421,6 @@ apr_status apr_conversion_run(apr_conversion *c, const char *path, uint64_t *fil
 {
     apr_sink_options options = c->options.sink;
     apr_sink_work work = {0};
-    apr_checksums *checksums;
     apr_sink *sink;
 
     options.reader = read_canonical;
@@ -430,13 +429,12 @@ apr_status apr_conversion_run(apr_conversion *c, const char *path, uint64_t *fil
         APR_TRY(apr_run_terms_make(&work, c, err));
         options.work = &work;
     }
-    APR_TRY(apr_checksums_open(&checksums, c->source, err));
+    if (c->source->stated_crcs != NULL) APR_TRY(apr_model_check_head(c->source, err));
     apr_status status = apr_sink_open(&sink, c->options.format, path, &c->layout, &options, err);
     if (status == APR_OK) {
         if (file_bytes != NULL) *file_bytes = apr_sink_total_bytes(sink);
-        status = run_pipe(c, sink, checksums, err);
+        status = run_pipe(c, sink, err);
     }
-    apr_checksums_close(checksums);
     return status;
 }
 

@@ -1,348 +1,132 @@
-/* pipe.c - converts tensors in portions: all threads read, encode and write them at their offsets. */
+/* pipe.c - puts one tensor after another into the sink: copied, converted on the host or a device, or by a custom encoder; before that
+ * its checksums are checked, and after it the range of its values. */
 #include "convert/pipe_internal.h"
-#include "convert/pipe_queue.h"
-#include "formats/tensor/library_type.h"
 
 #include "formats/base/crc32.h"
 #include "formats/base/threads.h"
+#include "formats/tensor/composed.h"
+#include "formats/tensor/packing.h"
 #include "kernels/gather.h"
 #include "kernels/rows.h"
 #include "kernels/transcode.h"
 
+#include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#ifdef _OPENMP
-#include <omp.h>
-#else
-static int omp_get_max_threads(void) { return 1; }
-static int omp_get_thread_num(void) { return 0; }
-#endif
-
 enum { COPY_BYTES = 8 * 1024 * 1024 };
 
-static bool has_row_scales(apr_dtype dtype) { return apr_dtypes[dtype].scales == APR_SCALES_SEPARATE; }
+/* ---- checksums of the source ---- */
 
-apr_cut apr_cut_tensor(const apr_pipe_item *item)
+/* One tensor of the source. */
+typedef struct source_tensor {
+    const apr_tensor *tensor;
+    uint32_t stated;
+    bool is_checked;
+} source_tensor;
+
+/* Compares a tensor's bytes with the checksum that its file states (only APR files state any) just before it is converted, so the file is
+ * read from the disk once. Each source tensor is checked once. */
+typedef struct checksums {
+    const char *path;      /* NULL: the source states no checksums */
+    source_tensor *places; /* [n_places], sorted by address */
+    size_t n_places;
+} checksums;
+
+static int by_address(const void *a, const void *b)
 {
-    const apr_tensor *const t = item->from;
-    apr_cut c = {.array = *t, .unit_elems = apr_tensor_columns(t), .n_units = apr_tensor_rows(t)};
-
-    c.whole_rows =
-        t->pending.kind != APR_STEP_NONE || t->scale != NULL || t->packing != NULL || apr_dtypes[t->dtype].flat || has_row_scales(item->to);
-    if (c.whole_rows) {
-        c.units_per_portion = c.unit_elems < APR_PORTION_ELEMS && c.unit_elems > 0 ? APR_PORTION_ELEMS / c.unit_elems : 1;
-        return c;
-    }
-    c.n_units = apr_tensor_elems(t);
-    c.unit_elems = 1;
-    c.units_per_portion = APR_PORTION_ELEMS;
-    if (t->made != NULL) return c;
-    c.array.rank = 1;
-    c.array.dims[0] = c.n_units;
-    return c;
+    const uintptr_t x = (uintptr_t)((const source_tensor *)a)->tensor->data, y = (uintptr_t)((const source_tensor *)b)->tensor->data;
+    return (x > y) - (x < y);
 }
 
-int64_t apr_cut_portions(const apr_cut *c) { return (c->n_units + c->units_per_portion - 1) / c->units_per_portion; }
-int64_t apr_cut_units(const apr_cut *c, int64_t portion)
+static apr_status open_checksums(checksums *c, const apr_model *source, apr_error *err)
 {
-    const int64_t left = c->n_units - portion * c->units_per_portion;
-    return left < c->units_per_portion ? left : c->units_per_portion;
-}
-
-/* Decodes one portion to floats. */
-static void decode_portion(const apr_cut *c, int64_t portion, float *dst)
-{
-    const int64_t first = portion * c->units_per_portion, n = apr_cut_units(c, portion);
-    if (c->whole_rows) {
-        apr_decode_rows(&c->array, first, n, dst);
-        return;
-    }
-    if (c->array.made != NULL) {
-        apr_gather_values(&c->array, first, n, dst);
-        return;
-    }
-    apr_tensor slice = c->array;
-    slice.dims[0] = n;
-    slice.data += apr_row_bytes(c->array.dtype, first);
-    slice.n_bytes = (uint64_t)apr_row_bytes(c->array.dtype, n);
-    apr_decode_rows(&slice, 0, 1, dst);
-}
-
-/* The importance of each value of a portion: every row of a matrix uses the same columns. */
-static void spread_importance(const apr_pipe_item *item, int64_t first, int64_t n, float *to)
-{
-    const apr_tensor *const t = item->from;
-    const int64_t columns = apr_tensor_columns(t), matrix = t->rank > 2 ? t->dims[t->rank - 2] * columns : INT64_MAX;
-
-    for (int64_t i = 0, part; i < n; i += part) {
-        const int64_t column = (first + i) % columns;
-        part = columns - column < n - i ? columns - column : n - i;
-        memcpy(to + i, item->importance + (first + i) / matrix * columns + column, (size_t)part * sizeof *to);
-    }
-}
-
-/* `spare`: a buffer for as many numbers as the portion has. */
-static void encode_portion(const apr_pipe *p, const apr_cut *c, const apr_pipe_item *item, int64_t portion, const float *src, float *spare,
-                           uint8_t *dst)
-{
-    const int64_t n = apr_cut_units(c, portion);
-    const apr_codec *const codec = &apr_host_codecs()[item->to];
-    if (item->importance != NULL && codec->encode_by != NULL) {
-        spread_importance(item, portion * c->units_per_portion * c->unit_elems, n * c->unit_elems, spare);
-        codec->encode_by(src, spare, dst, n * c->unit_elems);
-        return;
-    }
-    if (!has_row_scales(item->to)) {
-        codec->encode(src, dst, n * c->unit_elems);
-        return;
-    }
-    for (int64_t i = 0; i < n; i++)
-        apr_encode_fp8_row(src + i * c->unit_elems, dst + i * c->unit_elems, &p->row_scales[portion * c->units_per_portion + i],
-                           c->unit_elems);
-}
-
-/* Decodes an encoded portion, to measure the error of encoding. */
-static void decode_encoded(const apr_pipe *p, const apr_cut *c, const apr_pipe_item *item, int64_t portion, const uint8_t *bytes,
-                           float *dst)
-{
-    const int64_t n = apr_cut_units(c, portion) * c->unit_elems;
-    apr_ref_codecs[item->to].decode(bytes, dst, n);
-    if (has_row_scales(item->to))
-        for (int64_t i = 0; i < n; i++) dst[i] *= p->row_scales[portion * c->units_per_portion + i / c->unit_elems];
-}
-
-/* The results of one portion; added up in order, so that sums do not depend on threads. */
-typedef struct portion_result {
-    uint32_t crc; /* of its bytes, if the tensor's extent needs it */
-    apr_metrics metrics;
-    apr_out_of_range out_of_range;
-    apr_transcode_cost cost;
-} portion_result;
-
-/* Repacks rows of packed weights without changing values, reads them back and compares. */
-static void transcode_portion(const apr_pipe *p, const apr_cut *c, const apr_pipe_item *item, int64_t portion, int thread, uint8_t *dst,
-                              portion_result *found)
-{
-    const apr_tensor *const t = item->from;
-    const int64_t first = portion * c->units_per_portion, n = apr_cut_units(c, portion), row_bytes = apr_row_bytes(item->to, c->unit_elems);
-    const bool has_global_scale = apr_transcode_has_global_scales(t, item->to);
-    float *const values = p->values + APR_PORTION_BUFFERS * p->portion_elems * (size_t)thread, *const again = values + p->portion_elems;
-
-    *found = (portion_result){.metrics = apr_metrics_empty()};
-    for (int64_t i = 0; i < n; i++) {
-        uint8_t *const row = dst + i * row_bytes;
-        apr_transcode_row(t, item->to, first + i, row);
-        apr_transcode_compare(t, item->library, item->to, first + i, row, &found->cost);
-        if (!p->options->want_metrics) continue;
-        const float global_scale =
-            has_global_scale ? apr_transcode_global_scale(t, (first + i) / (apr_tensor_rows(t) / apr_transcode_matrices(t))) : 1.0f;
-        apr_decode_rows(t, first + i, 1, values);
-        apr_ref_codecs[item->to].decode(row, again, c->unit_elems);
-        for (int64_t j = 0; j < c->unit_elems; j++) again[j] *= global_scale;
-        apr_metrics_add(&found->metrics, values, again, c->unit_elems);
-    }
-}
-
-static void count_different(const float *values, const float *again, apr_dtype library, int64_t n, portion_result *found)
-{
-    for (int64_t i = 0; i < n; i++) {
-        const float rounded = apr_round_as(library, values[i]);
-        found->cost.n_rounded += rounded != values[i] && !isnan(values[i]);
-        found->cost.n_off += again[i] != rounded && !(isnan(again[i]) && isnan(rounded));
-        if (values[i] == again[i] || (isnan(values[i]) && isnan(again[i]))) continue;
-        const double off = fabs((double)again[i] - (double)values[i]) / fmax(fabs((double)values[i]), 0x1p-149);
-        if (!(off <= found->cost.worst)) found->cost.worst = off;
-        found->cost.n_different++;
-    }
-}
-
-static void convert_portion(const apr_pipe *p, const apr_cut *c, const apr_pipe_item *item, int64_t portion, int thread, uint8_t *dst,
-                            portion_result *found)
-{
-    const int64_t n = apr_cut_units(c, portion) * c->unit_elems;
-    float *const values = p->values + APR_PORTION_BUFFERS * p->portion_elems * (size_t)thread, *const again = values + p->portion_elems;
-
-    if (item->same_numbers) {
-        transcode_portion(p, c, item, portion, thread, dst, found);
-        return;
-    }
-    found->cost = (apr_transcode_cost){0};
-    decode_portion(c, portion, values);
-    found->out_of_range = apr_find_out_of_range(values, n, item->to);
-    const bool cut_off = p->options->saturate && found->out_of_range.n_out_of_range > 0;
-    if (cut_off) apr_saturate(values, again, n, item->to);
-    encode_portion(p, c, item, portion, cut_off ? again : values, again + p->portion_elems, dst);
-    found->metrics = apr_metrics_empty();
-    if (!p->options->want_metrics && !item->counts_cost) return;
-    decode_encoded(p, c, item, portion, dst, again);
-    if (item->counts_cost) count_different(values, again, item->library, n, found);
-    if (p->options->want_metrics) apr_metrics_add(&found->metrics, values, again, n);
-}
-
-void apr_pipe_progress(apr_pipe *p, const apr_tensor *tensor, uint64_t more_bytes)
-{
-    p->done_bytes += more_bytes;
-    apr_progress_report(&p->options->progress, p->done_bytes, p->total_bytes, tensor->name);
-}
-
-apr_status apr_pipe_reserve_scales(apr_pipe *p, const apr_cut *c, const apr_pipe_item *item, apr_error *err)
-{
-    if (!has_row_scales(item->to)) return APR_OK;
-    free(p->row_scales);
-    p->n_row_scales = (size_t)c->n_units;
-    p->row_scales = malloc(p->n_row_scales * sizeof(float) + 1);
-    return p->row_scales != NULL ? APR_OK : apr_no_memory(err, "the scales of a tensor's rows");
-}
-
-/* Makes capacity for the floats of this tensor's portions. */
-static apr_status reserve_values(apr_pipe *p, const apr_cut *c, apr_error *err)
-{
-    const size_t elems = (size_t)(c->units_per_portion < c->n_units ? c->units_per_portion : c->n_units) * (size_t)c->unit_elems;
-    size_t n_values;
-
-    if (elems > p->portion_elems) {
-        free(p->values);
-        p->portion_elems = elems;
-        p->values = __builtin_mul_overflow(elems, APR_PORTION_BUFFERS * sizeof(float) * (size_t)omp_get_max_threads(), &n_values)
-                        ? NULL
-                        : malloc(n_values);
-    }
-    return p->values != NULL ? APR_OK : apr_no_memory(err, "a window of a tensor");
-}
-
-/* Makes capacity for the encoded portions of this tensor. */
-static apr_status reserve(apr_pipe *p, const apr_cut *c, const apr_pipe_item *item, apr_error *err)
-{
-    const size_t elems = (size_t)(c->units_per_portion < c->n_units ? c->units_per_portion : c->n_units) * (size_t)c->unit_elems;
-    const size_t slot_bytes = (size_t)apr_row_bytes(item->to, (int64_t)elems);
-    const int n_threads = omp_get_max_threads();
-    size_t n_bytes;
-
-    APR_TRY(reserve_values(p, c, err));
-    if (slot_bytes > p->slot_bytes) {
-        free(p->slots);
-        p->n_slots = apr_portion_slots(n_threads);
-        p->slot_bytes = slot_bytes;
-        const size_t n_buffers = p->n_slots > (size_t)n_threads ? p->n_slots : (size_t)n_threads; /* untouched pages cost no memory */
-        p->slots = __builtin_mul_overflow(slot_bytes, n_buffers, &n_bytes) ? NULL : malloc(n_bytes);
-    }
-    APR_TRY(apr_pipe_reserve_scales(p, c, item, err));
-    return p->slots != NULL ? APR_OK : apr_no_memory(err, "portions of a tensor");
-}
-
-apr_status apr_pipe_measure(apr_pipe *p, const apr_cut *c, apr_pipe_item *item, int64_t first, int64_t n, const uint8_t *bytes,
-                            apr_error *err)
-{
-    const size_t portion_bytes = (size_t)apr_row_bytes(item->to, c->units_per_portion * c->unit_elems);
-    portion_result found[APR_WINDOW_PORTIONS];
-
-    APR_TRY(reserve_values(p, c, err));
-    for (int64_t done = 0; done < n; done += APR_WINDOW_PORTIONS) {
-        const int64_t now = n - done < APR_WINDOW_PORTIONS ? n - done : APR_WINDOW_PORTIONS;
-        const double steps = (double)now * (double)p->portion_elems * APR_OPS_EXP;
-#pragma omp parallel for schedule(dynamic) num_threads(apr_threads(apr_all_threads(), now, steps))
-        for (int64_t i = 0; i < now; i++) {
-            float *const values = p->values + APR_PORTION_BUFFERS * p->portion_elems * (size_t)omp_get_thread_num();
-            float *const again = values + p->portion_elems;
-            decode_portion(c, first + done + i, values);
-            decode_encoded(p, c, item, first + done + i, bytes + (size_t)(done + i) * portion_bytes, again);
-            found[i].metrics = apr_metrics_empty();
-            apr_metrics_add(&found[i].metrics, values, again, apr_cut_units(c, first + done + i) * c->unit_elems);
-        }
-        for (int64_t i = 0; i < now; i++) apr_metrics_merge(&item->metrics, &found[i].metrics);
-    }
+    *c = (checksums){0};
+    if (source == NULL || source->stated_crcs == NULL) return APR_OK;
+    c->places = calloc(source->n_tensors + 1, sizeof *c->places);
+    if (c->places == NULL) return apr_no_memory(err, "checksums");
+    c->path = source->path;
+    for (size_t i = 0; i < source->n_tensors; i++)
+        if (source->tensors[i].n_bytes > 0)
+            c->places[c->n_places++] = (source_tensor){.tensor = &source->tensors[i], .stated = source->stated_crcs[i]};
+    qsort(c->places, c->n_places, sizeof *c->places, by_address);
     return APR_OK;
 }
 
-/* A tensor in the queue. If the sink knows its extent, the thread that made a portion writes it there from the thread's own
- * buffer. Otherwise portions are contiguous in the slots, so that several are put at once. */
-typedef struct queued_tensor {
-    apr_pipe *p;
-    apr_pipe_item *item;
-    apr_cut cut;
-    size_t portion_bytes;  /* of every portion but the last; at most p->slot_bytes */
-    portion_result *found; /* [p->n_slots] */
-    bool has_extent;
-    apr_extent extent;
-    uint32_t crc; /* of the portions so far */
-} queued_tensor;
-
-static size_t bytes_of(const queued_tensor *t, int64_t portion)
+/* The source tensor that contains that address; NULL: none. */
+static source_tensor *find_place(checksums *c, const uint8_t *data)
 {
-    return (size_t)apr_row_bytes(t->item->to, apr_cut_units(&t->cut, portion) * t->cut.unit_elems);
-}
+    size_t low = 0, high = c->n_places;
 
-static apr_status make_portion(void *context, int64_t portion, size_t slot, int thread, apr_error *err)
-{
-    const queued_tensor *const t = context;
-    uint8_t *const bytes = t->p->slots + (t->has_extent ? (size_t)thread : slot) * t->portion_bytes;
-
-    convert_portion(t->p, &t->cut, t->item, portion, thread, bytes, &t->found[slot]);
-    if (!t->has_extent) return APR_OK;
-    if (t->extent.wants_crc) t->found[slot].crc = apr_crc32(0, bytes, bytes_of(t, portion));
-    return apr_extent_put(&t->extent, (uint64_t)portion * t->portion_bytes, bytes, bytes_of(t, portion), err);
-}
-
-static apr_status take_portions(void *context, int64_t first, int64_t n, apr_error *err)
-{
-    queued_tensor *const t = context;
-    const size_t slot = (size_t)(first % (int64_t)t->p->n_slots);
-    const int64_t total = apr_cut_portions(&t->cut);
-    apr_pipe_item *const item = t->item;
-    int64_t n_elems = 0;
-
-    for (int64_t i = 0; i < n; i++) {
-        const portion_result *const found = &t->found[slot + (size_t)i];
-        n_elems += apr_cut_units(&t->cut, first + i) * t->cut.unit_elems;
-        if (t->has_extent && t->extent.wants_crc) t->crc = apr_crc32_combine(t->crc, found->crc, bytes_of(t, first + i));
-        apr_out_of_range_merge(&item->out_of_range, &found->out_of_range);
-        apr_metrics_merge(&item->metrics, &found->metrics);
-        item->n_different += found->cost.n_different;
-        item->n_rounded += found->cost.n_rounded;
-        item->n_off += found->cost.n_off;
-        item->worst_difference = fmax(item->worst_difference, found->cost.worst);
+    while (low < high) {
+        const size_t middle = (low + high) / 2;
+        if ((uintptr_t)c->places[middle].tensor->data <= (uintptr_t)data) low = middle + 1;
+        else high = middle;
     }
-    if (!t->has_extent)
-        APR_TRY(apr_sink_put(t->p->sink, t->p->slots + slot * t->portion_bytes, (size_t)apr_row_bytes(item->to, n_elems), err));
-    apr_pipe_progress(t->p, item->from, item->from->n_bytes / (uint64_t)total * (uint64_t)n);
+    if (low == 0) return NULL;
+    source_tensor *const found = &c->places[low - 1];
+    return (uintptr_t)data - (uintptr_t)found->tensor->data < found->tensor->n_bytes ? found : NULL;
+}
+
+static apr_status check_bytes(checksums *c, const uint8_t *data, apr_error *err)
+{
+    source_tensor *const found = data != NULL ? find_place(c, data) : NULL;
+
+    if (found == NULL || found->is_checked) return APR_OK;
+    const uint32_t actual = apr_crc32_of(found->tensor->data, found->tensor->n_bytes);
+    if (actual != found->stated)
+        return apr_fail(err, APR_E_DAMAGED,
+                        "%s: tensor '%s' has changed since the file was written: it states the checksum %08x, and the bytes give %08x; get "
+                        "the file again",
+                        c->path, found->tensor->name, (unsigned)found->stated, (unsigned)actual);
+    found->is_checked = true;
     return APR_OK;
 }
 
-/* Every portion is whole blocks, except the last one, which ends with the tensor. */
-apr_status apr_pipe_find_extent(apr_pipe *p, const apr_pipe_item *item, apr_extent *extent, bool *is_there, apr_error *err)
+/* APR_E_DAMAGED: a source tensor that `tensor` is read from has changed; the message names it. */
+static apr_status check_sources(checksums *c, const apr_tensor *tensor, apr_error *err)
 {
-    const uint64_t n_bytes = (uint64_t)apr_row_bytes(item->to, apr_tensor_elems(item->from));
-
-    APR_TRY(apr_sink_extent(p->sink, extent, is_there, err));
-    if (!*is_there || extent->n_bytes == n_bytes) return APR_OK;
-    return apr_fail(err, APR_E_USAGE, "tensor '%s' becomes %llu bytes, but its extent has %llu", item->from->name,
-                    (unsigned long long)n_bytes, (unsigned long long)extent->n_bytes);
+    if (c->path == NULL || tensor == NULL) return APR_OK;
+    APR_TRY(check_bytes(c, tensor->data, err));
+    APR_TRY(check_sources(c, tensor->scale, err));
+    for (size_t i = 0; tensor->made != NULL && i < tensor->made->n_parts; i++) APR_TRY(check_sources(c, tensor->made->parts[i], err));
+    for (size_t i = 0; tensor->packing != NULL && i < tensor->packing->n_parts; i++)
+        APR_TRY(check_sources(c, tensor->packing->parts[i], err));
+    return APR_OK;
 }
 
-static apr_status convert_tensor(apr_pipe *p, apr_pipe_item *item, apr_error *err)
-{
-    queued_tensor t = {.p = p, .item = item, .cut = apr_cut_tensor(item)};
+/* ---- results for a later run: floats in hexadecimal, so they are exact ---- */
 
-    if (t.cut.n_units == 0 || t.cut.unit_elems == 0) return APR_OK;
-    APR_TRY(reserve(p, &t.cut, item, err));
-    const int64_t units = t.cut.units_per_portion < t.cut.n_units ? t.cut.units_per_portion : t.cut.n_units;
-    t.portion_bytes = (size_t)apr_row_bytes(item->to, units * t.cut.unit_elems);
-    t.found = calloc(p->n_slots, sizeof *t.found);
-    if (t.found == NULL) return apr_no_memory(err, "the results of portions");
-    apr_status status = apr_pipe_find_extent(p, item, &t.extent, &t.has_extent, err);
-    const apr_portion_work work = {.n_portions = apr_cut_portions(&t.cut),
-                                   .n_slots = p->n_slots,
-                                   .n_threads = omp_get_max_threads(),
-                                   .context = &t,
-                                   .make = make_portion,
-                                   .take = take_portions};
-    if (status == APR_OK) status = apr_run_portions(&work, err);
-    if (status == APR_OK && t.has_extent) status = apr_sink_pass(p->sink, t.crc, err);
-    free(t.found);
-    return status;
+void apr_pipe_write_note(const apr_pipe_item *item, char note[APR_NOTE_BYTES])
+{
+    const apr_metrics *const m = &item->metrics;
+
+    snprintf(note, APR_NOTE_BYTES,
+             "%d %" PRId64 " %" PRId64 " %a %" PRId64 " %" PRId64 " %" PRId64 " %a %" PRId64 " %" PRId64 " %a %a %a %a %a %" PRId64,
+             item->on_device, item->out_of_range.n_nonfinite, item->out_of_range.n_out_of_range, (double)item->out_of_range.worst,
+             item->n_different, item->n_rounded, item->n_off, item->worst_difference, m->n, m->n_nonfinite, m->sum_sq_a, m->sum_sq_b,
+             m->sum_sq_err, m->dot, (double)m->max_error, m->max_at);
 }
+
+void apr_pipe_read_note(apr_pipe_item *item, const char *note)
+{
+    apr_pipe_item was = *item;
+    apr_metrics *const m = &was.metrics;
+    int on_device;
+
+    const int n = sscanf(
+        note, "%d %" SCNd64 " %" SCNd64 " %a %" SCNd64 " %" SCNd64 " %" SCNd64 " %la %" SCNd64 " %" SCNd64 " %la %la %la %la %a %" SCNd64,
+        &on_device, &was.out_of_range.n_nonfinite, &was.out_of_range.n_out_of_range, &was.out_of_range.worst, &was.n_different,
+        &was.n_rounded, &was.n_off, &was.worst_difference, &m->n, &m->n_nonfinite, &m->sum_sq_a, &m->sum_sq_b, &m->sum_sq_err, &m->dot,
+        &m->max_error, &m->max_at);
+    if (n != 16) return;
+    was.on_device = on_device != 0;
+    *item = was;
+}
+
+/* ---- copying ---- */
 
 /* Same type, but composed of other tensors: all threads gather portions. */
 static apr_status copy_made(apr_pipe *p, const apr_tensor *t, apr_error *err)
@@ -406,17 +190,43 @@ static apr_status put_global_scales(apr_pipe *p, const apr_tensor *t, apr_error 
     return APR_OK;
 }
 
-static apr_status run_item(apr_pipe *p, apr_pipe_item *item, apr_error *err)
+/* ---- converting ---- */
+
+/* Allocates row_scales for an FP8 tensor. */
+static apr_status reserve_scales(apr_pipe *p, const apr_cut *c, const apr_pipe_item *item, apr_error *err)
 {
-    if (item->is_commons) return put_global_scales(p, item->from, err);
-    if (item->is_scales) return apr_sink_put(p->sink, p->row_scales, p->n_row_scales * sizeof(float), err);
-    return item->to == item->from->dtype && item->from->packing == NULL ? copy_tensor(p, item, err) : convert_tensor(p, item, err);
+    if (apr_dtypes[item->to].scales != APR_SCALES_SEPARATE) return APR_OK;
+    free(p->row_scales);
+    p->n_row_scales = (size_t)c->n_units;
+    p->row_scales = malloc(p->n_row_scales * sizeof(float) + 1);
+    return p->row_scales != NULL ? APR_OK : apr_no_memory(err, "the scales of a tensor's rows");
 }
 
-bool apr_pipe_is_custom(const apr_pipe *p, size_t item)
+/* The extent of the item in the output, if the sink knows it. Every portion is whole blocks, except the last one, which ends with the tensor. */
+static apr_status find_extent(apr_pipe *p, const apr_pipe_item *item, apr_extent *extent, bool *is_there, apr_error *err)
 {
-    const apr_custom_encoder *const maker = p->options->maker;
-    return maker != NULL && maker->takes(maker->user, item);
+    const uint64_t n_bytes = (uint64_t)apr_row_bytes(item->to, apr_tensor_elems(item->from));
+
+    APR_TRY(apr_sink_extent(p->sink, extent, is_there, err));
+    if (!*is_there || extent->n_bytes == n_bytes) return APR_OK;
+    return apr_fail(err, APR_E_USAGE, "tensor '%s' becomes %llu bytes, but its extent has %llu", item->from->name,
+                    (unsigned long long)n_bytes, (unsigned long long)extent->n_bytes);
+}
+
+/* On the host, or on the device if it takes the item. */
+static apr_status convert_tensor(apr_pipe *p, apr_pipe_device *device, apr_pipe_item *items, size_t i, apr_error *err)
+{
+    apr_pipe_item *const item = &items[i];
+    const bool on_device = apr_pipe_device_takes(device, i);
+    const apr_cut cut = apr_cut_tensor(item);
+    bool has_extent = false;
+    apr_extent extent;
+
+    if (cut.n_units == 0 || cut.unit_elems == 0) return APR_OK;
+    APR_TRY(reserve_scales(p, &cut, item, err));
+    if (!on_device || !p->options->want_metrics) APR_TRY(find_extent(p, item, &extent, &has_extent, err));
+    if (on_device) return apr_pipe_device_item(device, i, has_extent ? &extent : NULL, err);
+    return apr_pipe_convert(p, item, has_extent ? &extent : NULL, err);
 }
 
 /* Puts the item that the maker encoded, in one call. */
@@ -431,6 +241,19 @@ static apr_status put_custom(apr_pipe *p, apr_pipe_item *item, size_t i, apr_err
     apr_pipe_progress(p, item->from, item->from->n_bytes);
     return APR_OK;
 }
+
+static apr_status put_item(apr_pipe *p, apr_pipe_device *device, apr_pipe_item *items, size_t i, apr_error *err)
+{
+    const apr_pipe_item *const item = &items[i];
+
+    if (apr_pipe_is_custom(p, i)) return put_custom(p, &items[i], i, err);
+    if (item->is_commons) return put_global_scales(p, item->from, err);
+    if (item->is_scales) return apr_sink_put(p->sink, p->row_scales, p->n_row_scales * sizeof(float), err);
+    if (item->to == item->from->dtype && item->from->packing == NULL) return copy_tensor(p, item, err);
+    return convert_tensor(p, device, items, i, err);
+}
+
+/* ---- checks of values ---- */
 
 /* Counts values of a tensor, or of all sources of a composed one. */
 static int64_t count_beyond_f32(const apr_tensor *t, double *worst)
@@ -484,6 +307,8 @@ static apr_status check_out_of_range(const apr_pipe_item *item, const apr_pipe_o
                     bound);
 }
 
+/* ---- all items ---- */
+
 /* Clears the results of an item. Items of earlier runs count as done, items of other parts are not counted. */
 static void start_item(apr_pipe *p, apr_pipe_item *item, size_t i)
 {
@@ -501,14 +326,13 @@ static void start_item(apr_pipe *p, apr_pipe_item *item, size_t i)
     apr_pipe_read_note(item, apr_sink_note(p->sink, i));
 }
 
-static apr_status make_item(apr_pipe *p, apr_pipe_device *device, apr_pipe_item *items, size_t i, apr_error *err)
+static apr_status make_item(apr_pipe *p, checksums *sums, apr_pipe_device *device, apr_pipe_item *items, size_t i, apr_error *err)
 {
     char note[APR_NOTE_BYTES];
 
-    APR_TRY(apr_checksums_check(p->options->checksums, items[i].from, err));
+    APR_TRY(check_sources(sums, items[i].from, err));
     APR_TRY(check_doubles(&items[i], err));
-    if (apr_pipe_is_custom(p, i)) APR_TRY(put_custom(p, &items[i], i, err));
-    else APR_TRY(apr_pipe_device_takes(device, i) ? apr_pipe_device_item(device, i, err) : run_item(p, &items[i], err));
+    APR_TRY(put_item(p, device, items, i, err));
     APR_TRY(check_out_of_range(&items[i], p->options, err));
     apr_pipe_write_note(&items[i], note);
     return apr_sink_done(p->sink, i, note, err);
@@ -518,16 +342,18 @@ apr_status apr_pipe_run(apr_sink *sink, apr_pipe_item *items, size_t n_items, co
 {
     apr_pipe p = {.sink = sink, .options = options};
     apr_pipe_device *device = NULL;
-    apr_status status = APR_OK;
+    checksums sums;
 
+    apr_status status = open_checksums(&sums, options->source, err);
     for (size_t i = 0; i < n_items; i++) start_item(&p, &items[i], i);
     if (p.done_bytes > 0) apr_progress_report(&options->progress, p.done_bytes, p.total_bytes, NULL);
-    if (options->codecs != NULL) status = apr_pipe_device_start(&device, &p, items, n_items, err);
+    if (status == APR_OK && options->codecs != NULL) status = apr_pipe_device_start(&device, &p, items, n_items, err);
     for (size_t i = 0; i < n_items && status == APR_OK; i++)
-        if (items[i].state == APR_TENSOR_WANTED) status = make_item(&p, device, items, i, err);
+        if (items[i].state == APR_TENSOR_WANTED) status = make_item(&p, &sums, device, items, i, err);
     apr_pipe_device_stop(device);
     free(p.values);
     free(p.slots);
     free(p.row_scales);
+    free(sums.places);
     return status;
 }

@@ -9,7 +9,6 @@
 #ifndef APR_CONVERT_PIPE_H
 #define APR_CONVERT_PIPE_H
 
-#include "convert/checksums.h"
 #include "formats/base/progress.h"
 #include "formats/tensor/model.h"
 #include "formats/tensor/sink.h"
@@ -47,7 +46,7 @@ typedef struct apr_custom_encoder {
 } apr_custom_encoder;
 
 typedef struct apr_pipe_options {
-    apr_checksums *checksums;        /* of the source; NULL: it states no checksums */
+    const apr_model *source;         /* its tensors are checked against the checksums that it states; NULL: no checks */
     const apr_custom_encoder *maker; /* NULL: none */
     bool saturate;                   /* values out of the range of `to` become the nearest value in range */
     bool want_metrics;               /* decode again and compare: costs about as much as encoding a plain type */
@@ -58,5 +57,9 @@ typedef struct apr_pipe_options {
 } apr_pipe_options;
 
 apr_status apr_pipe_run(apr_sink *sink, apr_pipe_item *items, size_t n_items, const apr_pipe_options *options, apr_error *err);
+
+/* Prints the results that a run filled into an item as one line for a journal, and reads them back. A malformed line changes nothing. */
+void apr_pipe_write_note(const apr_pipe_item *item, char note[APR_NOTE_BYTES]);
+void apr_pipe_read_note(apr_pipe_item *item, const char *note);
 
 #endif

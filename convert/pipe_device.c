@@ -486,15 +486,10 @@ static apr_status write_all(apr_pipe_device *d, size_t item, const apr_extent *e
     return status;
 }
 
-apr_status apr_pipe_device_item(apr_pipe_device *d, size_t item, apr_error *err)
+apr_status apr_pipe_device_item(apr_pipe_device *d, size_t item, const apr_extent *extent, apr_error *err)
 {
-    bool has_extent = false;
-    apr_extent extent;
-
-    APR_TRY(apr_pipe_reserve_scales(d->pipe, &d->tasks[item].cut, &d->items[item], err));
     d->items[item].on_device = true;
-    if (!d->pipe->options->want_metrics) APR_TRY(apr_pipe_find_extent(d->pipe, &d->items[item], &extent, &has_extent, err));
-    return has_extent ? write_all(d, item, &extent, err) : put_in_order(d, item, err);
+    return extent != NULL ? write_all(d, item, extent, err) : put_in_order(d, item, err);
 }
 
 void apr_pipe_device_stop(apr_pipe_device *d)

@@ -1,4 +1,5 @@
-/* pipe_internal.h - how tensors are cut into portions, and what the host path and the device path share. */
+/* pipe_internal.h - shared by pipe.c, which puts one tensor after another, and its two ways to convert one: on the host in portions, and on
+ * a device. */
 #ifndef APR_CONVERT_PIPE_INTERNAL_H
 #define APR_CONVERT_PIPE_INTERNAL_H
 
@@ -21,7 +22,6 @@ typedef struct apr_cut {
 
 apr_cut apr_cut_tensor(const apr_pipe_item *item);
 int64_t apr_cut_portions(const apr_cut *c);
-int64_t apr_cut_units(const apr_cut *c, int64_t portion); /* of one portion */
 
 typedef struct apr_pipe {
     apr_sink *sink;
@@ -36,21 +36,22 @@ typedef struct apr_pipe {
 } apr_pipe;
 
 /* Does options->maker encode that item? */
-bool apr_pipe_is_custom(const apr_pipe *p, size_t item);
+static inline bool apr_pipe_is_custom(const apr_pipe *p, size_t item)
+{
+    const apr_custom_encoder *const maker = p->options->maker;
+    return maker != NULL && maker->takes(maker->user, item);
+}
+
+/* --- pipe_portions.c --- */
+
 void apr_pipe_progress(apr_pipe *p, const apr_tensor *tensor, uint64_t more_bytes);
-/* Allocates row_scales for an FP8 tensor. */
-apr_status apr_pipe_reserve_scales(apr_pipe *p, const apr_cut *c, const apr_pipe_item *item, apr_error *err);
-/* The extent of the item in the output, if the sink knows it (apr_sink_extent). */
-apr_status apr_pipe_find_extent(apr_pipe *p, const apr_pipe_item *item, apr_extent *extent, bool *is_there, apr_error *err);
 /* Measures encoded portions [first, first + n), whose bytes are contiguous, and adds the result to item->metrics. All cores. */
 apr_status apr_pipe_measure(apr_pipe *p, const apr_cut *c, apr_pipe_item *item, int64_t first, int64_t n, const uint8_t *bytes,
                             apr_error *err);
 
-/* --- pipe_note.c --- */
-
-/* Prints the results that a run filled into an item as one line for a journal, and reads them back. A malformed line changes nothing. */
-void apr_pipe_write_note(const apr_pipe_item *item, char note[APR_NOTE_BYTES]);
-void apr_pipe_read_note(apr_pipe_item *item, const char *note);
+/* Converts a tensor that is not empty, all cores. extent: where its bytes are in the output; NULL: they are put in order. row_scales is
+ * allocated. */
+apr_status apr_pipe_convert(apr_pipe *p, apr_pipe_item *item, const apr_extent *extent, apr_error *err);
 
 /* --- pipe_device.c --- */
 
@@ -60,7 +61,7 @@ typedef struct apr_pipe_device apr_pipe_device;
 apr_status apr_pipe_device_start(apr_pipe_device **device, apr_pipe *p, apr_pipe_item *items, size_t n_items, apr_error *err);
 /* Does the device convert that item? If so, call apr_pipe_device_item for it, in the order of the items. */
 bool apr_pipe_device_takes(const apr_pipe_device *device, size_t item);
-apr_status apr_pipe_device_item(apr_pipe_device *device, size_t item, apr_error *err);
-void apr_pipe_device_stop(apr_pipe_device *device); /* NULL is fine */
+apr_status apr_pipe_device_item(apr_pipe_device *device, size_t item, const apr_extent *extent, apr_error *err); /* as apr_pipe_convert */
+void apr_pipe_device_stop(apr_pipe_device *device);                                                              /* NULL is fine */
 
 #endif

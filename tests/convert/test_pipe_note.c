@@ -1,5 +1,5 @@
 /* test_pipe_remark.c - what a run found out about a tensor comes back from its words bit for bit, and other words change nothing. */
-#include "convert/pipe_internal.h"
+#include "convert/pipe.h"
 
 #include <math.h>
 #include <setjmp.h>
