@@ -48,7 +48,8 @@ static void a_request_says_how_a_token_is_chosen(void **state)
     char line[300];
 
     (void)state;
-    with_stop.stop = (apr_strings){(const char **)of_option, 1};
+    with_stop.stops = of_option;
+    with_stop.n_stops = 1;
     for (size_t i = 0; i < 2; i++) {
         snprintf(line, sizeof line,
                  "{\"prompt\":\"p\",\"top_k\":40,\"min_p\":0.25,\"%s\":1.5,\"%s\":-1,\"presence_penalty\":-0.5,"

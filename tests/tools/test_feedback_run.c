@@ -8,6 +8,7 @@
 #include "tests/support/fake_feedback.h"
 #include "tests/support/work_folder.h"
 #include "tools/engine/quantize/feedback_internal.h"
+#include "tools/verbs/convert/quant_report.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -42,7 +43,7 @@ static void open_bench(bench *b, uint64_t memory_bytes)
     if (apr_text_input_open(&b->text, "tests/data/heldout.txt", &b->err) != APR_OK ||
         apr_model_open(&b->source, "tests/data/tiny-qwen2", &b->err) != APR_OK ||
         apr_conversion_plan(&b->c, &b->source, &options, &b->err) != APR_OK ||
-        apr_feedback_run_open(&b->run, &request, &b->c, true, &b->err) != APR_OK ||
+        apr_feedback_run_open(&b->run, &request, &b->c, NULL, &b->err) != APR_OK ||
         fake_device()->open(&b->device, 0, &(apr_cuda_options){0}, &b->err) != APR_OK)
         fail_msg("%s", b->err.text);
 }

@@ -1,6 +1,6 @@
-/* tools/cli/prompt.h: a text that is a file is an input, which no output replaces; one that comes through a pipe is the same text. */
+/* tools/engine/text_input.h: a text that is a file is an input, which no output replaces; one that comes through a pipe is the same text. */
 #define _XOPEN_SOURCE 700 /* mkfifo */
-#include "tools/cli/prompt.h"
+#include "tools/engine/text_input.h"
 
 #include "formats/files/out.h"
 #include "tests/support/work_folder.h"

@@ -4,7 +4,7 @@
 #include "formats/base/clock.h"
 #include "formats/base/random.h"
 #include "runtime/session/scheduler.h"
-#include "tools/verbs/run/batch_verb.h"
+#include "tools/engine/run/sequences.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -125,7 +125,7 @@ apr_status apr_concurrency_check(const apr_concurrency_options *asked, const cha
 }
 
 apr_status apr_concurrency_measure(apr_concurrency_result *figures, const apr_concurrency_options *asked, const apr_model *model,
-                            const apr_session_options *options, const apr_progress *progress, apr_error *err)
+                                   const apr_session_options *options, const apr_progress *progress, apr_error *err)
 {
     for (size_t i = 0; i < asked->sequences.n; i++) {
         apr_session_options own = *options;
@@ -134,7 +134,7 @@ apr_status apr_concurrency_measure(apr_concurrency_result *figures, const apr_co
         figures[i] = (apr_concurrency_result){.n_sequences = asked->sequences.items[i]};
         own.n_ctx = asked->n_prompt + asked->n_tokens;
         own.n_logits = 16;
-        APR_TRY(apr_batch_set_sequences(&own, model, figures[i].n_sequences, 0, err));
+        APR_TRY(apr_set_sequences(&own, model, figures[i].n_sequences, 0, err));
         APR_TRY(apr_session_open(&session, model, &own, err));
         const apr_status status = measure_session(&figures[i], asked, session, err);
         apr_session_close(session);
@@ -143,11 +143,6 @@ apr_status apr_concurrency_measure(apr_concurrency_result *figures, const apr_co
     }
     return APR_OK;
 }
-
-/* --- showing --- */
-
-/* Ratio of all tokens, read or decoded, to the decoded ones. */
-static double with_prompts(const apr_concurrency_options *asked) { return (double)(asked->n_prompt + asked->n_tokens) / (double)asked->n_tokens; }
 
 apr_spread apr_concurrency_rates(const apr_concurrency_result *f, const apr_concurrency_options *asked)
 {
@@ -158,91 +153,4 @@ double apr_concurrency_decode_rate(const apr_concurrency_result *f, const apr_co
 {
     const double step = apr_speed_spread(f->step, asked->n_runs).median;
     return step > 0.0 ? (double)f->n_sequences / step : 0.0;
-}
-
-void apr_concurrency_fill_table(apr_table *table, const apr_concurrency_result *figures, const apr_concurrency_options *asked)
-{
-    static const apr_column columns[] = {{"sequences", true},
-                                         {"tokens/s", true},
-                                         {"lowest", true, .drops = true},
-                                         {"highest", true, .drops = true},
-                                         {"decode only", true},
-                                         {"with prompts", true, .drops = true},
-                                         {"first token, s", true},
-                                         {"95 %, s", true, .drops = true},
-                                         {"last, s", true, .drops = true}};
-
-    apr_table_start(table, columns, sizeof columns / sizeof *columns);
-    for (size_t i = 0; i < asked->sequences.n; i++) {
-        const apr_spread rates = apr_concurrency_rates(&figures[i], asked);
-        apr_table_cell(table, "%lld", (long long)figures[i].n_sequences);
-        apr_table_cell(table, "%.2f", rates.median);
-        apr_table_cell(table, "%.2f", rates.low);
-        apr_table_cell(table, "%.2f", rates.high);
-        if (apr_concurrency_decode_rate(&figures[i], asked) > 0.0) apr_table_cell(table, "%.2f", apr_concurrency_decode_rate(&figures[i], asked));
-        else apr_table_cell(table, "-");
-        apr_table_cell(table, "%.2f", rates.median * with_prompts(asked));
-        apr_table_cell(table, "%.3f", apr_speed_spread(figures[i].first, asked->n_runs).median);
-        apr_table_cell(table, "%.3f", apr_speed_spread(figures[i].late_first, asked->n_runs).median);
-        apr_table_cell(table, "%.3f", apr_speed_spread(figures[i].longest_first, asked->n_runs).median);
-    }
-}
-
-char *apr_concurrency_caption(const apr_concurrency_options *asked, char text[APR_CONCURRENCY_CAPTION])
-{
-    snprintf(text, APR_CONCURRENCY_CAPTION,
-             "sequences at once, each with a prompt of %lld tokens and %lld decoded ones; tokens/s: decoded by all, over the whole time; "
-             "decode only: while all decode; medians of %d",
-             (long long)asked->n_prompt, (long long)asked->n_tokens, asked->n_runs);
-    return text;
-}
-
-apr_status apr_concurrency_print_table(const apr_concurrency_result *figures, const apr_concurrency_options *asked, FILE *out, apr_error *err)
-{
-    char caption[APR_CONCURRENCY_CAPTION];
-    apr_table table;
-
-    apr_concurrency_fill_table(&table, figures, asked);
-    APR_TRY(apr_table_print(&table, out, 2, err));
-    fprintf(out, "  %s\n", apr_concurrency_caption(asked, caption));
-    return APR_OK;
-}
-
-void apr_concurrency_answer_json(const apr_concurrency_result *figures, const apr_concurrency_options *asked, apr_json_text *json)
-{
-    apr_json_open(json, "by_sequences", '[');
-    for (size_t i = 0; i < asked->sequences.n; i++) {
-        const apr_spread rates = apr_concurrency_rates(&figures[i], asked);
-        apr_json_open(json, NULL, '{');
-        apr_json_int(json, "sequences", figures[i].n_sequences);
-        apr_json_int(json, "prompt", asked->n_prompt);
-        apr_json_int(json, "tokens", asked->n_tokens);
-        apr_json_real(json, "tokens_per_second", rates.median);
-        apr_json_real(json, "lowest", rates.low);
-        apr_json_real(json, "highest", rates.high);
-        apr_json_real(json, "decoding_alone_per_second", apr_concurrency_decode_rate(&figures[i], asked));
-        apr_json_real(json, "with_prompts_per_second", rates.median * with_prompts(asked));
-        apr_json_real(json, "mean_first_token_seconds", apr_speed_spread(figures[i].first, asked->n_runs).median);
-        apr_json_real(json, "p95_first_token_seconds", apr_speed_spread(figures[i].late_first, asked->n_runs).median);
-        apr_json_real(json, "longest_first_token_seconds", apr_speed_spread(figures[i].longest_first, asked->n_runs).median);
-        apr_json_close(json, '}');
-    }
-    apr_json_close(json, ']');
-}
-
-void apr_concurrency_print_csv(const apr_concurrency_result *figures, const apr_concurrency_options *asked, FILE *out)
-{
-    fputs("sequences,prompt,tokens,runs,tokens_per_second,lowest,highest,decoding_alone_per_second,with_prompts_per_second,mean_first_"
-          "token_seconds,p95_first_token_"
-          "seconds,longest_first_"
-          "token_seconds\n",
-          out);
-    for (size_t i = 0; i < asked->sequences.n; i++) {
-        const apr_spread rates = apr_concurrency_rates(&figures[i], asked);
-        fprintf(out, "%lld,%lld,%lld,%d,%.6g,%.6g,%.6g,%.6g,%.6g,%.6g,%.6g,%.6g\n", (long long)figures[i].n_sequences,
-                (long long)asked->n_prompt, (long long)asked->n_tokens, asked->n_runs, rates.median, rates.low, rates.high,
-                apr_concurrency_decode_rate(&figures[i], asked), rates.median * with_prompts(asked),
-                apr_speed_spread(figures[i].first, asked->n_runs).median, apr_speed_spread(figures[i].late_first, asked->n_runs).median,
-                apr_speed_spread(figures[i].longest_first, asked->n_runs).median);
-    }
 }

@@ -1,14 +1,10 @@
 /* bench_concurrency.h - speed by number of sequences: N prompts at once through the scheduler, all submitted at the start. */
-#ifndef APR_TOOLS_BENCH_MANY_H
-#define APR_TOOLS_BENCH_MANY_H
+#ifndef APR_ENGINE_BENCH_CONCURRENCY_H
+#define APR_ENGINE_BENCH_CONCURRENCY_H
 
-#include "formats/base/json.h"
 #include "formats/base/progress.h"
 #include "runtime/session/speed.h"
-#include "tools/cli/table.h"
 #include "tools/engine/bench/bench_stages.h"
-
-#include <stdio.h>
 
 typedef struct apr_concurrency_options {
     apr_lengths sequences;      /* each at least 1 */
@@ -31,20 +27,11 @@ typedef struct apr_concurrency_result {
 apr_status apr_concurrency_check(const apr_concurrency_options *asked, const char *option, apr_error *err);
 /* figures: [asked->sequences.n]. Opens a session with the options for each number; other sessions stay open. */
 apr_status apr_concurrency_measure(apr_concurrency_result *figures, const apr_concurrency_options *asked, const apr_model *model,
-                            const apr_session_options *options, const apr_progress *progress, apr_error *err);
+                                   const apr_session_options *options, const apr_progress *progress, apr_error *err);
 
 /* Decoded tokens of all sequences per second, over the whole time. */
 apr_spread apr_concurrency_rates(const apr_concurrency_result *figures, const apr_concurrency_options *asked);
 /* The same while all decode, as llama-batched-bench measures it. The median; 0: they never did. */
 double apr_concurrency_decode_rate(const apr_concurrency_result *figures, const apr_concurrency_options *asked);
-
-/* A caption for the table. Returns text. */
-enum { APR_CONCURRENCY_CAPTION = 256 };
-char *apr_concurrency_caption(const apr_concurrency_options *asked, char text[APR_CONCURRENCY_CAPTION]);
-/* A row for each number of sequences; the caller prints or closes the table. */
-void apr_concurrency_fill_table(apr_table *table, const apr_concurrency_result *figures, const apr_concurrency_options *asked);
-apr_status apr_concurrency_print_table(const apr_concurrency_result *figures, const apr_concurrency_options *asked, FILE *out, apr_error *err);
-void apr_concurrency_answer_json(const apr_concurrency_result *figures, const apr_concurrency_options *asked, apr_json_text *json);
-void apr_concurrency_print_csv(const apr_concurrency_result *figures, const apr_concurrency_options *asked, FILE *out);
 
 #endif

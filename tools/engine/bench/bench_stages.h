@@ -19,9 +19,6 @@ typedef struct apr_bench_stages {
     size_t n;
 } apr_bench_stages;
 
-/* APR_E_USAGE, with the option's name: not a list of whole numbers from 0 to 10^9. */
-apr_status apr_lengths_parse(apr_lengths *lengths, const char *option, const char *text, apr_error *err);
-
 /* Depth by depth: the prompts, then the tokens (0: none). APR_E_USAGE: there is nothing to measure. */
 apr_status apr_bench_stages_make(apr_bench_stages *stages, const apr_lengths *prompts, int64_t n_tokens, const apr_lengths *depths,
                                  apr_error *err);

@@ -1,18 +1,18 @@
-/* device.c - chooses between host and GPU, and warns when it falls back to the host. */
+/* device.c - chooses between host and GPU, and falls back to the host. */
 #include "tools/engine/device/device.h"
 
 #include "kernels/cuda_loader.h"
 #include "runtime/plan/capability.h"
-#include "tools/engine/device/process.h"
-#include "tools/cli/text.h"
 #include "tools/engine/device/probe.h"
+#include "tools/engine/device/process.h"
 
+#include <stdio.h>
 #include <string.h>
 
 static void warn(void *user, const char *sentence)
 {
-    (void)user;
-    fprintf(stderr, "aprrun: WARNING: %s\n", apr_printable(sentence));
+    const apr_device_warnings *const warnings = user;
+    warnings->show(sentence);
 }
 
 /* --fp8 on: true if the table of capabilities allows FP8 and the probe passed. */
@@ -21,7 +21,6 @@ static bool probe_fp8(void *user, const apr_cuda_facts *facts)
     apr_capability capability;
     apr_probe_result probed = {0};
 
-    (void)user;
     if (apr_capability_of(&capability, facts->major, facts->minor, "", NULL) != APR_OK) return false;
     if (apr_capability_wants_probe(&capability, APR_FP8_ON)) apr_probe_run(facts, APR_CUDA_PROBE_FP8, false, &probed, NULL);
     if (apr_capability_uses_fp8(&capability, APR_FP8_ON, probed.verdict)) return true;
@@ -30,7 +29,7 @@ static bool probe_fp8(void *user, const apr_cuda_facts *facts)
              !capability.fp8_units      ? "it has no FP8 units"
              : probed.detail[0] != '\0' ? probed.detail
                                         : "the probe could not be started");
-    warn(NULL, text);
+    warn(user, text);
     return false;
 }
 
@@ -73,7 +72,8 @@ static apr_status choose_places(const apr_device_options *options, apr_session_o
     return APR_OK;
 }
 
-apr_status apr_device_choose(const apr_device_options *options, apr_session_options *session, apr_error *err)
+apr_status apr_device_choose(const apr_device_options *options, const apr_device_warnings *warnings, apr_session_options *session,
+                             apr_error *err)
 {
     apr_error own = {0};
     const apr_cuda_api *cuda;
@@ -82,6 +82,7 @@ apr_status apr_device_choose(const apr_device_options *options, apr_session_opti
         return apr_fail(err, APR_E_USAGE, "--exact does not round the inputs of products, but %s does: leave one of them out",
                         !options->direct ? "--no-direct" : "--fp8 on");
     session->on_warning = warn;
+    session->user = (void *)warnings;
     session->exact = options->exact;
     APR_TRY(choose_places(options, session, err));
     if (options->device == APR_DEVICE_REF) session->backend = &apr_ref_backend;
@@ -90,7 +91,7 @@ apr_status apr_device_choose(const apr_device_options *options, apr_session_opti
     if (status != APR_OK && options->device == APR_DEVICE_AUTO) {
         char text[sizeof own.text + 64];
         snprintf(text, sizeof text, "running on the host: %s", own.text);
-        warn(NULL, text);
+        warn(session->user, text);
         return APR_OK;
     }
     if (status != APR_OK) return apr_fail(err, status, "%s", own.text);

@@ -2,7 +2,6 @@
 #include "tools/engine/device/encoder.h"
 
 #include "kernels/cuda_loader.h"
-#include "tools/cli/text.h"
 #include "tools/engine/device/device.h"
 
 #include <stdio.h>
@@ -88,8 +87,7 @@ apr_status apr_encoder_open(apr_encoder *encoder, const apr_encoder_options *opt
     if (status != APR_OK) {
         close_devices(encoder);
         if (!encoder->may_fall_back) return apr_fail(err, status, "%s", own.text);
-        if (*encoder->name != '\0')
-            fprintf(stderr, "WARNING: encoding on the host: %s\n", apr_printable(own.text)); /* silent if there is no GPU */
+        if (*encoder->name != '\0') snprintf(encoder->problem, sizeof encoder->problem, "%s", own.text); /* silent if there is no GPU */
         *encoder->name = '\0';
         return APR_OK;
     }

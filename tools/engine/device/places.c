@@ -89,8 +89,7 @@ apr_status apr_gpus_parse(const char *text, int *n, int ordinals[APR_MAX_DEVICES
             if (*at++ != ',') break;
         }
     }
-    return apr_fail(err, APR_E_USAGE, "--gpus takes a number of GPUs, 1 to %d, or a list, as in 0,2; not '%s'", (int)APR_MAX_DEVICES,
-                    text);
+    return apr_fail(err, APR_E_USAGE, "--gpus takes a number of GPUs, 1 to %d, or a list, as in 0,2; not '%s'", (int)APR_MAX_DEVICES, text);
 }
 
 apr_status apr_gpu_list_parse(const char *text, int *n, int ordinals[APR_MAX_DEVICES], apr_error *err)

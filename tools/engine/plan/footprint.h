@@ -1,11 +1,8 @@
 /* footprint.h - the memory that sessions take together: as planned, and as the heap or the driver counts it. */
-#ifndef APR_TOOLS_FOOTPRINT_H
-#define APR_TOOLS_FOOTPRINT_H
+#ifndef APR_ENGINE_FOOTPRINT_H
+#define APR_ENGINE_FOOTPRINT_H
 
-#include "formats/base/json.h"
 #include "runtime/session/session.h"
-
-#include <stdio.h>
 
 typedef struct apr_footprint {
     apr_place on;
@@ -23,18 +20,8 @@ void apr_footprint_add_weights(apr_footprint *footprint, uint64_t heap_bytes);
 /* What two plans need together in the memory that they are checked against, with one headroom and one CUDA context. */
 uint64_t apr_planned_together(const apr_plan *a, const apr_plan *b);
 
+uint64_t apr_footprint_difference(const apr_footprint *footprint);
 /* Also false if it was not measured. */
 bool apr_footprint_as_planned(const apr_footprint *footprint);
-
-void apr_footprint_json(const apr_footprint *footprint, apr_json_text *json);
-/* One line. */
-void apr_footprint_print(const apr_footprint *footprint, FILE *out);
-/* Prints the lines of the session's plans; with several places under the name of each. */
-void apr_session_lines_print(const apr_session *session, FILE *out);
-/* Bytes per token that move between the session's places, and that the host reads: as one line; as an object "link". */
-void apr_link_print(const apr_session *session, FILE *out);
-void apr_link_json(const apr_session *session, apr_json_text *json);
-/* "GPU 1", "host". Returns text. */
-char *apr_place_text(const apr_session *session, int place, char text[32]);
 
 #endif

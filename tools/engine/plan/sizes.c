@@ -101,7 +101,8 @@ static apr_module_kind module_kind(const apr_family *family, const apr_weight_sl
 {
     const apr_tensor_role role = apr_find_tensor_role(family, tensor).role;
 
-    if (slot->role == APR_ROLE_VECTORS || role == APR_TENSOR_ROLE_EMBEDDING || role == APR_TENSOR_ROLE_ROUTER || role == APR_TENSOR_ROLE_SMALL)
+    if (slot->role == APR_ROLE_VECTORS || role == APR_TENSOR_ROLE_EMBEDDING || role == APR_TENSOR_ROLE_ROUTER ||
+        role == APR_TENSOR_ROLE_SMALL)
         return APR_MODULE_OTHER; /* no producer quantizes these */
     if (slot->role == APR_ROLE_HEAD) return APR_MODULE_HEAD;
     return slot->role == APR_ROLE_EXPERTS ? APR_MODULE_EXPERTS : APR_MODULE_LINEAR;

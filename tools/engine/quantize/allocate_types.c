@@ -6,7 +6,6 @@
 #include "formats/files/out.h"
 #include "quant/damage_table.h"
 #include "runtime/check/subject.h"
-#include "tools/cli/meter.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -24,7 +23,7 @@ typedef struct trial {
     apr_damage damage;
     apr_damage_table table;
     apr_replaced *replaced; /* capacity: the tensors of all groups */
-    bool quiet;
+    const apr_listener *listener;
 } trial;
 
 bool apr_allocate_is_asked(const apr_allocate_request *r) { return r->size > 0 || !isnan(r->bpw) || !isnan(r->kld); }
@@ -223,15 +222,14 @@ static apr_status prepare_trials(trial *t, apr_error *err)
 static apr_status try_all(trial *t, apr_error *err)
 {
     apr_allocation *const a = t->a;
-    apr_meter meter;
-    apr_progress progress = apr_meter_start_counting(&meter, t->quiet);
+    const apr_progress progress = apr_listener_begin(t->listener);
     apr_status status = prepare_trials(t, err);
 
     for (size_t i = 0; i < a->n_groups && status == APR_OK; i++) {
         status = try_group(t, &a->groups[i], err);
         apr_progress_report(&progress, i + 1, a->n_groups, "tensors tried");
     }
-    apr_meter_end(&meter);
+    apr_listener_end(t->listener);
     return status;
 }
 
@@ -376,9 +374,10 @@ static apr_status make(trial *t, const apr_conversion *c, apr_error *err)
     return make_overrides(a, err);
 }
 
-apr_status apr_allocation_make(apr_allocation *a, const apr_allocate_request *request, const apr_conversion *c, bool quiet, apr_error *err)
+apr_status apr_allocation_make(apr_allocation *a, const apr_allocate_request *request, const apr_conversion *c,
+                               const apr_listener *listener, apr_error *err)
 {
-    trial t = {.a = a, .quiet = quiet};
+    trial t = {.a = a, .listener = listener};
 
     *a = (apr_allocation){.request = *request};
     const apr_status status = make(&t, c, err);

@@ -1,16 +1,16 @@
-/* allocate_types.h - aprquant --target-bpw, --target-size, --target-kld: chooses a type for each tensor by the KL divergence that it causes.
+/* allocate_types.h - chooses a type for each tensor by the KL divergence that it causes.
  *
  * Starts from the conversion that --to would make. Each tensor that would become a block type is tried alone in each of its candidate
  * types, on the first tokens of a text (runtime/calibrate/damage.h). All experts of one matrix of a layer are tried together. Then types
  * are chosen within the target (quant/allocate.h), and their joint effect is measured on other tokens of the text. */
-#ifndef APR_TOOLS_ALLOCATING_H
-#define APR_TOOLS_ALLOCATING_H
+#ifndef APR_ENGINE_ALLOCATING_H
+#define APR_ENGINE_ALLOCATING_H
 
 #include "convert/convert.h"
 #include "quant/allocate.h"
 #include "runtime/calibrate/damage.h"
-#include "tools/cli/cli.h"
-#include "tools/cli/prompt.h"
+#include "tools/engine/listener.h"
+#include "tools/engine/text_input.h"
 
 typedef struct apr_allocate_request {
     double bpw, kld; /* NaN: not a target */
@@ -19,42 +19,6 @@ typedef struct apr_allocate_request {
     const char *state; /* the file that keeps measured divergences, or NULL */
     int64_t n_tokens, window;
 } apr_allocate_request;
-
-/* Rows of aprquant's table; `member` is its apr_allocate_request. */
-#define APR_ALLOCATE_OPTIONS(type, member)                                                                                                \
-    {"target-bpw",                                                                                                                        \
-     0,                                                                                                                                   \
-     APR_OPTION_REAL,                                                                                                                     \
-     "BITS",                                                                                                                              \
-     NULL,                                                                                                                                \
-     "choose each tensor's type so that weights take at most BITS bits on average",                                                       \
-     APR_TO(type, member.bpw),                                                                                                            \
-     .min = 1.0,                                                                                                                          \
-     .max = 32.0,                                                                                                                         \
-     .group = "Types by KL divergence"},                                                                                                  \
-        {"target-size", 0, APR_OPTION_SIZE, "SIZE", NULL, "or so that all tensors together take at most SIZE", APR_TO(type, member.size), \
-         .min = 1},                                                                                                                       \
-        {"target-kld",                                                                                                                    \
-         0,                                                                                                                               \
-         APR_OPTION_REAL,                                                                                                                 \
-         "X",                                                                                                                             \
-         NULL,                                                                                                                            \
-         "or the smallest types with a KL divergence of at most X",                                                                       \
-         APR_TO(type, member.kld),                                                                                                        \
-         .min = 1e-9,                                                                                                                     \
-         .max = 1e3},                                                                                                                     \
-        {"target-tokens",                                                                                                                 \
-         0,                                                                                                                               \
-         APR_OPTION_INT,                                                                                                                  \
-         "N",                                                                                                                             \
-         "4096",                                                                                                                          \
-         "tokens of the text to try each type of each tensor on; as many more measure the choice",                                        \
-         APR_TO(type, member.n_tokens),                                                                                                   \
-         .min = 2,                                                                                                                        \
-         .max = 1e9},                                                                                                                     \
-    {                                                                                                                                     \
-        "state", 0, APR_OPTION_STRING, "FILE", NULL, "keep results of trials in FILE and reuse them", APR_TO(type, member.state)          \
-    }
 
 enum { APR_ALLOCATE_TYPES = 6 };
 
@@ -89,8 +53,8 @@ bool apr_allocate_is_asked(const apr_allocate_request *request);
 apr_status apr_allocate_check(const apr_allocate_request *request, bool has_text, apr_error *err);
 
 /* For a planned conversion. APR_E_NO: the target cannot be met; the message says by how much. Must be closed, whatever the status. */
-apr_status apr_allocation_make(apr_allocation *a, const apr_allocate_request *request, const apr_conversion *conversion, bool quiet,
-                               apr_error *err);
+apr_status apr_allocation_make(apr_allocation *a, const apr_allocate_request *request, const apr_conversion *conversion,
+                               const apr_listener *listener, apr_error *err);
 void apr_allocation_close(apr_allocation *a);
 
 /* --- allocate_groups.c --- */
@@ -100,10 +64,5 @@ apr_status apr_allocate_groups(apr_allocation *a, const apr_conversion *conversi
 /* Adds the members: tensors of `model`, the canonical view of the conversion's view without provenance. Empty groups are removed. */
 apr_status apr_allocate_members(apr_allocation *a, const apr_conversion *conversion, const apr_model *model, const size_t *group_of,
                                 apr_error *err);
-
-/* --- allocate_print.c --- */
-
-apr_status apr_allocation_print(const apr_allocation *a, apr_error *err);
-void apr_allocation_json(apr_json_text *json, const apr_allocation *a);
 
 #endif

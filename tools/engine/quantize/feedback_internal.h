@@ -1,6 +1,6 @@
 /* feedback_internal.h - the internals of an apr_feedback_run, shared by feedback_run.c, feedback_open.c, feedback_print.c and kept_sums.c. */
-#ifndef APR_TOOLS_FEEDBACK_PARTS_H
-#define APR_TOOLS_FEEDBACK_PARTS_H
+#ifndef APR_ENGINE_FEEDBACK_PARTS_H
+#define APR_ENGINE_FEEDBACK_PARTS_H
 
 #include "quant/feedback/feedback_device.h"
 #include "tools/engine/quantize/feedback_links.h"
@@ -21,8 +21,8 @@ struct apr_feedback_run {
     apr_feedback_request request;
     const apr_conversion *conversion;
     apr_custom_encoder custom_encoder; /* hands the encoded tensors to the conversion's pipe */
-    char terms[192];               /* what the result depends on, as text */
-    apr_model between, model;      /* the view without provenance, and its canonical view */
+    char terms[192];                   /* what the result depends on, as text */
+    apr_model between, model;          /* the view without provenance, and its canonical view */
     struct apr_tokenizer *tokenizer;
     apr_session *session;
     int32_t *ids;
@@ -51,7 +51,7 @@ struct apr_feedback_run {
     uint8_t *last;                /* the tensor that the pipe currently holds */
     int n_passes;
     double pass_seconds;
-    bool quiet;
+    const apr_listener *listener;
 };
 
 uint64_t apr_feedback_run_memory(const apr_feedback_run *run); /* most bytes of sums at a time */

@@ -6,7 +6,6 @@
 #include "formats/base/crc32.h"
 #include "runtime/calibrate/own_text.h"
 #include "runtime/check/subject.h"
-#include "tools/cli/meter.h"
 #include "tools/engine/quantize/kept_text.h"
 
 #include <inttypes.h>
@@ -77,7 +76,6 @@ static apr_status write_text(apr_feedback_run *run, apr_error *err)
     const apr_feedback_request *const r = &run->request;
     const int64_t n_tokens = r->n_tokens > 0 ? r->n_tokens : APR_OWN_TOKENS;
     const double start = apr_seconds_now();
-    apr_meter meter;
     const int32_t begin = apr_begin_token(&run->model.vocab);
     apr_own_text how = {.window = r->window,
                         .n_windows = n_tokens / r->window,
@@ -92,13 +90,13 @@ static apr_status write_text(apr_feedback_run *run, apr_error *err)
     if (r->plan_only) return APR_OK;
     run->ids = (uint64_t)run->n_ids < SIZE_MAX / sizeof *run->ids ? malloc((size_t)run->n_ids * sizeof *run->ids) : NULL;
     if (run->ids == NULL) return apr_no_memory(err, "the tokens of a text");
-    const apr_progress progress = apr_meter_start_counting(&meter, run->quiet);
+    const apr_progress progress = apr_listener_begin(run->listener);
     how.progress = &progress;
-    apr_kept_text kept = {.target = r->kept, .how = &how, .ids = run->ids};
+    apr_kept_text kept = {.target = r->kept, .how = &how, .ids = run->ids, .listener = run->listener};
     apr_status status = r->kept != NULL ? apr_kept_text_open(&kept, &how, err) : APR_OK;
     if (status == APR_OK) status = apr_own_text_write(&how, run->session, run->ids, err);
     apr_kept_text_close(&kept);
-    apr_meter_end(&meter);
+    apr_listener_end(run->listener);
     if (status == APR_OK) run->text_crc = apr_crc32(0, run->ids, (size_t)run->n_ids * sizeof *run->ids);
     run->write_seconds = apr_seconds_now() - start;
     return status;
@@ -126,8 +124,8 @@ static apr_status find_taken(apr_feedback_run *run, apr_error *err)
         const apr_pipe_item *const item = &c->items[i];
         size_t first;
         const bool is_same = item->to == item->from->dtype && item->from->packing == NULL;
-        run->facts[i].is_wanted =
-            !item->is_scales && !item->is_commons && !item->same_numbers && !is_same && item->from->rank >= 2 && apr_feedback_supports(item->to);
+        run->facts[i].is_wanted = !item->is_scales && !item->is_commons && !item->same_numbers && !is_same && item->from->rank >= 2 &&
+                                  apr_feedback_supports(item->to);
         run->facts[i].is_taken = run->facts[i].is_wanted && apr_feedback_links_of_item(&run->links, i, &first) > 0;
         n_taken += run->facts[i].is_taken;
     }
@@ -218,15 +216,15 @@ static apr_status open_all(apr_feedback_run *run, apr_error *err)
     return APR_OK;
 }
 
-apr_status apr_feedback_run_open(apr_feedback_run **run, const apr_feedback_request *request, const apr_conversion *conversion, bool quiet,
-                                 apr_error *err)
+apr_status apr_feedback_run_open(apr_feedback_run **run, const apr_feedback_request *request, const apr_conversion *conversion,
+                                 const apr_listener *listener, apr_error *err)
 {
     apr_feedback_run *const r = *run = calloc(1, sizeof *r);
 
     if (r == NULL) return apr_no_memory(err, "a calibration");
     r->request = *request;
     r->conversion = conversion;
-    r->quiet = quiet;
+    r->listener = listener;
     const int64_t most = conversion->view.hparams.max_position_embeddings;
     if (most > 0 && r->request.window > most) r->request.window = most;
     const apr_status status = open_all(r, err);

@@ -3,7 +3,6 @@
 
 #include "formats/base/clock.h"
 #include "kernels/rows.h"
-#include "tools/cli/meter.h"
 #include "tools/engine/quantize/kept_sums.h"
 
 #include <stdlib.h>
@@ -77,8 +76,7 @@ static apr_status pass_text(apr_feedback_run *run, const bool *wanted, apr_error
     const apr_pass pass = {.wanted = wanted, .visit = add_rows, .visit_device = run->gpu != NULL ? add_rows_there : NULL, .user = run};
     const int64_t window = run->request.window;
     const double start = apr_seconds_now();
-    apr_meter meter;
-    const apr_progress progress = apr_meter_start_counting(&meter, run->quiet);
+    const apr_progress progress = apr_listener_begin(run->listener);
     apr_status status = APR_OK;
 
     if (run->session == NULL) APR_TRY(apr_feedback_run_reopen(run, err)); /* closed when the run left the GPU */
@@ -87,7 +85,7 @@ static apr_status pass_text(apr_feedback_run *run, const bool *wanted, apr_error
         apr_progress_report(&progress, (uint64_t)at, (uint64_t)run->n_ids, "calibration, tokens");
         status = apr_layer_inputs_visit(&run->inputs, run->session, &pass, run->ids + at, window, err);
     }
-    apr_meter_end(&meter);
+    apr_listener_end(run->listener);
     for (size_t i = 0; i < run->inputs.n_feeds; i++) run->is_summed[i] |= wanted[i];
     run->pass_seconds += apr_seconds_now() - start;
     return status;
@@ -318,7 +316,8 @@ static apr_status encode_rows(apr_feedback_run *run, size_t item, ready by, int6
     return APR_OK;
 }
 
-static apr_status encode_matrices(apr_feedback_run *run, size_t item, float *values, uint8_t *bytes, apr_out_of_range *out_of_range, apr_error *err)
+static apr_status encode_matrices(apr_feedback_run *run, size_t item, float *values, uint8_t *bytes, apr_out_of_range *out_of_range,
+                                  apr_error *err)
 {
     const apr_tensor *const from = run->conversion->items[item].from;
     const int64_t n_matrices = apr_feedback_matrices(from), n_rows = apr_tensor_rows(from) / n_matrices;

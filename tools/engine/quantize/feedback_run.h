@@ -1,4 +1,4 @@
-/* feedback_run.h - aprquant --method ldlq: runs a calibration text through the model and rounds its tensors with error feedback.
+/* feedback_run.h - runs a calibration text through the model and rounds its tensors with error feedback.
  *
  * The conversion's pipe asks for one tensor after another. If the sums (x x^T) of its layer inputs are missing, the text is evaluated again,
  * for as many tensors as --calibration-memory allows. Sums are freed as soon as no further tensor needs them. So memory is bounded, and a
@@ -11,20 +11,18 @@
  *
  * Some tensors are encoded without feedback, and reported: those that no product uses (embeddings), those whose columns the output has in
  * another order, those that received no tokens, and those of types without a grid. */
-#ifndef APR_TOOLS_FEEDBACK_RUN_H
-#define APR_TOOLS_FEEDBACK_RUN_H
+#ifndef APR_ENGINE_FEEDBACK_RUN_H
+#define APR_ENGINE_FEEDBACK_RUN_H
 
 #include "convert/convert.h"
 #include "quant/feedback/feedback.h"
-#include "tools/cli/cli.h"
-#include "tools/cli/prompt.h"
-
-#include <stdio.h>
+#include "tools/engine/listener.h"
+#include "tools/engine/text_input.h"
 
 typedef struct apr_feedback_request {
     const apr_text_input *calibration; /* NULL: a text that the model generates (runtime/calibrate/own_text.h) */
-    bool plan_only;              /* a dry run: no text is generated */
-    const char *kept;            /* OUT of a resumable run: text and sums are kept in its OUT.resume; NULL: they are not kept */
+    bool plan_only;                    /* a dry run: no text is generated */
+    const char *kept;                  /* OUT of a resumable run: text and sums are kept in its OUT.resume; NULL: they are not kept */
     bool sequential;
     int64_t n_tokens;      /* at most; 0: all of the text, or APR_OWN_TOKENS of a generated text */
     int64_t window;        /* tokens that are evaluated from an empty context */
@@ -36,10 +34,10 @@ enum { APR_OWN_TOKENS = 32768 };
 
 typedef struct apr_feedback_run apr_feedback_run;
 
-/* Opens text, tokenizer and session for a planned conversion, and finds the tensors that it can encode. The conversion must outlive the run
- * and must not move. APR_E_USAGE: the text has less than one window, or there is no tensor to encode. */
-apr_status apr_feedback_run_open(apr_feedback_run **run, const apr_feedback_request *request, const apr_conversion *conversion, bool quiet,
-                                 apr_error *err);
+/* Opens text, tokenizer and session for a planned conversion, and finds the tensors that it can encode. Conversion and listener
+ * must outlive the run and must not move. APR_E_USAGE: the text has less than one window, or there is no tensor to encode. */
+apr_status apr_feedback_run_open(apr_feedback_run **run, const apr_feedback_request *request, const apr_conversion *conversion,
+                                 const apr_listener *listener, apr_error *err);
 void apr_feedback_run_close(apr_feedback_run *run); /* NULL is allowed */
 
 /* Switches to a GPU, which then evaluates the text and holds sums, factors and rows. The device is borrowed. APR_E_MEMORY: the plan does
@@ -58,10 +56,5 @@ void apr_feedback_run_restart(apr_feedback_run *run);
 /* Writes the calibration text's name, its CRC-32 and the number of tokens into the output's metadata. The conversion has been planned but
  * not run. */
 apr_status apr_feedback_run_note(const apr_feedback_run *run, apr_conversion *conversion, apr_error *err);
-
-/* Dry run: memory and multiplications needed. Otherwise: the result for the tensors. */
-void apr_feedback_run_print(const apr_feedback_run *run, bool dry_run);
-void apr_feedback_run_json(const apr_feedback_run *run, bool dry_run, apr_json_text *json);
-void apr_feedback_run_html(const apr_feedback_run *run, FILE *page); /* not of a dry run */
 
 #endif

@@ -2,9 +2,7 @@
 #include "tools/engine/quantize/ggml_rules.h"
 
 #include "formats/open.h"
-#include "tools/cli/text.h"
 
-#include <stdio.h>
 #include <string.h>
 
 static bool ends_with(const char *name, const char *ending)
@@ -56,57 +54,59 @@ static const char *regex_of(const char *name, apr_arena *arena)
 }
 
 static apr_status add(apr_recipe_options *recipe, apr_recipe_override *overrides, const char *option, const char *value,
-                      const apr_tensor *t, apr_dtype to, apr_arena *arena, apr_error *err)
+                      const apr_tensor *t, apr_dtype to, apr_ggml_notes *notes, apr_arena *arena, apr_error *err)
 {
     const char *const regex = regex_of(t->name, arena);
 
     if (regex == NULL) return apr_no_memory(err, "the options");
-    fprintf(stderr, "note: %s%s%s means --tensor '%s=%s'\n", option, value != NULL ? " " : "", value != NULL ? value : "",
-            apr_printable(regex), apr_dtypes[to].name);
+    notes->texts[notes->n] = apr_arena_print(arena, "%s%s%s means --tensor '%s=%s'", option, value != NULL ? " " : "",
+                                             value != NULL ? value : "", regex, apr_dtypes[to].name);
+    if (notes->texts[notes->n] == NULL) return apr_no_memory(err, "the options");
+    notes->n++;
     overrides[recipe->n_overrides++] = (apr_recipe_override){.regex = regex, .to = to};
     return APR_OK;
 }
 
 static apr_status add_typed(apr_recipe_options *recipe, apr_recipe_override *overrides, const char *option, const char *value,
-                            const apr_tensor *t, apr_arena *arena, apr_error *err)
+                            const apr_tensor *t, apr_ggml_notes *notes, apr_arena *arena, apr_error *err)
 {
     const apr_dtype to = apr_dtype_by_name(value);
 
     if (to == APR_DTYPE_COUNT)
         return apr_fail(err, APR_E_USAGE, "%s: '%s' is not a type of tensors ('aprquant --list' shows them)", option, value);
     if (t == NULL) return apr_fail(err, APR_E_UNSUPPORTED, "%s: the tensor's name is unknown; give --tensor REGEX=%s", option, value);
-    return add(recipe, overrides, option, value, t, to, arena, err);
+    return add(recipe, overrides, option, value, t, to, notes, arena, err);
 }
 
 /* --pure: the mixture "q4_k_m" becomes the type "q4_k", with a note. */
-static void make_pure(apr_recipe_options *recipe, apr_arena *arena)
+static apr_status make_pure(apr_recipe_options *recipe, apr_ggml_notes *notes, apr_arena *arena, apr_error *err)
 {
     const char *const to = recipe->mixture;
     const size_t n = to != NULL ? strlen(to) : 0;
 
-    if (n < 3 || to[n - 2] != '_' || strchr("ms", to[n - 1]) == NULL) return;
-    const char *const pure = apr_arena_copy(arena, to, n - 2);
-    if (pure == NULL) return;
-    fprintf(stderr, "note: with --pure, --to %s means --to %s\n", to, pure);
-    recipe->mixture = pure;
+    if (n < 3 || to[n - 2] != '_' || strchr("ms", to[n - 1]) == NULL) return APR_OK;
+    recipe->mixture = apr_arena_copy(arena, to, n - 2);
+    notes->texts[notes->n] =
+        recipe->mixture != NULL ? apr_arena_print(arena, "with --pure, --to %s means --to %s", to, recipe->mixture) : NULL;
+    return notes->texts[notes->n++] != NULL ? APR_OK : apr_no_memory(err, "the options");
 }
 
 apr_status apr_ggml_rules_add(const apr_ggml_rules *rules, const char *path, apr_recipe_options *recipe, apr_recipe_override *overrides,
-                              apr_arena *arena, apr_error *err)
+                              apr_ggml_notes *notes, apr_arena *arena, apr_error *err)
 {
     apr_model model = {0};
     bool is_whole;
     apr_status status = APR_OK;
 
-    if (rules->pure) make_pure(recipe, arena);
+    if (rules->pure) APR_TRY(make_pure(recipe, notes, arena, err));
     if (rules->head_type == NULL && rules->embedding_type == NULL && !rules->leaves_head) return APR_OK;
     APR_TRY(apr_model_open_head(&model, path, &is_whole, err));
     const apr_tensor *const head = head_of(&model);
-    if (rules->head_type != NULL) status = add_typed(recipe, overrides, "--output-tensor-type", rules->head_type, head, arena, err);
+    if (rules->head_type != NULL) status = add_typed(recipe, overrides, "--output-tensor-type", rules->head_type, head, notes, arena, err);
     if (status == APR_OK && rules->embedding_type != NULL)
-        status = add_typed(recipe, overrides, "--token-embedding-type", rules->embedding_type, embedding_of(&model), arena, err);
+        status = add_typed(recipe, overrides, "--token-embedding-type", rules->embedding_type, embedding_of(&model), notes, arena, err);
     if (status == APR_OK && rules->leaves_head && rules->head_type == NULL && head != NULL)
-        status = add(recipe, overrides, "--leave-output-tensor", NULL, head, head->dtype, arena, err);
+        status = add(recipe, overrides, "--leave-output-tensor", NULL, head, head->dtype, notes, arena, err);
     apr_model_close(&model);
     return status;
 }

@@ -3,7 +3,6 @@
 
 #include "convert/run_terms.h"
 #include "formats/files/resume.h"
-#include "tools/cli/guard.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -40,7 +39,7 @@ static apr_status save(apr_kept_text *kept, int64_t n_windows, uint64_t state, a
     const apr_status status = apr_resume_keep_text(kept->target, text, err);
     free(text);
     kept->n_saved = n_ids;
-    apr_guard_kept((uint64_t)n_windows, (uint64_t)kept->how->n_windows);
+    apr_listener_kept(kept->listener, (uint64_t)n_windows, (uint64_t)kept->how->n_windows);
     return status;
 }
 

@@ -2,11 +2,13 @@
  *
  * A stop text may span tokens, and a token may end inside a character. So bytes that may begin a stop text, and bytes of an incomplete
  * character, are held back until the next bytes decide. */
-#ifndef APR_TOOLS_ANSWER_TEXT_H
-#define APR_TOOLS_ANSWER_TEXT_H
+#ifndef APR_ENGINE_ANSWER_TEXT_H
+#define APR_ENGINE_ANSWER_TEXT_H
 
 #include <stdbool.h>
 #include <stddef.h>
+
+enum { APR_MOST_STOP_TEXTS = 16 };
 
 /* Set the first three fields; the rest begins as zeros. */
 typedef struct apr_answer_text {

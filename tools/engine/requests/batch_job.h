@@ -4,7 +4,7 @@
 
 #include "runtime/session/scheduler.h"
 #include "tools/engine/requests/batch_request.h"
-#include "tools/verbs/run/running.h"
+#include "tools/engine/run/running.h"
 
 typedef struct apr_batch_job {
     int64_t line;

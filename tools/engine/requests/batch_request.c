@@ -471,7 +471,7 @@ apr_status apr_batch_request_read(apr_batch_request *r, const char *text, size_t
 {
     *r = (apr_batch_request){
         .max_tokens = standard->max_tokens, .sampling = standard->sampling, .is_openai = standard->format == APR_BATCH_OPENAI};
-    for (size_t i = 0; i < standard->stop.n_items; i++) r->stops[r->n_stops++] = standard->stop.items[i];
+    for (size_t i = 0; i < standard->n_stops; i++) r->stops[r->n_stops++] = standard->stops[i];
     APR_TRY(apr_json_parse(&r->json, text, n_bytes, "the line", err));
     if (!cJSON_IsObject(r->json)) return apr_fail(err, APR_E_DAMAGED, "the line is not a JSON object");
     const bool has_shape = apr_json_get(r->json, "custom_id") != NULL && apr_json_get(r->json, "body") != NULL;

@@ -13,7 +13,8 @@
 #define APR_TOOLS_BATCH_REQUEST_H
 
 #include "formats/base/json.h"
-#include "tools/verbs/run/sampling.h"
+#include "runtime/session/sample.h"
+#include "tools/engine/requests/answer_text.h"
 
 enum { APR_BATCH_MOST_STOPS = APR_MOST_STOP_TEXTS };
 
@@ -43,7 +44,8 @@ typedef struct apr_batch_request {
 typedef struct apr_batch_defaults {
     int64_t max_tokens;
     apr_sample_options sampling;
-    apr_strings stop; /* at most APR_BATCH_MOST_STOPS */
+    const char *const *stops; /* [n_stops], at most APR_BATCH_MOST_STOPS */
+    size_t n_stops;
     apr_batch_format format;
     const apr_sample_options *of_model; /* generation_config.json's, for lines in OpenAI's shape; or NULL */
 } apr_batch_defaults;

@@ -2,9 +2,9 @@
 #include "tools/engine/requests/chat_messages.h"
 
 #include "formats/files/out.h"
-#include "tools/cli/prompt.h"
 #include "tools/engine/requests/answer_text.h"
 #include "tools/engine/requests/batch_request.h"
+#include "tools/engine/text_input.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -84,13 +84,9 @@ static apr_status round_model(apr_model *model, apr_error *err)
     return apr_model_index_names(model, err);
 }
 
-apr_status apr_running_round(apr_running *r, const apr_run_options *options, int64_t n_logits, apr_error *err)
+apr_status apr_running_round(apr_running *r, apr_error *err)
 {
-    apr_session_options session;
-
     apr_session_close(r->session);
     r->session = NULL;
-    APR_TRY(round_model(&r->model, err));
-    APR_TRY(apr_running_options(options, n_logits, &session, err));
-    return apr_session_open(&r->session, &r->model, &session, err);
+    return round_model(&r->model, err);
 }

@@ -61,7 +61,8 @@ static void add_sums(const table *t, apr_imatrix_entry *e, addition p, const int
 }
 
 /* Adds the sums of tensor `index` of a slot. *is_named: ggml has such a tensor. */
-static apr_status add_tensor(table *t, const apr_session *session, const apr_layer_input_reader *fed, int64_t index, bool *is_named, apr_error *err)
+static apr_status add_tensor(table *t, const apr_session *session, const apr_layer_input_reader *fed, int64_t index, bool *is_named,
+                             apr_error *err)
 {
     const apr_weight_slot *const slot = &apr_session_program(session)->weights[fed->slot];
     const int64_t width = t->pass->feeds->feeds[fed->feed].width;

@@ -1,4 +1,4 @@
-/* run_pair.c - opens the files of two models, and converts the view of one to the other's naming scheme if they differ. */
+/* run_pair.c - converts the view of one to the other's naming scheme if they differ. */
 #include "tools/engine/run/run_pair.h"
 
 #include "convert/naming.h"
@@ -47,12 +47,8 @@ static apr_status align(apr_running *r, const apr_running *like, apr_error *err)
     return status;
 }
 
-apr_status apr_run_pair_open_files(apr_running *reference, const char *reference_path, const apr_strings *lora, apr_running *other,
-                                   const char *path, apr_error *err)
+apr_status apr_run_pair_align(apr_running *reference, apr_running *other, apr_error *err)
 {
-    APR_TRY(apr_running_open_files(other, path, err));
-    APR_TRY(apr_running_open_files(reference, reference_path, err));
-    APR_TRY(apr_running_merge(reference, lora, err));
     if (same_layout(&reference->model.hparams, &other->model.hparams)) return APR_OK;
     const apr_status status = align(reference, other, err);
     return status == APR_E_UNSUPPORTED ? align(other, reference, err) : status;

@@ -16,9 +16,8 @@
 #include "tools/conv/packed_print.h"
 #include "tools/engine/quantize/admission_of_file.h"
 #include "tools/engine/quantize/feedback_run.h"
-#include "tools/engine/quantize/quant_report.h"
-#include "tools/verbs/convert/importance_print.h"
 #include "tools/verbs/convert/out_name.h"
+#include "tools/verbs/convert/quant_report.h"
 #include "tools/verbs/convert/rules_check.h"
 
 #include <stdlib.h>
@@ -45,7 +44,23 @@ typedef struct outcome {
     apr_out *report;           /* NULL: no report */
     apr_allocation allocation; /* of types, if a target was given */
     apr_resume_part part;      /* with --resume, --part or --finish */
+    apr_listener listener;     /* shows passes over a text with `passes` */
+    apr_meter passes;
 } outcome;
+
+static apr_progress begin_passes(void *user)
+{
+    outcome *const o = user;
+    return apr_meter_start_counting(&o->passes, o->call->quiet);
+}
+
+static void end_passes(void *user) { apr_meter_end(&((outcome *)user)->passes); }
+
+static void show_kept(void *user, uint64_t done, uint64_t total)
+{
+    (void)user;
+    apr_guard_kept(done, total);
+}
 
 static void tensor_json(apr_json_text *json, const apr_recipe_line *line, const apr_pipe_item *item)
 {
@@ -326,6 +341,7 @@ static apr_status run_somewhere(outcome *o, apr_conversion *c, const apr_output_
     apr_error own = {0};
 
     APR_TRY(apr_encoder_open(&encoder, &output->encoder, c, err));
+    if (*encoder.problem != '\0') fprintf(stderr, "WARNING: encoding on the host: %s\n", apr_printable(encoder.problem));
     snprintf(o->device, sizeof o->device, "%s", encoder.name);
     apr_status status = APR_OK;
     if (o->feedback != NULL && encoder.cuda != NULL)
@@ -392,7 +408,7 @@ static apr_status plan(outcome *o, apr_conversion *c, const apr_convert_options 
     APR_TRY(apr_rules_check(o->call, &c->recipe, &options->recipe, o->source, err));
     APR_TRY(check_is_quantized(o, &c->recipe, err));
     if (output->allocate == NULL) return APR_OK;
-    APR_TRY(apr_allocation_make(&o->allocation, output->allocate, c, o->call->quiet, err));
+    APR_TRY(apr_allocation_make(&o->allocation, output->allocate, c, &o->listener, err));
     return plan_again(o, c, options, err);
 }
 
@@ -404,7 +420,7 @@ static apr_status open_feedback(outcome *o, apr_conversion *c, const apr_output_
     if (output->feedback == NULL) return APR_OK;
     apr_feedback_request request = *output->feedback;
     if (is_resumable(output)) request.kept = o->out;
-    APR_TRY(apr_feedback_run_open(&o->feedback, &request, c, o->call->quiet, err));
+    APR_TRY(apr_feedback_run_open(&o->feedback, &request, c, &o->listener, err));
     c->options.maker = apr_feedback_run_custom_encoder(o->feedback);
     c->options.maker_terms = apr_feedback_run_terms(o->feedback);
     return apr_feedback_run_note(o->feedback, c, err);
@@ -565,7 +581,8 @@ apr_status apr_run_conversion(const apr_call *call, const char *in, const char *
                  .out = out,
                  .source = &source,
                  .dry_run = output->dry_run,
-                 .makes_folder = apr_out_name_makes_a_folder(out)};
+                 .makes_folder = apr_out_name_makes_a_folder(out),
+                 .listener = {begin_passes, end_passes, show_kept, &o}};
 
     options.sink = (apr_sink_options){.profile = (apr_profile)output->profile,
                                       .overwrite = output->force,
@@ -578,7 +595,7 @@ apr_status apr_run_conversion(const apr_call *call, const char *in, const char *
     APR_TRY(apr_model_open(&source, in, err));
     apr_status status = check_formats(call, &source, in, out, expect, &options.format, err);
     if (status == APR_OK) status = admit(&source, output->allow_incomplete, err);
-    if (status == APR_OK) status = apr_lora_set_open(&o.lora, &output->lora, err);
+    if (status == APR_OK) status = apr_lora_set_open(&o.lora, output->lora.items, output->lora.n_items, err);
     if (status == APR_OK && output->imatrix != NULL) status = apr_imatrix_open(&o.imatrix, output->imatrix, false, err);
     if (output->imatrix != NULL) options.imatrix = &o.imatrix;
     options.adapters = o.lora.uses;

@@ -5,8 +5,8 @@
 #include "convert/convert.h"
 #include "kernels/host/codecs/levels.h"
 #include "tools/cli/cli.h"
-#include "tools/engine/quantize/allocate_types.h"
 #include "tools/engine/device/encoder.h"
+#include "tools/engine/quantize/allocate_types.h"
 #include "tools/verbs/convert/lora_option.h"
 #include "tools/verbs/convert/resume_option.h"
 
@@ -59,7 +59,7 @@ typedef struct apr_output_options {
          "5GB",                                                                                                                         \
          "maximum size of each .safetensors file of a checkpoint",                                                                      \
          APR_TO(type, member.shard_bytes),                                                                                              \
-         .min = APR_MIN_SIZE},                                                                                                        \
+         .min = APR_MIN_SIZE},                                                                                                          \
         {"saturate",                                                                                                                    \
          0,                                                                                                                             \
          APR_OPTION_FLAG,                                                                                                               \

@@ -1,4 +1,5 @@
 /* quantize.c - aprquant: quantizes a model: a recipe gives each tensor a type, one pass converts, a report shows the errors and sizes. */
+#include "tools/cli/text.h"
 #include "tools/engine/quantize/feedback_run.h"
 #include "tools/engine/quantize/ggml_rules.h"
 #include "tools/verbs/convert/converting.h"
@@ -36,7 +37,16 @@ static const apr_option quant_table[] = {
      APR_TO(quant_options, allow_requantize)},
     APR_IMATRIX_OPTION(quant_options, output.imatrix),
     {"list", 0, APR_OPTION_FLAG, NULL, NULL, "list the types and mixtures", APR_TO(quant_options, list)},
-    APR_ALLOCATE_OPTIONS(quant_options, allocate),
+    {"target-bpw", 0, APR_OPTION_REAL, "BITS", NULL, "choose each tensor's type so that weights take at most BITS bits on average",
+     APR_TO(quant_options, allocate.bpw), .min = 1.0, .max = 32.0, .group = "Types by KL divergence"},
+    {"target-size", 0, APR_OPTION_SIZE, "SIZE", NULL, "or so that all tensors together take at most SIZE",
+     APR_TO(quant_options, allocate.size), .min = 1},
+    {"target-kld", 0, APR_OPTION_REAL, "X", NULL, "or the smallest types with a KL divergence of at most X",
+     APR_TO(quant_options, allocate.kld), .min = 1e-9, .max = 1e3},
+    {"target-tokens", 0, APR_OPTION_INT, "N", "4096",
+     "tokens of the text to try each type of each tensor on; as many more measure the choice", APR_TO(quant_options, allocate.n_tokens),
+     .min = 2, .max = 1e9},
+    {"state", 0, APR_OPTION_STRING, "FILE", NULL, "keep results of trials in FILE and reuse them", APR_TO(quant_options, allocate.state)},
     {"method", 'm', APR_OPTION_CHOICE, "search|ldlq", "search",
      "search: round each block on its own; ldlq: feed rounding errors forward, as GPTQ does, so that a matrix's outputs change least",
      APR_TO(quant_options, method), .group = "Method"},
@@ -67,7 +77,11 @@ static const apr_option quant_table[] = {
     APR_LORA_OPTION(quant_options, output.lora, "the weights"),
     APR_OUTPUT_OPTIONS(quant_options, output),
     APR_RUNS_OPTIONS(quant_options, output.runs),
-    APR_ENCODER_OPTIONS(quant_options, output.encoder),
+    {"device", 0, APR_OPTION_CHOICE, "host|cuda|auto", "auto",
+     "where to encode; auto: on a GPU if there is one and the model is large enough; the result is the same",
+     APR_TO(quant_options, output.encoder.device), .group = "Device"},
+    {"gpu", 0, APR_OPTION_STRING, "N,...|all", "0",
+     "GPUs to encode on, by CUDA's numbers; a GPU that is given twice gets twice the workers", APR_TO(quant_options, output.encoder.gpus)},
     {0},
 };
 
@@ -168,18 +182,28 @@ static const apr_need needs[] = {
     {0},
 };
 
+static apr_status add_ggml_rules(const quant_options *o, const char *path, apr_recipe_options *recipe, apr_recipe_override *overrides,
+                                 apr_arena *arena, apr_error *err)
+{
+    const apr_ggml_rules rules = {o->head_type, o->embedding_type, o->pure, o->leaves_head};
+    apr_ggml_notes notes = {.n = 0};
+
+    const apr_status status = apr_ggml_rules_add(&rules, path, recipe, overrides, &notes, arena, err);
+    for (size_t i = 0; i < notes.n; i++) fprintf(stderr, "note: %s\n", apr_printable(notes.texts[i]));
+    return status;
+}
+
 /* text: the calibration text; NULL: --calibration was not given. */
 static apr_status quantize(const apr_call *call, const char *to, const apr_text_input *text, apr_arena *arena, apr_error *err)
 {
     const quant_options *const o = call->options;
-    const apr_ggml_rules ggml_rules = {o->head_type, o->embedding_type, o->pure, o->leaves_head};
     apr_recipe_options recipe = {.mixture = to, .n_overrides = o->tensors.n_items, .allow_requantize = o->allow_requantize};
     apr_recipe_override *const overrides = apr_arena_array(arena, o->tensors.n_items + APR_GGML_RULES, sizeof *overrides);
 
     if (overrides == NULL) return apr_no_memory(err, "the options");
     for (size_t i = 0; i < o->tensors.n_items; i++) APR_TRY(parse_override(call, o->tensors.items[i], &overrides[i], arena, err));
     recipe.overrides = overrides;
-    APR_TRY(apr_ggml_rules_add(&ggml_rules, call->operands[0], &recipe, overrides, arena, err));
+    APR_TRY(add_ggml_rules(o, call->operands[0], &recipe, overrides, arena, err));
     apr_output_options output = o->output;
     apr_allocate_request allocate = o->allocate;
     if (apr_allocate_is_asked(&allocate)) {

@@ -1,6 +1,4 @@
 /* batch_verb.c - `aprrun batch`: reads requests as they come, gives them to the scheduler, writes each answer when it is done. */
-#include "tools/verbs/run/batch_verb.h"
-
 #include "convert/run_terms.h"
 #include "formats/base/clock.h"
 #include "formats/base/crc32.h"
@@ -9,6 +7,9 @@
 #include "tools/engine/requests/batch_job.h"
 #include "tools/engine/requests/batch_lines.h"
 #include "tools/engine/requests/batch_output.h"
+#include "tools/engine/run/sequences.h"
+#include "tools/verbs/run/running.h"
+#include "tools/verbs/run/sampling.h"
 #include "tools/verbs/verbs.h"
 
 #include <errno.h>
@@ -281,39 +282,6 @@ static apr_status on_done(void *user, void *tag, const apr_reply *reply, apr_err
 
 /* --- opening --- */
 
-static uint64_t machine_bytes(void)
-{
-    const long n_pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
-    return n_pages > 0 && page > 0 ? (uint64_t)n_pages * (uint64_t)page : 0;
-}
-
-/* Rows of a step whose logits a device computes together. */
-enum { LOGITS_AT_ONCE = 64 };
-
-static bool is_split(const apr_session_options *o) { return o->n_devices > 1 || apr_offload_is_some(&o->offload); }
-
-apr_status apr_batch_set_sequences(apr_session_options *o, const apr_model *model, int64_t asked, int64_t kv_cells, apr_error *err)
-{
-    const bool has_device = o->cuda != NULL, split = has_device && is_split(o);
-    apr_session_options tried = *o;
-
-    if (tried.budget_bytes == 0) tried.budget_bytes = machine_bytes();
-    for (int64_t n = asked > 0 ? asked : 16;; n /= 2) {
-        apr_plan plan;
-        /* a device computes a single sequence as one of many: answers do not depend on their number */
-        tried.n_sequences = o->n_sequences = split || (n == 1 && !has_device) ? 1 : n + 1;
-        tried.kv_cells = o->kv_cells = kv_cells;
-        const int64_t piece = has_device ? APR_DEVICE_PROMPT_CHUNK : APR_PAGE_CELLS;
-        tried.n_batch = o->n_batch = n >= piece ? n + 1 : piece;
-        if (has_device) tried.n_logits = o->n_logits = n < LOGITS_AT_ONCE ? n : LOGITS_AT_ONCE;
-        if (asked > 0 || n == 1 || split) return APR_OK;
-        APR_TRY(apr_session_forecast(&plan, model, &tried, err));
-        const bool fits = plan.fits;
-        apr_plan_close(&plan);
-        if (fits) return APR_OK;
-    }
-}
-
 /* Reads do_sample, temperature and top_p, with the defaults of transformers. */
 static apr_status read_sampling(batch *b, apr_error *err)
 {
@@ -343,10 +311,10 @@ static apr_status open_model(batch *b, apr_error *err)
     APR_TRY(apr_running_merge(&b->running, &b->asked->run.lora, err));
     APR_TRY(apr_running_open_tokenizer(&b->running, err));
     APR_TRY(apr_running_options(&b->asked->run, 16, &options, err));
-    if (options.cuda != NULL && b->asked->sequences > 1 && is_split(&options))
+    if (options.cuda != NULL && b->asked->sequences > 1 && apr_session_is_split(&options))
         return apr_fail(err, APR_E_UNSUPPORTED, "--gpus and --offload run sequences one after another: leave --sequences out");
     options.fall_back = false; /* one file must not mix the answers of two backends */
-    APR_TRY(apr_batch_set_sequences(&options, &b->running.model, b->asked->sequences, b->asked->cells, err));
+    APR_TRY(apr_set_sequences(&options, &b->running.model, b->asked->sequences, b->asked->cells, err));
     APR_TRY(apr_session_open(&b->running.session, &b->running.model, &options, err));
     apr_warn_of_context(&b->running);
     return APR_OK;
@@ -519,7 +487,8 @@ static apr_status run_batch(const apr_call *call, apr_error *err)
     b->standard = (apr_batch_defaults){.max_tokens = b->asked->n,
                                        .format = (apr_batch_format)b->asked->format,
                                        .sampling = apr_sampling_options(&b->asked->sampling),
-                                       .stop = b->asked->sampling.stop};
+                                       .stops = b->asked->sampling.stop.items,
+                                       .n_stops = b->asked->sampling.stop.n_items};
     apr_status status = check_asked(call, err);
     if (status == APR_OK) status = run(b, err);
     if (b->input_fd > STDERR_FILENO) close(b->input_fd);

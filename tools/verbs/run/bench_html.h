@@ -11,8 +11,8 @@
 
 typedef struct apr_bench_shown {
     const apr_bench_result *result;
-    const apr_concurrency_result *many; /* [asked->sequences.n] */
-    const apr_concurrency_options *asked;  /* sequences.n is 0: none were measured */
+    const apr_concurrency_result *many;   /* [asked->sequences.n] */
+    const apr_concurrency_options *asked; /* sequences.n is 0: none were measured */
 } apr_bench_shown;
 
 /* Into an opened file. */

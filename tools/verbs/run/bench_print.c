@@ -9,16 +9,17 @@
 #include <string.h>
 
 /* The figures of one stage. */
-typedef struct figures {
+typedef struct stage_figures {
     char name[32];
     apr_spread rates;
     double outside;    /* seconds of a run */
     double bytes_rate; /* bytes of weights per second; 0: a prompt, which reads them once for many tokens */
-} figures;
+} stage_figures;
 
-static figures figures_of(const apr_bench_result *r, const apr_speed_stage *stage)
+static stage_figures figures_of(const apr_bench_result *r, const apr_speed_stage *stage)
 {
-    figures f = {.rates = apr_speed_rates(stage->n_tokens, stage->seconds, r->n_runs), .outside = apr_speed_overhead(stage, r->n_runs)};
+    stage_figures f = {.rates = apr_speed_rates(stage->n_tokens, stage->seconds, r->n_runs),
+                       .outside = apr_speed_overhead(stage, r->n_runs)};
     apr_bench_stage_name(stage, f.name);
     if (stage->one_by_one) f.bytes_rate = f.rates.median * (double)r->token_reads;
     return f;
@@ -53,7 +54,7 @@ static double share_of(const apr_bench_result *r, const apr_speed_stage *stage)
 
 static void stage_row(apr_table *table, const apr_bench_result *r, const apr_speed_stage *stage)
 {
-    const figures f = figures_of(r, stage);
+    const stage_figures f = figures_of(r, stage);
     const double seconds = run_seconds(r, stage);
 
     apr_table_cell(table, "%s", f.name);
@@ -146,7 +147,7 @@ void apr_bench_print_csv(const apr_bench_result *r, FILE *out)
           out);
     for (size_t i = 0; i < r->n_stages; i++) {
         const apr_speed_stage *const stage = &r->stages[i];
-        const figures f = figures_of(r, stage);
+        const stage_figures f = figures_of(r, stage);
         csv_text(r->name, out);
         fprintf(out, ",%s,%s,", r->dtype != NULL ? r->dtype : "", apr_session_backend_name(r->session));
         csv_text(r->gpu, out);
@@ -165,7 +166,7 @@ static void seconds_json(apr_json_text *json, const char *key, const double *sec
 
 static void stage_json(const apr_bench_result *r, const apr_speed_stage *stage, apr_json_text *json)
 {
-    const figures f = figures_of(r, stage);
+    const stage_figures f = figures_of(r, stage);
 
     apr_json_open(json, NULL, '{');
     apr_json_string(json, "stage", f.name, strlen(f.name));
@@ -215,4 +216,101 @@ void apr_bench_answer_json(const apr_bench_result *r, apr_json_text *json)
         if (r->link > 0.0) apr_json_real(json, "link_bytes_per_second", r->link);
     }
     apr_footprint_json(&r->footprint, json);
+}
+
+/* --- several sequences at once --- */
+
+/* Ratio of all tokens, read or decoded, to the decoded ones. */
+static double with_prompts(const apr_concurrency_options *asked)
+{
+    return (double)(asked->n_prompt + asked->n_tokens) / (double)asked->n_tokens;
+}
+
+void apr_concurrency_fill_table(apr_table *table, const apr_concurrency_result *figures, const apr_concurrency_options *asked)
+{
+    static const apr_column columns[] = {{"sequences", true},
+                                         {"tokens/s", true},
+                                         {"lowest", true, .drops = true},
+                                         {"highest", true, .drops = true},
+                                         {"decode only", true},
+                                         {"with prompts", true, .drops = true},
+                                         {"first token, s", true},
+                                         {"95 %, s", true, .drops = true},
+                                         {"last, s", true, .drops = true}};
+
+    apr_table_start(table, columns, sizeof columns / sizeof *columns);
+    for (size_t i = 0; i < asked->sequences.n; i++) {
+        const apr_spread rates = apr_concurrency_rates(&figures[i], asked);
+        apr_table_cell(table, "%lld", (long long)figures[i].n_sequences);
+        apr_table_cell(table, "%.2f", rates.median);
+        apr_table_cell(table, "%.2f", rates.low);
+        apr_table_cell(table, "%.2f", rates.high);
+        if (apr_concurrency_decode_rate(&figures[i], asked) > 0.0)
+            apr_table_cell(table, "%.2f", apr_concurrency_decode_rate(&figures[i], asked));
+        else apr_table_cell(table, "-");
+        apr_table_cell(table, "%.2f", rates.median * with_prompts(asked));
+        apr_table_cell(table, "%.3f", apr_speed_spread(figures[i].first, asked->n_runs).median);
+        apr_table_cell(table, "%.3f", apr_speed_spread(figures[i].late_first, asked->n_runs).median);
+        apr_table_cell(table, "%.3f", apr_speed_spread(figures[i].longest_first, asked->n_runs).median);
+    }
+}
+
+char *apr_concurrency_caption(const apr_concurrency_options *asked, char text[APR_CONCURRENCY_CAPTION])
+{
+    snprintf(text, APR_CONCURRENCY_CAPTION,
+             "sequences at once, each with a prompt of %lld tokens and %lld decoded ones; tokens/s: decoded by all, over the whole time; "
+             "decode only: while all decode; medians of %d",
+             (long long)asked->n_prompt, (long long)asked->n_tokens, asked->n_runs);
+    return text;
+}
+
+apr_status apr_concurrency_print_table(const apr_concurrency_result *figures, const apr_concurrency_options *asked, FILE *out,
+                                       apr_error *err)
+{
+    char caption[APR_CONCURRENCY_CAPTION];
+    apr_table table;
+
+    apr_concurrency_fill_table(&table, figures, asked);
+    APR_TRY(apr_table_print(&table, out, 2, err));
+    fprintf(out, "  %s\n", apr_concurrency_caption(asked, caption));
+    return APR_OK;
+}
+
+void apr_concurrency_answer_json(const apr_concurrency_result *figures, const apr_concurrency_options *asked, apr_json_text *json)
+{
+    apr_json_open(json, "by_sequences", '[');
+    for (size_t i = 0; i < asked->sequences.n; i++) {
+        const apr_spread rates = apr_concurrency_rates(&figures[i], asked);
+        apr_json_open(json, NULL, '{');
+        apr_json_int(json, "sequences", figures[i].n_sequences);
+        apr_json_int(json, "prompt", asked->n_prompt);
+        apr_json_int(json, "tokens", asked->n_tokens);
+        apr_json_real(json, "tokens_per_second", rates.median);
+        apr_json_real(json, "lowest", rates.low);
+        apr_json_real(json, "highest", rates.high);
+        apr_json_real(json, "decoding_alone_per_second", apr_concurrency_decode_rate(&figures[i], asked));
+        apr_json_real(json, "with_prompts_per_second", rates.median * with_prompts(asked));
+        apr_json_real(json, "mean_first_token_seconds", apr_speed_spread(figures[i].first, asked->n_runs).median);
+        apr_json_real(json, "p95_first_token_seconds", apr_speed_spread(figures[i].late_first, asked->n_runs).median);
+        apr_json_real(json, "longest_first_token_seconds", apr_speed_spread(figures[i].longest_first, asked->n_runs).median);
+        apr_json_close(json, '}');
+    }
+    apr_json_close(json, ']');
+}
+
+void apr_concurrency_print_csv(const apr_concurrency_result *figures, const apr_concurrency_options *asked, FILE *out)
+{
+    fputs("sequences,prompt,tokens,runs,tokens_per_second,lowest,highest,decoding_alone_per_second,with_prompts_per_second,mean_first_"
+          "token_seconds,p95_first_token_"
+          "seconds,longest_first_"
+          "token_seconds\n",
+          out);
+    for (size_t i = 0; i < asked->sequences.n; i++) {
+        const apr_spread rates = apr_concurrency_rates(&figures[i], asked);
+        fprintf(out, "%lld,%lld,%lld,%d,%.6g,%.6g,%.6g,%.6g,%.6g,%.6g,%.6g,%.6g\n", (long long)figures[i].n_sequences,
+                (long long)asked->n_prompt, (long long)asked->n_tokens, asked->n_runs, rates.median, rates.low, rates.high,
+                apr_concurrency_decode_rate(&figures[i], asked), rates.median * with_prompts(asked),
+                apr_speed_spread(figures[i].first, asked->n_runs).median, apr_speed_spread(figures[i].late_first, asked->n_runs).median,
+                apr_speed_spread(figures[i].longest_first, asked->n_runs).median);
+    }
 }

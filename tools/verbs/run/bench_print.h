@@ -4,7 +4,8 @@
 
 #include "runtime/session/speed.h"
 #include "tools/cli/table.h"
-#include "tools/engine/plan/footprint.h"
+#include "tools/engine/bench/bench_concurrency.h"
+#include "tools/verbs/run/memory_print.h"
 
 typedef struct apr_bench_result {
     const char *name, *dtype; /* dtype NULL: a real model */
@@ -29,5 +30,17 @@ void apr_bench_fill_table(apr_table *table, const apr_bench_result *result);
 apr_status apr_bench_print_table(const apr_bench_result *result, FILE *out, apr_error *err);
 void apr_bench_print_csv(const apr_bench_result *result, FILE *out);
 void apr_bench_answer_json(const apr_bench_result *result, apr_json_text *json);
+
+/* --- several sequences at once --- */
+
+/* A caption for the table. Returns text. */
+enum { APR_CONCURRENCY_CAPTION = 256 };
+char *apr_concurrency_caption(const apr_concurrency_options *asked, char text[APR_CONCURRENCY_CAPTION]);
+/* A row for each number of sequences; the caller prints or closes the table. */
+void apr_concurrency_fill_table(apr_table *table, const apr_concurrency_result *figures, const apr_concurrency_options *asked);
+apr_status apr_concurrency_print_table(const apr_concurrency_result *figures, const apr_concurrency_options *asked, FILE *out,
+                                       apr_error *err);
+void apr_concurrency_answer_json(const apr_concurrency_result *figures, const apr_concurrency_options *asked, apr_json_text *json);
+void apr_concurrency_print_csv(const apr_concurrency_result *figures, const apr_concurrency_options *asked, FILE *out);
 
 #endif

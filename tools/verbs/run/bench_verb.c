@@ -12,6 +12,7 @@
 #include "tools/engine/device/host_memory.h"
 #include "tools/verbs/run/bench_html.h"
 #include "tools/verbs/run/bench_print.h"
+#include "tools/verbs/run/lengths.h"
 #include "tools/verbs/run/running.h"
 
 #include <stdlib.h>

@@ -6,8 +6,8 @@
 #define APR_TOOLS_CHAT_TURN_H
 
 #include "runtime/session/generate.h"
-#include "tools/verbs/run/answer_stream.h"
 #include "tools/engine/requests/chat_messages.h"
+#include "tools/verbs/run/answer_stream.h"
 #include "tools/verbs/run/sampling.h"
 
 /* What may change from answer to answer. */

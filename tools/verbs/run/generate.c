@@ -1,9 +1,9 @@
 /* generate.c - aprrun without a verb: text from a prompt. */
 #include "runtime/session/generate.h"
-#include "tools/cli/prompt.h"
 #include "tools/verbs/plan/plan_lines.h"
 #include "tools/verbs/run/answer_stream.h"
 #include "tools/verbs/run/chat_verb.h"
+#include "tools/verbs/run/prompt.h"
 #include "tools/verbs/run/running.h"
 #include "tools/verbs/run/sampling.h"
 #include "tools/verbs/verbs.h"

@@ -197,6 +197,15 @@ static apr_status check_arrays(const apr_running *r, const apr_golden_arrays *ar
     return status;
 }
 
+apr_status apr_golden_round(apr_running *r, const apr_run_options *options, apr_error *err)
+{
+    apr_session_options session;
+
+    APR_TRY(apr_running_round(r, err));
+    APR_TRY(apr_running_options(options, 64, &session, err));
+    return apr_session_open(&r->session, &r->model, &session, err);
+}
+
 /* A published matrix stands for two sets of numbers. Checks with the products first; if they fail, with the library's values. */
 static apr_status check_either(apr_running *r, const apr_run_options *run, const apr_golden_arrays *arrays, double tolerance,
                                const apr_call *call, bool *all_good, apr_error *err)
@@ -208,7 +217,7 @@ static apr_status check_either(apr_running *r, const apr_run_options *run, const
     apr_status status = check_arrays(r, arrays, tolerance, &products, err);
     const bool can_round = has_two && products.n_bad > 0 && apr_running_can_round(r);
     if (status == APR_OK && can_round) {
-        status = apr_running_round(r, run, 64, err);
+        status = apr_golden_round(r, run, err);
         if (status == APR_OK) status = check_arrays(r, arrays, tolerance, &rounded, err);
     }
     const bool is_rounded = can_round && rounded.n_bad == 0;

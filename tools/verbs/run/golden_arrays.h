@@ -13,6 +13,9 @@ bool apr_is_golden_arrays(const char *path);
 /* The call's operands: the model, the arrays. run->ctx 0: as long as the texts need. */
 apr_status apr_run_golden_arrays(const apr_call *call, const apr_run_options *run, double tolerance, apr_error *err);
 
+/* Opens the session again, with matrices rounded as their library does. */
+apr_status apr_golden_round(apr_running *running, const apr_run_options *options, apr_error *err);
+
 /* The reasons of bounds, each once. */
 typedef struct apr_golden_reasons {
     apr_run_bound seen[8];

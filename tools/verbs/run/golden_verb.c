@@ -154,7 +154,7 @@ static apr_status check_either(const apr_recorded *recorded, apr_running *r, con
     APR_TRY(run_checks(recorded, r, call->options, &products, err));
     const bool can_round = has_two && products.n_bad > 0 && apr_running_can_round(r);
     if (can_round) {
-        APR_TRY(apr_running_round(r, run, 64, err));
+        APR_TRY(apr_golden_round(r, run, err));
         APR_TRY(run_checks(recorded, r, call->options, &rounded, err));
     }
     const bool is_rounded = can_round && rounded.n_bad == 0;

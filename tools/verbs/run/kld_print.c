@@ -1,9 +1,9 @@
 /* kld_print.c - prints the results of `aprrun kld` as a table and as JSON. */
 #include "tools/cli/table.h"
 #include "tools/cli/text.h"
-#include "tools/engine/plan/footprint.h"
 #include "tools/verbs/convert/begin_token.h"
 #include "tools/verbs/run/kld_verb.h"
+#include "tools/verbs/run/memory_print.h"
 #include "tools/verbs/run/verify_verb.h"
 
 #include <math.h>

@@ -3,9 +3,9 @@
 
 #include "runtime/check/subject.h"
 #include "tools/cli/meter.h"
-#include "tools/cli/prompt.h"
 #include "tools/cli/text.h"
 #include "tools/engine/plan/footprint.h"
+#include "tools/engine/text_input.h"
 #include "tools/verbs/verbs.h"
 
 #include <math.h>

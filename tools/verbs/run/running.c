@@ -1,19 +1,14 @@
-/* running.c - opens what a run needs, in order, and closes it in reverse. */
+/* running.c - opens what a run needs, with warnings, and prints what it took. */
 #include "tools/verbs/run/running.h"
 
-#include "convert/naming.h"
 #include "formats/files/checkpoint_names.h"
 #include "formats/shape/text_part.h"
-#include "runtime/session/heap.h"
 #include "tools/cli/text.h"
 #include "tools/engine/device/process.h"
-#include "tools/engine/plan/footprint.h"
 #include "tools/verbs/plan/plan_lines.h"
+#include "tools/verbs/run/memory_print.h"
 
-#include <errno.h>
-#include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 bool apr_runs_on_a_gpu(const apr_call *call) { return apr_device_is_gpu(&((const apr_run_options *)call->options)->where); }
 
@@ -40,14 +35,12 @@ static void warn_of_own_head(const apr_model *model)
             apr_clean_text(clean, sizeof clean, head->name, strlen(head->name)));
 }
 
-static uint64_t heap_growth(uint64_t before)
-{
-    const uint64_t now = apr_heap_in_use();
-    return now == UINT64_MAX ? UINT64_MAX : now > before ? now - before : 0;
-}
+static void show_warning(const char *sentence) { fprintf(stderr, "aprrun: WARNING: %s\n", apr_printable(sentence)); }
 
 apr_status apr_running_options(const apr_run_options *options, int64_t n_logits, apr_session_options *session, apr_error *err)
 {
+    static const apr_device_warnings warnings = {show_warning};
+
     *session = apr_session_defaults;
     session->n_ctx = options->ctx;
     session->n_batch = options->batch;
@@ -55,18 +48,12 @@ apr_status apr_running_options(const apr_run_options *options, int64_t n_logits,
     session->kv_dtype = apr_kv_dtypes[options->kv];
     session->n_threads = (int)options->threads;
     session->budget_bytes = options->memory;
-    return apr_device_choose(&options->where, session, err);
+    return apr_device_choose(&options->where, &warnings, session, err);
 }
 
 apr_status apr_running_open_files(apr_running *r, const char *path, apr_error *err)
 {
-    const uint64_t before = apr_heap_in_use();
-
-    *r = (apr_running){.names_bytes = UINT64_MAX, .tokenizer_bytes = UINT64_MAX};
-    APR_TRY(apr_model_open(&r->source, path, err));
-    if (r->source.n_tensors == 0) return apr_fail(err, APR_E_USAGE, "%s has no weights to run", path);
-    APR_TRY(apr_canonical(&r->model, &r->source, err));
-    r->names_bytes = heap_growth(before);
+    APR_TRY(apr_running_read(r, path, err));
     warn_of_unknown_fields(&r->source);
     warn_of_own_head(&r->source);
     if (r->source.other_weights != NULL && strncmp(r->source.other_weights, APR_CHECKPOINT_INDEX, strlen(APR_CHECKPOINT_INDEX)) == 0)
@@ -78,17 +65,9 @@ apr_status apr_running_open_files(apr_running *r, const char *path, apr_error *e
 apr_status apr_running_merge(apr_running *r, const apr_strings *lora, apr_error *err)
 {
     if (lora->n_items == 0) return APR_OK;
-    APR_TRY(apr_lora_set_open(&r->lora, lora, err));
+    APR_TRY(apr_lora_set_open(&r->lora, lora->items, lora->n_items, err));
     apr_lora_set_print(&r->lora, stderr);
     return apr_merge_adapters(&r->model, r->lora.uses, r->lora.n, err);
-}
-
-apr_status apr_running_open_tokenizer(apr_running *r, apr_error *err)
-{
-    const uint64_t before = apr_heap_in_use();
-    APR_TRY(apr_tokenizer_open(&r->tokenizer, &r->model.vocab, err));
-    r->tokenizer_bytes = heap_growth(before);
-    return apr_chat_stops_of(&r->model.vocab, &r->chat, err);
 }
 
 apr_status apr_running_open_weights(apr_running *r, const char *path, const apr_run_options *options, int64_t n_logits, apr_error *err)
@@ -109,26 +88,6 @@ apr_status apr_running_open(apr_running *r, const char *path, const apr_run_opti
 {
     APR_TRY(apr_running_open_weights(r, path, options, n_logits, err));
     return apr_running_open_tokenizer(r, err);
-}
-
-void apr_running_close(apr_running *r)
-{
-    apr_session_close(r->session);
-    apr_tokenizer_close(r->tokenizer);
-    apr_model_close(&r->model);
-    for (size_t i = 0; i < sizeof r->views / sizeof *r->views; i++) apr_model_close(&r->views[i]);
-    apr_model_close(&r->source);
-    apr_lora_set_close(&r->lora);
-    *r = (apr_running){0};
-}
-
-double apr_local_seconds(void)
-{
-    const time_t now = time(NULL);
-    struct tm local, utc;
-    if (localtime_r(&now, &local) == NULL || gmtime_r(&now, &utc) == NULL) return (double)now;
-    local.tm_isdst = utc.tm_isdst = 0;
-    return (double)now + difftime(mktime(&local), mktime(&utc));
 }
 
 void apr_note_turn_end(const apr_running *r, FILE *to)
@@ -153,12 +112,6 @@ bool apr_warn_two_bos(const apr_running *r, const int32_t *ids, size_t n_ids, FI
             "prompt, or give --no-bos\n",
             apr_clean_text(clean, sizeof clean, token.text, token.n_bytes));
     return true;
-}
-
-apr_subject apr_running_subject(const apr_running *r)
-{
-    return (apr_subject){
-        .path = r->source.path, .vocab = &r->model.vocab, .tokenizer = r->tokenizer, .session = r->session, .now = apr_local_seconds()};
 }
 
 static void memory_json(apr_json_text *json, const apr_running *r, const apr_session_memory *m)

@@ -6,14 +6,13 @@
 
 #include "runtime/session/sample.h"
 #include "tools/cli/cli.h"
+#include "tools/engine/requests/answer_text.h"
 
 typedef struct apr_sampling {
     int64_t seed, top_k, repeat_last;
     double temp, top_p, min_p, repeat, presence, frequency;
     apr_strings stop;
 } apr_sampling;
-
-enum { APR_MOST_STOP_TEXTS = 16 };
 
 /* for_what: "", or what a verb adds to each help text, as ", for lines that do not set it" */
 #define APR_SAMPLING_OPTIONS(type, member, for_what)                                                                                 \

@@ -4,9 +4,9 @@
 #include "formats/open.h"
 #include "runtime/template/chat.h"
 #include "runtime/tokenizer/tokenizer.h"
-#include "tools/cli/prompt.h"
 #include "tools/cli/table.h"
 #include "tools/cli/text.h"
+#include "tools/verbs/run/prompt.h"
 #include "tools/verbs/run/running.h"
 
 #include <ctype.h>

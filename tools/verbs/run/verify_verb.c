@@ -3,8 +3,8 @@
 
 #include "tools/cli/html.h"
 #include "tools/cli/meter.h"
-#include "tools/cli/prompt.h"
 #include "tools/engine/run/run_pair.h"
+#include "tools/engine/text_input.h"
 #include "tools/verbs/verbs.h"
 
 #include <stdlib.h>
@@ -112,6 +112,16 @@ static apr_status open_for_checks(apr_running *r, const apr_run_options *run, ap
     return r->model.vocab.n_tokens > 0 ? apr_running_open_tokenizer(r, err) : APR_OK;
 }
 
+/* The model's files first. */
+static apr_status open_files(apr_running *reference, const char *reference_path, const apr_strings *lora, apr_running *other,
+                             const char *path, apr_error *err)
+{
+    APR_TRY(apr_running_open_files(other, path, err));
+    APR_TRY(apr_running_open_files(reference, reference_path, err));
+    APR_TRY(apr_running_merge(reference, lora, err));
+    return apr_run_pair_align(reference, other, err);
+}
+
 static apr_status run_verify(const apr_call *call, apr_error *err)
 {
     const verify_options *const o = call->options;
@@ -124,7 +134,7 @@ static apr_status run_verify(const apr_call *call, apr_error *err)
 
     if (o->ref == NULL) return apr_fail(err, APR_E_USAGE, "name the model to compare with: --ref SOURCE; try 'aprrun verify --help'");
     if (run.ctx == 0) run.ctx = o->window > APR_VERIFY_CONTEXT ? o->window : APR_VERIFY_CONTEXT;
-    apr_status status = apr_run_pair_open_files(&reference, o->ref, &run.lora, &other, call->operands[0], err);
+    apr_status status = open_files(&reference, o->ref, &run.lora, &other, call->operands[0], err);
     if (status == APR_OK) status = open_for_checks(&other, &run, err);
     if (status == APR_OK) used = apr_session_used(other.session);
     if (status == APR_OK) status = open_for_checks(&reference, &run, err);

@@ -1,14 +1,11 @@
-/* prompt.c - reads prompts to their end. Streams without a known size are read into a growing buffer. */
-#include "tools/cli/prompt.h"
+/* text_input.c - reads texts to their end. Streams without a known size are read into a growing buffer. */
+#include "tools/engine/text_input.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <poll.h>
 #include <stdbool.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -45,8 +42,7 @@ static apr_status read_all(int fd, const char *name, growing *g, apr_error *err)
     return APR_OK;
 }
 
-/* All bytes of `path`, malloc'ed and NUL-terminated. */
-static apr_status read_stream(const char *path, char **text, size_t *n_bytes, apr_error *err)
+apr_status apr_read_stream(const char *path, char **text, size_t *n_bytes, apr_error *err)
 {
     const bool is_stdin = strcmp(path, "-") == 0;
     growing g = {0};
@@ -70,7 +66,7 @@ apr_status apr_text_input_open(apr_text_input *text, const char *path, apr_error
 
     *text = (apr_text_input){.path = path, .bytes = ""};
     if (strcmp(path, "-") == 0 || (stat(path, &st) == 0 && !S_ISREG(st.st_mode))) {
-        APR_TRY(read_stream(path, &text->own, &text->n_bytes, err));
+        APR_TRY(apr_read_stream(path, &text->own, &text->n_bytes, err));
         text->bytes = text->own;
         return APR_OK;
     }
@@ -78,7 +74,7 @@ apr_status apr_text_input_open(apr_text_input *text, const char *path, apr_error
     if (text->map.data != NULL) text->bytes = (const char *)text->map.data;
     text->n_bytes = text->map.n_bytes;
     if (text->n_bytes > 0) return APR_OK;
-    APR_TRY(read_stream(path, &text->own, &text->n_bytes, err)); /* files in /proc have size 0 */
+    APR_TRY(apr_read_stream(path, &text->own, &text->n_bytes, err)); /* files in /proc have size 0 */
     text->bytes = text->own;
     return APR_OK;
 }
@@ -88,44 +84,4 @@ void apr_text_input_close(apr_text_input *text)
     apr_map_close(&text->map);
     free(text->own);
     *text = (apr_text_input){0};
-}
-
-static size_t without_line_end(const char *text, size_t n)
-{
-    if (n > 0 && text[n - 1] == '\n') n -= n > 1 && text[n - 2] == '\r' ? 2 : 1;
-    return n;
-}
-
-/* Is stdin a pipe that holds data? An inherited pipe that no program writes to does not count. */
-static bool has_waiting_pipe(void)
-{
-    struct stat st;
-    struct pollfd in = {.fd = STDIN_FILENO, .events = POLLIN};
-    int n = 0;
-
-    if (fstat(STDIN_FILENO, &st) != 0 || !S_ISFIFO(st.st_mode)) return false;
-    return poll(&in, 1, 20) == 1 && (in.revents & POLLIN) != 0 && ioctl(STDIN_FILENO, FIONREAD, &n) == 0 && n > 0;
-}
-
-apr_status apr_read_prompt(const char *text, const char *file, char **prompt, size_t *n_bytes, apr_error *err)
-{
-    static const char usage[] = "give one prompt: -p TEXT, -f FILE, or through a pipe";
-
-    if (text != NULL && file != NULL) return apr_fail(err, APR_E_USAGE, "%s", usage);
-    const bool is_stated = text != NULL || file != NULL;
-    if (!is_stated && isatty(STDIN_FILENO)) return apr_fail(err, APR_E_USAGE, "%s", usage);
-    const char *const path = file != NULL ? file : "-";
-    if (text != NULL && strcmp(text, "-") != 0) {
-        if (has_waiting_pipe())
-            fprintf(stderr, "note: the pipe was not read because -p gives the prompt; use -p \"TEXT $(cat)\" to combine them\n");
-        *n_bytes = strlen(text);
-        *prompt = strdup(text);
-        return *prompt != NULL ? APR_OK : apr_no_memory(err, "the prompt");
-    }
-    APR_TRY(read_stream(path, prompt, n_bytes, err));
-    if (strcmp(path, "-") == 0) (*prompt)[ *n_bytes = without_line_end(*prompt, *n_bytes)] = '\0';
-    if (is_stated || *n_bytes > 0) return APR_OK;
-    free(*prompt); /* stdin was empty: the same as no prompt */
-    *prompt = NULL;
-    return apr_fail(err, APR_E_USAGE, "%s", usage);
 }

@@ -1,13 +1,8 @@
-/* quant_report.h - sizes and errors of a conversion's tensors, added up by layer and by role; and the HTML report of a quantization. */
-#ifndef APR_TOOLS_QUANT_REPORT_H
-#define APR_TOOLS_QUANT_REPORT_H
+/* quant_sums.h - sizes and errors of a conversion's tensors, added up by layer and by role. */
+#ifndef APR_ENGINE_QUANT_SUMS_H
+#define APR_ENGINE_QUANT_SUMS_H
 
 #include "convert/convert.h"
-#include "formats/files/out.h"
-#include "tools/engine/quantize/allocate_types.h"
-#include "tools/engine/quantize/feedback_run.h"
-
-#define APR_QUANT_HTML_MARK "content=\"aprquant report\"" /* in every report's head; see apr_html_open */
 
 /* The sums of some tensors. */
 typedef struct apr_quant_sum {
@@ -29,21 +24,7 @@ typedef struct apr_quant_sums {
 apr_status apr_quant_sums_of(apr_quant_sums *sums, const apr_conversion *conversion, apr_error *err);
 void apr_quant_sums_close(apr_quant_sums *sums);
 
-/* "by_purpose" and "by_layer". */
-void apr_quant_sums_json(apr_json_text *json, const apr_quant_sums *sums);
-
 /* Iterates over the conversion's items that belong to recipe lines, in the order of the lines. item: the previous one, or SIZE_MAX. */
 size_t apr_quant_next_item(const apr_conversion *conversion, size_t item);
-
-/* The contents of the HTML report. */
-typedef struct apr_quant_shown {
-    const char *in, *out;
-    const apr_conversion *conversion;
-    const apr_quant_sums *sums;
-    const apr_feedback_run *feedback; /* NULL: no error feedback */
-    const apr_allocation *allocation; /* NULL: types were not chosen by divergence */
-} apr_quant_shown;
-
-apr_status apr_quant_html(const apr_quant_shown *shown, apr_out *page, apr_error *err);
 
 #endif

@@ -1,5 +1,5 @@
-/* quant_report.c - sums by layer and by role. */
-#include "tools/engine/quantize/quant_report.h"
+/* quant_sums.c - sums by layer and by role. */
+#include "tools/engine/quantize/quant_sums.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -65,29 +65,4 @@ void apr_quant_sums_close(apr_quant_sums *s)
 {
     apr_arena_close(&s->arena);
     *s = (apr_quant_sums){0};
-}
-
-static void sum_json(apr_json_text *json, const apr_quant_sum *s)
-{
-    apr_json_open(json, NULL, '{');
-    if (s->name != NULL) apr_json_string(json, "purpose", s->name, strlen(s->name));
-    else if (s->layer >= 0) apr_json_int(json, "layer", s->layer);
-    else apr_json_null(json, "layer");
-    apr_json_uint(json, "tensors", s->n_tensors);
-    apr_json_uint(json, "changed", s->n_changed);
-    apr_json_uint(json, "bytes_before", s->bytes_before);
-    apr_json_uint(json, "bytes_after", s->bytes_after);
-    if (s->metrics.n > 0) apr_json_real(json, "relative_error", apr_metrics_relative_error(&s->metrics));
-    apr_json_close(json, '}');
-}
-
-void apr_quant_sums_json(apr_json_text *json, const apr_quant_sums *s)
-{
-    apr_json_open(json, "by_purpose", '[');
-    for (size_t i = 0; i < s->n_roles; i++) sum_json(json, &s->roles[i]);
-    apr_json_close(json, ']');
-    apr_json_open(json, "by_layer", '[');
-    for (int64_t i = 0; i <= s->n_layers; i++)
-        if (s->layers[i].n_tensors > 0) sum_json(json, &s->layers[i]);
-    apr_json_close(json, ']');
 }

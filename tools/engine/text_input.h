@@ -1,6 +1,6 @@
-/* prompt.h - text for a model: from the command line, a file, a pipe or stdin. */
-#ifndef APR_TOOLS_PROMPT_H
-#define APR_TOOLS_PROMPT_H
+/* text_input.h - a text for a model, from a file, a pipe or stdin. */
+#ifndef APR_ENGINE_TEXT_INPUT_H
+#define APR_ENGINE_TEXT_INPUT_H
 
 #include "formats/files/map.h"
 
@@ -20,8 +20,7 @@ typedef struct apr_text_input {
 apr_status apr_text_input_open(apr_text_input *text, const char *path, apr_error *err);
 void apr_text_input_close(apr_text_input *text);
 
-/* The prompt: `text`, or the contents of `file`. "-" for either is stdin; both NULL is also stdin if that is not a terminal. One line end
- * at the end of stdin is dropped. APR_E_USAGE if both are given, or if there is no prompt. *prompt is malloc'ed. */
-apr_status apr_read_prompt(const char *text, const char *file, char **prompt, size_t *n_bytes, apr_error *err);
+/* All bytes of `path` ("-": stdin), malloc'ed and NUL-terminated. Errors as above. */
+apr_status apr_read_stream(const char *path, char **text, size_t *n_bytes, apr_error *err);
 
 #endif

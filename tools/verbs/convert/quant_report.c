@@ -1,0 +1,625 @@
+/* importance_print.c - prints which matrices were encoded with importance, and which were not. */
+#include "tools/verbs/convert/quant_report.h"
+#include "tools/cli/chart.h"
+#include "tools/cli/html.h"
+#include "tools/cli/table.h"
+#include "tools/cli/text.h"
+#include "tools/engine/quantize/feedback_internal.h"
+#include "tools/verbs/convert/begin_token.h"
+#include "tools/verbs/run/verify_pictures.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static bool is_bare(const apr_pipe_item *item) { return apr_item_uses_importance(item) && item->importance == NULL; }
+
+void apr_importance_print(const apr_conversion *c)
+{
+    enum { MAX_NAMED = 4 };
+    const apr_imatrix *const m = c->options.imatrix;
+    char clean[512];
+    size_t n_named = 0;
+
+    if (m == NULL) return;
+    printf("  importance from %s", apr_printable(m->path));
+    if (m->n_datasets > 0) printf(", made from %s", apr_clean_text(clean, sizeof clean, m->datasets[0], strlen(m->datasets[0])));
+    printf(": %zu of %zu matrices\n", c->cover.n_covered, c->cover.n_covered + c->cover.n_bare);
+    if (c->cover.n_unseen > 0)
+        printf("  %lld experts received no tokens in it and are encoded without importance\n", (long long)c->cover.n_unseen);
+    if (c->cover.n_bare == 0) return;
+    printf("  without importance:");
+    for (size_t i = 0; i < c->layout.n_tensors && n_named < MAX_NAMED; i++)
+        if (is_bare(&c->items[i])) printf("%s %s", n_named++ > 0 ? "," : "", apr_printable(c->items[i].from->name));
+    printf("%s\n", c->cover.n_bare > MAX_NAMED ? ", ..." : "");
+}
+
+void apr_importance_json(apr_json_text *json, const apr_conversion *c)
+{
+    const apr_imatrix *const m = c->options.imatrix;
+
+    if (m == NULL) return;
+    apr_json_open(json, "importance", '{');
+    apr_json_string(json, "file", m->path, strlen(m->path));
+    apr_json_open(json, "texts", '[');
+    for (size_t i = 0; i < m->n_datasets; i++) apr_json_string(json, NULL, m->datasets[i], strlen(m->datasets[i]));
+    apr_json_close(json, ']');
+    apr_json_int(json, "windows", m->chunk_count);
+    apr_json_uint(json, "covered", c->cover.n_covered);
+    apr_json_int(json, "experts_without_tokens", c->cover.n_unseen);
+    apr_json_open(json, "not_covered", '[');
+    for (size_t i = 0; i < c->layout.n_tensors; i++)
+        if (is_bare(&c->items[i])) apr_json_string(json, NULL, c->items[i].from->name, strlen(c->items[i].from->name));
+    apr_json_close(json, ']');
+    apr_json_close(json, '}');
+}
+
+/* --- prints the chosen types and the measurements behind them, as a table and as JSON. --- */
+
+/* "q4_k 0.0123  q5_k 0.00401" */
+static const char *offers_text(const apr_allocate_group *g, char *text, size_t capacity)
+{
+    size_t n = 0;
+
+    *text = '\0';
+    for (size_t k = 0; k < g->n_types && n < capacity; k++)
+        n += (size_t)snprintf(text + n, capacity - n, "%s%s %.3g", k > 0 ? "  " : "", apr_dtypes[g->types[k]].name, g->offers[k].value);
+    return text;
+}
+
+apr_status apr_allocation_print(const apr_allocation *a, apr_error *err)
+{
+    static const apr_column columns[] = {{"tensor", false}, {"to", false}, {"size", true}, {"divergence", true}, {"tried", false}};
+    char size[APR_SMALL_TEXT], text[256];
+    apr_table table;
+
+    printf("  types by the KL divergence that each causes alone, on %lld tokens of %s in windows of %lld\n", (long long)a->n_tried,
+           apr_clean_text(text, sizeof text, a->request.text->path, strlen(a->request.text->path)), (long long)a->request.window);
+    apr_table_start(&table, columns, sizeof columns / sizeof *columns);
+    for (size_t i = 0; i < a->n_groups; i++) {
+        const apr_allocate_group *const g = &a->groups[i];
+        apr_table_cell(&table, "%s", g->name);
+        apr_table_cell(&table, "%s", apr_dtypes[g->types[g->chosen]].name);
+        apr_table_cell(&table, "%s", apr_size_text(size, (uint64_t)g->offers[g->chosen].cost));
+        apr_table_cell(&table, "%.3g", g->offers[g->chosen].value);
+        apr_table_cell(&table, "%s", offers_text(g, text, sizeof text));
+    }
+    APR_TRY(apr_table_print(&table, stdout, 2, err));
+    printf("  together: %.4g by their sum; measured %.4g +- %.2g on %lld other tokens", a->sum, a->held.mean, a->held.error,
+           (long long)a->n_held);
+    if (a->n_known > 0)
+        printf("; %zu of %zu figures came from %s", a->n_known, a->n_known + a->n_measured, apr_printable(a->request.state));
+    printf("\n");
+    return APR_OK;
+}
+
+static void group_json(apr_json_text *json, const apr_allocate_group *g)
+{
+    const char *const type = apr_dtypes[g->types[g->chosen]].name;
+
+    apr_json_open(json, NULL, '{');
+    apr_json_string(json, "name", g->name, strlen(g->name));
+    apr_json_string(json, "to", type, strlen(type));
+    apr_json_uint(json, "tensors", g->n_members);
+    apr_json_open(json, "tried", '[');
+    for (size_t k = 0; k < g->n_types; k++) {
+        apr_json_open(json, NULL, '{');
+        apr_json_string(json, "type", apr_dtypes[g->types[k]].name, strlen(apr_dtypes[g->types[k]].name));
+        apr_json_uint(json, "bytes", (uint64_t)g->offers[k].cost);
+        apr_json_real(json, "kl", g->offers[k].value);
+        apr_json_close(json, '}');
+    }
+    apr_json_close(json, ']');
+    apr_json_close(json, '}');
+}
+
+void apr_allocation_json(apr_json_text *json, const apr_allocation *a)
+{
+    apr_json_open(json, "allocation", '{');
+    apr_json_string(json, "text", a->request.text->path, strlen(a->request.text->path));
+    apr_json_int(json, "tokens", a->n_tried);
+    apr_json_int(json, "window", a->request.window);
+    apr_json_real(json, "kl_sum", a->sum);
+    apr_json_real(json, "kl_held", a->held.mean);
+    apr_json_real(json, "kl_held_error", a->held.error);
+    apr_json_int(json, "tokens_held", a->n_held);
+    apr_json_uint(json, "bytes", a->n_bytes);
+    apr_json_uint(json, "figures_measured", a->n_measured);
+    apr_json_uint(json, "figures_kept", a->n_known);
+    apr_json_open(json, "groups", '[');
+    for (size_t i = 0; i < a->n_groups; i++) group_json(json, &a->groups[i]);
+    apr_json_close(json, ']');
+    apr_json_close(json, '}');
+}
+
+/* --- prints what error feedback will need, or what it has done. --- */
+
+/* What a run will need: heap memory in addition to the model, and multiplications. */
+typedef struct forecast {
+    uint64_t sums_bytes;    /* may exceed --calibration-memory if the largest tensor's sums do */
+    uint64_t factor_bytes;  /* of one matrix */
+    uint64_t held_bytes;    /* encoded tensors, in a sequential run */
+    double multiplications; /* of sums and search, without the passes over the text */
+    size_t n_taken, n_others;
+    const char *example; /* of the others */
+} forecast;
+
+static uint64_t larger(uint64_t a, uint64_t b) { return a > b ? a : b; }
+
+static double sum_multiplications(const apr_feedback_run *run)
+{
+    double n = 0.0;
+    for (size_t i = 0; i < run->inputs.n_feeds; i++) {
+        const double width = (double)run->inputs.feeds[i].width;
+        n += (double)run->n_ids * width * width / 2.0;
+    }
+    return n;
+}
+
+static void add_item(const apr_feedback_run *run, size_t item, uint64_t *all_sums, forecast *f)
+{
+    const apr_pipe_item *const it = &run->conversion->items[item];
+    size_t first;
+    const size_t n = apr_feedback_links_of_item(&run->links, item, &first);
+    const double width = (double)apr_tensor_columns(it->from), passes = 0.5 + (double)run->request.options.rounds * 2.5;
+    uint64_t own = 0;
+
+    for (size_t i = first; i < first + n; i++) own += apr_hessian_bytes(run->inputs.feeds[run->links.links[i].input].width);
+    *all_sums += own;
+    f->sums_bytes = larger(f->sums_bytes, own);
+    f->factor_bytes = larger(f->factor_bytes, apr_feedback_bytes((int64_t)width));
+    f->held_bytes += (uint64_t)apr_row_bytes(it->to, apr_tensor_elems(it->from));
+    f->multiplications += (double)apr_tensor_rows(it->from) * width * width * passes + (double)n * width * width * width / 6.0;
+    f->n_taken++;
+}
+
+static forecast forecast_of(const apr_feedback_run *run)
+{
+    forecast f = {.multiplications = sum_multiplications(run)};
+    uint64_t all_sums = 0;
+
+    for (size_t i = 0; i < run->conversion->layout.n_tensors; i++) {
+        if (run->facts[i].is_taken) add_item(run, i, &all_sums, &f);
+        if (!run->facts[i].is_wanted || run->facts[i].is_taken) continue;
+        f.n_others++;
+        f.example = run->conversion->items[i].from->name;
+    }
+    const uint64_t allowed = apr_feedback_run_memory(run);
+    f.sums_bytes = larger(f.sums_bytes, all_sums < allowed ? all_sums : allowed);
+    if (!run->request.sequential) f.held_bytes = 0;
+    return f;
+}
+
+/* Reports matrices that received no or few tokens, whose sums say little. */
+static void print_tokens(const apr_feedback_run *run)
+{
+    size_t n_few = 0;
+    const char *example = NULL;
+
+    for (size_t i = 0; i < run->conversion->layout.n_tensors; i++) {
+        const apr_feedback_fact *const fact = &run->facts[i];
+        const apr_tensor *const from = run->conversion->items[i].from;
+        if (!fact->is_encoded || !fact->is_taken) continue;
+        if (fact->n_unseen > 0)
+            printf("  %s: %lld of its %lld matrices received no tokens and are encoded without feedback\n", apr_printable(from->name),
+                   (long long)fact->n_unseen, (long long)apr_feedback_matrices(from));
+        if (fact->n_unseen > 0 || fact->n_tokens >= apr_tensor_columns(from)) continue;
+        n_few++;
+        example = from->name;
+    }
+    if (n_few > 0)
+        printf("  warning: %zu tensor%s received fewer tokens than they have columns (%s%s); more text would help\n", n_few,
+               n_few == 1 ? "" : "s", apr_printable(example), n_few == 1 ? "" : ", ...");
+}
+
+static double share(double part, double whole) { return whole > 0.0 ? part / whole : 1.0; }
+
+/* Means over the tensors: error after rounding and after descent, relative to the error without feedback. Returns how many tensors. */
+static size_t mean_errors(const apr_feedback_run *run, double *rounded, double *end)
+{
+    size_t n = 0;
+
+    *rounded = *end = 0.0;
+    for (size_t i = 0; i < run->conversion->layout.n_tensors; i++) {
+        const apr_feedback_errors *const e = &run->facts[i].errors;
+        if (!run->facts[i].is_encoded || !(e->start > 0.0)) continue;
+        *rounded += share(e->rounded, e->start);
+        *end += share(e->end, e->start);
+        n++;
+    }
+    *rounded /= n > 0 ? (double)n : 1.0;
+    *end /= n > 0 ? (double)n : 1.0;
+    return n;
+}
+
+static void print_errors(const apr_feedback_run *run)
+{
+    double rounded, end;
+    const size_t n = mean_errors(run, &rounded, &end);
+
+    if (n == 0) return;
+    printf("  error of products, relative to no feedback: %.3f rounded, %.3f after descent (mean of %zu tensors)\n", rounded, end, n);
+}
+
+static void apr_feedback_run_html(const apr_feedback_run *run, FILE *page)
+{
+    double rounded, end;
+    const size_t n = mean_errors(run, &rounded, &end);
+
+    fprintf(page, "<h2>Error feedback</h2>\n<p class=\"soft\">Calibrated with %lld tokens of <code>", (long long)run->n_ids);
+    apr_html_text(page, apr_feedback_text_name(run));
+    fprintf(page, "</code> (CRC-32 <code>%08" PRIx32 "</code>) in windows of %lld.", run->text_crc, (long long)run->request.window);
+    if (n > 0)
+        fprintf(page, " The error of products with %zu tensors is %.3f of that without feedback (%.3f before descent).", n, end, rounded);
+    fputs("</p>\n", page);
+}
+
+/* Prints the plan of a GPU's memory. */
+static void print_plan(const apr_feedback_run *run, bool dry_run)
+{
+    char text[APR_SMALL_TEXT], all[APR_SMALL_TEXT];
+
+    if (!dry_run && run->solver == NULL) return;
+    printf("  %s in addition to the model: ", dry_run ? "on a GPU (--device cuda)" : "planned on the GPU");
+    for (int i = 0; i < APR_FEEDBACK_LINES; i++)
+        printf("%s%s %s", i > 0 ? ", " : "", apr_feedback_line_names[i], apr_size_text(text, run->plan.bytes[i]));
+    printf("; together %s%s\n", apr_size_text(all, apr_feedback_plan_bytes(&run->plan)),
+           dry_run ? " (less with fewer sums at a time and more passes over the text)" : "");
+    if (dry_run) return;
+    printf("  planned on the GPU for the model: %s\n", apr_size_text(text, run->session_bytes));
+    printf("  factors computed by %s\n", run->solver);
+}
+
+void apr_feedback_run_print(const apr_feedback_run *run, bool dry_run)
+{
+    const forecast f = forecast_of(run);
+    char sums[APR_SMALL_TEXT], factors[APR_SMALL_TEXT], held[APR_SMALL_TEXT];
+
+    printf("  ldlq: %zu tensors, calibrated with %lld tokens of %s in windows of %lld%s\n", f.n_taken, (long long)run->n_ids,
+           apr_printable(apr_feedback_text_name(run)), (long long)run->request.window, run->request.sequential ? ", layer by layer" : "");
+    apr_begin_print(&run->model.vocab, stdout);
+    if (run->write_seconds > 0.0) printf("  generating the text: %.2f s\n", run->write_seconds);
+    if (f.n_others > 0)
+        printf("  without feedback: %zu (%s%s): no product uses their columns\n", f.n_others, apr_printable(f.example),
+               f.n_others == 1 ? "" : ", ...");
+    if (!dry_run) {
+        print_plan(run, false);
+        printf("  calibration: %d pass%s, %.2f s\n", run->n_passes, run->n_passes == 1 ? "" : "es", run->pass_seconds);
+        print_errors(run);
+        print_tokens(run);
+        return;
+    }
+    printf("  memory in addition to the model: sums of inputs %s, factors of a matrix %s", apr_size_text(sums, f.sums_bytes),
+           apr_size_text(factors, f.factor_bytes));
+    if (f.held_bytes > 0) printf(", encoded tensors %s", apr_size_text(held, f.held_bytes));
+    printf("\n  about %.3g multiplications on the host, not counting passes over the text\n", f.multiplications);
+    print_plan(run, true);
+}
+
+static void plan_json(const apr_feedback_run *run, apr_json_text *json)
+{
+    static const char *const keys[APR_FEEDBACK_LINES] = {"sums_bytes", "factors_bytes", "rows_bytes", "libraries_bytes"};
+
+    apr_json_open(json, "gpu", '{');
+    for (int i = 0; i < APR_FEEDBACK_LINES; i++) apr_json_uint(json, keys[i], run->plan.bytes[i]);
+    if (run->solver != NULL) {
+        apr_json_uint(json, "model_bytes", run->session_bytes);
+        apr_json_string(json, "solver", run->solver, strlen(run->solver));
+    }
+    apr_json_close(json, '}');
+}
+
+static void tensor_json(apr_json_text *json, const apr_feedback_run *run, size_t item)
+{
+    const apr_feedback_fact *const fact = &run->facts[item];
+    const char *const name = run->conversion->items[item].from->name;
+
+    apr_json_open(json, NULL, '{');
+    apr_json_string(json, "name", name, strlen(name));
+    apr_json_bool(json, "feedback", fact->is_taken);
+    if (fact->is_encoded && fact->is_taken) {
+        apr_json_int(json, "tokens", fact->n_tokens);
+        apr_json_int(json, "matrices_without_tokens", fact->n_unseen);
+        apr_json_real(json, "error_rounded", share(fact->errors.rounded, fact->errors.start));
+        apr_json_real(json, "error_end", share(fact->errors.end, fact->errors.start));
+    }
+    apr_json_close(json, '}');
+}
+
+void apr_feedback_run_json(const apr_feedback_run *run, bool dry_run, apr_json_text *json)
+{
+    const forecast f = forecast_of(run);
+    char crc[16];
+
+    apr_json_open(json, "feedback", '{');
+    apr_json_string(json, "method", "ldlq", 4);
+    apr_json_string(json, "calibration", apr_feedback_text_name(run), strlen(apr_feedback_text_name(run)));
+    apr_json_bool(json, "own_text", run->request.calibration == NULL);
+    if (run->text_crc != 0) {
+        snprintf(crc, sizeof crc, "%08" PRIx32, run->text_crc);
+        apr_json_string(json, "calibration_crc32", crc, strlen(crc));
+    }
+    apr_json_int(json, "tokens", run->n_ids);
+    apr_json_int(json, "window", run->request.window);
+    apr_begin_json(&run->model.vocab, json);
+    apr_json_bool(json, "sequential", run->request.sequential);
+    apr_json_real(json, "damping", run->request.options.damping);
+    apr_json_int(json, "rounds", run->request.options.rounds);
+    apr_json_uint(json, "sums_bytes", f.sums_bytes);
+    apr_json_uint(json, "factor_bytes", f.factor_bytes);
+    apr_json_uint(json, "held_bytes", f.held_bytes);
+    apr_json_real(json, "multiplications", f.multiplications);
+    if (dry_run || run->solver != NULL) plan_json(run, json);
+    if (!dry_run) {
+        apr_json_int(json, "passes", run->n_passes);
+        apr_json_real(json, "calibration_seconds", run->pass_seconds);
+    }
+    apr_json_open(json, "tensors", '[');
+    for (size_t i = 0; i < run->conversion->layout.n_tensors; i++)
+        if (run->facts[i].is_wanted) tensor_json(json, run, i);
+    apr_json_close(json, ']');
+    apr_json_close(json, '}');
+}
+
+/* --- the HTML report of a quantization: sizes, errors and types of all tensors. --- */
+
+/* --- sums, as JSON --- */
+
+static void sum_json(apr_json_text *json, const apr_quant_sum *s)
+{
+    apr_json_open(json, NULL, '{');
+    if (s->name != NULL) apr_json_string(json, "purpose", s->name, strlen(s->name));
+    else if (s->layer >= 0) apr_json_int(json, "layer", s->layer);
+    else apr_json_null(json, "layer");
+    apr_json_uint(json, "tensors", s->n_tensors);
+    apr_json_uint(json, "changed", s->n_changed);
+    apr_json_uint(json, "bytes_before", s->bytes_before);
+    apr_json_uint(json, "bytes_after", s->bytes_after);
+    if (s->metrics.n > 0) apr_json_real(json, "relative_error", apr_metrics_relative_error(&s->metrics));
+    apr_json_close(json, '}');
+}
+
+void apr_quant_sums_json(apr_json_text *json, const apr_quant_sums *s)
+{
+    apr_json_open(json, "by_purpose", '[');
+    for (size_t i = 0; i < s->n_roles; i++) sum_json(json, &s->roles[i]);
+    apr_json_close(json, ']');
+    apr_json_open(json, "by_layer", '[');
+    for (int64_t i = 0; i <= s->n_layers; i++)
+        if (s->layers[i].n_tensors > 0) sum_json(json, &s->layers[i]);
+    apr_json_close(json, ']');
+}
+
+/* --- the page --- */
+
+static void write_head(FILE *out, const apr_quant_shown *s)
+{
+    apr_html_open(out, APR_QUANT_HTML_MARK, apr_html_base_name(s->out), "quantized");
+    fputs("<span class=\"pill big note\">Quantized</span>\n<h1>", out);
+    apr_html_text(out, apr_html_base_name(s->out));
+    fputs("</h1>\n<p class=\"soft\"><code>", out);
+    apr_html_text(out, s->out);
+    fputs("</code><br>from <code>", out);
+    apr_html_text(out, s->in);
+    fputs("</code>, ", out);
+    apr_html_text(out, s->conversion->view.hparams.architecture != NULL ? s->conversion->view.hparams.architecture : "a model");
+    fputs("</p>\n", out);
+}
+
+static void write_tiles(FILE *out, const apr_quant_shown *s)
+{
+    const apr_quant_sum *const all = &s->sums->all;
+    const int64_t n_elems = s->conversion->recipe.n_elems;
+    char size[APR_SMALL_TEXT], figure[64], what[256];
+
+    fputs("<div class=\"tiles\">\n", out);
+    snprintf(what, sizeof what, "of tensors; before %s", apr_size_text(size, all->bytes_before));
+    apr_html_tile(out, apr_size_text(size, all->bytes_after), what);
+    snprintf(figure, sizeof figure, "%.2f", n_elems > 0 ? 8.0 * (double)all->bytes_after / (double)n_elems : 0.0);
+    apr_html_tile(out, figure, "bits per weight");
+    if (all->metrics.n > 0) {
+        snprintf(figure, sizeof figure, "%.2f %%", 100.0 * apr_metrics_relative_error(&all->metrics));
+        apr_html_tile(out, figure, "relative error of the weights that changed");
+    }
+    if (s->allocation != NULL) {
+        snprintf(figure, sizeof figure, "%.3g", s->allocation->held.mean);
+        snprintf(what, sizeof what, "KL divergence of these types, &plusmn; %.2g, on %lld tokens not used to choose them",
+                 s->allocation->held.error, (long long)s->allocation->n_held);
+        apr_html_tile(out, figure, what);
+    }
+    fputs("</div>\n", out);
+}
+
+/* For each role of tensors: a hollow bar for the size before, and a filled one for the size after. */
+static void picture_sizes(FILE *out, const apr_quant_sums *sums)
+{
+    const double left = 190, right = 690, row = 34;
+    const uint64_t largest = sums->n_roles > 0 && sums->roles[0].bytes_before > 0 ? sums->roles[0].bytes_before : 1;
+    char before[APR_SMALL_TEXT], after[APR_SMALL_TEXT];
+
+    apr_chart_open(out, 960, row * (double)sums->n_roles + 4, "size before and after");
+    for (size_t i = 0; i < sums->n_roles; i++) {
+        const apr_quant_sum *const s = &sums->roles[i];
+        const double y = row * (double)i + 5, was = (right - left) * (double)s->bytes_before / (double)largest,
+                     is = fmin((right - left) * (double)s->bytes_after / (double)largest, right - left + 60);
+        fprintf(out, "<text class=\"ink\" x=\"%.1f\" y=\"%.1f\" text-anchor=\"end\">", left - 12, y + 16);
+        apr_html_text(out, s->name);
+        fputs("</text>\n", out);
+        fprintf(out, "<rect class=\"fill-one\" x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"12\" rx=\"2\"/>\n", left, y + 6,
+                fmax(is, 1.0));
+        fprintf(out, "<rect class=\"hollow\" x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"20\" rx=\"3\"/>\n", left, y + 2, fmax(was, 1.0));
+        fprintf(out, "<text x=\"%.1f\" y=\"%.1f\">%s, was %s</text>\n", left + fmax(was, is) + 12, y + 16,
+                apr_size_text(after, s->bytes_after), apr_size_text(before, s->bytes_before));
+    }
+    fputs("</svg>\n", out);
+}
+
+static void write_sizes(FILE *out, const apr_quant_sums *sums)
+{
+    fputs("<h2>Size by kind of tensor</h2>\n<div class=\"card\"><div class=\"legend\"><span><i style=\"border:1.5px solid "
+          "var(--one)\"></i>before</span><span><i style=\"background:var(--one)\"></i>after</span></div>\n",
+          out);
+    picture_sizes(out, sums);
+    fputs("</div>\n", out);
+}
+
+static double error_of(const apr_quant_sum *s) { return s->metrics.n > 0 ? apr_metrics_relative_error(&s->metrics) : 0.0; }
+
+static void write_layers(FILE *out, const apr_quant_sums *sums)
+{
+    double *const bars = calloc((size_t)sums->n_layers + 1, sizeof *bars);
+
+    if (bars == NULL) return;
+    for (int64_t i = 0; i <= sums->n_layers; i++) bars[i] = error_of(&sums->layers[i]);
+    fputs(
+        "<h2>Error by layer</h2>\n<p class=\"soft\">Root mean square error of the changed weights of each layer, relative to the weights. "
+        "'aprrun kld' measures the effect on predictions.</p>\n<div class=\"card\">\n",
+        out);
+    apr_picture_layers(out, bars, sums->n_layers, NULL, 0, NAN);
+    fputs("</div>\n", out);
+    free(bars);
+}
+
+static void write_kinds(FILE *out, const apr_quant_sums *sums)
+{
+    fputs("<h2>Error by kind of tensor</h2>\n<div "
+          "class=\"card\"><table class=\"wide\">\n<tr><th>kind</th><th>tensors</th><th>changed</th><th>error</th></tr>\n",
+          out);
+    for (size_t i = 0; i < sums->n_roles; i++) {
+        const apr_quant_sum *const s = &sums->roles[i];
+        fputs("<tr><td>", out);
+        apr_html_text(out, s->name);
+        fprintf(out, "</td><td>%zu</td><td>%zu</td><td>", s->n_tensors, s->n_changed);
+        if (s->metrics.n > 0) fprintf(out, "%.3g %%", 100.0 * error_of(s));
+        fputs("</td></tr>\n", out);
+    }
+    fputs("</table></div>\n", out);
+}
+
+/* For a role: how many matrices were encoded with importance, and how many could have been. */
+static void count_covered(const apr_conversion *c, const char *role, size_t *n_covered, size_t *n_all)
+{
+    size_t item = SIZE_MAX;
+
+    *n_covered = *n_all = 0;
+    for (size_t i = 0; i < c->recipe.n_lines; i++) {
+        item = apr_quant_next_item(c, item);
+        if (strcmp(apr_tensor_role_name(c->recipe.lines[i].role), role) != 0 || !apr_item_uses_importance(&c->items[item])) continue;
+        *n_covered += c->items[item].importance != NULL;
+        ++*n_all;
+    }
+}
+
+static void write_bare(FILE *out, const apr_conversion *c)
+{
+    const char *separator = "<p class=\"soft\">Without importance: ";
+
+    for (size_t i = 0; i < c->layout.n_tensors; i++) {
+        if (!apr_item_uses_importance(&c->items[i]) || c->items[i].importance != NULL) continue;
+        fprintf(out, "%s<code>", separator);
+        apr_html_text(out, c->items[i].from->name);
+        fputs("</code>", out);
+        separator = ", ";
+    }
+    if (c->cover.n_bare > 0) fputs("</p>\n", out);
+}
+
+/* The imatrix that was used, and the matrices that it does not cover. */
+static void write_importance(FILE *out, const apr_conversion *c, const apr_quant_sums *sums)
+{
+    const apr_imatrix *const m = c->options.imatrix;
+    size_t n_covered, n_all;
+
+    if (m == NULL) return;
+    fputs("<h2>Importance</h2>\n<p class=\"soft\">From <code>", out);
+    apr_html_text(out, m->path);
+    fputs("</code>", out);
+    for (size_t i = 0; i < m->n_datasets; i++) {
+        fputs(i == 0 ? ", made from <code>" : "</code>, <code>", out);
+        apr_html_text(out, m->datasets[i]);
+    }
+    fprintf(out, "%s: %zu of %zu matrices are encoded with it", m->n_datasets > 0 ? "</code>" : "", c->cover.n_covered,
+            c->cover.n_covered + c->cover.n_bare);
+    if (c->cover.n_unseen > 0)
+        fprintf(out, "; %lld of their experts received no tokens and are encoded without it", (long long)c->cover.n_unseen);
+    fputs(".</p>\n<div class=\"card\"><table class=\"wide\">\n<tr><th>kind</th><th>with importance</th><th>without</th></tr>\n", out);
+    for (size_t i = 0; i < sums->n_roles; i++) {
+        count_covered(c, sums->roles[i].name, &n_covered, &n_all);
+        if (n_all == 0) continue;
+        fputs("<tr><td>", out);
+        apr_html_text(out, sums->roles[i].name);
+        fprintf(out, "</td><td>%zu</td><td>%zu</td></tr>\n", n_covered, n_all - n_covered);
+    }
+    fputs("</table></div>\n", out);
+    write_bare(out, c);
+}
+
+static void write_allocation(FILE *out, const apr_allocation *a)
+{
+    if (a == NULL) return;
+    fprintf(
+        out,
+        "<h2>Types by KL divergence</h2>\n<p class=\"soft\">KL divergence if only that tensor has that type, on %lld tokens. All chosen "
+        "types together: %.4g by their sum, %.4g measured.</p>\n<div class=\"card\"><table "
+        "class=\"wide\">\n<tr><th>tensor</th><th>to</th><th>divergence</th><th>tried"
+        "</th></tr>\n",
+        (long long)a->n_tried, a->sum, a->held.mean);
+    for (size_t i = 0; i < a->n_groups; i++) {
+        const apr_allocate_group *const g = &a->groups[i];
+        fputs("<tr><td><code>", out);
+        apr_html_text(out, g->name);
+        fprintf(out, "</code></td><td>%s</td><td>%.3g</td><td class=\"soft\">", apr_dtypes[g->types[g->chosen]].name,
+                g->offers[g->chosen].value);
+        for (size_t k = 0; k < g->n_types; k++)
+            fprintf(out, "%s%s %.3g", k > 0 ? ", " : "", apr_dtypes[g->types[k]].name, g->offers[k].value);
+        fputs("</td></tr>\n", out);
+    }
+    fputs("</table></div>\n", out);
+}
+
+static void write_tensors(FILE *out, const apr_conversion *c)
+{
+    size_t item = SIZE_MAX;
+
+    fputs("<h2>Tensors</h2>\n<div class=\"card\"><table "
+          "class=\"wide\">\n<tr><th>tensor</th><th>from</th><th>to</th><th>error</th><th>why</th></tr>\n",
+          out);
+    for (size_t i = 0; i < c->recipe.n_lines; i++) {
+        const apr_recipe_line *const line = &c->recipe.lines[i];
+        item = apr_quant_next_item(c, item);
+        fputs("<tr><td><code>", out);
+        apr_html_text(out, line->tensor->name);
+        fprintf(out, "</code></td><td>%s</td><td>%s</td><td>", apr_dtypes[line->tensor->dtype].name, apr_dtypes[line->to].name);
+        if (c->items[item].metrics.n > 0) fprintf(out, "%.3g %%", 100.0 * apr_metrics_relative_error(&c->items[item].metrics));
+        fputs("</td><td class=\"soft\">", out);
+        apr_html_text(out, line->reason);
+        fputs("</td></tr>\n", out);
+    }
+    fputs("</table></div>\n", out);
+}
+
+static void write_page(FILE *out, const void *of)
+{
+    const apr_quant_shown *const s = of;
+
+    write_head(out, s);
+    write_tiles(out, s);
+    write_sizes(out, s->sums);
+    write_layers(out, s->sums);
+    write_kinds(out, s->sums);
+    write_importance(out, s->conversion, s->sums);
+    if (s->feedback != NULL) apr_feedback_run_html(s->feedback, out);
+    write_allocation(out, s->allocation);
+    write_tensors(out, s->conversion);
+    fprintf(out,
+            "<footer>aprkit %s, aprquant. Errors are those of the decoded weights, relative to the original weights."
+            "</footer>\n</main></body></html>\n",
+            APR_VERSION);
+}
+
+apr_status apr_quant_html(const apr_quant_shown *shown, apr_out *page, apr_error *err)
+{
+    return apr_html_write(write_page, shown, page, err);
+}

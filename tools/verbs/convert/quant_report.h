@@ -1,0 +1,39 @@
+/* quant_report.h - prints what a quantization did, as text, as JSON and as an HTML page: importance, error feedback, chosen types, sums. */
+#ifndef APR_VERBS_QUANT_REPORT_H
+#define APR_VERBS_QUANT_REPORT_H
+
+#include "formats/base/json.h"
+#include "formats/files/out.h"
+#include "tools/engine/quantize/allocate_types.h"
+#include "tools/engine/quantize/feedback_run.h"
+#include "tools/engine/quantize/quant_sums.h"
+
+/* Which matrices of a conversion an imatrix covers. Both print nothing if no imatrix was given. */
+void apr_importance_print(const apr_conversion *conversion);
+void apr_importance_json(apr_json_text *json, const apr_conversion *conversion);
+
+/* The chosen types and the measurements behind them. */
+apr_status apr_allocation_print(const apr_allocation *a, apr_error *err);
+void apr_allocation_json(apr_json_text *json, const apr_allocation *a);
+
+/* Error feedback. Dry run: memory and multiplications needed. Otherwise: the result for the tensors. */
+void apr_feedback_run_print(const apr_feedback_run *run, bool dry_run);
+void apr_feedback_run_json(const apr_feedback_run *run, bool dry_run, apr_json_text *json);
+
+/* "by_purpose" and "by_layer". */
+void apr_quant_sums_json(apr_json_text *json, const apr_quant_sums *sums);
+
+#define APR_QUANT_HTML_MARK "content=\"aprquant report\"" /* in every report's head; see apr_html_open */
+
+/* The contents of the HTML report. */
+typedef struct apr_quant_shown {
+    const char *in, *out;
+    const apr_conversion *conversion;
+    const apr_quant_sums *sums;
+    const apr_feedback_run *feedback; /* NULL: no error feedback */
+    const apr_allocation *allocation; /* NULL: types were not chosen by divergence */
+} apr_quant_shown;
+
+apr_status apr_quant_html(const apr_quant_shown *shown, apr_out *page, apr_error *err);
+
+#endif

@@ -1,0 +1,10 @@
+/* lengths.h - options of aprrun bench that are lists of lengths: "512,2048". */
+#ifndef APR_TOOLS_LENGTHS_H
+#define APR_TOOLS_LENGTHS_H
+
+#include "tools/engine/bench/bench_stages.h"
+
+/* APR_E_USAGE, with the option's name: not a list of whole numbers from 0 to 10^9. */
+apr_status apr_lengths_parse(apr_lengths *lengths, const char *option, const char *text, apr_error *err);
+
+#endif
