@@ -1,5 +1,5 @@
-/* test_answer.c - tools/cli/answer.h: the exit code that a document states is the one that the process ends with. */
-#include "tools/cli/answer.h"
+/* test_answer.c - tools/report/answer.h: the exit code that a document states is the one that the process ends with. */
+#include "tools/report/answer.h"
 
 #include "tests/support/failing_host.h"
 

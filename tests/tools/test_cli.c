@@ -1,10 +1,10 @@
 /* test_cli.c - tools/cli/cli.h, values.h, text.h, table.h, kv_text.h: arguments in, values, sentences and tables out. */
 #include "tools/cli/cli.h"
 #include "tools/cli/nearest.h"
-#include "tools/cli/table.h"
-#include "tools/cli/text.h"
 #include "tools/cli/values.h"
 #include "tools/conv/kv_text.h"
+#include "tools/report/table.h"
+#include "tools/report/text.h"
 
 #include <limits.h>
 #include <math.h>

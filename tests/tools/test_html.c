@@ -1,6 +1,6 @@
-/* tools/cli/html.h: a page is there whole or not at all, and a failure of its last step is the run's. */
+/* tools/report/html.h: a page is there whole or not at all, and a failure of its last step is the run's. */
 #define _POSIX_C_SOURCE 200809L
-#include "tools/cli/html.h"
+#include "tools/report/html.h"
 
 #include "tests/support/failing_host.h"
 #include "tests/support/work_folder.h"

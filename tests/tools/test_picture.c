@@ -1,6 +1,6 @@
-/* tools/cli/chart.h: round numbers beside an axis, and where points of curves lie. */
+/* tools/report/chart.h: round numbers beside an axis, and where points of curves lie. */
 #define _POSIX_C_SOURCE 200809L
-#include "tools/cli/chart.h"
+#include "tools/report/chart.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -1,7 +1,7 @@
-/* test_terminal.c - tools/cli/terminal.h, meter.h, and names cut for them: what a person sees on a terminal of so many columns. */
-#include "tools/cli/meter.h"
-#include "tools/cli/terminal.h"
-#include "tools/cli/text.h"
+/* test_terminal.c - tools/report/terminal.h, meter.h, and names cut for them: what a person sees on a terminal of so many columns. */
+#include "tools/report/meter.h"
+#include "tools/report/terminal.h"
+#include "tools/report/text.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,5 +1,6 @@
-/* test_translate.c - tools/cli/translate.c, foreign_words.c, translate_special.c, hub_ids.c: what people bring becomes the tool's own, or is named. */
-#include "tools/cli/cli_internal.h"
+/* test_translate.c - tools/cli/translate.c, foreign_words.c, translate_special.c, model_paths.c: what people bring becomes the tool's own, or is named. */
+#include "tools/cli/model_paths.h"
+#include "tools/cli/translation.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -184,8 +185,7 @@ static void what_cannot_be_turned_is_named(void **state)
 static void every_row_of_the_table_is_well_formed(void **state)
 {
     (void)state;
-    for (size_t i = 0; i < apr_n_foreign_words; i++) {
-        const apr_foreign_word *const w = &apr_foreign_words[i];
+    for (const apr_foreign_word *w = apr_foreign_words; w->spellings != NULL; w++) {
         const bool is_option = w->spellings[0] == '-';
         assert_true(w->tools[0] == '*' || strspn(w->tools, "cqpr") == strlen(w->tools));
         assert_true(w->meaning[0] != '\0' && w->spellings[0] != '\0');

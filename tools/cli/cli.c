@@ -2,15 +2,16 @@
 #include "tools/cli/cli.h"
 
 #include "formats/files/map.h"
-#include "tools/cli/guard.h"
-#include "tools/cli/meter.h"
+#include "tools/cli/model_paths.h"
 #include "tools/cli/nearest.h"
-#include "tools/cli/cli_internal.h"
-#include "tools/cli/terminal.h"
-#include "tools/cli/text.h"
+#include "tools/cli/options.h"
+#include "tools/cli/translation.h"
 #include "tools/cli/usage.h"
 #include "tools/cli/values.h"
-#include "tools/cli/version.h"
+#include "tools/report/guard.h"
+#include "tools/report/meter.h"
+#include "tools/report/terminal.h"
+#include "tools/report/text.h"
 
 #include <math.h>
 #include <stdarg.h>
@@ -42,28 +43,14 @@ static apr_status bad_usage(const parser *p, const char *format, ...)
                     has_verb ? command->verb : "");
 }
 
-static const apr_option *option_in(const apr_option *table, const char *name, size_t n, char letter)
-{
-    for (; table != NULL && table->name != NULL; table++)
-        if (name != NULL ? strlen(table->name) == n && strncmp(table->name, name, n) == 0 : table->letter == letter) return table;
-    return NULL;
-}
-
-const apr_option *apr_option_named(const apr_command *command, const char *name, size_t n, char letter)
-{
-    const apr_option *const common = option_in(apr_common_options, name, n, letter);
-    if (common != NULL || command == NULL) return common;
-    return option_in(command->options, name, n, letter);
-}
-
 /* The field that the option's value is stored in, or NULL if there is no such option. */
 static void *find_option(const parser *p, const char *name, size_t n, char letter, const apr_option **option)
 {
     const apr_command *const command = p->parsed->command;
 
-    *option = option_in(apr_common_options, name, n, letter);
+    *option = apr_option_in(apr_common_options, name, n, letter);
     if (*option != NULL) return (char *)&p->parsed->common + (*option)->offset;
-    *option = command != NULL ? option_in(command->options, name, n, letter) : NULL;
+    *option = command != NULL ? apr_option_in(command->options, name, n, letter) : NULL;
     return *option != NULL ? (char *)p->parsed->options + (*option)->offset : NULL;
 }
 
@@ -222,13 +209,6 @@ static apr_status parse_short(parser *p, const char *argument)
     return take_value(p, option, NULL, field);
 }
 
-const apr_command *apr_command_named(const apr_tool *tool, const char *verb)
-{
-    for (const apr_command *c = tool->commands; c->run != NULL; c++)
-        if (verb == NULL ? c->verb == NULL : c->verb != NULL && strcmp(c->verb, verb) == 0) return c;
-    return NULL;
-}
-
 static const char *nearest_verb(const apr_tool *tool, const char *word)
 {
     enum { MAX_VERBS = 32 };
@@ -361,7 +341,8 @@ static const apr_command *command_called(const apr_tool *tool, const char *verb)
 {
     const char *rest = NULL;
     const apr_command *const own = apr_command_named(tool, verb);
-    const apr_foreign_word *const word = own == NULL ? apr_foreign_find(apr_foreign_words, apr_foreign_tool_letter(tool->name), NULL, verb, strlen(verb), &rest) : NULL;
+    const apr_foreign_word *const word =
+        own == NULL ? apr_foreign_find(apr_foreign_words, apr_foreign_tool_letter(tool->name), NULL, verb, strlen(verb), &rest) : NULL;
 
     if (word == NULL || word->kind != APR_FOREIGN_ALIAS) return own;
     return apr_command_named(tool, strcmp(word->meaning, "!run") == 0 ? NULL : word->meaning);
@@ -443,24 +424,12 @@ static apr_status check_inputs(apr_status status, apr_error *err)
     return changed.status;
 }
 
-/* --help, --version and --license, as text or as JSON. */
-static void answer_about(const apr_tool *tool, const apr_parsed *parsed, apr_answer *answer)
-{
-    if (parsed->common.words) apr_cli_foreign_words(tool, stdout);
-    else if (parsed->common.help && answer->json) apr_cli_usage_json(tool, parsed->command, &answer->body);
-    else if (parsed->common.help && parsed->common.brief) apr_cli_brief_usage(tool, parsed->command, stdout);
-    else if (parsed->common.help) apr_cli_usage(tool, parsed->command, stdout);
-    else if (parsed->common.license) apr_license_print(stdout);
-    else if (answer->json) apr_cli_version_json(tool, &answer->body);
-    else apr_version_print(tool->name, stdout);
-}
-
 /* Refuses options that would have no effect. */
 static apr_status check_needs(const apr_parsed *parsed, const apr_call *call, apr_error *err)
 {
     for (const apr_need *need = parsed->command->needs; need != NULL && need->option != NULL; need++) {
         if (!is_given(parsed, need->option) || need->holds(call)) continue;
-        const apr_option *const option = option_in(parsed->command->options, need->option, strlen(need->option), 0);
+        const apr_option *const option = apr_option_in(parsed->command->options, need->option, strlen(need->option), 0);
         const char *const no = option != NULL && option->kind == APR_OPTION_FLAG && option->standard != NULL ? "no-" : "";
         return apr_fail(err, APR_E_USAGE, "--%s%s does nothing without %s: add that, or leave --%s%s out", no, need->option, need->needs,
                         no, need->option);
@@ -488,7 +457,7 @@ static void suggest_flag(const apr_parsed *parsed, const apr_typed *typed, apr_e
     for (const char *at = strstr(err->text, " --"); at != NULL; at = strstr(at + 1, " --")) {
         char flag[64];
         const size_t n = strspn(at + 3, "abcdefghijklmnopqrstuvwxyz0123456789-");
-        const apr_option *const option = option_in(parsed->command->options, at + 3, n, 0);
+        const apr_option *const option = apr_option_in(parsed->command->options, at + 3, n, 0);
         if (!suggests_flag(err->text, at, n) || option == NULL || option->kind != APR_OPTION_FLAG || option->standard != NULL ||
             is_given(parsed, option->name))
             continue;
@@ -557,7 +526,7 @@ int apr_cli_main(const apr_tool *tool, int argc, char **argv)
     apr_color_set(parsed.common.color);
     apr_meter_set_always(parsed.common.progress);
     if (status == APR_OK && (parsed.common.help || parsed.common.version || parsed.common.license)) {
-        answer_about(tool, &parsed, &answer);
+        apr_answer_about(tool, &parsed, &answer);
     } else if (status == APR_OK) {
         print_notes(&parsed);
         status = run_command(tool, &parsed, &answer, &err);

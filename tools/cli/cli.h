@@ -16,8 +16,8 @@
 
 #include "formats/base/arena.h"
 #include "formats/base/status.h"
-#include "tools/cli/answer.h"
 #include "tools/cli/typed.h"
+#include "tools/report/answer.h"
 
 #include <stdbool.h>
 #include <stddef.h>

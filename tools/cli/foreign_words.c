@@ -328,8 +328,8 @@ const apr_foreign_word apr_foreign_words[] = {
     {"qpr", NULL, NAMED, 0, "convert", "{}: not a verb of this tool; use 'aprconv' => = aprconv convert *"},
     {"qp", NULL, NAMED, 0, "families", "{}: not a verb of this tool; use 'aprconv families' => = aprconv families"},
     {"*", NULL, NAMED, 0, "info|show|inspect", "{}: not a verb of this tool; use 'aprconv show' => = aprconv show *"},
+    {0},
 };
-const size_t apr_n_foreign_words = sizeof apr_foreign_words / sizeof *apr_foreign_words;
 
 char apr_foreign_tool_letter(const char *tool_name)
 {
@@ -374,9 +374,10 @@ static bool is_spelled(const apr_foreign_word *word, const char *spelling, size_
     return false;
 }
 
-const apr_foreign_word *apr_foreign_find(const apr_foreign_word *from, char tool, const char *verb, const char *spelling, size_t n, const char **rest)
+const apr_foreign_word *apr_foreign_find(const apr_foreign_word *from, char tool, const char *verb, const char *spelling, size_t n,
+                                         const char **rest)
 {
-    for (const apr_foreign_word *word = from; word < apr_foreign_words + apr_n_foreign_words; word++)
+    for (const apr_foreign_word *word = from; word->spellings != NULL; word++)
         if (is_of_tool(word, tool) && is_of_verb(word, verb) && is_spelled(word, spelling, n, rest)) return word;
     return NULL;
 }

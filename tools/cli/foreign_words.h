@@ -9,10 +9,10 @@
 #include <stddef.h>
 
 typedef enum {
-    APR_FOREIGN_ALIAS,    /* translated without a note */
-    APR_FOREIGN_TRANSLATED,   /* translated, with a note */
+    APR_FOREIGN_ALIAS,      /* translated without a note */
+    APR_FOREIGN_TRANSLATED, /* translated, with a note */
     APR_FOREIGN_NO_EFFECT,  /* accepted but has no effect; the note is printed only with --verbose */
-    APR_FOREIGN_SUGGESTED,    /* usage error that suggests another command */
+    APR_FOREIGN_SUGGESTED,  /* usage error that suggests another command */
     APR_FOREIGN_UNSUPPORTED /* usage error: not supported; the message says which program supports it */
 } apr_foreign_kind;
 
@@ -34,14 +34,14 @@ typedef struct apr_foreign_word {
     const char *spellings, *meaning;
 } apr_foreign_word;
 
-extern const apr_foreign_word apr_foreign_words[];
-extern const size_t apr_n_foreign_words;
+extern const apr_foreign_word apr_foreign_words[]; /* ends with {0} */
 
 /* The letter of a tool in apr_foreign_word.tools; '?' for an unknown tool. */
 char apr_foreign_tool_letter(const char *tool_name);
 
 /* Finds the first row at or after `from` that applies to the tool and verb and has the first n characters of `spelling` as a spelling.
  * verb "": the command without a verb; NULL: the command is not known yet. *rest: what '*' matched. NULL: there is no such row. */
-const apr_foreign_word *apr_foreign_find(const apr_foreign_word *from, char tool, const char *verb, const char *spelling, size_t n, const char **rest);
+const apr_foreign_word *apr_foreign_find(const apr_foreign_word *from, char tool, const char *verb, const char *spelling, size_t n,
+                                         const char **rest);
 
 #endif

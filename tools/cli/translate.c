@@ -1,56 +1,12 @@
 /* translate.c - translates options and verbs of other programs (foreign_words.h) to the tool's own, before arguments are parsed. */
-#include "tools/cli/cli_internal.h"
+#include "tools/cli/translation.h"
 
 #include <ctype.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
-/* --- output --- */
-
 static apr_status no_memory(const apr_translation *t) { return apr_no_memory(t->err, "the command line"); }
-
-apr_status apr_translation_put(apr_translation *t, const char *argument)
-{
-    if (t->argc == t->capacity) {
-        char **const more = apr_arena_array(t->arena, 2 * (size_t)t->capacity + 16, sizeof *more);
-        if (more == NULL) return no_memory(t);
-        for (int i = 0; i < t->argc; i++) more[i] = t->argv[i];
-        t->argv = more;
-        t->capacity = 2 * t->capacity + 15; /* one entry is reserved for the final NULL */
-    }
-    t->argv[t->argc++] = (char *)argument;
-    return APR_OK;
-}
-
-apr_status apr_translation_put_operand(apr_translation *t, bool at_front, const char *argument)
-{
-    if (argument == NULL) return APR_OK;
-    if (at_front) t->front[t->n_front++] = (char *)argument;
-    else t->back[t->n_back++] = (char *)argument;
-    return APR_OK;
-}
-
-static apr_status add_note(apr_translation *t, apr_strings *list, const char *text)
-{
-    if (text == NULL) return no_memory(t);
-    if (list->items == NULL) list->items = apr_arena_array(t->arena, (size_t)t->typed.argc + 1, sizeof *list->items);
-    if (list->items == NULL) return no_memory(t);
-    if (list->n_items < (size_t)t->typed.argc) list->items[list->n_items++] = text;
-    return APR_OK;
-}
-
-apr_status apr_translation_note(apr_translation *t, bool always, const char *format, ...)
-{
-    char text[512];
-    va_list args;
-
-    va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
-    va_end(args);
-    return add_note(t, always ? &t->notes : &t->notes_more, apr_arena_copy(t->arena, text, strlen(text)));
-}
 
 /* A copy of text with '%' replaced by the value and "{}" by the word as typed. */
 static const char *filled(const apr_translation *t, const char *text, size_t n, const char *typed, const char *value)
@@ -70,23 +26,6 @@ static const char *filled(const apr_translation *t, const char *text, size_t n, 
 }
 
 /* --- error messages that suggest a command --- */
-
-apr_status apr_translation_suggest(apr_translation *t, const char *with, const char *format, ...)
-{
-    char text[700];
-    va_list args;
-
-    va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
-    va_end(args);
-    apr_fail(t->err, APR_E_USAGE, "%s", text);
-    /* a value in the next argument is left out with its option */
-    const char *const argument = t->typed.argv[t->at];
-    const bool has_next = t->at + 1 < t->typed.argc && t->typed.argv[t->at + 1][0] != '-' && strchr(argument, '=') == NULL;
-    const char *const next = has_next && t->value_is_next ? t->typed.argv[t->at + 1] : NULL;
-    const apr_change changes[] = {{.was = argument, .is = *with != '\0' ? with : NULL, .words = 1}, {.was = next}};
-    return apr_try_instead(APR_E_USAGE, &t->typed, changes, next != NULL ? 2 : 1, t->err);
-}
 
 /* "= aprconv show *": suggests another command; '*' stands for all arguments after the verb. If there are none, suggests its help. */
 static apr_status suggest_command(apr_translation *t, const char *command, const char *typed)
@@ -164,6 +103,13 @@ static apr_status put_value(apr_translation *t, const char *option, const char *
     return APR_OK;
 }
 
+static void put_operand(apr_translation *t, bool at_front, const char *argument)
+{
+    if (argument == NULL) return;
+    if (at_front) t->front[t->n_front++] = (char *)argument;
+    else t->back[t->n_back++] = (char *)argument;
+}
+
 static apr_status put_meaning(apr_translation *t, const char *meaning, const char *value)
 {
     const char *option = NULL;
@@ -172,7 +118,7 @@ static apr_status put_meaning(apr_translation *t, const char *meaning, const cha
         const size_t n = strcspn(at, " ");
         const bool is_operand = n == 2 && at[1] == '%' && (at[0] == '<' || at[0] == '>');
         if (is_operand) {
-            APR_TRY(apr_translation_put_operand(t, at[0] == '<', value));
+            put_operand(t, at[0] == '<', value);
         } else if (n == 1 && *at == '%') {
             APR_TRY(put_value(t, option, value));
         } else {
@@ -300,7 +246,8 @@ static apr_status put_own(apr_translation *t, const char *argument, const apr_op
     APR_TRY(try_value_word(t, own->name, value, &found));
     if (!found) APR_TRY(apr_translate_value(t, own, &value));
     if (!found && own->kind == APR_OPTION_CHOICE && takes_next && argument[2] == '\0' && access(value, F_OK) == 0)
-        return apr_translation_suggest(t, value, "%s is --%s here, one of %s; give a model without an option", argument, own->name, own->value_name);
+        return apr_translation_suggest(t, value, "%s is --%s here, one of %s; give a model without an option", argument, own->name,
+                                       own->value_name);
     t->at += takes_next;
     if (found || value == NULL) return APR_OK;
     if (takes_next && (argument[1] == '-' || argument[2] == '\0')) {

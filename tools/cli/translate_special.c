@@ -1,9 +1,10 @@
 /* translate_special.c - translations that take code: they depend on the model's layers, on two options together, or on the installed GPUs. */
-#include "tools/cli/cli_internal.h"
+#include "tools/cli/translation.h"
 
 #include "formats/open.h"
 #include "kernels/cuda_loader.h"
 #include "runtime/plan/gpus.h"
+#include "tools/cli/model_paths.h"
 #include "tools/cli/type_words.h"
 #include "tools/cli/values.h"
 
@@ -106,7 +107,8 @@ static apr_status translate_cache_type(apr_translation *t, const char *option, c
     snprintf(words, sizeof words, "--kv %.40s", of_keys);
     if (strcmp(of_keys, of_values) == 0) return is_second ? APR_OK : put_translated(t, option, value, words);
     snprintf(words, sizeof words, "--kv %.40s", type_name(value));
-    if (keys == NULL || values == NULL) return apr_translation_suggest(t, words, "%s %s: keys and values must have the same type", option, value);
+    if (keys == NULL || values == NULL)
+        return apr_translation_suggest(t, words, "%s %s: keys and values must have the same type", option, value);
     const apr_change changes[] = {{.was = "-ctk"}, {.was = "--cache-type-k"}, {.was = keys}, {.was = "-ctv"}, {.was = "--cache-type-v"},
                                   {.was = values}, {.is = words, .words = 1}};
     apr_fail(t->err, APR_E_USAGE, "keys as %s and values as %s: keys and values must have the same type", keys, values);

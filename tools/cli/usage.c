@@ -1,9 +1,11 @@
-/* usage.c - prints help from the same tables that arguments are parsed with, in 40 to 100 columns. */
+/* usage.c - prints help from the same tables that arguments are parsed with: as text in 40 to 100 columns, and as JSON. */
 #include "tools/cli/usage.h"
 
-#include "tools/cli/terminal.h"
-#include "tools/cli/text.h"
 #include "tools/cli/foreign_words.h"
+#include "tools/cli/options.h"
+#include "tools/cli/version.h"
+#include "tools/report/terminal.h"
+#include "tools/report/text.h"
 
 #include <string.h>
 
@@ -14,21 +16,6 @@ static int page_columns(FILE *out)
     const int columns = apr_terminal_columns(out);
     return columns == 0 || columns > MAX_COLUMNS ? MAX_COLUMNS : columns < MIN_COLUMNS ? MIN_COLUMNS : columns;
 }
-
-#define COMMON(field) .offset = offsetof(apr_parsed, common.field) - offsetof(apr_parsed, common)
-
-const apr_option apr_common_options[] = {
-    {"json", 0, APR_OPTION_FLAG, NULL, NULL, "print one JSON object on stdout, even on failure", COMMON(json), .group = "Common"},
-    {"quiet", 'q', APR_OPTION_FLAG, NULL, NULL, "no progress and no summary; losses are still reported", COMMON(quiet)},
-    {"verbose", 'v', APR_OPTION_FLAG, NULL, NULL, "print more notes, also about options without effect", COMMON(verbose)},
-    {"progress", 0, APR_OPTION_FLAG, NULL, NULL, "progress lines on stderr even if it is not a terminal", COMMON(progress)},
-    {"color", 0, APR_OPTION_CHOICE, "auto|always|never", NULL, "colors and bold text; auto: on a terminal, unless NO_COLOR is set",
-     COMMON(color), .is_optional = true},
-    {"help", 'h', APR_OPTION_FLAG, NULL, NULL, "this help; -h: a short version of it", COMMON(help)},
-    {"version", 'V', APR_OPTION_FLAG, NULL, NULL, "version and build information", COMMON(version)},
-    {"license", 0, APR_OPTION_FLAG, NULL, NULL, "the license", COMMON(license)},
-    {0},
-};
 
 /* "  -c, --ctx N" */
 static void left_text(const apr_option *option, char *text, size_t n_bytes)
@@ -268,7 +255,7 @@ static void print_meaning(const char *meaning, int n, FILE *out)
     fputs("\n", out);
 }
 
-void apr_cli_foreign_words(const apr_tool *tool, FILE *out)
+static void print_foreign_words(const apr_tool *tool, FILE *out)
 {
     static const char *const kinds[] = {[APR_FOREIGN_ALIAS] = "same as",
                                         [APR_FOREIGN_TRANSLATED] = "becomes",
@@ -278,8 +265,7 @@ void apr_cli_foreign_words(const apr_tool *tool, FILE *out)
     const char letter = apr_foreign_tool_letter(tool->name);
 
     fprintf(out, "Options and verbs of other programs, and what they mean to %s\n\n", tool->name);
-    for (size_t i = 0; i < apr_n_foreign_words; i++) {
-        const apr_foreign_word *const w = &apr_foreign_words[i];
+    for (const apr_foreign_word *w = apr_foreign_words; w->spellings != NULL; w++) {
         if (w->tools[0] != '*' && strchr(w->tools, letter) == NULL) continue;
         const char *const then = strstr(w->meaning, " => ");
         const int n = then != NULL ? (int)(then - w->meaning) : (int)strlen(w->meaning);
@@ -294,4 +280,108 @@ void apr_cli_foreign_words(const apr_tool *tool, FILE *out)
             print_meaning(w->meaning, n, out);
         }
     }
+}
+
+/* --- JSON: the same tables --- */
+
+static void put(apr_json_text *json, const char *key, const char *text) { apr_json_string(json, key, text, strlen(text)); }
+
+/* "f16|f32|q8_0" as an array */
+static void put_choices(apr_json_text *json, const char *choices)
+{
+    apr_json_open(json, "choices", '[');
+    for (const char *at = choices; *at != '\0';) {
+        const size_t n = strcspn(at, "|");
+        apr_json_string(json, NULL, at, n);
+        at += n + (at[n] == '|');
+    }
+    apr_json_close(json, ']');
+}
+
+static void put_option(apr_json_text *json, const apr_option *o, const char *group)
+{
+    static const char *const kinds[] = {
+        [APR_OPTION_FLAG] = "flag",     [APR_OPTION_INT] = "int",       [APR_OPTION_SIZE] = "size",   [APR_OPTION_REAL] = "real",
+        [APR_OPTION_STRING] = "string", [APR_OPTION_CHOICE] = "choice", [APR_OPTION_LIST] = "strings"};
+    const char letter[] = {o->letter, '\0'};
+
+    apr_json_open(json, NULL, '{');
+    put(json, "name", o->name);
+    if (o->letter != 0) put(json, "letter", letter);
+    put(json, "kind", kinds[o->kind]);
+    if (o->kind == APR_OPTION_CHOICE) put_choices(json, o->value_name);
+    else if (o->value_name != NULL) put(json, "value", o->value_name);
+    if (o->kind == APR_OPTION_FLAG) apr_json_bool(json, "default", o->standard != NULL && strcmp(o->standard, "yes") == 0);
+    else if (o->standard != NULL) put(json, "default", o->standard);
+    if (o->min != 0.0 || o->max != 0.0) {
+        apr_json_real(json, "min", o->min);
+        apr_json_real(json, "max", o->max);
+    }
+    put(json, "group", group);
+    put(json, "help", o->help);
+    apr_json_close(json, '}');
+}
+
+static void put_options(apr_json_text *json, const char *key, const apr_option *options)
+{
+    const char *group = "Options";
+
+    apr_json_open(json, key, '[');
+    for (; options != NULL && options->name != NULL; options++) {
+        if (options->group != NULL) group = options->group;
+        put_option(json, options, group);
+    }
+    apr_json_close(json, ']');
+}
+
+static void put_command(apr_json_text *json, const apr_command *c)
+{
+    apr_json_open(json, NULL, '{');
+    if (c->verb != NULL) put(json, "verb", c->verb);
+    else apr_json_null(json, "verb");
+    put(json, "summary", c->summary);
+    put(json, "operands", c->operands);
+    apr_json_uint(json, "min_operands", c->min_operands);
+    apr_json_uint(json, "max_operands", c->max_operands);
+    put_options(json, "options", c->options);
+    apr_json_open(json, "examples", '[');
+    for (const char *const *e = c->examples; e != NULL && *e != NULL; e++) put(json, NULL, *e);
+    apr_json_close(json, ']');
+    apr_json_close(json, '}');
+}
+
+static void put_exit_codes(apr_json_text *json)
+{
+    char code[16];
+
+    apr_json_open(json, "exit_codes", '{');
+#define X(id, value, text)                    \
+    snprintf(code, sizeof code, "%d", value); \
+    put(json, code, text);
+    APR_STATUS_LIST(X)
+#undef X
+    apr_json_close(json, '}');
+}
+
+void apr_cli_usage_json(const apr_tool *tool, const apr_command *command, apr_json_text *json)
+{
+    apr_version_json(tool->name, json);
+    put(json, "summary", tool->summary);
+    apr_json_open(json, "commands", '[');
+    for (const apr_command *c = tool->commands; c->run != NULL; c++)
+        if (command == NULL || command->verb == NULL || c->verb == command->verb) put_command(json, c);
+    apr_json_close(json, ']');
+    put_options(json, "common_options", apr_common_options);
+    put_exit_codes(json);
+}
+
+void apr_answer_about(const apr_tool *tool, const apr_parsed *parsed, apr_answer *answer)
+{
+    if (parsed->common.words) print_foreign_words(tool, stdout);
+    else if (parsed->common.help && answer->json) apr_cli_usage_json(tool, parsed->command, &answer->body);
+    else if (parsed->common.help && parsed->common.brief) apr_cli_brief_usage(tool, parsed->command, stdout);
+    else if (parsed->common.help) apr_cli_usage(tool, parsed->command, stdout);
+    else if (parsed->common.license) apr_license_print(stdout);
+    else if (answer->json) apr_version_json(tool->name, &answer->body);
+    else apr_version_print(tool->name, stdout);
 }

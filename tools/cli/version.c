@@ -33,10 +33,12 @@ void apr_version_print(const char *tool, FILE *out)
             has_cuda_library() ? "yes" : "no");
 }
 
-void apr_version_json(apr_json_text *json)
+void apr_version_json(const char *tool, apr_json_text *json)
 {
     const char *const level = apr_host_table()->name;
 
+    apr_json_string(json, "tool", tool, strlen(tool));
+    apr_json_string(json, "version", APR_VERSION, strlen(APR_VERSION));
     apr_json_string(json, "commit", commit(), strlen(commit()));
     apr_json_string(json, "compiler", compiler, strlen(compiler));
     apr_json_string(json, "cpu_level", level, strlen(level));

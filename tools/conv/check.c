@@ -3,11 +3,12 @@
 
 #include "runtime/check/integrity.h"
 #include "runtime/template/chat.h"
-#include "tools/cli/meter.h"
-#include "tools/cli/table.h"
-#include "tools/cli/text.h"
-#include "tools/engine/quantize/admission_of_file.h"
 #include "tools/conv/each_file.h"
+#include "tools/engine/quantize/admission_of_file.h"
+#include "tools/report/meter.h"
+#include "tools/report/table.h"
+#include "tools/report/terminal.h"
+#include "tools/report/text.h"
 
 #include <string.h>
 

@@ -1,7 +1,7 @@
 /* each_file.c - calls a function for each operand. */
 #include "tools/conv/each_file.h"
 
-#include "tools/cli/text.h"
+#include "tools/report/text.h"
 
 #include <string.h>
 

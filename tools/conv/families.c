@@ -2,7 +2,7 @@
 #include "tools/conv/families.h"
 
 #include "runtime/program/ability.h"
-#include "tools/cli/table.h"
+#include "tools/report/table.h"
 
 #include <string.h>
 

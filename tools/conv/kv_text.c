@@ -2,7 +2,7 @@
 #include "tools/conv/kv_text.h"
 
 #include "formats/base/bytes.h"
-#include "tools/cli/text.h"
+#include "tools/report/text.h"
 
 /* Views a scalar as an array of one element, so that the rest of this file handles only arrays. The view borrows from kv. */
 static apr_kv as_array(const apr_kv *kv)

@@ -3,7 +3,7 @@
 
 #include "formats/tensor/composed.h"
 #include "formats/tensor/packing.h"
-#include "tools/cli/text.h"
+#include "tools/report/text.h"
 
 #include <math.h>
 #include <stdio.h>

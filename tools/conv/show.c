@@ -4,9 +4,9 @@
 #include "formats/tensor/adapter.h"
 #include "formats/tensor/imatrix.h"
 #include "formats/tensor/sink.h"
-#include "tools/cli/config_folder.h"
-#include "tools/cli/text.h"
+#include "tools/cli/model_paths.h"
 #include "tools/conv/each_file.h"
+#include "tools/report/text.h"
 #include "tools/verbs/run/imatrix_print.h"
 
 #include <stdlib.h>

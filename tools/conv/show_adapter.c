@@ -1,9 +1,10 @@
 /* show_adapter.c - aprconv show for an adapter: rank, alpha, targets, base model, and the tensors that it changes. */
 #include "formats/tensor/adapter.h"
-#include "tools/cli/table.h"
-#include "tools/cli/text.h"
-#include "tools/verbs/convert/lora_option.h"
 #include "tools/conv/show.h"
+#include "tools/report/table.h"
+#include "tools/report/terminal.h"
+#include "tools/report/text.h"
+#include "tools/verbs/convert/lora_option.h"
 
 #include <string.h>
 

@@ -6,9 +6,10 @@
 #include "formats/base/bytes.h"
 #include "formats/tensor/packed_weights.h"
 #include "formats/tensor/sink.h"
-#include "tools/cli/table.h"
-#include "tools/cli/text.h"
 #include "tools/conv/kv_text.h"
+#include "tools/report/table.h"
+#include "tools/report/terminal.h"
+#include "tools/report/text.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -2,7 +2,7 @@
 #include "tools/verbs/convert/begin_token.h"
 
 #include "runtime/check/subject.h"
-#include "tools/cli/text.h"
+#include "tools/report/text.h"
 
 static void print_of(const apr_vocab *vocab, const char *whose, FILE *to)
 {

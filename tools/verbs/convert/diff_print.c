@@ -1,9 +1,10 @@
 /* diff_print.c - prints the result of aprconv diff as text and as JSON. */
 #include "formats/tensor/sink.h"
-#include "tools/cli/table.h"
-#include "tools/cli/text.h"
 #include "tools/conv/kv_text.h"
 #include "tools/conv/show.h"
+#include "tools/report/table.h"
+#include "tools/report/terminal.h"
+#include "tools/report/text.h"
 #include "tools/verbs/convert/diff_verb.h"
 
 #include <math.h>

@@ -2,7 +2,7 @@
 #include "tools/verbs/convert/diff_verb.h"
 
 #include "convert/naming.h"
-#include "tools/cli/meter.h"
+#include "tools/report/meter.h"
 #include "tools/verbs/verbs.h"
 
 typedef struct diff_options {

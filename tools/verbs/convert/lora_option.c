@@ -1,7 +1,7 @@
 /* lora_option.c - prints what adapters are. */
 #include "tools/verbs/convert/lora_option.h"
 
-#include "tools/cli/text.h"
+#include "tools/report/text.h"
 
 #include <string.h>
 

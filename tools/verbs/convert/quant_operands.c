@@ -1,9 +1,9 @@
 /* quant_operands.c - finds out which operand is which. */
 #include "tools/verbs/convert/quant_operands.h"
 
-#include "tools/cli/text.h"
 #include "tools/cli/type_words.h"
 #include "tools/cli/values.h"
+#include "tools/report/text.h"
 #include "tools/verbs/convert/out_name.h"
 
 #include <stdlib.h>

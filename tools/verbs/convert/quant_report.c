@@ -1,10 +1,10 @@
 /* importance_print.c - prints which matrices were encoded with importance, and which were not. */
 #include "tools/verbs/convert/quant_report.h"
-#include "tools/cli/chart.h"
-#include "tools/cli/html.h"
-#include "tools/cli/table.h"
-#include "tools/cli/text.h"
 #include "tools/engine/quantize/feedback_internal.h"
+#include "tools/report/chart.h"
+#include "tools/report/html.h"
+#include "tools/report/table.h"
+#include "tools/report/text.h"
 #include "tools/verbs/convert/begin_token.h"
 #include "tools/verbs/run/verify_pictures.h"
 

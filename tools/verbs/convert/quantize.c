@@ -1,7 +1,7 @@
 /* quantize.c - aprquant: quantizes a model: a recipe gives each tensor a type, one pass converts, a report shows the errors and sizes. */
-#include "tools/cli/text.h"
 #include "tools/engine/quantize/feedback_run.h"
 #include "tools/engine/quantize/ggml_rules.h"
+#include "tools/report/text.h"
 #include "tools/verbs/convert/converting.h"
 #include "tools/verbs/convert/quant_operands.h"
 #include "tools/verbs/verbs.h"

@@ -1,7 +1,7 @@
 /* resume_option.c - reads --resume, --part and --finish, and prints what several runs have made. */
 #include "tools/verbs/convert/resume_option.h"
 
-#include "tools/cli/text.h"
+#include "tools/report/text.h"
 
 #include <stdlib.h>
 #include <string.h>

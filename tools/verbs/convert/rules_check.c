@@ -1,7 +1,7 @@
 /* rules_check.c - finds --tensor rules that match no tensor, or that earlier rules hide. */
 #include "tools/verbs/convert/rules_check.h"
 
-#include "tools/cli/text.h"
+#include "tools/report/text.h"
 
 #include <string.h>
 

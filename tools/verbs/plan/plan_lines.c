@@ -2,8 +2,8 @@
 #include "tools/verbs/plan/plan_lines.h"
 
 #include "formats/base/bytes.h"
-#include "tools/cli/table.h"
-#include "tools/cli/text.h"
+#include "tools/report/table.h"
+#include "tools/report/text.h"
 
 #include <string.h>
 

@@ -1,7 +1,7 @@
 /* answer_stream.c - prints an answer's tokens to stdout. */
 #include "tools/verbs/run/answer_stream.h"
 
-#include "tools/cli/terminal.h"
+#include "tools/report/terminal.h"
 
 #include <stdlib.h>
 #include <string.h>

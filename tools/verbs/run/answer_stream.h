@@ -5,8 +5,8 @@
 #ifndef APR_TOOLS_ANSWER_STREAM_H
 #define APR_TOOLS_ANSWER_STREAM_H
 
-#include "tools/cli/text.h"
 #include "tools/engine/requests/answer_text.h"
+#include "tools/report/text.h"
 #include "tools/verbs/run/running.h"
 
 /* Set running, the flags and text.stops; the rest begins as zeros. */

@@ -1,10 +1,10 @@
 /* bench_html.c - throughput and time to the first token by number of sequences, rates by depth, and the tables. */
 #include "tools/verbs/run/bench_html.h"
 
-#include "tools/cli/chart.h"
 #include "tools/cli/cli.h"
-#include "tools/cli/html.h"
-#include "tools/cli/text.h"
+#include "tools/report/chart.h"
+#include "tools/report/html.h"
+#include "tools/report/text.h"
 
 #include <string.h>
 

@@ -1,9 +1,10 @@
 /* bench_print.c - the results of stages: rates with their spread, bytes of weights per second, and time outside the matrix products. */
 #include "tools/verbs/run/bench_print.h"
 
-#include "tools/cli/table.h"
-#include "tools/cli/text.h"
 #include "tools/engine/bench/bench_stages.h"
+#include "tools/report/table.h"
+#include "tools/report/terminal.h"
+#include "tools/report/text.h"
 #include "tools/verbs/plan/plan_lines.h"
 
 #include <string.h>

@@ -3,8 +3,8 @@
 #define APR_TOOLS_BENCH_PRINT_H
 
 #include "runtime/session/speed.h"
-#include "tools/cli/table.h"
 #include "tools/engine/bench/bench_concurrency.h"
+#include "tools/report/table.h"
 #include "tools/verbs/run/memory_print.h"
 
 typedef struct apr_bench_result {

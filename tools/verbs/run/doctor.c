@@ -4,9 +4,9 @@
 #include "kernels/cuda_loader.h"
 #include "kernels/host/codecs/levels.h"
 #include "runtime/plan/gpus.h"
-#include "tools/cli/text.h"
 #include "tools/engine/device/host_memory.h"
 #include "tools/engine/device/probe.h"
+#include "tools/report/text.h"
 
 #include <string.h>
 

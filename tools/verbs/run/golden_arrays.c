@@ -1,8 +1,8 @@
 /* golden_arrays.c - opens model and arrays, prints a line for each array and grouping. */
 #include "tools/verbs/run/golden_arrays.h"
 
-#include "tools/cli/table.h"
 #include "tools/engine/run/as_library.h"
+#include "tools/report/table.h"
 
 #include <stdlib.h>
 #include <string.h>

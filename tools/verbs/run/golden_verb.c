@@ -2,8 +2,8 @@
 #include "tools/verbs/verbs.h"
 
 #include "runtime/check/golden_checks.h"
-#include "tools/cli/table.h"
 #include "tools/engine/run/as_library.h"
+#include "tools/report/table.h"
 #include "tools/verbs/run/golden_arrays.h"
 
 #include <math.h>

@@ -1,8 +1,8 @@
 /* imatrix_print.c - what an imatrix holds, as text and as JSON. */
 #include "tools/verbs/run/imatrix_print.h"
 
-#include "tools/cli/table.h"
-#include "tools/cli/text.h"
+#include "tools/report/table.h"
+#include "tools/report/text.h"
 
 #include <math.h>
 #include <string.h>

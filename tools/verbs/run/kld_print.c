@@ -1,6 +1,7 @@
 /* kld_print.c - prints the results of `aprrun kld` as a table and as JSON. */
-#include "tools/cli/table.h"
-#include "tools/cli/text.h"
+#include "tools/report/table.h"
+#include "tools/report/terminal.h"
+#include "tools/report/text.h"
 #include "tools/verbs/convert/begin_token.h"
 #include "tools/verbs/run/kld_verb.h"
 #include "tools/verbs/run/memory_print.h"

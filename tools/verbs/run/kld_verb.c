@@ -2,10 +2,10 @@
 #include "tools/verbs/run/kld_verb.h"
 
 #include "runtime/check/subject.h"
-#include "tools/cli/meter.h"
-#include "tools/cli/text.h"
 #include "tools/engine/plan/footprint.h"
 #include "tools/engine/text_input.h"
+#include "tools/report/meter.h"
+#include "tools/report/text.h"
 #include "tools/verbs/verbs.h"
 
 #include <math.h>

@@ -1,7 +1,7 @@
 /* memory_print.c - prints the memory of sessions: lines, sums, and what moves between places. */
 #include "tools/verbs/run/memory_print.h"
 
-#include "tools/cli/text.h"
+#include "tools/report/text.h"
 #include "tools/verbs/plan/plan_lines.h"
 
 void apr_footprint_json(const apr_footprint *f, apr_json_text *json)

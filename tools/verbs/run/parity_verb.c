@@ -3,11 +3,11 @@
 
 #include "runtime/check/backends.h"
 #include "runtime/check/verify.h"
-#include "tools/cli/meter.h"
-#include "tools/cli/terminal.h"
-#include "tools/cli/text.h"
 #include "tools/engine/run/parity_dump.h"
 #include "tools/engine/text_input.h"
+#include "tools/report/meter.h"
+#include "tools/report/terminal.h"
+#include "tools/report/text.h"
 #include "tools/verbs/run/running.h"
 
 #include <errno.h>

@@ -3,8 +3,8 @@
 
 #include "formats/files/checkpoint_names.h"
 #include "formats/shape/text_part.h"
-#include "tools/cli/text.h"
 #include "tools/engine/device/process.h"
+#include "tools/report/text.h"
 #include "tools/verbs/plan/plan_lines.h"
 #include "tools/verbs/run/memory_print.h"
 

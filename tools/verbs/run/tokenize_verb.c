@@ -4,8 +4,8 @@
 #include "formats/open.h"
 #include "runtime/template/chat.h"
 #include "runtime/tokenizer/tokenizer.h"
-#include "tools/cli/table.h"
-#include "tools/cli/text.h"
+#include "tools/report/table.h"
+#include "tools/report/text.h"
 #include "tools/verbs/run/prompt.h"
 #include "tools/verbs/run/running.h"
 

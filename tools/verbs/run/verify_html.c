@@ -1,6 +1,6 @@
 /* verify_html.c - the report as one HTML page: no scripts, no external files, light and dark. */
-#include "tools/cli/html.h"
-#include "tools/cli/text.h"
+#include "tools/report/html.h"
+#include "tools/report/text.h"
 #include "tools/verbs/run/verify_pictures.h"
 #include "tools/verbs/run/verify_verb.h"
 

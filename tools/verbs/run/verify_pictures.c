@@ -1,8 +1,8 @@
 /* verify_pictures.c - divergence by position, error by layer, memory predicted and measured. */
 #include "tools/verbs/run/verify_pictures.h"
 
-#include "tools/cli/chart.h"
-#include "tools/cli/text.h"
+#include "tools/report/chart.h"
+#include "tools/report/text.h"
 
 #include <math.h>
 #include <stdlib.h>

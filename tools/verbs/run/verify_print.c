@@ -1,6 +1,7 @@
 /* verify_print.c - the report as a table on a terminal, and as JSON. */
-#include "tools/cli/table.h"
-#include "tools/cli/text.h"
+#include "tools/report/table.h"
+#include "tools/report/terminal.h"
+#include "tools/report/text.h"
 #include "tools/verbs/run/verify_verb.h"
 
 #include <string.h>

@@ -1,5 +1,5 @@
 /* verify_text.c - the text of each check of runtime/check/verify.h: what was found, what is allowed, where it first fails. */
-#include "tools/cli/text.h"
+#include "tools/report/text.h"
 #include "tools/verbs/run/verify_verb.h"
 
 #include <math.h>

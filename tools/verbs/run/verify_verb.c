@@ -1,10 +1,10 @@
 /* verify_verb.c - `aprrun verify`: opens both models, runs the checks, shows the report. */
 #include "tools/verbs/run/verify_verb.h"
 
-#include "tools/cli/html.h"
-#include "tools/cli/meter.h"
 #include "tools/engine/run/run_pair.h"
 #include "tools/engine/text_input.h"
+#include "tools/report/html.h"
+#include "tools/report/meter.h"
 #include "tools/verbs/verbs.h"
 
 #include <stdlib.h>

@@ -1,8 +1,8 @@
 /* table.c - collects cells, measures the columns, makes them fit the terminal, and prints. */
-#include "tools/cli/table.h"
+#include "tools/report/table.h"
 
-#include "tools/cli/terminal.h"
-#include "tools/cli/text.h"
+#include "tools/report/terminal.h"
+#include "tools/report/text.h"
 
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,7 +1,7 @@
 /* html.c - the frame of an HTML report, its style sheet, and HTML escapes. */
-#include "tools/cli/html.h"
+#include "tools/report/html.h"
 
-#include "tools/cli/text.h"
+#include "tools/report/text.h"
 
 #include <stdlib.h>
 #include <string.h>

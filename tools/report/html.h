@@ -3,7 +3,7 @@
 #define APR_TOOLS_HTML_H
 
 #include "formats/files/out.h"
-#include "tools/cli/table.h"
+#include "tools/report/table.h"
 
 #include <stdio.h>
 

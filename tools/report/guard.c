@@ -1,10 +1,10 @@
 /* guard.c - signal and exit handlers. They only make system calls and use static memory, so they are async-signal-safe. */
 #define _GNU_SOURCE /* SIGSTKFLT, sigaltstack */
-#include "tools/cli/guard.h"
+#include "tools/report/guard.h"
 
+#include "formats/base/status.h"
 #include "formats/files/map.h"
 #include "formats/files/out.h"
-#include "formats/base/status.h"
 
 #include <signal.h>
 #include <stdatomic.h>

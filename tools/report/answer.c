@@ -1,7 +1,7 @@
 /* answer.c - prints the JSON object on stdout, or the error message on stderr. */
-#include "tools/cli/answer.h"
+#include "tools/report/answer.h"
 
-#include "tools/cli/text.h"
+#include "tools/report/text.h"
 
 #include <errno.h>
 #include <stdio.h>

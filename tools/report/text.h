@@ -1,4 +1,4 @@
-/* text.h - formats numbers for people, makes strings from files safe to print, measures columns, and sets terminal styles. */
+/* text.h - formats numbers for people, makes strings from files safe to print, and measures columns. */
 #ifndef APR_TOOLS_TEXT_H
 #define APR_TOOLS_TEXT_H
 
@@ -15,8 +15,6 @@ char *apr_size_text(char text[APR_SMALL_TEXT], uint64_t n_bytes);
 char *apr_count_text(char text[APR_SMALL_TEXT], int64_t n);
 /* "1.71 M", "7.62 B"; "512" below a thousand */
 char *apr_magnitude_text(char text[APR_SMALL_TEXT], int64_t n);
-/* "17,240", "1.234", "0.00012": four significant digits; no exponent between 1e-6 and 1e12 */
-char *apr_figure_text(char text[APR_SMALL_TEXT], double value);
 
 /* Makes n bytes of untrusted text safe to print: control characters and invalid UTF-8 become escapes such as \n, \t, \x1b. Text that does
  * not fit is cut off between characters. Returns dst, always terminated. */
@@ -43,15 +41,5 @@ size_t apr_terminal_clean(apr_terminal_text *state, char *dst, const char *text,
 
 /* Columns that valid UTF-8 takes on a terminal. */
 int apr_text_columns(const char *text);
-
-/* The choice of --color. 0 or less: on a terminal, unless NO_COLOR is set or TERM is dumb; 1: always; 2: never. */
-void apr_color_set(int choice);
-
-/* Escape sequences that begin a style; apr_plain ends it. "" where apr_color_set allows none. */
-const char *apr_bold(FILE *out);
-const char *apr_dim(FILE *out);
-const char *apr_green(FILE *out);
-const char *apr_red(FILE *out);
-const char *apr_plain(FILE *out);
 
 #endif

@@ -1,12 +1,8 @@
-/* text.c - formats numbers for people, makes strings from files safe to print, measures columns, and sets terminal styles. */
-#include "tools/cli/text.h"
-
-#include "tools/cli/terminal.h"
+/* text.c - formats numbers for people, makes strings from files safe to print, and measures columns. */
+#include "tools/report/text.h"
 
 #include <stdbool.h>
-#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 #include <utf8proc.h>
 
 char *apr_size_text(char text[APR_SMALL_TEXT], uint64_t n_bytes)
@@ -48,20 +44,6 @@ char *apr_magnitude_text(char text[APR_SMALL_TEXT], int64_t n)
     if (n < 1000) return apr_count_text(text, n);
     for (; size >= 999.995 && unit + 1 < sizeof units / sizeof *units; unit++) size /= 1e3;
     snprintf(text, APR_SMALL_TEXT, "%.2f %s", size, units[unit]);
-    return text;
-}
-
-char *apr_figure_text(char text[APR_SMALL_TEXT], double value)
-{
-    const double magnitude = value < 0 ? -value : value;
-
-    if (magnitude >= 9999.5 && magnitude < 1e12) {
-        double unit = 1.0;
-        while (magnitude / unit >= 9999.5) unit *= 10.0;
-        return apr_count_text(text, (int64_t)(value / unit + (value < 0 ? -0.5 : 0.5)) * (int64_t)unit);
-    }
-    if (magnitude >= 1e-6 && magnitude < 1e-4) snprintf(text, APR_SMALL_TEXT, "%.7f", value);
-    else snprintf(text, APR_SMALL_TEXT, "%.4g", value);
     return text;
 }
 
@@ -227,22 +209,3 @@ int apr_text_columns(const char *text)
     }
     return columns;
 }
-
-static int color_choice;
-
-void apr_color_set(int choice) { color_choice = choice; }
-
-static bool has_style(FILE *out)
-{
-    if (color_choice > 0) return color_choice == 1;
-    const char *const no_color = getenv("NO_COLOR"); /* no-color.org: set and not empty */
-    const char *const terminal = getenv("TERM");
-    if (terminal != NULL && strcmp(terminal, "dumb") == 0) return false;
-    return apr_is_terminal(out) && (no_color == NULL || *no_color == '\0');
-}
-
-const char *apr_bold(FILE *out) { return has_style(out) ? "\033[1m" : ""; }
-const char *apr_dim(FILE *out) { return has_style(out) ? "\033[2m" : ""; }
-const char *apr_green(FILE *out) { return has_style(out) ? "\033[32m" : ""; }
-const char *apr_red(FILE *out) { return has_style(out) ? "\033[31m" : ""; }
-const char *apr_plain(FILE *out) { return has_style(out) ? "\033[0m" : ""; }

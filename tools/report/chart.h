@@ -1,6 +1,6 @@
 /* chart.h - SVG charts for HTML reports (html.h), in their colours: the parts that all charts share, and line charts. */
-#ifndef APR_TOOLS_PICTURE_H
-#define APR_TOOLS_PICTURE_H
+#ifndef APR_TOOLS_CHART_H
+#define APR_TOOLS_CHART_H
 
 #include <stdbool.h>
 #include <stddef.h>

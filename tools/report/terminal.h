@@ -1,4 +1,4 @@
-/* terminal.h - the width of a terminal, and folding of lines that are too long for it.
+/* terminal.h - the width and styles of a terminal, and folding of lines that are too long for it.
  *
  * On a terminal no line is wider than the terminal. Tables are made to fit (table.h), help is printed to the width (usage.h), and other
  * lines are folded between words here. The continuation of a folded line is indented by two more columns than the line. A word that is
@@ -13,6 +13,16 @@
 /* Columns of the terminal that `out` writes to: from the terminal, else $COLUMNS, else 80. 0: `out` is not a terminal. */
 int apr_terminal_columns(FILE *out);
 bool apr_is_terminal(FILE *out);
+
+/* The choice of --color. 0 or less: on a terminal, unless NO_COLOR is set or TERM is dumb; 1: always; 2: never. */
+void apr_color_set(int choice);
+
+/* Escape sequences that begin a style; apr_plain ends it. "" where apr_color_set allows none. */
+const char *apr_bold(FILE *out);
+const char *apr_dim(FILE *out);
+const char *apr_green(FILE *out);
+const char *apr_red(FILE *out);
+const char *apr_plain(FILE *out);
 
 /* Starts folding lines on stdout and stderr if they are terminals. Called once, before anything is printed. */
 void apr_terminal_start(void);

@@ -1,7 +1,7 @@
 /* chart.c - the frame of a chart, round axis marks, and line charts. */
-#include "tools/cli/chart.h"
+#include "tools/report/chart.h"
 
-#include "tools/cli/text.h"
+#include "tools/report/text.h"
 
 #include <math.h>
 #include <stdbool.h>
@@ -56,10 +56,25 @@ static frame frame_of(const apr_curves *c)
     return f;
 }
 
+/* "17,240", "1.234", "0.00012": four significant digits; no exponent between 1e-6 and 1e12 */
+static char *figure_text(char text[APR_SMALL_TEXT], double value)
+{
+    const double magnitude = value < 0 ? -value : value;
+
+    if (magnitude >= 9999.5 && magnitude < 1e12) {
+        double unit = 1.0;
+        while (magnitude / unit >= 9999.5) unit *= 10.0;
+        return apr_count_text(text, (int64_t)(value / unit + (value < 0 ? -0.5 : 0.5)) * (int64_t)unit);
+    }
+    if (magnitude >= 1e-6 && magnitude < 1e-4) snprintf(text, APR_SMALL_TEXT, "%.7f", value);
+    else snprintf(text, APR_SMALL_TEXT, "%.4g", value);
+    return text;
+}
+
 /* Axis marks are round numbers: all digits are printed. */
 static const char *mark_text(char text[APR_SMALL_TEXT], double value)
 {
-    if (value >= 1e4) return apr_figure_text(text, value);
+    if (value >= 1e4) return figure_text(text, value);
     snprintf(text, APR_SMALL_TEXT, "%.6g", value);
     return text;
 }
@@ -104,7 +119,7 @@ static void draw_curve(FILE *out, const frame *f, size_t k)
             fprintf(out, "<line class=\"line-%s\" x1=\"%.1f\" x2=\"%.1f\" y1=\"%.1f\" y2=\"%.1f\"/>", colour, x, x, y_of(f, curve->low[i]),
                     y_of(f, curve->high[i]));
         fprintf(out, "<circle class=\"fill-%s\" cx=\"%.1f\" cy=\"%.1f\" r=\"3.2\"><title>%s, %lld: %s %s</title></circle>\n", colour, x, y,
-                curve->name, (long long)c->at[i], apr_figure_text(figure, curve->values[i]), c->unit);
+                curve->name, (long long)c->at[i], figure_text(figure, curve->values[i]), c->unit);
         if (c->n_curves == 1)
             fprintf(out, "<text class=\"ink\" x=\"%.1f\" y=\"%.1f\"%s>%s</text>\n", at_edge ? x + 20 : x + 7, y - 7,
                     at_edge ? " text-anchor=\"end\"" : "", figure);

@@ -1,9 +1,10 @@
-/* hub_ids.c - looks up ORG/NAME[@REVISION][:TAG] in the caches of Hugging Face's tools. Nothing is downloaded. */
+/* model_paths.c - looks up ORG/NAME[@REVISION][:TAG] in the caches of Hugging Face's tools, and looks into folders. Nothing is downloaded. */
 #define _GNU_SOURCE /* strcasestr */
-#include "tools/cli/cli_internal.h"
+#include "tools/cli/model_paths.h"
 
 #include <ctype.h>
 #include <dirent.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -196,4 +197,32 @@ apr_status apr_hub_id_resolve(const char *text, const char **path, apr_arena *ar
     if (is_folder(id.org)) return APR_OK; /* ORG is a local folder, so the text is a path */
     return apr_fail(err, APR_E_IO, "%s is not a file here and not in %s; fetch it: hf download %s/%s%s%s", text, shown_hub(arena), id.org,
                     id.name, *id.revision != '\0' ? " --revision " : "", id.revision);
+}
+
+/* --- folders without weights --- */
+
+static bool may_be_weights(const char *name)
+{
+    static const char *const endings[] = {".safetensors", ".safetensors.index.json", ".bin", ".bin.index.json", ".pt", ".pth", ".gguf",
+                                          ".apr"};
+    const size_t n = strlen(name);
+
+    for (size_t i = 0; i < sizeof endings / sizeof *endings; i++) {
+        const size_t m = strlen(endings[i]);
+        if (n > m && strcmp(name + n - m, endings[i]) == 0) return true;
+    }
+    return false;
+}
+
+const char *apr_config_only_path(const char *path, char *text, size_t capacity)
+{
+    const size_t n = strlen(path);
+    DIR *const folder = opendir(path);
+    bool has_weights = false;
+
+    if (folder == NULL) return NULL;
+    for (const struct dirent *entry; !has_weights && (entry = readdir(folder)) != NULL;) has_weights = may_be_weights(entry->d_name);
+    closedir(folder);
+    const int length = snprintf(text, capacity, "%s%sconfig.json", path, n > 0 && path[n - 1] == '/' ? "" : "/");
+    return !has_weights && length > 0 && (size_t)length < capacity && access(text, R_OK) == 0 ? text : NULL;
 }

@@ -1,10 +1,10 @@
 /* meter.c - prints the progress line, at most ten times a second on a terminal. */
-#include "tools/cli/meter.h"
+#include "tools/report/meter.h"
 
 #include "formats/base/clock.h"
-#include "tools/cli/guard.h"
-#include "tools/cli/terminal.h"
-#include "tools/cli/text.h"
+#include "tools/report/guard.h"
+#include "tools/report/terminal.h"
+#include "tools/report/text.h"
 
 #include <langinfo.h>
 #include <locale.h>

@@ -1,8 +1,8 @@
-/* terminal.c - the width of a terminal, and streams that fold their lines to it. */
+/* terminal.c - the width and styles of a terminal, and streams that fold their lines to it. */
 #define _GNU_SOURCE /* fopencookie */
-#include "tools/cli/terminal.h"
+#include "tools/report/terminal.h"
 
-#include "tools/cli/text.h"
+#include "tools/report/text.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -142,3 +142,22 @@ void apr_terminal_fold(bool on)
     if (on_stdout.plain != NULL) fflush(stdout);
     on_stdout.is_off = !on;
 }
+
+static int color_choice;
+
+void apr_color_set(int choice) { color_choice = choice; }
+
+static bool has_style(FILE *out)
+{
+    if (color_choice > 0) return color_choice == 1;
+    const char *const no_color = getenv("NO_COLOR"); /* no-color.org: set and not empty */
+    const char *const terminal = getenv("TERM");
+    if (terminal != NULL && strcmp(terminal, "dumb") == 0) return false;
+    return apr_is_terminal(out) && (no_color == NULL || *no_color == '\0');
+}
+
+const char *apr_bold(FILE *out) { return has_style(out) ? "\033[1m" : ""; }
+const char *apr_dim(FILE *out) { return has_style(out) ? "\033[2m" : ""; }
+const char *apr_green(FILE *out) { return has_style(out) ? "\033[32m" : ""; }
+const char *apr_red(FILE *out) { return has_style(out) ? "\033[31m" : ""; }
+const char *apr_plain(FILE *out) { return has_style(out) ? "\033[0m" : ""; }

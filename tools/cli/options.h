@@ -1,0 +1,19 @@
+/* options.h - the options that every command has, and how options and commands are found in their tables. */
+#ifndef APR_TOOLS_OPTIONS_H
+#define APR_TOOLS_OPTIONS_H
+
+#include "tools/cli/cli.h"
+
+extern const apr_option apr_common_options[]; /* offsets into apr_parsed.common */
+
+/* Finds an option by its name (n characters), or by its letter if name is NULL, in a table that may be NULL. NULL: there is none. */
+const apr_option *apr_option_in(const apr_option *table, const char *name, size_t n, char letter);
+/* The same among the common options and those of a command, which may be NULL. */
+const apr_option *apr_option_named(const apr_command *command, const char *name, size_t n, char letter);
+/* verb NULL: the command without a verb. */
+const apr_command *apr_command_named(const apr_tool *tool, const char *verb);
+
+/* "help" is a verb of every tool. */
+#define APR_HELP_VERB "help"
+
+#endif
