@@ -6,7 +6,7 @@
 #include "tools/conv/each_file.h"
 #include "tools/engine/quantize/admission_of_file.h"
 #include "tools/report/meter.h"
-#include "tools/report/table.h"
+#include "tools/report/report.h"
 #include "tools/report/terminal.h"
 #include "tools/report/text.h"
 
@@ -15,7 +15,7 @@
 static const char *const kind_names[] = {
     [APR_FOUND_CHECKSUM] = "checksum", [APR_FOUND_ATTACHMENT] = "attached file", [APR_FOUND_NOT_FINITE] = "not finite"};
 
-enum { RESULT_TEXT = 256 };
+enum { RESULT_TEXT = 256, LABEL_COLUMNS = 9 };
 
 /* Returns text. */
 static char *result_text(const apr_integrity_result *f, char text[RESULT_TEXT])
@@ -30,13 +30,21 @@ static char *result_text(const apr_integrity_result *f, char text[RESULT_TEXT])
     return text;
 }
 
-static const char *footer_name(const apr_model *model, const apr_integrity *r)
+/* In text: all tensors that the family's program needs are there, or the first objections. */
+static void report_admission(apr_report *r, const apr_model *model, const apr_admission *a)
 {
-    static const char *const names[] = {[APR_FOOTER_GOOD] = "good", [APR_FOOTER_MISSING] = "missing", [APR_FOOTER_BAD] = "bad"};
-    return model->format == APR_FORMAT_APR ? names[r->footer] : "none";
+    const apr_json_value none = apr_as_text(NULL);
+
+    if (!a->is_checked) return;
+    if (a->n == 0)
+        apr_report_fact(r, NULL, none, "tensors", "complete for a %s model of %lld layers", model->hparams.architecture,
+                        (long long)model->hparams.num_layers);
+    for (size_t i = 0; i < a->n && i < APR_MAX_OBJECTIONS; i++)
+        apr_report_fact(r, NULL, none, i == 0 ? "tensors" : "", "%s", a->first[i].text);
+    if (a->n > APR_MAX_OBJECTIONS) apr_report_fact(r, NULL, none, "", "and %zu more", a->n - APR_MAX_OBJECTIONS);
 }
 
-static void put_admission(const apr_admission *a, apr_json_text *out)
+static void put_admission(apr_report *r, const apr_admission *a)
 {
     static const char *const keys[] = {[APR_TENSOR_MISSING] = "missing",
                                        [APR_TENSOR_MISSHAPEN] = "misshapen",
@@ -44,104 +52,100 @@ static void put_admission(const apr_admission *a, apr_json_text *out)
                                        [APR_TENSOR_UNKNOWN] = "unknown",
                                        [APR_TENSOR_TYPE_NOT_RUN] = "not_run"};
 
-    apr_json_open(out, "tensors", '{');
-    apr_json_bool(out, "judged", a->is_checked);
-    for (int kind = 0; kind < APR_N_OBJECTIONS; kind++) apr_json_uint(out, keys[kind], a->n_of[kind]);
-    apr_json_open(out, "objections", '[');
-    for (size_t i = 0; i < a->n && i < APR_MAX_OBJECTIONS; i++) apr_json_string(out, NULL, a->first[i].text, strlen(a->first[i].text));
-    apr_json_close(out, ']');
-    apr_json_close(out, '}');
+    if (r->json == NULL) return;
+    apr_json_open(r->json, "tensors", '{');
+    apr_report_member(r, "judged", apr_as_bool(a->is_checked));
+    for (int kind = 0; kind < APR_N_OBJECTIONS; kind++) apr_report_member(r, keys[kind], apr_as_uint(a->n_of[kind]));
+    apr_json_open(r->json, "objections", '[');
+    for (size_t i = 0; i < a->n && i < APR_MAX_OBJECTIONS; i++) apr_report_member(r, NULL, apr_as_text(a->first[i].text));
+    apr_json_close(r->json, ']');
+    apr_json_close(r->json, '}');
 }
 
-static void put_json(const apr_model *model, const apr_integrity *r, const apr_admission *a, apr_json_text *out)
+static void report_checksums(apr_report *r, const apr_model *model, const apr_integrity *found)
 {
-    const char *const container = apr_format_name(model->format);
-    char text[RESULT_TEXT], missing[96];
+    static const char *const footers[] = {[APR_FOOTER_GOOD] = "good", [APR_FOOTER_MISSING] = "missing", [APR_FOOTER_BAD] = "bad"};
+    const bool is_apr = model->format == APR_FORMAT_APR;
+    const char *const label = "checksums", *const footer = is_apr ? footers[found->footer] : "none";
+    const apr_json_value n_stated = apr_as_uint(found->n_stated);
+    char missing[96];
+
+    if (!is_apr) apr_report_fact(r, "n_checksums", n_stated, label, "%s has none", apr_format_name(model->format));
+    else if (found->n_stated == 0) apr_report_fact(r, "n_checksums", n_stated, label, "none for tensors; the file's own is %s", footer);
+    else
+        apr_report_fact(r, "n_checksums", n_stated, label, "%zu of %zu tensors good; the file's own is %s", found->n_good, found->n_stated,
+                        footer);
+    apr_report_member(r, "n_checksums_good", apr_as_uint(found->n_good));
+    apr_report_member(r, "footer", apr_as_text(footer));
+    if (apr_apr_missing(model, missing, sizeof missing)[0] != '\0') apr_report_string(r, "missing", "missing", missing);
+}
+
+static void report_values(apr_report *r, const apr_integrity *found)
+{
+    char count[APR_SMALL_TEXT], not_finite[APR_SMALL_TEXT];
+    const bool is_good = found->n_nonfinite == 0;
+
+    apr_report_fact(r, "n_values", apr_as_int(found->n_values), "values", "%s decoded, %s%s", apr_count_text(count, found->n_values),
+                    is_good ? "all finite" : apr_count_text(not_finite, found->n_nonfinite), is_good ? "" : " not finite");
+    apr_report_member(r, "n_nonfinite", apr_as_int(found->n_nonfinite));
+}
+
+static void report_turn_end(apr_report *r, const apr_vocab *vocab)
+{
     apr_chat_stops stops;
-
-    apr_json_string(out, "path", model->path, strlen(model->path));
-    apr_json_string(out, "container", container, strlen(container));
-    apr_json_uint(out, "n_tensors", model->n_tensors);
-    apr_json_uint(out, "n_checksums", r->n_stated);
-    apr_json_uint(out, "n_checksums_good", r->n_good);
-    apr_json_string(out, "footer", footer_name(model, r), strlen(footer_name(model, r)));
-    if (apr_apr_missing(model, missing, sizeof missing)[0] != '\0') apr_json_string(out, "missing", missing, strlen(missing));
-    apr_json_int(out, "n_values", r->n_values);
-    apr_json_int(out, "n_nonfinite", r->n_nonfinite);
-    put_admission(a, out);
-    if (apr_chat_stops_of(&model->vocab, &stops, NULL) == APR_OK && stops.added >= 0) apr_json_int(out, "turn_end_id", stops.added);
-    apr_json_open(out, "findings", '[');
-    for (size_t i = 0; i < r->n_findings; i++) {
-        const apr_integrity_result *const f = &r->findings[i];
-        apr_json_open(out, NULL, '{');
-        apr_json_string(out, "kind", kind_names[f->kind], strlen(kind_names[f->kind]));
-        if (f->name != NULL) apr_json_string(out, f->kind == APR_FOUND_ATTACHMENT ? "file" : "tensor", f->name, strlen(f->name));
-        result_text(f, text);
-        apr_json_string(out, "text", text, strlen(text));
-        apr_json_close(out, '}');
-    }
-    apr_json_close(out, ']');
-}
-
-static apr_status print_results(const apr_integrity *r, apr_error *err)
-{
-    static const apr_column columns[] = {{NULL, false}, {NULL, false}, {NULL, false}};
-    char text[RESULT_TEXT];
-    apr_table table;
-
-    printf("\n%sProblems%s\n", apr_bold(stdout), apr_plain(stdout));
-    apr_table_start(&table, columns, 3);
-    for (size_t i = 0; i < r->n_findings; i++) {
-        const apr_integrity_result *const f = &r->findings[i];
-        apr_table_cell(&table, "%s", f->name != NULL ? f->name : "the file");
-        apr_table_cell(&table, "%s", kind_names[f->kind]);
-        apr_table_cell(&table, "%s", result_text(f, text));
-    }
-    return apr_table_print(&table, stdout, 2, err);
-}
-
-/* Prints that all tensors which the family's program needs are there, or the first objections. */
-static void print_admission(const apr_model *model, const apr_admission *a)
-{
-    char clean[512];
-
-    if (!a->is_checked) return;
-    if (a->n == 0)
-        printf("  tensors    complete for a %s model of %lld layers\n", model->hparams.architecture, (long long)model->hparams.num_layers);
-    for (size_t i = 0; i < a->n && i < APR_MAX_OBJECTIONS; i++)
-        printf("  %s %s\n", i == 0 ? "tensors   " : "          ",
-               apr_clean_text(clean, sizeof clean, a->first[i].text, strlen(a->first[i].text)));
-    if (a->n > APR_MAX_OBJECTIONS) printf("             and %zu more\n", a->n - APR_MAX_OBJECTIONS);
-}
-
-static void print_turn_end(const apr_vocab *vocab, int32_t id)
-{
     char clean[256];
 
-    printf("  chat       the template ends turns with token %d (%s), which is not a stop id: other programs may not stop there\n", (int)id,
-           apr_clean_text(clean, sizeof clean, vocab->tokens[id].text, vocab->tokens[id].n_bytes));
+    if (apr_chat_stops_of(vocab, &stops, r->json != NULL ? NULL : r->err) != APR_OK || stops.added < 0) return;
+    const apr_str token = vocab->tokens[stops.added];
+    apr_report_fact(r, "turn_end_id", apr_as_int(stops.added), "chat",
+                    "the template ends turns with token %d (%s), which is not a stop id: other programs may not stop there",
+                    (int)stops.added, apr_clean_text(clean, sizeof clean, token.text, token.n_bytes));
 }
 
-static apr_status print_text(const apr_model *model, const apr_integrity *r, const apr_admission *a, apr_error *err)
+static void report_findings(apr_report *r, const apr_integrity *found)
 {
-    apr_chat_stops stops;
-    const bool is_apr = model->format == APR_FORMAT_APR;
-    char path[512], size[APR_SMALL_TEXT], count[APR_SMALL_TEXT], missing[96];
+    static const apr_column columns[] = {{NULL}, {NULL, .key = "kind"}, {NULL, .key = "text"}};
+    char text[RESULT_TEXT];
+
+    apr_report_table(r, found->n_findings > 0 ? "Problems" : NULL, "findings", columns, 3);
+    for (size_t i = 0; i < found->n_findings; i++) {
+        const apr_integrity_result *const f = &found->findings[i];
+        apr_report_row(r);
+        apr_report_cell(r, apr_as_text(NULL), "%s", f->name != NULL ? f->name : "the file");
+        apr_report_cell(r, apr_as_text(kind_names[f->kind]), "%s", kind_names[f->kind]);
+        apr_report_member(r, f->kind == APR_FOUND_ATTACHMENT ? "file" : "tensor", apr_as_text(f->name));
+        apr_report_cell(r, apr_as_text(result_text(f, text)), "%s", text);
+    }
+    apr_report_close(r);
+}
+
+static void print_title(const apr_model *model, const apr_integrity *found)
+{
+    char path[512], size[APR_SMALL_TEXT];
 
     printf("%s%s%s: %s, %zu tensor%s, %s\n", apr_bold(stdout), apr_clean_text(path, sizeof path, model->path, strlen(model->path)),
            apr_plain(stdout), apr_format_name(model->format), model->n_tensors, model->n_tensors == 1 ? "" : "s",
-           apr_size_text(size, r->file_bytes));
-    printf("  structure  good: every count, extent, size and name\n");
-    print_admission(model, a);
-    if (is_apr && r->n_stated == 0) printf("  checksums  none for tensors; the file's own is %s\n", footer_name(model, r));
-    else if (is_apr) printf("  checksums  %zu of %zu tensors good; the file's own is %s\n", r->n_good, r->n_stated, footer_name(model, r));
-    else printf("  checksums  %s has none\n", apr_format_name(model->format));
-    if (apr_apr_missing(model, missing, sizeof missing)[0] != '\0') printf("  missing    %s\n", missing);
-    printf("  values     %s decoded, ", apr_count_text(count, r->n_values));
-    if (r->n_nonfinite == 0) printf("all finite\n");
-    else printf("%s not finite\n", apr_count_text(count, r->n_nonfinite));
-    if (apr_chat_stops_of(&model->vocab, &stops, err) == APR_OK && stops.added >= 0) print_turn_end(&model->vocab, stops.added);
-    return r->n_findings > 0 ? print_results(r, err) : APR_OK;
+           apr_size_text(size, found->file_bytes));
+}
+
+static apr_status report(const apr_model *model, const apr_integrity *found, const apr_admission *a, apr_answer *answer, apr_error *err)
+{
+    apr_report r;
+
+    apr_report_start(&r, answer, err);
+    if (!answer->json) print_title(model, found);
+    apr_report_lines(&r, LABEL_COLUMNS);
+    apr_report_member(&r, "path", apr_as_text(model->path));
+    apr_report_member(&r, "container", apr_as_text(apr_format_name(model->format)));
+    apr_report_fact(&r, "n_tensors", apr_as_uint(model->n_tensors), "structure", "good: every count, extent, size and name");
+    report_admission(&r, model, a);
+    report_checksums(&r, model, found);
+    report_values(&r, found);
+    put_admission(&r, a);
+    report_turn_end(&r, &model->vocab);
+    apr_report_close(&r);
+    report_findings(&r, found);
+    return apr_report_end(&r);
 }
 
 static apr_status verdict(const apr_model *model, const apr_integrity *r, const apr_admission *a, apr_error *err)
@@ -175,8 +179,7 @@ static apr_status check_file(const apr_call *call, const char *path, apr_error *
         status = apr_integrity_check(&r, &model, &progress, err);
         apr_meter_end(&meter);
     }
-    if (status == APR_OK && call->answer->json) put_json(&model, &r, &admission, &call->answer->body);
-    else if (status == APR_OK) status = print_text(&model, &r, &admission, err);
+    if (status == APR_OK) status = report(&model, &r, &admission, call->answer, err);
     if (status == APR_OK) status = verdict(&model, &r, &admission, err);
     apr_integrity_close(&r);
     apr_model_close(&model);

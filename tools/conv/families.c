@@ -2,77 +2,60 @@
 #include "tools/conv/families.h"
 
 #include "runtime/program/ability.h"
-#include "tools/report/table.h"
+#include "tools/report/report.h"
 
-#include <string.h>
-
-static const char *const abilities[] = {[APR_ABLE_NOTHING] = "-", [APR_ABLE_PLAN] = "plan", [APR_ABLE_RUN] = "plan, run"};
-
-static void put_text(apr_json_text *out, const char *key, const char *text)
+/* The types in config.json: in text "qwen3_5_text, qwen3_5", in JSON objects with the class. */
+static void report_types(apr_report *r, const apr_family *family)
 {
-    if (text != NULL) apr_json_string(out, key, text, strlen(text));
-    else apr_json_null(out, key);
-}
+    char text[512] = "";
+    size_t n = 0;
 
-static void put_family(apr_json_text *out, const apr_family *family)
-{
-    const apr_ability ability = apr_family_ability(family, &apr_host_backend);
-    const bool knows_gguf = family->ggml != NULL && family->translates;
-
-    apr_json_open(out, NULL, '{');
-    put_text(out, "family", family->name);
-    apr_json_open(out, "model_types", '[');
+    if (r->json != NULL) apr_json_open(r->json, "model_types", '[');
     for (size_t t = 0; t < APR_MAX_FAMILY_TYPES && family->types[t].name != NULL; t++) {
-        apr_json_open(out, NULL, '{');
-        put_text(out, "model_type", family->types[t].name);
-        put_text(out, "class", family->types[t].hf_class);
-        apr_json_close(out, '}');
+        if (n < sizeof text) n += (size_t)snprintf(text + n, sizeof text - n, "%s%s", t > 0 ? ", " : "", family->types[t].name);
+        if (r->json == NULL) continue;
+        apr_json_open(r->json, NULL, '{');
+        apr_report_member(r, "model_type", apr_as_text(family->types[t].name));
+        apr_report_member(r, "class", apr_as_text_or_null(family->types[t].hf_class));
+        apr_json_close(r->json, '}');
     }
-    apr_json_close(out, ']');
-    put_text(out, "gguf_architecture", family->ggml);
-    put_text(out, "rotary_rows_in_gguf", !knows_gguf ? NULL : family->gguf.rotates_pairs ? "pairs" : "halves");
-    put_text(out, "norms_multiply_with", family->config == NULL ? NULL : family->norms_add_one ? "1 + weight" : "weight");
-    apr_json_bool(out, "config_understood", family->config != NULL);
-    apr_json_bool(out, "translates", family->translates);
-    apr_json_bool(out, "plans", ability >= APR_ABLE_PLAN);
-    apr_json_bool(out, "runs", ability == APR_ABLE_RUN);
-    apr_json_close(out, '}');
+    if (r->json != NULL) apr_json_close(r->json, ']');
+    apr_report_cell(r, apr_as_text(NULL), "%s", text);
 }
 
-/* "qwen3_5_text, qwen3_5" */
-static const char *types_text(apr_table *table, const apr_family *family)
+static void report_family(apr_report *r, const apr_family *family)
 {
-    const char *text = family->types[0].name;
-    for (size_t t = 1; t < APR_MAX_FAMILY_TYPES && family->types[t].name != NULL && text != NULL; t++)
-        text = apr_arena_print(&table->arena, "%s, %s", text, family->types[t].name);
-    return text != NULL ? text : "";
-}
+    static const char *const abilities[] = {[APR_ABLE_NOTHING] = "-", [APR_ABLE_PLAN] = "plan", [APR_ABLE_RUN] = "plan, run"};
+    const apr_ability ability = apr_family_ability(family, &apr_host_backend);
+    const char *const rows = family->ggml == NULL || !family->translates ? NULL : family->gguf.rotates_pairs ? "pairs" : "halves";
+    const char *const norms = family->config == NULL ? NULL : family->norms_add_one ? "1 + weight" : "weight";
 
-static apr_status print_families(apr_error *err)
-{
-    static const apr_column columns[] = {
-        {"family", false}, {"model_type", false}, {"GGUF", false}, {"names and rows", false}, {"supported", false}};
-    apr_table table;
-
-    apr_table_start(&table, columns, sizeof columns / sizeof *columns);
-    for (size_t i = 0; i < apr_n_families; i++) {
-        const apr_family *const family = apr_families[i];
-        apr_table_cell(&table, "%s", family->name);
-        apr_table_cell(&table, "%s", types_text(&table, family));
-        apr_table_cell(&table, "%s", family->ggml != NULL ? family->ggml : "-");
-        apr_table_cell(&table, "%s", family->translates ? "translated" : "kept as they are");
-        apr_table_cell(&table, "%s", abilities[apr_family_ability(family, &apr_host_backend)]);
-    }
-    return apr_table_print(&table, stdout, 0, err);
+    apr_report_row(r);
+    apr_report_cell(r, apr_as_text(family->name), "%s", family->name);
+    report_types(r, family);
+    apr_report_cell(r, apr_as_text_or_null(family->ggml), "%s", family->ggml != NULL ? family->ggml : "-");
+    apr_report_member(r, "rotary_rows_in_gguf", apr_as_text_or_null(rows));
+    apr_report_member(r, "norms_multiply_with", apr_as_text_or_null(norms));
+    apr_report_member(r, "config_understood", apr_as_bool(family->config != NULL));
+    apr_report_cell(r, apr_as_bool(family->translates), "%s", family->translates ? "translated" : "kept as they are");
+    apr_report_member(r, "plans", apr_as_bool(ability >= APR_ABLE_PLAN));
+    apr_report_cell(r, apr_as_bool(ability == APR_ABLE_RUN), "%s", abilities[ability]);
 }
 
 static apr_status run_families(const apr_call *call, apr_error *err)
 {
-    if (!call->answer->json) return print_families(err);
-    apr_json_open(&call->answer->body, "families", '[');
-    for (size_t i = 0; i < apr_n_families; i++) put_family(&call->answer->body, apr_families[i]);
-    apr_json_close(&call->answer->body, ']');
-    return APR_OK;
+    static const apr_column columns[] = {{"family", .key = "family"},
+                                         {"model_type"},
+                                         {"GGUF", .key = "gguf_architecture"},
+                                         {"names and rows", .key = "translates"},
+                                         {"supported", .key = "runs"}};
+    apr_report r;
+
+    apr_report_start(&r, call->answer, err);
+    apr_report_table(&r, "", "families", columns, sizeof columns / sizeof *columns);
+    for (size_t i = 0; i < apr_n_families; i++) report_family(&r, apr_families[i]);
+    apr_report_close(&r);
+    return apr_report_end(&r);
 }
 
 static const char *const examples[] = {"aprconv families", "aprconv families --json", NULL};

@@ -1,8 +1,7 @@
 /* show_adapter.c - aprconv show for an adapter: rank, alpha, targets, base model, and the tensors that it changes. */
 #include "formats/tensor/adapter.h"
 #include "tools/conv/show.h"
-#include "tools/report/table.h"
-#include "tools/report/terminal.h"
+#include "tools/report/report.h"
 #include "tools/report/text.h"
 #include "tools/verbs/convert/lora_option.h"
 
@@ -15,71 +14,57 @@ static uint64_t tensor_bytes(const apr_adapter *adapter)
     return n;
 }
 
-static apr_status print_changes(const apr_adapter *adapter, const apr_pattern *filter, apr_error *err)
+/* Tensors that the adapter changes. */
+static void report_changes(apr_report *r, const apr_adapter *adapter, const apr_pattern *filter)
 {
-    static const apr_column columns[] = {{"changes", false}, {"shape", false}, {"rank", true}, {"scale", true}, {"type", false}};
-    apr_table table;
+    static const apr_column columns[] = {
+        {"changes", .key = "name"}, {"shape"}, {"rank", true, .key = "rank"}, {"scale", true, .key = "scale"}, {"type"}};
     char dims[128];
 
-    printf("\n%sTensors%s\n", apr_bold(stdout), apr_plain(stdout));
-    apr_table_start(&table, columns, sizeof columns / sizeof *columns);
+    apr_report_table(r, "Tensors", "changes", columns, sizeof columns / sizeof *columns);
     for (size_t i = 0; i < adapter->n_changes; i++) {
         const apr_adapter_change *const c = &adapter->changes[i];
+        const apr_json_value none = apr_as_text(NULL), rank = c->a != NULL ? apr_as_int(c->a->dims[0]) : none;
         apr_tensor shape = {.rank = 2};
         if (!apr_is_shown(filter, c->name)) continue;
         if (c->whole != NULL) shape = *c->whole;
         else shape.dims[0] = c->b->dims[0], shape.dims[1] = c->a->dims[1];
-        apr_table_cell(&table, "%s", c->name);
-        apr_table_cell(&table, "%s", apr_dims_text(&shape, dims, sizeof dims));
-        if (c->whole != NULL) apr_table_cell(&table, "replaced"), apr_table_cell(&table, "%s", "");
-        else apr_table_cell(&table, "%lld", (long long)c->a->dims[0]), apr_table_cell(&table, "%.6g", c->scale);
-        apr_table_cell(&table, "%s", apr_dtypes[c->whole != NULL ? c->whole->dtype : c->a->dtype].name);
+        apr_report_row(r);
+        apr_report_cell(r, apr_as_text(c->name), "%s", c->name);
+        apr_report_member(r, "replaced", apr_as_bool(c->whole != NULL));
+        apr_report_cell(r, none, "%s", apr_dims_text(&shape, dims, sizeof dims));
+        if (c->whole != NULL) apr_report_cell(r, rank, "replaced");
+        else apr_report_cell(r, rank, "%lld", (long long)c->a->dims[0]);
+        if (c->whole != NULL) apr_report_cell(r, c->a != NULL ? apr_as_real(c->scale) : none, "%s", "");
+        else apr_report_cell(r, apr_as_real(c->scale), "%.6g", c->scale);
+        apr_report_cell(r, none, "%s", apr_dtypes[c->whole != NULL ? c->whole->dtype : c->a->dtype].name);
     }
-    return apr_table_print(&table, stdout, 2, err);
+    apr_report_close(r);
 }
 
-static apr_status print_text(const apr_adapter *adapter, const apr_show_options *options, const apr_pattern *filter, apr_error *err)
+static apr_status report_adapter(const apr_adapter *adapter, const apr_show_options *options, const apr_pattern *filter, apr_answer *answer,
+                                 apr_error *err)
 {
-    static const apr_column columns[] = {{NULL, false}, {NULL, false}};
     apr_arena arena = {0};
     const char *const text = apr_adapter_text(adapter, 1.0, &arena);
+    const uint64_t n_bytes = tensor_bytes(adapter);
     char path[512], size[APR_SMALL_TEXT];
-    apr_table table;
+    apr_report r;
 
     if (text == NULL) return apr_no_memory(err, "an adapter");
-    printf("%s%s%s\n", apr_bold(stdout), apr_clean_text(path, sizeof path, adapter->path, strlen(adapter->path)), apr_plain(stdout));
-    apr_table_start(&table, columns, 2);
-    apr_table_cell(&table, "container"), apr_table_cell(&table, "LoRA adapter (merge it with --lora)");
-    apr_table_cell(&table, "trained on"), apr_table_cell(&table, "%s", adapter->base != NULL ? adapter->base : "not stated");
-    apr_table_cell(&table, "changes"), apr_table_cell(&table, "%s", text);
-    if (adapter->unknown_fields != NULL) apr_table_cell(&table, "unknown fields"), apr_table_cell(&table, "%s", adapter->unknown_fields);
-    if (adapter->beside != NULL) apr_table_cell(&table, "other files"), apr_table_cell(&table, "%s", adapter->beside);
-    apr_table_cell(&table, "tensors"), apr_table_cell(&table, "%s", apr_size_text(size, tensor_bytes(adapter)));
-    apr_status status = apr_table_print(&table, stdout, 2, err);
-    if (status == APR_OK && options->tensors) status = print_changes(adapter, filter, err);
+    apr_report_start(&r, answer, err);
+    apr_report_facts(&r, apr_clean_text(path, sizeof path, adapter->path, strlen(adapter->path)), "");
+    apr_report_fact(&r, "container", apr_as_text("LoRA adapter"), "container", "LoRA adapter (merge it with --lora)");
+    if (r.json != NULL) apr_adapter_json(r.json, adapter, 1.0);
+    apr_report_string(&r, NULL, "trained on", adapter->base != NULL ? adapter->base : "not stated");
+    apr_report_string(&r, NULL, "changes", text);
+    apr_report_string(&r, NULL, "unknown fields", adapter->unknown_fields);
+    apr_report_string(&r, NULL, "other files", adapter->beside);
+    apr_report_fact(&r, "tensor_bytes", apr_as_uint(n_bytes), "tensors", "%s", apr_size_text(size, n_bytes));
+    apr_report_close(&r);
+    if (options->tensors) report_changes(&r, adapter, filter);
     apr_arena_close(&arena);
-    return status;
-}
-
-static void put_json(const apr_adapter *adapter, const apr_show_options *options, const apr_pattern *filter, apr_json_text *json)
-{
-    static const char kind[] = "LoRA adapter";
-
-    apr_json_string(json, "container", kind, sizeof kind - 1);
-    apr_adapter_json(json, adapter, 1.0);
-    apr_json_uint(json, "tensor_bytes", tensor_bytes(adapter));
-    if (!options->tensors) return;
-    apr_json_open(json, "changes", '[');
-    for (size_t i = 0; i < adapter->n_changes; i++) {
-        const apr_adapter_change *const c = &adapter->changes[i];
-        if (!apr_is_shown(filter, c->name)) continue;
-        apr_json_open(json, NULL, '{');
-        apr_json_string(json, "name", c->name, strlen(c->name));
-        apr_json_bool(json, "replaced", c->whole != NULL);
-        if (c->a != NULL) apr_json_int(json, "rank", c->a->dims[0]), apr_json_real(json, "scale", c->scale);
-        apr_json_close(json, '}');
-    }
-    apr_json_close(json, ']');
+    return apr_report_end(&r);
 }
 
 apr_status apr_show_adapter(const char *path, const apr_show_options *options, const apr_pattern *filter, apr_answer *answer,
@@ -96,8 +81,7 @@ apr_status apr_show_adapter(const char *path, const apr_show_options *options, c
         apr_adapter_close(&adapter);
         return status;
     }
-    if (answer->json) put_json(&adapter, options, filter, &answer->body);
-    else status = print_text(&adapter, options, filter, err);
+    status = report_adapter(&adapter, options, filter, answer, err);
     apr_adapter_close(&adapter);
     return status;
 }

@@ -23,6 +23,7 @@ typedef struct apr_column {
     bool right;        /* right-aligned, for numbers */
     bool drops;        /* may be left out on a narrow terminal */
     bool verdict;      /* holds "pass", "FAIL" or "note": coloured on a terminal */
+    const char *key;   /* in JSON (report.h); NULL: not there */
 } apr_column;
 
 typedef struct apr_table {

@@ -1,7 +1,7 @@
 /* diff_print.c - prints the result of aprconv diff as text and as JSON. */
 #include "formats/tensor/sink.h"
+#include "tools/conv/kind_names.h"
 #include "tools/conv/kv_text.h"
-#include "tools/conv/show.h"
 #include "tools/report/table.h"
 #include "tools/report/terminal.h"
 #include "tools/report/text.h"
