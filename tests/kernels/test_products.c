@@ -203,7 +203,7 @@ static void inputs_are_rounded_to_15_bits_of_the_largest_of_16(void **state)
     for (int order = 0; order < APR_ORDERS; order++) {
         apr_products()->round(x, N, (apr_product_order)order, &tile);
         for (int lane = 0; lane < 16; lane++) {
-            const int group = apr_product_group[order][lane];
+            const int group = apr_products()->groups[order][lane];
             float most = 0.0f;
             int32_t sum = 0;
             for (int i = 0; i < 16 && group * 16 < N; i++) most = fmaxf(most, fabsf(x[group * 16 + i]));

@@ -26,8 +26,6 @@ typedef enum {
     APR_ORDERS
 } apr_product_order;
 
-extern const uint8_t apr_product_group[APR_ORDERS][16];
-
 /* 256 rounded inputs. The columns 2 t and 2 t + 1 of lane 4 i + j are x[j][0][8 i + t] and x[j][1][8 i + t], t < 8. */
 typedef struct apr_product_tile {
     int16_t x[4][2][32];
@@ -90,6 +88,7 @@ typedef struct apr_product {
 
 typedef struct apr_products_table {
     const char *name;
+    const uint8_t (*groups)[16]; /* [APR_ORDERS]: the group of each lane */
     apr_product_round_fn round;
     apr_product_gemm_round_fn wide_round;
     apr_product_gemm_fn wide;
@@ -99,6 +98,9 @@ typedef struct apr_products_table {
 } apr_products_table;
 
 typedef enum { APR_PRODUCTS_PLAIN, APR_PRODUCTS_AVX2, APR_PRODUCTS_AVX512, APR_PRODUCTS_VNNI, APR_PRODUCTS_LEVELS } apr_products_level;
+
+/* Those of product_level.c, compiled for each level that the architecture has. */
+extern const apr_products_table apr_products_plain, apr_products_avx2, apr_products_avx512, apr_products_vnni;
 
 /* NULL: the machine or the build lacks that level. */
 const apr_products_table *apr_products_level_table(apr_products_level level);

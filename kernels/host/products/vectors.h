@@ -20,7 +20,10 @@
 
 #define LEVEL_JOIN_(a, b) a##_##b
 #define LEVEL_JOIN(a, b)  LEVEL_JOIN_(a, b)
-#define LEVEL_NAME(name)  LEVEL_JOIN(name, APR_LEVEL) /* the name in this level: apr_product_q4_k_avx2 */
+#define LEVEL_NAME(name)  LEVEL_JOIN(name, APR_LEVEL) /* the name in this level: apr_products_avx2 */
+#define LEVEL_TEXT_(name) #name
+#define LEVEL_TEXT_OF(x)  LEVEL_TEXT_(x)
+#define LEVEL_TEXT        LEVEL_TEXT_OF(APR_LEVEL)
 #define VEC_INLINE        static inline __attribute__((always_inline))
 
 #if defined(__AVX512BW__)
