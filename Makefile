@@ -185,7 +185,7 @@ $B/kernels/%.c.o $B/quant/%.c.o: speed := $(if $(filter release,$(FLAVOR)),-O3,$
 $B/kernels/%.o $B/quant/%.o: reach :=
 # Sums of products that are held to bounds, not to bits. From version 13 on, gcc fuses some sums of a function and leaves others alone
 # (its tuning avoids chains of fused multiply-adds), and one token would have other bits than several: all are fused.
-$B/kernels/host/matmul_floats.c.o $B/kernels/host/linear_heads.c.o $B/kernels/host/attention.c.o $B/quant/feedback/lane_products.c.o: contract := fast
+$B/kernels/host/matmul_floats.c.o $B/kernels/host/attention.c.o $B/quant/feedback/lane_products.c.o: contract := fast
 fuse_all = $(if $(filter fast,$(contract)),--param=avoid-fma-max-bits=0)
 # What prints, reads words or renders templates, and what runs once, takes longer to compile than it would ever win back.
 light := $(MAINS) $(TOOL_C) $(TEST_C) $(wildcard tests/fuzz/*.c runtime/template/*.c runtime/program/*.c runtime/program/*/*.c \
@@ -398,7 +398,7 @@ check-emulated: deps ## some of the GPU's tests without a GPU: kernels played on
 # For scripts: what the build knows.
 print-tsan-units: ; @echo $(TSAN_UNITS)
 print-emulated-checks: ; @echo $(EMULATED_CHECKS)
-codecs_c := $(wildcard kernels/ref/*.c) kernels/rows.c kernels/host/codecs/levels.c tests/support/make_blocks.c
+codecs_c := $(wildcard kernels/ref/*.c) kernels/codecs.c kernels/host/codecs/levels.c tests/support/make_blocks.c
 print-codec-objects: ; @echo $(codecs_c:%=$B/%.o) $(foreach l,$(levels),$(SIMD_C:%.c=$B/%.$l.o))
 
 layers: ## fail if a module includes what it may not, or files include each other in a circle

@@ -12,9 +12,4 @@ void apr_gather_bytes(const apr_tensor *made, int64_t first, int64_t n, uint8_t 
 /* The same as float32; the tensor's type must have a decoder. */
 void apr_gather_values(const apr_tensor *made, int64_t first, int64_t n, float *dst);
 
-/* Convert a block of MXFP4 in place, from the checkpoints' order (scale, then elements 2j and 2j + 1 in the low and high half of byte j)
- * to ggml's (scale, then elements j and j + 16), and back. */
-void apr_mxfp4_pack(uint8_t block[17]);
-void apr_mxfp4_unpack(uint8_t block[17]);
-
 #endif

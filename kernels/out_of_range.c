@@ -55,6 +55,13 @@ static bool is_worse(float x, float than)
     return magnitude > other || (magnitude == other && x > than);
 }
 
+int64_t apr_count_nonfinite(const float *x, int64_t n_elems)
+{
+    int64_t n = 0;
+    for (int64_t i = 0; i < n_elems; i++) n += (apr_f32_bits(x[i]) & 0x7f800000) == 0x7f800000; /* NaN and infinities */
+    return n;
+}
+
 apr_out_of_range apr_find_out_of_range(const float *x, int64_t n_elems, apr_dtype to)
 {
     const apr_range range = apr_encode_range(to);

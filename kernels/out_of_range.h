@@ -25,6 +25,9 @@ typedef struct apr_out_of_range {
     float worst;       /* the one of these with the largest magnitude; for equal magnitudes the positive one; 0: none */
 } apr_out_of_range;
 
+/* Counts NaN and infinities. */
+int64_t apr_count_nonfinite(const float *x, int64_t n_elems);
+
 apr_out_of_range apr_find_out_of_range(const float *x, int64_t n_elems, apr_dtype to);
 /* Adds the counts of a later piece. */
 void apr_out_of_range_merge(apr_out_of_range *out_of_range, const apr_out_of_range *later);

@@ -46,7 +46,4 @@ void apr_decode_elements(const apr_tensor *tensor, int64_t first, int64_t n, flo
 void apr_encode_fp8_row(const float *src, uint8_t *dst, float *scale, int64_t n_elems);
 void apr_ref_encode_fp8_row(const float *src, uint8_t *dst, float *scale, int64_t n_elems); /* the definition */
 
-/* Counts NaN and infinities. */
-int64_t apr_count_nonfinite(const float *x, int64_t n_elems);
-
 #endif

@@ -1,4 +1,4 @@
-/* attention.c - stores keys and values in the cache, and attends over them tile by tile.
+/* attention.c - attends over the keys and values of the cache, tile by tile.
  *
  * A share of the work is one key/value head, a block of query rows that read it (a row is one query head of one token), and a part of
  * the context. It walks over the cache in tiles of 64 cells, and decodes each tile once for all its rows. For each row it keeps the
@@ -15,27 +15,6 @@
 
 /* Minimum cells of a part, because combining parts has a cost; how many cells ahead to prefetch. */
 enum { LEAST_CELLS = 256, CELLS_AHEAD = 8 };
-
-static uint8_t *cache_row(const apr_cache *cache, int64_t position, int64_t n_heads, int64_t head)
-{
-    return cache->data + (apr_cache_cell(cache, position) * n_heads + head) * cache->row_bytes;
-}
-
-static void store(const apr_kv_store_args *a, const apr_cache *cache, const float *x, int64_t width)
-{
-    const apr_codec *const codecs = apr_host_codecs();
-    const int64_t n = a->n_kv_heads * width;
-    /* the heads of a cell are adjacent, and a head is whole blocks: one call for all */
-    for (int64_t t = 0; t < a->n_tokens; t++)
-        codecs[cache->dtype].encode(x + t * n, cache_row(cache, a->position + t, a->n_kv_heads, 0), n);
-}
-
-void apr_host_kv_store(const apr_op_args *args)
-{
-    const apr_kv_store_args *const a = &args->kv_store;
-    store(a, &a->keys, a->k, a->key_dim);
-    if (a->v != NULL) store(a, &a->values, a->v, a->value_dim);
-}
 
 /* How the work is divided. */
 typedef struct division {
@@ -156,7 +135,7 @@ LANES_INLINE void gather_rows(const lanes_shape shape, const int n_rows, const s
 {
     const int64_t dim = s->a->value_dim, stride = s->value_stride;
     lanes_weighted_sum(shape, n_rows, s->scores + row * APR_ATTEND_CELLS + begin, APR_ATTEND_CELLS, s->values + begin * stride, stride,
-                 end - begin, dim, s->sums + row * dim, s->rescales + row);
+                       end - begin, dim, s->sums + row * dim, s->rescales + row);
 }
 
 /* The cells of the tile at p that a row attends to: [begin, end) */

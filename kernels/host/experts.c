@@ -6,14 +6,6 @@
 
 #include <string.h>
 
-void apr_host_route(const apr_op_args *args)
-{
-    const apr_route_args *const a = &args->route;
-    const int n_threads = apr_threads(a->work.n_threads, a->n_tokens, (double)a->n_tokens * (double)a->shape.n_experts * APR_OPS_EXP);
-#pragma omp parallel for schedule(static) num_threads(n_threads)
-    for (int64_t t = 0; t < a->n_tokens; t++) apr_ref_route_one(a, t, a->work.data + apr_host_slice(&a->work));
-}
-
 /* Buffers shared by all threads, after their slices: the tokens of one expert, gathered. */
 typedef struct gathered {
     float *x, *gate, *up, *out; /* [n_tokens, n_in], [n_tokens, n_mid] twice, [n_tokens, n_out] */

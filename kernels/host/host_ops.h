@@ -15,31 +15,16 @@ static inline double apr_host_linear_cost(const apr_linear_args *a)
     return n_matrices * (double)a->n_in * (double)a->n_out * (double)(a->n_tokens + 1);
 }
 
-void apr_host_linear(const apr_op_args *args);
-void apr_host_linear_exact(const apr_op_args *args);
+/* Linear layers with the same input; with rounded inputs, and exactly. */
 void apr_host_linears(const apr_linear_args *const each[], int n);
 void apr_host_linears_exact(const apr_linear_args *const each[], int n);
-void apr_host_linear_heads(const apr_linear_args *args);
-/* One matrix of any type, multiplied as float32 (matmul_floats.c). */
+/* Weights of any type, multiplied as float32; also where each head has its own matrix (matmul_floats.c). */
 void apr_host_linear_floats(const apr_linear_args *args);
-void apr_host_kv_store(const apr_op_args *args);
 void apr_host_attend(const apr_op_args *args);
-
-/* Row by row, divided between threads if there is enough work (elementwise.c). */
-void apr_host_norm(const apr_op_args *args);
-void apr_host_rope(const apr_op_args *args);
-void apr_host_gate(const apr_op_args *args);
-void apr_host_scale(const apr_op_args *args);
-void apr_host_mul(const apr_op_args *args);
-void apr_host_softcap(const apr_op_args *args);
-void apr_host_add(const apr_op_args *args);
-
-void apr_host_route(const apr_op_args *args);
 void apr_host_experts(const apr_op_args *args);
 void apr_host_experts_exact(const apr_op_args *args);
 void apr_host_delta(const apr_op_args *args);
 void apr_host_ssd(const apr_op_args *args);
-void apr_host_conv(const apr_op_args *args);
 
 /* The offset of the calling thread's slice of the workspace, in floats. */
 static inline size_t apr_host_slice(const apr_workspace *work) { return (size_t)omp_get_thread_num() * work->slice; }

@@ -1,4 +1,4 @@
-/* lanes.h - sixteen float32 lanes, and sums of products in register tiles; shared by matmul_floats.c, linear_heads.c, attention.c and
+/* lanes.h - sixteen float32 lanes, and sums of products in register tiles; shared by matmul_floats.c, attention.c and
  * recurrent.c.
  *
  * Everything here is inlined into functions that are compiled once for each instruction set (LANES_CLONES). So one source becomes
@@ -118,8 +118,9 @@ LANES_INLINE void lanes_transpose_4(const float *const x[4], int64_t n, float *t
 
 /* sums[r] = sums[r] * shrinks[r] + sum over c < n_values: weights[r][c] * values[c], vectors of n numbers. n_rows <= 4 is a compile-time
  * constant. */
-LANES_INLINE void lanes_weighted_sum(const lanes_shape shape, const int n_rows, const float *weights, int64_t weight_stride, const float *values,
-                               int64_t value_stride, int64_t n_values, int64_t n, float *sums, const float *shrinks)
+LANES_INLINE void lanes_weighted_sum(const lanes_shape shape, const int n_rows, const float *weights, int64_t weight_stride,
+                                     const float *values, int64_t value_stride, int64_t n_values, int64_t n, float *sums,
+                                     const float *shrinks)
 {
     if (shape.bytes == 64) lanes_weighted_sum_64(n_rows, weights, weight_stride, values, value_stride, n_values, n, sums, shrinks);
     else if (shape.bytes == 32) lanes_weighted_sum_32(n_rows, weights, weight_stride, values, value_stride, n_values, n, sums, shrinks);

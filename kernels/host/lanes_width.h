@@ -59,7 +59,7 @@ LANES_INLINE void LANES_OF(lanes_chains_)(const int n_rows, const int n_vectors,
 
 /* See lanes_weighted_sum: 32 numbers of each row are in registers, or 16 where there are sixteen registers of 16 bytes. */
 LANES_INLINE void LANES_OF(lanes_weighted_sum_)(const int n_rows, const float *weights, int64_t weight_stride, const float *values,
-                                          int64_t value_stride, int64_t n_values, int64_t n, float *sums, const float *shrinks)
+                                                int64_t value_stride, int64_t n_values, int64_t n, float *sums, const float *shrinks)
 {
     enum { VECTORS = LANES_BYTES >= 32 ? 128 / LANES_BYTES : 4, STEP = VECTORS * LANES_BYTES / 4 };
     int64_t d = 0;

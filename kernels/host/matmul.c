@@ -208,7 +208,7 @@ bool apr_host_rounds_inputs(const apr_tensor *weight)
 
 int64_t apr_host_batch_invariant_tokens(const apr_backend *backend, const apr_tensor *weight)
 {
-    const apr_product *const product = product_of(weight, backend == &apr_host_backend);
+    const apr_product *const product = product_of(weight, backend->linears == apr_host_linears);
 
     if (backend == &apr_ref_backend) return INT64_MAX;
     if (product == NULL) return APR_PRODUCT_TOKENS;
@@ -226,15 +226,8 @@ static void multiply_any(const apr_linear_args *a, bool may_round)
 {
     const apr_product *const product = product_of(a->weight, may_round);
 
-    if (a->heads.n > 0) {
-        apr_host_linear_heads(a);
-        return;
-    }
-    if (uses_gemv(a, product) || (product != NULL && has_gemm(product))) {
-        multiply_stored(a, product);
-        return;
-    }
-    apr_host_linear_floats(a);
+    if (a->heads.n == 0 && (uses_gemv(a, product) || (product != NULL && has_gemm(product)))) multiply_stored(a, product);
+    else apr_host_linear_floats(a);
 }
 
 /* All layers at once if each uses the GEMV, else one after another. */
@@ -254,7 +247,5 @@ static void multiply_all(const apr_linear_args *const each[], int n, bool may_ro
     for (int i = 0; i < n; i++) multiply_any(each[i], may_round);
 }
 
-void apr_host_linear(const apr_op_args *args) { multiply_any(&args->linear, true); }
-void apr_host_linear_exact(const apr_op_args *args) { multiply_any(&args->linear, false); }
 void apr_host_linears(const apr_linear_args *const each[], int n) { multiply_all(each, n, true); }
 void apr_host_linears_exact(const apr_linear_args *const each[], int n) { multiply_all(each, n, false); }

@@ -172,24 +172,3 @@ void apr_host_ssd(const apr_op_args *args)
             run_ssd_chunk(&c);
         }
 }
-
-/* --- convolution --- */
-
-void apr_host_conv(const apr_op_args *args)
-{
-    const apr_conv_args *const a = &args->conv;
-    const int64_t n_before = a->n_taps - 1;
-    const double steps = (double)a->n_tokens * (double)a->width * (double)(a->n_taps + APR_OPS_EXP);
-
-#pragma omp parallel for schedule(static) num_threads(apr_threads(a->n_threads, a->n_tokens, steps))
-    for (int64_t t = 0; t < a->n_tokens; t++)
-        for (int64_t c = 0; c < a->width; c++) {
-            float sum = 0.0f;
-            for (int64_t k = 0; k < a->n_taps; k++) {
-                const int64_t at = t - n_before + k;
-                sum += a->weight[c * a->n_taps + k] * (at < 0 ? a->state[(n_before + at) * a->width + c] : a->x[at * a->width + c]);
-            }
-            a->out[t * a->width + c] = apr_activate(a->activation, a->bias != NULL ? sum + a->bias[c] : sum);
-        }
-    apr_ref_conv_remember(a);
-}

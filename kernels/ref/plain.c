@@ -63,3 +63,16 @@ void apr_ref_decode_bool(const void *restrict src, float *restrict dst, int64_t 
     const uint8_t *const bytes = src;
     for (int64_t i = 0; i < n_elems; i++) dst[i] = bytes[i] != 0 ? 1.0f : 0.0f;
 }
+
+void apr_ref_encode_fp8_row(const float *src, uint8_t *dst, float *scale, int64_t n_elems)
+{
+    float amax = 0.0f;
+    for (int64_t i = 0; i < n_elems; i++) {
+        const float magnitude = src[i] < 0.0f ? -src[i] : src[i]; /* NaN stays NaN, which is never larger */
+        const float bounded = magnitude < FLT_MAX ? magnitude : magnitude > FLT_MAX ? FLT_MAX : magnitude;
+        amax = bounded > amax ? bounded : amax;
+    }
+    *scale = amax > 0.0f ? amax / 448.0f : 1.0f;
+    if (*scale == 0.0f) *scale = 0x1p-149f;                                          /* a row of the smallest denormals */
+    for (int64_t i = 0; i < n_elems; i++) dst[i] = apr_f32_to_e4m3(src[i] / *scale); /* infinity saturates */
+}

@@ -7,6 +7,7 @@
 #include "formats/packed/hf_quantization.h"
 #include "formats/packed/packings.h"
 #include "formats/tensor/packed_weights.h"
+#include "kernels/out_of_range.h"
 #include "kernels/rows.h"
 
 #include <setjmp.h>

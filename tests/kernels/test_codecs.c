@@ -3,6 +3,7 @@
 
 #include "formats/number/blocks.h"
 #include "formats/number/half.h"
+#include "kernels/out_of_range.h"
 #include "tests/support/vectors.h"
 
 #include <float.h>

@@ -1,6 +1,5 @@
-/* kernels/low_rank.h: what is merged is what a plain double loop gives, any piece is that piece of the whole, and steps go on from there.
+/* kernels/rows.h, merged adapters: what is merged is what a plain double loop gives, any piece is that piece of the whole, and steps go on from there.
  */
-#include "kernels/low_rank.h"
 
 #include "formats/number/half.h"
 #include "kernels/gather.h"

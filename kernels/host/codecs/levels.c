@@ -3,66 +3,46 @@
 
 #include "kernels/host/codecs/simd_codecs.h"
 
+static const char *const level_names[APR_CPU_LEVELS] = {"plain", "avx2", "avx512"};
 static apr_host_codecs_table tables[APR_CPU_LEVELS];
 static const apr_host_codecs_table *in_use;
 
-static apr_host_codecs_table *start_table(apr_cpu_level level, const char *name)
+/* The tables of the files compiled for one level. */
+#define PARTS(level)                                                                                      \
+    {                                                                                                     \
+        &apr_simd_floats_##level, &apr_simd_simple_##level, &apr_simd_k_##level, &apr_simd_lookup_##level \
+    }
+enum { N_PARTS = 4 };
+static const apr_host_codecs_table *const parts[APR_CPU_LEVELS][N_PARTS] = {
+    [APR_CPU_PLAIN] = PARTS(plain),
+#ifdef __x86_64__
+    [APR_CPU_AVX2] = PARTS(avx2),
+    [APR_CPU_AVX512] = PARTS(avx512),
+#endif
+};
+
+static void add_part(apr_host_codecs_table *t, const apr_host_codecs_table *part)
 {
-    apr_host_codecs_table *const t = &tables[level];
-    t->name = name;
-    memcpy(t->codecs, apr_ref_codecs, sizeof t->codecs);
-    in_use = t;
-    return t;
+    for (int i = 0; i < APR_DTYPE_COUNT; i++) {
+        const apr_codec *const codec = &part->codecs[i];
+        if (codec->decode != NULL) t->codecs[i].decode = codec->decode;
+        if (codec->encode != NULL) t->codecs[i].encode = codec->encode;
+        if (codec->encode_by != NULL) t->codecs[i].encode_by = codec->encode_by;
+    }
+    if (part->encode_fp8_row != NULL) t->encode_fp8_row = part->encode_fp8_row;
+    if (part->all_within != NULL) t->all_within = part->all_within;
 }
 
-static void fill_plain(void)
+static void fill_table(apr_cpu_level level)
 {
-    apr_host_codecs_table *const t = start_table(APR_CPU_PLAIN, "plain");
-#define ENCODER(id, name) t->codecs[APR_##id].encode = apr_encode_##name##_plain;
-#define DECODER(id, name) t->codecs[APR_##id].decode = apr_decode_##name##_plain;
-#define NOTHING(id, name)
-    APR_SIMD_LIST(ENCODER, DECODER, NOTHING, NOTHING)
-#undef NOTHING
-#undef DECODER
-#undef ENCODER
-#define ENCODER_BY(id, name) t->codecs[APR_##id].encode_by = apr_encode_##name##_by_plain;
-    APR_SIMD_BY_LIST(ENCODER_BY)
-#undef ENCODER_BY
-    t->encode_fp8_row = apr_encode_fp8_row_plain;
-    t->all_within = apr_all_within_plain;
+    apr_host_codecs_table *const t = &tables[level];
+    t->name = level_names[level];
+    memcpy(t->codecs, apr_ref_codecs, sizeof t->codecs);
+    for (int i = 0; i < N_PARTS; i++) add_part(t, parts[level][i]);
+    in_use = t;
 }
 
 #ifdef __x86_64__
-
-static void fill_avx2(void)
-{
-    apr_host_codecs_table *const t = start_table(APR_CPU_AVX2, "avx2");
-#define ENCODER(id, name) t->codecs[APR_##id].encode = apr_encode_##name##_avx2;
-#define DECODER(id, name) t->codecs[APR_##id].decode = apr_decode_##name##_avx2;
-    APR_SIMD_LIST(ENCODER, DECODER, ENCODER, DECODER)
-#undef DECODER
-#undef ENCODER
-#define ENCODER_BY(id, name) t->codecs[APR_##id].encode_by = apr_encode_##name##_by_avx2;
-    APR_SIMD_BY_LIST(ENCODER_BY)
-#undef ENCODER_BY
-    t->encode_fp8_row = apr_encode_fp8_row_avx2;
-    t->all_within = apr_all_within_avx2;
-}
-
-static void fill_avx512(void)
-{
-    apr_host_codecs_table *const t = start_table(APR_CPU_AVX512, "avx512");
-#define ENCODER(id, name) t->codecs[APR_##id].encode = apr_encode_##name##_avx512;
-#define DECODER(id, name) t->codecs[APR_##id].decode = apr_decode_##name##_avx512;
-    APR_SIMD_LIST(ENCODER, DECODER, ENCODER, DECODER)
-#undef DECODER
-#undef ENCODER
-#define ENCODER_BY(id, name) t->codecs[APR_##id].encode_by = apr_encode_##name##_by_avx512;
-    APR_SIMD_BY_LIST(ENCODER_BY)
-#undef ENCODER_BY
-    t->encode_fp8_row = apr_encode_fp8_row_avx512;
-    t->all_within = apr_all_within_avx512;
-}
 
 /* The compiler may use all of x86-64-v3 and -v4 in these files. CPUs with AVX2, FMA and BMI2 also have F16C, LZCNT and MOVBE, which not
  * all compilers can test for. */
@@ -83,11 +63,11 @@ static bool has_avx512(void)
 /* Fills the tables from the plain level to the best; the last one filled is used. */
 __attribute__((constructor)) static void fill_tables(void)
 {
-    fill_plain();
+    fill_table(APR_CPU_PLAIN);
 #ifdef __x86_64__
     __builtin_cpu_init();
-    if (has_avx2()) fill_avx2();
-    if (has_avx512()) fill_avx512();
+    if (has_avx2()) fill_table(APR_CPU_AVX2);
+    if (has_avx512()) fill_table(APR_CPU_AVX512);
 #endif
 }
 
@@ -98,13 +78,16 @@ const apr_host_codecs_table *apr_cpu_level_table(apr_cpu_level level)
 
 const apr_host_codecs_table *apr_host_table(void) { return in_use; }
 
+const apr_codec *apr_host_codecs(void) { return in_use->codecs; }
+
+void apr_encode_fp8_row(const float *src, uint8_t *dst, float *scale, int64_t n_elems) { in_use->encode_fp8_row(src, dst, scale, n_elems); }
+
 apr_status apr_use_cpu_level(apr_cpu_level level, apr_error *err)
 {
-    static const char *const names[APR_CPU_LEVELS] = {"plain", "avx2", "avx512"};
     const apr_host_codecs_table *const table = apr_cpu_level_table(level);
 
     if (table == NULL)
-        return apr_fail(err, APR_E_UNSUPPORTED, "this CPU has no %s instructions; its best level is %s", names[level], in_use->name);
+        return apr_fail(err, APR_E_UNSUPPORTED, "this CPU has no %s instructions; its best level is %s", level_names[level], in_use->name);
     in_use = table;
     return APR_OK;
 }

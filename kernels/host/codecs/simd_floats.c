@@ -19,7 +19,7 @@ WIDE_INLINE wide_bits e4m3_of(wide x)
     return wide_bits_or(wide_bits_of(code), wide_bits_and(wide_bits_right(wide_bits_of(x), 24), wide_bits_set(0x80)));
 }
 
-void WIDE_NAME(apr_encode_f8_e4m3)(const float *src, void *dst, int64_t n_elems)
+static void encode_f8_e4m3(const float *src, void *dst, int64_t n_elems)
 {
     uint8_t *const bytes = dst;
     int64_t i = 0;
@@ -28,7 +28,7 @@ void WIDE_NAME(apr_encode_f8_e4m3)(const float *src, void *dst, int64_t n_elems)
 }
 
 /* Normal numbers have the bits of float32 except for the bias; smaller ones are multiples of 2^-9. */
-void WIDE_NAME(apr_decode_f8_e4m3)(const void *src, float *dst, int64_t n_elems)
+static void decode_f8_e4m3(const void *src, float *dst, int64_t n_elems)
 {
     const uint8_t *const bytes = src;
     int64_t i = 0;
@@ -61,7 +61,7 @@ static float largest_magnitude(const float *x, int64_t n)
     return amax < FLT_MAX ? amax : FLT_MAX;
 }
 
-void WIDE_NAME(apr_encode_fp8_row)(const float *src, uint8_t *dst, float *scale, int64_t n_elems)
+static void encode_fp8_row(const float *src, uint8_t *dst, float *scale, int64_t n_elems)
 {
     const float amax = largest_magnitude(src, n_elems), d = amax > 0.0f ? amax / 448.0f : 1.0f;
     int64_t i = 0;
@@ -73,7 +73,7 @@ void WIDE_NAME(apr_encode_fp8_row)(const float *src, uint8_t *dst, float *scale,
 
 /* ---- ranges ---- */
 
-bool WIDE_NAME(apr_all_within)(const float *x, int64_t n_elems, float low, float high)
+static bool all_within(const float *x, int64_t n_elems, float low, float high)
 {
     const wide at_least = wide_set(low), at_most = wide_set(high);
     int64_t i = 0;
@@ -112,7 +112,7 @@ WIDE_INLINE void store_from_f16(float *dst, const void *f16)
     }
 }
 
-void WIDE_NAME(apr_decode_f16)(const void *src, float *dst, int64_t n_elems)
+static void decode_f16(const void *src, float *dst, int64_t n_elems)
 {
     const uint8_t *const bytes = src;
     int64_t i = 0;
@@ -120,7 +120,7 @@ void WIDE_NAME(apr_decode_f16)(const void *src, float *dst, int64_t n_elems)
     apr_ref_decode_f16(bytes + 2 * i, dst + i, n_elems - i);
 }
 
-void WIDE_NAME(apr_encode_f16)(const float *src, void *dst, int64_t n_elems)
+static void encode_f16(const float *src, void *dst, int64_t n_elems)
 {
     uint8_t *const bytes = dst;
     int64_t i = 0;
@@ -129,7 +129,7 @@ void WIDE_NAME(apr_encode_f16)(const float *src, void *dst, int64_t n_elems)
 }
 
 /* E5M2 is the upper byte of FP16. */
-void WIDE_NAME(apr_decode_f8_e5m2)(const void *src, float *dst, int64_t n_elems)
+static void decode_f8_e5m2(const void *src, float *dst, int64_t n_elems)
 {
     const uint8_t *const bytes = src;
     uint16_t f16[WIDE];
@@ -142,3 +142,16 @@ void WIDE_NAME(apr_decode_f8_e5m2)(const void *src, float *dst, int64_t n_elems)
 }
 
 #endif
+
+const apr_host_codecs_table WIDE_NAME(apr_simd_floats) = {
+    .codecs =
+        {
+            [APR_F8_E4M3] = {.decode = decode_f8_e4m3, .encode = encode_f8_e4m3},
+#ifdef __F16C__
+            [APR_F16] = {.decode = decode_f16, .encode = encode_f16},
+            [APR_F8_E5M2] = {.decode = decode_f8_e5m2},
+#endif
+        },
+    .encode_fp8_row = encode_fp8_row,
+    .all_within = all_within,
+};

@@ -53,7 +53,7 @@ WIDE_INLINE void store_levels(float *y, const uint8_t *qs, __m128i levels, float
     store_scaled(y + 16, _mm_shuffle_epi8(levels, high_nibbles(bytes)), factor);
 }
 
-void WIDE_NAME(apr_decode_mxfp4)(const void *src, float *dst, int64_t n_elems)
+static void decode_mxfp4(const void *src, float *dst, int64_t n_elems)
 {
     const apr_block_MXFP4 *block = src;
     for (int64_t i = 0; i < n_elems; i += 32, block++) { /* 2^(e-128): half of the stored scale, because the levels are doubled */
@@ -63,7 +63,7 @@ void WIDE_NAME(apr_decode_mxfp4)(const void *src, float *dst, int64_t n_elems)
 }
 
 /* Eight bytes are 16 values: the low nibbles, then the high ones. */
-void WIDE_NAME(apr_decode_nvfp4)(const void *src, float *dst, int64_t n_elems)
+static void decode_nvfp4(const void *src, float *dst, int64_t n_elems)
 {
     const apr_block_NVFP4 *block = src;
     for (int64_t i = 0; i < n_elems; i += 64, block++)
@@ -78,13 +78,13 @@ void WIDE_NAME(apr_decode_nvfp4)(const void *src, float *dst, int64_t n_elems)
         }
 }
 
-void WIDE_NAME(apr_decode_iq4_nl)(const void *src, float *dst, int64_t n_elems)
+static void decode_iq4_nl(const void *src, float *dst, int64_t n_elems)
 {
     const apr_block_IQ4_NL *block = src;
     for (int64_t i = 0; i < n_elems; i += 32, block++) store_levels(dst + i, block->qs, iq4_levels(), apr_f16_to_f32(block->d));
 }
 
-void WIDE_NAME(apr_decode_iq4_xs)(const void *src, float *dst, int64_t n_elems)
+static void decode_iq4_xs(const void *src, float *dst, int64_t n_elems)
 {
     const apr_block_IQ4_XS *block = src;
     for (int64_t i = 0; i < n_elems; i += 256, block++) {
@@ -106,7 +106,7 @@ WIDE_INLINE __m128i sixteens(uint32_t bits)
     return _mm_and_si128(_mm_cmpeq_epi8(_mm_and_si128(of_bytes, each), each), _mm_set1_epi8(16));
 }
 
-void WIDE_NAME(apr_decode_q5_0)(const void *src, float *dst, int64_t n_elems)
+static void decode_q5_0(const void *src, float *dst, int64_t n_elems)
 {
     const apr_block_Q5_0 *block = src;
     for (int64_t i = 0; i < n_elems; i += 32, block++) {
@@ -118,7 +118,7 @@ void WIDE_NAME(apr_decode_q5_0)(const void *src, float *dst, int64_t n_elems)
 }
 
 /* Values 2k and 2k + 1 in byte k. The tensor's last block may be used in part. */
-void WIDE_NAME(apr_decode_apr_q4)(const void *src, float *dst, int64_t n_elems)
+static void decode_apr_q4(const void *src, float *dst, int64_t n_elems)
 {
     const apr_block_APR_Q4 *block = src;
     int64_t i = 0;
@@ -138,7 +138,7 @@ WIDE_INLINE void store_with_offset(float *y, __m128i codes, __m256 scale, __m256
     _mm256_storeu_ps(y + 8, _mm256_add_ps(_mm256_mul_ps(floats_of(_mm_srli_si128(codes, 8)), scale), offset));
 }
 
-void WIDE_NAME(apr_decode_q5_1)(const void *src, float *dst, int64_t n_elems)
+static void decode_q5_1(const void *src, float *dst, int64_t n_elems)
 {
     const apr_block_Q5_1 *block = src;
     for (int64_t i = 0; i < n_elems; i += 32, block++) {
@@ -150,7 +150,7 @@ void WIDE_NAME(apr_decode_q5_1)(const void *src, float *dst, int64_t n_elems)
 }
 
 /* A sub-block of 16 is two bits of each of 16 bytes: element 128*h + 32*s + l is bits 2s of byte 32*h + l. */
-void WIDE_NAME(apr_decode_q2_k)(const void *src, float *dst, int64_t n_elems)
+static void decode_q2_k(const void *src, float *dst, int64_t n_elems)
 {
     const apr_block_Q2_K *block = src;
     for (int64_t i = 0; i < n_elems; i += 256, block++) {
@@ -167,7 +167,7 @@ void WIDE_NAME(apr_decode_q2_k)(const void *src, float *dst, int64_t n_elems)
     }
 }
 
-void WIDE_NAME(apr_decode_q1_0)(const void *src, float *dst, int64_t n_elems)
+static void decode_q1_0(const void *src, float *dst, int64_t n_elems)
 {
     const apr_block_Q1_0 *block = src;
     for (int64_t i = 0; i < n_elems; i += 128, block++) {
@@ -176,7 +176,7 @@ void WIDE_NAME(apr_decode_q1_0)(const void *src, float *dst, int64_t n_elems)
     }
 }
 
-void WIDE_NAME(apr_decode_q2_0)(const void *src, float *dst, int64_t n_elems)
+static void decode_q2_0(const void *src, float *dst, int64_t n_elems)
 {
     const apr_block_Q2_0 *block = src;
     for (int64_t i = 0; i < n_elems; i += 64, block++) {
@@ -203,7 +203,7 @@ WIDE_INLINE void store_iq2(float *y, uint32_t point, uint32_t signs, float scale
 
 WIDE_INLINE float iq2_scale(float d, uint32_t scale) { return d * (0.5f + (float)scale) * 0.25f; }
 
-void WIDE_NAME(apr_decode_iq2_xxs)(const void *src, float *dst, int64_t n_elems)
+static void decode_iq2_xxs(const void *src, float *dst, int64_t n_elems)
 {
     const apr_block_IQ2_XXS *block = src;
     for (int64_t i = 0; i < n_elems; i += 256, block++) {
@@ -217,7 +217,7 @@ void WIDE_NAME(apr_decode_iq2_xxs)(const void *src, float *dst, int64_t n_elems)
     }
 }
 
-void WIDE_NAME(apr_decode_iq2_xs)(const void *src, float *dst, int64_t n_elems)
+static void decode_iq2_xs(const void *src, float *dst, int64_t n_elems)
 {
     const apr_block_IQ2_XS *block = src;
     for (int64_t i = 0; i < n_elems; i += 256, block++) {
@@ -230,7 +230,7 @@ void WIDE_NAME(apr_decode_iq2_xs)(const void *src, float *dst, int64_t n_elems)
     }
 }
 
-void WIDE_NAME(apr_decode_iq2_s)(const void *src, float *dst, int64_t n_elems)
+static void decode_iq2_s(const void *src, float *dst, int64_t n_elems)
 {
     const apr_block_IQ2_S *block = src;
     for (int64_t i = 0; i < n_elems; i += 256, block++) {
@@ -252,7 +252,7 @@ WIDE_INLINE void store_iq3(float *y, uint32_t first, uint32_t second, __m256 lev
     _mm256_storeu_ps(y, negate(_mm256_mul_ps(_mm256_set1_ps(scale), value), signs));
 }
 
-void WIDE_NAME(apr_decode_iq3_xxs)(const void *src, float *dst, int64_t n_elems)
+static void decode_iq3_xxs(const void *src, float *dst, int64_t n_elems)
 {
     const __m256 levels = _mm256_setr_ps(4.0f, 12.0f, 20.0f, 28.0f, 36.0f, 44.0f, 52.0f, 62.0f);
     const apr_block_IQ3_XXS *block = src;
@@ -269,7 +269,7 @@ void WIDE_NAME(apr_decode_iq3_xxs)(const void *src, float *dst, int64_t n_elems)
     }
 }
 
-void WIDE_NAME(apr_decode_iq3_s)(const void *src, float *dst, int64_t n_elems)
+static void decode_iq3_s(const void *src, float *dst, int64_t n_elems)
 {
     const __m256 levels = _mm256_setr_ps(1.0f, 3.0f, 5.0f, 7.0f, 9.0f, 11.0f, 13.0f, 15.0f);
     const apr_block_IQ3_S *block = src;
@@ -292,7 +292,7 @@ WIDE_INLINE void store_iq1(float *y, uint32_t point, bool shift_down, float scal
     _mm256_storeu_ps(y, _mm256_mul_ps(_mm256_set1_ps(scale), _mm256_add_ps(digit, shift)));
 }
 
-void WIDE_NAME(apr_decode_iq1_s)(const void *src, float *dst, int64_t n_elems)
+static void decode_iq1_s(const void *src, float *dst, int64_t n_elems)
 {
     const apr_block_IQ1_S *block = src;
     for (int64_t i = 0; i < n_elems; i += 256, block++) {
@@ -307,7 +307,7 @@ void WIDE_NAME(apr_decode_iq1_s)(const void *src, float *dst, int64_t n_elems)
     }
 }
 
-void WIDE_NAME(apr_decode_iq1_m)(const void *src, float *dst, int64_t n_elems)
+static void decode_iq1_m(const void *src, float *dst, int64_t n_elems)
 {
     const apr_block_IQ1_M *block = src;
     for (int64_t i = 0; i < n_elems; i += 256, block++) {
@@ -323,5 +323,32 @@ void WIDE_NAME(apr_decode_iq1_m)(const void *src, float *dst, int64_t n_elems)
         }
     }
 }
+
+const apr_host_codecs_table WIDE_NAME(apr_simd_lookup) = {
+    .codecs =
+        {
+            [APR_MXFP4] = {.decode = decode_mxfp4},
+            [APR_NVFP4] = {.decode = decode_nvfp4},
+            [APR_IQ4_NL] = {.decode = decode_iq4_nl},
+            [APR_IQ4_XS] = {.decode = decode_iq4_xs},
+            [APR_Q5_0] = {.decode = decode_q5_0},
+            [APR_Q5_1] = {.decode = decode_q5_1},
+            [APR_Q2_K] = {.decode = decode_q2_k},
+            [APR_Q1_0] = {.decode = decode_q1_0},
+            [APR_Q2_0] = {.decode = decode_q2_0},
+            [APR_APR_Q4] = {.decode = decode_apr_q4},
+            [APR_IQ2_XXS] = {.decode = decode_iq2_xxs},
+            [APR_IQ2_XS] = {.decode = decode_iq2_xs},
+            [APR_IQ2_S] = {.decode = decode_iq2_s},
+            [APR_IQ3_XXS] = {.decode = decode_iq3_xxs},
+            [APR_IQ3_S] = {.decode = decode_iq3_s},
+            [APR_IQ1_S] = {.decode = decode_iq1_s},
+            [APR_IQ1_M] = {.decode = decode_iq1_m},
+        },
+};
+
+#else
+
+const apr_host_codecs_table WIDE_NAME(apr_simd_lookup) = {0};
 
 #endif
