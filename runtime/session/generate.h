@@ -39,8 +39,4 @@ typedef struct apr_generation {
 apr_status apr_generate(apr_session *session, apr_sampler *sampler, const int32_t *prompt, size_t n_prompt,
                         const apr_generate_options *options, apr_generation *result, apr_error *err);
 
-/* Chooses the next token. `topk` is the top-k of the last token, as apr_sampler_topk_request requested it. All logits are read only if the top-k
- * is not enough. */
-apr_status apr_choose(apr_session *session, apr_sampler *sampler, const apr_topk *topk, int32_t *id, apr_error *err);
-
 #endif

@@ -2,7 +2,7 @@
  *
  * Keys and values of several sequences are in pages of APR_PAGE_CELLS positions; any sequence may own any page (kernels/ops.h,
  * apr_cache). A sequence gets a page when it reaches the page's first position, and frees all pages at its end. Sequences with a common
- * prefix share its whole pages, which are no longer written; the last owner frees a shared page. */
+ * prefix share its whole pages, which are no longer written; the last owner frees a shared page. Defined in session_sequences.c. */
 #ifndef APR_RUNTIME_PAGES_H
 #define APR_RUNTIME_PAGES_H
 
@@ -29,6 +29,6 @@ void apr_pages_release(apr_pages *pages, int64_t sequence);
 void apr_pages_share(apr_pages *pages, int64_t from, int64_t to, int64_t n_positions);
 
 /* The page table of a sequence, [most]. */
-const int32_t *apr_pages_of(const apr_pages *pages, int64_t sequence);
+static inline const int32_t *apr_pages_of(const apr_pages *pages, int64_t sequence) { return pages->tables + sequence * pages->most; }
 
 #endif

@@ -355,3 +355,31 @@ bool apr_sample_topk(apr_sampler *s, const apr_topk *topk, int32_t *id)
     if (drawn >= 0) *id = drawn;
     return true;
 }
+
+/* --- the next token of a session --- */
+
+/* Draws from one part of the row, if the sums of the parts decide which part it is. */
+static apr_status choose_within(apr_session *session, apr_sampler *sampler, const apr_topk *topk, int32_t *id, bool *chosen, apr_error *err)
+{
+    const int part = apr_sample_part(sampler, topk);
+    const int64_t first = (int64_t)part * APR_TOPK_PART, left = apr_session_program(session)->vocab_size - first;
+    const int64_t n = left < APR_TOPK_PART ? left : (int64_t)APR_TOPK_PART;
+    float logits[APR_TOPK_PART];
+
+    *chosen = false;
+    if (part < 0) return APR_OK;
+    APR_TRY(apr_session_read_some_logits(session, first, n, logits, err));
+    *chosen = apr_sample_within(sampler, topk, part, logits, n, id);
+    return APR_OK;
+}
+
+apr_status apr_choose(apr_session *session, apr_sampler *sampler, const apr_topk *topk, int32_t *id, apr_error *err)
+{
+    bool chosen = apr_sample_topk(sampler, topk, id);
+
+    if (!chosen) APR_TRY(choose_within(session, sampler, topk, id, &chosen, err));
+    if (chosen) return APR_OK;
+    APR_TRY(apr_session_read_logits(session, err));
+    *id = apr_sample(sampler, apr_session_logits(session));
+    return APR_OK;
+}

@@ -13,6 +13,7 @@
 
 #include "formats/base/status.h"
 #include "kernels/topk.h"
+#include "runtime/session/session.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -61,5 +62,9 @@ bool apr_sample_within(apr_sampler *sampler, const apr_topk *topk, int part, con
 
 /* Argmax: the id of the largest logit. NaN is less than every number. */
 int32_t apr_argmax(const float *logits, int64_t vocab_size);
+
+/* Chooses the next token. `topk` is the top-k of the last token, as apr_sampler_topk_request requested it. All logits are read only if the top-k
+ * is not enough. */
+apr_status apr_choose(apr_session *session, apr_sampler *sampler, const apr_topk *topk, int32_t *id, apr_error *err);
 
 #endif

@@ -1,208 +1,109 @@
-/* session.c - opens a model for running and runs its program over tokens. Falls back to the host when a device fails. */
-#include "runtime/program/op_spec.h"
+/* session.c - evaluates tokens: of one sequence, or one step of several. Falls back to the host when a device fails. */
+#include "kernels/topk.h"
 #include "runtime/session/heap.h"
 #include "runtime/session/session_internal.h"
 
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-const apr_session_options apr_session_defaults = {
-    .n_logits = 16, .kv_dtype = APR_F16, .headroom_bytes = (uint64_t)1 << 30, .stack_bytes = 256};
+/* --- tables for a device --- */
 
-/* --- opening --- */
-
-/* Program and tensors depend on the model only and survive a fallback; plan and memory depend on the places. */
-static apr_status open_program(apr_session *s, apr_error *err)
+/* The table in s->host_step, which must exist. */
+static apr_batch_table step_host_buffer(const apr_session *s)
 {
-    APR_TRY(apr_program_emit(&s->program, &s->model->hparams, err));
-    if (s->program.lacks != NULL)
-        return apr_fail(err, APR_E_UNSUPPORTED,
-                        "%s: a %s model needs the operation '%s', which is not here yet; it can be converted and planned", s->model->path,
-                        s->program.architecture, s->program.lacks);
-    for (int i = 0; i < s->n_places; i++) {
-        const apr_backend *const backend = s->places[i].backend;
-        const apr_op *const missing = apr_program_missing_op(&s->program, backend);
-        if (missing != NULL)
-            return apr_fail(err, APR_E_UNSUPPORTED,
-                            "%s: a %s model needs the operation '%s' (layer %d), which the %s backend does not have", s->model->path,
-                            s->program.architecture, apr_op_name(missing->kind), missing->layer, backend->name);
+    return apr_batch_table_at(s->host_step, apr_batch_rows(apr_session_n_sequences(s)), s->places[0].plan.n_ctx);
+}
+
+static apr_status send_table(apr_session *s, int64_t n_rows, apr_error *err)
+{
+    const apr_session_place *const at = &s->places[0];
+    const uint64_t n_bytes = apr_batch_sent_bytes(apr_batch_rows(at->plan.n_sequences), n_rows, at->plan.n_ctx);
+    return s->options.cuda->send(at->device, at->step.positions, step_host_buffer(s).positions, n_bytes, err);
+}
+
+static void write_pages(const apr_session *s, const apr_batch_table *table, int64_t row, int64_t sequence)
+{
+    memcpy(table->pages + row * table->most, apr_pages_of(&s->pages, sequence), (size_t)s->pages.n_held[sequence] * sizeof *table->pages);
+}
+
+/* Uploads the table of the step's rows, or the pages of the sequence in use, to the device if there is one. Asynchronous, in stream
+ * order. */
+static apr_status upload_step(apr_session *s, apr_error *err)
+{
+    if (s->host_step == NULL) return APR_OK;
+    const apr_batch_table table = step_host_buffer(s);
+
+    for (int64_t r = 0; r < s->n_tokens; r++) {
+        table.positions[r] = s->step_positions[r];
+        table.ids[r] = s->step_ids[r];
+        table.slots[r] = (int32_t)s->step_sequences[r];
+        write_pages(s, &table, r, s->step_sequences[r]);
     }
-    if (s->model->naming != APR_NAMING_HF)
-        return apr_fail(err, APR_E_USAGE, "%s: the tensors must have Hugging Face's names before the model can be run", s->model->path);
-    return apr_session_bind_tensors(s, err);
+    return send_table(s, s->n_tokens, err);
 }
 
-static apr_status open_places(apr_session *s, apr_error *err)
+static apr_status upload_pages(apr_session *s, apr_error *err)
 {
-    for (int i = 0; i < s->n_places; i++)
-        if (s->places[i].on == APR_ON_DEVICE) APR_TRY(apr_session_open_device(s, &s->places[i], err));
-    const uint64_t before = apr_heap_in_use();
-    APR_TRY(apr_session_make_plan(s, err));
-    APR_TRY(apr_session_open_sequences(s, err));
-    apr_session_count_heap(&s->heap_places, before);
-    return apr_session_allocate(s, err);
+    if (s->host_step == NULL) return APR_OK;
+    const apr_batch_table table = step_host_buffer(s);
+
+    memset(table.positions, 0, (size_t)apr_batch_sent_bytes(apr_batch_rows(apr_session_n_sequences(s)), 0, s->places[0].plan.n_ctx));
+    write_pages(s, &table, 0, s->sequence);
+    return send_table(s, 1, err);
 }
 
-/* Closes the devices, whatever state they are in, and moves everything to the host. */
-static apr_status move_to_host(apr_session *s, apr_error *err)
+/* --- top-k tokens --- */
+
+/* Converts a device's result. */
+static void take_found(apr_topk *topk, const apr_cuda_topk_result *found, int64_t vocab_size)
 {
-    apr_session_release(s);
-    apr_session_close_sequences(s);
-    s->options.cuda = NULL;
-    s->options.backend = NULL;
-    s->heap_places = s->heap_runs = 0;
-    s->position = 0;
-    s->last_logits = NULL;
-    APR_TRY(apr_session_make_places(s, err));
-    return open_places(s, err);
+    apr_topk_from_keys(topk, found->keys, topk->n_wanted);
+    topk->sum = 0.0;
+    topk->n_parts = 0;
+    if (topk->temperature <= 0.0f) return;
+    topk->sum = found->sum;
+    topk->n_parts = apr_topk_parts(vocab_size) <= APR_TOPK_MAX_PARTS ? (int)apr_topk_parts(vocab_size) : 0;
+    memcpy(topk->parts, found->parts, sizeof topk->parts);
 }
 
-static bool may_fall_back(const apr_session *s, apr_status status)
+/* Top-k of the s->n_rows rows of logits of a step, each by its own request. */
+static apr_status find_step_topk(apr_session *s, apr_topk *topk, apr_error *err)
 {
-    const bool is_of_device = status == APR_E_DEVICE || status == APR_E_MEMORY || status == APR_E_UNSUPPORTED;
-    return s->options.fall_back && s->options.cuda != NULL && is_of_device;
-}
+    const apr_cuda_api *const cuda = s->options.cuda;
+    const apr_session_place *const at = apr_session_place_of_logits(s);
+    const int64_t width = s->program.vocab_size;
 
-/* Reports the failure as a warning and clears it. */
-static void warn_fall_back(const apr_session *s, apr_error *err)
-{
-    char text[sizeof err->text + 64];
-    snprintf(text, sizeof text, "the GPU failed, continuing on the host: %s", err->text);
-    *err = (apr_error){0};
-    if (s->options.on_warning != NULL) s->options.on_warning(s->options.user, text);
-}
-
-static apr_status open_session(apr_session *s, apr_error *err)
-{
-    const uint64_t before = apr_heap_in_use();
-    apr_error failure = {0};
-
-    APR_TRY(apr_session_make_places(s, err));
-    APR_TRY(open_program(s, err));
-    apr_session_count_heap(&s->heap_program, before);
-    apr_status status = open_places(s, &failure);
-    if (may_fall_back(s, status)) {
-        warn_fall_back(s, &failure);
-        status = move_to_host(s, &failure);
+    if (at->device == NULL) {
+        for (int64_t r = 0; r < s->n_rows; r++) apr_topk_find(&topk[r], at->logits + r * width, width);
+        return APR_OK;
     }
-    if (status != APR_OK) return apr_fail(err, status, "%s", failure.text);
-    if (s->positions != NULL) s->options.fall_back = false; /* the tokens of several sequences are not kept for a restart */
-    if (s->options.cuda == NULL || !s->options.fall_back) return APR_OK;
-    s->history = malloc((size_t)s->places[0].plan.n_ctx * sizeof *s->history);
-    return s->history != NULL ? APR_OK : apr_no_memory(err, "the tokens so far");
-}
-
-/* An empty session. */
-static apr_session *begin(const apr_model *model, const apr_session_options *options)
-{
-    apr_session *const s = calloc(1, sizeof *s);
-    if (s == NULL) return NULL;
-    s->model = model;
-    s->options = *options;
-    s->sent_position = -1;
-    return s;
-}
-
-apr_status apr_session_open(apr_session **session, const apr_model *model, const apr_session_options *options, apr_error *err)
-{
-    *session = NULL;
-    apr_session *const s = begin(model, options);
-    if (s == NULL) return apr_no_memory(err, "the session");
-    const apr_status status = open_session(s, err);
-    if (status != APR_OK) {
-        apr_session_close(s);
-        return status;
-    }
-    *session = s;
+    apr_cuda_topk_result *const host_token = step_host_buffer(s).found;
+    APR_TRY(cuda->topk_rows(at->device, at->logits, width, s->n_rows, topk, at->work.data, at->work.slice * sizeof(float), at->step.found,
+                            err));
+    APR_TRY(cuda->receive(at->device, host_token, at->step.found, (uint64_t)s->n_rows * sizeof *host_token, err));
+    APR_TRY(cuda->check(at->device, s->stage, err));
+    for (int64_t r = 0; r < s->n_rows; r++) take_found(&topk[r], &host_token[r], width);
     return APR_OK;
 }
 
-apr_status apr_session_forecast(apr_plan *plan, const apr_model *model, const apr_session_options *options, apr_error *err)
+/* Top-k of the last row of logits, computed where the row is. */
+static apr_status find_topk(apr_session *s, apr_topk *topk, apr_error *err)
 {
-    *plan = (apr_plan){0};
-    apr_session *const s = begin(model, options);
-    if (s == NULL) return apr_no_memory(err, "the session");
-    apr_status status = apr_session_make_places(s, err);
-    if (status == APR_OK) status = open_program(s, err);
-    if (status == APR_OK) status = apr_session_draft_plan(s, err);
-    if (status == APR_OK) {
-        int at = 0;
-        for (int i = s->n_places; i-- > 0;)
-            if (!s->places[i].plan.fits) at = i;
-        *plan = s->places[at].plan;
-        s->places[at].plan = (apr_plan){0};
+    const apr_cuda_api *const cuda = s->options.cuda;
+    const apr_session_place *const at = apr_session_place_of_logits(s);
+    const int64_t vocab_size = s->program.vocab_size;
+
+    if (at->device == NULL) {
+        apr_topk_find(topk, s->last_row, vocab_size);
+        return APR_OK;
     }
-    apr_session_close(s);
-    return status;
-}
-
-apr_status apr_session_open_like(apr_session **session, const apr_model *model, const apr_session *like, apr_error *err)
-{
-    apr_session_options options = like->options;
-    options.n_ctx = like->places[0].plan.n_ctx;
-    return apr_session_open(session, model, &options, err);
-}
-
-void apr_session_close(apr_session *s)
-{
-    if (s == NULL) return;
-    apr_session_release(s);
-    apr_session_close_sequences(s);
-    free(s->history);
-    free(s->tensors);
-    for (size_t i = 0; s->experts != NULL && i < s->program.n_weights; i++) free(s->experts[i]);
-    free(s->experts);
-    apr_program_close(&s->program);
-    free(s);
-}
-
-const apr_plan *apr_session_plan(const apr_session *session) { return &session->places[0].plan; }
-int apr_session_n_places(const apr_session *session) { return session->n_places; }
-const apr_plan *apr_session_place_plan(const apr_session *session, int place) { return &session->places[place].plan; }
-int apr_session_place_ordinal(const apr_session *session, int place) { return session->places[place].ordinal; }
-const apr_program *apr_session_program(const apr_session *session) { return &session->program; }
-int64_t apr_session_position(const apr_session *session) { return session->position; }
-const float *apr_session_logits(const apr_session *session) { return session->last_logits; }
-
-const char *apr_session_backend_name(const apr_session *session)
-{
-    const bool is_mixed = session->places[0].on != session->places[session->n_places - 1].on;
-    return is_mixed ? "cuda and host" : session->places[0].backend->name;
-}
-
-void apr_session_reset(apr_session *session)
-{
-    session->position = 0;
-    apr_session_release_pages(session);
-    session->last_logits = session->last_row = NULL;
-}
-
-/* --- running --- */
-
-/* Copies a tapped value to the caller's hidden states, rows `first` and following of n_ids. */
-static apr_status copy_tap(apr_session *s, int value, float *hidden, size_t first, size_t n_ids, apr_error *err)
-{
-    const apr_value *const v = &s->program.values[value];
-    const size_t row = (size_t)v->tap * n_ids + first;
-    return apr_session_fetch(s, apr_session_place_of_value(s, value), hidden + row * (size_t)v->width, apr_session_value_at(s, value),
-                             (size_t)(s->n_tokens * v->width) * sizeof *hidden, err);
-}
-
-/* Runs everything except the logits, for the tokens of the batch. */
-static apr_status run_batch(apr_session *s, const apr_eval_output *out, size_t first, size_t n_ids, apr_error *err)
-{
-    const bool in_steps = apr_session_uses_prompt_steps(s, out);
-    size_t n_done = 0;
-    for (size_t i = 0; i < s->program.n_ops; i++) {
-        const apr_op *const op = &s->program.ops[i];
-        if (op->out >= 0 && s->program.values[op->out].is_logits) continue;
-        if (i >= n_done) APR_TRY(in_steps ? apr_session_run_prompt_step(s, i, &n_done, err) : apr_session_run_next(s, i, &n_done, err));
-        if (out->hidden != NULL && op->out >= 0 && s->program.values[op->out].tap >= 0)
-            APR_TRY(copy_tap(s, op->out, out->hidden, first, n_ids, err));
-    }
+    APR_TRY(cuda->topk(at->device, s->last_row, vocab_size, topk->n_wanted, topk->temperature, at->work.data, &at->token->found, err));
+    APR_TRY(cuda->receive(at->device, &s->host_token->found, &at->token->found, sizeof s->host_token->found, err));
+    APR_TRY(cuda->check(at->device, s->stage, err));
+    take_found(topk, &s->host_token->found, vocab_size);
     return APR_OK;
 }
+
+/* --- logits --- */
 
 /* Gives the caller the computed rows of logits, except those it already has. */
 static apr_status hand_out(apr_session *s, const apr_eval_output *out, size_t first, apr_error *err)
@@ -235,7 +136,7 @@ static apr_status deliver(apr_session *s, const apr_eval_output *out, size_t fir
     s->last_row = at->logits + before_last;
     s->last_logits = NULL;
     if (s->only_products) return APR_OK;
-    if (out->best != NULL && is_last) APR_TRY(apr_session_topk(s, out->best, err));
+    if (out->best != NULL && is_last) APR_TRY(find_topk(s, out->best, err));
     if (at->device != NULL && !wants_rows) return APR_OK;
     APR_TRY(apr_session_fetch(s, at, s->host_logits, at->logits, (size_t)s->n_rows * width * sizeof *s->host_logits, err));
     s->last_logits = s->host_logits + before_last;
@@ -262,7 +163,7 @@ static apr_status deliver_topk(apr_session *s, const apr_eval_output *out, apr_e
     const apr_session_place *const at = apr_session_place_of_logits(s);
     const int64_t first = s->step_first + s->first_row;
 
-    APR_TRY(apr_session_step_topk(s, out->best + first, err));
+    APR_TRY(find_step_topk(s, out->best + first, err));
     for (int64_t r = 0; r < s->n_rows; r++) {
         s->last_row = at->logits + r * s->program.vocab_size;
         s->last_logits = NULL;
@@ -288,6 +189,8 @@ static apr_status run_logits(apr_session *s, const apr_eval_output *out, size_t 
     return APR_OK;
 }
 
+/* --- tokens of one sequence --- */
+
 /* Runs the batch, and the logits of its tokens from `begin` on. */
 static apr_status run_one_batch(apr_session *s, const apr_eval_output *out, size_t first, size_t n_ids, int64_t begin, apr_error *err)
 {
@@ -295,36 +198,10 @@ static apr_status run_one_batch(apr_session *s, const apr_eval_output *out, size
     bool done = false;
 
     if (begin == 0 && s->n_tokens == 1) APR_TRY(apr_session_replay(s, out, &done, err));
-    if (!done && apr_session_may_fuse_batch(s, &s->places[0], out)) APR_TRY(apr_session_run_fused_batch(s, &s->places[0], err));
-    else if (!done) APR_TRY(run_batch(s, out, first, n_ids, err));
+    if (!done) APR_TRY(apr_session_run_batch(s, out, first, n_ids, err));
     const apr_status status = done ? deliver(s, out, first, is_last, err) : run_logits(s, out, first, begin, s->n_tokens, is_last, err);
     s->position += s->n_tokens; /* the batch's keys and values are stored, whatever became of its logits */
     return status;
-}
-
-static apr_status run_rows(apr_session *s, const apr_eval_output *out, apr_error *err)
-{
-    const apr_eval_output all = {.all_logits = true,
-                                 .logits = out->logits,
-                                 .on_logits = out->on_logits,
-                                 .best = out->on_topk != NULL ? out->best : NULL,
-                                 .on_topk = out->on_topk,
-                                 .user = out->user};
-    bool done = false, logits = false;
-
-    s->n_handed = s->n_skipped = 0;
-    APR_TRY(apr_session_upload_step(s, err));
-    APR_TRY(apr_session_replay_step(s, &done, &logits, err));
-    if (!done && apr_session_may_fuse_rows(s, &s->places[0])) {
-        APR_TRY(apr_session_run_fused_rows(s, &s->places[0], err));
-        done = logits = true;
-    }
-    const size_t first = (size_t)s->step_first;
-    if (!done) APR_TRY(run_batch(s, &all, first, (size_t)s->n_tokens, err));
-    if (!logits) return run_logits(s, &all, first, 0, s->n_tokens, true, err);
-    s->first_row = 0;
-    s->n_rows = s->n_tokens;
-    return all.on_topk != NULL ? deliver_topk(s, &all, err) : deliver(s, &all, first, true, err);
 }
 
 static apr_status run_all_tokens(apr_session *s, const int32_t *ids, size_t n_ids, const apr_eval_output *out, apr_error *err)
@@ -374,28 +251,12 @@ static apr_status run_stage(apr_session *s, const int32_t *ids, size_t n_ids, co
     return apr_session_check_devices(s, s->stage, err);
 }
 
-apr_status apr_session_run_step(apr_session *s, const apr_eval_output *out, apr_error *err)
-{
-    const bool is_first = !s->step_checked;
-
-    if (!apr_session_has_device(s)) return run_rows(s, out, err);
-    s->stage = "a step of several sequences";
-    if (is_first) check_each(s, true);
-    s->options.cuda->use_batch_invariant(s->places[0].device, true);
-    const apr_status status = run_rows(s, out, err);
-    s->options.cuda->use_batch_invariant(s->places[0].device, false);
-    if (is_first) check_each(s, false);
-    s->step_checked |= status == APR_OK;
-    return status == APR_OK ? apr_session_check_devices(s, s->stage, err) : status;
-}
-
-/* The device failed in the middle: evaluates all earlier tokens again on the host, then these. */
+/* The device failed in the middle, and the session is now on the host: evaluates all earlier tokens again, then these. */
 static apr_status start_over(apr_session *s, const int32_t *ids, size_t n_ids, int64_t position, const apr_eval_output *out, apr_error *err)
 {
     static const apr_eval_output nothing = {0};
     const int64_t n_handed = s->n_handed;
 
-    APR_TRY(move_to_host(s, err));
     APR_TRY(run_tokens(s, s->history, (size_t)position, &nothing, err));
     s->n_skipped = n_handed;
     return run_tokens(s, ids, n_ids, out, err);
@@ -416,15 +277,135 @@ apr_status apr_session_eval(apr_session *s, const int32_t *ids, size_t n_ids, co
             return apr_fail(err, APR_E_USAGE, "token id %d is outside the vocabulary of %lld", (int)ids[i],
                             (long long)s->program.vocab_size);
 
-    APR_TRY(apr_session_extend_pages(s, s->position + (int64_t)n_ids, err));
-    APR_TRY(apr_session_upload_pages(s, err));
+    if (s->pages.n_pages > 0) APR_TRY(apr_pages_extend(&s->pages, s->sequence, s->position + (int64_t)n_ids, err));
+    APR_TRY(upload_pages(s, err));
     s->n_handed = s->n_skipped = 0;
     apr_status status = run_stage(s, ids, n_ids, out, &failure);
-    if (may_fall_back(s, status)) {
-        warn_fall_back(s, &failure);
-        status = start_over(s, ids, n_ids, position, out, &failure);
-    }
+    if (apr_session_fall_back(s, &status, &failure) && status == APR_OK) status = start_over(s, ids, n_ids, position, out, &failure);
     if (status != APR_OK) return apr_fail(err, status, "%s", failure.text);
     if (s->history != NULL) memcpy(s->history + position, ids, n_ids * sizeof *ids);
     return APR_OK;
+}
+
+/* --- a step of several sequences --- */
+
+static apr_status run_rows(apr_session *s, const apr_eval_output *out, apr_error *err)
+{
+    const apr_eval_output all = {.all_logits = true,
+                                 .logits = out->logits,
+                                 .on_logits = out->on_logits,
+                                 .best = out->on_topk != NULL ? out->best : NULL,
+                                 .on_topk = out->on_topk,
+                                 .user = out->user};
+    bool done = false, logits = false;
+
+    s->n_handed = s->n_skipped = 0;
+    APR_TRY(upload_step(s, err));
+    APR_TRY(apr_session_replay_step(s, &done, &logits, err));
+    if (!done && apr_session_may_fuse_rows(s, &s->places[0])) {
+        APR_TRY(apr_session_run_fused_rows(s, &s->places[0], err));
+        done = logits = true;
+    }
+    const size_t first = (size_t)s->step_first;
+    if (!done) APR_TRY(apr_session_run_batch(s, &all, first, (size_t)s->n_tokens, err));
+    if (!logits) return run_logits(s, &all, first, 0, s->n_tokens, true, err);
+    s->first_row = 0;
+    s->n_rows = s->n_tokens;
+    return all.on_topk != NULL ? deliver_topk(s, &all, err) : deliver(s, &all, first, true, err);
+}
+
+static apr_status run_step(apr_session *s, const apr_eval_output *out, apr_error *err)
+{
+    const bool is_first = !s->step_checked;
+
+    if (!apr_session_has_device(s)) return run_rows(s, out, err);
+    s->stage = "a step of several sequences";
+    if (is_first) check_each(s, true);
+    s->options.cuda->use_batch_invariant(s->places[0].device, true);
+    const apr_status status = run_rows(s, out, err);
+    s->options.cuda->use_batch_invariant(s->places[0].device, false);
+    if (is_first) check_each(s, false);
+    s->step_checked |= status == APR_OK;
+    return status == APR_OK ? apr_session_check_devices(s, s->stage, err) : status;
+}
+
+/* position: of the row's token */
+static apr_status check_row(const apr_session *s, const apr_sequence_token *row, int64_t position, apr_error *err)
+{
+    const int64_t n_ctx = s->places[0].plan.n_ctx;
+
+    if (row->id < 0 || row->id >= s->program.vocab_size)
+        return apr_fail(err, APR_E_USAGE, "token id %d is outside the vocabulary of %lld", (int)row->id, (long long)s->program.vocab_size);
+    if (position == 0 && !apr_session_can_step_prompts(s))
+        return apr_fail(err, APR_E_USAGE, "sequence %lld is empty: evaluate its prompt first", (long long)row->sequence);
+    if (position >= n_ctx) return apr_fail(err, APR_E_NO, "the context of %lld tokens is full", (long long)n_ctx);
+    return APR_OK;
+}
+
+/* Checks that each sequence's rows are adjacent, and allocates their pages. */
+static apr_status check_rows(apr_session *s, const apr_sequence_token *rows, int64_t n, apr_error *err)
+{
+    int64_t before = 0; /* rows of the same sequence */
+
+    for (int64_t i = 0; i < n; i++) {
+        const int64_t sequence = rows[i].sequence;
+        if (sequence < 0 || sequence >= apr_session_n_sequences(s))
+            return apr_fail(err, APR_E_USAGE, "there is no sequence %lld", (long long)sequence);
+        before = i > 0 && rows[i - 1].sequence == sequence ? before + 1 : 0;
+        for (int64_t j = 0; j < i - before; j++)
+            if (rows[j].sequence == sequence) return apr_fail(err, APR_E_USAGE, "sequence %lld is twice in a step", (long long)sequence);
+        if (before > 0 && !apr_session_can_step_prompts(s))
+            return apr_fail(err, APR_E_USAGE, "sequence %lld is twice in a step", (long long)sequence);
+        APR_TRY(check_row(s, &rows[i], s->positions[sequence] + before, err));
+    }
+    for (int64_t i = 0; i < n; i++) {
+        before = i > 0 && rows[i - 1].sequence == rows[i].sequence ? before + 1 : 0;
+        APR_TRY(apr_pages_extend(&s->pages, rows[i].sequence, s->positions[rows[i].sequence] + before + 1, err));
+    }
+    return APR_OK;
+}
+
+/* Runs n of the step's rows, starting with row `first`. */
+static apr_status run_some_rows(apr_session *s, const apr_sequence_token *rows, int64_t first, int64_t n, const apr_eval_output *out,
+                                apr_error *err)
+{
+    const uint64_t before = apr_heap_in_use();
+    for (int64_t i = 0; i < n; i++) {
+        s->step_ids[i] = rows[first + i].id;
+        s->step_sequences[i] = rows[first + i].sequence;
+        const bool continues = i > 0 && s->step_sequences[i - 1] == s->step_sequences[i];
+        s->step_positions[i] = continues ? s->step_positions[i - 1] + 1 : s->positions[s->step_sequences[i]];
+    }
+    s->ids = s->step_ids;
+    s->n_tokens = n;
+    s->step_first = first;
+    s->is_step = true;
+    s->step_position = 0;
+    for (int64_t i = 0; i < n; i++)
+        if (s->step_positions[i] > s->step_position) s->step_position = s->step_positions[i];
+    const apr_status status = run_step(s, out, err);
+    s->is_step = false;
+    for (int64_t i = 0; i < n; i++) s->positions[s->step_sequences[i]]++;
+    if (!apr_session_has_device(s)) apr_session_count_heap(&s->heap_runs, before);
+    return status;
+}
+
+apr_status apr_session_step(apr_session *s, const apr_sequence_token *rows, int64_t n_rows, const apr_eval_output *out, apr_error *err)
+{
+    static const apr_eval_output nothing = {0};
+    const int64_t most = s->places[0].plan.n_batch;
+    apr_status status = APR_OK;
+
+    if (n_rows == 0) return APR_OK;
+    const int64_t capacity = apr_batch_rows(apr_session_n_sequences(s));
+    if (s->positions == NULL || n_rows < 0 || n_rows > most || n_rows > capacity)
+        return apr_fail(err, APR_E_USAGE, "a step of %lld rows: at most %lld rows and %lld tokens at a time fit", (long long)n_rows,
+                        (long long)(s->positions == NULL ? 0 : capacity), (long long)most);
+    s->positions[s->sequence] = s->position;
+    APR_TRY(check_rows(s, rows, n_rows, err));
+    const int64_t each = apr_session_rows_at_once(s, n_rows);
+    for (int64_t first = 0; first < n_rows && status == APR_OK; first += each)
+        status = run_some_rows(s, rows, first, n_rows - first < each ? n_rows - first : each, out != NULL ? out : &nothing, err);
+    s->position = s->positions[s->sequence];
+    return status;
 }

@@ -23,30 +23,30 @@
 typedef struct apr_session apr_session;
 
 typedef struct apr_session_options {
-    int64_t n_ctx;              /* 0: the model's own, at most 4096 */
-    int64_t n_batch;            /* tokens of a prompt evaluated at a time; 0: as many as fit, see apr_plan_set_speed */
-    int64_t n_logits;           /* rows of logits kept at a time */
-    int64_t n_sequences;        /* 0: one. Several need a single place: the host or one device */
-    int64_t kv_cells;           /* see apr_plan_options */
-    apr_dtype kv_dtype;         /* one of apr_kv_dtypes */
-    uint64_t budget_bytes;      /* host memory; 0: not checked */
-    int n_threads;              /* 0: all; at most 4 for each processor are used */
-    const char *weights_location;    /* for the plan's reasons: where the model's weights are; NULL: "mapped from the file" */
-    const apr_backend *backend; /* NULL: the host's */
+    int64_t n_ctx;                /* 0: the model's own, at most 4096 */
+    int64_t n_batch;              /* tokens of a prompt evaluated at a time; 0: as many as fit, see apr_plan_set_speed */
+    int64_t n_logits;             /* rows of logits kept at a time */
+    int64_t n_sequences;          /* 0: one. Several need a single place: the host or one device */
+    int64_t kv_cells;             /* see apr_plan_options */
+    apr_dtype kv_dtype;           /* one of apr_kv_dtypes */
+    uint64_t budget_bytes;        /* host memory; 0: not checked */
+    int n_threads;                /* 0: all; at most 4 for each processor are used */
+    const char *weights_location; /* for the plan's reasons: where the model's weights are; NULL: "mapped from the file" */
+    const apr_backend *backend;   /* NULL: the host's */
 
     /* If cuda is not NULL: the device that holds the weights and computes everything. */
     const apr_cuda_api *cuda;
     int ordinal;
-    int n_devices;                  /* several: the program is split over them in this order; 0 or 1: only `ordinal` */
+    int n_devices;                 /* several: the program is split over them in this order; 0 or 1: only `ordinal` */
     int ordinals[APR_MAX_DEVICES]; /* [n_devices]; an ordinal may repeat: parts that share a card */
-    apr_offload offload;            /* what is computed on the host; budget_bytes limits its memory there */
-    uint64_t headroom_bytes;        /* of the device's free memory that stays free */
-    uint64_t stack_bytes;           /* of the CUDA context */
-    uint64_t (*available)(void);    /* available host memory, for devices that share it; NULL or 0: the driver is asked */
-    bool no_direct;                 /* no kernels that read packed weights: FP16 copies where they fit, else decoded tile by tile */
-    bool no_replay;                 /* no CUDA graph: a decoded token's operations are launched one by one */
-    bool no_fusion;                 /* no fusion: norms, ropes and sums around a product are separate operations, also in a prompt */
-    bool exact;                     /* start with exact products: see apr_session_set_exact */
+    apr_offload offload;           /* what is computed on the host; budget_bytes limits its memory there */
+    uint64_t headroom_bytes;       /* of the device's free memory that stays free */
+    uint64_t stack_bytes;          /* of the CUDA context */
+    uint64_t (*available)(void);   /* available host memory, for devices that share it; NULL or 0: the driver is asked */
+    bool no_direct;                /* no kernels that read packed weights: FP16 copies where they fit, else decoded tile by tile */
+    bool no_replay;                /* no CUDA graph: a decoded token's operations are launched one by one */
+    bool no_fusion;                /* no fusion: norms, ropes and sums around a product are separate operations, also in a prompt */
+    bool exact;                    /* start with exact products: see apr_session_set_exact */
     /* May products be computed in FP8? Asked once, when there are FP8 weights and a device; NULL: never. */
     bool (*may_use_fp8)(void *user, const apr_cuda_facts *facts);
     bool force;              /* run what does not fit, with a warning */

@@ -10,8 +10,6 @@
 #include "runtime/session/session.h"
 #include "runtime/session/trace.h"
 
-struct apr_loads; /* session_upload.h */
-
 /* One place where operations of the program run: its share of the plan, its memory and its weights. */
 typedef struct apr_session_place {
     int index; /* in the partition */
@@ -26,9 +24,9 @@ typedef struct apr_session_place {
     const apr_tensor **bound;
     /* [n_weights] weights of products: those of `bound`, or decoded FP16 copies; for experts the first of all */
     const apr_tensor **multiplied;
-    apr_tensor *relocated;     /* descriptors of weights that were moved: see apr_session_upload_weights and _materialise */
+    apr_tensor *relocated;      /* descriptors of weights that were moved: see apr_session_load_weights */
     struct apr_repack *repacks; /* [n_weights] packed matrices on a device: their repacked layout; NULL: there are none */
-    apr_tensor **own_experts;  /* [n_weights] on the host: moved tensors of slots that have several; NULL: there are none */
+    apr_tensor **own_experts;   /* [n_weights] on the host: moved tensors of slots that have several; NULL: there are none */
 
     uint8_t *materialised; /* on the host: composed matrices, stored as they are multiplied; NULL: none */
     /* On the host, or on the device if the place is one. */
@@ -40,7 +38,7 @@ typedef struct apr_session_place {
     uint8_t *weights;           /* on the device: as stored, each at a multiple of 64 bytes */
     uint8_t *copies;            /* on the device: decoded FP16 copies of packed matrices, or NULL */
     apr_cuda_token *token;      /* on the device: the token of a one-token batch, if this is the only place */
-    apr_batch_table step;        /* on the device: table of the rows of several sequences */
+    apr_batch_table step;       /* on the device: table of the rows of several sequences */
     uint8_t *activations_i16;   /* on the device: APR_ACTIVATIONS_I16_SLOTS inputs of the decode GEMV */
     apr_fusion fusion;          /* fused steps of a single token; none: operation by operation */
     apr_prompt_steps prompt;    /* fused steps of many tokens; none: operation by operation */
@@ -108,55 +106,48 @@ struct apr_session {
     int64_t first_row, n_rows; /* tokens of the batch whose logits are computed */
 };
 
-/* --- session_bind.c --- */
+/* The files call each other downwards only: bind < sequences < memory < upload < run < steps < replay < open < session, trace. */
 
-/* Finds each slot's tensor in the model and checks it. */
-apr_status apr_session_bind_tensors(apr_session *s, apr_error *err);
+/* --- session_bind.c: where things are --- */
+
 /* The tensors of a slot, an array of apr_session_n_slot_tensors elements. The count is 0 where an optional tensor is absent. */
 const apr_tensor *apr_session_slot_tensors(const apr_session *s, size_t slot);
 int64_t apr_session_n_slot_tensors(const apr_session *s, size_t slot);
-/* The arguments of one operation on the batch, at its place. Uploads the token of a one-token batch to a device. */
-apr_status apr_session_bind_op(apr_session *s, const apr_session_place *at, const apr_op *op, apr_op_args *args, apr_error *err);
-/* Copies the operation's inputs to its place, and runs it on the batch. */
-apr_status apr_session_run_op(apr_session *s, const apr_op *op, apr_error *err);
-/* Runs operation i and, where the host can run several linear layers at once, those after it; *end: the first operation that was not
- * run. */
-apr_status apr_session_run_next(apr_session *s, size_t i, size_t *end, apr_error *err);
+/* Is there a device among the places? */
+bool apr_session_has_device(const apr_session *s);
+uint64_t apr_session_line_bytes(const apr_session_place *at, apr_line_id id);
 /* The place that makes a value, keeps a state, or makes the logits; then the value's address there. */
 const apr_session_place *apr_session_place_of_value(const apr_session *s, int value);
 const apr_session_place *apr_session_place_of_state(const apr_session *s, int state);
 const apr_session_place *apr_session_place_of_logits(const apr_session *s);
 float *apr_session_value_at(const apr_session *s, int value);
-/* Keys (which = 0) or values (1) of a state. */
-apr_cache apr_session_cache_at(const apr_session *s, int state, int which);
-
-/* --- session_replay.c: CUDA graphs of decoded tokens --- */
-
+/* The memory of a place, for an operation on the batch. */
+apr_op_memory apr_session_op_memory(const apr_session *s, const apr_session_place *at);
 /* Does the operation read its token from at->token? Yes for a batch of one token when everything is on one device, so that it can be
  * recorded. */
 bool apr_session_reads_token(const apr_session *s, const apr_session_place *at);
-/* Uploads the batch's token if the device does not have it. The copy is complete on return. */
-apr_status apr_session_upload_token(apr_session *s, const apr_session_place *at, apr_error *err);
-/* Replays the CUDA graph of the batch's one token, logits included; records it first if necessary. *done false: not possible, and
- * nothing was run. Does not wait for completion. */
-apr_status apr_session_replay(apr_session *s, const apr_eval_output *out, bool *done, apr_error *err);
-/* The same for a step's rows, recorded once two steps in a row have the same number. *logits: the graph also computed their logits. */
-apr_status apr_session_replay_step(apr_session *s, bool *done, bool *logits, apr_error *err);
+/* The token of the batch, for a device; it counts as uploaded from now on. */
+apr_cuda_token apr_session_next_token(apr_session *s);
+/* Do the options allow tiled weights at all? */
+bool apr_session_wants_tiles(const apr_session *s);
+/* Does a single token use the decode GEMV with these experts (gate, up, down)? */
+bool apr_session_experts_use_gemv(const apr_session *s, const apr_session_place *at, const apr_op *op, const apr_tensor *const weights[3]);
+
+/* --- session_sequences.c --- */
+
+apr_status apr_session_open_sequences(apr_session *s, apr_error *err);
+void apr_session_close_sequences(apr_session *s);
+
+/* --- session_memory.c --- */
+
+/* Adds to *grown how much the heap has grown since it was `before`. */
+void apr_session_count_heap(int64_t *grown, uint64_t before);
+/* Allocates all lines of a place's plan, and fills the vectors. */
+apr_status apr_session_allocate(apr_session *s, apr_session_place *at, apr_error *err);
+/* Frees the places, with all that they have, and the tables of the sequences. */
+void apr_session_release(apr_session *s);
 /* Drops the recorded graph, because it no longer matches. */
 void apr_session_drop_recording(const apr_session *s, apr_session_place *at);
-/* Top-k of the last row of logits, computed where the row is. */
-apr_status apr_session_topk(apr_session *s, apr_topk *topk, apr_error *err);
-/* Top-k of the s->n_rows rows of logits of a step, each by its own request. */
-apr_status apr_session_step_topk(apr_session *s, apr_topk *topk, apr_error *err);
-
-/* --- session_memory_map.c: memory --- */
-
-/* Is there a device among the places? */
-bool apr_session_has_device(const apr_session *s);
-uint64_t apr_session_line_bytes(const apr_session_place *at, apr_line_id id);
-/* Allocates all lines of the places' plans; fills weights and vectors. */
-apr_status apr_session_allocate(apr_session *s, apr_error *err);
-void apr_session_release(apr_session *s);
 /* Zeroes the recurrent states. Called before the first token of a sequence. */
 apr_status apr_session_clear_states(apr_session *s, apr_error *err);
 /* Copies from a place to host memory. The copy is complete on return. */
@@ -164,111 +155,51 @@ apr_status apr_session_fetch(const apr_session *s, const apr_session_place *at, 
 /* Checks every device for errors; `stage` is for the message. */
 apr_status apr_session_check_devices(const apr_session *s, const char *stage, apr_error *err);
 
-/* --- session_sequences.c --- */
+/* --- session_upload.c: weights --- */
 
-apr_status apr_session_open_sequences(apr_session *s, apr_error *err);
-void apr_session_close_sequences(apr_session *s);
-uint64_t apr_session_sequences_bytes(const apr_session *s); /* on the heap */
-/* For the sequence in use: frees its pages; allocates pages for its first n_positions. */
-void apr_session_release_pages(apr_session *s);
-apr_status apr_session_extend_pages(apr_session *s, int64_t n_positions, apr_error *err);
-/* Runs one operation on the rows of a step, on the host. */
-void apr_session_run_step_op(const apr_session *s, const apr_session_place *at, const apr_op *op, apr_op_memory *arena);
-/* Uploads the table of the step's rows, or the pages of the sequence in use, to the device if there is one. Asynchronous, in stream
- * order. */
-apr_status apr_session_upload_step(apr_session *s, apr_error *err);
-apr_status apr_session_upload_pages(apr_session *s, apr_error *err);
-apr_batch_table apr_session_step_host_buffer(const apr_session *s); /* the table in s->host_step, which must exist */
-/* Points the arena to the device's table of rows, or to the pages of the sequence in use. */
-void apr_session_step_memory(const apr_session *s, const apr_session_place *at, apr_op_memory *arena);
-/* Runs all operations on the step's rows, and their logits (session.c). */
-apr_status apr_session_run_step(apr_session *s, const apr_eval_output *out, apr_error *err);
-
-/* --- session_plan.c --- */
-
-/* Makes the places that the session's options ask for, still empty. */
-apr_status apr_session_make_places(apr_session *s, apr_error *err);
-/* Makes the partition, and each place's plan, for a session with a program; devices need not be open yet. The plans say whether they
- * fit. */
-apr_status apr_session_draft_plan(apr_session *s, apr_error *err);
-/* The same, but APR_E_MEMORY when a plan does not fit. */
-apr_status apr_session_make_plan(apr_session *s, apr_error *err);
-
-/* --- session_materialise.c --- */
-
-/* On the host: writes composed matrices to at->materialised as they are multiplied, each at a multiple of 64 bytes. */
-apr_status apr_session_materialise(apr_session *s, apr_session_place *at, apr_error *err);
-
-/* --- session_memory.c --- */
-
-/* Adds to *grown how much the heap has grown since it was `before`. */
-void apr_session_count_heap(int64_t *grown, uint64_t before);
-
-/* --- session_device.c --- */
-
-apr_status apr_session_open_device(apr_session *s, apr_session_place *at, apr_error *err);
 /* Bytes (0: not there) and type of each slot on a device. A slot with several tensors becomes one stack there. */
 void apr_session_device_weights(const apr_session *s, uint64_t *bytes, apr_dtype *dtypes);
-/* Uploads the weights. Complete on return. */
-apr_status apr_session_upload_weights(apr_session *s, apr_session_place *at, apr_error *err);
+/* Uploads the weights to a device; complete on return. On the host: writes composed matrices to at->materialised as they are multiplied,
+ * each at a multiple of 64 bytes. */
+apr_status apr_session_load_weights(apr_session *s, apr_session_place *at, apr_error *err);
 
-/* Are the slot's rows tiled on the device (kernels/cuda/decode_gemv_args.h)? Only where tokens are replayed. Stacks of experts are tiled only
- * if all three matrices of an operation can be. */
-bool apr_session_wants_tiles(const apr_session *s); /* do the options allow tiled weights at all? */
-bool apr_session_is_tiled(const apr_session *s, const apr_session_place *at, size_t slot);
-/* Does a single token use the decode GEMV with these experts (gate, up, down)? */
-bool apr_session_experts_use_gemv(const apr_session *s, const apr_session_place *at, const apr_op *op, const apr_tensor *const weights[3]);
+/* --- session_run.c: operations one by one --- */
 
-/* --- session_decode_gemv.c: fused decode GEMV --- */
+/* The arguments of one operation on the batch, at its place. Uploads the token of a one-token batch to a device. */
+apr_status apr_session_bind_op(apr_session *s, const apr_session_place *at, const apr_op *op, apr_op_args *args, apr_error *err);
+/* Copies the operation's inputs to its place, and runs it on the batch. */
+apr_status apr_session_run_op(apr_session *s, const apr_op *op, apr_error *err);
+/* Runs operation i and, where the host can run several linear layers at once, those after it; *end: the first operation that was not
+ * run. */
+apr_status apr_session_run_next(apr_session *s, size_t i, size_t *end, apr_error *err);
 
-/* Fuses the operations of a single token into steps, once the weights are on the device. Finds none where fusion would be wrong. */
+/* --- session_steps.c: fused operations --- */
+
+/* Fuses the operations of a place, once its weights are on the device: those of a single token, or of the rows of a step, and those of a
+ * prompt. Finds no steps where fusion would be wrong. */
 apr_status apr_session_fuse(apr_session *s, apr_session_place *at, apr_error *err);
 /* Runs the fused steps on the batch's one token. */
 apr_status apr_session_run_fused(apr_session *s, const apr_session_place *at, apr_error *err);
-
-/* Do the buffers of two values of a token overlap? */
-bool apr_session_values_overlap(const apr_session *s, const apr_session_place *at, int a, int b);
-
-/* --- session_prompt.c: fused GEMMs of many tokens --- */
-
-/* Fuses the operations of a prompt into steps; none if fusion is off. */
-apr_status apr_session_find_prompt_steps(apr_session *s, apr_session_place *at, apr_error *err);
-/* Does the batch run in such steps? */
-bool apr_session_uses_prompt_steps(const apr_session *s, const apr_eval_output *out);
-/* Runs the step that begins with operation i, or calls apr_session_run_next. *end: the first operation that was not run. */
-apr_status apr_session_run_prompt_step(apr_session *s, size_t i, size_t *end, apr_error *err);
-/* The value that a step's products or experts produce; the residual that is added. */
-int apr_session_result_of(const apr_session *s, const apr_fused *step);
-int apr_session_residual_of(const apr_session *s, const apr_fused *step);
-/* A slot's vector on the device; NULL for slot -1 and for absent vectors. */
-const float *apr_session_vector_at(const apr_session_place *at, int slot);
-/* Can the Q/K norm, rope and KV write (apr_qkv_epilogue_args) of these steps be fused, given where the values are stored? */
-bool apr_session_qkv_epilogues_can_run(const apr_session *s, const apr_session_place *at, const apr_fusion *fusion);
-/* The value before norm and rope: of the query (k = 0) or the key (1). */
-int apr_session_source_of_rope(const apr_session *s, const apr_fused *step, int k);
-apr_status apr_session_bind_qkv_epilogue(apr_session *s, const apr_session_place *at, const apr_fused *step, apr_qkv_epilogue_args *qkv, apr_error *err);
-
-/* --- session_rows.c: fused steps for the rows of a step --- */
-
-/* As apr_session_fuse, for several sequences. */
-apr_status apr_session_fuse_rows(apr_session *s, apr_session_place *at, apr_error *err);
 /* Does this step run fused, with all its logits at once? */
 bool apr_session_may_fuse_rows(const apr_session *s, const apr_session_place *at);
 apr_status apr_session_run_fused_rows(apr_session *s, const apr_session_place *at, apr_error *err);
 /* How many of a step's rows run at a time: chunks of equal size. */
 int64_t apr_session_rows_at_once(const apr_session *s, int64_t n_rows);
-/* The same for a batch of one sequence's tokens, without logits and without what only the logits need. */
-bool apr_session_may_fuse_batch(const apr_session *s, const apr_session_place *at, const apr_eval_output *out);
-apr_status apr_session_run_fused_batch(apr_session *s, const apr_session_place *at, apr_error *err);
+/* Runs everything except the logits, for the tokens of the batch: `first` and following of the call's n_ids. */
+apr_status apr_session_run_batch(apr_session *s, const apr_eval_output *out, size_t first, size_t n_ids, apr_error *err);
 
-/* --- session_packed.c --- */
+/* --- session_replay.c: CUDA graphs of decoded tokens --- */
 
-/* Bytes of a slot's packed matrices after the repack. 0: they are not packed, or the device cannot read the repacked layout. */
-uint64_t apr_session_repacked_bytes(const apr_session *s, size_t slot);
-/* Queues their upload to `to`. *packing describes the result and belongs to the place. */
-apr_status apr_session_load_packed(apr_session *s, apr_session_place *at, size_t slot, uint8_t *to, const struct apr_packing **packing,
-                                   struct apr_loads *loads, apr_error *err);
-/* Fills notes[n_weights] for a place's plan. dtypes: those on its device; NULL: the place is the host. */
-void apr_session_note_weights(const apr_session *s, const apr_dtype *dtypes, apr_weight_note *notes);
+/* Replays the CUDA graph of the batch's one token, logits included; records it first if necessary. *done false: not possible, and
+ * nothing was run. Does not wait for completion. */
+apr_status apr_session_replay(apr_session *s, const apr_eval_output *out, bool *done, apr_error *err);
+/* The same for a step's rows, recorded once two steps in a row have the same number. *logits: the graph also computed their logits. */
+apr_status apr_session_replay_step(apr_session *s, bool *done, bool *logits, apr_error *err);
+
+/* --- session_open.c --- */
+
+/* After a failure: if it allows, warns, clears *err and moves the session to the host, empty. *status and *err are then those of the
+ * move. False: the failure stands. */
+bool apr_session_fall_back(apr_session *s, apr_status *status, apr_error *err);
 
 #endif

@@ -1,44 +1,15 @@
 /* session_replay.c - CUDA graphs of decoded tokens on one device. The operations of a token are recorded when they run for the second
  * time, and replayed from then on. The token's id and position are in device memory; the result is the top-k tokens, or the logits.
  * Nothing is recorded if the host or another device takes part, or while an operation is watched. */
-#include "kernels/topk.h"
 #include "runtime/session/session_internal.h"
 
 #include <stdio.h>
-#include <string.h>
-
-bool apr_session_reads_token(const apr_session *s, const apr_session_place *at)
-{
-    return s->n_tokens == 1 && s->n_places == 1 && at->device != NULL && s->positions == NULL;
-}
-
-static bool device_has_token(const apr_session *s) { return s->sent_position == s->position && s->sent_id == s->ids[0]; }
-
-static apr_cuda_token next_token(apr_session *s)
-{
-    s->sent_position = s->position;
-    s->sent_id = s->ids[0];
-    return (apr_cuda_token){.position = s->position, .id = s->ids[0]};
-}
-
-apr_status apr_session_upload_token(apr_session *s, const apr_session_place *at, apr_error *err)
-{
-    if (device_has_token(s)) return APR_OK;
-    const apr_cuda_token token = next_token(s);
-    return s->options.cuda->upload(at->device, at->token, &token, offsetof(apr_cuda_token, found), err);
-}
 
 /* The same without waiting: every evaluation that sends a token ends with a check. */
 static apr_status send_token(apr_session *s, const apr_session_place *at, apr_error *err)
 {
-    *s->host_token = next_token(s);
+    *s->host_token = apr_session_next_token(s);
     return s->options.cuda->send(at->device, at->token, s->host_token, offsetof(apr_cuda_token, found), err);
-}
-
-void apr_session_drop_recording(const apr_session *s, apr_session_place *at)
-{
-    if (at->recorded != NULL) s->options.cuda->forget(at->recorded);
-    at->recorded = NULL;
 }
 
 /* Runs the fused steps, or with exact products all operations one by one, those of the logits last. */
@@ -157,54 +128,4 @@ apr_status apr_session_replay_step(apr_session *s, bool *done, bool *logits, apr
     *done = at->recorded != NULL;
     *logits = *done && s->recorded_logits;
     return *done ? s->options.cuda->replay(at->recorded, err) : APR_OK;
-}
-
-/* --- top-k tokens --- */
-
-/* Converts a device's result. */
-static void take_found(apr_topk *topk, const apr_cuda_topk_result *found, int64_t vocab_size)
-{
-    apr_topk_from_keys(topk, found->keys, topk->n_wanted);
-    topk->sum = 0.0;
-    topk->n_parts = 0;
-    if (topk->temperature <= 0.0f) return;
-    topk->sum = found->sum;
-    topk->n_parts = apr_topk_parts(vocab_size) <= APR_TOPK_MAX_PARTS ? (int)apr_topk_parts(vocab_size) : 0;
-    memcpy(topk->parts, found->parts, sizeof topk->parts);
-}
-
-apr_status apr_session_step_topk(apr_session *s, apr_topk *topk, apr_error *err)
-{
-    const apr_cuda_api *const cuda = s->options.cuda;
-    const apr_session_place *const at = apr_session_place_of_logits(s);
-    const int64_t width = s->program.vocab_size;
-
-    if (at->device == NULL) {
-        for (int64_t r = 0; r < s->n_rows; r++) apr_topk_find(&topk[r], at->logits + r * width, width);
-        return APR_OK;
-    }
-    apr_cuda_topk_result *const host_token = apr_session_step_host_buffer(s).found;
-    APR_TRY(cuda->topk_rows(at->device, at->logits, width, s->n_rows, topk, at->work.data, at->work.slice * sizeof(float), at->step.found,
-                             err));
-    APR_TRY(cuda->receive(at->device, host_token, at->step.found, (uint64_t)s->n_rows * sizeof *host_token, err));
-    APR_TRY(cuda->check(at->device, s->stage, err));
-    for (int64_t r = 0; r < s->n_rows; r++) take_found(&topk[r], &host_token[r], width);
-    return APR_OK;
-}
-
-apr_status apr_session_topk(apr_session *s, apr_topk *topk, apr_error *err)
-{
-    const apr_cuda_api *const cuda = s->options.cuda;
-    const apr_session_place *const at = apr_session_place_of_logits(s);
-    const int64_t vocab_size = s->program.vocab_size;
-
-    if (at->device == NULL) {
-        apr_topk_find(topk, s->last_row, vocab_size);
-        return APR_OK;
-    }
-    APR_TRY(cuda->topk(at->device, s->last_row, vocab_size, topk->n_wanted, topk->temperature, at->work.data, &at->token->found, err));
-    APR_TRY(cuda->receive(at->device, &s->host_token->found, &at->token->found, sizeof s->host_token->found, err));
-    APR_TRY(cuda->check(at->device, s->stage, err));
-    take_found(topk, &s->host_token->found, vocab_size);
-    return APR_OK;
 }

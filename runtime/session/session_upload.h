@@ -40,7 +40,7 @@ typedef struct apr_loads {
 
 typedef enum {
     APR_LOAD_STORED, /* the tensor's bytes, its rows in logical order */
-    APR_LOAD_F16, /* decoded, as FP16 */
+    APR_LOAD_F16,    /* decoded, as FP16 */
     APR_LOAD_TILED   /* the bytes, tiled (kernels/cuda/decode_gemv_args.h) */
 } apr_load_format;
 

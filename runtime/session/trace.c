@@ -1,6 +1,5 @@
 /* trace.c - runs a session operation by operation, on the host or a device. */
 #include "runtime/session/trace.h"
-
 #include "runtime/session/session_internal.h"
 
 #include <string.h>
@@ -73,13 +72,20 @@ size_t apr_trace_cell_bytes(const apr_session *s, int state, int which)
     return (size_t)(apr_kv_row_bytes(s->places[0].plan.kv_dtype, which == 0 ? facts->key_dim : facts->value_dim) * facts->n_heads);
 }
 
+/* Keys (which = 0) or values (1) of a state. */
+static apr_cache cache_at(const apr_session *s, int state, int which)
+{
+    const apr_op_memory arena = apr_session_op_memory(s, apr_session_place_of_state(s, state));
+    return apr_op_memory_cache(&arena, state, which);
+}
+
 /* Copies positions in order, in as few runs as the ring of cells allows: into `to`, or out of `from` if it is not NULL. */
 static apr_status copy_ring(apr_session *s, int state, int which, int64_t first, int64_t n, uint8_t *to, const uint8_t *from,
                             apr_error *err)
 {
     const size_t cell = apr_trace_cell_bytes(s, state, which);
     const apr_session_place *const at = apr_session_place_of_state(s, state);
-    const apr_cache cache = apr_session_cache_at(s, state, which);
+    const apr_cache cache = cache_at(s, state, which);
 
     for (int64_t i = 0, part; i < n && cell > 0; i += part) {
         const int64_t begin = (first + i) % cache.n_cells, left = cache.n_cells - begin;
@@ -134,7 +140,9 @@ void apr_trace_only_products(apr_session *s, bool only)
 int64_t apr_trace_n_tokens(const apr_session *s) { return s->n_tokens; }
 
 void apr_trace_seek(apr_session *s, int64_t position) { s->position = position; }
+
 const apr_tensor *apr_trace_tensor(const apr_session *s, int slot) { return slot >= 0 ? s->tensors[slot] : NULL; }
+
 const apr_tensor *apr_trace_tensors(const apr_session *s, int slot, int64_t *n)
 {
     *n = slot >= 0 ? apr_session_n_slot_tensors(s, (size_t)slot) : 0;
@@ -144,17 +152,6 @@ const apr_tensor *apr_trace_tensors(const apr_session *s, int slot, int64_t *n)
 const char *apr_trace_backend(const apr_session *s) { return apr_session_backend_name(s); }
 
 const apr_model *apr_trace_model(const apr_session *s) { return s->model; }
-
-void apr_trace_frequencies(const apr_session *s, int rope, float *freqs)
-{
-    const apr_rope_table *const table = &s->program.ropes[rope];
-    const apr_tensor *const divisors = table->divisors >= 0 ? s->tensors[table->divisors] : NULL;
-
-    if (divisors != NULL) apr_decode_rows(divisors, 0, 1, freqs);
-    const float *const chosen =
-        table->long_freqs != NULL && s->places[0].plan.n_ctx > table->original_context ? table->long_freqs : table->freqs;
-    for (int64_t j = 0; j < table->n_freqs; j++) freqs[j] = divisors != NULL ? chosen[j] / freqs[j] : chosen[j];
-}
 
 /* Are there matrices whose values would be rounded by FP16? Not 16-bit ones, nor packed ones that decode to 16 bits. */
 static bool has_wider_weights(const apr_session *s)

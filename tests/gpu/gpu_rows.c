@@ -1,4 +1,4 @@
-/* runtime/session/session_rows.c on a CUDA device: a step whose operations are put together has the bits of one whose are not, where
+/* runtime/session/session_steps.c on a CUDA device: a step whose operations are put together has the bits of one whose are not, where
  * products are so small that each stage of them has a block to itself, and it is put together where it should be. */
 #include "kernels/cuda_loader.h"
 #include "runtime/session/sample.h"

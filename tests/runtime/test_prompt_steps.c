@@ -1,4 +1,4 @@
-/* runtime/session/prompt_steps.c: whatever is put together, nobody reads what is not made; runtime/session/session_prompt.c: in steps a
+/* runtime/session/prompt_steps.c: whatever is put together, nobody reads what is not made; session_steps.c: in steps a
  * session's prompts give what they give operation by operation. */
 #include "runtime/program/ability.h"
 #include "runtime/session/prompt_steps.h"

@@ -1,0 +1,254 @@
+/* session_run.c - runs a program's operations one by one, on the place of each.
+ *
+ * On the host a step of several sequences runs each operation once for all rows. Operations that depend on positions or states run row
+ * by row, on the pages and states of the row's sequence. Products take only as many rows at a time as keeps each row's sums in the order
+ * of a single row. A device runs each operation once, and reads the rows' positions from a table that is uploaded before. */
+#include "runtime/program/op_spec.h"
+#include "runtime/session/heap.h"
+#include "runtime/session/session_internal.h"
+
+#include <stdlib.h>
+
+/* --- tokens for a device --- */
+
+static bool device_has_token(const apr_session *s) { return s->sent_position == s->position && s->sent_id == s->ids[0]; }
+
+/* Uploads the batch's token if the device does not have it. The copy is complete on return. */
+static apr_status upload_token(apr_session *s, const apr_session_place *at, apr_error *err)
+{
+    if (device_has_token(s)) return APR_OK;
+    const apr_cuda_token token = apr_session_next_token(s);
+    return s->options.cuda->upload(at->device, at->token, &token, offsetof(apr_cuda_token, found), err);
+}
+
+/* Uploads the ids of the batch into the workspace, where a device reads them; operations that read ids use no other workspace. A single
+ * token's id is next to its position, and the ids of a step are in its table. */
+static apr_status upload_ids(const apr_session *s, const apr_session_place *at, apr_op_memory *arena, apr_error *err)
+{
+    if (s->is_step) {
+        arena->ids = at->step.ids;
+        return APR_OK;
+    }
+    if (apr_session_reads_token(s, at)) {
+        arena->ids = &at->token->id;
+        return APR_OK;
+    }
+    arena->ids = (const int32_t *)(const void *)at->work.data;
+    return s->options.cuda->upload(at->device, at->work.data, s->ids, (uint64_t)s->n_tokens * sizeof *s->ids, err);
+}
+
+/* --- rows of a step, on the host --- */
+
+static void run_bound(const apr_session_place *at, const apr_op *op, const apr_op_memory *arena)
+{
+    apr_op_args args;
+    apr_op_bind(arena, op, &args);
+    at->backend->ops[op->kind](&args);
+}
+
+static void run_each(const apr_session *s, const apr_session_place *at, const apr_op *op, apr_op_memory *arena)
+{
+    for (int64_t r = 0; r < s->n_tokens; r++) {
+        arena->first = r;
+        arena->n_tokens = 1;
+        arena->ids = s->ids + r;
+        arena->sequence = s->step_sequences[r];
+        arena->position = s->step_positions[r];
+        arena->pages = apr_pages_of(&s->pages, arena->sequence);
+        run_bound(at, op, arena);
+    }
+}
+
+/* The number of rows that every matrix of the operation takes together. */
+static int64_t rows_together(const apr_session_place *at, const apr_op *op)
+{
+    int64_t most = INT64_MAX;
+    for (int j = 0; j < APR_OP_MAX_WEIGHTS; j++) {
+        const apr_tensor *const matrix = op->weight[j] >= 0 ? at->multiplied[op->weight[j]] : NULL;
+        if (matrix == NULL || apr_op_specs[op->kind]->weights[j].use != APR_USE_MULTIPLIED) continue;
+        const int64_t n = apr_host_batch_invariant_tokens(at->backend, matrix);
+        if (n < most) most = n;
+    }
+    return most;
+}
+
+static void run_some(const apr_session *s, const apr_session_place *at, const apr_op *op, apr_op_memory *arena)
+{
+    const bool makes_logits = s->program.values[op->out].is_logits;
+    const int64_t n = makes_logits ? s->n_rows : s->n_tokens, most = rows_together(at, op);
+    float *const logits = arena->logits;
+
+    for (int64_t r = 0, now; r < n; r += now) {
+        now = n - r < most ? n - r : most;
+        if (makes_logits) {
+            arena->first_row = s->first_row + r;
+            arena->n_rows = now;
+            arena->logits = logits + r * s->program.vocab_size;
+        } else {
+            arena->first = r;
+            arena->n_tokens = now;
+        }
+        run_bound(at, op, arena);
+    }
+}
+
+/* Runs one operation on the rows of a step, on the host. */
+static void run_step_op(const apr_session *s, const apr_session_place *at, const apr_op *op, apr_op_memory *arena)
+{
+    const bool makes_logits = op->out >= 0 && s->program.values[op->out].is_logits;
+    const apr_batch_mode mode = apr_op_specs[op->kind]->step;
+
+    if (mode == APR_BATCH_PER_SEQUENCE && !makes_logits) run_each(s, at, op, arena);
+    else if (mode == APR_BATCH_FEW_ROWS) run_some(s, at, op, arena);
+    else run_bound(at, op, arena);
+}
+
+/* --- one operation --- */
+
+static bool is_read_on_host(const apr_session *s, const apr_session_place *at, const apr_op *op)
+{
+    return at->device != NULL && op->weight[0] >= 0 && apr_slot_is_read_on_host(&s->program.weights[op->weight[0]]);
+}
+
+/* Looks up rows of a table that the device does not have, on the host, and uploads them. */
+static apr_status run_on_host(const apr_session *s, const apr_session_place *at, const apr_op *op, apr_op_memory *arena, apr_error *err)
+{
+    apr_op_args args;
+
+    arena->host_rows = at->host_rows;
+    apr_op_bind(arena, op, &args);
+    apr_host_backend.ops[op->kind](&args);
+    const uint64_t n_bytes = (uint64_t)(s->n_tokens * s->program.values[op->out].width) * sizeof(float);
+    return s->options.cuda->upload(at->device, apr_session_value_at(s, op->out), at->host_rows, n_bytes, err);
+}
+
+static apr_status bind_on(apr_session *s, const apr_session_place *at, const apr_op *op, apr_op_memory *arena, apr_op_args *args,
+                          apr_error *err)
+{
+    if (apr_session_reads_token(s, at)) APR_TRY(upload_token(s, at, err));
+    if (at->device != NULL && apr_op_specs[op->kind]->reads_ids) APR_TRY(upload_ids(s, at, arena, err));
+    apr_op_bind(arena, op, args);
+    return APR_OK;
+}
+
+apr_status apr_session_bind_op(apr_session *s, const apr_session_place *at, const apr_op *op, apr_op_args *args, apr_error *err)
+{
+    apr_op_memory arena = apr_session_op_memory(s, at);
+    return bind_on(s, at, op, &arena, args, err);
+}
+
+/* With several places the heap is counted here, per host operation: the driver's own use of the heap is not in the plan. */
+static apr_status run_at_place(apr_session *s, const apr_session_place *at, const apr_op *op, apr_op_memory *arena, apr_error *err)
+{
+    apr_op_args args;
+
+    if (s->is_step && at->device == NULL) {
+        run_step_op(s, at, op, arena);
+        return APR_OK;
+    }
+    APR_TRY(bind_on(s, at, op, arena, &args, err));
+    if (at->device != NULL) return s->options.cuda->run(at->device, op->kind, &args, err);
+    const bool counts_heap = s->n_places > 1;
+    const uint64_t before = counts_heap ? apr_heap_in_use() : 0;
+    at->backend->ops[op->kind](&args);
+    if (counts_heap) apr_session_count_heap(&s->heap_runs, before);
+    return APR_OK;
+}
+
+/* Copies a value to a place that reads it and did not make it. The copy is complete on return. */
+static apr_status copy_value(const apr_session *s, const apr_transfer *t, const apr_op *op, apr_error *err)
+{
+    const apr_session_place *const from = &s->places[t->from], *const to = &s->places[t->to];
+    const apr_op_memory source = apr_session_op_memory(s, from), target = apr_session_op_memory(s, to);
+    const apr_op_memory_rows rows = op->out >= 0 ? apr_op_memory_rows_of(&source, op->out) : (apr_op_memory_rows){0, s->n_tokens};
+    const int64_t width = s->program.values[t->value].width;
+    const float *const src = apr_op_memory_value(&source, t->value) + rows.first * width;
+    float *const dst = apr_op_memory_value(&target, t->value) + rows.first * width;
+    const uint64_t n_bytes = (uint64_t)(rows.n * width) * sizeof *src;
+
+    if (from->device == NULL) return s->options.cuda->upload(to->device, dst, src, n_bytes, err);
+    if (to->device == NULL) return s->options.cuda->download(from->device, dst, src, n_bytes, err);
+    return s->options.cuda->transfer(from->device, src, to->device, dst, n_bytes, err);
+}
+
+/* Does it multiply by weights, or choose the experts that do? */
+static bool is_product(const apr_session *s, const apr_op *op)
+{
+    bool is = op->kind == APR_OP_ROUTE;
+    for (int j = 0; j < APR_OP_MAX_WEIGHTS; j++)
+        is |= op->weight[j] >= 0 && (s->program.weights[op->weight[j]].uses & APR_USE_MULTIPLIED) != 0;
+    return is && !apr_op_specs[op->kind]->reads_ids;
+}
+
+apr_status apr_session_run_op(apr_session *s, const apr_op *op, apr_error *err)
+{
+    const size_t i = (size_t)(op - s->program.ops);
+
+    if (s->only_products && !is_product(s, op)) return APR_OK;
+    const apr_session_place *const at = &s->places[s->partition.op_place[i]];
+    apr_op_memory arena = apr_session_op_memory(s, at);
+    size_t n;
+
+    const apr_transfer *const transfers = apr_partition_before(&s->partition, i, &n);
+    for (size_t j = 0; j < n; j++) APR_TRY(copy_value(s, &transfers[j], op, err));
+    if (is_read_on_host(s, at, op)) APR_TRY(run_on_host(s, at, op, &arena, err));
+    else APR_TRY(run_at_place(s, at, op, &arena, err));
+    const bool is_watched = s->watch != NULL && (s->watched == op->kind || s->watched == APR_OP_COUNT);
+    return is_watched ? s->watch(s->watch_user, s, op, err) : APR_OK;
+}
+
+/* --- several at once --- */
+
+static bool reads_same(const apr_session *s, const apr_op *a, const apr_op *b)
+{
+    const apr_value *const out = &s->program.values[b->out];
+    return b->kind == APR_OP_LINEAR && b->in[0] == a->in[0] && b->args.linear.heads.n == 0 && !out->is_logits;
+}
+
+/* Counts the consecutive linear layers with the same input, starting at operation i. */
+static int count_linears(const apr_session *s, size_t i)
+{
+    const apr_op *const op = &s->program.ops[i];
+    const bool is_host = s->n_places == 1 && s->places[0].device == NULL && s->places[0].backend->linears != NULL;
+    int n = 0;
+
+    if (!is_host || s->is_step || s->watch != NULL || s->only_products || op->kind != APR_OP_LINEAR) return 0;
+    while (n < APR_LINEARS_MAX && i + (size_t)n < s->program.n_ops && reads_same(s, op, op + n)) n++;
+    return n;
+}
+
+static bool overlap(const float *a, int64_t n_a, const float *b, int64_t n_b)
+{
+    const uintptr_t at_a = (uintptr_t)a, at_b = (uintptr_t)b;
+    return at_a < at_b + (uintptr_t)n_b * sizeof *b && at_b < at_a + (uintptr_t)n_a * sizeof *a;
+}
+
+/* Memory is planned for one operation at a time: an output that is never read may share its buffer with the next operation's output. */
+static bool are_disjoint(const apr_linear_args *const each[], int n)
+{
+    for (int i = 0; i < n; i++) {
+        const int64_t size = each[i]->n_tokens * each[i]->n_out;
+        if (overlap(each[i]->out, size, each[i]->x, each[i]->n_tokens * each[i]->n_in)) return false;
+        for (int k = 0; k < i; k++)
+            if (overlap(each[i]->out, size, each[k]->out, each[k]->n_tokens * each[k]->n_out)) return false;
+    }
+    return true;
+}
+
+apr_status apr_session_run_next(apr_session *s, size_t i, size_t *end, apr_error *err)
+{
+    const int n = count_linears(s, i);
+    const apr_linear_args *each[APR_LINEARS_MAX];
+    apr_op_args args[APR_LINEARS_MAX];
+
+    *end = i + 1;
+    if (n < 2) return apr_session_run_op(s, &s->program.ops[i], err);
+    for (int k = 0; k < n; k++) {
+        APR_TRY(apr_session_bind_op(s, &s->places[0], &s->program.ops[i + (size_t)k], &args[k], err));
+        each[k] = &args[k].linear;
+    }
+    if (!are_disjoint(each, n)) return apr_session_run_op(s, &s->program.ops[i], err);
+    s->places[0].backend->linears(each, n);
+    *end = i + (size_t)n;
+    return APR_OK;
+}

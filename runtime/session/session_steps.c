@@ -1,0 +1,774 @@
+/* session_steps.c - runs a program on one device in fewer steps than operations: products, fused with the operations around them.
+ *
+ * A single token runs decode GEMVs. Their inputs are in APR_ACTIVATIONS_I16_SLOTS slots after the workspace, used round robin.
+ *
+ * The rows of a step, one sequence each, run small GEMMs (kernels/cuda/rows_args.h). A session runs either all its steps this way or
+ * none, except steps that are watched or exact. Fused products add in another order than single ones, and a row's numbers must not depend
+ * on the number of rows. Inputs of the products are in slots of the workspace, used round robin. They stay there until they have been
+ * read for the last time; no operation in between may use the workspace.
+ *
+ * A prompt runs GEMMs in the steps of prompt_steps.h. */
+#include "formats/base/bytes.h"
+#include "kernels/cuda/small_gemm_workspace.h"
+#include "runtime/session/session_internal.h"
+
+#include <stdlib.h>
+
+/* --- steps of tokens and of rows --- */
+
+/* The value before norm and rope: of the query (k = 0) or the key (1). */
+static int source_of_rope(const apr_session *s, const apr_fused *step, int k)
+{
+    return s->program.ops[step->head_norms[k] >= 0 ? step->head_norms[k] : step->ropes[k]].in[0];
+}
+
+/* Do the buffers of two values of a token overlap? */
+static bool values_overlap(const apr_session *s, const apr_session_place *at, int a, int b)
+{
+    const int64_t x = at->plan.value_offsets[a], y = at->plan.value_offsets[b];
+    return x < y + s->program.values[b].width && y < x + s->program.values[a].width;
+}
+
+/* Memory is planned for one operation at a time. The fused Q/K norm, rope and KV write reads all inputs while it writes the query. So
+ * the query may share memory only with its own source, at the same address. */
+static bool qkv_epilogues_can_run(const apr_session *s, const apr_session_place *at, const apr_fusion *fusion)
+{
+    for (size_t i = 0; i < fusion->n_steps; i++) {
+        const apr_fused *const step = &fusion->steps[i];
+        if (step->store < 0) continue;
+        const int query = s->program.ops[step->ropes[0]].out, from = source_of_rope(s, step, 0), key = source_of_rope(s, step, 1);
+        const int value = s->program.ops[step->store].in[1];
+        const bool in_place = at->plan.value_offsets[query] == at->plan.value_offsets[from];
+        if ((values_overlap(s, at, query, from) && !in_place) || values_overlap(s, at, query, key) || values_overlap(s, at, query, value))
+            return false;
+        for (int k = 0; k < 2; k++)
+            if (values_overlap(s, at, query, s->program.ops[step->ropes[k]].in[1])) return false; /* angles */
+    }
+    return true;
+}
+
+/* The value that a step's products or experts produce. */
+static int result_of(const apr_session *s, const apr_fused *step)
+{
+    const int last = step->op >= 0 ? step->op : step->linears[0];
+    return s->program.ops[step->glu >= 0 ? step->glu : step->add >= 0 ? step->add : last].out;
+}
+
+/* The residual that is added. */
+static int residual_of(const apr_session *s, const apr_fused *step)
+{
+    const apr_op *const add = &s->program.ops[step->add], *const last = &s->program.ops[step->op >= 0 ? step->op : step->linears[0]];
+    return add->in[0] == last->out ? add->in[1] : add->in[0];
+}
+
+/* A slot's vector on the device; NULL for slot -1 and for absent vectors. */
+static const float *vector_at(const apr_session_place *at, int slot)
+{
+    return slot >= 0 && at->plan.vector_offsets[slot] >= 0 ? at->vectors + at->plan.vector_offsets[slot] : NULL;
+}
+
+static const apr_op *norm_of(const apr_session *s, int norm) { return norm >= 0 ? &s->program.ops[norm] : NULL; }
+
+static apr_status bind_qkv_epilogue(apr_session *s, const apr_session_place *at, const apr_fused *step, apr_qkv_epilogue_args *qkv,
+                                    apr_error *err)
+{
+    apr_norm_args *norms[2];
+    apr_rope_args *ropes[2];
+    apr_op_args args;
+
+    *qkv = (apr_qkv_epilogue_args){.q_norm = {.chunk = 0}};
+    norms[0] = &qkv->q_norm, norms[1] = &qkv->k_norm;
+    ropes[0] = &qkv->q, ropes[1] = &qkv->k;
+    for (int k = 0; k < 2; k++) {
+        APR_TRY(apr_session_bind_op(s, at, &s->program.ops[step->ropes[k]], &args, err));
+        *ropes[k] = args.rope;
+        if (step->head_norms[k] < 0) continue;
+        APR_TRY(apr_session_bind_op(s, at, &s->program.ops[step->head_norms[k]], &args, err));
+        *norms[k] = args.norm;
+    }
+    APR_TRY(apr_session_bind_op(s, at, &s->program.ops[step->store], &args, err));
+    qkv->store = args.kv_store;
+    return APR_OK;
+}
+
+/* --- a single token: finding its steps --- */
+
+/* Non-zero if the device has a decode GEMV for this linear layer: one number a type. */
+static int gemv_kind_of(const apr_session *s, const apr_session_place *at, const apr_op *op)
+{
+    if (op->kind != APR_OP_LINEAR || op->args.linear.heads.n > 0) return 0;
+    const apr_tensor *const weight = at->multiplied[op->weight[0]];
+    const int64_t n_in = s->program.values[op->in[0]].width, n_out = s->program.values[op->out].width;
+    const bool is_plain = weight->scale == NULL && weight->packing == NULL && weight->pending.kind == APR_STEP_NONE;
+    const bool has_right_layout = weight->tiled == (apr_tile_columns(weight->dtype) > 0);
+    return is_plain && has_right_layout && s->options.cuda->streams(at->device, weight->dtype, n_out, n_in) ? (int)weight->dtype + 1 : 0;
+}
+
+/* Does the decode GEMV take these experts? If so their stacks are tiled (apr_session_is_tiled). */
+static bool token_experts_use_gemv(const apr_session *s, const apr_session_place *at, const apr_op *op)
+{
+    if (op->kind != APR_OP_EXPERTS || op->weight[0] < 0) return false;
+    const apr_tensor *const weights[3] = {at->multiplied[op->weight[0]], at->multiplied[op->weight[1]], at->multiplied[op->weight[2]]};
+    return apr_session_experts_use_gemv(s, at, op, weights);
+}
+
+/* Slots are used round robin: an input must have been read for the last time before its slot is overwritten. */
+static bool token_slots_suffice(const apr_fusion *fusion)
+{
+    for (size_t i = 0; i + APR_ACTIVATIONS_I16_SLOTS < fusion->n_planes; i++)
+        if (fusion->planes[i].last_step >= fusion->planes[i + APR_ACTIVATIONS_I16_SLOTS].first_step) return false;
+    return true;
+}
+
+/* Routes of experts are read until their step ends, which may be after the operation for which the plan kept them. */
+static bool routes_stay_valid(const apr_session *s, const apr_session_place *at)
+{
+    for (size_t i = 0; i < at->fusion.n_steps; i++) {
+        const apr_fused *const step = &at->fusion.steps[i];
+        if (step->kind == APR_FUSED_EXPERTS && values_overlap(s, at, result_of(s, step), s->program.ops[step->op].in[1])) return false;
+    }
+    return true;
+}
+
+/* Fuses, and checks whether the steps can run with the values' planned addresses. */
+static apr_status fuse_as(const apr_session *s, apr_session_place *at, const apr_fusible *can, bool *may_run, apr_error *err)
+{
+    APR_TRY(apr_fuse(&at->fusion, &s->program, can, err));
+    *may_run = token_slots_suffice(&at->fusion) && qkv_epilogues_can_run(s, at, &at->fusion) && routes_stay_valid(s, at);
+    if (!*may_run) apr_fusion_close(&at->fusion);
+    return APR_OK;
+}
+
+/* The steps of a single token; none where fusion would be wrong. */
+static apr_status fuse_token(apr_session *s, apr_session_place *at, apr_error *err)
+{
+    const size_t n_ops = s->program.n_ops;
+    bool any = false, may_run = false;
+
+    if (s->n_places > 1 || s->options.no_fusion || s->options.no_replay || s->options.no_direct) return APR_OK;
+    int *const gemv_kinds = calloc(n_ops + 1, sizeof *gemv_kinds);
+    bool *const qkv_epilogues = calloc(n_ops + 1, sizeof *qkv_epilogues), *const has_gemv = calloc(n_ops + 1, sizeof *has_gemv);
+    apr_status status =
+        gemv_kinds != NULL && qkv_epilogues != NULL && has_gemv != NULL ? APR_OK : apr_no_memory(err, "the steps of a token");
+    for (size_t i = 0; i < n_ops && status == APR_OK; i++) {
+        const apr_op *const op = &s->program.ops[i];
+        any |= (gemv_kinds[i] = gemv_kind_of(s, at, op)) != 0;
+        qkv_epilogues[i] = op->kind == APR_OP_KV_STORE && apr_has_qkv_epilogue(&op->args.kv_store);
+        has_gemv[i] = token_experts_use_gemv(s, at, op);
+    }
+    if (status == APR_OK && any) status = fuse_as(s, at, &(apr_fusible){gemv_kinds, qkv_epilogues, has_gemv}, &may_run, err);
+    if (status == APR_OK && any && !may_run) status = fuse_as(s, at, &(apr_fusible){gemv_kinds, NULL, NULL}, &may_run, err);
+    free(gemv_kinds);
+    free(qkv_epilogues);
+    free(has_gemv);
+    if (status != APR_OK) apr_fusion_close(&at->fusion);
+    if (status == APR_OK && at->fusion.n_steps > 0) status = s->options.cuda->expect_decode_gemv(at->device, true, err);
+    return status;
+}
+
+/* --- a single token: running --- */
+
+static uint8_t *activations_i16_at(const apr_session_place *at, int planes)
+{
+    return at->activations_i16 + (uint64_t)(planes % APR_ACTIVATIONS_I16_SLOTS) * at->plan.activations_slot;
+}
+
+/* Sums of squares follow the int16 activations. */
+static float *squares_at(const apr_session_place *at, int planes, int64_t width)
+{
+    return (float *)(void *)(activations_i16_at(at, planes) + apr_cuda_round((size_t)apr_activations_i16_bytes(width)));
+}
+
+static apr_status token_run_inputs(const apr_session *s, const apr_session_place *at, const apr_fused *step, apr_error *err)
+{
+    const apr_op *const norm = norm_of(s, step->norm);
+    apr_decode_gemv_inputs args = {.n = s->program.values[step->value].width,
+                                   .x = apr_session_value_at(s, step->value),
+                                   .norm = norm != NULL,
+                                   .planes = activations_i16_at(at, step->planes)};
+    if (norm != NULL) {
+        args.eps = norm->args.norm.eps;
+        args.gain = vector_at(at, norm->weight[0]);
+        args.gain_offset = norm->args.norm.offset;
+        if (step->keeps) args.out = apr_session_value_at(s, norm->out);
+    }
+    return s->options.cuda->decode_gemv_inputs(at->device, &args, err);
+}
+
+/* Sets where the products store the next step's input. */
+static void set_next_input(const apr_session *s, const apr_session_place *at, const apr_fused *step, int64_t width,
+                           apr_decode_gemv_args *args)
+{
+    const apr_op *const norm = norm_of(s, step->norm);
+    if (step->planes < 0) return;
+    args->planes = activations_i16_at(at, step->planes);
+    if (norm == NULL) return;
+    args->gain = vector_at(at, norm->weight[0]);
+    args->gain_offset = norm->args.norm.offset;
+    args->out_squares = squares_at(at, step->planes, width);
+}
+
+/* Are steps i and i + 1 products with the same input? */
+static bool read_same_input(const apr_fusion *fusion, int64_t i)
+{
+    if (i < 0 || i + 1 >= (int64_t)fusion->n_steps) return false;
+    const apr_fused *const a = &fusion->steps[i], *const b = a + 1;
+    return a->kind == APR_FUSED_PRODUCTS && b->kind == APR_FUSED_PRODUCTS && a->inputs == b->inputs;
+}
+
+static apr_decode_gemv_args products_of(const apr_session *s, const apr_session_place *at, const apr_fused *step)
+{
+    const apr_op *const ops = s->program.ops, *const divided = norm_of(s, step->divided);
+    const int result = result_of(s, step);
+    const int64_t i = step - at->fusion.steps;
+    apr_decode_gemv_args args = {.ending = step->glu >= 0   ? APR_EPILOGUE_GLU
+                                           : step->add >= 0 ? APR_EPILOGUE_ADD
+                                                            : APR_EPILOGUE_STORE,
+                                 .n_parts = step->n_linears,
+                                 .n_in = s->program.values[ops[step->linears[0]].in[0]].width,
+                                 .x = activations_i16_at(at, step->inputs)};
+
+    if (divided != NULL) {
+        args.squares = squares_at(at, step->inputs, args.n_in);
+        args.eps = divided->args.norm.eps;
+    }
+    for (int k = 0; k < step->n_linears; k++) {
+        const apr_op *const op = &ops[step->linears[k]];
+        args.parts[k] =
+            (apr_decode_gemv_part){at->multiplied[op->weight[0]], vector_at(at, op->weight[1]), apr_session_value_at(s, op->out)};
+    }
+    if (args.ending != APR_EPILOGUE_STORE) args.parts[0].out = step->keeps ? apr_session_value_at(s, result) : NULL;
+    if (step->glu >= 0) args.glu = ops[step->glu].args.glu.shape;
+    if (step->add >= 0) args.residual = apr_session_value_at(s, residual_of(s, step));
+    set_next_input(s, at, step, s->program.values[result].width, &args);
+    args.is_first = i == 0 || at->fusion.steps[i - 1].kind != APR_FUSED_PRODUCTS;
+    return args;
+}
+
+/* Two steps with the same input run as one call, that of the first. */
+static apr_status token_run_products(const apr_session *s, const apr_session_place *at, const apr_fused *step, apr_error *err)
+{
+    const int64_t i = step - at->fusion.steps;
+    const bool is_second = read_same_input(&at->fusion, i - 1) && !read_same_input(&at->fusion, i - 2);
+    apr_decode_gemv_args args, second;
+
+    if (is_second) return APR_OK;
+    args = products_of(s, at, step);
+    if (read_same_input(&at->fusion, i)) {
+        second = products_of(s, at, step + 1);
+        args.beside = &second;
+    }
+    return s->options.cuda->flow(at->device, &args, err);
+}
+
+/* Index of the step that makes a value as float32; -1: none. */
+static int64_t step_that_makes(const apr_session *s, const apr_fusion *fusion, int value)
+{
+    for (size_t i = 0; i < fusion->n_steps; i++) {
+        const apr_fused *const step = &fusion->steps[i];
+        const bool has_result = step->kind == APR_FUSED_OPERATION || step->kind == APR_FUSED_PRODUCTS || step->kind == APR_FUSED_EXPERTS;
+        if (has_result && result_of(s, step) == value) return (int64_t)i;
+    }
+    return -1;
+}
+
+/* Is everything that the experts read, except their routes, ready before the routes are chosen? Then they may start early; the routing
+ * step itself starts after all earlier steps have finished. */
+static bool can_start_early(const apr_session *s, const apr_fusion *fusion, const apr_fused *step)
+{
+    const int64_t chosen = step_that_makes(s, fusion, s->program.ops[step->op].in[1]);
+    const int64_t residual = step->add >= 0 ? step_that_makes(s, fusion, residual_of(s, step)) : 0;
+    if (chosen < 0 || fusion->steps[chosen].kind != APR_FUSED_OPERATION || s->program.ops[fusion->steps[chosen].op].kind != APR_OP_ROUTE)
+        return false;
+    return fusion->planes[step->inputs].first_step < chosen && residual >= 0 && residual < chosen;
+}
+
+static apr_status run_experts(apr_session *s, const apr_session_place *at, const apr_fused *step, apr_error *err)
+{
+    const apr_op *const divided = norm_of(s, step->divided);
+    const int result = result_of(s, step);
+    apr_decode_gemv_args gemv = {
+        .ending = step->add >= 0 ? APR_EPILOGUE_ADD : APR_EPILOGUE_STORE, .n_parts = 1, .x = activations_i16_at(at, step->inputs)};
+    apr_op_args args;
+
+    APR_TRY(apr_session_bind_op(s, at, &s->program.ops[step->op], &args, err));
+    gemv.n_in = args.experts.n_in;
+    if (divided != NULL) {
+        gemv.squares = squares_at(at, step->inputs, gemv.n_in);
+        gemv.eps = divided->args.norm.eps;
+    }
+    gemv.parts[0].out = step->keeps ? apr_session_value_at(s, result) : NULL;
+    if (step->add >= 0) gemv.residual = apr_session_value_at(s, residual_of(s, step));
+    set_next_input(s, at, step, s->program.values[result].width, &gemv);
+    gemv.inputs_ready_early = can_start_early(s, &at->fusion, step);
+    return s->options.cuda->experts(at->device, &args.experts, &gemv, err);
+}
+
+static apr_status token_run_qkv_epilogue(apr_session *s, const apr_session_place *at, const apr_fused *step, apr_error *err)
+{
+    apr_qkv_epilogue_args qkv;
+    APR_TRY(bind_qkv_epilogue(s, at, step, &qkv, err));
+    return s->options.cuda->turn(at->device, &qkv, err);
+}
+
+static apr_status token_run_attend(apr_session *s, const apr_session_place *at, const apr_fused *step, apr_error *err)
+{
+    apr_op_args args;
+    apr_qkv_epilogue_args qkv;
+    if (step->store >= 0) APR_TRY(bind_qkv_epilogue(s, at, step, &qkv, err));
+    APR_TRY(apr_session_bind_op(s, at, &s->program.ops[step->op], &args, err));
+    return s->options.cuda->attend_to_i16(at->device, step->store >= 0 ? &qkv : NULL, &args.attend, activations_i16_at(at, step->planes),
+                                          err);
+}
+
+static apr_status token_run_step(apr_session *s, const apr_session_place *at, const apr_fused *step, apr_error *err)
+{
+    const bool is_product = step->kind == APR_FUSED_OPERATION || step->kind == APR_FUSED_PRODUCTS || step->kind == APR_FUSED_EXPERTS;
+    if (s->only_products && !is_product) return APR_OK;
+    switch (step->kind) {
+    case APR_FUSED_OPERATION: return apr_session_run_op(s, &s->program.ops[step->op], err);
+    case APR_FUSED_INPUTS: return token_run_inputs(s, at, step, err);
+    case APR_FUSED_PRODUCTS: return token_run_products(s, at, step, err);
+    case APR_FUSED_QKV_EPILOGUE: return token_run_qkv_epilogue(s, at, step, err);
+    case APR_FUSED_ATTEND: return token_run_attend(s, at, step, err);
+    case APR_FUSED_EXPERTS: return run_experts(s, at, step, err);
+    }
+    return APR_OK;
+}
+
+apr_status apr_session_run_fused(apr_session *s, const apr_session_place *at, apr_error *err)
+{
+    for (size_t i = 0; i < at->fusion.n_steps; i++) APR_TRY(token_run_step(s, at, &at->fusion.steps[i], err));
+    return APR_OK;
+}
+
+/* --- rows of sequences: finding their steps --- */
+
+static bool is_dense(const apr_op *op) { return op->kind == APR_OP_LINEAR && op->args.linear.heads.n == 0; }
+
+static int64_t widest_input(const apr_session *s)
+{
+    int64_t most = 0;
+    for (size_t i = 0; i < s->program.n_ops; i++) {
+        const apr_op *const op = &s->program.ops[i];
+        if (is_dense(op) && s->program.values[op->in[0]].width > most) most = s->program.values[op->in[0]].width;
+    }
+    return most;
+}
+
+/* Non-zero if the device has a small GEMM for this linear layer: one number for each type and layout. */
+static int rows_kind_of(const apr_session *s, const apr_session_place *at, const apr_op *op)
+{
+    if (!is_dense(op)) return 0;
+    const apr_tensor *const weight = at->multiplied[op->weight[0]];
+    const int64_t n_in = s->program.values[op->in[0]].width, n_out = s->program.values[op->out].width;
+    const bool takes = s->options.cuda->has_rows(at->device, weight, n_out, n_in, at->rows_widest, &at->work);
+    return takes ? 2 * (int)weight->dtype + weight->tiled + 1 : 0;
+}
+
+/* All products of a session share one type and layout of inputs. BF16 matrices need BF16 inputs, all others FP16. WGMMA kernels need
+ * another layout; they are used only if all matrices have types that they support. */
+static bool share_input_type(const apr_session *s, apr_session_place *at, const int *kinds)
+{
+    bool bf16 = false, others = false, wgmma = true;
+    for (size_t i = 0; i < s->program.n_ops; i++) {
+        if (kinds[i] == 0) continue;
+        const apr_dtype dtype = at->multiplied[s->program.ops[i].weight[0]]->dtype;
+        const bool is_bf16 = dtype == APR_BF16;
+        bf16 |= is_bf16, others |= !is_bf16, wgmma &= apr_small_gemm_has_wgmma(dtype);
+    }
+    at->rows_bf16 = bf16, at->rows_wgmma = wgmma;
+    return bf16 != others;
+}
+
+/* Operations that never use the workspace. */
+static bool avoids_workspace(apr_op_kind kind)
+{
+    static const bool are[APR_OP_COUNT] = {[APR_OP_NORM] = true,  [APR_OP_ROPE] = true, [APR_OP_KV_STORE] = true, [APR_OP_ADD] = true,
+                                           [APR_OP_SLICE] = true, [APR_OP_JOIN] = true, [APR_OP_SCALE] = true,    [APR_OP_MUL] = true};
+    return are[kind];
+}
+
+static bool may_stand_between(const apr_session *s, const apr_fused *step)
+{
+    if (step->kind == APR_FUSED_OPERATION) return avoids_workspace(s->program.ops[step->op].kind);
+    return step->kind == APR_FUSED_PRODUCTS || step->kind == APR_FUSED_INPUTS || step->kind == APR_FUSED_QKV_EPILOGUE;
+}
+
+/* Does every input stay in its slot until it has been read for the last time? */
+static bool rows_slots_suffice(const apr_session *s, const apr_fusion *fusion)
+{
+    for (size_t i = 0; i < fusion->n_planes; i++) {
+        const apr_fused_activations *const p = &fusion->planes[i];
+        if (i + APR_ROWS_SLOTS < fusion->n_planes && p->last_step >= fusion->planes[i + APR_ROWS_SLOTS].first_step) return false;
+        for (int k = p->first_step + 1; k < p->last_step; k++)
+            if (!may_stand_between(s, &fusion->steps[k])) return false;
+    }
+    return true;
+}
+
+static bool makes_logits(const apr_session *s, const apr_op *op) { return op->out >= 0 && s->program.values[op->out].is_logits; }
+
+/* The norm whose output, read only by the logits' product, is stored only as a product's input; -1: none. */
+static int norm_of_logits(const apr_session *s, const apr_session_place *at)
+{
+    for (size_t i = 0; i < at->rows.n_steps; i++) {
+        const apr_fused *const step = &at->rows.steps[i];
+        if (step->kind != APR_FUSED_PRODUCTS || !makes_logits(s, &s->program.ops[step->linears[0]])) continue;
+        for (size_t k = 0; k < i; k++)
+            if (at->rows.steps[k].planes == step->inputs) return at->rows.steps[k].norm;
+    }
+    return -1;
+}
+
+/* The steps of the rows of several sequences. */
+static apr_status fuse_rows(apr_session *s, apr_session_place *at, apr_error *err)
+{
+    const size_t n_ops = s->program.n_ops;
+    bool any = false;
+
+    if (s->n_places > 1 || s->options.no_fusion || s->options.no_direct) return APR_OK;
+    int *const kinds = calloc(n_ops + 1, sizeof *kinds);
+    bool *const qkv_epilogues = calloc(n_ops + 1, sizeof *qkv_epilogues);
+    apr_status status = kinds != NULL && qkv_epilogues != NULL ? APR_OK : apr_no_memory(err, "the steps of several sequences");
+    at->rows_widest = widest_input(s);
+    for (size_t i = 0; i < n_ops && status == APR_OK; i++) {
+        const apr_op *const op = &s->program.ops[i];
+        any |= (kinds[i] = rows_kind_of(s, at, op)) != 0;
+        qkv_epilogues[i] = op->kind == APR_OP_KV_STORE && apr_has_qkv_epilogue(&op->args.kv_store);
+    }
+    if (status == APR_OK && any && share_input_type(s, at, kinds)) {
+        status = apr_fuse(&at->rows, &s->program, &(apr_fusible){kinds, qkv_epilogues, NULL}, err);
+        if (status != APR_OK || !rows_slots_suffice(s, &at->rows) || !qkv_epilogues_can_run(s, at, &at->rows)) apr_fusion_close(&at->rows);
+        at->logits_norm = norm_of_logits(s, at);
+    }
+    free(kinds);
+    free(qkv_epilogues);
+    return status == APR_OK && at->rows.n_steps > 0 ? s->options.cuda->expect_decode_gemv(at->device, true, err) : status;
+}
+
+bool apr_session_may_fuse_rows(const apr_session *s, const apr_session_place *at)
+{
+    return at->rows.n_steps > 0 && !s->exact && !s->only_products && s->watch == NULL;
+}
+
+int64_t apr_session_rows_at_once(const apr_session *s, int64_t n_rows)
+{
+    const apr_session_place *const at = &s->places[0];
+    const int64_t most = at->plan.n_logits < APR_ROWS_MAX_TOKENS ? at->plan.n_logits : (int64_t)APR_ROWS_MAX_TOKENS,
+                  n = (n_rows + most - 1) / most;
+    return apr_session_may_fuse_rows(s, at) ? (n_rows + n - 1) / n : n_rows;
+}
+
+/* --- rows of sequences: running --- */
+
+static apr_rows_workspace workspace_of(const apr_session_place *at)
+{
+    return (apr_rows_workspace){at->work, at->rows_widest, at->rows_bf16, at->rows_wgmma};
+}
+
+static apr_rows_output next_input_of(const apr_session *s, const apr_session_place *at, const apr_fused *step)
+{
+    apr_rows_output next = {.slot = step->planes >= 0 ? step->planes % APR_ROWS_SLOTS : -1};
+    if (step->planes < 0 || step->norm < 0) return next;
+    const apr_op *const norm = &s->program.ops[step->norm];
+    next.norm = true;
+    next.eps = norm->args.norm.eps;
+    next.gain = vector_at(at, norm->weight[0]);
+    next.gain_offset = norm->args.norm.offset;
+    return next;
+}
+
+static apr_status rows_run_inputs(const apr_session *s, const apr_session_place *at, const apr_fused *step, int value, apr_error *err)
+{
+    apr_rows_inputs args = {.room = workspace_of(at),
+                            .n_tokens = s->n_tokens,
+                            .width = s->program.values[value].width,
+                            .x = apr_session_value_at(s, value),
+                            .left = next_input_of(s, at, step)};
+    if (step->kind == APR_FUSED_INPUTS && step->norm >= 0 && step->keeps)
+        args.out = apr_session_value_at(s, s->program.ops[step->norm].out);
+    return s->options.cuda->rows_inputs(at->device, &args, err);
+}
+
+/* The Q/K norm, rope and KV write right after a step whose products are exactly its query, key and value; NULL: none. */
+static const apr_fused *qkv_epilogue_after(const apr_session *s, const apr_session_place *at, const apr_fused *step)
+{
+    const apr_op *const ops = s->program.ops;
+    const apr_fused *const next = step + 1;
+    const bool is_three = step->kind == APR_FUSED_PRODUCTS && step->n_linears == 3 && step->planes < 0;
+    if (!is_three || next == at->rows.steps + at->rows.n_steps || next->store < 0) return NULL;
+    const int read[3] = {source_of_rope(s, next, 0), source_of_rope(s, next, 1), ops[next->store].in[1]};
+    for (int k = 0; k < 3; k++)
+        if (ops[step->linears[k]].out != read[k]) return NULL;
+    return next;
+}
+
+static apr_status rows_run_products(apr_session *s, const apr_session_place *at, const apr_fused *step, apr_error *err)
+{
+    const apr_fused *const epilogue = qkv_epilogue_after(s, at, step);
+    apr_qkv_epilogue_args qkv;
+    const apr_op *const ops = s->program.ops;
+    apr_rows_args args = {.room = workspace_of(at),
+                          .ending = step->glu >= 0   ? APR_EPILOGUE_GLU
+                                    : step->add >= 0 ? APR_EPILOGUE_ADD
+                                                     : APR_EPILOGUE_STORE,
+                          .n_tokens = s->n_tokens,
+                          .n_in = s->program.values[ops[step->linears[0]].in[0]].width,
+                          .slot = step->inputs % APR_ROWS_SLOTS,
+                          .n_parts = step->n_linears,
+                          .left = next_input_of(s, at, step)};
+
+    for (int k = 0; k < step->n_linears; k++) {
+        const apr_op *const op = &ops[step->linears[k]];
+        args.parts[k] =
+            (apr_decode_gemv_part){at->multiplied[op->weight[0]], vector_at(at, op->weight[1]), apr_session_value_at(s, op->out)};
+    }
+    if (step->glu >= 0) args.glu = ops[step->glu].args.glu.shape;
+    if (step->add >= 0) args.residual = apr_session_value_at(s, residual_of(s, step));
+    if (args.ending != APR_EPILOGUE_STORE && (step->keeps || args.left.norm)) args.out = apr_session_value_at(s, result_of(s, step));
+    if (epilogue != NULL) {
+        APR_TRY(bind_qkv_epilogue(s, at, epilogue, &qkv, err));
+        args.turn = &qkv;
+    }
+    return s->options.cuda->rows(at->device, &args, err);
+}
+
+static apr_status rows_run_qkv_epilogue(apr_session *s, const apr_session_place *at, const apr_fused *step, apr_error *err)
+{
+    apr_qkv_epilogue_args qkv;
+    if (step > at->rows.steps && qkv_epilogue_after(s, at, step - 1) == step) return APR_OK; /* done with the products */
+    APR_TRY(bind_qkv_epilogue(s, at, step, &qkv, err));
+    return s->options.cuda->turn(at->device, &qkv, err);
+}
+
+static apr_status rows_run_attend(apr_session *s, const apr_session_place *at, const apr_fused *step, apr_error *err)
+{
+    if (step->store >= 0) APR_TRY(rows_run_qkv_epilogue(s, at, step, err));
+    APR_TRY(apr_session_run_op(s, &s->program.ops[step->op], err));
+    return rows_run_inputs(s, at, step, s->program.ops[step->op].out, err);
+}
+
+static apr_status rows_run_step(apr_session *s, const apr_session_place *at, const apr_fused *step, apr_error *err)
+{
+    switch (step->kind) {
+    case APR_FUSED_OPERATION: return apr_session_run_op(s, &s->program.ops[step->op], err);
+    case APR_FUSED_INPUTS: return rows_run_inputs(s, at, step, step->value, err);
+    case APR_FUSED_PRODUCTS: return rows_run_products(s, at, step, err);
+    case APR_FUSED_QKV_EPILOGUE: return rows_run_qkv_epilogue(s, at, step, err);
+    case APR_FUSED_ATTEND: return rows_run_attend(s, at, step, err);
+    case APR_FUSED_EXPERTS: break; /* none were asked for */
+    }
+    return APR_OK;
+}
+
+apr_status apr_session_run_fused_rows(apr_session *s, const apr_session_place *at, apr_error *err)
+{
+    s->first_row = 0;
+    s->n_rows = s->n_tokens;
+    for (size_t i = 0; i < at->rows.n_steps; i++) APR_TRY(rows_run_step(s, at, &at->rows.steps[i], err));
+    return APR_OK;
+}
+
+/* --- a short prompt, as rows --- */
+
+/* May a short prompt run as rows: without logits and without what only the logits need? */
+static bool may_fuse_batch(const apr_session *s, const apr_session_place *at, const apr_eval_output *out)
+{
+    return apr_session_may_fuse_rows(s, at) && at->logits_norm >= 0 && s->n_tokens <= APR_ROWS_MAX_TOKENS && out->hidden == NULL;
+}
+
+static apr_status run_fused_batch(apr_session *s, const apr_session_place *at, apr_error *err)
+{
+    for (size_t i = 0; i < at->rows.n_steps; i++) {
+        const apr_fused *const step = &at->rows.steps[i];
+        const int first = step->op >= 0 ? step->op : step->n_linears > 0 ? step->linears[0] : -1;
+        if (first >= 0 && makes_logits(s, &s->program.ops[first])) continue;
+        APR_TRY(rows_run_step(s, at, step, err));
+    }
+    return apr_session_run_op(s, &s->program.ops[at->logits_norm], err);
+}
+
+/* --- a prompt --- */
+
+/* The output of the query's, key's or value's product, before head norm and rope. */
+static int prompt_source_of(const apr_session *s, const apr_prompt_step *step, int which)
+{
+    return s->program.ops[step->linears[which]].out;
+}
+
+/* Memory is planned for one operation at a time. The fused Q/K norm, rope and KV write reads the products' outputs while it writes the
+ * query. So the query may share memory only with its own product's output, at the same address. */
+static bool prompt_qkv_epilogues_can_run(const apr_session *s, const apr_session_place *at)
+{
+    for (size_t i = 0; i < at->prompt.n; i++) {
+        const apr_prompt_step *const step = &at->prompt.steps[i];
+        if (step->ending != APR_PROMPT_QKV) continue;
+        const int query = s->program.ops[step->ropes[0]].out, from = prompt_source_of(s, step, 0);
+        const bool in_place = at->plan.value_offsets[query] == at->plan.value_offsets[from];
+        if (!in_place && values_overlap(s, at, query, from)) return false;
+        for (int k = 1; k < 3; k++)
+            if (values_overlap(s, at, query, prompt_source_of(s, step, k))) return false;
+        for (int k = 0; k < 2; k++)
+            if (values_overlap(s, at, query, s->program.ops[step->ropes[k]].in[1])) return false; /* angles */
+    }
+    return true;
+}
+
+/* The steps of a prompt; none if fusion is off. */
+static apr_status find_prompt_steps(apr_session *s, apr_session_place *at, apr_error *err)
+{
+    const size_t n = s->program.n_weights;
+
+    if (s->n_places > 1 || s->options.no_fusion || s->options.no_direct) return APR_OK;
+    bool *const has = calloc(n + 1, sizeof *has);
+    if (has == NULL) return apr_no_memory(err, "the steps of a prompt");
+    for (size_t i = 0; i < n; i++) has[i] = at->plan.vector_offsets[i] >= 0;
+    apr_status status = apr_prompt_find_steps(&at->prompt, &s->program, &(apr_prompt_support){has, true}, err);
+    if (status == APR_OK && !prompt_qkv_epilogues_can_run(s, at)) {
+        apr_prompt_close_steps(&at->prompt);
+        status = apr_prompt_find_steps(&at->prompt, &s->program, &(apr_prompt_support){has, false}, err);
+    }
+    free(has);
+    return status;
+}
+
+/* A watcher, or a request for hidden states, needs the single operations. */
+static bool uses_prompt_steps(const apr_session *s, const apr_eval_output *out)
+{
+    const apr_session_place *const at = &s->places[0];
+    const bool is_seen = s->watch != NULL || s->only_products || out->hidden != NULL;
+    return at->prompt.n > 0 && s->n_tokens >= APR_PROMPT_MIN_TOKENS && !s->is_step && !s->exact && !at->fp8_products && !is_seen;
+}
+
+typedef struct prompt_binder {
+    apr_session *s;
+    const apr_session_place *at;
+    apr_prompt_args *to;
+} prompt_binder;
+
+static apr_status prompt_bind(const prompt_binder *b, int op, apr_op_args *args, apr_error *err)
+{
+    return apr_session_bind_op(b->s, b->at, &b->s->program.ops[op], args, err);
+}
+
+/* If the step before is a LEAVE, its output is the addend, whichever operand of the sum it is. */
+static apr_status bind_prompt_inputs(const prompt_binder *b, const apr_prompt_step *step, apr_error *err)
+{
+    apr_op_args args;
+
+    b->to->is_left = step->is_left;
+    if (step->norm >= 0) {
+        APR_TRY(prompt_bind(b, step->norm, &args, err));
+        b->to->has_norm = true;
+        b->to->norm = args.norm;
+    }
+    if (step->add < 0) return APR_OK;
+    APR_TRY(prompt_bind(b, step->add, &args, err));
+    const int left = step->addend_is_unscaled ? b->s->program.ops[step[-1].linears[0]].out : -1;
+    const bool is_first = left == b->s->program.ops[step->add].in[0];
+    b->to->has_sum = true;
+    b->to->addend_is_unscaled = step->addend_is_unscaled;
+    b->to->residual = is_first ? args.add.b : args.add.a;
+    b->to->addend = is_first ? args.add.a : args.add.b;
+    b->to->sum = args.add.out;
+    return APR_OK;
+}
+
+static apr_status bind_prompt_qkv_epilogue(const prompt_binder *b, const apr_prompt_step *step, apr_error *err)
+{
+    apr_norm_args *const norms[2] = {&b->to->turn.q_norm, &b->to->turn.k_norm};
+    apr_rope_args *const ropes[2] = {&b->to->turn.q, &b->to->turn.k};
+    apr_op_args args;
+
+    for (int k = 0; k < 2; k++) {
+        APR_TRY(prompt_bind(b, step->ropes[k], &args, err));
+        *ropes[k] = args.rope;
+        if (step->head_norms[k] < 0) continue;
+        APR_TRY(prompt_bind(b, step->head_norms[k], &args, err));
+        *norms[k] = args.norm;
+    }
+    APR_TRY(prompt_bind(b, step->store, &args, err));
+    b->to->turn.store = args.kv_store;
+    return APR_OK;
+}
+
+static apr_status bind_prompt_step(const prompt_binder *b, apr_prompt_step *step, apr_error *err)
+{
+    apr_op_args args;
+
+    *b->to = (apr_prompt_args){.n_parts = step->n_linears, .ending = step->ending};
+    APR_TRY(bind_prompt_inputs(b, step, err));
+    for (int k = 0; k < step->n_linears; k++) {
+        APR_TRY(prompt_bind(b, step->linears[k], &args, err));
+        b->to->parts[k] = args.linear;
+    }
+    if (step->glu >= 0) {
+        APR_TRY(prompt_bind(b, step->glu, &args, err));
+        b->to->unit = args.glu;
+        b->to->row_sums = step->row_sums;
+    }
+    return step->store >= 0 ? bind_prompt_qkv_epilogue(b, step, err) : APR_OK;
+}
+
+/* The step that begins with operation i, or NULL. */
+static apr_prompt_step *prompt_step_at(const apr_prompt_steps *steps, size_t i)
+{
+    size_t low = 0, high = steps->n;
+    while (low < high) {
+        const size_t middle = (low + high) / 2;
+        if (steps->steps[middle].first < i) low = middle + 1;
+        else high = middle;
+    }
+    return low < steps->n && steps->steps[low].first == i ? &steps->steps[low] : NULL;
+}
+
+static apr_status run_prompt_step(apr_session *s, size_t i, size_t *end, apr_error *err)
+{
+    const apr_session_place *const at = &s->places[0];
+    apr_prompt_step *const step = prompt_step_at(&at->prompt, i);
+    apr_prompt_args args;
+
+    if (step == NULL) return apr_session_run_next(s, i, end, err);
+    APR_TRY(bind_prompt_step(&(prompt_binder){s, at, &args}, step, err));
+    *end = step->end;
+    return s->options.cuda->prompt(at->device, &args, err);
+}
+
+/* --- all --- */
+
+apr_status apr_session_fuse(apr_session *s, apr_session_place *at, apr_error *err)
+{
+    APR_TRY(s->positions == NULL ? fuse_token(s, at, err) : fuse_rows(s, at, err));
+    return find_prompt_steps(s, at, err);
+}
+
+/* Copies a tapped value to the caller's hidden states, rows `first` and following of n_ids. */
+static apr_status copy_tap(apr_session *s, int value, float *hidden, size_t first, size_t n_ids, apr_error *err)
+{
+    const apr_value *const v = &s->program.values[value];
+    const size_t row = (size_t)v->tap * n_ids + first;
+    return apr_session_fetch(s, apr_session_place_of_value(s, value), hidden + row * (size_t)v->width, apr_session_value_at(s, value),
+                             (size_t)(s->n_tokens * v->width) * sizeof *hidden, err);
+}
+
+/* Runs everything except the logits, for the tokens of the batch. */
+static apr_status run_batch(apr_session *s, const apr_eval_output *out, size_t first, size_t n_ids, apr_error *err)
+{
+    const bool in_steps = uses_prompt_steps(s, out);
+    size_t n_done = 0;
+    for (size_t i = 0; i < s->program.n_ops; i++) {
+        const apr_op *const op = &s->program.ops[i];
+        if (op->out >= 0 && s->program.values[op->out].is_logits) continue;
+        if (i >= n_done) APR_TRY(in_steps ? run_prompt_step(s, i, &n_done, err) : apr_session_run_next(s, i, &n_done, err));
+        if (out->hidden != NULL && op->out >= 0 && s->program.values[op->out].tap >= 0)
+            APR_TRY(copy_tap(s, op->out, out->hidden, first, n_ids, err));
+    }
+    return APR_OK;
+}
+
+apr_status apr_session_run_batch(apr_session *s, const apr_eval_output *out, size_t first, size_t n_ids, apr_error *err)
+{
+    if (may_fuse_batch(s, &s->places[0], out)) return run_fused_batch(s, &s->places[0], err);
+    return run_batch(s, out, first, n_ids, err);
+}
