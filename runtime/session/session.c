@@ -27,18 +27,18 @@ static void write_pages(const apr_session *s, const apr_batch_table *table, int6
 
 /* Uploads the table of the step's rows, or the pages of the sequence in use, to the device if there is one. Asynchronous, in stream
  * order. */
-static apr_status upload_step(apr_session *s, apr_error *err)
+static apr_status upload_step(apr_session *s, const apr_session_batch *b, apr_error *err)
 {
     if (s->host_step == NULL) return APR_OK;
     const apr_batch_table table = step_host_buffer(s);
 
-    for (int64_t r = 0; r < s->n_tokens; r++) {
-        table.positions[r] = s->step_positions[r];
-        table.ids[r] = s->step_ids[r];
-        table.slots[r] = (int32_t)s->step_sequences[r];
-        write_pages(s, &table, r, s->step_sequences[r]);
+    for (int64_t r = 0; r < b->n_tokens; r++) {
+        table.positions[r] = b->positions[r];
+        table.ids[r] = b->ids[r];
+        table.slots[r] = (int32_t)b->sequences[r];
+        write_pages(s, &table, r, b->sequences[r]);
     }
-    return send_table(s, s->n_tokens, err);
+    return send_table(s, b->n_tokens, err);
 }
 
 static apr_status upload_pages(apr_session *s, apr_error *err)
@@ -65,23 +65,23 @@ static void take_found(apr_topk *topk, const apr_cuda_topk_result *found, int64_
     memcpy(topk->parts, found->parts, sizeof topk->parts);
 }
 
-/* Top-k of the s->n_rows rows of logits of a step, each by its own request. */
-static apr_status find_step_topk(apr_session *s, apr_topk *topk, apr_error *err)
+/* Top-k of the rows of logits of a step, each by its own request. */
+static apr_status find_step_topk(apr_session *s, const apr_session_batch *b, apr_topk *topk, apr_error *err)
 {
     const apr_cuda_api *const cuda = s->options.cuda;
     const apr_session_place *const at = apr_session_place_of_logits(s);
     const int64_t width = s->program.vocab_size;
 
     if (at->device == NULL) {
-        for (int64_t r = 0; r < s->n_rows; r++) apr_topk_find(&topk[r], at->logits + r * width, width);
+        for (int64_t r = 0; r < b->n_rows; r++) apr_topk_find(&topk[r], at->logits + r * width, width);
         return APR_OK;
     }
     apr_cuda_topk_result *const host_token = step_host_buffer(s).found;
-    APR_TRY(cuda->topk_rows(at->device, at->logits, width, s->n_rows, topk, at->work.data, at->work.slice * sizeof(float), at->step.found,
+    APR_TRY(cuda->topk_rows(at->device, at->logits, width, b->n_rows, topk, at->work.data, at->work.slice * sizeof(float), at->step.found,
                             err));
-    APR_TRY(cuda->receive(at->device, host_token, at->step.found, (uint64_t)s->n_rows * sizeof *host_token, err));
+    APR_TRY(cuda->receive(at->device, host_token, at->step.found, (uint64_t)b->n_rows * sizeof *host_token, err));
     APR_TRY(cuda->check(at->device, s->stage, err));
-    for (int64_t r = 0; r < s->n_rows; r++) take_found(&topk[r], &host_token[r], width);
+    for (int64_t r = 0; r < b->n_rows; r++) take_found(&topk[r], &host_token[r], width);
     return APR_OK;
 }
 
@@ -106,31 +106,32 @@ static apr_status find_topk(apr_session *s, apr_topk *topk, apr_error *err)
 /* --- logits --- */
 
 /* Gives the caller the computed rows of logits, except those it already has. */
-static apr_status hand_out(apr_session *s, const apr_eval_output *out, size_t first, apr_error *err)
+static apr_status hand_out(apr_session *s, const apr_session_batch *b, const apr_eval_output *out, apr_error *err)
 {
     const size_t width = (size_t)s->program.vocab_size;
-    const int64_t known = s->n_skipped < s->n_rows ? s->n_skipped : s->n_rows;
+    const int64_t known = s->n_skipped < b->n_rows ? s->n_skipped : b->n_rows;
 
     s->n_skipped -= known;
     if (out->logits != NULL)
-        memcpy(out->logits + (out->all_logits ? (first + (size_t)s->first_row) * width : 0), s->host_logits,
-               (size_t)s->n_rows * width * sizeof *s->host_logits);
-    if (out->on_logits == NULL || known == s->n_rows) return APR_OK;
-    s->n_handed += s->n_rows - known;
+        memcpy(out->logits + (out->all_logits ? (size_t)(b->first + b->first_row) * width : 0), s->host_logits,
+               (size_t)b->n_rows * width * sizeof *s->host_logits);
+    if (out->on_logits == NULL || known == b->n_rows) return APR_OK;
+    s->n_handed += b->n_rows - known;
     const uint64_t before = apr_heap_in_use();
     int64_t callers = 0; /* what the caller allocates does not count for the session */
     const apr_status status =
-        out->on_logits(out->user, (int64_t)first + s->first_row + known, s->n_rows - known, s->host_logits + (size_t)known * width, err);
+        out->on_logits(out->user, b->first + b->first_row + known, b->n_rows - known, s->host_logits + (size_t)known * width, err);
     apr_session_count_heap(&callers, before);
     if (s->n_places == 1) s->heap_runs -= callers;
     return status;
 }
 
-/* Delivers what the caller asked for: rows of logits that were just computed. is_last: they include the call's last row. */
-static apr_status deliver(apr_session *s, const apr_eval_output *out, size_t first, bool is_last, apr_error *err)
+/* Delivers what the caller asked for: rows of logits that were just computed. */
+static apr_status deliver_logits(apr_session *s, const apr_session_batch *b, const apr_eval_output *out, apr_error *err)
 {
-    const size_t width = (size_t)s->program.vocab_size, before_last = (size_t)(s->n_rows - 1) * width;
+    const size_t width = (size_t)s->program.vocab_size, before_last = (size_t)(b->n_rows - 1) * width;
     const apr_session_place *const at = apr_session_place_of_logits(s);
+    const bool is_last = b->first + b->first_row + b->n_rows == b->n_all; /* of the call */
     const bool wants_rows = out->best == NULL || out->logits != NULL || out->on_logits != NULL;
 
     s->last_row = at->logits + before_last;
@@ -138,9 +139,9 @@ static apr_status deliver(apr_session *s, const apr_eval_output *out, size_t fir
     if (s->only_products) return APR_OK;
     if (out->best != NULL && is_last) APR_TRY(find_topk(s, out->best, err));
     if (at->device != NULL && !wants_rows) return APR_OK;
-    APR_TRY(apr_session_fetch(s, at, s->host_logits, at->logits, (size_t)s->n_rows * width * sizeof *s->host_logits, err));
+    APR_TRY(apr_session_fetch(s, at, s->host_logits, at->logits, (size_t)b->n_rows * width * sizeof *s->host_logits, err));
     s->last_logits = s->host_logits + before_last;
-    return hand_out(s, out, first, err);
+    return hand_out(s, b, out, err);
 }
 
 apr_status apr_session_read_some_logits(apr_session *s, int64_t first, int64_t n, float *to, apr_error *err)
@@ -158,13 +159,13 @@ apr_status apr_session_read_logits(apr_session *s, apr_error *err)
 }
 
 /* Delivers the top-k of the rows of a step whose logits were just computed. */
-static apr_status deliver_topk(apr_session *s, const apr_eval_output *out, apr_error *err)
+static apr_status deliver_topk(apr_session *s, const apr_session_batch *b, const apr_eval_output *out, apr_error *err)
 {
     const apr_session_place *const at = apr_session_place_of_logits(s);
-    const int64_t first = s->step_first + s->first_row;
+    const int64_t first = b->first + b->first_row;
 
-    APR_TRY(find_step_topk(s, out->best + first, err));
-    for (int64_t r = 0; r < s->n_rows; r++) {
+    APR_TRY(find_step_topk(s, b, out->best + first, err));
+    for (int64_t r = 0; r < b->n_rows; r++) {
         s->last_row = at->logits + r * s->program.vocab_size;
         s->last_logits = NULL;
         APR_TRY(out->on_topk(out->user, first + r, &out->best[first + r], err));
@@ -172,50 +173,58 @@ static apr_status deliver_topk(apr_session *s, const apr_eval_output *out, apr_e
     return APR_OK;
 }
 
-/* Computes and delivers the logits of the batch's tokens [begin, end), n_logits rows at a time. `first`: the batch's offset in the call. */
-static apr_status run_logits(apr_session *s, const apr_eval_output *out, size_t first, int64_t begin, int64_t end, bool is_last,
-                             apr_error *err)
+static apr_status deliver(apr_session *s, const apr_session_batch *b, const apr_eval_output *out, apr_error *err)
 {
-    const apr_session_place *const at = apr_session_place_of_logits(s);
+    return out->on_topk != NULL ? deliver_topk(s, b, out, err) : deliver_logits(s, b, out, err);
+}
 
-    for (s->first_row = begin; s->first_row < end; s->first_row += s->n_rows) {
-        s->n_rows = end - s->first_row < at->plan.n_logits ? end - s->first_row : at->plan.n_logits;
+/* Computes and delivers the logits of the batch's tokens from `begin` on, n_logits rows at a time. */
+static apr_status run_logits(apr_session *s, const apr_session_batch *b, const apr_eval_output *out, int64_t begin, apr_error *err)
+{
+    const int64_t most = apr_session_place_of_logits(s)->plan.n_logits;
+    apr_session_batch rows = *b;
+
+    for (rows.first_row = begin; rows.first_row < b->n_tokens; rows.first_row += rows.n_rows) {
+        rows.n_rows = b->n_tokens - rows.first_row < most ? b->n_tokens - rows.first_row : most;
         for (size_t i = 0; i < s->program.n_ops; i++) {
             const apr_op *const op = &s->program.ops[i];
-            if (op->out >= 0 && s->program.values[op->out].is_logits) APR_TRY(apr_session_run_op(s, op, err));
+            if (op->out >= 0 && s->program.values[op->out].is_logits) APR_TRY(apr_session_run_op(s, &rows, op, err));
         }
-        APR_TRY(out->on_topk != NULL ? deliver_topk(s, out, err) : deliver(s, out, first, is_last && s->first_row + s->n_rows == end, err));
+        APR_TRY(deliver(s, &rows, out, err));
     }
     return APR_OK;
 }
 
-/* --- tokens of one sequence --- */
-
-/* Runs the batch, and the logits of its tokens from `begin` on. */
-static apr_status run_one_batch(apr_session *s, const apr_eval_output *out, size_t first, size_t n_ids, int64_t begin, apr_error *err)
+/* Runs a batch whose rows of logits are all its tokens, and delivers the logits of its tokens from `begin` on. */
+static apr_status run_batch(apr_session *s, const apr_session_batch *b, const apr_eval_output *out, int64_t begin, apr_error *err)
 {
-    const bool is_last = first + (size_t)s->n_tokens == n_ids;
-    bool done = false;
+    const bool may_replay = b->positions != NULL || (begin == 0 && b->n_tokens == 1);
+    bool done = false, logits = false;
 
-    if (begin == 0 && s->n_tokens == 1) APR_TRY(apr_session_replay(s, out, &done, err));
-    if (!done) APR_TRY(apr_session_run_batch(s, out, first, n_ids, err));
-    const apr_status status = done ? deliver(s, out, first, is_last, err) : run_logits(s, out, first, begin, s->n_tokens, is_last, err);
-    s->position += s->n_tokens; /* the batch's keys and values are stored, whatever became of its logits */
+    if (may_replay) APR_TRY(apr_session_replay(s, b, out, &done, &logits, err));
+    if (!done) APR_TRY(apr_session_run_batch(s, b, out, &logits, err));
+    const apr_status status = logits ? deliver(s, b, out, err) : run_logits(s, b, out, begin, err);
+    if (b->positions == NULL) s->position += b->n_tokens; /* the keys and values are stored, whatever became of the logits */
     return status;
 }
 
+/* --- tokens of one sequence --- */
+
 static apr_status run_all_tokens(apr_session *s, const int32_t *ids, size_t n_ids, const apr_eval_output *out, apr_error *err)
 {
-    const int64_t n_batch = s->places[0].plan.n_batch;
+    const int64_t n_all = (int64_t)n_ids, n_batch = s->places[0].plan.n_batch;
 
-    if (n_ids > 0 && s->position == 0) APR_TRY(apr_session_clear_states(s, err));
-    for (size_t first = 0; first < n_ids;) {
-        const size_t left = n_ids - first;
-        s->n_tokens = left < (size_t)n_batch ? (int64_t)left : n_batch;
-        s->ids = ids + first;
-        const bool is_last = left == (size_t)s->n_tokens;
-        APR_TRY(run_one_batch(s, out, first, n_ids, out->all_logits ? 0 : is_last ? s->n_tokens - 1 : s->n_tokens, err));
-        first += (size_t)s->n_tokens;
+    if (n_all > 0 && s->position == 0) APR_TRY(apr_session_clear_states(s, err));
+    for (int64_t first = 0, n; first < n_all; first += n) {
+        n = n_all - first < n_batch ? n_all - first : n_batch;
+        const apr_session_batch b = {.ids = ids + first,
+                                     .n_tokens = n,
+                                     .first = first,
+                                     .n_all = n_all,
+                                     .n_rows = n,
+                                     .position = s->position,
+                                     .sequence = s->sequence};
+        APR_TRY(run_batch(s, &b, out, out->all_logits ? 0 : first + n == n_all ? n - 1 : n, err));
     }
     return APR_OK;
 }
@@ -289,7 +298,7 @@ apr_status apr_session_eval(apr_session *s, const int32_t *ids, size_t n_ids, co
 
 /* --- a step of several sequences --- */
 
-static apr_status run_rows(apr_session *s, const apr_eval_output *out, apr_error *err)
+static apr_status run_rows(apr_session *s, const apr_session_batch *b, const apr_eval_output *out, apr_error *err)
 {
     const apr_eval_output all = {.all_logits = true,
                                  .logits = out->logits,
@@ -297,32 +306,21 @@ static apr_status run_rows(apr_session *s, const apr_eval_output *out, apr_error
                                  .best = out->on_topk != NULL ? out->best : NULL,
                                  .on_topk = out->on_topk,
                                  .user = out->user};
-    bool done = false, logits = false;
 
     s->n_handed = s->n_skipped = 0;
-    APR_TRY(upload_step(s, err));
-    APR_TRY(apr_session_replay_step(s, &done, &logits, err));
-    if (!done && apr_session_may_fuse_rows(s, &s->places[0])) {
-        APR_TRY(apr_session_run_fused_rows(s, &s->places[0], err));
-        done = logits = true;
-    }
-    const size_t first = (size_t)s->step_first;
-    if (!done) APR_TRY(apr_session_run_batch(s, &all, first, (size_t)s->n_tokens, err));
-    if (!logits) return run_logits(s, &all, first, 0, s->n_tokens, true, err);
-    s->first_row = 0;
-    s->n_rows = s->n_tokens;
-    return all.on_topk != NULL ? deliver_topk(s, &all, err) : deliver(s, &all, first, true, err);
+    APR_TRY(upload_step(s, b, err));
+    return run_batch(s, b, &all, 0, err);
 }
 
-static apr_status run_step(apr_session *s, const apr_eval_output *out, apr_error *err)
+static apr_status run_step(apr_session *s, const apr_session_batch *b, const apr_eval_output *out, apr_error *err)
 {
     const bool is_first = !s->step_checked;
 
-    if (!apr_session_has_device(s)) return run_rows(s, out, err);
+    if (!apr_session_has_device(s)) return run_rows(s, b, out, err);
     s->stage = "a step of several sequences";
     if (is_first) check_each(s, true);
     s->options.cuda->use_batch_invariant(s->places[0].device, true);
-    const apr_status status = run_rows(s, out, err);
+    const apr_status status = run_rows(s, b, out, err);
     s->options.cuda->use_batch_invariant(s->places[0].device, false);
     if (is_first) check_each(s, false);
     s->step_checked |= status == APR_OK;
@@ -365,26 +363,29 @@ static apr_status check_rows(apr_session *s, const apr_sequence_token *rows, int
     return APR_OK;
 }
 
-/* Runs n of the step's rows, starting with row `first`. */
-static apr_status run_some_rows(apr_session *s, const apr_sequence_token *rows, int64_t first, int64_t n, const apr_eval_output *out,
-                                apr_error *err)
+/* Runs rows [first, first + n) of a step of n_rows. */
+static apr_status run_some_rows(apr_session *s, const apr_sequence_token *rows, int64_t n_rows, int64_t first, int64_t n,
+                                const apr_eval_output *out, apr_error *err)
 {
     const uint64_t before = apr_heap_in_use();
+    apr_session_batch b = {.ids = s->step_ids,
+                           .n_tokens = n,
+                           .first = first,
+                           .n_all = n_rows,
+                           .n_rows = n,
+                           .sequence = s->sequence,
+                           .sequences = s->step_sequences,
+                           .positions = s->step_positions};
+
     for (int64_t i = 0; i < n; i++) {
+        const int64_t sequence = rows[first + i].sequence;
+        const bool continues = i > 0 && s->step_sequences[i - 1] == sequence;
         s->step_ids[i] = rows[first + i].id;
-        s->step_sequences[i] = rows[first + i].sequence;
-        const bool continues = i > 0 && s->step_sequences[i - 1] == s->step_sequences[i];
-        s->step_positions[i] = continues ? s->step_positions[i - 1] + 1 : s->positions[s->step_sequences[i]];
+        s->step_sequences[i] = sequence;
+        s->step_positions[i] = continues ? s->step_positions[i - 1] + 1 : s->positions[sequence];
+        if (s->step_positions[i] > b.position) b.position = s->step_positions[i];
     }
-    s->ids = s->step_ids;
-    s->n_tokens = n;
-    s->step_first = first;
-    s->is_step = true;
-    s->step_position = 0;
-    for (int64_t i = 0; i < n; i++)
-        if (s->step_positions[i] > s->step_position) s->step_position = s->step_positions[i];
-    const apr_status status = run_step(s, out, err);
-    s->is_step = false;
+    const apr_status status = run_step(s, &b, out, err);
     for (int64_t i = 0; i < n; i++) s->positions[s->step_sequences[i]]++;
     if (!apr_session_has_device(s)) apr_session_count_heap(&s->heap_runs, before);
     return status;
@@ -405,7 +406,7 @@ apr_status apr_session_step(apr_session *s, const apr_sequence_token *rows, int6
     APR_TRY(check_rows(s, rows, n_rows, err));
     const int64_t each = apr_session_rows_at_once(s, n_rows);
     for (int64_t first = 0; first < n_rows && status == APR_OK; first += each)
-        status = run_some_rows(s, rows, first, n_rows - first < each ? n_rows - first : each, out != NULL ? out : &nothing, err);
+        status = run_some_rows(s, rows, n_rows, first, n_rows - first < each ? n_rows - first : each, out != NULL ? out : &nothing, err);
     s->position = s->positions[s->sequence];
     return status;
 }

@@ -47,37 +47,37 @@ const apr_session_place *apr_session_place_of_logits(const apr_session *s)
 
 /* --- the arguments of operations --- */
 
-bool apr_session_reads_token(const apr_session *s, const apr_session_place *at)
+bool apr_session_reads_token(const apr_session *s, const apr_session_batch *b, const apr_session_place *at)
 {
-    return s->n_tokens == 1 && s->n_places == 1 && at->device != NULL && s->positions == NULL;
+    return b->n_tokens == 1 && s->n_places == 1 && at->device != NULL && s->positions == NULL;
 }
 
 /* Points the arena to the device's table of rows, or to the pages of the sequence in use. */
-static void set_step_memory(const apr_session *s, const apr_session_place *at, apr_op_memory *arena)
+static void set_step_memory(const apr_session_batch *b, const apr_session_place *at, apr_op_memory *arena)
 {
     arena->pages = at->step.pages;
     arena->gathered = at->states + at->plan.ordered_offset;
     arena->n_gathered = at->plan.n_gathered;
-    if (!s->is_step) return;
+    if (b->positions == NULL) return;
     arena->apart = true;
-    arena->position = s->step_position;
+    arena->position = b->position;
     arena->position_at = at->step.positions;
     arena->pages_stride = at->step.most;
     arena->slots = at->step.slots;
     arena->sequence = 0; /* slots count from sequence 0 */
 }
 
-apr_op_memory apr_session_op_memory(const apr_session *s, const apr_session_place *at)
+apr_op_memory apr_session_op_memory(const apr_session *s, const apr_session_batch *b, const apr_session_place *at)
 {
     apr_op_memory arena = {.program = &s->program,
-                           .position = s->position,
-                           .sequence = s->sequence,
-                           .pages = s->pages.n_pages > 0 ? apr_pages_of(&s->pages, s->sequence) : NULL,
-                           .position_at = apr_session_reads_token(s, at) ? &at->token->position : NULL,
-                           .n_tokens = s->n_tokens,
-                           .first_row = s->first_row,
-                           .n_rows = s->n_rows,
-                           .ids = s->ids,
+                           .position = b->position,
+                           .sequence = b->sequence,
+                           .pages = s->pages.n_pages > 0 ? apr_pages_of(&s->pages, b->sequence) : NULL,
+                           .position_at = apr_session_reads_token(s, b, at) ? &at->token->position : NULL,
+                           .n_tokens = b->n_tokens,
+                           .first_row = b->first_row,
+                           .n_rows = b->n_rows,
+                           .ids = b->ids,
                            .activations = at->activations,
                            .logits = at->logits,
                            .value_offsets = at->plan.value_offsets,
@@ -94,21 +94,22 @@ apr_op_memory apr_session_op_memory(const apr_session *s, const apr_session_plac
                            .kv_dtype = at->plan.kv_dtype,
                            .work = at->work,
                            .shared = at->shared};
-    if (at->device != NULL && s->positions != NULL) set_step_memory(s, at, &arena);
+    if (at->device != NULL && s->positions != NULL) set_step_memory(b, at, &arena);
     return arena;
 }
 
 float *apr_session_value_at(const apr_session *s, int value)
 {
-    const apr_op_memory arena = apr_session_op_memory(s, apr_session_place_of_value(s, value));
+    const apr_op_memory arena =
+        apr_session_op_memory(s, &(apr_session_batch){.sequence = s->sequence}, apr_session_place_of_value(s, value));
     return apr_op_memory_value(&arena, value);
 }
 
-apr_cuda_token apr_session_next_token(apr_session *s)
+apr_cuda_token apr_session_next_token(apr_session *s, const apr_session_batch *b)
 {
-    s->sent_position = s->position;
-    s->sent_id = s->ids[0];
-    return (apr_cuda_token){.position = s->position, .id = s->ids[0]};
+    s->sent_position = b->position;
+    s->sent_id = b->ids[0];
+    return (apr_cuda_token){.position = b->position, .id = b->ids[0]};
 }
 
 /* --- what a device multiplies --- */

@@ -54,6 +54,17 @@ typedef struct apr_session_place {
     apr_session_usage used;
 } apr_session_place;
 
+/* Tokens that are evaluated together: of one sequence, or the rows of a step. */
+typedef struct apr_session_batch {
+    const int32_t *ids; /* [n_tokens] */
+    int64_t n_tokens;
+    int64_t first, n_all;                 /* index of the first token among those of the caller; how many these are */
+    int64_t first_row, n_rows;            /* tokens of the batch whose logits are computed */
+    int64_t position;                     /* of the first token; of a step: the largest one of its rows */
+    int64_t sequence;                     /* of all tokens; not used in a step */
+    const int64_t *sequences, *positions; /* [n_tokens] of the rows of a step; NULL: there is one sequence */
+} apr_session_batch;
+
 struct apr_session {
     apr_session_options options;
     const apr_model *model;
@@ -84,9 +95,6 @@ struct apr_session {
     int32_t *step_ids;       /* [n_sequences] */
     int64_t *step_sequences; /* [n_sequences] of the rows of a step */
     int64_t *step_positions; /* [n_sequences] of the rows of a step */
-    bool is_step;            /* the batch is the rows of a step */
-    int64_t step_position;   /* the largest position of its rows */
-    int64_t step_first;      /* index, among the caller's rows, of the first row that runs now */
     int64_t step_rows;       /* rows of the previous step */
     int64_t recorded_rows;   /* rows of the recorded step; it is valid for positions below recorded_end */
     int64_t recorded_end;    /* for a single token: apr_attend_split_end of the position for which it was recorded */
@@ -100,10 +108,7 @@ struct apr_session {
     int64_t n_handed;  /* rows of logits already given to the caller in this evaluation */
     int64_t n_skipped; /* rows to skip after a fallback, because the caller has them */
 
-    /* the batch that is being evaluated */
-    const int32_t *ids;
-    int64_t n_tokens;
-    int64_t first_row, n_rows; /* tokens of the batch whose logits are computed */
+    apr_session_batch traced; /* the batch of apr_trace_begin, or of the operation that is watched */
 };
 
 /* The files call each other downwards only: bind < sequences < memory < upload < run < steps < replay < open < session, trace. */
@@ -122,12 +127,12 @@ const apr_session_place *apr_session_place_of_state(const apr_session *s, int st
 const apr_session_place *apr_session_place_of_logits(const apr_session *s);
 float *apr_session_value_at(const apr_session *s, int value);
 /* The memory of a place, for an operation on the batch. */
-apr_op_memory apr_session_op_memory(const apr_session *s, const apr_session_place *at);
+apr_op_memory apr_session_op_memory(const apr_session *s, const apr_session_batch *b, const apr_session_place *at);
 /* Does the operation read its token from at->token? Yes for a batch of one token when everything is on one device, so that it can be
  * recorded. */
-bool apr_session_reads_token(const apr_session *s, const apr_session_place *at);
+bool apr_session_reads_token(const apr_session *s, const apr_session_batch *b, const apr_session_place *at);
 /* The token of the batch, for a device; it counts as uploaded from now on. */
-apr_cuda_token apr_session_next_token(apr_session *s);
+apr_cuda_token apr_session_next_token(apr_session *s, const apr_session_batch *b);
 /* Do the options allow tiled weights at all? */
 bool apr_session_wants_tiles(const apr_session *s);
 /* Does a single token use the decode GEMV with these experts (gate, up, down)? */
@@ -166,12 +171,13 @@ apr_status apr_session_load_weights(apr_session *s, apr_session_place *at, apr_e
 /* --- session_run.c: operations one by one --- */
 
 /* The arguments of one operation on the batch, at its place. Uploads the token of a one-token batch to a device. */
-apr_status apr_session_bind_op(apr_session *s, const apr_session_place *at, const apr_op *op, apr_op_args *args, apr_error *err);
+apr_status apr_session_bind_op(apr_session *s, const apr_session_batch *b, const apr_session_place *at, const apr_op *op, apr_op_args *args,
+                               apr_error *err);
 /* Copies the operation's inputs to its place, and runs it on the batch. */
-apr_status apr_session_run_op(apr_session *s, const apr_op *op, apr_error *err);
+apr_status apr_session_run_op(apr_session *s, const apr_session_batch *b, const apr_op *op, apr_error *err);
 /* Runs operation i and, where the host can run several linear layers at once, those after it; *end: the first operation that was not
  * run. */
-apr_status apr_session_run_next(apr_session *s, size_t i, size_t *end, apr_error *err);
+apr_status apr_session_run_next(apr_session *s, const apr_session_batch *b, size_t i, size_t *end, apr_error *err);
 
 /* --- session_steps.c: fused operations --- */
 
@@ -179,22 +185,19 @@ apr_status apr_session_run_next(apr_session *s, size_t i, size_t *end, apr_error
  * prompt. Finds no steps where fusion would be wrong. */
 apr_status apr_session_fuse(apr_session *s, apr_session_place *at, apr_error *err);
 /* Runs the fused steps on the batch's one token. */
-apr_status apr_session_run_fused(apr_session *s, const apr_session_place *at, apr_error *err);
-/* Does this step run fused, with all its logits at once? */
-bool apr_session_may_fuse_rows(const apr_session *s, const apr_session_place *at);
-apr_status apr_session_run_fused_rows(apr_session *s, const apr_session_place *at, apr_error *err);
+apr_status apr_session_run_fused(apr_session *s, const apr_session_batch *b, const apr_session_place *at, apr_error *err);
 /* How many of a step's rows run at a time: chunks of equal size. */
 int64_t apr_session_rows_at_once(const apr_session *s, int64_t n_rows);
-/* Runs everything except the logits, for the tokens of the batch: `first` and following of the call's n_ids. */
-apr_status apr_session_run_batch(apr_session *s, const apr_eval_output *out, size_t first, size_t n_ids, apr_error *err);
+/* Runs everything except the logits. *logits: it computed them also, those of all rows of a step. */
+apr_status apr_session_run_batch(apr_session *s, const apr_session_batch *b, const apr_eval_output *out, bool *logits, apr_error *err);
 
 /* --- session_replay.c: CUDA graphs of decoded tokens --- */
 
-/* Replays the CUDA graph of the batch's one token, logits included; records it first if necessary. *done false: not possible, and
- * nothing was run. Does not wait for completion. */
-apr_status apr_session_replay(apr_session *s, const apr_eval_output *out, bool *done, apr_error *err);
-/* The same for a step's rows, recorded once two steps in a row have the same number. *logits: the graph also computed their logits. */
-apr_status apr_session_replay_step(apr_session *s, bool *done, bool *logits, apr_error *err);
+/* Replays the CUDA graph of the batch, a single token or the rows of a step; records it first if necessary, a step once two in a row
+ * have the same number of rows. *done false: not possible, and nothing was run. *logits: the graph also computed the logits. Does not
+ * wait for completion. */
+apr_status apr_session_replay(apr_session *s, const apr_session_batch *b, const apr_eval_output *out, bool *done, bool *logits,
+                              apr_error *err);
 
 /* --- session_open.c --- */
 

@@ -11,30 +11,34 @@
 
 /* --- tokens for a device --- */
 
-static bool device_has_token(const apr_session *s) { return s->sent_position == s->position && s->sent_id == s->ids[0]; }
+static bool device_has_token(const apr_session *s, const apr_session_batch *b)
+{
+    return s->sent_position == b->position && s->sent_id == b->ids[0];
+}
 
 /* Uploads the batch's token if the device does not have it. The copy is complete on return. */
-static apr_status upload_token(apr_session *s, const apr_session_place *at, apr_error *err)
+static apr_status upload_token(apr_session *s, const apr_session_batch *b, const apr_session_place *at, apr_error *err)
 {
-    if (device_has_token(s)) return APR_OK;
-    const apr_cuda_token token = apr_session_next_token(s);
+    if (device_has_token(s, b)) return APR_OK;
+    const apr_cuda_token token = apr_session_next_token(s, b);
     return s->options.cuda->upload(at->device, at->token, &token, offsetof(apr_cuda_token, found), err);
 }
 
 /* Uploads the ids of the batch into the workspace, where a device reads them; operations that read ids use no other workspace. A single
  * token's id is next to its position, and the ids of a step are in its table. */
-static apr_status upload_ids(const apr_session *s, const apr_session_place *at, apr_op_memory *arena, apr_error *err)
+static apr_status upload_ids(const apr_session *s, const apr_session_batch *b, const apr_session_place *at, apr_op_memory *arena,
+                             apr_error *err)
 {
-    if (s->is_step) {
+    if (b->positions != NULL) {
         arena->ids = at->step.ids;
         return APR_OK;
     }
-    if (apr_session_reads_token(s, at)) {
+    if (apr_session_reads_token(s, b, at)) {
         arena->ids = &at->token->id;
         return APR_OK;
     }
     arena->ids = (const int32_t *)(const void *)at->work.data;
-    return s->options.cuda->upload(at->device, at->work.data, s->ids, (uint64_t)s->n_tokens * sizeof *s->ids, err);
+    return s->options.cuda->upload(at->device, at->work.data, b->ids, (uint64_t)b->n_tokens * sizeof *b->ids, err);
 }
 
 /* --- rows of a step, on the host --- */
@@ -46,14 +50,14 @@ static void run_bound(const apr_session_place *at, const apr_op *op, const apr_o
     at->backend->ops[op->kind](&args);
 }
 
-static void run_each(const apr_session *s, const apr_session_place *at, const apr_op *op, apr_op_memory *arena)
+static void run_each(const apr_session *s, const apr_session_batch *b, const apr_session_place *at, const apr_op *op, apr_op_memory *arena)
 {
-    for (int64_t r = 0; r < s->n_tokens; r++) {
+    for (int64_t r = 0; r < b->n_tokens; r++) {
         arena->first = r;
         arena->n_tokens = 1;
-        arena->ids = s->ids + r;
-        arena->sequence = s->step_sequences[r];
-        arena->position = s->step_positions[r];
+        arena->ids = b->ids + r;
+        arena->sequence = b->sequences[r];
+        arena->position = b->positions[r];
         arena->pages = apr_pages_of(&s->pages, arena->sequence);
         run_bound(at, op, arena);
     }
@@ -72,16 +76,16 @@ static int64_t rows_together(const apr_session_place *at, const apr_op *op)
     return most;
 }
 
-static void run_some(const apr_session *s, const apr_session_place *at, const apr_op *op, apr_op_memory *arena)
+static void run_some(const apr_session *s, const apr_session_batch *b, const apr_session_place *at, const apr_op *op, apr_op_memory *arena)
 {
     const bool makes_logits = s->program.values[op->out].is_logits;
-    const int64_t n = makes_logits ? s->n_rows : s->n_tokens, most = rows_together(at, op);
+    const int64_t n = makes_logits ? b->n_rows : b->n_tokens, most = rows_together(at, op);
     float *const logits = arena->logits;
 
     for (int64_t r = 0, now; r < n; r += now) {
         now = n - r < most ? n - r : most;
         if (makes_logits) {
-            arena->first_row = s->first_row + r;
+            arena->first_row = b->first_row + r;
             arena->n_rows = now;
             arena->logits = logits + r * s->program.vocab_size;
         } else {
@@ -93,13 +97,14 @@ static void run_some(const apr_session *s, const apr_session_place *at, const ap
 }
 
 /* Runs one operation on the rows of a step, on the host. */
-static void run_step_op(const apr_session *s, const apr_session_place *at, const apr_op *op, apr_op_memory *arena)
+static void run_step_op(const apr_session *s, const apr_session_batch *b, const apr_session_place *at, const apr_op *op,
+                        apr_op_memory *arena)
 {
     const bool makes_logits = op->out >= 0 && s->program.values[op->out].is_logits;
     const apr_batch_mode mode = apr_op_specs[op->kind]->step;
 
-    if (mode == APR_BATCH_PER_SEQUENCE && !makes_logits) run_each(s, at, op, arena);
-    else if (mode == APR_BATCH_FEW_ROWS) run_some(s, at, op, arena);
+    if (mode == APR_BATCH_PER_SEQUENCE && !makes_logits) run_each(s, b, at, op, arena);
+    else if (mode == APR_BATCH_FEW_ROWS) run_some(s, b, at, op, arena);
     else run_bound(at, op, arena);
 }
 
@@ -111,42 +116,45 @@ static bool is_read_on_host(const apr_session *s, const apr_session_place *at, c
 }
 
 /* Looks up rows of a table that the device does not have, on the host, and uploads them. */
-static apr_status run_on_host(const apr_session *s, const apr_session_place *at, const apr_op *op, apr_op_memory *arena, apr_error *err)
+static apr_status run_on_host(const apr_session *s, const apr_session_batch *b, const apr_session_place *at, const apr_op *op,
+                              apr_op_memory *arena, apr_error *err)
 {
     apr_op_args args;
 
     arena->host_rows = at->host_rows;
     apr_op_bind(arena, op, &args);
     apr_host_backend.ops[op->kind](&args);
-    const uint64_t n_bytes = (uint64_t)(s->n_tokens * s->program.values[op->out].width) * sizeof(float);
+    const uint64_t n_bytes = (uint64_t)(b->n_tokens * s->program.values[op->out].width) * sizeof(float);
     return s->options.cuda->upload(at->device, apr_session_value_at(s, op->out), at->host_rows, n_bytes, err);
 }
 
-static apr_status bind_on(apr_session *s, const apr_session_place *at, const apr_op *op, apr_op_memory *arena, apr_op_args *args,
-                          apr_error *err)
+static apr_status bind_on(apr_session *s, const apr_session_batch *b, const apr_session_place *at, const apr_op *op, apr_op_memory *arena,
+                          apr_op_args *args, apr_error *err)
 {
-    if (apr_session_reads_token(s, at)) APR_TRY(upload_token(s, at, err));
-    if (at->device != NULL && apr_op_specs[op->kind]->reads_ids) APR_TRY(upload_ids(s, at, arena, err));
+    if (apr_session_reads_token(s, b, at)) APR_TRY(upload_token(s, b, at, err));
+    if (at->device != NULL && apr_op_specs[op->kind]->reads_ids) APR_TRY(upload_ids(s, b, at, arena, err));
     apr_op_bind(arena, op, args);
     return APR_OK;
 }
 
-apr_status apr_session_bind_op(apr_session *s, const apr_session_place *at, const apr_op *op, apr_op_args *args, apr_error *err)
+apr_status apr_session_bind_op(apr_session *s, const apr_session_batch *b, const apr_session_place *at, const apr_op *op, apr_op_args *args,
+                               apr_error *err)
 {
-    apr_op_memory arena = apr_session_op_memory(s, at);
-    return bind_on(s, at, op, &arena, args, err);
+    apr_op_memory arena = apr_session_op_memory(s, b, at);
+    return bind_on(s, b, at, op, &arena, args, err);
 }
 
 /* With several places the heap is counted here, per host operation: the driver's own use of the heap is not in the plan. */
-static apr_status run_at_place(apr_session *s, const apr_session_place *at, const apr_op *op, apr_op_memory *arena, apr_error *err)
+static apr_status run_at_place(apr_session *s, const apr_session_batch *b, const apr_session_place *at, const apr_op *op,
+                               apr_op_memory *arena, apr_error *err)
 {
     apr_op_args args;
 
-    if (s->is_step && at->device == NULL) {
-        run_step_op(s, at, op, arena);
+    if (b->positions != NULL && at->device == NULL) {
+        run_step_op(s, b, at, op, arena);
         return APR_OK;
     }
-    APR_TRY(bind_on(s, at, op, arena, &args, err));
+    APR_TRY(bind_on(s, b, at, op, arena, &args, err));
     if (at->device != NULL) return s->options.cuda->run(at->device, op->kind, &args, err);
     const bool counts_heap = s->n_places > 1;
     const uint64_t before = counts_heap ? apr_heap_in_use() : 0;
@@ -156,11 +164,11 @@ static apr_status run_at_place(apr_session *s, const apr_session_place *at, cons
 }
 
 /* Copies a value to a place that reads it and did not make it. The copy is complete on return. */
-static apr_status copy_value(const apr_session *s, const apr_transfer *t, const apr_op *op, apr_error *err)
+static apr_status copy_value(const apr_session *s, const apr_session_batch *b, const apr_transfer *t, const apr_op *op, apr_error *err)
 {
     const apr_session_place *const from = &s->places[t->from], *const to = &s->places[t->to];
-    const apr_op_memory source = apr_session_op_memory(s, from), target = apr_session_op_memory(s, to);
-    const apr_op_memory_rows rows = op->out >= 0 ? apr_op_memory_rows_of(&source, op->out) : (apr_op_memory_rows){0, s->n_tokens};
+    const apr_op_memory source = apr_session_op_memory(s, b, from), target = apr_session_op_memory(s, b, to);
+    const apr_op_memory_rows rows = op->out >= 0 ? apr_op_memory_rows_of(&source, op->out) : (apr_op_memory_rows){0, b->n_tokens};
     const int64_t width = s->program.values[t->value].width;
     const float *const src = apr_op_memory_value(&source, t->value) + rows.first * width;
     float *const dst = apr_op_memory_value(&target, t->value) + rows.first * width;
@@ -180,21 +188,23 @@ static bool is_product(const apr_session *s, const apr_op *op)
     return is && !apr_op_specs[op->kind]->reads_ids;
 }
 
-apr_status apr_session_run_op(apr_session *s, const apr_op *op, apr_error *err)
+apr_status apr_session_run_op(apr_session *s, const apr_session_batch *b, const apr_op *op, apr_error *err)
 {
     const size_t i = (size_t)(op - s->program.ops);
 
     if (s->only_products && !is_product(s, op)) return APR_OK;
     const apr_session_place *const at = &s->places[s->partition.op_place[i]];
-    apr_op_memory arena = apr_session_op_memory(s, at);
+    apr_op_memory arena = apr_session_op_memory(s, b, at);
     size_t n;
 
     const apr_transfer *const transfers = apr_partition_before(&s->partition, i, &n);
-    for (size_t j = 0; j < n; j++) APR_TRY(copy_value(s, &transfers[j], op, err));
-    if (is_read_on_host(s, at, op)) APR_TRY(run_on_host(s, at, op, &arena, err));
-    else APR_TRY(run_at_place(s, at, op, &arena, err));
+    for (size_t j = 0; j < n; j++) APR_TRY(copy_value(s, b, &transfers[j], op, err));
+    if (is_read_on_host(s, at, op)) APR_TRY(run_on_host(s, b, at, op, &arena, err));
+    else APR_TRY(run_at_place(s, b, at, op, &arena, err));
     const bool is_watched = s->watch != NULL && (s->watched == op->kind || s->watched == APR_OP_COUNT);
-    return is_watched ? s->watch(s->watch_user, s, op, err) : APR_OK;
+    if (!is_watched) return APR_OK;
+    s->traced = *b;
+    return s->watch(s->watch_user, s, op, err);
 }
 
 /* --- several at once --- */
@@ -206,13 +216,13 @@ static bool reads_same(const apr_session *s, const apr_op *a, const apr_op *b)
 }
 
 /* Counts the consecutive linear layers with the same input, starting at operation i. */
-static int count_linears(const apr_session *s, size_t i)
+static int count_linears(const apr_session *s, const apr_session_batch *b, size_t i)
 {
     const apr_op *const op = &s->program.ops[i];
     const bool is_host = s->n_places == 1 && s->places[0].device == NULL && s->places[0].backend->linears != NULL;
     int n = 0;
 
-    if (!is_host || s->is_step || s->watch != NULL || s->only_products || op->kind != APR_OP_LINEAR) return 0;
+    if (!is_host || b->positions != NULL || s->watch != NULL || s->only_products || op->kind != APR_OP_LINEAR) return 0;
     while (n < APR_LINEARS_MAX && i + (size_t)n < s->program.n_ops && reads_same(s, op, op + n)) n++;
     return n;
 }
@@ -235,19 +245,19 @@ static bool are_disjoint(const apr_linear_args *const each[], int n)
     return true;
 }
 
-apr_status apr_session_run_next(apr_session *s, size_t i, size_t *end, apr_error *err)
+apr_status apr_session_run_next(apr_session *s, const apr_session_batch *b, size_t i, size_t *end, apr_error *err)
 {
-    const int n = count_linears(s, i);
+    const int n = count_linears(s, b, i);
     const apr_linear_args *each[APR_LINEARS_MAX];
     apr_op_args args[APR_LINEARS_MAX];
 
     *end = i + 1;
-    if (n < 2) return apr_session_run_op(s, &s->program.ops[i], err);
+    if (n < 2) return apr_session_run_op(s, b, &s->program.ops[i], err);
     for (int k = 0; k < n; k++) {
-        APR_TRY(apr_session_bind_op(s, &s->places[0], &s->program.ops[i + (size_t)k], &args[k], err));
+        APR_TRY(apr_session_bind_op(s, b, &s->places[0], &s->program.ops[i + (size_t)k], &args[k], err));
         each[k] = &args[k].linear;
     }
-    if (!are_disjoint(each, n)) return apr_session_run_op(s, &s->program.ops[i], err);
+    if (!are_disjoint(each, n)) return apr_session_run_op(s, b, &s->program.ops[i], err);
     s->places[0].backend->linears(each, n);
     *end = i + (size_t)n;
     return APR_OK;

@@ -69,24 +69,22 @@ static const float *vector_at(const apr_session_place *at, int slot)
 
 static const apr_op *norm_of(const apr_session *s, int norm) { return norm >= 0 ? &s->program.ops[norm] : NULL; }
 
-static apr_status bind_qkv_epilogue(apr_session *s, const apr_session_place *at, const apr_fused *step, apr_qkv_epilogue_args *qkv,
-                                    apr_error *err)
+static apr_status bind_qkv_epilogue(apr_session *s, const apr_session_batch *b, const apr_session_place *at, const int ropes[2],
+                                    const int head_norms[2], int store, apr_qkv_epilogue_args *qkv, apr_error *err)
 {
-    apr_norm_args *norms[2];
-    apr_rope_args *ropes[2];
+    apr_norm_args *const norms[2] = {&qkv->q_norm, &qkv->k_norm};
+    apr_rope_args *const rotated[2] = {&qkv->q, &qkv->k};
     apr_op_args args;
 
     *qkv = (apr_qkv_epilogue_args){.q_norm = {.chunk = 0}};
-    norms[0] = &qkv->q_norm, norms[1] = &qkv->k_norm;
-    ropes[0] = &qkv->q, ropes[1] = &qkv->k;
     for (int k = 0; k < 2; k++) {
-        APR_TRY(apr_session_bind_op(s, at, &s->program.ops[step->ropes[k]], &args, err));
-        *ropes[k] = args.rope;
-        if (step->head_norms[k] < 0) continue;
-        APR_TRY(apr_session_bind_op(s, at, &s->program.ops[step->head_norms[k]], &args, err));
+        APR_TRY(apr_session_bind_op(s, b, at, &s->program.ops[ropes[k]], &args, err));
+        *rotated[k] = args.rope;
+        if (head_norms[k] < 0) continue;
+        APR_TRY(apr_session_bind_op(s, b, at, &s->program.ops[head_norms[k]], &args, err));
         *norms[k] = args.norm;
     }
-    APR_TRY(apr_session_bind_op(s, at, &s->program.ops[step->store], &args, err));
+    APR_TRY(apr_session_bind_op(s, b, at, &s->program.ops[store], &args, err));
     qkv->store = args.kv_store;
     return APR_OK;
 }
@@ -283,7 +281,8 @@ static bool can_start_early(const apr_session *s, const apr_fusion *fusion, cons
     return fusion->planes[step->inputs].first_step < chosen && residual >= 0 && residual < chosen;
 }
 
-static apr_status run_experts(apr_session *s, const apr_session_place *at, const apr_fused *step, apr_error *err)
+static apr_status run_experts(apr_session *s, const apr_session_batch *b, const apr_session_place *at, const apr_fused *step,
+                              apr_error *err)
 {
     const apr_op *const divided = norm_of(s, step->divided);
     const int result = result_of(s, step);
@@ -291,7 +290,7 @@ static apr_status run_experts(apr_session *s, const apr_session_place *at, const
         .ending = step->add >= 0 ? APR_EPILOGUE_ADD : APR_EPILOGUE_STORE, .n_parts = 1, .x = activations_i16_at(at, step->inputs)};
     apr_op_args args;
 
-    APR_TRY(apr_session_bind_op(s, at, &s->program.ops[step->op], &args, err));
+    APR_TRY(apr_session_bind_op(s, b, at, &s->program.ops[step->op], &args, err));
     gemv.n_in = args.experts.n_in;
     if (divided != NULL) {
         gemv.squares = squares_at(at, step->inputs, gemv.n_in);
@@ -304,41 +303,44 @@ static apr_status run_experts(apr_session *s, const apr_session_place *at, const
     return s->options.cuda->experts(at->device, &args.experts, &gemv, err);
 }
 
-static apr_status token_run_qkv_epilogue(apr_session *s, const apr_session_place *at, const apr_fused *step, apr_error *err)
+static apr_status token_run_qkv_epilogue(apr_session *s, const apr_session_batch *b, const apr_session_place *at, const apr_fused *step,
+                                         apr_error *err)
 {
     apr_qkv_epilogue_args qkv;
-    APR_TRY(bind_qkv_epilogue(s, at, step, &qkv, err));
+    APR_TRY(bind_qkv_epilogue(s, b, at, step->ropes, step->head_norms, step->store, &qkv, err));
     return s->options.cuda->turn(at->device, &qkv, err);
 }
 
-static apr_status token_run_attend(apr_session *s, const apr_session_place *at, const apr_fused *step, apr_error *err)
+static apr_status token_run_attend(apr_session *s, const apr_session_batch *b, const apr_session_place *at, const apr_fused *step,
+                                   apr_error *err)
 {
     apr_op_args args;
     apr_qkv_epilogue_args qkv;
-    if (step->store >= 0) APR_TRY(bind_qkv_epilogue(s, at, step, &qkv, err));
-    APR_TRY(apr_session_bind_op(s, at, &s->program.ops[step->op], &args, err));
+    if (step->store >= 0) APR_TRY(bind_qkv_epilogue(s, b, at, step->ropes, step->head_norms, step->store, &qkv, err));
+    APR_TRY(apr_session_bind_op(s, b, at, &s->program.ops[step->op], &args, err));
     return s->options.cuda->attend_to_i16(at->device, step->store >= 0 ? &qkv : NULL, &args.attend, activations_i16_at(at, step->planes),
                                           err);
 }
 
-static apr_status token_run_step(apr_session *s, const apr_session_place *at, const apr_fused *step, apr_error *err)
+static apr_status token_run_step(apr_session *s, const apr_session_batch *b, const apr_session_place *at, const apr_fused *step,
+                                 apr_error *err)
 {
     const bool is_product = step->kind == APR_FUSED_OPERATION || step->kind == APR_FUSED_PRODUCTS || step->kind == APR_FUSED_EXPERTS;
     if (s->only_products && !is_product) return APR_OK;
     switch (step->kind) {
-    case APR_FUSED_OPERATION: return apr_session_run_op(s, &s->program.ops[step->op], err);
+    case APR_FUSED_OPERATION: return apr_session_run_op(s, b, &s->program.ops[step->op], err);
     case APR_FUSED_INPUTS: return token_run_inputs(s, at, step, err);
     case APR_FUSED_PRODUCTS: return token_run_products(s, at, step, err);
-    case APR_FUSED_QKV_EPILOGUE: return token_run_qkv_epilogue(s, at, step, err);
-    case APR_FUSED_ATTEND: return token_run_attend(s, at, step, err);
-    case APR_FUSED_EXPERTS: return run_experts(s, at, step, err);
+    case APR_FUSED_QKV_EPILOGUE: return token_run_qkv_epilogue(s, b, at, step, err);
+    case APR_FUSED_ATTEND: return token_run_attend(s, b, at, step, err);
+    case APR_FUSED_EXPERTS: return run_experts(s, b, at, step, err);
     }
     return APR_OK;
 }
 
-apr_status apr_session_run_fused(apr_session *s, const apr_session_place *at, apr_error *err)
+apr_status apr_session_run_fused(apr_session *s, const apr_session_batch *b, const apr_session_place *at, apr_error *err)
 {
-    for (size_t i = 0; i < at->fusion.n_steps; i++) APR_TRY(token_run_step(s, at, &at->fusion.steps[i], err));
+    for (size_t i = 0; i < at->fusion.n_steps; i++) APR_TRY(token_run_step(s, b, at, &at->fusion.steps[i], err));
     return APR_OK;
 }
 
@@ -447,7 +449,7 @@ static apr_status fuse_rows(apr_session *s, apr_session_place *at, apr_error *er
     return status == APR_OK && at->rows.n_steps > 0 ? s->options.cuda->expect_decode_gemv(at->device, true, err) : status;
 }
 
-bool apr_session_may_fuse_rows(const apr_session *s, const apr_session_place *at)
+static bool may_fuse_rows(const apr_session *s, const apr_session_place *at)
 {
     return at->rows.n_steps > 0 && !s->exact && !s->only_products && s->watch == NULL;
 }
@@ -457,7 +459,7 @@ int64_t apr_session_rows_at_once(const apr_session *s, int64_t n_rows)
     const apr_session_place *const at = &s->places[0];
     const int64_t most = at->plan.n_logits < APR_ROWS_MAX_TOKENS ? at->plan.n_logits : (int64_t)APR_ROWS_MAX_TOKENS,
                   n = (n_rows + most - 1) / most;
-    return apr_session_may_fuse_rows(s, at) ? (n_rows + n - 1) / n : n_rows;
+    return may_fuse_rows(s, at) ? (n_rows + n - 1) / n : n_rows;
 }
 
 /* --- rows of sequences: running --- */
@@ -479,10 +481,11 @@ static apr_rows_output next_input_of(const apr_session *s, const apr_session_pla
     return next;
 }
 
-static apr_status rows_run_inputs(const apr_session *s, const apr_session_place *at, const apr_fused *step, int value, apr_error *err)
+static apr_status rows_run_inputs(const apr_session *s, const apr_session_batch *b, const apr_session_place *at, const apr_fused *step,
+                                  int value, apr_error *err)
 {
     apr_rows_inputs args = {.room = workspace_of(at),
-                            .n_tokens = s->n_tokens,
+                            .n_tokens = b->n_tokens,
                             .width = s->program.values[value].width,
                             .x = apr_session_value_at(s, value),
                             .left = next_input_of(s, at, step)};
@@ -504,7 +507,8 @@ static const apr_fused *qkv_epilogue_after(const apr_session *s, const apr_sessi
     return next;
 }
 
-static apr_status rows_run_products(apr_session *s, const apr_session_place *at, const apr_fused *step, apr_error *err)
+static apr_status rows_run_products(apr_session *s, const apr_session_batch *b, const apr_session_place *at, const apr_fused *step,
+                                    apr_error *err)
 {
     const apr_fused *const epilogue = qkv_epilogue_after(s, at, step);
     apr_qkv_epilogue_args qkv;
@@ -513,7 +517,7 @@ static apr_status rows_run_products(apr_session *s, const apr_session_place *at,
                           .ending = step->glu >= 0   ? APR_EPILOGUE_GLU
                                     : step->add >= 0 ? APR_EPILOGUE_ADD
                                                      : APR_EPILOGUE_STORE,
-                          .n_tokens = s->n_tokens,
+                          .n_tokens = b->n_tokens,
                           .n_in = s->program.values[ops[step->linears[0]].in[0]].width,
                           .slot = step->inputs % APR_ROWS_SLOTS,
                           .n_parts = step->n_linears,
@@ -528,65 +532,66 @@ static apr_status rows_run_products(apr_session *s, const apr_session_place *at,
     if (step->add >= 0) args.residual = apr_session_value_at(s, residual_of(s, step));
     if (args.ending != APR_EPILOGUE_STORE && (step->keeps || args.left.norm)) args.out = apr_session_value_at(s, result_of(s, step));
     if (epilogue != NULL) {
-        APR_TRY(bind_qkv_epilogue(s, at, epilogue, &qkv, err));
+        APR_TRY(bind_qkv_epilogue(s, b, at, epilogue->ropes, epilogue->head_norms, epilogue->store, &qkv, err));
         args.turn = &qkv;
     }
     return s->options.cuda->rows(at->device, &args, err);
 }
 
-static apr_status rows_run_qkv_epilogue(apr_session *s, const apr_session_place *at, const apr_fused *step, apr_error *err)
+static apr_status rows_run_qkv_epilogue(apr_session *s, const apr_session_batch *b, const apr_session_place *at, const apr_fused *step,
+                                        apr_error *err)
 {
     apr_qkv_epilogue_args qkv;
     if (step > at->rows.steps && qkv_epilogue_after(s, at, step - 1) == step) return APR_OK; /* done with the products */
-    APR_TRY(bind_qkv_epilogue(s, at, step, &qkv, err));
+    APR_TRY(bind_qkv_epilogue(s, b, at, step->ropes, step->head_norms, step->store, &qkv, err));
     return s->options.cuda->turn(at->device, &qkv, err);
 }
 
-static apr_status rows_run_attend(apr_session *s, const apr_session_place *at, const apr_fused *step, apr_error *err)
+static apr_status rows_run_attend(apr_session *s, const apr_session_batch *b, const apr_session_place *at, const apr_fused *step,
+                                  apr_error *err)
 {
-    if (step->store >= 0) APR_TRY(rows_run_qkv_epilogue(s, at, step, err));
-    APR_TRY(apr_session_run_op(s, &s->program.ops[step->op], err));
-    return rows_run_inputs(s, at, step, s->program.ops[step->op].out, err);
+    if (step->store >= 0) APR_TRY(rows_run_qkv_epilogue(s, b, at, step, err));
+    APR_TRY(apr_session_run_op(s, b, &s->program.ops[step->op], err));
+    return rows_run_inputs(s, b, at, step, s->program.ops[step->op].out, err);
 }
 
-static apr_status rows_run_step(apr_session *s, const apr_session_place *at, const apr_fused *step, apr_error *err)
+static apr_status rows_run_step(apr_session *s, const apr_session_batch *b, const apr_session_place *at, const apr_fused *step,
+                                apr_error *err)
 {
     switch (step->kind) {
-    case APR_FUSED_OPERATION: return apr_session_run_op(s, &s->program.ops[step->op], err);
-    case APR_FUSED_INPUTS: return rows_run_inputs(s, at, step, step->value, err);
-    case APR_FUSED_PRODUCTS: return rows_run_products(s, at, step, err);
-    case APR_FUSED_QKV_EPILOGUE: return rows_run_qkv_epilogue(s, at, step, err);
-    case APR_FUSED_ATTEND: return rows_run_attend(s, at, step, err);
+    case APR_FUSED_OPERATION: return apr_session_run_op(s, b, &s->program.ops[step->op], err);
+    case APR_FUSED_INPUTS: return rows_run_inputs(s, b, at, step, step->value, err);
+    case APR_FUSED_PRODUCTS: return rows_run_products(s, b, at, step, err);
+    case APR_FUSED_QKV_EPILOGUE: return rows_run_qkv_epilogue(s, b, at, step, err);
+    case APR_FUSED_ATTEND: return rows_run_attend(s, b, at, step, err);
     case APR_FUSED_EXPERTS: break; /* none were asked for */
     }
     return APR_OK;
 }
 
-apr_status apr_session_run_fused_rows(apr_session *s, const apr_session_place *at, apr_error *err)
+static apr_status run_fused_rows(apr_session *s, const apr_session_batch *b, const apr_session_place *at, apr_error *err)
 {
-    s->first_row = 0;
-    s->n_rows = s->n_tokens;
-    for (size_t i = 0; i < at->rows.n_steps; i++) APR_TRY(rows_run_step(s, at, &at->rows.steps[i], err));
+    for (size_t i = 0; i < at->rows.n_steps; i++) APR_TRY(rows_run_step(s, b, at, &at->rows.steps[i], err));
     return APR_OK;
 }
 
 /* --- a short prompt, as rows --- */
 
 /* May a short prompt run as rows: without logits and without what only the logits need? */
-static bool may_fuse_batch(const apr_session *s, const apr_session_place *at, const apr_eval_output *out)
+static bool may_fuse_batch(const apr_session *s, const apr_session_batch *b, const apr_session_place *at, const apr_eval_output *out)
 {
-    return apr_session_may_fuse_rows(s, at) && at->logits_norm >= 0 && s->n_tokens <= APR_ROWS_MAX_TOKENS && out->hidden == NULL;
+    return may_fuse_rows(s, at) && at->logits_norm >= 0 && b->n_tokens <= APR_ROWS_MAX_TOKENS && out->hidden == NULL;
 }
 
-static apr_status run_fused_batch(apr_session *s, const apr_session_place *at, apr_error *err)
+static apr_status run_fused_batch(apr_session *s, const apr_session_batch *b, const apr_session_place *at, apr_error *err)
 {
     for (size_t i = 0; i < at->rows.n_steps; i++) {
         const apr_fused *const step = &at->rows.steps[i];
         const int first = step->op >= 0 ? step->op : step->n_linears > 0 ? step->linears[0] : -1;
         if (first >= 0 && makes_logits(s, &s->program.ops[first])) continue;
-        APR_TRY(rows_run_step(s, at, step, err));
+        APR_TRY(rows_run_step(s, b, at, step, err));
     }
-    return apr_session_run_op(s, &s->program.ops[at->logits_norm], err);
+    return apr_session_run_op(s, b, &s->program.ops[at->logits_norm], err);
 }
 
 /* --- a prompt --- */
@@ -634,22 +639,23 @@ static apr_status find_prompt_steps(apr_session *s, apr_session_place *at, apr_e
 }
 
 /* A watcher, or a request for hidden states, needs the single operations. */
-static bool uses_prompt_steps(const apr_session *s, const apr_eval_output *out)
+static bool uses_prompt_steps(const apr_session *s, const apr_session_batch *b, const apr_eval_output *out)
 {
     const apr_session_place *const at = &s->places[0];
     const bool is_seen = s->watch != NULL || s->only_products || out->hidden != NULL;
-    return at->prompt.n > 0 && s->n_tokens >= APR_PROMPT_MIN_TOKENS && !s->is_step && !s->exact && !at->fp8_products && !is_seen;
+    return at->prompt.n > 0 && b->n_tokens >= APR_PROMPT_MIN_TOKENS && b->positions == NULL && !s->exact && !at->fp8_products && !is_seen;
 }
 
 typedef struct prompt_binder {
     apr_session *s;
+    const apr_session_batch *batch;
     const apr_session_place *at;
     apr_prompt_args *to;
 } prompt_binder;
 
 static apr_status prompt_bind(const prompt_binder *b, int op, apr_op_args *args, apr_error *err)
 {
-    return apr_session_bind_op(b->s, b->at, &b->s->program.ops[op], args, err);
+    return apr_session_bind_op(b->s, b->batch, b->at, &b->s->program.ops[op], args, err);
 }
 
 /* If the step before is a LEAVE, its output is the addend, whichever operand of the sum it is. */
@@ -675,24 +681,6 @@ static apr_status bind_prompt_inputs(const prompt_binder *b, const apr_prompt_st
     return APR_OK;
 }
 
-static apr_status bind_prompt_qkv_epilogue(const prompt_binder *b, const apr_prompt_step *step, apr_error *err)
-{
-    apr_norm_args *const norms[2] = {&b->to->turn.q_norm, &b->to->turn.k_norm};
-    apr_rope_args *const ropes[2] = {&b->to->turn.q, &b->to->turn.k};
-    apr_op_args args;
-
-    for (int k = 0; k < 2; k++) {
-        APR_TRY(prompt_bind(b, step->ropes[k], &args, err));
-        *ropes[k] = args.rope;
-        if (step->head_norms[k] < 0) continue;
-        APR_TRY(prompt_bind(b, step->head_norms[k], &args, err));
-        *norms[k] = args.norm;
-    }
-    APR_TRY(prompt_bind(b, step->store, &args, err));
-    b->to->turn.store = args.kv_store;
-    return APR_OK;
-}
-
 static apr_status bind_prompt_step(const prompt_binder *b, apr_prompt_step *step, apr_error *err)
 {
     apr_op_args args;
@@ -708,7 +696,8 @@ static apr_status bind_prompt_step(const prompt_binder *b, apr_prompt_step *step
         b->to->unit = args.glu;
         b->to->row_sums = step->row_sums;
     }
-    return step->store >= 0 ? bind_prompt_qkv_epilogue(b, step, err) : APR_OK;
+    return step->store >= 0 ? bind_qkv_epilogue(b->s, b->batch, b->at, step->ropes, step->head_norms, step->store, &b->to->turn, err)
+                            : APR_OK;
 }
 
 /* The step that begins with operation i, or NULL. */
@@ -723,14 +712,14 @@ static apr_prompt_step *prompt_step_at(const apr_prompt_steps *steps, size_t i)
     return low < steps->n && steps->steps[low].first == i ? &steps->steps[low] : NULL;
 }
 
-static apr_status run_prompt_step(apr_session *s, size_t i, size_t *end, apr_error *err)
+static apr_status run_prompt_step(apr_session *s, const apr_session_batch *b, size_t i, size_t *end, apr_error *err)
 {
     const apr_session_place *const at = &s->places[0];
     apr_prompt_step *const step = prompt_step_at(&at->prompt, i);
     apr_prompt_args args;
 
-    if (step == NULL) return apr_session_run_next(s, i, end, err);
-    APR_TRY(bind_prompt_step(&(prompt_binder){s, at, &args}, step, err));
+    if (step == NULL) return apr_session_run_next(s, b, i, end, err);
+    APR_TRY(bind_prompt_step(&(prompt_binder){s, b, at, &args}, step, err));
     *end = step->end;
     return s->options.cuda->prompt(at->device, &args, err);
 }
@@ -743,32 +732,34 @@ apr_status apr_session_fuse(apr_session *s, apr_session_place *at, apr_error *er
     return find_prompt_steps(s, at, err);
 }
 
-/* Copies a tapped value to the caller's hidden states, rows `first` and following of n_ids. */
-static apr_status copy_tap(apr_session *s, int value, float *hidden, size_t first, size_t n_ids, apr_error *err)
+/* Copies a tapped value to the caller's hidden states. */
+static apr_status copy_tap(apr_session *s, const apr_session_batch *b, int value, float *hidden, apr_error *err)
 {
     const apr_value *const v = &s->program.values[value];
-    const size_t row = (size_t)v->tap * n_ids + first;
+    const size_t row = (size_t)(v->tap * b->n_all + b->first);
     return apr_session_fetch(s, apr_session_place_of_value(s, value), hidden + row * (size_t)v->width, apr_session_value_at(s, value),
-                             (size_t)(s->n_tokens * v->width) * sizeof *hidden, err);
+                             (size_t)(b->n_tokens * v->width) * sizeof *hidden, err);
 }
 
-/* Runs everything except the logits, for the tokens of the batch. */
-static apr_status run_batch(apr_session *s, const apr_eval_output *out, size_t first, size_t n_ids, apr_error *err)
+/* Runs everything except the logits, in the steps of a prompt or operation by operation. */
+static apr_status run_in_order(apr_session *s, const apr_session_batch *b, const apr_eval_output *out, apr_error *err)
 {
-    const bool in_steps = uses_prompt_steps(s, out);
+    const bool in_steps = uses_prompt_steps(s, b, out);
     size_t n_done = 0;
     for (size_t i = 0; i < s->program.n_ops; i++) {
         const apr_op *const op = &s->program.ops[i];
         if (op->out >= 0 && s->program.values[op->out].is_logits) continue;
-        if (i >= n_done) APR_TRY(in_steps ? run_prompt_step(s, i, &n_done, err) : apr_session_run_next(s, i, &n_done, err));
-        if (out->hidden != NULL && op->out >= 0 && s->program.values[op->out].tap >= 0)
-            APR_TRY(copy_tap(s, op->out, out->hidden, first, n_ids, err));
+        if (i >= n_done) APR_TRY(in_steps ? run_prompt_step(s, b, i, &n_done, err) : apr_session_run_next(s, b, i, &n_done, err));
+        if (out->hidden != NULL && op->out >= 0 && s->program.values[op->out].tap >= 0) APR_TRY(copy_tap(s, b, op->out, out->hidden, err));
     }
     return APR_OK;
 }
 
-apr_status apr_session_run_batch(apr_session *s, const apr_eval_output *out, size_t first, size_t n_ids, apr_error *err)
+apr_status apr_session_run_batch(apr_session *s, const apr_session_batch *b, const apr_eval_output *out, bool *logits, apr_error *err)
 {
-    if (may_fuse_batch(s, &s->places[0], out)) return run_fused_batch(s, &s->places[0], err);
-    return run_batch(s, out, first, n_ids, err);
+    const apr_session_place *const at = &s->places[0];
+
+    *logits = b->positions != NULL && may_fuse_rows(s, at);
+    if (*logits) return run_fused_rows(s, b, at, err);
+    return may_fuse_batch(s, b, at, out) ? run_fused_batch(s, b, at, err) : run_in_order(s, b, out, err);
 }

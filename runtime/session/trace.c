@@ -18,15 +18,14 @@ apr_status apr_trace_begin(apr_session *s, const int32_t *ids, int64_t n_ids, ap
             return apr_fail(err, APR_E_USAGE, "token id %d is outside the vocabulary of %lld", (int)ids[i],
                             (long long)s->program.vocab_size);
     if (s->position == 0) APR_TRY(apr_session_clear_states(s, err));
-    s->ids = ids;
-    s->n_tokens = s->n_rows = n_ids;
-    s->first_row = 0;
+    s->traced = (apr_session_batch){
+        .ids = ids, .n_tokens = n_ids, .n_all = n_ids, .n_rows = n_ids, .position = s->position, .sequence = s->sequence};
     return APR_OK;
 }
 
 apr_status apr_trace_run(apr_session *s, size_t op, apr_error *err)
 {
-    APR_TRY(apr_session_run_op(s, &s->program.ops[op], err));
+    APR_TRY(apr_session_run_op(s, &s->traced, &s->program.ops[op], err));
     return apr_session_check_devices(s, "one operation", err);
 }
 
@@ -40,7 +39,7 @@ static apr_status copy_to_place(apr_session *s, const apr_session_place *at, voi
 
 static size_t value_bytes(const apr_session *s, int value)
 {
-    return (size_t)(s->n_tokens * s->program.values[value].width) * sizeof(float);
+    return (size_t)(s->traced.n_tokens * s->program.values[value].width) * sizeof(float);
 }
 
 apr_status apr_trace_read(apr_session *s, int value, float *to, apr_error *err)
@@ -63,7 +62,7 @@ apr_status apr_trace_device_value(apr_session *s, int value, const float **at, a
     return s->options.cuda->check(place->device, "calibration", err);
 }
 
-void apr_trace_end(apr_session *s) { s->position += s->n_tokens; }
+void apr_trace_end(apr_session *s) { s->position += s->traced.n_tokens; }
 
 size_t apr_trace_cell_bytes(const apr_session *s, int state, int which)
 {
@@ -75,7 +74,8 @@ size_t apr_trace_cell_bytes(const apr_session *s, int state, int which)
 /* Keys (which = 0) or values (1) of a state. */
 static apr_cache cache_at(const apr_session *s, int state, int which)
 {
-    const apr_op_memory arena = apr_session_op_memory(s, apr_session_place_of_state(s, state));
+    const apr_op_memory arena =
+        apr_session_op_memory(s, &(apr_session_batch){.sequence = s->sequence}, apr_session_place_of_state(s, state));
     return apr_op_memory_cache(&arena, state, which);
 }
 
@@ -137,7 +137,7 @@ void apr_trace_only_products(apr_session *s, bool only)
         if (s->places[i].device != NULL) apr_session_drop_recording(s, &s->places[i]);
 }
 
-int64_t apr_trace_n_tokens(const apr_session *s) { return s->n_tokens; }
+int64_t apr_trace_n_tokens(const apr_session *s) { return s->traced.n_tokens; }
 
 void apr_trace_seek(apr_session *s, int64_t position) { s->position = position; }
 
