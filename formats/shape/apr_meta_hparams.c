@@ -6,15 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const rope_kinds[] = {
-    [APR_ROPE_PLAIN] = "plain",
-    [APR_ROPE_LINEAR] = "linear",
-    [APR_ROPE_LLAMA3] = "llama3",
-    [APR_ROPE_YARN] = "yarn",
-    [APR_ROPE_LONGROPE] = "longrope",
-    [APR_ROPE_DYNAMIC] = "dynamic",
-    [APR_ROPE_PROPORTIONAL] = "proportional",
-};
+/* config.json calls it "default". It is not written. */
+static const char *rope_name(int kind) { return kind == APR_ROPE_PLAIN ? "plain" : apr_rope_names[kind]; }
 
 /* One letter for each layer. Not written if the array is NULL: then all layers are of the same kind. */
 typedef struct layer_text {
@@ -49,10 +42,9 @@ static void write_rope(apr_json_text *out, const char *key, const apr_rope_scali
 {
     if (s->kind == APR_ROPE_PLAIN) return;
     apr_json_open(out, key, '{');
-    apr_json_string(out, "kind", rope_kinds[s->kind], strlen(rope_kinds[s->kind]));
+    apr_json_string(out, "kind", rope_name(s->kind), strlen(rope_name(s->kind)));
     for (size_t i = 0; i < apr_n_rope_fields; i++) {
-        double value;
-        memcpy(&value, (const char *)s + apr_rope_fields[i].offset, sizeof value);
+        const double value = apr_rope_number(s, &apr_rope_fields[i]);
         if (value != 0.0) apr_json_real(out, apr_rope_fields[i].name, value);
     }
     if (s->original_context != 0) apr_json_int(out, "original_context", s->original_context);
@@ -79,14 +71,12 @@ static void write_layers(apr_json_text *out, const layer_text *t, const apr_hpar
 
 void apr_meta_write_hparams(apr_json_text *out, const apr_hparams *h)
 {
-    apr_hparams copy = *h; /* the table's accessors need a writable struct */
-
     apr_json_open(out, "hparams", '{');
     apr_json_bool(out, "attention_bias", h->attention_bias);
     for (size_t i = 0; i < apr_n_hflag_fields; i++) {
         const apr_hflag_field *const flag = &apr_hflag_fields[i];
         const bool is_said = is_standard(flag) || strcmp(flag->name, "attention_bias") == 0;
-        if (!is_said && *apr_hflag(&copy, flag)) apr_json_bool(out, flag->name, true);
+        if (!is_said && apr_hflag_get(h, flag)) apr_json_bool(out, flag->name, true);
     }
     if (h->torch_dtype != NULL && *h->torch_dtype != '\0') apr_json_string(out, "torch_dtype", h->torch_dtype, strlen(h->torch_dtype));
     write_rope(out, "rope", &h->rope);
@@ -129,12 +119,11 @@ static apr_status read_rope(apr_model *model, const cJSON *extras, const char *k
 
     if (rope == NULL) return APR_OK;
     if (kind == NULL) return bad(model, key, err);
-    while (k < APR_N_ROPE_KINDS && strcmp(rope_kinds[k], kind) != 0) k++;
+    while (k < APR_N_ROPE_KINDS && strcmp(rope_name(k), kind) != 0) k++;
     if (k == APR_N_ROPE_KINDS)
         return apr_fail(err, APR_E_UNSUPPORTED, "%s: the rotary scaling '%.40s' is not known to this program", model->path, kind);
     s->kind = (apr_rope_kind)k;
-    for (size_t i = 0; i < apr_n_rope_fields; i++)
-        apr_json_get_real(rope, apr_rope_fields[i].name, (double *)(void *)((char *)s + apr_rope_fields[i].offset));
+    for (size_t i = 0; i < apr_n_rope_fields; i++) apr_json_get_real(rope, apr_rope_fields[i].name, apr_rope_real(s, &apr_rope_fields[i]));
     apr_json_get_int(rope, "original_context", &s->original_context);
     apr_json_get_bool(rope, "no_truncate", &s->no_truncate);
     APR_TRY(read_factors(model, rope, "short_factor", &s->short_factor, &s->n_factors, err));

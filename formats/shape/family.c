@@ -75,20 +75,6 @@ const apr_family_type *apr_family_type_of(const char *model_type)
     return type != NULL || family == NULL ? type : find_text_type(family, model_type);
 }
 
-const char *apr_family_hf_key(const apr_family_config *config, const char *field, const char *usual)
-{
-    for (size_t i = 0; config != NULL && i < APR_MAX_SPELLINGS && config->spellings[i].field != NULL; i++)
-        if (strcmp(config->spellings[i].field, field) == 0) return config->spellings[i].hf_key;
-    return usual;
-}
-
-bool apr_family_key_is_taken(const apr_family_config *config, const char *field, const char *hf_key)
-{
-    for (size_t i = 0; config != NULL && i < APR_MAX_SPELLINGS && config->spellings[i].field != NULL; i++)
-        if (strcmp(config->spellings[i].hf_key, hf_key) == 0 && strcmp(config->spellings[i].field, field) != 0) return true;
-    return false;
-}
-
 double apr_family_default(const apr_family_config *config, const char *field)
 {
     if (config == NULL) return 0;

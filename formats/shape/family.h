@@ -26,10 +26,10 @@ typedef enum {
 typedef enum {
     APR_EXPERTS_EVERYWHERE,
     APR_EXPERTS_AFTER_DENSE, /* mlp_layer_types, or all layers after the first `dense_key` layers */
-    APR_EXPERTS_BY_STEP,      /* each decoder_sparse_step-th layer, except mlp_only_layers */
-    APR_EXPERTS_LISTED,       /* moe_layers, or each interleave_moe_layer_step-th */
-    APR_EXPERTS_IN_RANGE,     /* moe_layer_start_index to moe_layer_end_index, each moe_layer_interval-th */
-    APR_EXPERTS_BY_BLOCK      /* a layer is either a mixer or a feed-forward (nemotron_h's layers_block_type) */
+    APR_EXPERTS_BY_STEP,     /* each decoder_sparse_step-th layer, except mlp_only_layers */
+    APR_EXPERTS_LISTED,      /* moe_layers, or each interleave_moe_layer_step-th */
+    APR_EXPERTS_IN_RANGE,    /* moe_layer_start_index to moe_layer_end_index, each moe_layer_interval-th */
+    APR_EXPERTS_BY_BLOCK     /* a layer is either a mixer or a feed-forward (nemotron_h's layers_block_type) */
 } apr_experts_rule;
 
 /* Which attention layers have rotary positions. */
@@ -140,8 +140,8 @@ typedef struct apr_family_gguf {
     const char *name_without_experts; /* ggml's architecture name for models without experts, where it differs */
     apr_gguf_choice chosen_by;
     const apr_hparams *assumes; /* values of hyperparameters that a file has no key for; llama.cpp computes with them */
-    int64_t full_every;          /* with a sliding window: each n-th layer has full attention; 0: stated by the file, or not at all */
-    bool chunks;                 /* the other layers attend within chunks, with or without a window */
+    int64_t full_every;         /* with a sliding window: each n-th layer has full attention; 0: stated by the file, or not at all */
+    bool chunks;                /* the other layers attend within chunks, with or without a window */
     apr_nope_rule nope;
     apr_eps_rule eps;
     int64_t score_function; /* expert_gating_func: 1 softmax, 2 sigmoid; 0: not written */
@@ -155,8 +155,8 @@ typedef struct apr_family_gguf {
     bool no_truncate;                /* YaRN's correction range is not rounded to whole dimensions; GGUF has no key for it */
     bool omits_head_dim;             /* key_length and value_length are written only where they do not follow from other keys */
     bool writes_sections; /* writes rope.dimension_sections of interleaved M-RoPE; text does not use them, but llama.cpp requires the key */
-    bool reads_rope_freqs;  /* llama.cpp reads rope_freqs.weight */
-    bool rotates_pairs;   /* llama.cpp rotates adjacent rows, and q and k are stored so; otherwise it rotates half-heads, as Hugging Face */
+    bool reads_rope_freqs; /* llama.cpp reads rope_freqs.weight */
+    bool rotates_pairs; /* llama.cpp rotates adjacent rows, and q and k are stored so; otherwise it rotates half-heads, as Hugging Face */
     bool rotates_whole_heads; /* llama.cpp refuses a rotary dimension smaller than the head */
     bool ranks_groups_by_two; /* llama.cpp ranks expert groups by their two best scores, the family's class by the best one */
     bool has_window;          /* llama.cpp implements the sliding window */
@@ -250,10 +250,6 @@ const apr_family_gguf *apr_family_gguf_of(const apr_family *family);
 
 /* The model_type as a static text, and its class; NULL when unknown. */
 const apr_family_type *apr_family_type_of(const char *model_type);
-/* The key of a field in a config.json that is written: the family's spelling, else `usual`. config may be NULL. */
-const char *apr_family_hf_key(const apr_family_config *config, const char *field, const char *usual);
-/* Is `hf_key` one of the family's spellings of a field other than `field`? */
-bool apr_family_key_is_taken(const apr_family_config *config, const char *field, const char *hf_key);
 /* The class's default for an absent field of APR_HPARAM_LIST; 0: none. */
 double apr_family_default(const apr_family_config *config, const char *field);
 /* Is `word` one of the words of `list`, " a b "? */

@@ -1,23 +1,29 @@
-/* hf_config.c - reads config.json into hyperparameters: old style, new style and nested. Absent fields get the class's defaults. */
+/* hf_config.c - config.json to hyperparameters and back. Reads the old style, the new style and nested files, and gives absent fields the
+ * class's defaults. Writes what transformers 4 and 5 read in the same way. */
 #include "formats/shape/hf_config.h"
-#include "formats/shape/hf_config_reading.h"
+#include "formats/shape/hf_config_values.h"
 #include "formats/tensor/text_config.h"
 
 #include <math.h>
-#include <stdarg.h>
-#include <stdio.h>
 #include <string.h>
 
 typedef apr_config_reading reading;
 
-const cJSON *apr_config_find(const reading *r, const char *key)
+/* --- fields of the tables --- */
+
+const char *apr_family_hf_key(const apr_family_config *config, const char *field, const char *usual)
 {
-    const cJSON *item = apr_json_get(r->text, key);
-    if (item == NULL || cJSON_IsNull(item)) item = apr_json_get(r->root, key);
-    return cJSON_IsNull(item) ? NULL : item;
+    for (size_t i = 0; config != NULL && i < APR_MAX_SPELLINGS && config->spellings[i].field != NULL; i++)
+        if (strcmp(config->spellings[i].field, field) == 0) return config->spellings[i].hf_key;
+    return usual;
 }
 
-bool apr_config_has(const reading *r, const char *key) { return apr_json_get(r->text, key) != NULL || apr_json_get(r->root, key) != NULL; }
+bool apr_family_key_is_taken(const apr_family_config *config, const char *field, const char *hf_key)
+{
+    for (size_t i = 0; config != NULL && i < APR_MAX_SPELLINGS && config->spellings[i].field != NULL; i++)
+        if (strcmp(config->spellings[i].hf_key, hf_key) == 0 && strcmp(config->spellings[i].field, field) != 0) return true;
+    return false;
+}
 
 /* The key that a field of the tables has in this file: the family's spelling, or the usual one. A key that is not null is preferred.
  * NULL: none is there. */
@@ -37,66 +43,12 @@ static const char *key_of(const reading *r, const char *field, const char *usual
     return stated;
 }
 
-apr_status apr_config_refuse(const reading *r, const char *format, ...)
-{
-    char text[400];
-    va_list arguments;
-
-    if (r->h->refusal != NULL) return APR_OK;
-    va_start(arguments, format);
-    vsnprintf(text, sizeof text, format, arguments);
-    va_end(arguments);
-    r->h->refusal = apr_arena_copy(r->arena, text, strlen(text));
-    return r->h->refusal != NULL ? APR_OK : apr_no_memory(r->err, "a config");
-}
-
-/* True: a list of equal numbers, one per layer. */
-static bool is_uniform(const cJSON *list, int64_t *value)
-{
-    const cJSON *item;
-    int64_t first = 0, other = 0;
-
-    if (list->child == NULL || !apr_json_as_int(list->child, &first)) return false;
-    cJSON_ArrayForEach(item, list) if (!apr_json_as_int(item, &other) || other != first) return false;
-    *value = first;
-    return true;
-}
-
-apr_status apr_config_int(const reading *r, const char *key, int64_t *value)
-{
-    const cJSON *const item = apr_config_find(r, key);
-    if (item == NULL || apr_json_as_int(item, value)) return APR_OK;
-    if (cJSON_IsString(item) && strcmp(item->valuestring, "auto") == 0) return APR_OK;
-    if (cJSON_IsArray(item)) return is_uniform(item, value) ? APR_OK : apr_config_refuse(r, "its \"%s\" differs from layer to layer", key);
-    return apr_fail(r->err, APR_E_DAMAGED, "%s: \"%s\" is not an integer", r->where, key);
-}
-
-apr_status apr_config_real(const reading *r, const cJSON *item, const char *key, double *value)
-{
-    if (item == NULL || cJSON_IsNull(item)) return APR_OK;
-    if (!cJSON_IsNumber(item) || !isfinite(item->valuedouble))
-        return apr_fail(r->err, APR_E_DAMAGED, "%s: \"%s\" is not a number", r->where, key);
-    *value = item->valuedouble;
-    return APR_OK;
-}
-
-apr_status apr_config_bool(const reading *r, const char *key, bool *value)
-{
-    const cJSON *const item = apr_config_find(r, key);
-    if (item == NULL) return APR_OK;
-    if (!cJSON_IsBool(item)) return apr_fail(r->err, APR_E_DAMAGED, "%s: \"%s\" is neither true nor false", r->where, key);
-    *value = cJSON_IsTrue(item);
-    return APR_OK;
-}
-
 static apr_status read_string(const reading *r, const cJSON *item, const char **value)
 {
     if (!cJSON_IsString(item)) return APR_OK;
     *value = apr_arena_copy(r->arena, item->valuestring, strlen(item->valuestring));
     return *value != NULL ? APR_OK : apr_no_memory(r->err, "a config");
 }
-
-/* --- the tables --- */
 
 /* Takes the class's default for an absent field. null is not absent: it asks for the general rule. */
 static void take_default(const reading *r, const apr_hparam_field *field)
@@ -351,4 +303,123 @@ bool apr_hf_config_ties(const apr_attachment *config)
     const bool ties = apr_hf_config_read(config, &read, &own, "config.json", NULL) == APR_OK && read.tie_word_embeddings;
     apr_arena_close(&own);
     return ties;
+}
+
+/* --- writing --- */
+
+/* True: an earlier field has the same key and is written. */
+static bool is_written(const apr_hparams *h, const apr_family_config *f, size_t n_fields, const char *key)
+{
+    for (size_t i = 0; i < n_fields; i++) {
+        const apr_hparam_field *const field = &apr_hparam_fields[i];
+        if (apr_hparam_number(h, field) > 0 && strcmp(apr_family_hf_key(f, field->name, field->hf_key), key) == 0) return true;
+    }
+    return false;
+}
+
+/* Overrides a default of the class for a value that the model does not have: with null if the class accepts it, otherwise with 0. Scales
+ * keep the class's default, except the one of attention scores, which becomes 1 / sqrt(head_dim). */
+static void deny_default(apr_json_text *out, const apr_hparam_field *field, const char *key, const apr_hparams *h)
+{
+    static const char nullable[] = " q_lora_rank sliding_window num_expert_groups num_expert_groups_used attn_logit_softcapping"
+                                   " final_logit_softcapping attention_chunk_size num_global_kv_heads ";
+
+    if (strcmp(field->name, "full_attention_interval") == 0) return; /* layer_types replace it */
+    if (apr_has_word(nullable, field->name)) apr_json_null(out, key);
+    else if (strcmp(field->name, "global_head_dim") == 0) apr_json_int(out, key, h->head_dim);
+    else if (field->is_int) apr_json_int(out, key, 0);
+    else if (strcmp(field->name, "attention_multiplier") == 0 && h->head_dim > 0) apr_json_real(out, key, 1.0 / sqrt((double)h->head_dim));
+}
+
+/* Some numbers are integers for transformers, which refuses 256.0. */
+static void put_real(apr_json_text *out, const char *key, double value)
+{
+    static const char whole[] = " query_pre_attn_scalar floor_scale ";
+
+    if (apr_has_word(whole, key) && value > 0 && value < 1e15 && value == floor(value)) apr_json_int(out, key, (int64_t)value);
+    else apr_config_put_positive(out, key, value);
+}
+
+static void put_numbers(apr_json_text *out, const apr_hparams *h, const apr_family_config *f)
+{
+    apr_hparams copy = *h;
+
+    /* if experts are the only feed-forward, their width is the intermediate size */
+    if (copy.intermediate_size == 0 && f->ff_is_expert) copy.intermediate_size = copy.moe_intermediate_size;
+    for (size_t i = 0; i < apr_n_hparam_fields; i++) {
+        const apr_hparam_field *const field = &apr_hparam_fields[i];
+        const char *const key = apr_family_hf_key(f, field->name, field->hf_key);
+        const double value = apr_hparam_number(&copy, field);
+        if (key[0] == '\0' || is_written(&copy, f, i, key)) continue;
+        if (value <= 0 && apr_family_default(f, field->name) > 0) deny_default(out, field, key, h);
+        else if (!field->is_int) put_real(out, key, value);
+        else if (value > 0) apr_json_int(out, key, apr_hparam_get_int(&copy, field));
+    }
+}
+
+/* Writes flags that are true, and those that the class would otherwise assume. The one about experts only if there are some. */
+static void put_flags(apr_json_text *out, const apr_hparams *h, const apr_family_config *f)
+{
+    static const char always[] = " tie_word_embeddings attention_bias ";
+
+    for (size_t i = 0; i < apr_n_hflag_fields; i++) {
+        const apr_hflag_field *const field = &apr_hflag_fields[i];
+        const char *const key = apr_family_hf_key(f, field->name, field->hf_key);
+        const bool is_of_experts = strcmp(field->name, "norm_topk_prob") == 0, value = apr_hflag_get(h, field);
+        const bool is_said = value || apr_has_word(always, field->name) || apr_has_word(f->flags_on, field->name);
+        if (key[0] != '\0' && (is_of_experts ? h->num_experts > 0 : is_said)) apr_json_bool(out, key, value);
+    }
+}
+
+/* Writes fields that only some classes need. */
+static void put_choices(apr_json_text *out, const apr_hparams *h, const apr_family_config *f)
+{
+    const char *const activation_key = f->activation_key != NULL ? f->activation_key : "hidden_act";
+
+    if (activation_key[0] != '\0') apr_config_put_text(out, activation_key, f->activation);
+    if (apr_has_word(f->computes, "topk_method"))
+        apr_config_put_text(out, "topk_method", h->num_expert_groups > 0 ? "group_limited_greedy" : "greedy");
+    if (apr_has_word(f->computes, "attn_temperature_tuning")) apr_json_bool(out, "attn_temperature_tuning", h->attn_temperature > 0);
+    if (h->per_layer_input_size > 0) apr_json_int(out, "vocab_size_per_layer_input", h->vocab_size);
+    if (apr_has_word(f->computes, "block_auto_adjust_ff_dim")) apr_json_bool(out, "block_auto_adjust_ff_dim", false);
+}
+
+static void put_ids(apr_json_text *out, const apr_vocab *vocab)
+{
+    /* a class may assume a padding token that the vocabulary does not have, and read its row of the embedding */
+    if (vocab == NULL || vocab->n_tokens == 0 || vocab->pad_id < 0) apr_json_null(out, "pad_token_id");
+    if (vocab == NULL || vocab->n_tokens == 0) return;
+    if (vocab->bos_id >= 0) apr_json_int(out, "bos_token_id", vocab->bos_id);
+    if (vocab->eos_id >= 0) apr_json_int(out, "eos_token_id", vocab->eos_id);
+    if (vocab->pad_id >= 0) apr_json_int(out, "pad_token_id", vocab->pad_id);
+}
+
+char *apr_hf_config_write(const apr_hparams *h, const apr_vocab *vocab)
+{
+    static const apr_family_config other = {.activation = "silu"};
+    apr_json_text out = {0};
+    const apr_family_config *const known = apr_family_config_of(h->architecture), *const f = known != NULL ? known : &other;
+    const apr_family_type *const type = apr_family_type_of(h->architecture);
+    const char *const hf_class = h->hf_class != NULL || type == NULL ? h->hf_class : type->hf_class;
+
+    apr_json_open(&out, NULL, '{');
+    if (hf_class != NULL) {
+        apr_json_open(&out, "architectures", '[');
+        apr_config_put_text(&out, NULL, hf_class);
+        apr_json_close(&out, ']');
+    }
+    if (h->architecture[0] != '\0') apr_config_put_text(&out, "model_type", h->architecture);
+    put_choices(&out, h, f);
+    put_numbers(&out, h, f);
+    apr_config_write_rope(&out, h, f);
+    apr_config_write_layers(&out, h, f);
+    put_ids(&out, vocab);
+    put_flags(&out, h, f);
+    if (h->torch_dtype != NULL) {
+        apr_config_put_text(&out, "torch_dtype", h->torch_dtype);
+        apr_config_put_text(&out, "dtype", h->torch_dtype);
+    }
+    apr_json_bool(&out, "use_cache", true);
+    apr_json_close(&out, '}');
+    return apr_json_text_take(&out, NULL);
 }

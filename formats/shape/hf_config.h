@@ -2,7 +2,7 @@
 #ifndef APR_FORMATS_HF_CONFIG_H
 #define APR_FORMATS_HF_CONFIG_H
 
-#include "formats/tensor/model.h"
+#include "formats/shape/family.h"
 
 /* config.json (old style rope_theta/rope_scaling, new style rope_parameters, nested text_config) to hyperparameters and back.
  * APR_E_DAMAGED: the file is damaged. An unsupported field becomes hparams->refusal, so that the model can still be shown and converted. */
@@ -14,6 +14,11 @@ bool apr_hf_config_ties(const apr_attachment *config);
 char *apr_hf_config_write(const apr_hparams *hparams, const apr_vocab *vocab); /* malloc'ed JSON, NULL: no memory */
 /* The same for a whole model, with what its tensors show: biases, and the type of the weights if it is not stated. */
 char *apr_hf_config_make(const apr_model *model);
+
+/* The key of a field in a config.json that is written: the family's spelling, else `usual`. config may be NULL. */
+const char *apr_family_hf_key(const apr_family_config *config, const char *field, const char *usual);
+/* Is `hf_key` one of the family's spellings of a field other than `field`? */
+bool apr_family_key_is_taken(const apr_family_config *config, const char *field, const char *hf_key);
 
 /* If the model's bias tensors are not those that transformers' class has with these hyperparameters: a clause that names one, in the arena.
  * NULL: they agree, or the family is unknown. With want_all, biases that are missing while others of their group exist also count. */

@@ -3,7 +3,7 @@
  * A field of `computing` is refused unless its value is neutral or the family's apr_family_config says that it is supported. A field of
  * `harmless`, or of the table of hyperparameters, is accepted. Any other field of a known family is reported to the user. */
 #include "formats/shape/hf_config.h"
-#include "formats/shape/hf_config_reading.h"
+#include "formats/shape/hf_config_values.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -150,42 +150,36 @@ static const rule computing[] = {
     {"num_experts", OFF, true},
 };
 
-/* Fields of transformers, trainers and hubs that no logit depends on. "attn_scale" and "floor_scale" count only with
- * attn_temperature_tuning. pretraining_tp splits products into sums of the same value. Biases are found by their tensors. */
+/* Fields of transformers, trainers and hubs that no logit depends on. pretraining_tp splits products
+ * into sums of the same value. Biases are found by their tensors. */
 static const char harmless[] =
     " architectures model_type text_config vision_config audio_config transformers_version torch_dtype dtype auto_map name_or_path"
-    " bos_token_id eos_token_id pad_token_id sep_token_id unk_token_id mask_token_id eod_token_id decoder_start_token_id tokenizer_class"
-    " image_token_id video_token_id audio_token_id image_token_index vision_start_token_id vision_end_token_id vision_token_id"
-    " use_cache initializer_range initializer_std attention_dropout attn_dropout hidden_dropout hidden_dropout_prob resid_pdrop embd_pdrop"
-    " attn_pdrop residual_dropout attention_probs_dropout_prob attention_dropout_prob mlp_dropout dropout classifier_dropout"
-    " output_attentions output_hidden_states return_dict return_dict_in_generate torchscript use_bfloat16 tf_legacy_loss pruned_heads"
-    " tie_encoder_decoder tie_word_embeddings is_decoder cross_attention_hidden_size chunk_size_feed_forward finetuning_task id2label"
-    " label2id task_specific_params problem_type prefix num_labels max_length min_length do_sample early_stopping num_beams"
+    " bos_token_id eos_token_id pad_token_id sep_token_id unk_token_id mask_token_id eod_token_id decoder_start_token_id"
+    " tokenizer_class image_token_id video_token_id audio_token_id image_token_index vision_start_token_id vision_end_token_id"
+    " vision_token_id use_cache initializer_range initializer_std attention_dropout attn_dropout hidden_dropout hidden_dropout_prob"
+    " resid_pdrop embd_pdrop attn_pdrop residual_dropout attention_probs_dropout_prob attention_dropout_prob mlp_dropout dropout"
+    " classifier_dropout output_attentions output_hidden_states return_dict return_dict_in_generate torchscript use_bfloat16"
+    " tf_legacy_loss pruned_heads tie_encoder_decoder is_decoder cross_attention_hidden_size chunk_size_feed_forward finetuning_task"
+    " id2label label2id task_specific_params problem_type prefix num_labels max_length min_length do_sample early_stopping num_beams"
     " num_beam_groups diversity_penalty temperature top_k top_p typical_p repetition_penalty length_penalty no_repeat_ngram_size"
     " encoder_no_repeat_ngram_size bad_words_ids num_return_sequences output_scores forced_bos_token_id forced_eos_token_id"
     " remove_invalid_values exponential_decay_length_penalty suppress_tokens begin_suppress_tokens output_router_logits"
-    " router_aux_loss_coef router_jitter_noise router_z_loss_coef aux_loss_alpha seq_aux pretraining_tp quantization_config "
-    "compression_config"
-    " attn_implementation cache_implementation unsloth_fixed unsloth_version model_max_length seq_length max_seq_len seq_len"
-    " max_sequence_length original_max_position_embeddings rope_scaling rope_parameters rope_theta partial_rotary_factor use_mrope"
-    " mrope_section mrope_interleaved layer_types use_sliding_window max_window_layers sliding_window attention_bias mlp_bias qkv_bias"
-    " use_bias bias use_qkv_bias attention_qkv_bias attention_out_bias attention_o_bias attn_bias add_bias_linear norm_topk_prob"
-    " num_local_experts n_routed_experts num_experts attn_scale floor_scale mtp_num_hidden_layers mtp_use_dedicated_embeddings"
-    " num_nextn_predict_layers num_mtp_layers num_mtp_modules topk_group topk_method language_model_only"
-    " use_mtp mtp_transformer_layers mtp_layers_block_type mtp_hybrid_override_pattern moe_layer_start_index moe_layer_end_index"
+    " router_aux_loss_coef router_jitter_noise router_z_loss_coef aux_loss_alpha seq_aux pretraining_tp quantization_config"
+    " compression_config attn_implementation cache_implementation unsloth_fixed unsloth_version model_max_length seq_length"
+    " max_seq_len seq_len max_sequence_length original_max_position_embeddings rope_scaling rope_parameters use_mrope mrope_section"
+    " mrope_interleaved max_window_layers qkv_bias bias use_qkv_bias attention_qkv_bias attention_o_bias attn_bias add_bias_linear"
+    " n_routed_experts mtp_num_hidden_layers mtp_use_dedicated_embeddings num_mtp_layers num_mtp_modules language_model_only use_mtp"
+    " mtp_transformer_layers mtp_layers_block_type mtp_hybrid_override_pattern moe_layer_start_index moe_layer_end_index"
     " moe_layer_interval num_dense_layers interleave_moe_layer_step layers_block_type hybrid_override_pattern full_attn_idxs"
     " sliding_window_pattern vocab_size_per_layer_input qk_head_dim mamba_expand expand mamba_chunk_size chunk_size mamba_conv_bias"
     " use_conv_bias use_mamba_kernels mamba_ssm_cache_dtype time_step_min time_step_max time_step_floor residual_in_fp32"
     " rescale_prenorm_residual num_logits_to_keep moe_shared_expert_overlap normalization_function init_method block_multiple_of"
-    " block_ffn_dim_multiplier block_auto_adjust_ff_dim block_dim block_ff_dim block_mlp_init_scale block_norm_eps block_out_init_scale"
-    " block_use_swiglu block_use_xavier_init conv_dim conv_dim_out conv_use_xavier_init for_llm_class use_pos_enc"
-    " image_token_index boi_token_index eoi_token_index mm_tokens_per_image spatial_merge_size vision_feature_layer"
-    " multimodal_projector_bias projector_hidden_act"
-    " mamba_ssm_dtype gradient_checkpointing use_flash_attn use_flash_attention use_flash_attention_2 flash_attn training_args"
-    " ep_size moe_intermediate_size hidden_size_per_head torch_compile ";
-
-/* Fields of gpt_oss and qwen3_5, whose plans support them. */
-static const char harmless_planned[] = " swiglu_limit swiglu_alpha experts_per_token initial_context_length attn_output_gate ";
+    " block_ffn_dim_multiplier block_auto_adjust_ff_dim block_dim block_ff_dim block_mlp_init_scale block_norm_eps"
+    " block_out_init_scale block_use_swiglu block_use_xavier_init conv_dim conv_dim_out conv_use_xavier_init for_llm_class use_pos_enc"
+    " boi_token_index eoi_token_index mm_tokens_per_image spatial_merge_size vision_feature_layer multimodal_projector_bias"
+    " projector_hidden_act mamba_ssm_dtype gradient_checkpointing use_flash_attn use_flash_attention use_flash_attention_2 flash_attn"
+    " training_args ep_size hidden_size_per_head torch_compile experts_per_token"
+    " initial_context_length ";
 
 static const char rope_fields[] =
     " rope_type type rope_theta factor low_freq_factor high_freq_factor original_max_position_embeddings beta_fast beta_slow"
@@ -334,7 +328,7 @@ static apr_status check_ropes(const apr_config_reading *r)
 static bool is_known_field(const apr_family_config *f, const char *name)
 {
     if (name[0] == '_' || is_spelling(f, name) || apr_has_word(f->computes, name) || apr_has_word(f->requires, name) ||
-        apr_has_word(harmless, name) || apr_has_word(harmless_planned, name))
+        apr_has_word(harmless, name))
         return true;
     for (size_t i = 0; i < sizeof computing / sizeof *computing; i++)
         if (strcmp(computing[i].field, name) == 0) return true;

@@ -1,7 +1,8 @@
-/* hf_config_layers.c - finds the kind of each layer in a config.json: its mixer, whether its feed-forward has experts, whether its
- * attention has positions. Newer files list the layers. Older ones leave them to the model's code, whose rule is in apr_family_config. */
+/* hf_config_layers.c - the kind of each layer in a config.json, read and written: its mixer, whether its feed-forward has experts, whether
+ * its attention has positions. Newer files list the layers. Older ones leave them to the model's code, whose rule is in
+ * apr_family_config. */
 #include "formats/shape/hf_config.h"
-#include "formats/shape/hf_config_reading.h"
+#include "formats/shape/hf_config_values.h"
 #include "formats/shape/window.h"
 
 #include <stdlib.h>
@@ -9,28 +10,28 @@
 
 typedef apr_config_reading reading;
 
-enum { MAX_LAYERS = 10000 }; /* more are refused by apr_hparams_complete */
-
 /* --- words --- */
 
 typedef struct layer_word {
     const char *word;
     apr_layer_kind kind;
     apr_ffn_kind ffn; /* if a layer is either a mixer or a feed-forward */
+    char letter;      /* in nemotron_h's pattern; 0: none */
 } layer_word;
 
 static const layer_word layer_words[] = {
-    {"full_attention", APR_LAYER_FULL, APR_FFN_NONE},
-    {"indexed_attention", APR_LAYER_FULL, APR_FFN_NONE},
-    {"sliding_attention", APR_LAYER_SLIDING, APR_FFN_NONE},
-    {"linear_attention", APR_LAYER_LINEAR, APR_FFN_NONE},
-    {"chunked_attention", APR_LAYER_CHUNKED, APR_FFN_NONE},
-    {"conv", APR_LAYER_CONV, APR_FFN_NONE},
-    {"mamba", APR_LAYER_MAMBA, APR_FFN_NONE},
-    {"attention", APR_LAYER_FULL, APR_FFN_NONE},
-    {"moe", APR_LAYER_NONE, APR_FFN_EXPERTS},
-    {"mlp", APR_LAYER_NONE, APR_FFN_DENSE},
+    {"full_attention", APR_LAYER_FULL, APR_FFN_NONE, 0},
+    {"indexed_attention", APR_LAYER_FULL, APR_FFN_NONE, 0},
+    {"sliding_attention", APR_LAYER_SLIDING, APR_FFN_NONE, 0},
+    {"linear_attention", APR_LAYER_LINEAR, APR_FFN_NONE, 0},
+    {"chunked_attention", APR_LAYER_CHUNKED, APR_FFN_NONE, 0},
+    {"conv", APR_LAYER_CONV, APR_FFN_NONE, 0},
+    {"mamba", APR_LAYER_MAMBA, APR_FFN_NONE, 'M'},
+    {"attention", APR_LAYER_FULL, APR_FFN_NONE, '*'},
+    {"moe", APR_LAYER_NONE, APR_FFN_EXPERTS, 'E'},
+    {"mlp", APR_LAYER_NONE, APR_FFN_DENSE, '-'},
 };
+enum { N_LAYER_WORDS = sizeof layer_words / sizeof *layer_words };
 
 /* NULL: no layer of this family has that name. */
 static const layer_word *find_word(const reading *r, const char *word)
@@ -38,15 +39,15 @@ static const layer_word *find_word(const reading *r, const char *word)
     static const char usual[] = " full_attention sliding_attention ";
     const char *const allowed = r->spec == NULL ? NULL : r->spec->layer_types != NULL ? r->spec->layer_types : usual;
 
-    for (size_t i = 0; word != NULL && i < sizeof layer_words / sizeof *layer_words; i++)
+    for (size_t i = 0; word != NULL && i < N_LAYER_WORDS; i++)
         if (strcmp(layer_words[i].word, word) == 0 && (r->spec == NULL || apr_has_word(allowed, word))) return &layer_words[i];
     return NULL;
 }
 
-const char *apr_config_layer_name(const apr_family_config *spec, apr_layer_kind kind)
+static const char *layer_name(const apr_family_config *spec, apr_layer_kind kind)
 {
     if (spec != NULL && spec->mamba && kind == APR_LAYER_FULL) return "attention"; /* as in the hub's files; transformers 5 reads both */
-    for (size_t i = 0; i < sizeof layer_words / sizeof *layer_words; i++)
+    for (size_t i = 0; i < N_LAYER_WORDS; i++)
         if (layer_words[i].kind == kind) return layer_words[i].word;
     return "";
 }
@@ -59,7 +60,20 @@ typedef struct layer_list {
 
 static const char *word_of_letter(char letter)
 {
-    return letter == 'M' ? "mamba" : letter == 'E' ? "moe" : letter == '*' ? "attention" : letter == '-' ? "mlp" : NULL;
+    for (size_t i = 0; i < N_LAYER_WORDS; i++)
+        if (layer_words[i].letter == letter) return layer_words[i].word;
+    return NULL;
+}
+
+static char letter_of(const apr_hparams *h, int64_t layer)
+{
+    const apr_layer_kind kind = apr_layer_kind_of(h, layer);
+    const apr_ffn_kind ffn = apr_ffn_kind_of(h, layer);
+
+    for (size_t i = 0; i < N_LAYER_WORDS; i++)
+        if (layer_words[i].letter != 0 && layer_words[i].kind == kind && (kind != APR_LAYER_NONE || layer_words[i].ffn == ffn))
+            return layer_words[i].letter;
+    return kind == APR_LAYER_NONE ? '-' : '*';
 }
 
 static apr_status list_words(const reading *r, const cJSON *types, layer_list *list)
@@ -220,7 +234,7 @@ static apr_status read_mixers(const reading *r)
     if (r->spec != NULL && r->spec->experts == APR_EXPERTS_BY_BLOCK) return apr_config_refuse(r, "it does not say what its layers are");
 
     const fill_fn fill = mixer_rule(r);
-    if (fill == NULL || h->num_layers <= 0 || h->num_layers > MAX_LAYERS) return APR_OK;
+    if (fill == NULL || h->num_layers <= 0 || h->num_layers > APR_MAX_LAYERS) return APR_OK;
     uint8_t *const kinds = new_kinds(r, h->num_layers);
     if (kinds == NULL) return apr_no_memory(r->err, "the kinds of the layers");
     APR_TRY(fill(r, kinds, h->num_layers));
@@ -254,6 +268,43 @@ static apr_status settle_full_layers(const reading *r)
         if (h->layer_kinds[i] != APR_LAYER_FULL) return apr_config_refuse(r, "its \"per_layer_config\" changes the sliding layer %lld", i);
     }
     return n_named == n_full ? APR_OK : apr_config_refuse(r, "its \"per_layer_config\" leaves out layers of full attention");
+}
+
+/* For transformers before layer_types: the layer from which on all have a window; -1: no such layer. */
+static int64_t first_sliding(const apr_hparams *h)
+{
+    int64_t first = 0;
+
+    while (first < h->num_layers && h->layer_kinds[first] == APR_LAYER_FULL) first++;
+    for (int64_t i = first; i < h->num_layers; i++)
+        if (h->layer_kinds[i] != APR_LAYER_SLIDING) return -1;
+    return first;
+}
+
+/* nemotron_h's older key, which transformers 5 also reads. */
+static void put_pattern(apr_json_text *out, const apr_hparams *h)
+{
+    char letters[APR_MAX_LAYERS];
+    const int64_t n = h->num_layers < APR_MAX_LAYERS ? h->num_layers : APR_MAX_LAYERS;
+
+    for (int64_t i = 0; i < n; i++) letters[i] = letter_of(h, i);
+    apr_json_string(out, "hybrid_override_pattern", letters, (size_t)n);
+}
+
+/* Writes the kinds of the layers. */
+static void put_mixers(apr_json_text *out, const apr_hparams *h, const apr_family_config *f)
+{
+    if (f->experts == APR_EXPERTS_BY_BLOCK) {
+        put_pattern(out, h);
+        return;
+    }
+    if (h->layer_kinds == NULL && !f->mamba) return; /* without a list Mamba classes assume Mamba layers */
+    if (h->sliding_window > 0 && f->window != APR_WINDOW_PATTERN) apr_json_bool(out, "use_sliding_window", true);
+    if (h->sliding_window > 0 && f->window == APR_WINDOW_FROM_LAYER && first_sliding(h) >= 0)
+        apr_json_int(out, "max_window_layers", first_sliding(h));
+    apr_json_open(out, "layer_types", '[');
+    for (int64_t i = 0; i < h->num_layers; i++) apr_config_put_text(out, NULL, layer_name(f, apr_layer_kind_of(h, i)));
+    apr_json_close(out, ']');
 }
 
 /* --- feed-forwards --- */
@@ -345,19 +396,74 @@ static apr_status fill_range(const reading *r, uint8_t *kinds, int64_t n)
     return APR_OK;
 }
 
+/* Writes a list of the layers with this feed-forward. */
+static void put_layers_with(apr_json_text *out, const char *key, const apr_hparams *h, apr_ffn_kind kind)
+{
+    apr_json_open(out, key, '[');
+    for (int64_t i = 0; i < h->num_layers; i++)
+        if (apr_ffn_kind_of(h, i) == kind) apr_json_int(out, NULL, i);
+    apr_json_close(out, ']');
+}
+
+static int64_t n_dense_first(const apr_hparams *h)
+{
+    int64_t n = 0;
+    while (n < h->num_layers && apr_ffn_kind_of(h, n) == APR_FFN_DENSE) n++;
+    return n;
+}
+
+static void put_after_dense(apr_json_text *out, const apr_hparams *h, const apr_family_config *f)
+{
+    apr_json_int(out, f->dense_key, n_dense_first(h));
+    if (!apr_has_word(f->computes, "mlp_layer_types")) return;
+    apr_json_open(out, "mlp_layer_types", '[');
+    for (int64_t i = 0; i < h->num_layers; i++) apr_config_put_text(out, NULL, apr_ffn_kind_of(h, i) == APR_FFN_DENSE ? "dense" : "sparse");
+    apr_json_close(out, ']');
+}
+
+static void put_by_step(apr_json_text *out, const apr_hparams *h, const apr_family_config *f)
+{
+    (void)f;
+    apr_json_int(out, "decoder_sparse_step", 1);
+    put_layers_with(out, "mlp_only_layers", h, APR_FFN_DENSE);
+}
+
+static void put_listed(apr_json_text *out, const apr_hparams *h, const apr_family_config *f)
+{
+    (void)f;
+    put_layers_with(out, "moe_layers", h, APR_FFN_EXPERTS);
+}
+
+/* Writes the first and the last layer with experts. Dense layers between them cannot be expressed. */
+static void put_range(apr_json_text *out, const apr_hparams *h, const apr_family_config *f)
+{
+    int64_t last = h->num_layers - 1;
+
+    (void)f;
+    while (last > 0 && apr_ffn_kind_of(h, last) == APR_FFN_DENSE) last--;
+    apr_json_int(out, "moe_layer_start_index", n_dense_first(h));
+    apr_json_int(out, "moe_layer_end_index", last);
+    apr_json_int(out, "moe_layer_interval", 1);
+}
+
+/* How each rule is read and written; NULL: nothing is stated, or read_list did it. */
+static const struct {
+    fill_fn fill;
+    void (*put)(apr_json_text *out, const apr_hparams *h, const apr_family_config *f);
+} expert_rules[] = {[APR_EXPERTS_AFTER_DENSE] = {fill_after_dense, put_after_dense},
+                    [APR_EXPERTS_BY_STEP] = {fill_by_step, put_by_step},
+                    [APR_EXPERTS_LISTED] = {fill_listed, put_listed},
+                    [APR_EXPERTS_IN_RANGE] = {fill_range, put_range},
+                    [APR_EXPERTS_BY_BLOCK] = {NULL, NULL}};
+
 /* ffn_kinds stays NULL if all layers have experts. */
 static apr_status read_feed_forwards(const reading *r)
 {
-    static const fill_fn rules[] = {[APR_EXPERTS_AFTER_DENSE] = fill_after_dense,
-                                    [APR_EXPERTS_BY_STEP] = fill_by_step,
-                                    [APR_EXPERTS_LISTED] = fill_listed,
-                                    [APR_EXPERTS_IN_RANGE] = fill_range,
-                                    [APR_EXPERTS_BY_BLOCK] = NULL};
     apr_hparams *const h = r->h;
-    const fill_fn fill = r->spec != NULL ? rules[r->spec->experts] : NULL;
+    const fill_fn fill = r->spec != NULL ? expert_rules[r->spec->experts].fill : NULL;
     bool any_dense = false;
 
-    if (fill == NULL || h->num_experts <= 0 || h->num_layers <= 0 || h->num_layers > MAX_LAYERS) return APR_OK;
+    if (fill == NULL || h->num_experts <= 0 || h->num_layers <= 0 || h->num_layers > APR_MAX_LAYERS) return APR_OK;
     uint8_t *const kinds = new_kinds(r, h->num_layers);
     if (kinds == NULL) return apr_no_memory(r->err, "the kinds of the layers");
     memset(kinds, APR_FFN_EXPERTS, (size_t)h->num_layers);
@@ -365,6 +471,11 @@ static apr_status read_feed_forwards(const reading *r)
     for (int64_t i = 0; i < h->num_layers; i++) any_dense |= kinds[i] != APR_FFN_EXPERTS;
     if (any_dense) h->ffn_kinds = kinds;
     return APR_OK;
+}
+
+static void put_feed_forwards(apr_json_text *out, const apr_hparams *h, const apr_family_config *f)
+{
+    if (h->num_experts > 0 && expert_rules[f->experts].put != NULL) expert_rules[f->experts].put(out, h, f);
 }
 
 /* --- positions --- */
@@ -422,7 +533,7 @@ static apr_status read_positions(const reading *r)
     const fill_fn fill = r->spec != NULL ? rules[r->spec->positions] : NULL;
     bool any = false;
 
-    if (fill == NULL || h->num_layers <= 0 || h->num_layers > MAX_LAYERS) return APR_OK;
+    if (fill == NULL || h->num_layers <= 0 || h->num_layers > APR_MAX_LAYERS) return APR_OK;
     uint8_t *const none = new_kinds(r, h->num_layers);
     if (none == NULL) return apr_no_memory(r->err, "the kinds of the layers");
     APR_TRY(fill(r, none, h->num_layers));
@@ -430,6 +541,18 @@ static apr_status read_positions(const reading *r)
     if (any) h->no_rope = none;
     return APR_OK;
 }
+
+static void put_positions(apr_json_text *out, const apr_hparams *h, const apr_family_config *f)
+{
+    if (f->positions == APR_POSITIONS_WHEN_STATED)
+        apr_config_put_text(out, "position_embedding_type", apr_layer_has_rope(h, 0) ? "rope" : "nope");
+    if (f->positions != APR_POSITIONS_LISTED) return;
+    apr_json_open(out, "no_rope_layers", '[');
+    for (int64_t i = 0; i < h->num_layers; i++) apr_json_int(out, NULL, apr_layer_has_rope(h, i));
+    apr_json_close(out, ']');
+}
+
+/* --- the whole --- */
 
 apr_status apr_config_read_layers(const reading *r)
 {
@@ -440,4 +563,11 @@ apr_status apr_config_read_layers(const reading *r)
     APR_TRY(settle_full_layers(r));
     APR_TRY(read_feed_forwards(r));
     return positions_first ? APR_OK : read_positions(r);
+}
+
+void apr_config_write_layers(apr_json_text *out, const apr_hparams *h, const apr_family_config *f)
+{
+    put_mixers(out, h, f);
+    put_feed_forwards(out, h, f);
+    put_positions(out, h, f);
 }

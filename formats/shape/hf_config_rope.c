@@ -1,7 +1,7 @@
-/* hf_config_rope.c - reads the rotary embeddings of a config.json: rope_theta next to rope_scaling (transformers 4; version 5 still prefers
- * it), or rope_parameters (transformers 5), one object for all layers or one for each kind of layer. */
+/* hf_config_rope.c - the rotary embeddings of a config.json, read and written: rope_theta next to rope_scaling (transformers 4; version 5
+ * still prefers it), or rope_parameters (transformers 5), one object for all layers or one for each kind of layer. */
 #include "formats/shape/hf_config.h"
-#include "formats/shape/hf_config_reading.h"
+#include "formats/shape/hf_config_values.h"
 
 #include <math.h>
 #include <string.h>
@@ -121,7 +121,7 @@ static apr_status read_scaling(const reading *r, const cJSON *rope, apr_rope_sca
         const apr_rope_field *const field = &apr_rope_fields[i];
         const bool is_part = strcmp(field->name, "partial_rotary_factor") == 0; /* for other kinds it sets rotary_dim */
         if (is_part && s->kind != APR_ROPE_PROPORTIONAL) continue;
-        APR_TRY(apr_config_real(r, apr_json_get(rope, field->name), field->name, (double *)(void *)((char *)s + field->offset)));
+        APR_TRY(apr_config_real(r, apr_json_get(rope, field->name), field->name, apr_rope_real(s, field)));
     }
     APR_TRY(read_original_context(r, rope, s));
     APR_TRY(check_numbers(r, s));
@@ -199,19 +199,6 @@ static apr_status read_temperature(const reading *r, const cJSON *rope)
     return APR_OK;
 }
 
-static bool same_scaling(const apr_rope_scaling *a, const apr_rope_scaling *b)
-{
-    bool same = a->kind == b->kind && a->original_context == b->original_context && a->no_truncate == b->no_truncate;
-
-    for (size_t i = 0; i < apr_n_rope_fields; i++) {
-        double x, y;
-        memcpy(&x, (const char *)a + apr_rope_fields[i].offset, sizeof x);
-        memcpy(&y, (const char *)b + apr_rope_fields[i].offset, sizeof y);
-        same = same && x == y;
-    }
-    return same && a->n_factors == 0 && b->n_factors == 0;
-}
-
 /* Reads the rope of sliding layers. If it equals that of the others, it is dropped. */
 static apr_status read_local(const reading *r, const cJSON *local)
 {
@@ -223,7 +210,9 @@ static apr_status read_local(const reading *r, const cJSON *local)
         APR_TRY(apr_config_real(r, apr_json_get(local, "rope_theta"), "rope_theta", &h->rope_theta_local));
         APR_TRY(read_scaling(r, local, &h->rope_local));
     }
-    if (h->rope_theta_local != h->rope_theta || !same_scaling(&h->rope, &h->rope_local)) return APR_OK;
+    if (h->rope_theta_local != h->rope_theta || !apr_rope_is_same(&h->rope, &h->rope_local) || h->rope.n_factors != 0 ||
+        h->rope_local.n_factors != 0)
+        return APR_OK;
     h->rope_theta_local = 0;
     h->rope_local = (apr_rope_scaling){0};
     return APR_OK;
@@ -251,4 +240,79 @@ apr_status apr_config_read_rope(const reading *r)
     APR_TRY(read_temperature(r, s.rope));
     APR_TRY(read_local(r, s.local));
     return read_rotary_dim(r, s.rope);
+}
+
+/* --- writing --- */
+
+/* Readers multiply it by head_dim and truncate. If that would give one too few, the next larger number is written. */
+static double rotary_part(const apr_hparams *h)
+{
+    const double part = (double)h->rotary_dim / (double)h->head_dim;
+    return (int64_t)(part * (double)h->head_dim) == h->rotary_dim ? part : nextafter(part, 2.0);
+}
+
+/* True if only part of the head is rotated, or the class would assume so. Most classes of latent attention need no such field. */
+static bool states_part(const apr_hparams *h, const apr_family_config *f)
+{
+    const bool knows_part = h->kv_lora_rank > 0 && !f->latent_part;
+    const bool is_part = h->rotary_dim > 0 && h->head_dim > 0 && (h->rotary_dim < h->head_dim || f->partial_rotary_factor > 0);
+    return is_part && !knows_part && h->rope.kind != APR_ROPE_PROPORTIONAL;
+}
+
+static void put_factors(apr_json_text *out, const char *key, const double *factors, int64_t n)
+{
+    apr_json_open(out, key, '[');
+    for (int64_t i = 0; i < n; i++) apr_json_real(out, NULL, factors[i]);
+    apr_json_close(out, ']');
+}
+
+static void put_scaling(apr_json_text *out, const apr_rope_scaling *s)
+{
+    apr_config_put_text(out, "rope_type", apr_rope_names[s->kind]);
+    if (s->kind == APR_ROPE_PLAIN) return;
+    for (size_t i = 0; i < apr_n_rope_fields; i++)
+        apr_config_put_positive(out, apr_rope_fields[i].name, apr_rope_number(s, &apr_rope_fields[i]));
+    if (s->original_context > 0) apr_json_int(out, "original_max_position_embeddings", s->original_context);
+    if (s->no_truncate) apr_json_bool(out, "truncate", false);
+    if (s->n_factors == 0 || s->short_factor == NULL || s->long_factor == NULL) return;
+    put_factors(out, "short_factor", s->short_factor, s->n_factors);
+    put_factors(out, "long_factor", s->long_factor, s->n_factors);
+}
+
+/* Both styles have the same object; with_base: transformers 5 has rope_theta inside it, transformers 4 next to it. */
+static void put_rope_object(apr_json_text *out, const char *key, const apr_hparams *h, const apr_family_config *f, bool with_base)
+{
+    apr_json_open(out, key, '{');
+    put_scaling(out, &h->rope);
+    if (with_base) apr_config_put_positive(out, "rope_theta", h->rope_theta);
+    if (with_base && states_part(h, f)) apr_json_real(out, "partial_rotary_factor", rotary_part(h));
+    if (apr_has_word(f->computes, "llama_4_scaling_beta")) apr_config_put_positive(out, "llama_4_scaling_beta", h->attn_temperature);
+    apr_json_close(out, '}');
+}
+
+/* Writes separate objects for full and sliding layers. */
+static void put_two_ropes(apr_json_text *out, const apr_hparams *h, const apr_family_config *f)
+{
+    const bool differs = h->rope_theta_local > 0;
+
+    apr_json_open(out, "rope_parameters", '{');
+    put_rope_object(out, "full_attention", h, f, true);
+    apr_json_open(out, "sliding_attention", '{');
+    put_scaling(out, differs ? &h->rope_local : &h->rope);
+    apr_config_put_positive(out, "rope_theta", differs ? h->rope_theta_local : h->rope_theta);
+    apr_json_close(out, '}');
+    apr_json_close(out, '}');
+}
+
+void apr_config_write_rope(apr_json_text *out, const apr_hparams *h, const apr_family_config *f)
+{
+    /* Only transformers 5 has the proportional kind, and objects per layer type. It reads a null next to rope_parameters as an empty
+     * object, so null is written only if transformers 4 would assume a scaling. */
+    if (h->rope.kind != APR_ROPE_PLAIN && h->rope.kind != APR_ROPE_PROPORTIONAL) put_rope_object(out, "rope_scaling", h, f, false);
+    else if (f->rope != NULL && !f->local_rope) apr_json_null(out, "rope_scaling");
+    if (f->local_rope) put_two_ropes(out, h, f);
+    else put_rope_object(out, "rope_parameters", h, f, true);
+    if (states_part(h, f)) apr_json_real(out, "partial_rotary_factor", rotary_part(h));
+    if (h->rope.n_factors > 0 && h->rope.original_context > 0) /* longrope's classes look for it here */
+        apr_json_int(out, "original_max_position_embeddings", h->rope.original_context);
 }

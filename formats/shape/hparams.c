@@ -69,9 +69,29 @@ double apr_hparam_get_real(const apr_hparams *hparams, const apr_hparam_field *f
     return field->is_int ? 0.0 : *(const double *)(const void *)((const char *)hparams + field->offset);
 }
 
+double apr_hparam_number(const apr_hparams *hparams, const apr_hparam_field *field)
+{
+    return field->is_int ? (double)apr_hparam_get_int(hparams, field) : apr_hparam_get_real(hparams, field);
+}
+
 bool apr_hflag_get(const apr_hparams *hparams, const apr_hflag_field *field)
 {
     return *(const bool *)(const void *)((const char *)hparams + field->offset);
+}
+
+double *apr_rope_real(apr_rope_scaling *rope, const apr_rope_field *field) { return (double *)(void *)((char *)rope + field->offset); }
+
+double apr_rope_number(const apr_rope_scaling *rope, const apr_rope_field *field)
+{
+    return *(const double *)(const void *)((const char *)rope + field->offset);
+}
+
+bool apr_rope_is_same(const apr_rope_scaling *a, const apr_rope_scaling *b)
+{
+    bool same = a->kind == b->kind && a->original_context == b->original_context && a->no_truncate == b->no_truncate;
+    for (size_t i = 0; i < apr_n_rope_fields; i++)
+        same = same && apr_rope_number(a, &apr_rope_fields[i]) == apr_rope_number(b, &apr_rope_fields[i]);
+    return same;
 }
 
 apr_layer_kind apr_layer_kind_of(const apr_hparams *h, int64_t layer)
@@ -92,7 +112,7 @@ bool apr_layer_has_rope(const apr_hparams *h, int64_t layer)
 
 static apr_status check_ranges(apr_hparams *h, const char *where, apr_error *err)
 {
-    static const int64_t max_size = (int64_t)1 << 40, max_layers = 10000;
+    static const int64_t max_size = (int64_t)1 << 40;
 
     for (size_t i = 0; i < apr_n_hparam_fields; i++) {
         const apr_hparam_field *const field = &apr_hparam_fields[i];
@@ -106,9 +126,9 @@ static apr_status check_ranges(apr_hparams *h, const char *where, apr_error *err
                 return apr_fail(err, APR_E_DAMAGED, "%s: %s is %g, which no model has", where, field->name, value);
         }
     }
-    if (h->num_layers > max_layers)
+    if (h->num_layers > APR_MAX_LAYERS)
         return apr_fail(err, APR_E_DAMAGED, "%s: num_layers is %lld, more than %lld", where, (long long)h->num_layers,
-                        (long long)max_layers);
+                        (long long)APR_MAX_LAYERS);
     return APR_OK;
 }
 
@@ -182,8 +202,7 @@ static apr_status check_choices(const apr_hparams *h, const char *where, apr_err
 static apr_status check_rope(const apr_rope_scaling *s, const char *where, apr_error *err)
 {
     for (size_t i = 0; i < apr_n_rope_fields; i++) {
-        double value;
-        memcpy(&value, (const char *)s + apr_rope_fields[i].offset, sizeof value);
+        const double value = apr_rope_number(s, &apr_rope_fields[i]);
         if (!(value >= 0.0 && value < 1e18))
             return apr_fail(err, APR_E_DAMAGED, "%s: the rotary scaling's %s is %g, which no model has", where, apr_rope_fields[i].name,
                             value);

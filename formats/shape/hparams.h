@@ -152,6 +152,8 @@ typedef struct apr_hparams {
     const char *unknown_fields; /* "a, b": fields that are not known here and may or may not matter; or NULL */
 } apr_hparams;
 
+enum { APR_MAX_LAYERS = 10000 }; /* apr_hparams_complete refuses more */
+
 /* The table behind the list, for loops. `offset` is the field's offset in apr_hparams. */
 typedef struct apr_hparam_field {
     const char *name, *hf_key, *gguf_key;
@@ -176,6 +178,7 @@ bool *apr_hflag(apr_hparams *hparams, const apr_hflag_field *field);
 /* The same for reading; 0 for a field of the other type. */
 int64_t apr_hparam_get_int(const apr_hparams *hparams, const apr_hparam_field *field);
 double apr_hparam_get_real(const apr_hparams *hparams, const apr_hparam_field *field);
+double apr_hparam_number(const apr_hparams *hparams, const apr_hparam_field *field); /* of either type */
 bool apr_hflag_get(const apr_hparams *hparams, const apr_hflag_field *field);
 
 /* Properties of one layer. */
@@ -191,6 +194,10 @@ typedef struct apr_rope_field {
 
 extern const apr_rope_field apr_rope_fields[];
 extern const size_t apr_n_rope_fields;
+double *apr_rope_real(apr_rope_scaling *rope, const apr_rope_field *field);
+double apr_rope_number(const apr_rope_scaling *rope, const apr_rope_field *field);
+/* Equal but for the factors of longrope. */
+bool apr_rope_is_same(const apr_rope_scaling *a, const apr_rope_scaling *b);
 extern const char *const apr_rope_names[]; /* by apr_rope_kind: "default", "linear", ..., as in config.json */
 extern const char apr_layer_letters[];     /* by apr_layer_kind: 'f', 's', 'l', 'c', 'm', 'v', 'n' */
 extern const char apr_ffn_letters[];       /* by apr_ffn_kind: 'd', 'e', 'n' */

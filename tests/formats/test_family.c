@@ -1,4 +1,5 @@
 /* test_family.c - the cards of the families: each is whole, no two claim the same, and names are found in both dialects. */
+#include "formats/shape/hf_config.h"
 #include "formats/shape/tensor_names.h"
 
 #include <setjmp.h>

@@ -1,6 +1,6 @@
-/* hf_config_reading.h - shared by the hf_config_*.c files, which read, check and write config.json. */
-#ifndef APR_FORMATS_HF_CONFIG_READING_H
-#define APR_FORMATS_HF_CONFIG_READING_H
+/* hf_config_values.h - single values of a config.json, and the parts that hf_config.c puts together. */
+#ifndef APR_FORMATS_HF_CONFIG_VALUES_H
+#define APR_FORMATS_HF_CONFIG_VALUES_H
 
 #include "formats/base/json.h"
 #include "formats/shape/family.h"
@@ -27,19 +27,22 @@ apr_status apr_config_int(const apr_config_reading *r, const char *key, int64_t 
 apr_status apr_config_real(const apr_config_reading *r, const cJSON *item, const char *key, double *value);
 apr_status apr_config_bool(const apr_config_reading *r, const char *key, bool *value);
 
-/* Reads rope's base, scaling and dimensions, of all layers and of sliding ones. The numbers must have been read. */
-apr_status apr_config_read_rope(const apr_config_reading *r);
-/* Reads the mixer, the feed-forward and the positions of each layer. The numbers must have been read. */
-apr_status apr_config_read_layers(const apr_config_reading *r);
-
-/* The name of a layer's mixer in a written config.json. */
-const char *apr_config_layer_name(const apr_family_config *spec, apr_layer_kind kind);
-
 /* Sets the hyperparameters' refusal: what no program here supports. Only the first one is kept. */
 apr_status apr_config_refuse(const apr_config_reading *r, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* Checks every field against the tables of fields that change the arithmetic and of those that do not. Fills refusal and unknown_fields.
- * The numbers must have been read. */
+void apr_config_put_text(apr_json_text *out, const char *key, const char *text);
+void apr_config_put_positive(apr_json_text *out, const char *key, double value); /* nothing if it is 0 */
+
+/* --- parts. The numbers must be read before. --- */
+
+/* Rope's base, scaling and dimensions, of all layers and of sliding ones. */
+apr_status apr_config_read_rope(const apr_config_reading *r);
+void apr_config_write_rope(apr_json_text *out, const apr_hparams *h, const apr_family_config *f);
+/* The mixer, the feed-forward and the positions of each layer. */
+apr_status apr_config_read_layers(const apr_config_reading *r);
+void apr_config_write_layers(apr_json_text *out, const apr_hparams *h, const apr_family_config *f);
+
+/* Checks every field against the tables of fields that change the arithmetic and of those that do not. Fills refusal and unknown_fields. */
 apr_status apr_config_check(const apr_config_reading *r);
 
 #endif
