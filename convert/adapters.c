@@ -339,7 +339,7 @@ static apr_status replace(merging *m, const apr_adapter_change *change, size_t p
     if (base == NULL) return apr_no_memory(m->err, "a merged tensor");
     *base = *t;
     m->whole[place] = m->use->adapter;
-    if (t->dtype == change->whole->dtype && t->packing == NULL) {
+    if (t->dtype == change->whole->dtype && apr_tensor_source(t) != APR_SOURCE_PACKED) {
         replace_data(t, change->whole);
         return APR_OK;
     }

@@ -2,7 +2,6 @@
 #include "convert/computed.h"
 
 #include "formats/tensor/composed.h"
-#include "kernels/gather.h"
 #include "kernels/rows.h"
 
 #include <math.h>
@@ -26,7 +25,7 @@ static apr_status check(const apr_tensor *t, const char *path, apr_error *err)
         if (apr_tensor_elems(m->parts[i]) > n) n = apr_tensor_elems(m->parts[i]);
     float *const values = malloc(((size_t)n + 1) * sizeof *values);
     if (values == NULL) return apr_no_memory(err, "a tensor's values");
-    apr_gather_values(t, 0, apr_tensor_elems(t), values);
+    apr_decode_elements(t, 0, apr_tensor_elems(t), values);
     const int64_t n_after = count_not_finite(values, apr_tensor_elems(t), &first);
     for (size_t i = 0; i < m->n_parts && n_after > 0; i++) {
         const apr_tensor *const part = m->parts[i];
@@ -52,7 +51,8 @@ apr_status apr_check_computed(const apr_model *view, apr_error *err)
 {
     for (size_t i = 0; i < view->n_tensors; i++) {
         const apr_composed *const m = view->tensors[i].made;
-        if (m != NULL && m->computes && m->merge == NULL && has_data(m)) APR_TRY(check(&view->tensors[i], view->path, err));
+        if (apr_tensor_source(&view->tensors[i]) == APR_SOURCE_COMPOSED && m->computes && has_data(m))
+            APR_TRY(check(&view->tensors[i], view->path, err));
     }
     return APR_OK;
 }

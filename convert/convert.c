@@ -158,7 +158,7 @@ static apr_status lay_out_line(apr_conversion *c, const apr_recipe_line *line, c
     t->made = NULL;
     t->packing = NULL;
     APR_TRY(apr_tensor_size(t, c->view.path, err));
-    c->layout.origin.requantized |= changed || from->packing != NULL;
+    c->layout.origin.requantized |= changed || apr_tensor_source(from) == APR_SOURCE_PACKED;
     if (!changed) return APR_OK;
     t->scale = NULL;
     if (line->same_numbers && apr_transcode_has_global_scales(from, line->to)) return add_global_scale(c, t, from, err);
@@ -262,7 +262,7 @@ static const char *new_torch_dtype(const apr_conversion *c)
     int64_t elems[APR_DTYPE_COUNT] = {0};
     for (size_t i = 0; i < c->recipe.n_lines; i++) {
         const apr_recipe_line *const line = &c->recipe.lines[i];
-        if (line->to != line->tensor->dtype || line->tensor->packing != NULL) elems[line->to] += apr_tensor_elems(line->tensor);
+        if (line->to != line->tensor->dtype || apr_tensor_source(line->tensor) == APR_SOURCE_PACKED) elems[line->to] += apr_tensor_elems(line->tensor);
     }
     return torch_name(apr_dtype_most_common(elems));
 }

@@ -365,8 +365,8 @@ static apr_status check_divisors(const apr_model *model, apr_error *err)
 
 static bool are_equal(const apr_tensor *a, const apr_tensor *b)
 {
-    const bool both_stored = a->made == NULL && b->made == NULL && a->packing == NULL && b->packing == NULL;
-    return both_stored && a->dtype == b->dtype && a->n_bytes == b->n_bytes && memcmp(a->data, b->data, a->n_bytes) == 0;
+    return apr_tensor_is_stored(a) && apr_tensor_is_stored(b) && a->dtype == b->dtype && a->n_bytes == b->n_bytes &&
+           memcmp(a->data, b->data, a->n_bytes) == 0;
 }
 
 /* The copy of a tied embedding that some readers need, made by aprkit (it has the embedding's provenance) or by aprender. */

@@ -8,7 +8,7 @@
 #include "formats/shape/tensor_names.h"
 #include "formats/shape/text_part.h"
 #include "formats/tensor/packing.h"
-#include "kernels/gather.h"
+#include "kernels/rows.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -88,12 +88,12 @@ static apr_status round_trips(const apr_tensor *stored, const apr_tensor *made, 
 
     *same = false;
     if (status == APR_OK && stored->dtype == APR_F32 && n > 0) {
-        apr_gather_bytes(made, 0, n, (uint8_t *)values);
+        apr_read_bytes(made, 0, n, (uint8_t *)values);
         there.made = NULL;
         there.data = (const uint8_t *)values;
         status = apr_tensor_append_steps(&there, back, arena, where, err);
-        if (status == APR_OK && there.made != NULL && there.n_bytes == stored->n_bytes) {
-            apr_gather_bytes(&there, 0, n, bytes);
+        if (status == APR_OK && apr_tensor_is_composed(&there) && there.n_bytes == stored->n_bytes) {
+            apr_read_bytes(&there, 0, n, bytes);
             *same = memcmp(bytes, stored->data, stored->n_bytes) == 0;
         }
     }
@@ -109,8 +109,8 @@ static apr_status keep_original(importer *e, const apr_tensor *stored, size_t at
     apr_chain back;
     bool same = false;
 
-    if (apr_chain_exact(chain) || stored->made != NULL) return APR_OK; /* a computed source is in no file */
-    if (apr_chain_inverse(chain, &back) && e->tensors[at].made != NULL)
+    if (apr_chain_exact(chain) || apr_tensor_is_composed(stored)) return APR_OK; /* a computed source is in no file */
+    if (apr_chain_inverse(chain, &back) && apr_tensor_is_composed(&e->tensors[at]))
         APR_TRY(round_trips(stored, &e->tensors[at], &back, &e->view->arena, &same, e->view->path, e->err));
     if (same) return APR_OK;
     e->tensors[at].origin_kept = stored->name;

@@ -3,7 +3,7 @@
 
 #include "formats/shape/tensor_names.h"
 #include "formats/tensor/composed.h"
-#include "kernels/gather.h"
+#include "kernels/rows.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -78,7 +78,7 @@ apr_status apr_ggml_columns(const apr_ggml_location *place, int64_t n, int64_t *
         row.data = (const uint8_t *)numbers;
         status = apr_tensor_size(&row, "imatrix", err);
         if (status == APR_OK) status = apr_tensor_append_steps(&row, &place->columns, &arena, "imatrix", err);
-        if (status == APR_OK && row.made != NULL) apr_gather_values(&row, 0, n, moved);
+        if (status == APR_OK) apr_decode_rows(&row, 0, 1, moved);
         else memcpy(moved, numbers, (size_t)n * sizeof *moved);
         for (int64_t j = 0; j < n; j++) order[j] = (int64_t)moved[j];
     }

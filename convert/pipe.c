@@ -6,7 +6,6 @@
 #include "formats/base/threads.h"
 #include "formats/tensor/composed.h"
 #include "formats/tensor/packing.h"
-#include "kernels/gather.h"
 #include "kernels/rows.h"
 #include "kernels/transcode.h"
 
@@ -129,7 +128,7 @@ void apr_pipe_read_note(apr_pipe_item *item, const char *note)
 /* ---- copying ---- */
 
 /* Same type, but composed of other tensors: all threads gather portions. */
-static apr_status copy_made(apr_pipe *p, const apr_tensor *t, apr_error *err)
+static apr_status copy_composed(apr_pipe *p, const apr_tensor *t, apr_error *err)
 {
     const int64_t n_elems = apr_tensor_elems(t), window = APR_WINDOW_PORTIONS * (int64_t)APR_PORTION_ELEMS;
     const size_t portion_bytes = (size_t)apr_row_bytes(t->dtype, APR_PORTION_ELEMS);
@@ -142,8 +141,8 @@ static apr_status copy_made(apr_pipe *p, const apr_tensor *t, apr_error *err)
         const int n_threads = apr_threads(apr_all_threads(), (n + APR_PORTION_ELEMS - 1) / APR_PORTION_ELEMS, (double)n);
 #pragma omp parallel for schedule(dynamic) num_threads(n_threads)
         for (int64_t at = 0; at < n; at += APR_PORTION_ELEMS)
-            apr_gather_bytes(t, first + at, n - at < APR_PORTION_ELEMS ? n - at : APR_PORTION_ELEMS,
-                             bytes + (size_t)(at / APR_PORTION_ELEMS) * portion_bytes);
+            apr_read_bytes(t, first + at, n - at < APR_PORTION_ELEMS ? n - at : APR_PORTION_ELEMS,
+                           bytes + (size_t)(at / APR_PORTION_ELEMS) * portion_bytes);
         status = apr_sink_put(p->sink, bytes, (size_t)apr_row_bytes(t->dtype, n), err);
         apr_pipe_progress(p, t, (uint64_t)apr_row_bytes(t->dtype, n));
     }
@@ -155,8 +154,8 @@ static apr_status copy_made(apr_pipe *p, const apr_tensor *t, apr_error *err)
 static apr_status copy_tensor(apr_pipe *p, const apr_pipe_item *item, apr_error *err)
 {
     const apr_tensor *const t = item->from;
-    if (t->made != NULL) return copy_made(p, t, err);
-    if (t->pending.kind == APR_STEP_NONE) {
+    if (apr_tensor_is_composed(t)) return copy_composed(p, t, err);
+    if (apr_tensor_source(t) == APR_SOURCE_IN_ORDER) {
         for (uint64_t at = 0; at < t->n_bytes; at += COPY_BYTES) {
             const size_t n = t->n_bytes - at < COPY_BYTES ? (size_t)(t->n_bytes - at) : COPY_BYTES;
             APR_TRY(apr_sink_put(p->sink, t->data + at, n, err));
@@ -165,7 +164,7 @@ static apr_status copy_tensor(apr_pipe *p, const apr_pipe_item *item, apr_error 
         return APR_OK;
     }
     if (t->n_bytes == 0) return APR_OK;
-    const int64_t n_rows = t->rank == 1 ? t->dims[0] : apr_tensor_rows(t);
+    const int64_t row_elems = t->rank == 1 ? 1 : apr_tensor_columns(t), n_rows = apr_tensor_elems(t) / row_elems;
     const size_t row_bytes = (size_t)(t->n_bytes / (uint64_t)n_rows);
     const int64_t rows_at_once = row_bytes < COPY_BYTES ? (int64_t)(COPY_BYTES / row_bytes) : 1;
     uint8_t *const rows = malloc((size_t)(rows_at_once < n_rows ? rows_at_once : n_rows) * row_bytes);
@@ -173,7 +172,7 @@ static apr_status copy_tensor(apr_pipe *p, const apr_pipe_item *item, apr_error 
     apr_status status = APR_OK;
     for (int64_t row = 0; row < n_rows && status == APR_OK; row += rows_at_once) {
         const int64_t n = n_rows - row < rows_at_once ? n_rows - row : rows_at_once;
-        for (int64_t i = 0; i < n; i++) memcpy(rows + (size_t)i * row_bytes, apr_tensor_row(t, row + i), row_bytes);
+        apr_read_bytes(t, row * row_elems, n * row_elems, rows);
         status = apr_sink_put(p->sink, rows, (size_t)n * row_bytes, err);
         apr_pipe_progress(p, t, (uint64_t)n * row_bytes);
     }
@@ -249,7 +248,7 @@ static apr_status put_item(apr_pipe *p, apr_pipe_device *device, apr_pipe_item *
     if (apr_pipe_is_custom(p, i)) return put_custom(p, &items[i], i, err);
     if (item->is_commons) return put_global_scales(p, item->from, err);
     if (item->is_scales) return apr_sink_put(p->sink, p->row_scales, p->n_row_scales * sizeof(float), err);
-    if (item->to == item->from->dtype && item->from->packing == NULL) return copy_tensor(p, item, err);
+    if (item->to == item->from->dtype && apr_tensor_source(item->from) != APR_SOURCE_PACKED) return copy_tensor(p, item, err);
     return convert_tensor(p, device, items, i, err);
 }
 
@@ -258,7 +257,7 @@ static apr_status put_item(apr_pipe *p, apr_pipe_device *device, apr_pipe_item *
 /* Counts values of a tensor, or of all sources of a composed one. */
 static int64_t count_beyond_f32(const apr_tensor *t, double *worst)
 {
-    if (t->made == NULL) return apr_count_beyond_f32(t->data, apr_tensor_elems(t), worst);
+    if (!apr_tensor_is_composed(t)) return apr_count_beyond_f32(t->data, apr_tensor_elems(t), worst);
     int64_t n = 0;
     for (size_t i = 0; i < t->made->n_parts; i++) {
         double here;

@@ -11,9 +11,7 @@
 #include "formats/base/crc32.h"
 #include "formats/base/threads.h"
 #include "formats/files/map.h"
-#include "kernels/gather.h"
 #include "kernels/rows.h"
-#include "kernels/unpack.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -82,7 +80,7 @@ static bool can_take(const apr_cuda_codecs *codecs, const apr_pipe_item *item)
     if (!codecs->decodes(t->dtype) || !codecs->encodes(item->to)) return false;
     if (goes_by_importance(item) && (!codecs->encodes_by(item->to) || apr_tensor_columns(t) % apr_dtypes[item->to].elems_per_block != 0))
         return false;
-    if (t->rank == 1 && t->pending.kind != APR_STEP_NONE) return false;
+    if (t->rank == 1 && apr_tensor_source(t) == APR_SOURCE_REORDERED) return false;
     if (apr_dtypes[t->dtype].flat && apr_tensor_columns(t) % 32 != 0) return false;
     return t->scale == NULL || apr_dtypes[t->scale->dtype].elems_per_block == 1;
 }
@@ -154,20 +152,16 @@ static void row_factors(const apr_tensor *t, int64_t row, int64_t wide, float *f
 /* Copies the source of units [first, first + n) into the worker, rows in their logical order. Returns its bytes. */
 static size_t fill(const task *k, int64_t first, int64_t n, const apr_cuda_worker *to)
 {
-    const apr_tensor *const t = &k->cut.array;
+    const apr_tensor *const t = k->cut.tensor;
     const size_t head = apr_dtypes[t->dtype].scales == APR_SCALES_FIRST
                             ? sizeof(float)
                             : 0; /* the scale before the first row, which apr_row_bytes includes */
     const size_t unit_bytes = (size_t)apr_row_bytes(t->dtype, k->cut.unit_elems) - head;
-    const bool moved = t->pending.kind != APR_STEP_NONE;
+    const bool moved = apr_tensor_source(t) == APR_SOURCE_REORDERED;
 
-    if (t->made != NULL) {
-        apr_gather_bytes(t, first * k->cut.unit_elems, n * k->cut.unit_elems, to->in);
+    if (!apr_tensor_is_stored(t)) {
+        apr_read_bytes(t, first * k->cut.unit_elems, n * k->cut.unit_elems, to->in);
         return (size_t)apr_row_bytes(t->dtype, n * k->cut.unit_elems);
-    }
-    if (t->packing != NULL) {
-        apr_unpack_bytes(t, first, n, to->in);
-        return (size_t)n * unit_bytes;
     }
     if (!k->cut.whole_rows) {
         const size_t n_bytes = (size_t)apr_row_bytes(t->dtype, n);

@@ -14,9 +14,9 @@ enum {
 /* How a tensor is cut. A plain tensor is one long array, and portions may cross rows. If rows move, have scales or a flat
  * type, a portion is whole rows. */
 typedef struct apr_cut {
-    apr_tensor array; /* the tensor, or its flat view of rank 1; a composed one is unchanged */
+    const apr_tensor *tensor;
     bool whole_rows;
-    int64_t n_units, units_per_portion; /* a unit is a row, or one value of the array */
+    int64_t n_units, units_per_portion; /* a unit is a row, or one value */
     int64_t unit_elems;
 } apr_cut;
 

@@ -6,7 +6,6 @@
 #include "formats/base/crc32.h"
 #include "formats/base/threads.h"
 #include "formats/tensor/library_type.h"
-#include "kernels/gather.h"
 #include "kernels/rows.h"
 #include "kernels/transcode.h"
 
@@ -28,10 +27,10 @@ static bool has_row_scales(apr_dtype dtype) { return apr_dtypes[dtype].scales ==
 apr_cut apr_cut_tensor(const apr_pipe_item *item)
 {
     const apr_tensor *const t = item->from;
-    apr_cut c = {.array = *t, .unit_elems = apr_tensor_columns(t), .n_units = apr_tensor_rows(t)};
+    apr_cut c = {.tensor = t, .unit_elems = apr_tensor_columns(t), .n_units = apr_tensor_rows(t)};
 
-    c.whole_rows =
-        t->pending.kind != APR_STEP_NONE || t->scale != NULL || t->packing != NULL || apr_dtypes[t->dtype].flat || has_row_scales(item->to);
+    c.whole_rows = apr_tensor_source(t) == APR_SOURCE_REORDERED || apr_tensor_source(t) == APR_SOURCE_PACKED || t->scale != NULL ||
+                   apr_dtypes[t->dtype].flat || has_row_scales(item->to);
     if (c.whole_rows) {
         c.units_per_portion = c.unit_elems < APR_PORTION_ELEMS && c.unit_elems > 0 ? APR_PORTION_ELEMS / c.unit_elems : 1;
         return c;
@@ -39,9 +38,6 @@ apr_cut apr_cut_tensor(const apr_pipe_item *item)
     c.n_units = apr_tensor_elems(t);
     c.unit_elems = 1;
     c.units_per_portion = APR_PORTION_ELEMS;
-    if (t->made != NULL) return c;
-    c.array.rank = 1;
-    c.array.dims[0] = c.n_units;
     return c;
 }
 
@@ -58,19 +54,8 @@ static int64_t cut_units(const apr_cut *c, int64_t portion)
 static void decode_portion(const apr_cut *c, int64_t portion, float *dst)
 {
     const int64_t first = portion * c->units_per_portion, n = cut_units(c, portion);
-    if (c->whole_rows) {
-        apr_decode_rows(&c->array, first, n, dst);
-        return;
-    }
-    if (c->array.made != NULL) {
-        apr_gather_values(&c->array, first, n, dst);
-        return;
-    }
-    apr_tensor slice = c->array;
-    slice.dims[0] = n;
-    slice.data += apr_row_bytes(c->array.dtype, first);
-    slice.n_bytes = (uint64_t)apr_row_bytes(c->array.dtype, n);
-    apr_decode_rows(&slice, 0, 1, dst);
+    if (c->whole_rows) apr_decode_rows(c->tensor, first, n, dst);
+    else apr_decode_elements(c->tensor, first, n, dst);
 }
 
 /* The importance of each value of a portion: every row of a matrix uses the same columns. */

@@ -1,9 +1,9 @@
 /* rows.c - reads values and bytes of a tensor, however it is stored: in place, perhaps with scales or a pending step; packed in several
  * tensors (unpack.c); merged with an adapter; or composed from other tensors by a chain of steps. The parts of a composed or merged tensor
- * are tensors again. */
+ * are tensors again. Each of these sources has three functions, in the table at the end. */
 #include "kernels/rows.h"
 
-#include "kernels/gather.h"
+#include "formats/tensor/composed.h"
 #include "kernels/host/codecs/levels.h"
 #include "kernels/unpack.h"
 
@@ -12,7 +12,15 @@
 
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
-enum { MOST = 256 }; /* elements of the largest block */
+static size_t bytes_of(apr_dtype dtype, int64_t n)
+{
+    return (size_t)(n / apr_dtypes[dtype].elems_per_block * apr_dtypes[dtype].bytes_per_block);
+}
+
+enum {
+    AT_ONCE = 2048, /* elements decoded at a time: whole blocks of every type */
+    MOST = 256      /* elements of the largest block */
+};
 #define X(id, name, class_of, elems, bytes, ...) _Static_assert((elems) <= MOST, "a block of " name " is larger than any before");
 APR_DTYPE_LIST(X)
 #undef X
@@ -73,9 +81,79 @@ static void apply_scales(const apr_tensor *tensor, int64_t stored_row, int64_t f
     }
 }
 
-static void unpack_row(const apr_tensor *tensor, int64_t stored_row, int64_t first, int64_t n, float *dst)
+static void stored_elements(const apr_tensor *t, int64_t first, int64_t n, float *dst)
 {
-    apr_unpack_values(tensor->packing, tensor->dtype, tensor->packing->first_row + stored_row, first, n, dst);
+    const int64_t columns = apr_tensor_columns(t);
+
+    if (apr_dtypes[t->dtype].flat) decode_flat(t, first, n, dst);
+    else decode_span(t->dtype, t->data, first, n, dst);
+    for (int64_t done = 0; t->scale != NULL && done < n;) {
+        const int64_t from = (first + done) % columns, to = from + n - done < columns ? from + n - done : columns;
+        apply_scales(t, (first + done) / columns, from, to, dst + done);
+        done += to - from;
+    }
+}
+
+static void in_order_rows(const apr_tensor *t, int64_t row, int64_t n_rows, float *dst)
+{
+    const int64_t columns = apr_tensor_columns(t);
+    stored_elements(t, row * columns, n_rows * columns, dst);
+}
+
+static void in_order_bytes(const apr_tensor *t, int64_t first, int64_t n, uint8_t *dst)
+{
+    memcpy(dst, t->data + bytes_of(t->dtype, first), (size_t)apr_row_bytes(t->dtype, n));
+}
+
+/* The step moves rows, or the elements of a vector. */
+static void reordered_rows(const apr_tensor *t, int64_t row, int64_t n_rows, float *dst)
+{
+    const bool is_vector = t->rank == 1;
+    const int64_t columns = apr_tensor_columns(t), width = is_vector ? 1 : columns, n = is_vector ? columns : n_rows;
+    const int64_t first = is_vector ? 0 : row, all = is_vector ? columns : apr_tensor_rows(t);
+    for (int64_t i = 0; i < n; i++) stored_elements(t, apr_step_row(t->pending, all, first + i) * width, width, dst + i * width);
+}
+
+static void reordered_bytes(const apr_tensor *t, int64_t first, int64_t n, uint8_t *dst)
+{
+    const int64_t width = t->rank == 1 ? 1 : apr_tensor_columns(t);
+    if (n <= 0) return;
+    const size_t row_bytes = (size_t)(t->n_bytes / (uint64_t)(apr_tensor_elems(t) / width));
+    for (int64_t i = 0; i < n / width; i++) memcpy(dst + (size_t)i * row_bytes, apr_tensor_row(t, first / width + i), row_bytes);
+}
+
+/* ---- packed in several tensors ---- */
+
+static void packed_elements(const apr_tensor *t, int64_t first, int64_t n, float *dst)
+{
+    const int64_t columns = apr_tensor_columns(t);
+    for (int64_t done = 0, now; done < n; done += now) {
+        const int64_t from = (first + done) % columns;
+        now = least(columns - from, n - done);
+        apr_unpack_values(t->packing, t->dtype, t->packing->first_row + (first + done) / columns, from, now, dst + done);
+    }
+}
+
+static void packed_rows(const apr_tensor *t, int64_t row, int64_t n_rows, float *dst)
+{
+    const int64_t columns = apr_tensor_columns(t), all_rows = apr_tensor_rows(t);
+    for (int64_t r = 0; r < n_rows; r++)
+        packed_elements(t, apr_step_row(t->pending, all_rows, row + r) * columns, columns, dst + r * columns);
+}
+
+static void packed_bytes(const apr_tensor *t, int64_t first, int64_t n, uint8_t *dst)
+{
+    const int64_t columns = apr_tensor_columns(t), all_rows = apr_tensor_rows(t), size = apr_dtypes[t->dtype].bytes_per_block;
+    float values[AT_ONCE];
+
+    for (int64_t r = first / columns; r < (first + n) / columns; r++) {
+        const int64_t stored = apr_step_row(t->pending, all_rows, r) * columns;
+        for (int64_t done = 0, now; done < columns; done += now, dst += now * size) {
+            now = least(columns - done, AT_ONCE);
+            packed_elements(t, stored + done, now, values);
+            apr_ref_codecs[t->dtype].encode(values, dst, now);
+        }
+    }
 }
 
 /* ---- merged with an adapter: value + scale * (b a), in float32 and always in the same order ----
@@ -94,7 +172,7 @@ static void read_base(const apr_tensor *t, int64_t first, int64_t n, float *dst)
     const int64_t elems = apr_dtypes[t->dtype].elems_per_block;
     float block[MOST];
 
-    if (t->made == NULL || elems == 1) {
+    if (!apr_tensor_is_composed(t) || elems == 1) {
         apr_decode_elements(t, first, n, dst);
         return;
     }
@@ -218,17 +296,9 @@ typedef struct request {
     int64_t first, length, stride, count;
 } request;
 
-enum {
-    AT_ONCE = 2048, /* elements decoded at a time: whole blocks of every type */
-    TILE = 64
-};
+enum { TILE = 64 };
 
 static void read_before(const apr_composed *m, int steps, request r, uint8_t *dst);
-
-static size_t bytes_of(apr_dtype dtype, int64_t n)
-{
-    return (size_t)(n / apr_dtypes[dtype].elems_per_block * apr_dtypes[dtype].bytes_per_block);
-}
 
 /* The type of the elements after `steps` steps. */
 static apr_dtype dtype_after(const apr_composed *m, int steps)
@@ -262,7 +332,7 @@ static void read_part(const apr_composed *m, size_t part, request r, uint8_t *ds
         for (int64_t i = 0; i < r.count; i++) apr_decode_elements(t, r.first + i * r.stride, r.length, (float *)(void *)dst + i * r.length);
         return;
     }
-    if (t->made != NULL) {
+    if (apr_tensor_is_composed(t)) {
         read_before(t->made, t->made->chain.n_steps, r, dst);
         return;
     }
@@ -470,15 +540,11 @@ static void decode_in_place(apr_dtype dtype, int64_t n, float *dst)
     }
 }
 
-void apr_gather_values(const apr_tensor *made, int64_t first, int64_t n, float *dst)
+static void composed_values(const apr_tensor *made, int64_t first, int64_t n, float *dst)
 {
     const apr_composed *const m = made->made;
     _Alignas(16) uint8_t bytes[AT_ONCE * sizeof(double)];
 
-    if (m->merge != NULL) {
-        merged_values(made, first, n, dst);
-        return;
-    }
     if (bytes_of(m->dtype, n) <= (size_t)n * sizeof *dst) {
         read_before(m, m->chain.n_steps, (request){first, n, 0, 1}, (uint8_t *)(dst + n) - bytes_of(m->dtype, n));
         decode_in_place(m->dtype, n, dst);
@@ -494,89 +560,84 @@ void apr_gather_values(const apr_tensor *made, int64_t first, int64_t n, float *
     }
 }
 
-void apr_gather_bytes(const apr_tensor *made, int64_t first, int64_t n, uint8_t *dst)
+static void composed_rows(const apr_tensor *made, int64_t row, int64_t n_rows, float *dst)
 {
-    const apr_composed *const m = made->made;
+    const int64_t columns = apr_tensor_columns(made);
+    apr_decode_elements(made, row * columns, n_rows * columns, dst);
+}
+
+/* Computed values are float32, as files store them. */
+static void computed_bytes(const apr_tensor *made, int64_t first, int64_t n, uint8_t *dst)
+{
     float computed[AT_ONCE];
 
-    if (!m->computes) {
-        read_before(m, m->chain.n_steps, (request){first, n, 0, 1}, dst);
-        return;
-    }
     if ((uintptr_t)dst % _Alignof(float) == 0) {
-        apr_gather_values(made, first, n, (float *)(void *)dst);
+        apr_decode_elements(made, first, n, (float *)(void *)dst);
         return;
     }
-    while (n > 0) { /* computed values are float32, as files store them */
+    while (n > 0) {
         const int64_t now = least(n, AT_ONCE);
-        apr_gather_values(made, first, now, computed);
+        apr_decode_elements(made, first, now, computed);
         memcpy(dst, computed, (size_t)now * sizeof *computed);
         dst += (size_t)now * sizeof *computed, first += now, n -= now;
     }
 }
 
-/* ---- rows of any tensor ---- */
+static void composed_bytes(const apr_tensor *made, int64_t first, int64_t n, uint8_t *dst)
+{
+    const apr_composed *const m = made->made;
+    if (m->computes) computed_bytes(made, first, n, dst);
+    else read_before(m, m->chain.n_steps, (request){first, n, 0, 1}, dst);
+}
+
+/* ---- any tensor ---- */
+
+static const struct source {
+    void (*rows)(const apr_tensor *t, int64_t row, int64_t n_rows, float *dst);  /* logical rows */
+    void (*elements)(const apr_tensor *t, int64_t first, int64_t n, float *dst); /* in the order in which they are stored */
+    void (*bytes)(const apr_tensor *t, int64_t first, int64_t n, uint8_t *dst);  /* elements in their logical order */
+} sources[APR_SOURCES] = {
+    [APR_SOURCE_IN_ORDER] = {in_order_rows, stored_elements, in_order_bytes},
+    [APR_SOURCE_REORDERED] = {reordered_rows, stored_elements, reordered_bytes},
+    [APR_SOURCE_PACKED] = {packed_rows, packed_elements, packed_bytes},
+    [APR_SOURCE_COMPOSED] = {composed_rows, composed_values, composed_bytes},
+    [APR_SOURCE_MERGED] = {composed_rows, merged_values, computed_bytes},
+};
 
 void apr_decode_rows(const apr_tensor *tensor, int64_t row, int64_t n_rows, float *dst)
 {
-    const int64_t columns = apr_tensor_columns(tensor), all_rows = apr_tensor_rows(tensor);
-    const bool moved = tensor->pending.kind != APR_STEP_NONE;
-
-    if (columns == 0 || n_rows <= 0) return;
-    if (tensor->made != NULL) {
-        apr_gather_values(tensor, row * columns, n_rows * columns, dst);
-        return;
-    }
-    if (tensor->packing != NULL) {
-        for (int64_t r = 0; r < n_rows; r++)
-            unpack_row(tensor, apr_step_row(tensor->pending, all_rows, row + r), 0, columns, dst + r * columns);
-        return;
-    }
-    if (tensor->rank == 1 && moved) { /* the step moves the elements of a vector */
-        for (int64_t i = 0; i < columns; i++) {
-            const int64_t at = apr_step_row(tensor->pending, columns, i);
-            if (apr_dtypes[tensor->dtype].flat) decode_flat(tensor, at, 1, dst + i);
-            else decode_span(tensor->dtype, tensor->data, at, 1, dst + i);
-        }
-        return;
-    }
-    const int64_t at_once = moved ? 1 : n_rows; /* rows that are stored one after another */
-    for (int64_t r = 0; r < n_rows; r += at_once) {
-        const int64_t stored = apr_step_row(tensor->pending, all_rows, row + r);
-        float *const y = dst + r * columns;
-        if (apr_dtypes[tensor->dtype].flat) decode_flat(tensor, stored * columns, at_once * columns, y);
-        else decode_span(tensor->dtype, tensor->data, stored * columns, at_once * columns, y);
-        if (tensor->scale != NULL)
-            for (int64_t k = 0; k < at_once; k++) apply_scales(tensor, stored + k, 0, columns, y + k * columns);
-    }
+    if (apr_tensor_columns(tensor) > 0 && n_rows > 0) sources[apr_tensor_source(tensor)].rows(tensor, row, n_rows, dst);
 }
 
 void apr_decode_elements(const apr_tensor *tensor, int64_t first, int64_t n, float *dst)
 {
-    const int64_t columns = apr_tensor_columns(tensor);
-
-    if (tensor->made != NULL) {
-        apr_gather_values(tensor, first, n, dst);
-        return;
-    }
-    for (int64_t done = 0; tensor->packing != NULL && done < n;) {
-        const int64_t from = (first + done) % columns, now = columns - from < n - done ? columns - from : n - done;
-        unpack_row(tensor, (first + done) / columns, from, now, dst + done);
-        done += now;
-    }
-    if (tensor->packing != NULL) return;
-    if (apr_dtypes[tensor->dtype].flat) decode_flat(tensor, first, n, dst);
-    else decode_span(tensor->dtype, tensor->data, first, n, dst);
-    for (int64_t done = 0; tensor->scale != NULL && done < n;) {
-        const int64_t from = (first + done) % columns, to = from + n - done < columns ? from + n - done : columns;
-        apply_scales(tensor, (first + done) / columns, from, to, dst + done);
-        done += to - from;
-    }
+    sources[apr_tensor_source(tensor)].elements(tensor, first, n, dst);
 }
 
-/* A matrix's pending step moves whole rows. */
+/* A matrix's pending step moves whole rows; composed tensors have none. */
 void apr_decode_part(const apr_tensor *tensor, int64_t row, int64_t column, int64_t n, float *dst)
 {
-    const int64_t stored = tensor->made != NULL ? row : apr_step_row(tensor->pending, apr_tensor_rows(tensor), row);
+    const int64_t stored = apr_step_row(tensor->pending, apr_tensor_rows(tensor), row);
     apr_decode_elements(tensor, stored * apr_tensor_columns(tensor) + column, n, dst);
+}
+
+void apr_read_bytes(const apr_tensor *tensor, int64_t first, int64_t n, uint8_t *dst)
+{
+    sources[apr_tensor_source(tensor)].bytes(tensor, first, n, dst);
+}
+
+bool apr_same_bytes(const apr_tensor *a, const apr_tensor *b)
+{
+    if (a->dtype != b->dtype || a->n_bytes != b->n_bytes) return false;
+    if (a->n_bytes == 0) return true;
+    if (!apr_tensor_is_stored(a) || !apr_tensor_is_stored(b)) return false;
+    if (apr_step_equal(&a->pending, &b->pending)) return memcmp(a->data, b->data, a->n_bytes) == 0;
+    const int64_t n_rows = a->rank == 1 ? a->dims[0] : apr_tensor_rows(a); /* a pending step permutes the elements of a vector */
+    const uint64_t row_bytes = a->n_bytes / (uint64_t)n_rows;
+    for (int64_t r = 0; r < n_rows; r++) {
+        const uint8_t *const row_a = a->data + (uint64_t)apr_step_row(a->pending, n_rows, r) * row_bytes;
+        const uint8_t *const row_b = b->data + (uint64_t)apr_step_row(b->pending, n_rows, r) * row_bytes;
+        if (memcmp(row_a, row_b, row_bytes) != 0) return false;
+    }
+    return true;
 }

@@ -34,13 +34,20 @@ const apr_codec *apr_host_codecs(void);
 bool apr_can_decode(apr_dtype dtype);
 bool apr_can_encode(apr_dtype dtype);
 
-/* Decodes logical rows [row, row + n_rows) of any decodable tensor to float32. Handles pending steps, FP8 scales, flat types and
- * composed tensors. dst holds n_rows * columns. */
+/* Decodes logical rows [row, row + n_rows) of any decodable tensor to float32, whatever its source (apr_tensor_source), with FP8 scales
+ * and flat types. Nothing is allocated. A range of a composed tensor costs as much as that range: moves copy bytes, and values are
+ * computed in float32, in the order of the steps. dst holds n_rows * columns. */
 void apr_decode_rows(const apr_tensor *tensor, int64_t row, int64_t n_rows, float *dst);
 /* Columns [column, column + n) of one of those rows; whole blocks if the tensor is composed. */
 void apr_decode_part(const apr_tensor *tensor, int64_t row, int64_t column, int64_t n, float *dst);
 /* Elements [first, first + n), counted through all rows, of a tensor without a pending step; whole blocks if it is composed. */
 void apr_decode_elements(const apr_tensor *tensor, int64_t first, int64_t n, float *dst);
+
+/* The same elements, in their logical order, as a file of the tensor's type stores them: apr_row_bytes(tensor->dtype, n) bytes. Whole
+ * blocks; whole rows if the tensor is packed or has a pending step; a flat type only as a whole. */
+void apr_read_bytes(const apr_tensor *tensor, int64_t first, int64_t n, uint8_t *dst);
+/* Is every logical row of both stored as the same bytes? The shapes must be equal. */
+bool apr_same_bytes(const apr_tensor *a, const apr_tensor *b);
 
 /* One row of FP8 with one scale: scale = max|x| / 448 (1 for a row of zeros), dst = e4m3(x / scale); value = dst * scale. */
 void apr_encode_fp8_row(const float *src, uint8_t *dst, float *scale, int64_t n_elems);

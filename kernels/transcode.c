@@ -2,10 +2,10 @@
 #include "kernels/transcode.h"
 
 #include "formats/base/bytes.h"
-#include "formats/tensor/library_type.h"
-#include "formats/tensor/composed.h"
 #include "formats/number/blocks.h"
 #include "formats/number/half.h"
+#include "formats/tensor/composed.h"
+#include "formats/tensor/library_type.h"
 #include "kernels/rows.h"
 #include "kernels/unpack.h"
 
@@ -21,18 +21,21 @@ typedef struct place {
     int64_t row;
 } place;
 
+static bool is_packed(const apr_tensor *t) { return apr_tensor_source(t) == APR_SOURCE_PACKED; }
+
 /* The packing and stored row of a logical row; of a stack, those of the matrix that has the row. packing NULL: the tensor is neither. */
 static place place_of(const apr_tensor *t, int64_t row)
 {
-    if (t->packing != NULL) return (place){t->packing, t->packing->first_row + apr_step_row(t->pending, apr_tensor_rows(t), row)};
+    if (is_packed(t)) return (place){t->packing, t->packing->first_row + apr_step_row(t->pending, apr_tensor_rows(t), row)};
     const apr_composed *const made = t->made;
-    if (made == NULL || made->chain.n_steps != 1 || made->chain.steps[0].kind != APR_STEP_STACK) return (place){NULL, 0};
+    if (apr_tensor_source(t) != APR_SOURCE_COMPOSED || made->chain.n_steps != 1 || made->chain.steps[0].kind != APR_STEP_STACK)
+        return (place){NULL, 0};
     const int64_t each = apr_tensor_rows(t) / (int64_t)made->n_parts;
     return place_of(made->parts[row / each], row % each);
 }
 
-static size_t n_packings(const apr_tensor *t) { return t->packing != NULL ? 1 : t->made != NULL ? t->made->n_parts : 0; }
-static const apr_tensor *part_of(const apr_tensor *t, size_t i) { return t->packing != NULL ? t : t->made->parts[i]; }
+static size_t n_packings(const apr_tensor *t) { return is_packed(t) ? 1 : apr_tensor_is_composed(t) ? t->made->n_parts : 0; }
+static const apr_tensor *part_of(const apr_tensor *t, size_t i) { return is_packed(t) ? t : t->made->parts[i]; }
 
 /* --- what fits --- */
 
@@ -201,8 +204,7 @@ apr_dtype apr_transcode_type(const apr_tensor *tensor, bool (*holds)(apr_dtype d
     if (apr_tensor_elems(tensor) == 0 || place_of(tensor, 0).packing == NULL) return APR_DTYPE_COUNT;
     for (size_t i = 0; i < N_TARGETS; i++) {
         bool fits = holds == NULL || holds(targets[i].to);
-        for (size_t j = 0; j < n_packings(tensor) && fits; j++)
-            fits = part_of(tensor, j)->packing != NULL && targets[i].fits(part_of(tensor, j));
+        for (size_t j = 0; j < n_packings(tensor) && fits; j++) fits = is_packed(part_of(tensor, j)) && targets[i].fits(part_of(tensor, j));
         if (fits) return targets[i].to;
     }
     return APR_DTYPE_COUNT;

@@ -322,19 +322,3 @@ void apr_unpack_values(const apr_packing *p, apr_dtype type, int64_t row, int64_
     if (type == APR_F16) round_all(round_to_f16, n, dst);
     if (type == APR_BF16) round_all(round_to_bf16, n, dst);
 }
-
-void apr_unpack_bytes(const apr_tensor *tensor, int64_t row, int64_t n_rows, uint8_t *dst)
-{
-    const apr_packing *const p = tensor->packing;
-    const int64_t all_rows = apr_tensor_rows(tensor), size = apr_dtypes[tensor->dtype].bytes_per_block;
-    float values[AT_ONCE];
-
-    for (int64_t r = 0; r < n_rows; r++) {
-        const int64_t stored = p->first_row + apr_step_row(tensor->pending, all_rows, row + r);
-        for (int64_t done = 0, now; done < p->columns; done += now, dst += now * size) {
-            now = p->columns - done < AT_ONCE ? p->columns - done : AT_ONCE;
-            apr_unpack_values(p, tensor->dtype, stored, done, now, values);
-            apr_ref_codecs[tensor->dtype].encode(values, dst, now);
-        }
-    }
-}

@@ -21,7 +21,4 @@ int64_t apr_unpack_group(const apr_packing *packing, int64_t row, int64_t column
 float apr_unpack_factor(const apr_packing *packing, int64_t row, int64_t group);
 int apr_unpack_zero(const apr_packing *packing, int64_t row, int64_t group);
 
-/* Encodes logical rows [row, row + n_rows) of a tensor with a packing as a file of its type stores them. */
-void apr_unpack_bytes(const apr_tensor *tensor, int64_t row, int64_t n_rows, uint8_t *dst);
-
 #endif

@@ -78,7 +78,8 @@ static bool are_whole_blocks(const int64_t *ends, size_t n, apr_dtype dtype)
     return dtype != APR_APR_Q4 && dtype != APR_APR_Q8;
 }
 
-static apr_status plan_joining(apr_tensor *tensor, apr_composed *made, apr_shape *shape, apr_arena *arena, const char *where, apr_error *err)
+static apr_status plan_joining(apr_tensor *tensor, apr_composed *made, apr_shape *shape, apr_arena *arena, const char *where,
+                               apr_error *err)
 {
     const apr_step *const step = &made->chain.steps[0];
     int64_t *const ends = apr_arena_array(arena, made->n_parts, sizeof *ends);
@@ -100,8 +101,8 @@ static bool have_one_type(const apr_composed *made)
 {
     for (size_t i = 0; i < made->n_parts; i++) {
         const apr_tensor *const part = made->parts[i];
-        if (part->dtype != made->parts[0]->dtype || part->scale != NULL || part->packing != NULL) return false;
-        if (part->made != NULL && (part->made->computes || part->made->decodes)) return false;
+        if (part->dtype != made->parts[0]->dtype || part->scale != NULL || apr_tensor_source(part) == APR_SOURCE_PACKED) return false;
+        if (apr_tensor_is_composed(part) && (part->made->computes || part->made->decodes)) return false;
     }
     return true;
 }
@@ -134,7 +135,7 @@ static int64_t contiguous_from(const apr_composed *made)
     const apr_tensor *const part = made->parts[0];
     int64_t first = 0, n_elems = apr_tensor_elems(part);
 
-    if (made->n_parts != 1 || made->ends != NULL || made->computes || part->made != NULL) return -1;
+    if (made->n_parts != 1 || made->ends != NULL || made->computes || apr_tensor_is_composed(part)) return -1;
     for (int i = 0; i < made->chain.n_steps; i++) {
         const apr_move *const move = &made->moves[i];
         if (move->kind == APR_MOVE_NOTHING) continue;
@@ -183,7 +184,7 @@ static bool cut_scales(const apr_tensor *part, int64_t first, int64_t n_elems, s
 
 static bool is_scaled_view(const apr_tensor *tensor, const apr_tensor *part, int64_t first, scaled_rows *cut)
 {
-    if (part->scale == NULL || part->data == NULL || part->pending.kind != APR_STEP_NONE) return false;
+    if (part->scale == NULL || part->data == NULL || apr_tensor_source(part) != APR_SOURCE_IN_ORDER) return false;
     return apr_tensor_columns(tensor) == apr_tensor_columns(part) && cut_scales(part, first, apr_tensor_elems(tensor), cut);
 }
 
@@ -214,8 +215,8 @@ static apr_status choose_form(apr_tensor *tensor, const apr_composed *made, apr_
     const int64_t first = contiguous_from(made);
     scaled_rows cut;
     if (first >= 0 && is_scaled_view(tensor, part, first, &cut)) return view_scaled(tensor, part, &cut, arena, err);
-    const bool whole_rows =
-        first >= 0 && part->packing != NULL && apr_tensor_columns(tensor) == part->packing->columns && first % part->packing->columns == 0;
+    const bool whole_rows = first >= 0 && apr_tensor_source(part) == APR_SOURCE_PACKED &&
+                            apr_tensor_columns(tensor) == part->packing->columns && first % part->packing->columns == 0;
 
     if (whole_rows) return view_packed(tensor, part, first, arena, err);
     if (first >= 0 && !made->decodes && part->data != NULL) tensor->data = part->data + apr_row_bytes(part->dtype, first);
@@ -263,7 +264,7 @@ static apr_status compose_pending(const apr_tensor **part, apr_arena *arena, con
 }
 
 apr_status apr_tensor_compose(apr_tensor *tensor, const apr_tensor *const *parts, size_t n_parts, const apr_chain *chain, apr_arena *arena,
-                           const char *where, apr_error *err)
+                              const char *where, apr_error *err)
 {
     apr_composed *const made = apr_arena_alloc(arena, sizeof *made);
     const apr_tensor **const sources = apr_arena_array(arena, n_parts, sizeof *sources);
@@ -289,7 +290,7 @@ static apr_status append_composed(apr_tensor *tensor, const apr_chain *chain, ap
     const apr_composed *const made = tensor->made;
     apr_chain whole = made->chain;
 
-    if (made->merge != NULL || !apr_chain_extend(&whole, chain)) {
+    if (apr_tensor_source(tensor) == APR_SOURCE_MERGED || !apr_chain_extend(&whole, chain)) {
         const apr_tensor *const below = stored(tensor, arena);
         return below != NULL ? apr_tensor_compose(tensor, &below, 1, chain, arena, where, err) : apr_no_memory(err, "a tensor's steps");
     }
@@ -310,7 +311,7 @@ static apr_status append_composed(apr_tensor *tensor, const apr_chain *chain, ap
 apr_status apr_tensor_append_steps(apr_tensor *tensor, const apr_chain *chain, apr_arena *arena, const char *where, apr_error *err)
 {
     if (chain->n_steps == 0) return APR_OK;
-    if (tensor->made != NULL) return append_composed(tensor, chain, arena, where, err);
+    if (apr_tensor_is_composed(tensor)) return append_composed(tensor, chain, arena, where, err);
     apr_chain whole = apr_chain_of(tensor->pending);
     apr_shape shape = apr_tensor_shape(tensor);
     apr_move move;
@@ -346,7 +347,8 @@ apr_status apr_tensor_merge(apr_tensor *tensor, const apr_tensor *value, const a
     *kept = *merge;
     if (kept->a != NULL) APR_TRY(compose_pending(&kept->a, arena, where, err));
     if (kept->b != NULL) APR_TRY(compose_pending(&kept->b, arena, where, err));
-    *made = (apr_composed){.parts = part, .n_parts = 1, .dtype = APR_F32, .lowest = APR_F32, .decodes = true, .computes = true, .merge = kept};
+    *made =
+        (apr_composed){.parts = part, .n_parts = 1, .dtype = APR_F32, .lowest = APR_F32, .decodes = true, .computes = true, .merge = kept};
     shape.dtype = APR_F32;
     reset_to_shape(tensor, &shape);
     tensor->made = made;
@@ -358,8 +360,8 @@ const apr_tensor *apr_merge_base(const apr_tensor *tensor)
     const apr_composed *const made = tensor->made;
     const apr_tensor *found = NULL;
 
-    if (made == NULL) return NULL;
-    if (made->merge != NULL) {
+    if (!apr_tensor_is_composed(tensor)) return NULL;
+    if (apr_tensor_source(tensor) == APR_SOURCE_MERGED) {
         found = apr_merge_base(made->merge->base);
         return found != NULL ? found : made->merge->base;
     }
@@ -369,13 +371,13 @@ const apr_tensor *apr_merge_base(const apr_tensor *tensor)
 
 static bool is_plain(const apr_tensor *t)
 {
-    return t->packing == NULL && (t->dtype == APR_F32 || t->dtype == APR_F16 || t->dtype == APR_BF16);
+    return apr_tensor_source(t) != APR_SOURCE_PACKED && (t->dtype == APR_F32 || t->dtype == APR_F16 || t->dtype == APR_BF16);
 }
 
 apr_dtype apr_default_type(const apr_tensor *tensor)
 {
     if (apr_merge_base(tensor) == NULL) return tensor->dtype;
-    if (tensor->made->merge != NULL) {
+    if (apr_tensor_source(tensor) == APR_SOURCE_MERGED) {
         const apr_tensor *const base = apr_merge_base(tensor);
         return is_plain(base) ? base->dtype : APR_DTYPE_COUNT;
     }

@@ -2,12 +2,12 @@
  * they are read.
  *
  * Stacking and joining have several sources; splitting and unstacking are views of one source. Nothing is copied into memory: the tensor
- * states where its elements come from. kernels/gather.h reads any range of it, and convert/pipe streams it in constant memory.
+ * states where its elements come from. kernels/rows.h reads any range of it, and convert/pipe streams it in constant memory.
  *
- * A tensor has one of three forms. apr_tensor_append_steps chooses the first one that is possible:
- *     data, nothing pending      as stored in the file; also a part that is contiguous there
- *     data and a pending step    whole rows in another order, which kernels read in place (apr_step_facts.read_in_place)
- *     made, data NULL            everything else; compute kernels do not read these */
+ * apr_tensor_append_steps chooses the first source (apr_source) that is possible:
+ *     in order     as stored in the file; also a part that is contiguous there
+ *     reordered    whole rows in another order, which kernels read in place (apr_step_facts.read_in_place)
+ *     composed     everything else; compute kernels do not read these */
 #ifndef APR_FORMATS_COMPOSED_H
 #define APR_FORMATS_COMPOSED_H
 

@@ -1,9 +1,9 @@
 /* library_type.c - the cases of the table in library_type.h. */
 #include "formats/tensor/library_type.h"
 
+#include "formats/number/half.h"
 #include "formats/tensor/composed.h"
 #include "formats/tensor/packing.h"
-#include "formats/number/half.h"
 
 #include <string.h>
 
@@ -21,7 +21,7 @@ static apr_dtype own_type(const apr_model *model)
 /* The tensor of the file that holds the numbers. */
 static const apr_tensor *lowest(const apr_tensor *tensor)
 {
-    while (tensor->made != NULL && tensor->made->merge == NULL) tensor = tensor->made->parts[0];
+    while (apr_tensor_source(tensor) == APR_SOURCE_COMPOSED) tensor = tensor->made->parts[0];
     return tensor;
 }
 
@@ -29,9 +29,10 @@ apr_dtype apr_reference_type(const apr_model *model, const apr_tensor *tensor)
 {
     const apr_tensor *const t = lowest(tensor);
 
-    if (t->made != NULL) return APR_DTYPE_COUNT; /* an adapter was merged into it */
-    if (t->packing != NULL && t->dtype != APR_F32) return t->dtype;
-    if (t->packing != NULL) return t->packing->level == APR_LEVEL_E2M1 ? own_type(model) : APR_F32;
+    if (apr_tensor_is_composed(t)) return APR_DTYPE_COUNT; /* an adapter was merged into it */
+    const bool is_packed = apr_tensor_source(t) == APR_SOURCE_PACKED;
+    if (is_packed && t->dtype != APR_F32) return t->dtype;
+    if (is_packed) return t->packing->level == APR_LEVEL_E2M1 ? own_type(model) : APR_F32;
     if (t->dtype == APR_NVFP4) return own_type(model);
     if (apr_dtypes[t->dtype].scales != APR_SCALES_SEPARATE || t->scale == NULL) return APR_DTYPE_COUNT;
     return has_16_bits(t->scale->dtype) ? t->scale->dtype : own_type(model);
@@ -40,7 +41,7 @@ apr_dtype apr_reference_type(const apr_model *model, const apr_tensor *tensor)
 bool apr_is_read_as_products(const apr_model *model, const apr_tensor *tensor)
 {
     const apr_tensor *const t = lowest(tensor);
-    return has_16_bits(apr_reference_type(model, tensor)) && (t->packing == NULL || t->dtype == APR_F32);
+    return has_16_bits(apr_reference_type(model, tensor)) && (apr_tensor_source(t) != APR_SOURCE_PACKED || t->dtype == APR_F32);
 }
 
 float apr_round_as(apr_dtype type, float value)

@@ -1,6 +1,8 @@
 /* model.c - what all readers share: name index, sizes, rows, closing. */
 #include "formats/tensor/model.h"
 
+#include "formats/tensor/composed.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -110,6 +112,13 @@ apr_status apr_tensor_size(apr_tensor *tensor, const char *where, apr_error *err
                         apr_dims_text(tensor, dims, sizeof dims));
     tensor->n_bytes = (uint64_t)n_bytes;
     return APR_OK;
+}
+
+apr_source apr_tensor_source(const apr_tensor *tensor)
+{
+    if (tensor->made != NULL) return tensor->made->merge != NULL ? APR_SOURCE_MERGED : APR_SOURCE_COMPOSED;
+    if (tensor->packing != NULL) return APR_SOURCE_PACKED;
+    return tensor->pending.kind != APR_STEP_NONE ? APR_SOURCE_REORDERED : APR_SOURCE_IN_ORDER;
 }
 
 const uint8_t *apr_tensor_row(const apr_tensor *tensor, int64_t row)

@@ -31,6 +31,16 @@ typedef enum { APR_NAMING_HF, APR_NAMING_GGML, APR_NAMING_META } apr_naming;
 
 typedef struct apr_tensor apr_tensor;
 
+/* Where the values of a tensor are. kernels/rows.h reads them from each. */
+typedef enum {
+    APR_SOURCE_IN_ORDER,  /* `data`, in the order of the rows */
+    APR_SOURCE_REORDERED, /* `data` and a pending step: logical row r is at apr_tensor_row(t, r) */
+    APR_SOURCE_PACKED,    /* several tensors of a checkpoint (`packing`); a pending step may permute its rows */
+    APR_SOURCE_COMPOSED,  /* other tensors, by a chain of steps (`made`) */
+    APR_SOURCE_MERGED,    /* another tensor, with an adapter (`made`) */
+    APR_SOURCES
+} apr_source;
+
 /* The tensors that one was stacked or joined from, where the origin stores several. */
 typedef struct apr_origins {
     const char *const *names; /* [n], in the order in which they were stacked or joined */
@@ -143,6 +153,12 @@ bool apr_table_has(const apr_tensor *table, size_t n, const apr_tensor *tensor);
 int64_t apr_tensor_elems(const apr_tensor *tensor);
 int64_t apr_tensor_rows(const apr_tensor *tensor);
 int64_t apr_tensor_columns(const apr_tensor *tensor);
+
+apr_source apr_tensor_source(const apr_tensor *tensor);
+/* Are its rows stored as they are, perhaps in another order? Then `data` has n_bytes of its type. */
+static inline bool apr_tensor_is_stored(const apr_tensor *tensor) { return apr_tensor_source(tensor) <= APR_SOURCE_REORDERED; }
+/* Are its values computed or moved from other tensors when they are read? */
+static inline bool apr_tensor_is_composed(const apr_tensor *tensor) { return apr_tensor_source(tensor) >= APR_SOURCE_COMPOSED; }
 
 /* Sets n_bytes from dtype and dims. APR_E_DAMAGED: a row is not a whole number of blocks, or the size overflows. `where` names the file. */
 apr_status apr_tensor_size(apr_tensor *tensor, const char *where, apr_error *err);

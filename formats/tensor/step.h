@@ -1,7 +1,7 @@
 /* step.h - how a tensor gets from its stored form to its wanted form: a short chain of steps, each with an inverse.
  *
  * A step is a kind and a few integers. One table (step.c) defines what each kind means. Steps state how shapes change and where elements
- * go. They move no bytes and compute no values: kernels/gather.h does that, by the moves planned here.
+ * go. They move no bytes and compute no values: kernels/rows.h does that, by the moves planned here.
  *
  * Axes count from the innermost one: 0 is columns, 1 is the rows of a matrix, 2 the matrices of a stack. So the same step fits an expert
  * and a stack of experts.

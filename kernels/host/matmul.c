@@ -26,7 +26,7 @@ enum { GEMV_ROWS = 64, GEMV_BYTES = 16 << 10 };
 
 static gemv prepare_gemv(const apr_linear_args *a, const apr_product *product)
 {
-    const bool in_order = a->weight->pending.kind == APR_STEP_NONE && a->n_out > 1;
+    const bool in_order = apr_tensor_source(a->weight) == APR_SOURCE_IN_ORDER && a->n_out > 1;
     const uint8_t *const first = apr_tensor_row(a->weight, 0);
     return (gemv){.a = a, .product = product, .first = first, .step = in_order ? apr_tensor_row(a->weight, 1) - first : 0};
 }
@@ -196,7 +196,7 @@ static void multiply_stored(const apr_linear_args *a, const apr_product *product
 static const apr_product *product_of(const apr_tensor *weight, bool may_round)
 {
     const apr_product *const p = &apr_products()->products[weight->dtype];
-    if (weight->packing != NULL || weight->scale != NULL) return NULL;
+    if (apr_tensor_source(weight) == APR_SOURCE_PACKED || weight->scale != NULL) return NULL; /* a composed one will be in memory */
     return (p->rounded != NULL && may_round) || p->plain != NULL ? p : NULL;
 }
 

@@ -181,8 +181,8 @@ LANES_CLONES(multiply_block, multiply_block_body, (const apr_linear_args *a, con
 /* Rows that are stored as float32, in order and aligned, need no decoding; else NULL. */
 static const float *plain_rows(const apr_tensor *weight)
 {
-    const bool is_plain = weight->dtype == APR_F32 && weight->pending.kind == APR_STEP_NONE && weight->packing == NULL &&
-                          (uintptr_t)weight->data % sizeof(float) == 0;
+    const bool is_plain =
+        weight->dtype == APR_F32 && apr_tensor_source(weight) == APR_SOURCE_IN_ORDER && (uintptr_t)weight->data % sizeof(float) == 0;
     return is_plain ? (const float *)(const void *)weight->data : NULL;
 }
 
@@ -206,7 +206,7 @@ static void multiply_whole_rows(const apr_linear_args *a, const float *plain)
 static stored_rows find_rows(const apr_tensor *weight, int64_t n_in)
 {
     const apr_dtype_facts *const type = &apr_dtypes[weight->dtype];
-    const bool is_plain = weight->pending.kind == APR_STEP_NONE && weight->packing == NULL && weight->made == NULL && weight->scale == NULL;
+    const bool is_plain = apr_tensor_source(weight) == APR_SOURCE_IN_ORDER && weight->scale == NULL;
     const bool is_whole = PANEL_COLUMNS % type->elems_per_block == 0 && n_in % type->elems_per_block == 0;
     if (!is_plain || !is_whole || type->scales == APR_SCALES_FIRST) return (stored_rows){.weight = weight};
     return (stored_rows){.weight = weight,

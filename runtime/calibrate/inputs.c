@@ -98,7 +98,7 @@ static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
 static bool is_composed(const apr_session *session, int slot)
 {
     const apr_tensor *const t = apr_trace_tensor(session, slot);
-    return t != NULL && t->made != NULL;
+    return t != NULL && apr_tensor_is_composed(t);
 }
 
 /* Allocates buffers for the largest case, before the first operation runs. */
@@ -177,7 +177,7 @@ static apr_tensor matrix_of(const visit *v, const apr_session *session, int slot
     int64_t n;
     apr_tensor t = apr_trace_tensors(session, slot, &n)[e];
 
-    if (t.made == NULL) return t;
+    if (!apr_tensor_is_composed(&t)) return t;
     apr_decode_rows(&t, 0, apr_tensor_rows(&t), v->matrix);
     return (apr_tensor){.name = t.name,
                         .dtype = APR_F32,

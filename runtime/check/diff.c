@@ -375,23 +375,6 @@ static bool same_dims(const apr_tensor *a, const apr_tensor *b)
     return a->rank == b->rank && memcmp(a->dims, b->dims, (size_t)a->rank * sizeof *a->dims) == 0;
 }
 
-/* True if every logical row is stored as the same bytes. The shapes must be equal. */
-static bool same_bytes(const apr_tensor *a, const apr_tensor *b)
-{
-    if (a->dtype != b->dtype || a->n_bytes != b->n_bytes) return false;
-    if (a->n_bytes == 0) return true;
-    if (a->made != NULL || b->made != NULL || a->packing != NULL || b->packing != NULL) return false; /* no stored bytes */
-    if (apr_step_equal(&a->pending, &b->pending)) return memcmp(a->data, b->data, a->n_bytes) == 0;
-    const int64_t n_rows = a->rank == 1 ? a->dims[0] : apr_tensor_rows(a); /* a pending step permutes the elements of a vector */
-    const uint64_t row_bytes = a->n_bytes / (uint64_t)n_rows;
-    for (int64_t r = 0; r < n_rows; r++) {
-        const uint8_t *const row_a = a->data + (uint64_t)apr_step_row(a->pending, n_rows, r) * row_bytes;
-        const uint8_t *const row_b = b->data + (uint64_t)apr_step_row(b->pending, n_rows, r) * row_bytes;
-        if (memcmp(row_a, row_b, row_bytes) != 0) return false;
-    }
-    return true;
-}
-
 /* One side of a pair. A packed layout has two valid readings: exact products of code and scale, or these rounded to the type that the
  * layout's library computes in. */
 typedef struct side {
@@ -490,13 +473,13 @@ static apr_status compare_pair(const apr_model_diff *diff, apr_tensor_diff *pair
     if (pair->a == NULL || pair->b == NULL) return APR_OK;
     pair->same_dims = same_dims(pair->a, pair->b);
     if (!pair->same_dims) return APR_OK;
-    pair->same_bytes = same_bytes(pair->a, pair->b);
+    pair->same_bytes = apr_same_bytes(pair->a, pair->b);
     const bool has_scales = pair->a->scale != NULL || pair->b->scale != NULL; /* equal bytes may then have different values */
-    const bool is_composed = pair->a->made != NULL || pair->b->made != NULL || pair->a->packing != NULL || pair->b->packing != NULL;
+    const bool are_stored = apr_tensor_is_stored(pair->a) && apr_tensor_is_stored(pair->b);
     pair->differs = !pair->same_bytes;
     if ((pair->same_bytes && !has_scales) || !apr_can_decode(pair->a->dtype) || !apr_can_decode(pair->b->dtype)) return APR_OK;
     APR_TRY(compare_values(diff, pair, err));
-    if (is_composed && pair->a->dtype == pair->b->dtype && are_equal(&pair->metrics) && !pair->as_library) {
+    if (!are_stored && pair->a->dtype == pair->b->dtype && are_equal(&pair->metrics) && !pair->as_library) {
         pair->same_bytes = true; /* one side has no stored bytes; writing its values would give the other's bytes */
         pair->differs = false;
     }

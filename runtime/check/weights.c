@@ -376,9 +376,7 @@ static apr_weight_pair *add_pair(comparison *c, unsigned uses, const apr_tensor 
 
 static bool same_bytes(const apr_tensor *a, const apr_tensor *b)
 {
-    const bool are_stored = a->made == NULL && b->made == NULL && a->packing == NULL && b->packing == NULL;
-    return are_stored && a->dtype == b->dtype && a->n_bytes == b->n_bytes && a->scale == NULL && b->scale == NULL &&
-           apr_step_equal(&a->pending, &b->pending) && memcmp(a->data, b->data, (size_t)a->n_bytes) == 0;
+    return a->scale == NULL && b->scale == NULL && apr_step_equal(&a->pending, &b->pending) && apr_same_bytes(a, b);
 }
 
 static apr_status scan_pair(comparison *c, apr_weight_pair *pair)

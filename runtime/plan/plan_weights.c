@@ -60,7 +60,7 @@ void apr_plan_composed_weights(const apr_program *program, const apr_model *mode
         for (int64_t j = 0; j < slot->count; j++) {
             char name[256];
             const apr_tensor *const tensor = apr_model_find(model, apr_slot_name(slot, j, name, sizeof name));
-            if (tensor != NULL && tensor->made != NULL) bytes[i] = apr_saturating_add(bytes[i], apr_pad64(tensor->n_bytes));
+            if (tensor != NULL && apr_tensor_is_composed(tensor)) bytes[i] = apr_saturating_add(bytes[i], apr_pad64(tensor->n_bytes));
         }
     }
 }

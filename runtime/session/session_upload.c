@@ -11,8 +11,8 @@
 #include "formats/files/map.h"
 #include "formats/tensor/composed.h"
 #include "formats/tensor/packing.h"
-#include "kernels/gather.h"
 #include "kernels/repack.h"
+#include "kernels/rows.h"
 #include "runtime/session/session_internal.h"
 
 #include <stdio.h>
@@ -40,15 +40,9 @@ static void fill_rows_in_order(apr_load *l, int64_t first, int64_t n, uint8_t *s
 
 static void fill_rows(apr_load *l, int64_t first, int64_t n, uint8_t *staging, float *decoded)
 {
-    (void)decoded;
-    for (int64_t i = 0; i < n; i++) memcpy(staging + (size_t)i * l->row_bytes, apr_tensor_row(l->tensor, first + i), l->row_bytes);
-}
-
-static void fill_gathered(apr_load *l, int64_t first, int64_t n, uint8_t *staging, float *decoded)
-{
     const int64_t n_columns = apr_tensor_columns(l->tensor);
     (void)decoded;
-    apr_gather_bytes(l->tensor, first * n_columns, n * n_columns, staging);
+    apr_read_bytes(l->tensor, first * n_columns, n * n_columns, staging);
 }
 
 /* Values beyond FP16 become its largest value, and are counted. */
@@ -98,11 +92,10 @@ apr_status apr_load_bytes(apr_loads *loads, const uint8_t *bytes, uint64_t n_byt
 apr_status apr_load_rows(apr_loads *loads, const apr_tensor *tensor, apr_load_format form, uint8_t *to, apr_error *err)
 {
     const int64_t n_rows = apr_tensor_rows(tensor), n_columns = apr_tensor_columns(tensor);
-    const bool in_order = tensor->made == NULL && tensor->pending.kind == APR_STEP_NONE, is_f16 = form == APR_LOAD_F16;
-    apr_load load = {.fill = is_f16                 ? fill_f16
-                             : tensor->made != NULL ? fill_gathered
-                             : in_order             ? fill_rows_in_order
-                                                    : fill_rows,
+    const bool in_order = apr_tensor_source(tensor) == APR_SOURCE_IN_ORDER, is_f16 = form == APR_LOAD_F16;
+    apr_load load = {.fill = is_f16     ? fill_f16
+                             : in_order ? fill_rows_in_order
+                                        : fill_rows,
                      .tensor = tensor,
                      .n_rows = n_rows,
                      .row_bytes = is_f16 ? (size_t)n_columns * 2 : (size_t)(tensor->n_bytes / (uint64_t)n_rows),
@@ -319,7 +312,7 @@ static apr_dtype device_dtype(const apr_session *s, size_t slot)
     const apr_tensor *const parts = apr_session_slot_tensors(s, slot);
     if (repacked_bytes(s, slot) > 0) return APR_U8; /* codes of the repacked layout */
     for (int64_t j = 0; j < apr_session_n_slot_tensors(s, slot); j++)
-        if (parts[j].packing != NULL) return APR_F16;
+        if (apr_tensor_source(&parts[j]) == APR_SOURCE_PACKED) return APR_F16;
     for (int64_t j = 0; j < apr_session_n_slot_tensors(s, slot); j++)
         if (parts[j].pending.kind != APR_STEP_NONE && !can_reorder(&parts[j])) return APR_F16;
     return is_stackable(s, slot) && s->options.cuda->takes(parts->dtype) ? parts->dtype : APR_F16;
@@ -434,7 +427,7 @@ static void warn_out_of_range(const apr_session *s, const apr_tensor *tensor, co
 /* Queues the upload of one tensor to `to`, and of its scales to `scales`. */
 static apr_status load_tensor(apr_loads *loads, const apr_tensor *tensor, bool as_stored, uint8_t *to, uint8_t *scales, apr_error *err)
 {
-    const bool row_by_row = !as_stored || tensor->pending.kind != APR_STEP_NONE || tensor->made != NULL;
+    const bool row_by_row = !as_stored || apr_tensor_source(tensor) != APR_SOURCE_IN_ORDER;
     APR_TRY(row_by_row ? apr_load_rows(loads, tensor, as_stored ? APR_LOAD_STORED : APR_LOAD_F16, to, err)
                        : apr_load_bytes(loads, tensor->data, tensor->n_bytes, to, err));
     return as_stored && tensor->scale != NULL ? apr_load_bytes(loads, tensor->scale->data, tensor->scale->n_bytes, scales, err) : APR_OK;
@@ -601,7 +594,7 @@ static void compose(const apr_session_place *at, apr_tensor *tensor, uint8_t *to
 #pragma omp parallel for schedule(dynamic, 1) num_threads(n_threads)
     for (int64_t row = 0; row < n_rows; row += each) {
         const int64_t n = n_rows - row < each ? n_rows - row : each;
-        apr_gather_bytes(tensor, row * n_columns, n * n_columns, to + (size_t)apr_row_bytes(tensor->dtype, n_columns) * (size_t)row);
+        apr_read_bytes(tensor, row * n_columns, n * n_columns, to + (size_t)apr_row_bytes(tensor->dtype, n_columns) * (size_t)row);
     }
     tensor->data = to;
     tensor->made = NULL;

@@ -4,7 +4,6 @@
 #include "convert/naming.h"
 #include "convert/pipe.h"
 #include "formats/apr/apr.h"
-#include "kernels/gather.h"
 #include "kernels/rows.h"
 #include "tests/support/step_oracle.h"
 #include "tests/support/work_folder.h"

@@ -3,7 +3,7 @@
 #include "formats/files/map.h"
 #include "formats/number/half.h"
 #include "formats/torch/torch.h"
-#include "kernels/gather.h"
+#include "kernels/rows.h"
 #include "tests/support/work_folder.h"
 #include "tests/support/zip_builder.h"
 
@@ -33,7 +33,7 @@ static const apr_tensor *find(const apr_model *model, const char *name, apr_dtyp
 static float bf16_at(const apr_tensor *t, int64_t i)
 {
     uint8_t bytes[64];
-    if (t->made != NULL) apr_gather_bytes(t, 0, apr_tensor_elems(t), bytes);
+    if (t->made != NULL) apr_read_bytes(t, 0, apr_tensor_elems(t), bytes);
     else memcpy(bytes, t->data, t->n_bytes);
     return apr_bf16_to_f32(apr_load_le16(bytes + 2 * i));
 }
@@ -116,7 +116,7 @@ static void turned_tensors_become_a_step(void **state)
     for (int r = 0; r < 4; r++)
         for (int c = 0; c < 3; c++) assert_true(bf16_at(turned, 3 * r + c) == (float)(4 * c + r));
     assert_int_equal(stack->dims[1], 4);
-    apr_gather_bytes(stack, 0, 24, bytes);
+    apr_read_bytes(stack, 0, 24, bytes);
     for (uint32_t i = 0; i < 2; i++)
         for (uint32_t r = 0; r < 4; r++)
             for (uint32_t c = 0; c < 3; c++) assert_int_equal(apr_load_le32(bytes + 4 * (12 * i + 3 * r + c)), 12 * i + 4 * c + r);

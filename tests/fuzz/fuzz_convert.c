@@ -8,7 +8,6 @@
 #include "formats/base/bytes.h"
 #include "formats/base/crc32.h"
 #include "formats/tensor/composed.h"
-#include "kernels/gather.h"
 #include "kernels/rows.h"
 #include "tests/fuzz/fuzz_target.h"
 
@@ -64,7 +63,7 @@ static void claim_same_rows(const apr_tensor *from, const apr_tensor *to)
     if (from->made != NULL) {
         uint8_t *const bytes = malloc((size_t)from->n_bytes);
         claim(bytes != NULL);
-        apr_gather_bytes(from, 0, apr_tensor_elems(from), bytes);
+        apr_read_bytes(from, 0, apr_tensor_elems(from), bytes);
         claim(memcmp(bytes, to->data, (size_t)from->n_bytes) == 0);
         free(bytes);
         return;

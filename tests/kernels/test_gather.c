@@ -1,5 +1,4 @@
 /* test_gather.c - tensors that are made of others: every step, chain and join against its definition on whole tensors. */
-#include "kernels/gather.h"
 
 #include "formats/number/half.h"
 #include "kernels/rows.h"
@@ -53,7 +52,7 @@ static uint8_t *bytes_of(const apr_tensor *t)
     const int64_t n_rows = t->rank == 1 ? t->dims[0] : apr_tensor_rows(t);
     const size_t n_row = n_rows > 0 ? (size_t)(t->n_bytes / (uint64_t)n_rows) : 0;
     assert_non_null(bytes);
-    if (t->made != NULL) apr_gather_bytes(t, 0, apr_tensor_elems(t), bytes);
+    if (t->made != NULL) apr_read_bytes(t, 0, apr_tensor_elems(t), bytes);
     else if (t->pending.kind == APR_STEP_NONE) memcpy(bytes, t->data, t->n_bytes);
     else
         for (int64_t r = 0; r < n_rows; r++) memcpy(bytes + (size_t)r * n_row, apr_tensor_row(t, r), n_row);
@@ -144,7 +143,7 @@ static void any_range_is_that_part_of_the_whole(void **state)
         for (int i = 0; i < 300; i++) {
             const int64_t first = oracle_random(&seed) % n, count = oracle_random(&seed) % (n - first) + 1;
             uint8_t *const part = malloc((size_t)count * 4);
-            apr_gather_bytes(&t, first, count, part);
+            apr_read_bytes(&t, first, count, part);
             assert_memory_equal(part, whole + 4 * first, (size_t)count * 4);
             free(part);
         }
@@ -331,7 +330,7 @@ static void experts_in_fp8_are_stacked_with_their_scales(void **state)
     assert_memory_equal(all, each, sizeof all);
     chain = apr_chain_of((apr_step){.kind = APR_STEP_TRANSPOSE});
     follow(&t, &chain);
-    apr_gather_bytes(&t, 0, 180, (uint8_t *)all);
+    apr_read_bytes(&t, 0, 180, (uint8_t *)all);
     for (int p = 0; p < 3; p++)
         for (int i = 0; i < 60; i++) assert_true(all[p * 60 + i % 10 * 6 + i / 10] == each[p][i]);
 }
@@ -349,9 +348,9 @@ static void every_step_that_computes_changes_values_and_is_undone_by_its_inverse
         apr_tensor t = {.name = "x", .dtype = APR_F32, .rank = 1, .dims = {3}, .data = (const uint8_t *)x, .n_bytes = sizeof x};
         apr_tensor u = {.name = "y", .dtype = APR_F32, .rank = 1, .dims = {3}, .data = (const uint8_t *)y, .n_bytes = sizeof y};
         follow(&t, &there);
-        apr_gather_values(&t, 0, 3, y);
+        apr_decode_elements(&t, 0, 3, y);
         follow(&u, &back);
-        apr_gather_values(&u, 0, 3, z);
+        apr_decode_elements(&u, 0, 3, z);
         for (int i = 0; i < 3; i++) assert_true(y[i] != x[i] && fabsf(z[i] - x[i]) <= 1e-6f);
         n_kinds++;
     }
@@ -369,7 +368,7 @@ static void values_are_computed_in_the_order_of_the_steps(void **state)
     float decay[6], back[6];
     assert_true(apr_chain_parse(&chain, "grouped_to_tiled:0,0,2,3 negate_exp add:1"));
     follow(&t, &chain);
-    apr_gather_values(&t, 0, 6, decay);
+    apr_decode_elements(&t, 0, 6, decay);
     static const int tiled[] = {0, 3, 1, 4, 2, 5};
     for (int i = 0; i < 6; i++) assert_true(decay[i] == -(float)exp((double)logs[tiled[i]]) + 1.0f);
     apr_tensor there = {.name = "d", .dtype = APR_F32, .rank = 1, .dims = {6}, .data = (const uint8_t *)decay, .n_bytes = sizeof decay};
@@ -396,7 +395,7 @@ static void norms_in_bf16_gain_one_and_lose_it_again(void **state)
         .name = "n", .dtype = APR_F32, .rank = 1, .dims = {2048}, .data = (const uint8_t *)values, .n_bytes = sizeof values};
     chain = apr_chain_of((apr_step){APR_STEP_ADD, {-1}});
     follow(&there, &chain);
-    apr_gather_values(&there, 0, 2048, values);
+    apr_decode_elements(&there, 0, 2048, values);
     for (int i = 0; i < 2048; i++) back[i] = apr_f32_to_bf16(values[i]);
     assert_memory_equal(back, norm, sizeof norm);
 }

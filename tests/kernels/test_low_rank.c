@@ -1,8 +1,8 @@
-/* kernels/rows.h, merged adapters: what is merged is what a plain double loop gives, any piece is that piece of the whole, and steps go on from there.
- */
+/* kernels/rows.h: a tensor with an adapter merged into it is what a plain double loop gives, any piece is that piece of the whole, and
+ * steps go on from there. */
 
 #include "formats/number/half.h"
-#include "kernels/gather.h"
+#include "formats/tensor/composed.h"
 #include "kernels/rows.h"
 
 #include <math.h>
@@ -145,7 +145,7 @@ static void any_piece_is_that_piece_of_the_whole(void **state)
             uint8_t *const bytes = apr_arena_alloc(&arena, (size_t)length * 4 + 4);
             apr_decode_elements(&m.tensor, first, length, piece);
             assert_memory_equal(piece, whole + first, (size_t)length * 4);
-            apr_gather_bytes(&m.tensor, first, length, bytes + k % 4); /* as they would lie in a file, wherever that begins */
+            apr_read_bytes(&m.tensor, first, length, bytes + k % 4); /* as they would lie in a file, wherever that begins */
             assert_memory_equal(bytes + k % 4, whole + first, (size_t)length * 4);
         }
         float *const row = floats(columns);

@@ -185,7 +185,7 @@ static void the_type_rounds_each_value(void **unused)
     p->matrix.dtype = APR_BF16;
     for (int r = 0; r < ROWS; r++)
         for (int c = 0; c < COLUMNS; c++) put_bits(p->codes + r * (COLUMNS / 2), (size_t)c * 4, 4, codes[r][c]);
-    apr_unpack_bytes(&p->matrix, 0, ROWS, bytes);
+    apr_read_bytes(&p->matrix, 0, ROWS * COLUMNS, bytes);
     for (int r = 0; r < ROWS; r++) {
         apr_decode_rows(&p->matrix, r, 1, row);
         for (int c = 0; c < COLUMNS; c++) {
