@@ -1,7 +1,7 @@
 /* gguf_losses.c - lists what a GGUF made from a checkpoint cannot express for its readers, llama.cpp above all: hyperparameters
  * (gguf_hparam_losses.c), tokenizer, files.
  *
- * Our own reader obeys the keys of gguf_aprkit_keys.c and gguf_vocab.c. What is listed here is lost for other readers. */
+ * Our own reader obeys the keys of gguf_keys.c and gguf_vocab.c. What is listed here is lost for other readers. */
 #include "formats/files/checkpoint_names.h"
 #include "formats/gguf/gguf.h"
 #include "formats/shape/gguf_hparams.h"

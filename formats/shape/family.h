@@ -134,7 +134,7 @@ typedef struct apr_gguf_choice {
 
 typedef struct apr_family_gguf {
     /* GGUF keys without the "ARCH." prefix, in the converter's order, " a b! ": `keys` before general.file_type, `more_keys` after it.
-     * They are rows of formats/shape/gguf_key_table.c. "!": written even if the value is 0 or false. NULL: the usual keys. */
+     * They are fields of the table of hyperparameters, or rows of key_table in gguf_hparams.c. "!": written even if the value is 0 or false. NULL: the usual keys. */
     const char *keys, *more_keys;
     apr_gguf_spelling spellings[APR_MAX_GGUF_SPELLINGS];
     const char *name_without_experts; /* ggml's architecture name for models without experts, where it differs */

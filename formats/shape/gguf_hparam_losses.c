@@ -1,7 +1,7 @@
 /* gguf_hparam_losses.c - lists the hyperparameters that a GGUF cannot express for other readers, llama.cpp above all. Most are found by
  * reading the keys back as another reader does. The important ones have their own message. */
+#include "formats/shape/family.h"
 #include "formats/shape/gguf_hparams.h"
-#include "formats/shape/gguf_keys.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -18,7 +18,7 @@ typedef struct hparam_checking {
 } hparam_checking;
 
 #define LOSS(c, ...) APR_TRY(apr_loss_add((c)->losses, APR_LOST, (c)->err, __VA_ARGS__))
-#define OURS(c, ...) APR_TRY(apr_loss_add((c)->losses, APR_LOST_TO_OTHERS, (c)->err, __VA_ARGS__)) /* see gguf_aprkit_keys.c */
+#define OURS(c, ...) APR_TRY(apr_loss_add((c)->losses, APR_LOST_TO_OTHERS, (c)->err, __VA_ARGS__)) /* see gguf_keys.c */
 #define NOTE(c, ...) APR_TRY(apr_loss_add((c)->losses, APR_NOTE, (c)->err, __VA_ARGS__))
 
 static bool has_dense_layers(const apr_hparams *h)
@@ -33,13 +33,11 @@ static apr_status check_missing(const hparam_checking *c)
 {
     static const char wanted[] = " hidden_size num_layers num_heads intermediate_size max_position_embeddings rms_norm_eps ";
     const bool has_dense = has_dense_layers(c->h);
-    apr_hparams h = *c->h;
 
     for (size_t i = 0; i < apr_n_hparam_fields; i++) {
         const apr_hparam_field *const field = &apr_hparam_fields[i];
-        const bool is_there = field->is_int ? *apr_hparam_int(&h, field) > 0 : *apr_hparam_real(&h, field) > 0;
         const bool is_needed = apr_has_word(wanted, field->name) && (has_dense || strcmp(field->name, "intermediate_size") != 0);
-        if (!is_there && is_needed)
+        if (is_needed && !(apr_hparam_number(c->h, field) > 0))
             LOSS(c, "config.json has no %s; llama.cpp cannot open a GGUF without %s.%s", field->hf_key, c->arch, field->gguf_key);
     }
     return APR_OK;
@@ -178,9 +176,7 @@ static apr_status check_numbers(const hparam_checking *c)
     for (size_t i = 0; i < apr_n_hparam_fields; i++) {
         const apr_hparam_field *const f = &apr_hparam_fields[i];
         if (!apr_has_word(matter, f->name)) continue;
-        APR_TRY(f->is_int ? check_number(c, f->name, (double)*apr_hparam_int(&h, f), (double)*apr_hparam_int(&seen, f),
-                                         (double)*apr_hparam_int(&supposed, f))
-                          : check_number(c, f->name, *apr_hparam_real(&h, f), *apr_hparam_real(&seen, f), *apr_hparam_real(&supposed, f)));
+        APR_TRY(check_number(c, f->name, apr_hparam_number(&h, f), apr_hparam_number(&seen, f), apr_hparam_number(&supposed, f)));
     }
     return APR_OK;
 }
@@ -230,13 +226,12 @@ static apr_status check_arithmetic(const hparam_checking *c)
     return APR_OK;
 }
 
-/* Makes the keys and reads them back without aprkit.*. False: the keys cannot be made; the writer will report why. */
+/* Makes the standard keys and reads them back. False: the keys cannot be made; the writer will report why. */
 static bool see(hparam_checking *c)
 {
-    static const apr_vocab none = {.kind = APR_VOCAB_NONE};
     apr_kv_list kv = {.arena = &c->losses->arena};
 
-    if (apr_gguf_keys(c->h, &none, NULL, 0, &kv, NULL) != APR_OK) return false;
+    if (apr_gguf_standard_keys(c->h, true, NULL, 0, &kv, NULL) != APR_OK) return false;
     return apr_gguf_standard_hparams(&kv, &c->seen, kv.arena, "the keys", NULL) == APR_OK &&
            apr_hparams_complete(&c->seen, kv.arena, "the keys", NULL) == APR_OK;
 }

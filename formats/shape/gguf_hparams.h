@@ -15,16 +15,23 @@ void apr_gguf_rope_from_divisors(const apr_tensor *divisors, apr_hparams *hparam
 apr_status apr_gguf_rope_from_factors(const apr_tensor *short_, const apr_tensor *long_, apr_hparams *hparams, apr_arena *arena,
                                       apr_error *err);
 
-/* Appends all keys that llama.cpp needs: general.*, ARCH.*, tokenizer.*. `file_type` is a number of llama.cpp's LlamaFileType. */
+/* Appends all keys: general.*, ARCH.*, aprkit.*, tokenizer.*. `file_type` is a number of llama.cpp's LlamaFileType. */
 apr_status apr_gguf_keys(const apr_hparams *hparams, const apr_vocab *vocab, const char *name, int64_t file_type, apr_kv_list *kv,
                          apr_error *err);
-/* Hyperparameters that those keys cannot express, as "aprkit.*" keys. They are read last. They are written for each value that the keys
- * written so far do not give back. n_tokens: of the tokenizer whose keys come next. */
-apr_status apr_gguf_aprkit_keys_read(const apr_kv_list *kv, apr_hparams *hparams, apr_arena *arena, const char *where, apr_error *err);
-apr_status apr_gguf_aprkit_keys_write(const apr_hparams *hparams, size_t n_tokens, apr_kv_list *kv, apr_error *err);
 /* Reads only aprkit.refusal: the field and value that no program here supports. An APR file has it only in its keys. */
 apr_status apr_gguf_refusal_read(const apr_kv_list *kv, apr_hparams *hparams, apr_arena *arena, const char *where, apr_error *err);
 /* Lists the hyperparameters that the keys cannot express. */
 apr_status apr_gguf_hparam_losses(const apr_model *layout, apr_losses *losses, apr_error *err);
+
+/* --- the standard keys alone: what other readers see --- */
+
+apr_status apr_gguf_standard_hparams(const apr_kv_list *kv, apr_hparams *hparams, apr_arena *arena, const char *where, apr_error *err);
+/* general.* and ARCH.*. lacks_vocab: no tokenizer's keys will say how many tokens there are. */
+apr_status apr_gguf_standard_keys(const apr_hparams *hparams, bool lacks_vocab, const char *name, int64_t file_type, apr_kv_list *kv,
+                                  apr_error *err);
+/* ggml's name of the model's architecture; "" when it has none. */
+const char *apr_gguf_architecture(const apr_hparams *hparams);
+/* The number in config.json that was rounded to f32: 1e-06, not 9.99999997e-07. */
+double apr_gguf_shortest_decimal(double f32);
 
 #endif

@@ -1,9 +1,42 @@
-/* tensor_names.c - matches names with a family's own rules first, then with its shared sets. */
+/* tensor_names.c - names without a multimodal model's prefix; their rules, the family's own first, then those of its shared sets. */
 #include "formats/shape/tensor_names.h"
 
-#include "formats/shape/text_part.h"
-
 #include <string.h>
+
+/* ---- names of the text model ---- */
+
+/* Prefixes of the text model's names in multimodal models, alone or after "model.". */
+static const char *const prefixes[] = {"language_model.", "text_model.", "thinker.", "llm.", "language."};
+
+static bool begins_with(const char *name, const char *head) { return strncmp(name, head, strlen(head)) == 0; }
+static const char *after_model(const char *name) { return begins_with(name, "model.") ? name + strlen("model.") : name; }
+
+/* Length of the prefix that `name` begins with; 0: none. */
+static size_t prefix_of(const char *name)
+{
+    for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes; i++)
+        if (begins_with(name, prefixes[i])) return strlen(prefixes[i]);
+    return 0;
+}
+
+apr_text_name apr_text_name_of(const char *name)
+{
+    const char *rest = name;
+
+    for (size_t n; (n = prefix_of(after_model(rest))) > 0;) rest = after_model(rest) + n;
+    if (begins_with(after_model(rest), "lm_head.")) return (apr_text_name){"", after_model(rest)};
+    if (rest == name) return (apr_text_name){"", name};
+    if (begins_with(rest, "backbone.")) return (apr_text_name){"", rest};
+    return (apr_text_name){"model.", after_model(rest)};
+}
+
+const char *apr_text_name_print(const char *name, apr_arena *arena)
+{
+    const apr_text_name text = apr_text_name_of(name);
+    return text.rest == name ? name : apr_arena_print(arena, "%s%s", text.root, text.rest);
+}
+
+/* ---- patterns ---- */
 
 /* A name with its first number replaced by "{}" and its second by "*", as in rules. */
 typedef struct plain_name {

@@ -1,8 +1,19 @@
-/* tensor_names.h - matches tensor names with a family's rules and forms, and fills a model's numbers into their steps. */
+/* tensor_names.h - takes the prefix of a multimodal model off a tensor's name, matches the name with a family's rules and forms, and fills a
+ * model's numbers into their steps. */
 #ifndef APR_FORMATS_TENSOR_NAMES_H
 #define APR_FORMATS_TENSOR_NAMES_H
 
 #include "formats/shape/family.h"
+
+/* A name without the prefix of a multimodal model: `root` ("model." or ""), then `rest`, which points into the name.
+ * "language_model.model.norm.weight" is {"model.", "norm.weight"}, "language_model.lm_head.weight" is {"", "lm_head.weight"}. */
+typedef struct apr_text_name {
+    const char *root, *rest;
+} apr_text_name;
+
+apr_text_name apr_text_name_of(const char *name);
+/* The same as one string; `name` itself if it has no such prefix. NULL: out of memory. */
+const char *apr_text_name_print(const char *name, apr_arena *arena);
 
 /* The meaning of a tensor name in a family. Exactly one of rule and form is set. */
 typedef struct apr_name_match {

@@ -1,14 +1,10 @@
-/* text_part.c - lists of prefixes, towers and MTP names, and the rules that use them. */
+/* text_part.c - lists of towers and MTP names, and the rules that use them. */
 #include "formats/shape/text_part.h"
 
 #include "formats/tensor/packed_weights.h"
-#include "formats/shape/tensor_names.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-/* Prefixes of the text model's names in multimodal models, alone or after "model.". */
-static const char *const prefixes[] = {"language_model.", "text_model.", "thinker.", "llm.", "language."};
 
 /* First components of names that are not text, alone or after "model.". Those that end with '_' are the start of a longer component. */
 static const char *const towers[] = {
@@ -62,23 +58,6 @@ static size_t first_word(const char *name, const char *const *words, size_t n)
 #define WORD_OF(name, words) first_word(name, words, sizeof(words) / sizeof *(words))
 
 static const char *after_model(const char *name) { return begins_with(name, "model.") ? name + strlen("model.") : name; }
-
-apr_text_name apr_text_name_of(const char *name)
-{
-    const char *rest = name;
-
-    for (size_t n; (n = WORD_OF(after_model(rest), prefixes)) > 0;) rest = after_model(rest) + n;
-    if (begins_with(after_model(rest), "lm_head.")) return (apr_text_name){"", after_model(rest)};
-    if (rest == name) return (apr_text_name){"", name};
-    if (begins_with(rest, "backbone.")) return (apr_text_name){"", rest};
-    return (apr_text_name){"model.", after_model(rest)};
-}
-
-const char *apr_text_name_print(const char *name, apr_arena *arena)
-{
-    const apr_text_name text = apr_text_name_of(name);
-    return text.rest == name ? name : apr_arena_print(arena, "%s%s", text.root, text.rest);
-}
 
 /* ---- parts ---- */
 

@@ -7,7 +7,7 @@
 #ifndef APR_FORMATS_TEXT_PART_H
 #define APR_FORMATS_TEXT_PART_H
 
-#include "formats/shape/family.h"
+#include "formats/shape/tensor_names.h"
 
 typedef enum {
     APR_PART_TEXT,  /* the language model, which is run; also tensors that no rule knows */
@@ -15,16 +15,6 @@ typedef enum {
     APR_PART_MTP,   /* layers of multi-token prediction */
     APR_PART_BUFFER /* computed from config.json (inverse frequencies, rotary divisors), or scales of quantized activations */
 } apr_model_part;
-
-/* A name without the prefix of a multimodal model: `root` ("model." or ""), then `rest`, which points into the name.
- * "language_model.model.norm.weight" is {"model.", "norm.weight"}, "language_model.lm_head.weight" is {"", "lm_head.weight"}. */
-typedef struct apr_text_name {
-    const char *root, *rest;
-} apr_text_name;
-
-apr_text_name apr_text_name_of(const char *name);
-/* The same as one string; `name` itself if it has no such prefix. NULL: out of memory. */
-const char *apr_text_name_print(const char *name, apr_arena *arena);
 
 /* The part that a tensor belongs to; `name` is in any naming scheme. A tensor that matches a rule of the family is TEXT. The model's
  * names must be indexed: a layer after the last one is MTP if it has a norm for its embedding, as all published ones have. */

@@ -1,4 +1,4 @@
-/* formats/hf/hf_config*.c: what a config.json leaves to its class, what published ones mean, what is refused by name, and what is no
+/* formats/shape/hf_config*.c: what a config.json leaves to its class, what published ones mean, what is refused by name, and what is no
  * config at all. */
 #include "formats/base/json.h"
 #include "formats/hf/safetensors.h"

@@ -1,4 +1,4 @@
-/* formats/hf/safetensors.h, apr_hf_config_edit: only the members that change are touched. */
+/* formats/shape/hf_config.h, apr_hf_config_edit: only the members that change are touched. */
 #include "formats/base/json.h"
 #include "formats/hf/safetensors.h"
 #include "formats/shape/hf_config.h"

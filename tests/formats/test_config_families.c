@@ -1,4 +1,4 @@
-/* formats/hf/hf_config*.c: what a config.json of each family says, field by field: as transformers 5 writes it, as the hub has it, and
+/* formats/shape/hf_config*.c: what a config.json of each family says, field by field: as transformers 5 writes it, as the hub has it, and
  * with everything left out that its class assumes. What is read can be written, into a config.json and into an APR file. */
 #include "formats/apr/apr_meta.h"
 #include "formats/gguf/gguf.h"

@@ -1,4 +1,4 @@
-/* formats/shape/gguf_hparams.c, gguf_layers.c, gguf_rope.c, gguf_aprkit_keys.c: what is understood by the keys of files that others made, and by
+/* formats/shape/gguf_hparams.c, gguf_rope_tensors.c, gguf_keys.c: what is understood by the keys of files that others made, and by
  * those that nobody should have made. */
 #include "formats/gguf/gguf.h"
 #include "formats/shape/gguf_hparams.h"
