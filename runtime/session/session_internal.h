@@ -35,17 +35,16 @@ typedef struct apr_session_place {
     apr_workspace work;
     float *shared; /* after the slices of the workspace; NULL: nothing is shared */
 
-    uint8_t *weights;           /* on the device: as stored, each at a multiple of 64 bytes */
-    uint8_t *copies;            /* on the device: decoded FP16 copies of packed matrices, or NULL */
-    apr_cuda_token *token;      /* on the device: the token of a one-token batch, if this is the only place */
-    apr_batch_table step;       /* on the device: table of the rows of several sequences */
-    uint8_t *activations_i16;   /* on the device: APR_ACTIVATIONS_I16_SLOTS inputs of the decode GEMV */
-    apr_fusion fusion;          /* fused steps of a single token; none: operation by operation */
+    uint8_t *weights;         /* on the device: as stored, each at a multiple of 64 bytes */
+    uint8_t *copies;          /* on the device: decoded FP16 copies of packed matrices, or NULL */
+    apr_cuda_token *token;    /* on the device: the token of a one-token batch, if this is the only place */
+    apr_batch_table step;     /* on the device: table of the rows of several sequences */
+    uint8_t *activations_i16; /* on the device: APR_ACTIVATIONS_I16_SLOTS inputs of the decode GEMV */
+    apr_fusion fusion; /* fused steps of a single token, or with several sequences of the rows of a step; none: operation by operation */
     apr_prompt_steps prompt;    /* fused steps of many tokens; none: operation by operation */
-    apr_fusion rows;            /* fused steps of the rows of a step, with several sequences */
     int64_t rows_widest;        /* largest input width of the rows' products */
     bool rows_bf16, rows_wgmma; /* type and layout of those inputs */
-    int logits_norm;            /* the norm whose output is the input of the logits' product in `rows`; -1: none */
+    int logits_norm;            /* the norm whose output is the input of the logits' product of rows; -1: none */
     apr_cuda_graph *recorded;   /* on the device: CUDA graph of a token's operations; NULL: not recorded */
     bool cannot_record;         /* recording failed, and a warning was given */
     float *host_rows;           /* on the host: table rows that are looked up per token and uploaded; NULL: none */
@@ -63,6 +62,7 @@ typedef struct apr_session_batch {
     int64_t position;                     /* of the first token; of a step: the largest one of its rows */
     int64_t sequence;                     /* of all tokens; not used in a step */
     const int64_t *sequences, *positions; /* [n_tokens] of the rows of a step; NULL: there is one sequence */
+    bool is_recorded;                     /* in a CUDA graph */
 } apr_session_batch;
 
 struct apr_session {
@@ -184,11 +184,9 @@ apr_status apr_session_run_next(apr_session *s, const apr_session_batch *b, size
 /* Fuses the operations of a place, once its weights are on the device: those of a single token, or of the rows of a step, and those of a
  * prompt. Finds no steps where fusion would be wrong. */
 apr_status apr_session_fuse(apr_session *s, apr_session_place *at, apr_error *err);
-/* Runs the fused steps on the batch's one token. */
-apr_status apr_session_run_fused(apr_session *s, const apr_session_batch *b, const apr_session_place *at, apr_error *err);
 /* How many of a step's rows run at a time: chunks of equal size. */
 int64_t apr_session_rows_at_once(const apr_session *s, int64_t n_rows);
-/* Runs everything except the logits. *logits: it computed them also, those of all rows of a step. */
+/* Runs everything except the logits. *logits: it computed them also, those of a recorded token or of all rows of a step. */
 apr_status apr_session_run_batch(apr_session *s, const apr_session_batch *b, const apr_eval_output *out, bool *logits, apr_error *err);
 
 /* --- session_replay.c: CUDA graphs of decoded tokens --- */

@@ -12,19 +12,6 @@ static apr_status send_token(apr_session *s, const apr_session_batch *b, const a
     return s->options.cuda->send(at->device, at->token, s->host_token, offsetof(apr_cuda_token, found), err);
 }
 
-/* Runs the fused steps, or with exact products all operations one by one, those of the logits last. */
-static apr_status run_operations(apr_session *s, const apr_session_batch *b, const apr_session_place *at, apr_error *err)
-{
-    if (at->fusion.n_steps > 0 && !s->exact) return apr_session_run_fused(s, b, at, err);
-    for (int logits = 0; logits < 2; logits++)
-        for (size_t i = 0; i < s->program.n_ops; i++) {
-            const apr_op *const op = &s->program.ops[i];
-            const bool makes_logits = op->out >= 0 && s->program.values[op->out].is_logits;
-            if (makes_logits == (logits == 1)) APR_TRY(apr_session_run_op(s, b, op, err));
-        }
-    return APR_OK;
-}
-
 /* Continues without a graph, which is slower but correct. Warns once. */
 static void give_up_recording(const apr_session *s, apr_session_place *at, const apr_error *why)
 {
@@ -46,27 +33,17 @@ static int64_t end_of(const apr_session_batch *b)
 }
 
 /* A step is recorded for the largest of these positions. */
-static apr_status run_to_record(apr_session *s, const apr_session_batch *b, const apr_session_place *at, const apr_eval_output *out,
-                                apr_error *err)
-{
-    apr_session_batch all = *b;
-
-    s->recorded_logits = true;
-    all.first_row = 0;
-    all.n_rows = b->n_tokens;
-    if (b->positions == NULL) return run_operations(s, &all, at, err);
-    all.position = s->recorded_end - 1;
-    return apr_session_run_batch(s, &all, out, &s->recorded_logits, err);
-}
-
 static apr_status record(apr_session *s, const apr_session_batch *b, apr_session_place *at, const apr_eval_output *out, apr_error *err)
 {
     const apr_cuda_api *const cuda = s->options.cuda;
+    apr_session_batch recorded = *b;
 
     s->recorded_rows = b->n_tokens;
     s->recorded_end = end_of(b);
+    recorded.is_recorded = true;
+    if (b->positions != NULL) recorded.position = s->recorded_end - 1;
     APR_TRY(cuda->record(at->device, err));
-    const apr_status status = run_to_record(s, b, at, out, err);
+    const apr_status status = apr_session_run_batch(s, &recorded, out, &s->recorded_logits, err);
     const apr_status ended = cuda->end_record(at->device, &at->recorded, status == APR_OK ? err : NULL);
     if (status != APR_OK) apr_session_drop_recording(s, at);
     return status != APR_OK ? status : ended;

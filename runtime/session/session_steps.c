@@ -30,19 +30,28 @@ static bool values_overlap(const apr_session *s, const apr_session_place *at, in
 }
 
 /* Memory is planned for one operation at a time. The fused Q/K norm, rope and KV write reads all inputs while it writes the query. So
- * the query may share memory only with its own source, at the same address. */
-static bool qkv_epilogues_can_run(const apr_session *s, const apr_session_place *at, const apr_fusion *fusion)
+ * the query may share memory only with its own source, at the same address. `from`: the values before norm and rope, of query, key and
+ * value. */
+static bool qkv_epilogue_can_run(const apr_session *s, const apr_session_place *at, const int ropes[2], const int from[3])
 {
-    for (size_t i = 0; i < fusion->n_steps; i++) {
-        const apr_fused *const step = &fusion->steps[i];
+    const int query = s->program.ops[ropes[0]].out;
+    const bool in_place = at->plan.value_offsets[query] == at->plan.value_offsets[from[0]];
+
+    if (!in_place && values_overlap(s, at, query, from[0])) return false;
+    for (int k = 1; k < 3; k++)
+        if (values_overlap(s, at, query, from[k])) return false;
+    for (int k = 0; k < 2; k++)
+        if (values_overlap(s, at, query, s->program.ops[ropes[k]].in[1])) return false; /* angles */
+    return true;
+}
+
+static bool qkv_epilogues_can_run(const apr_session *s, const apr_session_place *at)
+{
+    for (size_t i = 0; i < at->fusion.n_steps; i++) {
+        const apr_fused *const step = &at->fusion.steps[i];
         if (step->store < 0) continue;
-        const int query = s->program.ops[step->ropes[0]].out, from = source_of_rope(s, step, 0), key = source_of_rope(s, step, 1);
-        const int value = s->program.ops[step->store].in[1];
-        const bool in_place = at->plan.value_offsets[query] == at->plan.value_offsets[from];
-        if ((values_overlap(s, at, query, from) && !in_place) || values_overlap(s, at, query, key) || values_overlap(s, at, query, value))
-            return false;
-        for (int k = 0; k < 2; k++)
-            if (values_overlap(s, at, query, s->program.ops[step->ropes[k]].in[1])) return false; /* angles */
+        const int from[3] = {source_of_rope(s, step, 0), source_of_rope(s, step, 1), s->program.ops[step->store].in[1]};
+        if (!qkv_epilogue_can_run(s, at, step->ropes, from)) return false;
     }
     return true;
 }
@@ -67,6 +76,8 @@ static const float *vector_at(const apr_session_place *at, int slot)
     return slot >= 0 && at->plan.vector_offsets[slot] >= 0 ? at->vectors + at->plan.vector_offsets[slot] : NULL;
 }
 
+static bool makes_logits(const apr_session *s, const apr_op *op) { return op->out >= 0 && s->program.values[op->out].is_logits; }
+
 static const apr_op *norm_of(const apr_session *s, int norm) { return norm >= 0 ? &s->program.ops[norm] : NULL; }
 
 static apr_status bind_qkv_epilogue(apr_session *s, const apr_session_batch *b, const apr_session_place *at, const int ropes[2],
@@ -87,6 +98,32 @@ static apr_status bind_qkv_epilogue(apr_session *s, const apr_session_batch *b, 
     APR_TRY(apr_session_bind_op(s, b, at, &s->program.ops[store], &args, err));
     qkv->store = args.kv_store;
     return APR_OK;
+}
+
+static apr_epilogue epilogue_of(const apr_fused *step)
+{
+    return step->glu >= 0 ? APR_EPILOGUE_GLU : step->add >= 0 ? APR_EPILOGUE_ADD : APR_EPILOGUE_STORE;
+}
+
+static int64_t input_width(const apr_session *s, const apr_fused *step)
+{
+    return s->program.values[s->program.ops[step->linears[0]].in[0]].width;
+}
+
+static void set_parts(const apr_session *s, const apr_session_place *at, const apr_fused *step, apr_decode_gemv_part *parts)
+{
+    for (int k = 0; k < step->n_linears; k++) {
+        const apr_op *const op = &s->program.ops[step->linears[k]];
+        parts[k] = (apr_decode_gemv_part){at->multiplied[op->weight[0]], vector_at(at, op->weight[1]), apr_session_value_at(s, op->out)};
+    }
+}
+
+static apr_status run_qkv_epilogue(apr_session *s, const apr_session_batch *b, const apr_session_place *at, const apr_fused *step,
+                                   apr_error *err)
+{
+    apr_qkv_epilogue_args qkv;
+    APR_TRY(bind_qkv_epilogue(s, b, at, step->ropes, step->head_norms, step->store, &qkv, err));
+    return s->options.cuda->turn(at->device, &qkv, err);
 }
 
 /* --- a single token: finding its steps --- */
@@ -132,7 +169,7 @@ static bool routes_stay_valid(const apr_session *s, const apr_session_place *at)
 static apr_status fuse_as(const apr_session *s, apr_session_place *at, const apr_fusible *can, bool *may_run, apr_error *err)
 {
     APR_TRY(apr_fuse(&at->fusion, &s->program, can, err));
-    *may_run = token_slots_suffice(&at->fusion) && qkv_epilogues_can_run(s, at, &at->fusion) && routes_stay_valid(s, at);
+    *may_run = token_slots_suffice(&at->fusion) && qkv_epilogues_can_run(s, at) && routes_stay_valid(s, at);
     if (!*may_run) apr_fusion_close(&at->fusion);
     return APR_OK;
 }
@@ -216,27 +253,19 @@ static bool read_same_input(const apr_fusion *fusion, int64_t i)
 
 static apr_decode_gemv_args products_of(const apr_session *s, const apr_session_place *at, const apr_fused *step)
 {
-    const apr_op *const ops = s->program.ops, *const divided = norm_of(s, step->divided);
+    const apr_op *const divided = norm_of(s, step->divided);
     const int result = result_of(s, step);
     const int64_t i = step - at->fusion.steps;
-    apr_decode_gemv_args args = {.ending = step->glu >= 0   ? APR_EPILOGUE_GLU
-                                           : step->add >= 0 ? APR_EPILOGUE_ADD
-                                                            : APR_EPILOGUE_STORE,
-                                 .n_parts = step->n_linears,
-                                 .n_in = s->program.values[ops[step->linears[0]].in[0]].width,
-                                 .x = activations_i16_at(at, step->inputs)};
+    apr_decode_gemv_args args = {
+        .ending = epilogue_of(step), .n_parts = step->n_linears, .n_in = input_width(s, step), .x = activations_i16_at(at, step->inputs)};
 
     if (divided != NULL) {
         args.squares = squares_at(at, step->inputs, args.n_in);
         args.eps = divided->args.norm.eps;
     }
-    for (int k = 0; k < step->n_linears; k++) {
-        const apr_op *const op = &ops[step->linears[k]];
-        args.parts[k] =
-            (apr_decode_gemv_part){at->multiplied[op->weight[0]], vector_at(at, op->weight[1]), apr_session_value_at(s, op->out)};
-    }
+    set_parts(s, at, step, args.parts);
     if (args.ending != APR_EPILOGUE_STORE) args.parts[0].out = step->keeps ? apr_session_value_at(s, result) : NULL;
-    if (step->glu >= 0) args.glu = ops[step->glu].args.glu.shape;
+    if (step->glu >= 0) args.glu = s->program.ops[step->glu].args.glu.shape;
     if (step->add >= 0) args.residual = apr_session_value_at(s, residual_of(s, step));
     set_next_input(s, at, step, s->program.values[result].width, &args);
     args.is_first = i == 0 || at->fusion.steps[i - 1].kind != APR_FUSED_PRODUCTS;
@@ -303,14 +332,6 @@ static apr_status run_experts(apr_session *s, const apr_session_batch *b, const 
     return s->options.cuda->experts(at->device, &args.experts, &gemv, err);
 }
 
-static apr_status token_run_qkv_epilogue(apr_session *s, const apr_session_batch *b, const apr_session_place *at, const apr_fused *step,
-                                         apr_error *err)
-{
-    apr_qkv_epilogue_args qkv;
-    APR_TRY(bind_qkv_epilogue(s, b, at, step->ropes, step->head_norms, step->store, &qkv, err));
-    return s->options.cuda->turn(at->device, &qkv, err);
-}
-
 static apr_status token_run_attend(apr_session *s, const apr_session_batch *b, const apr_session_place *at, const apr_fused *step,
                                    apr_error *err)
 {
@@ -320,28 +341,6 @@ static apr_status token_run_attend(apr_session *s, const apr_session_batch *b, c
     APR_TRY(apr_session_bind_op(s, b, at, &s->program.ops[step->op], &args, err));
     return s->options.cuda->attend_to_i16(at->device, step->store >= 0 ? &qkv : NULL, &args.attend, activations_i16_at(at, step->planes),
                                           err);
-}
-
-static apr_status token_run_step(apr_session *s, const apr_session_batch *b, const apr_session_place *at, const apr_fused *step,
-                                 apr_error *err)
-{
-    const bool is_product = step->kind == APR_FUSED_OPERATION || step->kind == APR_FUSED_PRODUCTS || step->kind == APR_FUSED_EXPERTS;
-    if (s->only_products && !is_product) return APR_OK;
-    switch (step->kind) {
-    case APR_FUSED_OPERATION: return apr_session_run_op(s, b, &s->program.ops[step->op], err);
-    case APR_FUSED_INPUTS: return token_run_inputs(s, at, step, err);
-    case APR_FUSED_PRODUCTS: return token_run_products(s, at, step, err);
-    case APR_FUSED_QKV_EPILOGUE: return token_run_qkv_epilogue(s, b, at, step, err);
-    case APR_FUSED_ATTEND: return token_run_attend(s, b, at, step, err);
-    case APR_FUSED_EXPERTS: return run_experts(s, b, at, step, err);
-    }
-    return APR_OK;
-}
-
-apr_status apr_session_run_fused(apr_session *s, const apr_session_batch *b, const apr_session_place *at, apr_error *err)
-{
-    for (size_t i = 0; i < at->fusion.n_steps; i++) APR_TRY(token_run_step(s, b, at, &at->fusion.steps[i], err));
-    return APR_OK;
 }
 
 /* --- rows of sequences: finding their steps --- */
@@ -409,16 +408,14 @@ static bool rows_slots_suffice(const apr_session *s, const apr_fusion *fusion)
     return true;
 }
 
-static bool makes_logits(const apr_session *s, const apr_op *op) { return op->out >= 0 && s->program.values[op->out].is_logits; }
-
 /* The norm whose output, read only by the logits' product, is stored only as a product's input; -1: none. */
 static int norm_of_logits(const apr_session *s, const apr_session_place *at)
 {
-    for (size_t i = 0; i < at->rows.n_steps; i++) {
-        const apr_fused *const step = &at->rows.steps[i];
+    for (size_t i = 0; i < at->fusion.n_steps; i++) {
+        const apr_fused *const step = &at->fusion.steps[i];
         if (step->kind != APR_FUSED_PRODUCTS || !makes_logits(s, &s->program.ops[step->linears[0]])) continue;
         for (size_t k = 0; k < i; k++)
-            if (at->rows.steps[k].planes == step->inputs) return at->rows.steps[k].norm;
+            if (at->fusion.steps[k].planes == step->inputs) return at->fusion.steps[k].norm;
     }
     return -1;
 }
@@ -440,18 +437,18 @@ static apr_status fuse_rows(apr_session *s, apr_session_place *at, apr_error *er
         qkv_epilogues[i] = op->kind == APR_OP_KV_STORE && apr_has_qkv_epilogue(&op->args.kv_store);
     }
     if (status == APR_OK && any && share_input_type(s, at, kinds)) {
-        status = apr_fuse(&at->rows, &s->program, &(apr_fusible){kinds, qkv_epilogues, NULL}, err);
-        if (status != APR_OK || !rows_slots_suffice(s, &at->rows) || !qkv_epilogues_can_run(s, at, &at->rows)) apr_fusion_close(&at->rows);
+        status = apr_fuse(&at->fusion, &s->program, &(apr_fusible){kinds, qkv_epilogues, NULL}, err);
+        if (status != APR_OK || !rows_slots_suffice(s, &at->fusion) || !qkv_epilogues_can_run(s, at)) apr_fusion_close(&at->fusion);
         at->logits_norm = norm_of_logits(s, at);
     }
     free(kinds);
     free(qkv_epilogues);
-    return status == APR_OK && at->rows.n_steps > 0 ? s->options.cuda->expect_decode_gemv(at->device, true, err) : status;
+    return status == APR_OK && at->fusion.n_steps > 0 ? s->options.cuda->expect_decode_gemv(at->device, true, err) : status;
 }
 
 static bool may_fuse_rows(const apr_session *s, const apr_session_place *at)
 {
-    return at->rows.n_steps > 0 && !s->exact && !s->only_products && s->watch == NULL;
+    return s->positions != NULL && at->fusion.n_steps > 0 && !s->exact && !s->only_products && s->watch == NULL;
 }
 
 int64_t apr_session_rows_at_once(const apr_session *s, int64_t n_rows)
@@ -500,7 +497,7 @@ static const apr_fused *qkv_epilogue_after(const apr_session *s, const apr_sessi
     const apr_op *const ops = s->program.ops;
     const apr_fused *const next = step + 1;
     const bool is_three = step->kind == APR_FUSED_PRODUCTS && step->n_linears == 3 && step->planes < 0;
-    if (!is_three || next == at->rows.steps + at->rows.n_steps || next->store < 0) return NULL;
+    if (!is_three || next == at->fusion.steps + at->fusion.n_steps || next->store < 0) return NULL;
     const int read[3] = {source_of_rope(s, next, 0), source_of_rope(s, next, 1), ops[next->store].in[1]};
     for (int k = 0; k < 3; k++)
         if (ops[step->linears[k]].out != read[k]) return NULL;
@@ -512,23 +509,16 @@ static apr_status rows_run_products(apr_session *s, const apr_session_batch *b, 
 {
     const apr_fused *const epilogue = qkv_epilogue_after(s, at, step);
     apr_qkv_epilogue_args qkv;
-    const apr_op *const ops = s->program.ops;
     apr_rows_args args = {.room = workspace_of(at),
-                          .ending = step->glu >= 0   ? APR_EPILOGUE_GLU
-                                    : step->add >= 0 ? APR_EPILOGUE_ADD
-                                                     : APR_EPILOGUE_STORE,
+                          .ending = epilogue_of(step),
                           .n_tokens = b->n_tokens,
-                          .n_in = s->program.values[ops[step->linears[0]].in[0]].width,
+                          .n_in = input_width(s, step),
                           .slot = step->inputs % APR_ROWS_SLOTS,
                           .n_parts = step->n_linears,
                           .left = next_input_of(s, at, step)};
 
-    for (int k = 0; k < step->n_linears; k++) {
-        const apr_op *const op = &ops[step->linears[k]];
-        args.parts[k] =
-            (apr_decode_gemv_part){at->multiplied[op->weight[0]], vector_at(at, op->weight[1]), apr_session_value_at(s, op->out)};
-    }
-    if (step->glu >= 0) args.glu = ops[step->glu].args.glu.shape;
+    set_parts(s, at, step, args.parts);
+    if (step->glu >= 0) args.glu = s->program.ops[step->glu].args.glu.shape;
     if (step->add >= 0) args.residual = apr_session_value_at(s, residual_of(s, step));
     if (args.ending != APR_EPILOGUE_STORE && (step->keeps || args.left.norm)) args.out = apr_session_value_at(s, result_of(s, step));
     if (epilogue != NULL) {
@@ -538,40 +528,52 @@ static apr_status rows_run_products(apr_session *s, const apr_session_batch *b, 
     return s->options.cuda->rows(at->device, &args, err);
 }
 
-static apr_status rows_run_qkv_epilogue(apr_session *s, const apr_session_batch *b, const apr_session_place *at, const apr_fused *step,
-                                        apr_error *err)
+/* Is it done with the products before it? */
+static bool is_part_of_products(const apr_session *s, const apr_session_place *at, const apr_fused *step)
 {
-    apr_qkv_epilogue_args qkv;
-    if (step > at->rows.steps && qkv_epilogue_after(s, at, step - 1) == step) return APR_OK; /* done with the products */
-    APR_TRY(bind_qkv_epilogue(s, b, at, step->ropes, step->head_norms, step->store, &qkv, err));
-    return s->options.cuda->turn(at->device, &qkv, err);
+    return step > at->fusion.steps && qkv_epilogue_after(s, at, step - 1) == step;
 }
 
 static apr_status rows_run_attend(apr_session *s, const apr_session_batch *b, const apr_session_place *at, const apr_fused *step,
                                   apr_error *err)
 {
-    if (step->store >= 0) APR_TRY(rows_run_qkv_epilogue(s, b, at, step, err));
+    if (step->store >= 0 && !is_part_of_products(s, at, step)) APR_TRY(run_qkv_epilogue(s, b, at, step, err));
     APR_TRY(apr_session_run_op(s, b, &s->program.ops[step->op], err));
     return rows_run_inputs(s, b, at, step, s->program.ops[step->op].out, err);
 }
 
-static apr_status rows_run_step(apr_session *s, const apr_session_batch *b, const apr_session_place *at, const apr_fused *step,
-                                apr_error *err)
+/* --- running the steps of a token or of rows --- */
+
+static apr_status run_step(apr_session *s, const apr_session_batch *b, const apr_session_place *at, const apr_fused *step, apr_error *err)
 {
+    const bool is_rows = s->positions != NULL;
+    const bool is_product = step->kind == APR_FUSED_OPERATION || step->kind == APR_FUSED_PRODUCTS || step->kind == APR_FUSED_EXPERTS;
+
+    if (s->only_products && !is_product) return APR_OK;
     switch (step->kind) {
     case APR_FUSED_OPERATION: return apr_session_run_op(s, b, &s->program.ops[step->op], err);
-    case APR_FUSED_INPUTS: return rows_run_inputs(s, b, at, step, step->value, err);
-    case APR_FUSED_PRODUCTS: return rows_run_products(s, b, at, step, err);
-    case APR_FUSED_QKV_EPILOGUE: return rows_run_qkv_epilogue(s, b, at, step, err);
-    case APR_FUSED_ATTEND: return rows_run_attend(s, b, at, step, err);
-    case APR_FUSED_EXPERTS: break; /* none were asked for */
+    case APR_FUSED_INPUTS: return is_rows ? rows_run_inputs(s, b, at, step, step->value, err) : token_run_inputs(s, at, step, err);
+    case APR_FUSED_PRODUCTS: return is_rows ? rows_run_products(s, b, at, step, err) : token_run_products(s, at, step, err);
+    case APR_FUSED_QKV_EPILOGUE: return is_rows && is_part_of_products(s, at, step) ? APR_OK : run_qkv_epilogue(s, b, at, step, err);
+    case APR_FUSED_ATTEND: return is_rows ? rows_run_attend(s, b, at, step, err) : token_run_attend(s, b, at, step, err);
+    case APR_FUSED_EXPERTS: return run_experts(s, b, at, step, err); /* only of tokens */
     }
     return APR_OK;
 }
 
-static apr_status run_fused_rows(apr_session *s, const apr_session_batch *b, const apr_session_place *at, apr_error *err)
+static apr_status run_steps(apr_session *s, const apr_session_batch *b, const apr_session_place *at, apr_error *err)
 {
-    for (size_t i = 0; i < at->rows.n_steps; i++) APR_TRY(rows_run_step(s, b, at, &at->rows.steps[i], err));
+    for (size_t i = 0; i < at->fusion.n_steps; i++) APR_TRY(run_step(s, b, at, &at->fusion.steps[i], err));
+    return APR_OK;
+}
+
+/* Runs the steps of a token, or with exact products all operations one by one, those of the logits last. */
+static apr_status run_token(apr_session *s, const apr_session_batch *b, const apr_session_place *at, apr_error *err)
+{
+    if (at->fusion.n_steps > 0 && !s->exact) return run_steps(s, b, at, err);
+    for (int logits = 0; logits < 2; logits++)
+        for (size_t i = 0; i < s->program.n_ops; i++)
+            if (makes_logits(s, &s->program.ops[i]) == (logits == 1)) APR_TRY(apr_session_run_op(s, b, &s->program.ops[i], err));
     return APR_OK;
 }
 
@@ -585,37 +587,25 @@ static bool may_fuse_batch(const apr_session *s, const apr_session_batch *b, con
 
 static apr_status run_fused_batch(apr_session *s, const apr_session_batch *b, const apr_session_place *at, apr_error *err)
 {
-    for (size_t i = 0; i < at->rows.n_steps; i++) {
-        const apr_fused *const step = &at->rows.steps[i];
+    for (size_t i = 0; i < at->fusion.n_steps; i++) {
+        const apr_fused *const step = &at->fusion.steps[i];
         const int first = step->op >= 0 ? step->op : step->n_linears > 0 ? step->linears[0] : -1;
         if (first >= 0 && makes_logits(s, &s->program.ops[first])) continue;
-        APR_TRY(rows_run_step(s, b, at, step, err));
+        APR_TRY(run_step(s, b, at, step, err));
     }
     return apr_session_run_op(s, b, &s->program.ops[at->logits_norm], err);
 }
 
 /* --- a prompt --- */
 
-/* The output of the query's, key's or value's product, before head norm and rope. */
-static int prompt_source_of(const apr_session *s, const apr_prompt_step *step, int which)
-{
-    return s->program.ops[step->linears[which]].out;
-}
-
-/* Memory is planned for one operation at a time. The fused Q/K norm, rope and KV write reads the products' outputs while it writes the
- * query. So the query may share memory only with its own product's output, at the same address. */
 static bool prompt_qkv_epilogues_can_run(const apr_session *s, const apr_session_place *at)
 {
     for (size_t i = 0; i < at->prompt.n; i++) {
         const apr_prompt_step *const step = &at->prompt.steps[i];
+        int from[3]; /* the outputs of the products, before head norm and rope */
         if (step->ending != APR_PROMPT_QKV) continue;
-        const int query = s->program.ops[step->ropes[0]].out, from = prompt_source_of(s, step, 0);
-        const bool in_place = at->plan.value_offsets[query] == at->plan.value_offsets[from];
-        if (!in_place && values_overlap(s, at, query, from)) return false;
-        for (int k = 1; k < 3; k++)
-            if (values_overlap(s, at, query, prompt_source_of(s, step, k))) return false;
-        for (int k = 0; k < 2; k++)
-            if (values_overlap(s, at, query, s->program.ops[step->ropes[k]].in[1])) return false; /* angles */
+        for (int k = 0; k < 3; k++) from[k] = s->program.ops[step->linears[k]].out;
+        if (!qkv_epilogue_can_run(s, at, step->ropes, from)) return false;
     }
     return true;
 }
@@ -724,7 +714,7 @@ static apr_status run_prompt_step(apr_session *s, const apr_session_batch *b, si
     return s->options.cuda->prompt(at->device, &args, err);
 }
 
-/* --- all --- */
+/* --- a batch --- */
 
 apr_status apr_session_fuse(apr_session *s, apr_session_place *at, apr_error *err)
 {
@@ -748,7 +738,7 @@ static apr_status run_in_order(apr_session *s, const apr_session_batch *b, const
     size_t n_done = 0;
     for (size_t i = 0; i < s->program.n_ops; i++) {
         const apr_op *const op = &s->program.ops[i];
-        if (op->out >= 0 && s->program.values[op->out].is_logits) continue;
+        if (makes_logits(s, op)) continue;
         if (i >= n_done) APR_TRY(in_steps ? run_prompt_step(s, b, i, &n_done, err) : apr_session_run_next(s, b, i, &n_done, err));
         if (out->hidden != NULL && op->out >= 0 && s->program.values[op->out].tap >= 0) APR_TRY(copy_tap(s, b, op->out, out->hidden, err));
     }
@@ -758,8 +748,10 @@ static apr_status run_in_order(apr_session *s, const apr_session_batch *b, const
 apr_status apr_session_run_batch(apr_session *s, const apr_session_batch *b, const apr_eval_output *out, bool *logits, apr_error *err)
 {
     const apr_session_place *const at = &s->places[0];
+    const bool is_token = b->is_recorded && b->positions == NULL, is_rows = b->positions != NULL && may_fuse_rows(s, at);
 
-    *logits = b->positions != NULL && may_fuse_rows(s, at);
-    if (*logits) return run_fused_rows(s, b, at, err);
+    *logits = is_token || is_rows;
+    if (is_token) return run_token(s, b, at, err);
+    if (is_rows) return run_steps(s, b, at, err);
     return may_fuse_batch(s, b, at, out) ? run_fused_batch(s, b, at, err) : run_in_order(s, b, out, err);
 }

@@ -199,6 +199,8 @@ apr_run_facts apr_trace_run_facts(const apr_session *s, int64_t n_together)
                                                                             : APR_RUNS_ON_HOST,
                            .fp16_products = most > apr_trace_fp16_above(s),
                            .fp8_products = fp8_products && !s->exact,
-                           .streamed = (most == 1 && s->places[0].fusion.n_steps > 0 && !s->exact && s->watch == NULL) || rounds_on_host(s),
+                           .streamed =
+                               (most == 1 && s->positions == NULL && s->places[0].fusion.n_steps > 0 && !s->exact && s->watch == NULL) ||
+                               rounds_on_host(s),
                            .kv_dtype = plan->kv_dtype};
 }
