@@ -175,9 +175,6 @@ apr_status apr_session_bind_op(apr_session *s, const apr_session_batch *b, const
                                apr_error *err);
 /* Copies the operation's inputs to its place, and runs it on the batch. */
 apr_status apr_session_run_op(apr_session *s, const apr_session_batch *b, const apr_op *op, apr_error *err);
-/* Runs operation i and, where the host can run several linear layers at once, those after it; *end: the first operation that was not
- * run. */
-apr_status apr_session_run_next(apr_session *s, const apr_session_batch *b, size_t i, size_t *end, apr_error *err);
 
 /* --- session_steps.c: fused operations --- */
 

@@ -1,4 +1,5 @@
-/* session_steps.c - runs a program on one device in fewer steps than operations: products, fused with the operations around them.
+/* session_steps.c - runs a program in fewer steps than operations: on one device products, fused with the operations around them; on the
+ * host several linear layers at once.
  *
  * A single token runs decode GEMVs. Their inputs are in APR_ACTIVATIONS_I16_SLOTS slots after the workspace, used round robin.
  *
@@ -596,6 +597,64 @@ static apr_status run_fused_batch(apr_session *s, const apr_session_batch *b, co
     return apr_session_run_op(s, b, &s->program.ops[at->logits_norm], err);
 }
 
+/* --- several linear layers at once, on the host --- */
+
+static bool reads_same(const apr_session *s, const apr_op *a, const apr_op *b)
+{
+    const apr_value *const out = &s->program.values[b->out];
+    return b->kind == APR_OP_LINEAR && b->in[0] == a->in[0] && b->args.linear.heads.n == 0 && !out->is_logits;
+}
+
+/* Counts the consecutive linear layers with the same input, starting at operation i. */
+static int count_linears(const apr_session *s, const apr_session_batch *b, size_t i)
+{
+    const apr_op *const op = &s->program.ops[i];
+    const bool is_host = s->n_places == 1 && s->places[0].device == NULL && s->places[0].backend->linears != NULL;
+    int n = 0;
+
+    if (!is_host || b->positions != NULL || s->watch != NULL || s->only_products || op->kind != APR_OP_LINEAR) return 0;
+    while (n < APR_LINEARS_MAX && i + (size_t)n < s->program.n_ops && reads_same(s, op, op + n)) n++;
+    return n;
+}
+
+static bool overlap(const float *a, int64_t n_a, const float *b, int64_t n_b)
+{
+    const uintptr_t at_a = (uintptr_t)a, at_b = (uintptr_t)b;
+    return at_a < at_b + (uintptr_t)n_b * sizeof *b && at_b < at_a + (uintptr_t)n_a * sizeof *a;
+}
+
+/* Memory is planned for one operation at a time: an output that is never read may share its buffer with the next operation's output. */
+static bool are_disjoint(const apr_linear_args *const each[], int n)
+{
+    for (int i = 0; i < n; i++) {
+        const int64_t size = each[i]->n_tokens * each[i]->n_out;
+        if (overlap(each[i]->out, size, each[i]->x, each[i]->n_tokens * each[i]->n_in)) return false;
+        for (int k = 0; k < i; k++)
+            if (overlap(each[i]->out, size, each[k]->out, each[k]->n_tokens * each[k]->n_out)) return false;
+    }
+    return true;
+}
+
+/* Runs operation i and, where the host can run several linear layers at once, those after it; *end: the first operation that was not
+ * run. */
+static apr_status run_next(apr_session *s, const apr_session_batch *b, size_t i, size_t *end, apr_error *err)
+{
+    const int n = count_linears(s, b, i);
+    const apr_linear_args *each[APR_LINEARS_MAX];
+    apr_op_args args[APR_LINEARS_MAX];
+
+    *end = i + 1;
+    if (n < 2) return apr_session_run_op(s, b, &s->program.ops[i], err);
+    for (int k = 0; k < n; k++) {
+        APR_TRY(apr_session_bind_op(s, b, &s->places[0], &s->program.ops[i + (size_t)k], &args[k], err));
+        each[k] = &args[k].linear;
+    }
+    if (!are_disjoint(each, n)) return apr_session_run_op(s, b, &s->program.ops[i], err);
+    s->places[0].backend->linears(each, n);
+    *end = i + (size_t)n;
+    return APR_OK;
+}
+
 /* --- a prompt --- */
 
 static bool prompt_qkv_epilogues_can_run(const apr_session *s, const apr_session_place *at)
@@ -708,7 +767,7 @@ static apr_status run_prompt_step(apr_session *s, const apr_session_batch *b, si
     apr_prompt_step *const step = prompt_step_at(&at->prompt, i);
     apr_prompt_args args;
 
-    if (step == NULL) return apr_session_run_next(s, b, i, end, err);
+    if (step == NULL) return run_next(s, b, i, end, err);
     APR_TRY(bind_prompt_step(&(prompt_binder){s, b, at, &args}, step, err));
     *end = step->end;
     return s->options.cuda->prompt(at->device, &args, err);
@@ -739,7 +798,7 @@ static apr_status run_in_order(apr_session *s, const apr_session_batch *b, const
     for (size_t i = 0; i < s->program.n_ops; i++) {
         const apr_op *const op = &s->program.ops[i];
         if (makes_logits(s, op)) continue;
-        if (i >= n_done) APR_TRY(in_steps ? run_prompt_step(s, b, i, &n_done, err) : apr_session_run_next(s, b, i, &n_done, err));
+        if (i >= n_done) APR_TRY(in_steps ? run_prompt_step(s, b, i, &n_done, err) : run_next(s, b, i, &n_done, err));
         if (out->hidden != NULL && op->out >= 0 && s->program.values[op->out].tap >= 0) APR_TRY(copy_tap(s, b, op->out, out->hidden, err));
     }
     return APR_OK;
