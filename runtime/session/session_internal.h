@@ -44,7 +44,7 @@ typedef struct apr_session_place {
     apr_prompt_steps prompt;    /* fused steps of many tokens; none: operation by operation */
     int64_t rows_widest;        /* largest input width of the rows' products */
     bool rows_bf16, rows_wgmma; /* type and layout of those inputs */
-    int logits_norm;            /* the norm whose output is the input of the logits' product of rows; -1: none */
+    int logits_norm;            /* the norm whose output is the input of the logits' product, with several sequences; -1: none */
     apr_cuda_graph *recorded;   /* on the device: CUDA graph of a token's operations; NULL: not recorded */
     bool cannot_record;         /* recording failed, and a warning was given */
     float *host_rows;           /* on the host: table rows that are looked up per token and uploaded; NULL: none */
@@ -96,9 +96,9 @@ struct apr_session {
     int64_t *step_sequences; /* [n_sequences] of the rows of a step */
     int64_t *step_positions; /* [n_sequences] of the rows of a step */
     int64_t step_rows;       /* rows of the previous step */
-    int64_t recorded_rows;   /* rows of the recorded step; it is valid for positions below recorded_end */
-    int64_t recorded_end;    /* for a single token: apr_attend_split_end of the position for which it was recorded */
-    bool recorded_logits;    /* the recorded step includes the logits */
+    int64_t recorded_rows;   /* tokens of the recorded batch */
+    int64_t recorded_end;    /* end of the positions for which the graph is valid */
+    bool recorded_logits;    /* the graph includes the logits */
     const float *last_logits;
     const float *last_row; /* the last row of logits, at the place that made it; NULL: nothing has been evaluated */
     int64_t sent_position; /* position and id of the token that the device has; -1: none */
