@@ -1,6 +1,6 @@
 /* tools/engine/bench/bench_stages.h: lists of lengths, and the stages that come of them. */
 #include "tools/engine/bench/bench_stages.h"
-#include "tools/verbs/run/lengths.h"
+#include "tools/verbs/run/bench.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,6 +1,6 @@
-/* tools/verbs/run/chat_verb.h at a pseudo-terminal: what keys do, typed as a person types them. */
+/* tools/verbs/run/chat.h at a pseudo-terminal: what keys do, typed as a person types them. */
 #define _GNU_SOURCE /* posix_openpt, memmem */
-#include "tools/verbs/run/chat_verb.h"
+#include "tools/verbs/run/chat.h"
 
 #include <fcntl.h>
 #include <poll.h>

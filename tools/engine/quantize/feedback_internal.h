@@ -1,4 +1,4 @@
-/* feedback_internal.h - the internals of an apr_feedback_run, shared by feedback_run.c, feedback_open.c, feedback_print.c and kept_sums.c. */
+/* feedback_internal.h - the internals of an apr_feedback_run, shared by feedback_run.c, kept.c and the printers. */
 #ifndef APR_ENGINE_FEEDBACK_PARTS_H
 #define APR_ENGINE_FEEDBACK_PARTS_H
 
@@ -55,12 +55,7 @@ struct apr_feedback_run {
 };
 
 uint64_t apr_feedback_run_memory(const apr_feedback_run *run); /* most bytes of sums at a time */
-/* Frees the sums of all layer inputs. */
-void apr_feedback_run_drop_sums(apr_feedback_run *run);
 /* The name of the calibration text. */
 const char *apr_feedback_text_name(const apr_feedback_run *run);
-
-/* Opens the session again, on the changed `between`. */
-apr_status apr_feedback_run_reopen(apr_feedback_run *run, apr_error *err);
 
 #endif

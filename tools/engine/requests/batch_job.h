@@ -18,7 +18,7 @@ typedef struct apr_batch_job {
     char *text; /* [n_text] bytes of the answer so far; kept only if the request has stop strings */
     size_t n_text, text_capacity;
     bool no_memory;
-    struct apr_batch_job *next; /* the list of running jobs, see batch_verb.c */
+    struct apr_batch_job *next; /* the list of running jobs, see batch.c of the verbs */
 } apr_batch_job;
 
 /* Makes the prompt's token ids; messages go through the model's chat template. On failure err has the sentence for the answer. */

@@ -1,5 +1,5 @@
 /* convert_verbs.c - several names for one conversion; each fixes the input and output formats. */
-#include "tools/verbs/convert/converting.h"
+#include "tools/verbs/convert/conversion.h"
 #include "tools/verbs/verbs.h"
 
 typedef struct verb_options {

@@ -1,18 +1,21 @@
-/* importance_print.c - prints which matrices were encoded with importance, and which were not. */
+/* quant_report.c - what a quantization did: importance, chosen types, error feedback, sizes and errors; as text, JSON and an HTML page. */
 #include "tools/verbs/convert/quant_report.h"
-#include "tools/engine/quantize/feedback_internal.h"
+
 #include "tools/report/chart.h"
 #include "tools/report/html.h"
 #include "tools/report/table.h"
 #include "tools/report/text.h"
-#include "tools/verbs/convert/begin_token.h"
-#include "tools/verbs/run/verify_pictures.h"
+#include "tools/engine/quantize/feedback_internal.h"
+#include "tools/verbs/check/begin_token.h"
+#include "tools/verbs/check/verify.h"
 
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* --- which matrices an imatrix covers --- */
 
 static bool is_bare(const apr_pipe_item *item) { return apr_item_uses_importance(item) && item->importance == NULL; }
 
@@ -56,7 +59,7 @@ void apr_importance_json(apr_json_text *json, const apr_conversion *c)
     apr_json_close(json, '}');
 }
 
-/* --- prints the chosen types and the measurements behind them, as a table and as JSON. --- */
+/* --- chosen types and the measurements behind them --- */
 
 /* "q4_k 0.0123  q5_k 0.00401" */
 static const char *offers_text(const apr_allocate_group *g, char *text, size_t capacity)
@@ -134,7 +137,7 @@ void apr_allocation_json(apr_json_text *json, const apr_allocation *a)
     apr_json_close(json, '}');
 }
 
-/* --- prints what error feedback will need, or what it has done. --- */
+/* --- what error feedback will need, or what it has done --- */
 
 /* What a run will need: heap memory in addition to the model, and multiplications. */
 typedef struct forecast {
@@ -362,8 +365,6 @@ void apr_feedback_run_json(const apr_feedback_run *run, bool dry_run, apr_json_t
     apr_json_close(json, ']');
     apr_json_close(json, '}');
 }
-
-/* --- the HTML report of a quantization: sizes, errors and types of all tensors. --- */
 
 /* --- sums, as JSON --- */
 

@@ -4,7 +4,7 @@
 
 #include "formats/base/json.h"
 #include "formats/files/out.h"
-#include "tools/engine/quantize/allocate_types.h"
+#include "tools/engine/quantize/allocate.h"
 #include "tools/engine/quantize/feedback_run.h"
 #include "tools/engine/quantize/quant_sums.h"
 

@@ -1,7 +1,8 @@
-/* bench_print.h - the results of `aprrun bench` as a table, CSV or JSON. */
+/* bench_print.h - the results of `aprrun bench` as a table, CSV, JSON or HTML page. */
 #ifndef APR_TOOLS_BENCH_PRINT_H
 #define APR_TOOLS_BENCH_PRINT_H
 
+#include "formats/files/out.h"
 #include "runtime/session/speed.h"
 #include "tools/engine/bench/bench_concurrency.h"
 #include "tools/report/table.h"
@@ -25,22 +26,29 @@ typedef struct apr_bench_result {
     apr_footprint footprint;
 } apr_bench_result;
 
-/* A row for each stage; the caller prints or closes the table. */
-void apr_bench_fill_table(apr_table *table, const apr_bench_result *result);
 apr_status apr_bench_print_table(const apr_bench_result *result, FILE *out, apr_error *err);
 void apr_bench_print_csv(const apr_bench_result *result, FILE *out);
 void apr_bench_answer_json(const apr_bench_result *result, apr_json_text *json);
 
 /* --- several sequences at once --- */
 
-/* A caption for the table. Returns text. */
-enum { APR_CONCURRENCY_CAPTION = 256 };
-char *apr_concurrency_caption(const apr_concurrency_options *asked, char text[APR_CONCURRENCY_CAPTION]);
-/* A row for each number of sequences; the caller prints or closes the table. */
-void apr_concurrency_fill_table(apr_table *table, const apr_concurrency_result *figures, const apr_concurrency_options *asked);
 apr_status apr_concurrency_print_table(const apr_concurrency_result *figures, const apr_concurrency_options *asked, FILE *out,
                                        apr_error *err);
 void apr_concurrency_answer_json(const apr_concurrency_result *figures, const apr_concurrency_options *asked, apr_json_text *json);
 void apr_concurrency_print_csv(const apr_concurrency_result *figures, const apr_concurrency_options *asked, FILE *out);
+
+/* --- one page with pictures --- */
+
+/* Marks a page of aprrun bench, in its head: a later run replaces only a file with this mark. */
+#define APR_BENCH_HTML_MARK "content=\"aprrun bench\""
+
+typedef struct apr_bench_shown {
+    const apr_bench_result *result;
+    const apr_concurrency_result *many;   /* [asked->sequences.n] */
+    const apr_concurrency_options *asked; /* sequences.n is 0: none were measured */
+} apr_bench_shown;
+
+/* Into an opened file. */
+apr_status apr_bench_html(const apr_bench_shown *shown, apr_out *page, apr_error *err);
 
 #endif

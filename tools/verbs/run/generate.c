@@ -2,7 +2,7 @@
 #include "runtime/session/generate.h"
 #include "tools/verbs/plan/plan_lines.h"
 #include "tools/verbs/run/answer_stream.h"
-#include "tools/verbs/run/chat_verb.h"
+#include "tools/verbs/run/chat.h"
 #include "tools/verbs/run/prompt.h"
 #include "tools/verbs/run/running.h"
 #include "tools/verbs/run/sampling.h"
