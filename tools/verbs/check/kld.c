@@ -11,6 +11,7 @@
 #include "tools/verbs/run/memory_print.h"
 #include "tools/verbs/run/running.h"
 #include "tools/verbs/verbs.h"
+#include "tools/report/terminal.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -8,6 +8,7 @@
 #include "tools/engine/run/run_pair.h"
 #include "tools/engine/text_input.h"
 #include "tools/verbs/verbs.h"
+#include "tools/report/terminal.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -8,6 +8,8 @@
 #include "tools/conv/kv_text.h"
 #include "tools/conv/show.h"
 #include "tools/verbs/verbs.h"
+#include "tools/report/terminal.h"
+#include "tools/conv/kind_names.h"
 
 #include <math.h>
 #include <string.h>

@@ -8,6 +8,7 @@
 #include "tools/report/text.h"
 #include "tools/engine/bench/bench_stages.h"
 #include "tools/verbs/plan/plan_lines.h"
+#include "tools/report/terminal.h"
 
 #include <string.h>
 
