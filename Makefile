@@ -231,8 +231,8 @@ $(UNIT): $(UNIT_O) $(SUPPORT_C:%=$B/%.o) $(TOOL_C:%=$B/%.o) $(LIB)
 # What --version says of this build.
 $B/commit: FORCE
 	@mkdir -p $(@D); now="$$(git describe --always --dirty --abbrev=12 2>/dev/null)"; [ "$$(cat $@ 2>/dev/null)" = "$$now" ] || echo "$$now" >$@
-$B/tools/cli/version.c.o: $B/commit
-$B/tools/cli/version.c.o: must += -DAPR_COMMIT='"$(shell git describe --always --dirty --abbrev=12 2>/dev/null)"'
+$B/tools/cli/usage.c.o: $B/commit
+$B/tools/cli/usage.c.o: must += -DAPR_COMMIT='"$(shell git describe --always --dirty --abbrev=12 2>/dev/null)"'
 # Each test file's main has the name unit_NAME there.
 $(TEST_C:%=$B/%.o): must += -Dmain=unit_$(patsubst test_%.c,%,$(notdir $<)) -Wno-missing-prototypes
 $B/units: FORCE

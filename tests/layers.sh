@@ -57,7 +57,8 @@ tools/engine/run         * tools/engine tools/engine/device
 tools/engine/requests    * tools/engine tools/engine/run
 tools/engine/bench       * tools/engine tools/engine/plan tools/engine/run
 tools/engine/quantize    * tools/engine
-tools/cli                *
+tools/report             *
+tools/cli                * tools/report
 '
 cd "$(dirname "$0")/.." || exit 2
 [ "$1" != --table ] || { printf '%s' "$table"; exit 0; }

@@ -41,14 +41,13 @@ static apr_status never_run(const apr_call *call, apr_error *err)
 static const apr_command with_verbs[] = {
     {"show", "FILE", 1, 1, "shows", options, sizeof(every_kind), NULL, never_run},
     {"check", "A [B]", 1, 2, "checks", NULL, 0, NULL, never_run},
-    {0},
 };
 static const apr_command with_both[] = {
     {"show", "FILE", 1, 1, "shows", options, sizeof(every_kind), NULL, never_run},
     {NULL, "MODEL", 1, 1, "runs", options, sizeof(every_kind), NULL, never_run},
-    {0},
 };
-static const apr_tool tools[] = {{"verbs", "has verbs", with_verbs}, {"both", "has both", with_both}};
+static const apr_command *const verbs[] = {&with_verbs[0], &with_verbs[1], NULL}, *const both[] = {&with_both[0], &with_both[1], NULL};
+static const apr_tool tools[] = {{"verbs", "has verbs", verbs, NULL}, {"both", "has both", both, NULL}};
 
 static void check_values(const every_kind *o)
 {

@@ -2,9 +2,9 @@
 #include "tools/cli/cli.h"
 #include "tools/cli/nearest.h"
 #include "tools/cli/values.h"
-#include "tools/conv/kv_text.h"
 #include "tools/report/table.h"
 #include "tools/report/text.h"
+#include "tools/verbs/show/kv_text.h"
 
 #include <limits.h>
 #include <math.h>
@@ -48,16 +48,16 @@ static apr_status never_run(const apr_call *call, apr_error *err)
 static const apr_command verbs[] = {
     {"bake", "CAKE [TIN]", 1, 2, "bake a cake", bake_options, sizeof(struct bake_options), NULL, never_run},
     {"wash", "DISH", 1, 1, "wash a dish", NULL, 0, NULL, never_run},
-    {0},
 };
-static const apr_tool kitchen = {"kitchen", "what a kitchen does", verbs};
+static const apr_command *const kitchen_verbs[] = {&verbs[0], &verbs[1], NULL};
+static const apr_tool kitchen = {"kitchen", "what a kitchen does", kitchen_verbs, NULL};
 
 static const apr_command plain_and_verb[] = {
     {"wash", "DISH", 1, 1, "wash a dish", NULL, 0, NULL, never_run},
     {NULL, "CAKE", 1, 1, "bake a cake", bake_options, sizeof(struct bake_options), NULL, never_run},
-    {0},
 };
-static const apr_tool oven = {"oven", "what an oven does", plain_and_verb};
+static const apr_command *const oven_verbs[] = {&plain_and_verb[0], &plain_and_verb[1], NULL};
+static const apr_tool oven = {"oven", "what an oven does", oven_verbs, NULL};
 
 /* A command line as words between single spaces. */
 static apr_status parse(const apr_tool *tool, const char *line, apr_parsed *parsed, apr_error *err)

@@ -61,9 +61,13 @@ static const apr_command commands[] = {
      .options = table,
      .options_bytes = sizeof(options),
      .run = never_run},
-    {0},
 };
-static const apr_tool aprrun = {"aprrun", "", commands};
+static const apr_command *const verbs[] = {&commands[0], &commands[1], NULL};
+static const apr_command show = {"show", "FILE", 1, 1, "", NULL, 0, NULL, never_run},
+                         families = {"families", "", 0, 0, "", NULL, 0, NULL, never_run};
+static const apr_command *const verbs_of_another[] = {&show, &families, NULL};
+static const apr_tool another = {"aprconv", "", verbs_of_another, NULL};
+static const apr_tool aprrun = {"aprrun", "", verbs, (const apr_tool *const[]){&another, &aprrun, NULL}};
 
 /* A line's words between single spaces; '_' in a word of a line stands for itself. */
 static apr_status parse(const char *line, apr_parsed *parsed, apr_error *err)
@@ -164,6 +168,7 @@ static void what_cannot_be_turned_is_named(void **state)
          "--device=mps: aprkit runs on CPUs and NVIDIA GPUs; llama.cpp supports this device and reads the GGUFs that aprconv writes"},
         {"aprrun ./m.gguf --n-predict", "--n-predict needs a value; try 'aprrun --help'"},
         {"aprrun show ./m.gguf", "show: not a verb of this tool; use 'aprconv show'; try: aprconv show ./m.gguf"},
+        {"aprrun families x", "families: not a verb of this tool; use 'aprconv families'; try 'aprconv families'"},
         {"aprrun quantize", "quantize: not a verb of this tool; use 'aprquant'; try 'aprquant --help'"},
         {"aprrun list", "list: no such file or verb; try 'aprrun --help'"},
         {"aprrun pppl ./m.gguf", "pppl: no such file or verb; try 'aprrun --help'"},

@@ -46,12 +46,10 @@ static apr_status bad_usage(const parser *p, const char *format, ...)
 /* The field that the option's value is stored in, or NULL if there is no such option. */
 static void *find_option(const parser *p, const char *name, size_t n, char letter, const apr_option **option)
 {
-    const apr_command *const command = p->parsed->command;
-
-    *option = apr_option_in(apr_common_options, name, n, letter);
-    if (*option != NULL) return (char *)&p->parsed->common + (*option)->offset;
-    *option = command != NULL ? apr_option_in(command->options, name, n, letter) : NULL;
-    return *option != NULL ? (char *)p->parsed->options + (*option)->offset : NULL;
+    *option = apr_option_named(p->parsed->command, name, n, letter);
+    if (*option == NULL) return NULL;
+    const bool is_common = apr_option_named(NULL, name, n, letter) != NULL;
+    return (is_common ? (char *)&p->parsed->common : (char *)p->parsed->options) + (*option)->offset;
 }
 
 /* The known option nearest to a misspelled "--name", or NULL. */
@@ -215,8 +213,8 @@ static const char *nearest_verb(const apr_tool *tool, const char *word)
     const char *verbs[MAX_VERBS];
     size_t n = 0;
 
-    for (const apr_command *c = tool->commands; c->run != NULL && n + 1 < MAX_VERBS; c++)
-        if (c->verb != NULL) verbs[n++] = c->verb;
+    for (const apr_command *const *at = tool->commands; *at != NULL && n + 1 < MAX_VERBS; at++)
+        if ((*at)->verb != NULL) verbs[n++] = (*at)->verb;
     verbs[n++] = APR_HELP_VERB;
     return apr_nearest(word, verbs, n);
 }
@@ -242,7 +240,7 @@ static bool looks_like_a_verb(const parser *p)
     const apr_parsed *const parsed = p->parsed;
     const char *const word = parsed->n_operands > 0 ? parsed->operands[0] : "";
 
-    if (p->tool->commands->verb == NULL || p->argc < 2 || word != p->argv[1]) return false;
+    if (p->tool->commands[0]->verb == NULL || p->argc < 2 || word != p->argv[1]) return false;
     if (word[0] == '\0' || word[strspn(word, "abcdefghijklmnopqrstuvwxyz0123456789")] != '\0' || access(word, F_OK) == 0) return false;
     return parsed->n_operands > parsed->command->max_operands || parsed->command->joins != NULL || nearest_verb(p->tool, word) != NULL;
 }
@@ -429,7 +427,7 @@ static apr_status check_needs(const apr_parsed *parsed, const apr_call *call, ap
 {
     for (const apr_need *need = parsed->command->needs; need != NULL && need->option != NULL; need++) {
         if (!is_given(parsed, need->option) || need->holds(call)) continue;
-        const apr_option *const option = apr_option_in(parsed->command->options, need->option, strlen(need->option), 0);
+        const apr_option *const option = apr_option_named(parsed->command, need->option, strlen(need->option), 0);
         const char *const no = option != NULL && option->kind == APR_OPTION_FLAG && option->standard != NULL ? "no-" : "";
         return apr_fail(err, APR_E_USAGE, "--%s%s does nothing without %s: add that, or leave --%s%s out", no, need->option, need->needs,
                         no, need->option);
@@ -457,9 +455,9 @@ static void suggest_flag(const apr_parsed *parsed, const apr_typed *typed, apr_e
     for (const char *at = strstr(err->text, " --"); at != NULL; at = strstr(at + 1, " --")) {
         char flag[64];
         const size_t n = strspn(at + 3, "abcdefghijklmnopqrstuvwxyz0123456789-");
-        const apr_option *const option = apr_option_in(parsed->command->options, at + 3, n, 0);
-        if (!suggests_flag(err->text, at, n) || option == NULL || option->kind != APR_OPTION_FLAG || option->standard != NULL ||
-            is_given(parsed, option->name))
+        const apr_option *const option = apr_option_named(parsed->command, at + 3, n, 0);
+        if (!suggests_flag(err->text, at, n) || option == NULL || apr_option_named(NULL, at + 3, n, 0) != NULL ||
+            option->kind != APR_OPTION_FLAG || option->standard != NULL || is_given(parsed, option->name))
             continue;
         snprintf(flag, sizeof flag, "--%s", option->name);
         apr_try_change(err->status, typed, NULL, flag, err);

@@ -92,15 +92,17 @@ typedef struct apr_command {
     const apr_option *options;   /* ends with {0}; NULL: none */
     size_t options_bytes;        /* size of the struct they fill */
     const char *const *examples; /* command lines, ends with NULL; may be NULL */
-    apr_command_fn run;          /* NULL ends the list of commands */
-    const apr_need *needs;       /* ends with {0}; NULL: none */
-    const char *joins;           /* extra operands become this option's value, joined by blanks; NULL: extra operands are an error */
-    const char *first;           /* names of the options that -h shows, separated by blanks; NULL: the first eight */
+    apr_command_fn run;
+    const apr_need *needs; /* ends with {0}; NULL: none */
+    const char *joins;     /* extra operands become this option's value, joined by blanks; NULL: extra operands are an error */
+    const char *first;     /* names of the options that -h shows, separated by blanks; NULL: the first eight */
 } apr_command;
 
 typedef struct apr_tool {
     const char *name, *summary;
-    const apr_command *commands; /* ends with {0} */
+    const apr_command *const *commands; /* ends with NULL */
+    const struct apr_tool *const
+        *toolkit; /* all tools, ends with NULL: a verb of another one is named in an error. NULL: there are no others */
 } apr_tool;
 
 /* The main function of a tool. Returns the exit code. */

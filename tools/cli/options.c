@@ -18,7 +18,7 @@ const apr_option apr_common_options[] = {
     {0},
 };
 
-const apr_option *apr_option_in(const apr_option *table, const char *name, size_t n, char letter)
+static const apr_option *option_in(const apr_option *table, const char *name, size_t n, char letter)
 {
     for (; table != NULL && table->name != NULL; table++)
         if (name != NULL ? strlen(table->name) == n && strncmp(table->name, name, n) == 0 : table->letter == letter) return table;
@@ -27,14 +27,14 @@ const apr_option *apr_option_in(const apr_option *table, const char *name, size_
 
 const apr_option *apr_option_named(const apr_command *command, const char *name, size_t n, char letter)
 {
-    const apr_option *const common = apr_option_in(apr_common_options, name, n, letter);
+    const apr_option *const common = option_in(apr_common_options, name, n, letter);
     if (common != NULL || command == NULL) return common;
-    return apr_option_in(command->options, name, n, letter);
+    return option_in(command->options, name, n, letter);
 }
 
 const apr_command *apr_command_named(const apr_tool *tool, const char *verb)
 {
-    for (const apr_command *c = tool->commands; c->run != NULL; c++)
-        if (verb == NULL ? c->verb == NULL : c->verb != NULL && strcmp(c->verb, verb) == 0) return c;
+    for (const apr_command *const *at = tool->commands; *at != NULL; at++)
+        if (verb == NULL ? (*at)->verb == NULL : (*at)->verb != NULL && strcmp((*at)->verb, verb) == 0) return *at;
     return NULL;
 }

@@ -6,9 +6,8 @@
 
 extern const apr_option apr_common_options[]; /* offsets into apr_parsed.common */
 
-/* Finds an option by its name (n characters), or by its letter if name is NULL, in a table that may be NULL. NULL: there is none. */
-const apr_option *apr_option_in(const apr_option *table, const char *name, size_t n, char letter);
-/* The same among the common options and those of a command, which may be NULL. */
+/* Finds an option among the common ones and those of a command, which may be NULL, by its name (n characters), or by its letter if name is
+ * NULL. NULL: there is none. */
 const apr_option *apr_option_named(const apr_command *command, const char *name, size_t n, char letter);
 /* verb NULL: the command without a verb. */
 const apr_command *apr_command_named(const apr_tool *tool, const char *verb);

@@ -1,5 +1,6 @@
 /* translate.c - translates options and verbs of other programs (foreign_words.h) to the tool's own, before arguments are parsed. */
 #include "tools/cli/translation.h"
+#include "tools/cli/type_words.h"
 
 #include <ctype.h>
 #include <stdio.h>
@@ -272,6 +273,19 @@ static apr_status put_optional(apr_translation *t, const apr_option *own, const 
     return whole != NULL ? apr_translation_put(t, whole) : no_memory(t);
 }
 
+/* "--q4_k_m" as --to q4_k_m or --dtype q4_k_m, if the command has one of them. */
+static apr_status translate_type_option(apr_translation *t, const char *argument, bool *found)
+{
+    const bool has_to = apr_option_named(t->command, "to", 2, 0) != NULL, has_dtype = apr_option_named(t->command, "dtype", 5, 0) != NULL;
+    const apr_type_word word = apr_type_spelled(argument + 2);
+    char words[64];
+
+    *found = (has_to || has_dtype) && word.kind == APR_TYPE_IS && strpbrk(argument, "0123456789") != NULL;
+    if (!*found) return APR_OK;
+    snprintf(words, sizeof words, "%s %s", has_to ? "--to" : "--dtype", word.name);
+    return apr_translation_replace(t, argument, NULL, words);
+}
+
 static apr_status translate_long(apr_translation *t, const char *argument)
 {
     if (strncmp(argument, "--colour", 8) == 0) argument = apr_arena_print(t->arena, "--color%s", argument + 8);
@@ -293,7 +307,7 @@ static apr_status translate_long(apr_translation *t, const char *argument)
     own = own_long(t, dashes + 2, n);
     if (own != NULL) return put_own(t, dashes, own, value);
     if (strcmp(dashes, argument) != 0) APR_TRY(try_word(t, dashes, &found));
-    if (!found && value == NULL) APR_TRY(apr_translate_type_option(t, argument, &found));
+    if (!found && value == NULL) APR_TRY(translate_type_option(t, argument, &found));
     return found ? APR_OK : apr_translation_put(t, argument);
 }
 
@@ -349,7 +363,8 @@ static bool takes_next(const apr_translation *t, const char *argument)
     const char *rest = NULL;
 
     if (strchr(argument, '=') != NULL) return false;
-    for (const apr_command *c = t->tool->commands; c->run != NULL; c++) {
+    for (const apr_command *const *at = t->tool->commands; *at != NULL; at++) {
+        const apr_command *const c = *at;
         const apr_option *const own = is_long               ? apr_option_named(c, argument + 2, strlen(argument + 2), 0)
                                       : argument[2] == '\0' ? apr_option_named(c, NULL, 0, argument[1])
                                                             : NULL;
@@ -380,6 +395,22 @@ static apr_status put_verb(apr_translation *t, const char *verb)
     return apr_translation_put(t, verb);
 }
 
+/* If the argument `at` is a verb of another tool: fails with the command to type. */
+static apr_status refuse_verb_of_another(apr_translation *t, int at)
+{
+    const char *const word = t->typed.argv[at];
+
+    for (const apr_tool *const *tool = t->tool->toolkit; tool != NULL && *tool != NULL; tool++) {
+        const apr_command *const command = *tool != t->tool && !is_path(word) ? apr_command_named(*tool, word) : NULL;
+        if (command == NULL) continue;
+        t->at = at;
+        apr_fail(t->err, APR_E_USAGE, "%s: not a verb of this tool; use '%s %s'", word, (*tool)->name, word);
+        const char *const instead = apr_arena_print(t->arena, "%s %s%s", (*tool)->name, word, command->max_operands > 0 ? " *" : "");
+        return instead != NULL ? suggest_command(t, instead, word) : no_memory(t);
+    }
+    return APR_OK;
+}
+
 /* Translates the argument `at`, which is not a verb of the tool, if it is a verb of another program. *is_taken: it was replaced. */
 static apr_status translate_verb(apr_translation *t, int at, bool *is_taken)
 {
@@ -400,6 +431,7 @@ static apr_status translate_verb(apr_translation *t, int at, bool *is_taken)
         if (row->kind == APR_FOREIGN_ALIAS) return put_verb(t, row->meaning);
         return refuse(t, row, word, NULL);
     }
+    APR_TRY(refuse_verb_of_another(t, at));
     const bool converts = apr_command_named(t->tool, NULL) == NULL && apr_command_named(t->tool, "convert") != NULL && is_path(word);
     return converts ? put_verb(t, "convert") : APR_OK;
 }

@@ -15,25 +15,6 @@
 #include <sys/random.h>
 #include <sys/stat.h>
 
-static apr_status put_words(apr_translation *t, const char *words)
-{
-    for (const char *at = words; *at != '\0';) {
-        const size_t n = strcspn(at, " ");
-        const char *const word = apr_arena_copy(t->arena, at, n);
-        if (word == NULL) return apr_no_memory(t->err, "the command line");
-        APR_TRY(apr_translation_put(t, word));
-        at += n + (at[n] == ' ');
-    }
-    return APR_OK;
-}
-
-/* Appends the replacement, and a note about it. */
-static apr_status put_translated(apr_translation *t, const char *option, const char *value, const char *words)
-{
-    APR_TRY(apr_translation_note(t, true, "%s%s%s means %s", option, value != NULL ? " " : "", value != NULL ? value : "", words));
-    return put_words(t, words);
-}
-
 /* --- layers on a GPU --- */
 
 /* The number of layers of the first argument that is a model; 0: no argument is one. */
@@ -66,12 +47,12 @@ static apr_status translate_gpu_layers(apr_translation *t, const char *option, c
     if (t->letter != 'r' && !plans) return apr_translation_note(t, false, "%s has no effect: this tool does not run layers", option);
     if (!is_number && strcmp(value, "all") != 0 && strcmp(value, "auto") != 0 && strcmp(value, "max") != 0 && strcmp(value, "-1") != 0)
         return apr_fail(t->err, APR_E_USAGE, "%s: '%.60s' is not a number of layers or 'all'", option, value);
-    if (is_none) return put_translated(t, option, value, plans ? "--host" : "--device host");
+    if (is_none) return apr_translation_replace(t, option, value, plans ? "--host" : "--device host");
     if (is_all || n_layers == 0 || asked >= n_layers)
         return plans ? apr_translation_note(t, false, "%s %s has no effect: all layers are planned for the GPU", option, value)
-                     : put_translated(t, option, value, "--device cuda");
+                     : apr_translation_replace(t, option, value, "--device cuda");
     snprintf(words, sizeof words, "%s--offload layers=%lld", plans ? "" : "--device cuda ", (long long)n_layers - asked);
-    return put_translated(t, option, value, words);
+    return apr_translation_replace(t, option, value, words);
 }
 
 /* --- types of the KV cache --- */
@@ -105,7 +86,7 @@ static apr_status translate_cache_type(apr_translation *t, const char *option, c
     char words[64];
 
     snprintf(words, sizeof words, "--kv %.40s", of_keys);
-    if (strcmp(of_keys, of_values) == 0) return is_second ? APR_OK : put_translated(t, option, value, words);
+    if (strcmp(of_keys, of_values) == 0) return is_second ? APR_OK : apr_translation_replace(t, option, value, words);
     snprintf(words, sizeof words, "--kv %.40s", type_name(value));
     if (keys == NULL || values == NULL)
         return apr_translation_suggest(t, words, "%s %s: keys and values must have the same type", option, value);
@@ -124,7 +105,6 @@ static apr_status translate_gpu_name(apr_translation *t, const char *value)
     const apr_gpu *const wanted = apr_gpu_find(value);
     const apr_cuda_api *cuda;
     apr_cuda_facts facts;
-    char words[32];
     int n = 0;
 
     if (is_list_of_numbers(value) || strcmp(value, "-1") == 0) {
@@ -136,9 +116,11 @@ static apr_status translate_gpu_name(apr_translation *t, const char *value)
     APR_TRY(cuda->count(&n, t->err));
     for (int i = 0; i < n; i++) {
         if (cuda->facts(i, &facts, NULL) != APR_OK || apr_gpu_find(facts.name) != wanted) continue;
-        snprintf(words, sizeof words, "--gpu %d", i);
         APR_TRY(apr_translation_note(t, true, "%s is GPU %d here", value, i));
-        return put_words(t, words);
+        const char *const number = apr_arena_print(t->arena, "%d", i);
+        if (number == NULL) return apr_no_memory(t->err, "the command line");
+        APR_TRY(apr_translation_put(t, "--gpu"));
+        return apr_translation_put(t, number);
     }
     return apr_fail(t->err, APR_E_DEVICE, "--gpu: this machine has no %s", wanted->label);
 }
@@ -153,7 +135,7 @@ static apr_status translate_bits(apr_translation *t, const char *option, const c
                  {"8", "--to q8_0"},   {"16", "--to f16"},   {"32", "--to f32"}};
 
     for (size_t i = 0; i < sizeof types / sizeof *types; i++)
-        if (strcmp(types[i].bits, value) == 0) return put_translated(t, option, value, types[i].words);
+        if (strcmp(types[i].bits, value) == 0) return apr_translation_replace(t, option, value, types[i].words);
     return apr_translation_suggest(t, "--to mxfp4", "%s %s: types have 4.25 to 32 bits ('aprquant --list' shows them)", option, value);
 }
 
@@ -164,15 +146,15 @@ static apr_status translate_cpu_moe(apr_translation *t, const char *option, cons
 
     if (words == NULL) return apr_no_memory(t->err, "the command line");
     if (strcmp(value, "0") == 0) return apr_translation_note(t, false, "%s 0 has no effect", option);
-    return put_translated(t, option, value, words);
+    return apr_translation_replace(t, option, value, words);
 }
 
 static apr_status translate_bench_output(apr_translation *t, const char *option, const char *value)
 {
     const bool has_csv = apr_option_named(t->command, "csv", 3, 0) != NULL;
 
-    if (strcmp(value, "csv") == 0 && has_csv) return put_translated(t, option, value, "--csv");
-    if (strncmp(value, "json", 4) == 0) return put_translated(t, option, value, "--json");
+    if (strcmp(value, "csv") == 0 && has_csv) return apr_translation_replace(t, option, value, "--csv");
+    if (strncmp(value, "json", 4) == 0) return apr_translation_replace(t, option, value, "--json");
     if (strcmp(value, "md") == 0) return apr_translation_note(t, false, "%s %s has no effect: a table is printed", option, value);
     return apr_translation_suggest(t, "--json", "%s %s: the output is text, %sor one JSON object", option, value, has_csv ? "--csv " : "");
 }
@@ -289,16 +271,4 @@ apr_status apr_translate_value(apr_translation *t, const apr_option *option, con
     if (option->value_name == NULL) return APR_OK;
     if (strcmp(option->value_name, "TYPE") == 0) return translate_type(t, option, *value, value);
     return strcmp(option->value_name, "REGEX=TYPE") == 0 ? translate_rule(t, value) : APR_OK;
-}
-
-apr_status apr_translate_type_option(apr_translation *t, const char *argument, bool *found)
-{
-    const bool has_to = apr_option_named(t->command, "to", 2, 0) != NULL, has_dtype = apr_option_named(t->command, "dtype", 5, 0) != NULL;
-    const apr_type_word word = apr_type_spelled(argument + 2);
-    char words[64];
-
-    *found = (has_to || has_dtype) && word.kind == APR_TYPE_IS && strpbrk(argument, "0123456789") != NULL;
-    if (!*found) return APR_OK;
-    snprintf(words, sizeof words, "%s %s", has_to ? "--to" : "--dtype", word.name);
-    return put_translated(t, argument, NULL, words);
 }

@@ -56,3 +56,21 @@ apr_status apr_translation_suggest(apr_translation *t, const char *with, const c
     const apr_change changes[] = {{.was = argument, .is = *with != '\0' ? with : NULL, .words = 1}, {.was = next}};
     return apr_try_instead(APR_E_USAGE, &t->typed, changes, next != NULL ? 2 : 1, t->err);
 }
+
+static apr_status put_words(apr_translation *t, const char *words)
+{
+    for (const char *at = words; *at != '\0';) {
+        const size_t n = strcspn(at, " ");
+        const char *const word = apr_arena_copy(t->arena, at, n);
+        if (word == NULL) return apr_no_memory(t->err, "the command line");
+        APR_TRY(apr_translation_put(t, word));
+        at += n + (at[n] == ' ');
+    }
+    return APR_OK;
+}
+
+apr_status apr_translation_replace(apr_translation *t, const char *option, const char *value, const char *words)
+{
+    APR_TRY(apr_translation_note(t, true, "%s%s%s means %s", option, value != NULL ? " " : "", value != NULL ? value : "", words));
+    return put_words(t, words);
+}

@@ -34,13 +34,13 @@ apr_status apr_translation_note(apr_translation *t, bool always, const char *for
 /* Fails with a message that suggests the command in which `with` (one argument or several) replaces the current option and its value. */
 apr_status apr_translation_suggest(apr_translation *t, const char *with, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
+/* Appends what an option becomes, words between blanks, and a note about it. value: NULL if there is none. */
+apr_status apr_translation_replace(apr_translation *t, const char *option, const char *value, const char *words);
+
 /* --- translate_special.c --- */
 
 /* "!name": a translation that takes code. option: as typed; value: NULL if there is none. */
 apr_status apr_translate_special(apr_translation *t, const char *name, const char *option, const char *value);
-
-/* "--q4_k_m" as --to q4_k_m or --dtype q4_k_m, if the command has one of them. */
-apr_status apr_translate_type_option(apr_translation *t, const char *argument, bool *found);
 
 /* Translates the value of one of the tool's own options, such as a type in another spelling. May replace *value. */
 apr_status apr_translate_value(apr_translation *t, const apr_option *option, const char **value);

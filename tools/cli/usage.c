@@ -1,9 +1,11 @@
-/* usage.c - prints help from the same tables that arguments are parsed with: as text in 40 to 100 columns, and as JSON. */
+/* usage.c - prints help from the same tables that arguments are parsed with, as text in 40 to 100 columns and as JSON; the version
+ * and the license. */
 #include "tools/cli/usage.h"
 
+#include "kernels/cuda_loader.h"
+#include "kernels/host/codecs/levels.h"
 #include "tools/cli/foreign_words.h"
 #include "tools/cli/options.h"
-#include "tools/cli/version.h"
 #include "tools/report/terminal.h"
 #include "tools/report/text.h"
 
@@ -120,12 +122,14 @@ static void print_verbs(const apr_tool *tool, FILE *out)
     int left = (int)sizeof "  help [VERB]" + 1;
     char line[128];
 
-    for (const apr_command *c = tool->commands; c->run != NULL; c++) {
+    for (const apr_command *const *at = tool->commands; *at != NULL; at++) {
+        const apr_command *const c = *at;
         const int n = c->verb != NULL ? 2 + (int)(strlen(c->verb) + 1 + strlen(c->operands)) + 2 : 0;
         if (n > left) left = n;
     }
     fprintf(out, "\n%sVerbs%s (aprkit %s; '%s VERB --help' for details)\n", apr_bold(out), apr_plain(out), APR_VERSION, tool->name);
-    for (const apr_command *c = tool->commands; c->run != NULL; c++) {
+    for (const apr_command *const *at = tool->commands; *at != NULL; at++) {
+        const apr_command *const c = *at;
         if (c->verb == NULL) continue;
         snprintf(line, sizeof line, "  %s %s", c->verb, c->operands);
         print_verb(line, c->summary, left, out);
@@ -135,7 +139,7 @@ static void print_verbs(const apr_tool *tool, FILE *out)
 
 void apr_cli_usage(const apr_tool *tool, const apr_command *command, FILE *out)
 {
-    const bool has_verbs = tool->commands->verb != NULL;
+    const bool has_verbs = tool->commands[0]->verb != NULL;
 
     if (command != NULL && (command->verb != NULL || !has_verbs)) {
         print_command(tool, command, out);
@@ -146,10 +150,10 @@ void apr_cli_usage(const apr_tool *tool, const apr_command *command, FILE *out)
     print_verbs(tool, out);
     if (command != NULL) return;
     print_options(apr_common_options, left_width(apr_common_options, out), out);
-    const bool has_examples = tool->commands->examples != NULL;
+    const bool has_examples = tool->commands[0]->examples != NULL;
     if (has_examples) fprintf(out, "\n%sExamples%s\n", apr_bold(out), apr_plain(out));
-    for (const apr_command *c = tool->commands; c->run != NULL; c++)
-        if (c->examples != NULL) fprintf(out, "  %s\n", c->examples[0]);
+    for (const apr_command *const *at = tool->commands; *at != NULL; at++)
+        if ((*at)->examples != NULL) fprintf(out, "  %s\n", (*at)->examples[0]);
 }
 
 /* --- short help (-h) --- */
@@ -202,8 +206,8 @@ static void print_brief_verbs(const apr_tool *tool, FILE *out)
     char verbs[512] = "";
     size_t n = 0;
 
-    for (const apr_command *c = tool->commands; c->run != NULL && n < sizeof verbs; c++)
-        if (is_shown(c)) n += (size_t)snprintf(verbs + n, sizeof verbs - n, "%s%s", n > 0 ? ", " : "", c->verb);
+    for (const apr_command *const *at = tool->commands; *at != NULL && n < sizeof verbs; at++)
+        if (is_shown(*at)) n += (size_t)snprintf(verbs + n, sizeof verbs - n, "%s%s", n > 0 ? ", " : "", (*at)->verb);
     if (n == 0) return;
     const int column = fprintf(out, "\n  verbs: ");
     print_wrapped(verbs, column - 1, column - 1, out);
@@ -217,7 +221,8 @@ static void print_brief_examples(const apr_tool *tool, const apr_command *comman
     for (const char *const *example = command != NULL ? command->examples : NULL; example != NULL && *example != NULL && n < MAX_EXAMPLES;
          example++, n++)
         fprintf(out, "  %s\n", *example);
-    for (const apr_command *c = tool->commands; command == NULL && c->run != NULL && n < MAX_EXAMPLES; c++) {
+    for (const apr_command *const *at = tool->commands; command == NULL && *at != NULL && n < MAX_EXAMPLES; at++) {
+        const apr_command *const c = *at;
         if (c->examples == NULL || !is_shown(c)) continue;
         fprintf(out, "  %s\n", c->examples[0]);
         n++;
@@ -255,6 +260,22 @@ static void print_meaning(const char *meaning, int n, FILE *out)
     fputs("\n", out);
 }
 
+/* Verbs of the other tools that no row above names. */
+static void print_verbs_of_others(const apr_tool *tool, char letter, FILE *out)
+{
+    for (const apr_tool *const *other = tool->toolkit; other != NULL && *other != NULL; other++) {
+        const char *before = "  ";
+        for (const apr_command *const *at = (*other)->commands; *at != NULL; at++) {
+            const char *const verb = (*at)->verb, *rest;
+            if (verb == NULL || apr_command_named(tool, verb) != NULL) continue;
+            if (apr_foreign_find(apr_foreign_words, letter, NULL, verb, strlen(verb), &rest) != NULL) continue;
+            fprintf(out, "%s%s", before, verb);
+            before = ", ";
+        }
+        if (*before == ',') fprintf(out, "\n      refused: not a verb of this tool; use '%s VERB'\n", (*other)->name);
+    }
+}
+
 static void print_foreign_words(const apr_tool *tool, FILE *out)
 {
     static const char *const kinds[] = {[APR_FOREIGN_ALIAS] = "same as",
@@ -280,11 +301,61 @@ static void print_foreign_words(const apr_tool *tool, FILE *out)
             print_meaning(w->meaning, n, out);
         }
     }
+    print_verbs_of_others(tool, letter, out);
+}
+
+/* --- this build: the Makefile sets APR_COMMIT; a source archive has no commit --- */
+
+static void put(apr_json_text *json, const char *key, const char *text) { apr_json_string(json, key, text, strlen(text)); }
+
+#ifndef APR_COMMIT
+#define APR_COMMIT ""
+#endif
+
+#ifdef __clang__
+static const char compiler[] = "clang " __clang_version__;
+#else
+static const char compiler[] = "gcc " __VERSION__;
+#endif
+
+static const char *commit(void) { return APR_COMMIT[0] != '\0' ? APR_COMMIT : "unknown"; }
+
+/* Whether the library can be loaded. This does not call the driver. */
+static bool has_cuda_library(void)
+{
+    const apr_cuda_api *cuda;
+    return apr_cuda_load(&cuda, NULL) == APR_OK;
+}
+
+static void print_version(const char *tool, FILE *out)
+{
+    fprintf(out, "%s %s\n", tool, APR_VERSION);
+    fprintf(out, "commit        %s\ncompiler      %s\nCPU level     %s\nCUDA library  %s\n", commit(), compiler, apr_host_table()->name,
+            has_cuda_library() ? "yes" : "no");
+}
+
+static void put_version(const apr_tool *tool, apr_json_text *json)
+{
+    const char *const level = apr_host_table()->name;
+
+    put(json, "tool", tool->name);
+    put(json, "version", APR_VERSION);
+    put(json, "commit", commit());
+    put(json, "compiler", compiler);
+    put(json, "cpu_level", level);
+    apr_json_bool(json, "cuda_library", has_cuda_library());
+}
+
+static void print_license(FILE *out)
+{
+    fputs("aprkit " APR_VERSION ", Copyright (c) 2026 the aprkit authors\n"
+          "\n"
+          "MIT License: use, copy, change and distribute it, with this notice; there is no warranty of any kind.\n"
+          "The whole text is in the file LICENSE of the source: https://opensource.org/license/mit\n",
+          out);
 }
 
 /* --- JSON: the same tables --- */
-
-static void put(apr_json_text *json, const char *key, const char *text) { apr_json_string(json, key, text, strlen(text)); }
 
 /* "f16|f32|q8_0" as an array */
 static void put_choices(apr_json_text *json, const char *choices)
@@ -365,11 +436,11 @@ static void put_exit_codes(apr_json_text *json)
 
 void apr_cli_usage_json(const apr_tool *tool, const apr_command *command, apr_json_text *json)
 {
-    apr_version_json(tool->name, json);
+    put_version(tool, json);
     put(json, "summary", tool->summary);
     apr_json_open(json, "commands", '[');
-    for (const apr_command *c = tool->commands; c->run != NULL; c++)
-        if (command == NULL || command->verb == NULL || c->verb == command->verb) put_command(json, c);
+    for (const apr_command *const *at = tool->commands; *at != NULL; at++)
+        if (command == NULL || command->verb == NULL || (*at)->verb == command->verb) put_command(json, *at);
     apr_json_close(json, ']');
     put_options(json, "common_options", apr_common_options);
     put_exit_codes(json);
@@ -381,7 +452,7 @@ void apr_answer_about(const apr_tool *tool, const apr_parsed *parsed, apr_answer
     else if (parsed->common.help && answer->json) apr_cli_usage_json(tool, parsed->command, &answer->body);
     else if (parsed->common.help && parsed->common.brief) apr_cli_brief_usage(tool, parsed->command, stdout);
     else if (parsed->common.help) apr_cli_usage(tool, parsed->command, stdout);
-    else if (parsed->common.license) apr_license_print(stdout);
-    else if (answer->json) apr_version_json(tool->name, &answer->body);
-    else apr_version_print(tool->name, stdout);
+    else if (parsed->common.license) print_license(stdout);
+    else if (answer->json) put_version(tool, &answer->body);
+    else print_version(tool->name, stdout);
 }

@@ -3,8 +3,8 @@
  * batch sizes by runtime/check/golden.h. */
 #include "runtime/check/golden.h"
 #include "runtime/check/golden_checks.h"
-#include "tools/report/table.h"
 #include "tools/engine/run/as_library.h"
+#include "tools/report/table.h"
 #include "tools/verbs/run/running.h"
 #include "tools/verbs/verbs.h"
 

@@ -1,17 +1,17 @@
 /* kld.c - `aprrun kld`: a model's predictions against a reference's, both in one process, position by position. */
 #include "runtime/check/bootstrap.h"
 #include "runtime/check/subject.h"
-#include "tools/report/meter.h"
-#include "tools/report/table.h"
-#include "tools/report/text.h"
 #include "tools/engine/plan/footprint.h"
 #include "tools/engine/text_input.h"
+#include "tools/report/meter.h"
+#include "tools/report/table.h"
+#include "tools/report/terminal.h"
+#include "tools/report/text.h"
 #include "tools/verbs/check/begin_token.h"
 #include "tools/verbs/check/verify.h"
 #include "tools/verbs/run/memory_print.h"
 #include "tools/verbs/run/running.h"
 #include "tools/verbs/verbs.h"
-#include "tools/report/terminal.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* ppl.c - `aprrun ppl`: perplexity on a text. */
 #include "runtime/session/evaluate.h"
-#include "tools/report/meter.h"
 #include "tools/engine/text_input.h"
+#include "tools/report/meter.h"
 #include "tools/verbs/check/begin_token.h"
 #include "tools/verbs/run/running.h"
 #include "tools/verbs/verbs.h"

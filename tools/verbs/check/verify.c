@@ -1,14 +1,14 @@
 /* verify.c - `aprrun verify`: opens both models, runs the checks (runtime/check/verify.h), shows what was found and what is allowed. */
 #include "tools/verbs/check/verify.h"
 
+#include "tools/engine/run/run_pair.h"
+#include "tools/engine/text_input.h"
 #include "tools/report/html.h"
 #include "tools/report/meter.h"
 #include "tools/report/table.h"
-#include "tools/report/text.h"
-#include "tools/engine/run/run_pair.h"
-#include "tools/engine/text_input.h"
-#include "tools/verbs/verbs.h"
 #include "tools/report/terminal.h"
+#include "tools/report/text.h"
+#include "tools/verbs/verbs.h"
 
 #include <math.h>
 #include <stdlib.h>

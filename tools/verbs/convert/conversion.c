@@ -9,7 +9,6 @@
 #include "quant/damage_table.h"
 #include "runtime/template/chat.h"
 #include "tools/cli/model_paths.h"
-#include "tools/conv/packed_print.h"
 #include "tools/engine/quantize/admission_of_file.h"
 #include "tools/engine/quantize/feedback_run.h"
 #include "tools/report/guard.h"
@@ -17,6 +16,7 @@
 #include "tools/report/table.h"
 #include "tools/report/text.h"
 #include "tools/verbs/convert/out_name.h"
+#include "tools/verbs/convert/packed_print.h"
 #include "tools/verbs/convert/quant_report.h"
 
 #include <omp.h>

@@ -1,15 +1,14 @@
 /* diff.c - `aprconv diff`: how two models differ, across formats, naming schemes and types (runtime/check/diff.h). */
-#include "runtime/check/diff.h"
 #include "convert/naming.h"
 #include "formats/tensor/sink.h"
+#include "runtime/check/diff.h"
 #include "tools/report/meter.h"
 #include "tools/report/table.h"
-#include "tools/report/text.h"
-#include "tools/conv/kv_text.h"
-#include "tools/conv/show.h"
-#include "tools/verbs/verbs.h"
 #include "tools/report/terminal.h"
-#include "tools/conv/kind_names.h"
+#include "tools/report/text.h"
+#include "tools/verbs/show/kind_names.h"
+#include "tools/verbs/show/kv_text.h"
+#include "tools/verbs/verbs.h"
 
 #include <math.h>
 #include <string.h>

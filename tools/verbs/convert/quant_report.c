@@ -1,11 +1,11 @@
 /* quant_report.c - what a quantization did: importance, chosen types, error feedback, sizes and errors; as text, JSON and an HTML page. */
 #include "tools/verbs/convert/quant_report.h"
 
+#include "tools/engine/quantize/feedback_internal.h"
 #include "tools/report/chart.h"
 #include "tools/report/html.h"
 #include "tools/report/table.h"
 #include "tools/report/text.h"
-#include "tools/engine/quantize/feedback_internal.h"
 #include "tools/verbs/check/begin_token.h"
 #include "tools/verbs/check/verify.h"
 

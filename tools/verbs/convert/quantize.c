@@ -1,9 +1,9 @@
 /* quantize.c - aprquant: a recipe gives each tensor a type, one pass converts, a report shows the errors and sizes. */
-#include "tools/report/text.h"
 #include "tools/cli/type_words.h"
 #include "tools/cli/values.h"
 #include "tools/engine/quantize/feedback_run.h"
 #include "tools/engine/quantize/ggml_rules.h"
+#include "tools/report/text.h"
 #include "tools/verbs/convert/conversion.h"
 #include "tools/verbs/convert/out_name.h"
 #include "tools/verbs/verbs.h"

@@ -1,14 +1,14 @@
 /* bench_print.c - the results of stages: rates with their spread, bytes of weights per second, and time outside the matrix products. */
 #include "tools/verbs/run/bench_print.h"
 
-#include "tools/report/chart.h"
 #include "tools/cli/cli.h"
+#include "tools/engine/bench/bench_stages.h"
+#include "tools/report/chart.h"
 #include "tools/report/html.h"
 #include "tools/report/table.h"
-#include "tools/report/text.h"
-#include "tools/engine/bench/bench_stages.h"
-#include "tools/verbs/plan/plan_lines.h"
 #include "tools/report/terminal.h"
+#include "tools/report/text.h"
+#include "tools/verbs/plan/plan_lines.h"
 
 #include <string.h>
 

@@ -1,5 +1,5 @@
 /* kind_names.c - how show and diff name the kinds of things in a model. */
-#include "tools/conv/kind_names.h"
+#include "tools/verbs/show/kind_names.h"
 
 const char *apr_rope_name(apr_rope_kind kind) { return kind == APR_ROPE_PLAIN ? "none" : apr_rope_names[kind]; }
 

@@ -10,8 +10,6 @@ typedef struct apr_show_options {
     const char *filter; /* regular expression on tensor names, or NULL */
 } apr_show_options;
 
-extern const apr_command apr_show_command;
-
 /* Prints the adapter at that path, as text or JSON (show_adapter.c). */
 apr_status apr_show_adapter(const char *path, const apr_show_options *options, const apr_pattern *filter, apr_answer *answer,
                             apr_error *err);

@@ -1,5 +1,5 @@
 /* kv_text.c - formats a metadata value as text (shortened) and as JSON (complete). */
-#include "tools/conv/kv_text.h"
+#include "tools/verbs/show/kv_text.h"
 
 #include "formats/base/bytes.h"
 #include "tools/report/text.h"

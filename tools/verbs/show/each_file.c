@@ -1,5 +1,5 @@
 /* each_file.c - calls a function for each operand. */
-#include "tools/conv/each_file.h"
+#include "tools/verbs/show/each_file.h"
 
 #include "tools/report/text.h"
 

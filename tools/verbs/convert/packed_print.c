@@ -1,5 +1,5 @@
 /* packed_print.c - adds up items by scheme and type. */
-#include "tools/conv/packed_print.h"
+#include "tools/verbs/convert/packed_print.h"
 
 #include "formats/tensor/composed.h"
 #include "formats/tensor/packing.h"

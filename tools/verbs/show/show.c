@@ -1,6 +1,6 @@
 /* show.c - aprconv show: opens a model, counts what is in it, and reports it: tables with a heading for each topic, at most 100 columns wide
  * if names allow it, or JSON, which is complete. */
-#include "tools/conv/show.h"
+#include "tools/verbs/show/show.h"
 
 #include "formats/base/bytes.h"
 #include "formats/gguf/gguf_endian.h"
@@ -11,12 +11,13 @@
 #include "formats/tensor/sink.h"
 #include "runtime/template/chat.h"
 #include "tools/cli/model_paths.h"
-#include "tools/conv/each_file.h"
-#include "tools/conv/kind_names.h"
-#include "tools/conv/kv_text.h"
 #include "tools/report/report.h"
 #include "tools/report/text.h"
 #include "tools/verbs/run/imatrix_print.h"
+#include "tools/verbs/show/each_file.h"
+#include "tools/verbs/show/kind_names.h"
+#include "tools/verbs/show/kv_text.h"
+#include "tools/verbs/verbs.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -752,3 +753,11 @@ const apr_command apr_show_command = {
     .options_bytes = sizeof(apr_show_options),
     .examples = examples,
     .run = run_show};
+const apr_command apr_info_command = {.verb = "info",
+                                      .operands = "FILE...",
+                                      .min_operands = 1,
+                                      .max_operands = APR_ANY_OPERANDS,
+                                      .summary = "the same as show",
+                                      .options = option_table,
+                                      .options_bytes = sizeof(apr_show_options),
+                                      .run = run_show};

@@ -1,14 +1,14 @@
 /* check.c - aprconv check: prints what runtime/check/integrity.h found in a file. */
-#include "tools/conv/check.h"
+#include "tools/verbs/verbs.h"
 
 #include "runtime/check/integrity.h"
 #include "runtime/template/chat.h"
-#include "tools/conv/each_file.h"
 #include "tools/engine/quantize/admission_of_file.h"
 #include "tools/report/meter.h"
 #include "tools/report/report.h"
 #include "tools/report/terminal.h"
 #include "tools/report/text.h"
+#include "tools/verbs/show/each_file.h"
 
 #include <string.h>
 

@@ -1,9 +1,9 @@
 /* show_adapter.c - aprconv show for an adapter: rank, alpha, targets, base model, and the tensors that it changes. */
 #include "formats/tensor/adapter.h"
-#include "tools/conv/show.h"
 #include "tools/report/report.h"
 #include "tools/report/text.h"
 #include "tools/verbs/convert/lora_option.h"
+#include "tools/verbs/show/show.h"
 
 #include <string.h>
 

@@ -1,5 +1,5 @@
 /* families.c - prints the table of families: names in checkpoints and GGUFs, and what can be converted, planned and run. */
-#include "tools/conv/families.h"
+#include "tools/verbs/verbs.h"
 
 #include "runtime/program/ability.h"
 #include "tools/report/report.h"
