@@ -95,7 +95,7 @@ static apr_status add_line(apr_allocation *a, const apr_conversion *c, const apr
 }
 
 /* Makes groups, without members, of the recipe lines that may change. *group_of: [view.n_tensors], in the arena; SIZE_MAX: no group. */
-static apr_status apr_allocate_groups(apr_allocation *a, const apr_conversion *c, size_t **group_of, apr_error *err)
+static apr_status allocate_groups(apr_allocation *a, const apr_conversion *c, size_t **group_of, apr_error *err)
 {
     a->groups = apr_arena_array(&a->arena, c->recipe.n_lines + 1, sizeof *a->groups);
     *group_of = apr_arena_array(&a->arena, c->view.n_tensors + 1, sizeof **group_of);
@@ -138,8 +138,8 @@ static void drop_types(apr_allocate_group *g, const apr_model *model)
 }
 
 /* Adds the members: tensors of `model`, the canonical view of the conversion's view without provenance. Empty groups are removed. */
-static apr_status apr_allocate_members(apr_allocation *a, const apr_conversion *c, const apr_model *model, const size_t *group_of,
-                                       apr_error *err)
+static apr_status allocate_members(apr_allocation *a, const apr_conversion *c, const apr_model *model, const size_t *group_of,
+                                   apr_error *err)
 {
     size_t n = 0;
 
@@ -497,9 +497,9 @@ static apr_status make(trial *t, const apr_conversion *c, apr_error *err)
     apr_allocation *const a = t->a;
     size_t *group_of = NULL, n_members = 0;
 
-    APR_TRY(apr_allocate_groups(a, c, &group_of, err));
+    APR_TRY(allocate_groups(a, c, &group_of, err));
     APR_TRY(open_model(t, c, err));
-    APR_TRY(apr_allocate_members(a, c, &t->model, group_of, err));
+    APR_TRY(allocate_members(a, c, &t->model, group_of, err));
     if (a->n_groups == 0)
         return apr_fail(err, APR_E_USAGE, "there is nothing to choose: no tensor that the model uses is converted to a block type");
     a->n_elems = c->recipe.n_elems;

@@ -36,7 +36,7 @@ static apr_status open_session(apr_feedback_run *run, apr_error *err)
 }
 
 /* Opens the session again, on the changed `between`. */
-static apr_status apr_feedback_run_reopen(apr_feedback_run *run, apr_error *err)
+static apr_status feedback_run_reopen(apr_feedback_run *run, apr_error *err)
 {
     apr_session_close(run->session);
     run->session = NULL;
@@ -292,10 +292,10 @@ static apr_status fit_plan(apr_feedback_run *run, apr_cuda_device *device, apr_e
                     run->plan.bytes[APR_FEEDBACK_ROWS] / mib, run->plan.bytes[APR_FEEDBACK_LIBRARIES] / mib, reserve / mib, n_free / mib);
 }
 
-static void apr_feedback_run_drop_sums(apr_feedback_run *run);
+static void feedback_run_drop_sums(apr_feedback_run *run);
 static apr_status enter(apr_feedback_run *run, apr_cuda_device *device, apr_error *err)
 {
-    apr_feedback_run_drop_sums(run);
+    feedback_run_drop_sums(run);
     apr_session_close(run->session);
     run->session = NULL;
     APR_TRY(fit_plan(run, device, err));
@@ -317,7 +317,7 @@ apr_status apr_feedback_run_to_gpu(apr_feedback_run *run, const apr_cuda_api *cu
 void apr_feedback_run_to_host(apr_feedback_run *run)
 {
     if (run->cuda == NULL) return;
-    if (run->gpu != NULL) apr_feedback_run_drop_sums(run);
+    if (run->gpu != NULL) feedback_run_drop_sums(run);
     apr_session_close(run->session);
     run->session = NULL;
     apr_feedback_device_close(run->gpu);
@@ -367,7 +367,7 @@ static void drop_sums(apr_feedback_run *run, size_t input)
 }
 
 /* Frees the sums of all layer inputs. */
-static void apr_feedback_run_drop_sums(apr_feedback_run *run)
+static void feedback_run_drop_sums(apr_feedback_run *run)
 {
     for (size_t input = 0; input < run->inputs.n_feeds; input++) drop_sums(run, input);
 }
@@ -400,7 +400,7 @@ static apr_status pass_text(apr_feedback_run *run, const bool *wanted, apr_error
     const apr_progress progress = apr_listener_begin(run->listener);
     apr_status status = APR_OK;
 
-    if (run->session == NULL) APR_TRY(apr_feedback_run_reopen(run, err)); /* closed when the run left the GPU */
+    if (run->session == NULL) APR_TRY(feedback_run_reopen(run, err)); /* closed when the run left the GPU */
     run->n_passes++;
     for (int64_t at = 0; at < run->n_ids && status == APR_OK; at += window) {
         apr_progress_report(&progress, (uint64_t)at, (uint64_t)run->n_ids, "calibration, tokens");
@@ -731,7 +731,7 @@ static apr_status encode_layer(apr_feedback_run *run, int layer, apr_error *err)
     }
     free(wanted);
     drop_idle_sums(run);
-    return status == APR_OK && is_any ? apr_feedback_run_reopen(run, err) : status;
+    return status == APR_OK && is_any ? feedback_run_reopen(run, err) : status;
 }
 
 static apr_status encode_all(apr_feedback_run *run, apr_error *err)
@@ -739,7 +739,7 @@ static apr_status encode_all(apr_feedback_run *run, apr_error *err)
     const int64_t n_layers = apr_session_program(run->session)->num_layers;
 
     APR_TRY(encode_others(run, err));
-    APR_TRY(apr_feedback_run_reopen(run, err));
+    APR_TRY(feedback_run_reopen(run, err));
     for (int layer = 0; layer < n_layers; layer++) APR_TRY(encode_layer(run, layer, err));
     return encode_layer(run, -1, err);
 }

@@ -13,7 +13,7 @@
 #include <string.h>
 
 /* Is the path that of a safetensors file, not of golden.json? */
-static bool apr_is_golden_arrays(const char *path)
+static bool is_golden_arrays(const char *path)
 {
     static const char ending[] = ".safetensors";
     const size_t n = strlen(path), n_ending = sizeof ending - 1;
@@ -36,7 +36,7 @@ typedef enum {
 
 /* --- why a bound is what it is --- */
 
-static void apr_golden_add_reason(apr_golden_reasons *reasons, const apr_run_bound *reason)
+static void golden_add_reason(apr_golden_reasons *reasons, const apr_run_bound *reason)
 {
     if (reason->relative == 0.0) return;
     for (size_t i = 0; i < reasons->n; i++)
@@ -45,14 +45,14 @@ static void apr_golden_add_reason(apr_golden_reasons *reasons, const apr_run_bou
 }
 
 /* lines below a table */
-static void apr_golden_print_reasons(const apr_golden_reasons *reasons)
+static void golden_print_reasons(const apr_golden_reasons *reasons)
 {
     for (size_t i = 0; i < reasons->n; i++)
         printf("  bound: %g of the largest recorded number: %s\n", reasons->seen[i].relative, reasons->seen[i].reason);
 }
 
 /* type: what the library rounds to. n_bad: figures, or checks, that also fail with the library's values. */
-static void apr_golden_reason_json(apr_json_text *json, const apr_run_bound *reason)
+static void golden_reason_json(apr_json_text *json, const apr_run_bound *reason)
 {
     if (reason->relative == 0.0) return;
     apr_json_real(json, "bound_relative", reason->relative);
@@ -60,7 +60,7 @@ static void apr_golden_reason_json(apr_json_text *json, const apr_run_bound *rea
 }
 
 /* type: what the library rounds to. n_bad: figures, or checks, that also fail with the library's values. */
-static void apr_golden_print_values(const apr_call *call, const char *type, apr_golden_values values, size_t n_bad)
+static void golden_print_values(const apr_call *call, const char *type, apr_golden_values values, size_t n_bad)
 {
     static const char *const names[] = {[APR_VALUES_PRODUCTS] = "products",
                                         [APR_VALUES_AS_LIBRARY] = "as_library",
@@ -110,7 +110,7 @@ static void figure_json(apr_json_text *json, const apr_golden_result *f)
     apr_json_real(json, "worst", f->worst);
     apr_json_real(json, "worst_relative", f->peak > 0 ? f->worst / f->peak : f->worst);
     apr_json_real(json, "bound", f->bound);
-    apr_golden_reason_json(json, &f->reason);
+    golden_reason_json(json, &f->reason);
     if (f->routes.n_choices > 0) {
         apr_json_int(json, "choices", f->routes.n_choices);
         apr_json_int(json, "choices_forced", f->routes.n_forced);
@@ -176,7 +176,7 @@ static apr_status print_figures(const figures *all, const apr_call *call, apr_er
     apr_table table;
 
     for (size_t i = 0; i < all->n; i++) {
-        apr_golden_add_reason(&reasons, &all->list[i].reason);
+        golden_add_reason(&reasons, &all->list[i].reason);
         routes.n_choices += all->list[i].routes.n_choices;
         routes.n_forced += all->list[i].routes.n_forced;
     }
@@ -189,7 +189,7 @@ static apr_status print_figures(const figures *all, const apr_call *call, apr_er
     apr_table_start(&table, columns, 6);
     for (size_t i = 0; i < all->n; i++) figure_row(&table, &all->list[i]);
     APR_TRY(apr_table_print(&table, stdout, 2, err));
-    apr_golden_print_reasons(&reasons);
+    golden_print_reasons(&reasons);
     if (routes.n_choices > 0)
         printf("  choices of experts: %lld; %lld near ties were decided as in the reference\n", (long long)routes.n_choices,
                (long long)routes.n_forced);
@@ -221,7 +221,7 @@ static apr_status check_arrays(const apr_running *r, const apr_golden_arrays *ar
 }
 
 /* Opens the session again, with matrices rounded as their library does. */
-static apr_status apr_golden_round(apr_running *r, const apr_run_options *options, apr_error *err)
+static apr_status golden_round(apr_running *r, const apr_run_options *options, apr_error *err)
 {
     apr_session_options session;
 
@@ -241,7 +241,7 @@ static apr_status check_either_arrays(apr_running *r, const apr_run_options *run
     apr_status status = check_arrays(r, arrays, tolerance, &products, err);
     const bool can_round = has_two && products.n_bad > 0 && apr_running_can_round(r);
     if (status == APR_OK && can_round) {
-        status = apr_golden_round(r, run, err);
+        status = golden_round(r, run, err);
         if (status == APR_OK) status = check_arrays(r, arrays, tolerance, &rounded, err);
     }
     const bool is_rounded = can_round && rounded.n_bad == 0;
@@ -251,14 +251,14 @@ static apr_status check_either_arrays(apr_running *r, const apr_run_options *run
                                      : can_round         ? APR_VALUES_NEITHER
                                                          : APR_VALUES_NO_MEMORY;
     if (status == APR_OK) status = print_figures(is_rounded ? &rounded : &products, call, err);
-    if (status == APR_OK && has_two) apr_golden_print_values(call, type, values, rounded.n_bad);
+    if (status == APR_OK && has_two) golden_print_values(call, type, values, rounded.n_bad);
     free(products.list);
     free(rounded.list);
     return status;
 }
 
 /* The call's operands: the model, the arrays. run->ctx 0: as long as the texts need. */
-static apr_status apr_run_golden_arrays(const apr_call *call, const apr_run_options *options, double tolerance, apr_error *err)
+static apr_status run_golden_arrays(const apr_call *call, const apr_run_options *options, double tolerance, apr_error *err)
 {
     apr_run_options run = *options;
     apr_golden_arrays arrays;
@@ -357,7 +357,7 @@ static void answer_json(apr_json_text *json, const apr_recorded_check *c)
     if (!isnan(c->bound)) {
         apr_json_real(json, "worst", c->worst);
         apr_json_real(json, "bound", c->bound);
-        apr_golden_reason_json(json, &c->reason);
+        golden_reason_json(json, &c->reason);
     }
     if (c->first_bad[0] != '\0') apr_json_string(json, "first_bad", c->first_bad, strlen(c->first_bad));
     apr_json_close(json, '}');
@@ -407,9 +407,9 @@ static apr_status print_checks(const checks *all, const apr_call *call, apr_erro
     }
     apr_table_start(&table, columns, 5);
     for (int i = 0; i < all->n; i++) answer_row(&table, &all->list[i]);
-    for (int i = 0; i < all->n; i++) apr_golden_add_reason(&reasons, &all->list[i].reason);
+    for (int i = 0; i < all->n; i++) golden_add_reason(&reasons, &all->list[i].reason);
     const apr_status status = apr_table_print(&table, stdout, 2, err);
-    apr_golden_print_reasons(&reasons);
+    golden_print_reasons(&reasons);
     return status;
 }
 
@@ -424,7 +424,7 @@ static apr_status check_either(const apr_recorded *recorded, apr_running *r, con
     APR_TRY(run_checks(recorded, r, call->options, &products, err));
     const bool can_round = has_two && products.n_bad > 0 && apr_running_can_round(r);
     if (can_round) {
-        APR_TRY(apr_golden_round(r, run, err));
+        APR_TRY(golden_round(r, run, err));
         APR_TRY(run_checks(recorded, r, call->options, &rounded, err));
     }
     const bool is_rounded = can_round && rounded.n_bad == 0;
@@ -434,7 +434,7 @@ static apr_status check_either(const apr_recorded *recorded, apr_running *r, con
                                      : can_round         ? APR_VALUES_NEITHER
                                                          : APR_VALUES_NO_MEMORY;
     APR_TRY(print_checks(is_rounded ? &rounded : &products, call, err));
-    if (has_two) apr_golden_print_values(call, type, values, (size_t)rounded.n_bad);
+    if (has_two) golden_print_values(call, type, values, (size_t)rounded.n_bad);
     return APR_OK;
 }
 
@@ -446,7 +446,7 @@ static apr_status run_golden(const apr_call *call, apr_error *err)
     apr_running r = {0};
     bool all_good = false;
 
-    if (apr_is_golden_arrays(call->operands[1])) return apr_run_golden_arrays(call, &run, options->bounds.tolerance, err);
+    if (is_golden_arrays(call->operands[1])) return run_golden_arrays(call, &run, options->bounds.tolerance, err);
     APR_TRY(check_list(options->checks, err));
     apr_status status = apr_recorded_open(&recorded, call->operands[1], err);
     if (status == APR_OK) status = apr_running_open(&r, call->operands[0], &run, 64, err);

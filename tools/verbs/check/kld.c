@@ -125,7 +125,7 @@ static void figure_row(apr_table *table, const figure *f)
     else apr_table_cell(table, "%s to %s", number_text(value, f->interval.low), number_text(high, f->interval.high));
 }
 
-static apr_status apr_kld_print(const apr_kld_shown *s, apr_error *err)
+static apr_status kld_print(const apr_kld_shown *s, apr_error *err)
 {
     static const apr_column columns[] = {{NULL, false}, {NULL, true}, {NULL, false}};
     figure figures[N_FIGURES];
@@ -162,7 +162,7 @@ static void windows_json(const apr_divergence *d, apr_json_text *json)
     apr_json_close(json, ']');
 }
 
-static void apr_kld_json(const apr_kld_shown *s, apr_json_text *json)
+static void kld_json(const apr_kld_shown *s, apr_json_text *json)
 {
     const apr_divergence *const d = &s->d;
     const char *const backend = apr_session_backend_name(s->other->session), *const ref_backend =
@@ -420,8 +420,8 @@ static apr_status show(const comparison *c, const apr_call *call, apr_kld_shown 
     if (apr_divergence_context_text(&shown->d, c->reference.tokenizer, c->ids, &before, &shown->n_before, NULL) == APR_OK)
         shown->before = before;
     apr_status status = APR_OK;
-    if (call->answer->json) apr_kld_json(shown, &call->answer->body);
-    else status = apr_kld_print(shown, err);
+    if (call->answer->json) kld_json(shown, &call->answer->body);
+    else status = kld_print(shown, err);
     free(before);
     if (status != APR_OK || isfinite(shown->d.mean)) return status;
     return apr_fail(err, APR_E_NO, "no divergence: at position %lld of window %lld a logit is not finite",

@@ -18,7 +18,7 @@
 
 static const char *const verdicts[] = {[APR_VERDICT_NOTED] = "note", [APR_VERDICT_PASS] = "pass", [APR_VERDICT_FAIL] = "FAIL"};
 
-static apr_status apr_verify_print(const apr_verify_shown *shown, apr_error *err)
+static apr_status verify_print(const apr_verify_shown *shown, apr_error *err)
 {
     const apr_verify_report *const report = shown->report;
     static const apr_column columns[4] = {{.verdict = true}};
@@ -168,7 +168,7 @@ static void memory_json(apr_json_text *json, const apr_verify_report *report)
     apr_json_close(json, '}');
 }
 
-static void apr_verify_json(const apr_verify_shown *shown, apr_json_text *json)
+static void verify_json(const apr_verify_shown *shown, apr_json_text *json)
 {
     const apr_verify_report *const report = shown->report;
     char types[256];
@@ -236,8 +236,8 @@ static apr_status show(const apr_verify_shown *shown, const apr_call *call, apr_
 {
     const verify_options *const o = call->options;
 
-    if (call->answer->json) apr_verify_json(shown, &call->answer->body);
-    else APR_TRY(apr_verify_print(shown, err));
+    if (call->answer->json) verify_json(shown, &call->answer->body);
+    else APR_TRY(verify_print(shown, err));
     if (o->run.stats && !call->answer->json) apr_print_stats(shown->other, call);
     if (page != NULL) APR_TRY(apr_verify_html(shown, page, err));
     return verdict(shown->report, err);

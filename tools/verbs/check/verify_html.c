@@ -95,7 +95,7 @@ static void draw_positions(FILE *out, const plane *p, const apr_divergence *d)
     fprintf(out, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"end\">token of the text</text>\n", p->right, p->bottom + 34);
 }
 
-static void apr_picture_divergence(FILE *out, const apr_divergence *d, double bound)
+static void picture_divergence(FILE *out, const apr_divergence *d, double bound)
 {
     plane p = {.left = 52, .right = 940, .top = 14, .bottom = 236};
     bin *const bins = malloc(MAX_BINS * sizeof *bins);
@@ -207,7 +207,7 @@ void apr_picture_layers(FILE *out, const double *bars, int64_t n_layers, const d
 
 /* --- memory --- */
 
-static void apr_picture_memory(FILE *out, const apr_verify_memory_part *parts, size_t n_parts)
+static void picture_memory(FILE *out, const apr_verify_memory_part *parts, size_t n_parts)
 {
     const double left = 190, right = 690, row = 34;
     uint64_t largest = 1;
@@ -329,7 +329,7 @@ static void write_texts(FILE *out, const apr_verify_report *r)
                 "style=\"background:var(--one-soft)\"></i>up to the largest</span><span><i style=\"background:var(--fail);height:2px;"
                 "vertical-align:4px\"></i>bound of the mean</span></div>\n",
                 (long long)d->n_rows, (long long)d->window, d->mean, d->median, d->p99, d->largest);
-        apr_picture_divergence(out, d, r->texts[i].bound);
+        picture_divergence(out, d, r->texts[i].bound);
         fputs("</div>\n", out);
     }
 }
@@ -369,7 +369,7 @@ static void write_memory(FILE *out, const apr_verify_report *r)
     fputs("<h2>Memory, predicted and measured</h2>\n<div class=\"card\"><div class=\"legend\"><span><i style=\"border:1.5px solid "
           "var(--one)\"></i>predicted</span><span><i style=\"background:var(--one)\"></i>measured</span></div>\n",
           out);
-    apr_picture_memory(out, parts, APR_VERIFY_MEMORY_PARTS + 1);
+    picture_memory(out, parts, APR_VERIFY_MEMORY_PARTS + 1);
     fputs("</div>\n", out);
 }
 

@@ -72,8 +72,8 @@ static apr_status refuse(const apr_call *call, const apr_recipe_override *rule, 
 
 /* APR_E_USAGE: a rule matches no tensor; the message has the nearest name of a tensor of `source`. Prints a note on stderr for rules that
  * earlier rules hide completely. */
-static apr_status apr_rules_check(const apr_call *call, const apr_recipe *recipe, const apr_recipe_options *options,
-                                  const apr_model *source, apr_error *err)
+static apr_status rules_check(const apr_call *call, const apr_recipe *recipe, const apr_recipe_options *options, const apr_model *source,
+                              apr_error *err)
 {
     for (size_t i = 0; i < options->n_overrides; i++) {
         const apr_recipe_override *const rule = &options->overrides[i];
@@ -112,8 +112,8 @@ static apr_status parse_part(const char *text, apr_resume_part *part, apr_error 
 }
 
 /* *part points to *storage, or is NULL if one run makes all of OUT. APR_E_USAGE: an invalid part, or several of these options. */
-static apr_status apr_runs_parse(const apr_runs_options *o, bool dry_run, apr_resume_part *storage, const apr_resume_part **part,
-                                 apr_error *err)
+static apr_status runs_parse(const apr_runs_options *o, bool dry_run, apr_resume_part *storage, const apr_resume_part **part,
+                             apr_error *err)
 {
     const int n = o->resume + o->finish + (o->part != NULL);
 
@@ -140,7 +140,7 @@ static void print_folder(const apr_sink_progress *p, const apr_resume_part *part
 }
 
 /* Prints what was reused and what is left; nothing for a single run. quiet: only problems. */
-static void apr_runs_print(const apr_sink_progress *p, const apr_resume_part *part, bool quiet)
+static void runs_print(const apr_sink_progress *p, const apr_resume_part *part, bool quiet)
 {
     if (p->folder == NULL) return;
     if (!quiet) print_folder(p, part);
@@ -151,7 +151,7 @@ static void apr_runs_print(const apr_sink_progress *p, const apr_resume_part *pa
     if (part->part > 0 && !quiet) printf("  when all parts are done, run the same command with --finish instead of --part\n");
 }
 
-static void apr_runs_json(apr_json_text *json, const apr_sink_progress *p, const apr_resume_part *part)
+static void runs_json(apr_json_text *json, const apr_sink_progress *p, const apr_resume_part *part)
 {
     if (p->folder == NULL) return;
     apr_json_open(json, "resumed", '{');
@@ -274,7 +274,7 @@ static void outcome_json(apr_json_text *json, const outcome *o)
     apr_json_real(json, "bits_per_weight", c->recipe.n_elems > 0 ? 8.0 * (double)c->recipe.n_bytes / (double)c->recipe.n_elems : 0.0);
     apr_json_real(json, "seconds", o->seconds);
     apr_json_string(json, "device", *o->device != '\0' ? o->device : "host", strlen(*o->device != '\0' ? o->device : "host"));
-    apr_runs_json(json, &c->progress, &o->part);
+    runs_json(json, &c->progress, &o->part);
     apr_lora_set_json(json, &o->lora);
     if (o->feedback != NULL) apr_feedback_run_json(o->feedback, o->dry_run, json);
     apr_importance_json(json, c);
@@ -460,7 +460,7 @@ static apr_status outcome_text(const outcome *o, apr_error *err)
     for (size_t i = 0; i < c->recipe.n_lines; i++) /* printed even with --quiet */
         if (c->recipe.lines[i].fell_back) printf("  %s: %s\n", apr_printable(c->recipe.lines[i].tensor->name), c->recipe.lines[i].reason);
     print_out_of_range(c);
-    apr_runs_print(&c->progress, &o->part, quiet);
+    runs_print(&c->progress, &o->part, quiet);
     if (quiet) return APR_OK;
     print_device(o);
     if (c->progress.folder != NULL) printf("  %.2f s\n", o->seconds);
@@ -548,7 +548,7 @@ static apr_status suggest_file(const outcome *o, apr_status status, apr_error *e
 static apr_status plan(outcome *o, apr_conversion *c, const apr_convert_options *options, const apr_output_options *output, apr_error *err)
 {
     APR_TRY(suggest_file(o, apr_conversion_plan(c, o->source, options, err), err));
-    APR_TRY(apr_rules_check(o->call, &c->recipe, &options->recipe, o->source, err));
+    APR_TRY(rules_check(o->call, &c->recipe, &options->recipe, o->source, err));
     APR_TRY(check_is_quantized(o, &c->recipe, err));
     if (output->allocate == NULL) return APR_OK;
     APR_TRY(apr_allocation_make(&o->allocation, output->allocate, c, &o->listener, err));
@@ -733,7 +733,7 @@ apr_status apr_run_conversion(const apr_call *call, const char *in, const char *
                                       .max_shard_bytes = output->shard_bytes};
     if (output->threads > 0) omp_set_num_threads((int)output->threads);
     if (output->cpu > 0) APR_TRY(apr_use_cpu_level((apr_cpu_level)(output->cpu - 1), err));
-    APR_TRY(apr_runs_parse(&output->runs, output->dry_run, &o.part, &options.part, err));
+    APR_TRY(runs_parse(&output->runs, output->dry_run, &o.part, &options.part, err));
     APR_TRY(apr_out_name_check(call, in, out, produce, err));
     APR_TRY(apr_model_open(&source, in, err));
     apr_status status = check_formats(call, &source, in, out, expect, &options.format, err);

@@ -216,7 +216,7 @@ static void print_summary(const apr_model_diff *diff)
                                                : "A and B are the same model");
 }
 
-static apr_status apr_diff_print(const apr_model_diff *diff, bool all, apr_error *err)
+static apr_status diff_print(const apr_model_diff *diff, bool all, apr_error *err)
 {
     print_model("A", diff->a);
     print_model("B", diff->b);
@@ -276,8 +276,7 @@ static void put_pair(apr_json_text *out, const apr_tensor_diff *pair)
     apr_json_close(out, '}');
 }
 
-/* diff_print.c */
-static void apr_diff_json(const apr_model_diff *diff, apr_json_text *out)
+static void diff_json(const apr_model_diff *diff, apr_json_text *out)
 {
     apr_json_bool(out, "same", apr_diff_is_same(diff));
     apr_json_bool(out, "same_values", apr_diff_has_same_values(diff));
@@ -332,8 +331,8 @@ static apr_status compare(const apr_call *call, const apr_model *a, const apr_mo
     apr_status status = apr_diff_models(
         &diff, a, b, &(apr_diff_options){.no_metadata = !options->metadata, .tolerance = options->tolerance}, &progress, err);
     apr_meter_end(&meter);
-    if (status == APR_OK && call->answer->json) apr_diff_json(&diff, &call->answer->body);
-    else if (status == APR_OK) status = apr_diff_print(&diff, options->all, err);
+    if (status == APR_OK && call->answer->json) diff_json(&diff, &call->answer->body);
+    else if (status == APR_OK) status = diff_print(&diff, options->all, err);
     const bool is_same = apr_diff_is_same(&diff) || (!options->exact && apr_diff_has_same_values(&diff));
     if (status == APR_OK && !is_same) status = APR_E_NO; /* the answer itself says why */
     apr_diff_close(&diff);

@@ -246,7 +246,7 @@ static void print_errors(const apr_feedback_run *run)
     printf("  error of products, relative to no feedback: %.3f rounded, %.3f after descent (mean of %zu tensors)\n", rounded, end, n);
 }
 
-static void apr_feedback_run_html(const apr_feedback_run *run, FILE *page)
+static void feedback_run_html(const apr_feedback_run *run, FILE *page)
 {
     double rounded, end;
     const size_t n = mean_errors(run, &rounded, &end);
@@ -611,7 +611,7 @@ static void write_page(FILE *out, const void *of)
     write_layers(out, s->sums);
     write_kinds(out, s->sums);
     write_importance(out, s->conversion, s->sums);
-    if (s->feedback != NULL) apr_feedback_run_html(s->feedback, out);
+    if (s->feedback != NULL) feedback_run_html(s->feedback, out);
     write_allocation(out, s->allocation);
     write_tensors(out, s->conversion);
     fprintf(out,

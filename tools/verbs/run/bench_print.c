@@ -88,7 +88,7 @@ static void print_opening(const apr_bench_result *r, FILE *out)
 }
 
 /* A row for each stage; the caller prints or closes the table. */
-static void apr_bench_fill_table(apr_table *table, const apr_bench_result *r)
+static void bench_fill_table(apr_table *table, const apr_bench_result *r)
 {
     static const apr_column columns[] = {{"stage", false},
                                          {"depth", true},
@@ -121,7 +121,7 @@ apr_status apr_bench_print_table(const apr_bench_result *r, FILE *out, apr_error
     apr_table table;
 
     print_heading(r, out);
-    apr_bench_fill_table(&table, r);
+    bench_fill_table(&table, r);
     APR_TRY(apr_table_print(&table, out, 2, err));
     fprintf(out, "  medians of %d; ms outside: not in products with weights, per prompt or token\n", r->n_runs);
     if (r->ceiling > 0.0)
@@ -232,7 +232,7 @@ static double with_prompts(const apr_concurrency_options *asked)
 }
 
 /* A row for each number of sequences; the caller prints or closes the table. */
-static void apr_concurrency_fill_table(apr_table *table, const apr_concurrency_result *figures, const apr_concurrency_options *asked)
+static void concurrency_fill_table(apr_table *table, const apr_concurrency_result *figures, const apr_concurrency_options *asked)
 {
     static const apr_column columns[] = {{"sequences", true},
                                          {"tokens/s", true},
@@ -263,7 +263,7 @@ static void apr_concurrency_fill_table(apr_table *table, const apr_concurrency_r
 
 enum { CAPTION = 256 };
 
-static char *apr_concurrency_caption(const apr_concurrency_options *asked, char text[CAPTION])
+static char *concurrency_caption(const apr_concurrency_options *asked, char text[CAPTION])
 {
     snprintf(text, CAPTION,
              "sequences at once, each with a prompt of %lld tokens and %lld decoded ones; tokens/s: decoded by all, over the whole time; "
@@ -278,9 +278,9 @@ apr_status apr_concurrency_print_table(const apr_concurrency_result *figures, co
     char caption[CAPTION];
     apr_table table;
 
-    apr_concurrency_fill_table(&table, figures, asked);
+    concurrency_fill_table(&table, figures, asked);
     APR_TRY(apr_table_print(&table, out, 2, err));
-    fprintf(out, "  %s\n", apr_concurrency_caption(asked, caption));
+    fprintf(out, "  %s\n", concurrency_caption(asked, caption));
     return APR_OK;
 }
 
@@ -450,7 +450,7 @@ static void write_many(FILE *out, const bench_page *page)
     write_first_tokens(out, &points);
     fputs("<div class=\"card\">\n", out);
     apr_html_table(out, &page->many);
-    fprintf(out, "</div>\n<p class=\"soft small\">%s</p>\n", apr_concurrency_caption(asked, caption));
+    fprintf(out, "</div>\n<p class=\"soft small\">%s</p>\n", concurrency_caption(asked, caption));
 }
 
 /* --- by depth --- */
@@ -532,8 +532,8 @@ apr_status apr_bench_html(const apr_bench_shown *shown, apr_out *page, apr_error
 {
     bench_page p = {.shown = shown};
 
-    apr_bench_fill_table(&p.stages, shown->result);
-    apr_concurrency_fill_table(&p.many, shown->many, shown->asked);
+    bench_fill_table(&p.stages, shown->result);
+    concurrency_fill_table(&p.many, shown->many, shown->asked);
     const apr_status status = p.stages.failed || p.many.failed ? apr_no_memory(err, "the page") : apr_html_write(write_page, &p, page, err);
     apr_table_close(&p.stages);
     apr_table_close(&p.many);

@@ -2,7 +2,7 @@
 #include "tools/verbs/run/chat.h"
 
 #include "tools/cli/values.h"
-#include "tools/verbs/run/chat_input.h"
+#include "tools/engine/requests/batch_lines.h"
 #include "tools/verbs/run/chat_turn.h"
 #include "tools/verbs/verbs.h"
 
@@ -11,6 +11,123 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+/* --- input: a line, several lines between two """, or several that end in a backslash --- */
+
+/* Set the descriptor, its name, prompts and is_stopped; the rest begins as zeros. */
+typedef struct apr_chat_input {
+    apr_line_reader lines;
+    FILE *prompts;            /* where "> " goes; NULL: nowhere */
+    bool (*is_stopped)(void); /* called while there is nothing to read; true ends the wait; NULL: never */
+    char *text;               /* [n_bytes] and a NUL */
+    size_t n_bytes, capacity;
+} apr_chat_input;
+
+typedef enum { APR_CHAT_TEXT, APR_CHAT_STOPPED, APR_CHAT_END } apr_chat_what;
+
+#define QUOTES "\"\"\""
+enum { N_QUOTES = 3 };
+
+static bool append(apr_chat_input *in, const char *bytes, size_t n)
+{
+    if (in->capacity - in->n_bytes <= n) {
+        const size_t capacity = 2 * (in->capacity + n) + 256;
+        char *const more = realloc(in->text, capacity);
+        if (more == NULL) return false;
+        in->text = more;
+        in->capacity = capacity;
+    }
+    if (n > 0) memcpy(in->text + in->n_bytes, bytes, n);
+    in->n_bytes += n;
+    in->text[in->n_bytes] = '\0';
+    return true;
+}
+
+/* Waits for the next line. */
+static apr_status next_line(apr_chat_input *in, apr_chat_what *what, apr_line *line, apr_error *err)
+{
+    apr_line_state state = APR_LINE_LATER;
+
+    while (state == APR_LINE_LATER) {
+        if (in->is_stopped != NULL && in->is_stopped()) {
+            *what = APR_CHAT_STOPPED;
+            return APR_OK;
+        }
+        APR_TRY(apr_line_read(&in->lines, true, &state, line, err));
+    }
+    *what = state == APR_LINE_HERE ? APR_CHAT_TEXT : APR_CHAT_END;
+    if (state == APR_LINE_HERE && line->is_too_long)
+        return apr_fail(err, APR_E_UNSUPPORTED, "%s: a line has more than %zu MiB", in->lines.name, APR_LINE_MAX_BYTES >> 20);
+    return APR_OK;
+}
+
+static void prompt(const apr_chat_input *in, const char *text)
+{
+    if (in->prompts == NULL) return;
+    fputs(text, in->prompts);
+    fflush(in->prompts);
+}
+
+static bool begins_quote(const apr_line *line) { return line->n_bytes >= N_QUOTES && memcmp(line->bytes, QUOTES, N_QUOTES) == 0; }
+static bool ends_quote(const char *bytes, size_t n) { return n >= N_QUOTES && memcmp(bytes + n - N_QUOTES, QUOTES, N_QUOTES) == 0; }
+static bool ends_in_backslash(const char *bytes, size_t n) { return n > 0 && bytes[n - 1] == '\\'; }
+
+/* Appends a line to the text. *more: it is not the last one. */
+static bool add_line(apr_chat_input *in, const char *bytes, size_t n, bool is_quoted, bool *more)
+{
+    const bool ends = is_quoted && ends_quote(bytes, n), continues = !is_quoted && ends_in_backslash(bytes, n);
+
+    *more = is_quoted ? !ends : continues;
+    if (ends && n == N_QUOTES && in->n_bytes > 0 && in->text[in->n_bytes - 1] == '\n')
+        in->n_bytes--; /* the quotes are alone on their line */
+    if (!append(in, bytes, n - (ends ? N_QUOTES : continues ? 1 : 0))) return false;
+    return !*more || append(in, "\n", 1);
+}
+
+static apr_status read_text(apr_chat_input *in, apr_chat_what *what, apr_error *err)
+{
+    apr_line line;
+    bool more = true;
+
+    in->n_bytes = 0;
+    prompt(in, "> ");
+    APR_TRY(next_line(in, what, &line, err));
+    if (*what != APR_CHAT_TEXT) return APR_OK;
+    const bool is_quoted = begins_quote(&line);
+    const size_t skipped = is_quoted ? N_QUOTES : 0, n = line.n_bytes - skipped;
+    const bool is_alone = is_quoted && n == 0;
+    if (!append(in, "", 0) || (!is_alone && !add_line(in, line.bytes + skipped, n, is_quoted, &more)))
+        return apr_no_memory(err, "a message");
+    while (more) {
+        prompt(in, ". ");
+        APR_TRY(next_line(in, what, &line, err));
+        if (*what == APR_CHAT_STOPPED) return APR_OK;
+        if (*what == APR_CHAT_END) break;
+        if (!add_line(in, line.bytes, line.n_bytes, is_quoted, &more)) return apr_no_memory(err, "a message");
+    }
+    *what = APR_CHAT_TEXT;
+    return APR_OK;
+}
+
+/* Reads the next text that is not blank into input->text, valid until the next call. STOPPED: is_stopped returned true, and an unfinished
+ * text was dropped. A text that the end of the input cuts off is returned. */
+static apr_status chat_input_read(apr_chat_input *in, apr_chat_what *what, apr_error *err)
+{
+    do APR_TRY(read_text(in, what, err));
+    while (*what == APR_CHAT_TEXT && in->text[strspn(in->text, " \t\r\n")] == '\0' && strlen(in->text) == in->n_bytes);
+    return APR_OK;
+}
+
+/* frees memory; does not close the file */
+static void chat_input_close(apr_chat_input *in)
+{
+    apr_line_reader_close(&in->lines);
+    free(in->text);
+    in->text = NULL;
+    in->n_bytes = in->capacity = 0;
+}
+
+/* --- the command --- */
 
 static const apr_option chat_table[] = {
     {"system", 0, APR_OPTION_STRING, "TEXT", NULL, "a system message", APR_TO(apr_chat_options, system), .group = "Conversation"},
@@ -83,7 +200,7 @@ static void restore_interrupts(void)
 
 /* --- output --- */
 
-static void apr_chat_note(const char *format, ...)
+static void chat_note(const char *format, ...)
 {
     va_list args;
 
@@ -109,7 +226,7 @@ static void print_object(apr_json_text *json)
 static void put_text(apr_json_text *json, const char *key, const char *text) { apr_json_string(json, key, text, strlen(text)); }
 
 /* Prints why something could not be done; with --json as an object on stdout. */
-static void apr_chat_refuse(apr_chat *chat, const apr_error *why)
+static void chat_refuse(apr_chat *chat, const apr_error *why)
 {
     apr_json_text json = {0};
 
@@ -163,7 +280,7 @@ static apr_status take_answer(apr_chat *chat, const apr_chat_turn *t, apr_error 
     print_turn(chat, t);
     if (t->finish != APR_FINISH_CONTEXT) return APR_OK;
     apr_chat_fail_full(&chat->session, &full);
-    apr_chat_note("%s", full.text);
+    chat_note("%s", full.text);
     return APR_OK;
 }
 
@@ -186,13 +303,13 @@ static apr_status answer(apr_chat *chat, bool *done, apr_error *err)
     }
     apr_chat_turn_close(&t);
     if (status == APR_E_MEMORY || status == APR_E_DEVICE || status == APR_E_IO) return apr_fail(err, status, "%s", own.text);
-    apr_chat_refuse(chat, &own);
+    chat_refuse(chat, &own);
     return APR_OK;
 }
 
 /* Adds a message of the user and answers it. If that is not possible, prints why and removes the message (n_failed). Returns only errors
  * that end the conversation. */
-static apr_status apr_chat_ask(apr_chat *chat, const char *text, size_t n_bytes, apr_error *err)
+static apr_status chat_ask(apr_chat *chat, const char *text, size_t n_bytes, apr_error *err)
 {
     apr_error own = {0};
     bool done = false;
@@ -201,18 +318,18 @@ static apr_status apr_chat_ask(apr_chat *chat, const char *text, size_t n_bytes,
     const apr_status status = apr_messages_add(&chat->messages, "user", text, n_bytes, &own);
     if (status == APR_E_MEMORY) return apr_fail(err, status, "%s", own.text);
     if (status != APR_OK) {
-        apr_chat_refuse(chat, &own);
+        chat_refuse(chat, &own);
         return APR_OK;
     }
     APR_TRY(answer(chat, &done, err));
     if (done) return APR_OK;
     apr_messages_undo(&chat->messages);
-    apr_chat_note("the last message was removed from the conversation");
+    chat_note("the last message was removed from the conversation");
     return APR_OK;
 }
 
 /* Answers the last question again. */
-static apr_status apr_chat_retry(apr_chat *chat, apr_error *err)
+static apr_status chat_retry(apr_chat *chat, apr_error *err)
 {
     cJSON *const before = cJSON_Duplicate(chat->messages.list, true);
     const bool had_answer = !apr_messages_ends_with_question(&chat->messages);
@@ -240,7 +357,7 @@ static apr_status refuse(apr_chat *chat, apr_status status, const char *sentence
 {
     apr_error why = {0};
     apr_fail(&why, status, "%s", sentence);
-    apr_chat_refuse(chat, &why);
+    chat_refuse(chat, &why);
     return APR_OK;
 }
 
@@ -249,7 +366,7 @@ static apr_status clear(apr_chat *chat, char *argument, apr_error *err)
     (void)argument, (void)err;
     apr_messages_clear(&chat->messages);
     chat->n_tries = 0;
-    apr_chat_note("the conversation starts again%s", apr_messages_system(&chat->messages) != NULL ? " after the system message" : "");
+    chat_note("the conversation starts again%s", apr_messages_system(&chat->messages) != NULL ? " after the system message" : "");
     return APR_OK;
 }
 
@@ -260,15 +377,15 @@ static apr_status set_system(apr_chat *chat, char *argument, apr_error *err)
     const char *const system = apr_messages_system(&chat->messages);
 
     if (*argument == '\0') {
-        apr_chat_note("%s", system != NULL ? system : "there is no system message; /system TEXT sets one");
+        chat_note("%s", system != NULL ? system : "there is no system message; /system TEXT sets one");
         return APR_OK;
     }
     if (strcmp(argument, "\"\"") == 0) argument = "";
     if (apr_messages_set_system(&chat->messages, argument, &why) != APR_OK) {
-        apr_chat_refuse(chat, &why);
+        chat_refuse(chat, &why);
         return APR_OK;
     }
-    apr_chat_note(*argument != '\0' ? "the system message is set" : "the system message is removed");
+    chat_note(*argument != '\0' ? "the system message is set" : "the system message is removed");
     return APR_OK;
 }
 
@@ -278,7 +395,7 @@ static apr_status undo(apr_chat *chat, char *argument, apr_error *err)
     if (!apr_messages_undo(&chat->messages)) return refuse(chat, APR_E_USAGE, "there is nothing to undo");
     const int n = apr_messages_count_turns(&chat->messages);
     chat->n_tries = 0;
-    apr_chat_note("undone; %d question%s left", n, n == 1 ? " is" : "s are");
+    chat_note("undone; %d question%s left", n, n == 1 ? " is" : "s are");
     return APR_OK;
 }
 
@@ -286,7 +403,7 @@ static apr_status retry(apr_chat *chat, char *argument, apr_error *err)
 {
     (void)argument;
     if (apr_messages_count_turns(&chat->messages) == 0) return refuse(chat, APR_E_USAGE, "there is nothing to answer again");
-    return apr_chat_retry(chat, err);
+    return chat_retry(chat, err);
 }
 
 static apr_status save(apr_chat *chat, char *argument, apr_error *err)
@@ -295,8 +412,8 @@ static apr_status save(apr_chat *chat, char *argument, apr_error *err)
 
     (void)err;
     if (*argument == '\0') return refuse(chat, APR_E_USAGE, "/save needs a file: /save FILE");
-    if (apr_messages_save(&chat->messages, argument, &why) != APR_OK) apr_chat_refuse(chat, &why);
-    else apr_chat_note("saved as %s", apr_printable(argument));
+    if (apr_messages_save(&chat->messages, argument, &why) != APR_OK) chat_refuse(chat, &why);
+    else chat_note("saved as %s", apr_printable(argument));
     return APR_OK;
 }
 
@@ -307,13 +424,13 @@ static apr_status load(apr_chat *chat, char *argument, apr_error *err)
     (void)err;
     if (*argument == '\0') return refuse(chat, APR_E_USAGE, "/load needs a file: /load FILE");
     if (apr_messages_load(&chat->messages, argument, &why) != APR_OK) {
-        apr_chat_refuse(chat, &why);
+        chat_refuse(chat, &why);
         return APR_OK;
     }
     const int n = apr_messages_count_turns(&chat->messages);
     chat->n_tries = 0;
-    apr_chat_note("loaded %d question%s%s", n, n == 1 ? "" : "s",
-                  apr_messages_ends_with_question(&chat->messages) ? "; /retry answers the last one" : "");
+    chat_note("loaded %d question%s%s", n, n == 1 ? "" : "s",
+              apr_messages_ends_with_question(&chat->messages) ? "; /retry answers the last one" : "");
     return APR_OK;
 }
 
@@ -327,15 +444,15 @@ static apr_status stats(apr_chat *chat, char *argument, apr_error *err)
 
     (void)argument, (void)err;
     if (chat->n_answers == 0) {
-        apr_chat_note("nothing has been answered yet");
+        chat_note("nothing has been answered yet");
         return APR_OK;
     }
-    apr_chat_note("last answer: %lld tokens reused, %lld read (%.1f/s), %lld generated (%.1f/s)", (long long)t->n_kept, (long long)n_read,
-                  per_second(n_read, t->read_seconds), (long long)t->n_generated, per_second(t->n_generated, t->write_seconds));
-    apr_chat_note("all %lld: %lld tokens reused, %lld read, %lld generated", (long long)chat->n_answers, (long long)chat->n_kept,
-                  (long long)chat->n_read, (long long)chat->n_written);
-    apr_chat_note("context: %lld of %s tokens", (long long)apr_session_position(chat->running.session),
-                  apr_count_text(of, apr_session_plan(chat->running.session)->n_ctx));
+    chat_note("last answer: %lld tokens reused, %lld read (%.1f/s), %lld generated (%.1f/s)", (long long)t->n_kept, (long long)n_read,
+              per_second(n_read, t->read_seconds), (long long)t->n_generated, per_second(t->n_generated, t->write_seconds));
+    chat_note("all %lld: %lld tokens reused, %lld read, %lld generated", (long long)chat->n_answers, (long long)chat->n_kept,
+              (long long)chat->n_read, (long long)chat->n_written);
+    chat_note("context: %lld of %s tokens", (long long)apr_session_position(chat->running.session),
+              apr_count_text(of, apr_session_plan(chat->running.session)->n_ctx));
     return APR_OK;
 }
 
@@ -366,11 +483,11 @@ static void show_settings(const apr_chat *chat)
 {
     for (const apr_option *o = settable; o->name != NULL; o++) {
         const char *const field = (const char *)&chat->settings + o->offset;
-        if (o->kind == APR_OPTION_INT) apr_chat_note("%-18s %lld", o->name, (long long)*(const int64_t *)field);
-        if (o->kind == APR_OPTION_REAL) apr_chat_note("%-18s %g", o->name, *(const double *)field);
+        if (o->kind == APR_OPTION_INT) chat_note("%-18s %lld", o->name, (long long)*(const int64_t *)field);
+        if (o->kind == APR_OPTION_REAL) chat_note("%-18s %g", o->name, *(const double *)field);
     }
     for (size_t i = 0; i < chat->settings.sampling.stop.n_items; i++)
-        apr_chat_note("%-18s %s", "stop", apr_printable(chat->settings.sampling.stop.items[i]));
+        chat_note("%-18s %s", "stop", apr_printable(chat->settings.sampling.stop.items[i]));
 }
 
 static apr_status set(apr_chat *chat, char *argument, apr_error *err)
@@ -394,12 +511,12 @@ static apr_status set(apr_chat *chat, char *argument, apr_error *err)
     if (o->kind == APR_OPTION_INT) real = (double)integer;
     if (!is_good || real < o->min || real > o->max) {
         apr_fail(&why, APR_E_USAGE, "%s must be between %.12g and %.12g", o->name, o->min, o->max);
-        apr_chat_refuse(chat, &why);
+        chat_refuse(chat, &why);
         return APR_OK;
     }
     if (o->kind == APR_OPTION_INT) *(int64_t *)((char *)&chat->settings + o->offset) = integer;
     else *(double *)((char *)&chat->settings + o->offset) = real;
-    apr_chat_note("%s is %.12g", o->name, real);
+    chat_note("%s is %.12g", o->name, real);
     return APR_OK;
 }
 
@@ -436,17 +553,17 @@ static apr_status help(apr_chat *chat, char *argument, apr_error *err)
     (void)chat, (void)argument, (void)err;
     for (size_t i = 0; i < N_COMMANDS; i++)
         if (commands[i].says != NULL)
-            apr_chat_note("/%s %-*s %s", commands[i].name, 17 - (int)strlen(commands[i].name), commands[i].argument, commands[i].says);
-    apr_chat_note("%-19s %s", "\"\"\"", "begins and ends a text of several lines; a backslash at the end of a line continues it");
-    apr_chat_note("%-19s %s", "Ctrl-C", "stops an answer; twice it ends the program");
+            chat_note("/%s %-*s %s", commands[i].name, 17 - (int)strlen(commands[i].name), commands[i].argument, commands[i].says);
+    chat_note("%-19s %s", "\"\"\"", "begins and ends a text of several lines; a backslash at the end of a line continues it");
+    chat_note("%-19s %s", "Ctrl-C", "stops an answer; twice it ends the program");
     return APR_OK;
 }
 
-/* chat_commands.c: is the text a command ("/undo")? Then apr_chat_run_command runs it, and may change the text. */
-static bool apr_chat_is_command(const char *text, size_t n_bytes) { return text[0] == '/' && memchr(text, '\n', n_bytes) == NULL; }
+/* chat_commands.c: is the text a command ("/undo")? Then chat_run_command runs it, and may change the text. */
+static bool chat_is_command(const char *text, size_t n_bytes) { return text[0] == '/' && memchr(text, '\n', n_bytes) == NULL; }
 
-/* chat_commands.c: is the text a command ("/undo")? Then apr_chat_run_command runs it, and may change the text. */
-static apr_status apr_chat_run_command(apr_chat *chat, char *text, apr_error *err)
+/* chat_commands.c: is the text a command ("/undo")? Then chat_run_command runs it, and may change the text. */
+static apr_status chat_run_command(apr_chat *chat, char *text, apr_error *err)
 {
     char *const name = text + 1, *const blank = name + strcspn(name, " \t");
     apr_error why = {0};
@@ -458,7 +575,7 @@ static apr_status apr_chat_run_command(apr_chat *chat, char *text, apr_error *er
         if (strcmp(commands[i].name, name) == 0) return commands[i].run(chat, argument, err);
     apr_fail(&why, APR_E_USAGE, "'/%.40s' is not a command; /help lists them; put a blank before a text that begins with a slash",
              apr_printable(name));
-    apr_chat_refuse(chat, &why);
+    chat_refuse(chat, &why);
     return APR_OK;
 }
 
@@ -469,18 +586,17 @@ static apr_status take_text(apr_chat *chat, apr_error *err)
     char *const text = chat->input.text;
 
     n_interrupts = wants_stop = 0;
-    return apr_chat_is_command(text, chat->input.n_bytes) ? apr_chat_run_command(chat, text, err)
-                                                          : apr_chat_ask(chat, text, chat->input.n_bytes, err);
+    return chat_is_command(text, chat->input.n_bytes) ? chat_run_command(chat, text, err) : chat_ask(chat, text, chat->input.n_bytes, err);
 }
 
 static apr_status talk(apr_chat *chat, apr_error *err)
 {
     while (!chat->is_ended) {
         apr_chat_what what;
-        APR_TRY(apr_chat_input_read(&chat->input, &what, err));
+        APR_TRY(chat_input_read(&chat->input, &what, err));
         if (what == APR_CHAT_STOPPED) {
             wants_stop = 0;
-            apr_chat_note("\npress Ctrl-C again to end, or Ctrl-D; or type /bye");
+            chat_note("\npress Ctrl-C again to end, or Ctrl-D; or type /bye");
         } else if (what == APR_CHAT_END) {
             if (chat->is_terminal) fputc('\n', chat->input.prompts);
             break;
@@ -515,11 +631,11 @@ static void greet(const apr_chat *chat)
     char context[APR_SMALL_TEXT];
 
     if (!chat->is_terminal || chat->call->quiet) return;
-    apr_chat_note("%s on %s, context %s; /help lists the commands, Ctrl-D ends", apr_printable(chat->call->operands[0]),
-                  apr_session_backend_name(chat->running.session), apr_count_text(context, apr_session_plan(chat->running.session)->n_ctx));
+    chat_note("%s on %s, context %s; /help lists the commands, Ctrl-D ends", apr_printable(chat->call->operands[0]),
+              apr_session_backend_name(chat->running.session), apr_count_text(context, apr_session_plan(chat->running.session)->n_ctx));
     if (n > 0)
-        apr_chat_note("%d question%s loaded%s", n, n == 1 ? " is" : "s are",
-                      apr_messages_ends_with_question(&chat->messages) ? "; /retry answers the last one" : "");
+        chat_note("%d question%s loaded%s", n, n == 1 ? " is" : "s are",
+                  apr_messages_ends_with_question(&chat->messages) ? "; /retry answers the last one" : "");
 }
 
 static apr_status conclude(apr_chat *chat, const apr_chat_options *o, apr_error *err)
@@ -542,7 +658,7 @@ static apr_status run(apr_chat *chat, const apr_chat_options *o, apr_error *err)
     chat->session.is_stopped = is_stopped;
     greet(chat);
     if (chat->is_terminal) catch_interrupts();
-    apr_status status = o->prompt != NULL ? apr_chat_ask(chat, o->prompt, strlen(o->prompt), err) : APR_OK;
+    apr_status status = o->prompt != NULL ? chat_ask(chat, o->prompt, strlen(o->prompt), err) : APR_OK;
     if (status == APR_OK) status = talk(chat, err);
     if (chat->is_terminal) restore_interrupts();
     return status == APR_OK ? conclude(chat, o, err) : status;
@@ -557,7 +673,7 @@ apr_status apr_chat_with(const apr_call *call, const apr_chat_options *o, apr_er
     if (chat.is_terminal) chat.input.prompts = isatty(STDOUT_FILENO) && !call->answer->json ? stdout : stderr;
     const apr_status status = run(&chat, o, err);
     apr_chat_turn_close(&chat.last);
-    apr_chat_input_close(&chat.input);
+    chat_input_close(&chat.input);
     apr_messages_close(&chat.messages);
     apr_chat_session_close(&chat.session);
     apr_running_close(&chat.running);
