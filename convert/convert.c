@@ -1,11 +1,10 @@
-/* convert.c - runs the stages of a conversion: view, recipe, layout, pipe. */
+/* convert.c - plans a conversion: view, recipe, layout. Reads no weights, except small ones that are computed. */
 #include "convert/convert.h"
 
-#include "convert/computed.h"
-#include "convert/fp8_rows.h"
+#include "convert/ggml_location.h"
 #include "convert/naming.h"
-#include "convert/run_terms.h"
 #include "formats/shape/text_part.h"
+#include "formats/tensor/composed.h"
 #include "formats/tensor/kv_copy.h"
 #include "formats/tensor/library_type.h"
 #include "formats/tensor/packed_weights.h"
@@ -13,15 +12,18 @@
 #include "kernels/transcode.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-static apr_recipe_limits limits_of(const apr_convert_options *options, const apr_model *view)
+/* ---- the view ---- */
+
+static apr_recipe_limits limits_of(const apr_conversion *c)
 {
-    const apr_container *const c = apr_container_of(options->format, options->sink.profile);
-    const bool keeps_vectors = options->format == APR_FORMAT_GGUF && view->origin.format == APR_FORMAT_GGUF;
+    const apr_container *const to = c->container;
+    const bool keeps_vectors = c->view.origin.format == c->options.format;
     return (apr_recipe_limits){
-        .allows = c->holds, .container = c->name, .vectors_f32 = c->vectors_f32 && !keeps_vectors, .plain_fallback = c->few_types};
+        .allows = to->holds, .container = to->name, .vectors_f32 = to->vectors_f32 && !keeps_vectors, .plain_fallback = to->few_types};
 }
 
 /* aprender and realizar do not support tied heads: the embedding is written again as lm_head.weight, in place of an unused head. */
@@ -36,14 +38,6 @@ static apr_status add_tied_head(apr_model *view, apr_error *err)
     head->origin_name =
         embedding->origin_name != NULL ? embedding->origin_name : embedding->name; /* so that restoring recognizes the copy */
     return apr_model_index_names(view, err);
-}
-
-/* Packed weights can be written only to containers that store the same bytes. */
-static apr_status check_packed(const apr_convert_options *options, const apr_model *canonical, apr_error *err)
-{
-    if (options->format == APR_FORMAT_GGUF) APR_TRY(apr_refuse_packed(canonical, "written as GGUF", err));
-    if (options->sink.profile == APR_PROFILE_APRENDER) APR_TRY(apr_refuse_packed(canonical, "written for aprender", err));
-    return APR_OK;
 }
 
 /* The layout of packed weights that aprkit cannot read, or NULL. A view in parts also shows readable packings, so it is not used here. */
@@ -63,36 +57,93 @@ static apr_status find_unread(const apr_model *source, const apr_model *canonica
 }
 
 /* Packed matrices stay in their several tensors if the output can hold them, no type is asked for, and no adapter is merged. */
-static bool keeps_parts(const apr_convert_options *options)
+static bool keeps_parts(const apr_convert_options *options, const apr_container *to)
 {
-    const bool same_types = options->recipe.mixture == NULL && options->recipe.n_overrides == 0;
-    return same_types && options->n_adapters == 0 && options->format != APR_FORMAT_GGUF && options->sink.profile != APR_PROFILE_APRENDER;
+    return to->no_packed == NULL && options->recipe.mixture == NULL && options->recipe.n_overrides == 0 && options->n_adapters == 0;
+}
+
+static apr_status name_for(const apr_container *to, apr_model *view, const apr_model *canonical, apr_error *err)
+{
+    if (to->renames) return apr_translate(view, canonical, to->naming, err);
+    APR_TRY(apr_view_copy(view, canonical, 1, err));
+    return to->tied_head ? add_tied_head(view, err) : APR_OK;
 }
 
 /* `packed`: the layout of packed weights that aprkit cannot read, or NULL. */
-static apr_status make_view(apr_model *view, const char **packed, const apr_model *source, const apr_convert_options *options,
-                            apr_error *err)
+static apr_status make_view(apr_conversion *c, const char **packed, apr_error *err)
 {
+    const apr_convert_options *const options = &c->options;
+    const apr_container *const to = c->container;
     apr_model canonical;
-    apr_status status = (keeps_parts(options) ? apr_canonical_packed : apr_canonical)(&canonical, source, err);
+    apr_status status = (keeps_parts(options, to) ? apr_canonical_packed : apr_canonical)(&canonical, c->source, err);
 
     if (status == APR_OK) status = apr_merge_adapters(&canonical, options->adapters, options->n_adapters, err);
-    if (status == APR_OK) status = find_unread(source, &canonical, packed, err);
-    if (status == APR_OK) status = check_packed(options, &canonical, err);
-    if (status == APR_OK && options->format == APR_FORMAT_GGUF) status = apr_translate(view, &canonical, APR_NAMING_GGML, err);
-    else if (status == APR_OK && options->format == APR_FORMAT_SAFETENSORS) status = apr_translate(view, &canonical, APR_NAMING_HF, err);
-    else if (status == APR_OK) {
-        status = apr_view_copy(view, &canonical, 1, err);
-        if (status == APR_OK && options->sink.profile == APR_PROFILE_APRENDER) status = add_tied_head(view, err);
-    }
+    if (status == APR_OK) status = find_unread(c->source, &canonical, packed, err);
+    if (status == APR_OK && to->no_packed != NULL) status = apr_refuse_packed(&canonical, to->no_packed, err);
+    if (status == APR_OK) status = name_for(to, &c->view, &canonical, err);
     if (status != APR_OK) {
         apr_model_close(&canonical);
         return status;
     }
     /* names and provenance live in the canonical view's arena: move it to the view */
-    apr_arena_adopt(&view->arena, &canonical.arena);
+    apr_arena_adopt(&c->view.arena, &canonical.arena);
     return APR_OK;
 }
+
+/* ---- computed values ---- */
+
+/* Counts values that are not finite; *first is the index of the first one. */
+static int64_t count_not_finite(const float *x, int64_t n, int64_t *first)
+{
+    int64_t count = 0;
+    for (int64_t i = 0; i < n; i++)
+        if (!isfinite(x[i]) && count++ == 0) *first = i;
+    return count;
+}
+
+static apr_status check_finite(const apr_tensor *t, const char *path, apr_error *err)
+{
+    const apr_composed *const m = t->made;
+    int64_t n = apr_tensor_elems(t), first = 0, ignored, n_before = 0;
+
+    for (size_t i = 0; i < m->n_parts; i++)
+        if (apr_tensor_elems(m->parts[i]) > n) n = apr_tensor_elems(m->parts[i]);
+    float *const values = malloc(((size_t)n + 1) * sizeof *values);
+    if (values == NULL) return apr_no_memory(err, "a tensor's values");
+    apr_decode_elements(t, 0, apr_tensor_elems(t), values);
+    const int64_t n_after = count_not_finite(values, apr_tensor_elems(t), &first);
+    for (size_t i = 0; i < m->n_parts && n_after > 0; i++) {
+        const apr_tensor *const part = m->parts[i];
+        apr_decode_rows(part, 0, apr_tensor_rows(part), values);
+        n_before += count_not_finite(values, apr_tensor_elems(part), &ignored);
+    }
+    free(values);
+    if (n_after <= n_before) return APR_OK;
+    return apr_fail(err, APR_E_DAMAGED,
+                    "%s: tensor '%s' is computed from '%s', which holds values that have no finite result (the first at index %lld); "
+                    "the file it comes from is damaged",
+                    path, t->name, m->parts[0]->name, (long long)first);
+}
+
+static bool has_data(const apr_composed *m)
+{
+    for (size_t i = 0; i < m->n_parts; i++)
+        if (m->parts[i]->data == NULL) return false;
+    return m->n_parts > 0;
+}
+
+/* APR_E_DAMAGED if a computed tensor of the view (such as the logarithm of a decay rate) has more values that are not finite than its inputs
+ * have. Norms and decay rates are small, so this is cheap. */
+static apr_status check_computed(const apr_model *view, apr_error *err)
+{
+    for (size_t i = 0; i < view->n_tensors; i++) {
+        const apr_composed *const m = view->tensors[i].made;
+        if (m != NULL && m->computes && m->merge == NULL && has_data(m)) APR_TRY(check_finite(&view->tensors[i], view->path, err));
+    }
+    return APR_OK;
+}
+
+/* ---- the layout ---- */
 
 /* Adds a tensor to the layout, and the item that writes it. */
 static apr_tensor *add_tensor(apr_conversion *c, const apr_tensor *tensor, const apr_pipe_item *item)
@@ -191,6 +242,55 @@ static apr_status lay_out(apr_conversion *c, apr_error *err)
 
 /* ---- importance ---- */
 
+/* Writes the means of matrix i of the entry, sums divided by count, in the tensor's order; false: no token came. */
+static bool take_means(const apr_imatrix_entry *e, int64_t i, const int64_t *order, int64_t n, float *to)
+{
+    const bool has_matrices = e->n_columns == n; /* a .dat has all matrices in one row, and one count */
+    const double count = e->counts[has_matrices ? i : 0];
+
+    if (!(count > 0.0)) return false;
+    for (int64_t j = 0; j < n; j++) to[order[j]] = (float)(e->sums[i * n + j] / count);
+    return true;
+}
+
+static apr_status check_size(const apr_imatrix *m, const apr_imatrix_entry *e, const apr_tensor *t, int64_t n_matrices, bool is_stack,
+                             int64_t matrix, apr_error *err)
+{
+    const int64_t n = apr_tensor_columns(t), n_values = e->n_matrices * e->n_columns;
+    const bool has_columns = e->n_columns == n || (m->is_legacy && n > 0 && n_values % n == 0);
+    const bool fits = has_columns && (is_stack ? matrix < n_values / n : n_values == n_matrices * n);
+
+    if (fits) return APR_OK;
+    return apr_fail(
+        err, APR_E_DAMAGED,
+        "%s: '%.200s' has %lld x %lld numbers in the imatrix, but tensor '%.200s' has %lld columns in %lld matri%s: it was made "
+        "from another model",
+        m->path, e->name, (long long)e->n_matrices, (long long)e->n_columns, t->name, (long long)n, (long long)n_matrices,
+        n_matrices == 1 ? "x" : "ces");
+}
+
+apr_status apr_importance_of(apr_importance *importance, const apr_imatrix *m, const apr_model *view, const apr_tensor *t, apr_arena *arena,
+                             apr_error *err)
+{
+    const int64_t n = apr_tensor_columns(t), n_matrices = t->rank > 2 ? apr_tensor_rows(t) / t->dims[t->rank - 2] : 1;
+    apr_ggml_location place;
+
+    *importance = (apr_importance){.n_matrices = n_matrices};
+    if (t->rank < 2 || apr_tensor_elems(t) == 0) return APR_OK;
+    APR_TRY(apr_ggml_location_of(&place, view, t->name, arena, err));
+    const apr_imatrix_entry *const e = place.name != NULL ? apr_imatrix_find(m, place.name) : NULL;
+    if (e == NULL) return APR_OK;
+    APR_TRY(check_size(m, e, t, n_matrices, place.matrix >= 0, place.matrix, err));
+    float *const columns = apr_arena_array(arena, (size_t)(n_matrices * n), sizeof *columns);
+    int64_t *const order = malloc((size_t)n * sizeof *order);
+    apr_status status = columns != NULL && order != NULL ? apr_ggml_columns(&place, n, order, err) : apr_no_memory(err, "importances");
+    for (int64_t i = 0; i < n_matrices && status == APR_OK; i++)
+        importance->n_unseen += !take_means(e, place.matrix >= 0 ? place.matrix : i, order, n, columns + i * n);
+    free(order);
+    importance->columns = columns;
+    return status;
+}
+
 bool apr_item_uses_importance(const apr_pipe_item *item)
 {
     const bool is_encoded = !item->is_scales && !item->is_commons && !item->same_numbers && item->to != item->from->dtype;
@@ -274,6 +374,8 @@ static apr_status restate_types(apr_conversion *c, apr_error *err)
     return apr_update_types(&c->layout, &c->view, makes_fp8, new_torch_dtype(c), err);
 }
 
+/* ---- notes ---- */
+
 /* Notes packed weights that are copied unchanged, and activation scales that the output does not have. */
 static apr_status note_unread(apr_conversion *c, const char *packed, const apr_model *source, apr_error *err)
 {
@@ -319,7 +421,7 @@ static apr_status note_own_head(apr_conversion *c, const apr_model *source, apr_
 static apr_status note_idle_head(apr_conversion *c, const apr_model *source, apr_error *err)
 {
     const apr_tensor *const head = apr_find_head(source);
-    const bool drops = c->options.format == APR_FORMAT_GGUF || c->options.sink.profile == APR_PROFILE_APRENDER;
+    const bool drops = (c->container->renames && c->container->naming == APR_NAMING_GGML) || c->container->tied_head;
 
     if (!drops || head == NULL || source->origin.format != APR_FORMAT_SAFETENSORS || !apr_is_unused_head(source, head)) return APR_OK;
     return apr_loss_add(&c->losses, APR_NOTE, err, "'%s' is not copied: it is the embedding, to which config.json ties the output",
@@ -333,7 +435,7 @@ static apr_status note_left_out(apr_conversion *c, const apr_model *source, apr_
 
     for (size_t i = 0; i < source->n_tensors; i++) {
         const char *const name = source->tensors[i].name;
-        if (!apr_is_omitted(source, name) || c->layout.naming == source->naming || c->options.format == APR_FORMAT_APR) continue;
+        if (!apr_is_omitted(source, name) || c->layout.naming == source->naming || !c->container->renames) continue;
         if (n++ == 0) first = name;
     }
     if (n == 0) return APR_OK;
@@ -342,13 +444,56 @@ static apr_status note_left_out(apr_conversion *c, const apr_model *source, apr_
                         n, n == 1 ? "" : "s", first, n == 1 ? "" : ", ...");
 }
 
+/* ---- the plan ---- */
+
+static bool has_row_scales(apr_dtype dtype) { return apr_dtypes[dtype].scales == APR_SCALES_SEPARATE; }
+
+static bool encodes_fp8(const apr_recipe *recipe)
+{
+    for (size_t i = 0; i < recipe->n_lines; i++)
+        if (has_row_scales(recipe->lines[i].to) && recipe->lines[i].to != recipe->lines[i].tensor->dtype) return true;
+    return false;
+}
+
+/* True for block scales; false for one scale for the tensor, for each of its matrices, or for each row. */
+static bool has_blocks(const apr_tensor *t)
+{
+    if (t->scale == NULL || !has_row_scales(t->dtype) || t->rank < 2 || apr_tensor_elems(t->scale) == 1) return false;
+    if (t->scale_columns != apr_tensor_columns(t)) return true;
+    return t->scale_rows != 1 && t->scale_rows != t->dims[t->rank - 2] && t->scale_rows != apr_tensor_rows(t);
+}
+
+static apr_status make_plain(apr_tensor *t, apr_model *view, apr_error *err)
+{
+    apr_tensor *const base = apr_arena_alloc(&view->arena, sizeof *base);
+
+    if (base == NULL) return apr_no_memory(err, "a tensor");
+    *base = *t;
+    return apr_tensor_merge(t, base, &(apr_merge){.base = base}, &view->arena, view->path, err);
+}
+
+/* Weights encoded as FP8 get a scale for each row, and config.json states one layout for all FP8 weights. So if the recipe encodes any, tensors
+ * that it would keep with block scales become float32 in the view. *n_tensors is how many; if it is not 0, make the recipe again. */
+static apr_status fp8_to_row_scales(apr_model *view, const apr_recipe *recipe, size_t *n_tensors, apr_error *err)
+{
+    *n_tensors = 0;
+    if (!encodes_fp8(recipe)) return APR_OK;
+    for (size_t i = 0; i < recipe->n_lines; i++) {
+        const apr_recipe_line *const line = &recipe->lines[i];
+        if (line->to != line->tensor->dtype || !has_blocks(line->tensor)) continue;
+        APR_TRY(make_plain(&view->tensors[line->tensor - view->tensors], view, err));
+        ++*n_tensors;
+    }
+    return APR_OK;
+}
+
 /* Makes the recipe, and changes the view that it is for (FP8 block scales). */
 static apr_status make_recipe(apr_conversion *c, apr_error *err)
 {
     size_t n_plain;
 
     APR_TRY(apr_recipe_make(&c->recipe, &c->view, &c->options.recipe, err));
-    APR_TRY(apr_fp8_to_row_scales(&c->view, &c->recipe, &n_plain, err));
+    APR_TRY(fp8_to_row_scales(&c->view, &c->recipe, &n_plain, err));
     if (n_plain == 0) return APR_OK;
     apr_recipe_close(&c->recipe);
     APR_TRY(apr_recipe_make(&c->recipe, &c->view, &c->options.recipe, err));
@@ -362,11 +507,11 @@ apr_status apr_conversion_plan(apr_conversion *c, const apr_model *source, const
 {
     const char *packed = NULL;
 
-    *c = (apr_conversion){.options = *options, .source = source};
-    APR_TRY(make_view(&c->view, &packed, source, options, err));
-    APR_TRY(apr_check_computed(&c->view, err));
-    c->options.recipe.limits = limits_of(options, &c->view);
-    c->options.recipe.same_numbers = options->format == APR_FORMAT_GGUF;
+    *c = (apr_conversion){.options = *options, .source = source, .container = apr_container_of(options->format, options->sink.profile)};
+    APR_TRY(make_view(c, &packed, err));
+    APR_TRY(check_computed(&c->view, err));
+    c->options.recipe.limits = limits_of(c);
+    c->options.recipe.same_numbers = c->container->same_numbers;
     APR_TRY(make_recipe(c, err));
     if (c->recipe.file_type > 0) c->options.sink.file_type = c->recipe.file_type;
     APR_TRY(lay_out(c, err));
@@ -382,60 +527,6 @@ apr_status apr_conversion_plan(apr_conversion *c, const apr_model *source, const
     APR_TRY(note_adapters(c, options, err));
     APR_TRY(note_left_out(c, source, err));
     return options->sink.allow_loss ? APR_OK : apr_losses_refuse(&c->losses, source->path, err);
-}
-
-static apr_status run_pipe(apr_conversion *c, apr_sink *sink, apr_error *err)
-{
-    const apr_pipe_options pipe = {.source = c->source,
-                                   .saturate = c->options.saturate,
-                                   .want_metrics = c->options.want_metrics,
-                                   .progress = c->options.progress,
-                                   .maker = c->options.maker,
-                                   .codecs = c->options.codecs,
-                                   .devices = c->options.devices,
-                                   .n_devices = c->options.n_devices};
-    const apr_status status = apr_pipe_run(sink, c->items, c->layout.n_tensors, &pipe, err);
-
-    if (status == APR_OK) {
-        c->progress = apr_sink_progress_of(sink);
-        if (c->progress.folder != NULL) c->progress.folder = apr_arena_print(&c->layout.arena, "%s", c->progress.folder);
-        return apr_sink_finish(sink, err);
-    }
-    apr_sink_abandon(sink);
-    return status;
-}
-
-/* Reads the output as every later reader will: opens it and makes the canonical view. */
-static apr_status read_canonical(const char *path, apr_error *err)
-{
-    apr_model model, view = {0};
-
-    APR_TRY(apr_model_open(&model, path, err));
-    const apr_status status = apr_canonical(&view, &model, err);
-    apr_model_close(&view);
-    apr_model_close(&model);
-    return status;
-}
-
-apr_status apr_conversion_run(apr_conversion *c, const char *path, uint64_t *file_bytes, apr_error *err)
-{
-    apr_sink_options options = c->options.sink;
-    apr_sink_work work = {0};
-    apr_sink *sink;
-
-    options.reader = read_canonical;
-    if (c->options.part != NULL) {
-        work.part = *c->options.part;
-        APR_TRY(apr_run_terms_make(&work, c, err));
-        options.work = &work;
-    }
-    if (c->source->stated_crcs != NULL) APR_TRY(apr_model_check_head(c->source, err));
-    apr_status status = apr_sink_open(&sink, c->options.format, path, &c->layout, &options, err);
-    if (status == APR_OK) {
-        if (file_bytes != NULL) *file_bytes = apr_sink_total_bytes(sink);
-        status = run_pipe(c, sink, err);
-    }
-    return status;
 }
 
 void apr_conversion_close(apr_conversion *c)

@@ -1,15 +1,15 @@
-/* convert/convert.h - converts any model to any container, with or without a change of type: what aprconv and aprquant run.
+/* convert/convert.h - plans how any model becomes any container, with or without a change of type: what aprconv and aprquant run.
  *
  *     source -> canonical view -> [adapters] -> [ggml's naming] -> recipe -> layout -> pipe -> sink
  *
- * apr_conversion_plan does everything up to the layout and reads no weights, so a dry run is a plan without a run. Only the sink
+ * apr_conversion_plan does everything up to the layout and reads no weights, so a dry run is a plan without a run (convert/run.h). Only the sink
  * knows the output's file format. The source must outlive the conversion. */
 #ifndef APR_CONVERT_CONVERT_H
 #define APR_CONVERT_CONVERT_H
 
 #include "convert/adapters.h"
-#include "convert/importance.h"
 #include "convert/pipe.h"
+#include "formats/tensor/imatrix.h"
 #include "formats/tensor/model.h"
 #include "formats/tensor/sink.h"
 #include "quant/recipe.h"
@@ -21,15 +21,6 @@ typedef struct apr_convert_options {
     const apr_adapter_use *adapters; /* [n_adapters] merged in this order; they must outlive the conversion */
     size_t n_adapters;
     const apr_imatrix *imatrix; /* importance of columns for encoders that use it; NULL: all count the same. Must outlive the conversion */
-    bool want_metrics;
-    bool saturate;               /* see apr_pipe_options */
-    const apr_resume_part *part; /* one of several runs (formats/files/resume.h); NULL: the only one */
-    apr_progress progress;
-    const apr_custom_encoder *maker; /* see apr_pipe_options; its items are those of the conversion after the plan */
-    const char *maker_terms;         /* its method in one line, for the terms of several runs; NULL: none */
-    const apr_cuda_codecs *codecs;   /* see apr_pipe_options; NULL: the host encodes */
-    apr_cuda_device *const *devices; /* [n_devices] */
-    int n_devices;
 } apr_convert_options;
 
 /* How many encoded tensors the imatrix covers; counts only tensors whose encoder uses importance. */
@@ -41,22 +32,32 @@ typedef struct apr_importance_cover {
 typedef struct apr_conversion {
     apr_convert_options options;
     const apr_model *source;
-    apr_model view;             /* the source's tensors under the output's names and orders */
-    apr_recipe recipe;          /* its lines point into view */
-    apr_model layout;           /* the tensors that the sink will write, including FP8 scale tensors */
-    apr_losses losses;          /* what the output cannot express; only notes unless options.sink.allow_loss */
-    apr_pipe_item *items;       /* [layout.n_tensors], metrics filled by the run */
-    apr_importance_cover cover; /* with options.imatrix */
-    apr_sink_progress progress; /* set after one of several runs */
+    const apr_container *container; /* of the output */
+    apr_model view;                 /* the source's tensors under the output's names and orders */
+    apr_recipe recipe;              /* its lines point into view */
+    apr_model layout;               /* the tensors that the sink will write, including FP8 scale tensors */
+    apr_losses losses;              /* what the output cannot express; only notes unless options.sink.allow_loss */
+    apr_pipe_item *items;           /* [layout.n_tensors], metrics filled by the run */
+    apr_importance_cover cover;     /* with options.imatrix */
+    apr_sink_progress progress;     /* set after one of several runs */
 } apr_conversion;
 
 /* A zeroed conversion may be closed; a failed plan must be closed. */
 apr_status apr_conversion_plan(apr_conversion *conversion, const apr_model *source, const apr_convert_options *options, apr_error *err);
 /* Does this item's encoder use importance? If so, and item->importance is NULL although options.imatrix is set, no entry covers it. */
 bool apr_item_uses_importance(const apr_pipe_item *item);
+/* The importance of one tensor. */
+typedef struct apr_importance {
+    const float *columns;         /* [n_matrices, columns] mean squares, zeros where no token came; NULL: no entry */
+    int64_t n_matrices, n_unseen; /* n_unseen: matrices that no token reached */
+} apr_importance;
+
+/* tensor: of the view, in either naming. APR_E_DAMAGED: the entry has a different number of columns or matrices. */
+apr_status apr_importance_of(apr_importance *importance, const apr_imatrix *imatrix, const apr_model *view, const apr_tensor *tensor,
+                             apr_arena *arena, apr_error *err);
+
 /* Adds to the metadata of a planned output: the name, CRC-32 and number of tokens of the calibration text. */
 apr_status apr_conversion_note_text(apr_conversion *conversion, const char *name, uint32_t crc32, int64_t n_tokens, apr_error *err);
-apr_status apr_conversion_run(apr_conversion *conversion, const char *path, uint64_t *file_bytes, apr_error *err);
 void apr_conversion_close(apr_conversion *conversion);
 
 #endif

@@ -329,12 +329,6 @@ static apr_status export_to(apr_model *view, const apr_family *family, apr_namin
 
 /* ---- tensors that are left out ---- */
 
-bool apr_is_omitted(const apr_model *model, const char *name)
-{
-    const apr_model_part part = apr_part_of(model, name);
-    return part == APR_PART_TOWER || part == APR_PART_MTP;
-}
-
 /* The file format that uses this naming. */
 static apr_format format_of_naming(apr_naming naming) { return naming == APR_NAMING_GGML ? APR_FORMAT_GGUF : APR_FORMAT_SAFETENSORS; }
 

@@ -7,6 +7,7 @@
 #ifndef APR_CONVERT_NAMING_H
 #define APR_CONVERT_NAMING_H
 
+#include "formats/shape/text_part.h"
 #include "formats/tensor/model.h"
 
 /* A family without a table keeps its names, order and naming scheme. A matrix stored in several tensors (formats/tensor/packing.h)
@@ -34,7 +35,11 @@ bool apr_is_unused_head(const apr_model *model, const apr_tensor *tensor);
 
 /* True for tensors that the text model does not run: multi-token prediction layers, image and audio towers. They are copied to APR
  * files and back, but not to another naming. */
-bool apr_is_omitted(const apr_model *model, const char *name);
+static inline bool apr_is_omitted(const apr_model *model, const char *name)
+{
+    const apr_model_part part = apr_part_of(model, name);
+    return part == APR_PART_TOWER || part == APR_PART_MTP;
+}
 
 /* A view with its own tensor table (capacity for n_extra more) that borrows everything else. Scale pointers point into the new table. */
 apr_status apr_view_copy(apr_model *view, const apr_model *source, size_t n_extra, apr_error *err);

@@ -216,15 +216,14 @@ static apr_status find_extent(apr_pipe *p, const apr_pipe_item *item, apr_extent
 static apr_status convert_tensor(apr_pipe *p, apr_pipe_device *device, apr_pipe_item *items, size_t i, apr_error *err)
 {
     apr_pipe_item *const item = &items[i];
-    const bool on_device = apr_pipe_device_takes(device, i);
     const apr_cut cut = apr_cut_tensor(item);
     bool has_extent = false;
     apr_extent extent;
 
     if (cut.n_units == 0 || cut.unit_elems == 0) return APR_OK;
     APR_TRY(reserve_scales(p, &cut, item, err));
-    if (!on_device || !p->options->want_metrics) APR_TRY(find_extent(p, item, &extent, &has_extent, err));
-    if (on_device) return apr_pipe_device_item(device, i, has_extent ? &extent : NULL, err);
+    if (!item->on_device || !p->options->want_metrics) APR_TRY(find_extent(p, item, &extent, &has_extent, err));
+    if (item->on_device) return apr_pipe_device_item(device, i, has_extent ? &extent : NULL, err);
     return apr_pipe_convert(p, item, has_extent ? &extent : NULL, err);
 }
 

@@ -30,7 +30,7 @@ typedef struct apr_pipe_item {
     /* filled by the run */
     apr_metrics metrics;           /* compares `to` with `from`, if requested and the types differ */
     apr_out_of_range out_of_range; /* values that are out of the range of `to` */
-    bool on_device;                /* a GPU encoded it */
+    bool on_device;                /* a GPU encodes it */
     apr_tensor_state state;        /* done by an earlier run (with its results), by this run, or by another part */
     int64_t n_different; /* same_numbers and counts_cost: number of values that differ; worst_difference: the largest relative difference */
     double worst_difference;

@@ -277,8 +277,9 @@ static apr_status plan_jobs(apr_pipe_device *d, apr_error *err)
     d->fillers = calloc(n * FILLERS, sizeof *d->fillers);
     if (d->tasks == NULL || d->workers == NULL || d->fillers == NULL) return apr_no_memory(err, "the conversion on the device");
     for (size_t i = 0; i < d->n_items; i++) {
-        if (d->items[i].state == APR_TENSOR_WANTED && !apr_pipe_is_custom(d->pipe, i))
-            d->tasks[i] = plan_task(d->codecs, &d->items[i], d->n_jobs);
+        if (d->items[i].state != APR_TENSOR_WANTED || apr_pipe_is_custom(d->pipe, i)) continue;
+        d->tasks[i] = plan_task(d->codecs, &d->items[i], d->n_jobs);
+        d->items[i].on_device = d->tasks[i].taken;
         d->n_jobs += d->tasks[i].n_jobs;
     }
     d->worker_of_job = calloc((size_t)d->n_jobs + 1, sizeof *d->worker_of_job);
@@ -343,8 +344,6 @@ apr_status apr_pipe_device_start(apr_pipe_device **device, apr_pipe *p, apr_pipe
     for (int i = 0; i < d->n_devices; i++) APR_TRY(start_fillers(d, i, err));
     return APR_OK;
 }
-
-bool apr_pipe_device_takes(const apr_pipe_device *device, size_t item) { return device != NULL && device->tasks[item].taken; }
 
 /* Waits until a job has started, and then until it is done. */
 static apr_status wait_for_job(apr_pipe_device *d, int64_t job, worker **by, apr_out_of_range *out_of_range, apr_error *err)
@@ -482,7 +481,6 @@ static apr_status write_all(apr_pipe_device *d, size_t item, const apr_extent *e
 
 apr_status apr_pipe_device_item(apr_pipe_device *d, size_t item, const apr_extent *extent, apr_error *err)
 {
-    d->items[item].on_device = true;
     return extent != NULL ? write_all(d, item, extent, err) : put_in_order(d, item, err);
 }
 

@@ -57,11 +57,10 @@ apr_status apr_pipe_convert(apr_pipe *p, apr_pipe_item *item, const apr_extent *
 
 typedef struct apr_pipe_device apr_pipe_device;
 
-/* Opens workers on the options' devices and starts threads that fill them, in the order of the items. */
+/* Opens workers on the options' devices, and starts threads that fill them with the items that a device can convert (on_device). */
 apr_status apr_pipe_device_start(apr_pipe_device **device, apr_pipe *p, apr_pipe_item *items, size_t n_items, apr_error *err);
-/* Does the device convert that item? If so, call apr_pipe_device_item for it, in the order of the items. */
-bool apr_pipe_device_takes(const apr_pipe_device *device, size_t item);
-apr_status apr_pipe_device_item(apr_pipe_device *device, size_t item, const apr_extent *extent, apr_error *err); /* as apr_pipe_convert */
-void apr_pipe_device_stop(apr_pipe_device *device);                                                              /* NULL is fine */
+/* As apr_pipe_convert, for each of those items in their order. */
+apr_status apr_pipe_device_item(apr_pipe_device *device, size_t item, const apr_extent *extent, apr_error *err);
+void apr_pipe_device_stop(apr_pipe_device *device); /* NULL is fine */
 
 #endif

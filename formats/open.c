@@ -52,14 +52,20 @@ static const format_row formats[] = {
      .sink_open = apr_gguf_sink_open,
      .offsets = apr_gguf_offsets,
      .losses = apr_gguf_losses,
-     .container = {.name = "GGUF", .holds = gguf_holds, .vectors_f32 = true}},
+     .container = {.name = "GGUF",
+                   .holds = gguf_holds,
+                   .vectors_f32 = true,
+                   .renames = true,
+                   .naming = APR_NAMING_GGML,
+                   .no_packed = "written as GGUF",
+                   .same_numbers = true}},
     {.format = APR_FORMAT_SAFETENSORS,
      .starts = apr_starts_safetensors,
      .open = apr_safetensors_open,
      .sink_open = apr_safetensors_sink_open,
      .offsets = apr_safetensors_offsets,
      .losses = apr_hf_losses,
-     .container = {.name = "safetensors", .holds = safetensors_holds}},
+     .container = {.name = "safetensors", .holds = safetensors_holds, .renames = true, .naming = APR_NAMING_HF}},
     {.format = APR_FORMAT_PYTORCH,
      .starts = apr_is_torch_start,
      .open = apr_safetensors_open, /* reads both, because a checkpoint may have files of either */
@@ -209,8 +215,12 @@ apr_format apr_format_of_path(const char *path)
 
 const apr_container *apr_container_of(apr_format format, apr_profile profile)
 {
-    static const apr_container aprender = {
-        .name = "the aprender profile (f32, f16, bf16, q4_k, q6_k)", .holds = apr_aprender_supports, .vectors_f32 = true, .few_types = true};
+    static const apr_container aprender = {.name = "the aprender profile (f32, f16, bf16, q4_k, q6_k)",
+                                           .holds = apr_aprender_supports,
+                                           .vectors_f32 = true,
+                                           .few_types = true,
+                                           .no_packed = "written for aprender",
+                                           .tied_head = true};
     if (format == APR_FORMAT_APR && profile == APR_PROFILE_APRENDER) return &aprender;
     const format_row *const row = row_of(format);
     return &(row != NULL ? row : row_of(APR_FORMAT_APR))->container;
@@ -293,10 +303,7 @@ apr_tensor_state apr_sink_state(const apr_sink *sink, size_t tensor)
 {
     return sink->ops->state != NULL ? sink->ops->state(sink, tensor) : APR_TENSOR_WANTED;
 }
-const char *apr_sink_note(const apr_sink *sink, size_t tensor)
-{
-    return sink->ops->note != NULL ? sink->ops->note(sink, tensor) : "";
-}
+const char *apr_sink_note(const apr_sink *sink, size_t tensor) { return sink->ops->note != NULL ? sink->ops->note(sink, tensor) : ""; }
 apr_status apr_sink_done(apr_sink *sink, size_t tensor, const char *note, apr_error *err)
 {
     return sink->ops->done != NULL ? sink->ops->done(sink, tensor, note, err) : APR_OK;

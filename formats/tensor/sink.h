@@ -99,12 +99,17 @@ const char *apr_format_ending(apr_format format); /* ".apr"; NULL: a folder, or 
 enum { APR_FORMAT_TEXT = 64 };
 const char *apr_format_endings(char text[APR_FORMAT_TEXT]);
 
-/* What a file of that format and profile can hold, for code that chooses types. */
+/* What a file of that format and profile can hold, for code that chooses types, names and layouts. */
 typedef struct apr_container {
     const char *name;               /* for messages: "GGUF" */
     bool (*holds)(apr_dtype dtype); /* NULL: holds every type */
-    bool vectors_f32;               /* its readers expect vectors in f32 */
+    bool vectors_f32;               /* its readers expect vectors in f32; a file of this format itself keeps the types that it has */
     bool few_types;                 /* a type that it cannot hold is replaced by a plain type, not by another block type */
+    bool renames;                   /* its tensors have the names and orders of `naming`; false: canonical ones, with the record of their origin */
+    apr_naming naming;
+    const char *no_packed; /* NULL: packed weights stay in their several tensors; else completes "packed weights cannot be ..." */
+    bool same_numbers;     /* packed weights that can be read are repacked into a type with the same numbers */
+    bool tied_head;        /* its readers need the head of tied models: the embedding is written again as lm_head.weight */
 } apr_container;
 
 const apr_container *apr_container_of(apr_format format, apr_profile profile);

@@ -1,5 +1,6 @@
-/* convert/importance.h: importances find their tensors in every family, in whichever order the columns are. */
-#include "convert/importance.h"
+/* convert/convert.h, ggml_location.h: importances find their tensors in every family, in whichever order the columns are. */
+#include "convert/convert.h"
+#include "convert/ggml_location.h"
 
 #include "convert/naming.h"
 #include "kernels/rows.h"

@@ -1,6 +1,6 @@
 /* convert/pipe.h: items that somebody makes as a whole go to their place in the output, measured and judged like the others. */
 #define _XOPEN_SOURCE 700
-#include "convert/convert.h"
+#include "convert/run.h"
 #include "kernels/rows.h"
 #include "tests/support/work_folder.h"
 
@@ -42,13 +42,12 @@ static apr_status run(maker *m, apr_conversion *c, apr_model *source, const char
 {
     const apr_custom_encoder made = {takes, make, m};
     const apr_convert_options options = {
-        .format = APR_FORMAT_APR, .recipe = {.mixture = "q8_0"}, .sink = {.overwrite = true}, .want_metrics = true};
+        .format = APR_FORMAT_APR, .recipe = {.mixture = "q8_0"}, .sink = {.overwrite = true}};
 
     assert_int_equal(apr_model_open(source, "tests/data/tiny-qwen2", NULL), APR_OK);
     assert_int_equal(apr_conversion_plan(c, source, &options, NULL), APR_OK);
     m->c = c;
-    c->options.maker = &made;
-    return apr_conversion_run(c, out, NULL, err);
+    return apr_conversion_run(c, &(apr_convert_run){.pipe = {.want_metrics = true, .maker = &made}}, out, NULL, err);
 }
 
 static void end(maker *m, apr_conversion *c, apr_model *source)

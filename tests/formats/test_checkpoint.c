@@ -1,6 +1,6 @@
 /* What a checkpoint asks for is computed, in all three containers, or refused by name; what lies beside it travels or is named. */
 #define _XOPEN_SOURCE 700
-#include "convert/convert.h"
+#include "convert/run.h"
 #include "convert/naming.h"
 #include "formats/base/bytes.h"
 #include "formats/base/json.h"
@@ -155,7 +155,7 @@ static apr_status convert_with(const char *in, const char *out, apr_profile prof
     if (notes != NULL) *notes = '\0';
     for (size_t i = 0; notes != NULL && i < c.losses.n_items; i++)
         snprintf(notes + strlen(notes), n_notes - strlen(notes), "%s\n", c.losses.items[i].text);
-    if (status == APR_OK) status = apr_conversion_run(&c, out, NULL, err);
+    if (status == APR_OK) status = apr_conversion_run(&c, &(apr_convert_run){0}, out, NULL, err);
     apr_conversion_close(&c);
     apr_model_close(&source);
     return status;
@@ -357,7 +357,7 @@ static void a_damaged_config_inside_an_apr_is_found_on_opening(void **state)
         m.attachments = &config;
         m.n_attachments = 1;
         assert_int_equal(apr_conversion_plan(&conversion, &m, &options, &err), APR_OK);
-        assert_int_equal(apr_conversion_run(&conversion, in_work("damaged.apr"), NULL, &err), APR_E_UNSUPPORTED); /* it is read back */
+        assert_int_equal(apr_conversion_run(&conversion, &(apr_convert_run){0}, in_work("damaged.apr"), NULL, &err), APR_E_UNSUPPORTED); /* it is read back */
         apr_conversion_close(&conversion);
         apr_model_close(&m);
         if (strstr(err.text, "its config.json") == NULL) fail_msg("%s gave: %s", cases[i].text, err.text);

@@ -2,7 +2,7 @@
  * would have to be read, and carried byte for byte, as those that are read; scales of activations stay with FP8 weights and go, with a
  * word, without them. */
 #define _XOPEN_SOURCE 700
-#include "convert/convert.h"
+#include "convert/run.h"
 #include "convert/naming.h"
 #include "formats/base/bytes.h"
 #include "formats/hf/safetensors.h"
@@ -171,7 +171,7 @@ static apr_status convert(const char *in, const char *out, const char *mixture, 
     apr_conversion c = {0};
     apr_status status = apr_model_open(&source, in, err);
     if (status == APR_OK) status = apr_conversion_plan(&c, &source, &options, err);
-    if (status == APR_OK) status = apr_conversion_run(&c, out, NULL, err);
+    if (status == APR_OK) status = apr_conversion_run(&c, &(apr_convert_run){0}, out, NULL, err);
     if (status == APR_OK) read_notes(&c.losses, told);
     apr_conversion_close(&c);
     apr_model_close(&source);

@@ -4,7 +4,7 @@
  *
  * The input: a letter for the output (a: APR, g: GGUF, other: safetensors), a byte for the type (0: kept, else a mixture),
  * then one file, or a bundle of files (fuzz_target.h). */
-#include "convert/convert.h"
+#include "convert/run.h"
 #include "formats/base/bytes.h"
 #include "formats/base/crc32.h"
 #include "formats/tensor/composed.h"
@@ -122,7 +122,7 @@ static void convert(const apr_model *source, const apr_convert_options *options,
     uint64_t n_file;
 
     apr_status status = apr_conversion_plan(&conversion, source, options, &err);
-    if (status == APR_OK) status = apr_conversion_run(&conversion, path, &n_file, &err);
+    if (status == APR_OK) status = apr_conversion_run(&conversion, &(apr_convert_run){.pipe.want_metrics = true}, path, &n_file, &err);
     claim_sentence(status, err);
     if (strstr(err.text, "a bug in aprkit") != NULL) fprintf(stderr, "%s\n", err.text);
     claim(strstr(err.text, "a bug in aprkit") == NULL); /* what is written is read back before it gets its name */
@@ -133,7 +133,7 @@ static void convert(const apr_model *source, const apr_convert_options *options,
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes)
 {
-    apr_convert_options options = {.format = APR_FORMAT_SAFETENSORS, .recipe.allow_requantize = true, .want_metrics = true};
+    apr_convert_options options = {.format = APR_FORMAT_SAFETENSORS, .recipe.allow_requantize = true};
     const char *out = "out";
     char path[SCRATCH_NAME_BYTES] = "in";
     apr_model model;

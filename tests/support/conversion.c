@@ -1,6 +1,8 @@
 /* conversion.c - opens, plans, runs, closes. */
 #include "tests/support/conversion.h"
 
+#include "convert/run.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -18,7 +20,7 @@ apr_status try_conversion(const char *in, const char *out, const apr_convert_opt
     own.sink.overwrite = true;
     apr_status status = apr_model_open(&source, in, err);
     if (status == APR_OK) status = apr_conversion_plan(&c, &source, &own, err);
-    if (status == APR_OK) status = apr_conversion_run(&c, out, NULL, err);
+    if (status == APR_OK) status = apr_conversion_run(&c, &(apr_convert_run){0}, out, NULL, err);
     apr_conversion_close(&c);
     apr_model_close(&source);
     return status;

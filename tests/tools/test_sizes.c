@@ -1,6 +1,6 @@
 /* tools/engine/plan/sizes.h: the sizes a plan counts are the sizes of the files that are written. */
 #define _XOPEN_SOURCE 700
-#include "convert/convert.h"
+#include "convert/run.h"
 #include "quant/recipe.h"
 #include "runtime/session/session.h"
 #include "tests/support/fake_device.h"
@@ -19,7 +19,7 @@ static uint64_t data_bytes_written(const char *mixture)
     apr_map map;
     assert_int_equal(apr_model_open(&source, checkpoint, NULL), APR_OK);
     assert_int_equal(apr_conversion_plan(&c, &source, &options, NULL), APR_OK);
-    assert_int_equal(apr_conversion_run(&c, in_work("x.apr"), NULL, NULL), APR_OK);
+    assert_int_equal(apr_conversion_run(&c, &(apr_convert_run){0}, in_work("x.apr"), NULL, NULL), APR_OK);
     apr_conversion_close(&c);
     apr_model_close(&source);
     assert_int_equal(apr_map_open(&map, in_work("x.apr"), NULL), APR_OK);

@@ -74,7 +74,8 @@ static void close_devices(apr_encoder *encoder)
     encoder->cuda = NULL;
 }
 
-apr_status apr_encoder_open(apr_encoder *encoder, const apr_encoder_options *options, apr_conversion *conversion, apr_error *err)
+apr_status apr_encoder_open(apr_encoder *encoder, const apr_encoder_options *options, const apr_conversion *conversion,
+                            apr_pipe_options *pipe, apr_error *err)
 {
     apr_error own = {0};
     int n, ordinals[APR_MAX_DEVICES];
@@ -91,16 +92,16 @@ apr_status apr_encoder_open(apr_encoder *encoder, const apr_encoder_options *opt
         *encoder->name = '\0';
         return APR_OK;
     }
-    conversion->options.codecs = encoder->cuda->codecs;
-    conversion->options.devices = encoder->devices;
-    conversion->options.n_devices = encoder->n_devices;
+    pipe->codecs = encoder->cuda->codecs;
+    pipe->devices = encoder->devices;
+    pipe->n_devices = encoder->n_devices;
     return APR_OK;
 }
 
-void apr_encoder_close(apr_encoder *encoder, apr_conversion *conversion)
+void apr_encoder_close(apr_encoder *encoder, apr_pipe_options *pipe)
 {
     if (encoder->cuda != NULL) close_devices(encoder);
-    conversion->options.codecs = NULL;
-    conversion->options.devices = NULL;
-    conversion->options.n_devices = 0;
+    pipe->codecs = NULL;
+    pipe->devices = NULL;
+    pipe->n_devices = 0;
 }

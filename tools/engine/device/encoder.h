@@ -20,9 +20,10 @@ typedef struct apr_encoder {
     char problem[sizeof(((apr_error *)0)->text)]; /* why the host encodes although there is a GPU; empty: it does not */
 } apr_encoder;
 
-/* Gives a planned conversion the devices that the options choose. With auto, a missing GPU is not an error. */
-apr_status apr_encoder_open(apr_encoder *encoder, const apr_encoder_options *options, apr_conversion *conversion, apr_error *err);
+/* Gives the pipe of a planned conversion the devices that the options choose. With auto, a missing GPU is not an error. */
+apr_status apr_encoder_open(apr_encoder *encoder, const apr_encoder_options *options, const apr_conversion *conversion,
+                            apr_pipe_options *pipe, apr_error *err);
 /* Takes the devices away again; the host encodes from here on. */
-void apr_encoder_close(apr_encoder *encoder, apr_conversion *conversion);
+void apr_encoder_close(apr_encoder *encoder, apr_pipe_options *pipe);
 
 #endif

@@ -1,7 +1,7 @@
 /* kept.c - the kept text: lines of terms, the number of windows with the generator's state, token ids in decimal, "end". */
 #include "tools/engine/quantize/kept.h"
 
-#include "convert/run_terms.h"
+#include "convert/run.h"
 #include "formats/base/crc32.h"
 #include "formats/files/resume.h"
 

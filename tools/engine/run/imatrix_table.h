@@ -2,7 +2,8 @@
 #ifndef APR_TOOLS_IMATRIX_TABLE_H
 #define APR_TOOLS_IMATRIX_TABLE_H
 
-#include "convert/importance.h"
+#include "convert/ggml_location.h"
+#include "formats/tensor/imatrix.h"
 #include "runtime/calibrate/importance_pass.h"
 
 /* Marks the inputs of matrices in layers and, with `has_output`, the head's. wanted: [n_feeds]. */

@@ -1,6 +1,7 @@
 /* conversion.c - one conversion, from opening the input to printing the answer. */
 #include "tools/verbs/convert/conversion.h"
 
+#include "convert/run.h"
 #include "formats/base/clock.h"
 #include "formats/files/out.h"
 #include "formats/files/resume.h"
@@ -184,6 +185,7 @@ typedef struct outcome {
     bool makes_folder;         /* OUT becomes a folder because its name has no extension */
     apr_out *report;           /* NULL: no report */
     apr_allocation allocation; /* of types, if a target was given */
+    apr_convert_run run;
     apr_resume_part part;      /* with --resume, --part or --finish */
     apr_listener listener;     /* shows passes over a text with `passes` */
     apr_meter passes;
@@ -483,21 +485,21 @@ static apr_status run_somewhere(outcome *o, apr_conversion *c, const apr_output_
     apr_encoder encoder;
     apr_error own = {0};
 
-    APR_TRY(apr_encoder_open(&encoder, &output->encoder, c, err));
+    APR_TRY(apr_encoder_open(&encoder, &output->encoder, c, &o->run.pipe, err));
     if (*encoder.problem != '\0') fprintf(stderr, "WARNING: encoding on the host: %s\n", apr_printable(encoder.problem));
     snprintf(o->device, sizeof o->device, "%s", encoder.name);
     apr_status status = APR_OK;
     if (o->feedback != NULL && encoder.cuda != NULL)
         status = apr_feedback_run_to_gpu(o->feedback, encoder.cuda, encoder.devices[0], encoder.ordinals[0], &own);
-    if (status == APR_OK) status = apr_conversion_run(c, o->out, &o->file_bytes, &own);
+    if (status == APR_OK) status = apr_conversion_run(c, &o->run, o->out, &o->file_bytes, &own);
     if (o->feedback != NULL) apr_feedback_run_to_host(o->feedback);
-    apr_encoder_close(&encoder, c);
+    apr_encoder_close(&encoder, &o->run.pipe);
     const bool is_of_device = status == APR_E_DEVICE || (status == APR_E_MEMORY && *o->device != '\0');
     if (is_of_device && encoder.may_fall_back) {
         fprintf(stderr, "WARNING: starting over on the host: %s\n", apr_printable(own.text));
         *o->device = '\0';
         if (o->feedback != NULL) apr_feedback_run_restart(o->feedback);
-        return apr_conversion_run(c, o->out, &o->file_bytes, err);
+        return apr_conversion_run(c, &o->run, o->out, &o->file_bytes, err);
     }
     return status == APR_OK ? APR_OK : apr_fail(err, status, "%s", own.text);
 }
@@ -564,8 +566,8 @@ static apr_status open_feedback(outcome *o, apr_conversion *c, const apr_output_
     apr_feedback_request request = *output->feedback;
     if (is_resumable(output)) request.kept = o->out;
     APR_TRY(apr_feedback_run_open(&o->feedback, &request, c, &o->listener, err));
-    c->options.maker = apr_feedback_run_custom_encoder(o->feedback);
-    c->options.maker_terms = apr_feedback_run_terms(o->feedback);
+    o->run.pipe.maker = apr_feedback_run_custom_encoder(o->feedback);
+    o->run.maker_terms = apr_feedback_run_terms(o->feedback);
     return apr_feedback_run_note(o->feedback, c, err);
 }
 
@@ -612,7 +614,7 @@ static apr_status convert_opened(outcome *o, apr_conversion *c, const apr_conver
     o->bytes_in = tensor_bytes(o->source);
     o->bytes_out = tensor_bytes(&c->layout);
     if (!output->dry_run) {
-        c->options.progress = apr_meter_start(&meter, o->call->quiet);
+        o->run.pipe.progress = apr_meter_start(&meter, o->call->quiet);
         meter.keeps = is_resumable(output);
         const apr_status status = run_somewhere(o, c, output, err);
         apr_meter_end(&meter);
@@ -718,12 +720,13 @@ apr_status apr_run_conversion(const apr_call *call, const char *in, const char *
 {
     apr_model source;
     apr_conversion conversion = {0};
-    apr_convert_options options = {.recipe = *recipe, .want_metrics = output->report != NULL, .saturate = output->saturate};
+    apr_convert_options options = {.recipe = *recipe};
     outcome o = {.call = call,
                  .in = in,
                  .out = out,
                  .source = &source,
                  .dry_run = output->dry_run,
+                 .run.pipe = {.want_metrics = output->report != NULL, .saturate = output->saturate},
                  .makes_folder = apr_out_name_makes_a_folder(out),
                  .listener = {begin_passes, end_passes, show_kept, &o}};
 
@@ -733,7 +736,7 @@ apr_status apr_run_conversion(const apr_call *call, const char *in, const char *
                                       .max_shard_bytes = output->shard_bytes};
     if (output->threads > 0) omp_set_num_threads((int)output->threads);
     if (output->cpu > 0) APR_TRY(apr_use_cpu_level((apr_cpu_level)(output->cpu - 1), err));
-    APR_TRY(runs_parse(&output->runs, output->dry_run, &o.part, &options.part, err));
+    APR_TRY(runs_parse(&output->runs, output->dry_run, &o.part, &o.run.part, err));
     APR_TRY(apr_out_name_check(call, in, out, produce, err));
     APR_TRY(apr_model_open(&source, in, err));
     apr_status status = check_formats(call, &source, in, out, expect, &options.format, err);

@@ -1,5 +1,5 @@
 /* batch.c - `aprrun batch`: reads requests as they come, gives them to the scheduler, writes each answer when it is done. */
-#include "convert/run_terms.h"
+#include "convert/run.h"
 #include "formats/base/clock.h"
 #include "formats/base/crc32.h"
 #include "tools/engine/requests/batch_ids.h"

@@ -1,7 +1,7 @@
 /* imatrix.c - `aprrun imatrix`: runs a text in windows through a model, and sums the squares of its matrices' inputs. */
 #include "tools/verbs/run/running.h"
 
-#include "convert/run_terms.h"
+#include "convert/run.h"
 #include "formats/base/clock.h"
 #include "formats/base/crc32.h"
 #include "formats/files/out.h"

@@ -1,5 +1,5 @@
-/* importance.c - finds one tensor's entry in an imatrix. */
-#include "convert/importance.h"
+/* ggml_location.c - finds where ggml stores a canonical matrix, by the family's rules. */
+#include "convert/ggml_location.h"
 
 #include "formats/shape/tensor_names.h"
 #include "formats/tensor/composed.h"
@@ -84,54 +84,5 @@ apr_status apr_ggml_columns(const apr_ggml_location *place, int64_t n, int64_t *
     }
     apr_arena_close(&arena);
     free(numbers);
-    return status;
-}
-
-/* Writes the means of matrix i of the entry, sums divided by count, in the tensor's order; false: no token came. */
-static bool take_means(const apr_imatrix_entry *e, int64_t i, const int64_t *order, int64_t n, float *to)
-{
-    const bool has_matrices = e->n_columns == n; /* a .dat has all matrices in one row, and one count */
-    const double count = e->counts[has_matrices ? i : 0];
-
-    if (!(count > 0.0)) return false;
-    for (int64_t j = 0; j < n; j++) to[order[j]] = (float)(e->sums[i * n + j] / count);
-    return true;
-}
-
-static apr_status check_size(const apr_imatrix *m, const apr_imatrix_entry *e, const apr_tensor *t, int64_t n_matrices, bool is_stack,
-                             int64_t matrix, apr_error *err)
-{
-    const int64_t n = apr_tensor_columns(t), n_values = e->n_matrices * e->n_columns;
-    const bool has_columns = e->n_columns == n || (m->is_legacy && n > 0 && n_values % n == 0);
-    const bool fits = has_columns && (is_stack ? matrix < n_values / n : n_values == n_matrices * n);
-
-    if (fits) return APR_OK;
-    return apr_fail(
-        err, APR_E_DAMAGED,
-        "%s: '%.200s' has %lld x %lld numbers in the imatrix, but tensor '%.200s' has %lld columns in %lld matri%s: it was made "
-        "from another model",
-        m->path, e->name, (long long)e->n_matrices, (long long)e->n_columns, t->name, (long long)n, (long long)n_matrices,
-        n_matrices == 1 ? "x" : "ces");
-}
-
-apr_status apr_importance_of(apr_importance *importance, const apr_imatrix *m, const apr_model *view, const apr_tensor *t, apr_arena *arena,
-                             apr_error *err)
-{
-    const int64_t n = apr_tensor_columns(t), n_matrices = t->rank > 2 ? apr_tensor_rows(t) / t->dims[t->rank - 2] : 1;
-    apr_ggml_location place;
-
-    *importance = (apr_importance){.n_matrices = n_matrices};
-    if (t->rank < 2 || apr_tensor_elems(t) == 0) return APR_OK;
-    APR_TRY(apr_ggml_location_of(&place, view, t->name, arena, err));
-    const apr_imatrix_entry *const e = place.name != NULL ? apr_imatrix_find(m, place.name) : NULL;
-    if (e == NULL) return APR_OK;
-    APR_TRY(check_size(m, e, t, n_matrices, place.matrix >= 0, place.matrix, err));
-    float *const columns = apr_arena_array(arena, (size_t)(n_matrices * n), sizeof *columns);
-    int64_t *const order = malloc((size_t)n * sizeof *order);
-    apr_status status = columns != NULL && order != NULL ? apr_ggml_columns(&place, n, order, err) : apr_no_memory(err, "importances");
-    for (int64_t i = 0; i < n_matrices && status == APR_OK; i++)
-        importance->n_unseen += !take_means(e, place.matrix >= 0 ? place.matrix : i, order, n, columns + i * n);
-    free(order);
-    importance->columns = columns;
     return status;
 }

@@ -1,6 +1,8 @@
-/* run_terms.c - writes the terms of a run. They are never parsed, only compared; the first difference is reported. */
-#include "convert/run_terms.h"
+/* run.c - runs a planned conversion: opens the sink and the pipe, and writes the terms that several runs must agree on. Terms are never
+ * parsed, only compared; the first difference is reported. */
+#include "convert/run.h"
 
+#include "convert/naming.h"
 #include "formats/base/crc32.h"
 #include "formats/files/map.h"
 #include "kernels/rows.h"
@@ -159,10 +161,10 @@ static void add_encoders(lines *l, const apr_conversion *c)
     }
 }
 
-static void add_recipe(lines *l, const apr_conversion *c)
+static void add_recipe(lines *l, const apr_conversion *c, const apr_convert_run *options)
 {
-    add(l, "saturate %s\n", c->options.saturate ? "yes" : "no");
-    if (c->options.maker_terms != NULL) add(l, "method %s\n", c->options.maker_terms);
+    add(l, "saturate %s\n", options->pipe.saturate ? "yes" : "no");
+    if (options->maker_terms != NULL) add(l, "method %s\n", options->maker_terms);
     if (c->options.imatrix != NULL)
         add(l, "importance of %zu tensors, %08" PRIx32 "\n", c->options.imatrix->n_entries, apr_imatrix_sum(c->options.imatrix));
     add_adapters(l, c->options.adapters, c->options.n_adapters);
@@ -171,7 +173,8 @@ static void add_recipe(lines *l, const apr_conversion *c)
             apr_dtypes[c->items[i].to].name);
 }
 
-apr_status apr_run_terms_make(apr_sink_work *work, apr_conversion *c, apr_error *err)
+/* Sets work->terms and work->continues; both live in the layout's arena. */
+static apr_status make_terms(apr_sink_work *work, apr_conversion *c, const apr_convert_run *options, apr_error *err)
 {
     lines l = {0};
     bool *const continues = apr_arena_array(&c->layout.arena, c->layout.n_tensors + 1, sizeof *continues);
@@ -181,9 +184,54 @@ apr_status apr_run_terms_make(apr_sink_work *work, apr_conversion *c, apr_error 
     work->continues = continues;
     const bool is_alone = work->part.n_parts == 1 && work->part.part == 0;
     APR_TRY(add_inputs(&l, is_alone, err));
-    add_recipe(&l, c);
+    add_recipe(&l, c, options);
     add_encoders(&l, c);
     work->terms = l.failed ? NULL : apr_arena_copy(&c->layout.arena, l.text, l.n);
     free(l.text);
     return work->terms != NULL ? APR_OK : apr_no_memory(err, "the terms of a run");
+}
+
+static apr_status run_pipe(apr_conversion *c, const apr_convert_run *run, apr_sink *sink, apr_error *err)
+{
+    apr_pipe_options pipe = run->pipe;
+
+    pipe.source = c->source;
+    const apr_status status = apr_pipe_run(sink, c->items, c->layout.n_tensors, &pipe, err);
+    if (status == APR_OK) {
+        c->progress = apr_sink_progress_of(sink);
+        if (c->progress.folder != NULL) c->progress.folder = apr_arena_print(&c->layout.arena, "%s", c->progress.folder);
+        return apr_sink_finish(sink, err);
+    }
+    apr_sink_abandon(sink);
+    return status;
+}
+
+/* Reads the output as every later reader will: opens it and makes the canonical view. */
+static apr_status read_canonical(const char *path, apr_error *err)
+{
+    apr_model model, view = {0};
+
+    APR_TRY(apr_model_open(&model, path, err));
+    const apr_status status = apr_canonical(&view, &model, err);
+    apr_model_close(&view);
+    apr_model_close(&model);
+    return status;
+}
+
+apr_status apr_conversion_run(apr_conversion *c, const apr_convert_run *run, const char *path, uint64_t *file_bytes, apr_error *err)
+{
+    apr_sink_options options = c->options.sink;
+    apr_sink_work work = {0};
+    apr_sink *sink;
+
+    options.reader = read_canonical;
+    if (run->part != NULL) {
+        work.part = *run->part;
+        APR_TRY(make_terms(&work, c, run, err));
+        options.work = &work;
+    }
+    if (c->source->stated_crcs != NULL) APR_TRY(apr_model_check_head(c->source, err));
+    APR_TRY(apr_sink_open(&sink, c->options.format, path, &c->layout, &options, err));
+    if (file_bytes != NULL) *file_bytes = apr_sink_total_bytes(sink);
+    return run_pipe(c, run, sink, err);
 }
