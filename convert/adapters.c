@@ -1,6 +1,7 @@
 /* adapters.c - finds the tensor that each part of an adapter changes, checks that it fits, and merges it. */
 #include "convert/adapters.h"
 
+#include "formats/base/text.h"
 #include "formats/shape/family.h"
 #include "formats/shape/tensor_names.h"
 #include "formats/shape/text_part.h"
@@ -217,8 +218,7 @@ static const apr_adapter_change *find_whole(const apr_adapter *adapter, const ch
 {
     for (size_t i = 0; i < adapter->n_changes; i++) {
         const apr_adapter_change *const c = &adapter->changes[i];
-        const size_t n = strlen(c->name), n_ending = strlen(ending);
-        if (c->whole != NULL && n >= n_ending && strcmp(c->name + n - n_ending, ending) == 0) return c;
+        if (c->whole != NULL && apr_ends_with(c->name, ending)) return c;
     }
     return NULL;
 }

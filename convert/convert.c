@@ -3,6 +3,7 @@
 
 #include "convert/ggml_location.h"
 #include "convert/naming.h"
+#include "formats/base/text.h"
 #include "formats/shape/text_part.h"
 #include "formats/tensor/composed.h"
 #include "formats/tensor/kv_copy.h"
@@ -176,10 +177,8 @@ static apr_status add_row_scales(apr_conversion *c, apr_tensor *weight, const ap
 /* The global scale of "X.weight" is "X.scale", as in llama.cpp: one number, or one for each expert. */
 static apr_status add_global_scale(apr_conversion *c, apr_tensor *weight, const apr_tensor *from, apr_error *err)
 {
-    static const char ending[] = ".weight";
-    const size_t n = strlen(weight->name), m = sizeof ending - 1;
-    const size_t stem = n > m && strcmp(weight->name + n - m, ending) == 0 ? n - m : n;
-    const char *const name = apr_arena_print(&c->layout.arena, "%.*s.scale", (int)stem, weight->name);
+    const size_t stem = apr_stem_of(weight->name, ".weight");
+    const char *const name = apr_arena_print(&c->layout.arena, "%.*s.scale", (int)(stem > 0 ? stem : strlen(weight->name)), weight->name);
     const apr_tensor global_scale = {.name = name, .dtype = APR_F32, .rank = 1, .dims = {apr_transcode_matrices(from)}};
 
     if (name == NULL) return apr_no_memory(err, "a tensor's name");

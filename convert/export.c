@@ -4,6 +4,7 @@
 #include "convert/naming.h"
 
 #include "convert/provenance.h"
+#include "formats/base/text.h"
 #include "formats/number/half.h"
 #include "formats/shape/family.h"
 #include "formats/shape/tensor_names.h"
@@ -100,9 +101,8 @@ static apr_status rename_scales(apr_model *view, apr_error *err)
         if (!apr_table_has(view->tensors, view->n_tensors, t->scale)) continue;
         apr_tensor *const scale = &view->tensors[t->scale - view->tensors];
         const char *const rest = strstr(scale->name, ".weight_");
-        const size_t n = strlen(t->name), m = sizeof ending - 1;
-        if (rest == NULL || n <= m || strcmp(t->name + n - m, ending) != 0 || strncmp(scale->name, t->name, n) == 0) continue;
-        scale->name = apr_arena_print(&view->arena, "%s%s", t->name, rest + m);
+        if (rest == NULL || apr_stem_of(t->name, ending) == 0 || apr_begins_with(scale->name, t->name)) continue;
+        scale->name = apr_arena_print(&view->arena, "%s%s", t->name, rest + sizeof ending - 1);
         if (scale->name == NULL) return apr_no_memory(err, "a tensor's name");
     }
     return APR_OK;
@@ -296,7 +296,7 @@ static apr_status write_record(const exporter *d, apr_tensor *t, bool is_scale)
     t->origins = NULL;
     t->origin_chain = (apr_chain){0};
     if (!apr_match_target(d->family, d->to, t->name, t->dtype == APR_MXFP4, d->view->hparams.num_experts > 0, &match)) {
-        const bool may_stay = d->to == APR_NAMING_HF ? strncmp(t->name, "blk.", 4) != 0 : is_scale || strncmp(t->name, "rope_f", 6) == 0;
+        const bool may_stay = d->to == APR_NAMING_HF ? !apr_begins_with(t->name, "blk.") : is_scale || apr_begins_with(t->name, "rope_f");
         return may_stay ? APR_OK : no_name(d, t);
     }
     APR_TRY(check_expert(d, t, &match));
@@ -337,12 +337,10 @@ static apr_format format_of_naming(apr_naming naming) { return naming == APR_NAM
  * text model. */
 static bool is_derived(const apr_model *model, const char *name, apr_naming naming)
 {
-    static const char ending[] = "rotary_emb.inv_freq";
-    const size_t n = strlen(name), m = sizeof ending - 1;
     if (model->origin.format == format_of_naming(naming)) return false;
     if (apr_is_omitted(model, name)) return true;
     if (naming == APR_NAMING_HF) return is_rope_tensor(model, name);
-    if (n >= m && strcmp(name + n - m, ending) == 0) return true;
+    if (apr_ends_with(name, "rotary_emb.inv_freq")) return true;
     return apr_is_activation_scale(name, NULL, 0);
 }
 
@@ -375,9 +373,8 @@ static bool is_tied_copy(const apr_model *model, const apr_tensor *tensor)
 
 bool apr_is_unused_head(const apr_model *model, const apr_tensor *tensor)
 {
-    static const char head[] = "lm_head.weight";
     if (!model->hparams.tie_word_embeddings || apr_find_embedding(model) == NULL) return false;
-    return strncmp(apr_text_name_of(tensor->name).rest, head, sizeof head - 1) == 0; /* a prefix, so that its scales match also */
+    return apr_begins_with(apr_text_name_of(tensor->name).rest, "lm_head.weight"); /* a prefix, so that its scales match also */
 }
 
 /* Marks originals that are kept only to restore another tensor. */

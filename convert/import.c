@@ -3,6 +3,7 @@
 #include "convert/naming.h"
 
 #include "convert/provenance.h"
+#include "formats/base/text.h"
 #include "formats/shape/family.h"
 #include "formats/shape/meta_names.h"
 #include "formats/shape/tensor_names.h"
@@ -257,7 +258,7 @@ static bool is_other_text(const importer *e, const apr_tensor *t)
 /* The missing prefix ("model.") of a layer tensor in a model saved without its head, for names without a rule. */
 static const char *root_of_layer(const importer *e, const char *name)
 {
-    if (strncmp(name, "layers.", strlen("layers.")) != 0) return "";
+    if (!apr_begins_with(name, "layers.")) return "";
     return apr_family_rule(e->family, "backbone.embeddings.weight") != NULL ? "backbone." : "model.";
 }
 

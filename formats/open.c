@@ -1,6 +1,7 @@
 /* open.c - chooses the reader by the file's first bytes, not by its name, and the writer by the format of the output. */
 #include "formats/open.h"
 #include "formats/apr/apr.h"
+#include "formats/base/text.h"
 #include "formats/files/checkpoint_names.h"
 #include "formats/files/placeholder.h"
 #include "formats/gguf/gguf.h"
@@ -241,7 +242,7 @@ const char *apr_format_ending(apr_format format)
 apr_status apr_sink_losses(apr_format format, const apr_model *layout, apr_losses *losses, apr_error *err)
 {
     const format_row *const row = row_of(format);
-    if (layout->other_weights != NULL && strncmp(layout->other_weights, APR_CHECKPOINT_INDEX, strlen(APR_CHECKPOINT_INDEX)) == 0)
+    if (layout->other_weights != NULL && apr_begins_with(layout->other_weights, APR_CHECKPOINT_INDEX))
         APR_TRY(apr_loss_add(losses, APR_NOTE, err, "the weights were read from model.safetensors; the files named in %s were ignored",
                              APR_CHECKPOINT_INDEX));
     if (layout->not_copied != NULL) APR_TRY(apr_loss_add(losses, APR_NOTE, err, "not copied: %s", layout->not_copied));

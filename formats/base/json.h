@@ -14,6 +14,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 enum {
     APR_JSON_MAX_DEPTH = 64,
@@ -42,6 +43,11 @@ typedef struct apr_json_text {
 void apr_json_open(apr_json_text *out, const char *key, char bracket); /* '{' or '['; key NULL inside an array or at the top */
 void apr_json_close(apr_json_text *out, char bracket);                 /* '}' or ']' */
 void apr_json_string(apr_json_text *out, const char *key, const char *text, size_t n_bytes);
+/* The same for a C string. */
+static inline void apr_json_cstring(apr_json_text *out, const char *key, const char *text)
+{
+    apr_json_string(out, key, text, strlen(text));
+}
 void apr_json_int(apr_json_text *out, const char *key, int64_t value);
 void apr_json_uint(apr_json_text *out, const char *key, uint64_t value);
 void apr_json_real(apr_json_text *out, const char *key,

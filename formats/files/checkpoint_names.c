@@ -1,6 +1,8 @@
 /* checkpoint_names.c - a table of whole names, and tables of prefixes and suffixes. */
 #include "formats/files/checkpoint_names.h"
 
+#include "formats/base/text.h"
+
 #include <string.h>
 #include <strings.h>
 
@@ -44,18 +46,12 @@ bool apr_is_checkpoint_file(const char *name)
     return apr_is_checkpoint_name(name) || strcmp(name, APR_CHECKPOINT_INDEX) == 0 || (dot != NULL && strcmp(dot, ".safetensors") == 0);
 }
 
-static bool ends_with(const char *name, const char *ending)
-{
-    const size_t n = strlen(name), n_ending = strlen(ending);
-    return n >= n_ending && strcasecmp(name + n - n_ending, ending) == 0;
-}
-
 /* A program stays one even if its name begins with README: README.py. */
 static bool is_code(const char *name)
 {
     static const char *const endings[] = {".py", ".sh", ".so", ".exe", ".bat", ".ps1", ".js", ".pkl", ".pickle", ".pt", ".pth", ".bin"};
     for (size_t i = 0; i < sizeof endings / sizeof *endings; i++)
-        if (ends_with(name, endings[i])) return true;
+        if (apr_ends_with_any_case(name, endings[i])) return true;
     return false;
 }
 
@@ -67,7 +63,7 @@ bool apr_is_checkpoint_text(const char *name)
                                           "template.json", "vocab.json",  "tokenizer.json", "modules.json",   ".yaml",       ".yml"};
 
     for (size_t i = 0; i < sizeof endings / sizeof *endings; i++)
-        if (ends_with(name, endings[i])) return true;
+        if (apr_ends_with_any_case(name, endings[i])) return true;
     for (size_t i = 0; i < sizeof heads / sizeof *heads; i++)
         if (strncasecmp(name, heads[i], strlen(heads[i])) == 0 && !is_code(name)) return true;
     return false;

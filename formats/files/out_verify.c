@@ -1,4 +1,5 @@
 /* out_verify.c - reads a finished output once before it takes its name: this detects a writer and a reader that disagree. */
+#include "formats/base/text.h"
 #include "formats/files/map.h"
 #include "formats/files/out_internal.h"
 
@@ -12,7 +13,7 @@ enum { FD_PATH_BYTES = 32 };
 static const char *without_path(const char *sentence, const char *path)
 {
     const size_t n = strlen(path);
-    return strncmp(sentence, path, n) == 0 && strncmp(sentence + n, ": ", 2) == 0 ? sentence + n + 2 : sentence;
+    return apr_begins_with(sentence, path) && apr_begins_with(sentence + n, ": ") ? sentence + n + 2 : sentence;
 }
 
 apr_status apr_verify_output(apr_out_reader reader, int fd, const char *path, apr_error *err)

@@ -3,6 +3,7 @@
 #include "formats/files/resume.h"
 
 #include "formats/base/crc32.h"
+#include "formats/base/text.h"
 #include "formats/files/out_internal.h"
 
 #include <dirent.h>
@@ -349,21 +350,13 @@ int apr_resume_folder(const apr_resume *resume) { return resume->folder; }
 
 /* --- the folder --- */
 
-static bool ends_with(const char *name, const char *ending)
-{
-    const size_t n = strlen(name), m = strlen(ending);
-    return n > m && strcmp(name + n - m, ending) == 0;
-}
-
-static bool begins_with(const char *name, const char *start) { return strncmp(name, start, strlen(start)) == 0; }
-
 static bool is_ours(const char *name)
 {
     static const char *const names[] = {"terms", "lock", "data", "final", APR_RESUME_TEXT, APR_RESUME_SUMS};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (strcmp(name, names[i]) == 0) return true;
-    return begins_with(name, "terms.") || begins_with(name, "final.") || begins_with(name, APR_RESUME_TEXT ".") ||
-           begins_with(name, APR_RESUME_SUMS ".") || ends_with(name, ".journal");
+    return apr_begins_with(name, "terms.") || apr_begins_with(name, "final.") || apr_begins_with(name, APR_RESUME_TEXT ".") ||
+           apr_begins_with(name, APR_RESUME_SUMS ".") || apr_stem_of(name, ".journal") > 0;
 }
 
 /* Calls `call` for each name in the folder until one fails. */
@@ -555,7 +548,7 @@ static apr_status read_journal(apr_resume *r, const char *name, apr_error *err)
     char path[4096];
     size_t n;
 
-    if (!ends_with(name, ".journal")) return APR_OK;
+    if (apr_stem_of(name, ".journal") == 0) return APR_OK;
     char *const text = read_file(r->folder, name, &n);
     if (text == NULL) return fail_at(r, name, err);
     snprintf(path, sizeof path, "%s/%s", r->path, name);

@@ -1,5 +1,6 @@
 /* gguf_adapter.c - reads LoRA adapters in llama.cpp's GGUF form: pairs of tensors X.lora_a [rank, in] and X.lora_b [out, rank], where X is
  * ggml's name of the weight. For the embedding lora_a is [tokens, rank] and lora_b [width, rank]. */
+#include "formats/base/text.h"
 #include "formats/gguf/gguf.h"
 #include "formats/tensor/composed.h"
 
@@ -8,12 +9,6 @@
 
 static const char ending_a[] = ".lora_a", ending_b[] = ".lora_b";
 enum { ENDING = sizeof ending_a - 1 };
-
-static bool ends_with(const char *name, const char *ending)
-{
-    const size_t n = strlen(name);
-    return n > ENDING && strcmp(name + n - ENDING, ending) == 0;
-}
 
 static apr_status refuse(const apr_adapter *adapter, apr_status status, const char *tensor, const char *what, apr_error *err)
 {
@@ -69,13 +64,14 @@ static apr_status read_pairs(apr_adapter *adapter, double alpha, apr_error *err)
     if (adapter->changes == NULL) return apr_no_memory(err, "the tensors of an adapter");
     for (size_t i = 0; i < files->n_tensors; i++) {
         const apr_tensor *const t = &files->tensors[i];
-        if (ends_with(t->name, ending_b)) {
+        if (apr_stem_of(t->name, ending_b) > 0) {
             const char *const other = apr_arena_print(&adapter->files.arena, "%.*s%s", (int)(strlen(t->name) - ENDING), t->name, ending_a);
             if (other == NULL) return apr_no_memory(err, "the names of an adapter");
             if (apr_model_find(files, other) == NULL) return refuse(adapter, APR_E_DAMAGED, t->name, "has no lora_a", err);
             continue;
         }
-        if (!ends_with(t->name, ending_a)) return refuse(adapter, APR_E_UNSUPPORTED, t->name, "is neither a lora_a nor a lora_b", err);
+        if (apr_stem_of(t->name, ending_a) == 0)
+            return refuse(adapter, APR_E_UNSUPPORTED, t->name, "is neither a lora_a nor a lora_b", err);
         adapter->changes[adapter->n_changes] = (apr_adapter_change){.alpha = alpha};
         APR_TRY(read_pair(adapter, t, &adapter->changes[adapter->n_changes++], err));
     }

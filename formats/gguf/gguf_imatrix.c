@@ -6,6 +6,7 @@
  *
  * The older .dat, with numbers of 4 bytes: n_entries, then {length, name, n_calls, n_values, values} for each entry, then optionally
  * n_calls, length and name of the text. Values are means of squares times n_calls. */
+#include "formats/base/text.h"
 #include "formats/tensor/imatrix.h"
 
 #include "formats/base/bytes.h"
@@ -70,13 +71,6 @@ static apr_status read_numbers(const apr_imatrix *m, const apr_tensor *t, double
     return APR_OK;
 }
 
-static bool ends_with(const char *name, const char *ending, size_t *n_stem)
-{
-    const size_t n = strlen(name), n_ending = strlen(ending);
-    *n_stem = n > n_ending ? n - n_ending : 0;
-    return n > n_ending && strcmp(name + *n_stem, ending) == 0;
-}
-
 /* A single count applies to all matrices of a stack. */
 static apr_status read_pair(apr_imatrix *m, const apr_model *file, const apr_tensor *sums, size_t n_stem, apr_error *err)
 {
@@ -131,19 +125,19 @@ static apr_status read_keys(apr_imatrix *m, const apr_kv_list *kv, apr_error *er
 
 static apr_status read_gguf(apr_imatrix *m, const char *path, const apr_model *file, apr_error *err)
 {
-    size_t n_stem, unused;
     int64_t seal;
 
     APR_TRY(apr_imatrix_start(m, path, file->n_tensors, err));
     APR_TRY(read_keys(m, &file->kv, err));
     for (size_t i = 0; i < file->n_tensors; i++) {
         const apr_tensor *const t = &file->tensors[i];
-        if (ends_with(t->name, ending_sums, &n_stem)) APR_TRY(read_pair(m, file, t, n_stem, err));
-        if (!ends_with(t->name, ending_counts, &unused)) continue;
-        const char *const sums = apr_arena_print(&m->arena, "%.*s%s", (int)unused, t->name, ending_sums);
+        const size_t n_sums = apr_stem_of(t->name, ending_sums), n_counts = apr_stem_of(t->name, ending_counts);
+        if (n_sums > 0) APR_TRY(read_pair(m, file, t, n_sums, err));
+        if (n_counts == 0) continue;
+        const char *const sums = apr_arena_print(&m->arena, "%.*s%s", (int)n_counts, t->name, ending_sums);
         if (sums == NULL) return apr_no_memory(err, "the names of an imatrix");
         if (apr_model_find(file, sums) == NULL)
-            return apr_fail(err, APR_E_DAMAGED, "%s: the imatrix's '%.*s' has counts and no sums", m->path, (int)unused, t->name);
+            return apr_fail(err, APR_E_DAMAGED, "%s: the imatrix's '%.*s' has counts and no sums", m->path, (int)n_counts, t->name);
     }
     if (m->n_entries == 0) return apr_fail(err, APR_E_DAMAGED, "%s: the imatrix has no entries", m->path);
     if (m->terms != NULL && (!apr_kv_get_int(&file->kv, seal_key, &seal) || seal != seal_of(m, m->terms)))

@@ -1,6 +1,7 @@
 /* hub_cache.c - finds the snapshot of a cache's folder. Opens only refs/main. */
 #include "formats/hf/hub_cache.h"
 
+#include "formats/base/text.h"
 #include "formats/files/map.h"
 
 #include <ctype.h>
@@ -113,12 +114,7 @@ const char *apr_hub_how_to_fetch(const char *folder, apr_arena *arena)
     return text != NULL ? text : again;
 }
 
-static bool is_unfinished(const char *name)
-{
-    static const char ending[] = ".incomplete";
-    const size_t n = strlen(name), m = sizeof ending - 1;
-    return n > m && strcmp(name + n - m, ending) == 0;
-}
+static bool is_unfinished(const char *name) { return apr_stem_of(name, ".incomplete") > 0; }
 
 const char *apr_hub_incomplete(const char *folder, apr_arena *arena)
 {

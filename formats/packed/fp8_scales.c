@@ -13,6 +13,7 @@
  * matrix begins a new block. Scales in U8 are powers of two (MXFP8): apr_bind_packings. */
 #include "formats/packed/fp8_scales.h"
 #include "formats/base/json.h"
+#include "formats/base/text.h"
 #include "formats/packed/hf_quantization.h"
 #include "formats/shape/hf_config.h"
 #include "formats/tensor/text_config.h"
@@ -54,9 +55,8 @@ static apr_status read_config(const cJSON *root, const char *where, block_size *
 /* Length of the weight's name without ".weight", if it ends so. */
 static size_t module_of(const apr_tensor *weight)
 {
-    static const char ending[] = ".weight";
-    const size_t n = strlen(weight->name), m = sizeof ending - 1;
-    return n > m && strcmp(weight->name + n - m, ending) == 0 ? n - m : n;
+    const size_t n = apr_stem_of(weight->name, ".weight");
+    return n > 0 ? n : strlen(weight->name);
 }
 
 static const apr_tensor *find_scale(const apr_model *model, const apr_tensor *weight, char *name, size_t n_name)

@@ -1,6 +1,7 @@
 /* packings.c - finds the tensors that hold the codes of a packed matrix, and binds the other tensors of the matrix to them. */
 #include "formats/packed/packings.h"
 
+#include "formats/base/text.h"
 #include "formats/packed/packings_bind.h"
 
 #include <string.h>
@@ -28,17 +29,10 @@ static const char *const unsupported[] = {".pre_quant_scale", ".svdquant_lora_a"
 static const char *const companions[] = {".qzeros",        ".weight_shape",     ".weight_global_scale",  ".weight_scale_2",
                                          ".weight.absmax", ".weight.quant_map", ".weight.nested_absmax", ".weight_g_idx"};
 
-/* Length of the name without the ending; 0: it does not end so. */
-static size_t stem_of(const char *name, const char *ending)
-{
-    const size_t n = strlen(name), m = strlen(ending);
-    return n > m && memcmp(name + n - m, ending, m) == 0 ? n - m : 0;
-}
-
 static apr_status check_companion(apr_binding *b)
 {
     for (size_t i = 0; i < sizeof companions / sizeof *companions; i++) {
-        b->n_stem = stem_of(b->codes->name, companions[i]);
+        b->n_stem = apr_stem_of(b->codes->name, companions[i]);
         if (b->n_stem == 0 || apr_companion(b, ".weight_packed") != NULL || apr_companion(b, ".weight") != NULL ||
             apr_companion(b, ".qweight") != NULL)
             continue;
@@ -60,7 +54,7 @@ static int find_layout(apr_binding *b)
 {
     if (apr_tensor_elems(b->codes) == 0) return -1;
     for (int i = 0; i < N_LAYOUTS; i++) {
-        b->n_stem = stem_of(b->codes->name, layouts[i].ending);
+        b->n_stem = apr_stem_of(b->codes->name, layouts[i].ending);
         if (b->n_stem > 0 && layouts[i].is(b)) return is_a_matrix(b) ? i : -1;
     }
     return -1;

@@ -1,6 +1,7 @@
 /* text_part.c - lists of towers and MTP names, and the rules that use them. */
 #include "formats/shape/text_part.h"
 
+#include "formats/base/text.h"
 #include "formats/tensor/packed_weights.h"
 
 #include <stdlib.h>
@@ -45,19 +46,17 @@ static const char *const ggml_towers[] = {"v.", "a.", "mm.", "resampler."};
 /* Multi-token prediction tensors outside of the list of layers. */
 static const char *const mtp[] = {"mtp.", "mtp_", "nextn."};
 
-static bool begins_with(const char *name, const char *head) { return strncmp(name, head, strlen(head)) == 0; }
-
 /* Length of the first of the n prefixes that `name` begins with; 0: none. */
 static size_t first_word(const char *name, const char *const *words, size_t n)
 {
     for (size_t i = 0; i < n; i++)
-        if (begins_with(name, words[i])) return strlen(words[i]);
+        if (apr_begins_with(name, words[i])) return strlen(words[i]);
     return 0;
 }
 
 #define WORD_OF(name, words) first_word(name, words, sizeof(words) / sizeof *(words))
 
-static const char *after_model(const char *name) { return begins_with(name, "model.") ? name + strlen("model.") : name; }
+static const char *after_model(const char *name) { return apr_begins_with(name, "model.") ? name + strlen("model.") : name; }
 
 /* ---- parts ---- */
 
@@ -98,12 +97,9 @@ static bool is_buffer(const char *name)
 {
     static const char *const endings[] = {"rotary_emb.inv_freq", "rotary_emb.cos_cached", "rotary_emb.sin_cached"};
     static const char *const heads[] = {"rope_freqs.weight", "rope_factors_"};
-    const size_t n = strlen(name);
 
-    for (size_t i = 0; i < sizeof endings / sizeof *endings; i++) {
-        const size_t m = strlen(endings[i]);
-        if (n >= m && strcmp(name + n - m, endings[i]) == 0) return true;
-    }
+    for (size_t i = 0; i < sizeof endings / sizeof *endings; i++)
+        if (apr_ends_with(name, endings[i])) return true;
     return WORD_OF(name, heads) > 0 || apr_is_activation_scale(name, NULL, 0);
 }
 
@@ -131,7 +127,7 @@ const apr_tensor *apr_find_text_tensor(const apr_model *model, const char *canon
         const apr_text_name text = apr_text_name_of(name);
         const size_t n_root = strlen(text.root);
         if (strncmp(canonical, text.root, n_root) == 0 && strcmp(canonical + n_root, text.rest) == 0) return &model->tensors[i];
-        if (begins_with(canonical, "model.") && strcmp(after_model(canonical), name) == 0) return &model->tensors[i];
+        if (apr_begins_with(canonical, "model.") && strcmp(after_model(canonical), name) == 0) return &model->tensors[i];
     }
     return found;
 }

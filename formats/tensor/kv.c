@@ -472,10 +472,8 @@ void apr_kv_write(const apr_kv_list *list, uint8_t *dst)
     }
 }
 
-static bool begins_with(apr_str s, const char *head) { return s.n_bytes >= strlen(head) && memcmp(s.text, head, strlen(head)) == 0; }
-
 bool apr_kv_is_about(const apr_kv *item)
 {
-    if (begins_with(item->key, "quantize.imatrix.") || begins_with(item->key, "quantize.calibration.")) return true;
-    return item->type == APR_KV_STRING && (begins_with(item->key, "general.") || begins_with(item->key, "aprkit.lora."));
+    if (apr_str_begins_with(item->key, "quantize.imatrix.") || apr_str_begins_with(item->key, "quantize.calibration.")) return true;
+    return item->type == APR_KV_STRING && (apr_str_begins_with(item->key, "general.") || apr_str_begins_with(item->key, "aprkit.lora."));
 }

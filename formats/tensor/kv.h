@@ -62,6 +62,10 @@ const char *apr_kv_type_name(apr_kv_type type);
 
 static inline apr_str apr_str_of(const char *text) { return (apr_str){text, strlen(text)}; }
 static inline bool apr_str_is(apr_str s, const char *text) { return s.n_bytes == strlen(text) && memcmp(s.text, text, s.n_bytes) == 0; }
+static inline bool apr_str_begins_with(apr_str s, const char *head)
+{
+    return s.n_bytes >= strlen(head) && memcmp(s.text, head, strlen(head)) == 0;
+}
 
 /* Is the string well-formed UTF-8 (no overlong forms, no surrogates)? The empty string is. */
 bool apr_str_is_utf8(apr_str s);

@@ -1,6 +1,7 @@
 /* packed_weights.c - recognizes parts of packed weights that are not bound, and activation scales, by name and type. */
 #include "formats/tensor/packed_weights.h"
 
+#include "formats/base/text.h"
 #include "formats/tensor/packing.h"
 
 #include <stdio.h>
@@ -30,13 +31,6 @@ const char *const apr_packed_endings[] = {".qweight",
                                           "_blocks",
                                           "_scales", /* gpt-oss */
                                           NULL};
-
-/* Returns the length of the name without `ending`; 0: the name does not end with it. */
-static size_t stem_of(const char *name, const char *ending)
-{
-    const size_t n = strlen(name), m = strlen(ending);
-    return n > m && memcmp(name + n - m, ending, m) == 0 ? n - m : 0;
-}
 
 /* The tensor whose name is the first n bytes of `name`, then `ending`; NULL when there is none. */
 static const apr_tensor *sibling(const apr_model *model, const char *name, size_t n, const char *ending)
@@ -154,7 +148,7 @@ const apr_tensor *apr_find_packed(const apr_model *model, const char **layout)
     for (size_t i = 0; i < model->n_tensors; i++)
         for (size_t j = 0; j < sizeof signs / sizeof *signs; j++) {
             const apr_tensor *const tensor = &model->tensors[i];
-            const size_t stem = stem_of(tensor->name, signs[j].ending);
+            const size_t stem = apr_stem_of(tensor->name, signs[j].ending);
             *layout = stem > 0 ? signs[j].name(model, tensor, stem) : NULL;
             if (*layout != NULL && is_of_bound(model, tensor, stem)) *layout = NULL;
             if (*layout != NULL) return tensor;
@@ -186,7 +180,7 @@ bool apr_is_activation_scale(const char *name, char *weight, size_t n_bytes)
         {".kv_scale", ".k_proj.weight"},
     };
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
-        const size_t stem = stem_of(name, kinds[i].ending);
+        const size_t stem = apr_stem_of(name, kinds[i].ending);
         if (stem == 0) continue;
         if (weight != NULL) snprintf(weight, n_bytes, "%.*s%s", (int)stem, name, kinds[i].weight);
         return true;

@@ -8,7 +8,6 @@
 
 #define SPM_SPACE "\xe2\x96\x81" /* U+2581, SentencePiece's visible space */
 
-static void put_text(apr_json_text *out, const char *key, const char *text) { apr_json_string(out, key, text, strlen(text)); }
 static void put_raw(apr_json_text *out, const char *key, const char *json) { apr_json_raw(out, key, json, strlen(json)); }
 static void put_str(apr_json_text *out, const char *key, apr_str text) { apr_json_string(out, key, text.text, text.n_bytes); }
 
@@ -60,7 +59,7 @@ static void put_normalizer(apr_json_text *out, const apr_vocab *v)
     const bool spm = v->kind == APR_VOCAB_SPM && !is_metaspace(v);
 
     apr_json_open(out, "normalizer", '{');
-    put_text(out, "type", "Sequence");
+    apr_json_cstring(out, "type", "Sequence");
     apr_json_open(out, "normalizers", '[');
     if (v->nfc) put_raw(out, NULL, "{\"type\":\"NFC\"}");
     if (spm && v->add_space_prefix) put_raw(out, NULL, "{\"type\":\"Prepend\",\"prepend\":\"" SPM_SPACE "\"}");
@@ -72,11 +71,11 @@ static void put_normalizer(apr_json_text *out, const apr_vocab *v)
 static void put_split(apr_json_text *out, const apr_split *split)
 {
     apr_json_open(out, NULL, '{');
-    put_text(out, "type", "Split");
+    apr_json_cstring(out, "type", "Split");
     apr_json_open(out, "pattern", '{');
-    put_text(out, "Regex", split->pattern);
+    apr_json_cstring(out, "Regex", split->pattern);
     apr_json_close(out, '}');
-    put_text(out, "behavior", apr_split_behavior_name(split->behavior));
+    apr_json_cstring(out, "behavior", apr_split_behavior_name(split->behavior));
     apr_json_bool(out, "invert", split->invert);
     apr_json_close(out, '}');
 }
@@ -99,14 +98,14 @@ static void put_pre_tokenizer(apr_json_text *out, const apr_vocab *v)
     }
     if (!alone) {
         apr_json_open(out, "pre_tokenizer", '{');
-        put_text(out, "type", "Sequence");
+        apr_json_cstring(out, "type", "Sequence");
         apr_json_open(out, "pretokenizers", '[');
     }
     if (is_metaspace(v)) {
         apr_json_open(out, alone ? "pre_tokenizer" : NULL, '{');
-        put_text(out, "type", "Metaspace");
-        put_text(out, "replacement", SPM_SPACE);
-        put_text(out, "prepend_scheme", v->space_after_added ? "always" : "first");
+        apr_json_cstring(out, "type", "Metaspace");
+        apr_json_cstring(out, "replacement", SPM_SPACE);
+        apr_json_cstring(out, "prepend_scheme", v->space_after_added ? "always" : "first");
         apr_json_bool(out, "split", false);
         apr_json_close(out, '}');
     }
@@ -136,7 +135,7 @@ static void put_sequence(apr_json_text *out, const apr_vocab *v, bool bos, bool 
     if (bos) put_special(out, v, v->bos_id, type_id);
     apr_json_open(out, NULL, '{');
     apr_json_open(out, "Sequence", '{');
-    put_text(out, "id", sequence);
+    apr_json_cstring(out, "id", sequence);
     apr_json_int(out, "type_id", type_id);
     apr_json_close(out, '}');
     apr_json_close(out, '}');
@@ -171,7 +170,7 @@ static void put_post_processor(apr_json_text *out, const apr_vocab *v)
         return;
     }
     apr_json_open(out, "post_processor", '{');
-    put_text(out, "type", "TemplateProcessing");
+    apr_json_cstring(out, "type", "TemplateProcessing");
     apr_json_open(out, "single", '[');
     put_sequence(out, v, bos, eos, "A", 0);
     apr_json_close(out, ']');
@@ -193,7 +192,7 @@ static void put_decoder(apr_json_text *out, const apr_vocab *v)
         return;
     }
     apr_json_open(out, "decoder", '{');
-    put_text(out, "type", "Sequence");
+    apr_json_cstring(out, "type", "Sequence");
     apr_json_open(out, "decoders", '[');
     put_raw(out, NULL, "{\"type\":\"Replace\",\"pattern\":{\"String\":\"" SPM_SPACE "\"},\"content\":\" \"}");
     put_raw(out, NULL, "{\"type\":\"ByteFallback\"}");
@@ -321,7 +320,7 @@ char *apr_hf_tokenizer_write(const apr_vocab *v)
     apr_json_text out = {0};
 
     apr_json_open(&out, NULL, '{');
-    put_text(&out, "version", "1.0");
+    apr_json_cstring(&out, "version", "1.0");
     apr_json_null(&out, "truncation");
     apr_json_null(&out, "padding");
     put_added_tokens(&out, v);
@@ -330,7 +329,7 @@ char *apr_hf_tokenizer_write(const apr_vocab *v)
     put_post_processor(&out, v);
     put_decoder(&out, v);
     apr_json_open(&out, "model", '{');
-    put_text(&out, "type", "BPE");
+    apr_json_cstring(&out, "type", "BPE");
     apr_json_null(&out, "dropout");
     put_token(&out, "unk_token", v, v->unk_id);
     apr_json_null(&out, "continuing_subword_prefix");
@@ -358,9 +357,9 @@ char *apr_hf_tokenizer_config_write(const apr_vocab *v)
     put_token(&out, "eos_token", v, v->eos_id);
     put_token(&out, "pad_token", v, v->pad_id);
     put_token(&out, "unk_token", v, v->unk_id);
-    if (v->chat_template != NULL) put_text(&out, "chat_template", v->chat_template);
+    if (v->chat_template != NULL) apr_json_cstring(&out, "chat_template", v->chat_template);
     apr_json_bool(&out, "clean_up_tokenization_spaces", false);
-    put_text(&out, "tokenizer_class", "PreTrainedTokenizerFast");
+    apr_json_cstring(&out, "tokenizer_class", "PreTrainedTokenizerFast");
     apr_json_close(&out, '}');
     return apr_json_text_take(&out, NULL);
 }

@@ -3,6 +3,7 @@
 
 #include "formats/base/crc32.h"
 #include "formats/base/json.h"
+#include "formats/base/text.h"
 #include "formats/base/threads.h"
 #include "kernels/rows.h"
 #include "runtime/check/row_blocks.h"
@@ -70,14 +71,9 @@ static apr_status check_values(apr_integrity *r, const apr_tensor *tensor, apr_e
     r->n_values += apr_tensor_elems(tensor);
     r->n_nonfinite += n_bad;
     if (n_bad > 0)
-        add(r, (apr_integrity_result){APR_FOUND_NOT_FINITE, tensor->name, .n = n_bad, .n_values = apr_tensor_elems(tensor), .first = first});
+        add(r,
+            (apr_integrity_result){APR_FOUND_NOT_FINITE, tensor->name, .n = n_bad, .n_values = apr_tensor_elems(tensor), .first = first});
     return APR_OK;
-}
-
-static bool ends_with(const char *name, const char *ending)
-{
-    const size_t n = strlen(name), n_ending = strlen(ending);
-    return n >= n_ending && strcmp(name + n - n_ending, ending) == 0;
 }
 
 /* Opening a model parses only the files it needs. This parses the others as well, before a loader fails on them. */
@@ -86,13 +82,13 @@ static apr_status check_attachment(apr_integrity *r, const apr_attachment *file,
     apr_error why = {0};
     cJSON *tree = NULL;
 
-    if (ends_with(file->name, ".json")) {
+    if (apr_ends_with(file->name, ".json")) {
         const apr_status status = apr_json_parse(&tree, file->data, file->n_bytes, file->name, &why);
         cJSON_Delete(tree);
         if (status == APR_E_MEMORY) return apr_no_memory(err, file->name);
         const char *const colon = strstr(why.text, ": "); /* skip the name, which is reported separately */
         if (status != APR_OK) add_file(r, file->name, colon != NULL ? colon + 2 : why.text);
-    } else if (ends_with(file->name, ".jinja") && file->n_bytes > 0) {
+    } else if (apr_ends_with(file->name, ".jinja") && file->n_bytes > 0) {
         const apr_str text = {(const char *)file->data, file->n_bytes};
         if (!apr_str_is_utf8(text) || memchr(text.text, '\0', text.n_bytes) != NULL) add_file(r, file->name, "is not UTF-8 text");
     }
@@ -122,8 +118,8 @@ static apr_status check_model(apr_integrity *r, const apr_model *model, const ap
 apr_status apr_integrity_check(apr_integrity *integrity, const apr_model *model, const apr_progress *progress, apr_error *err)
 {
     /* at most two per tensor, one per attached file, and one for the whole file */
-    *integrity =
-        (apr_integrity){.findings = calloc(2 * model->n_tensors + model->n_packings + model->n_attachments + 1, sizeof(apr_integrity_result))};
+    *integrity = (apr_integrity){
+        .findings = calloc(2 * model->n_tensors + model->n_packings + model->n_attachments + 1, sizeof(apr_integrity_result))};
     if (integrity->findings == NULL) return apr_no_memory(err, "the list of problems");
     return check_model(integrity, model, progress, err);
 }

@@ -377,19 +377,19 @@ static void put_option(apr_json_text *json, const apr_option *o, const char *gro
     const char letter[] = {o->letter, '\0'};
 
     apr_json_open(json, NULL, '{');
-    put(json, "name", o->name);
-    if (o->letter != 0) put(json, "letter", letter);
-    put(json, "kind", kinds[o->kind]);
+    apr_json_cstring(json, "name", o->name);
+    if (o->letter != 0) apr_json_cstring(json, "letter", letter);
+    apr_json_cstring(json, "kind", kinds[o->kind]);
     if (o->kind == APR_OPTION_CHOICE) put_choices(json, o->value_name);
-    else if (o->value_name != NULL) put(json, "value", o->value_name);
+    else if (o->value_name != NULL) apr_json_cstring(json, "value", o->value_name);
     if (o->kind == APR_OPTION_FLAG) apr_json_bool(json, "default", o->standard != NULL && strcmp(o->standard, "yes") == 0);
-    else if (o->standard != NULL) put(json, "default", o->standard);
+    else if (o->standard != NULL) apr_json_cstring(json, "default", o->standard);
     if (o->min != 0.0 || o->max != 0.0) {
         apr_json_real(json, "min", o->min);
         apr_json_real(json, "max", o->max);
     }
-    put(json, "group", group);
-    put(json, "help", o->help);
+    apr_json_cstring(json, "group", group);
+    apr_json_cstring(json, "help", o->help);
     apr_json_close(json, '}');
 }
 
@@ -408,15 +408,15 @@ static void put_options(apr_json_text *json, const char *key, const apr_option *
 static void put_command(apr_json_text *json, const apr_command *c)
 {
     apr_json_open(json, NULL, '{');
-    if (c->verb != NULL) put(json, "verb", c->verb);
+    if (c->verb != NULL) apr_json_cstring(json, "verb", c->verb);
     else apr_json_null(json, "verb");
-    put(json, "summary", c->summary);
-    put(json, "operands", c->operands);
+    apr_json_cstring(json, "summary", c->summary);
+    apr_json_cstring(json, "operands", c->operands);
     apr_json_uint(json, "min_operands", c->min_operands);
     apr_json_uint(json, "max_operands", c->max_operands);
     put_options(json, "options", c->options);
     apr_json_open(json, "examples", '[');
-    for (const char *const *e = c->examples; e != NULL && *e != NULL; e++) put(json, NULL, *e);
+    for (const char *const *e = c->examples; e != NULL && *e != NULL; e++) apr_json_cstring(json, NULL, *e);
     apr_json_close(json, ']');
     apr_json_close(json, '}');
 }
@@ -428,7 +428,7 @@ static void put_exit_codes(apr_json_text *json)
     apr_json_open(json, "exit_codes", '{');
 #define X(id, value, text)                    \
     snprintf(code, sizeof code, "%d", value); \
-    put(json, code, text);
+    apr_json_cstring(json, code, text);
     APR_STATUS_LIST(X)
 #undef X
     apr_json_close(json, '}');

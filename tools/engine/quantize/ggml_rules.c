@@ -1,21 +1,23 @@
 /* ggml_rules.c - finds the output head and the embedding by their names, and makes a rule of each option. */
 #include "tools/engine/quantize/ggml_rules.h"
 
+#include "formats/base/text.h"
 #include "formats/open.h"
 
 #include <string.h>
 
-static bool ends_with(const char *name, const char *ending)
+/* Are the last words of the name, which dots separate, the ending? */
+static bool has_last_words(const char *name, const char *ending)
 {
-    const size_t n = strlen(name), m = strlen(ending);
-    return n >= m && strcmp(name + n - m, ending) == 0 && (n == m || name[n - m - 1] == '.');
+    const size_t n = apr_stem_of(name, ending);
+    return n > 0 ? name[n - 1] == '.' : strcmp(name, ending) == 0;
 }
 
 static const apr_tensor *find(const apr_model *model, const char *const *endings, size_t n)
 {
     for (size_t k = 0; k < n; k++)
         for (size_t i = 0; i < model->n_tensors; i++)
-            if (ends_with(model->tensors[i].name, endings[k])) return &model->tensors[i];
+            if (has_last_words(model->tensors[i].name, endings[k])) return &model->tensors[i];
     return NULL;
 }
 

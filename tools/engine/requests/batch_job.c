@@ -157,8 +157,6 @@ static char *end_line(apr_json_text *json, const apr_batch_job *job, uint32_t te
     return take_line(json, n_bytes);
 }
 
-static void put_text(apr_json_text *json, const char *key, const char *text) { apr_json_string(json, key, text, strlen(text)); }
-
 /* --- answers in the shape of OpenAI's batches --- */
 
 static void begin_openai(apr_json_text *json, const apr_batch_job *job, uint32_t terms, int status_code)
@@ -166,12 +164,12 @@ static void begin_openai(apr_json_text *json, const apr_batch_job *job, uint32_t
     char id[APR_BATCH_ID_BYTES];
 
     apr_json_open(json, NULL, '{');
-    put_text(json, "id", apr_batch_id(id, job->line, terms, job->crc));
+    apr_json_cstring(json, "id", apr_batch_id(id, job->line, terms, job->crc));
     if (job->request.id != NULL) apr_json_raw(json, "custom_id", job->request.id, strlen(job->request.id));
     else apr_json_null(json, "custom_id");
     apr_json_open(json, "response", '{');
     apr_json_int(json, "status_code", status_code);
-    put_text(json, "request_id", id);
+    apr_json_cstring(json, "request_id", id);
     apr_json_open(json, "body", '{');
 }
 
@@ -183,12 +181,12 @@ static char *openai_refusal(const apr_batch_job *job, apr_status status, const c
     begin_openai(&json, job, terms, is_ours ? 500 : 400);
     for (int i = 0; i < 2; i++) { /* OpenAI's clients read the error in the body, vLLM's next to the response */
         apr_json_open(&json, "error", '{');
-        put_text(&json, "code", apr_status_text(status));
-        put_text(&json, "message", sentence);
-        put_text(&json, "type", is_ours ? "server_error" : "invalid_request_error");
-        if (job->request.param != NULL) put_text(&json, "param", job->request.param);
+        apr_json_cstring(&json, "code", apr_status_text(status));
+        apr_json_cstring(&json, "message", sentence);
+        apr_json_cstring(&json, "type", is_ours ? "server_error" : "invalid_request_error");
+        if (job->request.param != NULL) apr_json_cstring(&json, "param", job->request.param);
         else apr_json_null(&json, "param");
-        if (strncmp(sentence, "'url'", 5) == 0 && job->request.url != NULL) put_text(&json, "url", job->request.url);
+        if (strncmp(sentence, "'url'", 5) == 0 && job->request.url != NULL) apr_json_cstring(&json, "url", job->request.url);
         apr_json_close(&json, '}');
         if (i > 0) break;
         apr_json_close(&json, '}');
@@ -205,23 +203,23 @@ static char *openai_answer(const apr_batch_job *job, const char *text, size_t n_
     apr_json_text json = {0};
 
     begin_openai(&json, job, terms, 200);
-    put_text(&json, "id", apr_batch_id(id, job->line, terms, job->crc));
-    put_text(&json, "object", is_chat ? "chat.completion" : "text_completion");
+    apr_json_cstring(&json, "id", apr_batch_id(id, job->line, terms, job->crc));
+    apr_json_cstring(&json, "object", is_chat ? "chat.completion" : "text_completion");
     apr_json_int(&json, "created", job->created);
-    put_text(&json, "model", job->request.model != NULL ? job->request.model : "");
+    apr_json_cstring(&json, "model", job->request.model != NULL ? job->request.model : "");
     apr_json_open(&json, "choices", '[');
     apr_json_open(&json, NULL, '{');
     apr_json_int(&json, "index", 0);
     if (is_chat) {
         apr_json_open(&json, "message", '{');
-        put_text(&json, "role", "assistant");
+        apr_json_cstring(&json, "role", "assistant");
         apr_json_string(&json, "content", text, n_text);
         apr_json_close(&json, '}');
     } else {
         apr_json_string(&json, "text", text, n_text);
     }
     apr_json_null(&json, "logprobs");
-    put_text(&json, "finish_reason", is_cut ? "length" : "stop");
+    apr_json_cstring(&json, "finish_reason", is_cut ? "length" : "stop");
     apr_json_close(&json, '}');
     apr_json_close(&json, ']');
     apr_json_open(&json, "usage", '{');
@@ -243,8 +241,8 @@ char *apr_batch_job_refusal(const apr_batch_job *job, apr_status status, const c
 
     if (job->request.is_openai) return openai_refusal(job, status, sentence, terms, n_bytes);
     begin_line(&json, job);
-    put_text(&json, "error", sentence);
-    put_text(&json, "status", apr_status_text(status));
+    apr_json_cstring(&json, "error", sentence);
+    apr_json_cstring(&json, "status", apr_status_text(status));
     return end_line(&json, job, terms, n_bytes);
 }
 
@@ -254,7 +252,7 @@ static char *own_answer(const apr_batch_job *job, const char *text, size_t n_tex
 
     begin_line(&json, job);
     apr_json_string(&json, "text", text, n_text);
-    put_text(&json, "finish", apr_finish_name(reply->finish == APR_FINISH_CALLER ? APR_FINISH_STOP : reply->finish));
+    apr_json_cstring(&json, "finish", apr_finish_name(reply->finish == APR_FINISH_CALLER ? APR_FINISH_STOP : reply->finish));
     apr_json_int(&json, "prompt_tokens", reply->n_prompt);
     apr_json_int(&json, "tokens", reply->n_generated);
     return end_line(&json, job, terms, n_bytes);

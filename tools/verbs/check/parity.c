@@ -61,13 +61,11 @@ typedef struct output {
     uint64_t n_done;
 } output;
 
-static void string_json(apr_json_text *json, const char *key, const char *text) { apr_json_string(json, key, text, strlen(text)); }
-
 static void crc_json(apr_json_text *json, const char *key, uint32_t crc)
 {
     char text[16];
     snprintf(text, sizeof text, "%08x", (unsigned)crc);
-    string_json(json, key, text);
+    apr_json_cstring(json, key, text);
 }
 
 static void shape_json(apr_json_text *json, const char *key, int rank, const int64_t *dims)
@@ -83,16 +81,16 @@ static void record_json(apr_json_text *json, const output *o, const apr_parity_r
     const char *const stored = r->op->state >= 0 ? apr_dtypes[apr_session_plan(o->session)->kv_dtype].name : NULL;
 
     apr_json_open(json, NULL, '{');
-    string_json(json, "op", apr_op_name(r->op->kind));
+    apr_json_cstring(json, "op", apr_op_name(r->op->kind));
     apr_json_int(json, "layer", r->op->layer);
-    string_json(json, "name", r->name);
+    apr_json_cstring(json, "name", r->name);
     apr_json_int(json, "position", r->position);
     apr_json_int(json, "tokens", r->n_tokens);
     shape_json(json, "shape", 2, (const int64_t[]){r->n_rows, r->width});
     apr_json_open(json, "types", '{');
-    string_json(json, "values", "f32");
-    if (r->weight != NULL) string_json(json, "weight", apr_dtypes[r->weight->dtype].name);
-    if (stored != NULL) string_json(json, "cache", stored);
+    apr_json_cstring(json, "values", "f32");
+    if (r->weight != NULL) apr_json_cstring(json, "weight", apr_dtypes[r->weight->dtype].name);
+    if (stored != NULL) apr_json_cstring(json, "cache", stored);
     apr_json_close(json, '}');
     if (r->weight != NULL) shape_json(json, "weight_shape", r->weight->rank, r->weight->dims);
     apr_json_open(json, "crc32", '{');
@@ -167,7 +165,7 @@ static void summary(const output *o, const apr_parity_result *result)
     apr_json_text *const json = &o->call->answer->body;
 
     if (o->call->answer->json) {
-        string_json(json, "backend", o->backend);
+        apr_json_cstring(json, "backend", o->backend);
         apr_json_int(json, "judged", result->n_checked);
         apr_json_int(json, "passed", result->n_passed);
         apr_json_int(json, "positions", result->n_positions);

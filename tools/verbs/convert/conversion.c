@@ -3,6 +3,7 @@
 
 #include "convert/run.h"
 #include "formats/base/clock.h"
+#include "formats/base/text.h"
 #include "formats/files/out.h"
 #include "formats/files/resume.h"
 #include "formats/gguf/gguf.h"
@@ -186,8 +187,8 @@ typedef struct outcome {
     apr_out *report;           /* NULL: no report */
     apr_allocation allocation; /* of types, if a target was given */
     apr_convert_run run;
-    apr_resume_part part;      /* with --resume, --part or --finish */
-    apr_listener listener;     /* shows passes over a text with `passes` */
+    apr_resume_part part;  /* with --resume, --part or --finish */
+    apr_listener listener; /* shows passes over a text with `passes` */
     apr_meter passes;
 } outcome;
 
@@ -298,8 +299,7 @@ static const char report_mark[] = "{\"input\":\"";
 static bool is_page(const char *path)
 {
     static const char ending[] = ".html";
-    const size_t n = strlen(path), m = sizeof ending - 1;
-    return n > m && strcasecmp(path + n - m, ending) == 0;
+    return strlen(path) >= sizeof ending && apr_ends_with_any_case(path, ending);
 }
 
 static apr_status write_json(const outcome *o, const apr_quant_sums *sums, apr_out *out, apr_error *err)

@@ -228,13 +228,11 @@ static apr_status diff_print(const apr_model_diff *diff, bool all, apr_error *er
 
 /* --- JSON --- */
 
-static void put_string(apr_json_text *out, const char *key, const char *text) { apr_json_string(out, key, text, strlen(text)); }
-
 static void put_model(apr_json_text *out, const char *key, const apr_model *model)
 {
     apr_json_open(out, key, '{');
-    put_string(out, "path", model->path);
-    put_string(out, "container", apr_format_name(model->format));
+    apr_json_cstring(out, "path", model->path);
+    apr_json_cstring(out, "container", apr_format_name(model->format));
     apr_json_uint(out, "n_tensors", model->n_tensors);
     apr_json_close(out, '}');
 }
@@ -246,7 +244,7 @@ static void put_tensor(apr_json_text *out, const char *key, const apr_tensor *te
         return;
     }
     apr_json_open(out, key, '{');
-    put_string(out, "dtype", apr_dtypes[tensor->dtype].name);
+    apr_json_cstring(out, "dtype", apr_dtypes[tensor->dtype].name);
     apr_json_open(out, "shape", '[');
     for (int i = 0; i < tensor->rank; i++) apr_json_int(out, NULL, tensor->dims[i]);
     apr_json_close(out, ']');
@@ -258,7 +256,7 @@ static void put_pair(apr_json_text *out, const apr_tensor_diff *pair)
     const apr_metrics *const m = &pair->metrics;
 
     apr_json_open(out, NULL, '{');
-    put_string(out, "name", pair->a != NULL ? pair->a->name : pair->b->name);
+    apr_json_cstring(out, "name", pair->a != NULL ? pair->a->name : pair->b->name);
     put_tensor(out, "a", pair->a);
     put_tensor(out, "b", pair->b);
     apr_json_bool(out, "same_bytes", pair->same_bytes);
@@ -290,10 +288,10 @@ static void diff_json(const apr_model_diff *diff, apr_json_text *out)
         fact_text text;
         put_fact_text(&diff->facts[i], &text);
         apr_json_open(out, NULL, '{');
-        put_string(out, "topic", topics[diff->facts[i].topic]);
-        put_string(out, "name", text.name);
-        put_string(out, "a", text.a);
-        put_string(out, "b", text.b);
+        apr_json_cstring(out, "topic", topics[diff->facts[i].topic]);
+        apr_json_cstring(out, "name", text.name);
+        apr_json_cstring(out, "a", text.a);
+        apr_json_cstring(out, "b", text.b);
         apr_json_close(out, '}');
     }
     apr_json_close(out, ']');

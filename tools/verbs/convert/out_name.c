@@ -1,6 +1,7 @@
 /* out_name.c - checks the name of an output and suggests names. */
 #include "tools/verbs/convert/out_name.h"
 
+#include "formats/base/text.h"
 #include "tools/cli/nearest.h"
 #include "tools/cli/type_words.h"
 #include "tools/cli/typed.h"
@@ -88,11 +89,7 @@ char *apr_out_name_next_to(const char *in, const char *type)
     return joined(stem, tail);
 }
 
-static bool ends_in(const char *path, const char *ending)
-{
-    const size_t n = strlen(path), m = strlen(ending);
-    return n > m && strcasecmp(path + n - m, ending) == 0;
-}
+static bool ends_in(const char *path, const char *ending) { return strlen(path) > strlen(ending) && apr_ends_with_any_case(path, ending); }
 
 /* Appends the command with another OUT to the message in err. Frees `better`. */
 static apr_status suggest_out(const apr_call *call, const char *out, char *better, apr_error *err)

@@ -113,12 +113,10 @@ static const char *verdict_name(const apr_probe_result *p)
     return names[p->verdict];
 }
 
-static void put(apr_json_text *json, const char *key, const char *text) { apr_json_string(json, key, text, strlen(text)); }
-
 static void device_json(apr_json_text *json, const device_facts *f, const doctor_options *o)
 {
     apr_json_open(json, NULL, '{');
-    put(json, "name", f->facts.name);
+    apr_json_cstring(json, "name", f->facts.name);
     apr_json_int(json, "ordinal", f->facts.ordinal);
     apr_json_int(json, "major", f->facts.major);
     apr_json_int(json, "minor", f->facts.minor);
@@ -126,17 +124,17 @@ static void device_json(apr_json_text *json, const device_facts *f, const doctor
     apr_json_uint(json, "memory_bytes", f->facts.total_bytes);
     if (f->facts.is_integrated) apr_json_bool(json, "shared_memory", true);
     if (f->facts.used_bytes != UINT64_MAX) apr_json_uint(json, "memory_used_bytes", f->facts.used_bytes);
-    put(json, "driver", f->facts.driver);
-    if (f->problem[0] != '\0') put(json, "error", f->problem);
+    apr_json_cstring(json, "driver", f->facts.driver);
+    if (f->problem[0] != '\0') apr_json_cstring(json, "error", f->problem);
     if (f->capability.family != NULL) {
-        put(json, "family", f->capability.family);
-        put(json, "code", f->capability.code == APR_CODE_NATIVE ? "native" : "ptx");
+        apr_json_cstring(json, "family", f->capability.family);
+        apr_json_cstring(json, "code", f->capability.code == APR_CODE_NATIVE ? "native" : "ptx");
         apr_json_bool(json, "fp8_units", f->capability.fp8_units);
         apr_json_bool(json, "fp4_units", f->capability.fp4_units);
     }
     apr_json_bool(json, "fp8_used", apr_capability_uses_fp8(&f->capability, (apr_fp8_choice)o->fp8, f->probed[APR_CUDA_PROBE_FP8].verdict));
     apr_json_open(json, "probes", '{');
-    for (int i = 0; i < APR_CUDA_PROBE_COUNT; i++) put(json, apr_probe_names[i], verdict_name(&f->probed[i]));
+    for (int i = 0; i < APR_CUDA_PROBE_COUNT; i++) apr_json_cstring(json, apr_probe_names[i], verdict_name(&f->probed[i]));
     apr_json_close(json, '}');
     if (f->read > 0) apr_json_real(json, "read_bytes_per_second", f->read);
     if (f->upload > 0) apr_json_real(json, "upload_bytes_per_second", f->upload);
@@ -194,7 +192,7 @@ static void show_host(const apr_call *call)
         return;
     }
     apr_json_open(json, "host", '{');
-    put(json, "level", level);
+    apr_json_cstring(json, "level", level);
     if (read > 0.0) apr_json_real(json, "read_bytes_per_second", read);
     apr_json_close(json, '}');
 }
@@ -210,7 +208,7 @@ static apr_status examine_all(const apr_call *call, const apr_cuda_api *cuda, ap
     APR_TRY(cuda->count(&n, err));
     const int first = o->ordinal >= 0 ? (int)o->ordinal : 0, end = o->ordinal >= 0 ? (int)o->ordinal + 1 : n;
     if (call->answer->json) {
-        put(json, "architectures", cuda->architectures);
+        apr_json_cstring(json, "architectures", cuda->architectures);
         apr_json_open(json, "devices", '[');
     }
     apr_status status = APR_OK;
@@ -238,7 +236,7 @@ static apr_status say_no_gpu(const apr_call *call, apr_status status, const apr_
     const doctor_options *const o = call->options;
 
     if (o->device == DEVICE_CUDA || status != APR_E_DEVICE) return apr_fail(err, status, "%s", why->text);
-    if (call->answer->json) put(&call->answer->body, "no_gpu", why->text);
+    if (call->answer->json) apr_json_cstring(&call->answer->body, "no_gpu", why->text);
     else printf("GPU              none: %s\n", apr_printable(why->text));
     return APR_OK;
 }

@@ -1,0 +1,32 @@
+/* text.h - how a text begins and ends. All texts are NUL-terminated. */
+#ifndef APR_FORMATS_TEXT_H
+#define APR_FORMATS_TEXT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <string.h>
+#include <strings.h>
+
+static inline bool apr_begins_with(const char *text, const char *head) { return strncmp(text, head, strlen(head)) == 0; }
+
+/* Also true if the text is nothing but the ending. */
+static inline bool apr_ends_with(const char *text, const char *ending)
+{
+    const size_t n = strlen(text), m = strlen(ending);
+    return n >= m && strcmp(text + n - m, ending) == 0;
+}
+
+/* The same in upper and lower case, as people name files. */
+static inline bool apr_ends_with_any_case(const char *text, const char *ending)
+{
+    const size_t n = strlen(text), m = strlen(ending);
+    return n >= m && strcasecmp(text + n - m, ending) == 0;
+}
+
+/* The bytes before the ending; 0: the text does not end so, or is nothing but the ending. */
+static inline size_t apr_stem_of(const char *text, const char *ending)
+{
+    return apr_ends_with(text, ending) ? strlen(text) - strlen(ending) : 0;
+}
+
+#endif
