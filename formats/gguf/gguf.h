@@ -43,15 +43,9 @@ const apr_gap *apr_gguf_gap(const apr_model *layout, size_t place);
 /* Total bytes of the gaps that a GGUF of this layout gets. */
 uint64_t apr_gguf_gap_bytes(const apr_model *layout);
 
-enum { APR_GGUF_MAX_KEY_BYTES = 65535 };
-/* Fails with `status` at a key that GGUF does not allow: empty, or longer than APR_GGUF_MAX_KEY_BYTES. */
-apr_status apr_gguf_check_keys(const apr_kv_list *kv, const char *where, apr_status status, apr_error *err);
-
 /* True: the layout's keys come from a GGUF and are written unchanged. False: the keys are made from hyperparameters and tokenizer. */
 bool apr_gguf_keeps_keys(const apr_model *layout);
 /* Lists what keys made from hyperparameters and tokenizer cannot express. */
 apr_status apr_gguf_losses(const apr_model *layout, apr_losses *losses, apr_error *err);
-/* Why a GGUF cannot hold this tokenizer (a clause, allocated in the arena), or NULL. */
-apr_status apr_gguf_vocab_obstacle(const apr_vocab *vocab, apr_arena *arena, const char **obstacle, apr_error *err);
 
 #endif

@@ -6,6 +6,7 @@
 #include "formats/gguf/gguf.h"
 #include "formats/shape/gguf_hparams.h"
 #include "formats/vocab/gguf_stops.h"
+#include "formats/vocab/gguf_vocab.h"
 #include "formats/vocab/gguf_vocab_kinds.h"
 #include "formats/vocab/spm_scores.h"
 #include "formats/vocab/vocab_index.h"
@@ -44,42 +45,6 @@ static bool has_tokenizer_file(const apr_model *layout, const char **name)
 }
 
 static int text_length(apr_str s) { return s.n_bytes < 60 ? (int)s.n_bytes : 60; }
-
-apr_status apr_gguf_vocab_obstacle(const apr_vocab *v, apr_arena *arena, const char **obstacle, apr_error *err)
-{
-    apr_vocab_index index;
-
-    *obstacle = NULL;
-    if (v->kind == APR_VOCAB_NONE || v->n_tokens == 0) return APR_OK;
-    const bool has_kind = v->kind == APR_VOCAB_WPM || v->kind == APR_VOCAB_UGM;
-    if (has_kind) *obstacle = apr_gguf_kind_obstacle(v);
-    if (*obstacle != NULL) return APR_OK;
-    if (!has_kind && apr_vocab_needs_file(v)) {
-        *obstacle = v->n_normals > 0 ? "the tokenizer changes text by normalizers that GGUF has no key for"
-                                     : "the tokenizer puts a space before words, which GGUF has no key for";
-        return APR_OK;
-    }
-    apr_vocab view;
-    APR_TRY(apr_gguf_kind_view(v, &view, arena, err));
-    const bool opened = apr_vocab_index_open(&index, &view, APR_ALL_TYPES);
-    const int64_t duplicate = index.twin;
-    apr_vocab_index_close(&index);
-    if (!opened) return apr_no_memory(err, "the vocabulary");
-    if (duplicate >= 0) {
-        const apr_str token = view.tokens[duplicate];
-        *obstacle =
-            apr_arena_print(arena, "two tokens of the tokenizer are \"%.*s\", which GGUF does not allow", text_length(token), token.text);
-        return *obstacle != NULL ? APR_OK : apr_no_memory(err, "the vocabulary");
-    }
-    for (size_t i = 0; i < v->n_merges && *obstacle == NULL; i++) {
-        const apr_str left = v->merges[2 * i], right = v->merges[2 * i + 1];
-        const bool reads_back = left.n_bytes > 0 && right.n_bytes > 0 && memchr(left.text + 1, ' ', left.n_bytes - 1) == NULL;
-        if (reads_back) continue;
-        *obstacle = apr_arena_print(arena, "the tokenizer's merge %zu holds a space, which GGUF's \"left right\" cannot express", i);
-        if (*obstacle == NULL) return apr_no_memory(err, "the vocabulary");
-    }
-    return APR_OK;
-}
 
 /* True: every byte is a token, as <0xNN> or as a character of GPT-2's byte alphabet. Text with other bytes would be unknown. */
 static bool has_all_bytes(const apr_vocab *v, const apr_vocab_index *index)

@@ -102,17 +102,6 @@ static apr_status read_alignment(shard *s, apr_error *err)
     return APR_OK;
 }
 
-apr_status apr_gguf_check_keys(const apr_kv_list *kv, const char *where, apr_status status, apr_error *err)
-{
-    for (size_t i = 0; i < kv->n_items; i++) {
-        const apr_str key = kv->items[i].key;
-        if (key.n_bytes == 0 || key.n_bytes > APR_GGUF_MAX_KEY_BYTES)
-            return apr_fail(err, status, "%s: key %zu ('%.40s') is %zu bytes long; GGUF allows 1 to %d", where, i, key.text, key.n_bytes,
-                            APR_GGUF_MAX_KEY_BYTES);
-    }
-    return APR_OK;
-}
-
 static apr_status read_head(shard *s, const apr_map *map, apr_arena *arena, apr_error *err)
 {
     s->cursor = (apr_cursor){.data = map->data, .n_bytes = map->n_bytes};
@@ -126,7 +115,7 @@ static apr_status read_head(shard *s, const apr_map *map, apr_arena *arena, apr_
     if (s->cursor.failed)
         return apr_fail(err, APR_E_DAMAGED, "%s: the file ends within its header, after %zu bytes", s->path, s->cursor.n_bytes);
     APR_TRY(apr_kv_read(&s->cursor, n_kv, s->path, &s->kv, err));
-    APR_TRY(apr_gguf_check_keys(&s->kv, s->path, APR_E_DAMAGED, err));
+    APR_TRY(apr_kv_check_keys(&s->kv, s->path, APR_E_DAMAGED, err));
     if (s->n_tensors > apr_cursor_left(&s->cursor) / MIN_INFO_BYTES)
         return apr_fail(err, APR_E_DAMAGED, "%s: %llu tensors do not fit in the %zu bytes after the keys", s->path,
                         (unsigned long long)s->n_tensors, apr_cursor_left(&s->cursor));

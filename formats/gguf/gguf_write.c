@@ -296,7 +296,7 @@ static apr_status make_head(gguf_sink *s, const apr_sink_options *options, uint8
     *head = NULL;
     APR_TRY(check_layout(l, s->path, err));
     APR_TRY(choose_keys(s, options->file_type, err));
-    APR_TRY(apr_gguf_check_keys(&s->kv, s->path, APR_E_UNSUPPORTED, err));
+    APR_TRY(apr_kv_check_keys(&s->kv, s->path, APR_E_UNSUPPORTED, err));
     APR_TRY(find_alignment(s, err));
     APR_TRY(order_infos(s, err));
     *head_at = HEAD_BYTES + apr_kv_bytes(&s->kv) + infos_bytes(l);

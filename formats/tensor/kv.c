@@ -424,6 +424,19 @@ static uint64_t value_bytes(const apr_kv *item)
     return n;
 }
 
+apr_status apr_kv_check_keys(const apr_kv_list *kv, const char *where, apr_status status, apr_error *err)
+{
+    enum { MAX_KEY_BYTES = 65535 };
+
+    for (size_t i = 0; i < kv->n_items; i++) {
+        const apr_str key = kv->items[i].key;
+        if (key.n_bytes == 0 || key.n_bytes > MAX_KEY_BYTES)
+            return apr_fail(err, status, "%s: key %zu ('%.40s') is %zu bytes long; GGUF allows 1 to %d", where, i, key.text, key.n_bytes,
+                            MAX_KEY_BYTES);
+    }
+    return APR_OK;
+}
+
 uint64_t apr_kv_bytes(const apr_kv_list *list)
 {
     uint64_t n = 0;

@@ -99,6 +99,8 @@ bool apr_kv_is_about(const apr_kv *item);
  * cursor's bytes. APR_E_DAMAGED: duplicate keys, keys that are not UTF-8, bools other than 0 and 1, or counts that the remaining bytes
  * cannot hold. APR_E_UNSUPPORTED: nested arrays. `where` names the file in messages. */
 apr_status apr_kv_read(apr_cursor *cursor, uint64_t n_items, const char *where, apr_kv_list *list, apr_error *err);
+/* Fails with `status` at a key that GGUF does not allow: empty, or longer than 65535 bytes. */
+apr_status apr_kv_check_keys(const apr_kv_list *kv, const char *where, apr_status status, apr_error *err);
 /* The number of bytes that apr_kv_write writes, and the writing itself (little-endian). */
 uint64_t apr_kv_bytes(const apr_kv_list *list);
 void apr_kv_write(const apr_kv_list *list, uint8_t *dst);

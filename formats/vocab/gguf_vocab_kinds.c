@@ -3,6 +3,8 @@
 
 #include "formats/base/bytes.h"
 #include "formats/vocab/bert_splits.h"
+#include "formats/vocab/gguf_vocab.h"
+#include "formats/vocab/vocab_index.h"
 
 #include <math.h>
 #include <string.h>
@@ -173,6 +175,44 @@ apr_status apr_gguf_kind_view(const apr_vocab *v, apr_vocab *view, apr_arena *ar
     if (v->n_tokens == 0 || (v->kind != APR_VOCAB_WPM && v->kind != APR_VOCAB_UGM)) return APR_OK;
     view->n_splits = 0; /* implied by the kind */
     return v->kind == APR_VOCAB_WPM ? bert_view(v, view, arena, err) : t5_view(v, view, arena, err);
+}
+
+static int text_length(apr_str s) { return s.n_bytes < 60 ? (int)s.n_bytes : 60; }
+
+apr_status apr_gguf_vocab_obstacle(const apr_vocab *v, apr_arena *arena, const char **obstacle, apr_error *err)
+{
+    apr_vocab_index index;
+
+    *obstacle = NULL;
+    if (v->kind == APR_VOCAB_NONE || v->n_tokens == 0) return APR_OK;
+    const bool has_kind = v->kind == APR_VOCAB_WPM || v->kind == APR_VOCAB_UGM;
+    if (has_kind) *obstacle = apr_gguf_kind_obstacle(v);
+    if (*obstacle != NULL) return APR_OK;
+    if (!has_kind && apr_vocab_needs_file(v)) {
+        *obstacle = v->n_normals > 0 ? "the tokenizer changes text by normalizers that GGUF has no key for"
+                                     : "the tokenizer puts a space before words, which GGUF has no key for";
+        return APR_OK;
+    }
+    apr_vocab view;
+    APR_TRY(apr_gguf_kind_view(v, &view, arena, err));
+    const bool opened = apr_vocab_index_open(&index, &view, APR_ALL_TYPES);
+    const int64_t duplicate = index.twin;
+    apr_vocab_index_close(&index);
+    if (!opened) return apr_no_memory(err, "the vocabulary");
+    if (duplicate >= 0) {
+        const apr_str token = view.tokens[duplicate];
+        *obstacle =
+            apr_arena_print(arena, "two tokens of the tokenizer are \"%.*s\", which GGUF does not allow", text_length(token), token.text);
+        return *obstacle != NULL ? APR_OK : apr_no_memory(err, "the vocabulary");
+    }
+    for (size_t i = 0; i < v->n_merges && *obstacle == NULL; i++) {
+        const apr_str left = v->merges[2 * i], right = v->merges[2 * i + 1];
+        const bool reads_back = left.n_bytes > 0 && right.n_bytes > 0 && memchr(left.text + 1, ' ', left.n_bytes - 1) == NULL;
+        if (reads_back) continue;
+        *obstacle = apr_arena_print(arena, "the tokenizer's merge %zu holds a space, which GGUF's \"left right\" cannot express", i);
+        if (*obstacle == NULL) return apr_no_memory(err, "the vocabulary");
+    }
+    return APR_OK;
 }
 
 /* The control token with that text; -1: none. */
