@@ -1,4 +1,4 @@
-/* gguf.h - reads GGUF v2 and v3 (little- and big-endian, split files) and writes v3 or the origin's version (gguf_endian.h).
+/* gguf.h - reads GGUF v2 and v3 (little- and big-endian, split files) and writes v3 or the origin's version.
  *
  *   0   "GGUF"  u32 version  u64 n_tensors  u64 n_kv
  *       n_kv    x {string key, u32 type, value}                      string = u64 length + bytes

@@ -7,7 +7,6 @@
 #include "formats/shape/gguf_hparams.h"
 #include "formats/vocab/gguf_stops.h"
 #include "formats/vocab/gguf_vocab.h"
-#include "formats/vocab/gguf_vocab_kinds.h"
 #include "formats/vocab/spm_scores.h"
 #include "formats/vocab/vocab_index.h"
 

@@ -1,14 +1,86 @@
-/* gguf_write.c - writes a GGUF file from a layout: the header first, then the tensors in layout order, each padded to the alignment. */
+/* gguf_write.c - writes a GGUF file from a layout: the header first, then the tensors in layout order, each padded to the alignment.
+ *
+ * Numbers are read into little-endian order. An APR file records that its origin was big-endian, so that a GGUF exported from it equals the
+ * original byte for byte. A direct GGUF-to-GGUF conversion writes little-endian. */
 #include "formats/base/crc32.h"
 #include "formats/files/out.h"
 #include "formats/gguf/gguf.h"
-#include "formats/gguf/gguf_endian.h"
 #include "formats/shape/gguf_hparams.h"
 #include "formats/tensor/kv_copy.h"
 #include "formats/tensor/metadata.h"
 #include "formats/vocab/gguf_vocab.h"
 
 #include <stdlib.h>
+#include <string.h>
+
+/* --- big-endian files --- */
+
+/* True: the layout is an APR file that was imported from a big-endian GGUF, and its types are unchanged. They are plain numbers: quantized
+ * blocks are not read from big-endian files. */
+static bool writes_big_endian(const apr_model *layout)
+{
+    const apr_origin *const o = &layout->origin;
+    bool is_flat = true;
+
+    for (size_t i = 0; i < layout->n_tensors; i++) is_flat &= apr_dtypes[layout->tensors[i].dtype].elems_per_block == 1;
+    return layout->format == APR_FORMAT_APR && o->format == APR_FORMAT_GGUF && apr_gguf_is_big_endian(o->gguf_version) && !o->requantized &&
+           is_flat;
+}
+
+/* Byte-swaps elements of `each` bytes in place. */
+static void swap_numbers(uint8_t *bytes, size_t n_bytes, size_t each)
+{
+    for (uint8_t *at = bytes; n_bytes >= each && at <= bytes + n_bytes - each; at += each)
+        for (size_t i = 0; i < each / 2; i++) {
+            const uint8_t byte = at[i];
+            at[i] = at[each - 1 - i];
+            at[each - 1 - i] = byte;
+        }
+}
+
+/* Swaps one number. Returns the byte after it. */
+static uint8_t *swap_one(uint8_t *at, size_t n_bytes)
+{
+    swap_numbers(at, n_bytes, n_bytes);
+    return at + n_bytes;
+}
+
+static uint8_t *swap_string(uint8_t *at, size_t n_text) { return swap_one(at, 8) + n_text; }
+
+static uint8_t *swap_array(uint8_t *at, const apr_kv *item)
+{
+    const size_t each = apr_kv_type_bytes(item->elem_type), n = (size_t)item->n_elems;
+
+    at = swap_one(swap_one(at, 4), 8);
+    for (size_t i = 0; item->elem_type == APR_KV_STRING && i < n; i++) at = swap_string(at, item->value.strings[i].n_bytes);
+    if (item->elem_type == APR_KV_STRING) return at;
+    swap_numbers(at, n * each, each);
+    return at + n * each;
+}
+
+static uint8_t *swap_item(uint8_t *at, const apr_kv *item)
+{
+    at = swap_one(swap_string(at, item->key.n_bytes), 4);
+    if (item->type == APR_KV_ARRAY) return swap_array(at, item);
+    if (item->type == APR_KV_STRING) return swap_string(at, item->value.string.n_bytes);
+    return swap_one(at, apr_kv_type_bytes(item->type));
+}
+
+static uint8_t *swap_info(uint8_t *at, const apr_tensor *tensor)
+{
+    at = swap_one(swap_string(at, strlen(tensor->name)), 4);
+    for (int i = 0; i < tensor->rank; i++) at = swap_one(at, 8);
+    return swap_one(swap_one(at, 4), 8);
+}
+
+/* Byte-swaps everything before the data. `head` was written little-endian from these keys and tensor infos. */
+static void swap_head(uint8_t *head, const apr_kv_list *kv, const apr_tensor *const *infos, size_t n_infos)
+{
+    uint8_t *at = swap_one(swap_one(swap_one(head + 4, 4), 8), 8);
+
+    for (size_t i = 0; i < kv->n_items; i++) at = swap_item(at, &kv->items[i]);
+    for (size_t i = 0; i < n_infos; i++) at = swap_info(at, infos[i]);
+}
 
 enum { MAX_RANK = 4, DEFAULT_ALIGNMENT = 32, HEAD_BYTES = 4 + 4 + 8 + 8, MAX_PADDING = 64 << 20, SWAP_BYTES = 4096 };
 
@@ -231,7 +303,7 @@ static void write_head(const gguf_sink *s, uint8_t *head)
     apr_kv_write(&s->kv, p + HEAD_BYTES);
     p += HEAD_BYTES + apr_kv_bytes(&s->kv);
     for (size_t i = 0; i < l->n_tensors; i++) p = write_info(p, s->infos[i], s->offsets[s->infos[i] - l->tensors]);
-    if (s->is_big_endian) apr_gguf_swap_head(head, &s->kv, s->infos, l->n_tensors);
+    if (s->is_big_endian) swap_head(head, &s->kv, s->infos, l->n_tensors);
 }
 
 /* The gap at a place (see apr_gap). `at`: the bytes of header or data before it. */
@@ -345,7 +417,7 @@ static apr_status write_numbers(gguf_sink *s, const uint8_t *bytes, size_t n_byt
         bytes += n;
         n_bytes -= n;
         const size_t whole = s->n_swapped / each * each;
-        apr_gguf_swap(s->swapped, whole, each);
+        swap_numbers(s->swapped, whole, each);
         APR_TRY(apr_out_write(s->out, s->swapped, whole, NULL, err));
         s->n_swapped -= whole;
         memmove(s->swapped, s->swapped + whole, s->n_swapped);
@@ -447,7 +519,7 @@ static gguf_sink *new_sink(const char *path, const apr_model *layout, bool is_bi
 apr_status apr_gguf_sink_open(apr_sink **sink, const char *path, const apr_model *layout, const apr_sink_options *options, apr_error *err)
 {
     *sink = NULL;
-    gguf_sink *const s = new_sink(path, layout, options->resume_from == NULL && apr_gguf_writes_big_endian(layout));
+    gguf_sink *const s = new_sink(path, layout, options->resume_from == NULL && writes_big_endian(layout));
     if (s == NULL) return apr_no_memory(err, "an output file");
     const apr_status status = begin(s, options, err);
     if (status != APR_OK) gguf_abandon(&s->base);
