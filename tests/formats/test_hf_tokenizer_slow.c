@@ -1,4 +1,4 @@
-/* formats/vocab/hf_tokenizer_slow.h: tokenizers of several files, read as the one file that says the same. */
+/* formats/vocab/hf_tokenizer.h: tokenizers of several files, read as the one file that says the same. */
 #include "formats/base/json.h"
 #include "formats/files/map.h"
 #include "formats/hf/safetensors.h"
