@@ -25,9 +25,6 @@ enum { APR_META_VERSION = 1, APR_META_CRC_CHARS = 8 };
  * compresses better, so a reader rejects it as hostile. The writer stores such data as uncompressed base64. */
 static const uint64_t apr_meta_max_unpacked = (uint64_t)1 << 30, apr_meta_always_unpacked = (uint64_t)1 << 20, apr_meta_max_ratio = 2000;
 
-/* True for a model that needs no "aprkit" object; see apr.h. */
-bool apr_meta_is_plain(const apr_model *layout);
-
 /* The JSON, malloc'ed. crc_at is the offset of the n_tensors * 8 digits ('0') reserved for the CRCs, or 0 in a plain file. */
 apr_status apr_meta_write(const apr_model *layout, char **text, size_t *n_bytes, size_t *crc_at, apr_error *err);
 
@@ -36,26 +33,9 @@ apr_status apr_meta_read_shape(apr_model *model, const cJSON *root, apr_error *e
 /* Call after the tensors are read: origin, names, steps, scales, kv, files, vocabulary. */
 apr_status apr_meta_read_rest(apr_model *model, const cJSON *root, apr_error *err);
 
-/* A tensor's provenance (apr_meta_provenance.c), written to and read from its record. */
-bool apr_meta_has_provenance(const apr_tensor *tensor);
-void apr_meta_write_provenance(apr_json_text *out, const apr_tensor *tensor);
-apr_status apr_meta_read_provenance(apr_model *model, const cJSON *record, apr_tensor *tensor, apr_error *err);
-
-/* The JSON values for an origin's format ("gguf" | "safetensors" | "consolidated") and for a naming scheme. NULL or false: unknown. */
-const char *apr_meta_origin_name(apr_format format);
-bool apr_meta_find_origin(const char *word, apr_format *format);
-const char *apr_meta_naming_name(apr_naming naming);
-bool apr_meta_find_naming(const char *word, apr_naming *naming); /* word may be NULL */
-
 /* True for a name that is safe to create in a user's folder: no path, and not a weight file. */
 bool apr_meta_is_file_name(const char *name);
 /* The "aprkit" object, or NULL if another program wrote the file. */
 const cJSON *apr_meta_aprkit(const cJSON *root);
-/* True for a top-level key with a defined meaning, which cannot hold free metadata. */
-bool apr_meta_is_reserved(const char *key);
-/* Alternative keys that realizar accepts for a hyperparameter; ends with NULL. */
-const char *const *apr_meta_aliases(const char *key);
-/* The string fields of aprender's metadata type, in its order, then "total_size" and "param_count"; ends with NULL. */
-extern const char *const apr_meta_typed_keys[];
 
 #endif
