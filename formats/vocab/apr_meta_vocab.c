@@ -7,6 +7,34 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Keys of single tokens, GGUF's name for them, and the offsets of their ids in apr_vocab. */
+static const struct {
+    const char *key, *gguf_key;
+    size_t offset;
+} id_keys[] = {
+    {"tokenizer.bos_token_id", "tokenizer.ggml.bos_token_id", offsetof(apr_vocab, bos_id)},
+    {"tokenizer.eos_token_id", "tokenizer.ggml.eos_token_id", offsetof(apr_vocab, eos_id)},
+    {"tokenizer.padding_token_id", "tokenizer.ggml.padding_token_id", offsetof(apr_vocab, pad_id)},
+};
+enum { N_ID_KEYS = sizeof id_keys / sizeof *id_keys };
+
+/* The bools of the vocabulary rules, in the order of the file. */
+static const struct {
+    const char *key;
+    size_t offset;
+    bool only_true; /* left out where it is false */
+} rules[] = {
+    {"prefix_unless_space", offsetof(apr_vocab, prefix_unless_space), .only_true = true},
+    {"nfc", offsetof(apr_vocab, nfc)},
+    {"ignore_merges", offsetof(apr_vocab, ignore_merges)},
+    {"byte_fallback", offsetof(apr_vocab, byte_fallback)},
+    {"add_space_prefix", offsetof(apr_vocab, add_space_prefix)},
+    {"escape_spaces", offsetof(apr_vocab, escape_spaces)},
+    {"add_eos", offsetof(apr_vocab, add_eos)},
+    {"space_after_added", offsetof(apr_vocab, space_after_added), .only_true = true},
+};
+enum { N_RULES = sizeof rules / sizeof *rules };
+
 /* --- writing --- */
 
 /* True if a JSON string can hold it and read back equal. */
@@ -84,9 +112,8 @@ void apr_meta_write_vocab(apr_json_text *out, const apr_vocab *vocab)
     apr_json_string(out, "tokenizer.model_type", spm ? "llama" : "bpe", spm ? 5 : 3);
     if (vocab->pre != NULL) apr_json_string(out, "tokenizer.pre_type", vocab->pre, strlen(vocab->pre));
     apr_json_uint(out, "tokenizer.vocab_size", vocab->n_tokens);
-    write_id(out, "tokenizer.bos_token_id", vocab->bos_id);
-    write_id(out, "tokenizer.eos_token_id", vocab->eos_id);
-    write_id(out, "tokenizer.padding_token_id", vocab->pad_id);
+    for (size_t i = 0; i < N_ID_KEYS; i++)
+        write_id(out, id_keys[i].key, *(const int32_t *)(const void *)((const char *)vocab + id_keys[i].offset));
     apr_json_bool(out, "tokenizer.add_bos_token", vocab->add_bos);
     write_lists(out, vocab);
 }
@@ -129,19 +156,6 @@ static void write_raw(apr_json_text *out, const apr_vocab *vocab)
     if (any) apr_json_close(out, ']');
 }
 
-/* The bools of the vocabulary rules, for reading and writing. */
-static const struct {
-    const char *key;
-    size_t offset;
-} rules[] = {
-    {"nfc", offsetof(apr_vocab, nfc)},
-    {"ignore_merges", offsetof(apr_vocab, ignore_merges)},
-    {"byte_fallback", offsetof(apr_vocab, byte_fallback)},
-    {"add_space_prefix", offsetof(apr_vocab, add_space_prefix)},
-    {"escape_spaces", offsetof(apr_vocab, escape_spaces)},
-    {"add_eos", offsetof(apr_vocab, add_eos)},
-};
-
 /* Writes one line of text for each splitting step. */
 static void write_splits(apr_json_text *out, const apr_vocab *vocab)
 {
@@ -169,10 +183,10 @@ void apr_meta_write_vocab_rules(apr_json_text *out, const apr_vocab *vocab)
     }
     if (vocab->pattern != NULL) apr_json_string(out, "pattern", vocab->pattern, strlen(vocab->pattern));
     write_splits(out, vocab);
-    if (vocab->prefix_unless_space) apr_json_bool(out, "prefix_unless_space", true);
-    for (size_t i = 0; i < sizeof rules / sizeof *rules; i++)
-        apr_json_bool(out, rules[i].key, *(const bool *)((const char *)vocab + rules[i].offset));
-    if (vocab->space_after_added) apr_json_bool(out, "space_after_added", true);
+    for (size_t i = 0; i < N_RULES; i++) {
+        const bool value = *(const bool *)((const char *)vocab + rules[i].offset);
+        if (value || !rules[i].only_true) apr_json_bool(out, rules[i].key, value);
+    }
     write_id(out, "unk_id", vocab->unk_id);
     apr_json_open(out, "stop_ids", '[');
     for (size_t i = 0; i < vocab->n_stop_ids; i++) apr_json_int(out, NULL, vocab->stop_ids[i]);
@@ -391,9 +405,7 @@ static apr_status read_rules(apr_model *model, const cJSON *rules_json, apr_voca
     const char *const pattern = apr_json_get_string(rules_json, "pattern");
     const cJSON *item;
 
-    for (size_t i = 0; i < sizeof rules / sizeof *rules; i++)
-        apr_json_get_bool(rules_json, rules[i].key, (bool *)((char *)vocab + rules[i].offset));
-    apr_json_get_bool(rules_json, "space_after_added", &vocab->space_after_added);
+    for (size_t i = 0; i < N_RULES; i++) apr_json_get_bool(rules_json, rules[i].key, (bool *)((char *)vocab + rules[i].offset));
     vocab->unk_id = read_id(rules_json, "unk_id", vocab->n_tokens);
     cJSON_ArrayForEach(item, apr_json_get(rules_json, "stop_ids"))
     {
@@ -406,7 +418,6 @@ static apr_status read_rules(apr_model *model, const cJSON *rules_json, apr_voca
         vocab->pattern = apr_arena_copy(&model->arena, pattern, strlen(pattern));
         if (vocab->pattern == NULL) return apr_no_memory(err, "the vocabulary");
     }
-    apr_json_get_bool(rules_json, "prefix_unless_space", &vocab->prefix_unless_space);
     APR_TRY(read_splits(model, rules_json, vocab, err));
     return read_added(model, rules_json, vocab, err);
 }
@@ -422,9 +433,8 @@ static apr_status read_own(apr_model *model, const cJSON *root, const cJSON *apr
     vocab->n_tokens = l->n_tokens;
     vocab->tokens = l->tokens;
     vocab->scores = l->scores;
-    vocab->bos_id = read_id(root, "tokenizer.bos_token_id", l->n_tokens);
-    vocab->eos_id = read_id(root, "tokenizer.eos_token_id", l->n_tokens);
-    vocab->pad_id = read_id(root, "tokenizer.padding_token_id", l->n_tokens);
+    for (size_t i = 0; i < N_ID_KEYS; i++)
+        *(int32_t *)(void *)((char *)vocab + id_keys[i].offset) = read_id(root, id_keys[i].key, l->n_tokens);
     apr_json_get_bool(root, "tokenizer.add_bos_token", &vocab->add_bos);
     if (pre != NULL && (vocab->pre = apr_arena_copy(&model->arena, pre, strlen(pre))) == NULL) return apr_no_memory(err, "the vocabulary");
     if (l->types != NULL) {
@@ -478,9 +488,6 @@ static apr_status set_text(apr_model *model, apr_kv_list *kv, const char *key, c
 /* Builds the same lists under GGUF's keys: the GGUF reader knows the rules implied by "pre" and by the tokens' texts. */
 static apr_status read_foreign(apr_model *model, const cJSON *root, lists *l, apr_error *err)
 {
-    static const char *const ids[][2] = {{"tokenizer.bos_token_id", "tokenizer.ggml.bos_token_id"},
-                                         {"tokenizer.eos_token_id", "tokenizer.ggml.eos_token_id"},
-                                         {"tokenizer.padding_token_id", "tokenizer.ggml.padding_token_id"}};
     apr_kv_list kv = {.arena = &model->arena};
     const bool spm = is_spm(root, l);
     const char *pre = apr_json_get_string(root, "tokenizer.pre_type"), *chat = apr_json_get_string(root, "chat_template");
@@ -500,9 +507,9 @@ static apr_status read_foreign(apr_model *model, const cJSON *root, lists *l, ap
     APR_TRY(set_list(&kv, "tokenizer.ggml.token_type", APR_KV_I32, l->types, l->n_tokens, err));
     APR_TRY(set_list(&kv, "tokenizer.ggml.scores", APR_KV_F32, l->scores, l->n_tokens, err));
     APR_TRY(set_list(&kv, "tokenizer.ggml.merges", APR_KV_STRING, l->merges, l->n_merges, err));
-    for (size_t i = 0; i < sizeof ids / sizeof *ids; i++) {
-        const int32_t id = read_id(root, ids[i][0], l->n_tokens);
-        if (id >= 0) APR_TRY(apr_kv_set_int(&kv, ids[i][1], APR_KV_U32, id, err));
+    for (size_t i = 0; i < N_ID_KEYS; i++) {
+        const int32_t id = read_id(root, id_keys[i].key, l->n_tokens);
+        if (id >= 0) APR_TRY(apr_kv_set_int(&kv, id_keys[i].gguf_key, APR_KV_U32, id, err));
     }
     if (apr_json_get_bool(root, "tokenizer.add_bos_token", &add_bos))
         APR_TRY(apr_kv_set_bool(&kv, "tokenizer.ggml.add_bos_token", add_bos, err));
