@@ -44,7 +44,4 @@ apr_status apr_lora_config_read(apr_lora_config *config, const uint8_t *text, si
 apr_status apr_lora_config_of(const apr_lora_config *config, const char *module, int64_t *rank, double *alpha, double *scale,
                               apr_error *err);
 
-/* Fills adapter->changes, sorted by name, from the tensors in adapter->files. */
-apr_status apr_lora_changes(apr_adapter *adapter, const apr_lora_config *config, apr_error *err);
-
 #endif

@@ -105,9 +105,5 @@ typedef struct apr_name_patterns apr_name_patterns;
 /* *bad is a pattern that is not a valid regular expression, or NULL. The texts are borrowed. */
 apr_status apr_name_patterns_make(const char *const *texts, size_t n, apr_arena *arena, const apr_name_patterns **patterns,
                                   const char **bad, apr_error *err);
-/* Index of the first pattern that covers the module; -1: none. */
-int64_t apr_name_patterns_find(const apr_name_patterns *patterns, const char *module);
-/* The status of a search that gave up (apr_quantization_check). Patterns may be NULL. */
-apr_status apr_name_patterns_check(const apr_name_patterns *patterns, apr_error *err);
 
 #endif

@@ -1,4 +1,4 @@
-/* hf_quantization_names.c - finds the pattern of a list that covers a module's name: whole names by hash, '*' and "re:" one by one. */
+/* hf_quantization_names.c - finds the scheme of a matrix by the pattern that covers its name: whole names by hash, '*' and "re:" one by one. */
 #include "formats/packed/hf_quantization.h"
 
 #include "formats/base/pattern.h"
@@ -153,7 +153,8 @@ static int64_t find_run(const apr_name_patterns *p, const char *text, size_t n)
     return -1;
 }
 
-int64_t apr_name_patterns_find(const apr_name_patterns *p, const char *module)
+/* Index of the first pattern that covers the module; -1: none. */
+static int64_t patterns_find(const apr_name_patterns *p, const char *module)
 {
     const size_t n = strlen(module);
     int64_t first = INT64_MAX;
@@ -172,7 +173,41 @@ int64_t apr_name_patterns_find(const apr_name_patterns *p, const char *module)
     return first < INT64_MAX ? first : -1;
 }
 
-apr_status apr_name_patterns_check(const apr_name_patterns *p, apr_error *err)
+/* The status of a search that gave up. Patterns may be NULL. */
+static apr_status patterns_check(const apr_name_patterns *p, apr_error *err)
 {
     return p == NULL || p->given_up->status == APR_OK ? APR_OK : apr_fail(err, p->given_up->status, "%s", p->given_up->text);
+}
+
+/* --- the scheme of a matrix --- */
+
+const apr_quant_scheme *apr_quantization_of(const apr_quantization *q, const char *name, apr_module_kind kind)
+{
+    if (q == NULL || q->n_schemes == 0 || kind == APR_MODULE_OTHER) return NULL;
+    if (q->experts_only && kind != APR_MODULE_EXPERTS) return NULL;
+    if (!q->head && kind == APR_MODULE_HEAD) return NULL;
+    if (q->skipped != NULL && patterns_find(q->skipped, name) >= 0) return NULL;
+    const int64_t rule = q->targets != NULL ? patterns_find(q->targets, name) : 0;
+    return rule >= 0 ? &q->schemes[rule] : NULL;
+}
+
+const apr_quant_scheme *apr_quantization_of_tensor(const apr_quantization *q, const char *name, size_t n, apr_quant_layout layout)
+{
+    static const char part[] = "language_model.";
+    char module[512];
+
+    if (q == NULL || n >= sizeof module) return NULL;
+    memcpy(module, name, n);
+    module[n] = '\0';
+    char *const at = strstr(module, part);
+    if (at != NULL && (at == module || at[-1] == '.')) memmove(at, at + sizeof part - 1, strlen(at + sizeof part - 1) + 1);
+    const apr_quant_scheme *const scheme = apr_quantization_of(q, module, q->experts_only ? APR_MODULE_EXPERTS : APR_MODULE_LINEAR);
+    return scheme != NULL && scheme->layout == layout ? scheme : NULL;
+}
+
+apr_status apr_quantization_check(const apr_quantization *q, apr_error *err)
+{
+    if (q == NULL) return APR_OK;
+    APR_TRY(patterns_check(q->skipped, err));
+    return patterns_check(q->targets, err);
 }

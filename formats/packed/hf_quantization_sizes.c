@@ -1,4 +1,4 @@
-/* hf_quantization_sizes.c - finds the scheme of a matrix, and computes the bytes of the scheme's tensors. */
+/* hf_quantization_sizes.c - computes the bytes of a scheme's tensors. */
 #include "formats/packed/hf_quantization.h"
 
 #include "formats/base/bytes.h"
@@ -6,37 +6,6 @@
 
 #include <stdio.h>
 #include <string.h>
-
-const apr_quant_scheme *apr_quantization_of(const apr_quantization *q, const char *name, apr_module_kind kind)
-{
-    if (q == NULL || q->n_schemes == 0 || kind == APR_MODULE_OTHER) return NULL;
-    if (q->experts_only && kind != APR_MODULE_EXPERTS) return NULL;
-    if (!q->head && kind == APR_MODULE_HEAD) return NULL;
-    if (q->skipped != NULL && apr_name_patterns_find(q->skipped, name) >= 0) return NULL;
-    const int64_t rule = q->targets != NULL ? apr_name_patterns_find(q->targets, name) : 0;
-    return rule >= 0 ? &q->schemes[rule] : NULL;
-}
-
-const apr_quant_scheme *apr_quantization_of_tensor(const apr_quantization *q, const char *name, size_t n, apr_quant_layout layout)
-{
-    static const char part[] = "language_model.";
-    char module[512];
-
-    if (q == NULL || n >= sizeof module) return NULL;
-    memcpy(module, name, n);
-    module[n] = '\0';
-    char *const at = strstr(module, part);
-    if (at != NULL && (at == module || at[-1] == '.')) memmove(at, at + sizeof part - 1, strlen(at + sizeof part - 1) + 1);
-    const apr_quant_scheme *const scheme = apr_quantization_of(q, module, q->experts_only ? APR_MODULE_EXPERTS : APR_MODULE_LINEAR);
-    return scheme != NULL && scheme->layout == layout ? scheme : NULL;
-}
-
-apr_status apr_quantization_check(const apr_quantization *q, apr_error *err)
-{
-    if (q == NULL) return APR_OK;
-    APR_TRY(apr_name_patterns_check(q->skipped, err));
-    return apr_name_patterns_check(q->targets, err);
-}
 
 /* --- arithmetic that saturates at UINT64_MAX --- */
 

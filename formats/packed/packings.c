@@ -6,20 +6,8 @@
 
 #include <string.h>
 
-static const struct {
-    const char *ending;
-    apr_layout_is_fn is;
-    apr_layout_bind_fn bind;
-} layouts[] = {
-    {".qweight", apr_is_qweight, apr_bind_qweight},
-    {".weight_packed", apr_is_int_packed, apr_bind_int_packed},
-    {".weight_packed", apr_is_fp4_packed, apr_bind_fp4_packed},
-    {".weight", apr_is_bitsandbytes, apr_bind_bitsandbytes},
-    {".weight", apr_is_int8, apr_bind_int8},
-    {".weight", apr_is_fp4_weight, apr_bind_fp4_weight},
-    {".weight", apr_is_mxfp8, apr_bind_mxfp8},
-};
-enum { N_LAYOUTS = sizeof layouts / sizeof *layouts };
+/* The first layout that fits is taken: bitsandbytes' weights may have any type. */
+static const apr_packing_layout *const layouts[] = {apr_layouts_gptq, apr_layouts_bitsandbytes, apr_layouts_compressed, apr_layouts_fp4};
 
 /* With one of these tensors the weights are not just a matrix: the inputs are scaled or rotated first (AWQ and SmoothQuant of modelopt,
  * FP-Quant), a low-rank product is added (SVDQuant), or half of the weights are zeros that are not stored (marlin's 2:4). */
@@ -49,15 +37,16 @@ static bool is_a_matrix(const apr_binding *b)
     return true;
 }
 
-/* The row of `layouts` for the tensor, or -1. */
-static int find_layout(apr_binding *b)
+/* NULL: the tensor holds no codes. */
+static const apr_packing_layout *find_layout(apr_binding *b)
 {
-    if (apr_tensor_elems(b->codes) == 0) return -1;
-    for (int i = 0; i < N_LAYOUTS; i++) {
-        b->n_stem = apr_stem_of(b->codes->name, layouts[i].ending);
-        if (b->n_stem > 0 && layouts[i].is(b)) return is_a_matrix(b) ? i : -1;
-    }
-    return -1;
+    if (apr_tensor_elems(b->codes) == 0) return NULL;
+    for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++)
+        for (const apr_packing_layout *layout = layouts[i]; layout->ending != NULL; layout++) {
+            b->n_stem = apr_stem_of(b->codes->name, layout->ending);
+            if (b->n_stem > 0 && layout->is(b)) return is_a_matrix(b) ? layout : NULL;
+        }
+    return NULL;
 }
 
 /* Copies the binding's packing and matrix into the arena. */
@@ -80,14 +69,14 @@ static apr_status bind_all(apr_model *model, apr_shared_parts *shared, apr_error
 {
     for (size_t i = 0; i < model->n_tensors; i++) {
         apr_binding b = {.model = model, .arena = &model->arena, .err = err, .shared = shared, .codes = &model->tensors[i]};
-        const int layout = find_layout(&b);
-        if (layout < 0) {
+        const apr_packing_layout *const layout = find_layout(&b);
+        if (layout == NULL) {
             APR_TRY(check_companion(&b));
             continue;
         }
         b.packing.codes = b.parts[0] = b.codes;
         b.packing.n_parts = 1;
-        APR_TRY(layouts[layout].bind(&b));
+        APR_TRY(layout->bind(&b));
         if (b.left_alone) continue;
         APR_TRY(keep(&b, &model->packings[model->n_packings]));
         model->n_packings++;
@@ -111,7 +100,7 @@ apr_status apr_bind_packings(apr_model *model, apr_error *err)
     if (is_foreign(model->quantization)) return APR_OK;
     for (size_t i = 0; i < model->n_tensors; i++) {
         apr_binding b = {.model = model, .codes = &model->tensors[i]};
-        n += find_layout(&b) >= 0;
+        n += find_layout(&b) != NULL;
     }
     model->packings = apr_arena_array(&model->arena, n + 1, sizeof *model->packings);
     if (model->packings == NULL) return apr_no_memory(err, "packed weights");

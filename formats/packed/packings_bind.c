@@ -92,7 +92,7 @@ apr_status apr_check_groups(const apr_binding *b, const apr_tensor *indices, int
 
 int64_t apr_div_up(int64_t n, int64_t each) { return n / each + (n % each != 0); }
 
-int64_t apr_n_matrices(const apr_binding *b)
+static int64_t n_matrices_of(const apr_binding *b)
 {
     int64_t n = 1;
     for (int i = 0; i + 2 < b->codes->rank; i++) n *= b->codes->dims[i];
@@ -108,7 +108,7 @@ void apr_set_dims(apr_binding *b, int64_t rows, int64_t columns)
     b->matrix.dims[n_leading] = rows;
     b->matrix.dims[n_leading + 1] = columns;
     b->packing.matrix_rows = rows;
-    b->packing.rows = apr_n_matrices(b) * rows;
+    b->packing.rows = n_matrices_of(b) * rows;
     b->packing.columns = columns;
 }
 
@@ -120,7 +120,7 @@ static bool scale_grid(const apr_binding *b, const apr_tensor *scales, int64_t *
     const int n_leading = b->codes->rank - 2;
 
     *rows = *columns = 1;
-    if (apr_tensor_elems(scales) == 1 && apr_n_matrices(b) == 1) return true;
+    if (apr_tensor_elems(scales) == 1 && n_matrices_of(b) == 1) return true;
     if (scales->rank < n_leading || scales->rank > n_leading + 2) return false;
     for (int i = 0; i < n_leading; i++)
         if (scales->dims[i] != b->codes->dims[i]) return false;

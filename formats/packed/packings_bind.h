@@ -33,20 +33,14 @@ typedef struct apr_binding {
 typedef bool (*apr_layout_is_fn)(const apr_binding *b);
 typedef apr_status (*apr_layout_bind_fn)(apr_binding *b);
 
-bool apr_is_qweight(const apr_binding *b);
-apr_status apr_bind_qweight(apr_binding *b);
-bool apr_is_int_packed(const apr_binding *b);
-apr_status apr_bind_int_packed(apr_binding *b);
-bool apr_is_int8(const apr_binding *b);
-apr_status apr_bind_int8(apr_binding *b);
-bool apr_is_fp4_packed(const apr_binding *b);
-apr_status apr_bind_fp4_packed(apr_binding *b);
-bool apr_is_fp4_weight(const apr_binding *b);
-apr_status apr_bind_fp4_weight(apr_binding *b);
-bool apr_is_mxfp8(const apr_binding *b);
-apr_status apr_bind_mxfp8(apr_binding *b);
-bool apr_is_bitsandbytes(const apr_binding *b);
-apr_status apr_bind_bitsandbytes(apr_binding *b);
+/* Layouts whose tensors have the same kind of names. An entry without an ending ends a list. */
+typedef struct apr_packing_layout {
+    const char *ending; /* of the codes' name */
+    apr_layout_is_fn is;
+    apr_layout_bind_fn bind;
+} apr_packing_layout;
+
+extern const apr_packing_layout apr_layouts_gptq[], apr_layouts_bitsandbytes[], apr_layouts_compressed[], apr_layouts_fp4[];
 
 /* --- parts --- */
 
@@ -77,7 +71,6 @@ extern const apr_dtype apr_scale_dtypes[]; /* F16, BF16, F32 */
 int64_t apr_div_up(int64_t n, int64_t each); /* rounded up */
 /* Sets rows, columns, matrix_rows and dims from the codes' leading dimensions, then `rows`, then `columns`. */
 void apr_set_dims(apr_binding *b, int64_t rows, int64_t columns);
-int64_t apr_n_matrices(const apr_binding *b);
 /* Binds scales of rows of codes: one per matrix, one per row ([.., N, 1] or [.., N]), groups of `group` columns ([.., N, K / group]; 0: by
  * the shape), or the blocks that the scheme states. Sets scales, scale_dtype and what one scale covers. */
 apr_status apr_bind_row_scales(apr_binding *b, const apr_tensor *scales, int64_t group, const apr_quant_scheme *scheme);

@@ -17,7 +17,7 @@ static const apr_dtype f32[] = {APR_F32, APR_DTYPE_COUNT}, u8[] = {APR_U8, APR_D
 
 static const char *const states[] = {".weight.quant_state.bitsandbytes__nf4", ".weight.quant_state.bitsandbytes__fp4"};
 
-bool apr_is_bitsandbytes(const apr_binding *b)
+static bool is_bitsandbytes(const apr_binding *b)
 {
     return apr_companion(b, ".weight.absmax") != NULL || apr_companion(b, states[0]) != NULL || apr_companion(b, states[1]) != NULL;
 }
@@ -154,7 +154,7 @@ static void set_geometry(apr_binding *b, const quant_state *s)
     p->scale_columns = s->block;
 }
 
-apr_status apr_bind_bitsandbytes(apr_binding *b)
+static apr_status bind_bitsandbytes(apr_binding *b)
 {
     quant_state s = {0};
 
@@ -172,3 +172,5 @@ apr_status apr_bind_bitsandbytes(apr_binding *b)
     return apr_set_scheme(b, "bitsandbytes %s, blocks of %lld%s", s.kind, (long long)s.block,
                           b->packing.nested != NULL ? ", nested scales" : "");
 }
+
+const apr_packing_layout apr_layouts_bitsandbytes[] = {{".weight", is_bitsandbytes, bind_bitsandbytes}, {0}};

@@ -17,7 +17,7 @@ static const apr_dtype words[] = {APR_I32, APR_DTYPE_COUNT}, signed_bytes[] = {A
 
 /* --- packed --- */
 
-bool apr_is_int_packed(const apr_binding *b) { return b->codes->rank >= 2 && b->codes->dtype == APR_I32; }
+static bool is_int_packed(const apr_binding *b) { return b->codes->rank >= 2 && b->codes->dtype == APR_I32; }
 
 /* Reads the last number of weight_shape, and checks the others. */
 static apr_status read_shape(apr_binding *b, int64_t *columns)
@@ -102,7 +102,7 @@ static apr_status bind_index(apr_binding *b)
     return APR_OK;
 }
 
-apr_status apr_bind_int_packed(apr_binding *b)
+static apr_status bind_int_packed(apr_binding *b)
 {
     const apr_quant_scheme *const scheme = apr_stated_scheme(b, APR_QUANT_INT_PACKED);
     const int64_t n_words = b->codes->dims[b->codes->rank - 1];
@@ -132,12 +132,12 @@ apr_status apr_bind_int_packed(apr_binding *b)
 
 /* --- bytes --- */
 
-bool apr_is_int8(const apr_binding *b)
+static bool is_int8(const apr_binding *b)
 {
     return b->codes->rank >= 2 && b->codes->dtype == APR_I8 && apr_companion(b, ".weight_scale") != NULL;
 }
 
-apr_status apr_bind_int8(apr_binding *b)
+static apr_status bind_int8(apr_binding *b)
 {
     const apr_tensor *scales, *const zeros = apr_companion(b, ".weight_zero_point");
     const int rank = b->codes->rank;
@@ -161,13 +161,13 @@ apr_status apr_bind_int8(apr_binding *b)
 }
 
 /* FP8 with float scales is bound by apr_bind_scales (fp8_scales.c). */
-bool apr_is_mxfp8(const apr_binding *b)
+static bool is_mxfp8(const apr_binding *b)
 {
     const apr_tensor *const scales = apr_companion(b, ".weight_scale");
     return b->codes->rank >= 2 && b->codes->dtype == APR_F8_E4M3 && b->codes->scale == NULL && scales != NULL && scales->dtype == APR_U8;
 }
 
-apr_status apr_bind_mxfp8(apr_binding *b)
+static apr_status bind_mxfp8(apr_binding *b)
 {
     const int rank = b->codes->rank;
     const apr_tensor *scales;
@@ -182,3 +182,6 @@ apr_status apr_bind_mxfp8(apr_binding *b)
     b->packing.bits = 8;
     return apr_set_scheme(b, "MXFP8, groups of 32");
 }
+
+const apr_packing_layout apr_layouts_compressed[] = {
+    {".weight_packed", is_int_packed, bind_int_packed}, {".weight", is_int8, bind_int8}, {".weight", is_mxfp8, bind_mxfp8}, {0}};

@@ -18,7 +18,7 @@ static apr_status bind_global_scale(apr_binding *b, const char *ending, bool div
 
     APR_TRY(apr_need_part(b, ending, &global));
     APR_TRY(apr_check_dtype(b, global, f32, "f32"));
-    const int64_t n = apr_tensor_elems(global), n_matrices = apr_n_matrices(b);
+    const int64_t n = apr_tensor_elems(global), n_matrices = b->packing.rows / b->packing.matrix_rows;
     b->packing.global_scales = global;
     b->packing.divides = divides;
     if (n == 1 || n == n_matrices) return APR_OK;
@@ -49,12 +49,12 @@ static apr_status bind_fp4(apr_binding *b, const char *global, bool divides, con
     return apr_set_scheme(b, "NVFP4, groups of 16 (%s)", producer);
 }
 
-bool apr_is_fp4_packed(const apr_binding *b) { return b->codes->rank >= 2 && b->codes->dtype == APR_U8; }
+static bool is_fp4_packed(const apr_binding *b) { return b->codes->rank >= 2 && b->codes->dtype == APR_U8; }
 
-apr_status apr_bind_fp4_packed(apr_binding *b) { return bind_fp4(b, ".weight_global_scale", true, "compressed-tensors"); }
+static apr_status bind_fp4_packed(apr_binding *b) { return bind_fp4(b, ".weight_global_scale", true, "compressed-tensors"); }
 
 /* Bytes with scales of another type are other layouts (modelopt's 4-bit integers, BitNet's 2 bits), unless config.json states NVFP4. */
-bool apr_is_fp4_weight(const apr_binding *b)
+static bool is_fp4_weight(const apr_binding *b)
 {
     const apr_tensor *const scales = apr_companion(b, ".weight_scale");
     const bool is_fp4 = scales != NULL && (scales->dtype == APR_F8_E4M3 || scales->dtype == APR_U8 || scales->dtype == APR_E8M0);
@@ -64,4 +64,7 @@ bool apr_is_fp4_weight(const apr_binding *b)
     return scales == NULL || apr_stated_scheme(b, APR_QUANT_NVFP4) != NULL;
 }
 
-apr_status apr_bind_fp4_weight(apr_binding *b) { return bind_fp4(b, ".weight_scale_2", false, "modelopt"); }
+static apr_status bind_fp4_weight(apr_binding *b) { return bind_fp4(b, ".weight_scale_2", false, "modelopt"); }
+
+const apr_packing_layout apr_layouts_fp4[] = {
+    {".weight_packed", is_fp4_packed, bind_fp4_packed}, {".weight", is_fp4_weight, bind_fp4_weight}, {0}};

@@ -12,7 +12,7 @@
 
 static const apr_dtype words[] = {APR_I32, APR_DTYPE_COUNT};
 
-bool apr_is_qweight(const apr_binding *b) { return b->codes->rank == 2 && b->codes->dtype == APR_I32; }
+static bool is_qweight(const apr_binding *b) { return b->codes->rank == 2 && b->codes->dtype == APR_I32; }
 
 /* Words that hold n codes of b bits. */
 static int64_t words_of(int64_t n, int64_t bits) { return n / 32 * bits + apr_div_up(n % 32 * bits, 32); }
@@ -43,7 +43,8 @@ static apr_status find_group(const apr_binding *b, const apr_tensor *scales, con
                         scales->name, (long long)n, (long long)columns, b->codes->name);
     return apr_fail(b->err, APR_E_DAMAGED,
                     "%s: '%s' has %lld groups, but config.json's group size of %lld makes %lld of the %lld columns of '%s'", b->model->path,
-                    scales->name, (long long)n, (long long)*group, (long long)apr_div_up(columns, *group), (long long)columns, b->codes->name);
+                    scales->name, (long long)n, (long long)*group, (long long)apr_div_up(columns, *group), (long long)columns,
+                    b->codes->name);
 }
 
 /* Finds the parts that both layouts have, and checks types and ranks. */
@@ -145,10 +146,12 @@ static bool is_awq(const apr_binding *b, const apr_tensor *scales)
     return apr_stated_scheme(b, APR_QUANT_GPTQ) == NULL && scales->dims[1] == 8 * b->codes->dims[1];
 }
 
-apr_status apr_bind_qweight(apr_binding *b)
+static apr_status bind_qweight(apr_binding *b)
 {
     const apr_tensor *scales, *zeros;
 
     APR_TRY(find_parts(b, &scales, &zeros));
     return is_awq(b, scales) ? bind_awq(b, scales, zeros) : bind_gptq(b, scales, zeros);
 }
+
+const apr_packing_layout apr_layouts_gptq[] = {{".qweight", is_qweight, bind_qweight}, {0}};
