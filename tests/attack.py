@@ -5,7 +5,7 @@ usage: attack.py BUILD_DIR [--seed N] [--runs N] [--faults N] [--allocations N] 
 (Python 3 standard library only; the build needs make_family)
 
 A find is a signal, a sanitizer's report, an exit code beyond 7, more than --limit seconds, more or less than one sentence for a failure,
-control characters, something left behind, a JSON answer that is none, or an output made with exit 0 that our own reader refuses, that
+control characters, leftover files, a JSON answer that is not JSON, or an output made with exit 0 that our own reader refuses, that
 check judges otherwise than its input, whose tensors differ, or that does not come back byte for byte. --keep keeps the files of each find
 under its seed; the same seed makes them again. ASAN builds want --limit 60.
 """

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Figures, in one run: gguf2apr of a file over 1 GB against cp of it; the codecs' rates, aprquant to and from every type against cp
 # and, where $LLAMA_QUANTIZE names one, against llama-quantize with as many threads; and how fast the host runs the results, against
-# llama-bench where $LLAMA_BENCH names one. What is promised stands with its bound beside it, and whether it is kept.
+# llama-bench where $LLAMA_BENCH names one. Each promise is printed with its bound, and whether it is kept.
 # usage: bench.sh BUILD_DIR. Needs about 6 GB under $BENCH_DIR; without one it is a folder in /dev/shm, removed at the end, where there
 # is that much room, and otherwise under BUILD_DIR. $BENCH_PARTS: some of "convert quantize run busy".
 set -e
@@ -151,7 +151,7 @@ if has quantize; then
     done
 fi
 
-# Tokens a second of a prompt of 64 and of 32 tokens behind none: medians of five, in turn with llama-bench.
+# Tokens a second of a prompt of 64 and of 32 tokens without a prompt: medians of five, in turn with llama-bench.
 once_ours() { # model, options
     m=$1
     shift

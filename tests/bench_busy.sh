@@ -1,5 +1,5 @@
 #!/bin/sh
-# Golden beside a busy machine: `aprrun golden` of the bundled model of 1.7 M weights alone, and beside two loops for each core that
+# Golden on a busy machine: `aprrun golden` of the bundled model of 1.7 M weights alone, and next to two loops for each core that
 # never wait. Its share of the cores is a third there; what is more than 5 x its quiet time, threads lost by waiting for one another.
 # usage: bench_busy.sh BUILD_DIR. Says what it measured; exit 1 when the ratio is above 5.
 set -e
@@ -24,7 +24,7 @@ golden() { # wall seconds, and the processor's of all threads; median of five by
     sort -n "$work/all" | sed -n 3p
 }
 
-echo "# golden of $model beside a busy machine, $(nproc) cores, load before: $(cut -d' ' -f1 /proc/loadavg); medians of five after a warm-up"
+echo "# golden of $model on a busy machine, $(nproc) cores, load before: $(cut -d' ' -f1 /proc/loadavg); medians of five after a warm-up"
 quiet=$(golden)
 for i in $(seq $((2 * $(nproc)))); do
     sh -c 'while :; do :; done' &
@@ -32,6 +32,6 @@ for i in $(seq $((2 * $(nproc)))); do
 done
 busy=$(golden)
 echo "$quiet $busy" | awk '{
-    printf "  alone                    %7.2f s, %6.2f s of all cores\n  beside 2 loops a core    %7.2f s, %6.2f s of all cores\n", $1, $2, $3, $4
+    printf "  alone                    %7.2f s, %6.2f s of all cores\n  next to 2 loops a core   %7.2f s, %6.2f s of all cores\n", $1, $2, $3, $4
     printf "  ratio %.2f (at most 5)\n", $3 / $1
     exit $3 > 5 * $1}'

@@ -19,7 +19,7 @@ cannot() { count 0 0 1; echo "not possible here: $*"; }
 holds() { if "$@"; then good; else bad "not so: $*"; fi; }
 same() { if cmp -s "$1" "$2"; then good; else bad "$1 is no longer $2"; fi; }
 absent() { for f; do if [ ! -e "$f" ] && [ ! -L "$f" ]; then good; else bad "$f exists"; fi; done; }
-clean() { if [ -z "$(find . -name '.*aprkit-*')" ]; then good; else bad "left behind: $(find . -name '.*aprkit-*')"; fi; }
+clean() { if [ -z "$(find . -name '.*aprkit-*')" ]; then good; else bad "left over: $(find . -name '.*aprkit-*')"; fi; }
 mode() { if [ "$(stat -c %a "$2")" = "$1" ]; then good; else bad "mode of $2 is $(stat -c %a "$2"), not $1"; fi; }
 
 # answers CODE WORDS COMMAND...: the exit code; for a failure one sentence with these words. User: $as.
@@ -32,7 +32,7 @@ answers() {
     if [ $code -ne "$wanted" ]; then
         bad "$*: exit code $code, not $wanted: $(head -c 300 "$work/e")"
     elif [ -n "$words" ] && { [ "$(wc -l <"$work/e")" -ne 1 ] || ! grep -qE "^apr[a-z]*: .*$words" "$work/e"; }; then
-        bad "$*: '$(head -c 300 "$work/e")' is no sentence with '$words'"
+        bad "$*: '$(head -c 300 "$work/e")' is not a sentence with '$words'"
     else
         good
     fi
@@ -52,7 +52,7 @@ start() { # a new folder with copies of all inputs
 }
 kept="$work/kept"
 
-start "names like temporaries are anybody's"
+start "files named like temporaries may be the user's"
 mv ck ck.part && cp m.gguf m2.gguf.part
 answers 0 '' aprconv convert ck.part ck
 answers 0 '' aprquant -t q8_0 m2.gguf.part m2.gguf
@@ -126,7 +126,7 @@ holds grep -q '"dry_run":false' r.json
 for f in m.gguf m.apr shards/model-00002-of-00004.safetensors shards/model.safetensors.index.json ck/tokenizer.json; do same $f "$kept/$f"; done
 clean
 
-start "what is no file is not waited for"
+start "what is not a file is not waited for"
 mkfifo fifo.gguf fifo.apr && mkdir dir.apr && ln -s fifo.gguf link.gguf && ln -s nowhere dangling.apr
 answers 3 'is a FIFO' aprconv show fifo.gguf
 answers 3 'is a FIFO' aprconv check link.gguf

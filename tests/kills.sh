@@ -44,7 +44,7 @@ judge() { # exit code
     if [ ! -e "place/$final" ]; then n_none=$((n_none + 1)); [ $how = new ] || bad "the old one is gone (exit code $1)"
     elif [ $how = old ] && diff -r "place/$final" "old/$final" >/dev/null 2>&1; then n_old=$((n_old + 1))
     elif complete; then n_new=$((n_new + 1))
-    else bad "what lies there is neither old nor complete (exit code $1)"; cp -r "place/$final" "/tmp/kills-$kind-$$" 2>/dev/null
+    else bad "what is there is neither old nor complete (exit code $1)"; cp -r "place/$final" "/tmp/kills-$kind-$$" 2>/dev/null
     fi
     left=$(ls -A place | grep -c '\.aprkit-')
     left=$((left - 1)) # the neighbour of that name

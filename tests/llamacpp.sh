@@ -2,7 +2,7 @@
 # llamacpp.sh BUILD_DIR - holds our GGUFs against llama.cpp: the same ids, the same logits, and its quantizations come back.
 #
 # LLAMA_CPP=DIR is a llama.cpp that was built there (cmake -B build && cmake --build build -t llama llama-quantize); without
-# it there is nothing to compare with, which is said, and is no failure. Needs g++ and python3.
+# it there is nothing to compare with: the test says so, and does not fail. Needs g++ and python3.
 # Per model: a checkpoint is made (tests/llamacpp/models.py), converted to GGUF in bf16, f16 and f32, loaded by llama.cpp.
 #   ids      of about 1,300 texts, each with special tokens recognised and as text: ours of the checkpoint, ours of the GGUF, theirs
 #   logits   of 64 tokens: the largest difference, as a part of the largest logit; ours of the checkpoint against theirs

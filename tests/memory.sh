@@ -51,12 +51,12 @@ for share in 1 30 60 85; do # of the output's bytes, in percent
         written=$(find /proc/$pid/fd -lname "$work_path/*(deleted)" -exec stat -Lc %s {} + 2>/dev/null) # it has no name yet
     done
     [ "${written:-0}" -gt 0 ] && kill -9 $pid 2>/dev/null
-    check "it was writing when killed behind $share % of the output" $?
+    check "it was writing when killed after $share % of the output" $?
     wait $pid 2>/dev/null
     [ ! -e "$work/killed.apr" ]
-    check "no file under the final name when killed behind $share % of the output" $?
+    check "no file under the final name when killed after $share % of the output" $?
     [ "$(ls -A "$work")" = "${checkpoint##*/}" ]
-    check "nothing else is left when killed behind $share % of the output" $?
+    check "nothing else is left when killed after $share % of the output" $?
 done
 rm -rf "$work"
 echo "memory: $passed passed, $failed failed"

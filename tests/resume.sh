@@ -29,7 +29,7 @@ answers() {
     if [ $code -ne "$wanted" ]; then
         bad "$*: exit code $code, not $wanted: $(head -c 300 err)"
     elif [ -n "$words" ] && { [ "$(cat out err | wc -l)" -ne 1 ] || ! cat out err | grep -qE "(^apr[a-z]*: |\"error\":\").*$words"; }; then
-        bad "$*: '$(cat out err | head -c 400)' is no sentence with '$words'"
+        bad "$*: '$(cat out err | head -c 400)' is not a sentence with '$words'"
     else
         good
     fi
@@ -247,7 +247,7 @@ answers 3 "saturate no', but this run has 'saturate yes'" aprquant -t q4_k_m --s
 answers 3 'started with 2 parts, but this run has 3' $quant --part 1/3 in x.apr
 answers 3 'started with 2 parts, but this run has 1' $quant --resume in x.apr
 holds [ -e "$journal" ]
-cp in/model.safetensors other/ && rm other/generation_config.json # all inputs behind it are the same, a line further up
+cp in/model.safetensors other/ && rm other/generation_config.json # all inputs after it are the same, a line further up
 answers 3 "started with 'input generation_config.json [^']*', but this run has 'output of" $quant --part 2/2 other x.apr
 cp -r in elsewhere
 answers 0 '' $quant --part 2/2 elsewhere x.apr # the same bytes, on a host that has them somewhere else

@@ -1,7 +1,7 @@
 #!/bin/sh
 # run_gpu.sh BUILD_DIR TEST... - runs the tests that need a GPU. With CUDA=1 in the environment the CUDA library was built.
 #
-# Two things excuse a machine, and are said: the library was not built (no nvcc), and there is no driver or no device. A
+# Two things excuse a machine, and are reported: the library was not built (no nvcc), and there is no driver or no device. A
 # library that was built and does not load, lacks a symbol or belongs to another version is a failure, also without a GPU.
 bin=$1
 shift
@@ -28,7 +28,7 @@ if [ "$CUDA" != 1 ]; then
     skip_all "$@"
 fi
 [ -f "$lib" ] || fail "$lib was to be built, and is not there"
-# Without a driver nobody opens the library; what it misses shows all the same.
+# Without a driver the library is not opened; its missing symbols show all the same.
 missing=$("$here/loads.sh" "$lib") || fail "$missing"
 if ! said=$("$bin/aprrun" doctor --quick --device cuda 2>&1); then
     case $said in

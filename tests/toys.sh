@@ -73,7 +73,7 @@ prove() {
 }
 fresh_out() { mkdir -p "out-$name" && ln -sfn "out-$name" out; }
 
-# CONTRIBUTING's list for it: what stands in `...` on its line, with a NAME where the toy has one; test data of its own are no list's.
+# CONTRIBUTING's list for it: what stands in `...` on its line, with a NAME where the toy has one; its own test data are in no list.
 listed() { sed -n "s/^\*\*To add .* $1:\*\*//p" CONTRIBUTING.md | grep -oE '`[a-z][^` ]*/[^` ]*`' | tr -d '`' | sort -u; }
 named() { sed 's/toy[0-9]*/NAME/g' "$work/$name.touched" | grep -v '^tests/corpus/' | sort -u; }
 

@@ -1,4 +1,4 @@
-# .bin as torch made it, in one file and in two (one of them of the old layout): golden as it lies, as APR, as GGUF, and as safetensors
+# .bin as torch made it, in one file and in two (one of them of the old layout): golden as it is, as APR, as GGUF, and as safetensors
 golden() { aprrun golden "$1" data/families/llama/golden.safetensors >figures && echo "$1: $(grep -c ' pass ' figures) figures"; }
 make_family data/families/llama llama
 for kind in bin bins; do

@@ -13,7 +13,7 @@ quiet aprquant -q -t f16 be.apr f16.gguf
 head -c 8 f16.gguf | od -An -tx1
 quiet aprconv convert -q --resume be.apr runs.gguf
 cmp le.gguf runs.gguf
-# with bytes behind it, and in pieces that end within numbers
+# with bytes after it, and in pieces that end within numbers
 head -c 4999 /dev/zero | tr '\0' x >>be.gguf
 quiet aprconv convert -q -f be.gguf be.apr
 quiet aprconv convert -q -f be.apr back.gguf && cmp be.gguf back.gguf && echo 'byte for byte'

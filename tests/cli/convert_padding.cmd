@@ -1,4 +1,4 @@
-# zeros between a GGUF's tensors and behind them come back with it: the answer, and that of --dry-run, say what the file takes
+# zeros between a GGUF's tensors and after them come back with it: the answer, and that of --dry-run, say what the file takes
 no_time() { sed 's/  [0-9.]* s, .*/  (time)/'; }
 aprconv convert -q data/tiny-qwen2/tiny-qwen2-Q4_K_M.gguf in.gguf >/dev/null && head -c 3000000 /dev/zero >>in.gguf
 aprconv convert -q in.gguf in.apr | grep padding

@@ -1,4 +1,4 @@
-# The number on which tools and CUDA library agree (kernels/cuda/api.h) changes with everything that both must read alike, and with
+# The number on which tools and CUDA library agree (kernels/cuda/api.h) changes with everything that both must read in the same way, and with
 # nothing else.
 root=$(dirname "$(dirname "$(readlink -f data)")")
 mkdir tree && cd tree && cp -r "$root/kernels" "$root/formats" .

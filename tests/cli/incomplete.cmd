@@ -16,7 +16,7 @@ try other_vocabulary 's/"vocab_size": [0-9]*/"vocab_size": 151/'
 try no_bias 's/"attention_bias": false/"attention_bias": true/'
 aprquant -q --to q8_0 --allow-incomplete missing_layer out.apr 2>&1 >/dev/null | cut -c1-90
 ls out.*
-# gpt-oss as published, experts in blocks and scales: the rest of its tensors is judged all the same; so are numbers that are no weights
+# gpt-oss as published, experts in blocks and scales: the rest of its tensors is checked all the same; so are numbers that are not weights
 mkdir blocks && cp data/packed/mxfp4-stack/config.json blocks/
 for how in 'drop 14' 'integers 2'; do
     make_edited data/packed/mxfp4-stack/model.safetensors $how blocks/model.safetensors || exit 1

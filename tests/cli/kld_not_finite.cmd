@@ -1,4 +1,4 @@
-# the last norm's gains are no numbers: figures are shown as such, and the answer is no
+# the last norm's gains are NaN: figures are shown as such, and the answer is no
 cp -rL data/tiny-qwen2 m && chmod -R u+w m
 f=m/model.safetensors
 begin=$(($(od -An -N8 -tu8 $f) + 8))

@@ -1,4 +1,4 @@
-# a family that nobody knows: its names are kept, its layouts decode to the same numbers, and the way back is byte for byte
+# an unknown family: its names are kept, its layouts decode to the same numbers, and the way back is byte for byte
 for name in gptq-4 awq ct-nvfp4 bnb-nf4-nested fp8-block modelopt-mixed ct-int4-experts; do
     cp -r data/packed/$name $name && chmod -R u+w $name
     sed -i 's/"model_type": "[a-z0-9_]*"/"model_type": "zebra"/; s/For[A-Za-z]*LM"/ForZebras"/' $name/config.json

@@ -1,4 +1,4 @@
-# what can be known beforehand is said before a text is read: this one is too short, and whoever reads it says so
+# what can be known beforehand is said before a text is read: this one is too short, which is found when it is read
 say() { "$@" 2>&1 >/dev/null | head -n 1; "$@" >/dev/null 2>&1; echo "= $?"; }
 quant() { aprquant -q --target-bpw 5 --calibration short.txt "$@"; }
 printf 'short' >short.txt

@@ -1,4 +1,4 @@
-# A prompt comes through a pipe, a FIFO or stdin as it comes with -p; the shell's line end at its end is no part of it.
+# A prompt comes through a pipe, a FIFO or stdin as it comes with -p; the shell's line end at its end is not a part of it.
 set -e
 run() { aprrun data/tiny-qwen2 -n 8 "$@"; }
 run -p 'In the beginning'

@@ -1,4 +1,4 @@
-# a small file that cannot be read is no file that is missing: a link that leads nowhere, a circle of links
+# a small file that cannot be read is not a missing file: a link that leads nowhere, a circle of links
 aprconv convert -q data/tiny-qwen2 sound.gguf >/dev/null
 for name in tokenizer.json config.json generation_config.json chat_template.jinja; do
     for target in nowhere $name; do

@@ -131,7 +131,7 @@ class Gguf:
 
 
 class Safetensors:
-    """header: Pairs; data: bytes behind it."""
+    """header: Pairs; data: bytes after it."""
 
     def __init__(self, blob):
         n, = struct.unpack_from("<Q", blob)

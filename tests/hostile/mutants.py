@@ -113,7 +113,7 @@ def mutate_text(r, blob):
     elif k == 4: blob[:] = b""
     elif k == 5: blob[:0] = b"\xef\xbb\xbf"
     else: blob += r.choice([b"\0", b"\n", b"x", b"}", bytes(64), blob[:100]])
-    return bytes(blob), ["bits", "cut", "bytes removed", "bytes put in", "empty", "BOM", "more behind"][k]
+    return bytes(blob), ["bits", "cut", "bytes removed", "bytes put in", "empty", "BOM", "more after"][k]
 
 
 # ---- values ----
@@ -209,7 +209,7 @@ def gguf_tensor(r, g, donors):
         g.tensors.insert(r.randrange(len(g.tensors) + 1), r.choice([{"name": b"extra.weight", "dims": [0], "type": 0, "offset": 0, "data": b""}, {"name": b"extra.weight", "dims": [4], "type": 0, "offset": 0, "data": bytes(16)},
             {"name": b"extra.weight", "dims": [], "type": 0, "offset": 0, "data": bytes(4)}, {"name": b"v.blk.0.attn_q.weight", "dims": [8, 4], "type": 1, "offset": 0, "data": bytes(64)}, {"name": b"blk.0.extra.weight", "dims": [32, 1], "type": 8, "offset": 0, "data": bytes(34)}, {"name": b"big", "dims": [4, 1], "type": 27, "offset": 0, "data": bytes(32)}]))
         return "a tensor more"
-    if k == 11: t["data"] += bytes(r.choice([32, 64, 4096])); return "a gap behind %s" % name
+    if k == 11: t["data"] += bytes(r.choice([32, 64, 4096])); return "a gap after %s" % name
     if k == 12:
         other = r.choice(g.tensors); t["name"], other["name"] = other["name"], t["name"]; return "names of %s and %r swapped" % (name, t["name"][:40])
     d = r.choice(r.choice(donors).tensors); g.tensors.append(dict(d)); return "tensor %r of another" % d["name"][:40]

@@ -193,7 +193,7 @@ def row(family):
 
 
 def quantized():
-    """Files of llama-quantize in our session, beside llama.cpp's own session of them, where its kernels run on this machine."""
+    """Files of llama-quantize in our session, next to llama.cpp's own session of them, where its kernels run on this machine."""
     must(f"{BUILD}/make_family", f"{DATA}/spellings/qwen3_5_wide", "wide")
     must(f"{BUILD}/aprquant", "-q", "--to", "f32", "wide", "wide.gguf")
     truth = logits(OURS, "logits", "wide")

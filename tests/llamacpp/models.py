@@ -155,7 +155,7 @@ def write_weights(path, tensors, seed):
 
 CLASSES = {"llama": "LlamaForCausalLM", "mistral": "MistralForCausalLM", "qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM"}
 QKV = {"q", "k", "v"}
-MODELS = [  # name, family, tokenizer, biases, what config.json says beside
+MODELS = [  # name, family, tokenizer, biases, what else config.json says
     ("llama-bytes", "llama", byte_level("llama3"), set(),
      {"rope_theta": 500000.0, "rope_scaling": {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
                                                "original_max_position_embeddings": 8192}}),
