@@ -87,7 +87,7 @@ static double rate(const apr_products_table *table, apr_dtype dtype, const uint8
     return 1e-9 * (double)(n_rows * row_bytes * repeat) / best;
 }
 
-/* Noise, encoded once and repeated: all rows are alike. */
+/* Noise, encoded once and repeated: all rows are the same. */
 static void fill(apr_dtype dtype, const float *x, uint8_t *rows)
 {
     const int64_t row_bytes = apr_row_bytes(dtype, COLUMNS);

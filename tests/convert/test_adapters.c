@@ -159,7 +159,7 @@ static void assert_refused(const char *in, const job *j, apr_status status, cons
 
 /* ---- what comes out ---- */
 
-/* From a checkpoint, an APR file or a GGUF, in which rows of q and k lie otherwise. */
+/* From a checkpoint, an APR file or a GGUF, in which rows of q and k are in another order. */
 static void a_merged_model_is_the_same_through_every_container(void **state)
 {
     static const char *const bases[] = {"base.apr", "base.gguf", "base"}, *const outs[] = {"m.apr", "m.gguf", "m"};
@@ -186,7 +186,7 @@ static void a_merged_model_is_the_same_through_every_container(void **state)
     apr_adapter_close(&adapter);
 }
 
-/* llama.cpp's rows of q are turned: so are those of its adapter's b. Into any base, whichever naming that has. */
+/* llama.cpp permutes the rows of q, and those of its adapter's b. Into any base, whichever naming that has. */
 static void an_adapter_of_ggml_is_the_same_adapter(void **state)
 {
     static const char *const bases[] = {"base.apr", "base.gguf", "base"};
@@ -408,8 +408,7 @@ static void patch(const char *path, const char *tensor, float value)
     fclose(file);
 }
 
-/* gemma's norms are 1 + w in a GGUF. Where that does not come back exactly, the original travels beside w: but it is not the original of
- * what an adapter has put there. */
+/* gemma's norms are 1 + w in a GGUF. An original that does not come back exactly is kept, but not where an adapter has changed it. */
 static void a_replaced_norm_takes_its_original_with_it(void **state)
 {
     const char *const name = "model.layers.0.input_layernorm.weight";
@@ -448,7 +447,8 @@ static void a_quantized_base_needs_a_type(void **state)
     (void)state;
     snprintf(folder, sizeof folder, "%s", family("llama"));
     must(folder, in_work("q.apr"), &(job){.mixture = "q8_0"});
-    assert_refused(in_work("q.apr"), low_rank(&o, name, 24, 32, &j), APR_E_UNSUPPORTED, "is q8_0 and must be encoded again with the adapter merged in");
+    assert_refused(in_work("q.apr"), low_rank(&o, name, 24, 32, &j), APR_E_UNSUPPORTED,
+                   "is q8_0 and must be encoded again with the adapter merged in");
     asked = j;
     asked.mixture = "q4_0";
     assert_refused(in_work("q.apr"), &asked, APR_E_UNSUPPORTED, "is already q8_0");
@@ -457,7 +457,7 @@ static void a_quantized_base_needs_a_type(void **state)
     must(in_work("q.apr"), in_work("w.apr"), &(job){.mixture = "f32", .uses = j.uses, .n_uses = 1});
     assert_true(difference(in_work("h.apr"), in_work("w.apr")) < 0.01);
 
-    must(folder, in_work("f8.apr"), &(job){.mixture = "fp8"}); /* with scales beside: they go */
+    must(folder, in_work("f8.apr"), &(job){.mixture = "fp8"}); /* with scales next to it: they are dropped */
     assert_refused(in_work("f8.apr"), &j, APR_E_UNSUPPORTED, "is fp8 and must be encoded again with the adapter merged in");
     asked.mixture = "bf16";
     must(in_work("f8.apr"), in_work("b.apr"), &asked);
@@ -466,7 +466,7 @@ static void a_quantized_base_needs_a_type(void **state)
     unsee(&s);
 }
 
-/* The model of `folder` with one matrix as INT8 and a scale for each row, beside each other. */
+/* The model of `folder` with one matrix as INT8 with a scale for each row, as two tensors. */
 static void write_packed(const char *folder, const char *name, const char *out)
 {
     static int8_t codes[1 << 12];
@@ -499,7 +499,7 @@ static void write_packed(const char *folder, const char *name, const char *out)
     apr_model_close(&source);
 }
 
-/* Numbers that lie in several tensors are decoded, and what is added is added to that. */
+/* Numbers stored in several tensors are decoded, and the adapter is added to the result. */
 static void a_packed_base_is_merged_as_what_it_decodes_to(void **state)
 {
     const char *const name = "model.layers.1.self_attn.v_proj.weight";
@@ -637,7 +637,7 @@ static void adapters_that_do_not_add_up_are_refused(void **state)
 }
 
 /* An F16 base and an adapter that goes beyond it. */
-static void what_the_bases_type_cannot_hold_is_said(void **state)
+static void what_the_bases_type_cannot_hold_is_reported(void **state)
 {
     one o;
     job j;
@@ -693,7 +693,7 @@ int main(void)
         cmocka_unit_test(names_of_larger_models_find_the_text_model),
         cmocka_unit_test(a_tied_output_is_not_changed_in_passing),
         cmocka_unit_test(adapters_that_do_not_add_up_are_refused),
-        cmocka_unit_test(what_the_bases_type_cannot_hold_is_said),
+        cmocka_unit_test(what_the_bases_type_cannot_hold_is_reported),
         cmocka_unit_test(what_has_no_finite_result_is_damage),
     };
     return cmocka_run_group_tests(tests, make_work, remove_work);

@@ -1,4 +1,4 @@
-/* convert/: what a conversion cannot carry it refuses or says, and whatever is written can be read again. */
+/* convert/: what a conversion cannot keep is refused or named, and whatever is written can be read again. */
 #define _XOPEN_SOURCE 700
 #include "convert/convert.h"
 #include "convert/naming.h"
@@ -176,7 +176,7 @@ static void biases_in_the_tensors_stand_in_config_json(void **state)
     open_or_fail(&back, in_work("plain"));
     assert_false(back.hparams.attention_bias || back.hparams.mlp_bias);
     apr_model_close(&back);
-    for (size_t n = 4; n <= 7; n += 3) { /* of the attention; of the feed-forward too */
+    for (size_t n = 4; n <= 7; n += 3) { /* of the attention; also of the feed-forward */
         open_or_fail(&m, in_work("plain.gguf"));
         apr_tensor *const tensors = apr_arena_array(&m.arena, m.n_tensors + n, sizeof *tensors);
         memcpy(tensors, m.tensors, m.n_tensors * sizeof *tensors);
@@ -211,9 +211,9 @@ static void back_byte_for_byte(const char *name)
     assert_same_file(name, in_work("direct.gguf"));
 }
 
-/* Holes before, between and behind the tensors, with and without something in them; one of a size and a monotony that no
+/* Gaps before, between and after the tensors, with and without something in them; one of a size and a monotony that no
  * reader would believe in a compressed form. */
-static void what_lies_between_tensors_comes_back(void **state)
+static void gaps_between_tensors_come_back(void **state)
 {
     enum { HUGE_BYTES = 3 << 20 };
     static uint8_t huge[HUGE_BYTES], junk[64];
@@ -248,7 +248,7 @@ static void what_lies_between_tensors_comes_back(void **state)
     }
 }
 
-/* A gap that leaves a tensor off its alignment can stand in an APR file of anybody's; no GGUF is made of it. */
+/* A gap that leaves a tensor off its alignment may be in a foreign APR file; no GGUF is made of it. */
 static void gaps_that_do_not_fit_are_refused(void **state)
 {
     static const uint8_t junk[8] = {1};
@@ -384,7 +384,7 @@ int main(void)
         cmocka_unit_test(a_window_is_carried_for_our_own_reader),
         cmocka_unit_test(a_refused_activation_stays_refused),
         cmocka_unit_test(biases_in_the_tensors_stand_in_config_json),
-        cmocka_unit_test(what_lies_between_tensors_comes_back),
+        cmocka_unit_test(gaps_between_tensors_come_back),
         cmocka_unit_test(gaps_that_do_not_fit_are_refused),
         cmocka_unit_test(whatever_is_written_can_be_read),
         cmocka_unit_test(texts_about_a_model_come_back),

@@ -200,7 +200,7 @@ static apr_model canonical_of(const apr_model *source)
     return view;
 }
 
-/* Stacked, under the prefix of a larger model, with what is not run beside it. */
+/* Stacked, under the prefix of a larger model, next to tensors that are not run. */
 static void a_stacked_checkpoint_is_read_as_one_with_single_experts(void **state)
 {
     (void)state;
@@ -295,7 +295,7 @@ static void value_heads_stay_tiled_and_latents_split_until_they_leave(void **sta
 }
 
 /* Value for value what the checkpoint has, under the same names. */
-static void without_its_dialect_a_gguf_is_as_its_checkpoint(void **state)
+static void without_its_naming_a_gguf_is_as_its_checkpoint(void **state)
 {
     (void)state;
     static const char *const names[] = {"qwen3_next", "qwen3_5", "deepseek_v3", "gpt_oss", "granitemoehybrid"};
@@ -348,8 +348,8 @@ static void quantized_value_heads_cannot_leave_ggmls_order(void **state)
     apr_arena_close(&source.arena);
 }
 
-/* What is computed and does not give the same bits back stays beside the result, and out of checkpoints. */
-static void an_original_is_kept_where_no_step_leads_back(void **state)
+/* What is computed and does not give the same bits back is kept next to the result, and left out of checkpoints. */
+static void an_original_is_kept_where_no_step_has_an_inverse(void **state)
 {
     (void)state;
     static const float a[] = {-1.5f, -0.3f, -7.25f, -0.001f, -3.3f, -0.9f}, norm[] = {1.25f, 0.5f, 1.0f, 1.875f, 0.75f, 1.5f},
@@ -439,9 +439,9 @@ int main(void)
         cmocka_unit_test(a_stacked_checkpoint_is_read_as_one_with_single_experts),
         cmocka_unit_test(experts_in_mxfp4_go_between_blocks_and_gguf),
         cmocka_unit_test(value_heads_stay_tiled_and_latents_split_until_they_leave),
-        cmocka_unit_test(without_its_dialect_a_gguf_is_as_its_checkpoint),
+        cmocka_unit_test(without_its_naming_a_gguf_is_as_its_checkpoint),
         cmocka_unit_test(quantized_value_heads_cannot_leave_ggmls_order),
-        cmocka_unit_test(an_original_is_kept_where_no_step_leads_back),
+        cmocka_unit_test(an_original_is_kept_where_no_step_has_an_inverse),
         cmocka_unit_test(missing_experts_and_unknown_tensors_are_named),
     };
     return cmocka_run_group_tests_name("families", tests, make_work, remove_work);

@@ -4,8 +4,8 @@
 
 #include "convert/naming.h"
 #include "kernels/rows.h"
-#include "tests/support/family_model.h"
 #include "tests/support/edited_model.h"
+#include "tests/support/family_model.h"
 #include "tests/support/work_folder.h"
 
 #include <dirent.h>
@@ -14,10 +14,10 @@
 /* A family's model in which every number of a matrix is the number of its column. */
 typedef struct subject {
     apr_model source, canonical, ggml;
-    made made;
+    edited_model made;
 } subject;
 
-static void count_columns(made *m, const apr_tensor *t, float *values)
+static void count_columns(edited_model *m, const apr_tensor *t, float *values)
 {
     (void)m;
     if (t == NULL || t->rank < 2) return;
@@ -35,14 +35,14 @@ static void open_subject(subject *s, const char *family)
     if (family_write(from, in_work(family), NULL, &err) != APR_OK) fail_msg("%s", err.text);
     if (apr_model_open(&s->source, in_work(family), &err) != APR_OK) fail_msg("%s", err.text);
     if (apr_canonical(&s->canonical, &s->source, &err) != APR_OK) fail_msg("%s", err.text);
-    made_open_edited(&s->made, &s->canonical, APR_F32, count_columns);
+    edited_model_open_with(&s->made, &s->canonical, APR_F32, count_columns);
     if (apr_translate(&s->ggml, &s->made.model, APR_NAMING_GGML, &err) != APR_OK) fail_msg("%s", err.text);
 }
 
 static void close_subject(subject *s)
 {
     apr_model_close(&s->ggml);
-    made_close(&s->made);
+    edited_model_close(&s->made);
     apr_model_close(&s->canonical);
     apr_model_close(&s->source);
 }

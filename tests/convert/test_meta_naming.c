@@ -83,7 +83,7 @@ static void fp8_rows_keep_their_scale_in_another_order(void **state)
     apr_model_close(&m);
 }
 
-static void a_made_config_names_the_scheme(void **state)
+static void a_written_config_names_the_scheme(void **state)
 {
     apr_model m, canonical;
     apr_error err = {0};
@@ -107,7 +107,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_reader_returns_what_is_there),
         cmocka_unit_test(fp8_rows_keep_their_scale_in_another_order),
-        cmocka_unit_test(a_made_config_names_the_scheme),
+        cmocka_unit_test(a_written_config_names_the_scheme),
     };
     return cmocka_run_group_tests_name("meta_dialect", tests, start, remove_work);
 }

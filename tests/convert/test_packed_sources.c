@@ -6,8 +6,8 @@
 #include "formats/base/crc32.h"
 #include "formats/base/json.h"
 #include "formats/files/map.h"
-#include "formats/tensor/packing.h"
 #include "formats/number/half.h"
+#include "formats/tensor/packing.h"
 #include "kernels/rows.h"
 #include "tests/support/conversion.h"
 #include "tests/support/work_folder.h"
@@ -126,7 +126,7 @@ static void assert_source_decodes(const char *source, const char *path)
 
 /* --- every source --- */
 
-static void for_each_source(void (*judge)(const char *source))
+static void for_each_source(void (*check_difference)(const char *source))
 {
     struct dirent *entry;
     int n = 0;
@@ -135,7 +135,7 @@ static void for_each_source(void (*judge)(const char *source))
     assert_non_null(dir);
     while ((entry = readdir(dir)) != NULL) {
         if (strchr(entry->d_name, '.') != NULL) continue; /* README.md, make.py */
-        judge(entry->d_name);
+        check_difference(entry->d_name);
         n++;
     }
     closedir(dir);
@@ -171,7 +171,7 @@ static void carry_source(const char *source)
     assert_same_file(path, in_work(back));
 }
 
-static void in_an_apr_it_decodes_to_the_same_and_comes_back_byte_for_byte(void **state)
+static void a_source_in_an_apr_decodes_to_the_same_and_comes_back_byte_for_byte(void **state)
 {
     (void)state;
     for_each_source(carry_source);
@@ -181,7 +181,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_source_decodes_to_its_librarys_values),
-        cmocka_unit_test(in_an_apr_it_decodes_to_the_same_and_comes_back_byte_for_byte),
+        cmocka_unit_test(a_source_in_an_apr_decodes_to_the_same_and_comes_back_byte_for_byte),
     };
     return cmocka_run_group_tests_name("packed sources", tests, make_work, remove_work);
 }

@@ -73,7 +73,7 @@ static apr_status remember(apr_sink *sink, const void *bytes, size_t n_bytes, ap
 
 static const apr_sink_ops memory_ops = {.put = remember};
 
-/* What the pipe makes of the tensor; with the row scales behind it for FP8. */
+/* What the pipe makes of the tensor, followed by the row scales for FP8. */
 static memory piped(const apr_tensor *t, apr_dtype to, apr_metrics *metrics)
 {
     memory m = {.base = {&memory_ops}};
@@ -335,7 +335,8 @@ static void fused_matrices_are_split_and_joined_from_the_record(void **state)
     for (int i = 0; i < 6; i++) {
         const apr_chain chain = chain_of(chains[i]);
         view.tensors[i] = origins[i / 3];
-        assert_int_equal(apr_provenance_begin(&view.tensors[i], apr_arena_print(&arena, "part.%d", i), &chain, &arena, "toy", NULL), APR_OK);
+        assert_int_equal(apr_provenance_begin(&view.tensors[i], apr_arena_print(&arena, "part.%d", i), &chain, &arena, "toy", NULL),
+                         APR_OK);
     }
     assert_comes_back(&view, origins, 2);
 
@@ -351,7 +352,7 @@ static void fused_matrices_are_split_and_joined_from_the_record(void **state)
     apr_model_close(&opened);
 }
 
-/* Experts out of a stack, and gate and up out of each; listed in another order than they lie. */
+/* Experts out of a stack, and gate and up out of each; listed in another order than they are stored. */
 static void what_was_cut_twice_is_joined_twice_from_the_record(void **state)
 {
     static const char *const chains[] = {"pick:1 take:1,1,4,4", "pick:0 take:1,1,0,4", "pick:2 take:1,1,2,4", "pick:1 take:1,1,0,4",
@@ -366,7 +367,8 @@ static void what_was_cut_twice_is_joined_twice_from_the_record(void **state)
         const apr_chain chain = chain_of(chains[i]);
         if (i == 2) continue;
         view.tensors[n] = origins[0];
-        assert_int_equal(apr_provenance_begin(&view.tensors[n++], apr_arena_print(&arena, "part.%d", i), &chain, &arena, "toy", NULL), APR_OK);
+        assert_int_equal(apr_provenance_begin(&view.tensors[n++], apr_arena_print(&arena, "part.%d", i), &chain, &arena, "toy", NULL),
+                         APR_OK);
     }
     assert_comes_back(&view, origins, 1);
 
@@ -391,7 +393,7 @@ static void what_was_cut_twice_is_joined_twice_from_the_record(void **state)
     apr_model_close(&opened);
 }
 
-static void joined_matrices_are_taken_apart_from_the_record(void **state)
+static void joined_matrices_are_split_by_the_record(void **state)
 {
     static const int64_t q[] = {12, 32}, k[] = {4, 32}, bias[] = {12}, bias_k[] = {4};
     const apr_tensor origins[] = {tensor_of("q", APR_Q8_0, 2, q, 1), tensor_of("k", APR_Q8_0, 2, k, 2), tensor_of("v", APR_Q8_0, 2, k, 3),
@@ -480,7 +482,7 @@ int main(void)
         cmocka_unit_test(experts_are_stacked_and_unstacked_from_the_record),
         cmocka_unit_test(fused_matrices_are_split_and_joined_from_the_record),
         cmocka_unit_test(what_was_cut_twice_is_joined_twice_from_the_record),
-        cmocka_unit_test(joined_matrices_are_taken_apart_from_the_record),
+        cmocka_unit_test(joined_matrices_are_split_by_the_record),
         cmocka_unit_test(gpt_oss_blocks_and_scales_come_back_from_mxfp4),
         cmocka_unit_test(what_was_computed_comes_back_from_the_original_that_was_kept),
         cmocka_unit_test(added_ones_are_taken_off_again),

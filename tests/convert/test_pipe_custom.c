@@ -1,4 +1,4 @@
-/* convert/pipe.h: items that somebody makes as a whole go to their place in the output, measured and judged like the others. */
+/* convert/pipe.h: items of a custom encoder go to their place in the output, measured and checked like the others. */
 #define _XOPEN_SOURCE 700
 #include "convert/run.h"
 #include "kernels/rows.h"
@@ -9,8 +9,8 @@ typedef struct maker {
     const apr_conversion *c;
     uint8_t *bytes;
     size_t n_made;
-    const char *fails_at;   /* part of a name, or NULL */
-    const char *misfits_at; /* there it says that a value is beyond the type */
+    const char *fails_at;        /* part of a name, or NULL */
+    const char *out_of_range_at; /* there it says that a value is beyond the type */
 } maker;
 
 static bool takes(void *user, size_t item) { return ((const maker *)user)->c->items[item].to == APR_Q8_0; }
@@ -27,7 +27,8 @@ static apr_status make(void *user, size_t item, const uint8_t **bytes, apr_out_o
         return apr_fail(err, APR_E_DAMAGED, "%s cannot be made", from->name);
     }
     *out_of_range = (apr_out_of_range){0};
-    if (m->misfits_at != NULL && strstr(from->name, m->misfits_at) != NULL) *out_of_range = (apr_out_of_range){.n_out_of_range = 1, .worst = 3e38f};
+    if (m->out_of_range_at != NULL && strstr(from->name, m->out_of_range_at) != NULL)
+        *out_of_range = (apr_out_of_range){.n_out_of_range = 1, .worst = 3e38f};
     for (int64_t i = 0; i < n; i++) ones[i] = 1.0f;
     free(m->bytes);
     m->bytes = malloc((size_t)apr_row_bytes(APR_Q8_0, n));
@@ -57,7 +58,7 @@ static void end(maker *m, apr_conversion *c, apr_model *source)
     apr_model_close(source);
 }
 
-static void what_is_made_lies_where_its_tensor_does_and_is_measured(void **state)
+static void a_custom_encoders_bytes_are_at_their_tensor_and_are_measured(void **state)
 {
     (void)state;
     maker m = {0};
@@ -85,7 +86,7 @@ static void what_is_made_lies_where_its_tensor_does_and_is_measured(void **state
     end(&m, &c, &source);
 }
 
-static void what_cannot_be_made_ends_the_run_and_leaves_nothing(void **state)
+static void a_custom_encoder_that_fails_ends_the_run_and_leaves_nothing(void **state)
 {
     (void)state;
     maker m = {.fails_at = "layers.1.mlp.up_proj"};
@@ -103,7 +104,7 @@ static void what_cannot_be_made_ends_the_run_and_leaves_nothing(void **state)
 static void values_beyond_the_type_are_refused_as_everywhere(void **state)
 {
     (void)state;
-    maker m = {.misfits_at = "layers.0.self_attn.v_proj"};
+    maker m = {.out_of_range_at = "layers.0.self_attn.v_proj"};
     apr_conversion c;
     apr_model source;
     apr_error err = {0};
@@ -116,8 +117,8 @@ static void values_beyond_the_type_are_refused_as_everywhere(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_made_lies_where_its_tensor_does_and_is_measured),
-        cmocka_unit_test(what_cannot_be_made_ends_the_run_and_leaves_nothing),
+        cmocka_unit_test(a_custom_encoders_bytes_are_at_their_tensor_and_are_measured),
+        cmocka_unit_test(a_custom_encoder_that_fails_ends_the_run_and_leaves_nothing),
         cmocka_unit_test(values_beyond_the_type_are_refused_as_everywhere),
     };
     return cmocka_run_group_tests_name("pipe_maker", tests, make_work, remove_work);

@@ -2,8 +2,8 @@
  * bounded memory, and failures that come out as their sentence. */
 #include "convert/pipe.h"
 
-#include "formats/tensor/composed.h"
 #include "formats/number/half.h"
+#include "formats/tensor/composed.h"
 #include "tests/support/pipe_fixture.h"
 
 #include <math.h>
@@ -126,7 +126,7 @@ static void any_of_several_devices_that_fails_ends_the_run(void **state)
     pipe_fixture_close(&f);
 }
 
-static void tensors_made_of_others_go_through_the_device(void **state)
+static void composed_tensors_go_through_the_device(void **state)
 {
     pipe_fixture f = {0};
     apr_arena arena = {0};
@@ -220,7 +220,7 @@ static void a_full_device_is_refused_before_anything_is_allocated(void **state)
 
 enum { WIDE_ROWS = 512, WIDE_COLUMNS = 256 };
 
-/* float32 that halves hold, but for four values and an infinity. */
+/* float32 values that FP16 holds, except four values and an infinity. */
 static apr_tensor wide_tensor(void)
 {
     apr_tensor t = pipe_tensor("wide.weight", APR_F32, WIDE_ROWS, WIDE_COLUMNS);
@@ -356,7 +356,7 @@ int main(void)
         cmocka_unit_test(importance_goes_to_the_device_with_the_values),
         cmocka_unit_test(several_devices_share_the_work_and_give_the_same_bytes),
         cmocka_unit_test(any_of_several_devices_that_fails_ends_the_run),
-        cmocka_unit_test(tensors_made_of_others_go_through_the_device),
+        cmocka_unit_test(composed_tensors_go_through_the_device),
         cmocka_unit_test(merged_tensors_go_through_the_device),
         cmocka_unit_test(a_failing_device_ends_in_its_sentence),
         cmocka_unit_test(a_full_device_is_refused_before_anything_is_allocated),

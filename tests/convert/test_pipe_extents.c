@@ -1,4 +1,4 @@
-/* test_pipe_extents.c - a device's threads that write where tensors lie in a file: same bytes and checksum as in order, and whatever
+/* test_pipe_extents.c - a device's threads that write at the tensors' offsets in a file: same bytes and checksum as in order, and whatever
  * fails meanwhile ends the run. */
 #include "convert/pipe.h"
 
@@ -15,7 +15,7 @@
 
 #include <cmocka.h>
 
-/* ---- a sink that knows where its tensors lie ---- */
+/* ---- a sink that knows its tensors' offsets ---- */
 
 typedef struct file_sink {
     apr_sink base;
@@ -83,7 +83,7 @@ static file_sink new_file(const apr_pipe_item *items, size_t fails_in)
 
 /* ---- tests ---- */
 
-static void threads_write_where_tensors_lie(void **state)
+static void threads_write_at_the_offsets_of_tensors(void **state)
 {
     pipe_fixture f;
     memory_sink a = memory_sink_new(1 << 25);
@@ -111,7 +111,7 @@ static void threads_write_where_tensors_lie(void **state)
     pipe_fixture_close(&f);
 }
 
-static void whatever_fails_while_threads_write_ends_the_run(void **state)
+static void any_failure_while_threads_write_ends_the_run(void **state)
 {
     pipe_fixture f;
     (void)state;
@@ -138,8 +138,8 @@ static void whatever_fails_while_threads_write_ends_the_run(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(threads_write_where_tensors_lie),
-        cmocka_unit_test(whatever_fails_while_threads_write_ends_the_run),
+        cmocka_unit_test(threads_write_at_the_offsets_of_tensors),
+        cmocka_unit_test(any_failure_while_threads_write_ends_the_run),
     };
     return cmocka_run_group_tests_name("pipe_extents", tests, NULL, NULL);
 }

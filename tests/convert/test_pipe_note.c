@@ -1,5 +1,5 @@
-/* test_pipe_remark.c - what a run found out about a tensor comes back from its words bit for bit, and other words change nothing. */
-#include "convert/pipe.h"
+/* test_pipe_note.c - the results of a tensor come back from their note bit for bit, and other lines change nothing. */
+#include "convert/pipe_internal.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -20,7 +20,7 @@ static const apr_pipe_item items[] = {
      .metrics = {1 << 20, 2, 1e300, 0x1p-1074, INFINITY, -0.1, 1e-45f, 77}},
 };
 
-static void it_comes_back_bit_for_bit(void **state)
+static void a_note_comes_back_bit_for_bit(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof items / sizeof *items; i++) {
@@ -38,7 +38,7 @@ static void it_comes_back_bit_for_bit(void **state)
     }
 }
 
-static void other_words_change_nothing(void **state)
+static void other_lines_change_nothing(void **state)
 {
     static const char *const others[] = {"", "1", "words", "1 2 3 0x1p+0 5 6 0x1p+0 8 9 0x1p+0 0x1p+0 0x1p+0 0x1p+0 0x1p+0"};
     (void)state;
@@ -52,8 +52,8 @@ static void other_words_change_nothing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(it_comes_back_bit_for_bit),
-        cmocka_unit_test(other_words_change_nothing),
+        cmocka_unit_test(a_note_comes_back_bit_for_bit),
+        cmocka_unit_test(other_lines_change_nothing),
     };
     return cmocka_run_group_tests_name("pipe_remark", tests, NULL, NULL);
 }

@@ -19,7 +19,7 @@ typedef struct record {
     int n_threads;
     int64_t fail_at;          /* the portion that is not taken in; -1: none */
     int64_t fail_making;      /* the one that is not made; -1: none */
-    int64_t slot[MOST_SLOTS]; /* the portion that lies there */
+    int64_t slot[MOST_SLOTS]; /* the portion that is there */
     int64_t taken;            /* portions 0 to taken - 1 */
     int64_t in_threads[64];   /* portions that each thread made */
     atomic_int n_takers, n_made;
@@ -97,7 +97,7 @@ static void every_portion_is_made_and_taken_once_in_order(void **state)
             }
 }
 
-static void the_first_that_is_not_taken_ends_it(void **state)
+static void the_first_portion_that_is_not_taken_ends_it(void **state)
 {
     (void)state;
     for (int64_t fail_at = 0; fail_at < 200; fail_at += 67) {
@@ -113,7 +113,7 @@ static void the_first_that_is_not_taken_ends_it(void **state)
     }
 }
 
-static void the_first_that_is_not_made_ends_it_for_all_threads(void **state)
+static void the_first_portion_that_fails_ends_it_for_all_threads(void **state)
 {
     (void)state;
     for (int64_t fail_at = 0; fail_at < 200; fail_at += 67)
@@ -143,8 +143,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_portion_is_made_and_taken_once_in_order),
-        cmocka_unit_test(the_first_that_is_not_taken_ends_it),
-        cmocka_unit_test(the_first_that_is_not_made_ends_it_for_all_threads),
+        cmocka_unit_test(the_first_portion_that_is_not_taken_ends_it),
+        cmocka_unit_test(the_first_portion_that_fails_ends_it_for_all_threads),
         cmocka_unit_test(more_threads_get_more_slots_but_not_without_end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

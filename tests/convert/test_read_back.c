@@ -29,8 +29,8 @@ static void write_as(apr_format format, const apr_model *model, const char *path
     if (apr_sink_finish(sink, &err) != APR_OK) fail_msg("%s", err.text);
 }
 
-/* The bundled model, its list turned round, and with `empties` an empty tensor listed last that lies first. */
-static void write_turned(const char *path, bool empties)
+/* The bundled model, its list turned round, and with `empties` an empty tensor that is listed last and stored first. */
+static void write_reversed(const char *path, bool empties)
 {
     apr_model model;
 
@@ -56,7 +56,7 @@ static void a_gguf_listed_in_another_order_comes_back_through_apr(void **state)
     (void)state;
     for (int empties = 0; empties < 2; empties++) {
         apr_model turned, apr, turned_types;
-        write_turned(in_work("turned.gguf"), empties);
+        write_reversed(in_work("turned.gguf"), empties);
         open_ok(&turned, in_work("turned.gguf"));
         assert_int_equal(turned.origin.n_order, turned.n_tensors);
         convert_as(in_work("turned.gguf"), in_work("turned.apr"), NULL);
@@ -93,7 +93,7 @@ static void write_padded(const char *path, size_t n_header)
 }
 
 /* Lengths whose low bytes are those of a pickle, of a zip archive and of the other containers. */
-static void the_length_of_a_header_is_no_other_format(void **state)
+static void the_length_of_a_header_is_not_taken_for_another_format(void **state)
 {
     static const size_t lengths[] = {640, 896, 1152, 1408, 66176, 0x4b50, 0x5041, 0x4747, 8192};
     static const char config[] = "{\"peft_type\":\"LORA\",\"r\":1,\"lora_alpha\":1}";
@@ -286,7 +286,7 @@ static void a_rate_of_decay_without_a_logarithm_is_refused(void **state)
 
 /* ---- what the writer takes, and the reader does not ---- */
 
-static void what_could_not_be_read_takes_no_name(void **state)
+static void what_cannot_be_read_back_gets_no_name(void **state)
 {
     const apr_sink_options options = {.overwrite = true};
     apr_model model;
@@ -318,7 +318,7 @@ static apr_status never_reads(const char *path, apr_error *err) { return apr_fai
 static apr_status lacks_memory(const char *path, apr_error *err) { return (void)path, apr_no_memory(err, "a model"); }
 
 /* What the machine lacks is said as such. */
-static void what_the_machine_lacks_is_no_fault_of_the_writer(void **state)
+static void a_lack_of_the_machine_is_not_blamed_on_the_writer(void **state)
 {
     static const struct {
         apr_out_reader reader;
@@ -341,8 +341,8 @@ static void what_the_machine_lacks_is_no_fault_of_the_writer(void **state)
     }
 }
 
-/* The output that is read back is no input: another output of the same run may replace it. */
-static void what_was_read_back_is_no_input(void **state)
+/* The output that is read back is not an input: another output of the same run may replace it. */
+static void what_was_read_back_is_not_an_input(void **state)
 {
     (void)state;
     apr_inputs_start();
@@ -387,13 +387,13 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_gguf_listed_in_another_order_comes_back_through_apr),
-        cmocka_unit_test(the_length_of_a_header_is_no_other_format),
+        cmocka_unit_test(the_length_of_a_header_is_not_taken_for_another_format),
         cmocka_unit_test(any_key_of_a_checkpoint_travels_in_apr),
         cmocka_unit_test(fp8_of_any_family_is_read_back),
         cmocka_unit_test(a_rate_of_decay_without_a_logarithm_is_refused),
-        cmocka_unit_test(what_could_not_be_read_takes_no_name),
-        cmocka_unit_test(what_the_machine_lacks_is_no_fault_of_the_writer),
-        cmocka_unit_test(what_was_read_back_is_no_input),
+        cmocka_unit_test(what_cannot_be_read_back_gets_no_name),
+        cmocka_unit_test(a_lack_of_the_machine_is_not_blamed_on_the_writer),
+        cmocka_unit_test(what_was_read_back_is_not_an_input),
         cmocka_unit_test(a_head_of_its_own_is_kept_whatever_the_file_says),
     };
     return cmocka_run_group_tests(tests, make_work, remove_work);

@@ -143,7 +143,7 @@ cublasStatus_t cublasGemmEx(cublasHandle_t handle, cublasOperation_t op_a, cubla
                                       compute, algo);
 }
 
-/* What factorise.cu asks for: a triangle above the diagonal, turned, to the left. */
+/* What factorise.cu asks for: a triangle above the diagonal, transposed, on the left. */
 cublasStatus_t cublasDtrsm(cublasHandle_t handle, cublasSideMode_t side, cublasFillMode_t fill, cublasOperation_t op, cublasDiagType_t diag,
                            int m, int n, const double *alpha, const double *a, int lda, double *b, int ldb)
 {

@@ -1,6 +1,6 @@
-/* device.cpp - a device's memory, streams, graphs and events. What a stream is given waits there until somebody waits for it, as late as
- * CUDA allows: who reads an answer too early, or writes over what is still to be copied, is found out. APR_EMULATED_SMS says how many
- * multiprocessors there are (4), APR_EMULATED_MEMORY how many bytes (8 GiB), APR_EMULATED_DEVICES how many such devices (1). */
+/* device.cpp - a device's memory, streams, graphs and events. Work given to a stream runs only when it is waited for, as late as CUDA
+ * allows. So a test notices a result that is read too early, and a buffer that is overwritten before it is copied. APR_EMULATED_SMS says
+ * how many multiprocessors there are (4), APR_EMULATED_MEMORY how many bytes (8 GiB), APR_EMULATED_DEVICES how many such devices (1). */
 #include "tests/emulated/device.h"
 
 #include <chrono>

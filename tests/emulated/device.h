@@ -1,4 +1,4 @@
-/* device.h - what cuBLAS' stand-in needs of a device. */
+/* device.h - what the emulated cuBLAS needs of a device. */
 #ifndef APR_TESTS_EMULATED_DEVICE_H
 #define APR_TESTS_EMULATED_DEVICE_H
 

@@ -75,7 +75,7 @@ static void exchange(context *from, context *to, bool for_good)
     swapcontext(&from->of_library, &to->of_library);
 #endif
 #if TELL_SANITIZER
-    /* whoever runs kernels next may be another thread of the host, with another stack */
+    /* the next kernel may run on another thread of the host, with another stack */
     const bool is_scheduler = from == &scheduler;
     __sanitizer_finish_switch_fiber(from->fake_stack, is_scheduler ? NULL : &scheduler.bottom, is_scheduler ? NULL : &scheduler.n_bytes);
 #endif
@@ -96,7 +96,7 @@ static void prepare(fiber *f)
     f->at.bottom = f->stack, f->at.n_bytes = STACK_BYTES, f->at.fake_stack = NULL;
 #ifdef __x86_64__
     void **top = (void **)(f->stack + STACK_BYTES);
-    *--top = NULL; /* as if first_steps had been called: a return address, and behind it a multiple of 16 */
+    *--top = NULL; /* as if first_steps had been called: a return address, followed by a multiple of 16 */
     *--top = (void *)first_steps;
     for (int i = 0; i < 6; i++) *--top = NULL;
     f->at.stack_pointer = top;

@@ -129,7 +129,7 @@ void multiply(product kind, operand *o)
     *o = self->taken;
 }
 
-/* --- matrices of 8 x 8 halves from shared memory: lane l has the address of row l % 8 of matrix l / 8 --- */
+/* --- matrices of 8 x 8 FP16 numbers from shared memory: lane l has the address of row l % 8 of matrix l / 8 --- */
 
 template <bool TURNED> static void settle_load(warp &w, uint32_t who)
 {
@@ -253,7 +253,7 @@ void await_round(uint64_t *at, int parity)
 
 /* --- products of a warpgroup --- */
 
-/* Of a column of a matrix, words 2 t and 2 t + 1, and those 8 further. The 16 bytes that they lie in are where the address' bits 7 and 8
+/* Of a column of a matrix, words 2 t and 2 t + 1, and those 8 further. The 16 bytes that hold them are where the address' bits 7 and 8
  * say, or bit 7 alone. */
 void load_column(uint64_t matrix, int tile, int column, int t, uint32_t (&word)[2])
 {

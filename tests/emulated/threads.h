@@ -2,8 +2,8 @@
  *
  * Each CUDA thread is a fiber: a stack, and the place where it goes on. A fiber runs until it meets others (a barrier, a shuffle, a product
  * on tensor cores) and is not the last to come; then the scheduler (threads.cpp) lets another one run. Who comes last does what was met
- * for, on what all of them brought, and all go on. Between two meetings a fiber runs alone, so a barrier that is missing shows: somebody
- * reads what has not been written, or what was written over. Who runs first is chosen by $APR_EMULATED_ORDER. */
+ * for, on what all of them brought, and all go on. Between two meetings a fiber runs alone, so a barrier that is missing shows: a thread
+ * reads what has not been written, or what was overwritten. Who runs first is chosen by $APR_EMULATED_ORDER. */
 #ifndef APR_TESTS_EMULATED_THREADS_H
 #define APR_TESTS_EMULATED_THREADS_H
 
@@ -68,7 +68,7 @@ struct meeting {
 };
 
 struct warp {
-    thread *lanes[32]; /* NULL: there is no such thread */
+    thread *lanes[32]; /* NULL: none */
     uint32_t ended;
     std::vector<meeting> open;
 };
@@ -110,7 +110,7 @@ void meet_cluster(void);
 void wait_for(const void *what);
 void wake(const void *what);
 
-/* Memory of the block for the declaration that `key` belongs to; bytes that nobody wrote are 0xff: NaNs, and far too large numbers. */
+/* Memory of the block for the declaration that `key` belongs to; bytes that were not written are 0xff: NaNs, and far too large numbers. */
 void *shared_memory(const void *key, size_t n_bytes, size_t alignment);
 void *dynamic_memory(void);
 bool is_shared(const void *p, size_t n_bytes);

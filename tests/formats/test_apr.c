@@ -171,7 +171,7 @@ static void a_file_written_again_from_what_was_read_is_the_same(void **state)
     free(second);
 }
 
-static void a_model_in_ggml_dialect_without_an_origin_keeps_its_keys(void **state)
+static void a_model_in_ggml_naming_without_an_origin_keeps_its_keys(void **state)
 {
     (void)state;
     apr_model m, back;
@@ -392,7 +392,7 @@ static void a_foreign_file_with_aliases_nulls_and_no_footer_is_read(void **state
     free(f.bytes);
 }
 
-static void dims_in_ggufs_order_are_turned(void **state)
+static void dims_in_ggufs_order_are_reversed(void **state)
 {
     (void)state;
     static const char json[] =
@@ -428,7 +428,7 @@ static void rows_padded_to_blocks_are_refused_by_name(void **state)
 }
 
 /* aprender's serve: no checksum, nothing sorted or padded, no footer, names and types of ggml. */
-static void what_serve_writes_is_read_and_said(void **state)
+static void what_serve_writes_is_read_and_reported(void **state)
 {
     static const struct {
         uint8_t id;
@@ -460,7 +460,7 @@ static void what_serve_writes_is_read_and_said(void **state)
     }
 }
 
-/* Its data section begins anywhere; the last tensor is padded from there, and these bytes are no footer. */
+/* Its data section begins anywhere; the last tensor is padded from there, and these bytes are not a footer. */
 static void padding_of_an_unaligned_section_is_no_footer(void **state)
 {
     static const char json[] = "{}";
@@ -639,14 +639,14 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(everything_in_a_model_comes_back),
         cmocka_unit_test(a_file_written_again_from_what_was_read_is_the_same),
-        cmocka_unit_test(a_model_in_ggml_dialect_without_an_origin_keeps_its_keys),
+        cmocka_unit_test(a_model_in_ggml_naming_without_an_origin_keeps_its_keys),
         cmocka_unit_test(the_bundled_model_comes_back_from_both_formats),
         cmocka_unit_test(the_golden_vector_is_written_exactly),
         cmocka_unit_test(the_golden_vector_is_read),
         cmocka_unit_test(a_foreign_file_with_aliases_nulls_and_no_footer_is_read),
-        cmocka_unit_test(dims_in_ggufs_order_are_turned),
+        cmocka_unit_test(dims_in_ggufs_order_are_reversed),
         cmocka_unit_test(rows_padded_to_blocks_are_refused_by_name),
-        cmocka_unit_test(what_serve_writes_is_read_and_said),
+        cmocka_unit_test(what_serve_writes_is_read_and_reported),
         cmocka_unit_test(padding_of_an_unaligned_section_is_no_footer),
         cmocka_unit_test(the_footer_is_checked),
         cmocka_unit_test(a_sink_wants_all_bytes_and_no_more),

@@ -1,4 +1,4 @@
-/* What a checkpoint asks for is computed, in all three containers, or refused by name; what lies beside it travels or is named. */
+/* What a checkpoint asks for is computed, in all three containers, or refused by name; the files next to it are kept or named. */
 #define _XOPEN_SOURCE 700
 #include "convert/run.h"
 #include "convert/naming.h"
@@ -267,7 +267,7 @@ static void scaled_and_windowed_attention_is_that_of_transformers(void **state)
     assert_logits("window.apr", qwen2_window);
 }
 
-/* A GGUF may hold biases of q, k and v alone; transformers' llama has those of o beside them, or none. */
+/* A GGUF may hold biases of q, k and v alone; transformers' llama also has those of o, or none. */
 static void biases_that_no_config_can_say_are_named(void **state)
 {
     const checkpoint c = tensors_of(true, false, false);
@@ -328,7 +328,7 @@ static void no_tensor_is_left_out_silently(void **state)
     assert_int_equal(logits_of("extra", logits, NULL), APR_OK);
 }
 
-/* Each once made the editor of config.json read behind its end, in files that were found to be good. */
+/* Each once made the editor of config.json read past its end, in files that were found to be good. */
 static void a_damaged_config_inside_an_apr_is_found_on_opening(void **state)
 {
     static const struct {
@@ -464,7 +464,7 @@ static void an_equal_head_comes_back_too(void **state)
     apr_model_close(&m);
 }
 
-/* --- what lies beside the weights --- */
+/* --- the files next to the weights --- */
 
 static void files_to_be_read_travel_and_the_others_are_named(void **state)
 {
@@ -517,8 +517,8 @@ static void files_to_be_read_travel_and_the_others_are_named(void **state)
     assert_non_null(strstr(notes, "LICENSE"));
 }
 
-/* A file that was named may lie among anything: its folder's README is not the model's. */
-static void beside_a_named_file_only_what_loaders_know_is_taken(void **state)
+/* A file that was named may be in any folder: its folder's README is not the model's. */
+static void next_to_a_named_file_only_what_loaders_know_is_taken(void **state)
 {
     apr_model m;
 
@@ -628,7 +628,7 @@ int main(void)
         cmocka_unit_test(a_head_of_its_own_is_used_whatever_config_says),
         cmocka_unit_test(an_equal_head_comes_back_too),
         cmocka_unit_test(files_to_be_read_travel_and_the_others_are_named),
-        cmocka_unit_test(beside_a_named_file_only_what_loaders_know_is_taken),
+        cmocka_unit_test(next_to_a_named_file_only_what_loaders_know_is_taken),
         cmocka_unit_test(links_of_a_hubs_cache_are_files),
         cmocka_unit_test(links_out_of_the_folder_do_not_travel),
         cmocka_unit_test(links_to_where_the_weights_are_travel),

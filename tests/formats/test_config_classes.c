@@ -1,5 +1,5 @@
-/* formats/shape/hf_config*.c: what a config.json leaves to its class, what published ones mean, what is refused by name, and what is no
- * config at all. */
+/* formats/hf/hf_config*.c: what a config.json leaves to its class, what published ones mean, what is refused by name, and what is not a
+ * config. */
 #include "formats/base/json.h"
 #include "formats/hf/safetensors.h"
 #include "formats/shape/hf_config.h"
@@ -168,7 +168,7 @@ static const struct {
      "no_rope=00010"},
 };
 
-static void what_is_absent_is_what_each_class_supposes(void **state)
+static void what_is_absent_has_the_default_of_each_class(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof classes / sizeof *classes; i++) {
@@ -296,7 +296,7 @@ static const struct {
      "max_position_embeddings=131072 rms_norm_eps=1e-05 rope_theta=1000000000 rotary_dim=128"},
 };
 
-static void so_do_those_of_other_families(void **state)
+static void published_configs_of_other_families_mean_what_their_models_are(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof large / sizeof *large; i++) {
@@ -308,7 +308,7 @@ static void so_do_those_of_other_families(void **state)
     }
 }
 
-/* --- what nobody computes --- */
+/* --- what no part computes --- */
 
 #define BASE "\"hidden_size\":64,\"num_hidden_layers\":4,\"num_attention_heads\":4,\"num_key_value_heads\":4"
 
@@ -511,7 +511,7 @@ static void biases_are_where_the_class_has_them(void **state)
 
 /* --- made of tensors --- */
 
-static void a_made_config_says_what_the_tensors_show(void **state)
+static void a_written_config_says_what_the_tensors_show(void **state)
 {
     static const struct {
         const char *architecture, *tensor, *said;
@@ -536,7 +536,7 @@ static void a_made_config_says_what_the_tensors_show(void **state)
 }
 
 /* Classes that suppose layers of Mamba where no list is: a model without any says so. */
-static void a_made_config_lists_layers_that_are_all_attention(void **state)
+static void a_written_config_lists_layers_that_are_all_attention(void **state)
 {
     static const struct {
         const char *architecture, *said;
@@ -571,14 +571,14 @@ static void a_made_config_lists_layers_that_are_all_attention(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_absent_is_what_each_class_supposes),
+        cmocka_unit_test(what_is_absent_has_the_default_of_each_class),
         cmocka_unit_test(published_configs_mean_what_their_models_are),
-        cmocka_unit_test(so_do_those_of_other_families),
+        cmocka_unit_test(published_configs_of_other_families_mean_what_their_models_are),
         cmocka_unit_test(what_no_program_does_is_refused_by_field_and_value),
         cmocka_unit_test(numbers_that_no_model_has_give_one_sentence),
         cmocka_unit_test(biases_are_where_the_class_has_them),
-        cmocka_unit_test(a_made_config_says_what_the_tensors_show),
-        cmocka_unit_test(a_made_config_lists_layers_that_are_all_attention),
+        cmocka_unit_test(a_written_config_says_what_the_tensors_show),
+        cmocka_unit_test(a_written_config_lists_layers_that_are_all_attention),
     };
     return cmocka_run_group_tests_name("config_classes", tests, NULL, NULL);
 }

@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-/* The copy is exact, so that a sanitizer sees a byte read behind it. */
+/* The copy is exact, so that a sanitizer sees a byte read past it. */
 static apr_status try_edit(const void *text, size_t n, const char *torch_dtype, apr_config_quantization quantization, char **out,
                            apr_error *err)
 {
@@ -53,7 +53,7 @@ static void members_change_and_the_rest_stays(void **state)
         {"{\"a\": 1, \"quantization_config\": {\"x\": 1}}", NULL, APR_CONFIG_UNQUANTIZED, "{\"a\": 1}"},
         {"{\"quantization_config\": null}", NULL, APR_CONFIG_UNQUANTIZED, "{}"},
         {"{\"a\": 1}", NULL, APR_CONFIG_UNQUANTIZED, "{\"a\": 1}"},
-        /* both names, keys with escapes, and what looks like the member but lies deeper or in a text */
+        /* both names, keys with escapes, and what looks like the member but is deeper or in a text */
         {"{\"dtype\":\"a\",\"torch_dtype\":\"b\"}", "float32", APR_CONFIG_KEEP, "{\"dtype\":\"float32\",\"torch_dtype\":\"float32\"}"},
         {"{\"torch\\u005fdtype\":\"b\"}", "float32", APR_CONFIG_KEEP, "{\"torch\\u005fdtype\":\"float32\"}"},
         {"{\"x\": \"\\\"torch_dtype\\\": 1, {\", \"y\": {\"torch_dtype\": [[[{\"}]\": []}]]]}, \"torch_dtype\":null }", "float32",
@@ -91,7 +91,7 @@ static void fp8_is_stated_as_compressed_tensors_do(void **state)
 }
 
 /* Each was good enough for a reader that looked for a NUL. */
-static void what_is_no_config_is_refused(void **state)
+static void what_is_not_a_config_is_refused(void **state)
 {
     static const struct {
         const char *text;
@@ -131,7 +131,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(members_change_and_the_rest_stays),
         cmocka_unit_test(fp8_is_stated_as_compressed_tensors_do),
-        cmocka_unit_test(what_is_no_config_is_refused),
+        cmocka_unit_test(what_is_not_a_config_is_refused),
     };
     return cmocka_run_group_tests_name("config_edit", tests, NULL, NULL);
 }

@@ -205,7 +205,7 @@ static void each_family_is_read_field_by_field(void **state)
     for_each(visit_read);
 }
 
-/* rope_parameters as transformers 4 had them: the base and the part beside rope_scaling. */
+/* rope_parameters as transformers 4 had them: the base and the part next to rope_scaling. */
 static void make_older(cJSON *config)
 {
     cJSON *const rope = cJSON_DetachItemFromObject(config, "rope_parameters");
@@ -233,7 +233,7 @@ static void visit_older(const expected_row *row, cJSON *config, const apr_hparam
     apr_arena_close(&arena);
 }
 
-static void so_are_the_rotary_numbers_of_transformers_4(void **state)
+static void the_rotary_numbers_of_transformers_4_are_read(void **state)
 {
     (void)state;
     for_each(visit_older);
@@ -440,7 +440,7 @@ static size_t count_lost(const apr_model *layout, const char *where)
     return n;
 }
 
-/* A GGUF of the same model: its keys say no more; one of nobody's, or with another value, does. */
+/* A GGUF of the same model: its keys say no more; an unknown key, or another value, does. */
 static void visit_lost(const expected_row *row, cJSON *config, const apr_hparams *h)
 {
     static const apr_vocab none = {.kind = APR_VOCAB_NONE};
@@ -479,7 +479,7 @@ static void a_key_with_another_value_is_lost(void **state)
     apr_arena_close(&arena);
 }
 
-static void nothing_of_it_is_called_lost(void **state)
+static void nothing_of_a_config_is_called_lost(void **state)
 {
     (void)state;
     for_each(visit_lost);
@@ -505,7 +505,7 @@ static void visit_apr(const expected_row *row, cJSON *config, const apr_hparams 
     apr_arena_close(&back.arena);
 }
 
-static void an_apr_file_says_the_same(void **state)
+static void an_apr_file_keeps_every_hyperparameter(void **state)
 {
     (void)state;
     for_each(visit_apr);
@@ -515,13 +515,13 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_family_is_read_field_by_field),
-        cmocka_unit_test(so_are_the_rotary_numbers_of_transformers_4),
+        cmocka_unit_test(the_rotary_numbers_of_transformers_4_are_read),
         cmocka_unit_test(what_the_hub_spells_otherwise_means_the_same),
         cmocka_unit_test(a_nested_config_means_the_same),
         cmocka_unit_test(what_is_written_reads_back_the_same),
-        cmocka_unit_test(nothing_of_it_is_called_lost),
+        cmocka_unit_test(nothing_of_a_config_is_called_lost),
         cmocka_unit_test(a_key_with_another_value_is_lost),
-        cmocka_unit_test(an_apr_file_says_the_same),
+        cmocka_unit_test(an_apr_file_keeps_every_hyperparameter),
     };
     return cmocka_run_group_tests_name("config_families", tests, NULL, NULL);
 }

@@ -43,7 +43,7 @@ static void every_split_gives_the_checksum_of_the_whole(void **state)
     }
 }
 
-/* 2^32 + 5 zero bytes behind "a", without having them: zeros double from one piece to the next. */
+/* 2^32 + 5 zero bytes after "a", without having them: zeros double from one piece to the next. */
 static void lengths_above_32_bits_combine(void **state)
 {
     (void)state;

@@ -1,5 +1,4 @@
-/* test_family.c - the cards of the families: each is whole, no two claim the same, and names are found in both dialects. */
-#include "formats/shape/hf_config.h"
+/* test_family.c - the specs of the families: each is complete, no two claim the same, and names are found in both naming schemes. */
 #include "formats/shape/tensor_names.h"
 
 #include <setjmp.h>
@@ -35,8 +34,8 @@ static void a_family_bears_the_name_of_one_of_its_types(void **state)
     }
 }
 
-/* A card has its parts, each with what depends on it. */
-static void every_card_is_whole(void **state)
+/* A spec has its parts, each with what depends on it. */
+static void every_spec_is_complete(void **state)
 {
     (void)state;
     for (size_t i = 0; i < apr_n_families; i++) {
@@ -123,7 +122,7 @@ static void defaults_are_of_numbers_and_flags_that_there_are(void **state)
     }
 }
 
-/* A card's rows, its own and those of its sets, behind one another. */
+/* A spec's rows: its own, then those of its sets. */
 typedef struct card_rows {
     const apr_tensor_rule *rules[128];
     const apr_tensor_form *forms[64];
@@ -146,7 +145,7 @@ static card_rows rows_of(const apr_family *f)
 }
 
 /* Which name a row shadows would depend on the order of sets; a rule may have two names in ggml only where they exclude each other. */
-static void no_two_rules_of_a_card_claim_a_name(void **state)
+static void no_two_rules_of_a_spec_claim_a_name(void **state)
 {
     (void)state;
     for (size_t i = 0; i < apr_n_families; i++) {
@@ -214,13 +213,13 @@ static void a_tensor_is_found_by_either_name(void **state)
             const apr_tensor_rule *const rule = all.rules[r];
             const apr_tensor_rule *const by_hf = apr_family_rule(apr_families[i], example(rule->hf, name));
             assert_string_equal(by_hf->hf, rule->hf);
-            if (r >= apr_families[i]->n_tensors || rule->ggml == NULL) continue; /* shared rows may be hidden behind own ones */
+            if (r >= apr_families[i]->n_tensors || rule->ggml == NULL) continue; /* own rows may hide shared ones */
             assert_ptr_equal(apr_family_rule(apr_families[i], example(rule->ggml, name)), rule);
         }
     }
 }
 
-/* Whatever is written is read as what it was, by whoever writes it. */
+/* What is written in either naming is read as what it was. */
 static void what_holds_a_tensor_is_matched_as_its_holder(void **state)
 {
     (void)state;
@@ -235,7 +234,7 @@ static void what_holds_a_tensor_is_matched_as_its_holder(void **state)
                 apr_name_match there, back;
                 if (!apr_match_target(apr_families[i], (apr_naming)to, example(rule->hf, name), false, true, &there)) continue;
                 if (there.form != NULL && there.form->use == APR_FORM_WHOLE) continue;
-                if (r >= apr_families[i]->n_tensors && there.rule != NULL) continue; /* may be hidden behind an own row */
+                if (r >= apr_families[i]->n_tensors && there.rule != NULL) continue; /* may be hidden by an own row */
                 const char *const pattern = there.rule != NULL ? there.rule->ggml : there.form->name;
                 assert_true(apr_match_tensor(apr_families[i], (apr_naming)to, example(pattern, holder), &back));
                 assert_ptr_equal(back.form, there.form);
@@ -291,7 +290,7 @@ static void numbers_in_names_are_written_one_way(void **state)
     longest[sizeof longest - 1] = '\0';
     for (size_t n = 240; n < sizeof longest; n++) assert_null(apr_family_rule(f, longest + n - 240));
     static const char tail[] = ".1234";
-    for (size_t n = 248; n <= 258; n++) { /* whatever stands at the end of the room for a name */
+    for (size_t n = 248; n <= 258; n++) { /* the last bytes of the buffer for a name */
         memset(longest, 'x', n);
         memcpy(longest + n, tail, sizeof tail);
         assert_null(apr_family_rule(f, longest));
@@ -369,7 +368,7 @@ static void ggml_s_name_stands_for_the_first_family_that_has_it(void **state)
                 {"qwen3_5", "qwen35", "qwen3_5_text"},
                 {"qwen3_5_moe_text", "qwen35moe", "qwen3_5_moe_text"},
                 {"gemma3_text", "gemma3", "gemma3_text"},
-                {"mixtral", "llama", "llama"}, /* a llama with experts: formats/gguf tells them apart */
+                {"mixtral", "llama", "llama"}, /* a llama with experts: formats/gguf distinguishes them */
                 {"deepseek_v32", "deepseek32", "deepseek_v32"},
                 {"glm_moe_dsa", "glm-dsa", "glm_moe_dsa"},
                 {"nobody_knows", "nobody_knows", "nobody_knows"}};
@@ -380,7 +379,7 @@ static void ggml_s_name_stands_for_the_first_family_that_has_it(void **state)
     }
 }
 
-static void what_nobody_knows_is_not_there(void **state)
+static void an_unknown_value_is_absent(void **state)
 {
     (void)state;
     static const char *const unknown[] = {"nobody_knows", "", "Llama", "qwen3_5_", NULL};
@@ -401,10 +400,10 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(no_two_families_claim_a_model_type_or_a_name),
         cmocka_unit_test(a_family_bears_the_name_of_one_of_its_types),
-        cmocka_unit_test(every_card_is_whole),
+        cmocka_unit_test(every_spec_is_complete),
         cmocka_unit_test(what_a_family_computes_or_refuses_is_a_list_of_words),
         cmocka_unit_test(own_spellings_are_of_fields_that_there_are),
-        cmocka_unit_test(no_two_rules_of_a_card_claim_a_name),
+        cmocka_unit_test(no_two_rules_of_a_spec_claim_a_name),
         cmocka_unit_test(what_a_form_holds_is_canonical),
         cmocka_unit_test(defaults_are_of_numbers_and_flags_that_there_are),
         cmocka_unit_test(a_tensor_is_found_by_either_name),
@@ -415,7 +414,7 @@ int main(void)
         cmocka_unit_test(every_family_is_known_under_every_published_prefix),
         cmocka_unit_test(an_indexer_s_tensors_are_known_by_both_names),
         cmocka_unit_test(ggml_s_name_stands_for_the_first_family_that_has_it),
-        cmocka_unit_test(what_nobody_knows_is_not_there),
+        cmocka_unit_test(an_unknown_value_is_absent),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

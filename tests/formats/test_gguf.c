@@ -149,7 +149,7 @@ static void a_head_is_enough_for_names_and_sizes(void **state)
         }
         assert_int_equal(is_whole, all_there);
         apr_model_close(&head);
-        assert_int_equal(apr_gguf_open(&head, path, &err), APR_E_DAMAGED); /* whoever reads values is refused */
+        assert_int_equal(apr_gguf_open(&head, path, &err), APR_E_DAMAGED); /* reading values is refused */
     }
     assert_true(was_head);
     unlink(path);
@@ -163,7 +163,7 @@ static void the_bundled_model_comes_back_byte_for_byte(void **state)
 }
 
 /* Metadata of other families (experts, windows, recurrent layers) and one tensor of each type that they have. */
-static void those_of_other_families_come_back_byte_for_byte(void **state)
+static void models_of_other_families_come_back_byte_for_byte(void **state)
 {
     (void)state;
     assert_comes_back("tests/data/gguf/qwen3.gguf");
@@ -238,7 +238,7 @@ static void unusual_files_come_back_byte_for_byte(void **state)
     }
 }
 
-static void tensors_lie_in_the_order_of_their_data(void **state)
+static void tensors_are_in_the_order_of_their_data(void **state)
 {
     spec s = good_spec();
     apr_model m;
@@ -300,7 +300,7 @@ static void every_type_of_ggml_has_its_size(void **state)
     assert_int_equal(n_types, 35); /* ids 0 to 42 without the eight that ggml removed */
 }
 
-static void a_big_endian_twin_reads_equal(void **state)
+static void a_big_endian_copy_reads_equal(void **state)
 {
     static const uint64_t plain[] = {0, 1, 24, 25, 26, 27, 28, 30}; /* f32 f16 i8 i16 i32 i64 f64 bf16 */
     (void)state;
@@ -451,7 +451,7 @@ static void no_flipped_bit_gets_further_than_a_status(void **state)
     }
 }
 
-static void other_files_are_told_apart(void **state)
+static void other_files_are_distinguished(void **state)
 {
     apr_model m;
     apr_error err = {0};
@@ -630,18 +630,18 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_bundled_model_comes_back_byte_for_byte),
         cmocka_unit_test(a_head_is_enough_for_names_and_sizes),
-        cmocka_unit_test(those_of_other_families_come_back_byte_for_byte),
+        cmocka_unit_test(models_of_other_families_come_back_byte_for_byte),
         cmocka_unit_test(a_small_file_reads_as_it_was_built),
         cmocka_unit_test(unusual_files_come_back_byte_for_byte),
-        cmocka_unit_test(tensors_lie_in_the_order_of_their_data),
+        cmocka_unit_test(tensors_are_in_the_order_of_their_data),
         cmocka_unit_test(gaps_between_tensors_are_read_over),
         cmocka_unit_test(every_type_of_ggml_has_its_size),
-        cmocka_unit_test(a_big_endian_twin_reads_equal),
+        cmocka_unit_test(a_big_endian_copy_reads_equal),
         cmocka_unit_test(every_cut_is_damage_except_in_the_last_padding),
         cmocka_unit_test(wrong_fields_are_refused_with_a_sentence),
         cmocka_unit_test(blocks_in_a_big_endian_file_are_refused),
         cmocka_unit_test(no_flipped_bit_gets_further_than_a_status),
-        cmocka_unit_test(other_files_are_told_apart),
+        cmocka_unit_test(other_files_are_distinguished),
         cmocka_unit_test(any_shard_opens_them_all),
         cmocka_unit_test(no_shard_of_what_is_read_is_written_over),
         cmocka_unit_test(shards_that_do_not_belong_together_are_refused),

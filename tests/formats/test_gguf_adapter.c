@@ -1,5 +1,5 @@
 /* formats/gguf/gguf_adapter.c: llama.cpp's adapters are read as pairs of matrices, or end in a sentence that names what is wrong.
- * tests/data/lora/llama-adapter.gguf is PEFT's adapter beside it, as llama.cpp's converter writes it, made with the gguf package. */
+ * tests/data/lora/llama-adapter.gguf is PEFT's adapter next to it, as llama.cpp's converter writes it, made with the gguf package. */
 #define _XOPEN_SOURCE 700
 #include "formats/files/map.h"
 #include "formats/gguf/gguf.h"
@@ -89,7 +89,7 @@ static const char *pair(const char *name, const apr_tensor *a, const apr_tensor 
 }
 
 /* a has a row for each token there, and b one for each column of the embedding. */
-static void an_embedding_lies_the_other_way_round(void **state)
+static void an_embedding_is_transposed(void **state)
 {
     const apr_tensor a = {.rank = 2, .dims = {5, 2}}, b = {.rank = 2, .dims = {3, 2}};
     apr_adapter adapter;
@@ -118,7 +118,7 @@ static void a_stack_for_experts_is_refused(void **state)
     assert_non_null(strstr(err.text, "'blk.0.ffn_up_exps.weight.lora_a' is a stack of experts"));
 }
 
-static void what_is_no_pair_is_named(void **state)
+static void what_is_not_a_pair_is_named(void **state)
 {
 #define CHANGE(from, to) from, to, sizeof from - 1
     static const struct {
@@ -147,7 +147,7 @@ static void what_is_no_pair_is_named(void **state)
     }
 }
 
-static void a_model_is_no_adapter(void **state)
+static void a_model_is_not_an_adapter(void **state)
 {
     apr_adapter adapter;
     apr_error err = {0};
@@ -160,12 +160,9 @@ static void a_model_is_no_adapter(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(pairs_are_changes_under_ggmls_names),
-        cmocka_unit_test(without_alpha_the_scale_is_1),
-        cmocka_unit_test(an_embedding_lies_the_other_way_round),
-        cmocka_unit_test(a_stack_for_experts_is_refused),
-        cmocka_unit_test(what_is_no_pair_is_named),
-        cmocka_unit_test(a_model_is_no_adapter),
+        cmocka_unit_test(pairs_are_changes_under_ggmls_names), cmocka_unit_test(without_alpha_the_scale_is_1),
+        cmocka_unit_test(an_embedding_is_transposed),          cmocka_unit_test(a_stack_for_experts_is_refused),
+        cmocka_unit_test(what_is_not_a_pair_is_named),         cmocka_unit_test(a_model_is_not_an_adapter),
     };
     return cmocka_run_group_tests(tests, make_work, remove_work);
 }

@@ -1,6 +1,6 @@
 /* formats/gguf: hyperparameters of each family through GGUF's keys, held against those of llama.cpp's own converter.
  *
- * tests/data/gguf-keys/NAME.txt has its keys for the model NAME of gguf_family_models.h, one a line and behind "ARCH.", as
+ * tests/data/gguf-keys/NAME.txt has its keys for the model NAME of gguf_family_models.h, one a line and without "ARCH.", as
  *
  *     architecture ARCH      first
  *     KEY TYPE VALUE         both write it
@@ -119,7 +119,7 @@ static void read_table(table *t, const char *name)
 
 /* --- comparing --- */
 
-/* What both say alike through every function; a field of `a` that is 0 ("not said") may be anything. NULL: the same. */
+/* What both say in the same way through every function; a field of `a` that is 0 ("not said") may be anything. NULL: the same. */
 static bool same_scaling(const apr_rope_scaling *a, const apr_rope_scaling *b)
 {
     bool same = a->kind == b->kind && a->original_context == b->original_context && a->no_truncate == b->no_truncate;
@@ -292,7 +292,7 @@ static void assert_said(const apr_hparams *h, const char *name, apr_loss_kind ki
     apr_losses_close(&losses);
 }
 
-static void what_others_will_not_know_is_said_and_nothing_else(void **state)
+static void only_what_other_readers_will_not_know_is_noted(void **state)
 {
     static const struct {
         const char *name;
@@ -333,7 +333,7 @@ static apr_hparams model_of(const char *name, apr_arena *arena)
     return complete(&family_models[i], arena);
 }
 
-static void what_ggml_has_no_word_for_is_named(void **state)
+static void what_ggml_has_no_key_for_is_named(void **state)
 {
     static const char *const experts[] = {"which layers of qwen3moe have experts, and llama.cpp assumes something else for layer 0", NULL};
     static const char *const weights[] = {"qwen3moe scales the weights of chosen experts to 1, and this model does not", NULL};
@@ -375,8 +375,8 @@ int main(void)
         cmocka_unit_test(our_keys_are_the_converter_s_but_for_what_the_tables_say),
         cmocka_unit_test(what_was_written_reads_back_the_same),
         cmocka_unit_test(the_converter_s_own_files_are_understood),
-        cmocka_unit_test(what_others_will_not_know_is_said_and_nothing_else),
-        cmocka_unit_test(what_ggml_has_no_word_for_is_named),
+        cmocka_unit_test(only_what_other_readers_will_not_know_is_noted),
+        cmocka_unit_test(what_ggml_has_no_key_for_is_named),
     };
     return cmocka_run_group_tests_name("gguf families", tests, NULL, NULL);
 }

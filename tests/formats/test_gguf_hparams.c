@@ -1,5 +1,5 @@
-/* formats/shape/gguf_hparams.c, gguf_rope_tensors.c, gguf_keys.c: what is understood by the keys of files that others made, and by
- * those that nobody should have made. */
+/* formats/shape/gguf_hparams.c, gguf_layers.c, gguf_rope.c, gguf_aprkit_keys.c: what is understood by the keys of files that others made,
+ * and by those that no program should have made. */
 #include "formats/gguf/gguf.h"
 #include "formats/shape/gguf_hparams.h"
 #include "tests/support/kv_fixture.h"
@@ -35,7 +35,7 @@ static void start(fixture *f, const char *arch)
 
 /* --- families that share a name --- */
 
-static void a_key_tells_families_of_one_name_apart(void **state)
+static void a_key_distinguishes_families_with_one_name(void **state)
 {
     static const struct {
         const char *arch, *key;
@@ -140,7 +140,7 @@ static void alpha_is_written_as_the_theta_that_it_makes(void **state)
     assert_true(f->h.rope_theta == 10000 && f->h.rope.kind == APR_ROPE_DYNAMIC && f->h.rope.alpha == 1000);
 }
 
-static void a_zero_is_written_where_a_reader_would_suppose_something(void **state)
+static void a_zero_is_written_where_a_reader_would_assume_a_default(void **state)
 {
     const apr_vocab none = {.kind = APR_VOCAB_NONE};
     const apr_hparams h = {.architecture = "llama4_text", .hidden_size = 64, .num_layers = 4, .num_heads = 4, .use_qk_norm = true};
@@ -174,7 +174,7 @@ static void divisors_that_stop_the_rest_are_a_proportional_scaling(void **state)
     assert_int_equal(h.rope.kind, APR_ROPE_PROPORTIONAL);
     assert_true(h.rope.partial_rotary_factor == 0.25);
     h = (apr_hparams){.rope_theta = 1e6};
-    divisors[5] = 1; /* one of them turns after all */
+    divisors[5] = 1; /* one of them rotates after all */
     apr_gguf_rope_from_divisors(&t, &h);
     assert_int_equal(h.rope.kind, APR_ROPE_PLAIN);
 }
@@ -194,9 +194,9 @@ static void factors_of_longrope_come_from_both_tensors_or_not_at_all(void **stat
     assert_true(f->h.rope.short_factor[1] == 1.1 && f->h.rope.long_factor[2] == 4.05); /* as config.json had them */
 }
 
-/* --- files that nobody should have made --- */
+/* --- files that no program should have made --- */
 
-static void arrays_that_fit_no_model_are_no_harm(void **state)
+static void arrays_that_fit_no_model_do_no_harm(void **state)
 {
     static const int32_t odd[] = {-5, 0, INT32_MAX, 3};
     static const float reals[] = {NAN, INFINITY, -1, 0};
@@ -272,15 +272,15 @@ static void keys_of_our_own_that_make_no_sense_are_refused_with_a_sentence(void 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(a_key_tells_families_of_one_name_apart),
+        TEST(a_key_distinguishes_families_with_one_name),
         TEST(a_nemotron_is_named_by_whether_it_has_experts),
         TEST(layers_that_predict_more_tokens_are_not_run),
         TEST(old_files_with_latent_attention_say_the_widths_of_heads),
         TEST(alpha_is_written_as_the_theta_that_it_makes),
-        TEST(a_zero_is_written_where_a_reader_would_suppose_something),
+        TEST(a_zero_is_written_where_a_reader_would_assume_a_default),
         TEST(divisors_that_stop_the_rest_are_a_proportional_scaling),
         TEST(factors_of_longrope_come_from_both_tensors_or_not_at_all),
-        TEST(arrays_that_fit_no_model_are_no_harm),
+        TEST(arrays_that_fit_no_model_do_no_harm),
         TEST(another_number_of_layers_leaves_no_kinds_of_the_old_ones),
         TEST(keys_of_our_own_that_make_no_sense_are_refused_with_a_sentence),
     };

@@ -190,7 +190,7 @@ static void yarn_s_attention_factor_is_a_product(void **state)
 
 /* Llama 3.2 1B: theta 500,000, head 64, factor 32. The three divisors between 1 and 32 were computed in Python, from the rule as
  * transformers states it (by wavelengths). */
-static void llama3_scaling_is_found_behind_its_divisors(void **state)
+static void llama3_scaling_is_found_by_its_divisors(void **state)
 {
     static const apr_rope_scaling llama32 = {
         .kind = APR_ROPE_LLAMA3, .factor = 32, .low_freq_factor = 1, .high_freq_factor = 4, .original_context = 8192};
@@ -248,7 +248,7 @@ static void assert_same_value(const apr_kv *a, const apr_kv *b)
 }
 
 /* Makes the keys anew from what was understood of them: nothing that llama.cpp needs may be missing or different. */
-static void assert_keys_can_be_made_anew(const char *path)
+static void assert_keys_can_be_written_again(const char *path)
 {
     static const char *const not_ours[] = {"general.size_label"}; /* a count of parameters, for people */
     apr_model m;
@@ -273,18 +273,18 @@ static void assert_keys_can_be_made_anew(const char *path)
     apr_model_close(&m);
 }
 
-static void the_keys_of_the_bundled_model_can_be_made_anew(void **state)
+static void the_keys_of_the_bundled_model_can_be_written_again(void **state)
 {
     (void)state;
-    assert_keys_can_be_made_anew(BUNDLED);
+    assert_keys_can_be_written_again(BUNDLED);
 }
 
-static void so_can_those_of_other_families(void **state)
+static void the_keys_of_other_families_can_be_written_again(void **state)
 {
     (void)state;
-    assert_keys_can_be_made_anew("tests/data/gguf/qwen3.gguf");
-    assert_keys_can_be_made_anew("tests/data/gguf/gpt_oss.gguf");
-    assert_keys_can_be_made_anew("tests/data/gguf/qwen35.gguf");
+    assert_keys_can_be_written_again("tests/data/gguf/qwen3.gguf");
+    assert_keys_can_be_written_again("tests/data/gguf/gpt_oss.gguf");
+    assert_keys_can_be_written_again("tests/data/gguf/qwen35.gguf");
 }
 
 /* --- tokenizers --- */
@@ -417,7 +417,7 @@ static void a_name_brings_its_steps(void **state)
     assert_int_equal(f->v.n_splits, 5);
 }
 
-static void ids_outside_the_vocabulary_are_none(void **state)
+static void ids_outside_the_vocabulary_are_ignored(void **state)
 {
     static const apr_str tokens[] = {S("a"), S("b")};
     fixture *const f = *state;
@@ -436,7 +436,7 @@ static void ids_outside_the_vocabulary_are_none(void **state)
     assert_int_equal(f->v.types[1], APR_TOKEN_NORMAL);
 }
 
-static void an_unknown_tokenizer_is_none_and_no_failure(void **state)
+static void an_unknown_tokenizer_is_absent_without_a_failure(void **state)
 {
     fixture *const f = *state;
     set_text(f, "tokenizer.ggml.model", "rwkv");
@@ -495,16 +495,16 @@ int main(void)
         TEST(hostile_numbers_are_kept_from_loops_and_divisions),
         TEST(scalings_go_out_and_come_back),
         TEST(yarn_s_attention_factor_is_a_product),
-        TEST(llama3_scaling_is_found_behind_its_divisors),
+        TEST(llama3_scaling_is_found_by_its_divisors),
         TEST(numbers_that_32_bits_cannot_say_are_refused),
-        TEST(the_keys_of_the_bundled_model_can_be_made_anew),
-        TEST(so_can_those_of_other_families),
+        TEST(the_keys_of_the_bundled_model_can_be_written_again),
+        TEST(the_keys_of_other_families_can_be_written_again),
         TEST(a_sentencepiece_vocabulary_goes_out_and_comes_back),
         TEST(what_gguf_has_no_key_for_is_kept_under_our_own),
         TEST(steps_that_split_text_travel),
         TEST(a_name_brings_its_steps),
-        TEST(ids_outside_the_vocabulary_are_none),
-        TEST(an_unknown_tokenizer_is_none_and_no_failure),
+        TEST(ids_outside_the_vocabulary_are_ignored),
+        TEST(an_unknown_tokenizer_is_absent_without_a_failure),
         TEST(broken_tokenizers_are_refused_with_a_sentence),
     };
     return cmocka_run_group_tests_name("gguf keys", tests, NULL, NULL);

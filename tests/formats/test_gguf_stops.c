@@ -64,7 +64,7 @@ static void stops_go_where_other_readers_look(void **state)
 }
 
 /* Our own list takes the place of the texts. A key that another program has set since counts all the same. */
-static void keys_count_beside_our_own_list(void **state)
+static void keys_count_next_to_our_own_list(void **state)
 {
     static const apr_str tokens[] = {S("a"), S("<|im_end|>"), S("<|user|>"), S("<|tool|>")};
     static const uint32_t types[] = {1, 3, 3, 3}, list[] = {2};
@@ -85,8 +85,8 @@ static void keys_count_beside_our_own_list(void **state)
     assert_int_equal(f->v.stop_ids[1], 3);
 }
 
-/* Padding ends nothing by its text, unless another end is named beside it. */
-static void padding_is_a_stop_only_beside_a_stated_end(void **state)
+/* Padding is not an end by its text, unless another end is named. */
+static void padding_is_a_stop_only_with_a_stated_end(void **state)
 {
     static const apr_str tokens[] = {S("a"), S("<|endoftext|>"), S("<|im_end|>"), S("<|eot_id|>")};
     static const uint32_t types[] = {1, 3, 3, 3};
@@ -171,7 +171,7 @@ static void turns_end_where_llama_cpp_ends_them(void **state)
     }
 }
 
-/* llama.cpp takes <|end|> out only where <|call|> is there as well: a model that stops at it loses nothing, one that does not is told. */
+/* llama.cpp takes <|end|> out only with <|call|>: a model that stops at it loses nothing; one that does not gets a note. */
 static void an_end_that_llama_cpp_finds_by_its_text_is_not_lost(void **state)
 {
     static const apr_str tokens[] = {S("<|return|>"), S("<|end|>"), S("<|call|>")};
@@ -227,8 +227,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(stops_go_where_other_readers_look),
-        TEST(keys_count_beside_our_own_list),
-        TEST(padding_is_a_stop_only_beside_a_stated_end),
+        TEST(keys_count_next_to_our_own_list),
+        TEST(padding_is_a_stop_only_with_a_stated_end),
         TEST(turns_end_where_llama_cpp_ends_them),
         TEST(an_end_that_llama_cpp_finds_by_its_text_is_not_lost),
         TEST(each_family_stops_at_its_own_ends),

@@ -1,9 +1,8 @@
-/* formats/vocab/gguf_vocab.h - WordPiece and Unigram go into GGUF's keys and come back to the same ids; what the keys cannot say is refused,
- * and what a file of others leaves out is what llama.cpp takes for it. */
+/* formats/vocab/gguf_vocab_kinds.h - WordPiece and Unigram go into GGUF's keys and come back to the same ids; what the keys cannot say is
+ * refused, and what a file of others leaves out is what llama.cpp takes for it. */
 #include "formats/gguf/gguf.h"
 #include "formats/hf/safetensors.h"
-#include "formats/vocab/gguf_vocab.h"
-#include "formats/vocab/hf_tokenizer.h"
+#include "formats/vocab/gguf_vocab_kinds.h"
 #include "runtime/tokenizer/tokenizer.h"
 #include "tests/support/tokenizer_fixture.h"
 
@@ -193,7 +192,7 @@ static void tokens_that_become_one_are_refused(void **state)
     cJSON_Delete(json);
 }
 
-static void what_the_kinds_cannot_say_is_refused(void **state)
+static void what_the_kinds_cannot_express_is_refused(void **state)
 {
     static const struct {
         const char *style, *part, *json, *words; /* the part of tokenizer.json that is another */
@@ -293,7 +292,7 @@ int main(void)
         cmocka_unit_test(the_case_is_kept_where_the_key_says_so),
         cmocka_unit_test(unigram_is_t5),
         cmocka_unit_test(tokens_that_become_one_are_refused),
-        cmocka_unit_test(what_the_kinds_cannot_say_is_refused),
+        cmocka_unit_test(what_the_kinds_cannot_express_is_refused),
         cmocka_unit_test(missing_keys_are_what_llama_cpp_takes_them_for),
         cmocka_unit_test(a_t5_of_other_rules_or_scores_is_not_run),
     };

@@ -274,7 +274,7 @@ static void what_is_written_reads_back_the_same(void **state)
 }
 
 /* 36 families as transformers 5 writes them, and configurations as they are published: all are read, shown and written back. */
-static void so_do_the_public_configs(void **state)
+static void public_configs_read_back_the_same(void **state)
 {
     cJSON *const all = fact_configs();
     const cJSON *config;
@@ -379,7 +379,7 @@ static void what_would_compute_something_else_is_named(void **state)
     }
 }
 
-static void fields_nobody_has_heard_of_are_named(void **state)
+static void unknown_fields_are_named(void **state)
 {
     apr_arena arena = {0};
     apr_hparams h;
@@ -394,7 +394,7 @@ static void fields_nobody_has_heard_of_are_named(void **state)
     apr_arena_close(&arena);
 }
 
-static void what_is_absent_is_what_the_class_supposes(void **state)
+static void what_is_absent_has_the_default_of_the_class(void **state)
 {
     static const struct {
         const char *text;
@@ -487,7 +487,7 @@ static void a_written_config_leaves_no_window_to_the_class(void **state)
     free(text);
 }
 
-static void what_is_no_config_is_not_opened_as_one(void **state)
+static void what_is_not_a_config_is_not_opened_as_one(void **state)
 {
     apr_model model;
     apr_error err = {0};
@@ -508,14 +508,14 @@ int main(void)
         cmocka_unit_test(every_kind_of_rope_scaling_has_its_name),
         cmocka_unit_test(a_false_config_is_refused_with_a_sentence),
         cmocka_unit_test(what_is_written_reads_back_the_same),
-        cmocka_unit_test(so_do_the_public_configs),
+        cmocka_unit_test(public_configs_read_back_the_same),
         cmocka_unit_test(what_would_compute_something_else_is_named),
-        cmocka_unit_test(fields_nobody_has_heard_of_are_named),
-        cmocka_unit_test(what_is_absent_is_what_the_class_supposes),
+        cmocka_unit_test(unknown_fields_are_named),
+        cmocka_unit_test(what_is_absent_has_the_default_of_the_class),
         cmocka_unit_test(yarn_takes_its_magnitude_from_the_pair_of_scales),
         cmocka_unit_test(a_config_names_the_class_of_its_family),
         cmocka_unit_test(a_written_config_leaves_no_window_to_the_class),
-        cmocka_unit_test(what_is_no_config_is_not_opened_as_one),
+        cmocka_unit_test(what_is_not_a_config_is_not_opened_as_one),
     };
     return cmocka_run_group_tests_name("hf_config", tests, NULL, NULL);
 }

@@ -143,7 +143,7 @@ static void what_is_not_understood_is_named(void **state)
     }
 }
 
-static void it_is_found_wherever_it_is_written(void **state)
+static void a_quantization_config_is_found_wherever_it_is_written(void **state)
 {
     (void)state;
     static const char fp8[] = "{\"quant_method\": \"fp8\"}";
@@ -299,7 +299,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(schemes_and_sizes_are_those_that_are_published),
         cmocka_unit_test(what_is_not_understood_is_named),
-        cmocka_unit_test(it_is_found_wherever_it_is_written),
+        cmocka_unit_test(a_quantization_config_is_found_wherever_it_is_written),
         cmocka_unit_test(skipped_modules_are_found_in_every_spelling),
         cmocka_unit_test(patterns_that_take_too_long_are_a_failure),
         cmocka_unit_test(the_first_rule_that_covers_a_module_counts),

@@ -169,7 +169,7 @@ static void several_steps_are_kept_in_order(void **state)
     }
 }
 
-/* GGUF's names are found for steps, too, whether a line break is written or escaped. */
+/* GGUF's names are also found for steps, whether a line break is written or escaped. */
 static void steps_that_have_a_name_get_it(void **state)
 {
     apr_arena arena = {0};
@@ -327,7 +327,7 @@ static void tokens_have_types_flags_and_fillers(void **state)
     apr_arena_close(&arena);
 }
 
-static void special_ids_come_from_wherever_they_are_said(void **state)
+static void special_ids_come_from_wherever_they_are_stated(void **state)
 {
     static const struct {
         files files;
@@ -375,7 +375,7 @@ static void special_ids_come_from_wherever_they_are_said(void **state)
 #define TEMPLATE(parts) "{\"type\":\"TemplateProcessing\",\"single\":[" parts "]}"
 #define WITH_POST(post) WHOLE("null", BYTE_LEVEL, post, MODEL)
 
-static void the_template_says_what_stands_around_a_text(void **state)
+static void the_template_says_what_surrounds_a_text(void **state)
 {
     static const struct {
         const char *text, *config;
@@ -528,7 +528,7 @@ static void what_is_written_reads_back_the_same(void **state)
     }
 }
 
-static void so_does_the_bundled_tokenizer(void **state)
+static void the_bundled_tokenizer_reads_back_the_same(void **state)
 {
     apr_model model;
     apr_error err = {0};
@@ -582,11 +582,11 @@ int main(void)
         cmocka_unit_test(a_damaged_tokenizer_is_refused_with_a_sentence),
         cmocka_unit_test(a_vocab_size_beyond_reason_is_refused),
         cmocka_unit_test(tokens_have_types_flags_and_fillers),
-        cmocka_unit_test(special_ids_come_from_wherever_they_are_said),
-        cmocka_unit_test(the_template_says_what_stands_around_a_text),
+        cmocka_unit_test(special_ids_come_from_wherever_they_are_stated),
+        cmocka_unit_test(the_template_says_what_surrounds_a_text),
         cmocka_unit_test(the_chat_template_is_found_in_all_its_places),
         cmocka_unit_test(what_is_written_reads_back_the_same),
-        cmocka_unit_test(so_does_the_bundled_tokenizer),
+        cmocka_unit_test(the_bundled_tokenizer_reads_back_the_same),
         cmocka_unit_test(scores_become_merges_the_best_first),
     };
     return cmocka_run_group_tests_name("hf_tokenizer", tests, NULL, NULL);

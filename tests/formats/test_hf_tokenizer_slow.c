@@ -22,7 +22,7 @@ typedef struct file {
     const char *name, *text;
 } file;
 
-/* spm: a tokenizer.model is there, too. */
+/* spm: with a tokenizer.model. */
 static apr_status read_files(const file files[MAX_FILES], const apr_map *spm, int64_t vocab_size, apr_vocab *v, apr_arena *arena,
                              apr_error *err)
 {
@@ -53,7 +53,7 @@ static void assert_token(const apr_vocab *v, size_t id, const char *text, int ty
 
 /* --- SentencePiece --- */
 
-static void added_tokens_stand_behind_the_pieces(void **state)
+static void added_tokens_come_after_the_pieces(void **state)
 {
     char named[200], decoded[400];
     apr_arena arena = {0};
@@ -201,7 +201,7 @@ static void classes_that_are_not_known_are_named(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(added_tokens_stand_behind_the_pieces),
+        cmocka_unit_test(added_tokens_come_after_the_pieces),
         cmocka_unit_test(added_tokens_without_an_id_are_refused),
         cmocka_unit_test(two_files_say_what_one_says),
         cmocka_unit_test(classes_that_are_not_known_are_named),

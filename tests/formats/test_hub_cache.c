@@ -1,4 +1,4 @@
-/* formats/hf/hub_cache.h, weight_files.h and formats/files/placeholder.h: checkpoints as they lie on disk, fetched whole, half or not. */
+/* formats/hf/hub_cache.h, weight_files.h and formats/files/placeholder.h: checkpoints as they are on disk, fetched whole, half or not. */
 #define _GNU_SOURCE /* nftw, mkdtemp */
 #include "formats/files/placeholder.h"
 #include "formats/hf/hub_cache.h"
@@ -109,7 +109,7 @@ static void several_snapshots_are_listed(void **state)
     put(cache("/refs/main"), HASH);
 }
 
-static void half_downloaded_files_are_said(void **state)
+static void half_downloaded_files_are_reported(void **state)
 {
     (void)state;
     assert_int_equal(unlink(cache("/blobs/sha-model.safetensors")), 0);
@@ -187,7 +187,7 @@ static void slices_of_matrices_are_not_joined(void **state)
 
 /* --- stand-ins --- */
 
-static void pointers_and_pages_are_no_weights(void **state)
+static void placeholders_are_not_weights(void **state)
 {
     static const char *const names[] = {"p/model.safetensors", "p/x.gguf", "p/pytorch_model.bin"};
 
@@ -220,7 +220,7 @@ static void a_small_file_may_be_a_pointer_too(void **state)
     assert_refused(in_work("small"), APR_E_IO, "small/tokenizer.json: is a Git LFS pointer");
 }
 
-static void what_only_resembles_a_stand_in_passes(void **state)
+static void what_only_resembles_a_placeholder_passes(void **state)
 {
     static const char *const texts[] = {"", "version https://git-lfs.github.com", "<", "<htmlx", "<!DOCTYPES", "GGUF", "version 1"};
 
@@ -234,13 +234,13 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_cache_is_opened_by_its_folder_or_a_snapshot),
         cmocka_unit_test(several_snapshots_are_listed),
-        cmocka_unit_test(half_downloaded_files_are_said),
+        cmocka_unit_test(half_downloaded_files_are_reported),
         cmocka_unit_test(what_to_fetch_follows_from_the_path),
         cmocka_unit_test(safetensors_come_before_the_others),
         cmocka_unit_test(slices_of_matrices_are_not_joined),
-        cmocka_unit_test(pointers_and_pages_are_no_weights),
+        cmocka_unit_test(placeholders_are_not_weights),
         cmocka_unit_test(a_small_file_may_be_a_pointer_too),
-        cmocka_unit_test(what_only_resembles_a_stand_in_passes),
+        cmocka_unit_test(what_only_resembles_a_placeholder_passes),
     };
     return cmocka_run_group_tests_name("hub_cache", tests, start, remove_work);
 }

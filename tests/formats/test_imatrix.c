@@ -158,7 +158,7 @@ static void refuse(const char *path, const char *behind, size_t skip, const void
     apr_map_close(&map);
 }
 
-static void what_is_no_imatrix_is_refused_with_a_reason(void **state)
+static void what_is_not_an_imatrix_is_refused_with_a_reason(void **state)
 {
     static const float not_a_number = NAN, below = -1.0f;
     (void)state;
@@ -199,7 +199,7 @@ int main(void)
         cmocka_unit_test(what_llama_cpp_wrote_is_understood),        cmocka_unit_test(experts_have_counts_of_their_own),
         cmocka_unit_test(a_gguf_comes_back_byte_for_byte),           cmocka_unit_test(a_dat_comes_back_byte_for_byte),
         cmocka_unit_test(the_dat_of_a_gguf_is_llama_cpps),           cmocka_unit_test(an_unfinished_one_keeps_every_bit),
-        cmocka_unit_test(an_unfinished_one_that_changed_is_refused), cmocka_unit_test(what_is_no_imatrix_is_refused_with_a_reason),
+        cmocka_unit_test(an_unfinished_one_that_changed_is_refused), cmocka_unit_test(what_is_not_an_imatrix_is_refused_with_a_reason),
         cmocka_unit_test(an_imatrix_that_was_cut_off_is_refused),
     };
     return cmocka_run_group_tests_name("imatrix", tests, make_work, remove_work);

@@ -51,7 +51,7 @@ static void records_are_found_by_tensor_and_checksum(void **state)
     apr_records_close(&records);
 }
 
-static void a_line_that_was_cut_off_is_none(void **state)
+static void an_unfinished_line_is_ignored(void **state)
 {
     char text[(N_WRITTEN + 1) * APR_JOURNAL_LINE_BYTES];
     const size_t n_all = journal(text);
@@ -70,7 +70,7 @@ static void a_line_that_was_cut_off_is_none(void **state)
     }
 }
 
-static void zeros_behind_the_last_line_are_none(void **state)
+static void zeros_after_the_last_line_are_ignored(void **state)
 {
     char text[(N_WRITTEN + 2) * APR_JOURNAL_LINE_BYTES] = "";
     apr_records records = {0};
@@ -112,9 +112,9 @@ static void other_terms_are_noticed(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_was_written_is_read),        cmocka_unit_test(records_are_found_by_tensor_and_checksum),
-        cmocka_unit_test(a_line_that_was_cut_off_is_none), cmocka_unit_test(zeros_behind_the_last_line_are_none),
-        cmocka_unit_test(any_other_byte_is_noticed),       cmocka_unit_test(other_terms_are_noticed),
+        cmocka_unit_test(what_was_written_is_read),      cmocka_unit_test(records_are_found_by_tensor_and_checksum),
+        cmocka_unit_test(an_unfinished_line_is_ignored), cmocka_unit_test(zeros_after_the_last_line_are_ignored),
+        cmocka_unit_test(any_other_byte_is_noticed),     cmocka_unit_test(other_terms_are_noticed),
     };
     return cmocka_run_group_tests_name("journal", tests, NULL, NULL);
 }

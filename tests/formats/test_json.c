@@ -23,7 +23,7 @@ static apr_status parse(cJSON **json, const char *text, size_t n_bytes, apr_erro
     return status;
 }
 
-static void want_of_memory_is_not_damage(void **state)
+static void a_lack_of_memory_is_not_damage(void **state)
 {
     static const char *const texts[] = {"{\"a\":[1,\"two\",{\"b\":null,\"c\":1e9}],\"d\":\"\\u00e4\"}", "[NaN,{\"a\":Infinity}]", "\"x\"",
                                         "{\"a\":1,\"b\":2,\"c\":3,\"d\":4,\"e\":5,\"f\":6,\"g\":7,\"h\":8,\"i\":9,\"j\":10}"};
@@ -109,10 +109,10 @@ static void what_is_not_json_is_refused_with_a_sentence(void **state)
             fail_msg("'%s' gave: %s", cases[i].text, err.text);
     }
     cJSON *json = NULL;
-    assert_int_equal(parse(&json, "[1,\0 2]", 7, NULL), APR_E_DAMAGED); /* a NUL is no white space */
+    assert_int_equal(parse(&json, "[1,\0 2]", 7, NULL), APR_E_DAMAGED); /* a NUL is not white space */
 }
 
-static void what_python_writes_is_no_number_to_anyone(void **state)
+static void pythons_nan_is_not_a_number(void **state)
 {
     static const char text[] = "{\"a\": NaN, \"b\": [Infinity, -Infinity], \"NaN\": \"Infinity \\\" NaN\", \"c\": 1}";
     cJSON *json;
@@ -277,9 +277,9 @@ static void a_written_real_reads_back_equal(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(want_of_memory_is_not_damage),
+        cmocka_unit_test(a_lack_of_memory_is_not_damage),
         cmocka_unit_test(what_is_not_json_is_refused_with_a_sentence),
-        cmocka_unit_test(what_python_writes_is_no_number_to_anyone),
+        cmocka_unit_test(pythons_nan_is_not_a_number),
         cmocka_unit_test(nesting_ends_at_the_limit),
         cmocka_unit_test(a_document_cut_anywhere_is_refused),
         cmocka_unit_test(lookups_are_exact_and_typed),

@@ -146,7 +146,7 @@ static void setting_replaces_in_place_and_removing_closes_the_gap(void **state)
     assert_int_equal(f->kv.n_items, n - 1);
     assert_true(apr_str_is(f->kv.items[1].key, "u16"));
     assert_null(apr_kv_find(&f->kv, "i8"));
-    for (int i = 0; i < 200; i++) { /* grows past every capacity on the way; one source lies in the list itself */
+    for (int i = 0; i < 200; i++) { /* grows past every capacity on the way; one source is in the list itself */
         apr_kv copy = f->kv.items[0];
         copy.key = apr_str_of(apr_arena_print(&f->arena, "key.%d", i));
         assert_int_equal(apr_kv_set(&f->kv, &copy, &f->err), APR_OK);
@@ -219,7 +219,7 @@ static void big_endian_numbers_are_swapped(void **state)
     assert_true(apr_kv_get_real(&f->kv, "c", &r) && r == 1.0);
 }
 
-static void utf8_is_told_from_bytes(void **state)
+static void utf8_is_distinguished_from_bytes(void **state)
 {
     static const struct {
         apr_str s;
@@ -255,7 +255,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(every_cut_is_damage, setup, teardown),
         cmocka_unit_test_setup_teardown(hostile_items_are_refused_with_a_sentence, setup, teardown),
         cmocka_unit_test_setup_teardown(big_endian_numbers_are_swapped, setup, teardown),
-        cmocka_unit_test(utf8_is_told_from_bytes),
+        cmocka_unit_test(utf8_is_distinguished_from_bytes),
     };
     return cmocka_run_group_tests_name("kv", tests, NULL, NULL);
 }

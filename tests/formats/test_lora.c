@@ -138,7 +138,7 @@ static void magnitudes_biases_and_saved_modules_are_taken(void **state)
     apr_adapter_close(&adapter);
 }
 
-static void an_embedding_is_the_other_way_round(void **state)
+static void an_embeddings_matrices_are_transposed(void **state)
 {
     apr_adapter adapter;
     size_t n = 0;
@@ -187,7 +187,7 @@ static void names_come_in_many_spellings(void **state)
     }
 }
 
-static void a_field_that_is_not_known_is_told(void **state)
+static void an_unknown_field_is_reported(void **state)
 {
     apr_adapter adapter;
 
@@ -345,7 +345,7 @@ static void a_pickle_holds_the_same_adapter(void **state)
     assert_true(apr_is_adapter(DATA "llama-pickle"));
 }
 
-static void a_pointer_to_a_file_is_said(void **state)
+static void a_git_lfs_pointer_is_reported(void **state)
 {
     static const char pointer[] = "version https://git-lfs.github.com/spec/v1\noid sha256:"
                                   "4d7a214614ab2935c943f9e0ff69d22eadbb8f32b1258daaa5e2ca24d17e2393\nsize 12345\n";
@@ -382,15 +382,15 @@ int main(void)
         cmocka_unit_test(an_adapter_says_what_it_changes),
         cmocka_unit_test(patterns_give_modules_ranks_and_alphas_of_their_own),
         cmocka_unit_test(magnitudes_biases_and_saved_modules_are_taken),
-        cmocka_unit_test(an_embedding_is_the_other_way_round),
+        cmocka_unit_test(an_embeddings_matrices_are_transposed),
         cmocka_unit_test(names_come_in_many_spellings),
-        cmocka_unit_test(a_field_that_is_not_known_is_told),
+        cmocka_unit_test(an_unknown_field_is_reported),
         cmocka_unit_test(patterns_match_as_pefts_do),
         cmocka_unit_test(a_configuration_that_makes_no_sense_is_damaged),
         cmocka_unit_test(what_is_not_done_is_refused_by_name),
         cmocka_unit_test(tensors_that_do_not_fit_are_named),
         cmocka_unit_test(a_pickle_holds_the_same_adapter),
-        cmocka_unit_test(a_pointer_to_a_file_is_said),
+        cmocka_unit_test(a_git_lfs_pointer_is_reported),
         cmocka_unit_test(a_folder_is_an_adapter_when_no_model_is_in_it),
     };
     return cmocka_run_group_tests(tests, make_work, remove_work);

@@ -196,7 +196,7 @@ static apr_model checkpoint_of(const apr_hparams *h)
                        .vocab = {.bos_id = -1, .eos_id = -1, .pad_id = -1, .unk_id = -1}};
 }
 
-/* NULL: nothing may be said but notes. Only what is lost to everybody is refused. */
+/* NULL: nothing may be said but notes. Only what every reader loses is refused. */
 static void assert_says(const apr_model *m, const char *text, apr_loss_kind kind)
 {
     apr_losses losses = {0};
@@ -225,7 +225,7 @@ static void what_llama_cpp_cannot_do_is_named(void **state)
         int64_t window, rotary_dim, head_dim, context; /* 0: as in plain() */
         double eps;                                    /* 0: none */
         const char *says;
-        bool refused; /* it is lost to everybody; otherwise our own reader finds it */
+        bool refused; /* every reader loses it; otherwise our own reader finds it */
     } rows[] = {
         {.architecture = "llama", .eps = 1e-6},
         {.architecture = "mistral", .eps = 1e-6},
@@ -289,7 +289,7 @@ static void add_token(tokens *t, const char *text, apr_token_type type)
     t->added[id] = type == APR_TOKEN_NORMAL || type == APR_TOKEN_BYTE ? 0 : APR_ADDED;
 }
 
-/* A SentencePiece vocabulary that llama.cpp tokenizes alike: bytes, two letters and their merge. */
+/* A SentencePiece vocabulary that llama.cpp tokenizes in the same way: bytes, two letters and their merge. */
 static void make_spm(tokens *t)
 {
     char text[8];
@@ -394,7 +394,7 @@ static void no_end(apr_vocab *v)
 static void strip(apr_vocab *v) { ((uint8_t *)(uintptr_t)v->added)[1] |= APR_ADDED_RSTRIP; }
 static void plain_added(apr_vocab *v) { ((uint8_t *)(uintptr_t)v->added)[1] |= APR_ADDED_NORMALIZED; }
 static void strip_end(apr_vocab *v) { ((uint8_t *)(uintptr_t)v->added)[3] |= APR_ADDED_LSTRIP; }
-static void twins(apr_vocab *v) { ((apr_str *)(uintptr_t)v->tokens)[1] = v->tokens[0]; }
+static void duplicate_tokens(apr_vocab *v) { ((apr_str *)(uintptr_t)v->tokens)[1] = v->tokens[0]; }
 static void spaced(apr_vocab *v)
 {
     ((apr_str *)(uintptr_t)v->tokens)[0] = apr_str_of("a b");
@@ -428,7 +428,7 @@ static const struct {
     {"bpe", false, qwen_whole_words, "takes whole words", false},
     {"bpe", false, normalised, "NFC", false},
     {"bpe", false, strip_end, "<end>", false},
-    {"bpe", false, twins, "two tokens", true},
+    {"bpe", false, duplicate_tokens, "two tokens", true},
     {"bpe", false, spaced, "merge 0", true},
     {"bpe", false, unknown_bytes, "single bytes", false},
     {"bpe", false, many_stops, NULL, false},
@@ -445,7 +445,7 @@ static const struct {
     {"spm", true, strip, "<s>", false},
     {"spm", true, plain_added, "<s>\" is matched in normalised text", false, .is_note = true},
     {"spm", true, stuck, "\"ab\"", false},
-    {"spm", true, twins, "two tokens", true},
+    {"spm", true, duplicate_tokens, "two tokens", true},
     {"spm", true, many_stops, NULL, false},
 };
 
@@ -517,7 +517,7 @@ static void every_field_of_a_tokenizer_survives_the_way_into_gguf(void **state)
     }
 }
 
-static void a_tokenizer_that_is_not_understood_is_no_missing_one(void **state)
+static void an_unknown_tokenizer_is_not_reported_as_missing(void **state)
 {
     static const apr_attachment file = {.name = "tokenizer.json", .data = (const uint8_t *)"{}", .n_bytes = 2};
     const apr_hparams h = plain("llama");
@@ -560,7 +560,7 @@ int main(void)
         cmocka_unit_test(what_llama_cpp_cannot_do_is_named),
         cmocka_unit_test(tokenizers_that_others_would_read_otherwise_are_named),
         cmocka_unit_test(every_field_of_a_tokenizer_survives_the_way_into_gguf),
-        cmocka_unit_test(a_tokenizer_that_is_not_understood_is_no_missing_one),
+        cmocka_unit_test(an_unknown_tokenizer_is_not_reported_as_missing),
         cmocka_unit_test(a_rule_is_named_that_does_the_same),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

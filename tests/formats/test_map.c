@@ -103,7 +103,7 @@ static void changes_are_noticed(void **state)
         change(in_work("model"), ways[i]);
         if (apr_inputs_check(&err) != APR_E_IO || strstr(err.text, "was changed by another program") == NULL) fail_msg("%s", ways[i]);
         apr_map_close(&map);
-        assert_int_equal(apr_inputs_check(&err), APR_OK); /* nobody depends on it any more */
+        assert_int_equal(apr_inputs_check(&err), APR_OK); /* it has no dependents any more */
     }
 }
 

@@ -52,7 +52,7 @@ static void write_file(const char *path, const uint8_t *bytes, size_t n_bytes, u
     if (with_crc) assert_int_equal(crc, apr_crc32(0, bytes, n_bytes));
 }
 
-static void files_hold_what_was_written_wherever_they_lie(void **state)
+static void files_hold_what_was_written_on_every_file_system(void **state)
 {
     size_t n_bytes = 0;
     (void)state;
@@ -155,7 +155,7 @@ static void what_is_abandoned_leaves_nothing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(files_hold_what_was_written_wherever_they_lie),
+        cmocka_unit_test(files_hold_what_was_written_on_every_file_system),
         cmocka_unit_test(extents_hold_what_threads_put_there),
         cmocka_unit_test(what_is_abandoned_leaves_nothing),
     };

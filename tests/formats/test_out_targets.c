@@ -1,4 +1,4 @@
-/* test_out_targets.c - formats/files/out.h: what may be a target, what becomes of what lies there, and that nothing else is touched; on
+/* test_out_targets.c - formats/files/out.h: what may be a target, what becomes of what is there, and that nothing else is touched; on
  * file systems with and without nameless files and exchanges of names. */
 #define _GNU_SOURCE /* flock */
 #include "formats/files/map.h"
@@ -85,7 +85,7 @@ static void a_file_is_there_when_it_is_finished(void **state)
 }
 
 /* Somebody else's ".part", or a name like one of ours, is not ours. */
-static void neighbours_are_nobodys_business(void **state)
+static void neighbouring_files_are_not_touched(void **state)
 {
     static const char *const names[] = {"f.part", "f.tmp", ".f.aprkit-0123456789abcdef", ".f.aprkit-", "f.before.1"};
     (void)state;
@@ -119,7 +119,7 @@ static void only_a_regular_file_is_replaced(void **state)
     assert_int_not_equal(access(in_work("nowhere"), F_OK), 0);
 }
 
-static void an_input_is_no_target(void **state)
+static void an_input_is_refused_as_a_target(void **state)
 {
     apr_map map;
     apr_error err = {0};
@@ -179,7 +179,7 @@ static void a_changed_input_spoils_the_output(void **state)
     apr_map_close(&map);
 }
 
-/* Another process, made before this one opens anything, which acts when it is told to. Its exit code: 0 when `act` says so. */
+/* Another process, made before this one opens anything, which acts on request. Its exit code: 0 when `act` says so. */
 typedef struct other_process {
     pid_t pid;
     int go;
@@ -208,7 +208,7 @@ static void let_other_act(other_process other)
     assert_true(WIFEXITED(code) && WEXITSTATUS(code) == 0);
 }
 
-/* A temporary with a name shows that somebody is at work; otherwise the first to finish is the one. */
+/* A temporary with a name shows that another run is at work; otherwise the first to finish is the one. */
 static bool write_f(void)
 {
     apr_error err = {0};
@@ -328,7 +328,7 @@ static void a_report_takes_the_place_of_a_report_only(void **state)
     }
 }
 
-static void names_of_a_checkpoint_beside_one_are_taken(void **state)
+static void names_that_would_join_a_checkpoint_are_refused(void **state)
 {
     apr_map map;
     (void)state;
@@ -445,13 +445,13 @@ static void a_folder_that_holds_an_input_stays(void **state)
     assert_int_equal(apr_folder_open(&folder, in_work("top"), 0, true, letters, NULL), APR_E_USAGE);
     assert_int_equal(apr_folder_open(&folder, in_work("way"), 0, true, letters, NULL), APR_E_IO); /* a link */
     assert_int_equal(apr_out_check(in_work("top"), true, NULL), APR_E_USAGE);
-    assert_int_equal(apr_folder_open(&folder, in_work("top/d/new"), 0, false, letters, NULL), APR_OK); /* beside it is fine */
+    assert_int_equal(apr_folder_open(&folder, in_work("top/d/new"), 0, false, letters, NULL), APR_OK); /* next to it is fine */
     apr_folder_abandon(folder);
     apr_map_close(&map);
     assert_holds(in_work("top/d/a"), "input");
 }
 
-static bool is_told_to_wait(void)
+static bool is_asked_to_wait(void)
 {
     apr_error err = {0};
     apr_folder *folder;
@@ -463,7 +463,7 @@ static void a_folder_is_made_by_one_process_at_a_time(void **state)
     apr_folder *folder;
     (void)state;
     for (int i = 0; i < 2; i++) { /* a new one, then one in place of it */
-        const other_process other = start_other(is_told_to_wait);
+        const other_process other = start_other(is_asked_to_wait);
         assert_int_equal(apr_folder_open(&folder, in_work("d"), 0, true, letters, NULL), APR_OK);
         let_other_act(other);
         assert_int_equal(apr_folder_finish(folder, NULL), APR_OK);
@@ -521,7 +521,7 @@ static void what_a_killed_run_left_goes_with_the_next(void **state)
 }
 
 /* Also where a tenth of a MiB is missing. */
-static void a_full_disk_is_told_in_figures_that_differ(void **state)
+static void a_full_disk_is_reported_with_figures_that_differ(void **state)
 {
     static const uint64_t more[] = {1 << 16, 1 << 28};
     (void)state;
@@ -644,16 +644,16 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(a_file_is_there_when_it_is_finished),
-        TEST(neighbours_are_nobodys_business),
+        TEST(neighbouring_files_are_not_touched),
         TEST(only_a_regular_file_is_replaced),
-        TEST(an_input_is_no_target),
+        TEST(an_input_is_refused_as_a_target),
         TEST(targets_are_asked_again_at_the_end),
         TEST(a_changed_input_spoils_the_output),
         TEST(of_two_writers_one_wins_and_one_says_so),
         TEST(outputs_of_one_run_do_not_collide),
         TEST(all_that_a_run_writes_is_asked_together),
         TEST(a_report_takes_the_place_of_a_report_only),
-        TEST(names_of_a_checkpoint_beside_one_are_taken),
+        TEST(names_that_would_join_a_checkpoint_are_refused),
         TEST(modes_are_kept_and_never_wider_than_the_input),
         TEST(a_folder_is_replaced_whole_or_not),
         TEST(what_comes_into_the_old_folder_is_kept),
@@ -661,7 +661,7 @@ int main(void)
         TEST(a_folder_is_made_by_one_process_at_a_time),
         TEST(a_handler_removes_all_that_is_unfinished),
         TEST(what_a_killed_run_left_goes_with_the_next),
-        TEST(a_full_disk_is_told_in_figures_that_differ),
+        TEST(a_full_disk_is_reported_with_figures_that_differ),
         TEST(a_limit_on_files_is_a_sentence),
         TEST(a_fault_of_the_disk_is_a_failure),
         TEST(what_cannot_be_removed_is_kept_and_named),

@@ -14,7 +14,7 @@ static const char bundled[] = "tests/data/tiny-qwen2";
 
 /* --- checkpoints in the layouts that are published --- */
 
-/* A tensor beside or instead of X.weight [o, i]. A dimension is o, i, or n = o * i, divided; '1' is the number `divisor`. */
+/* A tensor next to or instead of X.weight [o, i]. A dimension is o, i, or n = o * i, divided; '1' is the number `divisor`. */
 typedef struct part {
     const char *ending;
     apr_dtype dtype;
@@ -114,7 +114,7 @@ static void add_tensor(apr_model *m, apr_arena *arena, const char *name, const p
     t->data = data;
 }
 
-/* The checkpoint `from` with every projection in the layout (keep: beside it), written to the folder `to`. Its config.json says
+/* The checkpoint `from` with every projection in the layout (keep: next to the original), written to the folder `to`. Its config.json says
  * nothing about it. */
 static void write_checkpoint(const char *from, const layout *l, bool keep, const char *to)
 {
@@ -335,7 +335,7 @@ static void assert_same_tensors(const char *a, const char *b)
 }
 
 /* Decoded or quantized, to any container: the scales are gone, that is said, and the tensors are those of a model without. */
-static void activation_scales_are_left_out_when_the_weights_change_and_that_is_said(void **state)
+static void activation_scales_are_left_out_with_a_note_when_the_weights_change(void **state)
 {
     (void)state;
     static const struct {
@@ -394,7 +394,7 @@ int main(void)
         cmocka_unit_test(packed_weights_come_back_from_apr_byte_for_byte),
         cmocka_unit_test(plain_and_fp8_weights_are_not_packed),
         cmocka_unit_test(activation_scales_stay_with_fp8_weights_and_change_nothing),
-        cmocka_unit_test(activation_scales_are_left_out_when_the_weights_change_and_that_is_said),
+        cmocka_unit_test(activation_scales_are_left_out_with_a_note_when_the_weights_change),
         cmocka_unit_test(a_modelopt_file_goes_with_what_it_is_about),
     };
     return cmocka_run_group_tests_name("packed weights", tests, make_work, remove_work);

@@ -1,5 +1,5 @@
 /* formats/packed/packings.h: every published layout of packed weights becomes matrices; what config.json and the shapes say about them must
- * agree; what is missing, of another type or of another shape is told in a sentence; what is not known here is left alone. */
+ * agree; what is missing, of another type or of another shape is reported; what is not known here is left alone. */
 #define _XOPEN_SOURCE 700
 #include "formats/base/bytes.h"
 #include "formats/hf/safetensors.h"
@@ -21,8 +21,8 @@
 
 /* --- checkpoints from one line: "x.qweight I32 8,8; x.scales F16 2,8" ---
  *
- * "." is the shape of a scalar, "@" that of a text. Where any bytes will not do, "=" and a text or numbers stand behind the shape, or a
- * word: sorted indices of groups of 32, unsorted ones, and ones that were never set. */
+ * "." is the shape of a scalar, "@" that of a text. Where any bytes will not do, "=" and a text or numbers follow the shape, or a word:
+ * sorted indices of groups of 32, unsorted ones, and ones that were never set. */
 
 static void put_numbers(apr_tensor *t, uint8_t *data, const char *content)
 {
@@ -420,7 +420,7 @@ static const struct {
      {"has no valid \"blocksize\""}},
 };
 
-static void damage_is_told_with_file_tensor_and_both_numbers(void **state)
+static void damage_is_reported_with_file_tensor_and_both_numbers(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof damages / sizeof *damages; i++) {
@@ -486,7 +486,7 @@ static void what_is_not_known_is_left_alone_and_still_named(void **state)
 }
 
 /* A scheme by name decides, and tensors that a list leaves out are packed all the same where they are. */
-static void matrices_of_several_schemes_stand_side_by_side(void **state)
+static void matrices_of_several_schemes_are_in_one_checkpoint(void **state)
 {
     static const char tensors[] =
         "model.language_model.layers.0.a.weight_packed I32 8,8; model.language_model.layers.0.a.weight_scale BF16 8,2; "
@@ -515,7 +515,7 @@ static void matrices_of_several_schemes_stand_side_by_side(void **state)
     apr_arena_close(&m.arena);
 }
 
-/* --- FP8 beside --- */
+/* --- FP8 next to packed matrices --- */
 
 /* Two matrices of three rows in blocks of two: each begins with a block, and the last one of each is short. */
 static void fp8_blocks_begin_with_each_matrix_of_a_stack(void **state)
@@ -601,9 +601,9 @@ int main(void)
         cmocka_unit_test(every_layout_is_bound_as_what_it_is),
         cmocka_unit_test(what_is_bound_can_be_decoded),
         cmocka_unit_test(values_come_from_the_right_places),
-        cmocka_unit_test(damage_is_told_with_file_tensor_and_both_numbers),
+        cmocka_unit_test(damage_is_reported_with_file_tensor_and_both_numbers),
         cmocka_unit_test(what_is_not_known_is_left_alone_and_still_named),
-        cmocka_unit_test(matrices_of_several_schemes_stand_side_by_side),
+        cmocka_unit_test(matrices_of_several_schemes_are_in_one_checkpoint),
         cmocka_unit_test(fp8_blocks_begin_with_each_matrix_of_a_stack),
         cmocka_unit_test(fp8_scales_follow_the_scheme_of_their_module),
         cmocka_unit_test(fp8_scales_of_another_shape_are_refused),

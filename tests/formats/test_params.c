@@ -1,6 +1,6 @@
 /* formats/shape/meta_params.h and formats/shape/meta_names.h: Meta's and Mistral's own releases mean what their code means. */
-#include "formats/shape/meta_params.h"
 #include "formats/shape/meta_names.h"
+#include "formats/shape/meta_params.h"
 #include "tests/support/work_folder.h"
 
 /* --- helpers --- */
@@ -171,7 +171,7 @@ static void what_is_not_understood_is_named(void **state)
     apr_arena_close(&arena);
 }
 
-static void damage_is_told_by_its_field(void **state)
+static void damage_is_reported_by_its_field(void **state)
 {
     (void)state;
     assert_damaged("{}", "\"dim\", \"n_layers\" or \"n_heads\" is missing");
@@ -237,7 +237,7 @@ int main(void)
         cmocka_unit_test(experts_make_a_mixtral),
         cmocka_unit_test(yarn_and_warm_queries_make_a_ministral),
         cmocka_unit_test(what_is_not_understood_is_named),
-        cmocka_unit_test(damage_is_told_by_its_field),
+        cmocka_unit_test(damage_is_reported_by_its_field),
         cmocka_unit_test(names_and_orders_become_canonical),
     };
     return cmocka_run_group_tests_name("params", tests, NULL, NULL);

@@ -185,7 +185,7 @@ static void other_protocols_and_operations_are_named(void **state)
     assert_refused(PICKLE("\x80\x02\xff."), APR_E_DAMAGED, "has 0xff at byte 2");
 }
 
-static void a_machine_without_sense_is_damage(void **state)
+static void a_senseless_pickle_is_damage(void **state)
 {
     (void)state;
     assert_refused(PICKLE("\x80\x02."), APR_E_DAMAGED, "leaves more or less than one object");
@@ -272,7 +272,7 @@ int main(void)
         cmocka_unit_test(what_was_remembered_is_shared),
         cmocka_unit_test(code_is_refused_by_its_name),
         cmocka_unit_test(other_protocols_and_operations_are_named),
-        cmocka_unit_test(a_machine_without_sense_is_damage),
+        cmocka_unit_test(a_senseless_pickle_is_damage),
         cmocka_unit_test(depth_costs_no_stack),
         cmocka_unit_test(one_list_does_not_become_many_dicts),
         cmocka_unit_test(a_pickle_cut_anywhere_is_damaged),

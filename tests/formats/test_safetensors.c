@@ -83,7 +83,7 @@ static void the_bundled_checkpoint_is_read_whole(void **state)
     apr_model_close(&model);
 }
 
-static void a_single_file_brings_what_lies_beside_it(void **state)
+static void a_single_file_brings_the_files_next_to_it(void **state)
 {
     apr_model model;
 
@@ -476,7 +476,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_bundled_checkpoint_is_read_whole),
-        cmocka_unit_test(a_single_file_brings_what_lies_beside_it),
+        cmocka_unit_test(a_single_file_brings_the_files_next_to_it),
         cmocka_unit_test(every_dtype_of_the_format_is_read),
         cmocka_unit_test(scalars_and_empty_tensors_are_tensors),
         cmocka_unit_test(a_false_header_is_refused_with_a_sentence),

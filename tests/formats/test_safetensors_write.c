@@ -57,7 +57,7 @@ static void what_was_read_is_written_byte_for_byte(void **state)
     assert_round_trip(BUNDLED);
 }
 
-static void so_are_the_other_families(void **state)
+static void other_families_are_written_byte_for_byte(void **state)
 {
     static const char *const families[] = {"llama", "mistral", "qwen3", "qwen3_moe", "qwen3_5", "gpt_oss"};
     apr_error err = {0};
@@ -181,7 +181,7 @@ static void an_abandoned_or_short_write_leaves_nothing(void **state)
     apr_model_close(&model);
 }
 
-/* What looked like a leftover of ours by its name alone is anybody's. */
+/* A file that only has the name of one of our leftovers may be the user's. */
 static void a_folder_called_part_is_nothing_special(void **state)
 {
     static const apr_sink_options options = {0};
@@ -277,7 +277,7 @@ static void attached_names_stay_in_the_folder(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_was_read_is_written_byte_for_byte),      cmocka_unit_test(so_are_the_other_families),
+        cmocka_unit_test(what_was_read_is_written_byte_for_byte),      cmocka_unit_test(other_families_are_written_byte_for_byte),
         cmocka_unit_test(a_large_model_is_written_in_shards),          cmocka_unit_test(what_is_not_attached_is_made),
         cmocka_unit_test(nothing_is_replaced_without_being_asked),     cmocka_unit_test(an_abandoned_or_short_write_leaves_nothing),
         cmocka_unit_test(more_bytes_than_laid_out_are_refused),        cmocka_unit_test(block_formats_have_no_place),

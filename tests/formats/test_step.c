@@ -173,7 +173,7 @@ static void a_step_and_its_inverse_cancel(void **state)
         assert_true(apr_chain_append(&chain, step) && apr_chain_append(&chain, other));
         assert_int_equal(chain.n_steps, apr_step_kinds[kind].n_parameters > 0 ? 3 : 1);
     }
-    for (int i = 0; i < 100; i++) { /* whole chains behind their inverses leave nothing */
+    for (int i = 0; i < 100; i++) { /* a whole chain after its inverse leaves nothing */
         apr_chain chain = {0}, back;
         while (chain.n_steps < APR_CHAIN_STEPS) {
             const apr_step step = {(apr_step_kind)(oracle_random(&seed) % APR_STEP_COUNT), {1, 2, 3, 4}};
@@ -185,7 +185,7 @@ static void a_step_and_its_inverse_cancel(void **state)
     }
 }
 
-static void a_full_chain_takes_no_more_and_stays(void **state)
+static void a_full_chain_refuses_a_step_and_is_unchanged(void **state)
 {
     (void)state;
     apr_chain chain = {0}, before, more = chain_of("squeeze:1 add:2");
@@ -287,7 +287,7 @@ int main(void)
         cmocka_unit_test(what_does_not_fit_is_refused),
         cmocka_unit_test(value_heads_in_wide_columns_keep_their_blocks),
         cmocka_unit_test(a_step_and_its_inverse_cancel),
-        cmocka_unit_test(a_full_chain_takes_no_more_and_stays),
+        cmocka_unit_test(a_full_chain_refuses_a_step_and_is_unchanged),
         cmocka_unit_test(parts_and_wholes_have_no_inverse_alone),
         cmocka_unit_test(chains_are_printed_and_read),
         cmocka_unit_test(malformed_text_is_refused),

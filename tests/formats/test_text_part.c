@@ -80,7 +80,7 @@ static void every_tensor_is_of_one_part(void **state)
     apr_arena_close(&model.arena);
 }
 
-static void a_gguf_has_towers_of_its_own(void **state)
+static void a_gguf_names_towers_in_its_own_way(void **state)
 {
     apr_model model = {.hparams = {.architecture = "gemma3", .num_layers = 2}, .origin = {.format = APR_FORMAT_GGUF}};
 
@@ -98,7 +98,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_prefix_is_taken_off),
         cmocka_unit_test(every_tensor_is_of_one_part),
-        cmocka_unit_test(a_gguf_has_towers_of_its_own),
+        cmocka_unit_test(a_gguf_names_towers_in_its_own_way),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

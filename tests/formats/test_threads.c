@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-static void small_work_wakes_nobody(void **state)
+static void small_work_wakes_no_thread(void **state)
 {
     (void)state;
     assert_int_equal(apr_threads(2, 1000, 0.0), 1);
@@ -34,7 +34,7 @@ static void there_is_no_number_in_between(void **state)
         }
 }
 
-static void the_more_threads_there_are_to_wake_the_more_work_it_takes(void **state)
+static void more_threads_are_woken_only_for_more_work(void **state)
 {
     (void)state;
     const double least = APR_OPS_ONE_THREAD + 2.0 * APR_OPS_PER_THREAD;
@@ -63,8 +63,8 @@ static void all_threads_are_what_openmp_says(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(small_work_wakes_nobody),       cmocka_unit_test(large_work_is_for_all),
-        cmocka_unit_test(there_is_no_number_in_between), cmocka_unit_test(the_more_threads_there_are_to_wake_the_more_work_it_takes),
+        cmocka_unit_test(small_work_wakes_no_thread),    cmocka_unit_test(large_work_is_for_all),
+        cmocka_unit_test(there_is_no_number_in_between), cmocka_unit_test(more_threads_are_woken_only_for_more_work),
         cmocka_unit_test(what_cannot_be_divided_is_not), cmocka_unit_test(all_threads_are_what_openmp_says),
     };
     return cmocka_run_group_tests_name("threads", tests, NULL, NULL);

@@ -101,7 +101,7 @@ static void files_of_torch_are_read(void **state)
     }
 }
 
-static void turned_tensors_become_a_step(void **state)
+static void transposed_tensors_become_a_step(void **state)
 {
     apr_model m;
     apr_map map;
@@ -124,7 +124,7 @@ static void turned_tensors_become_a_step(void **state)
     apr_map_close(&map);
 }
 
-static void what_was_saved_beside_the_weights_is_named(void **state)
+static void what_was_saved_next_to_the_weights_is_named(void **state)
 {
     apr_model m;
     apr_map map;
@@ -193,12 +193,12 @@ static void tensors_stay_inside_their_storages(void **state)
                    "described in a way that torch.save");
     assert_refused(TEXT(TENSOR(STORAGE("FloatStorage", "0", "K\2"), "\x8a\x08\xff\xff\xff\xff\xff\xff\xff\x7fK\2\x85K\1\x85")),
                    APR_E_DAMAGED, "extends past the end");
-    assert_refused(TEXT(TENSOR(STORAGE("FloatStorage", "0", "K\2"), "K\0J\xfe\xff\xff\xff\x85K\1\x85")), APR_E_DAMAGED,
-                   "an invalid size");
+    assert_refused(TEXT(TENSOR(STORAGE("FloatStorage", "0", "K\2"), "K\0J\xfe\xff\xff\xff\x85K\1\x85")), APR_E_DAMAGED, "an invalid size");
     assert_refused(TEXT(TENSOR(STORAGE("FloatStorage", "0", "K\2"),
                                "K\0\x8a\x08\0\0\0\0\0\0\0\x40\x8a\x08\0\0\0\0\0\0\0\x40\x86\x8a\x08\0\0\0\0\0\0\0\x40K\1\x86")),
                    APR_E_UNSUPPORTED, "has strides [4611686018427387904, 1]");
-    assert_refused(TEXT(TENSOR(STORAGE("FloatStorage", "0", "K\2"), "K\0K\2\x85K\1K\1\x86")), APR_E_DAMAGED, "a different number of strides and sizes");
+    assert_refused(TEXT(TENSOR(STORAGE("FloatStorage", "0", "K\2"), "K\0K\2\x85K\1K\1\x86")), APR_E_DAMAGED,
+                   "a different number of strides and sizes");
     assert_refused(TEXT(TENSOR(STORAGE("FloatStorage", "0", "K\2"), "K\0(K\1K\1K\1K\1K\1K\1K\1K\1K\1tK\1\x85")), APR_E_UNSUPPORTED,
                    "more than 8 dimensions");
 }
@@ -232,7 +232,7 @@ static void names_are_text(void **state)
         APR_E_DAMAGED, "no name, or a name that is not a text");
 }
 
-static void what_holds_no_weights_is_said(void **state)
+static void a_file_without_weights_is_named(void **state)
 {
     (void)state;
     assert_refused(TEXT("\x80\2}U\1aK\1s."), APR_E_UNSUPPORTED, "no dict of names and tensors");
@@ -251,7 +251,7 @@ static void conjugated_views_are_refused(void **state)
                    APR_E_UNSUPPORTED, "tensor 'w' is a conjugated or negated view");
 }
 
-static void other_archives_are_said(void **state)
+static void other_archives_are_named(void **state)
 {
     static const char good[] = TENSOR(STORAGE("FloatStorage", "0", "K\2"), "K\0K\2\x85K\1\x85");
     apr_error err;
@@ -271,7 +271,7 @@ static void other_archives_are_said(void **state)
     apr_model_close(&m);
 }
 
-static void a_pickle_of_somebody_else_is_refused(void **state)
+static void a_pickle_of_another_kind_is_refused(void **state)
 {
     apr_model m = {.path = "test"};
     apr_error err = {0};
@@ -307,18 +307,18 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(files_of_torch_are_read),
-        cmocka_unit_test(turned_tensors_become_a_step),
-        cmocka_unit_test(what_was_saved_beside_the_weights_is_named),
+        cmocka_unit_test(transposed_tensors_become_a_step),
+        cmocka_unit_test(what_was_saved_next_to_the_weights_is_named),
         cmocka_unit_test(two_names_may_share_a_storage),
         cmocka_unit_test(strides_that_no_step_undoes_are_refused_by_name),
         cmocka_unit_test(a_whole_module_is_refused),
         cmocka_unit_test(tensors_stay_inside_their_storages),
         cmocka_unit_test(storages_are_as_large_as_they_say),
         cmocka_unit_test(names_are_text),
-        cmocka_unit_test(what_holds_no_weights_is_said),
+        cmocka_unit_test(a_file_without_weights_is_named),
         cmocka_unit_test(conjugated_views_are_refused),
-        cmocka_unit_test(other_archives_are_said),
-        cmocka_unit_test(a_pickle_of_somebody_else_is_refused),
+        cmocka_unit_test(other_archives_are_named),
+        cmocka_unit_test(a_pickle_of_another_kind_is_refused),
         cmocka_unit_test(an_old_file_cut_anywhere_is_damaged),
     };
     return cmocka_run_group_tests_name("torch", tests, NULL, NULL);

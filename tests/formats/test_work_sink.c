@@ -106,7 +106,7 @@ static int run_part(const struct output *o, const char *name, int part, int n_pa
 
 static bool exists(const char *name) { return access(in_work(name), F_OK) == 0; }
 
-/* The file, or the files of the folder, and nothing beside them. */
+/* The file, or the files of the folder, and nothing else. */
 static void assert_made(const struct output *o)
 {
     char a[64], b[64];
@@ -129,7 +129,7 @@ static void assert_made(const struct output *o)
     assert_int_equal(system(command), 0);
 }
 
-static void one_run_is_the_truth(void **state)
+static void one_run_is_the_reference(void **state)
 {
     (void)state;
     for (int i = 0; i < N_OUTPUTS; i++) assert_int_equal(run_part(&outputs[i], outputs[i].name, 0, -1), N);
@@ -171,7 +171,8 @@ static void a_whole_run_goes_on_after_each_tensor(void **state)
             const int there = n == 7 ? 6 : n;
             const apr_sink_progress progress = apr_sink_progress_of(sink);
             assert_int_equal(progress.n_there, there);
-            for (int t = 0; t < N; t++) assert_int_equal(apr_sink_state(sink, (size_t)t), t < there ? APR_TENSOR_DONE_BEFORE : APR_TENSOR_WANTED);
+            for (int t = 0; t < N; t++)
+                assert_int_equal(apr_sink_state(sink, (size_t)t), t < there ? APR_TENSOR_DONE_BEFORE : APR_TENSOR_WANTED);
             if (there > 3) assert_string_equal(apr_sink_note(sink, 3), "about 3");
             assert_int_equal(feed(sink, N), N - there);
             assert_int_equal(apr_sink_finish(sink, NULL), APR_OK);
@@ -252,7 +253,7 @@ static void other_terms_are_refused_with_their_line(void **state)
     assert_made(&outputs[0]);
 }
 
-static void only_one_makes_a_part_at_a_time(void **state)
+static void only_one_process_makes_a_part_at_a_time(void **state)
 {
     apr_sink *one, *other;
     (void)state;
@@ -330,7 +331,7 @@ static void a_journal_that_cannot_be_written_loses_nothing_before_it(void **stat
     assert_int_equal(apr_resume_note(resume, &second, 1, &err), APR_E_IO);
     assert_non_null(strstr(err.text, "the journal cannot be written: File too large"));
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
-    assert_int_equal(apr_resume_note(resume, &second, 1, NULL), APR_OK); /* behind whole lines again */
+    assert_int_equal(apr_resume_note(resume, &second, 1, NULL), APR_OK); /* after whole lines again */
     apr_resume_close(resume);
     assert_int_equal(apr_resume_open(&resume, in_work("c.gguf"), false, false, (apr_resume_part){0, 1}, "terms\n", NULL), APR_OK);
     assert_int_equal(apr_resume_records(resume)->n_items, 2);
@@ -374,7 +375,7 @@ static void what_has_its_name_already_is_only_tidied_up(void **state)
             run_part(o, o->other, 0, 0);
             snprintf(command, sizeof command, "cd %s && mv kept %s.resume", work, o->other);
             assert_int_equal(system(command), 0);
-            assert_int_equal(open_sink(&sink, o, o->other, 0, 0), APR_E_IO); /* without the mark it may be anybody's */
+            assert_int_equal(open_sink(&sink, o, o->other, 0, 0), APR_E_IO); /* without the mark it may be the user's */
             assert_int_equal(stat(in_work(o->other), &st), 0);
             mark_final(o, &st, terms_crc + 1);
             assert_int_equal(open_sink(&sink, o, o->other, 0, 0), APR_E_IO); /* of other terms */
@@ -389,7 +390,7 @@ static void what_has_its_name_already_is_only_tidied_up(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_run_is_the_truth),
+        cmocka_unit_test(one_run_is_the_reference),
         cmocka_unit_test(extents_filled_by_threads_make_the_same_file),
         cmocka_unit_test(an_extent_that_cannot_be_written_says_which_file),
         cmocka_unit_test(a_whole_run_goes_on_after_each_tensor),
@@ -397,7 +398,7 @@ int main(void)
         cmocka_unit_test(shares_are_balanced_and_keep_together_what_continues),
         cmocka_unit_test(a_finish_names_the_parts_that_are_missing),
         cmocka_unit_test(other_terms_are_refused_with_their_line),
-        cmocka_unit_test(only_one_makes_a_part_at_a_time),
+        cmocka_unit_test(only_one_process_makes_a_part_at_a_time),
         cmocka_unit_test(where_there_are_no_locks_the_same_part_may_be_made_twice_at_once),
         cmocka_unit_test(a_full_disk_leaves_what_is_done),
         cmocka_unit_test(a_journal_that_cannot_be_written_loses_nothing_before_it),

@@ -1,4 +1,4 @@
-/* formats/torch/zip.h: stored members are found by their names; archives that lie end in a sentence. */
+/* formats/torch/zip.h: stored members are found by their names; inconsistent archives end in a sentence. */
 #include "formats/torch/zip.h"
 #include "tests/support/work_folder.h"
 #include "tests/support/zip_builder.h"
@@ -136,7 +136,7 @@ static void compressed_and_encrypted_members_are_refused_by_name(void **state)
     apr_store_le16(z.bytes + z.entries[1] + 8, 1); /* encrypted */
     assert_refused(&z, APR_E_UNSUPPORTED, "'a/data/0' in it is compressed or encrypted");
     build(&z, 0);
-    apr_store_le16(z.bytes + z.entries[1] + 8, 8); /* sizes behind the data, as torch.save has it */
+    apr_store_le16(z.bytes + z.entries[1] + 8, 8); /* sizes after the data, as torch.save writes them */
     apr_store_le32(z.bytes + z.locals[1] + 18, 0);
     apr_store_le32(z.bytes + z.locals[1] + 22, 0);
     apr_arena arena = {0};

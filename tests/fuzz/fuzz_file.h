@@ -1,5 +1,5 @@
-/* fuzz_file.h - a safetensors file around a header that the fuzzer made: exactly as long as the header says, so that what is fuzzed is
- * what comes behind the reader. */
+/* fuzz_file.h - a safetensors file around a header that the fuzzer made: exactly as long as the header says, so that the code after the
+ * reader is fuzzed. */
 #ifndef APR_TESTS_FUZZ_FILE_H
 #define APR_TESTS_FUZZ_FILE_H
 

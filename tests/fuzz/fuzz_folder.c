@@ -1,4 +1,4 @@
-/* fuzz_folder.c - any files in a folder as a model: index and shards, split GGUFs, the small files beside the weights.
+/* fuzz_folder.c - any files in a folder as a model: index and shards, split GGUFs, the small files next to the weights.
  *
  * The input is a bundle (fuzz_target.h). The folder is opened, and then the first file alone. */
 #include "tests/fuzz/fuzz_target.h"

@@ -1,4 +1,4 @@
-/* fuzz_imatrix.c - any bytes as an importance matrix: a GGUF, or a .dat. What is read is in order and has room for what it says. */
+/* fuzz_imatrix.c - any bytes as an importance matrix: a GGUF, or a .dat. What is read is in order and within its bounds. */
 #include "formats/tensor/imatrix.h"
 #include "tests/fuzz/fuzz_target.h"
 

@@ -1,7 +1,7 @@
 /* fuzz_lora.c - any files in a folder as an adapter of PEFT (adapter_config.json and adapter_model.safetensors), and the first one alone,
  * which may be a GGUF.
  *
- * The input is a bundle (fuzz_target.h). What is read is told in words, and each pair of matrices merged into zeros and decoded. */
+ * The input is a bundle (fuzz_target.h). What is read is described in words, and each pair of matrices merged into zeros and decoded. */
 #include "formats/tensor/adapter.h"
 #include "formats/tensor/composed.h"
 #include "kernels/rows.h"

@@ -1,10 +1,9 @@
 /* fuzz_packings.c - any config.json, any header of parts of packed weights, any numbers in them: bound, left alone or refused with a
  * sentence, and what is bound can be decoded, row by row.
  *
- * The input is the config.json, behind the first NUL the header of a safetensors file, and behind the second one the first bytes of its
- * data: shapes, indices of groups and texts are among them. */
+ * The input is the config.json, after the first NUL the header of a safetensors file, and after the second one the first bytes of its data:
+ * shapes, indices of groups and texts are among them. */
 #include "formats/hf/safetensors.h"
-#include "formats/packed/fp8_scales.h"
 #include "formats/packed/hf_quantization.h"
 #include "formats/packed/packings.h"
 #include "formats/tensor/packed_weights.h"
@@ -12,7 +11,7 @@
 #include "tests/fuzz/fuzz_file.h"
 #include "tests/fuzz/fuzz_target.h"
 
-/* The bytes in front of the first NUL; `rest` is what stands behind it. */
+/* The bytes in front of the first NUL; `rest` is what follows it. */
 static size_t cut(const uint8_t *data, size_t n_bytes, const uint8_t **rest, size_t *n_rest)
 {
     const uint8_t *const nul = n_bytes > 0 ? memchr(data, 0, n_bytes) : NULL;

@@ -1,7 +1,7 @@
-/* fuzz_params.c - any bytes as a params.json, beside an embedding and a matrix of queries under Meta's names. */
-#include "formats/shape/meta_params.h"
+/* fuzz_params.c - any bytes as a params.json, next to an embedding and a matrix of queries under Meta's names. */
 #include "formats/shape/hparams.h"
 #include "formats/shape/meta_names.h"
+#include "formats/shape/meta_params.h"
 #include "tests/fuzz/fuzz_target.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes)

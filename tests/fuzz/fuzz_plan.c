@@ -6,7 +6,7 @@
 
 enum { MOST_WEIGHTS = 4096 }; /* larger programs only cost time */
 
-/* The lines are the sums, values do not leave the arena, and every weight has room. */
+/* The lines are the sums, values do not leave the arena, and every weight has memory. */
 static void check_plan(const apr_program *program, const apr_plan_options *options)
 {
     apr_error err = {0};

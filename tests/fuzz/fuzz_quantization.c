@@ -14,7 +14,7 @@ static void ask(const apr_quantization *q, const char *module, apr_module_kind k
 
     if (s == NULL) return;
     if (s->bits < 1 && q->problem == NULL) abort();
-    if (q->problem != NULL) return; /* nobody plans with what is not understood */
+    if (q->problem != NULL) return; /* no plan is made of what is not understood */
     if (strlen(apr_quant_text(s, text, sizeof text)) == 0) abort();
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
         for (size_t j = 0; j < sizeof sizes / sizeof *sizes; j++)

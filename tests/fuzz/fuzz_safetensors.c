@@ -1,4 +1,4 @@
-/* fuzz_safetensors.c - libFuzzer target: any bytes as a safetensors file. What is accepted must lie inside the file. */
+/* fuzz_safetensors.c - libFuzzer target: any bytes as a safetensors file. What is accepted must be inside the file. */
 #include "formats/hf/safetensors.h"
 #include "tests/fuzz/fuzz_target.h"
 

@@ -1,7 +1,7 @@
 /* fuzz_scales.c - any config.json and any header of FP8 weights and scales: bound or refused, and what is bound can be
  * decoded, row by row.
  *
- * The input is the config.json, and behind the first NUL the header of a safetensors file, whose data is made here. */
+ * The input is the config.json, and after the first NUL the header of a safetensors file, whose data is made here. */
 #include "formats/hf/safetensors.h"
 #include "formats/packed/fp8_scales.h"
 #include "kernels/rows.h"

@@ -27,7 +27,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv); /* fuzz_dispatch.c */
 /* Reads every byte that a model points to, so that the sanitizer sees a wrong pointer; returns something of them all. */
 uint32_t touch_model(const apr_model *model);
 
-/* A path in this process's folder, which lies in memory where the machine has /dev/shm, and is removed at exit. Good for
+/* A path in this process's folder, which is in memory where the machine has /dev/shm, and is removed at exit. Good for
  * three more calls. */
 const char *scratch_path(const char *name);
 void scratch_write(const char *name, const void *bytes, size_t n_bytes);

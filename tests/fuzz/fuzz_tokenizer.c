@@ -1,6 +1,6 @@
 /* fuzz_tokenizer.c - any tokenizer.json and any text: ids of the vocabulary or a sentence, and ids become text again.
  *
- * The input is the tokenizer.json; behind the bytes 01 02, where they occur, the text. */
+ * The input is the tokenizer.json; after the bytes 01 02, where they occur, the text. */
 #include "formats/hf/safetensors.h"
 #include "formats/vocab/hf_tokenizer.h"
 #include "runtime/tokenizer/tokenizer.h"

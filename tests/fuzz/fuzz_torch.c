@@ -1,4 +1,4 @@
-/* fuzz_torch.c - any bytes as a file of torch.save's. What is accepted must lie inside the file; the rest is refused in a sentence. */
+/* fuzz_torch.c - any bytes as a file of torch.save's. What is accepted must be inside the file; the rest is refused in a sentence. */
 #include "formats/tensor/composed.h"
 #include "formats/torch/torch.h"
 #include "tests/fuzz/fuzz_target.h"

@@ -3,9 +3,9 @@
  *     gpu_archs [-f FILE] 75 80 90        FILE is an object or a library; by default the library next to this program
  *
  * Exit 0: machine code for each, and PTX of the last; 1: not. Needs no GPU. The file holds containers, each
- *     u32 magic 0xba55ed50, u16 version, u16 header bytes, u64 bytes of entries behind the header
+ *     u32 magic 0xba55ed50, u16 version, u16 header bytes, u64 bytes of entries after the header
  * and each entry
- *     u16 kind (1 PTX, 2 machine code), u16, u32 header bytes, u64 bytes of data behind the header, 12 bytes, u32 architecture */
+ *     u16 kind (1 PTX, 2 machine code), u16, u32 header bytes, u64 bytes of data after the header, 12 bytes, u32 architecture */
 #include "formats/base/bytes.h"
 #include "formats/files/map.h"
 

@@ -16,7 +16,7 @@ static int64_t value_dim_of(const attend_case &c) { return c.value_dim > 0 ? c.v
 
 /* Stores the keys and values of `n_tokens` tokens from `position` on, on host and device, and compares the bytes. */
 static void store(const attend_case &c, apr_dtype dtype, int64_t position, int64_t n_tokens, std::vector<uint8_t> *host,
-                  twin<uint8_t> *const *device)
+                  device_copy<uint8_t> *const *device)
 {
     const int64_t key_bytes = row_bytes_of(dtype, c.head_dim), value_bytes = row_bytes_of(dtype, value_dim_of(c));
     std::vector<float> k = normals(n_tokens * c.n_kv_heads * c.head_dim), v = normals(n_tokens * c.n_kv_heads * value_dim_of(c));
@@ -39,13 +39,13 @@ static void store(const attend_case &c, apr_dtype dtype, int64_t position, int64
                                       apr_cache{dtype, host[0].data(), c.n_cells, key_bytes},
                                       apr_cache{dtype, host[1].data(), c.n_cells, value_bytes}};
     apr_ref_kv_store(&args);
-    twin<float> dk(k), dv(v);
+    device_copy<float> dk(k), dv(v);
     args.kv_store.k = dk.device;
     args.kv_store.v = c.values_in_keys ? NULL : dv.device;
     args.kv_store.keys.data = device[0]->device;
     args.kv_store.values.data = device[1]->device;
     static int turn;
-    const twin<int64_t> where(std::vector<int64_t>{position});
+    const device_copy<int64_t> where(std::vector<int64_t>{position});
     if (++turn % 2 == 0) args.kv_store.position_at = where.device, args.kv_store.position = 1; /* which is not read then */
     must(apr_cuda_kv_store(&args.kv_store, 0), "kv store");
     must(cudaDeviceSynchronize(), "kv store");
@@ -55,7 +55,7 @@ typedef cudaError_t (*attend_fn)(const apr_attend_args *args, cudaStream_t strea
 
 static std::vector<float> attend_by(attend_fn attend, apr_attend_args a, const char *what)
 {
-    const twin<float> out((size_t)(a.n_tokens * a.n_heads * a.value_dim));
+    const device_copy<float> out((size_t)(a.n_tokens * a.n_heads * a.value_dim));
     a.out = out.device;
     must(attend(&a, 0), what);
     return out.get();
@@ -64,7 +64,7 @@ static std::vector<float> attend_by(attend_fn attend, apr_attend_args a, const c
 /* Where one FP16 part of queries and weights has to do, each is right to 2^-12, and scores reach some ten. */
 static const double careful_bound = 3e-6, fast_bound = 1e-3;
 
-/* All ways to the result: as it is called, again, without workspace, told the position on the device, by each kernel that may be asked. */
+/* All ways to the result: as it is called, again, without workspace, with the position in device memory, by each kernel. */
 static void compare(const apr_attend_args &a, const std::vector<float> &ref, const char *what)
 {
     const bool is_careful = a.n_tokens <= APR_CUDA_CAREFUL_TOKENS;
@@ -75,10 +75,10 @@ static void compare(const apr_attend_args &a, const std::vector<float> &ref, con
         note("attend again (bytes that differ)", differing(attend_by(apr_cuda_attend, a, what).data(), got.data(), n_bytes), 0, what);
     if (!is_careful) note("attend, exact", distance(attend_by(apr_cuda_attend_exact, a, what), ref.data()), careful_bound, what);
     if (a.n_tokens > APR_CUDA_FEW_TOKENS) return;
-    const twin<int64_t> position(std::vector<int64_t>(1, a.position));
+    const device_copy<int64_t> position(std::vector<int64_t>(1, a.position));
     apr_attend_args b = a;
     b.position_at = position.device;
-    b.position = apr_attend_split_end(a.position) - 1; /* another one, for which the context is cut alike */
+    b.position = apr_attend_split_end(a.position) - 1; /* another one, for which the context is split in the same way */
     note("attend, position on the device (bytes that differ)", differing(attend_by(apr_cuda_attend, b, what).data(), got.data(), n_bytes),
          0, what);
     b.work = apr_workspace{NULL, 0, 0};
@@ -92,8 +92,8 @@ static void test_attend(const attend_case &c, apr_dtype dtype)
     const int64_t n_seen = c.position + c.n_tokens;
     const size_t n_keys = (size_t)(c.n_cells * c.n_kv_heads * key_bytes), n_values = (size_t)(c.n_cells * c.n_kv_heads * value_bytes);
     std::vector<uint8_t> host[2] = {std::vector<uint8_t>(n_keys, 0xff), std::vector<uint8_t>(n_values, 0xff)};
-    twin<uint8_t> keys(n_keys), values(n_values);
-    twin<uint8_t> *const device[2] = {&keys, &values};
+    device_copy<uint8_t> keys(n_keys), values(n_values);
+    device_copy<uint8_t> *const device[2] = {&keys, &values};
     char what[200];
     snprintf(what, sizeof what,
              "%s, heads %lld on %lld of %lld, %lld tokens at %lld, window %lld, cells %lld, values of %lld%s, chunk %lld, cap %g%s",
@@ -109,7 +109,7 @@ static void test_attend(const attend_case &c, apr_dtype dtype)
     const int64_t n = c.n_tokens * c.n_heads * value_dim;
     std::vector<float> q = normals(c.n_tokens * c.n_heads * c.head_dim), ref((size_t)n), scratch((size_t)(c.head_dim + value_dim));
     const std::vector<float> sinks = normals(c.n_heads);
-    const twin<float> device_sinks(sinks);
+    const device_copy<float> device_sinks(sinks);
     for (float &x : q) x *= 2.0f;
     apr_op_args args;
     memset(&args, 0, sizeof args);
@@ -125,7 +125,7 @@ static void test_attend(const attend_case &c, apr_dtype dtype)
     a.work = apr_workspace{scratch.data(), scratch.size(), 1};
     apr_ref_attend(&args);
     const size_t floats = apr_cuda_attend_bytes(c.n_heads, value_dim) / 4;
-    twin<float> dq(q), work(floats);
+    device_copy<float> dq(q), work(floats);
     a.q = dq.device;
     a.sinks = c.has_sinks ? device_sinks.device : NULL;
     a.keys.data = keys.device;
@@ -220,8 +220,8 @@ static void test_long(int64_t n_tokens, int64_t position, int64_t n_heads, int64
     char what[100];
     snprintf(what, sizeof what, "f16, heads %lld on %lld of %lld, %lld tokens at %lld", (long long)n_heads, (long long)n_kv, (long long)dim,
              (long long)n_tokens, (long long)position);
-    const twin<uint16_t> keys(random_halves(cells * n_kv * dim)), values(random_halves(cells * n_kv * dim));
-    const twin<float> q(normals(n_tokens * n_heads * dim)), work(apr_cuda_attend_bytes(n_heads, dim) / 4);
+    const device_copy<uint16_t> keys(random_halves(cells * n_kv * dim)), values(random_halves(cells * n_kv * dim));
+    const device_copy<float> q(normals(n_tokens * n_heads * dim)), work(apr_cuda_attend_bytes(n_heads, dim) / 4);
     apr_attend_args a;
     memset(&a, 0, sizeof a);
     a.n_tokens = n_tokens, a.position = position, a.n_heads = n_heads, a.n_kv_heads = n_kv, a.key_dim = a.value_dim = dim;

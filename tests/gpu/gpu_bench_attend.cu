@@ -1,4 +1,4 @@
-/* gpu_bench_attend.cu - how fast attention is: prints figures, judges none.
+/* gpu_bench_attend.cu - how fast attention is: prints figures, checks none.
  *
  * gpu_bench_attend [decode|prompt]: each line is the median of 7 runs of a CUDA graph that goes through as many layers' caches as it takes
  * to push each other out of L2, so that a launch costs what it costs inside a decoded token. Decoding: the cache's bytes, and their share
@@ -52,15 +52,15 @@ static __global__ void k_fill(uint8_t *p, size_t n, apr_dtype dtype)
     }
 }
 
-/* One layer's microseconds at a depth: n_tokens behind `position` others. */
+/* One layer's microseconds at a depth: n_tokens after `position` others. */
 static double layer_us(const bench_case &c, int64_t n_tokens, int64_t position)
 {
     const int64_t n_cells = (position + n_tokens + 255) / 256 * 256, key_bytes = row_bytes_of(c.dtype, c.key_dim),
                   value_bytes = row_bytes_of(c.dtype, c.value_dim);
     const size_t keys = (size_t)(n_cells * c.n_kv_heads * key_bytes), values = (size_t)(n_cells * c.n_kv_heads * value_bytes);
     const int n_layers = (int)std::min<size_t>(32, 1 + (size_t)256000000 / (keys + values));
-    const twin<uint8_t> cache((keys + values) * n_layers + 256, false);
-    const twin<float> q(normals(n_tokens * c.n_heads * c.key_dim)), out((size_t)(n_tokens * c.n_heads * c.value_dim)),
+    const device_copy<uint8_t> cache((keys + values) * n_layers + 256, false);
+    const device_copy<float> q(normals(n_tokens * c.n_heads * c.key_dim)), out((size_t)(n_tokens * c.n_heads * c.value_dim)),
         work(apr_cuda_attend_bytes(c.n_heads, c.value_dim) / 4);
     k_fill<<<2048, 256>>>(cache.device, cache.n, c.dtype);
     apr_attend_args a;

@@ -1,9 +1,9 @@
 /* gpu_bench_decode_gemv.cu - how fast the products of a single token are: of each type and each matrix of a layer, and of a whole token.
  *
- * gpu_bench_flow [TYPE ...]: for shapes of three models, all layers' products of one role in one CUDA graph, each following the one before,
- * weights of every layer at another place: microseconds a product; GB/s of weights; their share of what a kernel reads that does nothing
- * else; what more a product takes than its bytes at that rate; and how much longer the busiest multiprocessor is busy than the average
- * one, since units are whole. It judges nothing. Exit code 77: no device. */
+ * gpu_bench_decode_gemv [TYPE ...]: for shapes of three models, all layers' products of one role in one CUDA graph, each following the one
+ * before, weights of every layer at another place: microseconds a product; GB/s of weights; their share of what a kernel reads that does
+ * nothing else; what more a product takes than its bytes at that rate; and how much longer the busiest multiprocessor is busy than the
+ * average one, since units are whole. It checks nothing. Exit code 77: no device. */
 #include "kernels/cuda/gemv/decode_gemv.cuh"
 #include "tests/gpu/gpu_weights.cuh"
 
@@ -45,8 +45,8 @@ static __global__ void __launch_bounds__(READ_THREADS) k_read(const uint4 *data,
 static void measure_reading(void)
 {
     const size_t n_bytes = (size_t)2 << 30;
-    twin<uint8_t> data(n_bytes, false);
-    twin<uint32_t> sink(1);
+    device_copy<uint8_t> data(n_bytes, false);
+    device_copy<uint32_t> sink(1);
     must(cudaMemset(data.device, 0, n_bytes), "clear");
     const double us = graph_us([&](cudaStream_t stream) {
         k_read<<<(unsigned)n_multiprocessors * 4, READ_THREADS, 0, stream>>>((const uint4 *)data.device, n_bytes / 16, sink.device);
@@ -120,8 +120,8 @@ struct chain {
         tensors.push_back(t);
         return t;
     }
-    apr_decode_gemv_args product_of(const uint8_t *w, apr_epilogue ending, int64_t rows, int64_t n_in, const uint8_t *x, const float *squares,
-                             float *out)
+    apr_decode_gemv_args product_of(const uint8_t *w, apr_epilogue ending, int64_t rows, int64_t n_in, const uint8_t *x,
+                                    const float *squares, float *out)
     {
         apr_decode_gemv_args a = {};
         a.ending = ending, a.n_parts = ending == APR_EPILOGUE_GLU ? 2 : 1, a.n_in = n_in, a.x = x;
@@ -201,7 +201,7 @@ static void line(const char *shape_name, apr_dtype dtype, const char *role, doub
 
 static void run_chain(apr_dtype dtype, const shape &s)
 {
-    if (chain::total_bytes(dtype, s) > memory_bytes / 2) return; /* a card for others, too */
+    if (chain::total_bytes(dtype, s) > memory_bytes / 2) return; /* also what other programs need */
     chain c(dtype, s);
     const bool has_experts = s.n_experts > 0;
     double all = 0;
@@ -235,7 +235,7 @@ int main(int argc, char **argv)
     must(cudaGetDeviceProperties(&properties, 0), "device");
     must(cudaMemGetInfo(&n_free, &memory_bytes), "memory");
     n_multiprocessors = properties.multiProcessorCount;
-    if (m.quick || properties.major < APR_DECODE_GEMV_CAPABILITY) return 0; /* nothing to judge */
+    if (m.quick || properties.major < APR_DECODE_GEMV_CAPABILITY) return 0; /* nothing to check */
     measure_reading();
     for (const shape &s : shapes)
         for (apr_dtype dtype : types)

@@ -59,8 +59,8 @@ template <typename WORK> static double median_ms(WORK work)
 
 typedef struct layer {
     int64_t n_out, n_in, n_tokens, one, n_copies; /* bytes of a copy of the weights, padded */
-    twin<uint8_t> *data, *work;
-    twin<float> *x, *out;
+    device_copy<uint8_t> *data, *work;
+    device_copy<float> *x, *out;
     apr_tensor weight;
 } layer;
 
@@ -74,13 +74,13 @@ static layer new_layer(apr_dtype dtype, int64_t n_out, int64_t n_in, int64_t n_t
     l.n_out = n_out, l.n_in = n_in, l.n_tokens = n_tokens;
     l.one = (n_out * row_bytes + 255) / 256 * 256;
     l.n_copies = COLD_BYTES / l.one + 2;
-    l.data = new twin<uint8_t>((size_t)(l.one * l.n_copies));
+    l.data = new device_copy<uint8_t>((size_t)(l.one * l.n_copies));
     for (int64_t at = 0; at + (int64_t)some.size() <= (int64_t)l.data->n; at += (int64_t)some.size())
         must(cudaMemcpyAsync(l.data->device + at, some.data(), some.size(), cudaMemcpyHostToDevice), "upload");
     std::vector<float> x = normals(n_tokens * n_in);
-    l.x = new twin<float>(x);
-    l.out = new twin<float>((size_t)(n_tokens * n_out));
-    l.work = new twin<uint8_t>(apr_cuda_linear_bytes(n_tokens, n_in, n_out, dtype == APR_F16));
+    l.x = new device_copy<float>(x);
+    l.out = new device_copy<float>((size_t)(n_tokens * n_out));
+    l.work = new device_copy<uint8_t>(apr_cuda_linear_bytes(n_tokens, n_in, n_out, dtype == APR_F16));
     set_up(&l.weight, dtype, n_out, n_in);
     l.weight.n_bytes = (uint64_t)(n_out * row_bytes);
     l.weight.data = l.data->device;
@@ -160,7 +160,7 @@ static double time_decode(layer *l, __half *tile)
 static double time_product(const layer *l, const void *tile, const apr_cuda_activations_f16 *inputs)
 {
     const apr_cuda_gemm p = {CUDA_R_16F,     l->n_out,       l->n_tokens, l->n_in, l->n_in,        tile,
-                                inputs->values, l->out->device, l->n_out,    false,   inputs->factors};
+                             inputs->values, l->out->device, l->n_out,    false,   inputs->factors};
     return median_ms([&](int) {
         if (apr_cuda_multiply(device, &p) != CUBLAS_STATUS_SUCCESS) must(cudaErrorUnknown, "product");
     });
@@ -181,8 +181,8 @@ static void time_parts(apr_dtype dtype, size_t shape, int64_t n_tokens)
     layer l = new_layer(dtype, shapes[shape].n_out, shapes[shape].n_in, n_tokens);
     const bool is_f16 = dtype == APR_F16, together = l.n_out >= 2 * l.n_in;
     const double weights = (double)l.n_out * (double)l.n_in, operations = 2 * weights * (double)n_tokens;
-    twin<__half> tile((size_t)(l.n_out * l.n_in)), values((size_t)(n_tokens * l.n_in));
-    twin<float> scales((size_t)n_tokens), largest((size_t)n_tokens), factors(3);
+    device_copy<__half> tile((size_t)(l.n_out * l.n_in)), values((size_t)(n_tokens * l.n_in));
+    device_copy<float> scales((size_t)n_tokens), largest((size_t)n_tokens), factors(3);
     const apr_cuda_activations_f16 inputs = {values.device, NULL, scales.device, largest.device, together ? factors.device : NULL};
 
     const double decode = is_f16 ? 0 : time_decode(&l, tile.device);
@@ -206,8 +206,8 @@ static void time_parts(apr_dtype dtype, size_t shape, int64_t n_tokens)
 static void time_glu(int64_t n_tokens)
 {
     const int64_t width = 18944, n = n_tokens * width;
-    twin<float> gate(normals(n)), up(normals(n)), out((size_t)n), scales((size_t)n_tokens);
-    twin<__half> values((size_t)n);
+    device_copy<float> gate(normals(n)), up(normals(n)), out((size_t)n), scales((size_t)n_tokens);
+    device_copy<__half> values((size_t)n);
     const apr_cuda_activations_f16 to = {values.device, NULL, scales.device, NULL, NULL};
     apr_glu_args a;
 
@@ -235,7 +235,7 @@ static void measure_rates(void)
 {
     const size_t n_bytes = 512 << 20;
     const int64_t n = 8192;
-    twin<uint8_t> a(n_bytes), b(n_bytes);
+    device_copy<uint8_t> a(n_bytes), b(n_bytes);
     std::vector<__half> some(1 << 20);
 
     copy_rate = 0;
@@ -269,9 +269,9 @@ static void open_all(void)
     printf("%s, cuBLAS %d\n", device->facts.name, version);
 }
 
-/* Every way that is proposed for a product of 2,048 tokens (*: to FP16); the first is the one that is taken. Operands are of random
- * numbers: power ends what the large ones make, too. */
-static void time_ways(void)
+/* Every algorithm that is proposed for a product of 2,048 tokens (*: to FP16); the first is the one that is taken. Operands are of random
+ * numbers: power also limits what the large ones make. */
+static void time_algorithms(void)
 {
     static const struct {
         const char *role;
@@ -282,14 +282,14 @@ static void time_ways(void)
     const int64_t n_tokens = 2048, most = 27648 * 5120;
     std::vector<__half> some((size_t)most);
     for (__half &h : some) h = __float2half(normal());
-    const twin<__half> weights(some), inputs(some);
-    const twin<float> out((size_t)(n_tokens * 27648));
+    const device_copy<__half> weights(some), inputs(some);
+    const device_copy<float> out((size_t)(n_tokens * 27648));
 
     for (const auto &s : products) {
         const apr_cuda_gemm p = {CUDA_R_16F, s.n_out,        n_tokens,      s.n_in,
-                                    s.n_in,     weights.device, inputs.device, out.device,
-                                    s.n_out,    false,          NULL,          strchr(s.role, '*') != NULL,
-                                    0};
+                                 s.n_in,     weights.device, inputs.device, out.device,
+                                 s.n_out,    false,          NULL,          strchr(s.role, '*') != NULL,
+                                 0};
         float waves = 0;
         for (int way = 0; way < apr_cuda_force_gemm_algorithm(device, &p, way, &waves); way++) {
             const double ms = median_ms([&](int) {
@@ -309,7 +309,7 @@ int main(int argc, char **argv)
     const modes m = start(argc, argv);
     open_all();
     if (ways) {
-        time_ways();
+        time_algorithms();
         cuda->close(device);
         return 0;
     }

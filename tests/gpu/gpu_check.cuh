@@ -1,4 +1,4 @@
-/* gpu_check.cuh - what the tests of launchers share: random numbers, twins on host and device, the worst error of each operation, a
+/* gpu_check.cuh - what the tests of launchers share: random numbers, arrays with a copy on the device, the worst error of each operation, a
  * clock, and a start and an end that cannot be taken for a pass when nothing was checked. */
 #ifndef APR_TESTS_GPU_CHECK_CUH
 #define APR_TESTS_GPU_CHECK_CUH
@@ -44,17 +44,17 @@ static inline std::vector<float> normals(int64_t n)
     return x;
 }
 
-/* --- memory: host arrays and their device twins, exact in size but for the rounding that weights are promised --- */
+/* --- memory: host arrays and their device copies, exact in size but for the rounding that weights are promised --- */
 
-template <typename T> struct twin {
+template <typename T> struct device_copy {
     T *device;
     size_t n;
-    explicit twin(size_t count, bool poison = true) : device(NULL), n(count)
+    explicit device_copy(size_t count, bool poison = true) : device(NULL), n(count)
     {
         must(cudaMalloc((void **)&device, n > 0 ? n * sizeof(T) : 1), "cudaMalloc");
         if (poison) must(cudaMemset(device, 0xff, n * sizeof(T)), "cudaMemset");
     }
-    explicit twin(const std::vector<T> &host) : twin(host.size(), false)
+    explicit device_copy(const std::vector<T> &host) : device_copy(host.size(), false)
     {
         must(cudaMemcpy(device, host.data(), n * sizeof(T), cudaMemcpyHostToDevice), "upload");
     }
@@ -65,8 +65,8 @@ template <typename T> struct twin {
         must(cudaMemcpy(host.data(), device, n * sizeof(T), cudaMemcpyDeviceToHost), "download");
         return host;
     }
-    twin(const twin &) = delete;
-    ~twin() { cudaFree(device); }
+    device_copy(const device_copy &) = delete;
+    ~device_copy() { cudaFree(device); }
 };
 
 /* --- errors --- */
@@ -163,7 +163,7 @@ static inline bool all_within_bounds(const modes &m)
     return n_failed == 0 && (n_checks > 0 || !m.tests);
 }
 
-/* The median of what a graph of the stream's work takes, us: eleven runs behind three that warm up. */
+/* The median of what a graph of the stream's work takes, us: eleven runs after three that warm up. */
 template <class F> static double graph_us(F &&enqueue)
 {
     cudaStream_t stream;

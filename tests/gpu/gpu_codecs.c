@@ -127,7 +127,7 @@ static void say_different(bench *b, const char *what, apr_dtype dtype, const cha
     b->n_failed++;
 }
 
-static bool same_misfits(const apr_out_of_range *a, const apr_out_of_range *b)
+static bool same_out_of_range(const apr_out_of_range *a, const apr_out_of_range *b)
 {
     return a->n_nonfinite == b->n_nonfinite && a->n_out_of_range == b->n_out_of_range && a->worst == b->worst;
 }
@@ -142,7 +142,7 @@ static void reference_encode(const bench *b, apr_dtype to, float *row_scales)
     }
 }
 
-/* saturate: the values, too, have the type's bounds where they were beyond; those that were are counted all the same. */
+/* saturate: values out of range become the type's bounds; they are counted all the same. */
 static void check_encode(bench *b, apr_dtype to, bool saturate, const char *of)
 {
     const apr_cuda_portion portion = {.from = APR_F32,
@@ -156,7 +156,7 @@ static void check_encode(bench *b, apr_dtype to, bool saturate, const char *of)
     float row_scales[PIECE / COLUMNS];
 
     const apr_out_of_range counted = run_portion(b, &portion, b->values), expected = apr_find_out_of_range(b->values, PIECE, to);
-    if (!same_misfits(&counted, &expected)) say_different(b, "what cannot be held by", to, of, 0);
+    if (!same_out_of_range(&counted, &expected)) say_different(b, "what cannot be held by", to, of, 0);
     b->n_out_of_range += expected.n_out_of_range;
     if (saturate) apr_saturate(b->values, b->values, PIECE, to);
     reference_encode(b, to, row_scales);
@@ -254,7 +254,7 @@ static void check_distribution(bench *b, const struct distribution *of, uint64_t
 }
 
 /* More than any card has is refused with both numbers, before anything is allocated. */
-static void check_room(bench *b)
+static void check_capacity(bench *b)
 {
     const apr_cuda_worker_sizes huge = {.in_bytes = (size_t)1 << 42, .out_bytes = 1, .n_elems = 1}, small = {.n_elems = 1};
     apr_error refused = {0};
@@ -321,7 +321,7 @@ int main(int argc, char **argv)
     open_bench(&b, api);
     check_golden(&b);
     check_factors(&b);
-    check_room(&b);
+    check_capacity(&b);
     for (int d = 0; d < APR_DTYPE_COUNT; d++) {
         if (apr_can_decode(d) != b.codecs->decodes(d) || apr_can_encode(d) != b.codecs->encodes(d))
             say_different(&b, "what can be done with", d, "the device", 0);

@@ -1,6 +1,6 @@
-/* gpu_decode_gemv.cu - products that stream (decode_gemv.cuh) against the decoded weights in float64.
+/* gpu_decode_gemv.cu - decode GEMVs (decode_gemv.cuh) against the decoded weights in float64.
  *
- * gpu_flow [quick]. Two bounds: against the inputs that the planes stand for only float32 sums may differ; against the inputs
+ * gpu_decode_gemv [quick]. Two bounds: against the rounded int16 inputs only float32 sums may differ; against the inputs
  * themselves, 15 bits for each group of 16 as well. Exit code 0: within bounds, 1: not, 77: no device. Outputs begin as NaN. */
 #include "kernels/cuda/gemv/decode_gemv.cuh"
 #include "tests/gpu/gpu_weights.cuh"
@@ -29,7 +29,7 @@ static const apr_tensor *streamed(const matrix *m)
     apr_tensor *const t = new apr_tensor(m->device);
     if (apr_tile_columns(t->dtype) == 0) return t;
     const std::vector<uint8_t> items = items_of(m->bytes, t->dtype, rows, n_in);
-    twin<uint8_t> *const made = new twin<uint8_t>(items.size());
+    device_copy<uint8_t> *const made = new device_copy<uint8_t>(items.size());
     must(apr_cuda_to_tiles(t->dtype, t->data, rows, n_in, made->device, 0), "to items");
     note("into items (bytes that differ)", differing(made->get().data(), items.data(), items.size()), 0, "");
     t->data = made->device;
@@ -37,16 +37,16 @@ static const apr_tensor *streamed(const matrix *m)
     return t;
 }
 
-/* Whatever reads packed weights reads them in items, too. */
+/* Every kernel that reads packed weights also reads them tiled. */
 static void test_readers(const matrix *m, const apr_tensor *t, const char *what)
 {
     const int64_t rows = t->dims[0], columns = t->dims[1];
-    twin<uint16_t> a((size_t)(rows * columns)), b((size_t)(rows * columns));
+    device_copy<uint16_t> a((size_t)(rows * columns)), b((size_t)(rows * columns));
     must(apr_cuda_decode_to_half(&m->device, 0, rows, (__half *)a.device, 0), "decode");
     must(apr_cuda_decode_to_half(t, 0, rows, (__half *)b.device, 0), "decode");
     note("decode in items (bytes that differ)", differing(a.get().data(), b.get().data(), a.n * 2), 0, what);
     for (int64_t n_tokens : {1, 3, 8}) {
-        twin<float> x(normals(n_tokens * columns)), one((size_t)(n_tokens * rows)), other((size_t)(n_tokens * rows));
+        device_copy<float> x(normals(n_tokens * columns)), one((size_t)(n_tokens * rows)), other((size_t)(n_tokens * rows));
         apr_linear_args args;
         memset(&args, 0, sizeof args);
         args.n_tokens = n_tokens, args.n_in = columns, args.n_out = rows, args.x = x.device;
@@ -89,11 +89,11 @@ static double off(const std::vector<float> &got, const std::vector<double> &want
 /* --- tests --- */
 
 struct inputs {
-    std::vector<float> x, seen; /* as given; as the planes have it */
-    twin<uint8_t> planes;
+    std::vector<float> x, seen; /* as given; as int16 activations have it */
+    device_copy<uint8_t> planes;
     explicit inputs(const std::vector<float> &values) : x(values), planes((size_t)apr_activations_i16_bytes((int64_t)values.size()), false)
     {
-        twin<float> device(x);
+        device_copy<float> device(x);
         must(cudaMemset(planes.device, 0, planes.n), "clear");
         apr_decode_gemv_inputs a = {};
         a.n = (int64_t)x.size(), a.x = device.device, a.planes = planes.device;
@@ -115,7 +115,7 @@ static std::vector<double> biased(std::vector<double> y, double factor, const st
     return y;
 }
 
-/* Three matrices that share inputs behind a norm: as queries, keys, values. */
+/* Three matrices that share inputs after a norm: as queries, keys, values. */
 static void test_store(apr_dtype dtype, int64_t n_in, const char *what)
 {
     const int64_t rows[3] = {112, 32, 48};
@@ -125,10 +125,10 @@ static void test_store(apr_dtype dtype, int64_t n_in, const char *what)
     for (int64_t i = 0; i < n_in; i++)
         squares[(size_t)(i / 16)] += in.x[(size_t)i] * in.x[(size_t)i], all += (double)in.x[(size_t)i] * in.x[(size_t)i];
     const double factor = 1 / sqrt(all / (double)n_in + 1e-6);
-    twin<float> dsquares(squares);
+    device_copy<float> dsquares(squares);
     matrix *m[3];
     const apr_tensor *t[3];
-    twin<float> *bias[3], *out[3];
+    device_copy<float> *bias[3], *out[3];
     std::vector<float> biases[3];
     apr_decode_gemv_args a = {};
     a.ending = APR_EPILOGUE_STORE, a.n_parts = 3, a.n_in = n_in, a.x = in.planes.device;
@@ -138,8 +138,8 @@ static void test_store(apr_dtype dtype, int64_t n_in, const char *what)
         t[i] = streamed(m[i]);
         if (i == 0) test_readers(m[i], t[i], what);
         biases[i] = normals(rows[i]);
-        bias[i] = new twin<float>(biases[i]);
-        out[i] = new twin<float>((size_t)rows[i]);
+        bias[i] = new device_copy<float>(biases[i]);
+        out[i] = new device_copy<float>((size_t)rows[i]);
         a.parts[i] = apr_decode_gemv_part{t[i], bias[i]->device, out[i]->device};
     }
     for (int blocks : {n_multiprocessors, 5, 1}) {
@@ -152,14 +152,14 @@ static void test_store(apr_dtype dtype, int64_t n_in, const char *what)
     }
 }
 
-/* Residual, next gains, planes and squares: as the output projection. */
+/* Residual, next gains, int16 activations and squares: as the output projection. */
 static void test_add(apr_dtype dtype, int64_t n_in, int64_t rows, const char *what)
 {
     const inputs in(uneven(n_in));
     matrix *const m = new_matrix(dtype, rows, n_in, 0, 0, 0, APR_F32);
     const std::vector<float> residual = normals(rows), gain = normals(rows);
-    twin<float> dresidual(residual), dgain(gain), squares((size_t)(rows / 16));
-    twin<uint8_t> planes((size_t)apr_activations_i16_bytes(rows), false);
+    device_copy<float> dresidual(residual), dgain(gain), squares((size_t)(rows / 16));
+    device_copy<uint8_t> planes((size_t)apr_activations_i16_bytes(rows), false);
     must(cudaMemset(planes.device, 0, planes.n), "clear");
     apr_decode_gemv_args a = {};
     a.ending = APR_EPILOGUE_ADD, a.n_parts = 1, a.n_in = n_in, a.x = in.planes.device;
@@ -185,8 +185,8 @@ static void test_glu(apr_dtype dtype, int64_t n_in, int64_t rows, const char *wh
 {
     const inputs in(uneven(n_in));
     matrix *const gate = new_matrix(dtype, rows, n_in, 0, 0, 0, APR_F32), *const up = new_matrix(dtype, rows, n_in, 0, 0, 0, APR_F32);
-    twin<float> out((size_t)rows);
-    twin<uint8_t> planes((size_t)apr_activations_i16_bytes(rows), false);
+    device_copy<float> out((size_t)rows);
+    device_copy<uint8_t> planes((size_t)apr_activations_i16_bytes(rows), false);
     must(cudaMemset(planes.device, 0, planes.n), "clear");
     apr_decode_gemv_args a = {};
     a.ending = APR_EPILOGUE_GLU, a.n_parts = 2, a.n_in = n_in, a.x = in.planes.device;
@@ -202,7 +202,7 @@ static void test_glu(apr_dtype dtype, int64_t n_in, int64_t rows, const char *wh
 }
 
 /* Queries and keys of one type, values of another, from the same inputs at the same time; with many blocks and with few. */
-static void test_beside(apr_dtype one, apr_dtype other, int64_t n_in, const char *what)
+static void test_two_types(apr_dtype one, apr_dtype other, int64_t n_in, const char *what)
 {
     const int64_t rows[3] = {304, 64, 48};
     const apr_dtype dtypes[3] = {one, one, other};
@@ -212,8 +212,8 @@ static void test_beside(apr_dtype one, apr_dtype other, int64_t n_in, const char
     for (int64_t i = 0; i < n_in; i++)
         squares[(size_t)(i / 16)] += in.x[(size_t)i] * in.x[(size_t)i], all += (double)in.x[(size_t)i] * in.x[(size_t)i];
     const double factor = 1 / sqrt(all / (double)n_in + 1e-6);
-    twin<float> dsquares(squares);
-    twin<float> *out[3], *bias[3];
+    device_copy<float> dsquares(squares);
+    device_copy<float> *out[3], *bias[3];
     std::vector<double> want[3];
     apr_decode_gemv_args a = {}, b = {};
     for (apr_decode_gemv_args *args : {&a, &b}) {
@@ -224,8 +224,8 @@ static void test_beside(apr_dtype one, apr_dtype other, int64_t n_in, const char
     for (int i = 0; i < 3; i++) {
         matrix *const m = new_matrix(dtypes[i], rows[i], n_in, 0, 0, 0, APR_F32);
         const std::vector<float> biases = normals(rows[i]);
-        bias[i] = new twin<float>(biases);
-        out[i] = new twin<float>((size_t)rows[i]);
+        bias[i] = new device_copy<float>(biases);
+        out[i] = new device_copy<float>((size_t)rows[i]);
         want[i] = biased(product(m, in.seen), factor, biases);
         (i < 2 ? a.parts[i] : b.parts[0]) = apr_decode_gemv_part{streamed(m), bias[i]->device, out[i]->device};
     }
@@ -246,7 +246,7 @@ static void test_exponents(void)
     for (size_t i = 0; i < m->bytes.size(); i += 17) m->bytes[i] = exponents[i / (m->bytes.size() / rows)];
     must(cudaMemcpy(m->data->device, m->bytes.data(), m->bytes.size(), cudaMemcpyHostToDevice), "copy");
     m->host.data = m->bytes.data();
-    twin<float> out((size_t)rows);
+    device_copy<float> out((size_t)rows);
     apr_decode_gemv_args a = {};
     a.ending = APR_EPILOGUE_STORE, a.n_parts = 1, a.n_in = n_in, a.x = in.planes.device;
     a.parts[0] = apr_decode_gemv_part{streamed(m), NULL, out.device};
@@ -274,11 +274,11 @@ static void run_tests(void)
             test_glu(dtype, n_in, 80, what);
         }
     for (int64_t n_in : {256, 2048, 3584}) {
-        test_beside(APR_Q4_K, APR_Q6_K, n_in, "q4_k and q6_k");
-        test_beside(APR_Q6_K, APR_Q4_K, n_in, "q6_k and q4_k");
-        test_beside(APR_Q8_0, APR_MXFP4, n_in, "q8_0 and mxfp4");
-        test_beside(APR_MXFP4, APR_F16, n_in, "mxfp4 and f16");
-        test_beside(APR_Q4_K, APR_F32, n_in, "q4_k and f32");
+        test_two_types(APR_Q4_K, APR_Q6_K, n_in, "q4_k and q6_k");
+        test_two_types(APR_Q6_K, APR_Q4_K, n_in, "q6_k and q4_k");
+        test_two_types(APR_Q8_0, APR_MXFP4, n_in, "q8_0 and mxfp4");
+        test_two_types(APR_MXFP4, APR_F16, n_in, "mxfp4 and f16");
+        test_two_types(APR_Q4_K, APR_F32, n_in, "q4_k and f32");
     }
     test_exponents();
     test_add(APR_Q4_K, 1024, 3584, "many units");

@@ -118,7 +118,7 @@ static void a_library_without_code_for_the_device_is_refused(void **state)
     assert_non_null(strstr(err.text, "ARCHS="));
 }
 
-/* aprrun beside this program, with a drill. */
+/* aprrun next to this program, with a drill. */
 static int child(const char *fault, int seconds, char *text, size_t n_text)
 {
     char program[4096], path[4200];

@@ -1,6 +1,6 @@
 /* gpu_encode_by.cu - encoders by importance: the bytes of kernels/ref for every type that has one, whatever the values and importances.
  *
- *     gpu_encode_by [SEEDS]     default 4 of each pair of distributions; prints the time of 64 Mi values of each type, too */
+ *     gpu_encode_by [SEEDS]     default 4 of each pair of distributions; also prints the time of 64 Mi values of each type */
 #include "kernels/cuda/codecs/codecs.cuh"
 
 #include <math.h>

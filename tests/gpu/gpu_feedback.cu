@@ -10,8 +10,8 @@
 
 extern "C" {
 #include "kernels/rows.h"
-#include "quant/feedback/feedback_device.h"
 #include "quant/feedback/device_rows.h"
+#include "quant/feedback/feedback_device.h"
 #include "quant/feedback/lane_rows.h"
 const apr_cuda_api *apr_cuda_plugin(uint64_t abi);
 }
@@ -128,13 +128,13 @@ static void close_bench(bench *b)
 }
 
 /* The host's view of what the device has. */
-struct twin {
+struct row_copy {
     std::vector<float> h, pull, diagonal;
     std::vector<int32_t> order;
     apr_feedback feedback;
 };
 
-static void read_twin(const bench *b, twin *t)
+static void read_rows(const bench *b, row_copy *t)
 {
     const int64_t n = b->factors.n;
     const std::vector<float> pull = fetch(b->factors.pull, n * n);
@@ -203,7 +203,7 @@ static void check_factors(bench *b, const char *by)
     const apr_feedback_options options = {};
     apr_hessian h;
     apr_feedback f;
-    twin t;
+    row_copy t;
     double worst = 0.0, worst_h = 0.0, largest = 0.0;
 
     must(apr_hessian_open(&h, n, &err), "a Hessian");
@@ -211,7 +211,7 @@ static void check_factors(bench *b, const char *by)
     h.n_tokens = 1;
     must(apr_feedback_prepare(&f, &h, &options, "a test", &err), "factors of the host");
     factorise(b, sums, f.order, f.damping);
-    read_twin(b, &t);
+    read_rows(b, &t);
     for (int64_t k = 0; k < n; k++)
         for (int64_t j = 0; j < n; j++) {
             worst_h = fmax(worst_h, fabs((double)t.h[(size_t)(k * n + j)] - (double)f.h[k * n + j]) /
@@ -288,11 +288,11 @@ static void check_steps(bench *b, apr_dtype dtype, int64_t n_rows)
     const int64_t n = b->factors.n;
     const apr_grid *const grid = apr_grid_of(dtype);
     const std::vector<float> w = weights_of(n * n_rows);
-    twin t;
+    row_copy t;
     apr_device_rows m, host_m;
 
     if (n % grid->elems != 0) return;
-    read_twin(b, &t);
+    read_rows(b, &t);
     uint8_t *const memory = bring<uint8_t>((int64_t)apr_lane_bytes_of(grid, dtype, n, n_rows), NULL);
     must(apr_device_rows_open(&m, grid, dtype, &b->factors, n_rows, memory, &err), "rows");
     must(apr_device_rows_open(&host_m, grid, dtype, &b->factors, n_rows, memory, &err), "rows");

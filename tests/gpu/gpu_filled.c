@@ -76,7 +76,7 @@ static int32_t id_of(const apr_model *model, int64_t sequence, int64_t i)
     return (int32_t)((31 * sequence + 17 * i + i * i) % model->hparams.vocab_size);
 }
 
-/* Logits [N_TOKENS, vocab] of a prompt and the single tokens behind it. */
+/* Logits [N_TOKENS, vocab] of a prompt and the single tokens after it. */
 static float *run_one(apr_session *s, const apr_model *model, int64_t sequence)
 {
     const int64_t width = model->hparams.vocab_size;
@@ -128,20 +128,20 @@ static void compare(const kind *k, bool is_filled)
     program_model_close(&m);
 }
 
-static void filled_up_they_have_the_reference_s_numbers(void **state)
+static void padded_rows_have_the_reference_s_numbers(void **state)
 {
     (void)state;
     for (int i = 0; i < N_KINDS; i++) compare(&kinds[i], true);
 }
 
-/* Where nobody reads items; where there is no room for them is the plan's matter (tests/runtime/test_plans.c). */
-static void else_they_lie_as_stored(void **state)
+/* Where no kernel reads tiles; whether there is memory for padded rows is the plan's matter (tests/runtime/test_plans.c). */
+static void rows_that_are_not_padded_stay_as_stored(void **state)
 {
     (void)state;
     for (int i = 0; i < N_KINDS; i++) compare(&kinds[i], false);
 }
 
-static void sequences_read_them_too(void **state)
+static void sequences_read_padded_rows(void **state)
 {
     (void)state;
     for (int i = 0; i < N_KINDS; i++) {
@@ -176,8 +176,9 @@ static void sequences_read_them_too(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(filled_up_they_have_the_reference_s_numbers),
-                                       cmocka_unit_test(else_they_lie_as_stored), cmocka_unit_test(sequences_read_them_too)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(padded_rows_have_the_reference_s_numbers),
+                                       cmocka_unit_test(rows_that_are_not_padded_stay_as_stored),
+                                       cmocka_unit_test(sequences_read_padded_rows)};
     int n_devices;
     apr_error err = {0};
 

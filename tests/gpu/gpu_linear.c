@@ -153,7 +153,7 @@ static void products_through_tiles_are_those_from_packed_weights(void **state)
 }
 
 /* Numbers of tokens that go the same way, one chosen for the most of them (kernels/cuda/gemm/blaslt.cu), in any order. */
-static void tokens_more_or_fewer_go_the_way_that_was_chosen(void **state)
+static void other_numbers_of_tokens_use_the_chosen_algorithm(void **state)
 {
     (void)state;
     static const int64_t n_tokens[] = {160, 136, 152, 144, 160, 264, 320, 296};
@@ -341,7 +341,7 @@ static void inputs_that_changed_are_converted_again(void **state)
     float *const right = outputs_of(&p);
     assert_memory_equal(right, of_sums, p.out_bytes);
 
-    /* by a product whose outputs lie where the inputs do */
+    /* by a product whose outputs are in the memory of the inputs */
     product narrow = new_product(APR_F16, 512, 512, MOST_TOKENS, APR_CUDA_DEQUANTIZED_BYTES);
     float *const once = outputs_of(&narrow);
     float *const elsewhere = narrow.args.out;
@@ -432,7 +432,7 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(products_through_tiles_are_those_from_packed_weights),
-        cmocka_unit_test(tokens_more_or_fewer_go_the_way_that_was_chosen),
+        cmocka_unit_test(other_numbers_of_tokens_use_the_chosen_algorithm),
         cmocka_unit_test(heads_through_tiles_are_those_from_packed_weights),
         cmocka_unit_test(tiles_of_any_size_give_what_whole_matrices_do),
         cmocka_unit_test(a_shared_power_of_two_changes_no_output),

@@ -11,8 +11,8 @@ static void test_decode_rows(const matrix *m, int64_t first, int64_t n, const ch
     const int64_t columns = apr_tensor_columns(&m->host);
     std::vector<float> ref((size_t)(n * columns));
     apr_decode_rows(&m->host, first, n, ref.data());
-    twin<float> f32(ref.size());
-    twin<uint16_t> f16(ref.size()), bf16(ref.size());
+    device_copy<float> f32(ref.size());
+    device_copy<uint16_t> f16(ref.size()), bf16(ref.size());
     must(apr_cuda_decode(&m->device, first, n, APR_F32, f32.device, 0), "decode");
     must(apr_cuda_decode_to_half(&m->device, first, n, (__half *)f16.device, 0), "decode");
     must(apr_cuda_decode(&m->device, first, n, APR_BF16, bf16.device, 0), "decode");
@@ -41,8 +41,8 @@ static void test_decode(const matrix *m, const char *what)
     args.embed.table = &m->host;
     args.embed.out = rows_ref.data();
     apr_ref_embed(&args);
-    twin<int32_t> device_ids(ids);
-    twin<float> out(rows_ref.size());
+    device_copy<int32_t> device_ids(ids);
+    device_copy<float> out(rows_ref.size());
     args.embed.ids = device_ids.device;
     args.embed.table = &m->device;
     args.embed.out = out.device;
@@ -59,7 +59,7 @@ static void test_linear(const matrix *m, int64_t n_tokens, bool with_bias, const
     std::vector<float> w((size_t)(rows * columns));
     apr_decode_rows(&m->host, 0, rows, w.data());
     const std::vector<float> x = normals(n_tokens * columns), bias = normals(rows);
-    twin<float> dx(x), dbias(bias), out((size_t)(n_tokens * rows));
+    device_copy<float> dx(x), dbias(bias), out((size_t)(n_tokens * rows));
     apr_linear_args a;
     memset(&a, 0, sizeof a);
     a.n_tokens = n_tokens;
@@ -132,7 +132,7 @@ static void test_heads_of(const matrix *m, const apr_linear_heads &heads, int64_
     std::vector<float> w((size_t)(m->host.dims[0] * columns));
     apr_decode_rows(&m->host, 0, m->host.dims[0], w.data());
     const std::vector<float> x = normals(n_tokens * heads.n * a.n_in);
-    twin<float> dx(x), out((size_t)(n_tokens * heads.n * a.n_out));
+    device_copy<float> dx(x), out((size_t)(n_tokens * heads.n * a.n_out));
     a.x = dx.device;
     a.out = out.device;
     must(apr_cuda_linear_heads_few(&a, 0), what);
@@ -222,10 +222,10 @@ static void time_linear(apr_dtype dtype, int64_t rows, int64_t columns)
     const int64_t row_bytes = row_bytes_of(dtype, columns), one = (rows * row_bytes + 255) / 256 * 256, copies = (600 << 20) / one + 1;
     std::vector<uint8_t> some((size_t)(64 * row_bytes));
     for (size_t i = 0; i < some.size(); i += (size_t)apr_dtypes[dtype].bytes_per_block) random_block(dtype, some.data() + i);
-    twin<uint8_t> data((size_t)(one * copies));
+    device_copy<uint8_t> data((size_t)(one * copies));
     for (int64_t at = 0; at + (int64_t)some.size() <= (int64_t)data.n; at += (int64_t)some.size())
         cudaMemcpyAsync(data.device + at, some.data(), some.size(), cudaMemcpyHostToDevice);
-    twin<float> x(normals(8 * columns)), out((size_t)(8 * rows));
+    device_copy<float> x(normals(8 * columns)), out((size_t)(8 * rows));
     apr_tensor t;
     set_up(&t, dtype, rows, columns);
     t.n_bytes = (uint64_t)(rows * row_bytes);
@@ -248,7 +248,7 @@ static void time_linear(apr_dtype dtype, int64_t rows, int64_t columns)
         printf("linear %-7s [%6lld, %6lld] x %lld: %8.2f us %7.0f GB/s\n", apr_dtypes[dtype].name, (long long)rows, (long long)columns,
                (long long)n_tokens, best * 1e3, (double)(rows * row_bytes) / best / 1e6);
     }
-    twin<uint16_t> tile((size_t)(rows * columns));
+    device_copy<uint16_t> tile((size_t)(rows * columns));
     double best = 1e30;
     for (int repeat = 0; repeat < 3; repeat++) {
         timer clock;

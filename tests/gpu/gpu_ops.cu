@@ -18,13 +18,13 @@ static void test_angles_and_rope(void)
             apr_op_args args;
             args.angles = apr_angles_args{n_tokens, position, s.n_freqs, NULL, false, freqs.data(), 1.25f, angles.data()};
             apr_ref_angles(&args);
-            twin<float> df(freqs), dangles(angles.size());
+            device_copy<float> df(freqs), dangles(angles.size());
             args.angles.freqs = df.device;
             args.angles.out = dangles.device;
             must(apr_cuda_angles(&args.angles, 0), "angles");
             note("angles", distance(dangles.get(), angles.data()), 2e-7, "");
             const std::vector<float> given = dangles.get();
-            const twin<int64_t> where(std::vector<int64_t>{position});
+            const device_copy<int64_t> where(std::vector<int64_t>{position});
             args.angles.position = -77; /* not what is read */
             args.angles.position_at = where.device;
             must(apr_cuda_angles(&args.angles, 0), "angles");
@@ -36,7 +36,7 @@ static void test_angles_and_rope(void)
                 for (int64_t begin = 0; begin + 2 * s.n_freqs <= s.head_dim; begin += 24) {
                     args.rope = apr_rope_args{n_tokens, s.n_heads, s.head_dim, s.n_freqs, begin, mode, x.data(), angles.data(), ref.data()};
                     apr_ref_rope(&args);
-                    twin<float> dx(x), out(x.size()), dref(angles);
+                    device_copy<float> dx(x), out(x.size()), dref(angles);
                     args.rope.x = dx.device;
                     args.rope.angles = dref.device;
                     args.rope.out = out.device;
@@ -60,7 +60,7 @@ static void test_norm_of(const apr_norm_args &shape, bool has_weight, bool has_b
     args.norm.bias = has_bias ? bias.data() : NULL;
     args.norm.out = ref.data();
     apr_ref_norm(&args);
-    twin<float> dx(x), dw(weight), db(bias), out(x.size());
+    device_copy<float> dx(x), dw(weight), db(bias), out(x.size());
     args.norm.x = dx.device;
     args.norm.weight = has_weight ? dw.device : NULL;
     args.norm.bias = has_bias ? db.device : NULL;
@@ -98,7 +98,7 @@ static void against_ref(const char *name, ARGS a, ARGS apr_op_args::*member, con
 {
     const std::vector<float> x = normals(n_x), y = normals(n_y);
     std::vector<float> expected((size_t)n_out);
-    twin<float> dx(x), dy(y), out((size_t)n_out);
+    device_copy<float> dx(x), dy(y), out((size_t)n_out);
     apr_op_args args;
     a.*from = x.data();
     if (second != NULL) a.*second = y.data();
@@ -145,8 +145,8 @@ static void test_scale_of_a_position_in_memory(void)
 {
     const int64_t n_tokens = 3, width = 33;
     const std::vector<float> x = normals(n_tokens * width);
-    const twin<float> dx(x), out(x.size());
-    const twin<int64_t> where(std::vector<int64_t>{8190});
+    const device_copy<float> dx(x), out(x.size());
+    const device_copy<int64_t> where(std::vector<int64_t>{8190});
     apr_scale_args scale = {n_tokens, width, 8190, NULL, false, 0.3f, 0.1f, 1.0f, 8192.0f, dx.device, out.device};
     must(apr_cuda_scale(&scale, 0), "scale");
     const std::vector<float> given = out.get();

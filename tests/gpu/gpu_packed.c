@@ -1,5 +1,5 @@
-/* kernels/cuda/gemv/gemv_canonical.cu through the table of functions: packed matrices in their regular form against kernels/ref on the matrices as
- * they were. Rows as numbers are the same bits; products differ by float32 sums in another order. */
+/* kernels/cuda/gemv/gemv_canonical.cu through the table of functions: packed matrices in the canonical layout against kernels/ref on the
+ * matrices as they were. Rows as numbers are the same bits; products differ by float32 sums in another order. */
 #include "formats/number/half.h"
 #include "kernels/cuda_loader.h"
 #include "kernels/ref/ref_ops.h"
@@ -57,7 +57,7 @@ static float *noises(size_t n)
     return x;
 }
 
-/* A packed matrix and its regular form on the device. */
+/* A packed matrix and its canonical layout on the device. */
 typedef struct relaid {
     packed_matrix m;
     apr_repack relay;
@@ -238,7 +238,7 @@ static void every_layout_is_multiplied_as_it_is_defined(void **state)
 }
 
 /* Rows long enough that warps share them, and more rows than a block has. */
-static void so_are_larger_ones(void **state)
+static void larger_matrices_are_multiplied_as_they_are_defined(void **state)
 {
     (void)state;
     for (const packed_kind *kind = packed_kinds; kind->what != NULL; kind++) {
@@ -367,7 +367,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_layout_is_multiplied_as_it_is_defined),
-        cmocka_unit_test(so_are_larger_ones),
+        cmocka_unit_test(larger_matrices_are_multiplied_as_they_are_defined),
         cmocka_unit_test(experts_are_read_out_of_their_stack),
         cmocka_unit_test(figures),
     };

@@ -2,7 +2,7 @@
  *
  * usage: gpu_plan [CONFIG DTYPE CTX [plain]]; plain: no token is recorded. Without operands it is the test and runs itself for each row of
  * its table. The weights are one region of zeros that all tensors share: memory does not ask what is in it. Plans that are too large for
- * the card that is here are counted apart; the test fails when a plan is off, or cannot be measured, or when none was measured. */
+ * this GPU are counted separately; the test fails when a plan is off, or cannot be measured, or when none was measured. */
 #include "kernels/cuda_loader.h"
 #include "runtime/session/session.h"
 #include "tools/engine/plan/sizes.h"
@@ -25,7 +25,7 @@ static int fail(const char *what)
     return 1;
 }
 
-/* Every matrix as dtype (q8_0 where its rows are no whole blocks of that), all of them in the same zeros. */
+/* Every matrix as dtype (q8_0 where its rows are not whole blocks of that), all of them in the same zeros. */
 static apr_status fill_model(apr_model *model, apr_dtype dtype, apr_error *err)
 {
     uint64_t most = 0;

@@ -1,5 +1,5 @@
 /* gpu_prompt.cu - a layer's steps of many tokens against its operations one by one: the same bits of everything that is left as floats, and
- * of the cache. Where gate and up are FP16: these are off by what rounding to 11 bits does, and all behind them has the bits that the
+ * of the cache. Where gate and up are FP16: these are off by what rounding to 11 bits does, and everything after them has the bits that the
  * operations make of these numbers.
  *
  * gpu_prompt [quick]: exit code 0: all the same, 1: not, 77: no device. Outputs begin as NaN; "quick" leaves the widest rows out. */
@@ -20,7 +20,7 @@ typedef struct layer_case {
     apr_activation activation;
     bool biased, normed_heads, in_place, in_pages;
     float offset;
-    bool tight; /* no room for q, k and v at once */
+    bool tight; /* not enough workspace for q, k and v at once */
 } layer_case;
 
 static void well(apr_status status, const apr_error *err)
@@ -35,7 +35,7 @@ struct layer {
     const layer_case c;
     int64_t q_wide, kv_wide;
     matrix *q, *k, *v, *o, *gate, *up, *down;
-    twin<float> x, attended, gain, q_bias, k_bias, v_bias, q_gain, k_gain, angles, work;
+    device_copy<float> x, attended, gain, q_bias, k_bias, v_bias, q_gain, k_gain, angles, work;
     explicit layer(const layer_case &given)
         : c(given), q_wide(c.n_heads * c.head_dim), kv_wide(c.n_kv_heads * c.head_dim), q(take(q_wide, c.hidden)),
           k(take(kv_wide, c.hidden)), v(take_value()), o(take(c.hidden, q_wide)), gate(take(c.wide, c.hidden)), up(take(c.wide, c.hidden)),
@@ -61,7 +61,7 @@ struct layer {
         const size_t n_joined = (size_t)(q_wide + 2 * kv_wide), joined = n_joined * (size_t)(2 * c.hidden + 4 * c.n_tokens);
         return (apr_cuda_linear_bytes(c.n_tokens, widest, widest, false) + joined + 512) / sizeof(float);
     }
-    /* Rows of all sizes: nought, and so small that what a norm adds is more. */
+    /* Rows of all sizes: zero, and so small that what a norm adds is more. */
     std::vector<float> rows(void) const
     {
         std::vector<float> all = normals(c.n_tokens * c.hidden);
@@ -82,7 +82,7 @@ struct layer {
         a.x = in, a.weight = &m->device, a.bias = bias, a.out = out, a.work = workspace();
         return a;
     }
-    apr_norm_args norm(int64_t width, int64_t chunk, const twin<float> &by, const float *in, float *out) const
+    apr_norm_args norm(int64_t width, int64_t chunk, const device_copy<float> &by, const float *in, float *out) const
     {
         apr_norm_args a;
         memset(&a, 0, sizeof a);
@@ -112,12 +112,12 @@ struct layer {
 struct results {
     const layer &l;
     const int64_t n_cells;
-    twin<float> sum, last, q, k, v, turned, normed_q, normed_k, turned_k, normed, addend, gate, up, gated, next_q, next_k, next_v;
-    twin<uint8_t> keys, values;
-    twin<int32_t> pages;
+    device_copy<float> sum, last, q, k, v, turned, normed_q, normed_k, rotated_k, normed, addend, gate, up, gated, next_q, next_k, next_v;
+    device_copy<uint8_t> keys, values;
+    device_copy<int32_t> pages;
     explicit results(const layer &of)
         : l(of), n_cells((l.c.n_tokens + 40) / 64 * 64 + 64), sum(l.x.n), last(l.x.n), q(wide(l.q_wide)), k(wide(l.kv_wide)),
-          v(wide(l.kv_wide)), turned(wide(l.q_wide)), normed_q(wide(l.q_wide)), normed_k(wide(l.kv_wide)), turned_k(wide(l.kv_wide)),
+          v(wide(l.kv_wide)), turned(wide(l.q_wide)), normed_q(wide(l.q_wide)), normed_k(wide(l.kv_wide)), rotated_k(wide(l.kv_wide)),
           normed(l.x.n), addend(l.x.n), gate(wide(l.c.wide)), up(wide(l.c.wide)), gated(wide(l.c.wide)), next_q(wide(l.q_wide)),
           next_k(wide(l.kv_wide)), next_v(wide(l.kv_wide)), keys(cache_bytes()), values(cache_bytes()), pages(page_numbers())
     {
@@ -142,7 +142,7 @@ struct results {
         a.keys.pages = a.values.pages = l.c.in_pages ? pages.device : NULL;
         return a;
     }
-    const float *bias(const twin<float> &b) const { return l.c.biased ? b.device : NULL; }
+    const float *bias(const device_copy<float> &b) const { return l.c.biased ? b.device : NULL; }
 };
 
 template <auto MEMBER, typename ARGS> static void run(apr_op_kind kind, const ARGS &a)
@@ -163,7 +163,7 @@ static void run_add(const layer &l, const float *a, const float *b, float *out)
     run<&apr_op_args::add>(APR_OP_ADD, args);
 }
 
-static void multiply_apart(const layer &l, const results &r, float *q, float *k, float *v)
+static void multiply_per_sequence(const layer &l, const results &r, float *q, float *k, float *v)
 {
     run_linear(l.linear(l.q, r.normed.device, r.bias(l.q_bias), q));
     run_linear(l.linear(l.k, r.normed.device, r.bias(l.k_bias), k));
@@ -174,17 +174,17 @@ static void multiply_apart(const layer &l, const results &r, float *q, float *k,
 static std::vector<float> joined_bias(const layer &l)
 {
     std::vector<float> all;
-    for (const twin<float> *b : {&l.q_bias, &l.k_bias, &l.v_bias})
+    for (const device_copy<float> *b : {&l.q_bias, &l.k_bias, &l.v_bias})
         for (float v : b->get()) all.push_back(l.c.biased ? v : -0.0f);
     return all;
 }
 
-/* cuBLAS may add in another order where a matrix has more rows. So the single operation, too, gets one matrix of all rows, in FP16. */
+/* cuBLAS may add in another order where a matrix has more rows. So the single operation also gets one matrix of all rows, in FP16. */
 static void multiply_joined(const layer &l, const results &r)
 {
     const int64_t n_rows = l.q_wide + 2 * l.kv_wide;
-    const twin<uint16_t> weights((size_t)(n_rows * l.c.hidden));
-    const twin<float> bias(joined_bias(l)), out((size_t)(l.c.n_tokens * n_rows));
+    const device_copy<uint16_t> weights((size_t)(n_rows * l.c.hidden));
+    const device_copy<float> bias(joined_bias(l)), out((size_t)(l.c.n_tokens * n_rows));
     const bool together = apr_prompt_shares_scale(l.c.n_tokens, l.c.hidden, l.q_wide, l.c.biased);
     float *const parts[] = {r.q.device, r.k.device, r.v.device};
     int64_t row = 0;
@@ -209,14 +209,14 @@ static void multiply_joined(const layer &l, const results &r)
 }
 
 /* From gate and up on. */
-static void behind_products(const layer &l, const results &r)
+static void after_products(const layer &l, const results &r)
 {
     const layer_case &c = l.c;
     run<&apr_op_args::glu>(APR_OP_GLU, l.unit(r.gate.device, r.up.device, r.gated.device));
     run_linear(l.linear(l.down, r.gated.device, NULL, r.addend.device));
     run_add(l, r.addend.device, r.sum.device, r.last.device);
     run_norm(l.norm(c.hidden, c.hidden, l.gain, r.last.device, r.normed.device));
-    multiply_apart(l, r, r.next_q.device, r.next_k.device, r.next_v.device);
+    multiply_per_sequence(l, r, r.next_q.device, r.next_k.device, r.next_v.device);
 }
 
 /* As a program has it. */
@@ -226,21 +226,21 @@ static void one_by_one(const layer &l, const results &r)
     const float *q = r.q.device, *k = r.k.device;
     run_norm(l.norm(c.hidden, c.hidden, l.gain, l.x.device, r.normed.device));
     if (l.joins()) multiply_joined(l, r);
-    else multiply_apart(l, r, r.q.device, r.k.device, r.v.device);
+    else multiply_per_sequence(l, r, r.q.device, r.k.device, r.v.device);
     if (c.normed_heads) {
         run_norm(l.norm(l.q_wide, c.head_dim, l.q_gain, q, r.normed_q.device));
         run_norm(l.norm(l.kv_wide, c.head_dim, l.k_gain, k, r.normed_k.device));
         q = r.normed_q.device, k = r.normed_k.device;
     }
     run<&apr_op_args::rope>(APR_OP_ROPE, l.rope(c.n_heads, q, r.turned.device));
-    run<&apr_op_args::rope>(APR_OP_ROPE, l.rope(c.n_kv_heads, k, r.turned_k.device));
-    run<&apr_op_args::kv_store>(APR_OP_KV_STORE, r.store(r.turned_k.device, r.v.device));
+    run<&apr_op_args::rope>(APR_OP_ROPE, l.rope(c.n_kv_heads, k, r.rotated_k.device));
+    run<&apr_op_args::kv_store>(APR_OP_KV_STORE, r.store(r.rotated_k.device, r.v.device));
     run_linear(l.linear(l.o, l.attended.device, NULL, r.addend.device));
     run_add(l, l.x.device, r.addend.device, r.sum.device);
     run_norm(l.norm(c.hidden, c.hidden, l.gain, r.sum.device, r.normed.device));
     run_linear(l.linear(l.gate, r.normed.device, NULL, r.gate.device));
     run_linear(l.linear(l.up, r.normed.device, NULL, r.up.device));
-    behind_products(l, r);
+    after_products(l, r);
 }
 
 static apr_prompt_args step(apr_prompt_epilogue ending)
@@ -272,7 +272,7 @@ static void go(const apr_prompt_args &a)
     well(cuda->prompt(device, &a, &err), &err);
 }
 
-static void turn_step(const layer &l, const results &r)
+static void qkv_step(const layer &l, const results &r)
 {
     const layer_case &c = l.c;
     apr_prompt_args a = step(APR_PROMPT_QKV);
@@ -295,7 +295,7 @@ static void turn_step(const layer &l, const results &r)
 static void in_steps(const layer &l, const results &r, float *row_sums)
 {
     float *const last = l.c.in_place ? r.sum.device : r.last.device;
-    turn_step(l, r);
+    qkv_step(l, r);
     apr_prompt_args a = step(APR_PROMPT_UNSCALED);
     a.n_parts = 1;
     a.parts[0] = l.linear(l.o, l.attended.device, NULL, r.addend.device);
@@ -319,7 +319,7 @@ static void in_steps(const layer &l, const results &r, float *row_sums)
     go(a);
 }
 
-static void compare(const char *what, const twin<float> &got, const twin<float> &wanted, const char *name)
+static void compare(const char *what, const device_copy<float> &got, const device_copy<float> &wanted, const char *name)
 {
     const std::vector<float> a = got.get(), b = wanted.get();
     double n_unsaid = 0;
@@ -328,7 +328,7 @@ static void compare(const char *what, const twin<float> &got, const twin<float> 
     note("values that are no numbers", n_unsaid, 0, name);
 }
 
-static void note_unread(const twin<float> &made, const char *name)
+static void note_unread(const device_copy<float> &made, const char *name)
 {
     const std::vector<float> floats = made.get();
     note("floats that nobody reads (numbers)", (double)std::count_if(floats.begin(), floats.end(), [](float v) { return v == v; }), 0,
@@ -346,8 +346,8 @@ static void compare_layer(const layer &l, const results &got, const results &wan
     compare("next value (bytes that differ)", got.next_v, wanted.next_v, c.name);
     note("keys (bytes that differ)", differing(got.keys.get().data(), wanted.keys.get().data(), wanted.keys.n), 0, c.name);
     note("values (bytes that differ)", differing(got.values.get().data(), wanted.values.get().data(), wanted.values.n), 0, c.name);
-    for (const twin<float> *made : {&got.normed, &got.gated, &got.turned_k}) note_unread(*made, c.name);
-    for (const twin<float> *made : {&got.q, &got.k, &got.v})
+    for (const device_copy<float> *made : {&got.normed, &got.gated, &got.rotated_k}) note_unread(*made, c.name);
+    for (const device_copy<float> *made : {&got.q, &got.k, &got.v})
         if (l.joins()) note_unread(*made, c.name);
 }
 
@@ -355,7 +355,7 @@ static void compare_layer(const layer &l, const results &got, const results &wan
 static double row_sum_of(const matrix *m)
 {
     const int64_t n_in = m->device.dims[1];
-    const twin<uint16_t> halves((size_t)(m->device.dims[0] * n_in));
+    const device_copy<uint16_t> halves((size_t)(m->device.dims[0] * n_in));
     double most = 0, sum = 0;
     apr_error err = {};
     well(cuda->decode_f16(device, &m->device, 0, m->device.dims[0], halves.device, &err), &err);
@@ -376,8 +376,8 @@ static float scale_of(const float *row, int64_t n)
 }
 
 /* Gate or up as floats from what a step left of it as FP16, into the place of what a product by itself made, with which it is compared. */
-static void take_halves(const layer &l, const matrix *m, const twin<float> &left, float row_sum, const twin<float> &normed,
-                        const twin<float> &floats)
+static void take_f16(const layer &l, const matrix *m, const device_copy<float> &left, float row_sum, const device_copy<float> &normed,
+                     const device_copy<float> &floats)
 {
     const std::vector<float> words = left.get(), rows = normed.get(), wanted = floats.get();
     std::vector<uint16_t> halves(wanted.size());
@@ -414,9 +414,9 @@ static void test_layer(const layer_case &c)
     compare_layer(l, got, wanted);
     in_steps(l, rounded, row_sums);
     run_norm(l.norm(c.hidden, c.hidden, l.gain, wanted.sum.device, wanted.normed.device));
-    take_halves(l, l.gate, rounded.gate, row_sums[0], wanted.normed, wanted.gate);
-    take_halves(l, l.up, rounded.up, row_sums[1], wanted.normed, wanted.up);
-    behind_products(l, wanted);
+    take_f16(l, l.gate, rounded.gate, row_sums[0], wanted.normed, wanted.gate);
+    take_f16(l, l.up, rounded.up, row_sums[1], wanted.normed, wanted.up);
+    after_products(l, wanted);
     compare_layer(l, rounded, wanted);
     const float before[2] = {row_sums[0], row_sums[1]};
     in_steps(l, got, row_sums);
@@ -424,8 +424,8 @@ static void test_layer(const layer_case &c)
     note("row sums that are found again", memcmp(before, row_sums, sizeof before) != 0, 0, c.name);
 }
 
-/* Of rows of one size: what is off, at most, beside the largest number. */
-static void compare_nearly(const char *what, const twin<float> &got, const twin<float> &wanted, const char *name)
+/* Of rows of one size: the largest error, relative to the largest number. */
+static void compare_nearly(const char *what, const device_copy<float> &got, const device_copy<float> &wanted, const char *name)
 {
     const std::vector<float> a = got.get(), b = wanted.get();
     double most = 0, off = 0;
@@ -490,7 +490,7 @@ typedef struct extreme {
 
 /* A matrix of FP16 numbers on the device. */
 struct plain_matrix {
-    twin<uint16_t> data;
+    device_copy<uint16_t> data;
     apr_tensor tensor;
     plain_matrix(int64_t rows, int64_t columns, const std::vector<uint16_t> &numbers) : data(numbers)
     {
@@ -503,14 +503,14 @@ struct plain_matrix {
 enum { FEW = 130, SIDE_IN = 256, SIDE_OUT = 512 };
 
 /* down of the unit, outputs of whose gate all have the sign of x. */
-static std::vector<float> run_extreme(const extreme &e, const twin<float> &x, float *row_sums)
+static std::vector<float> run_extreme(const extreme &e, const device_copy<float> &x, float *row_sums)
 {
     std::vector<uint16_t> gates(SIDE_IN * SIDE_OUT, e.weight), ups(SIDE_IN * SIDE_OUT), downs(SIDE_IN * SIDE_OUT);
     gates.back() = e.one;
     for (size_t i = 0; i < ups.size(); i++)
         ups[i] = apr_f32_to_f16((float)(i % 3) * 0x1p-12f), downs[i] = apr_f32_to_f16((float)(i % 5) - 2);
     const plain_matrix gate(SIDE_OUT, SIDE_IN, gates), up(SIDE_OUT, SIDE_IN, ups), down(SIDE_IN, SIDE_OUT, downs);
-    const twin<float> work(apr_cuda_linear_bytes(FEW, SIDE_OUT, SIDE_OUT, true) / sizeof(float) + 64), gated(FEW * SIDE_OUT),
+    const device_copy<float> work(apr_cuda_linear_bytes(FEW, SIDE_OUT, SIDE_OUT, true) / sizeof(float) + 64), gated(FEW * SIDE_OUT),
         gate_out(FEW * SIDE_OUT), up_out(FEW * SIDE_OUT), out(FEW * SIDE_IN);
     const apr_workspace workspace = {work.device, work.n, 1};
     const apr_tensor *const tensors[] = {&gate.tensor, &up.tensor, &down.tensor};
@@ -541,7 +541,7 @@ static void test_extremes(void)
         for (float size : {1e-30f, 1.0f, 1e20f}) {
             float row_sums[2] = {0, 0};
             double most = 0, off = 0;
-            const twin<float> x(std::vector<float>(FEW * SIDE_IN, size * 0x1.fffffep0f)); /* that round to 2^14 */
+            const device_copy<float> x(std::vector<float>(FEW * SIDE_IN, size * 0x1.fffffep0f)); /* that round to 2^14 */
             const std::vector<float> floats = run_extreme(e, x, NULL), halves = run_extreme(e, x, row_sums);
             for (size_t i = 0; i < floats.size(); i++) {
                 most = std::max(most, isfinite(floats[i]) ? fabs((double)floats[i]) : 0);
@@ -565,7 +565,7 @@ static void test_refusals(void)
     a.n_parts = 1;
     a.parts[0] = l.linear(l.o, l.attended.device, NULL, r.addend.device);
     note("steps of few tokens that are run", cuda->prompt(device, &a, &err) != APR_E_USAGE, 0, c.name);
-    a.parts[0].n_tokens = 129, a.is_left = true; /* nobody left it */
+    a.parts[0].n_tokens = 129, a.is_left = true; /* no product left it */
     note("units that nobody left", cuda->prompt(device, &a, &err) == APR_OK, 0, c.name);
 }
 

@@ -1,6 +1,6 @@
 /* A prompt in steps on a device gives the bits that its operations give one by one: every family, several types of weights and caches, one
- * sequence or several; and whoever watches sees operations. But for q, k and v as one product, which cuBLAS may add in another order than
- * three, and for gate and up as FP16 (gpu_prompt.cu compares the bits of that): so prompts are evaluated with gate and up as floats, too.
+ * sequence or several; and a watcher sees operations. But for q, k and v as one product, which cuBLAS may add in another order than
+ * three, and for gate and up as FP16 (gpu_prompt.cu compares the bits of that): so prompts are also evaluated with gate and up as floats.
  *
  * usage: gpu_prompt_steps [TEST]: one of them, by its name, in which * stands for anything. */
 #include "kernels/cuda_loader.h"
@@ -36,7 +36,7 @@ static apr_status see(void *user, apr_session *s, const apr_op *op, apr_error *e
     return APR_OK;
 }
 
-/* The logits behind the prompt and behind a token after it, whose attention reads what was kept; *n: how many numbers. */
+/* The logits after the prompt, and after one more token, whose attention reads what was kept; *n: how many numbers. */
 static float *evaluate(const program_model *m, const way *w, size_t *n, size_t *n_steps, size_t *n_units)
 {
     apr_session_options options = apr_session_defaults;
@@ -119,15 +119,15 @@ static bool has_joined(const program_model *m)
     return false;
 }
 
-/* How many steps there are. Of several sequences the prompt's numbers alone are compared: a token behind it is a row of a step, which is
+/* How many steps there are. Of several sequences the prompt's numbers alone are compared: a token after it is a row of a batch, which uses
  * other kernels where it is fused (gpu_rows.c). */
 static size_t check(const program_model *m, apr_dtype kv_dtype, int64_t n_sequences, size_t n_ids, const char *what)
 {
-    size_t n, n_steps, n_apart, n_units;
-    float *const apart = evaluate(m, &(way){false, false, false, kv_dtype, n_sequences, n_ids}, &n, &n_apart, &n_units);
+    size_t n, n_steps, n_separate_rows, n_units;
+    float *const apart = evaluate(m, &(way){false, false, false, kv_dtype, n_sequences, n_ids}, &n, &n_separate_rows, &n_units);
     float *const floats = evaluate(m, &(way){true, false, true, kv_dtype, n_sequences, n_ids}, &n, &n_steps, &n_units);
     float *const fused = n_units > 0 ? evaluate(m, &(way){true, false, false, kv_dtype, n_sequences, n_ids}, &n, &n_steps, &n_units) : NULL;
-    assert_int_equal(n_apart, 0);
+    assert_int_equal(n_separate_rows, 0);
     for (size_t i = 0; i < n; i++)
         if (!isfinite(apart[i])) fail_msg("%s: logit %zu is %g", what, i, (double)apart[i]);
     compare(apart, floats, n_sequences > 1 ? n / 2 : n, has_joined(m) ? IN_ANOTHER_ORDER : 0, what);
@@ -171,7 +171,7 @@ static apr_hparams dense_sizes(const char *family)
     return h;
 }
 
-static void so_does_every_type_of_weights_and_cache(void **state)
+static void every_type_of_weights_and_cache_gives_the_same_bits(void **state)
 {
     static const apr_dtype weights[] = {APR_F16, APR_BF16, APR_Q8_0, APR_Q4_K, APR_MXFP4};
     static const char *const families[] = {"llama", "qwen2", "qwen3"};
@@ -191,8 +191,8 @@ static void so_does_every_type_of_weights_and_cache(void **state)
     }
 }
 
-/* The same numbers, too, for those who look at each. */
-static void whoever_watches_sees_every_operation(void **state)
+/* The same numbers also where each operation is watched. */
+static void a_watcher_sees_every_operation(void **state)
 {
     const apr_hparams h = dense_sizes("qwen2");
     program_model m;
@@ -212,8 +212,8 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_family_gives_the_same_bits),
-        cmocka_unit_test(so_does_every_type_of_weights_and_cache),
-        cmocka_unit_test(whoever_watches_sees_every_operation),
+        cmocka_unit_test(every_type_of_weights_and_cache_gives_the_same_bits),
+        cmocka_unit_test(a_watcher_sees_every_operation),
     };
     apr_error err = {0};
     int n;

@@ -1,7 +1,7 @@
-/* gpu_qkv_epilogue.cu - a token's heads normed, turned and stored by one kernel against the kernels that it replaces, and attention that leaves
- * planes against attention and planes made of it: the same bytes.
+/* gpu_qkv_epilogue.cu - a token's heads normed, rotated and stored by one kernel against the kernels that it replaces, and attention that
+ * leaves int16 activations against attention and their conversion: the same bytes.
  *
- * gpu_turn: exit code 0: all the same, 1: not, 77: no device. Outputs begin as NaN. */
+ * gpu_qkv_epilogue: exit code 0: all the same, 1: not, 77: no device. Outputs begin as NaN. */
 #include "kernels/cuda/attention/attend.cuh"
 #include "kernels/cuda/gemv/decode_gemv.cuh"
 #include "tests/gpu/gpu_check.cuh"
@@ -12,7 +12,7 @@ typedef struct turn_case {
     bool q_normed, k_normed, wide_gain, in_place;
 } turn_case;
 
-static apr_norm_args norm_of(int64_t n_heads, int64_t dim, bool wide, const twin<float> &x, const twin<float> &gain)
+static apr_norm_args norm_of(int64_t n_heads, int64_t dim, bool wide, const device_copy<float> &x, const device_copy<float> &gain)
 {
     apr_norm_args a;
     memset(&a, 0, sizeof a);
@@ -21,7 +21,7 @@ static apr_norm_args norm_of(int64_t n_heads, int64_t dim, bool wide, const twin
     return a;
 }
 
-static apr_rope_args rope_of(const turn_case &c, int64_t n_heads, const float *x, const twin<float> &angles, float *out)
+static apr_rope_args rope_of(const turn_case &c, int64_t n_heads, const float *x, const device_copy<float> &angles, float *out)
 {
     apr_rope_args a;
     memset(&a, 0, sizeof a);
@@ -32,7 +32,7 @@ static apr_rope_args rope_of(const turn_case &c, int64_t n_heads, const float *x
 
 /* A cache of a few cells, on the device. */
 struct cells {
-    twin<uint8_t> keys, values;
+    device_copy<uint8_t> keys, values;
     int64_t key_bytes, value_bytes, n;
     apr_dtype dtype;
     cells(const turn_case &c, apr_dtype d, int64_t n_cells = 5)
@@ -56,25 +56,26 @@ struct cells {
 /* One after the other, as a token runs without a turn. */
 static void apart(const turn_case &c, apr_norm_args qn, apr_norm_args kn, apr_rope_args q, apr_rope_args k, apr_kv_store_args store)
 {
-    const twin<float> normed_q((size_t)(c.n_heads * c.key_dim)), normed_k((size_t)(c.n_kv_heads * c.key_dim)),
-        turned_k((size_t)(c.n_kv_heads * c.key_dim));
+    const device_copy<float> normed_q((size_t)(c.n_heads * c.key_dim)), normed_k((size_t)(c.n_kv_heads * c.key_dim)),
+        rotated_k((size_t)(c.n_kv_heads * c.key_dim));
     qn.out = normed_q.device, kn.out = normed_k.device;
     if (c.q_normed) must(apr_cuda_norm(&qn, 0), "norm"), q.x = normed_q.device;
     if (c.k_normed) must(apr_cuda_norm(&kn, 0), "norm"), k.x = normed_k.device;
-    k.out = turned_k.device;
+    k.out = rotated_k.device;
     must(apr_cuda_rope(&q, 0), "rope");
     must(apr_cuda_rope(&k, 0), "rope");
-    store.k = turned_k.device;
+    store.k = rotated_k.device;
     must(apr_cuda_kv_store(&store, 0), "kv store");
     must(cudaDeviceSynchronize(), "apart");
 }
 
-static void test_turn(const turn_case &c, apr_dtype dtype)
+static void test_qkv_epilogue(const turn_case &c, apr_dtype dtype)
 {
     const size_t n_q = (size_t)(c.n_heads * c.key_dim), n_k = (size_t)(c.n_kv_heads * c.key_dim);
-    const twin<float> q(normals((int64_t)n_q)), k(normals((int64_t)n_k)), v(normals(c.n_kv_heads * c.value_dim));
-    const twin<float> q_gain(normals((int64_t)n_q)), k_gain(normals((int64_t)n_k)), angles(normals(2 * c.n_freqs)), one(n_q), other(n_q);
-    const twin<int64_t> position(std::vector<int64_t>(1, 13));
+    const device_copy<float> q(normals((int64_t)n_q)), k(normals((int64_t)n_k)), v(normals(c.n_kv_heads * c.value_dim));
+    const device_copy<float> q_gain(normals((int64_t)n_q)), k_gain(normals((int64_t)n_k)), angles(normals(2 * c.n_freqs)), one(n_q),
+        other(n_q);
+    const device_copy<int64_t> position(std::vector<int64_t>(1, 13));
     const cells before(c, dtype), after(c, dtype);
     const apr_norm_args qn = norm_of(c.n_heads, c.key_dim, c.wide_gain, q, q_gain), kn = norm_of(c.n_kv_heads, c.key_dim, false, k, k_gain);
     apart(c, qn, kn, rope_of(c, c.n_heads, q.device, angles, one.device), rope_of(c, c.n_kv_heads, k.device, angles, NULL),
@@ -100,10 +101,10 @@ static void test_attend(int64_t n_heads, int64_t n_kv, int64_t dim, int64_t posi
     const int64_t width = n_heads * dim;
     std::vector<uint16_t> random((size_t)(n_cells * n_kv * dim));
     for (uint16_t &h : random) h = apr_f32_to_f16(normal());
-    const twin<uint16_t> keys(random), values(random);
-    const twin<float> q(normals(width)), sink(normals(n_heads)), out((size_t)width), again((size_t)width);
-    const twin<float> work(apr_cuda_attend_bytes(n_heads, dim) / 4);
-    const twin<uint8_t> want((size_t)apr_activations_i16_bytes(width)), got((size_t)apr_activations_i16_bytes(width));
+    const device_copy<uint16_t> keys(random), values(random);
+    const device_copy<float> q(normals(width)), sink(normals(n_heads)), out((size_t)width), again((size_t)width);
+    const device_copy<float> work(apr_cuda_attend_bytes(n_heads, dim) / 4);
+    const device_copy<uint8_t> want((size_t)apr_activations_i16_bytes(width)), got((size_t)apr_activations_i16_bytes(width));
     apr_attend_args a;
     memset(&a, 0, sizeof a);
     a.n_tokens = 1, a.position = position, a.n_heads = n_heads, a.n_kv_heads = n_kv, a.key_dim = a.value_dim = dim;
@@ -135,16 +136,17 @@ static void fill(const cells &to)
     must(cudaMemcpy(to.values.device, more.data(), to.values.n, cudaMemcpyHostToDevice), "fill");
 }
 
-/* Turn and attention one after the other, and both by one kernel: the same caches and planes. */
+/* QKV epilogue and attention one after the other, and both by one kernel: the same caches and activations. */
 static void test_both(const turn_case &c, int64_t position, int64_t n_cells, int64_t window)
 {
     const int64_t width = c.n_heads * c.value_dim;
     const size_t n_q = (size_t)(c.n_heads * c.key_dim), n_k = (size_t)(c.n_kv_heads * c.key_dim);
-    const twin<float> q(normals((int64_t)n_q)), k(normals((int64_t)n_k)), v(normals(c.n_kv_heads * c.value_dim)), turned(n_q);
-    const twin<float> q_gain(normals((int64_t)n_q)), k_gain(normals((int64_t)n_k)), angles(normals(2 * c.n_freqs)), out((size_t)width);
-    const twin<float> sinks(normals(c.n_heads)), work(apr_cuda_attend_bytes(c.n_heads, c.key_dim) / 4);
-    const twin<int64_t> at(std::vector<int64_t>(1, position));
-    const twin<uint8_t> want((size_t)apr_activations_i16_bytes(width)), got((size_t)apr_activations_i16_bytes(width));
+    const device_copy<float> q(normals((int64_t)n_q)), k(normals((int64_t)n_k)), v(normals(c.n_kv_heads * c.value_dim)), turned(n_q);
+    const device_copy<float> q_gain(normals((int64_t)n_q)), k_gain(normals((int64_t)n_k)), angles(normals(2 * c.n_freqs)),
+        out((size_t)width);
+    const device_copy<float> sinks(normals(c.n_heads)), work(apr_cuda_attend_bytes(c.n_heads, c.key_dim) / 4);
+    const device_copy<int64_t> at(std::vector<int64_t>(1, position));
+    const device_copy<uint8_t> want((size_t)apr_activations_i16_bytes(width)), got((size_t)apr_activations_i16_bytes(width));
     const cells before(c, APR_F16, n_cells), after(c, APR_F16, n_cells);
     fill(before);
     must(cudaMemcpy(after.keys.device, before.keys.device, before.keys.n, cudaMemcpyDeviceToDevice), "copy");
@@ -188,7 +190,7 @@ static void run_tests(void)
         {4, 2, 64, 32, 10, 8, APR_ROPE_HALVES, false, false, false, false},
     };
     for (apr_dtype dtype : {APR_F16, APR_F32, APR_BF16, APR_Q8_0, APR_F8_E4M3})
-        for (const turn_case &c : cases) test_turn(c, dtype);
+        for (const turn_case &c : cases) test_qkv_epilogue(c, dtype);
     static const turn_case both[] = {
         {28, 4, 128, 128, 64, 0, APR_ROPE_HALVES, false, false, false, false},
         {32, 8, 128, 128, 64, 0, APR_ROPE_NEIGHBOURS, true, true, true, false},

@@ -5,18 +5,18 @@
  * Exit code 0: all within bounds, 1: not, 77: no device. Outputs begin as NaN, states as zeros. */
 #include "tests/gpu/gpu_check.cuh"
 
-/* One text of one operation: what it reads, on host and device, and the state that it leaves behind. */
+/* One text of one operation: what it reads, on host and device, and the state that it leaves. */
 struct text {
     std::vector<std::vector<float>> inputs; /* the first n_of_tokens have a row a token */
-    std::vector<twin<float> *> twins;
+    std::vector<device_copy<float> *> copies;
     void add(const std::vector<float> &values)
     {
         inputs.push_back(values);
-        twins.push_back(new twin<float>(values));
+        copies.push_back(new device_copy<float>(values));
     }
     ~text()
     {
-        for (twin<float> *t : twins) delete t;
+        for (device_copy<float> *t : copies) delete t;
     }
 };
 
@@ -48,7 +48,7 @@ static void make_delta(const delta_shape &s, int64_t n_tokens, text *t)
 static apr_delta_args delta_args(const delta_shape &s, const text &t, bool on_device, int64_t first, int64_t n_tokens)
 {
     const float *in[5];
-    for (size_t i = 0; i < 5; i++) in[i] = on_device ? t.twins[i]->device : t.inputs[i].data();
+    for (size_t i = 0; i < 5; i++) in[i] = on_device ? t.copies[i]->device : t.inputs[i].data();
     apr_delta_args a;
     memset(&a, 0, sizeof a);
     a.n_tokens = n_tokens, a.n_key_heads = s.n_key_heads, a.n_value_heads = s.n_value_heads, a.key_dim = s.key_dim,
@@ -64,7 +64,7 @@ static void test_delta(const delta_shape &s, int64_t n_tokens)
     text t;
     make_delta(s, n_tokens, &t);
     std::vector<float> ref(n_out), state = normals((int64_t)n_state), work(apr_delta_slice(s.key_dim, s.value_dim));
-    twin<float> device_state(state), out(n_out);
+    device_copy<float> device_state(state), out(n_out);
     apr_op_args args;
     args.delta = delta_args(s, t, false, 0, n_tokens);
     args.delta.state = state.data(), args.delta.out = ref.data(), args.delta.work = apr_workspace{work.data(), work.size(), 1};
@@ -79,16 +79,16 @@ static void test_delta(const delta_shape &s, int64_t n_tokens)
     note("delta rule, state", distance(device_state.get(), state.data()), 2e-5, what);
 }
 
-/* Tokens of a sequence each, whose states lie in slots in another order, as if each were alone. */
-static void test_delta_apart(const delta_shape &s)
+/* Tokens of a sequence each, whose states are in slots in another order, as if each were alone. */
+static void test_delta_per_sequence(const delta_shape &s)
 {
     enum { N = 5, GAP = 64 };
     const int64_t row = s.n_value_heads * s.value_dim, n_state = row * s.key_dim, slot = (n_state + GAP) / 4 * 4;
     text t;
     make_delta(s, N, &t);
     const std::vector<float> states = normals(N * slot);
-    twin<float> alone(states), together(states), out_alone((size_t)(N * row)), out_together((size_t)(N * row));
-    twin<int32_t> slots(std::vector<int32_t>{3, 0, 4, 1, 2});
+    device_copy<float> alone(states), together(states), out_alone((size_t)(N * row)), out_together((size_t)(N * row));
+    device_copy<int32_t> slots(std::vector<int32_t>{3, 0, 4, 1, 2});
     const std::vector<int32_t> of = slots.get();
     for (int64_t i = 0; i < N; i++) {
         apr_delta_args a = delta_args(s, t, true, i, 1);
@@ -112,7 +112,7 @@ static void test_long_delta(const delta_shape &s, int64_t n_tokens)
     text t;
     make_delta(s, n_tokens, &t);
     std::vector<float> ref(n_out), state(n_state), work(apr_delta_slice(s.key_dim, s.value_dim));
-    twin<float> one(std::vector<float>(n_state, 0.0f)), many(std::vector<float>(n_state, 0.0f)), by_one(n_out), at_once(n_out);
+    device_copy<float> one(std::vector<float>(n_state, 0.0f)), many(std::vector<float>(n_state, 0.0f)), by_one(n_out), at_once(n_out);
     for (int64_t i = 0; i < n_tokens; i++) {
         apr_delta_args a = delta_args(s, t, true, i, 1);
         a.state = one.device, a.out = by_one.device + i * row;
@@ -151,7 +151,7 @@ static void make_ssd(const ssd_shape &s, int64_t n_tokens, text *t)
 static apr_ssd_args ssd_args(const ssd_shape &s, const text &t, bool on_device, int64_t first, int64_t n_tokens)
 {
     const float *in[5];
-    for (size_t i = 0; i < 5; i++) in[i] = on_device ? t.twins[i]->device : t.inputs[i].data();
+    for (size_t i = 0; i < 5; i++) in[i] = on_device ? t.copies[i]->device : t.inputs[i].data();
     apr_ssd_args a;
     memset(&a, 0, sizeof a);
     a.n_tokens = n_tokens, a.n_heads = s.n_heads, a.head_dim = s.head_dim, a.n_groups = s.n_groups, a.state_dim = s.state_dim;
@@ -167,7 +167,7 @@ static void test_ssd(const ssd_shape &s, int64_t n_tokens, bool by_tokens)
     text t;
     make_ssd(s, n_tokens, &t);
     std::vector<float> ref(n_out), state(n_state);
-    twin<float> device_state(state), out(n_out);
+    device_copy<float> device_state(state), out(n_out);
     apr_op_args args;
     args.ssd = ssd_args(s, t, false, 0, n_tokens);
     args.ssd.state = state.data(), args.ssd.out = ref.data();
@@ -190,7 +190,7 @@ static void test_conv(int64_t width, int64_t n_taps, int64_t n_tokens, bool has_
 {
     const std::vector<float> x = normals(n_tokens * width), weight = normals(width * n_taps), bias = normals(width);
     std::vector<float> state = normals((n_taps - 1) * width), ref(x.size());
-    twin<float> dx(x), dw(weight), db(bias), ds(state), out(x.size());
+    device_copy<float> dx(x), dw(weight), db(bias), ds(state), out(x.size());
     apr_op_args args;
     memset(&args, 0, sizeof args);
     apr_conv_args &a = args.conv;
@@ -218,7 +218,7 @@ static void time_delta(int64_t n_tokens)
     const delta_shape s = {16, 32, 128, 128, false};
     text t;
     make_delta(s, n_tokens, &t);
-    twin<float> state(std::vector<float>((size_t)(32 * 128 * 128), 0.0f)), out((size_t)(n_tokens * 32 * 128));
+    device_copy<float> state(std::vector<float>((size_t)(32 * 128 * 128), 0.0f)), out((size_t)(n_tokens * 32 * 128));
     apr_delta_args a = delta_args(s, t, true, 0, n_tokens);
     a.state = state.device, a.out = out.device;
     double best = 1e30;
@@ -237,7 +237,7 @@ static void time_ssd(int64_t n_tokens)
     const ssd_shape s = {128, 64, 8, 128};
     text t;
     make_ssd(s, n_tokens, &t);
-    twin<float> state(std::vector<float>((size_t)(128 * 64 * 128), 0.0f)), out((size_t)(n_tokens * 128 * 64));
+    device_copy<float> state(std::vector<float>((size_t)(128 * 64 * 128), 0.0f)), out((size_t)(n_tokens * 128 * 64));
     apr_ssd_args a = ssd_args(s, t, true, 0, n_tokens);
     a.state = state.device, a.out = out.device;
     double best = 1e30;
@@ -267,7 +267,7 @@ int main(int argc, char **argv)
                 for (int64_t at_a_time : {1, 7, 1000}) test_conv(width, taps, n_tokens, taps % 2 == 0, at_a_time);
     }
     if (m.tests) {
-        for (const delta_shape &s : deltas) test_delta_apart(s);
+        for (const delta_shape &s : deltas) test_delta_per_sequence(s);
         const int64_t n_long = m.quick ? 300 : 4096;
         test_long_delta(delta_shape{2, 4, 128, 128, false}, n_long);
         test_ssd(ssd_shape{8, 64, 2, 128}, n_long, true);

@@ -109,7 +109,7 @@ static void every_family_gives_the_same_bits_recorded_or_not(void **state)
     assert_true(n_layers >= 40);
 }
 
-static void so_does_every_type_of_cache(void **state)
+static void every_type_of_cache_gives_the_same_bits_recorded_or_not(void **state)
 {
     (void)state;
     program_model m;
@@ -126,7 +126,7 @@ static void so_does_every_type_of_cache(void **state)
 
 enum { LONG = 2040, AFTER = 16, CLASS = 2048 }; /* apr_attend_split_end */
 
-/* The logits of AFTER tokens behind LONG others, and of AFTER from the first position on. */
+/* The logits of AFTER tokens after LONG others, and of AFTER from the first position on. */
 static float *decode_long_and_short(apr_session *s)
 {
     const size_t width = (size_t)apr_session_program(s)->vocab_size;
@@ -226,7 +226,7 @@ static void make_row(float *logits, int64_t n, int kind)
     }
 }
 
-static void the_likeliest_are_those_that_the_host_finds(void **state)
+static void the_top_k_are_those_that_the_host_finds(void **state)
 {
     (void)state;
     enum { MOST = 262144 };
@@ -248,8 +248,7 @@ static void the_likeliest_are_those_that_the_host_finds(void **state)
             for (size_t k = 0; k < sizeof wanted / sizeof *wanted; k++) {
                 apr_topk reference = {.n_wanted = wanted[k], .temperature = 0.3f + (float)k}, best = reference;
                 apr_topk_find(&reference, logits, n);
-                if (cuda->topk(device, there, n, best.n_wanted, best.temperature, work, found, &err) != APR_OK)
-                    fail_msg("%s", err.text);
+                if (cuda->topk(device, there, n, best.n_wanted, best.temperature, work, found, &err) != APR_OK) fail_msg("%s", err.text);
                 assert_int_equal(cuda->download(device, &here, found, sizeof here, &err), APR_OK);
                 apr_topk_from_keys(&best, here.keys, best.n_wanted);
                 assert_int_equal(best.n, reference.n);
@@ -268,8 +267,8 @@ static void the_likeliest_are_those_that_the_host_finds(void **state)
     free(logits);
 }
 
-/* Rows that wish for different things, in a workspace for all of them and for a few at a time. */
-static void those_of_several_rows_are_those_of_each(void **state)
+/* Rows with different requests, in a workspace for all of them and for a few at a time. */
+static void the_top_k_of_several_rows_are_those_of_each(void **state)
 {
     (void)state;
     enum { N = 5000, ROWS = 70 };
@@ -282,7 +281,7 @@ static void those_of_several_rows_are_those_of_each(void **state)
 
     for (int r = 0; r < ROWS; r++) make_row(logits + r * N, N, r % 9);
     assert_int_equal(cuda->upload(device, there, logits, (uint64_t)ROWS * N * sizeof *logits, &err), APR_OK);
-    for (int way = 0; way < 4; way++) { /* all want one; all want something; each with little room */
+    for (int way = 0; way < 4; way++) { /* all want one; all want something; each with little workspace */
         apr_topk wishes[ROWS] = {0};
         for (int r = 0; r < ROWS; r++)
             wishes[r] = (apr_topk){.n_wanted = way % 2 == 0 ? 1 : wanted[r % 5], .temperature = way % 2 == 0 || r % 3 == 0 ? 0.0f : 0.7f};
@@ -447,10 +446,10 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_family_gives_the_same_bits_recorded_or_not),
         cmocka_unit_test(a_context_that_grows_is_recorded_again),
-        cmocka_unit_test(so_does_every_type_of_cache),
+        cmocka_unit_test(every_type_of_cache_gives_the_same_bits_recorded_or_not),
         cmocka_unit_test(two_sessions_in_turn_do_not_read_each_other_s_token),
-        cmocka_unit_test(the_likeliest_are_those_that_the_host_finds),
-        cmocka_unit_test(those_of_several_rows_are_those_of_each),
+        cmocka_unit_test(the_top_k_are_those_that_the_host_finds),
+        cmocka_unit_test(the_top_k_of_several_rows_are_those_of_each),
         cmocka_unit_test(a_seed_says_what_it_says_when_all_logits_are_read),
         cmocka_unit_test(what_cannot_be_recorded_leaves_a_device_that_can_be_used),
         cmocka_unit_test(a_fault_before_a_replay_is_named_with_the_stage_and_auto_goes_on_on_the_host),

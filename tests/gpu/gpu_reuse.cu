@@ -1,7 +1,7 @@
 /* gpu_reuse.cu - products that follow one another share inputs that were converted to FP16, and never inputs of before a write.
  *
- * Whether a product converted its inputs is found out behind the device's back: they are overwritten by a plain copy that the device does
- * not hear of. A product that shares what the one before converted gives the numbers of the old inputs, one that converts those of the new.
+ * Whether a product converted its inputs is found out by overwriting them with a plain copy that the device object does not know of. A
+ * product that shares what the one before converted gives the numbers of the old inputs, one that converts those of the new.
  *
  * gpu_reuse [quick]: exit code 0: as it should be, 1: not, 77: no device. */
 #include "kernels/cuda/device/device.cuh"
@@ -23,12 +23,12 @@ static void well(apr_status status, const apr_error *err)
     exit(1);
 }
 
-/* A product of so many tokens, with two inputs to tell apart, and what it makes of each when it begins from nothing. */
+/* A product of so many tokens, with two different inputs, and what it makes of each when it begins from nothing. */
 struct product_case {
     const int64_t n_tokens;
     matrix *m;
     std::vector<float> first, second, of_first, of_second;
-    twin<float> x, out, work;
+    device_copy<float> x, out, work;
     product_case(apr_dtype dtype, int64_t n)
         : n_tokens(n), m(new_matrix(dtype, N_OUT, N_IN, 0, 0, 0, APR_F32)), first(normals(n * N_IN)), second(normals(n * N_IN)),
           x((size_t)(n * N_IN)), out((size_t)(n * N_OUT)), work(work_floats(n))
@@ -86,7 +86,7 @@ struct product_case {
 };
 
 /* What the calls between two products are given; none of it is a product's inputs or workspace. */
-static twin<float> *buffers[3];
+static device_copy<float> *buffers[3];
 static float *pinned;
 static uint8_t host[OTHER * 4];
 
@@ -118,7 +118,7 @@ static void allocate_and_release(bool release)
     else well(cuda->alloc(device, 256, "a test", &p, &err), &err);
 }
 
-static void prepare_planes(void)
+static void prepare_activations_i16(void)
 {
     apr_decode_gemv_inputs inputs = {};
     apr_error err = {};
@@ -166,7 +166,7 @@ static std::vector<call_between> calls_between(const product_case &p, apr_cuda_g
         {"transfer within", true, [=](apr_error *e) { well(cuda->transfer(device, a, device, b, n, e), e); }},
         {"an operation", true, [](apr_error *) { add_buffers(); }},
         {"a product in place", true, [&p](apr_error *) { p.run(p.x.device); }},
-        {"flow_inputs", true, [](apr_error *) { prepare_planes(); }},
+        {"flow_inputs", true, [](apr_error *) { prepare_activations_i16(); }},
         {"prompt", true, [](apr_error *) { refused_prompt(); }},
         {"decode_f16", true, [=](apr_error *e) { well(cuda->decode_f16(device, &m->device, 0, 1, b, e), e); }},
         {"to_items", true, [=](apr_error *e) { well(cuda->to_tiles(device, APR_Q8_0, b, a, 16, 128, e), e); }},
@@ -221,13 +221,13 @@ int main(int argc, char **argv)
     well(cuda->alloc(device, BLAS_BYTES, "workspace", &blas, &err), &err);
     well(cuda->start_blas(device, blas, BLAS_BYTES, &version, &err), &err);
     well(cuda->pin(device, sizeof host, "a test", (void **)&pinned, &err), &err);
-    for (twin<float> *&b : buffers) b = new twin<float>(normals(256 * N_OUT));
+    for (device_copy<float> *&b : buffers) b = new device_copy<float>(normals(256 * N_OUT));
     memset(pinned, 0, sizeof host);
     test_product(APR_Q4_K, 16);  /* from packed weights: fragments */
     test_product(APR_F16, 160);  /* through cuBLAS */
     test_product(APR_Q8_0, 160); /* through cuBLAS, in tiles */
     cuda->close(second);
     cuda->close(device);
-    for (twin<float> *b : buffers) delete b;
+    for (device_copy<float> *b : buffers) delete b;
     return all_within_bounds(m) ? 0 : 1;
 }

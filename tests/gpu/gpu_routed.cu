@@ -17,7 +17,7 @@ static apr_route_shape shape_of(apr_score_kind score, int64_t n_experts, int64_t
     return s;
 }
 
-/* The choice must be the same: logits and biases are multiples of 1/4, so that scores are equal or far apart. */
+/* The choice must be the same: logits and biases are multiples of 1/4, so that scores are equal or clearly different. */
 static void test_route(const apr_route_shape &shape, int64_t n_tokens, bool has_bias, bool has_scales)
 {
     std::vector<float> logits = normals(n_tokens * shape.n_experts), bias = normals(shape.n_experts);
@@ -36,7 +36,7 @@ static void test_route(const apr_route_shape &shape, int64_t n_tokens, bool has_
     args.route.out = ref.data();
     args.route.work = apr_workspace{work.data(), work.size(), 1};
     apr_ref_route(&args);
-    twin<float> dl(logits), db(bias), ds(scales), out(n);
+    device_copy<float> dl(logits), db(bias), ds(scales), out(n);
     args.route.logits = dl.device;
     args.route.bias = has_bias ? db.device : NULL;
     args.route.expert_scale = has_scales ? ds.device : NULL;
@@ -92,7 +92,7 @@ struct expert_stack {
 
     expert_stack(const experts_shape &s, int64_t rows, int64_t columns) : host((size_t)s.n_experts), host_scales((size_t)s.n_experts)
     {
-        /* one scale an expert lies like one of as many rows as it has, and of all columns */
+        /* one scale an expert is stored like one for all its rows and columns */
         const int64_t high = s.scale_rows < 0 ? rows : s.scale_rows, wide = s.scale_rows < 0 ? columns : s.scale_rows;
         all = new_matrix(s.dtype, s.n_experts * rows, columns, 0, high, wide, APR_F32);
         device = all->device;
@@ -145,7 +145,7 @@ static void test_experts(const experts_shape &s, int64_t n_tokens, int64_t room_
     apr_ref_experts(&args);
 
     const size_t floats = apr_cuda_experts_bytes(room_for, s.n_in, s.n_mid, s.n_out, s.n_used) / 4;
-    twin<float> dx(x), dr(routes), dg(gate_bias), du(up_bias), dd(down_bias), out(ref.size()), dwork(floats);
+    device_copy<float> dx(x), dr(routes), dg(gate_bias), du(up_bias), dd(down_bias), out(ref.size()), dwork(floats);
     a.x = dx.device, a.routes = dr.device;
     a.gate = s.no_gate ? NULL : &gate.device, a.up = &up.device, a.down = &down.device;
     a.gate_bias = has_gate_bias ? dg.device : NULL;
@@ -158,7 +158,7 @@ static void test_experts(const experts_shape &s, int64_t n_tokens, int64_t room_
              s.no_gate ? ", no gate" : "", s.has_biases ? ", biases" : "", s.weight_on_input ? ", weights on the input" : "");
     must(apr_cuda_experts(&a, 0), what);
     const std::vector<float> got = out.get();
-    note("experts", distance(got, ref.data()), 3e-5, what); /* three products one behind the other */
+    note("experts", distance(got, ref.data()), 3e-5, what); /* three products one after the other */
     must(cudaMemset(out.device, 0xff, out.n * 4), "memset");
     must(apr_cuda_experts(&a, 0), what);
     note("experts again (bytes that differ)", differing(out.get().data(), got.data(), got.size() * 4), 0, what);
@@ -185,19 +185,19 @@ static void test_all_experts(void)
     for (const experts_shape &s : shapes) {
         test_experts(s, 1, 1);
         test_experts(s, 130, 512);
-        test_experts(s, 7, 2); /* room for two tokens at a time */
+        test_experts(s, 7, 2); /* workspace for two tokens at a time */
     }
 }
 
 /* --- experts whose products stream --- */
 
-static size_t items_bytes(const experts_shape &s, int64_t rows, int64_t columns)
+static size_t tiled_bytes(const experts_shape &s, int64_t rows, int64_t columns)
 {
     return (size_t)(s.n_experts * rows * apr_tiled_row_bytes(s.dtype, true, columns));
 }
 
 /* A stack in items; `bytes` keeps them. */
-static apr_tensor tiled(const expert_stack &stack, int64_t rows, int64_t columns, twin<uint8_t> &bytes)
+static apr_tensor tiled(const expert_stack &stack, int64_t rows, int64_t columns, device_copy<uint8_t> &bytes)
 {
     apr_tensor t = stack.device;
     must(apr_cuda_to_tiles(t.dtype, t.data, t.dims[0] * rows, columns, bytes.device, 0), "to items");
@@ -206,10 +206,10 @@ static apr_tensor tiled(const expert_stack &stack, int64_t rows, int64_t columns
     return t;
 }
 
-/* Planes as a product before leaves them: x times gains, the division by x' root mean square left to who reads them, so that experts'
- * inputs are x again; ended by a sum, and by planes of it. Else x as it is, and nothing behind. The bound is for inputs that are rounded
- * twice, each time to 15 bits of the largest of 16: x, and what stands between the products; 1.14e-4 has been seen (Q6_K, one expert).
- * Early: all but the routes is there when the kernels begin. */
+/* int16 activations as the product before leaves them: x times gains, the division by x' root mean square left to the reader, so that
+ * experts' inputs are x again; ended by a sum, and by its int16 activations. Else x as it is, and nothing after. The bound is for inputs
+ * that are rounded twice, each time to 15 bits of the largest of 16: x, and what stands between the products; 1.14e-4 has been seen (Q6_K,
+ * one expert). Early: all but the routes is there when the kernels begin. */
 static void check_streamed(apr_experts_args a, const std::vector<float> &x, const std::vector<float> &ref, int blocks, bool is_normed,
                            bool inputs_ready_early, const char *what)
 {
@@ -222,9 +222,9 @@ static void check_streamed(apr_experts_args a, const std::vector<float> &x, cons
     const float rms = (float)sqrt(sum / (double)n_in + eps);
     for (size_t i = 0; i < n_in; i++) gains[i] = x[i] * rms / raw[i] - 1.0f, squares[i / 16] += raw[i] * raw[i];
     for (size_t i = 0; i < n_out && is_normed; i++) wanted[i] += residual[i], wanted_squares[i / 16] += wanted[i] * wanted[i];
-    twin<float> dx(is_normed ? raw : x), dgains(gains), dsquares(squares), sums(residual), dout_gains(out_gains), out(n_out),
+    device_copy<float> dx(is_normed ? raw : x), dgains(gains), dsquares(squares), sums(residual), dout_gains(out_gains), out(n_out),
         out_squares(n_out / 16);
-    twin<uint8_t> planes((size_t)apr_activations_i16_bytes(a.n_in)), out_planes((size_t)apr_activations_i16_bytes(a.n_out));
+    device_copy<uint8_t> planes((size_t)apr_activations_i16_bytes(a.n_in)), out_planes((size_t)apr_activations_i16_bytes(a.n_out));
     apr_decode_gemv_inputs inputs = {};
     inputs.n = a.n_in, inputs.x = dx.device, inputs.planes = planes.device;
     apr_decode_gemv_args flow = {};
@@ -264,15 +264,15 @@ static void test_streamed(apr_dtype dtype, apr_dtype down_dtype, const experts_s
     experts_shape s = shape, of_down = shape;
     s.dtype = dtype, of_down.dtype = down_dtype;
     const expert_stack gate(s, s.n_mid, s.n_in), up(s, s.n_mid, s.n_in), down(of_down, s.n_out, s.n_mid);
-    twin<uint8_t> gate_items(items_bytes(s, s.n_mid, s.n_in)), up_items(items_bytes(s, s.n_mid, s.n_in)),
-        down_items(items_bytes(of_down, s.n_out, s.n_mid));
+    device_copy<uint8_t> gate_items(tiled_bytes(s, s.n_mid, s.n_in)), up_items(tiled_bytes(s, s.n_mid, s.n_in)),
+        down_tiles(tiled_bytes(of_down, s.n_out, s.n_mid));
     const apr_tensor g = tiled(gate, s.n_mid, s.n_in, gate_items), u = tiled(up, s.n_mid, s.n_in, up_items),
-                     d = tiled(down, s.n_out, s.n_mid, down_items);
+                     d = tiled(down, s.n_out, s.n_mid, down_tiles);
     const std::vector<float> x = normals(s.n_in), routes = random_routes(s, 1), gate_bias = normals(s.n_experts * s.n_mid),
                              up_bias = normals(s.n_experts * s.n_mid), down_bias = normals(s.n_experts * s.n_out);
     std::vector<float> ref((size_t)s.n_out), work(apr_experts_slice(s.n_in, s.n_mid));
     const size_t floats = apr_cuda_experts_bytes(1, s.n_in, s.n_mid, s.n_out, s.n_used) / 4;
-    twin<float> dx(x), dr(routes), dg(gate_bias), du(up_bias), dd(down_bias), out(ref.size()), dwork(floats);
+    device_copy<float> dx(x), dr(routes), dg(gate_bias), du(up_bias), dd(down_bias), out(ref.size()), dwork(floats);
     apr_op_args args;
     memset(&args, 0, sizeof args);
     apr_experts_args &a = args.experts;
@@ -326,7 +326,7 @@ static void time_experts(apr_dtype dtype, int64_t n_tokens)
         dtype, 2880 / 256 * 256, 2880 / 256 * 256, 2880 / 256 * 256, 32, 4, {APR_ACT_SILU, 0, 0, 0}, false, false, false, 0};
     const expert_stack gate(s, s.n_mid, s.n_in), up(s, s.n_mid, s.n_in), down(s, s.n_out, s.n_mid);
     const size_t floats = apr_cuda_experts_bytes(n_tokens, s.n_in, s.n_mid, s.n_out, s.n_used) / 4;
-    twin<float> x(normals(n_tokens * s.n_in)), routes(random_routes(s, n_tokens)), out((size_t)(n_tokens * s.n_out)), work(floats);
+    device_copy<float> x(normals(n_tokens * s.n_in)), routes(random_routes(s, n_tokens)), out((size_t)(n_tokens * s.n_out)), work(floats);
     apr_experts_args a;
     memset(&a, 0, sizeof a);
     a.n_tokens = n_tokens, a.n_in = s.n_in, a.n_mid = s.n_mid, a.n_out = s.n_out, a.n_experts = s.n_experts, a.n_used = s.n_used;

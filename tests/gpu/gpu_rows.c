@@ -13,14 +13,14 @@
 
 #include <cmocka.h>
 
-/* Two tiles; the first step is checked, the second recorded, the others replayed; in the second layer heads are turned where their sums
- * are joined, for nothing stands between. */
+/* Two tiles; the first step is checked, the second recorded, the others replayed; in the second layer heads are rotated in the fix-up,
+ * because nothing is between. */
 enum { ROWS = 11, STEPS = 4, LAYERS = 2 };
 
 static const apr_cuda_api *cuda;
 static apr_cuda_api counted;
 static int n_products, n_inputs;
-static bool go_together; /* from 9.0 on; before, what is compared is run apart, too */
+static bool go_together; /* from 9.0 on; before, both are run row by row */
 
 static apr_status count_rows(apr_cuda_device *device, const apr_rows_args *args, apr_error *err)
 {
@@ -87,7 +87,7 @@ static float *run(const apr_model *model, const kind *k, bool apart)
         apr_session_use(s, i);
         if (apr_session_eval(s, ids, (size_t)(2 + i % 3), &out, &err) != APR_OK) fail_msg("%s", err.text);
     }
-    /* prompts, too, but for their logits */
+    /* also prompts, except their logits */
     assert_int_equal(n_products, apart || calls(k->products) == 0 ? 0 : ROWS * (calls(k->products) - 1));
     for (int64_t step = 0; step < STEPS; step++) {
         const apr_eval_output out = {.logits = logits + (1 + step) * ROWS * width};
@@ -99,7 +99,7 @@ static float *run(const apr_model *model, const kind *k, bool apart)
             assert_int_equal(n_products, calls(k->products));
             assert_int_equal(n_inputs, calls(k->inputs));
         } else {
-            assert_int_equal(n_products + n_inputs, 0); /* apart; or what was recorded */
+            assert_int_equal(n_products + n_inputs, 0); /* row by row; or what was recorded */
         }
     }
     apr_session_close(s);
@@ -122,12 +122,12 @@ static void compare(const kind *k)
     program_model_close(&m);
 }
 
-static void a_step_has_the_same_bits_together_and_apart(void **state)
+static void a_batch_has_the_same_bits_together_and_one_by_one(void **state)
 {
     static const kind kinds[] = {
         {"llama", APR_Q4_K, 256, 512, 5, 2},  {"qwen2", APR_Q8_0, 1280, 256, 5, 2}, {"qwen3", APR_F16, 256, 512, 5, 2},
         {"gemma2", APR_Q6_K, 256, 512, 5, 4}, {"llama", APR_BF16, 256, 512, 5, 2},  {"qwen3_moe", APR_MXFP4, 256, 512, 3, 3},
-        {"llama", APR_Q5_K, 256, 512, 0, 0}, /* no kernel for rows abreast */
+        {"llama", APR_Q5_K, 256, 512, 0, 0}, /* no small GEMM */
     };
     (void)state;
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) compare(&kinds[i]);
@@ -152,7 +152,7 @@ static apr_status read_rows(void *user, int64_t first, int64_t n_rows, const flo
     return APR_OK;
 }
 
-static apr_status read_best(void *user, int64_t row, const apr_topk *best, apr_error *err)
+static apr_status read_topk(void *user, int64_t row, const apr_topk *best, apr_error *err)
 {
     int32_t *const ids = user;
     (void)err;
@@ -202,7 +202,7 @@ static void rows_beyond_those_that_go_together_are_run_in_parts(void **state)
     assert_int_equal(n_products, 2 * calls(k.products)); /* 35 and 35 */
     apr_session_close(s);
     s = open_many(&m.model);
-    if (apr_session_step(s, tokens, MANY, &(apr_eval_output){.best = bests, .on_topk = read_best, .user = ids}, &err) != APR_OK)
+    if (apr_session_step(s, tokens, MANY, &(apr_eval_output){.best = bests, .on_topk = read_topk, .user = ids}, &err) != APR_OK)
         fail_msg("%s", err.text);
     for (int64_t r = 0; r < MANY; r++) assert_int_equal(ids[r], apr_argmax(all.logits + r * width, width));
     apr_session_close(s);
@@ -220,13 +220,13 @@ static void rows_beyond_those_that_go_together_are_run_in_parts(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(a_step_has_the_same_bits_together_and_apart),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(a_batch_has_the_same_bits_together_and_one_by_one),
                                        cmocka_unit_test(rows_beyond_those_that_go_together_are_run_in_parts)};
     apr_cuda_facts facts;
     int n_devices;
     apr_error err = {0};
 
-    setenv("APR_EMULATED_SMS", "64", 0); /* a stage for each: so products add alike together and apart */
+    setenv("APR_EMULATED_SMS", "64", 0); /* a stage for each: so products add in the same order together and row by row */
     if (apr_cuda_load(&cuda, &err) != APR_OK || cuda->count(&n_devices, &err) != APR_OK) {
         printf("skipped: no device (%s)\n", err.text);
         return 77;

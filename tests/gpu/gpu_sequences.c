@@ -1,5 +1,5 @@
-/* runtime/session/session.h: several sequences in one session on a CUDA device. Each has the bits that it has alone, whoever else is there,
- * and they are right; the memory is the plan's.
+/* runtime/session/session.h: several sequences in one session on a CUDA device. Each has the bits that it has alone, whatever the others
+ * are, and they are right; the memory is the plan's.
  *
  * An argument names the test that is to be run alone. */
 #include "kernels/cuda_loader.h"
@@ -84,11 +84,11 @@ static void dense_models_are_the_same_alone_and_among_others(void **state)
     check("llama", APR_Q6_K, wide);
     check("qwen3", APR_F16, wide);
     check("qwen2", APR_Q8_0, wide);
-    check("llama", APR_Q5_K, wide); /* has no kernel for rows abreast */
+    check("llama", APR_Q5_K, wide); /* has no small GEMM */
     check("llama", APR_F32, NULL);
 }
 
-static void so_are_those_with_windows_chunks_and_caps(void **state)
+static void models_with_windows_chunks_and_caps_are_the_same_alone_and_among_others(void **state)
 {
     (void)state;
     check("gemma3_text", APR_BF16, wide);
@@ -97,7 +97,7 @@ static void so_are_those_with_windows_chunks_and_caps(void **state)
     check("ministral3", APR_MXFP4, wide);
 }
 
-static void so_are_mixtures(void **state)
+static void mixtures_are_the_same_alone_and_among_others(void **state)
 {
     (void)state;
     check("qwen3_moe", APR_Q4_K, wide);
@@ -105,7 +105,7 @@ static void so_are_mixtures(void **state)
     check("qwen2_moe", APR_Q8_0, NULL);
 }
 
-static void so_are_recurrent_models_and_latent_attention(void **state)
+static void recurrent_and_latent_models_are_the_same_alone_and_among_others(void **state)
 {
     (void)state;
     check("qwen3_5", APR_Q8_0, NULL);
@@ -116,7 +116,7 @@ static void so_are_recurrent_models_and_latent_attention(void **state)
 
 /* --- one model in many ways --- */
 
-static void long_contexts_are_cut_alike(void **state)
+static void long_contexts_are_cut_in_the_same_way(void **state)
 {
     program_model m;
     (void)state;
@@ -129,7 +129,7 @@ static void long_contexts_are_cut_alike(void **state)
     program_model_close(&m);
 }
 
-static void every_type_of_cache_is_kept_apart(void **state)
+static void every_type_of_cache_is_independent(void **state)
 {
     program_model m;
     (void)state;
@@ -173,7 +173,7 @@ static void logits_are_those_of_the_reference(void **state)
     }
 }
 
-static void what_sequences_begin_with_alike_is_computed_once(void **state)
+static void a_common_prefix_of_sequences_is_computed_once(void **state)
 {
     static const struct {
         const char *architecture;
@@ -207,13 +207,13 @@ int main(int argc, char **argv)
     } tests[] = {
         {"memory", cmocka_unit_test(the_driver_reports_what_was_planned)}, /* first: what a process has loaded stays */
         {"dense", cmocka_unit_test(dense_models_are_the_same_alone_and_among_others)},
-        {"windows", cmocka_unit_test(so_are_those_with_windows_chunks_and_caps)},
-        {"mixtures", cmocka_unit_test(so_are_mixtures)},
-        {"recurrent", cmocka_unit_test(so_are_recurrent_models_and_latent_attention)},
-        {"long", cmocka_unit_test(long_contexts_are_cut_alike)},
-        {"caches", cmocka_unit_test(every_type_of_cache_is_kept_apart)},
+        {"windows", cmocka_unit_test(models_with_windows_chunks_and_caps_are_the_same_alone_and_among_others)},
+        {"mixtures", cmocka_unit_test(mixtures_are_the_same_alone_and_among_others)},
+        {"recurrent", cmocka_unit_test(recurrent_and_latent_models_are_the_same_alone_and_among_others)},
+        {"long", cmocka_unit_test(long_contexts_are_cut_in_the_same_way)},
+        {"caches", cmocka_unit_test(every_type_of_cache_is_independent)},
         {"right", cmocka_unit_test(logits_are_those_of_the_reference)},
-        {"shared", cmocka_unit_test(what_sequences_begin_with_alike_is_computed_once)},
+        {"shared", cmocka_unit_test(a_common_prefix_of_sequences_is_computed_once)},
     };
     struct CMUnitTest chosen[sizeof tests / sizeof *tests];
     size_t n = 0;

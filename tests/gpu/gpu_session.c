@@ -71,7 +71,7 @@ static void check_logits(const char *dir)
         options.cuda = cuda;
         options.n_batch = batches[i / APR_KV_DTYPES];
         options.kv_dtype = apr_kv_dtypes[i % APR_KV_DTYPES];
-        if (apr_kv_row_bytes(options.kv_dtype, g.model.hparams.head_dim) < 0) continue; /* heads of 16 are no blocks of 32 */
+        if (apr_kv_row_bytes(options.kv_dtype, g.model.hparams.head_dim) < 0) continue; /* heads of 16 are not whole blocks of 32 */
         evaluate(&g, &g.model, &options, &logits, &hidden);
         const double off = relative_distance(logits, golden_floats(&g, "logits", (int64_t)n), n);
         const double of_cache = cache_roundoff(options.kv_dtype), bound = 1.5 * hypot(of_cache, roundoff_of_products(options.n_batch));
@@ -283,7 +283,7 @@ static void put_in_pairs(apr_tensor *t, int64_t n_heads)
     t->pending = step;
 }
 
-static void rows_that_lie_in_another_order_are_put_in_order(void **state)
+static void rows_stored_in_another_order_are_put_in_order(void **state)
 {
     (void)state;
     static const apr_dtype dtypes[] = {APR_BF16, APR_Q8_0, APR_Q4_K};
@@ -413,7 +413,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(hidden_states_are_those_of_transformers),
         cmocka_unit_test(weights_of_every_type_agree_with_the_host),
         cmocka_unit_test(without_kernels_for_packed_weights_copies_or_tiles_do),
-        cmocka_unit_test(rows_that_lie_in_another_order_are_put_in_order),
+        cmocka_unit_test(rows_stored_in_another_order_are_put_in_order),
         cmocka_unit_test(products_in_fp8_cost_what_rounding_to_it_costs),
         cmocka_unit_test(ten_runs_give_the_same_bits),
     };

@@ -1,11 +1,11 @@
-/* gpu_small_gemm.cu - products of tokens abreast (small_gemm.cuh) against the decoded weights in float64, whether a token's numbers depend on
- * its neighbours, and how fast they are.
+/* gpu_small_gemm.cu - products of several tokens (small_gemm.cuh) against the decoded weights in float64, whether a token's numbers depend
+ * on its neighbours, and how fast they are.
  *
- * gpu_abreast [quick|times [TYPE...]]. With types, only their linears, and also times of products whose inputs are there already. Exit
+ * gpu_small_gemm [quick|times [TYPE...]]. With types, only their linears, and also times of products whose inputs are there already. Exit
  * code 0: within bounds, 1: not, 77: no device. Outputs begin as NaN. */
+#include "kernels/cuda/moe/pairs.cuh"
 #include "kernels/cuda/small_gemm/small_gemm.cuh"
 #include "kernels/cuda/small_gemm/small_gemm_layout.cuh"
-#include "kernels/cuda/moe/pairs.cuh"
 #include "tests/gpu/gpu_weights.cuh"
 
 #include <algorithm>
@@ -18,7 +18,7 @@ static bool is_wanted(apr_dtype dtype) { return wanted.empty() || std::count(wan
 
 static const apr_dtype types[] = {APR_Q4_K, APR_Q6_K, APR_Q4_0, APR_Q8_0, APR_MXFP4, APR_F16, APR_BF16};
 
-/* 11 bits of inputs, and Q6_K's codes times their scales rounded to 11; 22 beside 16-bit weights, 16 beside BF16; and float32 sums. */
+/* 11 bits of inputs, and Q6_K's codes times their scales rounded to 11; 22 with 16-bit weights, 16 with BF16; and float32 sums. */
 static double bound_of(apr_dtype dtype) { return dtype == APR_BF16 ? 1.2e-5 : dtype == APR_F16 ? 2e-6 : 6e-4; }
 
 static std::vector<float> uneven(int64_t n)
@@ -44,9 +44,9 @@ static std::vector<float> product(const apr_tensor *m, const std::vector<float> 
     return y;
 }
 
-static bool lies_in_items(apr_dtype dtype) { return apr_tile_columns(dtype) > 0; }
+static bool is_tiled_on_device(apr_dtype dtype) { return apr_tile_columns(dtype) > 0; }
 
-/* The inputs that apr_cuda_small_gemm_prepare should make, found by asking where each column and token lies. */
+/* The inputs that apr_cuda_small_gemm_prepare should make, found by asking for the offset of each column and token. */
 struct host_inputs {
     std::vector<uint8_t> fragments, sums;
     std::vector<float> factors;
@@ -55,7 +55,8 @@ struct host_inputs {
 
 static int64_t sum_at(int64_t sub, int64_t n_in, int64_t token, int part, const host_inputs &in)
 {
-    return in.view.layout == APR_SMALL_GEMM_WGMMA ? wgmma_sum_at(sub, in.view.n_tiles, token, part) : gemm_sum_at(sub, n_in / 32, token, part);
+    return in.view.layout == APR_SMALL_GEMM_WGMMA ? wgmma_sum_at(sub, in.view.n_tiles, token, part)
+                                                  : gemm_sum_at(sub, n_in / 32, token, part);
 }
 
 static void prepare_on_host(const std::vector<float> &x, int64_t n_tokens, int64_t n_in, apr_small_gemm_layout layout, host_inputs *to)
@@ -101,12 +102,12 @@ static void prepare_on_host(const std::vector<float> &x, int64_t n_tokens, int64
 struct device_matrix {
     matrix *m;
     apr_tensor lying;
-    twin<uint8_t> *made;
+    device_copy<uint8_t> *made;
     device_matrix(apr_dtype dtype, int64_t rows, int64_t n_in)
         : m(new_matrix(dtype, rows, n_in, 0, 0, 0, APR_F32)), lying(m->device), made(NULL)
     {
-        if (!lies_in_items(dtype)) return;
-        made = new twin<uint8_t>(padded(items_of(m->bytes, dtype, rows, n_in)));
+        if (!is_tiled_on_device(dtype)) return;
+        made = new device_copy<uint8_t>(padded(items_of(m->bytes, dtype, rows, n_in)));
         lying.data = made->device;
         lying.tiled = true;
     }
@@ -124,7 +125,7 @@ static std::vector<float> linear(const apr_tensor *weight, const std::vector<flo
 {
     const int64_t rows = weight->dims[0], n_in = weight->dims[1];
     const size_t work_bytes = apr_cuda_linear_small_gemm_bytes(std::max<int64_t>(n_tokens, APR_SMALL_GEMM_MAX_TOKENS), n_in, n_blocks);
-    twin<float> dx(x), out((size_t)(n_tokens * rows)), work(work_bytes / 4);
+    device_copy<float> dx(x), out((size_t)(n_tokens * rows)), work(work_bytes / 4);
     apr_linear_args a;
     memset(&a, 0, sizeof a);
     a.n_tokens = n_tokens, a.n_in = n_in, a.n_out = rows, a.x = dx.device, a.weight = weight, a.bias = bias, a.out = out.device;
@@ -139,7 +140,7 @@ static void test_linear(apr_dtype dtype, int64_t rows, int64_t n_in, bool thorou
     const device_matrix d(dtype, rows, n_in);
     const int64_t most = 64;
     const std::vector<float> x = uneven(most * n_in), bias = normals(rows);
-    const twin<float> dbias(bias);
+    const device_copy<float> dbias(bias);
     const std::vector<float> want = product(&d.m->host, x, most, bias);
     char what[64];
     snprintf(what, sizeof what, "%s [%d, %d]", apr_dtypes[dtype].name, (int)rows, (int)n_in);
@@ -168,8 +169,8 @@ static void test_inputs(int64_t n_tokens, int64_t n_in, apr_small_gemm_layout la
     const std::vector<float> x = uneven(n_tokens * n_in);
     host_inputs want;
     prepare_on_host(x, n_tokens, n_in, layout, &want);
-    twin<float> dx(x), factors(want.factors.size());
-    twin<uint8_t> fragments(want.fragments.size()), sums(want.sums.size());
+    device_copy<float> dx(x), factors(want.factors.size());
+    device_copy<uint8_t> fragments(want.fragments.size()), sums(want.sums.size());
     must(cudaMemset(sums.device, 0, sums.n), "clear");
     must(cudaMemset(fragments.device, 0, fragments.n), "clear");
     const apr_small_gemm_inputs to = {n_in, n_in, want.view.n_tiles, fragments.device, sums.device, factors.device, layout};
@@ -200,17 +201,17 @@ static void test_parts(apr_dtype dtype, int64_t n_in, int64_t n_tokens, apr_smal
     const int64_t rows[3] = {112, 272, 48};
     const std::vector<float> x = uneven(n_tokens * n_in);
     const int64_t n_tiles = (n_tokens + 7) / 8;
-    twin<float> dx(x), factors((size_t)n_tiles * 8);
-    twin<uint8_t> fragments(apr_small_gemm_fragment_bytes(n_tiles, n_in)), sums(apr_small_gemm_sum_bytes(n_tiles, n_in) + 1),
+    device_copy<float> dx(x), factors((size_t)n_tiles * 8);
+    device_copy<uint8_t> fragments(apr_small_gemm_fragment_bytes(n_tiles, n_in)), sums(apr_small_gemm_sum_bytes(n_tiles, n_in) + 1),
         partial(apr_cuda_small_gemm_partial_bytes(n_multiprocessors));
     device_matrix *d[3];
-    twin<float> *out[3];
+    device_copy<float> *out[3];
     apr_small_gemm_args a = {};
     a.n_parts = 3, a.n_tokens = n_tokens, a.partial = partial.device;
     a.inputs = apr_small_gemm_inputs{n_in, n_in, n_tiles, fragments.device, sums.device, factors.device, layout};
     for (int i = 0; i < 3; i++) {
         d[i] = new device_matrix(dtype, rows[i], n_in);
-        out[i] = new twin<float>((size_t)(n_tokens * rows[i]));
+        out[i] = new device_copy<float>((size_t)(n_tokens * rows[i]));
         a.parts[i] = apr_small_gemm_part{&d[i]->lying, NULL, out[i]->device};
     }
     must(apr_cuda_small_gemm_prepare(dx.device, NULL, n_tokens, &a.inputs, 0), "prepare");
@@ -260,17 +261,17 @@ struct device_mixture {
     const mixture s;
     expert_stack gate, up, down;
     std::vector<float> biases[3];
-    twin<float> *device_biases[3];
+    device_copy<float> *device_biases[3];
     explicit device_mixture(const mixture &m)
         : s(m), gate(m.dtype, m.n_experts, m.n_mid, m.n_in), up(m.dtype, m.n_experts, m.n_mid, m.n_in),
           down(m.down_dtype, m.n_experts, m.n_out, m.n_mid)
     {
         for (int i = 0; i < 3; i++)
-            biases[i] = normals(m.n_experts * (i < 2 ? m.n_mid : m.n_out)), device_biases[i] = new twin<float>(biases[i]);
+            biases[i] = normals(m.n_experts * (i < 2 ? m.n_mid : m.n_out)), device_biases[i] = new device_copy<float>(biases[i]);
     }
     ~device_mixture()
     {
-        for (twin<float> *b : device_biases) delete b;
+        for (device_copy<float> *b : device_biases) delete b;
     }
     device_mixture(const device_mixture &) = delete;
 
@@ -292,14 +293,14 @@ struct device_mixture {
     {
         apr_experts_args a = args(true, n_tokens);
         const size_t floats = apr_cuda_experts_small_gemm_bytes(&a, room_for, n_multiprocessors) / 4;
-        twin<float> dx(x), dr(routes), out((size_t)(n_tokens * s.n_out)), work(floats);
+        device_copy<float> dx(x), dr(routes), out((size_t)(n_tokens * s.n_out)), work(floats);
         a.x = dx.device, a.routes = dr.device, a.out = out.device, a.work = apr_workspace{work.device, floats, 1};
         must(apr_cuda_experts_small_gemm(&a, n_multiprocessors, major_version, 0), "experts");
         return out.get();
     }
 };
 
-/* Two products behind one another, the reference's inputs rounded to 15 bits. */
+/* Two products one after the other, the reference's inputs rounded to 15 bits. */
 static double expert_bound(const mixture &s) { return s.dtype == APR_BF16 ? 5e-5 : 1.5e-3; }
 
 static void test_experts(const mixture &s)
@@ -329,7 +330,7 @@ static void test_experts(const mixture &s)
     }
 }
 
-/* Values of any width are brought into a slot, normed, for any number of rows. */
+/* Values of any width are written to a slot, normed, for any number of rows. */
 static void test_brought(int64_t width, int64_t n_tokens)
 {
     const std::vector<float> x = uneven(n_tokens * width);
@@ -341,7 +342,7 @@ static void test_brought(int64_t width, int64_t n_tokens)
             want[(size_t)(t * width + i)] = (float)(x[(size_t)(t * width + i)] / sqrt(squares / (double)width + 1e-6));
     }
     const size_t n_bytes = apr_cuda_rows_bytes(width, n_multiprocessors);
-    twin<float> dx(x), out(x.size()), work(n_bytes / 4);
+    device_copy<float> dx(x), out(x.size()), work(n_bytes / 4);
     apr_rows_inputs args = {};
     args.room.work = apr_workspace{work.device, n_bytes / 4, 1}, args.room.widest = width;
     args.n_tokens = n_tokens, args.width = width, args.x = dx.device, args.out = out.device;
@@ -377,11 +378,11 @@ static void run_tests(const modes &m)
     for (apr_small_gemm_layout layout : {APR_SMALL_GEMM_F16, APR_SMALL_GEMM_BF16, APR_SMALL_GEMM_WGMMA})
         test_inputs(21, 1024, layout), test_inputs(8, layout == APR_SMALL_GEMM_WGMMA ? 256 : 64, layout);
     for (apr_dtype dtype : types) {
-        if (!is_wanted(dtype) || !apr_cuda_has_small_gemm(dtype, lies_in_items(dtype), 16, 256, major_version)) continue;
+        if (!is_wanted(dtype) || !apr_cuda_has_small_gemm(dtype, is_tiled_on_device(dtype), 16, 256, major_version)) continue;
         test_type(dtype, m);
         if (apr_cuda_small_gemm_layout(dtype) != APR_SMALL_GEMM_WGMMA) continue;
-        test_parts(dtype, 1024, 19, APR_SMALL_GEMM_F16); /* left for other types, too */
-        apr_cuda_allow_wgmma(false);                  /* the kernel of other devices */
+        test_parts(dtype, 1024, 19, APR_SMALL_GEMM_F16); /* left for other types as well */
+        apr_cuda_allow_wgmma(false);                     /* the kernel of other devices */
         test_type(dtype, m);
         apr_cuda_allow_wgmma(true);
     }
@@ -412,7 +413,7 @@ static __global__ void k_read(const uint4 *p, size_t n, uint4 *out)
 static double read_rate(void)
 {
     const size_t n = (size_t)1 << 30;
-    twin<uint8_t> p(n);
+    device_copy<uint8_t> p(n);
     const double us = graph_us([&](cudaStream_t s) {
         k_read<<<(unsigned)n_multiprocessors * 16, 512, 0, s>>>((const uint4 *)p.device, n / 16, (uint4 *)p.device);
     });
@@ -435,27 +436,27 @@ static double product_us(const named_shape &s, apr_dtype dtype, int64_t n_tokens
 {
     const size_t bytes = (size_t)(s.rows * row_bytes_of(dtype, s.n_in)), wanted = (size_t)400 << 20;
     const int n_copies = bytes >= wanted ? 1 : (int)(wanted / bytes) + 1;
-    static twin<uint8_t> *weights;
+    static device_copy<uint8_t> *weights;
     static size_t room;
     static apr_dtype filled = APR_F32;
     if (filled != dtype || room < bytes * (size_t)n_copies) {
         const matrix *const m = new_matrix(dtype, 1024, 4096, 0, 0, 0, APR_F32);
         delete weights;
         room = std::max(bytes * (size_t)n_copies, wanted * 2), filled = dtype;
-        weights = new twin<uint8_t>(room, false);
+        weights = new device_copy<uint8_t>(room, false);
         for (size_t at = 0; at < room; at += m->bytes.size())
             must(cudaMemcpy(weights->device + at, m->device.data, std::min(m->bytes.size(), room - at), cudaMemcpyDeviceToDevice), "fill");
         free_matrix((matrix *)m);
     }
     const size_t work_bytes = apr_cuda_linear_small_gemm_bytes(64, s.n_in, n_multiprocessors);
-    twin<float> x(normals(n_tokens * s.n_in)), out((size_t)(n_tokens * s.rows)), work(work_bytes / 4);
+    device_copy<float> x(normals(n_tokens * s.n_in)), out((size_t)(n_tokens * s.rows)), work(work_bytes / 4);
     return graph_us([&](cudaStream_t stream) {
                for (int i = 0; i < n_copies; i++) {
                    apr_tensor t;
                    apr_linear_args a;
                    set_up(&t, dtype, s.rows, s.n_in);
                    t.data = weights->device + bytes / 256 * 256 * (size_t)i;
-                   t.tiled = lies_in_items(dtype);
+                   t.tiled = is_tiled_on_device(dtype);
                    memset(&a, 0, sizeof a);
                    a.n_tokens = n_tokens, a.n_in = s.n_in, a.n_out = s.rows, a.x = x.device, a.weight = &t, a.out = out.device;
                    a.work.data = work.device, a.work.slice = work_bytes / 4, a.work.n_threads = 1;
@@ -500,22 +501,22 @@ static void run_expert_times(void)
     const mixture s = {APR_Q4_K, APR_Q4_K, 2048, 768, 2048, 128, 8, false, false, false};
     const device_mixture d(s);
     for (int64_t n_tokens : {1, 8, 32, 64, 512, 2048}) {
-        twin<float> *routes[LAYERS];
+        device_copy<float> *routes[LAYERS];
         double n_read = 0; /* experts of all layers */
-        for (twin<float> *&r : routes) {
+        for (device_copy<float> *&r : routes) {
             const std::vector<float> host = random_routes(s, n_tokens);
             std::vector<char> used((size_t)s.n_experts);
             for (int64_t t = 0; t < n_tokens; t++)
                 for (int64_t k = 0; k < s.n_used; k++) used[(size_t)host[(size_t)(t * apr_route_row(s.n_used) + k)]] = 1;
             n_read += (double)std::count(used.begin(), used.end(), 1);
-            r = new twin<float>(host);
+            r = new device_copy<float>(host);
         }
         apr_experts_args a = d.args(true, n_tokens);
         const size_t floats = apr_cuda_experts_small_gemm_bytes(&a, std::max<int64_t>(n_tokens, 64), n_multiprocessors) / 4;
-        twin<float> dx(normals(n_tokens * s.n_in)), out((size_t)(n_tokens * s.n_out)), work(floats);
+        device_copy<float> dx(normals(n_tokens * s.n_in)), out((size_t)(n_tokens * s.n_out)), work(floats);
         a.x = dx.device, a.out = out.device, a.work = apr_workspace{work.device, floats, 1};
         const double us = graph_us([&](cudaStream_t stream) {
-                              for (twin<float> *r : routes) {
+                              for (device_copy<float> *r : routes) {
                                   a.routes = r->device;
                                   must(apr_cuda_experts_small_gemm(&a, n_multiprocessors, major_version, stream), "experts");
                               }
@@ -524,7 +525,7 @@ static void run_expert_times(void)
                      rate = n_read / LAYERS * 3 * 768 * 2048 * 0.5625 / us * 1e-3;
         printf("30b-a3b experts %4d tokens: %8.1f us a layer, %4.0f experts, %5.0f GB/s %3.0f %%, 48 layers %.2f ms\n", (int)n_tokens, us,
                n_read / LAYERS, rate, 100 * rate / ceiling, 48e-3 * us);
-        for (twin<float> *r : routes) delete r;
+        for (device_copy<float> *r : routes) delete r;
     }
 }
 

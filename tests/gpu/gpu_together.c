@@ -1,5 +1,5 @@
 /* Two models on one card, as `aprrun bench --synthetic` and `aprrun kld` have them: forecast before anything is there, measured
- * together, random weights that lie upon each other on the host and not on the device, and a model that is there what it is here. */
+ * together, random weights that share memory on the host and not on the device, and a model that is there what it is here. */
 #include "kernels/cuda_loader.h"
 #include "runtime/check/compare.h"
 #include "runtime/session/speed.h"

@@ -10,7 +10,7 @@ static inline void put_half(uint8_t *p, float low, float high)
     memcpy(p, &bits, 2);
 }
 
-/* Where a block's halves are; -1: none. */
+/* Offsets of a block's FP16 numbers; -1: none. */
 static inline void half_fields(apr_dtype dtype, int *a, int *b)
 {
     *a = *b = -1;
@@ -33,7 +33,7 @@ static inline void half_fields(apr_dtype dtype, int *a, int *b)
     }
 }
 
-/* Random bytes, with halves and exponents of usual sizes. */
+/* Random bytes, with FP16 numbers and exponents of usual sizes. */
 static inline void random_block(apr_dtype dtype, uint8_t *block)
 {
     int a, b;
@@ -55,7 +55,7 @@ static inline void random_block(apr_dtype dtype, uint8_t *block)
 typedef struct matrix {
     apr_tensor host, device, host_scale, device_scale;
     std::vector<uint8_t> bytes, scale_bytes;
-    twin<uint8_t> *data, *scale_data;
+    device_copy<uint8_t> *data, *scale_data;
 } matrix;
 
 static inline void set_up(apr_tensor *t, apr_dtype dtype, int64_t rows, int64_t columns)
@@ -93,7 +93,7 @@ static inline matrix *new_matrix(apr_dtype dtype, int64_t rows, int64_t columns,
     m->host.n_bytes = m->bytes.size();
     if (heads > 0) m->host.pending.kind = APR_STEP_PAIRS_TO_HALVES, m->host.pending.n[0] = (int32_t)heads;
     m->device = m->host;
-    m->data = new twin<uint8_t>(padded(m->bytes));
+    m->data = new device_copy<uint8_t>(padded(m->bytes));
     m->device.data = m->data->device;
     m->scale_data = NULL;
     if (scale_rows != 0) {
@@ -109,7 +109,7 @@ static inline matrix *new_matrix(apr_dtype dtype, int64_t rows, int64_t columns,
         m->host_scale.data = m->scale_bytes.data();
         m->host_scale.n_bytes = m->scale_bytes.size();
         m->device_scale = m->host_scale;
-        m->scale_data = new twin<uint8_t>(padded(m->scale_bytes));
+        m->scale_data = new device_copy<uint8_t>(padded(m->scale_bytes));
         m->device_scale.data = m->scale_data->device;
         m->host.scale = &m->host_scale;
         m->device.scale = &m->device_scale;
@@ -119,7 +119,7 @@ static inline matrix *new_matrix(apr_dtype dtype, int64_t rows, int64_t columns,
     return m;
 }
 
-/* Rows of blocks in the order of items, made block by block as kernels/cuda/decode_gemv_args.h says; zeros behind their last ones. */
+/* Rows of blocks in the order of tiles, made block by block as kernels/cuda/decode_gemv_args.h says; zeros behind their last ones. */
 static inline std::vector<uint8_t> items_of(const std::vector<uint8_t> &rows, apr_dtype dtype, int64_t n_rows, int64_t n_in)
 {
     const int64_t block = apr_dtypes[dtype].bytes_per_block, elems = apr_dtypes[dtype].elems_per_block;

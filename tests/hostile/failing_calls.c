@@ -2,7 +2,7 @@
  *
  * APRKIT_FAIL_CALL: the kind (open, write, sync, rename, link, unlink, mkdir, close, map, truncate, allocate, read, malloc);
  * APRKIT_FAIL_AT: which of them, from 1; APRKIT_FAIL_ERRNO: errno, or 0 for a write that takes only half of the bytes; APRKIT_FAIL_ON: that
- * one and all behind it. APRKIT_FAIL_COUNT: a file that gets the number of calls. Only calls of the program count, not those of libc. */
+ * one and all after it. APRKIT_FAIL_COUNT: a file that gets the number of calls. Only calls of the program count, not those of libc. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>

@@ -82,7 +82,7 @@ static double power(const float *a, int64_t n)
     return sum;
 }
 
-/* Rows of a block format: scales are halves or powers of two, so that the policy for NaN and infinity holds. */
+/* Rows of a block format: scales are FP16 numbers or powers of two, so that the policy for NaN and infinity holds. */
 static bool is_block_format(apr_dtype dtype) { return apr_dtypes[dtype].class_of == APR_CLASS_BLOCK; }
 
 /* ---- against ggml ---- */
@@ -145,7 +145,7 @@ static void searching_encoders_lose_less_than_ggml(void **state)
     static const struct {
         apr_dtype dtype;
         double total, any_row; /* bounds of the ratio; a row may be a little worse, all together may not */
-        double tiny;           /* values below the halves: ggml's K-quants make zeros of them, ours use the smallest half */
+        double tiny;           /* values below FP16's smallest: ggml's K-quants make zeros of them, ours use the smallest */
     } table[] = {{APR_Q4_K, 1.0, 1.01, 0.7}, {APR_Q5_K, 1.0, 1.01, 0.7}, {APR_Q6_K, 1.0, 1.01, 0.7}, {APR_MXFP4, 1.0, 1.0, 1.0}};
     (void)state;
     for (size_t t = 0; t < sizeof table / sizeof *table; t++) {

@@ -239,7 +239,7 @@ static void what_was_joined_can_be_taken_apart_again(void **state)
     }
 }
 
-static void a_part_in_one_piece_is_a_view(void **state)
+static void a_contiguous_part_is_a_view(void **state)
 {
     (void)state;
     uint32_t seed = 6;
@@ -259,7 +259,7 @@ static void a_part_in_one_piece_is_a_view(void **state)
     assert_non_null(half.made);
 }
 
-static void a_way_there_and_back_leaves_the_tensor_as_it_lay(void **state)
+static void a_chain_and_its_inverse_leave_the_tensor_unchanged(void **state)
 {
     (void)state;
     uint32_t seed = 7;
@@ -271,7 +271,7 @@ static void a_way_there_and_back_leaves_the_tensor_as_it_lay(void **state)
     apr_chain chain, back;
     assert_true(apr_chain_parse(&chain, "halves_to_pairs:2"));
     follow(&t, &chain);
-    assert_int_equal(t.pending.kind, APR_STEP_HALVES_TO_PAIRS); /* kernels find these where they lie, scales and all */
+    assert_int_equal(t.pending.kind, APR_STEP_HALVES_TO_PAIRS); /* kernels read these in place, scales included */
     assert_ptr_equal(t.data, before.data);
     assert_ptr_equal(t.scale, before.scale);
     assert_true(apr_chain_parse(&chain, "transpose unfold:1,4 add:1"));
@@ -289,7 +289,7 @@ static void a_way_there_and_back_leaves_the_tensor_as_it_lay(void **state)
     assert_int_equal(t.n_bytes, before.n_bytes);
 }
 
-static void a_way_too_long_for_one_chain_goes_on_in_another(void **state)
+static void a_provenance_too_long_for_one_chain_continues_in_another(void **state)
 {
     (void)state;
     uint32_t seed = 8, ids[ORACLE_MOST];
@@ -433,7 +433,7 @@ static void blocks_and_scales_of_a_checkpoint_become_mxfp4(void **state)
         assert_true(values[i] == element_of(blocks->data, scales->data, source * 96 + i % 96));
     }
 
-    /* and back: rows interleaved, blocks unpacked, the column of scales and the rest taken apart */
+    /* and back: rows interleaved, blocks unpacked, the column of scales and the rest separated */
     const apr_tensor written = {.name = "w", .dtype = APR_MXFP4, .rank = 3, .dims = {2, 6, 96}, .data = bytes, .n_bytes = t.n_bytes};
     apr_tensor again = written;
     assert_true(apr_chain_parse(&chain, "interleave:1,2 unpack_mxfp4 take:0,1,0,1 squeeze:0"));
@@ -486,9 +486,9 @@ int main(void)
         cmocka_unit_test(tensors_are_stacked_and_joined),
         cmocka_unit_test(what_was_joined_goes_on_through_chains),
         cmocka_unit_test(what_was_joined_can_be_taken_apart_again),
-        cmocka_unit_test(a_part_in_one_piece_is_a_view),
-        cmocka_unit_test(a_way_there_and_back_leaves_the_tensor_as_it_lay),
-        cmocka_unit_test(a_way_too_long_for_one_chain_goes_on_in_another),
+        cmocka_unit_test(a_contiguous_part_is_a_view),
+        cmocka_unit_test(a_chain_and_its_inverse_leave_the_tensor_unchanged),
+        cmocka_unit_test(a_provenance_too_long_for_one_chain_continues_in_another),
         cmocka_unit_test(experts_in_fp8_are_stacked_with_their_scales),
         cmocka_unit_test(every_step_that_computes_changes_values_and_is_undone_by_its_inverse),
         cmocka_unit_test(values_are_computed_in_the_order_of_the_steps),

@@ -57,19 +57,19 @@ LANES_INLINE void fill_body(const lanes_shape shape, tile *t)
 
 LANES_CLONES(fill, fill_body, (tile * t), t)
 
-static void each_length(void (*judge)(const tile *t))
+static void each_length(void (*check_bounds)(const tile *t))
 {
     static const int64_t lengths[] = {1, 7, 8, 15, 16, 17, 32, 40, 64, 72, MOST};
     for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
         float *const rows = ops_noises(ROWS * lengths[i]), *const x = ops_noises(TOKENS * lengths[i]);
         const tile t = {.rows = rows, .x = x, .n = lengths[i]};
-        judge(&t);
+        check_bounds(&t);
         free(rows);
         free(x);
     }
 }
 
-static void judge_sums(const tile *empty)
+static void check_sums(const tile *empty)
 {
     tile t = *empty;
     fill(&t);
@@ -89,7 +89,7 @@ static void judge_sums(const tile *empty)
 static void sums_are_those_of_products_whatever_the_tile(void **state)
 {
     (void)state;
-    each_length(judge_sums);
+    each_length(check_sums);
 }
 
 static float chain_of(const float *row, const float *x, int64_t n)
@@ -100,7 +100,7 @@ static float chain_of(const float *row, const float *x, int64_t n)
 }
 
 /* One vector of four tokens is what every width has. */
-static void judge_chains(const tile *empty)
+static void check_chains(const tile *empty)
 {
     tile t = *empty;
     fill(&t);
@@ -117,10 +117,10 @@ static void judge_chains(const tile *empty)
 static void chains_are_added_number_after_number(void **state)
 {
     (void)state;
-    each_length(judge_chains);
+    each_length(check_chains);
 }
 
-static void judge_ranges(const tile *empty)
+static void check_ranges(const tile *empty)
 {
     static const double shrinks[ROWS] = {0.5, 1.0, 0.0, 0.25};
     tile t = *empty;
@@ -138,11 +138,11 @@ static void judge_ranges(const tile *empty)
 static void weighed_rows_are_gathered_and_added(void **state)
 {
     (void)state;
-    each_length(judge_ranges);
+    each_length(check_ranges);
 }
 
 #ifdef __x86_64__
-static void judge_widths(const tile *empty)
+static void check_widths(const tile *empty)
 {
     tile narrow = *empty, wide = *empty;
     fill_baseline(&narrow);
@@ -161,7 +161,7 @@ static void judge_widths(const tile *empty)
 static void vectors_of_16_32_and_64_bytes_give_the_same_bits(void **state)
 {
     (void)state;
-    each_length(judge_widths);
+    each_length(check_widths);
 }
 #endif
 

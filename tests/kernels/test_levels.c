@@ -63,7 +63,7 @@ static void mostly_zeros(float *x, int64_t n)
     for (int64_t i = 0; i < n; i++) x[i] = random_bits() % 16 ? (random_bits() % 2 ? 0.0f : -0.0f) : bell();
 }
 
-/* Every block of another kind: two values by turns, among them all that a format has trouble with. */
+/* Every block of another kind: two alternating values, among them all that a format has trouble with. */
 static void pairs_of_extremes(float *x, int64_t n)
 {
     static const float odd[] = {0.0f,       -0.0f,    NAN,       INFINITY, -INFINITY, FLT_MAX,  -FLT_MAX,  FLT_MIN,   0x1p-149f,
@@ -109,8 +109,8 @@ static void for_each(void (*check)(const apr_host_codecs_table *table, const cha
 static void same_bytes(const apr_host_codecs_table *table, apr_dtype dtype, const char *set, const float *x, int64_t n)
 {
     const size_t n_bytes = (size_t)apr_row_bytes(dtype, n);
-    uint8_t *const reference = malloc(n_bytes + 1), *const bytes = malloc(n_bytes + 1); /* room for a wrong byte, which is seen */
-    float *const exact = malloc((size_t)n * sizeof *exact + 1);                     /* the address sanitizer guards its end */
+    uint8_t *const reference = malloc(n_bytes + 1), *const bytes = malloc(n_bytes + 1); /* space for a wrong byte, which is seen */
+    float *const exact = malloc((size_t)n * sizeof *exact + 1);                         /* the address sanitizer guards its end */
 
     assert_true(reference != NULL && bytes != NULL && exact != NULL);
     if (n > 0) memcpy(exact, x, (size_t)n * sizeof *exact);
@@ -291,7 +291,7 @@ static void check_addresses(const apr_host_codecs_table *table, const char *set,
     }
 }
 
-static void blocks_may_lie_at_any_address(void **state)
+static void blocks_may_be_at_any_address(void **state)
 {
     (void)state;
     for_each(check_addresses);
@@ -321,7 +321,7 @@ static void every_level_decodes_any_bytes_to_the_bits_of_the_reference(void **st
     }
 }
 
-/* All 2^16 halves, NaN with every payload among them, and all bytes of FP8. */
+/* All 2^16 FP16 numbers, NaN with every payload among them, and all bytes of FP8. */
 static void small_floats_keep_every_bit(void **state)
 {
     static const apr_dtype types[] = {APR_F16, APR_BF16, APR_F8_E4M3, APR_F8_E5M2};
@@ -346,7 +346,7 @@ static void small_floats_keep_every_bit(void **state)
     free(halves);
 }
 
-/* Half a step between two neighbours, and the two floats beside that. */
+/* Half a step between two neighbours, and the two floats next to it. */
 static void small_floats_round_at_every_tie_as_the_reference_does(void **state)
 {
     static const apr_dtype types[] = {APR_F16, APR_BF16, APR_F8_E4M3};
@@ -410,7 +410,7 @@ static void check_ranges(const apr_host_codecs_table *table, const char *set, co
     }
 }
 
-static void a_value_outside_a_range_is_found_wherever_it_stands(void **state)
+static void a_value_out_of_range_is_found_wherever_it_is(void **state)
 {
     (void)state;
     for_each(check_ranges);
@@ -418,7 +418,7 @@ static void a_value_outside_a_range_is_found_wherever_it_stands(void **state)
 
 /* ---- choosing ---- */
 
-static void a_level_is_chosen_by_what_the_machine_has(void **state)
+static void the_cpu_level_is_chosen_by_what_the_machine_has(void **state)
 {
     apr_error err = {0};
     const apr_host_codecs_table *const best = apr_host_table();
@@ -446,13 +446,13 @@ int main(void)
         cmocka_unit_test(equal_importances_change_nothing),
         cmocka_unit_test(what_matters_has_less_error),
         cmocka_unit_test(a_last_group_that_is_not_whole_is_encoded_as_well),
-        cmocka_unit_test(blocks_may_lie_at_any_address),
+        cmocka_unit_test(blocks_may_be_at_any_address),
         cmocka_unit_test(every_level_decodes_any_bytes_to_the_bits_of_the_reference),
         cmocka_unit_test(small_floats_keep_every_bit),
         cmocka_unit_test(small_floats_round_at_every_tie_as_the_reference_does),
         cmocka_unit_test(rows_of_fp8_get_the_scale_and_the_codes_of_the_reference),
-        cmocka_unit_test(a_value_outside_a_range_is_found_wherever_it_stands),
-        cmocka_unit_test(a_level_is_chosen_by_what_the_machine_has),
+        cmocka_unit_test(a_value_out_of_range_is_found_wherever_it_is),
+        cmocka_unit_test(the_cpu_level_is_chosen_by_what_the_machine_has),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -145,7 +145,7 @@ static void any_piece_is_that_piece_of_the_whole(void **state)
             uint8_t *const bytes = apr_arena_alloc(&arena, (size_t)length * 4 + 4);
             apr_decode_elements(&m.tensor, first, length, piece);
             assert_memory_equal(piece, whole + first, (size_t)length * 4);
-            apr_read_bytes(&m.tensor, first, length, bytes + k % 4); /* as they would lie in a file, wherever that begins */
+            apr_gather_bytes(&m.tensor, first, length, bytes + k % 4); /* as they would be stored in a file, at any address */
             assert_memory_equal(bytes + k % 4, whole + first, (size_t)length * 4);
         }
         float *const row = floats(columns);
@@ -172,7 +172,7 @@ static void a_merge_on_a_merge_adds_to_it(void **state)
         assert_true(fabs((double)got[i] - ((double)ground[i] + (double)plain[i] - (double)below[i])) < 1e-5);
 }
 
-/* What is behind it in a chain sees the values, under any number of steps, and a step undone gives the merged tensor again. */
+/* What follows it in a chain sees the values, under any number of steps, and a step undone gives the merged tensor again. */
 static void steps_go_on_from_what_was_merged(void **state)
 {
     static const char *const texts[] = {"halves_to_pairs:4", "transpose", "take:1,1,8,16 transpose", "unfold:1,4 transpose",
@@ -200,7 +200,7 @@ static void steps_go_on_from_what_was_merged(void **state)
     }
 }
 
-/* A base whose rows lie in another order than they are meant, as llama's do in a GGUF. */
+/* A base whose rows are stored in another order than they are used, as llama's do in a GGUF. */
 static void a_base_with_a_pending_step_is_read_in_its_order(void **state)
 {
     const sizes s = {APR_F16, APR_F32, 24, 40, 2};

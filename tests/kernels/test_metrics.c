@@ -36,7 +36,7 @@ static void equal_arrays_have_no_error(void **state)
     assert_int_equal(m.max_at, -1);
 }
 
-static void zeros_are_no_division_by_zero(void **state)
+static void zeros_cause_no_division_by_zero(void **state)
 {
     (void)state;
     const float zero[] = {0, 0}, one[] = {1, 0};
@@ -83,8 +83,8 @@ static void pieces_add_up_to_the_whole(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(figures_of_a_known_pair),       cmocka_unit_test(equal_arrays_have_no_error),
-        cmocka_unit_test(zeros_are_no_division_by_zero), cmocka_unit_test(values_that_are_not_finite_are_counted_and_left_out),
+        cmocka_unit_test(figures_of_a_known_pair),         cmocka_unit_test(equal_arrays_have_no_error),
+        cmocka_unit_test(zeros_cause_no_division_by_zero), cmocka_unit_test(values_that_are_not_finite_are_counted_and_left_out),
         cmocka_unit_test(pieces_add_up_to_the_whole),
     };
     return cmocka_run_group_tests_name("metrics", tests, NULL, NULL);

@@ -251,7 +251,7 @@ static void attention_agrees_with_chunks_caps_sinks_and_unequal_widths(void **st
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) compare_attention(&cases[i]);
 }
 
-/* Few blocks of rows and many cells: parts of the context are summed apart, and joined. */
+/* Few blocks of rows and many cells: parts of the context are summed separately, and combined. */
 static void attention_to_a_long_context_is_divided_and_joined(void **state)
 {
     (void)state;
@@ -405,7 +405,7 @@ static void the_small_operations_agree(void **state)
     free(angles);
 }
 
-/* gate 2, up 3 beside limit 1: 1 * sigmoid(alpha) * (1 + 1), as gpt-oss has it. */
+/* gate 2, up 3 with limit 1: 1 * sigmoid(alpha) * (1 + 1), as gpt-oss has it. */
 static void a_gated_unit_is_limited_before_it_is_offset(void **state)
 {
     (void)state;

@@ -51,7 +51,7 @@ static void the_gap_says_how_close_a_choice_was(void **state)
     float out[9];
     route(&shape, logits, NULL, NULL, out);
     assert_float_equal(out[4], (5 - 3) / 8.0, 1e-6);
-    shape.n_used = 4; /* nobody is left out */
+    shape.n_used = 4; /* none is left out */
     route(&shape, logits, NULL, NULL, out);
     assert_true(out[8] > 1e30f);
 }
@@ -91,7 +91,7 @@ static void a_bias_changes_the_choice_and_not_the_weights(void **state)
 }
 
 /* Group 0 has the best expert, group 1 the two best together. */
-static void groups_are_left_out_by_their_best_or_their_two_best(void **state)
+static void groups_are_left_out_by_their_top_one_or_top_two(void **state)
 {
     (void)state;
     const float logits[6] = {5, -9, -9, 4, 3, -9};
@@ -301,7 +301,7 @@ int main(void)
         cmocka_unit_test(the_gap_says_how_close_a_choice_was),
         cmocka_unit_test(scores_are_what_they_are_called),
         cmocka_unit_test(a_bias_changes_the_choice_and_not_the_weights),
-        cmocka_unit_test(groups_are_left_out_by_their_best_or_their_two_best),
+        cmocka_unit_test(groups_are_left_out_by_their_top_one_or_top_two),
         cmocka_unit_test(an_expert_is_named_whatever_the_logits_are),
         cmocka_unit_test(routes_agree_over_shapes),
         cmocka_unit_test(experts_agree_over_shapes_and_kinds),

@@ -97,7 +97,7 @@ static void every_dtype_of_weights_will_do(void **state)
     }
 }
 
-/* ggml keeps the two halves apart, one of them transposed already: stacks of rank 3, each with all of its rows. */
+/* ggml stores the two halves separately, one of them transposed already: stacks of rank 3, each with all of its rows. */
 static void stacks_are_weights_as_well(void **state)
 {
     (void)state;

@@ -22,7 +22,7 @@ static void a_slice_is_a_range_of_every_head(void **state)
     assert_true(out[0] == 1 && out[1] == 2 && out[2] == 5 && out[3] == 6);
 }
 
-static void joined_heads_come_apart_again(void **state)
+static void joined_heads_are_split_again(void **state)
 {
     (void)state;
     float *const a = ops_noises(TOKENS * HEADS * 4), *const b = ops_noises(TOKENS * HEADS * 7), *back = ops_noises(TOKENS * HEADS * 7);
@@ -153,7 +153,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_slice_is_a_range_of_every_head),
-        cmocka_unit_test(joined_heads_come_apart_again),
+        cmocka_unit_test(joined_heads_are_split_again),
         cmocka_unit_test(queries_get_warmer_with_their_position),
         cmocka_unit_test(a_cap_is_never_passed),
         cmocka_unit_test(a_gate_is_of_a_head_a_number_or_the_row),

@@ -23,7 +23,7 @@ typedef struct threaded {
     int64_t n_state;
 } threaded;
 
-/* What comes out, and behind it the state that is left. */
+/* The output, followed by the final state. */
 static float *run_with(const threaded *t, int n_threads)
 {
     float *const out = *t->out = malloc((size_t)(t->n_out + t->n_state) * sizeof *out), *const after = out + t->n_out;

@@ -79,7 +79,7 @@ static void each_kind_is_counted_and_the_worst_is_remembered(void **state)
     assert_int_equal(apr_find_out_of_range(x, 0, APR_F16).n_out_of_range, 0);
 }
 
-static void saturating_leaves_nothing_beyond(void **state)
+static void saturating_leaves_nothing_out_of_range(void **state)
 {
     const float x[] = {-1e38f, 1e38f, NAN, -INFINITY, 2.5f};
     float y[5];
@@ -111,7 +111,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_bounds_are_held_and_what_is_beyond_is_lost),
         cmocka_unit_test(each_kind_is_counted_and_the_worst_is_remembered),
-        cmocka_unit_test(saturating_leaves_nothing_beyond),
+        cmocka_unit_test(saturating_leaves_nothing_out_of_range),
         cmocka_unit_test(doubles_that_no_float_holds_are_found),
     };
     return cmocka_run_group_tests_name("misfits", tests, NULL, NULL);

@@ -13,7 +13,7 @@
 
 enum { ROWS = 5 };
 
-/* Whole blocks, whole 256s and not, and (halves) any number. */
+/* Whole blocks, multiples of 256 or not, and for FP16 any number. */
 static const int64_t widths[] = {32, 64, 224, 256, 288, 512, 1056, 33, 47, 1};
 enum { N_WIDTHS = sizeof widths / sizeof *widths };
 
@@ -24,14 +24,14 @@ static bool is_here(apr_dtype dtype)
 }
 
 /* Calls back with a matrix for each type of weights and width, and inputs of exact size for the most tokens. */
-static void each_matrix(void (*judge)(const apr_tensor *weight, const float *x))
+static void each_matrix(void (*check_bounds)(const apr_tensor *weight, const float *x))
 {
     for (int dtype = 0; dtype < APR_DTYPE_COUNT; dtype++)
         for (int w = 0; w < N_WIDTHS && is_here((apr_dtype)dtype); w++) {
             if (widths[w] % apr_dtypes[dtype].elems_per_block != 0) continue;
             const apr_tensor weight = ops_matrix_of((apr_dtype)dtype, ROWS, widths[w]);
             float *const x = ops_noises(APR_PRODUCT_TOKENS * widths[w]);
-            judge(&weight, x);
+            check_bounds(&weight, x);
             free(x);
             free((void *)(uintptr_t)weight.data);
         }
@@ -71,7 +71,7 @@ static void multiply(const apr_products_table *table, const apr_tensor *weight, 
     multiply_rows(table, weight, x, n_tokens, ROWS, sums);
 }
 
-static void judge_levels(const apr_tensor *weight, const float *x)
+static void check_levels(const apr_tensor *weight, const float *x)
 {
     float reference[ROWS][APR_PRODUCT_TOKENS], found[ROWS][APR_PRODUCT_TOKENS];
 
@@ -89,10 +89,10 @@ static void judge_levels(const apr_tensor *weight, const float *x)
 static void every_level_of_cpu_gives_the_same_bits(void **state)
 {
     (void)state;
-    each_matrix(judge_levels);
+    each_matrix(check_levels);
 }
 
-static void judge_alone(const apr_tensor *weight, const float *x)
+static void check_alone(const apr_tensor *weight, const float *x)
 {
     float together[ROWS][APR_PRODUCT_TOKENS], alone[ROWS][APR_PRODUCT_TOKENS];
 
@@ -108,12 +108,12 @@ static void judge_alone(const apr_tensor *weight, const float *x)
 static void a_token_and_a_row_among_others_get_what_they_get_alone(void **state)
 {
     (void)state;
-    each_matrix(judge_alone);
+    each_matrix(check_alone);
 }
 
 /* Sums of all levels' wide products against those of one row at a time. There are fewer rows than sixteen: they are named more than once.
  */
-static void judge_wide(const apr_tensor *weight, const float *x)
+static void check_gemm(const apr_tensor *weight, const float *x)
 {
     const int64_t n = apr_tensor_columns(weight), n_groups = apr_product_gemm_groups(n);
     apr_product_gemm_rows *const wide = malloc((size_t)n_groups * sizeof *wide);
@@ -146,19 +146,19 @@ static void judge_wide(const apr_tensor *weight, const float *x)
     free(wide);
 }
 
-static void judge_wide_if_rounded(const apr_tensor *weight, const float *x)
+static void check_gemm_if_rounded(const apr_tensor *weight, const float *x)
 {
-    if (apr_products()->products[weight->dtype].rounded != NULL) judge_wide(weight, x);
+    if (apr_products()->products[weight->dtype].rounded != NULL) check_gemm(weight, x);
 }
 
 static void many_tokens_and_rows_together_get_what_each_gets_alone(void **state)
 {
     (void)state;
-    each_matrix(judge_wide_if_rounded);
+    each_matrix(check_gemm_if_rounded);
 }
 
 /* Against decoded rows and unrounded inputs. An input is off by half of 1 / 32512 of the largest of its 16 at most. */
-static void judge_sums(const apr_tensor *weight, const float *x)
+static void check_sums(const apr_tensor *weight, const float *x)
 {
     const int64_t n = apr_tensor_columns(weight);
     const bool rounds = apr_products()->products[weight->dtype].rounded != NULL;
@@ -187,7 +187,7 @@ static void judge_sums(const apr_tensor *weight, const float *x)
 static void products_are_those_of_decoded_rows(void **state)
 {
     (void)state;
-    each_matrix(judge_sums);
+    each_matrix(check_sums);
 }
 
 static void inputs_are_rounded_to_15_bits_of_the_largest_of_16(void **state)
@@ -269,7 +269,7 @@ static void linear_layers_do_not_depend_on_the_number_of_threads(void **state)
     }
 }
 
-/* A layer of each dtype until one is F64, which stands for none, beside the others and by itself. */
+/* A layer of each dtype until one is F64, which stands for none, with the others and alone. */
 static void check_together(const apr_backend *backend, const apr_dtype dtypes[APR_LINEARS_MAX], int n_tokens)
 {
     enum { IN = 512, MOST_OUT = 130 };
@@ -324,7 +324,7 @@ static bool is_multiplied(apr_dtype dtype)
     return apr_can_decode(dtype) && dtype != APR_C64 && (apr_dtype_is_float(dtype) || apr_dtype_is_quantized(dtype));
 }
 
-/* Of one token, of as many as share decoded rows, and of more than the workspace has room for; with and without bias. */
+/* Of one token, of as many as share decoded rows, and of more than fit the workspace; with and without bias. */
 static void check_steady_tokens(const apr_backend *backend)
 {
     enum { TOKENS = 101, OUT = 37 };
@@ -397,7 +397,7 @@ static void the_exact_backend_rounds_nothing(void **state)
     }
     assert_true(apr_host_rounds_inputs(&weight));
     assert_true(worst < 2e-6 * sqrt(IN) * ops_largest(&weight));
-    assert_true(worst_rounded > worst); /* or else it is no other backend */
+    assert_true(worst_rounded > worst); /* or else it is not another backend */
     free(args.linear.work.data);
     free(x);
     free((void *)(uintptr_t)weight.data);

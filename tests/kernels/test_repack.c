@@ -1,7 +1,7 @@
-/* kernels/repack.h: the regular form of a packed matrix has the same values, bit for bit, in no more bytes than it says. */
+/* kernels/repack.h: the canonical layout of a packed matrix has the same values, bit for bit, in no more bytes than it says. */
 #include "formats/base/bytes.h"
-#include "formats/packed/hf_quantization.h"
 #include "formats/number/half.h"
+#include "formats/packed/hf_quantization.h"
 #include "kernels/repack.h"
 #include "kernels/rows.h"
 #include "tests/support/packed_matrix.h"
@@ -13,7 +13,7 @@
 
 #include <cmocka.h>
 
-/* The regular form in memory of exactly its size, made rows_at_once rows at a time; to be freed. */
+/* The canonical layout in memory of exactly its size, made rows_at_once rows at a time; to be freed. */
 static uint8_t *made(apr_repack *relay, int64_t rows_at_once)
 {
     uint8_t *const memory = malloc((size_t)relay->offsets[APR_CANONICAL_SECTIONS]);
@@ -23,13 +23,13 @@ static uint8_t *made(apr_repack *relay, int64_t rows_at_once)
         for (int64_t row = 0; row < relay->piece_rows[piece]; row += rows_at_once) {
             const int64_t left = relay->piece_rows[piece] - row, n = left < rows_at_once ? left : rows_at_once;
             apr_repack_rows(relay, (apr_canonical_section)piece, row, n,
-                           memory + relay->offsets[piece] + (uint64_t)row * relay->row_bytes[piece]);
+                            memory + relay->offsets[piece] + (uint64_t)row * relay->row_bytes[piece]);
         }
     return memory;
 }
 
 /* The same by kernels/rows.h. */
-static void assert_decoded_alike(const apr_repack *relay, const apr_tensor *original)
+static void assert_decoded_equal(const apr_repack *relay, const apr_tensor *original)
 {
     const size_t n = (size_t)apr_tensor_elems(original);
     float *const was = malloc(n * sizeof *was), *const is = malloc(n * sizeof *is);
@@ -43,7 +43,7 @@ static void assert_decoded_alike(const apr_repack *relay, const apr_tensor *orig
     free(is);
 }
 
-/* Row `row` of the regular form is stored row `stored` of the packing. */
+/* Row `row` of the canonical layout is stored row `stored` of the packing. */
 static void assert_same_row(const apr_repack *relay, int64_t row, const apr_packing *packing, int64_t stored, apr_dtype dtype)
 {
     for (int64_t c = 0; c < packing->columns; c++) {
@@ -66,7 +66,7 @@ static void every_layout_keeps_its_values(void **state)
             assert_int_equal(relay.packing.order, APR_CODES_BY_ROW);
             assert_true(relay.packing.bits == 4 || relay.packing.bits == 8);
             for (int64_t r = 0; r < m.packing.rows; r++) assert_same_row(&relay, r, &m.packing, r, kind->dtype);
-            assert_decoded_alike(&relay, &m.tensor);
+            assert_decoded_equal(&relay, &m.tensor);
             free(memory);
             packed_matrix_free(&m);
         }
@@ -93,7 +93,7 @@ static void matrices_of_a_stack_are_put_together_again(void **state)
     }
 }
 
-/* Heads of half the rows, whose pairs are put apart; then the upper three quarters of the rows alone. */
+/* Heads of half the rows, whose pairs are separated; then the upper three quarters of the rows alone. */
 static void rows_are_moved_and_cut_on_the_way(void **state)
 {
     (void)state;
@@ -107,7 +107,7 @@ static void rows_are_moved_and_cut_on_the_way(void **state)
         uint8_t *memory = made(&relay, 1000);
         for (int64_t r = 0; r < kind->rows; r++)
             assert_same_row(&relay, r, &m.packing, apr_step_row(m.tensor.pending, kind->rows, r), kind->dtype);
-        assert_decoded_alike(&relay, &m.tensor);
+        assert_decoded_equal(&relay, &m.tensor);
         free(memory);
 
         m.tensor.pending = (apr_step){0};
@@ -116,7 +116,7 @@ static void rows_are_moved_and_cut_on_the_way(void **state)
         assert_true(apr_repack_init(&relay, &m.tensor, 1));
         memory = made(&relay, 1000);
         for (int64_t r = 0; r < m.tensor.dims[0]; r++) assert_same_row(&relay, r, &m.packing, m.packing.first_row + r, kind->dtype);
-        assert_decoded_alike(&relay, &m.tensor);
+        assert_decoded_equal(&relay, &m.tensor);
         free(memory);
         packed_matrix_free(&m);
     }
@@ -167,7 +167,7 @@ static void experts_need_not_all_have_a_common_scale(void **state)
     for (int i = 0; i < 2; i++) packed_matrix_free(&m[i]);
 }
 
-static void what_is_not_alike_is_no_stack(void **state)
+static void different_tensors_are_not_stacked(void **state)
 {
     (void)state;
     packed_matrix a, b;
@@ -237,7 +237,8 @@ static void sizes_that_cannot_be_counted_are_the_largest(void **state)
 {
     (void)state;
     uint64_t offsets[APR_CANONICAL_SECTIONS + 1];
-    const apr_canonical_layout small = {.rows = 3, .columns = 5, .bits = 4, .n_scales = 3, .scale_bytes = 2, .n_zeros = 65, .n_global_scales = 17};
+    const apr_canonical_layout small = {
+        .rows = 3, .columns = 5, .bits = 4, .n_scales = 3, .scale_bytes = 2, .n_zeros = 65, .n_global_scales = 17};
     apr_canonical_offsets(&small, offsets);
     assert_int_equal(offsets[APR_CANONICAL_SCALES], 64);
     assert_int_equal(offsets[APR_CANONICAL_ZEROS], 128);
@@ -257,7 +258,7 @@ int main(void)
         cmocka_unit_test(rows_are_moved_and_cut_on_the_way),
         cmocka_unit_test(groups_in_their_natural_order_take_no_memory),
         cmocka_unit_test(experts_need_not_all_have_a_common_scale),
-        cmocka_unit_test(what_is_not_alike_is_no_stack),
+        cmocka_unit_test(different_tensors_are_not_stacked),
         cmocka_unit_test(a_stated_scheme_takes_as_much),
         cmocka_unit_test(sizes_that_cannot_be_counted_are_the_largest),
     };

@@ -74,7 +74,7 @@ static void rows_are_the_rows_of_the_tensor(void **state)
 
 static void a_pending_step_is_taken_into_account(void **state)
 {
-    /* 2 heads of 6 rows: halves 0 1 2 | 3 4 5 lie as pairs 0 3 1 4 2 5. */
+    /* 2 heads of 6 rows: halves 0 1 2 | 3 4 5 are stored as pairs 0 3 1 4 2 5. */
     static const int64_t dims[] = {N_ROWS, COLUMNS}, vector[] = {N_ROWS};
     static const int halves_of_pairs[N_ROWS] = {0, 2, 4, 1, 3, 5, 6, 8, 10, 7, 9, 11};
     static const float bias[N_ROWS] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11};

@@ -1,6 +1,6 @@
-/* kernels/transcode.h: numbers that lie in several tensors fit a block type or not, and are the same numbers there. */
-#include "formats/tensor/composed.h"
+/* kernels/transcode.h: numbers stored in several tensors fit a block type or not, and are the same numbers there. */
 #include "formats/number/half.h"
+#include "formats/tensor/composed.h"
 #include "kernels/rows.h"
 #include "kernels/transcode.h"
 #include "kernels/unpack.h"
@@ -24,7 +24,7 @@ typedef struct matrix {
 static uint32_t state = 99;
 static uint32_t next(void) { return state = state * 1664525u + 1013904223u; }
 
-/* Codes and scales at random: halves around 0.02 where they are F16 or F32, all positive. */
+/* Codes and scales at random: around 0.02 where they are F16 or F32, all positive. */
 static void make(matrix *m, int bits, apr_code_level level, apr_dtype scale_dtype, int group)
 {
     *m = (matrix){.common = 0.37f};
@@ -93,7 +93,7 @@ static void symmetric_four_bits_are_q4_0(void **unused)
     expect_same(&m, APR_Q4_0);
     make(&m, 4, APR_LEVEL_SIGNED, APR_F32, GROUP);
     expect_same(&m, APR_Q4_0);
-    make(&m, 2, APR_LEVEL_UNSIGNED, APR_F16, 64); /* few codes leave room for any zero point */
+    make(&m, 2, APR_LEVEL_UNSIGNED, APR_F16, 64); /* few codes allow any zero point */
     m.packing.zero_bias = 3;
     expect_same(&m, APR_Q4_0);
 }
@@ -109,7 +109,7 @@ static void zero_points_of_four_bits_are_q5_0(void **unused)
     expect_same(&m, APR_Q5_0);
 }
 
-static void minima_that_are_halves_are_q4_1(void **unused)
+static void minima_that_are_f16_are_q4_1(void **unused)
 {
     matrix m;
     const uint16_t quarter = apr_f32_to_f16(0.25f);
@@ -147,7 +147,7 @@ static void four_bit_floats_are_theirs(void **unused)
     expect_same(&m, APR_NVFP4);
 }
 
-/* 1 / 0.37 is no float: what is off is said, not hidden. */
+/* 1 / 0.37 is not a float: the error is reported. */
 static void a_reciprocal_factor_costs_its_rounding(void **unused)
 {
     matrix m;
@@ -263,7 +263,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(symmetric_four_bits_are_q4_0),       cmocka_unit_test(zero_points_of_four_bits_are_q5_0),
-        cmocka_unit_test(minima_that_are_halves_are_q4_1),    cmocka_unit_test(eight_bits_are_q8_0),
+        cmocka_unit_test(minima_that_are_f16_are_q4_1),       cmocka_unit_test(eight_bits_are_q8_0),
         cmocka_unit_test(four_bit_floats_are_theirs),         cmocka_unit_test(a_reciprocal_factor_costs_its_rounding),
         cmocka_unit_test(what_does_not_fit_is_no_type),       cmocka_unit_test(experts_in_a_stack_have_their_own_factor),
         cmocka_unit_test(what_the_library_rounds_is_counted),

@@ -197,7 +197,7 @@ static void the_type_rounds_each_value(void **unused)
     free(p);
 }
 
-/* Every exponent and what lies at its ends: subnormals, ties, the largest half and what becomes infinite. */
+/* Every exponent and its limits: subnormals, ties, the largest FP16 number and what becomes infinite. */
 static void rounding_is_that_of_the_codecs(void **unused)
 {
     static const uint32_t tails[] = {0,      1,      0xfff,  0x1000, 0x1001,  0x1fff,  0x2fff,
@@ -254,7 +254,8 @@ static void matrices_of_a_stack_have_their_own(void **unused)
     for (int r = 0; r < ROWS; r++) {
         const int at = r / EACH * HIGH + r % EACH / 24;
         apr_decode_rows(&p->matrix, r, 1, row);
-        for (int c = 0; c < COLUMNS; c++) assert_true(row[c] == (float)(int8_t)codes[r][c] * (scales[at][c / GROUP] / global_scales[r / EACH]));
+        for (int c = 0; c < COLUMNS; c++)
+            assert_true(row[c] == (float)(int8_t)codes[r][c] * (scales[at][c / GROUP] / global_scales[r / EACH]));
     }
     p->packing.first_row = EACH; /* the second alone, its rows in pairs */
     p->matrix.dims[0] = EACH;

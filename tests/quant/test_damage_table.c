@@ -1,4 +1,4 @@
-/* quant/damage_table.h: what was written is read, and what is no table is refused by what is wrong with it. */
+/* quant/damage_table.h: what was written is read, and what is not a table is refused with the reason. */
 #include "quant/damage_table.h"
 
 #include <math.h>
@@ -42,7 +42,7 @@ static void what_was_written_is_read(void **state)
     apr_damage_table_close(&t);
 }
 
-static void what_is_no_table_is_refused_by_what_is_wrong(void **state)
+static void what_is_not_a_table_is_refused_with_the_reason(void **state)
 {
     (void)state;
     static const struct {
@@ -74,7 +74,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_was_written_is_read),
-        cmocka_unit_test(what_is_no_table_is_refused_by_what_is_wrong),
+        cmocka_unit_test(what_is_not_a_table_is_refused_with_the_reason),
     };
     return cmocka_run_group_tests_name("damage_table", tests, NULL, NULL);
 }

@@ -143,7 +143,7 @@ static void codes_and_scales_are_what_a_decoder_reads_bit_for_bit(void **state)
     drop(&p);
 }
 
-static void types_that_are_no_grids_are_not_taken(void **state)
+static void types_that_are_not_grids_are_not_taken(void **state)
 {
     (void)state;
     assert_false(apr_feedback_supports(APR_F16));
@@ -175,7 +175,7 @@ static void sums_are_those_of_all_tokens_whatever_the_shape(void **state)
     }
 }
 
-/* R from its definition: the last column first, each from those behind it. */
+/* R from its definition: the last column first, each from those after it. */
 static void factor_slowly(const apr_feedback *f, double *r)
 {
     const int64_t n = f->n;
@@ -204,7 +204,7 @@ static void factors_are_those_of_the_damped_hessian_in_its_order(void **state)
     drop(&p);
 }
 
-static void columns_that_no_token_showed_and_tokens_fewer_than_columns_are_no_obstacle(void **state)
+static void unseen_columns_and_fewer_tokens_than_columns_are_handled(void **state)
 {
     (void)state;
     problem p = make(64, 5, 9);
@@ -224,7 +224,7 @@ static void columns_that_no_token_showed_and_tokens_fewer_than_columns_are_no_ob
     drop(&p);
 }
 
-static void numbers_that_are_none_are_refused_by_name(void **state)
+static void nan_values_are_refused_by_name(void **state)
 {
     (void)state;
     problem p = make(64, 2, 80);
@@ -359,7 +359,7 @@ static void descent_and_refit_never_raise_the_error(void **state)
     drop(&p);
 }
 
-static void a_row_becomes_the_same_whatever_rows_are_beside_it(void **state)
+static void a_row_becomes_the_same_whatever_other_rows_there_are(void **state)
 {
     (void)state;
     problem p = make(256, 40, 600);
@@ -381,7 +381,7 @@ static void a_row_becomes_the_same_whatever_rows_are_beside_it(void **state)
     drop(&p);
 }
 
-static void rows_of_zeros_and_no_rows_are_no_obstacle(void **state)
+static void rows_of_zeros_and_no_rows_are_handled(void **state)
 {
     (void)state;
     problem p = make(256, 3, 300);
@@ -402,7 +402,7 @@ static void rows_of_zeros_and_no_rows_are_no_obstacle(void **state)
     drop(&p);
 }
 
-static void rows_that_are_no_whole_blocks_are_refused(void **state)
+static void rows_that_are_not_whole_blocks_are_refused(void **state)
 {
     (void)state;
     problem p = make(96, 3, 100);
@@ -421,17 +421,17 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_block_is_packed_to_the_bytes_it_was_unpacked_from),
         cmocka_unit_test(codes_and_scales_are_what_a_decoder_reads_bit_for_bit),
-        cmocka_unit_test(types_that_are_no_grids_are_not_taken),
+        cmocka_unit_test(types_that_are_not_grids_are_not_taken),
         cmocka_unit_test(sums_are_those_of_all_tokens_whatever_the_shape),
         cmocka_unit_test(factors_are_those_of_the_damped_hessian_in_its_order),
-        cmocka_unit_test(columns_that_no_token_showed_and_tokens_fewer_than_columns_are_no_obstacle),
-        cmocka_unit_test(numbers_that_are_none_are_refused_by_name),
+        cmocka_unit_test(unseen_columns_and_fewer_tokens_than_columns_are_handled),
+        cmocka_unit_test(nan_values_are_refused_by_name),
         cmocka_unit_test(feedback_alone_is_what_its_definition_says),
         cmocka_unit_test(errors_are_those_of_the_bytes_and_fall_from_step_to_step),
         cmocka_unit_test(descent_and_refit_never_raise_the_error),
-        cmocka_unit_test(a_row_becomes_the_same_whatever_rows_are_beside_it),
-        cmocka_unit_test(rows_of_zeros_and_no_rows_are_no_obstacle),
-        cmocka_unit_test(rows_that_are_no_whole_blocks_are_refused),
+        cmocka_unit_test(a_row_becomes_the_same_whatever_other_rows_there_are),
+        cmocka_unit_test(rows_of_zeros_and_no_rows_are_handled),
+        cmocka_unit_test(rows_that_are_not_whole_blocks_are_refused),
     };
     return cmocka_run_group_tests_name("feedback", tests, NULL, NULL);
 }

@@ -88,7 +88,7 @@ static void prepare(bench *b)
 }
 
 /* The host's, from the sums that the device has: float32, and so are they here. */
-static apr_feedback host_twin(const bench *b)
+static apr_feedback host_result(const bench *b)
 {
     apr_hessian h;
     apr_feedback f;
@@ -108,7 +108,7 @@ static void from_the_same_sums_come_the_hosts_bytes(void **state)
     bench b = open_bench();
     (void)state;
     prepare(&b);
-    apr_feedback f = host_twin(&b);
+    apr_feedback f = host_result(&b);
     for (int i = 0; i < N_TYPES; i++) {
         const apr_dtype to = all_types[i];
         const int64_t row_bytes = apr_row_bytes(to, N);
@@ -186,7 +186,7 @@ static void memory_is_what_the_plan_says(void **state)
     close_bench(&b);
 }
 
-static void each_allocation_that_fails_is_said_and_leaves_nothing(void **state)
+static void each_failed_allocation_is_reported_and_leaves_nothing(void **state)
 {
     (void)state;
     for (int nth = 1; nth <= 4; nth++) {
@@ -266,7 +266,7 @@ static void nothing_but_zeros_is_empty_and_no_number_is_damaged(void **state)
     close_bench(&b);
 }
 
-static void what_is_no_whole_block_or_no_number_is_refused(void **state)
+static void partial_blocks_and_nans_are_refused(void **state)
 {
     bench b = open_bench();
     apr_feedback_errors e;
@@ -306,11 +306,11 @@ int main(void)
         cmocka_unit_test(rows_that_do_not_fit_at_once_become_the_same),
         cmocka_unit_test(sums_of_several_inputs_are_those_of_all_tokens),
         cmocka_unit_test(memory_is_what_the_plan_says),
-        cmocka_unit_test(each_allocation_that_fails_is_said_and_leaves_nothing),
+        cmocka_unit_test(each_failed_allocation_is_reported_and_leaves_nothing),
         cmocka_unit_test(every_step_that_fails_ends_in_its_sentence),
         cmocka_unit_test(damping_grows_until_there_are_factors),
         cmocka_unit_test(nothing_but_zeros_is_empty_and_no_number_is_damaged),
-        cmocka_unit_test(what_is_no_whole_block_or_no_number_is_refused),
+        cmocka_unit_test(partial_blocks_and_nans_are_refused),
         cmocka_unit_test(a_seven_billion_shape_is_planned_in_a_few_gigabytes),
     };
     return cmocka_run_group_tests_name("feedback_device", tests, NULL, NULL);

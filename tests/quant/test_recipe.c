@@ -224,7 +224,7 @@ static void quantizing_twice_must_be_asked_for(void **state)
     assert_non_null(strstr(err.text, "lose precision twice"));
     assert_int_equal(apr_recipe_make(&r, &m, &(apr_recipe_options){.mixture = "q4_k", .allow_requantize = true}, NULL), APR_OK);
     apr_recipe_close(&r);
-    assert_int_equal(apr_recipe_make(&r, &m, &(apr_recipe_options){.mixture = "f16"}, NULL), APR_OK); /* dequantizing is no second loss */
+    assert_int_equal(apr_recipe_make(&r, &m, &(apr_recipe_options){.mixture = "f16"}, NULL), APR_OK); /* dequantizing loses nothing twice */
     apr_recipe_close(&r);
     apr_model_close(&m);
 }

@@ -1,4 +1,4 @@
-/* test_role.c - what a tensor is for: its family's card says it, and the ending of a name where there is no card. */
+/* test_role.c - a tensor's role: from its family's spec, or from the ending of its name where there is no spec. */
 #include "quant/role.h"
 
 #include <setjmp.h>
@@ -28,8 +28,8 @@ static void check_rule(const apr_family *family, const apr_tensor_rule *rule)
     }
 }
 
-/* Where the ending of a name says what a tensor is for, no card says otherwise, but that it is a matrix like any other. */
-static void cards_and_endings_agree(void **state)
+/* Where the ending of a name gives a role, no spec gives another, except that it is a matrix like any other. */
+static void specs_and_name_endings_agree(void **state)
 {
     (void)state;
     for (size_t i = 0; i < apr_n_families; i++) {
@@ -40,7 +40,7 @@ static void cards_and_endings_agree(void **state)
     }
 }
 
-static void a_card_knows_more_than_an_ending(void **state)
+static void a_spec_finds_more_roles_than_name_endings(void **state)
 {
     (void)state;
     assert_int_equal(of("qwen3_5", "blk.0.ssm_a", 2), APR_TENSOR_ROLE_SMALL);
@@ -48,7 +48,7 @@ static void a_card_knows_more_than_an_ending(void **state)
     assert_int_equal(of("qwen3_5", "model.language_model.layers.0.linear_attn.A_log", 2), APR_TENSOR_ROLE_SMALL);
 }
 
-static void endings_do_for_families_without_a_card_and_names_without_a_rule(void **state)
+static void name_endings_serve_families_without_a_spec_and_names_without_a_rule(void **state)
 {
     (void)state;
     static const char *const families[] = {"nobody_knows", "llama"};
@@ -85,9 +85,9 @@ static void the_layer_is_the_number_in_the_name(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(cards_and_endings_agree),
-        cmocka_unit_test(a_card_knows_more_than_an_ending),
-        cmocka_unit_test(endings_do_for_families_without_a_card_and_names_without_a_rule),
+        cmocka_unit_test(specs_and_name_endings_agree),
+        cmocka_unit_test(a_spec_finds_more_roles_than_name_endings),
+        cmocka_unit_test(name_endings_serve_families_without_a_spec_and_names_without_a_rule),
         cmocka_unit_test(vectors_are_never_quantized_whatever_they_are_called),
         cmocka_unit_test(the_layer_is_the_number_in_the_name),
     };

@@ -40,7 +40,7 @@ static void what_a_backend_lacks_is_only_planned(void **state)
 }
 
 /* Sparse attention: everything but the choice of positions is there. */
-static void what_nobody_has_is_only_planned(void **state)
+static void what_no_backend_has_is_only_planned(void **state)
 {
     (void)state;
     assert_int_equal(ability_of("deepseek_v32", &apr_host_backend), APR_ABLE_PLAN);
@@ -53,7 +53,7 @@ static void what_has_no_program_is_neither(void **state)
     assert_int_equal(ability_of("gemma", &apr_host_backend), APR_ABLE_NOTHING);
 }
 
-/* The smallest model of a family that has a page is no model that the page refuses. */
+/* The smallest model of a family is not refused by the family's own architecture. */
 static void every_family_with_a_program_emits_it(void **state)
 {
     (void)state;
@@ -87,7 +87,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_has_all_its_operations_runs),     cmocka_unit_test(what_a_backend_lacks_is_only_planned),
-        cmocka_unit_test(what_nobody_has_is_only_planned),      cmocka_unit_test(what_has_no_program_is_neither),
+        cmocka_unit_test(what_no_backend_has_is_only_planned),  cmocka_unit_test(what_has_no_program_is_neither),
         cmocka_unit_test(every_family_with_a_program_emits_it), cmocka_unit_test(a_refusal_says_where_the_families_are_listed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -59,7 +59,7 @@ static void linear_a_little_off(const apr_op_args *args)
     args->linear.out[3] *= 1.01f;
 }
 
-static void linear_that_is_no_number(const apr_op_args *args)
+static void linear_with_nan(const apr_op_args *args)
 {
     apr_ref_backend.ops[APR_OP_LINEAR](args);
     args->linear.out[2] = NAN;
@@ -93,7 +93,7 @@ static void a_wrong_operation_is_named_with_its_tensor_and_its_bound(void **stat
     assert_non_null(strstr(sentence, " is allowed ("));
     apr_parity_result_close(&result);
 
-    wrong.ops[APR_OP_LINEAR] = linear_that_is_no_number;
+    wrong.ops[APR_OP_LINEAR] = linear_with_nan;
     compare(&result, &wrong);
     assert_true(result.failed && !result.first.difference.finite);
     assert_non_null(strstr(apr_parity_sentence(sentence, sizeof sentence, &result), "number 2 is not finite"));
@@ -123,7 +123,7 @@ static void texts_tell_a_wrong_backend_from_another_order_of_sums(void **state)
     apr_backend wrong = apr_ref_backend;
 
     assert_true(agree_on_text(NULL));
-    wrong.ops[APR_OP_LINEAR] = linear_that_is_no_number;
+    wrong.ops[APR_OP_LINEAR] = linear_with_nan;
     assert_false(agree_on_text(&wrong));
 }
 

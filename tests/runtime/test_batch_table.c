@@ -1,4 +1,4 @@
-/* runtime/plan/batch_table.h: what a device is told of a step has its place in the plan, to the byte, and on a device alone. */
+/* runtime/plan/batch_table.h: the batch table of a device has its place in the plan, to the byte, and only on a device. */
 #include "runtime/plan/batch_table.h"
 
 #include "runtime/plan/plan.h"
@@ -46,7 +46,7 @@ static uint64_t all_states(const apr_plan *plan)
     return sum;
 }
 
-static void rows_lie_one_behind_the_other_and_end_where_the_table_does(void **state)
+static void rows_are_contiguous_and_end_where_the_table_does(void **state)
 {
     const uint64_t n_bytes = apr_batch_table_bytes(N_SEQUENCES, N_CTX);
     uint8_t *const memory = malloc(n_bytes);
@@ -65,7 +65,7 @@ static void rows_lie_one_behind_the_other_and_end_where_the_table_does(void **st
     free(memory);
 }
 
-static void a_device_has_room_for_a_step_and_for_one_sequence_in_order(void **state)
+static void a_device_plans_a_batch_table_and_one_gathered_sequence(void **state)
 {
     const apr_gpu *const gpu = apr_gpu_find("h200");
     apr_program program;
@@ -75,7 +75,7 @@ static void a_device_has_room_for_a_step_and_for_one_sequence_in_order(void **st
     const uint64_t of_layer = (uint64_t)N_PAGES * APR_PAGE_CELLS * 2 * 2 * 32 * 2; /* keys and values of 2 heads of 32 numbers */
     assert_int_equal(line_bytes(&plan, APR_LINE_KV_ORDERED), of_layer);
     assert_int_equal(line_bytes(&plan, APR_LINE_KV), N_SEQUENCES * of_layer); /* the other layer slides */
-    assert_int_equal(apr_batch_rows(N_SEQUENCES), APR_ROWS_MAX_TOKENS);              /* prompts' tokens are rows, too */
+    assert_int_equal(apr_batch_rows(N_SEQUENCES), APR_ROWS_MAX_TOKENS);       /* prompts' tokens are also rows */
     assert_int_equal(apr_batch_rows(APR_ROWS_MAX_TOKENS + 1), APR_ROWS_MAX_TOKENS + 1);
     assert_int_equal(line_bytes(&plan, APR_LINE_STEP), apr_batch_table_bytes(apr_batch_rows(N_SEQUENCES), N_CTX));
     assert_true(line_bytes(&plan, APR_LINE_HOST_STEP) >= line_bytes(&plan, APR_LINE_STEP));
@@ -106,8 +106,8 @@ static void the_host_and_a_single_sequence_have_none(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rows_lie_one_behind_the_other_and_end_where_the_table_does),
-        cmocka_unit_test(a_device_has_room_for_a_step_and_for_one_sequence_in_order),
+        cmocka_unit_test(rows_are_contiguous_and_end_where_the_table_does),
+        cmocka_unit_test(a_device_plans_a_batch_table_and_one_gathered_sequence),
         cmocka_unit_test(the_host_and_a_single_sequence_have_none),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,4 +1,4 @@
-/* runtime/plan/capability.h: devices are judged by family, so that those of tomorrow run too. */
+/* runtime/plan/capability.h: devices are classified by family, so that those of tomorrow run too. */
 #include "runtime/plan/capability.h"
 
 #include <setjmp.h>

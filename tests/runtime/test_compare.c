@@ -18,7 +18,7 @@ static void near(double found, double wanted, double tolerance)
 
 /* --- rows --- */
 
-static void the_divergence_of_two_rows_is_what_a_pencil_says(void **state)
+static void the_divergence_of_two_rows_is_that_computed_by_hand(void **state)
 {
     (void)state;
     /* p = (1/2, 1/4, 1/4), q = (1/4, 1/2, 1/4): 1/2 ln 2 - 1/4 ln 2 */
@@ -46,7 +46,7 @@ static void equal_distributions_do_not_diverge(void **state)
     assert_true(apr_compare_logits(row, shifted, 4, 0).same_top);
 }
 
-static void logits_far_apart_neither_overflow_nor_vanish(void **state)
+static void distant_logits_neither_overflow_nor_vanish(void **state)
 {
     (void)state;
     /* p is all on the first, q all but all on the second: ln(1 + e^2000) */
@@ -105,7 +105,7 @@ static void means_medians_and_perplexities_are_those_of_the_rows(void **state)
     apr_divergence_close(&d);
 }
 
-static void one_row_that_is_no_number_spoils_the_mean_and_is_named(void **state)
+static void one_nan_row_spoils_the_mean_and_is_named(void **state)
 {
     (void)state;
     const apr_row_difference rows[4] = {{.kl = 0.5}, {.kl = NAN}, {.kl = 3.0}, {.kl = NAN}};
@@ -155,7 +155,7 @@ static apr_session *opened(const apr_model *model, const apr_backend *backend)
     return session;
 }
 
-static void the_host_is_near_the_reference_in_pieces_and_token_by_token(void **state)
+static void the_host_is_near_the_reference_in_chunks_and_token_by_token(void **state)
 {
     (void)state;
     static const int64_t pieces[] = {0, 1, 7, 64};
@@ -254,15 +254,15 @@ static void a_model_is_the_same_as_itself_and_not_as_one_with_a_matrix_lost(void
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_divergence_of_two_rows_is_what_a_pencil_says),
+        cmocka_unit_test(the_divergence_of_two_rows_is_that_computed_by_hand),
         cmocka_unit_test(equal_distributions_do_not_diverge),
-        cmocka_unit_test(logits_far_apart_neither_overflow_nor_vanish),
+        cmocka_unit_test(distant_logits_neither_overflow_nor_vanish),
         cmocka_unit_test(what_is_not_finite_is_never_the_same),
         cmocka_unit_test(means_medians_and_perplexities_are_those_of_the_rows),
-        cmocka_unit_test(one_row_that_is_no_number_spoils_the_mean_and_is_named),
+        cmocka_unit_test(one_nan_row_spoils_the_mean_and_is_named),
         cmocka_unit_test(few_rows_of_long_logits_are_held_and_many_of_short_ones),
         cmocka_unit_test(a_bound_is_three_times_the_control),
-        cmocka_unit_test(the_host_is_near_the_reference_in_pieces_and_token_by_token),
+        cmocka_unit_test(the_host_is_near_the_reference_in_chunks_and_token_by_token),
         cmocka_unit_test(each_model_may_read_windows_that_begin_with_its_own_token),
         cmocka_unit_test(a_model_is_the_same_as_itself_and_not_as_one_with_a_matrix_lost),
     };

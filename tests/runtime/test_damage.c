@@ -123,7 +123,7 @@ static void fewer_bits_do_more_damage_and_more_tensors_too(void **state)
     apr_damage_close(&d);
 }
 
-static void nothing_stays_behind(void **state)
+static void nothing_is_left(void **state)
 {
     (void)state;
     const apr_replaced one = {index_of("model.layers.0.mlp.up_proj.weight"), APR_Q4_0};
@@ -154,7 +154,7 @@ static void what_cannot_be_blocks_is_refused_by_name(void **state)
     apr_damage_close(&d);
 }
 
-/* As gpt-oss is published: its experts' MXFP4 is made of two tensors, nibbles and scales, and lies nowhere as blocks. */
+/* As gpt-oss is published: its experts' MXFP4 is composed of two tensors, nibbles and scales, and is stored nowhere as blocks. */
 
 static void convert(const char *in, const char *out, const apr_recipe_override *to)
 {
@@ -189,7 +189,7 @@ static double damage_of_stacks(const char *path, size_t *n_made)
     return figure.mean;
 }
 
-static void a_stack_that_is_made_of_two_tensors_is_tried_like_one_that_lies_in_blocks(void **state)
+static void a_stack_composed_of_two_tensors_is_tried_like_one_stored_in_blocks(void **state)
 {
     static const apr_recipe_override experts = {.regex = "experts.*weight|exps.weight", .to = APR_MXFP4};
     apr_error err = {0};
@@ -213,9 +213,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_tensor_does_the_damage_that_a_comparison_of_models_finds),
         cmocka_unit_test(fewer_bits_do_more_damage_and_more_tensors_too),
-        cmocka_unit_test(nothing_stays_behind),
+        cmocka_unit_test(nothing_is_left),
         cmocka_unit_test(what_cannot_be_blocks_is_refused_by_name),
-        cmocka_unit_test(a_stack_that_is_made_of_two_tensors_is_tried_like_one_that_lies_in_blocks),
+        cmocka_unit_test(a_stack_composed_of_two_tensors_is_tried_like_one_stored_in_blocks),
     };
     return cmocka_run_group_tests_name("damage", tests, open_model, close_model);
 }

@@ -142,7 +142,7 @@ static void one_other_value_is_found_where_it_is(void **state)
     drop_changed(c);
 }
 
-static void another_type_with_the_same_values_is_told_from_other_values(void **state)
+static void another_type_with_the_same_values_is_distinguished_from_other_values(void **state)
 {
     (void)state;
     changed *const c = make_changed();
@@ -154,7 +154,7 @@ static void another_type_with_the_same_values_is_told_from_other_values(void **s
     drop_changed(c);
 }
 
-static void a_number_that_is_none_is_within_no_tolerance(void **state)
+static void a_nan_is_within_no_tolerance(void **state)
 {
     (void)state;
     changed *const c = make_changed();
@@ -312,7 +312,7 @@ static void lose_token(apr_vocab *v, small *s) { (void)s, v->n_tokens = 2; }
 static void lose_merge(apr_vocab *v, small *s) { (void)s, v->n_merges = 1; }
 static void other_bos(apr_vocab *v, small *s) { (void)s, v->bos_id = 2; }
 static void lose_eos(apr_vocab *v, small *s) { (void)s, v->eos_id = -1; }
-static void other_nothing(apr_vocab *v, small *s) { (void)s, v->pad_id = -7; } /* is no id, like -1 */
+static void other_nothing(apr_vocab *v, small *s) { (void)s, v->pad_id = -7; } /* is not an id, like -1 */
 static void add_bos(apr_vocab *v, small *s) { (void)s, v->add_bos = true; }
 static void other_template(apr_vocab *v, small *s) { (void)s, v->chat_template = "{{ y }}"; }
 static void other_kind(apr_vocab *v, small *s) { (void)s, v->kind = APR_VOCAB_SPM; }
@@ -408,8 +408,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(equal_models_are_the_same),
         cmocka_unit_test(one_other_value_is_found_where_it_is),
-        cmocka_unit_test(another_type_with_the_same_values_is_told_from_other_values),
-        cmocka_unit_test(a_number_that_is_none_is_within_no_tolerance),
+        cmocka_unit_test(another_type_with_the_same_values_is_distinguished_from_other_values),
+        cmocka_unit_test(a_nan_is_within_no_tolerance),
         cmocka_unit_test(a_missing_tensor_or_another_shape_differs_under_any_tolerance),
         cmocka_unit_test(zeros_that_became_something_are_infinitely_far_off),
         cmocka_unit_test(each_hyperparameter_is_compared_where_both_state_it),

@@ -64,8 +64,8 @@ static void walk_operation(walked *w, int index)
     make(w, op->out);
 }
 
-/* The turned key is nobody else's. */
-static void walk_turn(walked *w, const apr_fused *step)
+/* The rotated key has no other reader. */
+static void walk_qkv_epilogue(walked *w, const apr_fused *step)
 {
     const apr_op *const ops = w->program->ops;
     for (int k = 0; k < 2; k++) {
@@ -80,13 +80,13 @@ static void walk_turn(walked *w, const apr_fused *step)
     make(w, ops[step->ropes[0]].out);
 }
 
-/* A norm that is absorbed is done by whoever leaves its planes: once at least. */
+/* A norm that is absorbed is done by each step that leaves its activations: at least once. */
 static void walk(walked *w, const apr_fusion *fusion)
 {
     for (size_t i = 0; i < fusion->n_steps; i++) {
         const apr_fused *const step = &fusion->steps[i];
         if (step->kind == APR_FUSED_OPERATION) walk_operation(w, step->op);
-        if (step->store >= 0) walk_turn(w, step);
+        if (step->store >= 0) walk_qkv_epilogue(w, step);
         if (step->kind == APR_FUSED_ATTEND) walk_operation(w, step->op);
         if (step->kind == APR_FUSED_INPUTS) need(w, step->value, "inputs");
         if (step->kind == APR_FUSED_INPUTS && step->keeps) make(w, w->program->ops[step->norm].out);
@@ -99,7 +99,7 @@ static void walk(walked *w, const apr_fusion *fusion)
     }
 }
 
-/* All linears of whole rows stream, of one type, and all experts; everything may be turned. */
+/* All linears of whole rows, of one type, and all experts use the decode GEMV; every QKV epilogue may be fused. */
 static apr_fusion fuse(const apr_program *p, bool all)
 {
     int *const streams = calloc(p->n_ops + 1, sizeof *streams);

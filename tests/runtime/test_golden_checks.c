@@ -20,13 +20,13 @@ typedef struct fixture {
     apr_subject subject;
 } fixture;
 
-static void open_fixture(fixture *f, const made *other)
+static void open_fixture(fixture *f, const edited_model *other)
 {
     apr_error err = {0};
 
     if (apr_model_open(&f->model, folder, &err) != APR_OK) fail_msg("%s", err.text);
     if (apr_tokenizer_open(&f->tokenizer, &f->model.vocab, &err) != APR_OK) fail_msg("%s", err.text);
-    f->session = made_session(other != NULL ? &other->model : &f->model, 320);
+    f->session = edited_model_session(other != NULL ? &other->model : &f->model, 320);
     if (apr_recorded_open(&f->recorded, recording, &err) != APR_OK) fail_msg("%s", err.text);
     f->subject = (apr_subject){.path = "m", .vocab = &f->model.vocab, .tokenizer = f->tokenizer, .session = f->session};
 }
@@ -39,7 +39,7 @@ static void close_fixture(fixture *f)
     apr_model_close(&f->model);
 }
 
-static apr_recorded_check judge_with(const fixture *f, apr_recorded_kind kind, const apr_recorded_options *options)
+static apr_recorded_check run_checks_with(const fixture *f, apr_recorded_kind kind, const apr_recorded_options *options)
 {
     apr_recorded_check c;
     apr_error err = {0};
@@ -48,7 +48,7 @@ static apr_recorded_check judge_with(const fixture *f, apr_recorded_kind kind, c
     return c;
 }
 
-static apr_recorded_check judge(const fixture *f, apr_recorded_kind kind) { return judge_with(f, kind, &defaults); }
+static apr_recorded_check run_checks(const fixture *f, apr_recorded_kind kind) { return run_checks_with(f, kind, &defaults); }
 
 /* A check that cannot be made: why. */
 static apr_status refuse(const fixture *f, apr_recorded_kind kind, apr_error *err)
@@ -92,7 +92,7 @@ static void the_model_does_what_was_recorded_of_it(void **state)
     open_fixture(&f, NULL);
     keep_verses(&f, 4);
     for (int kind = 0; kind < APR_N_RECORDED; kind++) {
-        const apr_recorded_check c = judge(&f, (apr_recorded_kind)kind);
+        const apr_recorded_check c = run_checks(&f, (apr_recorded_kind)kind);
         if (!c.passed) fail_msg("%s: %s", apr_recorded_name((apr_recorded_kind)kind), c.first_bad);
         assert_true(c.n_checked == wanted[kind].n_checked && c.n_good == c.n_checked && c.n_total == wanted[kind].n_total);
         assert_true(isnan(c.bound) != wanted[kind].has_bound && c.first_bad[0] == '\0');
@@ -108,14 +108,14 @@ static void bounds_are_those_of_the_arithmetic_unless_they_are_given(void **stat
 
     open_fixture(&f, NULL);
     const apr_run_bound wanted = apr_run_bound_of(apr_trace_run_facts(f.session, 64));
-    const apr_recorded_check own = judge(&f, APR_RECORDED_LOGITS);
+    const apr_recorded_check own = run_checks(&f, APR_RECORDED_LOGITS);
     assert_true(own.reason.relative == wanted.relative && own.bound > 0.0);
     apr_recorded_options options = defaults;
     options.tolerance = 1e-9;
     options.ppl_tolerance = 1e-15;
     static const apr_recorded_kind kinds[] = {APR_RECORDED_TOP, APR_RECORDED_LOGITS, APR_RECORDED_HIDDEN, APR_RECORDED_PERPLEXITY};
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
-        const apr_recorded_check c = judge_with(&f, kinds[i], &options);
+        const apr_recorded_check c = run_checks_with(&f, kinds[i], &options);
         assert_true(!c.passed && c.reason.relative == 0.0 && c.worst > c.bound && c.first_bad[0] != '\0');
         assert_true(c.bound == (kinds[i] == APR_RECORDED_PERPLEXITY ? options.ppl_tolerance : options.tolerance));
     }
@@ -131,18 +131,18 @@ static void one_other_token_fails_its_prompt_alone(void **state)
 
     open_fixture(&f, NULL);
     move(prompt_of(&f, 1), "ids", 0, 1);
-    apr_recorded_check c = judge(&f, APR_RECORDED_TOKENS);
+    apr_recorded_check c = run_checks(&f, APR_RECORDED_TOKENS);
     assert_true(!c.passed && c.n_good == 5 && c.n_checked == 6);
     assert_string_equal(c.first_bad, apr_json_get_string(prompt_of(&f, 1), "rendered"));
 
     move(prompt_of(&f, 0), "greedy_ids", 2, 1);
-    cJSON_SetNumberValue(cJSON_GetObjectItem(prompt_of(&f, 2), "greedy_min_margin"), 0.01); /* nearly a tie: not judged */
-    c = judge(&f, APR_RECORDED_GREEDY);
+    cJSON_SetNumberValue(cJSON_GetObjectItem(prompt_of(&f, 2), "greedy_min_margin"), 0.01); /* nearly a tie: not checked */
+    c = run_checks(&f, APR_RECORDED_GREEDY);
     assert_true(!c.passed && c.n_total == 6 && c.n_checked == 5);
     assert_string_equal(c.first_bad, apr_json_get_string(prompt_of(&f, 0), "text"));
     apr_recorded_options options = defaults;
     options.margin = 1e6;
-    c = judge_with(&f, APR_RECORDED_GREEDY, &options);
+    c = run_checks_with(&f, APR_RECORDED_GREEDY, &options);
     assert_true(!c.passed && c.n_checked == 0); /* nothing was proven */
     close_fixture(&f);
 }
@@ -159,7 +159,7 @@ static void another_rendering_of_a_chat_is_named_by_its_question(void **state)
         chat = prompt;
     assert_non_null(chat);
     cJSON_ReplaceItemInObject(chat, "rendered", cJSON_CreateString("<|im_start|>user\n"));
-    const apr_recorded_check c = judge(&f, APR_RECORDED_TEMPLATE);
+    const apr_recorded_check c = run_checks(&f, APR_RECORDED_TEMPLATE);
     assert_true(!c.passed && c.n_good == 2 && c.n_checked == 3);
     assert_string_equal(c.first_bad, apr_json_get_string(chat, "text"));
 
@@ -172,25 +172,25 @@ static void another_rendering_of_a_chat_is_named_by_its_question(void **state)
     close_fixture(&f);
 }
 
-static void a_best_logit_is_held_to_its_bound_and_must_be_there(void **state)
+static void a_top_logit_must_be_there_and_within_its_bound(void **state)
 {
     (void)state;
     fixture f;
 
     open_fixture(&f, NULL);
-    const double bound = judge(&f, APR_RECORDED_TOP).bound;
+    const double bound = run_checks(&f, APR_RECORDED_TOP).bound;
     move(prompt_of(&f, 3), "top5_logits", 4, 2.0 * bound);
-    apr_recorded_check c = judge(&f, APR_RECORDED_TOP);
+    apr_recorded_check c = run_checks(&f, APR_RECORDED_TOP);
     assert_true(!c.passed && c.n_good == 5 && c.worst > 1.5 * bound && c.worst < 2.5 * bound);
     assert_string_equal(c.first_bad, apr_json_get_string(prompt_of(&f, 3), "text"));
 
-    move(prompt_of(&f, 3), "top5_logits", 1, -INFINITY); /* which gives the others no room */
-    c = judge(&f, APR_RECORDED_TOP);
+    move(prompt_of(&f, 3), "top5_logits", 1, -INFINITY); /* which leaves no memory for the others */
+    c = run_checks(&f, APR_RECORDED_TOP);
     assert_true(!c.passed && c.n_good == 5 && isinf(c.worst) && c.bound == bound);
 
     cJSON_DeleteItemFromArray(cJSON_GetObjectItem(prompt_of(&f, 4), "top5_logits"), 4); /* an id without its logit */
     move(prompt_of(&f, 0), "top5_ids", 0, 1e6);                                         /* an id that the model has not */
-    c = judge(&f, APR_RECORDED_TOP);
+    c = run_checks(&f, APR_RECORDED_TOP);
     assert_true(!c.passed && c.n_good == 3 && isnan(c.worst)); /* whatever comes after */
     close_fixture(&f);
 }
@@ -207,18 +207,18 @@ static void a_verse_with_another_word_is_not_recited(void **state)
     cJSON *const second = cJSON_GetArrayItem(verses, 1);
     assert_true(apr_json_get_bool(second, "exact", &exact) && exact);
     cJSON_ReplaceItemInObject(second, "text", cJSON_CreateString("In the beginning was the Word."));
-    apr_recorded_check c = judge(&f, APR_RECORDED_RECITE);
+    apr_recorded_check c = run_checks(&f, APR_RECORDED_RECITE);
     assert_true(!c.passed && c.n_good == 2 && c.n_checked == 3);
     assert_string_equal(c.first_bad, apr_json_get_string(second, "ref"));
 
     apr_recorded_options options = defaults;
     options.min_recite = 2;
-    assert_true(judge_with(&f, APR_RECORDED_RECITE, &options).passed);
+    assert_true(run_checks_with(&f, APR_RECORDED_RECITE, &options).passed);
     options.min_recite = 3;
-    assert_false(judge_with(&f, APR_RECORDED_RECITE, &options).passed);
+    assert_false(run_checks_with(&f, APR_RECORDED_RECITE, &options).passed);
 
     cJSON_ReplaceItemInObject(second, "exact", cJSON_CreateFalse()); /* who recorded it could not either */
-    c = judge(&f, APR_RECORDED_RECITE);
+    c = run_checks(&f, APR_RECORDED_RECITE);
     assert_true(c.passed && c.n_checked == 2 && c.n_total == 3);
     close_fixture(&f);
 }
@@ -233,12 +233,12 @@ static void perplexity_is_of_the_recorded_tokens(void **state)
     cJSON *const heldout = cJSON_GetObjectItem(f.recorded.json, "heldout");
     cJSON *const perplexity = cJSON_GetObjectItem(heldout, "perplexity"), *const scored = cJSON_GetObjectItem(heldout, "tokens_scored");
     cJSON_SetNumberValue(perplexity, perplexity->valuedouble * 1.01);
-    apr_recorded_check c = judge(&f, APR_RECORDED_PERPLEXITY);
+    apr_recorded_check c = run_checks(&f, APR_RECORDED_PERPLEXITY);
     assert_true(!c.passed && c.worst > 0.009 && c.worst < 0.011 &&
                 c.bound == apr_run_perplexity_bound(apr_trace_run_facts(f.session, 256)));
     cJSON_SetNumberValue(perplexity, perplexity->valuedouble / 1.01);
     cJSON_SetNumberValue(scored, scored->valuedouble + 1);
-    c = judge(&f, APR_RECORDED_PERPLEXITY);
+    c = run_checks(&f, APR_RECORDED_PERPLEXITY);
     assert_true(!c.passed && c.worst <= c.bound); /* of another text, or cut otherwise */
     cJSON_DeleteItemFromObject(heldout, "window");
     assert_int_equal(refuse(&f, APR_RECORDED_PERPLEXITY, &err), APR_E_DAMAGED);
@@ -246,7 +246,7 @@ static void perplexity_is_of_the_recorded_tokens(void **state)
     close_fixture(&f);
 }
 
-/* --- what is not there, or is no recording --- */
+/* --- what is missing, or is not a recording --- */
 
 static void what_was_not_recorded_does_not_pass(void **state)
 {
@@ -260,14 +260,14 @@ static void what_was_not_recorded_does_not_pass(void **state)
     cJSON_Delete(f.recorded.json);
     f.recorded.json = cJSON_CreateObject();
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
-        const apr_recorded_check c = judge(&f, kinds[i]);
+        const apr_recorded_check c = run_checks(&f, kinds[i]);
         assert_true(!c.passed && c.n_checked == 0);
     }
     assert_int_equal(refuse(&f, APR_RECORDED_PERPLEXITY, &err), APR_E_DAMAGED);
     close_fixture(&f);
 }
 
-static void ids_that_are_none_and_arrays_that_are_missing_are_said(void **state)
+static void invalid_ids_and_missing_arrays_are_reported(void **state)
 {
     (void)state;
     static const char header[] = "{\"ids\":{\"dtype\":\"I32\",\"shape\":[2],\"data_offsets\":[0,8]},"
@@ -289,7 +289,7 @@ static void ids_that_are_none_and_arrays_that_are_missing_are_said(void **state)
     write_file(in_work("golden.safetensors"), bytes, 8 + sizeof header - 1 + 16392);
     assert_int_equal(refuse(&f, APR_RECORDED_HIDDEN, &err), APR_E_DAMAGED);
     assert_non_null(strstr(err.text, "there is no array 'hidden'"));
-    assert_false(judge(&f, APR_RECORDED_LOGITS).passed); /* zeros are not what the model says */
+    assert_false(run_checks(&f, APR_RECORDED_LOGITS).passed); /* zeros are not what the model says */
     free(bytes);
     close_fixture(&f);
 }
@@ -299,25 +299,25 @@ static void ids_that_are_none_and_arrays_that_are_missing_are_said(void **state)
 static void each_break_shows_in_the_first_layer_that_has_it(void **state)
 {
     (void)state;
-    static const char *const first[] = {[MADE_NORM_LEFT_OUT] = "after layer 2, token 0",
-                                        [MADE_HEADS_SWAPPED] = "after layer 1, token ",
-                                        [MADE_THETA_DOUBLED] = "after layer 1, token "};
+    static const char *const first[] = {[BREAK_NORM_LEFT_OUT] = "after layer 2, token 0",
+                                        [BREAK_HEADS_SWAPPED] = "after layer 1, token ",
+                                        [BREAK_THETA_DOUBLED] = "after layer 1, token "};
     apr_model reference;
     fixture f;
 
     assert_int_equal(apr_model_open(&reference, folder, NULL), APR_OK);
-    for (made_break how = MADE_GOOD; how < N_MADE_BREAKS; how++) {
-        made other;
-        made_open(&other, &reference, NULL, APR_F32, APR_F32, how);
+    for (model_break how = BREAK_NONE; how < N_BREAKS; how++) {
+        edited_model other;
+        edited_model_open(&other, &reference, NULL, APR_F32, APR_F32, how);
         open_fixture(&f, &other);
-        const apr_recorded_check logits = judge(&f, APR_RECORDED_LOGITS), hidden = judge(&f, APR_RECORDED_HIDDEN),
-                                 top = judge(&f, APR_RECORDED_TOP);
-        assert_true(logits.passed == (how == MADE_GOOD) && hidden.passed == (how == MADE_GOOD) && top.passed == (how == MADE_GOOD));
-        if (how != MADE_GOOD && strncmp(hidden.first_bad, first[how], strlen(first[how])) != 0)
-            fail_msg("%s: first '%s'", made_break_names[how], hidden.first_bad);
-        assert_true(judge(&f, APR_RECORDED_TOKENS).passed); /* the weights' fault, not the tokenizer's */
+        const apr_recorded_check logits = run_checks(&f, APR_RECORDED_LOGITS), hidden = run_checks(&f, APR_RECORDED_HIDDEN),
+                                 top = run_checks(&f, APR_RECORDED_TOP);
+        assert_true(logits.passed == (how == BREAK_NONE) && hidden.passed == (how == BREAK_NONE) && top.passed == (how == BREAK_NONE));
+        if (how != BREAK_NONE && strncmp(hidden.first_bad, first[how], strlen(first[how])) != 0)
+            fail_msg("%s: first '%s'", break_names[how], hidden.first_bad);
+        assert_true(run_checks(&f, APR_RECORDED_TOKENS).passed); /* the weights' fault, not the tokenizer's */
         close_fixture(&f);
-        made_close(&other);
+        edited_model_close(&other);
     }
     apr_model_close(&reference);
 }
@@ -329,11 +329,11 @@ int main(void)
         cmocka_unit_test(bounds_are_those_of_the_arithmetic_unless_they_are_given),
         cmocka_unit_test(one_other_token_fails_its_prompt_alone),
         cmocka_unit_test(another_rendering_of_a_chat_is_named_by_its_question),
-        cmocka_unit_test(a_best_logit_is_held_to_its_bound_and_must_be_there),
+        cmocka_unit_test(a_top_logit_must_be_there_and_within_its_bound),
         cmocka_unit_test(a_verse_with_another_word_is_not_recited),
         cmocka_unit_test(perplexity_is_of_the_recorded_tokens),
         cmocka_unit_test(what_was_not_recorded_does_not_pass),
-        cmocka_unit_test(ids_that_are_none_and_arrays_that_are_missing_are_said),
+        cmocka_unit_test(invalid_ids_and_missing_arrays_are_reported),
         cmocka_unit_test(each_break_shows_in_the_first_layer_that_has_it),
     };
     return cmocka_run_group_tests_name("golden checks", tests, make_work, remove_work);

@@ -2,8 +2,8 @@
 #include "runtime/calibrate/inputs.h"
 
 #include "convert/naming.h"
-#include "tests/support/family_model.h"
 #include "tests/support/edited_model.h"
+#include "tests/support/family_model.h"
 #include "tests/support/work_folder.h"
 
 #include <omp.h>
@@ -12,7 +12,7 @@ enum { N_IDS = 40, N_CTX = 64 };
 
 typedef struct subject {
     apr_model source, canonical;
-    made made;
+    edited_model made;
     apr_session *session;
     apr_layer_inputs feeds;
     int32_t ids[N_IDS];
@@ -28,8 +28,8 @@ static void open_subject(subject *s, const char *family)
     if (family_write(from, in_work(family), NULL, &err) != APR_OK) fail_msg("%s", err.text);
     if (apr_model_open(&s->source, in_work(family), &err) != APR_OK) fail_msg("%s", err.text);
     if (apr_canonical(&s->canonical, &s->source, &err) != APR_OK) fail_msg("%s", err.text);
-    made_open_edited(&s->made, &s->canonical, APR_F32, NULL);
-    s->session = made_session(&s->made.model, N_CTX);
+    edited_model_open_with(&s->made, &s->canonical, APR_F32, NULL);
+    s->session = edited_model_session(&s->made.model, N_CTX);
     for (int32_t i = 0; i < N_IDS; i++) s->ids[i] = (i * 37 + i * i) % 100;
     if (apr_layer_inputs_of(&s->feeds, s->session, &err) != APR_OK) fail_msg("%s", err.text);
 }
@@ -38,7 +38,7 @@ static void close_subject(subject *s)
 {
     apr_layer_inputs_close(&s->feeds);
     apr_session_close(s->session);
-    made_close(&s->made);
+    edited_model_close(&s->made);
     apr_model_close(&s->canonical);
     apr_model_close(&s->source);
 }
@@ -46,7 +46,7 @@ static void close_subject(subject *s)
 /* Everything that is seen, kept. */
 typedef struct seen {
     const apr_layer_inputs *feeds;
-    float *rows[256][40]; /* by feed and expert + 1 */
+    float *rows[256][40]; /* by layer input and expert + 1 */
     int64_t n_rows[256][40];
     size_t order[4096], n_calls;
     int64_t n_until; /* calls before the visit is ended; -1: never */
@@ -86,7 +86,7 @@ static void forget(seen *all)
     free(all);
 }
 
-/* A batch of the ids is run by hand; reads a value behind an operation. */
+/* A batch of the ids is run by hand; reads a value after an operation. */
 static void run_until(subject *s, size_t op)
 {
     apr_error err = {0};
@@ -106,7 +106,7 @@ static float *read_value(const subject *s, int value)
 
 /* --- dense layers --- */
 
-static void every_matrix_has_one_feed_and_q_k_v_share_theirs(void **state)
+static void every_matrix_has_one_layer_input_and_q_k_v_share_theirs(void **state)
 {
     (void)state;
     subject s;
@@ -147,7 +147,7 @@ static void rows_are_those_that_the_product_had(void **state)
     close_subject(&s);
 }
 
-static void feeds_come_in_the_order_of_the_operations(void **state)
+static void layer_inputs_come_in_the_order_of_the_operations(void **state)
 {
     (void)state;
     subject s;
@@ -265,12 +265,9 @@ static void experts_see_the_tokens_that_chose_them(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_matrix_has_one_feed_and_q_k_v_share_theirs),
-        cmocka_unit_test(rows_are_those_that_the_product_had),
-        cmocka_unit_test(feeds_come_in_the_order_of_the_operations),
-        cmocka_unit_test(what_is_not_wanted_is_not_seen),
-        cmocka_unit_test(a_visitor_that_fails_ends_the_visit_with_its_sentence),
-        cmocka_unit_test(experts_see_the_tokens_that_chose_them),
+        cmocka_unit_test(every_matrix_has_one_layer_input_and_q_k_v_share_theirs), cmocka_unit_test(rows_are_those_that_the_product_had),
+        cmocka_unit_test(layer_inputs_come_in_the_order_of_the_operations),        cmocka_unit_test(what_is_not_wanted_is_not_seen),
+        cmocka_unit_test(a_visitor_that_fails_ends_the_visit_with_its_sentence),   cmocka_unit_test(experts_see_the_tokens_that_chose_them),
     };
     omp_set_num_threads(1);
     return cmocka_run_group_tests_name("inputs", tests, make_work, remove_work);

@@ -1,4 +1,4 @@
-/* runtime/check/integrity.h: a file as it was written has no findings; a flipped bit, a value that is no number and a broken companion do.
+/* runtime/check/integrity.h: a file as it was written has no results; a flipped bit, a NaN and a broken companion do.
  */
 #include "runtime/check/integrity.h"
 #include "tests/support/apr_fixture.h"
@@ -87,7 +87,7 @@ static void a_flipped_bit_is_found_in_its_tensor(void **state)
     drop_path(path);
 }
 
-static void values_that_are_no_numbers_are_counted_and_the_first_is_named(void **state)
+static void nan_values_are_counted_and_the_first_is_named(void **state)
 {
     (void)state;
     float values[12] = {0}, good[4] = {1, 2, 3, 4};
@@ -135,7 +135,7 @@ static void companions_that_do_not_parse_are_found(void **state)
     for (size_t i = 0; i < 4; i++) {
         assert_string_equal(found.findings[i].name, bad[i]);
         assert_true(found.findings[i].kind == APR_FOUND_ATTACHMENT && found.findings[i].text[0] != '\0');
-        assert_null(strstr(found.findings[i].text, bad[i])); /* which is said apart */
+        assert_null(strstr(found.findings[i].text, bad[i])); /* which is reported separately */
     }
     apr_integrity_close(&found);
 }
@@ -145,7 +145,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_was_written_has_its_checksums),
         cmocka_unit_test(a_flipped_bit_is_found_in_its_tensor),
-        cmocka_unit_test(values_that_are_no_numbers_are_counted_and_the_first_is_named),
+        cmocka_unit_test(nan_values_are_counted_and_the_first_is_named),
         cmocka_unit_test(companions_that_do_not_parse_are_found),
     };
     return cmocka_run_group_tests_name("integrity", tests, NULL, NULL);

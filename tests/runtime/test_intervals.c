@@ -95,7 +95,7 @@ static void one_window_says_nothing_about_others(void **state)
     assert_true(isnan(i.mean.low) && isnan(i.mean.high) && isnan(i.ratio.high) && isnan(i.same_top.low));
 }
 
-static void a_figure_that_is_no_number_has_no_interval_and_spoils_no_other(void **state)
+static void a_nan_has_no_interval_and_spoils_no_other(void **state)
 {
     (void)state;
     apr_window_sums windows[20];
@@ -116,7 +116,7 @@ int main(void)
         cmocka_unit_test(what_is_the_same_in_all_windows_is_certain),
         cmocka_unit_test(the_seed_decides_and_nothing_else),
         cmocka_unit_test(one_window_says_nothing_about_others),
-        cmocka_unit_test(a_figure_that_is_no_number_has_no_interval_and_spoils_no_other),
+        cmocka_unit_test(a_nan_has_no_interval_and_spoils_no_other),
     };
     return cmocka_run_group_tests_name("intervals", tests, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-/* runtime/program/op_spec.h and op_memory.h: every operation has a card, and programs, plans and backends keep to what it says. */
+/* runtime/program/op_spec.h and op_memory.h: every operation has a spec, and programs, plans and backends do what it says. */
 #include "formats/base/bytes.h"
 #include "kernels/cuda/api.h"
 #include "runtime/plan/plan.h"
@@ -49,9 +49,9 @@ static void with_every_shape(void (*check)(const apr_program *program))
 
 static bool is_one_use(apr_weight_use use) { return use == APR_USE_MULTIPLIED || use == APR_USE_ROWS || use == APR_USE_FLOAT; }
 
-/* --- cards --- */
+/* --- specs --- */
 
-static void every_operation_has_a_card_of_its_own(void **state)
+static void every_operation_has_a_spec_of_its_own(void **state)
 {
     (void)state;
     for (int kind = 0; kind < APR_OP_COUNT; kind++) {
@@ -125,7 +125,7 @@ static void check_weights(const apr_program *p, const apr_op *op, unsigned *uses
 static void check_op(const apr_op *op)
 {
     const apr_op_spec *const card = apr_op_specs[op->kind];
-    /* the first is there; of others the card knows, some are a vector of weights instead, or a part of the first */
+    /* the first is there; of the others in the spec, some are a vector of weights instead, or a part of the first */
     for (int j = 0; j < APR_OP_MAX_IN; j++) assert_true(op->in[j] < 0 || j < card->n_inputs);
     assert_int_equal(op->in[0] >= 0, card->n_inputs > 0);
     assert_int_equal(op->state >= 0, card->state != APR_STATE_UNUSED);
@@ -151,7 +151,7 @@ static void check_program(const apr_program *p)
     free(uses);
 }
 
-static void programs_give_operations_what_their_cards_ask_for(void **state)
+static void programs_give_operations_what_their_specs_ask_for(void **state)
 {
     (void)state;
     with_every_shape(check_program);
@@ -167,7 +167,7 @@ static void check_states(const apr_program *p)
         if (apr_op_specs[p->ops[j].kind]->state == APR_STATE_READ) assert_true((*so_far & APR_STATE_WRITTEN) != 0);
         *so_far |= apr_op_specs[p->ops[j].kind]->state;
     }
-    /* where an operation is lacking, nobody reads what it would */
+    /* where an operation is missing, no operation reads its output */
     for (size_t j = 0; j < p->n_states; j++)
         assert_true(done[j] == APR_STATE_READ_AND_WRITTEN || (p->lacks != NULL && done[j] == APR_STATE_WRITTEN));
     free(done);
@@ -187,7 +187,7 @@ static void an_operation_refuses_weights_that_it_can_do_nothing_with(void **stat
         apr_op_kind kind;
         int at;
         const char *words;
-    } cases[] = {{APR_OP_LINEAR, 0, "llama: 'bias' cannot be used by the operation 'linear'"}, /* a vector is no matrix */
+    } cases[] = {{APR_OP_LINEAR, 0, "llama: 'bias' cannot be used by the operation 'linear'"}, /* a vector is not a matrix */
                  {APR_OP_ADD, 0, "llama: 'bias' cannot be used by the operation 'add'"},
                  {APR_OP_LINEAR, 1, ""}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -218,7 +218,7 @@ static void a_tied_head_is_the_table_looked_up_and_multiplied(void **state)
     apr_program_close(&p);
 }
 
-static void biases_of_experts_are_floats_side_by_side(void **state)
+static void biases_of_experts_are_contiguous_floats(void **state)
 {
     (void)state;
     apr_program p = emit("tests/data/shapes/gpt-oss-20b.json");
@@ -236,7 +236,7 @@ static void biases_of_experts_are_floats_side_by_side(void **state)
 
 /* --- plans --- */
 
-/* An output may begin where the first input does; it lies on nothing else that the operation reads. */
+/* An output may begin where the first input does; it overlaps nothing else that the operation reads. */
 static void check_place(const apr_program *p, const apr_plan *plan, const apr_op *op)
 {
     if (op->out < 0 || p->values[op->out].is_logits) return;
@@ -270,7 +270,7 @@ static void check_plan(const apr_program *p)
     free(bytes);
 }
 
-static void plans_put_outputs_and_weights_where_cards_say(void **state)
+static void plans_put_outputs_and_weights_where_specs_say(void **state)
 {
     (void)state;
     with_every_shape(check_plan);
@@ -336,7 +336,7 @@ static void facts_are_read_from_the_operation(void **state)
     assert_true(sum == (double)APR_SCORE_SQRT_SOFTPLUS + 160.0 + 1.0 + 2.5);
 }
 
-static void every_fact_has_words_and_lies_within_the_arguments(void **state)
+static void every_fact_has_a_name_and_an_offset_within_the_arguments(void **state)
 {
     (void)state;
     for (int kind = 0; kind < APR_OP_COUNT; kind++)
@@ -380,7 +380,7 @@ static void an_operation_is_described_by_types_sizes_and_weight(void **state)
     }
 }
 
-/* --- the ground --- */
+/* --- the memory of operations --- */
 
 static void indices_become_pointers(void **state)
 {
@@ -391,20 +391,20 @@ static void indices_become_pointers(void **state)
     static float activations[1024], logits[200], vectors[64];
     static uint8_t memory[4096];
     const apr_op_memory g = {.program = &program,
-                          .n_tokens = 7,
-                          .first_row = 5,
-                          .n_rows = 2,
-                          .activations = activations,
-                          .logits = logits,
-                          .value_offsets = (int64_t[]){16, -1},
-                          .n_batch = 10,
-                          .vectors = vectors,
-                          .vector_offsets = (int64_t[]){32, -1},
-                          .rope_offsets = (int64_t[]){48},
-                          .states = memory,
-                          .state_offsets = (uint64_t[]){128},
-                          .state_cells = (int64_t[]){3},
-                          .kv_dtype = APR_Q8_0};
+                             .n_tokens = 7,
+                             .first_row = 5,
+                             .n_rows = 2,
+                             .activations = activations,
+                             .logits = logits,
+                             .value_offsets = (int64_t[]){16, -1},
+                             .n_batch = 10,
+                             .vectors = vectors,
+                             .vector_offsets = (int64_t[]){32, -1},
+                             .rope_offsets = (int64_t[]){48},
+                             .states = memory,
+                             .state_offsets = (uint64_t[]){128},
+                             .state_cells = (int64_t[]){3},
+                             .kv_dtype = APR_Q8_0};
 
     assert_ptr_equal(apr_op_memory_value(&g, 0), activations + 160); /* its share of a token's, for the whole batch */
     assert_ptr_equal(apr_op_memory_value(&g, 1), logits);
@@ -437,14 +437,14 @@ static void logits_are_made_of_the_rows_that_are_wanted(void **state)
     static const apr_tensor head = {.name = "lm_head.weight", .rank = 2, .dims = {100, 8}};
     const apr_tensor *const matrices[1] = {&head};
     const apr_op_memory g = {.program = &program,
-                          .n_tokens = 7,
-                          .first_row = 5,
-                          .n_rows = 2,
-                          .activations = activations,
-                          .logits = logits,
-                          .value_offsets = (int64_t[]){0, -1},
-                          .n_batch = 10,
-                          .matrices = matrices};
+                             .n_tokens = 7,
+                             .first_row = 5,
+                             .n_rows = 2,
+                             .activations = activations,
+                             .logits = logits,
+                             .value_offsets = (int64_t[]){0, -1},
+                             .n_batch = 10,
+                             .matrices = matrices};
     const apr_op op = {.kind = APR_OP_LINEAR, .in = {0, -1, -1}, .out = 1, .weight = {0, -1, -1, -1}, .state = -1, .rope = -1};
     apr_op_args args = op.args;
 
@@ -469,11 +469,11 @@ static void heads_with_matrices_of_their_own_share_the_width(void **state)
     static const apr_tensor matrix = {.name = "kv_b", .rank = 2, .dims = {64, 10}};
     const apr_tensor *const matrices[1] = {&matrix};
     const apr_op_memory g = {.program = &program,
-                          .n_tokens = 2,
-                          .activations = activations,
-                          .value_offsets = (int64_t[]){0, 32},
-                          .n_batch = 2,
-                          .matrices = matrices};
+                             .n_tokens = 2,
+                             .activations = activations,
+                             .value_offsets = (int64_t[]){0, 32},
+                             .n_batch = 2,
+                             .matrices = matrices};
     apr_op op = {.kind = APR_OP_LINEAR, .in = {0, -1, -1}, .out = 1, .weight = {0, -1, -1, -1, -1, -1}, .state = -1, .rope = -1};
     apr_op_args args;
 
@@ -491,20 +491,20 @@ static void heads_with_matrices_of_their_own_share_the_width(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_operation_has_a_card_of_its_own),
+        cmocka_unit_test(every_operation_has_a_spec_of_its_own),
         cmocka_unit_test(every_weight_has_one_use_and_every_product_a_workspace),
         cmocka_unit_test(every_bound_is_a_number_with_a_reason),
         cmocka_unit_test(what_a_backend_has_can_be_bound),
-        cmocka_unit_test(programs_give_operations_what_their_cards_ask_for),
+        cmocka_unit_test(programs_give_operations_what_their_specs_ask_for),
         cmocka_unit_test(every_state_is_written_before_it_is_read),
         cmocka_unit_test(an_operation_refuses_weights_that_it_can_do_nothing_with),
         cmocka_unit_test(a_tied_head_is_the_table_looked_up_and_multiplied),
-        cmocka_unit_test(biases_of_experts_are_floats_side_by_side),
-        cmocka_unit_test(plans_put_outputs_and_weights_where_cards_say),
+        cmocka_unit_test(biases_of_experts_are_contiguous_floats),
+        cmocka_unit_test(plans_put_outputs_and_weights_where_specs_say),
         cmocka_unit_test(a_workspace_holds_the_largest_that_is_asked_for),
         cmocka_unit_test(what_a_backend_lacks_is_found),
         cmocka_unit_test(facts_are_read_from_the_operation),
-        cmocka_unit_test(every_fact_has_words_and_lies_within_the_arguments),
+        cmocka_unit_test(every_fact_has_a_name_and_an_offset_within_the_arguments),
         cmocka_unit_test(heads_with_matrices_of_their_own_share_the_width),
         cmocka_unit_test(an_operation_is_described_by_types_sizes_and_weight),
         cmocka_unit_test(indices_become_pointers),

@@ -171,7 +171,7 @@ static void windows_begin_with_tokens_that_have_a_text(void **state)
 }
 
 /* A model without numbers for logits has nothing to say. */
-/* The begin token is evaluated, too: what follows it is another text than without it. */
+/* The begin token is also evaluated: what follows it is another text than without it. */
 static void windows_begin_with_the_begin_token_where_it_is_asked_for(void **state)
 {
     (void)state;
@@ -189,7 +189,7 @@ static void windows_begin_with_the_begin_token_where_it_is_asked_for(void **stat
     apr_session_close(session);
 }
 
-static void logits_that_are_no_numbers_are_named(void **state)
+static void nan_logits_are_named(void **state)
 {
     (void)state;
     static int32_t ids[N_IDS];
@@ -220,7 +220,7 @@ int main(void)
         cmocka_unit_test(what_it_writes_is_what_it_expects),
         cmocka_unit_test(windows_begin_with_the_begin_token_where_it_is_asked_for),
         cmocka_unit_test(windows_begin_with_tokens_that_have_a_text),
-        cmocka_unit_test(logits_that_are_no_numbers_are_named),
+        cmocka_unit_test(nan_logits_are_named),
     };
     return cmocka_run_group_tests(tests, open_model, close_model);
 }

@@ -34,7 +34,7 @@ static void a_sequence_has_a_page_for_each_64_positions_that_it_comes_to(void **
     apr_pages_close(&p);
 }
 
-static void what_there_is_no_room_for_changes_nothing(void **state)
+static void a_request_that_does_not_fit_changes_nothing(void **state)
 {
     apr_pages p = open_pages(3, 2, 256);
     apr_error err = {0};
@@ -124,7 +124,7 @@ static void memory_that_is_short_is_one_sentence_and_leaves_nothing(void **state
         assert_memory_equal(&p, &closed, sizeof p);
         apr_pages_close(&p); /* as may be done with a zeroed one */
     }
-    failing_host_allocation(N_TABLES + 1); /* there is no such allocation */
+    failing_host_allocation(N_TABLES + 1); /* none */
     p = open_pages(8, 3, 256);
     assert_int_equal(failing_host_blocks(), N_TABLES);
     apr_pages_close(&p);
@@ -136,7 +136,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_sequence_has_a_page_for_each_64_positions_that_it_comes_to),
-        cmocka_unit_test(what_there_is_no_room_for_changes_nothing),
+        cmocka_unit_test(a_request_that_does_not_fit_changes_nothing),
         cmocka_unit_test(a_shared_page_is_free_when_the_last_gives_it_back),
         cmocka_unit_test(no_page_is_lost_or_had_twice),
         cmocka_unit_test(what_cannot_be_kept_is_refused),

@@ -16,7 +16,7 @@ static void near(double found, double wanted)
     if (!(fabs(found - wanted) <= 1e-12)) fail_msg("%.17g is not %.17g", found, wanted);
 }
 
-static void differences_are_what_a_pencil_says(void **state)
+static void differences_are_those_computed_by_hand(void **state)
 {
     (void)state;
     const float reference[4] = {3, 4, 0, 2}, other[4] = {3, 5, 0, 2};
@@ -29,7 +29,8 @@ static void differences_are_what_a_pencil_says(void **state)
     assert_true(d.finite && d.crc_reference != d.crc_other);
 
     const apr_difference same = apr_difference_of(reference, reference, 2, 2);
-    assert_true(same.cosine == 1.0 && same.largest == 0.0 && same.peak == 0.0 && same.relative == 0.0 && same.crc_reference == same.crc_other);
+    assert_true(same.cosine == 1.0 && same.largest == 0.0 && same.peak == 0.0 && same.relative == 0.0 &&
+                same.crc_reference == same.crc_other);
 
     const float zeros[2] = {0, 0}, ones[2] = {1, 1}, bad[2] = {1, NAN};
     assert_true(isinf(apr_difference_of(zeros, ones, 1, 2).peak) && isinf(apr_difference_of(zeros, ones, 1, 2).relative));
@@ -110,7 +111,7 @@ static apr_status note(void *user, const apr_parity_record *r, apr_error *err)
 static void the_host_does_what_the_reference_does_also_beyond_4000(void **state)
 {
     (void)state;
-    static const int64_t positions[] = {0, 4100, 9000}; /* the last has no room */
+    static const int64_t positions[] = {0, 4100, 9000}; /* the last does not fit */
     static const apr_dtype kv[] = {APR_F16, APR_F32, APR_Q8_0};
     for (size_t k = 0; k < sizeof kv / sizeof *kv; k++) {
         pair p;
@@ -272,7 +273,7 @@ static void sessions_that_cannot_be_compared_are_refused_with_the_reason(void **
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(differences_are_what_a_pencil_says),
+        cmocka_unit_test(differences_are_those_computed_by_hand),
         cmocka_unit_test(the_host_does_what_the_reference_does_also_beyond_4000),
         cmocka_unit_test(a_damaged_tensor_is_named_and_nothing_else),
         cmocka_unit_test(a_weight_of_another_type_may_have_that_types_error),

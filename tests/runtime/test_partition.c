@@ -54,7 +54,7 @@ static apr_partition divide(const shape *s, int n_devices, apr_offload offload)
     return p;
 }
 
-/* Operation by operation: every input was made where it is read, or brought there once, and every state is where it is used. */
+/* Operation by operation: every input was made where it is read, or copied there once, and every state is where it is used. */
 static void check_whole(const shape *s, const apr_partition *p)
 {
     const apr_program *const program = &s->program;
@@ -79,7 +79,7 @@ static void check_whole(const shape *s, const apr_partition *p)
     free(is_there);
 }
 
-static void whatever_is_read_has_been_brought(void **state)
+static void every_value_is_copied_before_it_is_read(void **state)
 {
     static const char *const names[] = {"llama-3.1-70b", "qwen3-30b-a3b", "gemma-4-e2b", "qwen3-next-80b", "nemotron-3-nano-30b-a3b",
                                         "deepseek-v3",   "gpt-oss-20b",   "lfm2-1.2b",   "llama4-scout"};
@@ -118,7 +118,7 @@ static void the_first_layers_and_the_embedding_are_offloaded(void **state)
     close_shape(&s);
 }
 
-static void experts_cross_as_rows_and_choices(void **state)
+static void expert_rows_and_choices_cross_between_places(void **state)
 {
     (void)state;
     shape s = open_shape("qwen3-30b-a3b");
@@ -214,8 +214,10 @@ static void a_larger_device_gets_more_layers(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(whatever_is_read_has_been_brought), cmocka_unit_test(the_first_layers_and_the_embedding_are_offloaded),
-        cmocka_unit_test(experts_cross_as_rows_and_choices), cmocka_unit_test(no_other_cut_makes_the_fullest_device_emptier),
+        cmocka_unit_test(every_value_is_copied_before_it_is_read),
+        cmocka_unit_test(the_first_layers_and_the_embedding_are_offloaded),
+        cmocka_unit_test(expert_rows_and_choices_cross_between_places),
+        cmocka_unit_test(no_other_cut_makes_the_fullest_device_emptier),
         cmocka_unit_test(a_larger_device_gets_more_layers),
     };
     return cmocka_run_group_tests_name("partition", tests, NULL, NULL);

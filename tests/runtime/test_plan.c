@@ -133,7 +133,7 @@ static void the_caller_s_sizes_of_weights_are_used_and_padded(void **state)
     apr_plan_close(&plan);
     const apr_weight_slot slot = {.name = "w", .rank = 2, .dims = {10, 96}, .count = 1};
     assert_int_equal(apr_plan_slot_bytes(&slot, APR_Q8_0), (10 * 3 * 34 + 63) / 64 * 64);
-    assert_int_equal(apr_plan_slot_bytes(&slot, APR_Q4_K), 10 * 96 * 2); /* 96 is no multiple of 256 */
+    assert_int_equal(apr_plan_slot_bytes(&slot, APR_Q4_K), 10 * 96 * 2); /* 96 is not a multiple of 256 */
     free(bytes);
     apr_program_close(&program);
 }
@@ -219,8 +219,8 @@ static void a_device_pays_for_context_and_cublas_and_the_sums_add_up(void **stat
     const uint64_t slot = 14336 / 256 * 640 + 14336 / 16 * 4; /* its inputs in two bytes with scales, and squares */
     assert_int_equal(p.plan.activations_slot, apr_cuda_round(14336 / 256 * 640) + apr_cuda_round(14336 / 16 * 4));
     assert_in_range(p.plan.activations_slot, slot, slot + 511);
-    assert_int_equal(line_bytes(&p.plan, APR_LINE_WORKSPACE),
-                     apr_cuda_linear_bytes(512, 14336, 4096, false) + token_bytes + APR_ACTIVATIONS_I16_SLOTS * p.plan.activations_slot); /* down_proj */
+    assert_int_equal(line_bytes(&p.plan, APR_LINE_WORKSPACE), apr_cuda_linear_bytes(512, 14336, 4096, false) + token_bytes +
+                                                                  APR_ACTIVATIONS_I16_SLOTS * p.plan.activations_slot); /* down_proj */
     for (size_t i = 0; i < p.plan.n_lines; i++) {
         assert_true(p.plan.lines[i].bytes > 0);
         assert_non_null(p.plan.lines[i].reason);
@@ -340,7 +340,7 @@ static void a_matrix_is_decoded_whole_or_in_equal_parts(void **state)
         {3584, 37888, 37888, APR_CUDA_DEQUANTIZED_BYTES},    /* 272 MB */
         {3584, 152064, 50688, APR_CUDA_DEQUANTIZED_BYTES},   /* 1.1 GB in three */
         {18944, 3584, 1792, APR_CUDA_DEQUANTIZED_BYTES / 4}, /* not 3,328 and 256 */
-        {1 << 21, 1000, 256, 1 << 20},                /* 256 at least */
+        {1 << 21, 1000, 256, 1 << 20},                       /* 256 at least */
         {1 << 21, 100, 100, 1 << 20},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
@@ -388,8 +388,8 @@ static void experts_and_sinks_need_workspace_too(void **state)
     drop(&p);
 }
 
-/* So that no number depends on the batch, there is room for 64 tokens of a small GEMM, also where a single one is evaluated at a time. */
-static void few_tokens_have_room_for_a_small_gemm_at_any_batch(void **state)
+/* So that no number depends on the batch, there is workspace for a small GEMM of 64 tokens, even if one is evaluated at a time. */
+static void few_tokens_have_workspace_for_a_small_gemm_at_any_batch(void **state)
 {
     (void)state;
     apr_hparams h = mixture("gpt_oss");
@@ -534,7 +534,7 @@ int main(void)
         cmocka_unit_test(biases_of_experts_are_float32_vectors),
         cmocka_unit_test(a_matrix_is_decoded_whole_or_in_equal_parts),
         cmocka_unit_test(experts_and_sinks_need_workspace_too),
-        cmocka_unit_test(few_tokens_have_room_for_a_small_gemm_at_any_batch),
+        cmocka_unit_test(few_tokens_have_workspace_for_a_small_gemm_at_any_batch),
         cmocka_unit_test(the_verdict_turns_at_the_byte),
         cmocka_unit_test(mixtures_and_hybrids_take_what_is_known_of_them),
         cmocka_unit_test(senseless_options_are_refused_and_huge_ones_do_not_overflow),

@@ -61,7 +61,7 @@ static const struct {
     {"qwen3-next-80b", 12 * 2 * 2 * 256 * 2, 36 * 4 * (32 * 128 * 128 + 3 * (2 * 16 * 128 + 32 * 128)), 0, 0},
     {"deepseek-v3", 70272, 0, 0, 0},
     {"kimi-k2", 70272, 0, 0, 0},
-    {"deepseek-v3.2", 61 * (576 + 128) * 2, 0, 0, 0}, /* a key of the indexer beside each latent */
+    {"deepseek-v3.2", 61 * (576 + 128) * 2, 0, 0, 0}, /* a key of the indexer for each latent */
     {"glm-5", 78 * (576 + 128) * 2, 0, 0, 0},
     {"glm-4.7-flash", 54144, 0, 0, 0},
     {"mistral-small-4", 23040, 0, 0, 0},
@@ -74,7 +74,7 @@ static const struct {
     {"gemma-4-31b", 10 * 2 * 4 * 512 * 2, 0, 50 * 2 * 16 * 256 * 2, 1024},
 };
 
-static void every_family_keeps_what_is_known_of_it(void **state)
+static void every_familys_hyperparameters_are_kept(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
@@ -110,7 +110,7 @@ static void a_window_is_its_cells_and_a_batch(void **state)
     drop(&p);
 }
 
-/* Chunks forget what lies before them: 36 of 48 layers of llama 4 never need more than a chunk and a batch. */
+/* Chunks forget what is before them: 36 of 48 layers of llama 4 never need more than a chunk and a batch. */
 static void chunks_are_windows(void **state)
 {
     (void)state;
@@ -200,7 +200,7 @@ static void per_layer_embeddings_stay_in_host_memory(void **state)
     drop(&p);
 }
 
-/* Small allocations find room in blocks of others. */
+/* Small allocations fit into blocks of others. */
 static uint64_t unless_small(uint64_t n_bytes) { return n_bytes > APR_DRIVER_BLOCK_BYTES / 2 ? n_bytes : 0; }
 
 /* What a driver gives is whole blocks: the allocations of a device add up to them. */
@@ -226,7 +226,7 @@ static void a_device_s_allocations_are_whole_blocks(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_family_keeps_what_is_known_of_it),
+        cmocka_unit_test(every_familys_hyperparameters_are_kept),
         cmocka_unit_test(a_window_is_its_cells_and_a_batch),
         cmocka_unit_test(chunks_are_windows),
         cmocka_unit_test(values_inside_keys_are_kept_once),

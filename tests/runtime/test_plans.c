@@ -75,7 +75,7 @@ static void one_layer_fewer_does_not_fit(void **state)
             }
 }
 
-/* What a model takes on one device at the i-th pace for so many tokens at a time; 0: there is no such pace. */
+/* What a model takes on one device with the i-th batch size; 0: there are not so many. */
 static uint64_t bytes_at(const asked *a, int64_t batch, int i, apr_plan_speed *pace)
 {
     apr_plan_options options = a->options.each;
@@ -90,7 +90,7 @@ static uint64_t bytes_at(const asked *a, int64_t batch, int i, apr_plan_speed *p
 }
 
 /* With just the bytes of a pace it is taken, with one less the next; what is not named by the user only. */
-static void a_plan_goes_down_from_pace_to_pace_until_it_fits(void **state)
+static void a_plan_tries_smaller_batches_until_it_fits(void **state)
 {
     (void)state;
     static const int64_t batches[] = {0, 700};
@@ -124,7 +124,7 @@ static void a_plan_goes_down_from_pace_to_pace_until_it_fits(void **state)
 
 /* The longest context is one that fits when it is asked for, whatever the pace; one more position does not. It is the same whatever was
  * asked for. */
-static void the_longest_context_counts_on_the_slowest_pace(void **state)
+static void the_longest_context_assumes_the_smallest_batch(void **state)
 {
     (void)state;
     asked a;
@@ -150,7 +150,7 @@ static void the_longest_context_counts_on_the_slowest_pace(void **state)
     forget(&a);
 }
 
-static void a_host_has_one_pace(void **state)
+static void a_host_has_one_batch_size(void **state)
 {
     (void)state;
     apr_plan_options options = apr_plan_defaults;
@@ -192,7 +192,7 @@ static void no_other_offload_that_fits_costs_less(void **state)
 {
     static const struct {
         const char *shape, *gpu;
-        uint64_t budget_gib, host_gib; /* 0: the GPU's, not judged */
+        uint64_t budget_gib, host_gib; /* 0: the GPU's, not checked */
         int64_t n_ctx;
     } cases[] = {
         {"qwen3-30b-a3b", "rtx4090", 0, 0, 4096},  {"qwen3-30b-a3b", "a100-40g", 57, 0, 4096},
@@ -233,7 +233,7 @@ static void no_other_offload_that_fits_costs_less(void **state)
     assert_true(n_offloads >= 15);
 }
 
-static void without_room_on_the_host_nothing_is_offloaded(void **state)
+static void without_memory_on_the_host_nothing_is_offloaded(void **state)
 {
     (void)state;
     asked a;
@@ -283,8 +283,8 @@ static void a_shared_memory_is_one_pool(void **state)
     forget(&a);
 }
 
-/* The larger card gets the larger share, and each its own context. */
-static void cards_of_different_size_have_shares_of_theirs(void **state)
+/* The larger GPU gets the larger share, and each its own context. */
+static void gpus_of_different_size_have_shares_of_theirs(void **state)
 {
     (void)state;
     asked a;
@@ -294,7 +294,7 @@ static void cards_of_different_size_have_shares_of_theirs(void **state)
     a.options.gpus[0] = apr_gpu_find("h100");
     a.options.gpus[1] = apr_gpu_find("rtx4090");
     assert_int_equal(apr_plans_make(&plans, &a.program, &a.options, NULL), APR_OK);
-    assert_true(apr_plans_fit(&plans)); /* in halves it would not */
+    assert_true(apr_plans_fit(&plans)); /* in F16 it would not */
     assert_int_equal(plans.plans[0].budget_bytes, apr_gpu_vram_bytes(a.options.gpus[0]));
     assert_int_equal(plans.plans[1].budget_bytes, apr_gpu_vram_bytes(a.options.gpus[1]));
     assert_int_equal(apr_plan_line_of(&plans.plans[1], APR_LINE_CONTEXT)->bytes,
@@ -337,7 +337,7 @@ static void weights_and_states_of_all_places_are_the_model_s(void **state)
     }
 }
 
-static void parts_of_one_card_share_its_memory(void **state)
+static void parts_of_one_gpu_share_its_memory(void **state)
 {
     (void)state;
     asked a;
@@ -371,7 +371,7 @@ static uint64_t filled_in(const asked *a, uint64_t *all)
 }
 
 /* gpt-oss' 2,880 columns are 11 items and a quarter: of 12, 136 bytes of each row are filled up to. */
-static void rows_of_experts_are_filled_up_where_there_is_room(void **state)
+static void rows_of_experts_are_padded_where_it_fits(void **state)
 {
     const uint64_t n_rows = 32 * 2880, each = n_rows * (12 * 136 - 2880 / 32 * 17), n_stacks = 24 * 3;
     uint64_t all, less;
@@ -389,7 +389,7 @@ static void rows_of_experts_are_filled_up_where_there_is_room(void **state)
     apr_plan_padded_weights(&a.program, dtypes, filled);
     for (size_t i = 0; i < a.program.n_weights; i++) assert_int_equal(filled[i], dtypes[i] == APR_MXFP4 ? each : 0);
     a.options.each.padding_bytes = filled;
-    a.options.each.n_batch = 0; /* what there is room for */
+    a.options.each.n_batch = 0; /* what fits */
     assert_int_equal(filled_in(&a, &all), n_stacks * each);
     a.options.each.budget_bytes = all - n_stacks * each / 16; /* a slower pace is given up for it */
     assert_int_equal(filled_in(&a, &less), n_stacks * each);
@@ -411,16 +411,16 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_layer_fewer_does_not_fit),
-        cmocka_unit_test(a_plan_goes_down_from_pace_to_pace_until_it_fits),
-        cmocka_unit_test(the_longest_context_counts_on_the_slowest_pace),
-        cmocka_unit_test(a_host_has_one_pace),
+        cmocka_unit_test(a_plan_tries_smaller_batches_until_it_fits),
+        cmocka_unit_test(the_longest_context_assumes_the_smallest_batch),
+        cmocka_unit_test(a_host_has_one_batch_size),
         cmocka_unit_test(no_other_offload_that_fits_costs_less),
-        cmocka_unit_test(without_room_on_the_host_nothing_is_offloaded),
+        cmocka_unit_test(without_memory_on_the_host_nothing_is_offloaded),
         cmocka_unit_test(a_shared_memory_is_one_pool),
-        cmocka_unit_test(cards_of_different_size_have_shares_of_theirs),
+        cmocka_unit_test(gpus_of_different_size_have_shares_of_theirs),
         cmocka_unit_test(weights_and_states_of_all_places_are_the_model_s),
-        cmocka_unit_test(parts_of_one_card_share_its_memory),
-        cmocka_unit_test(rows_of_experts_are_filled_up_where_there_is_room),
+        cmocka_unit_test(parts_of_one_gpu_share_its_memory),
+        cmocka_unit_test(rows_of_experts_are_padded_where_it_fits),
     };
     return cmocka_run_group_tests_name("plans", tests, NULL, NULL);
 }

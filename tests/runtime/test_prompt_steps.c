@@ -1,4 +1,4 @@
-/* runtime/session/prompt_steps.c: whatever is put together, nobody reads what is not made; session_steps.c: in steps a
+/* runtime/session/prompt_steps.c: whatever is fused, no step reads a value that is not made; runtime/session/session_prompt.c: in steps a
  * session's prompts give what they give operation by operation. */
 #include "runtime/program/ability.h"
 #include "runtime/session/prompt_steps.h"
@@ -28,7 +28,7 @@ static apr_prompt_steps find(const apr_program *p, bool biases, bool turns)
 
 typedef struct walked {
     const apr_program *program;
-    bool *is_made; /* [n_values] whole, for anybody */
+    bool *is_made; /* [n_values] whole, for any reader */
     int left;      /* what the step before left for this one alone; -1: nothing */
 } walked;
 
@@ -116,7 +116,7 @@ static size_t walk(const apr_program *p, const apr_prompt_steps *steps)
     return n_alone;
 }
 
-static void nobody_reads_what_no_step_makes(void **state)
+static void no_step_reads_a_value_that_no_step_makes(void **state)
 {
     (void)state;
     int n_families = 0;
@@ -137,7 +137,7 @@ static void nobody_reads_what_no_step_makes(void **state)
     assert_true(n_families >= 20);
 }
 
-/* norm, q, k, v, two rotations, kv store; attention; o; sum, norm, gate, up, unit; down; with what is in front of and behind all layers. */
+/* norm, q, k, v, two rotations, kv store; attention; o; sum, norm, gate, up, GLU; down; with what is before and after all layers. */
 static void a_layer_of_llama_is_four_steps_and_its_attention(void **state)
 {
     static const struct {
@@ -172,7 +172,7 @@ static void a_layer_of_llama_is_four_steps_and_its_attention(void **state)
 
 enum { N_PROMPT = 300, N_BATCH = 160 };
 
-/* The last token's logits behind a prompt of two batches, the second of which has few tokens or many. */
+/* The last token's logits after a prompt of two batches, the second of which has few tokens or many. */
 static float *after_prompt(const program_model *m, size_t n_ids, bool fused, int *n_steps)
 {
     apr_session_options options = apr_session_defaults;
@@ -210,7 +210,7 @@ static void sessions_answer_the_same(void **state)
         float *const a = after_prompt(&m, N_BATCH + 20, true, &in_steps), *const b = after_prompt(&m, N_BATCH + 20, false, &apart);
         float *const c = after_prompt(&m, N_PROMPT, true, &twice);
         assert_int_equal(apart, 0);
-        assert_int_equal(twice, 2 * in_steps); /* 20 tokens are no prompt, 140 are one */
+        assert_int_equal(twice, 2 * in_steps); /* 20 tokens are not a prompt, 140 are */
         if (memcmp(a, b, (size_t)m.program.vocab_size * sizeof *a) != 0) fail_msg("%s: other numbers", name);
         n_with_steps += in_steps > 0;
         free(a);
@@ -224,7 +224,7 @@ static void sessions_answer_the_same(void **state)
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(nobody_reads_what_no_step_makes),
+        cmocka_unit_test(no_step_reads_a_value_that_no_step_makes),
         cmocka_unit_test(a_layer_of_llama_is_four_steps_and_its_attention),
         cmocka_unit_test(sessions_answer_the_same),
     };

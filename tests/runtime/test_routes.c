@@ -2,8 +2,8 @@
 #include "convert/naming.h"
 #include "runtime/check/routes.h"
 #include "runtime/check/verify.h"
-#include "tests/support/family_model.h"
 #include "tests/support/edited_model.h"
+#include "tests/support/family_model.h"
 #include "tests/support/work_folder.h"
 
 /* Gaps of the host, in shares of the best score. */
@@ -12,12 +12,12 @@ enum { N_IDS = 120, N_CTX = 64, WINDOW = 40, LAYER = 2 };
 static const char router[] = "model.layers.2.mlp.router.weight", bias[] = "model.layers.2.mlp.router.bias";
 
 /* In one layer experts 1 and 4 are wanted equally; which of them comes first, a rounding decides. */
-typedef struct twins {
+typedef struct pair {
     apr_model source, canonical;
-    made reference, other;
+    edited_model reference, other;
     apr_session *a, *b;
     int32_t ids[N_IDS];
-} twins;
+} pair;
 
 static void make_equal(const apr_tensor *t, float *values, float first)
 {
@@ -27,20 +27,20 @@ static void make_equal(const apr_tensor *t, float *values, float first)
     if (t->rank == 1) values[1] = values[4] = 0.25f, values[1] += first, values[4] -= first;
 }
 
-static void first_by_a_hair(made *m, const apr_tensor *t, float *values)
+static void first_by_a_hair(edited_model *m, const apr_tensor *t, float *values)
 {
     (void)m;
     make_equal(t, values, 0x1p-24f);
 }
 
-static void second_by_a_hair(made *m, const apr_tensor *t, float *values)
+static void second_by_a_hair(edited_model *m, const apr_tensor *t, float *values)
 {
     (void)m;
     make_equal(t, values, -0x1p-24f);
 }
 
 /* The router sends to expert 2 what is expert 5's. */
-static void another_router(made *m, const apr_tensor *t, float *values)
+static void another_router(edited_model *m, const apr_tensor *t, float *values)
 {
     first_by_a_hair(m, t, values);
     if (t == NULL || strcmp(t->name, router) != 0) return;
@@ -51,33 +51,33 @@ static void another_router(made *m, const apr_tensor *t, float *values)
     }
 }
 
-static void open_twins(twins *t, made_edit other)
+static void open_pair(pair *t, model_edit other)
 {
     apr_error err = {0};
 
-    *t = (twins){.a = NULL};
+    *t = (pair){.a = NULL};
     if (family_write("tests/data/families/gpt_oss", in_work("gpt_oss"), NULL, &err) != APR_OK) fail_msg("%s", err.text);
     if (apr_model_open(&t->source, in_work("gpt_oss"), &err) != APR_OK) fail_msg("%s", err.text);
     if (apr_canonical(&t->canonical, &t->source, &err) != APR_OK) fail_msg("%s", err.text);
-    made_open_edited(&t->reference, &t->canonical, APR_F32, first_by_a_hair);
-    made_open_edited(&t->other, &t->canonical, APR_F32, other);
-    t->a = made_session(&t->reference.model, N_CTX);
-    t->b = made_session(&t->other.model, N_CTX);
+    edited_model_open_with(&t->reference, &t->canonical, APR_F32, first_by_a_hair);
+    edited_model_open_with(&t->other, &t->canonical, APR_F32, other);
+    t->a = edited_model_session(&t->reference.model, N_CTX);
+    t->b = edited_model_session(&t->other.model, N_CTX);
     for (int32_t i = 0; i < N_IDS; i++) t->ids[i] = (i * 37 + i * i) % 148;
 }
 
-static void close_twins(twins *t)
+static void close_pair(pair *t)
 {
     apr_session_close(t->a);
     apr_session_close(t->b);
-    made_close(&t->reference);
-    made_close(&t->other);
+    edited_model_close(&t->reference);
+    edited_model_close(&t->other);
     apr_model_close(&t->canonical);
     apr_model_close(&t->source);
 }
 
 /* The mean divergence; with a count, choices are held to the reference's. */
-static double divergence_of(const twins *t, apr_route_count *count)
+static double divergence_of(const pair *t, apr_route_count *count)
 {
     apr_routes routes = {0};
     apr_divergence d;
@@ -94,34 +94,34 @@ static double divergence_of(const twins *t, apr_route_count *count)
     return mean;
 }
 
-static void nearly_equal_experts_are_chosen_as_the_truth_chose(void **state)
+static void nearly_equal_experts_are_chosen_as_the_reference_chose(void **state)
 {
     (void)state;
     apr_route_count count;
-    twins t;
+    pair t;
 
-    open_twins(&t, second_by_a_hair);
+    open_pair(&t, second_by_a_hair);
     assert_true(apr_program_routes(apr_session_program(t.a)));
     const double held = divergence_of(&t, &count);
     assert_int_equal(count.n_choices, 4 * N_IDS); /* a layer and token each, window by window */
     assert_true(count.n_forced > 3 && count.n_wrong == 0);
     assert_true(held < 1e-9);
     assert_true(divergence_of(&t, NULL) > 1e-6); /* and it mattered */
-    close_twins(&t);
+    close_pair(&t);
 }
 
-static void a_choice_that_was_clear_is_wrong_and_stays(void **state)
+static void a_clear_choice_that_differs_stays_an_error(void **state)
 {
     (void)state;
     apr_route_count count;
-    twins t;
+    pair t;
 
-    open_twins(&t, another_router);
+    open_pair(&t, another_router);
     const double held = divergence_of(&t, &count);
     assert_true(count.n_wrong > 3 && count.first_layer == LAYER && count.first_gap > bound);
     assert_true(count.first_position >= 0 && count.first_position < WINDOW);
     assert_true(held > 1e-6);
-    close_twins(&t);
+    close_pair(&t);
 }
 
 /* --- operation by operation --- */
@@ -148,7 +148,7 @@ static void route_otherwise(const apr_op_args *args)
     }
 }
 
-static apr_parity_result parity_with(const twins *t, float largest_gap)
+static apr_parity_result parity_with(const pair *t, float largest_gap)
 {
     static const int64_t positions[] = {0, 20, 40};
     const apr_parity_options asked = {
@@ -173,22 +173,22 @@ static apr_parity_result parity_with(const twins *t, float largest_gap)
 static void parity_lets_a_close_choice_be_and_names_the_operation_of_a_clear_one(void **state)
 {
     (void)state;
-    twins t;
+    pair t;
 
-    open_twins(&t, first_by_a_hair);
-    apr_parity_result r = parity_with(&t, 1e-6f); /* the twins */
+    open_pair(&t, first_by_a_hair);
+    apr_parity_result r = parity_with(&t, 1e-6f); /* the two equal ones */
     assert_true(!r.failed && r.n_checked > 100 && r.n_passed == r.n_checked);
     apr_parity_result_close(&r);
     r = parity_with(&t, 1e-1f);
     assert_true(r.failed && r.first.kind == APR_OP_ROUTE && r.first.difference.relative > 0.1);
     assert_true(r.n_checked - r.n_passed <= 3 * 2 * 4); /* choices alone: what follows them begins with the reference's */
     apr_parity_result_close(&r);
-    close_twins(&t);
+    close_pair(&t);
 }
 
 /* --- a whole verification --- */
 
-static apr_verify_report verify(const twins *t, apr_verify_input *input)
+static apr_verify_report verify(const pair *t, apr_verify_input *input)
 {
     static const apr_vocab none = {.n_tokens = 0};
     const apr_subject a = {.path = "truth", .vocab = &none, .session = t->a}, b = {.path = "other", .vocab = &none, .session = t->b};
@@ -213,13 +213,13 @@ static const apr_verify_check *check_of(const apr_verify_report *r, apr_verify_k
     return NULL;
 }
 
-static void verify_takes_a_near_tie_for_no_fault(void **state)
+static void verify_does_not_take_a_near_tie_for_a_fault(void **state)
 {
     (void)state;
     apr_verify_input input;
-    twins t;
+    pair t;
 
-    open_twins(&t, second_by_a_hair);
+    open_pair(&t, second_by_a_hair);
     apr_verify_report r = verify(&t, &input);
     if (r.failed) fail_msg("check %d fails: %s %s", (int)apr_verify_first_failure(&r)->kind, r.tensors.far, r.operations.first.name);
     assert_true(!r.tensors.unchanged && r.texts[0].routes.n_forced > 0);
@@ -228,31 +228,31 @@ static void verify_takes_a_near_tie_for_no_fault(void **state)
     assert_null(check_of(&r, APR_VERIFY_STOP_IDS));
     assert_true(r.texts[0].d.n_rows > 2000 && r.n_answers > 0 && r.answers[0].reference[0] != '\0');
     apr_verify_close(&r);
-    close_twins(&t);
+    close_pair(&t);
 }
 
 static void verify_finds_a_router_that_sends_to_another_expert(void **state)
 {
     (void)state;
     apr_verify_input input;
-    twins t;
+    pair t;
 
-    open_twins(&t, another_router);
+    open_pair(&t, another_router);
     apr_verify_report r = verify(&t, &input);
     assert_int_equal(apr_verify_first_failure(&r)->kind, APR_VERIFY_WEIGHTS);
     assert_non_null(strstr(r.tensors.far, router));
     assert_true(r.texts[0].routes.n_wrong > 0 && check_of(&r, APR_VERIFY_KL)->verdict == APR_VERDICT_FAIL);
     apr_verify_close(&r);
-    close_twins(&t);
+    close_pair(&t);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(nearly_equal_experts_are_chosen_as_the_truth_chose),
-        cmocka_unit_test(a_choice_that_was_clear_is_wrong_and_stays),
+        cmocka_unit_test(nearly_equal_experts_are_chosen_as_the_reference_chose),
+        cmocka_unit_test(a_clear_choice_that_differs_stays_an_error),
         cmocka_unit_test(parity_lets_a_close_choice_be_and_names_the_operation_of_a_clear_one),
-        cmocka_unit_test(verify_takes_a_near_tie_for_no_fault),
+        cmocka_unit_test(verify_does_not_take_a_near_tie_for_a_fault),
         cmocka_unit_test(verify_finds_a_router_that_sends_to_another_expert),
     };
     return cmocka_run_group_tests_name("routes", tests, make_work, remove_work);

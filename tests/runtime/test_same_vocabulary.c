@@ -46,7 +46,7 @@ static void a_checkpoint_and_a_gguf_of_it_mean_the_same(void **state)
     assert_int_equal(agree(gguf, qwen2, NULL), APR_OK);
 }
 
-static void what_the_models_compute_is_no_matter(void **state)
+static void what_the_models_compute_does_not_matter(void **state)
 {
     (void)state;
     assert_int_equal(agree(qwen2, llama, NULL), APR_OK); /* made with one tokenizer */
@@ -94,7 +94,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_checkpoint_and_a_gguf_of_it_mean_the_same),
-        cmocka_unit_test(what_the_models_compute_is_no_matter),
+        cmocka_unit_test(what_the_models_compute_does_not_matter),
         cmocka_unit_test(one_token_of_other_bytes_is_named),
         cmocka_unit_test(a_token_more_is_another_vocabulary_and_a_hole_more_is_none),
     };

@@ -18,7 +18,7 @@ static apr_sampler sampler_of(int64_t vocab_size, float temperature, float top_p
     return s;
 }
 
-static void the_likeliest_token_wins_and_ties_go_to_the_lowest_id(void **state)
+static void the_argmax_wins_and_ties_go_to_the_lowest_id(void **state)
 {
     (void)state;
     static const struct {
@@ -115,7 +115,7 @@ static void make_row(float *logits, int n, int round)
     }
 }
 
-static void the_likeliest_alone_choose_what_the_whole_row_does_or_say_that_they_cannot(void **state)
+static void the_top_k_choose_what_the_whole_row_does_or_say_that_they_cannot(void **state)
 {
     (void)state;
     enum { MOST = 5000 };
@@ -185,11 +185,11 @@ static void a_part_of_the_row_chooses_what_all_of_it_does_or_says_that_it_cannot
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_likeliest_token_wins_and_ties_go_to_the_lowest_id),
+        cmocka_unit_test(the_argmax_wins_and_ties_go_to_the_lowest_id),
         cmocka_unit_test(shares_follow_the_probabilities),
         cmocka_unit_test(a_seed_repeats_itself_and_another_does_not),
         cmocka_unit_test(senseless_options_are_refused),
-        cmocka_unit_test(the_likeliest_alone_choose_what_the_whole_row_does_or_say_that_they_cannot),
+        cmocka_unit_test(the_top_k_choose_what_the_whole_row_does_or_say_that_they_cannot),
         cmocka_unit_test(a_part_of_the_row_chooses_what_all_of_it_does_or_says_that_it_cannot),
     };
     return cmocka_run_group_tests_name("sample", tests, NULL, NULL);

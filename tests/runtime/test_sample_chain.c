@@ -69,7 +69,7 @@ static void draw(const cJSON *c, const apr_sample_options *options, const float 
     }
 }
 
-/* Temperature comes last, so that a high one draws from what is left alike: all of it comes, and nothing else. */
+/* Temperature comes last, so that a high one draws evenly from what is left: all of it comes, and nothing else. */
 static void check_left(int number, const cJSON *c, const float *logits, int64_t n_logits, int *counts)
 {
     const cJSON *const ids = apr_json_get(c, "ids"), *id;
@@ -156,7 +156,7 @@ static apr_sample_options some_options(int round)
                                 .seed = (uint64_t)round};
 }
 
-static void the_likeliest_alone_choose_what_the_whole_row_does(void **state)
+static void the_top_k_choose_what_the_whole_row_does(void **state)
 {
     enum { MOST = 5000 };
     static float logits[MOST];
@@ -233,7 +233,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_chain_leaves_what_an_independent_program_leaves),
-        cmocka_unit_test(the_likeliest_alone_choose_what_the_whole_row_does),
+        cmocka_unit_test(the_top_k_choose_what_the_whole_row_does),
         cmocka_unit_test(penalties_look_back_as_far_as_they_are_told),
         cmocka_unit_test(senseless_steps_are_refused),
     };

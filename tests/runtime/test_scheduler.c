@@ -1,5 +1,5 @@
-/* runtime/session/scheduler.h: what a request is answered depends on nothing but the request, however many sequences there are, in
- * whatever order they come and however small the cache; what requests begin with alike is computed once; and all are answered. */
+/* runtime/session/scheduler.h: what a request is answered depends on nothing but the request, however many sequences there are, in whatever
+ * order they come and however small the cache; a common prefix of requests is computed once; and all are answered. */
 #include "runtime/session/scheduler.h"
 #include "tests/support/fake_device.h"
 #include "tests/support/program_model.h"
@@ -191,7 +191,7 @@ static void an_answer_depends_on_its_request_alone(void **state)
 }
 
 /* What differs there, the pages and the rows of a step, is recorded and replayed; tokens are chosen without their logits. */
-static void it_does_so_on_a_device_too(void **state)
+static void an_answer_on_a_device_depends_on_its_request_alone(void **state)
 {
     (void)state;
     cuda = fake_device();
@@ -222,7 +222,7 @@ static int64_t steps_of_ten(int64_t n_prompt)
     return stats.n_steps;
 }
 
-/* A prompt leaves its first token, and seven steps the others, of those who join last, too. */
+/* A prompt leaves its first token, and seven steps give the others, also of those who join last. */
 static void short_prompts_join_several_at_a_time(void **state)
 {
     (void)state;
@@ -232,8 +232,8 @@ static void short_prompts_join_several_at_a_time(void **state)
     assert_int_equal(steps_of_ten(20), 9); /* four, four and two */
 }
 
-/* One behind the other they are alike; the others come in between where they are in order. */
-static void what_two_that_follow_each_other_begin_with_is_computed_once(void **state)
+/* The equal ones follow one another; the others come between where they are in order. */
+static void a_common_prefix_of_consecutive_requests_is_computed_once(void **state)
 {
     static script s;
     two_layers t;
@@ -297,9 +297,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_answer_depends_on_its_request_alone),
-        cmocka_unit_test(it_does_so_on_a_device_too),
+        cmocka_unit_test(an_answer_on_a_device_depends_on_its_request_alone),
         cmocka_unit_test(short_prompts_join_several_at_a_time),
-        cmocka_unit_test(what_two_that_follow_each_other_begin_with_is_computed_once),
+        cmocka_unit_test(a_common_prefix_of_consecutive_requests_is_computed_once),
         cmocka_unit_test(what_cannot_be_answered_is_said_and_the_rest_goes_on),
         cmocka_unit_test(a_run_that_is_ended_gives_up_what_is_under_way),
     };

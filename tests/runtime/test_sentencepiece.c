@@ -40,7 +40,7 @@ static apr_status read_model(const void *bytes, size_t n_bytes, apr_vocab *v, ap
     return apr_sentencepiece_read(&file, v, arena, "test", err);
 }
 
-/* One piece "a", behind rules: BPE, no removal of spaces, and more. */
+/* One piece "a", after rules: BPE, no removal of spaces, and more. */
 #define PIECE          \
     "\x0a\x0a\x0a\x01" \
     "a\x15\0\0\x80\xbf\x18\x01"
@@ -119,7 +119,7 @@ static void what_is_not_done_is_named(void **state)
     }
 }
 
-static void damage_is_told(void **state)
+static void damage_is_reported(void **state)
 {
     static const struct {
         const char *bytes;
@@ -166,7 +166,7 @@ int main(void)
         cmocka_unit_test(texts_become_the_ids_of_sentencepiece),
         cmocka_unit_test(the_rules_are_read),
         cmocka_unit_test(what_is_not_done_is_named),
-        cmocka_unit_test(damage_is_told),
+        cmocka_unit_test(damage_is_reported),
         cmocka_unit_test(tiktokens_file_of_that_name_is_known),
     };
     return cmocka_run_group_tests_name("sentencepiece", tests, NULL, NULL);

@@ -240,7 +240,7 @@ static apr_status open_changed(const apr_model *model, size_t tensor, void (*cha
 
 static void rename_it(apr_tensor *tensor) { tensor->name = "something.else"; }
 static void misname_it(apr_tensor *tensor) { tensor->name = "model.layers.1.mlp.something.weight"; }
-static void move_it_behind_the_last_layer(apr_tensor *tensor) { tensor->name = "model.layers.7.mlp.up_proj.weight"; }
+static void move_it_after_the_last_layer(apr_tensor *tensor) { tensor->name = "model.layers.7.mlp.up_proj.weight"; }
 static void transpose_it(apr_tensor *tensor)
 {
     const int64_t rows = tensor->dims[0];
@@ -279,7 +279,7 @@ static void a_model_that_does_not_match_is_refused_with_the_tensor_s_name(void *
     assert_int_equal(open_changed(&g.model, (size_t)(bias - g.model.tensors), misname_it, &err), APR_E_UNSUPPORTED);
     assert_non_null(strstr(err.text, "has no place in a llama model"));
     err = (apr_error){0};
-    assert_int_equal(open_changed(&g.model, (size_t)(bias - g.model.tensors), move_it_behind_the_last_layer, &err), APR_E_DAMAGED);
+    assert_int_equal(open_changed(&g.model, (size_t)(bias - g.model.tensors), move_it_after_the_last_layer, &err), APR_E_DAMAGED);
     assert_non_null(strstr(err.text, "belongs to layer 7"));
     golden_close(&g);
 }
@@ -331,7 +331,7 @@ static void a_sliding_window_gives_the_same_in_batches_of_any_size(void **state)
 {
     (void)state;
     static const uint8_t kinds[2] = {APR_LAYER_SLIDING, APR_LAYER_FULL};
-    static const int64_t batches[] = {64, 16, 7, 1}; /* of 10 + batch cells: the ring turns over */
+    static const int64_t batches[] = {64, 16, 7, 1}; /* of 10 + batch cells: the ring wraps around */
     golden g;
     open_golden(&g, tiny_qwen2);
     float *const full = logits_of(&g.model, 64, NULL);

@@ -140,7 +140,7 @@ static void a_prompt_is_its_tokens_and_a_reset_forgets_them(void **state)
     with_families(APR_F32, check_host);
 }
 
-/* --- matrices that do not lie as they are wanted --- */
+/* --- matrices that are not stored as they are multiplied --- */
 
 static uint64_t line_bytes(const apr_session *s, apr_line_id id)
 {
@@ -176,7 +176,7 @@ static void check_materialised(program_model *m, const char *what)
     apr_model_close(&view);
 }
 
-static void matrices_made_of_others_are_put_in_order_in_memory_of_their_own(void **state)
+static void composed_matrices_are_stored_in_order_in_their_own_memory(void **state)
 {
     (void)state;
     static const char *const families[] = {"llama", "gpt_oss", "deepseek_v3", "qwen3_next", "nemotron_h"};
@@ -225,7 +225,7 @@ static void a_device_gets_the_same_weights_and_what_the_plan_says(void **state)
     with_families(APR_BF16, check_device);
 }
 
-/* Q8_0 without a kernel: FP16 of the same numbers, which are no more than a bit further off. */
+/* Q8_0 without a kernel: FP16 of the same numbers, which differ by at most a bit more. */
 static void check_decoded(program_model *m, const char *what)
 {
     apr_session *const ref = open_session(&m->model, &apr_ref_backend, NULL);
@@ -399,7 +399,7 @@ static void experts_of_one_layer_must_be_of_one_type_and_all_there(void **state)
     program_model_close(&m);
 }
 
-static void an_operation_that_nobody_has_is_refused_by_its_name(void **state)
+static void an_operation_that_no_backend_has_is_refused_by_its_name(void **state)
 {
     (void)state;
     apr_hparams h = program_model_sizes("deepseek_v32");
@@ -415,7 +415,7 @@ static void an_operation_that_nobody_has_is_refused_by_its_name(void **state)
     program_model_close(&m);
 }
 
-static void an_expert_too_many_has_no_place(void **state)
+static void one_expert_too_many_has_no_entry(void **state)
 {
     (void)state;
     const apr_hparams h = two_of_experts();
@@ -444,15 +444,15 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_prompt_is_its_tokens_and_a_reset_forgets_them),
-        cmocka_unit_test(matrices_made_of_others_are_put_in_order_in_memory_of_their_own),
+        cmocka_unit_test(composed_matrices_are_stored_in_order_in_their_own_memory),
         cmocka_unit_test(a_device_gets_the_same_weights_and_what_the_plan_says),
         cmocka_unit_test(what_has_no_kernel_is_decoded_expert_by_expert),
         cmocka_unit_test(a_device_that_fails_is_left_with_experts_and_states),
         cmocka_unit_test(windows_and_chunks_need_the_cells_that_stay_visible),
         cmocka_unit_test(a_table_that_stays_on_the_host_is_read_there),
         cmocka_unit_test(experts_of_one_layer_must_be_of_one_type_and_all_there),
-        cmocka_unit_test(an_operation_that_nobody_has_is_refused_by_its_name),
-        cmocka_unit_test(an_expert_too_many_has_no_place),
+        cmocka_unit_test(an_operation_that_no_backend_has_is_refused_by_its_name),
+        cmocka_unit_test(one_expert_too_many_has_no_entry),
     };
     return cmocka_run_group_tests(tests, make_text, NULL);
 }

@@ -170,7 +170,7 @@ static void a_buffer_that_no_line_names_is_found(void **state)
     hidden = NULL;
 }
 
-static void a_line_that_nobody_allocates_is_found(void **state)
+static void a_line_that_is_not_allocated_is_found(void **state)
 {
     (void)state;
     apr_session *const s = open_with(NULL, 1024, 512, APR_F16);
@@ -277,7 +277,7 @@ static void a_forecast_is_the_plan_that_opening_makes(void **state)
     apr_plan_close(&plan);
     assert_true(apr_heap_in_use() <= before + 4096);
 
-    options.budget_bytes = made->host_bytes - 1; /* what does not fit is told, not refused */
+    options.budget_bytes = made->host_bytes - 1; /* what does not fit is reported, not refused */
     assert_int_equal(apr_session_forecast(&plan, &g.model, &options, NULL), APR_OK);
     assert_true(!plan.fits && plan.short_bytes == 1);
     apr_plan_close(&plan);
@@ -288,7 +288,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_allocated_is_what_was_planned),     cmocka_unit_test(a_buffer_that_no_line_names_is_found),
-        cmocka_unit_test(a_line_that_nobody_allocates_is_found),     cmocka_unit_test(evaluating_takes_no_buffers),
+        cmocka_unit_test(a_line_that_is_not_allocated_is_found),     cmocka_unit_test(evaluating_takes_no_buffers),
         cmocka_unit_test(what_a_caller_allocates_is_its_own),        cmocka_unit_test(closing_gives_everything_back),
         cmocka_unit_test(a_forecast_is_the_plan_that_opening_makes),
     };

@@ -1,5 +1,5 @@
-/* runtime/session/session_packed.c: models whose matrices lie in several tensors run on the host and on a device straight from them: the
- * same logits as by definition, memory as planned, and nothing of them as FP16. */
+/* runtime/session/session_packed.c: models whose matrices are stored in several tensors run on the host and on a device straight from them:
+ * the same logits as by definition, memory as planned, and nothing of them as FP16. */
 #define _XOPEN_SOURCE 700
 #include "convert/naming.h"
 #include "formats/shape/family.h"
@@ -178,7 +178,7 @@ static uint64_t planned_weights(const packed_model *p, bool on_device)
 
 typedef void (*model_check)(packed_model *p, const packed_kind *kind);
 
-/* Each kind in models with experts, with dense layers, and with heads that have matrices; unless all, in one of them by turns. */
+/* Each kind in models with experts, with dense layers, and with heads that have matrices; unless all, in one of them in turn. */
 static void with_models(model_check check, bool all)
 {
     static const struct {
@@ -218,7 +218,7 @@ static void check_host(packed_model *p, const packed_kind *kind)
     apr_session_close(host);
 }
 
-static void the_host_reads_packed_matrices_where_they_lie(void **state)
+static void the_host_reads_packed_matrices_in_place(void **state)
 {
     (void)state;
     with_models(check_host, false);
@@ -230,7 +230,8 @@ static void check_device(packed_model *p, const packed_kind *kind)
     apr_session *const s = open_session(&p->model, NULL, fake_device(), false);
     float *const reference = logits_of(ref), *const logits = logits_of(s);
 
-    if (memcmp(reference, logits, (size_t)N_TOKENS * VOCABULARY * sizeof *reference) != 0) fail_msg("%s: the device has other weights", kind->what);
+    if (memcmp(reference, logits, (size_t)N_TOKENS * VOCABULARY * sizeof *reference) != 0)
+        fail_msg("%s: the device has other weights", kind->what);
     assert_int_equal(fake_device_bytes(), device_lines(s));
     assert_int_equal(planned_weights(p, true), all_weights(s));
     assert_true(some_reason_says(s, kind->what));
@@ -241,7 +242,7 @@ static void check_device(packed_model *p, const packed_kind *kind)
     apr_session_close(ref);
 }
 
-static void a_device_gets_them_in_their_regular_form(void **state)
+static void a_device_gets_them_in_the_canonical_layout(void **state)
 {
     (void)state;
     with_models(check_device, true);
@@ -320,7 +321,8 @@ static void check_published(const apr_model *source)
     float *const reference = logits_of(ref), *const logits = logits_of(s);
     const apr_program *const program = apr_session_program(s);
 
-    if (memcmp(reference, logits, N_TOKENS * (size_t)program->vocab_size * sizeof *reference) != 0) fail_msg("%s: other weights", source->path);
+    if (memcmp(reference, logits, N_TOKENS * (size_t)program->vocab_size * sizeof *reference) != 0)
+        fail_msg("%s: other weights", source->path);
     assert_int_equal(fake_device_bytes(), device_lines(s));
     if (some_reason_says(s, "decoded to FP16")) fail_msg("%s: some of it is FP16", source->path);
     assert_int_equal(counted(&model, source, program), all_weights(s));
@@ -359,8 +361,8 @@ static void published_layouts_run_on_a_device_as_they_are_stored(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_host_reads_packed_matrices_where_they_lie),
-        cmocka_unit_test(a_device_gets_them_in_their_regular_form),
+        cmocka_unit_test(the_host_reads_packed_matrices_in_place),
+        cmocka_unit_test(a_device_gets_them_in_the_canonical_layout),
         cmocka_unit_test(a_device_that_cannot_read_it_gets_fp16_and_the_plan_says_so),
         cmocka_unit_test(published_layouts_run_on_a_device_as_they_are_stored),
         cmocka_unit_test(copies_are_made_only_when_they_are_asked_for),

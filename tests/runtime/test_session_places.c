@@ -110,7 +110,7 @@ static void check_same(const apr_model *model, const apr_session_options *option
 
 /* --- every family --- */
 
-/* Layers in turn: each kind of mixing that the family has, with experts and dense by turns where it has both. */
+/* Layers in turn: each kind of mixing that the family has, with experts and dense alternating where it has both. */
 static bool open_layers(program_model *m, const char *architecture, uint8_t mixer, apr_dtype dtype)
 {
     static const uint8_t orders[3][2] = {
@@ -148,7 +148,7 @@ static void check_partition(const program_model *m, const float *reference, int 
     check_same(&m->model, &options, reference, what);
 }
 
-static float *truth_of(const program_model *m)
+static float *reference_of(const program_model *m)
 {
     const apr_session_options alone = on_places(0, (apr_offload){0});
     apr_session *const ref = must_open_session(&m->model, &alone);
@@ -173,7 +173,7 @@ static void some_partitions_of_every_family_give_the_same_numbers(void **state)
         if (apr_family_ability(apr_families[i], &apr_ref_backend) != APR_ABLE_RUN) continue;
         while (mixer <= APR_LAYER_NONE && !open_layers(&m, name, mixer, APR_BF16)) mixer++;
         if (mixer > APR_LAYER_NONE) fail_msg("%s: no layers at all", name);
-        float *const reference = truth_of(&m);
+        float *const reference = reference_of(&m);
         for (size_t j = 0; j < sizeof some / sizeof *some; j++) check_partition(&m, reference, some[j][0], some[j][1], some[j][2] != 0);
         free(reference);
         program_model_close(&m);
@@ -194,7 +194,7 @@ static void every_partition_gives_the_same_numbers(void **state)
     for (size_t i = 0; i < sizeof families / sizeof *families; i++) {
         program_model m;
         assert_true(open_layers(&m, families[i].architecture, families[i].mixer, APR_BF16));
-        float *const reference = truth_of(&m);
+        float *const reference = reference_of(&m);
         for (int devices = 1; devices <= 3; devices++)
             for (int layers = 0; layers <= N_LAYERS; layers++)
                 for (int experts = 0; experts < 2; experts++) check_partition(&m, reference, devices, layers, experts != 0);
@@ -203,9 +203,9 @@ static void every_partition_gives_the_same_numbers(void **state)
     }
 }
 
-/* --- one card twice --- */
+/* --- one GPU twice --- */
 
-static void two_parts_may_share_a_card(void **state)
+static void two_parts_may_share_a_gpu(void **state)
 {
     (void)state;
     program_model m;
@@ -222,7 +222,7 @@ static void two_parts_may_share_a_card(void **state)
     assert_int_equal(apr_session_n_places(s), 2);
     const apr_plan *const first = apr_session_place_plan(s, 0), *const second = apr_session_place_plan(s, 1);
     assert_true(line_bytes(first, APR_LINE_CONTEXT) > 0 && line_bytes(first, APR_LINE_HEADROOM) > 0);
-    assert_int_equal(line_bytes(second, APR_LINE_CONTEXT), 0); /* one context a card, and one headroom */
+    assert_int_equal(line_bytes(second, APR_LINE_CONTEXT), 0); /* one context a GPU, and one headroom */
     assert_int_equal(line_bytes(second, APR_LINE_HEADROOM), 0);
     assert_int_equal(second->budget_bytes, first->budget_bytes - first->device_bytes);
     free(reference);
@@ -422,7 +422,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(some_partitions_of_every_family_give_the_same_numbers),
         cmocka_unit_test(every_partition_gives_the_same_numbers),
-        cmocka_unit_test(two_parts_may_share_a_card),
+        cmocka_unit_test(two_parts_may_share_a_gpu),
         cmocka_unit_test(what_is_offloaded_is_not_on_the_device),
         cmocka_unit_test(parity_finds_every_value_at_its_place),
         cmocka_unit_test(what_cannot_be_divided_is_refused),

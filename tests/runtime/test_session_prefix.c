@@ -34,7 +34,7 @@ static void make_text(int32_t *ids, int64_t n, int64_t n_alike, int salt)
     for (int64_t i = 0; i < n; i++) ids[i] = (int32_t)((i * 7 + 3 + (i >= n_alike ? salt : 0)) % VOCAB);
 }
 
-/* `first` tokens are evaluated, then a text of n that begins alike; the last one's logits must be those of the text alone. */
+/* `first` tokens are evaluated, then a text of n with the same beginning; the last one's logits must be those of the text alone. */
 static void check(const apr_model *model, bool is_device, int64_t first, int64_t n_alike, int64_t n, int64_t want_kept)
 {
     int32_t before[N_CTX], text[N_CTX];

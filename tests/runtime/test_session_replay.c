@@ -53,7 +53,8 @@ static void check_layer(const program_model *m, const char *what)
     assert_true(fake_device_graphs() <= 1);
     apr_session_close(s);
     assert_int_equal(fake_device_graphs(), 0);
-    if (memcmp(reference, again, REPLAY_SCRIPT_STEPS * (size_t)m->program.vocab_size * sizeof *reference) != 0) fail_msg("%s: other numbers", what);
+    if (memcmp(reference, again, REPLAY_SCRIPT_STEPS * (size_t)m->program.vocab_size * sizeof *reference) != 0)
+        fail_msg("%s: other numbers", what);
     free(reference);
     free(again);
 }
@@ -78,9 +79,9 @@ static void every_family_gives_the_same_numbers_recorded_or_not(void **state)
     assert_true(n_layers >= 40);
 }
 
-/* Products from planes round their inputs to 15 bits of the largest of 16, and nothing else: 1e-3 of the logits' size is far more than
+/* Decode GEMVs round their inputs to 15 bits of the largest of 16, and nothing else: 1e-3 of the logits' size is far more than
  * that, and far less than a wrong step. Where two experts are as good as each other another may be chosen, seldom. */
-static void products_that_stream_give_the_numbers_of_operations(void **state)
+static void decode_gemvs_give_the_numbers_of_operations(void **state)
 {
     (void)state;
     int n_layers = 0, n_streaming = 0, n_turning = 0;
@@ -93,7 +94,7 @@ static void products_that_stream_give_the_numbers_of_operations(void **state)
         apr_session *const plain = must_open_session(&m.model, &plain_options);
         float *const reference = replay_script_run(plain, 0);
         apr_session_close(plain);
-        const int before = fake_device_flows(), turns_before = fake_device_turns();
+        const int before = fake_device_has_decode_gemv(), turns_before = fake_device_has_qkv_epilogue();
         fake_device_streams(true);
         apr_session *const s = must_open_session(&m.model, &options);
         float *const streamed = replay_script_run(s, 0);
@@ -105,19 +106,20 @@ static void products_that_stream_give_the_numbers_of_operations(void **state)
         for (size_t k = 0; k < REPLAY_SCRIPT_STEPS * width; k++) peak = fmax(peak, fabs((double)reference[k]));
         for (size_t step = 0; step < REPLAY_SCRIPT_STEPS; step++) {
             double worst = 0.0;
-            for (size_t k = step * width; k < (step + 1) * width; k++) worst = fmax(worst, fabs((double)reference[k] - (double)streamed[k]));
+            for (size_t k = step * width; k < (step + 1) * width; k++)
+                worst = fmax(worst, fabs((double)reference[k] - (double)streamed[k]));
             n_off += !(worst <= 1e-3 * peak);
         }
         const int allowed = m.model.hparams.num_experts > 0 ? REPLAY_SCRIPT_STEPS / 10 : 0;
         if (n_off > allowed) fail_msg("%s: %d of %d rows are off", name, n_off, (int)REPLAY_SCRIPT_STEPS);
-        n_streaming += fake_device_flows() > before;
-        n_turning += fake_device_turns() > turns_before;
+        n_streaming += fake_device_has_decode_gemv() > before;
+        n_turning += fake_device_has_qkv_epilogue() > turns_before;
         n_layers++;
         free(reference);
         free(streamed);
         program_model_close(&m);
     }
-    print_message("%d of %d families stream products, %d turn heads in one step\n", n_streaming, n_layers, n_turning);
+    print_message("%d of %d families use decode GEMVs, %d a QKV epilogue\n", n_streaming, n_layers, n_turning);
     assert_true(n_layers >= 20);
     assert_true(n_streaming >= 20);
     assert_true(n_turning >= 15);
@@ -176,7 +178,7 @@ static void what_was_recorded_is_recorded_again_when_products_are_made_otherwise
     program_model_close(&m);
 }
 
-static void what_cannot_be_recorded_is_run_and_said_once(void **state)
+static void what_cannot_be_recorded_is_run_with_one_warning(void **state)
 {
     (void)state;
     program_model m;
@@ -239,7 +241,7 @@ static bool keep_id(void *user, int32_t id, bool is_stop)
     return true;
 }
 
-static void seeds_say_the_same_on_the_host_and_on_a_device(void **state)
+static void seeds_give_the_same_on_the_host_and_on_a_device(void **state)
 {
     static const apr_sample_options ways[] = {{0},
                                               {.temperature = 0.2f, .top_p = 0.5f, .seed = 3},
@@ -302,7 +304,7 @@ static bool is_as_planned(const apr_session *s, uint64_t before, uint64_t taken)
     return apr_session_check_memory(s).as_planned;
 }
 
-static void room_for_what_was_not_recorded_yet_may_be_free(void **state)
+static void memory_for_a_graph_not_recorded_yet_may_be_free(void **state)
 {
     (void)state;
     enum { BEFORE = 1 << 20, SLACK = APR_DEVICE_SLACK_BYTES };
@@ -327,13 +329,13 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_family_gives_the_same_numbers_recorded_or_not),
-        cmocka_unit_test(products_that_stream_give_the_numbers_of_operations),
+        cmocka_unit_test(decode_gemvs_give_the_numbers_of_operations),
         cmocka_unit_test(two_sessions_in_turn_do_not_read_each_other_s_token),
         cmocka_unit_test(what_was_recorded_is_recorded_again_when_products_are_made_otherwise),
-        cmocka_unit_test(what_cannot_be_recorded_is_run_and_said_once),
+        cmocka_unit_test(what_cannot_be_recorded_is_run_with_one_warning),
         cmocka_unit_test(a_device_that_fails_in_a_replay_is_given_up_for_the_host),
-        cmocka_unit_test(seeds_say_the_same_on_the_host_and_on_a_device),
-        cmocka_unit_test(room_for_what_was_not_recorded_yet_may_be_free),
+        cmocka_unit_test(seeds_give_the_same_on_the_host_and_on_a_device),
+        cmocka_unit_test(memory_for_a_graph_not_recorded_yet_may_be_free),
         cmocka_unit_test(logits_that_were_left_on_a_device_can_be_had_until_all_is_forgotten),
     };
     return cmocka_run_group_tests_name("session_replay", tests, NULL, NULL);

@@ -1,5 +1,5 @@
-/* runtime/session/session.h: several sequences in one session. Each has the numbers that it has alone, to the last bit, whoever else is
- * there, in whatever pages; what two begin with alike is computed once; and the memory is what the plan says. */
+/* runtime/session/session.h: several sequences in one session. Each has the numbers that it has alone, to the last bit, whatever the others
+ * are, in whatever pages; a common prefix of two is computed once; and the memory is what the plan says. */
 #include "runtime/program/ability.h"
 #include "tests/support/fake_device.h"
 #include "tests/support/program_model.h"
@@ -39,14 +39,14 @@ static void a_sequence_of_any_family_is_the_same_alone_and_among_others(void **s
     with_families(&host, APR_F32, 0, 1);
 }
 
-static void and_with_weights_whose_products_round(void **state)
+static void a_sequence_is_the_same_with_weights_whose_products_round(void **state)
 {
     const sequence_check host = place_of(false);
     (void)state;
     with_families(&host, APR_Q8_0, 0, 1);
 }
 
-static void and_with_halves_of_which_few_are_multiplied_at_once(void **state)
+static void a_sequence_is_the_same_with_f16_weights_multiplied_a_few_rows_at_once(void **state)
 {
     const sequence_check host = place_of(false);
     (void)state;
@@ -75,7 +75,7 @@ static int open_family(program_model *m, const char *architecture, uint8_t mixer
     return program_model_open(m, &h, APR_F32, NULL) == APR_OK;
 }
 
-static void what_sequences_begin_with_alike_is_computed_once(void **state)
+static void a_common_prefix_of_sequences_is_computed_once(void **state)
 {
     static const struct {
         const char *architecture;
@@ -144,7 +144,7 @@ static void a_step_of_what_is_not_there_is_refused(void **state)
 }
 
 /* Rows of one sequence would all write its state. */
-static void prompts_with_states_are_no_rows(void **state)
+static void prompts_with_recurrent_states_are_not_rows(void **state)
 {
     static const apr_sequence_token empty[] = {{2, 1}}, twice[] = {{1, 1}, {1, 2}};
     program_model m;
@@ -187,13 +187,13 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_sequence_of_any_family_is_the_same_alone_and_among_others),
-        cmocka_unit_test(and_with_weights_whose_products_round),
-        cmocka_unit_test(and_with_halves_of_which_few_are_multiplied_at_once),
+        cmocka_unit_test(a_sequence_is_the_same_with_weights_whose_products_round),
+        cmocka_unit_test(a_sequence_is_the_same_with_f16_weights_multiplied_a_few_rows_at_once),
         cmocka_unit_test(the_same_on_a_device_that_takes_all_rows_at_once),
-        cmocka_unit_test(what_sequences_begin_with_alike_is_computed_once),
+        cmocka_unit_test(a_common_prefix_of_sequences_is_computed_once),
         cmocka_unit_test(sequences_share_a_cache_that_is_smaller_than_all_contexts),
         cmocka_unit_test(a_step_of_what_is_not_there_is_refused),
-        cmocka_unit_test(prompts_with_states_are_no_rows),
+        cmocka_unit_test(prompts_with_recurrent_states_are_not_rows),
         cmocka_unit_test(on_devices_sequences_are_in_one_place_and_read_packed_weights),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,7 +1,8 @@
-/* runtime/session/session_upload.h: everything arrives, whoever fills it and however late it is sent; and what fails is said once. */
+/* runtime/session/session_upload.h: everything arrives, whichever thread fills it and however late it is sent; and what fails is reported
+ * once. */
 #define _DEFAULT_SOURCE /* mincore */
-#include "formats/files/map.h"
 #include "formats/base/random.h"
+#include "formats/files/map.h"
 #include "runtime/session/session_upload.h"
 #include "tests/support/fake_device.h"
 #include "tests/support/work_folder.h"
@@ -190,7 +191,7 @@ static void what_fp16_cannot_hold_is_counted(void **state)
     free(stored);
 }
 
-static void items_are_made_within_the_scratch_memory(void **state)
+static void items_are_encoded_within_the_scratch_memory(void **state)
 {
     uint8_t *const stored = noise((size_t)ROWS * COLUMNS * 2), *const wanted = malloc((size_t)ROWS * COLUMNS * 2);
     uint8_t *const to = on_device((size_t)ROWS * COLUMNS * 2);
@@ -293,7 +294,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(nothing_to_load_takes_nothing, begin, end),
         cmocka_unit_test_setup_teardown(rows_are_put_in_order_on_the_way, begin, end),
         cmocka_unit_test_setup_teardown(what_fp16_cannot_hold_is_counted, begin, end),
-        cmocka_unit_test_setup_teardown(items_are_made_within_the_scratch_memory, begin, end),
+        cmocka_unit_test_setup_teardown(items_are_encoded_within_the_scratch_memory, begin, end),
         cmocka_unit_test_setup_teardown(the_first_failure_ends_it, begin, end),
         cmocka_unit_test_setup_teardown(where_memory_is_shared_the_file_s_pages_are_given_back, begin, end),
     };

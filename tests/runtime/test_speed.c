@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-static void a_rate_is_the_median_run_s_with_the_slowest_and_fastest_beside(void **state)
+static void a_rate_is_the_median_run_s_with_the_slowest_and_fastest(void **state)
 {
     (void)state;
     const double three[] = {2.0, 0.5, 1.0}, two[] = {1.0, 4.0}, none[] = {0.0};
@@ -42,7 +42,7 @@ static apr_session *open_tiny(apr_model *model, int64_t n_ctx)
     return session;
 }
 
-static void every_run_is_measured_and_told(void **state)
+static void every_run_is_measured_and_reported(void **state)
 {
     (void)state;
     apr_model model;
@@ -55,14 +55,14 @@ static void every_run_is_measured_and_told(void **state)
     for (int k = 0; k < 3; k++)
         for (int i = 0; i < 3; i++) assert_true(stages[k].seconds[i] > 0.0 && stages[k].product_seconds[i] > 0.0);
     assert_true(finite);
-    assert_true(c.n_calls == 24 && c.last == 24 && c.of == 24); /* the unmeasured ones, too */
+    assert_true(c.n_calls == 24 && c.last == 24 && c.of == 24); /* also the unmeasured ones */
     assert_int_equal(apr_session_position(session), 0);
     apr_session_close(session);
     apr_model_close(&model);
 }
 
 /* Keys and values of the depth are the ids' own: what follows them is what follows them in any session. */
-static void a_session_computes_as_ever_when_it_has_been_measured(void **state)
+static void a_session_computes_the_same_after_it_was_measured(void **state)
 {
     (void)state;
     apr_model model;
@@ -81,7 +81,7 @@ static void a_session_computes_as_ever_when_it_has_been_measured(void **state)
     apr_model_close(&model);
 }
 
-static void what_is_left_beside_the_products_is_never_less_than_nothing(void **state)
+static void the_overhead_outside_products_is_never_negative(void **state)
 {
     (void)state;
     const apr_speed_stage slow = {.seconds = {5.0, 1.0, 3.0}, .product_seconds = {2.0, 2.5, 1.0}};
@@ -109,7 +109,7 @@ static void what_cannot_be_measured_is_refused(void **state)
     apr_model_close(&model);
 }
 
-static void logits_that_are_no_numbers_are_seen(void **state)
+static void nan_logits_are_seen(void **state)
 {
     (void)state;
     apr_model model;
@@ -133,12 +133,12 @@ static void logits_that_are_no_numbers_are_seen(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_rate_is_the_median_run_s_with_the_slowest_and_fastest_beside),
-        cmocka_unit_test(every_run_is_measured_and_told),
-        cmocka_unit_test(a_session_computes_as_ever_when_it_has_been_measured),
-        cmocka_unit_test(what_is_left_beside_the_products_is_never_less_than_nothing),
+        cmocka_unit_test(a_rate_is_the_median_run_s_with_the_slowest_and_fastest),
+        cmocka_unit_test(every_run_is_measured_and_reported),
+        cmocka_unit_test(a_session_computes_the_same_after_it_was_measured),
+        cmocka_unit_test(the_overhead_outside_products_is_never_negative),
         cmocka_unit_test(what_cannot_be_measured_is_refused),
-        cmocka_unit_test(logits_that_are_no_numbers_are_seen),
+        cmocka_unit_test(nan_logits_are_seen),
     };
     return cmocka_run_group_tests_name("speed", tests, NULL, NULL);
 }

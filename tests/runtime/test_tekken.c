@@ -73,7 +73,7 @@ static void texts_become_the_ids_of_mistral_common(void **state)
 }
 
 /* What is written as tokenizer.json says the same. */
-static void a_tokenizer_json_of_it_says_the_same(void **state)
+static void a_tokenizer_json_of_a_tekken_gives_the_same_ids(void **state)
 {
     apr_arena arena = {0};
     apr_vocab v, again;
@@ -113,7 +113,7 @@ static void special_tokens_of_older_files_are_known(void **state)
     apr_arena_close(&arena);
 }
 
-static void damage_is_told(void **state)
+static void damage_is_reported(void **state)
 {
 #define FILE_OF(size, n_special, vocab, special)                                                                                     \
     "{\"config\":{\"pattern\":\"x\",\"default_vocab_size\":" size ",\"default_num_special_tokens\":" n_special "},\"vocab\":[" vocab \
@@ -172,8 +172,8 @@ static void a_token_comes_down_to_one_pair(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(texts_become_the_ids_of_mistral_common),  cmocka_unit_test(a_tokenizer_json_of_it_says_the_same),
-        cmocka_unit_test(special_tokens_of_older_files_are_known), cmocka_unit_test(damage_is_told),
+        cmocka_unit_test(texts_become_the_ids_of_mistral_common),  cmocka_unit_test(a_tokenizer_json_of_a_tekken_gives_the_same_ids),
+        cmocka_unit_test(special_tokens_of_older_files_are_known), cmocka_unit_test(damage_is_reported),
         cmocka_unit_test(a_token_comes_down_to_one_pair),
     };
     return cmocka_run_group_tests_name("tekken", tests, NULL, NULL);

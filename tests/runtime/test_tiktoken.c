@@ -1,5 +1,5 @@
-/* formats/vocab/tiktoken.h - files of ranks: ids are the ranks, specials are the class's or listed, what is damaged is said. tests/tokenizer_styles.py
- * compares such files with tiktoken. */
+/* formats/vocab/tiktoken.h - files of ranks: ids are the ranks, specials are the class's or listed, what is damaged is said.
+ * tests/tokenizer_styles.py compares such files with tiktoken. */
 #include "formats/base/base64.h"
 #include "formats/hf/safetensors.h"
 #include "formats/vocab/hf_tokenizer.h"
@@ -64,7 +64,7 @@ static void expect(const apr_vocab *vocab, const char *text, const int32_t *expe
     apr_tokenizer_close(tokenizer);
 }
 
-static void ids_are_ranks_and_llamas_specials_are_behind(void **state)
+static void ids_are_ranks_and_llamas_specials_come_after(void **state)
 {
     apr_vocab v;
     apr_arena arena;
@@ -108,7 +108,7 @@ static void other_classes_list_their_specials(void **state)
     }
 }
 
-static void qwens_specials_are_behind_and_text_is_normalized(void **state)
+static void qwens_specials_come_after_and_text_is_normalized(void **state)
 {
     apr_vocab v;
     apr_arena arena;
@@ -150,7 +150,7 @@ static void what_is_not_known_is_named(void **state)
     }
 }
 
-static void damage_is_said_with_its_line(void **state)
+static void damage_is_reported_with_its_line(void **state)
 {
     static const struct {
         const char *text, *words;
@@ -176,11 +176,11 @@ static void damage_is_said_with_its_line(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ids_are_ranks_and_llamas_specials_are_behind),
+        cmocka_unit_test(ids_are_ranks_and_llamas_specials_come_after),
         cmocka_unit_test(other_classes_list_their_specials),
-        cmocka_unit_test(qwens_specials_are_behind_and_text_is_normalized),
+        cmocka_unit_test(qwens_specials_come_after_and_text_is_normalized),
         cmocka_unit_test(what_is_not_known_is_named),
-        cmocka_unit_test(damage_is_said_with_its_line),
+        cmocka_unit_test(damage_is_reported_with_its_line),
     };
     return cmocka_run_group_tests_name("tiktoken", tests, NULL, NULL);
 }

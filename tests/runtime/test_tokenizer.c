@@ -211,7 +211,7 @@ static void tokens_give_their_bytes_and_stops_are_known(void **state)
     close_fixture(&f);
 }
 
-/* U+00A0 is the bytes c2 a0, letters U+00C2 and U+0142. Only where it is a space does it stay apart from the "a". */
+/* U+00A0 is the bytes c2 a0, letters U+00C2 and U+0142. Only where it is a space is it separate from the "a". */
 static void spaces_of_a_pattern_are_those_of_unicode(void **state)
 {
     (void)state;
@@ -241,7 +241,7 @@ static void spaces_of_a_pattern_are_those_of_unicode(void **state)
 }
 
 /* A vocabulary as GGUF gives it has no flags: the types say which tokens are added. */
-static void types_stand_in_for_flags_and_bos_and_eos_are_added(void **state)
+static void types_replace_flags_and_bos_and_eos_are_added(void **state)
 {
     (void)state;
     fixture f = open_qwen2();
@@ -384,7 +384,7 @@ int main(void)
         cmocka_unit_test(long_runs_agree_with_tokenizers),
         cmocka_unit_test(tokens_give_their_bytes_and_stops_are_known),
         cmocka_unit_test(spaces_of_a_pattern_are_those_of_unicode),
-        cmocka_unit_test(types_stand_in_for_flags_and_bos_and_eos_are_added),
+        cmocka_unit_test(types_replace_flags_and_bos_and_eos_are_added),
         cmocka_unit_test(scores_agree_with_sentencepiece),
         cmocka_unit_test(merges_with_byte_fallback_agree_with_tokenizers),
         cmocka_unit_test(only_the_start_of_the_text_gets_a_space),

@@ -91,7 +91,7 @@ static void odd_vocabularies_encode_what_they_can(void **state)
                              .n_merges = 1,
                              .merges = merge,
                              .nfc = true,
-                             .pattern = "b?", /* matches nothing, too */
+                             .pattern = "b?", /* also matches nothing */
                              .unk_id = -1,
                              .bos_id = -1,
                              .eos_id = -1};

@@ -100,7 +100,7 @@ static void named_rules_cut_as_their_tokenizers_do(void **state)
 }
 
 /* Behind ByteLevel a step sees letters: U+00B2 is the byte b2 there, a number, here half of U+7C92 (e7 b2 92). */
-static void a_step_behind_the_bytes_sees_letters(void **state)
+static void a_step_after_the_byte_mapping_sees_letters(void **state)
 {
     (void)state;
     const apr_split splits[] = {{.pattern = "\\p{N}", .letters = true}};
@@ -110,7 +110,7 @@ static void a_step_behind_the_bytes_sees_letters(void **state)
 
 /* ---- what is refused, and how ---- */
 
-static void what_cannot_be_said_is_refused_by_name(void **state)
+static void what_cannot_be_expressed_is_refused_by_name(void **state)
 {
     (void)state;
     static const struct {
@@ -245,10 +245,14 @@ static void steps_are_lines_of_text_and_back(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(pieces_are_those_of_tokenizers),       cmocka_unit_test(named_rules_cut_as_their_tokenizers_do),
-        cmocka_unit_test(a_step_behind_the_bytes_sees_letters), cmocka_unit_test(what_cannot_be_said_is_refused_by_name),
-        cmocka_unit_test(characters_are_not_split_after_bytes), cmocka_unit_test(nesting_is_bounded),
-        cmocka_unit_test(damaged_expressions_end_well),         cmocka_unit_test(steps_are_lines_of_text_and_back),
+        cmocka_unit_test(pieces_are_those_of_tokenizers),
+        cmocka_unit_test(named_rules_cut_as_their_tokenizers_do),
+        cmocka_unit_test(a_step_after_the_byte_mapping_sees_letters),
+        cmocka_unit_test(what_cannot_be_expressed_is_refused_by_name),
+        cmocka_unit_test(characters_are_not_split_after_bytes),
+        cmocka_unit_test(nesting_is_bounded),
+        cmocka_unit_test(damaged_expressions_end_well),
+        cmocka_unit_test(steps_are_lines_of_text_and_back),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
-/* WordPiece, Unigram, normalizers, spaces in front: ids are those of Hugging Face's tokenizers. tests/tokenizer_styles.py makes the vectors and
- * compares many more. */
+/* WordPiece, Unigram, normalizers, spaces in front: ids are those of Hugging Face's tokenizers. tests/tokenizer_styles.py makes the
+ * vectors and compares many more. */
 #include "formats/hf/safetensors.h"
 #include "formats/vocab/hf_tokenizer.h"
 #include "runtime/tokenizer/tokenizer.h"
@@ -130,7 +130,7 @@ static void a_word_of_pieces_is_whole_or_unknown(void **state)
 
 #define UNIGRAM(vocab, more) "{\"model\":{\"type\":\"Unigram\"," more "\"vocab\":" vocab "}}"
 
-static void what_is_damaged_or_too_much_is_said(void **state)
+static void damage_and_excess_are_reported(void **state)
 {
     static const struct {
         const char *json;
@@ -182,7 +182,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_style_has_the_ids_of_tokenizers),
         cmocka_unit_test(a_word_of_pieces_is_whole_or_unknown),
-        cmocka_unit_test(what_is_damaged_or_too_much_is_said),
+        cmocka_unit_test(damage_and_excess_are_reported),
         cmocka_unit_test(without_an_unknown_token_a_text_is_refused),
     };
     return cmocka_run_group_tests_name("tokenizer styles", tests, NULL, NULL);

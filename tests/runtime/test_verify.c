@@ -1,7 +1,7 @@
 /* runtime/check/verify.h: a model that was made well passes, whatever its types; each subtle break is found by the check that names it. */
 #include "runtime/check/verify.h"
-#include "tests/support/family_model.h"
 #include "tests/support/edited_model.h"
+#include "tests/support/family_model.h"
 #include "tests/support/work_folder.h"
 
 #include <math.h>
@@ -21,7 +21,7 @@ static void open_model(opened *o, const char *dir)
 
     if (apr_model_open(&o->model, dir, &err) != APR_OK) fail_msg("%s", err.text);
     if (apr_tokenizer_open(&o->tokenizer, &o->model.vocab, &err) != APR_OK) fail_msg("%s", err.text);
-    o->session = made_session(&o->model, 128);
+    o->session = edited_model_session(&o->model, 128);
 }
 
 static void close_model(opened *o)
@@ -36,7 +36,7 @@ static apr_subject subject_of(const opened *o)
     return (apr_subject){.path = o->model.path, .vocab = &o->model.vocab, .tokenizer = o->tokenizer, .session = o->session};
 }
 
-/* A short text beside the built-in one is not looked at; no backends. */
+/* A short text next to the built-in one is not looked at; no backends. */
 static apr_verify_input input_of(const apr_subject *reference, const apr_subject *other)
 {
     return (apr_verify_input){.reference = *reference,
@@ -55,12 +55,13 @@ static void verify(apr_verify_report *r, const apr_verify_input *input)
 }
 
 /* A model made of the bundled one, in place of it. */
-static void verify_made(apr_verify_report *r, apr_verify_input *input, const opened *reference, const made *other, apr_session **session)
+static void verify_other(apr_verify_report *r, apr_verify_input *input, const opened *reference, const edited_model *other,
+                         apr_session **session)
 {
     apr_subject b = subject_of(reference);
     const apr_subject a = b;
 
-    b.session = *session = made_session(&other->model, 128);
+    b.session = *session = edited_model_session(&other->model, 128);
     *input = input_of(&a, &b);
     verify(r, input);
 }
@@ -86,7 +87,7 @@ static bool noted(const apr_verify_report *r, apr_verify_kind kind) { return ver
 
 /* --- good ones --- */
 
-static void a_model_is_itself(void **state)
+static void a_model_equals_itself(void **state)
 {
     (void)state;
     static const apr_verify_kind order[] = {
@@ -123,13 +124,13 @@ static void a_model_is_itself(void **state)
 
 /* --- broken ones --- */
 
-static void check_how_it_is_found(const apr_verify_report *r, made_break how, const opened *reference)
+static void check_how_it_is_found(const apr_verify_report *r, model_break how, const opened *reference)
 {
     static const apr_verify_kind first[] = {
-        [MADE_NORM_LEFT_OUT] = APR_VERIFY_WEIGHTS, [MADE_HEADS_SWAPPED] = APR_VERIFY_WEIGHTS, [MADE_THETA_DOUBLED] = APR_VERIFY_FACTS};
-    static const char *const tensors[] = {[MADE_NORM_LEFT_OUT] = "model.layers.1.input_layernorm.weight",
-                                          [MADE_HEADS_SWAPPED] = "model.layers.0.self_attn.q_proj.weight",
-                                          [MADE_THETA_DOUBLED] = NULL};
+        [BREAK_NORM_LEFT_OUT] = APR_VERIFY_WEIGHTS, [BREAK_HEADS_SWAPPED] = APR_VERIFY_WEIGHTS, [BREAK_THETA_DOUBLED] = APR_VERIFY_FACTS};
+    static const char *const tensors[] = {[BREAK_NORM_LEFT_OUT] = "model.layers.1.input_layernorm.weight",
+                                          [BREAK_HEADS_SWAPPED] = "model.layers.0.self_attn.q_proj.weight",
+                                          [BREAK_THETA_DOUBLED] = NULL};
 
     assert_true(r->failed && failed(r, first[how]));
     assert_int_equal(apr_verify_first_failure(r)->kind, first[how]);
@@ -143,7 +144,7 @@ static void check_how_it_is_found(const apr_verify_report *r, made_break how, co
         assert_non_null(strstr(r->other_fact.text, "rotary frequency"));
         assert_true(passed(r, APR_VERIFY_WEIGHTS) && r->same_shape);
     }
-    if (how == MADE_HEADS_SWAPPED) /* the row, too: one of the two heads' */
+    if (how == BREAK_HEADS_SWAPPED) /* also the row: one of the two heads' */
         assert_true(r->tensors.worst->scan.excess_at >= 0 && r->tensors.worst->scan.excess_at < 2 * reference->model.hparams.head_dim);
 }
 
@@ -155,18 +156,18 @@ static void each_break_is_found_in_every_type_and_named(void **state)
 
     open_model(&reference, "tests/data/tiny-qwen2");
     for (size_t t = 0; t < sizeof types / sizeof *types; t++) {
-        made good;
-        made_open(&good, &reference.model, NULL, types[t], types[t], MADE_GOOD);
-        for (made_break how = MADE_GOOD; how < N_MADE_BREAKS; how++) {
+        edited_model good;
+        edited_model_open(&good, &reference.model, NULL, types[t], types[t], BREAK_NONE);
+        for (model_break how = BREAK_NONE; how < N_BREAKS; how++) {
             apr_verify_report r;
             apr_verify_input input;
             apr_session *session;
-            made other;
-            made_open(&other, &reference.model, &good, types[t], types[t], how);
-            verify_made(&r, &input, &reference, &other, &session);
+            edited_model other;
+            edited_model_open(&other, &reference.model, &good, types[t], types[t], how);
+            verify_other(&r, &input, &reference, &other, &session);
             assert_true(!r.tensors.unchanged && r.texts[0].has_control && noted(&r, APR_VERIFY_ANSWERS));
             assert_true(r.texts[0].bound == apr_divergence_bound(&r.texts[0].control) && r.texts[0].bound > apr_divergence_bound(NULL));
-            if (how != MADE_GOOD) {
+            if (how != BREAK_NONE) {
                 check_how_it_is_found(&r, how, &reference);
             } else if (r.failed) {
                 fail_msg("%s fails check %d", apr_dtypes[types[t]].name, (int)apr_verify_first_failure(&r)->kind);
@@ -175,14 +176,14 @@ static void each_break_is_found_in_every_type_and_named(void **state)
             }
             apr_verify_close(&r);
             apr_session_close(session);
-            made_close(&other);
+            edited_model_close(&other);
         }
-        made_close(&good);
+        edited_model_close(&good);
     }
     close_model(&reference);
 }
 
-static apr_tensor *tensor_of(made *m, const char *name)
+static apr_tensor *tensor_of(edited_model *m, const char *name)
 {
     for (size_t i = 0; i < m->model.n_tensors; i++)
         if (strcmp(m->model.tensors[i].name, name) == 0) return &m->model.tensors[i];
@@ -190,7 +191,7 @@ static apr_tensor *tensor_of(made *m, const char *name)
     return NULL;
 }
 
-static void a_number_that_is_none_is_found_in_its_tensor(void **state)
+static void a_nan_is_found_in_its_tensor(void **state)
 {
     (void)state;
     static const char name[] = "model.layers.1.mlp.down_proj.weight";
@@ -199,12 +200,12 @@ static void a_number_that_is_none_is_found_in_its_tensor(void **state)
     apr_verify_input input;
     apr_session *session;
     opened reference;
-    made other;
+    edited_model other;
 
     open_model(&reference, "tests/data/tiny-qwen2");
-    made_open(&other, &reference.model, NULL, APR_F32, APR_F32, MADE_GOOD);
+    edited_model_open(&other, &reference.model, NULL, APR_F32, APR_F32, BREAK_NONE);
     memcpy((uint8_t *)(uintptr_t)tensor_of(&other, name)->data + 4 * 1000, nan_bits, sizeof nan_bits);
-    verify_made(&r, &input, &reference, &other, &session);
+    verify_other(&r, &input, &reference, &other, &session);
     assert_int_equal(apr_verify_first_failure(&r)->kind, APR_VERIFY_TENSORS);
     assert_int_equal(r.tensors.n_damaged, 1);
     assert_non_null(strstr(r.tensors.damaged, name));
@@ -213,7 +214,7 @@ static void a_number_that_is_none_is_found_in_its_tensor(void **state)
     assert_true(r.texts[0].d.largest_at < r.texts[0].d.n_rows && r.texts[0].n_before_largest > 0);
     apr_verify_close(&r);
     apr_session_close(session);
-    made_close(&other);
+    edited_model_close(&other);
     close_model(&reference);
 }
 
@@ -226,13 +227,13 @@ static void a_tensor_that_only_one_has_is_missing(void **state)
     apr_verify_input input;
     apr_session *session;
     opened reference;
-    made other;
+    edited_model other;
 
     open_model(&reference, "tests/data/tiny-qwen2");
-    made_open(&other, &reference.model, NULL, APR_F32, APR_F32, MADE_GOOD);
+    edited_model_open(&other, &reference.model, NULL, APR_F32, APR_F32, BREAK_NONE);
     const int64_t width = reference.model.hparams.hidden_size;
-    apr_tensor *const more = made_keep(&other, (other.model.n_tensors + 1) * sizeof *more);
-    float *const bias = made_keep(&other, (size_t)width * sizeof *bias);
+    apr_tensor *const more = edited_model_memory(&other, (other.model.n_tensors + 1) * sizeof *more);
+    float *const bias = edited_model_memory(&other, (size_t)width * sizeof *bias);
     memcpy(more, other.model.tensors, other.model.n_tensors * sizeof *more);
     bias[3] = 5.0f;
     more[other.model.n_tensors] = (apr_tensor){.name = name, .dtype = APR_F32, .rank = 1, .dims = {width}, .data = (const uint8_t *)bias};
@@ -241,13 +242,13 @@ static void a_tensor_that_only_one_has_is_missing(void **state)
     other.model = (apr_model){.path = "made", .hparams = reference.model.hparams, .tensors = more};
     other.model.n_tensors = reference.model.n_tensors + 1;
     assert_int_equal(apr_model_index_names(&other.model, NULL), APR_OK);
-    verify_made(&r, &input, &reference, &other, &session);
+    verify_other(&r, &input, &reference, &other, &session);
     assert_int_equal(apr_verify_first_failure(&r)->kind, APR_VERIFY_TENSORS);
     assert_int_equal(r.tensors.n_missing, 1);
     assert_non_null(strstr(r.tensors.missing, name));
     apr_verify_close(&r);
     apr_session_close(session);
-    made_close(&other);
+    edited_model_close(&other);
     close_model(&reference);
 }
 
@@ -265,7 +266,7 @@ static apr_verify_report with_vocabulary(const opened *reference, const apr_voca
     if (apr_tokenizer_open(&tokenizer, vocab, &err) != APR_OK) fail_msg("%s", err.text);
     b.vocab = vocab;
     b.tokenizer = tokenizer;
-    b.session = made_session(&reference->model, 128);
+    b.session = edited_model_session(&reference->model, 128);
     *input = input_of(&a, &b);
     verify(&r, input);
     apr_session_close(b.session);
@@ -370,7 +371,7 @@ static void texts_are_not_compared_over_vocabularies_of_other_sizes(void **state
     if (apr_model_open(&small, in_work("llama"), &err) != APR_OK) fail_msg("%s", err.text);
     const apr_subject a = subject_of(&reference);
     apr_subject b = a;
-    b.session = made_session(&small, 128);
+    b.session = edited_model_session(&small, 128);
     const apr_verify_input input = input_of(&a, &b);
     verify(&r, &input);
     assert_true(failed(&r, APR_VERIFY_KL) && r.n_texts == 0 && r.n_answers == 0);
@@ -384,25 +385,25 @@ static void texts_are_not_compared_over_vocabularies_of_other_sizes(void **state
 
 /* --- bounds and texts --- */
 
-static void without_memory_for_a_control_divergence_is_shown_and_not_judged(void **state)
+static void without_memory_for_a_control_divergence_is_shown_and_not_checked(void **state)
 {
     (void)state;
     static const char psalm[] = "The heavens declare the glory of God; and the firmament sheweth his handywork.";
     apr_verify_report r;
     opened reference;
-    made other;
+    edited_model other;
 
     open_model(&reference, "tests/data/tiny-qwen2");
-    made_open(&other, &reference.model, NULL, APR_MXFP4, APR_MXFP4, MADE_GOOD);
+    edited_model_open(&other, &reference.model, NULL, APR_MXFP4, APR_MXFP4, BREAK_NONE);
     apr_subject b = subject_of(&reference);
     const apr_subject a = b;
-    b.session = made_session(&other.model, 128);
+    b.session = edited_model_session(&other.model, 128);
     apr_verify_input input = input_of(&a, &b);
     input.control_limit = 0;
     input.passage = (apr_verify_extra_text){"psalm", psalm, sizeof psalm - 1};
     verify(&r, &input);
     assert_true(noted(&r, APR_VERIFY_KL) && !r.texts[0].has_control && isnan(r.texts[0].bound) && r.texts[0].d.mean > 0.0);
-    assert_false(r.failed); /* what is not judged does not fail */
+    assert_false(r.failed); /* what is not checked does not fail */
     assert_int_equal(r.n_texts, 2);
     assert_string_equal(r.texts[1].name, "psalm");
     assert_true(check_of(&r, APR_VERIFY_KL)->text == 0 && r.checks[r.n_checks - 3].kind == APR_VERIFY_PERPLEXITY);
@@ -415,22 +416,22 @@ static void without_memory_for_a_control_divergence_is_shown_and_not_judged(void
     assert_non_null(strstr(err.text, "the text is empty"));
     apr_verify_close(&r);
     apr_session_close(b.session);
-    made_close(&other);
+    edited_model_close(&other);
     close_model(&reference);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_model_is_itself),
+        cmocka_unit_test(a_model_equals_itself),
         cmocka_unit_test(each_break_is_found_in_every_type_and_named),
-        cmocka_unit_test(a_number_that_is_none_is_found_in_its_tensor),
+        cmocka_unit_test(a_nan_is_found_in_its_tensor),
         cmocka_unit_test(a_tensor_that_only_one_has_is_missing),
         cmocka_unit_test(two_tokens_that_change_places_are_found_by_a_hard_string),
         cmocka_unit_test(stop_ids_and_templates_must_be_those_of_the_reference),
         cmocka_unit_test(models_of_other_shapes_are_not_run_in_step),
         cmocka_unit_test(texts_are_not_compared_over_vocabularies_of_other_sizes),
-        cmocka_unit_test(without_memory_for_a_control_divergence_is_shown_and_not_judged),
+        cmocka_unit_test(without_memory_for_a_control_divergence_is_shown_and_not_checked),
     };
     return cmocka_run_group_tests_name("verify", tests, make_work, remove_work);
 }

@@ -1,10 +1,10 @@
 /* runtime/check: a small model of each kind of layer, in every type that its widths allow, is the model that it was made from; each subtle
  * break of it is found, by the check that names it. */
 #include "convert/naming.h"
-#include "runtime/check/program_compare.h"
 #include "runtime/check/parity.h"
-#include "tests/support/family_model.h"
+#include "runtime/check/program_compare.h"
 #include "tests/support/edited_model.h"
+#include "tests/support/family_model.h"
 #include "tests/support/work_folder.h"
 
 /* Rows of 32 numbers have no blocks of 256: q5_0 is what Q4_K_M gives them. */
@@ -32,7 +32,7 @@ static void open_original(original *o, const char *family, bool in_ggml_ways)
         if (apr_view_as_gguf(&o->view, &o->between, &o->canonical, &err) != APR_OK) fail_msg("%s", err.text);
         o->model = &o->view;
     }
-    o->session = made_session(o->model, N_CTX);
+    o->session = edited_model_session(o->model, N_CTX);
 }
 
 static void close_original(original *o)
@@ -45,11 +45,11 @@ static void close_original(original *o)
 }
 
 /* What the three checks say that need no text: "" or the sentence of the first that fails. */
-typedef struct judgement {
+typedef struct verdict {
     char facts[400], weights[512], operations[200];
-} judgement;
+} verdict;
 
-static void judge_weights(judgement *j, apr_session *reference, apr_session *other)
+static void check_weights(verdict *j, apr_session *reference, apr_session *other)
 {
     static const int64_t positions[] = {0, 20};
     static const int32_t ids[] = {5, 17, 3, 90, 41, 77, 8, 126, 64, 2, 33};
@@ -73,14 +73,14 @@ static void judge_weights(judgement *j, apr_session *reference, apr_session *oth
     apr_weights_close(&weights);
 }
 
-static judgement judge(const original *reference, const made *other)
+static verdict verdict_on(const original *reference, const edited_model *other)
 {
-    apr_session *const session = made_session(&other->model, N_CTX);
-    judgement j = {{0}, {0}, {0}};
+    apr_session *const session = edited_model_session(&other->model, N_CTX);
+    verdict j = {{0}, {0}, {0}};
     apr_error err = {0};
 
     if (apr_programs_compare(reference->session, session, &err) != APR_OK) snprintf(j.facts, sizeof j.facts, "%.399s", err.text);
-    if (apr_programs_same_shape(reference->session, session, &err) == APR_OK) judge_weights(&j, reference->session, session);
+    if (apr_programs_same_shape(reference->session, session, &err) == APR_OK) check_weights(&j, reference->session, session);
     apr_session_close(session);
     return j;
 }
@@ -93,17 +93,17 @@ static void passes_in_every_type(const char *family, bool in_ggml_ways)
 
     open_original(&reference, family, in_ggml_ways);
     for (size_t t = 0; t < N_TYPES; t++) {
-        made other;
-        made_open_edited(&other, reference.model, types[t], NULL);
-        const judgement j = judge(&reference, &other);
+        edited_model other;
+        edited_model_open_with(&other, reference.model, types[t], NULL);
+        const verdict j = verdict_on(&reference, &other);
         if (j.facts[0] != '\0' || j.weights[0] != '\0' || j.operations[0] != '\0')
             fail_msg("%s in %s: %s %s %s", family, apr_dtypes[types[t]].name, j.facts, j.weights, j.operations);
-        made_close(&other);
+        edited_model_close(&other);
     }
     close_original(&reference);
 }
 
-static void a_model_well_made_passes_in_every_type(void **state)
+static void a_model_quantized_correctly_passes_in_every_type(void **state)
 {
     (void)state;
     static const char *const families[] = {
@@ -114,11 +114,11 @@ static void a_model_well_made_passes_in_every_type(void **state)
     for (size_t i = 0; i < sizeof families / sizeof *families; i++) passes_in_every_type(families[i], false);
 }
 
-static void so_does_one_in_the_ways_of_ggml(void **state)
+static void a_model_in_ggmls_naming_passes_as_well(void **state)
 {
     (void)state;
     passes_in_every_type("qwen3_5", true);     /* value heads in turn */
-    passes_in_every_type("qwen3_next", true);  /* projections apart */
+    passes_in_every_type("qwen3_next", true);  /* separate projections */
     passes_in_every_type("deepseek_v2", true); /* latents split */
 }
 
@@ -141,51 +141,51 @@ static void swap_blocks(float *values, int64_t n)
     }
 }
 
-static void without_plus_one(made *m, const apr_tensor *t, float *values)
+static void without_plus_one(edited_model *m, const apr_tensor *t, float *values)
 {
     (void)m;
     if (!is(t, "model.layers.1.input_layernorm.weight")) return;
     for (int64_t i = 0; i < t->dims[0]; i++) values[i] -= 1.0f;
 }
 
-static void another_decay(made *m, const apr_tensor *t, float *values)
+static void another_decay(edited_model *m, const apr_tensor *t, float *values)
 {
     (void)m;
     if (is(t, "model.layers.2.linear_attn.A_log")) values[3] += 0.02f;
 }
 
-static void taps_shifted(made *m, const apr_tensor *t, float *values)
+static void taps_shifted(edited_model *m, const apr_tensor *t, float *values)
 {
     (void)m;
     if (!is(t, "model.layers.1.linear_attn.conv1d.weight")) return;
     memmove(values, values + 1, ((size_t)apr_tensor_elems(t) - 1) * sizeof *values);
 }
 
-static void value_heads_swapped(made *m, const apr_tensor *t, float *values)
+static void value_heads_swapped(edited_model *m, const apr_tensor *t, float *values)
 {
     if (is(t, "model.layers.0.linear_attn.in_proj_z.weight")) swap_blocks(values, m->model.hparams.linear_value_head_dim * t->dims[1]);
 }
 
-static void value_heads_in_turn(made *m, const apr_tensor *t, float *values)
+static void value_heads_interleaved(edited_model *m, const apr_tensor *t, float *values)
 {
     (void)values;
     if (t == NULL) m->model.hparams.tiled_value_heads = true;
 }
 
-static void sinks_zeroed(made *m, const apr_tensor *t, float *values)
+static void sinks_zeroed(edited_model *m, const apr_tensor *t, float *values)
 {
     (void)m;
     if (is(t, "model.layers.1.self_attn.sinks")) fill(t, values, 0.0f);
 }
 
-static void window_off_by_one(made *m, const apr_tensor *t, float *values)
+static void window_off_by_one(edited_model *m, const apr_tensor *t, float *values)
 {
     (void)values;
     if (t == NULL) m->model.hparams.sliding_window++;
 }
 
 /* Both experts are there, in each other's place. */
-static void experts_swapped(made *m, const apr_tensor *t, float *values)
+static void experts_swapped(edited_model *m, const apr_tensor *t, float *values)
 {
     static const char one[] = "model.layers.2.mlp.experts.1.", two[] = "model.layers.2.mlp.experts.4.";
     (void)values;
@@ -194,26 +194,26 @@ static void experts_swapped(made *m, const apr_tensor *t, float *values)
         if (strncmp(name, one, sizeof one - 1) == 0) to = two;
         if (strncmp(name, two, sizeof two - 1) == 0) to = one;
         if (to == NULL) continue;
-        char *const changed = made_keep(m, strlen(name));
+        char *const changed = edited_model_memory(m, strlen(name));
         memcpy(changed, name, strlen(name));
         memcpy(changed, to, strlen(to));
         m->model.tensors[i].name = changed;
     }
 }
 
-static void keys_of_two_heads_swapped(made *m, const apr_tensor *t, float *values)
+static void keys_of_two_heads_swapped(edited_model *m, const apr_tensor *t, float *values)
 {
     (void)m;
     if (is(t, "model.layers.1.self_attn.k_b_proj.weight")) swap_blocks(values, t->dims[1] * t->dims[2]);
 }
 
-static void expert_scale_dropped(made *m, const apr_tensor *t, float *values)
+static void expert_scale_dropped(edited_model *m, const apr_tensor *t, float *values)
 {
     (void)m;
     if (is(t, "model.layers.0.router.per_expert_scale")) fill(t, values, 1.0f);
 }
 
-static void layer_scalar_dropped(made *m, const apr_tensor *t, float *values)
+static void layer_scalar_dropped(edited_model *m, const apr_tensor *t, float *values)
 {
     (void)m;
     if (is(t, "model.layers.0.layer_scalar")) fill(t, values, 1.0f);
@@ -222,14 +222,14 @@ static void layer_scalar_dropped(made *m, const apr_tensor *t, float *values)
 static const struct {
     const char *family;
     bool in_ggml_ways;
-    made_edit edit;
+    model_edit edit;
     const char *facts, *weights; /* what the check says that finds it; NULL: it finds nothing */
 } breaks[] = {
     {"qwen3_5", false, without_plus_one, NULL, "'model.layers.1.input_layernorm.weight'"},
     {"qwen3_5", false, another_decay, NULL, "'model.layers.2.linear_attn.A_log'"},
     {"qwen3_5", false, taps_shifted, NULL, "'model.layers.1.linear_attn.conv1d.weight'"},
     {"qwen3_5", false, value_heads_swapped, NULL, "'model.layers.0.linear_attn.in_proj_z.weight': row "},
-    {"qwen3_5", false, value_heads_in_turn, "layer 0, delta rule: whether value heads", NULL},
+    {"qwen3_5", false, value_heads_interleaved, "layer 0, delta rule: whether value heads", NULL},
     {"gpt_oss", false, sinks_zeroed, NULL, "'model.layers.1.self_attn.sinks'"},
     {"gpt_oss", false, window_off_by_one, "window 8) in the one model and", ""},
     {"gpt_oss", false, experts_swapped, NULL, "'model.layers.2.mlp.experts.1.gate_proj.weight': row "},
@@ -253,18 +253,18 @@ static void each_subtle_break_is_found_in_every_type_and_named(void **state)
         original reference;
         open_original(&reference, breaks[b].family, breaks[b].in_ggml_ways);
         for (size_t t = 0; t < N_TYPES; t++) {
-            made other;
-            made_open_edited(&other, reference.model, types[t], breaks[b].edit);
-            const judgement j = judge(&reference, &other);
+            edited_model other;
+            edited_model_open_with(&other, reference.model, types[t], breaks[b].edit);
+            const verdict j = verdict_on(&reference, &other);
             assert_says(j.facts, breaks[b].facts, b, types[t]);
             assert_says(j.weights, breaks[b].weights, b, types[t]);
-            made_close(&other);
+            edited_model_close(&other);
         }
         close_original(&reference);
     }
 }
 
-/* The order of a checkpoint under the name of ggml's: what a converter leaves behind that forgot to deal the heads out. */
+/* The order of a checkpoint under the name of ggml's: what a converter leaves that forgot to distribute the heads. */
 static void value_heads_that_were_not_dealt_out_are_found_in_every_type(void **state)
 {
     (void)state;
@@ -273,12 +273,12 @@ static void value_heads_that_were_not_dealt_out_are_found_in_every_type(void **s
     open_original(&reference, "qwen3_5", true);
     open_original(&plain, "qwen3_5", false);
     for (size_t t = 0; t < N_TYPES; t++) {
-        made other;
-        made_open_edited(&other, plain.model, types[t], value_heads_in_turn);
-        const judgement j = judge(&reference, &other);
+        edited_model other;
+        edited_model_open_with(&other, plain.model, types[t], value_heads_interleaved);
+        const verdict j = verdict_on(&reference, &other);
         assert_string_equal(j.facts, "");
         assert_non_null(strstr(j.weights, "'model.layers.0.linear_attn."));
-        made_close(&other);
+        edited_model_close(&other);
     }
     close_original(&plain);
     close_original(&reference);
@@ -287,8 +287,8 @@ static void value_heads_that_were_not_dealt_out_are_found_in_every_type(void **s
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_model_well_made_passes_in_every_type),
-        cmocka_unit_test(so_does_one_in_the_ways_of_ggml),
+        cmocka_unit_test(a_model_quantized_correctly_passes_in_every_type),
+        cmocka_unit_test(a_model_in_ggmls_naming_passes_as_well),
         cmocka_unit_test(each_subtle_break_is_found_in_every_type_and_named),
         cmocka_unit_test(value_heads_that_were_not_dealt_out_are_found_in_every_type),
     };

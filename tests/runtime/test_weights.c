@@ -1,10 +1,10 @@
-/* runtime/check/program_compare.h, weights.h: a model that was brought to another type well is still the model, for every type that
+/* runtime/check/program_compare.h, weights.h: a model that was converted correctly to another type is still the model, for every type that
  * can be made; one that was broken a little is not, for any. */
 #include "runtime/check/compare.h"
-#include "runtime/check/program_compare.h"
 #include "runtime/check/parity.h"
-#include "tests/support/family_model.h"
+#include "runtime/check/program_compare.h"
 #include "tests/support/edited_model.h"
+#include "tests/support/family_model.h"
 #include "tests/support/work_folder.h"
 
 #include <math.h>
@@ -155,7 +155,7 @@ typedef struct judged {
     char far[512];
 } judged;
 
-static void judge_divergence(judged *j, apr_session *reference, apr_session *other, const apr_weights *w, const int32_t *ids)
+static void check_divergence(judged *j, apr_session *reference, apr_session *other, const apr_weights *w, const int32_t *ids)
 {
     apr_divergence d, control = {0};
     apr_session *s = NULL;
@@ -174,9 +174,9 @@ static void judge_divergence(judged *j, apr_session *reference, apr_session *oth
 }
 
 /* thorough: also operation by operation, and the divergence. */
-static judged judge(const apr_model *truth_model, const apr_model *other_model, bool thorough)
+static judged compare_with(const apr_model *truth_model, const apr_model *other_model, bool thorough)
 {
-    apr_session *const reference = made_session(truth_model, 128), *const other = made_session(other_model, 128);
+    apr_session *const reference = edited_model_session(truth_model, 128), *const other = edited_model_session(other_model, 128);
     static const int64_t positions[] = {0, 64};
     apr_parity_options options = {.positions = positions, .n_positions = 2, .n_batch = 16, .fp16_above = INT64_MAX};
     apr_parity_result result = {0};
@@ -196,7 +196,7 @@ static judged judge(const apr_model *truth_model, const apr_model *other_model, 
     if (thorough) {
         if (apr_parity_run(reference, other, ids, N_IDS, &options, &result, &err) != APR_OK) fail_msg("%s", err.text);
         j.operations = !result.failed;
-        judge_divergence(&j, reference, other, &w, ids);
+        check_divergence(&j, reference, other, &w, ids);
     }
     apr_parity_result_close(&result);
     apr_weights_close(&w);
@@ -212,28 +212,28 @@ static const apr_dtype made_types[][2] = {
     {APR_Q6_K, APR_Q6_K}, {APR_MXFP4, APR_MXFP4}, {APR_Q4_K, APR_Q6_K},       {APR_MXFP4, APR_Q8_0},
 };
 
-/* all: every made_break of every type; otherwise one of each type, in turn. */
+/* all: every model_break of every type; otherwise one of each type, in turn. */
 static void check_every_type(const apr_model *reference, const char *name, bool all)
 {
     for (size_t t = 0; t < sizeof made_types / sizeof *made_types; t++) {
-        made good;
-        made_open(&good, reference, NULL, made_types[t][0], made_types[t][1], MADE_GOOD);
-        for (made_break how = MADE_GOOD; how < N_MADE_BREAKS; how++) {
-            made other;
-            if (!all && how != MADE_GOOD && how != 1 + t % (N_MADE_BREAKS - 1)) continue;
-            made_open(&other, reference, &good, made_types[t][0], made_types[t][1], how);
-            const judged j = judge(reference, &other.model, how == MADE_GOOD);
+        edited_model good;
+        edited_model_open(&good, reference, NULL, made_types[t][0], made_types[t][1], BREAK_NONE);
+        for (model_break how = BREAK_NONE; how < N_BREAKS; how++) {
+            edited_model other;
+            if (!all && how != BREAK_NONE && how != 1 + t % (N_BREAKS - 1)) continue;
+            edited_model_open(&other, reference, &good, made_types[t][0], made_types[t][1], how);
+            const judged j = compare_with(reference, &other.model, how == BREAK_NONE);
             const bool passed = j.facts && j.weights && j.operations && j.divergence;
-            if (passed != (how == MADE_GOOD))
+            if (passed != (how == BREAK_NONE))
                 fail_msg("%s, %s and %s, %s: facts %d, weights %d (%.3g; %s), operations %d, KL %.3g of %.3g", name,
-                         apr_dtypes[made_types[t][0]].name, apr_dtypes[made_types[t][1]].name, made_break_names[how], j.facts, j.weights,
+                         apr_dtypes[made_types[t][0]].name, apr_dtypes[made_types[t][1]].name, break_names[how], j.facts, j.weights,
                          j.excess, j.far, j.operations, j.kl, j.bound);
             /* and by the check that says what it is */
-            assert_int_equal(j.facts, how != MADE_THETA_DOUBLED);
-            assert_int_equal(j.weights, how != MADE_NORM_LEFT_OUT && how != MADE_HEADS_SWAPPED);
-            made_close(&other);
+            assert_int_equal(j.facts, how != BREAK_THETA_DOUBLED);
+            assert_int_equal(j.weights, how != BREAK_NORM_LEFT_OUT && how != BREAK_HEADS_SWAPPED);
+            edited_model_close(&other);
         }
-        made_close(&good);
+        edited_model_close(&good);
     }
 }
 
@@ -296,23 +296,25 @@ static void a_trained_model_passes_in_every_type_and_fails_when_it_is_broken(voi
 
 /* Llama 3's scaling in the one model, divisors in a tensor of the other: the programs have other slots. On top, a bias that only one has.
  */
-static void make_with_divisors(made *m, const apr_model *reference, float spoil, float bias)
+static void make_with_divisors(edited_model *m, const apr_model *reference, float spoil, float bias)
 {
-    const apr_session *const s = made_session(reference, 128);
+    const apr_session *const s = edited_model_session(reference, 128);
     const int64_t n = reference->hparams.rotary_dim / 2;
     float *const scaled = malloc((size_t)n * sizeof *scaled);
 
     apr_trace_frequencies(s, 0, scaled);
-    made_open(m, reference, NULL, APR_Q4_0, APR_Q4_0, MADE_GOOD);
+    edited_model_open(m, reference, NULL, APR_Q4_0, APR_Q4_0, BREAK_NONE);
     apr_model_close(&m->model);
     m->model = (apr_model){.path = "made", .naming = reference->naming, .hparams = reference->hparams, .tensors = m->memory[0]};
     m->model.tensors = realloc(m->memory[0], (reference->n_tensors + 2) * sizeof *m->model.tensors);
     m->memory[0] = m->model.tensors;
     m->model.hparams.rope.kind = APR_ROPE_PLAIN;
     apr_tensor *const divisors = &m->model.tensors[reference->n_tensors], *const extra = divisors + 1;
-    float *const values = made_keep(m, (size_t)n * sizeof *values), *const biases =
-                                                                        made_keep(m, (size_t)reference->hparams.hidden_size * sizeof *biases);
-    for (int64_t j = 0; j < n; j++) values[j] = 1.0f / powf((float)reference->hparams.rope_theta, (float)(2 * j) / (float)(2 * n)) / scaled[j];
+    float *const values = edited_model_memory(m, (size_t)n * sizeof *values), *const biases = edited_model_memory(
+                                                                                  m,
+                                                                                  (size_t)reference->hparams.hidden_size * sizeof *biases);
+    for (int64_t j = 0; j < n; j++)
+        values[j] = 1.0f / powf((float)reference->hparams.rope_theta, (float)(2 * j) / (float)(2 * n)) / scaled[j];
     values[n - 1] *= spoil;
     biases[3] = bias;
     *divisors = (apr_tensor){.name = "rope_freqs.weight", .dtype = APR_F32, .rank = 1, .dims = {n}, .data = (const uint8_t *)values};
@@ -330,26 +332,26 @@ static void weights_that_only_one_model_has_are_compared_by_meaning(void **state
 {
     (void)state;
     apr_model reference;
-    made other;
+    edited_model other;
 
     assert_int_equal(apr_model_open(&reference, "tests/data/tiny-llama", NULL), APR_OK);
     assert_int_equal(reference.hparams.rope.kind, APR_ROPE_LLAMA3);
     make_with_divisors(&other, &reference, 1.0f, 0.0f);
-    judged j = judge(&reference, &other.model, true);
+    judged j = compare_with(&reference, &other.model, true);
     assert_true(j.facts && j.weights && j.operations && j.divergence);
-    j = judge(&other.model, &reference, false); /* and the other way round */
-    assert_true(j.facts && !j.weights);     /* bf16 that comes of q4_0 is not what q4_0 holds */
-    made_close(&other);
+    j = compare_with(&other.model, &reference, false); /* and the other way round */
+    assert_true(j.facts && !j.weights);                /* bf16 that comes of q4_0 is not what q4_0 holds */
+    edited_model_close(&other);
 
     make_with_divisors(&other, &reference, 1.01f, 0.0f);
-    j = judge(&reference, &other.model, true);
+    j = compare_with(&reference, &other.model, true);
     assert_true(!j.facts && j.weights);
-    made_close(&other);
+    edited_model_close(&other);
 
     make_with_divisors(&other, &reference, 1.0f, 5.0f);
-    j = judge(&reference, &other.model, true);
+    j = compare_with(&reference, &other.model, true);
     assert_true(j.facts && !j.weights && !j.divergence);
-    made_close(&other);
+    edited_model_close(&other);
     apr_model_close(&reference);
 }
 
@@ -358,17 +360,17 @@ static void no_control_is_made_beyond_its_memory(void **state)
     (void)state;
     apr_model reference;
     apr_weights w;
-    made other;
+    edited_model other;
 
     assert_int_equal(apr_model_open(&reference, "tests/data/tiny-llama", NULL), APR_OK);
-    made_open(&other, &reference, NULL, APR_Q8_0, APR_Q8_0, MADE_GOOD);
-    apr_session *const a = made_session(&reference, 128), *const b = made_session(&other.model, 128);
+    edited_model_open(&other, &reference, NULL, APR_Q8_0, APR_Q8_0, BREAK_NONE);
+    apr_session *const a = edited_model_session(&reference, 128), *const b = edited_model_session(&other.model, 128);
     assert_int_equal(apr_weights_compare(&w, a, b, 1000, NULL, NULL), APR_OK);
     assert_true(!w.has_control && w.control_bytes > 100000 && w.n_far == 0 && !w.unchanged);
     apr_weights_close(&w);
     apr_session_close(a);
     apr_session_close(b);
-    made_close(&other);
+    edited_model_close(&other);
     apr_model_close(&reference);
 }
 

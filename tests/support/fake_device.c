@@ -80,7 +80,7 @@ void *fake_seen(const apr_cuda_device *d, const void *p)
 }
 
 /* Words are taken for pointers by their values. No number of 64 bits is as large as an address. One of 32 bits looks like an address where
- * the padding behind it holds the upper half of an earlier one: then that padding changes, and the number does not. */
+ * the padding after it holds the upper half of an earlier one: then that padding changes, and the number does not. */
 void fake_see(const apr_cuda_device *d, void *args, size_t n_bytes)
 {
     uint8_t *const bytes = args;
@@ -185,7 +185,7 @@ static apr_status open_device(apr_cuda_device **device, int ordinal, const apr_c
     *device = NULL;
     if (n_open == 0) {
         n_opened = 0, n_there = n_most_there = 0;
-        fake_forget_replays();
+        fake_drop_replays();
     }
     int nth = n_opened < MOST_DEVICES ? n_opened++ : 0;
     while (nth < MOST_DEVICES && all_open[nth] != NULL) nth++; /* one that was closed */
@@ -292,7 +292,7 @@ static apr_status copy(apr_cuda_device *device, void *to, const void *from, uint
     return APR_OK;
 }
 
-/* As late as it may: whoever fills pinned memory again too early sends something else. */
+/* As late as it may: if pinned memory is filled again too early, something else is sent. */
 static apr_status send(apr_cuda_device *device, void *to, const void *pinned, uint64_t n_bytes, apr_error *err)
 {
     (void)err;
@@ -386,7 +386,7 @@ static void use(apr_cuda_device *device, bool on) { (void)device, (void)on; }
 static bool takes_packed = true;
 void fake_device_takes_packed(bool on) { takes_packed = on; }
 
-/* The regular form alone. */
+/* Only the canonical layout. */
 static bool takes_packing(const apr_packing *p, apr_dtype dtype)
 {
     (void)dtype;
@@ -418,13 +418,13 @@ const apr_cuda_api *fake_device(void)
                                      .mark = set_mark,
                                      .wait_mark = wait_mark,
                                      .receive = copy,
-                                     .topk = fake_find_best,
-                                     .topk_rows = fake_find_bests,
-                                     .has_rows = fake_takes_rows,
+                                     .topk = fake_topk,
+                                     .topk_rows = fake_topk_rows,
+                                     .has_rows = fake_has_rows,
                                      .record = fake_record,
                                      .end_record = fake_end_record,
                                      .replay = fake_replay,
-                                     .forget = fake_forget,
+                                     .forget = fake_free_graph,
                                      .upload = copy,
                                      .download = copy,
                                      .transfer = transfer,
@@ -441,10 +441,10 @@ const apr_cuda_api *fake_device(void)
                                      .run = fake_run,
                                      .streams = fake_streams,
                                      .expect_decode_gemv = fake_expect_streams,
-                                     .flow = fake_flow,
-                                     .decode_gemv_inputs = fake_flow_inputs,
-                                     .turn = fake_turn,
-                                     .attend_to_i16 = fake_attend_to_planes,
+                                     .flow = fake_decode_gemv,
+                                     .decode_gemv_inputs = fake_decode_gemv_inputs,
+                                     .turn = fake_qkv_epilogue,
+                                     .attend_to_i16 = fake_attend_to_i16,
                                      .prompt = fake_prompt,
                                      .check = check,
                                      .check_each = use,

@@ -17,24 +17,24 @@ uint64_t fake_device_bytes(void);
 uint64_t fake_device_bytes_of(int nth);
 /* What the next one says of Q8_0: without a kernel it is kept as FP16. */
 void fake_device_takes_q8_0(bool on);
-/* The same of packed matrices in their regular form. */
+/* The same of packed matrices in the canonical layout. */
 void fake_device_takes_packed(bool on);
 /* How many graphs were replayed since the first device was opened, and how many are there to be forgotten. */
 int fake_device_replays(void);
 int fake_device_graphs(void);
 /* What the next ones record cannot be made into a graph. */
 void fake_device_records(bool on);
-/* Are products of a single token made from planes? At first not. Of 16-bit weights alone. */
+/* Do products of a single token use the decode GEMV? At first not. Only with 16-bit weights. */
 void fake_device_streams(bool on);
-int fake_device_flows(void);        /* how many were made, ever */
-int fake_device_turns(void);        /* and rotations with what stores */
-int fake_device_prompt_steps(void); /* steps of many tokens, ever */
+int fake_device_has_decode_gemv(void);  /* how many were made, ever */
+int fake_device_has_qkv_epilogue(void); /* and rotations with what stores */
+int fake_device_prompt_steps(void);     /* steps of many tokens, ever */
 /* The n-th allocation from now on fails as if the memory were full; 0: none does. What the memory's size is said to be. */
 void fake_device_fail_allocation(int64_t nth);
 void fake_device_has_memory(uint64_t n_bytes);
 /* Does it say that the host's memory is its own? At first not. */
 void fake_device_is_integrated(bool on);
-/* What others count that are asked how much of it is in use; UINT64_MAX, at first: nobody counts. */
+/* The bytes in use that a driver would report; UINT64_MAX, at first: unknown. */
 void fake_device_has_in_use(uint64_t n_bytes);
 /* The most bytes that were there at a time, of all devices, since the first was opened. */
 uint64_t fake_device_most_bytes(void);

@@ -10,7 +10,7 @@ enum { MOST_BLOCKS = 512, MOST_PINNED = 4, MOST_SENT = 8, WORK_FLOATS = 1 << 20 
 typedef struct block {
     uint8_t *data;
     size_t n_bytes;
-    bool unused; /* by anything here: nobody may touch it, once and for all */
+    bool unused; /* by anything here: it may not be touched any more */
 } block;
 
 /* Out of pinned memory, some time: until then it must stay as it is. */
@@ -41,7 +41,7 @@ struct apr_cuda_device {
 
 /* The device begins (on) or ends to work: what was sent before is there by then. */
 void fake_touch(apr_cuda_device *d, bool on);
-/* Where the device itself finds what lies at an address of its memory. Other addresses stay what they are. */
+/* Where the device itself finds the memory of an address. Other addresses stay what they are. */
 void *fake_seen(const apr_cuda_device *d, const void *p);
 /* The same of every pointer in a struct of arguments. */
 void fake_see(const apr_cuda_device *d, void *args, size_t n_bytes);
@@ -56,26 +56,26 @@ const apr_tensor *fake_see_tensor(const apr_cuda_device *d, const apr_tensor *te
 
 /* As in kernels/cuda/api.h: they run at once, or are recorded. */
 apr_status fake_run(apr_cuda_device *device, apr_op_kind kind, const apr_op_args *args, apr_error *err);
-apr_status fake_find_best(apr_cuda_device *device, const float *logits, int64_t n, int n_wanted, float temperature, void *work,
-                          apr_cuda_topk_result *found, apr_error *err);
-apr_status fake_find_bests(apr_cuda_device *device, const float *logits, int64_t n, int64_t n_rows, const apr_topk *wishes, void *work,
-                           uint64_t n_bytes, apr_cuda_topk_result *found, apr_error *err);
-bool fake_takes_rows(const apr_cuda_device *device, const apr_tensor *weight, int64_t n_out, int64_t n_in, int64_t widest,
-                     const apr_workspace *work);
+apr_status fake_topk(apr_cuda_device *device, const float *logits, int64_t n, int n_wanted, float temperature, void *work,
+                     apr_cuda_topk_result *found, apr_error *err);
+apr_status fake_topk_rows(apr_cuda_device *device, const float *logits, int64_t n, int64_t n_rows, const apr_topk *wishes, void *work,
+                          uint64_t n_bytes, apr_cuda_topk_result *found, apr_error *err);
+bool fake_has_rows(const apr_cuda_device *device, const apr_tensor *weight, int64_t n_out, int64_t n_in, int64_t widest,
+                   const apr_workspace *work);
 apr_status fake_record(apr_cuda_device *device, apr_error *err);
 apr_status fake_end_record(apr_cuda_device *device, apr_cuda_graph **graph, apr_error *err);
 apr_status fake_replay(apr_cuda_graph *graph, apr_error *err);
-void fake_forget(apr_cuda_graph *graph);
+void fake_free_graph(apr_cuda_graph *graph);
 bool fake_streams(const apr_cuda_device *device, apr_dtype dtype, int64_t n_out, int64_t n_in);
 apr_status fake_expect_streams(apr_cuda_device *device, bool on, apr_error *err);
-apr_status fake_flow(apr_cuda_device *device, const apr_decode_gemv_args *args, apr_error *err);
-apr_status fake_flow_inputs(apr_cuda_device *device, const apr_decode_gemv_inputs *args, apr_error *err);
-apr_status fake_turn(apr_cuda_device *device, const apr_qkv_epilogue_args *args, apr_error *err);
-apr_status fake_attend_to_planes(apr_cuda_device *device, const apr_qkv_epilogue_args *turned, const apr_attend_args *args, uint8_t *planes,
-                                 apr_error *err);
+apr_status fake_decode_gemv(apr_cuda_device *device, const apr_decode_gemv_args *args, apr_error *err);
+apr_status fake_decode_gemv_inputs(apr_cuda_device *device, const apr_decode_gemv_inputs *args, apr_error *err);
+apr_status fake_qkv_epilogue(apr_cuda_device *device, const apr_qkv_epilogue_args *args, apr_error *err);
+apr_status fake_attend_to_i16(apr_cuda_device *device, const apr_qkv_epilogue_args *turned, const apr_attend_args *args, uint8_t *planes,
+                              apr_error *err);
 apr_status fake_prompt(apr_cuda_device *device, const apr_prompt_args *args, apr_error *err);
 
 /* None was replayed. */
-void fake_forget_replays(void);
+void fake_drop_replays(void);
 
 #endif

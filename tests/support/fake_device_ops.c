@@ -1,4 +1,4 @@
-/* fake_device_ops.c - the operations of a CUDA device that is none: kernels/ref's, products from planes, and graphs of them. */
+/* fake_device_ops.c - the operations of a fake CUDA device: kernels/ref's, decode GEMVs, and graphs of them. */
 #include "formats/tensor/packing.h"
 #include "kernels/ref/ref_ops.h"
 #include "tests/support/fake_device_internal.h"
@@ -30,12 +30,12 @@ static int64_t n_left = -1;
 
 int fake_device_replays(void) { return n_replays; }
 int fake_device_graphs(void) { return n_graphs; }
-int fake_device_flows(void) { return n_flows; }
-int fake_device_turns(void) { return n_turns; }
+int fake_device_has_decode_gemv(void) { return n_flows; }
+int fake_device_has_qkv_epilogue(void) { return n_turns; }
 void fake_device_records(bool on) { records = on; }
 void fake_device_streams(bool on) { streams_products = on; }
 void fake_device_fail_after(int64_t n_operations) { n_left = n_operations; }
-void fake_forget_replays(void) { n_replays = 0; }
+void fake_drop_replays(void) { n_replays = 0; }
 
 /* --- operations that kernels/ref has --- */
 
@@ -77,7 +77,7 @@ static void read_position(int64_t *position, const int64_t *position_at)
     if (position_at != NULL) *position = *position_at;
 }
 
-/* Where operations are told to read the position in the device's memory. */
+/* Where operations read the position in the device's memory. */
 static void read_positions(apr_op_kind kind, apr_op_args *args)
 {
     if (kind == APR_OP_ANGLES) read_position(&args->angles.position, args->angles.position_at);
@@ -86,7 +86,7 @@ static void read_positions(apr_op_kind kind, apr_op_args *args)
     if (kind == APR_OP_SCALE) read_position(&args->scale.position, args->scale.position_at);
 }
 
-/* --- tokens apart: one after the other, each in its sequence's memory --- */
+/* --- rows of several sequences: one after the other, each in its sequence's memory --- */
 
 static apr_cache cache_of(const apr_cache *all, int64_t t)
 {
@@ -165,8 +165,8 @@ static apr_op_args token_of_ssd(const apr_ssd_args *all, int64_t t)
     return one;
 }
 
-/* How many tokens apart there are, and the t-th; 0: they are of one sequence. */
-static int64_t n_apart(apr_op_kind kind, const apr_op_args *a)
+/* How many rows of several sequences there are, and the t-th; 0: they are of one sequence. */
+static int64_t n_separate_rows(apr_op_kind kind, const apr_op_args *a)
 {
     if (kind == APR_OP_ATTEND) return a->attend.apart ? a->attend.n_tokens : 0;
     if (kind == APR_OP_KV_STORE) return a->kv_store.apart ? a->kv_store.n_tokens : 0;
@@ -227,7 +227,7 @@ static apr_status run_now(apr_cuda_device *device, apr_op_kind kind, const apr_o
     see(device, kind, args, &seen);
     fake_touch(device, true);
     read_positions(kind, own);
-    const int64_t n = n_apart(kind, own);
+    const int64_t n = n_separate_rows(kind, own);
     for (int64_t t = 0; t < n; t++) {
         apr_op_args one = token_of(kind, own, t);
         apr_ref_backend.ops[kind](&one);
@@ -238,8 +238,8 @@ static apr_status run_now(apr_cuda_device *device, apr_op_kind kind, const apr_o
 }
 
 /* The largest by the host's own function, which defines them. */
-apr_status fake_find_best(apr_cuda_device *device, const float *logits, int64_t n, int n_wanted, float temperature, void *work,
-                          apr_cuda_topk_result *found, apr_error *err)
+apr_status fake_topk(apr_cuda_device *device, const float *logits, int64_t n, int n_wanted, float temperature, void *work,
+                     apr_cuda_topk_result *found, apr_error *err)
 {
     apr_topk best = {.n_wanted = n_wanted, .temperature = temperature};
     (void)err;
@@ -255,25 +255,25 @@ apr_status fake_find_best(apr_cuda_device *device, const float *logits, int64_t 
     return APR_OK;
 }
 
-apr_status fake_find_bests(apr_cuda_device *device, const float *logits, int64_t n, int64_t n_rows, const apr_topk *wishes, void *work,
-                           uint64_t n_bytes, apr_cuda_topk_result *found, apr_error *err)
+apr_status fake_topk_rows(apr_cuda_device *device, const float *logits, int64_t n, int64_t n_rows, const apr_topk *wishes, void *work,
+                          uint64_t n_bytes, apr_cuda_topk_result *found, apr_error *err)
 {
     fake_touch(device, true);
     memset(fake_seen(device, work), 0xff, n_bytes); /* it is to be had */
     fake_touch(device, false);
     for (int64_t r = 0; r < n_rows; r++)
-        APR_TRY(fake_find_best(device, logits + r * n, n, wishes[r].n_wanted, wishes[r].temperature, work, &found[r], err));
+        APR_TRY(fake_topk(device, logits + r * n, n, wishes[r].n_wanted, wishes[r].temperature, work, &found[r], err));
     return APR_OK;
 }
 
-bool fake_takes_rows(const apr_cuda_device *device, const apr_tensor *weight, int64_t n_out, int64_t n_in, int64_t widest,
-                     const apr_workspace *work)
+bool fake_has_rows(const apr_cuda_device *device, const apr_tensor *weight, int64_t n_out, int64_t n_in, int64_t widest,
+                   const apr_workspace *work)
 {
     (void)device, (void)weight, (void)n_out, (void)n_in, (void)widest, (void)work;
     return false;
 }
 
-/* --- products that stream: of rows as they are, so that everybody else here can read them, too --- */
+/* --- decode GEMVs: of rows as they are, so that all other operations here can also read them --- */
 
 bool fake_streams(const apr_cuda_device *device, apr_dtype dtype, int64_t n_out, int64_t n_in)
 {
@@ -288,7 +288,7 @@ apr_status fake_expect_streams(apr_cuda_device *device, bool on, apr_error *err)
 }
 
 /* Bytes 0 to 255 of a tile: high ones; then low ones; then a scale for each 16. */
-static void put_planes(uint8_t *planes, int64_t n, const float *x)
+static void write_activations_i16(uint8_t *planes, int64_t n, const float *x)
 {
     for (int64_t i = 0; i < n; i += 16) {
         uint8_t *const tile = planes + i / APR_ACTIVATIONS_I16_TILE * APR_ACTIVATIONS_I16_TILE_BYTES;
@@ -305,7 +305,7 @@ static void put_planes(uint8_t *planes, int64_t n, const float *x)
     }
 }
 
-static void get_planes(const uint8_t *planes, int64_t n, float *x)
+static void read_activations_i16(const uint8_t *planes, int64_t n, float *x)
 {
     for (int64_t i = 0; i < n; i++) {
         const uint8_t *const tile = planes + i / APR_ACTIVATIONS_I16_TILE * APR_ACTIVATIONS_I16_TILE_BYTES;
@@ -334,7 +334,7 @@ static apr_status inputs_now(apr_cuda_device *device, const apr_decode_gemv_inpu
     for (int64_t i = 0; i < a->n; i++) squares += (double)a->x[i] * a->x[i];
     const float factor = a->norm ? (float)(1.0 / sqrt(squares / (double)a->n + (double)a->eps)) : 1.0f;
     for (int64_t i = 0; i < a->n; i++) x[i] = a->x[i] * factor * (a->gain != NULL ? a->gain[i] + a->gain_offset : 1.0f);
-    put_planes(a->planes, a->n, x);
+    write_activations_i16(a->planes, a->n, x);
     if (a->out != NULL) memcpy(a->out, x, (size_t)a->n * sizeof *x);
     fake_touch(device, false);
     free(x);
@@ -362,10 +362,10 @@ static void leave(const apr_decode_gemv_args *a, int64_t n, float *y)
     for (int64_t i = 0; a->out_squares != NULL && i < n; i++)
         a->out_squares[i / 16] = (i % 16 == 0 ? 0.0f : a->out_squares[i / 16]) + y[i] * y[i];
     for (int64_t i = 0; a->gain != NULL && i < n; i++) y[i] *= a->gain[i] + a->gain_offset;
-    if (a->planes != NULL) put_planes(a->planes, n, y);
+    if (a->planes != NULL) write_activations_i16(a->planes, n, y);
 }
 
-static apr_status flow_now(apr_cuda_device *device, const apr_decode_gemv_args *args)
+static apr_status decode_gemv_now(apr_cuda_device *device, const apr_decode_gemv_args *args)
 {
     apr_decode_gemv_args own = *args;
     const apr_decode_gemv_args *const a = &own;
@@ -376,7 +376,7 @@ static apr_status flow_now(apr_cuda_device *device, const apr_decode_gemv_args *
     fake_see(device, &own, sizeof own);
     for (int i = 0; i < a->n_parts; i++) own.parts[i].weight = fake_see_tensor(device, own.parts[i].weight, &weights[i]);
     fake_touch(device, true);
-    get_planes(a->x, a->n_in, x);
+    read_activations_i16(a->x, a->n_in, x);
     for (int64_t i = 0; a->squares != NULL && i < a->n_in / 16; i++) squares += a->squares[i];
     const float factor = a->squares != NULL ? (float)(1.0 / sqrt(squares / (double)a->n_in + (double)a->eps)) : 1.0f;
     for (int part = 0; part < (a->ending == APR_EPILOGUE_GLU ? 1 : a->n_parts); part++) {
@@ -396,10 +396,10 @@ static apr_status flow_now(apr_cuda_device *device, const apr_decode_gemv_args *
     return APR_OK;
 }
 
-/* --- heads that are turned and stored, and attention that ends in planes --- */
+/* --- QKV epilogues, and attention that ends in int16 activations --- */
 
 /* The host's operations one after the other; only what a turn promises is written. */
-static void turn_heads(const apr_norm_args *norm, const apr_rope_args *rope, float *out)
+static void rotate_heads(const apr_norm_args *norm, const apr_rope_args *rope, float *out)
 {
     apr_op_args normed = {.norm = *norm}, rotated = {.rope = *rope};
     rotated.rope.out = normed.norm.out = out;
@@ -410,7 +410,7 @@ static void turn_heads(const apr_norm_args *norm, const apr_rope_args *rope, flo
     apr_ref_backend.ops[APR_OP_ROPE](&rotated);
 }
 
-static apr_status turn_now(apr_cuda_device *device, const apr_qkv_epilogue_args *args, apr_error *err)
+static apr_status qkv_epilogue_now(apr_cuda_device *device, const apr_qkv_epilogue_args *args, apr_error *err)
 {
     apr_qkv_epilogue_args own = *args;
     const apr_qkv_epilogue_args *const a = &own;
@@ -420,8 +420,8 @@ static apr_status turn_now(apr_cuda_device *device, const apr_qkv_epilogue_args 
     fake_see(device, &own, sizeof own);
     apr_op_args store = {.kv_store = a->store};
     fake_touch(device, true);
-    turn_heads(&a->k_norm, &a->k, k);
-    turn_heads(&a->q_norm, &a->q, q);
+    rotate_heads(&a->k_norm, &a->k, k);
+    rotate_heads(&a->q_norm, &a->q, q);
     memcpy(a->q.out, q, (size_t)(a->q.n_heads * a->q.head_dim) * sizeof *q);
     store.kv_store.k = k;
     read_positions(APR_OP_KV_STORE, &store);
@@ -436,7 +436,7 @@ static apr_status attend_now(apr_cuda_device *device, const apr_op_args *args, u
 {
     APR_TRY(run_now(device, APR_OP_ATTEND, args, err));
     fake_touch(device, true);
-    put_planes(fake_seen(device, planes), args->attend.n_heads * args->attend.value_dim, fake_seen(device, args->attend.out));
+    write_activations_i16(fake_seen(device, planes), args->attend.n_heads * args->attend.value_dim, fake_seen(device, args->attend.out));
     fake_touch(device, false);
     return APR_OK;
 }
@@ -452,7 +452,7 @@ apr_status fake_record(apr_cuda_device *device, apr_error *err)
     return APR_OK;
 }
 
-void fake_forget(apr_cuda_graph *graph)
+void fake_free_graph(apr_cuda_graph *graph)
 {
     n_graphs -= graph != NULL;
     free(graph);
@@ -463,7 +463,7 @@ apr_status fake_end_record(apr_cuda_device *device, apr_cuda_graph **graph, apr_
     *graph = device->recording;
     device->recording = NULL;
     if (records) return APR_OK;
-    fake_forget(*graph);
+    fake_free_graph(*graph);
     *graph = NULL;
     return apr_fail(err, APR_E_DEVICE, "a fake that does not record");
 }
@@ -473,26 +473,26 @@ apr_status fake_replay(apr_cuda_graph *graph, apr_error *err)
     n_replays++;
     for (int i = 0; i < graph->n_ops; i++) switch (graph->ops[i].what) {
         case RECORDED_OP: APR_TRY(run_now(graph->device, graph->ops[i].kind, &graph->ops[i].args, err)); break;
-        case RECORDED_FLOW: APR_TRY(flow_now(graph->device, &graph->ops[i].flow)); break;
+        case RECORDED_FLOW: APR_TRY(decode_gemv_now(graph->device, &graph->ops[i].flow)); break;
         case RECORDED_INPUTS: APR_TRY(inputs_now(graph->device, &graph->ops[i].inputs)); break;
-        case RECORDED_TURN: APR_TRY(turn_now(graph->device, &graph->ops[i].turn, err)); break;
+        case RECORDED_TURN: APR_TRY(qkv_epilogue_now(graph->device, &graph->ops[i].turn, err)); break;
         case RECORDED_ATTEND: APR_TRY(attend_now(graph->device, &graph->ops[i].args, graph->ops[i].planes, err)); break;
         }
     return APR_OK;
 }
 
-apr_status fake_flow(apr_cuda_device *device, const apr_decode_gemv_args *args, apr_error *err)
+apr_status fake_decode_gemv(apr_cuda_device *device, const apr_decode_gemv_args *args, apr_error *err)
 {
     apr_cuda_graph *const graph = device->recording;
     (void)err;
-    if (graph == NULL) return flow_now(device, args);
+    if (graph == NULL) return decode_gemv_now(device, args);
     if (graph->n_ops == MOST_RECORDED) abort();
     graph->ops[graph->n_ops].what = RECORDED_FLOW;
     graph->ops[graph->n_ops++].flow = *args;
     return APR_OK;
 }
 
-apr_status fake_flow_inputs(apr_cuda_device *device, const apr_decode_gemv_inputs *args, apr_error *err)
+apr_status fake_decode_gemv_inputs(apr_cuda_device *device, const apr_decode_gemv_inputs *args, apr_error *err)
 {
     apr_cuda_graph *const graph = device->recording;
     (void)err;
@@ -503,20 +503,20 @@ apr_status fake_flow_inputs(apr_cuda_device *device, const apr_decode_gemv_input
     return APR_OK;
 }
 
-apr_status fake_turn(apr_cuda_device *device, const apr_qkv_epilogue_args *args, apr_error *err)
+apr_status fake_qkv_epilogue(apr_cuda_device *device, const apr_qkv_epilogue_args *args, apr_error *err)
 {
     apr_cuda_graph *const graph = device->recording;
-    if (graph == NULL) return turn_now(device, args, err);
+    if (graph == NULL) return qkv_epilogue_now(device, args, err);
     if (graph->n_ops == MOST_RECORDED) abort();
     graph->ops[graph->n_ops].what = RECORDED_TURN;
     graph->ops[graph->n_ops++].turn = *args;
     return APR_OK;
 }
 
-apr_status fake_attend_to_planes(apr_cuda_device *device, const apr_qkv_epilogue_args *turned, const apr_attend_args *args, uint8_t *planes,
-                                 apr_error *err)
+apr_status fake_attend_to_i16(apr_cuda_device *device, const apr_qkv_epilogue_args *turned, const apr_attend_args *args, uint8_t *planes,
+                              apr_error *err)
 {
-    if (turned != NULL) APR_TRY(fake_turn(device, turned, err));
+    if (turned != NULL) APR_TRY(fake_qkv_epilogue(device, turned, err));
     apr_cuda_graph *const graph = device->recording;
     const apr_op_args given = {.attend = *args};
     if (graph == NULL) return attend_now(device, &given, planes, err);

@@ -15,7 +15,7 @@ static apr_status inputs_now(apr_cuda_device *device, const apr_prompt_args *a, 
     return a->has_norm ? fake_run(device, APR_OP_NORM, &norm, err) : APR_OK;
 }
 
-static apr_status turn_now(apr_cuda_device *device, const apr_qkv_epilogue_args *a, apr_error *err)
+static apr_status qkv_epilogue_now(apr_cuda_device *device, const apr_qkv_epilogue_args *a, apr_error *err)
 {
     const apr_norm_args *const norms[2] = {&a->q_norm, &a->k_norm};
     const apr_rope_args *const ropes[2] = {&a->q, &a->k};
@@ -33,5 +33,5 @@ apr_status fake_prompt(apr_cuda_device *device, const apr_prompt_args *a, apr_er
     APR_TRY(inputs_now(device, a, err));
     for (int i = 0; i < a->n_parts; i++) APR_TRY(fake_run(device, APR_OP_LINEAR, &(apr_op_args){.linear = a->parts[i]}, err));
     if (a->ending == APR_PROMPT_GLU) return fake_run(device, APR_OP_GLU, &(apr_op_args){.glu = a->unit}, err);
-    return a->ending == APR_PROMPT_QKV ? turn_now(device, &a->turn, err) : APR_OK;
+    return a->ending == APR_PROMPT_QKV ? qkv_epilogue_now(device, &a->turn, err) : APR_OK;
 }

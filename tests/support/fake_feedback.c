@@ -232,7 +232,7 @@ static apr_status some_rows(const apr_cuda_feedback_rows *r, const apr_feedback 
     return APR_OK;
 }
 
-/* The host's factors lie the other way. */
+/* The host's factors are transposed. */
 static apr_status all_rows(apr_cuda_solver *s, const apr_cuda_feedback_rows *lanes, step what, apr_error *err)
 {
     apr_cuda_factors factors;

@@ -14,7 +14,7 @@ typedef struct fake_feedback_state {
     void (*see)(void *args, size_t n_bytes);         /* makes pointers into devices' memory the devices' own; NULL: they are the host's */
     int n_open, n_steps;                             /* solvers; calls of the table */
     int fail_at;                                     /* the call that fails; 0: none */
-    int refuse;                                      /* so many factorisations find that there are no factors */
+    int refuse;                                      /* so many factorisations fail */
     const char *name;                                /* NULL: "a fake" */
 } fake_feedback_state;
 

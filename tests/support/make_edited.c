@@ -2,7 +2,7 @@
  * N-th one (counted on from the first again where N is larger) for which HOW changes anything.
  *
  * HOW: drop (the tensor is missing), empty (its shape is [0], as ZeRO-3 leaves them), fewer (its last row is missing), transposed (the
- * numbers are the same, the shape is turned round), renamed (a name that no model knows), integers (its type says I32 or I16). */
+ * numbers are the same, the shape is reversed), renamed (a name that no model knows), integers (its type says I32 or I16). */
 #include "formats/base/bytes.h"
 #include "formats/base/json.h"
 #include "formats/files/map.h"
@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Changes name (300 bytes of room) and tensor; false: of this tensor there is nothing to change. */
+/* Changes name (a buffer of 300 bytes) and tensor; false: of this tensor there is nothing to change. */
 typedef bool (*edit_fn)(char *name, cJSON *tensor);
 
 static void *must(void *pointer)
@@ -92,7 +92,7 @@ static const struct {
     edit_fn fn;
 } edits[] = {{"drop", drop}, {"empty", empty}, {"fewer", fewer}, {"transposed", transposed}, {"renamed", renamed}, {"integers", integers}};
 
-/* A tensor behind those in `out`, with its data. */
+/* A tensor after those in `out`, with its data. */
 static void add(cJSON *out, const char *name, cJSON *tensor, const uint8_t *data, FILE *bytes)
 {
     const cJSON *const offsets = cJSON_GetObjectItemCaseSensitive(tensor, "data_offsets");

@@ -1,7 +1,7 @@
 /* make_tokens.c - usage: make_tokens FOLDER|FILE. Encodes texts with the tokenizer of a checkpoint's small files, or of a GGUF or APR;
  * tests/tokenizer_styles.py compares.
  *
- * Reads texts from standard input, each a 32-bit number of bytes (little endian) and the bytes; prints a line for each: its ids, and behind
+ * Reads texts from standard input, each a 32-bit number of bytes (little endian) and the bytes; prints a line for each: its ids, and after
  * a tab the ids of the same text without special tokens around it, decoded, as hexadecimal bytes. A failure is a line "error: ...". */
 #include "formats/base/bytes.h"
 #include "formats/files/checkpoint_names.h"

@@ -1,5 +1,5 @@
-/* make_wrapper.c - usage: make_wrapper DIR STYLE OUT. Makes OUT, the checkpoint DIR as hubs have it: its tensors under the names of a larger
- * model, with a vision tower that has biases, an audio tower, a projector, and one layer of multi-token prediction behind the last.
+/* make_wrapper.c - usage: make_wrapper DIR STYLE OUT. Makes OUT, the checkpoint DIR as hubs have it: its tensors under the names of a
+ * larger model, with a vision tower that has biases, an audio tower, a projector, and one layer of multi-token prediction after the last.
  * The layer is a copy of the last one, the rest is zeros: the logits of text stay those of DIR. DIR may be in a quantized layout.
  *
  * STYLE says what stands for "model.X":
@@ -86,7 +86,7 @@ static void rename_text(const wrapper *w, const char *name, char text[300])
     else snprintf(text, 300, "%s%s", w->style->head, name);
 }
 
-/* A copy of `like` behind all other data; NULL: eight zeros. */
+/* A copy of `like` after all other data; NULL: eight zeros. */
 static void add_tensor(wrapper *w, const char *name, const cJSON *like)
 {
     static const int eight[] = {8};

@@ -54,7 +54,7 @@ apr_tensor ops_matrix_of(apr_dtype dtype, int64_t n_rows, int64_t n_columns)
         free(x);
         return weight;
     }
-    /* every byte below 0x38: halves below 0.5, bf16 below 1e-5, no NaN anywhere */
+    /* every byte below 0x38: FP16 below 0.5, BF16 below 1e-5, no NaN anywhere */
     for (uint64_t i = 0; i < weight.n_bytes; i++) data[i] = (uint8_t)((ops_noise() + 1.0f) * 0.5f * 0x37);
     return weight;
 }

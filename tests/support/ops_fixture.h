@@ -19,7 +19,7 @@ double ops_largest(const apr_tensor *weight);
 /* Runs an operation on both backends into fresh outputs of n numbers and compares; *out is where the arguments say it goes. A test
  * fails where a number is not written, or further off than bound. */
 void ops_compare(apr_op_kind kind, apr_op_args *args, float **out, int64_t n, double bound, const char *what);
-/* The same where *state (n_state numbers, the same for both before) must agree afterwards, too. */
+/* The same where *state (n_state numbers, the same for both before) must also agree afterwards. */
 void ops_compare_with_state(apr_op_kind kind, apr_op_args *args, float **out, int64_t n, float **state, int64_t n_state, double bound,
                             const char *what);
 void ops_expect(const float *out, const double *expected, int64_t n, double bound, const char *what);

@@ -121,7 +121,7 @@ static apr_status wait_worker(apr_cuda_worker *worker, apr_out_of_range *out_of_
 {
     fake_worker *const l = (fake_worker *)worker;
     const apr_cuda_portion *const p = &l->portion;
-    const apr_dtype from = p->from == APR_APR_Q8 ? APR_I8 : p->from; /* the factor is beside it */
+    const apr_dtype from = p->from == APR_APR_Q8 ? APR_I8 : p->from; /* the factor is next to it */
     float *const values = malloc((size_t)p->n_elems * sizeof *values);
     (void)err;
     assert_non_null(values);

@@ -17,7 +17,7 @@ typedef struct fake_codecs_state {
     int n_devices;                 /* that pipe_fixture_run has: 1 to 4 */
     bool all_must_start;           /* the first portion of each device waits for those of the others */
     int fail_at;                   /* the portion whose start fails; 0: none */
-    int workers_free;              /* room for so many on the device */
+    int workers_free;              /* memory for so many on the device */
     int n_open, n_most, n_started; /* workers now, and at most; portions */
 } fake_codecs_state;
 

@@ -110,8 +110,8 @@ void program_model_close(program_model *m)
     apr_model_close(&m->model);
 }
 
-/* [a, b] as it would lie the other way round. */
-static const apr_tensor *other_way_round(const apr_tensor *tensor, apr_arena *arena)
+/* [a, b] as it would be stored transposed. */
+static const apr_tensor *transposed_name(const apr_tensor *tensor, apr_arena *arena)
 {
     const size_t n_bytes = (size_t)apr_row_bytes(tensor->dtype, 1), rows = (size_t)tensor->dims[0], columns = (size_t)tensor->dims[1];
     apr_tensor *const turned = apr_arena_alloc(arena, sizeof *turned);
@@ -136,7 +136,7 @@ apr_status program_model_transposed(apr_model *view, program_model *m, apr_error
     for (size_t i = 0; i < view->n_tensors; i++) {
         view->tensors[i] = m->model.tensors[i];
         if (view->tensors[i].rank != 2 || apr_dtypes[view->tensors[i].dtype].elems_per_block > 1) continue;
-        const apr_tensor *const part = other_way_round(&m->model.tensors[i], &view->arena);
+        const apr_tensor *const part = transposed_name(&m->model.tensors[i], &view->arena);
         if (part == NULL) return apr_no_memory(err, "a view");
         APR_TRY(apr_tensor_compose(&view->tensors[i], &part, 1, &transpose, &view->arena, "a test", err));
     }

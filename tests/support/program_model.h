@@ -9,17 +9,17 @@ typedef struct program_model {
     apr_program program;
 } program_model;
 
-/* Small, with every part that some family has. Layers must be told by the caller: layer_kinds and ffn_kinds of `layers`. */
+/* Small, with every part that some family has. The caller must state the layers: layer_kinds and ffn_kinds of `layers`. */
 apr_hparams program_model_sizes(const char *architecture);
 
-/* Matrices of dtype, everything else float32. Optional weights are there, too. APR_E_...: the family has no such program. */
+/* Matrices of dtype, everything else float32. With optional weights. APR_E_...: the family has no such program. */
 apr_status program_model_open(program_model *m, const apr_hparams *hparams, apr_dtype dtype, apr_error *err);
 void program_model_close(program_model *m);
 
 /* A session of this or any other model. A failure ends the test. */
 apr_session *must_open_session(const apr_model *model, const apr_session_options *options);
 
-/* A view in which matrices do not lie as they are wanted, but transposed, and are made of those: the same numbers. Its memory is the
+/* A view in which matrices are stored transposed, and composed of those: the same numbers. Its memory is the
  * model's; close with apr_model_close. */
 apr_status program_model_transposed(apr_model *view, program_model *m, apr_error *err);
 

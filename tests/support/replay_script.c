@@ -25,7 +25,7 @@ static size_t part_of(int step, int *within)
     return i;
 }
 
-/* By turns: what a generation asks for, what a sampler does, and the logits; all must agree. */
+/* In turn: what a generation asks for, what a sampler does, and the logits; all must agree. */
 static void evaluate(apr_session *s, const int32_t *ids, size_t n, int step, float *logits)
 {
     const size_t vocab_size = (size_t)apr_session_program(s)->vocab_size;

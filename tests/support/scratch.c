@@ -60,7 +60,7 @@ enum { MOST_FILES = 12 };
 
 static const char mark[] = "=== ";
 
-/* The first mark at or behind `at` that begins a line, or the end. */
+/* The first mark at or after `at` that begins a line, or the end. */
 static size_t next_mark(const uint8_t *data, size_t at, size_t n_bytes)
 {
     for (; at + sizeof mark - 1 <= n_bytes; at++)

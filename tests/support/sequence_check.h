@@ -1,4 +1,4 @@
-/* sequence_check.h - sequences through one session: each has the numbers that it has alone, to the last bit, whoever else is there. */
+/* sequence_check.h - sequences through one session: each has the numbers that it has alone, to the last bit, whatever the others are. */
 #ifndef APR_TESTS_SEQUENCE_CHECK_H
 #define APR_TESTS_SEQUENCE_CHECK_H
 
@@ -33,14 +33,14 @@ void check_evaluate(const sequence_check *c, apr_session *s, int64_t slot, int64
  * with what differs. */
 void check_sequences(const sequence_check *c, int64_t stride);
 
-/* The session's memory is the plan's, where somebody counts. */
+/* The session's memory is the plan's, where it is counted. */
 void check_memory(const sequence_check *c, const apr_session *s);
 
 /* How far logits of these among others are from `reference`'s, where each is alone: the largest difference, relative to the largest logit.
  */
 double check_distance(const sequence_check *c, const sequence_check *reference);
 
-/* What two begin with alike is shared, in the same memory; anywhere: not only where the first stands. */
+/* A common prefix of two is shared, in the same memory; anywhere: not only at the position of the first. */
 void check_sharing(const sequence_check *c, bool anywhere);
 
 /* check_sequences of each way to mix tokens, and each feed-forward, of a family, a layer each; answers how many there were. `sizes` NULL:

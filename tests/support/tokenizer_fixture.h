@@ -116,7 +116,7 @@ static inline apr_tokenizer *open_tokenizer(const apr_vocab *vocab)
 
 static const apr_encode_options parsed = {.parse_special = true}, plain = {0}, with_special = {.add_special = true, .parse_special = true};
 
-/* `text` is copied to a block of its exact size, so that reading behind it is seen. */
+/* `text` is copied to a block of its exact size, so that reading past it is seen. */
 static inline void encode_bytes(const apr_tokenizer *tokenizer, const char *text, size_t n_bytes, const apr_encode_options *options,
                                 int32_t **ids, size_t *n_ids)
 {

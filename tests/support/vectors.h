@@ -13,7 +13,7 @@ typedef struct vectors {
     cJSON *header;
 } vectors;
 
-/* False when there is no such file or it is no safetensors file. Failed or zeroed vectors may be closed. */
+/* False when there is no such file or it is not a safetensors file. Failed or zeroed vectors may be closed. */
 bool vectors_open(vectors *file, const char *path);
 void vectors_close(vectors *file);
 

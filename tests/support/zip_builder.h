@@ -1,4 +1,4 @@
-/* zip_builder.h - zip archives for tests, byte by byte, so that any byte of them may lie. */
+/* zip_builder.h - zip archives for tests, byte by byte, so that any byte of them may be wrong. */
 #ifndef APR_TESTS_ZIP_BUILDER_H
 #define APR_TESTS_ZIP_BUILDER_H
 

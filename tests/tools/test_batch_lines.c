@@ -121,7 +121,7 @@ static void a_line_without_an_end_hands_control_back(void **state)
     apr_line line;
     (void)state;
     assert_true(zeros >= 0);
-    for (int i = 0; i < 100; i++) { /* beyond the longest line, too */
+    for (int i = 0; i < 100; i++) { /* also beyond the longest line */
         assert_int_equal(read_line(&r, true, &line), APR_LINE_LATER);
         assert_true(r.n <= APR_LINE_MAX_BYTES + (2 << 20));
     }

@@ -78,7 +78,7 @@ static void add_to_file(const place *p)
     assert_int_equal(fclose(file), 0);
 }
 
-static void nothing_is_said_to_be_answered_that_is_not_there(void **state)
+static void nothing_is_called_answered_that_is_not_there(void **state)
 {
     static void (*const how[])(const place *) = {remove_file, rename_file, empty_file, replace_file, add_to_file};
     (void)state;
@@ -140,7 +140,7 @@ static void lines_are_added_at_the_end_of_what_is_there(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(nothing_is_said_to_be_answered_that_is_not_there),
+        cmocka_unit_test(nothing_is_called_answered_that_is_not_there),
         cmocka_unit_test(an_emptied_file_is_resumed),
         cmocka_unit_test(lines_are_added_at_the_end_of_what_is_there),
     };

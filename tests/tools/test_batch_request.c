@@ -140,7 +140,7 @@ static void what_asks_for_nothing_passes(void **state)
     apr_batch_request_close(&r);
 }
 
-static void what_is_no_request_is_said_in_a_sentence(void **state)
+static void what_is_not_a_request_gets_a_sentence(void **state)
 {
     static const struct {
         const char *text, *sentence;
@@ -203,7 +203,7 @@ static void what_is_no_request_is_said_in_a_sentence(void **state)
     }
 }
 
-static void the_field_that_is_wrong_is_known(void **state)
+static void the_wrong_field_is_named(void **state)
 {
     static const struct {
         const char *text, *param; /* NULL: no single field is wrong */
@@ -299,8 +299,8 @@ int main(void)
         cmocka_unit_test(a_request_says_how_a_token_is_chosen),
         cmocka_unit_test(requests_of_other_batches_are_understood),
         cmocka_unit_test(what_asks_for_nothing_passes),
-        cmocka_unit_test(what_is_no_request_is_said_in_a_sentence),
-        cmocka_unit_test(the_field_that_is_wrong_is_known),
+        cmocka_unit_test(what_is_not_a_request_gets_a_sentence),
+        cmocka_unit_test(the_wrong_field_is_named),
         cmocka_unit_test(calls_of_tools_are_as_templates_have_them),
         cmocka_unit_test(a_developer_is_the_system_where_the_template_knows_none),
         cmocka_unit_test(the_id_is_known_where_the_rest_is_wrong),

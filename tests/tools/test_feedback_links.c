@@ -59,7 +59,7 @@ static bool has_row(const apr_tensor *tensor, int64_t matrix, const float *row, 
     return found;
 }
 
-/* Every third row of what reads the feed is a row of a linked matrix. False: nothing is linked. */
+/* Every third row of what reads the layer input is a row of a linked matrix. False: nothing is linked. */
 static bool is_linked(const linked *l, const apr_tensor *tensor, size_t feed, int64_t expert, int64_t first, int64_t n_rows)
 {
     const int64_t n = l->feeds.feeds[feed].width;
@@ -135,7 +135,7 @@ static void tensors_of_a_gguf_are_linked_to_what_their_columns_are_multiplied_wi
     check_families(APR_FORMAT_GGUF);
 }
 
-static void so_are_those_of_an_apr_file(void **state)
+static void tensors_of_an_apr_file_are_linked_in_the_same_way(void **state)
 {
     (void)state;
     check_families(APR_FORMAT_APR);
@@ -165,7 +165,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tensors_of_a_gguf_are_linked_to_what_their_columns_are_multiplied_with),
-        cmocka_unit_test(so_are_those_of_an_apr_file),
+        cmocka_unit_test(tensors_of_an_apr_file_are_linked_in_the_same_way),
         cmocka_unit_test(queries_keys_and_values_share_their_inputs_and_a_tied_head_has_those_of_its_product),
     };
     return cmocka_run_group_tests_name("feedback_links", tests, make_work, remove_work);

@@ -85,7 +85,7 @@ static apr_status make_all(bench *b, size_t *n_made, uint32_t *sum)
     return APR_OK;
 }
 
-static void a_device_makes_what_it_is_asked_for_and_says_so_in_the_terms(void **state)
+static void a_device_encodes_what_it_is_asked_for_and_the_terms_say_so(void **state)
 {
     bench b;
     size_t n_made, n_again;
@@ -225,7 +225,7 @@ static void without_cusolver_the_run_says_what_factorises(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_device_makes_what_it_is_asked_for_and_says_so_in_the_terms),
+        cmocka_unit_test(a_device_encodes_what_it_is_asked_for_and_the_terms_say_so),
         cmocka_unit_test(sums_of_a_finished_pass_are_kept),
         cmocka_unit_test(fewer_sums_at_a_time_take_more_passes_and_give_the_same),
         cmocka_unit_test(what_does_not_fit_is_refused_before_anything_is_allocated),

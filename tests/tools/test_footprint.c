@@ -47,7 +47,7 @@ static void two_sessions_take_what_both_take(void **state)
     apr_session_close(b);
 }
 
-static void weights_that_were_made_are_planned_and_measured(void **state)
+static void composed_weights_are_planned_and_measured(void **state)
 {
     (void)state;
     apr_session *const a = open_session(256);
@@ -62,12 +62,12 @@ static void weights_that_were_made_are_planned_and_measured(void **state)
     apr_footprint_add_weights(&f, before.weights + (1 << 22)); /* more than was planned, and more than rounding */
     assert_false(apr_footprint_as_planned(&f));
     f = before;
-    apr_footprint_add_weights(&f, UINT64_MAX); /* nobody counts */
+    apr_footprint_add_weights(&f, UINT64_MAX); /* not counted */
     assert_true(f.measured == UINT64_MAX && !apr_footprint_as_planned(&f));
     apr_session_close(a);
 }
 
-static void on_a_card_the_context_and_the_headroom_are_there_once(void **state)
+static void context_and_headroom_are_counted_once_a_gpu(void **state)
 {
     (void)state;
     apr_program program;
@@ -98,8 +98,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(two_sessions_take_what_both_take),
-        cmocka_unit_test(weights_that_were_made_are_planned_and_measured),
-        cmocka_unit_test(on_a_card_the_context_and_the_headroom_are_there_once),
+        cmocka_unit_test(composed_weights_are_planned_and_measured),
+        cmocka_unit_test(context_and_headroom_are_counted_once_a_gpu),
     };
     return cmocka_run_group_tests_name("footprint", tests, open_model, close_model);
 }

@@ -92,7 +92,7 @@ static void a_page_that_cannot_be_closed_is_the_runs_failure(void **state)
     }
 }
 
-/* fclose of the text in memory is where its last bytes get their room. */
+/* fclose of the text in memory is where its last bytes are allocated. */
 static void a_text_that_cannot_be_closed_is_missing_memory(void **state)
 {
     apr_error err = {0};

@@ -1,4 +1,4 @@
-/* tools/report/chart.h: round numbers beside an axis, and where points of curves lie. */
+/* tools/cli/chart.h: round numbers at an axis, and the positions of points of curves. */
 #define _POSIX_C_SOURCE 200809L
 #include "tools/report/chart.h"
 

@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-static void offloads_are_read_and_written_alike(void **state)
+static void offloads_are_read_and_written_in_the_same_way(void **state)
 {
     static const struct {
         const char *text;
@@ -87,7 +87,7 @@ static void gpus_that_encode_are_a_list_or_all(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(offloads_are_read_and_written_alike),
+        cmocka_unit_test(offloads_are_read_and_written_in_the_same_way),
         cmocka_unit_test(other_words_are_refused),
         cmocka_unit_test(gpus_are_a_number_or_a_list),
         cmocka_unit_test(gpus_that_encode_are_a_list_or_all),

@@ -70,7 +70,7 @@ static void what_comes_through_a_pipe_is_read_to_its_end(void **state)
     apr_text_input_close(&text); /* once more is nothing */
 }
 
-static void what_gives_no_bytes_is_a_sentence(void **state)
+static void a_text_without_bytes_is_reported(void **state)
 {
     apr_error err = {0};
     apr_text_input text;
@@ -89,7 +89,7 @@ int main(void)
         cmocka_unit_test(a_file_is_an_input_whatever_its_size),
         cmocka_unit_test(a_file_that_states_no_size_is_read),
         cmocka_unit_test(what_comes_through_a_pipe_is_read_to_its_end),
-        cmocka_unit_test(what_gives_no_bytes_is_a_sentence),
+        cmocka_unit_test(a_text_without_bytes_is_reported),
     };
     return cmocka_run_group_tests(tests, make_work, remove_work);
 }

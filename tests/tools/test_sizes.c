@@ -87,7 +87,7 @@ static void no_type_takes_less_than_its_least(void **state)
         }
 }
 
-static void a_weight_that_is_missing_is_no_zero(void **state)
+static void a_missing_weight_is_not_taken_for_zero(void **state)
 {
     (void)state;
     apr_model source;
@@ -161,7 +161,7 @@ static void a_stated_quantization_is_planned_as_it_is_published(void **state)
     }
 }
 
-static void a_quantization_that_is_not_understood_is_no_16_bits(void **state)
+static void an_unknown_quantization_is_not_taken_for_16_bits(void **state)
 {
     (void)state;
     apr_error err = {0};
@@ -173,7 +173,7 @@ static void a_quantization_that_is_not_understood_is_no_16_bits(void **state)
 
 /* --- the plan before and the plan of a session --- */
 
-/* As aprplan makes it of a config.json, for the card that the fake device says it is. */
+/* As aprplan makes it of a config.json, for the GPU that the fake device says it is. */
 static apr_plan plan_of_config(const char *path, const char *mixture, int64_t n_ctx)
 {
     static const apr_gpu card = {.name = "device", .label = "a fake", .vram_mib = 1 << 14, .n_sms = 2, .threads_per_sm = 64, .major = 9};
@@ -263,8 +263,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_mixture_is_planned_to_the_byte),    cmocka_unit_test(no_type_takes_less_than_its_least),
-        cmocka_unit_test(a_weight_that_is_missing_is_no_zero),     cmocka_unit_test(a_stated_quantization_is_planned_as_it_is_published),
-        cmocka_unit_test(a_session_plans_what_was_planned_for_it), cmocka_unit_test(a_quantization_that_is_not_understood_is_no_16_bits),
+        cmocka_unit_test(a_missing_weight_is_not_taken_for_zero),  cmocka_unit_test(a_stated_quantization_is_planned_as_it_is_published),
+        cmocka_unit_test(a_session_plans_what_was_planned_for_it), cmocka_unit_test(an_unknown_quantization_is_not_taken_for_16_bits),
     };
     return cmocka_run_group_tests_name("sizes", tests, make_work, remove_work);
 }

@@ -1,4 +1,4 @@
-/* tools/engine/bench/synthetic.h: weights of a real shape that nobody trained, in every type that aprquant writes. */
+/* tools/run/synthetic.h: untrained weights of a real shape, in every type that aprquant writes. */
 #include "tools/engine/bench/synthetic.h"
 
 #include "kernels/rows.h"
@@ -89,7 +89,7 @@ static void a_session_runs_it_and_its_logits_are_numbers(void **state)
 }
 
 /* Whatever can be decoded can be measured. */
-static void types_that_are_only_read_are_made_as_well(void **state)
+static void types_that_are_only_read_are_synthesised_as_well(void **state)
 {
     const int32_t ids[] = {1, 20, 300};
     int n_types = 0;
@@ -151,7 +151,7 @@ static void the_seed_decides_and_the_threads_do_not(void **state)
     apr_synthetic_close(&c);
 }
 
-static void rows_and_layers_are_not_alike(void **state)
+static void rows_and_layers_differ(void **state)
 {
     (void)state;
     apr_synthetic s;
@@ -220,9 +220,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_type_has_the_bytes_that_are_planned_and_finite_numbers_of_a_usual_size),
         cmocka_unit_test(a_session_runs_it_and_its_logits_are_numbers),
-        cmocka_unit_test(types_that_are_only_read_are_made_as_well),
+        cmocka_unit_test(types_that_are_only_read_are_synthesised_as_well),
         cmocka_unit_test(the_seed_decides_and_the_threads_do_not),
-        cmocka_unit_test(rows_and_layers_are_not_alike),
+        cmocka_unit_test(rows_and_layers_differ),
         cmocka_unit_test(each_expert_has_tensors_of_its_own),
         cmocka_unit_test(shared_memory_is_that_of_the_largest_tensor_of_each_type),
         cmocka_unit_test(what_cannot_be_made_is_refused),

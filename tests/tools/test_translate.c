@@ -1,6 +1,6 @@
-/* test_translate.c - tools/cli/translate.c, foreign_words.c, translate_special.c, model_paths.c: what people bring becomes the tool's own, or is named. */
-#include "tools/cli/model_paths.h"
-#include "tools/cli/translation.h"
+/* test_translate.c - tools/cli/translate.c, foreign_words.c, translate_special.c, hub_ids.c: what people bring becomes the tool's own, or
+ * is named. */
+#include "tools/cli/cli_internal.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -96,7 +96,7 @@ static const char *turned(const apr_parsed *parsed)
     return text;
 }
 
-static void words_of_other_programs_become_the_tools_own(void **state)
+static void options_of_other_programs_become_the_tools_own(void **state)
 {
     static const struct {
         const char *line, *turned;
@@ -152,7 +152,7 @@ static void words_of_other_programs_become_the_tools_own(void **state)
     }
 }
 
-static void what_cannot_be_turned_is_named(void **state)
+static void what_cannot_be_translated_is_named(void **state)
 {
     static const struct {
         const char *line, *sentence;
@@ -219,7 +219,7 @@ static void ids_are_looked_up_in_the_caches(void **state)
 {
     char folder[] = "/tmp/aprkit-hub-XXXXXX", command[256];
     static const struct {
-        const char *text, *path; /* behind the folder; NULL: it is not there */
+        const char *text, *path; /* after the folder; NULL: it is not there */
     } cases[] = {
         {"Org/Name", "/hub/models--Org--Name/snapshots/aaa1"},
         {"Org/Name@main", "/hub/models--Org--Name/snapshots/aaa1"},
@@ -269,8 +269,8 @@ static void ids_are_looked_up_in_the_caches(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(words_of_other_programs_become_the_tools_own),
-        cmocka_unit_test(what_cannot_be_turned_is_named),
+        cmocka_unit_test(options_of_other_programs_become_the_tools_own),
+        cmocka_unit_test(what_cannot_be_translated_is_named),
         cmocka_unit_test(every_row_of_the_table_is_well_formed),
         cmocka_unit_test(ids_are_looked_up_in_the_caches),
     };

@@ -38,7 +38,7 @@ static void a_command_is_typed_again_with_changes(void **state)
     assert_string_equal(apr_typed_text(small, sizeof small, &typed, NULL, 0), "");
 }
 
-static void a_sentence_without_room_stays_as_it_is(void **state)
+static void a_message_that_is_too_long_for_its_buffer_is_unchanged(void **state)
 {
     static char *const argv[] = {"", "show", "m.gguf"};
     const apr_typed typed = {"aprconv", 3, argv};
@@ -151,8 +151,10 @@ static void what_a_name_says_is_asked_before_it_is_made(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_command_is_typed_again_with_changes),       cmocka_unit_test(a_sentence_without_room_stays_as_it_is),
-        cmocka_unit_test(types_are_known_as_people_spell_them),        cmocka_unit_test(an_output_is_named_next_to_its_input),
+        cmocka_unit_test(a_command_is_typed_again_with_changes),
+        cmocka_unit_test(a_message_that_is_too_long_for_its_buffer_is_unchanged),
+        cmocka_unit_test(types_are_known_as_people_spell_them),
+        cmocka_unit_test(an_output_is_named_next_to_its_input),
         cmocka_unit_test(what_a_name_says_is_asked_before_it_is_made),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -53,7 +53,7 @@ static double setting(const char *text, const char *name)
 }
 
 /* A library that is loaded has read its settings before this program could make any. */
-static int can_be_told(void)
+static int openmp_can_be_configured(void)
 {
     FILE *const maps = fopen("/proc/self/maps", "r");
     char line[4096];
@@ -91,7 +91,7 @@ static void threads_do_not_spin_long(void **state)
 {
     char text[16384];
     (void)state;
-    if (!can_be_told()) {
+    if (!openmp_can_be_configured()) {
         print_message("libgomp is a shared library here: its threads spin as it likes\n");
         return;
     }
@@ -102,7 +102,7 @@ static void threads_do_not_spin_long(void **state)
     assert_true(milliseconds <= 1.0);
 }
 
-static void what_the_user_says_of_waiting_stays(void **state)
+static void the_users_openmp_settings_stay(void **state)
 {
     char text[16384];
     (void)state;
@@ -132,7 +132,7 @@ int main(void)
     }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(threads_do_not_spin_long),
-        cmocka_unit_test(what_the_user_says_of_waiting_stays),
+        cmocka_unit_test(the_users_openmp_settings_stay),
         cmocka_unit_test(the_number_of_threads_is_the_users),
     };
     return cmocka_run_group_tests_name("waiting", tests, NULL, NULL);

@@ -56,7 +56,7 @@ static inline __half2 __high2half2(__half2 h) { return __half2{h.y, h.y}; }
 static inline float __low2float(__half2 h) { return __half2float(h.x); }
 static inline float __high2float(__half2 h) { return __half2float(h.y); }
 
-/* Sums and products of two halves are exact in float64; so is a product with something added, but where one is 2^31 times the other. */
+/* Sums and products of two FP16 numbers are exact in float64; so is a product plus a number, unless one is 2^31 times the other. */
 static inline __half2 __hfma2(__half2 a, __half2 b, __half2 c)
 {
     const auto of = [](__half x, __half y, __half z) {

@@ -3,7 +3,7 @@
 #include "tools/verbs/show/show.h"
 
 #include "formats/base/bytes.h"
-#include "formats/gguf/gguf_endian.h"
+#include "formats/tensor/model.h"
 #include "formats/tensor/adapter.h"
 #include "formats/tensor/imatrix.h"
 #include "formats/tensor/packed_weights.h"
