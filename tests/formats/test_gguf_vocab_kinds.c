@@ -1,10 +1,11 @@
-/* formats/vocab/gguf_vocab_kinds.h - WordPiece and Unigram go into GGUF's keys and come back to the same ids; what the keys cannot say is
+/* formats/vocab/gguf_vocab.h - WordPiece and Unigram go into GGUF's keys and come back to the same ids; what the keys cannot say is
  * refused, and what a file of others leaves out is what llama.cpp takes for it. */
 #include "formats/gguf/gguf.h"
 #include "formats/hf/safetensors.h"
-#include "formats/vocab/gguf_vocab_kinds.h"
+#include "formats/vocab/gguf_vocab.h"
 #include "runtime/tokenizer/tokenizer.h"
 #include "tests/support/tokenizer_fixture.h"
+#include "formats/vocab/hf_tokenizer.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -10,6 +10,7 @@
 #include "kernels/rows.h"
 #include "tests/fuzz/fuzz_file.h"
 #include "tests/fuzz/fuzz_target.h"
+#include "formats/packed/fp8_scales.h"
 
 /* The bytes in front of the first NUL; `rest` is what follows it. */
 static size_t cut(const uint8_t *data, size_t n_bytes, const uint8_t **rest, size_t *n_rest)

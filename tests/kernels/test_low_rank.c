@@ -145,7 +145,7 @@ static void any_piece_is_that_piece_of_the_whole(void **state)
             uint8_t *const bytes = apr_arena_alloc(&arena, (size_t)length * 4 + 4);
             apr_decode_elements(&m.tensor, first, length, piece);
             assert_memory_equal(piece, whole + first, (size_t)length * 4);
-            apr_gather_bytes(&m.tensor, first, length, bytes + k % 4); /* as they would be stored in a file, at any address */
+            apr_read_bytes(&m.tensor, first, length, bytes + k % 4); /* as they would be stored in a file, at any address */
             assert_memory_equal(bytes + k % 4, whole + first, (size_t)length * 4);
         }
         float *const row = floats(columns);
