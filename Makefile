@@ -255,7 +255,7 @@ $(REPLAY): $B/tests/fuzz/fuzz_replay.c.o $(FUZZ_O) $B/tests/support/scratch.c.o 
 $B/fuzz: $(FUZZ_O) $B/tests/support/scratch.c.o $(TOOL_C:%=$B/%.o) $(LIB)
 	$(call link,-fsanitize=fuzzer '-Wl$(,)-rpath$(,)$$ORIGIN/lib')
 
-# CUDA: every kernels/cuda/*/*.cu goes into libaprkit-cuda.so, which the tools load at run time when it lies beside them.
+# CUDA: every kernels/cuda/*/*.cu goes into libaprkit-cuda.so, which the tools load at run time when it is next to them.
 # Built when nvcc is here (once, into build/release); CUDA=0 leaves it out. It is built for the GPUs that are here, or for ARCHS="80 90", or
 # for ARCHS=all, what a package has (kernels/cuda/archs.sh). The file `archs` says for which, and is read when something is compiled.
 archs      = $(shell cat $B/cuda/archs)
@@ -330,8 +330,8 @@ check-gpu: deps ## the tests that need a GPU; says so where there is none
 	@$(MAKE) $(build) all $(GPU_TESTS) $(if $(filter 1,$(CUDA)),$(GPU_CU_TESTS) $(CUDA_DRILLS))
 	@CUDA=$(CUDA) tests/run_gpu.sh $B $(GPU_TESTS:$B/gpu_archs=) $(if $(filter 1,$(CUDA)),$(GPU_CU_TESTS))
 
-# An emulated device: the same CUDA sources, compiled by the host's compiler against stand-ins for CUDA's headers (tests/emulated/), so that
-# kernels run without a GPU and without a toolkit. The tools and the GPU's tests lie beside that library in $E, and find it there.
+# An emulated device: the same CUDA sources, compiled by the host's compiler against replacements of CUDA's headers (tests/emulated/), so that
+# kernels run without a GPU and without a toolkit. The tools and the GPU's tests are next to that library in $E, and find it there.
 E             := $B/emulated
 CXX           := $(patsubst gcc%,g++%,$(patsubst clang%,clang++%,$(patsubst cc,c++,$(CC))))
 EMULATED_ARCH ?= 90

@@ -400,9 +400,9 @@ static apr_status note_adapters(apr_conversion *c, const apr_convert_options *op
         if (adapter->unknown_fields != NULL)
             APR_TRY(apr_loss_add(&c->losses, APR_NOTE, err, "%s has unknown fields, which are ignored: %s", adapter->path,
                                  adapter->unknown_fields));
-        if (adapter->beside != NULL)
+        if (adapter->tokenizer_files != NULL)
             APR_TRY(apr_loss_add(&c->losses, APR_NOTE, err, "%s has its own tokenizer (%s), which is not used; the model's is kept",
-                                 adapter->path, adapter->beside));
+                                 adapter->path, adapter->tokenizer_files));
     }
     return APR_OK;
 }

@@ -58,5 +58,5 @@ for target in "$@"; do
     printf '%-14s %14s %12s %10s %6s\n' "$target" "$1" "$2" "$3" "$n_finds"
     if [ "$n_finds" -gt 0 ] || [ "$1" = 0 ]; then bad=1; fi
 done
-[ $bad -eq 0 ] || echo "finds lie in $finds, what was said in $finds/log; replay one with: $fuzz TARGET FILE"
+[ $bad -eq 0 ] || echo "finds are in $finds, what was said in $finds/log; replay one with: $fuzz TARGET FILE"
 exit $bad

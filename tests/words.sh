@@ -10,13 +10,13 @@ table='\babreast\b|\babreast_	small GEMM
 \bwhoever\b	"the caller"
 \bnought\b	zero
 \b(?<!there )(?<!There )(?<!what )(is|are) no (?!longer\b|more\b|less\b|other\b)[a-z]+	"is not a ..."
-\bdialects?\b	naming
+(?<!aprkit\.)(?<!\\")\bdialects?\b	naming
 \bstand-ins?\b	placeholder
 \bapr_(flow|ground|card|made|relay|regular|way|purpose|feeds?|halves|halved|planes)_?\b	see the glossary of CONTRIBUTING.md
 \bk_flow|\bflow_(args|run|kernel|dot)\b	decode_gemv
 \bbeside\b	"next to", "in addition to"
-\bbehind one another\b|\bas it were\b|\ball the same\b	plain words
-\b(lies|lie) (behind|beside|there|in)\b	"is after", "is next to", "is in"'
+\bbehind one another\b|\bas it were\b	plain words
+\b(lies|lie) (behind|beside|there)\b	"is after", "is next to", "is in"'
 found=$(mktemp) || exit 2
 trap 'rm -f "$found"' EXIT
 printf '%s\n' "$table" | while IFS='	' read -r expression instead; do

@@ -1,4 +1,4 @@
-/* kv.h - typed metadata: an gathered list of key = value, with the types of GGUF, which are the richest of the three formats.
+/* kv.h - typed metadata: a gathered list of key = value, with the types of GGUF, which are the richest of the three formats.
  *
  * Safetensors' __metadata__ is a list of strings. An APR file that was made from a GGUF carries the list in GGUF's binary form, so that
  * every key, type and order survives. Numbers keep their exact bits. Values borrow from the bytes they were read from. */

@@ -101,7 +101,7 @@ typedef struct apr_decode_gemv_args {
     float gain_offset;
     uint8_t *planes;                    /* out * (gain + gain_offset) as activations; NULL: not wanted. One part or GLU */
     float *out_squares;                 /* [rows / 16]; NULL: not wanted */
-    const struct apr_decode_gemv_args *beside; /* a call with the same x and another type, run concurrently; NULL: none */
+    const struct apr_decode_gemv_args *concurrent; /* a call with the same x and another type, run concurrently; NULL: none */
     bool is_first;                      /* the first of a chain: the kernel before it leaves some multiprocessors empty and fills others */
     bool inputs_ready_early;                      /* experts: x, squares and the residual were written before the router ran */
 } apr_decode_gemv_args;

@@ -5,7 +5,7 @@
 # compilers and all flags give the same number. Comments and blank space are left out. --text prints what is hashed.
 set -e
 cd "$(dirname "$0")/../.."
-# what a call passes, what both sides count of a workspace, and how weights lie in memory
+# what a call passes, what both sides count of a workspace, and how weights are stored in memory
 text=$(kernels/closure.sh kernels/cuda/*.h formats/number/blocks.h formats/tensor/canonical_layout.h)
 [ "$1" != --text ] || { printf '%s\n' "$text"; exit; }
 hash=$(printf '%s\n' "$text" | sha256sum)

@@ -1,4 +1,4 @@
-/* small_gemm_workspace.h - workspace sizes of the small GEMM (ops/abreast.cuh). The planner and the code that divides the workspace share these
+/* small_gemm_workspace.h - workspace sizes of the small GEMM (small_gemm/small_gemm.cuh). The planner and the code that divides the workspace share these
  * functions.
  *
  * Offsets are bytes from the start of the workspace, each a multiple of 256. */

@@ -284,7 +284,7 @@ static apr_status token_run_products(const apr_session *s, const apr_session_pla
     args = products_of(s, at, step);
     if (read_same_input(&at->fusion, i)) {
         second = products_of(s, at, step + 1);
-        args.beside = &second;
+        args.concurrent = &second;
     }
     return s->options.cuda->flow(at->device, &args, err);
 }

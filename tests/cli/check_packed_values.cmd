@@ -1,4 +1,4 @@
-# check decodes matrices whose numbers lie in several tensors: a factor of zero that the others are divided by leaves no number
+# check decodes matrices whose numbers are in several tensors: a factor of zero that the others are divided by leaves no number
 for kind in awq bnb-nf4 ct-int4-g32 ct-nvfp4 fp8-block gptq-4 mxfp4-stack; do
     echo "$kind: $(aprconv check data/packed/$kind 2>/dev/null | grep values)"
 done

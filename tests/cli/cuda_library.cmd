@@ -9,7 +9,7 @@ export LD_LIBRARY_PATH="$PWD"
 printf '#include "kernels/cuda/api.h"\n#include <stdio.h>\nint main(void) { return printf("%%016llx", (unsigned long long)APR_CUDA_ABI) < 0; }\n' >number.c
 cc -std=c11 -I"$root" -include ./number.h number.c -o number && number=$(./number)
 
-library() { # C: becomes the library beside the tool
+library() { # C: becomes the library next to the tool
     printf '%s\n' 'struct apr_cuda_description { char mark[16]; unsigned long long abi; char architectures[104]; };' "$1" |
         cc -shared -fPIC -x c - -o libaprkit-cuda.so
 }

@@ -40,7 +40,7 @@ static apr_tensor tensor_of(const char *name, apr_dtype dtype, int rank, const i
 static apr_chain chain_of(const char *text)
 {
     apr_chain chain;
-    if (!apr_chain_parse(&chain, text)) fail_msg("'%s' is no chain", text);
+    if (!apr_chain_parse(&chain, text)) fail_msg("'%s' is not a chain", text);
     return chain;
 }
 

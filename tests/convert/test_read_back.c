@@ -177,7 +177,7 @@ static void assert_scales_are_bound(const char *path)
     open_ok(&model, path);
     for (size_t i = 0; i < model.n_tensors; i++) {
         const apr_tensor *const t = &model.tensors[i];
-        if (is_called_scale(t->name) && !is_scale_of_any(&model, t)) fail_msg("%s: '%s' is no matrix's", path, t->name);
+        if (is_called_scale(t->name) && !is_scale_of_any(&model, t)) fail_msg("%s: '%s' does not belong to a matrix", path, t->name);
         if (t->dtype == APR_F8_E4M3 && t->scale == NULL) fail_msg("%s: '%s' has no scales", path, t->name);
     }
     apr_model_close(&model);

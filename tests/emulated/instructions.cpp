@@ -149,7 +149,7 @@ template <bool TURNED> static void settle_load(warp &w, uint32_t who)
 void load_matrices(const void *row, uint32_t *m, bool turned)
 {
     if ((uintptr_t)row % 16 != 0 || !is_shared(row, 16))
-        wrong("a matrix is loaded that does not lie in shared memory, at a multiple of 16");
+        wrong("a matrix is loaded that is not in shared memory, at a multiple of 16");
     self->brought.at[0] = row;
     meet(0xffffffffu, turned ? settle_load<true> : settle_load<false>);
     memcpy(m, self->taken.word, 4 * sizeof *m);
@@ -193,7 +193,7 @@ static_assert(sizeof(barrier) == 8, "as in PTX");
 
 static barrier *barrier_at(uint64_t *b)
 {
-    if ((uintptr_t)b % 8 != 0 || !is_shared(b, 8)) wrong("a barrier does not lie in shared memory, at a multiple of 8");
+    if ((uintptr_t)b % 8 != 0 || !is_shared(b, 8)) wrong("a barrier is not in shared memory, at a multiple of 8");
     return (barrier *)b;
 }
 static void end_round(barrier *b)

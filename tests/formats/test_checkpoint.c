@@ -483,36 +483,36 @@ static void files_to_be_read_travel_and_the_others_are_named(void **state)
     char notes[1000], path[64], back[64];
 
     (void)state;
-    make_checkpoint("beside", &c, LLAMA "}");
+    make_checkpoint("next", &c, LLAMA "}");
     for (size_t i = 0; i < sizeof travel / sizeof *travel; i++)
-        write_file(in_work(inside("beside", travel[i])), travel[i], strlen(travel[i]));
-    for (size_t i = 0; i < 5; i++) write_file(in_work(inside("beside", stay[i])), "x", i == 0 ? 0 : 1);
-    write_file(in_work("beside/golden.json"), "{}", 2);
-    write_file(in_work("beside/new\nline.md"), "x", 1);
-    write_file(in_work("beside/.gitattributes"), "x", 1);
-    assert_int_equal(truncate(in_work("beside/big.txt"), (16 << 20) + 1), 0);
+        write_file(in_work(inside("next", travel[i])), travel[i], strlen(travel[i]));
+    for (size_t i = 0; i < 5; i++) write_file(in_work(inside("next", stay[i])), "x", i == 0 ? 0 : 1);
+    write_file(in_work("next/golden.json"), "{}", 2);
+    write_file(in_work("next/new\nline.md"), "x", 1);
+    write_file(in_work("next/.gitattributes"), "x", 1);
+    assert_int_equal(truncate(in_work("next/big.txt"), (16 << 20) + 1), 0);
     write_file(in_work("secret"), "my key", 6);
     assert_int_equal(symlink(".."
                              "/secret",
-                             in_work("beside/stolen.md")),
+                             in_work("next/stolen.md")),
                      0);
     mkdir(in_work("blobs"), 0777); /* a hub's cache keeps files elsewhere, under their checksums */
 
-    must_convert("beside", "beside.apr", notes, sizeof notes);
+    must_convert("next", "next.apr", notes, sizeof notes);
     for (size_t i = 0; i < 7; i++)
         if (strstr(notes, stay[i]) == NULL) fail_msg("%s is not named in: %s", stay[i], notes);
     assert_null(strstr(notes, "README.md"));
     assert_null(strstr(notes, ".gitattributes"));
-    must_convert("beside.apr", "beside2", NULL, 0);
+    must_convert("next.apr", "next2", NULL, 0);
     for (size_t i = 0; i < sizeof travel / sizeof *travel; i++) {
-        snprintf(path, sizeof path, "beside/%s", travel[i]);
-        snprintf(back, sizeof back, "beside2/%s", travel[i]);
+        snprintf(path, sizeof path, "next/%s", travel[i]);
+        snprintf(back, sizeof back, "next2/%s", travel[i]);
         assert_same_file(in_work(path), in_work(back));
     }
-    assert_same_file(in_work("beside/model.safetensors"), in_work("beside2/model.safetensors"));
-    assert_same_file(in_work("beside/config.json"), in_work("beside2/config.json"));
-    for (size_t i = 0; i < sizeof stay / sizeof *stay; i++) assert_int_not_equal(access(in_work(inside("beside2", stay[i])), F_OK), 0);
-    must_convert("beside", "beside.gguf", notes, sizeof notes);
+    assert_same_file(in_work("next/model.safetensors"), in_work("next2/model.safetensors"));
+    assert_same_file(in_work("next/config.json"), in_work("next2/config.json"));
+    for (size_t i = 0; i < sizeof stay / sizeof *stay; i++) assert_int_not_equal(access(in_work(inside("next2", stay[i])), F_OK), 0);
+    must_convert("next", "next.gguf", notes, sizeof notes);
     assert_non_null(strstr(notes, "a GGUF holds no files"));
     assert_non_null(strstr(notes, "LICENSE"));
 }
@@ -523,7 +523,7 @@ static void next_to_a_named_file_only_what_loaders_know_is_taken(void **state)
     apr_model m;
 
     (void)state;
-    assert_int_equal(apr_model_open(&m, in_work("beside/model.safetensors"), NULL), APR_OK);
+    assert_int_equal(apr_model_open(&m, in_work("next/model.safetensors"), NULL), APR_OK);
     assert_null(apr_model_attachment(&m, "README.md"));
     assert_non_null(apr_model_attachment(&m, "config.json"));
     assert_non_null(apr_model_attachment(&m, "preprocessor_config.json"));

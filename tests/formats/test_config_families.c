@@ -457,7 +457,7 @@ static void visit_lost(const expected_row *row, cJSON *config, const apr_hparams
     assert_true(apr_kv_get_string(&layout.kv, "general.architecture", &arch));
     const char *const key = apr_arena_print(&arena, "%.*s.flux_capacity", (int)arch.n_bytes, arch.text);
     assert_int_equal(apr_kv_set_int(&layout.kv, key, APR_KV_U32, 3, &err), APR_OK);
-    if (count_lost(&layout, row->name) != 1) fail_msg("%s: a key of nobody's is not called lost", row->name);
+    if (count_lost(&layout, row->name) != 1) fail_msg("%s: a key that no program reads is not called lost", row->name);
     apr_arena_close(&arena);
 }
 

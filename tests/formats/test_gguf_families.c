@@ -43,7 +43,7 @@ static void parse_array(apr_kv *item, const char *type, const char *values, apr_
     size_t which = 0;
 
     while (which < 3 && strcmp(types[which].name, type) != 0) which++;
-    if (which == 3) fail_msg("'%s' is no type", type);
+    if (which == 3) fail_msg("'%s' is not a type", type);
     *item = (apr_kv){.key = item->key, .type = APR_KV_ARRAY, .elem_type = types[which].type, .value.numbers = bytes};
     for (const char *at = values; *at != '\0'; at += strspn(at, " ")) {
         const double number = strncmp(at, "true", 4) == 0 ? 1 : strtod(at, NULL);
@@ -70,7 +70,7 @@ static void parse_value(apr_kv_list *list, const char *key, const char *type, co
     else if (strcmp(type, "i64") == 0) item.type = APR_KV_I64, item.value.bits = strtoull(value, NULL, 10);
     else if (strcmp(type, "f32") == 0) item.type = APR_KV_F32, memcpy(&item.value.bits, &f32, sizeof f32);
     else if (strcmp(type, "f64") == 0) item.type = APR_KV_F64, memcpy(&item.value.bits, &f64, sizeof f64);
-    else fail_msg("'%s' is no type", type);
+    else fail_msg("'%s' is not a type", type);
     assert_int_equal(apr_kv_set(list, &item, NULL), APR_OK);
 }
 
@@ -79,7 +79,7 @@ static void parse_key(table *t, char mark, const char *line, const char *group)
 {
     char key[120] = "", type[16] = "", value[MAX_LINE] = "", whole[240];
 
-    if (sscanf(line, "%119s %15s %399[^\n]", key, type, value) != 3) fail_msg("'%s' is no line of such a table", line);
+    if (sscanf(line, "%119s %15s %399[^\n]", key, type, value) != 3) fail_msg("'%s' is not a line of such a table", line);
     snprintf(whole, sizeof whole, "%s.%s", group, key);
     if (mark == '=' || mark == '-') parse_value(&t->converter, whole, type, value);
     if (mark == '=' || mark == '+') parse_value(&t->ours, whole, type, value);
@@ -288,7 +288,7 @@ static void assert_said(const apr_hparams *h, const char *name, apr_loss_kind ki
             fail_msg("%s: not '%s' is said, but: %s", name, sentences[n], losses.items[i].text);
         n++;
     }
-    if (sentences[n] != NULL) fail_msg("%s: nobody says '%s'", name, sentences[n]);
+    if (sentences[n] != NULL) fail_msg("%s: no loss says '%s'", name, sentences[n]);
     apr_losses_close(&losses);
 }
 

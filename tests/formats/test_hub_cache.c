@@ -185,7 +185,7 @@ static void slices_of_matrices_are_not_joined(void **state)
     apr_arena_close(&arena);
 }
 
-/* --- stand-ins --- */
+/* --- placeholders --- */
 
 static void placeholders_are_not_weights(void **state)
 {

@@ -156,7 +156,7 @@ static void assert_survives_config(const apr_hparams *h, const char *what)
                        apr_hparams_complete(&back, &losses.arena, "config.json", NULL) == APR_OK;
     const char *const missing = reads ? missing_field(*h, back) : "everything";
     if (missing != NULL && apr_losses_count(&losses) == 0)
-        fail_msg("%s of %s: %s is lost on the way into config.json, and nobody says so\n%s", what, h->architecture, missing, text);
+        fail_msg("%s of %s: %s is lost on the way into config.json, and no sentence says so\n%s", what, h->architecture, missing, text);
     free(text);
     apr_losses_close(&losses);
 }
@@ -209,7 +209,7 @@ static void assert_says(const apr_model *m, const char *text, apr_loss_kind kind
         if (text == NULL && loss->kind != APR_NOTE) fail_msg("it says: %s", loss->text);
         found = found || (text != NULL && loss->kind == kind && strstr(loss->text, text) != NULL);
     }
-    if (text != NULL && !found) fail_msg("nobody says '%s', but '%s'", text, losses.n_items > 0 ? losses.items[0].text : "nothing");
+    if (text != NULL && !found) fail_msg("no loss says '%s', but '%s'", text, losses.n_items > 0 ? losses.items[0].text : "nothing");
     const bool is_refused = apr_losses_refuse(&losses, "x.gguf", &err) == APR_E_UNSUPPORTED;
     assert_int_equal(is_refused, apr_losses_count(&losses) > 0);
     if (is_refused) assert_non_null(strstr(err.text, "--allow-loss"));
@@ -353,7 +353,7 @@ static void no_split(apr_vocab *v) { v->pre = v->pattern = NULL; }
 static void own_split(apr_vocab *v)
 {
     v->pre = NULL;
-    v->pattern = "\\w+|nobody's";
+    v->pattern = "\\w+|unknown";
 }
 static void qwen(apr_vocab *v)
 {
@@ -420,7 +420,7 @@ static const struct {
 } vocab_rows[] = {
     {"bpe", false, nothing, NULL, false},
     {"bpe", false, no_split, "no name for (none at all)", false},
-    {"bpe", false, own_split, "no name for (\\w+|nobody's)", false},
+    {"bpe", false, own_split, "no name for (\\w+|unknown)", false},
     {"bpe", false, two_steps, "several expressions", false},
     {"bpe", false, qwen, "normalises text to NFC; llama.cpp does not", false, .is_note = true},
     {"bpe", false, qwen_raw, NULL, false},

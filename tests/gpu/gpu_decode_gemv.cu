@@ -220,7 +220,7 @@ static void test_two_types(apr_dtype one, apr_dtype other, int64_t n_in, const c
         args->ending = APR_EPILOGUE_STORE, args->n_in = n_in, args->x = in.planes.device;
         args->squares = dsquares.device, args->eps = 1e-6f;
     }
-    a.n_parts = 2, b.n_parts = 1, a.beside = &b;
+    a.n_parts = 2, b.n_parts = 1, a.concurrent = &b;
     for (int i = 0; i < 3; i++) {
         matrix *const m = new_matrix(dtypes[i], rows[i], n_in, 0, 0, 0, APR_F32);
         const std::vector<float> biases = normals(rows[i]);
@@ -232,7 +232,7 @@ static void test_two_types(apr_dtype one, apr_dtype other, int64_t n_in, const c
     for (int blocks : {n_multiprocessors, 5, 2, 1}) {
         for (int i = 0; i < 3; i++) must(cudaMemset(out[i]->device, 0xff, out[i]->n * 4), "clear");
         must(apr_cuda_decode_gemv(&a, blocks, 0), "flow");
-        for (int i = 0; i < 3; i++) note("flow, beside", off(out[i]->get(), want[i]), 2e-6, what);
+        for (int i = 0; i < 3; i++) note("decode GEMV, concurrent", off(out[i]->get(), want[i]), 2e-6, what);
     }
 }
 

@@ -372,7 +372,7 @@ static void check_whole(apr_dtype dtype, int64_t n, int64_t n_rows, const std::v
     const double ours = true_error(&f, dtype, w, there.data()), theirs = true_error(&f, dtype, w, here.data());
     check(ours <= 1.001 * theirs, "weighed error, of the host's", apr_dtypes[dtype].name, ours / theirs, 1.001);
     check(fabs(e.end / ours - 1.0) < 1e-3, "what it says of it, of what it is", apr_dtypes[dtype].name, e.end / ours, 1.001);
-    check(e.end <= e.rounded && e.rounded < e.start, "each step is no worse", apr_dtypes[dtype].name, e.end / e.start, 1.0);
+    check(e.end <= e.rounded && e.rounded < e.start, "no step is worse", apr_dtypes[dtype].name, e.end / e.start, 1.0);
     apr_feedback_close(&f);
     apr_hessian_close(&h);
     apr_device_sums_drop(gpu, &sums);

@@ -58,28 +58,28 @@ static float *noises(size_t n)
 }
 
 /* A packed matrix and its canonical layout on the device. */
-typedef struct relaid {
+typedef struct repacked {
     packed_matrix m;
-    apr_repack relay;
+    apr_repack repack;
     apr_tensor device; /* all of it, two-dimensional */
-} relaid;
+} repacked;
 
-static void put_on_device(relaid *r, const packed_kind *kind)
+static void put_on_device(repacked *r, const packed_kind *kind)
 {
     packed_matrix_make(&r->m, kind);
-    assert_true(apr_repack_init(&r->relay, &r->m.tensor, 1));
-    const size_t n_bytes = (size_t)r->relay.offsets[APR_CANONICAL_SECTIONS];
+    assert_true(apr_repack_init(&r->repack, &r->m.tensor, 1));
+    const size_t n_bytes = (size_t)r->repack.offsets[APR_CANONICAL_SECTIONS];
     uint8_t *const memory = malloc(n_bytes);
     assert_non_null(memory);
     memset(memory, 0, n_bytes);
     for (int i = 0; i < APR_CANONICAL_SECTIONS; i++)
-        if (r->relay.piece_rows[i] > 0)
-            apr_repack_rows(&r->relay, (apr_canonical_section)i, 0, r->relay.piece_rows[i], memory + r->relay.offsets[i]);
-    apr_repack_bind(&r->relay, on_device(memory, n_bytes));
+        if (r->repack.piece_rows[i] > 0)
+            apr_repack_rows(&r->repack, (apr_canonical_section)i, 0, r->repack.piece_rows[i], memory + r->repack.offsets[i]);
+    apr_repack_bind(&r->repack, on_device(memory, n_bytes));
     free(memory);
-    assert_true(cuda->takes_packing(&r->relay.packing, kind->dtype));
+    assert_true(cuda->takes_packing(&r->repack.packing, kind->dtype));
     r->device = r->m.tensor;
-    r->device.packing = &r->relay.packing;
+    r->device.packing = &r->repack.packing;
     r->device.rank = 2;
     r->device.dims[0] = r->m.packing.rows;
     r->device.dims[1] = r->m.packing.columns;
@@ -87,7 +87,7 @@ static void put_on_device(relaid *r, const packed_kind *kind)
 }
 
 /* The matrix as it was, as floats; to be freed. */
-static float *numbers_of(const relaid *r)
+static float *numbers_of(const repacked *r)
 {
     float *const w = malloc((size_t)(r->m.packing.rows * r->m.packing.columns) * sizeof *w);
     assert_non_null(w);
@@ -104,7 +104,7 @@ static void run_op(apr_op_kind kind, const apr_op_args *args, const float *from,
 
 /* --- rows as numbers --- */
 
-static void check_rows(const relaid *r, const char *what)
+static void check_rows(const repacked *r, const char *what)
 {
     const size_t rows = (size_t)r->m.packing.rows, columns = (size_t)r->m.packing.columns;
     float *const w = numbers_of(r), *const out = malloc(rows * columns * sizeof *out);
@@ -151,7 +151,7 @@ static double worst_error(const float *out, const float *x, const float *w, cons
     return worst;
 }
 
-static void check_linear(const relaid *r, int64_t n_tokens, double bound, const char *what)
+static void check_linear(const repacked *r, int64_t n_tokens, double bound, const char *what)
 {
     const int64_t n_out = r->m.packing.rows, n_in = r->m.packing.columns;
     const size_t n_x = (size_t)(n_tokens * n_in), n_y = (size_t)(n_tokens * n_out);
@@ -174,7 +174,7 @@ static void check_linear(const relaid *r, int64_t n_tokens, double bound, const 
 }
 
 /* As latent attention has it: a part of each head's rows along which inputs go, or whose outputs they are. */
-static void check_heads(const relaid *r, apr_linear_heads heads, int64_t n_rows, int64_t n_tokens, double bound, const char *what)
+static void check_heads(const repacked *r, apr_linear_heads heads, int64_t n_rows, int64_t n_tokens, double bound, const char *what)
 {
     const int64_t columns = r->m.packing.columns;
     const int64_t n_in = heads.transposed ? n_rows : columns, n_out = heads.transposed ? columns : n_rows;
@@ -211,7 +211,7 @@ static void check_heads(const relaid *r, apr_linear_heads heads, int64_t n_rows,
 static void check_matrix(const packed_kind *kind)
 {
     static const int64_t few[] = {1, 2, 3, 5, 8};
-    relaid *const r = malloc(sizeof *r);
+    repacked *const r = malloc(sizeof *r);
 
     assert_non_null(r);
     put_on_device(r, kind);
@@ -264,7 +264,7 @@ static double distance(const float *a, const float *b, size_t n)
 enum { N_EXPERTS = 5, N_USED = 2, N_IN = 96, N_MID = 64, N_OUT = 32, WIDE = 8 };
 
 typedef struct expert_stack {
-    relaid all;
+    repacked all;
     apr_packing packings[N_EXPERTS];
     apr_tensor host[N_EXPERTS], device;
 } expert_stack;
@@ -329,7 +329,7 @@ static void time_kind(const char *what, int64_t rows, int64_t columns)
 {
     enum { TIMES = 200 };
     const packed_kind *kind = packed_kinds;
-    relaid *const r = malloc(sizeof *r);
+    repacked *const r = malloc(sizeof *r);
     apr_error err = {0};
     struct timespec begin, end;
 
@@ -349,7 +349,7 @@ static void time_kind(const char *what, int64_t rows, int64_t columns)
     }
     const double seconds = ((double)(end.tv_sec - begin.tv_sec) + 1e-9 * (double)(end.tv_nsec - begin.tv_nsec)) / TIMES;
     print_message("%-24s [%lld, %lld] x 1 token: %.1f us, %.0f GB/s\n", what, (long long)rows, (long long)columns, seconds * 1e6,
-                  (double)r->relay.offsets[APR_CANONICAL_SECTIONS] / seconds * 1e-9);
+                  (double)r->repack.offsets[APR_CANONICAL_SECTIONS] / seconds * 1e-9);
     packed_matrix_free(&r->m);
     free(r);
     free(x);

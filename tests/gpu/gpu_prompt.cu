@@ -325,13 +325,13 @@ static void compare(const char *what, const device_copy<float> &got, const devic
     double n_unsaid = 0;
     for (float v : b) n_unsaid += !(v == v);
     note(what, differing(a.data(), b.data(), a.size() * sizeof(float)), 0, name);
-    note("values that are no numbers", n_unsaid, 0, name);
+    note("values that are not numbers", n_unsaid, 0, name);
 }
 
 static void note_unread(const device_copy<float> &made, const char *name)
 {
     const std::vector<float> floats = made.get();
-    note("floats that nobody reads (numbers)", (double)std::count_if(floats.begin(), floats.end(), [](float v) { return v == v; }), 0,
+    note("floats that no step reads (numbers)", (double)std::count_if(floats.begin(), floats.end(), [](float v) { return v == v; }), 0,
          name);
 }
 
@@ -549,7 +549,7 @@ static void test_extremes(void)
                 else off = isfinite(halves[i]) ? INFINITY : off;
             }
             note("unit of extreme weights (of the largest)", most > 0 ? off / most : off, 2e-3, e.name);
-            note("row sums that are no numbers", isfinite(row_sums[0]) != e.is_finite, 0, e.name);
+            note("row sums that are not numbers", isfinite(row_sums[0]) != e.is_finite, 0, e.name);
         }
 }
 
@@ -566,7 +566,7 @@ static void test_refusals(void)
     a.parts[0] = l.linear(l.o, l.attended.device, NULL, r.addend.device);
     note("steps of few tokens that are run", cuda->prompt(device, &a, &err) != APR_E_USAGE, 0, c.name);
     a.parts[0].n_tokens = 129, a.is_left = true; /* no product left it */
-    note("units that nobody left", cuda->prompt(device, &a, &err) == APR_OK, 0, c.name);
+    note("GLU outputs that no step left", cuda->prompt(device, &a, &err) == APR_OK, 0, c.name);
 }
 
 int main(int argc, char **argv)

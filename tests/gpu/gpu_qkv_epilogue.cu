@@ -122,7 +122,7 @@ static void test_attend(int64_t n_heads, int64_t n_kv, int64_t dim, int64_t posi
     char what[80];
     snprintf(what, sizeof what, "%lld heads on %lld of %lld at %lld of %lld", (long long)n_heads, (long long)n_kv, (long long)dim,
              (long long)position, (long long)n_cells);
-    note("attention beside planes (bytes that differ)", differing(again.get().data(), out.get().data(), out.n * 4), 0, what);
+    note("attention and int16 planes (bytes that differ)", differing(again.get().data(), out.get().data(), out.n * 4), 0, what);
     note("attention's planes (bytes that differ)", differing(got.get().data(), want.get().data(), got.n), 0, what);
 }
 

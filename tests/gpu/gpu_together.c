@@ -45,7 +45,7 @@ static int measure_speed(apr_session *session)
     if (apr_speed_measure(session, stages, 2, &options, &finite, &err) != APR_OK) return fail("speed", err.text);
     printf("  random weights: prompt %.0f tokens/s, decoding %.0f tokens/s\n", apr_speed_rates(200, stages[0].seconds, 3).median,
            apr_speed_rates(16, stages[1].seconds, 3).median);
-    return finite ? 0 : fail("speed", "logits that are no numbers");
+    return finite ? 0 : fail("speed", "logits that are not numbers");
 }
 
 /* The card against the host, on the same weights. */

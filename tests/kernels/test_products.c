@@ -295,7 +295,7 @@ static void check_together(const apr_backend *backend, const apr_dtype dtypes[AP
     backend->linears(each, n);
     for (int i = 0; i < n; i++) {
         if (memcmp(alone[i], together[i], (size_t)(n_tokens * n_out[i]) * sizeof(float)) != 0)
-            fail_msg("layer %d of %d, %s, is another one beside the others (%d tokens)", i, n, apr_dtypes[dtypes[i]].name, n_tokens);
+            fail_msg("layer %d of %d, %s, is another one with the others (%d tokens)", i, n, apr_dtypes[dtypes[i]].name, n_tokens);
         free((void *)(uintptr_t)weights[i].data);
     }
     free(work.data);

@@ -28,7 +28,7 @@ typedef struct apr_cuda_kept_inputs {
     void *work;
     int64_t n_tokens, n_in;
     bool shares_scale; /* one power of two for all tokens if that loses nothing */
-    bool fragments;    /* as fragments of the small GEMM (ops/abreast.cuh) */
+    bool fragments;    /* as fragments of the small GEMM (small_gemm/small_gemm.cuh) */
     int layout;        /* of the fragments: apr_small_gemm_layout */
 } apr_cuda_kept_inputs;
 

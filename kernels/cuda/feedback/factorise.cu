@@ -66,7 +66,7 @@ static apr_status factorise_here(apr_cuda_solver *s, double *l, int64_t n, apr_e
     return APR_OK;
 }
 
-/* By cuSOLVER, if it is available and its workspace is no larger than planned. *done: it was used. */
+/* By cuSOLVER, if it is available and its workspace is not larger than planned. *done: it was used. */
 static apr_status factorise_there(apr_cuda_solver *s, double *l, int64_t n, void *work, bool *done, apr_error *err)
 {
     int n_doubles = 0;

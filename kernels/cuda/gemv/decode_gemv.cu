@@ -77,12 +77,12 @@ static cudaError_t start_of(apr_dtype dtype, const decode_gemv_call &a, int n_mu
 cudaError_t apr_cuda_decode_gemv(const apr_decode_gemv_args *args, int n_multiprocessors, cudaStream_t stream)
 {
     decode_gemv_call a = call_of(args);
-    a.has_concurrent = args->beside != NULL;
+    a.has_concurrent = args->concurrent != NULL;
     const cudaError_t error = start_of(args->parts[0].weight->dtype, a, n_multiprocessors, stream);
-    if (error != cudaSuccess || args->beside == NULL) return error;
-    decode_gemv_call b = call_of(args->beside);
+    if (error != cudaSuccess || args->concurrent == NULL) return error;
+    decode_gemv_call b = call_of(args->concurrent);
     b.is_concurrent = true;
-    return start_of(args->beside->parts[0].weight->dtype, b, n_multiprocessors, stream);
+    return start_of(args->concurrent->parts[0].weight->dtype, b, n_multiprocessors, stream);
 }
 
 /* --- activations that are not a product's output --- */

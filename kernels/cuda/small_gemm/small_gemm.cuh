@@ -37,7 +37,7 @@ apr_small_gemm_layout apr_cuda_small_gemm_layout(apr_dtype dtype);
 /* Whether WGMMA may be used (default: true); tests also run the other kernel. Call it while nothing runs. */
 void apr_cuda_allow_wgmma(bool may);
 
-/* Inputs as tensor core fragments (ops/abreast_lanes.cuh): tiles of 8 tokens, the last one padded with zeros. */
+/* Inputs as tensor core fragments (small_gemm/small_gemm_layout.cuh): tiles of 8 tokens, the last one padded with zeros. */
 typedef struct apr_small_gemm_inputs {
     int64_t n_in, n_x, n_tiles; /* columns of the weights' rows, and numbers of a token, followed by zeros */
     uint8_t *fragments;         /* [apr_small_gemm_fragment_bytes] */

@@ -59,7 +59,7 @@ static apr_status report_adapter(const apr_adapter *adapter, const apr_show_opti
     apr_report_string(&r, NULL, "trained on", adapter->base != NULL ? adapter->base : "not stated");
     apr_report_string(&r, NULL, "changes", text);
     apr_report_string(&r, NULL, "unknown fields", adapter->unknown_fields);
-    apr_report_string(&r, NULL, "other files", adapter->beside);
+    apr_report_string(&r, NULL, "other files", adapter->tokenizer_files);
     apr_report_fact(&r, "tensor_bytes", apr_as_uint(n_bytes), "tensors", "%s", apr_size_text(size, n_bytes));
     apr_report_close(&r);
     if (options->tensors) report_changes(&r, adapter, filter);
