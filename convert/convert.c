@@ -361,7 +361,8 @@ static const char *new_torch_dtype(const apr_conversion *c)
     int64_t elems[APR_DTYPE_COUNT] = {0};
     for (size_t i = 0; i < c->recipe.n_lines; i++) {
         const apr_recipe_line *const line = &c->recipe.lines[i];
-        if (line->to != line->tensor->dtype || apr_tensor_source(line->tensor) == APR_SOURCE_PACKED) elems[line->to] += apr_tensor_elems(line->tensor);
+        if (line->to != line->tensor->dtype || apr_tensor_source(line->tensor) == APR_SOURCE_PACKED)
+            elems[line->to] += apr_tensor_elems(line->tensor);
     }
     return torch_name(apr_dtype_most_common(elems));
 }

@@ -87,7 +87,10 @@ typedef struct apr_linear_args {
 } apr_linear_args;
 
 /* The first row of head h's matrix in the weight, and the number of its rows. */
-APR_HOST_DEVICE_INLINE int64_t apr_linear_first_row(const apr_linear_args *a, int64_t head) { return head * a->heads.rows + a->heads.first; }
+APR_HOST_DEVICE_INLINE int64_t apr_linear_first_row(const apr_linear_args *a, int64_t head)
+{
+    return head * a->heads.rows + a->heads.first;
+}
 APR_HOST_DEVICE_INLINE int64_t apr_linear_head_rows(const apr_linear_args *a) { return a->heads.transposed ? a->n_in : a->n_out; }
 
 /* Which two numbers of a head are rotated together: j and j + n_freqs, or 2 j and 2 j + 1. */

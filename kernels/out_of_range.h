@@ -20,9 +20,9 @@ apr_range apr_encode_range(apr_dtype dtype);
 float apr_encode_bound(apr_dtype dtype, float x);
 
 typedef struct apr_out_of_range {
-    int64_t n_nonfinite; /* NaN and infinities */
-    int64_t n_out_of_range;  /* finite, outside the range */
-    float worst;       /* the one of these with the largest magnitude; for equal magnitudes the positive one; 0: none */
+    int64_t n_nonfinite;    /* NaN and infinities */
+    int64_t n_out_of_range; /* finite, outside the range */
+    float worst;            /* the one of these with the largest magnitude; for equal magnitudes the positive one; 0: none */
 } apr_out_of_range;
 
 /* Counts NaN and infinities. */

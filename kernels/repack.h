@@ -15,8 +15,8 @@
 #ifndef APR_KERNELS_REPACK_H
 #define APR_KERNELS_REPACK_H
 
-#include "formats/tensor/packing.h"
 #include "formats/tensor/canonical_layout.h"
+#include "formats/tensor/packing.h"
 
 typedef struct apr_repack {
     const apr_tensor *parts; /* [n_parts] */
@@ -24,7 +24,7 @@ typedef struct apr_repack {
     uint64_t offsets[APR_CANONICAL_SECTIONS + 1];
     int64_t piece_rows[APR_CANONICAL_SECTIONS]; /* rows of each piece (codes, scales, ...); 0: absent */
     uint64_t row_bytes[APR_CANONICAL_SECTIONS]; /* bytes of a row of each piece */
-    apr_packing packing;                    /* the repacked matrices; has no memory before apr_repack_bind */
+    apr_packing packing;                        /* the repacked matrices; has no memory before apr_repack_bind */
     apr_tensor pieces[APR_CANONICAL_SECTIONS];
     const apr_tensor *piece_list[APR_CANONICAL_SECTIONS];
     float levels[16];

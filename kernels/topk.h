@@ -19,7 +19,7 @@ typedef struct apr_topk {
     int n_wanted;      /* 1 to APR_TOPK_MAX */
     float temperature; /* for the sums; 0: no sums are wanted */
 
-    int n;                       /* number found: n_wanted, or all if the row has fewer */
+    int n;                      /* number found: n_wanted, or all if the row has fewer */
     int32_t ids[APR_TOPK_MAX];  /* [n] largest first; for equal logits the lower id first */
     float logits[APR_TOPK_MAX]; /* [n] */
     /* Sums of exp((logit - largest) / temperature) over the whole row, and over each part; NaN counts as 0. The host adds in the order

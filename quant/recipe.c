@@ -2,11 +2,11 @@
 #include "quant/recipe.h"
 
 #include "formats/base/pattern.h"
-#include "formats/tensor/library_type.h"
+#include "formats/shape/text_part.h"
 #include "formats/tensor/composed.h"
+#include "formats/tensor/library_type.h"
 #include "formats/tensor/packed_weights.h"
 #include "formats/tensor/packing.h"
-#include "formats/shape/text_part.h"
 #include "kernels/rows.h"
 #include "kernels/transcode.h"
 #include "quant/mixtures.h"

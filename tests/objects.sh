@@ -6,13 +6,15 @@
 # A circle is allowed where it is real recursion or a registry. PATTERN: REASON; each file of the circle matches the pattern.
 circles='
 '
-most=1000
+most=249
 list=
 [ "$1" != --list ] || { list=1; shift; }
 build=${1:?objects.sh [--list] BUILD}
+root=$(cd "$(dirname "$0")/.." && pwd)
 cd "$build" || exit 2
+sources=$(cd "$root" && git ls-files '*.c' | sed 's/\.c$//' | tr '\n' ' ') # objects of sources that have gone are not looked at
 find . -name '*.o' ! -path './tests/*' ! -path './emulated/*' ! -path './cuda/*' -exec nm -A {} + |
-    awk -v list="$list" -v most="$most" -v circles="$circles" '
+    awk -v list="$list" -v most="$most" -v circles="$circles" -v sources="$sources" '
     function base(path) {sub(/.*\//, "", path); return path}
     function folder(path) {sub(/\/[^\/]*$/, "", path); return path}
     # Tarjan: strongly connected files
@@ -29,8 +31,11 @@ find . -name '*.o' ! -path './tests/*' ! -path './emulated/*' ! -path './cuda/*'
         do {w = stack[height--]; is_on[w] = 0; members = w " " members; m++} while (w != v)
         if (m > 1) circle[++n_circles] = members
     }
+    BEGIN {n = split(sources, names, " "); for (i = 1; i <= n; i++) is_source[names[i]] = 1}
     {
         file = $1; sub(/:.*/, "", file); sub(/^\.\//, "", file); sub(/\.o$/, "", file); sub(/\.c$/, "", file)
+        source = file; sub(/\.[a-z0-9_]+$/, "", source) # a level of CPU
+        if (!(file in is_source) && !(source in is_source)) next
         if ($(NF - 1) == "U") {uses[file] = uses[file] " " $NF}
         else if ($(NF - 1) ~ /^[TDBRC]$/) {where[$NF] = file; if ($NF ~ /^apr_/) n_exported++}
     }

@@ -24,8 +24,8 @@ static inline int apr_all_threads(void) { return 1; }
 
 enum {
     APR_OPS_ONE_THREAD = 1 << 17, /* 8 to 16 us */
-    APR_OPS_PER_THREAD = 1 << 10,  /* for each thread: the cost of starting it and waiting for it */
-    APR_OPS_EXP = 16         /* an exponential, a logarithm, a division, one probe of a search */
+    APR_OPS_PER_THREAD = 1 << 10, /* for each thread: the cost of starting it and waiting for it */
+    APR_OPS_EXP = 16              /* an exponential, a logarithm, a division, one probe of a search */
 };
 
 /* The threads for n_pieces of independent work: `most`, or 1. Always 1 for one piece. */

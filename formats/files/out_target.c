@@ -407,7 +407,8 @@ apr_status apr_out_check_disk(const char *path, uint64_t total_bytes, apr_error 
 
 int apr_sync_folder(int folder)
 {
-    const int again = openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC); /* an O_PATH descriptor cannot be synced: no read permission gives 0 */
+    const int again =
+        openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC); /* an O_PATH descriptor cannot be synced: no read permission gives 0 */
     const int error = fsync(again >= 0 ? again : folder) == 0 ? 0 : errno;
 
     if (again >= 0) close(again);

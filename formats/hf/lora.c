@@ -514,7 +514,8 @@ static apr_status note_tokenizer(apr_adapter *adapter, const char *folder, apr_e
 
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         if (!exists(folder, names[i], arena)) continue;
-        adapter->tokenizer_files = adapter->tokenizer_files == NULL ? names[i] : apr_arena_print(arena, "%s, %s", adapter->tokenizer_files, names[i]);
+        adapter->tokenizer_files =
+            adapter->tokenizer_files == NULL ? names[i] : apr_arena_print(arena, "%s, %s", adapter->tokenizer_files, names[i]);
         if (adapter->tokenizer_files == NULL) return apr_no_memory(err, "an adapter");
     }
     return APR_OK;

@@ -12,55 +12,55 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define APR_DTYPE_LIST(X)                                                      \
-    X(F32, "f32", FLOAT, 1, 4, NONE, false, 0, 0, "F32")                       \
-    X(F16, "f16", FLOAT, 1, 2, NONE, false, 1, 1, "F16")                       \
-    X(BF16, "bf16", FLOAT, 1, 2, NONE, false, 30, 30, "BF16")                  \
-    X(F64, "f64", FLOAT, 1, 8, NONE, false, 28, 3, "F64")                      \
-    X(I8, "i8", INTEGER, 1, 1, NONE, false, 24, 6, "I8")                       \
-    X(I16, "i16", INTEGER, 1, 2, NONE, false, 25, 147, "I16")                  \
-    X(I32, "i32", INTEGER, 1, 4, NONE, false, 26, 4, "I32")                    \
-    X(I64, "i64", INTEGER, 1, 8, NONE, false, 27, 5, "I64")                    \
-    X(U8, "u8", INTEGER, 1, 1, NONE, false, -1, 7, "U8")                       \
-    X(U16, "u16", INTEGER, 1, 2, NONE, false, -1, 148, "U16")                  \
-    X(U32, "u32", INTEGER, 1, 4, NONE, false, -1, 149, "U32")                  \
-    X(U64, "u64", INTEGER, 1, 8, NONE, false, -1, 150, "U64")                  \
-    X(BOOL, "bool", OTHER, 1, 1, NONE, false, -1, 151, "BOOL")                 \
-    X(C64, "c64", OTHER, 1, 8, NONE, false, -1, 152, "C64")                    \
-    X(F8_E4M3, "fp8", MINIFLOAT, 1, 1, SEPARATE, false, -1, 144, "F8_E4M3")      \
-    X(F8_E5M2, "f8_e5m2", MINIFLOAT, 1, 1, SEPARATE, false, -1, 145, "F8_E5M2")  \
-    X(E8M0, "e8m0", EXPONENT, 1, 1, NONE, false, -1, 146, "F8_E8M0")           \
-    X(F4, "f4", MINIFLOAT, 2, 1, FOREIGN, false, -1, 153, "F4")                \
-    X(F6_E2M3, "f6_e2m3", MINIFLOAT, 4, 3, FOREIGN, false, -1, 154, "F6_E2M3") \
-    X(F6_E3M2, "f6_e3m2", MINIFLOAT, 4, 3, FOREIGN, false, -1, 155, "F6_E3M2") \
-    X(Q4_0, "q4_0", BLOCK, 32, 18, INSIDE, false, 2, 194, NULL)                \
-    X(Q4_1, "q4_1", BLOCK, 32, 20, INSIDE, false, 3, 195, NULL)                \
-    X(Q5_0, "q5_0", BLOCK, 32, 22, INSIDE, false, 6, 198, NULL)                \
-    X(Q5_1, "q5_1", BLOCK, 32, 24, INSIDE, false, 7, 199, NULL)                \
-    X(Q8_0, "q8_0", BLOCK, 32, 34, INSIDE, false, 8, 200, NULL)                \
-    X(Q8_1, "q8_1", BLOCK, 32, 36, INSIDE, false, 9, 201, NULL)                \
-    X(Q2_K, "q2_k", BLOCK, 256, 84, INSIDE, false, 10, 202, NULL)              \
-    X(Q3_K, "q3_k", BLOCK, 256, 110, INSIDE, false, 11, 203, NULL)             \
-    X(Q4_K, "q4_k", BLOCK, 256, 144, INSIDE, false, 12, 12, NULL)              \
-    X(Q5_K, "q5_k", BLOCK, 256, 176, INSIDE, false, 13, 205, NULL)             \
-    X(Q6_K, "q6_k", BLOCK, 256, 210, INSIDE, false, 14, 14, NULL)              \
-    X(Q8_K, "q8_k", BLOCK, 256, 292, INSIDE, false, 15, 207, NULL)             \
-    X(IQ2_XXS, "iq2_xxs", BLOCK, 256, 66, INSIDE, false, 16, 208, NULL)        \
-    X(IQ2_XS, "iq2_xs", BLOCK, 256, 74, INSIDE, false, 17, 209, NULL)          \
-    X(IQ3_XXS, "iq3_xxs", BLOCK, 256, 98, INSIDE, false, 18, 210, NULL)        \
-    X(IQ1_S, "iq1_s", BLOCK, 256, 50, INSIDE, false, 19, 211, NULL)            \
-    X(IQ4_NL, "iq4_nl", BLOCK, 32, 18, INSIDE, false, 20, 212, NULL)           \
-    X(IQ3_S, "iq3_s", BLOCK, 256, 110, INSIDE, false, 21, 213, NULL)           \
-    X(IQ2_S, "iq2_s", BLOCK, 256, 82, INSIDE, false, 22, 214, NULL)            \
-    X(IQ4_XS, "iq4_xs", BLOCK, 256, 136, INSIDE, false, 23, 215, NULL)         \
-    X(IQ1_M, "iq1_m", BLOCK, 256, 56, INSIDE, false, 29, 221, NULL)            \
-    X(TQ1_0, "tq1_0", BLOCK, 256, 54, INSIDE, false, 34, 226, NULL)            \
-    X(TQ2_0, "tq2_0", BLOCK, 256, 66, INSIDE, false, 35, 227, NULL)            \
-    X(MXFP4, "mxfp4", BLOCK, 32, 17, INSIDE, false, 39, 231, NULL)             \
-    X(NVFP4, "nvfp4", BLOCK, 64, 36, INSIDE, false, 40, 232, NULL)             \
-    X(Q1_0, "q1_0", BLOCK, 128, 18, INSIDE, false, 41, 233, NULL)              \
-    X(Q2_0, "q2_0", BLOCK, 64, 18, INSIDE, false, 42, 234, NULL)               \
-    X(APR_Q4, "apr_q4", BLOCK, 32, 18, INSIDE, true, -1, 128, NULL)            \
+#define APR_DTYPE_LIST(X)                                                       \
+    X(F32, "f32", FLOAT, 1, 4, NONE, false, 0, 0, "F32")                        \
+    X(F16, "f16", FLOAT, 1, 2, NONE, false, 1, 1, "F16")                        \
+    X(BF16, "bf16", FLOAT, 1, 2, NONE, false, 30, 30, "BF16")                   \
+    X(F64, "f64", FLOAT, 1, 8, NONE, false, 28, 3, "F64")                       \
+    X(I8, "i8", INTEGER, 1, 1, NONE, false, 24, 6, "I8")                        \
+    X(I16, "i16", INTEGER, 1, 2, NONE, false, 25, 147, "I16")                   \
+    X(I32, "i32", INTEGER, 1, 4, NONE, false, 26, 4, "I32")                     \
+    X(I64, "i64", INTEGER, 1, 8, NONE, false, 27, 5, "I64")                     \
+    X(U8, "u8", INTEGER, 1, 1, NONE, false, -1, 7, "U8")                        \
+    X(U16, "u16", INTEGER, 1, 2, NONE, false, -1, 148, "U16")                   \
+    X(U32, "u32", INTEGER, 1, 4, NONE, false, -1, 149, "U32")                   \
+    X(U64, "u64", INTEGER, 1, 8, NONE, false, -1, 150, "U64")                   \
+    X(BOOL, "bool", OTHER, 1, 1, NONE, false, -1, 151, "BOOL")                  \
+    X(C64, "c64", OTHER, 1, 8, NONE, false, -1, 152, "C64")                     \
+    X(F8_E4M3, "fp8", MINIFLOAT, 1, 1, SEPARATE, false, -1, 144, "F8_E4M3")     \
+    X(F8_E5M2, "f8_e5m2", MINIFLOAT, 1, 1, SEPARATE, false, -1, 145, "F8_E5M2") \
+    X(E8M0, "e8m0", EXPONENT, 1, 1, NONE, false, -1, 146, "F8_E8M0")            \
+    X(F4, "f4", MINIFLOAT, 2, 1, FOREIGN, false, -1, 153, "F4")                 \
+    X(F6_E2M3, "f6_e2m3", MINIFLOAT, 4, 3, FOREIGN, false, -1, 154, "F6_E2M3")  \
+    X(F6_E3M2, "f6_e3m2", MINIFLOAT, 4, 3, FOREIGN, false, -1, 155, "F6_E3M2")  \
+    X(Q4_0, "q4_0", BLOCK, 32, 18, INSIDE, false, 2, 194, NULL)                 \
+    X(Q4_1, "q4_1", BLOCK, 32, 20, INSIDE, false, 3, 195, NULL)                 \
+    X(Q5_0, "q5_0", BLOCK, 32, 22, INSIDE, false, 6, 198, NULL)                 \
+    X(Q5_1, "q5_1", BLOCK, 32, 24, INSIDE, false, 7, 199, NULL)                 \
+    X(Q8_0, "q8_0", BLOCK, 32, 34, INSIDE, false, 8, 200, NULL)                 \
+    X(Q8_1, "q8_1", BLOCK, 32, 36, INSIDE, false, 9, 201, NULL)                 \
+    X(Q2_K, "q2_k", BLOCK, 256, 84, INSIDE, false, 10, 202, NULL)               \
+    X(Q3_K, "q3_k", BLOCK, 256, 110, INSIDE, false, 11, 203, NULL)              \
+    X(Q4_K, "q4_k", BLOCK, 256, 144, INSIDE, false, 12, 12, NULL)               \
+    X(Q5_K, "q5_k", BLOCK, 256, 176, INSIDE, false, 13, 205, NULL)              \
+    X(Q6_K, "q6_k", BLOCK, 256, 210, INSIDE, false, 14, 14, NULL)               \
+    X(Q8_K, "q8_k", BLOCK, 256, 292, INSIDE, false, 15, 207, NULL)              \
+    X(IQ2_XXS, "iq2_xxs", BLOCK, 256, 66, INSIDE, false, 16, 208, NULL)         \
+    X(IQ2_XS, "iq2_xs", BLOCK, 256, 74, INSIDE, false, 17, 209, NULL)           \
+    X(IQ3_XXS, "iq3_xxs", BLOCK, 256, 98, INSIDE, false, 18, 210, NULL)         \
+    X(IQ1_S, "iq1_s", BLOCK, 256, 50, INSIDE, false, 19, 211, NULL)             \
+    X(IQ4_NL, "iq4_nl", BLOCK, 32, 18, INSIDE, false, 20, 212, NULL)            \
+    X(IQ3_S, "iq3_s", BLOCK, 256, 110, INSIDE, false, 21, 213, NULL)            \
+    X(IQ2_S, "iq2_s", BLOCK, 256, 82, INSIDE, false, 22, 214, NULL)             \
+    X(IQ4_XS, "iq4_xs", BLOCK, 256, 136, INSIDE, false, 23, 215, NULL)          \
+    X(IQ1_M, "iq1_m", BLOCK, 256, 56, INSIDE, false, 29, 221, NULL)             \
+    X(TQ1_0, "tq1_0", BLOCK, 256, 54, INSIDE, false, 34, 226, NULL)             \
+    X(TQ2_0, "tq2_0", BLOCK, 256, 66, INSIDE, false, 35, 227, NULL)             \
+    X(MXFP4, "mxfp4", BLOCK, 32, 17, INSIDE, false, 39, 231, NULL)              \
+    X(NVFP4, "nvfp4", BLOCK, 64, 36, INSIDE, false, 40, 232, NULL)              \
+    X(Q1_0, "q1_0", BLOCK, 128, 18, INSIDE, false, 41, 233, NULL)               \
+    X(Q2_0, "q2_0", BLOCK, 64, 18, INSIDE, false, 42, 234, NULL)                \
+    X(APR_Q4, "apr_q4", BLOCK, 32, 18, INSIDE, true, -1, 128, NULL)             \
     X(APR_Q8, "apr_q8", BLOCK, 1, 1, FIRST, true, -1, 129, NULL)
 
 typedef enum {
@@ -82,11 +82,11 @@ typedef enum {
 
 /* Where the scales of a type's values are stored. */
 typedef enum {
-    APR_SCALES_NONE,   /* no scale */
-    APR_SCALES_INSIDE, /* in each block */
-    APR_SCALES_FIRST,  /* one f32 before the tensor's first code */
+    APR_SCALES_NONE,     /* no scale */
+    APR_SCALES_INSIDE,   /* in each block */
+    APR_SCALES_FIRST,    /* one f32 before the tensor's first code */
     APR_SCALES_SEPARATE, /* in a separate tensor, if any: apr_tensor's `scale`; encoders write one scale for each row */
-    APR_SCALES_FOREIGN /* separate, in the producer's own scheme: such weights are only copied */
+    APR_SCALES_FOREIGN   /* separate, in the producer's own scheme: such weights are only copied */
 } apr_dtype_scales;
 
 typedef struct apr_dtype_facts {

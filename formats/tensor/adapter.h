@@ -22,9 +22,9 @@ typedef struct apr_adapter_change {
 typedef struct apr_adapter {
     const char *path;
     const char *base;            /* the model it was trained on, as the adapter states it; NULL: not stated */
-    const char *tokenizer_files;        /* tokenizer files next to the adapter, which are not read: "a, b"; NULL: none */
+    const char *tokenizer_files; /* tokenizer files next to the adapter, which are not read: "a, b"; NULL: none */
     const char *unknown_fields;  /* unknown fields of its configuration: "a, b"; NULL: all are known */
-    apr_naming naming;         /* naming scheme and row order of the changes */
+    apr_naming naming;           /* naming scheme and row order of the changes */
     bool transposed;             /* fan_in_fan_out: meant for weights [in, out] */
     bool ties_output;            /* the changes to the embedding also apply to a tied output head */
     apr_adapter_change *changes; /* [n_changes], sorted by name */

@@ -41,7 +41,7 @@ typedef struct apr_composed {
  * (origin, name) stay. `where` names the file in messages. APR_E_DAMAGED: a step does not fit a shape. APR_E_UNSUPPORTED: a step would
  * break blocks, or the chain is too long. */
 apr_status apr_tensor_compose(apr_tensor *tensor, const apr_tensor *const *parts, size_t n_parts, const apr_chain *chain, apr_arena *arena,
-                           const char *where, apr_error *err);
+                              const char *where, apr_error *err);
 
 /* Appends steps to those that the tensor has already; a step and its inverse cancel. */
 apr_status apr_tensor_append_steps(apr_tensor *tensor, const apr_chain *chain, apr_arena *arena, const char *where, apr_error *err);

@@ -72,7 +72,7 @@ typedef struct apr_packing {
     int64_t scale_rows, scale_columns; /* rows and columns per scale, within one matrix; the last scales may cover fewer. With
                                         * APR_CODES_HIGH_FIRST a scale covers scale_columns numbers of the string, across row ends */
     const apr_nested_scales *nested;   /* NULL: the scales are not quantized */
-    const apr_tensor *global_scales;         /* F32, one per tensor or one per matrix of the stack; NULL: 1 */
+    const apr_tensor *global_scales;   /* F32, one per tensor or one per matrix of the stack; NULL: 1 */
     bool divides;                      /* factor = scale / common instead of scale * common */
 
     apr_zero_order zero_order;

@@ -28,13 +28,13 @@ typedef struct apr_sink_work {
 } apr_sink_work;
 
 typedef struct apr_sink_options {
-    apr_profile profile;       /* APR only: see apr-format.md section 10 and formats/apr/apr.h */
-    bool overwrite;            /* replace an existing output; otherwise an existing output is APR_E_IO */
-    uint64_t max_shard_bytes;  /* safetensors: start a new shard above this; 0 is 5 GB */
-    bool allow_loss;           /* also write what the format cannot express completely; otherwise that is APR_E_UNSUPPORTED */
-    int64_t file_type;         /* GGUF: general.file_type, llama.cpp's number of the mixture; 0: from the type of most weights */
-    const apr_sink_work *work; /* NULL: one run makes everything. Must outlive the sink */
-    apr_out_reader reader;     /* see apr_out_verify; NULL: apr_sink_open uses one that opens the output as a model */
+    apr_profile profile;           /* APR only: see apr-format.md section 10 and formats/apr/apr.h */
+    bool overwrite;                /* replace an existing output; otherwise an existing output is APR_E_IO */
+    uint64_t max_shard_bytes;      /* safetensors: start a new shard above this; 0 is 5 GB */
+    bool allow_loss;               /* also write what the format cannot express completely; otherwise that is APR_E_UNSUPPORTED */
+    int64_t file_type;             /* GGUF: general.file_type, llama.cpp's number of the mixture; 0: from the type of most weights */
+    const apr_sink_work *work;     /* NULL: one run makes everything. Must outlive the sink */
+    apr_out_reader reader;         /* see apr_out_verify; NULL: apr_sink_open uses one that opens the output as a model */
     const apr_resume *resume_from; /* set by a sink of several runs for the sink that completes the output: its tensors are there already */
 } apr_sink_options;
 
@@ -61,9 +61,9 @@ apr_status apr_sink_pass(apr_sink *sink, uint32_t crc, apr_error *err);
 
 /* What this run does with a tensor. */
 typedef enum {
-    APR_TENSOR_WANTED,   /* put its bytes, then call apr_sink_done */
-    APR_TENSOR_DONE_BEFORE,    /* made by an earlier run, and verified: skip it */
-    APR_TENSOR_ELSEWHERE /* belongs to another part: skip it */
+    APR_TENSOR_WANTED,      /* put its bytes, then call apr_sink_done */
+    APR_TENSOR_DONE_BEFORE, /* made by an earlier run, and verified: skip it */
+    APR_TENSOR_ELSEWHERE    /* belongs to another part: skip it */
 } apr_tensor_state;
 
 /* A sink that is the only run wants all tensors. */
@@ -105,7 +105,7 @@ typedef struct apr_container {
     bool (*holds)(apr_dtype dtype); /* NULL: holds every type */
     bool vectors_f32;               /* its readers expect vectors in f32; a file of this format itself keeps the types that it has */
     bool few_types;                 /* a type that it cannot hold is replaced by a plain type, not by another block type */
-    bool renames;                   /* its tensors have the names and orders of `naming`; false: canonical ones, with the record of their origin */
+    bool renames; /* its tensors have the names and orders of `naming`; false: canonical ones, with the record of their origin */
     apr_naming naming;
     const char *no_packed; /* NULL: packed weights stay in their several tensors; else completes "packed weights cannot be ..." */
     bool same_numbers;     /* packed weights that can be read are repacked into a type with the same numbers */

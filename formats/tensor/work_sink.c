@@ -5,8 +5,8 @@
  * parts. */
 #include "formats/base/clock.h"
 #include "formats/base/crc32.h"
-#include "formats/files/map.h"
 #include "formats/base/threads.h"
+#include "formats/files/map.h"
 #include "formats/tensor/sink.h"
 
 #include <errno.h>

@@ -10,8 +10,8 @@
 
 /* How the stop ids of a vocabulary are written. */
 typedef struct apr_gguf_stops {
-    int32_t eot_id, eom_id;            /* the values of the two keys, or -1 */
-    bool needs_list;                   /* keys and texts do not give exactly these ids, so tokenizer.aprkit.stop_ids is written */
+    int32_t eot_id, eom_id;              /* the values of the two keys, or -1 */
+    bool needs_list;                     /* keys and texts do not give exactly these ids, so tokenizer.aprkit.stop_ids is written */
     int32_t not_found[APR_MAX_STOP_IDS]; /* [n_not_found] stop ids that no other reader finds */
     size_t n_not_found;
     int32_t extra; /* the first token that other readers stop at although it is neither a stop id nor padding, or -1 */

@@ -13,12 +13,12 @@
 #define APR_KERNELS_CUDA_API_H
 
 #include "formats/tensor/packing.h"
-#include "kernels/topk.h"
 #include "kernels/cuda/decode_gemv_args.h"
 #include "kernels/cuda/prompt_args.h"
 #include "kernels/cuda/rows_args.h"
-#include "kernels/out_of_range.h"
 #include "kernels/ops.h"
+#include "kernels/out_of_range.h"
+#include "kernels/topk.h"
 
 /* The library exports two symbols. The first is its description (apr_cuda_description). The second is a function that returns the table of
  * functions, or NULL when the library was built for another APR_CUDA_ABI. */
@@ -265,24 +265,24 @@ typedef struct apr_cuda_api {
     /* Attention of a single token, whose output is written as activations (kernels/cuda/common/activations_i16.cuh). n_heads * value_dim is a multiple
      * of 16. With `turn` the QKV epilogue runs first; then neither the rotated query nor the output need exist as float32. */
     apr_status (*attend_to_i16)(apr_cuda_device *device, const apr_qkv_epilogue_args *turn, const apr_attend_args *args, uint8_t *planes,
-                                   apr_error *err);
+                                apr_error *err);
     /* Fused operations of many tokens (kernels/cuda/prompt_args.h), after start_blas, while use_tiles, use_exact, use_batch_invariant and use_fp8 are
      * off. What a call leaves for the next one is valid for that call only. */
     apr_status (*prompt)(apr_cuda_device *device, const apr_prompt_args *args, apr_error *err);
     /* Whether there is a small GEMM with epilogues (kernels/cuda/rows_args.h) for such a matrix, and `work` is large enough when the widest
      * value in a slot has `widest` numbers. Results are those with use_batch_invariant. */
     bool (*has_rows)(const apr_cuda_device *device, const apr_tensor *weight, int64_t n_out, int64_t n_in, int64_t widest,
-                       const apr_workspace *work);
+                     const apr_workspace *work);
     apr_status (*rows)(apr_cuda_device *device, const apr_rows_args *args, apr_error *err);
     apr_status (*rows_inputs)(apr_cuda_device *device, const apr_rows_inputs *args, apr_error *err);
     /* Top-k of logits[n] on the device, and their softmax sum where a temperature is given, into device memory at `found`; `work` has
      * apr_cuda_topk_bytes(n). Does not wait. */
     apr_status (*topk)(apr_cuda_device *device, const float *logits, int64_t n, int n_wanted, float temperature, void *work,
-                            apr_cuda_topk_result *found, apr_error *err);
+                       apr_cuda_topk_result *found, apr_error *err);
     /* The same for n_rows rows, row i with n_wanted and temperature of wishes[i], into found[n_rows]. `work` has n_bytes, at least those of
      * one row. */
     apr_status (*topk_rows)(apr_cuda_device *device, const float *logits, int64_t n, int64_t n_rows, const apr_topk *wishes, void *work,
-                             uint64_t n_bytes, apr_cuda_topk_result *found, apr_error *err);
+                            uint64_t n_bytes, apr_cuda_topk_result *found, apr_error *err);
 
     /* From record to end_record operations are recorded, not run. Their pointers and sizes are fixed then; the contents of memory are not.
      * Call nothing else of the device meanwhile. Operations that wait cannot be recorded (APR_E_UNSUPPORTED). After every successful record
@@ -389,12 +389,12 @@ typedef const apr_cuda_api *(*apr_cuda_plugin_fn)(uint64_t abi);
 /* --- workspace: linear and attend get the plan's single buffer in args.work (n_threads 1, slice floats) --- */
 
 enum {
-    APR_CUDA_FEW_TOKENS = 8,             /* up to this many tokens read packed weights; more go through cuBLAS on FP16 tiles */
-    APR_CUDA_CAREFUL_TOKENS = 128,       /* up to this many tokens have inputs of two FP16 parts, as accurate as float32 */
-    APR_CUDA_DEQUANTIZED_BYTES = 1 << 29,       /* bytes of FP16 weights dequantized at a time if there is room: most matrices fit */
+    APR_CUDA_FEW_TOKENS = 8,                  /* up to this many tokens read packed weights; more go through cuBLAS on FP16 tiles */
+    APR_CUDA_CAREFUL_TOKENS = 128,            /* up to this many tokens have inputs of two FP16 parts, as accurate as float32 */
+    APR_CUDA_DEQUANTIZED_BYTES = 1 << 29,     /* bytes of FP16 weights dequantized at a time if there is room: most matrices fit */
     APR_CUDA_MIN_DEQUANTIZED_BYTES = 1 << 26, /* the same if there is little room */
-    APR_CUDA_EXPERT_TOKENS = 64,         /* tokens whose experts are computed at a time */
-    APR_CUDA_ATTEND_SPLITS = 64,         /* maximum parts of a long context for few queries (split-KV) */
+    APR_CUDA_EXPERT_TOKENS = 64,              /* tokens whose experts are computed at a time */
+    APR_CUDA_ATTEND_SPLITS = 64,              /* maximum parts of a long context for few queries (split-KV) */
 };
 
 static inline size_t apr_cuda_round(size_t n_bytes) { return (n_bytes + 255) / 256 * 256; }

@@ -26,19 +26,22 @@
 #include "kernels/ops.h"
 
 /* X(ID, columns of a tile): types whose weights are tiled, and types whose rows stay as stored. */
-#define APR_TILED_TYPES(X) X(Q4_K, 256) X(Q6_K, 256) X(Q8_0, 128) X(MXFP4, 256)
-#define APR_UNTILED_TYPES(X)  X(F32, 32) X(F16, 64) X(BF16, 64)
+#define APR_TILED_TYPES(X)   X(Q4_K, 256) X(Q6_K, 256) X(Q8_0, 128) X(MXFP4, 256)
+#define APR_UNTILED_TYPES(X) X(F32, 32) X(F16, 64) X(BF16, 64)
 
 enum {
-    APR_ROW_GROUP = 16,       /* rows of a tile */
-    APR_DECODE_GEMV_PARTS = 3,       /* maximum number of matrices that share their activations */
-    APR_DECODE_GEMV_CAPABILITY = 8,  /* minimum compute capability (major) */
-    APR_DECODE_GEMV_COLUMNS = 64,    /* n_in is a multiple of this */
+    APR_ROW_GROUP = 16,             /* rows of a tile */
+    APR_DECODE_GEMV_PARTS = 3,      /* maximum number of matrices that share their activations */
+    APR_DECODE_GEMV_CAPABILITY = 8, /* minimum compute capability (major) */
+    APR_DECODE_GEMV_COLUMNS = 64,   /* n_in is a multiple of this */
     APR_ACTIVATIONS_I16_TILE = 256, /* numbers of a tile of activations, and its bytes */
     APR_ACTIVATIONS_I16_TILE_BYTES = 640,
 };
 
-static inline int64_t apr_activations_i16_bytes(int64_t n) { return (n + APR_ACTIVATIONS_I16_TILE - 1) / APR_ACTIVATIONS_I16_TILE * APR_ACTIVATIONS_I16_TILE_BYTES; }
+static inline int64_t apr_activations_i16_bytes(int64_t n)
+{
+    return (n + APR_ACTIVATIONS_I16_TILE - 1) / APR_ACTIVATIONS_I16_TILE * APR_ACTIVATIONS_I16_TILE_BYTES;
+}
 
 /* Columns of a tile; 0: weights of this type are not tiled. */
 static inline int apr_tile_columns(apr_dtype dtype)
@@ -99,11 +102,11 @@ typedef struct apr_decode_gemv_args {
     const float *residual; /* ADD only; may be out */
     const float *gain;     /* [rows] of the norm after it; NULL: none */
     float gain_offset;
-    uint8_t *planes;                    /* out * (gain + gain_offset) as activations; NULL: not wanted. One part or GLU */
-    float *out_squares;                 /* [rows / 16]; NULL: not wanted */
+    uint8_t *planes;                               /* out * (gain + gain_offset) as activations; NULL: not wanted. One part or GLU */
+    float *out_squares;                            /* [rows / 16]; NULL: not wanted */
     const struct apr_decode_gemv_args *concurrent; /* a call with the same x and another type, run concurrently; NULL: none */
-    bool is_first;                      /* the first of a chain: the kernel before it leaves some multiprocessors empty and fills others */
-    bool inputs_ready_early;                      /* experts: x, squares and the residual were written before the router ran */
+    bool is_first;           /* the first of a chain: the kernel before it leaves some multiprocessors empty and fills others */
+    bool inputs_ready_early; /* experts: x, squares and the residual were written before the router ran */
 } apr_decode_gemv_args;
 
 enum { APR_DECODE_GEMV_MAX_EXPERTS = 32 }; /* chosen experts of a token */

@@ -27,15 +27,15 @@
 #include <math.h>
 
 enum {
-    APR_PROMPT_PARTS = 3,        /* maximum products of the same inputs */
-    APR_PROMPT_MIN_TOKENS = 129,     /* minimum: with fewer tokens, products take their inputs in two FP16 parts */
+    APR_PROMPT_PARTS = 3,             /* maximum products of the same inputs */
+    APR_PROMPT_MIN_TOKENS = 129,      /* minimum: with fewer tokens, products take their inputs in two FP16 parts */
     APR_PROMPT_MAX_NORM_WIDTH = 8192, /* maximum width of a row that is summed and normed */
 };
 
 typedef enum { APR_PROMPT_STORE, APR_PROMPT_UNSCALED, APR_PROMPT_GLU, APR_PROMPT_QKV } apr_prompt_epilogue;
 
 typedef struct apr_prompt_args {
-    bool has_sum;     /* only with a norm */
+    bool has_sum;            /* only with a norm */
     bool addend_is_unscaled; /* the addend is the previous call's LEAVE output, not yet multiplied by its rows' scales */
     const float *residual, *addend;
     float *sum; /* may be residual or addend */
@@ -45,8 +45,8 @@ typedef struct apr_prompt_args {
     int n_parts;
     apr_linear_args parts[APR_PROMPT_PARTS]; /* all with the same x and workspace. UNIT: gate, up; TURN: q, k, v */
     apr_prompt_epilogue ending;
-    apr_glu_args unit;  /* out is not written */
-    float *row_sums;    /* UNIT: [2] host memory, of gate's and up's weights, kept for the life of these weights. It begins with zeros; a
+    apr_glu_args unit; /* out is not written */
+    float *row_sums;   /* UNIT: [2] host memory, of gate's and up's weights, kept for the life of these weights. It begins with zeros; a
                          * call that finds a zero computes the sum and waits for it. NULL: gate and up are written as float32 */
     apr_qkv_epilogue_args turn; /* store.k is not read; n_tokens is the call's */
 } apr_prompt_args;

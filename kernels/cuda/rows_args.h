@@ -43,7 +43,7 @@ typedef struct apr_rows_args {
     apr_glu_shape glu;
     const float *residual; /* [n_tokens, rows]; may be out */
     float *out;            /* ADD, GLU; NULL: not wanted. Required with a norm. STORE: part 0's is used */
-    apr_rows_output left;    /* STORE: with one part only */
+    apr_rows_output left;  /* STORE: with one part only */
     /* STORE with three parts and no slot: the parts are queries, keys and values, and this QKV epilogue is applied to them. NULL: none. Its
      * q.out may not overlap with what it reads, except the queries themselves. */
     const apr_qkv_epilogue_args *turn;

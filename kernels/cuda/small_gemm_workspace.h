@@ -17,13 +17,13 @@
 
 enum {
     APR_SMALL_GEMM_TILE = 8,        /* tokens of a tile */
-    APR_SMALL_GEMM_MAX_TOKENS = 64,       /* tokens: the range in which small GEMMs are preferred */
-    APR_SMALL_GEMM_MAX_TILES = 4,  /* multiplied at a time */
-    APR_SMALL_GEMM_MAX_ROWS = 256, /* rows of a row block */
-    APR_SMALL_GEMM_MAX_SPLITS = 4, /* split-K parts of an expert's columns */
+    APR_SMALL_GEMM_MAX_TOKENS = 64, /* tokens: the range in which small GEMMs are preferred */
+    APR_SMALL_GEMM_MAX_TILES = 4,   /* multiplied at a time */
+    APR_SMALL_GEMM_MAX_ROWS = 256,  /* rows of a row block */
+    APR_SMALL_GEMM_MAX_SPLITS = 4,  /* split-K parts of an expert's columns */
     APR_PAIRS_MAX_EXPERTS = 1024,
     APR_SMALL_GEMM_MAX_BATCH = 65536, /* tokens of experts at a time, however large the workspace */
-    APR_SMALL_GEMM_ENOUGH_MIB = 256,   /* workspace that a plan gives to experts at most, if more tokens at a time would need more */
+    APR_SMALL_GEMM_ENOUGH_MIB = 256,  /* workspace that a plan gives to experts at most, if more tokens at a time would need more */
 };
 
 /* Consecutive tiles of tokens that are routed to one expert; see ops/pairs.cuh. */
@@ -57,7 +57,8 @@ static inline size_t apr_small_gemm_sum_bytes(int64_t n_tiles, int64_t n_in) { r
 /* Stream-K partial sums: of the row blocks that several thread blocks share. One size for all matrices and any number of tokens. */
 static inline size_t apr_cuda_small_gemm_partial_bytes(int n_multiprocessors)
 {
-    return (size_t)2 * (size_t)n_multiprocessors * APR_SMALL_GEMM_MAX_ROWS * (APR_SMALL_GEMM_MAX_TILES * APR_SMALL_GEMM_TILE) * sizeof(float);
+    return (size_t)2 * (size_t)n_multiprocessors * APR_SMALL_GEMM_MAX_ROWS * (APR_SMALL_GEMM_MAX_TILES * APR_SMALL_GEMM_TILE) *
+           sizeof(float);
 }
 
 /* Takes the next n_bytes of a workspace; *end bytes are in use before. Returns their offset. */
@@ -162,7 +163,8 @@ typedef struct apr_small_gemm_experts_offsets {
 } apr_small_gemm_experts_offsets;
 
 /* Offsets for n_tokens tokens at a time. Of `a` only sizes are read, and whether there is a gate. */
-static inline apr_small_gemm_experts_offsets apr_cuda_small_gemm_experts_offsets(const apr_experts_args *a, int64_t n_tokens, int n_multiprocessors)
+static inline apr_small_gemm_experts_offsets apr_cuda_small_gemm_experts_offsets(const apr_experts_args *a, int64_t n_tokens,
+                                                                                 int n_multiprocessors)
 {
     apr_small_gemm_experts_offsets room;
     const int64_t n_pairs = n_tokens * a->n_used, n_tiles = apr_pairs_max_tiles(n_pairs, a->n_experts);
@@ -199,7 +201,8 @@ static inline size_t apr_cuda_experts_small_gemm_room(const apr_experts_args *a,
     int64_t n = n_batch < APR_SMALL_GEMM_MAX_BATCH ? n_batch : (int64_t)APR_SMALL_GEMM_MAX_BATCH;
     if (a->n_experts > APR_PAIRS_MAX_EXPERTS) return 0;
     const size_t least = apr_cuda_experts_small_gemm_bytes(a, APR_SMALL_GEMM_MAX_TOKENS, n_multiprocessors);
-    while (n > APR_SMALL_GEMM_MAX_TOKENS && apr_cuda_experts_small_gemm_bytes(a, n, n_multiprocessors) > (size_t)APR_SMALL_GEMM_ENOUGH_MIB << 20)
+    while (n > APR_SMALL_GEMM_MAX_TOKENS && apr_cuda_experts_small_gemm_bytes(a, n, n_multiprocessors) > (size_t)APR_SMALL_GEMM_ENOUGH_MIB
+                                                                                                             << 20)
         n = (n + 1) / 2;
     const size_t most = n > APR_SMALL_GEMM_MAX_TOKENS ? apr_cuda_experts_small_gemm_bytes(a, n, n_multiprocessors) : 0;
     return most > least ? most : least;

@@ -12,8 +12,8 @@
 typedef struct apr_device_rows {
     apr_cuda_feedback_rows on_device; /* arrays in device memory */
     apr_cuda_feedback_rows on_host;   /* on the host: code to dmin, and objective; the rest is NULL */
-    uint8_t *blocks;          /* device memory: the blocks as they are stored */
-    uint64_t parts_bytes;     /* bytes to copy, from `code` on */
+    uint8_t *blocks;                  /* device memory: the blocks as they are stored */
+    uint64_t parts_bytes;             /* bytes to copy, from `code` on */
     apr_dtype dtype;
     uint8_t *device, *host;
 } apr_device_rows;

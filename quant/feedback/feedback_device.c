@@ -2,8 +2,8 @@
 #include "quant/feedback/feedback_device.h"
 
 #include "formats/base/bytes.h"
-#include "quant/feedback/grid.h"
 #include "quant/feedback/device_rows.h"
+#include "quant/feedback/grid.h"
 
 #include <math.h>
 #include <stdlib.h>

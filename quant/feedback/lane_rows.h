@@ -13,11 +13,11 @@
 typedef struct apr_lane_rows {
     const apr_grid *grid;
     const apr_feedback *feedback;
-    int64_t n, n_blocks, n_subs;            /* columns; blocks of a row; sub-blocks of a row */
-    int n_rows;                             /* at most 16; the remaining lanes are zeros */
-    apr_grid_block *blocks;                 /* [n_blocks][16] */
+    int64_t n, n_blocks, n_subs;             /* columns; blocks of a row; sub-blocks of a row */
+    int n_rows;                              /* at most 16; the remaining lanes are zeros */
+    apr_grid_block *blocks;                  /* [n_blocks][16] */
     float *weight, *error, *code, *gathered; /* [n][16]; gathered: errors in the Hessian's column order */
-    float *step, *offset, *inverse;         /* [n_subs][16] */
+    float *step, *offset, *inverse;          /* [n_subs][16] */
     void *memory;
 } apr_lane_rows;
 

@@ -56,7 +56,8 @@ apr_status apr_layer_inputs_of(apr_layer_inputs *f, const apr_session *session, 
 {
     const apr_program *const program = apr_session_program(session);
 
-    *f = (apr_layer_inputs){.feeds = calloc(2 * program->n_ops + 1, sizeof *f->feeds), .fed = calloc(3 * program->n_ops + 1, sizeof *f->fed)};
+    *f = (apr_layer_inputs){.feeds = calloc(2 * program->n_ops + 1, sizeof *f->feeds),
+                            .fed = calloc(3 * program->n_ops + 1, sizeof *f->fed)};
     if (f->feeds == NULL || f->fed == NULL) {
         apr_layer_inputs_close(f);
         return apr_no_memory(err, "the inputs of a model");
@@ -280,8 +281,8 @@ static apr_status watch(void *user, apr_session *session, const apr_op *op, apr_
     return apr_fail(err, APR_E_NO, "the last wanted input has been seen");
 }
 
-apr_status apr_layer_inputs_visit(const apr_layer_inputs *feeds, apr_session *session, const apr_pass *pass, const int32_t *ids, int64_t n_ids,
-                           apr_error *err)
+apr_status apr_layer_inputs_visit(const apr_layer_inputs *feeds, apr_session *session, const apr_pass *pass, const int32_t *ids,
+                                  int64_t n_ids, apr_error *err)
 {
     const int64_t n_batch = apr_session_plan(session)->n_batch;
     visit v = {.feeds = feeds, .pass = pass, .stops = n_ids <= n_batch};

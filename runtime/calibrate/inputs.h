@@ -17,12 +17,12 @@
 #include "runtime/session/trace.h"
 
 typedef struct apr_layer_input {
-    size_t op;         /* the first operation that reads it */
-    int value;         /* of the program; for experts their input */
-    bool is_expert_hidden;    /* the input of an expert's last product (down) */
-    int layer;         /* -1: not in a layer */
-    int64_t width;     /* numbers of a row: columns of every matrix that reads it */
-    int64_t n_experts; /* 0: all tokens, one matrix */
+    size_t op;             /* the first operation that reads it */
+    int value;             /* of the program; for experts their input */
+    bool is_expert_hidden; /* the input of an expert's last product (down) */
+    int layer;             /* -1: not in a layer */
+    int64_t width;         /* numbers of a row: columns of every matrix that reads it */
+    int64_t n_experts;     /* 0: all tokens, one matrix */
 } apr_layer_input;
 
 /* A matrix, or the matrices of all experts, and a feed that it reads. */
@@ -57,7 +57,7 @@ typedef struct apr_pass {
 
 /* Resets the session before and after. The session must not fall back to the host: a window would be seen twice. Fails as
  * apr_session_eval does, and with what `visit` returns. */
-apr_status apr_layer_inputs_visit(const apr_layer_inputs *feeds, apr_session *session, const apr_pass *pass, const int32_t *ids, int64_t n_ids,
-                           apr_error *err);
+apr_status apr_layer_inputs_visit(const apr_layer_inputs *feeds, apr_session *session, const apr_pass *pass, const int32_t *ids,
+                                  int64_t n_ids, apr_error *err);
 
 #endif

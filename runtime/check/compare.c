@@ -114,8 +114,8 @@ void apr_divergence_close(apr_divergence *d)
     d->windows = NULL;
 }
 
-apr_status apr_divergence_context_text(const apr_divergence *d, const apr_tokenizer *tokenizer, const int32_t *ids, char **text, size_t *n_bytes,
-                                apr_error *err)
+apr_status apr_divergence_context_text(const apr_divergence *d, const apr_tokenizer *tokenizer, const int32_t *ids, char **text,
+                                       size_t *n_bytes, apr_error *err)
 {
     const int64_t at = d->largest_at, window_begin = at - at % d->window, first = at - 5 > window_begin ? at - 5 : window_begin;
     return apr_tokenizer_decode(tokenizer, ids + first, (size_t)(at - first + 1), true, text, n_bytes, err);

@@ -9,9 +9,9 @@
 #include "runtime/tokenizer/tokenizer.h"
 
 typedef struct apr_row_difference {
-    double kl;                   /* >= 0; NaN when a logit is not finite */
+    double kl;                       /* >= 0; NaN when a logit is not finite */
     double nll_reference, nll_other; /* negative log likelihood of the next token; 0 when next is -1 */
-    bool same_top;               /* both have the same argmax */
+    bool same_top;                   /* both have the same argmax */
 } apr_row_difference;
 
 /* next: the token that follows in the text, or -1 when there is none. */
@@ -64,8 +64,8 @@ apr_status apr_compare_models(apr_session *reference, apr_session *other, const 
 uint64_t apr_compare_bytes(int64_t vocab_size, int64_t window, int64_t piece);
 
 /* The text of the (at most 6) tokens up to the largest divergence, within its window; malloc'ed. ids: the ids that were compared. */
-apr_status apr_divergence_context_text(const apr_divergence *d, const apr_tokenizer *tokenizer, const int32_t *ids, char **text, size_t *n_bytes,
-                                apr_error *err);
+apr_status apr_divergence_context_text(const apr_divergence *d, const apr_tokenizer *tokenizer, const int32_t *ids, char **text,
+                                       size_t *n_bytes, apr_error *err);
 
 /* The largest mean divergence that passes. control: the divergence of the reference from itself after our encoders quantized its weights
  * to the other model's types. Another encoder makes errors of about the same size, so three times the control's divergence is allowed

@@ -323,7 +323,7 @@ static apr_status (*const checks[APR_N_RECORDED])(const job *j, apr_recorded_che
 };
 
 apr_status apr_recorded_check_run(const apr_recorded *recorded, apr_recorded_kind kind, const apr_subject *subject,
-                              const apr_recorded_options *options, apr_recorded_check *check, apr_error *err)
+                                  const apr_recorded_options *options, apr_recorded_check *check, apr_error *err)
 {
     const job j = {recorded, options, subject};
     const bool lenient = kind == APR_RECORDED_RECITE && options->min_recite >= 0;

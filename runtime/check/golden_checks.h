@@ -62,6 +62,6 @@ typedef struct apr_recorded_check {
 
 /* An error status means that the check could not run (APR_E_DAMAGED: the recording is malformed); a difference is check->passed false. */
 apr_status apr_recorded_check_run(const apr_recorded *recorded, apr_recorded_kind kind, const apr_subject *subject,
-                              const apr_recorded_options *options, apr_recorded_check *check, apr_error *err);
+                                  const apr_recorded_options *options, apr_recorded_check *check, apr_error *err);
 
 #endif

@@ -268,7 +268,8 @@ static apr_status check_output(parity *p, size_t index, int64_t n_rows, int64_t 
     r.reference = p->rows[0];
     r.other = p->rows[1];
     const double tie = route_tie + (p->options->weights != NULL ? factors_error(p, &r) : 0.0); /* a bias may differ */
-    r.difference = op->kind == APR_OP_ROUTE ? choice_difference(p, n_rows, width, tie) : apr_difference_of(r.reference, r.other, n_rows, width);
+    r.difference =
+        op->kind == APR_OP_ROUTE ? choice_difference(p, n_rows, width, tie) : apr_difference_of(r.reference, r.other, n_rows, width);
     r.bound = bound_of(p, &r);
     r.passed = r.difference.finite && r.difference.peak <= r.bound.peak && r.difference.relative <= r.bound.relative;
     add_record(p, &r);

@@ -14,12 +14,12 @@
 #include "runtime/program/op_spec.h"
 
 typedef struct apr_difference {
-    double cosine;                 /* of all numbers; 1 when both are zero */
-    double largest;                /* |reference - other| */
-    double peak;                   /* largest difference of a row divided by the row's root mean square, of the worst row */
-    double relative;               /* sqrt(sum (reference - other)^2 / sum reference^2) */
-    int64_t largest_at;            /* index of `largest`, or of the first number that is not finite */
-    bool finite;                   /* all numbers of both sides are finite; otherwise the figures above are NaN */
+    double cosine;                     /* of all numbers; 1 when both are zero */
+    double largest;                    /* |reference - other| */
+    double peak;                       /* largest difference of a row divided by the row's root mean square, of the worst row */
+    double relative;                   /* sqrt(sum (reference - other)^2 / sum reference^2) */
+    int64_t largest_at;                /* index of `largest`, or of the first number that is not finite */
+    bool finite;                       /* all numbers of both sides are finite; otherwise the figures above are NaN */
     uint32_t crc_reference, crc_other; /* CRC-32 of the float32 numbers, in memory order */
 } apr_difference;
 
@@ -42,8 +42,8 @@ typedef struct apr_parity_record {
     size_t op_index;
     const char *name; /* of the weight, or of the output value if there is no weight */
     int64_t position, n_tokens;
-    const apr_tensor *weight;   /* of `other`; NULL: the operation has no weight */
-    int64_t n_rows, width;      /* of the output; a KV store gives two records: keys, then values */
+    const apr_tensor *weight;       /* of `other`; NULL: the operation has no weight */
+    int64_t n_rows, width;          /* of the output; a KV store gives two records: keys, then values */
     const float *reference, *other; /* [n_rows, width] */
     apr_difference difference;
     apr_parity_bound bound;

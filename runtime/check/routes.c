@@ -137,7 +137,7 @@ void apr_routes_compare(apr_routes *routes, apr_session *session, double bound)
 void apr_routes_compare_stop(apr_session *session) { apr_trace_watch(session, APR_OP_ROUTE, NULL, NULL); }
 
 apr_status apr_routes_compare_live(apr_routes *routes, apr_session *reference, apr_session *other, int64_t n_positions, double bound,
-                             apr_error *err)
+                                   apr_error *err)
 {
     *routes = (apr_routes){0};
     APR_TRY(allocate(routes, apr_session_program(reference), n_positions, err));

@@ -35,7 +35,7 @@ void apr_routes_close(apr_routes *routes);
  * below n_positions, and compares the other session's choices with the latest record. The reference must evaluate each window first. Call
  * apr_routes_compare_stop for both sessions before closing the routes. */
 apr_status apr_routes_compare_live(apr_routes *routes, apr_session *reference, apr_session *other, int64_t n_positions, double bound,
-                             apr_error *err);
+                                   apr_error *err);
 
 /* From now on, compares the session's choices with the recorded ones, until apr_routes_compare_stop. The routes must live until then. */
 void apr_routes_compare(apr_routes *routes, apr_session *session, double bound);

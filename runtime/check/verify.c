@@ -335,7 +335,8 @@ static void add_checks(apr_verify_report *report, apr_verify_text_result *t, con
 
     /* without a vocabulary, or memory for the text, the report shows only the position */
     if (has_bound && !passed && report->input->reference.tokenizer != NULL &&
-        apr_divergence_context_text(&t->d, report->input->reference.tokenizer, ids, &t->before_largest, &t->n_before_largest, NULL) != APR_OK)
+        apr_divergence_context_text(&t->d, report->input->reference.tokenizer, ids, &t->before_largest, &t->n_before_largest, NULL) !=
+            APR_OK)
         t->before_largest = NULL;
     if (has_bound) add_check(report, APR_VERIFY_KL, passed);
     else note(report, APR_VERIFY_KL);
@@ -390,7 +391,8 @@ static apr_status check_divergence(apr_verify_report *report, apr_error *err)
 {
     const apr_verify_extra_text *const passage = &report->input->passage;
 
-    if (apr_session_program(report->input->reference.session)->vocab_size != apr_session_program(report->input->other.session)->vocab_size) {
+    if (apr_session_program(report->input->reference.session)->vocab_size !=
+        apr_session_program(report->input->other.session)->vocab_size) {
         add_check(report, APR_VERIFY_KL, false);
         return APR_OK;
     }

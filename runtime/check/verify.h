@@ -45,7 +45,7 @@ typedef struct apr_verify_vocabulary {
     size_t n_strings, n_same;    /* hard strings, and those that both encode to the same ids, with control tokens parsed and not parsed;
                                  both 0: there is no tokenizer */
     const char *first_other;     /* name of the first string with different ids, or NULL */
-    size_t n_reference, n_other;     /* tokens of the vocabularies */
+    size_t n_reference, n_other; /* tokens of the vocabularies */
     int32_t first_lost_stop;     /* the first stop id of the reference that does not end a turn in the other model; -1: none */
     int32_t turn_end;            /* a token that the other model's template ends turns with, although it is not a stop id; -1: none */
     int32_t first_ordinary_stop; /* an ordinary token that ends a turn only in the other model; -1: none */
@@ -78,12 +78,12 @@ typedef struct apr_verify_extra_text {
 } apr_verify_extra_text;
 
 typedef struct apr_verify_input {
-    apr_subject reference, other;   /* sessions of the same sizes; the context is at least APR_VERIFY_CONTEXT tokens and one window */
-    apr_session_usage used;     /* memory of the other's session, measured before the reference's session was opened */
+    apr_subject reference, other;  /* sessions of the same sizes; the context is at least APR_VERIFY_CONTEXT tokens and one window */
+    apr_session_usage used;        /* memory of the other's session, measured before the reference's session was opened */
     apr_verify_extra_text passage; /* text NULL: only the built-in text */
-    int64_t window, n_answer;   /* tokens of a window (begins with an empty KV cache); largest length of a greedy answer */
-    uint64_t control_limit;     /* bytes that the control of the weights may use; 0: no control, and divergence is not checked */
-    bool no_backends;           /* skip the comparison of the backend with the reference backend */
+    int64_t window, n_answer;      /* tokens of a window (begins with an empty KV cache); largest length of a greedy answer */
+    uint64_t control_limit;        /* bytes that the control of the weights may use; 0: no control, and divergence is not checked */
+    bool no_backends;              /* skip the comparison of the backend with the reference backend */
     apr_progress progress;
 } apr_verify_input;
 

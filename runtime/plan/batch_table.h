@@ -13,7 +13,7 @@
 #include "kernels/cuda/rows_args.h"
 
 typedef struct apr_batch_table {
-    apr_cuda_topk_result *found;        /* [n_rows] results for each row's logits, copied back */
+    apr_cuda_topk_result *found;  /* [n_rows] results for each row's logits, copied back */
     int64_t *positions;           /* [n_rows]; the first of the arrays that are sent */
     int32_t *ids, *slots, *pages; /* ids and slots (sequence numbers): [n_rows]; pages: [n_rows, most] */
     int64_t most;
@@ -23,7 +23,10 @@ typedef struct apr_batch_table {
 static inline int64_t apr_batch_pages(int64_t n_ctx) { return (n_ctx + APR_PAGE_CELLS - 1) / APR_PAGE_CELLS; }
 
 /* Maximum rows of a batch of several sequences. */
-static inline int64_t apr_batch_rows(int64_t n_sequences) { return n_sequences > APR_ROWS_MAX_TOKENS ? n_sequences : (int64_t)APR_ROWS_MAX_TOKENS; }
+static inline int64_t apr_batch_rows(int64_t n_sequences)
+{
+    return n_sequences > APR_ROWS_MAX_TOKENS ? n_sequences : (int64_t)APR_ROWS_MAX_TOKENS;
+}
 
 /* Bytes that are sent for n_used of n_rows rows. The counts of a plan are below 2^31. */
 static inline uint64_t apr_batch_sent_bytes(int64_t n_rows, int64_t n_used, int64_t n_ctx)

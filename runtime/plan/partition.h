@@ -50,10 +50,10 @@ typedef struct apr_transfer {
 typedef struct apr_partition {
     int n_places;
     apr_place on[APR_MAX_PLACES]; /* [n_places] */
-    int *op_place;                 /* [n_ops] */
-    int *value_place;              /* [n_values] where it is computed; -1: nowhere */
-    int *state_place;              /* [n_states] -1: nowhere */
-    apr_transfer *transfers;       /* [n_transfers] sorted by operation */
+    int *op_place;                /* [n_ops] */
+    int *value_place;             /* [n_values] where it is computed; -1: nowhere */
+    int *state_place;             /* [n_states] -1: nowhere */
+    apr_transfer *transfers;      /* [n_transfers] sorted by operation */
     size_t n_transfers;
     apr_arena arena;
 } apr_partition;

@@ -3,8 +3,8 @@
 #include "formats/base/bytes.h"
 #include "formats/tensor/packing.h"
 #include "kernels/cuda/small_gemm_workspace.h"
-#include "runtime/plan/placement.h"
 #include "runtime/plan/batch_table.h"
+#include "runtime/plan/placement.h"
 #include "runtime/program/op_spec.h"
 
 #include <stdarg.h>
@@ -153,7 +153,8 @@ static bool has_rope(const apr_program_part *part, size_t rope)
 }
 
 /* Sets vector_offsets and rope_offsets; *n_floats is the total. */
-static apr_status place_vectors(apr_plan *plan, const apr_program_part *part, const uint64_t *weight_bytes, int64_t *n_floats, apr_error *err)
+static apr_status place_vectors(apr_plan *plan, const apr_program_part *part, const uint64_t *weight_bytes, int64_t *n_floats,
+                                apr_error *err)
 {
     const apr_program *const program = part->program;
 
@@ -600,7 +601,8 @@ static void device_workspace_line(draft *d)
     const uint64_t bytes = device_workspace(d, pace);
     char reduced[64] = "", small_gemm[160];
 
-    if (pace.tile_bytes < APR_CUDA_DEQUANTIZED_BYTES) snprintf(reduced, sizeof reduced, "; %d do not fit", APR_CUDA_DEQUANTIZED_BYTES >> 20);
+    if (pace.tile_bytes < APR_CUDA_DEQUANTIZED_BYTES)
+        snprintf(reduced, sizeof reduced, "; %d do not fit", APR_CUDA_DEQUANTIZED_BYTES >> 20);
     p->workspace_slice = bytes / sizeof(float);
     p->activations_slot = apr_cuda_round((size_t)apr_activations_i16_bytes(widest_value(d->program)));
     p->activations_slot += apr_cuda_round((size_t)(widest_value(d->program) / APR_ROW_GROUP) * sizeof(float)); /* and the sums of squares */

@@ -32,20 +32,20 @@ typedef struct apr_plan_speed {
 } apr_plan_speed;
 
 typedef struct apr_plan_options {
-    int64_t n_ctx;         /* positions per sequence; 0: the model's own context, at most 4096 */
-    int64_t n_batch;       /* tokens per batch */
-    uint64_t tile_bytes;   /* see apr_plan_speed; 0: APR_CUDA_DEQUANTIZED_BYTES */
-    int64_t wanted_batch;  /* the batch size before it was lowered, for the reason; 0: not lowered */
+    int64_t n_ctx;          /* positions per sequence; 0: the model's own context, at most 4096 */
+    int64_t n_batch;        /* tokens per batch */
+    uint64_t tile_bytes;    /* see apr_plan_speed; 0: APR_CUDA_DEQUANTIZED_BYTES */
+    int64_t wanted_batch;   /* the batch size before it was lowered, for the reason; 0: not lowered */
     apr_plan_speed slowest; /* the pace that max_ctx may assume; zeros: n_batch and tile_bytes */
-    int64_t n_logits;      /* rows of logits kept at a time */
+    int64_t n_logits;       /* rows of logits kept at a time */
     int64_t n_sequences;
-    int64_t kv_cells;        /* several sequences: positions that they share, in whole pages; 0: n_ctx for each */
-    apr_dtype kv_dtype;      /* one of apr_kv_dtypes */
-    const apr_gpu *gpu;      /* NULL: everything runs on the host */
-    uint64_t budget_bytes;   /* memory for the weights' place: the host's (0: not checked) or the device's (0: all its VRAM) */
-    uint64_t headroom_bytes; /* left free on a device */
-    uint64_t stack_bytes;    /* of the CUDA context */
-    int n_threads;           /* host workspace */
+    int64_t kv_cells;             /* several sequences: positions that they share, in whole pages; 0: n_ctx for each */
+    apr_dtype kv_dtype;           /* one of apr_kv_dtypes */
+    const apr_gpu *gpu;           /* NULL: everything runs on the host */
+    uint64_t budget_bytes;        /* memory for the weights' place: the host's (0: not checked) or the device's (0: all its VRAM) */
+    uint64_t headroom_bytes;      /* left free on a device */
+    uint64_t stack_bytes;         /* of the CUDA context */
+    int n_threads;                /* host workspace */
     const char *weights_location; /* location of host weights, for the reason; NULL: "mapped from the file" */
     /* [program->n_weights] bytes of each slot in the file (scales included), 0: absent. NULL: 16-bit numbers, without optional weights. */
     const uint64_t *weight_bytes;
@@ -159,12 +159,12 @@ typedef struct apr_plan {
      * (n_gathered cells of the widest layer), and the batch table (batch_table.h). */
     uint64_t ordered_offset, step_offset;
     int64_t n_gathered;
-    int64_t *vector_offsets; /* [n_weights] floats into the float32 vectors; -1: not a vector, or absent */
-    int64_t *copy_offsets;   /* [n_weights] bytes into the FP16 copies; -1: no copy */
-    int64_t *rope_offsets;   /* [n_ropes] floats into the float32 vectors; -1: not at this place */
-    uint64_t activations_slot;    /* bytes of each of APR_ACTIVATIONS_I16_SLOTS inputs of decode GEMVs, after a device's workspace */
-    size_t workspace_slice;  /* host: floats per thread; device: floats of the one buffer */
-    size_t workspace_shared; /* host: floats after the slices, shared by all threads of an operation */
+    int64_t *vector_offsets;   /* [n_weights] floats into the float32 vectors; -1: not a vector, or absent */
+    int64_t *copy_offsets;     /* [n_weights] bytes into the FP16 copies; -1: no copy */
+    int64_t *rope_offsets;     /* [n_ropes] floats into the float32 vectors; -1: not at this place */
+    uint64_t activations_slot; /* bytes of each of APR_ACTIVATIONS_I16_SLOTS inputs of decode GEMVs, after a device's workspace */
+    size_t workspace_slice;    /* host: floats per thread; device: floats of the one buffer */
+    size_t workspace_shared;   /* host: floats after the slices, shared by all threads of an operation */
     apr_arena arena;
 } apr_plan;
 

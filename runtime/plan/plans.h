@@ -8,7 +8,7 @@ typedef struct apr_plans_options {
     /* The options of each device: gpu, budget, headroom, weights as stored there. gpu NULL: no device, everything is on the host.
      * apr_plans_make sets the other per-place options. n_batch 0: as many tokens as fit. */
     apr_plan_options each;
-    int n_devices;                         /* 0 only without a gpu */
+    int n_devices;                        /* 0 only without a gpu */
     const apr_gpu *gpus[APR_MAX_DEVICES]; /* [n_devices] where they differ from each.gpu; NULL: each.gpu */
     bool shares_card[APR_MAX_DEVICES];    /* [n_devices] true: on the same card as the device before it, with one budget */
     apr_offload offload;

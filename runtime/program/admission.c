@@ -1,8 +1,8 @@
 /* admission.c - compares the weights of a program with the tensors of a model, in both directions. */
 #include "runtime/program/admission.h"
 
-#include "formats/tensor/packed_weights.h"
 #include "formats/shape/text_part.h"
+#include "formats/tensor/packed_weights.h"
 #include "kernels/rows.h"
 
 #include <stdarg.h>
@@ -107,8 +107,9 @@ static void check_leftover(const check_state *c, const char *name, bool of_layer
 
     if (is_beyond != of_layers || may_be_unused(c, name)) return;
     if (is_beyond)
-        add_objection(c, APR_TENSOR_EXTRA_LAYER, "tensor '%.200s' belongs to layer %lld, but config.json states %lld layers, counted from 0",
-                      name, (long long)layer, (long long)c->program->num_layers);
+        add_objection(c, APR_TENSOR_EXTRA_LAYER,
+                      "tensor '%.200s' belongs to layer %lld, but config.json states %lld layers, counted from 0", name, (long long)layer,
+                      (long long)c->program->num_layers);
     else
         add_objection(c, APR_TENSOR_UNKNOWN,
                       "tensor '%.200s' has no place in a %s model of %lld layers; leaving it out would give wrong results", name,

@@ -13,8 +13,8 @@ typedef enum {
     APR_TENSOR_MISSING,
     APR_TENSOR_MISSHAPEN,
     APR_TENSOR_EXTRA_LAYER,  /* of a layer after the last one of config.json */
-    APR_TENSOR_UNKNOWN, /* not a weight of the program: a run refuses it, a conversion keeps it */
-    APR_TENSOR_TYPE_NOT_RUN,   /* a type that no product reads, or experts of several types: a run refuses it, a conversion keeps it */
+    APR_TENSOR_UNKNOWN,      /* not a weight of the program: a run refuses it, a conversion keeps it */
+    APR_TENSOR_TYPE_NOT_RUN, /* a type that no product reads, or experts of several types: a run refuses it, a conversion keeps it */
     APR_N_OBJECTIONS
 } apr_objection_kind;
 
@@ -26,7 +26,7 @@ typedef struct apr_objection {
 } apr_objection;
 
 typedef struct apr_admission {
-    bool is_checked;                           /* false: the model has no known program, so nothing was checked */
+    bool is_checked;                         /* false: the model has no known program, so nothing was checked */
     apr_objection first[APR_MAX_OBJECTIONS]; /* [min(n, APR_MAX_OBJECTIONS)], sorted by kind */
     size_t n, n_of[APR_N_OBJECTIONS];
 } apr_admission;

@@ -22,7 +22,10 @@ static uint8_t *state_bytes(const apr_op_memory *ground, int state)
     return ground->states + ground->state_offsets[state] + (uint64_t)ground->sequence * stride;
 }
 
-uint64_t apr_op_memory_slot_bytes(const apr_op_memory *ground, int state) { return ground->slots != NULL ? ground->state_strides[state] : 0; }
+uint64_t apr_op_memory_slot_bytes(const apr_op_memory *ground, int state)
+{
+    return ground->slots != NULL ? ground->state_strides[state] : 0;
+}
 
 float *apr_op_memory_state(const apr_op_memory *ground, int state) { return (float *)(void *)state_bytes(ground, state); }
 

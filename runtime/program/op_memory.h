@@ -20,7 +20,7 @@ typedef struct apr_op_memory {
     bool apart;                 /* device: each token belongs to another sequence, at position_at[token]; position: the largest one */
     const int32_t *slots;       /* sequence of each token; pages: those of the first sequence */
     int64_t pages_stride;       /* from the pages of one sequence to those of the next */
-    uint8_t *gathered;           /* device: see apr_attend_args */
+    uint8_t *gathered;          /* device: see apr_attend_args */
     int64_t n_gathered;
     int64_t first_row, n_rows; /* the tokens whose logits are computed */
     const int32_t *ids;        /* [n_tokens], in memory that the operation can read */

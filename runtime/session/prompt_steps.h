@@ -23,7 +23,7 @@ typedef struct apr_prompt_step {
     apr_prompt_epilogue ending;
     int add, norm;
     bool addend_is_unscaled; /* the step before is LEAVE */
-    bool is_left;     /* the step before is UNIT */
+    bool is_left;            /* the step before is UNIT */
     int linears[APR_PROMPT_PARTS];
     int n_linears;
     int glu;

@@ -103,7 +103,8 @@ static void count_mapped_weights(const apr_session *s, apr_session_place *at)
     for (size_t i = 0; i < s->program.n_weights; i++) {
         const apr_tensor *const parts = apr_session_slot_tensors(s, i);
         for (int64_t j = 0; at->bound[i] != NULL && j < apr_session_n_slot_tensors(s, i); j++)
-            if (!apr_tensor_is_composed(&parts[j]) || s->program.weights[i].uses == APR_USE_FLOAT) at->used.weights += apr_plan_tensor_bytes(&parts[j]);
+            if (!apr_tensor_is_composed(&parts[j]) || s->program.weights[i].uses == APR_USE_FLOAT)
+                at->used.weights += apr_plan_tensor_bytes(&parts[j]);
     }
 }
 

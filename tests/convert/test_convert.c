@@ -2,8 +2,8 @@
 #define _XOPEN_SOURCE 700
 #include "convert/convert.h"
 #include "convert/naming.h"
-#include "formats/shape/family.h"
 #include "formats/number/half.h"
+#include "formats/shape/family.h"
 #include "kernels/rows.h"
 #include "tests/support/conversion.h"
 #include "tests/support/work_folder.h"

@@ -42,8 +42,7 @@ static apr_status make(void *user, size_t item, const uint8_t **bytes, apr_out_o
 static apr_status run(maker *m, apr_conversion *c, apr_model *source, const char *out, apr_error *err)
 {
     const apr_custom_encoder made = {takes, make, m};
-    const apr_convert_options options = {
-        .format = APR_FORMAT_APR, .recipe = {.mixture = "q8_0"}, .sink = {.overwrite = true}};
+    const apr_convert_options options = {.format = APR_FORMAT_APR, .recipe = {.mixture = "q8_0"}, .sink = {.overwrite = true}};
 
     assert_int_equal(apr_model_open(source, "tests/data/tiny-qwen2", NULL), APR_OK);
     assert_int_equal(apr_conversion_plan(c, source, &options, NULL), APR_OK);

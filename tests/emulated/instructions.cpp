@@ -148,8 +148,7 @@ template <bool TURNED> static void settle_load(warp &w, uint32_t who)
 
 void load_matrices(const void *row, uint32_t *m, bool turned)
 {
-    if ((uintptr_t)row % 16 != 0 || !is_shared(row, 16))
-        wrong("a matrix is loaded that is not in shared memory, at a multiple of 16");
+    if ((uintptr_t)row % 16 != 0 || !is_shared(row, 16)) wrong("a matrix is loaded that is not in shared memory, at a multiple of 16");
     self->brought.at[0] = row;
     meet(0xffffffffu, turned ? settle_load<true> : settle_load<false>);
     memcpy(m, self->taken.word, 4 * sizeof *m);

@@ -1,7 +1,7 @@
 /* What a checkpoint asks for is computed, in all three containers, or refused by name; the files next to it are kept or named. */
 #define _XOPEN_SOURCE 700
-#include "convert/run.h"
 #include "convert/naming.h"
+#include "convert/run.h"
 #include "formats/base/bytes.h"
 #include "formats/base/json.h"
 #include "formats/number/half.h"
@@ -357,7 +357,8 @@ static void a_damaged_config_inside_an_apr_is_found_on_opening(void **state)
         m.attachments = &config;
         m.n_attachments = 1;
         assert_int_equal(apr_conversion_plan(&conversion, &m, &options, &err), APR_OK);
-        assert_int_equal(apr_conversion_run(&conversion, &(apr_convert_run){0}, in_work("damaged.apr"), NULL, &err), APR_E_UNSUPPORTED); /* it is read back */
+        assert_int_equal(apr_conversion_run(&conversion, &(apr_convert_run){0}, in_work("damaged.apr"), NULL, &err),
+                         APR_E_UNSUPPORTED); /* it is read back */
         apr_conversion_close(&conversion);
         apr_model_close(&m);
         if (strstr(err.text, "its config.json") == NULL) fail_msg("%s gave: %s", cases[i].text, err.text);

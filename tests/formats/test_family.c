@@ -1,6 +1,6 @@
 /* test_family.c - the specs of the families: each is complete, no two claim the same, and names are found in both naming schemes. */
-#include "formats/shape/tensor_names.h"
 #include "formats/shape/hf_config.h"
+#include "formats/shape/tensor_names.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -3,9 +3,9 @@
 #include "formats/gguf/gguf.h"
 #include "formats/hf/safetensors.h"
 #include "formats/vocab/gguf_vocab.h"
+#include "formats/vocab/hf_tokenizer.h"
 #include "runtime/tokenizer/tokenizer.h"
 #include "tests/support/tokenizer_fixture.h"
-#include "formats/vocab/hf_tokenizer.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -2,8 +2,8 @@
  * would have to be read, and carried byte for byte, as those that are read; scales of activations stay with FP8 weights and go, with a
  * word, without them. */
 #define _XOPEN_SOURCE 700
-#include "convert/run.h"
 #include "convert/naming.h"
+#include "convert/run.h"
 #include "formats/base/bytes.h"
 #include "formats/hf/safetensors.h"
 #include "formats/tensor/packed_weights.h"

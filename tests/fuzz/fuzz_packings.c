@@ -4,13 +4,13 @@
  * The input is the config.json, after the first NUL the header of a safetensors file, and after the second one the first bytes of its data:
  * shapes, indices of groups and texts are among them. */
 #include "formats/hf/safetensors.h"
+#include "formats/packed/fp8_scales.h"
 #include "formats/packed/hf_quantization.h"
 #include "formats/packed/packings.h"
 #include "formats/tensor/packed_weights.h"
 #include "kernels/rows.h"
 #include "tests/fuzz/fuzz_file.h"
 #include "tests/fuzz/fuzz_target.h"
-#include "formats/packed/fp8_scales.h"
 
 /* The bytes in front of the first NUL; `rest` is what follows it. */
 static size_t cut(const uint8_t *data, size_t n_bytes, const uint8_t **rest, size_t *n_rest)

@@ -4,8 +4,8 @@ extern "C" {
 }
 
 #include "kernels/cuda/device/device.cuh"
-#include "kernels/cuda/gemm/gemm.cuh"
 #include "kernels/cuda/gemm/blaslt.cuh"
+#include "kernels/cuda/gemm/gemm.cuh"
 
 static __global__ void write_far_away(uint8_t *near) { near[(size_t)1 << 45] = 1; }
 static __global__ void wait_for(volatile int *never)

@@ -3,8 +3,8 @@
 #include "kernels/cuda_loader.h"
 #include "runtime/check/compare.h"
 #include "runtime/session/speed.h"
-#include "tools/engine/plan/footprint.h"
 #include "tools/engine/bench/synthetic.h"
+#include "tools/engine/plan/footprint.h"
 
 #include <math.h>
 #include <stdio.h>

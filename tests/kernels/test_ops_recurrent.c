@@ -114,7 +114,8 @@ static void the_delta_rule_is_what_the_formula_says(void **state)
         const int64_t n_state = s->n_value_heads * s->key_dim * s->value_dim, n_out = s->n_value_heads * s->value_dim;
         delta_inputs in = make_delta(s, TOKENS);
         float *const floats = zeros(n_state), *const out = ops_noises(TOKENS * n_out);
-        double *const doubles = calloc((size_t)n_state, sizeof *doubles), *const reference = calloc((size_t)(TOKENS * n_out), sizeof *reference);
+        double *const doubles = calloc((size_t)n_state, sizeof *doubles), *const reference =
+                                                                              calloc((size_t)(TOKENS * n_out), sizeof *reference);
         apr_op_args args = delta_args(s, &in, 0, TOKENS, floats);
         args.delta.out = out;
         args.delta.work = ops_workspace(apr_delta_slice(s->key_dim, s->value_dim), 1);
@@ -258,7 +259,8 @@ static void state_space_duality_is_what_the_formula_says(void **state)
         const int64_t n_out = s->n_heads * s->head_dim, n_state = n_out * s->state_dim;
         ssd_inputs in = make_ssd(s, TOKENS);
         float *const floats = zeros(n_state), *const out = ops_noises(TOKENS * n_out);
-        double *const doubles = calloc((size_t)n_state, sizeof *doubles), *const reference = calloc((size_t)(TOKENS * n_out), sizeof *reference);
+        double *const doubles = calloc((size_t)n_state, sizeof *doubles), *const reference =
+                                                                              calloc((size_t)(TOKENS * n_out), sizeof *reference);
         apr_op_args args = ssd_args(s, &in, TOKENS, floats);
         args.ssd.out = out;
         apr_ref_backend.ops[APR_OP_SSD](&args);

@@ -5,8 +5,8 @@
 #include "runtime/session/session.h"
 #include "tests/support/fake_device.h"
 #include "tests/support/work_folder.h"
-#include "tools/engine/plan/sizes.h"
 #include "tools/engine/bench/synthetic.h"
+#include "tools/engine/plan/sizes.h"
 
 static const char checkpoint[] = "tests/data/tiny-qwen2", config[] = "tests/data/tiny-qwen2/config.json";
 

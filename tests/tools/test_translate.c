@@ -1,7 +1,7 @@
 /* test_translate.c - tools/cli/translate.c, foreign_words.c, translate_special.c, hub_ids.c: what people bring becomes the tool's own, or
  * is named. */
-#include "tools/cli/translation.h"
 #include "tools/cli/model_paths.h"
+#include "tools/cli/translation.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

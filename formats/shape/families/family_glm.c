@@ -30,7 +30,7 @@ const apr_family apr_family_glm4 = {.name = "glm4",
                                     .sets = {&apr_tensors_ends, &apr_tensors_attention, &apr_tensors_dense},
                                     .translates = true};
 
-#define EXPERTS                                                                                                              \
+#define EXPERTS                                                                                                             \
     .experts = APR_EXPERTS_AFTER_DENSE, .dense_key = "first_k_dense_replace", .n_dense = 1, .flags_on = " norm_topk_prob ", \
     .accepts = {{"scoring_func", " sigmoid "}, {"topk_method", " noaux_tc "}}, .rms_norm_eps = 1e-5
 

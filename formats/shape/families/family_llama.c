@@ -7,7 +7,7 @@
     .ggml = "llama",                                           \
     .gguf = {.more_keys = " vocab_size rope.dimension_count ", \
              .omits_head_dim = true,                           \
-             .reads_rope_freqs = true,                           \
+             .reads_rope_freqs = true,                         \
              .rotates_pairs = true,                            \
              .rotates_whole_heads = true},                     \
     .translates = true, .sets = {&apr_tensors_ends, &apr_tensors_attention, &apr_tensors_ffn_norm, &apr_tensors_dense}

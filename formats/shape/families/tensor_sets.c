@@ -34,7 +34,8 @@ static const apr_tensor_rule qk_norm[] = {
 };
 SET(qk_norm, qk_norm);
 
-static const apr_tensor_rule ffn_norm[] = {{L "post_attention_layernorm.weight", B "ffn_norm.weight", APR_TENSOR_ROLE_SMALL, {APR_PLUS_ONE}}};
+static const apr_tensor_rule ffn_norm[] = {
+    {L "post_attention_layernorm.weight", B "ffn_norm.weight", APR_TENSOR_ROLE_SMALL, {APR_PLUS_ONE}}};
 SET(ffn_norm, ffn_norm);
 
 static const apr_tensor_rule ffn_post_norm[] = {
@@ -49,9 +50,12 @@ static const apr_tensor_rule sandwich_norms[] = {
 SET(sandwich_norms, sandwich_norms);
 
 static const apr_tensor_rule dense[] = {
-    {L "mlp.gate_proj.weight", B "ffn_gate.weight", APR_TENSOR_ROLE_FFN_GATE}, {L "mlp.gate_proj.bias", B "ffn_gate.bias", APR_TENSOR_ROLE_SMALL},
-    {L "mlp.up_proj.weight", B "ffn_up.weight", APR_TENSOR_ROLE_FFN_UP},       {L "mlp.up_proj.bias", B "ffn_up.bias", APR_TENSOR_ROLE_SMALL},
-    {L "mlp.down_proj.weight", B "ffn_down.weight", APR_TENSOR_ROLE_FFN_DOWN}, {L "mlp.down_proj.bias", B "ffn_down.bias", APR_TENSOR_ROLE_SMALL},
+    {L "mlp.gate_proj.weight", B "ffn_gate.weight", APR_TENSOR_ROLE_FFN_GATE},
+    {L "mlp.gate_proj.bias", B "ffn_gate.bias", APR_TENSOR_ROLE_SMALL},
+    {L "mlp.up_proj.weight", B "ffn_up.weight", APR_TENSOR_ROLE_FFN_UP},
+    {L "mlp.up_proj.bias", B "ffn_up.bias", APR_TENSOR_ROLE_SMALL},
+    {L "mlp.down_proj.weight", B "ffn_down.weight", APR_TENSOR_ROLE_FFN_DOWN},
+    {L "mlp.down_proj.bias", B "ffn_down.bias", APR_TENSOR_ROLE_SMALL},
 };
 SET(dense, dense);
 

@@ -1,10 +1,10 @@
 /* attend.cu - attention: chooses the kernel. Its own kernel takes one row of queries at a time, for any cache and values of up to 1024
  * numbers. */
+#include "kernels/cuda/attention/attend.cuh"
 #include "kernels/cuda/codecs/dtype.cuh"
 #include "kernels/cuda/device/code.cuh"
 #include "kernels/cuda/device/launch.cuh"
 #include "kernels/cuda/device/reduce.cuh"
-#include "kernels/cuda/attention/attend.cuh"
 #include "kernels/cuda/gemv/decode_gemv.cuh"
 
 enum { THREADS = 128, WARPS = THREADS / 32, CELLS = 32, MAX_DIM = 1024, ENOUGH_BLOCKS = 528 };

@@ -6,8 +6,8 @@
 #ifndef APR_KERNELS_CUDA_ATTEND_CUH
 #define APR_KERNELS_CUDA_ATTEND_CUH
 
-#include "kernels/cuda/common/ops.cuh"
 #include "kernels/cuda/common/activations_i16.cuh"
+#include "kernels/cuda/common/ops.cuh"
 
 /* Lower than any score, but finite: the difference of two is 0, not NaN. */
 #define ATTEND_LOWEST (-1e30f)

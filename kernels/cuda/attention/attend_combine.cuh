@@ -8,10 +8,10 @@
 #ifndef APR_KERNELS_CUDA_ATTEND_COMBINE_CUH
 #define APR_KERNELS_CUDA_ATTEND_COMBINE_CUH
 
-#include "kernels/cuda/device/reduce.cuh"
 #include "kernels/cuda/attention/attend.cuh"
-#include "kernels/cuda/common/pdl.cuh"
 #include "kernels/cuda/common/mma.cuh"
+#include "kernels/cuda/common/pdl.cuh"
+#include "kernels/cuda/device/reduce.cuh"
 
 /* A value that other operations do not leave in the workspace: as two float32 it is two NaNs that no arithmetic gives, as FP16 or int8
  * noise. */

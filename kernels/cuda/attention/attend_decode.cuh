@@ -14,11 +14,11 @@
 #define APR_KERNELS_CUDA_ATTEND_DECODE_CUH
 
 #include "kernels/cuda/attention/attend_combine.cuh"
+#include "kernels/cuda/attention/qkv_epilogue.cuh"
 #include "kernels/cuda/common/cluster.cuh"
-#include "kernels/cuda/common/pdl.cuh"
 #include "kernels/cuda/common/mma.cuh"
 #include "kernels/cuda/common/norm.cuh"
-#include "kernels/cuda/attention/qkv_epilogue.cuh"
+#include "kernels/cuda/common/pdl.cuh"
 
 enum { ROWS = 8, CELL_TILE = 16, MAX_WARPS = 8, MAX_CLUSTER = 8, MIN_CELL_TILES = 8 };
 

@@ -10,10 +10,10 @@
 #ifndef APR_KERNELS_CUDA_ATTEND_PROMPT_CUH
 #define APR_KERNELS_CUDA_ATTEND_PROMPT_CUH
 
-#include "kernels/cuda/codecs/dtype.cuh"
-#include "kernels/cuda/device/reduce.cuh"
 #include "kernels/cuda/attention/attend.cuh"
+#include "kernels/cuda/codecs/dtype.cuh"
 #include "kernels/cuda/common/mma.cuh"
+#include "kernels/cuda/device/reduce.cuh"
 
 enum { WARPS = 4, THREADS = 32 * WARPS };
 

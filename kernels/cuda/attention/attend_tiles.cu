@@ -5,9 +5,9 @@
  * of those rows in columns 4 * x, 64 + 4 * x, ... Keys, then values of a tile are in the same shared memory; the next ones are loaded into
  * registers meanwhile. Each row keeps its running maximum, the sum of weights and the weighted sum of values; when the maximum grows, the
  * sums are rescaled. */
+#include "kernels/cuda/attention/attend.cuh"
 #include "kernels/cuda/codecs/dtype.cuh"
 #include "kernels/cuda/device/reduce.cuh"
-#include "kernels/cuda/attention/attend.cuh"
 
 enum { THREADS = 128, ENOUGH_BLOCKS = 528 };
 

@@ -1,6 +1,6 @@
 /* kv.cu - keys and values into the cache. */
-#include "kernels/cuda/common/pdl.cuh"
 #include "kernels/cuda/attention/kv.cuh"
+#include "kernels/cuda/common/pdl.cuh"
 
 enum { BLOCK = 256 };
 

@@ -2,8 +2,8 @@
 #ifndef APR_KERNELS_CUDA_KV_CUH
 #define APR_KERNELS_CUDA_KV_CUH
 
-#include "kernels/cuda/device/reduce.cuh"
 #include "kernels/cuda/common/ops.cuh"
+#include "kernels/cuda/device/reduce.cuh"
 
 #include <cuda_bf16.h>
 #include <cuda_fp8.h>

@@ -2,10 +2,10 @@
  * QKV product and attention.
  *
  * A warp has a head: of the query, of the key, or of the value. */
-#include "kernels/cuda/small_gemm/small_gemm_fixup.cuh"
-#include "kernels/cuda/gemv/decode_gemv.cuh"
-#include "kernels/cuda/common/pdl.cuh"
 #include "kernels/cuda/attention/qkv_epilogue.cuh"
+#include "kernels/cuda/common/pdl.cuh"
+#include "kernels/cuda/gemv/decode_gemv.cuh"
+#include "kernels/cuda/small_gemm/small_gemm_fixup.cuh"
 
 enum { WARPS = 4, BLOCK = 32 * WARPS };
 
@@ -194,7 +194,8 @@ bool apr_cuda_has_small_gemm_qkv(const apr_qkv_epilogue_args *qkv, const apr_sma
            is_part(&args->parts[1], k, kv->n_kv_heads, kv->key_dim) && is_part(&args->parts[2], kv->v, kv->n_kv_heads, kv->value_dim);
 }
 
-cudaError_t apr_cuda_small_gemm_qkv(const apr_qkv_epilogue_args *qkv, const gemm_call &call, int n_blocks, int rows_of_block, cudaStream_t stream)
+cudaError_t apr_cuda_small_gemm_qkv(const apr_qkv_epilogue_args *qkv, const gemm_call &call, int n_blocks, int rows_of_block,
+                                    cudaStream_t stream)
 {
     const int64_t n_heads = qkv->q.n_heads + 2 * qkv->store.n_kv_heads;
     const int64_t left = call.n_tokens - (int64_t)call.first_tile * APR_SMALL_GEMM_TILE, most = (int64_t)call.n_here * APR_SMALL_GEMM_TILE;

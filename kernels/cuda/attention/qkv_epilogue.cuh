@@ -4,8 +4,8 @@
 #define APR_KERNELS_CUDA_QKV_EPILOGUE_CUH
 
 #include "kernels/cuda/attention/kv.cuh"
-#include "kernels/cuda/common/norm.cuh"
 #include "kernels/cuda/attention/rope.cuh"
+#include "kernels/cuda/common/norm.cuh"
 
 static __device__ __forceinline__ void load_head(const float *from, int n, float *head)
 {

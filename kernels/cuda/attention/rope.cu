@@ -1,7 +1,7 @@
 /* rope.cu - rotary angles, and the rotation of heads. */
-#include "kernels/cuda/common/pdl.cuh"
-#include "kernels/cuda/common/ops.cuh"
 #include "kernels/cuda/attention/rope.cuh"
+#include "kernels/cuda/common/ops.cuh"
+#include "kernels/cuda/common/pdl.cuh"
 
 enum { BLOCK = 256 };
 

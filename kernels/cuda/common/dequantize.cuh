@@ -5,9 +5,9 @@
 #ifndef APR_KERNELS_CUDA_DEQUANTIZE_CUH
 #define APR_KERNELS_CUDA_DEQUANTIZE_CUH
 
+#include "kernels/cuda/common/weights.cuh"
 #include "kernels/cuda/device/launch.cuh"
 #include "kernels/cuda/device/ptx.cuh"
-#include "kernels/cuda/common/weights.cuh"
 
 #include <cuda_bf16.h>
 

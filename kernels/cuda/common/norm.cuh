@@ -2,8 +2,8 @@
 #ifndef APR_KERNELS_CUDA_NORM_CUH
 #define APR_KERNELS_CUDA_NORM_CUH
 
-#include "kernels/cuda/device/reduce.cuh"
 #include "kernels/cuda/common/ops.cuh"
+#include "kernels/cuda/device/reduce.cuh"
 
 enum {
     NORM_WARPS = 8,

@@ -33,7 +33,7 @@ struct weight_view {
     bool one_factor;
     int64_t factor_rows, factor_columns, matrix_rows; /* rows and columns that share a factor; rows of a matrix in a stack */
     int64_t factors_high, factors_wide;               /* factors down and across one matrix */
-    bool tiled;                                    /* tiled: kernels/cuda/decode_gemv_args.h */
+    bool tiled;                                       /* tiled: kernels/cuda/decode_gemv_args.h */
     canonical_view canonical;
 };
 
@@ -66,8 +66,7 @@ static __host__ __device__ constexpr bool has_split_heads(apr_dtype dtype) { ret
 template <apr_dtype D> static __device__ __forceinline__ const uint8_t *row_at(const weight_view &v, int64_t stored)
 {
     constexpr int TILE_ROW = tile_blocks<D>::N * piece<D>::BYTES;
-    if (TILE_ROW > 0 && v.tiled)
-        return v.data + stored / APR_ROW_GROUP * APR_ROW_GROUP * v.row_bytes + stored % APR_ROW_GROUP * TILE_ROW;
+    if (TILE_ROW > 0 && v.tiled) return v.data + stored / APR_ROW_GROUP * APR_ROW_GROUP * v.row_bytes + stored % APR_ROW_GROUP * TILE_ROW;
     return v.data + stored * v.row_bytes;
 }
 template <apr_dtype D> static __device__ __forceinline__ int64_t block_at(const weight_view &v, int block)
@@ -126,9 +125,9 @@ static __device__ __forceinline__ float factor_at(const weight_view &v, int64_t 
 
 /* Types whose values have factors outside their blocks; that of NVFP4, one per matrix, is optional. */
 template <apr_dtype D> struct has_factors;
-#define X(id, name, class_of, elems, bytes, scales, ...)                                                                  \
-    template <> struct has_factors<APR_##id> {                                                                            \
-        static constexpr bool value =                                                                                     \
+#define X(id, name, class_of, elems, bytes, scales, ...)                                                                    \
+    template <> struct has_factors<APR_##id> {                                                                              \
+        static constexpr bool value =                                                                                       \
             APR_SCALES_##scales == APR_SCALES_SEPARATE || APR_SCALES_##scales == APR_SCALES_FIRST || APR_##id == APR_NVFP4; \
     };
 APR_DTYPE_LIST(X)

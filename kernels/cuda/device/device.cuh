@@ -104,13 +104,13 @@ apr_status apr_cuda_run(apr_cuda_device *device, apr_op_kind kind, const apr_op_
 
 /* topk.cu */
 apr_status apr_cuda_topk(apr_cuda_device *device, const float *logits, int64_t n, int n_wanted, float temperature, void *work,
-                              apr_cuda_topk_result *found, apr_error *err);
-apr_status apr_cuda_topk_rows(apr_cuda_device *device, const float *logits, int64_t n, int64_t n_rows, const apr_topk *requests,
-                               void *work, uint64_t n_bytes, apr_cuda_topk_result *found, apr_error *err);
+                         apr_cuda_topk_result *found, apr_error *err);
+apr_status apr_cuda_topk_rows(apr_cuda_device *device, const float *logits, int64_t n, int64_t n_rows, const apr_topk *requests, void *work,
+                              uint64_t n_bytes, apr_cuda_topk_result *found, apr_error *err);
 
 /* rows_run.cu */
 bool apr_cuda_has_rows(const apr_cuda_device *device, const apr_tensor *weight, int64_t n_out, int64_t n_in, int64_t widest,
-                         const apr_workspace *work);
+                       const apr_workspace *work);
 apr_status apr_cuda_run_rows(apr_cuda_device *device, const apr_rows_args *args, apr_error *err);
 apr_status apr_cuda_run_rows_inputs(apr_cuda_device *device, const apr_rows_inputs *args, apr_error *err);
 
@@ -128,8 +128,8 @@ apr_status apr_cuda_run_decode_gemv(apr_cuda_device *device, const apr_decode_ge
 apr_status apr_cuda_run_decode_gemv_inputs(apr_cuda_device *device, const apr_decode_gemv_inputs *args, apr_error *err);
 apr_status apr_cuda_run_experts(apr_cuda_device *device, const apr_experts_args *args, const apr_decode_gemv_args *gemv, apr_error *err);
 apr_status apr_cuda_run_qkv_epilogue(apr_cuda_device *device, const apr_qkv_epilogue_args *args, apr_error *err);
-apr_status apr_cuda_run_attend_to_i16(apr_cuda_device *device, const apr_qkv_epilogue_args *qkv, const apr_attend_args *args, uint8_t *planes,
-                                         apr_error *err);
+apr_status apr_cuda_run_attend_to_i16(apr_cuda_device *device, const apr_qkv_epilogue_args *qkv, const apr_attend_args *args,
+                                      uint8_t *planes, apr_error *err);
 
 /* prompt.cu */
 apr_status apr_cuda_run_prompt(apr_cuda_device *device, const apr_prompt_args *args, apr_error *err);

@@ -41,8 +41,8 @@ template <int TRIALS> static __device__ __forceinline__ nudged make_nudged(const
 
 /* One sub-block of SUB columns from column `at` on. Returns the decrease of the lane's error. */
 template <int SUB, int TRIALS, bool E2M1>
-static __device__ __forceinline__ float descend_sub_block(const apr_cuda_feedback_rows &r, const float *__restrict__ h, int64_t n, int64_t row,
-                                                          int64_t at, float g)
+static __device__ __forceinline__ float descend_sub_block(const apr_cuda_feedback_rows &r, const float *__restrict__ h, int64_t n,
+                                                          int64_t row, int64_t at, float g)
 {
     const int lane = (int)threadIdx.x % 32;
     const bool is_there = lane < SUB;

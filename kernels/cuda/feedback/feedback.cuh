@@ -35,7 +35,8 @@ apr_status apr_cuda_row_errors(apr_cuda_solver *solver, const apr_cuda_feedback_
 apr_status apr_cuda_row_objective(apr_cuda_solver *solver, const apr_cuda_feedback_rows *lanes, apr_error *err);
 apr_status apr_cuda_row_round(apr_cuda_solver *solver, const apr_cuda_feedback_rows *lanes, apr_error *err);
 /* panel = E H[:, first .. first + width) */
-apr_status apr_cuda_panel_of_errors(apr_cuda_solver *solver, const apr_cuda_feedback_rows *lanes, int64_t first, int64_t width, apr_error *err);
+apr_status apr_cuda_panel_of_errors(apr_cuda_solver *solver, const apr_cuda_feedback_rows *lanes, int64_t first, int64_t width,
+                                    apr_error *err);
 /* descend.cu, refit.cu */
 apr_status apr_cuda_row_descend(apr_cuda_solver *solver, const apr_cuda_feedback_rows *lanes, bool rescale, apr_error *err);
 apr_status apr_cuda_row_refit(apr_cuda_solver *solver, const apr_cuda_feedback_rows *lanes, apr_error *err);

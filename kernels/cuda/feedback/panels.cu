@@ -7,8 +7,8 @@
 enum { THREADS = 256, PANEL = FEEDBACK_PANEL, WARPS = FEEDBACK_WARPS, EACH = PANEL / 32 };
 
 /* panel[row][c] = sum over j < k: x[row][j] * b[..]; b to cuBLAS as stored (OP_N) or transposed (OP_T) */
-static apr_status multiply(apr_cuda_solver *s, const apr_cuda_feedback_rows *r, const float *x, const float *b, bool transposed, int64_t width,
-                           int64_t k, apr_error *err)
+static apr_status multiply(apr_cuda_solver *s, const apr_cuda_feedback_rows *r, const float *x, const float *b, bool transposed,
+                           int64_t width, int64_t k, apr_error *err)
 {
     const float one = 1.0f, zero = 0.0f;
     const int n = (int)r->factors->n;
@@ -92,7 +92,8 @@ apr_status apr_cuda_row_objective(apr_cuda_solver *s, const apr_cuda_feedback_ro
  * broadcasts the error, and all lanes add that to the targets of later columns. */
 template <bool E2M1>
 static __global__ void __launch_bounds__(32 * WARPS, 2) /* else 7.5, with 1,024 threads, gets 64 registers, and spills */
-    k_round(apr_cuda_feedback_rows r, const float *__restrict__ pull, const int32_t *__restrict__ order, int64_t n, int64_t first, int width)
+    k_round(apr_cuda_feedback_rows r, const float *__restrict__ pull, const int32_t *__restrict__ order, int64_t n, int64_t first,
+            int width)
 {
     const int64_t row = (int64_t)blockIdx.x * WARPS + threadIdx.x / 32, n_subs = n / r.grid.sub_elems, n_blocks = n / r.grid.elems;
     const int lane = (int)threadIdx.x % 32;

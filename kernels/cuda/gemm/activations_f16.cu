@@ -1,8 +1,8 @@
 /* activations_f16.cu - row-scaled FP16 activations (activations_f16.cuh). One thread block per row; a thread takes 8 numbers at a time if rows consist of
  * such chunks. */
+#include "kernels/cuda/common/norm.cuh"
 #include "kernels/cuda/device/launch.cuh"
 #include "kernels/cuda/gemm/activations_f16.cuh"
-#include "kernels/cuda/common/norm.cuh"
 #include "kernels/cuda/prompt_args.h"
 
 enum {
@@ -446,7 +446,8 @@ static bool has_shared_memory(size_t n_bytes)
 }
 
 template <bool IS_PLAIN, typename FOUR>
-static cudaError_t start_glu_f16(const gated_rows &rows, const apr_cuda_activations_f16 *to, int64_t n_rows, int64_t n_in, cudaStream_t stream)
+static cudaError_t start_glu_f16(const gated_rows &rows, const apr_cuda_activations_f16 *to, int64_t n_rows, int64_t n_in,
+                                 cudaStream_t stream)
 {
     const size_t n_bytes = (size_t)n_in * sizeof(float);
     if (!has_shared_memory(n_bytes)) {
@@ -503,7 +504,8 @@ cudaError_t apr_cuda_sum_f16(const apr_cuda_sum *rows, const apr_norm_args *norm
     return cudaErrorNotSupported;
 }
 
-cudaError_t apr_cuda_finish(float *out, const apr_cuda_activations_f16 *of, const float *bias, int64_t n_rows, int64_t n_out, cudaStream_t stream)
+cudaError_t apr_cuda_finish(float *out, const apr_cuda_activations_f16 *of, const float *bias, int64_t n_rows, int64_t n_out,
+                            cudaStream_t stream)
 {
     const bool in_fours = n_out % 4 == 0 && is_aligned(out) && is_aligned(bias);
     const int64_t a_block = THREADS * (in_fours ? 4 : 1), blocks = (n_out + a_block - 1) / a_block, enough = 2048 / n_rows + 1;

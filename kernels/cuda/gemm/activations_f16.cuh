@@ -52,6 +52,7 @@ typedef struct apr_cuda_sum {
 cudaError_t apr_cuda_sum_f16(const apr_cuda_sum *rows, const apr_norm_args *norm, const apr_cuda_activations_f16 *to, cudaStream_t stream);
 
 /* out[t][r] = out[t][r] * scales[t] + bias[r]. Does nothing without a bias if rows share a power of two. */
-cudaError_t apr_cuda_finish(float *out, const apr_cuda_activations_f16 *of, const float *bias, int64_t n_rows, int64_t n_out, cudaStream_t stream);
+cudaError_t apr_cuda_finish(float *out, const apr_cuda_activations_f16 *of, const float *bias, int64_t n_rows, int64_t n_out,
+                            cudaStream_t stream);
 
 #endif

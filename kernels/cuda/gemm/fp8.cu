@@ -2,11 +2,11 @@
  *
  * Only on devices with FP8 units, after a probe, and on request: rounding the inputs to 4 significant bits costs more accuracy than the 11
  * of FP16. cuBLASLt computes the unscaled product (blaslt.cuh); the scales of tokens and rows are applied afterwards. */
+#include "kernels/cuda/common/weights.cuh"
 #include "kernels/cuda/device/device.cuh"
 #include "kernels/cuda/device/launch.cuh"
 #include "kernels/cuda/device/reduce.cuh"
 #include "kernels/cuda/gemm/blaslt.cuh"
-#include "kernels/cuda/common/weights.cuh"
 
 #include <cuda_fp8.h>
 
@@ -58,7 +58,7 @@ apr_status apr_cuda_linear_fp8(apr_cuda_device *device, const apr_linear_args *a
     __nv_fp8_storage_t *const codes = (__nv_fp8_storage_t *)a->work.data;
     float *const scales = (float *)((uint8_t *)a->work.data + codes_bytes);
     const apr_cuda_gemm p = {CUDA_R_8F_E4M3, a->n_out, a->n_tokens, a->n_in, a->n_in, a->weight->data, codes, a->out,
-                                a->n_out,       false,    NULL,        false,   0};
+                             a->n_out,       false,    NULL,        false,   0};
 
     apr_cuda_count_write(device); /* if the product falls back to FP16 in this call, kept inputs in the workspace are overwritten */
     fp8_inputs<<<(unsigned)a->n_tokens, THREADS, 0, device->stream>>>(a->x, codes, scales, a->n_in);

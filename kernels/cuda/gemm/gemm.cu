@@ -5,9 +5,9 @@
  * inputs count with 22 bits. */
 #include "kernels/cuda/device/code.cuh"
 #include "kernels/cuda/device/device.cuh"
-#include "kernels/cuda/small_gemm/small_gemm.cuh"
-#include "kernels/cuda/gemm/gemm.cuh"
 #include "kernels/cuda/gemm/blaslt.cuh"
+#include "kernels/cuda/gemm/gemm.cuh"
+#include "kernels/cuda/small_gemm/small_gemm.cuh"
 
 apr_status apr_cuda_blas_failed(cublasStatus_t status, const char *doing, apr_error *err)
 {
@@ -92,7 +92,8 @@ static apr_status cut_tile(const apr_linear_args *a, size_t before, gemm_buffers
 {
     const size_t given = a->work.slice * sizeof(float);
     b->is_f16 = apr_cuda_is_f16(a->weight);
-    const size_t left = given > before ? given - before : 0, room = left < APR_CUDA_DEQUANTIZED_BYTES ? left : (size_t)APR_CUDA_DEQUANTIZED_BYTES;
+    const size_t left = given > before ? given - before : 0,
+                 room = left < APR_CUDA_DEQUANTIZED_BYTES ? left : (size_t)APR_CUDA_DEQUANTIZED_BYTES;
     b->tile_rows = b->is_f16 ? a->n_out : apr_cuda_dequantized_rows(a->n_in, a->n_out, room);
     if (given < before || (!b->is_f16 && (size_t)(b->tile_rows * a->n_in) * 2 > left))
         return apr_fail(err, APR_E_USAGE, "linear '%s' of %lld tokens needs %zu bytes of workspace and got %zu", a->weight->name,
@@ -225,8 +226,8 @@ bool apr_cuda_cut_joint_input(const apr_linear_args *parts, int n_parts, apr_cud
     return before + weights + (size_t)(a->n_tokens * joint->n_rows) * sizeof(float) <= a->work.slice * sizeof(float);
 }
 
-apr_status apr_cuda_multiply_joint(apr_cuda_device *device, const apr_linear_args *parts, int n_parts, const apr_cuda_activations_f16 *inputs,
-                                    const apr_cuda_joint_qkv *joint, apr_error *err)
+apr_status apr_cuda_multiply_joint(apr_cuda_device *device, const apr_linear_args *parts, int n_parts,
+                                   const apr_cuda_activations_f16 *inputs, const apr_cuda_joint_qkv *joint, apr_error *err)
 {
     apr_linear_args all = parts[0];
     cudaError_t error = cudaSuccess;
@@ -264,7 +265,7 @@ apr_status apr_cuda_multiply_f16(apr_cuda_device *device, const apr_linear_args 
 }
 
 apr_status apr_cuda_multiply_to_f16(apr_cuda_device *device, const apr_linear_args *a, const apr_cuda_activations_f16 *inputs, int exponent,
-                                       apr_error *err)
+                                    apr_error *err)
 {
     gemm_buffers b = {};
     b.inputs = *inputs;
@@ -314,11 +315,12 @@ static apr_status linear_many(apr_cuda_device *device, const apr_linear_args *a,
  * cudaErrorNotSupported: there is none for this product. */
 static cudaError_t linear_some(apr_cuda_device *device, const apr_linear_args *a)
 {
-    const apr_cuda_kept_inputs wanted = {a->x, a->work.data, a->n_tokens, a->n_in, false, true, apr_cuda_small_gemm_layout(a->weight->dtype)};
+    const apr_cuda_kept_inputs wanted = {
+        a->x, a->work.data, a->n_tokens, a->n_in, false, true, apr_cuda_small_gemm_layout(a->weight->dtype)};
     const bool some = a->n_tokens <= APR_SMALL_GEMM_MAX_TOKENS && (a->n_tokens > 1 || device->batch_invariant);
     if (!some || device->exact || device->tiles) return cudaErrorNotSupported;
-    const cudaError_t error =
-        apr_cuda_linear_small_gemm(a, apr_cuda_has_kept_inputs(device, &wanted), device->facts.n_sms, apr_cuda_code_major(), device->stream);
+    const cudaError_t error = apr_cuda_linear_small_gemm(a, apr_cuda_has_kept_inputs(device, &wanted), device->facts.n_sms,
+                                                         apr_cuda_code_major(), device->stream);
     if (error == cudaSuccess) keep_inputs(device, a, &wanted);
     return error;
 }

@@ -29,11 +29,12 @@ cudaError_t apr_cuda_make_f16_once(apr_cuda_device *device, const apr_linear_arg
 
 /* The product of FP16 inputs, before row scales and bias. What cuBLAS refuses is multiplied without it, since there may be no float32
  * inputs to fall back on. */
-apr_status apr_cuda_multiply_f16(apr_cuda_device *device, const apr_linear_args *args, const apr_cuda_activations_f16 *inputs, apr_error *err);
+apr_status apr_cuda_multiply_f16(apr_cuda_device *device, const apr_linear_args *args, const apr_cuda_activations_f16 *inputs,
+                                 apr_error *err);
 
 /* The same, with outputs multiplied by 2^exponent and stored as FP16 at args->out. */
-apr_status apr_cuda_multiply_to_f16(apr_cuda_device *device, const apr_linear_args *args, const apr_cuda_activations_f16 *inputs, int exponent,
-                                       apr_error *err);
+apr_status apr_cuda_multiply_to_f16(apr_cuda_device *device, const apr_linear_args *args, const apr_cuda_activations_f16 *inputs,
+                                    int exponent, apr_error *err);
 
 /* *sum = the largest sum of magnitudes of a row of the weights as FP16; infinite or NaN if a weight is. Overwrites args->out and the
  * workspace, except its inputs and scales, and waits. */
@@ -51,7 +52,7 @@ typedef struct apr_cuda_joint_qkv {
 bool apr_cuda_cut_joint_input(const apr_linear_args *parts, int n_parts, apr_cuda_joint_qkv *joint);
 
 /* apr_cuda_multiply_f16 for all of them. */
-apr_status apr_cuda_multiply_joint(apr_cuda_device *device, const apr_linear_args *parts, int n_parts, const apr_cuda_activations_f16 *inputs,
-                                    const apr_cuda_joint_qkv *joint, apr_error *err);
+apr_status apr_cuda_multiply_joint(apr_cuda_device *device, const apr_linear_args *parts, int n_parts,
+                                   const apr_cuda_activations_f16 *inputs, const apr_cuda_joint_qkv *joint, apr_error *err);
 
 #endif

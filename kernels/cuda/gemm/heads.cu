@@ -1,9 +1,9 @@
 /* heads.cu - linear with a matrix per head: few tokens straight from the packed weights, many through cuBLAS, batched over heads. */
-#include "kernels/cuda/device/device.cuh"
-#include "kernels/cuda/gemv/gemv.cuh"
-#include "kernels/cuda/gemm/activations_f16.cuh"
 #include "kernels/cuda/common/canonical.cuh"
 #include "kernels/cuda/common/dequantize.cuh"
+#include "kernels/cuda/device/device.cuh"
+#include "kernels/cuda/gemm/activations_f16.cuh"
+#include "kernels/cuda/gemv/gemv.cuh"
 
 /* Threads of a block: COLUMNS along a row, PARTS rows at a time. */
 enum { COLUMNS = 32, PARTS = 8, MAX_PAIRS = 65535 };
@@ -215,16 +215,16 @@ static apr_status linear_heads_many(apr_cuda_device *device, const apr_linear_ar
     const size_t input_bytes = apr_cuda_inputs_bytes(a->n_tokens, a->heads.n * a->n_in),
                  before = input_bytes + apr_cuda_scales_bytes(n_pairs);
     const size_t given = a->work.slice * sizeof(float), room = given > before ? given - before : 0;
-    const int64_t tile =
-        is_f16 ? a->heads.n
-               : apr_cuda_dequantized_heads(a->heads.n, a->heads.rows, n_columns, room < APR_CUDA_DEQUANTIZED_BYTES ? room : (size_t)APR_CUDA_DEQUANTIZED_BYTES);
+    const int64_t tile = is_f16 ? a->heads.n
+                                : apr_cuda_dequantized_heads(a->heads.n, a->heads.rows, n_columns,
+                                                             room < APR_CUDA_DEQUANTIZED_BYTES ? room : (size_t)APR_CUDA_DEQUANTIZED_BYTES);
     cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
 
     if (given < before || (!is_f16 && (size_t)(tile * a->heads.rows * n_columns) * 2 > room))
-        return apr_fail(err, APR_E_USAGE, "linear '%s' of %lld tokens needs %zu bytes of workspace and got %zu", a->weight->name,
-                        (long long)a->n_tokens,
-                        apr_cuda_linear_heads_bytes_within(a->n_tokens, &a->heads, a->n_in, n_columns, is_f16, APR_CUDA_MIN_DEQUANTIZED_BYTES),
-                        given);
+        return apr_fail(
+            err, APR_E_USAGE, "linear '%s' of %lld tokens needs %zu bytes of workspace and got %zu", a->weight->name,
+            (long long)a->n_tokens,
+            apr_cuda_linear_heads_bytes_within(a->n_tokens, &a->heads, a->n_in, n_columns, is_f16, APR_CUDA_MIN_DEQUANTIZED_BYTES), given);
     uint8_t *const work = (uint8_t *)a->work.data;
     apr_cuda_activations_f16 inputs = {};
     inputs.values = (__half *)work;

@@ -2,8 +2,8 @@
  *
  * The rows' scales are at the beginning of the workspace (gemm.cuh): a kernel that prepares a row reads its old scale before it writes the
  * new one. */
-#include "kernels/cuda/gemv/decode_gemv.cuh"
 #include "kernels/cuda/gemm/gemm.cuh"
+#include "kernels/cuda/gemv/decode_gemv.cuh"
 
 static const char *words_of(const apr_prompt_args *a)
 {
@@ -138,7 +138,8 @@ static apr_status run(apr_cuda_device *device, const apr_prompt_args *a, apr_err
 {
     const apr_linear_args *const first = &a->parts[0];
     size_t n_bytes;
-    const apr_cuda_activations_f16 inputs = apr_cuda_cut_inputs(&first->work, first->n_tokens, first->n_in, inputs_share_scale(a), &n_bytes);
+    const apr_cuda_activations_f16 inputs =
+        apr_cuda_cut_inputs(&first->work, first->n_tokens, first->n_in, inputs_share_scale(a), &n_bytes);
 
     if (n_bytes > first->work.slice * sizeof(float))
         return apr_fail(err, APR_E_USAGE, "%s: inputs of %lld tokens need %zu bytes of workspace", words_of(a), (long long)first->n_tokens,

@@ -1,7 +1,7 @@
 /* decode_gemv.cu - the decode GEMV: launches of its kernels (decode_gemv_launch.cuh), activations that are not a product's output, and tiling of
  * weights. */
-#include "kernels/cuda/gemv/decode_gemv_launch.cuh"
 #include "kernels/cuda/common/weights.cuh"
+#include "kernels/cuda/gemv/decode_gemv_launch.cuh"
 
 enum { MIN_COLUMNS = 32 }; /* minimum columns of a tile */
 #define X(id, columns) static_assert(columns >= MIN_COLUMNS, "the bound of a row's tiles");
@@ -59,7 +59,8 @@ static decode_gemv_call call_of(const apr_decode_gemv_args *args)
 
 template <apr_dtype D> static cudaError_t start_plain(const decode_gemv_call &a, int n_multiprocessors, cudaStream_t stream)
 {
-    return a.ending == APR_EPILOGUE_GLU ? start<D, GEMV_GLU>(a, n_multiprocessors, stream) : start<D, GEMV_SUMS>(a, n_multiprocessors, stream);
+    return a.ending == APR_EPILOGUE_GLU ? start<D, GEMV_GLU>(a, n_multiprocessors, stream)
+                                        : start<D, GEMV_SUMS>(a, n_multiprocessors, stream);
 }
 
 static cudaError_t start_of(apr_dtype dtype, const decode_gemv_call &a, int n_multiprocessors, cudaStream_t stream)

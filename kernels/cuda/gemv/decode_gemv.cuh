@@ -16,7 +16,8 @@ bool apr_cuda_decode_gemv_fits(apr_dtype dtype, int64_t n_out, int64_t n_in, int
 cudaError_t apr_cuda_decode_gemv(const apr_decode_gemv_args *args, int n_multiprocessors, cudaStream_t stream);
 /* The chosen experts of one token, where apr_experts_have_decode_gemv is true, with the epilogue of `gemv` (api.h). cudaErrorNotSupported: they do not
  * fit. */
-cudaError_t apr_cuda_decode_gemv_experts(const apr_experts_args *args, const apr_decode_gemv_args *gemv, int n_multiprocessors, cudaStream_t stream);
+cudaError_t apr_cuda_decode_gemv_experts(const apr_experts_args *args, const apr_decode_gemv_args *gemv, int n_multiprocessors,
+                                         cudaStream_t stream);
 cudaError_t apr_cuda_decode_gemv_prepare(const apr_decode_gemv_inputs *args, cudaStream_t stream);
 /* cudaErrorNotSupported: a cache of another type. */
 cudaError_t apr_cuda_qkv_epilogue(const apr_qkv_epilogue_args *args, cudaStream_t stream);

@@ -9,8 +9,8 @@
 #define APR_KERNELS_CUDA_DECODE_GEMV_DOT_CUH
 
 #include "kernels/cuda/codecs/dtype.cuh"
-#include "kernels/cuda/device/ptx.cuh"
 #include "kernels/cuda/common/activations_i16.cuh"
+#include "kernels/cuda/device/ptx.cuh"
 
 typedef struct decode_gemv_lane {
     int g, t;

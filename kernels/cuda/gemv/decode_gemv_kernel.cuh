@@ -6,11 +6,11 @@
 #ifndef APR_KERNELS_CUDA_DECODE_GEMV_KERNEL_CUH
 #define APR_KERNELS_CUDA_DECODE_GEMV_KERNEL_CUH
 
+#include "kernels/cuda/common/pdl.cuh"
 #include "kernels/cuda/device/ptx.cuh"
 #include "kernels/cuda/device/reduce.cuh"
 #include "kernels/cuda/gemv/decode_gemv.cuh"
 #include "kernels/cuda/gemv/decode_gemv_dot.cuh"
-#include "kernels/cuda/common/pdl.cuh"
 
 enum {
     WARPS = 12,
@@ -86,7 +86,7 @@ typedef struct decode_gemv_call {
     float *out_squares;
     decode_gemv_routed routed;
     bool has_concurrent, is_concurrent,
-        is_first;  /* see decode_gemv_args.h. Experts: the two steps are such a pair, and routes are ready when the second one begins */
+        is_first; /* see decode_gemv_args.h. Experts: the two steps are such a pair, and routes are ready when the second one begins */
     bool inputs_ready_early; /* experts: the first step's input, or the second one's residual, is ready when the kernel begins */
 } decode_gemv_call;
 

@@ -6,9 +6,9 @@
 #ifndef APR_KERNELS_CUDA_GEMV_CUH
 #define APR_KERNELS_CUDA_GEMV_CUH
 
-#include "kernels/cuda/device/reduce.cuh"
 #include "kernels/cuda/common/pdl.cuh"
 #include "kernels/cuda/common/weights.cuh"
+#include "kernels/cuda/device/reduce.cuh"
 
 enum { GEMV_WARPS = 4, GEMV_ENOUGH_WARPS = 6144 };
 

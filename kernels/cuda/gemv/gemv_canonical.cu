@@ -1,7 +1,7 @@
 /* gemv_canonical.cu - packed matrices in the canonical layout: products of a few tokens, and dequantization of rows. */
-#include "kernels/cuda/gemv/gemv.cuh"
 #include "kernels/cuda/common/canonical.cuh"
 #include "kernels/cuda/common/dequantize.cuh"
+#include "kernels/cuda/gemv/gemv.cuh"
 
 /* --- a few tokens --- */
 

@@ -32,7 +32,8 @@ static decode_gemv_call routed_call(const apr_experts_args *args, const apr_tens
     return a;
 }
 
-cudaError_t apr_cuda_decode_gemv_experts(const apr_experts_args *args, const apr_decode_gemv_args *gemv, int n_multiprocessors, cudaStream_t stream)
+cudaError_t apr_cuda_decode_gemv_experts(const apr_experts_args *args, const apr_decode_gemv_args *gemv, int n_multiprocessors,
+                                         cudaStream_t stream)
 {
     uint8_t *const middle = (uint8_t *)args->work.data;
     if (!apr_experts_have_decode_gemv(args)) return cudaErrorNotSupported;

@@ -3,10 +3,10 @@
  *
  * With few tokens a row's columns are summed in split-K parts, which depend only on shapes, so that one token with eight small matrices
  * occupies all multiprocessors. Many tokens are enough work without a split. */
-#include "kernels/cuda/device/reduce.cuh"
-#include "kernels/cuda/small_gemm/small_gemm_fragments.cuh"
 #include "kernels/cuda/common/pdl.cuh"
+#include "kernels/cuda/device/reduce.cuh"
 #include "kernels/cuda/moe/pairs.cuh"
+#include "kernels/cuda/small_gemm/small_gemm_fragments.cuh"
 
 enum {
     BLOCK = 256,
@@ -23,21 +23,18 @@ typedef struct experts_buffers {
 } experts_buffers;
 
 /* Columns of a matrix' rows as stored. */
-static int64_t columns_of(const apr_tensor *matrix, int64_t n_in)
-{
-    return matrix->tiled ? apr_tiled_columns(matrix->dtype, n_in) : n_in;
-}
+static int64_t columns_of(const apr_tensor *matrix, int64_t n_in) { return matrix->tiled ? apr_tiled_columns(matrix->dtype, n_in) : n_in; }
 
 static apr_small_gemm_inputs inputs_at(uint8_t *work, const apr_small_gemm_inputs_offsets &room, int64_t n_tiles, int64_t n_in,
-                                    const apr_tensor *matrix)
+                                       const apr_tensor *matrix)
 {
     return apr_small_gemm_inputs{columns_of(matrix, n_in),
-                              n_in,
-                              n_tiles,
-                              work + room.fragments,
-                              work + room.sums,
-                              (float *)(work + room.factors),
-                              apr_cuda_small_gemm_layout(matrix->dtype)};
+                                 n_in,
+                                 n_tiles,
+                                 work + room.fragments,
+                                 work + room.sums,
+                                 (float *)(work + room.factors),
+                                 apr_cuda_small_gemm_layout(matrix->dtype)};
 }
 
 static experts_buffers place_buffers(uint8_t *work, const apr_experts_args *a, int64_t n_tokens, int n_multiprocessors)
@@ -136,8 +133,8 @@ static __global__ void __launch_bounds__(BLOCK, 3)
 
 static cudaError_t start_glu_inputs(const apr_experts_args *a, const experts_buffers *b, cudaStream_t stream)
 {
-    static void (*const kernels[])(apr_experts_args, experts_buffers) = {k_glu_inputs<APR_SMALL_GEMM_F16>,
-                                                                         k_glu_inputs<APR_SMALL_GEMM_BF16>, k_glu_inputs<APR_SMALL_GEMM_WGMMA>};
+    static void (*const kernels[])(apr_experts_args, experts_buffers) = {
+        k_glu_inputs<APR_SMALL_GEMM_F16>, k_glu_inputs<APR_SMALL_GEMM_BF16>, k_glu_inputs<APR_SMALL_GEMM_WGMMA>};
     const auto kernel = kernels[b->mid.layout];
     const int64_t fours = a->n_mid / 4, n_kept = fours < KEPT_FOURS ? fours : (int64_t)KEPT_FOURS, n_threads = (fours + 31) / 32 * 32;
     /* the same carveout as the next kernels, which then need not wait for a reconfiguration of shared memory */
@@ -169,8 +166,8 @@ static __global__ void __launch_bounds__(BLOCK, 3)
 
 /* --- the operation --- */
 
-static cudaError_t multiply(const experts_buffers *b, apr_small_gemm_args args, const apr_small_gemm_inputs *inputs, int64_t rows, int splits,
-                            int group_tiles, int n_multiprocessors, cudaStream_t stream)
+static cudaError_t multiply(const experts_buffers *b, apr_small_gemm_args args, const apr_small_gemm_inputs *inputs, int64_t rows,
+                            int splits, int group_tiles, int n_multiprocessors, cudaStream_t stream)
 {
     args.inputs = *inputs;
     args.groups = b->pairs.groups, args.n_groups = b->pairs.n_groups;

@@ -7,8 +7,8 @@
 
 /* Tables on the device. */
 typedef struct apr_pairs {
-    int *slot_of;              /* [n_tokens * n_used] */
-    int *token_of, *pair_of;   /* [8 * apr_pairs_max_tiles]; -1: an unused slot */
+    int *slot_of;                 /* [n_tokens * n_used] */
+    int *token_of, *pair_of;      /* [8 * apr_pairs_max_tiles]; -1: an unused slot */
     apr_small_gemm_group *groups; /* [apr_pairs_max_tiles] */
     int *n_groups;
 } apr_pairs;

@@ -1,7 +1,7 @@
 /* decode_gemv_run.cu - the decode GEMV as functions of a device: with error messages. */
+#include "kernels/cuda/attention/attend.cuh"
 #include "kernels/cuda/device/code.cuh"
 #include "kernels/cuda/device/device.cuh"
-#include "kernels/cuda/attention/attend.cuh"
 #include "kernels/cuda/gemv/decode_gemv.cuh"
 
 bool apr_cuda_has_decode_gemv(const apr_cuda_device *device, apr_dtype dtype, int64_t n_out, int64_t n_in)
@@ -57,24 +57,25 @@ apr_status apr_cuda_run_qkv_epilogue(apr_cuda_device *device, const apr_qkv_epil
 }
 
 /* The three operations one after another, where there is no fused kernel. */
-static cudaError_t attend_unfused(const apr_qkv_epilogue_args *qkv, const apr_attend_args *args, const apr_decode_gemv_inputs *inputs, cudaStream_t stream)
+static cudaError_t attend_unfused(const apr_qkv_epilogue_args *qkv, const apr_attend_args *args, const apr_decode_gemv_inputs *inputs,
+                                  cudaStream_t stream)
 {
     cudaError_t error = qkv != NULL ? apr_cuda_qkv_epilogue(qkv, stream) : cudaSuccess;
     if (error == cudaSuccess) error = apr_cuda_attend(args, stream);
     return error == cudaSuccess ? apr_cuda_decode_gemv_prepare(inputs, stream) : error;
 }
 
-apr_status apr_cuda_run_attend_to_i16(apr_cuda_device *device, const apr_qkv_epilogue_args *qkv, const apr_attend_args *args, uint8_t *planes,
-                                         apr_error *err)
+apr_status apr_cuda_run_attend_to_i16(apr_cuda_device *device, const apr_qkv_epilogue_args *qkv, const apr_attend_args *args,
+                                      uint8_t *planes, apr_error *err)
 {
     const apr_decode_gemv_inputs inputs = {.n = args->n_heads * args->value_dim,
-                                    .x = args->out,
-                                    .norm = false,
-                                    .eps = 0.0f,
-                                    .gain_offset = 0.0f,
-                                    .gain = NULL,
-                                    .planes = planes,
-                                    .out = NULL};
+                                           .x = args->out,
+                                           .norm = false,
+                                           .eps = 0.0f,
+                                           .gain_offset = 0.0f,
+                                           .gain = NULL,
+                                           .planes = planes,
+                                           .out = NULL};
 
     APR_TRY(apr_cuda_make_current(device, err));
     apr_cuda_begin_phase(device, "attention, as activations of decode GEMVs");

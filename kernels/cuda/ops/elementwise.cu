@@ -1,6 +1,6 @@
 /* elementwise.cu - glu and add. */
-#include "kernels/cuda/common/pdl.cuh"
 #include "kernels/cuda/common/ops.cuh"
+#include "kernels/cuda/common/pdl.cuh"
 
 enum { BLOCK = 256 };
 

@@ -1,6 +1,6 @@
 /* norm.cu - norms over whole rows, heads or groups. */
-#include "kernels/cuda/common/pdl.cuh"
 #include "kernels/cuda/common/norm.cuh"
+#include "kernels/cuda/common/pdl.cuh"
 
 template <bool IS_WARP>
 static __device__ __forceinline__ void norm_chunk(const apr_norm_args &a, int64_t begin, int lane, int n_lanes, float *parts)

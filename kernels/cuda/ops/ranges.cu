@@ -1,6 +1,6 @@
 /* ranges.cu - operations that copy ranges of heads, or work number by number: slice, join, scale, mul, softcap, gate. */
-#include "kernels/cuda/common/pdl.cuh"
 #include "kernels/cuda/common/ops.cuh"
+#include "kernels/cuda/common/pdl.cuh"
 
 enum { BLOCK = 256 };
 

@@ -1,7 +1,7 @@
 /* run.cu - the operations of a program on a device: the table of launchers. */
+#include "kernels/cuda/common/ops.cuh"
 #include "kernels/cuda/device/code.cuh"
 #include "kernels/cuda/device/device.cuh"
-#include "kernels/cuda/common/ops.cuh"
 #include "kernels/cuda/moe/pairs.cuh"
 
 typedef apr_status (*launch_fn)(apr_cuda_device *device, const apr_op_args *args, apr_error *err);

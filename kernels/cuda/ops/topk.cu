@@ -1,9 +1,9 @@
 /* topk.cu - top-k of a row of logits on the device: a thread block sorts 1024 keys and keeps the largest, pass after pass until one block
  * is left. Keys are a total order (kernels/topk.h), so the division of the row does not matter. The order of the softmax sum depends only
  * on the row's length. */
+#include "kernels/cuda/common/pdl.cuh"
 #include "kernels/cuda/device/device.cuh"
 #include "kernels/cuda/device/reduce.cuh"
-#include "kernels/cuda/common/pdl.cuh"
 
 enum { CHUNK = APR_CUDA_TOPK_CHUNK, SORTERS = CHUNK / 2, SUMMERS = 256, SUMMED = APR_TOPK_PART };
 
@@ -166,7 +166,7 @@ static cudaError_t find_rows(const float *logits, int64_t n, unsigned n_rows, co
 static bool is_valid_topk(int64_t n, int n_wanted) { return n >= 1 && n <= INT32_MAX && n_wanted >= 1 && n_wanted <= APR_TOPK_MAX; }
 
 apr_status apr_cuda_topk(apr_cuda_device *device, const float *logits, int64_t n, int n_wanted, float temperature, void *work,
-                              apr_cuda_topk_result *found, apr_error *err)
+                         apr_cuda_topk_result *found, apr_error *err)
 {
     APR_TRY(apr_cuda_make_current(device, err));
     apr_cuda_begin_phase(device, "top-k of a row of logits");
@@ -184,8 +184,8 @@ static int64_t rows_at_a_time(int64_t n, int n_kept, uint64_t n_bytes)
     return room < 1 ? 1 : room < MAX_ROWS ? room : (int64_t)MAX_ROWS;
 }
 
-apr_status apr_cuda_topk_rows(apr_cuda_device *device, const float *logits, int64_t n, int64_t n_rows, const apr_topk *requests,
-                               void *work, uint64_t n_bytes, apr_cuda_topk_result *found, apr_error *err)
+apr_status apr_cuda_topk_rows(apr_cuda_device *device, const float *logits, int64_t n, int64_t n_rows, const apr_topk *requests, void *work,
+                              uint64_t n_bytes, apr_cuda_topk_result *found, apr_error *err)
 {
     int n_kept = 1;
     cudaError_t error = cudaSuccess;

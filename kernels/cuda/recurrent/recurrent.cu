@@ -3,9 +3,9 @@
  * A warp has columns (delta: four in registers for usual key sizes, 32 in shared memory for others) or rows (ssd: 32) of one head's state,
  * and goes over the tokens. Inputs of a token are read once; the state is read and written once per call. Columns are independent, so
  * nothing is added between warps. The arithmetic is that of kernels/ref, except for the order of sums. */
-#include "kernels/cuda/common/pdl.cuh"
 #include "kernels/cuda/common/norm.cuh"
 #include "kernels/cuda/common/ops.cuh"
+#include "kernels/cuda/common/pdl.cuh"
 
 enum { BLOCK = 256, WARP = 32, MAX_SHARED = 48 << 10 };
 

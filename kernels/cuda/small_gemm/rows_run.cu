@@ -6,7 +6,7 @@
 enum { CLUSTERS_SINCE = 9 }; /* minimum compute capability (major) */
 
 bool apr_cuda_has_rows(const apr_cuda_device *device, const apr_tensor *w, int64_t n_out, int64_t n_in, int64_t widest,
-                         const apr_workspace *work)
+                       const apr_workspace *work)
 {
     const bool is_plain = w->packing == NULL && w->scale == NULL && w->pending.kind == APR_STEP_NONE && (uintptr_t)w->data % 16 == 0;
     const bool has_room =

@@ -191,8 +191,8 @@ cudaError_t apr_cuda_small_gemm(const apr_small_gemm_args *args, int n_multiproc
     return start(args, n_multiprocessors, NULL, NULL, stream);
 }
 
-cudaError_t apr_cuda_small_gemm_with_epilogue(const apr_small_gemm_args *args, int n_multiprocessors, gemm_epilogue *epilogue, const void *what,
-                                   cudaStream_t stream)
+cudaError_t apr_cuda_small_gemm_with_epilogue(const apr_small_gemm_args *args, int n_multiprocessors, gemm_epilogue *epilogue,
+                                              const void *what, cudaStream_t stream)
 {
     return args->groups != NULL ? cudaErrorInvalidValue : start(args, n_multiprocessors, epilogue, what, stream);
 }
@@ -235,12 +235,12 @@ cudaError_t apr_cuda_linear_small_gemm(const apr_linear_args *a, bool is_prepare
     args.parts[0] = apr_small_gemm_part{a->weight, a->bias, a->out};
     args.n_tokens = a->n_tokens;
     args.inputs = apr_small_gemm_inputs{a->n_in,
-                                     a->n_in,
-                                     room.n_tiles,
-                                     work + room.inputs.fragments,
-                                     work + room.inputs.sums,
-                                     (float *)(work + room.inputs.factors),
-                                     apr_cuda_small_gemm_layout(a->weight->dtype)};
+                                        a->n_in,
+                                        room.n_tiles,
+                                        work + room.inputs.fragments,
+                                        work + room.inputs.sums,
+                                        (float *)(work + room.inputs.factors),
+                                        apr_cuda_small_gemm_layout(a->weight->dtype)};
     args.partial = work + room.partial;
     if (!is_prepared) error = apr_cuda_small_gemm_prepare(a->x, NULL, a->n_tokens, &args.inputs, stream);
     return error == cudaSuccess ? apr_cuda_small_gemm(&args, n_multiprocessors, stream) : error;

@@ -54,11 +54,11 @@ typedef struct apr_small_gemm_args {
     void *partial; /* dense: [apr_cuda_small_gemm_partial_bytes] */
     /* grouped: */
     const apr_small_gemm_group *groups; /* on the device; NULL: dense */
-    const int *n_groups;             /* on the device */
-    int most_groups, most_tiles;     /* maximum of it, and of the tiles of a group: apr_cuda_small_gemm_group_tiles */
-    int64_t matrix_rows;             /* of one expert */
-    int64_t n_slots;                 /* rows of out */
-    int splits;                      /* split-K parts of a row's columns, at most one per stage */
+    const int *n_groups;                /* on the device */
+    int most_groups, most_tiles;        /* maximum of it, and of the tiles of a group: apr_cuda_small_gemm_group_tiles */
+    int64_t matrix_rows;                /* of one expert */
+    int64_t n_slots;                    /* rows of out */
+    int splits;                         /* split-K parts of a row's columns, at most one per stage */
 } apr_small_gemm_args;
 
 /* Whether there is a kernel for a matrix of this shape and layout. In a stack of experts n_out is the rows of one matrix. */
@@ -76,6 +76,7 @@ int apr_cuda_small_gemm_group_tiles(apr_dtype dtype, int64_t n_tokens);
 /* A linear of any number of tokens, with inputs and partial sums in its workspace. cudaErrorNotSupported: no kernel, or no room, and
  * nothing was started. is_prepared: the last such product with this workspace had the same inputs, number of tokens and layout, and its
  * inputs are still valid. */
-cudaError_t apr_cuda_linear_small_gemm(const apr_linear_args *args, bool is_prepared, int n_multiprocessors, int major, cudaStream_t stream);
+cudaError_t apr_cuda_linear_small_gemm(const apr_linear_args *args, bool is_prepared, int n_multiprocessors, int major,
+                                       cudaStream_t stream);
 
 #endif

@@ -1,7 +1,7 @@
 /* small_gemm_inputs.cu - inputs of the small GEMM: FP16 (or BF16) parts of each number, as tensor core fragments. */
+#include "kernels/cuda/common/pdl.cuh"
 #include "kernels/cuda/device/reduce.cuh"
 #include "kernels/cuda/small_gemm/small_gemm_fragments.cuh"
-#include "kernels/cuda/common/pdl.cuh"
 
 enum {
     MAX_THREADS = 512,

@@ -7,10 +7,10 @@
 #ifndef APR_KERNELS_CUDA_SMALL_GEMM_KERNEL_CUH
 #define APR_KERNELS_CUDA_SMALL_GEMM_KERNEL_CUH
 
+#include "kernels/cuda/common/mma.cuh"
+#include "kernels/cuda/common/pdl.cuh"
 #include "kernels/cuda/small_gemm/small_gemm.cuh"
 #include "kernels/cuda/small_gemm/small_gemm_codes.cuh"
-#include "kernels/cuda/common/pdl.cuh"
-#include "kernels/cuda/common/mma.cuh"
 
 enum {
     GEMM_SHARED_LEFT = 2048, /* of a block's shared memory: used by CUDA and by declared arrays */

@@ -3,11 +3,11 @@
  *
  * A cluster of thread blocks has a token. Each block has a run of its numbers, kept in shared memory between the steps. Each block adds all
  * squares itself, in the order of norm.cu. */
-#include "kernels/cuda/small_gemm/small_gemm_fragments.cuh"
-#include "kernels/cuda/small_gemm/small_gemm_fixup.cuh"
 #include "kernels/cuda/common/cluster.cuh"
-#include "kernels/cuda/gemv/decode_gemv.cuh"
 #include "kernels/cuda/common/norm.cuh"
+#include "kernels/cuda/gemv/decode_gemv.cuh"
+#include "kernels/cuda/small_gemm/small_gemm_fixup.cuh"
+#include "kernels/cuda/small_gemm/small_gemm_fragments.cuh"
 
 enum {
     THREADS = NORM_BLOCK,
@@ -90,7 +90,8 @@ static __device__ __forceinline__ void finish_run(const rows_epilogue &e, const 
 #pragma unroll
                 for (int i = 0; i < AT_ONCE; i++) v[r][part][i] = load_partial(sources[r][part], i);
             }
-            residual[r] = e.ending == APR_EPILOGUE_ADD ? __ldcg((const float4 *)(e.residual + row + at)) : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+            residual[r] =
+                e.ending == APR_EPILOGUE_ADD ? __ldcg((const float4 *)(e.residual + row + at)) : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
         }
 #pragma unroll
         for (int r = 0; r < ROUNDS; r++) {
@@ -316,9 +317,11 @@ static cudaError_t launch_qkv_epilogue(const void *what, const gemm_call &call, 
 }
 
 /* Three parts whose fix-up is in the QKV epilogue, or, without such a kernel, in its own kernel before it. */
-static cudaError_t start_with_qkv(const apr_small_gemm_args *a, const apr_qkv_epilogue_args *turn, int n_multiprocessors, cudaStream_t stream)
+static cudaError_t start_with_qkv(const apr_small_gemm_args *a, const apr_qkv_epilogue_args *turn, int n_multiprocessors,
+                                  cudaStream_t stream)
 {
-    if (apr_cuda_has_small_gemm_qkv(turn, a)) return apr_cuda_small_gemm_with_epilogue(a, n_multiprocessors, launch_qkv_epilogue, turn, stream);
+    if (apr_cuda_has_small_gemm_qkv(turn, a))
+        return apr_cuda_small_gemm_with_epilogue(a, n_multiprocessors, launch_qkv_epilogue, turn, stream);
     const cudaError_t error = apr_cuda_small_gemm(a, n_multiprocessors, stream);
     return error == cudaSuccess ? apr_cuda_qkv_epilogue(turn, stream) : error;
 }
@@ -328,7 +331,8 @@ cudaError_t apr_cuda_small_gemm_rows(const apr_rows_args *args, int n_multiproce
     apr_small_gemm_args a = {};
     if (args->n_tokens < 1 || args->n_tokens > APR_ROWS_MAX_TOKENS || args->n_parts > APR_SMALL_GEMM_PARTS) return cudaErrorInvalidValue;
     a.n_parts = args->n_parts;
-    for (int i = 0; i < args->n_parts; i++) a.parts[i] = apr_small_gemm_part{args->parts[i].weight, args->parts[i].bias, args->parts[i].out};
+    for (int i = 0; i < args->n_parts; i++)
+        a.parts[i] = apr_small_gemm_part{args->parts[i].weight, args->parts[i].bias, args->parts[i].out};
     a.n_tokens = args->n_tokens;
     a.inputs = slot_of(&args->room, args->slot, args->n_tokens, args->n_in);
     a.partial = (uint8_t *)args->room.work.data + APR_ROWS_SLOTS * apr_cuda_rows_slot_bytes(args->room.widest);

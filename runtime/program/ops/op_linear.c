@@ -34,7 +34,8 @@ static size_t device_bytes(const apr_program *program, const apr_op *op, const a
     const int64_t n_in = matrix->dims[matrix->rank - 1], n_out = matrix->dims[matrix->rank - 2];
     const bool is_f16 = sizes->weight_dtypes != NULL && sizes->weight_dtypes[op->weight[0]] == APR_F16;
     const bool is_head = program->values[op->out].is_logits; /* a large matrix and few tokens: the smallest tile is enough */
-    const size_t tile_bytes = is_head && sizes->tile_bytes > APR_CUDA_MIN_DEQUANTIZED_BYTES ? APR_CUDA_MIN_DEQUANTIZED_BYTES : sizes->tile_bytes;
+    const size_t tile_bytes =
+        is_head && sizes->tile_bytes > APR_CUDA_MIN_DEQUANTIZED_BYTES ? APR_CUDA_MIN_DEQUANTIZED_BYTES : sizes->tile_bytes;
 
     if (heads->n > 0)
         return apr_cuda_linear_heads_bytes_within(sizes->n_batch, heads, program->values[op->in[0]].width / heads->n, n_in, is_f16,

@@ -1,7 +1,7 @@
 /* diff.c - `aprconv diff`: how two models differ, across formats, naming schemes and types (runtime/check/diff.h). */
+#include "runtime/check/diff.h"
 #include "convert/naming.h"
 #include "formats/tensor/sink.h"
-#include "runtime/check/diff.h"
 #include "tools/report/meter.h"
 #include "tools/report/table.h"
 #include "tools/report/terminal.h"

@@ -3,9 +3,9 @@
 #include "tools/verbs/show/show.h"
 
 #include "formats/base/bytes.h"
-#include "formats/tensor/model.h"
 #include "formats/tensor/adapter.h"
 #include "formats/tensor/imatrix.h"
+#include "formats/tensor/model.h"
 #include "formats/tensor/packed_weights.h"
 #include "formats/tensor/packing.h"
 #include "formats/tensor/sink.h"
