@@ -279,17 +279,9 @@ static apr_status list_shards(const cJSON *index, const char *where, apr_arena *
 /* Lists the shards by the name of the first one: "model-00001-of-00003.safetensors". */
 static apr_status list_numbered(const char *first, apr_arena *arena, apr_shards *shards, apr_error *err)
 {
-    apr_numbered_name name;
-
-    if (!apr_numbered_parse(first, &name)) return apr_fail(err, APR_E_DAMAGED, "'%.200s' is not the name of a shard", first);
-    shards->names = apr_arena_array(arena, name.n, sizeof *shards->names);
-    shards->first_tensor = apr_arena_array(arena, name.n + 1, sizeof *shards->first_tensor);
-    if (shards->names == NULL || shards->first_tensor == NULL) return apr_no_memory(err, "the names of the shards");
-    for (; shards->n < name.n; shards->n++) {
-        shards->names[shards->n] = apr_numbered_print(first, &name, shards->n + 1, arena);
-        if (shards->names[shards->n] == NULL) return apr_no_memory(err, "the names of the shards");
-    }
-    return APR_OK;
+    APR_TRY(apr_numbered_names(first, &shards->names, &shards->n, arena, err));
+    shards->first_tensor = apr_arena_array(arena, shards->n + 1, sizeof *shards->first_tensor);
+    return shards->first_tensor != NULL ? APR_OK : apr_no_memory(err, "the names of the shards");
 }
 
 /* Allocates maps for n weight files and all attachments. */

@@ -60,7 +60,14 @@ static bool read_number(const char *text, size_t *number)
     return true;
 }
 
-bool apr_numbered_parse(const char *name, apr_numbered_name *numbered)
+/* "PREFIX-00001-of-00003.ENDING" */
+typedef struct numbered_name {
+    size_t n_prefix; /* length of "PREFIX-" */
+    size_t n;        /* number of shards */
+    const char *ending;
+} numbered_name;
+
+static bool numbered_parse(const char *name, numbered_name *numbered)
 {
     const char *const of = strstr(name, "-of-");
     size_t number;
@@ -72,7 +79,8 @@ bool apr_numbered_parse(const char *name, apr_numbered_name *numbered)
     return number >= 1 && number <= numbered->n && numbered->ending[0] == '.';
 }
 
-const char *apr_numbered_print(const char *name, const apr_numbered_name *numbered, size_t number, apr_arena *arena)
+/* The name of shard `number`, counted from 1; NULL: no memory. */
+static const char *numbered_print(const char *name, const numbered_name *numbered, size_t number, apr_arena *arena)
 {
     return apr_arena_print(arena, "%.*s%05zu-of-%05zu%s", (int)numbered->n_prefix, name, number, numbered->n, numbered->ending);
 }
@@ -84,17 +92,17 @@ static apr_status find_numbered(const char *folder, apr_weights_choice *choice, 
     static const char *const endings[] = {".safetensors", ".bin", ".safetensors"};
     DIR *const dir = opendir(*folder != '\0' ? folder : "/");
     const struct dirent *entry;
-    apr_numbered_name name;
+    numbered_name name;
     const char *other = NULL;
 
     *choice = (apr_weights_choice){0};
     while (dir != NULL && (entry = readdir(dir)) != NULL) {
         bool is_ours = false;
         for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes && !is_ours; i++)
-            is_ours = strncmp(entry->d_name, prefixes[i], strlen(prefixes[i])) == 0 && apr_numbered_parse(entry->d_name, &name) &&
+            is_ours = strncmp(entry->d_name, prefixes[i], strlen(prefixes[i])) == 0 && numbered_parse(entry->d_name, &name) &&
                       name.n_prefix == strlen(prefixes[i]) && strcmp(name.ending, endings[i]) == 0;
         if (!is_ours) continue;
-        const char *const first = apr_numbered_print(entry->d_name, &name, 1, arena);
+        const char *const first = numbered_print(entry->d_name, &name, 1, arena);
         if (first == NULL) {
             closedir(dir);
             return apr_no_memory(err, "the names of files");
@@ -135,4 +143,18 @@ apr_status apr_choose_weights(const char *folder, apr_weights_choice *choice, ap
                     "%s: there are no weights in this folder: no model.safetensors, no model.safetensors.index.json, no pytorch_model.bin, "
                     "no consolidated files",
                     folder);
+}
+
+apr_status apr_numbered_names(const char *first, const char ***names, size_t *n, apr_arena *arena, apr_error *err)
+{
+    numbered_name name;
+
+    if (!numbered_parse(first, &name)) return apr_fail(err, APR_E_DAMAGED, "'%.200s' is not the name of a shard", first);
+    *names = apr_arena_array(arena, name.n, sizeof **names);
+    if (*names == NULL) return apr_no_memory(err, "the names of the shards");
+    for (*n = 0; *n < name.n; ++*n) {
+        (*names)[*n] = numbered_print(first, &name, *n + 1, arena);
+        if ((*names)[*n] == NULL) return apr_no_memory(err, "the names of the shards");
+    }
+    return APR_OK;
 }

@@ -17,16 +17,8 @@ typedef struct apr_weights_choice {
     const char *others; /* files of weights that were not chosen, "consolidated.safetensors, pytorch_model.bin", or NULL */
 } apr_weights_choice;
 
-/* "PREFIX-00001-of-00003.ENDING" */
-typedef struct apr_numbered_name {
-    size_t n_prefix; /* length of "PREFIX-" */
-    size_t n;        /* number of shards */
-    const char *ending;
-} apr_numbered_name;
-
-bool apr_numbered_parse(const char *name, apr_numbered_name *numbered);
-/* The name of shard `number`, counted from 1; NULL: no memory. */
-const char *apr_numbered_print(const char *name, const apr_numbered_name *numbered, size_t number, apr_arena *arena);
+/* Lists all *n shards by the name of the first one: "model-00001-of-00003.safetensors". */
+apr_status apr_numbered_names(const char *first, const char ***names, size_t *n, apr_arena *arena, apr_error *err);
 
 /* APR_E_IO: there are none, or a link's target was not fetched. APR_E_UNSUPPORTED: every matrix is split over several files. */
 apr_status apr_choose_weights(const char *folder, apr_weights_choice *choice, apr_arena *arena, apr_error *err);

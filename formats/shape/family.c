@@ -105,9 +105,3 @@ const char *apr_architecture_from_ggml(const char *ggml)
     const apr_family *const family = apr_family_of_ggml(ggml);
     return family != NULL ? family->types[0].name : ggml;
 }
-
-const char *apr_architecture_to_ggml(const char *model_type)
-{
-    const apr_family *const family = apr_family_find(model_type);
-    return family != NULL && family->ggml != NULL ? family->ggml : model_type;
-}

@@ -255,8 +255,7 @@ double apr_family_default(const apr_family_config *config, const char *field);
 /* Is `word` one of the words of `list`, " a b "? */
 bool apr_has_word(const char *list, const char *word);
 
-/* ggml's architecture name for Hugging Face's model_type and back ("gpt-oss" / "gpt_oss"); an unknown name is returned unchanged. */
+/* Hugging Face's model_type for ggml's architecture name ("gpt_oss" for "gpt-oss"); an unknown name is returned unchanged. */
 const char *apr_architecture_from_ggml(const char *ggml);
-const char *apr_architecture_to_ggml(const char *model_type);
 
 #endif

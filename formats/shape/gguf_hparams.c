@@ -4,7 +4,6 @@
  * apr_family (family.h) lists the keys that its architecture has, in the order of llama.cpp's converter. */
 #include "formats/shape/gguf_hparams.h"
 #include "formats/shape/family.h"
-#include "formats/shape/window.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -125,6 +124,12 @@ static apr_status put_by_layer(const key_writer *w, const char *name, int64_t (*
 }
 
 /* --- what follows from several hyperparameters --- */
+
+const char *apr_architecture_to_ggml(const char *model_type)
+{
+    const apr_family *const family = apr_family_find(model_type);
+    return family != NULL && family->ggml != NULL ? family->ggml : model_type;
+}
 
 const char *apr_gguf_architecture(const apr_hparams *h)
 {

@@ -29,6 +29,8 @@ apr_status apr_gguf_standard_hparams(const apr_kv_list *kv, apr_hparams *hparams
 /* general.* and ARCH.*. lacks_vocab: no tokenizer's keys will say how many tokens there are. */
 apr_status apr_gguf_standard_keys(const apr_hparams *hparams, bool lacks_vocab, const char *name, int64_t file_type, apr_kv_list *kv,
                                   apr_error *err);
+/* ggml's architecture name for Hugging Face's model_type; an unknown name is returned unchanged. */
+const char *apr_architecture_to_ggml(const char *model_type);
 /* ggml's name of the model's architecture; "" when it has none. */
 const char *apr_gguf_architecture(const apr_hparams *hparams);
 /* The number in config.json that was rounded to f32: 1e-06, not 9.99999997e-07. */

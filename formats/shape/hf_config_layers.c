@@ -3,7 +3,6 @@
  * apr_family_config. */
 #include "formats/shape/hf_config.h"
 #include "formats/shape/hf_config_values.h"
-#include "formats/shape/window.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -110,6 +110,12 @@ bool apr_layer_has_rope(const apr_hparams *h, int64_t layer)
     return h->no_rope == NULL || layer < 0 || layer >= h->num_layers || h->no_rope[layer] == 0;
 }
 
+bool apr_layer_slides(apr_window_layers window, int64_t layer)
+{
+    if (layer < window.n_full_first) return false;
+    return window.full_every <= 0 || (layer - window.n_full_first + 1) % window.full_every != 0;
+}
+
 static apr_status check_ranges(apr_hparams *h, const char *where, apr_error *err)
 {
     static const int64_t max_size = (int64_t)1 << 40;

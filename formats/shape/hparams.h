@@ -186,6 +186,16 @@ apr_layer_kind apr_layer_kind_of(const apr_hparams *hparams, int64_t layer);
 apr_ffn_kind apr_ffn_kind_of(const apr_hparams *hparams, int64_t layer);
 bool apr_layer_has_rope(const apr_hparams *hparams, int64_t layer);
 
+/* Which layers have sliding-window attention, where a file does not list them. The first n_full_first layers have full attention. Of the
+ * layers after them every full_every-th has full attention, and the others slide. */
+typedef struct apr_window_layers {
+    int64_t n_full_first; /* layers at the start with full attention */
+    int64_t full_every;   /* period of full attention after them; 1: all layers are full, none slides; 0: all slide */
+} apr_window_layers;
+
+/* Layers count from 0. */
+bool apr_layer_slides(apr_window_layers window, int64_t layer);
+
 /* Fields of apr_rope_scaling that are numbers, named as in config.json. */
 typedef struct apr_rope_field {
     const char *name;

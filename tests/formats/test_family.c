@@ -1,4 +1,5 @@
 /* test_family.c - the specs of the families: each is complete, no two claim the same, and names are found in both naming schemes. */
+#include "formats/shape/gguf_hparams.h"
 #include "formats/shape/hf_config.h"
 #include "formats/shape/tensor_names.h"
 

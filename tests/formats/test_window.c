@@ -1,5 +1,5 @@
 /* test_window.c - which layers slide. */
-#include "formats/shape/window.h"
+#include "formats/shape/hparams.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
