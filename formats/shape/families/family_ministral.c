@@ -70,6 +70,27 @@ static const apr_family_config mistral4 = {
     .dense_key = "first_k_dense_replace"};
 
 /* The keys of the temperature belong to Mistral's own format; llama.cpp's converter does not write them for a config.json. */
+#define L       "model.layers.{}."
+#define B       "blk.{}."
+#define EXPERTS L "mlp.experts.*."
+
+/* Both naming schemes stack the experts, with gate and up in one tensor. */
+static const apr_tensor_rule fused_experts[] = {
+    {L "mlp.gate.weight", B "ffn_gate_inp.weight", APR_TENSOR_ROLE_ROUTER},
+    {EXPERTS "gate_proj.weight", NULL, APR_TENSOR_ROLE_FFN_GATE},
+    {EXPERTS "up_proj.weight", NULL, APR_TENSOR_ROLE_FFN_UP},
+    {EXPERTS "down_proj.weight", B "ffn_down_exps.weight", APR_TENSOR_ROLE_FFN_DOWN},
+};
+static const apr_tensor_form fused_forms[] = {
+    {APR_NAMING_HF, APR_FORM_WRITTEN, L "mlp.experts.gate_up_proj", NULL, APR_GATE_AND_UP(EXPERTS)},
+    {APR_NAMING_HF, APR_FORM_WRITTEN, L "mlp.experts.down_proj", NULL, {{EXPERTS "down_proj.weight", {{0}}}}},
+    {APR_NAMING_GGML, APR_FORM_WRITTEN, B "ffn_gate_up_exps.weight", NULL, APR_GATE_AND_UP(EXPERTS)},
+    {APR_NAMING_GGML, APR_FORM_READ, B "ffn_gate_exps.weight", NULL, {{EXPERTS "gate_proj.weight", {{0}}}}},
+    {APR_NAMING_GGML, APR_FORM_READ, B "ffn_up_exps.weight", NULL, {{EXPERTS "up_proj.weight", {{0}}}}},
+};
+static const apr_tensor_set fused = {fused_experts, sizeof fused_experts / sizeof *fused_experts, fused_forms,
+                                     sizeof fused_forms / sizeof *fused_forms};
+
 const apr_family apr_family_mistral4 = {
     .name = "mistral4",
     .types = {{"mistral4", "Mistral4ForCausalLM"}},
@@ -80,6 +101,5 @@ const apr_family apr_family_mistral4 = {
                           " attention.temperature_length ",
              .yarn_log_unit = 0.1},
     .config = &mistral4,
-    .sets = {&apr_tensors_ends, &apr_tensors_latent, &apr_tensors_ffn_norm, &apr_tensors_dense, &apr_tensors_fused_experts,
-             &apr_tensors_shared_experts},
+    .sets = {&apr_tensors_ends, &apr_tensors_latent, &apr_tensors_ffn_norm, &apr_tensors_dense, &fused, &apr_tensors_shared_experts},
     .translates = true};

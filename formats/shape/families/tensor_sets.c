@@ -75,21 +75,6 @@ static const apr_tensor_form expert_forms[] = {
 };
 SET_WITH_FORMS(experts, experts, expert_forms);
 
-static const apr_tensor_rule fused_experts[] = {
-    {L "mlp.gate.weight", B "ffn_gate_inp.weight", APR_TENSOR_ROLE_ROUTER},
-    {EXPERTS "gate_proj.weight", NULL, APR_TENSOR_ROLE_FFN_GATE},
-    {EXPERTS "up_proj.weight", NULL, APR_TENSOR_ROLE_FFN_UP},
-    {EXPERTS "down_proj.weight", B "ffn_down_exps.weight", APR_TENSOR_ROLE_FFN_DOWN},
-};
-static const apr_tensor_form fused_forms[] = {
-    {APR_NAMING_HF, APR_FORM_WRITTEN, L "mlp.experts.gate_up_proj", NULL, APR_GATE_AND_UP(EXPERTS)},
-    {APR_NAMING_HF, APR_FORM_WRITTEN, L "mlp.experts.down_proj", NULL, {{EXPERTS "down_proj.weight", {{0}}}}},
-    {APR_NAMING_GGML, APR_FORM_WRITTEN, B "ffn_gate_up_exps.weight", NULL, APR_GATE_AND_UP(EXPERTS)},
-    {APR_NAMING_GGML, APR_FORM_READ, B "ffn_gate_exps.weight", NULL, {{EXPERTS "gate_proj.weight", {{0}}}}},
-    {APR_NAMING_GGML, APR_FORM_READ, B "ffn_up_exps.weight", NULL, {{EXPERTS "up_proj.weight", {{0}}}}},
-};
-SET_WITH_FORMS(fused_experts, fused_experts, fused_forms);
-
 #define MOE L "block_sparse_moe."
 static const apr_tensor_rule w_experts[] = {
     {MOE "gate.weight", B "ffn_gate_inp.weight", APR_TENSOR_ROLE_ROUTER},

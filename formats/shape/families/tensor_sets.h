@@ -12,8 +12,6 @@ extern const apr_tensor_set apr_tensors_ffn_post_norm;  /* the same tensor where
 extern const apr_tensor_set apr_tensors_sandwich_norms; /* gemma's norms: before and after the feed-forward, after the attention */
 extern const apr_tensor_set apr_tensors_dense;          /* mlp.{gate,up,down}_proj, with biases */
 extern const apr_tensor_set apr_tensors_experts;        /* mlp.gate, mlp.experts: single tensors on the hub, stacked in other checkpoints */
-extern const apr_tensor_set
-    apr_tensors_fused_experts; /* mlp.experts where both naming schemes stack the experts with gate and up in one tensor */
 extern const apr_tensor_set apr_tensors_w_experts;      /* block_sparse_moe: gate, experts.*.w1, w2, w3 */
 extern const apr_tensor_set apr_tensors_shared_expert;  /* mlp.shared_expert with its gate */
 extern const apr_tensor_set apr_tensors_shared_experts; /* mlp.shared_experts; the bias that is added to choose experts */
