@@ -36,7 +36,7 @@ must      = -std=c11 -fopenmp -I. -MMD -MP -D_POSIX_C_SOURCE=200809L $(if $(filt
 contract := off
 must     += -fno-fast-math -fno-unsafe-math-optimizations -fno-associative-math -fno-reciprocal-math -fno-finite-math-only \
             -fsigned-zeros -ffp-contract=$(contract) $(if $(clang_),,-fno-single-precision-constant $(fuse_all)) $(if $(x86_64),-mfpmath=sse)
-WARN     := -Wall -Wextra -Wno-missing-field-initializers -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla
+WARN     := -Wall -Wextra -Wno-missing-field-initializers -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla -Werror=implicit-function-declaration
 libs     := -lcjson -lzstd -ldeflate -lpcre2-8 -lutf8proc -ldl -lm
 # Hardening, on by default: HARDEN=0 leaves it out. Sanitizers have checks of their own, and -O0 has no fortified calls.
 HARDEN   ?= $(if $(filter release,$(FLAVOR)),1,0)

@@ -5,7 +5,7 @@
 #include "tests/support/family_model.h"
 #include "tests/support/work_folder.h"
 #include "tools/engine/device/places.h"
-#include "tools/engine/plan/footprint.h"
+#include "tools/verbs/run/memory_print.h"
 
 #include <math.h>
 #include <stdio.h>

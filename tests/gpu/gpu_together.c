@@ -4,7 +4,7 @@
 #include "runtime/check/compare.h"
 #include "runtime/session/speed.h"
 #include "tools/engine/bench/synthetic.h"
-#include "tools/engine/plan/footprint.h"
+#include "tools/verbs/run/memory_print.h"
 
 #include <math.h>
 #include <stdio.h>
