@@ -166,8 +166,7 @@ static apr_status refuse_unknown(const char *name, apr_error *err)
         if (strncmp(word, too_old[i].head, strlen(too_old[i].head)) == 0)
             return apr_fail(err, APR_E_NO, "%s has compute capability %d.%d; 7.5 (Turing) is the oldest that is supported", name,
                             too_old[i].major, too_old[i].minor);
-    return apr_fail(err, APR_E_USAGE, "unknown GPU '%s'; try 'aprplan --list-gpus' for the known ones, or --vram SIZE for any other",
-                    name);
+    return apr_fail(err, APR_E_USAGE, "unknown GPU '%s'; try 'aprplan --list-gpus' for the known ones, or --vram SIZE for any other", name);
 }
 
 /* --- MIG slices --- */
