@@ -577,7 +577,7 @@ apr_status apr_verify_run(apr_verify_report *report, const apr_verify_input *inp
     int32_t *ids;
     size_t n;
 
-    *report = (apr_verify_report){.input = input, .backend = apr_trace_backend(input->other.session)};
+    *report = (apr_verify_report){.input = input, .backend = apr_session_backend_name(input->other.session)};
     APR_TRY(encode_text(report, apr_verify_text, strlen(apr_verify_text), &ids, &n, err));
     const apr_status status = run_checks(report, ids, n, err);
     free(ids);

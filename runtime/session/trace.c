@@ -149,7 +149,6 @@ const apr_tensor *apr_trace_tensors(const apr_session *s, int slot, int64_t *n)
     return *n > 0 ? apr_session_slot_tensors(s, (size_t)slot) : NULL;
 }
 
-const char *apr_trace_backend(const apr_session *s) { return apr_session_backend_name(s); }
 
 const apr_model *apr_trace_model(const apr_session *s) { return s->model; }
 

@@ -48,7 +48,6 @@ void apr_trace_only_products(apr_session *session, bool only);
 const apr_tensor *apr_trace_tensor(const apr_session *session, int slot);
 /* All tensors of a slot, an array of *n: one, or one an expert, or none if an optional one is absent. */
 const apr_tensor *apr_trace_tensors(const apr_session *session, int slot, int64_t *n);
-const char *apr_trace_backend(const apr_session *session);
 const apr_model *apr_trace_model(const apr_session *session);
 /* [n_freqs] of a rotary table, divided by its divisors if the model has some. */
 void apr_trace_frequencies(const apr_session *session, int rope, float *freqs);

@@ -182,7 +182,7 @@ static apr_status compare(const apr_running *r, const apr_call *call, const int6
     const parity_options *const o = call->options;
     const apr_subject subject = apr_running_subject(r);
     const char *const text = o->prompt != NULL ? o->prompt : apr_verify_text;
-    output out = {.call = call, .backend = apr_trace_backend(r->session), .session = r->session, .dump = {.dir = o->dump}};
+    output out = {.call = call, .backend = apr_session_backend_name(r->session), .session = r->session, .dump = {.dir = o->dump}};
     apr_parity_options options = {.positions = positions,
                                   .n_positions = n_positions,
                                   .n_batch = o->tokens,
@@ -261,7 +261,7 @@ static apr_status compare_on_text(const apr_running *r, const apr_call *call, co
     apr_progress progress = apr_meter_start(&meter, call->quiet);
     status = apr_backends_on_text(r->session, ids, (int64_t)n_ids, on_rows, &progress, &d, err);
     apr_meter_end(&meter);
-    if (status == APR_OK) status = check_text(call, &d, apr_trace_backend(r->session), err);
+    if (status == APR_OK) status = check_text(call, &d, apr_session_backend_name(r->session), err);
     apr_divergence_close(&d);
     free(ids);
     return status;
