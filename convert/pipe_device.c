@@ -291,7 +291,7 @@ static apr_status open_workers(apr_pipe_device *d, int device, const apr_cuda_wo
     const int n = share_of(d, device, WORKERS);
     apr_cuda_device *const on = d->pipe->options->devices[device];
 
-    if (n > 0) APR_TRY(d->codecs->room(on, sizes, n, err));
+    if (n > 0) APR_TRY(d->codecs->check_memory(on, sizes, n, err));
     for (int i = 0; i < n; i++) {
         worker *const l = &d->workers[device * WORKERS + i];
         l->job = -1;

@@ -6,7 +6,7 @@
  * says so.
  * n_threads: threads that the host may use if there is enough work; 0 is one.
  * States are float32, belong to one sequence, start as zeros, and are updated by the call. On a device a call may have one token each of
- * several sequences (`apart` in ops.h). Then slots is not NULL, and token t's state is at state + slots[t] * slot_bytes. */
+ * several sequences (`per_sequence` in ops.h). Then slots is not NULL, and token t's state is at state + slots[t] * slot_bytes. */
 #ifndef APR_KERNELS_OP_ARGS_H
 #define APR_KERNELS_OP_ARGS_H
 
@@ -59,7 +59,7 @@ typedef struct apr_join_args {
 typedef struct apr_scale_args {
     int64_t n_tokens, width, position;
     const int64_t *position_at; /* see kernels/ops.h */
-    bool apart;
+    bool per_sequence;
     float factor, warmth, shift, period;
     const float *x;
     float *out;

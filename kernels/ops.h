@@ -5,7 +5,7 @@
  * session checks shapes when it binds a program to a model.
  *
  * Positions count from 0; the tokens of a call are at position, position + 1, ... On a device position_at, if it is not NULL, points to
- * the position in device memory instead, so that a recorded graph can run again for the next token. If `apart` is set (device only),
+ * the position in device memory instead, so that a recorded graph can run again for the next token. If `per_sequence` is set (device only),
  * each token belongs to another sequence: token t is at position_at[t], and uses its own sequence's cells. Keys and values of position p
  * are in cell p % n_cells of the cache or, where several sequences share the cells, in pages (apr_cache_cell). Backends agree within
  * bounds (float32 sums in different orders), not bit for bit. */
@@ -60,7 +60,7 @@ typedef struct apr_embed_args {
 typedef struct apr_angles_args {
     int64_t n_tokens, position, n_freqs;
     const int64_t *position_at;
-    bool apart;
+    bool per_sequence;
     const float *freqs; /* [n_freqs] */
     float magnitude;
     float *out; /* [n_tokens, 2 * n_freqs] */
@@ -115,7 +115,7 @@ typedef struct apr_cache {
     uint8_t *data;   /* [n_cells, n_kv_heads, head_dim] */
     int64_t n_cells, row_bytes;
     const int32_t *pages; /* page table of the tokens' sequence: the page of positions [64 i, 64 i + 64); NULL: a ring of n_cells */
-    /* With one token a sequence (`apart`): token t has the page table at pages + t * pages_stride; or, in a ring, the cells at data +
+    /* With one token a sequence (`per_sequence`): token t has the page table at pages + t * pages_stride; or, in a ring, the cells at data +
      * slots[t] * slot_bytes. */
     int64_t pages_stride;
     const int32_t *slots;
@@ -131,7 +131,7 @@ APR_HOST_DEVICE_INLINE int64_t apr_cache_cell(const apr_cache *cache, int64_t po
 typedef struct apr_kv_store_args {
     int64_t n_tokens, position, n_kv_heads, key_dim, value_dim;
     const int64_t *position_at;
-    bool apart;
+    bool per_sequence;
     const float *k; /* [n_tokens, n_kv_heads, key_dim] */
     const float *v; /* [n_tokens, n_kv_heads, value_dim], or NULL: values are the first numbers of the keys and not stored separately */
     apr_cache keys, values;
@@ -143,9 +143,10 @@ typedef struct apr_kv_store_args {
  *     score = scale * q . k, then softcap * tanh(score / softcap) if softcap > 0
  *     weights = exp(score) / (sum of exp(score) + exp(sinks[h])): a sink takes part in the softmax and has no value */
 typedef struct apr_attend_args {
-    int64_t n_tokens, position, n_heads, n_kv_heads, key_dim, value_dim, window, chunk; /* position: with `apart` at least the largest */
+    int64_t n_tokens, position, n_heads, n_kv_heads, key_dim, value_dim, window,
+        chunk;                  /* position: with `per_sequence` at least the largest */
     const int64_t *position_at; /* read by a device; `position` then has the same apr_attend_split_end */
-    bool apart;
+    bool per_sequence;
     float scale, softcap; /* softcap 0: none */
     const float *sinks;   /* [n_heads] or NULL */
     const float *q;       /* [n_tokens, n_heads, key_dim] */

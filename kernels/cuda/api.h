@@ -101,7 +101,7 @@ typedef struct apr_cuda_codecs {
     bool (*encodes)(apr_dtype dtype);
     bool (*encodes_by)(apr_dtype dtype); /* by importance */
     /* Whether the device has free memory for n_workers workers of these sizes. APR_E_MEMORY: no, the message has both numbers. */
-    apr_status (*room)(apr_cuda_device *device, const apr_cuda_worker_sizes *sizes, int n_workers, apr_error *err);
+    apr_status (*check_memory)(apr_cuda_device *device, const apr_cuda_worker_sizes *sizes, int n_workers, apr_error *err);
     apr_status (*open_worker)(apr_cuda_device *device, const apr_cuda_worker_sizes *sizes, apr_cuda_worker **worker, apr_error *err);
     void (*close_worker)(apr_cuda_worker *worker); /* NULL is fine */
     /* Queues upload, decoding, encoding and download, and returns at once. */
@@ -249,23 +249,24 @@ typedef struct apr_cuda_api {
      * them. */
     apr_status (*run)(apr_cuda_device *device, apr_op_kind kind, const apr_op_args *args, apr_error *err);
     /* Whether there is a decode GEMV (kernels/cuda/decode_gemv_args.h) for such a matrix. Weights of a tiled type must then be tiled. */
-    bool (*streams)(const apr_cuda_device *device, apr_dtype dtype, int64_t n_out, int64_t n_in);
+    bool (*has_decode_gemv)(const apr_cuda_device *device, apr_dtype dtype, int64_t n_out, int64_t n_in);
     /* Most kernels from now on are decode GEMVs, or run between them: all kernels then use the same shared memory carveout. */
     apr_status (*expect_decode_gemv)(apr_cuda_device *device, bool on, apr_error *err);
     /* Tiles rows as stored, a multiple of 16 of them, into `to`: both on the device. Does not wait. */
     apr_status (*to_tiles)(apr_cuda_device *device, apr_dtype dtype, void *to, const void *rows, int64_t n_rows, int64_t n_in,
                            apr_error *err);
-    apr_status (*flow)(apr_cuda_device *device, const apr_decode_gemv_args *args, apr_error *err);
+    apr_status (*decode_gemv)(apr_cuda_device *device, const apr_decode_gemv_args *args, apr_error *err);
     apr_status (*decode_gemv_inputs)(apr_cuda_device *device, const apr_decode_gemv_inputs *args, apr_error *err);
-    /* The experts of a single token, where apr_experts_have_decode_gemv is true. `flow` describes input and epilogue as of one product: x, squares and
-     * eps; STORE or ADD, residual, gains, planes, and parts[0].out. Its weights are not read, nor are x and out of `args`. */
-    apr_status (*experts)(apr_cuda_device *device, const apr_experts_args *args, const apr_decode_gemv_args *flow, apr_error *err);
+    /* The experts of a single token, where apr_experts_have_decode_gemv is true. `gemv` describes input and epilogue as of one
+     * product: activations, squares and eps; STORE or ADD, residual, gains, activations_out, and parts[0].out. Its weights are not read, nor
+     * are x and out of `args`. */
+    apr_status (*experts)(apr_cuda_device *device, const apr_experts_args *args, const apr_decode_gemv_args *gemv, apr_error *err);
     /* The QKV epilogue of one token or of several, where apr_has_qkv_epilogue is true. */
-    apr_status (*turn)(apr_cuda_device *device, const apr_qkv_epilogue_args *args, apr_error *err);
+    apr_status (*qkv_epilogue)(apr_cuda_device *device, const apr_qkv_epilogue_args *args, apr_error *err);
     /* Attention of a single token, whose output is written as activations (kernels/cuda/common/activations_i16.cuh). n_heads * value_dim is a multiple
-     * of 16. With `turn` the QKV epilogue runs first; then neither the rotated query nor the output need exist as float32. */
-    apr_status (*attend_to_i16)(apr_cuda_device *device, const apr_qkv_epilogue_args *turn, const apr_attend_args *args, uint8_t *planes,
-                                apr_error *err);
+     * of 16. With `qkv` the QKV epilogue runs first; then neither the rotated query nor the output need exist as float32. */
+    apr_status (*attend_to_i16)(apr_cuda_device *device, const apr_qkv_epilogue_args *qkv, const apr_attend_args *args,
+                                uint8_t *activations_out, apr_error *err);
     /* Fused operations of many tokens (kernels/cuda/prompt_args.h), after start_blas, while use_tiles, use_exact, use_batch_invariant and use_fp8 are
      * off. What a call leaves for the next one is valid for that call only. */
     apr_status (*prompt)(apr_cuda_device *device, const apr_prompt_args *args, apr_error *err);
@@ -330,7 +331,7 @@ typedef struct apr_cuda_api {
 #define APR_CUDA_PACKINGS(X) X(apr_packing) X(apr_nested_scales) X(apr_code_order) X(apr_code_level) X(apr_zero_order)
 #define APR_CUDA_OPS(X)      X(apr_op_kind) X(apr_op_args) X(apr_workspace) X(apr_cache) X(apr_linear_heads) X(apr_glu_shape) X(apr_route_shape)
 #define APR_CUDA_KINDS(X)    X(apr_activation) X(apr_norm_kind) X(apr_rope_mode) X(apr_score_kind) X(apr_epilogue) X(apr_prompt_epilogue)
-#define APR_CUDA_FLOWS(X)    X(apr_decode_gemv_part) X(apr_decode_gemv_args) X(apr_decode_gemv_inputs) X(apr_qkv_epilogue_args)
+#define APR_CUDA_DECODE(X)   X(apr_decode_gemv_part) X(apr_decode_gemv_args) X(apr_decode_gemv_inputs) X(apr_qkv_epilogue_args)
 #define APR_CUDA_STEPS(X)    X(apr_prompt_args) X(apr_rows_workspace) X(apr_rows_output) X(apr_rows_args) X(apr_rows_inputs)
 
 /* X(constant): lengths of lists, and of arrays. */
@@ -347,7 +348,7 @@ typedef struct apr_cuda_api {
     APR_CUDA_PACKINGS(X)  \
     APR_CUDA_OPS(X)       \
     APR_CUDA_KINDS(X)     \
-    APR_CUDA_FLOWS(X)     \
+    APR_CUDA_DECODE(X)    \
     APR_CUDA_STEPS(X)
 #define APR_CUDA_LENGTHS(X) APR_CUDA_ENUMS(X) APR_CUDA_ARRAYS(X)
 
@@ -403,8 +404,8 @@ static inline size_t apr_cuda_round(size_t n_bytes) { return (n_bytes + 255) / 2
  * of 256, so that no part leaves most of a device idle. A tile of 256 rows may be more than tile_bytes. */
 static inline int64_t apr_cuda_dequantized_rows(int64_t n_in, int64_t n_out, size_t tile_bytes)
 {
-    const int64_t room = (int64_t)(tile_bytes / 2) / n_in, most = room < 256 ? 256 : room / 256 * 256;
-    if (n_out <= room || n_out <= most) return n_out;
+    const int64_t fitting = (int64_t)(tile_bytes / 2) / n_in, most = fitting < 256 ? 256 : fitting / 256 * 256;
+    if (n_out <= fitting || n_out <= most) return n_out;
     const int64_t n_tiles = (n_out + most - 1) / most, rows = (n_out + n_tiles - 1) / n_tiles;
     return (rows + 255) / 256 * 256;
 }

@@ -1,12 +1,12 @@
 /* decode_gemv_args.h - arguments of the decode GEMV: the fused matrix-vector products of a single token. Which types have such a kernel, how their
  * weights are tiled on the device, and what one call computes.
  *
- *     y = weight x    x: activations as int16 in two int8 planes with a scale for each 16 numbers (ops/planes.cuh).
+ *     y = weight x    x: activations as int16 in two int8 planes with a scale for each 16 numbers (common/activations_i16.cuh).
  *                     factor is 1, or the norm's factor where squares are given
  *     STORE  out = y * factor + bias
  *     ADD    out = residual + (y * factor + bias)
  *     GLU    out = activation(y of part 0 * factor + bias) * (y of part 1 * factor + bias)
- *     each, where planes are wanted: activations of out * gain, and for each 16 numbers the sum of the squares of out
+ *     each, where activations_out is given: activations of out * gain, and for each 16 numbers the sum of the squares of out
  *
  * factor is 1 / sqrt(mean of squares + eps). The division by the RMS commutes with the product, and the norm's gains are already in the
  * activations.
@@ -87,26 +87,26 @@ typedef enum { APR_EPILOGUE_STORE, APR_EPILOGUE_ADD, APR_EPILOGUE_GLU } apr_epil
 typedef struct apr_decode_gemv_part {
     const apr_tensor *weight; /* data on the device, at a multiple of 16 bytes */
     const float *bias;        /* [rows] or NULL */
-    float *out;               /* [rows]; NULL: write planes only. GLU: part 0's is used */
+    float *out;               /* [rows]; NULL: write activations only. GLU: part 0's is used */
 } apr_decode_gemv_part;
 
 typedef struct apr_decode_gemv_args {
-    apr_epilogue ending;
+    apr_epilogue epilogue;
     int n_parts;
     apr_decode_gemv_part parts[APR_DECODE_GEMV_PARTS]; /* GLU: gate and up, of equal size */
     int64_t n_in;
-    const uint8_t *x;     /* [apr_activations_i16_bytes(n_in)] */
-    const float *squares; /* [n_in / 16] sums of squares; NULL: no norm */
+    const uint8_t *activations; /* [apr_activations_i16_bytes(n_in)] */
+    const float *squares;       /* [n_in / 16] sums of squares; NULL: no norm */
     float eps;
     apr_glu_shape glu;
     const float *residual; /* ADD only; may be out */
     const float *gain;     /* [rows] of the norm after it; NULL: none */
     float gain_offset;
-    uint8_t *planes;                               /* out * (gain + gain_offset) as activations; NULL: not wanted. One part or GLU */
+    uint8_t *activations_out;                      /* out * (gain + gain_offset) as activations; NULL: not wanted. One part or GLU */
     float *out_squares;                            /* [rows / 16]; NULL: not wanted */
-    const struct apr_decode_gemv_args *concurrent; /* a call with the same x and another type, run concurrently; NULL: none */
+    const struct apr_decode_gemv_args *concurrent; /* a call with the same activations and another type, run concurrently; NULL: none */
     bool is_first;           /* the first of a chain: the kernel before it leaves some multiprocessors empty and fills others */
-    bool inputs_ready_early; /* experts: x, squares and the residual were written before the router ran */
+    bool inputs_ready_early; /* experts: activations, squares and the residual were written before the router ran */
 } apr_decode_gemv_args;
 
 enum { APR_DECODE_GEMV_MAX_EXPERTS = 32 }; /* chosen experts of a token */
@@ -128,7 +128,7 @@ typedef struct apr_decode_gemv_inputs {
     bool norm;
     float eps, gain_offset;
     const float *gain; /* NULL: none */
-    uint8_t *planes;
+    uint8_t *activations_out;
     float *out; /* [n] the same numbers as float32; NULL: not wanted. May be x */
 } apr_decode_gemv_inputs;
 

@@ -1,20 +1,20 @@
 /* prompt_args.h - fused operations around the products of many tokens: what one call computes, and for which shapes.
  *
- *     inputs:  sum = residual + addend, then its norm    the addend is the previous call's output (LEAVE)
- *              a value normed, or as it is
- *              the GLU that the previous call left (UNIT)
- *     then     up to three products of these inputs
- *     epilogue: STORE    outputs as float32
- *               LEAVE    outputs as float32, not yet multiplied by their rows' scales: the next call's addend
- *               UNIT     gate and up, as FP16 or float32, become a GLU, which is the next call's input
- *               TURN     QKV epilogue: q and k heads are normed (where they have norms) and rotated, k and v go to the cache
+ *     inputs:   sum = residual + addend, then its norm    the addend is the previous call's output (UNSCALED)
+ *               a value normed, or as it is
+ *               the GLU of the previous call
+ *     then      up to three products of these inputs
+ *     epilogue: STORE     outputs as float32
+ *               UNSCALED  outputs as float32, not yet multiplied by their rows' scales: the next call's addend
+ *               GLU       gate and up, as FP16 or float32, become a GLU, which is the next call's input
+ *               QKV       QKV epilogue: q and k heads are normed (where they have norms) and rotated, k and v go to the cache
  *
  * The numbers are those of the separate operations, bit for bit, except gate and up as FP16. What is saved is traffic to memory. A value
  * with a single reader, within a call or in the next one, is never written as float32: normed values, GLU outputs, rotated keys. The
- * contents of parts[].out after TURN or UNIT are unspecified. q, k and v may be one product, whose outputs are next to each other in the
+ * contents of parts[].out after QKV or GLU are unspecified. q, k and v may be one product, whose outputs are next to each other in the
  * workspace; cuBLAS may add its sums in another order than those of three products.
  *
- * Gate and up as FP16 are their float32 sums times a power of two, rounded once to 11 bits. Inputs are at most 2^14 (ops/halves.cuh), so
+ * Gate and up as FP16 are their float32 sums times a power of two, rounded once to 11 bits. Inputs are at most 2^14 (gemm/activations_f16.cuh), so
  * outputs are at most 2^14 times the largest sum of magnitudes of a row of weights. The power of two brings that bound to between 2^14 and
  * 2^15: nothing overflows, whatever the inputs and however sums are rounded. Little is lost at the lower end: where a token's largest
  * output is 2^-14 of the bound (2^-6 for random numbers), outputs of 2^-14 of that still have 11 bits. The largest row sum is computed in
@@ -36,19 +36,19 @@ typedef enum { APR_PROMPT_STORE, APR_PROMPT_UNSCALED, APR_PROMPT_GLU, APR_PROMPT
 
 typedef struct apr_prompt_args {
     bool has_sum;            /* only with a norm */
-    bool addend_is_unscaled; /* the addend is the previous call's LEAVE output, not yet multiplied by its rows' scales */
+    bool addend_is_unscaled; /* the addend is the previous call's UNSCALED output, not yet multiplied by its rows' scales */
     const float *residual, *addend;
     float *sum; /* may be residual or addend */
     bool has_norm;
     apr_norm_args norm; /* of whole rows; with a sum norm.x is not read. norm.out is not written */
-    bool is_left;       /* the previous call was UNIT, and its output is the input of the products */
+    bool input_is_glu;  /* the previous call was GLU, and its output is the input of the products */
     int n_parts;
-    apr_linear_args parts[APR_PROMPT_PARTS]; /* all with the same x and workspace. UNIT: gate, up; TURN: q, k, v */
-    apr_prompt_epilogue ending;
-    apr_glu_args unit; /* out is not written */
-    float *row_sums;   /* UNIT: [2] host memory, of gate's and up's weights, kept for the life of these weights. It begins with zeros; a
+    apr_linear_args parts[APR_PROMPT_PARTS]; /* all with the same x and workspace. GLU: gate, up; QKV: q, k, v */
+    apr_prompt_epilogue epilogue;
+    apr_glu_args glu; /* out is not written */
+    float *row_sums;  /* GLU: [2] host memory, of gate's and up's weights, kept for the life of these weights. It begins with zeros; a
                          * call that finds a zero computes the sum and waits for it. NULL: gate and up are written as float32 */
-    apr_qkv_epilogue_args turn; /* store.k is not read; n_tokens is the call's */
+    apr_qkv_epilogue_args qkv; /* store.k is not read; n_tokens is the call's */
 } apr_prompt_args;
 
 /* Whether all tokens' FP16 inputs share one power of two, if that loses nothing. */

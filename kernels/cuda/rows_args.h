@@ -22,8 +22,8 @@ enum {
 typedef struct apr_rows_workspace {
     apr_workspace work;
     int64_t widest; /* maximum width of a value in a slot */
-    bool bfloats;   /* the next products all have BF16 weights */
-    bool wide;      /* or all have types with a WGMMA kernel (apr_small_gemm_has_wgmma) */
+    bool is_bf16;   /* the next products all have BF16 weights */
+    bool is_wgmma;  /* or all have types with a WGMMA kernel (apr_small_gemm_has_wgmma) */
 } apr_rows_workspace;
 
 typedef struct apr_rows_output {
@@ -34,28 +34,28 @@ typedef struct apr_rows_output {
 } apr_rows_output;
 
 typedef struct apr_rows_args {
-    apr_rows_workspace room;
-    apr_epilogue ending;
+    apr_rows_workspace workspace;
+    apr_epilogue epilogue;
     int64_t n_tokens, n_in;
     int slot; /* where the inputs are */
     int n_parts;
     apr_decode_gemv_part parts[APR_DECODE_GEMV_PARTS]; /* all of one type; out: [n_tokens, rows], always needed: sums go through it */
     apr_glu_shape glu;
-    const float *residual; /* [n_tokens, rows]; may be out */
-    float *out;            /* ADD, GLU; NULL: not wanted. Required with a norm. STORE: part 0's is used */
-    apr_rows_output left;  /* STORE: with one part only */
+    const float *residual;  /* [n_tokens, rows]; may be out */
+    float *out;             /* ADD, GLU; NULL: not wanted. Required with a norm. STORE: part 0's is used */
+    apr_rows_output output; /* STORE: with one part only */
     /* STORE with three parts and no slot: the parts are queries, keys and values, and this QKV epilogue is applied to them. NULL: none. Its
      * q.out may not overlap with what it reads, except the queries themselves. */
-    const apr_qkv_epilogue_args *turn;
+    const apr_qkv_epilogue_args *qkv;
 } apr_rows_args;
 
 /* Writes a value into a slot as inputs of the next products. */
 typedef struct apr_rows_inputs {
-    apr_rows_workspace room;
+    apr_rows_workspace workspace;
     int64_t n_tokens, width;
     const float *x;
     float *out; /* [n_tokens, width] the same as float32; NULL: not wanted. May be x */
-    apr_rows_output left;
+    apr_rows_output output;
 } apr_rows_inputs;
 
 #endif

@@ -75,11 +75,11 @@ typedef struct apr_small_gemm_inputs_offsets {
 
 static inline apr_small_gemm_inputs_offsets apr_small_gemm_take_inputs(size_t *end, int64_t n_tiles, int64_t n_in)
 {
-    apr_small_gemm_inputs_offsets room;
-    room.fragments = apr_workspace_take(end, apr_small_gemm_fragment_bytes(n_tiles, n_in));
-    room.sums = apr_workspace_take(end, apr_small_gemm_sum_bytes(n_tiles, n_in));
-    room.factors = apr_workspace_take(end, (size_t)n_tiles * APR_SMALL_GEMM_TILE * sizeof(float));
-    return room;
+    apr_small_gemm_inputs_offsets offsets;
+    offsets.fragments = apr_workspace_take(end, apr_small_gemm_fragment_bytes(n_tiles, n_in));
+    offsets.sums = apr_workspace_take(end, apr_small_gemm_sum_bytes(n_tiles, n_in));
+    offsets.factors = apr_workspace_take(end, (size_t)n_tiles * APR_SMALL_GEMM_TILE * sizeof(float));
+    return offsets;
 }
 
 /* --- a linear --- */
@@ -92,12 +92,12 @@ typedef struct apr_small_gemm_linear_offsets {
 
 static inline apr_small_gemm_linear_offsets apr_cuda_small_gemm_linear_offsets(int64_t n_tokens, int64_t n_in, int n_multiprocessors)
 {
-    apr_small_gemm_linear_offsets room;
-    room.n_bytes = 0;
-    room.n_tiles = (n_tokens + APR_SMALL_GEMM_TILE - 1) / APR_SMALL_GEMM_TILE;
-    room.inputs = apr_small_gemm_take_inputs(&room.n_bytes, room.n_tiles, n_in);
-    room.partial = apr_workspace_take(&room.n_bytes, apr_cuda_small_gemm_partial_bytes(n_multiprocessors));
-    return room;
+    apr_small_gemm_linear_offsets offsets;
+    offsets.n_bytes = 0;
+    offsets.n_tiles = (n_tokens + APR_SMALL_GEMM_TILE - 1) / APR_SMALL_GEMM_TILE;
+    offsets.inputs = apr_small_gemm_take_inputs(&offsets.n_bytes, offsets.n_tiles, n_in);
+    offsets.partial = apr_workspace_take(&offsets.n_bytes, apr_cuda_small_gemm_partial_bytes(n_multiprocessors));
+    return offsets;
 }
 
 static inline size_t apr_cuda_linear_small_gemm_bytes(int64_t n_tokens, int64_t n_in, int n_multiprocessors)
@@ -166,27 +166,27 @@ typedef struct apr_small_gemm_experts_offsets {
 static inline apr_small_gemm_experts_offsets apr_cuda_small_gemm_experts_offsets(const apr_experts_args *a, int64_t n_tokens,
                                                                                  int n_multiprocessors)
 {
-    apr_small_gemm_experts_offsets room;
+    apr_small_gemm_experts_offsets offsets;
     const int64_t n_pairs = n_tokens * a->n_used, n_tiles = apr_pairs_max_tiles(n_pairs, a->n_experts);
     const size_t slots = (size_t)(n_tiles * APR_SMALL_GEMM_TILE), mid = slots * (size_t)a->n_mid * sizeof(float);
     const size_t gates = a->gate != NULL ? 1 : 0;
-    size_t *const end = &room.n_bytes;
-    room.n_bytes = 0;
-    room.most_tiles = n_tiles;
-    room.n_slots = (int64_t)slots;
-    room.gate_splits = apr_small_gemm_splits(n_tokens, a->n_used, (int64_t)(1 + gates) * a->n_mid, a->n_in, n_multiprocessors);
-    room.down_splits = apr_small_gemm_splits(n_tokens, a->n_used, a->n_out, a->n_mid, n_multiprocessors);
-    room.slot_of = apr_workspace_take(end, (size_t)n_pairs * sizeof(int));
-    room.token_of = apr_workspace_take(end, slots * sizeof(int));
-    room.pair_of = apr_workspace_take(end, slots * sizeof(int));
-    room.groups = apr_workspace_take(end, (size_t)n_tiles * sizeof(apr_small_gemm_group));
-    room.n_groups = apr_workspace_take(end, sizeof(int));
-    room.x = apr_small_gemm_take_inputs(end, n_tiles, apr_small_gemm_columns(a->n_in));
-    room.mid = apr_small_gemm_take_inputs(end, n_tiles, apr_small_gemm_columns(a->n_mid));
-    room.gate = apr_workspace_take(end, gates * mid * (size_t)room.gate_splits);
-    room.up = apr_workspace_take(end, mid * (size_t)room.gate_splits);
-    room.down = apr_workspace_take(end, slots * (size_t)a->n_out * sizeof(float) * (size_t)room.down_splits);
-    return room;
+    size_t *const end = &offsets.n_bytes;
+    offsets.n_bytes = 0;
+    offsets.most_tiles = n_tiles;
+    offsets.n_slots = (int64_t)slots;
+    offsets.gate_splits = apr_small_gemm_splits(n_tokens, a->n_used, (int64_t)(1 + gates) * a->n_mid, a->n_in, n_multiprocessors);
+    offsets.down_splits = apr_small_gemm_splits(n_tokens, a->n_used, a->n_out, a->n_mid, n_multiprocessors);
+    offsets.slot_of = apr_workspace_take(end, (size_t)n_pairs * sizeof(int));
+    offsets.token_of = apr_workspace_take(end, slots * sizeof(int));
+    offsets.pair_of = apr_workspace_take(end, slots * sizeof(int));
+    offsets.groups = apr_workspace_take(end, (size_t)n_tiles * sizeof(apr_small_gemm_group));
+    offsets.n_groups = apr_workspace_take(end, sizeof(int));
+    offsets.x = apr_small_gemm_take_inputs(end, n_tiles, apr_small_gemm_columns(a->n_in));
+    offsets.mid = apr_small_gemm_take_inputs(end, n_tiles, apr_small_gemm_columns(a->n_mid));
+    offsets.gate = apr_workspace_take(end, gates * mid * (size_t)offsets.gate_splits);
+    offsets.up = apr_workspace_take(end, mid * (size_t)offsets.gate_splits);
+    offsets.down = apr_workspace_take(end, slots * (size_t)a->n_out * sizeof(float) * (size_t)offsets.down_splits);
+    return offsets;
 }
 
 static inline size_t apr_cuda_experts_small_gemm_bytes(const apr_experts_args *a, int64_t n_tokens, int n_multiprocessors)

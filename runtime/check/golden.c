@@ -169,7 +169,7 @@ static double largest_number(const float *values, int64_t n)
 static apr_run_facts facts_of(const apr_session *session, int64_t n_tokens, int64_t n_together)
 {
     apr_run_facts facts = apr_trace_run_facts(session, n_together);
-    facts.streamed = facts.streamed || (n_tokens % n_together == 1 && apr_trace_run_facts(session, 1).streamed);
+    facts.i16_products = facts.i16_products || (n_tokens % n_together == 1 && apr_trace_run_facts(session, 1).i16_products);
     return facts;
 }
 
@@ -342,11 +342,11 @@ static apr_status run_all(const golden_run *g)
 {
     const int64_t longest = apr_golden_context(g->arrays), above = apr_trace_fp16_above(g->session);
 
-    const bool is_streamed = apr_trace_run_facts(g->session, 1).streamed;
+    const bool has_i16_products = apr_trace_run_facts(g->session, 1).i16_products;
     APR_TRY(check_chunk_sizes(g, 0));
-    if (!is_rounded(g->session, longest) && !is_streamed) return APR_OK;
+    if (!is_rounded(g->session, longest) && !has_i16_products) return APR_OK;
     apr_session_set_exact(g->session, true);
-    const apr_status status = is_rounded(g->session, longest) ? APR_OK : check_chunk_sizes(g, is_streamed ? 0 : above);
+    const apr_status status = is_rounded(g->session, longest) ? APR_OK : check_chunk_sizes(g, has_i16_products ? 0 : above);
     apr_session_set_exact(g->session, false);
     return status;
 }

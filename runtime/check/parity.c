@@ -69,7 +69,7 @@ static const apr_run_bound run_bounds[] = {
 static const apr_run_bound run_fp16 = {6e-3, "matrix products of many tokens round their inputs to FP16 (2^-12)"};
 /* Single tokens (decode GEMV). Measured: 5e-5 after a few layers with random weights, 5.2e-4 after 32 layers of an 8B model's width.
  * The bound is four times the larger. With exact products, the bound of float32 sums applies instead. */
-static const apr_run_bound run_streamed = {2e-3, "matrix products round their inputs to 15 bits, relative to the largest of 16 (2^-16)"};
+static const apr_run_bound run_i16 = {2e-3, "matrix products round their inputs to 15 bits, relative to the largest of 16 (2^-16)"};
 /* Other roundings: twice what was measured with random weights (1.8e-3 for FP16 caches, 0.14 for FP8 caches). */
 static const apr_run_bound run_fp8 = {0.3, "matrix products round their inputs to FP8 (2^-4)"};
 static const struct {
@@ -88,7 +88,7 @@ apr_run_bound apr_run_bound_of(apr_run_facts facts)
     if (facts.fp16_products && run_fp16.relative > bound.relative) bound = run_fp16;
     for (size_t i = 0; i < sizeof run_kv / sizeof *run_kv; i++)
         if (run_kv[i].dtype == facts.kv_dtype && run_kv[i].bound.relative > bound.relative) bound = run_kv[i].bound;
-    if (facts.streamed && run_streamed.relative > bound.relative) bound = run_streamed;
+    if (facts.i16_products && run_i16.relative > bound.relative) bound = run_i16;
     if (facts.fp8_products && run_fp8.relative > bound.relative) bound = run_fp8;
     return bound;
 }

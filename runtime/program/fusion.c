@@ -9,13 +9,13 @@ typedef struct fuser {
     const int *gemv_types;
     const bool *epilogues, *experts;
     apr_fusion *out;
-    int *producer;    /* [n_values] the operation that computes it; -1 */
-    int *n_readers;   /* [n_values] */
-    bool *absorbed;   /* [n_ops] norms that no step computes separately */
-    bool *done;       /* [n_ops] */
-    int *epilogue_of; /* [n_ops] the kv store that it is fused with; -1 */
-    int *planes_of;   /* [n_values] its planes; -1 */
-    int *divided;     /* [n_values] the norm whose division these planes still need; -1 */
+    int *producer;       /* [n_values] the operation that computes it; -1 */
+    int *n_readers;      /* [n_values] */
+    bool *absorbed;      /* [n_ops] norms that no step computes separately */
+    bool *done;          /* [n_ops] */
+    int *epilogue_of;    /* [n_ops] the kv store that it is fused with; -1 */
+    int *activations_of; /* [n_values] its activations; -1 */
+    int *divided;        /* [n_values] the norm whose division these activations still need; -1 */
 } fuser;
 
 static bool reads(const apr_op *op, int value)
@@ -25,14 +25,14 @@ static bool reads(const apr_op *op, int value)
     return false;
 }
 
-/* Does the operation multiply that value from planes? Experts read their routes as float32. */
+/* Does the operation multiply that value from activations? Experts read their routes as float32. */
 static bool multiplies(const fuser *f, size_t i, int value)
 {
-    const bool streams = f->gemv_types[i] != 0 || (f->experts != NULL && f->experts[i]);
-    return streams && f->program->ops[i].in[0] == value;
+    const bool has_gemv = f->gemv_types[i] != 0 || (f->experts != NULL && f->experts[i]);
+    return has_gemv && f->program->ops[i].in[0] == value;
 }
 
-/* Is the value read only by products that multiply planes? */
+/* Is the value read only by products that multiply activations? */
 static bool only_products_read(const fuser *f, int value)
 {
     bool any = false;
@@ -69,15 +69,16 @@ static apr_status allocate(fuser *f, apr_error *err)
 
     f->producer = malloc((n_values + 1) * sizeof *f->producer);
     f->n_readers = calloc(n_values + 1, sizeof *f->n_readers);
-    f->planes_of = malloc((n_values + 1) * sizeof *f->planes_of);
+    f->activations_of = malloc((n_values + 1) * sizeof *f->activations_of);
     f->divided = malloc((n_values + 1) * sizeof *f->divided);
     f->absorbed = calloc(n_ops + 1, sizeof *f->absorbed);
     f->done = calloc(n_ops + 1, sizeof *f->done);
     f->epilogue_of = malloc((n_ops + 1) * sizeof *f->epilogue_of);
     f->out->steps = calloc(2 * n_ops + 1, sizeof *f->out->steps); /* at most inputs and products for each operation */
-    f->out->planes = calloc(2 * n_ops + 1, sizeof *f->out->planes);
-    const bool all = f->producer != NULL && f->n_readers != NULL && f->planes_of != NULL && f->divided != NULL && f->absorbed != NULL &&
-                     f->done != NULL && f->epilogue_of != NULL && f->out->steps != NULL && f->out->planes != NULL;
+    f->out->activations = calloc(2 * n_ops + 1, sizeof *f->out->activations);
+    const bool all = f->producer != NULL && f->n_readers != NULL && f->activations_of != NULL && f->divided != NULL &&
+                     f->absorbed != NULL && f->done != NULL && f->epilogue_of != NULL && f->out->steps != NULL &&
+                     f->out->activations != NULL;
     return all ? APR_OK : apr_no_memory(err, "the steps of a token");
 }
 
@@ -85,7 +86,7 @@ static void release(fuser *f)
 {
     free(f->producer);
     free(f->n_readers);
-    free(f->planes_of);
+    free(f->activations_of);
     free(f->divided);
     free(f->absorbed);
     free(f->done);
@@ -94,7 +95,7 @@ static void release(fuser *f)
 
 static void index_program(fuser *f)
 {
-    for (size_t v = 0; v < f->program->n_values; v++) f->producer[v] = f->planes_of[v] = f->divided[v] = -1;
+    for (size_t v = 0; v < f->program->n_values; v++) f->producer[v] = f->activations_of[v] = f->divided[v] = -1;
     for (size_t i = 0; i < f->program->n_ops; i++) {
         const apr_op *const op = &f->program->ops[i];
         if (op->out >= 0) f->producer[op->out] = (int)i;
@@ -116,62 +117,63 @@ static apr_fused *add_step(fuser *f, apr_fused_kind kind)
                         .linears = {-1, -1, -1},
                         .glu = -1,
                         .add = -1,
-                        .planes = -1,
+                        .activations = -1,
                         .norm = -1,
                         .head_norms = {-1, -1},
                         .ropes = {-1, -1}};
     return step;
 }
 
-/* Adds planes of a value to the newest step. norm: the norm whose weights they include, or -1. */
-static int write_planes(fuser *f, int value, int norm, bool lack_division)
+/* Adds activations of a value to the newest step. norm: the norm whose weights they include, or -1. */
+static int write_activations(fuser *f, int value, int norm, bool lack_division)
 {
-    const int index = (int)f->out->n_planes++, step = (int)f->out->n_steps - 1;
-    f->out->planes[index] = (apr_fused_activations){f->program->values[value].width, step, step};
-    f->out->steps[step].planes = index;
+    const int index = (int)f->out->n_activations++, step = (int)f->out->n_steps - 1;
+    f->out->activations[index] = (apr_fused_activations){f->program->values[value].width, step, step};
+    f->out->steps[step].activations = index;
     f->out->steps[step].norm = norm;
-    f->planes_of[value] = index;
+    f->activations_of[value] = index;
     f->divided[value] = lack_division ? norm : -1;
     return index;
 }
 
-/* The planes of a product's input. Adds a step that writes them if no earlier step does. */
-static int planes_for(fuser *f, int value)
+/* The activations of a product's input. Adds a step that writes them if no earlier step does. */
+static int activations_for(fuser *f, int value)
 {
-    if (f->planes_of[value] >= 0) return f->planes_of[value];
+    if (f->activations_of[value] >= 0) return f->activations_of[value];
     const int producer = f->producer[value];
     const bool is_norm = producer >= 0 && f->absorbed[producer];
     apr_fused *const step = add_step(f, APR_FUSED_INPUTS);
     step->value = is_norm ? f->program->ops[producer].in[0] : value;
-    return write_planes(f, value, is_norm ? producer : -1, false);
+    return write_activations(f, value, is_norm ? producer : -1, false);
 }
 
-/* Adds planes for the next products to the step that computes `value`: planes of it, or of the first absorbed norm of it. */
+/* Adds activations for the next products to the step that computes `value`: activations of it, or of the first absorbed norm of it. */
 static void write_for_next(fuser *f, int value)
 {
     for (size_t i = 0; i < f->program->n_ops; i++) {
         const apr_op *const op = &f->program->ops[i];
         if (!reads(op, value)) continue;
         if (multiplies(f, i, value)) {
-            write_planes(f, value, -1, false);
+            write_activations(f, value, -1, false);
             return;
         }
         if (f->absorbed[i]) {
-            write_planes(f, op->out, (int)i, true);
+            write_activations(f, op->out, (int)i, true);
             return;
         }
     }
 }
 
 /* Is the value also needed as float32? */
-static bool is_kept(const fuser *f, int value)
+static bool is_read_as_f32(const fuser *f, int value)
 {
     if (f->program->values[value].is_logits || f->n_readers[value] == 0) return true;
     for (size_t i = 0; i < f->program->n_ops; i++) {
         const apr_op *const op = &f->program->ops[i];
         if (!reads(op, value)) continue;
-        const bool by_planes = multiplies(f, i, value) ? f->planes_of[value] >= 0 : f->absorbed[i] && f->planes_of[op->out] >= 0;
-        if (!by_planes) return true;
+        const bool by_activations =
+            multiplies(f, i, value) ? f->activations_of[value] >= 0 : f->absorbed[i] && f->activations_of[op->out] >= 0;
+        if (!by_activations) return true;
     }
     return false;
 }
@@ -223,20 +225,20 @@ static int residual_sum(const fuser *f, int linear)
 static void end_step(fuser *f, size_t step, int value)
 {
     write_for_next(f, value);
-    f->out->steps[step].keeps = is_kept(f, value);
+    f->out->steps[step].writes_f32 = is_read_as_f32(f, value);
 }
 
 static void fuse_products(fuser *f, int linear)
 {
     const apr_op *const ops = f->program->ops;
-    const int inputs = planes_for(f, ops[linear].in[0]);
+    const int inputs = activations_for(f, ops[linear].in[0]);
     const size_t at = f->out->n_steps;
     apr_fused *const step = add_step(f, APR_FUSED_PRODUCTS);
     int pair[2];
 
     step->inputs = inputs;
     step->divided = f->divided[ops[linear].in[0]];
-    f->out->planes[inputs].last_step = (int)at;
+    f->out->activations[inputs].last_step = (int)at;
     step->glu = find_glu(f, linear, pair);
     if (step->glu >= 0) {
         step->n_linears = 2;
@@ -260,21 +262,21 @@ static void fuse_products(fuser *f, int linear)
         f->done[next] = true;
     }
     if (step->n_linears == 1) end_step(f, at, ops[linear].out);
-    else step->keeps = true;
+    else step->writes_f32 = true;
 }
 
 /* The chosen experts. Their routes are computed already. */
 static void fuse_experts(fuser *f, int experts)
 {
     const apr_op *const op = &f->program->ops[experts];
-    const int inputs = planes_for(f, op->in[0]);
+    const int inputs = activations_for(f, op->in[0]);
     const size_t at = f->out->n_steps;
     apr_fused *const step = add_step(f, APR_FUSED_EXPERTS);
 
     step->op = experts;
     step->inputs = inputs;
     step->divided = f->divided[op->in[0]];
-    f->out->planes[inputs].last_step = (int)at;
+    f->out->activations[inputs].last_step = (int)at;
     f->done[experts] = true;
     step->add = residual_sum(f, experts);
     if (step->add >= 0) f->done[step->add] = true;
@@ -347,16 +349,16 @@ static void add_epilogue(fuser *f, int store)
     find_epilogue(f, store, step->ropes, step->head_norms);
 }
 
-/* A norm that is written as planes and as float32. */
+/* A norm that is written as activations and as float32. */
 static void add_shared_norm(fuser *f, int norm)
 {
     apr_fused *const step = add_step(f, APR_FUSED_INPUTS);
     step->value = f->program->ops[norm].in[0];
-    step->keeps = true;
-    write_planes(f, f->program->ops[norm].out, norm, false);
+    step->writes_f32 = true;
+    write_activations(f, f->program->ops[norm].out, norm, false);
 }
 
-/* The step for attention. A turn directly before it is merged into it. */
+/* The step for attention. A QKV epilogue directly before it is merged into it. */
 static apr_fused *attend_step(fuser *f, const apr_op *op)
 {
     apr_fused *const last = f->out->n_steps > 0 ? &f->out->steps[f->out->n_steps - 1] : NULL;
@@ -366,14 +368,14 @@ static apr_fused *attend_step(fuser *f, const apr_op *op)
     return last;
 }
 
-/* An operation that is not fused, or attention that also writes planes for the products after it. */
+/* An operation that is not fused, or attention that also writes activations for the products after it. */
 static void add_operation(fuser *f, int op)
 {
     const apr_op *const o = &f->program->ops[op];
     const bool for_products = o->kind == APR_OP_ATTEND && only_products_read(f, o->out) && f->program->values[o->out].width % 16 == 0;
 
     (for_products ? attend_step(f, o) : add_step(f, APR_FUSED_OPERATION))->op = op;
-    if (for_products) write_planes(f, o->out, -1, false);
+    if (for_products) write_activations(f, o->out, -1, false);
 }
 
 static void fuse_all(fuser *f)
@@ -392,7 +394,7 @@ static void fuse_all(fuser *f)
 
 apr_status apr_fuse(apr_fusion *fusion, const apr_program *program, const apr_fusible *can, apr_error *err)
 {
-    fuser f = {.program = program, .gemv_types = can->streams, .epilogues = can->turns, .experts = can->experts, .out = fusion};
+    fuser f = {.program = program, .gemv_types = can->gemv_types, .epilogues = can->qkv_epilogues, .experts = can->experts, .out = fusion};
 
     *fusion = (apr_fusion){0};
     const apr_status status = allocate(&f, err);
@@ -407,6 +409,6 @@ apr_status apr_fuse(apr_fusion *fusion, const apr_program *program, const apr_fu
 void apr_fusion_close(apr_fusion *fusion)
 {
     free(fusion->steps);
-    free(fusion->planes);
+    free(fusion->activations);
     *fusion = (apr_fusion){0};
 }

@@ -2,19 +2,19 @@
  *
  * Decoding is limited by reading the weights. Norms, activations and sums between two products would each cost a kernel launch, and
  * together as much time again. So a product's epilogue computes them, and writes the result in the form that the next product multiplies:
- * "planes" (kernels/cuda/common/activations_i16.cuh), int16 activations split into two int8 planes, with a scale per 16 numbers. A step is an
- * operation that is not fused, a value that is converted to planes, or products with their epilogue:
+ * int16 activations (kernels/cuda/common/activations_i16.cuh), split into two int8 planes, with a scale per 16 numbers. A step is an
+ * operation that is not fused, a value that is converted to activations, or products with their epilogue:
  *
- *     inputs:    norm(h) -> planes                                       where no product computes h
- *                norm(h) -> planes and float32                           where other operations read it as well
- *     turn:      Q/K norm, rope of q and k, kv store                     one step after the products that compute q, k, v
- *     attend:    attend(q) -> o, planes of o                             where only products read o
- *     experts:   the chosen experts, and their sum with the residual     after their routes; ends like products
- *     products:  up to three linears of the same inputs and type         q, k, v
- *                two linears and their gated unit                        gate, up, glu -> planes
- *                a linear and its sum with the residual                  o, add -> h, planes of norm(h)
+ *     inputs:       norm(h) -> activations                              where no product computes h
+ *                   norm(h) -> activations and float32                  where other operations read it as well
+ *     QKV epilogue: Q/K norm, rope of q and k, kv store                 one step after the products that compute q, k, v
+ *     attend:       attend(q) -> o, activations of o                    where only products read o
+ *     experts:      the chosen experts, and their sum with the residual after their routes; ends like products
+ *     products:     up to three linears of the same inputs and type     q, k, v
+ *                   two linears and their gated unit                    gate, up, glu -> activations
+ *                   a linear and its sum with the residual              o, add -> h, activations of norm(h)
  *
- * A norm is absorbed when only products read it: its weights are multiplied into the planes, and the products that read them divide by
+ * A norm is absorbed when only products read it: its weights are multiplied into the activations, and the products that read them divide by
  * its root mean square. Every operation is in exactly one step, and a step needs only results of earlier steps. Values that only
  * products read are never written as float32. */
 #ifndef APR_RUNTIME_FUSION_H
@@ -32,20 +32,20 @@ typedef enum {
 } apr_fused_kind;
 enum { APR_FUSED_PRODUCTS_MAX = 3 };
 
-/* Operations, values and planes are indices; -1: none. */
+/* Operations, values and activations are indices; -1: none. */
 typedef struct apr_fused {
     apr_fused_kind kind;
     int op;      /* OPERATION, ATTEND, EXPERTS */
-    int store;   /* TURN, and ATTEND with a turn before it: the kv store */
+    int store;   /* QKV_EPILOGUE, and ATTEND with one before it: the kv store */
     int value;   /* INPUTS: the float32 input */
-    int inputs;  /* PRODUCTS, EXPERTS: the planes that are multiplied */
-    int divided; /* PRODUCTS, EXPERTS: the norm whose division these planes still need */
+    int inputs;  /* PRODUCTS, EXPERTS: the activations that are multiplied */
+    int divided; /* PRODUCTS, EXPERTS: the norm whose division these activations still need */
     int linears[APR_FUSED_PRODUCTS_MAX];
     int n_linears;
     int glu, add;                /* fused epilogue of the products; EXPERTS: only add */
-    bool keeps;                  /* INPUTS, PRODUCTS, EXPERTS: the result is also written as float32 */
-    int planes;                  /* INPUTS, PRODUCTS, ATTEND, EXPERTS: the planes that are written */
-    int norm;                    /* the norm whose weights these planes include; INPUTS: the norm is applied completely */
+    bool writes_f32;             /* INPUTS, PRODUCTS, EXPERTS: the result is also written as float32 */
+    int activations;             /* INPUTS, PRODUCTS, ATTEND, EXPERTS: the activations that are written */
+    int norm;                    /* the norm whose weights these activations include; INPUTS: the norm is applied completely */
     int head_norms[2], ropes[2]; /* with a store: of query and key; a norm may be -1 */
 } apr_fused;
 
@@ -56,17 +56,18 @@ typedef struct apr_fused_activations {
 
 typedef struct apr_fusion {
     apr_fused *steps;
-    apr_fused_activations *planes;
-    size_t n_steps, n_planes;
+    apr_fused_activations *activations;
+    size_t n_steps, n_activations;
 } apr_fusion;
 
 /* What the device can do for a single token, per operation. Without any stream no operations are fused. A zeroed or failed fusion may be
  * closed. */
 typedef struct apr_fusible {
-    const int *streams;  /* [n_ops] linears that are multiplied from planes (decode GEMV): a number > 0, equal where they may be fused
+    const int *
+        gemv_types; /* [n_ops] linears that are multiplied from int16 activations (decode GEMV): a number > 0, equal where they may be fused
                           * (one type); others 0 */
-    const bool *turns;   /* [n_ops] kv stores that are fused with norm and rope before them, or NULL */
-    const bool *experts; /* [n_ops] experts that are multiplied from planes, or NULL */
+    const bool *qkv_epilogues; /* [n_ops] kv stores that are fused with norm and rope before them, or NULL */
+    const bool *experts;       /* [n_ops] experts that are multiplied from int16 activations, or NULL */
 } apr_fusible;
 apr_status apr_fuse(apr_fusion *fusion, const apr_program *program, const apr_fusible *can, apr_error *err);
 void apr_fusion_close(apr_fusion *fusion);

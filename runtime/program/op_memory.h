@@ -17,7 +17,7 @@ typedef struct apr_op_memory {
     int64_t sequence;           /* the sequence of the tokens */
     const int32_t *pages;       /* pages of that sequence, see apr_cache; NULL: there is only one sequence */
     const int64_t *position_at; /* position in device memory, where recorded kernels (a CUDA graph) read it; NULL: not used */
-    bool apart;                 /* device: each token belongs to another sequence, at position_at[token]; position: the largest one */
+    bool per_sequence;          /* device: each token belongs to another sequence, at position_at[token]; position: the largest one */
     const int32_t *slots;       /* sequence of each token; pages: those of the first sequence */
     int64_t pages_stride;       /* from the pages of one sequence to those of the next */
     uint8_t *gathered;          /* device: see apr_attend_args */

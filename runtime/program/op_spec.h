@@ -27,7 +27,7 @@ typedef enum { APR_STATE_UNUSED, APR_STATE_READ, APR_STATE_WRITTEN, APR_STATE_RE
 
 /* How an operation is run for rows of several sequences so that each gets the result it would get alone. TOGETHER: rows are independent.
  * EACH: one sequence at a time, because positions or states matter. SOME: a few rows at a time, because more rows would change the order
- * of a product's sums. A device runs all rows at once, see apr_op_memory.apart. */
+ * of a product's sums. A device runs all rows at once, see apr_op_memory.per_sequence. */
 typedef enum { APR_BATCH_TOGETHER, APR_BATCH_PER_SEQUENCE, APR_BATCH_FEW_ROWS } apr_batch_mode;
 
 /* A parameter of an operation, and its name in messages: two models that differ in one are different models. */

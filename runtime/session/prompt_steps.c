@@ -70,7 +70,7 @@ static bool is_inner_sum(const finder *f, size_t i)
     return op_at(f, i + 1)->in[0] == add->out && add->in[0] != add->in[1];
 }
 
-/* --- endings: `at` is the first operation after the products --- */
+/* --- epilogues: `at` is the first operation after the products --- */
 
 static bool find_unit(const finder *f, size_t at, apr_prompt_step *step)
 {
@@ -83,7 +83,7 @@ static bool find_unit(const finder *f, size_t at, apr_prompt_step *step)
     if (!is_read_only_by(f, glu->out, down) || down->in[0] != glu->out || is_grouped(f, down) || !apr_prompt_has_glu(width_of(f, glu->out)))
         return false;
     step->glu = (int)at;
-    step->ending = APR_PROMPT_GLU;
+    step->epilogue = APR_PROMPT_GLU;
     step->end = at + 1;
     return true;
 }
@@ -132,7 +132,7 @@ static bool find_qkv_epilogue(const finder *f, size_t at, apr_prompt_step *step)
     if (!find_rope(f, &at, 0, &fused) || !find_rope(f, &at, 1, &fused) || !is_kind(f, at, APR_OP_KV_STORE)) return false;
     fused.store = (int)at;
     if (!can_fuse_qkv(f, &fused)) return false;
-    fused.ending = APR_PROMPT_QKV;
+    fused.epilogue = APR_PROMPT_QKV;
     fused.end = at + 1;
     *step = fused;
     return true;
@@ -143,7 +143,7 @@ static bool find_leave(const finder *f, size_t at, apr_prompt_step *step)
 {
     const apr_op *const linear = op_at(f, (size_t)step->linears[0]);
     if (step->n_linears != 1 || has_bias(f, linear) || !is_inner_sum(f, at) || !is_read_only_by(f, linear->out, op_at(f, at))) return false;
-    step->ending = APR_PROMPT_UNSCALED;
+    step->epilogue = APR_PROMPT_UNSCALED;
     step->end = at;
     return true;
 }
@@ -157,21 +157,21 @@ static bool find_step(const finder *f, size_t i, const apr_prompt_step *before, 
 
     *step = (apr_prompt_step){.first = i, .add = -1, .norm = -1, .glu = -1, .head_norms = {-1, -1}, .ropes = {-1, -1}, .store = -1};
     if (is_inner_sum(f, at)) {
-        step->addend_is_unscaled = follows && before->ending == APR_PROMPT_UNSCALED;
+        step->addend_is_unscaled = follows && before->epilogue == APR_PROMPT_UNSCALED;
         step->add = (int)at++;
     }
     if (step->add >= 0 || is_inner_norm(f, at)) {
         step->norm = (int)at;
         value = op_at(f, at++)->out;
     }
-    step->is_left = follows && before->ending == APR_PROMPT_GLU;
+    step->input_is_glu = follows && before->epilogue == APR_PROMPT_GLU;
     step->n_linears = count_products(f, at, value);
     for (int k = 0; k < step->n_linears; k++) step->linears[k] = (int)at++;
     if (step->n_linears == 0) return false;
     if (find_unit(f, at, step) || find_qkv_epilogue(f, at, step) || find_leave(f, at, step)) return true;
-    step->ending = APR_PROMPT_STORE;
+    step->epilogue = APR_PROMPT_STORE;
     step->end = at;
-    return step->norm >= 0 || step->is_left;
+    return step->norm >= 0 || step->input_is_glu;
 }
 
 static void count_readers(finder *f)

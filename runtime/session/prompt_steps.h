@@ -2,7 +2,7 @@
  *
  * A prompt's products take their inputs in the type and layout of the tensor cores. Unfused, each operation between them reads and
  * writes memory. So a step is the products of one input, fused with the operations right before them (prologue) and right after them
- * (epilogue). kernels/cuda/prompt_args.h defines the four endings:
+ * (epilogue). kernels/cuda/prompt_args.h defines the four epilogues:
  *
  *     [sum, norm | norm] linears                                      STORE
  *     [sum, norm | norm] q, k, v, [norms of heads,] ropes, kv store   TURN: the Q/K norm, rope and KV write
@@ -20,10 +20,10 @@
 /* Operations are indices into the program; -1: none. */
 typedef struct apr_prompt_step {
     size_t first, end; /* operations [first, end) */
-    apr_prompt_epilogue ending;
+    apr_prompt_epilogue epilogue;
     int add, norm;
     bool addend_is_unscaled; /* the step before is LEAVE */
-    bool is_left;            /* the step before is UNIT */
+    bool input_is_glu;       /* the step before is UNIT */
     int linears[APR_PROMPT_PARTS];
     int n_linears;
     int glu;

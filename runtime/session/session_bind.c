@@ -59,7 +59,7 @@ static void set_step_memory(const apr_session_batch *b, const apr_session_place 
     arena->gathered = at->states + at->plan.ordered_offset;
     arena->n_gathered = at->plan.n_gathered;
     if (b->positions == NULL) return;
-    arena->apart = true;
+    arena->per_sequence = true;
     arena->position = b->position;
     arena->position_at = at->step.positions;
     arena->pages_stride = at->step.most;
@@ -128,6 +128,6 @@ bool apr_session_experts_use_gemv(const apr_session *s, const apr_session_place 
     a.gate = weights[0], a.up = weights[1], a.down = weights[2];
     a.work = at->work;
     return apr_experts_have_decode_gemv(&a) &&
-           cuda->streams(at->device, a.gate->dtype, a.n_used * a.n_mid, apr_tiled_columns(a.gate->dtype, a.n_in)) &&
-           cuda->streams(at->device, a.down->dtype, a.n_out, a.n_used * apr_tiled_columns(a.down->dtype, a.n_mid));
+           cuda->has_decode_gemv(at->device, a.gate->dtype, a.n_used * a.n_mid, apr_tiled_columns(a.gate->dtype, a.n_in)) &&
+           cuda->has_decode_gemv(at->device, a.down->dtype, a.n_out, a.n_used * apr_tiled_columns(a.down->dtype, a.n_mid));
 }

@@ -124,7 +124,7 @@ static apr_status run_qkv_epilogue(apr_session *s, const apr_session_batch *b, c
 {
     apr_qkv_epilogue_args qkv;
     APR_TRY(bind_qkv_epilogue(s, b, at, step->ropes, step->head_norms, step->store, &qkv, err));
-    return s->options.cuda->turn(at->device, &qkv, err);
+    return s->options.cuda->qkv_epilogue(at->device, &qkv, err);
 }
 
 /* --- a single token: finding its steps --- */
@@ -137,7 +137,8 @@ static int gemv_kind_of(const apr_session *s, const apr_session_place *at, const
     const int64_t n_in = s->program.values[op->in[0]].width, n_out = s->program.values[op->out].width;
     const bool is_plain = weight->scale == NULL && weight->packing == NULL && weight->pending.kind == APR_STEP_NONE;
     const bool has_right_layout = weight->tiled == (apr_tile_columns(weight->dtype) > 0);
-    return is_plain && has_right_layout && s->options.cuda->streams(at->device, weight->dtype, n_out, n_in) ? (int)weight->dtype + 1 : 0;
+    return is_plain && has_right_layout && s->options.cuda->has_decode_gemv(at->device, weight->dtype, n_out, n_in) ? (int)weight->dtype + 1
+                                                                                                                    : 0;
 }
 
 /* Does the decode GEMV take these experts? If so their stacks are tiled (apr_session_is_tiled). */
@@ -151,8 +152,8 @@ static bool token_experts_use_gemv(const apr_session *s, const apr_session_place
 /* Slots are used round robin: an input must have been read for the last time before its slot is overwritten. */
 static bool token_slots_suffice(const apr_fusion *fusion)
 {
-    for (size_t i = 0; i + APR_ACTIVATIONS_I16_SLOTS < fusion->n_planes; i++)
-        if (fusion->planes[i].last_step >= fusion->planes[i + APR_ACTIVATIONS_I16_SLOTS].first_step) return false;
+    for (size_t i = 0; i + APR_ACTIVATIONS_I16_SLOTS < fusion->n_activations; i++)
+        if (fusion->activations[i].last_step >= fusion->activations[i + APR_ACTIVATIONS_I16_SLOTS].first_step) return false;
     return true;
 }
 
@@ -204,15 +205,15 @@ static apr_status fuse_token(apr_session *s, apr_session_place *at, apr_error *e
 
 /* --- a single token: running --- */
 
-static uint8_t *activations_i16_at(const apr_session_place *at, int planes)
+static uint8_t *activations_i16_at(const apr_session_place *at, int activations)
 {
-    return at->activations_i16 + (uint64_t)(planes % APR_ACTIVATIONS_I16_SLOTS) * at->plan.activations_slot;
+    return at->activations_i16 + (uint64_t)(activations % APR_ACTIVATIONS_I16_SLOTS) * at->plan.activations_slot;
 }
 
 /* Sums of squares follow the int16 activations. */
-static float *squares_at(const apr_session_place *at, int planes, int64_t width)
+static float *squares_at(const apr_session_place *at, int activations, int64_t width)
 {
-    return (float *)(void *)(activations_i16_at(at, planes) + apr_cuda_round((size_t)apr_activations_i16_bytes(width)));
+    return (float *)(void *)(activations_i16_at(at, activations) + apr_cuda_round((size_t)apr_activations_i16_bytes(width)));
 }
 
 static apr_status token_run_inputs(const apr_session *s, const apr_session_place *at, const apr_fused *step, apr_error *err)
@@ -221,12 +222,12 @@ static apr_status token_run_inputs(const apr_session *s, const apr_session_place
     apr_decode_gemv_inputs args = {.n = s->program.values[step->value].width,
                                    .x = apr_session_value_at(s, step->value),
                                    .norm = norm != NULL,
-                                   .planes = activations_i16_at(at, step->planes)};
+                                   .activations_out = activations_i16_at(at, step->activations)};
     if (norm != NULL) {
         args.eps = norm->args.norm.eps;
         args.gain = vector_at(at, norm->weight[0]);
         args.gain_offset = norm->args.norm.offset;
-        if (step->keeps) args.out = apr_session_value_at(s, norm->out);
+        if (step->writes_f32) args.out = apr_session_value_at(s, norm->out);
     }
     return s->options.cuda->decode_gemv_inputs(at->device, &args, err);
 }
@@ -236,12 +237,12 @@ static void set_next_input(const apr_session *s, const apr_session_place *at, co
                            apr_decode_gemv_args *args)
 {
     const apr_op *const norm = norm_of(s, step->norm);
-    if (step->planes < 0) return;
-    args->planes = activations_i16_at(at, step->planes);
+    if (step->activations < 0) return;
+    args->activations_out = activations_i16_at(at, step->activations);
     if (norm == NULL) return;
     args->gain = vector_at(at, norm->weight[0]);
     args->gain_offset = norm->args.norm.offset;
-    args->out_squares = squares_at(at, step->planes, width);
+    args->out_squares = squares_at(at, step->activations, width);
 }
 
 /* Are steps i and i + 1 products with the same input? */
@@ -257,15 +258,17 @@ static apr_decode_gemv_args products_of(const apr_session *s, const apr_session_
     const apr_op *const divided = norm_of(s, step->divided);
     const int result = result_of(s, step);
     const int64_t i = step - at->fusion.steps;
-    apr_decode_gemv_args args = {
-        .ending = epilogue_of(step), .n_parts = step->n_linears, .n_in = input_width(s, step), .x = activations_i16_at(at, step->inputs)};
+    apr_decode_gemv_args args = {.epilogue = epilogue_of(step),
+                                 .n_parts = step->n_linears,
+                                 .n_in = input_width(s, step),
+                                 .activations = activations_i16_at(at, step->inputs)};
 
     if (divided != NULL) {
         args.squares = squares_at(at, step->inputs, args.n_in);
         args.eps = divided->args.norm.eps;
     }
     set_parts(s, at, step, args.parts);
-    if (args.ending != APR_EPILOGUE_STORE) args.parts[0].out = step->keeps ? apr_session_value_at(s, result) : NULL;
+    if (args.epilogue != APR_EPILOGUE_STORE) args.parts[0].out = step->writes_f32 ? apr_session_value_at(s, result) : NULL;
     if (step->glu >= 0) args.glu = s->program.ops[step->glu].args.glu.shape;
     if (step->add >= 0) args.residual = apr_session_value_at(s, residual_of(s, step));
     set_next_input(s, at, step, s->program.values[result].width, &args);
@@ -286,7 +289,7 @@ static apr_status token_run_products(const apr_session *s, const apr_session_pla
         second = products_of(s, at, step + 1);
         args.concurrent = &second;
     }
-    return s->options.cuda->flow(at->device, &args, err);
+    return s->options.cuda->decode_gemv(at->device, &args, err);
 }
 
 /* Index of the step that makes a value as float32; -1: none. */
@@ -308,7 +311,7 @@ static bool can_start_early(const apr_session *s, const apr_fusion *fusion, cons
     const int64_t residual = step->add >= 0 ? step_that_makes(s, fusion, residual_of(s, step)) : 0;
     if (chosen < 0 || fusion->steps[chosen].kind != APR_FUSED_OPERATION || s->program.ops[fusion->steps[chosen].op].kind != APR_OP_ROUTE)
         return false;
-    return fusion->planes[step->inputs].first_step < chosen && residual >= 0 && residual < chosen;
+    return fusion->activations[step->inputs].first_step < chosen && residual >= 0 && residual < chosen;
 }
 
 static apr_status run_experts(apr_session *s, const apr_session_batch *b, const apr_session_place *at, const apr_fused *step,
@@ -316,8 +319,9 @@ static apr_status run_experts(apr_session *s, const apr_session_batch *b, const 
 {
     const apr_op *const divided = norm_of(s, step->divided);
     const int result = result_of(s, step);
-    apr_decode_gemv_args gemv = {
-        .ending = step->add >= 0 ? APR_EPILOGUE_ADD : APR_EPILOGUE_STORE, .n_parts = 1, .x = activations_i16_at(at, step->inputs)};
+    apr_decode_gemv_args gemv = {.epilogue = step->add >= 0 ? APR_EPILOGUE_ADD : APR_EPILOGUE_STORE,
+                                 .n_parts = 1,
+                                 .activations = activations_i16_at(at, step->inputs)};
     apr_op_args args;
 
     APR_TRY(apr_session_bind_op(s, b, at, &s->program.ops[step->op], &args, err));
@@ -326,7 +330,7 @@ static apr_status run_experts(apr_session *s, const apr_session_batch *b, const 
         gemv.squares = squares_at(at, step->inputs, gemv.n_in);
         gemv.eps = divided->args.norm.eps;
     }
-    gemv.parts[0].out = step->keeps ? apr_session_value_at(s, result) : NULL;
+    gemv.parts[0].out = step->writes_f32 ? apr_session_value_at(s, result) : NULL;
     if (step->add >= 0) gemv.residual = apr_session_value_at(s, residual_of(s, step));
     set_next_input(s, at, step, s->program.values[result].width, &gemv);
     gemv.inputs_ready_early = can_start_early(s, &at->fusion, step);
@@ -340,8 +344,8 @@ static apr_status token_run_attend(apr_session *s, const apr_session_batch *b, c
     apr_qkv_epilogue_args qkv;
     if (step->store >= 0) APR_TRY(bind_qkv_epilogue(s, b, at, step->ropes, step->head_norms, step->store, &qkv, err));
     APR_TRY(apr_session_bind_op(s, b, at, &s->program.ops[step->op], &args, err));
-    return s->options.cuda->attend_to_i16(at->device, step->store >= 0 ? &qkv : NULL, &args.attend, activations_i16_at(at, step->planes),
-                                          err);
+    return s->options.cuda->attend_to_i16(at->device, step->store >= 0 ? &qkv : NULL, &args.attend,
+                                          activations_i16_at(at, step->activations), err);
 }
 
 /* --- rows of sequences: finding their steps --- */
@@ -400,9 +404,9 @@ static bool may_stand_between(const apr_session *s, const apr_fused *step)
 /* Does every input stay in its slot until it has been read for the last time? */
 static bool rows_slots_suffice(const apr_session *s, const apr_fusion *fusion)
 {
-    for (size_t i = 0; i < fusion->n_planes; i++) {
-        const apr_fused_activations *const p = &fusion->planes[i];
-        if (i + APR_ROWS_SLOTS < fusion->n_planes && p->last_step >= fusion->planes[i + APR_ROWS_SLOTS].first_step) return false;
+    for (size_t i = 0; i < fusion->n_activations; i++) {
+        const apr_fused_activations *const p = &fusion->activations[i];
+        if (i + APR_ROWS_SLOTS < fusion->n_activations && p->last_step >= fusion->activations[i + APR_ROWS_SLOTS].first_step) return false;
         for (int k = p->first_step + 1; k < p->last_step; k++)
             if (!may_stand_between(s, &fusion->steps[k])) return false;
     }
@@ -416,7 +420,7 @@ static int norm_of_logits(const apr_session *s, const apr_session_place *at)
         const apr_fused *const step = &at->fusion.steps[i];
         if (step->kind != APR_FUSED_PRODUCTS || !makes_logits(s, &s->program.ops[step->linears[0]])) continue;
         for (size_t k = 0; k < i; k++)
-            if (at->fusion.steps[k].planes == step->inputs) return at->fusion.steps[k].norm;
+            if (at->fusion.steps[k].activations == step->inputs) return at->fusion.steps[k].norm;
     }
     return -1;
 }
@@ -469,8 +473,8 @@ static apr_rows_workspace workspace_of(const apr_session_place *at)
 
 static apr_rows_output next_input_of(const apr_session *s, const apr_session_place *at, const apr_fused *step)
 {
-    apr_rows_output next = {.slot = step->planes >= 0 ? step->planes % APR_ROWS_SLOTS : -1};
-    if (step->planes < 0 || step->norm < 0) return next;
+    apr_rows_output next = {.slot = step->activations >= 0 ? step->activations % APR_ROWS_SLOTS : -1};
+    if (step->activations < 0 || step->norm < 0) return next;
     const apr_op *const norm = &s->program.ops[step->norm];
     next.norm = true;
     next.eps = norm->args.norm.eps;
@@ -482,12 +486,12 @@ static apr_rows_output next_input_of(const apr_session *s, const apr_session_pla
 static apr_status rows_run_inputs(const apr_session *s, const apr_session_batch *b, const apr_session_place *at, const apr_fused *step,
                                   int value, apr_error *err)
 {
-    apr_rows_inputs args = {.room = workspace_of(at),
+    apr_rows_inputs args = {.workspace = workspace_of(at),
                             .n_tokens = b->n_tokens,
                             .width = s->program.values[value].width,
                             .x = apr_session_value_at(s, value),
-                            .left = next_input_of(s, at, step)};
-    if (step->kind == APR_FUSED_INPUTS && step->norm >= 0 && step->keeps)
+                            .output = next_input_of(s, at, step)};
+    if (step->kind == APR_FUSED_INPUTS && step->norm >= 0 && step->writes_f32)
         args.out = apr_session_value_at(s, s->program.ops[step->norm].out);
     return s->options.cuda->rows_inputs(at->device, &args, err);
 }
@@ -497,7 +501,7 @@ static const apr_fused *qkv_epilogue_after(const apr_session *s, const apr_sessi
 {
     const apr_op *const ops = s->program.ops;
     const apr_fused *const next = step + 1;
-    const bool is_three = step->kind == APR_FUSED_PRODUCTS && step->n_linears == 3 && step->planes < 0;
+    const bool is_three = step->kind == APR_FUSED_PRODUCTS && step->n_linears == 3 && step->activations < 0;
     if (!is_three || next == at->fusion.steps + at->fusion.n_steps || next->store < 0) return NULL;
     const int read[3] = {source_of_rope(s, next, 0), source_of_rope(s, next, 1), ops[next->store].in[1]};
     for (int k = 0; k < 3; k++)
@@ -510,21 +514,22 @@ static apr_status rows_run_products(apr_session *s, const apr_session_batch *b, 
 {
     const apr_fused *const epilogue = qkv_epilogue_after(s, at, step);
     apr_qkv_epilogue_args qkv;
-    apr_rows_args args = {.room = workspace_of(at),
-                          .ending = epilogue_of(step),
+    apr_rows_args args = {.workspace = workspace_of(at),
+                          .epilogue = epilogue_of(step),
                           .n_tokens = b->n_tokens,
                           .n_in = input_width(s, step),
                           .slot = step->inputs % APR_ROWS_SLOTS,
                           .n_parts = step->n_linears,
-                          .left = next_input_of(s, at, step)};
+                          .output = next_input_of(s, at, step)};
 
     set_parts(s, at, step, args.parts);
     if (step->glu >= 0) args.glu = s->program.ops[step->glu].args.glu.shape;
     if (step->add >= 0) args.residual = apr_session_value_at(s, residual_of(s, step));
-    if (args.ending != APR_EPILOGUE_STORE && (step->keeps || args.left.norm)) args.out = apr_session_value_at(s, result_of(s, step));
+    if (args.epilogue != APR_EPILOGUE_STORE && (step->writes_f32 || args.output.norm))
+        args.out = apr_session_value_at(s, result_of(s, step));
     if (epilogue != NULL) {
         APR_TRY(bind_qkv_epilogue(s, b, at, epilogue->ropes, epilogue->head_norms, epilogue->store, &qkv, err));
-        args.turn = &qkv;
+        args.qkv = &qkv;
     }
     return s->options.cuda->rows(at->device, &args, err);
 }
@@ -662,7 +667,7 @@ static bool prompt_qkv_epilogues_can_run(const apr_session *s, const apr_session
     for (size_t i = 0; i < at->prompt.n; i++) {
         const apr_prompt_step *const step = &at->prompt.steps[i];
         int from[3]; /* the outputs of the products, before head norm and rope */
-        if (step->ending != APR_PROMPT_QKV) continue;
+        if (step->epilogue != APR_PROMPT_QKV) continue;
         for (int k = 0; k < 3; k++) from[k] = s->program.ops[step->linears[k]].out;
         if (!qkv_epilogue_can_run(s, at, step->ropes, from)) return false;
     }
@@ -712,7 +717,7 @@ static apr_status bind_prompt_inputs(const prompt_binder *b, const apr_prompt_st
 {
     apr_op_args args;
 
-    b->to->is_left = step->is_left;
+    b->to->input_is_glu = step->input_is_glu;
     if (step->norm >= 0) {
         APR_TRY(prompt_bind(b, step->norm, &args, err));
         b->to->has_norm = true;
@@ -734,7 +739,7 @@ static apr_status bind_prompt_step(const prompt_binder *b, apr_prompt_step *step
 {
     apr_op_args args;
 
-    *b->to = (apr_prompt_args){.n_parts = step->n_linears, .ending = step->ending};
+    *b->to = (apr_prompt_args){.n_parts = step->n_linears, .epilogue = step->epilogue};
     APR_TRY(bind_prompt_inputs(b, step, err));
     for (int k = 0; k < step->n_linears; k++) {
         APR_TRY(prompt_bind(b, step->linears[k], &args, err));
@@ -742,10 +747,10 @@ static apr_status bind_prompt_step(const prompt_binder *b, apr_prompt_step *step
     }
     if (step->glu >= 0) {
         APR_TRY(prompt_bind(b, step->glu, &args, err));
-        b->to->unit = args.glu;
+        b->to->glu = args.glu;
         b->to->row_sums = step->row_sums;
     }
-    return step->store >= 0 ? bind_qkv_epilogue(b->s, b->batch, b->at, step->ropes, step->head_norms, step->store, &b->to->turn, err)
+    return step->store >= 0 ? bind_qkv_epilogue(b->s, b->batch, b->at, step->ropes, step->head_norms, step->store, &b->to->qkv, err)
                             : APR_OK;
 }
 

@@ -382,7 +382,7 @@ static bool is_tiled(const apr_session *s, const apr_session_place *at, size_t s
     const apr_tensor *const t = apr_session_slot_tensors(s, slot);
     if (!apr_session_wants_tiles(s) || !can_be_tiled(s, at, slot)) return false;
     if (t->rank != 2 || s->experts[slot] != NULL) return is_gemv_stack(s, at, slot);
-    return is_read_by_rows(s, slot) && s->options.cuda->streams(at->device, t->dtype, apr_tensor_rows(t), apr_tensor_columns(t));
+    return is_read_by_rows(s, slot) && s->options.cuda->has_decode_gemv(at->device, t->dtype, apr_tensor_rows(t), apr_tensor_columns(t));
 }
 
 /* Bytes of all of a slot's tensors, and of their scales. */

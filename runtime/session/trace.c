@@ -149,7 +149,6 @@ const apr_tensor *apr_trace_tensors(const apr_session *s, int slot, int64_t *n)
     return *n > 0 ? apr_session_slot_tensors(s, (size_t)slot) : NULL;
 }
 
-
 const apr_model *apr_trace_model(const apr_session *s) { return s->model; }
 
 /* Are there matrices whose values would be rounded by FP16? Not 16-bit ones, nor packed ones that decode to 16 bits. */
@@ -198,7 +197,7 @@ apr_run_facts apr_trace_run_facts(const apr_session *s, int64_t n_together)
                                                                             : APR_RUNS_ON_HOST,
                            .fp16_products = most > apr_trace_fp16_above(s),
                            .fp8_products = fp8_products && !s->exact,
-                           .streamed =
+                           .i16_products =
                                (most == 1 && s->positions == NULL && s->places[0].fusion.n_steps > 0 && !s->exact && s->watch == NULL) ||
                                rounds_on_host(s),
                            .kv_dtype = plan->kv_dtype};

@@ -61,7 +61,7 @@ typedef struct apr_run_facts {
     bool fp16_products;
     bool fp8_products; /* or to FP8 */
     /* single tokens on a device, or packed weights on a host: products round their inputs to 15 bits relative to the largest of 16 */
-    bool streamed;
+    bool i16_products;
     apr_dtype kv_dtype;
 } apr_run_facts;
 

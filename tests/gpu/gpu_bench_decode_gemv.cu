@@ -93,7 +93,7 @@ struct chain {
         must(cudaDeviceSynchronize(), "fill");
         const int64_t widest = std::max({s.inner, s.heads, s.hidden});
         for (uint8_t **p : {&xa, &xb, &xc, &act})
-            must(cudaMalloc((void **)p, (size_t)apr_activations_i16_bytes(widest)), "planes"),
+            must(cudaMalloc((void **)p, (size_t)apr_activations_i16_bytes(widest)), "activations"),
                 must(cudaMemset(*p, 0, (size_t)apr_activations_i16_bytes(widest)), "clear");
         for (float **p : {&h, &qkv, &gain, &logits, &squares_a, &squares_b, &routes})
             must(cudaMalloc((void **)p, (size_t)s.vocabulary * 4), "vectors"), must(cudaMemset(*p, 0, (size_t)s.vocabulary * 4), "clear");
@@ -120,21 +120,21 @@ struct chain {
         tensors.push_back(t);
         return t;
     }
-    apr_decode_gemv_args product_of(const uint8_t *w, apr_epilogue ending, int64_t rows, int64_t n_in, const uint8_t *x,
+    apr_decode_gemv_args product_of(const uint8_t *w, apr_epilogue epilogue, int64_t rows, int64_t n_in, const uint8_t *x,
                                     const float *squares, float *out)
     {
         apr_decode_gemv_args a = {};
-        a.ending = ending, a.n_parts = ending == APR_EPILOGUE_GLU ? 2 : 1, a.n_in = n_in, a.x = x;
+        a.epilogue = epilogue, a.n_parts = epilogue == APR_EPILOGUE_GLU ? 2 : 1, a.n_in = n_in, a.activations = x;
         a.squares = squares, a.eps = 1e-6f;
         a.parts[0] = apr_decode_gemv_part{matrix_at(w, rows, n_in), NULL, out};
         a.parts[1] = apr_decode_gemv_part{matrix_at(w + bytes_of(dtype, rows, n_in), rows, n_in), NULL, NULL};
         a.glu.activation = APR_ACT_SILU;
         return a;
     }
-    void add(apr_decode_gemv_args a, const float *residual, uint8_t *planes, float *squares, cudaStream_t stream)
+    void add(apr_decode_gemv_args a, const float *residual, uint8_t *activations, float *squares, cudaStream_t stream)
     {
-        a.residual = residual, a.gain = gain, a.planes = planes, a.out_squares = squares;
-        must(apr_cuda_decode_gemv(&a, n_multiprocessors, stream), "flow");
+        a.residual = residual, a.gain = gain, a.activations_out = activations, a.out_squares = squares;
+        must(apr_cuda_decode_gemv(&a, n_multiprocessors, stream), "decode GEMV");
     }
     /* All experts' gates, then their ups, then their downs. */
     void choose(const uint8_t *w, cudaStream_t stream)
@@ -147,10 +147,11 @@ struct chain {
         a.gate = matrix_at(w, s.inner, s.hidden), a.up = matrix_at(w + each, s.inner, s.hidden);
         a.down = matrix_at(w + 2 * each, s.hidden, s.inner);
         a.work = apr_workspace{work, work_floats, 1};
-        apr_decode_gemv_args flow = {};
-        flow.ending = APR_EPILOGUE_ADD, flow.n_parts = 1, flow.n_in = s.hidden, flow.x = xc, flow.squares = squares_a, flow.eps = 1e-6f;
-        flow.parts[0].out = h, flow.residual = h, flow.gain = gain, flow.planes = xa, flow.out_squares = squares_b;
-        must(apr_cuda_decode_gemv_experts(&a, &flow, n_multiprocessors, stream), "experts");
+        apr_decode_gemv_args gemv = {};
+        gemv.epilogue = APR_EPILOGUE_ADD, gemv.n_parts = 1, gemv.n_in = s.hidden, gemv.activations = xc, gemv.squares = squares_a,
+        gemv.eps = 1e-6f;
+        gemv.parts[0].out = h, gemv.residual = h, gemv.gain = gain, gemv.activations_out = xa, gemv.out_squares = squares_b;
+        must(apr_cuda_decode_gemv_experts(&a, &gemv, n_multiprocessors, stream), "experts");
     }
     void enqueue(int roles, cudaStream_t stream)
     {
@@ -158,7 +159,7 @@ struct chain {
             const uint8_t *w = weights + layer_bytes * (size_t)i;
             if (roles & 1 << QKV) {
                 const apr_decode_gemv_args a = product_of(w, APR_EPILOGUE_STORE, s.qkv, s.hidden, xa, squares_b, qkv);
-                must(apr_cuda_decode_gemv(&a, n_multiprocessors, stream), "flow");
+                must(apr_cuda_decode_gemv(&a, n_multiprocessors, stream), "decode GEMV");
             }
             w += role_bytes[QKV];
             if (roles & 1 << O) add(product_of(w, APR_EPILOGUE_ADD, s.hidden, s.heads, xb, NULL, h), h, xc, squares_a, stream);
@@ -169,8 +170,8 @@ struct chain {
             }
             if (roles & 1 << GATE_UP) {
                 apr_decode_gemv_args a = product_of(w, APR_EPILOGUE_GLU, s.inner, s.hidden, xc, squares_a, NULL);
-                a.planes = act;
-                must(apr_cuda_decode_gemv(&a, n_multiprocessors, stream), "flow");
+                a.activations_out = act;
+                must(apr_cuda_decode_gemv(&a, n_multiprocessors, stream), "decode GEMV");
             }
             w += role_bytes[GATE_UP];
             if (roles & 1 << DOWN) add(product_of(w, APR_EPILOGUE_ADD, s.hidden, s.inner, act, NULL, h), h, xa, squares_b, stream);
@@ -178,7 +179,7 @@ struct chain {
         if ((roles & 1 << HEAD) == 0) return;
         const apr_decode_gemv_args a =
             product_of(weights + layer_bytes * (size_t)s.layers, APR_EPILOGUE_STORE, s.vocabulary, s.hidden, xa, squares_b, logits);
-        must(apr_cuda_decode_gemv(&a, n_multiprocessors, stream), "flow");
+        must(apr_cuda_decode_gemv(&a, n_multiprocessors, stream), "decode GEMV");
     }
     /* Units of a role's kernel, whole for each multiprocessor. */
     double imbalance(int role) const

@@ -222,8 +222,8 @@ static void time_glu(int64_t n_tokens)
     const double together = median_ms([&](int) { must(apr_cuda_glu_f16(&a, NULL, &to, device->stream), "glu"); });
     a.out = NULL;
     const double alone = median_ms([&](int) { must(apr_cuda_glu_f16(&a, NULL, &to, device->stream), "glu"); });
-    const apr_cuda_gated left = {scales.device, true, {1.0f, 1.0f}};
-    const double of_halves = median_ms([&](int) { must(apr_cuda_glu_f16(&a, &left, &to, device->stream), "glu"); });
+    const apr_cuda_gated gated = {scales.device, true, {1.0f, 1.0f}};
+    const double of_halves = median_ms([&](int) { must(apr_cuda_glu_f16(&a, &gated, &to, device->stream), "glu"); });
     printf("glu of %4lld tokens: floats %.4f ms, and FP16 of them %.4f ms, both at once %.4f ms %.2f TB/s, FP16 alone %.4f ms, of FP16 "
            "%.4f ms %.2f TB/s\n",
            (long long)n_tokens, floats, apart, together, 14.0 * (double)n / together / 1e9, alone, of_halves,

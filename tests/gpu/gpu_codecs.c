@@ -258,10 +258,10 @@ static void check_capacity(bench *b)
 {
     const apr_cuda_worker_sizes huge = {.in_bytes = (size_t)1 << 42, .out_bytes = 1, .n_elems = 1}, small = {.n_elems = 1};
     apr_error refused = {0};
-    if (b->codecs->room(b->device, &huge, 1, &refused) != APR_E_MEMORY || strstr(refused.text, "MiB are free") == NULL)
+    if (b->codecs->check_memory(b->device, &huge, 1, &refused) != APR_E_MEMORY || strstr(refused.text, "MiB are free") == NULL)
         say_different(b, "the refusal of a worker of 4 TiB as", APR_F32, refused.text, 0);
     printf("%s\n", refused.text);
-    must(b->codecs->room(b->device, &small, 1, &err));
+    must(b->codecs->check_memory(b->device, &small, 1, &err));
 }
 
 /* ---- figures ---- */

@@ -9,11 +9,11 @@ static int n_multiprocessors, major_version;
 
 /* --- what a product should be --- */
 
-static std::vector<float> decoded_planes(const std::vector<uint8_t> &planes, int64_t n)
+static std::vector<float> decoded_activations(const std::vector<uint8_t> &activations, int64_t n)
 {
     std::vector<float> x((size_t)n);
     for (int64_t i = 0; i < n; i++) {
-        const uint8_t *const tile = planes.data() + i / I16_TILE * I16_TILE_BYTES;
+        const uint8_t *const tile = activations.data() + i / I16_TILE * I16_TILE_BYTES;
         const int64_t c = i % I16_TILE;
         float scale;
         memcpy(&scale, tile + I16_SCALES_AT + c / I16_GROUP * 4, 4);
@@ -23,7 +23,7 @@ static std::vector<float> decoded_planes(const std::vector<uint8_t> &planes, int
 }
 
 /* A matrix as products that stream read it: in items, where its type is put into them. */
-static const apr_tensor *streamed(const matrix *m)
+static const apr_tensor *tiled_of(const matrix *m)
 {
     const int64_t rows = m->host.dims[0], n_in = m->host.dims[1];
     apr_tensor *const t = new apr_tensor(m->device);
@@ -90,22 +90,23 @@ static double off(const std::vector<float> &got, const std::vector<double> &want
 
 struct inputs {
     std::vector<float> x, seen; /* as given; as int16 activations have it */
-    device_copy<uint8_t> planes;
-    explicit inputs(const std::vector<float> &values) : x(values), planes((size_t)apr_activations_i16_bytes((int64_t)values.size()), false)
+    device_copy<uint8_t> activations;
+    explicit inputs(const std::vector<float> &values)
+        : x(values), activations((size_t)apr_activations_i16_bytes((int64_t)values.size()), false)
     {
         device_copy<float> device(x);
-        must(cudaMemset(planes.device, 0, planes.n), "clear");
+        must(cudaMemset(activations.device, 0, activations.n), "clear");
         apr_decode_gemv_inputs a = {};
-        a.n = (int64_t)x.size(), a.x = device.device, a.planes = planes.device;
+        a.n = (int64_t)x.size(), a.x = device.device, a.activations_out = activations.device;
         must(apr_cuda_decode_gemv_prepare(&a, 0), "prepare");
-        seen = decoded_planes(planes.get(), (int64_t)x.size());
+        seen = decoded_activations(activations.get(), (int64_t)x.size());
         double worst = 0;
         for (size_t g = 0; g < x.size(); g += I16_GROUP) {
             float most = 0;
             for (size_t i = g; i < g + I16_GROUP; i++) most = fmaxf(most, fabsf(x[i]));
             for (size_t i = g; i < g + I16_GROUP; i++) worst = fmax(worst, most > 0 ? fabs((double)x[i] - seen[i]) / most : fabs(seen[i]));
         }
-        note("planes, of the largest of 16", worst, 0.5 / I16_MAX * 1.01, "");
+        note("activations, of the largest of 16", worst, 0.5 / I16_MAX * 1.01, "");
     }
 };
 
@@ -131,11 +132,11 @@ static void test_store(apr_dtype dtype, int64_t n_in, const char *what)
     device_copy<float> *bias[3], *out[3];
     std::vector<float> biases[3];
     apr_decode_gemv_args a = {};
-    a.ending = APR_EPILOGUE_STORE, a.n_parts = 3, a.n_in = n_in, a.x = in.planes.device;
+    a.epilogue = APR_EPILOGUE_STORE, a.n_parts = 3, a.n_in = n_in, a.activations = in.activations.device;
     a.squares = dsquares.device, a.eps = 1e-6f;
     for (int i = 0; i < 3; i++) {
         m[i] = new_matrix(dtype, rows[i], n_in, 0, 0, 0, APR_F32);
-        t[i] = streamed(m[i]);
+        t[i] = tiled_of(m[i]);
         if (i == 0) test_readers(m[i], t[i], what);
         biases[i] = normals(rows[i]);
         bias[i] = new device_copy<float>(biases[i]);
@@ -144,10 +145,10 @@ static void test_store(apr_dtype dtype, int64_t n_in, const char *what)
     }
     for (int blocks : {n_multiprocessors, 5, 1}) {
         for (int i = 0; i < 3; i++) must(cudaMemset(out[i]->device, 0xff, out[i]->n * 4), "clear");
-        must(apr_cuda_decode_gemv(&a, blocks, 0), "flow");
+        must(apr_cuda_decode_gemv(&a, blocks, 0), "decode GEMV");
         for (int i = 0; i < 3; i++) {
-            note("flow, store", off(out[i]->get(), biased(product(m[i], in.seen), factor, biases[i])), 2e-6, what);
-            note("flow, of the inputs themselves", off(out[i]->get(), biased(product(m[i], in.x), factor, biases[i])), 1e-4, what);
+            note("gemv, store", off(out[i]->get(), biased(product(m[i], in.seen), factor, biases[i])), 2e-6, what);
+            note("gemv, of the inputs themselves", off(out[i]->get(), biased(product(m[i], in.x), factor, biases[i])), 1e-4, what);
         }
     }
 }
@@ -159,26 +160,26 @@ static void test_add(apr_dtype dtype, int64_t n_in, int64_t rows, const char *wh
     matrix *const m = new_matrix(dtype, rows, n_in, 0, 0, 0, APR_F32);
     const std::vector<float> residual = normals(rows), gain = normals(rows);
     device_copy<float> dresidual(residual), dgain(gain), squares((size_t)(rows / 16));
-    device_copy<uint8_t> planes((size_t)apr_activations_i16_bytes(rows), false);
-    must(cudaMemset(planes.device, 0, planes.n), "clear");
+    device_copy<uint8_t> activations((size_t)apr_activations_i16_bytes(rows), false);
+    must(cudaMemset(activations.device, 0, activations.n), "clear");
     apr_decode_gemv_args a = {};
-    a.ending = APR_EPILOGUE_ADD, a.n_parts = 1, a.n_in = n_in, a.x = in.planes.device;
-    a.parts[0] = apr_decode_gemv_part{streamed(m), NULL, dresidual.device};
-    a.residual = dresidual.device, a.gain = dgain.device, a.planes = planes.device, a.out_squares = squares.device;
-    must(apr_cuda_decode_gemv(&a, n_multiprocessors, 0), "flow");
-    const std::vector<float> out = dresidual.get(), sums = squares.get(), next = decoded_planes(planes.get(), rows);
-    note("flow, add", off(out, biased(product(m, in.seen), 1, residual)), 2e-6, what);
-    double worst_square = 0, worst_plane = 0;
+    a.epilogue = APR_EPILOGUE_ADD, a.n_parts = 1, a.n_in = n_in, a.activations = in.activations.device;
+    a.parts[0] = apr_decode_gemv_part{tiled_of(m), NULL, dresidual.device};
+    a.residual = dresidual.device, a.gain = dgain.device, a.activations_out = activations.device, a.out_squares = squares.device;
+    must(apr_cuda_decode_gemv(&a, n_multiprocessors, 0), "decode GEMV");
+    const std::vector<float> out = dresidual.get(), sums = squares.get(), next = decoded_activations(activations.get(), rows);
+    note("gemv, add", off(out, biased(product(m, in.seen), 1, residual)), 2e-6, what);
+    double worst_square = 0, worst_activation = 0;
     for (int64_t u = 0; u < rows / 16; u++) {
         double s = 0, most = 0;
         for (int64_t r = 16 * u; r < 16 * u + 16; r++)
             s += (double)out[(size_t)r] * out[(size_t)r], most = fmax(most, fabs((double)out[(size_t)r] * gain[(size_t)r]));
         worst_square = fmax(worst_square, fabs(s - sums[(size_t)u]) / s);
         for (int64_t r = 16 * u; r < 16 * u + 16; r++)
-            worst_plane = fmax(worst_plane, fabs((double)out[(size_t)r] * gain[(size_t)r] - next[(size_t)r]) / most);
+            worst_activation = fmax(worst_activation, fabs((double)out[(size_t)r] * gain[(size_t)r] - next[(size_t)r]) / most);
     }
-    note("flow, squares", worst_square, 1e-6, what);
-    note("flow, planes left", worst_plane, 0.5 / I16_MAX * 1.01, what);
+    note("gemv, squares", worst_square, 1e-6, what);
+    note("gemv, activations out", worst_activation, 0.5 / I16_MAX * 1.01, what);
 }
 
 static void test_glu(apr_dtype dtype, int64_t n_in, int64_t rows, const char *what)
@@ -186,19 +187,19 @@ static void test_glu(apr_dtype dtype, int64_t n_in, int64_t rows, const char *wh
     const inputs in(uneven(n_in));
     matrix *const gate = new_matrix(dtype, rows, n_in, 0, 0, 0, APR_F32), *const up = new_matrix(dtype, rows, n_in, 0, 0, 0, APR_F32);
     device_copy<float> out((size_t)rows);
-    device_copy<uint8_t> planes((size_t)apr_activations_i16_bytes(rows), false);
-    must(cudaMemset(planes.device, 0, planes.n), "clear");
+    device_copy<uint8_t> activations((size_t)apr_activations_i16_bytes(rows), false);
+    must(cudaMemset(activations.device, 0, activations.n), "clear");
     apr_decode_gemv_args a = {};
-    a.ending = APR_EPILOGUE_GLU, a.n_parts = 2, a.n_in = n_in, a.x = in.planes.device;
-    a.parts[0] = apr_decode_gemv_part{streamed(gate), NULL, out.device};
-    a.parts[1] = apr_decode_gemv_part{streamed(up), NULL, NULL};
-    a.glu.activation = APR_ACT_SILU, a.planes = planes.device;
-    must(apr_cuda_decode_gemv(&a, n_multiprocessors, 0), "flow");
+    a.epilogue = APR_EPILOGUE_GLU, a.n_parts = 2, a.n_in = n_in, a.activations = in.activations.device;
+    a.parts[0] = apr_decode_gemv_part{tiled_of(gate), NULL, out.device};
+    a.parts[1] = apr_decode_gemv_part{tiled_of(up), NULL, NULL};
+    a.glu.activation = APR_ACT_SILU, a.activations_out = activations.device;
+    must(apr_cuda_decode_gemv(&a, n_multiprocessors, 0), "decode GEMV");
     const std::vector<double> g = product(gate, in.seen), u = product(up, in.seen);
     std::vector<double> want((size_t)rows);
     for (int64_t i = 0; i < rows; i++) want[(size_t)i] = g[(size_t)i] / (1 + exp(-g[(size_t)i])) * u[(size_t)i];
-    note("flow, glu", off(out.get(), want), 4e-6, what);
-    note("flow, glu as planes", off(decoded_planes(planes.get(), rows), want), 1e-4, what);
+    note("gemv, glu", off(out.get(), want), 4e-6, what);
+    note("gemv, glu as activations", off(decoded_activations(activations.get(), rows), want), 1e-4, what);
 }
 
 /* Queries and keys of one type, values of another, from the same inputs at the same time; with many blocks and with few. */
@@ -217,7 +218,7 @@ static void test_two_types(apr_dtype one, apr_dtype other, int64_t n_in, const c
     std::vector<double> want[3];
     apr_decode_gemv_args a = {}, b = {};
     for (apr_decode_gemv_args *args : {&a, &b}) {
-        args->ending = APR_EPILOGUE_STORE, args->n_in = n_in, args->x = in.planes.device;
+        args->epilogue = APR_EPILOGUE_STORE, args->n_in = n_in, args->activations = in.activations.device;
         args->squares = dsquares.device, args->eps = 1e-6f;
     }
     a.n_parts = 2, b.n_parts = 1, a.concurrent = &b;
@@ -227,11 +228,11 @@ static void test_two_types(apr_dtype one, apr_dtype other, int64_t n_in, const c
         bias[i] = new device_copy<float>(biases);
         out[i] = new device_copy<float>((size_t)rows[i]);
         want[i] = biased(product(m, in.seen), factor, biases);
-        (i < 2 ? a.parts[i] : b.parts[0]) = apr_decode_gemv_part{streamed(m), bias[i]->device, out[i]->device};
+        (i < 2 ? a.parts[i] : b.parts[0]) = apr_decode_gemv_part{tiled_of(m), bias[i]->device, out[i]->device};
     }
     for (int blocks : {n_multiprocessors, 5, 2, 1}) {
         for (int i = 0; i < 3; i++) must(cudaMemset(out[i]->device, 0xff, out[i]->n * 4), "clear");
-        must(apr_cuda_decode_gemv(&a, blocks, 0), "flow");
+        must(apr_cuda_decode_gemv(&a, blocks, 0), "decode GEMV");
         for (int i = 0; i < 3; i++) note("decode GEMV, concurrent", off(out[i]->get(), want[i]), 2e-6, what);
     }
 }
@@ -248,16 +249,16 @@ static void test_exponents(void)
     m->host.data = m->bytes.data();
     device_copy<float> out((size_t)rows);
     apr_decode_gemv_args a = {};
-    a.ending = APR_EPILOGUE_STORE, a.n_parts = 1, a.n_in = n_in, a.x = in.planes.device;
-    a.parts[0] = apr_decode_gemv_part{streamed(m), NULL, out.device};
-    must(apr_cuda_decode_gemv(&a, n_multiprocessors, 0), "flow");
+    a.epilogue = APR_EPILOGUE_STORE, a.n_parts = 1, a.n_in = n_in, a.activations = in.activations.device;
+    a.parts[0] = apr_decode_gemv_part{tiled_of(m), NULL, out.device};
+    must(apr_cuda_decode_gemv(&a, n_multiprocessors, 0), "decode GEMV");
     const std::vector<float> got = out.get();
     const std::vector<double> want = product(m, in.seen);
     double worst = 0;
     for (int r = 0; r < 15; r++) /* of the unit in which a row's sum of absolute products is about 600 */
         worst = fmax(worst, fabs(got[(size_t)r] - want[(size_t)r]) / ldexp(600, exponents[r] - 127));
-    note("flow, exponents of all sizes", worst, 1e-6, "mxfp4");
-    note("flow, an exponent that is NaN", isnan(got[15]) && isnan(want[15]) ? 0 : 1, 0, "mxfp4");
+    note("gemv, exponents of all sizes", worst, 1e-6, "mxfp4");
+    note("gemv, an exponent that is NaN", isnan(got[15]) && isnan(want[15]) ? 0 : 1, 0, "mxfp4");
 }
 
 static const apr_dtype types[] = {APR_Q4_K, APR_Q6_K, APR_Q8_0, APR_MXFP4, APR_F16, APR_BF16, APR_F32};

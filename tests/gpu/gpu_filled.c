@@ -19,10 +19,10 @@ static const apr_cuda_api *cuda;
 static apr_cuda_api counted;
 static int n_streamed;
 
-static apr_status count_experts(apr_cuda_device *device, const apr_experts_args *args, const apr_decode_gemv_args *flow, apr_error *err)
+static apr_status count_experts(apr_cuda_device *device, const apr_experts_args *args, const apr_decode_gemv_args *gemv, apr_error *err)
 {
     n_streamed++;
-    return cuda->experts(device, args, flow, err);
+    return cuda->experts(device, args, gemv, err);
 }
 
 typedef struct kind {

@@ -53,7 +53,7 @@ struct layer {
     {
         return c.dtype == APR_Q4_K ? new_matrix(APR_Q6_K, kv_wide, c.hidden, 0, 0, 0, APR_F32) : take(kv_wide, c.hidden);
     }
-    /* Are q, k and v of a turn one product? */
+    /* Are q, k and v of a QKV epilogue one product? */
     bool joins(void) const { return c.dtype != APR_F16 && !c.tight; }
     size_t work_floats(void) const
     {
@@ -98,7 +98,7 @@ struct layer {
         a.x = in, a.angles = angles.device, a.out = out;
         return a;
     }
-    apr_glu_args unit(const float *g, const float *u, float *out) const
+    apr_glu_args glu(const float *g, const float *u, float *out) const
     {
         apr_glu_args a;
         memset(&a, 0, sizeof a);
@@ -112,12 +112,13 @@ struct layer {
 struct results {
     const layer &l;
     const int64_t n_cells;
-    device_copy<float> sum, last, q, k, v, turned, normed_q, normed_k, rotated_k, normed, addend, gate, up, gated, next_q, next_k, next_v;
+    device_copy<float> sum, last, q, k, v, rotated_q, normed_q, normed_k, rotated_k, normed, addend, gate, up, gated, next_q, next_k,
+        next_v;
     device_copy<uint8_t> keys, values;
     device_copy<int32_t> pages;
     explicit results(const layer &of)
         : l(of), n_cells((l.c.n_tokens + 40) / 64 * 64 + 64), sum(l.x.n), last(l.x.n), q(wide(l.q_wide)), k(wide(l.kv_wide)),
-          v(wide(l.kv_wide)), turned(wide(l.q_wide)), normed_q(wide(l.q_wide)), normed_k(wide(l.kv_wide)), rotated_k(wide(l.kv_wide)),
+          v(wide(l.kv_wide)), rotated_q(wide(l.q_wide)), normed_q(wide(l.q_wide)), normed_k(wide(l.kv_wide)), rotated_k(wide(l.kv_wide)),
           normed(l.x.n), addend(l.x.n), gate(wide(l.c.wide)), up(wide(l.c.wide)), gated(wide(l.c.wide)), next_q(wide(l.q_wide)),
           next_k(wide(l.kv_wide)), next_v(wide(l.kv_wide)), keys(cache_bytes()), values(cache_bytes()), pages(page_numbers())
     {
@@ -212,7 +213,7 @@ static void multiply_joined(const layer &l, const results &r)
 static void after_products(const layer &l, const results &r)
 {
     const layer_case &c = l.c;
-    run<&apr_op_args::glu>(APR_OP_GLU, l.unit(r.gate.device, r.up.device, r.gated.device));
+    run<&apr_op_args::glu>(APR_OP_GLU, l.glu(r.gate.device, r.up.device, r.gated.device));
     run_linear(l.linear(l.down, r.gated.device, NULL, r.addend.device));
     run_add(l, r.addend.device, r.sum.device, r.last.device);
     run_norm(l.norm(c.hidden, c.hidden, l.gain, r.last.device, r.normed.device));
@@ -232,7 +233,7 @@ static void one_by_one(const layer &l, const results &r)
         run_norm(l.norm(l.kv_wide, c.head_dim, l.k_gain, k, r.normed_k.device));
         q = r.normed_q.device, k = r.normed_k.device;
     }
-    run<&apr_op_args::rope>(APR_OP_ROPE, l.rope(c.n_heads, q, r.turned.device));
+    run<&apr_op_args::rope>(APR_OP_ROPE, l.rope(c.n_heads, q, r.rotated_q.device));
     run<&apr_op_args::rope>(APR_OP_ROPE, l.rope(c.n_kv_heads, k, r.rotated_k.device));
     run<&apr_op_args::kv_store>(APR_OP_KV_STORE, r.store(r.rotated_k.device, r.v.device));
     run_linear(l.linear(l.o, l.attended.device, NULL, r.addend.device));
@@ -243,11 +244,11 @@ static void one_by_one(const layer &l, const results &r)
     after_products(l, r);
 }
 
-static apr_prompt_args step(apr_prompt_epilogue ending)
+static apr_prompt_args step(apr_prompt_epilogue epilogue)
 {
     apr_prompt_args a;
     memset(&a, 0, sizeof a);
-    a.ending = ending;
+    a.epilogue = epilogue;
     return a;
 }
 
@@ -278,15 +279,15 @@ static void qkv_step(const layer &l, const results &r)
     apr_prompt_args a = step(APR_PROMPT_QKV);
     a.has_norm = true;
     a.norm = l.norm(c.hidden, c.hidden, l.gain, l.x.device, r.normed.device);
-    put_qkv(l, r, c.in_place ? r.turned.device : r.q.device, r.k.device, r.v.device, &a);
+    put_qkv(l, r, c.in_place ? r.rotated_q.device : r.q.device, r.k.device, r.v.device, &a);
     for (int i = 0; i < 3 && c.tight; i++)
         a.parts[i].work.slice = apr_cuda_linear_bytes(c.n_tokens, c.hidden, l.q_wide, false) / sizeof(float);
-    a.turn.q = l.rope(c.n_heads, a.parts[0].out, r.turned.device);
-    a.turn.k = l.rope(c.n_kv_heads, r.k.device, NULL);
-    a.turn.store = r.store(NULL, r.v.device);
+    a.qkv.q = l.rope(c.n_heads, a.parts[0].out, r.rotated_q.device);
+    a.qkv.k = l.rope(c.n_kv_heads, r.k.device, NULL);
+    a.qkv.store = r.store(NULL, r.v.device);
     if (c.normed_heads) {
-        a.turn.q_norm = l.norm(l.q_wide, c.head_dim, l.q_gain, a.parts[0].out, NULL);
-        a.turn.k_norm = l.norm(l.kv_wide, c.head_dim, l.k_gain, r.k.device, NULL);
+        a.qkv.q_norm = l.norm(l.q_wide, c.head_dim, l.q_gain, a.parts[0].out, NULL);
+        a.qkv.k_norm = l.norm(l.kv_wide, c.head_dim, l.k_gain, r.k.device, NULL);
     }
     go(a);
 }
@@ -305,12 +306,12 @@ static void in_steps(const layer &l, const results &r, float *row_sums)
     a.n_parts = 2;
     a.parts[0] = l.linear(l.gate, r.normed.device, NULL, r.gate.device);
     a.parts[1] = l.linear(l.up, r.normed.device, NULL, r.up.device);
-    a.unit = l.unit(r.gate.device, r.up.device, r.gated.device);
+    a.glu = l.glu(r.gate.device, r.up.device, r.gated.device);
     a.row_sums = row_sums;
     go(a);
     a = step(APR_PROMPT_UNSCALED);
     a.n_parts = 1;
-    a.is_left = true;
+    a.input_is_glu = true;
     a.parts[0] = l.linear(l.down, r.gated.device, NULL, r.addend.device);
     go(a);
     a = step(APR_PROMPT_STORE);
@@ -338,9 +339,9 @@ static void note_unread(const device_copy<float> &made, const char *name)
 static void compare_layer(const layer &l, const results &got, const results &wanted)
 {
     const layer_case &c = l.c;
-    compare("turned query (bytes that differ)", got.turned, wanted.turned, c.name);
+    compare("rotated query (bytes that differ)", got.rotated_q, wanted.rotated_q, c.name);
     if (!c.in_place) compare("sum behind attention (bytes that differ)", got.sum, wanted.sum, c.name);
-    compare("sum behind the unit (bytes that differ)", c.in_place ? got.sum : got.last, wanted.last, c.name);
+    compare("sum after the GLU (bytes that differ)", c.in_place ? got.sum : got.last, wanted.last, c.name);
     compare("next query (bytes that differ)", got.next_q, wanted.next_q, c.name);
     compare("next key (bytes that differ)", got.next_k, wanted.next_k, c.name);
     compare("next value (bytes that differ)", got.next_v, wanted.next_v, c.name);
@@ -376,10 +377,10 @@ static float scale_of(const float *row, int64_t n)
 }
 
 /* Gate or up as floats from what a step left of it as FP16, into the place of what a product by itself made, with which it is compared. */
-static void take_f16(const layer &l, const matrix *m, const device_copy<float> &left, float row_sum, const device_copy<float> &normed,
+static void take_f16(const layer &l, const matrix *m, const device_copy<float> &unscaled, float row_sum, const device_copy<float> &normed,
                      const device_copy<float> &floats)
 {
-    const std::vector<float> words = left.get(), rows = normed.get(), wanted = floats.get();
+    const std::vector<float> words = unscaled.get(), rows = normed.get(), wanted = floats.get();
     std::vector<uint16_t> halves(wanted.size());
     std::vector<float> got(wanted.size());
     const double right = row_sum_of(m);
@@ -446,8 +447,8 @@ static void test_refused_products(const layer_case &c)
     device->refuses = true;
     in_steps(l, got, c.in_place ? row_sums : NULL);
     device->refuses = false;
-    compare_nearly("turned query without cuBLAS (of the largest)", got.turned, wanted.turned, c.name);
-    compare_nearly("sum behind the unit without cuBLAS (of the largest)", c.in_place ? got.sum : got.last, wanted.last, c.name);
+    compare_nearly("rotated query without cuBLAS (of the largest)", got.rotated_q, wanted.rotated_q, c.name);
+    compare_nearly("sum after the GLU without cuBLAS (of the largest)", c.in_place ? got.sum : got.last, wanted.last, c.name);
     compare_nearly("next query without cuBLAS (of the largest)", got.next_q, wanted.next_q, c.name);
     compare_nearly("next key without cuBLAS (of the largest)", got.next_k, wanted.next_k, c.name);
 }
@@ -465,7 +466,7 @@ static void run_tests(bool quick)
         {"wider", 129, 3072, 2, 1, 64, 1792, 32, APR_ROPE_HALVES, APR_MXFP4, APR_F32, APR_ACT_RELU2, false, false, true, false, 0},
         {"shared powers", 129, 64, 4, 4, 32, 256, 16, APR_ROPE_HALVES, APR_Q8_0, APR_F16, APR_ACT_SILU, false, false, false, false, 0},
         {"no room", 129, 256, 8, 2, 32, 512, 16, APR_ROPE_HALVES, APR_Q4_K, APR_F16, APR_ACT_SILU, true, false, false, false, 0, true},
-        {"a unit wider than shared memory", 129, 64, 2, 1, 32, 60000, 16, APR_ROPE_HALVES, APR_F16, APR_F16, APR_ACT_SILU, false, false,
+        {"a GLU wider than shared memory", 129, 64, 2, 1, 32, 60000, 16, APR_ROPE_HALVES, APR_F16, APR_F16, APR_ACT_SILU, false, false,
          false, false, 0},
     };
     static const layer_case wide[] = {
@@ -502,7 +503,7 @@ struct plain_matrix {
 
 enum { FEW = 130, SIDE_IN = 256, SIDE_OUT = 512 };
 
-/* down of the unit, outputs of whose gate all have the sign of x. */
+/* down of the GLU, outputs of whose gate all have the sign of x. */
 static std::vector<float> run_extreme(const extreme &e, const device_copy<float> &x, float *row_sums)
 {
     std::vector<uint16_t> gates(SIDE_IN * SIDE_OUT, e.weight), ups(SIDE_IN * SIDE_OUT), downs(SIDE_IN * SIDE_OUT);
@@ -516,17 +517,17 @@ static std::vector<float> run_extreme(const extreme &e, const device_copy<float>
     const apr_tensor *const tensors[] = {&gate.tensor, &up.tensor, &down.tensor};
     const float *const from[] = {x.device, x.device, gated.device};
     float *const to[] = {gate_out.device, up_out.device, out.device};
-    apr_prompt_args unit = step(APR_PROMPT_GLU), last = step(APR_PROMPT_STORE);
+    apr_prompt_args glu = step(APR_PROMPT_GLU), last = step(APR_PROMPT_STORE);
 
-    unit.n_parts = 2, last.n_parts = 1, last.is_left = true, unit.row_sums = row_sums;
+    glu.n_parts = 2, last.n_parts = 1, last.input_is_glu = true, glu.row_sums = row_sums;
     for (int i = 0; i < 3; i++) {
-        apr_linear_args *const a = i < 2 ? &unit.parts[i] : &last.parts[0];
+        apr_linear_args *const a = i < 2 ? &glu.parts[i] : &last.parts[0];
         a->n_tokens = FEW, a->n_out = tensors[i]->dims[0], a->n_in = tensors[i]->dims[1];
         a->x = from[i], a->weight = tensors[i], a->out = to[i], a->work = workspace;
     }
-    unit.unit.n_tokens = FEW, unit.unit.width = SIDE_OUT, unit.unit.shape.activation = APR_ACT_SILU;
-    unit.unit.gate = gate_out.device, unit.unit.up = up_out.device, unit.unit.out = gated.device, unit.unit.work = workspace;
-    go(unit);
+    glu.glu.n_tokens = FEW, glu.glu.width = SIDE_OUT, glu.glu.shape.activation = APR_ACT_SILU;
+    glu.glu.gate = gate_out.device, glu.glu.up = up_out.device, glu.glu.out = gated.device, glu.glu.work = workspace;
+    go(glu);
     go(last);
     return out.get();
 }
@@ -548,7 +549,7 @@ static void test_extremes(void)
                 if (isfinite(floats[i])) off = isfinite(halves[i]) ? std::max(off, fabs((double)halves[i] - floats[i])) : INFINITY;
                 else off = isfinite(halves[i]) ? INFINITY : off;
             }
-            note("unit of extreme weights (of the largest)", most > 0 ? off / most : off, 2e-3, e.name);
+            note("GLU of extreme weights (of the largest)", most > 0 ? off / most : off, 2e-3, e.name);
             note("row sums that are not numbers", isfinite(row_sums[0]) != e.is_finite, 0, e.name);
         }
 }
@@ -565,7 +566,7 @@ static void test_refusals(void)
     a.n_parts = 1;
     a.parts[0] = l.linear(l.o, l.attended.device, NULL, r.addend.device);
     note("steps of few tokens that are run", cuda->prompt(device, &a, &err) != APR_E_USAGE, 0, c.name);
-    a.parts[0].n_tokens = 129, a.is_left = true; /* no product left it */
+    a.parts[0].n_tokens = 129, a.input_is_glu = true; /* no product left it */
     note("GLU outputs that no step left", cuda->prompt(device, &a, &err) == APR_OK, 0, c.name);
 }
 

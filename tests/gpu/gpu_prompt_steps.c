@@ -59,7 +59,7 @@ static float *evaluate(const program_model *m, const way *w, size_t *n, size_t *
     *n_units = 0;
     for (size_t i = 0; i < *n_steps; i++) {
         apr_prompt_step *const step = &s->places[0].prompt.steps[i];
-        *n_units += step->ending == APR_PROMPT_GLU;
+        *n_units += step->epilogue == APR_PROMPT_GLU;
         if (w->in_floats) step->row_sums[0] = step->row_sums[1] = INFINITY;
     }
     float *const logits = malloc(*n * sizeof *logits);

@@ -6,11 +6,11 @@
 #include "kernels/cuda/gemv/decode_gemv.cuh"
 #include "tests/gpu/gpu_check.cuh"
 
-typedef struct turn_case {
+typedef struct qkv_case {
     int64_t n_heads, n_kv_heads, key_dim, value_dim, n_freqs, start;
     apr_rope_mode mode;
     bool q_normed, k_normed, wide_gain, in_place;
-} turn_case;
+} qkv_case;
 
 static apr_norm_args norm_of(int64_t n_heads, int64_t dim, bool wide, const device_copy<float> &x, const device_copy<float> &gain)
 {
@@ -21,7 +21,7 @@ static apr_norm_args norm_of(int64_t n_heads, int64_t dim, bool wide, const devi
     return a;
 }
 
-static apr_rope_args rope_of(const turn_case &c, int64_t n_heads, const float *x, const device_copy<float> &angles, float *out)
+static apr_rope_args rope_of(const qkv_case &c, int64_t n_heads, const float *x, const device_copy<float> &angles, float *out)
 {
     apr_rope_args a;
     memset(&a, 0, sizeof a);
@@ -35,13 +35,13 @@ struct cells {
     device_copy<uint8_t> keys, values;
     int64_t key_bytes, value_bytes, n;
     apr_dtype dtype;
-    cells(const turn_case &c, apr_dtype d, int64_t n_cells = 5)
+    cells(const qkv_case &c, apr_dtype d, int64_t n_cells = 5)
         : keys((size_t)(n_cells * c.n_kv_heads * row_bytes_of(d, c.key_dim))),
           values((size_t)(n_cells * c.n_kv_heads * row_bytes_of(d, c.value_dim))), key_bytes(row_bytes_of(d, c.key_dim)),
           value_bytes(row_bytes_of(d, c.value_dim)), n(n_cells), dtype(d)
     {
     }
-    apr_kv_store_args store(const turn_case &c, const float *k, const float *v, const int64_t *position) const
+    apr_kv_store_args store(const qkv_case &c, const float *k, const float *v, const int64_t *position) const
     {
         apr_kv_store_args a;
         memset(&a, 0, sizeof a);
@@ -53,8 +53,8 @@ struct cells {
     }
 };
 
-/* One after the other, as a token runs without a turn. */
-static void apart(const turn_case &c, apr_norm_args qn, apr_norm_args kn, apr_rope_args q, apr_rope_args k, apr_kv_store_args store)
+/* One after the other, as a token runs without a QKV epilogue. */
+static void run_separately(const qkv_case &c, apr_norm_args qn, apr_norm_args kn, apr_rope_args q, apr_rope_args k, apr_kv_store_args store)
 {
     const device_copy<float> normed_q((size_t)(c.n_heads * c.key_dim)), normed_k((size_t)(c.n_kv_heads * c.key_dim)),
         rotated_k((size_t)(c.n_kv_heads * c.key_dim));
@@ -66,10 +66,10 @@ static void apart(const turn_case &c, apr_norm_args qn, apr_norm_args kn, apr_ro
     must(apr_cuda_rope(&k, 0), "rope");
     store.k = rotated_k.device;
     must(apr_cuda_kv_store(&store, 0), "kv store");
-    must(cudaDeviceSynchronize(), "apart");
+    must(cudaDeviceSynchronize(), "separately");
 }
 
-static void test_qkv_epilogue(const turn_case &c, apr_dtype dtype)
+static void test_qkv_epilogue(const qkv_case &c, apr_dtype dtype)
 {
     const size_t n_q = (size_t)(c.n_heads * c.key_dim), n_k = (size_t)(c.n_kv_heads * c.key_dim);
     const device_copy<float> q(normals((int64_t)n_q)), k(normals((int64_t)n_k)), v(normals(c.n_kv_heads * c.value_dim));
@@ -78,8 +78,8 @@ static void test_qkv_epilogue(const turn_case &c, apr_dtype dtype)
     const device_copy<int64_t> position(std::vector<int64_t>(1, 13));
     const cells before(c, dtype), after(c, dtype);
     const apr_norm_args qn = norm_of(c.n_heads, c.key_dim, c.wide_gain, q, q_gain), kn = norm_of(c.n_kv_heads, c.key_dim, false, k, k_gain);
-    apart(c, qn, kn, rope_of(c, c.n_heads, q.device, angles, one.device), rope_of(c, c.n_kv_heads, k.device, angles, NULL),
-          before.store(c, NULL, v.device, position.device));
+    run_separately(c, qn, kn, rope_of(c, c.n_heads, q.device, angles, one.device), rope_of(c, c.n_kv_heads, k.device, angles, NULL),
+                   before.store(c, NULL, v.device, position.device));
     apr_qkv_epilogue_args a;
     memset(&a, 0, sizeof a);
     if (c.q_normed) a.q_norm = qn;
@@ -87,9 +87,9 @@ static void test_qkv_epilogue(const turn_case &c, apr_dtype dtype)
     a.q = rope_of(c, c.n_heads, c.q_normed ? NULL : q.device, angles, c.in_place ? q.device : other.device);
     a.k = rope_of(c, c.n_kv_heads, c.k_normed ? NULL : k.device, angles, NULL);
     a.store = after.store(c, NULL, v.device, position.device);
-    must(apr_cuda_qkv_epilogue(&a, 0), "turn");
+    must(apr_cuda_qkv_epilogue(&a, 0), "QKV epilogue");
     const std::vector<float> got = c.in_place ? q.get() : other.get();
-    note("turned query (bytes that differ)", differing(got.data(), one.get().data(), n_q * 4), 0, apr_dtypes[dtype].name);
+    note("rotated query (bytes that differ)", differing(got.data(), one.get().data(), n_q * 4), 0, apr_dtypes[dtype].name);
     note("keys (bytes that differ)", differing(after.keys.get().data(), before.keys.get().data(), after.keys.n), 0, apr_dtypes[dtype].name);
     note("values (bytes that differ)", differing(after.values.get().data(), before.values.get().data(), after.values.n), 0,
          apr_dtypes[dtype].name);
@@ -115,15 +115,15 @@ static void test_attend(int64_t n_heads, int64_t n_kv, int64_t dim, int64_t posi
     must(apr_cuda_attend(&a, 0), "attend");
     apr_decode_gemv_inputs inputs;
     memset(&inputs, 0, sizeof inputs);
-    inputs.n = width, inputs.x = out.device, inputs.planes = want.device;
+    inputs.n = width, inputs.x = out.device, inputs.activations_out = want.device;
     must(apr_cuda_decode_gemv_prepare(&inputs, 0), "prepare");
     a.out = again.device;
-    must(apr_cuda_attend_to_i16(&a, got.device, 0), "attend to planes");
+    must(apr_cuda_attend_to_i16(&a, got.device, 0), "attend to activations");
     char what[80];
     snprintf(what, sizeof what, "%lld heads on %lld of %lld at %lld of %lld", (long long)n_heads, (long long)n_kv, (long long)dim,
              (long long)position, (long long)n_cells);
-    note("attention and int16 planes (bytes that differ)", differing(again.get().data(), out.get().data(), out.n * 4), 0, what);
-    note("attention's planes (bytes that differ)", differing(got.get().data(), want.get().data(), got.n), 0, what);
+    note("attention and int16 activations (bytes that differ)", differing(again.get().data(), out.get().data(), out.n * 4), 0, what);
+    note("attention's activations (bytes that differ)", differing(got.get().data(), want.get().data(), got.n), 0, what);
 }
 
 /* A cache that has been written, of FP16. */
@@ -137,11 +137,11 @@ static void fill(const cells &to)
 }
 
 /* QKV epilogue and attention one after the other, and both by one kernel: the same caches and activations. */
-static void test_both(const turn_case &c, int64_t position, int64_t n_cells, int64_t window)
+static void test_both(const qkv_case &c, int64_t position, int64_t n_cells, int64_t window)
 {
     const int64_t width = c.n_heads * c.value_dim;
     const size_t n_q = (size_t)(c.n_heads * c.key_dim), n_k = (size_t)(c.n_kv_heads * c.key_dim);
-    const device_copy<float> q(normals((int64_t)n_q)), k(normals((int64_t)n_k)), v(normals(c.n_kv_heads * c.value_dim)), turned(n_q);
+    const device_copy<float> q(normals((int64_t)n_q)), k(normals((int64_t)n_k)), v(normals(c.n_kv_heads * c.value_dim)), rotated(n_q);
     const device_copy<float> q_gain(normals((int64_t)n_q)), k_gain(normals((int64_t)n_k)), angles(normals(2 * c.n_freqs)),
         out((size_t)width);
     const device_copy<float> sinks(normals(c.n_heads)), work(apr_cuda_attend_bytes(c.n_heads, c.key_dim) / 4);
@@ -155,12 +155,12 @@ static void test_both(const turn_case &c, int64_t position, int64_t n_cells, int
     memset(&t, 0, sizeof t);
     if (c.q_normed) t.q_norm = norm_of(c.n_heads, c.key_dim, c.wide_gain, q, q_gain);
     if (c.k_normed) t.k_norm = norm_of(c.n_kv_heads, c.key_dim, false, k, k_gain);
-    t.q = rope_of(c, c.n_heads, c.q_normed ? NULL : q.device, angles, turned.device);
+    t.q = rope_of(c, c.n_heads, c.q_normed ? NULL : q.device, angles, rotated.device);
     t.k = rope_of(c, c.n_kv_heads, c.k_normed ? NULL : k.device, angles, NULL);
     apr_attend_args a;
     memset(&a, 0, sizeof a);
     a.n_tokens = 1, a.position_at = at.device, a.n_heads = c.n_heads, a.n_kv_heads = c.n_kv_heads, a.key_dim = c.key_dim;
-    a.value_dim = c.value_dim, a.scale = 1.0f / sqrtf((float)c.key_dim), a.window = window, a.q = turned.device;
+    a.value_dim = c.value_dim, a.scale = 1.0f / sqrtf((float)c.key_dim), a.window = window, a.q = rotated.device;
     a.work = apr_workspace{work.device, work.n, 1}, a.out = out.device, a.sinks = position % 2 != 0 ? sinks.device : NULL;
     char what[120];
     snprintf(what, sizeof what, "%lld heads on %lld of %lld at %lld of %lld, window %lld", (long long)c.n_heads, (long long)c.n_kv_heads,
@@ -168,10 +168,10 @@ static void test_both(const turn_case &c, int64_t position, int64_t n_cells, int
     t.store = before.store(c, NULL, v.device, at.device), a.keys = t.store.keys, a.values = t.store.values;
     must(apr_cuda_qkv_epilogue(&t, 0), what);
     must(apr_cuda_attend_to_i16(&a, want.device, 0), what);
-    must(cudaMemset(turned.device, 0xff, turned.n * 4), what);
+    must(cudaMemset(rotated.device, 0xff, rotated.n * 4), what);
     t.store = after.store(c, NULL, v.device, at.device), a.keys = t.store.keys, a.values = t.store.values;
     must(apr_cuda_qkv_and_attend(&t, &a, got.device, 0), what);
-    note("both at once, planes (bytes that differ)", differing(got.get().data(), want.get().data(), got.n), 0, what);
+    note("both at once, activations (bytes that differ)", differing(got.get().data(), want.get().data(), got.n), 0, what);
     note("both at once, keys (bytes that differ)", differing(after.keys.get().data(), before.keys.get().data(), after.keys.n), 0, what);
     note("both at once, values (bytes that differ)", differing(after.values.get().data(), before.values.get().data(), after.values.n), 0,
          what);
@@ -179,7 +179,7 @@ static void test_both(const turn_case &c, int64_t position, int64_t n_cells, int
 
 static void run_tests(void)
 {
-    static const turn_case cases[] = {
+    static const qkv_case cases[] = {
         {28, 4, 128, 128, 64, 0, APR_ROPE_HALVES, false, false, false, true},
         {28, 4, 128, 128, 64, 0, APR_ROPE_HALVES, false, false, false, false},
         {16, 8, 128, 128, 64, 0, APR_ROPE_HALVES, true, true, false, true},
@@ -190,15 +190,15 @@ static void run_tests(void)
         {4, 2, 64, 32, 10, 8, APR_ROPE_HALVES, false, false, false, false},
     };
     for (apr_dtype dtype : {APR_F16, APR_F32, APR_BF16, APR_Q8_0, APR_F8_E4M3})
-        for (const turn_case &c : cases) test_qkv_epilogue(c, dtype);
-    static const turn_case both[] = {
+        for (const qkv_case &c : cases) test_qkv_epilogue(c, dtype);
+    static const qkv_case both[] = {
         {28, 4, 128, 128, 64, 0, APR_ROPE_HALVES, false, false, false, false},
         {32, 8, 128, 128, 64, 0, APR_ROPE_NEIGHBOURS, true, true, true, false},
         {16, 1, 64, 64, 32, 0, APR_ROPE_HALVES, false, false, false, false},
         {8, 2, 256, 256, 32, 0, APR_ROPE_HALVES, true, true, false, false},
         {4, 4, 96, 64, 16, 64, APR_ROPE_NEIGHBOURS, false, true, false, false},
     };
-    for (const turn_case &c : both)
+    for (const qkv_case &c : both)
         for (int64_t position : {0, 1, 15, 16, 127, 128, 511, 2000, 4095}) {
             test_both(c, position, 4096, 0);
             test_both(c, position, 256, 200);

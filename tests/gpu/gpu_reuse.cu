@@ -122,7 +122,7 @@ static void prepare_activations_i16(void)
 {
     apr_decode_gemv_inputs inputs = {};
     apr_error err = {};
-    inputs.n = 256, inputs.x = buffers[0]->device, inputs.planes = (uint8_t *)buffers[1]->device;
+    inputs.n = 256, inputs.x = buffers[0]->device, inputs.activations_out = (uint8_t *)buffers[1]->device;
     well(cuda->decode_gemv_inputs(device, &inputs, &err), &err);
 }
 

@@ -224,22 +224,24 @@ static void check_streamed(apr_experts_args a, const std::vector<float> &x, cons
     for (size_t i = 0; i < n_out && is_normed; i++) wanted[i] += residual[i], wanted_squares[i / 16] += wanted[i] * wanted[i];
     device_copy<float> dx(is_normed ? raw : x), dgains(gains), dsquares(squares), sums(residual), dout_gains(out_gains), out(n_out),
         out_squares(n_out / 16);
-    device_copy<uint8_t> planes((size_t)apr_activations_i16_bytes(a.n_in)), out_planes((size_t)apr_activations_i16_bytes(a.n_out));
+    device_copy<uint8_t> activations((size_t)apr_activations_i16_bytes(a.n_in)),
+        activations_out((size_t)apr_activations_i16_bytes(a.n_out));
     apr_decode_gemv_inputs inputs = {};
-    inputs.n = a.n_in, inputs.x = dx.device, inputs.planes = planes.device;
-    apr_decode_gemv_args flow = {};
-    flow.ending = APR_EPILOGUE_STORE, flow.n_parts = 1, flow.x = planes.device, flow.parts[0].out = out.device;
+    inputs.n = a.n_in, inputs.x = dx.device, inputs.activations_out = activations.device;
+    apr_decode_gemv_args gemv = {};
+    gemv.epilogue = APR_EPILOGUE_STORE, gemv.n_parts = 1, gemv.activations = activations.device, gemv.parts[0].out = out.device;
     if (is_normed) {
         inputs.gain = dgains.device, inputs.gain_offset = 1.0f;
-        flow.squares = dsquares.device, flow.eps = eps;
-        flow.ending = APR_EPILOGUE_ADD, flow.residual = flow.parts[0].out = sums.device;
-        flow.gain = dout_gains.device, flow.gain_offset = 0.5f, flow.planes = out_planes.device, flow.out_squares = out_squares.device;
+        gemv.squares = dsquares.device, gemv.eps = eps;
+        gemv.epilogue = APR_EPILOGUE_ADD, gemv.residual = gemv.parts[0].out = sums.device;
+        gemv.gain = dout_gains.device, gemv.gain_offset = 0.5f, gemv.activations_out = activations_out.device,
+        gemv.out_squares = out_squares.device;
     }
     a.x = NULL, a.out = NULL;
-    flow.inputs_ready_early = inputs_ready_early;
+    gemv.inputs_ready_early = inputs_ready_early;
     must(apr_cuda_decode_gemv_prepare(&inputs, 0), what);
     if (inputs_ready_early) must(cudaDeviceSynchronize(), what);
-    must(apr_cuda_decode_gemv_experts(&a, &flow, blocks, 0), what);
+    must(apr_cuda_decode_gemv_experts(&a, &gemv, blocks, 0), what);
     if (!is_normed) {
         note("experts that stream", distance(out.get(), wanted.data()), 2e-4, what);
         return;
@@ -247,7 +249,7 @@ static void check_streamed(apr_experts_args a, const std::vector<float> &x, cons
     note("experts that stream, normed and added", distance(sums.get(), wanted.data()), 2e-4, what);
     note("their squares", distance(out_squares.get(), wanted_squares.data()), 4e-4, what);
     std::vector<float> left((size_t)a.n_out);
-    const std::vector<uint8_t> bytes = out_planes.get();
+    const std::vector<uint8_t> bytes = activations_out.get();
     for (size_t i = 0; i < n_out; i++) {
         const uint8_t *const tile = bytes.data() + i / I16_TILE * I16_TILE_BYTES;
         const size_t c = i % I16_TILE;
@@ -256,7 +258,7 @@ static void check_streamed(apr_experts_args a, const std::vector<float> &x, cons
         left[i] = scale * (float)(256 * (int8_t)tile[c] + (int8_t)tile[I16_LOW_AT + c]);
         wanted[i] *= out_gains[i] + 0.5f;
     }
-    note("their planes", distance(left, wanted.data()), 3e-4, what);
+    note("their activations", distance(left, wanted.data()), 3e-4, what);
 }
 
 static void test_streamed(apr_dtype dtype, apr_dtype down_dtype, const experts_shape &shape)

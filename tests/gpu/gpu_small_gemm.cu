@@ -344,9 +344,9 @@ static void test_brought(int64_t width, int64_t n_tokens)
     const size_t n_bytes = apr_cuda_rows_bytes(width, n_multiprocessors);
     device_copy<float> dx(x), out(x.size()), work(n_bytes / 4);
     apr_rows_inputs args = {};
-    args.room.work = apr_workspace{work.device, n_bytes / 4, 1}, args.room.widest = width;
+    args.workspace.work = apr_workspace{work.device, n_bytes / 4, 1}, args.workspace.widest = width;
     args.n_tokens = n_tokens, args.width = width, args.x = dx.device, args.out = out.device;
-    args.left.norm = true, args.left.eps = 1e-6f;
+    args.output.norm = true, args.output.eps = 1e-6f;
     char what[64];
     snprintf(what, sizeof what, "%lld wide, %lld rows", (long long)width, (long long)n_tokens);
     must(apr_cuda_small_gemm_rows_inputs(&args, 0), what);

@@ -12,9 +12,9 @@
 
 typedef struct walked {
     const apr_program *program;
-    int *n_done;     /* [n_ops] */
-    bool *is_made;   /* [n_values] as float32 */
-    bool *is_planes; /* [n_planes] */
+    int *n_done;      /* [n_ops] */
+    bool *is_made;    /* [n_values] as float32 */
+    bool *is_written; /* [n_activations] */
 } walked;
 
 static void need(const walked *w, int value, const char *who)
@@ -30,7 +30,7 @@ static void make(walked *w, int value)
 static void walk_products(walked *w, const apr_fused *step)
 {
     const apr_op *const ops = w->program->ops;
-    assert_true(w->is_planes[step->inputs]);
+    assert_true(w->is_written[step->inputs]);
     for (int i = 0; i < step->n_linears; i++) {
         w->n_done[step->linears[i]]++;
         if (step->glu < 0 && step->add < 0) make(w, ops[step->linears[i]].out);
@@ -41,19 +41,19 @@ static void walk_products(walked *w, const apr_fused *step)
     }
     const int end = step->glu >= 0 ? step->glu : step->add;
     if (end >= 0) w->n_done[end]++;
-    if (end >= 0 && step->keeps) make(w, ops[end].out);
+    if (end >= 0 && step->writes_f32) make(w, ops[end].out);
 }
 
 /* Experts read their routes, and the residual, as float32. */
 static void walk_experts(walked *w, const apr_fused *step)
 {
     const apr_op *const op = &w->program->ops[step->op], *const add = step->add >= 0 ? &w->program->ops[step->add] : NULL;
-    assert_true(w->is_planes[step->inputs]);
+    assert_true(w->is_written[step->inputs]);
     need(w, op->in[1], "experts");
     if (add != NULL) need(w, add->in[0] == op->out ? add->in[1] : add->in[0], "a sum");
     w->n_done[step->op]++;
     if (add != NULL) w->n_done[step->add]++;
-    if (step->keeps) make(w, add != NULL ? add->out : op->out);
+    if (step->writes_f32) make(w, add != NULL ? add->out : op->out);
 }
 
 static void walk_operation(walked *w, int index)
@@ -70,12 +70,12 @@ static void walk_qkv_epilogue(walked *w, const apr_fused *step)
     const apr_op *const ops = w->program->ops;
     for (int k = 0; k < 2; k++) {
         const apr_op *const first = &ops[step->head_norms[k] >= 0 ? step->head_norms[k] : step->ropes[k]];
-        need(w, first->in[0], "a turn");
-        need(w, ops[step->ropes[k]].in[1], "a turn");
+        need(w, first->in[0], "a QKV epilogue");
+        need(w, ops[step->ropes[k]].in[1], "a QKV epilogue");
         w->n_done[step->ropes[k]]++;
         if (step->head_norms[k] >= 0) w->n_done[step->head_norms[k]]++;
     }
-    need(w, ops[step->store].in[1], "a turn");
+    need(w, ops[step->store].in[1], "a QKV epilogue");
     w->n_done[step->store]++;
     make(w, ops[step->ropes[0]].out);
 }
@@ -89,44 +89,45 @@ static void walk(walked *w, const apr_fusion *fusion)
         if (step->store >= 0) walk_qkv_epilogue(w, step);
         if (step->kind == APR_FUSED_ATTEND) walk_operation(w, step->op);
         if (step->kind == APR_FUSED_INPUTS) need(w, step->value, "inputs");
-        if (step->kind == APR_FUSED_INPUTS && step->keeps) make(w, w->program->ops[step->norm].out);
+        if (step->kind == APR_FUSED_INPUTS && step->writes_f32) make(w, w->program->ops[step->norm].out);
         if (step->kind == APR_FUSED_PRODUCTS) walk_products(w, step);
         if (step->kind == APR_FUSED_EXPERTS) walk_experts(w, step);
-        if (step->planes < 0) continue;
-        w->is_planes[step->planes] = true;
+        if (step->activations < 0) continue;
+        w->is_written[step->activations] = true;
         if (step->norm >= 0) w->n_done[step->norm] = 1;
-        assert_int_equal(fusion->planes[step->planes].first_step, i);
+        assert_int_equal(fusion->activations[step->activations].first_step, i);
     }
 }
 
 /* All linears of whole rows, of one type, and all experts use the decode GEMV; every QKV epilogue may be fused. */
 static apr_fusion fuse(const apr_program *p, bool all)
 {
-    int *const streams = calloc(p->n_ops + 1, sizeof *streams);
-    bool *const turns = calloc(p->n_ops + 1, sizeof *turns), *const experts = calloc(p->n_ops + 1, sizeof *experts);
+    int *const gemv_types = calloc(p->n_ops + 1, sizeof *gemv_types);
+    bool *const qkv_epilogues = calloc(p->n_ops + 1, sizeof *qkv_epilogues), *const experts = calloc(p->n_ops + 1, sizeof *experts);
     apr_fusion fusion;
-    assert_true(streams != NULL && turns != NULL && experts != NULL);
+    assert_true(gemv_types != NULL && qkv_epilogues != NULL && experts != NULL);
     for (size_t i = 0; i < p->n_ops; i++) {
-        streams[i] = all && p->ops[i].kind == APR_OP_LINEAR && p->ops[i].args.linear.heads.n == 0;
-        turns[i] = all;
+        gemv_types[i] = all && p->ops[i].kind == APR_OP_LINEAR && p->ops[i].args.linear.heads.n == 0;
+        qkv_epilogues[i] = all;
         experts[i] = all && p->ops[i].kind == APR_OP_EXPERTS;
     }
-    assert_int_equal(apr_fuse(&fusion, p, &(apr_fusible){streams, turns, experts}, NULL), APR_OK);
-    free(streams);
-    free(turns);
+    assert_int_equal(apr_fuse(&fusion, p, &(apr_fusible){gemv_types, qkv_epilogues, experts}, NULL), APR_OK);
+    free(gemv_types);
+    free(qkv_epilogues);
     free(experts);
     return fusion;
 }
 
 static void check(const apr_program *p, const apr_fusion *fusion, const char *name)
 {
-    walked w = {p, calloc(p->n_ops + 1, sizeof(int)), calloc(p->n_values + 1, sizeof(bool)), calloc(fusion->n_planes + 1, sizeof(bool))};
+    walked w = {p, calloc(p->n_ops + 1, sizeof(int)), calloc(p->n_values + 1, sizeof(bool)),
+                calloc(fusion->n_activations + 1, sizeof(bool))};
     walk(&w, fusion);
     for (size_t i = 0; i < p->n_ops; i++)
         if (w.n_done[i] != 1) fail_msg("%s: operation %zu (%s) is done %d times", name, i, apr_op_name(p->ops[i].kind), w.n_done[i]);
     free(w.n_done);
     free(w.is_made);
-    free(w.is_planes);
+    free(w.is_written);
 }
 
 static void every_operation_of_every_family_is_done_once_and_in_time(void **state)
@@ -143,7 +144,7 @@ static void every_operation_of_every_family_is_done_once_and_in_time(void **stat
         check(&m.program, &together, name);
         check(&m.program, &apart, name);
         assert_int_equal(apart.n_steps, m.program.n_ops);
-        assert_int_equal(apart.n_planes, 0);
+        assert_int_equal(apart.n_activations, 0);
         apr_fusion_close(&together);
         apr_fusion_close(&apart);
         program_model_close(&m);
@@ -174,7 +175,7 @@ static size_t steps_of_a_layer(const char *family, apr_ffn_kind ffn)
     return n_steps[1] - n_steps[0];
 }
 
-/* inputs of the first norm once; q k v; turn and attend, which leaves inputs; o + h; gate up; down + h: all of them leave the next one's.
+/* inputs of the first norm once; q k v; QKV epilogue and attend, which leaves inputs; o + h; gate up; down + h: all of them leave the next one's.
  */
 static void a_layer_of_llama_takes_five_steps(void **state)
 {

@@ -57,7 +57,7 @@ static void walk_inputs(walked *w, const apr_prompt_step *step)
         need(w, ops[step->norm].in[0], "a norm");
         assert_int_equal(ops[step->norm].out, x);
         if (step->add >= 0) assert_int_equal(ops[step->norm].in[0], ops[step->add].out);
-    } else if (step->is_left) {
+    } else if (step->input_is_glu) {
         assert_int_equal(x, w->left);
     } else {
         need(w, x, "a product");
@@ -69,14 +69,14 @@ static void walk_ending(walked *w, const apr_prompt_step *step)
 {
     const apr_op *const ops = w->program->ops;
     w->left = -1;
-    if (step->ending == APR_PROMPT_STORE)
+    if (step->epilogue == APR_PROMPT_STORE)
         for (int k = 0; k < step->n_linears; k++) make(w, ops[step->linears[k]].out);
-    if (step->ending == APR_PROMPT_UNSCALED) w->left = ops[step->linears[0]].out;
-    if (step->ending == APR_PROMPT_GLU) {
+    if (step->epilogue == APR_PROMPT_UNSCALED) w->left = ops[step->linears[0]].out;
+    if (step->epilogue == APR_PROMPT_GLU) {
         for (int k = 0; k < 2; k++) assert_int_equal(ops[step->glu].in[k], ops[step->linears[k]].out);
         w->left = ops[step->glu].out;
     }
-    if (step->ending != APR_PROMPT_QKV) return;
+    if (step->epilogue != APR_PROMPT_QKV) return;
     for (int k = 0; k < 2; k++) {
         const int norm = step->head_norms[k], from = norm >= 0 ? norm : step->linears[k];
         if (norm >= 0) assert_int_equal(ops[norm].in[0], ops[step->linears[k]].out);
@@ -157,12 +157,12 @@ static void a_layer_of_llama_is_four_steps_and_its_attention(void **state)
         const size_t n_alone = walk(&m.program, &steps);
         if (steps.n != cases[i].n_steps || n_alone != cases[i].n_alone)
             fail_msg("%s: %zu steps and %zu operations", cases[i].family, steps.n, n_alone);
-        assert_int_equal(steps.steps[0].ending, APR_PROMPT_STORE); /* angles are made between the first products and rotations */
+        assert_int_equal(steps.steps[0].epilogue, APR_PROMPT_STORE); /* angles are made between the first products and rotations */
         for (size_t k = 1; k + 1 < steps.n; k++) {
-            static const apr_prompt_epilogue endings[] = {APR_PROMPT_QKV, APR_PROMPT_UNSCALED, APR_PROMPT_GLU, APR_PROMPT_UNSCALED};
-            assert_int_equal(steps.steps[k].ending, endings[k % 4]);
+            static const apr_prompt_epilogue epilogues[] = {APR_PROMPT_QKV, APR_PROMPT_UNSCALED, APR_PROMPT_GLU, APR_PROMPT_UNSCALED};
+            assert_int_equal(steps.steps[k].epilogue, epilogues[k % 4]);
         }
-        assert_int_equal(steps.steps[7].ending, APR_PROMPT_STORE); /* its sum is a hidden state that nothing here norms */
+        assert_int_equal(steps.steps[7].epilogue, APR_PROMPT_STORE); /* its sum is a hidden state that nothing here norms */
         apr_prompt_close_steps(&steps);
         program_model_close(&m);
     }

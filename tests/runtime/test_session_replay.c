@@ -84,7 +84,7 @@ static void every_family_gives_the_same_numbers_recorded_or_not(void **state)
 static void decode_gemvs_give_the_numbers_of_operations(void **state)
 {
     (void)state;
-    int n_layers = 0, n_streaming = 0, n_turning = 0;
+    int n_layers = 0, n_with_gemv = 0, n_with_epilogue = 0;
     for (size_t i = 0; i < apr_n_families; i++) {
         const char *const name = apr_families[i]->types[0].name;
         if (apr_family_ability(apr_families[i], &apr_ref_backend) != APR_ABLE_RUN) continue;
@@ -94,11 +94,11 @@ static void decode_gemvs_give_the_numbers_of_operations(void **state)
         apr_session *const plain = must_open_session(&m.model, &plain_options);
         float *const reference = replay_script_run(plain, 0);
         apr_session_close(plain);
-        const int before = fake_device_has_decode_gemv(), turns_before = fake_device_has_qkv_epilogue();
-        fake_device_streams(true);
+        const int before = fake_device_decode_gemvs(), epilogues_before = fake_device_qkv_epilogues();
+        fake_device_has_decode_gemv(true);
         apr_session *const s = must_open_session(&m.model, &options);
         float *const streamed = replay_script_run(s, 0);
-        fake_device_streams(false);
+        fake_device_has_decode_gemv(false);
         apr_session_close(s);
         const size_t width = (size_t)m.program.vocab_size;
         double peak = 0.0;
@@ -112,17 +112,17 @@ static void decode_gemvs_give_the_numbers_of_operations(void **state)
         }
         const int allowed = m.model.hparams.num_experts > 0 ? REPLAY_SCRIPT_STEPS / 10 : 0;
         if (n_off > allowed) fail_msg("%s: %d of %d rows are off", name, n_off, (int)REPLAY_SCRIPT_STEPS);
-        n_streaming += fake_device_has_decode_gemv() > before;
-        n_turning += fake_device_has_qkv_epilogue() > turns_before;
+        n_with_gemv += fake_device_decode_gemvs() > before;
+        n_with_epilogue += fake_device_qkv_epilogues() > epilogues_before;
         n_layers++;
         free(reference);
         free(streamed);
         program_model_close(&m);
     }
-    print_message("%d of %d families use decode GEMVs, %d a QKV epilogue\n", n_streaming, n_layers, n_turning);
+    print_message("%d of %d families use decode GEMVs, %d a QKV epilogue\n", n_with_gemv, n_layers, n_with_epilogue);
     assert_true(n_layers >= 20);
-    assert_true(n_streaming >= 20);
-    assert_true(n_turning >= 15);
+    assert_true(n_with_gemv >= 20);
+    assert_true(n_with_epilogue >= 15);
 }
 
 static void two_sessions_in_turn_do_not_read_each_other_s_token(void **state)

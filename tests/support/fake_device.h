@@ -25,10 +25,10 @@ int fake_device_graphs(void);
 /* What the next ones record cannot be made into a graph. */
 void fake_device_records(bool on);
 /* Do products of a single token use the decode GEMV? At first not. Only with 16-bit weights. */
-void fake_device_streams(bool on);
-int fake_device_has_decode_gemv(void);  /* how many were made, ever */
-int fake_device_has_qkv_epilogue(void); /* and rotations with what stores */
-int fake_device_prompt_steps(void);     /* steps of many tokens, ever */
+void fake_device_has_decode_gemv(bool on);
+int fake_device_decode_gemvs(void);  /* how many were made, ever */
+int fake_device_qkv_epilogues(void); /* and rotations with what stores */
+int fake_device_prompt_steps(void);  /* steps of many tokens, ever */
 /* The n-th allocation from now on fails as if the memory were full; 0: none does. What the memory's size is said to be. */
 void fake_device_fail_allocation(int64_t nth);
 void fake_device_has_memory(uint64_t n_bytes);

@@ -66,13 +66,13 @@ apr_status fake_record(apr_cuda_device *device, apr_error *err);
 apr_status fake_end_record(apr_cuda_device *device, apr_cuda_graph **graph, apr_error *err);
 apr_status fake_replay(apr_cuda_graph *graph, apr_error *err);
 void fake_free_graph(apr_cuda_graph *graph);
-bool fake_streams(const apr_cuda_device *device, apr_dtype dtype, int64_t n_out, int64_t n_in);
-apr_status fake_expect_streams(apr_cuda_device *device, bool on, apr_error *err);
+bool fake_has_decode_gemv(const apr_cuda_device *device, apr_dtype dtype, int64_t n_out, int64_t n_in);
+apr_status fake_expect_decode_gemv(apr_cuda_device *device, bool on, apr_error *err);
 apr_status fake_decode_gemv(apr_cuda_device *device, const apr_decode_gemv_args *args, apr_error *err);
 apr_status fake_decode_gemv_inputs(apr_cuda_device *device, const apr_decode_gemv_inputs *args, apr_error *err);
 apr_status fake_qkv_epilogue(apr_cuda_device *device, const apr_qkv_epilogue_args *args, apr_error *err);
-apr_status fake_attend_to_i16(apr_cuda_device *device, const apr_qkv_epilogue_args *turned, const apr_attend_args *args, uint8_t *planes,
-                              apr_error *err);
+apr_status fake_attend_to_i16(apr_cuda_device *device, const apr_qkv_epilogue_args *qkv, const apr_attend_args *args,
+                              uint8_t *activations_out, apr_error *err);
 apr_status fake_prompt(apr_cuda_device *device, const apr_prompt_args *args, apr_error *err);
 
 /* None was replayed. */

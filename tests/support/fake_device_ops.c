@@ -13,27 +13,27 @@ enum { MOST_EXPERTS = 64, MOST_RECORDED = 1024 };
 struct apr_cuda_graph {
     apr_cuda_device *device;
     struct {
-        enum { RECORDED_OP, RECORDED_FLOW, RECORDED_INPUTS, RECORDED_TURN, RECORDED_ATTEND } what;
+        enum { RECORDED_OP, RECORDED_DECODE_GEMV, RECORDED_INPUTS, RECORDED_QKV_EPILOGUE, RECORDED_ATTEND } what;
         apr_op_kind kind;
         apr_op_args args;
-        apr_decode_gemv_args flow;
+        apr_decode_gemv_args gemv;
         apr_decode_gemv_inputs inputs;
-        apr_qkv_epilogue_args turn;
-        uint8_t *planes; /* of attention, whose args are above */
+        apr_qkv_epilogue_args qkv;
+        uint8_t *activations_out; /* of attention, whose args are above */
     } ops[MOST_RECORDED];
     int n_ops;
 };
 
-static int n_replays, n_graphs, n_flows, n_turns;
-static bool records = true, streams_products;
+static int n_replays, n_graphs, n_decode_gemvs, n_qkv_epilogues;
+static bool records = true, has_gemv;
 static int64_t n_left = -1;
 
 int fake_device_replays(void) { return n_replays; }
 int fake_device_graphs(void) { return n_graphs; }
-int fake_device_has_decode_gemv(void) { return n_flows; }
-int fake_device_has_qkv_epilogue(void) { return n_turns; }
+int fake_device_decode_gemvs(void) { return n_decode_gemvs; }
+int fake_device_qkv_epilogues(void) { return n_qkv_epilogues; }
 void fake_device_records(bool on) { records = on; }
-void fake_device_streams(bool on) { streams_products = on; }
+void fake_device_has_decode_gemv(bool on) { has_gemv = on; }
 void fake_device_fail_after(int64_t n_operations) { n_left = n_operations; }
 void fake_drop_replays(void) { n_replays = 0; }
 
@@ -168,10 +168,10 @@ static apr_op_args token_of_ssd(const apr_ssd_args *all, int64_t t)
 /* How many rows of several sequences there are, and the t-th; 0: they are of one sequence. */
 static int64_t n_separate_rows(apr_op_kind kind, const apr_op_args *a)
 {
-    if (kind == APR_OP_ATTEND) return a->attend.apart ? a->attend.n_tokens : 0;
-    if (kind == APR_OP_KV_STORE) return a->kv_store.apart ? a->kv_store.n_tokens : 0;
-    if (kind == APR_OP_ANGLES) return a->angles.apart ? a->angles.n_tokens : 0;
-    if (kind == APR_OP_SCALE) return a->scale.apart ? a->scale.n_tokens : 0;
+    if (kind == APR_OP_ATTEND) return a->attend.per_sequence ? a->attend.n_tokens : 0;
+    if (kind == APR_OP_KV_STORE) return a->kv_store.per_sequence ? a->kv_store.n_tokens : 0;
+    if (kind == APR_OP_ANGLES) return a->angles.per_sequence ? a->angles.n_tokens : 0;
+    if (kind == APR_OP_SCALE) return a->scale.per_sequence ? a->scale.n_tokens : 0;
     if (kind == APR_OP_CONV) return a->conv.slots != NULL ? a->conv.n_tokens : 0;
     if (kind == APR_OP_DELTA) return a->delta.slots != NULL ? a->delta.n_tokens : 0;
     return kind == APR_OP_SSD && a->ssd.slots != NULL ? a->ssd.n_tokens : 0;
@@ -275,23 +275,23 @@ bool fake_has_rows(const apr_cuda_device *device, const apr_tensor *weight, int6
 
 /* --- decode GEMVs: of rows as they are, so that all other operations here can also read them --- */
 
-bool fake_streams(const apr_cuda_device *device, apr_dtype dtype, int64_t n_out, int64_t n_in)
+bool fake_has_decode_gemv(const apr_cuda_device *device, apr_dtype dtype, int64_t n_out, int64_t n_in)
 {
     (void)device;
-    return streams_products && apr_tile_columns(dtype) == 0 && apr_has_decode_gemv(dtype, n_out, n_in, 9);
+    return has_gemv && apr_tile_columns(dtype) == 0 && apr_has_decode_gemv(dtype, n_out, n_in, 9);
 }
 
-apr_status fake_expect_streams(apr_cuda_device *device, bool on, apr_error *err)
+apr_status fake_expect_decode_gemv(apr_cuda_device *device, bool on, apr_error *err)
 {
     (void)device, (void)on, (void)err;
     return APR_OK;
 }
 
 /* Bytes 0 to 255 of a tile: high ones; then low ones; then a scale for each 16. */
-static void write_activations_i16(uint8_t *planes, int64_t n, const float *x)
+static void write_activations_i16(uint8_t *activations, int64_t n, const float *x)
 {
     for (int64_t i = 0; i < n; i += 16) {
-        uint8_t *const tile = planes + i / APR_ACTIVATIONS_I16_TILE * APR_ACTIVATIONS_I16_TILE_BYTES;
+        uint8_t *const tile = activations + i / APR_ACTIVATIONS_I16_TILE * APR_ACTIVATIONS_I16_TILE_BYTES;
         const int64_t c = i % APR_ACTIVATIONS_I16_TILE;
         float most = 0.0f;
         for (int64_t k = i; k < i + 16; k++) most = fmaxf(most, fabsf(x[k]));
@@ -305,10 +305,10 @@ static void write_activations_i16(uint8_t *planes, int64_t n, const float *x)
     }
 }
 
-static void read_activations_i16(const uint8_t *planes, int64_t n, float *x)
+static void read_activations_i16(const uint8_t *activations, int64_t n, float *x)
 {
     for (int64_t i = 0; i < n; i++) {
-        const uint8_t *const tile = planes + i / APR_ACTIVATIONS_I16_TILE * APR_ACTIVATIONS_I16_TILE_BYTES;
+        const uint8_t *const tile = activations + i / APR_ACTIVATIONS_I16_TILE * APR_ACTIVATIONS_I16_TILE_BYTES;
         const int64_t c = i % APR_ACTIVATIONS_I16_TILE;
         float scale;
         memcpy(&scale, tile + 512 + c / 16 * 4, 4);
@@ -334,7 +334,7 @@ static apr_status inputs_now(apr_cuda_device *device, const apr_decode_gemv_inpu
     for (int64_t i = 0; i < a->n; i++) squares += (double)a->x[i] * a->x[i];
     const float factor = a->norm ? (float)(1.0 / sqrt(squares / (double)a->n + (double)a->eps)) : 1.0f;
     for (int64_t i = 0; i < a->n; i++) x[i] = a->x[i] * factor * (a->gain != NULL ? a->gain[i] + a->gain_offset : 1.0f);
-    write_activations_i16(a->planes, a->n, x);
+    write_activations_i16(a->activations_out, a->n, x);
     if (a->out != NULL) memcpy(a->out, x, (size_t)a->n * sizeof *x);
     fake_touch(device, false);
     free(x);
@@ -362,7 +362,7 @@ static void leave(const apr_decode_gemv_args *a, int64_t n, float *y)
     for (int64_t i = 0; a->out_squares != NULL && i < n; i++)
         a->out_squares[i / 16] = (i % 16 == 0 ? 0.0f : a->out_squares[i / 16]) + y[i] * y[i];
     for (int64_t i = 0; a->gain != NULL && i < n; i++) y[i] *= a->gain[i] + a->gain_offset;
-    if (a->planes != NULL) write_activations_i16(a->planes, n, y);
+    if (a->activations_out != NULL) write_activations_i16(a->activations_out, n, y);
 }
 
 static apr_status decode_gemv_now(apr_cuda_device *device, const apr_decode_gemv_args *args)
@@ -372,18 +372,18 @@ static apr_status decode_gemv_now(apr_cuda_device *device, const apr_decode_gemv
     seen_tensor weights[APR_DECODE_GEMV_PARTS];
     float *const x = floats(a->n_in);
     double squares = 0.0;
-    n_flows++;
+    n_decode_gemvs++;
     fake_see(device, &own, sizeof own);
     for (int i = 0; i < a->n_parts; i++) own.parts[i].weight = fake_see_tensor(device, own.parts[i].weight, &weights[i]);
     fake_touch(device, true);
-    read_activations_i16(a->x, a->n_in, x);
+    read_activations_i16(a->activations, a->n_in, x);
     for (int64_t i = 0; a->squares != NULL && i < a->n_in / 16; i++) squares += a->squares[i];
     const float factor = a->squares != NULL ? (float)(1.0 / sqrt(squares / (double)a->n_in + (double)a->eps)) : 1.0f;
-    for (int part = 0; part < (a->ending == APR_EPILOGUE_GLU ? 1 : a->n_parts); part++) {
+    for (int part = 0; part < (a->epilogue == APR_EPILOGUE_GLU ? 1 : a->n_parts); part++) {
         const int64_t n = apr_tensor_rows(a->parts[part].weight);
-        float *const y = product_of(a, part, x, factor), *const up = a->ending == APR_EPILOGUE_GLU ? product_of(a, 1, x, factor) : NULL;
+        float *const y = product_of(a, part, x, factor), *const up = a->epilogue == APR_EPILOGUE_GLU ? product_of(a, 1, x, factor) : NULL;
         for (int64_t i = 0; i < n; i++) {
-            if (a->ending == APR_EPILOGUE_ADD) y[i] += a->residual[i];
+            if (a->epilogue == APR_EPILOGUE_ADD) y[i] += a->residual[i];
             if (up != NULL) y[i] = apr_glu_of(&a->glu, y[i], up[i]);
         }
         if (a->parts[part].out != NULL) memcpy(a->parts[part].out, y, (size_t)n * sizeof *y);
@@ -398,7 +398,7 @@ static apr_status decode_gemv_now(apr_cuda_device *device, const apr_decode_gemv
 
 /* --- QKV epilogues, and attention that ends in int16 activations --- */
 
-/* The host's operations one after the other; only what a turn promises is written. */
+/* The host's operations one after the other; only what the epilogue promises is written. */
 static void rotate_heads(const apr_norm_args *norm, const apr_rope_args *rope, float *out)
 {
     apr_op_args normed = {.norm = *norm}, rotated = {.rope = *rope};
@@ -416,7 +416,7 @@ static apr_status qkv_epilogue_now(apr_cuda_device *device, const apr_qkv_epilog
     const apr_qkv_epilogue_args *const a = &own;
     float *const q = floats(a->q.n_heads * a->q.head_dim), *const k = floats(a->k.n_heads * a->k.head_dim);
     (void)err;
-    n_turns++;
+    n_qkv_epilogues++;
     fake_see(device, &own, sizeof own);
     apr_op_args store = {.kv_store = a->store};
     fake_touch(device, true);
@@ -432,11 +432,12 @@ static apr_status qkv_epilogue_now(apr_cuda_device *device, const apr_qkv_epilog
     return APR_OK;
 }
 
-static apr_status attend_now(apr_cuda_device *device, const apr_op_args *args, uint8_t *planes, apr_error *err)
+static apr_status attend_now(apr_cuda_device *device, const apr_op_args *args, uint8_t *activations_out, apr_error *err)
 {
     APR_TRY(run_now(device, APR_OP_ATTEND, args, err));
     fake_touch(device, true);
-    write_activations_i16(fake_seen(device, planes), args->attend.n_heads * args->attend.value_dim, fake_seen(device, args->attend.out));
+    write_activations_i16(fake_seen(device, activations_out), args->attend.n_heads * args->attend.value_dim,
+                          fake_seen(device, args->attend.out));
     fake_touch(device, false);
     return APR_OK;
 }
@@ -473,10 +474,10 @@ apr_status fake_replay(apr_cuda_graph *graph, apr_error *err)
     n_replays++;
     for (int i = 0; i < graph->n_ops; i++) switch (graph->ops[i].what) {
         case RECORDED_OP: APR_TRY(run_now(graph->device, graph->ops[i].kind, &graph->ops[i].args, err)); break;
-        case RECORDED_FLOW: APR_TRY(decode_gemv_now(graph->device, &graph->ops[i].flow)); break;
+        case RECORDED_DECODE_GEMV: APR_TRY(decode_gemv_now(graph->device, &graph->ops[i].gemv)); break;
         case RECORDED_INPUTS: APR_TRY(inputs_now(graph->device, &graph->ops[i].inputs)); break;
-        case RECORDED_TURN: APR_TRY(qkv_epilogue_now(graph->device, &graph->ops[i].turn, err)); break;
-        case RECORDED_ATTEND: APR_TRY(attend_now(graph->device, &graph->ops[i].args, graph->ops[i].planes, err)); break;
+        case RECORDED_QKV_EPILOGUE: APR_TRY(qkv_epilogue_now(graph->device, &graph->ops[i].qkv, err)); break;
+        case RECORDED_ATTEND: APR_TRY(attend_now(graph->device, &graph->ops[i].args, graph->ops[i].activations_out, err)); break;
         }
     return APR_OK;
 }
@@ -487,8 +488,8 @@ apr_status fake_decode_gemv(apr_cuda_device *device, const apr_decode_gemv_args 
     (void)err;
     if (graph == NULL) return decode_gemv_now(device, args);
     if (graph->n_ops == MOST_RECORDED) abort();
-    graph->ops[graph->n_ops].what = RECORDED_FLOW;
-    graph->ops[graph->n_ops++].flow = *args;
+    graph->ops[graph->n_ops].what = RECORDED_DECODE_GEMV;
+    graph->ops[graph->n_ops++].gemv = *args;
     return APR_OK;
 }
 
@@ -508,21 +509,21 @@ apr_status fake_qkv_epilogue(apr_cuda_device *device, const apr_qkv_epilogue_arg
     apr_cuda_graph *const graph = device->recording;
     if (graph == NULL) return qkv_epilogue_now(device, args, err);
     if (graph->n_ops == MOST_RECORDED) abort();
-    graph->ops[graph->n_ops].what = RECORDED_TURN;
-    graph->ops[graph->n_ops++].turn = *args;
+    graph->ops[graph->n_ops].what = RECORDED_QKV_EPILOGUE;
+    graph->ops[graph->n_ops++].qkv = *args;
     return APR_OK;
 }
 
-apr_status fake_attend_to_i16(apr_cuda_device *device, const apr_qkv_epilogue_args *turned, const apr_attend_args *args, uint8_t *planes,
-                              apr_error *err)
+apr_status fake_attend_to_i16(apr_cuda_device *device, const apr_qkv_epilogue_args *qkv, const apr_attend_args *args,
+                              uint8_t *activations_out, apr_error *err)
 {
-    if (turned != NULL) APR_TRY(fake_qkv_epilogue(device, turned, err));
+    if (qkv != NULL) APR_TRY(fake_qkv_epilogue(device, qkv, err));
     apr_cuda_graph *const graph = device->recording;
     const apr_op_args given = {.attend = *args};
-    if (graph == NULL) return attend_now(device, &given, planes, err);
+    if (graph == NULL) return attend_now(device, &given, activations_out, err);
     if (graph->n_ops == MOST_RECORDED) abort();
     graph->ops[graph->n_ops].what = RECORDED_ATTEND;
-    graph->ops[graph->n_ops].planes = planes;
+    graph->ops[graph->n_ops].activations_out = activations_out;
     graph->ops[graph->n_ops++].args = given;
     return APR_OK;
 }

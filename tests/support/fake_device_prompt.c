@@ -32,6 +32,6 @@ apr_status fake_prompt(apr_cuda_device *device, const apr_prompt_args *a, apr_er
     if (a->parts[0].n_tokens < APR_PROMPT_MIN_TOKENS) return apr_fail(err, APR_E_USAGE, "a fake: so few tokens are not a prompt");
     APR_TRY(inputs_now(device, a, err));
     for (int i = 0; i < a->n_parts; i++) APR_TRY(fake_run(device, APR_OP_LINEAR, &(apr_op_args){.linear = a->parts[i]}, err));
-    if (a->ending == APR_PROMPT_GLU) return fake_run(device, APR_OP_GLU, &(apr_op_args){.glu = a->unit}, err);
-    return a->ending == APR_PROMPT_QKV ? qkv_epilogue_now(device, &a->turn, err) : APR_OK;
+    if (a->epilogue == APR_PROMPT_GLU) return fake_run(device, APR_OP_GLU, &(apr_op_args){.glu = a->glu}, err);
+    return a->epilogue == APR_PROMPT_QKV ? qkv_epilogue_now(device, &a->qkv, err) : APR_OK;
 }

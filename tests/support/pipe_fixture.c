@@ -36,7 +36,7 @@ static bool decodes(apr_dtype dtype) { return apr_can_decode(dtype) && dtype != 
 
 static bool encodes_by(apr_dtype dtype) { return apr_ref_codecs[dtype].encode_by != NULL && dtype != APR_Q5_1; }
 
-static apr_status room(apr_cuda_device *device, const apr_cuda_worker_sizes *sizes, int n_workers, apr_error *err)
+static apr_status check_memory(apr_cuda_device *device, const apr_cuda_worker_sizes *sizes, int n_workers, apr_error *err)
 {
     (void)device, (void)sizes;
     return n_workers <= fake_codecs_is.workers_free ? APR_OK : apr_fail(err, APR_E_MEMORY, "the device is full");
@@ -142,7 +142,7 @@ static apr_status wait_worker(apr_cuda_worker *worker, apr_out_of_range *out_of_
 const apr_cuda_codecs fake_codecs = {.decodes = decodes,
                                      .encodes = apr_can_encode,
                                      .encodes_by = encodes_by,
-                                     .room = room,
+                                     .check_memory = check_memory,
                                      .open_worker = open_worker,
                                      .close_worker = close_worker,
                                      .start = start,

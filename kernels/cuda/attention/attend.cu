@@ -160,7 +160,7 @@ static __global__ void __launch_bounds__(THREADS, 4) k_rows_per_sequence(const _
 
 template <int ROWS, int EACH> static cudaError_t start_rows(const apr_attend_args *a, cudaStream_t stream)
 {
-    if (a->apart) {
+    if (a->per_sequence) {
         const size_t n_shared = (size_t)(ROWS * a->key_dim) * sizeof(float);
         k_rows_per_sequence<ROWS, EACH><<<(unsigned)(a->n_tokens * a->n_heads / ROWS), THREADS, n_shared, stream>>>(*a);
         return cudaGetLastError();
@@ -250,10 +250,10 @@ static cudaError_t put_in_order(const apr_attend_args *args, apr_attend_args *ow
 static cudaError_t attend_with(const apr_attend_args *args, bool careful, cudaStream_t stream)
 {
     if (args->n_tokens == 0) return cudaSuccess;
-    if (!is_possible(args) || (args->apart && args->position_at == NULL)) return cudaErrorInvalidValue;
-    if (args->apart) {
-        const cudaError_t apart = apr_cuda_attend_per_sequence(args, stream);
-        return apart != cudaErrorNotSupported ? apart : apr_cuda_attend_rows(args, stream);
+    if (!is_possible(args) || (args->per_sequence && args->position_at == NULL)) return cudaErrorInvalidValue;
+    if (args->per_sequence) {
+        const cudaError_t error = apr_cuda_attend_per_sequence(args, stream);
+        return error != cudaErrorNotSupported ? error : apr_cuda_attend_rows(args, stream);
     }
     if (args->keys.pages != NULL) {
         apr_attend_args own;
@@ -266,16 +266,17 @@ static cudaError_t attend_with(const apr_attend_args *args, bool careful, cudaSt
     return error != cudaErrorNotSupported ? error : apr_cuda_attend_rows(args, stream);
 }
 
-cudaError_t apr_cuda_attend_to_i16(const apr_attend_args *args, uint8_t *planes, cudaStream_t stream)
+cudaError_t apr_cuda_attend_to_i16(const apr_attend_args *args, uint8_t *activations_out, cudaStream_t stream)
 {
     if (args->n_tokens != 1 || !is_possible(args)) return cudaErrorInvalidValue;
-    return apr_cuda_attend_decode(args, planes, stream);
+    return apr_cuda_attend_decode(args, activations_out, stream);
 }
 
-cudaError_t apr_cuda_qkv_and_attend(const apr_qkv_epilogue_args *qkv, const apr_attend_args *args, uint8_t *planes, cudaStream_t stream)
+cudaError_t apr_cuda_qkv_and_attend(const apr_qkv_epilogue_args *qkv, const apr_attend_args *args, uint8_t *activations_out,
+                                    cudaStream_t stream)
 {
     if (args->n_tokens != 1 || !is_possible(args) || !apr_cuda_has_qkv_epilogue(qkv)) return cudaErrorInvalidValue;
-    return apr_cuda_qkv_and_decode(qkv, args, planes, stream);
+    return apr_cuda_qkv_and_decode(qkv, args, activations_out, stream);
 }
 
 cudaError_t apr_cuda_attend(const apr_attend_args *args, cudaStream_t stream)

@@ -15,12 +15,12 @@
 /* Where parts of the context store their partial results; sums is NULL when there is one part, which writes the output itself. Largest
  * scores are in units of log2. Any number near the largest score will do, as long as sums and weights were computed with it. */
 typedef struct attend_parts {
-    float *sums;             /* [n_parts, n_tokens * n_heads, value_dim] */
-    float *largest, *weight; /* [n_parts, n_tokens * n_heads] */
-    uint64_t *done;          /* [n_parts] for each set of rows that is combined together: see attend_combine.cuh */
-    int n_parts;             /* maximum; each part is whole tiles of the kernel's cells */
-    uint32_t inverse;        /* 2^32 / n_parts, rounded up: gives exact quotients of numbers below 2^26 */
-    uint8_t *planes;         /* also write the output as activations (activations_i16.cuh); NULL: no */
+    float *sums;              /* [n_parts, n_tokens * n_heads, value_dim] */
+    float *largest, *weight;  /* [n_parts, n_tokens * n_heads] */
+    uint64_t *done;           /* [n_parts] for each set of rows that is combined together: see attend_combine.cuh */
+    int n_parts;              /* maximum; each part is whole tiles of the kernel's cells */
+    uint32_t inverse;         /* 2^32 / n_parts, rounded up: gives exact quotients of numbers below 2^26 */
+    uint8_t *activations_out; /* also write the output as activations (activations_i16.cuh); NULL: no */
 } attend_parts;
 
 /* Positions are below 2^31, so that no 64-bit divisions are needed here: these take a microsecond. */
@@ -128,13 +128,13 @@ static __device__ __forceinline__ float with_sink(const apr_attend_args &a, int 
     return weight * *factor + exp2f(sink - max_score);
 }
 
-/* Writes four numbers of a row's output, by all 32 lanes together. out: NULL if only planes are wanted. */
+/* Writes four numbers of a row's output, by all 32 lanes together. out: NULL if only activations are wanted. */
 static __device__ __forceinline__ void write_output(const apr_attend_args &a, const attend_parts &parts, int row, int column, bool on,
                                                     float4 value)
 {
     const int64_t at = (int64_t)row * a.value_dim + column;
     if (on && a.out != NULL) *(float4 *)(a.out + at) = value;
-    if (parts.planes != NULL) store_i16_4(parts.planes, at, on, value);
+    if (parts.activations_out != NULL) store_i16_4(parts.activations_out, at, on, value);
 }
 
 /* The maximum number of visible positions: for a single token that of all tokens with the same split (apr_attend_split_end). */
@@ -180,15 +180,17 @@ static inline bool attend_suits_tensor_cores(const apr_attend_args *a)
 cudaError_t apr_cuda_attend_tiles(const apr_attend_args *args, cudaStream_t stream);
 /* Any shape and cache, slowly. */
 cudaError_t apr_cuda_attend_rows(const apr_attend_args *args, cudaStream_t stream);
-/* Few tokens and an FP16 cache; the output of a single token is also written as activations if planes is not NULL. */
-cudaError_t apr_cuda_attend_decode(const apr_attend_args *args, uint8_t *planes, cudaStream_t stream);
-cudaError_t apr_cuda_qkv_and_decode(const apr_qkv_epilogue_args *qkv, const apr_attend_args *args, uint8_t *planes, cudaStream_t stream);
+/* Few tokens and an FP16 cache; the output of a single token is also written as activations if activations_out is not NULL. */
+cudaError_t apr_cuda_attend_decode(const apr_attend_args *args, uint8_t *activations_out, cudaStream_t stream);
+cudaError_t apr_cuda_qkv_and_decode(const apr_qkv_epilogue_args *qkv, const apr_attend_args *args, uint8_t *activations_out,
+                                    cudaStream_t stream);
 /* A sequence per token and an FP16 cache: each token as if it were alone. */
 cudaError_t apr_cuda_attend_per_sequence(const apr_attend_args *args, cudaStream_t stream);
 /* Like apr_cuda_attend_decode for one token, also written as activations. */
-cudaError_t apr_cuda_attend_to_i16(const apr_attend_args *args, uint8_t *planes, cudaStream_t stream);
-/* The QKV epilogue and attention of one token; the output is only written as activations: args->out and turn->q.out stay unchanged. */
-cudaError_t apr_cuda_qkv_and_attend(const apr_qkv_epilogue_args *qkv, const apr_attend_args *args, uint8_t *planes, cudaStream_t stream);
+cudaError_t apr_cuda_attend_to_i16(const apr_attend_args *args, uint8_t *activations_out, cudaStream_t stream);
+/* The QKV epilogue and attention of one token; the output is only written as activations: args->out and qkv->q.out stay unchanged. */
+cudaError_t apr_cuda_qkv_and_attend(const apr_qkv_epilogue_args *qkv, const apr_attend_args *args, uint8_t *activations_out,
+                                    cudaStream_t stream);
 /* Many tokens; careful: queries and weights in two FP16 parts each, as accurate as float32. */
 cudaError_t apr_cuda_attend_prompt(const apr_attend_args *args, bool careful, cudaStream_t stream);
 /* 8-bit caches, not careful. */

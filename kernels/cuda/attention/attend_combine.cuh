@@ -148,7 +148,7 @@ static __device__ __forceinline__ void combine_columns(const apr_attend_args &a,
     for (int i = 1; i < COMBINERS; i++) sum += shared_sums[i * width + column];
     const float value = sum * factor;
     if (mine && a.out != NULL) a.out[(int64_t)row * value_dim + column] = value;
-    if (parts.planes != NULL) store_i16(parts.planes, (int64_t)row * value_dim + column, mine, value);
+    if (parts.activations_out != NULL) store_i16(parts.activations_out, (int64_t)row * value_dim + column, mine, value);
 }
 
 #endif

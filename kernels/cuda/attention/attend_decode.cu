@@ -63,7 +63,7 @@ static void shrink_ring(decode_size *size, size_t stage_bytes, size_t sums_bytes
 }
 
 template <int KEY, int VALUE, typename QKV>
-static cudaError_t start_decode(const apr_attend_args *a, uint8_t *planes, const QKV &qkv, cudaStream_t stream)
+static cudaError_t start_decode(const apr_attend_args *a, uint8_t *activations_out, const QKV &qkv, cudaStream_t stream)
 {
     typedef decode<KEY, VALUE, false> D;
     const size_t heads_bytes = sizeof(QKV) > sizeof(no_qkv) ? (size_t)D::HEADS_BYTES : 0;
@@ -80,7 +80,7 @@ static cudaError_t start_decode(const apr_attend_args *a, uint8_t *planes, const
     int cluster = card.has_clusters && is_short ? MAX_CLUSTER : 1;
     while (cluster > parts.n_parts) cluster /= 2;
     if (cluster > 1) attend_set_parts(&parts, cluster);
-    parts.planes = planes;
+    parts.activations_out = activations_out;
     if (card.has_clusters) shrink_ring(&size, D::STAGE, D::SUMS_BYTES, ((int)longest - 1) / CELL_TILE / parts.n_parts + 1);
     const size_t n_bytes = size.n_bytes + heads_bytes;
     error = cudaFuncSetAttribute(k_decode<KEY, VALUE, QKV>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)n_bytes);
@@ -94,31 +94,33 @@ static cudaError_t start_decode(const apr_attend_args *a, uint8_t *planes, const
                       stream, *a, parts);
 }
 
-template <typename QKV> static cudaError_t start_for_dims(const apr_attend_args *a, uint8_t *planes, const QKV &qkv, cudaStream_t stream)
+template <typename QKV>
+static cudaError_t start_for_dims(const apr_attend_args *a, uint8_t *activations_out, const QKV &qkv, cudaStream_t stream)
 {
     const int64_t n_rows = a->n_tokens * (a->n_heads / a->n_kv_heads);
     if (a->n_tokens > APR_CUDA_FEW_TOKENS || n_rows > 4 * ROWS || !attend_suits_tensor_cores(a)) return cudaErrorNotSupported;
-    if (a->key_dim <= 64 && a->value_dim <= 64) return start_decode<64, 64>(a, planes, qkv, stream);
-    if (a->key_dim <= 96 && a->value_dim <= 96) return start_decode<96, 96>(a, planes, qkv, stream);
-    if (a->key_dim <= 128 && a->value_dim <= 128) return start_decode<128, 128>(a, planes, qkv, stream);
-    if (a->key_dim <= 192 && a->value_dim <= 128) return start_decode<192, 128>(a, planes, qkv, stream);
-    if (a->key_dim <= 256 && a->value_dim <= 256) return start_decode<256, 256>(a, planes, qkv, stream);
+    if (a->key_dim <= 64 && a->value_dim <= 64) return start_decode<64, 64>(a, activations_out, qkv, stream);
+    if (a->key_dim <= 96 && a->value_dim <= 96) return start_decode<96, 96>(a, activations_out, qkv, stream);
+    if (a->key_dim <= 128 && a->value_dim <= 128) return start_decode<128, 128>(a, activations_out, qkv, stream);
+    if (a->key_dim <= 192 && a->value_dim <= 128) return start_decode<192, 128>(a, activations_out, qkv, stream);
+    if (a->key_dim <= 256 && a->value_dim <= 256) return start_decode<256, 256>(a, activations_out, qkv, stream);
     return cudaErrorNotSupported;
 }
 
-cudaError_t apr_cuda_attend_decode(const apr_attend_args *a, uint8_t *planes, cudaStream_t stream)
+cudaError_t apr_cuda_attend_decode(const apr_attend_args *a, uint8_t *activations_out, cudaStream_t stream)
 {
-    return start_for_dims(a, planes, no_qkv{}, stream);
+    return start_for_dims(a, activations_out, no_qkv{}, stream);
 }
 
-cudaError_t apr_cuda_qkv_and_decode(const apr_qkv_epilogue_args *qkv, const apr_attend_args *args, uint8_t *planes, cudaStream_t stream)
+cudaError_t apr_cuda_qkv_and_decode(const apr_qkv_epilogue_args *qkv, const apr_attend_args *args, uint8_t *activations_out,
+                                    cudaStream_t stream)
 {
     apr_attend_args a = *args;
     const bool is_one = qkv->store.keys.data == a.keys.data && qkv->store.values.data == a.values.data && qkv->q.n_heads == a.n_heads &&
                         qkv->store.n_kv_heads == a.n_kv_heads && qkv->store.key_dim == a.key_dim && qkv->store.value_dim == a.value_dim;
     if (!is_one) return cudaErrorInvalidValue;
     a.out = NULL; /* it may overlap with what other blocks still read */
-    return start_for_dims(&a, planes, *qkv, stream);
+    return start_for_dims(&a, activations_out, *qkv, stream);
 }
 
 /* The parts of a token at the largest position: no token has more. */

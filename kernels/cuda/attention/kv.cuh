@@ -17,10 +17,10 @@ static __device__ __forceinline__ int64_t cache_row(const apr_kv_store_args &a, 
 /* The address of a token's head, in pages or not, of one sequence or of several. */
 static __device__ __forceinline__ uint8_t *cache_place(const apr_kv_store_args &a, const apr_cache &cache, int64_t token, int64_t head)
 {
-    const int64_t position = position_of_token(a.position, a.position_at, a.apart, token);
+    const int64_t position = position_of_token(a.position, a.position_at, a.per_sequence, token);
     int64_t cell = position % cache.n_cells;
     if (cache.pages != NULL)
-        cell = (int64_t)cache.pages[(a.apart ? token * cache.pages_stride : 0) + position / APR_PAGE_CELLS] * APR_PAGE_CELLS +
+        cell = (int64_t)cache.pages[(a.per_sequence ? token * cache.pages_stride : 0) + position / APR_PAGE_CELLS] * APR_PAGE_CELLS +
                position % APR_PAGE_CELLS;
     uint8_t *const data = cache.slots != NULL ? cache.data + (uint64_t)cache.slots[token] * cache.slot_bytes : cache.data;
     return data + (cell * a.n_kv_heads + head) * cache.row_bytes;

@@ -124,8 +124,8 @@ static __global__ void __launch_bounds__(BLOCK)
     if (which == 2 && own >= n_k) return;
     const int dim = (int)(which == 2 ? a.store.value_dim : a.store.key_dim), begin = own * dim;
     const int64_t token = blockIdx.x, row = token * (which == 0 ? n_q : n_k) * dim + begin;
-    const float *const apart = which == 0 ? source_of(a.q_norm, a.q) : which == 1 ? source_of(a.k_norm, a.k) : a.store.v;
-    const float *const from = u.from[which] != NULL ? u.from[which] + token * u.stride + begin : apart + row;
+    const float *const separate = which == 0 ? source_of(a.q_norm, a.q) : which == 1 ? source_of(a.k_norm, a.k) : a.store.v;
+    const float *const from = u.from[which] != NULL ? u.from[which] + token * u.stride + begin : separate + row;
     load_unscaled(from, u.bias[which] != NULL ? u.bias[which] + begin : NULL, u.scales[token], dim, head);
     if (which < 2) {
         const apr_norm_args &norm = which == 0 ? a.q_norm : a.k_norm;

@@ -12,7 +12,7 @@ static __global__ void __launch_bounds__(BLOCK) k_angles(const __grid_constant__
     const int64_t at = (int64_t)blockIdx.x * BLOCK + threadIdx.x;
     if (at >= a.n_tokens * a.n_freqs) return;
     const int64_t t = at / a.n_freqs, j = at % a.n_freqs;
-    const float angle = __fmul_rn((float)position_of_token(a.position, a.position_at, a.apart, t), a.freqs[j]);
+    const float angle = __fmul_rn((float)position_of_token(a.position, a.position_at, a.per_sequence, t), a.freqs[j]);
     const double half_turns = (double)angle * 0.31830988618379067154; /* 1 / pi */
     const float rest = (float)(half_turns - 2.0 * rint(half_turns * 0.5));
     a.out[t * 2 * a.n_freqs + j] = cospif(rest) * a.magnitude;

@@ -135,7 +135,7 @@ static places places_of(const apr_cuda_worker_sizes *s)
 /* The driver allocates pages of 2 MiB. */
 static size_t in_pages(size_t n_bytes) { return (n_bytes + (1 << 21) - 1) >> 21 << 21; }
 
-static apr_status room(apr_cuda_device *device, const apr_cuda_worker_sizes *sizes, int n_workers, apr_error *err)
+static apr_status check_memory(apr_cuda_device *device, const apr_cuda_worker_sizes *sizes, int n_workers, apr_error *err)
 {
     const places p = places_of(sizes);
     const size_t wanted = (size_t)n_workers * (in_pages(p.total) + in_pages(p.values_bytes));
@@ -320,7 +320,7 @@ const apr_cuda_codecs apr_cuda_codec_table = {
     .decodes = decodes,
     .encodes = encodes,
     .encodes_by = encodes_by,
-    .room = room,
+    .check_memory = check_memory,
     .open_worker = open_worker,
     .close_worker = close_worker,
     .start = start,

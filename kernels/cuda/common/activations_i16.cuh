@@ -28,12 +28,12 @@ enum {
 
 /* Writes number i of the vector; `max_abs` is the largest magnitude of its group. All 32 lanes take part: each half warp has a whole group,
  * in order. Lanes where `on` is false write nothing. */
-static __device__ __forceinline__ void store_i16_of(uint8_t *planes, int64_t i, bool on, float value, float max_abs)
+static __device__ __forceinline__ void store_i16_of(uint8_t *activations, int64_t i, bool on, float value, float max_abs)
 {
     const int whole = on ? __float2int_rn(value * (max_abs > 0.0f ? I16_MAX / max_abs : 0.0f)) : 0;
     const int sum = half_warp_sum(whole);
     if (!on) return;
-    uint8_t *const tile = planes + i / I16_TILE * I16_TILE_BYTES;
+    uint8_t *const tile = activations + i / I16_TILE * I16_TILE_BYTES;
     const int column = (int)(i % I16_TILE), high = (whole + 128) >> 8;
     tile[column] = (uint8_t)high;
     tile[I16_LOW_AT + column] = (uint8_t)(whole - 256 * high);
@@ -42,13 +42,13 @@ static __device__ __forceinline__ void store_i16_of(uint8_t *planes, int64_t i, 
     *(int *)(tile + I16_SUMS_AT + column / I16_GROUP * 4) = sum;
 }
 
-static __device__ __forceinline__ void store_i16(uint8_t *planes, int64_t i, bool on, float value)
+static __device__ __forceinline__ void store_i16(uint8_t *activations, int64_t i, bool on, float value)
 {
-    store_i16_of(planes, i, on, value, half_warp_max(on ? fabsf(value) : 0.0f));
+    store_i16_of(activations, i, on, value, half_warp_max(on ? fabsf(value) : 0.0f));
 }
 
 /* The same for the four numbers from i on, a multiple of 4: four neighbouring lanes have a group. All 32 lanes take part. */
-static __device__ __forceinline__ void store_i16_4(uint8_t *planes, int64_t i, bool on, float4 value)
+static __device__ __forceinline__ void store_i16_4(uint8_t *activations, int64_t i, bool on, float4 value)
 {
     const float own = on ? fmaxf(fmaxf(fabsf(value.x), fabsf(value.y)), fmaxf(fabsf(value.z), fabsf(value.w))) : 0.0f;
     const float max_abs = quad_max(own);
@@ -57,7 +57,7 @@ static __device__ __forceinline__ void store_i16_4(uint8_t *planes, int64_t i, b
                           __float2int_rn(value.w * times)};
     const int sum = quad_sum(on ? whole[0] + whole[1] + whole[2] + whole[3] : 0);
     if (!on) return;
-    uint8_t *const tile = planes + i / I16_TILE * I16_TILE_BYTES;
+    uint8_t *const tile = activations + i / I16_TILE * I16_TILE_BYTES;
     const int column = (int)(i % I16_TILE);
     uint32_t high = 0, low = 0;
 #pragma unroll

@@ -23,10 +23,10 @@ static __device__ __forceinline__ int64_t position_of(int64_t position, const in
     return position_at != NULL ? *position_at : position;
 }
 
-/* The position of token t of a call. apart: each token is of its own sequence and has its own position. */
-static __device__ __forceinline__ int64_t position_of_token(int64_t position, const int64_t *position_at, bool apart, int64_t t)
+/* The position of token t of a call. per_sequence: each token is of its own sequence and has its own position. */
+static __device__ __forceinline__ int64_t position_of_token(int64_t position, const int64_t *position_at, bool per_sequence, int64_t t)
 {
-    return apart ? position_at[t] : position_of(position, position_at) + t;
+    return per_sequence ? position_at[t] : position_of(position, position_at) + t;
 }
 
 /* True for types that linear_few, decode and embed read as they are stored. */

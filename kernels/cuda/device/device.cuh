@@ -22,15 +22,15 @@ typedef struct apr_cuda_started {
 struct apr_cuda_choices;
 
 /* FP16 inputs in a workspace, for products that share them: written by the previous product, or by the operation that made the inputs. They
- * are valid for the next call only. gemm.cu manages them (apr_cuda_keep_inputs, apr_cuda_has_kept_inputs). */
-typedef struct apr_cuda_kept_inputs {
+ * are valid for the next call only. gemm.cu manages them (apr_cuda_cache_inputs, apr_cuda_has_cached_inputs). */
+typedef struct apr_cuda_cached_inputs {
     const float *x;
     void *work;
     int64_t n_tokens, n_in;
     bool shares_scale; /* one power of two for all tokens if that loses nothing */
     bool fragments;    /* as fragments of the small GEMM (small_gemm/small_gemm.cuh) */
     int layout;        /* of the fragments: apr_small_gemm_layout */
-} apr_cuda_kept_inputs;
+} apr_cuda_cached_inputs;
 
 struct apr_cuda_device {
     apr_cuda_options options;
@@ -41,7 +41,7 @@ struct apr_cuda_device {
     uint64_t workspace_bytes;
     struct apr_cuda_choices *choices; /* algorithm choices of cuBLASLt (blaslt.cu), NULL before the first product */
     uint64_t n_writes;                /* calls so far, including this one, that may have written to device memory */
-    apr_cuda_kept_inputs kept_inputs;
+    apr_cuda_cached_inputs cached_inputs;
     uint64_t kept_for;  /* the value of n_writes in the call that may use them */
     void **allocations; /* [n_allocations], NULL where released */
     size_t n_allocations;
@@ -129,7 +129,7 @@ apr_status apr_cuda_run_decode_gemv_inputs(apr_cuda_device *device, const apr_de
 apr_status apr_cuda_run_experts(apr_cuda_device *device, const apr_experts_args *args, const apr_decode_gemv_args *gemv, apr_error *err);
 apr_status apr_cuda_run_qkv_epilogue(apr_cuda_device *device, const apr_qkv_epilogue_args *args, apr_error *err);
 apr_status apr_cuda_run_attend_to_i16(apr_cuda_device *device, const apr_qkv_epilogue_args *qkv, const apr_attend_args *args,
-                                      uint8_t *planes, apr_error *err);
+                                      uint8_t *activations_out, apr_error *err);
 
 /* prompt.cu */
 apr_status apr_cuda_run_prompt(apr_cuda_device *device, const apr_prompt_args *args, apr_error *err);

@@ -461,15 +461,15 @@ static cudaError_t start_glu_f16(const gated_rows &rows, const apr_cuda_activati
     return cudaGetLastError();
 }
 
-cudaError_t apr_cuda_glu_f16(const apr_glu_args *a, const apr_cuda_gated *left, const apr_cuda_activations_f16 *to, cudaStream_t stream)
+cudaError_t apr_cuda_glu_f16(const apr_glu_args *a, const apr_cuda_gated *gated, const apr_cuda_activations_f16 *to, cudaStream_t stream)
 {
     const bool in_chunks = takes_chunks(to, a->width) && is_aligned(a->gate) && is_aligned(a->up) && is_aligned(a->out);
     const bool is_plain = a->up != NULL && a->shape.activation == APR_ACT_SILU && a->shape.limit <= 0.0f && a->shape.alpha <= 0.0f;
-    const bool is_f16 = left != NULL && left->is_f16;
-    gated_rows rows = {a->shape, a->gate, a->up, left != NULL ? left->scales : NULL, {1.0f, 1.0f}, a->out};
+    const bool is_f16 = gated != NULL && gated->is_f16;
+    gated_rows rows = {a->shape, a->gate, a->up, gated != NULL ? gated->scales : NULL, {1.0f, 1.0f}, a->out};
     if (!in_chunks || !apr_prompt_has_glu(a->width)) return cudaErrorNotSupported;
     if (!is_f16) return (is_plain ? start_glu_f16<true, float4> : start_glu_f16<false, float4>)(rows, to, a->n_tokens, a->width, stream);
-    rows.by[0] = left->by[0], rows.by[1] = left->by[1];
+    rows.by[0] = gated->by[0], rows.by[1] = gated->by[1];
     return (is_plain ? start_glu_f16<true, half4> : start_glu_f16<false, half4>)(rows, to, a->n_tokens, a->width, stream);
 }
 

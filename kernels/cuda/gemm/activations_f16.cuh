@@ -30,9 +30,10 @@ typedef struct apr_cuda_gated {
     float by[2];         /* and gate also needs by[0], up needs by[1]: powers of two */
 } apr_cuda_gated;
 
-/* The GLU's outputs as FP16 with a power of two for each row, and as float32 where args->out is not NULL. left: NULL: gate and up need no
- * factors; left->scales may be to->scales. cudaErrorNotSupported: the shape or alignment has no kernel; nothing was started. */
-cudaError_t apr_cuda_glu_f16(const apr_glu_args *args, const apr_cuda_gated *left, const apr_cuda_activations_f16 *to, cudaStream_t stream);
+/* The GLU's outputs as FP16 with a power of two for each row, and as float32 where args->out is not NULL. gated: NULL: gate and up need no
+ * factors; gated->scales may be to->scales. cudaErrorNotSupported: the shape or alignment has no kernel; nothing was started. */
+cudaError_t apr_cuda_glu_f16(const apr_glu_args *args, const apr_cuda_gated *gated, const apr_cuda_activations_f16 *to,
+                             cudaStream_t stream);
 
 /* *max_sum = the maximum of *max_sum and each row's sum of magnitudes; infinite or NaN if a number is. *max_sum, on the device, is 0 or
  * larger. */

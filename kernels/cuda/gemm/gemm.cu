@@ -92,10 +92,10 @@ static apr_status cut_tile(const apr_linear_args *a, size_t before, gemm_buffers
 {
     const size_t given = a->work.slice * sizeof(float);
     b->is_f16 = apr_cuda_is_f16(a->weight);
-    const size_t left = given > before ? given - before : 0,
-                 room = left < APR_CUDA_DEQUANTIZED_BYTES ? left : (size_t)APR_CUDA_DEQUANTIZED_BYTES;
-    b->tile_rows = b->is_f16 ? a->n_out : apr_cuda_dequantized_rows(a->n_in, a->n_out, room);
-    if (given < before || (!b->is_f16 && (size_t)(b->tile_rows * a->n_in) * 2 > left))
+    const size_t rest = given > before ? given - before : 0,
+                 tile_bytes = rest < APR_CUDA_DEQUANTIZED_BYTES ? rest : (size_t)APR_CUDA_DEQUANTIZED_BYTES;
+    b->tile_rows = b->is_f16 ? a->n_out : apr_cuda_dequantized_rows(a->n_in, a->n_out, tile_bytes);
+    if (given < before || (!b->is_f16 && (size_t)(b->tile_rows * a->n_in) * 2 > rest))
         return apr_fail(err, APR_E_USAGE, "linear '%s' of %lld tokens needs %zu bytes of workspace and got %zu", a->weight->name,
                         (long long)a->n_tokens,
                         apr_cuda_linear_bytes_within(a->n_tokens, a->n_in, a->n_out, b->is_f16, APR_CUDA_MIN_DEQUANTIZED_BYTES), given);
@@ -110,36 +110,37 @@ static apr_status cut_workspace(const apr_linear_args *a, gemm_buffers *b, apr_e
     return cut_tile(a, before, b, err);
 }
 
-void apr_cuda_keep_inputs(apr_cuda_device *device, const apr_cuda_kept_inputs *left)
+void apr_cuda_cache_inputs(apr_cuda_device *device, const apr_cuda_cached_inputs *inputs)
 {
-    device->kept_inputs = *left;
+    device->cached_inputs = *inputs;
     device->kept_for = device->n_writes + 1;
 }
 
-bool apr_cuda_has_kept_inputs(const apr_cuda_device *device, const apr_cuda_kept_inputs *wanted)
+bool apr_cuda_has_cached_inputs(const apr_cuda_device *device, const apr_cuda_cached_inputs *wanted)
 {
-    const apr_cuda_kept_inputs *const there = &device->kept_inputs;
+    const apr_cuda_cached_inputs *const there = &device->cached_inputs;
     return device->kept_for == device->n_writes && there->x == wanted->x && there->work == wanted->work &&
            there->n_tokens == wanted->n_tokens && there->n_in == wanted->n_in && there->shares_scale == wanted->shares_scale &&
            there->fragments == wanted->fragments && there->layout == wanted->layout;
 }
 
-static apr_cuda_kept_inputs inputs_of(const apr_linear_args *a, const apr_cuda_activations_f16 *inputs)
+static apr_cuda_cached_inputs inputs_of(const apr_linear_args *a, const apr_cuda_activations_f16 *inputs)
 {
-    return apr_cuda_kept_inputs{a->x, a->work.data, a->n_tokens, a->n_in, inputs->factors != NULL, false, 0};
+    return apr_cuda_cached_inputs{a->x, a->work.data, a->n_tokens, a->n_in, inputs->factors != NULL, false, 0};
 }
 
 cudaError_t apr_cuda_make_f16_once(apr_cuda_device *device, const apr_linear_args *a, const apr_cuda_activations_f16 *inputs)
 {
-    const apr_cuda_kept_inputs wanted = inputs_of(a, inputs);
-    return apr_cuda_has_kept_inputs(device, &wanted) ? cudaSuccess : apr_cuda_make_f16(a->x, inputs, a->n_tokens, a->n_in, device->stream);
+    const apr_cuda_cached_inputs wanted = inputs_of(a, inputs);
+    return apr_cuda_has_cached_inputs(device, &wanted) ? cudaSuccess
+                                                       : apr_cuda_make_f16(a->x, inputs, a->n_tokens, a->n_in, device->stream);
 }
 
 /* Keeps the inputs for the next call after a product, unless its outputs overwrote the float32 inputs. */
-static void keep_inputs(apr_cuda_device *device, const apr_linear_args *a, const apr_cuda_kept_inputs *inputs)
+static void cache_inputs(apr_cuda_device *device, const apr_linear_args *a, const apr_cuda_cached_inputs *inputs)
 {
     const float *const x_end = a->x + a->n_tokens * a->n_in, *const out_end = a->out + a->n_tokens * a->n_out;
-    if (a->x >= out_end || a->out >= x_end) apr_cuda_keep_inputs(device, inputs);
+    if (a->x >= out_end || a->out >= x_end) apr_cuda_cache_inputs(device, inputs);
 }
 
 /* A part of a product: n_columns columns of inputs and weights from `column` on. */
@@ -298,10 +299,10 @@ static apr_status linear_many(apr_cuda_device *device, const apr_linear_args *a,
 
     b.has_floats = true;
     APR_TRY(cut_workspace(a, &b, err));
-    const apr_cuda_kept_inputs inputs = inputs_of(a, &b.inputs);
+    const apr_cuda_cached_inputs inputs = inputs_of(a, &b.inputs);
     cudaError_t error = apr_cuda_make_f16_once(device, a, &b.inputs);
     if (error == cudaSuccess) error = multiply_tiles(device, a, &b, &status);
-    if (error == cudaSuccess) keep_inputs(device, a, &inputs);
+    if (error == cudaSuccess) cache_inputs(device, a, &inputs);
     if (error == cudaSuccess && status != CUBLAS_STATUS_SUCCESS) {
         error = without_blas(device, a);
         if (error != cudaSuccess) return apr_cuda_blas_failed(status, apr_cuda_operation(device), err);
@@ -315,13 +316,13 @@ static apr_status linear_many(apr_cuda_device *device, const apr_linear_args *a,
  * cudaErrorNotSupported: there is none for this product. */
 static cudaError_t linear_some(apr_cuda_device *device, const apr_linear_args *a)
 {
-    const apr_cuda_kept_inputs wanted = {
+    const apr_cuda_cached_inputs wanted = {
         a->x, a->work.data, a->n_tokens, a->n_in, false, true, apr_cuda_small_gemm_layout(a->weight->dtype)};
     const bool some = a->n_tokens <= APR_SMALL_GEMM_MAX_TOKENS && (a->n_tokens > 1 || device->batch_invariant);
     if (!some || device->exact || device->tiles) return cudaErrorNotSupported;
-    const cudaError_t error = apr_cuda_linear_small_gemm(a, apr_cuda_has_kept_inputs(device, &wanted), device->facts.n_sms,
+    const cudaError_t error = apr_cuda_linear_small_gemm(a, apr_cuda_has_cached_inputs(device, &wanted), device->facts.n_sms,
                                                          apr_cuda_code_major(), device->stream);
-    if (error == cudaSuccess) keep_inputs(device, a, &wanted);
+    if (error == cudaSuccess) cache_inputs(device, a, &wanted);
     return error;
 }
 
@@ -365,8 +366,8 @@ apr_status apr_cuda_glu(apr_cuda_device *device, const apr_glu_args *a, apr_erro
     cudaError_t error = cudaErrorNotSupported;
 
     if (through_f16 && n_bytes <= a->work.slice * sizeof(float)) error = apr_cuda_glu_f16(a, NULL, &to, device->stream);
-    const apr_cuda_kept_inputs left = {a->out, a->work.data, a->n_tokens, a->width, false, false, 0};
-    if (error == cudaSuccess) apr_cuda_keep_inputs(device, &left);
+    const apr_cuda_cached_inputs inputs = {a->out, a->work.data, a->n_tokens, a->width, false, false, 0};
+    if (error == cudaSuccess) apr_cuda_cache_inputs(device, &inputs);
     if (error == cudaErrorNotSupported) error = apr_cuda_glu_floats(a, device->stream);
     return apr_cuda_outcome(device, error, err);
 }

@@ -20,9 +20,9 @@ bool apr_cuda_shares_scale(const apr_linear_args *args);
 
 /* Records that FP16 inputs are in a workspace, for the next call with this device, whether it wants them or not. A call that still has them
  * there records them again. */
-void apr_cuda_keep_inputs(apr_cuda_device *device, const apr_cuda_kept_inputs *left);
+void apr_cuda_cache_inputs(apr_cuda_device *device, const apr_cuda_cached_inputs *inputs);
 /* Whether the previous call left these inputs. */
-bool apr_cuda_has_kept_inputs(const apr_cuda_device *device, const apr_cuda_kept_inputs *wanted);
+bool apr_cuda_has_cached_inputs(const apr_cuda_device *device, const apr_cuda_cached_inputs *wanted);
 
 /* Converts the inputs to FP16, unless the previous call left them. */
 cudaError_t apr_cuda_make_f16_once(apr_cuda_device *device, const apr_linear_args *args, const apr_cuda_activations_f16 *inputs);

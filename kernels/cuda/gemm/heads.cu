@@ -214,13 +214,13 @@ static apr_status linear_heads_many(apr_cuda_device *device, const apr_linear_ar
     const bool is_f16 = apr_cuda_is_f16(a->weight);
     const size_t input_bytes = apr_cuda_inputs_bytes(a->n_tokens, a->heads.n * a->n_in),
                  before = input_bytes + apr_cuda_scales_bytes(n_pairs);
-    const size_t given = a->work.slice * sizeof(float), room = given > before ? given - before : 0;
+    const size_t given = a->work.slice * sizeof(float), rest = given > before ? given - before : 0;
     const int64_t tile = is_f16 ? a->heads.n
                                 : apr_cuda_dequantized_heads(a->heads.n, a->heads.rows, n_columns,
-                                                             room < APR_CUDA_DEQUANTIZED_BYTES ? room : (size_t)APR_CUDA_DEQUANTIZED_BYTES);
+                                                             rest < APR_CUDA_DEQUANTIZED_BYTES ? rest : (size_t)APR_CUDA_DEQUANTIZED_BYTES);
     cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
 
-    if (given < before || (!is_f16 && (size_t)(tile * a->heads.rows * n_columns) * 2 > room))
+    if (given < before || (!is_f16 && (size_t)(tile * a->heads.rows * n_columns) * 2 > rest))
         return apr_fail(
             err, APR_E_USAGE, "linear '%s' of %lld tokens needs %zu bytes of workspace and got %zu", a->weight->name,
             (long long)a->n_tokens,

@@ -9,7 +9,7 @@ static const char *words_of(const apr_prompt_args *a)
 {
     static const char *const words[] = {"products of a prompt", "products of a prompt, without their scales",
                                         "gate, up and GLU of a prompt", "QKV products and epilogue of a prompt"};
-    return words[a->ending];
+    return words[a->epilogue];
 }
 
 /* Whether the parts are products of one x, with so many tokens that inputs have one part. */
@@ -18,15 +18,15 @@ static bool is_valid(const apr_prompt_args *a)
     static const int n_parts[] = {0, 1, 2, 3}; /* for each epilogue; STORE has any number */
     const apr_linear_args *const first = &a->parts[0];
     const bool fits =
-        a->n_parts >= 1 && a->n_parts <= APR_PROMPT_PARTS && (a->ending == APR_PROMPT_STORE || a->n_parts == n_parts[a->ending]);
+        a->n_parts >= 1 && a->n_parts <= APR_PROMPT_PARTS && (a->epilogue == APR_PROMPT_STORE || a->n_parts == n_parts[a->epilogue]);
 
-    if (!fits || first->n_tokens < APR_PROMPT_MIN_TOKENS || (a->has_sum && !a->has_norm) || (a->has_norm && a->is_left)) return false;
+    if (!fits || first->n_tokens < APR_PROMPT_MIN_TOKENS || (a->has_sum && !a->has_norm) || (a->has_norm && a->input_is_glu)) return false;
     for (int i = 0; i < a->n_parts; i++) {
         const apr_linear_args *const p = &a->parts[i];
         const bool is_same =
             p->x == first->x && p->work.data == first->work.data && p->n_tokens == first->n_tokens && p->n_in == first->n_in;
         if (!is_same || p->heads.n > 0 || apr_cuda_shares_scale(p) != apr_cuda_shares_scale(first)) return false;
-        if (p->bias != NULL && (a->ending == APR_PROMPT_UNSCALED || a->ending == APR_PROMPT_GLU)) return false;
+        if (p->bias != NULL && (a->epilogue == APR_PROMPT_UNSCALED || a->epilogue == APR_PROMPT_GLU)) return false;
     }
     return true;
 }
@@ -34,7 +34,7 @@ static bool is_valid(const apr_prompt_args *a)
 /* Whether the inputs share a power of two. With gate and up as FP16 the GLU applies each row's scale anyway. */
 static bool inputs_share_scale(const apr_prompt_args *a)
 {
-    bool has_own = a->ending == APR_PROMPT_GLU && a->row_sums != NULL;
+    bool has_own = a->epilogue == APR_PROMPT_GLU && a->row_sums != NULL;
     int exponent;
     for (int i = 0; i < 2 && has_own; i++) has_own = apr_prompt_f16_exponent(a->row_sums[i], a->parts[i].n_in, &exponent);
     return !has_own && apr_cuda_shares_scale(&a->parts[0]);
@@ -44,14 +44,14 @@ static bool inputs_share_scale(const apr_prompt_args *a)
 static cudaError_t prepare(apr_cuda_device *device, const apr_prompt_args *a, const apr_cuda_activations_f16 *inputs)
 {
     const apr_linear_args *const first = &a->parts[0];
-    const apr_cuda_kept_inputs left = {first->x, first->work.data, first->n_tokens, first->n_in, inputs->factors != NULL, false, 0};
+    const apr_cuda_cached_inputs wanted = {first->x, first->work.data, first->n_tokens, first->n_in, inputs->factors != NULL, false, 0};
 
     if (a->has_norm) {
         apr_cuda_sum rows = {a->norm.x, NULL, NULL, NULL, NULL};
         if (a->has_sum) rows = apr_cuda_sum{a->residual, a->addend, a->addend_is_unscaled ? inputs->scales : NULL, NULL, a->sum};
         return apr_cuda_sum_f16(&rows, &a->norm, inputs, device->stream);
     }
-    if (a->is_left) return apr_cuda_has_kept_inputs(device, &left) ? cudaSuccess : cudaErrorInvalidValue;
+    if (a->input_is_glu) return apr_cuda_has_cached_inputs(device, &wanted) ? cudaSuccess : cudaErrorInvalidValue;
     return apr_cuda_make_f16_once(device, first, inputs);
 }
 
@@ -77,49 +77,49 @@ static apr_status find_exponents(apr_cuda_device *device, const apr_prompt_args 
     return APR_OK;
 }
 
-static apr_status make_glu(apr_cuda_device *device, const apr_prompt_args *a, const apr_cuda_gated *left, apr_error *err)
+static apr_status make_glu(apr_cuda_device *device, const apr_prompt_args *a, const apr_cuda_gated *gated, apr_error *err)
 {
     size_t n_bytes;
-    const apr_cuda_activations_f16 to = apr_cuda_cut_inputs(&a->unit.work, a->unit.n_tokens, a->unit.width, false, &n_bytes);
-    apr_glu_args unit = a->unit;
+    const apr_cuda_activations_f16 to = apr_cuda_cut_inputs(&a->glu.work, a->glu.n_tokens, a->glu.width, false, &n_bytes);
+    apr_glu_args glu = a->glu;
 
-    if (n_bytes > unit.work.slice * sizeof(float))
-        return apr_fail(err, APR_E_USAGE, "the GLU of %lld tokens needs %zu bytes of workspace and got %zu", (long long)unit.n_tokens,
-                        n_bytes, unit.work.slice * sizeof(float));
-    unit.out = NULL;
-    APR_TRY(apr_cuda_outcome(device, apr_cuda_glu_f16(&unit, left, &to, device->stream), err));
-    const apr_cuda_kept_inputs kept = {a->unit.out, unit.work.data, unit.n_tokens, unit.width, false, false, 0};
-    apr_cuda_keep_inputs(device, &kept);
+    if (n_bytes > glu.work.slice * sizeof(float))
+        return apr_fail(err, APR_E_USAGE, "the GLU of %lld tokens needs %zu bytes of workspace and got %zu", (long long)glu.n_tokens,
+                        n_bytes, glu.work.slice * sizeof(float));
+    glu.out = NULL;
+    APR_TRY(apr_cuda_outcome(device, apr_cuda_glu_f16(&glu, gated, &to, device->stream), err));
+    const apr_cuda_cached_inputs inputs = {a->glu.out, glu.work.data, glu.n_tokens, glu.width, false, false, 0};
+    apr_cuda_cache_inputs(device, &inputs);
     return APR_OK;
 }
 
 static apr_status multiply_glu(apr_cuda_device *device, const apr_prompt_args *a, const apr_cuda_activations_f16 *inputs, apr_error *err)
 {
-    apr_cuda_gated left = {inputs->scales, false, {1.0f, 1.0f}};
+    apr_cuda_gated gated = {inputs->scales, false, {1.0f, 1.0f}};
     int exponents[2] = {0, 0};
 
-    APR_TRY(find_exponents(device, a, exponents, &left.is_f16, err));
+    APR_TRY(find_exponents(device, a, exponents, &gated.is_f16, err));
     for (int i = 0; i < 2; i++) {
-        if (left.is_f16) APR_TRY(apr_cuda_multiply_to_f16(device, &a->parts[i], inputs, exponents[i], err));
+        if (gated.is_f16) APR_TRY(apr_cuda_multiply_to_f16(device, &a->parts[i], inputs, exponents[i], err));
         else APR_TRY(apr_cuda_multiply_f16(device, &a->parts[i], inputs, err));
-        left.by[i] = ldexpf(1.0f, -exponents[i]);
+        gated.by[i] = ldexpf(1.0f, -exponents[i]);
     }
-    return make_glu(device, a, &left, err);
+    return make_glu(device, a, &gated, err);
 }
 
 /* joint: q, k and v of a token are next to each other there; NULL: they are separate. */
 static apr_status qkv_epilogue(apr_cuda_device *device, const apr_prompt_args *a, const apr_cuda_activations_f16 *inputs,
                                const apr_cuda_joint_qkv *joint, apr_error *err)
 {
-    apr_cuda_unscaled_qkv left = {inputs->scales, {a->parts[0].bias, a->parts[1].bias, a->parts[2].bias}, {NULL, NULL, NULL}, 0};
+    apr_cuda_unscaled_qkv unscaled = {inputs->scales, {a->parts[0].bias, a->parts[1].bias, a->parts[2].bias}, {NULL, NULL, NULL}, 0};
     const float *from = joint != NULL ? joint->out : NULL;
 
     for (int i = 0; joint != NULL && i < a->n_parts; i++) {
-        left.from[i] = from;
+        unscaled.from[i] = from;
         from += a->parts[i].n_out;
     }
-    left.stride = joint != NULL ? joint->n_rows : 0;
-    return apr_cuda_outcome(device, apr_cuda_qkv_epilogue_many(&a->turn, &left, device->stream), err);
+    unscaled.stride = joint != NULL ? joint->n_rows : 0;
+    return apr_cuda_outcome(device, apr_cuda_qkv_epilogue_many(&a->qkv, &unscaled, device->stream), err);
 }
 
 /* Keys and values have few rows: together with the query's they are one product that fills a device, if the workspace has room. Only the
@@ -145,10 +145,10 @@ static apr_status run(apr_cuda_device *device, const apr_prompt_args *a, apr_err
         return apr_fail(err, APR_E_USAGE, "%s: inputs of %lld tokens need %zu bytes of workspace", words_of(a), (long long)first->n_tokens,
                         n_bytes);
     APR_TRY(apr_cuda_outcome(device, prepare(device, a, &inputs), err));
-    if (a->ending == APR_PROMPT_QKV) return multiply_qkv(device, a, &inputs, err);
-    if (a->ending == APR_PROMPT_GLU) return multiply_glu(device, a, &inputs, err);
+    if (a->epilogue == APR_PROMPT_QKV) return multiply_qkv(device, a, &inputs, err);
+    if (a->epilogue == APR_PROMPT_GLU) return multiply_glu(device, a, &inputs, err);
     for (int i = 0; i < a->n_parts; i++) APR_TRY(apr_cuda_multiply_f16(device, &a->parts[i], &inputs, err));
-    return a->ending == APR_PROMPT_STORE ? store(device, a, &inputs, err) : APR_OK;
+    return a->epilogue == APR_PROMPT_STORE ? store(device, a, &inputs, err) : APR_OK;
 }
 
 apr_status apr_cuda_run_prompt(apr_cuda_device *device, const apr_prompt_args *args, apr_error *err)

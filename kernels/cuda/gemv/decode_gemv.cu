@@ -39,7 +39,7 @@ static int row_groups_in(const apr_tensor *weight)
 static decode_gemv_call call_of(const apr_decode_gemv_args *args)
 {
     decode_gemv_call a = {};
-    a.ending = args->ending;
+    a.epilogue = args->epilogue;
     a.n_parts = args->n_parts;
     for (int i = 0; i < args->n_parts; i++) {
         const apr_decode_gemv_part *const part = &args->parts[i];
@@ -47,11 +47,11 @@ static decode_gemv_call call_of(const apr_decode_gemv_args *args)
     }
     a.n_in = (int)args->n_in;
     a.n_squares = a.n_in / I16_GROUP;
-    a.x = args->x;
+    a.activations = args->activations;
     a.squares = args->squares, a.residual = args->residual, a.gain = args->gain;
     a.eps = args->eps, a.gain_offset = args->gain_offset;
     a.glu = args->glu;
-    a.planes = args->planes;
+    a.activations_out = args->activations_out;
     a.out_squares = args->out_squares;
     a.is_first = args->is_first;
     return a;
@@ -59,8 +59,8 @@ static decode_gemv_call call_of(const apr_decode_gemv_args *args)
 
 template <apr_dtype D> static cudaError_t start_plain(const decode_gemv_call &a, int n_multiprocessors, cudaStream_t stream)
 {
-    return a.ending == APR_EPILOGUE_GLU ? start<D, GEMV_GLU>(a, n_multiprocessors, stream)
-                                        : start<D, GEMV_SUMS>(a, n_multiprocessors, stream);
+    return a.epilogue == APR_EPILOGUE_GLU ? start<D, GEMV_GLU>(a, n_multiprocessors, stream)
+                                          : start<D, GEMV_SUMS>(a, n_multiprocessors, stream);
 }
 
 static cudaError_t start_of(apr_dtype dtype, const decode_gemv_call &a, int n_multiprocessors, cudaStream_t stream)
@@ -106,7 +106,7 @@ static __device__ __forceinline__ float number_at(const apr_decode_gemv_inputs &
 static __device__ __forceinline__ void store_number(const apr_decode_gemv_inputs &a, int i, float value)
 {
     if (i < a.n && a.out != NULL) a.out[i] = value;
-    store_i16(a.planes, i, i < a.n, value);
+    store_i16(a.activations_out, i, i < a.n, value);
 }
 
 /* One block, which sums all squares. */

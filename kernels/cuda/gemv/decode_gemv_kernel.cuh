@@ -74,15 +74,15 @@ typedef struct decode_gemv_routed {
 } decode_gemv_routed;
 
 typedef struct decode_gemv_call {
-    apr_epilogue ending;
+    apr_epilogue epilogue;
     int n_parts, n_squares;
     decode_gemv_part parts[APR_DECODE_GEMV_PARTS];
     int n_in;
-    const uint8_t *x;
+    const uint8_t *activations;
     const float *squares, *residual, *gain;
     float eps, gain_offset;
     apr_glu_shape glu;
-    uint8_t *planes;
+    uint8_t *activations_out;
     float *out_squares;
     decode_gemv_routed routed;
     bool has_concurrent, is_concurrent,
@@ -291,14 +291,14 @@ static __device__ __forceinline__ epilogue_extras constant_extras_of(const decod
 {
     epilogue_extras e = {bias_of<KIND>(a, at.part, at.r, at.rank), 0.0f, 0.0f, 0.0f};
     if (is_glu(KIND)) e.other_bias = bias_of<KIND>(a, 1, at.r, at.rank);
-    if (a.planes != NULL && a.gain != NULL) e.gain = __ldg(a.gain + at.r);
+    if (a.activations_out != NULL && a.gain != NULL) e.gain = __ldg(a.gain + at.r);
     return e;
 }
 
 template <decode_gemv_kind KIND> static __device__ __forceinline__ epilogue_extras extras_of(const decode_gemv_call &a, const part_row &at)
 {
     epilogue_extras e = constant_extras_of<KIND>(a, at);
-    if (!is_glu(KIND) && a.ending == APR_EPILOGUE_ADD) e.residual = __ldcg(a.residual + at.r);
+    if (!is_glu(KIND) && a.epilogue == APR_EPILOGUE_ADD) e.residual = __ldcg(a.residual + at.r);
     return e;
 }
 
@@ -319,18 +319,19 @@ static __device__ __forceinline__ void write_rows(const decode_gemv_call &a, con
             if (of_experts(KIND)) value *= f.weights[at.rank];
         } else if (on) {
             value = row_sum(f, row_group, row) + e.bias;
-            if (a.ending == APR_EPILOGUE_ADD) value += e.residual;
+            if (a.epilogue == APR_EPILOGUE_ADD) value += e.residual;
         }
         if (on && a.parts[at.part].out != NULL) a.parts[at.part].out[at.r] = value;
-        const float left = a.gain != NULL ? value * (e.gain + a.gain_offset) : value;
-        float squares = value * value, most = on ? fabsf(left) : 0.0f;
+        const float next = a.gain != NULL ? value * (e.gain + a.gain_offset) : value;
+        float squares = value * value, most = on ? fabsf(next) : 0.0f;
 #pragma unroll
         for (int lanes = APR_ROW_GROUP / 2; lanes > 0; lanes /= 2) { /* half_warp_sum and half_warp_max, interleaved */
             squares += __shfl_xor_sync(0xffffffffu, squares, lanes);
             most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, lanes));
         }
         if (a.out_squares != NULL && on && row == 0) a.out_squares[at.row_group] = squares;
-        if (a.planes != NULL) store_i16_of(a.planes, at.r + (of_experts(KIND) ? at.rank * a.routed.padding : 0), on, left, most);
+        if (a.activations_out != NULL)
+            store_i16_of(a.activations_out, at.r + (of_experts(KIND) ? at.rank * a.routed.padding : 0), on, next, most);
     }
 }
 
@@ -408,11 +409,11 @@ static __device__ __forceinline__ float load_inputs_and_squares(const decode_gem
     const int thread = (int)threadIdx.x;
     float squares = 0.0f;
     uint4 pieces[IN_FLIGHT];
-    load_activations(a.x, n_pieces, thread, pieces);
+    load_activations(a.activations, n_pieces, thread, pieces);
     if (has_squares) squares = squares_of_lane(a);
     store_activations<D, PADDED>(a, pieces, n_pieces, thread, x);
     for (int first = thread + IN_FLIGHT * THREADS; first < n_pieces; first += IN_FLIGHT * THREADS) {
-        load_activations(a.x, n_pieces, first, pieces);
+        load_activations(a.activations, n_pieces, first, pieces);
         store_activations<D, PADDED>(a, pieces, n_pieces, first, x);
     }
     return squares;
@@ -593,7 +594,7 @@ static __device__ __forceinline__ void compute_row_groups(const decode_gemv_call
     if (has_extras) extras[row] = of_experts(KIND) ? extras_of<KIND>(a, at) : constant_extras_of<KIND>(a, at);
     if (KIND == GEMV_EXPERT_SUMS || (!of_experts(KIND) && !a.is_concurrent)) pdl_wait();
     if (a.has_concurrent) pdl_trigger(); /* it has the same inputs, which are ready */
-    const bool has_residual = KIND == GEMV_SUMS && has_extras && a.ending == APR_EPILOGUE_ADD;
+    const bool has_residual = KIND == GEMV_SUMS && has_extras && a.epilogue == APR_EPILOGUE_ADD;
     const float residual = has_residual ? __ldcg(a.residual + at.r) : 0.0f;
     const float squares = KIND == GEMV_EXPERT_GLU ? 0.0f : load_all_inputs<D, KIND>(a, layout, x);
     if (has_residual) extras[row].residual = residual;

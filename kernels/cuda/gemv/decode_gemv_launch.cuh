@@ -57,7 +57,7 @@ template <apr_dtype D, decode_gemv_kind KIND>
 static cudaError_t lay_out_for(const decode_gemv_call &a, int n_blocks, decode_gemv_layout *layout, int *n_bytes)
 {
     const int n_row_groups = row_groups_of<KIND>(a), most = (n_row_groups + n_blocks - 1) / n_blocks, n_rows = most * APR_ROW_GROUP;
-    const bool has_extras = a.ending == APR_EPILOGUE_ADD || a.gain != NULL || a.parts[0].bias != NULL;
+    const bool has_extras = a.epilogue == APR_EPILOGUE_ADD || a.gain != NULL || a.parts[0].bias != NULL;
     const int n_runs = KIND == GEMV_EXPERT_SUMS ? a.routed.n_used : 1;
     layout->n_run = (a.n_in / n_runs + decode_gemv_type<D>::COLUMNS - 1) / decode_gemv_type<D>::COLUMNS;
     layout->n_tiles = layout->n_run * n_runs;

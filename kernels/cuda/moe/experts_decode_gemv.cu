@@ -39,10 +39,10 @@ cudaError_t apr_cuda_decode_gemv_experts(const apr_experts_args *args, const apr
     if (!apr_experts_have_decode_gemv(args)) return cudaErrorNotSupported;
 
     decode_gemv_call a = routed_call(args, args->gate, args->n_mid, args->n_in);
-    a.ending = APR_EPILOGUE_GLU, a.n_parts = 2, a.glu = args->glu;
+    a.epilogue = APR_EPILOGUE_GLU, a.n_parts = 2, a.glu = args->glu;
     a.parts[0] = decode_gemv_part{args->gate->data, args->gate_bias, NULL, a.routed.n_row_groups * a.routed.n_used};
     a.parts[1] = decode_gemv_part{args->up->data, args->up_bias, NULL, a.routed.n_row_groups * a.routed.n_used};
-    a.n_in = (int)args->n_in, a.x = gemv->x, a.planes = middle;
+    a.n_in = (int)args->n_in, a.activations = gemv->activations, a.activations_out = middle;
     a.n_squares = a.n_in / I16_GROUP, a.squares = gemv->squares, a.eps = gemv->eps;
     a.routed.padding = (int)(apr_tiled_columns(args->down->dtype, args->n_mid) - args->n_mid);
     a.has_concurrent = true;
@@ -51,11 +51,11 @@ cudaError_t apr_cuda_decode_gemv_experts(const apr_experts_args *args, const apr
     if (error != cudaSuccess) return error;
 
     a = routed_call(args, args->down, args->n_out, args->n_mid);
-    a.ending = gemv->ending, a.n_parts = 1;
+    a.epilogue = gemv->epilogue, a.n_parts = 1;
     a.parts[0] = decode_gemv_part{args->down->data, args->down_bias, gemv->parts[0].out, a.routed.n_row_groups};
-    a.n_in = (int)(args->n_used * args->n_mid), a.x = middle;
+    a.n_in = (int)(args->n_used * args->n_mid), a.activations = middle;
     a.residual = gemv->residual, a.gain = gemv->gain, a.gain_offset = gemv->gain_offset;
-    a.planes = gemv->planes, a.out_squares = gemv->out_squares;
+    a.activations_out = gemv->activations_out, a.out_squares = gemv->out_squares;
     a.is_concurrent = true;
     a.inputs_ready_early = gemv->inputs_ready_early;
     return start_routed<GEMV_EXPERT_SUMS>(args->down->dtype, a, n_multiprocessors, stream);

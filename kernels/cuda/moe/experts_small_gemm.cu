@@ -25,32 +25,32 @@ typedef struct experts_buffers {
 /* Columns of a matrix' rows as stored. */
 static int64_t columns_of(const apr_tensor *matrix, int64_t n_in) { return matrix->tiled ? apr_tiled_columns(matrix->dtype, n_in) : n_in; }
 
-static apr_small_gemm_inputs inputs_at(uint8_t *work, const apr_small_gemm_inputs_offsets &room, int64_t n_tiles, int64_t n_in,
+static apr_small_gemm_inputs inputs_at(uint8_t *work, const apr_small_gemm_inputs_offsets &offsets, int64_t n_tiles, int64_t n_in,
                                        const apr_tensor *matrix)
 {
     return apr_small_gemm_inputs{columns_of(matrix, n_in),
                                  n_in,
                                  n_tiles,
-                                 work + room.fragments,
-                                 work + room.sums,
-                                 (float *)(work + room.factors),
+                                 work + offsets.fragments,
+                                 work + offsets.sums,
+                                 (float *)(work + offsets.factors),
                                  apr_cuda_small_gemm_layout(matrix->dtype)};
 }
 
 static experts_buffers place_buffers(uint8_t *work, const apr_experts_args *a, int64_t n_tokens, int n_multiprocessors)
 {
-    const apr_small_gemm_experts_offsets room = apr_cuda_small_gemm_experts_offsets(a, n_tokens, n_multiprocessors);
+    const apr_small_gemm_experts_offsets offsets = apr_cuda_small_gemm_experts_offsets(a, n_tokens, n_multiprocessors);
     experts_buffers b = {};
-    b.most_tiles = room.most_tiles, b.n_slots = room.n_slots;
-    b.gate_splits = room.gate_splits, b.down_splits = room.down_splits;
-    b.pairs.slot_of = (int *)(work + room.slot_of);
-    b.pairs.token_of = (int *)(work + room.token_of);
-    b.pairs.pair_of = (int *)(work + room.pair_of);
-    b.pairs.groups = (apr_small_gemm_group *)(work + room.groups);
-    b.pairs.n_groups = (int *)(work + room.n_groups);
-    b.x = inputs_at(work, room.x, room.most_tiles, a->n_in, a->up);
-    b.mid = inputs_at(work, room.mid, room.most_tiles, a->n_mid, a->down);
-    b.gate = (float *)(work + room.gate), b.up = (float *)(work + room.up), b.down = (float *)(work + room.down);
+    b.most_tiles = offsets.most_tiles, b.n_slots = offsets.n_slots;
+    b.gate_splits = offsets.gate_splits, b.down_splits = offsets.down_splits;
+    b.pairs.slot_of = (int *)(work + offsets.slot_of);
+    b.pairs.token_of = (int *)(work + offsets.token_of);
+    b.pairs.pair_of = (int *)(work + offsets.pair_of);
+    b.pairs.groups = (apr_small_gemm_group *)(work + offsets.groups);
+    b.pairs.n_groups = (int *)(work + offsets.n_groups);
+    b.x = inputs_at(work, offsets.x, offsets.most_tiles, a->n_in, a->up);
+    b.mid = inputs_at(work, offsets.mid, offsets.most_tiles, a->n_mid, a->down);
+    b.gate = (float *)(work + offsets.gate), b.up = (float *)(work + offsets.up), b.down = (float *)(work + offsets.down);
     return b;
 }
 
@@ -199,14 +199,14 @@ static bool is_supported(const apr_tensor *m, int64_t rows, int64_t n_in, int ma
            apr_cuda_has_small_gemm(m->dtype, m->tiled, rows, columns_of(m, n_in), major);
 }
 
-/* Tokens that are computed at a time: up to 64 always together, so that results do not depend on the workspace; more as it has room. 0: no
+/* Tokens that are computed at a time: up to 64 always together, so that results do not depend on the workspace; more as it has offsets. 0: no
  * room at all. */
 static int64_t tokens_at_a_time(const apr_experts_args *a, int n_multiprocessors)
 {
-    const size_t room = a->work.slice * sizeof(float);
+    const size_t n_bytes = a->work.slice * sizeof(float);
     int64_t n = a->n_tokens;
-    if (apr_cuda_experts_small_gemm_bytes(a, APR_SMALL_GEMM_MAX_TOKENS, n_multiprocessors) > room) return 0;
-    while (n > APR_SMALL_GEMM_MAX_TOKENS && apr_cuda_experts_small_gemm_bytes(a, n, n_multiprocessors) > room) n = (n + 1) / 2;
+    if (apr_cuda_experts_small_gemm_bytes(a, APR_SMALL_GEMM_MAX_TOKENS, n_multiprocessors) > n_bytes) return 0;
+    while (n > APR_SMALL_GEMM_MAX_TOKENS && apr_cuda_experts_small_gemm_bytes(a, n, n_multiprocessors) > n_bytes) n = (n + 1) / 2;
     return n;
 }
 

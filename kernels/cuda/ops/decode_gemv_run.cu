@@ -25,7 +25,7 @@ apr_status apr_cuda_run_to_tiles(apr_cuda_device *device, apr_dtype dtype, void 
 static const char *words_of(const apr_decode_gemv_args *args)
 {
     static const char *const words[] = {"decode GEMVs", "a decode GEMV, and a sum", "decode GEMVs, and their GLU"};
-    return words[args->ending];
+    return words[args->epilogue];
 }
 
 apr_status apr_cuda_run_decode_gemv(apr_cuda_device *device, const apr_decode_gemv_args *args, apr_error *err)
@@ -66,7 +66,7 @@ static cudaError_t attend_unfused(const apr_qkv_epilogue_args *qkv, const apr_at
 }
 
 apr_status apr_cuda_run_attend_to_i16(apr_cuda_device *device, const apr_qkv_epilogue_args *qkv, const apr_attend_args *args,
-                                      uint8_t *planes, apr_error *err)
+                                      uint8_t *activations_out, apr_error *err)
 {
     const apr_decode_gemv_inputs inputs = {.n = args->n_heads * args->value_dim,
                                            .x = args->out,
@@ -74,12 +74,12 @@ apr_status apr_cuda_run_attend_to_i16(apr_cuda_device *device, const apr_qkv_epi
                                            .eps = 0.0f,
                                            .gain_offset = 0.0f,
                                            .gain = NULL,
-                                           .planes = planes,
+                                           .activations_out = activations_out,
                                            .out = NULL};
 
     APR_TRY(apr_cuda_make_current(device, err));
     apr_cuda_begin_phase(device, "attention, as activations of decode GEMVs");
-    const cudaError_t error =
-        qkv != NULL ? apr_cuda_qkv_and_attend(qkv, args, planes, device->stream) : apr_cuda_attend_to_i16(args, planes, device->stream);
+    const cudaError_t error = qkv != NULL ? apr_cuda_qkv_and_attend(qkv, args, activations_out, device->stream)
+                                          : apr_cuda_attend_to_i16(args, activations_out, device->stream);
     return apr_cuda_outcome(device, error == cudaErrorNotSupported ? attend_unfused(qkv, args, &inputs, device->stream) : error, err);
 }

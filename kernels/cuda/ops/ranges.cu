@@ -26,7 +26,7 @@ static __global__ void __launch_bounds__(BLOCK) k_scale(const __grid_constant__ 
     if (i >= a.n_tokens * a.width) return;
     float periods = 0.0f;
     if (a.warmth != 0.0f)
-        periods = floorf(((float)position_of_token(a.position, a.position_at, a.apart, i / a.width) + a.shift) / a.period);
+        periods = floorf(((float)position_of_token(a.position, a.position_at, a.per_sequence, i / a.width) + a.shift) / a.period);
     a.out[i] = a.x[i] * (a.factor * (1.0f + a.warmth * log1pf(periods)));
 }
 

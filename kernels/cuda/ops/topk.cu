@@ -180,8 +180,8 @@ apr_status apr_cuda_topk(apr_cuda_device *device, const float *logits, int64_t n
 static int64_t rows_at_a_time(int64_t n, int n_kept, uint64_t n_bytes)
 {
     const int64_t parts = apr_topk_parts(n) > APR_TOPK_MAX_PARTS ? apr_topk_parts(n) : 0, keys = keys_of_row(n, n_kept);
-    const int64_t room = (int64_t)(n_bytes / ((uint64_t)(keys > parts ? keys : parts) * sizeof(uint64_t)));
-    return room < 1 ? 1 : room < MAX_ROWS ? room : (int64_t)MAX_ROWS;
+    const int64_t n_rows = (int64_t)(n_bytes / ((uint64_t)(keys > parts ? keys : parts) * sizeof(uint64_t)));
+    return n_rows < 1 ? 1 : n_rows < MAX_ROWS ? n_rows : (int64_t)MAX_ROWS;
 }
 
 apr_status apr_cuda_topk_rows(apr_cuda_device *device, const float *logits, int64_t n, int64_t n_rows, const apr_topk *requests, void *work,

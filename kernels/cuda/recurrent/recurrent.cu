@@ -390,8 +390,8 @@ static __global__ void __launch_bounds__(WARP *WARPS, 2) k_delta_columns(const _
         delta_begin<DK>(chunk.k[0], &w);
 #pragma unroll OF_WARP
         for (int i = 0; i < n; i++) {
-            const float left = delta_step<DK, OF_WARP>(chunk, i, i + 1 < n ? i + 1 : i, &w);
-            if (writes) out[i * a.n_value_heads * a.value_dim] = left;
+            const float value = delta_step<DK, OF_WARP>(chunk, i, i + 1 < n ? i + 1 : i, &w);
+            if (writes) out[i * a.n_value_heads * a.value_dim] = value;
         }
         delta_put_chunk<DK, OF_WARP>(a, p, base + ready::TOKENS, next, &chunks[which ^ 1]);
         __syncthreads();

@@ -28,7 +28,7 @@ apr_status apr_cuda_run_rows(apr_cuda_device *device, const apr_rows_args *args,
     static const char *const words[] = {"small GEMMs of a batch", "a small GEMM of a batch, and a sum",
                                         "small GEMMs of a batch, and their GLU"};
     APR_TRY(apr_cuda_make_current(device, err));
-    apr_cuda_begin_phase(device, words[args->ending]);
+    apr_cuda_begin_phase(device, words[args->epilogue]);
     return outcome(device, apr_cuda_small_gemm_rows(args, device->facts.n_sms, device->stream), err);
 }
 

@@ -19,7 +19,7 @@ bool apr_cuda_has_small_gemm(apr_dtype dtype, bool tiled, int64_t n_out, int64_t
     if (k == NULL || n_out <= 0 || n_in <= 0 || n_out % APR_ROW_GROUP != 0 || n_in % k->columns != 0) return false;
     if (n_out > INT32_MAX / 4 || n_in > INT32_MAX / 4) return false;
     if (!tiled && !k->rows) return false;
-    return major >= 8 || (major == 7 && !k->bfloats);
+    return major >= 8 || (major == 7 && !k->is_bf16);
 }
 
 apr_small_gemm_layout apr_cuda_small_gemm_layout(apr_dtype dtype)
@@ -222,7 +222,7 @@ static bool is_supported(const apr_linear_args *a, int n_multiprocessors, int ma
 cudaError_t apr_cuda_linear_small_gemm(const apr_linear_args *a, bool is_prepared, int n_multiprocessors, int major, cudaStream_t stream)
 {
     if (!is_supported(a, n_multiprocessors, major)) return cudaErrorNotSupported;
-    const apr_small_gemm_linear_offsets room = apr_cuda_small_gemm_linear_offsets(a->n_tokens, a->n_in, n_multiprocessors);
+    const apr_small_gemm_linear_offsets offsets = apr_cuda_small_gemm_linear_offsets(a->n_tokens, a->n_in, n_multiprocessors);
     uint8_t *const work = (uint8_t *)a->work.data;
     const gemm_kernels *const k = kernels_of(a->weight->dtype);
     apr_small_gemm_args args = {};
@@ -236,12 +236,12 @@ cudaError_t apr_cuda_linear_small_gemm(const apr_linear_args *a, bool is_prepare
     args.n_tokens = a->n_tokens;
     args.inputs = apr_small_gemm_inputs{a->n_in,
                                         a->n_in,
-                                        room.n_tiles,
-                                        work + room.inputs.fragments,
-                                        work + room.inputs.sums,
-                                        (float *)(work + room.inputs.factors),
+                                        offsets.n_tiles,
+                                        work + offsets.inputs.fragments,
+                                        work + offsets.inputs.sums,
+                                        (float *)(work + offsets.inputs.factors),
                                         apr_cuda_small_gemm_layout(a->weight->dtype)};
-    args.partial = work + room.partial;
+    args.partial = work + offsets.partial;
     if (!is_prepared) error = apr_cuda_small_gemm_prepare(a->x, NULL, a->n_tokens, &args.inputs, stream);
     return error == cudaSuccess ? apr_cuda_small_gemm(&args, n_multiprocessors, stream) : error;
 }

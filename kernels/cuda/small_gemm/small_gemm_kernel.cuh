@@ -658,7 +658,7 @@ typedef cudaError_t gemm_start(const gemm_call &call, unsigned n_blocks, int sha
 typedef struct gemm_kernels {
     apr_dtype dtype;
     int columns;
-    bool rows, bfloats;
+    bool rows, is_bf16;
     const void *any; /* one of the kernels, to query its compiled architecture */
     /* LARGE (0) and SMALL (1) row blocks, for 1, 2 and 4 tiles */
     gemm_start *start[2][3];

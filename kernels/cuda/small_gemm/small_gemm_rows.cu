@@ -25,7 +25,7 @@ enum {
 typedef struct rows_epilogue {
     gemm_call a;                 /* the product; n_blocks 0: part 0 is a finished value */
     int n_blocks, rows_of_block; /* of its launch */
-    apr_epilogue ending;
+    apr_epilogue kind;
     apr_glu_shape glu;
     int width, first, n_tokens; /* first: the launch's first token */
     int cluster;                /* thread blocks per token */
@@ -55,7 +55,7 @@ APR_HOST_DEVICE_INLINE int fixups_of_run(int each, int rows_of_block) { return (
 /* All divisions are done here, while the product still runs. */
 static __device__ __forceinline__ void find_fixups(const rows_epilogue &e, const rows_run &run)
 {
-    const int n_parts = e.ending == APR_EPILOGUE_GLU ? 2 : 1;
+    const int n_parts = e.kind == APR_EPILOGUE_GLU ? 2 : 1;
     for (int i = (int)threadIdx.x; i < n_parts * run.n_fixups && e.n_blocks > 0; i += THREADS) {
         const int part = i / run.n_fixups, row_block = ((part * e.width + run.begin) >> run.shift) + i % run.n_fixups;
         run.fixups[i] = fixup_source_of(e.a, e.n_blocks, row_block);
@@ -91,14 +91,14 @@ static __device__ __forceinline__ void finish_run(const rows_epilogue &e, const 
                 for (int i = 0; i < AT_ONCE; i++) v[r][part][i] = load_partial(sources[r][part], i);
             }
             residual[r] =
-                e.ending == APR_EPILOGUE_ADD ? __ldcg((const float4 *)(e.residual + row + at)) : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+                e.kind == APR_EPILOGUE_ADD ? __ldcg((const float4 *)(e.residual + row + at)) : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
         }
 #pragma unroll
         for (int r = 0; r < ROUNDS; r++) {
             const int i = base + r * THREADS, at = run.begin + 4 * i;
             if (4 * i >= run.n) continue;
             float4 x = finish_sum4(sources[r][0], v[r][0], factor, e.a.parts[0].bias, at);
-            if (e.ending == APR_EPILOGUE_ADD) x = add4(x, residual[r]);
+            if (e.kind == APR_EPILOGUE_ADD) x = add4(x, residual[r]);
             if (PARTS == 2) {
                 const float4 u = finish_sum4(sources[r][PARTS - 1], v[r][PARTS - 1], factor, e.a.parts[1].bias, at);
                 x = make_float4(apr_glu_of(&e.glu, x.x, u.x), apr_glu_of(&e.glu, x.y, u.y), apr_glu_of(&e.glu, x.z, u.z),
@@ -224,7 +224,7 @@ static __global__ void __launch_bounds__(THREADS, RESIDENT) k_rows(const __grid_
     pdl_wait();
     if (!is_there) {
         for (int i = (int)threadIdx.x; 4 * i < run.n; i += THREADS) numbers[i] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-    } else if (e.ending == APR_EPILOGUE_GLU) {
+    } else if (e.kind == APR_EPILOGUE_GLU) {
         finish_run<2, 2, 2>(e, run, numbers);
     } else {
         finish_run<1, 1, GEMM_AT_ONCE>(e, run, numbers);
@@ -245,7 +245,7 @@ static cudaError_t start_epilogue(rows_epilogue e, int n_slots, cudaStream_t str
     e.cluster = n_slots > MANY_SLOTS && e.width <= MAX_CLUSTER / 2 * MAX_EACH ? MAX_CLUSTER / 2 : MAX_CLUSTER;
     static void (*const kernels[])(rows_epilogue) = {k_rows<APR_SMALL_GEMM_F16>, k_rows<APR_SMALL_GEMM_BF16>, k_rows<APR_SMALL_GEMM_WGMMA>};
     const auto kernel = kernels[e.to.layout];
-    const int each = rows_each(&e), n_fixups = (e.ending == APR_EPILOGUE_GLU ? 2 : 1) * fixups_of_run(each, e.rows_of_block);
+    const int each = rows_each(&e), n_fixups = (e.kind == APR_EPILOGUE_GLU ? 2 : 1) * fixups_of_run(each, e.rows_of_block);
     const bool fits =
         e.width % (e.writes_inputs ? (int)GEMM_SUB : 4) == 0 && each <= MAX_EACH && (e.rows_of_block & (e.rows_of_block - 1)) == 0;
     if (!fits || !is_aligned(e.residual) || !is_aligned(e.out) || !is_aligned(e.normed) || !is_aligned(e.a.parts[0].out) ||
@@ -269,29 +269,30 @@ static cudaError_t start_epilogue(rows_epilogue e, int n_slots, cudaStream_t str
     return cudaLaunchKernelEx(&config, kernel, e);
 }
 
-static apr_small_gemm_layout layout_of(const apr_rows_workspace *room)
+static apr_small_gemm_layout layout_of(const apr_rows_workspace *workspace)
 {
-    if (room->bfloats) return APR_SMALL_GEMM_BF16;
-    return room->wide ? apr_cuda_small_gemm_layout(APR_Q4_K) : APR_SMALL_GEMM_F16;
+    if (workspace->is_bf16) return APR_SMALL_GEMM_BF16;
+    return workspace->is_wgmma ? apr_cuda_small_gemm_layout(APR_Q4_K) : APR_SMALL_GEMM_F16;
 }
 
 /* A slot as inputs of products of n_tokens tokens with n_in numbers. */
-static apr_small_gemm_inputs slot_of(const apr_rows_workspace *room, int slot, int64_t n_tokens, int64_t n_in)
+static apr_small_gemm_inputs slot_of(const apr_rows_workspace *workspace, int slot, int64_t n_tokens, int64_t n_in)
 {
     const int64_t n_tiles = (n_tokens + APR_SMALL_GEMM_TILE - 1) / APR_SMALL_GEMM_TILE;
-    uint8_t *const at = (uint8_t *)room->work.data + (size_t)slot * apr_cuda_rows_slot_bytes(room->widest);
+    uint8_t *const at = (uint8_t *)workspace->work.data + (size_t)slot * apr_cuda_rows_slot_bytes(workspace->widest);
     size_t end = 0;
     const apr_small_gemm_inputs_offsets in = apr_small_gemm_take_inputs(&end, n_tiles, n_in);
-    return apr_small_gemm_inputs{n_in, n_in, n_tiles, at + in.fragments, at + in.sums, (float *)(at + in.factors), layout_of(room)};
+    return apr_small_gemm_inputs{n_in, n_in, n_tiles, at + in.fragments, at + in.sums, (float *)(at + in.factors), layout_of(workspace)};
 }
 
-static void set_output(rows_epilogue *e, const apr_rows_workspace *room, const apr_rows_output *left, int64_t width, int64_t n_tokens)
+static void set_output(rows_epilogue *e, const apr_rows_workspace *workspace, const apr_rows_output *output, int64_t width,
+                       int64_t n_tokens)
 {
     e->width = (int)width, e->n_tokens = (int)n_tokens;
-    e->writes_inputs = left->slot >= 0;
-    e->norm = left->norm;
-    e->eps = left->eps, e->gain_offset = left->gain_offset, e->gain = left->gain;
-    if (e->writes_inputs) e->to = slot_of(room, left->slot, n_tokens, width);
+    e->writes_inputs = output->slot >= 0;
+    e->norm = output->norm;
+    e->eps = output->eps, e->gain_offset = output->gain_offset, e->gain = output->gain;
+    if (e->writes_inputs) e->to = slot_of(workspace, output->slot, n_tokens, width);
 }
 
 static cudaError_t launch_epilogue(const void *what, const gemm_call &call, int n_blocks, int rows_of_block, cudaStream_t stream)
@@ -302,11 +303,11 @@ static cudaError_t launch_epilogue(const void *what, const gemm_call &call, int 
     rows_epilogue e = {};
 
     e.a = call, e.n_blocks = n_blocks, e.rows_of_block = rows_of_block;
-    e.ending = args->ending, e.glu = args->glu;
+    e.kind = args->epilogue, e.glu = args->glu;
     e.first = (int)first;
-    e.residual = args->ending == APR_EPILOGUE_ADD ? args->residual : NULL;
-    e.out = args->ending == APR_EPILOGUE_STORE ? args->parts[0].out : args->out;
-    set_output(&e, &args->room, &args->left, width, args->n_tokens);
+    e.residual = args->epilogue == APR_EPILOGUE_ADD ? args->residual : NULL;
+    e.out = args->epilogue == APR_EPILOGUE_STORE ? args->parts[0].out : args->out;
+    set_output(&e, &args->workspace, &args->output, width, args->n_tokens);
     if (e.norm && e.out == NULL) return cudaErrorInvalidValue;
     return start_epilogue(e, (int)(e.writes_inputs || left > n_slots ? n_slots : left), stream);
 }
@@ -317,13 +318,13 @@ static cudaError_t launch_qkv_epilogue(const void *what, const gemm_call &call, 
 }
 
 /* Three parts whose fix-up is in the QKV epilogue, or, without such a kernel, in its own kernel before it. */
-static cudaError_t start_with_qkv(const apr_small_gemm_args *a, const apr_qkv_epilogue_args *turn, int n_multiprocessors,
+static cudaError_t start_with_qkv(const apr_small_gemm_args *a, const apr_qkv_epilogue_args *qkv, int n_multiprocessors,
                                   cudaStream_t stream)
 {
-    if (apr_cuda_has_small_gemm_qkv(turn, a))
-        return apr_cuda_small_gemm_with_epilogue(a, n_multiprocessors, launch_qkv_epilogue, turn, stream);
+    if (apr_cuda_has_small_gemm_qkv(qkv, a))
+        return apr_cuda_small_gemm_with_epilogue(a, n_multiprocessors, launch_qkv_epilogue, qkv, stream);
     const cudaError_t error = apr_cuda_small_gemm(a, n_multiprocessors, stream);
-    return error == cudaSuccess ? apr_cuda_qkv_epilogue(turn, stream) : error;
+    return error == cudaSuccess ? apr_cuda_qkv_epilogue(qkv, stream) : error;
 }
 
 cudaError_t apr_cuda_small_gemm_rows(const apr_rows_args *args, int n_multiprocessors, cudaStream_t stream)
@@ -334,12 +335,12 @@ cudaError_t apr_cuda_small_gemm_rows(const apr_rows_args *args, int n_multiproce
     for (int i = 0; i < args->n_parts; i++)
         a.parts[i] = apr_small_gemm_part{args->parts[i].weight, args->parts[i].bias, args->parts[i].out};
     a.n_tokens = args->n_tokens;
-    a.inputs = slot_of(&args->room, args->slot, args->n_tokens, args->n_in);
-    a.partial = (uint8_t *)args->room.work.data + APR_ROWS_SLOTS * apr_cuda_rows_slot_bytes(args->room.widest);
-    const bool as_they_are = args->ending == APR_EPILOGUE_STORE && args->left.slot < 0;
-    if (args->turn != NULL) return as_they_are ? start_with_qkv(&a, args->turn, n_multiprocessors, stream) : cudaErrorInvalidValue;
+    a.inputs = slot_of(&args->workspace, args->slot, args->n_tokens, args->n_in);
+    a.partial = (uint8_t *)args->workspace.work.data + APR_ROWS_SLOTS * apr_cuda_rows_slot_bytes(args->workspace.widest);
+    const bool as_they_are = args->epilogue == APR_EPILOGUE_STORE && args->output.slot < 0;
+    if (args->qkv != NULL) return as_they_are ? start_with_qkv(&a, args->qkv, n_multiprocessors, stream) : cudaErrorInvalidValue;
     if (as_they_are) return apr_cuda_small_gemm(&a, n_multiprocessors, stream);
-    if (args->n_parts != (args->ending == APR_EPILOGUE_GLU ? 2 : 1)) return cudaErrorInvalidValue;
+    if (args->n_parts != (args->epilogue == APR_EPILOGUE_GLU ? 2 : 1)) return cudaErrorInvalidValue;
     return apr_cuda_small_gemm_with_epilogue(&a, n_multiprocessors, launch_epilogue, args, stream);
 }
 
@@ -347,15 +348,15 @@ cudaError_t apr_cuda_small_gemm_rows_inputs(const apr_rows_inputs *args, cudaStr
 {
     rows_epilogue e = {};
     if (args->n_tokens < 1 || args->n_tokens > APR_ROWS_MAX_TOKENS || args->width % GEMM_SUB != 0) return cudaErrorInvalidValue;
-    if (!args->left.norm && args->left.slot >= 0 && (args->out == NULL || args->out == args->x)) {
+    if (!args->output.norm && args->output.slot >= 0 && (args->out == NULL || args->out == args->x)) {
         /* Only inputs are wanted: few thread blocks, so that the others' multiprocessors can load the next weights meanwhile. */
-        const apr_small_gemm_inputs to = slot_of(&args->room, args->left.slot, args->n_tokens, args->width);
+        const apr_small_gemm_inputs to = slot_of(&args->workspace, args->output.slot, args->n_tokens, args->width);
         return apr_cuda_small_gemm_prepare(args->x, NULL, args->n_tokens, &to, stream);
     }
     e.a.parts[0].out = (float *)args->x;
     e.a.parts[0].n_row_groups = (int)(args->width / APR_ROW_GROUP);
-    e.ending = APR_EPILOGUE_STORE, e.rows_of_block = GEMM_LARGE; /* without fix-up any size will do */
-    e.normed = args->out != args->x || args->left.norm ? args->out : NULL;
-    set_output(&e, &args->room, &args->left, args->width, args->n_tokens);
+    e.kind = APR_EPILOGUE_STORE, e.rows_of_block = GEMM_LARGE; /* without fix-up any size will do */
+    e.normed = args->out != args->x || args->output.norm ? args->out : NULL;
+    set_output(&e, &args->workspace, &args->output, args->width, args->n_tokens);
     return start_epilogue(e, (int)((args->n_tokens + APR_SMALL_GEMM_TILE - 1) / APR_SMALL_GEMM_TILE * APR_SMALL_GEMM_TILE), stream);
 }

@@ -7,7 +7,7 @@ static void bind(const apr_op_memory *g, const apr_op *op, apr_op_args *args)
     args->angles = (apr_angles_args){.n_tokens = g->n_tokens,
                                      .position = g->position,
                                      .position_at = g->position_at,
-                                     .apart = g->apart,
+                                     .per_sequence = g->per_sequence,
                                      .n_freqs = rope->n_freqs,
                                      .freqs = apr_op_memory_frequencies(g, op->rope),
                                      .magnitude = rope->magnitude,

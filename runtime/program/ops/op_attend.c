@@ -45,7 +45,7 @@ static void bind(const apr_op_memory *g, const apr_op *op, apr_op_args *args)
     args->attend.n_tokens = g->n_tokens;
     args->attend.position = g->position;
     args->attend.position_at = g->position_at;
-    args->attend.apart = g->apart;
+    args->attend.per_sequence = g->per_sequence;
     args->attend.gathered = g->gathered;
     args->attend.n_gathered = g->n_gathered;
     args->attend.sinks = apr_op_memory_vector(g, op->weight[SINKS]);

@@ -15,7 +15,7 @@ static void bind(const apr_op_memory *g, const apr_op *op, apr_op_args *args)
     args->kv_store.n_tokens = g->n_tokens;
     args->kv_store.position = g->position;
     args->kv_store.position_at = g->position_at;
-    args->kv_store.apart = g->apart;
+    args->kv_store.per_sequence = g->per_sequence;
     args->kv_store.k = apr_op_memory_value(g, op->in[0]);
     args->kv_store.v = op->in[1] >= 0 ? apr_op_memory_value(g, op->in[1]) : NULL;
     args->kv_store.keys = apr_op_memory_cache(g, op->state, 0);

@@ -14,7 +14,7 @@ static void bind(const apr_op_memory *g, const apr_op *op, apr_op_args *args)
     args->scale.n_tokens = apr_op_memory_rows_of(g, op->out).n;
     args->scale.position = g->position;
     args->scale.position_at = g->position_at;
-    args->scale.apart = g->apart;
+    args->scale.per_sequence = g->per_sequence;
     args->scale.x = apr_op_memory_value(g, op->in[0]);
     args->scale.out = apr_op_memory_value(g, op->out);
     args->scale.n_threads = g->work.n_threads;
