@@ -1,4 +1,5 @@
-/* fusion.c - fuses the operations of a program in one pass. */
+/* fusion.c - fuses the operations of a program in one pass: those of a token or of rows by which values products read, those of a prompt as
+ * runs of adjacent operations. */
 #include "runtime/program/fusion.h"
 
 #include <stdlib.h>
@@ -6,8 +7,7 @@
 
 typedef struct fuser {
     const apr_program *program;
-    const int *gemv_types;
-    const bool *epilogues, *experts;
+    const apr_fusible *can;
     apr_fusion *out;
     int *producer;       /* [n_values] the operation that computes it; -1 */
     int *n_readers;      /* [n_values] */
@@ -25,11 +25,18 @@ static bool reads(const apr_op *op, int value)
     return false;
 }
 
+/* What the device takes of the operation, if it has that kind; 0. */
+static int takes(const fuser *f, size_t i, apr_op_kind kind)
+{
+    return i < f->program->n_ops && f->program->ops[i].kind == kind ? f->can->takes[i] : 0;
+}
+
+static int linear_type(const fuser *f, size_t i) { return takes(f, i, APR_OP_LINEAR); }
+
 /* Does the operation multiply that value from activations? Experts read their routes as float32. */
 static bool multiplies(const fuser *f, size_t i, int value)
 {
-    const bool has_gemv = f->gemv_types[i] != 0 || (f->experts != NULL && f->experts[i]);
-    return has_gemv && f->program->ops[i].in[0] == value;
+    return (linear_type(f, i) != 0 || takes(f, i, APR_OP_EXPERTS) != 0) && f->program->ops[i].in[0] == value;
 }
 
 /* Is the value read only by products that multiply activations? */
@@ -44,9 +51,15 @@ static bool only_products_read(const fuser *f, int value)
     return any;
 }
 
+/* A bias may be absent only where it is known what the device has. */
+static bool has_bias(const fuser *f, const apr_op *op)
+{
+    return op->weight[1] >= 0 && (f->can->vector_offsets == NULL || f->can->vector_offsets[op->weight[1]] >= 0);
+}
+
 static bool is_norm_of_rows(const fuser *f, const apr_op *op)
 {
-    if (op->kind != APR_OP_NORM || op->args.norm.kind != APR_NORM_RMS || op->weight[1] >= 0) return false;
+    if (op->kind != APR_OP_NORM || op->args.norm.kind != APR_NORM_RMS || has_bias(f, op)) return false;
     const int64_t width = f->program->values[op->out].width;
     return op->args.norm.chunk == width && op->args.norm.n_weight == width;
 }
@@ -79,7 +92,7 @@ static apr_status allocate(fuser *f, apr_error *err)
     const bool all = f->producer != NULL && f->n_readers != NULL && f->activations_of != NULL && f->divided != NULL &&
                      f->absorbed != NULL && f->done != NULL && f->epilogue_of != NULL && f->out->steps != NULL &&
                      f->out->activations != NULL;
-    return all ? APR_OK : apr_no_memory(err, "the steps of a token");
+    return all ? APR_OK : apr_no_memory(err, "fused steps");
 }
 
 static void release(fuser *f)
@@ -194,7 +207,7 @@ static bool can_fuse(const fuser *f, int a, int b)
 {
     const apr_op *const x = &f->program->ops[a], *const y = &f->program->ops[b];
     const bool both_logits = f->program->values[x->out].is_logits || f->program->values[y->out].is_logits;
-    return f->gemv_types[b] == f->gemv_types[a] && !f->done[b] && x->in[0] == y->in[0] && !both_logits;
+    return linear_type(f, (size_t)b) == linear_type(f, (size_t)a) && !f->done[b] && x->in[0] == y->in[0] && !both_logits;
 }
 
 /* The gated unit of two adjacent linears, gate first; -1. */
@@ -206,7 +219,8 @@ static int find_glu(const fuser *f, int linear, int linears[2])
     linears[1] = f->producer[f->program->ops[glu].in[1]];
     if (linears[0] < 0 || linears[1] < 0 || linears[0] == linears[1]) return -1;
     const int other = linears[0] == linear ? linears[1] : linears[0];
-    if (other != linear + 1 || f->gemv_types[other] == 0 || !can_fuse(f, linear, other) || width_of(f, linear) != width_of(f, other))
+    if (other != linear + 1 || linear_type(f, (size_t)other) == 0 || !can_fuse(f, linear, other) ||
+        width_of(f, linear) != width_of(f, other))
         return -1;
     return only_reader(f, f->program->ops[other].out, APR_OP_GLU) == glu ? glu : -1;
 }
@@ -256,7 +270,7 @@ static void fuse_products(fuser *f, int linear)
         return;
     }
     for (int next = linear + 1; next < (int)f->program->n_ops && step->n_linears < APR_FUSED_PRODUCTS_MAX; next++) {
-        if (f->gemv_types[next] == 0 || !can_fuse(f, linear, next)) break;
+        if (linear_type(f, (size_t)next) == 0 || !can_fuse(f, linear, next)) break;
         if (find_glu(f, next, pair) >= 0 || residual_sum(f, next) >= 0) break;
         step->linears[step->n_linears++] = next;
         f->done[next] = true;
@@ -296,7 +310,7 @@ static int rope_of(const fuser *f, int value, int *norm)
     const int from = ops[rope].in[0], producer = f->producer[from];
     if (producer < 0 || ops[producer].kind != APR_OP_NORM || only_reader(f, from, APR_OP_ROPE) < 0) return rope;
     const apr_norm_args *const a = &ops[producer].args.norm;
-    if (a->kind == APR_NORM_RMS && a->chunk == ops[rope].args.rope.head_dim && ops[producer].weight[1] < 0) *norm = producer;
+    if (a->kind == APR_NORM_RMS && a->chunk == ops[rope].args.rope.head_dim && !has_bias(f, &ops[producer])) *norm = producer;
     return rope;
 }
 
@@ -312,19 +326,24 @@ static int attention_of(const fuser *f, int store)
     return found;
 }
 
+/* Heads of query and key have one size, and as many are rotated as are stored. */
+static bool heads_match(const fuser *f, const int ropes[2], int store)
+{
+    const apr_rope_args *const q = &f->program->ops[ropes[0]].args.rope, *const k = &f->program->ops[ropes[1]].args.rope;
+    const apr_kv_store_args *const kv = &f->program->ops[store].args.kv_store;
+    return q->head_dim == k->head_dim && k->head_dim == kv->key_dim && k->n_heads == kv->n_kv_heads;
+}
+
 /* Finds the ropes and norms of query and key for that kv store. False: they cannot be fused with it. */
 static bool find_epilogue(const fuser *f, int store, int ropes[2], int norms[2])
 {
     const apr_op *const ops = f->program->ops;
-    const int attend = f->epilogues != NULL && f->epilogues[store] && ops[store].in[1] >= 0 ? attention_of(f, store) : -1;
+    const int attend = takes(f, (size_t)store, APR_OP_KV_STORE) != 0 && ops[store].in[1] >= 0 ? attention_of(f, store) : -1;
 
     if (attend < store) return false;
     ropes[0] = rope_of(f, ops[attend].in[0], &norms[0]);
     ropes[1] = rope_of(f, ops[store].in[0], &norms[1]);
-    if (ropes[0] < 0 || ropes[1] < 0 || ropes[0] > store) return false;
-    const apr_rope_args *const q = &ops[ropes[0]].args.rope, *const k = &ops[ropes[1]].args.rope;
-    const apr_kv_store_args *const kv = &ops[store].args.kv_store;
-    return q->head_dim == k->head_dim && k->head_dim == kv->key_dim && k->n_heads == kv->n_kv_heads;
+    return ropes[0] >= 0 && ropes[1] >= 0 && ropes[0] < store && heads_match(f, ropes, store);
 }
 
 /* Finds all operations that are fused with a kv store. They are skipped until fuse_all reaches the kv store. */
@@ -383,24 +402,140 @@ static void fuse_all(fuser *f)
     find_epilogues(f);
     for (size_t i = 0; i < f->program->n_ops; i++) {
         if (f->done[i] || f->absorbed[i]) continue;
-        f->done[i] = f->gemv_types[i] == 0;
-        if (f->gemv_types[i] != 0) fuse_products(f, (int)i);
-        else if (f->experts != NULL && f->experts[i]) fuse_experts(f, (int)i);
+        f->done[i] = linear_type(f, i) == 0;
+        if (linear_type(f, i) != 0) fuse_products(f, (int)i);
+        else if (takes(f, i, APR_OP_EXPERTS) != 0) fuse_experts(f, (int)i);
         else if (f->epilogue_of[i] < 0 && is_shared_norm(f, &f->program->ops[i])) add_shared_norm(f, (int)i);
         else if (f->epilogue_of[i] < 0) add_operation(f, (int)i);
         else if (f->epilogue_of[i] == (int)i) add_epilogue(f, (int)i);
     }
 }
 
+/* --- prompts: runs of adjacent operations --- */
+
+/* Counts adjacent products of one input and type, from operation `first` on. `value`: the required input; < 0: that of the first one. */
+static int count_products(const fuser *f, size_t first, int value)
+{
+    const apr_op *const ops = f->program->ops;
+    const int type = linear_type(f, first);
+    size_t i = first;
+    if (type == 0) return 0;
+    while (i < first + APR_FUSED_PRODUCTS_MAX && linear_type(f, i) == type && ops[i].in[0] == (value >= 0 ? value : ops[first].in[0])) i++;
+    return (int)(i - first);
+}
+
+/* A norm that is read by the products right after it, and by nothing else. */
+static bool is_inner_norm(const fuser *f, size_t i)
+{
+    const apr_op *const op = &f->program->ops[i];
+    if (takes(f, i, APR_OP_NORM) == 0 || has_bias(f, op)) return false;
+    const int n = count_products(f, i + 1, op->out);
+    return n > 0 && n == f->n_readers[op->out];
+}
+
+/* A sum right before such a norm. */
+static bool is_inner_sum(const fuser *f, size_t i)
+{
+    const apr_op *const op = &f->program->ops[i];
+    return i < f->program->n_ops && op->kind == APR_OP_ADD && is_inner_norm(f, i + 1) && op[1].in[0] == op->out && op->in[0] != op->in[1];
+}
+
+/* Is product k of the step read once, by that operation? */
+static bool is_read_by(const fuser *f, const apr_fused *step, int k, const apr_op *reader)
+{
+    const int value = f->program->ops[step->linears[k]].out;
+    return reads(reader, value) && f->n_readers[value] == 1;
+}
+
+/* gate, up and their GLU, which only the product after it reads. `at`: the first operation after the products. */
+static bool ends_in_glu(const fuser *f, size_t at, const apr_fused *step)
+{
+    if (step->n_linears != 2 || takes(f, at, APR_OP_GLU) == 0 || linear_type(f, at + 1) == 0) return false;
+    const apr_op *const ops = f->program->ops, *const glu = &ops[at];
+    for (int k = 0; k < 2; k++)
+        if (!is_read_by(f, step, k, glu) || has_bias(f, &ops[step->linears[k]])) return false;
+    return glu->in[0] == ops[step->linears[0]].out && glu[1].in[0] == glu->out && f->n_readers[glu->out] == 1;
+}
+
+/* q, k, v, [norm,] rope, [norm,] rope, kv store. */
+static bool ends_in_store(const fuser *f, size_t at, apr_fused *step)
+{
+    const apr_op *const ops = f->program->ops;
+    int *const ropes = step->ropes, *const norms = step->head_norms;
+    size_t store = at + 2;
+
+    while (store < at + 4 && takes(f, store, APR_OP_KV_STORE) == 0) store++;
+    if (step->n_linears != 3 || takes(f, store, APR_OP_KV_STORE) == 0) return false;
+    step->store = (int)store;
+    ropes[1] = rope_of(f, ops[store].in[0], &norms[1]);
+    const int k = norms[1] >= 0 ? norms[1] : ropes[1];
+    if (k <= (int)at) return false;
+    ropes[0] = rope_of(f, ops[k - 1].out, &norms[0]);
+    const int q = norms[0] >= 0 ? norms[0] : ropes[0];
+    return q == (int)at && store == at + 2 + (norms[0] >= 0) + (norms[1] >= 0) && is_read_by(f, step, 0, &ops[q]) &&
+           is_read_by(f, step, 1, &ops[k]) && is_read_by(f, step, 2, &ops[store]) && heads_match(f, ropes, step->store);
+}
+
+/* A product whose sum with the residual begins the next step. */
+static bool ends_before_sum(const fuser *f, size_t at, const apr_fused *step)
+{
+    const apr_op *const ops = f->program->ops;
+    return step->n_linears == 1 && is_inner_sum(f, at) && is_read_by(f, step, 0, &ops[at]) && !has_bias(f, &ops[step->linears[0]]);
+}
+
+/* Finds what ends the step after its products, from operation `at` on. Returns its end. */
+static size_t end_prompt_step(const fuser *f, size_t at, apr_fused *step)
+{
+    apr_fused stored = *step;
+
+    if (ends_in_glu(f, at, step)) {
+        step->glu = (int)at;
+        return at + 1;
+    }
+    if (ends_in_store(f, at, &stored)) {
+        *step = stored;
+        return (size_t)stored.store + 1;
+    }
+    step->writes_f32 = !ends_before_sum(f, at, step);
+    return at;
+}
+
+/* Finds the step that begins with operation i. Returns its end; i: nothing is fused with the operation. */
+static size_t find_prompt_step(const fuser *f, size_t i, apr_fused *step)
+{
+    const bool follows_glu = f->out->n_steps > 1 && step[-1].glu >= 0;
+    size_t at = i;
+
+    if (is_inner_sum(f, at)) step->add = (int)at++;
+    if (is_inner_norm(f, at)) step->norm = (int)at++;
+    step->n_linears = count_products(f, at, step->norm >= 0 ? f->program->ops[step->norm].out : -1);
+    for (int k = 0; k < step->n_linears; k++) step->linears[k] = (int)at++;
+    if (step->n_linears == 0) return i;
+    at = end_prompt_step(f, at, step);
+    return step->writes_f32 && step->norm < 0 && !follows_glu ? i : at;
+}
+
+static void fuse_prompt(fuser *f)
+{
+    for (size_t i = 0; i < f->program->n_ops;) {
+        const size_t end = find_prompt_step(f, i, add_step(f, APR_FUSED_PROMPT));
+        if (end == i) {
+            f->out->n_steps--;
+            add_step(f, APR_FUSED_OPERATION)->op = (int)i;
+        }
+        i = end > i ? end : i + 1;
+    }
+}
+
 apr_status apr_fuse(apr_fusion *fusion, const apr_program *program, const apr_fusible *can, apr_error *err)
 {
-    fuser f = {.program = program, .gemv_types = can->gemv_types, .epilogues = can->qkv_epilogues, .experts = can->experts, .out = fusion};
+    fuser f = {.program = program, .can = can, .out = fusion};
 
     *fusion = (apr_fusion){0};
     const apr_status status = allocate(&f, err);
     if (status == APR_OK) {
         index_program(&f);
-        fuse_all(&f);
+        (can->is_prompt ? fuse_prompt : fuse_all)(&f);
     }
     release(&f);
     return status;

@@ -1,4 +1,4 @@
-/* runtime/program/fusion.h - fuses a program's operations for decoding one token on a device.
+/* runtime/program/fusion.h - fuses a program's operations for a device: those of one token, of rows of several sequences, or of a prompt.
  *
  * Decoding is limited by reading the weights. Norms, activations and sums between two products would each cost a kernel launch, and
  * together as much time again. So a product's epilogue computes them, and writes the result in the form that the next product multiplies:
@@ -16,7 +16,15 @@
  *
  * A norm is absorbed when only products read it: its weights are multiplied into the activations, and the products that read them divide by
  * its root mean square. Every operation is in exactly one step, and a step needs only results of earlier steps. Values that only
- * products read are never written as float32. */
+ * products read are never written as float32.
+ *
+ * A prompt's products take their inputs in the type and layout of the tensor cores (kernels/cuda/prompt_args.h). Its steps are runs of
+ * adjacent operations, which read and write no memory in between:
+ *
+ *     prompt:       [[sum,] norm,] up to three linears                  [sum,] norm, or right after a GLU
+ *                   ..., gate, up, glu                                  only the next step reads the result
+ *                   ..., q, k, v, [head norms,] ropes, kv store
+ *                   ..., linear                                         only the next step's sum reads the result */
 #ifndef APR_RUNTIME_FUSION_H
 #define APR_RUNTIME_FUSION_H
 
@@ -28,7 +36,8 @@ typedef enum {
     APR_FUSED_PRODUCTS,
     APR_FUSED_QKV_EPILOGUE,
     APR_FUSED_ATTEND,
-    APR_FUSED_EXPERTS
+    APR_FUSED_EXPERTS,
+    APR_FUSED_PROMPT
 } apr_fused_kind;
 enum { APR_FUSED_PRODUCTS_MAX = 3 };
 
@@ -36,17 +45,18 @@ enum { APR_FUSED_PRODUCTS_MAX = 3 };
 typedef struct apr_fused {
     apr_fused_kind kind;
     int op;      /* OPERATION, ATTEND, EXPERTS */
-    int store;   /* QKV_EPILOGUE, and ATTEND with one before it: the kv store */
+    int store;   /* QKV_EPILOGUE, ATTEND and PROMPT with one: the kv store */
     int value;   /* INPUTS: the float32 input */
     int inputs;  /* PRODUCTS, EXPERTS: the activations that are multiplied */
     int divided; /* PRODUCTS, EXPERTS: the norm whose division these activations still need */
     int linears[APR_FUSED_PRODUCTS_MAX];
     int n_linears;
-    int glu, add;                /* fused epilogue of the products; EXPERTS: only add */
-    bool writes_f32;             /* INPUTS, PRODUCTS, EXPERTS: the result is also written as float32 */
+    int glu, add;                /* fused epilogue of the products; EXPERTS: only add; PROMPT: add is the sum before the norm */
+    bool writes_f32;             /* INPUTS, PRODUCTS, EXPERTS: the result is also written as float32; PROMPT: the products' outputs are */
     int activations;             /* INPUTS, PRODUCTS, ATTEND, EXPERTS: the activations that are written */
-    int norm;                    /* the norm whose weights these activations include; INPUTS: the norm is applied completely */
+    int norm;                    /* the norm whose weights these activations include; INPUTS, PROMPT: the norm is applied completely */
     int head_norms[2], ropes[2]; /* with a store: of query and key; a norm may be -1 */
+    float row_sums[2];           /* PROMPT with a GLU: sums of its weights, computed by the device; see apr_prompt_args */
 } apr_fused;
 
 typedef struct apr_fused_activations {
@@ -60,14 +70,13 @@ typedef struct apr_fusion {
     size_t n_steps, n_activations;
 } apr_fusion;
 
-/* What the device can do for a single token, per operation. Without any stream no operations are fused. A zeroed or failed fusion may be
- * closed. */
+/* What the device can do. Without any linear no operations are fused. A zeroed or failed fusion may be closed. */
 typedef struct apr_fusible {
-    const int *
-        gemv_types; /* [n_ops] linears that are multiplied from int16 activations (decode GEMV): a number > 0, equal where they may be fused
-                          * (one type); others 0 */
-    const bool *qkv_epilogues; /* [n_ops] kv stores that are fused with norm and rope before them, or NULL */
-    const bool *experts;       /* [n_ops] experts that are multiplied from int16 activations, or NULL */
+    /* [n_ops] 0: the operation is not fused. Linears: a number, equal where they may be fused (one type). KV stores: with norm and rope
+     * before them. Experts: from activations. Prompts: a norm before products, a GLU right before a product. */
+    const int *takes;
+    const int64_t *vector_offsets; /* [n_weights] < 0: the device has no such vector, so that a bias is absent; NULL: none is */
+    bool is_prompt;
 } apr_fusible;
 apr_status apr_fuse(apr_fusion *fusion, const apr_program *program, const apr_fusible *can, apr_error *err);
 void apr_fusion_close(apr_fusion *fusion);

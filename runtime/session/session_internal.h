@@ -6,7 +6,6 @@
 #include "runtime/program/fusion.h"
 #include "runtime/program/op_memory.h"
 #include "runtime/session/pages.h"
-#include "runtime/session/prompt_steps.h"
 #include "runtime/session/session.h"
 #include "runtime/session/trace.h"
 
@@ -40,9 +39,9 @@ typedef struct apr_session_place {
     apr_cuda_token *token;    /* on the device: the token of a one-token batch, if this is the only place */
     apr_batch_table step;     /* on the device: table of the rows of several sequences */
     uint8_t *activations_i16; /* on the device: APR_ACTIVATIONS_I16_SLOTS inputs of the decode GEMV */
-    apr_fusion fusion; /* fused steps of a single token, or with several sequences of the rows of a step; none: operation by operation */
-    apr_prompt_steps prompt;    /* fused steps of many tokens; none: operation by operation */
-    int64_t rows_widest;        /* largest input width of the rows' products */
+    apr_fusion fusion;   /* fused steps of a single token, or with several sequences of the rows of a step; none: operation by operation */
+    apr_fusion prompt;   /* fused steps of many tokens; none: operation by operation */
+    int64_t rows_widest; /* largest input width of the rows' products */
     bool rows_bf16, rows_wgmma; /* type and layout of those inputs */
     int logits_norm;            /* the norm whose output is the input of the logits' product, with several sequences; -1: none */
     apr_cuda_graph *recorded;   /* on the device: CUDA graph of a token's operations; NULL: not recorded */

@@ -202,7 +202,7 @@ static void release_place(const apr_session *s, apr_session_place *at)
         free(at->work.data);
     }
     apr_fusion_close(&at->fusion);
-    apr_prompt_close_steps(&at->prompt);
+    apr_fusion_close(&at->prompt);
     free(at->relocated);
     free(at->repacks);
     for (size_t i = 0; at->own_experts != NULL && i < s->program.n_weights; i++) free(at->own_experts[i]);

@@ -8,7 +8,7 @@
  * on the number of rows. Inputs of the products are in slots of the workspace, used round robin. They stay there until they have been
  * read for the last time; no operation in between may use the workspace.
  *
- * A prompt runs GEMMs in the steps of prompt_steps.h. */
+ * A prompt runs GEMMs (kernels/cuda/prompt_args.h). */
 #include "formats/base/bytes.h"
 #include "kernels/cuda/small_gemm_workspace.h"
 #include "runtime/session/session_internal.h"
@@ -31,29 +31,24 @@ static bool values_overlap(const apr_session *s, const apr_session_place *at, in
 }
 
 /* Memory is planned for one operation at a time. The fused Q/K norm, rope and KV write reads all inputs while it writes the query. So
- * the query may share memory only with its own source, at the same address. `from`: the values before norm and rope, of query, key and
- * value. */
-static bool qkv_epilogue_can_run(const apr_session *s, const apr_session_place *at, const int ropes[2], const int from[3])
+ * the query may share memory only with its own source, at the same address. */
+static bool qkv_epilogue_can_run(const apr_session *s, const apr_session_place *at, const apr_fused *step)
 {
-    const int query = s->program.ops[ropes[0]].out;
-    const bool in_place = at->plan.value_offsets[query] == at->plan.value_offsets[from[0]];
+    const int query = s->program.ops[step->ropes[0]].out, source = source_of_rope(s, step, 0);
+    const int others[] = {source_of_rope(s, step, 1), s->program.ops[step->store].in[1], s->program.ops[step->ropes[0]].in[1],
+                          s->program.ops[step->ropes[1]].in[1]}; /* key and value, angles */
+    const bool in_place = at->plan.value_offsets[query] == at->plan.value_offsets[source];
 
-    if (!in_place && values_overlap(s, at, query, from[0])) return false;
-    for (int k = 1; k < 3; k++)
-        if (values_overlap(s, at, query, from[k])) return false;
-    for (int k = 0; k < 2; k++)
-        if (values_overlap(s, at, query, s->program.ops[ropes[k]].in[1])) return false; /* angles */
+    if (!in_place && values_overlap(s, at, query, source)) return false;
+    for (size_t k = 0; k < sizeof others / sizeof *others; k++)
+        if (values_overlap(s, at, query, others[k])) return false;
     return true;
 }
 
-static bool qkv_epilogues_can_run(const apr_session *s, const apr_session_place *at)
+static bool qkv_epilogues_can_run(const apr_session *s, const apr_session_place *at, const apr_fusion *fusion)
 {
-    for (size_t i = 0; i < at->fusion.n_steps; i++) {
-        const apr_fused *const step = &at->fusion.steps[i];
-        if (step->store < 0) continue;
-        const int from[3] = {source_of_rope(s, step, 0), source_of_rope(s, step, 1), s->program.ops[step->store].in[1]};
-        if (!qkv_epilogue_can_run(s, at, step->ropes, from)) return false;
-    }
+    for (size_t i = 0; i < fusion->n_steps; i++)
+        if (fusion->steps[i].store >= 0 && !qkv_epilogue_can_run(s, at, &fusion->steps[i])) return false;
     return true;
 }
 
@@ -81,8 +76,8 @@ static bool makes_logits(const apr_session *s, const apr_op *op) { return op->ou
 
 static const apr_op *norm_of(const apr_session *s, int norm) { return norm >= 0 ? &s->program.ops[norm] : NULL; }
 
-static apr_status bind_qkv_epilogue(apr_session *s, const apr_session_batch *b, const apr_session_place *at, const int ropes[2],
-                                    const int head_norms[2], int store, apr_qkv_epilogue_args *qkv, apr_error *err)
+static apr_status bind_qkv_epilogue(apr_session *s, const apr_session_batch *b, const apr_session_place *at, const apr_fused *step,
+                                    apr_qkv_epilogue_args *qkv, apr_error *err)
 {
     apr_norm_args *const norms[2] = {&qkv->q_norm, &qkv->k_norm};
     apr_rope_args *const rotated[2] = {&qkv->q, &qkv->k};
@@ -90,13 +85,13 @@ static apr_status bind_qkv_epilogue(apr_session *s, const apr_session_batch *b, 
 
     *qkv = (apr_qkv_epilogue_args){.q_norm = {.chunk = 0}};
     for (int k = 0; k < 2; k++) {
-        APR_TRY(apr_session_bind_op(s, b, at, &s->program.ops[ropes[k]], &args, err));
+        APR_TRY(apr_session_bind_op(s, b, at, &s->program.ops[step->ropes[k]], &args, err));
         *rotated[k] = args.rope;
-        if (head_norms[k] < 0) continue;
-        APR_TRY(apr_session_bind_op(s, b, at, &s->program.ops[head_norms[k]], &args, err));
+        if (step->head_norms[k] < 0) continue;
+        APR_TRY(apr_session_bind_op(s, b, at, &s->program.ops[step->head_norms[k]], &args, err));
         *norms[k] = args.norm;
     }
-    APR_TRY(apr_session_bind_op(s, b, at, &s->program.ops[store], &args, err));
+    APR_TRY(apr_session_bind_op(s, b, at, &s->program.ops[step->store], &args, err));
     qkv->store = args.kv_store;
     return APR_OK;
 }
@@ -104,6 +99,12 @@ static apr_status bind_qkv_epilogue(apr_session *s, const apr_session_batch *b, 
 static apr_epilogue epilogue_of(const apr_fused *step)
 {
     return step->glu >= 0 ? APR_EPILOGUE_GLU : step->add >= 0 ? APR_EPILOGUE_ADD : APR_EPILOGUE_STORE;
+}
+
+static apr_prompt_epilogue prompt_epilogue_of(const apr_fused *step)
+{
+    if (step->store >= 0) return APR_PROMPT_QKV;
+    return step->glu >= 0 ? APR_PROMPT_GLU : step->writes_f32 ? APR_PROMPT_STORE : APR_PROMPT_UNSCALED;
 }
 
 static int64_t input_width(const apr_session *s, const apr_fused *step)
@@ -123,16 +124,47 @@ static apr_status run_qkv_epilogue(apr_session *s, const apr_session_batch *b, c
                                    apr_error *err)
 {
     apr_qkv_epilogue_args qkv;
-    APR_TRY(bind_qkv_epilogue(s, b, at, step->ropes, step->head_norms, step->store, &qkv, err));
+    APR_TRY(bind_qkv_epilogue(s, b, at, step, &qkv, err));
     return s->options.cuda->qkv_epilogue(at->device, &qkv, err);
 }
 
-/* --- a single token: finding its steps --- */
+/* --- finding steps --- */
+
+/* What a batch takes of an operation (apr_fusible, QKV epilogues aside), and whether steps can run with the values' planned addresses. */
+typedef struct fusing {
+    int (*takes)(const apr_session *s, const apr_session_place *at, const apr_op *op);
+    bool (*may_run)(const apr_session *s, const apr_session_place *at, const apr_fusion *fusion);
+    bool is_prompt;
+} fusing;
+
+static bool is_dense(const apr_op *op) { return op->kind == APR_OP_LINEAR && op->args.linear.heads.n == 0; }
+
+/* Finds the steps of a batch; none where fusion would be wrong. `every`: QKV epilogues and experts also. */
+static apr_status fuse_some(const apr_session *s, const apr_session_place *at, const fusing *how, bool every, apr_fusion *fusion,
+                            apr_error *err)
+{
+    bool any = false;
+    int *const takes = calloc(s->program.n_ops + 1, sizeof *takes);
+    apr_status status = takes != NULL ? APR_OK : apr_no_memory(err, "fused steps");
+
+    for (size_t i = 0; i < s->program.n_ops && status == APR_OK; i++) {
+        const apr_op *const op = &s->program.ops[i];
+        if (!every && (op->kind == APR_OP_KV_STORE || op->kind == APR_OP_EXPERTS)) continue;
+        takes[i] = op->kind == APR_OP_KV_STORE ? apr_has_qkv_epilogue(&op->args.kv_store) : how->takes(s, at, op);
+        any |= op->kind == APR_OP_LINEAR && takes[i] != 0;
+    }
+    const apr_fusible can = {takes, how->is_prompt ? at->plan.vector_offsets : NULL, how->is_prompt};
+    if (status == APR_OK && any) status = apr_fuse(fusion, &s->program, &can, err);
+    free(takes);
+    if (status != APR_OK || !how->may_run(s, at, fusion)) apr_fusion_close(fusion);
+    return status;
+}
+
+/* --- steps of a single token --- */
 
 /* Non-zero if the device has a decode GEMV for this linear layer: one number a type. */
 static int gemv_kind_of(const apr_session *s, const apr_session_place *at, const apr_op *op)
 {
-    if (op->kind != APR_OP_LINEAR || op->args.linear.heads.n > 0) return 0;
     const apr_tensor *const weight = at->multiplied[op->weight[0]];
     const int64_t n_in = s->program.values[op->in[0]].width, n_out = s->program.values[op->out].width;
     const bool is_plain = weight->scale == NULL && weight->packing == NULL && weight->pending.kind == APR_STEP_NONE;
@@ -141,66 +173,150 @@ static int gemv_kind_of(const apr_session *s, const apr_session_place *at, const
                                                                                                                     : 0;
 }
 
-/* Does the decode GEMV take these experts? If so their stacks are tiled (apr_session_is_tiled). */
-static bool token_experts_use_gemv(const apr_session *s, const apr_session_place *at, const apr_op *op)
+/* If it takes experts their stacks are tiled (apr_session_is_tiled). */
+static int token_takes(const apr_session *s, const apr_session_place *at, const apr_op *op)
 {
-    if (op->kind != APR_OP_EXPERTS || op->weight[0] < 0) return false;
+    if (is_dense(op)) return gemv_kind_of(s, at, op);
+    if (op->kind != APR_OP_EXPERTS || op->weight[0] < 0) return 0;
     const apr_tensor *const weights[3] = {at->multiplied[op->weight[0]], at->multiplied[op->weight[1]], at->multiplied[op->weight[2]]};
     return apr_session_experts_use_gemv(s, at, op, weights);
 }
 
 /* Slots are used round robin: an input must have been read for the last time before its slot is overwritten. */
-static bool token_slots_suffice(const apr_fusion *fusion)
+static bool slots_suffice(const apr_fusion *fusion, size_t n_slots)
 {
-    for (size_t i = 0; i + APR_ACTIVATIONS_I16_SLOTS < fusion->n_activations; i++)
-        if (fusion->activations[i].last_step >= fusion->activations[i + APR_ACTIVATIONS_I16_SLOTS].first_step) return false;
+    for (size_t i = 0; i + n_slots < fusion->n_activations; i++)
+        if (fusion->activations[i].last_step >= fusion->activations[i + n_slots].first_step) return false;
     return true;
 }
 
 /* Routes of experts are read until their step ends, which may be after the operation for which the plan kept them. */
-static bool routes_stay_valid(const apr_session *s, const apr_session_place *at)
+static bool token_may_run(const apr_session *s, const apr_session_place *at, const apr_fusion *fusion)
 {
-    for (size_t i = 0; i < at->fusion.n_steps; i++) {
-        const apr_fused *const step = &at->fusion.steps[i];
+    for (size_t i = 0; i < fusion->n_steps; i++) {
+        const apr_fused *const step = &fusion->steps[i];
         if (step->kind == APR_FUSED_EXPERTS && values_overlap(s, at, result_of(s, step), s->program.ops[step->op].in[1])) return false;
     }
+    return slots_suffice(fusion, APR_ACTIVATIONS_I16_SLOTS) && qkv_epilogues_can_run(s, at, fusion);
+}
+
+/* --- steps of the rows of several sequences --- */
+
+static int64_t widest_input(const apr_session *s)
+{
+    int64_t most = 0;
+    for (size_t i = 0; i < s->program.n_ops; i++) {
+        const apr_op *const op = &s->program.ops[i];
+        if (is_dense(op) && s->program.values[op->in[0]].width > most) most = s->program.values[op->in[0]].width;
+    }
+    return most;
+}
+
+/* Non-zero if the device has a small GEMM for this linear layer: one number for each type and layout. */
+static int rows_take(const apr_session *s, const apr_session_place *at, const apr_op *op)
+{
+    if (!is_dense(op)) return 0;
+    const apr_tensor *const weight = at->multiplied[op->weight[0]];
+    const int64_t n_in = s->program.values[op->in[0]].width, n_out = s->program.values[op->out].width;
+    const bool takes = s->options.cuda->has_rows(at->device, weight, n_out, n_in, at->rows_widest, &at->work);
+    return takes ? 2 * (int)weight->dtype + weight->tiled + 1 : 0;
+}
+
+static bool is_bf16(apr_dtype dtype) { return dtype == APR_BF16; }
+static bool is_not_bf16(apr_dtype dtype) { return dtype != APR_BF16; }
+
+/* Is it true of the types of all products? */
+static bool is_true_of_all(const apr_session *s, const apr_session_place *at, const apr_fusion *fusion, bool (*is)(apr_dtype))
+{
+    for (size_t i = 0; i < fusion->n_steps; i++)
+        for (int k = 0; k < fusion->steps[i].n_linears; k++)
+            if (!is(at->multiplied[s->program.ops[fusion->steps[i].linears[k]].weight[0]]->dtype)) return false;
     return true;
 }
 
-/* Fuses, and checks whether the steps can run with the values' planned addresses. */
-static apr_status fuse_as(const apr_session *s, apr_session_place *at, const apr_fusible *can, bool *may_run, apr_error *err)
+/* Operations that never use the workspace. */
+static bool avoids_workspace(apr_op_kind kind)
 {
-    APR_TRY(apr_fuse(&at->fusion, &s->program, can, err));
-    *may_run = token_slots_suffice(&at->fusion) && qkv_epilogues_can_run(s, at) && routes_stay_valid(s, at);
-    if (!*may_run) apr_fusion_close(&at->fusion);
+    static const bool are[APR_OP_COUNT] = {[APR_OP_NORM] = true,  [APR_OP_ROPE] = true, [APR_OP_KV_STORE] = true, [APR_OP_ADD] = true,
+                                           [APR_OP_SLICE] = true, [APR_OP_JOIN] = true, [APR_OP_SCALE] = true,    [APR_OP_MUL] = true};
+    return are[kind];
+}
+
+static bool may_stand_between(const apr_session *s, const apr_fused *step)
+{
+    if (step->kind == APR_FUSED_OPERATION) return avoids_workspace(s->program.ops[step->op].kind);
+    return step->kind == APR_FUSED_PRODUCTS || step->kind == APR_FUSED_INPUTS || step->kind == APR_FUSED_QKV_EPILOGUE;
+}
+
+/* Every input must stay in its slot until it has been read for the last time. All products of a session share one type and layout of
+ * inputs: BF16 matrices need BF16 inputs, all others FP16. */
+static bool rows_may_run(const apr_session *s, const apr_session_place *at, const apr_fusion *fusion)
+{
+    for (size_t i = 0; i < fusion->n_activations; i++) {
+        const apr_fused_activations *const p = &fusion->activations[i];
+        for (int k = p->first_step + 1; k < p->last_step; k++)
+            if (!may_stand_between(s, &fusion->steps[k])) return false;
+    }
+    const bool share_type = is_true_of_all(s, at, fusion, is_bf16) || is_true_of_all(s, at, fusion, is_not_bf16);
+    return share_type && slots_suffice(fusion, APR_ROWS_SLOTS) && qkv_epilogues_can_run(s, at, fusion);
+}
+
+/* The norm whose output, read only by the logits' product, is stored only as a product's input; -1: none. */
+static int norm_of_logits(const apr_session *s, const apr_session_place *at)
+{
+    for (size_t i = 0; i < at->fusion.n_steps; i++) {
+        const apr_fused *const step = &at->fusion.steps[i];
+        if (step->kind != APR_FUSED_PRODUCTS || !makes_logits(s, &s->program.ops[step->linears[0]])) continue;
+        for (size_t k = 0; k < i; k++)
+            if (at->fusion.steps[k].activations == step->inputs) return at->fusion.steps[k].norm;
+    }
+    return -1;
+}
+
+/* WGMMA kernels need another layout; they are used only if all matrices have types that they support. */
+static apr_status fuse_rows(const apr_session *s, apr_session_place *at, apr_error *err)
+{
+    at->rows_widest = widest_input(s);
+    APR_TRY(fuse_some(s, at, &(fusing){rows_take, rows_may_run, false}, true, &at->fusion, err));
+    at->rows_bf16 = is_true_of_all(s, at, &at->fusion, is_bf16);
+    at->rows_wgmma = is_true_of_all(s, at, &at->fusion, apr_small_gemm_has_wgmma);
+    at->logits_norm = norm_of_logits(s, at);
     return APR_OK;
 }
 
-/* The steps of a single token; none where fusion would be wrong. */
-static apr_status fuse_token(apr_session *s, apr_session_place *at, apr_error *err)
-{
-    const size_t n_ops = s->program.n_ops;
-    bool any = false, may_run = false;
+/* --- steps of a prompt --- */
 
-    if (s->n_places > 1 || s->options.no_fusion || s->options.no_replay || s->options.no_direct) return APR_OK;
-    int *const gemv_kinds = calloc(n_ops + 1, sizeof *gemv_kinds);
-    bool *const qkv_epilogues = calloc(n_ops + 1, sizeof *qkv_epilogues), *const has_gemv = calloc(n_ops + 1, sizeof *has_gemv);
-    apr_status status =
-        gemv_kinds != NULL && qkv_epilogues != NULL && has_gemv != NULL ? APR_OK : apr_no_memory(err, "the steps of a token");
-    for (size_t i = 0; i < n_ops && status == APR_OK; i++) {
-        const apr_op *const op = &s->program.ops[i];
-        any |= (gemv_kinds[i] = gemv_kind_of(s, at, op)) != 0;
-        qkv_epilogues[i] = op->kind == APR_OP_KV_STORE && apr_has_qkv_epilogue(&op->args.kv_store);
-        has_gemv[i] = token_experts_use_gemv(s, at, op);
-    }
-    if (status == APR_OK && any) status = fuse_as(s, at, &(apr_fusible){gemv_kinds, qkv_epilogues, has_gemv}, &may_run, err);
-    if (status == APR_OK && any && !may_run) status = fuse_as(s, at, &(apr_fusible){gemv_kinds, NULL, NULL}, &may_run, err);
-    free(gemv_kinds);
-    free(qkv_epilogues);
-    free(has_gemv);
-    if (status != APR_OK) apr_fusion_close(&at->fusion);
-    if (status == APR_OK && at->fusion.n_steps > 0) status = s->options.cuda->expect_decode_gemv(at->device, true, err);
-    return status;
+/* Products whose inputs share one scale are not of one call with others, and do not read a GLU. */
+static int prompt_takes(const apr_session *s, const apr_session_place *at, const apr_op *op)
+{
+    const apr_value *const values = s->program.values;
+    if (op->kind == APR_OP_NORM)
+        return apr_prompt_has_norm(op->args.norm.kind, values[op->out].width, op->args.norm.chunk, op->args.norm.n_weight);
+    if (op->kind == APR_OP_GLU)
+        return apr_prompt_has_glu(values[op->out].width) && op + 1 < s->program.ops + s->program.n_ops && prompt_takes(s, at, op + 1) == 1;
+    if (!is_dense(op) || makes_logits(s, op)) return 0;
+    return 1 + apr_prompt_shares_scale(APR_PROMPT_MIN_TOKENS, values[op->in[0]].width, values[op->out].width,
+                                       vector_at(at, op->weight[1]) != NULL);
+}
+
+/* --- which steps a session has --- */
+
+/* Without QKV epilogues and experts, if steps with them cannot run. */
+static apr_status fuse_most(const apr_session *s, const apr_session_place *at, const fusing *how, apr_fusion *fusion, apr_error *err)
+{
+    APR_TRY(fuse_some(s, at, how, true, fusion, err));
+    return fusion->n_steps > 0 ? APR_OK : fuse_some(s, at, how, false, fusion, err);
+}
+
+apr_status apr_session_fuse(apr_session *s, apr_session_place *at, apr_error *err)
+{
+    static const fusing token = {token_takes, token_may_run, false}, prompt = {prompt_takes, qkv_epilogues_can_run, true};
+
+    if (s->n_places > 1 || s->options.no_fusion || s->options.no_direct) return APR_OK;
+    if (s->positions != NULL) APR_TRY(fuse_rows(s, at, err));
+    else if (!s->options.no_replay) APR_TRY(fuse_most(s, at, &token, &at->fusion, err));
+    if (at->fusion.n_steps > 0) APR_TRY(s->options.cuda->expect_decode_gemv(at->device, true, err));
+    return fuse_most(s, at, &prompt, &at->prompt, err);
 }
 
 /* --- a single token: running --- */
@@ -342,114 +458,13 @@ static apr_status token_run_attend(apr_session *s, const apr_session_batch *b, c
 {
     apr_op_args args;
     apr_qkv_epilogue_args qkv;
-    if (step->store >= 0) APR_TRY(bind_qkv_epilogue(s, b, at, step->ropes, step->head_norms, step->store, &qkv, err));
+    if (step->store >= 0) APR_TRY(bind_qkv_epilogue(s, b, at, step, &qkv, err));
     APR_TRY(apr_session_bind_op(s, b, at, &s->program.ops[step->op], &args, err));
     return s->options.cuda->attend_to_i16(at->device, step->store >= 0 ? &qkv : NULL, &args.attend,
                                           activations_i16_at(at, step->activations), err);
 }
 
-/* --- rows of sequences: finding their steps --- */
-
-static bool is_dense(const apr_op *op) { return op->kind == APR_OP_LINEAR && op->args.linear.heads.n == 0; }
-
-static int64_t widest_input(const apr_session *s)
-{
-    int64_t most = 0;
-    for (size_t i = 0; i < s->program.n_ops; i++) {
-        const apr_op *const op = &s->program.ops[i];
-        if (is_dense(op) && s->program.values[op->in[0]].width > most) most = s->program.values[op->in[0]].width;
-    }
-    return most;
-}
-
-/* Non-zero if the device has a small GEMM for this linear layer: one number for each type and layout. */
-static int rows_kind_of(const apr_session *s, const apr_session_place *at, const apr_op *op)
-{
-    if (!is_dense(op)) return 0;
-    const apr_tensor *const weight = at->multiplied[op->weight[0]];
-    const int64_t n_in = s->program.values[op->in[0]].width, n_out = s->program.values[op->out].width;
-    const bool takes = s->options.cuda->has_rows(at->device, weight, n_out, n_in, at->rows_widest, &at->work);
-    return takes ? 2 * (int)weight->dtype + weight->tiled + 1 : 0;
-}
-
-/* All products of a session share one type and layout of inputs. BF16 matrices need BF16 inputs, all others FP16. WGMMA kernels need
- * another layout; they are used only if all matrices have types that they support. */
-static bool share_input_type(const apr_session *s, apr_session_place *at, const int *kinds)
-{
-    bool bf16 = false, others = false, wgmma = true;
-    for (size_t i = 0; i < s->program.n_ops; i++) {
-        if (kinds[i] == 0) continue;
-        const apr_dtype dtype = at->multiplied[s->program.ops[i].weight[0]]->dtype;
-        const bool is_bf16 = dtype == APR_BF16;
-        bf16 |= is_bf16, others |= !is_bf16, wgmma &= apr_small_gemm_has_wgmma(dtype);
-    }
-    at->rows_bf16 = bf16, at->rows_wgmma = wgmma;
-    return bf16 != others;
-}
-
-/* Operations that never use the workspace. */
-static bool avoids_workspace(apr_op_kind kind)
-{
-    static const bool are[APR_OP_COUNT] = {[APR_OP_NORM] = true,  [APR_OP_ROPE] = true, [APR_OP_KV_STORE] = true, [APR_OP_ADD] = true,
-                                           [APR_OP_SLICE] = true, [APR_OP_JOIN] = true, [APR_OP_SCALE] = true,    [APR_OP_MUL] = true};
-    return are[kind];
-}
-
-static bool may_stand_between(const apr_session *s, const apr_fused *step)
-{
-    if (step->kind == APR_FUSED_OPERATION) return avoids_workspace(s->program.ops[step->op].kind);
-    return step->kind == APR_FUSED_PRODUCTS || step->kind == APR_FUSED_INPUTS || step->kind == APR_FUSED_QKV_EPILOGUE;
-}
-
-/* Does every input stay in its slot until it has been read for the last time? */
-static bool rows_slots_suffice(const apr_session *s, const apr_fusion *fusion)
-{
-    for (size_t i = 0; i < fusion->n_activations; i++) {
-        const apr_fused_activations *const p = &fusion->activations[i];
-        if (i + APR_ROWS_SLOTS < fusion->n_activations && p->last_step >= fusion->activations[i + APR_ROWS_SLOTS].first_step) return false;
-        for (int k = p->first_step + 1; k < p->last_step; k++)
-            if (!may_stand_between(s, &fusion->steps[k])) return false;
-    }
-    return true;
-}
-
-/* The norm whose output, read only by the logits' product, is stored only as a product's input; -1: none. */
-static int norm_of_logits(const apr_session *s, const apr_session_place *at)
-{
-    for (size_t i = 0; i < at->fusion.n_steps; i++) {
-        const apr_fused *const step = &at->fusion.steps[i];
-        if (step->kind != APR_FUSED_PRODUCTS || !makes_logits(s, &s->program.ops[step->linears[0]])) continue;
-        for (size_t k = 0; k < i; k++)
-            if (at->fusion.steps[k].activations == step->inputs) return at->fusion.steps[k].norm;
-    }
-    return -1;
-}
-
-/* The steps of the rows of several sequences. */
-static apr_status fuse_rows(apr_session *s, apr_session_place *at, apr_error *err)
-{
-    const size_t n_ops = s->program.n_ops;
-    bool any = false;
-
-    if (s->n_places > 1 || s->options.no_fusion || s->options.no_direct) return APR_OK;
-    int *const kinds = calloc(n_ops + 1, sizeof *kinds);
-    bool *const qkv_epilogues = calloc(n_ops + 1, sizeof *qkv_epilogues);
-    apr_status status = kinds != NULL && qkv_epilogues != NULL ? APR_OK : apr_no_memory(err, "the steps of several sequences");
-    at->rows_widest = widest_input(s);
-    for (size_t i = 0; i < n_ops && status == APR_OK; i++) {
-        const apr_op *const op = &s->program.ops[i];
-        any |= (kinds[i] = rows_kind_of(s, at, op)) != 0;
-        qkv_epilogues[i] = op->kind == APR_OP_KV_STORE && apr_has_qkv_epilogue(&op->args.kv_store);
-    }
-    if (status == APR_OK && any && share_input_type(s, at, kinds)) {
-        status = apr_fuse(&at->fusion, &s->program, &(apr_fusible){kinds, qkv_epilogues, NULL}, err);
-        if (status != APR_OK || !rows_slots_suffice(s, &at->fusion) || !qkv_epilogues_can_run(s, at)) apr_fusion_close(&at->fusion);
-        at->logits_norm = norm_of_logits(s, at);
-    }
-    free(kinds);
-    free(qkv_epilogues);
-    return status == APR_OK && at->fusion.n_steps > 0 ? s->options.cuda->expect_decode_gemv(at->device, true, err) : status;
-}
+/* --- rows of sequences: running --- */
 
 static bool may_fuse_rows(const apr_session *s, const apr_session_place *at)
 {
@@ -463,8 +478,6 @@ int64_t apr_session_rows_at_once(const apr_session *s, int64_t n_rows)
                   n = (n_rows + most - 1) / most;
     return may_fuse_rows(s, at) ? (n_rows + n - 1) / n : n_rows;
 }
-
-/* --- rows of sequences: running --- */
 
 static apr_rows_workspace workspace_of(const apr_session_place *at)
 {
@@ -528,7 +541,7 @@ static apr_status rows_run_products(apr_session *s, const apr_session_batch *b, 
     if (args.epilogue != APR_EPILOGUE_STORE && (step->writes_f32 || args.output.norm))
         args.out = apr_session_value_at(s, result_of(s, step));
     if (epilogue != NULL) {
-        APR_TRY(bind_qkv_epilogue(s, b, at, epilogue->ropes, epilogue->head_norms, epilogue->store, &qkv, err));
+        APR_TRY(bind_qkv_epilogue(s, b, at, epilogue, &qkv, err));
         args.qkv = &qkv;
     }
     return s->options.cuda->rows(at->device, &args, err);
@@ -548,9 +561,55 @@ static apr_status rows_run_attend(apr_session *s, const apr_session_batch *b, co
     return rows_run_inputs(s, b, at, step, s->program.ops[step->op].out, err);
 }
 
-/* --- running the steps of a token or of rows --- */
+/* --- a prompt: running --- */
 
-static apr_status run_step(apr_session *s, const apr_session_batch *b, const apr_session_place *at, const apr_fused *step, apr_error *err)
+/* If the step before left its product without scales, that is the addend, whichever operand of the sum it is. */
+static apr_status bind_prompt_inputs(apr_session *s, const apr_session_batch *b, const apr_session_place *at, const apr_fused *step,
+                                     apr_prompt_args *to, apr_error *err)
+{
+    const bool follows = step > at->prompt.steps && step[-1].kind == APR_FUSED_PROMPT;
+    const apr_prompt_epilogue before = follows ? prompt_epilogue_of(step - 1) : APR_PROMPT_STORE;
+    apr_op_args args;
+
+    to->input_is_glu = before == APR_PROMPT_GLU;
+    to->addend_is_unscaled = before == APR_PROMPT_UNSCALED;
+    if (step->norm >= 0) {
+        APR_TRY(apr_session_bind_op(s, b, at, &s->program.ops[step->norm], &args, err));
+        to->has_norm = true;
+        to->norm = args.norm;
+    }
+    if (step->add < 0) return APR_OK;
+    APR_TRY(apr_session_bind_op(s, b, at, &s->program.ops[step->add], &args, err));
+    const bool is_first = to->addend_is_unscaled && s->program.ops[step[-1].linears[0]].out == s->program.ops[step->add].in[0];
+    to->has_sum = true;
+    to->residual = is_first ? args.add.b : args.add.a;
+    to->addend = is_first ? args.add.a : args.add.b;
+    to->sum = args.add.out;
+    return APR_OK;
+}
+
+static apr_status run_prompt(apr_session *s, const apr_session_batch *b, const apr_session_place *at, apr_fused *step, apr_error *err)
+{
+    apr_prompt_args to = {.n_parts = step->n_linears, .epilogue = prompt_epilogue_of(step)};
+    apr_op_args args;
+
+    APR_TRY(bind_prompt_inputs(s, b, at, step, &to, err));
+    for (int k = 0; k < step->n_linears; k++) {
+        APR_TRY(apr_session_bind_op(s, b, at, &s->program.ops[step->linears[k]], &args, err));
+        to.parts[k] = args.linear;
+    }
+    if (step->glu >= 0) {
+        APR_TRY(apr_session_bind_op(s, b, at, &s->program.ops[step->glu], &args, err));
+        to.glu = args.glu;
+        to.row_sums = step->row_sums;
+    }
+    if (step->store >= 0) APR_TRY(bind_qkv_epilogue(s, b, at, step, &to.qkv, err));
+    return s->options.cuda->prompt(at->device, &to, err);
+}
+
+/* --- running the steps of a token, of rows or of a prompt --- */
+
+static apr_status run_step(apr_session *s, const apr_session_batch *b, const apr_session_place *at, apr_fused *step, apr_error *err)
 {
     const bool is_rows = s->positions != NULL;
     const bool is_product = step->kind == APR_FUSED_OPERATION || step->kind == APR_FUSED_PRODUCTS || step->kind == APR_FUSED_EXPERTS;
@@ -563,20 +622,27 @@ static apr_status run_step(apr_session *s, const apr_session_batch *b, const apr
     case APR_FUSED_QKV_EPILOGUE: return is_rows && is_part_of_products(s, at, step) ? APR_OK : run_qkv_epilogue(s, b, at, step, err);
     case APR_FUSED_ATTEND: return is_rows ? rows_run_attend(s, b, at, step, err) : token_run_attend(s, b, at, step, err);
     case APR_FUSED_EXPERTS: return run_experts(s, b, at, step, err); /* only of tokens */
+    case APR_FUSED_PROMPT: return run_prompt(s, b, at, step, err);
     }
     return APR_OK;
 }
 
-static apr_status run_steps(apr_session *s, const apr_session_batch *b, const apr_session_place *at, apr_error *err)
+/* Without logits also what only they need is left out. */
+static apr_status run_steps(apr_session *s, const apr_session_batch *b, const apr_session_place *at, const apr_fusion *fusion, bool logits,
+                            apr_error *err)
 {
-    for (size_t i = 0; i < at->fusion.n_steps; i++) APR_TRY(run_step(s, b, at, &at->fusion.steps[i], err));
+    for (size_t i = 0; i < fusion->n_steps; i++) {
+        apr_fused *const step = &fusion->steps[i];
+        const int first = step->op >= 0 ? step->op : step->n_linears > 0 ? step->linears[0] : -1;
+        if (logits || first < 0 || !makes_logits(s, &s->program.ops[first])) APR_TRY(run_step(s, b, at, step, err));
+    }
     return APR_OK;
 }
 
 /* Runs the steps of a token, or with exact products all operations one by one, those of the logits last. */
 static apr_status run_token(apr_session *s, const apr_session_batch *b, const apr_session_place *at, apr_error *err)
 {
-    if (at->fusion.n_steps > 0 && !s->exact) return run_steps(s, b, at, err);
+    if (at->fusion.n_steps > 0 && !s->exact) return run_steps(s, b, at, &at->fusion, true, err);
     for (int logits = 0; logits < 2; logits++)
         for (size_t i = 0; i < s->program.n_ops; i++)
             if (makes_logits(s, &s->program.ops[i]) == (logits == 1)) APR_TRY(apr_session_run_op(s, b, &s->program.ops[i], err));
@@ -593,12 +659,7 @@ static bool may_fuse_batch(const apr_session *s, const apr_session_batch *b, con
 
 static apr_status run_fused_batch(apr_session *s, const apr_session_batch *b, const apr_session_place *at, apr_error *err)
 {
-    for (size_t i = 0; i < at->fusion.n_steps; i++) {
-        const apr_fused *const step = &at->fusion.steps[i];
-        const int first = step->op >= 0 ? step->op : step->n_linears > 0 ? step->linears[0] : -1;
-        if (first >= 0 && makes_logits(s, &s->program.ops[first])) continue;
-        APR_TRY(run_step(s, b, at, step, err));
-    }
+    APR_TRY(run_steps(s, b, at, &at->fusion, false, err));
     return apr_session_run_op(s, b, &s->program.ops[at->logits_norm], err);
 }
 
@@ -660,131 +721,16 @@ static apr_status run_next(apr_session *s, const apr_session_batch *b, size_t i,
     return APR_OK;
 }
 
-/* --- a prompt --- */
-
-static bool prompt_qkv_epilogues_can_run(const apr_session *s, const apr_session_place *at)
-{
-    for (size_t i = 0; i < at->prompt.n; i++) {
-        const apr_prompt_step *const step = &at->prompt.steps[i];
-        int from[3]; /* the outputs of the products, before head norm and rope */
-        if (step->epilogue != APR_PROMPT_QKV) continue;
-        for (int k = 0; k < 3; k++) from[k] = s->program.ops[step->linears[k]].out;
-        if (!qkv_epilogue_can_run(s, at, step->ropes, from)) return false;
-    }
-    return true;
-}
-
-/* The steps of a prompt; none if fusion is off. */
-static apr_status find_prompt_steps(apr_session *s, apr_session_place *at, apr_error *err)
-{
-    const size_t n = s->program.n_weights;
-
-    if (s->n_places > 1 || s->options.no_fusion || s->options.no_direct) return APR_OK;
-    bool *const has = calloc(n + 1, sizeof *has);
-    if (has == NULL) return apr_no_memory(err, "the steps of a prompt");
-    for (size_t i = 0; i < n; i++) has[i] = at->plan.vector_offsets[i] >= 0;
-    apr_status status = apr_prompt_find_steps(&at->prompt, &s->program, &(apr_prompt_support){has, true}, err);
-    if (status == APR_OK && !prompt_qkv_epilogues_can_run(s, at)) {
-        apr_prompt_close_steps(&at->prompt);
-        status = apr_prompt_find_steps(&at->prompt, &s->program, &(apr_prompt_support){has, false}, err);
-    }
-    free(has);
-    return status;
-}
-
 /* A watcher, or a request for hidden states, needs the single operations. */
 static bool uses_prompt_steps(const apr_session *s, const apr_session_batch *b, const apr_eval_output *out)
 {
     const apr_session_place *const at = &s->places[0];
     const bool is_seen = s->watch != NULL || s->only_products || out->hidden != NULL;
-    return at->prompt.n > 0 && b->n_tokens >= APR_PROMPT_MIN_TOKENS && b->positions == NULL && !s->exact && !at->fp8_products && !is_seen;
-}
-
-typedef struct prompt_binder {
-    apr_session *s;
-    const apr_session_batch *batch;
-    const apr_session_place *at;
-    apr_prompt_args *to;
-} prompt_binder;
-
-static apr_status prompt_bind(const prompt_binder *b, int op, apr_op_args *args, apr_error *err)
-{
-    return apr_session_bind_op(b->s, b->batch, b->at, &b->s->program.ops[op], args, err);
-}
-
-/* If the step before is a LEAVE, its output is the addend, whichever operand of the sum it is. */
-static apr_status bind_prompt_inputs(const prompt_binder *b, const apr_prompt_step *step, apr_error *err)
-{
-    apr_op_args args;
-
-    b->to->input_is_glu = step->input_is_glu;
-    if (step->norm >= 0) {
-        APR_TRY(prompt_bind(b, step->norm, &args, err));
-        b->to->has_norm = true;
-        b->to->norm = args.norm;
-    }
-    if (step->add < 0) return APR_OK;
-    APR_TRY(prompt_bind(b, step->add, &args, err));
-    const int left = step->addend_is_unscaled ? b->s->program.ops[step[-1].linears[0]].out : -1;
-    const bool is_first = left == b->s->program.ops[step->add].in[0];
-    b->to->has_sum = true;
-    b->to->addend_is_unscaled = step->addend_is_unscaled;
-    b->to->residual = is_first ? args.add.b : args.add.a;
-    b->to->addend = is_first ? args.add.a : args.add.b;
-    b->to->sum = args.add.out;
-    return APR_OK;
-}
-
-static apr_status bind_prompt_step(const prompt_binder *b, apr_prompt_step *step, apr_error *err)
-{
-    apr_op_args args;
-
-    *b->to = (apr_prompt_args){.n_parts = step->n_linears, .epilogue = step->epilogue};
-    APR_TRY(bind_prompt_inputs(b, step, err));
-    for (int k = 0; k < step->n_linears; k++) {
-        APR_TRY(prompt_bind(b, step->linears[k], &args, err));
-        b->to->parts[k] = args.linear;
-    }
-    if (step->glu >= 0) {
-        APR_TRY(prompt_bind(b, step->glu, &args, err));
-        b->to->glu = args.glu;
-        b->to->row_sums = step->row_sums;
-    }
-    return step->store >= 0 ? bind_qkv_epilogue(b->s, b->batch, b->at, step->ropes, step->head_norms, step->store, &b->to->qkv, err)
-                            : APR_OK;
-}
-
-/* The step that begins with operation i, or NULL. */
-static apr_prompt_step *prompt_step_at(const apr_prompt_steps *steps, size_t i)
-{
-    size_t low = 0, high = steps->n;
-    while (low < high) {
-        const size_t middle = (low + high) / 2;
-        if (steps->steps[middle].first < i) low = middle + 1;
-        else high = middle;
-    }
-    return low < steps->n && steps->steps[low].first == i ? &steps->steps[low] : NULL;
-}
-
-static apr_status run_prompt_step(apr_session *s, const apr_session_batch *b, size_t i, size_t *end, apr_error *err)
-{
-    const apr_session_place *const at = &s->places[0];
-    apr_prompt_step *const step = prompt_step_at(&at->prompt, i);
-    apr_prompt_args args;
-
-    if (step == NULL) return run_next(s, b, i, end, err);
-    APR_TRY(bind_prompt_step(&(prompt_binder){s, b, at, &args}, step, err));
-    *end = step->end;
-    return s->options.cuda->prompt(at->device, &args, err);
+    return at->prompt.n_steps > 0 && b->n_tokens >= APR_PROMPT_MIN_TOKENS && b->positions == NULL && !s->exact && !at->fp8_products &&
+           !is_seen;
 }
 
 /* --- a batch --- */
-
-apr_status apr_session_fuse(apr_session *s, apr_session_place *at, apr_error *err)
-{
-    APR_TRY(s->positions == NULL ? fuse_token(s, at, err) : fuse_rows(s, at, err));
-    return find_prompt_steps(s, at, err);
-}
 
 /* Copies a tapped value to the caller's hidden states. */
 static apr_status copy_tap(apr_session *s, const apr_session_batch *b, int value, float *hidden, apr_error *err)
@@ -795,15 +741,14 @@ static apr_status copy_tap(apr_session *s, const apr_session_batch *b, int value
                              (size_t)(b->n_tokens * v->width) * sizeof *hidden, err);
 }
 
-/* Runs everything except the logits, in the steps of a prompt or operation by operation. */
+/* Runs everything except the logits, operation by operation. */
 static apr_status run_in_order(apr_session *s, const apr_session_batch *b, const apr_eval_output *out, apr_error *err)
 {
-    const bool in_steps = uses_prompt_steps(s, b, out);
     size_t n_done = 0;
     for (size_t i = 0; i < s->program.n_ops; i++) {
         const apr_op *const op = &s->program.ops[i];
         if (makes_logits(s, op)) continue;
-        if (i >= n_done) APR_TRY(in_steps ? run_prompt_step(s, b, i, &n_done, err) : run_next(s, b, i, &n_done, err));
+        if (i >= n_done) APR_TRY(run_next(s, b, i, &n_done, err));
         if (out->hidden != NULL && op->out >= 0 && s->program.values[op->out].tap >= 0) APR_TRY(copy_tap(s, b, op->out, out->hidden, err));
     }
     return APR_OK;
@@ -816,6 +761,7 @@ apr_status apr_session_run_batch(apr_session *s, const apr_session_batch *b, con
 
     *logits = is_token || is_rows;
     if (is_token) return run_token(s, b, at, err);
-    if (is_rows) return run_steps(s, b, at, err);
-    return may_fuse_batch(s, b, at, out) ? run_fused_batch(s, b, at, err) : run_in_order(s, b, out, err);
+    if (is_rows) return run_steps(s, b, at, &at->fusion, true, err);
+    if (may_fuse_batch(s, b, at, out)) return run_fused_batch(s, b, at, err);
+    return uses_prompt_steps(s, b, out) ? run_steps(s, b, at, &at->prompt, false, err) : run_in_order(s, b, out, err);
 }

@@ -37,7 +37,7 @@ static apr_status see(void *user, apr_session *s, const apr_op *op, apr_error *e
 }
 
 /* The logits after the prompt, and after one more token, whose attention reads what was kept; *n: how many numbers. */
-static float *evaluate(const program_model *m, const way *w, size_t *n, size_t *n_steps, size_t *n_units)
+static float *evaluate(const program_model *m, const way *w, size_t *n, size_t *n_steps, size_t *n_glus)
 {
     apr_session_options options = apr_session_defaults;
     const size_t width = (size_t)m->program.vocab_size;
@@ -55,11 +55,11 @@ static float *evaluate(const program_model *m, const way *w, size_t *n, size_t *
     apr_session *const s = must_open_session(&m->model, &options);
     for (size_t i = 0; i < w->n_ids; i++) ids[i] = (int32_t)((i * i + 7 * i) % width);
     *n = 2 * width;
-    *n_steps = s->places[0].prompt.n;
-    *n_units = 0;
-    for (size_t i = 0; i < *n_steps; i++) {
-        apr_prompt_step *const step = &s->places[0].prompt.steps[i];
-        *n_units += step->epilogue == APR_PROMPT_GLU;
+    *n_steps = *n_glus = 0;
+    for (size_t i = 0; i < s->places[0].prompt.n_steps; i++) {
+        apr_fused *const step = &s->places[0].prompt.steps[i];
+        *n_steps += step->kind == APR_FUSED_PROMPT;
+        *n_glus += step->glu >= 0;
         if (w->in_floats) step->row_sums[0] = step->row_sums[1] = INFINITY;
     }
     float *const logits = malloc(*n * sizeof *logits);
@@ -123,10 +123,10 @@ static bool has_joined(const program_model *m)
  * other kernels where it is fused (gpu_rows.c). */
 static size_t check(const program_model *m, apr_dtype kv_dtype, int64_t n_sequences, size_t n_ids, const char *what)
 {
-    size_t n, n_steps, n_separate_rows, n_units;
-    float *const apart = evaluate(m, &(way){false, false, false, kv_dtype, n_sequences, n_ids}, &n, &n_separate_rows, &n_units);
-    float *const floats = evaluate(m, &(way){true, false, true, kv_dtype, n_sequences, n_ids}, &n, &n_steps, &n_units);
-    float *const fused = n_units > 0 ? evaluate(m, &(way){true, false, false, kv_dtype, n_sequences, n_ids}, &n, &n_steps, &n_units) : NULL;
+    size_t n, n_steps, n_separate_rows, n_glus;
+    float *const apart = evaluate(m, &(way){false, false, false, kv_dtype, n_sequences, n_ids}, &n, &n_separate_rows, &n_glus);
+    float *const floats = evaluate(m, &(way){true, false, true, kv_dtype, n_sequences, n_ids}, &n, &n_steps, &n_glus);
+    float *const fused = n_glus > 0 ? evaluate(m, &(way){true, false, false, kv_dtype, n_sequences, n_ids}, &n, &n_steps, &n_glus) : NULL;
     assert_int_equal(n_separate_rows, 0);
     for (size_t i = 0; i < n; i++)
         if (!isfinite(apart[i])) fail_msg("%s: logit %zu is %g", what, i, (double)apart[i]);
@@ -196,12 +196,12 @@ static void a_watcher_sees_every_operation(void **state)
 {
     const apr_hparams h = dense_sizes("qwen2");
     program_model m;
-    size_t n, n_steps, n_units;
+    size_t n, n_steps, n_glus;
     (void)state;
     assert_int_equal(program_model_open(&m, &h, APR_Q8_0, NULL), APR_OK);
     drop_biases(&m);
-    float *const steps = evaluate(&m, &(way){true, false, true, APR_F16, 1, TWO_BATCHES}, &n, &n_steps, &n_units);
-    float *const seen = evaluate(&m, &(way){true, true, false, APR_F16, 1, TWO_BATCHES}, &n, &n_steps, &n_units);
+    float *const steps = evaluate(&m, &(way){true, false, true, APR_F16, 1, TWO_BATCHES}, &n, &n_steps, &n_glus);
+    float *const seen = evaluate(&m, &(way){true, true, false, APR_F16, 1, TWO_BATCHES}, &n, &n_steps, &n_glus);
     compare(seen, steps, n, has_joined(&m) ? IN_ANOTHER_ORDER : 0, "watched");
     free(seen);
     free(steps);

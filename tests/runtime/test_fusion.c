@@ -102,19 +102,12 @@ static void walk(walked *w, const apr_fusion *fusion)
 /* All linears of whole rows, of one type, and all experts use the decode GEMV; every QKV epilogue may be fused. */
 static apr_fusion fuse(const apr_program *p, bool all)
 {
-    int *const gemv_types = calloc(p->n_ops + 1, sizeof *gemv_types);
-    bool *const qkv_epilogues = calloc(p->n_ops + 1, sizeof *qkv_epilogues), *const experts = calloc(p->n_ops + 1, sizeof *experts);
+    int *const takes = calloc(p->n_ops + 1, sizeof *takes);
     apr_fusion fusion;
-    assert_true(gemv_types != NULL && qkv_epilogues != NULL && experts != NULL);
-    for (size_t i = 0; i < p->n_ops; i++) {
-        gemv_types[i] = all && p->ops[i].kind == APR_OP_LINEAR && p->ops[i].args.linear.heads.n == 0;
-        qkv_epilogues[i] = all;
-        experts[i] = all && p->ops[i].kind == APR_OP_EXPERTS;
-    }
-    assert_int_equal(apr_fuse(&fusion, p, &(apr_fusible){gemv_types, qkv_epilogues, experts}, NULL), APR_OK);
-    free(gemv_types);
-    free(qkv_epilogues);
-    free(experts);
+    assert_non_null(takes);
+    for (size_t i = 0; i < p->n_ops; i++) takes[i] = all && (p->ops[i].kind != APR_OP_LINEAR || p->ops[i].args.linear.heads.n == 0);
+    assert_int_equal(apr_fuse(&fusion, p, &(apr_fusible){.takes = takes}, NULL), APR_OK);
+    free(takes);
     return fusion;
 }
 
