@@ -52,18 +52,24 @@ static bool qkv_epilogues_can_run(const apr_session *s, const apr_session_place 
     return true;
 }
 
+/* The operation of a step that is not fused, its experts, or its first product. */
+static const apr_op *first_op(const apr_session *s, const apr_fused *step)
+{
+    return &s->program.ops[step->op >= 0 ? step->op : step->linears[0]];
+}
+
 /* The value that a step's products or experts produce. */
 static int result_of(const apr_session *s, const apr_fused *step)
 {
-    const int last = step->op >= 0 ? step->op : step->linears[0];
-    return s->program.ops[step->glu >= 0 ? step->glu : step->add >= 0 ? step->add : last].out;
+    const int last = step->glu >= 0 ? step->glu : step->add;
+    return last >= 0 ? s->program.ops[last].out : first_op(s, step)->out;
 }
 
 /* The residual that is added. */
 static int residual_of(const apr_session *s, const apr_fused *step)
 {
-    const apr_op *const add = &s->program.ops[step->add], *const last = &s->program.ops[step->op >= 0 ? step->op : step->linears[0]];
-    return add->in[0] == last->out ? add->in[1] : add->in[0];
+    const apr_op *const add = &s->program.ops[step->add];
+    return add->in[0] == first_op(s, step)->out ? add->in[1] : add->in[0];
 }
 
 /* A slot's vector on the device; NULL for slot -1 and for absent vectors. */
@@ -107,10 +113,7 @@ static apr_prompt_epilogue prompt_epilogue_of(const apr_fused *step)
     return step->glu >= 0 ? APR_PROMPT_GLU : step->writes_f32 ? APR_PROMPT_STORE : APR_PROMPT_UNSCALED;
 }
 
-static int64_t input_width(const apr_session *s, const apr_fused *step)
-{
-    return s->program.values[s->program.ops[step->linears[0]].in[0]].width;
-}
+static int64_t input_width(const apr_session *s, const apr_fused *step) { return s->program.values[first_op(s, step)->in[0]].width; }
 
 static void set_parts(const apr_session *s, const apr_session_place *at, const apr_fused *step, apr_decode_gemv_part *parts)
 {
@@ -266,7 +269,7 @@ static int norm_of_logits(const apr_session *s, const apr_session_place *at)
 {
     for (size_t i = 0; i < at->fusion.n_steps; i++) {
         const apr_fused *const step = &at->fusion.steps[i];
-        if (step->kind != APR_FUSED_PRODUCTS || !makes_logits(s, &s->program.ops[step->linears[0]])) continue;
+        if (step->kind != APR_FUSED_PRODUCTS || !makes_logits(s, first_op(s, step))) continue;
         for (size_t k = 0; k < i; k++)
             if (at->fusion.steps[k].activations == step->inputs) return at->fusion.steps[k].norm;
     }
@@ -348,19 +351,6 @@ static apr_status token_run_inputs(const apr_session *s, const apr_session_place
     return s->options.cuda->decode_gemv_inputs(at->device, &args, err);
 }
 
-/* Sets where the products store the next step's input. */
-static void set_next_input(const apr_session *s, const apr_session_place *at, const apr_fused *step, int64_t width,
-                           apr_decode_gemv_args *args)
-{
-    const apr_op *const norm = norm_of(s, step->norm);
-    if (step->activations < 0) return;
-    args->activations_out = activations_i16_at(at, step->activations);
-    if (norm == NULL) return;
-    args->gain = vector_at(at, norm->weight[0]);
-    args->gain_offset = norm->args.norm.offset;
-    args->out_squares = squares_at(at, step->activations, width);
-}
-
 /* Are steps i and i + 1 products with the same input? */
 static bool read_same_input(const apr_fusion *fusion, int64_t i)
 {
@@ -369,13 +359,13 @@ static bool read_same_input(const apr_fusion *fusion, int64_t i)
     return a->kind == APR_FUSED_PRODUCTS && b->kind == APR_FUSED_PRODUCTS && a->inputs == b->inputs;
 }
 
-static apr_decode_gemv_args products_of(const apr_session *s, const apr_session_place *at, const apr_fused *step)
+/* Of products, or of experts, whose matrices are not among these arguments. */
+static apr_decode_gemv_args gemv_of(const apr_session *s, const apr_session_place *at, const apr_fused *step)
 {
-    const apr_op *const divided = norm_of(s, step->divided);
+    const apr_op *const divided = norm_of(s, step->divided), *const norm = norm_of(s, step->norm);
     const int result = result_of(s, step);
-    const int64_t i = step - at->fusion.steps;
     apr_decode_gemv_args args = {.epilogue = epilogue_of(step),
-                                 .n_parts = step->n_linears,
+                                 .n_parts = step->kind == APR_FUSED_EXPERTS ? 1 : step->n_linears,
                                  .n_in = input_width(s, step),
                                  .activations = activations_i16_at(at, step->inputs)};
 
@@ -384,11 +374,22 @@ static apr_decode_gemv_args products_of(const apr_session *s, const apr_session_
         args.eps = divided->args.norm.eps;
     }
     set_parts(s, at, step, args.parts);
-    if (args.epilogue != APR_EPILOGUE_STORE) args.parts[0].out = step->writes_f32 ? apr_session_value_at(s, result) : NULL;
+    if (step->n_linears == 0 || args.epilogue != APR_EPILOGUE_STORE)
+        args.parts[0].out = step->writes_f32 ? apr_session_value_at(s, result) : NULL;
     if (step->glu >= 0) args.glu = s->program.ops[step->glu].args.glu.shape;
     if (step->add >= 0) args.residual = apr_session_value_at(s, residual_of(s, step));
-    set_next_input(s, at, step, s->program.values[result].width, &args);
-    args.is_first = i == 0 || at->fusion.steps[i - 1].kind != APR_FUSED_PRODUCTS;
+    if (step->activations >= 0) args.activations_out = activations_i16_at(at, step->activations);
+    if (norm == NULL) return args;
+    args.gain = vector_at(at, norm->weight[0]);
+    args.gain_offset = norm->args.norm.offset;
+    args.out_squares = squares_at(at, step->activations, s->program.values[result].width);
+    return args;
+}
+
+static apr_decode_gemv_args products_of(const apr_session *s, const apr_session_place *at, const apr_fused *step)
+{
+    apr_decode_gemv_args args = gemv_of(s, at, step);
+    args.is_first = step == at->fusion.steps || step[-1].kind != APR_FUSED_PRODUCTS;
     return args;
 }
 
@@ -433,23 +434,11 @@ static bool can_start_early(const apr_session *s, const apr_fusion *fusion, cons
 static apr_status run_experts(apr_session *s, const apr_session_batch *b, const apr_session_place *at, const apr_fused *step,
                               apr_error *err)
 {
-    const apr_op *const divided = norm_of(s, step->divided);
-    const int result = result_of(s, step);
-    apr_decode_gemv_args gemv = {.epilogue = step->add >= 0 ? APR_EPILOGUE_ADD : APR_EPILOGUE_STORE,
-                                 .n_parts = 1,
-                                 .activations = activations_i16_at(at, step->inputs)};
+    apr_decode_gemv_args gemv = gemv_of(s, at, step);
     apr_op_args args;
 
-    APR_TRY(apr_session_bind_op(s, b, at, &s->program.ops[step->op], &args, err));
-    gemv.n_in = args.experts.n_in;
-    if (divided != NULL) {
-        gemv.squares = squares_at(at, step->inputs, gemv.n_in);
-        gemv.eps = divided->args.norm.eps;
-    }
-    gemv.parts[0].out = step->writes_f32 ? apr_session_value_at(s, result) : NULL;
-    if (step->add >= 0) gemv.residual = apr_session_value_at(s, residual_of(s, step));
-    set_next_input(s, at, step, s->program.values[result].width, &gemv);
     gemv.inputs_ready_early = can_start_early(s, &at->fusion, step);
+    APR_TRY(apr_session_bind_op(s, b, at, &s->program.ops[step->op], &args, err));
     return s->options.cuda->experts(at->device, &args.experts, &gemv, err);
 }
 
@@ -633,8 +622,8 @@ static apr_status run_steps(apr_session *s, const apr_session_batch *b, const ap
 {
     for (size_t i = 0; i < fusion->n_steps; i++) {
         apr_fused *const step = &fusion->steps[i];
-        const int first = step->op >= 0 ? step->op : step->n_linears > 0 ? step->linears[0] : -1;
-        if (logits || first < 0 || !makes_logits(s, &s->program.ops[first])) APR_TRY(run_step(s, b, at, step, err));
+        const bool is_any = step->op >= 0 || step->n_linears > 0;
+        if (logits || !is_any || !makes_logits(s, first_op(s, step))) APR_TRY(run_step(s, b, at, step, err));
     }
     return APR_OK;
 }
