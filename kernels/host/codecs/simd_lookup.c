@@ -167,6 +167,52 @@ static void decode_q2_k(const void *src, float *dst, int64_t n_elems)
     }
 }
 
+/* ---- Q4_K and Q6_K: a step of each sub-block, and for Q4_K an offset ---- */
+
+/* The 6-bit scales and minimums of eight sub-blocks (kernels/ref/q4_q5_k.c), as floats times `d` and `dmin`. */
+WIDE_INLINE void scale_sub_blocks(const uint8_t bytes[12], float d, float dmin, float step[8], float offset[8])
+{
+    uint32_t w[3];
+    memcpy(w, bytes, sizeof w);
+    const uint32_t scale_high = (w[2] & 0x0f0f0f0f) | (w[0] >> 6 & 0x03030303) << 4;
+    const uint32_t min_high = (w[2] >> 4 & 0x0f0f0f0f) | (w[1] >> 6 & 0x03030303) << 4;
+    const __m128i scales = _mm_cvtsi64_si128((long long)((uint64_t)scale_high << 32 | (w[0] & 0x3f3f3f3f)));
+    const __m128i mins = _mm_cvtsi64_si128((long long)((uint64_t)min_high << 32 | (w[1] & 0x3f3f3f3f)));
+    _mm256_storeu_ps(step, _mm256_mul_ps(_mm256_set1_ps(d), floats_of(scales)));
+    _mm256_storeu_ps(offset, _mm256_xor_ps(_mm256_mul_ps(_mm256_set1_ps(dmin), floats_of(mins)), _mm256_set1_ps(-0.0f)));
+}
+
+static void decode_q4_k(const void *src, float *dst, int64_t n_elems)
+{
+    const apr_block_Q4_K *block = src;
+    for (int64_t i = 0; i < n_elems; i += 256, block++) {
+        float step[8], offset[8];
+        scale_sub_blocks(block->scales, apr_f16_to_f32(block->d), apr_f16_to_f32(block->dmin), step, offset);
+        for (int part = 0; part < 8; part++) { /* 16 bytes: codes of an even sub-block, and of the odd one after it */
+            const int even = part / 2 * 2;
+            const __m128i bytes = load_16(block->qs + 16 * part);
+            float *const y = dst + i + 32 * even + part % 2 * 16;
+            store_with_offset(y, low_nibbles(bytes), _mm256_set1_ps(step[even]), _mm256_set1_ps(offset[even]));
+            store_with_offset(y + 32, high_nibbles(bytes), _mm256_set1_ps(step[even + 1]), _mm256_set1_ps(offset[even + 1]));
+        }
+    }
+}
+
+static void decode_q6_k(const void *src, float *dst, int64_t n_elems)
+{
+    const apr_block_Q6_K *block = src;
+    for (int64_t i = 0; i < n_elems; i += 256, block++) {
+        const float d = apr_f16_to_f32(block->d);
+        for (int sub = 0; sub < 16; sub++) { /* see the reference: nibbles of 16 bytes, and pairs of bits of 16 others */
+            const int half = sub / 8, k = sub % 8 / 2, first = sub % 2 * 16;
+            const __m128i low = load_16(block->ql + 64 * half + k % 2 * 32 + first), high = load_16(block->qh + 32 * half + first);
+            const __m128i pairs = _mm_and_si128(_mm_srl_epi16(high, _mm_cvtsi32_si128(2 * k)), _mm_set1_epi8(3));
+            const __m128i codes = _mm_or_si128(k < 2 ? low_nibbles(low) : high_nibbles(low), _mm_slli_epi16(pairs, 4));
+            store_scaled(dst + i + 16 * sub, _mm_sub_epi8(codes, _mm_set1_epi8(32)), _mm256_set1_ps(d * (float)block->scales[sub]));
+        }
+    }
+}
+
 static void decode_q1_0(const void *src, float *dst, int64_t n_elems)
 {
     const apr_block_Q1_0 *block = src;
@@ -327,22 +373,12 @@ static void decode_iq1_m(const void *src, float *dst, int64_t n_elems)
 const apr_host_codecs_table WIDE_NAME(apr_simd_lookup) = {
     .codecs =
         {
-            [APR_MXFP4] = {.decode = decode_mxfp4},
-            [APR_NVFP4] = {.decode = decode_nvfp4},
-            [APR_IQ4_NL] = {.decode = decode_iq4_nl},
-            [APR_IQ4_XS] = {.decode = decode_iq4_xs},
-            [APR_Q5_0] = {.decode = decode_q5_0},
-            [APR_Q5_1] = {.decode = decode_q5_1},
-            [APR_Q2_K] = {.decode = decode_q2_k},
-            [APR_Q1_0] = {.decode = decode_q1_0},
-            [APR_Q2_0] = {.decode = decode_q2_0},
-            [APR_APR_Q4] = {.decode = decode_apr_q4},
-            [APR_IQ2_XXS] = {.decode = decode_iq2_xxs},
-            [APR_IQ2_XS] = {.decode = decode_iq2_xs},
-            [APR_IQ2_S] = {.decode = decode_iq2_s},
-            [APR_IQ3_XXS] = {.decode = decode_iq3_xxs},
-            [APR_IQ3_S] = {.decode = decode_iq3_s},
-            [APR_IQ1_S] = {.decode = decode_iq1_s},
+            [APR_MXFP4] = {.decode = decode_mxfp4},     [APR_NVFP4] = {.decode = decode_nvfp4},   [APR_IQ4_NL] = {.decode = decode_iq4_nl},
+            [APR_IQ4_XS] = {.decode = decode_iq4_xs},   [APR_Q5_0] = {.decode = decode_q5_0},     [APR_Q5_1] = {.decode = decode_q5_1},
+            [APR_Q2_K] = {.decode = decode_q2_k},       [APR_Q4_K] = {.decode = decode_q4_k},     [APR_Q6_K] = {.decode = decode_q6_k},
+            [APR_Q1_0] = {.decode = decode_q1_0},       [APR_Q2_0] = {.decode = decode_q2_0},     [APR_APR_Q4] = {.decode = decode_apr_q4},
+            [APR_IQ2_XXS] = {.decode = decode_iq2_xxs}, [APR_IQ2_XS] = {.decode = decode_iq2_xs}, [APR_IQ2_S] = {.decode = decode_iq2_s},
+            [APR_IQ3_XXS] = {.decode = decode_iq3_xxs}, [APR_IQ3_S] = {.decode = decode_iq3_s},   [APR_IQ1_S] = {.decode = decode_iq1_s},
             [APR_IQ1_M] = {.decode = decode_iq1_m},
         },
 };
