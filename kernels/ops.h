@@ -234,6 +234,8 @@ extern const apr_backend apr_ref_backend;  /* plain loops, one thread: the meani
 extern const apr_backend apr_host_backend; /* OpenMP and SIMD */
 /* The same, but products multiply float32 inputs instead of rounding them. */
 extern const apr_backend apr_host_exact_backend;
+/* The reference for models of real size: what `ref` computes, with long sums in float64, on all threads. */
+extern const apr_backend apr_float64_backend;
 /* Does the host backend round the inputs of products with this weight (kernels/host/products)? This holds for experts also. */
 bool apr_host_rounds_inputs(const apr_tensor *weight);
 /* Batch invariance: the largest number of tokens in one product for which each token's sums are added in the same order as for that

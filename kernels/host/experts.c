@@ -98,3 +98,4 @@ static void run_experts(const apr_experts_args *a, linears_fn linears)
 
 void apr_host_experts(const apr_op_args *args) { run_experts(&args->experts, apr_host_linears); }
 void apr_host_experts_exact(const apr_op_args *args) { run_experts(&args->experts, apr_host_linears_exact); }
+void apr_host_experts_float64(const apr_op_args *args) { run_experts(&args->experts, apr_float64_linears); }

@@ -246,3 +246,29 @@ static void linear_exact(const apr_op_args *args) { apr_host_linears_exact((cons
 const apr_backend apr_host_backend = {.name = "host", .ops = HOST_OPS(linear, apr_host_experts), .linears = apr_host_linears};
 const apr_backend apr_host_exact_backend = {
     .name = "host", .ops = HOST_OPS(linear_exact, apr_host_experts_exact), .linears = apr_host_linears_exact};
+const apr_backend apr_float64_backend = {
+    .name = "float64",
+    .ops =
+        {
+            [APR_OP_EMBED] = apr_ref_embed,
+            [APR_OP_ANGLES] = apr_ref_angles,
+            [APR_OP_NORM] = apr_float64_norm,
+            [APR_OP_LINEAR] = apr_float64_linear,
+            [APR_OP_ROPE] = rope,
+            [APR_OP_SLICE] = apr_ref_slice,
+            [APR_OP_JOIN] = apr_ref_join,
+            [APR_OP_KV_STORE] = apr_ref_kv_store,
+            [APR_OP_ATTEND] = apr_float64_attend,
+            [APR_OP_GLU] = glu,
+            [APR_OP_GATE] = gate,
+            [APR_OP_SCALE] = scale_rows,
+            [APR_OP_MUL] = mul_rows,
+            [APR_OP_SOFTCAP] = softcap,
+            [APR_OP_ADD] = add_rows,
+            [APR_OP_ROUTE] = route,
+            [APR_OP_EXPERTS] = apr_host_experts_float64,
+            [APR_OP_CONV] = conv,
+            [APR_OP_DELTA] = apr_float64_delta,
+            [APR_OP_SSD] = apr_float64_ssd,
+        },
+};

@@ -23,8 +23,17 @@ void apr_host_linear_floats(const apr_linear_args *args);
 void apr_host_attend(const apr_op_args *args);
 void apr_host_experts(const apr_op_args *args);
 void apr_host_experts_exact(const apr_op_args *args);
+void apr_host_experts_float64(const apr_op_args *args);
 void apr_host_delta(const apr_op_args *args);
 void apr_host_ssd(const apr_op_args *args);
+
+/* Sums in float64 (float64.c). */
+void apr_float64_linears(const apr_linear_args *const each[], int n);
+void apr_float64_linear(const apr_op_args *args);
+void apr_float64_attend(const apr_op_args *args);
+void apr_float64_norm(const apr_op_args *args);
+void apr_float64_delta(const apr_op_args *args);
+void apr_float64_ssd(const apr_op_args *args);
 
 /* The offset of the calling thread's slice of the workspace, in floats. */
 static inline size_t apr_host_slice(const apr_workspace *work) { return (size_t)omp_get_thread_num() * work->slice; }

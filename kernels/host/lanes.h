@@ -89,6 +89,31 @@ LANES_INLINE void lanes_chains(const lanes_shape shape, const int n_rows, const 
     else lanes_chains_16(n_rows, n_vectors, rows, row_stride, x, n, kept);
 }
 
+/* sums[r][t] += rows[r] . x[t] over n numbers, a multiple of 8, in float64. A sum is eight partial ones, for indexes modulo 8, whatever the
+ * tile and the vector width; those of a row are sums_stride numbers after those of the row before. n_rows and n_tokens <= 4 are
+ * compile-time constants. */
+LANES_INLINE void lanes_add_f64(const lanes_shape shape, const int n_rows, const int n_tokens, const double *rows, const double *x,
+                                int64_t stride, int64_t n, double *sums, int64_t sums_stride)
+{
+    if (shape.bytes == 64) lanes_add_f64_64(n_rows, n_tokens, rows, x, stride, n, sums, sums_stride);
+    else if (shape.bytes == 32) lanes_add_f64_32(n_rows, n_tokens, rows, x, stride, n, sums, sums_stride);
+    else lanes_add_f64_16(n_rows, n_tokens, rows, x, stride, n, sums, sums_stride);
+}
+
+/* a . b in float64, in eight partial sums. */
+LANES_INLINE double lanes_dot_f64(const lanes_shape shape, const float *a, const float *b, int64_t n)
+{
+    return shape.bytes == 64 ? lanes_dot_f64_64(a, b, n) : shape.bytes == 32 ? lanes_dot_f64_32(a, b, n) : lanes_dot_f64_16(a, b, n);
+}
+
+/* y += factor * x, in float64 */
+LANES_INLINE void lanes_add_scaled_f64(const lanes_shape shape, double *y, double factor, const float *x, int64_t n)
+{
+    if (shape.bytes == 64) lanes_add_scaled_f64_64(y, factor, x, n);
+    else if (shape.bytes == 32) lanes_add_scaled_f64_32(y, factor, x, n);
+    else lanes_add_scaled_f64_16(y, factor, x, n);
+}
+
 /* Selects lanes of two vectors of four; the second's lanes count from 4. From lanes set one by one, GCC would make single moves. */
 #ifdef __clang__
 #define LANES_PICK __builtin_shufflevector

@@ -57,6 +57,62 @@ LANES_INLINE void LANES_OF(lanes_chains_)(const int n_rows, const int n_vectors,
         for (int i = 0; i < n_vectors; i++) *(LANES_OF(lanes_at_) *)(kept + r * width + i * LANES_OF(LANES_PER_)) += acc[r][i];
 }
 
+typedef double LANES_OF(lanes_f64_) __attribute__((vector_size(LANES_BYTES)));
+typedef float LANES_OF(lanes_half_at_) __attribute__((vector_size(LANES_BYTES / 2), aligned(4), may_alias));
+typedef double LANES_OF(lanes_f64_at_) __attribute__((vector_size(LANES_BYTES), aligned(8), may_alias));
+
+/* See lanes_add_f64. The columns of one vector after those of another, so that a sum needs one register at a time. */
+LANES_INLINE void LANES_OF(lanes_add_f64_)(const int n_rows, const int n_tokens, const double *rows, const double *x, int64_t stride,
+                                           int64_t n, double *sums, int64_t sums_stride)
+{
+    enum { PER = LANES_BYTES / 8 };
+
+    for (int p = 0; p < 8; p += PER) {
+        LANES_OF(lanes_f64_) acc[4][4];
+        for (int r = 0; r < n_rows; r++)
+            for (int t = 0; t < n_tokens; t++) acc[r][t] = *(const LANES_OF(lanes_f64_at_) *)(sums + r * sums_stride + t * 8 + p);
+        for (int64_t k = p; k < n; k += 8) {
+            LANES_OF(lanes_f64_) w[4];
+            for (int r = 0; r < n_rows; r++) w[r] = *(const LANES_OF(lanes_f64_at_) *)(rows + r * stride + k);
+            for (int t = 0; t < n_tokens; t++) {
+                const LANES_OF(lanes_f64_) v = *(const LANES_OF(lanes_f64_at_) *)(x + t * stride + k);
+                for (int r = 0; r < n_rows; r++) acc[r][t] += w[r] * v;
+            }
+        }
+        for (int r = 0; r < n_rows; r++)
+            for (int t = 0; t < n_tokens; t++) *(LANES_OF(lanes_f64_at_) *)(sums + r * sums_stride + t * 8 + p) = acc[r][t];
+    }
+}
+
+/* See lanes_dot_f64. */
+LANES_INLINE double LANES_OF(lanes_dot_f64_)(const float *a, const float *b, int64_t n)
+{
+    enum { PER = LANES_BYTES / 8, PARTS = 8 / PER };
+    LANES_OF(lanes_f64_) acc[PARTS];
+    double eight[8], tail = 0.0;
+    int64_t i = 0;
+
+    for (int p = 0; p < PARTS; p++) acc[p] = (LANES_OF(lanes_f64_)){0};
+    for (; i + 8 <= n; i += 8)
+        for (int p = 0; p < PARTS; p++)
+            acc[p] += __builtin_convertvector(*(const LANES_OF(lanes_half_at_) *)(a + i + p * PER), LANES_OF(lanes_f64_)) *
+                      __builtin_convertvector(*(const LANES_OF(lanes_half_at_) *)(b + i + p * PER), LANES_OF(lanes_f64_));
+    for (; i < n; i++) tail += (double)a[i] * (double)b[i];
+    __builtin_memcpy(eight, acc, sizeof eight);
+    return ((eight[0] + eight[4]) + (eight[2] + eight[6])) + ((eight[1] + eight[5]) + (eight[3] + eight[7])) + tail;
+}
+
+/* See lanes_add_scaled_f64. */
+LANES_INLINE void LANES_OF(lanes_add_scaled_f64_)(double *y, double factor, const float *x, int64_t n)
+{
+    enum { PER = LANES_BYTES / 8 };
+    int64_t i = 0;
+    for (; i + PER <= n; i += PER)
+        *(LANES_OF(lanes_f64_at_) *)(y + i) +=
+            factor * __builtin_convertvector(*(const LANES_OF(lanes_half_at_) *)(x + i), LANES_OF(lanes_f64_));
+    for (; i < n; i++) y[i] += factor * (double)x[i];
+}
+
 /* See lanes_weighted_sum: 32 numbers of each row are in registers, or 16 where there are sixteen registers of 16 bytes. */
 LANES_INLINE void LANES_OF(lanes_weighted_sum_)(const int n_rows, const float *weights, int64_t weight_stride, const float *values,
                                                 int64_t value_stride, int64_t n_values, int64_t n, float *sums, const float *shrinks)

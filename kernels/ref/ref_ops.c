@@ -474,11 +474,15 @@ static void delta_step(const apr_delta_args *a, int64_t token, int64_t head, flo
         }
 }
 
+void apr_ref_delta_head(const apr_delta_args *a, int64_t head, float *work)
+{
+    for (int64_t t = 0; t < a->n_tokens; t++) delta_step(a, t, head, work);
+}
+
 void apr_ref_delta(const apr_op_args *args)
 {
     const apr_delta_args *const a = &args->delta;
-    for (int64_t t = 0; t < a->n_tokens; t++)
-        for (int64_t h = 0; h < a->n_value_heads; h++) delta_step(a, t, h, a->work.data);
+    for (int64_t h = 0; h < a->n_value_heads; h++) apr_ref_delta_head(a, h, a->work.data);
 }
 
 static void ssd_step(const apr_ssd_args *a, int64_t token, int64_t head)
@@ -499,11 +503,15 @@ static void ssd_step(const apr_ssd_args *a, int64_t token, int64_t head)
     }
 }
 
+void apr_ref_ssd_head(const apr_ssd_args *a, int64_t head)
+{
+    for (int64_t t = 0; t < a->n_tokens; t++) ssd_step(a, t, head);
+}
+
 void apr_ref_ssd(const apr_op_args *args)
 {
     const apr_ssd_args *const a = &args->ssd;
-    for (int64_t t = 0; t < a->n_tokens; t++)
-        for (int64_t h = 0; h < a->n_heads; h++) ssd_step(a, t, h);
+    for (int64_t h = 0; h < a->n_heads; h++) apr_ref_ssd_head(a, h);
 }
 
 /* ---- the table ---- */

@@ -29,6 +29,9 @@ void apr_ref_ssd(const apr_op_args *args);
 
 /* Routes one token; `work` has apr_route_slice floats. */
 void apr_ref_route_one(const apr_route_args *args, int64_t token, float *work);
+/* All tokens of one head, whose state it updates; `work` has apr_delta_slice floats. */
+void apr_ref_delta_head(const apr_delta_args *args, int64_t head, float *work);
+void apr_ref_ssd_head(const apr_ssd_args *args, int64_t head);
 /* Updates the state with the call's tokens. */
 void apr_ref_conv_remember(const apr_conv_args *args);
 

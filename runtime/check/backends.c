@@ -13,8 +13,7 @@ static apr_status open_ref(const apr_session *session, apr_session **ref, apr_er
     options.n_batch = plan->n_batch;
     options.n_logits = plan->n_logits;
     options.kv_dtype = plan->kv_dtype;
-    options.backend = &apr_ref_backend;
-    options.n_threads = 1;
+    options.backend = &apr_float64_backend;
     return apr_session_open(ref, apr_trace_model(session), &options, err);
 }
 

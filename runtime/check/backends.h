@@ -1,7 +1,7 @@
 /* runtime/check/backends.h - compares a session's backend with the reference backend on the same model, per operation and on a text.
  *
- * The reference backend consists of plain loops; its session has the sizes of the same plan. A text is evaluated by both from its ids to
- * its logits. Rounding errors accumulate as they do in a real run, and must stay too small to change the output. */
+ * The reference is the float64 backend (kernels/ops.h): every product, norm and attention in float64, all rows of every matrix; its session
+ * has the sizes of the same plan. A text is evaluated by both from its ids to its logits. Rounding errors accumulate as they do in a real run, and must stay too small to change the output. */
 #ifndef APR_RUNTIME_BACKENDS_H
 #define APR_RUNTIME_BACKENDS_H
 

@@ -1,6 +1,7 @@
 /* parity.c - runs two sessions in lockstep and compares the output of each operation on the same input. */
 #include "runtime/check/parity.h"
 #include "formats/base/crc32.h"
+#include "formats/base/threads.h"
 #include "runtime/check/program_compare.h"
 
 #include <math.h>
@@ -18,26 +19,51 @@ static apr_difference not_finite(apr_difference d, int64_t at)
     return d;
 }
 
+/* The sums of one row. */
+typedef struct row_sums {
+    double sq_reference, sq_other, sq_error, dot, largest;
+    int64_t largest_at, nonfinite_at; /* in the row; -1: every number is finite */
+} row_sums;
+
+static row_sums sum_row(const float *reference, const float *other, int64_t width)
+{
+    row_sums s = {.nonfinite_at = -1};
+    for (int64_t i = 0; i < width; i++) {
+        const double a = (double)reference[i], b = (double)other[i], error = fabs(a - b);
+        if (!isfinite(a) || !isfinite(b)) {
+            s.nonfinite_at = i;
+            return s;
+        }
+        s.sq_reference += a * a;
+        s.sq_other += b * b;
+        s.sq_error += error * error;
+        s.dot += a * b;
+        if (error > s.largest) s.largest = error, s.largest_at = i;
+    }
+    return s;
+}
+
+/* Rows that are summed side by side; they are added in order, so that threads do not change the sums. */
+enum { ROWS_AT_ONCE = 64 };
+
 apr_difference apr_difference_of(const float *reference, const float *other, int64_t n_rows, int64_t width)
 {
     const size_t n_bytes = (size_t)(n_rows * width) * sizeof *reference;
     apr_difference d = {.finite = true, .crc_reference = apr_crc32(0, reference, n_bytes), .crc_other = apr_crc32(0, other, n_bytes)};
     double sq_reference = 0.0, sq_other = 0.0, sq_error = 0.0, dot = 0.0;
 
-    for (int64_t row = 0; row < n_rows; row++) {
-        double sq_row = 0.0, largest = 0.0;
-        for (int64_t i = row * width; i < (row + 1) * width; i++) {
-            const double a = (double)reference[i], b = (double)other[i], error = fabs(a - b);
-            if (!isfinite(a) || !isfinite(b)) return not_finite(d, i);
-            sq_row += a * a;
-            sq_other += b * b;
-            sq_error += error * error;
-            dot += a * b;
-            largest = fmax(largest, error);
-            if (error > d.largest) d.largest = error, d.largest_at = i;
+    for (int64_t first = 0; first < n_rows; first += ROWS_AT_ONCE) {
+        const int64_t n = n_rows - first < ROWS_AT_ONCE ? n_rows - first : ROWS_AT_ONCE;
+        row_sums rows[ROWS_AT_ONCE];
+#pragma omp parallel for schedule(static) num_threads(apr_threads(apr_all_threads(), n, (double)n *(double)width *APR_OPS_EXP))
+        for (int64_t r = 0; r < n; r++) rows[r] = sum_row(reference + (first + r) * width, other + (first + r) * width, width);
+        for (int64_t r = 0; r < n; r++) {
+            const row_sums *const s = &rows[r];
+            if (s->nonfinite_at >= 0) return not_finite(d, (first + r) * width + s->nonfinite_at);
+            sq_reference += s->sq_reference, sq_other += s->sq_other, sq_error += s->sq_error, dot += s->dot;
+            if (s->largest > d.largest) d.largest = s->largest, d.largest_at = (first + r) * width + s->largest_at;
+            if (s->largest > 0.0) d.peak = fmax(d.peak, s->largest / sqrt(s->sq_reference / (double)width)); /* inf: a row of zeros */
         }
-        sq_reference += sq_row;
-        if (largest > 0.0) d.peak = fmax(d.peak, largest / sqrt(sq_row / (double)width)); /* inf if only the reference's row is zeros */
     }
     if (sq_error == 0.0) d.cosine = 1.0;
     else d.cosine = sq_reference > 0.0 && sq_other > 0.0 ? dot / sqrt(sq_reference * sq_other) : 0.0;

@@ -140,6 +140,31 @@ static void a_prompt_is_its_tokens_and_a_reset_forgets_them(void **state)
     with_families(APR_F32, check_host);
 }
 
+/* A sum's order does not depend on the number of tokens; recurrent layers and attention go token by token anyway. */
+static void check_float64(program_model *m, const char *what)
+{
+    apr_session *const ref = open_session(&m->model, &apr_ref_backend, NULL), *const s =
+                                                                                  open_session(&m->model, &apr_float64_backend, NULL);
+    float *const reference = logits_of(ref, N_TOKENS), *const prompt = logits_of(s, N_TOKENS);
+
+    if (!(distance(prompt, reference) < 2e-5)) fail_msg("%s: float64 and ref differ by %g", what, distance(prompt, reference));
+    apr_session_reset(s);
+    float *const stepped = logits_of(s, 1);
+    assert_memory_equal(stepped, prompt, N_TOKENS * 96 * sizeof *prompt);
+    free(reference);
+    free(prompt);
+    free(stepped);
+    apr_session_close(ref);
+    apr_session_close(s);
+}
+
+static void float64_is_ref_and_a_prompt_has_the_bits_of_its_tokens(void **state)
+{
+    (void)state;
+    with_families(APR_F32, check_float64);
+    with_families(APR_Q8_0, check_float64);
+}
+
 /* --- matrices that are not stored as they are multiplied --- */
 
 static uint64_t line_bytes(const apr_session *s, apr_line_id id)
@@ -444,6 +469,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_prompt_is_its_tokens_and_a_reset_forgets_them),
+        cmocka_unit_test(float64_is_ref_and_a_prompt_has_the_bits_of_its_tokens),
         cmocka_unit_test(composed_matrices_are_stored_in_order_in_their_own_memory),
         cmocka_unit_test(a_device_gets_the_same_weights_and_what_the_plan_says),
         cmocka_unit_test(what_has_no_kernel_is_decoded_expert_by_expert),

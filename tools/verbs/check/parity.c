@@ -281,7 +281,8 @@ static apr_status run_parity(const apr_call *call, apr_error *err)
     /* the context must hold the last position; operations can be compared beyond the model's own context */
     if (run.ctx == 0) run.ctx = positions[n_positions - 1] + o->tokens + 1;
     if (o->text != NULL && run.ctx < 256) run.ctx = 256;
-    if (run.batch < o->tokens) run.batch = o->tokens;
+    /* text before a position is evaluated in whole batches; 0 is at least 512 */
+    if (run.batch != 0 ? run.batch < o->tokens : o->tokens > 512) run.batch = o->tokens;
     apr_status status = apr_running_open(&r, call->operands[0], &run, o->tokens, err);
     if (status == APR_OK) status = compare(&r, call, positions, n_positions, err);
     if (status == APR_OK && o->text != NULL) status = compare_on_text(&r, call, o->text, err);
