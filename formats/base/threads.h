@@ -18,8 +18,10 @@
 #ifdef _OPENMP
 #include <omp.h>
 static inline int apr_all_threads(void) { return omp_get_max_threads(); }
+static inline int apr_thread_number(void) { return omp_get_thread_num(); } /* of the calling thread in its team, from 0 */
 #else
 static inline int apr_all_threads(void) { return 1; }
+static inline int apr_thread_number(void) { return 0; }
 #endif
 
 enum {

@@ -244,10 +244,12 @@ static apr_status visit_linear(const visit *v, apr_session *session, const apr_o
 {
     const int64_t n_heads = apr_session_program(session)->values[op->in[0]].width / v->feeds->feeds[feed].width;
     const int64_t n_rows = apr_trace_n_tokens(session) * n_heads;
-    const float *on_device = NULL;
+    const float *const on_device = v->pass->visit_device != NULL ? apr_trace_device_value(session, op->in[0]) : NULL;
 
-    if (v->pass->visit_device != NULL) APR_TRY(apr_trace_device_value(session, op->in[0], &on_device, err));
-    if (on_device != NULL) return v->pass->visit_device(v->pass->user, feed, n_rows, on_device, err);
+    if (on_device != NULL) {
+        if (!v->pass->queues) APR_TRY(apr_trace_wait(session, op->in[0], err));
+        return v->pass->visit_device(v->pass->user, feed, n_rows, on_device, err);
+    }
     APR_TRY(apr_trace_read(session, op->in[0], v->rows, err));
     return v->pass->visit(v->pass->user, feed, -1, n_rows, v->rows, err);
 }

@@ -49,9 +49,10 @@ typedef apr_status (*apr_visit_fn)(void *user, size_t feed, int64_t expert, int6
 typedef struct apr_pass {
     const bool *wanted; /* [n_feeds]; NULL: all. If a window is one batch, nothing after the last wanted feed is computed */
     apr_visit_fn visit;
-    /* NULL, or called instead of `visit` with rows in device memory, for feeds without experts. It must be done with the rows when it
-     * returns. */
+    /* NULL, or called instead of `visit` with rows in device memory, for feeds without experts. The rows are complete, and it must be done
+     * with them when it returns. With `queues` neither holds: it queues its work on the session's device, behind what makes the rows. */
     apr_status (*visit_device)(void *user, size_t feed, int64_t n_rows, const float *rows, apr_error *err);
+    bool queues;
     void *user;
 } apr_pass;
 

@@ -2,6 +2,7 @@
 #include "runtime/check/weights.h"
 
 #include "formats/base/threads.h"
+#include "runtime/check/control_encoder.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -26,6 +27,7 @@ typedef struct tensor_scan {
     const apr_tensor *tensor, *reference;
     const apr_scan_outputs *keep; /* NULL: nothing */
     bool has_control;
+    const apr_control_encoder *encoder; /* makes the control; NULL: the host does */
     /* [n_rows] sums of squares of the reference, of the difference, and of the control's difference; NULL without a reference */
     double *sq_rows, *sq_errors, *sq_control;
 } tensor_scan;
@@ -54,15 +56,17 @@ static void count_unusual(const float *rows, int64_t n, int64_t first, apr_tenso
     }
 }
 
-/* Encodes the reference's row to the tensor's type and decodes it again. */
-static void make_control(const tensor_scan *s, int64_t row, const float *was, int64_t columns, uint8_t *bytes, float *back)
+/* The reference's row in the tensor's type. */
+static void encode_control(const tensor_scan *s, const float *was, int64_t columns, uint8_t *bytes, float *scale)
 {
-    const apr_codec *const codec = &apr_host_codecs()[s->tensor->dtype];
-    float scale = 1.0f;
+    if (s->tensor->scale != NULL) apr_encode_fp8_row(was, bytes, scale, columns);
+    else apr_host_codecs()[s->tensor->dtype].encode(was, bytes, columns);
+}
 
-    if (s->tensor->scale != NULL) apr_encode_fp8_row(was, bytes, &scale, columns);
-    else codec->encode(was, bytes, columns);
-    codec->decode(bytes, back, columns);
+/* Decodes the control's row again, and keeps its bytes if they are asked for. */
+static void decode_control(const tensor_scan *s, int64_t row, const uint8_t *bytes, float scale, int64_t columns, float *back)
+{
+    apr_host_codecs()[s->tensor->dtype].decode(bytes, back, columns);
     if (s->tensor->scale != NULL)
         for (int64_t i = 0; i < columns; i++) back[i] *= scale;
     if (s->keep == NULL || s->keep->control == NULL) return;
@@ -116,48 +120,60 @@ static void close_buffers(buffers *b)
     free(b->columns_sq);
 }
 
-static void scan_block(const tensor_scan *s, int64_t first, int64_t n_rows, const buffers *b, apr_tensor_scan *found)
+/* A thread's block of rows. With a worker the GPU makes the control of the reference's values while the tensor's are decoded. */
+static apr_status scan_block(const tensor_scan *s, int64_t first, int64_t n_rows, const buffers *b, apr_cuda_worker *worker,
+                             apr_tensor_scan *found, apr_error *err)
 {
     const int64_t columns = apr_tensor_columns(s->tensor);
-    float *const was = b->rows + n_rows * columns;
+    const int64_t row_bytes = s->has_control ? apr_row_bytes(s->tensor->dtype, columns) : 0;
+    float *const was = worker != NULL ? (float *)(void *)worker->in : b->rows + n_rows * columns;
 
+    if (s->reference != NULL) apr_decode_rows(s->reference, first, n_rows, was);
+    if (worker != NULL) APR_TRY(apr_control_encoder_start(s->encoder, worker, s->tensor->dtype, n_rows, columns, err));
     apr_decode_rows(s->tensor, first, n_rows, b->rows);
     count_unusual(b->rows, n_rows * columns, first * columns, found);
-    if (s->reference == NULL) return;
-    apr_decode_rows(s->reference, first, n_rows, was);
-    for (int64_t r = 0; r < n_rows; r++) {
-        if (s->has_control) make_control(s, first + r, was + r * columns, columns, b->bytes, b->control);
+    if (worker != NULL) APR_TRY(apr_control_encoder_wait(s->encoder, worker, err));
+    for (int64_t r = 0; r < n_rows && s->reference != NULL; r++) {
+        const uint8_t *const bytes = worker != NULL ? worker->out + r * row_bytes : b->bytes;
+        float scale = worker != NULL && s->tensor->scale != NULL ? worker->row_scales[r] : 1.0f;
+        if (s->has_control && worker == NULL) encode_control(s, was + r * columns, columns, b->bytes, &scale);
+        if (s->has_control) decode_control(s, first + r, bytes, scale, columns, b->control);
         compare_row(s, first + r, b->rows + r * columns, was + r * columns, s->has_control ? b->control : NULL, columns, b->columns_sq);
     }
+    return APR_OK;
 }
 
 static apr_status scan_blocks(const tensor_scan *s, int64_t n_rows, int64_t columns, apr_tensor_scan *found, apr_error *err)
 {
-    const int64_t block = columns > 0 && columns < 16384 ? 16384 / columns : 1;
+    const int64_t most = s->encoder != NULL ? APR_CONTROL_VALUES : 16384, block = columns > 0 && columns < most ? most / columns : 1;
     const apr_tensor_scan nothing = *found;
-    bool failed = false;
+    apr_status status = APR_OK;
 
 #pragma omp parallel num_threads( \
     apr_threads(apr_all_threads(), (n_rows + block - 1) / block, (double)n_rows * (double)columns * APR_OPS_EXP))
     {
         apr_tensor_scan own = nothing;
+        apr_error own_err = {0};
         buffers b;
-        const bool ready = open_buffers(&b, s, block, columns);
+        apr_cuda_worker *const worker = s->encoder != NULL ? s->encoder->workers[apr_thread_number()] : NULL;
+        apr_status own_status = open_buffers(&b, s, block, columns) ? APR_OK : apr_no_memory(&own_err, "a block of decoded rows");
 #pragma omp for schedule(dynamic)
         for (int64_t first = 0; first < n_rows; first += block)
-            if (ready) scan_block(s, first, n_rows - first < block ? n_rows - first : block, &b, &own);
+            if (own_status == APR_OK)
+                own_status = scan_block(s, first, n_rows - first < block ? n_rows - first : block, &b, worker, &own, &own_err);
 #pragma omp critical
         {
-            failed |= !ready;
+            if (own_status != APR_OK && status == APR_OK) status = apr_fail(err, own_status, "%s", own_err.text);
             found->n_nonfinite += own.n_nonfinite;
             found->all_zero &= own.all_zero;
             if (own.first_nonfinite >= 0 && (found->first_nonfinite < 0 || own.first_nonfinite < found->first_nonfinite))
                 found->first_nonfinite = own.first_nonfinite;
-            for (int64_t i = 0; ready && b.columns_sq != NULL && i < columns; i++) s->keep->column_errors[i] += b.columns_sq[i];
+            for (int64_t i = 0; own_status == APR_OK && b.columns_sq != NULL && i < columns; i++)
+                s->keep->column_errors[i] += b.columns_sq[i];
         }
         close_buffers(&b);
     }
-    return failed ? apr_no_memory(err, "a block of decoded rows") : APR_OK;
+    return status;
 }
 
 /* --- bounds --- */
@@ -223,8 +239,8 @@ static void sum_rows(const tensor_scan *s, int64_t n_rows, apr_tensor_scan *foun
     }
 }
 
-apr_status apr_scan_tensor(const apr_tensor *tensor, const apr_tensor *reference, const apr_scan_outputs *keep, apr_tensor_scan *found,
-                           apr_error *err)
+static apr_status scan_tensor(const apr_tensor *tensor, const apr_tensor *reference, const apr_scan_outputs *keep,
+                              const apr_control_encoder *encoder, apr_tensor_scan *found, apr_error *err)
 {
     const int64_t columns = apr_tensor_columns(tensor), n_rows = columns > 0 ? apr_tensor_rows(tensor) : 0;
     tensor_scan s = {.tensor = tensor, .reference = reference, .keep = keep, .has_control = reference != NULL && can_control(tensor)};
@@ -237,6 +253,7 @@ apr_status apr_scan_tensor(const apr_tensor *tensor, const apr_tensor *reference
         (tensor->rank != reference->rank || memcmp(tensor->dims, reference->dims, (size_t)tensor->rank * sizeof *tensor->dims) != 0))
         return apr_fail(err, APR_E_NO, "tensor '%s' is %s, the reference's %s", tensor->name, apr_dims_text(tensor, have, sizeof have),
                         apr_dims_text(reference, want, sizeof want));
+    if (s.has_control && encoder != NULL && apr_control_encoder_takes(encoder, tensor)) s.encoder = encoder;
     double *const sums = reference != NULL ? calloc(3 * (size_t)n_rows + 1, sizeof *sums) : NULL;
     if (reference != NULL && sums == NULL) return apr_no_memory(err, "the errors of the rows");
     s.sq_rows = sums;
@@ -248,6 +265,12 @@ apr_status apr_scan_tensor(const apr_tensor *tensor, const apr_tensor *reference
     return status;
 }
 
+apr_status apr_scan_tensor(const apr_tensor *tensor, const apr_tensor *reference, const apr_scan_outputs *keep, apr_tensor_scan *found,
+                           apr_error *err)
+{
+    return scan_tensor(tensor, reference, keep, NULL, found, err);
+}
+
 /* --- pairs of both programs --- */
 
 typedef struct comparison {
@@ -256,6 +279,7 @@ typedef struct comparison {
     const apr_program *a, *b;
     int64_t *last_of; /* [a->n_weights] first pair of the reference's slot, the last time it was paired; -1: none */
     size_t capacity;
+    apr_control_encoder encoder;
     apr_error *err;
 } comparison;
 
@@ -393,7 +417,7 @@ static apr_status scan_pair(comparison *c, apr_weight_pair *pair)
         keep.column_errors = pair->column_errors;
         if (c->w->has_control) APR_TRY(allocate_control(c, pair, &replacement, &keep));
     }
-    APR_TRY(apr_scan_tensor(pair->other, pair->reference, &keep, &pair->scan, c->err));
+    APR_TRY(scan_tensor(pair->other, pair->reference, &keep, &c->encoder, &pair->scan, c->err));
     const apr_tensor *const own = c->w->has_control ? apr_model_find(control, pair->reference->name) : NULL;
     if (own != NULL && !same_bytes(pair->reference, pair->other)) control->tensors[own - control->tensors] = replacement;
     check_pair(c->w, pair);
@@ -404,7 +428,7 @@ static apr_status scan_pair(comparison *c, apr_weight_pair *pair)
 static apr_status check_single(comparison *c, const apr_tensor *tensor, bool is_truths)
 {
     apr_tensor_scan scan;
-    APR_TRY(apr_scan_tensor(tensor, NULL, NULL, &scan, c->err));
+    APR_TRY(scan_tensor(tensor, NULL, NULL, NULL, &scan, c->err));
     if (scan.all_zero) return APR_OK;
     if (c->w->n_missing++ == 0)
         snprintf(c->w->missing, sizeof c->w->missing, is_truths ? "'%.200s' is missing" : "'%.200s' is not in the reference", tensor->name);
@@ -480,7 +504,9 @@ apr_status apr_weights_compare(apr_weights *w, const apr_session *reference, con
     if (status == APR_OK) {
         for (size_t i = 0; i < c.a->n_ops * APR_OP_MAX_WEIGHTS; i++) w->pair_of[i] = -1;
         for (size_t i = 0; i < c.a->n_weights; i++) c.last_of[i] = -1;
+        apr_control_encoder_open(&c.encoder, other);
         status = compare_all(&c, control_limit, progress);
+        apr_control_encoder_close(&c.encoder);
     }
     free(c.last_of);
     return status;

@@ -52,14 +52,15 @@ apr_status apr_trace_write(apr_session *s, int value, const float *from, apr_err
     return copy_to_place(s, apr_session_place_of_value(s, value), apr_session_value_at(s, value), from, value_bytes(s, value), err);
 }
 
-apr_status apr_trace_device_value(apr_session *s, int value, const float **at, apr_error *err)
+const float *apr_trace_device_value(apr_session *s, int value)
 {
-    const apr_session_place *const place = apr_session_place_of_value(s, value);
+    return apr_session_place_of_value(s, value)->device != NULL ? apr_session_value_at(s, value) : NULL;
+}
 
-    *at = NULL;
-    if (place->device == NULL) return APR_OK;
-    *at = apr_session_value_at(s, value);
-    return s->options.cuda->check(place->device, "calibration", err);
+apr_status apr_trace_wait(apr_session *s, int value, apr_error *err)
+{
+    apr_cuda_device *const device = apr_session_place_of_value(s, value)->device;
+    return device != NULL ? s->options.cuda->check(device, "calibration", err) : APR_OK;
 }
 
 void apr_trace_end(apr_session *s) { s->position += s->traced.n_tokens; }
@@ -147,6 +148,12 @@ const apr_tensor *apr_trace_tensors(const apr_session *s, int slot, int64_t *n)
 {
     *n = slot >= 0 ? apr_session_n_slot_tensors(s, (size_t)slot) : 0;
     return *n > 0 ? apr_session_slot_tensors(s, (size_t)slot) : NULL;
+}
+
+apr_cuda_device *apr_trace_device(const apr_session *s, const apr_cuda_api **cuda)
+{
+    *cuda = s->options.cuda;
+    return s->places[0].device;
 }
 
 const apr_model *apr_trace_model(const apr_session *s) { return s->model; }

@@ -16,8 +16,9 @@ apr_status apr_trace_begin(apr_session *session, const int32_t *ids, int64_t n_i
 apr_status apr_trace_run(apr_session *session, size_t op, apr_error *err);
 apr_status apr_trace_read(apr_session *session, int value, float *to, apr_error *err);
 apr_status apr_trace_write(apr_session *session, int value, const float *from, apr_error *err);
-/* The value's address in device memory, once the operation that makes it has finished; *at NULL: it is on the host. */
-apr_status apr_trace_device_value(apr_session *session, int value, const float **at, apr_error *err);
+/* The value's address in device memory, NULL if it is on the host. The operation that makes it is queued; apr_trace_wait waits for it. */
+const float *apr_trace_device_value(apr_session *session, int value);
+apr_status apr_trace_wait(apr_session *session, int value, apr_error *err);
 void apr_trace_end(apr_session *session);
 
 /* Keys and values of positions [first, first + n) of a state with cells: n cells of keys (which = 0), then n of values (1; none
@@ -48,6 +49,8 @@ void apr_trace_only_products(apr_session *session, bool only);
 const apr_tensor *apr_trace_tensor(const apr_session *session, int slot);
 /* All tensors of a slot, an array of *n: one, or one an expert, or none if an optional one is absent. */
 const apr_tensor *apr_trace_tensors(const apr_session *session, int slot, int64_t *n);
+/* The session's first GPU and the functions to use it, or NULL if it runs on the host. */
+apr_cuda_device *apr_trace_device(const apr_session *session, const apr_cuda_api **cuda);
 const apr_model *apr_trace_model(const apr_session *session);
 /* [n_freqs] of a rotary table, divided by its divisors if the model has some. */
 void apr_trace_frequencies(const apr_session *session, int rope, float *freqs);

@@ -4,7 +4,9 @@
 #include "runtime/check/parity.h"
 #include "runtime/check/program_compare.h"
 #include "tests/support/edited_model.h"
+#include "tests/support/fake_device.h"
 #include "tests/support/family_model.h"
+#include "tests/support/pipe_fixture.h"
 #include "tests/support/work_folder.h"
 
 #include <math.h>
@@ -374,6 +376,94 @@ static void no_control_is_made_beyond_its_memory(void **state)
     apr_model_close(&reference);
 }
 
+/* --- the control on a GPU: a session of the fake device, whose codecs are those of the pipe's fake --- */
+
+static apr_status open_on_fake(apr_cuda_device *device, const apr_cuda_worker_sizes *sizes, apr_cuda_worker **worker, apr_error *err)
+{
+    (void)device;
+    return fake_codecs.open_worker(fake_codecs_devices()[0], sizes, worker, err);
+}
+
+static apr_session *session_on_fake(const apr_model *model, const apr_cuda_api *cuda)
+{
+    apr_session_options options = apr_session_defaults;
+    apr_error err = {0};
+    apr_session *s;
+    options.n_ctx = 128;
+    options.kv_dtype = APR_F32;
+    options.n_logits = 32;
+    options.cuda = cuda;
+    if (apr_session_open(&s, model, &options, &err) != APR_OK) fail_msg("%s", err.text);
+    return s;
+}
+
+static void same_pairs(const apr_weights *a, const apr_weights *b)
+{
+    assert_int_equal(a->n_pairs, b->n_pairs);
+    assert_true(a->has_control && b->has_control);
+    assert_int_equal(a->control.n_tensors, b->control.n_tensors);
+    for (size_t i = 0; i < a->n_pairs; i++) {
+        const apr_tensor_scan *const x = &a->pairs[i].scan, *const y = &b->pairs[i].scan;
+        assert_true(x->relative == y->relative && x->worst_row == y->worst_row && x->excess == y->excess && x->excess_at == y->excess_at);
+        if (!isnan(x->control)) assert_true(x->control == y->control);
+    }
+    for (size_t i = 0; i < a->control.n_tensors; i++) {
+        const apr_tensor *const x = &a->control.tensors[i], *const y = &b->control.tensors[i];
+        assert_int_equal(x->n_bytes, y->n_bytes);
+        assert_memory_equal(x->data, y->data, x->n_bytes);
+        if (x->scale != NULL) assert_memory_equal(x->scale->data, y->scale->data, x->scale->n_bytes);
+    }
+}
+
+static void a_gpu_makes_the_same_control(void **state)
+{
+    (void)state;
+    static const apr_dtype types[] = {APR_Q4_K, APR_Q8_0, APR_F8_E4M3, APR_MXFP4};
+    apr_cuda_codecs codecs = fake_codecs;
+    apr_cuda_api cuda = *fake_device();
+    apr_model reference;
+
+    codecs.open_worker = open_on_fake;
+    cuda.codecs = &codecs;
+    assert_int_equal(apr_model_open(&reference, "tests/data/tiny-llama", NULL), APR_OK);
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        edited_model other;
+        apr_weights w, on_gpu;
+        apr_error err = {0};
+        edited_model_open(&other, &reference, NULL, types[i], types[i], BREAK_NONE);
+        apr_session *const a = edited_model_session(&reference, 128), *const b = edited_model_session(&other.model, 128);
+        apr_session *const c = session_on_fake(&other.model, &cuda);
+        const int before = fake_codecs_is.n_started;
+
+        assert_int_equal(apr_weights_compare(&w, a, b, (uint64_t)1 << 30, NULL, NULL), APR_OK);
+        assert_int_equal(fake_codecs_is.n_started, before);
+        assert_int_equal(apr_weights_compare(&on_gpu, a, c, (uint64_t)1 << 30, NULL, NULL), APR_OK);
+        assert_true(fake_codecs_is.n_started > before);
+        assert_int_equal(fake_codecs_is.n_open, 0);
+        same_pairs(&w, &on_gpu);
+        apr_weights_close(&on_gpu);
+
+        fake_codecs_is.workers_free = 0; /* a full GPU leaves it to the host */
+        assert_int_equal(apr_weights_compare(&on_gpu, a, c, (uint64_t)1 << 30, NULL, NULL), APR_OK);
+        same_pairs(&w, &on_gpu);
+        apr_weights_close(&on_gpu);
+        fake_codecs_is.workers_free = 1000;
+
+        fake_codecs_is.fail_at = fake_codecs_is.n_started + 2; /* one that breaks ends the comparison */
+        assert_int_equal(apr_weights_compare(&on_gpu, a, c, (uint64_t)1 << 30, NULL, &err), APR_E_DEVICE);
+        assert_string_equal(err.text, "the device broke");
+        assert_int_equal(fake_codecs_is.n_open, 0);
+        fake_codecs_is.fail_at = 0;
+        apr_weights_close(&on_gpu);
+        apr_weights_close(&w);
+        apr_session_close(a);
+        apr_session_close(b);
+        apr_session_close(c);
+        edited_model_close(&other);
+    }
+    apr_model_close(&reference);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -384,6 +474,7 @@ int main(void)
         cmocka_unit_test(a_trained_model_passes_in_every_type_and_fails_when_it_is_broken),
         cmocka_unit_test(weights_that_only_one_model_has_are_compared_by_meaning),
         cmocka_unit_test(no_control_is_made_beyond_its_memory),
+        cmocka_unit_test(a_gpu_makes_the_same_control),
     };
     return cmocka_run_group_tests_name("weights", tests, make_work, remove_work);
 }
