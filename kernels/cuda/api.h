@@ -36,6 +36,13 @@ typedef struct apr_cuda_topk_result {
     double sum, parts[APR_TOPK_MAX_PARTS]; /* the parts only where a row has at most APR_TOPK_MAX_PARTS */
 } apr_cuda_topk_result;
 
+/* Two models' distributions of the next token, in one row of logits each (runtime/check/compare.h). */
+typedef struct apr_cuda_logits_difference {
+    double kl;                       /* of the other from the reference; NaN when a logit is not finite */
+    double nll_reference, nll_other; /* negative log likelihood of the token that follows; 0 when there is none */
+    int64_t same_top;                /* 1: both have the same argmax */
+} apr_cuda_logits_difference;
+
 /* The state of a single token in device memory: what recorded operations read of it, and its result. */
 typedef struct apr_cuda_token {
     int64_t position;
@@ -285,6 +292,14 @@ typedef struct apr_cuda_api {
     apr_status (*topk_rows)(apr_cuda_device *device, const float *logits, int64_t n, int64_t n_rows, const apr_topk *wishes, void *work,
                             uint64_t n_bytes, apr_cuda_topk_result *found, apr_error *err);
 
+    /* sums[c] += x[r][c]^2 for each row r of x [n_rows, width], in the order of the rows: the bits of a host's loop in float64. Does not
+     * wait. */
+    apr_status (*column_squares)(apr_cuda_device *device, const float *x, int64_t n_rows, int64_t width, double *sums, apr_error *err);
+
+    /* Compares n_rows rows of n logits, all in device memory. next: [n_rows] the ids of the tokens that follow, -1: none. Does not wait. */
+    apr_status (*compare_logits)(apr_cuda_device *device, const float *reference, const float *other, int64_t n, int64_t n_rows,
+                                 const int32_t *next, apr_cuda_logits_difference *found, apr_error *err);
+
     /* From record to end_record operations are recorded, not run. Their pointers and sizes are fixed then; the contents of memory are not.
      * Call nothing else of the device meanwhile. Operations that wait cannot be recorded (APR_E_UNSUPPORTED). After every successful record
      * end_record must follow, also when an operation failed. The device is usable afterwards, whatever end_record returns. */
@@ -326,7 +341,7 @@ typedef struct apr_cuda_api {
 #define APR_CUDA_DEVICES(X)  X(apr_cuda_options) X(apr_cuda_facts) X(apr_cuda_probe) X(apr_status) X(apr_error)
 #define APR_CUDA_WORKERS(X)  X(apr_cuda_worker) X(apr_cuda_worker_sizes) X(apr_cuda_portion) X(apr_range) X(apr_out_of_range)
 #define APR_CUDA_ROUNDING(X) X(apr_cuda_grid) X(apr_cuda_factors) X(apr_cuda_feedback_rows)
-#define APR_CUDA_TOKENS(X)   X(apr_cuda_topk_result) X(apr_cuda_token) X(apr_topk)
+#define APR_CUDA_TOKENS(X)   X(apr_cuda_topk_result) X(apr_cuda_logits_difference) X(apr_cuda_token) X(apr_topk)
 #define APR_CUDA_TENSORS(X)  X(apr_dtype) X(apr_dtype_facts) X(apr_tensor) X(apr_step) X(apr_step_kind) X(apr_chain) X(apr_origins)
 #define APR_CUDA_PACKINGS(X) X(apr_packing) X(apr_nested_scales) X(apr_code_order) X(apr_code_level) X(apr_zero_order)
 #define APR_CUDA_OPS(X)      X(apr_op_kind) X(apr_op_args) X(apr_workspace) X(apr_cache) X(apr_linear_heads) X(apr_glu_shape) X(apr_route_shape)

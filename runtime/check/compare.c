@@ -2,6 +2,7 @@
 #include "runtime/check/compare.h"
 
 #include "formats/base/threads.h"
+#include "runtime/session/trace.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -126,9 +127,9 @@ apr_status apr_divergence_context_text(const apr_divergence *d, const apr_tokeni
 /* How many rows of the reference's logits are held: more when the vocabulary is small, so that a prompt needs fewer evaluations. */
 enum { HELD_BYTES = 1 << 26, FEWEST_ROWS = 32, MOST_ROWS = 512 };
 
-static int64_t rows_held(int64_t vocab_size, int64_t window, int64_t piece)
+static int64_t rows_held(int64_t n_bytes, int64_t vocab_size, int64_t window, int64_t piece)
 {
-    const int64_t fit = HELD_BYTES / (vocab_size * (int64_t)sizeof(float));
+    const int64_t fit = n_bytes / (vocab_size * (int64_t)sizeof(float));
     const int64_t chosen = fit < FEWEST_ROWS ? FEWEST_ROWS : fit > MOST_ROWS ? MOST_ROWS : fit;
     const int64_t rows = piece > 0 ? piece : chosen;
     return rows < window ? rows : window;
@@ -136,39 +137,130 @@ static int64_t rows_held(int64_t vocab_size, int64_t window, int64_t piece)
 
 uint64_t apr_compare_bytes(int64_t vocab_size, int64_t window, int64_t piece)
 {
-    return (uint64_t)rows_held(vocab_size, window, piece) * (uint64_t)vocab_size * sizeof(float);
+    return (uint64_t)rows_held(HELD_BYTES, vocab_size, window, piece) * (uint64_t)vocab_size * sizeof(float);
 }
+
+/* The GPU of the other model's session, if both models run on one GPU each: there the rows are compared. */
+typedef struct gpu_rows {
+    const apr_cuda_api *cuda;
+    apr_cuda_device *device, *device_of_reference;
+    float *reference; /* [n_held, vocab_size] in its memory; NULL: the host compares */
+    int32_t *next;    /* [n_held] likewise */
+    apr_cuda_logits_difference *found;
+} gpu_rows;
 
 typedef struct comparison {
     const int32_t *ids, *ids_other; /* of the window, starting at the current chunk */
     int64_t n_left, n_held, vocab_size;
-    const float *reference;   /* [n_held, vocab_size] */
-    apr_row_difference *rows; /* of the chunk */
+    float *reference; /* [n_held, vocab_size] on the host, or NULL while a GPU holds them */
+    gpu_rows gpu;
+    int32_t *next;                     /* [n_held] the tokens that follow those of the chunk; -1: none */
+    apr_cuda_logits_difference *found; /* [n_held] */
+    apr_row_difference *rows;          /* of the chunk */
 } comparison;
 
+/* Rows that are held on a GPU: a window is then evaluated in fewer pieces. */
+enum { GPU_HELD_BYTES = 1 << 29 };
+
+/* Allocates the rows on the GPU; without memory there the host compares. */
+static void open_gpu_rows(gpu_rows *g, const apr_session *reference, const apr_session *other, int64_t n_rows, int64_t vocab_size)
+{
+    const uint64_t row = (uint64_t)vocab_size * sizeof(float) + sizeof *g->next + sizeof *g->found;
+    const apr_cuda_api *cuda;
+    void *memory = NULL;
+
+    *g = (gpu_rows){0};
+    if (apr_session_n_places(reference) > 1 || apr_session_n_places(other) > 1) return;
+    g->device_of_reference = apr_trace_device(reference, &cuda);
+    g->device = apr_trace_device(other, &g->cuda);
+    if (g->device == NULL || g->device_of_reference == NULL || cuda != g->cuda) return;
+    if (g->cuda->alloc(g->device, (uint64_t)n_rows * row, "logits to compare", &memory, NULL) != APR_OK) return;
+    g->found = memory;
+    g->reference = (float *)(void *)(g->found + n_rows);
+    g->next = (int32_t *)(void *)(g->reference + n_rows * vocab_size);
+}
+
+static void close_gpu_rows(const gpu_rows *g)
+{
+    if (g->reference != NULL) g->cuda->release(g->device, g->found);
+}
+
+static void compare_on_host(const comparison *c, int64_t first, int64_t n_rows, const float *reference, const float *logits)
+{
+    const double steps = (double)n_rows * (double)c->vocab_size * 2.0 * APR_OPS_EXP;
+#pragma omp parallel for schedule(dynamic) num_threads(apr_threads(apr_all_threads(), n_rows, steps))
+    for (int64_t i = 0; i < n_rows; i++)
+        c->rows[first + i] =
+            apr_compare_logits(reference + i * c->vocab_size, logits + i * c->vocab_size, c->vocab_size, c->next[first + i]);
+}
+
+static apr_status keep_rows(void *user, int64_t first, int64_t n_rows, const float *logits, apr_error *err)
+{
+    const comparison *const c = user;
+    const size_t n_bytes = (size_t)(n_rows * c->vocab_size) * sizeof *logits;
+    if (c->gpu.reference != NULL) return c->gpu.cuda->upload(c->gpu.device, c->gpu.reference + first * c->vocab_size, logits, n_bytes, err);
+    memcpy(c->reference + first * c->vocab_size, logits, n_bytes);
+    return APR_OK;
+}
+
+static apr_status keep_gpu_rows(void *user, int64_t first, int64_t n_rows, const float *logits, apr_error *err)
+{
+    const gpu_rows *const g = &((const comparison *)user)->gpu;
+    const int64_t vocab_size = ((const comparison *)user)->vocab_size;
+    return g->cuda->transfer(g->device_of_reference, logits, g->device, g->reference + first * vocab_size,
+                             (uint64_t)(n_rows * vocab_size) * sizeof *logits, err);
+}
+
+/* Rows on the host; the reference's are there, too, or are fetched (where the other session has left its GPU). */
 static apr_status compare_rows(void *user, int64_t first, int64_t n_rows, const float *logits, apr_error *err)
 {
     const comparison *const c = user;
-    (void)err;
-    const double steps = (double)n_rows * (double)c->vocab_size * 2.0 * APR_OPS_EXP;
-#pragma omp parallel for schedule(dynamic) num_threads(apr_threads(apr_all_threads(), n_rows, steps))
+    const size_t n = (size_t)(n_rows * c->vocab_size);
+
+    if (c->gpu.reference == NULL) {
+        compare_on_host(c, first, n_rows, c->reference + first * c->vocab_size, logits);
+        return APR_OK;
+    }
+    float *const fetched = malloc(n * sizeof *fetched);
+    if (fetched == NULL) return apr_no_memory(err, "logits to compare");
+    const apr_status status =
+        c->gpu.cuda->download(c->gpu.device, fetched, c->gpu.reference + first * c->vocab_size, n * sizeof *fetched, err);
+    if (status == APR_OK) compare_on_host(c, first, n_rows, fetched, logits);
+    free(fetched);
+    return status;
+}
+
+static apr_status compare_gpu_rows(void *user, int64_t first, int64_t n_rows, const float *logits, apr_error *err)
+{
+    const comparison *const c = user;
+    const gpu_rows *const g = &c->gpu;
+
+    APR_TRY(g->cuda->upload(g->device, g->next, c->next + first, (uint64_t)n_rows * sizeof *c->next, err));
+    APR_TRY(
+        g->cuda->compare_logits(g->device, g->reference + first * c->vocab_size, logits, c->vocab_size, n_rows, g->next, g->found, err));
+    APR_TRY(g->cuda->download(g->device, c->found, g->found, (uint64_t)n_rows * sizeof *c->found, err));
     for (int64_t i = 0; i < n_rows; i++) {
-        const int32_t next = first + i + 1 < c->n_left ? c->ids[first + i + 1] : -1;
-        c->rows[first + i] =
-            apr_compare_logits(c->reference + (first + i) * c->vocab_size, logits + i * c->vocab_size, c->vocab_size, next);
+        const apr_cuda_logits_difference *const d = &c->found[i];
+        c->rows[first + i] = (apr_row_difference){.kl = d->kl < 0.0 ? 0.0 : d->kl, /* rounding */
+                                                  .nll_reference = d->nll_reference,
+                                                  .nll_other = d->nll_other,
+                                                  .same_top = d->same_top != 0};
     }
     return APR_OK;
 }
 
-static apr_status compare_window(apr_session *reference, apr_session *other, comparison *c, int64_t n, float *logits, apr_error *err)
+static apr_status compare_window(apr_session *reference, apr_session *other, comparison *c, int64_t n, apr_error *err)
 {
-    const apr_eval_output keep = {.all_logits = true, .logits = logits};
-    const apr_eval_output compare = {.all_logits = true, .on_logits = compare_rows, .user = c};
+    const bool on_gpu = c->gpu.reference != NULL;
+    const apr_eval_output keep = {.all_logits = true, .on_logits = keep_rows, .on_device_logits = on_gpu ? keep_gpu_rows : NULL, .user = c};
+    const apr_eval_output compare = {
+        .all_logits = true, .on_logits = compare_rows, .on_device_logits = on_gpu ? compare_gpu_rows : NULL, .user = c};
 
     apr_session_reset(reference);
     apr_session_reset(other);
     for (c->n_left = n; c->n_left > 0;) {
         const int64_t take = c->n_left < c->n_held ? c->n_left : c->n_held;
+        for (int64_t i = 0; i < take; i++) c->next[i] = i + 1 < c->n_left ? c->ids[i + 1] : -1;
         APR_TRY(apr_session_eval(reference, c->ids, (size_t)take, &keep, err));
         APR_TRY(apr_session_eval(other, c->ids_other, (size_t)take, &compare, err));
         c->ids += take, c->ids_other += take, c->rows += take, c->n_left -= take;
@@ -176,24 +268,42 @@ static apr_status compare_window(apr_session *reference, apr_session *other, com
     return APR_OK;
 }
 
-static apr_status compare_windows(apr_session *reference, apr_session *other, const apr_compared_text *text, float *logits,
+static apr_status compare_windows(apr_session *reference, apr_session *other, const apr_compared_text *text, comparison *held,
                                   apr_row_difference *rows, void (*on_rows)(void *user, int64_t n_done, int64_t n_rows), void *user,
                                   apr_error *err)
 {
-    const int64_t vocab_size = apr_session_program(reference)->vocab_size;
-
     for (int64_t first = 0; first < text->n_ids; first += text->window) {
         const int64_t n = text->n_ids - first < text->window ? text->n_ids - first : text->window;
-        comparison c = {.ids = text->ids + first,
-                        .ids_other = (text->ids_other != NULL ? text->ids_other : text->ids) + first,
-                        .n_held = rows_held(vocab_size, text->window, text->piece),
-                        .vocab_size = vocab_size,
-                        .reference = logits,
-                        .rows = rows + first};
-        APR_TRY(compare_window(reference, other, &c, n, logits, err));
+        held->ids = text->ids + first;
+        held->ids_other = (text->ids_other != NULL ? text->ids_other : text->ids) + first;
+        held->rows = rows + first;
+        APR_TRY(compare_window(reference, other, held, n, err));
         if (on_rows != NULL) on_rows(user, first + n, text->n_ids);
     }
     return APR_OK;
+}
+
+/* Buffers for the chunks of a text, where its rows are compared. */
+static apr_status open_comparison(comparison *c, const apr_session *reference, const apr_session *other, const apr_compared_text *text,
+                                  apr_error *err)
+{
+    const int64_t n_gpu = rows_held(GPU_HELD_BYTES, c->vocab_size, text->window, text->piece);
+
+    open_gpu_rows(&c->gpu, reference, other, n_gpu, c->vocab_size);
+    c->n_held = c->gpu.reference != NULL ? n_gpu : rows_held(HELD_BYTES, c->vocab_size, text->window, text->piece);
+    c->next = malloc((size_t)c->n_held * sizeof *c->next);
+    c->found = malloc((size_t)c->n_held * sizeof *c->found);
+    if (c->gpu.reference == NULL) c->reference = malloc((size_t)apr_compare_bytes(c->vocab_size, text->window, text->piece));
+    const bool has_all = c->next != NULL && c->found != NULL && (c->reference != NULL || c->gpu.reference != NULL);
+    return has_all ? APR_OK : apr_no_memory(err, "logits to compare");
+}
+
+static void close_comparison(const comparison *c)
+{
+    close_gpu_rows(&c->gpu);
+    free(c->next);
+    free(c->found);
+    free(c->reference);
 }
 
 apr_status apr_compare_on_text(apr_session *reference, apr_session *other, const apr_compared_text *text,
@@ -208,13 +318,13 @@ apr_status apr_compare_on_text(apr_session *reference, apr_session *other, const
     if (text->window < 1 || text->window > n_ctx || text->window > apr_session_plan(other)->n_ctx || text->n_ids < 1)
         return apr_fail(err, APR_E_USAGE, "windows of %lld tokens of a text of %lld cannot be compared in a context of %lld",
                         (long long)text->window, (long long)text->n_ids, (long long)n_ctx);
+    comparison c = {.vocab_size = vocab_size};
     apr_row_difference *const rows = malloc((size_t)text->n_ids * sizeof *rows);
-    float *const logits = malloc((size_t)apr_compare_bytes(vocab_size, text->window, text->piece));
-    apr_status status = rows != NULL && logits != NULL ? APR_OK : apr_no_memory(err, "logits to compare");
-    if (status == APR_OK) status = compare_windows(reference, other, text, logits, rows, on_rows, user, err);
+    apr_status status = rows != NULL ? open_comparison(&c, reference, other, text, err) : apr_no_memory(err, "logits to compare");
+    if (status == APR_OK) status = compare_windows(reference, other, text, &c, rows, on_rows, user, err);
     if (status == APR_OK) status = apr_divergence_of(d, rows, text->n_ids, text->window, err);
+    close_comparison(&c);
     free(rows);
-    free(logits);
     return status;
 }
 

@@ -48,11 +48,13 @@ typedef struct apr_compared_text {
     const int32_t *ids;       /* input of the reference; next tokens are taken from here */
     const int32_t *ids_other; /* input of the other model, if its windows begin with another token; NULL: the same ids */
     int64_t n_ids, window;
-    int64_t piece; /* tokens per evaluation; 1: decode one at a time; 0: as many as fit in 64 MiB of logits, at most 512 */
+    int64_t
+        piece; /* tokens per evaluation; 1: decode one at a time; 0: as many as fit in 64 MiB of logits (512 MiB on a GPU), at most 512 */
 } apr_compared_text;
 
 /* Evaluates both models on the text, a chunk of tokens at a time, and compares the logits of every position. Holds at most
- * apr_compare_bytes of logits, and a few numbers per token. Resets both sessions, which may run on different backends. on_rows may be
+ * apr_compare_bytes of logits, and a few numbers per token; where both models run on a GPU each, the rows stay there and are compared
+ * there, if it has 512 MiB left. Resets both sessions, which may run on different backends. on_rows may be
  * NULL. APR_E_NO: the vocabularies differ in size. */
 apr_status apr_compare_on_text(apr_session *reference, apr_session *other, const apr_compared_text *text,
                                void (*on_rows)(void *user, int64_t n_done, int64_t n_rows), void *user, apr_divergence *d, apr_error *err);

@@ -126,6 +126,18 @@ static apr_status hand_out(apr_session *s, const apr_session_batch *b, const apr
     return status;
 }
 
+static apr_status hand_out_on_device(apr_session *s, const apr_session_batch *b, const apr_eval_output *out, const float *logits,
+                                     apr_error *err)
+{
+    const int64_t known = s->n_skipped < b->n_rows ? s->n_skipped : b->n_rows;
+
+    s->n_skipped -= known;
+    s->n_handed += b->n_rows - known;
+    if (known == b->n_rows) return APR_OK;
+    return out->on_device_logits(out->user, b->first + b->first_row + known, b->n_rows - known, logits + known * s->program.vocab_size,
+                                 err);
+}
+
 /* Delivers what the caller asked for: rows of logits that were just computed. */
 static apr_status deliver_logits(apr_session *s, const apr_session_batch *b, const apr_eval_output *out, apr_error *err)
 {
@@ -139,6 +151,7 @@ static apr_status deliver_logits(apr_session *s, const apr_session_batch *b, con
     if (s->only_products) return APR_OK;
     if (out->best != NULL && is_last) APR_TRY(find_topk(s, out->best, err));
     if (at->device != NULL && !wants_rows) return APR_OK;
+    if (at->device != NULL && out->on_device_logits != NULL) return hand_out_on_device(s, b, out, at->logits, err);
     APR_TRY(apr_session_fetch(s, at, s->host_logits, at->logits, (size_t)b->n_rows * width * sizeof *s->host_logits, err));
     s->last_logits = s->host_logits + before_last;
     return hand_out(s, b, out, err);

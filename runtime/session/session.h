@@ -101,6 +101,9 @@ typedef struct apr_eval_output {
     apr_topk *best;
     /* NULL, or called with rows of logits as they are computed, starting at token `first` of this call. Its failure ends the call. */
     apr_status (*on_logits)(void *user, int64_t first, int64_t n_rows, const float *logits, apr_error *err);
+    /* NULL, or called instead of on_logits where the logits are on a device: they are in its memory, and the work that makes them is
+     * queued. They are not copied to the host. */
+    apr_status (*on_device_logits)(void *user, int64_t first, int64_t n_rows, const float *logits, apr_error *err);
     /* Only for apr_session_step. NULL, or called for each row once best[row] is filled in; `best` then has one request per row. During
      * the call that row is the last token, so its logits can be read. Its failure ends the call. */
     apr_status (*on_topk)(void *user, int64_t row, const apr_topk *best, apr_error *err);

@@ -3,6 +3,7 @@
  *
  * usage: gpu_replay [TEST]: one of them, by its name, in which * stands for anything. */
 #include "kernels/cuda_loader.h"
+#include "runtime/check/compare.h"
 #include "runtime/program/ability.h"
 #include "runtime/session/generate.h"
 #include "runtime/session/session_internal.h"
@@ -301,6 +302,77 @@ static void the_top_k_of_several_rows_are_those_of_each(void **state)
     free(logits);
 }
 
+/* --- sums of squares, and rows of two models --- */
+
+static void squares_of_columns_have_the_bits_of_the_host_s_sums(void **state)
+{
+    (void)state;
+    static const int64_t shapes[][2] = {{1, 1}, {7, 63}, {16, 64}, {17, 65}, {512, 3584}, {333, 18944}};
+    apr_cuda_device *const device = open_device();
+    apr_error err = {0};
+
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        const int64_t n_rows = shapes[i][0], width = shapes[i][1];
+        const size_t n_bytes = (size_t)(n_rows * width) * sizeof(float), n_sums = (size_t)width * sizeof(double);
+        float *const x = malloc(n_bytes), *const there = take(device, n_bytes);
+        double *const sums = malloc(n_sums), *const found = malloc(n_sums), *const sums_there = take(device, n_sums);
+        for (int64_t k = 0; k < n_rows * width; k++) x[k] = (float)(rand() % 1000003) / 50000.0f - 10.0f;
+        for (int64_t k = 0; k < width; k++) sums[k] = (double)k / 7.0;
+        assert_int_equal(cuda->upload(device, there, x, n_bytes, &err), APR_OK);
+        assert_int_equal(cuda->upload(device, sums_there, sums, n_sums, &err), APR_OK);
+        if (cuda->column_squares(device, there, n_rows, width, sums_there, &err) != APR_OK) fail_msg("%s", err.text);
+        assert_int_equal(cuda->download(device, found, sums_there, n_sums, &err), APR_OK);
+        for (int64_t k = 0; k < n_rows * width; k++) sums[k % width] += (double)x[k] * (double)x[k];
+        assert_memory_equal(found, sums, n_sums);
+        free(x);
+        free(sums);
+        free(found);
+    }
+    cuda->close(device);
+}
+
+static void same_or_both_nan(double found, double wanted, double tolerance)
+{
+    if (isnan(found) && isnan(wanted)) return;
+    if (!(found == wanted || fabs(found - wanted) <= tolerance * fmax(1.0, fabs(wanted)))) fail_msg("%.17g is not %.17g", found, wanted);
+}
+
+static void rows_of_two_models_are_compared_as_on_the_host(void **state)
+{
+    (void)state;
+    enum { MOST = 152064, ROWS = 9 };
+    static const int64_t lengths[] = {1, 2, 31, 511, 513, 2048, 32000, MOST};
+    apr_cuda_device *const device = open_device();
+    float *const rows[2] = {malloc((size_t)ROWS * MOST * sizeof(float)), malloc((size_t)ROWS * MOST * sizeof(float))};
+    float *const there[2] = {take(device, (uint64_t)ROWS * MOST * sizeof(float)), take(device, (uint64_t)ROWS * MOST * sizeof(float))};
+    apr_cuda_logits_difference *const found = take(device, ROWS * sizeof *found), here[ROWS];
+    int32_t *const next_there = take(device, ROWS * sizeof *next_there), next[ROWS];
+    apr_error err = {0};
+
+    for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
+        const int64_t n = lengths[i];
+        for (int r = 0; r < ROWS; r++) {
+            next[r] = r % 4 == 3 ? -1 : (int32_t)(rand() % n);
+            make_row(rows[0] + r * n, n, r);
+            make_row(rows[1] + r * n, n, r == 2 || r > 4 ? r : 0); /* row 2: equal ones */
+        }
+        for (int k = 0; k < 2; k++)
+            assert_int_equal(cuda->upload(device, there[k], rows[k], (uint64_t)(ROWS * n) * sizeof(float), &err), APR_OK);
+        assert_int_equal(cuda->upload(device, next_there, next, sizeof next, &err), APR_OK);
+        if (cuda->compare_logits(device, there[0], there[1], n, ROWS, next_there, found, &err) != APR_OK) fail_msg("%s", err.text);
+        assert_int_equal(cuda->download(device, here, found, sizeof here, &err), APR_OK);
+        for (int r = 0; r < ROWS; r++) {
+            const apr_row_difference wanted = apr_compare_logits(rows[0] + r * n, rows[1] + r * n, n, next[r]);
+            same_or_both_nan(here[r].kl < 0.0 ? 0.0 : here[r].kl, wanted.kl, 1e-11);
+            same_or_both_nan(here[r].nll_reference, wanted.nll_reference, 1e-12);
+            same_or_both_nan(here[r].nll_other, wanted.nll_other, 1e-12);
+            assert_int_equal(here[r].same_top, wanted.same_top);
+        }
+    }
+    cuda->close(device);
+    for (int k = 0; k < 2; k++) free(rows[k]);
+}
+
 /* --- generations --- */
 
 typedef struct spoken {
@@ -450,6 +522,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(two_sessions_in_turn_do_not_read_each_other_s_token),
         cmocka_unit_test(the_top_k_are_those_that_the_host_finds),
         cmocka_unit_test(the_top_k_of_several_rows_are_those_of_each),
+        cmocka_unit_test(squares_of_columns_have_the_bits_of_the_host_s_sums),
+        cmocka_unit_test(rows_of_two_models_are_compared_as_on_the_host),
         cmocka_unit_test(a_seed_says_what_it_says_when_all_logits_are_read),
         cmocka_unit_test(what_cannot_be_recorded_leaves_a_device_that_can_be_used),
         cmocka_unit_test(a_fault_before_a_replay_is_named_with_the_stage_and_auto_goes_on_on_the_host),

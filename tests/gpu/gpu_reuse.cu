@@ -172,6 +172,13 @@ static std::vector<call_between> calls_between(const product_case &p, apr_cuda_g
         {"to_items", true, [=](apr_error *e) { well(cuda->to_tiles(device, APR_Q8_0, b, a, 16, 128, e), e); }},
         {"find_best", true,
          [=](apr_error *e) { well(cuda->topk(device, a, 64, 1, 0, b, (apr_cuda_topk_result *)buffers[2]->device, e), e); }},
+        {"column_squares", true, [=](apr_error *e) { well(cuda->column_squares(device, a, 1, 16, (double *)(void *)b, e), e); }},
+        {"compare_logits", true,
+         [=](apr_error *e) {
+             well(cuda->compare_logits(device, a, a, 16, 1, (const int32_t *)(const void *)a,
+                                       (apr_cuda_logits_difference *)buffers[2]->device, e),
+                  e);
+         }},
         {"record", true, [](apr_error *) { cuda->forget(record(add_buffers)); }},
         {"replay", true, [=](apr_error *e) { well(cuda->replay(graph, e), e); }},
         {"alloc", true, [](apr_error *) { allocate_and_release(false); }},

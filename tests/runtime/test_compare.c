@@ -2,6 +2,7 @@
 #include "runtime/check/compare.h"
 
 #include "convert/naming.h"
+#include "tests/support/fake_device.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -181,6 +182,79 @@ static void the_host_is_near_the_reference_in_chunks_and_token_by_token(void **s
     apr_model_close(&source);
 }
 
+static int64_t n_rows_on_device;
+
+static apr_status count_rows(apr_cuda_device *device, const float *reference, const float *other, int64_t n, int64_t n_rows,
+                             const int32_t *next, apr_cuda_logits_difference *found, apr_error *err)
+{
+    n_rows_on_device += n_rows;
+    return fake_device()->compare_logits(device, reference, other, n, n_rows, next, found, err);
+}
+
+/* A device with so much memory for an allocation, and not more. */
+static uint64_t most_alloc;
+
+static apr_status alloc_some(apr_cuda_device *device, uint64_t n_bytes, const char *what, void **p, apr_error *err)
+{
+    if (strcmp(what, "logits to compare") == 0 && n_bytes > most_alloc) return apr_fail(err, APR_E_MEMORY, "full");
+    return fake_device()->alloc(device, n_bytes, what, p, err);
+}
+
+static apr_session *opened_on(const apr_model *model, const apr_cuda_api *cuda)
+{
+    apr_session_options options = apr_session_defaults;
+    apr_session *session = NULL;
+    apr_error err = {0};
+    options.n_ctx = 64;
+    options.n_logits = 5;
+    options.cuda = cuda;
+    if (apr_session_open(&session, model, &options, &err) != APR_OK) fail_msg("%s", err.text);
+    return session;
+}
+
+static void same_divergence(const apr_divergence *a, const apr_divergence *b)
+{
+    assert_int_equal(a->n_rows, b->n_rows);
+    assert_memory_equal(a->kl, b->kl, (size_t)a->n_rows * sizeof *a->kl);
+    assert_true(a->mean == b->mean && a->median == b->median && a->same_top == b->same_top && a->largest_at == b->largest_at);
+    assert_true(a->perplexity_reference == b->perplexity_reference && a->perplexity_other == b->perplexity_other);
+}
+
+/* Two models on a device each, and on the same one; where the other has left its device; and without memory for the rows. */
+static void rows_on_a_device_are_compared_there(void **state)
+{
+    (void)state;
+    apr_model source, model, truth;
+    apr_cuda_api cuda = *fake_device();
+    int32_t ids[100];
+    apr_divergence d[4];
+
+    cuda.compare_logits = count_rows;
+    cuda.alloc = alloc_some;
+    for (int i = 0; i < 100; i++) ids[i] = (i * 37 + 11) % 2000;
+    const apr_compared_text text = {.ids = ids, .n_ids = 100, .window = 64};
+    assert_int_equal(apr_model_open(&truth, tiny, NULL), APR_OK);
+    assert_int_equal(apr_model_open(&source, "tests/data/tiny-qwen2/tiny-qwen2-Q4_K_M.gguf", NULL), APR_OK);
+    assert_int_equal(apr_canonical(&model, &source, NULL), APR_OK);
+    for (int way = 0; way < 4; way++) { /* the host; devices; devices without memory for rows; a device and the host */
+        apr_session *const reference = way == 0 ? opened(&truth, &apr_ref_backend) : opened_on(&truth, &cuda);
+        apr_session *const other = way == 0 || way == 3 ? opened(&model, &apr_ref_backend) : opened_on(&model, &cuda);
+        n_rows_on_device = 0;
+        most_alloc = way == 2 ? 1000 : UINT64_MAX;
+        assert_int_equal(apr_compare_on_text(reference, other, &text, NULL, NULL, &d[way], NULL), APR_OK);
+        assert_int_equal(n_rows_on_device, way == 1 ? 100 : 0);
+        apr_session_close(reference);
+        apr_session_close(other);
+    }
+    assert_true(d[0].mean > 1e-4);
+    same_divergence(&d[1], &d[2]);
+    for (int way = 1; way < 4; way++) assert_true(fabs(d[way].mean - d[0].mean) < 1e-3 * d[0].mean); /* Q4_K is FP16 on this device */
+    for (int way = 0; way < 4; way++) apr_divergence_close(&d[way]);
+    apr_model_close(&model);
+    apr_model_close(&source);
+    apr_model_close(&truth);
+}
+
 /* The other's first token of each window is its own: what it predicts is what it predicts of those ids when it is the reference. */
 static void each_model_may_read_windows_that_begin_with_its_own_token(void **state)
 {
@@ -263,6 +337,7 @@ int main(void)
         cmocka_unit_test(few_rows_of_long_logits_are_held_and_many_of_short_ones),
         cmocka_unit_test(a_bound_is_three_times_the_control),
         cmocka_unit_test(the_host_is_near_the_reference_in_chunks_and_token_by_token),
+        cmocka_unit_test(rows_on_a_device_are_compared_there),
         cmocka_unit_test(each_model_may_read_windows_that_begin_with_its_own_token),
         cmocka_unit_test(a_model_is_the_same_as_itself_and_not_as_one_with_a_matrix_lost),
     };

@@ -2,7 +2,9 @@
 #include "runtime/calibrate/inputs.h"
 
 #include "convert/naming.h"
+#include "runtime/calibrate/importance_pass.h"
 #include "tests/support/edited_model.h"
+#include "tests/support/fake_device.h"
 #include "tests/support/family_model.h"
 #include "tests/support/work_folder.h"
 
@@ -262,12 +264,64 @@ static void experts_see_the_tokens_that_chose_them(void **state)
     }
 }
 
+/* --- importance: sums of squares of these rows --- */
+
+/* The sums of two windows, on the session of a backend or of a device. */
+static void sum_windows(const subject *s, const apr_backend *backend, const apr_cuda_api *cuda, apr_importance_pass *pass,
+                        apr_layer_inputs *feeds)
+{
+    apr_session_options options = apr_session_defaults;
+    apr_session *session;
+    apr_error err = {0};
+    options.n_ctx = N_CTX;
+    options.kv_dtype = APR_F32;
+    options.backend = backend;
+    options.cuda = cuda;
+    if (apr_session_open(&session, &s->made.model, &options, &err) != APR_OK) fail_msg("%s", err.text);
+    if (apr_layer_inputs_of(feeds, session, &err) != APR_OK) fail_msg("%s", err.text);
+    assert_int_equal(apr_importance_pass_open(pass, feeds, &err), APR_OK);
+    for (int window = 0; window < 2; window++)
+        if (apr_importance_pass_add(pass, session, NULL, s->ids + 20 * window, 20, &err) != APR_OK) fail_msg("%s", err.text);
+    apr_session_close(session);
+}
+
+static void a_gpu_adds_the_same_squares(void **state)
+{
+    static const char *const families[] = {"llama", "gpt_oss", "qwen3_next"};
+    (void)state;
+
+    for (size_t f = 0; f < sizeof families / sizeof *families; f++) {
+        subject s;
+        apr_importance_pass host, gpu;
+        apr_layer_inputs feeds, gpu_feeds;
+        open_subject(&s, families[f]);
+        sum_windows(&s, &apr_ref_backend, NULL, &host, &feeds);
+        sum_windows(&s, NULL, fake_device(), &gpu, &gpu_feeds);
+        assert_int_equal(gpu_feeds.n_feeds, feeds.n_feeds);
+        for (size_t i = 0; i < feeds.n_feeds; i++) {
+            const size_t n = (size_t)(host.of[i].n_matrices * feeds.feeds[i].width);
+            assert_memory_equal(host.of[i].sums, gpu.of[i].sums, n * sizeof(double));
+            assert_memory_equal(host.of[i].counts, gpu.of[i].counts, (size_t)host.of[i].n_matrices * sizeof(double));
+            if (feeds.feeds[i].n_experts == 0) assert_true(host.of[i].sums[0] > 0.0 && host.of[i].counts[0] >= 40.0);
+        }
+        apr_importance_pass_close(&host);
+        apr_importance_pass_close(&gpu);
+        apr_layer_inputs_close(&feeds);
+        apr_layer_inputs_close(&gpu_feeds);
+        close_subject(&s);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_matrix_has_one_layer_input_and_q_k_v_share_theirs), cmocka_unit_test(rows_are_those_that_the_product_had),
-        cmocka_unit_test(layer_inputs_come_in_the_order_of_the_operations),        cmocka_unit_test(what_is_not_wanted_is_not_seen),
-        cmocka_unit_test(a_visitor_that_fails_ends_the_visit_with_its_sentence),   cmocka_unit_test(experts_see_the_tokens_that_chose_them),
+        cmocka_unit_test(a_gpu_adds_the_same_squares),
+        cmocka_unit_test(every_matrix_has_one_layer_input_and_q_k_v_share_theirs),
+        cmocka_unit_test(rows_are_those_that_the_product_had),
+        cmocka_unit_test(layer_inputs_come_in_the_order_of_the_operations),
+        cmocka_unit_test(what_is_not_wanted_is_not_seen),
+        cmocka_unit_test(a_visitor_that_fails_ends_the_visit_with_its_sentence),
+        cmocka_unit_test(experts_see_the_tokens_that_chose_them),
     };
     omp_set_num_threads(1);
     return cmocka_run_group_tests_name("inputs", tests, make_work, remove_work);

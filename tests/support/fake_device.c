@@ -420,6 +420,8 @@ const apr_cuda_api *fake_device(void)
                                      .receive = copy,
                                      .topk = fake_topk,
                                      .topk_rows = fake_topk_rows,
+                                     .column_squares = fake_column_squares,
+                                     .compare_logits = fake_compare_logits,
                                      .has_rows = fake_has_rows,
                                      .record = fake_record,
                                      .end_record = fake_end_record,

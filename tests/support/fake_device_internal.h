@@ -58,6 +58,9 @@ const apr_tensor *fake_see_tensor(const apr_cuda_device *d, const apr_tensor *te
 apr_status fake_run(apr_cuda_device *device, apr_op_kind kind, const apr_op_args *args, apr_error *err);
 apr_status fake_topk(apr_cuda_device *device, const float *logits, int64_t n, int n_wanted, float temperature, void *work,
                      apr_cuda_topk_result *found, apr_error *err);
+apr_status fake_column_squares(apr_cuda_device *device, const float *x, int64_t n_rows, int64_t width, double *sums, apr_error *err);
+apr_status fake_compare_logits(apr_cuda_device *device, const float *reference, const float *other, int64_t n, int64_t n_rows,
+                               const int32_t *next, apr_cuda_logits_difference *found, apr_error *err);
 apr_status fake_topk_rows(apr_cuda_device *device, const float *logits, int64_t n, int64_t n_rows, const apr_topk *wishes, void *work,
                           uint64_t n_bytes, apr_cuda_topk_result *found, apr_error *err);
 bool fake_has_rows(const apr_cuda_device *device, const apr_tensor *weight, int64_t n_out, int64_t n_in, int64_t widest,

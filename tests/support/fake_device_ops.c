@@ -1,6 +1,7 @@
 /* fake_device_ops.c - the operations of a fake CUDA device: kernels/ref's, decode GEMVs, and graphs of them. */
 #include "formats/tensor/packing.h"
 #include "kernels/ref/ref_ops.h"
+#include "runtime/check/compare.h"
 #include "tests/support/fake_device_internal.h"
 
 #include <math.h>
@@ -263,6 +264,34 @@ apr_status fake_topk_rows(apr_cuda_device *device, const float *logits, int64_t 
     fake_touch(device, false);
     for (int64_t r = 0; r < n_rows; r++)
         APR_TRY(fake_topk(device, logits + r * n, n, wishes[r].n_wanted, wishes[r].temperature, work, &found[r], err));
+    return APR_OK;
+}
+
+apr_status fake_compare_logits(apr_cuda_device *device, const float *reference, const float *other, int64_t n, int64_t n_rows,
+                               const int32_t *next, apr_cuda_logits_difference *found, apr_error *err)
+{
+    (void)err;
+    fake_touch(device, true);
+    reference = fake_seen(device, reference);
+    other = fake_seen(device, other);
+    next = fake_seen(device, next);
+    found = fake_seen(device, found);
+    for (int64_t i = 0; i < n_rows; i++) {
+        const apr_row_difference d = apr_compare_logits(reference + i * n, other + i * n, n, next[i]);
+        found[i] = (apr_cuda_logits_difference){d.kl, d.nll_reference, d.nll_other, d.same_top};
+    }
+    fake_touch(device, false);
+    return APR_OK;
+}
+
+apr_status fake_column_squares(apr_cuda_device *device, const float *x, int64_t n_rows, int64_t width, double *sums, apr_error *err)
+{
+    (void)err;
+    fake_touch(device, true);
+    x = fake_seen(device, x);
+    sums = fake_seen(device, sums);
+    for (int64_t i = 0; i < n_rows * width; i++) sums[i % width] += (double)x[i] * (double)x[i];
+    fake_touch(device, false);
     return APR_OK;
 }
 

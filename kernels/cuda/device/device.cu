@@ -448,6 +448,8 @@ extern "C" __attribute__((visibility("default"))) const apr_cuda_api *apr_cuda_p
         .rows_inputs = apr_cuda_run_rows_inputs,
         .topk = apr_cuda_topk,
         .topk_rows = apr_cuda_topk_rows,
+        .column_squares = apr_cuda_column_squares,
+        .compare_logits = apr_cuda_compare_logits,
         .record = apr_cuda_record,
         .end_record = apr_cuda_end_record,
         .replay = apr_cuda_replay,

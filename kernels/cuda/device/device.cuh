@@ -108,6 +108,13 @@ apr_status apr_cuda_topk(apr_cuda_device *device, const float *logits, int64_t n
 apr_status apr_cuda_topk_rows(apr_cuda_device *device, const float *logits, int64_t n, int64_t n_rows, const apr_topk *requests, void *work,
                               uint64_t n_bytes, apr_cuda_topk_result *found, apr_error *err);
 
+/* compare_logits.cu */
+apr_status apr_cuda_compare_logits(apr_cuda_device *device, const float *reference, const float *other, int64_t n, int64_t n_rows,
+                                   const int32_t *next, apr_cuda_logits_difference *found, apr_error *err);
+
+/* column_squares.cu */
+apr_status apr_cuda_column_squares(apr_cuda_device *device, const float *x, int64_t n_rows, int64_t width, double *sums, apr_error *err);
+
 /* rows_run.cu */
 bool apr_cuda_has_rows(const apr_cuda_device *device, const apr_tensor *weight, int64_t n_out, int64_t n_in, int64_t widest,
                        const apr_workspace *work);
