@@ -306,52 +306,44 @@ static apr_status prepend(const apr_normalizer *s, input in, buffer *out, apr_er
     return put(out, s->step->to.text, n) && put(out, in.text.text, in.text.n_bytes) ? APR_OK : no_memory(err);
 }
 
-/* n_first after the first n bytes are replaced by `to`. The tokenizers library aligns a replacement with the last replaced character. */
-static size_t first_of_replaced(input in, size_t n, apr_str to)
+/* Appends `to` in place of in.text[start, end), or that text itself if `to` is NULL. The tokenizers library aligns a replacement with the
+ * last replaced character. */
+static bool put_replaced(buffer *out, input in, size_t start, size_t end, const apr_str *to)
 {
-    size_t last = 0, used;
+    const char *const text = in.text.text;
+    const size_t n = out->n;
+    size_t last = end;
 
-    for (size_t at = 0; at < n; at += used) {
-        last = at;
-        (void)apr_char_at(in.text.text, n, at, &used);
+    if (!(to != NULL ? put(out, to->text, to->n_bytes) : put(out, text + start, end - start))) return false;
+    while (last > start && ((uint8_t)text[--last] & 0xc0) == 0x80) {
     }
-    return last < in.n_first ? to.n_bytes : 0;
+    if (to != NULL && last < end && last < in.n_first) out->n_first = out->n;
+    if (to == NULL && start < in.n_first) out->n_first = n + (end < in.n_first ? end : in.n_first) - start;
+    return true;
 }
 
 static apr_status replace(const apr_normalizer *s, input in, buffer *out, apr_error *err)
 {
-    const apr_str from = s->step->from, to = s->step->to;
-    const char *const text = in.text.text;
-    bool at_start = false;
+    const apr_str from = s->step->from;
 
-    for (size_t at = 0; at < in.text.n_bytes;) {
-        const bool is_match = in.text.n_bytes - at >= from.n_bytes && memcmp(text + at, from.text, from.n_bytes) == 0;
-        if (!(is_match ? put(out, to.text, to.n_bytes) : put(out, text + at, 1))) return no_memory(err);
-        at_start = at_start || (at == 0 && is_match);
-        at += is_match ? from.n_bytes : 1;
+    for (size_t at = 0, n; at < in.text.n_bytes; at += n) {
+        const bool is_match = in.text.n_bytes - at >= from.n_bytes && memcmp(in.text.text + at, from.text, from.n_bytes) == 0;
+        n = is_match ? from.n_bytes : 1;
+        if (!put_replaced(out, in, at, at + n, is_match ? &s->step->to : NULL)) return no_memory(err);
     }
-    out->n_first = at_start ? first_of_replaced(in, from.n_bytes, to) : in.n_first;
     return APR_OK;
 }
 
 static apr_status replace_matches(const apr_normalizer *s, input in, buffer *out, apr_error *err)
 {
-    const apr_str to = s->step->to;
-    const char *const text = in.text.text;
     apr_matcher matcher = {0};
     apr_matches found = {0};
     bool has_memory = true;
 
     apr_status status = apr_matcher_open(&matcher, in.text.n_bytes, err);
-    if (status == APR_OK) status = apr_matches_find(&found, &matcher, s->code, text, in.text.n_bytes, in.text.n_bytes, err);
-    if (status == APR_OK) {
-        const bool at_start = found.n_spans > 0 && found.spans[0].is_match && found.spans[0].end > 0;
-        out->n_first = at_start ? first_of_replaced(in, found.spans[0].end, to) : in.n_first;
-    }
-    for (size_t i = 0; status == APR_OK && i < found.n_spans && has_memory; i++) {
-        const apr_span span = found.spans[i];
-        has_memory = span.is_match ? put(out, to.text, to.n_bytes) : put(out, text + span.start, span.end - span.start);
-    }
+    if (status == APR_OK) status = apr_matches_find(&found, &matcher, s->code, in.text.text, in.text.n_bytes, in.text.n_bytes, err);
+    for (size_t i = 0; status == APR_OK && i < found.n_spans && has_memory; i++)
+        has_memory = put_replaced(out, in, found.spans[i].start, found.spans[i].end, found.spans[i].is_match ? &s->step->to : NULL);
     if (status == APR_OK && !has_memory) status = no_memory(err);
     apr_matches_close(&found);
     apr_matcher_close(&matcher);
@@ -418,23 +410,52 @@ static size_t grapheme_bytes(apr_str in, size_t from)
     return at - from;
 }
 
+/* The number of bytes of the first n characters. */
+static size_t bytes_of_chars(apr_str text, size_t n)
+{
+    size_t at = 0, used;
+    for (; at < text.n_bytes && n > 0; at += used, n--) (void)apr_char_at(text.text, text.n_bytes, at, &used);
+    return at;
+}
+
+static size_t count_chars(const char *text, size_t n_bytes)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < n_bytes; i++) n += ((uint8_t)text[i] & 0xc0) != 0x80;
+    return n;
+}
+
+/* Appends `to` in place of n_from characters. n_left: how many characters of the input still come from the text's first one. The tokenizers
+ * library aligns characters one by one, and those that are added with the last. Characters deleted at the start leave their place to the
+ * next ones. */
+static bool put_mapped(buffer *out, size_t n_from, apr_str to, size_t *n_left)
+{
+    const size_t n = out->n;
+
+    if (!put(out, to.text, to.n_bytes)) return false;
+    if (*n_left == 0 || out->n == 0) return true;
+    out->n_first = n + (n_from <= *n_left ? to.n_bytes : bytes_of_chars(to, *n_left));
+    *n_left -= n_from < *n_left ? n_from : *n_left;
+    return true;
+}
+
 /* Replaces a short grapheme as a whole if the map has it, else character by character. */
 static apr_status map_chars(const apr_normalizer *s, input in, buffer *out, apr_error *err)
 {
     enum { WHOLE_BYTES = 6 };
     const charsmap m = open_charsmap(s->step->from);
-    const apr_str whole_text = in.text;
+    const char *const text = in.text.text;
+    size_t n_left = count_chars(text, in.n_first);
 
-    out->n_first = in.n_first; /* if the first character is deleted, the next one takes its place */
-    for (size_t at = 0, n; at < whole_text.n_bytes; at += n) {
+    for (size_t at = 0, n; at < in.text.n_bytes; at += n) {
         size_t n_mapped = 0;
-        n = grapheme_bytes(whole_text, at);
-        const char *const whole = n < WHOLE_BYTES ? mapped(&m, whole_text.text + at, n, &n_mapped) : NULL;
-        bool has_memory = whole == NULL || put(out, whole, n_mapped);
+        n = grapheme_bytes(in.text, at);
+        const char *const whole = n < WHOLE_BYTES ? mapped(&m, text + at, n, &n_mapped) : NULL;
+        bool has_memory = whole == NULL || put_mapped(out, count_chars(text + at, n), (apr_str){whole, n_mapped}, &n_left);
         for (size_t i = at, used; whole == NULL && i < at + n && has_memory; i += used) {
-            (void)apr_char_at(whole_text.text, at + n, i, &used);
-            const char *const one = mapped(&m, whole_text.text + i, used, &n_mapped);
-            has_memory = one != NULL ? put(out, one, n_mapped) : put(out, whole_text.text + i, used);
+            (void)apr_char_at(text, at + n, i, &used);
+            const char *const one = mapped(&m, text + i, used, &n_mapped);
+            has_memory = put_mapped(out, 1, one != NULL ? (apr_str){one, n_mapped} : (apr_str){text + i, used}, &n_left);
         }
         if (!has_memory) return no_memory(err);
     }
@@ -489,6 +510,8 @@ apr_status apr_normalize(const apr_tokenizer *tokenizer, apr_str text, char **no
         status = steps[n->step->kind](n, (input){{now.text, now.n}, now.n_first}, &next, err);
         if (status == APR_OK && next.text == NULL && !put(&next, "", 0)) status = no_memory(err);
         if (next.n_first > next.n) next.n_first = next.n; /* the step removed the first character and more */
+        /* a character that a step composed of the first one and of others counts as the first */
+        while (next.n_first < next.n && ((uint8_t)next.text[next.n_first] & 0xc0) == 0x80) next.n_first++;
         free(now.text);
         now = next;
     }

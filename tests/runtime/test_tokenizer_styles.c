@@ -1,5 +1,7 @@
 /* WordPiece, Unigram, normalizers, spaces in front: ids are those of Hugging Face's tokenizers. tests/tokenizer_styles.py makes the
  * vectors and compares many more. */
+#include "formats/base/base64.h"
+#include "formats/base/bytes.h"
 #include "formats/hf/safetensors.h"
 #include "formats/vocab/hf_tokenizer.h"
 #include "runtime/tokenizer/tokenizer.h"
@@ -147,6 +149,9 @@ static void damage_and_excess_are_reported(void **state)
         {"{\"normalizer\":{\"type\":\"Replace\",\"pattern\":{\"Regex\":\"(\"},\"content\":\"\"},\"model\":{\"type\":\"WordPiece\","
          "\"vocab\":{\"a\":0}}}",
          APR_E_UNSUPPORTED, "pattern"},
+        {"{\"normalizer\":{\"type\":\"Replace\",\"pattern\":{\"String\":\"\"},\"content\":\"x\"},\"model\":{\"type\":\"WordPiece\","
+         "\"vocab\":{\"a\":0}}}",
+         APR_E_UNSUPPORTED, "Replace without a pattern"}, /* each place of a text would match, without end */
     };
 
     (void)state;
@@ -156,6 +161,87 @@ static void damage_and_excess_are_reported(void **state)
         const apr_status status = open_text(&o, cases[i].json, &err);
         if (status != cases[i].status || strstr(err.text, cases[i].words) == NULL)
             fail_msg("case %zu: status %d, \"%s\"", i, (int)status, err.text);
+        close_opened(&o);
+    }
+}
+
+/* A compiled map that deletes "q" and replaces U+00BD by "1", U+2044, "2". */
+static void make_charsmap(char base64[3000])
+{
+    enum { N_UNITS = 512, N_TRIE = 4 * N_UNITS };
+    static const char texts[] = "\0"
+                                "1\xe2\x81\x84"
+                                "2";
+    uint8_t bytes[4 + N_TRIE + sizeof texts] = {0};
+    const struct {
+        size_t at;
+        uint32_t unit;
+    } units[] = {{'q', 'q' | 1u << 8 | ('q' ^ 1u) << 10},
+                 {1, 1u << 31 | 0},
+                 {0xc2, 0xc2u | 0xc2u << 10},
+                 {0xbd, 0xbdu | 1u << 8 | (0xbdu ^ 2u) << 10},
+                 {2, 1u << 31 | 1}};
+
+    apr_store_le32(bytes, N_TRIE);
+    for (size_t i = 0; i < COUNT(units); i++) apr_store_le32(bytes + 4 + 4 * units[i].at, units[i].unit);
+    memcpy(bytes + 4 + N_TRIE, texts, sizeof texts);
+    apr_base64_encode(bytes, sizeof bytes, base64);
+    base64[apr_base64_chars(sizeof bytes)] = '\0';
+}
+
+#define NFC               ",{\"type\":\"NFC\"}"
+#define REPLACE(from, to) ",{\"type\":\"Replace\",\"pattern\":{\"String\":\"" from "\"},\"content\":\"" to "\"}"
+#define FRACTION          "1\xe2\x81\x84" /* of HALF as it is mapped */
+#define HALF              "\xc2\xbd"
+#define ACUTE             "\xcc\x81"
+
+/* A space is put before a text only where its first character has not been replaced together with others. The ids are those of
+ * Hugging Face's tokenizers 0.21. */
+static void steps_keep_the_place_of_the_first_character(void **state)
+{
+    static const char first_part[] = "{\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":[{\"type\":\"Precompiled\","
+                                     "\"precompiled_charsmap\":\"",
+                      last_part[] = "]},\"pre_tokenizer\":{\"type\":\"Metaspace\",\"replacement\":\"\xe2\x96\x81\","
+                                    "\"prepend_scheme\":\"first\",\"split\":false},\"model\":{\"type\":\"Unigram\",\"unk_id\":0,\"vocab\":"
+                                    "[[\"<unk>\",0],[\"\xe2\x96\x81\",-1],[\"x\",-1],[\"1\",-1],[\"\xe2\x81\x84\",-1],[\"2\",-1],"
+                                    "[\"\xc3\xa9\",-1],[\"a\",-1]]}}";
+    static const struct {
+        const char *steps, *text, *ids;
+    } cases[] = {
+        {NFC, HALF, "1 3 4 5 "},
+        {NFC, HALF "a", "1 3 4 5 7 "},
+        {NFC, HALF ACUTE, "1 3 4 5 "},
+        {NFC, "q\xc3\xa9", "1 6 "},
+        {NFC, "qa\xc3\xa9", "1 7 6 "},
+        {NFC, "qqa", "1 7 "},
+        {NFC, "q", ""},
+        {NFC NFC, "e" ACUTE, "1 6 "},
+        {REPLACE(FRACTION "2", "x"), HALF, "1 2 "},
+        {REPLACE(FRACTION "2", "x"), HALF ACUTE, "2 "},
+        {REPLACE(FRACTION, "x"), HALF, "1 2 5 "},
+        {REPLACE(FRACTION, "x"), HALF ACUTE, "2 5 "},
+        {REPLACE("\xc3\xa9", "x"), "q\xc3\xa9", "1 2 "},
+        {REPLACE("\xe2\x81\x84", "\xc3\xa9\xc3\xa9") NFC, HALF, "1 3 6 6 5 "},
+        {",{\"type\":\"Replace\",\"pattern\":{\"Regex\":\"\"},\"content\":\"x\"}", "aq", "1 2 7 2 "},
+    };
+    char map[3000];
+
+    (void)state;
+    make_charsmap(map);
+    for (size_t i = 0; i < COUNT(cases); i++) {
+        apr_error err = {0};
+        opened o;
+        int32_t *ids;
+        size_t n;
+        char json[4000], got[100] = "", *end = got;
+        snprintf(json, sizeof json, "%s%s\"}%s%s", first_part, map, cases[i].steps, last_part);
+        if (open_text(&o, json, &err) != APR_OK) fail_msg("%s", err.text);
+        if (apr_tokenizer_encode(o.tokenizer, cases[i].text, strlen(cases[i].text), &(apr_encode_options){true, true}, &ids, &n, &err) !=
+            APR_OK)
+            fail_msg("case %zu: %s", i, err.text);
+        for (size_t k = 0; k < n && k < 20; k++) end += sprintf(end, "%d ", (int)ids[k]);
+        if (strcmp(got, cases[i].ids) != 0) fail_msg("case %zu: %s instead of %s", i, got, cases[i].ids);
+        free(ids);
         close_opened(&o);
     }
 }
@@ -183,6 +269,7 @@ int main(void)
         cmocka_unit_test(each_style_has_the_ids_of_tokenizers),
         cmocka_unit_test(a_word_of_pieces_is_whole_or_unknown),
         cmocka_unit_test(damage_and_excess_are_reported),
+        cmocka_unit_test(steps_keep_the_place_of_the_first_character),
         cmocka_unit_test(without_an_unknown_token_a_text_is_refused),
     };
     return cmocka_run_group_tests_name("tokenizer styles", tests, NULL, NULL);
