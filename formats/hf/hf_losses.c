@@ -4,6 +4,7 @@
 #include "formats/shape/gguf_hparams.h"
 #include "formats/shape/hf_config.h"
 #include "formats/tensor/metadata.h"
+#include "formats/vocab/special_tokens.h"
 #include "formats/vocab/vocab_index.h"
 
 #include <stdio.h>
@@ -32,6 +33,13 @@ static bool is_any_of(apr_str s, const char *const *texts)
     return *texts != NULL;
 }
 
+static bool is_special_id(apr_str key)
+{
+    for (size_t i = 0; i < APR_N_SPECIALS; i++)
+        if (apr_str_is(key, apr_special_tokens[i].gguf_key)) return true;
+    return false;
+}
+
 /* Names of ARCH.NAME keys that hyperparameters are read from, in addition to those of the hyperparameter table. */
 static const char *const understood[] = {"vocab_size",
                                          "attention.value_length",
@@ -53,10 +61,6 @@ static const char *const understood_of_tokenizer[] = {"tokenizer.ggml.model",
                                                       "tokenizer.ggml.token_type",
                                                       "tokenizer.ggml.scores",
                                                       "tokenizer.ggml.merges",
-                                                      "tokenizer.ggml.bos_token_id",
-                                                      "tokenizer.ggml.eos_token_id",
-                                                      "tokenizer.ggml.unknown_token_id",
-                                                      "tokenizer.ggml.padding_token_id",
                                                       "tokenizer.ggml.eot_token_id",
                                                       "tokenizer.ggml.eom_token_id",
                                                       "tokenizer.ggml.add_bos_token",
@@ -164,7 +168,7 @@ static apr_status check_key(const checking *c, const apr_kv *item, apr_str arch,
         LOSS(c, "the chat template is not UTF-8 text, which JSON cannot hold");
     const bool is_template = apr_named_template(item) != NULL || apr_str_is(key, "tokenizer.chat_templates");
     const bool is_known = is_template || begins_with(key, "aprkit.") || begins_with(key, "tokenizer.aprkit.") ||
-                          is_any_of(key, about_the_file) || is_any_of(key, understood_of_tokenizer);
+                          is_any_of(key, about_the_file) || is_any_of(key, understood_of_tokenizer) || is_special_id(key);
     if (!is_known) leave_out(left, key);
     return APR_OK;
 }

@@ -3,20 +3,10 @@
 #include "formats/base/base64.h"
 #include "formats/vocab/gguf_vocab.h"
 #include "formats/vocab/hf_tokenizer.h"
+#include "formats/vocab/special_tokens.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-/* Keys of single tokens, GGUF's name for them, and the offsets of their ids in apr_vocab. */
-static const struct {
-    const char *key, *gguf_key;
-    size_t offset;
-} id_keys[] = {
-    {"tokenizer.bos_token_id", "tokenizer.ggml.bos_token_id", offsetof(apr_vocab, bos_id)},
-    {"tokenizer.eos_token_id", "tokenizer.ggml.eos_token_id", offsetof(apr_vocab, eos_id)},
-    {"tokenizer.padding_token_id", "tokenizer.ggml.padding_token_id", offsetof(apr_vocab, pad_id)},
-};
-enum { N_ID_KEYS = sizeof id_keys / sizeof *id_keys };
 
 /* The bools of the vocabulary rules, in the order of the file. */
 static const struct {
@@ -72,9 +62,10 @@ static void write_merge(apr_json_text *out, const apr_str *pair)
     if (text != few) free(text);
 }
 
+/* key NULL: there is none */
 static void write_id(apr_json_text *out, const char *key, int32_t id)
 {
-    if (id >= 0) apr_json_int(out, key, id);
+    if (key != NULL && id >= 0) apr_json_int(out, key, id);
 }
 
 static void write_lists(apr_json_text *out, const apr_vocab *vocab)
@@ -112,8 +103,7 @@ void apr_meta_write_vocab(apr_json_text *out, const apr_vocab *vocab)
     apr_json_string(out, "tokenizer.model_type", spm ? "llama" : "bpe", spm ? 5 : 3);
     if (vocab->pre != NULL) apr_json_string(out, "tokenizer.pre_type", vocab->pre, strlen(vocab->pre));
     apr_json_uint(out, "tokenizer.vocab_size", vocab->n_tokens);
-    for (size_t i = 0; i < N_ID_KEYS; i++)
-        write_id(out, id_keys[i].key, *(const int32_t *)(const void *)((const char *)vocab + id_keys[i].offset));
+    for (size_t i = 0; i < APR_N_SPECIALS; i++) write_id(out, apr_special_tokens[i].apr_key, apr_special_id_of(vocab, i));
     apr_json_bool(out, "tokenizer.add_bos_token", vocab->add_bos);
     write_lists(out, vocab);
 }
@@ -306,10 +296,11 @@ static bool is_spm(const cJSON *root, const lists *l)
     return l->n_merges == 0 && l->scores != NULL;
 }
 
+/* key NULL: there is none */
 static int32_t read_id(const cJSON *object, const char *key, size_t n_tokens)
 {
     int64_t id;
-    return apr_json_get_int(object, key, &id) && id >= 0 && (uint64_t)id < n_tokens ? (int32_t)id : -1;
+    return key != NULL && apr_json_get_int(object, key, &id) && id >= 0 && (uint64_t)id < n_tokens ? (int32_t)id : -1;
 }
 
 /* --- files written by aprkit --- */
@@ -371,8 +362,8 @@ static apr_status read_added(apr_model *model, const cJSON *rules_json, apr_voca
     if (added == NULL) return apr_no_memory(err, "the vocabulary");
     for (const cJSON *item = array->child; item != NULL; item = item->next->next) {
         int64_t id, flags;
-        if (!apr_json_as_int(item, &id) || id < 0 || (uint64_t)id >= vocab->n_tokens || item->next == NULL ||
-            !apr_json_as_int(item->next, &flags) || flags < 0 || flags > 255)
+        if (!apr_json_as_int(item, &id) || !apr_vocab_has_id(vocab, id) || item->next == NULL || !apr_json_as_int(item->next, &flags) ||
+            flags < 0 || flags > 255)
             return bad(model, err, "aprkit.vocab.added");
         added[id] = (uint8_t)flags;
     }
@@ -410,7 +401,7 @@ static apr_status read_rules(apr_model *model, const cJSON *rules_json, apr_voca
     cJSON_ArrayForEach(item, apr_json_get(rules_json, "stop_ids"))
     {
         int64_t id;
-        if (!apr_json_as_int(item, &id) || id < 0 || (uint64_t)id >= vocab->n_tokens || vocab->n_stop_ids == APR_MAX_STOP_IDS)
+        if (!apr_json_as_int(item, &id) || !apr_vocab_has_id(vocab, id) || vocab->n_stop_ids == APR_MAX_STOP_IDS)
             return bad(model, err, "aprkit.vocab.stop_ids");
         vocab->stop_ids[vocab->n_stop_ids++] = (int32_t)id;
     }
@@ -433,8 +424,7 @@ static apr_status read_own(apr_model *model, const cJSON *root, const cJSON *apr
     vocab->n_tokens = l->n_tokens;
     vocab->tokens = l->tokens;
     vocab->scores = l->scores;
-    for (size_t i = 0; i < N_ID_KEYS; i++)
-        *(int32_t *)(void *)((char *)vocab + id_keys[i].offset) = read_id(root, id_keys[i].key, l->n_tokens);
+    for (size_t i = 0; i < APR_N_SPECIALS; i++) *apr_special_id(vocab, i) = read_id(root, apr_special_tokens[i].apr_key, l->n_tokens);
     apr_json_get_bool(root, "tokenizer.add_bos_token", &vocab->add_bos);
     if (pre != NULL && (vocab->pre = apr_arena_copy(&model->arena, pre, strlen(pre))) == NULL) return apr_no_memory(err, "the vocabulary");
     if (l->types != NULL) {
@@ -507,9 +497,9 @@ static apr_status read_foreign(apr_model *model, const cJSON *root, lists *l, ap
     APR_TRY(set_list(&kv, "tokenizer.ggml.token_type", APR_KV_I32, l->types, l->n_tokens, err));
     APR_TRY(set_list(&kv, "tokenizer.ggml.scores", APR_KV_F32, l->scores, l->n_tokens, err));
     APR_TRY(set_list(&kv, "tokenizer.ggml.merges", APR_KV_STRING, l->merges, l->n_merges, err));
-    for (size_t i = 0; i < N_ID_KEYS; i++) {
-        const int32_t id = read_id(root, id_keys[i].key, l->n_tokens);
-        if (id >= 0) APR_TRY(apr_kv_set_int(&kv, id_keys[i].gguf_key, APR_KV_U32, id, err));
+    for (size_t i = 0; i < APR_N_SPECIALS; i++) {
+        const int32_t id = read_id(root, apr_special_tokens[i].apr_key, l->n_tokens);
+        if (id >= 0) APR_TRY(apr_kv_set_int(&kv, apr_special_tokens[i].gguf_key, APR_KV_U32, id, err));
     }
     if (apr_json_get_bool(root, "tokenizer.add_bos_token", &add_bos))
         APR_TRY(apr_kv_set_bool(&kv, "tokenizer.ggml.add_bos_token", add_bos, err));

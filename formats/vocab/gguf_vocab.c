@@ -7,13 +7,14 @@
 #include "formats/tensor/metadata.h"
 #include "formats/vocab/bert_splits.h"
 #include "formats/vocab/gguf_stops.h"
+#include "formats/vocab/special_tokens.h"
 #include "formats/vocab/spm_scores.h"
 #include "formats/vocab/vocab_index.h"
 
 #include <math.h>
 #include <string.h>
 
-#define MARK       "\xe2\x96\x81" /* U+2581 */
+#define MARK       APR_SPACE_MARK
 #define WITHIN     "##"
 #define LOWERCASE  "tokenizer.ggml.normalizer.lowercase"
 #define ACCENTS    "tokenizer.ggml.normalizer.strip_accents"
@@ -47,18 +48,13 @@ static bool is_normal(const apr_normal *a, const apr_normal *b)
     return a->kind == b->kind && a->flags == b->flags && are_equal(a->from, b->from) && are_equal(a->to, b->to);
 }
 
-static int type_of(const apr_vocab *v, size_t id) { return v->types != NULL ? v->types[id] : APR_TOKEN_NORMAL; }
-
-/* Tokens that bert stores unchanged. */
-static bool is_plain(int type) { return type == APR_TOKEN_CONTROL || type == APR_TOKEN_UNKNOWN; }
-
 static bool begins(apr_str text, const char *head, size_t n) { return text.n_bytes >= n && memcmp(text.text, head, n) == 0; }
 
 /* True: a token within words whose stored text looks like that of a token that begins a word. */
 static bool is_mistaken(const apr_vocab *v, size_t id)
 {
     const apr_str t = v->tokens[id];
-    return !is_plain(type_of(v, id)) && begins(t, WITHIN, N_WITHIN) &&
+    return !apr_token_is_control(v, id) && begins(t, WITHIN, N_WITHIN) &&
            begins((apr_str){t.text + N_WITHIN, t.n_bytes - N_WITHIN}, MARK, N_MARK);
 }
 
@@ -72,7 +68,7 @@ int64_t apr_gguf_bert_ambiguous(const apr_vocab *v)
 static const char *bert_token_obstacle(const apr_vocab *v)
 {
     for (size_t id = 0; id < v->n_tokens; id++)
-        if (type_of(v, id) == APR_TOKEN_USER)
+        if (apr_token_type_of(v, id) == APR_TOKEN_USER)
             return "the WordPiece tokenizer has added tokens that are not special, which GGUF's kind bert has no place for";
     return NULL;
 }
@@ -101,9 +97,9 @@ static bool scores_are_kept(const apr_vocab *v)
     double least = INFINITY;
 
     for (size_t id = 0; id < v->n_tokens; id++)
-        if (is_scored(type_of(v, id)) && v->log_probs[id] < least) least = v->log_probs[id];
+        if (is_scored(apr_token_type_of(v, id)) && v->log_probs[id] < least) least = v->log_probs[id];
     for (size_t id = 0; id < v->n_tokens; id++) {
-        const int type = type_of(v, id);
+        const int type = apr_token_type_of(v, id);
         if (is_scored(type) ? isnan(v->log_probs[id]) : type == APR_TOKEN_USER ? !isnan(v->log_probs[id]) : v->log_probs[id] < least)
             return false;
     }
@@ -142,6 +138,7 @@ static apr_str join(const char *head, size_t n_head, apr_str t, apr_arena *arena
     return (apr_str){text, n_head + t.n_bytes};
 }
 
+/* Control tokens are stored unchanged. */
 static apr_status bert_view(const apr_vocab *v, apr_vocab *view, apr_arena *arena, apr_error *err)
 {
     apr_str *const tokens = apr_arena_array(arena, v->n_tokens, sizeof *tokens);
@@ -151,10 +148,10 @@ static apr_status bert_view(const apr_vocab *v, apr_vocab *view, apr_arena *aren
     for (size_t id = 0; id < v->n_tokens; id++) {
         const apr_str t = v->tokens[id];
         const bool is_within = begins(t, WITHIN, N_WITHIN);
-        types[id] = is_plain(type_of(v, id)) ? APR_TOKEN_CONTROL : (uint8_t)type_of(v, id);
+        types[id] = apr_token_is_control(v, id) ? APR_TOKEN_CONTROL : (uint8_t)apr_token_type_of(v, id);
         tokens[id] = is_within ? (apr_str){t.text + N_WITHIN, t.n_bytes - N_WITHIN} : t;
-        if (is_plain(type_of(v, id))) tokens[id] = t;
-        if (is_plain(type_of(v, id)) || is_within) continue;
+        if (apr_token_is_control(v, id)) tokens[id] = t;
+        if (apr_token_is_control(v, id) || is_within) continue;
         tokens[id] = join(MARK, N_MARK, t, arena);
         if (tokens[id].text == NULL) return apr_no_memory(err, "the vocabulary");
     }
@@ -221,11 +218,17 @@ apr_status apr_gguf_vocab_obstacle(const apr_vocab *v, apr_arena *arena, const c
     return APR_OK;
 }
 
+/* Writes the id, unless it is -1. */
+static apr_status put_id(apr_kv_list *kv, const char *key, int32_t id, apr_error *err)
+{
+    return id >= 0 ? apr_kv_set_int(kv, key, APR_KV_U32, id, err) : APR_OK;
+}
+
 /* The control token with that text; -1: none. */
 static int32_t control_id(const apr_vocab *v, const char *text)
 {
     for (size_t id = 0; id < v->n_tokens; id++)
-        if (type_of(v, id) == APR_TOKEN_CONTROL && apr_str_is(v->tokens[id], text)) return (int32_t)id;
+        if (apr_token_type_of(v, id) == APR_TOKEN_CONTROL && apr_str_is(v->tokens[id], text)) return (int32_t)id;
     return -1;
 }
 
@@ -243,12 +246,10 @@ static apr_status put_within(const apr_vocab *v, apr_kv_list *kv, apr_error *err
 
 static apr_status put_bert(const apr_vocab *v, apr_kv_list *kv, apr_error *err)
 {
-    const int32_t mask_id = control_id(v, "[MASK]");
-
     APR_TRY(put_within(v, kv, err));
-    APR_TRY(apr_kv_set_int(kv, "tokenizer.ggml.cls_token_id", APR_KV_U32, v->bos_id, err));
-    APR_TRY(apr_kv_set_int(kv, SEP_ID, APR_KV_U32, v->eos_id, err));
-    if (mask_id >= 0) APR_TRY(apr_kv_set_int(kv, "tokenizer.ggml.mask_token_id", APR_KV_U32, mask_id, err));
+    APR_TRY(put_id(kv, "tokenizer.ggml.cls_token_id", v->bos_id, err));
+    APR_TRY(put_id(kv, SEP_ID, v->eos_id, err));
+    APR_TRY(put_id(kv, "tokenizer.ggml.mask_token_id", control_id(v, "[MASK]"), err));
     APR_TRY(apr_kv_set_bool(kv, LOWERCASE, (v->normals[0].flags & APR_BERT_LOWERCASE) != 0, err));
     return apr_kv_set_bool(kv, ACCENTS, (v->normals[0].flags & APR_BERT_ACCENTS) != 0, err);
 }
@@ -294,23 +295,31 @@ static apr_status put_kind(const apr_vocab *v, apr_kv_list *kv, apr_error *err)
 
 /* --- bert and t5: out of the keys --- */
 
-/* The id under the key, or the usual one if the key is missing or wrong; -1: outside the vocabulary. */
-static int32_t id_under(const apr_kv_list *kv, const char *key, int64_t usual, const apr_vocab *v)
+/* Replaces ids whose key is missing or wrong by those that readers assume; -1: outside the vocabulary. */
+static void read_usual_ids(const apr_kv_list *kv, apr_vocab *v)
 {
-    int64_t id = usual;
-    if (!apr_kv_get_int(kv, key, &id) || id < 0 || (uint64_t)id >= v->n_tokens) id = usual;
-    return (uint64_t)id < v->n_tokens ? (int32_t)id : -1;
+    const bool is_bert = v->kind == APR_VOCAB_WPM;
+
+    for (size_t i = 0; i < APR_N_SPECIALS; i++) {
+        const apr_special_token *const s = &apr_special_tokens[i];
+        const int64_t usual = is_bert ? s->bert_id : s->t5_id;
+        int64_t id = -1;
+        if (usual < 0) continue;
+        apr_kv_get_int(kv, is_bert && i == APR_SPECIAL_EOS ? SEP_ID : s->gguf_key, &id);
+        if (!apr_vocab_has_id(v, id)) id = usual;
+        *apr_special_id(v, i) = apr_vocab_has_id(v, id) ? (int32_t)id : -1;
+    }
 }
 
 /* Sets is_within[id] for each id of the list. Ids outside the vocabulary are ignored. */
-static void find_within(const apr_kv_list *kv, bool *is_within, size_t n_tokens)
+static void find_within(const apr_kv_list *kv, const apr_vocab *v, bool *is_within)
 {
     const apr_kv *const list = apr_kv_find(kv, WITHIN_IDS);
 
     if (list == NULL || list->type != APR_KV_ARRAY || list->elem_type != APR_KV_I32) return;
     for (uint64_t i = 0; i < list->n_elems; i++) {
         const int64_t id = apr_kv_elem_int(list, i);
-        if (id >= 0 && (uint64_t)id < n_tokens) is_within[id] = true;
+        if (apr_vocab_has_id(v, id)) is_within[id] = true;
     }
 }
 
@@ -321,14 +330,14 @@ static apr_status read_bert_tokens(const apr_kv_list *kv, apr_vocab *v, apr_aren
     uint8_t *const types = apr_arena_alloc(arena, v->n_tokens);
 
     if (is_within == NULL || tokens == NULL || types == NULL) return apr_no_memory(err, "the vocabulary");
-    find_within(kv, is_within, v->n_tokens);
+    find_within(kv, v, is_within);
     for (size_t id = 0; id < v->n_tokens; id++) {
         const apr_str t = v->tokens[id];
         const bool begins_word = begins(t, MARK, N_MARK) && !is_within[id];
         types[id] = (int32_t)id == v->unk_id ? APR_TOKEN_UNKNOWN : v->types[id];
         tokens[id] = begins_word ? (apr_str){t.text + N_MARK, t.n_bytes - N_MARK} : t;
-        if (is_plain(types[id])) tokens[id] = t;
-        if (is_plain(types[id]) || begins_word) continue;
+        if (apr_type_is_control(types[id])) tokens[id] = t;
+        if (apr_type_is_control(types[id]) || begins_word) continue;
         tokens[id] = join(WITHIN, N_WITHIN, t, arena);
         if (tokens[id].text == NULL) return apr_no_memory(err, "the vocabulary");
     }
@@ -355,10 +364,7 @@ static apr_status read_bert(const apr_kv_list *kv, apr_vocab *v, apr_arena *aren
     v->n_splits = APR_N_BERT_SPLITS;
     v->word_prefix = WITHIN;
     v->max_word_chars = MAX_WORD_CHARS;
-    v->bos_id = id_under(kv, "tokenizer.ggml.bos_token_id", 101, v);
-    v->unk_id = id_under(kv, "tokenizer.ggml.unknown_token_id", 100, v);
-    v->eos_id = id_under(kv, SEP_ID, 102, v);
-    v->pad_id = id_under(kv, "tokenizer.ggml.padding_token_id", 0, v);
+    read_usual_ids(kv, v);
     v->add_bos = v->bos_id >= 0;
     v->add_eos = v->eos_id >= 0;
     return read_bert_tokens(kv, v, arena, err);
@@ -406,9 +412,7 @@ static apr_status read_t5(const apr_kv_list *kv, apr_vocab *v, apr_arena *arena,
     v->splits = &words;
     v->n_splits = 1;
     v->add_space_prefix = false; /* the split `words` adds it */
-    v->eos_id = id_under(kv, "tokenizer.ggml.eos_token_id", 1, v);
-    v->unk_id = id_under(kv, "tokenizer.ggml.unknown_token_id", 2, v);
-    v->pad_id = id_under(kv, "tokenizer.ggml.padding_token_id", 0, v);
+    read_usual_ids(kv, v);
     return read_log_probs(kv, v, arena, where, err);
 }
 
@@ -501,17 +505,6 @@ static const struct {
 
 #define NO_SPLITTING "" /* tokenizer.aprkit.pattern of a tokenizer that merges across the whole text */
 
-/* Keys of single tokens, and the offsets of their ids in apr_vocab. Keys of tokens that only end a turn are in gguf_stops.c. */
-static const struct {
-    const char *key;
-    size_t offset;
-} id_keys[] = {
-    {"tokenizer.ggml.bos_token_id", offsetof(apr_vocab, bos_id)},
-    {"tokenizer.ggml.eos_token_id", offsetof(apr_vocab, eos_id)},
-    {"tokenizer.ggml.unknown_token_id", offsetof(apr_vocab, unk_id)},
-    {"tokenizer.ggml.padding_token_id", offsetof(apr_vocab, pad_id)},
-};
-
 /* --- out of the keys --- */
 
 static apr_status wrong_array(const apr_kv *item, const char *wanted, const char *where, apr_error *err)
@@ -595,22 +588,28 @@ static apr_status copy_string(const apr_kv_list *kv, const char *key, apr_arena 
     return *text != NULL ? APR_OK : apr_no_memory(err, "the tokenizer");
 }
 
-/* Flags that follow from tokenizer.ggml.pre or from the kind of tokenizer. Our own files may override them with these keys, which other
- * readers ignore. */
+#define SPACE_PREFIX "tokenizer.ggml.add_space_prefix"
+
+/* A flag is written where it is not what readers assume (set_defaults), or where files of the kind always state it. The keys of aprkit are
+ * for our own files, other readers ignore them. */
 static const struct {
     const char *key;
     size_t offset;
-} own_flags[] = {
-    {"tokenizer.aprkit.nfc", offsetof(apr_vocab, nfc)},
-    {"tokenizer.aprkit.ignore_merges", offsetof(apr_vocab, ignore_merges)},
-    {"tokenizer.aprkit.byte_fallback", offsetof(apr_vocab, byte_fallback)},
-    {"tokenizer.aprkit.escape_spaces", offsetof(apr_vocab, escape_spaces)},
-    {"tokenizer.aprkit.space_after_added", offsetof(apr_vocab, space_after_added)},
-    {"tokenizer.aprkit.prefix_unless_space", offsetof(apr_vocab, prefix_unless_space)},
+    unsigned stated_by; /* bits of apr_vocab_kind */
+} flag_keys[] = {
+    {"tokenizer.ggml.add_bos_token", offsetof(apr_vocab, add_bos), ~(1u << APR_VOCAB_BPE)},
+    {"tokenizer.ggml.add_eos_token", offsetof(apr_vocab, add_eos), ~(1u << APR_VOCAB_BPE)},
+    {SPACE_PREFIX, offsetof(apr_vocab, add_space_prefix), 1u << APR_VOCAB_SPM},
+    {"tokenizer.aprkit.nfc", offsetof(apr_vocab, nfc), 0},
+    {"tokenizer.aprkit.ignore_merges", offsetof(apr_vocab, ignore_merges), 0},
+    {"tokenizer.aprkit.byte_fallback", offsetof(apr_vocab, byte_fallback), 0},
+    {"tokenizer.aprkit.escape_spaces", offsetof(apr_vocab, escape_spaces), 0},
+    {"tokenizer.aprkit.space_after_added", offsetof(apr_vocab, space_after_added), 0},
+    {"tokenizer.aprkit.prefix_unless_space", offsetof(apr_vocab, prefix_unless_space), 0},
 };
-enum { N_OWN_FLAGS = sizeof own_flags / sizeof *own_flags };
+enum { N_FLAGS = sizeof flag_keys / sizeof *flag_keys };
 
-static bool *flag_at(apr_vocab *v, size_t i) { return (bool *)(void *)((char *)v + own_flags[i].offset); }
+static bool *flag_at(apr_vocab *v, size_t i) { return (bool *)(void *)((char *)v + flag_keys[i].offset); }
 
 /* tokenizer.aprkit.added: [id, flags, ...] of every added token. Without the key there is no table of flags. */
 static apr_status read_added(const apr_kv_list *kv, apr_vocab *v, apr_arena *arena, const char *where, apr_error *err)
@@ -623,7 +622,7 @@ static apr_status read_added(const apr_kv_list *kv, apr_vocab *v, apr_arena *are
     if (added == NULL) return apr_no_memory(err, "the vocabulary");
     for (uint64_t i = 0; i + 1 < pairs->n_elems; i += 2) {
         const int64_t id = apr_kv_elem_int(pairs, i), flags = apr_kv_elem_int(pairs, i + 1);
-        if (id < 0 || (uint64_t)id >= v->n_tokens || flags < 0 || flags > UINT8_MAX)
+        if (!apr_vocab_has_id(v, id) || flags < 0 || flags > UINT8_MAX)
             return apr_fail(err, APR_E_DAMAGED, "%s: tokenizer.aprkit.added names token %lld of %zu", where, (long long)id, v->n_tokens);
         added[id] = (uint8_t)flags;
     }
@@ -631,15 +630,17 @@ static apr_status read_added(const apr_kv_list *kv, apr_vocab *v, apr_arena *are
     return APR_OK;
 }
 
-/* Sets the flags without a standard key to the values that every reader of GGUF assumes. */
-static void set_defaults(apr_vocab *v, const apr_pre_rule *rule)
+/* Sets the flags to what every reader of GGUF assumes where their keys are missing. has_prefix: the file's own add_space_prefix. */
+static void set_defaults(apr_vocab *v, const apr_pre_rule *rule, bool has_prefix)
 {
     const bool is_spm = v->kind == APR_VOCAB_SPM;
 
+    v->add_bos = is_spm || (rule != NULL && rule->add_bos);
+    v->add_eos = v->kind == APR_VOCAB_UGM;
     v->nfc = !is_spm && rule != NULL && rule->nfc;
     v->ignore_merges = !is_spm && rule != NULL && rule->ignore_merges;
-    v->byte_fallback = v->escape_spaces = is_spm;
-    v->space_after_added = is_spm && v->add_space_prefix; /* as llama.cpp does after special tokens */
+    v->byte_fallback = v->escape_spaces = v->add_space_prefix = is_spm;
+    v->space_after_added = is_spm && has_prefix; /* as llama.cpp does after special tokens */
 }
 
 /* tokenizer.aprkit.splits: one line of text per splitting step. */
@@ -668,7 +669,7 @@ static apr_status read_splits(const apr_kv_list *kv, apr_vocab *v, apr_arena *ar
 
 static apr_status read_rules(const apr_kv_list *kv, apr_vocab *v, apr_arena *arena, const char *where, apr_error *err)
 {
-    const bool is_spm = v->kind == APR_VOCAB_SPM;
+    bool has_prefix = v->kind == APR_VOCAB_SPM;
 
     APR_TRY(copy_string(kv, "tokenizer.ggml.pre", arena, &v->pre, err));
     APR_TRY(copy_string(kv, "tokenizer.aprkit.pattern", arena, &v->pattern, err));
@@ -678,30 +679,23 @@ static apr_status read_rules(const apr_kv_list *kv, apr_vocab *v, apr_arena *are
         v->splits = rule->splits;
         v->n_splits = rule->n_splits;
     }
-    v->add_bos = is_spm || (rule != NULL && rule->add_bos);
-    v->add_space_prefix = is_spm;
-    v->add_eos = v->kind == APR_VOCAB_UGM;
-    apr_kv_get_bool(kv, "tokenizer.ggml.add_bos_token", &v->add_bos);
-    apr_kv_get_bool(kv, "tokenizer.ggml.add_eos_token", &v->add_eos);
-    apr_kv_get_bool(kv, "tokenizer.ggml.add_space_prefix", &v->add_space_prefix);
     APR_TRY(read_splits(kv, v, arena, where, err));
-    set_defaults(v, rule);
-    for (size_t i = 0; i < N_OWN_FLAGS; i++) apr_kv_get_bool(kv, own_flags[i].key, flag_at(v, i));
+    apr_kv_get_bool(kv, SPACE_PREFIX, &has_prefix);
+    set_defaults(v, rule, has_prefix);
+    for (size_t i = 0; i < N_FLAGS; i++) apr_kv_get_bool(kv, flag_keys[i].key, flag_at(v, i));
     if (v->pattern != NULL && strcmp(v->pattern, NO_SPLITTING) == 0) v->pattern = v->pre = NULL;
     else if (v->kind == APR_VOCAB_BPE && v->pre == NULL && v->pattern == NULL && v->n_splits == 0)
         v->pre = "default"; /* an unknown rule: it will be refused, not ignored */
     return APR_OK;
 }
 
-static int32_t *id_of(apr_vocab *v, size_t offset) { return (int32_t *)(void *)((char *)v + offset); }
-
 static apr_status read_ids(const apr_kv_list *kv, apr_vocab *v, const char *where, apr_error *err)
 {
     const apr_kv *stops;
     int64_t id;
 
-    for (size_t i = 0; i < sizeof id_keys / sizeof *id_keys; i++)
-        if (apr_kv_get_int(kv, id_keys[i].key, &id) && id >= 0 && (uint64_t)id < v->n_tokens) *id_of(v, id_keys[i].offset) = (int32_t)id;
+    for (size_t i = 0; i < APR_N_SPECIALS; i++)
+        if (apr_kv_get_int(kv, apr_special_tokens[i].gguf_key, &id) && apr_vocab_has_id(v, id)) *apr_special_id(v, i) = (int32_t)id;
     apr_vocab_add_stop(v, v->eos_id);
     APR_TRY(find_array(kv, "tokenizer.aprkit.stop_ids", false, 0, &stops, where, err));
     for (uint64_t i = 0; stops != NULL && i < stops->n_elems && v->n_stop_ids < APR_MAX_STOP_IDS; i++)
@@ -758,7 +752,7 @@ static apr_status put_numbers(apr_kv_list *kv, const char *key, apr_kv_type type
     return apr_kv_set(kv, &item, err);
 }
 
-static uint32_t load_type(const apr_vocab *v, size_t i) { return (uint32_t)type_of(v, i); }
+static uint32_t load_type(const apr_vocab *v, size_t i) { return (uint32_t)apr_token_type_of(v, i); }
 static uint32_t load_stop(const apr_vocab *v, size_t i) { return (uint32_t)v->stop_ids[i]; }
 static uint32_t load_score(const apr_vocab *v, size_t i)
 {
@@ -785,22 +779,13 @@ static apr_status put_merges(const apr_vocab *v, apr_kv_list *kv, apr_error *err
 
 static apr_status put_ids(const apr_vocab *v, apr_kv_list *kv, apr_error *err)
 {
-    for (size_t i = 0; i < sizeof id_keys / sizeof *id_keys; i++) {
-        const int32_t id = *(const int32_t *)(const void *)((const char *)v + id_keys[i].offset);
-        if (id >= 0) APR_TRY(apr_kv_set_int(kv, id_keys[i].key, APR_KV_U32, id, err));
-    }
     const apr_gguf_stops stops = apr_gguf_plan_stops(v);
-    if (stops.eot_id >= 0) APR_TRY(apr_kv_set_int(kv, APR_GGUF_EOT, APR_KV_U32, stops.eot_id, err));
-    if (stops.eom_id >= 0) APR_TRY(apr_kv_set_int(kv, APR_GGUF_EOM, APR_KV_U32, stops.eom_id, err));
+
+    for (size_t i = 0; i < APR_N_SPECIALS; i++) APR_TRY(put_id(kv, apr_special_tokens[i].gguf_key, apr_special_id_of(v, i), err));
+    APR_TRY(put_id(kv, APR_GGUF_EOT, stops.eot_id, err));
+    APR_TRY(put_id(kv, APR_GGUF_EOM, stops.eom_id, err));
     if (!stops.needs_list) return APR_OK;
     return put_numbers(kv, "tokenizer.aprkit.stop_ids", APR_KV_I32, v->n_stop_ids, load_stop, v, err);
-}
-
-/* True: a reader that ignores the flags treats this token as an added one, because of its type. */
-static bool is_added_by_type(const apr_vocab *v, size_t id)
-{
-    const int type = type_of(v, id);
-    return type == APR_TOKEN_CONTROL || type == APR_TOKEN_USER || type == APR_TOKEN_UNKNOWN;
 }
 
 static apr_status put_added(const apr_vocab *v, apr_kv_list *kv, apr_error *err)
@@ -810,7 +795,7 @@ static apr_status put_added(const apr_vocab *v, apr_kv_list *kv, apr_error *err)
 
     for (size_t id = 0; v->added != NULL && id < v->n_tokens; id++) {
         n += v->added[id] != 0;
-        as_guessed = as_guessed && v->added[id] == (is_added_by_type(v, id) ? APR_ADDED : 0);
+        as_guessed = as_guessed && v->added[id] == (apr_type_is_added(apr_token_type_of(v, id)) ? APR_ADDED : 0);
     }
     if (v->added == NULL || as_guessed) return APR_OK;
     uint8_t *const pairs = apr_arena_array(kv->arena, n, 8);
@@ -842,20 +827,16 @@ static apr_status put_splits(const apr_vocab *v, apr_kv_list *kv, apr_error *err
     return put_strings(kv, "tokenizer.aprkit.splits", lines, v->n_splits, err);
 }
 
-/* Writes the flags that differ from what readers assume. */
 static apr_status put_flags(const apr_vocab *v, const apr_pre_rule *rule, apr_kv_list *kv, apr_error *err)
 {
-    const bool is_bpe = v->kind == APR_VOCAB_BPE, bos_by_rule = rule != NULL && rule->add_bos;
-    const bool add_bos = v->add_bos && v->bos_id >= 0, add_eos = v->add_eos && v->eos_id >= 0; /* llama.cpp fails if the id is missing */
-    apr_vocab guessed = {.kind = v->kind, .add_space_prefix = v->add_space_prefix}, stated = *v;
+    apr_vocab assumed = {.kind = v->kind}, stated = *v;
 
-    if (!is_bpe || add_bos != bos_by_rule) APR_TRY(apr_kv_set_bool(kv, "tokenizer.ggml.add_bos_token", add_bos, err));
-    if (!is_bpe || add_eos) APR_TRY(apr_kv_set_bool(kv, "tokenizer.ggml.add_eos_token", add_eos, err));
-    if (v->kind == APR_VOCAB_SPM || v->add_space_prefix)
-        APR_TRY(apr_kv_set_bool(kv, "tokenizer.ggml.add_space_prefix", v->add_space_prefix, err));
-    set_defaults(&guessed, rule);
-    for (size_t i = 0; i < N_OWN_FLAGS; i++)
-        if (*flag_at(&guessed, i) != *flag_at(&stated, i)) APR_TRY(apr_kv_set_bool(kv, own_flags[i].key, *flag_at(&stated, i), err));
+    stated.add_bos &= v->bos_id >= 0; /* llama.cpp fails if the id is missing */
+    stated.add_eos &= v->eos_id >= 0;
+    set_defaults(&assumed, rule, v->add_space_prefix);
+    for (size_t i = 0; i < N_FLAGS; i++)
+        if ((flag_keys[i].stated_by >> v->kind & 1) != 0 || *flag_at(&assumed, i) != *flag_at(&stated, i))
+            APR_TRY(apr_kv_set_bool(kv, flag_keys[i].key, *flag_at(&stated, i), err));
     return put_added(v, kv, err);
 }
 

@@ -9,6 +9,7 @@
 #include "formats/tensor/text_config.h"
 #include "formats/vocab/bert_splits.h"
 #include "formats/vocab/sentencepiece.h"
+#include "formats/vocab/special_tokens.h"
 #include "formats/vocab/tekken.h"
 #include "formats/vocab/tiktoken.h"
 
@@ -18,8 +19,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#define SPM_SPACE "\xe2\x96\x81" /* U+2581, SentencePiece's visible space */
 
 /* The steps before and after the merges. Strings belong to the JSON or are constants. */
 typedef struct hf_pipeline {
@@ -178,7 +177,7 @@ static void metaspace_step(const cJSON *step, walking *w)
     const char *scheme = apr_json_get_string(step, "prepend_scheme");
 
     if (scheme == NULL) scheme = flag_of(step, "add_prefix_space", true) ? "always" : "never";
-    if (!is_string(step, "replacement", SPM_SPACE)) unsupported(w, "Metaspace with another sign than U+2581");
+    if (!is_string(step, "replacement", APR_SPACE_MARK)) unsupported(w, "Metaspace with another sign than U+2581");
     if (p->model != APR_VOCAB_BPE) {
         const apr_space_rule space = strcmp(scheme, "never") == 0    ? APR_SPACE_NEVER
                                      : strcmp(scheme, "always") == 0 ? APR_SPACE_ALWAYS
@@ -282,8 +281,8 @@ static bool set_flag(hf_pipeline *p, const apr_normal *normal)
 {
     switch (normal->kind) {
     case APR_NORMAL_NFC: return p->nfc = true;
-    case APR_NORMAL_PREPEND: return apr_str_is(normal->to, SPM_SPACE) && (p->add_space_prefix = p->space_after_added = true);
-    case APR_NORMAL_REPLACE: return apr_str_is(normal->from, " ") && apr_str_is(normal->to, SPM_SPACE) && (p->escape_spaces = true);
+    case APR_NORMAL_PREPEND: return apr_str_is(normal->to, APR_SPACE_MARK) && (p->add_space_prefix = p->space_after_added = true);
+    case APR_NORMAL_REPLACE: return apr_str_is(normal->from, " ") && apr_str_is(normal->to, APR_SPACE_MARK) && (p->escape_spaces = true);
     default: return false;
     }
 }
@@ -648,7 +647,6 @@ static bool is_special(const listing *l, const added_token *token)
 
 static bool write_token(const listing *l, const added_token *token, cJSON *list)
 {
-    static const char *const names[] = {"single_word", "lstrip", "rstrip", "normalized"};
     cJSON *const item = cJSON_CreateObject();
 
     if (!cJSON_AddItemToArray(list, item)) {
@@ -658,10 +656,9 @@ static bool write_token(const listing *l, const added_token *token, cJSON *list)
     bool ok = cJSON_AddNumberToObject(item, "id", (double)token->id) != NULL &&
               cJSON_AddStringToObject(item, "content", token->text) != NULL &&
               cJSON_AddBoolToObject(item, "special", is_special(l, token)) != NULL;
-    for (size_t i = 0; token->flags != NULL && i < sizeof names / sizeof *names; i++) {
-        bool on = false;
-        apr_json_get_bool(token->flags, names[i], &on);
-        ok = ok && cJSON_AddBoolToObject(item, names[i], on) != NULL;
+    for (size_t i = 0; token->flags != NULL && i < APR_N_ADDED_FLAGS; i++) {
+        const char *const key = apr_added_flags[i].key;
+        ok = ok && cJSON_AddBoolToObject(item, key, flag_of(token->flags, key, false)) != NULL;
     }
     return ok;
 }
@@ -920,21 +917,14 @@ static bool is_byte_token(apr_str token)
 
 static apr_status read_added(reading *r, const cJSON *item)
 {
-    static const struct {
-        const char *key;
-        uint8_t flag;
-    } flags[] = {{"lstrip", APR_ADDED_LSTRIP},
-                 {"rstrip", APR_ADDED_RSTRIP},
-                 {"single_word", APR_ADDED_SINGLE_WORD},
-                 {"normalized", APR_ADDED_NORMALIZED}};
     int64_t id = 0;
 
     apr_json_get_int(item, "id", &id);
     APR_TRY(set_token(r, id, apr_json_get_string(item, "content")));
     r->types[id] = flag_of(item, "special", false) ? APR_TOKEN_CONTROL : APR_TOKEN_USER;
     r->added[id] = APR_ADDED;
-    for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
-        if (flag_of(item, flags[i].key, false)) r->added[id] |= flags[i].flag;
+    for (size_t i = 0; i < APR_N_ADDED_FLAGS; i++)
+        if (flag_of(item, apr_added_flags[i].key, false)) r->added[id] |= apr_added_flags[i].flag;
     return APR_OK;
 }
 
@@ -1068,11 +1058,16 @@ static int32_t id_of(const apr_vocab *vocab, const char *text)
     return -1;
 }
 
-/* A token is named by its text, or by an object like those of added_tokens. */
 static int32_t token_under(const apr_vocab *vocab, const cJSON *config, const char *key)
 {
-    const cJSON *const item = apr_json_get(config, key);
-    return id_of(vocab, cJSON_IsString(item) ? item->valuestring : apr_json_get_string(item, "content"));
+    return id_of(vocab, text_of(apr_json_get(config, key)));
+}
+
+/* The id of a token that tokenizer_config.json or special_tokens_map.json names; -1: none. */
+static int32_t named_id(const reading *r, const apr_special_token *s)
+{
+    const int32_t id = token_under(r->vocab, r->config, s->hf_token);
+    return id >= 0 ? id : token_under(r->vocab, r->special_map, s->hf_token);
 }
 
 /* The first of an id or a list of ids; the padding token only if there is no other. -1: none is in the vocabulary. If `stops`, all of them
@@ -1084,7 +1079,7 @@ static int32_t ids_under(apr_vocab *vocab, const cJSON *config, const char *key,
 
     for (const cJSON *one = cJSON_IsArray(item) ? item->child : item; one != NULL; one = cJSON_IsArray(item) ? one->next : NULL) {
         int64_t id;
-        if (!apr_json_as_int(one, &id) || id < 0 || (uint64_t)id >= vocab->n_tokens) continue;
+        if (!apr_json_as_int(one, &id) || !apr_vocab_has_id(vocab, id)) continue;
         if (first < 0 || first == vocab->pad_id) first = (int32_t)id;
         if (stops) apr_vocab_add_stop(vocab, id);
     }
@@ -1092,12 +1087,11 @@ static int32_t ids_under(apr_vocab *vocab, const cJSON *config, const char *key,
 }
 
 /* null in tokenizer_config.json means that there is no such token. generation_config.json is not asked then. */
-static int32_t special_id(const reading *r, const char *token_key, const char *id_key)
+static int32_t special_id(const reading *r, const apr_special_token *s)
 {
-    int32_t id = token_under(r->vocab, r->config, token_key);
-    if (id < 0) id = token_under(r->vocab, r->special_map, token_key);
-    if (id < 0) id = ids_under(r->vocab, r->model_config, id_key, false);
-    if (id < 0 && !cJSON_IsNull(apr_json_get(r->config, token_key))) id = ids_under(r->vocab, r->generation, id_key, false);
+    int32_t id = named_id(r, s);
+    if (id < 0) id = ids_under(r->vocab, r->model_config, s->hf_id, false);
+    if (id < 0 && !cJSON_IsNull(apr_json_get(r->config, s->hf_token))) id = ids_under(r->vocab, r->generation, s->hf_id, false);
     return id;
 }
 
@@ -1108,9 +1102,16 @@ static int32_t unknown_id(const reading *r)
     const apr_vocab *const v = r->vocab;
     int64_t id;
 
-    if (v->kind == APR_VOCAB_UGM) return apr_json_get_int(model, "unk_id", &id) && id >= 0 && (uint64_t)id < v->n_tokens ? (int32_t)id : -1;
+    if (v->kind == APR_VOCAB_UGM) return apr_json_get_int(model, "unk_id", &id) && apr_vocab_has_id(v, id) ? (int32_t)id : -1;
     if (v->kind == APR_VOCAB_WPM && apr_json_get(model, "unk_token") == NULL) return id_of(v, "[UNK]");
     return token_under(v, model, "unk_token");
+}
+
+static void read_added_ends(reading *r)
+{
+    apr_vocab *const v = r->vocab;
+    v->add_bos = flag_of(r->config, "add_bos_token", v->add_bos) && v->bos_id >= 0;
+    v->add_eos = flag_of(r->config, "add_eos_token", v->add_eos) && v->eos_id >= 0;
 }
 
 static void read_specials(reading *r, const hf_pipeline *p)
@@ -1118,9 +1119,8 @@ static void read_specials(reading *r, const hf_pipeline *p)
     apr_vocab *const v = r->vocab;
     const cJSON *const text_config = apr_config_text_part(r->model_config);
 
-    v->pad_id = special_id(r, "pad_token", "pad_token_id"); /* first, because ids_under prefers other tokens */
-    v->bos_id = special_id(r, "bos_token", "bos_token_id");
-    v->eos_id = special_id(r, "eos_token", "eos_token_id");
+    for (size_t i = APR_N_SPECIALS; i-- > 0;) /* padding first, because ids_under prefers other tokens */
+        if (i != APR_SPECIAL_UNK) *apr_special_id(v, i) = special_id(r, &apr_special_tokens[i]);
     v->unk_id = unknown_id(r);
     if (v->unk_id >= 0) r->types[v->unk_id] = APR_TOKEN_UNKNOWN;
 
@@ -1136,8 +1136,7 @@ static void read_specials(reading *r, const hf_pipeline *p)
         if (first >= 0) v->bos_id = first;
         if (last >= 0) v->eos_id = last;
     } else {
-        v->add_bos = flag_of(r->config, "add_bos_token", false) && v->bos_id >= 0;
-        v->add_eos = flag_of(r->config, "add_eos_token", false) && v->eos_id >= 0;
+        read_added_ends(r);
     }
 }
 
@@ -1313,9 +1312,8 @@ static apr_status take_added(reading *r, const cJSON *list)
     cJSON_ArrayForEach(item, list) APR_TRY(set_added(r, item));
     APR_TRY(fill_holes(r, n));
     for (size_t id = 0; id < n; id++) {
-        const uint8_t type = r->types[id];
         has_flags |= (r->added[id] & ~APR_ADDED) != 0;
-        if (type == APR_TOKEN_CONTROL || type == APR_TOKEN_USER || type == APR_TOKEN_UNKNOWN) r->added[id] |= APR_ADDED;
+        if (apr_type_is_added(r->types[id])) r->added[id] |= APR_ADDED;
     }
     v->added = has_flags ? r->added : NULL;
     return APR_OK;
@@ -1337,21 +1335,15 @@ static apr_status add_slow_tokens(reading *r)
 static void read_other_specials(reading *r)
 {
     apr_vocab *const v = r->vocab;
-    const struct {
-        const char *key;
-        int32_t *id;
-    } named[] = {{"bos_token", &v->bos_id}, {"eos_token", &v->eos_id}, {"pad_token", &v->pad_id}};
     const int32_t own_end = v->eos_id;
 
-    for (size_t i = 0; i < sizeof named / sizeof *named; i++) {
-        int32_t id = token_under(v, r->config, named[i].key);
-        if (id < 0) id = token_under(v, r->special_map, named[i].key);
-        if (id >= 0) *named[i].id = id;
+    for (size_t i = 0; i < APR_N_SPECIALS; i++) {
+        const int32_t id = i != APR_SPECIAL_UNK ? named_id(r, &apr_special_tokens[i]) : -1;
+        if (id >= 0) *apr_special_id(v, i) = id;
     }
     if (v->eos_id != own_end) v->n_stop_ids = 0;
     apr_vocab_add_stop(v, v->eos_id);
-    v->add_bos = flag_of(r->config, "add_bos_token", v->add_bos) && v->bos_id >= 0;
-    v->add_eos = flag_of(r->config, "add_eos_token", v->add_eos) && v->eos_id >= 0;
+    read_added_ends(r);
     ids_under(v, r->generation, "eos_token_id", true);
     ids_under(v, r->model_config, "eos_token_id", true);
 }

@@ -1,46 +1,33 @@
 /* hf_tokenizer_write.c - writes a vocabulary as tokenizer.json, tokenizer_config.json and generation_config.json. */
 #include "formats/base/json.h"
 #include "formats/vocab/hf_tokenizer.h"
+#include "formats/vocab/special_tokens.h"
 #include "formats/vocab/vocab_index.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#define SPM_SPACE "\xe2\x96\x81" /* U+2581, SentencePiece's visible space */
-
 static void put_raw(apr_json_text *out, const char *key, const char *json) { apr_json_raw(out, key, json, strlen(json)); }
 static void put_str(apr_json_text *out, const char *key, apr_str text) { apr_json_string(out, key, text.text, text.n_bytes); }
 
-static bool has_id(const apr_vocab *v, int32_t id) { return id >= 0 && (size_t)id < v->n_tokens; }
-
 static void put_token(apr_json_text *out, const char *key, const apr_vocab *v, int32_t id)
 {
-    if (has_id(v, id)) put_str(out, key, v->tokens[id]);
+    if (apr_vocab_has_id(v, id)) put_str(out, key, v->tokens[id]);
     else apr_json_null(out, key);
 }
 
 /* --- steps before and after the model --- */
 
-/* GGUF has no flags: there every token that is not a normal one is matched before the text is split. */
-static bool is_added(const apr_vocab *v, size_t id)
-{
-    if (v->added != NULL) return (v->added[id] & APR_ADDED) != 0;
-    return v->types[id] == APR_TOKEN_CONTROL || v->types[id] == APR_TOKEN_USER || v->types[id] == APR_TOKEN_UNKNOWN;
-}
-
 static void put_added_tokens(apr_json_text *out, const apr_vocab *v)
 {
     apr_json_open(out, "added_tokens", '[');
     for (size_t id = 0; id < v->n_tokens; id++) {
-        if (!is_added(v, id)) continue;
+        if (!apr_token_is_added(v, id)) continue;
         const uint8_t flags = v->added != NULL ? v->added[id] : 0;
         apr_json_open(out, NULL, '{');
         apr_json_uint(out, "id", id);
         put_str(out, "content", v->tokens[id]);
-        apr_json_bool(out, "single_word", flags & APR_ADDED_SINGLE_WORD);
-        apr_json_bool(out, "lstrip", flags & APR_ADDED_LSTRIP);
-        apr_json_bool(out, "rstrip", flags & APR_ADDED_RSTRIP);
-        apr_json_bool(out, "normalized", flags & APR_ADDED_NORMALIZED);
+        for (size_t i = 0; i < APR_N_ADDED_FLAGS; i++) apr_json_bool(out, apr_added_flags[i].key, flags & apr_added_flags[i].flag);
         apr_json_bool(out, "special", v->types[id] != APR_TOKEN_USER);
         apr_json_close(out, '}');
     }
@@ -62,8 +49,9 @@ static void put_normalizer(apr_json_text *out, const apr_vocab *v)
     apr_json_cstring(out, "type", "Sequence");
     apr_json_open(out, "normalizers", '[');
     if (v->nfc) put_raw(out, NULL, "{\"type\":\"NFC\"}");
-    if (spm && v->add_space_prefix) put_raw(out, NULL, "{\"type\":\"Prepend\",\"prepend\":\"" SPM_SPACE "\"}");
-    if (spm && v->escape_spaces) put_raw(out, NULL, "{\"type\":\"Replace\",\"pattern\":{\"String\":\" \"},\"content\":\"" SPM_SPACE "\"}");
+    if (spm && v->add_space_prefix) put_raw(out, NULL, "{\"type\":\"Prepend\",\"prepend\":\"" APR_SPACE_MARK "\"}");
+    if (spm && v->escape_spaces)
+        put_raw(out, NULL, "{\"type\":\"Replace\",\"pattern\":{\"String\":\" \"},\"content\":\"" APR_SPACE_MARK "\"}");
     apr_json_close(out, ']');
     apr_json_close(out, '}');
 }
@@ -104,7 +92,7 @@ static void put_pre_tokenizer(apr_json_text *out, const apr_vocab *v)
     if (is_metaspace(v)) {
         apr_json_open(out, alone ? "pre_tokenizer" : NULL, '{');
         apr_json_cstring(out, "type", "Metaspace");
-        apr_json_cstring(out, "replacement", SPM_SPACE);
+        apr_json_cstring(out, "replacement", APR_SPACE_MARK);
         apr_json_cstring(out, "prepend_scheme", v->space_after_added ? "always" : "first");
         apr_json_bool(out, "split", false);
         apr_json_close(out, '}');
@@ -163,7 +151,7 @@ static void put_special_ids(apr_json_text *out, const apr_vocab *v, int32_t id)
 
 static void put_post_processor(apr_json_text *out, const apr_vocab *v)
 {
-    const bool bos = v->add_bos && has_id(v, v->bos_id), eos = v->add_eos && has_id(v, v->eos_id);
+    const bool bos = v->add_bos && apr_vocab_has_id(v, v->bos_id), eos = v->add_eos && apr_vocab_has_id(v, v->eos_id);
 
     if (!bos && !eos) {
         apr_json_null(out, "post_processor");
@@ -194,7 +182,7 @@ static void put_decoder(apr_json_text *out, const apr_vocab *v)
     apr_json_open(out, "decoder", '{');
     apr_json_cstring(out, "type", "Sequence");
     apr_json_open(out, "decoders", '[');
-    put_raw(out, NULL, "{\"type\":\"Replace\",\"pattern\":{\"String\":\"" SPM_SPACE "\"},\"content\":\" \"}");
+    put_raw(out, NULL, "{\"type\":\"Replace\",\"pattern\":{\"String\":\"" APR_SPACE_MARK "\"},\"content\":\" \"}");
     put_raw(out, NULL, "{\"type\":\"ByteFallback\"}");
     put_raw(out, NULL, "{\"type\":\"Fuse\"}");
     if (v->add_space_prefix) put_raw(out, NULL, "{\"type\":\"Strip\",\"content\":\" \",\"start\":1,\"stop\":0}");
@@ -348,15 +336,14 @@ char *apr_hf_tokenizer_write(const apr_vocab *v)
 
 char *apr_hf_tokenizer_config_write(const apr_vocab *v)
 {
+    static const size_t order[] = {APR_SPECIAL_BOS, APR_SPECIAL_EOS, APR_SPECIAL_PAD, APR_SPECIAL_UNK};
     apr_json_text out = {0};
 
     apr_json_open(&out, NULL, '{');
     apr_json_bool(&out, "add_bos_token", v->add_bos);
     apr_json_bool(&out, "add_eos_token", v->add_eos);
-    put_token(&out, "bos_token", v, v->bos_id);
-    put_token(&out, "eos_token", v, v->eos_id);
-    put_token(&out, "pad_token", v, v->pad_id);
-    put_token(&out, "unk_token", v, v->unk_id);
+    for (size_t i = 0; i < sizeof order / sizeof *order; i++)
+        put_token(&out, apr_special_tokens[order[i]].hf_token, v, apr_special_id_of(v, order[i]));
     if (v->chat_template != NULL) apr_json_cstring(&out, "chat_template", v->chat_template);
     apr_json_bool(&out, "clean_up_tokenization_spaces", false);
     apr_json_cstring(&out, "tokenizer_class", "PreTrainedTokenizerFast");
@@ -369,14 +356,14 @@ char *apr_hf_generation_config_write(const apr_vocab *v)
     apr_json_text out = {0};
 
     apr_json_open(&out, NULL, '{');
-    if (has_id(v, v->bos_id)) apr_json_int(&out, "bos_token_id", v->bos_id);
+    if (apr_vocab_has_id(v, v->bos_id)) apr_json_int(&out, "bos_token_id", v->bos_id);
     if (v->n_stop_ids == 1) apr_json_int(&out, "eos_token_id", v->stop_ids[0]);
     if (v->n_stop_ids > 1) {
         apr_json_open(&out, "eos_token_id", '[');
         for (size_t i = 0; i < v->n_stop_ids; i++) apr_json_int(&out, NULL, v->stop_ids[i]);
         apr_json_close(&out, ']');
     }
-    if (has_id(v, v->pad_id)) apr_json_int(&out, "pad_token_id", v->pad_id);
+    if (apr_vocab_has_id(v, v->pad_id)) apr_json_int(&out, "pad_token_id", v->pad_id);
     apr_json_close(&out, '}');
     return apr_json_text_take(&out, NULL);
 }

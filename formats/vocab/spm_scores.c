@@ -1,5 +1,6 @@
 /* spm_scores.c - applies the merges to each token's own text; the rank of the last merge gives the score. */
 #include "formats/vocab/spm_scores.h"
+#include "formats/vocab/special_tokens.h"
 #include "formats/vocab/vocab_index.h"
 
 #include <stdlib.h>
@@ -107,13 +108,6 @@ static size_t join(const work *w, int64_t *symbols, size_t n, uint32_t *last)
     }
 }
 
-/* Added tokens are cut out of a text before it is merged, so the merged text never contains them. */
-static bool is_cut_out(const apr_vocab *v, size_t id)
-{
-    const int type = v->types != NULL ? v->types[id] : APR_TOKEN_NORMAL;
-    return type == APR_TOKEN_CONTROL || type == APR_TOKEN_USER || type == APR_TOKEN_UNKNOWN;
-}
-
 static void rank_tokens(work *w)
 {
     const apr_vocab *const v = w->vocab;
@@ -125,7 +119,8 @@ static void rank_tokens(work *w)
         const size_t n = n_cut > 1 ? join(w, symbols, n_cut, &w->ranks[id]) : n_cut;
         if (n != 1) w->ranks[id] = never;
         const bool is_inexact = n == 2 || (n == 0 && v->tokens[id].n_bytes > 0);
-        if (is_inexact && !is_cut_out(v, id) && w->result->inexact < 0) w->result->inexact = (int64_t)id;
+        /* added tokens are cut out of a text before it is merged */
+        if (is_inexact && !apr_type_is_added(apr_token_type_of(v, id)) && w->result->inexact < 0) w->result->inexact = (int64_t)id;
     }
 }
 

@@ -1,6 +1,7 @@
-/* vocab.c - the splitting rules that GGUF has names for, and the list of stop ids. */
+/* vocab.c - the splitting rules that GGUF has names for, the keys of special tokens, and the list of stop ids. */
 #include "formats/vocab/vocab.h"
 #include "formats/vocab/bert_splits.h"
+#include "formats/vocab/special_tokens.h"
 
 #include <string.h>
 
@@ -132,9 +133,24 @@ bool apr_split_parse(const char *text, apr_split *split)
     return *text == ' ';
 }
 
+#define KEYS(role, id, word) \
+    .offset = offsetof(apr_vocab, id), .hf_token = role "_token", .hf_id = role "_token_id", .gguf_key = "tokenizer.ggml." word "_token_id"
+
+const apr_special_token apr_special_tokens[APR_N_SPECIALS] = {
+    [APR_SPECIAL_BOS] = {KEYS("bos", bos_id, "bos"), .apr_key = "tokenizer.bos_token_id", .bert_id = 101, .t5_id = -1},
+    [APR_SPECIAL_EOS] = {KEYS("eos", eos_id, "eos"), .apr_key = "tokenizer.eos_token_id", .bert_id = 102, .t5_id = 1},
+    [APR_SPECIAL_UNK] = {KEYS("unk", unk_id, "unknown"), .bert_id = 100, .t5_id = 2},
+    [APR_SPECIAL_PAD] = {KEYS("pad", pad_id, "padding"), .apr_key = "tokenizer.padding_token_id", .bert_id = 0, .t5_id = 0},
+};
+
+const apr_added_flag apr_added_flags[APR_N_ADDED_FLAGS] = {{"single_word", APR_ADDED_SINGLE_WORD},
+                                                           {"lstrip", APR_ADDED_LSTRIP},
+                                                           {"rstrip", APR_ADDED_RSTRIP},
+                                                           {"normalized", APR_ADDED_NORMALIZED}};
+
 void apr_vocab_add_stop(apr_vocab *vocab, int64_t id)
 {
-    if (id < 0 || (uint64_t)id >= vocab->n_tokens || id > INT32_MAX) return;
+    if (!apr_vocab_has_id(vocab, id) || id > INT32_MAX) return;
     for (size_t i = 0; i < vocab->n_stop_ids; i++)
         if (vocab->stop_ids[i] == id) return;
     if (vocab->n_stop_ids < APR_MAX_STOP_IDS) vocab->stop_ids[vocab->n_stop_ids++] = (int32_t)id;

@@ -15,6 +15,7 @@
 #ifndef APR_RUNTIME_TOKENIZER_INTERNAL_H
 #define APR_RUNTIME_TOKENIZER_INTERNAL_H
 
+#include "formats/vocab/special_tokens.h"
 #include "runtime/tokenizer/tokenizer.h"
 #include "runtime/tokenizer/tokenizer_regex.h"
 
@@ -136,7 +137,7 @@ typedef apr_status apr_encode_step(const apr_tokenizer *tokenizer, apr_token_wor
 
 /* --- tokenizer_text.c --- */
 
-static const char apr_space_mark[] = "\xe2\x96\x81"; /* U+2581, SentencePiece's space */
+static const char apr_space_mark[] = APR_SPACE_MARK;
 enum { APR_MARK_BYTES = 3 };
 
 /* The bytes of the character at p, which is UTF-8. */
@@ -166,8 +167,6 @@ size_t apr_write_letters(const char *text, size_t n_bytes, char *dst);
 
 /* --- tokenizer_table.c --- */
 
-bool apr_token_is_added(const apr_vocab *vocab, size_t id);
-bool apr_token_is_control(const apr_vocab *vocab, size_t id);
 apr_status apr_token_table_open(apr_token_table *table, const apr_vocab *vocab, apr_arena *arena, apr_error *err);
 int32_t apr_token_table_find(const apr_token_table *table, const apr_vocab *vocab, const char *text, size_t n_bytes); /* -1: none */
 /* APR_E_DAMAGED: a merge names a token that does not exist. */

@@ -4,20 +4,6 @@
 #include <stdlib.h>
 #include <time.h>
 
-static unsigned type_of(const apr_vocab *vocab, size_t id) { return vocab->types != NULL ? vocab->types[id] : APR_TOKEN_NORMAL; }
-
-bool apr_token_is_control(const apr_vocab *vocab, size_t id)
-{
-    const unsigned type = type_of(vocab, id);
-    return type == APR_TOKEN_CONTROL || type == APR_TOKEN_UNKNOWN;
-}
-
-bool apr_token_is_added(const apr_vocab *vocab, size_t id)
-{
-    if (vocab->added != NULL) return (vocab->added[id] & APR_ADDED) != 0;
-    return apr_token_is_control(vocab, id) || type_of(vocab, id) == APR_TOKEN_USER;
-}
-
 /* --- hash tables --- */
 
 /* 64 x 64 -> 128 bit product, folded with xor, so that every input bit affects every output bit. */
