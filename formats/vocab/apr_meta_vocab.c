@@ -461,10 +461,7 @@ static const char *pre_of_architecture(const char *architecture)
 
 static apr_status set_list(apr_kv_list *kv, const char *key, apr_kv_type elem_type, const void *elems, size_t n, apr_error *err)
 {
-    apr_kv item = {.key = apr_str_of(key), .type = APR_KV_ARRAY, .elem_type = elem_type, .n_elems = n};
-    if (elem_type == APR_KV_STRING) item.value.strings = elems;
-    else item.value.numbers = elems;
-    return elems != NULL ? apr_kv_set(kv, &item, err) : APR_OK;
+    return elems != NULL ? apr_gguf_put_array(kv, key, elem_type, elems, n, err) : APR_OK;
 }
 
 static apr_status set_text(apr_model *model, apr_kv_list *kv, const char *key, const char *text, apr_error *err)

@@ -126,6 +126,14 @@ static const char *kind_obstacle(const apr_vocab *v) { return v->kind == APR_VOC
 
 /* --- bert and t5: into the keys --- */
 
+apr_status apr_gguf_put_array(apr_kv_list *kv, const char *key, apr_kv_type type, const void *elems, size_t n, apr_error *err)
+{
+    apr_kv item = {.key = apr_str_of(key), .type = APR_KV_ARRAY, .elem_type = type, .n_elems = n};
+    if (type == APR_KV_STRING) item.value.strings = elems;
+    else item.value.numbers = elems;
+    return apr_kv_set(kv, &item, err);
+}
+
 /* `head` followed by `t`. A NULL text: out of memory. */
 static apr_str join(const char *head, size_t n_head, apr_str t, apr_arena *arena)
 {
@@ -240,8 +248,7 @@ static apr_status put_within(const apr_vocab *v, apr_kv_list *kv, apr_error *err
     if (ids == NULL) return apr_no_memory(err, "the vocabulary");
     for (size_t id = 0; id < v->n_tokens; id++)
         if (is_mistaken(v, id)) apr_store_le32(ids + 4 * n++, (uint32_t)id);
-    const apr_kv item = {.key = apr_str_of(WITHIN_IDS), .type = APR_KV_ARRAY, .elem_type = APR_KV_I32, .n_elems = n, .value.numbers = ids};
-    return n > 0 ? apr_kv_set(kv, &item, err) : APR_OK;
+    return n > 0 ? apr_gguf_put_array(kv, WITHIN_IDS, APR_KV_I32, ids, n, err) : APR_OK;
 }
 
 static apr_status put_bert(const apr_vocab *v, apr_kv_list *kv, apr_error *err)
@@ -267,22 +274,15 @@ static apr_status put_log_probs(const apr_vocab *v, apr_kv_list *kv, apr_error *
         apr_store_le64(numbers + sizeof bits * id, bits);
         is_exact = is_exact && (double)(float)number == number;
     }
-    const apr_kv item = {
-        .key = apr_str_of(LOG_PROBS), .type = APR_KV_ARRAY, .elem_type = APR_KV_F64, .n_elems = v->n_tokens, .value.numbers = numbers};
-    return is_exact ? APR_OK : apr_kv_set(kv, &item, err);
+    return is_exact ? APR_OK : apr_gguf_put_array(kv, LOG_PROBS, APR_KV_F64, numbers, v->n_tokens, err);
 }
 
 static apr_status put_t5(const apr_vocab *v, apr_kv_list *kv, apr_error *err)
 {
     const apr_str map = v->normals[0].from;
-    const apr_kv item = {.key = apr_str_of(CHARSMAP),
-                         .type = APR_KV_ARRAY,
-                         .elem_type = APR_KV_U8,
-                         .n_elems = map.n_bytes,
-                         .value.numbers = (const uint8_t *)map.text};
 
     APR_TRY(apr_kv_set_bool(kv, EXTRA, true, err));
-    if (v->normals[0].kind == APR_NORMAL_CHARSMAP) APR_TRY(apr_kv_set(kv, &item, err));
+    if (v->normals[0].kind == APR_NORMAL_CHARSMAP) APR_TRY(apr_gguf_put_array(kv, CHARSMAP, APR_KV_U8, map.text, map.n_bytes, err));
     return put_log_probs(v, kv, err);
 }
 
@@ -488,12 +488,7 @@ apr_status apr_gguf_put_templates(const apr_model *layout, apr_kv_list *kv, apr_
     apr_str *const names = apr_arena_array(kv->arena, l.n, sizeof *names);
     if (names == NULL) return apr_no_memory(err, "the names of chat templates");
     memcpy(names, l.names, l.n * sizeof *names);
-    const apr_kv item = {.key = apr_str_of("tokenizer.chat_templates"),
-                         .type = APR_KV_ARRAY,
-                         .elem_type = APR_KV_STRING,
-                         .n_elems = l.n,
-                         .value.strings = names};
-    return apr_kv_set(kv, &item, err);
+    return apr_gguf_put_array(kv, "tokenizer.chat_templates", APR_KV_STRING, names, l.n, err);
 }
 
 /* --- all kinds --- */
@@ -735,12 +730,6 @@ apr_status apr_gguf_vocab(const apr_kv_list *kv, apr_vocab *v, apr_arena *arena,
 
 /* --- into the keys --- */
 
-static apr_status put_strings(apr_kv_list *kv, const char *key, const apr_str *strings, size_t n, apr_error *err)
-{
-    const apr_kv item = {.key = apr_str_of(key), .type = APR_KV_ARRAY, .elem_type = APR_KV_STRING, .n_elems = n, .value.strings = strings};
-    return apr_kv_set(kv, &item, err);
-}
-
 /* Writes n numbers of 4 bytes; load(v, i) gives the bits of number i. */
 static apr_status put_numbers(apr_kv_list *kv, const char *key, apr_kv_type type, size_t n, uint32_t (*load)(const apr_vocab *, size_t),
                               const apr_vocab *v, apr_error *err)
@@ -748,8 +737,7 @@ static apr_status put_numbers(apr_kv_list *kv, const char *key, apr_kv_type type
     uint8_t *const numbers = apr_arena_array(kv->arena, n, 4);
     if (numbers == NULL) return apr_no_memory(err, "the vocabulary");
     for (size_t i = 0; i < n; i++) apr_store_le32(numbers + 4 * i, load(v, i));
-    const apr_kv item = {.key = apr_str_of(key), .type = APR_KV_ARRAY, .elem_type = type, .n_elems = n, .value.numbers = numbers};
-    return apr_kv_set(kv, &item, err);
+    return apr_gguf_put_array(kv, key, type, numbers, n, err);
 }
 
 static uint32_t load_type(const apr_vocab *v, size_t i) { return (uint32_t)apr_token_type_of(v, i); }
@@ -774,7 +762,7 @@ static apr_status put_merges(const apr_vocab *v, apr_kv_list *kv, apr_error *err
         memcpy(text + left.n_bytes + 1, right.text, right.n_bytes);
         joined[i] = (apr_str){text, left.n_bytes + 1 + right.n_bytes};
     }
-    return put_strings(kv, "tokenizer.ggml.merges", joined, v->n_merges, err);
+    return apr_gguf_put_array(kv, "tokenizer.ggml.merges", APR_KV_STRING, joined, v->n_merges, err);
 }
 
 static apr_status put_ids(const apr_vocab *v, apr_kv_list *kv, apr_error *err)
@@ -807,12 +795,7 @@ static apr_status put_added(const apr_vocab *v, apr_kv_list *kv, apr_error *err)
         apr_store_le32(p + 4, v->added[id]);
         p += 8;
     }
-    const apr_kv item = {.key = apr_str_of("tokenizer.aprkit.added"),
-                         .type = APR_KV_ARRAY,
-                         .elem_type = APR_KV_I32,
-                         .n_elems = 2 * n,
-                         .value.numbers = pairs};
-    return apr_kv_set(kv, &item, err);
+    return apr_gguf_put_array(kv, "tokenizer.aprkit.added", APR_KV_I32, pairs, 2 * n, err);
 }
 
 static apr_status put_splits(const apr_vocab *v, apr_kv_list *kv, apr_error *err)
@@ -824,7 +807,7 @@ static apr_status put_splits(const apr_vocab *v, apr_kv_list *kv, apr_error *err
         if (line == NULL) return apr_no_memory(err, "the vocabulary");
         lines[i] = apr_str_of(line);
     }
-    return put_strings(kv, "tokenizer.aprkit.splits", lines, v->n_splits, err);
+    return apr_gguf_put_array(kv, "tokenizer.aprkit.splits", APR_KV_STRING, lines, v->n_splits, err);
 }
 
 static apr_status put_flags(const apr_vocab *v, const apr_pre_rule *rule, apr_kv_list *kv, apr_error *err)
@@ -873,7 +856,7 @@ apr_status apr_gguf_vocab_keys(const apr_vocab *vocab, apr_kv_list *kv, apr_erro
         APR_TRY(apr_kv_set_string(kv, "tokenizer.ggml.pre", apr_str_of(pre), err));
         if (rule == NULL && v->n_splits > 0) APR_TRY(put_splits(v, kv, err));
         if (states_pattern) APR_TRY(apr_kv_set_string(kv, "tokenizer.aprkit.pattern", apr_str_of(pattern), err));
-        APR_TRY(put_strings(kv, "tokenizer.ggml.tokens", v->tokens, v->n_tokens, err));
+        APR_TRY(apr_gguf_put_array(kv, "tokenizer.ggml.tokens", APR_KV_STRING, v->tokens, v->n_tokens, err));
         APR_TRY(put_scores(v, kv, err));
         APR_TRY(put_numbers(kv, "tokenizer.ggml.token_type", APR_KV_I32, v->n_tokens, load_type, v, err));
         if (v->n_merges > 0) APR_TRY(put_merges(v, kv, err));

@@ -26,5 +26,7 @@ apr_status apr_gguf_vocab_obstacle(const apr_vocab *vocab, apr_arena *arena, con
 int64_t apr_gguf_bert_ambiguous(const apr_vocab *vocab);
 /* Appends the tokenizer's keys. What GGUF has no key for is kept under tokenizer.aprkit.*. */
 apr_status apr_gguf_vocab_keys(const apr_vocab *vocab, apr_kv_list *kv, apr_error *err);
+/* Appends or replaces an array. `elems` are borrowed: apr_str for APR_KV_STRING, numbers in the file's form otherwise. */
+apr_status apr_gguf_put_array(apr_kv_list *kv, const char *key, apr_kv_type type, const void *elems, size_t n, apr_error *err);
 
 #endif
