@@ -18,36 +18,21 @@
 #include <string.h>
 #include <zstd.h>
 
-static const struct {
-    apr_format format;
-    const char *word;
-} origins[] = {{APR_FORMAT_GGUF, "gguf"}, {APR_FORMAT_SAFETENSORS, "safetensors"}, {APR_FORMAT_CONSOLIDATED, "consolidated"}};
-
+/* The JSON values for an origin's format and for a naming scheme. */
+static const char *const origins[] = {
+    [APR_FORMAT_GGUF] = "gguf", [APR_FORMAT_SAFETENSORS] = "safetensors", [APR_FORMAT_CONSOLIDATED] = "consolidated"};
 static const char *const namings[] = {[APR_NAMING_HF] = "hf", [APR_NAMING_GGML] = "ggml", [APR_NAMING_META] = "meta"};
+enum { N_ORIGINS = sizeof origins / sizeof *origins, N_NAMINGS = sizeof namings / sizeof *namings };
 
-/* The JSON values for an origin's format ("gguf" | "safetensors" | "consolidated") and for a naming scheme. NULL or false: unknown. */
-static const char *origin_name(apr_format format)
+/* NULL: the format is not one of an origin. */
+static const char *origin_name(apr_format format) { return (size_t)format < N_ORIGINS ? origins[format] : NULL; }
+
+/* The index of the word; -1: none. */
+static int find_word(const char *word, const char *const *words, int n)
 {
-    for (size_t i = 0; i < sizeof origins / sizeof *origins; i++)
-        if (origins[i].format == format) return origins[i].word;
-    return NULL;
-}
-
-static bool find_origin(const char *word, apr_format *format)
-{
-    for (size_t i = 0; i < sizeof origins / sizeof *origins; i++)
-        if (strcmp(origins[i].word, word) == 0) return *format = origins[i].format, true;
-    return false;
-}
-
-static const char *naming_name(apr_naming naming) { return namings[naming]; }
-
-/* word may be NULL */
-static bool find_naming(const char *word, apr_naming *naming)
-{
-    for (size_t i = 0; word != NULL && i < sizeof namings / sizeof *namings; i++)
-        if (strcmp(namings[i], word) == 0) return *naming = (apr_naming)i, true;
-    return false;
+    for (int i = 0; word != NULL && i < n; i++)
+        if (words[i] != NULL && strcmp(words[i], word) == 0) return i;
+    return -1;
 }
 
 /* --- a tensor's provenance: how it was made from the tensors of its origin
@@ -61,7 +46,7 @@ static bool find_naming(const char *word, apr_naming *naming)
 
 static void write_string(apr_json_text *out, const char *key, const char *text)
 {
-    if (text != NULL && *text != '\0') apr_json_string(out, key, text, strlen(text));
+    if (text != NULL && *text != '\0') apr_json_cstring(out, key, text);
 }
 
 static bool has_provenance(const apr_tensor *t)
@@ -89,7 +74,7 @@ static void write_provenance(apr_json_text *out, const apr_tensor *t)
         apr_json_open(out, "steps", '[');
         for (size_t i = 0; i < several->n; i++) {
             apr_chain_text(&several->chains[i], steps);
-            apr_json_string(out, NULL, steps, strlen(steps));
+            apr_json_cstring(out, NULL, steps);
         }
         apr_json_close(out, ']');
     }
@@ -215,11 +200,6 @@ static apr_status read_provenance(apr_model *model, const cJSON *record, apr_ten
 
 enum { MAX_FILES = 1000 };
 
-/* The string fields of aprender's metadata type, in its order, then "total_size" and "param_count"; ends with NULL. */
-static const char *const typed_keys[] = {"model_type",  "name",         "description", "author", "license",
-                                         "data_source", "data_license", "version",     "source", "original_format",
-                                         "created_at",  "total_size",   "param_count", NULL};
-
 const cJSON *apr_meta_aprkit(const cJSON *root)
 {
     const cJSON *const kit = apr_json_get(root, "aprkit");
@@ -254,9 +234,7 @@ static bool is_reserved(const char *key)
     static const char *const others[] = {"aprkit",    "architecture",   "hf_architecture", "hf_model_type",
                                          "rope_type", "norm_topk_prob", "chat_template",   "tied_embeddings"};
 
-    if (strncmp(key, "tokenizer.", strlen("tokenizer.")) == 0) return true;
-    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
-        if (strcmp(others[i], key) == 0) return true;
+    if (strncmp(key, "tokenizer.", strlen("tokenizer.")) == 0 || find_word(key, others, sizeof others / sizeof *others) >= 0) return true;
     for (size_t i = 0; i < apr_n_hparam_fields; i++) {
         if (strcmp(apr_hparam_fields[i].name, key) == 0) return true;
         for (const char *const *alias = aliases_of(apr_hparam_fields[i].name); *alias != NULL; alias++)
@@ -516,15 +494,18 @@ static apr_status read_architecture(apr_model *model, const cJSON *root, apr_err
 static apr_status read_kit_head(apr_model *model, const cJSON *kit, apr_error *err)
 {
     const cJSON *const origin = apr_json_get(kit, "origin");
-    const char *const naming = apr_json_get_string(kit, "dialect"), *const format = apr_json_get_string(origin, "format");
+    const char *const format = apr_json_get_string(origin, "format");
     int64_t version = 0, gguf_version = 0;
     bool is_big_endian = false;
 
     if (!apr_json_get_int(kit, "version", &version) || version < 1) return bad(model, err, "aprkit.version");
     if (version > APR_META_VERSION)
         return apr_fail(err, APR_E_UNSUPPORTED, "%s: written by a newer aprkit (metadata version %lld)", model->path, (long long)version);
-    if (!find_naming(naming, &model->naming)) return bad(model, err, "aprkit.dialect");
-    if (format != NULL && !find_origin(format, &model->origin.format)) return bad(model, err, "aprkit.origin.format");
+    const int naming = find_word(apr_json_get_string(kit, "dialect"), namings, N_NAMINGS), from = find_word(format, origins, N_ORIGINS);
+    if (naming < 0) return bad(model, err, "aprkit.dialect");
+    model->naming = (apr_naming)naming;
+    if (format != NULL && from < 0) return bad(model, err, "aprkit.origin.format");
+    if (format != NULL) model->origin.format = (apr_format)from;
     if (apr_json_get_int(origin, "gguf_version", &gguf_version)) {
         if (gguf_version < 2 || gguf_version > 3) return bad(model, err, "aprkit.origin.gguf_version");
         apr_json_get_bool(origin, "big_endian", &is_big_endian);
@@ -722,28 +703,52 @@ enum {
     MAX_TEXT_BYTES = 4096 /* larger files are compressed */
 };
 
-/* --- plain or not --- */
+/* --- typed keys, and whether a file is plain --- */
 
-static bool is_typed(apr_str key)
+/* The fields of aprender's metadata type, in its order: strings, then integers. A string is the file's own under this key, else the origin's
+ * under GGUF's, else what follows from the rest of the model. An integer does, except in a plain file. */
+typedef struct typed_key {
+    const char *key, *gguf_key;
+    enum { NOTHING, NULL_VALUE, ARCHITECTURE, VERSION, ORIGIN, N_BYTES, N_ELEMS, N_VALUES } otherwise;
+} typed_key;
+
+static const typed_key typed_keys[] = {
+    {"model_type", NULL, ARCHITECTURE},
+    {"name", "general.name", ARCHITECTURE},
+    {"description", "general.description", NOTHING},
+    {"author", "general.author", NOTHING},
+    {"license", "general.license", NULL_VALUE},
+    {"data_source", NULL, NULL_VALUE},
+    {"data_license", NULL, NULL_VALUE},
+    {"version", NULL, VERSION},
+    {"source", "general.source.url", NOTHING},
+    {"original_format", NULL, ORIGIN},
+    {"created_at", NULL, NOTHING},
+    {"total_size", NULL, N_BYTES},
+    {"param_count", NULL, N_ELEMS},
+};
+enum { N_TYPED_KEYS = sizeof typed_keys / sizeof *typed_keys };
+
+static bool is_count(const typed_key *typed) { return typed->otherwise >= N_BYTES; }
+
+/* NULL: not a typed key */
+static const typed_key *find_typed(apr_str key)
 {
-    for (const char *const *typed = typed_keys; *typed != NULL; typed++)
-        if (apr_str_is(key, *typed)) return true;
-    return false;
+    for (size_t i = 0; i < N_TYPED_KEYS; i++)
+        if (apr_str_is(key, typed_keys[i].key)) return &typed_keys[i];
+    return NULL;
 }
-
-/* True if a JSON string can hold it and read back equal. */
-static bool is_json_text(apr_str s) { return apr_str_is_utf8(s) && (s.n_bytes == 0 || memchr(s.text, '\0', s.n_bytes) == NULL); }
 
 /* True if it can be written at the top of the JSON under its own name and reads back equal. */
 static bool is_free_item(const apr_kv *item)
 {
     double real;
 
-    if (!is_json_text(item->key) || item->key.n_bytes == 0) return false;
+    if (!apr_meta_is_text(item->key) || item->key.n_bytes == 0) return false;
     switch (item->type) {
     case APR_KV_BOOL: break;
     case APR_KV_STRING:
-        if (!is_json_text(item->value.string)) return false;
+        if (!apr_meta_is_text(item->value.string)) return false;
         break;
     case APR_KV_I64:
         if ((int64_t)item->value.bits > (int64_t)1 << 53 || (int64_t)item->value.bits < -((int64_t)1 << 53)) return false;
@@ -754,10 +759,8 @@ static bool is_free_item(const apr_kv *item)
         break;
     default: return false;
     }
-    if (is_typed(item->key)) {
-        const bool is_count = apr_str_is(item->key, "total_size") || apr_str_is(item->key, "param_count");
-        return item->type == (is_count ? APR_KV_I64 : APR_KV_STRING);
-    }
+    const typed_key *const typed = find_typed(item->key);
+    if (typed != NULL) return item->type == (is_count(typed) ? APR_KV_I64 : APR_KV_STRING);
     char *const key = strndup(item->key.text, item->key.n_bytes);
     const bool reserved = key == NULL || is_reserved(key);
     free(key);
@@ -800,51 +803,33 @@ static bool is_plain(const apr_model *layout)
     return true;
 }
 
-/* --- typed keys --- */
+/* --- the head --- */
 
-/* The value of a typed key: the file's own, else the origin's under GGUF's name, else derived from the rest. */
-static apr_str typed_value(const apr_model *layout, const char *key)
+static void write_count(apr_json_text *out, const apr_model *layout, const typed_key *typed, bool plain)
 {
-    static const struct {
-        const char *key, *gguf_key;
-    } gguf_keys[] = {{"name", "general.name"},
-                     {"description", "general.description"},
-                     {"author", "general.author"},
-                     {"license", "general.license"},
-                     {"source", "general.source.url"}};
-    const char *const architecture = layout->hparams.architecture != NULL ? layout->hparams.architecture : "";
-    const bool plain = is_plain(layout);
-    apr_str value = {"", 0};
-
-    if (layout->origin.format == APR_FORMAT_NONE && apr_kv_get_string(&layout->kv, key, &value) && is_json_text(value)) return value;
-    for (size_t i = 0; i < sizeof gguf_keys / sizeof *gguf_keys; i++)
-        if (layout->origin.format == APR_FORMAT_GGUF && strcmp(gguf_keys[i].key, key) == 0 &&
-            apr_kv_get_string(&layout->kv, gguf_keys[i].gguf_key, &value) && is_json_text(value))
-            return value;
-    value = (apr_str){"", 0};
-    if (strcmp(key, "model_type") == 0 || strcmp(key, "name") == 0) return apr_str_of(architecture);
-    if (strcmp(key, "version") == 0 && !plain) return apr_str_of("1.0.0");
-    const char *const origin = origin_name(layout->origin.format);
-    if (strcmp(key, "original_format") == 0 && origin != NULL) return apr_str_of(origin);
-    return value;
-}
-
-/* In a plain file total_size is 0, as aprender writes it; otherwise it is the bytes of all tensors. */
-static void write_counts(apr_json_text *out, const apr_model *layout)
-{
-    const bool plain = is_plain(layout);
-    int64_t total_size = 0, param_count = 0;
+    int64_t counts[N_VALUES] = {0};
 
     for (size_t i = 0; i < layout->n_tensors; i++) {
-        total_size += plain ? 0 : (int64_t)layout->tensors[i].n_bytes;
-        param_count += apr_tensor_elems(&layout->tensors[i]);
+        counts[N_BYTES] += plain ? 0 : (int64_t)layout->tensors[i].n_bytes; /* plain: as aprender writes it */
+        counts[N_ELEMS] += apr_tensor_elems(&layout->tensors[i]);
     }
-    if (plain) {
-        apr_kv_get_int(&layout->kv, "total_size", &total_size);
-        apr_kv_get_int(&layout->kv, "param_count", &param_count);
-    }
-    apr_json_int(out, "total_size", total_size);
-    apr_json_int(out, "param_count", param_count);
+    if (plain) apr_kv_get_int(&layout->kv, typed->key, &counts[typed->otherwise]);
+    apr_json_int(out, typed->key, counts[typed->otherwise]);
+}
+
+static void write_text(apr_json_text *out, const apr_model *layout, const typed_key *typed, bool plain)
+{
+    const apr_format format = layout->origin.format;
+    const char *const key = format == APR_FORMAT_NONE ? typed->key : format == APR_FORMAT_GGUF ? typed->gguf_key : NULL;
+    const char *const values[N_VALUES] = {
+        [ARCHITECTURE] = layout->hparams.architecture, [VERSION] = plain ? NULL : "1.0.0", [ORIGIN] = origin_name(format)};
+    const char *const other = values[typed->otherwise];
+    apr_str value;
+
+    if (key == NULL || !apr_kv_get_string(&layout->kv, key, &value) || !apr_meta_is_text(value))
+        value = apr_str_of(other != NULL ? other : "");
+    if (value.n_bytes > 0) apr_json_string(out, typed->key, value.text, value.n_bytes);
+    else if (typed->otherwise == NULL_VALUE) apr_json_null(out, typed->key);
 }
 
 static void write_free_item(apr_json_text *out, const char *key, const apr_kv *item)
@@ -865,22 +850,17 @@ static void write_free_keys(apr_json_text *out, const apr_model *layout)
     if (!has_free_keys(layout)) return;
     for (size_t i = 0; i < layout->kv.n_items; i++) {
         const apr_kv *const item = &layout->kv.items[i];
-        char *const key = is_typed(item->key) ? NULL : strndup(item->key.text, item->key.n_bytes);
+        if (find_typed(item->key) != NULL) continue;
+        char *const key = strndup(item->key.text, item->key.n_bytes);
         if (key != NULL) write_free_item(out, key, item);
-        else out->failed |= !is_typed(item->key);
+        else out->failed = true;
         free(key);
     }
 }
 
-static void write_head(apr_json_text *out, const apr_model *layout)
+static void write_head(apr_json_text *out, const apr_model *layout, bool plain)
 {
-    for (const char *const *key = typed_keys; strcmp(*key, "total_size") != 0; key++) {
-        const apr_str value = typed_value(layout, *key);
-        const bool always = strcmp(*key, "license") == 0 || strcmp(*key, "data_source") == 0 || strcmp(*key, "data_license") == 0;
-        if (value.n_bytes > 0) apr_json_string(out, *key, value.text, value.n_bytes);
-        else if (always) apr_json_null(out, *key);
-    }
-    write_counts(out, layout);
+    for (size_t i = 0; i < N_TYPED_KEYS; i++) (is_count(&typed_keys[i]) ? write_count : write_text)(out, layout, &typed_keys[i], plain);
     write_free_keys(out, layout);
 }
 
@@ -990,7 +970,7 @@ static void write_origin(apr_json_text *out, const apr_model *layout)
     apr_json_bool(out, "requantized", origin->requantized);
     if (!order_is_data_order(layout)) {
         apr_json_open(out, "order", '[');
-        for (size_t i = 0; i < origin->n_order; i++) apr_json_string(out, NULL, origin->order[i], strlen(origin->order[i]));
+        for (size_t i = 0; i < origin->n_order; i++) apr_json_cstring(out, NULL, origin->order[i]);
         apr_json_close(out, ']');
     }
     write_gaps(out, origin);
@@ -1080,7 +1060,7 @@ static void write_kit(apr_json_text *out, const apr_model *layout)
     memset(zeros, '0', n_chars);
     apr_json_open(out, "aprkit", '{');
     apr_json_int(out, "version", APR_META_VERSION);
-    write_string(out, "dialect", naming_name(layout->naming));
+    write_string(out, "dialect", namings[layout->naming]);
     write_origin(out, layout);
     write_kv(out, layout);
     if (has_hparams(&layout->hparams)) apr_meta_write_hparams(out, &layout->hparams);
@@ -1110,7 +1090,7 @@ apr_status apr_meta_write(const apr_model *layout, char **text, size_t *n_bytes,
         return apr_fail(err, APR_E_UNSUPPORTED, "%s: keys, files and gaps of more than %llu MiB cannot be stored in an APR file",
                         layout->path != NULL ? layout->path : "", (unsigned long long)(apr_meta_max_unpacked >> 20));
     apr_json_open(&out, NULL, '{');
-    write_head(&out, layout);
+    write_head(&out, layout, plain);
     if (!plain) {
         write_hparams(&out, layout);
         apr_meta_write_vocab(&out, &layout->vocab);

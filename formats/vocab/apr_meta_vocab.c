@@ -27,20 +27,17 @@ enum { N_RULES = sizeof rules / sizeof *rules };
 
 /* --- writing --- */
 
-/* True if a JSON string can hold it and read back equal. */
-static bool is_json_text(apr_str s) { return apr_str_is_utf8(s) && memchr(s.text, '\0', s.n_bytes) == NULL; }
-
 /* True if the text "left right" splits into the same two sides again. */
 static bool is_plain_merge(const apr_str *pair)
 {
     for (int i = 0; i < 2; i++)
-        if (pair[i].n_bytes == 0 || !is_json_text(pair[i]) || memchr(pair[i].text, ' ', pair[i].n_bytes) != NULL) return false;
+        if (pair[i].n_bytes == 0 || !apr_meta_is_text(pair[i]) || memchr(pair[i].text, ' ', pair[i].n_bytes) != NULL) return false;
     return true;
 }
 
 static void write_token(apr_json_text *out, apr_str token)
 {
-    if (is_json_text(token)) apr_json_string(out, NULL, token.text, token.n_bytes);
+    if (apr_meta_is_text(token)) apr_json_string(out, NULL, token.text, token.n_bytes);
     else apr_json_string(out, NULL, "\xef\xbf\xbd", 3); /* for other readers; raw_tokens has the bytes */
 }
 
@@ -50,7 +47,7 @@ static void write_merge(apr_json_text *out, const apr_str *pair)
     const size_t n = pair[0].n_bytes + 1 + pair[1].n_bytes;
     char *const text = n <= sizeof few ? few : malloc(n);
 
-    if (text == NULL || !is_json_text(pair[0]) || !is_json_text(pair[1])) {
+    if (text == NULL || !apr_meta_is_text(pair[0]) || !apr_meta_is_text(pair[1])) {
         out->failed |= text == NULL;
         apr_json_string(out, NULL, "\xef\xbf\xbd", 3);
     } else {
@@ -95,13 +92,13 @@ void apr_meta_write_vocab(apr_json_text *out, const apr_vocab *vocab)
     const bool spm = vocab->kind == APR_VOCAB_SPM;
 
     if (vocab->chat_template != NULL) {
-        apr_json_string(out, "chat_template", vocab->chat_template, strlen(vocab->chat_template));
-        apr_json_string(out, "tokenizer.chat_template", vocab->chat_template, strlen(vocab->chat_template));
+        apr_json_cstring(out, "chat_template", vocab->chat_template);
+        apr_json_cstring(out, "tokenizer.chat_template", vocab->chat_template);
     }
     if (vocab->kind == APR_VOCAB_NONE || apr_vocab_needs_file(vocab)) return;
-    apr_json_string(out, "tokenizer.model", spm ? "llama" : "gpt2", spm ? 5 : 4);
-    apr_json_string(out, "tokenizer.model_type", spm ? "llama" : "bpe", spm ? 5 : 3);
-    if (vocab->pre != NULL) apr_json_string(out, "tokenizer.pre_type", vocab->pre, strlen(vocab->pre));
+    apr_json_cstring(out, "tokenizer.model", spm ? "llama" : "gpt2");
+    apr_json_cstring(out, "tokenizer.model_type", spm ? "llama" : "bpe");
+    if (vocab->pre != NULL) apr_json_cstring(out, "tokenizer.pre_type", vocab->pre);
     apr_json_uint(out, "tokenizer.vocab_size", vocab->n_tokens);
     for (size_t i = 0; i < APR_N_SPECIALS; i++) write_id(out, apr_special_tokens[i].apr_key, apr_special_id_of(vocab, i));
     apr_json_bool(out, "tokenizer.add_bos_token", vocab->add_bos);
@@ -126,7 +123,7 @@ static void write_raw(apr_json_text *out, const apr_vocab *vocab)
 {
     bool any = false;
     for (size_t i = 0; i < vocab->n_tokens; i++) {
-        if (is_json_text(vocab->tokens[i])) continue;
+        if (apr_meta_is_text(vocab->tokens[i])) continue;
         if (!any) apr_json_open(out, "raw_tokens", '[');
         any = true;
         apr_json_uint(out, NULL, i);
@@ -156,7 +153,7 @@ static void write_splits(apr_json_text *out, const apr_vocab *vocab)
     for (size_t i = 0; i < vocab->n_splits; i++) {
         const char *const line = apr_split_print(&vocab->splits[i], &arena);
         if (line == NULL) out->failed = true;
-        else apr_json_string(out, NULL, line, strlen(line));
+        else apr_json_cstring(out, NULL, line);
     }
     apr_json_close(out, ']');
     apr_arena_close(&arena);
@@ -171,7 +168,7 @@ void apr_meta_write_vocab_rules(apr_json_text *out, const apr_vocab *vocab)
         apr_json_close(out, '}');
         return;
     }
-    if (vocab->pattern != NULL) apr_json_string(out, "pattern", vocab->pattern, strlen(vocab->pattern));
+    if (vocab->pattern != NULL) apr_json_cstring(out, "pattern", vocab->pattern);
     write_splits(out, vocab);
     for (size_t i = 0; i < N_RULES; i++) {
         const bool value = *(const bool *)((const char *)vocab + rules[i].offset);

@@ -5,6 +5,11 @@
 #include "formats/base/json.h"
 #include "formats/tensor/model.h"
 
+#include <string.h>
+
+/* True if a JSON string can hold it and read back equal. */
+static inline bool apr_meta_is_text(apr_str s) { return apr_str_is_utf8(s) && (s.n_bytes == 0 || memchr(s.text, '\0', s.n_bytes) == NULL); }
+
 /* The vocabulary: the standard keys, and the rules that they cannot express. */
 void apr_meta_write_vocab(apr_json_text *out, const apr_vocab *vocab);
 void apr_meta_write_vocab_rules(apr_json_text *out, const apr_vocab *vocab);
