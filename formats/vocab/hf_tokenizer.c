@@ -27,7 +27,7 @@ typedef struct hf_pipeline {
     bool byte_level;
     apr_normal normals[APR_MAX_NORMALS]; /* in the arena; none if the flags below are enough */
     size_t n_normals;
-    char normal[64];     /* the first that the flags cannot express; "": none */
+    char normal[64];     /* the first normalizer that the flags cannot express; "": none */
     const char *pattern; /* one isolated expression; NULL: see splits */
     apr_split splits[APR_MAX_SPLITS];
     size_t n_splits;
@@ -36,12 +36,21 @@ typedef struct hf_pipeline {
     const char *first_token, *last_token; /* what the post-processor puts around a text */
 } hf_pipeline;
 
+typedef struct step_rule step_rule;
 typedef struct walking {
     hf_pipeline *p;
     apr_arena *arena;
-    const char *what; /* "normalizer", "pre-tokenizer" or "post-processor" */
+    const char *what;      /* "normalizer", "pre-tokenizer" or "post-processor" */
+    const step_rule *rule; /* of the step */
     bool no_memory;
 } walking;
+
+struct step_rule {
+    const char *type;
+    void (*apply)(const cJSON *step, walking *w);
+    apr_normal_kind kind; /* of a normalizer without settings */
+    const char *other;    /* names a normalizer that the flags cannot express, although they can express some of this type */
+};
 
 /* Names an unsupported step. Only the first one is kept. */
 __attribute__((format(printf, 2, 3))) static void unsupported(const walking *w, const char *format, ...)
@@ -202,9 +211,23 @@ static apr_str kept(walking *w, const char *text)
     return (apr_str){copy, copy != NULL ? strlen(copy) : 0};
 }
 
+/* Sets the flag that equals this normalizer: NFC, SentencePiece's space in front, spaces as U+2581. False: there is none. */
+static bool set_flag(hf_pipeline *p, const apr_normal *normal)
+{
+    switch (normal->kind) {
+    case APR_NORMAL_NFC: return p->nfc = true;
+    case APR_NORMAL_PREPEND: return apr_str_is(normal->to, APR_SPACE_MARK) && (p->add_space_prefix = p->space_after_added = true);
+    case APR_NORMAL_REPLACE: return apr_str_is(normal->from, " ") && apr_str_is(normal->to, APR_SPACE_MARK) && (p->escape_spaces = true);
+    default: return false;
+    }
+}
+
 static void add_normal(walking *w, apr_normal normal)
 {
     hf_pipeline *const p = w->p;
+    if (!set_flag(p, &normal) && p->normal[0] == '\0')
+        snprintf(p->normal, sizeof p->normal, "%s%s", w->rule->other != NULL ? "" : "the normalizer ",
+                 w->rule->other != NULL ? w->rule->other : w->rule->type);
     if (p->n_normals == APR_MAX_NORMALS) unsupported(w, "more than %d normalizers", (int)APR_MAX_NORMALS);
     else p->normals[p->n_normals++] = normal;
 }
@@ -259,63 +282,19 @@ static void charsmap_step(const cJSON *step, walking *w)
     add_normal(w, (apr_normal){.kind = APR_NORMAL_CHARSMAP, .from = {bytes, n}});
 }
 
-static const struct {
-    const char *type;
-    apr_normal_kind kind;
-} plain_normals[] = {{"NFC", APR_NORMAL_NFC},
-                     {"NFD", APR_NORMAL_NFD},
-                     {"NFKC", APR_NORMAL_NFKC},
-                     {"NFKD", APR_NORMAL_NFKD},
-                     {"Nmt", APR_NORMAL_NMT},
-                     {"Lowercase", APR_NORMAL_LOWERCASE},
-                     {"StripAccents", APR_NORMAL_STRIP_ACCENTS}};
-
 static void plain_normal_step(const cJSON *step, walking *w)
 {
-    for (size_t i = 0; i < sizeof plain_normals / sizeof *plain_normals; i++)
-        if (is_string(step, "type", plain_normals[i].type)) add_normal(w, (apr_normal){.kind = plain_normals[i].kind});
-}
-
-/* Sets the flag that equals this normalizer: NFC, SentencePiece's space in front, spaces as U+2581. False: there is none. */
-static bool set_flag(hf_pipeline *p, const apr_normal *normal)
-{
-    switch (normal->kind) {
-    case APR_NORMAL_NFC: return p->nfc = true;
-    case APR_NORMAL_PREPEND: return apr_str_is(normal->to, APR_SPACE_MARK) && (p->add_space_prefix = p->space_after_added = true);
-    case APR_NORMAL_REPLACE: return apr_str_is(normal->from, " ") && apr_str_is(normal->to, APR_SPACE_MARK) && (p->escape_spaces = true);
-    default: return false;
-    }
-}
-
-static const char *normal_name(apr_normal_kind kind)
-{
-    for (size_t i = 0; i < sizeof plain_normals / sizeof *plain_normals; i++)
-        if (plain_normals[i].kind == kind) return plain_normals[i].type;
-    return kind == APR_NORMAL_BERT       ? "BertNormalizer"
-           : kind == APR_NORMAL_STRIP    ? "Strip"
-           : kind == APR_NORMAL_CHARSMAP ? "Precompiled"
-           : kind == APR_NORMAL_PREPEND  ? "Prepend of another text than U+2581"
-                                         : "Replace of something else than spaces by U+2581";
+    (void)step;
+    add_normal(w, (apr_normal){.kind = w->rule->kind});
 }
 
 /* Replaces BPE's normalizers by flags if the flags express all of them. Other formats have keys for the flags only. */
 static void settle_normals(hf_pipeline *p)
 {
-    hf_pipeline flags = {0};
+    const bool is_flags = p->normal[0] == '\0' && p->model == APR_VOCAB_BPE;
 
-    for (size_t i = 0; i < p->n_normals; i++) {
-        if (set_flag(&flags, &p->normals[i])) continue;
-        const apr_normal_kind kind = p->normals[i].kind;
-        const bool is_named = kind != APR_NORMAL_PREPEND && kind != APR_NORMAL_REPLACE && kind != APR_NORMAL_PATTERN;
-        snprintf(p->normal, sizeof p->normal, "%s%s", is_named ? "the normalizer " : "", normal_name(kind));
-        return;
-    }
-    if (p->model != APR_VOCAB_BPE) return;
-    p->nfc = flags.nfc;
-    p->add_space_prefix = flags.add_space_prefix;
-    p->space_after_added = flags.space_after_added;
-    p->escape_spaces = flags.escape_spaces;
-    p->n_normals = 0;
+    if (is_flags) p->n_normals = 0;
+    else p->nfc = p->add_space_prefix = p->space_after_added = p->escape_spaces = false;
 }
 
 /* --- post-processors --- */
@@ -365,34 +344,31 @@ static void no_step(const cJSON *step, walking *w)
 
 /* --- all of them --- */
 
-typedef struct step_rule {
-    const char *type;
-    void (*apply)(const cJSON *step, walking *w);
-} step_rule;
-
-static const step_rule normalizers[] = {{"NFC", plain_normal_step},
-                                        {"NFD", plain_normal_step},
-                                        {"NFKC", plain_normal_step},
-                                        {"NFKD", plain_normal_step},
-                                        {"Nmt", plain_normal_step},
-                                        {"Lowercase", plain_normal_step},
-                                        {"StripAccents", plain_normal_step},
-                                        {"Prepend", prepend_step},
-                                        {"Replace", replace_step},
-                                        {"Strip", strip_step},
-                                        {"BertNormalizer", bert_normalizer_step},
-                                        {"Precompiled", charsmap_step},
-                                        {NULL, NULL}};
+static const step_rule normalizers[] = {
+    {"NFC", plain_normal_step, APR_NORMAL_NFC},
+    {"NFD", plain_normal_step, APR_NORMAL_NFD},
+    {"NFKC", plain_normal_step, APR_NORMAL_NFKC},
+    {"NFKD", plain_normal_step, APR_NORMAL_NFKD},
+    {"Nmt", plain_normal_step, APR_NORMAL_NMT},
+    {"Lowercase", plain_normal_step, APR_NORMAL_LOWERCASE},
+    {"StripAccents", plain_normal_step, APR_NORMAL_STRIP_ACCENTS},
+    {"Prepend", prepend_step, .other = "Prepend of another text than U+2581"},
+    {"Replace", replace_step, .other = "Replace of something else than spaces by U+2581"},
+    {"Strip", strip_step},
+    {"BertNormalizer", bert_normalizer_step},
+    {"Precompiled", charsmap_step},
+    {NULL},
+};
 static const step_rule pre_tokenizers[] = {{"Split", split_step},           {"ByteLevel", byte_level_step},
                                            {"Digits", digits_step},         {"Punctuation", punctuation_step},
                                            {"Whitespace", whitespace_step}, {"WhitespaceSplit", whitespace_split_step},
                                            {"BertPreTokenizer", bert_step}, {"CharDelimiterSplit", delimiter_step},
-                                           {"Metaspace", metaspace_step},   {NULL, NULL}};
+                                           {"Metaspace", metaspace_step},   {NULL}};
 static const step_rule post_processors[] = {{"TemplateProcessing", template_step},
                                             {"BertProcessing", bert_processing_step},
                                             {"RobertaProcessing", bert_processing_step},
                                             {"ByteLevel", no_step},
-                                            {NULL, NULL}};
+                                            {NULL}};
 
 /* One step, or a Sequence of them under `list`; JSON's own limit bounds the depth. */
 static void walk(const cJSON *step, const char *list, const step_rule *rules, walking *w)
@@ -407,6 +383,7 @@ static void walk(const cJSON *step, const char *list, const step_rule *rules, wa
     }
     for (; type != NULL && rules->type != NULL; rules++)
         if (strcmp(rules->type, type) == 0) {
+            w->rule = rules;
             rules->apply(step, w);
             return;
         }
@@ -415,15 +392,17 @@ static void walk(const cJSON *step, const char *list, const step_rule *rules, wa
 
 static void check_model(const cJSON *model, const walking *w)
 {
+    static const struct {
+        const char *type;
+        apr_vocab_kind kind;
+    } types[] = {{"BPE", APR_VOCAB_BPE}, {"WordPiece", APR_VOCAB_WPM}, {"Unigram", APR_VOCAB_UGM}};
     const char *const type = apr_json_get_string(model, "type"), *const prefix = apr_json_get_string(model, "continuing_subword_prefix"),
                       *const suffix = apr_json_get_string(model, "end_of_word_suffix");
     double dropout = 0;
 
-    w->p->model = type == NULL || strcmp(type, "BPE") == 0 ? APR_VOCAB_BPE
-                  : strcmp(type, "WordPiece") == 0         ? APR_VOCAB_WPM
-                  : strcmp(type, "Unigram") == 0           ? APR_VOCAB_UGM
-                                                           : APR_VOCAB_NONE;
-    if (apr_json_get(model, "type") != NULL && type == NULL) w->p->model = APR_VOCAB_NONE;
+    w->p->model = apr_json_get(model, "type") == NULL ? APR_VOCAB_BPE : APR_VOCAB_NONE;
+    for (size_t i = 0; type != NULL && i < sizeof types / sizeof *types; i++)
+        if (strcmp(type, types[i].type) == 0) w->p->model = types[i].kind;
     if (w->p->model == APR_VOCAB_NONE) unsupported(w, "the model %.60s", type != NULL ? type : "without a type");
     if (w->p->model != APR_VOCAB_BPE) return;
     if (prefix != NULL && *prefix != '\0') unsupported(w, "a continuing_subword_prefix");
@@ -431,18 +410,19 @@ static void check_model(const cJSON *model, const walking *w)
     if (apr_json_get_real(model, "dropout", &dropout) && dropout > 0) unsupported(w, "dropout");
 }
 
-static bool is_plain(const apr_split *split)
+static bool only_splits(const apr_split *split, apr_split_behavior behavior, bool invert)
 {
-    return split->behavior == APR_SPLIT_ISOLATED && !split->invert && !split->letters && !split->marks && split->space == APR_SPACE_NEVER;
+    return split->behavior == behavior && split->invert == invert && !split->letters && !split->marks && split->space == APR_SPACE_NEVER;
 }
+
+static bool is_plain(const apr_split *split) { return only_splits(split, APR_SPLIT_ISOLATED, false); }
 
 /* Replaces the steps by one expression if that is the same: for a single plain step; for Digits before ByteLevel's expression, which
  * GGUF names "starcoder"; and for the matches of a known expression, which matches all text. */
 static void simplify(hf_pipeline *p)
 {
     const apr_split *const s = p->splits;
-    const bool all_matches = p->n_splits == 1 && s[0].behavior == APR_SPLIT_REMOVED && s[0].invert && !s[0].letters && !s[0].marks &&
-                             s[0].space == APR_SPACE_NEVER;
+    const bool all_matches = p->n_splits == 1 && only_splits(&s[0], APR_SPLIT_REMOVED, true);
 
     if (p->n_splits == 1 && (is_plain(&s[0]) || (all_matches && apr_pre_name(s[0].pattern) != NULL))) p->pattern = s[0].pattern;
     if (p->n_splits == 2 && is_plain(&s[0]) && is_plain(&s[1]) && strcmp(s[0].pattern, "\\p{N}") == 0 &&
@@ -694,8 +674,7 @@ static apr_status make_added_list(cJSON **list, const parsed_files *files, const
 /* --- vocab.json and merges.txt --- */
 
 /* The pre-tokenizer of a tokenizer class in tokenizer.json's form. */
-static const char gpt2_steps[] = "{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"trim_offsets\":true,\"use_regex\":true}";
-static const char prefixed_steps[] = "{\"type\":\"ByteLevel\",\"add_prefix_space\":true,\"trim_offsets\":true,\"use_regex\":true}";
+#define BYTE_LEVEL(prefix, regex) "{\"type\":\"ByteLevel\",\"add_prefix_space\":" prefix ",\"use_regex\":" regex "}"
 
 /* Classes by name, and by family for checkpoints that name no class. */
 static const struct {
@@ -755,7 +734,7 @@ static cJSON *split_steps(const char *pattern)
 {
     cJSON *const steps =
         cJSON_Parse("{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Split\",\"pattern\":{},\"behavior\":\"Isolated\","
-                    "\"invert\":false},{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"use_regex\":false}]}");
+                    "\"invert\":false}," BYTE_LEVEL("false", "false") "]}");
     cJSON *const first = cJSON_GetArrayItem(cJSON_GetObjectItemCaseSensitive(steps, "pretokenizers"), 0);
 
     if (steps != NULL && cJSON_AddStringToObject(cJSON_GetObjectItemCaseSensitive(first, "pattern"), "Regex", pattern) != NULL)
@@ -783,7 +762,8 @@ static bool build(cJSON *tokenizer, int class, cJSON *vocab, cJSON *added, const
     ok = put(tokenizer, "model", model) && ok;
     ok = ok && (!classes[class].nfc || put(tokenizer, "normalizer", cJSON_Parse("{\"type\":\"NFC\"}")));
     return ok && put(tokenizer, "pre_tokenizer",
-                     pre != NULL ? split_steps(apr_pre_pattern(pre)) : cJSON_Parse(prefixed ? prefixed_steps : gpt2_steps));
+                     pre != NULL ? split_steps(apr_pre_pattern(pre))
+                                 : cJSON_Parse(prefixed ? BYTE_LEVEL("true", "true") : BYTE_LEVEL("false", "true")));
 }
 
 /* Makes a tokenizer.json, which the caller deletes. Takes ownership of `vocab`, the parsed vocab.json. *unsupported: why it cannot be made
@@ -1146,16 +1126,13 @@ static apr_status read_template(reading *r)
     const cJSON *const item = apr_json_get(r->config, "chat_template"), *named;
     const char *text = cJSON_IsString(item) ? item->valuestring : apr_json_get_string(r->template_json, "chat_template");
 
-    if (file != NULL) {
-        if (file->n_bytes > 0 && memchr(file->data, '\0', file->n_bytes) != NULL)
-            return apr_fail(r->err, APR_E_DAMAGED, "%s: chat_template.jinja contains a NUL byte", r->model->path);
-        r->vocab->chat_template = apr_arena_copy(r->arena, (const char *)file->data, file->n_bytes);
-        return r->vocab->chat_template != NULL ? APR_OK : apr_no_memory(r->err, "the chat template");
-    }
+    if (file != NULL && file->n_bytes > 0 && memchr(file->data, '\0', file->n_bytes) != NULL)
+        return apr_fail(r->err, APR_E_DAMAGED, "%s: chat_template.jinja contains a NUL byte", r->model->path);
     if (cJSON_IsArray(item))
         cJSON_ArrayForEach(named, item) if (is_string(named, "name", "default")) text = apr_json_get_string(named, "template");
-    if (text == NULL) return APR_OK;
-    r->vocab->chat_template = apr_arena_copy(r->arena, text, strlen(text));
+    if (file != NULL) text = (const char *)file->data;
+    if (text == NULL && file == NULL) return APR_OK;
+    r->vocab->chat_template = apr_arena_copy(r->arena, text, file != NULL ? file->n_bytes : strlen(text));
     return r->vocab->chat_template != NULL ? APR_OK : apr_no_memory(r->err, "the chat template");
 }
 
@@ -1415,14 +1392,16 @@ static apr_status read_others(reading *r)
 
 static apr_status read_vocab(reading *r)
 {
+    const struct {
+        const char *name;
+        cJSON **json;
+    } files[] = {
+        {"tokenizer.json", &r->tokenizer}, {"tokenizer_config.json", &r->config},        {"generation_config.json", &r->generation},
+        {"config.json", &r->model_config}, {"special_tokens_map.json", &r->special_map}, {"chat_template.json", &r->template_json}};
+
     r->where = apr_arena_print(r->arena, "%s: tokenizer.json", r->model->path);
     if (r->where == NULL) return apr_no_memory(r->err, "a path");
-    APR_TRY(parse_attachment(r, "tokenizer.json", &r->tokenizer));
-    APR_TRY(parse_attachment(r, "tokenizer_config.json", &r->config));
-    APR_TRY(parse_attachment(r, "generation_config.json", &r->generation));
-    APR_TRY(parse_attachment(r, "config.json", &r->model_config));
-    APR_TRY(parse_attachment(r, "special_tokens_map.json", &r->special_map));
-    APR_TRY(parse_attachment(r, "chat_template.json", &r->template_json));
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) APR_TRY(parse_attachment(r, files[i].name, files[i].json));
     if (r->tokenizer == NULL) APR_TRY(parse_attachment(r, "added_tokens.json", &r->added_file));
     APR_TRY(read_template(r));
     return r->tokenizer != NULL ? read_tokenizer(r) : read_others(r);
