@@ -1,13 +1,9 @@
-/* hf_tokenizer.c - reads a checkpoint's tokenizer into a vocabulary: the steps of tokenizer.json, with one function per type; the files of
- * checkpoints without tokenizer.json, which are converted to its form; then the tables and the special tokens.
- *
- * The first step that apr_vocab cannot express is named, and a tokenizer with such a step is refused (APR_VOCAB_NONE): a text that is
- * tokenized almost right is worse than an error. */
+/* hf_tokenizer.c - reads a checkpoint's tokenizer into a vocabulary: its tables and special tokens, from tokenizer.json (its steps are in
+ * hf_pipeline.c), or from the files of checkpoints without one. */
 #include "formats/vocab/hf_tokenizer.h"
-#include "formats/base/base64.h"
-#include "formats/base/json.h"
 #include "formats/tensor/text_config.h"
-#include "formats/vocab/bert_splits.h"
+#include "formats/vocab/hf_pipeline.h"
+#include "formats/vocab/hf_slow.h"
 #include "formats/vocab/sentencepiece.h"
 #include "formats/vocab/special_tokens.h"
 #include "formats/vocab/tekken.h"
@@ -15,787 +11,7 @@
 
 #include <inttypes.h>
 #include <math.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-
-/* The steps before and after the merges. Strings belong to the JSON or are constants. */
-typedef struct hf_pipeline {
-    char unsupported[160]; /* the first unsupported step ("the normalizer Lowercase"); "": none */
-    apr_vocab_kind model;  /* BPE, WPM or UGM; NONE: any other */
-    bool byte_level;
-    apr_normal normals[APR_MAX_NORMALS]; /* in the arena; none if the flags below are enough */
-    size_t n_normals;
-    char normal[64];     /* the first normalizer that the flags cannot express; "": none */
-    const char *pattern; /* one isolated expression; NULL: see splits */
-    apr_split splits[APR_MAX_SPLITS];
-    size_t n_splits;
-    bool nfc, add_space_prefix, space_after_added, prefix_unless_space, escape_spaces;
-    bool has_template;
-    const char *first_token, *last_token; /* what the post-processor puts around a text */
-} hf_pipeline;
-
-typedef struct step_rule step_rule;
-typedef struct walking {
-    hf_pipeline *p;
-    apr_arena *arena;
-    const char *what;      /* "normalizer", "pre-tokenizer" or "post-processor" */
-    const step_rule *rule; /* of the step */
-    bool no_memory;
-} walking;
-
-struct step_rule {
-    const char *type;
-    void (*apply)(const cJSON *step, walking *w);
-    apr_normal_kind kind; /* of a normalizer without settings */
-    const char *other;    /* names a normalizer that the flags cannot express, although they can express some of this type */
-};
-
-/* Names an unsupported step. Only the first one is kept. */
-__attribute__((format(printf, 2, 3))) static void unsupported(const walking *w, const char *format, ...)
-{
-    va_list args;
-    if (w->p->unsupported[0] != '\0') return;
-    va_start(args, format);
-    vsnprintf(w->p->unsupported, sizeof w->p->unsupported, format, args);
-    va_end(args);
-}
-
-static bool is_string(const cJSON *object, const char *key, const char *text)
-{
-    const char *const found = apr_json_get_string(object, key);
-    return found != NULL && strcmp(found, text) == 0;
-}
-
-static bool flag_of(const cJSON *object, const char *key, bool otherwise)
-{
-    apr_json_get_bool(object, key, &otherwise);
-    return otherwise;
-}
-
-/* --- pre-tokenizers --- */
-
-static void add_split(const walking *w, const char *pattern, apr_split_behavior behavior, bool invert)
-{
-    hf_pipeline *const p = w->p;
-    if (p->n_splits == APR_MAX_SPLITS) unsupported(w, "more than %d pre-tokenizers", (int)APR_MAX_SPLITS);
-    else p->splits[p->n_splits++] = (apr_split){.pattern = pattern, .behavior = behavior, .invert = invert, .letters = p->byte_level};
-}
-
-static const char matches_nothing[] = "(?!)";
-
-/* Adds a step that puts a space in front and splits by `pattern` (NULL: does not split). */
-static void add_space_step(const walking *w, const char *pattern, apr_split_behavior behavior, bool marks, apr_space_rule space)
-{
-    hf_pipeline *const p = w->p;
-    const size_t n = p->n_splits;
-
-    add_split(w, pattern != NULL ? pattern : matches_nothing, behavior, false);
-    if (p->n_splits == n) return;
-    p->splits[n].marks = marks;
-    p->splits[n].space = space;
-}
-
-/* Quotes a text as an expression that matches exactly it. */
-static const char *quoted(walking *w, const char *text)
-{
-    const size_t n = strlen(text);
-    char *const expression = apr_arena_alloc(w->arena, 2 * n + 1);
-    size_t at = 0;
-
-    if (expression == NULL) w->no_memory = true;
-    for (size_t i = 0; expression != NULL && i < n; i++) {
-        const char c = text[i];
-        const bool is_sign = (c >= '!' && c <= '/') || (c >= ':' && c <= '@') || (c >= '[' && c <= '`') || (c >= '{' && c <= '~');
-        if (is_sign) expression[at++] = '\\';
-        expression[at++] = c;
-    }
-    return expression;
-}
-
-static void split_step(const cJSON *step, walking *w)
-{
-    const cJSON *const pattern = apr_json_get(step, "pattern");
-    const char *const regex = apr_json_get_string(pattern, "Regex"), *const text = apr_json_get_string(pattern, "String");
-    apr_split_behavior behavior;
-
-    if (!apr_split_behavior_find(apr_json_get_string(step, "behavior"), &behavior) || (regex == NULL && (text == NULL || *text == '\0'))) {
-        unsupported(w, "a Split without a pattern or a known behavior");
-        return;
-    }
-    if (regex == NULL && strcmp(text, " ") == 0 && w->p->escape_spaces) return; /* gemma: the normalizer has replaced all spaces */
-    add_split(w, regex != NULL ? regex : quoted(w, text), behavior, flag_of(step, "invert", false));
-}
-
-static void byte_level_step(const cJSON *step, walking *w)
-{
-    if (w->p->byte_level) unsupported(w, "two ByteLevel pre-tokenizers");
-    const char *const words = flag_of(step, "use_regex", true) ? apr_pre_pattern("gpt-2") : NULL;
-    if (flag_of(step, "add_prefix_space", true)) add_space_step(w, words, APR_SPLIT_ISOLATED, false, APR_SPACE_ALWAYS);
-    else if (words != NULL) add_split(w, words, APR_SPLIT_ISOLATED, false);
-    w->p->byte_level = true;
-}
-
-static void digits_step(const cJSON *step, walking *w)
-{
-    add_split(w, "\\p{N}", flag_of(step, "individual_digits", false) ? APR_SPLIT_ISOLATED : APR_SPLIT_CONTIGUOUS, false);
-}
-
-static void punctuation_step(const cJSON *step, walking *w)
-{
-    const char *const name = apr_json_get_string(step, "behavior");
-    apr_split_behavior behavior = APR_SPLIT_ISOLATED;
-
-    if (name != NULL && !apr_split_behavior_find(name, &behavior)) unsupported(w, "Punctuation with the behavior '%.40s'", name);
-    add_split(w, apr_bert_splits[1].pattern, behavior, false);
-}
-
-/* \w of Rust's expressions includes joiners. */
-#define RUST_WORD "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\x{200c}\\x{200d}"
-
-static void whitespace_step(const cJSON *step, walking *w)
-{
-    (void)step;
-    add_split(w, "[" RUST_WORD "]+|[^" RUST_WORD "\\s]+", APR_SPLIT_REMOVED, true);
-}
-
-static void whitespace_split_step(const cJSON *step, walking *w)
-{
-    (void)step;
-    add_split(w, "\\s", APR_SPLIT_REMOVED, false);
-}
-
-static void bert_step(const cJSON *step, walking *w)
-{
-    (void)step;
-    for (size_t i = 0; i < APR_N_BERT_SPLITS; i++) add_split(w, apr_bert_splits[i].pattern, apr_bert_splits[i].behavior, false);
-}
-
-static void delimiter_step(const cJSON *step, walking *w)
-{
-    const char *const delimiter = apr_json_get_string(step, "delimiter");
-    if (delimiter == NULL || *delimiter == '\0') unsupported(w, "CharDelimiterSplit without a delimiter");
-    else add_split(w, quoted(w, delimiter), APR_SPLIT_REMOVED, false);
-}
-
-/* Puts a space before each piece, or before the first one. For BPE that must be the first step: it depends on earlier splits. */
-static void metaspace_step(const cJSON *step, walking *w)
-{
-    hf_pipeline *const p = w->p;
-    const char *scheme = apr_json_get_string(step, "prepend_scheme");
-
-    if (scheme == NULL) scheme = flag_of(step, "add_prefix_space", true) ? "always" : "never";
-    if (!is_string(step, "replacement", APR_SPACE_MARK)) unsupported(w, "Metaspace with another sign than U+2581");
-    if (p->model != APR_VOCAB_BPE) {
-        const apr_space_rule space = strcmp(scheme, "never") == 0    ? APR_SPACE_NEVER
-                                     : strcmp(scheme, "always") == 0 ? APR_SPACE_ALWAYS
-                                                                     : APR_SPACE_AT_START;
-        add_space_step(w, flag_of(step, "split", true) ? "\\x{2581}" : NULL, APR_SPLIT_MERGED_WITH_NEXT, true, space);
-        return;
-    }
-    if (p->n_splits > 0 || p->byte_level) unsupported(w, "Metaspace after another pre-tokenizer");
-    if (p->add_space_prefix) unsupported(w, "Metaspace after Prepend");
-    p->escape_spaces = true;
-    p->add_space_prefix = p->prefix_unless_space = strcmp(scheme, "never") != 0;
-    p->space_after_added = strcmp(scheme, "always") == 0;
-    if (flag_of(step, "split", true)) add_split(w, "\\x{2581}", APR_SPLIT_MERGED_WITH_NEXT, false);
-}
-
-/* --- normalizers --- */
-
-static apr_str kept(walking *w, const char *text)
-{
-    const char *const copy = text != NULL ? apr_arena_copy(w->arena, text, strlen(text)) : NULL;
-    w->no_memory |= text != NULL && copy == NULL;
-    return (apr_str){copy, copy != NULL ? strlen(copy) : 0};
-}
-
-/* Sets the flag that equals this normalizer: NFC, SentencePiece's space in front, spaces as U+2581. False: there is none. */
-static bool set_flag(hf_pipeline *p, const apr_normal *normal)
-{
-    switch (normal->kind) {
-    case APR_NORMAL_NFC: return p->nfc = true;
-    case APR_NORMAL_PREPEND: return apr_str_is(normal->to, APR_SPACE_MARK) && (p->add_space_prefix = p->space_after_added = true);
-    case APR_NORMAL_REPLACE: return apr_str_is(normal->from, " ") && apr_str_is(normal->to, APR_SPACE_MARK) && (p->escape_spaces = true);
-    default: return false;
-    }
-}
-
-static void add_normal(walking *w, apr_normal normal)
-{
-    hf_pipeline *const p = w->p;
-    if (!set_flag(p, &normal) && p->normal[0] == '\0')
-        snprintf(p->normal, sizeof p->normal, "%s%s", w->rule->other != NULL ? "" : "the normalizer ",
-                 w->rule->other != NULL ? w->rule->other : w->rule->type);
-    if (p->n_normals == APR_MAX_NORMALS) unsupported(w, "more than %d normalizers", (int)APR_MAX_NORMALS);
-    else p->normals[p->n_normals++] = normal;
-}
-
-static void prepend_step(const cJSON *step, walking *w)
-{
-    const char *const text = apr_json_get_string(step, "prepend");
-    if (text == NULL) unsupported(w, "Prepend without a text");
-    add_normal(w, (apr_normal){.kind = APR_NORMAL_PREPEND, .to = kept(w, text)});
-}
-
-static void replace_step(const cJSON *step, walking *w)
-{
-    const cJSON *const pattern = apr_json_get(step, "pattern");
-    const char *const text = apr_json_get_string(pattern, "String"), *const regex = apr_json_get_string(pattern, "Regex"),
-                      *const content = apr_json_get_string(step, "content");
-
-    if ((text == NULL && regex == NULL) || content == NULL || (text != NULL && *text == '\0'))
-        unsupported(w, "Replace without a pattern or a content");
-    add_normal(w, (apr_normal){.kind = text != NULL ? APR_NORMAL_REPLACE : APR_NORMAL_PATTERN,
-                               .from = kept(w, text != NULL ? text : regex),
-                               .to = kept(w, content)});
-}
-
-static void strip_step(const cJSON *step, walking *w)
-{
-    const unsigned left = flag_of(step, "strip_left", true) ? APR_STRIP_LEFT : 0,
-                   right = flag_of(step, "strip_right", true) ? APR_STRIP_RIGHT : 0;
-    add_normal(w, (apr_normal){.kind = APR_NORMAL_STRIP, .flags = left | right});
-}
-
-/* strip_accents defaults to lowercase. */
-static void bert_normalizer_step(const cJSON *step, walking *w)
-{
-    const bool lowercase = flag_of(step, "lowercase", true), accents = flag_of(step, "strip_accents", lowercase);
-    add_normal(w, (apr_normal){.kind = APR_NORMAL_BERT,
-                               .flags = (flag_of(step, "clean_text", true) ? APR_BERT_CLEAN : 0u) |
-                                        (flag_of(step, "handle_chinese_chars", true) ? APR_BERT_CHINESE : 0u) |
-                                        (accents ? APR_BERT_ACCENTS : 0u) | (lowercase ? APR_BERT_LOWERCASE : 0u)});
-}
-
-static void charsmap_step(const cJSON *step, walking *w)
-{
-    const char *const text = apr_json_get_string(step, "precompiled_charsmap");
-
-    if (text == NULL || *text == '\0') return; /* an empty map */
-    const size_t n_chars = strlen(text), n = apr_base64_bytes(text, n_chars);
-    char *const bytes = apr_arena_alloc(w->arena, n + 1);
-    w->no_memory |= bytes == NULL;
-    if (bytes == NULL) return;
-    if (!apr_base64_decode(text, n_chars, bytes)) unsupported(w, "a Precompiled normalizer that is not base64");
-    add_normal(w, (apr_normal){.kind = APR_NORMAL_CHARSMAP, .from = {bytes, n}});
-}
-
-static void plain_normal_step(const cJSON *step, walking *w)
-{
-    (void)step;
-    add_normal(w, (apr_normal){.kind = w->rule->kind});
-}
-
-/* Replaces BPE's normalizers by flags if the flags express all of them. Other formats have keys for the flags only. */
-static void settle_normals(hf_pipeline *p)
-{
-    const bool is_flags = p->normal[0] == '\0' && p->model == APR_VOCAB_BPE;
-
-    if (is_flags) p->n_normals = 0;
-    else p->nfc = p->add_space_prefix = p->space_after_added = p->escape_spaces = false;
-}
-
-/* --- post-processors --- */
-
-/* Only one token before the text and one after it can be expressed. */
-static void template_step(const cJSON *step, walking *w)
-{
-    hf_pipeline *const p = w->p;
-    const cJSON *part;
-    bool is_after = false;
-
-    if (p->has_template) unsupported(w, "two TemplateProcessing post-processors");
-    p->has_template = true;
-    cJSON_ArrayForEach(part, apr_json_get(step, "single"))
-    {
-        if (apr_json_get(part, "Sequence") != NULL) {
-            is_after = true;
-            continue;
-        }
-        const char **const token = is_after ? &p->last_token : &p->first_token;
-        if (*token != NULL) unsupported(w, "TemplateProcessing with more than one token on a side of the text");
-        *token = apr_json_get_string(apr_json_get(part, "SpecialToken"), "id");
-        if (*token == NULL) unsupported(w, "TemplateProcessing with a part that is not a token");
-    }
-}
-
-/* "sep" and "cls" are pairs of a text and an id. */
-static void bert_processing_step(const cJSON *step, walking *w)
-{
-    hf_pipeline *const p = w->p;
-    const cJSON *const first = apr_json_get(step, "cls"), *const last = apr_json_get(step, "sep");
-
-    if (p->has_template) unsupported(w, "two post-processors that add tokens");
-    p->has_template = true;
-    p->first_token = cJSON_IsArray(first) && cJSON_IsString(first->child) ? first->child->valuestring : NULL;
-    p->last_token = cJSON_IsArray(last) && cJSON_IsString(last->child) ? last->child->valuestring : NULL;
-    if (p->first_token == NULL || p->last_token == NULL)
-        unsupported(w, "the post-processor %.40s without its tokens", apr_json_get_string(step, "type"));
-}
-
-/* Changes offsets only, not ids. */
-static void no_step(const cJSON *step, walking *w)
-{
-    (void)step;
-    (void)w;
-}
-
-/* --- all of them --- */
-
-static const step_rule normalizers[] = {
-    {"NFC", plain_normal_step, APR_NORMAL_NFC},
-    {"NFD", plain_normal_step, APR_NORMAL_NFD},
-    {"NFKC", plain_normal_step, APR_NORMAL_NFKC},
-    {"NFKD", plain_normal_step, APR_NORMAL_NFKD},
-    {"Nmt", plain_normal_step, APR_NORMAL_NMT},
-    {"Lowercase", plain_normal_step, APR_NORMAL_LOWERCASE},
-    {"StripAccents", plain_normal_step, APR_NORMAL_STRIP_ACCENTS},
-    {"Prepend", prepend_step, .other = "Prepend of another text than U+2581"},
-    {"Replace", replace_step, .other = "Replace of something else than spaces by U+2581"},
-    {"Strip", strip_step},
-    {"BertNormalizer", bert_normalizer_step},
-    {"Precompiled", charsmap_step},
-    {NULL},
-};
-static const step_rule pre_tokenizers[] = {{"Split", split_step},           {"ByteLevel", byte_level_step},
-                                           {"Digits", digits_step},         {"Punctuation", punctuation_step},
-                                           {"Whitespace", whitespace_step}, {"WhitespaceSplit", whitespace_split_step},
-                                           {"BertPreTokenizer", bert_step}, {"CharDelimiterSplit", delimiter_step},
-                                           {"Metaspace", metaspace_step},   {NULL}};
-static const step_rule post_processors[] = {{"TemplateProcessing", template_step},
-                                            {"BertProcessing", bert_processing_step},
-                                            {"RobertaProcessing", bert_processing_step},
-                                            {"ByteLevel", no_step},
-                                            {NULL}};
-
-/* One step, or a Sequence of them under `list`; JSON's own limit bounds the depth. */
-static void walk(const cJSON *step, const char *list, const step_rule *rules, walking *w)
-{
-    const char *const type = apr_json_get_string(step, "type");
-    const cJSON *inner;
-
-    if (step == NULL || cJSON_IsNull(step)) return;
-    if (type != NULL && strcmp(type, "Sequence") == 0) {
-        cJSON_ArrayForEach(inner, apr_json_get(step, list)) walk(inner, list, rules, w);
-        return;
-    }
-    for (; type != NULL && rules->type != NULL; rules++)
-        if (strcmp(rules->type, type) == 0) {
-            w->rule = rules;
-            rules->apply(step, w);
-            return;
-        }
-    unsupported(w, "the %s %.60s", w->what, type != NULL ? type : "without a type");
-}
-
-static void check_model(const cJSON *model, const walking *w)
-{
-    static const struct {
-        const char *type;
-        apr_vocab_kind kind;
-    } types[] = {{"BPE", APR_VOCAB_BPE}, {"WordPiece", APR_VOCAB_WPM}, {"Unigram", APR_VOCAB_UGM}};
-    const char *const type = apr_json_get_string(model, "type"), *const prefix = apr_json_get_string(model, "continuing_subword_prefix"),
-                      *const suffix = apr_json_get_string(model, "end_of_word_suffix");
-    double dropout = 0;
-
-    w->p->model = apr_json_get(model, "type") == NULL ? APR_VOCAB_BPE : APR_VOCAB_NONE;
-    for (size_t i = 0; type != NULL && i < sizeof types / sizeof *types; i++)
-        if (strcmp(type, types[i].type) == 0) w->p->model = types[i].kind;
-    if (w->p->model == APR_VOCAB_NONE) unsupported(w, "the model %.60s", type != NULL ? type : "without a type");
-    if (w->p->model != APR_VOCAB_BPE) return;
-    if (prefix != NULL && *prefix != '\0') unsupported(w, "a continuing_subword_prefix");
-    if (suffix != NULL && *suffix != '\0') unsupported(w, "an end_of_word_suffix");
-    if (apr_json_get_real(model, "dropout", &dropout) && dropout > 0) unsupported(w, "dropout");
-}
-
-static bool only_splits(const apr_split *split, apr_split_behavior behavior, bool invert)
-{
-    return split->behavior == behavior && split->invert == invert && !split->letters && !split->marks && split->space == APR_SPACE_NEVER;
-}
-
-static bool is_plain(const apr_split *split) { return only_splits(split, APR_SPLIT_ISOLATED, false); }
-
-/* Replaces the steps by one expression if that is the same: for a single plain step; for Digits before ByteLevel's expression, which
- * GGUF names "starcoder"; and for the matches of a known expression, which matches all text. */
-static void simplify(hf_pipeline *p)
-{
-    const apr_split *const s = p->splits;
-    const bool all_matches = p->n_splits == 1 && only_splits(&s[0], APR_SPLIT_REMOVED, true);
-
-    if (p->n_splits == 1 && (is_plain(&s[0]) || (all_matches && apr_pre_name(s[0].pattern) != NULL))) p->pattern = s[0].pattern;
-    if (p->n_splits == 2 && is_plain(&s[0]) && is_plain(&s[1]) && strcmp(s[0].pattern, "\\p{N}") == 0 &&
-        strcmp(s[1].pattern, apr_pre_pattern("gpt-2")) == 0)
-        p->pattern = apr_pre_pattern("starcoder");
-    if (p->pattern != NULL) p->n_splits = 0;
-}
-
-/* Fails only with APR_E_MEMORY: unsupported steps are named in `unsupported`. */
-static apr_status read_pipeline(hf_pipeline *p, const cJSON *tokenizer, apr_arena *arena, apr_error *err)
-{
-    walking w = {.p = p, .arena = arena};
-
-    *p = (hf_pipeline){0};
-    check_model(apr_json_get(tokenizer, "model"), &w);
-    w.what = "normalizer";
-    walk(apr_json_get(tokenizer, "normalizer"), "normalizers", normalizers, &w);
-    settle_normals(p);
-    w.what = "pre-tokenizer";
-    walk(apr_json_get(tokenizer, "pre_tokenizer"), "pretokenizers", pre_tokenizers, &w);
-    w.what = "post-processor";
-    walk(apr_json_get(tokenizer, "post_processor"), "processors", post_processors, &w);
-    if (w.no_memory) return apr_no_memory(err, "the splitting expressions");
-    simplify(p);
-    return APR_OK;
-}
-
-/* --- checkpoints without tokenizer.json: added_tokens.json, the added_tokens_decoder of tokenizer_config.json, vocab.json with merges.txt
- * --- */
-
-/* Parsed files; NULL: not there. */
-typedef struct parsed_files {
-    const cJSON *added, *config, *special_map, *model_config; /* added_tokens.json, tokenizer_config.json, special_tokens_map.json */
-} parsed_files;
-
-/* --- texts that are named as special --- */
-
-/* Sorted by text, because a file may name many and each token is looked up. */
-typedef struct special_texts {
-    const char **texts;
-    size_t n;
-} special_texts;
-
-/* A token is named by its text, or by an object like those of added_tokens. */
-static const char *text_of(const cJSON *item) { return cJSON_IsString(item) ? item->valuestring : apr_json_get_string(item, "content"); }
-
-static bool ends_with(const char *text, const char *ending)
-{
-    const size_t n = strlen(text), m = strlen(ending);
-    return n >= m && strcmp(text + n - m, ending) == 0;
-}
-
-/* True for keys such as "eos_token" (one text) and "additional_special_tokens" (several). */
-static bool names_specials(const cJSON *item)
-{
-    return item->string != NULL && (ends_with(item->string, "_token") || strcmp(item->string, "additional_special_tokens") == 0 ||
-                                    strcmp(item->string, "extra_special_tokens") == 0);
-}
-
-/* Collects special texts. Only counts them if `texts` is NULL. */
-static size_t collect(const cJSON *file, const char **texts)
-{
-    const cJSON *item, *one;
-    size_t n = 0;
-
-    cJSON_ArrayForEach(item, file)
-    {
-        if (!names_specials(item)) continue;
-        if (text_of(item) != NULL) {
-            if (texts != NULL) texts[n] = text_of(item);
-            n++;
-            continue;
-        }
-        cJSON_ArrayForEach(one, item)
-        {
-            if (text_of(one) == NULL) continue;
-            if (texts != NULL) texts[n] = text_of(one);
-            n++;
-        }
-    }
-    return n;
-}
-
-static int by_text(const void *a, const void *b) { return strcmp(*(const char *const *)a, *(const char *const *)b); }
-
-static apr_status collect_specials(special_texts *s, const parsed_files *files, apr_error *err)
-{
-    const size_t n = collect(files->config, NULL) + collect(files->special_map, NULL);
-
-    *s = (special_texts){.texts = calloc(n + 1, sizeof *s->texts), .n = n};
-    if (s->texts == NULL) return apr_no_memory(err, "the special tokens");
-    collect(files->special_map, s->texts + collect(files->config, s->texts));
-    qsort(s->texts, n, sizeof *s->texts, by_text);
-    return APR_OK;
-}
-
-static bool is_named(const special_texts *s, const char *text) { return bsearch(&text, s->texts, s->n, sizeof *s->texts, by_text) != NULL; }
-
-/* --- added tokens --- */
-
-typedef struct added_token {
-    int64_t id;
-    const char *text;
-    const cJSON *flags; /* of the decoder's entry, or NULL */
-    size_t order;       /* the first one of an id decides */
-} added_token;
-
-typedef struct listing {
-    added_token *tokens;
-    size_t n, capacity;
-    special_texts special;
-    const parsed_files *files;
-    const char *where;
-    apr_error *err;
-} listing;
-
-static apr_status add_token(listing *l, int64_t id, const char *text, const cJSON *flags)
-{
-    if (l->n == l->capacity) {
-        const size_t capacity = l->capacity > 0 ? 2 * l->capacity : 64;
-        added_token *const more = realloc(l->tokens, capacity * sizeof *more);
-        if (more == NULL) return apr_no_memory(l->err, "the added tokens");
-        l->tokens = more;
-        l->capacity = capacity;
-    }
-    l->tokens[l->n] = (added_token){id, text, flags, l->n};
-    l->n++;
-    return APR_OK;
-}
-
-/* {"32000": {"content": "<|im_end|>", "special": true, ...}} */
-static apr_status add_decoder(listing *l)
-{
-    const cJSON *item;
-
-    cJSON_ArrayForEach(item, apr_json_get(l->files->config, "added_tokens_decoder"))
-    {
-        char *end = NULL;
-        const long long id = item->string != NULL ? strtoll(item->string, &end, 10) : -1;
-        const char *const text = text_of(item);
-        if (id < 0 || id > INT32_MAX || end == item->string || *end != '\0' || text == NULL || *text == '\0')
-            return apr_fail(l->err, APR_E_DAMAGED, "%s: tokenizer_config.json: the added token '%.60s' has no id or no content", l->where,
-                            item->string != NULL ? item->string : "");
-        APR_TRY(add_token(l, id, text, item));
-    }
-    return APR_OK;
-}
-
-/* {"<|im_end|>": 32000} */
-static apr_status add_file(listing *l)
-{
-    const cJSON *item;
-
-    cJSON_ArrayForEach(item, l->files->added)
-    {
-        int64_t id;
-        if (item->string == NULL || *item->string == '\0' || !apr_json_as_int(item, &id) || id < 0 || id > INT32_MAX)
-            return apr_fail(l->err, APR_E_DAMAGED, "%s: added_tokens.json: token '%.60s' has no id", l->where,
-                            item->string != NULL ? item->string : "");
-        APR_TRY(add_token(l, id, item->string, NULL));
-    }
-    return APR_OK;
-}
-
-/* Adds tokens of the vocabulary that are named as special. Texts of an apr_vocab may lack a terminating NUL, so they are copied. */
-static apr_status add_named(listing *l, const cJSON *vocab_file, const apr_vocab *vocab, apr_arena *arena)
-{
-    const cJSON *item;
-    int64_t id;
-
-    if (l->special.n == 0) return APR_OK;
-    cJSON_ArrayForEach(item, vocab_file) if (item->string != NULL && apr_json_as_int(item, &id) && is_named(&l->special, item->string))
-        APR_TRY(add_token(l, id, item->string, NULL));
-    for (size_t i = 0; vocab != NULL && i < vocab->n_tokens; i++) {
-        char text[256];
-        const apr_str token = vocab->tokens[i];
-        if (token.n_bytes == 0 || token.n_bytes >= sizeof text) continue;
-        memcpy(text, token.text, token.n_bytes);
-        text[token.n_bytes] = '\0';
-        if (!is_named(&l->special, text)) continue;
-        const char *const copy = apr_arena_copy(arena, token.text, token.n_bytes);
-        if (copy == NULL) return apr_no_memory(l->err, "the added tokens");
-        APR_TRY(add_token(l, (int64_t)i, copy, NULL));
-    }
-    return APR_OK;
-}
-
-static int by_id(const void *a, const void *b)
-{
-    const added_token *const x = a, *const y = b;
-    if (x->id != y->id) return x->id < y->id ? -1 : 1;
-    return x->order < y->order ? -1 : 1;
-}
-
-/* added_tokens.json has no flags. Tokens written as <|...|> are special in every known model that has them. */
-static bool is_special(const listing *l, const added_token *token)
-{
-    bool special = is_named(&l->special, token->text) || (strncmp(token->text, "<|", 2) == 0 && ends_with(token->text, "|>"));
-    if (token->flags != NULL) apr_json_get_bool(token->flags, "special", &special);
-    return special;
-}
-
-static bool write_token(const listing *l, const added_token *token, cJSON *list)
-{
-    cJSON *const item = cJSON_CreateObject();
-
-    if (!cJSON_AddItemToArray(list, item)) {
-        cJSON_Delete(item);
-        return false;
-    }
-    bool ok = cJSON_AddNumberToObject(item, "id", (double)token->id) != NULL &&
-              cJSON_AddStringToObject(item, "content", token->text) != NULL &&
-              cJSON_AddBoolToObject(item, "special", is_special(l, token)) != NULL;
-    for (size_t i = 0; token->flags != NULL && i < APR_N_ADDED_FLAGS; i++) {
-        const char *const key = apr_added_flags[i].key;
-        ok = ok && cJSON_AddBoolToObject(item, key, flag_of(token->flags, key, false)) != NULL;
-    }
-    return ok;
-}
-
-static apr_status fill_list(listing *l, cJSON *list, const cJSON *vocab_file, const apr_vocab *vocab, apr_arena *arena)
-{
-    bool ok = true;
-
-    APR_TRY(collect_specials(&l->special, l->files, l->err));
-    APR_TRY(add_decoder(l));
-    APR_TRY(add_file(l));
-    APR_TRY(add_named(l, vocab_file, vocab, arena));
-    if (l->n > 0) qsort(l->tokens, l->n, sizeof *l->tokens, by_id);
-    for (size_t i = 0; ok && i < l->n; i++)
-        if (i == 0 || l->tokens[i].id != l->tokens[i - 1].id) ok = write_token(l, &l->tokens[i], list);
-    return ok ? APR_OK : apr_no_memory(l->err, "the added tokens");
-}
-
-/* Makes the list "added_tokens" of a tokenizer.json. If two files name an id, the decoder decides. Tokens of the vocabulary (vocab.json, or
- * one that is read already) that the files name as special, such as eos_token, are also in it. The caller deletes the list. */
-static apr_status make_added_list(cJSON **list, const parsed_files *files, const cJSON *vocab_file, const apr_vocab *vocab,
-                                  apr_arena *arena, const char *where, apr_error *err)
-{
-    listing l = {.files = files, .where = where, .err = err};
-
-    *list = cJSON_CreateArray();
-    const apr_status status = *list != NULL ? fill_list(&l, *list, vocab_file, vocab, arena) : apr_no_memory(err, "the added tokens");
-    free(l.special.texts);
-    free(l.tokens);
-    return status;
-}
-
-/* --- vocab.json and merges.txt --- */
-
-/* The pre-tokenizer of a tokenizer class in tokenizer.json's form. */
-#define BYTE_LEVEL(prefix, regex) "{\"type\":\"ByteLevel\",\"add_prefix_space\":" prefix ",\"use_regex\":" regex "}"
-
-/* Classes by name, and by family for checkpoints that name no class. */
-static const struct {
-    const char *tokenizer_class, *model_types; /* with spaces around each */
-    const char *pre;                           /* GGUF's name of the expression; NULL: GPT-2's own */
-    bool nfc;
-} classes[] = {
-    {"Qwen2Tokenizer", " qwen2 qwen2_moe qwen3 qwen3_moe qwen2_vl qwen2_5_vl ", "qwen2", true},
-    {"GPT2Tokenizer", " gpt2 gpt_neo gpt_bigcode starcoder2 ", NULL, false},
-    {"CodeGenTokenizer", " codegen gptj phi ", NULL, false},
-};
-enum { N_CLASSES = sizeof classes / sizeof *classes };
-
-static int class_of(const parsed_files *files)
-{
-    const char *const name = apr_json_get_string(files->config, "tokenizer_class"), *const type = apr_json_get_string(files->model_config,
-                                                                                                                      "model_type");
-    char spaced[64];
-
-    for (int i = 0; name != NULL && i < N_CLASSES; i++) {
-        const size_t n = strlen(classes[i].tokenizer_class);
-        if (strncmp(name, classes[i].tokenizer_class, n) == 0 && (name[n] == '\0' || strcmp(name + n, "Fast") == 0)) return i;
-    }
-    if (type == NULL || strlen(type) > 60) return -1;
-    snprintf(spaced, sizeof spaced, " %s ", type);
-    for (int i = 0; i < N_CLASSES; i++)
-        if (strstr(classes[i].model_types, spaced) != NULL) return i;
-    return -1;
-}
-
-/* Lines "left right"; the first may be a comment with the version. */
-static cJSON *merges_of(const apr_attachment *file)
-{
-    cJSON *const list = cJSON_CreateArray();
-    const char *at = (const char *)file->data, *const end = at + file->n_bytes;
-    bool ok = list != NULL;
-
-    for (bool first = true; ok && at < end; first = false) {
-        const char *const line_end = memchr(at, '\n', (size_t)(end - at)), *const stop = line_end != NULL ? line_end : end;
-        const size_t n = (size_t)(stop - at) - (stop > at && stop[-1] == '\r');
-        const bool is_comment = first && n >= 9 && memcmp(at, "#version:", 9) == 0;
-        if (n > 0 && !is_comment) {
-            char *const line = strndup(at, n);
-            cJSON *const item = line != NULL ? cJSON_CreateString(line) : NULL;
-            free(line);
-            ok = cJSON_AddItemToArray(list, item);
-            if (!ok) cJSON_Delete(item);
-        }
-        at = stop < end ? stop + 1 : end;
-    }
-    if (ok) return list;
-    cJSON_Delete(list);
-    return NULL;
-}
-
-static cJSON *split_steps(const char *pattern)
-{
-    cJSON *const steps =
-        cJSON_Parse("{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Split\",\"pattern\":{},\"behavior\":\"Isolated\","
-                    "\"invert\":false}," BYTE_LEVEL("false", "false") "]}");
-    cJSON *const first = cJSON_GetArrayItem(cJSON_GetObjectItemCaseSensitive(steps, "pretokenizers"), 0);
-
-    if (steps != NULL && cJSON_AddStringToObject(cJSON_GetObjectItemCaseSensitive(first, "pattern"), "Regex", pattern) != NULL)
-        return steps;
-    cJSON_Delete(steps);
-    return NULL;
-}
-
-/* Adds `item` to the object, or deletes it. */
-static bool put(cJSON *object, const char *key, cJSON *item)
-{
-    if (object != NULL && item != NULL && cJSON_AddItemToObject(object, key, item)) return true;
-    cJSON_Delete(item);
-    return false;
-}
-
-static bool build(cJSON *tokenizer, int class, cJSON *vocab, cJSON *added, const apr_attachment *merges, bool prefixed)
-{
-    cJSON *const model = cJSON_CreateObject();
-    const char *const pre = classes[class].pre;
-    bool ok = put(tokenizer, "added_tokens", added);
-
-    ok = put(model, "vocab", vocab) && ok;
-    ok = ok && cJSON_AddStringToObject(model, "type", "BPE") != NULL && put(model, "merges", merges_of(merges));
-    ok = put(tokenizer, "model", model) && ok;
-    ok = ok && (!classes[class].nfc || put(tokenizer, "normalizer", cJSON_Parse("{\"type\":\"NFC\"}")));
-    return ok && put(tokenizer, "pre_tokenizer",
-                     pre != NULL ? split_steps(apr_pre_pattern(pre))
-                                 : cJSON_Parse(prefixed ? BYTE_LEVEL("true", "true") : BYTE_LEVEL("false", "true")));
-}
-
-/* Makes a tokenizer.json, which the caller deletes. Takes ownership of `vocab`, the parsed vocab.json. *unsupported: why it cannot be made
- * (a clause), or NULL. */
-static apr_status make_slow_bpe(cJSON **tokenizer, const char **unsupported, cJSON *vocab, const apr_attachment *merges,
-                                const parsed_files *files, apr_arena *arena, const char *where, apr_error *err)
-{
-    const char *const name = apr_json_get_string(files->config, "tokenizer_class");
-    const int class = class_of(files);
-    cJSON *added = NULL;
-    bool prefixed = false;
-
-    *tokenizer = NULL;
-    *unsupported = NULL;
-    if (class < 0) {
-        cJSON_Delete(vocab);
-        *unsupported =
-            apr_arena_print(arena, "vocab.json and merges.txt of the class '%.60s', and no tokenizer.json", name != NULL ? name : "none");
-        return *unsupported != NULL ? APR_OK : apr_no_memory(err, "the tokenizer");
-    }
-    const apr_status status = make_added_list(&added, files, vocab, NULL, arena, where, err);
-    if (status != APR_OK) {
-        cJSON_Delete(added);
-        cJSON_Delete(vocab);
-        return status;
-    }
-    apr_json_get_bool(files->config, "add_prefix_space", &prefixed);
-    *tokenizer = cJSON_CreateObject();
-    return build(*tokenizer, class, vocab, added, merges, prefixed) ? APR_OK : apr_no_memory(err, "the tokenizer");
-}
-
-/* --- tokenizer.json and its companions --- */
 
 typedef struct reading {
     const apr_model *model;
@@ -811,7 +27,7 @@ typedef struct reading {
 } reading;
 
 /* The kind of a tokenizer other than BPE, whose rules are all in the pipeline. NONE: *why says what is not supported. */
-static apr_vocab_kind general_kind(const hf_pipeline *p, const char **why)
+static apr_vocab_kind general_kind(const apr_hf_pipeline *p, const char **why)
 {
     *why = p->unsupported;
     if (p->unsupported[0] != '\0') return APR_VOCAB_NONE;
@@ -821,7 +37,7 @@ static apr_vocab_kind general_kind(const hf_pipeline *p, const char **why)
 }
 
 /* Byte-level BPE has spaces in its byte alphabet. SentencePiece has U+2581 for spaces, or byte tokens as a fallback. */
-static apr_vocab_kind kind_of(const hf_pipeline *p, bool byte_fallback, const char **why)
+static apr_vocab_kind kind_of(const apr_hf_pipeline *p, bool byte_fallback, const char **why)
 {
     const bool spaces = p->add_space_prefix || p->escape_spaces;
 
@@ -901,10 +117,10 @@ static apr_status read_added(reading *r, const cJSON *item)
 
     apr_json_get_int(item, "id", &id);
     APR_TRY(set_token(r, id, apr_json_get_string(item, "content")));
-    r->types[id] = flag_of(item, "special", false) ? APR_TOKEN_CONTROL : APR_TOKEN_USER;
+    r->types[id] = apr_hf_flag(item, "special", false) ? APR_TOKEN_CONTROL : APR_TOKEN_USER;
     r->added[id] = APR_ADDED;
     for (size_t i = 0; i < APR_N_ADDED_FLAGS; i++)
-        if (flag_of(item, apr_added_flags[i].key, false)) r->added[id] |= apr_added_flags[i].flag;
+        if (apr_hf_flag(item, apr_added_flags[i].key, false)) r->added[id] |= apr_added_flags[i].flag;
     return APR_OK;
 }
 
@@ -1040,7 +256,7 @@ static int32_t id_of(const apr_vocab *vocab, const char *text)
 
 static int32_t token_under(const apr_vocab *vocab, const cJSON *config, const char *key)
 {
-    return id_of(vocab, text_of(apr_json_get(config, key)));
+    return id_of(vocab, apr_hf_token_text(apr_json_get(config, key)));
 }
 
 /* The id of a token that tokenizer_config.json or special_tokens_map.json names; -1: none. */
@@ -1090,11 +306,11 @@ static int32_t unknown_id(const reading *r)
 static void read_added_ends(reading *r)
 {
     apr_vocab *const v = r->vocab;
-    v->add_bos = flag_of(r->config, "add_bos_token", v->add_bos) && v->bos_id >= 0;
-    v->add_eos = flag_of(r->config, "add_eos_token", v->add_eos) && v->eos_id >= 0;
+    v->add_bos = apr_hf_flag(r->config, "add_bos_token", v->add_bos) && v->bos_id >= 0;
+    v->add_eos = apr_hf_flag(r->config, "add_eos_token", v->add_eos) && v->eos_id >= 0;
 }
 
-static void read_specials(reading *r, const hf_pipeline *p)
+static void read_specials(reading *r, const apr_hf_pipeline *p)
 {
     apr_vocab *const v = r->vocab;
     const cJSON *const text_config = apr_config_text_part(r->model_config);
@@ -1129,7 +345,7 @@ static apr_status read_template(reading *r)
     if (file != NULL && file->n_bytes > 0 && memchr(file->data, '\0', file->n_bytes) != NULL)
         return apr_fail(r->err, APR_E_DAMAGED, "%s: chat_template.jinja contains a NUL byte", r->model->path);
     if (cJSON_IsArray(item))
-        cJSON_ArrayForEach(named, item) if (is_string(named, "name", "default")) text = apr_json_get_string(named, "template");
+        cJSON_ArrayForEach(named, item) if (apr_hf_is(named, "name", "default")) text = apr_json_get_string(named, "template");
     if (file != NULL) text = (const char *)file->data;
     if (text == NULL && file == NULL) return APR_OK;
     r->vocab->chat_template = apr_arena_copy(r->arena, text, file != NULL ? file->n_bytes : strlen(text));
@@ -1139,7 +355,7 @@ static apr_status read_template(reading *r)
 /* --- all of it --- */
 
 /* Copies the splitting expression or steps, which are in the JSON's memory. */
-static apr_status copy_splits(reading *r, const hf_pipeline *p)
+static apr_status copy_splits(reading *r, const apr_hf_pipeline *p)
 {
     apr_vocab *const v = r->vocab;
 
@@ -1162,7 +378,7 @@ static apr_status copy_splits(reading *r, const hf_pipeline *p)
 }
 
 /* Copies the normalizers, and WordPiece's settings. */
-static apr_status copy_general(reading *r, const hf_pipeline *p, const cJSON *model)
+static apr_status copy_general(reading *r, const apr_hf_pipeline *p, const cJSON *model)
 {
     apr_vocab *const v = r->vocab;
     apr_normal *const normals = apr_arena_array(r->arena, p->n_normals, sizeof *normals);
@@ -1185,18 +401,18 @@ static apr_status read_tokenizer(reading *r)
 {
     apr_vocab *const v = r->vocab;
     const cJSON *const model = apr_json_get(r->tokenizer, "model");
-    const bool byte_fallback = flag_of(model, "byte_fallback", false);
-    hf_pipeline p;
+    const bool byte_fallback = apr_hf_flag(model, "byte_fallback", false);
+    apr_hf_pipeline p;
     const char *why;
 
-    APR_TRY(read_pipeline(&p, r->tokenizer, r->arena, r->err));
+    APR_TRY(apr_hf_pipeline_read(&p, r->tokenizer, r->arena, r->err));
     v->kind = kind_of(&p, byte_fallback, &why);
     if (v->kind == APR_VOCAB_NONE) {
         v->unsupported = apr_arena_copy(r->arena, why, strlen(why));
         return v->unsupported != NULL ? APR_OK : apr_no_memory(r->err, "the tokenizer");
     }
     v->nfc = p.nfc;
-    v->ignore_merges = flag_of(model, "ignore_merges", false);
+    v->ignore_merges = apr_hf_flag(model, "ignore_merges", false);
     v->byte_fallback = byte_fallback;
     v->add_space_prefix = p.add_space_prefix;
     v->prefix_unless_space = p.prefix_unless_space;
@@ -1254,7 +470,7 @@ static apr_status fill_up(reading *r)
     return fill_holes(r, n);
 }
 
-static parsed_files slow_files(const reading *r) { return (parsed_files){r->added_file, r->config, r->special_map, r->model_config}; }
+static apr_hf_files slow_files(const reading *r) { return (apr_hf_files){r->added_file, r->config, r->special_map, r->model_config}; }
 
 /* An added token replaces a piece of the same id. SentencePiece's special tokens keep their type. */
 static apr_status set_added(reading *r, const cJSON *item)
@@ -1298,11 +514,11 @@ static apr_status take_added(reading *r, const cJSON *list)
 
 static apr_status add_slow_tokens(reading *r)
 {
-    const parsed_files files = slow_files(r);
+    const apr_hf_files files = slow_files(r);
     cJSON *list = NULL;
 
     if (r->vocab->kind == APR_VOCAB_NONE || !r->takes_added) return APR_OK;
-    apr_status status = make_added_list(&list, &files, NULL, r->vocab, r->arena, r->model->path, r->err);
+    apr_status status = apr_hf_added_list(&list, &files, NULL, r->vocab, r->arena, r->model->path, r->err);
     if (status == APR_OK && cJSON_GetArraySize(list) > 0) status = take_added(r, list);
     cJSON_Delete(list);
     return status;
@@ -1329,7 +545,7 @@ static void read_other_specials(reading *r)
 static apr_status read_slow_bpe(reading *r)
 {
     const apr_attachment *const merges = apr_model_attachment(r->model, "merges.txt");
-    const parsed_files files = slow_files(r);
+    const apr_hf_files files = slow_files(r);
     cJSON *vocab = NULL;
 
     if (merges == NULL) return APR_OK;
@@ -1340,7 +556,7 @@ static apr_status read_slow_bpe(reading *r)
         cJSON_Delete(vocab);
         return apr_no_memory(r->err, "a path");
     }
-    APR_TRY(make_slow_bpe(&r->tokenizer, &r->vocab->unsupported, vocab, merges, &files, r->arena, r->model->path, r->err));
+    APR_TRY(apr_hf_slow_bpe(&r->tokenizer, &r->vocab->unsupported, vocab, merges, &files, r->arena, r->model->path, r->err));
     return r->vocab->unsupported == NULL ? read_tokenizer(r) : APR_OK;
 }
 

@@ -107,11 +107,12 @@ static void put_pre_tokenizer(apr_json_text *out, const apr_vocab *v)
     apr_json_close(out, '}');
 }
 
-static void put_special(apr_json_text *out, const apr_vocab *v, int32_t id, int type_id)
+/* A part of a template: a token, or the text itself. */
+static void put_part(apr_json_text *out, const char *kind, apr_str id, int type_id)
 {
     apr_json_open(out, NULL, '{');
-    apr_json_open(out, "SpecialToken", '{');
-    put_str(out, "id", v->tokens[id]);
+    apr_json_open(out, kind, '{');
+    put_str(out, "id", id);
     apr_json_int(out, "type_id", type_id);
     apr_json_close(out, '}');
     apr_json_close(out, '}');
@@ -120,14 +121,9 @@ static void put_special(apr_json_text *out, const apr_vocab *v, int32_t id, int 
 /* One text of a template, with its first and last token. */
 static void put_sequence(apr_json_text *out, const apr_vocab *v, bool bos, bool eos, const char *sequence, int type_id)
 {
-    if (bos) put_special(out, v, v->bos_id, type_id);
-    apr_json_open(out, NULL, '{');
-    apr_json_open(out, "Sequence", '{');
-    apr_json_cstring(out, "id", sequence);
-    apr_json_int(out, "type_id", type_id);
-    apr_json_close(out, '}');
-    apr_json_close(out, '}');
-    if (eos) put_special(out, v, v->eos_id, type_id);
+    if (bos) put_part(out, "SpecialToken", v->tokens[v->bos_id], type_id);
+    put_part(out, "Sequence", apr_str_of(sequence), type_id);
+    if (eos) put_part(out, "SpecialToken", v->tokens[v->eos_id], type_id);
 }
 
 static void put_special_ids(apr_json_text *out, const apr_vocab *v, int32_t id)
