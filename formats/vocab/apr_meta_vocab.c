@@ -206,6 +206,13 @@ static apr_status bad(const apr_model *model, apr_error *err, const char *key)
     return apr_fail(err, APR_E_DAMAGED, "%s: metadata '%s' is malformed", model->path, key);
 }
 
+/* *copy of a NULL text is NULL. */
+static apr_status copy_text(apr_model *model, const char *text, const char **copy, const char *what, apr_error *err)
+{
+    *copy = text != NULL ? apr_arena_copy(&model->arena, text, strlen(text)) : NULL;
+    return text == NULL || *copy != NULL ? APR_OK : apr_no_memory(err, what);
+}
+
 /* Copies all strings of an array into one allocation. An absent or null array gives none. */
 static apr_status read_strings(apr_model *model, const cJSON *root, const char *key, apr_str **strings, size_t *n_strings, apr_error *err)
 {
@@ -379,8 +386,8 @@ static apr_status read_splits(apr_model *model, const cJSON *rules_json, apr_voc
     cJSON_ArrayForEach(item, lines)
     {
         if (!cJSON_IsString(item)) return bad(model, err, "aprkit.vocab.splits");
-        const char *const text = apr_arena_copy(&model->arena, item->valuestring, strlen(item->valuestring));
-        if (text == NULL) return apr_no_memory(err, "the vocabulary");
+        const char *text;
+        APR_TRY(copy_text(model, item->valuestring, &text, "the vocabulary", err));
         if (!apr_split_parse(text, &splits[vocab->n_splits])) return bad(model, err, "aprkit.vocab.splits");
         vocab->n_splits++;
     }
@@ -390,7 +397,6 @@ static apr_status read_splits(apr_model *model, const cJSON *rules_json, apr_voc
 
 static apr_status read_rules(apr_model *model, const cJSON *rules_json, apr_vocab *vocab, apr_error *err)
 {
-    const char *const pattern = apr_json_get_string(rules_json, "pattern");
     const cJSON *item;
 
     for (size_t i = 0; i < N_RULES; i++) apr_json_get_bool(rules_json, rules[i].key, (bool *)((char *)vocab + rules[i].offset));
@@ -402,10 +408,7 @@ static apr_status read_rules(apr_model *model, const cJSON *rules_json, apr_voca
             return bad(model, err, "aprkit.vocab.stop_ids");
         vocab->stop_ids[vocab->n_stop_ids++] = (int32_t)id;
     }
-    if (pattern != NULL) {
-        vocab->pattern = apr_arena_copy(&model->arena, pattern, strlen(pattern));
-        if (vocab->pattern == NULL) return apr_no_memory(err, "the vocabulary");
-    }
+    APR_TRY(copy_text(model, apr_json_get_string(rules_json, "pattern"), &vocab->pattern, "the vocabulary", err));
     APR_TRY(read_splits(model, rules_json, vocab, err));
     return read_added(model, rules_json, vocab, err);
 }
@@ -413,7 +416,6 @@ static apr_status read_rules(apr_model *model, const cJSON *rules_json, apr_voca
 static apr_status read_own(apr_model *model, const cJSON *root, const cJSON *aprkit, const lists *l, apr_error *err)
 {
     const cJSON *const rules_json = apr_json_get(aprkit, "vocab");
-    const char *const pre = apr_json_get_string(root, "tokenizer.pre_type");
     apr_vocab *const vocab = &model->vocab;
 
     if (rules_json == NULL) return bad(model, err, "aprkit.vocab");
@@ -423,7 +425,7 @@ static apr_status read_own(apr_model *model, const cJSON *root, const cJSON *apr
     vocab->scores = l->scores;
     for (size_t i = 0; i < APR_N_SPECIALS; i++) *apr_special_id(vocab, i) = read_id(root, apr_special_tokens[i].apr_key, l->n_tokens);
     apr_json_get_bool(root, "tokenizer.add_bos_token", &vocab->add_bos);
-    if (pre != NULL && (vocab->pre = apr_arena_copy(&model->arena, pre, strlen(pre))) == NULL) return apr_no_memory(err, "the vocabulary");
+    APR_TRY(copy_text(model, apr_json_get_string(root, "tokenizer.pre_type"), &vocab->pre, "the vocabulary", err));
     if (l->types != NULL) {
         uint8_t *const types = apr_arena_alloc(&model->arena, l->n_tokens);
         if (types == NULL) return apr_no_memory(err, "the vocabulary");
@@ -463,10 +465,9 @@ static apr_status set_list(apr_kv_list *kv, const char *key, apr_kv_type elem_ty
 
 static apr_status set_text(apr_model *model, apr_kv_list *kv, const char *key, const char *text, apr_error *err)
 {
-    if (text == NULL) return APR_OK;
-    const char *const copy = apr_arena_copy(&model->arena, text, strlen(text));
-    if (copy == NULL) return apr_no_memory(err, "the vocabulary");
-    return apr_kv_set_string(kv, key, apr_str_of(copy), err);
+    const char *copy;
+    APR_TRY(copy_text(model, text, &copy, "the vocabulary", err));
+    return copy != NULL ? apr_kv_set_string(kv, key, apr_str_of(copy), err) : APR_OK;
 }
 
 /* Builds the same lists under GGUF's keys: the GGUF reader knows the rules implied by "pre" and by the tokens' texts. */
@@ -506,16 +507,12 @@ apr_status apr_meta_read_vocab(apr_model *model, const cJSON *root, const cJSON 
     apr_vocab *const vocab = &model->vocab;
     lists l = {0};
 
-    *vocab = (apr_vocab){.bos_id = -1, .eos_id = -1, .pad_id = -1, .unk_id = -1};
+    *vocab = apr_empty_vocab;
     bool is_attached = false;
     if (apr_json_get_bool(apr_json_get(aprkit, "vocab"), "attached", &is_attached) && is_attached)
         return model->origin.format == APR_FORMAT_GGUF ? apr_gguf_vocab(&model->kv, vocab, &model->arena, model->path, err)
                                                        : apr_hf_vocab_read(model, vocab, &model->arena, err);
     APR_TRY(read_lists(model, root, &l, err));
     if (l.n_tokens > 0) APR_TRY(aprkit != NULL ? read_own(model, root, aprkit, &l, err) : read_foreign(model, root, &l, err));
-    if (chat != NULL && vocab->chat_template == NULL) {
-        vocab->chat_template = apr_arena_copy(&model->arena, chat, strlen(chat));
-        if (vocab->chat_template == NULL) return apr_no_memory(err, "the chat template");
-    }
-    return APR_OK;
+    return vocab->chat_template == NULL ? copy_text(model, chat, &vocab->chat_template, "the chat template", err) : APR_OK;
 }

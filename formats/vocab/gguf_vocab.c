@@ -134,16 +134,18 @@ apr_status apr_gguf_put_array(apr_kv_list *kv, const char *key, apr_kv_type type
     return apr_kv_set(kv, &item, err);
 }
 
-/* `head` followed by `t`. A NULL text: out of memory. */
-static apr_str join(const char *head, size_t n_head, apr_str t, apr_arena *arena)
+/* left, between, right. A NULL text: out of memory. */
+static apr_str join(apr_str left, const char *between, apr_str right, apr_arena *arena)
 {
-    char *const text = apr_arena_alloc(arena, n_head + t.n_bytes + 1);
+    const size_t n_between = strlen(between), n = left.n_bytes + n_between + right.n_bytes;
+    char *const text = apr_arena_alloc(arena, n + 1);
 
     if (text == NULL) return (apr_str){0};
-    memcpy(text, head, n_head);
-    if (t.n_bytes > 0) memcpy(text + n_head, t.text, t.n_bytes);
-    text[n_head + t.n_bytes] = '\0';
-    return (apr_str){text, n_head + t.n_bytes};
+    if (left.n_bytes > 0) memcpy(text, left.text, left.n_bytes);
+    memcpy(text + left.n_bytes, between, n_between);
+    if (right.n_bytes > 0) memcpy(text + n - right.n_bytes, right.text, right.n_bytes);
+    text[n] = '\0';
+    return (apr_str){text, n};
 }
 
 /* Control tokens are stored unchanged. */
@@ -160,7 +162,7 @@ static apr_status bert_view(const apr_vocab *v, apr_vocab *view, apr_arena *aren
         tokens[id] = is_within ? (apr_str){t.text + N_WITHIN, t.n_bytes - N_WITHIN} : t;
         if (apr_token_is_control(v, id)) tokens[id] = t;
         if (apr_token_is_control(v, id) || is_within) continue;
-        tokens[id] = join(MARK, N_MARK, t, arena);
+        tokens[id] = join((apr_str){0}, MARK, t, arena);
         if (tokens[id].text == NULL) return apr_no_memory(err, "the vocabulary");
     }
     view->tokens = tokens;
@@ -338,7 +340,7 @@ static apr_status read_bert_tokens(const apr_kv_list *kv, apr_vocab *v, apr_aren
         tokens[id] = begins_word ? (apr_str){t.text + N_MARK, t.n_bytes - N_MARK} : t;
         if (apr_type_is_control(types[id])) tokens[id] = t;
         if (apr_type_is_control(types[id]) || begins_word) continue;
-        tokens[id] = join(WITHIN, N_WITHIN, t, arena);
+        tokens[id] = join((apr_str){0}, WITHIN, t, arena);
         if (tokens[id].text == NULL) return apr_no_memory(err, "the vocabulary");
     }
     v->tokens = tokens;
@@ -704,7 +706,7 @@ apr_status apr_gguf_vocab(const apr_kv_list *kv, apr_vocab *v, apr_arena *arena,
     const apr_kv *tokens, *types, *scores, *merges;
     apr_str model;
 
-    *v = (apr_vocab){.bos_id = -1, .eos_id = -1, .pad_id = -1, .unk_id = -1};
+    *v = apr_empty_vocab;
     APR_TRY(copy_string(kv, "tokenizer.chat_template", arena, &v->chat_template, err));
     if (!apr_kv_get_string(kv, "tokenizer.ggml.model", &model)) return APR_OK;
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
@@ -754,13 +756,8 @@ static apr_status put_merges(const apr_vocab *v, apr_kv_list *kv, apr_error *err
     apr_str *const joined = apr_arena_array(kv->arena, v->n_merges, sizeof *joined);
     if (joined == NULL) return apr_no_memory(err, "the merges of the vocabulary");
     for (size_t i = 0; i < v->n_merges; i++) {
-        const apr_str left = v->merges[2 * i], right = v->merges[2 * i + 1];
-        char *const text = apr_arena_alloc(kv->arena, left.n_bytes + 1 + right.n_bytes);
-        if (text == NULL) return apr_no_memory(err, "the merges of the vocabulary");
-        memcpy(text, left.text, left.n_bytes);
-        text[left.n_bytes] = ' ';
-        memcpy(text + left.n_bytes + 1, right.text, right.n_bytes);
-        joined[i] = (apr_str){text, left.n_bytes + 1 + right.n_bytes};
+        joined[i] = join(v->merges[2 * i], " ", v->merges[2 * i + 1], kv->arena);
+        if (joined[i].text == NULL) return apr_no_memory(err, "the merges of the vocabulary");
     }
     return apr_gguf_put_array(kv, "tokenizer.ggml.merges", APR_KV_STRING, joined, v->n_merges, err);
 }

@@ -627,7 +627,7 @@ apr_status apr_hf_vocab_read(const apr_model *model, apr_vocab *vocab, apr_arena
 {
     reading r = {.model = model, .vocab = vocab, .arena = arena, .err = err};
 
-    *vocab = (apr_vocab){.bos_id = -1, .eos_id = -1, .pad_id = -1, .unk_id = -1};
+    *vocab = apr_empty_vocab;
     const apr_status status = read_vocab(&r);
     cJSON *const trees[] = {r.tokenizer, r.config, r.generation, r.model_config, r.special_map, r.template_json, r.added_file};
     for (size_t i = 0; i < sizeof trees / sizeof *trees; i++) cJSON_Delete(trees[i]);

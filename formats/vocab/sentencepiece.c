@@ -1,5 +1,6 @@
 /* sentencepiece.c - reads tokenizer.model: protobuf's wire types, and the fields of SentencePiece's messages. */
 #include "formats/vocab/sentencepiece.h"
+#include "formats/vocab/special_tokens.h"
 
 #include "formats/base/bytes.h"
 
@@ -16,7 +17,7 @@ typedef struct field {
 
 /* The fields of training and normalizer, with SentencePiece's defaults. */
 typedef struct rules {
-    int64_t model_type, unk_id, bos_id, eos_id, pad_id;
+    int64_t model_type, ids[APR_N_SPECIALS];
     bool byte_fallback, suffix, has_table, dummy_prefix, removes_spaces, escapes_spaces;
 } rules;
 
@@ -59,6 +60,8 @@ static bool next_field(apr_cursor *c, field *f)
 
 /* --- training and normalizer --- */
 
+static const size_t roles[APR_N_SPECIALS] = {APR_SPECIAL_UNK, APR_SPECIAL_BOS, APR_SPECIAL_EOS, APR_SPECIAL_PAD}; /* of fields 40 to 43 */
+
 static bool read_training(apr_cursor message, rules *r)
 {
     field f;
@@ -66,10 +69,7 @@ static bool read_training(apr_cursor message, rules *r)
         if (f.number == 3) r->model_type = (int64_t)f.value;
         if (f.number == 24) r->suffix = f.value != 0;
         if (f.number == 35) r->byte_fallback = f.value != 0;
-        if (f.number == 40) r->unk_id = (int32_t)f.value;
-        if (f.number == 41) r->bos_id = (int32_t)f.value;
-        if (f.number == 42) r->eos_id = (int32_t)f.value;
-        if (f.number == 43) r->pad_id = (int32_t)f.value;
+        if (f.number >= 40 && f.number < 40 + APR_N_SPECIALS) r->ids[roles[f.number - 40]] = (int32_t)f.value;
     }
     return !message.failed;
 }
@@ -151,7 +151,7 @@ static apr_status read_pieces(apr_cursor c, apr_vocab *v, apr_arena *arena, cons
 
 static apr_status check_id(const apr_vocab *v, int64_t id, int32_t *to, const char *where, apr_error *err)
 {
-    *to = id >= 0 && id < (int64_t)v->n_tokens ? (int32_t)id : -1;
+    *to = apr_vocab_has_id(v, id) ? (int32_t)id : -1;
     return id < (int64_t)v->n_tokens ? APR_OK
                                      : apr_fail(err, APR_E_DAMAGED, "%s: token id %lld is outside of the vocabulary", where, (long long)id);
 }
@@ -172,10 +172,7 @@ apr_status apr_sentencepiece_read(const apr_attachment *file, apr_vocab *v, apr_
 {
     const apr_cursor c = {.data = file->data, .n_bytes = file->n_bytes};
     rules r = {.model_type = 1,
-               .unk_id = 0,
-               .bos_id = 1,
-               .eos_id = 2,
-               .pad_id = -1,
+               .ids = {[APR_SPECIAL_BOS] = 1, [APR_SPECIAL_EOS] = 2, [APR_SPECIAL_UNK] = 0, [APR_SPECIAL_PAD] = -1},
                .dummy_prefix = true,
                .removes_spaces = true,
                .escapes_spaces = true};
@@ -184,10 +181,7 @@ apr_status apr_sentencepiece_read(const apr_attachment *file, apr_vocab *v, apr_
     v->unsupported = obstacle(&r);
     if (v->unsupported != NULL) return APR_OK;
     APR_TRY(read_pieces(c, v, arena, where, err));
-    APR_TRY(check_id(v, r.unk_id, &v->unk_id, where, err));
-    APR_TRY(check_id(v, r.bos_id, &v->bos_id, where, err));
-    APR_TRY(check_id(v, r.eos_id, &v->eos_id, where, err));
-    APR_TRY(check_id(v, r.pad_id, &v->pad_id, where, err));
+    for (size_t i = 0; i < APR_N_SPECIALS; i++) APR_TRY(check_id(v, r.ids[roles[i]], apr_special_id(v, roles[i]), where, err));
     v->kind = APR_VOCAB_SPM;
     v->byte_fallback = r.byte_fallback;
     v->escape_spaces = true;

@@ -19,6 +19,7 @@ typedef struct apr_special_token {
 } apr_special_token;
 
 extern const apr_special_token apr_special_tokens[APR_N_SPECIALS];
+extern const apr_vocab apr_empty_vocab; /* no tokens, and no special ones */
 
 static inline int32_t *apr_special_id(apr_vocab *v, size_t role)
 {

@@ -143,6 +143,8 @@ const apr_special_token apr_special_tokens[APR_N_SPECIALS] = {
     [APR_SPECIAL_PAD] = {KEYS("pad", pad_id, "padding"), .apr_key = "tokenizer.padding_token_id", .bert_id = 0, .t5_id = 0},
 };
 
+const apr_vocab apr_empty_vocab = {.bos_id = -1, .eos_id = -1, .pad_id = -1, .unk_id = -1};
+
 const apr_added_flag apr_added_flags[APR_N_ADDED_FLAGS] = {{"single_word", APR_ADDED_SINGLE_WORD},
                                                            {"lstrip", APR_ADDED_LSTRIP},
                                                            {"rstrip", APR_ADDED_RSTRIP},
