@@ -196,7 +196,7 @@ static void make_charsmap(char base64[3000])
 #define ACUTE             "\xcc\x81"
 
 /* A space is put before a text only where its first character has not been replaced together with others. The ids are those of
- * Hugging Face's tokenizers 0.21. */
+ * Hugging Face's tokenizers 0.23. */
 static void steps_keep_the_place_of_the_first_character(void **state)
 {
     static const char first_part[] = "{\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":[{\"type\":\"Precompiled\","
