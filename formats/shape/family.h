@@ -10,6 +10,10 @@
 
 #include "formats/shape/tensor_rules.h"
 
+struct apr_config_reading;
+struct apr_json_text;
+struct apr_hparams;
+
 /* --- configuration: the defaults of transformers' class where config.json states nothing --- */
 
 /* Which layers use sliding-window attention when config.json has no layer_types. */
@@ -99,6 +103,11 @@ typedef struct apr_family_config {
     const apr_family_rope *rope;
     const char *dense_key; /* APR_EXPERTS_AFTER_DENSE: "first_k_dense_replace" */
     int64_t n_dense;       /* default of dense_key */
+    /* What the class derives from fields of its own; NULL: nothing. After the numbers have been read, after the kinds of the layers, and
+     * when a config.json is written (formats/shape/hf_config_values.h). */
+    apr_status (*settle)(const struct apr_config_reading *r);
+    apr_status (*settle_layers)(const struct apr_config_reading *r);
+    void (*put_own)(struct apr_json_text *out, const struct apr_hparams *h);
 } apr_family_config;
 
 /* --- what ggml assumes of the architecture without a key, and which keys llama.cpp's converter writes --- */

@@ -113,15 +113,6 @@ static void settle_temperature(const reading *r)
     if (!is_known || !is_on) r->h->attn_temperature = r->h->attn_temperature_length = 0;
 }
 
-/* deepseek_v2: groups count only with "group_limited_greedy". */
-static void settle_groups(const reading *r)
-{
-    const cJSON *const method = apr_config_find(r, "topk_method");
-
-    if (r->spec == NULL || !apr_has_word(r->spec->computes, "topk_method")) return;
-    if (!cJSON_IsString(method) || strcmp(method->valuestring, "greedy") == 0) r->h->num_expert_groups = r->h->num_expert_groups_used = 0;
-}
-
 /* "mamba_d_head": "auto" means expand * hidden_size / heads. */
 static apr_status settle_mamba(const reading *r)
 {
@@ -135,82 +126,14 @@ static apr_status settle_mamba(const reading *r)
     return APR_OK;
 }
 
-/* lfm2: the width is two thirds of the stated one, times a factor, rounded up to a multiple of block_multiple_of, unless
- * block_auto_adjust_ff_dim is false. */
-static apr_status settle_width(const reading *r)
-{
-    apr_hparams *const h = r->h;
-    bool adjusts = !apr_config_has(r, "block_auto_adjust_ff_dim");
-    int64_t block = 256;
-    double factor = 1;
-
-    if (r->spec == NULL || !apr_has_word(r->spec->computes, "block_auto_adjust_ff_dim")) return APR_OK;
-    APR_TRY(apr_config_int(r, "block_ff_dim", &h->intermediate_size));
-    APR_TRY(apr_config_bool(r, "block_auto_adjust_ff_dim", &adjusts));
-    APR_TRY(apr_config_int(r, "block_multiple_of", &block));
-    APR_TRY(apr_config_real(r, apr_config_find(r, "block_ffn_dim_multiplier"), "block_ffn_dim_multiplier", &factor));
-    if (!adjusts || h->hidden_size == 0) return APR_OK;
-    if (h->intermediate_size < 0 || h->intermediate_size > (int64_t)1 << 40 || block < 1 || block > (int64_t)1 << 20 || !(factor > 0) ||
-        factor > 1e3)
-        return apr_fail(r->err, APR_E_DAMAGED, "%s: \"block_multiple_of\" or \"block_ffn_dim_multiplier\" gives no valid width", r->where);
-    const int64_t width = (int64_t)(factor * (double)(2 * h->intermediate_size / 3));
-    h->intermediate_size = (width + block - 1) / block * block;
-    return APR_OK;
-}
-
-/* gemma4 of transformers 5: {"5": {"head_dim": 512, "num_key_value_heads": 1}, ...}, the same for all full layers. */
-static apr_status read_layer_overrides(const reading *r, const cJSON *overrides)
-{
-    const cJSON *layer, *item;
-    int64_t head_dim = 0, kv_heads = 0;
-
-    cJSON_ArrayForEach(layer, overrides)
-    {
-        int64_t layer_head_dim = 0, layer_kv_heads = 0;
-        cJSON_ArrayForEach(item, layer)
-        {
-            const bool is_head_dim = strcmp(item->string != NULL ? item->string : "", "head_dim") == 0;
-            if (!is_head_dim && strcmp(item->string != NULL ? item->string : "", "num_key_value_heads") != 0)
-                return apr_config_refuse(r, "its \"per_layer_config\" has another \"%.40s\" in layer %.20s",
-                                         item->string != NULL ? item->string : "", layer->string);
-            if (!apr_json_as_int(item, is_head_dim ? &layer_head_dim : &layer_kv_heads))
-                return apr_fail(r->err, APR_E_DAMAGED, "%s: \"%s\" in \"per_layer_config\" is not an integer", r->where, item->string);
-        }
-        if (layer != overrides->child && (layer_head_dim != head_dim || layer_kv_heads != kv_heads))
-            return apr_config_refuse(r, "its \"per_layer_config\" differs between layers of full attention");
-        head_dim = layer_head_dim;
-        kv_heads = layer_kv_heads;
-    }
-    r->h->global_head_dim = head_dim;
-    r->h->num_global_kv_heads = kv_heads;
-    return APR_OK;
-}
-
-/* Full layers may have another head size: stated once for all of them (hub), or for each layer. */
-static apr_status settle_global_heads(const reading *r)
-{
-    apr_hparams *const h = r->h;
-    const cJSON *const overrides = apr_config_find(r, "per_layer_config");
-
-    if (r->spec == NULL || !apr_has_word(r->spec->computes, "per_layer_config")) return APR_OK;
-    if (overrides != NULL && !cJSON_IsObject(overrides))
-        return apr_fail(r->err, APR_E_DAMAGED, "%s: \"per_layer_config\" is not an object", r->where);
-    if (overrides != NULL) APR_TRY(read_layer_overrides(r, overrides));
-    else if (!h->attention_k_eq_v) h->num_global_kv_heads = 0; /* the class uses it only with shared keys and values */
-    if (h->global_head_dim == h->head_dim) h->global_head_dim = 0;
-    return APR_OK;
-}
-
 static apr_status settle(const reading *r)
 {
     apr_hparams *const h = r->h;
     static const int64_t max_size = (int64_t)1 << 40;
 
     settle_temperature(r);
-    settle_groups(r);
     APR_TRY(settle_mamba(r));
-    APR_TRY(settle_width(r));
-    APR_TRY(settle_global_heads(r));
+    if (r->spec != NULL && r->spec->settle != NULL) APR_TRY(r->spec->settle(r));
     const bool is_latent = h->kv_lora_rank > 0 && h->qk_nope_head_dim > 0 && h->qk_rope_head_dim > 0;
     if (is_latent && h->qk_nope_head_dim < max_size && h->qk_rope_head_dim < max_size) {
         h->head_dim = h->qk_nope_head_dim + h->qk_rope_head_dim;
@@ -377,11 +300,9 @@ static void put_choices(apr_json_text *out, const apr_hparams *h, const apr_fami
     const char *const activation_key = f->activation_key != NULL ? f->activation_key : "hidden_act";
 
     if (activation_key[0] != '\0') apr_config_put_text(out, activation_key, f->activation);
-    if (apr_has_word(f->computes, "topk_method"))
-        apr_config_put_text(out, "topk_method", h->num_expert_groups > 0 ? "group_limited_greedy" : "greedy");
     if (apr_has_word(f->computes, "attn_temperature_tuning")) apr_json_bool(out, "attn_temperature_tuning", h->attn_temperature > 0);
     if (h->per_layer_input_size > 0) apr_json_int(out, "vocab_size_per_layer_input", h->vocab_size);
-    if (apr_has_word(f->computes, "block_auto_adjust_ff_dim")) apr_json_bool(out, "block_auto_adjust_ff_dim", false);
+    if (f->put_own != NULL) f->put_own(out, h);
 }
 
 static void put_ids(apr_json_text *out, const apr_vocab *vocab)

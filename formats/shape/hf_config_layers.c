@@ -241,34 +241,6 @@ static apr_status read_mixers(const reading *r)
     return APR_OK;
 }
 
-/* gemma4's class makes the last layer a full one, whatever the file says. Only full layers may have entries in per_layer_config. */
-static apr_status settle_full_layers(const reading *r)
-{
-    apr_hparams *const h = r->h;
-    const cJSON *const overrides = apr_config_find(r, "per_layer_config"), *layer;
-    int64_t n_full = 0, n_named = 0;
-
-    if (r->spec == NULL || !apr_has_word(r->spec->computes, "per_layer_config") || h->layer_kinds == NULL || h->num_layers <= 0)
-        return APR_OK;
-    uint8_t *const kinds = new_kinds(r, h->num_layers);
-    if (kinds == NULL) return apr_no_memory(r->err, "the kinds of the layers");
-    memcpy(kinds, h->layer_kinds, (size_t)h->num_layers);
-    kinds[h->num_layers - 1] = APR_LAYER_FULL;
-    h->layer_kinds = kinds;
-    for (int64_t i = 0; i < h->num_layers; i++) n_full += h->layer_kinds[i] == APR_LAYER_FULL;
-    if (overrides == NULL || overrides->child == NULL) return APR_OK;
-    cJSON_ArrayForEach(layer, overrides)
-    {
-        char *end;
-        const long long i = strtoll(layer->string, &end, 10);
-        if (*layer->string == '\0' || *end != '\0' || i < 0 || i >= h->num_layers)
-            return apr_fail(r->err, APR_E_DAMAGED, "%s: \"per_layer_config\" names a layer \"%.40s\"", r->where, layer->string);
-        n_named += h->layer_kinds[i] == APR_LAYER_FULL;
-        if (h->layer_kinds[i] != APR_LAYER_FULL) return apr_config_refuse(r, "its \"per_layer_config\" changes the sliding layer %lld", i);
-    }
-    return n_named == n_full ? APR_OK : apr_config_refuse(r, "its \"per_layer_config\" leaves out layers of full attention");
-}
-
 /* For transformers before layer_types: the layer from which on all have a window; -1: no such layer. */
 static int64_t first_sliding(const apr_hparams *h)
 {
@@ -559,7 +531,7 @@ apr_status apr_config_read_layers(const reading *r)
 
     if (positions_first) APR_TRY(read_positions(r));
     APR_TRY(read_mixers(r));
-    APR_TRY(settle_full_layers(r));
+    if (r->spec != NULL && r->spec->settle_layers != NULL) APR_TRY(r->spec->settle_layers(r));
     APR_TRY(read_feed_forwards(r));
     return positions_first ? APR_OK : read_positions(r);
 }

@@ -1,6 +1,9 @@
 /* family_deepseek.c - deepseek_v2 and deepseek_v3 (also kimi_k2): latent attention, experts chosen in groups. */
 #include "formats/shape/families/tensor_sets.h"
 #include "formats/shape/family.h"
+#include "formats/shape/hf_config_values.h"
+
+#include <string.h>
 
 #define LATENT " kv_lora_rank q_lora_rank n_group routed_scaling_factor first_k_dense_replace mlp_layer_types n_shared_experts "
 
@@ -54,11 +57,27 @@ const apr_family apr_family_deepseek_v3 = {.name = "deepseek_v3",
                                            .translates = true};
 
 /* The class has no norm_topk_prob and no bias for the choice of experts. It uses groups only with "group_limited_greedy". */
+/* deepseek_v2: groups count only with "group_limited_greedy". */
+static apr_status settle_groups(const apr_config_reading *r)
+{
+    const cJSON *const method = apr_config_find(r, "topk_method");
+
+    if (!cJSON_IsString(method) || strcmp(method->valuestring, "greedy") == 0) r->h->num_expert_groups = r->h->num_expert_groups_used = 0;
+    return APR_OK;
+}
+
+static void put_groups(apr_json_text *out, const apr_hparams *h)
+{
+    apr_config_put_text(out, "topk_method", h->num_expert_groups > 0 ? "group_limited_greedy" : "greedy");
+}
+
 static const apr_family_config deepseek_v2 = {
     .activation = "silu",
     .experts = APR_EXPERTS_AFTER_DENSE,
     .spellings = {{"num_experts", "n_routed_experts"}, {"num_experts", "num_experts"}, {"head_dim", ""}},
     .computes = LATENT "topk_method ",
+    .settle = settle_groups,
+    .put_own = put_groups,
     .refuses = " attention_bias norm_topk_prob ",
     .accepts = {{"topk_method", " greedy group_limited_greedy "}},
     .max_position_embeddings = 2048,

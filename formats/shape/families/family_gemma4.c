@@ -2,6 +2,10 @@
  * with the feed-forward. */
 #include "formats/shape/families/tensor_sets.h"
 #include "formats/shape/family.h"
+#include "formats/shape/hf_config_values.h"
+
+#include <stdlib.h>
+#include <string.h>
 
 #define L "model.layers.{}."
 
@@ -36,7 +40,78 @@ static const apr_tensor_form forms[] = {
 
 static const apr_family_rope rope = {.theta = 1e6, .scaling = {.kind = APR_ROPE_PROPORTIONAL, .partial_rotary_factor = 0.25}};
 
+/* gemma4 of transformers 5: {"5": {"head_dim": 512, "num_key_value_heads": 1}, ...}, the same for all full layers. */
+static apr_status read_layer_overrides(const apr_config_reading *r, const cJSON *overrides)
+{
+    const cJSON *layer, *item;
+    int64_t head_dim = 0, kv_heads = 0;
+
+    cJSON_ArrayForEach(layer, overrides)
+    {
+        int64_t layer_head_dim = 0, layer_kv_heads = 0;
+        cJSON_ArrayForEach(item, layer)
+        {
+            const bool is_head_dim = strcmp(item->string != NULL ? item->string : "", "head_dim") == 0;
+            if (!is_head_dim && strcmp(item->string != NULL ? item->string : "", "num_key_value_heads") != 0)
+                return apr_config_refuse(r, "its \"per_layer_config\" has another \"%.40s\" in layer %.20s",
+                                         item->string != NULL ? item->string : "", layer->string);
+            if (!apr_json_as_int(item, is_head_dim ? &layer_head_dim : &layer_kv_heads))
+                return apr_fail(r->err, APR_E_DAMAGED, "%s: \"%s\" in \"per_layer_config\" is not an integer", r->where, item->string);
+        }
+        if (layer != overrides->child && (layer_head_dim != head_dim || layer_kv_heads != kv_heads))
+            return apr_config_refuse(r, "its \"per_layer_config\" differs between layers of full attention");
+        head_dim = layer_head_dim;
+        kv_heads = layer_kv_heads;
+    }
+    r->h->global_head_dim = head_dim;
+    r->h->num_global_kv_heads = kv_heads;
+    return APR_OK;
+}
+
+/* Full layers may have another head size: stated once for all of them (hub), or for each layer. */
+static apr_status settle_global_heads(const apr_config_reading *r)
+{
+    apr_hparams *const h = r->h;
+    const cJSON *const overrides = apr_config_find(r, "per_layer_config");
+
+    if (overrides != NULL && !cJSON_IsObject(overrides))
+        return apr_fail(r->err, APR_E_DAMAGED, "%s: \"per_layer_config\" is not an object", r->where);
+    if (overrides != NULL) APR_TRY(read_layer_overrides(r, overrides));
+    else if (!h->attention_k_eq_v) h->num_global_kv_heads = 0; /* the class uses it only with shared keys and values */
+    if (h->global_head_dim == h->head_dim) h->global_head_dim = 0;
+    return APR_OK;
+}
+
+/* gemma4's class makes the last layer a full one, whatever the file says. Only full layers may have entries in per_layer_config. */
+static apr_status settle_full_layers(const apr_config_reading *r)
+{
+    apr_hparams *const h = r->h;
+    const cJSON *const overrides = apr_config_find(r, "per_layer_config"), *layer;
+    int64_t n_full = 0, n_named = 0;
+
+    if (h->layer_kinds == NULL || h->num_layers <= 0) return APR_OK;
+    uint8_t *const kinds = apr_arena_alloc(r->arena, (size_t)h->num_layers + 1);
+    if (kinds == NULL) return apr_no_memory(r->err, "the kinds of the layers");
+    memcpy(kinds, h->layer_kinds, (size_t)h->num_layers);
+    kinds[h->num_layers - 1] = APR_LAYER_FULL;
+    h->layer_kinds = kinds;
+    for (int64_t i = 0; i < h->num_layers; i++) n_full += h->layer_kinds[i] == APR_LAYER_FULL;
+    if (overrides == NULL || overrides->child == NULL) return APR_OK;
+    cJSON_ArrayForEach(layer, overrides)
+    {
+        char *end;
+        const long long i = strtoll(layer->string, &end, 10);
+        if (*layer->string == '\0' || *end != '\0' || i < 0 || i >= h->num_layers)
+            return apr_fail(r->err, APR_E_DAMAGED, "%s: \"per_layer_config\" names a layer \"%.40s\"", r->where, layer->string);
+        n_named += h->layer_kinds[i] == APR_LAYER_FULL;
+        if (h->layer_kinds[i] != APR_LAYER_FULL) return apr_config_refuse(r, "its \"per_layer_config\" changes the sliding layer %lld", i);
+    }
+    return n_named == n_full ? APR_OK : apr_config_refuse(r, "its \"per_layer_config\" leaves out layers of full attention");
+}
+
 static const apr_family_config gemma4 = {
+    .settle = settle_global_heads,
+    .settle_layers = settle_full_layers,
     .activation = "gelu_pytorch_tanh",
     .activation_key = "hidden_activation",
     .window = APR_WINDOW_PATTERN,

@@ -1,6 +1,7 @@
 /* family_lfm2.c - lfm2 and lfm2_moe: gated short convolutions between attention layers. */
 #include "formats/shape/families/tensor_sets.h"
 #include "formats/shape/family.h"
+#include "formats/shape/hf_config_values.h"
 
 #define L "model.layers.{}."
 
@@ -48,8 +49,41 @@ static const apr_tensor_form forms[] = {
     }
 #define IN_GGUF .spellings = {{"linear_conv_kernel_dim", "shortconv.l_cache"}}
 
+/* lfm2: the width is two thirds of the stated one, times a factor, rounded up to a multiple of block_multiple_of, unless
+ * block_auto_adjust_ff_dim is false. */
+static apr_status settle_width(const apr_config_reading *r)
+{
+    apr_hparams *const h = r->h;
+    bool adjusts = !apr_config_has(r, "block_auto_adjust_ff_dim");
+    int64_t block = 256;
+    double factor = 1;
+
+    APR_TRY(apr_config_int(r, "block_ff_dim", &h->intermediate_size));
+    APR_TRY(apr_config_bool(r, "block_auto_adjust_ff_dim", &adjusts));
+    APR_TRY(apr_config_int(r, "block_multiple_of", &block));
+    APR_TRY(apr_config_real(r, apr_config_find(r, "block_ffn_dim_multiplier"), "block_ffn_dim_multiplier", &factor));
+    if (!adjusts || h->hidden_size == 0) return APR_OK;
+    if (h->intermediate_size < 0 || h->intermediate_size > (int64_t)1 << 40 || block < 1 || block > (int64_t)1 << 20 || !(factor > 0) ||
+        factor > 1e3)
+        return apr_fail(r->err, APR_E_DAMAGED, "%s: \"block_multiple_of\" or \"block_ffn_dim_multiplier\" gives no valid width", r->where);
+    const int64_t width = (int64_t)(factor * (double)(2 * h->intermediate_size / 3));
+    h->intermediate_size = (width + block - 1) / block * block;
+    return APR_OK;
+}
+
+static void put_width(apr_json_text *out, const apr_hparams *h)
+{
+    (void)h;
+    apr_json_bool(out, "block_auto_adjust_ff_dim", false);
+}
+
 static const apr_family_config lfm2 = {
-    CONFIG, .spellings = {SPELLINGS}, .computes = " block_auto_adjust_ff_dim ", .flags_on = " tie_word_embeddings ",
+    CONFIG,
+    .spellings = {SPELLINGS},
+    .computes = " block_auto_adjust_ff_dim ",
+    .settle = settle_width,
+    .put_own = put_width,
+    .flags_on = " tie_word_embeddings ",
     .defaults = {{"num_heads", 32}, {"intermediate_size", 12288}, {"vocab_size", 65536}, {"linear_conv_kernel_dim", 3}}};
 
 const apr_family apr_family_lfm2 = {.name = "lfm2",
