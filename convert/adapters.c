@@ -278,7 +278,7 @@ static apr_status check_types(const merging *m, const apr_adapter_change *change
 
     for (size_t i = 0; i < sizeof read / sizeof *read; i++) {
         const apr_tensor *const value = read[i];
-        if (value == NULL || value->packing != NULL || (apr_can_decode(value->dtype) && apr_dtype_is_weights(value->dtype))) continue;
+        if (value == NULL || apr_tensor_is_packed(value) || (apr_can_decode(value->dtype) && apr_dtype_is_weights(value->dtype))) continue;
         return apr_fail(m->err, APR_E_UNSUPPORTED, "%s: the adapter changes '%s', but type %s is not supported here", m->use->adapter->path,
                         change->name, apr_dtypes[value->dtype].name);
     }
@@ -288,12 +288,13 @@ static apr_status check_types(const merging *m, const apr_adapter_change *change
 static apr_status check_others(const merging *m, const apr_adapter_change *change, size_t place)
 {
     const apr_adapter *const whole = m->whole[place];
-    const apr_composed *const made = m->tensors[place].made;
-    const bool is_merged = made != NULL && made->merge != NULL && made->merge->a != NULL;
+    const apr_tensor *const t = &m->tensors[place];
+    const apr_merge *const before = apr_tensor_source(t) == APR_SOURCE_MERGED ? t->made->merge : NULL;
+    const bool is_merged = before != NULL && before->a != NULL;
 
     if (change->whole != NULL && (is_merged || whole != NULL)) return refuse_change(m, change, "which another adapter has changed already");
     if (whole != NULL && whole != m->use->adapter) return refuse_change(m, change, "which another adapter has replaced already");
-    if (is_merged && (change->magnitudes != NULL || made->merge->magnitudes != NULL))
+    if (is_merged && (change->magnitudes != NULL || before->magnitudes != NULL))
         return refuse_change(m, change, "which another adapter also changes: changes with DoRA magnitudes cannot be added");
     return APR_OK;
 }
@@ -319,18 +320,6 @@ static void drop_scales_and_original(merging *m, size_t place)
     m->tensors[place].origin_kept = NULL;
 }
 
-static void replace_data(apr_tensor *t, const apr_tensor *whole)
-{
-    t->dtype = whole->dtype;
-    t->data = whole->data;
-    t->n_bytes = whole->n_bytes;
-    t->pending = whole->pending;
-    t->made = whole->made;
-    t->scale = NULL;
-    t->scale_rows = t->scale_columns = 0;
-    t->packing = NULL;
-}
-
 static apr_status replace(merging *m, const apr_adapter_change *change, size_t place)
 {
     apr_tensor *const t = &m->tensors[place];
@@ -339,8 +328,8 @@ static apr_status replace(merging *m, const apr_adapter_change *change, size_t p
     if (base == NULL) return apr_no_memory(m->err, "a merged tensor");
     *base = *t;
     m->whole[place] = m->use->adapter;
-    if (t->dtype == change->whole->dtype && apr_tensor_source(t) != APR_SOURCE_PACKED) {
-        replace_data(t, change->whole);
+    if (t->dtype == change->whole->dtype && !apr_tensor_is_packed(t)) {
+        apr_tensor_take_values(t, change->whole);
         return APR_OK;
     }
     const apr_merge merge = {.base = base};
@@ -402,18 +391,16 @@ static apr_status merge_adapter(merging *m)
 static apr_status install_table(merging *m)
 {
     apr_model *const view = m->view;
-    size_t *const places = apr_arena_array(&view->arena, view->n_tensors + 1, sizeof *places);
+    apr_tensor **const moved = apr_arena_array(&view->arena, view->n_tensors + 1, sizeof *moved);
     size_t n = 0;
 
-    if (places == NULL) return apr_no_memory(m->err, "a table of tensors");
+    if (moved == NULL) return apr_no_memory(m->err, "a table of tensors");
     for (size_t i = 0; i < view->n_tensors; i++) {
         if (m->is_dropped[i]) continue;
-        places[i] = n;
+        moved[i] = &m->tensors[n];
         m->tensors[n++] = m->tensors[i];
     }
-    for (size_t i = 0; i < n; i++)
-        if (apr_table_has(view->tensors, view->n_tensors, m->tensors[i].scale))
-            m->tensors[i].scale = &m->tensors[places[m->tensors[i].scale - view->tensors]];
+    apr_move_scales(m->tensors, n, view->tensors, view->n_tensors, moved);
     view->tensors = m->tensors;
     view->n_tensors = n;
     view->stated_crcs = NULL;

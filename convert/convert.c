@@ -190,7 +190,7 @@ static apr_status add_global_scale(apr_conversion *c, apr_tensor *weight, const 
 }
 
 /* A recipe line becomes one tensor of the layout, or two. */
-static apr_status lay_out_line(apr_conversion *c, const apr_recipe_line *line, const apr_tensor **moved, apr_error *err)
+static apr_status lay_out_line(apr_conversion *c, const apr_recipe_line *line, apr_tensor **moved, apr_error *err)
 {
     const apr_tensor *const from = line->tensor;
     const bool changed = line->to != from->dtype;
@@ -203,12 +203,9 @@ static apr_status lay_out_line(apr_conversion *c, const apr_recipe_line *line, c
 
     moved[from - c->view.tensors] = t;
     t->dtype = line->to;
-    t->data = NULL;
-    t->pending = (apr_step){0};
-    t->made = NULL;
-    t->packing = NULL;
+    apr_tensor_set_data(t, NULL);
     APR_TRY(apr_tensor_size(t, c->view.path, err));
-    c->layout.origin.requantized |= changed || apr_tensor_source(from) == APR_SOURCE_PACKED;
+    c->layout.origin.requantized |= changed || apr_tensor_is_packed(from);
     if (!changed) return APR_OK;
     t->scale = NULL;
     if (line->same_numbers && apr_transcode_has_global_scales(from, line->to)) return add_global_scale(c, t, from, err);
@@ -228,14 +225,10 @@ static apr_status lay_out(apr_conversion *c, apr_error *err)
     layout->n_tensors = 0;
     layout->tensors = apr_arena_array(arena, 2 * recipe->n_lines + 1, sizeof *layout->tensors);
     c->items = apr_arena_array(arena, 2 * recipe->n_lines + 1, sizeof *c->items);
-    const apr_tensor **const moved =
-        apr_arena_array(arena, c->view.n_tensors + 1, sizeof *moved); /* view -> layout, for scales that are kept */
+    apr_tensor **const moved = apr_arena_array(arena, c->view.n_tensors + 1, sizeof *moved); /* view -> layout, for scales that are kept */
     if (layout->tensors == NULL || c->items == NULL || moved == NULL) return apr_no_memory(err, "the layout of the output");
     for (size_t i = 0; i < recipe->n_lines; i++) APR_TRY(lay_out_line(c, &recipe->lines[i], moved, err));
-    for (size_t i = 0; i < layout->n_tensors; i++) { /* FP8 kept unchanged: point to the scale in the layout */
-        const apr_tensor *const old = layout->tensors[i].scale;
-        if (old >= c->view.tensors && old < c->view.tensors + c->view.n_tensors) layout->tensors[i].scale = moved[old - c->view.tensors];
-    }
+    apr_move_scales(layout->tensors, layout->n_tensors, c->view.tensors, c->view.n_tensors, moved); /* of FP8 that is kept unchanged */
     return apr_model_index_names(layout, err);
 }
 
@@ -361,8 +354,7 @@ static const char *new_torch_dtype(const apr_conversion *c)
     int64_t elems[APR_DTYPE_COUNT] = {0};
     for (size_t i = 0; i < c->recipe.n_lines; i++) {
         const apr_recipe_line *const line = &c->recipe.lines[i];
-        if (line->to != line->tensor->dtype || apr_tensor_source(line->tensor) == APR_SOURCE_PACKED)
-            elems[line->to] += apr_tensor_elems(line->tensor);
+        if (line->to != line->tensor->dtype || apr_tensor_is_packed(line->tensor)) elems[line->to] += apr_tensor_elems(line->tensor);
     }
     return torch_name(apr_dtype_most_common(elems));
 }

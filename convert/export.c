@@ -10,7 +10,7 @@
 #include "formats/shape/tensor_names.h"
 #include "formats/shape/text_part.h"
 #include "formats/tensor/packed_weights.h"
-#include "formats/tensor/packing.h"
+#include "kernels/rows.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -167,18 +167,18 @@ static apr_status split_wholes(const exporter *d)
     const size_t n_old = view->n_tensors;
     const apr_tensor *const old = view->tensors;
     apr_tensor *const tensors = apr_arena_array(&view->arena, n_old * APR_FORM_PARTS + 2, sizeof *tensors);
-    size_t *const places = apr_arena_array(&view->arena, n_old + 1, sizeof *places), n = 0;
+    apr_tensor **const moved = apr_arena_array(&view->arena, n_old + 1, sizeof *moved);
+    size_t n = 0;
 
-    if (tensors == NULL || places == NULL) return apr_no_memory(d->err, "a table of tensors");
+    if (tensors == NULL || moved == NULL) return apr_no_memory(d->err, "a table of tensors");
     for (size_t i = 0; i < n_old; i++) {
         apr_name_match match;
         const apr_tensor_form *const form = apr_match_whole(d->family, d->to, old[i].name, &match);
-        places[i] = n;
+        moved[i] = &tensors[n];
         if (form == NULL) tensors[n++] = old[i];
         else APR_TRY(split(d, &old[i], &match, form, tensors, &n));
     }
-    for (size_t i = 0; i < n; i++)
-        if (tensors[i].scale >= old && tensors[i].scale < old + n_old) tensors[i].scale = &tensors[places[tensors[i].scale - old]];
+    apr_move_scales(tensors, n, old, n_old, moved);
     view->tensors = tensors;
     view->n_tensors = n;
     return apr_model_index_names(view, d->err);
@@ -316,8 +316,7 @@ static apr_status export_to(apr_model *view, const apr_family *family, apr_namin
     APR_TRY(apr_model_index_names(view, err));
     bool *const is_scale = apr_arena_array(&view->arena, view->n_tensors + 1, sizeof *is_scale);
     if (is_scale == NULL) return apr_no_memory(err, "a table of tensors");
-    for (size_t i = 0; i < view->n_tensors; i++)
-        if (apr_table_has(view->tensors, view->n_tensors, view->tensors[i].scale)) is_scale[view->tensors[i].scale - view->tensors] = true;
+    apr_mark_scales(view->tensors, view->n_tensors, is_scale);
     for (size_t i = 0; i < view->n_tensors; i++) {
         if (groups) APR_TRY(group_value_heads(&d, &view->tensors[i]));
         APR_TRY(write_record(&d, &view->tensors[i], is_scale[i]));
@@ -355,18 +354,12 @@ static apr_status check_divisors(const apr_model *model, apr_error *err)
                     model->path);
 }
 
-static bool are_equal(const apr_tensor *a, const apr_tensor *b)
-{
-    return apr_tensor_is_stored(a) && apr_tensor_is_stored(b) && a->dtype == b->dtype && a->n_bytes == b->n_bytes &&
-           memcmp(a->data, b->data, a->n_bytes) == 0;
-}
-
 /* The copy of a tied embedding that some readers need, made by aprkit (it has the embedding's provenance) or by aprender. */
 static bool is_tied_copy(const apr_model *model, const apr_tensor *tensor)
 {
     const apr_tensor *const embedding = apr_model_find(model, "model.embed_tokens.weight");
     if (embedding == NULL || strcmp(tensor->name, "lm_head.weight") != 0) return false;
-    if (model->origin.format == APR_FORMAT_NONE) return model->hparams.tie_word_embeddings && are_equal(tensor, embedding);
+    if (model->origin.format == APR_FORMAT_NONE) return model->hparams.tie_word_embeddings && apr_same_bytes(tensor, embedding);
     const char *const original_name = embedding->origin_name != NULL ? embedding->origin_name : embedding->name;
     return tensor->origin_name != NULL && strcmp(tensor->origin_name, original_name) == 0;
 }
@@ -406,9 +399,7 @@ static apr_status drop_tensors(apr_model *view, const apr_model *canonical, apr_
         *moved[i] = canonical->tensors[i];
     }
     if (n_left_out > 0) view->hparams.num_nextn_layers = 0; /* the file must not announce layers that it does not have */
-    for (size_t i = 0; i < view->n_tensors; i++)
-        if (apr_table_has(canonical->tensors, canonical->n_tensors, view->tensors[i].scale))
-            view->tensors[i].scale = moved[view->tensors[i].scale - canonical->tensors];
+    apr_move_scales(view->tensors, view->n_tensors, canonical->tensors, canonical->n_tensors, moved);
     return APR_OK;
 }
 

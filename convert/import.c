@@ -90,8 +90,7 @@ static apr_status round_trips(const apr_tensor *stored, const apr_tensor *made, 
     *same = false;
     if (status == APR_OK && stored->dtype == APR_F32 && n > 0) {
         apr_read_bytes(made, 0, n, (uint8_t *)values);
-        there.made = NULL;
-        there.data = (const uint8_t *)values;
+        apr_tensor_set_data(&there, (const uint8_t *)values);
         status = apr_tensor_append_steps(&there, back, arena, where, err);
         if (status == APR_OK && apr_tensor_is_composed(&there) && there.n_bytes == stored->n_bytes) {
             apr_read_bytes(&there, 0, n, bytes);
@@ -309,15 +308,6 @@ static apr_status name_tied_embedding(importer *e)
     return only != NULL ? extend(only, embedding, &nothing, &e->view->arena, e->view->path, e->err) : APR_OK;
 }
 
-/* Scale pointers must point into the new table. */
-static void move_scales(importer *e, const size_t *places)
-{
-    for (size_t i = 0; i < e->n_tensors; i++) {
-        apr_tensor *const t = &e->tensors[i];
-        if (t->scale >= e->old && t->scale < e->old + e->n_old) t->scale = &e->tensors[places[t->scale - e->old]];
-    }
-}
-
 /* `view` is a copy of `source` by apr_view_copy; its tensors become canonical, its names are not indexed yet. Value heads keep
  * their order, and tensors that ggml splits stay split; the view's hyperparameters record that. keep_unchanged: NULL, or for each
  * tensor of the view whether it is only copied. */
@@ -331,17 +321,17 @@ static apr_status import_all(apr_model *view, const apr_model *source, const apr
                   .keep_unchanged = keep_unchanged,
                   .err = err};
     size_t n = e.n_old + 1; /* capacity for kept originals also */
-    size_t *const places = apr_arena_array(&view->arena, e.n_old + 1, sizeof *places);
+    apr_tensor **const moved = apr_arena_array(&view->arena, e.n_old + 1, sizeof *moved);
 
     for (size_t i = 0; i < e.n_old; i++) n += count_pieces(&e, &e.old[i]);
     e.tensors = apr_arena_array(&view->arena, n, sizeof *e.tensors);
-    if (e.tensors == NULL || places == NULL) return apr_no_memory(err, "a table of tensors");
+    if (e.tensors == NULL || moved == NULL) return apr_no_memory(err, "a table of tensors");
     for (size_t i = 0; i < e.n_old; i++) {
-        places[i] = e.n_tensors;
+        moved[i] = &e.tensors[e.n_tensors];
         APR_TRY(import_one(&e, &e.old[i]));
     }
     APR_TRY(name_tied_embedding(&e));
-    move_scales(&e, places);
+    apr_move_scales(e.tensors, e.n_tensors, e.old, e.n_old, moved);
     view->tensors = e.tensors;
     view->n_tensors = e.n_tensors;
     if (source->naming == APR_NAMING_GGML) note_dialect(view, family);
@@ -359,11 +349,8 @@ apr_status apr_view_copy(apr_model *view, const apr_model *source, size_t n_extr
     view->index = NULL;
     view->tensors = apr_arena_array(&view->arena, source->n_tensors + n_extra + 1, sizeof *view->tensors);
     if (view->tensors == NULL) return apr_no_memory(err, "a table of tensors");
-    for (size_t i = 0; i < source->n_tensors; i++) {
-        view->tensors[i] = source->tensors[i];
-        if (apr_table_has(source->tensors, source->n_tensors, source->tensors[i].scale))
-            view->tensors[i].scale = view->tensors + (source->tensors[i].scale - source->tensors);
-    }
+    for (size_t i = 0; i < source->n_tensors; i++) view->tensors[i] = source->tensors[i];
+    apr_move_scales(view->tensors, view->n_tensors, source->tensors, source->n_tensors, NULL);
     return apr_model_index_names(view, err);
 }
 
@@ -400,9 +387,7 @@ static apr_status join_packed(apr_model *view, const apr_model *source, apr_erro
         moved[i] = &view->tensors[view->n_tensors++];
         *moved[i] = joined[i] != NULL ? *joined[i] : source->tensors[i];
     }
-    for (size_t i = 0; i < view->n_tensors; i++)
-        if (apr_table_has(source->tensors, source->n_tensors, view->tensors[i].scale))
-            view->tensors[i].scale = moved[view->tensors[i].scale - source->tensors];
+    apr_move_scales(view->tensors, view->n_tensors, source->tensors, source->n_tensors, moved);
     view->packings = NULL;
     view->n_packings = 0;
     return apr_model_index_names(view, err);

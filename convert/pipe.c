@@ -5,7 +5,6 @@
 #include "formats/base/crc32.h"
 #include "formats/base/threads.h"
 #include "formats/tensor/composed.h"
-#include "formats/tensor/packing.h"
 #include "kernels/rows.h"
 #include "kernels/transcode.h"
 
@@ -90,9 +89,8 @@ static apr_status check_sources(checksums *c, const apr_tensor *tensor, apr_erro
     if (c->path == NULL || tensor == NULL) return APR_OK;
     APR_TRY(check_bytes(c, tensor->data, err));
     APR_TRY(check_sources(c, tensor->scale, err));
-    for (size_t i = 0; tensor->made != NULL && i < tensor->made->n_parts; i++) APR_TRY(check_sources(c, tensor->made->parts[i], err));
-    for (size_t i = 0; tensor->packing != NULL && i < tensor->packing->n_parts; i++)
-        APR_TRY(check_sources(c, tensor->packing->parts[i], err));
+    const apr_tensor *part;
+    for (size_t i = 0; (part = apr_tensor_source_at(tensor, i)) != NULL; i++) APR_TRY(check_sources(c, part, err));
     return APR_OK;
 }
 
@@ -247,7 +245,7 @@ static apr_status put_item(apr_pipe *p, apr_pipe_device *device, apr_pipe_item *
     if (apr_pipe_is_custom(p, i)) return put_custom(p, &items[i], i, err);
     if (item->is_commons) return put_global_scales(p, item->from, err);
     if (item->is_scales) return apr_sink_put(p->sink, p->row_scales, p->n_row_scales * sizeof(float), err);
-    if (item->to == item->from->dtype && apr_tensor_source(item->from) != APR_SOURCE_PACKED) return copy_tensor(p, item, err);
+    if (item->to == item->from->dtype && !apr_tensor_is_packed(item->from)) return copy_tensor(p, item, err);
     return convert_tensor(p, device, items, i, err);
 }
 

@@ -131,22 +131,11 @@ static apr_cuda_worker_sizes sizes_of(const apr_pipe_device *d)
 
 /* ---- filling ---- */
 
-/* The scales of stored row `row`, one for each group of columns; see apr_tensor. */
+/* The scales of a stored row, one for each group of columns. APR_Q8 has one scale before the tensor's codes. */
 static void row_factors(const apr_tensor *t, int64_t row, int64_t wide, float *factors)
 {
-    if (t->scale == NULL) { /* APR_Q8: one scale before the tensor's codes */
-        memcpy(factors, t->data, sizeof *factors);
-        return;
-    }
-    const int64_t per_matrix = t->rank >= 2 ? t->dims[t->rank - 2] : 1, high = (per_matrix + t->scale_rows - 1) / t->scale_rows;
-    const int64_t scale_row = row / per_matrix * high + row % per_matrix / t->scale_rows;
-    const bool only_one = apr_tensor_elems(t->scale) == 1;
-    apr_tensor slice = *t->scale;
-    slice.rank = 1;
-    slice.dims[0] = only_one ? 1 : wide;
-    if (!only_one) slice.data += apr_row_bytes(slice.dtype, scale_row * wide);
-    apr_decode_rows(&slice, 0, 1, factors);
-    for (int64_t i = 1; i < wide && only_one; i++) factors[i] = factors[0];
+    if (t->scale != NULL) apr_decode_scales(t, row, 0, wide, factors);
+    else memcpy(factors, t->data, sizeof *factors);
 }
 
 /* Copies the source of units [first, first + n) into the worker, rows in their logical order. Returns its bytes. */

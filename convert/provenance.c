@@ -371,8 +371,7 @@ apr_status apr_drop_unused_scales(apr_model *view, const apr_tensor *old, size_t
         if (apr_table_has(old, n_old, old[i].scale) && old[i].scale->data != NULL) scales[n++] = old[i].scale->data;
     if (n == 0) return APR_OK;
     qsort(scales, n, sizeof *scales, by_data);
-    for (size_t i = 0; i < n_tensors; i++)
-        if (apr_table_has(tensors, n_tensors, tensors[i].scale)) is_used[tensors[i].scale - tensors] = true;
+    apr_mark_scales(tensors, n_tensors, is_used);
     view->n_tensors = 0;
     for (size_t i = 0; i < n_tensors; i++) {
         const uint8_t *const data = tensors[i].data;
@@ -380,7 +379,6 @@ apr_status apr_drop_unused_scales(apr_model *view, const apr_tensor *old, size_t
         moved[i] = &view->tensors[view->n_tensors++];
         *moved[i] = tensors[i];
     }
-    for (size_t i = 0; i < view->n_tensors; i++)
-        if (apr_table_has(tensors, n_tensors, view->tensors[i].scale)) view->tensors[i].scale = moved[view->tensors[i].scale - tensors];
+    apr_move_scales(view->tensors, view->n_tensors, tensors, n_tensors, moved);
     return APR_OK;
 }

@@ -3,6 +3,7 @@
  * are tensors again. Each of these sources has three functions, in the table at the end. */
 #include "kernels/rows.h"
 
+#include "formats/base/bytes.h"
 #include "formats/tensor/composed.h"
 #include "kernels/host/codecs/levels.h"
 #include "kernels/unpack.h"
@@ -19,7 +20,8 @@ static size_t bytes_of(apr_dtype dtype, int64_t n)
 
 enum {
     AT_ONCE = 2048, /* elements decoded at a time: whole blocks of every type */
-    MOST = 256      /* elements of the largest block */
+    MOST = 256,     /* elements of the largest block */
+    SCALES_AT_ONCE = 32
 };
 #define X(id, name, class_of, elems, bytes, ...) _Static_assert((elems) <= MOST, "a block of " name " is larger than any before");
 APR_DTYPE_LIST(X)
@@ -62,22 +64,30 @@ static void decode_flat(const apr_tensor *tensor, int64_t first, int64_t n, floa
     for (int64_t i = 0; i < n; i++) dst[i] *= scale;
 }
 
-/* Multiplies columns [from, to) of a row, at x, by the scales of their blocks. In a stack each matrix has its own rows of scales; a
- * single scale is for all. Scales belong to the rows as stored. */
-static void apply_scales(const apr_tensor *tensor, int64_t stored_row, int64_t from, int64_t to, float *x)
+void apr_decode_scales(const apr_tensor *tensor, int64_t stored_row, int64_t first, int64_t n, float *scales)
 {
     const apr_tensor *const scale = tensor->scale;
-    const int64_t columns = apr_tensor_columns(tensor), n_scales = apr_tensor_elems(scale);
     const int64_t per_matrix = tensor->rank >= 2 ? tensor->dims[tensor->rank - 2] : 1;
-    const int64_t scale_rows = (per_matrix + tensor->scale_rows - 1) / tensor->scale_rows;
-    const int64_t scales_per_row = (columns + tensor->scale_columns - 1) / tensor->scale_columns;
-    const int64_t scale_row = stored_row / per_matrix * scale_rows + stored_row % per_matrix / tensor->scale_rows;
+    const int64_t scale_row =
+        stored_row / per_matrix * apr_div_up(per_matrix, tensor->scale_rows) + stored_row % per_matrix / tensor->scale_rows;
+    const bool is_single = apr_tensor_elems(scale) == 1;
+
+    first = is_single ? 0 : scale_row * apr_div_up(apr_tensor_columns(tensor), tensor->scale_columns) + first;
+    decode_span(scale->dtype, scale->data, first, is_single ? 1 : n, scales);
+    for (int64_t i = 1; i < n && is_single; i++) scales[i] = scales[0];
+}
+
+/* Multiplies columns [from, to) of a row, at x, by the scales of their blocks. */
+static void apply_scales(const apr_tensor *tensor, int64_t stored_row, int64_t from, int64_t to, float *x)
+{
+    const int64_t each = tensor->scale_columns;
+    float scales[SCALES_AT_ONCE];
 
     for (int64_t at = from; at < to;) {
-        const int64_t block = at / tensor->scale_columns, next = (block + 1) * tensor->scale_columns, end = next < to ? next : to;
-        float factor;
-        decode_span(scale->dtype, scale->data, n_scales == 1 ? 0 : scale_row * scales_per_row + block, 1, &factor);
-        for (; at < end; at++) x[at - from] *= factor;
+        const int64_t block = at / each, n = least(SCALES_AT_ONCE, (to - 1) / each - block + 1);
+        apr_decode_scales(tensor, stored_row, block, n, scales);
+        for (int64_t i = 0; i < n; i++)
+            for (const int64_t end = least(to, (block + i + 1) * each); at < end; at++) x[at - from] *= scales[i];
     }
 }
 

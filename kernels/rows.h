@@ -49,6 +49,10 @@ void apr_read_bytes(const apr_tensor *tensor, int64_t first, int64_t n, uint8_t 
 /* Is every logical row of both stored as the same bytes? The shapes must be equal. */
 bool apr_same_bytes(const apr_tensor *a, const apr_tensor *b);
 
+/* Scales [first, first + n) of those that the blocks of columns of a stored row have. In a stack each matrix has its own rows of scales; a
+ * single scale is for all. */
+void apr_decode_scales(const apr_tensor *tensor, int64_t stored_row, int64_t first, int64_t n, float *scales);
+
 /* One row of FP8 with one scale: scale = max|x| / 448 (1 for a row of zeros), dst = e4m3(x / scale); value = dst * scale. */
 void apr_encode_fp8_row(const float *src, uint8_t *dst, float *scale, int64_t n_elems);
 void apr_ref_encode_fp8_row(const float *src, uint8_t *dst, float *scale, int64_t n_elems); /* the definition */

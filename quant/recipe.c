@@ -6,7 +6,6 @@
 #include "formats/tensor/composed.h"
 #include "formats/tensor/library_type.h"
 #include "formats/tensor/packed_weights.h"
-#include "formats/tensor/packing.h"
 #include "kernels/rows.h"
 #include "kernels/transcode.h"
 #include "quant/mixtures.h"
@@ -220,7 +219,7 @@ static apr_status choose_kept(apr_recipe_line *line, bool is_asked_for, apr_erro
         err, APR_E_UNSUPPORTED,
         "tensor '%s' is %s and must be encoded again with the adapter merged in: choose a type with aprquant --to bf16, f16, ... "
         "or --tensor '%s=bf16'",
-        line->tensor->name, base->packing != NULL ? base->packing->scheme : apr_dtypes[base->dtype].name, line->tensor->name);
+        line->tensor->name, apr_tensor_encoding(base), line->tensor->name);
 }
 
 static apr_status check_possible(const chooser *c, const apr_recipe_line *line, apr_error *err)
@@ -259,7 +258,10 @@ static bool has_cut_scales(const chooser *c, const apr_tensor *t)
     return t->scale != NULL && !apr_table_has(c->model->tensors, c->model->n_tensors, t->scale);
 }
 
-static bool is_packed(const apr_tensor *t) { return t->packing != NULL || (t->made != NULL && t->made->parts[0]->packing != NULL); }
+/* The first tensor that it is made of, or itself. */
+static const apr_tensor *first_source(const apr_tensor *t) { return apr_tensor_is_composed(t) ? apr_tensor_source_at(t, 0) : t; }
+
+static bool is_packed(const apr_tensor *t) { return apr_tensor_is_packed(first_source(t)); }
 
 /* The plain type for decoded values. FP8 without scales is exact in BF16. */
 static apr_dtype plain_type(const chooser *c, const apr_tensor *t)
@@ -283,7 +285,7 @@ static void choose_for_published(const chooser *c, apr_recipe_line *line)
 /* Packed weights, or FP8 (alone, with scales or stacked) if the container does not have it. */
 static bool is_published(const chooser *c, const apr_tensor *t)
 {
-    const apr_dtype stored = t->made != NULL ? t->made->parts[0]->dtype : t->dtype;
+    const apr_dtype stored = first_source(t)->dtype;
     if (is_packed(t)) return true;
     return c->options->same_numbers && apr_dtypes[stored].scales == APR_SCALES_SEPARATE && !container_has(&c->options->limits, stored);
 }
@@ -356,9 +358,7 @@ static apr_status find_scales(chooser *c, apr_recipe *recipe, apr_error *err)
 
     c->is_scales = apr_arena_array(&recipe->arena, model->n_tensors + 1, sizeof *c->is_scales);
     if (c->is_scales == NULL) return apr_no_memory(err, "a recipe");
-    for (size_t i = 0; i < model->n_tensors; i++)
-        if (apr_table_has(model->tensors, model->n_tensors, model->tensors[i].scale))
-            c->is_scales[model->tensors[i].scale - model->tensors] = true;
+    apr_mark_scales(model->tensors, model->n_tensors, c->is_scales);
     return APR_OK;
 }
 
@@ -397,9 +397,9 @@ static bool is_stale_activation_scale(const apr_model *model, const apr_recipe *
 static void mark_scales(const apr_model *model, const apr_tensor *t, bool *stale)
 {
     if (apr_table_has(model->tensors, model->n_tensors, t->scale)) stale[t->scale - model->tensors] = true;
-    for (size_t i = 0; t->made != NULL && i < t->made->n_parts; i++) {
-        const apr_tensor *const scale = t->made->parts[i]->scale;
-        const apr_tensor *const found = scale != NULL ? apr_model_find(model, scale->name) : NULL;
+    const apr_tensor *part;
+    for (size_t i = 0; (part = apr_tensor_source_at(t, i)) != NULL; i++) {
+        const apr_tensor *const found = part->scale != NULL ? apr_model_find(model, part->scale->name) : NULL;
         if (found != NULL) stale[found - model->tensors] = true;
     }
 }

@@ -529,8 +529,6 @@ apr_status apr_meta_read_shape(apr_model *model, const cJSON *root, apr_error *e
 
 /* --- tensors --- */
 
-static int64_t divide_up(int64_t n, int64_t d) { return n / d + (n % d != 0); }
-
 static apr_status read_scale(const apr_model *model, const cJSON *item, apr_tensor *t, apr_error *err)
 {
     const char *const name = apr_json_get_string(item, "scale");
@@ -540,7 +538,7 @@ static apr_status read_scale(const apr_model *model, const cJSON *item, apr_tens
     if (scale == NULL || scale == t || !apr_json_get_int(item, "scale_rows", &t->scale_rows) || t->scale_rows < 1 ||
         !apr_json_get_int(item, "scale_columns", &t->scale_columns) || t->scale_columns < 1 ||
         (!apr_dtype_is_float(scale->dtype) && apr_dtypes[scale->dtype].class_of != APR_CLASS_EXPONENT) ||
-        divide_up(apr_tensor_rows(t), t->scale_rows) * divide_up(apr_tensor_columns(t), t->scale_columns) != apr_tensor_elems(scale))
+        apr_div_up(apr_tensor_rows(t), t->scale_rows) * apr_div_up(apr_tensor_columns(t), t->scale_columns) != apr_tensor_elems(scale))
         return apr_fail(err, APR_E_DAMAGED, "%s: the scales of tensor '%s' do not fit it", model->path, t->name);
     t->scale = scale;
     return APR_OK;

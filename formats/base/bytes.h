@@ -83,6 +83,8 @@ static inline uint64_t apr_cursor_u64(apr_cursor *c)
     return !p ? 0 : c->big_endian ? __builtin_bswap64(apr_load_le64(p)) : apr_load_le64(p);
 }
 
+/* n / each, rounded up. */
+static inline int64_t apr_div_up(int64_t n, int64_t each) { return n / each + (n % each != 0); }
 /* Rounds up to a multiple of `alignment` (a power of two); callers bound n first. */
 static inline uint64_t apr_align_up(uint64_t n, uint64_t alignment) { return (n + alignment - 1) & ~(alignment - 1); }
 

@@ -12,6 +12,7 @@
  * Weights are multiplied by all of them, "_inv" or not. The scales of a stack of experts [E, N, K] also have the leading dimension E; each
  * matrix begins a new block. Scales in U8 are powers of two (MXFP8): apr_bind_packings. */
 #include "formats/packed/fp8_scales.h"
+#include "formats/base/bytes.h"
 #include "formats/base/json.h"
 #include "formats/base/text.h"
 #include "formats/packed/hf_quantization.h"
@@ -76,8 +77,6 @@ static const apr_tensor *find_scale(const apr_model *model, const apr_tensor *we
     return NULL;
 }
 
-static int64_t blocks_of(int64_t n, int64_t block) { return n / block + (n % block != 0); }
-
 /* True: the scale's dimensions are the weight's leading ones (stacked experts), then `rows`, then `columns`. A last dimension of
  * 1 may be missing. */
 static bool has_shape(const apr_tensor *scale, const apr_tensor *weight, int64_t rows, int64_t columns)
@@ -123,7 +122,7 @@ static apr_status bind(apr_tensor *weight, const apr_tensor *scale, block_size b
 
     if (weight->rank >= 2) {
         const int64_t n_rows = weight->dims[weight->rank - 2], n_columns = weight->dims[weight->rank - 1];
-        if (block.rows > 0 && has_shape(scale, weight, blocks_of(n_rows, block.rows), blocks_of(n_columns, block.columns))) {
+        if (block.rows > 0 && has_shape(scale, weight, apr_div_up(n_rows, block.rows), apr_div_up(n_columns, block.columns))) {
             weight->scale_rows = block.rows;
             weight->scale_columns = block.columns;
             return APR_OK;

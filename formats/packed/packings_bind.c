@@ -90,8 +90,6 @@ apr_status apr_check_groups(const apr_binding *b, const apr_tensor *indices, int
 
 /* --- shapes --- */
 
-int64_t apr_div_up(int64_t n, int64_t each) { return n / each + (n % each != 0); }
-
 static int64_t n_matrices_of(const apr_binding *b)
 {
     int64_t n = 1;

@@ -5,6 +5,7 @@
 #ifndef APR_FORMATS_HF_PACKINGS_BIND_H
 #define APR_FORMATS_HF_PACKINGS_BIND_H
 
+#include "formats/base/bytes.h"
 #include "formats/packed/hf_quantization.h"
 #include "formats/tensor/packing.h"
 
@@ -68,7 +69,6 @@ extern const apr_dtype apr_scale_dtypes[]; /* F16, BF16, F32 */
 
 /* --- shapes --- */
 
-int64_t apr_div_up(int64_t n, int64_t each); /* rounded up */
 /* Sets rows, columns, matrix_rows and dims from the codes' leading dimensions, then `rows`, then `columns`. */
 void apr_set_dims(apr_binding *b, int64_t rows, int64_t columns);
 /* Binds scales of rows of codes: one per matrix, one per row ([.., N, 1] or [.., N]), groups of `group` columns ([.., N, K / group]; 0: by

@@ -1,6 +1,7 @@
 /* composed.c - plans composed tensors; reads no weights. */
 #include "formats/tensor/composed.h"
 
+#include "formats/base/bytes.h"
 #include "formats/tensor/packing.h"
 
 #include <string.h>
@@ -101,7 +102,7 @@ static bool have_one_type(const apr_composed *made)
 {
     for (size_t i = 0; i < made->n_parts; i++) {
         const apr_tensor *const part = made->parts[i];
-        if (part->dtype != made->parts[0]->dtype || part->scale != NULL || apr_tensor_source(part) == APR_SOURCE_PACKED) return false;
+        if (part->dtype != made->parts[0]->dtype || part->scale != NULL || apr_tensor_is_packed(part)) return false;
         if (apr_tensor_is_composed(part) && (part->made->computes || part->made->decodes)) return false;
     }
     return true;
@@ -163,22 +164,20 @@ typedef struct scaled_rows {
     int64_t first_row, n_rows, first_scale_row, n_scale_rows, n_scale_columns;
 } scaled_rows;
 
-static int64_t div_up(int64_t n, int64_t each) { return n / each + (n % each != 0); }
-
 /* True for whole rows that do not split a block of scales: whole matrices of a stack, or rows of one matrix that begin at a block. */
 static bool cut_scales(const apr_tensor *part, int64_t first, int64_t n_elems, scaled_rows *cut)
 {
     const int64_t columns = apr_tensor_columns(part), rows = part->rank >= 2 ? part->dims[part->rank - 2] : 1;
     if (columns == 0 || rows == 0 || first % columns != 0 || n_elems % columns != 0) return false;
-    const int64_t scale_rows_each = div_up(rows, part->scale_rows), row = first / columns % rows, matrix = first / columns / rows;
+    const int64_t scale_rows_each = apr_div_up(rows, part->scale_rows), row = first / columns % rows, matrix = first / columns / rows;
 
-    *cut =
-        (scaled_rows){.first_row = first / columns, .n_rows = n_elems / columns, .n_scale_columns = div_up(columns, part->scale_columns)};
+    *cut = (scaled_rows){
+        .first_row = first / columns, .n_rows = n_elems / columns, .n_scale_columns = apr_div_up(columns, part->scale_columns)};
     if (apr_tensor_elems(part->scale) == 1) return true;
     if (apr_tensor_elems(part->scale) != apr_tensor_rows(part) / rows * scale_rows_each * cut->n_scale_columns) return false;
     const bool whole_matrices = row == 0 && cut->n_rows % rows == 0;
     cut->first_scale_row = matrix * scale_rows_each + row / part->scale_rows;
-    cut->n_scale_rows = whole_matrices ? cut->n_rows / rows * scale_rows_each : div_up(cut->n_rows, part->scale_rows);
+    cut->n_scale_rows = whole_matrices ? cut->n_rows / rows * scale_rows_each : apr_div_up(cut->n_rows, part->scale_rows);
     return whole_matrices || (row % part->scale_rows == 0 && row + cut->n_rows <= rows);
 }
 
@@ -215,8 +214,8 @@ static apr_status choose_form(apr_tensor *tensor, const apr_composed *made, apr_
     const int64_t first = contiguous_from(made);
     scaled_rows cut;
     if (first >= 0 && is_scaled_view(tensor, part, first, &cut)) return view_scaled(tensor, part, &cut, arena, err);
-    const bool whole_rows = first >= 0 && apr_tensor_source(part) == APR_SOURCE_PACKED &&
-                            apr_tensor_columns(tensor) == part->packing->columns && first % part->packing->columns == 0;
+    const bool whole_rows = first >= 0 && apr_tensor_is_packed(part) && apr_tensor_columns(tensor) == part->packing->columns &&
+                            first % part->packing->columns == 0;
 
     if (whole_rows) return view_packed(tensor, part, first, arena, err);
     if (first >= 0 && !made->decodes && part->data != NULL) tensor->data = part->data + apr_row_bytes(part->dtype, first);
@@ -230,12 +229,9 @@ static void reset_to_shape(apr_tensor *tensor, const apr_shape *shape)
     tensor->rank = shape->rank;
     memset(tensor->dims, 0, sizeof tensor->dims);
     memcpy(tensor->dims, shape->dims, (size_t)shape->rank * sizeof *shape->dims);
-    tensor->data = NULL;
-    tensor->pending = (apr_step){0};
-    tensor->made = NULL;
+    apr_tensor_set_data(tensor, NULL);
     tensor->scale = NULL;
     tensor->scale_rows = tensor->scale_columns = 0;
-    tensor->packing = NULL;
 }
 
 /* A copy of the tensor as it is stored, without the pending step. */
@@ -283,6 +279,13 @@ apr_status apr_tensor_compose(apr_tensor *tensor, const apr_tensor *const *parts
     return apr_tensor_size(tensor, where, err);
 }
 
+/* Composes the tensor from what it is now, without a pending step. */
+static apr_status compose_above(apr_tensor *tensor, const apr_chain *chain, apr_arena *arena, const char *where, apr_error *err)
+{
+    const apr_tensor *const below = stored(tensor, arena);
+    return below != NULL ? apr_tensor_compose(tensor, &below, 1, chain, arena, where, err) : apr_no_memory(err, "a tensor's steps");
+}
+
 /* Appends the steps to the tensor's chain. Composes a new tensor on top of it if the chain would be too long, or if something was
  * merged. */
 static apr_status append_composed(apr_tensor *tensor, const apr_chain *chain, apr_arena *arena, const char *where, apr_error *err)
@@ -290,21 +293,13 @@ static apr_status append_composed(apr_tensor *tensor, const apr_chain *chain, ap
     const apr_composed *const made = tensor->made;
     apr_chain whole = made->chain;
 
-    if (apr_tensor_source(tensor) == APR_SOURCE_MERGED || !apr_chain_extend(&whole, chain)) {
-        const apr_tensor *const below = stored(tensor, arena);
-        return below != NULL ? apr_tensor_compose(tensor, &below, 1, chain, arena, where, err) : apr_no_memory(err, "a tensor's steps");
-    }
+    if (apr_tensor_source(tensor) == APR_SOURCE_MERGED || !apr_chain_extend(&whole, chain))
+        return compose_above(tensor, chain, arena, where, err);
     if (whole.n_steps > 0 || made->n_parts != 1) return apr_tensor_compose(tensor, made->parts, made->n_parts, &whole, arena, where, err);
     const apr_tensor *const below = made->parts[0]; /* the steps cancel: the tensor is its part again, with its scales */
     const apr_shape shape = apr_tensor_shape(below);
     reset_to_shape(tensor, &shape);
-    tensor->n_bytes = below->n_bytes;
-    tensor->data = below->data;
-    tensor->made = below->made;
-    tensor->scale = below->scale;
-    tensor->scale_rows = below->scale_rows;
-    tensor->scale_columns = below->scale_columns;
-    tensor->packing = below->packing;
+    apr_tensor_take_values(tensor, below);
     return APR_OK;
 }
 
@@ -318,10 +313,8 @@ apr_status apr_tensor_append_steps(apr_tensor *tensor, const apr_chain *chain, a
 
     if (!apr_chain_extend(&whole, chain))
         return apr_fail(err, APR_E_UNSUPPORTED, "%s: tensor '%s' would need too many steps", where, tensor->name);
-    if (whole.n_steps > 1 || (whole.n_steps == 1 && !apr_step_kinds[whole.steps[0].kind].read_in_place)) {
-        const apr_tensor *const below = stored(tensor, arena);
-        return below != NULL ? apr_tensor_compose(tensor, &below, 1, &whole, arena, where, err) : apr_no_memory(err, "a tensor's steps");
-    }
+    if (whole.n_steps > 1 || (whole.n_steps == 1 && !apr_step_kinds[whole.steps[0].kind].read_in_place))
+        return compose_above(tensor, &whole, arena, where, err);
     const apr_shape before = shape;
     const apr_step *const step = &whole.steps[0];
     if (!apr_step_kinds[step->kind].plan(step, &shape, &move)) return step_error(tensor, step, &before, "does not fit", where, err);
@@ -371,7 +364,7 @@ const apr_tensor *apr_merge_base(const apr_tensor *tensor)
 
 static bool is_plain(const apr_tensor *t)
 {
-    return apr_tensor_source(t) != APR_SOURCE_PACKED && (t->dtype == APR_F32 || t->dtype == APR_F16 || t->dtype == APR_BF16);
+    return !apr_tensor_is_packed(t) && (t->dtype == APR_F32 || t->dtype == APR_F16 || t->dtype == APR_BF16);
 }
 
 apr_dtype apr_default_type(const apr_tensor *tensor)

@@ -30,7 +30,7 @@ apr_dtype apr_reference_type(const apr_model *model, const apr_tensor *tensor)
     const apr_tensor *const t = lowest(tensor);
 
     if (apr_tensor_is_composed(t)) return APR_DTYPE_COUNT; /* an adapter was merged into it */
-    const bool is_packed = apr_tensor_source(t) == APR_SOURCE_PACKED;
+    const bool is_packed = apr_tensor_is_packed(t);
     if (is_packed && t->dtype != APR_F32) return t->dtype;
     if (is_packed) return t->packing->level == APR_LEVEL_E2M1 ? own_type(model) : APR_F32;
     if (t->dtype == APR_NVFP4) return own_type(model);
@@ -41,7 +41,7 @@ apr_dtype apr_reference_type(const apr_model *model, const apr_tensor *tensor)
 bool apr_is_read_as_products(const apr_model *model, const apr_tensor *tensor)
 {
     const apr_tensor *const t = lowest(tensor);
-    return has_16_bits(apr_reference_type(model, tensor)) && (apr_tensor_source(t) != APR_SOURCE_PACKED || t->dtype == APR_F32);
+    return has_16_bits(apr_reference_type(model, tensor)) && (!apr_tensor_is_packed(t) || t->dtype == APR_F32);
 }
 
 float apr_round_as(apr_dtype type, float value)

@@ -2,6 +2,7 @@
 #include "formats/tensor/model.h"
 
 #include "formats/tensor/composed.h"
+#include "formats/tensor/packing.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -74,6 +75,21 @@ bool apr_table_has(const apr_tensor *table, size_t n, const apr_tensor *tensor)
     return (uintptr_t)tensor >= (uintptr_t)table && (uintptr_t)tensor < (uintptr_t)(table + n);
 }
 
+void apr_mark_scales(const apr_tensor *tensors, size_t n, bool *is_scale)
+{
+    for (size_t i = 0; i < n; i++)
+        if (apr_table_has(tensors, n, tensors[i].scale)) is_scale[tensors[i].scale - tensors] = true;
+}
+
+void apr_move_scales(apr_tensor *tensors, size_t n, const apr_tensor *old, size_t n_old, apr_tensor *const *moved)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (!apr_table_has(old, n_old, tensors[i].scale)) continue;
+        const size_t at = (size_t)(tensors[i].scale - old);
+        tensors[i].scale = moved != NULL ? moved[at] : tensors + at;
+    }
+}
+
 int64_t apr_tensor_elems(const apr_tensor *tensor)
 {
     int64_t n = 1;
@@ -119,6 +135,38 @@ apr_source apr_tensor_source(const apr_tensor *tensor)
     if (tensor->made != NULL) return tensor->made->merge != NULL ? APR_SOURCE_MERGED : APR_SOURCE_COMPOSED;
     if (tensor->packing != NULL) return APR_SOURCE_PACKED;
     return tensor->pending.kind != APR_STEP_NONE ? APR_SOURCE_REORDERED : APR_SOURCE_IN_ORDER;
+}
+
+const apr_tensor *apr_tensor_source_at(const apr_tensor *tensor, size_t i)
+{
+    if (apr_tensor_is_composed(tensor)) return i < tensor->made->n_parts ? tensor->made->parts[i] : NULL;
+    return apr_tensor_is_packed(tensor) && i < tensor->packing->n_parts ? tensor->packing->parts[i] : NULL;
+}
+
+const char *apr_tensor_encoding(const apr_tensor *tensor)
+{
+    return apr_tensor_is_packed(tensor) ? tensor->packing->scheme : apr_dtypes[tensor->dtype].name;
+}
+
+void apr_tensor_set_data(apr_tensor *tensor, const uint8_t *data)
+{
+    tensor->data = data;
+    tensor->pending = (apr_step){0};
+    tensor->made = NULL;
+    tensor->packing = NULL;
+}
+
+void apr_tensor_take_values(apr_tensor *tensor, const apr_tensor *from)
+{
+    tensor->dtype = from->dtype;
+    tensor->data = from->data;
+    tensor->n_bytes = from->n_bytes;
+    tensor->pending = from->pending;
+    tensor->made = from->made;
+    tensor->packing = from->packing;
+    tensor->scale = from->scale;
+    tensor->scale_rows = from->scale_rows;
+    tensor->scale_columns = from->scale_columns;
 }
 
 const uint8_t *apr_tensor_row(const apr_tensor *tensor, int64_t row)

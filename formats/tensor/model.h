@@ -148,6 +148,11 @@ const apr_attachment *apr_model_attachment(const apr_model *model, const char *n
 
 /* Does the table of n tensors contain this one? The scales of a part of a stack belong to no table. */
 bool apr_table_has(const apr_tensor *table, size_t n, const apr_tensor *tensor);
+/* Marks the tensors of a table that are the scales of others in it. */
+void apr_mark_scales(const apr_tensor *tensors, size_t n, bool *is_scale);
+/* After tensors were copied to another table: scales in the old one are replaced by their copies, moved[index in the old table]. moved is
+ * NULL where all are at their old places. */
+void apr_move_scales(apr_tensor *tensors, size_t n, const apr_tensor *old, size_t n_old, apr_tensor *const *moved);
 
 /* Product of dims (1 for a scalar); rows = product of all but the last; columns = the last (1 for a scalar). */
 int64_t apr_tensor_elems(const apr_tensor *tensor);
@@ -155,10 +160,26 @@ int64_t apr_tensor_rows(const apr_tensor *tensor);
 int64_t apr_tensor_columns(const apr_tensor *tensor);
 
 apr_source apr_tensor_source(const apr_tensor *tensor);
+static inline bool apr_tensor_is_packed(const apr_tensor *tensor) { return apr_tensor_source(tensor) == APR_SOURCE_PACKED; }
+/* Is `data` all there is to it: rows in order, without scales? */
+static inline bool apr_tensor_is_plain(const apr_tensor *tensor)
+{
+    return apr_tensor_source(tensor) == APR_SOURCE_IN_ORDER && tensor->scale == NULL;
+}
 /* Are its rows stored as they are, perhaps in another order? Then `data` has n_bytes of its type. */
 static inline bool apr_tensor_is_stored(const apr_tensor *tensor) { return apr_tensor_source(tensor) <= APR_SOURCE_REORDERED; }
 /* Are its values computed or moved from other tensors when they are read? */
 static inline bool apr_tensor_is_composed(const apr_tensor *tensor) { return apr_tensor_source(tensor) >= APR_SOURCE_COMPOSED; }
+
+/* The i-th tensor that a packed or composed one is read from; NULL: there are no more. */
+const apr_tensor *apr_tensor_source_at(const apr_tensor *tensor, size_t i);
+/* What it is stored as, for messages: the scheme of a packed matrix, the name of the type of others. */
+const char *apr_tensor_encoding(const apr_tensor *tensor);
+
+/* Stores the rows at `data`, in order, instead of where they were before; NULL: in a layout. Type, size and scales stay. */
+void apr_tensor_set_data(apr_tensor *tensor, const uint8_t *data);
+/* Takes type, source and scales from a tensor of the same shape; name and provenance stay. */
+void apr_tensor_take_values(apr_tensor *tensor, const apr_tensor *from);
 
 /* Sets n_bytes from dtype and dims. APR_E_DAMAGED: a row is not a whole number of blocks, or the size overflows. `where` names the file. */
 apr_status apr_tensor_size(apr_tensor *tensor, const char *where, apr_error *err);

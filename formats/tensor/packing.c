@@ -1,11 +1,11 @@
 /* packing.c - counts and sizes of a packed matrix; reads no numbers. */
 #include "formats/tensor/packing.h"
 
-static int64_t per(int64_t n, int64_t each) { return n / each + (n % each != 0); }
+#include "formats/base/bytes.h"
 
-int64_t apr_packing_groups(const apr_packing *packing) { return per(packing->columns, packing->scale_columns); }
+int64_t apr_packing_groups(const apr_packing *packing) { return apr_div_up(packing->columns, packing->scale_columns); }
 
-int64_t apr_packing_scale_rows(const apr_packing *packing) { return per(packing->matrix_rows, packing->scale_rows); }
+int64_t apr_packing_scale_rows(const apr_packing *packing) { return apr_div_up(packing->matrix_rows, packing->scale_rows); }
 
 uint64_t apr_packing_bytes(const apr_packing *packing, int64_t n_rows)
 {

@@ -85,6 +85,15 @@ typedef struct apr_packing {
     size_t n_parts;
 } apr_packing;
 
+/* The stored row of logical row r of a packed tensor. */
+static inline int64_t apr_packed_row(const apr_tensor *tensor, int64_t r)
+{
+    return tensor->packing->first_row + apr_step_row(tensor->pending, apr_tensor_rows(tensor), r);
+}
+
+/* Is there one scale for a number of values that are counted through all rows, so that it can cross the end of a row (bitsandbytes)? */
+static inline bool apr_packing_is_flat(const apr_packing *packing) { return packing->order == APR_CODES_HIGH_FIRST; }
+
 /* apr_model.packings holds tensors named "X.weight", of type T, with dims [.., rows, columns], n_bytes as if plain, a packing and no
  * data. Their parts are among the model's tensors. */
 

@@ -196,7 +196,7 @@ static void multiply_stored(const apr_linear_args *a, const apr_product *product
 static const apr_product *product_of(const apr_tensor *weight, bool may_round)
 {
     const apr_product *const p = &apr_products()->products[weight->dtype];
-    if (apr_tensor_source(weight) == APR_SOURCE_PACKED || weight->scale != NULL) return NULL; /* a composed one will be in memory */
+    if (apr_tensor_is_packed(weight) || weight->scale != NULL) return NULL; /* a composed one will be in memory */
     return (p->rounded != NULL && may_round) || p->plain != NULL ? p : NULL;
 }
 

@@ -206,9 +206,8 @@ static void multiply_whole_rows(const apr_linear_args *a, const float *plain)
 static stored_rows find_rows(const apr_tensor *weight, int64_t n_in)
 {
     const apr_dtype_facts *const type = &apr_dtypes[weight->dtype];
-    const bool is_plain = apr_tensor_source(weight) == APR_SOURCE_IN_ORDER && weight->scale == NULL;
     const bool is_whole = PANEL_COLUMNS % type->elems_per_block == 0 && n_in % type->elems_per_block == 0;
-    if (!is_plain || !is_whole || type->scales == APR_SCALES_FIRST) return (stored_rows){.weight = weight};
+    if (!apr_tensor_is_plain(weight) || !is_whole || type->scales == APR_SCALES_FIRST) return (stored_rows){.weight = weight};
     return (stored_rows){.weight = weight,
                          .decode = apr_host_codecs()[weight->dtype].decode,
                          .first = weight->data,

@@ -435,7 +435,7 @@ static side other_numbers(const apr_model *model, const apr_tensor *tensor)
 {
     const apr_dtype library = apr_reference_type(model, tensor);
     if (apr_is_read_as_products(model, tensor)) return (side){tensor, library, false};
-    return (side){tensor, APR_F32, tensor->packing != NULL && (library == APR_F16 || library == APR_BF16)};
+    return (side){tensor, APR_F32, apr_tensor_is_packed(tensor) && (library == APR_F16 || library == APR_BF16)};
 }
 
 static bool has_other_numbers(const side *s) { return s->is_products || s->library != APR_F32; }

@@ -35,7 +35,7 @@ typedef struct tensor_scan {
 static bool can_control(const apr_tensor *tensor)
 {
     const apr_dtype_facts *const facts = &apr_dtypes[tensor->dtype];
-    return tensor->packing == NULL && apr_can_encode(tensor->dtype) && !facts->flat &&
+    return !apr_tensor_is_packed(tensor) && apr_can_encode(tensor->dtype) && !facts->flat &&
            apr_tensor_columns(tensor) % facts->elems_per_block == 0;
 }
 

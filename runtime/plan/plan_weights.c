@@ -18,7 +18,7 @@ uint64_t apr_plan_slot_bytes(const apr_weight_slot *slot, apr_dtype dtype)
 
 uint64_t apr_plan_tensor_bytes(const apr_tensor *tensor)
 {
-    if (tensor->packing != NULL) return apr_pad64(apr_packing_bytes(tensor->packing, apr_tensor_rows(tensor)));
+    if (apr_tensor_is_packed(tensor)) return apr_pad64(apr_packing_bytes(tensor->packing, apr_tensor_rows(tensor)));
     return apr_saturating_add(apr_pad64(tensor->n_bytes), tensor->scale != NULL ? apr_pad64(tensor->scale->n_bytes) : 0);
 }
 

@@ -2,7 +2,6 @@
 #include "formats/base/bytes.h"
 #include "formats/base/clock.h"
 #include "formats/base/threads.h"
-#include "formats/tensor/packing.h"
 #include "runtime/plan/capability.h"
 #include "runtime/plan/plans.h"
 #include "runtime/program/admission.h"
@@ -73,7 +72,7 @@ static apr_status make_places(apr_session *s, apr_error *err)
 /* Name, shape and type were checked by runtime/program/admission.h. */
 static apr_status check_tensor(const apr_session *s, const apr_weight_slot *slot, const apr_tensor *tensor, apr_error *err)
 {
-    if (tensor->data == NULL && tensor->made == NULL && tensor->packing == NULL)
+    if (tensor->data == NULL && apr_tensor_is_stored(tensor))
         return apr_fail(err, APR_E_DAMAGED, "%s: tensor '%s' has no data", s->model->path, slot->name);
     return APR_OK;
 }
@@ -189,8 +188,8 @@ static void note_weights(const apr_session *s, const apr_dtype *dtypes, apr_weig
         const apr_tensor *const parts = apr_session_slot_tensors(s, i);
         notes[i] = (apr_weight_note){0};
         if (parts == NULL) continue;
-        if (parts->packing != NULL) notes[i].scheme = parts->packing->scheme;
-        notes[i].decoded = dtypes != NULL && dtypes[i] == APR_F16 && (parts->dtype != APR_F16 || parts->packing != NULL);
+        if (apr_tensor_is_packed(parts)) notes[i].scheme = apr_tensor_encoding(parts);
+        notes[i].decoded = dtypes != NULL && dtypes[i] == APR_F16 && (parts->dtype != APR_F16 || apr_tensor_is_packed(parts));
     }
 }
 

@@ -170,10 +170,10 @@ static int gemv_kind_of(const apr_session *s, const apr_session_place *at, const
 {
     const apr_tensor *const weight = at->multiplied[op->weight[0]];
     const int64_t n_in = s->program.values[op->in[0]].width, n_out = s->program.values[op->out].width;
-    const bool is_plain = weight->scale == NULL && weight->packing == NULL && weight->pending.kind == APR_STEP_NONE;
     const bool has_right_layout = weight->tiled == (apr_tile_columns(weight->dtype) > 0);
-    return is_plain && has_right_layout && s->options.cuda->has_decode_gemv(at->device, weight->dtype, n_out, n_in) ? (int)weight->dtype + 1
-                                                                                                                    : 0;
+    return apr_tensor_is_plain(weight) && has_right_layout && s->options.cuda->has_decode_gemv(at->device, weight->dtype, n_out, n_in)
+               ? (int)weight->dtype + 1
+               : 0;
 }
 
 /* If it takes experts their stacks are tiled (apr_session_is_tiled). */

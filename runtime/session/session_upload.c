@@ -10,7 +10,6 @@
 #include "formats/base/threads.h"
 #include "formats/files/map.h"
 #include "formats/tensor/composed.h"
-#include "formats/tensor/packing.h"
 #include "kernels/repack.h"
 #include "kernels/rows.h"
 #include "runtime/session/session_internal.h"
@@ -192,13 +191,10 @@ static void drop_rows(const apr_load *l, int64_t row, int64_t n)
 /* Drops a tensor's bytes, or those of its sources: parts of a chain, codes and scales of a packed one. */
 static void drop_tensor(const apr_tensor *t)
 {
+    const apr_tensor *part;
     if (t == NULL) return;
     if (t->data != NULL) apr_map_drop(t->data, (size_t)t->n_bytes);
-    for (size_t i = 0; t->made != NULL && i < t->made->n_parts; i++) drop_tensor(t->made->parts[i]);
-    if (t->packing == NULL) return;
-    const apr_tensor *const parts[] = {t->packing->codes, t->packing->scales, t->packing->global_scales, t->packing->zeros,
-                                       t->packing->groups};
-    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) drop_tensor(parts[i]);
+    for (size_t i = 0; (part = apr_tensor_source_at(t, i)) != NULL; i++) drop_tensor(part);
 }
 
 static void drop_all(const apr_loads *loads)
@@ -273,7 +269,7 @@ static bool repack_of(const apr_session *s, size_t slot, apr_repack *repack)
     const apr_tensor *const parts = apr_session_slot_tensors(s, slot);
     const apr_cuda_api *const cuda = s->options.cuda;
 
-    if (parts == NULL || parts->packing == NULL || cuda == NULL) return false;
+    if (parts == NULL || !apr_tensor_is_packed(parts) || cuda == NULL) return false;
     return apr_repack_init(repack, parts, apr_session_n_slot_tensors(s, slot)) && cuda->takes_packing(&repack->packing, parts->dtype);
 }
 
@@ -312,16 +308,16 @@ static apr_dtype device_dtype(const apr_session *s, size_t slot)
     const apr_tensor *const parts = apr_session_slot_tensors(s, slot);
     if (repacked_bytes(s, slot) > 0) return APR_U8; /* codes of the repacked layout */
     for (int64_t j = 0; j < apr_session_n_slot_tensors(s, slot); j++)
-        if (apr_tensor_source(&parts[j]) == APR_SOURCE_PACKED) return APR_F16;
+        if (apr_tensor_is_packed(&parts[j])) return APR_F16;
     for (int64_t j = 0; j < apr_session_n_slot_tensors(s, slot); j++)
-        if (parts[j].pending.kind != APR_STEP_NONE && !can_reorder(&parts[j])) return APR_F16;
+        if (apr_tensor_source(&parts[j]) == APR_SOURCE_REORDERED && !can_reorder(&parts[j])) return APR_F16;
     return is_stackable(s, slot) && s->options.cuda->takes(parts->dtype) ? parts->dtype : APR_F16;
 }
 
 /* Does the device get the bytes as they are in the file? */
 static bool is_uploaded_as_stored(const apr_session *s, size_t slot)
 {
-    return apr_session_slot_tensors(s, slot)->packing == NULL && device_dtype(s, slot) == apr_session_slot_tensors(s, slot)->dtype;
+    return !apr_tensor_is_packed(apr_session_slot_tensors(s, slot)) && device_dtype(s, slot) == apr_session_slot_tensors(s, slot)->dtype;
 }
 
 /* Is the slot read only by products of whole rows? Not by embedding look-ups, nor by products per head. */
@@ -453,14 +449,11 @@ static void describe_device_copy(const apr_session *s, size_t slot, bool as_stor
     const int64_t n = apr_session_n_slot_tensors(s, slot);
 
     *device_copy = *apr_session_slot_tensors(s, slot);
-    device_copy->data = to;
-    device_copy->pending = (apr_step){0};
-    device_copy->made = NULL;
+    apr_tensor_set_data(device_copy, to);
     if (!as_stored) {
         device_copy->dtype = APR_F16;
         device_copy->n_bytes = (uint64_t)apr_tensor_elems(device_copy) * 2;
         device_copy->scale = NULL;
-        device_copy->packing = NULL;
     }
     if (device_copy->scale != NULL) {
         *scale = *device_copy->scale;
@@ -514,9 +507,8 @@ static apr_status make_copy(apr_session *s, apr_session_place *at, size_t slot, 
     *copy = *packed;
     copy->dtype = APR_F16;
     copy->scale = NULL;
-    copy->packing = NULL;
     copy->n_bytes = (uint64_t)apr_tensor_elems(copy) * 2;
-    copy->data = at->copies + at->plan.copy_offsets[slot];
+    apr_tensor_set_data(copy, at->copies + at->plan.copy_offsets[slot]);
     at->multiplied[slot] = copy;
     return s->options.cuda->decode_f16(at->device, packed, 0, apr_tensor_rows(packed), at->copies + at->plan.copy_offsets[slot], err);
 }
@@ -596,8 +588,7 @@ static void compose(const apr_session_place *at, apr_tensor *tensor, uint8_t *to
         const int64_t n = n_rows - row < each ? n_rows - row : each;
         apr_read_bytes(tensor, row * n_columns, n * n_columns, to + (size_t)apr_row_bytes(tensor->dtype, n_columns) * (size_t)row);
     }
-    tensor->data = to;
-    tensor->made = NULL;
+    apr_tensor_set_data(tensor, to);
 }
 
 /* Copies the slot's descriptors, because another place may use the session's own. */
@@ -625,7 +616,7 @@ static apr_status materialise(apr_session *s, apr_session_place *at, apr_error *
         apr_tensor *const parts = copy_descriptors(s, at, i);
         if (parts == NULL) return apr_no_memory(err, "the table of experts");
         for (int64_t j = 0; j < apr_session_n_slot_tensors(s, i); j++) {
-            if (parts[j].made == NULL) continue;
+            if (!apr_tensor_is_composed(&parts[j])) continue;
             compose(at, &parts[j], to);
             to += apr_align_up(parts[j].n_bytes, 64);
             at->bound[i] = at->multiplied[i] = parts;

@@ -197,7 +197,7 @@ static apr_tensor *packed_tensors(const sizing *s, const apr_weight_slot *slot)
 {
     char name[512];
     const apr_tensor *tensor = apr_model_find(s->model, apr_slot_name(slot, 0, name, sizeof name));
-    if (tensor == NULL || tensor->packing == NULL) return NULL;
+    if (tensor == NULL || !apr_tensor_is_packed(tensor)) return NULL;
     apr_tensor *const parts = calloc((size_t)slot->count, sizeof *parts);
     for (int64_t i = 0; parts != NULL && i < slot->count; i++) {
         tensor = apr_model_find(s->model, apr_slot_name(slot, i, name, sizeof name));
@@ -213,7 +213,7 @@ static bool packed_slot_bytes(const sizing *s, const apr_weight_slot *slot, apr_
     apr_repack repack;
 
     if (parts == NULL) return false;
-    *size = (apr_weight_size){.note.scheme = parts->packing->scheme, .dtype = APR_DTYPE_COUNT};
+    *size = (apr_weight_size){.note.scheme = apr_tensor_encoding(parts), .dtype = APR_DTYPE_COUNT};
     if (!s->stacked) {
         for (int64_t i = 0; i < slot->count; i++) size->bytes = apr_saturating_add(size->bytes, apr_plan_tensor_bytes(&parts[i]));
     } else if (apr_repack_init(&repack, parts, slot->count)) {

@@ -125,7 +125,7 @@ static apr_status find_taken(apr_feedback_run *run, apr_error *err)
     for (size_t i = 0; i < c->layout.n_tensors; i++) {
         const apr_pipe_item *const item = &c->items[i];
         size_t first;
-        const bool is_same = item->to == item->from->dtype && item->from->packing == NULL;
+        const bool is_same = item->to == item->from->dtype && !apr_tensor_is_packed(item->from);
         run->facts[i].is_wanted = !item->is_scales && !item->is_commons && !item->same_numbers && !is_same && item->from->rank >= 2 &&
                                   apr_feedback_supports(item->to);
         run->facts[i].is_taken = run->facts[i].is_wanted && apr_feedback_links_of_item(&run->links, i, &first) > 0;
@@ -687,12 +687,9 @@ static void replace(apr_feedback_run *run, size_t item, const uint8_t *bytes)
     apr_tensor *const t = &run->between.tensors[it->from - run->conversion->view.tensors];
 
     t->dtype = it->to;
-    t->data = bytes;
     t->n_bytes = (uint64_t)apr_row_bytes(it->to, apr_tensor_elems(it->from));
-    t->pending = (apr_step){0};
-    t->made = NULL;
     t->scale = NULL;
-    t->packing = NULL;
+    apr_tensor_set_data(t, bytes);
 }
 
 /* Encodes the tensors without feedback first, so that layer inputs are computed with them. */

@@ -15,8 +15,7 @@ static void add(apr_quant_sum *sum, const apr_recipe_line *line, const apr_pipe_
 {
     sum->n_tensors++;
     sum->n_changed += line->to != line->tensor->dtype;
-    sum->bytes_before += line->tensor->packing == NULL && line->tensor->made == NULL ? line->tensor->n_bytes
-                                                                                     : apr_recipe_bytes(line->tensor, line->tensor->dtype);
+    sum->bytes_before += apr_tensor_is_stored(line->tensor) ? line->tensor->n_bytes : apr_recipe_bytes(line->tensor, line->tensor->dtype);
     sum->bytes_after += apr_recipe_bytes(line->tensor, line->to);
     if (item->metrics.n > 0) apr_metrics_merge(&sum->metrics, &item->metrics);
 }

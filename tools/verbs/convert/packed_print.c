@@ -2,7 +2,6 @@
 #include "tools/verbs/convert/packed_print.h"
 
 #include "formats/tensor/composed.h"
-#include "formats/tensor/packing.h"
 #include "tools/report/text.h"
 
 #include <math.h>
@@ -23,8 +22,8 @@ typedef struct group {
 /* The packed scheme that a tensor is stored in; NULL: none. */
 static const char *scheme_of(const apr_tensor *t)
 {
-    if (t->made != NULL) t = t->made->parts[0];
-    if (t->packing != NULL) return t->packing->scheme;
+    if (apr_tensor_is_composed(t)) t = apr_tensor_source_at(t, 0);
+    if (apr_tensor_is_packed(t)) return apr_tensor_encoding(t);
     return apr_dtypes[t->dtype].scales != APR_SCALES_SEPARATE ? NULL : t->scale != NULL ? "FP8 with scales" : "FP8";
 }
 

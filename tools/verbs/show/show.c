@@ -575,7 +575,7 @@ static void report_tensor(apr_report *r, const apr_tensor *tensor, const char *t
 
     apr_report_row(r);
     apr_report_cell(r, apr_as_text(tensor->name), "%s", tensor->name);
-    apr_report_member(r, "scheme", apr_as_text(tensor->packing != NULL ? tensor->packing->scheme : NULL));
+    apr_report_member(r, "scheme", apr_as_text(apr_tensor_is_packed(tensor) ? apr_tensor_encoding(tensor) : NULL));
     apr_report_cell(r, apr_as_text(apr_dtypes[tensor->dtype].name), "%s", type);
     if (r->json != NULL) {
         apr_json_open(r->json, "shape", '[');
