@@ -9,11 +9,6 @@
 
 /* --- the sources --- */
 
-static int64_t per(int64_t n, int64_t each) { return n / each + (n % each != 0); }
-
-/* bitsandbytes has one scale for a number of values counted through all rows, so a scale can cross a row's end. */
-static bool is_flat(const apr_packing *p) { return p->order == APR_CODES_HIGH_FIRST; }
-
 static bool is_within_one_matrix(const apr_tensor *t)
 {
     const apr_packing *const p = t->packing;
@@ -24,7 +19,7 @@ static bool can_repack(const apr_tensor *t)
 {
     const apr_packing *const p = t->packing;
 
-    if (p == NULL || p->matrix_rows < 1 || p->scale_rows < 1 || p->scale_columns < 1 || p->columns < 1) return false;
+    if (!apr_tensor_is_packed(t) || p->matrix_rows < 1 || p->scale_rows < 1 || p->scale_columns < 1 || p->columns < 1) return false;
     const int64_t n_rows = apr_tensor_rows(t);
     if (n_rows < 1 || apr_tensor_columns(t) != p->columns || p->first_row < 0 || n_rows > p->rows - p->first_row) return false;
     if (p->level == APR_LEVEL_TABLE && p->bits > 4) return false;
@@ -53,24 +48,18 @@ static bool have_same_kind(const apr_tensor *t, const apr_tensor *u)
 
     if (t->dtype != u->dtype || apr_tensor_rows(t) != apr_tensor_rows(u) || a->columns != b->columns || !same_levels(a, b)) return false;
     if (dtype_of_scales(a) != dtype_of_scales(b) || a->scale_rows != b->scale_rows || a->scale_columns != b->scale_columns) return false;
-    if (is_flat(a) != is_flat(b) || a->matrix_rows != b->matrix_rows || a->divides != b->divides || zero_bias_of(a) != zero_bias_of(b))
+    if (apr_packing_is_flat(a) != apr_packing_is_flat(b) || a->matrix_rows != b->matrix_rows || a->divides != b->divides ||
+        zero_bias_of(a) != zero_bias_of(b))
         return false;
     if ((a->zero_order == APR_ZEROS_NONE) != (b->zero_order == APR_ZEROS_NONE)) return false;
     return a->zero_order == APR_ZEROS_NONE || dtype_of_zeros(a) == dtype_of_zeros(b);
 }
 
-/* The groups of the columns of one matrix (act order), or NULL for the natural order. */
-static const uint8_t *groups_of(const apr_packing *p, int64_t matrix)
+/* Are the columns of the row's matrix in the order of their groups? Not with act order. */
+static bool has_natural_groups(const apr_packing *p, int64_t row)
 {
-    if (p->groups == NULL) return NULL;
-    return p->groups->data + (apr_tensor_elems(p->groups) > p->columns ? 4 * matrix * p->columns : 0);
-}
-
-static bool has_natural_groups(const apr_packing *p, int64_t matrix)
-{
-    const uint8_t *const groups = groups_of(p, matrix);
-    for (int64_t c = 0; groups != NULL && c < p->columns; c++)
-        if (apr_load_le32(groups + 4 * c) != (uint32_t)(c / p->scale_columns)) return false;
+    for (int64_t c = 0; p->groups != NULL && c < p->columns; c++)
+        if (apr_unpack_group(p, row, c) != c / p->scale_columns) return false;
     return true;
 }
 
@@ -79,7 +68,7 @@ static int64_t common_divisor(int64_t a, int64_t b) { return b == 0 ? a : common
 /* The number of columns that share a scale, in every row. */
 static int64_t columns_of_a_scale(const apr_packing *p)
 {
-    if (is_flat(p)) return common_divisor(p->columns, p->scale_columns);
+    if (apr_packing_is_flat(p)) return common_divisor(p->columns, p->scale_columns);
     return p->scale_columns < p->columns ? p->scale_columns : p->columns;
 }
 
@@ -89,7 +78,7 @@ static int64_t rows_of_a_scale(const apr_tensor *parts, int64_t n_parts, int64_t
 {
     const apr_packing *const p = parts->packing;
 
-    if (is_flat(p) || (p->zero_order != APR_ZEROS_NONE && p->zero_order != APR_ZEROS_BY_ROW)) return 1;
+    if (apr_packing_is_flat(p) || (p->zero_order != APR_ZEROS_NONE && p->zero_order != APR_ZEROS_BY_ROW)) return 1;
     if (p->scale_rows >= p->matrix_rows) return matrix_rows;
     for (int64_t j = 0; j < n_parts; j++) {
         const int64_t first = parts[j].packing->first_row % p->matrix_rows;
@@ -109,7 +98,7 @@ static source_row source_of(const apr_repack *repack, int64_t row)
 {
     const int64_t n_rows = apr_tensor_rows(repack->parts);
     const apr_tensor *const part = &repack->parts[row / n_rows];
-    const int64_t stored = part->packing->first_row + apr_step_row(part->pending, n_rows, row % n_rows);
+    const int64_t stored = apr_packed_row(part, row % n_rows);
 
     return (source_row){part->packing, stored, stored / part->packing->matrix_rows, stored % part->packing->matrix_rows};
 }
@@ -135,7 +124,7 @@ static void find_optional(const apr_repack *repack, bool *has_global_scales, boo
     for (int64_t m = 0; m < n_matrices_of(repack); m++) {
         const source_row source = source_of(repack, m * repack->packing.matrix_rows);
         *has_global_scales |= source.packing->global_scales != NULL;
-        *has_groups |= !*has_groups && !has_natural_groups(source.packing, source.matrix);
+        *has_groups |= !*has_groups && !has_natural_groups(source.packing, source.row);
     }
 }
 
@@ -146,7 +135,7 @@ static void describe_pieces(apr_repack *repack)
     bool has_global_scales, has_groups;
 
     find_optional(repack, &has_global_scales, &has_groups);
-    set_piece(repack, APR_CANONICAL_CODES, p->rows, p->bits == 8 ? p->columns : per(p->columns, 2), APR_U8);
+    set_piece(repack, APR_CANONICAL_CODES, p->rows, p->bits == 8 ? p->columns : apr_div_up(p->columns, 2), APR_U8);
     set_piece(repack, APR_CANONICAL_SCALES, n_matrices * apr_packing_scale_rows(p), n_groups, p->scale_dtype);
     if (source->zero_order != APR_ZEROS_NONE)
         set_piece(repack, APR_CANONICAL_ZEROS, n_matrices * apr_packing_scale_rows(p), n_groups, dtype_of_zeros(source));
@@ -230,7 +219,7 @@ void apr_repack_bind(apr_repack *repack, const uint8_t *memory)
 static const uint8_t *words_down(const source_row *s)
 {
     const apr_packing *const p = s->packing;
-    const int64_t n_words = per(p->columns * p->bits, 32);
+    const int64_t n_words = apr_div_up(p->columns * p->bits, 32);
     return p->codes->data + 4 * (s->matrix * n_words * p->matrix_rows + s->row_of_matrix);
 }
 
@@ -260,10 +249,10 @@ static void move_codes(const source_row *s, int bits, uint8_t *dst)
         n = p->columns - first < SOME_COLUMNS ? p->columns - first : SOME_COLUMNS;
         apr_unpack_codes(p, s->row, first, n, codes);
         for (int64_t i = 0; i < n; i++) {
-            const unsigned n_groups = widen(p, codes[i]);
-            if (bits == 8) dst[first + i] = (uint8_t)n_groups;
-            else if (i % 2 == 0) dst[(first + i) / 2] = n_groups & 0x0f;
-            else dst[(first + i) / 2] |= (uint8_t)(n_groups << 4);
+            const unsigned code = widen(p, codes[i]);
+            if (bits == 8) dst[first + i] = (uint8_t)code;
+            else if (i % 2 == 0) dst[(first + i) / 2] = code & 0x0f;
+            else dst[(first + i) / 2] |= (uint8_t)(code << 4);
         }
     }
 }
@@ -272,7 +261,7 @@ static void move_codes(const source_row *s, int bits, uint8_t *dst)
 static bool copy_codes(const source_row *s, int bits, uint8_t *dst)
 {
     const apr_packing *const p = s->packing;
-    const int64_t row_bytes = per(p->columns * bits, 8), stride = (int64_t)(p->codes->n_bytes / (uint64_t)p->rows);
+    const int64_t row_bytes = apr_div_up(p->columns * bits, 8), stride = (int64_t)(p->codes->n_bytes / (uint64_t)p->rows);
 
     if (p->bits != bits) return false;
     if (p->order == APR_CODES_BY_ROW) {
@@ -303,8 +292,8 @@ static void deinterleave(const source_row *s, int64_t n_rows, uint64_t row_bytes
     const int64_t n_columns = s->packing->columns;
     for (int64_t c = 0; c < n_columns; c += 2)
         for (int64_t i = 0; i < n_rows; i++) {
-            const unsigned n_scale_rows = c + 1 < n_columns ? nibble_interleaved(&s[i], c + 1) : 0;
-            dst[(uint64_t)i * row_bytes + (uint64_t)c / 2] = (uint8_t)(nibble_interleaved(&s[i], c) | n_scale_rows << 4);
+            const unsigned high = c + 1 < n_columns ? nibble_interleaved(&s[i], c + 1) : 0;
+            dst[(uint64_t)i * row_bytes + (uint64_t)c / 2] = (uint8_t)(nibble_interleaved(&s[i], c) | high << 4);
         }
 }
 
@@ -334,18 +323,8 @@ static void make_codes(const apr_repack *repack, int64_t first, int64_t n_rows, 
 static int64_t scale_index(const apr_repack *repack, const source_row *s, int64_t group)
 {
     const apr_packing *const p = s->packing;
-    const int64_t n_scale_rows = apr_packing_scale_rows(p), n_groups = apr_packing_groups(p), row = s->row_of_matrix / p->scale_rows;
-    if (is_flat(p)) return (s->row * p->columns + group * repack->packing.scale_columns) / p->scale_columns;
-    return s->matrix * n_scale_rows * n_groups + (p->scales_down ? group * n_scale_rows + row : row * n_groups + group);
-}
-
-static float f32_at(const apr_tensor *t, int64_t i) { return apr_f32_from_bits(apr_load_le32(t->data + 4 * i)); }
-
-static float nested_scale(const apr_packing *p, int64_t i)
-{
-    const apr_nested_scales *const n = p->nested;
-    const float product = f32_at(n->map, p->scales->data[i]) * f32_at(n->scales, i / n->block);
-    return product + n->offset;
+    if (!apr_packing_is_flat(p)) return apr_unpack_scale_index(p, s->row, group);
+    return (s->row * p->columns + group * repack->packing.scale_columns) / p->scale_columns;
 }
 
 /* Makes one row of a piece. */
@@ -366,7 +345,7 @@ static void make_scales(const apr_repack *repack, int64_t row, uint8_t *dst)
 
     for (int64_t g = 0; g < apr_packing_groups(&repack->packing); g++) {
         const int64_t i = scale_index(repack, &s, g);
-        if (s.packing->nested != NULL) apr_store_le32(dst + 4 * g, apr_f32_bits(nested_scale(s.packing, i)));
+        if (s.packing->nested != NULL) apr_store_le32(dst + 4 * g, apr_f32_bits(apr_unpack_scale(s.packing, i)));
         else memcpy(dst + n_bytes * g, s.packing->scales->data + n_bytes * i, (size_t)n_bytes);
     }
 }
@@ -381,18 +360,13 @@ static void make_zeros(const apr_repack *repack, int64_t row, uint8_t *dst)
 static void make_global_scales(const apr_repack *repack, int64_t matrix, uint8_t *dst)
 {
     const source_row s = source_of(repack, matrix * repack->packing.matrix_rows);
-    const apr_tensor *const global_scales = s.packing->global_scales;
-    const float global_scale = global_scales == NULL ? 1.0f : f32_at(global_scales, apr_tensor_elems(global_scales) > 1 ? s.matrix : 0);
-    apr_store_le32(dst, apr_f32_bits(global_scale));
+    apr_store_le32(dst, apr_f32_bits(apr_unpack_global_scale(s.packing, s.row)));
 }
 
 static void make_groups(const apr_repack *repack, int64_t matrix, uint8_t *dst)
 {
     const source_row s = source_of(repack, matrix * repack->packing.matrix_rows);
-    const uint8_t *const groups = groups_of(s.packing, s.matrix);
-
-    for (int64_t c = 0; c < repack->packing.columns; c++)
-        apr_store_le32(dst + 4 * c, groups != NULL ? apr_load_le32(groups + 4 * c) : (uint32_t)(c / repack->packing.scale_columns));
+    for (int64_t c = 0; c < repack->packing.columns; c++) apr_store_le32(dst + 4 * c, (uint32_t)apr_unpack_group(s.packing, s.row, c));
 }
 
 void apr_repack_rows(const apr_repack *repack, apr_canonical_section piece, int64_t row, int64_t n_rows, uint8_t *dst)

@@ -1,7 +1,6 @@
 /* transcode.c - which numbers each block type can hold, and how its blocks are built from codes. */
 #include "kernels/transcode.h"
 
-#include "formats/base/bytes.h"
 #include "formats/number/blocks.h"
 #include "formats/number/half.h"
 #include "formats/tensor/composed.h"
@@ -21,12 +20,10 @@ typedef struct place {
     int64_t row;
 } place;
 
-static bool is_packed(const apr_tensor *t) { return apr_tensor_source(t) == APR_SOURCE_PACKED; }
-
 /* The packing and stored row of a logical row; of a stack, those of the matrix that has the row. packing NULL: the tensor is neither. */
 static place place_of(const apr_tensor *t, int64_t row)
 {
-    if (is_packed(t)) return (place){t->packing, t->packing->first_row + apr_step_row(t->pending, apr_tensor_rows(t), row)};
+    if (apr_tensor_is_packed(t)) return (place){t->packing, apr_packed_row(t, row)};
     const apr_composed *const made = t->made;
     if (apr_tensor_source(t) != APR_SOURCE_COMPOSED || made->chain.n_steps != 1 || made->chain.steps[0].kind != APR_STEP_STACK)
         return (place){NULL, 0};
@@ -34,8 +31,12 @@ static place place_of(const apr_tensor *t, int64_t row)
     return place_of(made->parts[row / each], row % each);
 }
 
-static size_t n_packings(const apr_tensor *t) { return is_packed(t) ? 1 : apr_tensor_is_composed(t) ? t->made->n_parts : 0; }
-static const apr_tensor *part_of(const apr_tensor *t, size_t i) { return is_packed(t) ? t : t->made->parts[i]; }
+/* The i-th of the matrices that it is, or is stacked from; NULL: it has no more. */
+static const apr_tensor *matrix_at(const apr_tensor *t, size_t i)
+{
+    if (apr_tensor_is_packed(t)) return i == 0 ? t : NULL;
+    return apr_tensor_source_at(t, i);
+}
 
 /* --- what fits --- */
 
@@ -90,12 +91,6 @@ static bool fit_mxfp4(const apr_tensor *t)
            p->zero_order == APR_ZEROS_NONE && p->scale_columns == BLOCK && has_whole_blocks(p, BLOCK);
 }
 
-static int64_t scale_byte_at(const apr_packing *p, int64_t row, int64_t group)
-{
-    const int64_t matrix = row / p->matrix_rows, in_matrix = row % p->matrix_rows;
-    return (matrix * apr_packing_scale_rows(p) + in_matrix / p->scale_rows) * apr_packing_groups(p) + group;
-}
-
 static bool fit_nvfp4(const apr_tensor *t)
 {
     const apr_packing *const p = t->packing;
@@ -105,7 +100,7 @@ static bool fit_nvfp4(const apr_tensor *t)
     if (p->zero_order != APR_ZEROS_NONE || p->scale_columns != NV_GROUP || p->columns % NV_BLOCK != 0 || p->groups != NULL) return false;
     for (int64_t r = 0; r < n_rows; r++)
         for (int64_t g = 0; g < groups; g++)
-            if (p->scales->data[scale_byte_at(p, p->first_row + r, g)] >= 0x7f) return false;
+            if (p->scales->data[apr_unpack_scale_index(p, p->first_row + r, g)] >= 0x7f) return false;
     return true;
 }
 
@@ -172,7 +167,7 @@ static void put_mxfp4(const apr_packing *p, int64_t row, int64_t column, void *d
     apr_block_MXFP4 *const block = dst;
     uint8_t codes[BLOCK];
     apr_unpack_codes(p, row, column, BLOCK, codes);
-    block->e = p->scales->data[scale_byte_at(p, row, column / BLOCK)];
+    block->e = p->scales->data[apr_unpack_scale_index(p, row, column / BLOCK)];
     for (int j = 0; j < 16; j++) block->qs[j] = (uint8_t)(codes[j] | codes[j + 16] << 4);
 }
 
@@ -183,7 +178,7 @@ static void put_nvfp4(const apr_packing *p, int64_t row, int64_t column, void *d
     apr_unpack_codes(p, row, column, NV_BLOCK, codes);
     for (int sub = 0; sub < NV_BLOCK / NV_GROUP; sub++) {
         const uint8_t *const c = codes + NV_GROUP * sub;
-        block->d[sub] = p->scales->data[scale_byte_at(p, row, column / NV_GROUP + sub)];
+        block->d[sub] = p->scales->data[apr_unpack_scale_index(p, row, column / NV_GROUP + sub)];
         for (int j = 0; j < 8; j++) block->qs[8 * sub + j] = (uint8_t)(c[j] | c[j + 8] << 4);
     }
 }
@@ -204,7 +199,9 @@ apr_dtype apr_transcode_type(const apr_tensor *tensor, bool (*holds)(apr_dtype d
     if (apr_tensor_elems(tensor) == 0 || place_of(tensor, 0).packing == NULL) return APR_DTYPE_COUNT;
     for (size_t i = 0; i < N_TARGETS; i++) {
         bool fits = holds == NULL || holds(targets[i].to);
-        for (size_t j = 0; j < n_packings(tensor) && fits; j++) fits = is_packed(part_of(tensor, j)) && targets[i].fits(part_of(tensor, j));
+        const apr_tensor *matrix;
+        for (size_t j = 0; fits && (matrix = matrix_at(tensor, j)) != NULL; j++)
+            fits = apr_tensor_is_packed(matrix) && targets[i].fits(matrix);
         if (fits) return targets[i].to;
     }
     return APR_DTYPE_COUNT;
@@ -233,18 +230,10 @@ int64_t apr_transcode_matrices(const apr_tensor *tensor)
     return apr_tensor_rows(tensor) / each;
 }
 
-/* The global scale of the matrix that has the row, as stored. */
-static double global_scale_of(const apr_packing *p, int64_t row)
-{
-    if (p->global_scales == NULL) return 1.0;
-    const int64_t at = apr_tensor_elems(p->global_scales) > 1 ? row / p->matrix_rows : 0;
-    return (double)apr_f32_from_bits(apr_load_le32(p->global_scales->data + 4 * at));
-}
-
 float apr_transcode_global_scale(const apr_tensor *tensor, int64_t matrix)
 {
     const place at = place_of(tensor, matrix * (apr_tensor_rows(tensor) / apr_transcode_matrices(tensor)));
-    const float global_scale = (float)global_scale_of(at.packing, at.row);
+    const float global_scale = apr_unpack_global_scale(at.packing, at.row);
     return at.packing->divides ? 1.0f / global_scale : global_scale;
 }
 
@@ -255,6 +244,7 @@ static void exact_values(place at, const float *levels, int64_t first, int64_t n
 {
     const apr_packing *const p = at.packing;
     apr_packing plain = *p;
+    const double global_scale = (double)apr_unpack_global_scale(p, at.row);
     uint8_t codes[AT_ONCE];
 
     plain.global_scales = NULL;
@@ -263,7 +253,7 @@ static void exact_values(place at, const float *levels, int64_t first, int64_t n
         const int64_t group = (first + i) / p->scale_columns;
         const double scaled =
             ((double)levels[codes[i]] - apr_unpack_zero(p, at.row, group)) * (double)apr_unpack_factor(&plain, at.row, group);
-        out[i] = p->divides ? scaled / global_scale_of(p, at.row) : scaled * global_scale_of(p, at.row);
+        out[i] = p->divides ? scaled / global_scale : scaled * global_scale;
     }
 }
 

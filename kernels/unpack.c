@@ -166,35 +166,45 @@ static float number_at(const apr_tensor *numbers, apr_dtype dtype, int64_t at)
     return value;
 }
 
-/* The index of a scale. A single scale may be for the whole tensor or for a matrix. */
-static int64_t scale_index(const apr_packing *p, int64_t row, int64_t group)
+/* A single scale may be for the whole tensor or for a matrix. */
+int64_t apr_unpack_scale_index(const apr_packing *p, int64_t row, int64_t group)
 {
     const int64_t groups = apr_packing_groups(p), in_matrix = row % p->matrix_rows, matrix = matrix_of(p, row);
     if (p->scales_down) return (matrix * groups + group) * p->matrix_rows + in_matrix;
     return (matrix * apr_packing_scale_rows(p) + in_matrix / p->scale_rows) * groups + group;
 }
 
-static float nested_scale(const apr_nested_scales *nested, const apr_tensor *scales, int64_t at)
+float apr_unpack_scale(const apr_packing *p, int64_t at)
 {
-    const float step = number_at(nested->map, APR_F32, scales->data[at]);
+    const apr_nested_scales *const nested = p->nested;
+    if (nested == NULL) return number_at(p->scales, p->scale_dtype, at);
+    const float step = number_at(nested->map, APR_F32, p->scales->data[at]);
     return step * number_at(nested->scales, APR_F32, at / nested->block) + nested->offset;
+}
+
+float apr_unpack_global_scale(const apr_packing *p, int64_t row)
+{
+    if (p->global_scales == NULL) return 1.0f;
+    return number_at(p->global_scales, APR_F32, apr_tensor_elems(p->global_scales) > 1 ? matrix_of(p, row) : 0);
 }
 
 static float factor_at(const apr_packing *p, int64_t row, int64_t at)
 {
-    const float scale = p->nested != NULL ? nested_scale(p->nested, p->scales, at) : number_at(p->scales, p->scale_dtype, at);
+    const float scale = apr_unpack_scale(p, at);
     if (p->global_scales == NULL) return scale;
-    const float global_scale = number_at(p->global_scales, APR_F32, apr_tensor_elems(p->global_scales) > 1 ? matrix_of(p, row) : 0);
-    return p->divides ? scale / global_scale : scale * global_scale;
+    return p->divides ? scale / apr_unpack_global_scale(p, row) : scale * apr_unpack_global_scale(p, row);
 }
 
-float apr_unpack_factor(const apr_packing *p, int64_t row, int64_t group) { return factor_at(p, row, scale_index(p, row, group)); }
+float apr_unpack_factor(const apr_packing *p, int64_t row, int64_t group)
+{
+    return factor_at(p, row, apr_unpack_scale_index(p, row, group));
+}
 
 /* ---- zero points ---- */
 
 static int zero_by_row(const apr_packing *p, int64_t row, int64_t group)
 {
-    const uint8_t code = p->zeros->data[scale_index(p, row, group)];
+    const uint8_t code = p->zeros->data[apr_unpack_scale_index(p, row, group)];
     return p->zeros->dtype == APR_I8 ? (int8_t)code : code;
 }
 
@@ -242,9 +252,6 @@ static int64_t run_length(const apr_packing *p, int64_t column, int64_t most)
     return left < most ? left : most;
 }
 
-/* bitsandbytes has one scale for a number of values counted through all rows, so a scale can cross a row's end. */
-static bool is_flat(const apr_packing *p) { return p->order == APR_CODES_HIGH_FIRST; }
-
 static int64_t flat_run(const apr_packing *p, int64_t at, int64_t most)
 {
     const int64_t left = p->scale_columns - at % p->scale_columns;
@@ -255,11 +262,12 @@ static void multiply_codes(const apr_packing *p, const float *levels, int64_t ro
                            float *dst)
 {
     const int64_t flat = row * p->columns + first;
+    const bool is_flat = apr_packing_is_flat(p);
     for (int64_t i = 0, run; i < n; i += run) {
-        const int64_t group = is_flat(p) ? 0 : apr_unpack_group(p, row, first + i);
-        const float factor = is_flat(p) ? factor_at(p, row, (flat + i) / p->scale_columns) : apr_unpack_factor(p, row, group);
-        const float zero = is_flat(p) ? 0.0f : (float)apr_unpack_zero(p, row, group);
-        run = is_flat(p) ? flat_run(p, flat + i, n - i) : run_length(p, first + i, n - i);
+        const int64_t group = is_flat ? 0 : apr_unpack_group(p, row, first + i);
+        const float factor = is_flat ? factor_at(p, row, (flat + i) / p->scale_columns) : apr_unpack_factor(p, row, group);
+        const float zero = is_flat ? 0.0f : (float)apr_unpack_zero(p, row, group);
+        run = is_flat ? flat_run(p, flat + i, n - i) : run_length(p, first + i, n - i);
         for (int64_t j = 0; j < run; j++) dst[i + j] = (levels[codes[i + j]] - zero) * factor;
     }
 }

@@ -20,5 +20,10 @@ void apr_unpack_levels(const apr_packing *packing, float levels[256]);
 int64_t apr_unpack_group(const apr_packing *packing, int64_t row, int64_t column);
 float apr_unpack_factor(const apr_packing *packing, int64_t row, int64_t group);
 int apr_unpack_zero(const apr_packing *packing, int64_t row, int64_t group);
+/* A factor is the scale, at this index among all, by the global scale of the row's matrix (1: there is none). In flat packings a scale is
+ * found by its number in the string. */
+int64_t apr_unpack_scale_index(const apr_packing *packing, int64_t row, int64_t group);
+float apr_unpack_scale(const apr_packing *packing, int64_t index);
+float apr_unpack_global_scale(const apr_packing *packing, int64_t row);
 
 #endif
