@@ -57,7 +57,7 @@ bool apr_chain_equal(const apr_chain *a, const apr_chain *b)
 bool apr_chain_exact(const apr_chain *chain)
 {
     for (int i = 0; i < chain->n_steps; i++)
-        if (!apr_step_kinds[chain->steps[i].kind].exact) return false;
+        if (apr_step_kinds[chain->steps[i].kind].reach == APR_REACH_VALUES) return false;
     return true;
 }
 

@@ -64,7 +64,7 @@ typedef enum {
     APR_REACH_ROWS,     /* whole rows */
     APR_REACH_ELEMENTS, /* elements within rows: blocks must not be split */
     APR_REACH_BITS,     /* within blocks: bytes become blocks, or blocks become bytes */
-    APR_REACH_VALUES    /* nothing moves, but float32 values are computed */
+    APR_REACH_VALUES    /* nothing moves, but float32 values are computed: the inverse may not restore the same bits */
 } apr_reach;
 
 typedef struct apr_shape {
@@ -94,16 +94,15 @@ typedef struct apr_move {
 typedef struct apr_step_facts {
     const char *name; /* as in text */
     int n_parameters;
-    const char *parameters[APR_STEP_PARAMETERS]; /* their names; "axis" comes first, if there is one */
-    apr_step_kind inverse;                       /* with the same parameters, unless `negated`; NONE: no single step undoes it */
-    bool negated;                                /* the inverse takes the negated number */
-    bool exact;                                  /* the inverse restores the same bits; otherwise the original must be kept */
-    bool of_several;                             /* takes several tensors: only as the first step of a chain */
-    bool read_in_place;                          /* kernels can read the rows in stored order: apr_tensor.pending */
-    apr_reach reach;                             /* a step along axis 0 moves elements, whatever this says */
-    apr_dtype takes;                             /* the only type it works on, or APR_DTYPE_COUNT: any */
+    bool has_axis;         /* the first parameter is an axis */
+    apr_step_kind inverse; /* with the same parameters, unless `negated`; NONE: no single step undoes it */
+    apr_reach reach;       /* a step along axis 0 moves elements, whatever this says */
+    apr_dtype takes;       /* the only type it works on, or APR_DTYPE_COUNT: any */
     /* Changes `shape` and sets `move`. False: the step does not fit the shape. */
     bool (*plan)(const apr_step *step, apr_shape *shape, apr_move *move);
+    bool negated;       /* the inverse takes the negated number */
+    bool of_several;    /* takes several tensors: only as the first step of a chain */
+    bool read_in_place; /* kernels can read the rows in stored order: apr_tensor.pending */
 } apr_step_facts;
 
 extern const apr_step_facts apr_step_kinds[APR_STEP_COUNT];

@@ -26,16 +26,19 @@ static void every_kind_has_all_its_facts(void **state)
         assert_non_null(facts->name);
         assert_non_null(facts->plan);
         assert_true(strspn(facts->name, "abcdefghijklmnopqrstuvwxyz_0123456789") == strlen(facts->name));
-        for (int p = 0; p < APR_STEP_PARAMETERS; p++) assert_int_equal(facts->parameters[p] != NULL, p < facts->n_parameters);
+        assert_true(facts->n_parameters >= facts->has_axis && facts->n_parameters <= APR_STEP_PARAMETERS);
         for (int other = 0; other < kind; other++) assert_string_not_equal(facts->name, apr_step_kinds[other].name);
         if (kind == APR_STEP_NONE || facts->inverse == APR_STEP_NONE) continue;
         assert_int_equal(inverse->inverse, kind);
         assert_int_equal(inverse->n_parameters, facts->n_parameters);
-        assert_int_equal(inverse->exact, facts->exact);
+        assert_int_equal(inverse->reach, facts->reach);
+        assert_int_equal(inverse->has_axis, facts->has_axis);
         assert_false(facts->of_several);
     }
     assert_true(apr_step_kinds[APR_STEP_JOIN].of_several && apr_step_kinds[APR_STEP_STACK].of_several);
-    assert_false(apr_step_kinds[APR_STEP_NEGATE_EXP].exact || apr_step_kinds[APR_STEP_ADD].exact);
+    const apr_chain computed = chain_of("negate_exp"), added = chain_of("add:1"), moved = chain_of("transpose");
+    assert_false(apr_chain_exact(&computed) || apr_chain_exact(&added));
+    assert_true(apr_chain_exact(&moved));
 }
 
 static void an_inverse_brings_every_shape_back(void **state)

@@ -26,11 +26,9 @@ static bool keeps_columns(const apr_chain *chain, int64_t *picked)
     *picked = -1;
     for (int i = 0; i < chain->n_steps; i++) {
         const apr_step *const step = &chain->steps[i];
-        const bool has_axis =
-            strcmp(apr_step_kinds[step->kind].parameters[0] != NULL ? apr_step_kinds[step->kind].parameters[0] : "", "axis") == 0;
         if (step->kind == APR_STEP_PICK) *picked = step->n[0];
         else if (step->kind == APR_STEP_PAIRS_TO_HALVES || step->kind == APR_STEP_HALVES_TO_PAIRS) continue;
-        else if (!has_axis || step->n[0] == 0) return false;
+        else if (!apr_step_kinds[step->kind].has_axis || step->n[0] == 0) return false;
     }
     return true;
 }
