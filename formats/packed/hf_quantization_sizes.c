@@ -7,24 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* --- arithmetic that saturates at UINT64_MAX --- */
-
-static uint64_t times(uint64_t a, uint64_t b)
-{
-    uint64_t product;
-    return __builtin_mul_overflow(a, b, &product) ? UINT64_MAX : product;
-}
-
-static uint64_t plus(uint64_t a, uint64_t b)
-{
-    uint64_t sum;
-    return __builtin_add_overflow(a, b, &sum) ? UINT64_MAX : sum;
-}
-
 static uint64_t per(uint64_t n, uint64_t each) { return n / each + (n % each != 0); }
-
-/* The bytes of a tensor in a file, with padding. */
-static uint64_t padded(uint64_t n_bytes) { return n_bytes > UINT64_MAX - 63 ? UINT64_MAX : apr_align_up(n_bytes, 64); }
 
 /* --- one matrix [rows, columns] --- */
 
@@ -36,30 +19,29 @@ typedef struct matrix {
 } matrix;
 
 /* Bytes of n integers of b bits, packed into whole 32-bit words. */
-static uint64_t packed(uint64_t n, uint64_t bits) { return times(4, per(times(n, bits), 32)); }
+static uint64_t packed(uint64_t n, uint64_t bits) { return apr_saturating_mul(4, per(apr_saturating_mul(n, bits), 32)); }
 
-static uint64_t one_byte_codes(const matrix *m) { return times(m->rows, m->columns); }
-static uint64_t half_byte_codes(const matrix *m) { return per(times(m->rows, m->columns), 2); }
-static uint64_t int_packed_codes(const matrix *m) { return times(m->rows, packed(m->columns, m->bits)); }
-static uint64_t gptq_codes(const matrix *m) { return times(m->rows, packed(m->columns, m->bits)); }
-static uint64_t awq_codes(const matrix *m) { return times(m->columns, packed(m->rows, m->bits)); }
+static uint64_t one_byte_codes(const matrix *m) { return apr_saturating_mul(m->rows, m->columns); }
+static uint64_t half_byte_codes(const matrix *m) { return per(apr_saturating_mul(m->rows, m->columns), 2); }
+/* GPTQ's words go down the columns; there are as many. */
+static uint64_t int_codes(const matrix *m) { return apr_saturating_mul(m->rows, packed(m->columns, m->bits)); }
+static uint64_t awq_codes(const matrix *m) { return apr_saturating_mul(m->columns, packed(m->rows, m->bits)); }
 
 static uint64_t int8_zeros(const matrix *m) { return m->n_scales; }
-static uint64_t int_packed_zeros(const matrix *m) { return times(m->groups, packed(m->rows, m->bits)); }
-static uint64_t gptq_zeros(const matrix *m) { return times(m->groups, packed(m->rows, m->bits)); }
+static uint64_t int_zeros(const matrix *m) { return apr_saturating_mul(m->groups, packed(m->rows, m->bits)); }
 
 /* Bytes of the other tensors, besides codes, scales and zero points. */
 static uint64_t int8_rest(const matrix *m) { return m->scheme->scale_bytes == 4 ? 64 : 0; /* weight_format */ }
 static uint64_t nvfp4_rest(const matrix *m) { return m != NULL ? 64 : 0; /* the tensor's scale */ }
 static uint64_t int_packed_rest(const matrix *m)
 {
-    return 64 /* weight_shape */ + (m->scheme->act_order ? padded(times(m->columns, 4)) : 0);
+    return 64 /* weight_shape */ + (m->scheme->act_order ? apr_pad64(apr_saturating_mul(m->columns, 4)) : 0);
 }
-static uint64_t gptq_rest(const matrix *m) { return m->scheme->act_order ? padded(times(m->columns, 4)) : 0; }
+static uint64_t gptq_rest(const matrix *m) { return m->scheme->act_order ? apr_pad64(apr_saturating_mul(m->columns, 4)) : 0; }
 /* quant_map, quant_state (a short JSON text), and the scales of the scales: one float for 256, a table, an offset in the text */
 static uint64_t nf4_rest(const matrix *m)
 {
-    return 64 + 128 + (m->scheme->nested_scales ? 1024 + padded(times(4, per(m->n_scales, 256))) : 0);
+    return 64 + 128 + (m->scheme->nested_scales ? 1024 + apr_pad64(apr_saturating_mul(4, per(m->n_scales, 256))) : 0);
 }
 
 static const struct {
@@ -70,9 +52,9 @@ static const struct {
     [APR_QUANT_MXFP4] = {half_byte_codes, NULL, NULL},
     [APR_QUANT_NVFP4] = {half_byte_codes, NULL, nvfp4_rest},
     [APR_QUANT_INT8] = {one_byte_codes, int8_zeros, int8_rest},
-    [APR_QUANT_INT_PACKED] = {int_packed_codes, int_packed_zeros, int_packed_rest},
-    [APR_QUANT_GPTQ] = {gptq_codes, gptq_zeros, gptq_rest},
-    [APR_QUANT_AWQ] = {awq_codes, gptq_zeros, NULL},
+    [APR_QUANT_INT_PACKED] = {int_codes, int_zeros, int_packed_rest},
+    [APR_QUANT_GPTQ] = {int_codes, int_zeros, gptq_rest},
+    [APR_QUANT_AWQ] = {awq_codes, int_zeros, NULL},
     [APR_QUANT_NF4] = {half_byte_codes, NULL, nf4_rest},
 };
 
@@ -81,8 +63,8 @@ static matrix describe(const apr_quant_scheme *s, int64_t rows, int64_t columns)
     matrix m = {.scheme = s, .rows = (uint64_t)rows, .columns = (uint64_t)columns, .bits = (uint64_t)s->bits};
 
     m.groups = s->block_columns > 0 ? per(m.columns, (uint64_t)s->block_columns) : 1;
-    m.n_scales = times(m.groups, s->block_rows > 0 ? per(m.rows, (uint64_t)s->block_rows) : 1);
-    if (s->layout == APR_QUANT_NF4) m.n_scales = per(times(m.rows, m.columns), (uint64_t)s->block_columns); /* in flat order */
+    m.n_scales = apr_saturating_mul(m.groups, s->block_rows > 0 ? per(m.rows, (uint64_t)s->block_rows) : 1);
+    if (s->layout == APR_QUANT_NF4) m.n_scales = per(apr_saturating_mul(m.rows, m.columns), (uint64_t)s->block_columns); /* in flat order */
     return m;
 }
 
@@ -90,11 +72,13 @@ uint64_t apr_quant_bytes(const apr_quant_scheme *s, int64_t n_matrices, int64_t 
 {
     const matrix m = describe(s, rows, columns);
     const uint64_t n = (uint64_t)n_matrices;
-    uint64_t bytes = padded(times(n, layouts[s->layout].codes(&m)));
+    uint64_t bytes = apr_pad64(apr_saturating_mul(n, layouts[s->layout].codes(&m)));
 
-    bytes = plus(bytes, padded(times(n, times(m.n_scales, s->nested_scales ? 1 : (uint64_t)s->scale_bytes))));
-    if (s->zero_points && layouts[s->layout].zeros != NULL) bytes = plus(bytes, padded(times(n, layouts[s->layout].zeros(&m))));
-    if (layouts[s->layout].rest != NULL) bytes = plus(bytes, layouts[s->layout].rest(&m));
+    bytes = apr_saturating_add(
+        bytes, apr_pad64(apr_saturating_mul(n, apr_saturating_mul(m.n_scales, s->nested_scales ? 1 : (uint64_t)s->scale_bytes))));
+    if (s->zero_points && layouts[s->layout].zeros != NULL)
+        bytes = apr_saturating_add(bytes, apr_pad64(apr_saturating_mul(n, layouts[s->layout].zeros(&m))));
+    if (layouts[s->layout].rest != NULL) bytes = apr_saturating_add(bytes, layouts[s->layout].rest(&m));
     return bytes;
 }
 
@@ -103,22 +87,23 @@ static uint64_t common_divisor(uint64_t a, uint64_t b) { return b == 0 ? a : com
 /* bitsandbytes' blocks cross rows. Rows consist of whole blocks of the common divisor of row and block size. */
 static uint64_t n_row_scales(const matrix *m)
 {
-    return times(m->rows, m->columns / common_divisor(m->columns, (uint64_t)m->scheme->block_columns));
+    return apr_saturating_mul(m->rows, m->columns / common_divisor(m->columns, (uint64_t)m->scheme->block_columns));
 }
 
 uint64_t apr_quant_device_bytes(const apr_quant_scheme *s, int64_t n_matrices, int64_t rows, int64_t columns)
 {
     const matrix m = describe(s, rows, columns);
-    const uint64_t n = (uint64_t)n_matrices, n_scales = times(n, s->layout == APR_QUANT_NF4 && columns > 0 ? n_row_scales(&m) : m.n_scales);
+    const uint64_t n = (uint64_t)n_matrices,
+                   n_scales = apr_saturating_mul(n, s->layout == APR_QUANT_NF4 && columns > 0 ? n_row_scales(&m) : m.n_scales);
     const apr_canonical_layout form = {
-        .rows = times(n, m.rows),
+        .rows = apr_saturating_mul(n, m.rows),
         .columns = m.columns,
         .bits = (uint64_t)apr_canonical_bits(s->bits),
         .n_scales = n_scales,
         .scale_bytes = s->nested_scales ? 4 : (uint64_t)s->scale_bytes,
         .n_zeros = s->zero_points && layouts[s->layout].zeros != NULL ? n_scales : 0,
         .n_global_scales = s->layout == APR_QUANT_NVFP4 ? n : 0,
-        .n_groups = s->act_order && !s->sorted ? times(n, m.columns) : 0,
+        .n_groups = s->act_order && !s->sorted ? apr_saturating_mul(n, m.columns) : 0,
     };
     uint64_t offsets[APR_CANONICAL_SECTIONS + 1];
 

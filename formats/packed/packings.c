@@ -74,6 +74,7 @@ static apr_status bind_all(apr_model *model, apr_shared_parts *shared, apr_error
             APR_TRY(check_companion(&b));
             continue;
         }
+        b.packing = layout->packing;
         b.packing.codes = b.parts[0] = b.codes;
         b.packing.n_parts = 1;
         APR_TRY(layout->bind(&b));

@@ -7,8 +7,6 @@
 #include <stdio.h>
 #include <string.h>
 
-const apr_dtype apr_scale_dtypes[] = {APR_F16, APR_BF16, APR_F32, APR_DTYPE_COUNT};
-
 /* --- parts --- */
 
 const apr_tensor *apr_companion(const apr_binding *b, const char *ending)
@@ -73,22 +71,38 @@ apr_status apr_check_shape(const apr_binding *b, const apr_tensor *part, int ran
     return fits ? APR_OK : wrong_shape(b, part, rank, dims, why);
 }
 
-apr_status apr_check_groups(const apr_binding *b, const apr_tensor *indices, int64_t n_groups, int64_t group, bool *is_plain)
+apr_status apr_need_scales(apr_binding *b, const char *ending)
 {
-    const int64_t n = apr_tensor_elems(indices), columns = b->packing.columns;
+    static const apr_dtype dtypes[] = {APR_F16, APR_BF16, APR_F32, APR_DTYPE_COUNT};
+    const apr_tensor *scales;
 
-    *is_plain = true;
-    for (int64_t i = 0; i < n; i++) {
+    APR_TRY(apr_need_part(b, ending, &scales));
+    APR_TRY(apr_check_dtype(b, scales, dtypes, "f16, bf16 or f32"));
+    b->packing.scales = scales;
+    b->packing.scale_dtype = b->matrix.dtype = scales->dtype;
+    return APR_OK;
+}
+
+apr_status apr_bind_index(apr_binding *b, const apr_tensor *indices, int64_t n_groups)
+{
+    static const apr_dtype dtypes[] = {APR_I32, APR_DTYPE_COUNT};
+    apr_packing *const p = &b->packing;
+
+    APR_TRY(apr_check_dtype(b, indices, dtypes, "i32"));
+    APR_TRY(apr_check_shape(b, indices, 1, &p->columns, "one index for each column needs"));
+    for (int64_t i = 0; i < p->columns; i++) {
         const int32_t index = (int32_t)apr_load_le32(indices->data + 4 * i);
         if (index < 0 || index >= n_groups)
             return apr_fail(b->err, APR_E_DAMAGED, "%s: '%s' puts column %lld into group %d, but there are %lld groups", b->model->path,
-                            indices->name, (long long)(i % columns), index, (long long)n_groups);
-        *is_plain &= index == i % columns / group;
+                            indices->name, (long long)i, index, (long long)n_groups);
+        if (index != i / p->scale_columns) p->groups = indices;
     }
     return APR_OK;
 }
 
 /* --- shapes --- */
+
+int64_t apr_words_of(int64_t n, int64_t bits) { return n / 32 * bits + apr_div_up(n % 32 * bits, 32); }
 
 static int64_t n_matrices_of(const apr_binding *b)
 {
@@ -135,15 +149,14 @@ static int64_t share_of(int64_t size, int64_t n, int64_t stated)
     return n > 0 && size % n == 0 ? size / n : 0;
 }
 
-apr_status apr_bind_row_scales(apr_binding *b, const apr_tensor *scales, int64_t group, const apr_quant_scheme *scheme)
+apr_status apr_bind_row_scales(apr_binding *b, int64_t group, const apr_quant_scheme *scheme)
 {
     apr_packing *const p = &b->packing;
+    const apr_tensor *const scales = p->scales;
     const int64_t matrix_rows = p->matrix_rows, columns = p->columns;
     int64_t n_down, n_across, dims[APR_MAX_RANK];
     char why[96] = "these rows need";
 
-    p->scales = scales;
-    p->scale_dtype = scales->dtype;
     int64_t block_rows = 0;
     if (scheme != NULL) {
         block_rows = scheme->block_rows > 0 ? scheme->block_rows : matrix_rows;

@@ -1,7 +1,7 @@
 /* packings_bind.h - shared by the files that bind one layout each: finding the parts of a matrix by its tensor of codes, and checks.
  *
- * apr_bind_packings fills the first half of a binding. The layout's function fills packing, dims, dtype and scheme. All of it is allocated
- * in the model's arena. */
+ * apr_bind_packings fills the first half of a binding, and starts its packing with what the layout's row states. The layout's function fills
+ * in the rest, dims, dtype and scheme. All of it is allocated in the model's arena. */
 #ifndef APR_FORMATS_HF_PACKINGS_BIND_H
 #define APR_FORMATS_HF_PACKINGS_BIND_H
 
@@ -39,6 +39,7 @@ typedef struct apr_packing_layout {
     const char *ending; /* of the codes' name */
     apr_layout_is_fn is;
     apr_layout_bind_fn bind;
+    apr_packing packing; /* what all matrices of the layout have: order, level and bits of the codes, order of the zero points */
 } apr_packing_layout;
 
 extern const apr_packing_layout apr_layouts_gptq[], apr_layouts_bitsandbytes[], apr_layouts_compressed[], apr_layouts_fp4[];
@@ -62,18 +63,20 @@ const apr_quant_scheme *apr_stated_scheme(const apr_binding *b, apr_quant_layout
 apr_status apr_check_dtype(const apr_binding *b, const apr_tensor *part, const apr_dtype *dtypes, const char *names);
 /* `why` says what needs that shape: "4 bits in groups of 128 need". */
 apr_status apr_check_shape(const apr_binding *b, const apr_tensor *part, int rank, const int64_t *dims, const char *why);
-/* Every index must be in [0, n_groups). *is_plain: all are column / group. indices: [n_matrices, columns] I32. */
-apr_status apr_check_groups(const apr_binding *b, const apr_tensor *indices, int64_t n_groups, int64_t group, bool *is_plain);
-extern const apr_dtype apr_scale_dtypes[]; /* F16, BF16, F32 */
-#define APR_SCALE_DTYPES "f16, bf16 or f32"
+/* Needs a part of that name, of F16, BF16 or F32, and makes them the scales and their type the matrix's. */
+apr_status apr_need_scales(apr_binding *b, const char *ending);
+/* Binds the group index [K] of one matrix: act order, unless it is the natural order. */
+apr_status apr_bind_index(apr_binding *b, const apr_tensor *index, int64_t n_groups);
 
 /* --- shapes --- */
 
+/* 32-bit words of n codes that are packed without gaps. */
+int64_t apr_words_of(int64_t n, int64_t bits);
 /* Sets rows, columns, matrix_rows and dims from the codes' leading dimensions, then `rows`, then `columns`. */
 void apr_set_dims(apr_binding *b, int64_t rows, int64_t columns);
 /* Binds scales of rows of codes: one per matrix, one per row ([.., N, 1] or [.., N]), groups of `group` columns ([.., N, K / group]; 0: by
- * the shape), or the blocks that the scheme states. Sets scales, scale_dtype and what one scale covers. */
-apr_status apr_bind_row_scales(apr_binding *b, const apr_tensor *scales, int64_t group, const apr_quant_scheme *scheme);
+ * the shape), or the blocks that the scheme states. Sets what one scale covers. */
+apr_status apr_bind_row_scales(apr_binding *b, int64_t group, const apr_quant_scheme *scheme);
 
 /* "groups of 128", "one scale a row", ...: the second half of a scheme's text. Returns text. */
 char *apr_scales_text(const apr_packing *packing, char *text, size_t n_bytes);

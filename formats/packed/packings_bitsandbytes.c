@@ -150,7 +150,6 @@ static void set_geometry(apr_binding *b, const quant_state *s)
     memcpy(b->matrix.dims, s->dims, sizeof b->matrix.dims);
     p->rows = p->matrix_rows = s->n / columns;
     p->columns = columns;
-    p->scale_rows = 1;
     p->scale_columns = s->block;
 }
 
@@ -166,11 +165,10 @@ static apr_status bind_bitsandbytes(apr_binding *b)
     APR_TRY(bind_absmax(b, &s));
     APR_TRY(read_levels(b));
     set_geometry(b, &s);
-    b->packing.order = APR_CODES_HIGH_FIRST;
-    b->packing.level = APR_LEVEL_TABLE;
-    b->packing.bits = 4;
     return apr_set_scheme(b, "bitsandbytes %s, blocks of %lld%s", s.kind, (long long)s.block,
                           b->packing.nested != NULL ? ", nested scales" : "");
 }
 
-const apr_packing_layout apr_layouts_bitsandbytes[] = {{".weight", is_bitsandbytes, bind_bitsandbytes}, {0}};
+const apr_packing_layout apr_layouts_bitsandbytes[] = {
+    {".weight", is_bitsandbytes, bind_bitsandbytes, {.order = APR_CODES_HIGH_FIRST, .level = APR_LEVEL_TABLE, .bits = 4, .scale_rows = 1}},
+    {0}};

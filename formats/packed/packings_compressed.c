@@ -40,8 +40,7 @@ static apr_status read_shape(apr_binding *b, int64_t *columns)
     return APR_OK;
 }
 
-/* Words of a row of n codes, packed without gaps. Older libraries left a gap in each word for widths that do not divide 32. */
-static int64_t words_of(int64_t n, int64_t bits) { return n / 32 * bits + apr_div_up(n % 32 * bits, 32); }
+/* Older libraries left a gap in each word for widths that do not divide 32. */
 static int64_t words_with_gaps(int64_t n, int64_t bits) { return apr_div_up(n, 32 / bits); }
 
 /* The bits that config.json states, or those that make the columns fill `n_words` words. 0: none. */
@@ -51,7 +50,7 @@ static int find_bits(const apr_quant_scheme *scheme, int64_t n_words, int64_t co
 
     if (scheme != NULL) return scheme->bits >= 1 && scheme->bits <= 8 ? scheme->bits : 0;
     for (size_t i = 0; i < sizeof widths / sizeof *widths; i++)
-        if (words_of(columns, widths[i]) == n_words) return widths[i];
+        if (apr_words_of(columns, widths[i]) == n_words) return widths[i];
     return 0;
 }
 
@@ -59,7 +58,7 @@ static apr_status check_words(const apr_binding *b, int bits, int64_t columns)
 {
     const int64_t n_words = b->codes->dims[b->codes->rank - 1];
 
-    if (columns >= 1 && columns <= n_words * 32 && bits > 0 && words_of(columns, bits) == n_words) return APR_OK;
+    if (columns >= 1 && columns <= n_words * 32 && bits > 0 && apr_words_of(columns, bits) == n_words) return APR_OK;
     return apr_fail(b->err, APR_E_DAMAGED,
                     "%s: '%.*s.weight_shape' states %lld columns, which with %d bits do not fill the %lld words of a row of '%s'",
                     b->model->path, (int)b->n_stem, b->codes->name, (long long)columns, bits, (long long)n_words, b->codes->name);
@@ -79,7 +78,7 @@ static apr_status bind_packed_zeros(apr_binding *b)
     if (b->left_alone) return APR_OK;
     APR_TRY(apr_check_dtype(b, p->zeros, words, "i32"));
     memcpy(dims, b->codes->dims, (size_t)n_leading * sizeof *dims);
-    dims[n_leading] = words_of(p->matrix_rows, p->bits);
+    dims[n_leading] = apr_words_of(p->matrix_rows, p->bits);
     dims[n_leading + 1] = apr_div_up(p->columns, p->scale_columns);
     APR_TRY(apr_check_shape(b, p->zeros, n_leading + 2, dims, "one zero point for each scale needs"));
     p->zero_order = APR_ZEROS_DOWN;
@@ -90,38 +89,30 @@ static apr_status bind_packed_zeros(apr_binding *b)
 static apr_status bind_index(apr_binding *b)
 {
     const apr_tensor *const index = apr_binding_part(b, ".weight_g_idx");
-    bool is_plain = true, is_set = false;
+    bool is_set = false;
 
     if (index == NULL) return APR_OK;
     APR_TRY(apr_check_dtype(b, index, words, "i32"));
     APR_TRY(apr_check_shape(b, index, 1, &b->packing.columns, "one index for each column needs"));
     for (int64_t i = 0; i < b->packing.columns && !is_set; i++) is_set = apr_load_le32(index->data + 4 * i) != UINT32_MAX;
-    if (!is_set) return APR_OK;
-    APR_TRY(apr_check_groups(b, index, apr_div_up(b->packing.columns, b->packing.scale_columns), b->packing.scale_columns, &is_plain));
-    if (!is_plain) b->packing.groups = index;
-    return APR_OK;
+    return is_set ? apr_bind_index(b, index, apr_packing_groups(&b->packing)) : APR_OK;
 }
 
 static apr_status bind_int_packed(apr_binding *b)
 {
     const apr_quant_scheme *const scheme = apr_stated_scheme(b, APR_QUANT_INT_PACKED);
     const int64_t n_words = b->codes->dims[b->codes->rank - 1];
-    const apr_tensor *scales;
     int64_t columns = 0;
     char text[64];
 
-    APR_TRY(apr_need_part(b, ".weight_scale", &scales));
-    APR_TRY(apr_check_dtype(b, scales, apr_scale_dtypes, APR_SCALE_DTYPES));
+    APR_TRY(apr_need_scales(b, ".weight_scale"));
     APR_TRY(read_shape(b, &columns));
     const int bits = find_bits(scheme, n_words, columns);
-    b->left_alone = bits > 0 && 32 % bits != 0 && words_of(columns, bits) != n_words && words_with_gaps(columns, bits) == n_words;
+    b->left_alone = bits > 0 && 32 % bits != 0 && apr_words_of(columns, bits) != n_words && words_with_gaps(columns, bits) == n_words;
     if (b->left_alone) return APR_OK;
     APR_TRY(check_words(b, bits, columns));
     apr_set_dims(b, b->codes->dims[b->codes->rank - 2], columns);
-    APR_TRY(apr_bind_row_scales(b, scales, 0, scheme));
-    b->matrix.dtype = scales->dtype;
-    b->packing.order = APR_CODES_BY_ROW;
-    b->packing.level = APR_LEVEL_UNSIGNED;
+    APR_TRY(apr_bind_row_scales(b, 0, scheme));
     b->packing.bits = bits;
     APR_TRY(bind_packed_zeros(b));
     if (b->left_alone) return APR_OK;
@@ -139,25 +130,20 @@ static bool is_int8(const apr_binding *b)
 
 static apr_status bind_int8(apr_binding *b)
 {
-    const apr_tensor *scales, *const zeros = apr_companion(b, ".weight_zero_point");
+    apr_packing *const p = &b->packing;
     const int rank = b->codes->rank;
     char text[64];
 
-    APR_TRY(apr_need_part(b, ".weight_scale", &scales));
-    APR_TRY(apr_check_dtype(b, scales, apr_scale_dtypes, APR_SCALE_DTYPES));
+    APR_TRY(apr_need_scales(b, ".weight_scale"));
     apr_set_dims(b, b->codes->dims[rank - 2], b->codes->dims[rank - 1]);
-    APR_TRY(apr_bind_row_scales(b, scales, 0, apr_stated_scheme(b, APR_QUANT_INT8)));
-    if (zeros != NULL) {
-        b->packing.zeros = apr_binding_part(b, ".weight_zero_point");
-        b->packing.zero_order = APR_ZEROS_BY_ROW;
-        APR_TRY(apr_check_dtype(b, zeros, signed_bytes, "i8"));
-        APR_TRY(apr_check_shape(b, zeros, scales->rank, scales->dims, "one zero point for each scale needs"));
+    APR_TRY(apr_bind_row_scales(b, 0, apr_stated_scheme(b, APR_QUANT_INT8)));
+    p->zeros = apr_binding_part(b, ".weight_zero_point");
+    if (p->zeros != NULL) {
+        p->zero_order = APR_ZEROS_BY_ROW;
+        APR_TRY(apr_check_dtype(b, p->zeros, signed_bytes, "i8"));
+        APR_TRY(apr_check_shape(b, p->zeros, p->scales->rank, p->scales->dims, "one zero point for each scale needs"));
     }
-    b->matrix.dtype = scales->dtype;
-    b->packing.order = APR_CODES_BY_ROW;
-    b->packing.level = APR_LEVEL_SIGNED;
-    b->packing.bits = 8;
-    return apr_set_scheme(b, "INT8, %s%s", apr_scales_text(&b->packing, text, sizeof text), zeros != NULL ? ", zero points" : "");
+    return apr_set_scheme(b, "INT8, %s%s", apr_scales_text(p, text, sizeof text), p->zeros != NULL ? ", zero points" : "");
 }
 
 /* FP8 with float scales is bound by apr_bind_scales (fp8_scales.c). */
@@ -170,18 +156,16 @@ static bool is_mxfp8(const apr_binding *b)
 static apr_status bind_mxfp8(apr_binding *b)
 {
     const int rank = b->codes->rank;
-    const apr_tensor *scales;
 
-    APR_TRY(apr_need_part(b, ".weight_scale", &scales));
+    APR_TRY(apr_need_part(b, ".weight_scale", &b->packing.scales));
     apr_set_dims(b, b->codes->dims[rank - 2], b->codes->dims[rank - 1]);
-    APR_TRY(apr_bind_row_scales(b, scales, 32, NULL));
-    b->packing.scale_dtype = APR_E8M0;
+    APR_TRY(apr_bind_row_scales(b, 32, NULL));
     b->matrix.dtype = APR_BF16;
-    b->packing.order = APR_CODES_BY_ROW;
-    b->packing.level = APR_LEVEL_E4M3;
-    b->packing.bits = 8;
     return apr_set_scheme(b, "MXFP8, groups of 32");
 }
 
 const apr_packing_layout apr_layouts_compressed[] = {
-    {".weight_packed", is_int_packed, bind_int_packed}, {".weight", is_int8, bind_int8}, {".weight", is_mxfp8, bind_mxfp8}, {0}};
+    {".weight_packed", is_int_packed, bind_int_packed, {.level = APR_LEVEL_UNSIGNED}},
+    {".weight", is_int8, bind_int8, {.level = APR_LEVEL_SIGNED, .bits = 8}},
+    {".weight", is_mxfp8, bind_mxfp8, {.level = APR_LEVEL_E4M3, .bits = 8, .scale_dtype = APR_E8M0}},
+    {0}};

@@ -29,22 +29,16 @@ static apr_status bind_global_scale(apr_binding *b, const char *ending, bool div
 static apr_status bind_fp4(apr_binding *b, const char *global, bool divides, const char *producer)
 {
     const int rank = b->codes->rank;
-    const apr_tensor *scales;
+    apr_packing *const p = &b->packing;
 
-    APR_TRY(apr_need_part(b, ".weight_scale", &scales));
-    const bool is_mx = (scales->dtype == APR_U8 || scales->dtype == APR_E8M0) && apr_companion(b, global) == NULL;
-    b->packing.order = APR_CODES_BY_ROW;
-    b->packing.level = APR_LEVEL_E2M1;
-    b->packing.bits = 4;
+    APR_TRY(apr_need_part(b, ".weight_scale", &p->scales));
+    const bool is_mx = (p->scales->dtype == APR_U8 || p->scales->dtype == APR_E8M0) && apr_companion(b, global) == NULL;
     apr_set_dims(b, b->codes->dims[rank - 2], 2 * b->codes->dims[rank - 1]);
-    if (!is_mx) APR_TRY(apr_check_dtype(b, scales, e4m3, "fp8 for NVFP4, or u8 for MXFP4"));
-    APR_TRY(apr_bind_row_scales(b, scales, is_mx ? 32 : 16, NULL));
-    if (is_mx) {
-        b->packing.scale_dtype = APR_E8M0;
-        b->matrix.dtype = APR_BF16;
-        return apr_set_scheme(b, "MXFP4, groups of 32 (%s)", producer);
-    }
-    b->matrix.dtype = APR_F32;
+    if (!is_mx) APR_TRY(apr_check_dtype(b, p->scales, e4m3, "fp8 for NVFP4, or u8 for MXFP4"));
+    APR_TRY(apr_bind_row_scales(b, is_mx ? 32 : 16, NULL));
+    p->scale_dtype = is_mx ? APR_E8M0 : APR_F8_E4M3;
+    b->matrix.dtype = is_mx ? APR_BF16 : APR_F32;
+    if (is_mx) return apr_set_scheme(b, "MXFP4, groups of 32 (%s)", producer);
     APR_TRY(bind_global_scale(b, global, divides));
     return apr_set_scheme(b, "NVFP4, groups of 16 (%s)", producer);
 }
@@ -66,5 +60,9 @@ static bool is_fp4_weight(const apr_binding *b)
 
 static apr_status bind_fp4_weight(apr_binding *b) { return bind_fp4(b, ".weight_scale_2", false, "modelopt"); }
 
+#define FP4                                \
+    {                                      \
+        .level = APR_LEVEL_E2M1, .bits = 4 \
+    }
 const apr_packing_layout apr_layouts_fp4[] = {
-    {".weight_packed", is_fp4_packed, bind_fp4_packed}, {".weight", is_fp4_weight, bind_fp4_weight}, {0}};
+    {".weight_packed", is_fp4_packed, bind_fp4_packed, FP4}, {".weight", is_fp4_weight, bind_fp4_weight, FP4}, {0}};

@@ -10,12 +10,7 @@
 
 #include <stdio.h>
 
-static const apr_dtype words[] = {APR_I32, APR_DTYPE_COUNT};
-
 static bool is_qweight(const apr_binding *b) { return b->codes->rank == 2 && b->codes->dtype == APR_I32; }
-
-/* Words that hold n codes of b bits. */
-static int64_t words_of(int64_t n, int64_t bits) { return n / 32 * bits + apr_div_up(n % 32 * bits, 32); }
 
 /* Other widths are packed in bit planes (gptq_p), which is not supported. */
 static const int widths[] = {4, 8, 2, 3};
@@ -24,7 +19,7 @@ static const int widths[] = {4, 8, 2, 3};
 static int find_bits(const apr_quant_scheme *scheme, int64_t n_rows, const apr_tensor *zeros)
 {
     for (size_t i = 0; i < sizeof widths / sizeof *widths; i++) {
-        const bool fits = zeros->rank == 2 && words_of(n_rows, widths[i]) == zeros->dims[1];
+        const bool fits = zeros->rank == 2 && apr_words_of(n_rows, widths[i]) == zeros->dims[1];
         if (scheme != NULL ? scheme->bits == widths[i] : fits) return widths[i];
     }
     return 0;
@@ -48,33 +43,17 @@ static apr_status find_group(const apr_binding *b, const apr_tensor *scales, con
 }
 
 /* Finds the parts that both layouts have, and checks types and ranks. */
-static apr_status find_parts(apr_binding *b, const apr_tensor **scales, const apr_tensor **zeros)
+static apr_status find_parts(apr_binding *b)
 {
-    APR_TRY(apr_need_part(b, ".scales", scales));
-    APR_TRY(apr_need_part(b, ".qzeros", zeros));
-    APR_TRY(apr_check_dtype(b, *scales, apr_scale_dtypes, APR_SCALE_DTYPES));
-    APR_TRY(apr_check_dtype(b, *zeros, words, "i32"));
-    if ((*scales)->rank != 2 || apr_tensor_elems(*scales) == 0)
-        return apr_fail(b->err, APR_E_DAMAGED, "%s: '%s' has %d dimensions and %lld numbers where scales are a matrix", b->model->path,
-                        (*scales)->name, (*scales)->rank, (long long)apr_tensor_elems(*scales));
-    b->packing.scales = *scales;
-    b->packing.scale_dtype = b->matrix.dtype = (*scales)->dtype;
-    b->packing.scales_down = true;
-    b->packing.scale_rows = 1;
-    b->packing.zeros = *zeros;
-    return APR_OK;
-}
+    static const apr_dtype words[] = {APR_I32, APR_DTYPE_COUNT};
 
-static apr_status bind_index(apr_binding *b, const apr_tensor *index, int64_t n_groups, int64_t group)
-{
-    bool is_plain = true;
-
-    if (index == NULL) return APR_OK;
-    APR_TRY(apr_check_dtype(b, index, words, "i32"));
-    APR_TRY(apr_check_shape(b, index, 1, &b->packing.columns, "one index for each column needs"));
-    APR_TRY(apr_check_groups(b, index, n_groups, group, &is_plain));
-    b->packing.groups = is_plain ? NULL : index;
-    return APR_OK;
+    APR_TRY(apr_need_scales(b, ".scales"));
+    APR_TRY(apr_need_part(b, ".qzeros", &b->packing.zeros));
+    APR_TRY(apr_check_dtype(b, b->packing.zeros, words, "i32"));
+    const apr_tensor *const scales = b->packing.scales;
+    if (scales->rank == 2 && apr_tensor_elems(scales) > 0) return APR_OK;
+    return apr_fail(b->err, APR_E_DAMAGED, "%s: '%s' has %d dimensions and %lld numbers where scales are a matrix", b->model->path,
+                    scales->name, scales->rank, (long long)apr_tensor_elems(scales));
 }
 
 /* K: the length of the group index, or as many columns as the words hold. */
@@ -83,16 +62,16 @@ static apr_status find_columns(const apr_binding *b, const apr_tensor *index, in
     const int64_t n_words = b->codes->dims[0], max_columns = n_words * 32 / bits;
 
     *columns = index != NULL && index->rank == 1 ? index->dims[0] : max_columns;
-    if (*columns > 0 && *columns <= max_columns && words_of(*columns, bits) == n_words) return APR_OK;
+    if (*columns > 0 && *columns <= max_columns && apr_words_of(*columns, bits) == n_words) return APR_OK;
     return apr_fail(b->err, APR_E_DAMAGED, "%s: the %lld columns of %d bits of '%s' do not fill the %lld rows of words of '%s'",
                     b->model->path, (long long)*columns, bits, index != NULL ? index->name : b->codes->name, (long long)n_words,
                     b->codes->name);
 }
 
-static apr_status bind_gptq(apr_binding *b, const apr_tensor *scales, const apr_tensor *zeros)
+static apr_status bind_gptq(apr_binding *b)
 {
     const apr_quant_scheme *const scheme = apr_stated_scheme(b, APR_QUANT_GPTQ);
-    const apr_tensor *const index = apr_binding_part(b, ".g_idx");
+    const apr_tensor *const scales = b->packing.scales, *const zeros = b->packing.zeros, *const index = apr_binding_part(b, ".g_idx");
     const int64_t n_rows = b->codes->dims[1], n_groups = scales->dims[0];
     const int bits = find_bits(scheme, n_rows, zeros);
     int64_t columns, group;
@@ -105,11 +84,10 @@ static apr_status bind_gptq(apr_binding *b, const apr_tensor *scales, const apr_
     APR_TRY(find_group(b, scales, scheme, &group));
     snprintf(why, sizeof why, "%d bits in groups of %lld need", bits, (long long)group);
     APR_TRY(apr_check_shape(b, scales, 2, (const int64_t[]){n_groups, n_rows}, why));
-    APR_TRY(apr_check_shape(b, zeros, 2, (const int64_t[]){n_groups, words_of(n_rows, bits)}, why));
+    APR_TRY(apr_check_shape(b, zeros, 2, (const int64_t[]){n_groups, apr_words_of(n_rows, bits)}, why));
     b->packing.scale_columns = group;
-    APR_TRY(bind_index(b, index, n_groups, group));
+    if (index != NULL) APR_TRY(apr_bind_index(b, index, n_groups));
     b->packing.order = APR_CODES_DOWN;
-    b->packing.level = APR_LEVEL_UNSIGNED;
     b->packing.bits = bits;
     b->packing.zero_order = APR_ZEROS_ALONG_ROWS;
     b->packing.zero_bias = scheme == NULL || scheme->zeros_less_one ? 1 : 0;
@@ -117,9 +95,10 @@ static apr_status bind_gptq(apr_binding *b, const apr_tensor *scales, const apr_
                           apr_scales_text(&b->packing, text, sizeof text), b->packing.groups != NULL ? ", act order" : "");
 }
 
-static apr_status bind_awq(apr_binding *b, const apr_tensor *scales, const apr_tensor *zeros)
+static apr_status bind_awq(apr_binding *b)
 {
     const apr_quant_scheme *const scheme = apr_stated_scheme(b, APR_QUANT_AWQ);
+    const apr_tensor *const scales = b->packing.scales, *const zeros = b->packing.zeros;
     const int64_t columns = b->codes->dims[0], n_rows = scales->dims[1], n_groups = scales->dims[0];
     int64_t group;
     char text[64];
@@ -133,25 +112,23 @@ static apr_status bind_awq(apr_binding *b, const apr_tensor *scales, const apr_t
     APR_TRY(apr_check_shape(b, zeros, 2, (const int64_t[]){n_groups, b->codes->dims[1]}, "AWQ with 4 bits needs"));
     b->packing.scale_columns = group;
     b->packing.order = APR_CODES_INTERLEAVED;
-    b->packing.level = APR_LEVEL_UNSIGNED;
     b->packing.bits = 4;
     b->packing.zero_order = APR_ZEROS_INTERLEAVED;
     return apr_set_scheme(b, "AWQ, 4 bits, %s", apr_scales_text(&b->packing, text, sizeof text));
 }
 
 /* AWQ packs 8 codes per word along the outputs, so its scales are 8 times as long as the rows of codes. GPTQ's are as long. */
-static bool is_awq(const apr_binding *b, const apr_tensor *scales)
+static bool is_awq(const apr_binding *b)
 {
     if (apr_stated_scheme(b, APR_QUANT_AWQ) != NULL) return true;
-    return apr_stated_scheme(b, APR_QUANT_GPTQ) == NULL && scales->dims[1] == 8 * b->codes->dims[1];
+    return apr_stated_scheme(b, APR_QUANT_GPTQ) == NULL && b->packing.scales->dims[1] == 8 * b->codes->dims[1];
 }
 
 static apr_status bind_qweight(apr_binding *b)
 {
-    const apr_tensor *scales, *zeros;
-
-    APR_TRY(find_parts(b, &scales, &zeros));
-    return is_awq(b, scales) ? bind_awq(b, scales, zeros) : bind_gptq(b, scales, zeros);
+    APR_TRY(find_parts(b));
+    return is_awq(b) ? bind_awq(b) : bind_gptq(b);
 }
 
-const apr_packing_layout apr_layouts_gptq[] = {{".qweight", is_qweight, bind_qweight}, {0}};
+const apr_packing_layout apr_layouts_gptq[] = {
+    {".qweight", is_qweight, bind_qweight, {.level = APR_LEVEL_UNSIGNED, .scales_down = true, .scale_rows = 1}}, {0}};

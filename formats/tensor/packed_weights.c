@@ -68,55 +68,37 @@ static const char *name_integers(const apr_model *model, const apr_tensor *t, si
     return t->dtype == APR_U8 || has_scales ? "packed integers" : NULL;
 }
 
-static const char *name_scale_2(const apr_model *model, const apr_tensor *t, size_t stem)
-{
-    return sibling(model, t->name, stem, ".weight") != NULL ? "NVFP4 (modelopt)" : NULL;
-}
-
-/* modelopt writes stacks of experts with the inputs before the outputs. A byte holds two inputs that are K/2 rows apart. */
-static const char *name_stack_scale_2(const apr_model *model, const apr_tensor *t, size_t stem)
-{
-    return sibling(model, t->name, stem, "") != NULL ? "NVFP4, inputs before outputs (modelopt)" : NULL;
-}
-
 static const char *name_blocks(const apr_model *model, const apr_tensor *t, size_t stem)
 {
     const apr_tensor *const scales = sibling(model, t->name, stem, "_scales");
     return t->dtype == APR_U8 && scales != NULL && scales->dtype == APR_U8 ? "MXFP4 in blocks (gpt-oss)" : NULL;
 }
 
-static const char *name_absmax(const apr_model *model, const apr_tensor *t, size_t stem)
-{
-    return sibling(model, t->name, stem, "") != NULL ? "4-bit bitsandbytes (nf4 or fp4)" : NULL;
-}
-
-static const char *name_hqq(const apr_model *model, const apr_tensor *t, size_t stem) { return (void)model, (void)t, (void)stem, "HQQ"; }
-static const char *name_exl3(const apr_model *model, const apr_tensor *t, size_t stem) { return (void)model, (void)t, (void)stem, "EXL3"; }
-static const char *name_exl2(const apr_model *model, const apr_tensor *t, size_t stem) { return (void)model, (void)t, (void)stem, "EXL2"; }
-static const char *name_aqlm(const apr_model *model, const apr_tensor *t, size_t stem)
-{
-    return sibling(model, t->name, stem, ".codes") != NULL ? "AQLM" : NULL;
-}
-
-/* Returns the name of the layout; NULL: not a part of packed weights. */
-typedef const char *(*name_fn)(const apr_model *model, const apr_tensor *tensor, size_t stem);
-
+/* What the ending of a tensor's name says. modelopt writes stacks of experts with the inputs before the outputs: a byte holds two inputs
+ * that are K/2 rows apart. */
 static const struct {
     const char *ending;
-    name_fn name;
+    const char *name, *other; /* of the layout, if there is also a tensor with the other ending; NULL: without it */
+    const char *(*find)(const apr_model *model, const apr_tensor *tensor, size_t stem); /* without a name: the layout's; NULL: none */
 } signs[] = {
-    {".qweight", name_qweight},
-    {".weight_packed", name_weight_packed},
-    {".weight", name_integers},
-    {".weight_scale_2", name_scale_2},
-    {".absmax", name_absmax},
-    {"_blocks", name_blocks},
-    {".W_q", name_hqq},
-    {".trellis", name_exl3},
-    {"_weight_scale_2", name_stack_scale_2},
-    {".q_weight", name_exl2},
-    {".codebooks", name_aqlm},
+    {".qweight", .find = name_qweight},
+    {".weight_packed", .find = name_weight_packed},
+    {".weight", .find = name_integers},
+    {".weight_scale_2", "NVFP4 (modelopt)", ".weight"},
+    {".absmax", "4-bit bitsandbytes (nf4 or fp4)", ""},
+    {"_blocks", .find = name_blocks},
+    {".W_q", "HQQ"},
+    {".trellis", "EXL3"},
+    {"_weight_scale_2", "NVFP4, inputs before outputs (modelopt)", ""},
+    {".q_weight", "EXL2"},
+    {".codebooks", "AQLM", ".codes"},
 };
+
+static const char *name_by_sign(const apr_model *model, const apr_tensor *t, size_t sign, size_t stem)
+{
+    if (signs[sign].find != NULL) return signs[sign].find(model, t, stem);
+    return signs[sign].other == NULL || sibling(model, t->name, stem, signs[sign].other) != NULL ? signs[sign].name : NULL;
+}
 
 /* Is this tensor the codes of a matrix in model->packings? These are sorted by the address of their codes. */
 static bool is_bound(const apr_model *model, const apr_tensor *tensor)
@@ -149,7 +131,7 @@ const apr_tensor *apr_find_packed(const apr_model *model, const char **layout)
         for (size_t j = 0; j < sizeof signs / sizeof *signs; j++) {
             const apr_tensor *const tensor = &model->tensors[i];
             const size_t stem = apr_stem_of(tensor->name, signs[j].ending);
-            *layout = stem > 0 ? signs[j].name(model, tensor, stem) : NULL;
+            *layout = stem > 0 ? name_by_sign(model, tensor, j, stem) : NULL;
             if (*layout != NULL && is_of_bound(model, tensor, stem)) *layout = NULL;
             if (*layout != NULL) return tensor;
         }
