@@ -387,23 +387,15 @@ static apr_status merge_adapter(merging *m)
 
 /* ---- the view ---- */
 
-/* Installs the table without dropped tensors, in order, and moves the scale pointers. */
+/* Installs the table without dropped tensors. */
 static apr_status install_table(merging *m)
 {
     apr_model *const view = m->view;
-    apr_tensor **const moved = apr_arena_array(&view->arena, view->n_tensors + 1, sizeof *moved);
-    size_t n = 0;
+    const apr_tensor *const old = view->tensors;
 
-    if (moved == NULL) return apr_no_memory(m->err, "a table of tensors");
-    for (size_t i = 0; i < view->n_tensors; i++) {
-        if (m->is_dropped[i]) continue;
-        moved[i] = &m->tensors[n];
-        m->tensors[n++] = m->tensors[i];
-    }
-    apr_move_scales(m->tensors, n, view->tensors, view->n_tensors, moved);
     view->tensors = m->tensors;
-    view->n_tensors = n;
     view->stated_crcs = NULL;
+    APR_TRY(apr_model_drop(view, old, m->is_dropped, m->err));
     return apr_model_index_names(view, m->err);
 }
 

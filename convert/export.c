@@ -380,27 +380,22 @@ static void find_originals(const apr_model *canonical, bool *is_original)
     }
 }
 
-/* Drops tensors that the target does not keep; scale pointers move along. */
+/* Drops tensors that the target does not keep. The view is a copy of the canonical model. */
 static apr_status drop_tensors(apr_model *view, const apr_model *canonical, apr_naming naming, apr_error *err)
 {
-    apr_tensor **const moved = apr_arena_array(&view->arena, canonical->n_tensors + 1, sizeof *moved); /* old index -> new tensor */
-    bool *const is_original = apr_arena_array(&view->arena, canonical->n_tensors + 1, sizeof *is_original);
+    bool *const is_dropped = apr_arena_array(&view->arena, canonical->n_tensors + 1, sizeof *is_dropped);
     size_t n_left_out = 0;
 
-    if (moved == NULL || is_original == NULL) return apr_no_memory(err, "a table of tensors");
-    if (canonical->origin.format != format_of_naming(naming)) find_originals(canonical, is_original);
-    view->n_tensors = 0;
+    if (is_dropped == NULL) return apr_no_memory(err, "a table of tensors");
+    if (canonical->origin.format != format_of_naming(naming)) find_originals(canonical, is_dropped);
     for (size_t i = 0; i < canonical->n_tensors; i++) {
         const apr_tensor *const tensor = &canonical->tensors[i];
         const bool is_idle = naming == APR_NAMING_GGML && apr_is_unused_head(canonical, tensor);
         n_left_out += canonical->origin.format != format_of_naming(naming) && apr_is_omitted(canonical, tensor->name);
-        if (is_tied_copy(canonical, tensor) || is_idle || is_original[i] || is_derived(canonical, tensor->name, naming)) continue;
-        moved[i] = &view->tensors[view->n_tensors++];
-        *moved[i] = canonical->tensors[i];
+        is_dropped[i] |= is_tied_copy(canonical, tensor) || is_idle || is_derived(canonical, tensor->name, naming);
     }
     if (n_left_out > 0) view->hparams.num_nextn_layers = 0; /* the file must not announce layers that it does not have */
-    apr_move_scales(view->tensors, view->n_tensors, canonical->tensors, canonical->n_tensors, moved);
-    return APR_OK;
+    return apr_model_drop(view, view->tensors, is_dropped, err);
 }
 
 /* ---- views ---- */

@@ -368,26 +368,27 @@ static apr_status import_tensors(apr_model *view, const apr_model *source, const
     return apr_model_index_names(view, err);
 }
 
-/* Packed matrices replace the first of their parts; scale pointers move along. */
+/* Marks all parts of packed matrices. */
+static void mark_parts(const apr_model *source, bool *is_part)
+{
+    const apr_tensor *part;
+    for (size_t i = 0; i < source->n_packings; i++)
+        for (size_t j = 0; (part = apr_tensor_source_at(&source->packings[i], j)) != NULL; j++) is_part[part - source->tensors] = true;
+}
+
+/* In a copy of the source, packed matrices replace their codes; the other parts go. */
 static apr_status join_packed(apr_model *view, const apr_model *source, apr_error *err)
 {
-    const apr_tensor **const joined = apr_arena_array(&view->arena, source->n_tensors + 1, sizeof *joined);
-    bool *const is_part = apr_arena_array(&view->arena, source->n_tensors + 1, sizeof *is_part);
-    apr_tensor **const moved = apr_arena_array(&view->arena, source->n_tensors + 1, sizeof *moved); /* old index -> new tensor */
+    bool *const is_dropped = apr_arena_array(&view->arena, source->n_tensors + 1, sizeof *is_dropped);
 
-    if (joined == NULL || is_part == NULL || moved == NULL) return apr_no_memory(err, "a table of tensors");
+    if (is_dropped == NULL) return apr_no_memory(err, "a table of tensors");
+    mark_parts(source, is_dropped);
     for (size_t i = 0; i < source->n_packings; i++) {
-        const apr_packing *const p = source->packings[i].packing;
-        for (size_t j = 0; j < p->n_parts; j++) is_part[p->parts[j] - source->tensors] = true;
-        joined[p->codes - source->tensors] = &source->packings[i];
+        const ptrdiff_t at = source->packings[i].packing->codes - source->tensors;
+        view->tensors[at] = source->packings[i];
+        is_dropped[at] = false;
     }
-    view->n_tensors = 0;
-    for (size_t i = 0; i < source->n_tensors; i++) {
-        if (is_part[i] && joined[i] == NULL) continue;
-        moved[i] = &view->tensors[view->n_tensors++];
-        *moved[i] = joined[i] != NULL ? *joined[i] : source->tensors[i];
-    }
-    apr_move_scales(view->tensors, view->n_tensors, source->tensors, source->n_tensors, moved);
+    APR_TRY(apr_model_drop(view, view->tensors, is_dropped, err));
     view->packings = NULL;
     view->n_packings = 0;
     return apr_model_index_names(view, err);
@@ -413,10 +414,7 @@ apr_status apr_canonical_packed(apr_model *view, const apr_model *source, apr_er
     APR_TRY(apr_view_copy(view, source, 0, err));
     bool *const stays = apr_arena_array(&view->arena, source->n_tensors + 1, sizeof *stays);
     if (stays == NULL) return apr_no_memory(err, "a table of tensors");
-    for (size_t i = 0; i < source->n_packings; i++) {
-        const apr_packing *const p = source->packings[i].packing;
-        for (size_t j = 0; j < p->n_parts; j++) stays[p->parts[j] - source->tensors] = true;
-    }
+    mark_parts(source, stays);
     for (size_t i = 0; i < source->n_tensors; i++) stays[i] |= source->tensors[i].scale != NULL && is_cut(source, &source->tensors[i]);
     view->packings = NULL; /* their parts stay in the table as separate tensors */
     view->n_packings = 0;

@@ -360,25 +360,18 @@ static int by_data(const void *a, const void *b)
 apr_status apr_drop_unused_scales(apr_model *view, const apr_tensor *old, size_t n_old, apr_error *err)
 {
     const uint8_t **const scales = apr_arena_array(&view->arena, n_old + 1, sizeof *scales);
-    bool *const is_used = apr_arena_array(&view->arena, view->n_tensors + 1, sizeof *is_used);
-    apr_tensor **const moved = apr_arena_array(&view->arena, view->n_tensors + 1, sizeof *moved);
-    const apr_tensor *const tensors = view->tensors;
-    const size_t n_tensors = view->n_tensors;
+    bool *const is_dropped = apr_arena_array(&view->arena, view->n_tensors + 1, sizeof *is_dropped);
     size_t n = 0;
 
-    if (scales == NULL || is_used == NULL || moved == NULL) return apr_no_memory(err, "a table of tensors");
+    if (scales == NULL || is_dropped == NULL) return apr_no_memory(err, "a table of tensors");
     for (size_t i = 0; i < n_old; i++)
         if (apr_table_has(old, n_old, old[i].scale) && old[i].scale->data != NULL) scales[n++] = old[i].scale->data;
     if (n == 0) return APR_OK;
     qsort(scales, n, sizeof *scales, by_data);
-    apr_mark_scales(tensors, n_tensors, is_used);
-    view->n_tensors = 0;
-    for (size_t i = 0; i < n_tensors; i++) {
-        const uint8_t *const data = tensors[i].data;
-        if (!is_used[i] && data != NULL && bsearch(&data, scales, n, sizeof *scales, by_data) != NULL) continue;
-        moved[i] = &view->tensors[view->n_tensors++];
-        *moved[i] = tensors[i];
+    apr_mark_scales(view->tensors, view->n_tensors, is_dropped);
+    for (size_t i = 0; i < view->n_tensors; i++) {
+        const uint8_t *const data = view->tensors[i].data;
+        is_dropped[i] = !is_dropped[i] && data != NULL && bsearch(&data, scales, n, sizeof *scales, by_data) != NULL;
     }
-    apr_move_scales(view->tensors, view->n_tensors, tensors, n_tensors, moved);
-    return APR_OK;
+    return apr_model_drop(view, view->tensors, is_dropped, err);
 }

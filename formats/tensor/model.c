@@ -192,6 +192,22 @@ apr_status apr_model_grow(apr_model *model, size_t n_more, apr_error *err)
     return APR_OK;
 }
 
+apr_status apr_model_drop(apr_model *model, const apr_tensor *old, const bool *is_dropped, apr_error *err)
+{
+    const size_t n = model->n_tensors;
+    apr_tensor **const moved = apr_arena_array(&model->arena, n + 1, sizeof *moved);
+
+    if (moved == NULL) return apr_no_memory(err, "a table of tensors");
+    model->n_tensors = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (is_dropped[i]) continue;
+        moved[i] = &model->tensors[model->n_tensors++];
+        *moved[i] = model->tensors[i];
+    }
+    apr_move_scales(model->tensors, model->n_tensors, old, n, moved);
+    return APR_OK;
+}
+
 char *apr_dims_text(const apr_tensor *tensor, char *text, size_t n_bytes)
 {
     size_t at = (size_t)snprintf(text, n_bytes, "[");

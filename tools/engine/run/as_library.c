@@ -53,33 +53,22 @@ static apr_status round_tensor(apr_model *model, apr_tensor *t, apr_error *err)
     return apr_tensor_size(t, model->path, err);
 }
 
-/* Removes the tensors of scales that no matrix uses any more. */
-static void drop_scales(apr_model *model, const apr_tensor *const *scales, size_t n_scales)
-{
-    size_t n = 0;
-    for (size_t i = 0; i < model->n_tensors; i++) {
-        bool is_scale = false;
-        for (size_t k = 0; k < n_scales && !is_scale; k++) is_scale = strcmp(model->tensors[i].name, scales[k]->name) == 0;
-        if (!is_scale) model->tensors[n++] = model->tensors[i];
-    }
-    model->n_tensors = n;
-}
-
 static apr_status round_model(apr_model *model, apr_error *err)
 {
     apr_tensor *const tensors = apr_arena_array(&model->arena, model->n_tensors + 1, sizeof *tensors);
-    const apr_tensor **const scales = apr_arena_array(&model->arena, model->n_tensors + 1, sizeof *scales);
-    size_t n_scales = 0;
+    bool *const is_dropped = apr_arena_array(&model->arena, model->n_tensors + 1, sizeof *is_dropped); /* scales of rounded ones */
+    const apr_tensor *const old = model->tensors;
 
-    if (tensors == NULL || scales == NULL) return apr_no_memory(err, "a table of tensors");
-    memcpy(tensors, model->tensors, model->n_tensors * sizeof *tensors);
+    if (tensors == NULL || is_dropped == NULL) return apr_no_memory(err, "a table of tensors");
+    memcpy(tensors, old, model->n_tensors * sizeof *tensors);
     for (size_t i = 0; i < model->n_tensors; i++) {
         if (!apr_is_read_as_products(model, &tensors[i])) continue;
-        if (tensors[i].scale != NULL) scales[n_scales++] = tensors[i].scale;
+        const apr_tensor *const scale = tensors[i].scale != NULL ? apr_model_find(model, tensors[i].scale->name) : NULL;
+        if (scale != NULL) is_dropped[scale - old] = true;
         APR_TRY(round_tensor(model, &tensors[i], err));
     }
     model->tensors = tensors;
-    drop_scales(model, scales, n_scales);
+    APR_TRY(apr_model_drop(model, old, is_dropped, err));
     model->index = NULL;
     return apr_model_index_names(model, err);
 }
