@@ -155,23 +155,29 @@ static apr_tensor *add_tensor(apr_conversion *c, const apr_tensor *tensor, const
     return t;
 }
 
+/* Adds the tensor of a weight's scales, each of which is for so many rows. */
+static apr_status add_scales(apr_conversion *c, apr_tensor *weight, const apr_tensor *scales, int64_t rows, const apr_pipe_item *item,
+                             apr_error *err)
+{
+    if (scales->name == NULL) return apr_no_memory(err, "a tensor's name");
+    apr_tensor *const added = add_tensor(c, scales, item);
+    weight->scale = added;
+    weight->scale_rows = rows;
+    weight->scale_columns = apr_tensor_columns(weight);
+    return apr_tensor_size(added, c->view.path, err);
+}
+
 /* FP8 weights get a scale for each row: the weight's shape with one column, which for stacked experts is [experts, rows, 1]. */
 static apr_status add_row_scales(apr_conversion *c, apr_tensor *weight, const apr_tensor *from, apr_error *err)
 {
-    const char *const name = apr_arena_print(&c->layout.arena, "%s_scale", weight->name);
-    apr_tensor row_scales = {.name = name, .dtype = APR_F32, .rank = 2, .dims = {apr_tensor_rows(weight), 1}};
+    apr_tensor scales = {.name = apr_arena_print(&c->layout.arena, "%s_scale", weight->name), .dtype = APR_F32, .rank = 2, .dims = {1, 1}};
 
-    if (name == NULL) return apr_no_memory(err, "a tensor's name");
-    if (weight->rank > 2) {
-        row_scales.rank = weight->rank;
-        memcpy(row_scales.dims, weight->dims, sizeof weight->dims);
-        row_scales.dims[weight->rank - 1] = 1;
+    if (weight->rank > 1) {
+        scales.rank = weight->rank;
+        memcpy(scales.dims, weight->dims, sizeof weight->dims);
+        scales.dims[weight->rank - 1] = 1;
     }
-    apr_tensor *const scale = add_tensor(c, &row_scales, &(apr_pipe_item){.from = from, .to = APR_F32, .is_scales = true});
-    weight->scale = scale;
-    weight->scale_rows = 1;
-    weight->scale_columns = apr_tensor_columns(weight);
-    return apr_tensor_size(scale, c->view.path, err);
+    return add_scales(c, weight, &scales, 1, &(apr_pipe_item){.from = from, .to = APR_F32, .is_scales = true}, err);
 }
 
 /* The global scale of "X.weight" is "X.scale", as in llama.cpp: one number, or one for each expert. */
@@ -179,14 +185,10 @@ static apr_status add_global_scale(apr_conversion *c, apr_tensor *weight, const 
 {
     const size_t stem = apr_stem_of(weight->name, ".weight");
     const char *const name = apr_arena_print(&c->layout.arena, "%.*s.scale", (int)(stem > 0 ? stem : strlen(weight->name)), weight->name);
-    const apr_tensor global_scale = {.name = name, .dtype = APR_F32, .rank = 1, .dims = {apr_transcode_matrices(from)}};
+    const apr_tensor scale = {.name = name, .dtype = APR_F32, .rank = 1, .dims = {apr_transcode_matrices(from)}};
 
-    if (name == NULL) return apr_no_memory(err, "a tensor's name");
-    apr_tensor *const scale = add_tensor(c, &global_scale, &(apr_pipe_item){.from = from, .to = APR_F32, .is_commons = true});
-    weight->scale = scale;
-    weight->scale_rows = weight->rank >= 2 ? weight->dims[weight->rank - 2] : 1;
-    weight->scale_columns = apr_tensor_columns(weight);
-    return apr_tensor_size(scale, c->view.path, err);
+    return add_scales(c, weight, &scale, apr_tensor_matrix_rows(weight), &(apr_pipe_item){.from = from, .to = APR_F32, .is_commons = true},
+                      err);
 }
 
 /* A recipe line becomes one tensor of the layout, or two. */
@@ -452,7 +454,7 @@ static bool has_blocks(const apr_tensor *t)
 {
     if (t->scale == NULL || !has_row_scales(t->dtype) || t->rank < 2 || apr_tensor_elems(t->scale) == 1) return false;
     if (t->scale_columns != apr_tensor_columns(t)) return true;
-    return t->scale_rows != 1 && t->scale_rows != t->dims[t->rank - 2] && t->scale_rows != apr_tensor_rows(t);
+    return t->scale_rows != 1 && t->scale_rows != apr_tensor_matrix_rows(t) && t->scale_rows != apr_tensor_rows(t);
 }
 
 static apr_status make_plain(apr_tensor *t, apr_model *view, apr_error *err)

@@ -67,7 +67,7 @@ static void decode_flat(const apr_tensor *tensor, int64_t first, int64_t n, floa
 void apr_decode_scales(const apr_tensor *tensor, int64_t stored_row, int64_t first, int64_t n, float *scales)
 {
     const apr_tensor *const scale = tensor->scale;
-    const int64_t per_matrix = tensor->rank >= 2 ? tensor->dims[tensor->rank - 2] : 1;
+    const int64_t per_matrix = apr_tensor_matrix_rows(tensor);
     const int64_t scale_row =
         stored_row / per_matrix * apr_div_up(per_matrix, tensor->scale_rows) + stored_row % per_matrix / tensor->scale_rows;
     const bool is_single = apr_tensor_elems(scale) == 1;

@@ -224,15 +224,11 @@ bool apr_transcode_has_global_scales(const apr_tensor *tensor, apr_dtype to)
     return to == APR_NVFP4 && place_of(tensor, 0).packing->global_scales != NULL;
 }
 
-int64_t apr_transcode_matrices(const apr_tensor *tensor)
-{
-    const int64_t each = tensor->rank >= 2 ? tensor->dims[tensor->rank - 2] : 1;
-    return apr_tensor_rows(tensor) / each;
-}
+int64_t apr_transcode_matrices(const apr_tensor *tensor) { return apr_tensor_rows(tensor) / apr_tensor_matrix_rows(tensor); }
 
 float apr_transcode_global_scale(const apr_tensor *tensor, int64_t matrix)
 {
-    const place at = place_of(tensor, matrix * (apr_tensor_rows(tensor) / apr_transcode_matrices(tensor)));
+    const place at = place_of(tensor, matrix * apr_tensor_matrix_rows(tensor));
     const float global_scale = apr_unpack_global_scale(at.packing, at.row);
     return at.packing->divides ? 1.0f / global_scale : global_scale;
 }
@@ -273,7 +269,7 @@ void apr_transcode_compare(const apr_tensor *tensor, apr_dtype library, apr_dtyp
                            apr_transcode_cost *cost)
 {
     const place at = place_of(tensor, row);
-    const int64_t columns = at.packing->columns, matrix = row / (apr_tensor_rows(tensor) / apr_transcode_matrices(tensor));
+    const int64_t columns = at.packing->columns, matrix = row / apr_tensor_matrix_rows(tensor);
     const double global_scale = apr_transcode_has_global_scales(tensor, to) ? (double)apr_transcode_global_scale(tensor, matrix) : 1.0;
     float levels[256], values[AT_ONCE];
     double wanted[AT_ONCE];

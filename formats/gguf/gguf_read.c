@@ -384,7 +384,7 @@ static void bind_scales(apr_model *model)
         if (t->dtype != APR_NVFP4 || t->rank < 2 || n <= m || n + 1 > sizeof name || strcmp(t->name + n - m, ending) != 0) continue;
         snprintf(name, sizeof name, "%.*s.scale", (int)(n - m), t->name);
         const apr_tensor *const scale = apr_model_find(model, name);
-        const int64_t rows = t->dims[t->rank - 2], n_matrices = rows > 0 ? apr_tensor_rows(t) / rows : 0;
+        const int64_t rows = apr_tensor_matrix_rows(t), n_matrices = rows > 0 ? apr_tensor_rows(t) / rows : 0;
         if (scale == NULL || scale->dtype != APR_F32 || apr_tensor_elems(t) == 0) continue;
         if (apr_tensor_elems(scale) != 1 && apr_tensor_elems(scale) != n_matrices) continue;
         t->scale = scale;

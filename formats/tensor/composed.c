@@ -167,7 +167,7 @@ typedef struct scaled_rows {
 /* True for whole rows that do not split a block of scales: whole matrices of a stack, or rows of one matrix that begin at a block. */
 static bool cut_scales(const apr_tensor *part, int64_t first, int64_t n_elems, scaled_rows *cut)
 {
-    const int64_t columns = apr_tensor_columns(part), rows = part->rank >= 2 ? part->dims[part->rank - 2] : 1;
+    const int64_t columns = apr_tensor_columns(part), rows = apr_tensor_matrix_rows(part);
     if (columns == 0 || rows == 0 || first % columns != 0 || n_elems % columns != 0) return false;
     const int64_t scale_rows_each = apr_div_up(rows, part->scale_rows), row = first / columns % rows, matrix = first / columns / rows;
 

@@ -162,6 +162,8 @@ void apr_move_scales(apr_tensor *tensors, size_t n, const apr_tensor *old, size_
 int64_t apr_tensor_elems(const apr_tensor *tensor);
 int64_t apr_tensor_rows(const apr_tensor *tensor);
 int64_t apr_tensor_columns(const apr_tensor *tensor);
+/* Rows of each matrix of a stack; 1 for a vector. */
+static inline int64_t apr_tensor_matrix_rows(const apr_tensor *tensor) { return tensor->rank >= 2 ? tensor->dims[tensor->rank - 2] : 1; }
 
 apr_source apr_tensor_source(const apr_tensor *tensor);
 static inline bool apr_tensor_is_packed(const apr_tensor *tensor) { return apr_tensor_source(tensor) == APR_SOURCE_PACKED; }
