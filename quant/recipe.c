@@ -413,6 +413,10 @@ static apr_status drop_stale_scales(const apr_model *model, apr_recipe *recipe, 
         if (changes(&recipe->lines[i])) mark_scales(model, recipe->lines[i].tensor, stale);
         if (is_stale_activation_scale(model, recipe, recipe->lines[i].tensor)) stale[i] = true;
     }
+    for (size_t i = 0; i < recipe->n_lines; i++) { /* a weight that stays as it is may share them */
+        const apr_tensor *const scale = recipe->lines[i].tensor->scale;
+        if (!changes(&recipe->lines[i]) && apr_table_has(model->tensors, model->n_tensors, scale)) stale[scale - model->tensors] = false;
+    }
     size_t n = 0;
     for (size_t i = 0; i < recipe->n_lines; i++) {
         if (stale[i]) continue;

@@ -192,12 +192,14 @@ apr_status apr_model_grow(apr_model *model, size_t n_more, apr_error *err)
     return APR_OK;
 }
 
-apr_status apr_model_drop(apr_model *model, const apr_tensor *old, const bool *is_dropped, apr_error *err)
+apr_status apr_model_drop(apr_model *model, const apr_tensor *old, bool *is_dropped, apr_error *err)
 {
     const size_t n = model->n_tensors;
     apr_tensor **const moved = apr_arena_array(&model->arena, n + 1, sizeof *moved);
 
     if (moved == NULL) return apr_no_memory(err, "a table of tensors");
+    for (size_t i = 0; i < n; i++)
+        if (!is_dropped[i] && apr_table_has(old, n, model->tensors[i].scale)) is_dropped[model->tensors[i].scale - old] = false;
     model->n_tensors = 0;
     for (size_t i = 0; i < n; i++) {
         if (is_dropped[i]) continue;

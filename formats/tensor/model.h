@@ -140,9 +140,9 @@ apr_status apr_model_check_head(const apr_model *model, apr_error *err);
  * it yet. */
 apr_status apr_model_grow(apr_model *model, size_t n, apr_error *err);
 
-/* Removes the marked tensors from the model's table; the others keep their order, and scales move along. `old` is the table that scales
- * point into: the model's own, or the one that it was copied from. Names must be indexed again. */
-apr_status apr_model_drop(apr_model *model, const apr_tensor *old, const bool *is_dropped, apr_error *err);
+/* Removes the marked tensors from the model's table, except scales that one of the others shares; those keep their order, and scales move
+ * along. `old` is the table that scales point into: the model's own, or the one that it was copied from. Names must be indexed again. */
+apr_status apr_model_drop(apr_model *model, const apr_tensor *old, bool *is_dropped, apr_error *err);
 
 /* Finds a tensor by its exact name; NULL when there is none. It needs apr_model_index_names, which every reader calls last and which
  * refuses duplicate names (APR_E_DAMAGED). */

@@ -466,6 +466,40 @@ static void a_quantized_base_needs_a_type(void **state)
     unsee(&s);
 }
 
+/* Scales that two weights share stay as long as one of the two has them. */
+static void shared_scales_stay(void **state)
+{
+    const char *const kept = "model.layers.0.self_attn.v_proj.weight", *const changed = "model.layers.1.self_attn.v_proj.weight";
+    const apr_recipe_override override = {changed, APR_BF16};
+    const apr_recipe_options options = {.overrides = &override, .n_overrides = 1};
+    apr_recipe recipe;
+    apr_error err = {0};
+    one o;
+    job j;
+    seen s;
+    char folder[100];
+    size_t n_found = 0;
+
+    (void)state;
+    snprintf(folder, sizeof folder, "%s", family("llama"));
+    must(folder, in_work("f8.apr"), &(job){.mixture = "fp8"});
+    see(&s, in_work("f8.apr"));
+    const apr_tensor *const shared = apr_model_find(&s.view, changed)->scale;
+    const char *const name = shared->name;
+    s.view.tensors[apr_model_find(&s.view, kept) - s.view.tensors].scale = shared;
+
+    if (apr_recipe_make(&recipe, &s.view, &options, &err) != APR_OK) fail_msg("%s", err.text);
+    for (size_t i = 0; i < recipe.n_lines; i++) n_found += recipe.lines[i].tensor == shared;
+    assert_int_equal(n_found, 1);
+    apr_recipe_close(&recipe);
+
+    (void)low_rank(&o, changed, 24, 32, &j);
+    if (apr_merge_adapters(&s.view, j.uses, j.n_uses, &err) != APR_OK) fail_msg("%s", err.text);
+    assert_non_null(apr_model_find(&s.view, name));
+    assert_ptr_equal(apr_model_find(&s.view, kept)->scale, apr_model_find(&s.view, name));
+    unsee(&s);
+}
+
 /* The model of `folder` with one matrix as INT8 with a scale for each row, as two tensors. */
 static void write_packed(const char *folder, const char *name, const char *out)
 {
@@ -688,6 +722,7 @@ int main(void)
         cmocka_unit_test(a_tensor_that_is_replaced_is_what_the_adapter_has),
         cmocka_unit_test(a_replaced_norm_takes_its_original_with_it),
         cmocka_unit_test(a_quantized_base_needs_a_type),
+        cmocka_unit_test(shared_scales_stay),
         cmocka_unit_test(a_packed_base_is_merged_as_what_it_decodes_to),
         cmocka_unit_test(every_part_of_an_adapter_must_find_its_tensor),
         cmocka_unit_test(names_of_larger_models_find_the_text_model),
