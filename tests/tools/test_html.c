@@ -114,6 +114,21 @@ static void a_text_that_cannot_be_closed_is_missing_memory(void **state)
     assert_is_page("<main>\ntext"); /* of the one before */
 }
 
+static void a_print_escapes_its_texts_and_nothing_else(void **state)
+{
+    char *text = NULL;
+    size_t n = 0;
+    FILE *const out = open_memstream(&text, &n);
+
+    (void)state;
+    assert_non_null(out);
+    apr_html_print(out, "<b title=\"%s\">%s</b> %d %lld %zu %.2f %g %08x %u%%", "\"a\"", "x<y&z", -1, 1LL << 40, sizeof(char), 0.125, 1e-9,
+                   0xabcu, 7u);
+    fclose(out);
+    assert_string_equal(text, "<b title=\"&quot;a&quot;\">x&lt;y&amp;z</b> -1 1099511627776 1 0.12 1e-09 00000abc 7%");
+    free(text);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -121,6 +136,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_run_that_failed_leaves_the_old_page, make_work, remove_work),
         cmocka_unit_test_setup_teardown(a_page_that_cannot_be_closed_is_the_runs_failure, make_work, remove_work),
         cmocka_unit_test_setup_teardown(a_text_that_cannot_be_closed_is_missing_memory, make_work, remove_work),
+        cmocka_unit_test(a_print_escapes_its_texts_and_nothing_else),
     };
     return cmocka_run_group_tests_name("page", tests, NULL, NULL);
 }

@@ -3,6 +3,7 @@
 
 #include "tools/report/text.h"
 
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -68,6 +69,36 @@ void apr_html_text(FILE *out, const char *text)
     free(clean);
 }
 
+/* Writes the argument of the directive that `format` begins with, such as %s or %.3g. Returns what follows the directive. */
+static const char *print_argument(FILE *out, const char *format, va_list *args)
+{
+    const size_t n = strcspn(format + 1, "%sdufgx") + 2;
+    char directive[16];
+
+    snprintf(directive, sizeof directive, "%.*s", (int)n, format);
+    if (format[n - 1] == '%') fputc('%', out);
+    else if (format[n - 1] == 's') apr_html_text(out, va_arg(*args, const char *));
+    else if (strchr("fg", format[n - 1]) != NULL) fprintf(out, directive, va_arg(*args, double));
+    else if (strstr(directive, "ll") != NULL) fprintf(out, directive, va_arg(*args, long long));
+    else if (strchr(directive, 'z') != NULL) fprintf(out, directive, va_arg(*args, size_t));
+    else fprintf(out, directive, va_arg(*args, int));
+    return format + n;
+}
+
+void apr_html_print(FILE *out, const char *format, ...)
+{
+    va_list args;
+
+    va_start(args, format);
+    while (*format != '\0') {
+        const size_t n = strcspn(format, "%");
+        fwrite(format, 1, n, out);
+        format += n;
+        if (*format == '%') format = print_argument(out, format, &args);
+    }
+    va_end(args);
+}
+
 const char *apr_html_base_name(const char *path)
 {
     const char *const slash = strrchr(path, '/');
@@ -81,8 +112,8 @@ void apr_html_open(FILE *out, const char *mark, const char *name, const char *wh
             "content=\"width=device-width,initial-scale=1\">\n"
             "<meta name=\"color-scheme\" content=\"light dark\"><title>",
             mark);
-    apr_html_text(out, name);
-    fprintf(out, " - %s</title>\n<style>\n%s</style></head><body><main>\n", what, style);
+    apr_html_print(out, "%s - %s", name, what);
+    fprintf(out, "</title>\n<style>\n%s</style></head><body><main>\n", style);
 }
 
 void apr_html_tile(FILE *out, const char *figure, const char *what)
@@ -93,16 +124,12 @@ void apr_html_tile(FILE *out, const char *figure, const char *what)
 void apr_html_table(FILE *out, const apr_table *table)
 {
     fputs("<table>\n<tr>", out);
-    for (size_t c = 0; c < table->n_columns; c++) {
-        fprintf(out, "<th%s>", table->columns[c].right ? " class=\"number\"" : "");
-        apr_html_text(out, table->columns[c].title);
-        fputs("</th>", out);
-    }
+    for (size_t c = 0; c < table->n_columns; c++)
+        apr_html_print(out, table->columns[c].right ? "<th class=\"number\">%s</th>" : "<th>%s</th>", table->columns[c].title);
     for (size_t i = 0; i < table->n_cells; i++) {
         const size_t c = i % table->n_columns;
-        fprintf(out, "%s<td%s>", c == 0 ? "</tr>\n<tr>" : "", table->columns[c].right ? " class=\"number\"" : "");
-        apr_html_text(out, table->cells[i]);
-        fputs("</td>", out);
+        fputs(c == 0 ? "</tr>\n<tr>" : "", out);
+        apr_html_print(out, table->columns[c].right ? "<td class=\"number\">%s</td>" : "<td>%s</td>", table->cells[i]);
     }
     fputs("</tr>\n</table>\n", out);
 }

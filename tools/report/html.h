@@ -9,6 +9,8 @@
 
 /* Writes text with HTML's special characters escaped. */
 void apr_html_text(FILE *out, const char *text);
+/* printf for HTML: the format is HTML, and each %s is text, which is escaped. Conversions: s d u f g x, without '*'; sizes: none, ll, z. */
+void apr_html_print(FILE *out, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* The part of a path after the last '/'. */
 const char *apr_html_base_name(const char *path);
 

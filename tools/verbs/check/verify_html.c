@@ -241,19 +241,17 @@ static void picture_memory(FILE *out, const apr_verify_memory_part *parts, size_
 static void write_head(FILE *out, const apr_verify_shown *shown)
 {
     const apr_verify_report *const r = shown->report;
-    char types[256];
+    char types[2][256];
 
     apr_html_open(out, APR_VERIFY_HTML_MARK, apr_html_base_name(shown->other->source.path), "verified");
-    fprintf(out, "<span class=\"pill big %s\">%s</span>\n<h1>", r->failed ? "fail" : "pass",
-            r->failed ? "Not the same model" : "Still the same model");
-    apr_html_text(out, apr_html_base_name(shown->other->source.path));
-    fputs("</h1>\n<p class=\"soft\"><code>", out);
-    apr_html_text(out, shown->other->source.path);
-    fprintf(out, "</code> (%s)<br>against <code>", apr_verify_types_text(&shown->other->model, types, sizeof types));
-    apr_html_text(out, shown->reference->source.path);
-    fprintf(out, "</code> (%s)<br>", apr_verify_types_text(&shown->reference->model, types, sizeof types));
-    apr_html_text(out, apr_session_program(r->input->other.session)->architecture);
-    fprintf(out, ", run on %s</p>\n", r->backend);
+    apr_html_print(out,
+                   "<span class=\"pill big %s\">%s</span>\n<h1>%s</h1>\n<p class=\"soft\"><code>%s</code> (%s)<br>against <code>%s</code> "
+                   "(%s)<br>%s, run on %s</p>\n",
+                   r->failed ? "fail" : "pass", r->failed ? "Not the same model" : "Still the same model",
+                   apr_html_base_name(shown->other->source.path), shown->other->source.path,
+                   apr_verify_types_text(&shown->other->model, types[0], sizeof types[0]), shown->reference->source.path,
+                   apr_verify_types_text(&shown->reference->model, types[1], sizeof types[1]),
+                   apr_session_program(r->input->other.session)->architecture, r->backend);
 }
 
 static void write_first_failure(FILE *out, const apr_verify_report *r)
@@ -262,10 +260,8 @@ static void write_first_failure(FILE *out, const apr_verify_report *r)
 
     if (failure == NULL) return;
     const apr_verify_line line = apr_verify_line_of(r, failure);
-    fprintf(out, "<div class=\"broken\"><b>First to fail: %s.</b> ", line.title);
-    apr_html_text(out, line.found);
-    if (line.where[0] != '\0') fputs("<br>", out);
-    apr_html_text(out, line.where);
+    apr_html_print(out, "<div class=\"broken\"><b>First to fail: %s.</b> %s", line.title, line.found);
+    if (line.where[0] != '\0') apr_html_print(out, "<br>%s", line.where);
     fputs("</div>\n", out);
 }
 
@@ -297,16 +293,11 @@ static void write_checks(FILE *out, const apr_verify_report *r)
     for (size_t i = 0; i < r->n_checks; i++) {
         const apr_verify_check *const c = &r->checks[i];
         const apr_verify_line line = apr_verify_line_of(r, c);
-        fprintf(out, "<tr><td><span class=\"pill %s\">%s</span></td><td>%s</td><td>", names[c->verdict], names[c->verdict], line.title);
-        apr_html_text(out, line.found);
-        if (line.where[0] != '\0') {
-            fprintf(out, "<div class=\"%s\">", c->verdict == APR_VERDICT_FAIL ? "where" : "soft small");
-            apr_html_text(out, line.where);
-            fputs("</div>", out);
-        }
-        fputs("</td><td class=\"soft\">", out);
-        apr_html_text(out, line.bound);
-        fputs("</td></tr>\n", out);
+        apr_html_print(out, "<tr><td><span class=\"pill %s\">%s</span></td><td>%s</td><td>%s", names[c->verdict], names[c->verdict],
+                       line.title, line.found);
+        if (line.where[0] != '\0')
+            apr_html_print(out, "<div class=\"%s\">%s</div>", c->verdict == APR_VERDICT_FAIL ? "where" : "soft small", line.where);
+        apr_html_print(out, "</td><td class=\"soft\">%s</td></tr>\n", line.bound);
     }
     fputs("</table></div>\n", out);
 }
@@ -320,15 +311,15 @@ static void write_texts(FILE *out, const apr_verify_report *r)
           out);
     for (size_t i = 0; i < r->n_texts; i++) {
         const apr_divergence *const d = &r->texts[i].d;
-        fputs("<div class=\"card\"><b>", out);
-        apr_html_text(out, r->texts[i].name);
-        fprintf(out,
-                "</b> <span class=\"soft small\">&ensp;%lld positions in windows of %lld: mean %.3g, median %.3g, 99th percentile %.3g, "
-                "largest %.3g</span>\n"
-                "<div class=\"legend\"><span><i class=\"swatch\" style=\"background:var(--one)\"></i>mean</span><span><i "
-                "style=\"background:var(--one-soft)\"></i>up to the largest</span><span><i style=\"background:var(--fail);height:2px;"
-                "vertical-align:4px\"></i>bound of the mean</span></div>\n",
-                (long long)d->n_rows, (long long)d->window, d->mean, d->median, d->p99, d->largest);
+        apr_html_print(
+            out,
+            "<div class=\"card\"><b>%s</b> <span class=\"soft small\">&ensp;%lld positions in windows of %lld: mean %.3g, median %.3g, "
+            "99th percentile %.3g, "
+            "largest %.3g</span>\n"
+            "<div class=\"legend\"><span><i class=\"swatch\" style=\"background:var(--one)\"></i>mean</span><span><i "
+            "style=\"background:var(--one-soft)\"></i>up to the largest</span><span><i style=\"background:var(--fail);height:2px;"
+            "vertical-align:4px\"></i>bound of the mean</span></div>\n",
+            r->texts[i].name, (long long)d->n_rows, (long long)d->window, d->mean, d->median, d->p99, d->largest);
         picture_divergence(out, d, r->texts[i].bound);
         fputs("</div>\n", out);
     }
@@ -382,17 +373,15 @@ static void write_answers(FILE *out, const apr_verify_report *r)
         out);
     for (size_t i = 0; i < r->n_answers; i++) {
         const apr_verify_answer *const a = &r->answers[i];
-        fputs("<div class=\"card\"><b>", out);
-        apr_html_text(out, a->prompt);
-        if (a->same) fputs("</b> <span class=\"pill pass\">word for word</span>", out);
+        apr_html_print(out, "<div class=\"card\"><b>%s</b> ", a->prompt);
+        if (a->same) fputs("<span class=\"pill pass\">word for word</span>", out);
         else
-            fprintf(out, "</b> <span class=\"pill note\">the same for %lld of %lld tokens</span>", (long long)a->n_same,
+            fprintf(out, "<span class=\"pill note\">the same for %lld of %lld tokens</span>", (long long)a->n_same,
                     (long long)a->n_reference);
-        fputs("<div class=\"answer\"><div><span class=\"soft small\">reference</span><pre>", out);
-        apr_html_text(out, a->reference);
-        fputs("</pre></div><div><span class=\"soft small\">this model</span><pre>", out);
-        apr_html_text(out, a->other);
-        fputs("</pre></div></div></div>\n", out);
+        apr_html_print(out,
+                       "<div class=\"answer\"><div><span class=\"soft small\">reference</span><pre>%s</pre></div><div><span class=\"soft "
+                       "small\">this model</span><pre>%s</pre></div></div></div>\n",
+                       a->reference, a->other);
     }
 }
 

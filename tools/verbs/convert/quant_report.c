@@ -251,9 +251,10 @@ static void feedback_run_html(const apr_feedback_run *run, FILE *page)
     double rounded, end;
     const size_t n = mean_errors(run, &rounded, &end);
 
-    fprintf(page, "<h2>Error feedback</h2>\n<p class=\"soft\">Calibrated with %lld tokens of <code>", (long long)run->n_ids);
-    apr_html_text(page, apr_feedback_text_name(run));
-    fprintf(page, "</code> (CRC-32 <code>%08" PRIx32 "</code>) in windows of %lld.", run->text_crc, (long long)run->request.window);
+    apr_html_print(page,
+                   "<h2>Error feedback</h2>\n<p class=\"soft\">Calibrated with %lld tokens of <code>%s</code> (CRC-32 <code>%08" PRIx32
+                   "</code>) in windows of %lld.",
+                   (long long)run->n_ids, apr_feedback_text_name(run), run->text_crc, (long long)run->request.window);
     if (n > 0)
         fprintf(page, " The error of products with %zu tensors is %.3f of that without feedback (%.3f before descent).", n, end, rounded);
     fputs("</p>\n", page);
@@ -397,16 +398,13 @@ void apr_quant_sums_json(apr_json_text *json, const apr_quant_sums *s)
 
 static void write_head(FILE *out, const apr_quant_shown *s)
 {
+    const char *const architecture = s->conversion->view.hparams.architecture;
+
     apr_html_open(out, APR_QUANT_HTML_MARK, apr_html_base_name(s->out), "quantized");
-    fputs("<span class=\"pill big note\">Quantized</span>\n<h1>", out);
-    apr_html_text(out, apr_html_base_name(s->out));
-    fputs("</h1>\n<p class=\"soft\"><code>", out);
-    apr_html_text(out, s->out);
-    fputs("</code><br>from <code>", out);
-    apr_html_text(out, s->in);
-    fputs("</code>, ", out);
-    apr_html_text(out, s->conversion->view.hparams.architecture != NULL ? s->conversion->view.hparams.architecture : "a model");
-    fputs("</p>\n", out);
+    apr_html_print(out,
+                   "<span class=\"pill big note\">Quantized</span>\n<h1>%s</h1>\n<p class=\"soft\"><code>%s</code><br>from "
+                   "<code>%s</code>, %s</p>\n",
+                   apr_html_base_name(s->out), s->out, s->in, architecture != NULL ? architecture : "a model");
 }
 
 static void write_tiles(FILE *out, const apr_quant_shown *s)
@@ -445,9 +443,7 @@ static void picture_sizes(FILE *out, const apr_quant_sums *sums)
         const apr_quant_sum *const s = &sums->roles[i];
         const double y = row * (double)i + 5, was = (right - left) * (double)s->bytes_before / (double)largest,
                      is = fmin((right - left) * (double)s->bytes_after / (double)largest, right - left + 60);
-        fprintf(out, "<text class=\"ink\" x=\"%.1f\" y=\"%.1f\" text-anchor=\"end\">", left - 12, y + 16);
-        apr_html_text(out, s->name);
-        fputs("</text>\n", out);
+        apr_html_print(out, "<text class=\"ink\" x=\"%.1f\" y=\"%.1f\" text-anchor=\"end\">%s</text>\n", left - 12, y + 16, s->name);
         fprintf(out, "<rect class=\"fill-one\" x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"12\" rx=\"2\"/>\n", left, y + 6,
                 fmax(is, 1.0));
         fprintf(out, "<rect class=\"hollow\" x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"20\" rx=\"3\"/>\n", left, y + 2, fmax(was, 1.0));
@@ -490,9 +486,7 @@ static void write_kinds(FILE *out, const apr_quant_sums *sums)
           out);
     for (size_t i = 0; i < sums->n_roles; i++) {
         const apr_quant_sum *const s = &sums->roles[i];
-        fputs("<tr><td>", out);
-        apr_html_text(out, s->name);
-        fprintf(out, "</td><td>%zu</td><td>%zu</td><td>", s->n_tensors, s->n_changed);
+        apr_html_print(out, "<tr><td>%s</td><td>%zu</td><td>%zu</td><td>", s->name, s->n_tensors, s->n_changed);
         if (s->metrics.n > 0) fprintf(out, "%.3g %%", 100.0 * error_of(s));
         fputs("</td></tr>\n", out);
     }
@@ -515,15 +509,12 @@ static void count_covered(const apr_conversion *c, const char *role, size_t *n_c
 
 static void write_bare(FILE *out, const apr_conversion *c)
 {
-    const char *separator = "<p class=\"soft\">Without importance: ";
+    size_t n = 0;
 
-    for (size_t i = 0; i < c->layout.n_tensors; i++) {
-        if (!apr_item_uses_importance(&c->items[i]) || c->items[i].importance != NULL) continue;
-        fprintf(out, "%s<code>", separator);
-        apr_html_text(out, c->items[i].from->name);
-        fputs("</code>", out);
-        separator = ", ";
-    }
+    for (size_t i = 0; i < c->layout.n_tensors; i++)
+        if (is_bare(&c->items[i]))
+            apr_html_print(out, n++ == 0 ? "<p class=\"soft\">Without importance: <code>%s</code>" : ", <code>%s</code>",
+                           c->items[i].from->name);
     if (c->cover.n_bare > 0) fputs("</p>\n", out);
 }
 
@@ -534,24 +525,17 @@ static void write_importance(FILE *out, const apr_conversion *c, const apr_quant
     size_t n_covered, n_all;
 
     if (m == NULL) return;
-    fputs("<h2>Importance</h2>\n<p class=\"soft\">From <code>", out);
-    apr_html_text(out, m->path);
-    fputs("</code>", out);
-    for (size_t i = 0; i < m->n_datasets; i++) {
-        fputs(i == 0 ? ", made from <code>" : "</code>, <code>", out);
-        apr_html_text(out, m->datasets[i]);
-    }
-    fprintf(out, "%s: %zu of %zu matrices are encoded with it", m->n_datasets > 0 ? "</code>" : "", c->cover.n_covered,
-            c->cover.n_covered + c->cover.n_bare);
+    apr_html_print(out, "<h2>Importance</h2>\n<p class=\"soft\">From <code>%s</code>", m->path);
+    for (size_t i = 0; i < m->n_datasets; i++)
+        apr_html_print(out, i == 0 ? ", made from <code>%s</code>" : ", <code>%s</code>", m->datasets[i]);
+    fprintf(out, ": %zu of %zu matrices are encoded with it", c->cover.n_covered, c->cover.n_covered + c->cover.n_bare);
     if (c->cover.n_unseen > 0)
         fprintf(out, "; %lld of their experts received no tokens and are encoded without it", (long long)c->cover.n_unseen);
     fputs(".</p>\n<div class=\"card\"><table class=\"wide\">\n<tr><th>kind</th><th>with importance</th><th>without</th></tr>\n", out);
     for (size_t i = 0; i < sums->n_roles; i++) {
         count_covered(c, sums->roles[i].name, &n_covered, &n_all);
-        if (n_all == 0) continue;
-        fputs("<tr><td>", out);
-        apr_html_text(out, sums->roles[i].name);
-        fprintf(out, "</td><td>%zu</td><td>%zu</td></tr>\n", n_covered, n_all - n_covered);
+        if (n_all > 0)
+            apr_html_print(out, "<tr><td>%s</td><td>%zu</td><td>%zu</td></tr>\n", sums->roles[i].name, n_covered, n_all - n_covered);
     }
     fputs("</table></div>\n", out);
     write_bare(out, c);
@@ -569,10 +553,8 @@ static void write_allocation(FILE *out, const apr_allocation *a)
         (long long)a->n_tried, a->sum, a->held.mean);
     for (size_t i = 0; i < a->n_groups; i++) {
         const apr_allocate_group *const g = &a->groups[i];
-        fputs("<tr><td><code>", out);
-        apr_html_text(out, g->name);
-        fprintf(out, "</code></td><td>%s</td><td>%.3g</td><td class=\"soft\">", apr_dtypes[g->types[g->chosen]].name,
-                g->offers[g->chosen].value);
+        apr_html_print(out, "<tr><td><code>%s</code></td><td>%s</td><td>%.3g</td><td class=\"soft\">", g->name,
+                       apr_dtypes[g->types[g->chosen]].name, g->offers[g->chosen].value);
         for (size_t k = 0; k < g->n_types; k++)
             fprintf(out, "%s%s %.3g", k > 0 ? ", " : "", apr_dtypes[g->types[k]].name, g->offers[k].value);
         fputs("</td></tr>\n", out);
@@ -590,13 +572,10 @@ static void write_tensors(FILE *out, const apr_conversion *c)
     for (size_t i = 0; i < c->recipe.n_lines; i++) {
         const apr_recipe_line *const line = &c->recipe.lines[i];
         item = apr_quant_next_item(c, item);
-        fputs("<tr><td><code>", out);
-        apr_html_text(out, line->tensor->name);
-        fprintf(out, "</code></td><td>%s</td><td>%s</td><td>", apr_dtypes[line->tensor->dtype].name, apr_dtypes[line->to].name);
+        apr_html_print(out, "<tr><td><code>%s</code></td><td>%s</td><td>%s</td><td>", line->tensor->name,
+                       apr_dtypes[line->tensor->dtype].name, apr_dtypes[line->to].name);
         if (c->items[item].metrics.n > 0) fprintf(out, "%.3g %%", 100.0 * apr_metrics_relative_error(&c->items[item].metrics));
-        fputs("</td><td class=\"soft\">", out);
-        apr_html_text(out, line->reason);
-        fputs("</td></tr>\n", out);
+        apr_html_print(out, "</td><td class=\"soft\">%s</td></tr>\n", line->reason);
     }
     fputs("</table></div>\n", out);
 }

@@ -337,21 +337,13 @@ static void write_head(FILE *out, const apr_bench_result *r)
     char count[APR_SMALL_TEXT], size[APR_SMALL_TEXT];
 
     apr_html_open(out, APR_BENCH_HTML_MARK, apr_html_base_name(r->name), "speed");
-    fputs("<span class=\"pill big note\">Measured</span>\n<h1>", out);
-    apr_html_text(out, apr_html_base_name(r->name));
-    fputs("</h1>\n<p class=\"soft\"><code>", out);
-    apr_html_text(out, r->name);
-    fputs("</code>", out);
-    if (r->dtype != NULL) {
-        fputs(" as ", out);
-        apr_html_text(out, r->dtype);
-        fputs(", random weights", out);
-    }
-    fprintf(out, ": %s parameters, %s of weights<br>run on %s%s", apr_magnitude_text(count, r->n_elems), apr_size_text(size, r->n_bytes),
-            apr_session_backend_name(r->session), r->gpu[0] != '\0' ? ": " : "");
-    apr_html_text(out, r->gpu);
-    fprintf(out, ", context %lld, batch %lld, %s keys and values</p>\n", (long long)plan->n_ctx, (long long)plan->n_batch,
-            apr_dtypes[plan->kv_dtype].name);
+    apr_html_print(out, "<span class=\"pill big note\">Measured</span>\n<h1>%s</h1>\n<p class=\"soft\"><code>%s</code>",
+                   apr_html_base_name(r->name), r->name);
+    if (r->dtype != NULL) apr_html_print(out, " as %s, random weights", r->dtype);
+    apr_html_print(out, ": %s parameters, %s of weights<br>run on %s%s%s, context %lld, batch %lld, %s keys and values</p>\n",
+                   apr_magnitude_text(count, r->n_elems), apr_size_text(size, r->n_bytes), apr_session_backend_name(r->session),
+                   r->gpu[0] != '\0' ? ": " : "", r->gpu, (long long)plan->n_ctx, (long long)plan->n_batch,
+                   apr_dtypes[plan->kv_dtype].name);
 }
 
 /* --- by number of sequences --- */
