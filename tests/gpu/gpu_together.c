@@ -31,7 +31,10 @@ static bool same_lines(const apr_plan *a, const apr_plan *b)
 static int check_memory(const apr_session *const *sessions, size_t n)
 {
     const apr_footprint f = apr_footprint_of(sessions, n);
-    apr_footprint_print(&f, stdout);
+    apr_report r;
+
+    apr_report_start(&r, &(apr_answer){.json = false}, NULL);
+    apr_footprint_report(&r, &f);
     return apr_footprint_as_planned(&f) ? 0 : fail("memory", "not as planned");
 }
 

@@ -1,16 +1,17 @@
-/* tools/report/html.h: a page is there whole or not at all, and a failure of its last step is the run's. */
+/* tools/report/html.h, apr_report_page of report.h: a page is there whole or not at all, and a failure of its last step is the run's. */
 #define _POSIX_C_SOURCE 200809L
 #include "tools/report/html.h"
+#include "tools/report/report.h"
 
 #include "tests/support/failing_host.h"
 #include "tests/support/work_folder.h"
 
 static const char mark[] = "content=\"test\"";
 
-static void write_page(FILE *out, const void *shown)
+static void write_page(apr_report *r, const void *shown)
 {
-    apr_html_open(out, mark, "model", "tested");
-    apr_html_text(out, shown);
+    apr_html_open(r->out, mark, "model", "tested");
+    apr_html_text(r->out, shown);
 }
 
 static apr_out *begin_page(void)
@@ -42,7 +43,7 @@ static void assert_is_page(const char *with)
 static apr_status make_page(const char *shown, apr_status status, apr_error *err)
 {
     apr_out *const page = begin_page();
-    assert_int_equal(apr_html_write(write_page, shown, page, NULL), APR_OK);
+    assert_int_equal(apr_report_page(write_page, shown, page, NULL), APR_OK);
     return apr_html_close(page, status, err);
 }
 
@@ -81,7 +82,7 @@ static void a_page_that_cannot_be_closed_is_the_runs_failure(void **state)
         if (answers[i] == APR_E_NO) apr_fail(&err, APR_E_NO, "the models differ");
         remove(in_work("page.html"));
         apr_out *const page = begin_page();
-        assert_int_equal(apr_html_write(write_page, "new", page, NULL), APR_OK);
+        assert_int_equal(apr_report_page(write_page, "new", page, NULL), APR_OK);
         write_file(in_work("page.html"), "precious", 8);
         assert_int_equal(apr_html_close(page, answers[i], &err), APR_E_IO);
         assert_int_equal(err.status, APR_E_IO);
@@ -101,7 +102,7 @@ static void a_text_that_cannot_be_closed_is_missing_memory(void **state)
         apr_out *const page = begin_page();
         failing_host_close(nth);
         failing_host_allocation(0);
-        const apr_status status = apr_html_write(write_page, "text", page, &err);
+        const apr_status status = apr_report_page(write_page, "text", page, &err);
         const int64_t n_left = failing_host_blocks();
         failing_host_close(0);
         assert_int_equal(n_left, -1); /* the text itself, which the C library allocates and the caller frees */

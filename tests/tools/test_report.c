@@ -13,6 +13,7 @@ static apr_status report_cake(apr_answer *answer, apr_error *err)
 {
     static const apr_column fruits[] = {{"fruit", .key = "name"}, {"pieces", true, .key = "n"}};
     static const apr_column nuts[] = {{.key = "nut"}, {.key = "n"}};
+    static const apr_column plate[] = {{NULL}, {NULL}, {NULL, true, .decimals = 1}};
     apr_report r;
 
     apr_report_start(&r, answer, err);
@@ -41,6 +42,15 @@ static apr_status report_cake(apr_answer *answer, apr_error *err)
     apr_report_facts(&r, "Notes", NULL);
     apr_report_string(&r, "note", "note", "only in the text");
     apr_report_close(&r);
+
+    apr_report_print(&r, "%d guests\n", 0);
+    apr_report_reals(&r, "slices", (const double[]){0.5, 0.25}, 2);
+    apr_report_facts_in(&r, "", "plate", plate, 3);
+    apr_report_fact(&r, "size", apr_as_real(26.5), "size", "%s", "large");
+    apr_report_real(&r, 26.5);
+    apr_report_note(&r, "only", "in the text");
+    apr_report_close(&r);
+    apr_report_member(&r, "left", apr_as_bytes("half", 3));
 
     apr_report_lines(&r, 6);
     apr_report_fact(&r, "ready", apr_as_bool(true), "ready", "yes");
@@ -80,6 +90,9 @@ static void text_has_tables_and_lines(void **state)
                               "  almond      -3\n"
                               "\nNotes\n"
                               "  note  only in the text\n"
+                              "0 guests\n"
+                              "  size  large        26.5\n"
+                              "  only  in the text\n"
                               "  ready   yes\n");
 }
 
@@ -95,7 +108,7 @@ static void json_has_every_member(void **state)
     char *const text = apr_json_text_take(&answer.body, NULL);
     assert_string_equal(text, "{\"name\":\"black forest\",\"n_crumbs\":1234567,\"heat\":180.5,\"glaze\":null,"
                               "\"fruits\":[{\"name\":\"cherry\",\"n\":12,\"is_sour\":true}],\"nuts\":[{\"nut\":\"almond\",\"n\":-3}],"
-                              "\"guests\":[],\"ready\":true}");
+                              "\"guests\":[],\"slices\":[0.5,0.25],\"plate\":{\"size\":26.5},\"left\":\"hal\",\"ready\":true}");
     free(text);
 }
 

@@ -134,24 +134,6 @@ void apr_html_table(FILE *out, const apr_table *table)
     fputs("</tr>\n</table>\n", out);
 }
 
-apr_status apr_html_write(void (*write)(FILE *out, const void *shown), const void *shown, apr_out *page, apr_error *err)
-{
-    char *text = NULL;
-    size_t n_bytes = 0;
-    FILE *const stream = open_memstream(&text, &n_bytes);
-
-    if (stream == NULL) return apr_no_memory(err, "the page");
-    write(stream, shown);
-    const bool failed = ferror(stream) != 0;
-    if (fclose(stream) != 0 || failed) {
-        free(text);
-        return apr_no_memory(err, "the page");
-    }
-    const apr_status status = apr_out_write(page, text, n_bytes, NULL, err);
-    free(text);
-    return status;
-}
-
 apr_status apr_html_close(apr_out *page, apr_status status, apr_error *err)
 {
     apr_error own = {0};

@@ -22,8 +22,6 @@ void apr_html_tile(FILE *out, const char *figure, const char *what);
 /* The same table as apr_table_print prints. It must have titles and must not have failed. */
 void apr_html_table(FILE *out, const apr_table *table);
 
-/* Writes the output of `write` to the file `page`. APR_E_MEMORY, or the status of writing. */
-apr_status apr_html_write(void (*write)(FILE *out, const void *shown), const void *shown, apr_out *page, apr_error *err);
 /* Ends a run that writes a report. page NULL: it writes none. If `status` is APR_OK or APR_E_NO the file is finished (the report says
  * why the answer is no), otherwise it is abandoned. Returns `status`, or the error of finishing. */
 apr_status apr_html_close(apr_out *page, apr_status status, apr_error *err);

@@ -24,6 +24,7 @@ typedef struct apr_column {
     bool drops;        /* may be left out on a narrow terminal */
     bool verdict;      /* holds "pass", "FAIL" or "note": coloured on a terminal */
     const char *key;   /* in JSON (report.h); NULL: not there */
+    int decimals;      /* of numbers (apr_report_real) */
 } apr_column;
 
 typedef struct apr_table {

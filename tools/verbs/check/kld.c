@@ -4,7 +4,7 @@
 #include "tools/engine/plan/footprint.h"
 #include "tools/engine/text_input.h"
 #include "tools/report/meter.h"
-#include "tools/report/table.h"
+#include "tools/report/report.h"
 #include "tools/report/terminal.h"
 #include "tools/report/text.h"
 #include "tools/verbs/check/begin_token.h"
@@ -58,138 +58,125 @@ static void figures_of(const apr_kld_shown *s, figure figures[N_FIGURES])
     memcpy(figures, all, sizeof all);
 }
 
-static void print_header(const apr_kld_shown *s)
+static void report_header(apr_report *r, const apr_kld_shown *s)
 {
     const apr_divergence *const d = &s->d;
     const char *const backend = apr_session_backend_name(s->other->session), *const ref_backend =
                                                                                  apr_session_backend_name(s->reference->session);
-    char types[2][256], clean[512];
+    char types[2][256];
 
-    printf("%s%s%s  %s\n", apr_bold(stdout), apr_printable(s->other->source.path), apr_plain(stdout),
-           apr_verify_types_text(&s->other->model, types[0], sizeof types[0]));
-    printf("  against  %s  %s\n", apr_printable(s->reference->source.path),
-           apr_verify_types_text(&s->reference->model, types[1], sizeof types[1]));
-    printf("  run on %s", backend);
-    if (strcmp(backend, ref_backend) != 0) printf(", the reference on %s", ref_backend);
-    printf("; %s: %zu window%s of %lld tokens", apr_clean_text(clean, sizeof clean, s->text, strlen(s->text)), d->n_windows,
-           d->n_windows == 1 ? "" : "s", (long long)d->window);
-    if (s->batch > 0 && s->batch < d->window) printf(", %lld at a time", (long long)s->batch);
-    putchar('\n');
-    apr_begin_print_both(&s->other->model.vocab, &s->reference->model.vocab, stdout);
-    putchar('\n');
-}
-
-static void print_largest(const apr_kld_shown *s)
-{
-    const apr_divergence *const d = &s->d;
-    char clean[160];
-
-    printf("\n  largest: window %lld, position %lld", (long long)(d->largest_at / d->window), (long long)(d->largest_at % d->window));
-    if (s->before != NULL) printf(", after '%s'", apr_short_text(clean, sizeof clean, s->before, s->n_before, 48));
-    if (d->n_windows > 1) printf("\n  intervals: 95 %%, by bootstrap, %d draws of %zu windows\n", APR_BOOTSTRAP_DRAWS, d->n_windows);
-    else printf("\n  one window: no intervals\n");
-}
-
-static apr_footprint footprint_of(const apr_kld_shown *s)
-{
-    const apr_session *const sessions[] = {s->other->session, s->reference->session};
-    return apr_footprint_of(sessions, 2);
-}
-
-static void print_stats(const apr_kld_shown *s)
-{
-    const apr_footprint footprint = footprint_of(s);
-
-    fprintf(stderr, "%s\n", s->other->source.path);
-    apr_session_lines_print(s->other->session, stderr);
-    fprintf(stderr, "%s\n", s->reference->source.path);
-    apr_session_lines_print(s->reference->session, stderr);
-    apr_footprint_print(&footprint, stderr);
+    apr_report_print(r, "%s%s%s  %s\n", apr_bold(r->out), apr_printable(s->other->source.path), apr_plain(r->out),
+                     apr_verify_types_text(&s->other->model, types[0], sizeof types[0]));
+    apr_report_print(r, "  against  %s  %s\n  run on %s", apr_printable(s->reference->source.path),
+                     apr_verify_types_text(&s->reference->model, types[1], sizeof types[1]), backend);
+    if (strcmp(backend, ref_backend) != 0) apr_report_print(r, ", the reference on %s", ref_backend);
+    apr_report_print(r, "; %s: %zu window%s of %lld tokens", apr_printable(s->text), d->n_windows, d->n_windows == 1 ? "" : "s",
+                     (long long)d->window);
+    if (s->batch > 0 && s->batch < d->window) apr_report_print(r, ", %lld at a time", (long long)s->batch);
+    apr_report_print(r, "\n");
+    apr_report_member(r, "backend", apr_as_text(backend));
+    apr_report_member(r, "backend_ref", apr_as_text(ref_backend));
+    if (s->batch > 0) apr_report_member(r, "batch", apr_as_int(s->batch));
+    apr_report_member(r, "window", apr_as_int(d->window));
+    apr_report_member(r, "windows", apr_as_uint(d->n_windows));
+    apr_begin_report_both(r, &s->other->model.vocab, &s->reference->model.vocab);
+    apr_report_print(r, "\n");
+    apr_report_member(r, "positions", apr_as_int(d->n_rows));
+    apr_report_member(r, "tokens_scored", apr_as_int(d->n_scored));
 }
 
 /* Divergence from rounding alone is too small for six decimals. */
 static const char *number_text(char text[32], double value)
 {
-    if (value != 0.0 && fabs(value) < 0.001) snprintf(text, 32, "%.3g", value);
-    else snprintf(text, 32, "%.6f", value);
+    snprintf(text, 32, value != 0.0 && fabs(value) < 0.001 ? "%.3g" : "%.6f", value);
     return text;
 }
 
-static void figure_row(apr_table *table, const figure *f)
+static void report_figure(apr_report *r, const figure *f)
 {
-    char value[32], high[32];
+    const bool has_interval = !isnan(f->interval.low);
+    char value[32], high[32], key[64];
 
-    apr_table_cell(table, "%s", f->title);
-    apr_table_cell(table, "%s", number_text(value, f->value));
-    if (isnan(f->interval.low)) apr_table_cell(table, "%s", "");
-    else apr_table_cell(table, "%s to %s", number_text(value, f->interval.low), number_text(high, f->interval.high));
-}
-
-static apr_status kld_print(const apr_kld_shown *s, apr_error *err)
-{
-    static const apr_column columns[] = {{NULL, false}, {NULL, true}, {NULL, false}};
-    figure figures[N_FIGURES];
-    apr_table table;
-
-    print_header(s);
-    figures_of(s, figures);
-    apr_table_start(&table, columns, 3);
-    for (size_t i = 0; i < N_FIGURES; i++) figure_row(&table, &figures[i]);
-    APR_TRY(apr_table_print(&table, stdout, 2, err));
-    print_largest(s);
-    if (s->stats) print_stats(s);
-    return APR_OK;
-}
-
-static void figure_json(apr_json_text *json, const figure *f)
-{
-    char key[64];
-
-    apr_json_real(json, f->key, f->value);
-    if (isnan(f->interval.low)) return;
+    apr_report_fact(r, f->key, apr_as_real(f->value), f->title, "%s", number_text(value, f->value));
+    apr_report_cell(r, apr_as_absent(), has_interval ? "%s to %s" : "", number_text(value, f->interval.low),
+                    number_text(high, f->interval.high));
     snprintf(key, sizeof key, "%s_95", f->key);
-    apr_json_open(json, key, '[');
-    apr_json_real(json, NULL, f->interval.low);
-    apr_json_real(json, NULL, f->interval.high);
-    apr_json_close(json, ']');
+    if (has_interval) apr_report_reals(r, key, (const double[]){f->interval.low, f->interval.high}, 2);
+}
+
+static void report_figures(apr_report *r, const apr_kld_shown *s)
+{
+    static const apr_column columns[] = {{NULL}, {NULL, true}, {NULL}};
+    figure figures[N_FIGURES];
+
+    figures_of(s, figures);
+    apr_report_facts_in(r, "", "", columns, 3);
+    for (size_t i = 0; i < N_FIGURES; i++) report_figure(r, &figures[i]);
+    apr_report_close(r);
 }
 
 /* The mean of each window: two models on the same windows are compared pair by pair. */
-static void windows_json(const apr_divergence *d, apr_json_text *json)
+static void put_windows(apr_report *r, const apr_divergence *d)
 {
-    apr_json_open(json, "kl_by_window", '[');
-    for (size_t i = 0; i < d->n_windows; i++) apr_json_real(json, NULL, d->windows[i].kl / (double)d->windows[i].n_rows);
-    apr_json_close(json, ']');
+    apr_report_member(r, "kl_mean_second_half", apr_as_real(d->second_half));
+    apr_report_member(r, "same_top_second_half", apr_as_real(d->second_half_top));
+    apr_report_open(r, "kl_by_window", '[');
+    for (size_t i = 0; i < d->n_windows; i++) apr_report_member(r, NULL, apr_as_real(d->windows[i].kl / (double)d->windows[i].n_rows));
+    apr_report_shut(r, ']');
 }
 
-static void kld_json(const apr_kld_shown *s, apr_json_text *json)
+static void report_largest(apr_report *r, const apr_kld_shown *s)
 {
     const apr_divergence *const d = &s->d;
-    const char *const backend = apr_session_backend_name(s->other->session), *const ref_backend =
-                                                                                 apr_session_backend_name(s->reference->session);
-    figure figures[N_FIGURES];
+    const int64_t window = d->largest_at / d->window, position = d->largest_at % d->window;
+    char clean[160];
 
-    figures_of(s, figures);
-    apr_json_string(json, "backend", backend, strlen(backend));
-    apr_json_string(json, "backend_ref", ref_backend, strlen(ref_backend));
-    if (s->batch > 0) apr_json_int(json, "batch", s->batch);
-    apr_json_int(json, "window", d->window);
-    apr_json_int(json, "windows", (int64_t)d->n_windows);
-    apr_begin_json_both(&s->other->model.vocab, &s->reference->model.vocab, json);
-    apr_json_int(json, "positions", d->n_rows);
-    apr_json_int(json, "tokens_scored", d->n_scored);
-    for (size_t i = 0; i < N_FIGURES; i++) figure_json(json, &figures[i]);
-    apr_json_real(json, "kl_mean_second_half", d->second_half);
-    apr_json_real(json, "same_top_second_half", d->second_half_top);
-    windows_json(d, json);
-    apr_json_open(json, "largest", '{');
-    apr_json_int(json, "window", d->largest_at / d->window);
-    apr_json_int(json, "position", d->largest_at % d->window);
-    apr_json_int(json, "token", s->ids[d->largest_at]);
-    if (s->before != NULL) apr_json_string(json, "after", s->before, s->n_before);
-    apr_json_close(json, '}');
-    const apr_footprint footprint = footprint_of(s);
-    apr_footprint_json(&footprint, json);
+    apr_report_print(r, "\n  largest: window %lld, position %lld", (long long)window, (long long)position);
+    apr_report_open(r, "largest", '{');
+    apr_report_member(r, "window", apr_as_int(window));
+    apr_report_member(r, "position", apr_as_int(position));
+    apr_report_member(r, "token", apr_as_int(s->ids[d->largest_at]));
+    if (s->before != NULL) {
+        apr_report_print(r, ", after '%s'", apr_short_text(clean, sizeof clean, s->before, s->n_before, 48));
+        apr_report_member(r, "after", apr_as_bytes(s->before, s->n_before));
+    }
+    apr_report_shut(r, '}');
+    if (d->n_windows > 1)
+        apr_report_print(r, "\n  intervals: 95 %%, by bootstrap, %d draws of %zu windows\n", APR_BOOTSTRAP_DRAWS, d->n_windows);
+    else apr_report_print(r, "\n  one window: no intervals\n");
+}
+
+static void print_lines(const apr_running *running)
+{
+    fprintf(stderr, "%s\n", running->source.path);
+    apr_session_lines_print(running->session, stderr);
+}
+
+/* JSON has the memory always, text on stderr with --stats. */
+static void report_memory(apr_report *r, const apr_kld_shown *s)
+{
+    const apr_session *const sessions[] = {s->other->session, s->reference->session};
+    const apr_footprint footprint = apr_footprint_of(sessions, 2);
+
+    if (r->json == NULL) {
+        print_lines(s->other);
+        print_lines(s->reference);
+        r->out = stderr;
+    }
+    apr_footprint_report(r, &footprint);
+}
+
+static apr_status report(const apr_kld_shown *s, apr_answer *answer, apr_error *err)
+{
+    apr_report r;
+
+    apr_report_start(&r, answer, err);
+    report_header(&r, s);
+    report_figures(&r, s);
+    put_windows(&r, &s->d);
+    report_largest(&r, s);
+    if (s->stats || answer->json) report_memory(&r, s);
+    return apr_report_end(&r);
 }
 
 /* --- the command: checks that both models fit, opens them, and compares them on the windows of a text --- */
@@ -419,9 +406,7 @@ static apr_status show(const comparison *c, const apr_call *call, apr_kld_shown 
 
     if (apr_divergence_context_text(&shown->d, c->reference.tokenizer, c->ids, &before, &shown->n_before, NULL) == APR_OK)
         shown->before = before;
-    apr_status status = APR_OK;
-    if (call->answer->json) kld_json(shown, &call->answer->body);
-    else status = kld_print(shown, err);
+    const apr_status status = report(shown, call->answer, err);
     free(before);
     if (status != APR_OK || isfinite(shown->d.mean)) return status;
     return apr_fail(err, APR_E_NO, "no divergence: at position %lld of window %lld a logit is not finite",

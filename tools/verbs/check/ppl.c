@@ -38,8 +38,8 @@ static apr_status perplexity_of(apr_running *r, const apr_call *call, apr_error 
 {
     const ppl_options *const o = call->options;
     const apr_subject subject = apr_running_subject(r);
-    apr_json_text *const json = &call->answer->body;
     apr_perplexity result;
+    apr_report report;
     apr_meter meter;
     window_meter on = {0};
     apr_text_input text;
@@ -57,17 +57,14 @@ static apr_status perplexity_of(apr_running *r, const apr_call *call, apr_error 
     }
     free(ids);
     if (status != APR_OK) return status;
-    if (call->answer->json) {
-        apr_json_real(json, "perplexity", result.perplexity);
-        apr_json_real(json, "nll_per_token", result.nll_per_token);
-        apr_json_int(json, "tokens_scored", result.n_scored);
-        apr_json_int(json, "windows", result.n_windows);
-        apr_begin_json(subject.vocab, json);
-    } else {
-        printf("perplexity %.4f  (%lld tokens scored in %lld windows of %lld, %.6f nats a token)\n", result.perplexity,
-               (long long)result.n_scored, (long long)result.n_windows, (long long)o->window, result.nll_per_token);
-        apr_begin_print(subject.vocab, stdout);
-    }
+    apr_report_start(&report, call->answer, err);
+    apr_report_print(&report, "perplexity %.4f  (%lld tokens scored in %lld windows of %lld, %.6f nats a token)\n", result.perplexity,
+                     (long long)result.n_scored, (long long)result.n_windows, (long long)o->window, result.nll_per_token);
+    apr_report_member(&report, "perplexity", apr_as_real(result.perplexity));
+    apr_report_member(&report, "nll_per_token", apr_as_real(result.nll_per_token));
+    apr_report_member(&report, "tokens_scored", apr_as_int(result.n_scored));
+    apr_report_member(&report, "windows", apr_as_int(result.n_windows));
+    apr_begin_report(&report, subject.vocab);
     if (o->run.stats) apr_print_stats(r, call);
     return APR_OK;
 }

@@ -3,6 +3,7 @@
 
 #include "tools/report/chart.h"
 #include "tools/report/html.h"
+#include "tools/report/report.h"
 #include "tools/report/text.h"
 
 #include <math.h>
@@ -385,8 +386,9 @@ static void write_answers(FILE *out, const apr_verify_report *r)
     }
 }
 
-static void write_page(FILE *out, const void *of)
+static void write_page(apr_report *page, const void *of)
 {
+    FILE *const out = page->out;
     const apr_verify_shown *const shown = of;
     const apr_verify_report *const r = shown->report;
 
@@ -406,5 +408,5 @@ static void write_page(FILE *out, const void *of)
 
 apr_status apr_verify_html(const apr_verify_shown *shown, apr_out *page, apr_error *err)
 {
-    return apr_html_write(write_page, shown, page, err);
+    return apr_report_page(write_page, shown, page, err);
 }

@@ -4,6 +4,7 @@
 #include "tools/engine/quantize/feedback_internal.h"
 #include "tools/report/chart.h"
 #include "tools/report/html.h"
+#include "tools/report/report.h"
 #include "tools/report/table.h"
 #include "tools/report/text.h"
 #include "tools/verbs/check/begin_token.h"
@@ -283,7 +284,7 @@ void apr_feedback_run_print(const apr_feedback_run *run, bool dry_run)
 
     printf("  ldlq: %zu tensors, calibrated with %lld tokens of %s in windows of %lld%s\n", f.n_taken, (long long)run->n_ids,
            apr_printable(apr_feedback_text_name(run)), (long long)run->request.window, run->request.sequential ? ", layer by layer" : "");
-    apr_begin_print(&run->model.vocab, stdout);
+    apr_begin_report(&(apr_report){.out = stdout}, &run->model.vocab);
     if (run->write_seconds > 0.0) printf("  generating the text: %.2f s\n", run->write_seconds);
     if (f.n_others > 0)
         printf("  without feedback: %zu (%s%s): no product uses their columns\n", f.n_others, apr_printable(f.example),
@@ -347,7 +348,7 @@ void apr_feedback_run_json(const apr_feedback_run *run, bool dry_run, apr_json_t
     }
     apr_json_int(json, "tokens", run->n_ids);
     apr_json_int(json, "window", run->request.window);
-    apr_begin_json(&run->model.vocab, json);
+    apr_begin_report(&(apr_report){.json = json}, &run->model.vocab);
     apr_json_bool(json, "sequential", run->request.sequential);
     apr_json_real(json, "damping", run->request.options.damping);
     apr_json_int(json, "rounds", run->request.options.rounds);
@@ -580,8 +581,9 @@ static void write_tensors(FILE *out, const apr_conversion *c)
     fputs("</table></div>\n", out);
 }
 
-static void write_page(FILE *out, const void *of)
+static void write_page(apr_report *page, const void *of)
 {
+    FILE *const out = page->out;
     const apr_quant_shown *const s = of;
 
     write_head(out, s);
@@ -601,5 +603,5 @@ static void write_page(FILE *out, const void *of)
 
 apr_status apr_quant_html(const apr_quant_shown *shown, apr_out *page, apr_error *err)
 {
-    return apr_html_write(write_page, shown, page, err);
+    return apr_report_page(write_page, shown, page, err);
 }

@@ -344,15 +344,12 @@ static apr_bench_result result_of(const bench *b, const apr_call *call)
 static apr_status show(const bench *b, const apr_call *call, apr_out *page, apr_error *err)
 {
     const apr_bench_result result = result_of(b, call);
+    const apr_bench_shown shown = {&result, b->many, &b->many_asked};
 
-    if (call->answer->json) apr_bench_answer_json(&result, &call->answer->body);
-    else if (b->asked->csv) apr_bench_print_csv(&result, stdout);
-    else APR_TRY(apr_bench_print_table(&result, stdout, err));
-    if (b->many_asked.sequences.n > 0 && call->answer->json) apr_concurrency_answer_json(b->many, &b->many_asked, &call->answer->body);
-    else if (b->many_asked.sequences.n > 0 && b->asked->csv) apr_concurrency_print_csv(b->many, &b->many_asked, stdout);
-    else if (b->many_asked.sequences.n > 0) APR_TRY(apr_concurrency_print_table(b->many, &b->many_asked, stdout, err));
+    if (b->asked->csv) apr_bench_csv(&shown, stdout);
+    else APR_TRY(apr_bench_report(&shown, call->answer, err));
     if (b->asked->run.stats && !call->answer->json) apr_session_lines_print(b->running.session, stderr);
-    if (page != NULL) APR_TRY(apr_bench_html(&(apr_bench_shown){&result, b->many, &b->many_asked}, page, err));
+    if (page != NULL) APR_TRY(apr_bench_html(&shown, page, err));
     return b->finite ? APR_OK : apr_fail(err, APR_E_NO, "%s computes logits that are not finite", result.name);
 }
 

@@ -5,7 +5,7 @@
 #include "tools/engine/bench/bench_stages.h"
 #include "tools/report/chart.h"
 #include "tools/report/html.h"
-#include "tools/report/table.h"
+#include "tools/report/report.h"
 #include "tools/report/terminal.h"
 #include "tools/report/text.h"
 #include "tools/verbs/plan/plan_lines.h"
@@ -29,112 +29,210 @@ static stage_figures figures_of(const apr_bench_result *r, const apr_speed_stage
     return f;
 }
 
-static double run_seconds(const apr_bench_result *r, const apr_speed_stage *stage)
+static void report_heading(apr_report *r, const apr_bench_result *b)
 {
-    return apr_speed_spread(stage->seconds, r->n_runs).median;
-}
-
-static void print_heading(const apr_bench_result *r, FILE *out)
-{
-    const apr_plan *const plan = apr_session_plan(r->session);
+    const apr_plan *const plan = apr_session_plan(b->session);
+    const char *const backend = apr_session_backend_name(b->session);
+    const bool is_made = b->dtype != NULL;
     char count[APR_SMALL_TEXT], size[APR_SMALL_TEXT];
 
-    fprintf(out, "%s%s%s%s%s%s: %s parameters, %s of weights\n", apr_bold(out), apr_printable(r->name), apr_plain(out),
-            r->dtype != NULL ? " as " : "", r->dtype != NULL ? r->dtype : "", r->dtype != NULL ? ", random weights" : "",
-            apr_magnitude_text(count, r->n_elems), apr_size_text(size, r->n_bytes));
-    fprintf(out, "  run on %s%s%s, context %lld, batch %lld, %s keys and values\n", apr_session_backend_name(r->session),
-            r->gpu[0] != '\0' ? ": " : "", r->gpu, (long long)plan->n_ctx, (long long)plan->n_batch, apr_dtypes[plan->kv_dtype].name);
+    apr_report_print(r, "%s%s%s%s%s%s: %s parameters, %s of weights\n", apr_bold(r->out), apr_printable(b->name), apr_plain(r->out),
+                     is_made ? " as " : "", is_made ? b->dtype : "", is_made ? ", random weights" : "",
+                     apr_magnitude_text(count, b->n_elems), apr_size_text(size, b->n_bytes));
+    apr_report_print(r, "  run on %s%s%s, context %lld, batch %lld, %s keys and values\n", backend, b->gpu[0] != '\0' ? ": " : "", b->gpu,
+                     (long long)plan->n_ctx, (long long)plan->n_batch, apr_dtypes[plan->kv_dtype].name);
+    apr_report_member(r, "model", apr_as_text(b->name));
+    apr_report_member(r, "synthetic", apr_as_bool(is_made));
+    apr_report_member(r, "dtype", apr_as_text(b->dtype));
+    apr_report_member(r, "parameters", apr_as_int(b->n_elems));
+    apr_report_member(r, "weights_bytes", apr_as_uint(b->n_bytes));
+    apr_report_member(r, "weights_bytes_per_token", apr_as_uint(b->token_reads));
+    if (b->ceiling > 0.0) apr_report_member(r, "ceiling_bytes_per_second", apr_as_real(b->ceiling));
+    apr_report_member(r, "backend", apr_as_text(backend));
+    apr_report_member(r, "gpu", apr_as_filled(b->gpu));
+    apr_report_member(r, "context", apr_as_int(plan->n_ctx));
+    if (apr_plan_is_beyond_model(plan)) apr_report_member(r, "ctx_beyond_model", apr_as_bool(true));
+    apr_report_member(r, "batch", apr_as_int(plan->n_batch));
+    apr_report_member(r, "runs", apr_as_int(b->n_runs));
 }
 
 /* Weights that mostly stay in a cache are not read from the memory whose rate is the ceiling. */
-static bool fit_a_cache(const apr_bench_result *r) { return r->cache_bytes > 0 && r->token_reads < 4 * r->cache_bytes; }
+static bool fit_a_cache(const apr_bench_result *b) { return b->cache_bytes > 0 && b->token_reads < 4 * b->cache_bytes; }
 
 /* Share of the ceiling, 1 at the ceiling; 0: none can be stated. */
-static double share_of(const apr_bench_result *r, const apr_speed_stage *stage)
+static double share_of(const apr_bench_result *b, const apr_speed_stage *stage)
 {
-    if (!stage->one_by_one || !(r->ceiling > 0.0) || fit_a_cache(r)) return 0.0;
-    return figures_of(r, stage).bytes_rate / r->ceiling;
+    if (!stage->one_by_one || !(b->ceiling > 0.0) || fit_a_cache(b)) return 0.0;
+    return figures_of(b, stage).bytes_rate / b->ceiling;
 }
 
-static void stage_row(apr_table *table, const apr_bench_result *r, const apr_speed_stage *stage)
+static void report_stage(apr_report *r, const apr_bench_result *b, const apr_speed_stage *stage)
 {
-    const stage_figures f = figures_of(r, stage);
-    const double seconds = run_seconds(r, stage);
+    const stage_figures f = figures_of(b, stage);
+    const double seconds = apr_speed_spread(stage->seconds, b->n_runs).median, share = share_of(b, stage);
+    const apr_json_value none = apr_as_absent();
 
-    apr_table_cell(table, "%s", f.name);
-    apr_table_cell(table, "%lld", (long long)stage->depth);
-    apr_table_cell(table, "%.2f", f.rates.median);
-    apr_table_cell(table, "%.2f", f.rates.low);
-    apr_table_cell(table, "%.2f", f.rates.high);
-    apr_table_cell(table, "%.3f", 1e3 * f.outside / (double)(stage->one_by_one ? stage->n_tokens : 1));
-    apr_table_cell(table, "%.0f %%", seconds > 0.0 ? 100.0 * f.outside / seconds : 0.0);
-    if (stage->one_by_one) apr_table_cell(table, "%.1f", f.bytes_rate / 1e9);
-    else apr_table_cell(table, "-");
-    if (share_of(r, stage) > 0.0) apr_table_cell(table, "%.0f %%", 100.0 * share_of(r, stage));
-    else apr_table_cell(table, "-");
+    apr_report_row(r);
+    apr_report_cell(r, apr_as_text(f.name), "%s", f.name);
+    apr_report_cell(r, apr_as_int(stage->depth), "%lld", (long long)stage->depth);
+    apr_report_member(r, "tokens", apr_as_int(stage->n_tokens));
+    apr_report_member(r, "one_by_one", apr_as_bool(stage->one_by_one));
+    apr_report_real(r, f.rates.median);
+    apr_report_real(r, f.rates.low);
+    apr_report_real(r, f.rates.high);
+    apr_report_reals(r, "seconds", stage->seconds, (size_t)b->n_runs);
+    apr_report_reals(r, "product_seconds", stage->product_seconds, (size_t)b->n_runs);
+    apr_report_cell(r, apr_as_real(f.outside), "%.3f", 1e3 * f.outside / (double)(stage->one_by_one ? stage->n_tokens : 1));
+    apr_report_cell(r, none, "%.0f %%", seconds > 0.0 ? 100.0 * f.outside / seconds : 0.0);
+    if (stage->one_by_one) apr_report_cell(r, apr_as_real(f.bytes_rate), "%.1f", f.bytes_rate / 1e9);
+    else apr_report_cell(r, none, "-");
+    if (share > 0.0) apr_report_cell(r, none, "%.0f %%", 100.0 * share);
+    else apr_report_cell(r, none, "-");
 }
 
-static void print_opening(const apr_bench_result *r, FILE *out)
+static void report_stages(apr_report *r, const apr_bench_result *b)
 {
-    const apr_session_usage used = apr_session_used(r->session);
-    char size[APR_SMALL_TEXT];
-
-    if (used.uploaded == 0 || used.upload_s <= 0.0) return;
-    const double rate = (double)used.uploaded / used.upload_s;
-    fprintf(out, "  opened in %.2f s: contexts and memory %.2f s, %s of weights to the device %.2f s, %.1f GB/s", r->opened_s,
-            used.device_s, apr_size_text(size, used.uploaded), used.upload_s, rate / 1e9);
-    if (r->link > 0.0) fprintf(out, " of the link's %.1f", r->link / 1e9);
-    putc('\n', out);
-}
-
-/* A row for each stage; the caller prints or closes the table. */
-static void bench_fill_table(apr_table *table, const apr_bench_result *r)
-{
-    static const apr_column columns[] = {{"stage", false},
-                                         {"depth", true},
-                                         {"tokens/s", true},
-                                         {"lowest", true, .drops = true},
-                                         {"highest", true, .drops = true},
-                                         {"ms outside", true, .drops = true},
+    static const apr_column columns[] = {{"stage", .key = "stage"},
+                                         {"depth", true, .key = "depth"},
+                                         {"tokens/s", true, .key = "tokens_per_second", .decimals = 2},
+                                         {"lowest", true, .drops = true, .key = "lowest", .decimals = 2},
+                                         {"highest", true, .drops = true, .key = "highest", .decimals = 2},
+                                         {"ms outside", true, .drops = true, .key = "outside_seconds"},
                                          {"", true, .drops = true},
-                                         {"GB/s", true},
+                                         {"GB/s", true, .key = "weights_bytes_per_second"},
                                          {"of ceiling", true}};
 
-    apr_table_start(table, columns, sizeof columns / sizeof *columns);
-    for (size_t i = 0; i < r->n_stages; i++) stage_row(table, r, &r->stages[i]);
+    apr_report_table(r, "", "stages", columns, sizeof columns / sizeof *columns);
+    for (size_t i = 0; i < b->n_stages; i++) report_stage(r, b, &b->stages[i]);
+    apr_report_close(r);
 }
 
-static void print_footnotes(const apr_bench_result *r, FILE *out)
+static void print_footnotes(apr_report *r, const apr_bench_result *b)
 {
     char cache[APR_SMALL_TEXT];
     bool is_above = false;
 
-    for (size_t i = 0; i < r->n_stages; i++) is_above |= share_of(r, &r->stages[i]) > 1.05;
-    if (r->ceiling > 0.0 && fit_a_cache(r))
-        fprintf(out, "  no share of the ceiling: a token's weights are less than 4 times the cache of %s\n",
-                apr_size_text(cache, r->cache_bytes));
-    if (is_above) fprintf(out, "  faster than the measured ceiling: was other work running while it was measured?\n");
+    for (size_t i = 0; i < b->n_stages; i++) is_above |= share_of(b, &b->stages[i]) > 1.05;
+    apr_report_print(r, "  medians of %d; ms outside: not in products with weights, per prompt or token\n", b->n_runs);
+    if (b->ceiling > 0.0)
+        apr_report_print(r, "  GB/s: weights of a token, %.3f GB; ceiling: memory read rate, %.0f GB/s\n", (double)b->token_reads / 1e9,
+                         b->ceiling / 1e9);
+    if (b->ceiling > 0.0 && fit_a_cache(b))
+        apr_report_print(r, "  no share of the ceiling: a token's weights are less than 4 times the cache of %s\n",
+                         apr_size_text(cache, b->cache_bytes));
+    if (is_above) apr_report_print(r, "  faster than the measured ceiling: was other work running while it was measured?\n");
 }
 
-apr_status apr_bench_print_table(const apr_bench_result *r, FILE *out, apr_error *err)
+static void report_opening(apr_report *r, const apr_bench_result *b)
 {
-    apr_table table;
+    const apr_session_usage used = apr_session_used(b->session);
+    char size[APR_SMALL_TEXT];
 
-    print_heading(r, out);
-    bench_fill_table(&table, r);
-    APR_TRY(apr_table_print(&table, out, 2, err));
-    fprintf(out, "  medians of %d; ms outside: not in products with weights, per prompt or token\n", r->n_runs);
-    if (r->ceiling > 0.0)
-        fprintf(out, "  GB/s: weights of a token, %.3f GB; ceiling: memory read rate, %.0f GB/s\n", (double)r->token_reads / 1e9,
-                r->ceiling / 1e9);
-    print_footnotes(r, out);
-    if (apr_session_n_places(r->session) > 1) apr_link_print(r->session, out);
-    print_opening(r, out);
-    apr_footprint_print(&r->footprint, out);
-    return APR_OK;
+    apr_report_member(r, "finite", apr_as_bool(b->finite));
+    if (b->dtype != NULL) apr_report_member(r, "make_seconds", apr_as_real(b->made_s));
+    apr_report_member(r, "open_seconds", apr_as_real(b->opened_s));
+    if (used.uploaded == 0) return;
+    apr_report_member(r, "device_seconds", apr_as_real(used.device_s));
+    apr_report_member(r, "upload_seconds", apr_as_real(used.upload_s));
+    apr_report_member(r, "upload_bytes", apr_as_uint(used.uploaded));
+    if (b->link > 0.0) apr_report_member(r, "link_bytes_per_second", apr_as_real(b->link));
+    if (used.upload_s <= 0.0) return;
+    apr_report_print(r, "  opened in %.2f s: contexts and memory %.2f s, %s of weights to the device %.2f s, %.1f GB/s", b->opened_s,
+                     used.device_s, apr_size_text(size, used.uploaded), used.upload_s, (double)used.uploaded / used.upload_s / 1e9);
+    if (b->link > 0.0) apr_report_print(r, " of the link's %.1f", b->link / 1e9);
+    apr_report_print(r, "\n");
 }
 
-/* Writes a quoted CSV field. */
+/* --- several sequences at once --- */
+
+/* The figures of one number of sequences. */
+typedef struct many_figures {
+    apr_spread rates;            /* decoded tokens per second, over the whole time */
+    double decode;               /* the same while all decode; 0: they never did */
+    double with_prompts;         /* all tokens per second, read or decoded */
+    double first, late, longest; /* seconds to the first token: mean, 95th percentile, largest */
+} many_figures;
+
+static many_figures many_of(const apr_concurrency_result *figures, const apr_concurrency_options *asked)
+{
+    const apr_spread rates = apr_concurrency_rates(figures, asked);
+
+    return (many_figures){.rates = rates,
+                          .decode = apr_concurrency_decode_rate(figures, asked),
+                          .with_prompts = rates.median * ((double)(asked->n_prompt + asked->n_tokens) / (double)asked->n_tokens),
+                          .first = apr_speed_spread(figures->first, asked->n_runs).median,
+                          .late = apr_speed_spread(figures->late_first, asked->n_runs).median,
+                          .longest = apr_speed_spread(figures->longest_first, asked->n_runs).median};
+}
+
+static void report_sequences(apr_report *r, const apr_concurrency_result *figures, const apr_concurrency_options *asked)
+{
+    const many_figures f = many_of(figures, asked);
+
+    apr_report_row(r);
+    apr_report_cell(r, apr_as_int(figures->n_sequences), "%lld", (long long)figures->n_sequences);
+    apr_report_member(r, "prompt", apr_as_int(asked->n_prompt));
+    apr_report_member(r, "tokens", apr_as_int(asked->n_tokens));
+    apr_report_real(r, f.rates.median);
+    apr_report_real(r, f.rates.low);
+    apr_report_real(r, f.rates.high);
+    apr_report_cell(r, apr_as_real(f.decode), f.decode > 0.0 ? "%.2f" : "-", f.decode);
+    apr_report_real(r, f.with_prompts);
+    apr_report_real(r, f.first);
+    apr_report_real(r, f.late);
+    apr_report_real(r, f.longest);
+}
+
+static void report_many(apr_report *r, const apr_bench_shown *s)
+{
+    static const apr_column columns[] = {{"sequences", true, .key = "sequences"},
+                                         {"tokens/s", true, .key = "tokens_per_second", .decimals = 2},
+                                         {"lowest", true, .drops = true, .key = "lowest", .decimals = 2},
+                                         {"highest", true, .drops = true, .key = "highest", .decimals = 2},
+                                         {"decode only", true, .key = "decoding_alone_per_second"},
+                                         {"with prompts", true, .drops = true, .key = "with_prompts_per_second", .decimals = 2},
+                                         {"first token, s", true, .key = "mean_first_token_seconds", .decimals = 3},
+                                         {"95 %, s", true, .drops = true, .key = "p95_first_token_seconds", .decimals = 3},
+                                         {"last, s", true, .drops = true, .key = "longest_first_token_seconds", .decimals = 3}};
+
+    apr_report_table(r, "", "by_sequences", columns, sizeof columns / sizeof *columns);
+    for (size_t i = 0; i < s->asked->sequences.n; i++) report_sequences(r, &s->many[i], s->asked);
+    apr_report_close(r);
+}
+
+enum { CAPTION = 256 };
+
+static char *many_caption(const apr_concurrency_options *asked, char text[CAPTION])
+{
+    snprintf(text, CAPTION,
+             "sequences at once, each with a prompt of %lld tokens and %lld decoded ones; tokens/s: decoded by all, over the whole time; "
+             "decode only: while all decode; medians of %d",
+             (long long)asked->n_prompt, (long long)asked->n_tokens, asked->n_runs);
+    return text;
+}
+
+apr_status apr_bench_report(const apr_bench_shown *s, apr_answer *answer, apr_error *err)
+{
+    const apr_bench_result *const b = s->result;
+    char caption[CAPTION];
+    apr_report r;
+
+    apr_report_start(&r, answer, err);
+    report_heading(&r, b);
+    report_stages(&r, b);
+    print_footnotes(&r, b);
+    if (apr_session_n_places(b->session) > 1) apr_link_report(&r, b->session);
+    report_opening(&r, b);
+    apr_footprint_report(&r, &b->footprint);
+    if (s->asked->sequences.n == 0) return apr_report_end(&r);
+    report_many(&r, s);
+    apr_report_print(&r, "  %s\n", many_caption(s->asked, caption));
+    return apr_report_end(&r);
+}
+
+/* --- CSV --- */
+
+/* Writes a quoted field. */
 static void csv_text(const char *text, FILE *out)
 {
     putc('"', out);
@@ -145,191 +243,38 @@ static void csv_text(const char *text, FILE *out)
     putc('"', out);
 }
 
-void apr_bench_print_csv(const apr_bench_result *r, FILE *out)
+static void csv_stage(const apr_bench_result *b, const apr_speed_stage *stage, FILE *out)
 {
+    const stage_figures f = figures_of(b, stage);
+
+    csv_text(b->name, out);
+    fprintf(out, ",%s,%s,", b->dtype != NULL ? b->dtype : "", apr_session_backend_name(b->session));
+    csv_text(b->gpu, out);
+    fprintf(out, ",%s,%lld,%lld,%d,%.6g,%.6g,%.6g,%.6g,%llu,%.6g,%.6g\n", f.name, (long long)stage->depth, (long long)stage->n_tokens,
+            b->n_runs, f.rates.median, f.rates.low, f.rates.high, f.outside, (unsigned long long)b->token_reads, f.bytes_rate, b->ceiling);
+}
+
+void apr_bench_csv(const apr_bench_shown *s, FILE *out)
+{
+    const apr_concurrency_options *const asked = s->asked;
+
     fputs("model,dtype,backend,gpu,stage,depth,tokens,runs,tokens_per_second,lowest,highest,outside_seconds,weights_bytes_per_token,"
           "weights_bytes_per_second,ceiling_bytes_per_second\n",
           out);
-    for (size_t i = 0; i < r->n_stages; i++) {
-        const apr_speed_stage *const stage = &r->stages[i];
-        const stage_figures f = figures_of(r, stage);
-        csv_text(r->name, out);
-        fprintf(out, ",%s,%s,", r->dtype != NULL ? r->dtype : "", apr_session_backend_name(r->session));
-        csv_text(r->gpu, out);
-        fprintf(out, ",%s,%lld,%lld,%d,%.6g,%.6g,%.6g,%.6g,%llu,%.6g,%.6g\n", f.name, (long long)stage->depth, (long long)stage->n_tokens,
-                r->n_runs, f.rates.median, f.rates.low, f.rates.high, f.outside, (unsigned long long)r->token_reads, f.bytes_rate,
-                r->ceiling);
-    }
-}
-
-static void seconds_json(apr_json_text *json, const char *key, const double *seconds, int n)
-{
-    apr_json_open(json, key, '[');
-    for (int i = 0; i < n; i++) apr_json_real(json, NULL, seconds[i]);
-    apr_json_close(json, ']');
-}
-
-static void stage_json(const apr_bench_result *r, const apr_speed_stage *stage, apr_json_text *json)
-{
-    const stage_figures f = figures_of(r, stage);
-
-    apr_json_open(json, NULL, '{');
-    apr_json_string(json, "stage", f.name, strlen(f.name));
-    apr_json_int(json, "depth", stage->depth);
-    apr_json_int(json, "tokens", stage->n_tokens);
-    apr_json_bool(json, "one_by_one", stage->one_by_one);
-    apr_json_real(json, "tokens_per_second", f.rates.median);
-    apr_json_real(json, "lowest", f.rates.low);
-    apr_json_real(json, "highest", f.rates.high);
-    seconds_json(json, "seconds", stage->seconds, r->n_runs);
-    seconds_json(json, "product_seconds", stage->product_seconds, r->n_runs);
-    apr_json_real(json, "outside_seconds", f.outside);
-    if (stage->one_by_one) apr_json_real(json, "weights_bytes_per_second", f.bytes_rate);
-    apr_json_close(json, '}');
-}
-
-void apr_bench_answer_json(const apr_bench_result *r, apr_json_text *json)
-{
-    const char *const backend = apr_session_backend_name(r->session);
-    const apr_plan *const plan = apr_session_plan(r->session);
-    const apr_session_usage used = apr_session_used(r->session);
-
-    apr_json_string(json, "model", r->name, strlen(r->name));
-    apr_json_bool(json, "synthetic", r->dtype != NULL);
-    if (r->dtype != NULL) apr_json_string(json, "dtype", r->dtype, strlen(r->dtype));
-    apr_json_int(json, "parameters", r->n_elems);
-    apr_json_uint(json, "weights_bytes", r->n_bytes);
-    apr_json_uint(json, "weights_bytes_per_token", r->token_reads);
-    if (r->ceiling > 0.0) apr_json_real(json, "ceiling_bytes_per_second", r->ceiling);
-    apr_json_string(json, "backend", backend, strlen(backend));
-    if (r->gpu[0] != '\0') apr_json_string(json, "gpu", r->gpu, strlen(r->gpu));
-    apr_json_int(json, "context", plan->n_ctx);
-    if (apr_plan_is_beyond_model(plan)) apr_json_bool(json, "ctx_beyond_model", true);
-    apr_json_int(json, "batch", plan->n_batch);
-    apr_json_int(json, "runs", r->n_runs);
-    apr_json_open(json, "stages", '[');
-    for (size_t i = 0; i < r->n_stages; i++) stage_json(r, &r->stages[i], json);
-    apr_json_close(json, ']');
-    if (apr_session_n_places(r->session) > 1) apr_link_json(r->session, json);
-    apr_json_bool(json, "finite", r->finite);
-    if (r->dtype != NULL) apr_json_real(json, "make_seconds", r->made_s);
-    apr_json_real(json, "open_seconds", r->opened_s);
-    if (used.uploaded > 0) {
-        apr_json_real(json, "device_seconds", used.device_s);
-        apr_json_real(json, "upload_seconds", used.upload_s);
-        apr_json_uint(json, "upload_bytes", used.uploaded);
-        if (r->link > 0.0) apr_json_real(json, "link_bytes_per_second", r->link);
-    }
-    apr_footprint_json(&r->footprint, json);
-}
-
-/* --- several sequences at once --- */
-
-/* Ratio of all tokens, read or decoded, to the decoded ones. */
-static double with_prompts(const apr_concurrency_options *asked)
-{
-    return (double)(asked->n_prompt + asked->n_tokens) / (double)asked->n_tokens;
-}
-
-/* A row for each number of sequences; the caller prints or closes the table. */
-static void concurrency_fill_table(apr_table *table, const apr_concurrency_result *figures, const apr_concurrency_options *asked)
-{
-    static const apr_column columns[] = {{"sequences", true},
-                                         {"tokens/s", true},
-                                         {"lowest", true, .drops = true},
-                                         {"highest", true, .drops = true},
-                                         {"decode only", true},
-                                         {"with prompts", true, .drops = true},
-                                         {"first token, s", true},
-                                         {"95 %, s", true, .drops = true},
-                                         {"last, s", true, .drops = true}};
-
-    apr_table_start(table, columns, sizeof columns / sizeof *columns);
-    for (size_t i = 0; i < asked->sequences.n; i++) {
-        const apr_spread rates = apr_concurrency_rates(&figures[i], asked);
-        apr_table_cell(table, "%lld", (long long)figures[i].n_sequences);
-        apr_table_cell(table, "%.2f", rates.median);
-        apr_table_cell(table, "%.2f", rates.low);
-        apr_table_cell(table, "%.2f", rates.high);
-        if (apr_concurrency_decode_rate(&figures[i], asked) > 0.0)
-            apr_table_cell(table, "%.2f", apr_concurrency_decode_rate(&figures[i], asked));
-        else apr_table_cell(table, "-");
-        apr_table_cell(table, "%.2f", rates.median * with_prompts(asked));
-        apr_table_cell(table, "%.3f", apr_speed_spread(figures[i].first, asked->n_runs).median);
-        apr_table_cell(table, "%.3f", apr_speed_spread(figures[i].late_first, asked->n_runs).median);
-        apr_table_cell(table, "%.3f", apr_speed_spread(figures[i].longest_first, asked->n_runs).median);
-    }
-}
-
-enum { CAPTION = 256 };
-
-static char *concurrency_caption(const apr_concurrency_options *asked, char text[CAPTION])
-{
-    snprintf(text, CAPTION,
-             "sequences at once, each with a prompt of %lld tokens and %lld decoded ones; tokens/s: decoded by all, over the whole time; "
-             "decode only: while all decode; medians of %d",
-             (long long)asked->n_prompt, (long long)asked->n_tokens, asked->n_runs);
-    return text;
-}
-
-apr_status apr_concurrency_print_table(const apr_concurrency_result *figures, const apr_concurrency_options *asked, FILE *out,
-                                       apr_error *err)
-{
-    char caption[CAPTION];
-    apr_table table;
-
-    concurrency_fill_table(&table, figures, asked);
-    APR_TRY(apr_table_print(&table, out, 2, err));
-    fprintf(out, "  %s\n", concurrency_caption(asked, caption));
-    return APR_OK;
-}
-
-void apr_concurrency_answer_json(const apr_concurrency_result *figures, const apr_concurrency_options *asked, apr_json_text *json)
-{
-    apr_json_open(json, "by_sequences", '[');
-    for (size_t i = 0; i < asked->sequences.n; i++) {
-        const apr_spread rates = apr_concurrency_rates(&figures[i], asked);
-        apr_json_open(json, NULL, '{');
-        apr_json_int(json, "sequences", figures[i].n_sequences);
-        apr_json_int(json, "prompt", asked->n_prompt);
-        apr_json_int(json, "tokens", asked->n_tokens);
-        apr_json_real(json, "tokens_per_second", rates.median);
-        apr_json_real(json, "lowest", rates.low);
-        apr_json_real(json, "highest", rates.high);
-        apr_json_real(json, "decoding_alone_per_second", apr_concurrency_decode_rate(&figures[i], asked));
-        apr_json_real(json, "with_prompts_per_second", rates.median * with_prompts(asked));
-        apr_json_real(json, "mean_first_token_seconds", apr_speed_spread(figures[i].first, asked->n_runs).median);
-        apr_json_real(json, "p95_first_token_seconds", apr_speed_spread(figures[i].late_first, asked->n_runs).median);
-        apr_json_real(json, "longest_first_token_seconds", apr_speed_spread(figures[i].longest_first, asked->n_runs).median);
-        apr_json_close(json, '}');
-    }
-    apr_json_close(json, ']');
-}
-
-void apr_concurrency_print_csv(const apr_concurrency_result *figures, const apr_concurrency_options *asked, FILE *out)
-{
-    fputs("sequences,prompt,tokens,runs,tokens_per_second,lowest,highest,decoding_alone_per_second,with_prompts_per_second,mean_first_"
-          "token_seconds,p95_first_token_"
-          "seconds,longest_first_"
-          "token_seconds\n",
+    for (size_t i = 0; i < s->result->n_stages; i++) csv_stage(s->result, &s->result->stages[i], out);
+    if (asked->sequences.n == 0) return;
+    fputs("sequences,prompt,tokens,runs,tokens_per_second,lowest,highest,decoding_alone_per_second,with_prompts_per_second,"
+          "mean_first_token_seconds,p95_first_token_seconds,longest_first_token_seconds\n",
           out);
     for (size_t i = 0; i < asked->sequences.n; i++) {
-        const apr_spread rates = apr_concurrency_rates(&figures[i], asked);
-        fprintf(out, "%lld,%lld,%lld,%d,%.6g,%.6g,%.6g,%.6g,%.6g,%.6g,%.6g,%.6g\n", (long long)figures[i].n_sequences,
-                (long long)asked->n_prompt, (long long)asked->n_tokens, asked->n_runs, rates.median, rates.low, rates.high,
-                apr_concurrency_decode_rate(&figures[i], asked), rates.median * with_prompts(asked),
-                apr_speed_spread(figures[i].first, asked->n_runs).median, apr_speed_spread(figures[i].late_first, asked->n_runs).median,
-                apr_speed_spread(figures[i].longest_first, asked->n_runs).median);
+        const many_figures f = many_of(&s->many[i], asked);
+        fprintf(out, "%lld,%lld,%lld,%d,%.6g,%.6g,%.6g,%.6g,%.6g,%.6g,%.6g,%.6g\n", (long long)s->many[i].n_sequences,
+                (long long)asked->n_prompt, (long long)asked->n_tokens, asked->n_runs, f.rates.median, f.rates.low, f.rates.high, f.decode,
+                f.with_prompts, f.first, f.late, f.longest);
     }
 }
 
 /* --- the page: throughput and time to the first token by number of sequences, rates by depth, and the tables --- */
-
-/* What the page shows. Filling its tables may run out of memory. */
-typedef struct bench_page {
-    const apr_bench_shown *shown;
-    apr_table stages, many;
-} bench_page;
 
 static void write_head(FILE *out, const apr_bench_result *r)
 {
@@ -379,16 +324,15 @@ static void gather_many(many_points *p, const apr_bench_shown *s)
 {
     p->n = 0;
     for (size_t i = 0; i < s->asked->sequences.n; i++) {
-        const apr_concurrency_result *const f = &s->many[i];
-        const apr_spread rates = apr_concurrency_rates(f, s->asked);
-        const size_t to = insertion_index(p->at, p->n, f->n_sequences);
+        const many_figures f = many_of(&s->many[i], s->asked);
+        const size_t to = insertion_index(p->at, p->n, s->many[i].n_sequences);
 
-        insert_at(p->at, p->n, to, f->n_sequences);
-        insert(p->rate, p->n, to, rates.median);
-        insert(p->low, p->n, to, rates.low);
-        insert(p->high, p->n, to, rates.high);
-        insert(p->first, p->n, to, apr_speed_spread(f->first, s->asked->n_runs).median);
-        insert(p->late, p->n, to, apr_speed_spread(f->late_first, s->asked->n_runs).median);
+        insert_at(p->at, p->n, to, s->many[i].n_sequences);
+        insert(p->rate, p->n, to, f.rates.median);
+        insert(p->low, p->n, to, f.rates.low);
+        insert(p->high, p->n, to, f.rates.high);
+        insert(p->first, p->n, to, f.first);
+        insert(p->late, p->n, to, f.late);
         p->n++;
     }
 }
@@ -430,19 +374,18 @@ static void write_first_tokens(FILE *out, const many_points *p)
     fputs("</div>\n", out);
 }
 
-static void write_many(FILE *out, const bench_page *page)
+static void write_many(apr_report *page, const apr_bench_shown *s)
 {
-    const apr_concurrency_options *const asked = page->shown->asked;
     char caption[CAPTION];
     many_points points;
 
-    if (asked->sequences.n == 0) return;
-    gather_many(&points, page->shown);
-    write_throughput(out, &points);
-    write_first_tokens(out, &points);
-    fputs("<div class=\"card\">\n", out);
-    apr_html_table(out, &page->many);
-    fprintf(out, "</div>\n<p class=\"soft small\">%s</p>\n", concurrency_caption(asked, caption));
+    if (s->asked->sequences.n == 0) return;
+    gather_many(&points, s);
+    write_throughput(page->out, &points);
+    write_first_tokens(page->out, &points);
+    fputs("<div class=\"card\">\n", page->out);
+    report_many(page, s);
+    fprintf(page->out, "</div>\n<p class=\"soft small\">%s</p>\n", many_caption(s->asked, caption));
 }
 
 /* --- by depth --- */
@@ -491,43 +434,36 @@ static void write_depths(FILE *out, const apr_bench_result *r, size_t i)
     fputs("</div>\n", out);
 }
 
-static void write_stages(FILE *out, const bench_page *page)
+static void write_stages(apr_report *page, const apr_bench_result *b)
 {
-    const apr_bench_result *const r = page->shown->result;
+    FILE *const out = page->out;
 
     fputs("<h2>One sequence, by tokens already in the context</h2>\n", out);
-    for (size_t i = 0; i < r->n_stages; i++)
-        if (is_first_of_kind(r, i)) write_depths(out, r, i);
+    for (size_t i = 0; i < b->n_stages; i++)
+        if (is_first_of_kind(b, i)) write_depths(out, b, i);
     fputs("<div class=\"card\">\n", out);
-    apr_html_table(out, &page->stages);
+    report_stages(page, b);
     fprintf(out,
             "</div>\n<p class=\"soft small\">tokens/s: medians of %d runs; ms outside: time outside the matrix products with weights, per "
-            "prompt "
-            "or decoded token; GB/s: rate at which the weights that a token needs are read, %.3f GB",
-            r->n_runs, (double)r->token_reads / 1e9);
-    if (r->ceiling > 0.0) fprintf(out, "; ceiling: the measured read rate of the memory, %.0f GB/s", r->ceiling / 1e9);
+            "prompt or decoded token; GB/s: rate at which the weights that a token needs are read, %.3f GB",
+            b->n_runs, (double)b->token_reads / 1e9);
+    if (b->ceiling > 0.0) fprintf(out, "; ceiling: the measured read rate of the memory, %.0f GB/s", b->ceiling / 1e9);
     fputs("</p>\n", out);
 }
 
-static void write_page(FILE *out, const void *of)
+static void write_page(apr_report *page, const void *of)
 {
-    const bench_page *const page = of;
+    const apr_bench_shown *const shown = of;
 
-    write_head(out, page->shown->result);
-    write_many(out, page);
-    write_stages(out, page);
-    fprintf(out, "<footer>aprkit %s, aprrun bench. Random tokens; the first run of each is not measured.</footer>\n</main></body></html>\n",
+    write_head(page->out, shown->result);
+    write_many(page, shown);
+    write_stages(page, shown->result);
+    fprintf(page->out,
+            "<footer>aprkit %s, aprrun bench. Random tokens; the first run of each is not measured.</footer>\n</main></body></html>\n",
             APR_VERSION);
 }
 
 apr_status apr_bench_html(const apr_bench_shown *shown, apr_out *page, apr_error *err)
 {
-    bench_page p = {.shown = shown};
-
-    bench_fill_table(&p.stages, shown->result);
-    concurrency_fill_table(&p.many, shown->many, shown->asked);
-    const apr_status status = p.stages.failed || p.many.failed ? apr_no_memory(err, "the page") : apr_html_write(write_page, &p, page, err);
-    apr_table_close(&p.stages);
-    apr_table_close(&p.many);
-    return status;
+    return apr_report_page(write_page, shown, page, err);
 }

@@ -1,11 +1,10 @@
-/* bench_print.h - the results of `aprrun bench` as a table, CSV, JSON or HTML page. */
+/* bench_print.h - the results of `aprrun bench` as text, JSON, CSV or an HTML page. */
 #ifndef APR_TOOLS_BENCH_PRINT_H
 #define APR_TOOLS_BENCH_PRINT_H
 
 #include "formats/files/out.h"
 #include "runtime/session/speed.h"
 #include "tools/engine/bench/bench_concurrency.h"
-#include "tools/report/table.h"
 #include "tools/verbs/run/memory_print.h"
 
 typedef struct apr_bench_result {
@@ -26,29 +25,21 @@ typedef struct apr_bench_result {
     apr_footprint footprint;
 } apr_bench_result;
 
-apr_status apr_bench_print_table(const apr_bench_result *result, FILE *out, apr_error *err);
-void apr_bench_print_csv(const apr_bench_result *result, FILE *out);
-void apr_bench_answer_json(const apr_bench_result *result, apr_json_text *json);
-
-/* --- several sequences at once --- */
-
-apr_status apr_concurrency_print_table(const apr_concurrency_result *figures, const apr_concurrency_options *asked, FILE *out,
-                                       apr_error *err);
-void apr_concurrency_answer_json(const apr_concurrency_result *figures, const apr_concurrency_options *asked, apr_json_text *json);
-void apr_concurrency_print_csv(const apr_concurrency_result *figures, const apr_concurrency_options *asked, FILE *out);
-
-/* --- one page with pictures --- */
-
-/* Marks a page of aprrun bench, in its head: a later run replaces only a file with this mark. */
-#define APR_BENCH_HTML_MARK "content=\"aprrun bench\""
-
+/* All that was measured. */
 typedef struct apr_bench_shown {
     const apr_bench_result *result;
     const apr_concurrency_result *many;   /* [asked->sequences.n] */
     const apr_concurrency_options *asked; /* sequences.n is 0: none were measured */
 } apr_bench_shown;
 
-/* Into an opened file. */
+/* As text or JSON. */
+apr_status apr_bench_report(const apr_bench_shown *shown, apr_answer *answer, apr_error *err);
+void apr_bench_csv(const apr_bench_shown *shown, FILE *out);
+
+/* Marks a page of aprrun bench, in its head: a later run replaces only a file with this mark. */
+#define APR_BENCH_HTML_MARK "content=\"aprrun bench\""
+
+/* One page with pictures, into an opened file. */
 apr_status apr_bench_html(const apr_bench_shown *shown, apr_out *page, apr_error *err);
 
 #endif

@@ -208,6 +208,7 @@ static apr_status write_and_answer(work *w, double seconds, apr_error *err)
     const char *text = w->call->operands[1];
     apr_imatrix all = {0};
     size_t n_nameless = 0;
+    apr_report r;
 
     apr_status status = apr_imatrix_of_pass(&all, w->asked->out, &w->pass, w->running.session, w->wanted, &n_nameless, err);
     all.datasets = &text;
@@ -217,8 +218,8 @@ static apr_status write_and_answer(work *w, double seconds, apr_error *err)
     if (status == APR_OK) status = apr_imatrix_write(&all, w->asked->out, &how, err);
     if (status == APR_OK && w->asked->resume) unlink(w->kept); /* its terms were checked, or it is this run's */
     if (status == APR_OK) status = apr_imatrix_answer(w->call, &all, n_nameless, seconds, err);
-    if (status == APR_OK && w->call->answer->json) apr_begin_json(&w->running.model.vocab, &w->call->answer->body);
-    else if (status == APR_OK) apr_begin_print(&w->running.model.vocab, stdout);
+    apr_report_start(&r, w->call->answer, err);
+    if (status == APR_OK) apr_begin_report(&r, &w->running.model.vocab);
     apr_imatrix_close(&all);
     return status;
 }

@@ -4,40 +4,36 @@
 #include "tools/report/text.h"
 #include "tools/verbs/plan/plan_lines.h"
 
-void apr_footprint_json(const apr_footprint *f, apr_json_text *json)
+static void put_footprint(apr_report *r, const apr_footprint *f)
 {
-    const char *const on = f->on == APR_ON_DEVICE ? "device" : "host";
+    const bool is_known = f->measured != UINT64_MAX;
 
-    apr_json_open(json, "memory", '{');
-    apr_json_string(json, "on", on, f->on == APR_ON_DEVICE ? 6 : 4);
-    apr_json_uint(json, "weights_bytes", f->weights);
-    apr_json_uint(json, "planned_bytes", f->planned);
-    if (f->measured != UINT64_MAX) {
-        apr_json_uint(json, "measured_bytes", f->measured);
-        apr_json_int(json, "difference_bytes", (int64_t)(f->measured - f->planned));
-    } else {
-        apr_json_null(json, "measured_bytes");
-        apr_json_null(json, "difference_bytes");
-    }
-    apr_json_bool(json, "weights_are_mapped", f->mapped);
-    apr_json_bool(json, "as_planned", apr_footprint_as_planned(f));
-    apr_json_close(json, '}');
+    apr_report_open(r, "memory", '{');
+    apr_report_member(r, "on", apr_as_text(f->on == APR_ON_DEVICE ? "device" : "host"));
+    apr_report_member(r, "weights_bytes", apr_as_uint(f->weights));
+    apr_report_member(r, "planned_bytes", apr_as_uint(f->planned));
+    apr_report_member(r, "measured_bytes", is_known ? apr_as_uint(f->measured) : apr_as_null());
+    apr_report_member(r, "difference_bytes", is_known ? apr_as_int((int64_t)(f->measured - f->planned)) : apr_as_null());
+    apr_report_member(r, "weights_are_mapped", apr_as_bool(f->mapped));
+    apr_report_member(r, "as_planned", apr_as_bool(apr_footprint_as_planned(f)));
+    apr_report_shut(r, '}');
 }
 
-void apr_footprint_print(const apr_footprint *f, FILE *out)
+void apr_footprint_report(apr_report *r, const apr_footprint *f)
 {
     const bool on_host = f->on == APR_ON_HOST;
     char planned[APR_SMALL_TEXT], measured[APR_SMALL_TEXT], weights[APR_SMALL_TEXT], off[APR_SMALL_TEXT];
 
-    fprintf(out, "  memory on the %s: planned %s (%s %s of weights%s), ", on_host ? "host" : "GPU", apr_size_text(planned, f->planned),
-            f->mapped ? "without" : "with", apr_size_text(weights, f->weights),
-            f->mapped ? " mapped from files"
-            : on_host ? " in anonymous memory"
-                      : "");
-    if (f->measured == UINT64_MAX) fprintf(out, "not measured: the %s does not say\n", on_host ? "C library" : "driver");
+    put_footprint(r, f);
+    apr_report_print(r, "  memory on the %s: planned %s (%s %s of weights%s), ", on_host ? "host" : "GPU",
+                     apr_size_text(planned, f->planned), f->mapped ? "without" : "with", apr_size_text(weights, f->weights),
+                     f->mapped ? " mapped from files"
+                     : on_host ? " in anonymous memory"
+                               : "");
+    if (f->measured == UINT64_MAX) apr_report_print(r, "not measured: the %s does not say\n", on_host ? "C library" : "driver");
     else
-        fprintf(out, "measured %s, %s %s%s\n", apr_size_text(measured, f->measured), apr_size_text(off, apr_footprint_difference(f)),
-                f->measured > f->planned ? "more" : "less", apr_footprint_as_planned(f) ? "" : ": NOT AS PLANNED");
+        apr_report_print(r, "measured %s, %s %s%s\n", apr_size_text(measured, f->measured), apr_size_text(off, apr_footprint_difference(f)),
+                         f->measured > f->planned ? "more" : "less", apr_footprint_as_planned(f) ? "" : ": NOT AS PLANNED");
 }
 
 char *apr_place_text(const apr_session *session, int place, char text[32])
@@ -61,19 +57,14 @@ void apr_session_lines_print(const apr_session *session, FILE *out)
     }
 }
 
-void apr_link_print(const apr_session *session, FILE *out)
+void apr_link_report(apr_report *r, const apr_session *session)
 {
     const apr_partition_cost cost = apr_session_cost(session);
     char text[256];
 
-    fprintf(out, "  %s\n", apr_cost_text(&cost, text, sizeof text));
-}
-
-void apr_link_json(const apr_session *session, apr_json_text *json)
-{
-    const apr_partition_cost cost = apr_session_cost(session);
-
-    apr_json_open(json, "link", '{');
-    apr_cost_json(json, &cost);
-    apr_json_close(json, '}');
+    apr_report_print(r, "  %s\n", apr_cost_text(&cost, text, sizeof text));
+    if (r->json == NULL) return;
+    apr_json_open(r->json, "link", '{');
+    apr_cost_json(r->json, &cost);
+    apr_json_close(r->json, '}');
 }

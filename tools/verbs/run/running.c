@@ -135,8 +135,9 @@ static void memory_json(apr_json_text *json, const apr_running *r, const apr_ses
     apr_json_close(json, '}');
 }
 
-static void stats_json(apr_json_text *json, const apr_running *r, const apr_session_memory *memory)
+static void put_stats(apr_report *s, const apr_running *r, const apr_session_memory *memory)
 {
+    apr_json_text *const json = s->json;
     const char *const backend = apr_session_backend_name(r->session);
     const int n_places = apr_session_n_places(r->session);
     char name[32];
@@ -157,7 +158,7 @@ static void stats_json(apr_json_text *json, const apr_running *r, const apr_sess
         }
     }
     apr_json_close(json, ']');
-    if (n_places > 1) apr_link_json(r->session, json);
+    if (n_places > 1) apr_link_report(s, r->session);
     apr_json_close(json, '}');
 }
 
@@ -204,13 +205,16 @@ void apr_print_stats(const apr_running *r, const apr_call *call)
     const apr_session_memory memory = apr_session_check_memory(r->session);
     const int n_places = apr_session_n_places(r->session);
     char size[APR_SMALL_TEXT];
+    apr_report s;
 
-    if (call->answer->json) {
-        stats_json(&call->answer->body, r, &memory);
+    apr_report_start(&s, call->answer, NULL);
+    s.out = stderr;
+    if (s.json != NULL) {
+        put_stats(&s, r, &memory);
         return;
     }
-    apr_session_lines_print(r->session, stderr);
-    if (n_places > 1) apr_link_print(r->session, stderr);
+    apr_session_lines_print(r->session, s.out);
+    if (n_places > 1) apr_link_report(&s, r->session);
     if (memory.on == APR_ON_HOST) fprintf(stderr, "  %-32s %12s\n", "program, plan and bindings", apr_size_text(size, memory.tables));
     for (int k = 0; k < n_places; k++) print_place(r->session, k);
     print_process(r, &memory);

@@ -53,6 +53,7 @@ static apr_status run_families(const apr_call *call, apr_error *err)
 
     apr_report_start(&r, call->answer, err);
     apr_report_table(&r, "", "families", columns, sizeof columns / sizeof *columns);
+    r.indent = 0;
     for (size_t i = 0; i < apr_n_families; i++) report_family(&r, apr_families[i]);
     apr_report_close(&r);
     return apr_report_end(&r);
