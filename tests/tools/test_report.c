@@ -48,7 +48,7 @@ static apr_status report_cake(apr_answer *answer, apr_error *err)
     apr_report_facts_in(&r, "", "plate", plate, 3);
     apr_report_fact(&r, "size", apr_as_real(26.5), "size", "%s", "large");
     apr_report_real(&r, 26.5);
-    apr_report_note(&r, "only", "in the text");
+    apr_report_fact(&r, NULL, apr_as_absent(), "only", "in the text");
     apr_report_close(&r);
     apr_report_member(&r, "left", apr_as_bytes("half", 3));
 

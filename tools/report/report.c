@@ -96,16 +96,14 @@ void apr_report_continue(apr_report *r, const char *key, const apr_column *colum
     r->table.columns = columns;
 }
 
-void apr_report_row_of(apr_report *r, const char *key)
+void apr_report_row(apr_report *r)
 {
     if (r->is_off) return;
     close_row(r);
-    if (r->json != NULL) apr_json_open(r->json, key, '{');
+    if (r->json != NULL) apr_json_open(r->json, NULL, '{');
     r->has_row = true;
     r->column = 0;
 }
-
-void apr_report_row(apr_report *r) { apr_report_row_of(r, NULL); }
 
 static void show_table(apr_report *r)
 {
@@ -161,16 +159,6 @@ void apr_report_fact(apr_report *r, const char *key, apr_json_value value, const
 
     if (key != NULL) apr_report_member(r, key, value);
     if (r->is_off || r->json != NULL || label == NULL) return;
-    va_start(args, format);
-    put_text(r, label, format, args);
-    va_end(args);
-}
-
-void apr_report_note(apr_report *r, const char *label, const char *format, ...)
-{
-    va_list args;
-
-    if (r->is_off || r->json != NULL) return;
     va_start(args, format);
     put_text(r, label, format, args);
     va_end(args);

@@ -93,8 +93,6 @@ void apr_report_table(apr_report *r, const char *heading, const char *key, const
 /* In JSON the next rows are another array, with the keys of these columns; in text the table goes on. */
 void apr_report_continue(apr_report *r, const char *key, const apr_column *columns);
 void apr_report_row(apr_report *r);
-/* The same; in JSON it has a key, for a table with the key "" or another object. */
-void apr_report_row_of(apr_report *r, const char *key);
 /* Ends a block. */
 void apr_report_close(apr_report *r);
 
@@ -103,8 +101,6 @@ void apr_report_fact(apr_report *r, const char *key, apr_json_value value, const
     __attribute__((format(printf, 5, 6)));
 /* A fact that has the same value in both forms; NULL: it is left out of both. */
 void apr_report_string(apr_report *r, const char *key, const char *label, const char *text);
-/* A fact that only text has. */
-void apr_report_note(apr_report *r, const char *label, const char *format, ...) __attribute__((format(printf, 3, 4)));
 /* A number of things, in text with separators: 1,234,567. */
 void apr_report_count(apr_report *r, const char *key, const char *label, int64_t n);
 /* The next cell of a row. */
