@@ -275,16 +275,44 @@ static apr_status measure_drift(apr_verify_report *report, const int32_t *ids, s
     return status;
 }
 
+/* Progress through the operations of a comparison: a batch and a single token at each position. */
+typedef struct watched {
+    const apr_progress *progress;
+    size_t n_ops, last; /* of the program; the last operation seen */
+    uint64_t n_batches, batch;
+} watched;
+
+static watched watch_of(const apr_verify_report *report, const int64_t *positions, size_t n_positions)
+{
+    const apr_session *const other = report->input->other.session;
+    watched w = {.progress = &report->input->progress, .n_ops = apr_session_program(other)->n_ops};
+    for (size_t i = 0; i < n_positions; i++) w.n_batches += positions[i] + APR_PARITY_BATCH + 1 <= apr_session_plan(other)->n_ctx ? 2 : 0;
+    return w;
+}
+
+static apr_status on_operation(void *user, const apr_parity_record *r, apr_error *err)
+{
+    watched *const w = user;
+    (void)err;
+    if (r->op_index < w->last) w->batch++;
+    w->last = r->op_index;
+    apr_progress_report(w->progress, w->batch * w->n_ops + r->op_index + 1, w->n_batches * w->n_ops, "operations compared");
+    return APR_OK;
+}
+
 static apr_status check_operations(apr_verify_report *report, const int32_t *ids, size_t n, apr_error *err)
 {
     static const int64_t positions[] = {0, 64};
     const apr_verify_input *const input = report->input;
+    watched seen = watch_of(report, positions, sizeof positions / sizeof *positions);
     const apr_parity_options options = {.positions = positions,
                                         .n_positions = sizeof positions / sizeof *positions,
                                         .n_batch = APR_PARITY_BATCH,
                                         .fp16_above = apr_trace_fp16_above(input->other.session),
                                         .weights = &report->tensors,
-                                        .layer = APR_PARITY_ALL_LAYERS};
+                                        .layer = APR_PARITY_ALL_LAYERS,
+                                        .on_record = on_operation,
+                                        .user = &seen};
 
     if (!report->same_shape) return APR_OK;
     APR_TRY(apr_parity_run(input->reference.session, input->other.session, ids, (int64_t)n, &options, &report->operations, err));
@@ -487,10 +515,13 @@ static apr_status check_answers(apr_verify_report *report, apr_error *err)
 static apr_status check_backends(apr_verify_report *report, const int32_t *ids, size_t n, apr_error *err)
 {
     static const int64_t positions[] = {0, 4100}; /* positions that do not fit in the context are skipped */
+    watched seen = watch_of(report, positions, sizeof positions / sizeof *positions);
     apr_parity_options options = {.positions = positions,
                                   .n_positions = sizeof positions / sizeof *positions,
                                   .n_batch = APR_PARITY_BATCH,
-                                  .layer = APR_PARITY_ALL_LAYERS};
+                                  .layer = APR_PARITY_ALL_LAYERS,
+                                  .on_record = on_operation,
+                                  .user = &seen};
 
     APR_TRY(apr_backends_parity(report->input->other.session, ids, (int64_t)n, &options, &report->backends, err));
     add_check(report, APR_VERIFY_BACKEND, !report->backends.failed);

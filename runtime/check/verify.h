@@ -1,7 +1,7 @@
 /* runtime/check/verify.h - compares a converted or quantized model with the model it was made from, check by check.
  *
  * The checks: text (tokens, stop ids, chat template), programs (facts), weights (tensors), each operation on the same input, whole texts,
- * greedy answers, the backend against the reference backend, and memory against the plan. Thresholds are not fixed: a control measures
+ * greedy answers, the backend against the reference in float64, and memory against the plan. Thresholds are not fixed: a control measures
  * the error that a type must have (see weights.h, parity.h, compare.h).
  *
  * The report holds figures and verdicts; the caller prints them. */

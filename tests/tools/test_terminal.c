@@ -90,12 +90,41 @@ static void long_lines_are_folded_between_words(void **state)
     fold_to(20, "\rprogress\033[K", "\rprogress\033[K");
 }
 
+/* Without a terminal: a line for each tenth, also of a stage that follows another one, with its own rate. */
+static void a_stage_after_another_has_its_own_lines(void **state)
+{
+    (void)state;
+    FILE *const was = stderr, *const file = tmpfile();
+    char line[512];
+    int n_first = 0, n_second = 0;
+
+    assert_non_null(file);
+    stderr = file;
+    apr_meter_set_always(true);
+    apr_meter meter;
+    const apr_progress progress = apr_meter_start_counting(&meter, false);
+    for (uint64_t i = 1; i <= 100; i++) apr_progress_report(&progress, i, 100, "first things");
+    for (uint64_t i = 101; i <= 200; i++) apr_progress_report(&progress, i, 200, "second things");
+    for (uint64_t i = 1; i <= 200; i++) apr_progress_report(&progress, i, 200, "second things");
+    apr_meter_end(&meter);
+    apr_meter_set_always(false);
+    stderr = was;
+    rewind(file);
+    while (fgets(line, sizeof line, file) != NULL) {
+        n_first += strncmp(line, "first things", 12) == 0;
+        n_second += strncmp(line, "second things", 13) == 0;
+        assert_null(strstr(line, "e+")); /* no rate of work that went backwards */
+    }
+    fclose(file);
+    assert_int_equal(n_first, 10);
+    assert_int_equal(n_second, 6 + 10); /* from the middle on, then from the start */
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(progress_says_how_much_is_left),
-        cmocka_unit_test(a_line_of_progress_fits_its_terminal),
-        cmocka_unit_test(names_lose_their_middle),
+        cmocka_unit_test(a_stage_after_another_has_its_own_lines), cmocka_unit_test(progress_says_how_much_is_left),
+        cmocka_unit_test(a_line_of_progress_fits_its_terminal),    cmocka_unit_test(names_lose_their_middle),
         cmocka_unit_test(long_lines_are_folded_between_words),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -115,9 +115,18 @@ static void report(void *context, uint64_t done, uint64_t total, const char *wha
     if (!meter->is_shown) return;
     if (what == NULL) {
         meter->samples[0].done = done; /* work of an earlier run does not count for the rate */
+        meter->last_done = done;
+        meter->last_total = total;
         return;
     }
     const double now = apr_seconds_now(), since = now - meter->printed_s;
+    if (meter->last_total != 0 && (done < meter->last_done || total != meter->last_total)) {
+        meter->samples[0] = (apr_meter_sample){.at_s = now};
+        meter->n_samples = 1;
+        meter->printed_tenth = 0;
+    }
+    meter->last_done = done;
+    meter->last_total = total;
     if (!meter->is_plain && since < seconds_between_lines) return;
     if (meter->is_plain && since < seconds_between_plain_lines && tenth <= meter->printed_tenth) return;
     meter->printed_s = now;

@@ -27,6 +27,7 @@ typedef struct apr_meter {
     bool is_plain;                   /* stderr is not a terminal: separate lines */
     double started_s, printed_s;     /* on a monotonic clock */
     int printed_tenth;               /* tenths of the work done at the last plain line */
+    uint64_t last_done, last_total;  /* as reported last: less, or of another total, is another stage with its own rate and tenths */
     apr_meter_sample samples[APR_METER_SAMPLES];
     size_t n_samples; /* taken so far; the last APR_METER_SAMPLES are kept */
 } apr_meter;

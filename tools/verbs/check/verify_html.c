@@ -342,7 +342,7 @@ static void write_layers(FILE *out, const apr_verify_report *r)
     }
     if (r->backends.n_checked > 0) {
         fprintf(out,
-                "<h2>Backend by layer</h2>\n<p class=\"soft\">The same weights on %s and in the plain reference code: the worst operation "
+                "<h2>Backend by layer</h2>\n<p class=\"soft\">The same weights on %s and in float64 on the host: the worst operation "
                 "of each layer "
                 "from the same "
                 "input, at %lld positions up to %lld.</p>\n<div class=\"card\">\n",
