@@ -778,12 +778,8 @@ static bool has_hparams(const apr_hparams *h)
 {
     bool any =
         (h->architecture != NULL && *h->architecture != '\0') || h->hf_class != NULL || h->tie_word_embeddings || h->torch_dtype != NULL;
-    apr_hparams copy = *h;
 
-    for (size_t i = 0; i < apr_n_hparam_fields && !any; i++) {
-        const apr_hparam_field *const field = &apr_hparam_fields[i];
-        any = field->is_int ? *apr_hparam_int(&copy, field) != 0 : *apr_hparam_real(&copy, field) != 0.0;
-    }
+    for (size_t i = 0; i < apr_n_hparam_fields && !any; i++) any = apr_hparam_number(h, &apr_hparam_fields[i]) != 0.0;
     return any;
 }
 
@@ -866,21 +862,22 @@ static void write_head(apr_json_text *out, const apr_model *layout, bool plain)
 
 static void write_hparams(apr_json_text *out, const apr_model *layout)
 {
-    apr_hparams h = layout->hparams;
+    const apr_hparams *const h = &layout->hparams;
     /* only llama.cpp's converter makes rotary pairs adjacent (interleaved), and only for llama */
-    const bool pairs = layout->naming == APR_NAMING_GGML && h.architecture != NULL && strcmp(h.architecture, "llama") == 0;
+    const bool pairs = layout->naming == APR_NAMING_GGML && h->architecture != NULL && strcmp(h->architecture, "llama") == 0;
 
-    write_string(out, "architecture", h.architecture);
-    write_string(out, "hf_architecture", h.hf_class);
-    write_string(out, "hf_model_type", h.architecture);
+    write_string(out, "architecture", h->architecture);
+    write_string(out, "hf_architecture", h->hf_class);
+    write_string(out, "hf_model_type", h->architecture);
     for (size_t i = 0; i < apr_n_hparam_fields; i++) {
         const apr_hparam_field *const field = &apr_hparam_fields[i];
-        if (field->is_int && *apr_hparam_int(&h, field) != 0) apr_json_int(out, field->name, *apr_hparam_int(&h, field));
-        if (!field->is_int && *apr_hparam_real(&h, field) != 0.0) apr_json_real(out, field->name, *apr_hparam_real(&h, field));
+        if (apr_hparam_number(h, field) == 0.0) continue;
+        if (field->is_int) apr_json_int(out, field->name, apr_hparam_get_int(h, field));
+        else apr_json_real(out, field->name, apr_hparam_get_real(h, field));
     }
-    if (h.num_heads > 0) apr_json_int(out, "rope_type", pairs ? 0 : 2);
-    if (h.num_experts > 0 || h.norm_topk_prob) apr_json_bool(out, "norm_topk_prob", h.norm_topk_prob);
-    if (h.tie_word_embeddings) apr_json_bool(out, "tied_embeddings", true);
+    if (h->num_heads > 0) apr_json_int(out, "rope_type", pairs ? 0 : 2);
+    if (h->num_experts > 0 || h->norm_topk_prob) apr_json_bool(out, "norm_topk_prob", h->norm_topk_prob);
+    if (h->tie_word_embeddings) apr_json_bool(out, "tied_embeddings", true);
 }
 
 /* --- binary data --- */

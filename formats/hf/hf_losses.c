@@ -203,30 +203,27 @@ static apr_status key_losses(const apr_model *layout, apr_losses *losses, apr_er
 
 /* --- config.json: made, read back and compared --- */
 
-static apr_status compare_numbers(const checking *c, apr_hparams *seen)
+static apr_status compare_numbers(const checking *c, const apr_hparams *seen)
 {
-    apr_hparams h = c->layout->hparams;
-
     for (size_t i = 0; i < apr_n_hparam_fields; i++) {
         const apr_hparam_field *const field = &apr_hparam_fields[i];
-        const double stated = field->is_int ? (double)*apr_hparam_int(&h, field) : *apr_hparam_real(&h, field);
-        const double read = field->is_int ? (double)*apr_hparam_int(seen, field) : *apr_hparam_real(seen, field);
+        const double stated = apr_hparam_number(&c->layout->hparams, field), read = apr_hparam_number(seen, field);
         if (stated != 0.0 && stated != read) LOSS(c, "config.json cannot express %s = %g", field->name, stated);
     }
     return APR_OK;
 }
 
 /* Compares the flags that config.json has a key for. */
-static apr_status compare_flags(const checking *c, apr_hparams *seen)
+static apr_status compare_flags(const checking *c, const apr_hparams *seen)
 {
-    apr_hparams h = c->layout->hparams;
+    const apr_hparams *const h = &c->layout->hparams;
 
     for (size_t i = 0; i < apr_n_hflag_fields; i++) {
         const apr_hflag_field *const flag = &apr_hflag_fields[i];
-        const bool stated = *apr_hflag(&h, flag), matters = strcmp(flag->name, "norm_topk_prob") != 0 || h.num_experts > 0;
+        const bool stated = apr_hflag_get(h, flag), matters = strcmp(flag->name, "norm_topk_prob") != 0 || h->num_experts > 0;
         /* biases are known by their tensors (hf_config_make.c); see apr_hf_bias_conflict */
         if (flag->hf_key[0] == '\0' || strstr(flag->name, "_bias") != NULL || !matters) continue;
-        if (stated != *apr_hflag(seen, flag)) LOSS(c, "config.json cannot express %s = %s", flag->name, stated ? "true" : "false");
+        if (stated != apr_hflag_get(seen, flag)) LOSS(c, "config.json cannot express %s = %s", flag->name, stated ? "true" : "false");
     }
     return APR_OK;
 }

@@ -29,7 +29,7 @@ static const apr_option parity_table[] = {
     {"tokens", 'n', APR_OPTION_INT, "N", "16", "tokens evaluated together at each position; then one more alone",
      APR_TO(parity_options, tokens), .min = 1, .max = 4096},
     {"layer", 'l', APR_OPTION_INT, "N", "-2", "only this layer; -1: embeddings and head; -2: all", APR_TO(parity_options, layer), .min = -2,
-     .max = 10000},
+     .max = APR_MAX_LAYERS},
     {"op", 0, APR_OPTION_STRING, "NAME", NULL, "only this operation: a kind such as 'linear', or an output such as 'gate' or 'q.rotated'",
      APR_TO(parity_options, op)},
     {"dump", 0, APR_OPTION_STRING, "DIR", NULL,

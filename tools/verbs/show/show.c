@@ -378,42 +378,43 @@ static void report_all_layers(apr_report *r, const apr_hparams *h)
 }
 
 /* Text names the flags that are set. JSON has three of them always, first; the others only if they are set. */
-static void report_flags(apr_report *r, apr_hparams *h)
+static void report_flags(apr_report *r, const apr_hparams *h)
 {
     apr_report_member(r, "tie_word_embeddings", apr_as_bool(h->tie_word_embeddings));
     apr_report_member(r, "attention_bias", apr_as_bool(h->attention_bias));
     apr_report_member(r, "norm_topk_prob", apr_as_bool(h->norm_topk_prob));
     for (size_t i = 0; i < apr_n_hflag_fields; i++) {
-        const char *const name = apr_hflag_fields[i].name;
-        const bool *const flag = apr_hflag(h, &apr_hflag_fields[i]);
-        const bool is_there = flag == &h->tie_word_embeddings || flag == &h->attention_bias || flag == &h->norm_topk_prob;
-        if (*flag) apr_report_fact(r, is_there ? NULL : name, apr_as_bool(true), name, "yes");
+        const apr_hflag_field *const flag = &apr_hflag_fields[i];
+        const bool is_there = flag->offset == offsetof(apr_hparams, tie_word_embeddings) ||
+                              flag->offset == offsetof(apr_hparams, attention_bias) ||
+                              flag->offset == offsetof(apr_hparams, norm_topk_prob);
+        if (apr_hflag_get(h, flag)) apr_report_fact(r, is_there ? NULL : flag->name, apr_as_bool(true), flag->name, "yes");
     }
 }
 
 /* Numbers that the file does not state are left out. */
 static void report_hparams(apr_report *r, const apr_model *model)
 {
-    apr_hparams h = model->hparams; /* a copy, because the table's accessors return pointers to non-const */
-    const bool has_class = h.hf_class != NULL;
+    const apr_hparams *const h = &model->hparams;
+    const bool has_class = h->hf_class != NULL;
 
     apr_report_facts(r, "Hyperparameters", "hyperparameters");
-    apr_report_fact(r, "architecture", apr_as_text(h.architecture), "architecture", "%s%s%s%s",
-                    h.architecture != NULL && *h.architecture ? h.architecture : "not stated", has_class ? " (" : "",
-                    has_class ? h.hf_class : "", has_class ? ")" : "");
-    apr_report_member(r, "hf_class", apr_as_text(h.hf_class));
+    apr_report_fact(r, "architecture", apr_as_text(h->architecture), "architecture", "%s%s%s%s",
+                    h->architecture != NULL && *h->architecture ? h->architecture : "not stated", has_class ? " (" : "",
+                    has_class ? h->hf_class : "", has_class ? ")" : "");
+    apr_report_member(r, "hf_class", apr_as_text(h->hf_class));
     for (size_t i = 0; i < apr_n_hparam_fields; i++) {
         const apr_hparam_field *const field = &apr_hparam_fields[i];
-        const double real = field->is_int ? 0.0 : *apr_hparam_real(&h, field);
-        if (field->is_int && *apr_hparam_int(&h, field) != 0) apr_report_count(r, field->name, field->name, *apr_hparam_int(&h, field));
+        const double real = apr_hparam_get_real(h, field);
+        if (apr_hparam_get_int(h, field) != 0) apr_report_count(r, field->name, field->name, apr_hparam_get_int(h, field));
         if (real != 0.0) apr_report_fact(r, field->name, apr_as_real(real), field->name, "%.7g", real);
     }
-    report_rope(r, "rope_scaling", "rope_scaling", &h.rope);
-    report_rope(r, h.rope_theta_local > 0 ? "rope_scaling_local" : NULL, "sliding layers", &h.rope_local);
-    if (r->json == NULL) report_all_layers(r, &h);
-    report_flags(r, &h);
-    apr_report_string(r, "torch_dtype", "torch_dtype", h.torch_dtype);
-    if (r->json != NULL) report_all_layers(r, &h);
+    report_rope(r, "rope_scaling", "rope_scaling", &h->rope);
+    report_rope(r, h->rope_theta_local > 0 ? "rope_scaling_local" : NULL, "sliding layers", &h->rope_local);
+    if (r->json == NULL) report_all_layers(r, h);
+    report_flags(r, h);
+    apr_report_string(r, "torch_dtype", "torch_dtype", h->torch_dtype);
+    if (r->json != NULL) report_all_layers(r, h);
     apr_report_close(r);
 }
 
