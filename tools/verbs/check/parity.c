@@ -1,8 +1,10 @@
 /* parity.c - `aprrun parity`: options and JSON lines. runtime/check/parity.h says what is compared, and how. */
 #include "tools/verbs/verbs.h"
 
+#include "formats/base/random.h"
 #include "runtime/check/backends.h"
 #include "runtime/check/verify.h"
+#include "tools/engine/bench/synthetic.h"
 #include "tools/engine/run/parity_dump.h"
 #include "tools/engine/text_input.h"
 #include "tools/report/meter.h"
@@ -17,13 +19,19 @@
 
 typedef struct parity_options {
     apr_run_options run;
-    const char *prompt, *positions, *dump, *op, *text;
-    int64_t layer, tokens;
+    const char *prompt, *positions, *dump, *op, *text, *synthetic, *dtype;
+    int64_t layer, tokens, seed;
 } parity_options;
 
 static const apr_option parity_table[] = {
     {"prompt", 'p', APR_OPTION_STRING, "TEXT", NULL, "the text to compare on, repeated if it is short; the default is a built-in one",
      APR_TO(parity_options, prompt), .group = "Comparison"},
+    {"synthetic", 0, APR_OPTION_STRING, "CONFIG", NULL,
+     "instead of MODEL: random weights for this config.json, made in memory (with --dtype)", APR_TO(parity_options, synthetic)},
+    {"dtype", 0, APR_OPTION_STRING, "TYPE", NULL,
+     "their types, as aprquant --to TYPE would choose them; also a type that is only read (aprquant --list)",
+     APR_TO(parity_options, dtype)},
+    {"seed", 0, APR_OPTION_INT, "N", "0", "seed of the random weights and tokens", APR_TO(parity_options, seed), .min = -9e18, .max = 9e18},
     {"positions", 0, APR_OPTION_STRING, "LIST", "0,100,1000,4100", "positions to compare at, separated by commas",
      APR_TO(parity_options, positions)},
     {"tokens", 'n', APR_OPTION_INT, "N", "16", "tokens evaluated together at each position; then one more alone",
@@ -46,6 +54,7 @@ static const char *const parity_examples[] = {
     "aprrun parity --positions 0,4100,16000 model.apr | grep '\"passed\":false'",
     "aprrun parity --device cuda --text heldout.txt model.apr",
     "aprrun parity --layer 12 --op attend --dump seen/ model.apr",
+    "aprrun parity --synthetic config.json --dtype mxfp4 --device cuda     # before the download",
     NULL,
 };
 
@@ -177,11 +186,26 @@ static void summary(const output *o, const apr_parity_result *result)
             (long long)result->last_position);
 }
 
+/* The text's ids, malloc'ed; of random weights, which have no tokenizer, random ones. */
+static apr_status encode(const apr_running *r, const parity_options *o, int32_t **ids, size_t *n_ids, apr_error *err)
+{
+    enum { RANDOM_IDS = 256 };
+    const apr_subject subject = apr_running_subject(r);
+    const char *const text = o->prompt != NULL ? o->prompt : apr_verify_text;
+    uint64_t state = (uint64_t)o->seed;
+
+    if (o->synthetic == NULL) return apr_subject_encode(&subject, text, strlen(text), true, ids, n_ids, err);
+    *n_ids = RANDOM_IDS;
+    *ids = malloc(RANDOM_IDS * sizeof **ids);
+    if (*ids == NULL) return apr_no_memory(err, "the tokens of a text");
+    for (size_t i = 0; i < RANDOM_IDS; i++)
+        (*ids)[i] = (int32_t)(apr_random(&state) % (uint64_t)apr_session_program(r->session)->vocab_size);
+    return APR_OK;
+}
+
 static apr_status compare(const apr_running *r, const apr_call *call, const int64_t *positions, size_t n_positions, apr_error *err)
 {
     const parity_options *const o = call->options;
-    const apr_subject subject = apr_running_subject(r);
-    const char *const text = o->prompt != NULL ? o->prompt : apr_verify_text;
     output out = {.call = call, .backend = apr_session_backend_name(r->session), .session = r->session, .dump = {.dir = o->dump}};
     apr_parity_options options = {.positions = positions,
                                   .n_positions = n_positions,
@@ -196,7 +220,7 @@ static apr_status compare(const apr_running *r, const apr_call *call, const int6
     size_t n_ids;
 
     APR_TRY(apr_parity_dump_check(o->dump, err));
-    APR_TRY(apr_subject_encode(&subject, text, strlen(text), true, &ids, &n_ids, err));
+    APR_TRY(encode(r, o, &ids, &n_ids, err));
     out.progress = apr_meter_start(&out.meter, call->quiet || !call->answer->json);
     if (call->answer->json) apr_json_open(&call->answer->body, "operations", '[');
     apr_status status = apr_backends_parity(r->session, ids, (int64_t)n_ids, &options, &result, err);
@@ -267,14 +291,44 @@ static apr_status compare_on_text(const apr_running *r, const apr_call *call, co
     return status;
 }
 
+static apr_status check_asked(const parity_options *o, size_t n_operands, apr_error *err)
+{
+    if ((o->synthetic != NULL) == (n_operands > 0))
+        return apr_fail(err, APR_E_USAGE, "name what to compare: MODEL, or --synthetic CONFIG; try 'aprrun parity --help'");
+    if ((o->synthetic != NULL) != (o->dtype != NULL))
+        return apr_fail(err, APR_E_USAGE, "--synthetic CONFIG and --dtype TYPE go together; a MODEL has its own types");
+    if (o->synthetic != NULL && (o->prompt != NULL || o->text != NULL || o->run.lora.n_items > 0))
+        return apr_fail(err, APR_E_USAGE, "random weights have no tokenizer and no adapter: leave out --prompt, --text and --lora");
+    return APR_OK;
+}
+
+/* Opens a session on random weights, which are read by both backends. */
+static apr_status open_synthetic(apr_running *r, apr_synthetic *synthetic, const apr_call *call, const apr_run_options *run, apr_error *err)
+{
+    const parity_options *const o = call->options;
+    apr_session_options options;
+    apr_meter meter;
+
+    APR_TRY(apr_synthetic_open(synthetic, o->synthetic, o->dtype, true, err));
+    const apr_progress progress = apr_meter_start(&meter, call->quiet);
+    const apr_status status = apr_synthetic_fill(synthetic, (uint64_t)o->seed, &progress, err);
+    apr_meter_end(&meter);
+    APR_TRY(status);
+    APR_TRY(apr_running_options(run, o->tokens, &options, err));
+    options.weights_location = "in anonymous memory";
+    return apr_session_open(&r->session, &synthetic->model, &options, err);
+}
+
 static apr_status run_parity(const apr_call *call, apr_error *err)
 {
     const parity_options *const o = call->options;
     apr_run_options run = o->run;
     apr_running r = {0};
+    apr_synthetic synthetic = {0};
     int64_t positions[64];
     size_t n_positions;
 
+    APR_TRY(check_asked(o, call->n_operands, err));
     APR_TRY(parse_positions(o->positions, positions, &n_positions, err));
     if (run.where.device == APR_DEVICE_REF)
         return apr_fail(err, APR_E_USAGE, "parity compares a backend with the reference: choose --device host, cuda or auto");
@@ -283,17 +337,19 @@ static apr_status run_parity(const apr_call *call, apr_error *err)
     if (o->text != NULL && run.ctx < 256) run.ctx = 256;
     /* text before a position is evaluated in whole batches; 0 is at least 512 */
     if (run.batch != 0 ? run.batch < o->tokens : o->tokens > 512) run.batch = o->tokens;
-    apr_status status = apr_running_open(&r, call->operands[0], &run, o->tokens, err);
+    apr_status status = o->synthetic != NULL ? open_synthetic(&r, &synthetic, call, &run, err)
+                                             : apr_running_open(&r, call->operands[0], &run, o->tokens, err);
     if (status == APR_OK) status = compare(&r, call, positions, n_positions, err);
     if (status == APR_OK && o->text != NULL) status = compare_on_text(&r, call, o->text, err);
     if (status <= APR_E_NO && run.stats) apr_print_stats(&r, call);
     apr_running_close(&r);
+    apr_synthetic_close(&synthetic);
     return status;
 }
 
 const apr_command apr_parity_command = {.verb = "parity",
                                         .operands = "MODEL",
-                                        .min_operands = 1,
+                                        .min_operands = 0,
                                         .max_operands = 1,
                                         .summary = "each operation on the reference and on another backend, from the same input",
                                         .options = parity_table,
