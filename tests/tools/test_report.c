@@ -48,6 +48,8 @@ static apr_status report_cake(apr_answer *answer, apr_error *err)
     apr_report_facts_in(&r, "", "plate", plate, 3);
     apr_report_fact(&r, "size", apr_as_real(26.5), "size", "%s", "large");
     apr_report_real(&r, 26.5);
+    apr_report_fact(&r, NULL, apr_as_absent(), "height", "%s", "low"); /* each fact has its own cells */
+    apr_report_real(&r, 4.25);
     apr_report_fact(&r, NULL, apr_as_absent(), "only", "in the text");
     apr_report_close(&r);
     apr_report_member(&r, "left", apr_as_bytes("half", 3));
@@ -91,8 +93,9 @@ static void text_has_tables_and_lines(void **state)
                               "\nNotes\n"
                               "  note  only in the text\n"
                               "0 guests\n"
-                              "  size  large        26.5\n"
-                              "  only  in the text\n"
+                              "  size    large        26.5\n"
+                              "  height  low           4.2\n"
+                              "  only    in the text\n"
                               "  ready   yes\n");
 }
 

@@ -157,6 +157,7 @@ void apr_report_fact(apr_report *r, const char *key, apr_json_value value, const
 {
     va_list args;
 
+    r->column = 2; /* after its label and its value */
     if (key != NULL) apr_report_member(r, key, value);
     if (r->is_off || r->json != NULL || label == NULL) return;
     va_start(args, format);
