@@ -6,6 +6,7 @@
 #include "tools/report/table.h"
 #include "tools/report/terminal.h"
 #include "tools/report/text.h"
+#include "tools/verbs/plan/plan_grid.h"
 #include "tools/verbs/plan/plan_lines.h"
 #include "tools/verbs/verbs.h"
 
@@ -14,7 +15,8 @@
 
 typedef struct plan_options {
     apr_plan_asked asked;
-    bool list_gpus, lines;
+    bool list_gpus, lines, table, gpus_table;
+    const char *html;
 } plan_options;
 
 static const apr_option plan_table[] = {
@@ -36,6 +38,7 @@ static const apr_option plan_table[] = {
     {"memory", 0, APR_OPTION_SIZE, "SIZE", NULL, "host memory for what is offloaded; without it, any amount fits",
      APR_TO(plan_options, asked.memory), .min = APR_MIN_SIZE},
     {"list-gpus", 0, APR_OPTION_FLAG, NULL, NULL, "list the GPUs known by name", APR_TO(plan_options, list_gpus)},
+    {"gpus-table", 0, APR_OPTION_FLAG, NULL, NULL, "a table of all known GPUs by types, at one context", APR_TO(plan_options, gpus_table)},
     {"ctx", 'c', APR_OPTION_INT, "N", "0", "tokens of context per sequence; 0: the model's own, at most 4096",
      APR_TO(plan_options, asked.ctx), .min = 0, .max = 1e9, .group = "Run"},
     {"batch", 'b', APR_OPTION_INT, "N", "0", "prompt tokens evaluated at a time; 0: 512, or 2048 on a GPU with enough memory",
@@ -46,15 +49,23 @@ static const apr_option plan_table[] = {
      APR_TO(plan_options, lines)},
     {"dtype", 't', APR_OPTION_STRING, "TYPE", NULL, "plan as if quantized to TYPE (aprquant --list); also for a config.json alone",
      APR_TO(plan_options, asked.dtype)},
+    {"table", 0, APR_OPTION_FLAG, NULL, NULL, "a table of all types by contexts, with what each takes and whether it fits",
+     APR_TO(plan_options, table)},
+    {"html", 0, APR_OPTION_STRING, "FILE", NULL, "also write the table as one HTML page with a picture; replaces only an older page",
+     APR_TO(plan_options, html)},
     {0},
 };
 
-static bool has_gpu(const apr_call *call) { return !((const plan_options *)call->options)->asked.host; }
+static const plan_options *options_of(const apr_call *call) { return call->options; }
+static bool has_table(const apr_call *call) { return options_of(call)->table || options_of(call)->gpus_table; }
+
+static bool has_gpu(const apr_call *call) { return !options_of(call)->asked.host; }
 
 static const apr_need needs[] = {
     {"stack", "a GPU", has_gpu},
     {"direct", "a GPU", has_gpu},
     {"gpu", "a GPU (--host plans without one)", has_gpu},
+    {"html", "--table or --gpus-table", has_table},
     {0},
 };
 
@@ -65,6 +76,7 @@ static const char *const examples[] = {
     "aprplan --vram 12G --offload experts --dtype q4_k_m Qwen3-30B-A3B",
     "aprplan --gpu h100 --gpus 2 --dtype f16 Llama-3.1-70B",
     "aprplan --gpu rtx4090,rtx3060 --dtype q4_k_m Qwen2.5-32B",
+    "aprplan --gpu rtx4090 --table --html plans.html Qwen3-32B",
     NULL,
 };
 
@@ -117,7 +129,7 @@ static apr_status name_one(const apr_call *call, const char *name, apr_status st
     char text[256];
     const char *const first = status != APR_OK ? apr_gpu_several(name, text, sizeof text) : NULL;
 
-    if (first == NULL || strcmp(name, ((const plan_options *)call->options)->asked.gpu) != 0) return status;
+    if (first == NULL || strcmp(name, options_of(call)->asked.gpu) != 0) return status;
     return apr_try_change(status, call->typed, name, first, err);
 }
 
@@ -345,7 +357,7 @@ static apr_status answer(apr_plan_question *q, const apr_call *call, apr_error *
     APR_TRY(apr_question_plans(q, q->asked, &plans, err));
     apr_status status = APR_OK;
     if (call->answer->json) answer_json(q, &call->answer->body, &plans);
-    else status = plan_text(q, ((const plan_options *)call->options)->lines, config != NULL, path, &plans, err);
+    else status = plan_text(q, options_of(call)->lines, config != NULL, path, &plans, err);
     if (status == APR_OK) apr_plan_warn_of_context(plans.plans);
     if (status == APR_OK && !apr_plans_fit(&plans)) {
         apr_advice advice;
@@ -358,6 +370,24 @@ static apr_status answer(apr_plan_question *q, const apr_call *call, apr_error *
     return status;
 }
 
+/* Many plans in a table. A table of GPUs needs no device to be named. */
+static apr_status answer_table(apr_plan_question *q, const apr_call *call, apr_error *err)
+{
+    const plan_options *const o = options_of(call);
+    const apr_plan_asked *const a = q->asked;
+    char text[4096];
+    const char *const config = apr_config_only_path(call->operands[0], text, sizeof text);
+    const apr_plan_grid_asked asked = {.by_gpu = o->gpus_table, .html = o->html, .path = config != NULL ? config : call->operands[0]};
+
+    if (o->table && o->gpus_table) return apr_fail(err, APR_E_USAGE, "give --table or --gpus-table, not both");
+    if (o->gpus_table && (a->gpu != NULL || a->vram != 0 || a->host || a->gpus != NULL))
+        return apr_fail(err, APR_E_USAGE, "--gpus-table plans for each known GPU: leave out --gpu, --gpus, --vram and --host");
+    if (!o->gpus_table) APR_TRY(choose_device(q, call, err));
+    else APR_TRY(apr_offload_parse(a->offload, &q->offload, err));
+    APR_TRY(apr_question_open(q, asked.path, err));
+    return apr_plan_grid_answer(q, &asked, call, err);
+}
+
 static apr_status run(const apr_call *call, apr_error *err)
 {
     const plan_options *const o = call->options;
@@ -365,7 +395,7 @@ static apr_status run(const apr_call *call, apr_error *err)
 
     if (o->list_gpus) return list_gpus(call, err);
     if (call->n_operands != 1) return apr_fail(err, APR_E_USAGE, "name one MODEL: weights or a config.json; try 'aprplan --help'");
-    const apr_status status = answer(&q, call, err);
+    const apr_status status = has_table(call) ? answer_table(&q, call, err) : answer(&q, call, err);
     apr_question_close(&q);
     return status;
 }

@@ -2,6 +2,7 @@
 #include "tools/verbs/plan/plan_lines.h"
 
 #include "formats/base/bytes.h"
+#include "tools/engine/plan/parts.h"
 #include "tools/report/table.h"
 #include "tools/report/text.h"
 
@@ -29,38 +30,12 @@ apr_status apr_plan_table(const apr_plan *plan, apr_error *err)
     return apr_table_print(&table, stdout, 2, err);
 }
 
-/* A summary shows plan lines whose key begins with `key` as one line, `label`. The first match counts. */
-static const struct {
-    const char *label, *key;
-    bool with_reason; /* a group that has one line shows its reason (true) or its label (false) */
-} groups[] = {
-    {"weights", "weights.", false},       {"weights", "vectors", false},
-    {"keys and values", "kv", true},      {"recurrent state", "recurrent", true},
-    {"activations", "activations", true}, {"workspace", "workspace", false},
-    {"workspace", "logits", false},       {"workspace", "step", false},
-    {"CUDA", "context", false},           {"CUDA", "cublas.", false},
-    {"CUDA", "recorded", false},          {"CUDA", "rounding", false},
-    {"left free", "headroom", true},      {"left free", "system", true},
-    {"on the host", "host.", false},
-};
-enum { N_GROUPS = sizeof groups / sizeof *groups };
-
-static size_t group_of(const apr_plan_line *line)
+/* "attention 1.53 GiB, feed-forward 10.62 GiB": the lines of a part. For a single one its label, or its reason where the part's name says what
+ * the label would. */
+static void lines_text(const apr_plan *plan, apr_plan_part part, char *text, size_t n_bytes)
 {
-    for (size_t g = 0; g < N_GROUPS; g++)
-        if (strncmp(line->key, groups[g].key, strlen(groups[g].key)) == 0) return g;
-    return N_GROUPS;
-}
-
-static const char *label_of(const apr_plan_line *line)
-{
-    const size_t g = group_of(line);
-    return g < N_GROUPS ? groups[g].label : line->label;
-}
-
-/* "attention 1.53 GiB, feed-forward 10.62 GiB": the lines under one label; of a single one its reason or label. */
-static void parts_text(const apr_plan *plan, const char *label, char *text, size_t n_bytes)
-{
+    static const bool with_reason[APR_PLAN_PARTS] = {
+        [APR_PART_KV] = true, [APR_PART_RECURRENT] = true, [APR_PART_ACTIVATIONS] = true, [APR_PART_FREE] = true};
     const apr_plan_line *only = NULL;
     char size[APR_SMALL_TEXT];
     size_t n = 0, n_lines = 0;
@@ -68,37 +43,39 @@ static void parts_text(const apr_plan *plan, const char *label, char *text, size
     text[0] = '\0';
     for (size_t i = 0; i < plan->n_lines && n < n_bytes; i++) {
         const apr_plan_line *const line = &plan->lines[i];
-        if (strcmp(label_of(line), label) != 0) continue;
+        if (apr_plan_part_of(line) != part) continue;
         only = n_lines++ == 0 ? line : NULL;
         n += (size_t)snprintf(text + n, n_bytes - n, "%s%s %s", n > 0 ? ", " : "", line->label, apr_size_text(size, line->bytes));
     }
-    if (only == NULL) return;
-    const size_t g = group_of(only);
-    snprintf(text, n_bytes, "%s", g == N_GROUPS || groups[g].with_reason ? only->reason : only->label);
+    if (only != NULL) snprintf(text, n_bytes, "%s", with_reason[part] ? only->reason : only->label);
+}
+
+/* A row for the part of the i-th line, if the line is the first of its part. */
+static void add_part(apr_table *table, const apr_plan *plan, size_t i)
+{
+    const apr_plan_part part = apr_plan_part_of(&plan->lines[i]);
+    char size[APR_SMALL_TEXT], lines[1024];
+    uint64_t bytes = 0;
+
+    for (size_t j = 0; j < plan->n_lines; j++) {
+        if (apr_plan_part_of(&plan->lines[j]) != part) continue;
+        if (j < i) return;
+        bytes = apr_saturating_add(bytes, plan->lines[j].bytes);
+    }
+    lines_text(plan, part, lines, sizeof lines);
+    apr_table_cell(table, "%s", apr_plan_part_names[part]);
+    apr_table_cell(table, "%s", apr_size_text(size, bytes));
+    apr_table_cell(table, "%s", lines);
 }
 
 apr_status apr_plan_summary(const apr_plan *plan, apr_error *err)
 {
     static const apr_column columns[] = {{NULL, false}, {NULL, true}, {NULL, false}};
     apr_table table;
-    char size[APR_SMALL_TEXT], parts[1024];
+    char size[APR_SMALL_TEXT];
 
     apr_table_start(&table, columns, sizeof columns / sizeof *columns);
-    for (size_t i = 0; i < plan->n_lines; i++) {
-        const char *const label = label_of(&plan->lines[i]);
-        uint64_t bytes = 0;
-        bool is_first = true;
-        for (size_t j = 0; j < plan->n_lines; j++) {
-            if (strcmp(label_of(&plan->lines[j]), label) != 0) continue;
-            if (j < i) is_first = false;
-            bytes = apr_saturating_add(bytes, plan->lines[j].bytes);
-        }
-        if (!is_first) continue;
-        parts_text(plan, label, parts, sizeof parts);
-        apr_table_cell(&table, "%s", label);
-        apr_table_cell(&table, "%s", apr_size_text(size, bytes));
-        apr_table_cell(&table, "%s", parts);
-    }
+    for (size_t i = 0; i < plan->n_lines; i++) add_part(&table, plan, i);
     apr_table_cell(&table, "total");
     apr_table_cell(&table, "%s", apr_size_text(size, plan->taken_bytes));
     apr_table_cell(&table, "%s",
