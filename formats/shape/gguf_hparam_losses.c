@@ -19,6 +19,8 @@ typedef struct hparam_checking {
 
 #define LOSS(c, ...) APR_TRY(apr_loss_add((c)->losses, APR_LOST, (c)->err, __VA_ARGS__))
 #define OURS(c, ...) APR_TRY(apr_loss_add((c)->losses, APR_LOST_TO_OTHERS, (c)->err, __VA_ARGS__)) /* see gguf_keys.c */
+/* The loss that was just added keeps llama.cpp from opening the file. */
+#define REFUSED(c)   ((c)->losses->items[(c)->losses->n_items - 1].is_refusal = true)
 #define NOTE(c, ...) APR_TRY(apr_loss_add((c)->losses, APR_NOTE, (c)->err, __VA_ARGS__))
 
 static bool has_dense_layers(const apr_hparams *h)
@@ -37,8 +39,10 @@ static apr_status check_missing(const hparam_checking *c)
     for (size_t i = 0; i < apr_n_hparam_fields; i++) {
         const apr_hparam_field *const field = &apr_hparam_fields[i];
         const bool is_needed = apr_has_word(wanted, field->name) && (has_dense || strcmp(field->name, "intermediate_size") != 0);
-        if (is_needed && !(apr_hparam_number(c->h, field) > 0))
+        if (is_needed && !(apr_hparam_number(c->h, field) > 0)) {
             LOSS(c, "config.json has no %s; llama.cpp cannot open a GGUF without %s.%s", field->hf_key, c->arch, field->gguf_key);
+            REFUSED(c);
+        }
     }
     return APR_OK;
 }
@@ -213,14 +217,20 @@ static apr_status check_arithmetic(const hparam_checking *c)
              h->rms_norm_eps);
     if (c->facts->ranks_groups_by_two && h->num_expert_groups > 1)
         OURS(c, "llama.cpp's %s ranks groups of experts by their two best experts, this architecture by the best one", c->arch);
-    if (c->facts->heads_fill_hidden && h->head_dim * h->num_heads != h->hidden_size)
+    if (c->facts->heads_fill_hidden && h->head_dim * h->num_heads != h->hidden_size) {
         OURS(c, "llama.cpp's %s needs head_dim = hidden_size / heads; here %lld heads of %lld are %lld, and hidden_size is %lld", c->arch,
              (long long)h->num_heads, (long long)h->head_dim, (long long)(h->head_dim * h->num_heads), (long long)h->hidden_size);
-    if (has_layer(h, APR_LAYER_LINEAR) && h->linear_key_head_dim != h->linear_value_head_dim)
+        REFUSED(c);
+    }
+    if (has_layer(h, APR_LAYER_LINEAR) && h->linear_key_head_dim != h->linear_value_head_dim) {
         OURS(c, "llama.cpp's %s needs linear attention with keys (%lld) and values (%lld) of the same width", c->arch,
              (long long)h->linear_key_head_dim, (long long)h->linear_value_head_dim);
-    if (c->facts->nope == APR_NOPE_UNLESS_FINETUNED && h->linear_conv_kernel_dim == 0)
+        REFUSED(c);
+    }
+    if (c->facts->nope == APR_NOPE_UNLESS_FINETUNED && h->linear_conv_kernel_dim == 0) {
         LOSS(c, "llama.cpp's %s needs Mamba layers, and this model has none", c->arch);
+        REFUSED(c);
+    }
     if (h->num_nextn_layers > 0 && c->seen.num_nextn_layers == 0)
         NOTE(c, "llama.cpp's %s has no multi-token prediction; %lld of its layers are not copied", c->arch, (long long)h->num_nextn_layers);
     return APR_OK;

@@ -16,6 +16,7 @@ typedef enum { APR_LOST, APR_LOST_TO_OTHERS, APR_NOTE } apr_loss_kind;
 typedef struct apr_loss {
     const char *text;
     apr_loss_kind kind;
+    bool is_refusal; /* other readers do not open the file because of it; otherwise they compute something else */
 } apr_loss;
 
 /* A zeroed list is empty; close it with apr_losses_close. */

@@ -2,6 +2,7 @@
 //   theirs ids MODEL TEXTS       one line of ids for each text, special tokens recognised; then again with them as text
 //   theirs logits MODEL IDS OUT  f32 logits of every position, of the ids as one prompt
 //   theirs steps MODEL IDS OUT   the same, one id after the other
+//   theirs loads MODEL           exit 0: the whole model loads
 //   theirs stops MODEL           the tokens that end generation, a line each: id and text; only the vocabulary is loaded
 #include "llama.h"
 
@@ -23,6 +24,14 @@ static llama_model *load(const char *path, bool vocab_only)
     llama_model_params params = llama_model_default_params();
     params.vocab_only = vocab_only;
     return llama_model_load_from_file(path, params);
+}
+
+static int loads(const char *path)
+{
+    llama_model *const model = load(path, false);
+    if (model == nullptr) return 3;
+    llama_model_free(model);
+    return 0;
 }
 
 static int ids_of(const char *path, const char *texts)
@@ -107,6 +116,7 @@ int main(int argc, char **argv)
     llama_backend_init();
     int code = 2;
     if (argc == 4 && strcmp(argv[1], "ids") == 0) code = ids_of(argv[2], argv[3]);
+    if (argc == 3 && strcmp(argv[1], "loads") == 0) code = loads(argv[2]);
     if (argc == 3 && strcmp(argv[1], "stops") == 0) code = stops_of(argv[2]);
     if (argc == 5 && strcmp(argv[1], "logits") == 0) code = logits_of(argv[2], argv[3], argv[4], false);
     if (argc == 5 && strcmp(argv[1], "steps") == 0) code = logits_of(argv[2], argv[3], argv[4], true);

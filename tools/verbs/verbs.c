@@ -4,10 +4,23 @@
 static const apr_tool *const toolkit[] = {&apr_aprconv, &apr_aprquant, &apr_aprplan, &apr_aprrun, NULL};
 
 static const apr_command *const of_aprconv[] = {
-    &apr_gguf2apr_command, &apr_st2apr_command,  &apr_apr2gguf_command,  &apr_apr2st_command,
-    &apr_st2gguf_command,  &apr_gguf2st_command, &apr_gguf2gguf_command, &apr_apr2apr_command,
-    &apr_st2st_command,    &apr_convert_command, &apr_show_command,      &apr_info_command,
-    &apr_check_command,    &apr_diff_command,    &apr_families_command,  NULL,
+    &apr_gguf2apr_command,
+    &apr_st2apr_command,
+    &apr_apr2gguf_command,
+    &apr_apr2st_command,
+    &apr_st2gguf_command,
+    &apr_gguf2st_command,
+    &apr_gguf2gguf_command,
+    &apr_apr2apr_command,
+    &apr_st2st_command,
+    &apr_convert_command,
+    &apr_show_command,
+    &apr_info_command,
+    &apr_check_command,
+    &apr_compat_command,
+    &apr_diff_command,
+    &apr_families_command,
+    NULL,
 };
 const apr_tool apr_aprconv = {"aprconv", "converts models between GGUF, safetensors and APR, shows, checks and compares them", of_aprconv,
                               toolkit};

@@ -10,7 +10,7 @@ extern const apr_tool apr_aprconv, apr_aprquant, apr_aprplan, apr_aprrun;
 extern const apr_command apr_gguf2apr_command, apr_st2apr_command, apr_apr2gguf_command, apr_apr2st_command, apr_st2gguf_command,
     apr_gguf2st_command, apr_gguf2gguf_command, apr_apr2apr_command, apr_st2st_command, apr_convert_command, apr_diff_command;
 /* aprconv: what only reads. check: APR_E_DAMAGED for wrong checksums, APR_E_NO for values that are not finite and tensors that do not fit. */
-extern const apr_command apr_show_command, apr_info_command, apr_check_command, apr_families_command;
+extern const apr_command apr_show_command, apr_info_command, apr_check_command, apr_compat_command, apr_families_command;
 
 /* aprquant, aprplan, and aprrun without a verb */
 extern const apr_command apr_quantize_command, apr_plan_command, apr_generate_command;

@@ -51,13 +51,18 @@ static const apr_option plan_table[] = {
      APR_TO(plan_options, asked.dtype)},
     {"table", 0, APR_OPTION_FLAG, NULL, NULL, "a table of all types by contexts, with what each takes and whether it fits",
      APR_TO(plan_options, table)},
-    {"html", 0, APR_OPTION_STRING, "FILE", NULL, "also write the table as one HTML page with a picture; replaces only an older page",
+    {"html", 0, APR_OPTION_STRING, "FILE", NULL,
+     "also write the table (--table, --gpus-table) as one HTML page with a picture; replaces only an older page",
      APR_TO(plan_options, html)},
     {0},
 };
 
 static const plan_options *options_of(const apr_call *call) { return call->options; }
-static bool has_table(const apr_call *call) { return options_of(call)->table || options_of(call)->gpus_table; }
+/* A page has a table. */
+static bool has_table(const apr_call *call)
+{
+    return options_of(call)->table || options_of(call)->gpus_table || options_of(call)->html != NULL;
+}
 
 static bool has_gpu(const apr_call *call) { return !options_of(call)->asked.host; }
 
@@ -65,7 +70,6 @@ static const apr_need needs[] = {
     {"stack", "a GPU", has_gpu},
     {"direct", "a GPU", has_gpu},
     {"gpu", "a GPU (--host plans without one)", has_gpu},
-    {"html", "--table or --gpus-table", has_table},
     {0},
 };
 
