@@ -4,6 +4,7 @@
 
 #include "formats/base/crc32.h"
 #include "formats/base/threads.h"
+#include "formats/files/inputs.h"
 #include "formats/tensor/composed.h"
 #include "kernels/rows.h"
 #include "kernels/transcode.h"
@@ -94,6 +95,28 @@ static apr_status check_sources(checksums *c, const apr_tensor *tensor, apr_erro
     return APR_OK;
 }
 
+/* ---- bytes of the source ---- */
+
+/* Before and after a tensor is read: where the inputs are copied (formats/files/inputs.h), only one tensor's bytes are in memory. */
+static apr_status load_sources(const apr_tensor *t, apr_error *err)
+{
+    if (t == NULL) return APR_OK;
+    if (t->data != NULL) APR_TRY(apr_map_load(t->data, (size_t)t->n_bytes, err));
+    APR_TRY(load_sources(t->scale, err));
+    const apr_tensor *part;
+    for (size_t i = 0; (part = apr_tensor_source_at(t, i)) != NULL; i++) APR_TRY(load_sources(part, err));
+    return APR_OK;
+}
+
+static void unload_sources(const apr_tensor *t)
+{
+    if (t == NULL) return;
+    if (t->data != NULL) apr_map_unload(t->data, (size_t)t->n_bytes);
+    unload_sources(t->scale);
+    const apr_tensor *part;
+    for (size_t i = 0; (part = apr_tensor_source_at(t, i)) != NULL; i++) unload_sources(part);
+}
+
 /* ---- results for a later run: floats in hexadecimal, so they are exact ---- */
 
 void apr_pipe_write_note(const apr_pipe_item *item, char note[APR_NOTE_BYTES])
@@ -156,6 +179,7 @@ static apr_status copy_tensor(apr_pipe *p, const apr_pipe_item *item, apr_error 
     if (apr_tensor_source(t) == APR_SOURCE_IN_ORDER) {
         for (uint64_t at = 0; at < t->n_bytes; at += COPY_BYTES) {
             const size_t n = t->n_bytes - at < COPY_BYTES ? (size_t)(t->n_bytes - at) : COPY_BYTES;
+            APR_TRY(apr_pipe_check_cancelled(p, err));
             APR_TRY(apr_sink_put(p->sink, t->data + at, n, err));
             apr_pipe_progress(p, t, n);
         }
@@ -326,10 +350,14 @@ static apr_status make_item(apr_pipe *p, checksums *sums, apr_pipe_device *devic
 {
     char note[APR_NOTE_BYTES];
 
-    APR_TRY(check_sources(sums, items[i].from, err));
-    APR_TRY(check_doubles(&items[i], err));
-    APR_TRY(put_item(p, device, items, i, err));
-    APR_TRY(check_out_of_range(&items[i], p->options, err));
+    APR_TRY(apr_pipe_check_cancelled(p, err));
+    apr_status status = load_sources(items[i].from, err);
+    if (status == APR_OK) status = check_sources(sums, items[i].from, err);
+    if (status == APR_OK) status = check_doubles(&items[i], err);
+    if (status == APR_OK) status = put_item(p, device, items, i, err);
+    unload_sources(items[i].from);
+    if (status == APR_OK) status = check_out_of_range(&items[i], p->options, err);
+    if (status != APR_OK) return status;
     apr_pipe_write_note(&items[i], note);
     return apr_sink_done(p->sink, i, note, err);
 }
@@ -346,6 +374,7 @@ apr_status apr_pipe_run(apr_sink *sink, apr_pipe_item *items, size_t n_items, co
     if (status == APR_OK && options->codecs != NULL) status = apr_pipe_device_start(&device, &p, items, n_items, err);
     for (size_t i = 0; i < n_items && status == APR_OK; i++)
         if (items[i].state == APR_TENSOR_WANTED) status = make_item(&p, &sums, device, items, i, err);
+    if (status == APR_OK) status = apr_pipe_check_cancelled(&p, err); /* by the last report */
     apr_pipe_device_stop(device);
     free(p.values);
     free(p.slots);

@@ -16,6 +16,8 @@
 #include "kernels/metrics.h"
 #include "kernels/out_of_range.h"
 
+#include <stdatomic.h>
+
 /* One tensor of the sink's layout. */
 typedef struct apr_pipe_item {
     const apr_tensor *from; /* the source: its data, pending step and scales */
@@ -51,6 +53,7 @@ typedef struct apr_pipe_options {
     bool saturate;                   /* values out of the range of `to` become the nearest value in range */
     bool want_metrics;               /* decode again and compare: costs about as much as encoding a plain type */
     apr_progress progress;
+    const atomic_bool *is_cancelled; /* true: the run ends soon with APR_E_NO; NULL: it is not cancelled */
     const apr_cuda_codecs *codecs;   /* of the library that opened `devices`; NULL: encode on the host */
     apr_cuda_device *const *devices; /* [n_devices] one or more devices used together; each has its own workers */
     int n_devices;

@@ -45,6 +45,8 @@ static inline bool apr_pipe_is_custom(const apr_pipe *p, size_t item)
 /* --- pipe_portions.c --- */
 
 void apr_pipe_progress(apr_pipe *p, const apr_tensor *tensor, uint64_t more_bytes);
+/* APR_E_NO: the caller has cancelled the run. */
+apr_status apr_pipe_check_cancelled(const apr_pipe *p, apr_error *err);
 /* Measures encoded portions [first, first + n), whose bytes are contiguous, and adds the result to item->metrics. All cores. */
 apr_status apr_pipe_measure(apr_pipe *p, const apr_cut *c, apr_pipe_item *item, int64_t first, int64_t n, const uint8_t *bytes,
                             apr_error *err);

@@ -175,6 +175,12 @@ void apr_pipe_progress(apr_pipe *p, const apr_tensor *tensor, uint64_t more_byte
     apr_progress_report(&p->options->progress, p->done_bytes, p->total_bytes, tensor->name);
 }
 
+apr_status apr_pipe_check_cancelled(const apr_pipe *p, apr_error *err)
+{
+    const atomic_bool *const flag = p->options->is_cancelled;
+    return flag != NULL && atomic_load(flag) ? apr_fail(err, APR_E_NO, "cancelled") : APR_OK;
+}
+
 /* ---- measuring ---- */
 
 /* Makes capacity for the floats of this tensor's portions. */
@@ -260,6 +266,7 @@ static apr_status make_portion(void *context, int64_t portion, size_t slot, int 
     const queued_tensor *const t = context;
     uint8_t *const bytes = t->p->slots + (t->extent != NULL ? (size_t)thread : slot) * t->portion_bytes;
 
+    APR_TRY(apr_pipe_check_cancelled(t->p, err));
     convert_portion(t->p, &t->cut, t->item, portion, thread, bytes, &t->found[slot]);
     if (t->extent == NULL) return APR_OK;
     if (t->extent->wants_crc) t->found[slot].crc = apr_crc32(0, bytes, bytes_of(t, portion));

@@ -5,8 +5,8 @@
  *
  * Every mapped file is an input. An output refuses to take the name of an input (formats/files/out.h). Before an output takes its
  * final name, every input must still have the size and the modification time that it had when it was opened. Between apr_inputs_start
- * and apr_inputs_end a file stays an input after its map is closed; a tool works between the two calls. The table of inputs is
- * global to the process, because a page fault is too. */
+ * and apr_inputs_end a file stays an input after its map is closed; a tool works between the two calls. Inputs have owners (inputs.h);
+ * those of a tool belong to the process. */
 #ifndef APR_FORMATS_MAP_H
 #define APR_FORMATS_MAP_H
 
@@ -42,7 +42,7 @@ void apr_map_prefetch(const void *p, size_t n_bytes);
 void apr_map_drop(const void *p, size_t n_bytes);
 
 /* Copies bytes that may be in a mapped file. It uses pread for those, so their pages need not be mapped and unmapped one by one. If pread
- * fails, the bytes are copied from the mapping. */
+ * fails, the bytes are copied from the mapping; where the owner copies (inputs.h), they become zeros, and the input counts as changed. */
 void apr_map_read(void *to, const void *from, size_t n_bytes);
 
 struct apr_input {
@@ -59,10 +59,10 @@ void apr_inputs_start(void);
 void apr_inputs_end(void);
 /* For a check of outputs. false: a file is an input only while it is open; true: as after apr_inputs_start. Returns the previous value. */
 bool apr_inputs_keep_closed(bool closed_ones);
-/* The list of inputs, newest first; valid until one is opened or closed. */
+/* The list of the owner's inputs, newest first; valid until one is opened or closed. */
 const apr_input *apr_inputs(void);
 
-/* APR_E_IO with a message if an input has changed since it was opened. */
+/* APR_E_IO with a message if an input of the owner has changed since it was opened. */
 apr_status apr_inputs_check(apr_error *err);
 
 /* The input that is mapped at this address, or NULL. For a SIGBUS handler: async-signal-safe, as long as no thread
