@@ -12,7 +12,7 @@
 static void warn(void *user, const char *sentence)
 {
     const apr_device_warnings *const warnings = user;
-    warnings->show(sentence);
+    warnings->show(warnings->user, sentence);
 }
 
 /* --fp8 on: true if the table of capabilities allows FP8 and the probe passed. */

@@ -22,7 +22,8 @@ static inline bool apr_device_is_gpu(const apr_device_options *o) { return o->de
 
 /* Where warnings go; lives as long as the session. */
 typedef struct apr_device_warnings {
-    void (*show)(const char *sentence);
+    void (*show)(void *user, const char *sentence);
+    void *user;
 } apr_device_warnings;
 
 /* Sets the session's options for that device. With auto and no usable GPU it falls back to the host, with a warning. */

@@ -1,18 +1,14 @@
 /* conversion.c - one conversion, from opening the input to printing the answer. */
 #include "tools/verbs/convert/conversion.h"
 
-#include "convert/run.h"
-#include "formats/base/clock.h"
 #include "formats/base/text.h"
 #include "formats/files/out.h"
 #include "formats/files/resume.h"
 #include "formats/gguf/gguf.h"
-#include "formats/vocab/gguf_stops.h"
 #include "quant/damage_table.h"
-#include "runtime/template/chat.h"
 #include "tools/cli/model_paths.h"
-#include "tools/engine/quantize/admission_of_file.h"
-#include "tools/engine/quantize/feedback_run.h"
+#include "tools/engine/convert/job.h"
+#include "tools/engine/library/handles.h"
 #include "tools/report/guard.h"
 #include "tools/report/meter.h"
 #include "tools/report/table.h"
@@ -113,21 +109,17 @@ static apr_status parse_part(const char *text, apr_resume_part *part, apr_error 
     return apr_fail(err, APR_E_USAGE, "--part takes K/N, the K-th of N parts, as in 3/8 (N at most %d), not '%s'", (int)MAX_PARTS, text);
 }
 
-/* *part points to *storage, or is NULL if one run makes all of OUT. APR_E_USAGE: an invalid part, or several of these options. */
-static apr_status runs_parse(const apr_runs_options *o, bool dry_run, apr_resume_part *storage, const apr_resume_part **part,
-                             apr_error *err)
+/* APR_E_USAGE: an invalid part, or several of these options. */
+static apr_status runs_parse(const apr_runs_options *o, bool dry_run, apr_resume_part *part, apr_error *err)
 {
     const int n = o->resume + o->finish + (o->part != NULL);
 
-    *part = NULL;
     if (n > 1) return apr_fail(err, APR_E_USAGE, "give only one of --resume, --part and --finish");
     if (n > 0 && dry_run)
         return apr_fail(err, APR_E_USAGE, "--dry-run writes nothing and cannot be combined with --resume, --part or --finish");
     if (n == 0) return APR_OK;
-    *storage = (apr_resume_part){.part = 0, .n_parts = o->resume ? 1 : 0};
-    if (o->part != NULL) APR_TRY(parse_part(o->part, storage, err));
-    *part = storage;
-    return APR_OK;
+    *part = (apr_resume_part){.part = 0, .n_parts = o->resume ? 1 : 0};
+    return o->part != NULL ? parse_part(o->part, part, err) : APR_OK;
 }
 
 static void print_folder(const apr_sink_progress *p, const apr_resume_part *part)
@@ -174,22 +166,16 @@ typedef struct outcome {
     const apr_call *call;
     const char *in, *out;
     const apr_model *source;
-    const apr_conversion *conversion;
-    apr_lora_set lora;
-    apr_feedback_run *feedback;   /* NULL: no error feedback */
-    apr_imatrix imatrix;          /* zeros: none was given */
+    const apr_output_options *output;
+    const apr_recipe_options *recipe;
+    const apr_convert_job *job;   /* while the conversion is open */
     uint64_t bytes_in, bytes_out; /* tensor data */
-    uint64_t file_bytes;          /* 0 in a dry run */
-    double seconds;
-    char device[512]; /* the GPUs that encoded; empty: the host */
-    bool dry_run;
-    bool makes_folder;         /* OUT becomes a folder because its name has no extension */
-    apr_out *report;           /* NULL: no report */
-    apr_allocation allocation; /* of types, if a target was given */
-    apr_convert_run run;
-    apr_resume_part part;  /* with --resume, --part or --finish */
-    apr_listener listener; /* shows passes over a text with `passes` */
-    apr_meter passes;
+    bool makes_folder;            /* OUT becomes a folder because its name has no extension */
+    apr_out *report;              /* NULL: no report */
+    apr_resume_part part;         /* with --resume, --part or --finish */
+    bool is_kept;                 /* finished work is kept if the run is interrupted */
+    apr_listener listener;        /* shows passes over a text with `passes` */
+    apr_meter passes, meter;
 } outcome;
 
 static apr_progress begin_passes(void *user)
@@ -256,34 +242,35 @@ static void losses_json(apr_json_text *json, const apr_losses *losses, apr_loss_
 /* Unusual padding of a GGUF: bytes between and after its tensors beyond the usual alignment. */
 static uint64_t gap_bytes(const outcome *o)
 {
-    return o->conversion->options.format == APR_FORMAT_GGUF ? apr_gguf_gap_bytes(&o->conversion->layout) : 0;
+    return o->job->conversion.options.format == APR_FORMAT_GGUF ? apr_gguf_gap_bytes(&o->job->conversion.layout) : 0;
 }
 
 static void outcome_json(apr_json_text *json, const outcome *o)
 {
-    const apr_conversion *const c = o->conversion;
+    const apr_conversion *const c = &o->job->conversion;
 
     apr_json_string(json, "input", o->in, strlen(o->in));
     apr_json_string(json, "input_format", apr_format_name(o->source->format), strlen(apr_format_name(o->source->format)));
     apr_json_string(json, "output", o->out, strlen(o->out));
     apr_json_string(json, "output_format", apr_format_name(c->options.format), strlen(apr_format_name(c->options.format)));
-    apr_json_bool(json, "dry_run", o->dry_run);
+    apr_json_bool(json, "dry_run", o->job->dry_run);
     apr_json_uint(json, "tensor_bytes_in", o->bytes_in);
     apr_json_uint(json, "tensor_bytes_out", o->bytes_out);
-    if (o->file_bytes > 0) apr_json_uint(json, "file_bytes", o->file_bytes);
+    if (o->job->file_bytes > 0) apr_json_uint(json, "file_bytes", o->job->file_bytes);
     if (gap_bytes(o) > 0) apr_json_uint(json, "padding_bytes", gap_bytes(o));
     apr_json_uint(json, "n_matrices", c->recipe.n_matrices);
     if (c->recipe.mixture[0] != '\0') apr_json_uint(json, "n_quantized", c->recipe.n_quantized);
     apr_json_real(json, "bits_per_weight", c->recipe.n_elems > 0 ? 8.0 * (double)c->recipe.n_bytes / (double)c->recipe.n_elems : 0.0);
-    apr_json_real(json, "seconds", o->seconds);
-    apr_json_string(json, "device", *o->device != '\0' ? o->device : "host", strlen(*o->device != '\0' ? o->device : "host"));
+    apr_json_real(json, "seconds", o->job->seconds);
+    apr_json_string(json, "device", *o->job->device != '\0' ? o->job->device : "host",
+                    strlen(*o->job->device != '\0' ? o->job->device : "host"));
     runs_json(json, &c->progress, &o->part);
-    apr_lora_set_json(json, &o->lora);
-    if (o->feedback != NULL) apr_feedback_run_json(o->feedback, o->dry_run, json);
+    apr_lora_set_json(json, &o->job->lora);
+    if (o->job->feedback_run != NULL) apr_feedback_run_json(o->job->feedback_run, o->job->dry_run, json);
     apr_importance_json(json, c);
     for (int kind = APR_LOST; kind <= APR_NOTE; kind++) losses_json(json, &c->losses, (apr_loss_kind)kind);
-    apr_json_packed(json, c, o->dry_run);
-    if (o->allocation.n_groups > 0) apr_allocation_json(json, &o->allocation);
+    apr_json_packed(json, c, o->job->dry_run);
+    if (o->job->allocation.n_groups > 0) apr_allocation_json(json, &o->job->allocation);
     apr_json_open(json, "tensors", '[');
     size_t item = SIZE_MAX;
     for (size_t i = 0; i < c->recipe.n_lines; i++) {
@@ -324,12 +311,12 @@ static apr_status write_report(const outcome *o, const char *path, apr_error *er
     apr_quant_sums sums;
     const apr_quant_shown shown = {.in = o->in,
                                    .out = o->out,
-                                   .conversion = o->conversion,
+                                   .conversion = &o->job->conversion,
                                    .sums = &sums,
-                                   .feedback = o->dry_run ? NULL : o->feedback,
-                                   .allocation = o->allocation.n_groups > 0 ? &o->allocation : NULL};
+                                   .feedback = o->job->dry_run ? NULL : o->job->feedback_run,
+                                   .allocation = o->job->allocation.n_groups > 0 ? &o->job->allocation : NULL};
 
-    apr_status status = apr_quant_sums_of(&sums, o->conversion, err);
+    apr_status status = apr_quant_sums_of(&sums, &o->job->conversion, err);
     if (status == APR_OK) status = is_page(path) ? apr_quant_html(&shown, o->report, err) : write_json(o, &sums, o->report, err);
     apr_quant_sums_close(&sums);
     return status;
@@ -373,11 +360,11 @@ static apr_status print_recipe(const apr_recipe *recipe, apr_error *err)
 /* How many tensors the GPU encoded, and how many were left to the host. */
 static void print_device(const outcome *o)
 {
-    const apr_conversion *const c = o->conversion;
+    const apr_conversion *const c = &o->job->conversion;
     size_t n_device = 0, n_host = 0;
     const char *example = NULL;
 
-    if (*o->device == '\0') return;
+    if (*o->job->device == '\0') return;
     for (size_t i = 0; i < c->layout.n_tensors; i++) {
         const apr_pipe_item *const item = &c->items[i];
         if (item->is_scales || item->is_commons || item->to == item->from->dtype || item->state == APR_TENSOR_ELSEWHERE) continue;
@@ -386,7 +373,7 @@ static void print_device(const outcome *o)
         n_host++;
         example = item->from->name;
     }
-    printf("  encoded on %s: %zu tensors", o->device, n_device);
+    printf("  encoded on %s: %zu tensors", o->job->device, n_device);
     if (n_host > 0) printf("; on the host: %zu (small ones, or in types that only the host decodes; for example %s)", n_host, example);
     printf("\n");
 }
@@ -425,32 +412,32 @@ static void print_padding(const outcome *o)
 
     if (padding == 0) return;
     printf("  padding    %s between and after the tensors, as in the original file: the file %s %s\n", apr_size_text(size, padding),
-           o->file_bytes > 0 ? "has" : "will have at least",
-           apr_size_text(file, o->file_bytes > 0 ? o->file_bytes : o->bytes_out + padding));
+           o->job->file_bytes > 0 ? "has" : "will have at least",
+           apr_size_text(file, o->job->file_bytes > 0 ? o->job->file_bytes : o->bytes_out + padding));
 }
 
 /* Prints input, output and what was done; left out with --quiet. */
 static apr_status print_summary(const outcome *o, apr_error *err)
 {
-    const apr_conversion *const c = o->conversion;
+    const apr_conversion *const c = &o->job->conversion;
     char in[APR_SMALL_TEXT], out[APR_SMALL_TEXT];
 
     printf("%s (%s, %s of tensors) -> %s (%s, %s of tensors%s)%s\n", apr_printable(o->in), apr_format_name(o->source->format),
            apr_size_text(in, o->bytes_in), apr_printable(o->out), apr_format_name(c->options.format), apr_size_text(out, o->bytes_out),
-           o->dry_run ? ", not written" : "", o->makes_folder ? " (a folder, because the name has no extension)" : "");
+           o->job->dry_run ? ", not written" : "", o->makes_folder ? " (a folder, because the name has no extension)" : "");
     print_types(&c->recipe);
     print_padding(o);
     if (c->recipe.mixture[0] != '\0') printf("  quantized  %zu of %zu matrices\n", c->recipe.n_quantized, c->recipe.n_matrices);
-    apr_lora_set_print(&o->lora, stdout);
+    apr_lora_set_print(&o->job->lora, stdout);
     apr_importance_print(c);
-    apr_print_packed(c, o->dry_run);
-    if (o->feedback != NULL) apr_feedback_run_print(o->feedback, o->dry_run);
-    return o->allocation.n_groups > 0 ? apr_allocation_print(&o->allocation, err) : APR_OK;
+    apr_print_packed(c, o->job->dry_run);
+    if (o->job->feedback_run != NULL) apr_feedback_run_print(o->job->feedback_run, o->job->dry_run);
+    return o->job->allocation.n_groups > 0 ? apr_allocation_print(&o->job->allocation, err) : APR_OK;
 }
 
 static apr_status outcome_text(const outcome *o, apr_error *err)
 {
-    const apr_conversion *const c = o->conversion;
+    const apr_conversion *const c = &o->job->conversion;
     const bool quiet = o->call->quiet;
     char rate[APR_SMALL_TEXT], clean[4096];
 
@@ -458,77 +445,33 @@ static apr_status outcome_text(const outcome *o, apr_error *err)
     for (size_t i = 0; i < c->losses.n_items; i++)
         printf("  %s: %s\n", loss_names[c->losses.items[i].kind].word,
                apr_clean_text(clean, sizeof clean, c->losses.items[i].text, strlen(c->losses.items[i].text)));
-    if (o->dry_run) return print_recipe(&c->recipe, err);
+    if (o->job->dry_run) return print_recipe(&c->recipe, err);
     for (size_t i = 0; i < c->recipe.n_lines; i++) /* printed even with --quiet */
         if (c->recipe.lines[i].fell_back) printf("  %s: %s\n", apr_printable(c->recipe.lines[i].tensor->name), c->recipe.lines[i].reason);
     print_out_of_range(c);
     runs_print(&c->progress, &o->part, quiet);
     if (quiet) return APR_OK;
     print_device(o);
-    if (c->progress.folder != NULL) printf("  %.2f s\n", o->seconds);
-    else printf("  %.2f s, %s/s\n", o->seconds, apr_size_text(rate, o->seconds > 0 ? (uint64_t)((double)o->bytes_in / o->seconds) : 0));
+    if (c->progress.folder != NULL) printf("  %.2f s\n", o->job->seconds);
+    else
+        printf("  %.2f s, %s/s\n", o->job->seconds,
+               apr_size_text(rate, o->job->seconds > 0 ? (uint64_t)((double)o->bytes_in / o->job->seconds) : 0));
     return APR_OK;
 }
 
 /* --- the run --- */
+
+static void show_warning(void *user, const char *sentence)
+{
+    (void)user;
+    fprintf(stderr, "WARNING: %s\n", apr_printable(sentence));
+}
 
 static uint64_t tensor_bytes(const apr_model *model)
 {
     uint64_t n = 0;
     for (size_t i = 0; i < model->n_tensors; i++) n += model->tensors[i].n_bytes;
     return n;
-}
-
-/* Runs on the chosen device. With auto, a run that fails on the device is repeated on the host. */
-static apr_status run_somewhere(outcome *o, apr_conversion *c, const apr_output_options *output, apr_error *err)
-{
-    apr_encoder encoder;
-    apr_error own = {0};
-
-    APR_TRY(apr_encoder_open(&encoder, &output->encoder, c, &o->run.pipe, err));
-    if (*encoder.problem != '\0') fprintf(stderr, "WARNING: encoding on the host: %s\n", apr_printable(encoder.problem));
-    snprintf(o->device, sizeof o->device, "%s", encoder.name);
-    apr_status status = APR_OK;
-    if (o->feedback != NULL && encoder.cuda != NULL)
-        status = apr_feedback_run_to_gpu(o->feedback, encoder.cuda, encoder.devices[0], encoder.ordinals[0], &own);
-    if (status == APR_OK) status = apr_conversion_run(c, &o->run, o->out, &o->file_bytes, &own);
-    if (o->feedback != NULL) apr_feedback_run_to_host(o->feedback);
-    apr_encoder_close(&encoder, &o->run.pipe);
-    const bool is_of_device = status == APR_E_DEVICE || (status == APR_E_MEMORY && *o->device != '\0');
-    if (is_of_device && encoder.may_fall_back) {
-        fprintf(stderr, "WARNING: starting over on the host: %s\n", apr_printable(own.text));
-        *o->device = '\0';
-        if (o->feedback != NULL) apr_feedback_run_restart(o->feedback);
-        return apr_conversion_run(c, &o->run, o->out, &o->file_bytes, err);
-    }
-    return status == APR_OK ? APR_OK : apr_fail(err, status, "%s", own.text);
-}
-
-/* Plans again with the types that the allocation chose, after the user's own rules. */
-static apr_status plan_again(outcome *o, apr_conversion *c, const apr_convert_options *options, apr_error *err)
-{
-    apr_allocation *const a = &o->allocation;
-    apr_convert_options with = *options;
-    const size_t n_asked = with.recipe.n_overrides;
-    apr_recipe_override *const all = apr_arena_array(&a->arena, n_asked + a->n_groups + 1, sizeof *all);
-
-    if (all == NULL) return apr_no_memory(err, "the types of tensors");
-    if (n_asked > 0) memcpy(all, with.recipe.overrides, n_asked * sizeof *all);
-    memcpy(all + n_asked, a->overrides, a->n_groups * sizeof *all);
-    with.recipe.overrides = all;
-    with.recipe.n_overrides = n_asked + a->n_groups;
-    apr_conversion_close(c);
-    return apr_conversion_plan(c, o->source, &with, err);
-}
-
-/* A quantization that would change nothing is an error. */
-static apr_status check_is_quantized(const outcome *o, const apr_recipe *recipe, apr_error *err)
-{
-    if (recipe->mixture[0] == '\0' || recipe->n_matrices == 0 || recipe->n_quantized > 0) return APR_OK;
-    return apr_fail(err, APR_E_NO,
-                    "%s: none of its %zu matrices can be quantized to %s: their names are unknown, and their rows are not whole blocks "
-                    "(--tensor REGEX=TYPE chooses by name)",
-                    o->source->path, recipe->n_matrices, recipe->mixture);
 }
 
 /* OUT would be a folder because its name has no extension, but safetensors cannot hold the result: suggests OUT.gguf. */
@@ -547,83 +490,15 @@ static apr_status suggest_file(const outcome *o, apr_status status, apr_error *e
     return status;
 }
 
-static apr_status plan(outcome *o, apr_conversion *c, const apr_convert_options *options, const apr_output_options *output, apr_error *err)
-{
-    APR_TRY(suggest_file(o, apr_conversion_plan(c, o->source, options, err), err));
-    APR_TRY(rules_check(o->call, &c->recipe, &options->recipe, o->source, err));
-    APR_TRY(check_is_quantized(o, &c->recipe, err));
-    if (output->allocate == NULL) return APR_OK;
-    APR_TRY(apr_allocation_make(&o->allocation, output->allocate, c, &o->listener, err));
-    return plan_again(o, c, options, err);
-}
-
-/* Is finished work kept so that another run can continue? */
-static bool is_resumable(const apr_output_options *output) { return output->runs.resume || output->runs.part != NULL; }
-
-static apr_status open_feedback(outcome *o, apr_conversion *c, const apr_output_options *output, apr_error *err)
-{
-    if (output->feedback == NULL) return APR_OK;
-    apr_feedback_request request = *output->feedback;
-    if (is_resumable(output)) request.kept = o->out;
-    APR_TRY(apr_feedback_run_open(&o->feedback, &request, c, &o->listener, err));
-    o->run.pipe.maker = apr_feedback_run_custom_encoder(o->feedback);
-    o->run.maker_terms = apr_feedback_run_terms(o->feedback);
-    return apr_feedback_run_note(o->feedback, c, err);
-}
-
 /* Prepares the message that is printed if the run is interrupted. */
-static apr_status prepare_guard(const outcome *o, const apr_output_options *output, apr_error *err)
+static apr_status prepare_guard(const outcome *o, apr_error *err)
 {
-    char *const path = is_resumable(output) ? apr_resume_path_for(o->out) : NULL;
+    char *const path = o->is_kept ? apr_resume_path_for(o->out) : NULL;
 
     apr_guard_writes();
-    if (is_resumable(output) && path == NULL) return apr_no_memory(err, "a path");
+    if (o->is_kept && path == NULL) return apr_no_memory(err, "a path");
     if (path != NULL) apr_guard_protects(path);
     free(path);
-    return APR_OK;
-}
-
-/* aprrun also stops a chat at the token that ends turns in the template. Other readers of a GGUF only use its keys and token texts. */
-static apr_status note_turn_end(apr_conversion *c, apr_error *err)
-{
-    const apr_vocab *const v = &c->layout.vocab;
-    apr_chat_stops stops;
-    char clean[256];
-
-    if (c->options.format != APR_FORMAT_GGUF) return APR_OK;
-    APR_TRY(apr_chat_stops_of(v, &stops, err));
-    if (stops.added < 0 || apr_gguf_finds_stop(v, stops.added)) return APR_OK;
-    const apr_str token = v->tokens[stops.added];
-    return apr_loss_add(&c->losses, APR_LOST_TO_OTHERS, err,
-                        "the chat template ends turns with token %d (\"%s\"), but the model does not list it as a stop id (eos_token_id in "
-                        "generation_config.json): other programs do not stop there",
-                        (int)stops.added, apr_clean_text(clean, sizeof clean, token.text, token.n_bytes));
-}
-
-static apr_status convert_opened(outcome *o, apr_conversion *c, const apr_convert_options *options, const apr_output_options *output,
-                                 apr_error *err)
-{
-    apr_meter meter;
-    const double start = apr_seconds_now();
-
-    APR_TRY(prepare_guard(o, output, err));
-    APR_TRY(plan(o, c, options, output, err));
-    APR_TRY(note_turn_end(c, err));
-    APR_TRY(open_feedback(o, c, output, err));
-    o->conversion = c;
-    o->bytes_in = tensor_bytes(o->source);
-    o->bytes_out = tensor_bytes(&c->layout);
-    if (!output->dry_run) {
-        o->run.pipe.progress = apr_meter_start(&meter, o->call->quiet);
-        meter.keeps = is_resumable(output);
-        const apr_status status = run_somewhere(o, c, output, err);
-        apr_meter_end(&meter);
-        APR_TRY(status);
-    }
-    o->seconds = apr_seconds_now() - start;
-    if (o->report != NULL) APR_TRY(write_report(o, output->report, err));
-    if (!o->call->answer->json) return outcome_text(o, err);
-    outcome_json(&o->call->answer->body, o);
     return APR_OK;
 }
 
@@ -652,42 +527,18 @@ static apr_status check_formats(const apr_call *call, const apr_model *source, c
     return source->format == APR_FORMAT_CONFIG ? refuse_config(call, in, err) : APR_OK;
 }
 
-/* Without this check a model with missing or misshapen tensors would be written as if it were complete. */
-static apr_status admit(const apr_model *source, bool allow_incomplete, apr_error *err)
-{
-    apr_admission admission;
-    apr_error why = {0};
-
-    APR_TRY(apr_admission_of(&admission, source, err));
-    if (!apr_admission_is_incomplete(&admission)) return APR_OK;
-    const apr_status status = apr_admission_refuse(&admission, source->path, &why);
-    if (!allow_incomplete) return apr_fail(err, status, "%s; use --allow-incomplete to convert it anyway", why.text);
-    fprintf(stderr, "warning: %s\n", apr_printable(why.text));
-    return APR_OK;
-}
-
 static const char *mark_of_report(const char *path) { return is_page(path) ? APR_QUANT_HTML_MARK : report_mark; }
 
-/* Checks all outputs before the work starts: that they can be written and would not replace another file. An existing state file may be
- * only read, so it is checked as in a dry run. An existing OUT is allowed if OUT.resume exists or with --finish, which check it themselves. */
-static apr_status check_outputs(const outcome *o, const apr_output_options *output, apr_format format, apr_error *err)
+/* Checks all outputs before the work starts. An existing state file may be only read, so it is checked as in a dry run. */
+static apr_status check_outputs(const outcome *o, const apr_convert_job *job, apr_error *err)
 {
-    const bool is_folder = apr_format_ending(format) == NULL,
-               in_runs = output->runs.resume || output->runs.finish || output->runs.part != NULL;
-    const char *const state = output->allocate != NULL ? output->allocate->state : NULL;
-    char *const kept = apr_resume_path_for(o->out);
-    apr_out_request all[4];
+    const char *const state = o->output->allocate != NULL ? o->output->allocate->state : NULL, *const report = o->output->report;
+    apr_out_request others[2];
     size_t n = 0;
 
-    if (kept == NULL) return apr_no_memory(err, "a path");
-    const bool overwrite = output->force || output->runs.finish || (in_runs && access(kept, F_OK) == 0);
-    if (output->report != NULL) all[n++] = (apr_out_request){.path = output->report, .mark = mark_of_report(output->report)};
-    if (state != NULL) all[n++] = (apr_out_request){.path = state, .mark = APR_DAMAGE_MARK, .is_dry = access(state, F_OK) == 0};
-    all[n++] = (apr_out_request){.path = o->out, .is_folder = is_folder, .overwrite = overwrite, .is_dry = output->dry_run};
-    if (in_runs) all[n++] = (apr_out_request){.path = kept, .is_folder = true, .overwrite = true};
-    const apr_status status = apr_outs_check(all, n, err);
-    free(kept);
-    return status;
+    if (report != NULL) others[n++] = (apr_out_request){.path = report, .mark = mark_of_report(report)};
+    if (state != NULL) others[n++] = (apr_out_request){.path = state, .mark = APR_DAMAGE_MARK, .is_dry = access(state, F_OK) == 0};
+    return apr_convert_job_check_outputs(job, others, n, err);
 }
 
 /* OUT is the same file as IN: suggests another name. */
@@ -700,12 +551,59 @@ static apr_status suggest_other_name(const outcome *o, const apr_recipe_options 
     return status;
 }
 
-static apr_status open_outputs(outcome *o, const apr_output_options *output, const apr_recipe_options *recipe, apr_format format,
-                               apr_error *err)
+static apr_status open_outputs(outcome *o, const apr_convert_job *job, apr_error *err)
 {
-    APR_TRY(suggest_other_name(o, recipe, check_outputs(o, output, format, err), err));
-    if (output->report == NULL) return APR_OK;
-    return apr_out_open_marked(&o->report, output->report, mark_of_report(output->report), err);
+    APR_TRY(suggest_other_name(o, o->recipe, check_outputs(o, job, err), err));
+    if (o->output->report == NULL) return APR_OK;
+    return apr_out_open_marked(&o->report, o->output->report, mark_of_report(o->output->report), err);
+}
+
+/* --- the hooks of aprkit_convert --- */
+
+static apr_status prepare(void *user, apr_convert_job *job, apr_error *err)
+{
+    outcome *const o = user;
+
+    job->options.recipe = *o->recipe;
+    job->encoder = o->output->encoder;
+    job->dry_run = o->output->dry_run;
+    job->allocate = o->output->allocate;
+    job->feedback = o->output->feedback;
+    job->listener = &o->listener;
+    job->warn = show_warning;
+    job->run.pipe.want_metrics = o->output->report != NULL;
+    o->is_kept = apr_convert_job_is_kept(job);
+    APR_TRY(open_outputs(o, job, err));
+    return prepare_guard(o, err);
+}
+
+static apr_status check_plan(void *user, const apr_convert_job *job, apr_error *err)
+{
+    const outcome *const o = user;
+    return rules_check(o->call, &job->conversion.recipe, &job->options.recipe, job->source, err);
+}
+
+static apr_progress begin(void *user)
+{
+    outcome *const o = user;
+    const apr_progress progress = apr_meter_start(&o->meter, o->call->quiet);
+    o->meter.keeps = o->is_kept;
+    return progress;
+}
+
+static void end(void *user) { apr_meter_end(&((outcome *)user)->meter); }
+
+static apr_status show(void *user, const apr_convert_job *job, apr_error *err)
+{
+    outcome *const o = user;
+
+    o->job = job;
+    o->bytes_in = tensor_bytes(job->source);
+    o->bytes_out = tensor_bytes(&job->conversion.layout);
+    if (o->report != NULL) APR_TRY(write_report(o, o->output->report, err));
+    if (!o->call->answer->json) return outcome_text(o, err);
+    outcome_json(&o->call->answer->body, o);
+    return APR_OK;
 }
 
 static apr_status close_report(outcome *o, apr_status status, apr_error *err)
@@ -715,46 +613,65 @@ static apr_status close_report(outcome *o, apr_status status, apr_error *err)
     return status;
 }
 
+static void show_note(void *user, const char *sentence)
+{
+    (void)user;
+    fprintf(stderr, "warning: %s\n", apr_printable(sentence));
+}
+
+static apr_status convert(outcome *o, aprkit_model *model, apr_format format, apr_error *err)
+{
+    const apr_output_options *const output = o->output;
+    const aprkit_tool_hooks hooks = {prepare, check_plan, begin, end, show, o};
+    const aprkit_convert_options options = {.size = sizeof options,
+                                            .format = format == APR_FORMAT_GGUF  ? "gguf"
+                                                      : format == APR_FORMAT_APR ? "apr"
+                                                                                 : "safetensors",
+                                            .imatrix = output->imatrix,
+                                            .adapters = output->lora.items,
+                                            .n_adapters = output->lora.n_items,
+                                            .overwrite = output->force,
+                                            .allow_loss = output->allow_loss,
+                                            .allow_incomplete = output->allow_incomplete,
+                                            .saturate = output->saturate,
+                                            .profile = output->profile == APR_PROFILE_APRENDER ? "aprender" : NULL,
+                                            .max_shard_bytes = output->shard_bytes,
+                                            .resume = output->runs.resume,
+                                            .finish = output->runs.finish,
+                                            .part = o->part.part,
+                                            .n_parts = o->part.part > 0 ? o->part.n_parts : 0,
+                                            .on_note = show_note,
+                                            .hooks = &hooks};
+    aprkit_error error;
+
+    if (aprkit_convert(model, o->out, &options, &error) == APRKIT_OK) return APR_OK;
+    return suggest_file(o, apr_fail(err, (apr_status)error.status, "%s", error.text), err);
+}
+
 apr_status apr_run_conversion(const apr_call *call, const char *in, const char *out, apr_format expect, apr_format produce,
                               const apr_output_options *output, const apr_recipe_options *recipe, apr_error *err)
 {
-    apr_model source;
-    apr_conversion conversion = {0};
-    apr_convert_options options = {.recipe = *recipe};
+    const aprkit_model_options mapped = {.size = sizeof mapped, .map = 1}; /* tools/report/guard.h handles SIGBUS */
     outcome o = {.call = call,
                  .in = in,
                  .out = out,
-                 .source = &source,
-                 .dry_run = output->dry_run,
-                 .run.pipe = {.want_metrics = output->report != NULL, .saturate = output->saturate},
+                 .output = output,
+                 .recipe = recipe,
                  .makes_folder = apr_out_name_makes_a_folder(out),
                  .listener = {begin_passes, end_passes, show_kept, &o}};
+    aprkit_model *model;
+    aprkit_error error;
+    apr_format format;
 
-    options.sink = (apr_sink_options){.profile = (apr_profile)output->profile,
-                                      .overwrite = output->force,
-                                      .allow_loss = output->allow_loss,
-                                      .max_shard_bytes = output->shard_bytes};
     if (output->threads > 0) omp_set_num_threads((int)output->threads);
     if (output->cpu > 0) APR_TRY(apr_use_cpu_level((apr_cpu_level)(output->cpu - 1), err));
-    APR_TRY(runs_parse(&output->runs, output->dry_run, &o.part, &o.run.part, err));
+    APR_TRY(runs_parse(&output->runs, output->dry_run, &o.part, err));
     APR_TRY(apr_out_name_check(call, in, out, produce, err));
-    APR_TRY(apr_model_open(&source, in, err));
-    apr_status status = check_formats(call, &source, in, out, expect, &options.format, err);
-    if (status == APR_OK) status = admit(&source, output->allow_incomplete, err);
-    if (status == APR_OK) status = apr_lora_set_open(&o.lora, output->lora.items, output->lora.n_items, err);
-    if (status == APR_OK && output->imatrix != NULL) status = apr_imatrix_open(&o.imatrix, output->imatrix, false, err);
-    if (output->imatrix != NULL) options.imatrix = &o.imatrix;
-    options.adapters = o.lora.uses;
-    options.n_adapters = o.lora.n;
-    if (status == APR_OK) status = open_outputs(&o, output, recipe, options.format, err);
-    if (status == APR_OK) status = convert_opened(&o, &conversion, &options, output, err);
-    status = close_report(&o, status, err);
-    apr_feedback_run_close(o.feedback);
-    apr_conversion_close(&conversion);
-    apr_allocation_close(&o.allocation);
-    apr_lora_set_close(&o.lora);
-    apr_imatrix_close(&o.imatrix);
-    apr_model_close(&source);
+    if (aprkit_model_open(&model, in, &mapped, &error) != APRKIT_OK) return apr_fail(err, (apr_status)error.status, "%s", error.text);
+    o.source = &model->model;
+    apr_status status = check_formats(call, o.source, in, out, expect, &format, err);
+    if (status == APR_OK) status = close_report(&o, convert(&o, model, format, err), err);
+    aprkit_model_close(model);
     return status;
 }
 

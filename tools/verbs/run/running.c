@@ -35,11 +35,15 @@ static void warn_of_own_head(const apr_model *model)
             apr_clean_text(clean, sizeof clean, head->name, strlen(head->name)));
 }
 
-static void show_warning(const char *sentence) { fprintf(stderr, "aprrun: WARNING: %s\n", apr_printable(sentence)); }
+static void show_warning(void *user, const char *sentence)
+{
+    (void)user;
+    fprintf(stderr, "aprrun: WARNING: %s\n", apr_printable(sentence));
+}
 
 apr_status apr_running_options(const apr_run_options *options, int64_t n_logits, apr_session_options *session, apr_error *err)
 {
-    static const apr_device_warnings warnings = {show_warning};
+    static const apr_device_warnings warnings = {.show = show_warning};
 
     *session = apr_session_defaults;
     session->n_ctx = options->ctx;
