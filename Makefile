@@ -31,7 +31,7 @@ CUDA   ?= $(if $(and $(filter build/release,$B),$(shell command -v $(NVCC) 2>/de
 # The order of flags: what this build prefers, then CPPFLAGS, CFLAGS and LDFLAGS as the user gives them, then what must hold whatever
 # these say. `make CFLAGS="-O3 -march=native"` gives other machine code and the same bytes (tests/hostile_flags.sh).
 c_flags   = $(WARN) $(harden_c) $(flags_$(FLAVOR)) $(reach) $(speed) $(CPPFLAGS) $(CFLAGS) $(must) $(march)
-must      = -std=c11 -fopenmp -I. -MMD -MP -D_POSIX_C_SOURCE=200809L $(if $(filter 1,$(WERROR)),-Werror)
+must      = -std=c11 -fopenmp -fPIC -fvisibility=hidden -I. -MMD -MP -D_POSIX_C_SOURCE=200809L $(if $(filter 1,$(WERROR)),-Werror)
 # No fast-math and no contraction: bytes must be reproducible. A sum that is held to a bound instead may contract (below).
 contract := off
 must     += -fno-fast-math -fno-unsafe-math-optimizations -fno-associative-math -fno-reciprocal-math -fno-finite-math-only \
@@ -60,7 +60,7 @@ PRODUCT_C := $(sort $(wildcard kernels/host/products/product_*.c))#  and these, 
 LIB_C  := $(sort $(filter-out $(SIMD_C) $(PRODUCT_C),$(shell find $(MODULES) -name '*.c')))
 LIB    := $B/libaprkit.a
 MAINS  := $(wildcard tools/apr*.c)
-TOOL_C := $(sort $(wildcard tools/*/*.c tools/*/*/*.c))
+TOOL_C := $(sort $(filter-out tools/examples/%,$(wildcard tools/*/*.c tools/*/*/*.c)))
 TOOLS  := $(MAINS:tools/%.c=$B/%)
 # All unit tests are one program. UNITS="codecs rows" leaves the others out of it.
 TEST_C := $(wildcard tests/*/test_*.c)
@@ -76,7 +76,7 @@ SOURCES = $(shell git ls-files '*.c' '*.h' '*.cu' '*.cuh' '*.cpp')
 
 .DEFAULT_GOAL := all
 .SECONDARY:
-.PHONY: all $(run_goals) fuzz-build test-programs deps deps-dev doctor layers modules format lint install uninstall dist clean help cuda emulated FORCE
+.PHONY: all library install-library $(run_goals) fuzz-build test-programs deps deps-dev doctor layers modules format lint install uninstall dist clean help cuda emulated FORCE
 
 all: $(if $(filter 1,$(CUDA)),$B/cuda/archs) $(TOOLS) ## build the four tools into build/release, and the CUDA library where nvcc is
 
@@ -85,7 +85,7 @@ demo: deps ## the whole story on the bundled model: convert, quantize, plan, run
 	@tests/demo.sh $B
 
 test: deps ## all tests but those that need a GPU
-	@$(MAKE) $(build) CUDA=0 all test-programs
+	@$(MAKE) $(build) CUDA=0 all library test-programs
 	@tests/objects.sh $B
 	@tests/run_all.sh $B $(UNIT) $(REPLAY) "$(notdir $(basename $(GPU_SOURCES)))"
 test-programs: $(TOOLS) $(MAKERS) $(UNIT) $(REPLAY)
@@ -113,7 +113,7 @@ asan := CC='$(if $(clang_),$(CC),clang)' FLAVOR=asan
 # clang 14 misreads what glibc keeps for variables of threads in shared libraries, and the leak check would crash on it now and then.
 asan signals-asan fuzz: export LSAN_OPTIONS := suppressions=$(CURDIR)/tests/libomp.supp:print_suppressions=0:intercept_tls_get_addr=0
 # What works with threads. OpenMP is LLVM's and tells the sanitizer of its barriers through libarcher: gcc's does not.
-TSAN_UNITS := parity weights session session_sequences scheduler golden pipe_device pipe_extents pipe_queue work_sink convert out compare ops ops_threads ops_experts ops_recurrent ops_heads rows#  the longest first
+TSAN_UNITS := parity weights session session_sequences scheduler golden pipe_device pipe_extents pipe_queue work_sink convert out aprkit compare ops ops_threads ops_experts ops_recurrent ops_heads rows#  the longest first
 tsan: deps-dev ## the tests of what works with threads, under the thread sanitizer
 	@$(MAKE) $(build) CC='$(if $(clang_),$(CC),clang)' FLAVOR=tsan UNITS='$(TSAN_UNITS)' build/tsan-clang/unit
 	@OMP_TOOL_LIBRARIES="$$(dirname "$$(readlink -f "$$(command -v clang)")")/../lib/libarcher.so" TSAN_OPTIONS=ignore_noninstrumented_modules=1 \
@@ -228,6 +228,32 @@ $(MAKERS): $B/%: $B/tests/support/%.c.o $(SUPPORT_C:%=$B/%.o) $(TOOL_C:%=$B/%.o)
 	$(call link,$(LIB) -lcmocka)
 $(UNIT): $(UNIT_O) $(SUPPORT_C:%=$B/%.o) $(TOOL_C:%=$B/%.o) $(LIB)
 	$(call link,$(LIB) -lcmocka $(foreach f,malloc calloc realloc free fclose fsync unlinkat,-Wl$(,)--wrap=$f))
+# The library for other programs (tools/engine/aprkit.h): the modules and tools/engine, of which only aprkit_* can be seen from outside.
+PUBLIC    := tools/engine/aprkit.h
+PUBLIC_C  := $(sort $(wildcard tools/engine/*.c tools/engine/*/*.c))
+lib_version := $(shell awk '$$2 == "APRKIT_VERSION" {gsub(/"/, ""); print $$3}' $(PUBLIC))
+lib_abi   := $(shell awk '$$2 == "APRKIT_ABI" {print $$3}' $(PUBLIC))
+SHARED_LIB := $B/lib/libaprkit.so.$(lib_version)
+SHARED_LINKS := $B/lib/libaprkit.so.$(lib_abi) $B/lib/libaprkit.so
+STATIC_LIB := $B/lib/libaprkit.a
+PKG_CONFIG_FILE := $B/lib/pkgconfig/aprkit.pc
+library: $(SHARED_LIB) $(SHARED_LINKS) $(STATIC_LIB) $(PKG_CONFIG_FILE) ## build libaprkit for other programs: build/release/lib
+$(SHARED_LIB): $(PUBLIC_C:%=$B/%.o) $(LIB) tools/engine/aprkit.map
+	$(call say,LD,$(@F))
+	@mkdir -p $(@D)
+	$Q$(CC) -shared $(harden_l) $(flags_$(FLAVOR)) $(filter-out -fopenmp $(fast),$(CFLAGS)) $(LDFLAGS) -Wl,-soname,libaprkit.so.$(lib_abi) \
+	  -Wl,--version-script=tools/engine/aprkit.map -Wl,-z,defs $(filter %.o %.a,$^) $(libs) $(LDLIBS) -fopenmp -o $@
+$(SHARED_LINKS): $(SHARED_LIB)
+	@ln -sf $(<F) $@
+# one object, whose other names are local: a program may have functions of the same names
+$(STATIC_LIB): $(PUBLIC_C:%=$B/%.o) $(LIB)
+	$(call say,AR,$(@F))
+	@mkdir -p $(@D)
+	$Qld -r -d $^ -o $B/lib/aprkit.o && objcopy --wildcard --keep-global-symbol='aprkit_*' $B/lib/aprkit.o && rm -f $@ && ar rcs $@ $B/lib/aprkit.o && \
+	  rm $B/lib/aprkit.o
+$(PKG_CONFIG_FILE): tools/engine/aprkit.pc.in $(PUBLIC) FORCE
+	@mkdir -p $(@D)
+	@sed 's|@PREFIX@|$(PREFIX)|; s|@VERSION@|$(lib_version)|; s|@LIBS@|$(libs)|' $< >$@
 # What --version says of this build.
 $B/commit: FORCE
 	@mkdir -p $(@D); now="$$(git describe --always --dirty --abbrev=12 2>/dev/null)"; [ "$$(cat $@ 2>/dev/null)" = "$$now" ] || echo "$$now" >$@
@@ -297,7 +323,7 @@ $B/cuda/%.cu.o: kernels/cuda/%.cu $B/cuda/archs
 $B/cuda/%.c.o: %.c
 	$(call say,CC,$<)
 	@mkdir -p $(@D)
-	$Q$(CC) $(c_flags) -fPIC -fvisibility=hidden -c $< -o $@
+	$Q$(CC) $(c_flags) -c $< -o $@
 # the same with faults on purpose, for tests
 $(CUDA_DRILLS): $B/cuda/tests/drills.cu.o
 $(CUDA_LIB) $(CUDA_DRILLS): $(CUDA_O) $(CUDA_C:%=$B/cuda/%.o)
@@ -413,14 +439,21 @@ format: ## rewrite the sources in the project's style
 lint: layers ## layers, format, length of functions, files in folders, banned calls, retired words
 	@tests/lint.sh
 installed := $(DESTDIR)$(PREFIX)
-install: all ## copy the tools to $(PREFIX)/bin, the CUDA library to $(PREFIX)/lib
+install: all install-library ## copy the tools to $(PREFIX)/bin, the libraries to $(PREFIX)/lib, the header to $(PREFIX)/include
 	install -d $(installed)/bin
 	install -m 755 $(TOOLS) $(installed)/bin
 	rm -f $(installed)/bin/$(notdir $(CUDA_LIB)) # where install put it before: it would be found first, and be another build
 	$(if $(filter 1,$(CUDA)),install -d $(installed)/lib)
 	$(if $(filter 1,$(CUDA)),install -m 755 $(CUDA_LIB) $(installed)/lib)
+install-library: library
+	install -d $(installed)/lib/pkgconfig $(installed)/include
+	install -m 644 $(SHARED_LIB) $(STATIC_LIB) $(installed)/lib
+	cp -P $(SHARED_LINKS) $(installed)/lib
+	install -m 644 $(PKG_CONFIG_FILE) $(installed)/lib/pkgconfig
+	install -m 644 $(PUBLIC) $(installed)/include
 uninstall: ## remove what install has copied
 	rm -f $(addprefix $(installed)/bin/,$(notdir $(TOOLS) $(CUDA_LIB))) $(installed)/lib/$(notdir $(CUDA_LIB))
+	rm -f $(addprefix $(installed)/lib/,$(notdir $(SHARED_LIB) $(SHARED_LINKS) $(STATIC_LIB)) pkgconfig/aprkit.pc) $(installed)/include/$(notdir $(PUBLIC))
 version = $(shell sed -n 's/^.define APR_VERSION "\(.*\)"/\1/p' tools/cli/cli.h)
 dist: ## all files of this commit, as build/aprkit-VERSION.tar.gz
 	@mkdir -p build

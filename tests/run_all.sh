@@ -21,6 +21,7 @@ if [ $signals -eq 1 ]; then
     part "$here/files.sh" "$1"
     part "$here/resume.sh" "$1"
 fi
+[ "${1##*/}" != release ] || part "$here/library.sh" "$1" # what is installed has no sanitizers
 part "$here/run_replays.sh" "$3"
 for t in $4; do count 0 0 1; done
 [ -z "$4" ] || echo "skipped, because they need a GPU (make check-gpu runs them):" $4
