@@ -1,6 +1,6 @@
 /* test_map.c - formats/files/map.h: what is opened as an input, what is known of it, and that a change is noticed. */
 #define _GNU_SOURCE /* S_IFIFO, timespec */
-#include "formats/files/map.h"
+#include "formats/files/inputs.h"
 
 #include "tests/support/work_folder.h"
 
@@ -192,6 +192,90 @@ static void reading_maps_no_pages(void **state)
     free(got);
 }
 
+/* --- owners --- */
+
+static void owners_see_their_own_inputs(void **state)
+{
+    apr_input_owner owner = {0};
+    apr_map ours, theirs;
+    (void)state;
+
+    write_file(in_work("theirs"), "theirs", 6);
+    write_file(in_work("ours"), "ours", 4);
+    assert_int_equal(apr_map_open(&theirs, in_work("theirs"), NULL), APR_OK);
+    assert_null(apr_inputs_own(&owner));
+    assert_null(apr_inputs());
+    assert_int_equal(apr_map_open(&ours, in_work("ours"), NULL), APR_OK);
+    assert_ptr_equal(apr_inputs(), ours.input);
+    assert_ptr_equal(apr_inputs_at(theirs.data), theirs.input); /* an address is of the process */
+    assert_int_equal(truncate(in_work("theirs"), 1), 0);
+    assert_int_equal(apr_inputs_check(NULL), APR_OK);
+    assert_ptr_equal(apr_inputs_own(NULL), &owner);
+    assert_int_equal(apr_inputs_check(NULL), APR_E_IO);
+    apr_map_close(&ours); /* by another owner's thread */
+    assert_null(owner.first);
+    apr_map_close(&theirs);
+}
+
+enum { LARGE = 80 << 20, AT = 40 << 20 };
+
+/* A file of zeros with a few bytes at AT, and its end. */
+static void make_large(const char *path)
+{
+    write_file(path, "head", 4);
+    assert_int_equal(truncate(path, LARGE), 0);
+    const int fd = open(path, O_WRONLY);
+    assert_int_equal(pwrite(fd, "middle", 6, AT), 6);
+    assert_int_equal(pwrite(fd, "end", 3, LARGE - 3), 3);
+    close(fd);
+}
+
+static void copies_outlive_what_was_copied(void **state)
+{
+    apr_input_owner owner = {.copies = true};
+    apr_error err = {0};
+    char read[6];
+    apr_map map;
+    (void)state;
+
+    make_large(in_work("large"));
+    apr_inputs_own(&owner);
+    assert_int_equal(apr_map_open(&map, in_work("large"), NULL), APR_OK);
+    assert_int_equal(apr_map_load(map.data + AT, 6, &err), APR_OK);
+    apr_map_drop(map.data + AT, 8192); /* would be zeros */
+    assert_memory_equal(map.data + AT, "middle", 6);
+    apr_map_unload(map.data + AT, 6);
+    assert_memory_equal(map.data + AT, "middle", 6);
+    assert_int_equal(apr_map_load(map.data + LARGE - 3, 3, &err), APR_OK);
+    assert_int_equal(apr_map_keep(&map, AT + 3, &err), APR_OK);
+    apr_map_unload(map.data + AT, 6); /* it is kept */
+    assert_int_equal(truncate(in_work("large"), 1), 0);
+    assert_memory_equal(map.data, "head", 4);
+    assert_memory_equal(map.data + AT, "middle", 6);
+    assert_memory_equal(map.data + LARGE - 3, "end", 3);
+    assert_int_equal(apr_map_load(map.data + AT + 100000, 6, &err), APR_E_IO);
+    assert_non_null(strstr(err.text, "cut short"));
+    assert_non_null(strstr(err.text, "large"));
+    apr_map_read(read, map.data + AT + 200000, sizeof read);
+    assert_memory_equal(read, "\0\0\0\0\0", sizeof read);
+    assert_int_equal(apr_inputs_check(NULL), APR_E_IO);
+    apr_map_close(&map);
+    apr_inputs_own(NULL);
+}
+
+static void other_owners_do_not_copy(void **state)
+{
+    apr_map map;
+    (void)state;
+
+    make_large(in_work("mapped"));
+    assert_int_equal(apr_map_open(&map, in_work("mapped"), NULL), APR_OK);
+    assert_int_equal(truncate(in_work("mapped"), 1), 0);
+    assert_int_equal(apr_map_load(map.data + AT, 6, NULL), APR_OK); /* nothing is read */
+    assert_int_equal(apr_map_keep(&map, LARGE, NULL), APR_OK);
+    apr_map_close(&map);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -203,6 +287,9 @@ int main(void)
         cmocka_unit_test(what_is_opened_twice_is_the_same_or_changed),
         cmocka_unit_test(a_tool_remembers_what_it_has_closed),
         cmocka_unit_test(reading_maps_no_pages),
+        cmocka_unit_test(owners_see_their_own_inputs),
+        cmocka_unit_test(copies_outlive_what_was_copied),
+        cmocka_unit_test(other_owners_do_not_copy),
     };
     return cmocka_run_group_tests_name("map", tests, make_work, remove_work);
 }

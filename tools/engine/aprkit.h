@@ -190,7 +190,7 @@ typedef struct aprkit_plan_options {
     int64_t n_sequences; /* 0: 1 */
 } aprkit_plan_options;
 
-/* Plans a run of the model on that device, without reading weights. A plan that does not fit is no failure: see aprkit_plan_fits. */
+/* Plans a run of the model on that device, without reading weights. A plan is also made if it does not fit: see aprkit_plan_fits. */
 APRKIT_API int aprkit_plan_make(aprkit_plan **plan, const aprkit_model *model, const aprkit_plan_options *options, aprkit_error *error);
 APRKIT_API void aprkit_plan_close(aprkit_plan *plan);
 

@@ -168,13 +168,21 @@ typedef struct outcome {
     const apr_model *source;
     const apr_output_options *output;
     const apr_recipe_options *recipe;
-    const apr_convert_job *job;   /* while the conversion is open */
+    /* borrowed from the job when it is done */
+    const apr_conversion *conversion;
+    apr_lora_set lora;
+    apr_feedback_run *feedback;   /* NULL: no error feedback */
+    apr_allocation allocation;    /* of types, if a target was given */
     uint64_t bytes_in, bytes_out; /* tensor data */
-    bool makes_folder;            /* OUT becomes a folder because its name has no extension */
-    apr_out *report;              /* NULL: no report */
-    apr_resume_part part;         /* with --resume, --part or --finish */
-    bool is_kept;                 /* finished work is kept if the run is interrupted */
-    apr_listener listener;        /* shows passes over a text with `passes` */
+    uint64_t file_bytes;          /* 0 in a dry run */
+    double seconds;
+    const char *device; /* the GPUs that encoded; empty: the host */
+    bool dry_run;
+    bool makes_folder;     /* OUT becomes a folder because its name has no extension */
+    apr_out *report;       /* NULL: no report */
+    apr_resume_part part;  /* with --resume, --part or --finish */
+    bool is_kept;          /* finished work is kept if the run is interrupted */
+    apr_listener listener; /* shows passes over a text with `passes` */
     apr_meter passes, meter;
 } outcome;
 
@@ -242,35 +250,34 @@ static void losses_json(apr_json_text *json, const apr_losses *losses, apr_loss_
 /* Unusual padding of a GGUF: bytes between and after its tensors beyond the usual alignment. */
 static uint64_t gap_bytes(const outcome *o)
 {
-    return o->job->conversion.options.format == APR_FORMAT_GGUF ? apr_gguf_gap_bytes(&o->job->conversion.layout) : 0;
+    return o->conversion->options.format == APR_FORMAT_GGUF ? apr_gguf_gap_bytes(&o->conversion->layout) : 0;
 }
 
 static void outcome_json(apr_json_text *json, const outcome *o)
 {
-    const apr_conversion *const c = &o->job->conversion;
+    const apr_conversion *const c = o->conversion;
 
     apr_json_string(json, "input", o->in, strlen(o->in));
     apr_json_string(json, "input_format", apr_format_name(o->source->format), strlen(apr_format_name(o->source->format)));
     apr_json_string(json, "output", o->out, strlen(o->out));
     apr_json_string(json, "output_format", apr_format_name(c->options.format), strlen(apr_format_name(c->options.format)));
-    apr_json_bool(json, "dry_run", o->job->dry_run);
+    apr_json_bool(json, "dry_run", o->dry_run);
     apr_json_uint(json, "tensor_bytes_in", o->bytes_in);
     apr_json_uint(json, "tensor_bytes_out", o->bytes_out);
-    if (o->job->file_bytes > 0) apr_json_uint(json, "file_bytes", o->job->file_bytes);
+    if (o->file_bytes > 0) apr_json_uint(json, "file_bytes", o->file_bytes);
     if (gap_bytes(o) > 0) apr_json_uint(json, "padding_bytes", gap_bytes(o));
     apr_json_uint(json, "n_matrices", c->recipe.n_matrices);
     if (c->recipe.mixture[0] != '\0') apr_json_uint(json, "n_quantized", c->recipe.n_quantized);
     apr_json_real(json, "bits_per_weight", c->recipe.n_elems > 0 ? 8.0 * (double)c->recipe.n_bytes / (double)c->recipe.n_elems : 0.0);
-    apr_json_real(json, "seconds", o->job->seconds);
-    apr_json_string(json, "device", *o->job->device != '\0' ? o->job->device : "host",
-                    strlen(*o->job->device != '\0' ? o->job->device : "host"));
+    apr_json_real(json, "seconds", o->seconds);
+    apr_json_string(json, "device", *o->device != '\0' ? o->device : "host", strlen(*o->device != '\0' ? o->device : "host"));
     runs_json(json, &c->progress, &o->part);
-    apr_lora_set_json(json, &o->job->lora);
-    if (o->job->feedback_run != NULL) apr_feedback_run_json(o->job->feedback_run, o->job->dry_run, json);
+    apr_lora_set_json(json, &o->lora);
+    if (o->feedback != NULL) apr_feedback_run_json(o->feedback, o->dry_run, json);
     apr_importance_json(json, c);
     for (int kind = APR_LOST; kind <= APR_NOTE; kind++) losses_json(json, &c->losses, (apr_loss_kind)kind);
-    apr_json_packed(json, c, o->job->dry_run);
-    if (o->job->allocation.n_groups > 0) apr_allocation_json(json, &o->job->allocation);
+    apr_json_packed(json, c, o->dry_run);
+    if (o->allocation.n_groups > 0) apr_allocation_json(json, &o->allocation);
     apr_json_open(json, "tensors", '[');
     size_t item = SIZE_MAX;
     for (size_t i = 0; i < c->recipe.n_lines; i++) {
@@ -311,12 +318,12 @@ static apr_status write_report(const outcome *o, const char *path, apr_error *er
     apr_quant_sums sums;
     const apr_quant_shown shown = {.in = o->in,
                                    .out = o->out,
-                                   .conversion = &o->job->conversion,
+                                   .conversion = o->conversion,
                                    .sums = &sums,
-                                   .feedback = o->job->dry_run ? NULL : o->job->feedback_run,
-                                   .allocation = o->job->allocation.n_groups > 0 ? &o->job->allocation : NULL};
+                                   .feedback = o->dry_run ? NULL : o->feedback,
+                                   .allocation = o->allocation.n_groups > 0 ? &o->allocation : NULL};
 
-    apr_status status = apr_quant_sums_of(&sums, &o->job->conversion, err);
+    apr_status status = apr_quant_sums_of(&sums, o->conversion, err);
     if (status == APR_OK) status = is_page(path) ? apr_quant_html(&shown, o->report, err) : write_json(o, &sums, o->report, err);
     apr_quant_sums_close(&sums);
     return status;
@@ -360,11 +367,11 @@ static apr_status print_recipe(const apr_recipe *recipe, apr_error *err)
 /* How many tensors the GPU encoded, and how many were left to the host. */
 static void print_device(const outcome *o)
 {
-    const apr_conversion *const c = &o->job->conversion;
+    const apr_conversion *const c = o->conversion;
     size_t n_device = 0, n_host = 0;
     const char *example = NULL;
 
-    if (*o->job->device == '\0') return;
+    if (*o->device == '\0') return;
     for (size_t i = 0; i < c->layout.n_tensors; i++) {
         const apr_pipe_item *const item = &c->items[i];
         if (item->is_scales || item->is_commons || item->to == item->from->dtype || item->state == APR_TENSOR_ELSEWHERE) continue;
@@ -373,7 +380,7 @@ static void print_device(const outcome *o)
         n_host++;
         example = item->from->name;
     }
-    printf("  encoded on %s: %zu tensors", o->job->device, n_device);
+    printf("  encoded on %s: %zu tensors", o->device, n_device);
     if (n_host > 0) printf("; on the host: %zu (small ones, or in types that only the host decodes; for example %s)", n_host, example);
     printf("\n");
 }
@@ -412,32 +419,32 @@ static void print_padding(const outcome *o)
 
     if (padding == 0) return;
     printf("  padding    %s between and after the tensors, as in the original file: the file %s %s\n", apr_size_text(size, padding),
-           o->job->file_bytes > 0 ? "has" : "will have at least",
-           apr_size_text(file, o->job->file_bytes > 0 ? o->job->file_bytes : o->bytes_out + padding));
+           o->file_bytes > 0 ? "has" : "will have at least",
+           apr_size_text(file, o->file_bytes > 0 ? o->file_bytes : o->bytes_out + padding));
 }
 
 /* Prints input, output and what was done; left out with --quiet. */
 static apr_status print_summary(const outcome *o, apr_error *err)
 {
-    const apr_conversion *const c = &o->job->conversion;
+    const apr_conversion *const c = o->conversion;
     char in[APR_SMALL_TEXT], out[APR_SMALL_TEXT];
 
     printf("%s (%s, %s of tensors) -> %s (%s, %s of tensors%s)%s\n", apr_printable(o->in), apr_format_name(o->source->format),
            apr_size_text(in, o->bytes_in), apr_printable(o->out), apr_format_name(c->options.format), apr_size_text(out, o->bytes_out),
-           o->job->dry_run ? ", not written" : "", o->makes_folder ? " (a folder, because the name has no extension)" : "");
+           o->dry_run ? ", not written" : "", o->makes_folder ? " (a folder, because the name has no extension)" : "");
     print_types(&c->recipe);
     print_padding(o);
     if (c->recipe.mixture[0] != '\0') printf("  quantized  %zu of %zu matrices\n", c->recipe.n_quantized, c->recipe.n_matrices);
-    apr_lora_set_print(&o->job->lora, stdout);
+    apr_lora_set_print(&o->lora, stdout);
     apr_importance_print(c);
-    apr_print_packed(c, o->job->dry_run);
-    if (o->job->feedback_run != NULL) apr_feedback_run_print(o->job->feedback_run, o->job->dry_run);
-    return o->job->allocation.n_groups > 0 ? apr_allocation_print(&o->job->allocation, err) : APR_OK;
+    apr_print_packed(c, o->dry_run);
+    if (o->feedback != NULL) apr_feedback_run_print(o->feedback, o->dry_run);
+    return o->allocation.n_groups > 0 ? apr_allocation_print(&o->allocation, err) : APR_OK;
 }
 
 static apr_status outcome_text(const outcome *o, apr_error *err)
 {
-    const apr_conversion *const c = &o->job->conversion;
+    const apr_conversion *const c = o->conversion;
     const bool quiet = o->call->quiet;
     char rate[APR_SMALL_TEXT], clean[4096];
 
@@ -445,17 +452,15 @@ static apr_status outcome_text(const outcome *o, apr_error *err)
     for (size_t i = 0; i < c->losses.n_items; i++)
         printf("  %s: %s\n", loss_names[c->losses.items[i].kind].word,
                apr_clean_text(clean, sizeof clean, c->losses.items[i].text, strlen(c->losses.items[i].text)));
-    if (o->job->dry_run) return print_recipe(&c->recipe, err);
+    if (o->dry_run) return print_recipe(&c->recipe, err);
     for (size_t i = 0; i < c->recipe.n_lines; i++) /* printed even with --quiet */
         if (c->recipe.lines[i].fell_back) printf("  %s: %s\n", apr_printable(c->recipe.lines[i].tensor->name), c->recipe.lines[i].reason);
     print_out_of_range(c);
     runs_print(&c->progress, &o->part, quiet);
     if (quiet) return APR_OK;
     print_device(o);
-    if (c->progress.folder != NULL) printf("  %.2f s\n", o->job->seconds);
-    else
-        printf("  %.2f s, %s/s\n", o->job->seconds,
-               apr_size_text(rate, o->job->seconds > 0 ? (uint64_t)((double)o->bytes_in / o->job->seconds) : 0));
+    if (c->progress.folder != NULL) printf("  %.2f s\n", o->seconds);
+    else printf("  %.2f s, %s/s\n", o->seconds, apr_size_text(rate, o->seconds > 0 ? (uint64_t)((double)o->bytes_in / o->seconds) : 0));
     return APR_OK;
 }
 
@@ -597,7 +602,14 @@ static apr_status show(void *user, const apr_convert_job *job, apr_error *err)
 {
     outcome *const o = user;
 
-    o->job = job;
+    o->conversion = &job->conversion;
+    o->lora = job->lora;
+    o->feedback = job->feedback_run;
+    o->allocation = job->allocation;
+    o->file_bytes = job->file_bytes;
+    o->seconds = job->seconds;
+    o->device = job->device;
+    o->dry_run = job->dry_run;
     o->bytes_in = tensor_bytes(job->source);
     o->bytes_out = tensor_bytes(&job->conversion.layout);
     if (o->report != NULL) APR_TRY(write_report(o, o->output->report, err));
