@@ -24,6 +24,15 @@ static const struct {
     {APR_Q4_K, {-APR_F16_MAX * 63.0f, APR_F16_MAX * 63.0f * 15.0f, false}},
     {APR_Q5_K, {-APR_F16_MAX * 63.0f, APR_F16_MAX * 63.0f * 31.0f, false}},
     {APR_Q6_K, {-APR_F16_MAX * 127.0f * 31.0f, APR_F16_MAX * 127.0f * 31.0f, false}},
+    {APR_Q2_K, {-APR_F16_MAX * 15.0f, APR_F16_MAX * 15.0f * 3.0f, false}},
+    {APR_Q3_K, {-APR_F16_MAX * 32.0f * 4.0f, APR_F16_MAX * 32.0f * 4.0f, false}},
+    {APR_IQ4_XS, {-APR_F16_MAX * 32.0f * 127.0f, APR_F16_MAX * 32.0f * 127.0f, false}},
+    {APR_IQ4_NL, {-APR_F16_MAX * 127.0f, APR_F16_MAX * 127.0f, false}},
+    {APR_TQ1_0, {-APR_F16_MAX, APR_F16_MAX, false}},
+    {APR_TQ2_0, {-APR_F16_MAX, APR_F16_MAX, false}},
+    {APR_Q1_0, {-APR_F16_MAX, APR_F16_MAX, false}},
+    {APR_Q2_0, {-APR_F16_MAX * 2.0f, APR_F16_MAX * 2.0f, false}},
+    {APR_NVFP4, {-6.0f * 448.0f, 6.0f * 448.0f, false}},
     {APR_MXFP4, {-6.0f * 0x1p125f, 6.0f * 0x1p125f, false}},
 };
 

@@ -7,6 +7,8 @@ static const int8_t e2m1_doubled[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, 
 enum {
     MX_ELEMS = 32,
     NV_ELEMS = 64,
+    NV_BELOW = 6, /* scales tried below and above the one that gives the largest magnitude the code 6 */
+    NV_ABOVE = 9,
     MX_MAX_E = 252, /* 6 * 2^(252-127) is finite; with 253, codes 6 and 7 would be infinite */
 };
 
@@ -110,3 +112,61 @@ void apr_ref_encode_mxfp4_by(const float *restrict src, const float *restrict im
         for (int j = 0; j < 16; j++) block->qs[j] = (uint8_t)(code_e2m1(u[j] * inverse) | code_e2m1(u[16 + j] * inverse) << 4);
     }
 }
+
+/* ---- NVFP4 ---- */
+
+enum { NV_SUB = 16, NV_LAST = 0x7e }; /* the largest scale, 448; 0x7f is NaN */
+
+/* The weighted squared error of a sub-block with a scale. */
+static float nv_error(const float *restrict x, const float *restrict w, uint8_t scale)
+{
+    const float d = nv_scale(scale), inverse = 1.0f / d; /* of 2^-10 or more */
+    float lane[8] = {0.0f};
+    for (int j = 0; j < NV_SUB; j += 8)
+        for (int l = 0; l < 8; l++) {
+            const float a = x[j + l] < 0.0f ? -x[j + l] : x[j + l], err = nearest_e2m1(a * inverse) * d - a;
+            lane[l] += w[j + l] * err * err;
+        }
+    return apr_sum8(lane);
+}
+
+/* The scale with the least error, of those around the one that gives the largest magnitude the code 6; of equals the smallest. Only
+ * zeros have scale 0. */
+static uint8_t nv_search(const float *restrict x, const float *restrict w)
+{
+    float amax = 0.0f, least = -1.0f;
+    int best = 0;
+
+    for (int j = 0; j < NV_SUB; j++) {
+        const float a = x[j] < 0.0f ? -x[j] : x[j];
+        amax = a > amax ? a : amax;
+    }
+    if (!(amax > 0.0f)) return 0;
+    const int middle = apr_f32_to_e4m3(amax / 6.0f);
+    for (int scale = middle - NV_BELOW; scale <= middle + NV_ABOVE; scale++) {
+        if (scale < 1 || scale > NV_LAST) continue;
+        const float error = nv_error(x, w, (uint8_t)scale);
+        if (least < 0.0f || error < least) least = error, best = scale;
+    }
+    return (uint8_t)best;
+}
+
+void apr_ref_encode_nvfp4_by(const float *restrict src, const float *restrict importance, void *restrict dst, int64_t n_elems)
+{
+    static const float none[NV_ELEMS] = {0.0f};
+    apr_block_NVFP4 *block = dst;
+    float x[NV_ELEMS], w[NV_ELEMS];
+
+    for (int64_t i = 0; i < n_elems; i += NV_ELEMS, block++) {
+        apr_block_weights(importance != NULL ? importance + i : none, NV_ELEMS, w);
+        for (int j = 0; j < NV_ELEMS; j++) x[j] = apr_clamp_finite(src[i + j], 448.0f * 6.0f);
+        for (int sub = 0; sub < 4; sub++) {
+            const float *const v = x + NV_SUB * sub;
+            block->d[sub] = nv_search(v, w + NV_SUB * sub);
+            const float d = nv_scale(block->d[sub]), inverse = d > 0.0f ? 1.0f / d : 0.0f;
+            for (int j = 0; j < 8; j++) block->qs[8 * sub + j] = (uint8_t)(code_e2m1(v[j] * inverse) | code_e2m1(v[8 + j] * inverse) << 4);
+        }
+    }
+}
+
+void apr_ref_encode_nvfp4(const float *src, void *dst, int64_t n_elems) { apr_ref_encode_nvfp4_by(src, NULL, dst, n_elems); }

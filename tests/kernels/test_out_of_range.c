@@ -15,11 +15,12 @@
 
 enum { BLOCK = 256 };
 
-/* What becomes of x as the only value that is not 0 in its block. */
+/* What becomes of x as the only value that is not 0 in its block. Q1_0 has no code for 0: there all values are x. */
 static float alone(apr_dtype dtype, float x)
 {
     float values[BLOCK] = {[5] = x}, again[BLOCK];
     uint8_t bytes[BLOCK * sizeof(double)];
+    for (int i = 0; i < BLOCK && dtype == APR_Q1_0; i++) values[i] = x;
     apr_ref_codecs[dtype].encode(values, bytes, BLOCK);
     apr_ref_codecs[dtype].decode(bytes, again, BLOCK);
     return again[5];
