@@ -506,6 +506,7 @@ apr_status apr_conversion_plan(apr_conversion *c, const apr_model *source, const
     APR_TRY(check_computed(&c->view, err));
     c->options.recipe.limits = limits_of(c);
     c->options.recipe.same_numbers = c->container->same_numbers;
+    c->options.recipe.has_importance = c->options.imatrix != NULL;
     APR_TRY(make_recipe(c, err));
     if (c->recipe.file_type > 0) c->options.sink.file_type = c->recipe.file_type;
     APR_TRY(lay_out(c, err));

@@ -21,7 +21,7 @@ typedef struct chooser {
     const apr_recipe_options *options;
     const apr_mixture *mixture;
     const apr_pattern **patterns; /* one for each override */
-    int64_t n_v, n_down;          /* number of tensors in the two classes with a "more" rule */
+    int64_t n_v, n_down;          /* number of tensors in the two classes whose rules have places */
     int64_t *positions;           /* [n_tensors] position of such a tensor in its class */
     bool *is_scales;              /* [n_tensors] is it a scale of another tensor? It is handled with its weight */
     bool eight_experts, is_70b;
@@ -111,24 +111,68 @@ static void set_type(apr_recipe_line *line, apr_dtype to, const char *reason)
     line->reason = reason;
 }
 
-/* Does the tensor in place i of the n of its class get more bits? */
-static bool gets_more(apr_more_rule rule, int64_t i, int64_t n)
+/* Is the tensor in place i of the n of its class one that a rule is for? */
+static bool is_in_place(apr_mixture_place place, int64_t i, int64_t n)
 {
-    switch (rule) {
-    case APR_MORE_NONE: return false;
-    case APR_MORE_EIGHTHS: return i < n / 8 || i >= 7 * n / 8 || (i - n / 8) % 3 == 2;
-    case APR_MORE_FIRST_FOUR: return i < 4;
-    case APR_MORE_FIRST_EIGHTH: return i < n / 8;
+    switch (place) {
+    case APR_PLACE_ALL: return true;
+    case APR_PLACE_EIGHTHS: return i < n / 8 || i >= 7 * n / 8 || (i - n / 8) % 3 == 2;
+    case APR_PLACE_FIRST_TWO: return i < 2;
+    case APR_PLACE_FIRST_FOUR: return i < 4;
+    case APR_PLACE_FIRST_EIGHTH: return i < n / 8;
+    case APR_PLACE_FIRST_SIXTEENTH: return i < n / 16;
     }
     return false;
+}
+
+static bool is_for_model(const chooser *c, apr_mixture_condition condition)
+{
+    const apr_hparams *const h = &c->model->hparams;
+    switch (condition) {
+    case APR_FOR_ALL: return true;
+    case APR_FOR_SHARED_HEADS: return h->num_kv_heads > 0 && h->num_heads / h->num_kv_heads >= 4;
+    case APR_FOR_NO_IMPORTANCE: return !c->options->has_importance;
+    case APR_FOR_EIGHT_EXPERTS: return c->eight_experts;
+    case APR_FOR_OTHER_EXPERTS: return !c->eight_experts;
+    }
+    return false;
+}
+
+static bool holds(const chooser *c, const apr_mixture_rule *rule, const apr_recipe_line *line, int64_t layer)
+{
+    const bool v_class = is_v_class(line->role), down = line->role == APR_TENSOR_ROLE_FFN_DOWN;
+    const bool by_layer = down && c->model->hparams.num_experts > 1;
+
+    if (rule->role != (v_class ? APR_TENSOR_ROLE_ATTN_V : line->role) || !is_for_model(c, rule->condition)) return false;
+    if (rule->place == APR_PLACE_ALL) return true;
+    const int64_t place = by_layer ? layer : c->positions[line->tensor - c->model->tensors];
+    return is_in_place(rule->place, place, v_class ? c->n_v : by_layer ? c->model->hparams.num_layers : c->n_down);
+}
+
+static const char *reason_of_rule(const apr_mixture_rule *rule)
+{
+    const bool is_v = rule->role == APR_TENSOR_ROLE_ATTN_V;
+    if (rule->role == APR_TENSOR_ROLE_ATTN_OUT)
+        return rule->condition == APR_FOR_EIGHT_EXPERTS ? "attention out of an 8-expert model" : "attention out: more bits";
+    if (rule->place == APR_PLACE_ALL) return is_v ? "attention v: more bits" : "ffn down: more bits";
+    return is_v ? "attention v, one of those with more bits" : "ffn down, one of those with more bits";
+}
+
+/* What llama.cpp gives models of 70B and of eight experts, whatever the mixture. */
+static void choose_for_model(const chooser *c, apr_recipe_line *line)
+{
+    const bool is_v = line->role == APR_TENSOR_ROLE_ATTN_V;
+    if (c->is_70b && is_v && (line->to == APR_Q4_K || line->to == APR_Q3_K))
+        set_type(line, APR_Q5_K, "attention v of a 70B, shared by many heads");
+    if (c->eight_experts && (is_v || line->role == APR_TENSOR_ROLE_ATTN_K))
+        set_type(line, APR_Q8_0, "attention k and v of an 8-expert model");
 }
 
 /* The mixture's choice for a weight matrix. */
 static void choose_by_mixture(const chooser *c, apr_recipe_line *line, int64_t layer)
 {
     const apr_mixture *const m = c->mixture;
-    const bool v_class = is_v_class(line->role), down = line->role == APR_TENSOR_ROLE_FFN_DOWN;
-    const bool four_bit = m->base == APR_Q4_K && m->more != APR_DTYPE_COUNT;
+    const bool has_rules = m->rules != NULL && !c->options->pure;
 
     if (line->role == APR_TENSOR_ROLE_EMBEDDING && !c->model->hparams.tie_word_embeddings) return set_type(line, m->embedding, "embedding");
     if (line->role == APR_TENSOR_ROLE_EMBEDDING) return set_type(line, m->head, "embedding, also the head");
@@ -136,22 +180,13 @@ static void choose_by_mixture(const chooser *c, apr_recipe_line *line, int64_t l
     if (line->role == APR_TENSOR_ROLE_DECAY && apr_dtype_bits(m->base) < apr_dtype_bits(APR_Q8_0))
         return set_type(line, APR_Q8_0, "decay: at least q8_0, because errors accumulate over a text");
     set_type(line, m->base, apr_tensor_role_name(line->role));
-    if (v_class || down) {
-        const apr_more_rule rule = v_class ? m->more_v : m->more_down;
-        const int64_t place = rule == APR_MORE_NONE                       ? 0
-                              : down && c->model->hparams.num_experts > 1 ? layer
-                                                                          : c->positions[line->tensor - c->model->tensors];
-        const int64_t n = v_class ? c->n_v : down && c->model->hparams.num_experts > 1 ? c->model->hparams.num_layers : c->n_down;
-        if (gets_more(rule, place, n))
-            set_type(line, m->more, v_class ? "attention v, one of those with more bits" : "ffn down, one of those with more bits");
-    }
-    if (four_bit && c->is_70b && line->role == APR_TENSOR_ROLE_ATTN_V && line->to == APR_Q4_K)
-        set_type(line, APR_Q5_K, "attention v of a 70B, shared by many heads");
-    if (m->more != APR_DTYPE_COUNT && c->eight_experts) {
-        if (line->role == APR_TENSOR_ROLE_ATTN_V || line->role == APR_TENSOR_ROLE_ATTN_K)
-            set_type(line, APR_Q8_0, "attention k and v of an 8-expert model");
-        if (line->role == APR_TENSOR_ROLE_ATTN_OUT && four_bit) set_type(line, APR_Q5_K, "attention out of an 8-expert model");
-    }
+    if (!has_rules) return;
+    for (const apr_mixture_rule *rule = m->rules; rule->to != APR_DTYPE_COUNT; rule++)
+        if (holds(c, rule, line, layer)) {
+            set_type(line, rule->to, reason_of_rule(rule));
+            break;
+        }
+    choose_for_model(c, line);
 }
 
 static bool container_has(const apr_recipe_limits *limits, apr_dtype dtype) { return limits->allows == NULL || limits->allows(dtype); }
@@ -162,12 +197,14 @@ static bool divides(apr_dtype dtype, const apr_tensor *tensor)
     return apr_tensor_columns(tensor) % apr_dtypes[dtype].elems_per_block == 0;
 }
 
-/* The type to use if `dtype`'s blocks do not divide the columns: llama.cpp's fallback, else f16. */
+/* The type to use if `dtype`'s blocks do not divide the columns: llama.cpp's fallback (it has none for NVFP4 and Q1_0), else f16. */
 static apr_dtype fallback_type(apr_dtype dtype, int64_t n_columns)
 {
     static const struct {
         apr_dtype dtype, instead;
-    } ladder[] = {{APR_Q4_K, APR_Q5_0}, {APR_Q5_K, APR_Q5_1}, {APR_Q6_K, APR_Q8_0}};
+    } ladder[] = {{APR_Q4_K, APR_Q5_0},    {APR_Q5_K, APR_Q5_1},  {APR_Q6_K, APR_Q8_0},  {APR_Q2_K, APR_Q4_0},
+                  {APR_Q3_K, APR_Q4_0},    {APR_TQ1_0, APR_Q4_0}, {APR_TQ2_0, APR_Q4_0}, {APR_IQ4_XS, APR_IQ4_NL},
+                  {APR_NVFP4, APR_IQ4_NL}, {APR_Q1_0, APR_Q4_0},  {APR_Q2_0, APR_Q4_0}};
 
     for (size_t i = 0; i < sizeof ladder / sizeof *ladder; i++)
         if (ladder[i].dtype == dtype && n_columns % apr_dtypes[ladder[i].instead].elems_per_block == 0) return ladder[i].instead;
@@ -368,8 +405,7 @@ static apr_status make_lines(chooser *c, apr_recipe *recipe, apr_error *err)
 
     recipe->lines = apr_arena_array(&recipe->arena, model->n_tensors, sizeof *recipe->lines);
     if (recipe->lines == NULL) return apr_no_memory(err, "a recipe");
-    if (c->mixture != NULL && (c->mixture->more_v != APR_MORE_NONE || c->mixture->more_down != APR_MORE_NONE))
-        APR_TRY(find_positions(c, recipe, err));
+    if (c->mixture != NULL && c->mixture->rules != NULL) APR_TRY(find_positions(c, recipe, err));
     APR_TRY(find_scales(c, recipe, err));
     for (size_t i = 0; i < model->n_tensors; i++) {
         apr_recipe_line *const line = &recipe->lines[recipe->n_lines];

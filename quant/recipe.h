@@ -1,7 +1,7 @@
 /* quant/recipe.h - decides which type each tensor gets, and states why. Made from a model (or a bare list of shapes), printed by
  * --dry-run, run by convert/pipe.
  *
- * A mixture is a table row: a type for each role, plus llama.cpp's rule for the tensors that get more bits. If the blocks of the wanted
+ * A mixture is a table row: a type for each role, plus llama.cpp's rules for the tensors that get more bits. If the blocks of the wanted
  * type do not divide a tensor's columns, or the container has no such type, the tensor falls back, and its line says so. */
 #ifndef APR_QUANT_RECIPE_H
 #define APR_QUANT_RECIPE_H
@@ -58,6 +58,8 @@ typedef struct apr_recipe_options {
     const char *mixture; /* "q4_k", "q4_k_m", "mxfp4", "fp8", "f16", ...; NULL: keep every type */
     const apr_recipe_override *overrides;
     size_t n_overrides;
+    bool pure;             /* without the mixture's rules: matrices other than embedding and head get its base type */
+    bool has_importance;   /* encoded with an importance matrix: some mixtures then give fewer bits, as llama.cpp does */
     bool same_numbers;     /* repack packed weights into a type that holds the same numbers, unless a type is asked for */
     bool allow_requantize; /* allow quantized -> another quantized type, which loses precision twice */
     apr_recipe_limits limits;

@@ -141,9 +141,9 @@ static int64_t file_type_of(const apr_model *layout)
     static const struct {
         apr_dtype dtype;
         int64_t file_type;
-    } rows[] = {{APR_F32, 0},   {APR_F16, 1},     {APR_BF16, 32},   {APR_Q4_0, 2},   {APR_Q4_1, 3},  {APR_Q8_0, 7},
-                {APR_Q5_0, 8},  {APR_Q5_1, 9},    {APR_Q2_K, 10},   {APR_Q3_K, 12},  {APR_Q4_K, 15}, {APR_Q5_K, 17},
-                {APR_Q6_K, 18}, {APR_IQ4_NL, 25}, {APR_IQ4_XS, 30}, {APR_MXFP4, 38}, {APR_NVFP4, 39}};
+    } rows[] = {{APR_F32, 0},     {APR_F16, 1},    {APR_BF16, 32},  {APR_Q4_0, 2},   {APR_Q4_1, 3},   {APR_Q8_0, 7},  {APR_Q5_0, 8},
+                {APR_Q5_1, 9},    {APR_Q2_K, 10},  {APR_Q3_K, 12},  {APR_Q4_K, 15},  {APR_Q5_K, 17},  {APR_Q6_K, 18}, {APR_IQ4_NL, 25},
+                {APR_IQ4_XS, 30}, {APR_MXFP4, 38}, {APR_NVFP4, 39}, {APR_TQ1_0, 36}, {APR_TQ2_0, 37}, {APR_Q1_0, 40}, {APR_Q2_0, 41}};
     int64_t elems[APR_DTYPE_COUNT] = {0};
 
     for (size_t i = 0; i < layout->n_tensors; i++) elems[layout->tensors[i].dtype] += apr_tensor_elems(&layout->tensors[i]);

@@ -31,7 +31,7 @@ held() { grep -oE '"kl_held":[0-9.e-]+' "$1" | cut -d: -f2; }
 awk -v a="$(held fine)" -v b="$(held coarse)" 'BEGIN {print (a <= 0.01 && b <= 0.1 && a < b) ? "both within their targets" : "not within: " a ", " b}'
 echo '--- refusals'
 try() { aprquant "$@" data/tiny-qwen2 no.gguf >no.out 2>no.err; echo "$?: $(sed 's/^aprquant: //; s/[0-9]*\.[0-9]*[1-9]/N/g' no.err)"; [ ! -e no.gguf ] || echo 'it was written'; }
-try --target-bpw 4 $text --state kept.json
+try --target-bpw 2 $text --state kept.json
 try --target-kld 1e-7 $text --state kept.json
 try --target-bpw 5 --target-size 1M $text
 try --target-bpw 5

@@ -113,6 +113,85 @@ static void q4_k_m_of_a_14b_is_llama_cpps(void **state)
     }
 }
 
+/* What llama-quantize d32676d prints for models of these shapes (4 query heads a kv head; or 2; or 8 experts): V, out and down of layers 0, 1
+ * and the last, and the embedding. */
+static void low_bit_mixtures_are_llama_cpps(void **state)
+{
+    enum { LAYERS = 16, LAST = LAYERS - 1 };
+    static const struct {
+        const char *mixture;
+        int64_t kv_heads, experts;
+        bool has_importance;
+        apr_dtype v[3], out, down[3], up, embedding;
+        int64_t file_type;
+    } table[] = {
+        {"q2_k", 2, 0, false, {APR_Q4_K, APR_Q4_K, APR_Q4_K}, APR_Q3_K, {APR_Q3_K, APR_Q3_K, APR_Q3_K}, APR_Q2_K, APR_Q2_K, 10},
+        {"q2_k", 4, 0, false, {APR_Q3_K, APR_Q3_K, APR_Q3_K}, APR_Q3_K, {APR_Q3_K, APR_Q3_K, APR_Q3_K}, APR_Q2_K, APR_Q2_K, 10},
+        {"q2_k", 4, 8, false, {APR_Q8_0, APR_Q8_0, APR_Q8_0}, APR_Q5_K, {APR_Q3_K, APR_Q3_K, APR_Q3_K}, APR_Q2_K, APR_Q2_K, 10},
+        {"q2_k_s", 2, 0, true, {APR_Q4_K, APR_Q4_K, APR_Q4_K}, APR_Q2_K, {APR_Q4_K, APR_Q4_K, APR_Q2_K}, APR_Q2_K, APR_Q2_K, 21},
+        {"q2_k_s", 4, 0, true, {APR_Q2_K, APR_Q2_K, APR_Q2_K}, APR_Q2_K, {APR_Q4_K, APR_Q4_K, APR_Q2_K}, APR_Q2_K, APR_Q2_K, 21},
+        {"q3_k_s", 2, 0, false, {APR_Q3_K, APR_Q3_K, APR_Q3_K}, APR_Q3_K, {APR_Q3_K, APR_Q3_K, APR_Q3_K}, APR_Q3_K, APR_Q3_K, 11},
+        {"q3_k_m", 2, 0, false, {APR_Q5_K, APR_Q5_K, APR_Q4_K}, APR_Q4_K, {APR_Q5_K, APR_Q4_K, APR_Q4_K}, APR_Q3_K, APR_Q3_K, 12},
+        {"q3_k_m", 4, 8, false, {APR_Q8_0, APR_Q8_0, APR_Q8_0}, APR_Q5_K, {APR_Q5_K, APR_Q4_K, APR_Q4_K}, APR_Q3_K, APR_Q3_K, 12},
+        {"q3_k_l", 2, 0, false, {APR_Q5_K, APR_Q5_K, APR_Q5_K}, APR_Q5_K, {APR_Q5_K, APR_Q5_K, APR_Q5_K}, APR_Q3_K, APR_Q3_K, 13},
+        {"q3_k_l", 4, 8, false, {APR_Q8_0, APR_Q8_0, APR_Q8_0}, APR_Q3_K, {APR_Q5_K, APR_Q5_K, APR_Q5_K}, APR_Q3_K, APR_Q3_K, 13},
+        {"iq4_nl", 2, 0, false, {APR_Q5_K, APR_Q5_K, APR_Q5_K}, APR_IQ4_NL, {APR_Q5_K, APR_Q5_K, APR_IQ4_NL}, APR_IQ4_NL, APR_IQ4_NL, 25},
+        {"iq4_xs",
+         4,
+         0,
+         true,
+         {APR_IQ4_XS, APR_IQ4_XS, APR_IQ4_XS},
+         APR_IQ4_XS,
+         {APR_IQ4_XS, APR_IQ4_XS, APR_IQ4_XS},
+         APR_IQ4_XS,
+         APR_IQ4_XS,
+         30},
+        {"tq2_0", 2, 0, false, {APR_TQ2_0, APR_TQ2_0, APR_TQ2_0}, APR_TQ2_0, {APR_TQ2_0, APR_TQ2_0, APR_TQ2_0}, APR_TQ2_0, APR_Q4_K, 37},
+        {"tq1_0", 2, 0, false, {APR_TQ1_0, APR_TQ1_0, APR_TQ1_0}, APR_TQ1_0, {APR_TQ1_0, APR_TQ1_0, APR_TQ1_0}, APR_TQ1_0, APR_Q4_K, 36},
+        {"q2_0", 2, 0, false, {APR_Q2_0, APR_Q2_0, APR_Q2_0}, APR_Q2_0, {APR_Q2_0, APR_Q2_0, APR_Q2_0}, APR_Q2_0, APR_Q4_K, 41},
+        {"q1_0", 2, 0, false, {APR_Q1_0, APR_Q1_0, APR_Q1_0}, APR_Q1_0, {APR_Q1_0, APR_Q1_0, APR_Q1_0}, APR_Q1_0, APR_Q1_0, 40},
+    };
+    static const int layers[3] = {0, 1, LAST};
+    (void)state;
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+        char name[96];
+        apr_model m;
+        apr_recipe r;
+        make_model(&m, (shape){LAYERS, 512, 1024, 8, table[i].kv_heads, 64, 2048, false, false});
+        m.hparams.num_experts = table[i].experts;
+        const apr_recipe_options options = {.mixture = table[i].mixture, .has_importance = table[i].has_importance};
+        assert_int_equal(apr_recipe_make(&r, &m, &options, NULL), APR_OK);
+        for (int l = 0; l < 3; l++) {
+            snprintf(name, sizeof name, "model.layers.%d.self_attn.v_proj.weight", layers[l]);
+            assert_int_equal(type_of(&r, name), table[i].v[l]);
+            snprintf(name, sizeof name, "model.layers.%d.mlp.down_proj.weight", layers[l]);
+            assert_int_equal(type_of(&r, name), table[i].down[l]);
+            snprintf(name, sizeof name, "model.layers.%d.self_attn.o_proj.weight", layers[l]);
+            assert_int_equal(type_of(&r, name), table[i].out);
+            snprintf(name, sizeof name, "model.layers.%d.mlp.up_proj.weight", layers[l]);
+            assert_int_equal(type_of(&r, name), table[i].up);
+        }
+        assert_int_equal(type_of(&r, "model.embed_tokens.weight"), table[i].embedding);
+        assert_int_equal(type_of(&r, "lm_head.weight"), APR_Q6_K);
+        assert_int_equal(r.file_type, table[i].file_type);
+        apr_recipe_close(&r);
+        apr_model_close(&m);
+    }
+}
+
+static void pure_mixtures_have_no_rules(void **state)
+{
+    (void)state;
+    apr_model m;
+    apr_recipe r;
+    make_model(&m, (shape){4, 512, 1024, 8, 2, 64, 2048, false, false});
+    assert_int_equal(apr_recipe_make(&r, &m, &(apr_recipe_options){.mixture = "q2_k", .pure = true}, NULL), APR_OK);
+    assert_int_equal(type_of(&r, "model.layers.0.self_attn.v_proj.weight"), APR_Q2_K);
+    assert_int_equal(type_of(&r, "model.layers.0.mlp.down_proj.weight"), APR_Q2_K);
+    apr_recipe_close(&r);
+    apr_model_close(&m);
+}
+
 static void a_row_that_blocks_do_not_divide_falls_back_and_says_why(void **state)
 {
     (void)state;
@@ -308,6 +387,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(q4_k_m_of_a_14b_is_llama_cpps),
+        cmocka_unit_test(low_bit_mixtures_are_llama_cpps),
+        cmocka_unit_test(pure_mixtures_have_no_rules),
         cmocka_unit_test(a_row_that_blocks_do_not_divide_falls_back_and_says_why),
         cmocka_unit_test(a_tied_embedding_is_treated_as_the_head),
         cmocka_unit_test(vectors_are_kept_or_widened),

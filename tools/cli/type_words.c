@@ -49,8 +49,32 @@ static const struct {
     {"auto copy keep same", {APR_TYPE_KEPT, NULL, NULL}},
 };
 
-/* Prefixes of types that can be read but not written. */
-static const char *const read_only[] = {"q2", "q3", "iq", "tq", "q1", "2bit", "3bit", "int2", "int3", "udq2", "udq3", "udiq", "nvfp4"};
+static const char *const of_3_bits = "q3_k_m (3.9 bits) or q3_k_s (3.5 bits)";
+static const char *const of_2_bits = "q2_k (2.6 bits in most matrices)";
+
+/* What words begin with that are no type, and types that can be read but not written. */
+static const struct {
+    const char *begin;
+    apr_type_word is;
+} beginnings[] = {
+    {"q2", {APR_TYPE_AMBIGUOUS, "q2_k", NULL}},      {"2bit", {APR_TYPE_AMBIGUOUS, "q2_k", NULL}},
+    {"int2", {APR_TYPE_AMBIGUOUS, "q2_k", NULL}},    {"udq2", {APR_TYPE_AMBIGUOUS, "q2_k", NULL}},
+    {"q3", {APR_TYPE_AMBIGUOUS, "q3_k_m", NULL}},    {"3bit", {APR_TYPE_AMBIGUOUS, "q3_k_m", NULL}},
+    {"int3", {APR_TYPE_AMBIGUOUS, "q3_k_m", NULL}},  {"udq3", {APR_TYPE_AMBIGUOUS, "q3_k_m", NULL}},
+    {"iq3", {APR_TYPE_READ_ONLY, "q3_k_m", NULL}},   {"iq", {APR_TYPE_READ_ONLY, "q2_k", NULL}},
+    {"udiq3", {APR_TYPE_READ_ONLY, "q3_k_m", NULL}}, {"udiq", {APR_TYPE_READ_ONLY, "q2_k", NULL}},
+};
+
+/* What a word that stands for several types means, by the type that is offered. */
+static const char *reason_of(const char *name)
+{
+    const struct {
+        const char *name, *why;
+    } reasons[] = {{"q2_k", of_2_bits}, {"q3_k_m", of_3_bits}, {"q5_k_m", of_5_bits}};
+    for (size_t i = 0; i < sizeof reasons / sizeof *reasons; i++)
+        if (strcmp(reasons[i].name, name) == 0) return reasons[i].why;
+    return of_4_bits;
+}
 
 static bool has_word(const char *words, const char *word)
 {
@@ -88,22 +112,21 @@ static bool is_written(const char *name)
 
 apr_type_word apr_type_spelled(const char *text)
 {
-    const apr_type_word unknown = {APR_TYPE_UNKNOWN, NULL, NULL}, not_written = {APR_TYPE_READ_ONLY, "mxfp4", NULL};
+    const apr_type_word unknown = {APR_TYPE_UNKNOWN, NULL, NULL};
+    apr_type_word is = unknown;
     char word[WORD];
 
     bare(text, word);
     if (word[0] == '\0') return unknown;
     const char *const name = name_in_tables(word);
     if (name != NULL && is_written(name)) return (apr_type_word){APR_TYPE_IS, name, NULL};
-    for (size_t i = 0; i < sizeof meanings / sizeof *meanings; i++) {
-        apr_type_word is = meanings[i].is;
-        if (!has_word(meanings[i].words, word)) continue;
-        if (is.kind == APR_TYPE_AMBIGUOUS && is.why == NULL) is.why = strcmp(is.name, "q5_k_m") == 0 ? of_5_bits : of_4_bits;
-        return is;
-    }
-    for (size_t i = 0; i < sizeof read_only / sizeof *read_only; i++)
-        if (strncmp(word, read_only[i], strlen(read_only[i])) == 0) return not_written;
-    return name != NULL ? not_written : unknown;
+    for (size_t i = 0; i < sizeof meanings / sizeof *meanings && is.kind == APR_TYPE_UNKNOWN; i++)
+        if (has_word(meanings[i].words, word)) is = meanings[i].is;
+    for (size_t i = 0; i < sizeof beginnings / sizeof *beginnings && is.kind == APR_TYPE_UNKNOWN; i++)
+        if (strncmp(word, beginnings[i].begin, strlen(beginnings[i].begin)) == 0) is = beginnings[i].is;
+    if (is.kind == APR_TYPE_UNKNOWN && name != NULL) is = (apr_type_word){APR_TYPE_READ_ONLY, "q2_k", NULL};
+    if (is.kind == APR_TYPE_AMBIGUOUS && is.why == NULL) is.why = reason_of(is.name);
+    return is;
 }
 
 char *apr_type_file_name(char text[APR_TYPE_FILE_NAME], const char *name)

@@ -10,7 +10,7 @@ typedef enum {
     APR_TYPE_IS,        /* another spelling of `name` */
     APR_TYPE_REPLACED,  /* not a type's name; it is replaced by `name` */
     APR_TYPE_AMBIGUOUS, /* ambiguous: `why` lists the candidates, `name` is the usual one */
-    APR_TYPE_READ_ONLY, /* can be read but not written; `name` is the smallest type that can be written */
+    APR_TYPE_READ_ONLY, /* can be read but not written; `name` is the nearest type for any model that can be written */
     APR_TYPE_KEPT,      /* "auto", "copy": keep the model's types */
 } apr_type_kind;
 

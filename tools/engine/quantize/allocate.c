@@ -18,7 +18,8 @@
 /* --- groups --- */
 
 /* Candidate types. `narrow` (blocks of 32) is for matrices whose columns 256 does not divide. */
-static const apr_dtype wide[] = {APR_Q4_K, APR_Q5_K, APR_Q6_K, APR_Q8_0}, narrow[] = {APR_Q4_0, APR_Q5_0, APR_Q8_0};
+static const apr_dtype wide[] = {APR_Q2_K, APR_Q3_K, APR_IQ4_XS, APR_Q4_K, APR_Q5_K, APR_Q6_K, APR_Q8_0},
+                       narrow[] = {APR_IQ4_NL, APR_Q5_0, APR_Q8_0};
 
 static bool may_change(const apr_recipe_line *line)
 {

@@ -80,13 +80,17 @@ static apr_status add_typed(apr_recipe_options *recipe, apr_recipe_override *ove
     return add(recipe, overrides, option, value, t, to, notes, arena, err);
 }
 
-/* --pure: the mixture "q4_k_m" becomes the type "q4_k", with a note. */
+/* --pure: the mixture "q4_k_m" becomes the type "q4_k", and the rules of "q2_k" are left out, with a note. */
 static apr_status make_pure(apr_recipe_options *recipe, apr_ggml_notes *notes, apr_arena *arena, apr_error *err)
 {
     const char *const to = recipe->mixture;
     const size_t n = to != NULL ? strlen(to) : 0;
+    const apr_mixture_name *type = apr_mixture_names;
 
-    if (n < 3 || to[n - 2] != '_' || strchr("ms", to[n - 1]) == NULL) return APR_OK;
+    recipe->pure = true;
+    if (n < 3 || to[n - 2] != '_' || strchr("msl", to[n - 1]) == NULL) return APR_OK;
+    while (type->name != NULL && (strlen(type->name) != n - 2 || strncmp(type->name, to, n - 2) != 0)) type++;
+    if (type->name == NULL) return APR_OK; /* the letter is a part of the type's name */
     recipe->mixture = apr_arena_copy(arena, to, n - 2);
     notes->texts[notes->n] =
         recipe->mixture != NULL ? apr_arena_print(arena, "with --pure, --to %s means --to %s", to, recipe->mixture) : NULL;

@@ -34,8 +34,10 @@ static apr_status read_type(const char *text, const apr_call *call, const char *
     if (word.kind == APR_TYPE_IS || word.kind == APR_TYPE_REPLACED) *to = word.name;
     if (word.kind == APR_TYPE_AMBIGUOUS) apr_fail(err, APR_E_USAGE, "%s is not a type; use %s", text, word.why);
     if (word.kind == APR_TYPE_READ_ONLY)
-        apr_fail(err, APR_E_USAGE,
-                 "aprkit can read %s but not write it ('aprquant --list'); the smallest type it writes is mxfp4 (4.25 bits)", text);
+        apr_fail(
+            err, APR_E_USAGE,
+            "aprkit can read %s but not write it ('aprquant --list'); the smallest type that it writes for any model is q2_k (2.6 bits)",
+            text);
     if (word.kind == APR_TYPE_AMBIGUOUS || word.kind == APR_TYPE_READ_ONLY)
         return apr_try_change(APR_E_USAGE, call->typed, text, word.name, err);
     if (word.kind == APR_TYPE_KEPT) {
@@ -51,9 +53,11 @@ static apr_status read_type(const char *text, const apr_call *call, const char *
 /* llama.cpp's file type numbers, which llama-quantize also accepts. */
 static const char *type_of_number(const char *text)
 {
-    static const char *const names[][2] = {{"0", "f32"},     {"1", "f16"},   {"2", "q4_0"},    {"3", "q4_1"},    {"7", "q8_0"},
-                                           {"8", "q5_0"},    {"9", "q5_1"},  {"14", "q4_k_s"}, {"15", "q4_k_m"}, {"16", "q5_k"},
-                                           {"17", "q5_k_m"}, {"18", "q6_k"}, {"32", "bf16"},   {"38", "mxfp4"}};
+    static const char *const names[][2] = {
+        {"0", "f32"},     {"1", "f16"},     {"2", "q4_0"},    {"3", "q4_1"},    {"7", "q8_0"},    {"8", "q5_0"},    {"9", "q5_1"},
+        {"10", "q2_k"},   {"11", "q3_k_s"}, {"12", "q3_k_m"}, {"13", "q3_k_l"}, {"14", "q4_k_s"}, {"15", "q4_k_m"}, {"16", "q5_k"},
+        {"17", "q5_k_m"}, {"18", "q6_k"},   {"21", "q2_k_s"}, {"25", "iq4_nl"}, {"30", "iq4_xs"}, {"32", "bf16"},   {"36", "tq1_0"},
+        {"37", "tq2_0"},  {"38", "mxfp4"},  {"39", "nvfp4"},  {"40", "q1_0"},   {"41", "q2_0"}};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (strcmp(names[i][0], text) == 0) return names[i][1];
     return NULL;
