@@ -381,7 +381,8 @@ static void print_device(const outcome *o)
         example = item->from->name;
     }
     printf("  encoded on %s: %zu tensors", o->device, n_device);
-    if (n_host > 0) printf("; on the host: %zu (small ones, or in types that only the host decodes; for example %s)", n_host, example);
+    if (n_host > 0)
+        printf("; on the host: %zu (small ones, or in types that only the host decodes or encodes; for example %s)", n_host, example);
     printf("\n");
 }
 
