@@ -33,6 +33,13 @@ static const struct {
     {APR_Q1_0, {-APR_F16_MAX, APR_F16_MAX, false}},
     {APR_Q2_0, {-APR_F16_MAX * 2.0f, APR_F16_MAX * 2.0f, false}},
     {APR_NVFP4, {-6.0f * 448.0f, 6.0f * 448.0f, false}},
+    {APR_IQ1_S, {-APR_F16_MAX * 15.0f * 1.125f, APR_F16_MAX * 15.0f * 1.125f, false}},
+    {APR_IQ1_M, {-APR_F16_MAX * 15.0f * 1.125f, APR_F16_MAX * 15.0f * 1.125f, false}},
+    {APR_IQ2_XXS, {-APR_F16_MAX * 3.875f * 43.0f, APR_F16_MAX * 3.875f * 43.0f, false}},
+    {APR_IQ2_XS, {-APR_F16_MAX * 3.875f * 43.0f, APR_F16_MAX * 3.875f * 43.0f, false}},
+    {APR_IQ2_S, {-APR_F16_MAX * 3.875f * 43.0f, APR_F16_MAX * 3.875f * 43.0f, false}},
+    {APR_IQ3_XXS, {-APR_F16_MAX * 7.75f * 62.0f, APR_F16_MAX * 7.75f * 62.0f, false}},
+    {APR_IQ3_S, {-APR_F16_MAX * 31.0f * 15.0f, APR_F16_MAX * 31.0f * 15.0f, false}},
     {APR_MXFP4, {-6.0f * 0x1p125f, 6.0f * 0x1p125f, false}},
 };
 

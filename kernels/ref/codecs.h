@@ -19,7 +19,7 @@
     D(U8, u8) D(U16, u16) D(U32, u32) D(U64, u64) D(BOOL, bool) B(F8_E4M3, f8_e4m3) D(F8_E5M2, f8_e5m2) D(E8M0, e8m0) \
     W(Q4_0, q4_0) W(Q4_1, q4_1) W(Q5_0, q5_0) W(Q5_1, q5_1) B(Q8_0, q8_0) D(Q8_1, q8_1) \
     W(Q2_K, q2_k) W(Q3_K, q3_k) W(Q4_K, q4_k) W(Q5_K, q5_k) W(Q6_K, q6_k) D(Q8_K, q8_k) \
-    D(IQ1_S, iq1_s) D(IQ1_M, iq1_m) D(IQ2_XXS, iq2_xxs) D(IQ2_XS, iq2_xs) D(IQ2_S, iq2_s) D(IQ3_XXS, iq3_xxs) D(IQ3_S, iq3_s) \
+    W(IQ1_S, iq1_s) W(IQ1_M, iq1_m) W(IQ2_XXS, iq2_xxs) W(IQ2_XS, iq2_xs) W(IQ2_S, iq2_s) W(IQ3_XXS, iq3_xxs) W(IQ3_S, iq3_s) \
     W(IQ4_NL, iq4_nl) W(IQ4_XS, iq4_xs) W(TQ1_0, tq1_0) W(TQ2_0, tq2_0) W(MXFP4, mxfp4) W(NVFP4, nvfp4) W(Q1_0, q1_0) W(Q2_0, q2_0) \
     D(APR_Q4, apr_q4) D(APR_Q8, apr_q8)
 /* clang-format on */

@@ -146,9 +146,11 @@ static void searching_encoders_lose_less_than_ggml(void **state)
         apr_dtype dtype;
         double total, any_row; /* bounds of the ratio; a row may be a little worse, all together may not */
         double tiny;           /* values below FP16's smallest: ggml's K-quants make zeros of them, ours use the smallest */
-    } table[] = {{APR_Q4_K, 1.0, 1.01, 0.7},  {APR_Q5_K, 1.0, 1.01, 0.7},   {APR_Q6_K, 1.0, 1.01, 0.7}, {APR_MXFP4, 1.0, 1.0, 1.0},
-                 {APR_Q2_K, 1.0, 1.01, 0.9},  {APR_Q3_K, 1.0, 1.01, 0.9},   {APR_TQ1_0, 1.0, 1.0, 1.0}, {APR_TQ2_0, 1.0, 1.0, 1.0},
-                 {APR_IQ4_NL, 1.0, 1.0, 1.0}, {APR_IQ4_XS, 1.0, 1.01, 1.0}, {APR_NVFP4, 1.0, 1.0, 1.0}, {APR_Q1_0, 1.0, 1.0001, 1.0}};
+    } table[] = {{APR_Q4_K, 1.0, 1.01, 0.7},   {APR_Q5_K, 1.0, 1.01, 0.7},   {APR_Q6_K, 1.0, 1.01, 0.7}, {APR_MXFP4, 1.0, 1.0, 1.0},
+                 {APR_Q2_K, 1.0, 1.01, 0.9},   {APR_Q3_K, 1.0, 1.01, 0.9},   {APR_TQ1_0, 1.0, 1.0, 1.0}, {APR_TQ2_0, 1.0, 1.0, 1.0},
+                 {APR_IQ4_NL, 1.0, 1.0, 1.0},  {APR_IQ4_XS, 1.0, 1.01, 1.0}, {APR_NVFP4, 1.0, 1.0, 1.0}, {APR_Q1_0, 1.0, 1.0001, 1.0},
+                 {APR_IQ3_S, 1.0, 1.0, 1.0},   {APR_IQ3_XXS, 1.0, 1.0, 1.0}, {APR_IQ2_S, 1.0, 1.0, 1.0}, {APR_IQ2_XS, 1.0, 1.0, 1.0},
+                 {APR_IQ2_XXS, 1.0, 1.0, 1.0}, {APR_IQ1_S, 1.0, 1.0, 1.0},   {APR_IQ1_M, 1.0, 1.0, 1.0}};
     (void)state;
     for (size_t t = 0; t < sizeof table / sizeof *table; t++) {
         double ratio[N_ROWS], total;

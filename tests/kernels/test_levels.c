@@ -247,6 +247,7 @@ static void what_matters_has_less_error(void **state)
     uint8_t plain[4 * N_VALUES], by[4 * N_VALUES];
     (void)state;
 
+    random_state = 1; /* the same values, whatever types the tests before had */
     bells(x, N_VALUES);
     for (int64_t i = 0; i < N_VALUES; i++) w[i] = random_bits() % 10 == 0 ? 10.0f : 0.1f + 0.9f * uniform();
     for (int d = 0; d < APR_DTYPE_COUNT; d++) {

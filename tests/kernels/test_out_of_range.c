@@ -15,10 +15,27 @@
 
 enum { BLOCK = 256 };
 
-/* What becomes of x as the only value that is not 0 in its block. Q1_0 has no code for 0: there all values are x. */
+/* Types of codebooks hold no value alone. These are points with the largest level, as parts of it, the largest at 5. */
+static const struct {
+    apr_dtype dtype;
+    float part[8];
+} points[] = {
+    {APR_IQ1_S, {1.0f / 9.0f, 1.0f / 9.0f, 1.0f / 9.0f, 1.0f / 9.0f, 1.0f / 9.0f, 1.0f, 1.0f / 9.0f, 1.0f / 9.0f}},
+    {APR_IQ1_M, {1.0f / 9.0f, 1.0f / 9.0f, 1.0f / 9.0f, 1.0f / 9.0f, 1.0f / 9.0f, 1.0f, 1.0f / 9.0f, 1.0f / 9.0f}},
+    {APR_IQ2_XXS, {8.0f / 43.0f, 8.0f / 43.0f, 8.0f / 43.0f, 8.0f / 43.0f, 8.0f / 43.0f, 1.0f, 8.0f / 43.0f, 8.0f / 43.0f}},
+    {APR_IQ2_XS, {8.0f / 43.0f, 8.0f / 43.0f, 8.0f / 43.0f, 8.0f / 43.0f, 8.0f / 43.0f, 1.0f, 8.0f / 43.0f, 8.0f / 43.0f}},
+    {APR_IQ2_S, {8.0f / 43.0f, 8.0f / 43.0f, 8.0f / 43.0f, 8.0f / 43.0f, 8.0f / 43.0f, 1.0f, 8.0f / 43.0f, 8.0f / 43.0f}},
+    {APR_IQ3_XXS, {4.0f / 62.0f, 1.0f, 12.0f / 62.0f, 4.0f / 62.0f, 4.0f / 62.0f, 1.0f, 12.0f / 62.0f, 4.0f / 62.0f}},
+    {APR_IQ3_S, {3.0f / 15.0f, 1.0f, 1.0f / 15.0f, 1.0f / 15.0f, 3.0f / 15.0f, 1.0f, 1.0f / 15.0f, 1.0f / 15.0f}},
+};
+
+/* What becomes of x as the only value that is not 0 in its block, or as the largest level of every point. Q1_0 has no code for 0: there
+ * all values are x. */
 static float alone(apr_dtype dtype, float x)
 {
     float values[BLOCK] = {[5] = x}, again[BLOCK];
+    for (size_t p = 0; p < sizeof points / sizeof *points; p++)
+        for (int i = 0; i < BLOCK && points[p].dtype == dtype; i++) values[i] = x * points[p].part[i % 8];
     uint8_t bytes[BLOCK * sizeof(double)];
     for (int i = 0; i < BLOCK && dtype == APR_Q1_0; i++) values[i] = x;
     apr_ref_codecs[dtype].encode(values, bytes, BLOCK);

@@ -179,7 +179,14 @@ WIDE_INLINE void scale_sub_blocks(const uint8_t bytes[12], float d, float dmin, 
     const __m128i scales = _mm_cvtsi64_si128((long long)((uint64_t)scale_high << 32 | (w[0] & 0x3f3f3f3f)));
     const __m128i mins = _mm_cvtsi64_si128((long long)((uint64_t)min_high << 32 | (w[1] & 0x3f3f3f3f)));
     _mm256_storeu_ps(step, _mm256_mul_ps(_mm256_set1_ps(d), floats_of(scales)));
-    _mm256_storeu_ps(offset, _mm256_xor_ps(_mm256_mul_ps(_mm256_set1_ps(dmin), floats_of(mins)), _mm256_set1_ps(-0.0f)));
+    _mm256_storeu_ps(offset, _mm256_mul_ps(_mm256_set1_ps(dmin), floats_of(mins)));
+}
+
+/* Sixteen codes: scale * code - offset. Adding -offset would give NaN another sign. */
+WIDE_INLINE void store_less_offset(float *y, __m128i codes, __m256 scale, __m256 offset)
+{
+    _mm256_storeu_ps(y, _mm256_sub_ps(_mm256_mul_ps(floats_of(codes), scale), offset));
+    _mm256_storeu_ps(y + 8, _mm256_sub_ps(_mm256_mul_ps(floats_of(_mm_srli_si128(codes, 8)), scale), offset));
 }
 
 static void decode_q4_k(const void *src, float *dst, int64_t n_elems)
@@ -192,8 +199,8 @@ static void decode_q4_k(const void *src, float *dst, int64_t n_elems)
             const int even = part / 2 * 2;
             const __m128i bytes = load_16(block->qs + 16 * part);
             float *const y = dst + i + 32 * even + part % 2 * 16;
-            store_with_offset(y, low_nibbles(bytes), _mm256_set1_ps(step[even]), _mm256_set1_ps(offset[even]));
-            store_with_offset(y + 32, high_nibbles(bytes), _mm256_set1_ps(step[even + 1]), _mm256_set1_ps(offset[even + 1]));
+            store_less_offset(y, low_nibbles(bytes), _mm256_set1_ps(step[even]), _mm256_set1_ps(offset[even]));
+            store_less_offset(y + 32, high_nibbles(bytes), _mm256_set1_ps(step[even + 1]), _mm256_set1_ps(offset[even + 1]));
         }
     }
 }

@@ -1,0 +1,353 @@
+/* iq_search.h - the search of the IQ types' encoders: scales, points, signs and shifts of a block of 256.
+ *
+ * One source for the reference and for the host's SIMD levels, so that all give the same bytes. Who includes it has defined, before:
+ *
+ *   IQ_INLINE          how small functions are declared
+ *   iq_cell            the cell of a group's values at a scale
+ *   iq_errors          the weighted squared error of each value at each level
+ *   iq_best_of_list    the point of least error in a list
+ *   iq_values          the levels of a point
+ *
+ * For given scales the points, signs and shifts are the best of all (iq_book.h). A group is eight values: one point of eight, or two of
+ * four. The steps for a block:
+ *
+ *   1. For each sub-block, trial scales, each followed by the least-squares scale for its points: the sums a (of w * x * v) and b (of
+ *      w * v * v, v the points' levels) give the squared error of these points at every other scale s too: s * (s * b - 2 * a), but for
+ *      a constant. The best scale is tried again.
+ *   2. For each of a row of candidates of d, the error of the block with the best of these points at two stored scales of each sub-block.
+ *   3. With the best d, the points for the stored scales are found anew, and d is fitted to them. This is repeated while it helps. */
+#ifndef APR_KERNELS_REF_IQ_SEARCH_H
+#define APR_KERNELS_REF_IQ_SEARCH_H
+
+#include "kernels/ref/codecs.h"
+#include "kernels/ref/iq_book.h"
+
+enum { IQ_ELEMS = 256, IQ_MAX_SUBS = 16, IQ_GROUPS = 4, IQ_TRIALS = 12, IQ_POLISHES = 2, IQ_FITS = 2 * (IQ_TRIALS + IQ_POLISHES) };
+enum { IQ_CANDIDATES = 32, IQ_ROUNDS = 3 };
+
+/* What the stored bits besides the points are: a sign for each value; seven signs for eight values, of which an even number is minus; a
+ * shift of all levels for each sub-block; a shift for each point. */
+typedef enum { IQ_FREE_SIGNS, IQ_EVEN_SIGNS, IQ_SHIFTED_SUBS, IQ_SHIFTED_POINTS } iq_signs;
+
+/* scale of a sub-block = d * (first + gap * stored) * factor, stored < n_scales */
+typedef struct iq_type {
+    iq_signs signs;
+    int n_values, n_levels, sub_elems, n_scales;
+    float first, gap, factor;
+    float least, most;    /* trial scales: the largest magnitude divided by these, and by others between them */
+    float level[2][8];    /* [shift], 3 levels three times with a gap: 0 1 2 - 0 1 2 - */
+    float boundary[2][8]; /* between a level and the next */
+} iq_type;
+
+/* A value's magnitude (or the value, where levels have signs), its weight, and weight times value. minus: bit i of byte g is the sign
+ * of value i of group g. */
+typedef struct iq_input {
+    float x[IQ_ELEMS], w[IQ_ELEMS], wx[IQ_ELEMS];
+    uint8_t minus[IQ_ELEMS / 8];
+} iq_input;
+
+typedef struct iq_group {
+    uint16_t word[2];
+    uint8_t bits; /* signs, or the shift */
+} iq_group;
+
+/* Points of a sub-block, and their sums. */
+typedef struct iq_fit {
+    float a, b;
+    iq_group group[IQ_GROUPS];
+} iq_fit;
+
+/* What is known of a sub-block: the sums of points found so far, and the best scale of all. */
+typedef struct iq_sub {
+    float a[IQ_FITS], b[IQ_FITS];
+    float scale, gain;
+    int n;
+} iq_sub;
+
+typedef struct iq_block {
+    uint16_t d; /* FP16 */
+    uint8_t stored[IQ_MAX_SUBS];
+    iq_group group[IQ_ELEMS / 8];
+    float error; /* less that of zeros */
+} iq_block;
+
+IQ_INLINE float iq_multiplier(const iq_type *t, float stored) { return t->first + t->gap * stored; }
+IQ_INLINE float iq_scale(const iq_type *t, float d, float stored) { return d * iq_multiplier(t, stored) * t->factor; }
+
+/* ---- points of a group ---- */
+
+IQ_INLINE int iq_digit(int n_levels, int cell, int i)
+{
+    static const int power[2][8] = {{1, 3, 9, 27, 81, 243, 729, 2187}, {1, 8, 64, 512}};
+    return cell / power[n_levels == 8][i] % n_levels;
+}
+
+IQ_INLINE int iq_without_digit(int n_levels, int cell, int i)
+{
+    static const int power[2][8] = {{1, 3, 9, 27, 81, 243, 729, 2187}, {1, 8, 64, 512}};
+    return cell - iq_digit(n_levels, cell, i) * power[n_levels == 8][i];
+}
+
+IQ_INLINE unsigned iq_best_in_cell(const iq_type *t, const apr_iq_book *book, int cell, const float (*error)[8], float *least)
+{
+    const uint32_t first = book->first[cell];
+    return iq_best_of_list(book->list + first, (int)(book->first[cell + 1] - first), error, t->n_values, least);
+}
+
+/* The best points, and their error. */
+IQ_INLINE float iq_find_points(const iq_type *t, const apr_iq_book *book, const int *cell, const float (*error)[8], uint16_t *word)
+{
+    float sum = 0.0f, least;
+    for (int h = 0; h < 8 / t->n_values; h++, sum += least)
+        word[h] = (uint16_t)iq_best_in_cell(t, book, cell[h], error + t->n_values * h, &least);
+    return sum;
+}
+
+/* The best points if the sign of one value must be turned. That value is then nearest to the lowest level, on the other side of 0, and
+ * its error grows by a price. Returns which value it is. It is left out if with its price the nearest levels of the others are no better
+ * than what was found. */
+static int iq_turn_a_sign(const iq_type *t, const apr_iq_book *book, const float *x, const float *w, float s, const int *cell,
+                          const float (*error)[8], uint16_t *word)
+{
+    const int n = t->n_values;
+    float other[2] = {0.0f, 0.0f}, low[2] = {0.0f, 0.0f}, bound[8], turned[8][8], minus_x[8], least = FLT_MAX;
+    int cheapest = 0, best = 0;
+    unsigned best_word = 0;
+
+    for (int i = 0; i < 8; i++) minus_x[i] = -x[i];
+    iq_errors(minus_x, w, s, t->level[0], turned);
+    for (int h = 0; h < 8 / n && n < 8; h++) word[h] = (uint16_t)iq_best_in_cell(t, book, cell[h], error + n * h, &other[1 - h]);
+    for (int i = 0; i < 8; i++) {
+        const float nearest = error[i][iq_digit(t->n_levels, cell[i / n], i % n)];
+        low[i / n] += nearest;
+        bound[i] = turned[i][0] - nearest;
+    }
+    for (int i = 0; i < 8; i++) {
+        bound[i] += low[i / n] + other[i / n];
+        if (bound[i] < bound[cheapest]) cheapest = i;
+    }
+    for (int k = -1; k < 8; k++) {
+        const int i = k < 0 ? cheapest : k, h = i / n;
+        float rows[8][8], at;
+        if (k == cheapest || !(bound[i] < least)) continue;
+        memcpy(rows, error + n * h, sizeof rows[0] * (size_t)n);
+        memcpy(rows[i % n], turned[i], sizeof rows[0]);
+        const unsigned found = iq_best_in_cell(t, book, iq_without_digit(t->n_levels, cell[h], i % n), (const float(*)[8])rows, &at);
+        if (at + other[h] < least) least = at + other[h], best = i, best_word = found;
+    }
+    word[best / n] = (uint16_t)best_word;
+    return best;
+}
+
+/* All are alone in their cells, so that no errors are needed. */
+IQ_INLINE bool iq_on_points(const iq_type *t, const apr_iq_book *book, const int *cell, uint16_t *word)
+{
+    for (int h = 0; h < 8 / t->n_values; h++) {
+        const uint32_t first = book->first[cell[h]];
+        if (book->first[cell[h] + 1] - first > 1) return false;
+        word[h] = book->list[first];
+    }
+    return true;
+}
+
+/* The best points with signs for eight values, and their levels, with a sign where it is not the value's. */
+IQ_INLINE void iq_fit_signed(const iq_type *t, const apr_iq_book *book, const float *x, const float *w, unsigned minus, float s,
+                             iq_group *g, float *v)
+{
+    const bool is_odd = t->signs == IQ_EVEN_SIGNS && __builtin_parity(minus);
+    float error[8][8];
+    int cell[2], turned = -1;
+
+    iq_cell(x, s, t->boundary[0], t->n_levels, cell);
+    if (is_odd || !iq_on_points(t, book, cell, g->word)) {
+        iq_errors(x, w, s, t->level[0], error);
+        if (is_odd) turned = iq_turn_a_sign(t, book, x, w, s, cell, (const float(*)[8])error, g->word);
+        else iq_find_points(t, book, cell, (const float(*)[8])error, g->word);
+    }
+    iq_values(g->word, t->level[0], t->n_values, v);
+    g->bits = (uint8_t)minus;
+    if (turned >= 0) g->bits ^= (uint8_t)(1u << turned), v[turned] = -v[turned];
+}
+
+/* The same with shifted levels, which have signs. shift: -1 for the better of both. */
+IQ_INLINE void iq_fit_shifted(const iq_type *t, const apr_iq_book *book, const float *x, const float *w, int shift, float s, iq_group *g,
+                              float *v)
+{
+    float least = FLT_MAX;
+    for (int k = shift < 0 ? 0 : shift; k <= (shift < 0 ? 1 : shift); k++) {
+        float error[8][8];
+        uint16_t word[2];
+        int cell[2];
+        iq_cell(x, s, t->boundary[k], t->n_levels, cell);
+        iq_errors(x, w, s, t->level[k], error);
+        const float at = iq_find_points(t, book, cell, (const float(*)[8])error, word);
+        if (at < least) least = at, g->word[0] = word[0], g->bits = (uint8_t)k;
+    }
+    iq_values(g->word, t->level[g->bits], t->n_values, v);
+}
+
+/* ---- scales of a sub-block ---- */
+
+/* The best points for sub-block `sub` at a scale. */
+IQ_INLINE void iq_fit_sub(const iq_type *t, const apr_iq_book *book, const iq_input *in, int sub, int shift, float s, iq_fit *fit)
+{
+    float a[8] = {0.0f}, b[8] = {0.0f};
+    for (int g = 0; g < t->sub_elems / 8; g++) {
+        const int at = sub * t->sub_elems + 8 * g;
+        float v[8];
+        if (t->signs == IQ_FREE_SIGNS || t->signs == IQ_EVEN_SIGNS)
+            iq_fit_signed(t, book, in->x + at, in->w + at, in->minus[at / 8], s, &fit->group[g], v);
+        else iq_fit_shifted(t, book, in->x + at, in->w + at, t->signs == IQ_SHIFTED_SUBS ? shift : -1, s, &fit->group[g], v);
+        for (int i = 0; i < 8; i++) {
+            a[i] += in->wx[at + i] * v[i];
+            b[i] += in->w[at + i] * (v[i] * v[i]);
+        }
+    }
+    fit->a = apr_sum8(a);
+    fit->b = apr_sum8(b);
+}
+
+IQ_INLINE int iq_shifts(const iq_type *t) { return t->signs == IQ_SHIFTED_SUBS ? 2 : 1; }
+
+/* Adds the sums of points, and keeps their least-squares scale if it is the best. */
+static bool iq_add_fit(iq_sub *sub, float a, float b)
+{
+    if (!(a > 0.0f && b > 0.0f)) return false;
+    const float scale = a / b, gain = a * scale;
+    sub->a[sub->n] = a;
+    sub->b[sub->n++] = b;
+    if (!(gain > sub->gain)) return false;
+    sub->gain = gain;
+    sub->scale = scale;
+    return true;
+}
+
+IQ_INLINE bool iq_try_scale(const iq_type *t, const apr_iq_book *book, const iq_input *in, int sub, float s, iq_sub *known)
+{
+    bool is_better = false;
+    for (int shift = 0; shift < iq_shifts(t); shift++) {
+        iq_fit fit;
+        iq_fit_sub(t, book, in, sub, shift, s, &fit);
+        is_better = iq_add_fit(known, fit.a, fit.b) || is_better;
+    }
+    return is_better;
+}
+
+/* Step 1. */
+IQ_INLINE void iq_search_sub(const iq_type *t, const apr_iq_book *book, const iq_input *in, int sub, iq_sub *known)
+{
+    float most = 0.0f;
+    *known = (iq_sub){.n = 0};
+    for (int i = sub * t->sub_elems; i < (sub + 1) * t->sub_elems; i++) {
+        const float magnitude = in->x[i] < 0.0f ? -in->x[i] : in->x[i];
+        most = magnitude > most ? magnitude : most;
+    }
+    if (!(most > 0x1p-40f)) return;
+    for (int k = 0; k < IQ_TRIALS; k++)
+        iq_try_scale(t, book, in, sub, most / (t->least + (t->most - t->least) * (float)k / (float)(IQ_TRIALS - 1)), known);
+    for (int k = 0; k < IQ_POLISHES; k++)
+        if (!iq_try_scale(t, book, in, sub, known->scale, known)) break;
+}
+
+/* ---- scales of a block ---- */
+
+/* To FP16; a non-zero scale stays non-zero, and a too large one becomes the largest. */
+static uint16_t iq_stored_scale(float x)
+{
+    const uint16_t half = apr_f32_to_f16(x < APR_F16_MAX ? x : APR_F16_MAX);
+    return half == 0 && x > 0.0f ? 1 : half;
+}
+
+/* The stored scale at or below s, but so that there is one above it. */
+IQ_INLINE float iq_stored_below(const iq_type *t, float s, float d)
+{
+    const float real = (s / (d * t->factor) - t->first) / t->gap;
+    return apr_clamp(apr_round_even(apr_clamp(real, 0.0f, 16.0f) - 0.5f), 0.0f, (float)(t->n_scales - 2));
+}
+
+/* Step 2: adds a sub-block's error to the errors of all candidates. */
+static void iq_add_errors(const iq_type *t, const iq_sub *known, const float *d, float *error)
+{
+    float scale[2][IQ_CANDIDATES], least[IQ_CANDIDATES];
+    for (int j = 0; j < IQ_CANDIDATES; j++) {
+        const float below = iq_stored_below(t, known->scale, d[j]);
+        scale[0][j] = iq_scale(t, d[j], below);
+        scale[1][j] = iq_scale(t, d[j], below + 1.0f);
+        least[j] = FLT_MAX;
+    }
+    for (int k = 0; k < known->n; k++) {
+        const float a = 2.0f * known->a[k], b = known->b[k];
+        for (int side = 0; side < 2; side++)
+            for (int j = 0; j < IQ_CANDIDATES; j++) {
+                const float s = scale[side][j], at = s * (s * b - a);
+                least[j] = at < least[j] ? at : least[j];
+            }
+    }
+    for (int j = 0; j < IQ_CANDIDATES; j++) error[j] += least[j];
+}
+
+/* The best candidate for d: the largest scale of all divided by the largest multiplier, times 0.75 to 1.3. */
+static uint16_t iq_best_candidate(const iq_type *t, const iq_sub *known, int n_subs)
+{
+    float largest = 0.0f, d[IQ_CANDIDATES], error[IQ_CANDIDATES] = {0.0f};
+    uint16_t half[IQ_CANDIDATES];
+    int best = 0;
+
+    for (int sub = 0; sub < n_subs; sub++) largest = known[sub].scale > largest ? known[sub].scale : largest;
+    for (int j = 0; j < IQ_CANDIDATES; j++) {
+        half[j] = iq_stored_scale(largest / (iq_multiplier(t, (float)(t->n_scales - 1)) * t->factor) * (0.75f + 0.0175f * (float)j));
+        d[j] = apr_f16_to_f32(half[j]);
+    }
+    if (!(largest > 0.0f)) return 0;
+    for (int sub = 0; sub < n_subs; sub++)
+        if (known[sub].n > 0) iq_add_errors(t, &known[sub], d, error);
+    for (int j = 1; j < IQ_CANDIDATES; j++)
+        if (error[j] < error[best]) best = j;
+    return half[best];
+}
+
+/* Step 3 for a sub-block: the better of two stored scales and all points for them. */
+IQ_INLINE void iq_choose_scale(const iq_type *t, const apr_iq_book *book, const iq_input *in, int sub, const iq_sub *known, float d,
+                               iq_block *block, float sums[2])
+{
+    const float below = iq_stored_below(t, known->scale, d);
+    float least = FLT_MAX, a = 0.0f, b = 0.0f;
+    for (int side = 0; side < 2; side++)
+        for (int shift = 0; shift < iq_shifts(t); shift++) {
+            const float stored = below + (float)side, s = iq_scale(t, d, stored);
+            iq_fit fit;
+            iq_fit_sub(t, book, in, sub, shift, s, &fit);
+            const float error = s * (s * fit.b - 2.0f * fit.a), m = iq_multiplier(t, stored) * t->factor;
+            if (!(error < least)) continue;
+            least = error;
+            a = m * fit.a;
+            b = m * m * fit.b;
+            block->stored[sub] = (uint8_t)stored;
+            memcpy(block->group + sub * t->sub_elems / 8, fit.group, sizeof *fit.group * (size_t)(t->sub_elems / 8));
+        }
+    block->error += least;
+    sums[0] += a;
+    sums[1] += b;
+}
+
+IQ_INLINE void iq_search_block(const iq_type *t, const apr_iq_book *book, const iq_input *in, iq_block *best)
+{
+    const int n_subs = IQ_ELEMS / t->sub_elems;
+    iq_sub known[IQ_MAX_SUBS];
+    iq_block now;
+
+    memset(best, 0, sizeof *best); /* zeros */
+    for (int sub = 0; sub < n_subs; sub++) iq_search_sub(t, book, in, sub, &known[sub]);
+    now.d = iq_best_candidate(t, known, n_subs);
+    for (int round = 0; round < IQ_ROUNDS && now.d != 0; round++) {
+        float sums[2] = {0.0f, 0.0f};
+        now.error = 0.0f;
+        for (int sub = 0; sub < n_subs; sub++) iq_choose_scale(t, book, in, sub, &known[sub], apr_f16_to_f32(now.d), &now, sums);
+        if (!(now.error < best->error)) break;
+        *best = now;
+        now.d = sums[0] > 0.0f ? iq_stored_scale(sums[0] / sums[1]) : 0;
+        if (now.d == best->d) break;
+    }
+}
+
+#endif
