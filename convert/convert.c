@@ -3,6 +3,7 @@
 
 #include "convert/ggml_location.h"
 #include "convert/naming.h"
+#include "convert/packed.h"
 #include "formats/base/text.h"
 #include "formats/shape/text_part.h"
 #include "formats/tensor/composed.h"
@@ -191,11 +192,13 @@ static apr_status add_global_scale(apr_conversion *c, apr_tensor *weight, const 
                       err);
 }
 
-/* A recipe line becomes one tensor of the layout, or two. */
+/* A recipe line becomes one tensor of the layout, or two; a packed one, as many as its layout has. */
 static apr_status lay_out_line(apr_conversion *c, const apr_recipe_line *line, apr_tensor **moved, apr_error *err)
 {
     const apr_tensor *const from = line->tensor;
     const bool changed = line->to != from->dtype;
+
+    if (line->is_packed) return apr_lay_out_packed(c, line, err);
     apr_tensor *const t = add_tensor(c, from,
                                      &(apr_pipe_item){.from = from,
                                                       .to = line->to,
@@ -225,8 +228,9 @@ static apr_status lay_out(apr_conversion *c, apr_error *err)
     layout->arena = (apr_arena){0};
     layout->index = NULL;
     layout->n_tensors = 0;
-    layout->tensors = apr_arena_array(arena, 2 * recipe->n_lines + 1, sizeof *layout->tensors);
-    c->items = apr_arena_array(arena, 2 * recipe->n_lines + 1, sizeof *c->items);
+    const size_t n_most = (recipe->packed != NULL ? APR_LAYOUT_PARTS : 2) * recipe->n_lines + 1;
+    layout->tensors = apr_arena_array(arena, n_most, sizeof *layout->tensors);
+    c->items = apr_arena_array(arena, n_most, sizeof *c->items);
     apr_tensor **const moved = apr_arena_array(arena, c->view.n_tensors + 1, sizeof *moved); /* view -> layout, for scales that are kept */
     if (layout->tensors == NULL || c->items == NULL || moved == NULL) return apr_no_memory(err, "the layout of the output");
     for (size_t i = 0; i < recipe->n_lines; i++) APR_TRY(lay_out_line(c, &recipe->lines[i], moved, err));
@@ -288,6 +292,7 @@ apr_status apr_importance_of(apr_importance *importance, const apr_imatrix *m, c
 bool apr_item_uses_importance(const apr_pipe_item *item)
 {
     const bool is_encoded = !item->is_scales && !item->is_commons && !item->same_numbers && item->to != item->from->dtype;
+    if (item->packed != NULL) return !item->is_scales && !item->packed->same_codes && item->packed->matrix.packing.bits == 4;
     return is_encoded && apr_host_codecs()[item->to].encode_by != NULL;
 }
 
@@ -356,6 +361,7 @@ static const char *new_torch_dtype(const apr_conversion *c)
     int64_t elems[APR_DTYPE_COUNT] = {0};
     for (size_t i = 0; i < c->recipe.n_lines; i++) {
         const apr_recipe_line *const line = &c->recipe.lines[i];
+        if (line->is_packed) continue;
         if (line->to != line->tensor->dtype || apr_tensor_is_packed(line->tensor)) elems[line->to] += apr_tensor_elems(line->tensor);
     }
     return torch_name(apr_dtype_most_common(elems));
@@ -364,6 +370,7 @@ static const char *new_torch_dtype(const apr_conversion *c)
 static apr_status restate_types(apr_conversion *c, apr_error *err)
 {
     bool makes_fp8 = false;
+    if (c->recipe.packed != NULL) return apr_restate_packed(c, new_torch_dtype(c), err);
     for (size_t i = 0; i < c->layout.n_tensors; i++) makes_fp8 |= c->items[i].is_scales;
     return apr_update_types(&c->layout, &c->view, makes_fp8, new_torch_dtype(c), err);
 }
@@ -445,7 +452,8 @@ static bool has_row_scales(apr_dtype dtype) { return apr_dtypes[dtype].scales ==
 static bool encodes_fp8(const apr_recipe *recipe)
 {
     for (size_t i = 0; i < recipe->n_lines; i++)
-        if (has_row_scales(recipe->lines[i].to) && recipe->lines[i].to != recipe->lines[i].tensor->dtype) return true;
+        if (!recipe->lines[i].is_packed && has_row_scales(recipe->lines[i].to) && recipe->lines[i].to != recipe->lines[i].tensor->dtype)
+            return true;
     return false;
 }
 
@@ -486,7 +494,9 @@ static apr_status make_recipe(apr_conversion *c, apr_error *err)
 {
     size_t n_plain;
 
+    if (c->options.recipe.packed != NULL) APR_TRY(apr_packed_choose_scales(c, err));
     APR_TRY(apr_recipe_make(&c->recipe, &c->view, &c->options.recipe, err));
+    if (c->recipe.packed != NULL) return apr_packed_notes(c, err);
     APR_TRY(fp8_to_row_scales(&c->view, &c->recipe, &n_plain, err));
     if (n_plain == 0) return APR_OK;
     apr_recipe_close(&c->recipe);

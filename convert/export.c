@@ -296,7 +296,7 @@ static apr_status write_record(const exporter *d, apr_tensor *t, bool is_scale)
     t->origins = NULL;
     t->origin_chain = (apr_chain){0};
     if (!apr_match_target(d->family, d->to, t->name, t->dtype == APR_MXFP4, d->view->hparams.num_experts > 0, &match)) {
-        const bool may_stay = d->to == APR_NAMING_HF ? !apr_begins_with(t->name, "blk.") : is_scale || apr_begins_with(t->name, "rope_f");
+        const bool may_stay = is_scale || (d->to == APR_NAMING_HF ? !apr_begins_with(t->name, "blk.") : apr_begins_with(t->name, "rope_f"));
         return may_stay ? APR_OK : no_name(d, t);
     }
     APR_TRY(check_expert(d, t, &match));

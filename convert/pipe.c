@@ -266,6 +266,7 @@ static apr_status put_item(apr_pipe *p, apr_pipe_device *device, apr_pipe_item *
 {
     const apr_pipe_item *const item = &items[i];
 
+    if (item->packed != NULL) return apr_pipe_put_packed(p, &items[i], err);
     if (apr_pipe_is_custom(p, i)) return put_custom(p, &items[i], i, err);
     if (item->is_commons) return put_global_scales(p, item->from, err);
     if (item->is_scales) return apr_sink_put(p->sink, p->row_scales, p->n_row_scales * sizeof(float), err);
@@ -353,6 +354,8 @@ static apr_status make_item(apr_pipe *p, checksums *sums, apr_pipe_device *devic
     APR_TRY(apr_pipe_check_cancelled(p, err));
     apr_status status = load_sources(items[i].from, err);
     if (status == APR_OK) status = check_sources(sums, items[i].from, err);
+    for (size_t k = 0; status == APR_OK && items[i].packed != NULL && k < items[i].packed->n_shares; k++)
+        status = check_sources(sums, items[i].packed->shares[k], err);
     if (status == APR_OK) status = check_doubles(&items[i], err);
     if (status == APR_OK) status = put_item(p, device, items, i, err);
     unload_sources(items[i].from);
@@ -379,6 +382,7 @@ apr_status apr_pipe_run(apr_sink *sink, apr_pipe_item *items, size_t n_items, co
     free(p.values);
     free(p.slots);
     free(p.row_scales);
+    apr_pipe_close_packed(&p);
     free(sums.places);
     return status;
 }

@@ -10,6 +10,7 @@
 #define APR_CONVERT_PIPE_H
 
 #include "formats/base/progress.h"
+#include "formats/packed/packed_layouts.h"
 #include "formats/tensor/model.h"
 #include "formats/tensor/sink.h"
 #include "kernels/cuda/api.h"
@@ -18,16 +19,27 @@
 
 #include <stdatomic.h>
 
+/* A matrix that becomes several tensors (formats/packed/packed_layouts.h), one item each. The first item encodes all of them; the others
+ * have is_scales. */
+typedef struct apr_pipe_packed {
+    apr_packed_matrix matrix;
+    bool same_codes;                 /* codes and scales are copied */
+    const apr_tensor *const *shares; /* [n_shares] matrices that have one global scale together with this one, itself included */
+    size_t n_shares;
+} apr_pipe_packed;
+
 /* One tensor of the sink's layout. */
 typedef struct apr_pipe_item {
     const apr_tensor *from; /* the source: its data, pending step and scales */
     apr_dtype to;
-    bool is_scales;          /* the FP8 row scales of the item before, f32 */
-    bool same_numbers;       /* packed weights, repacked into blocks of `to` without computing, and compared (kernels/transcode.h) */
-    bool counts_cost;        /* decode again and count the values that differ (n_different) */
-    apr_dtype library;       /* for same_numbers and counts_cost: formats/tensor/library_type.h */
-    bool is_commons;         /* the global scales of the item before, one for each matrix, f32 */
-    const float *importance; /* [matrices, columns of `from`] (kernels/rows.h); NULL: all columns count the same */
+    bool is_scales;                /* the FP8 row scales of the item before, f32; or a further tensor of its packed matrix */
+    const apr_pipe_packed *packed; /* NULL: one tensor */
+    int packed_part;               /* index of this item's tensor in packed->matrix.parts */
+    bool same_numbers;             /* packed weights, repacked into blocks of `to` without computing, and compared (kernels/transcode.h) */
+    bool counts_cost;              /* decode again and count the values that differ (n_different) */
+    apr_dtype library;             /* for same_numbers and counts_cost: formats/tensor/library_type.h */
+    bool is_commons;               /* the global scales of the item before, one for each matrix, f32 */
+    const float *importance;       /* [matrices, columns of `from`] (kernels/rows.h); NULL: all columns count the same */
 
     /* filled by the run */
     apr_metrics metrics;           /* compares `to` with `from`, if requested and the types differ */

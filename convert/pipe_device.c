@@ -74,7 +74,7 @@ static int64_t matrix_elems(const apr_tensor *t)
 static bool can_take(const apr_cuda_codecs *codecs, const apr_pipe_item *item)
 {
     const apr_tensor *const t = item->from;
-    if (item->is_scales || item->is_commons || item->same_numbers || item->counts_cost || item->to == t->dtype ||
+    if (item->packed != NULL || item->is_scales || item->is_commons || item->same_numbers || item->counts_cost || item->to == t->dtype ||
         apr_tensor_elems(t) < SMALL_ELEMS)
         return false;
     if (!codecs->decodes(t->dtype) || !codecs->encodes(item->to)) return false;

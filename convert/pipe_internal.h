@@ -33,6 +33,7 @@ typedef struct apr_pipe {
     size_t portion_elems; /* capacity of `values` */
     float *row_scales;    /* of the FP8 tensor just written */
     size_t n_row_scales;
+    struct apr_packed_bytes *packed; /* of the packed matrix just encoded */
 } apr_pipe;
 
 /* Does options->maker encode that item? */
@@ -54,6 +55,12 @@ apr_status apr_pipe_measure(apr_pipe *p, const apr_cut *c, apr_pipe_item *item, 
 /* Converts a tensor that is not empty, all cores. extent: where its bytes are in the output; NULL: they are put in order. row_scales is
  * allocated. */
 apr_status apr_pipe_convert(apr_pipe *p, apr_pipe_item *item, const apr_extent *extent, apr_error *err);
+
+/* --- pipe_packed.c --- */
+
+/* Puts one tensor of a packed matrix. The first item of a matrix encodes it, with all cores. */
+apr_status apr_pipe_put_packed(apr_pipe *p, apr_pipe_item *item, apr_error *err);
+void apr_pipe_close_packed(apr_pipe *p);
 
 /* --- pipe_device.c --- */
 

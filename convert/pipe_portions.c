@@ -30,7 +30,7 @@ apr_cut apr_cut_tensor(const apr_pipe_item *item)
     apr_cut c = {.tensor = t, .unit_elems = apr_tensor_columns(t), .n_units = apr_tensor_rows(t)};
 
     c.whole_rows = apr_tensor_source(t) == APR_SOURCE_REORDERED || apr_tensor_is_packed(t) || t->scale != NULL ||
-                   apr_dtypes[t->dtype].flat || has_row_scales(item->to);
+                   apr_dtypes[t->dtype].flat || has_row_scales(item->to) || item->same_numbers;
     if (c.whole_rows) {
         c.units_per_portion = c.unit_elems < APR_PORTION_ELEMS && c.unit_elems > 0 ? APR_PORTION_ELEMS / c.unit_elems : 1;
         return c;

@@ -9,6 +9,7 @@
 #include "kernels/rows.h"
 #include "kernels/transcode.h"
 #include "quant/mixtures.h"
+#include "quant/packed_choice.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -363,6 +364,7 @@ static apr_status choose(const chooser *c, apr_recipe *recipe, apr_recipe_line *
         recipe->n_by_shape++;
     } else if (line->role == APR_TENSOR_ROLE_OTHER) set_type(line, APR_DTYPE_COUNT, c->mixture != NULL ? "of unknown use: kept" : "kept");
     else if (c->mixture != NULL) choose_by_mixture(c, line, found.layer);
+    if (c->options->packed != NULL && override == NULL && apr_choose_packed(c->model, c->options->packed, line)) return APR_OK;
     APR_TRY(choose_kept(line, override != NULL || c->mixture != NULL, err));
     if (line->to == line->tensor->dtype && has_cut_scales(c, line->tensor))
         set_type(line, APR_BF16, "a part of a stack with scales: decoded");
@@ -379,10 +381,20 @@ uint64_t apr_recipe_bytes(const apr_tensor *tensor, apr_dtype to)
            (apr_dtypes[to].scales == APR_SCALES_SEPARATE && apr_tensor_elems(tensor) > 0 ? (uint64_t)n_rows * sizeof(float) : 0);
 }
 
+uint64_t apr_recipe_line_bytes(const apr_recipe *recipe, const apr_recipe_line *line)
+{
+    return line->is_packed ? apr_packed_bytes(recipe->packed, line->tensor) : apr_recipe_bytes(line->tensor, line->to);
+}
+
+const char *apr_recipe_type_name(const apr_recipe *recipe, const apr_recipe_line *line)
+{
+    return line->is_packed ? recipe->packed->layout->type : apr_dtypes[line->to].name;
+}
+
 static void count_matrix(const chooser *c, apr_recipe *recipe, const apr_recipe_line *line)
 {
     const apr_tensor *const t = line->tensor;
-    const bool is_wanted = line->asked_for || (c->mixture != NULL && line->to == c->mixture->base);
+    const bool is_wanted = line->asked_for || line->is_packed || (c->mixture != NULL && line->to == c->mixture->base);
 
     if (t->rank < 2 || !apr_can_decode(t->dtype) || !apr_dtype_is_weights(t->dtype)) return;
     recipe->n_matrices++;
@@ -412,13 +424,14 @@ static apr_status make_lines(chooser *c, apr_recipe *recipe, apr_error *err)
         *line = (apr_recipe_line){.tensor = &model->tensors[i]};
         APR_TRY(choose(c, recipe, line, err));
         recipe->n_lines++;
-        count_matrix(c, recipe, line);
     }
+    if (recipe->packed != NULL) APR_TRY(apr_settle_packed(recipe, model, c->options->allow_requantize, err));
+    for (size_t i = 0; i < recipe->n_lines; i++) count_matrix(c, recipe, &recipe->lines[i]);
     return APR_OK;
 }
 
 /* True if the type changes, or packed weights become one tensor. */
-static bool changes(const apr_recipe_line *line) { return line->to != line->tensor->dtype || is_packed(line->tensor); }
+static bool changes(const apr_recipe_line *line) { return apr_recipe_changes(line) || is_packed(line->tensor); }
 
 /* Is it an activation scale of an FP8 weight that changes its type? Lines and tensors have the same order. */
 static bool is_stale_activation_scale(const apr_model *model, const apr_recipe *recipe, const apr_tensor *tensor)
@@ -457,7 +470,7 @@ static apr_status drop_stale_scales(const apr_model *model, apr_recipe *recipe, 
     for (size_t i = 0; i < recipe->n_lines; i++) {
         if (stale[i]) continue;
         recipe->lines[n] = recipe->lines[i];
-        recipe->n_bytes += apr_recipe_bytes(recipe->lines[n].tensor, recipe->lines[n].to);
+        recipe->n_bytes += apr_recipe_line_bytes(recipe, &recipe->lines[n]);
         recipe->n_elems += apr_tensor_elems(recipe->lines[n].tensor);
         n++;
     }
@@ -474,9 +487,11 @@ apr_status apr_recipe_make(apr_recipe *recipe, const apr_model *model, const apr
                  .eight_experts = h->num_experts == 8,
                  .is_70b = h->num_layers == 80 && h->num_heads != h->num_kv_heads};
 
-    *recipe = (apr_recipe){.mixture = "", .file_type = -1};
+    const apr_mixture of_layout = options->packed != NULL ? apr_packed_mixture(options->packed) : (apr_mixture){0};
+
+    *recipe = (apr_recipe){.mixture = "", .file_type = -1, .packed = options->packed};
     if (options->mixture != NULL) {
-        c.mixture = apr_mixture_find(options->mixture);
+        c.mixture = options->packed != NULL ? &of_layout : apr_mixture_find(options->mixture);
         if (c.mixture == NULL)
             return apr_fail(err, APR_E_USAGE, "aprquant cannot write '%s' ('aprquant --list' shows the types)", options->mixture);
         recipe->mixture = c.mixture->name;

@@ -6,6 +6,7 @@
 #ifndef APR_QUANT_RECIPE_H
 #define APR_QUANT_RECIPE_H
 
+#include "formats/packed/packed_layouts.h"
 #include "formats/tensor/model.h"
 #include "quant/role.h"
 
@@ -17,6 +18,8 @@ typedef struct apr_recipe_line {
     bool fell_back;     /* not the type the mixture asked for */
     bool same_numbers;  /* packed weights, only repacked: the numbers stay the same (kernels/transcode.h) */
     bool decoded;       /* published quantized, but decoded, because no type of the container can hold its numbers */
+    bool is_packed;     /* becomes several tensors in the layout of options.packed; `to` is that layout's dtype */
+    bool same_codes;    /* is_packed: codes and scales are copied (kernels/pack.h) */
     const char *reason; /* one phrase, always there */
 } apr_recipe_line;
 
@@ -29,7 +32,8 @@ typedef struct apr_recipe {
     apr_override_use *uses; /* [n_overrides] of the options */
     apr_recipe_line *lines; /* one for each tensor, in the model's order, without the scales of FP8 weights that are re-encoded */
     size_t n_lines;
-    uint64_t n_bytes; /* of all tensors after conversion, with FP8 scales, without padding */
+    const apr_packed_target *packed; /* of the options */
+    uint64_t n_bytes;                /* of all tensors after conversion, with FP8 scales, without padding */
     int64_t n_elems;
     size_t n_matrices;   /* tensors of weights with two axes or more */
     size_t n_quantized;  /* of these: the mixture or an override changes the type, or asks for the type that it has */
@@ -58,10 +62,12 @@ typedef struct apr_recipe_options {
     const char *mixture; /* "q4_k", "q4_k_m", "mxfp4", "fp8", "f16", ...; NULL: keep every type */
     const apr_recipe_override *overrides;
     size_t n_overrides;
-    bool pure;             /* without the mixture's rules: matrices other than embedding and head get its base type */
-    bool has_importance;   /* encoded with an importance matrix: some mixtures then give fewer bits, as llama.cpp does */
-    bool same_numbers;     /* repack packed weights into a type that holds the same numbers, unless a type is asked for */
-    bool allow_requantize; /* allow quantized -> another quantized type, which loses precision twice */
+    bool pure;                       /* without the mixture's rules: matrices other than embedding and head get its base type */
+    bool has_importance;             /* encoded with an importance matrix: some mixtures then give fewer bits, as llama.cpp does */
+    const apr_packed_target *packed; /* mixture is its type: matrices become several tensors in that layout; NULL: none. Must outlive the
+                                      * recipe */
+    bool same_numbers;               /* repack packed weights into a type that holds the same numbers, unless a type is asked for */
+    bool allow_requantize;           /* allow quantized -> another quantized type, which loses precision twice */
     apr_recipe_limits limits;
 } apr_recipe_options;
 
@@ -73,6 +79,11 @@ void apr_recipe_close(apr_recipe *recipe);
 
 /* Bytes of the tensor in a type, including FP8 row scales. The type's blocks must divide the columns. */
 uint64_t apr_recipe_bytes(const apr_tensor *tensor, apr_dtype to);
+
+/* The same for a line, which may be packed; the name of its type; whether it changes what is stored. */
+uint64_t apr_recipe_line_bytes(const apr_recipe *recipe, const apr_recipe_line *line);
+const char *apr_recipe_type_name(const apr_recipe *recipe, const apr_recipe_line *line);
+static inline bool apr_recipe_changes(const apr_recipe_line *line) { return line->is_packed || line->to != line->tensor->dtype; }
 
 /* The names for --to and one line about each; the last name is NULL. */
 typedef struct apr_mixture_name {

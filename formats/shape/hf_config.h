@@ -30,5 +30,8 @@ const char *apr_hf_bias_conflict(const apr_model *model, const apr_hparams *hpar
 typedef enum { APR_CONFIG_KEEP, APR_CONFIG_UNQUANTIZED, APR_CONFIG_FP8_CHANNEL } apr_config_quantization;
 apr_status apr_hf_config_edit(const apr_attachment *config, const char *torch_dtype, apr_config_quantization quantization, char **text,
                               size_t *n_bytes, apr_error *err);
+/* The same with a quantization_config of its own: JSON text. */
+apr_status apr_hf_config_set_quantization(const apr_attachment *config, const char *torch_dtype, const char *quantization_config,
+                                          char **text, size_t *n_bytes, apr_error *err);
 
 #endif

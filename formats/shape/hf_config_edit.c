@@ -232,17 +232,17 @@ static const char fp8_channel[] =
     "    \"ignore\": [\"lm_head\"]\n"
     "  }";
 
-static apr_status edit(document *d, const char *torch_dtype, apr_config_quantization quantization)
+/* quantization_config: JSON text; NULL removes it. */
+static apr_status edit(document *d, const char *torch_dtype, apr_config_quantization quantization, const char *quantization_config)
 {
     if (torch_dtype != NULL) APR_TRY(change_dtype(d, torch_dtype));
-    if (quantization != APR_CONFIG_KEEP) APR_TRY(change(d, "compression_config", NULL, ONLY_EXISTING));
-    if (quantization == APR_CONFIG_UNQUANTIZED) return change(d, "quantization_config", NULL, ONLY_EXISTING);
-    if (quantization == APR_CONFIG_FP8_CHANNEL) return change(d, "quantization_config", fp8_channel, ADD_IF_MISSING);
-    return APR_OK;
+    if (quantization == APR_CONFIG_KEEP) return APR_OK;
+    APR_TRY(change(d, "compression_config", NULL, ONLY_EXISTING));
+    return change(d, "quantization_config", quantization_config, quantization_config != NULL ? ADD_IF_MISSING : ONLY_EXISTING);
 }
 
-apr_status apr_hf_config_edit(const apr_attachment *config, const char *torch_dtype, apr_config_quantization quantization, char **text,
-                              size_t *n_bytes, apr_error *err)
+static apr_status edit_config(const apr_attachment *config, const char *torch_dtype, apr_config_quantization quantization,
+                              const char *quantization_config, char **text, size_t *n_bytes, apr_error *err)
 {
     document d = {.text = malloc(config->n_bytes + 1), .n_bytes = config->n_bytes, .where = config->name, .err = err};
 
@@ -251,7 +251,7 @@ apr_status apr_hf_config_edit(const apr_attachment *config, const char *torch_dt
     if (d.text == NULL) return apr_no_memory(err, config->name);
     if (config->n_bytes > 0) memcpy(d.text, config->data, config->n_bytes);
     d.text[d.n_bytes] = '\0';
-    const apr_status status = edit(&d, torch_dtype, quantization);
+    const apr_status status = edit(&d, torch_dtype, quantization, quantization_config);
     if (status != APR_OK) {
         free(d.text);
         return status;
@@ -259,4 +259,16 @@ apr_status apr_hf_config_edit(const apr_attachment *config, const char *torch_dt
     *text = d.text;
     *n_bytes = d.n_bytes;
     return APR_OK;
+}
+
+apr_status apr_hf_config_edit(const apr_attachment *config, const char *torch_dtype, apr_config_quantization quantization, char **text,
+                              size_t *n_bytes, apr_error *err)
+{
+    return edit_config(config, torch_dtype, quantization, quantization == APR_CONFIG_FP8_CHANNEL ? fp8_channel : NULL, text, n_bytes, err);
+}
+
+apr_status apr_hf_config_set_quantization(const apr_attachment *config, const char *torch_dtype, const char *quantization_config,
+                                          char **text, size_t *n_bytes, apr_error *err)
+{
+    return edit_config(config, torch_dtype, APR_CONFIG_UNQUANTIZED, quantization_config, text, n_bytes, err);
 }

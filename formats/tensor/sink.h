@@ -118,6 +118,16 @@ const apr_container *apr_container_of(apr_format format, apr_profile profile);
  * and `layout` its new version. torch_dtype: the new type of plain weights, or NULL. */
 apr_status apr_update_types(apr_model *layout, const apr_model *before, bool makes_fp8, const char *torch_dtype, apr_error *err);
 
+/* What a folder for servers states about its quantization, as JSON: config.json's quantization_config, and modelopt's hf_quant_config.json
+ * (NULL: the layout has none). */
+typedef struct apr_quantization_texts {
+    const char *quantization_config, *hf_quant_config;
+} apr_quantization_texts;
+
+/* Puts these into the layout's attached files. A config.json is made if there is none. torch_dtype: as above. */
+apr_status apr_set_quantization(apr_model *layout, const apr_model *before, const char *torch_dtype, const apr_quantization_texts *texts,
+                                apr_error *err);
+
 /* --- for the writers in this module --- */
 
 struct apr_sink {

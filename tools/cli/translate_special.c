@@ -2,6 +2,7 @@
 #include "tools/cli/translation.h"
 
 #include "formats/open.h"
+#include "formats/packed/packed_layouts.h"
 #include "kernels/cuda_loader.h"
 #include "runtime/plan/gpus.h"
 #include "tools/cli/model_paths.h"
@@ -194,6 +195,7 @@ static apr_status translate_type(apr_translation *t, const apr_option *option, c
     const bool writes = t->letter == 'q' || t->letter == 'c';
 
     *type = text;
+    if (t->letter == 'q' && word.kind != APR_TYPE_IS && apr_packed_is_type(text)) return APR_OK; /* the command knows what OUT is */
     switch (word.kind) {
     case APR_TYPE_UNKNOWN: return APR_OK;
     case APR_TYPE_IS: *type = word.name; return APR_OK;

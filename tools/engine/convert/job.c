@@ -56,6 +56,11 @@ static apr_status check_is_quantized(const apr_convert_job *job, apr_error *err)
     const apr_recipe *const recipe = &job->conversion.recipe;
 
     if (recipe->mixture[0] == '\0' || recipe->n_matrices == 0 || recipe->n_quantized > 0) return APR_OK;
+    for (size_t i = 0; i < recipe->n_lines && recipe->packed != NULL; i++)
+        if (recipe->lines[i].fell_back)
+            return apr_fail(err, APR_E_NO, "%s: none of its %zu matrices can be quantized to %s as %s: '%s', for example: %s",
+                            job->source->path, recipe->n_matrices, recipe->mixture, recipe->packed->layout->name,
+                            recipe->lines[i].tensor->name, recipe->lines[i].reason);
     return apr_fail(err, APR_E_NO,
                     "%s: none of its %zu matrices can be quantized to %s: their names are unknown, and their rows are not whole blocks "
                     "(--tensor REGEX=TYPE chooses by name)",

@@ -14,7 +14,8 @@ static int64_t values_that_change(const apr_conversion *c)
 {
     int64_t n = 0;
     for (size_t i = 0; i < c->layout.n_tensors; i++)
-        if (!c->items[i].is_scales && c->items[i].to != c->items[i].from->dtype) n += apr_tensor_elems(c->items[i].from);
+        if (!c->items[i].is_scales && c->items[i].packed == NULL && c->items[i].to != c->items[i].from->dtype)
+            n += apr_tensor_elems(c->items[i].from);
     return n;
 }
 

@@ -11,12 +11,12 @@ size_t apr_quant_next_item(const apr_conversion *c, size_t item)
     return item;
 }
 
-static void add(apr_quant_sum *sum, const apr_recipe_line *line, const apr_pipe_item *item)
+static void add(apr_quant_sum *sum, const apr_recipe *recipe, const apr_recipe_line *line, const apr_pipe_item *item)
 {
     sum->n_tensors++;
-    sum->n_changed += line->to != line->tensor->dtype;
+    sum->n_changed += apr_recipe_changes(line);
     sum->bytes_before += apr_tensor_is_stored(line->tensor) ? line->tensor->n_bytes : apr_recipe_bytes(line->tensor, line->tensor->dtype);
-    sum->bytes_after += apr_recipe_bytes(line->tensor, line->to);
+    sum->bytes_after += apr_recipe_line_bytes(recipe, line);
     if (item->metrics.n > 0) apr_metrics_merge(&sum->metrics, &item->metrics);
 }
 
@@ -52,9 +52,9 @@ apr_status apr_quant_sums_of(apr_quant_sums *s, const apr_conversion *c, apr_err
         const apr_recipe_line *const line = &c->recipe.lines[i];
         const int64_t layer = apr_find_tensor_role(family, line->tensor).layer;
         item = apr_quant_next_item(c, item);
-        add(&s->all, line, &c->items[item]);
-        add(role_named(s, apr_tensor_role_name(line->role)), line, &c->items[item]);
-        add(&s->layers[layer >= 0 && layer < s->n_layers ? layer : s->n_layers], line, &c->items[item]);
+        add(&s->all, &c->recipe, line, &c->items[item]);
+        add(role_named(s, apr_tensor_role_name(line->role)), &c->recipe, line, &c->items[item]);
+        add(&s->layers[layer >= 0 && layer < s->n_layers ? layer : s->n_layers], &c->recipe, line, &c->items[item]);
     }
     qsort(s->roles, s->n_roles, sizeof *s->roles, larger_first);
     return APR_OK;

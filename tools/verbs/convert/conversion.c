@@ -200,20 +200,21 @@ static void show_kept(void *user, uint64_t done, uint64_t total)
     apr_guard_kept(done, total);
 }
 
-static void tensor_json(apr_json_text *json, const apr_recipe_line *line, const apr_pipe_item *item)
+static void tensor_json(apr_json_text *json, const apr_recipe *recipe, const apr_recipe_line *line, const apr_pipe_item *item)
 {
     const bool measured = item->metrics.n > 0;
+    const char *const to = apr_recipe_type_name(recipe, line);
 
     apr_json_open(json, NULL, '{');
     apr_json_string(json, "name", line->tensor->name, strlen(line->tensor->name));
     apr_json_string(json, "from", apr_dtypes[line->tensor->dtype].name, strlen(apr_dtypes[line->tensor->dtype].name));
-    apr_json_string(json, "to", apr_dtypes[line->to].name, strlen(apr_dtypes[line->to].name));
+    apr_json_string(json, "to", to, strlen(to));
     apr_json_string(json, "reason", line->reason, strlen(line->reason));
     apr_json_bool(json, "fell_back", line->fell_back);
     apr_json_open(json, "shape", '[');
     for (int i = 0; i < line->tensor->rank; i++) apr_json_int(json, NULL, line->tensor->dims[i]);
     apr_json_close(json, ']');
-    apr_json_uint(json, "bytes", apr_recipe_bytes(line->tensor, line->to));
+    apr_json_uint(json, "bytes", apr_recipe_line_bytes(recipe, line));
     if (item->state == APR_TENSOR_DONE_BEFORE) apr_json_bool(json, "taken_over", true);
     if (item->state == APR_TENSOR_ELSEWHERE) apr_json_bool(json, "of_other_part", true);
     if (item->out_of_range.n_nonfinite > 0) apr_json_int(json, "nan_or_infinite", item->out_of_range.n_nonfinite);
@@ -253,6 +254,15 @@ static uint64_t gap_bytes(const outcome *o)
     return o->conversion->options.format == APR_FORMAT_GGUF ? apr_gguf_gap_bytes(&o->conversion->layout) : 0;
 }
 
+static void layout_json(apr_json_text *json, const apr_packed_target *packed)
+{
+    apr_json_open(json, "layout", '{');
+    apr_json_string(json, "type", packed->layout->type, strlen(packed->layout->type));
+    apr_json_string(json, "name", packed->layout->name, strlen(packed->layout->name));
+    apr_json_int(json, "group", packed->group);
+    apr_json_close(json, '}');
+}
+
 static void outcome_json(apr_json_text *json, const outcome *o)
 {
     const apr_conversion *const c = o->conversion;
@@ -266,6 +276,7 @@ static void outcome_json(apr_json_text *json, const outcome *o)
     apr_json_uint(json, "tensor_bytes_out", o->bytes_out);
     if (o->file_bytes > 0) apr_json_uint(json, "file_bytes", o->file_bytes);
     if (gap_bytes(o) > 0) apr_json_uint(json, "padding_bytes", gap_bytes(o));
+    if (c->recipe.packed != NULL) layout_json(json, c->recipe.packed);
     apr_json_uint(json, "n_matrices", c->recipe.n_matrices);
     if (c->recipe.mixture[0] != '\0') apr_json_uint(json, "n_quantized", c->recipe.n_quantized);
     apr_json_real(json, "bits_per_weight", c->recipe.n_elems > 0 ? 8.0 * (double)c->recipe.n_bytes / (double)c->recipe.n_elems : 0.0);
@@ -282,7 +293,7 @@ static void outcome_json(apr_json_text *json, const outcome *o)
     size_t item = SIZE_MAX;
     for (size_t i = 0; i < c->recipe.n_lines; i++) {
         item = apr_quant_next_item(c, item);
-        tensor_json(json, &c->recipe.lines[i], &c->items[item]);
+        tensor_json(json, &c->recipe, &c->recipe.lines[i], &c->items[item]);
     }
     apr_json_close(json, ']');
 }
@@ -329,18 +340,27 @@ static apr_status write_report(const outcome *o, const char *path, apr_error *er
     return status;
 }
 
+static size_t count_packed(const apr_recipe *recipe)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < recipe->n_lines; i++) n += recipe->lines[i].is_packed;
+    return n;
+}
+
 /* "339 tensors: 169 q4_k, 29 q6_k, 141 f32" */
 static void print_types(const apr_recipe *recipe)
 {
+    const size_t n_packed = count_packed(recipe);
     const char *separator = ": ";
     printf("  %zu tensors", recipe->n_lines);
     for (int d = 0; d < APR_DTYPE_COUNT; d++) {
         size_t n = 0;
-        for (size_t i = 0; i < recipe->n_lines; i++) n += recipe->lines[i].to == (apr_dtype)d;
+        for (size_t i = 0; i < recipe->n_lines; i++) n += !recipe->lines[i].is_packed && recipe->lines[i].to == (apr_dtype)d;
         if (n == 0) continue;
         printf("%s%zu %s", separator, n, apr_dtypes[d].name);
         separator = ", ";
     }
+    if (n_packed > 0) printf("%s%zu %s", separator, n_packed, recipe->packed->layout->type);
     printf(", %.2f bits per weight\n", recipe->n_elems > 0 ? 8.0 * (double)recipe->n_bytes / (double)recipe->n_elems : 0.0);
 }
 
@@ -357,11 +377,21 @@ static apr_status print_recipe(const apr_recipe *recipe, apr_error *err)
         apr_table_cell(&table, "%s", line->tensor->name);
         apr_table_cell(&table, "%s", apr_dims_text(line->tensor, dims, sizeof dims));
         apr_table_cell(&table, "%s", apr_dtypes[line->tensor->dtype].name);
-        apr_table_cell(&table, "%s", apr_dtypes[line->to].name);
-        apr_table_cell(&table, "%s", apr_size_text(size, apr_recipe_bytes(line->tensor, line->to)));
+        apr_table_cell(&table, "%s", apr_recipe_type_name(recipe, line));
+        apr_table_cell(&table, "%s", apr_size_text(size, apr_recipe_line_bytes(recipe, line)));
         apr_table_cell(&table, "%s", line->reason);
     }
     return apr_table_print(&table, stdout, 2, err);
+}
+
+/* "layout     int4 as compressed-tensors, groups of 128" */
+static void print_layout(const apr_packed_target *packed)
+{
+    const apr_packed_layout *const l = packed->layout;
+
+    printf("  layout     %s as %s, ", l->type, l->name);
+    if (l->packing.scale_rows > 1) printf("blocks of %lld x %d\n", (long long)l->packing.scale_rows, packed->group);
+    else printf("groups of %d\n", packed->group);
 }
 
 /* How many tensors the GPU encoded, and how many were left to the host. */
@@ -434,6 +464,7 @@ static apr_status print_summary(const outcome *o, apr_error *err)
            apr_size_text(in, o->bytes_in), apr_printable(o->out), apr_format_name(c->options.format), apr_size_text(out, o->bytes_out),
            o->dry_run ? ", not written" : "", o->makes_folder ? " (a folder, because the name has no extension)" : "");
     print_types(&c->recipe);
+    if (c->recipe.packed != NULL) print_layout(c->recipe.packed);
     print_padding(o);
     if (c->recipe.mixture[0] != '\0') printf("  quantized  %zu of %zu matrices\n", c->recipe.n_quantized, c->recipe.n_matrices);
     apr_lora_set_print(&o->lora, stdout);

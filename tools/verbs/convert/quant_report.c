@@ -574,7 +574,7 @@ static void write_tensors(FILE *out, const apr_conversion *c)
         const apr_recipe_line *const line = &c->recipe.lines[i];
         item = apr_quant_next_item(c, item);
         apr_html_print(out, "<tr><td><code>%s</code></td><td>%s</td><td>%s</td><td>", line->tensor->name,
-                       apr_dtypes[line->tensor->dtype].name, apr_dtypes[line->to].name);
+                       apr_dtypes[line->tensor->dtype].name, apr_recipe_type_name(&c->recipe, line));
         if (c->items[item].metrics.n > 0) fprintf(out, "%.3g %%", 100.0 * apr_metrics_relative_error(&c->items[item].metrics));
         apr_html_print(out, "</td><td class=\"soft\">%s</td></tr>\n", line->reason);
     }

@@ -1,4 +1,5 @@
 /* quantize.c - aprquant: a recipe gives each tensor a type, one pass converts, a report shows the errors and sizes. */
+#include "formats/packed/packed_layouts.h"
 #include "tools/cli/type_words.h"
 #include "tools/cli/values.h"
 #include "tools/engine/quantize/feedback_run.h"
@@ -23,23 +24,33 @@ typedef struct operands_read {
 
 static apr_status no_memory(apr_error *err) { return apr_no_memory(err, "a path"); }
 
+static apr_status refuse_word(const apr_call *call, const char *text, const apr_type_word *word, apr_error *err)
+{
+    const char *const folders = apr_packed_is_type(text) ? ", except in a folder for servers (OUT/)" : "";
+
+    if (word->kind == APR_TYPE_AMBIGUOUS) apr_fail(err, APR_E_USAGE, "%s is not a type%s; use %s", text, folders, word->why);
+    else
+        apr_fail(err, APR_E_USAGE,
+                 "aprkit can read %s but not write it%s ('aprquant --list'); the smallest type that it writes for any model is q2_k (2.6 "
+                 "bits)",
+                 text, folders);
+    return apr_try_change(APR_E_USAGE, call->typed, text, word->name, err);
+}
+
 /* Reads the operand that is a type, such as "q4_k_m", into *to. */
 static apr_status read_type(const char *text, const apr_call *call, const char **to, apr_error *err)
 {
     const apr_type_word word = apr_type_spelled(text);
 
+    if (*to == NULL && word.kind != APR_TYPE_IS && apr_packed_is_type(text)) {
+        *to = text; /* refused later where OUT is not a folder */
+        return APR_OK;
+    }
     if (*to != NULL && strcmp(*to, word.name != NULL ? word.name : "") != 0)
         return apr_fail(err, APR_E_USAGE, "--to %s and %s are two types: leave one of them out", *to, text);
     if (word.kind == APR_TYPE_REPLACED) fprintf(stderr, "note: %s means %s\n", apr_printable(text), word.name);
     if (word.kind == APR_TYPE_IS || word.kind == APR_TYPE_REPLACED) *to = word.name;
-    if (word.kind == APR_TYPE_AMBIGUOUS) apr_fail(err, APR_E_USAGE, "%s is not a type; use %s", text, word.why);
-    if (word.kind == APR_TYPE_READ_ONLY)
-        apr_fail(
-            err, APR_E_USAGE,
-            "aprkit can read %s but not write it ('aprquant --list'); the smallest type that it writes for any model is q2_k (2.6 bits)",
-            text);
-    if (word.kind == APR_TYPE_AMBIGUOUS || word.kind == APR_TYPE_READ_ONLY)
-        return apr_try_change(APR_E_USAGE, call->typed, text, word.name, err);
+    if (word.kind == APR_TYPE_AMBIGUOUS || word.kind == APR_TYPE_READ_ONLY) return refuse_word(call, text, &word, err);
     if (word.kind == APR_TYPE_KEPT) {
         char *const argv[] = {"", "convert", (char *)call->operands[0], (char *)call->operands[1]};
         apr_fail(err, APR_E_USAGE, "%s: use aprconv to convert without changing types", text);
@@ -65,7 +76,8 @@ static const char *type_of_number(const char *text)
 
 static bool is_type(const char *text)
 {
-    return strchr(text, '/') == NULL && access(text, F_OK) != 0 && apr_type_spelled(text).kind != APR_TYPE_UNKNOWN;
+    const bool is_known = apr_type_spelled(text).kind != APR_TYPE_UNKNOWN || apr_packed_is_type(text);
+    return strchr(text, '/') == NULL && access(text, F_OK) != 0 && is_known;
 }
 
 static apr_status set_default_out(operands_read *o, const char *in, const char *type, apr_arena *arena, apr_error *err)
@@ -123,7 +135,7 @@ static apr_status read_operands(operands_read *o, const apr_call *call, bool has
         o->to = by_number;
         return APR_OK;
     }
-    if (n >= 3 && apr_type_spelled(operands[2]).kind == APR_TYPE_UNKNOWN)
+    if (n >= 3 && apr_type_spelled(operands[2]).kind == APR_TYPE_UNKNOWN && !apr_packed_is_type(operands[2]))
         return apr_fail(err, APR_E_USAGE, "unexpected argument '%s'; try 'aprquant --help'", operands[2]);
     if (n >= 3) return read_type(operands[2], call, &o->to, err);
     if (o->to != NULL || has_rules) return APR_OK;
@@ -148,6 +160,8 @@ typedef struct quant_options {
     apr_feedback_request feedback;
     const char *head_type, *embedding_type;
     bool pure, leaves_head;
+    const char *layout;
+    int64_t group;
 } quant_options;
 
 enum { METHOD_SEARCH, METHOD_LDLQ };
@@ -157,6 +171,11 @@ static const apr_option quant_table[] = {
      APR_TO(quant_options, to), .group = "What"},
     {"tensor", 0, APR_OPTION_LIST, "REGEX=TYPE", NULL, "this type for tensors whose name matches; the first match counts",
      APR_TO(quant_options, tensors)},
+    {"layout", 0, APR_OPTION_STRING, "NAME", NULL,
+     "tensors and config.json of a folder as servers load them: compressed-tensors, modelopt, fp8, gptq or awq (--list)",
+     APR_TO(quant_options, layout)},
+    {"group", 0, APR_OPTION_INT, "N", "0", "with --to int4: 128, 64 or 32 columns share a scale; 0: 128", APR_TO(quant_options, group),
+     .min = 0, .max = 4096},
     {"allow-requantize", 0, APR_OPTION_FLAG, NULL, NULL, "also convert one quantized type to another; the errors of both add up",
      APR_TO(quant_options, allow_requantize)},
     APR_IMATRIX_OPTION(quant_options, output.imatrix),
@@ -216,6 +235,7 @@ static const char *const examples[] = {
     "aprquant --to q4_k_m --tensor 'down_proj=q6_k' model.apr better.apr",
     "aprquant --to fp8 --dry-run checkpoint/ out.apr         # shows types and sizes, writes nothing",
     "aprquant --to q4_k_m --imatrix model.imatrix.gguf model-f16.gguf out.gguf   # made by aprrun imatrix",
+    "aprquant --to nvfp4 --layout compressed-tensors checkpoint/ out/ # a folder that vLLM and SGLang load",
     "aprquant --to q8_0 --lora adapter/ checkpoint/ out.gguf # with a LoRA adapter merged in",
     "aprquant --target-bpw 4.8 --calibration text.txt --state damages.json checkpoint/ out.gguf # each tensor's type by its measured "
     "effect",
@@ -264,6 +284,27 @@ static void list_dtypes(const apr_call *call, const char *key, const char *title
     else printf("\n");
 }
 
+/* The layouts that a folder's matrices can have, as "TYPE as LAYOUT". */
+static void list_layouts(const apr_call *call)
+{
+    apr_json_text *const json = &call->answer->body;
+
+    if (call->answer->json) apr_json_open(json, "layouts", '[');
+    else printf("\n  in folders, with --to TYPE --layout NAME; the first of a type is its usual one:\n");
+    for (const apr_packed_layout *l = apr_packed_layouts; l->type != NULL; l++) {
+        if (!call->answer->json) {
+            printf("  %-8s %-18s %s\n", l->type, l->name, l->about);
+            continue;
+        }
+        apr_json_open(json, NULL, '{');
+        apr_json_cstring(json, "type", l->type);
+        apr_json_cstring(json, "layout", l->name);
+        apr_json_cstring(json, "about", l->about);
+        apr_json_close(json, '}');
+    }
+    if (call->answer->json) apr_json_close(json, ']');
+}
+
 static apr_status list_types(const apr_call *call)
 {
     apr_json_text *const json = &call->answer->body;
@@ -273,6 +314,7 @@ static apr_status list_types(const apr_call *call)
         else printf("  %-8s %s\n", m->name, m->about);
     }
     if (call->answer->json) apr_json_close(json, '}');
+    list_layouts(call);
     list_dtypes(call, "written", "also written, with --tensor", true);
     list_dtypes(call, "read_only", "read, not written", false);
     return APR_OK;
@@ -302,6 +344,8 @@ static const apr_need needs[] = {
     {"rounds", "--method ldlq", has_feedback},
     {"target-tokens", "--target-bpw, --target-size or --target-kld", has_target},
     {"max-shard", "a folder for OUT", apr_writes_a_folder},
+    {"layout", "a folder for OUT", apr_writes_a_folder},
+    {"group", "a folder for OUT", apr_writes_a_folder},
     {"gpu", "--device cuda or auto", apr_encodes_on_a_gpu},
     {0},
 };
@@ -317,6 +361,29 @@ static apr_status add_ggml_rules(const quant_options *o, const char *path, apr_r
     return status;
 }
 
+/* --layout, or the usual layout of a type where OUT is a folder. recipe->packed points to *target, or stays NULL. */
+static apr_status choose_layout(const apr_call *call, apr_recipe_options *recipe, apr_packed_target *target, apr_error *err)
+{
+    const quant_options *const o = call->options;
+    const char *const to = recipe->mixture;
+    const bool is_type = to != NULL && apr_packed_is_type(to);
+
+    if (o->layout != NULL && to == NULL)
+        return apr_fail(err, APR_E_USAGE, "--layout %s: give its type with --to ('aprquant --list')", o->layout);
+    const apr_type_word word = is_type ? apr_type_spelled(to) : (apr_type_word){0};
+    if ((word.kind == APR_TYPE_AMBIGUOUS || word.kind == APR_TYPE_READ_ONLY) && !apr_writes_a_folder(call))
+        return refuse_word(call, to, &word, err);
+    if (o->group != 0 && !is_type) return apr_fail(err, APR_E_USAGE, "--group does nothing without --to int4");
+    if (o->layout == NULL && (!is_type || !apr_writes_a_folder(call))) return APR_OK;
+    APR_TRY(apr_packed_target_find(target, to, o->layout, o->group, err));
+    if (target->layout->by_row) return APR_OK;
+    if (o->method == METHOD_LDLQ || has_target(call))
+        return apr_fail(err, APR_E_USAGE, "%s as %s rounds each group on its own: leave out --method ldlq and --target-*", to,
+                        target->layout->name);
+    recipe->packed = target;
+    return APR_OK;
+}
+
 /* text: the calibration text; NULL: --calibration was not given. */
 static apr_status quantize(const apr_call *call, const char *to, const apr_text_input *text, apr_arena *arena, apr_error *err)
 {
@@ -328,6 +395,8 @@ static apr_status quantize(const apr_call *call, const char *to, const apr_text_
     for (size_t i = 0; i < o->tensors.n_items; i++) APR_TRY(parse_override(call, o->tensors.items[i], &overrides[i], arena, err));
     recipe.overrides = overrides;
     APR_TRY(add_ggml_rules(o, call->operands[0], &recipe, overrides, arena, err));
+    apr_packed_target packed;
+    APR_TRY(choose_layout(call, &recipe, &packed, err));
     apr_output_options output = o->output;
     apr_allocate_request allocate = o->allocate;
     if (apr_allocate_is_asked(&allocate)) {
