@@ -5,13 +5,15 @@ for tag in html head body main style div table tr td th p h1 h2 code span svg te
     [ "$(count "<$tag[ >]")" -gt 0 ] || echo "no $tag"
     [ "$(count "<$tag[ >]")" -eq "$(count "</$tag>")" ] || echo "$tag is left open"
 done
-count '<script|src=|href='
+count '<script>|<script src|src=|href="[^#]'
 count '<svg'
-grep -oE '<h2>[^<]*|<title>tiny[^<]*|<b>[pt][pg][0-9]+' page.html
+grep -oE '<h2 [^<]*|<title>tiny[^<]*|finding">[pt][pg][0-9]+' page.html
+# each chart once for wide and once for narrow screens; the rest looks at one of them, and not at the values in <details>
+sed '/<svg class="narrow"/,/<.svg>/d; /<details>/,/<.details>/d' page.html >once.html && grep -c '<svg' once.html
 # points stand in their order, whatever the order of the table; the numbers are those of the table
-grep -oE '<title>(sequences at once|mean|95 %), [0-9]+' page.html | sed 's/.*>//'
-grep -oE '<title>depth, [0-9]+: ' page.html | paste -sd' '
-grep -oE '<tr>(<td[^>]*>[^<]*</td>)+' page.html | sed 's/<[^>]*>/ /g; s/ *$//; s/^ *//; s/  */ /g' >of_page
+grep -oE '<title>(sequences at once|mean|95 %), [0-9]+' once.html | sed 's/.*>//'
+grep -oE '<title>depth, [0-9]+: ' once.html | paste -sd' '
+grep -oE '<tr>(<td[^>]*>[^<]*</td>)+' once.html | sed 's/<[^>]*>/ /g; s/ *$//; s/^ *//; s/  */ /g' >of_page
 sed -E 's/^ *//; s/  +/ /g' t | grep -E '^([pt][pg])?[0-9]+ [0-9]' | sort >of_terminal
 sort of_page | cmp - of_terminal && wc -l <of_page
 # one depth and no numbers of sequences: the table alone; an older page is replaced, and nothing else

@@ -5,7 +5,7 @@ for tag in html head body main style div table tr td th p h1 h2 code span svg te
     [ "$(count "<$tag[ >]")" -gt 0 ] || echo "no $tag"
     [ "$(count "<$tag[ >]")" -eq "$(count "</$tag>")" ] || echo "$tag is left open"
 done
-count '<script|src=|href='
+count '<script>|<script src|src=|href="[^#]'
 for words in 'Size by kind of tensor' 'Error by layer' 'Error by kind of tensor' 'blk.1.ffn_down.weight' 'bits per weight' 'ffn down, one of those with more bits'; do
     grep -q "$words" page.html && echo "$words"
 done
@@ -23,11 +23,11 @@ echo mine >mine.html && aprquant -q --to q8_0 --report mine.html -f data/tiny-qw
 # by importance, and with feedback: what they came from, and what they did not reach
 aprrun imatrix -q data/tiny-qwen2 data/heldout.txt -o m.gguf --ctx 64 --chunks 4 >/dev/null
 aprquant -q --to q4_k_m --imatrix m.gguf --report page.html -f data/tiny-qwen2 out.gguf >/dev/null 2>&1
-grep -oE '<h2>Importance</h2>|From <code>m.gguf.*' page.html
-grep -oE '<tr><td>[^<]*</td><td>[0-9]+</td><td>[0-9]+</td></tr>' page.html | sed 's/<[^>]*>/ /g' | sort | head -n 3
+grep -oE 'Importance</h2>|From <code>m.gguf.*' page.html
+sed -n '/Importance<.h2>/,/Without/p' page.html | grep -oE '<tr><td[^>]*>[^<]*</td>(<td[^>]*>[0-9]+</td>){2}</tr>' | sed 's/<[^>]*>/ /g' | sort | head -n 3
 grep -o 'Without importance: .*' page.html
 aprquant -q --to q4_k_m --method ldlq --tokens 512 --window 128 --rounds 0 --report page.html -f data/tiny-qwen2 out.gguf >/dev/null 2>&1
-grep -A1 '<h2>Error feedback' page.html | sed -E 's/<[^>]*>//g; s/[0-9a-f]{8}/CRC/; s/0\.[0-9]{3}/0.x/g'
+grep -A1 'Error feedback</h2>' page.html | sed -E 's/<[^>]*>//g; s/[0-9a-f]{8}/CRC/; s/0\.[0-9]{3}/0.x/g'
 for tag in table tr td p code; do [ "$(count "<$tag[ >]")" -eq "$(count "</$tag>")" ] || echo "$tag is left open"; done
 aprquant -q --to q4_k_m --imatrix m.gguf --report report.json -f data/tiny-qwen2 out.gguf >/dev/null 2>&1
 grep -oE '"covered":[0-9]+|"not_covered":\[[^]]*\]' report.json

@@ -5,5 +5,5 @@ for family in qwen3_5 deepseek_v2; do
     aprconv convert -q $family.gguf $family.apr >/dev/null 2>&1 || exit 2
     aprrun verify -q --no-parity -n 2 $family.apr --ref $family >table || { cat table; exit 1; }
     grep -o 'note  tokenizers agree.*' table | sed 's/ *$//' | tr -s ' '
-    tail -n 1 table
+    tail -n 2 table | head -n 1
 done

@@ -1,6 +1,8 @@
-/* tools/cli/chart.h: round numbers at an axis, and the positions of points of curves. */
+/* tools/report/chart.h, plot.h: round numbers at an axis, the positions of points of curves, and texts that stay inside. */
 #define _POSIX_C_SOURCE 200809L
 #include "tools/report/chart.h"
+#include "tools/report/plot.h"
+#include "tools/report/text.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -13,17 +15,18 @@
 static void steps_are_round_and_few(void **state)
 {
     (void)state;
-    assert_true(fabs(apr_chart_step(600.0, 10) - 100.0) < 1e-9);
-    assert_true(fabs(apr_chart_step(0.0031, 6) - 0.001) < 1e-12);
+    assert_true(fabs(apr_axis_step(600.0, 10) - 100.0) < 1e-9);
+    assert_true(fabs(apr_axis_step(0.0031, 6) - 0.001) < 1e-12);
     for (double largest = 1e-6; largest < 1e9; largest *= 1.37) {
-        const double step = apr_chart_step(largest, 6), first = step / pow(10.0, floor(log10(step * 1.000001)));
+        const double step = apr_axis_step(largest, 6), first = step / pow(10.0, floor(log10(step * 1.000001)));
         assert_true(largest / step <= 6.0 && largest / step > 6.0 / 2.6);
         assert_true(fabs(first - 1.0) < 1e-6 || fabs(first - 2.0) < 1e-6 || fabs(first - 5.0) < 1e-6);
     }
-    assert_true(apr_chart_step(0.0, 6) == 1.0 && apr_chart_step(-3.0, 6) == 1.0);
-    assert_true(apr_chart_step((double)NAN, 6) == 1.0 && apr_chart_step((double)INFINITY, 6) == 1.0);
+    assert_true(apr_axis_step(0.0, 6) == 1.0 && apr_axis_step(-3.0, 6) == 1.0);
+    assert_true(apr_axis_step((double)NAN, 6) == 1.0 && apr_axis_step((double)INFINITY, 6) == 1.0);
 }
 
+/* The drawing for wide screens, without the one for narrow screens and without the values. */
 static char *drawn(const apr_curves *curves)
 {
     char *text = NULL;
@@ -33,6 +36,10 @@ static char *drawn(const apr_curves *curves)
     assert_non_null(out);
     apr_chart_curves(out, curves);
     assert_int_equal(fclose(out), 0);
+    char *const end = strstr(text, "</svg>");
+    assert_non_null(end);
+    assert_non_null(strstr(end, "<svg class=\"narrow\""));
+    end[strlen("</svg>")] = '\0';
     return text;
 }
 
@@ -69,7 +76,8 @@ static void doubling_is_as_far_everywhere_and_twice_as_much_twice_as_high(void *
     assert_true(fabs((x[1] - x[0]) - (x[2] - x[1])) < 0.11);
     assert_true(fabs(2.0 * (y[0] - y[1]) - (y[1] - y[2])) < 0.21);
     assert_int_equal(count(text, "class=\"line-one\" x1"), 3); /* from the lowest to the highest */
-    assert_int_equal(count(text, ">250</text>"), 1);           /* the axis goes beyond the highest */
+    assert_int_equal(count(text, ">200</text>"), 1);           /* the axis ends at the largest value: the range does not set it */
+    assert_int_equal(count(text, ">250</text>"), 0);
     assert_int_equal(count(text, "<svg "), count(text, "</svg>"));
     free(text);
 }
@@ -89,7 +97,7 @@ static void two_curves_have_two_colours_and_no_numbers(void **state)
     assert_true(y[3] == y[1]); /* both 2 */
     assert_int_equal(count(text, "fill-one"), 3);
     assert_int_equal(count(text, "fill-two"), 3);
-    assert_int_equal(count(text, "class=\"ink\""), 0);
+    assert_int_equal(count(text, "class=\"ink halo\""), 0);
     free(text);
 }
 
@@ -119,9 +127,80 @@ static void numbers_that_would_touch_are_left_out(void **state)
     char *const text =
         drawn(&(apr_curves){.label = "l", .unit = "u", .across = "a", .at = at, .n_points = 3, .curves = &curve, .n_curves = 1});
 
-    assert_int_equal(count(text, ">1000</text>"), 1);
-    assert_int_equal(count(text, ">1001</text>"), 0);
+    assert_int_equal(count(text, ">1,000</text>"), 1);
+    assert_int_equal(count(text, ">1,001</text>"), 0);
     free(text);
+}
+
+/* Draws a text that would be cut at each side. */
+static void draw_at_edges(apr_plot *p, const void *of)
+{
+    (void)of;
+    apr_plot_text(p, 0.0, 20.0, APR_TEXT_MIDDLE, "", "a long text");
+    apr_plot_text(p, p->width, 40.0, APR_TEXT_MIDDLE, "", "a long text");
+    apr_plot_text(p, p->width, 60.0, APR_TEXT_START, "", "a<b");
+    apr_plot_text(p, 0.0, 80.0, APR_TEXT_END, "", "12");
+}
+
+static void a_text_is_moved_where_it_would_be_cut(void **state)
+{
+    const double widths[] = {960.0, 360.0}, half = apr_plot_text_width("a long text") / 2.0;
+    char *text = NULL;
+    size_t n = 0;
+    FILE *const out = open_memstream(&text, &n);
+
+    (void)state;
+    assert_non_null(out);
+    apr_plot_twice(out, "l", 100, 100, draw_at_edges, NULL);
+    assert_int_equal(fclose(out), 0);
+    const char *at = text;
+    for (int i = 0; i < 2; i++) {
+        const double wanted[] = {2.0 + half, widths[i] - 2.0 - half, widths[i] - 2.0 - apr_plot_text_width("a<b"),
+                                 2.0 + apr_plot_text_width("12")};
+        for (int k = 0; k < 4; k++) {
+            at = strstr(at, "<text x=\"");
+            assert_non_null(at);
+            assert_true(fabs(strtod(at + 9, NULL) - wanted[k]) < 0.06);
+            at++;
+        }
+    }
+    assert_int_equal(count(text, "a&lt;b"), 2);
+    free(text);
+}
+
+static void decades_are_written_out_where_people_read_them(void **state)
+{
+    const apr_axis axis = apr_axis_decades("y", 0.0004, 30.0, 6), few = apr_axis_decades("y", 1e-12, 30.0, 6);
+
+    (void)state;
+    assert_true(axis.low == -4.0 && axis.high == 2.0);
+    assert_true(few.low == -4.0); /* at most six */
+    const apr_axis none = apr_axis_decades("y", (double)INFINITY, 0.0, 6);
+    assert_true(none.high > none.low);
+    const apr_axis linear = apr_axis_linear("x", 0.3, 6);
+    assert_true(fabs(linear.high - 0.3) < 1e-12 && fabs(linear.step - 0.05) < 1e-12);
+}
+
+static void numbers_have_separators_and_no_exponent_where_people_read_them(void **state)
+{
+    static const struct {
+        double value;
+        int decimals;
+        const char *text;
+    } cases[] = {{1234567.891, 1, "1,234,567.9"}, {0.001, 3, "0.001"},  {9999999.0, 0, "9,999,999"}, {-1234.5, 2, "-1,234.50"},
+                 {0.00004, 3, "4.00e-05"},        {0.0, 3, "0.000"},    {0.0004, 4, "0.0004"},       {999.9996, 3, "1,000.000"},
+                 {(double)NAN, 2, "not finite"},  {2e20, 0, "2.00e+20"}};
+    char text[APR_SMALL_TEXT];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        assert_string_equal(apr_number_text(text, cases[i].value, cases[i].decimals), cases[i].text);
+    assert_int_equal(apr_decimals_of(12.3456, 4), 2);
+    assert_int_equal(apr_decimals_of(0.000123, 3), 6);
+    assert_int_equal(apr_decimals_of(1000.0, 3), 0);
+    assert_int_equal(apr_decimals_of(0.001, 1), 3);
+    assert_int_equal(apr_decimals_of(1e-30, 3), 9);
+    assert_int_equal(apr_decimals_of((double)INFINITY, 3), 0);
 }
 
 int main(void)
@@ -132,6 +211,9 @@ int main(void)
         cmocka_unit_test(two_curves_have_two_colours_and_no_numbers),
         cmocka_unit_test(one_point_alone_and_values_of_zero_can_be_drawn),
         cmocka_unit_test(numbers_that_would_touch_are_left_out),
+        cmocka_unit_test(a_text_is_moved_where_it_would_be_cut),
+        cmocka_unit_test(decades_are_written_out_where_people_read_them),
+        cmocka_unit_test(numbers_have_separators_and_no_exponent_where_people_read_them),
     };
     return cmocka_run_group_tests_name("picture", tests, NULL, NULL);
 }

@@ -318,7 +318,7 @@ static const char compiler[] = "clang " __clang_version__;
 static const char compiler[] = "gcc " __VERSION__;
 #endif
 
-static const char *commit(void) { return APR_COMMIT[0] != '\0' ? APR_COMMIT : "unknown"; }
+const char *apr_build_commit(void) { return APR_COMMIT[0] != '\0' ? APR_COMMIT : "unknown"; }
 
 /* Whether the library can be loaded. This does not call the driver. */
 static bool has_cuda_library(void)
@@ -330,8 +330,8 @@ static bool has_cuda_library(void)
 static void print_version(const char *tool, FILE *out)
 {
     fprintf(out, "%s %s\n", tool, APR_VERSION);
-    fprintf(out, "commit        %s\ncompiler      %s\nCPU level     %s\nCUDA library  %s\n", commit(), compiler, apr_host_table()->name,
-            has_cuda_library() ? "yes" : "no");
+    fprintf(out, "commit        %s\ncompiler      %s\nCPU level     %s\nCUDA library  %s\n", apr_build_commit(), compiler,
+            apr_host_table()->name, has_cuda_library() ? "yes" : "no");
 }
 
 static void put_version(const apr_tool *tool, apr_json_text *json)
@@ -340,7 +340,7 @@ static void put_version(const apr_tool *tool, apr_json_text *json)
 
     put(json, "tool", tool->name);
     put(json, "version", APR_VERSION);
-    put(json, "commit", commit());
+    put(json, "commit", apr_build_commit());
     put(json, "compiler", compiler);
     put(json, "cpu_level", level);
     apr_json_bool(json, "cuda_library", has_cuda_library());

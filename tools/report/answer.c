@@ -19,27 +19,36 @@ static const char *message_of(apr_status status, const apr_error *err)
     return err->text[0] != '\0' ? err->text : apr_status_text(status);
 }
 
-/* The head is an object without its closing bracket; the body's members and closing bracket are printed after it. Returns the status
- * that was printed. */
-static apr_status print_json(apr_answer *answer, apr_status status, const apr_error *err)
+char *apr_answer_document(apr_json_text *body, apr_status status, const apr_error *err)
 {
     apr_json_text head = {0};
 
     apr_json_open(&head, NULL, '{');
     apr_json_bool(&head, "ok", status == APR_OK);
-    apr_json_string(&head, "status", apr_status_text(status), strlen(apr_status_text(status)));
+    apr_json_cstring(&head, "status", apr_status_text(status));
     apr_json_int(&head, "exit", status);
-    if (status > APR_E_NO || err->text[0] != '\0')
-        apr_json_string(&head, "error", message_of(status, err), strlen(message_of(status, err)));
-    apr_json_close(&answer->body, '}');
+    if (status > APR_E_NO || err->text[0] != '\0') apr_json_cstring(&head, "error", message_of(status, err));
+    apr_json_close(body, '}');
 
-    char *const opened = apr_json_text_take(&head, NULL), *const body = apr_json_text_take(&answer->body, NULL);
-    const bool has_memory = opened != NULL && body != NULL;
-    if (has_memory) printf("%s%s%s\n", opened, body[1] == '}' ? "" : ",", body + 1);
-    else printf("{\"ok\":false,\"status\":\"%s\",\"exit\":%d}\n", apr_status_text(APR_E_MEMORY), APR_E_MEMORY);
+    /* The head is an object without its closing bracket; the body's members and closing bracket come after it. */
+    char *const opened = apr_json_text_take(&head, NULL), *const members = apr_json_text_take(body, NULL);
+    const size_t n = opened != NULL && members != NULL ? strlen(opened) + strlen(members) + 1 : 0;
+    char *const text = n > 0 ? malloc(n) : NULL;
+    if (text != NULL) snprintf(text, n, "%s%s%s", opened, members[1] == '}' ? "" : ",", members + 1);
     free(opened);
-    free(body);
-    return has_memory ? status : APR_E_MEMORY;
+    free(members);
+    return text;
+}
+
+/* Returns the status that was printed. */
+static apr_status print_json(apr_answer *answer, apr_status status, const apr_error *err)
+{
+    char *const text = apr_answer_document(&answer->body, status, err);
+
+    if (text != NULL) puts(text);
+    else printf("{\"ok\":false,\"status\":\"%s\",\"exit\":%d}\n", apr_status_text(APR_E_MEMORY), APR_E_MEMORY);
+    free(text);
+    return text != NULL ? status : APR_E_MEMORY;
 }
 
 int apr_answer_end(apr_answer *answer, const char *tool, apr_status status, const apr_error *err)

@@ -1,138 +1,214 @@
-/* chart.c - the frame of a chart, round axis marks, and line charts. */
+/* chart.c - curves, pairs of bars, legends. */
 #include "tools/report/chart.h"
 
+#include "tools/report/html.h"
+#include "tools/report/plot.h"
 #include "tools/report/text.h"
 
 #include <math.h>
-#include <stdbool.h>
+#include <stdarg.h>
 
-void apr_chart_open(FILE *out, double width, double height, const char *label)
+void apr_chart_finding(FILE *out, const char *format, ...)
 {
-    fprintf(out, "<svg viewBox=\"0 0 %.0f %.0f\" role=\"img\" aria-label=\"%s\">\n", width, height, label);
+    char text[512];
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    apr_html_print(out, "<b class=\"finding\">%s</b>\n", text);
 }
 
-double apr_chart_step(double largest, int most)
+void apr_chart_legend(FILE *out, const apr_legend *parts, size_t n)
 {
-    static const double round[] = {1.0, 2.0, 5.0, 10.0};
-    size_t i = 0;
+    static const char *const styles[] = {"background:var(--%s)", "border:1.5px solid var(--%s)",
+                                         "background:var(--%s);height:2px;vertical-align:4px"};
+    char style[96];
 
-    if (!(largest > 0.0) || !isfinite(largest)) return 1.0;
-    const double decade = pow(10.0, floor(log10(largest / most)));
-    while (i < 3 && largest / (round[i] * decade) > most) i++;
-    return round[i] * decade;
+    fputs("<div class=\"legend\">", out);
+    for (size_t i = 0; i < n; i++) {
+        snprintf(style, sizeof style, styles[parts[i].form], parts[i].colour);
+        apr_html_print(out, "<span><i style=\"%s\"></i>%s</span>", style, parts[i].name);
+    }
+    fputs("</div>\n", out);
 }
 
-/* The plot area in SVG units, and the y axis. */
-typedef struct frame {
-    const apr_curves *of;
-    double left, right, top, bottom;
-    double step, highest; /* of the y axis: step between marks, and the last mark */
-} frame;
+/* --- curves --- */
 
-static double x_of(const frame *f, size_t i)
+/* Room at both ends of the x axis, so that points do not touch the axes. */
+static double curve_x(const apr_plot *p, const apr_curves *c, size_t i)
 {
-    const apr_curves *const c = f->of;
-    const double first = (double)c->at[0], last = (double)c->at[c->n_points - 1], at = (double)c->at[i];
+    const double first = (double)c->at[0], last = (double)c->at[c->n_points - 1], at = (double)c->at[i], room = p->is_narrow ? 12 : 28;
 
-    if (last <= first) return 0.5 * (f->left + f->right);
+    if (last <= first) return 0.5 * (p->left + p->right);
     const double part = c->by_ratio ? (log(at) - log(first)) / (log(last) - log(first)) : (at - first) / (last - first);
-    return f->left + 28 + (f->right - f->left - 56) * part;
+    return p->left + room + (p->right - p->left - 2.0 * room) * part;
 }
 
-static double y_of(const frame *f, double value) { return f->bottom - (f->bottom - f->top) * fmin(value / f->highest, 1.0); }
-
-static frame frame_of(const apr_curves *c)
+static double largest_value(const apr_curves *c)
 {
-    frame f = {.of = c, .left = 64, .right = 940, .top = 30, .bottom = 236};
     double largest = 0.0;
 
     for (size_t k = 0; k < c->n_curves; k++)
-        for (size_t i = 0; i < c->n_points; i++) {
-            const double value = c->curves[k].high != NULL ? c->curves[k].high[i] : c->curves[k].values[i];
-            if (isfinite(value)) largest = fmax(largest, value);
-        }
-    f.step = apr_chart_step(largest, 6);
-    f.highest = f.step * fmax(ceil(largest / f.step), 1.0);
-    return f;
+        for (size_t i = 0; i < c->n_points; i++)
+            if (isfinite(c->curves[k].values[i])) largest = fmax(largest, c->curves[k].values[i]);
+    return largest;
 }
 
-/* "17,240", "1.234", "0.00012": four significant digits; no exponent between 1e-6 and 1e12 */
-static char *figure_text(char text[APR_SMALL_TEXT], double value)
+/* Decimals that show the largest value with four digits; so all values of a curve have the same. */
+static int decimals_of(const apr_curve *curve, size_t n)
 {
-    const double magnitude = value < 0 ? -value : value;
+    double largest = 0.0;
 
-    if (magnitude >= 9999.5 && magnitude < 1e12) {
-        double unit = 1.0;
-        while (magnitude / unit >= 9999.5) unit *= 10.0;
-        return apr_count_text(text, (int64_t)(value / unit + (value < 0 ? -0.5 : 0.5)) * (int64_t)unit);
-    }
-    if (magnitude >= 1e-6 && magnitude < 1e-4) snprintf(text, APR_SMALL_TEXT, "%.7f", value);
-    else snprintf(text, APR_SMALL_TEXT, "%.4g", value);
-    return text;
+    for (size_t i = 0; i < n; i++)
+        if (isfinite(curve->values[i])) largest = fmax(largest, curve->values[i]);
+    return apr_decimals_of(largest, 4);
 }
 
-/* Axis marks are round numbers: all digits are printed. */
-static const char *mark_text(char text[APR_SMALL_TEXT], double value)
+static void draw_point(const apr_plot *p, const apr_curves *c, const apr_curve *curve, size_t i, const char *colour)
 {
-    if (value >= 1e4) return figure_text(text, value);
-    snprintf(text, APR_SMALL_TEXT, "%.6g", value);
-    return text;
+    const double x = curve_x(p, c, i), y = apr_plot_y(p, curve->values[i]);
+    char at[APR_SMALL_TEXT], value[APR_SMALL_TEXT];
+
+    if (curve->low != NULL && curve->high != NULL)
+        fprintf(p->out, "<line class=\"line-%s\" x1=\"%.1f\" x2=\"%.1f\" y1=\"%.1f\" y2=\"%.1f\"/>", colour, x, x,
+                apr_plot_y(p, curve->low[i]), apr_plot_y(p, curve->high[i]));
+    apr_count_text(at, c->at[i]);
+    apr_number_text(value, curve->values[i], decimals_of(curve, c->n_points));
+    apr_html_print(p->out, "<circle class=\"fill-%s\" cx=\"%.1f\" cy=\"%.1f\" r=\"3.2\"><title>%s, %s: %s %s</title></circle>\n", colour, x,
+                   y, curve->name, at, value, c->unit);
 }
 
-static void draw_axes(FILE *out, const frame *f)
+/* The values over the points of a curve; one that would touch the previous one is left out. */
+static void draw_values(const apr_plot *p, const apr_curves *c, const apr_curve *curve)
 {
-    const apr_curves *const c = f->of;
-    const int n_marks = (int)lround(f->highest / f->step);
-    double last = -1e9;
-    char mark[APR_SMALL_TEXT];
+    char value[APR_SMALL_TEXT];
+    double end = -1.0;
 
-    for (int i = 0; i <= n_marks; i++) {
-        const double y = y_of(f, f->step * i);
-        fprintf(out, "<line class=\"%s\" x1=\"%.1f\" x2=\"%.1f\" y1=\"%.1f\" y2=\"%.1f\"/>", i == 0 ? "axis" : "grid", f->left, f->right, y,
-                y);
-        fprintf(out, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"end\">%s</text>\n", f->left - 8, y + 4, mark_text(mark, f->step * i));
-    }
     for (size_t i = 0; i < c->n_points; i++) {
-        if (x_of(f, i) < last + 36) continue; /* would touch the previous number */
-        last = x_of(f, i);
-        fprintf(out, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\">%lld</text>\n", last, f->bottom + 18, (long long)c->at[i]);
+        const double x = curve_x(p, c, i), y = apr_plot_y(p, curve->values[i]);
+        apr_number_text(value, curve->values[i], decimals_of(curve, c->n_points));
+        const double half = apr_plot_text_width(value) / 2.0;
+        if (x - half < end + 4.0) continue;
+        apr_plot_text(p, x, y - 8, APR_TEXT_MIDDLE, "ink halo", value);
+        end = x + half;
     }
-    fprintf(out, "<text x=\"%.1f\" y=\"14\">%s</text>\n<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"end\">%s</text>\n", f->left - 8, c->unit,
-            f->right, f->bottom + 34, c->across);
 }
 
-static void draw_curve(FILE *out, const frame *f, size_t k)
+static void draw_curves(apr_plot *p, const void *of)
 {
     static const char *const colours[APR_CHART_MAX_CURVES] = {"one", "two"};
-    const apr_curves *const c = f->of;
-    const apr_curve *const curve = &c->curves[k];
-    const char *const colour = colours[k % APR_CHART_MAX_CURVES];
+    const apr_curves *const c = of;
+    char text[APR_SMALL_TEXT];
+    double end = -1.0;
 
-    fprintf(out, "<polyline class=\"line-%s\" points=\"", colour);
-    for (size_t i = 0; i < c->n_points; i++) fprintf(out, "%.1f,%.1f ", x_of(f, i), y_of(f, curve->values[i]));
-    fputs("\"/>\n", out);
-    for (size_t i = 0; i < c->n_points; i++) {
-        const double x = x_of(f, i), y = y_of(f, curve->values[i]);
-        const bool at_edge = x > f->right - 60; /* a long number would be cut off at the chart's edge */
-        char figure[APR_SMALL_TEXT];
-        if (curve->low != NULL && curve->high != NULL)
-            fprintf(out, "<line class=\"line-%s\" x1=\"%.1f\" x2=\"%.1f\" y1=\"%.1f\" y2=\"%.1f\"/>", colour, x, x, y_of(f, curve->low[i]),
-                    y_of(f, curve->high[i]));
-        fprintf(out, "<circle class=\"fill-%s\" cx=\"%.1f\" cy=\"%.1f\" r=\"3.2\"><title>%s, %lld: %s %s</title></circle>\n", colour, x, y,
-                curve->name, (long long)c->at[i], figure_text(figure, curve->values[i]), c->unit);
-        if (c->n_curves == 1)
-            fprintf(out, "<text class=\"ink\" x=\"%.1f\" y=\"%.1f\"%s>%s</text>\n", at_edge ? x + 20 : x + 7, y - 7,
-                    at_edge ? " text-anchor=\"end\"" : "", figure);
+    p->top += 10; /* for the values over the highest points */
+    p->y = apr_axis_linear(c->unit, largest_value(c), 6);
+    p->x = (apr_axis){.title = c->across, .is_log = c->by_ratio};
+    apr_plot_axes(p);
+    for (size_t i = 0; i < c->n_points; i++) apr_plot_under(p, curve_x(p, c, i), apr_count_text(text, c->at[i]), &end);
+    for (size_t k = 0; k < c->n_curves; k++) {
+        fprintf(p->out, "<polyline class=\"line-%s\" points=\"", colours[k % APR_CHART_MAX_CURVES]);
+        for (size_t i = 0; i < c->n_points; i++) fprintf(p->out, "%.1f,%.1f ", curve_x(p, c, i), apr_plot_y(p, c->curves[k].values[i]));
+        fputs("\"/>\n", p->out);
+        for (size_t i = 0; i < c->n_points; i++) draw_point(p, c, &c->curves[k], i, colours[k % APR_CHART_MAX_CURVES]);
     }
+    if (c->n_curves == 1) draw_values(p, c, &c->curves[0]);
+}
+
+/* x, and for each curve its values with their range. */
+static void write_values(FILE *out, const apr_curves *c)
+{
+    apr_column columns[1 + 3 * APR_CHART_MAX_CURVES];
+    apr_table table;
+    char text[APR_SMALL_TEXT];
+    size_t n = 0;
+
+    columns[n++] = (apr_column){c->across, true};
+    for (size_t k = 0; k < c->n_curves; k++) {
+        columns[n++] = (apr_column){c->n_curves > 1 ? c->curves[k].name : c->unit, true};
+        if (c->curves[k].low == NULL) continue;
+        columns[n++] = (apr_column){"lowest", true};
+        columns[n++] = (apr_column){"highest", true};
+    }
+    apr_table_start(&table, columns, n);
+    for (size_t i = 0; i < c->n_points; i++) {
+        apr_table_cell(&table, "%s", apr_count_text(text, c->at[i]));
+        for (size_t k = 0; k < c->n_curves; k++) {
+            const apr_curve *const curve = &c->curves[k];
+            const int decimals = decimals_of(curve, c->n_points);
+            apr_table_cell(&table, "%s", apr_number_text(text, curve->values[i], decimals));
+            if (curve->low == NULL) continue;
+            apr_table_cell(&table, "%s", apr_number_text(text, curve->low[i], decimals));
+            apr_table_cell(&table, "%s", apr_number_text(text, curve->high[i], decimals));
+        }
+    }
+    apr_html_values(out, &table);
 }
 
 void apr_chart_curves(FILE *out, const apr_curves *curves)
 {
     if (curves->n_points == 0) return;
-    const frame f = frame_of(curves);
+    apr_plot_twice(out, curves->label, 290, 260, draw_curves, curves);
+    write_values(out, curves);
+}
 
-    apr_chart_open(out, 960, 276, curves->label);
-    draw_axes(out, &f);
-    for (size_t k = 0; k < curves->n_curves; k++) draw_curve(out, &f, k);
-    fputs("</svg>\n", out);
+/* --- bars --- */
+
+typedef struct bars {
+    const apr_bar *bars;
+    size_t n;
+    double longest;
+    bool has_two_lines; /* on a narrow screen some name and text do not fit on one line */
+} bars;
+
+enum { WIDE_ROW = 34, NARROW_ROW = 46, NARROW_LINE = 17 };
+
+static void draw_bar(const apr_plot *p, const apr_bar *bar, double scale, double y)
+{
+    if (bar->filled > 0.0)
+        fprintf(p->out, "<rect class=\"fill-one\" x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"12\" rx=\"2\"/>\n", p->left, y + 4,
+                fmax(bar->filled * scale, 1.0));
+    if (bar->hollow > 0.0)
+        fprintf(p->out, "<rect class=\"hollow\" x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"20\" rx=\"3\"/>\n", p->left, y,
+                fmax(bar->hollow * scale, 1.0));
+}
+
+static void draw_wide_bars(apr_plot *p, const bars *b)
+{
+    p->left = 250;
+    p->right = 660;
+    for (size_t i = 0; i < b->n; i++) {
+        const double y = WIDE_ROW * (double)i + 7, scale = (p->right - p->left) / b->longest;
+        apr_plot_text(p, p->left - 12, y + 14, APR_TEXT_END, "ink", b->bars[i].name);
+        draw_bar(p, &b->bars[i], scale, y);
+        apr_plot_text(p, p->left + fmax(b->bars[i].hollow, b->bars[i].filled) * scale + 12, y + 14, APR_TEXT_START, "", b->bars[i].text);
+    }
+}
+
+/* The name and the text over each bar. */
+static void draw_narrow_bars(apr_plot *p, const bars *b)
+{
+    p->left = 2;
+    p->right = p->width - 2;
+    for (size_t i = 0; i < b->n; i++) {
+        const double y = (NARROW_ROW + (b->has_two_lines ? NARROW_LINE : 0)) * (double)i;
+        apr_plot_text(p, p->left, y + 14, APR_TEXT_START, "ink", b->bars[i].name);
+        if (b->has_two_lines) apr_plot_text(p, p->left, y + 14 + NARROW_LINE, APR_TEXT_START, "", b->bars[i].text);
+        else apr_plot_text(p, p->right, y + 14, APR_TEXT_END, "", b->bars[i].text);
+        draw_bar(p, &b->bars[i], (p->right - p->left) / b->longest, y + 20 + (b->has_two_lines ? NARROW_LINE : 0));
+    }
+}
+
+static void draw_bars(apr_plot *p, const void *of) { (p->is_narrow ? draw_narrow_bars : draw_wide_bars)(p, of); }
+
+void apr_chart_bars(FILE *out, const char *label, const apr_bar *all, size_t n)
+{
+    bars b = {.bars = all, .n = n, .longest = 1e-300};
+
+    for (size_t i = 0; i < n; i++) {
+        b.longest = fmax(b.longest, fmax(all[i].hollow, all[i].filled));
+        b.has_two_lines |= apr_plot_text_width(all[i].name) + apr_plot_text_width(all[i].text) + 20 > APR_PLOT_NARROW;
+    }
+    apr_plot_twice(out, label, WIDE_ROW * (double)n + 4, (NARROW_ROW + (b.has_two_lines ? NARROW_LINE : 0)) * (double)n, draw_bars, &b);
 }

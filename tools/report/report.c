@@ -20,19 +20,31 @@ void apr_report_start(apr_report *r, apr_answer *answer, apr_error *err)
 
 apr_status apr_report_end(apr_report *r) { return r->status; }
 
-apr_status apr_report_page(void (*write)(apr_report *r, const void *shown), const void *shown, apr_out *page, apr_error *err)
+/* Writes the page in memory, without its list of contents. */
+static apr_status write_in_memory(void (*write)(apr_report *r, const void *shown), const void *shown, char **text, apr_error *err)
 {
-    char *text = NULL;
     size_t n_bytes = 0;
-    apr_report r = {.out = open_memstream(&text, &n_bytes), .is_page = true, .err = err};
+    apr_report r = {.out = open_memstream(text, &n_bytes), .is_page = true, .err = err};
 
     if (r.out == NULL) return apr_no_memory(err, "the page");
     write(&r, shown);
     if (ferror(r.out) != 0) r.status = apr_no_memory(err, "the page");
     if (fclose(r.out) != 0) r.status = apr_no_memory(err, "the page");
-    if (r.status == APR_OK) r.status = apr_out_write(page, text, n_bytes, NULL, err);
-    free(text);
     return r.status;
+}
+
+static void list_sections(apr_report *r, const void *page) { apr_html_list_sections(r->out, page); }
+
+apr_status apr_report_page(void (*write)(apr_report *r, const void *shown), const void *shown, apr_out *page, apr_error *err)
+{
+    char *plain = NULL, *text = NULL;
+
+    apr_status status = write_in_memory(write, shown, &plain, err);
+    if (status == APR_OK) status = write_in_memory(list_sections, plain, &text, err);
+    if (status == APR_OK) status = apr_out_write(page, text, strlen(text), NULL, err);
+    free(plain);
+    free(text);
+    return status;
 }
 
 /* --- blocks --- */

@@ -1,9 +1,13 @@
 /* text.c - formats numbers for people, makes strings from files safe to print, and measures columns. */
 #include "tools/report/text.h"
 
+#include <math.h>
 #include <stdbool.h>
+#include <stdlib.h>
 #include <string.h>
 #include <utf8proc.h>
+
+enum { MAX_DECIMALS = 9 };
 
 char *apr_size_text(char text[APR_SMALL_TEXT], uint64_t n_bytes)
 {
@@ -32,6 +36,31 @@ char *apr_count_text(char text[APR_SMALL_TEXT], int64_t n)
         text[at++] = plain[i];
     }
     text[at] = '\0';
+    return text;
+}
+
+int apr_decimals_of(double value, int digits)
+{
+    if (!isfinite(value) || value == 0.0) return 0;
+    const int decimals = digits - 1 - (int)floor(log10(fabs(value)) + 1e-9);
+    return decimals < 0 ? 0 : decimals > MAX_DECIMALS ? MAX_DECIMALS : decimals;
+}
+
+char *apr_number_text(char text[APR_SMALL_TEXT], double value, int decimals)
+{
+    char plain[APR_SMALL_TEXT], whole[APR_SMALL_TEXT];
+    const double size = fabs(value);
+
+    if (!isfinite(value)) {
+        snprintf(text, APR_SMALL_TEXT, "not finite");
+    } else if (size >= 1e15 || (size > 0.0 && size < 0.001 && size < 0.5 * pow(10.0, -decimals))) {
+        snprintf(text, APR_SMALL_TEXT, "%.2e", value);
+    } else {
+        snprintf(plain, sizeof plain, "%.*f", decimals < MAX_DECIMALS ? decimals : MAX_DECIMALS, size);
+        apr_count_text(whole, (int64_t)strtoll(plain, NULL, 10));
+        const char *const point = strchr(plain, '.');
+        snprintf(text, APR_SMALL_TEXT, "%s%.20s%.10s", value < 0 ? "-" : "", whole, point != NULL ? point : "");
+    }
     return text;
 }
 

@@ -13,6 +13,10 @@ enum { APR_SMALL_TEXT = 32 }; /* enough for a size or a count */
 char *apr_size_text(char text[APR_SMALL_TEXT], uint64_t n_bytes);
 /* "1,712,896" */
 char *apr_count_text(char text[APR_SMALL_TEXT], int64_t n);
+/* "1,234.50": with that many decimals, at most 9. A number below 0.001 that these would show as 0 has an exponent: "3.10e-05". */
+char *apr_number_text(char text[APR_SMALL_TEXT], double value, int decimals);
+/* The decimals with which a number has that many significant digits: 2 for 12.3456 and 4 digits. 0 of zero. */
+int apr_decimals_of(double value, int digits);
 /* "1.71 M", "7.62 B"; "512" below a thousand */
 char *apr_magnitude_text(char text[APR_SMALL_TEXT], int64_t n);
 

@@ -10,6 +10,7 @@
 #include "tools/report/text.h"
 #include "tools/verbs/verbs.h"
 
+#include <ctype.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,10 +19,23 @@
 
 static const char *const verdicts[] = {[APR_VERDICT_NOTED] = "note", [APR_VERDICT_PASS] = "pass", [APR_VERDICT_FAIL] = "FAIL"};
 
+/* The grade, and its sentence wrapped at the terminal's width. */
+static apr_status print_grade(const apr_verify_graded *grade, apr_error *err)
+{
+    static const apr_column column = {0};
+    apr_table sentence;
+
+    printf("\n%s%c%s.%s\n", apr_bold(stdout), toupper((unsigned char)grade->name[0]), grade->name + 1, apr_plain(stdout));
+    apr_table_start(&sentence, &column, 1);
+    apr_table_cell(&sentence, "%s", grade->sentence);
+    return apr_table_print(&sentence, stdout, 0, err);
+}
+
 static apr_status verify_print(const apr_verify_shown *shown, apr_error *err)
 {
     const apr_verify_report *const report = shown->report;
-    static const apr_column columns[4] = {{.verdict = true}};
+    static const apr_column columns[] = {{"", .verdict = true}, {"check"}, {"found"}, {"limit"}};
+    const apr_verify_graded grade = apr_verify_grade_of(shown);
     char types[2][256], clean[1024];
     apr_table table;
 
@@ -41,8 +55,7 @@ static apr_status verify_print(const apr_verify_shown *shown, apr_error *err)
         const apr_verify_line line = apr_verify_line_of(report, &report->checks[i]);
         if (line.where[0] != '\0') printf("\n  %s: %s\n", line.title, apr_clean_text(clean, sizeof clean, line.where, strlen(line.where)));
     }
-    printf("\n%s%s%s\n", apr_bold(stdout), report->failed ? "Not the same model." : "Still the same model.", apr_plain(stdout));
-    return APR_OK;
+    return print_grade(&grade, err);
 }
 
 static void string_json(apr_json_text *json, const char *key, const char *text) { apr_json_string(json, key, text, strlen(text)); }
@@ -171,9 +184,13 @@ static void memory_json(apr_json_text *json, const apr_verify_report *report)
 static void verify_json(const apr_verify_shown *shown, apr_json_text *json)
 {
     const apr_verify_report *const report = shown->report;
+    const apr_verify_graded grade = apr_verify_grade_of(shown);
     char types[256];
 
     apr_json_bool(json, "same_model", !report->failed);
+    string_json(json, "grade", grade.id);
+    string_json(json, "grade_text", grade.name);
+    string_json(json, "grade_reason", grade.sentence);
     string_json(json, "model", shown->other->source.path);
     string_json(json, "model_types", apr_verify_types_text(&shown->other->model, types, sizeof types));
     string_json(json, "ref", shown->reference->source.path);
@@ -195,6 +212,7 @@ typedef struct verify_options {
     int64_t window, tokens;
     uint64_t control;
     bool parity;
+    apr_page_options page;
 } verify_options;
 
 static const apr_option verify_table[] = {
@@ -211,6 +229,7 @@ static const apr_option verify_table[] = {
      APR_TO(verify_options, control), .or_none = true},
     {"html", 0, APR_OPTION_STRING, "FILE", NULL, "write the report as one HTML page with pictures; replaces only an older page",
      APR_TO(verify_options, html)},
+    APR_PAGE_OPTIONS(verify_options, page),
     APR_RUN_OPTIONS(verify_options, run, "f16"),
     APR_LORA_OPTION(verify_options, run.lora, "the reference"),
     {0},
@@ -222,14 +241,33 @@ static const char *const verify_examples[] = {
     NULL,
 };
 
-/* If a check failed, fails with a sentence: what failed first, and where. */
-static apr_status verdict(const apr_verify_report *report, apr_error *err)
+/* If a check failed, fails with a sentence: the grade, what failed first, and where. */
+static apr_status verdict(const apr_verify_shown *shown, apr_error *err)
 {
-    const apr_verify_check *const failure = apr_verify_first_failure(report);
+    const apr_verify_check *const failure = apr_verify_first_failure(shown->report);
+    const apr_verify_graded grade = apr_verify_grade_of(shown);
 
     if (failure == NULL) return APR_OK;
-    const apr_verify_line line = apr_verify_line_of(report, failure);
-    return apr_fail(err, APR_E_NO, "not the same model: %s: %s%s%s", line.title, line.found, line.where[0] != '\0' ? "; " : "", line.where);
+    const apr_verify_line line = apr_verify_line_of(shown->report, failure);
+    return apr_fail(err, APR_E_NO, "%s: %s: %s%s%s", grade.grade > APR_GRADE_TYPES_ALLOW ? grade.name : "a check of this run failed",
+                    line.title, line.found, line.where[0] != '\0' ? "; " : "", line.where);
+}
+
+/* The page, with the answer that --json gives. */
+static apr_status write_page(const apr_verify_shown *shown, const apr_call *call, apr_out *page, apr_error *err)
+{
+    const verify_options *const o = call->options;
+    const apr_page_model models[] = {{"model", &shown->other->source}, {"reference", &shown->reference->source}};
+    apr_page_about about = {.call = call, .options = &o->page, .models = models, .n_models = 2, .session = shown->other->session};
+    apr_error answer = {0};
+    apr_answer as_json;
+
+    apr_answer_start(&as_json, true);
+    verify_json(shown, &as_json.body);
+    about.answer = apr_answer_document(&as_json.body, verdict(shown, &answer), &answer);
+    const apr_status status = apr_verify_html(shown, &about, page, err);
+    free(about.answer);
+    return status;
 }
 
 static apr_status show(const apr_verify_shown *shown, const apr_call *call, apr_out *page, apr_error *err)
@@ -239,8 +277,8 @@ static apr_status show(const apr_verify_shown *shown, const apr_call *call, apr_
     if (call->answer->json) verify_json(shown, &call->answer->body);
     else APR_TRY(verify_print(shown, err));
     if (o->run.stats && !call->answer->json) apr_print_stats(shown->other, call);
-    if (page != NULL) APR_TRY(apr_verify_html(shown, page, err));
-    return verdict(shown->report, err);
+    if (page != NULL) APR_TRY(write_page(shown, call, page, err));
+    return verdict(shown, err);
 }
 
 /* Both models are open. */
@@ -327,6 +365,10 @@ static apr_status run_verify(const apr_call *call, apr_error *err)
     return status;
 }
 
+static bool has_page(const apr_call *call) { return ((const verify_options *)call->options)->html != NULL; }
+
+static const apr_need verify_needs[] = {APR_DEVICE_NEEDS(apr_runs_on_a_gpu), APR_PAGE_NEEDS("--html FILE", has_page), {0}};
+
 const apr_command apr_verify_command = {.verb = "verify",
                                         .operands = "MODEL [SOURCE]",
                                         .min_operands = 1,
@@ -337,4 +379,4 @@ const apr_command apr_verify_command = {.verb = "verify",
                                         .options_bytes = sizeof(verify_options),
                                         .examples = verify_examples,
                                         .run = run_verify,
-                                        .needs = apr_run_needs};
+                                        .needs = verify_needs};

@@ -4,6 +4,7 @@
 
 #include "formats/files/out.h"
 #include "runtime/check/verify.h"
+#include "tools/verbs/page.h"
 #include "tools/verbs/run/running.h"
 
 #include <stdio.h>
@@ -26,13 +27,30 @@ apr_verify_line apr_verify_line_of(const apr_verify_report *report, const apr_ve
 /* Types of the model's matrices with their share of the parameters, most first: "q4_k 71 %, q6_k 29 %". Returns text. */
 char *apr_verify_types_text(const apr_model *model, char *text, size_t capacity);
 
+/* What all checks say together. */
+typedef enum {
+    APR_GRADE_IDENTICAL,
+    APR_GRADE_SAME_VALUES,
+    APR_GRADE_TYPES_ALLOW, /* the differences are those that its types cause */
+    APR_GRADE_WORSE,
+    APR_GRADE_OTHER_MODEL
+} apr_verify_grade;
+
+typedef struct apr_verify_graded {
+    apr_verify_grade grade;
+    const char *id;     /* in JSON */
+    char name[128];     /* "as good as q4_k and q6_k allow" */
+    char sentence[400]; /* why, in plain words */
+} apr_verify_graded;
+
+apr_verify_graded apr_verify_grade_of(const apr_verify_shown *shown);
+
 /* One page without external files, into an opened file. */
-apr_status apr_verify_html(const apr_verify_shown *shown, apr_out *page, apr_error *err);
+apr_status apr_verify_html(const apr_verify_shown *shown, const apr_page_about *about, apr_out *page, apr_error *err);
 /* Marks a page of aprrun verify, in its head: a later run replaces only a file with this mark. */
 #define APR_VERIFY_HTML_MARK "content=\"aprrun verify\""
 
-/* The chart of errors by layer. bars: [n_layers + 1] errors; the last is that of embeddings and head. line: [n_line] errors after the embeddings and after each
- * layer, or NULL. bound NaN: none. */
-void apr_picture_layers(FILE *out, const double *bars, int64_t n_layers, const double *line, size_t n_line, double bound);
+/* The chart of one text. */
+void apr_verify_divergence_html(FILE *out, const apr_verify_text_result *text);
 
 #endif

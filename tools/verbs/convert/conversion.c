@@ -263,7 +263,7 @@ static void layout_json(apr_json_text *json, const apr_packed_target *packed)
     apr_json_close(json, '}');
 }
 
-static void outcome_json(apr_json_text *json, const outcome *o)
+static void facts_json(apr_json_text *json, const outcome *o)
 {
     const apr_conversion *const c = o->conversion;
 
@@ -289,13 +289,24 @@ static void outcome_json(apr_json_text *json, const outcome *o)
     for (int kind = APR_LOST; kind <= APR_NOTE; kind++) losses_json(json, &c->losses, (apr_loss_kind)kind);
     apr_json_packed(json, c, o->dry_run);
     if (o->allocation.n_groups > 0) apr_allocation_json(json, &o->allocation);
-    apr_json_open(json, "tensors", '[');
+}
+
+static void tensors_json(apr_json_text *json, const apr_conversion *c)
+{
     size_t item = SIZE_MAX;
+
+    apr_json_open(json, "tensors", '[');
     for (size_t i = 0; i < c->recipe.n_lines; i++) {
         item = apr_quant_next_item(c, item);
         tensor_json(json, &c->recipe, &c->recipe.lines[i], &c->items[item]);
     }
     apr_json_close(json, ']');
+}
+
+static void outcome_json(apr_json_text *json, const outcome *o)
+{
+    facts_json(json, o);
+    tensors_json(json, o->conversion);
 }
 
 /* The first bytes of a JSON report. A report may replace an older report, but no other file. */
@@ -324,18 +335,44 @@ static apr_status write_json(const outcome *o, const apr_quant_sums *sums, apr_o
     return status;
 }
 
-static apr_status write_report(const outcome *o, const char *path, apr_error *err)
+enum { MOST_TENSORS_OF_A_PAGE = 4000 }; /* whose JSON a page has; of more it would be several MB */
+
+/* The page, with the answer that --json gives. */
+static apr_status write_page(const outcome *o, const apr_quant_sums *sums, const apr_page_options *options, apr_error *err)
 {
-    apr_quant_sums sums;
+    const apr_error none = {0};
+    apr_page_about about = {.call = o->call, .options = options, .answer_is_short = o->conversion->recipe.n_lines > MOST_TENSORS_OF_A_PAGE};
     const apr_quant_shown shown = {.in = o->in,
                                    .out = o->out,
                                    .conversion = o->conversion,
-                                   .sums = &sums,
+                                   .sums = sums,
                                    .feedback = o->dry_run ? NULL : o->feedback,
+                                   .about = &about,
                                    .allocation = o->allocation.n_groups > 0 ? &o->allocation : NULL};
+    apr_model made = {0}; /* not there in a dry run, and after a part of several */
+    const bool is_made = !o->dry_run && apr_model_open(&made, o->out, NULL) == APR_OK;
+    const apr_page_model models[] = {{"source", o->source}, {"output", &made}};
+    apr_answer as_json;
+
+    apr_answer_start(&as_json, true);
+    facts_json(&as_json.body, o);
+    if (!about.answer_is_short) tensors_json(&as_json.body, o->conversion);
+    about.models = models;
+    about.n_models = is_made ? 2 : 1;
+    about.answer = apr_answer_document(&as_json.body, APR_OK, &none);
+    const apr_status status = apr_quant_html(&shown, o->report, err);
+    free(about.answer);
+    if (is_made) apr_model_close(&made);
+    return status;
+}
+
+static apr_status write_report(const outcome *o, const apr_output_options *output, apr_error *err)
+{
+    apr_quant_sums sums;
 
     apr_status status = apr_quant_sums_of(&sums, o->conversion, err);
-    if (status == APR_OK) status = is_page(path) ? apr_quant_html(&shown, o->report, err) : write_json(o, &sums, o->report, err);
+    if (status == APR_OK)
+        status = is_page(output->report) ? write_page(o, &sums, &output->page, err) : write_json(o, &sums, o->report, err);
     apr_quant_sums_close(&sums);
     return status;
 }
@@ -644,7 +681,7 @@ static apr_status show(void *user, const apr_convert_job *job, apr_error *err)
     o->dry_run = job->dry_run;
     o->bytes_in = tensor_bytes(job->source);
     o->bytes_out = tensor_bytes(&job->conversion.layout);
-    if (o->report != NULL) APR_TRY(write_report(o, o->output->report, err));
+    if (o->report != NULL) APR_TRY(write_report(o, o->output, err));
     if (!o->call->answer->json) return outcome_text(o, err);
     outcome_json(&o->call->answer->body, o);
     return APR_OK;
@@ -722,6 +759,12 @@ apr_status apr_run_conversion(const apr_call *call, const char *in, const char *
 bool apr_writes_a_folder(const apr_call *call)
 {
     return call->n_operands < 2 || apr_format_of_path(call->operands[1]) == APR_FORMAT_SAFETENSORS;
+}
+
+bool apr_reports_as_a_page(const apr_call *call)
+{
+    const char *const report = ((const apr_output_options *)call->options)->report;
+    return report != NULL && is_page(report);
 }
 
 bool apr_encodes_on_a_gpu(const apr_call *call) { return ((const apr_output_options *)call->options)->encoder.device != 0; }

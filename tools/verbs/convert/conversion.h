@@ -8,6 +8,7 @@
 #include "tools/engine/device/encoder.h"
 #include "tools/engine/quantize/allocate.h"
 #include "tools/verbs/convert/lora_option.h"
+#include "tools/verbs/page.h"
 
 /* An output that is made by several runs (formats/files/resume.h). */
 typedef struct apr_runs_options {
@@ -43,7 +44,8 @@ typedef struct apr_output_options {
     uint64_t shard_bytes;
     bool dry_run;
     bool saturate;
-    const char *report;  /* path of a report: HTML if it ends in .html, else JSON; or NULL */
+    const char *report; /* path of a report: HTML if it ends in .html, else JSON; or NULL */
+    apr_page_options page;
     const char *imatrix; /* path, or NULL; only of commands with APR_IMATRIX_OPTION */
     apr_runs_options runs;
     apr_encoder_options encoder;
@@ -100,6 +102,7 @@ typedef struct apr_output_options {
          NULL,                                                                                                                          \
          "write type, reason and error of every tensor to FILE, as JSON or as HTML with charts (.html); replaces only an older report", \
          APR_TO(type, member.report)},                                                                                                  \
+        APR_PAGE_OPTIONS(type, member.page),                                                                                            \
         {"threads", 0,           APR_OPTION_INT, "N", "0", "CPU threads; 0: all", APR_TO(type, member.threads),                         \
          .min = 0,  .max = 4096, .group = "Host"},                                                                                      \
     {                                                                                                                                   \
@@ -114,9 +117,10 @@ typedef struct apr_output_options {
             "importance of columns, made by 'aprrun imatrix' or llama-imatrix: reduces the error where it matters", APR_TO(type, member) \
     }
 
-/* Conditions for apr_need: OUT is a folder; the device is not the host. For commands whose options begin with an apr_output_options. */
+/* Conditions for apr_need: OUT is a folder; the device is not the host; --report is a page. For commands whose options begin with an apr_output_options. */
 bool apr_writes_a_folder(const apr_call *call);
 bool apr_encodes_on_a_gpu(const apr_call *call);
+bool apr_reports_as_a_page(const apr_call *call);
 
 /* Opens IN, converts it to OUT, and prints the answer. OUT's name decides its format. expect, produce: the format that IN must have and
  * that OUT must get, or NONE for any. */

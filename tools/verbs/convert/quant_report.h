@@ -7,6 +7,7 @@
 #include "tools/engine/quantize/allocate.h"
 #include "tools/engine/quantize/feedback_run.h"
 #include "tools/engine/quantize/quant_sums.h"
+#include "tools/verbs/page.h"
 
 /* Which matrices of a conversion an imatrix covers. Both print nothing if no imatrix was given. */
 void apr_importance_print(const apr_conversion *conversion);
@@ -23,6 +24,15 @@ void apr_feedback_run_json(const apr_feedback_run *run, bool dry_run, apr_json_t
 /* "by_purpose" and "by_layer". */
 void apr_quant_sums_json(apr_json_text *json, const apr_quant_sums *sums);
 
+/* --- the page --- */
+
+/* Does its encoder use importance, and the imatrix has none for it? */
+static inline bool apr_item_is_bare(const apr_pipe_item *item) { return apr_item_uses_importance(item) && item->importance == NULL; }
+/* "q4_k 0.0123  q5_k 0.00401": what was measured for a group. Returns text. */
+const char *apr_allocate_offers_text(const apr_allocate_group *group, char *text, size_t capacity);
+/* The section on error feedback. */
+void apr_feedback_run_html(const apr_feedback_run *run, FILE *page);
+
 #define APR_QUANT_HTML_MARK "content=\"aprquant report\"" /* in every report's head; see apr_html_open */
 
 /* The contents of the HTML report. */
@@ -31,6 +41,7 @@ typedef struct apr_quant_shown {
     const apr_conversion *conversion;
     const apr_quant_sums *sums;
     const apr_feedback_run *feedback; /* NULL: no error feedback */
+    const apr_page_about *about;
     const apr_allocation *allocation; /* NULL: types were not chosen by divergence */
 } apr_quant_shown;
 

@@ -337,6 +337,7 @@ static bool has_target(const apr_call *call) { return apr_allocate_is_asked(&((c
 static bool reads_a_text(const apr_call *call) { return has_feedback(call) || has_target(call); }
 
 static const apr_need needs[] = {
+    APR_PAGE_NEEDS("--report FILE.html", apr_reports_as_a_page),
     {"window", "--method ldlq, --target-bpw, --target-size or --target-kld", reads_a_text},
     {"tokens", "--method ldlq", has_feedback},
     {"calibration-memory", "--method ldlq", has_feedback},

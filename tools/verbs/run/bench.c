@@ -49,6 +49,7 @@ typedef struct bench_options {
     const char *synthetic, *dtype, *prompt, *depth, *sequences, *batch, *html;
     int64_t tokens, repeat, seed;
     bool csv;
+    apr_page_options page;
 } bench_options;
 
 static const apr_option bench_table[] = {
@@ -73,6 +74,7 @@ static const apr_option bench_table[] = {
     {"csv", 0, APR_OPTION_FLAG, NULL, NULL, "print comma-separated values", APR_TO(bench_options, csv)},
     {"html", 0, APR_OPTION_STRING, "FILE", NULL, "also write the results as one HTML page with pictures; replaces only an older page",
      APR_TO(bench_options, html)},
+    APR_PAGE_OPTIONS(bench_options, page),
     APR_CONTEXT_OPTION(bench_options, run),
     {"batch", 'b', APR_OPTION_STRING, "N|N,N", NULL, APR_BATCH_HELP "; a list, such as 1,8,32, is one for --sequences",
      APR_TO(bench_options, batch)},
@@ -341,6 +343,27 @@ static apr_bench_result result_of(const bench *b, const apr_call *call)
     return r;
 }
 
+static apr_status judge(const bench *b, const apr_bench_result *result, apr_error *err)
+{
+    return b->finite ? APR_OK : apr_fail(err, APR_E_NO, "%s computes logits that are not finite", result->name);
+}
+
+/* The page, with the answer that --json gives. */
+static apr_status write_page(const bench *b, const apr_bench_shown *shown, const apr_call *call, apr_out *page, apr_error *err)
+{
+    const apr_page_model model = {"model", is_synthetic(b) ? &b->synthetic.model : &b->running.source};
+    apr_page_about about = {.call = call, .options = &b->asked->page, .models = &model, .n_models = 1, .session = b->running.session};
+    apr_error answer = {0};
+    apr_answer as_json;
+
+    apr_answer_start(&as_json, true);
+    apr_status status = apr_bench_report(shown, &as_json, err);
+    about.answer = apr_answer_document(&as_json.body, judge(b, shown->result, &answer), &answer);
+    if (status == APR_OK) status = apr_bench_html(shown, &about, page, err);
+    free(about.answer);
+    return status;
+}
+
 static apr_status show(const bench *b, const apr_call *call, apr_out *page, apr_error *err)
 {
     const apr_bench_result result = result_of(b, call);
@@ -349,8 +372,8 @@ static apr_status show(const bench *b, const apr_call *call, apr_out *page, apr_
     if (b->asked->csv) apr_bench_csv(&shown, stdout);
     else APR_TRY(apr_bench_report(&shown, call->answer, err));
     if (b->asked->run.stats && !call->answer->json) apr_session_lines_print(b->running.session, stderr);
-    if (page != NULL) APR_TRY(apr_bench_html(&shown, page, err));
-    return b->finite ? APR_OK : apr_fail(err, APR_E_NO, "%s computes logits that are not finite", result.name);
+    if (page != NULL) APR_TRY(write_page(b, &shown, call, page, err));
+    return judge(b, &result, err);
 }
 
 static apr_status run_bench(const apr_call *call, apr_error *err)
@@ -373,6 +396,10 @@ static apr_status run_bench(const apr_call *call, apr_error *err)
     return status;
 }
 
+static bool has_page(const apr_call *call) { return ((const bench_options *)call->options)->html != NULL; }
+
+static const apr_need bench_needs[] = {APR_DEVICE_NEEDS(apr_runs_on_a_gpu), APR_PAGE_NEEDS("--html FILE", has_page), {0}};
+
 const apr_command apr_bench_command = {.verb = "bench",
                                        .operands = "[MODEL]",
                                        .min_operands = 0,
@@ -382,4 +409,4 @@ const apr_command apr_bench_command = {.verb = "bench",
                                        .options_bytes = sizeof(bench_options),
                                        .examples = bench_examples,
                                        .run = run_bench,
-                                       .needs = apr_run_needs};
+                                       .needs = bench_needs};

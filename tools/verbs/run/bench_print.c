@@ -3,8 +3,6 @@
 
 #include "tools/cli/cli.h"
 #include "tools/engine/bench/bench_stages.h"
-#include "tools/report/chart.h"
-#include "tools/report/html.h"
 #include "tools/report/report.h"
 #include "tools/report/terminal.h"
 #include "tools/report/text.h"
@@ -90,7 +88,7 @@ static void report_stage(apr_report *r, const apr_bench_result *b, const apr_spe
     else apr_report_cell(r, none, "-");
 }
 
-static void report_stages(apr_report *r, const apr_bench_result *b)
+void apr_bench_report_stages(apr_report *r, const apr_bench_result *b)
 {
     static const apr_column columns[] = {{"stage", .key = "stage"},
                                          {"depth", true, .key = "depth"},
@@ -145,29 +143,21 @@ static void report_opening(apr_report *r, const apr_bench_result *b)
 
 /* --- several sequences at once --- */
 
-/* The figures of one number of sequences. */
-typedef struct many_figures {
-    apr_spread rates;            /* decoded tokens per second, over the whole time */
-    double decode;               /* the same while all decode; 0: they never did */
-    double with_prompts;         /* all tokens per second, read or decoded */
-    double first, late, longest; /* seconds to the first token: mean, 95th percentile, largest */
-} many_figures;
-
-static many_figures many_of(const apr_concurrency_result *figures, const apr_concurrency_options *asked)
+apr_bench_many apr_bench_many_of(const apr_concurrency_result *figures, const apr_concurrency_options *asked)
 {
     const apr_spread rates = apr_concurrency_rates(figures, asked);
 
-    return (many_figures){.rates = rates,
-                          .decode = apr_concurrency_decode_rate(figures, asked),
-                          .with_prompts = rates.median * ((double)(asked->n_prompt + asked->n_tokens) / (double)asked->n_tokens),
-                          .first = apr_speed_spread(figures->first, asked->n_runs).median,
-                          .late = apr_speed_spread(figures->late_first, asked->n_runs).median,
-                          .longest = apr_speed_spread(figures->longest_first, asked->n_runs).median};
+    return (apr_bench_many){.rates = rates,
+                            .decode = apr_concurrency_decode_rate(figures, asked),
+                            .with_prompts = rates.median * ((double)(asked->n_prompt + asked->n_tokens) / (double)asked->n_tokens),
+                            .first = apr_speed_spread(figures->first, asked->n_runs).median,
+                            .late = apr_speed_spread(figures->late_first, asked->n_runs).median,
+                            .longest = apr_speed_spread(figures->longest_first, asked->n_runs).median};
 }
 
 static void report_sequences(apr_report *r, const apr_concurrency_result *figures, const apr_concurrency_options *asked)
 {
-    const many_figures f = many_of(figures, asked);
+    const apr_bench_many f = apr_bench_many_of(figures, asked);
 
     apr_report_row(r);
     apr_report_cell(r, apr_as_int(figures->n_sequences), "%lld", (long long)figures->n_sequences);
@@ -183,7 +173,7 @@ static void report_sequences(apr_report *r, const apr_concurrency_result *figure
     apr_report_real(r, f.longest);
 }
 
-static void report_many(apr_report *r, const apr_bench_shown *s)
+void apr_bench_report_many(apr_report *r, const apr_bench_shown *s)
 {
     static const apr_column columns[] = {{"sequences", true, .key = "sequences"},
                                          {"tokens/s", true, .key = "tokens_per_second", .decimals = 2},
@@ -200,11 +190,9 @@ static void report_many(apr_report *r, const apr_bench_shown *s)
     apr_report_close(r);
 }
 
-enum { CAPTION = 256 };
-
-static char *many_caption(const apr_concurrency_options *asked, char text[CAPTION])
+char *apr_bench_many_caption(const apr_concurrency_options *asked, char text[APR_BENCH_CAPTION])
 {
-    snprintf(text, CAPTION,
+    snprintf(text, APR_BENCH_CAPTION,
              "sequences at once, each with a prompt of %lld tokens and %lld decoded ones; tokens/s: decoded by all, over the whole time; "
              "decode only: while all decode; medians of %d",
              (long long)asked->n_prompt, (long long)asked->n_tokens, asked->n_runs);
@@ -214,19 +202,19 @@ static char *many_caption(const apr_concurrency_options *asked, char text[CAPTIO
 apr_status apr_bench_report(const apr_bench_shown *s, apr_answer *answer, apr_error *err)
 {
     const apr_bench_result *const b = s->result;
-    char caption[CAPTION];
+    char caption[APR_BENCH_CAPTION];
     apr_report r;
 
     apr_report_start(&r, answer, err);
     report_heading(&r, b);
-    report_stages(&r, b);
+    apr_bench_report_stages(&r, b);
     print_footnotes(&r, b);
     if (apr_session_n_places(b->session) > 1) apr_link_report(&r, b->session);
     report_opening(&r, b);
     apr_footprint_report(&r, &b->footprint);
     if (s->asked->sequences.n == 0) return apr_report_end(&r);
-    report_many(&r, s);
-    apr_report_print(&r, "  %s\n", many_caption(s->asked, caption));
+    apr_bench_report_many(&r, s);
+    apr_report_print(&r, "  %s\n", apr_bench_many_caption(s->asked, caption));
     return apr_report_end(&r);
 }
 
@@ -267,203 +255,9 @@ void apr_bench_csv(const apr_bench_shown *s, FILE *out)
           "mean_first_token_seconds,p95_first_token_seconds,longest_first_token_seconds\n",
           out);
     for (size_t i = 0; i < asked->sequences.n; i++) {
-        const many_figures f = many_of(&s->many[i], asked);
+        const apr_bench_many f = apr_bench_many_of(&s->many[i], asked);
         fprintf(out, "%lld,%lld,%lld,%d,%.6g,%.6g,%.6g,%.6g,%.6g,%.6g,%.6g,%.6g\n", (long long)s->many[i].n_sequences,
                 (long long)asked->n_prompt, (long long)asked->n_tokens, asked->n_runs, f.rates.median, f.rates.low, f.rates.high, f.decode,
                 f.with_prompts, f.first, f.late, f.longest);
     }
-}
-
-/* --- the page: throughput and time to the first token by number of sequences, rates by depth, and the tables --- */
-
-static void write_head(FILE *out, const apr_bench_result *r)
-{
-    const apr_plan *const plan = apr_session_plan(r->session);
-    char count[APR_SMALL_TEXT], size[APR_SMALL_TEXT];
-
-    apr_html_open(out, APR_BENCH_HTML_MARK, apr_html_base_name(r->name), "speed");
-    apr_html_print(out, "<span class=\"pill big note\">Measured</span>\n<h1>%s</h1>\n<p class=\"soft\"><code>%s</code>",
-                   apr_html_base_name(r->name), r->name);
-    if (r->dtype != NULL) apr_html_print(out, " as %s, random weights", r->dtype);
-    apr_html_print(out, ": %s parameters, %s of weights<br>run on %s%s%s, context %lld, batch %lld, %s keys and values</p>\n",
-                   apr_magnitude_text(count, r->n_elems), apr_size_text(size, r->n_bytes), apr_session_backend_name(r->session),
-                   r->gpu[0] != '\0' ? ": " : "", r->gpu, (long long)plan->n_ctx, (long long)plan->n_batch,
-                   apr_dtypes[plan->kv_dtype].name);
-}
-
-/* --- by number of sequences --- */
-
-typedef struct many_points {
-    int64_t at[APR_BENCH_MOST_LENGTHS];
-    double rate[APR_BENCH_MOST_LENGTHS], low[APR_BENCH_MOST_LENGTHS], high[APR_BENCH_MOST_LENGTHS];
-    double first[APR_BENCH_MOST_LENGTHS], late[APR_BENCH_MOST_LENGTHS];
-    size_t n;
-} many_points;
-
-/* Index at which `one` is inserted into the sorted at[n]. */
-static size_t insertion_index(const int64_t *at, size_t n, int64_t one)
-{
-    size_t i = 0;
-    while (i < n && at[i] <= one) i++;
-    return i;
-}
-
-static void insert(double *values, size_t n, size_t at, double value)
-{
-    memmove(values + at + 1, values + at, (n - at) * sizeof *values);
-    values[at] = value;
-}
-
-static void insert_at(int64_t *positions, size_t n, size_t at, int64_t position)
-{
-    memmove(positions + at + 1, positions + at, (n - at) * sizeof *positions);
-    positions[at] = position;
-}
-
-static void gather_many(many_points *p, const apr_bench_shown *s)
-{
-    p->n = 0;
-    for (size_t i = 0; i < s->asked->sequences.n; i++) {
-        const many_figures f = many_of(&s->many[i], s->asked);
-        const size_t to = insertion_index(p->at, p->n, s->many[i].n_sequences);
-
-        insert_at(p->at, p->n, to, s->many[i].n_sequences);
-        insert(p->rate, p->n, to, f.rates.median);
-        insert(p->low, p->n, to, f.rates.low);
-        insert(p->high, p->n, to, f.rates.high);
-        insert(p->first, p->n, to, f.first);
-        insert(p->late, p->n, to, f.late);
-        p->n++;
-    }
-}
-
-static void write_throughput(FILE *out, const many_points *p)
-{
-    const apr_curve curve = {.name = "sequences at once", .values = p->rate, .low = p->low, .high = p->high};
-
-    fputs("<h2>Throughput</h2>\n<p class=\"soft\">Decoded tokens per second, all sequences together; the bar spans the slowest to the "
-          "fastest run.</p>\n<div class=\"card\">\n",
-          out);
-    apr_chart_curves(out, &(apr_curves){.label = "tokens per second by number of sequences",
-                                        .unit = "tokens/s",
-                                        .across = "sequences at once",
-                                        .at = p->at,
-                                        .n_points = p->n,
-                                        .by_ratio = true,
-                                        .curves = &curve,
-                                        .n_curves = 1});
-    fputs("</div>\n", out);
-}
-
-static void write_first_tokens(FILE *out, const many_points *p)
-{
-    const apr_curve curves[] = {{.name = "mean", .values = p->first}, {.name = "95 %", .values = p->late}};
-
-    fputs("<h2>Time to the first token</h2>\n<p class=\"soft\">All prompts arrive at the start.</p>\n<div class=\"card\"><div "
-          "class=\"legend\"><span><i style=\"background:var(--one)\"></i>mean</span><span><i "
-          "style=\"background:var(--two)\"></i>95th percentile</span></div>\n",
-          out);
-    apr_chart_curves(out, &(apr_curves){.label = "seconds to the first token by number of sequences",
-                                        .unit = "seconds",
-                                        .across = "sequences at once",
-                                        .at = p->at,
-                                        .n_points = p->n,
-                                        .by_ratio = true,
-                                        .curves = curves,
-                                        .n_curves = 2});
-    fputs("</div>\n", out);
-}
-
-static void write_many(apr_report *page, const apr_bench_shown *s)
-{
-    char caption[CAPTION];
-    many_points points;
-
-    if (s->asked->sequences.n == 0) return;
-    gather_many(&points, s);
-    write_throughput(page->out, &points);
-    write_first_tokens(page->out, &points);
-    fputs("<div class=\"card\">\n", page->out);
-    report_many(page, s);
-    fprintf(page->out, "</div>\n<p class=\"soft small\">%s</p>\n", many_caption(s->asked, caption));
-}
-
-/* --- by depth --- */
-
-static bool same_kind(const apr_speed_stage *a, const apr_speed_stage *b)
-{
-    return a->one_by_one == b->one_by_one && a->n_tokens == b->n_tokens;
-}
-
-static bool is_first_of_kind(const apr_bench_result *r, size_t i)
-{
-    for (size_t k = 0; k < i; k++)
-        if (same_kind(&r->stages[k], &r->stages[i])) return false;
-    return true;
-}
-
-/* The curve of the stages that differ from the i-th only in depth. */
-static void write_depths(FILE *out, const apr_bench_result *r, size_t i)
-{
-    double rate[APR_BENCH_MOST_STAGES], low[APR_BENCH_MOST_STAGES], high[APR_BENCH_MOST_STAGES];
-    int64_t depths[APR_BENCH_MOST_STAGES];
-    const apr_curve curve = {.name = "depth", .values = rate, .low = low, .high = high};
-    char name[32];
-    size_t n = 0;
-
-    for (size_t k = i; k < r->n_stages && n < APR_BENCH_MOST_STAGES; k++) {
-        if (!same_kind(&r->stages[k], &r->stages[i])) continue;
-        const apr_spread rates = apr_speed_rates(r->stages[k].n_tokens, r->stages[k].seconds, r->n_runs);
-        const size_t to = insertion_index(depths, n, r->stages[k].depth);
-        insert_at(depths, n, to, r->stages[k].depth);
-        insert(rate, n, to, rates.median);
-        insert(low, n, to, rates.low);
-        insert(high, n, to, rates.high);
-        n++;
-    }
-    if (n < 2) return;
-    fprintf(out, "<div class=\"card\"><b>%s</b> <span class=\"soft small\">&ensp;%s</span>\n", apr_bench_stage_name(&r->stages[i], name),
-            r->stages[i].one_by_one ? "tokens decoded one at a time" : "a prompt of this many tokens");
-    apr_chart_curves(out, &(apr_curves){.label = "tokens per second by depth",
-                                        .unit = "tokens/s",
-                                        .across = "tokens already in the context",
-                                        .at = depths,
-                                        .n_points = n,
-                                        .curves = &curve,
-                                        .n_curves = 1});
-    fputs("</div>\n", out);
-}
-
-static void write_stages(apr_report *page, const apr_bench_result *b)
-{
-    FILE *const out = page->out;
-
-    fputs("<h2>One sequence, by tokens already in the context</h2>\n", out);
-    for (size_t i = 0; i < b->n_stages; i++)
-        if (is_first_of_kind(b, i)) write_depths(out, b, i);
-    fputs("<div class=\"card\">\n", out);
-    report_stages(page, b);
-    fprintf(out,
-            "</div>\n<p class=\"soft small\">tokens/s: medians of %d runs; ms outside: time outside the matrix products with weights, per "
-            "prompt or decoded token; GB/s: rate at which the weights that a token needs are read, %.3f GB",
-            b->n_runs, (double)b->token_reads / 1e9);
-    if (b->ceiling > 0.0) fprintf(out, "; ceiling: the measured read rate of the memory, %.0f GB/s", b->ceiling / 1e9);
-    fputs("</p>\n", out);
-}
-
-static void write_page(apr_report *page, const void *of)
-{
-    const apr_bench_shown *const shown = of;
-
-    write_head(page->out, shown->result);
-    write_many(page, shown);
-    write_stages(page, shown->result);
-    fprintf(page->out,
-            "<footer>aprkit %s, aprrun bench. Random tokens; the first run of each is not measured.</footer>\n</main></body></html>\n",
-            APR_VERSION);
-}
-
-apr_status apr_bench_html(const apr_bench_shown *shown, apr_out *page, apr_error *err)
-{
-    return apr_report_page(write_page, shown, page, err);
 }

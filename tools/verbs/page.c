@@ -1,0 +1,130 @@
+/* page.c - the block at the head of each page: the command, the time and the machine; the files with their types and SHA-256. */
+#include "tools/verbs/page.h"
+
+#include "kernels/cuda_loader.h"
+#include "tools/cli/usage.h"
+#include "tools/report/html.h"
+#include "tools/report/sha256.h"
+#include "tools/report/text.h"
+#include "tools/verbs/check/verify.h"
+
+#include <string.h>
+#include <sys/utsname.h>
+#include <time.h>
+#include <unistd.h>
+
+static void put(FILE *out, const char *what, const char *text)
+{
+    if (text[0] != '\0') apr_html_print(out, "<dt>%s</dt><dd>%s</dd>\n", what, text);
+}
+
+/* --- made by --- */
+
+/* "model name : Intel(R) Xeon(R)"; other systems than x86 have no such line, and then it is the architecture. */
+static const char *cpu_name(const struct utsname *system, char *line, size_t capacity)
+{
+    FILE *const in = fopen("/proc/cpuinfo", "r");
+    const char *name = NULL;
+
+    while (in != NULL && name == NULL && fgets(line, (int)capacity, in) != NULL)
+        if (strncmp(line, "model name", 10) == 0 && strchr(line, ':') != NULL) name = strchr(line, ':') + 1;
+    if (in != NULL) fclose(in);
+    if (name == NULL) return system->machine;
+    line[strcspn(line, "\n")] = '\0';
+    return name + strspn(name, " ");
+}
+
+static void put_gpus(FILE *out, const apr_session *session)
+{
+    const apr_cuda_api *cuda;
+    apr_cuda_facts facts;
+    const char *driver = "";
+
+    for (int place = 0; session != NULL && place < apr_session_n_places(session); place++) {
+        const int ordinal = apr_session_place_ordinal(session, place);
+        if (ordinal < 0 || apr_cuda_load(&cuda, NULL) != APR_OK || cuda->facts(ordinal, &facts, NULL) != APR_OK) continue;
+        put(out, "GPU", facts.name);
+        driver = facts.driver;
+    }
+    put(out, "driver", driver);
+}
+
+static void put_maker(FILE *out, const apr_page_about *about)
+{
+    char text[4096], line[256], date[32] = "";
+    const time_t now = time(NULL);
+    struct utsname system = {0};
+    struct tm utc;
+
+    uname(&system);
+    if (gmtime_r(&now, &utc) != NULL) strftime(date, sizeof date, "%Y-%m-%d %H:%M:%S UTC", &utc);
+    fputs("<dl><b>made by</b>\n", out);
+    apr_html_print(out, "<dt>command</dt><dd><code>%s</code></dd>\n", apr_typed_text(text, sizeof text, about->call->typed, NULL, 0));
+    put(out, "date", date);
+    snprintf(text, sizeof text, "%s, commit %s", APR_VERSION, apr_build_commit());
+    put(out, "aprkit", text);
+    put(out, "host", system.nodename);
+    snprintf(text, sizeof text, "%s, %ld threads", cpu_name(&system, line, sizeof line), sysconf(_SC_NPROCESSORS_ONLN));
+    put(out, "CPU", text);
+    put_gpus(out, about->session);
+    fputs("</dl>\n", out);
+}
+
+/* --- of --- */
+
+/* Bytes of a file before its first tensor: header, metadata and list of tensors. */
+static size_t head_bytes(const apr_model *model, const apr_map *map)
+{
+    size_t n = map->n_bytes;
+
+    for (size_t i = 0; i < model->n_tensors; i++) {
+        const uint8_t *const data = model->tensors[i].data;
+        if (data >= map->data && data < map->data + n) n = (size_t)(data - map->data);
+    }
+    return n;
+}
+
+/* Of all files of the model in order. is_whole: with their tensors. */
+static char *sum_of(const apr_model *model, bool is_whole, uint64_t *n_bytes, char text[APR_SHA256_TEXT])
+{
+    apr_sha256 hash;
+
+    *n_bytes = 0;
+    apr_sha256_start(&hash);
+    for (size_t i = 0; i < model->n_maps; i++) {
+        const size_t n = is_whole ? model->maps[i].n_bytes : head_bytes(model, &model->maps[i]);
+        apr_sha256_add(&hash, model->maps[i].data, n);
+        *n_bytes += n;
+    }
+    return apr_sha256_text(&hash, text);
+}
+
+static void put_model(FILE *out, const apr_page_model *m, bool hash)
+{
+    char text[512], size[APR_SMALL_TEXT], count[APR_SMALL_TEXT], sum[APR_SHA256_TEXT];
+    uint64_t n_bytes = 0, n_head;
+
+    for (size_t i = 0; i < m->model->n_maps; i++) n_bytes += m->model->maps[i].n_bytes;
+    apr_html_print(out, "<dt>%s</dt><dd><code>%s</code></dd>\n", m->label, m->model->path);
+    snprintf(text, sizeof text, "%s bytes (%s)", apr_count_text(count, (int64_t)n_bytes), apr_size_text(size, n_bytes));
+    put(out, "size", text);
+    put(out, "types", apr_verify_types_text(m->model, text, sizeof text));
+    if (n_bytes == 0) return;
+    sum_of(m->model, false, &n_head, sum);
+    apr_html_print(out, "<dt>SHA-256</dt><dd><code>%s</code> of header and list of tensors (%s bytes)</dd>\n", sum,
+                   apr_count_text(count, (int64_t)n_head));
+    if (hash)
+        apr_html_print(out, "<dt></dt><dd><code>%s</code> of the whole %s</dd>\n", sum_of(m->model, true, &n_bytes, sum),
+                       m->model->n_maps == 1 ? "file" : "files, one after the other");
+}
+
+void apr_page_about_html(FILE *out, const apr_page_about *about)
+{
+    fputs("<div class=\"about\">\n", out);
+    if (about->options->stamp) put_maker(out, about);
+    fputs("<dl><b>of</b>\n", out);
+    for (size_t i = 0; i < about->n_models; i++) put_model(out, &about->models[i], about->options->hash);
+    fputs("</dl>\n</div>\n", out);
+    if (about->answer != NULL) apr_html_json(out, about->answer);
+    apr_html_contents(out);
+}
