@@ -111,9 +111,9 @@ static void put_model(FILE *out, const apr_page_model *m, bool hash)
     put(out, "types", apr_verify_types_text(m->model, text, sizeof text));
     if (n_bytes == 0) return;
     sum_of(m->model, false, &n_head, sum);
-    apr_html_print(out, "<dt>SHA-256</dt><dd><code>%s</code> of header and list of tensors (%s bytes)</dd>\n", sum,
-                   apr_count_text(count, (int64_t)n_head));
-    if (hash)
+    apr_html_print(out, "<dt>SHA-256</dt><dd><code>%s</code> of %s (%s bytes)</dd>\n", sum,
+                   m->model->n_tensors > 0 ? "header and list of tensors" : "the file", apr_count_text(count, (int64_t)n_head));
+    if (hash && m->model->n_tensors > 0)
         apr_html_print(out, "<dt></dt><dd><code>%s</code> of the whole %s</dd>\n", sum_of(m->model, true, &n_bytes, sum),
                        m->model->n_maps == 1 ? "file" : "files, one after the other");
 }

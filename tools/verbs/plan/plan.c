@@ -17,6 +17,7 @@ typedef struct plan_options {
     apr_plan_asked asked;
     bool list_gpus, lines, table, gpus_table;
     const char *html;
+    apr_page_options page;
 } plan_options;
 
 static const apr_option plan_table[] = {
@@ -54,6 +55,7 @@ static const apr_option plan_table[] = {
     {"html", 0, APR_OPTION_STRING, "FILE", NULL,
      "also write the table (--table, --gpus-table) as one HTML page with a picture; replaces only an older page",
      APR_TO(plan_options, html)},
+    APR_PAGE_OPTIONS(plan_options, page),
     {0},
 };
 
@@ -66,7 +68,10 @@ static bool has_table(const apr_call *call)
 
 static bool has_gpu(const apr_call *call) { return !options_of(call)->asked.host; }
 
+static bool has_page(const apr_call *call) { return options_of(call)->html != NULL; }
+
 static const apr_need needs[] = {
+    APR_PAGE_NEEDS("--html FILE", has_page),
     {"stack", "a GPU", has_gpu},
     {"direct", "a GPU", has_gpu},
     {"gpu", "a GPU (--host plans without one)", has_gpu},
@@ -381,7 +386,8 @@ static apr_status answer_table(apr_plan_question *q, const apr_call *call, apr_e
     const apr_plan_asked *const a = q->asked;
     char text[4096];
     const char *const config = apr_config_only_path(call->operands[0], text, sizeof text);
-    const apr_plan_grid_asked asked = {.by_gpu = o->gpus_table, .html = o->html, .path = config != NULL ? config : call->operands[0]};
+    const apr_plan_grid_asked asked = {
+        .by_gpu = o->gpus_table, .html = o->html, .page = &o->page, .path = config != NULL ? config : call->operands[0]};
 
     if (o->table && o->gpus_table) return apr_fail(err, APR_E_USAGE, "give --table or --gpus-table, not both");
     if (o->gpus_table && (a->gpu != NULL || a->vram != 0 || a->host || a->gpus != NULL))

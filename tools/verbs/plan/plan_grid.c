@@ -5,6 +5,7 @@
 #include "tools/report/chart.h"
 #include "tools/report/guard.h"
 #include "tools/report/html.h"
+#include "tools/report/plot.h"
 #include "tools/report/report.h"
 #include "tools/report/terminal.h"
 #include "tools/report/text.h"
@@ -208,8 +209,6 @@ static void write_json(const grid *g, apr_answer *answer, apr_error *err)
 
 /* --- a page: a bar for each row, of the first column, in front of the line of the memory --- */
 
-enum { ROW = 26, LEFT = 150, RIGHT = 860 };
-
 /* The colours of the style sheet, and the legend's words for parts that share one. */
 static const struct {
     const char *colour, *word; /* word NULL: under the one before */
@@ -229,20 +228,23 @@ static void write_legend(FILE *out)
     fputs("</div>\n", out);
 }
 
-static void draw_bar(FILE *out, const apr_plan_cell *cell, double y, double unit)
+enum { GIB = 1 << 30 };
+
+static void draw_bar(const apr_plot *p, const apr_plan_cell *cell, double y)
 {
-    double x = LEFT;
+    double x = p->left;
     char size[APR_SMALL_TEXT];
 
     for (int part = 0; part < APR_PLAN_PARTS; part++) {
-        const double width = (double)cell->parts[part] * unit;
+        const double width = apr_plot_x(p, (double)cell->parts[part] / GIB) - p->left;
         if (width <= 0.0) continue;
-        fprintf(out, "<rect style=\"fill:%s\" x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"14\"><title>%s %s</title></rect>\n",
+        fprintf(p->out, "<rect style=\"fill:%s\" x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"14\"><title>%s %s</title></rect>\n",
                 part_looks[part].colour, x, y, width, apr_plan_part_names[part], apr_size_text(size, cell->parts[part]));
         x += width;
     }
-    fprintf(out, "<text class=\"%s\" x=\"%.1f\" y=\"%.1f\">%s</text>\n", cell->fits ? "ink" : "bound-text", x + 8, y + 12,
-            apr_size_text(size, cell->taken_bytes));
+    apr_size_text(size, cell->taken_bytes);
+    if (p->is_narrow) apr_plot_text(p, p->width, y - 5, APR_TEXT_END, cell->fits ? "ink" : "bound-text", size);
+    else apr_plot_text(p, x + 8, y + 12, APR_TEXT_START, cell->fits ? "ink halo" : "bound-text", size);
 }
 
 /* The largest total or memory. */
@@ -254,32 +256,41 @@ static double axis_end(const grid *g)
         largest = fmax(largest, (double)cell_of(g, r, 0)->taken_bytes);
         budget = fmax(budget, (double)cell_of(g, r, 0)->budget_bytes);
     }
-    return fmax(fmax(largest, budget), 1.0);
+    return fmax(largest, budget) / GIB;
 }
 
-static void draw_bars(FILE *out, const grid *g)
+static void draw_memory(const apr_plot *p, uint64_t budget_bytes, double from, double to)
 {
-    const double unit = (RIGHT - LEFT) / axis_end(g), height = ROW * (double)g->n_rows + 30;
-    char size[APR_SMALL_TEXT];
+    const double at = apr_plot_x(p, (double)budget_bytes / GIB);
+    fprintf(p->out, "<line class=\"bound\" x1=\"%.1f\" x2=\"%.1f\" y1=\"%.1f\" y2=\"%.1f\"/>\n", at, at, from, to);
+}
 
-    apr_chart_open(out, 960, height, "memory of each row");
+enum { WIDE_ROW = 26, NARROW_ROW = 44, OVER_ROWS = 24 };
+
+static void draw_bars(apr_plot *p, const void *of)
+{
+    const grid *const g = of;
+    const double row = p->is_narrow ? NARROW_ROW : WIDE_ROW;
+    const uint64_t budget_bytes = g->asked->by_gpu ? 0 : g->cells[0].budget_bytes; /* GPUs each have their own */
+    char text[64], size[APR_SMALL_TEXT];
+
+    p->left = p->is_narrow ? 2 : 150;
+    p->right = p->width - (p->is_narrow ? 4 : 100);
+    p->x = (apr_axis){.title = "GiB", .high = axis_end(g), .step = apr_axis_step(axis_end(g), p->is_narrow ? 4 : 8)};
     for (size_t r = 0; r < g->n_rows; r++) {
         const apr_plan_cell *const cell = cell_of(g, r, 0);
-        const double y = 24 + ROW * (double)r;
-        apr_html_print(out, "<text class=\"ink\" x=\"%.1f\" y=\"%.1f\" text-anchor=\"end\">%s</text>\n", LEFT - 10.0, y + 12,
-                       row_text(g, r));
-        if (cell->is_made) draw_bar(out, cell, y, unit);
-        if (!g->asked->by_gpu || cell->budget_bytes == 0) continue;
-        const double at = LEFT + (double)cell->budget_bytes * unit;
-        fprintf(out, "<line class=\"bound\" x1=\"%.1f\" x2=\"%.1f\" y1=\"%.1f\" y2=\"%.1f\"/>\n", at, at, y - 4, y + 18);
+        const double y = OVER_ROWS + row * (double)r + (p->is_narrow ? 20 : 0);
+        if (p->is_narrow) apr_plot_text(p, p->left, y - 5, APR_TEXT_START, "ink", row_text(g, r));
+        else apr_plot_text(p, p->left - 10, y + 12, APR_TEXT_END, "ink", row_text(g, r));
+        if (cell->is_made) draw_bar(p, cell, y);
+        if (g->asked->by_gpu && cell->budget_bytes > 0) draw_memory(p, cell->budget_bytes, y - 4, y + 18);
     }
-    if (!g->asked->by_gpu && g->cells[0].budget_bytes > 0) {
-        const double at = LEFT + (double)g->cells[0].budget_bytes * unit;
-        fprintf(out, "<line class=\"bound\" x1=\"%.1f\" x2=\"%.1f\" y1=\"18\" y2=\"%.1f\"/>\n", at, at, height);
-        fprintf(out, "<text class=\"bound-text\" x=\"%.1f\" y=\"12\" text-anchor=\"middle\">%s</text>\n", at,
-                apr_size_text(size, g->cells[0].budget_bytes));
-    }
-    fputs("</svg>\n", out);
+    apr_plot_x_marks(p);
+    apr_plot_text(p, p->right, p->bottom + 36, APR_TEXT_END, "", p->x.title);
+    if (budget_bytes == 0) return;
+    draw_memory(p, budget_bytes, 18, p->bottom);
+    snprintf(text, sizeof text, "memory %s", apr_size_text(size, budget_bytes));
+    apr_plot_text(p, apr_plot_x(p, (double)budget_bytes / GIB), 12, APR_TEXT_MIDDLE, "bound-text", text);
 }
 
 /* "14 of 17 types fit at a context of 32,768" */
@@ -294,9 +305,16 @@ static void title_text(const grid *g, char *text, size_t n_bytes)
     else snprintf(text, n_bytes, "%zu of %zu GPUs hold %s at a context of %s", n, g->n_rows, type_text(g, &g->columns[0]), ctx);
 }
 
+/* What a page shows. */
+typedef struct grid_page {
+    const grid *g;
+    const apr_page_about *about;
+} grid_page;
+
 static void write_page(apr_report *page, const void *shown)
 {
-    const grid *const g = shown;
+    enum { UNDER_ROWS = 44 };
+    const grid *const g = ((const grid_page *)shown)->g;
     FILE *const out = page->out;
     apr_column columns[APR_TABLE_MAX_COLUMNS];
     char titles[MOST_COLUMNS][APR_SMALL_TEXT], text[256];
@@ -306,11 +324,17 @@ static void write_page(apr_report *page, const void *shown)
     caption_text(g, text, sizeof text);
     apr_html_print(out, "<h1>%s</h1>\n<p class=\"soft\">%s, %s</p>\n", apr_html_base_name(g->asked->path), g->q->program.architecture,
                    text);
+    apr_page_about_html(out, ((const grid_page *)shown)->about);
     title_text(g, text, sizeof text);
-    apr_html_print(out, "<h2>%s</h2>\n<div class=\"card\">\n", text);
+    apr_html_section(out, "Memory");
+    fputs("<div class=\"card\">", out);
+    apr_chart_finding(out, "%s", text);
     write_legend(out);
-    draw_bars(out, g);
-    fputs("</div>\n<h2>GiB, and whether that fits</h2>\n<div class=\"card wide\">\n", out);
+    apr_plot_twice(out, "memory of each row", OVER_ROWS + WIDE_ROW * (double)g->n_rows + UNDER_ROWS,
+                   OVER_ROWS + NARROW_ROW * (double)g->n_rows + UNDER_ROWS, draw_bars, g);
+    fputs("</div>\n", out);
+    apr_html_section(out, "GiB, and whether that fits");
+    fputs("<div class=\"card\">\n", out);
     apr_table_start(&table, columns, make_columns(g, columns, titles));
     fill_table(g, &table);
     if (table.failed) page->status = apr_no_memory(page->err, "the page");
@@ -319,24 +343,38 @@ static void write_page(apr_report *page, const void *shown)
     fprintf(out, "</div>\n<footer>aprkit %s, aprplan</footer>\n</main></body></html>\n", APR_VERSION);
 }
 
-static apr_status write_html(const grid *g, apr_error *err)
+static bool any_fits(const grid *g)
 {
+    for (size_t i = 0; i < g->n_rows * g->n_columns; i++)
+        if (g->cells[i].fits) return true;
+    return false;
+}
+
+/* The page has the answer that --json gives. */
+static apr_status write_html(const grid *g, const apr_call *call, apr_error *err)
+{
+    const apr_page_model model = {"model", &g->q->source};
+    apr_page_about about = {.call = call, .options = g->asked->page, .models = &model, .n_models = 1};
+    const apr_error none = {0};
     apr_out *page = NULL;
+    apr_answer as_json;
 
     if (g->asked->html == NULL) return APR_OK;
     APR_TRY(apr_out_open_marked(&page, g->asked->html, APR_PLAN_HTML_MARK, err));
-    return apr_html_close(page, apr_report_page(write_page, g, page, err), err);
+    apr_answer_start(&as_json, true);
+    write_json(g, &as_json, err);
+    about.answer = apr_answer_document(&as_json.body, any_fits(g) ? APR_OK : APR_E_NO, &none);
+    const apr_status status = apr_report_page(write_page, &(grid_page){g, &about}, page, err);
+    free(about.answer);
+    return apr_html_close(page, status, err);
 }
 
 static apr_status show(const grid *g, const apr_call *call, apr_error *err)
 {
-    bool any_fits = false;
-
-    APR_TRY(write_html(g, err));
+    APR_TRY(write_html(g, call, err));
     if (call->answer->json) write_json(g, call->answer, err);
     else APR_TRY(print_text(g, err));
-    for (size_t i = 0; i < g->n_rows * g->n_columns; i++) any_fits = any_fits || g->cells[i].fits;
-    return any_fits ? APR_OK : APR_E_NO;
+    return any_fits(g) ? APR_OK : APR_E_NO;
 }
 
 apr_status apr_plan_grid_answer(apr_plan_question *q, const apr_plan_grid_asked *asked, const apr_call *call, apr_error *err)

@@ -4,12 +4,14 @@
 
 #include "tools/cli/cli.h"
 #include "tools/engine/plan/grid.h"
+#include "tools/verbs/page.h"
 
 #define APR_PLAN_HTML_MARK "content=\"aprkit plan\""
 
 typedef struct apr_plan_grid_asked {
     bool by_gpu;      /* GPUs by types; false: types by contexts */
     const char *html; /* a page's path; NULL: none */
+    const apr_page_options *page;
     const char *path; /* of the model */
 } apr_plan_grid_asked;
 
