@@ -60,12 +60,26 @@ static void draw_column(const apr_plot *p, const apr_layers *l, double step, int
     if (wide >= apr_plot_text_width(text) && p->bottom - y > 20) apr_plot_text(p, x, p->bottom - 7, APR_TEXT_MIDDLE, "on-bar", text);
 }
 
+/* The names under the axis: all of them, or each 2nd, 5th, 10th ... as many as fit. */
+static void draw_names(const apr_plot *p, const apr_layers *l, double step)
+{
+    static const int64_t steps[] = {1, 2, 5, 10, 20, 50};
+    const double widest = apr_plot_text_width(l->n_layers > 100 ? "100" : "10") + 10.0;
+    size_t every = 0;
+    double end = -1.0;
+    char text[APR_SMALL_TEXT];
+
+    while (every + 1 < sizeof steps / sizeof *steps && step * (double)steps[every] < widest) every++;
+    apr_plot_under(p, p->left + step * 0.5, column_name(text, 0), &end);
+    for (int64_t c = 1; c <= l->n_layers; c += steps[every])
+        apr_plot_under(p, p->left + step * ((double)c + 0.5), column_name(text, c), &end);
+}
+
 static void draw_layers(apr_plot *p, const void *of)
 {
     const apr_layers *const l = of;
     const double step = (p->right - p->left) / (double)(l->n_layers + 1);
-    double smallest = INFINITY, largest = 0.0, end = -1.0;
-    char text[APR_SMALL_TEXT];
+    double smallest = INFINITY, largest = 0.0;
 
     span_of(l->bars, l->n_layers + 1, &smallest, &largest);
     span_of(l->line, (int64_t)points_of_line(l), &smallest, &largest);
@@ -74,7 +88,7 @@ static void draw_layers(apr_plot *p, const void *of)
     apr_plot_axes(p);
     for (int64_t c = 0; c <= l->n_layers; c++) draw_column(p, l, step, c);
     draw_line(p, l, step);
-    for (int64_t c = 0; c <= l->n_layers; c++) apr_plot_under(p, p->left + step * ((double)c + 0.5), column_name(text, c), &end);
+    draw_names(p, l, step);
 }
 
 static void write_values(FILE *out, const apr_layers *l)
@@ -106,7 +120,7 @@ static void write_finding(FILE *out, const apr_layers *l)
     for (int64_t c = 1; c <= l->n_layers; c++)
         if (!isfinite(bar_of(l, c)) || bar_of(l, c) > bar_of(l, worst)) worst = c;
     apr_number_text(value, bar_of(l, worst), apr_decimals_of(bar_of(l, worst), 2));
-    if (bar_of(l, worst) == 0.0) apr_chart_finding(out, "The layers alone change nothing; what differs adds up before them");
+    if (bar_of(l, worst) == 0.0) apr_chart_finding(out, "No layer alone changes its output");
     else if (worst == 0) apr_chart_finding(out, "The largest error is at the ends, embeddings and output head: %s", value);
     else apr_chart_finding(out, "The largest error is in layer %s: %s", column_name(name, worst), value);
 }
