@@ -1,7 +1,6 @@
 # aprkit. `make help` lists the targets.
 
 CC      ?= cc
-PREFIX  ?= /usr/local
 FLAVOR  ?= release#      release | debug | asan | tsan
 
 # One line a file; V=1 prints whole commands. WERROR=1 makes warnings errors.
@@ -76,7 +75,7 @@ SOURCES = $(shell git ls-files '*.c' '*.h' '*.cu' '*.cuh' '*.cpp')
 
 .DEFAULT_GOAL := all
 .SECONDARY:
-.PHONY: all library install-library $(run_goals) fuzz-build test-programs deps deps-dev doctor layers modules format lint install uninstall dist clean help cuda emulated FORCE
+.PHONY: all library $(run_goals) fuzz-build test-programs deps deps-dev doctor layers modules format lint clean help cuda emulated FORCE
 
 all: $(if $(filter 1,$(CUDA)),$B/cuda/archs) $(TOOLS) ## build the four tools into build/release, and the CUDA library where nvcc is
 
@@ -272,7 +271,7 @@ interface := -include $B/cuda_interface.h
 $B/cuda_interface.h: FORCE
 	+@mkdir -p $(@D); kernels/cuda/interface.sh >$@.new && { cmp -s $@.new $@ && rm $@.new || mv $@.new $@; }
 $B/kernels/cuda_loader.c.o $B/cuda/device/device.cu.o $B/emulated/kernels/cuda/device/device.cu.o: $B/cuda_interface.h
-$B/kernels/cuda_loader.c.o: must += $(interface)
+$B/kernels/cuda_loader.c.o: must += $(interface) -DAPR_MULTIARCH='"$(shell $(CC) -print-multiarch 2>/dev/null)"'
 $(FUZZ:%=$B/tests/fuzz/fuzz_%.c.o): must += -DLLVMFuzzerTestOneInput=$(basename $(basename $(@F)))
 $B/tests/fuzz/fuzz_dispatch.c.o: must += '-DFUZZ_LIST=$(patsubst %,X(%),$(FUZZ))'
 $(FUZZ_O): Makefile # a target more or less changes what they are compiled with
@@ -438,28 +437,9 @@ format: ## rewrite the sources in the project's style
 	clang-format -i $(SOURCES)
 lint: layers ## layers, format, length of functions, files in folders, banned calls, retired words
 	@tests/lint.sh
-installed := $(DESTDIR)$(PREFIX)
-install: all install-library ## copy the tools to $(PREFIX)/bin, the libraries to $(PREFIX)/lib, the header to $(PREFIX)/include
-	install -d $(installed)/bin
-	install -m 755 $(TOOLS) $(installed)/bin
-	rm -f $(installed)/bin/$(notdir $(CUDA_LIB)) # where install put it before: it would be found first, and be another build
-	$(if $(filter 1,$(CUDA)),install -d $(installed)/lib)
-	$(if $(filter 1,$(CUDA)),install -m 755 $(CUDA_LIB) $(installed)/lib)
-install-library: library
-	install -d $(installed)/lib/pkgconfig $(installed)/include
-	install -m 644 $(SHARED_LIB) $(STATIC_LIB) $(installed)/lib
-	cp -P $(SHARED_LINKS) $(installed)/lib
-	install -m 644 $(PKG_CONFIG_FILE) $(installed)/lib/pkgconfig
-	install -m 644 $(PUBLIC) $(installed)/include
-uninstall: ## remove what install has copied
-	rm -f $(addprefix $(installed)/bin/,$(notdir $(TOOLS) $(CUDA_LIB))) $(installed)/lib/$(notdir $(CUDA_LIB))
-	rm -f $(addprefix $(installed)/lib/,$(notdir $(SHARED_LIB) $(SHARED_LINKS) $(STATIC_LIB)) pkgconfig/aprkit.pc) $(installed)/include/$(notdir $(PUBLIC))
-version = $(shell sed -n 's/^.define APR_VERSION "\(.*\)"/\1/p' tools/cli/cli.h)
-dist: ## all files of this commit, as build/aprkit-VERSION.tar.gz
-	@mkdir -p build
-	git archive --format=tar.gz --prefix=aprkit-$(version)/ -o build/aprkit-$(version).tar.gz HEAD
+include tools/packaging/packaging.mk
 clean: ## remove build/
 	rm -rf build
 help: ## this text
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | awk -F'\t' '{printf "  %-12s %s\n", $$1, $$2}'
-	@echo; echo '  Variables: CC, FLAVOR=release|debug|asan|tsan, PREFIX, DESTDIR, FUZZ_SECONDS, KILLS, SIGNALS, CUDA=0|1, ARCHS, V=1, WERROR=1'
+	@echo; echo '  Variables: CC, FLAVOR=release|debug|asan|tsan, PREFIX, DESTDIR (and bindir, libdir, includedir, mandir, datadir), FUZZ_SECONDS, KILLS, SIGNALS, CUDA=0|1, ARCHS, V=1, WERROR=1'

@@ -1,4 +1,4 @@
-/* cuda_loader.c - loads the CUDA plug-in from the program's folder, or from lib/ next to it. */
+/* cuda_loader.c - loads the CUDA plug-in from the program's folder, from lib/aprkit next to it, or from where the system looks. */
 #include "kernels/cuda_loader.h"
 
 #include <dlfcn.h>
@@ -7,11 +7,16 @@
 #include <string.h>
 #include <unistd.h>
 
-/* For "/usr/bin/aprrun": "/usr/bin/libaprkit-cuda.so" or "/usr/bin/../lib/libaprkit-cuda.so", the first that can be read; false:
- * neither. */
+/* Debian's folder of libraries for this machine, in lib/. The Makefile asks the compiler. */
+#ifndef APR_MULTIARCH
+#define APR_MULTIARCH ""
+#endif
+
+/* For "/usr/bin/aprrun": "/usr/bin/libaprkit-cuda.so", "/usr/bin/../lib/aprkit/libaprkit-cuda.so" and so on, the first that can be read;
+ * false: there is none. */
 static bool near_program(const char *library, char *path, size_t n_bytes)
 {
-    static const char *const folders[] = {"", "../lib/"};
+    static const char *const folders[] = {"", "../lib/aprkit/", "../lib/" APR_MULTIARCH "/aprkit/", "../lib64/aprkit/"};
     const ssize_t n = readlink("/proc/self/exe", path, n_bytes);
     if (n <= 0 || (size_t)n >= n_bytes) return false;
     path[n] = '\0';

@@ -7,8 +7,9 @@
 #define APR_CUDA_LIBRARY        "libaprkit-cuda.so"
 #define APR_CUDA_DRILLS_LIBRARY "libaprkit-cuda-drills.so"
 
-/* Looks next to the running program first, then in the library search path. APR_E_DEVICE: there is no library, it cannot be loaded (the
- * message includes the loader's), or it is another build. Once loaded it stays, because CUDA cannot be unloaded. */
+/* Looks next to the running program first, then in lib/aprkit next to its folder, then in the library search path. APR_E_DEVICE: there is
+ * no library, it cannot be loaded (the message includes the loader's), or it is another build. Once loaded it stays, because CUDA cannot
+ * be unloaded. */
 apr_status apr_cuda_load(const apr_cuda_api **api, apr_error *err);
 
 /* The same, from the test library that also injects faults. */
