@@ -59,7 +59,8 @@ PRODUCT_C := $(sort $(wildcard kernels/host/products/product_*.c))#  and these, 
 LIB_C  := $(sort $(filter-out $(SIMD_C) $(PRODUCT_C),$(shell find $(MODULES) -name '*.c')))
 LIB    := $B/libaprkit.a
 MAINS  := $(wildcard tools/apr*.c)
-TOOL_C := $(sort $(filter-out tools/examples/%,$(wildcard tools/*/*.c tools/*/*/*.c)))
+DOC_C  := $(sort $(wildcard tools/packaging/*.c))#  aprdoc, which writes manual pages and completions
+TOOL_C := $(sort $(filter-out $(DOC_C) tools/examples/%,$(wildcard tools/*/*.c tools/*/*/*.c)))
 TOOLS  := $(MAINS:tools/%.c=$B/%)
 # All unit tests are one program. UNITS="codecs rows" leaves the others out of it.
 TEST_C := $(wildcard tests/*/test_*.c)
@@ -87,7 +88,7 @@ test: deps ## all tests but those that need a GPU
 	@$(MAKE) $(build) CUDA=0 all library test-programs
 	@tests/objects.sh $B
 	@tests/run_all.sh $B $(UNIT) $(REPLAY) "$(notdir $(basename $(GPU_SOURCES)))"
-test-programs: $(TOOLS) $(MAKERS) $(UNIT) $(REPLAY)
+test-programs: docs $(TOOLS) $(MAKERS) $(UNIT) $(REPLAY)
 unit:
 	@$(MAKE) $(build) $(UNIT)
 	@tests/run_units.sh $(UNIT)
@@ -187,7 +188,7 @@ $B/kernels/%.o $B/quant/%.o: reach :=
 $B/kernels/host/matmul_floats.c.o $B/kernels/host/float64.c.o $B/kernels/host/attention.c.o $B/quant/feedback/lane_products.c.o: contract := fast
 fuse_all = $(if $(filter fast,$(contract)),--param=avoid-fma-max-bits=0)
 # What prints, reads words or renders templates, and what runs once, takes longer to compile than it would ever win back.
-light := $(MAINS) $(TOOL_C) $(TEST_C) $(wildcard tests/fuzz/*.c runtime/template/*.c runtime/program/*.c runtime/program/*/*.c \
+light := $(MAINS) $(TOOL_C) $(DOC_C) $(TEST_C) $(wildcard tests/fuzz/*.c runtime/template/*.c runtime/program/*.c runtime/program/*/*.c \
          runtime/plan/*.c formats/*.c formats/tensor/*.c formats/shape/*.c formats/shape/families/*.c formats/vocab/*.c formats/gguf/*.c \
          formats/torch/*.c formats/hf/*.c formats/packed/*.c formats/apr/*.c)
 $(light:%=$B/%.o): speed := $(if $(filter release,$(FLAVOR)),-O1)

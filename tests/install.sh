@@ -47,7 +47,7 @@ for tool in aprconv aprquant aprplan aprrun; do
     check "$tool has no symbols" no_symbols "$to/usr/bin/$tool"
     check "$tool works without symbols" "$to/usr/bin/$tool" --version
 done
-check 'with and without symbols, the same files' sh -c 'cd "$1" && find . -type f | grep -v aprother | sort | cmp - "$2"' - "$to" "$work/first"
+check 'with and without symbols, the same files' sh -c 'cd "$1" && find . -type f -o -type l | grep -v aprother | sort | cmp - "$2"' - "$to" "$work/first"
 # a file of an older version
 echo 'file /usr/bin/aprold' >>"$to/usr/lib/aprkit/installed" && echo old >"$to/usr/bin/aprold"
 check 'install over an older version' make_ install DESTDIR="$to" PREFIX=/usr

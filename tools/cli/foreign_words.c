@@ -9,6 +9,7 @@
 #define NAMED     APR_FOREIGN_SUGGESTED
 #define ELSEWHERE APR_FOREIGN_UNSUPPORTED
 
+#define SHELLS  "make install, and packages, put the completions of bash, zsh and fish where these look; no command prints them"
 #define SERVERS "llama-server reads the GGUFs that aprconv writes, vLLM reads the checkpoints"
 
 const apr_foreign_word apr_foreign_words[] = {
@@ -307,6 +308,10 @@ const apr_foreign_word apr_foreign_words[] = {
     {"r", NULL, ELSEWHERE, 0, "embed|embedding|embeddings|rerank|score", "{}: embeddings are not supported; " SERVERS},
     {"r", NULL, ELSEWHERE, 0, "finetune|train|fine-tune|lora",
      "{}: aprkit does not train; use PEFT or llama.cpp, and --lora to load their adapters"},
+    {"*", NULL, ELSEWHERE, 0, "completion|completions", "{}: " SHELLS},
+    {"*", NULL, ELSEWHERE, 0, "--completion|--completions|--generate-completion", "{}: " SHELLS},
+    {"*", NULL, ELSEWHERE, 0, "man|manual|manpage",
+     "{}: man aprconv, man aprkit and others, once they are installed; help VERB prints as much"},
     {"*", NULL, ELSEWHERE, 0, "pull|download|fetch|get|clone|search|login|push|upload|whoami|cache",
      "{}: aprkit downloads nothing; run hf download ORG/NAME, then aprrun ORG/NAME"},
     {"r", NULL, ELSEWHERE, 0, "create|rm|remove|cp|copy|delete|rename",

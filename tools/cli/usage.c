@@ -4,7 +4,7 @@
 
 #include "kernels/cuda_loader.h"
 #include "kernels/host/codecs/levels.h"
-#include "tools/cli/foreign_words.h"
+#include "tools/cli/foreign_help.h"
 #include "tools/cli/options.h"
 #include "tools/report/terminal.h"
 #include "tools/report/text.h"
@@ -242,68 +242,6 @@ void apr_cli_brief_usage(const apr_tool *tool, const apr_command *command, FILE 
     fprintf(out, "\n--help shows everything\n");
 }
 
-/* --- options and verbs of other programs --- */
-
-/* Prints a row's meaning for people: X is the value, and a leading "{}: " (the typed word) is left out. */
-static void print_meaning(const char *meaning, int n, FILE *out)
-{
-    if (strncmp(meaning, "{}: ", 4) == 0) meaning += 4, n -= 4;
-    for (int i = 0; i < n; i++) {
-        const bool is_place = (meaning[i] == '<' || meaning[i] == '>') && i + 1 < n && meaning[i + 1] == '%';
-        if (is_place) fprintf(out, "X as the %s argument", meaning[i++] == '<' ? "first" : "last");
-        else if (meaning[i] == '%') putc('X', out);
-        else if (meaning[i] == '{' && i + 1 < n && meaning[i + 1] == '}') {
-            fputs("VERB", out);
-            i++;
-        } else putc(meaning[i], out);
-    }
-    fputs("\n", out);
-}
-
-/* Verbs of the other tools that no row above names. */
-static void print_verbs_of_others(const apr_tool *tool, char letter, FILE *out)
-{
-    for (const apr_tool *const *other = tool->toolkit; other != NULL && *other != NULL; other++) {
-        const char *before = "  ";
-        for (const apr_command *const *at = (*other)->commands; *at != NULL; at++) {
-            const char *const verb = (*at)->verb, *rest;
-            if (verb == NULL || apr_command_named(tool, verb) != NULL) continue;
-            if (apr_foreign_find(apr_foreign_words, letter, NULL, verb, strlen(verb), &rest) != NULL) continue;
-            fprintf(out, "%s%s", before, verb);
-            before = ", ";
-        }
-        if (*before == ',') fprintf(out, "\n      refused: not a verb of this tool; use '%s VERB'\n", (*other)->name);
-    }
-}
-
-static void print_foreign_words(const apr_tool *tool, FILE *out)
-{
-    static const char *const kinds[] = {[APR_FOREIGN_ALIAS] = "same as",
-                                        [APR_FOREIGN_TRANSLATED] = "becomes",
-                                        [APR_FOREIGN_NO_EFFECT] = "has no effect:",
-                                        [APR_FOREIGN_SUGGESTED] = "refused:",
-                                        [APR_FOREIGN_UNSUPPORTED] = "refused:"};
-    const char letter = apr_foreign_tool_letter(tool->name);
-
-    fprintf(out, "Options and verbs of other programs, and what they mean to %s\n\n", tool->name);
-    for (const apr_foreign_word *w = apr_foreign_words; w->spellings != NULL; w++) {
-        if (w->tools[0] != '*' && strchr(w->tools, letter) == NULL) continue;
-        const char *const then = strstr(w->meaning, " => ");
-        const int n = then != NULL ? (int)(then - w->meaning) : (int)strlen(w->meaning);
-        fputs("  ", out);
-        for (const char *at = w->spellings; *at != '\0'; at++)
-            if (*at == '|') fputs(", ", out);
-            else putc(*at, out);
-        if (w->meaning[0] == '!')
-            fprintf(out, "%s\n      becomes the option or verb that means the same here\n", w->value == 'v' ? " X" : "");
-        else {
-            fprintf(out, "%s\n      %s ", w->value == 'v' ? " X" : "", kinds[w->kind]);
-            print_meaning(w->meaning, n, out);
-        }
-    }
-    print_verbs_of_others(tool, letter, out);
-}
-
 /* --- this build: the Makefile sets APR_COMMIT; a source archive has no commit --- */
 
 static void put(apr_json_text *json, const char *key, const char *text) { apr_json_string(json, key, text, strlen(text)); }
@@ -448,7 +386,7 @@ void apr_cli_usage_json(const apr_tool *tool, const apr_command *command, apr_js
 
 void apr_answer_about(const apr_tool *tool, const apr_parsed *parsed, apr_answer *answer)
 {
-    if (parsed->common.words) print_foreign_words(tool, stdout);
+    if (parsed->common.words) apr_foreign_print(tool, stdout);
     else if (parsed->common.help && answer->json) apr_cli_usage_json(tool, parsed->command, &answer->body);
     else if (parsed->common.help && parsed->common.brief) apr_cli_brief_usage(tool, parsed->command, stdout);
     else if (parsed->common.help) apr_cli_usage(tool, parsed->command, stdout);

@@ -2,7 +2,7 @@
 # install.sh install | install-strip | uninstall ROW... - copies what was built to where it is used, and removes exactly that again.
 #
 # A row is PLACE:MODE:FILE. PLACE is the name of a variable, a folder in it if there is one, and a new name if there is one: bindir,
-# mandir/man1, datadir/bash-completion/completions/=aprrun. MODE is that of the file; "link" makes a symbolic link to FILE. 755 is a
+# mandir/man1, datadir/zsh/site-functions=_aprkit. MODE is that of the file; "link" makes a symbolic link to FILE. 755 is a
 # program or a shared library: install-strip leaves out its symbols. The environment has bindir, libdir ... and DESTDIR.
 #
 # The record, $libdir/aprkit/installed, lists the files and the folders that were made, without DESTDIR. Installing again removes what an
@@ -10,7 +10,7 @@
 set -eu
 verb=$1
 shift
-for place in bindir libdir includedir datadir mandir; do
+for place in bindir libdir includedir datadir mandir docdir; do
     eval "folder=\$$place"
     case $folder in /*) ;; *) eval "$place=\$PWD/\$folder" ;; esac
 done
