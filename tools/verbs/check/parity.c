@@ -29,7 +29,7 @@ static const apr_option parity_table[] = {
     {"synthetic", 0, APR_OPTION_STRING, "CONFIG", NULL,
      "instead of MODEL: random weights for this config.json, made in memory (with --dtype)", APR_TO(parity_options, synthetic)},
     {"dtype", 0, APR_OPTION_STRING, "TYPE", NULL,
-     "their types, as aprquant --to TYPE would choose them; also a type that is only read (aprquant --list)",
+     "types of the random weights, as aprquant --to TYPE would choose them; also a type that is only read (aprquant --list)",
      APR_TO(parity_options, dtype)},
     {"seed", 0, APR_OPTION_INT, "N", "0", "seed of the random weights and tokens", APR_TO(parity_options, seed), .min = -9e18, .max = 9e18},
     {"positions", 0, APR_OPTION_STRING, "LIST", "0,100,1000,4100", "positions to compare at, separated by commas",

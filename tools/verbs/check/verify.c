@@ -218,7 +218,7 @@ typedef struct verify_options {
 static const apr_option verify_table[] = {
     {"ref", 'r', APR_OPTION_STRING, "SOURCE", NULL, "what MODEL was made from: GGUF, checkpoint or APR", APR_TO(verify_options, ref),
      .group = "Comparison"},
-    {"text", 0, APR_OPTION_STRING, "FILE", NULL, "also compare on this text", APR_TO(verify_options, text)},
+    {"text", 0, APR_OPTION_STRING, "FILE", NULL, "also compare the predictions on this text", APR_TO(verify_options, text)},
     {"window", 'w', APR_OPTION_INT, "N", "256", "tokens per window; each starts with an empty context", APR_TO(verify_options, window),
      .min = 2, .max = 1e6},
     {"tokens", 'n', APR_OPTION_INT, "N", "48", "at most N tokens per greedy answer", APR_TO(verify_options, tokens), .min = 1, .max = 4096},

@@ -130,7 +130,8 @@ static void chat_input_close(apr_chat_input *in)
 /* --- the command --- */
 
 static const apr_option chat_table[] = {
-    {"system", 0, APR_OPTION_STRING, "TEXT", NULL, "a system message", APR_TO(apr_chat_options, system), .group = "Conversation"},
+    {"system", 0, APR_OPTION_STRING, "TEXT", NULL, "a system message before the first turn", APR_TO(apr_chat_options, system),
+     .group = "Conversation"},
     {"prompt", 'p', APR_OPTION_STRING, "TEXT", NULL, "the user's first message", APR_TO(apr_chat_options, prompt)},
     {"load", 0, APR_OPTION_STRING, "FILE", NULL, "continue a conversation that /save wrote, or a line of a batch",
      APR_TO(apr_chat_options, load)},

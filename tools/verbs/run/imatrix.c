@@ -34,7 +34,7 @@ static const apr_option imatrix_table[] = {
     {"chunks", 0, APR_OPTION_INT, "N", "0", "at most N windows of --ctx tokens (512 without it); 0: all of the text",
      APR_TO(imatrix_options, chunks), .min = 0, .max = 1e9},
     {"chunk", 0, APR_OPTION_INT, "N", "0", "start at window N", APR_TO(imatrix_options, first), .min = 0, .max = 1e9},
-    {"process-output", 0, APR_OPTION_FLAG, NULL, NULL, "also collect the output head", APR_TO(imatrix_options, output_too)},
+    {"process-output", 0, APR_OPTION_FLAG, NULL, NULL, "also collect the inputs of the output head", APR_TO(imatrix_options, output_too)},
     {"parse-special", 0, APR_OPTION_FLAG, NULL, NULL, "parse control tokens that are written in the text",
      APR_TO(imatrix_options, parse_special)},
     {"resume", 0, APR_OPTION_FLAG, NULL, NULL, "save the sums in FILE.resume during the run, and continue from there",
