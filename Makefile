@@ -256,9 +256,9 @@ $(PKG_CONFIG_FILE): tools/engine/aprkit.pc.in $(PUBLIC) FORCE
 	@sed 's|@PREFIX@|$(PREFIX)|; s|@VERSION@|$(lib_version)|; s|@LIBS@|$(libs)|' $< >$@
 # What --version says of this build.
 $B/commit: FORCE
-	@mkdir -p $(@D); now="$$(git describe --always --dirty --abbrev=12 2>/dev/null)"; [ "$$(cat $@ 2>/dev/null)" = "$$now" ] || echo "$$now" >$@
+	@mkdir -p $(@D); now="$$(tools/packaging/commit.sh)"; [ "$$(cat $@ 2>/dev/null)" = "$$now" ] || echo "$$now" >$@
 $B/tools/cli/usage.c.o: $B/commit
-$B/tools/cli/usage.c.o: must += -DAPR_COMMIT='"$(shell git describe --always --dirty --abbrev=12 2>/dev/null)"'
+$B/tools/cli/usage.c.o: must += -DAPR_COMMIT='"$(shell tools/packaging/commit.sh)"'
 # Each test file's main has the name unit_NAME there.
 $(TEST_C:%=$B/%.o): must += -Dmain=unit_$(patsubst test_%.c,%,$(notdir $<)) -Wno-missing-prototypes
 $B/units: FORCE

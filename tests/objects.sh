@@ -12,7 +12,7 @@ list=
 build=${1:?objects.sh [--list] BUILD}
 root=$(cd "$(dirname "$0")/.." && pwd)
 cd "$build" || exit 2
-sources=$(cd "$root" && git ls-files '*.c' | sed 's/\.c$//' | tr '\n' ' ') # objects of sources that have gone are not looked at
+sources=$(cd "$root" && { [ -e .git ] && git ls-files '*.c' || find . -path ./build -prune -o -name '*.c' -print | sed 's|^\./||'; } | sed 's/\.c$//' | tr '\n' ' ') # objects of sources that have gone are not looked at
 find . -name '*.o' ! -path './tests/*' ! -path './emulated/*' ! -path './cuda/*' -exec nm -A {} + |
     awk -v list="$list" -v most="$most" -v circles="$circles" -v sources="$sources" '
     function base(path) {sub(/.*\//, "", path); return path}

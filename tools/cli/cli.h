@@ -24,7 +24,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#define APR_VERSION "0.1.0"
+#define APR_VERSION "0.2.0"
 
 /* Each kind: the type of the field it fills, and the field's value when the option is absent and has no default. */
 typedef enum {

@@ -9,7 +9,13 @@
 #include "tools/report/terminal.h"
 #include "tools/report/text.h"
 
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include <cjson/cJSON.h>
+#include <libdeflate.h>
+#include <pcre2.h>
 #include <string.h>
+#include <utf8proc.h>
+#include <zstd.h>
 
 enum { MIN_COLUMNS = 40, MAX_COLUMNS = 100, MAX_LEFT_COLUMNS = 34 };
 
@@ -242,7 +248,7 @@ void apr_cli_brief_usage(const apr_tool *tool, const apr_command *command, FILE 
     fprintf(out, "\n--help shows everything\n");
 }
 
-/* --- this build: the Makefile sets APR_COMMIT; a source archive has no commit --- */
+/* --- this build: the Makefile sets APR_COMMIT, from git or from what git archive left in tools/packaging/commit.sh --- */
 
 static void put(apr_json_text *json, const char *key, const char *text) { apr_json_string(json, key, text, strlen(text)); }
 
@@ -265,23 +271,54 @@ static bool has_cuda_library(void)
     return apr_cuda_load(&cuda, NULL) == APR_OK;
 }
 
+enum { N_LIBRARIES = 5, LIBRARY_VERSION = 32 };
+
+/* The libraries that are in use, which may be newer than those of the build. libdeflate cannot be asked. */
+static void library_versions(const char *names[N_LIBRARIES], char versions[N_LIBRARIES][LIBRARY_VERSION])
+{
+    static const char *const all[N_LIBRARIES] = {"cJSON", "zstd", "libdeflate", "PCRE2", "utf8proc"};
+    char pcre2[64] = "";
+
+    if (pcre2_config(PCRE2_CONFIG_VERSION, NULL) <= (int)sizeof pcre2) pcre2_config(PCRE2_CONFIG_VERSION, pcre2);
+    const char *const texts[N_LIBRARIES] = {cJSON_Version(), ZSTD_versionString(), LIBDEFLATE_VERSION_STRING, pcre2, utf8proc_version()};
+    for (int i = 0; i < N_LIBRARIES; i++) {
+        names[i] = all[i];
+        snprintf(versions[i], LIBRARY_VERSION, "%.*s", (int)strcspn(texts[i], " "), texts[i]);
+    }
+}
+
 static void print_version(const char *tool, FILE *out)
 {
+    enum { LEFT = sizeof "CUDA library  " - 1 };
+    const char *names[N_LIBRARIES];
+    char versions[N_LIBRARIES][LIBRARY_VERSION], libraries[N_LIBRARIES * (LIBRARY_VERSION + 16)];
+    size_t n = 0;
+
+    library_versions(names, versions);
     fprintf(out, "%s %s\n", tool, APR_VERSION);
-    fprintf(out, "commit        %s\ncompiler      %s\nCPU level     %s\nCUDA library  %s\n", apr_build_commit(), compiler,
+    fprintf(out, "commit        %s\ncompiler      %s\nCPU level     %s\nCUDA library  %s\nlibraries     ", apr_build_commit(), compiler,
             apr_host_table()->name, has_cuda_library() ? "yes" : "no");
+    for (int i = 0; i < N_LIBRARIES; i++)
+        n += (size_t)snprintf(libraries + n, sizeof libraries - n, "%s%s %s", i > 0 ? ", " : "", names[i], versions[i]);
+    print_wrapped(libraries, LEFT, LEFT, out);
 }
 
 static void put_version(const apr_tool *tool, apr_json_text *json)
 {
     const char *const level = apr_host_table()->name;
+    const char *names[N_LIBRARIES];
+    char versions[N_LIBRARIES][LIBRARY_VERSION];
 
+    library_versions(names, versions);
     put(json, "tool", tool->name);
     put(json, "version", APR_VERSION);
     put(json, "commit", apr_build_commit());
     put(json, "compiler", compiler);
     put(json, "cpu_level", level);
     apr_json_bool(json, "cuda_library", has_cuda_library());
+    apr_json_open(json, "libraries", '{');
+    for (int i = 0; i < N_LIBRARIES; i++) put(json, names[i], versions[i]);
+    apr_json_close(json, '}');
 }
 
 static void print_license(FILE *out)

@@ -51,6 +51,5 @@ uninstall: ## remove what install has copied, and the folders that it made
 	@$(places) tools/packaging/install.sh $@ $(rows)
 
 version = $(shell sed -n 's/^.define APR_VERSION "\(.*\)"/\1/p' tools/cli/cli.h)
-dist: ## all files of this commit, as build/aprkit-VERSION.tar.gz
-	@mkdir -p build
-	git archive --format=tar.gz --prefix=aprkit-$(version)/ -o build/aprkit-$(version).tar.gz HEAD
+dist: ## all files of this commit, as build/aprkit-VERSION.tar.gz; prints its SHA-256
+	@tools/packaging/dist.sh $(version) build/aprkit-$(version).tar.gz # git archive, sorted, as .tar.gz
