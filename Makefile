@@ -40,13 +40,15 @@ libs     := -lcjson -lzstd -ldeflate -lpcre2-8 -lutf8proc -ldl -lm
 # Hardening, on by default: HARDEN=0 leaves it out. Sanitizers have checks of their own, and -O0 has no fortified calls.
 HARDEN   ?= $(if $(filter release,$(FLAVOR)),1,0)
 ifeq ($(HARDEN),1)
-harden_c := -fstack-protector-strong $(if $(findstring FORTIFY_SOURCE,$(CPPFLAGS) $(CFLAGS)),,-U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=2)
-harden_l := -Wl,-z,relro,-z,now
+harden_c := -fstack-protector-strong -fstack-clash-protection $(if $(x86_64),-fcf-protection) $(if $(findstring FORTIFY_SOURCE,$(CPPFLAGS) $(CFLAGS)),,-U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=2)
+harden_l := -Wl,-z,relro,-z,now$(if $(x86_64),$(,)-z$(,)ibt$(,)-z$(,)shstk)#  Debian 12's crt1.o lacks the two marks of -fcf-protection
 endif
-# gcc's OpenMP as an archive, where there is one: only so can a program say how its threads wait (tools/cli/openmp_spin.c).
-gomp_a   := $(if $(clang_),,$(wildcard $(shell $(CC) -print-file-name=libgomp.a)))
+# gcc's OpenMP as an archive, where there is one: only so can a program say how its threads wait (tools/cli/openmp_spin.c). Packages of a
+# distribution use its shared library: STATIC_GOMP=0.
+STATIC_GOMP ?= 1
+gomp_a   := $(if $(clang_)$(filter 0,$(STATIC_GOMP)),,$(wildcard $(shell $(CC) -print-file-name=libgomp.a)))
 openmp   := $(if $(gomp_a),$(gomp_a) -pthread,-fopenmp)
-flags_release := -O2 -g1
+flags_release := -O2 -g1 '-ffile-prefix-map=$(CURDIR)=.'#  no path of this folder in the programs
 flags_debug   := -O0 -g
 flags_asan    := -O1 -g1 -fsanitize=address,undefined,float-cast-overflow -fno-sanitize-recover=all -fno-omit-frame-pointer
 flags_tsan    := -O2 -g1 -fsanitize=thread

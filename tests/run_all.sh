@@ -22,6 +22,7 @@ if [ $signals -eq 1 ]; then
     part "$here/resume.sh" "$1"
     part "$here/install.sh" "$1"
     part "$here/manual.sh" "$1"
+    part "$here/packages.sh" "$1"
 fi
 [ "${1##*/}" != release ] || part "$here/library.sh" "$1" # what is installed has no sanitizers
 part "$here/run_replays.sh" "$3"

@@ -43,7 +43,7 @@ rows += docdir:644:LICENSE docdir:644:README.md docdir:644:CHANGELOG.md
 
 places = DESTDIR='$(DESTDIR)' bindir='$(bindir)' libdir='$(libdir)' includedir='$(includedir)' datadir='$(datadir)' mandir='$(mandir)' docdir='$(docdir)' \
          STRIP='$(STRIP)' QUIET='$(findstring s,$(firstword -$(MAKEFLAGS)))'
-.PHONY: install install-strip uninstall dist
+.PHONY: install install-strip uninstall dist deb sbom check-packages
 install install-strip: all docs
 	@$(places) tools/packaging/install.sh $@ $(rows)
 install: ## copy what was built to $(PREFIX); install-strip does so without symbols
@@ -53,3 +53,13 @@ uninstall: ## remove what install has copied, and the folders that it made
 version = $(shell sed -n 's/^.define APR_VERSION "\(.*\)"/\1/p' tools/cli/cli.h)
 dist: ## all files of this commit, as build/aprkit-VERSION.tar.gz; prints its SHA-256
 	@tools/packaging/dist.sh $(version) build/aprkit-$(version).tar.gz # git archive, sorted, as .tar.gz
+deb: ## Debian packages of this commit, in build/deb; needs debhelper and dpkg-dev, and no network
+	@tools/packaging/deb.sh $(version) build/deb
+sbom: all ## what the programs are linked with, as SPDX 2.3: build/aprkit-VERSION.spdx.json
+	@tools/packaging/sbom.sh $(version) "$$(tools/packaging/commit.sh)" $(TOOLS) >build/aprkit-$(version).spdx.json
+	@echo build/aprkit-$(version).spdx.json
+PACKAGES_DEB := debhelper dpkg-dev lintian devscripts debootstrap
+check-packages: deps-dev ## Debian packages built twice are the same, lintian and hardening-check pass, and they work in a fresh system
+	$(call install_missing,$(PACKAGES_DEB))
+	@$(MAKE) $(build) CUDA=0 all
+	@tests/packages.sh $B deb
