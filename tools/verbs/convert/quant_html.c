@@ -244,6 +244,7 @@ typedef struct row {
     const apr_pipe_item *item;
     int64_t layer; /* n_layers: outside of layers */
     size_t index;
+    const char *to; /* the name of its type, or of its layout */
 } row;
 
 static int by_layer(const void *a, const void *b)
@@ -262,7 +263,8 @@ static void fill_rows(const apr_conversion *c, int64_t n_layers, row *rows)
     for (size_t i = 0; i < c->recipe.n_lines; i++) {
         item = apr_quant_next_item(c, item);
         const int64_t layer = apr_find_tensor_role(family, c->recipe.lines[i].tensor).layer;
-        rows[i] = (row){&c->recipe.lines[i], &c->items[item], layer >= 0 && layer < n_layers ? layer : n_layers, i};
+        rows[i] = (row){&c->recipe.lines[i], &c->items[item], layer >= 0 && layer < n_layers ? layer : n_layers, i,
+                        apr_recipe_type_name(&c->recipe, &c->recipe.lines[i])};
     }
 }
 
@@ -291,8 +293,8 @@ static void write_rows(FILE *out, const row *rows, size_t n, size_t n_cut)
     apr_html_titles(out, columns, 5);
     for (size_t i = 0; i < n; i++)
         apr_html_print(out, "<tr><td>%s</td><td>%s</td><td>%s</td><td>%s</td><td>%s</td></tr>\n", rows[i].line->tensor->name + n_cut,
-                       apr_dtypes[rows[i].line->tensor->dtype].name, apr_dtypes[rows[i].line->to].name,
-                       error_text(error, &rows[i].item->metrics), rows[i].line->reason);
+                       apr_dtypes[rows[i].line->tensor->dtype].name, rows[i].to, error_text(error, &rows[i].item->metrics),
+                       rows[i].line->reason);
     fputs("</table>\n", out);
 }
 
