@@ -18,9 +18,6 @@ apr_mixture apr_packed_mixture(const apr_packed_target *target)
                          .base = l->dtype,
                          .embedding = APR_DTYPE_COUNT,
                          .head = APR_DTYPE_COUNT,
-                         .more = APR_DTYPE_COUNT,
-                         .more_v = APR_MORE_NONE,
-                         .more_down = APR_MORE_NONE,
                          .file_type = -1};
 }
 
