@@ -2,7 +2,8 @@
 #include "kernels/ref/codecs.h"
 #include "kernels/ref/iq_book.h"
 
-#define IQ_INLINE     static inline
+#define IQ_INLINE static inline
+#define IQ_SCOPE
 #define IQ_NAME(name) apr_ref_encode_##name
 
 /* The level nearest to each of eight values, as digits of the cell of one point or of two. */
@@ -29,7 +30,7 @@ static inline void iq_errors(const float *x, const float *w, float s, const floa
 }
 
 /* The error of a point is the sum of its values' errors, in pairs. Of equal ones the first is kept. */
-static inline unsigned iq_best_of_list(const uint16_t *list, int n, const float (*error)[8], int n_values, float *least)
+static inline unsigned iq_best_of_list(const uint16_t *list, int n, float (*error)[8], int n_values, float *least)
 {
     unsigned best = 0;
     *least = FLT_MAX;
@@ -55,10 +56,4 @@ static inline void iq_values(const uint16_t *word, const float *level, int n_val
 
 #include "kernels/ref/iq_encode.h"
 
-IQ_ENCODER(IQ2_XXS, iq2_xxs, apr_iq2_xxs_book)
-IQ_ENCODER(IQ2_XS, iq2_xs, apr_iq2_xs_book)
-IQ_ENCODER(IQ2_S, iq2_s, apr_iq2_s_book)
-IQ_ENCODER(IQ3_XXS, iq3_xxs, apr_iq3_xxs_book)
-IQ_ENCODER(IQ3_S, iq3_s, apr_iq3_s_book)
-IQ_ENCODER(IQ1_S, iq1_s, apr_iq1_book)
-IQ_ENCODER(IQ1_M, iq1_m, apr_iq1_book)
+IQ_ENCODERS

@@ -1,5 +1,5 @@
 /* iq_encode.h - the encoders of the IQ types, from blocks to bytes: see iq_search.h, and who includes it must have defined the same, and
- * IQ_NAME(name), the name of an encoder. The decoders (iq2_iq3.c, iq1.c) say where the bits are. */
+ * IQ_NAME(name), the name of an encoder, and IQ_SCOPE, its storage class. The decoders (iq2_iq3.c, iq1.c) say where the bits are. */
 #ifndef APR_KERNELS_REF_IQ_ENCODE_H
 #define APR_KERNELS_REF_IQ_ENCODE_H
 
@@ -143,20 +143,29 @@ static void iq_pack_iq1_m(const iq_block *b, const apr_iq_book *book, apr_block_
 }
 
 /* Zeros have d = 0, and the first point everywhere. */
-#define IQ_ENCODER(ID, type, the_book)                                                                                        \
-    void IQ_NAME(type##_by)(const float *restrict src, const float *restrict importance, void *restrict dst, int64_t n_elems) \
-    {                                                                                                                         \
-        const apr_iq_book *const book = the_book();                                                                           \
-        apr_block_##ID *to = dst;                                                                                             \
-        for (int64_t i = 0; i < n_elems; i += IQ_ELEMS, to++) {                                                               \
-            iq_input in;                                                                                                      \
-            iq_block best;                                                                                                    \
-            iq_load(&type, src + i, importance != NULL ? importance + i : NULL, &in);                                         \
-            iq_search_block(&type, book, &in, &best);                                                                         \
-            if (best.d == 0) memset(to, 0, sizeof *to);                                                                       \
-            else iq_pack_##type(&best, book, to);                                                                             \
-        }                                                                                                                     \
-    }                                                                                                                         \
-    void IQ_NAME(type)(const float *src, void *dst, int64_t n_elems) { IQ_NAME(type##_by)(src, NULL, dst, n_elems); }
+#define IQ_ENCODER(ID, type, the_book)                                                                                                 \
+    IQ_SCOPE void IQ_NAME(type##_by)(const float *restrict src, const float *restrict importance, void *restrict dst, int64_t n_elems) \
+    {                                                                                                                                  \
+        const apr_iq_book *const book = the_book();                                                                                    \
+        apr_block_##ID *to = dst;                                                                                                      \
+        for (int64_t i = 0; i < n_elems; i += IQ_ELEMS, to++) {                                                                        \
+            iq_input in;                                                                                                               \
+            iq_block best;                                                                                                             \
+            iq_load(&type, src + i, importance != NULL ? importance + i : NULL, &in);                                                  \
+            iq_search_block(&type, book, &in, &best);                                                                                  \
+            if (best.d == 0) memset(to, 0, sizeof *to);                                                                                \
+            else iq_pack_##type(&best, book, to);                                                                                      \
+        }                                                                                                                              \
+    }                                                                                                                                  \
+    IQ_SCOPE void IQ_NAME(type)(const float *src, void *dst, int64_t n_elems) { IQ_NAME(type##_by)(src, NULL, dst, n_elems); }
+
+#define IQ_ENCODERS                                \
+    IQ_ENCODER(IQ2_XXS, iq2_xxs, apr_iq2_xxs_book) \
+    IQ_ENCODER(IQ2_XS, iq2_xs, apr_iq2_xs_book)    \
+    IQ_ENCODER(IQ2_S, iq2_s, apr_iq2_s_book)       \
+    IQ_ENCODER(IQ3_XXS, iq3_xxs, apr_iq3_xxs_book) \
+    IQ_ENCODER(IQ3_S, iq3_s, apr_iq3_s_book)       \
+    IQ_ENCODER(IQ1_S, iq1_s, apr_iq1_book)         \
+    IQ_ENCODER(IQ1_M, iq1_m, apr_iq1_book)
 
 #endif

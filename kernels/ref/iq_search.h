@@ -76,26 +76,14 @@ IQ_INLINE float iq_scale(const iq_type *t, float d, float stored) { return d * i
 
 /* ---- points of a group ---- */
 
-IQ_INLINE int iq_digit(int n_levels, int cell, int i)
-{
-    static const int power[2][8] = {{1, 3, 9, 27, 81, 243, 729, 2187}, {1, 8, 64, 512}};
-    return cell / power[n_levels == 8][i] % n_levels;
-}
-
-IQ_INLINE int iq_without_digit(int n_levels, int cell, int i)
-{
-    static const int power[2][8] = {{1, 3, 9, 27, 81, 243, 729, 2187}, {1, 8, 64, 512}};
-    return cell - iq_digit(n_levels, cell, i) * power[n_levels == 8][i];
-}
-
-IQ_INLINE unsigned iq_best_in_cell(const iq_type *t, const apr_iq_book *book, int cell, const float (*error)[8], float *least)
+IQ_INLINE unsigned iq_best_in_cell(const iq_type *t, const apr_iq_book *book, int cell, float (*error)[8], float *least)
 {
     const uint32_t first = book->first[cell];
     return iq_best_of_list(book->list + first, (int)(book->first[cell + 1] - first), error, t->n_values, least);
 }
 
 /* The best points, and their error. */
-IQ_INLINE float iq_find_points(const iq_type *t, const apr_iq_book *book, const int *cell, const float (*error)[8], uint16_t *word)
+IQ_INLINE float iq_find_points(const iq_type *t, const apr_iq_book *book, const int *cell, float (*error)[8], uint16_t *word)
 {
     float sum = 0.0f, least;
     for (int h = 0; h < 8 / t->n_values; h++, sum += least)
@@ -103,36 +91,67 @@ IQ_INLINE float iq_find_points(const iq_type *t, const apr_iq_book *book, const 
     return sum;
 }
 
-/* The best points if the sign of one value must be turned. That value is then nearest to the lowest level, on the other side of 0, and
- * its error grows by a price. Returns which value it is. It is left out if with its price the nearest levels of the others are no better
- * than what was found. */
-static int iq_turn_a_sign(const iq_type *t, const apr_iq_book *book, const float *x, const float *w, float s, const int *cell,
-                          const float (*error)[8], uint16_t *word)
+/* The error of each of eight values at its nearest level, and how much more it is with the sign turned: then the lowest level, on the
+ * other side of 0, is the nearest. */
+IQ_INLINE void iq_price_signs(const iq_type *t, const float *x, const float *w, float s, float *nearest, float *price)
+{
+    for (int i = 0; i < 8; i++) nearest[i] = FLT_MAX;
+    for (int l = 0; l < t->n_levels; l++) {
+        const float value = s * t->level[0][l];
+        for (int i = 0; i < 8; i++) {
+            const float e = x[i] - value, at = w[i] * (e * e);
+            nearest[i] = at < nearest[i] ? at : nearest[i];
+        }
+    }
+    const float value = s * t->level[0][0];
+    for (int i = 0; i < 8; i++) {
+        const float e = x[i] + value;
+        price[i] = w[i] * (e * e) - nearest[i];
+    }
+}
+
+/* The best point, and its error, if the sign of value i of those of a point is turned. Leaves the errors as they were. */
+IQ_INLINE unsigned iq_best_with_turned(const iq_type *t, const apr_iq_book *book, float x, float w, float s, int i, int cell,
+                                       float (*error)[8], float *least)
+{
+    static const int power[2][8] = {{1, 3, 9, 27, 81, 243, 729, 2187}, {1, 8, 64, 512}};
+    float as_is[8];
+    int level = 0;
+
+    for (int l = 0; l < t->n_levels - 1; l++) level += x > s * t->boundary[0][l];
+    memcpy(as_is, error[i], sizeof as_is);
+    for (int l = 0; l < 8; l++) {
+        const float e = x + s * t->level[0][l];
+        error[i][l] = w * (e * e);
+    }
+    const unsigned word = iq_best_in_cell(t, book, cell - level * power[t->n_levels == 8][i], error, least);
+    memcpy(error[i], as_is, sizeof as_is);
+    return word;
+}
+
+/* The best points if the sign of one value must be turned. Returns which value's. One is left out if the error of the nearest levels with
+ * its price is no less than what was found. */
+IQ_INLINE int iq_turn_a_sign(const iq_type *t, const apr_iq_book *book, const float *x, const float *w, float s, const int *cell,
+                             float (*error)[8], uint16_t *word)
 {
     const int n = t->n_values;
-    float other[2] = {0.0f, 0.0f}, low[2] = {0.0f, 0.0f}, bound[8], turned[8][8], minus_x[8], least = FLT_MAX;
+    float other[2] = {0.0f, 0.0f}, low[2] = {0.0f, 0.0f}, nearest[8], bound[8], least = FLT_MAX;
     int cheapest = 0, best = 0;
     unsigned best_word = 0;
 
-    for (int i = 0; i < 8; i++) minus_x[i] = -x[i];
-    iq_errors(minus_x, w, s, t->level[0], turned);
-    for (int h = 0; h < 8 / n && n < 8; h++) word[h] = (uint16_t)iq_best_in_cell(t, book, cell[h], error + n * h, &other[1 - h]);
-    for (int i = 0; i < 8; i++) {
-        const float nearest = error[i][iq_digit(t->n_levels, cell[i / n], i % n)];
-        low[i / n] += nearest;
-        bound[i] = turned[i][0] - nearest;
-    }
+    if (n == 4)
+        for (int h = 0; h < 2; h++) word[h] = (uint16_t)iq_best_in_cell(t, book, cell[h], error + 4 * h, &other[1 - h]);
+    iq_price_signs(t, x, w, s, nearest, bound);
+    for (int i = 0; i < 8; i++) low[i / n] += nearest[i];
     for (int i = 0; i < 8; i++) {
         bound[i] += low[i / n] + other[i / n];
         if (bound[i] < bound[cheapest]) cheapest = i;
     }
     for (int k = -1; k < 8; k++) {
         const int i = k < 0 ? cheapest : k, h = i / n;
-        float rows[8][8], at;
+        float at;
         if (k == cheapest || !(bound[i] < least)) continue;
-        memcpy(rows, error + n * h, sizeof rows[0] * (size_t)n);
-        memcpy(rows[i % n], turned[i], sizeof rows[0]);
-        const unsigned found = iq_best_in_cell(t, book, iq_without_digit(t->n_levels, cell[h], i % n), (const float(*)[8])rows, &at);
+        const unsigned found = iq_best_with_turned(t, book, x[i], w[i], s, i % n, cell[h], error + n * h, &at);
         if (at + other[h] < least) least = at + other[h], best = i, best_word = found;
     }
     word[best / n] = (uint16_t)best_word;
@@ -161,8 +180,8 @@ IQ_INLINE void iq_fit_signed(const iq_type *t, const apr_iq_book *book, const fl
     iq_cell(x, s, t->boundary[0], t->n_levels, cell);
     if (is_odd || !iq_on_points(t, book, cell, g->word)) {
         iq_errors(x, w, s, t->level[0], error);
-        if (is_odd) turned = iq_turn_a_sign(t, book, x, w, s, cell, (const float(*)[8])error, g->word);
-        else iq_find_points(t, book, cell, (const float(*)[8])error, g->word);
+        if (is_odd) turned = iq_turn_a_sign(t, book, x, w, s, cell, error, g->word);
+        else iq_find_points(t, book, cell, error, g->word);
     }
     iq_values(g->word, t->level[0], t->n_values, v);
     g->bits = (uint8_t)minus;
@@ -180,7 +199,7 @@ IQ_INLINE void iq_fit_shifted(const iq_type *t, const apr_iq_book *book, const f
         int cell[2];
         iq_cell(x, s, t->boundary[k], t->n_levels, cell);
         iq_errors(x, w, s, t->level[k], error);
-        const float at = iq_find_points(t, book, cell, (const float(*)[8])error, word);
+        const float at = iq_find_points(t, book, cell, error, word);
         if (at < least) least = at, g->word[0] = word[0], g->bits = (uint8_t)k;
     }
     iq_values(g->word, t->level[g->bits], t->n_values, v);
