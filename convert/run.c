@@ -4,7 +4,7 @@
 
 #include "convert/naming.h"
 #include "formats/base/crc32.h"
-#include "formats/files/map.h"
+#include "formats/files/inputs.h"
 #include "kernels/rows.h"
 
 #include <inttypes.h>
@@ -42,28 +42,15 @@ __attribute__((format(printf, 2, 3))) static void add(lines *l, const char *form
     va_end(again);
 }
 
-/* Adds n bytes, at most HEAD_BYTES, to a CRC; reads the file and not its mapping, which another program may have cut short. */
-static uint32_t add_bytes(uint32_t crc, const uint8_t *bytes, size_t n)
-{
-    uint8_t copy[SAMPLE_BYTES];
-
-    for (size_t at = 0, part; at < n; at += part) {
-        part = n - at < sizeof copy ? n - at : sizeof copy;
-        apr_map_read(copy, bytes + at, part);
-        crc = apr_crc32(crc, copy, part);
-    }
-    return crc;
-}
-
 /* The CRC of the start, of samples throughout the file, and of the end. Another model of the same shapes differs there, and so does
  * a model in which a large tensor has changed. */
 static uint32_t sample(const uint8_t *data, size_t n)
 {
-    uint32_t crc = add_bytes(0, data, n < HEAD_BYTES ? n : HEAD_BYTES);
+    uint32_t crc = apr_map_crc32(0, data, n < HEAD_BYTES ? n : HEAD_BYTES);
 
     for (size_t i = 1; i <= SAMPLES && n > HEAD_BYTES; i++) {
         const size_t end = i < SAMPLES ? n / SAMPLES * i : n, bytes = end < SAMPLE_BYTES ? end : SAMPLE_BYTES;
-        crc = add_bytes(crc, data + end - bytes, bytes);
+        crc = apr_map_crc32(crc, data + end - bytes, bytes);
     }
     return crc;
 }

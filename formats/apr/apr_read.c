@@ -3,6 +3,7 @@
 #include "formats/apr/apr_meta.h"
 #include "formats/base/bytes.h"
 #include "formats/base/crc32.h"
+#include "formats/files/inputs.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -495,11 +496,11 @@ static uint32_t crc_around(const uint8_t *bytes, uint64_t n, const known_run *ru
 
     for (size_t i = 0; i < n_runs; i++) {
         if (runs[i].at < at) continue; /* overlapping runs: the footer cannot match */
-        crc = apr_crc32(crc, bytes + at, (size_t)(runs[i].at - at));
+        crc = apr_map_crc32(crc, bytes + at, (size_t)(runs[i].at - at));
         crc = apr_crc32_combine(crc, runs[i].crc, runs[i].n_bytes);
         at = runs[i].at + runs[i].n_bytes;
     }
-    return apr_crc32(crc, bytes + at, (size_t)(n - at));
+    return apr_map_crc32(crc, bytes + at, (size_t)(n - at));
 }
 
 apr_status apr_apr_check_head(const apr_model *model, apr_error *err)
@@ -516,9 +517,12 @@ apr_status apr_apr_check_head(const apr_model *model, apr_error *err)
         if (t->n_bytes > 0) runs[n_runs++] = (known_run){(uint64_t)(t->data - map->data), t->n_bytes, model->stated_crcs[i]};
     }
     qsort(runs, n_runs, sizeof *runs, by_offset_in_file);
-    const bool is_good = crc_around(map->data, n, runs, n_runs) == apr_load_le32(map->data + n);
+    uint8_t stated[FOOTER_BYTES];
+    apr_map_read(stated, map->data + n, FOOTER_BYTES);
+    const bool is_good = crc_around(map->data, n, runs, n_runs) == apr_load_le32(stated);
     free(runs);
     if (is_good) return APR_OK;
+    APR_TRY(apr_inputs_check(err)); /* bytes that could not be read count as changed */
     return apr_fail(err, APR_E_DAMAGED,
                     "%s: the file has changed since it was written: its checksum does not match its header, metadata and "
                     "tensors; get it again",

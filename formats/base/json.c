@@ -256,8 +256,13 @@ static void *allocate_for_cjson(size_t n_bytes)
     return memory;
 }
 
+static bool leaves_hooks;
+
+void apr_json_leave_hooks(void) { __atomic_store_n(&leaves_hooks, true, __ATOMIC_RELAXED); }
+
 static void set_hooks(void)
 {
+    if (__atomic_load_n(&leaves_hooks, __ATOMIC_RELAXED)) return;
     cJSON_Hooks hooks = {.malloc_fn = allocate_for_cjson, .free_fn = free};
     cJSON_InitHooks(&hooks);
 }

@@ -22,6 +22,8 @@ enum {
 };
 
 apr_status apr_json_parse(cJSON **json, const void *text, size_t n_bytes, const char *where, apr_error *err);
+/* For a library: cJSON's hooks of allocation stay as the program has set them. A document for which memory runs out then counts as damaged. */
+void apr_json_leave_hooks(void);
 
 /* NULL when the key is absent or `object` is not an object (NULL included). Linear: use cJSON_ArrayForEach for large objects. */
 const cJSON *apr_json_get(const cJSON *object, const char *key);

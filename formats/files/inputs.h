@@ -32,4 +32,7 @@ apr_status apr_map_load(const void *p, size_t n_bytes, apr_error *err);
 void apr_map_unload(const void *p, size_t n_bytes);
 apr_status apr_map_keep(const apr_map *map, size_t n_bytes, apr_error *err);
 
+/* Continues a CRC-32 over bytes that may be in a mapped file, read as by apr_map_read. */
+uint32_t apr_map_crc32(uint32_t crc, const void *p, size_t n_bytes);
+
 #endif

@@ -2,6 +2,8 @@
 #define _GNU_SOURCE /* madvise, mremap */
 #include "formats/files/inputs.h"
 
+#include "formats/base/crc32.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -353,6 +355,18 @@ void apr_map_read(void *to, const void *from, size_t n_bytes)
     } else {
         memcpy((uint8_t *)to + done, (const uint8_t *)from + done, n_bytes - done);
     }
+}
+
+uint32_t apr_map_crc32(uint32_t crc, const void *p, size_t n_bytes)
+{
+    uint8_t copy[4096];
+
+    for (size_t at = 0, part; at < n_bytes; at += part) {
+        part = n_bytes - at < sizeof copy ? n_bytes - at : sizeof copy;
+        apr_map_read(copy, (const uint8_t *)p + at, part);
+        crc = apr_crc32(crc, copy, part);
+    }
+    return crc;
 }
 
 const apr_input *apr_inputs_at(const void *address)

@@ -317,6 +317,27 @@ static void a_truncated_input_is_an_error(void **state)
     }
 }
 
+/* An APR file has a checksum at its end, which is read first. */
+static void a_truncated_apr_file_is_an_error(void **state)
+{
+    char path[128], out[128];
+    aprkit_error e;
+    (void)state;
+
+    snprintf(path, sizeof path, "%s", in_work("large.apr"));
+    snprintf(out, sizeof out, "%s/x.apr", in_work("outputs"));
+    make_large(in_work("whole.safetensors"));
+    aprkit_model *m = open_model(in_work("whole.safetensors"));
+    if (aprkit_convert(m, path, NULL, &e) != APRKIT_OK) fail_msg("%s", e.text);
+    aprkit_model_close(m);
+    m = open_model(path);
+    assert_int_equal(truncate(path, LARGE / 2), 0);
+    assert_int_equal(aprkit_convert(m, out, NULL, &e), APRKIT_E_IO);
+    if (strstr(e.text, "large.apr") == NULL) fail_msg("%s", e.text);
+    assert_int_equal(count_entries(in_work("outputs")), 0);
+    aprkit_model_close(m);
+}
+
 static int truncate_input(void *user, const aprkit_progress *p)
 {
     (void)p;
@@ -635,6 +656,7 @@ int main(void)
         cmocka_unit_test(a_cancelled_conversion_leaves_nothing),
         cmocka_unit_test(a_cancelled_run_can_be_resumed),
         cmocka_unit_test(a_truncated_input_is_an_error),
+        cmocka_unit_test(a_truncated_apr_file_is_an_error),
         cmocka_unit_test(an_input_truncated_during_a_conversion_is_an_error),
         cmocka_unit_test(a_session_does_not_notice_that_its_file_is_cut),
         cmocka_unit_test(a_plan_is_its_lines),

@@ -1,6 +1,7 @@
 /* handles.c - see handles.h. */
 #include "tools/engine/library/handles.h"
 
+#include "formats/base/json.h"
 #include "runtime/plan/plan.h"
 
 #include <omp.h>
@@ -68,7 +69,10 @@ apr_library_call apr_library_enter(apr_input_owner *owner, int threads)
 {
     const apr_library_call call = {.owner_before = apr_inputs_own(NULL), .threads_before = omp_get_max_threads()};
 
-    apr_inputs_own(apr_inputs_are_kept() ? NULL : owner);
+    if (!apr_inputs_are_kept()) { /* the caller is not a tool */
+        apr_inputs_own(owner);
+        apr_json_leave_hooks();
+    }
     if (threads > 0) omp_set_num_threads(threads);
     return call;
 }
