@@ -177,8 +177,30 @@ static apr_status import_piece(importer *e, const apr_tensor *whole, const apr_n
     return extend(append(e, whole), name, &chain, &e->view->arena, e->view->path, e->err);
 }
 
-static apr_status import_pieces(importer *e, const apr_tensor *whole, const apr_name_match *match)
+/* The form for the order that the shape shows. Without a sign of it (both axes are hidden_size) nothing is guessed. */
+static apr_status settle_order(const importer *e, const apr_tensor *whole, apr_name_match *match)
 {
+    const apr_tensor_form *const form = match->form;
+    const apr_shape shape = apr_tensor_shape(whole);
+    const int64_t hidden = e->view->hparams.hidden_size;
+    char dims[128];
+
+    if (form->transposed == NULL || shape.rank != 3) return APR_OK;
+    const bool fits = shape.dims[2 - form->hidden_axis] == hidden, fits_transposed = shape.dims[1 + form->hidden_axis] == hidden;
+    if (fits && fits_transposed)
+        return apr_fail(e->err, APR_E_UNSUPPORTED,
+                        "%s: tensor '%s' %s: both axes have hidden_size elements, so that its shape does not tell whether the experts are"
+                        " transposed",
+                        e->view->path, whole->name, apr_dims_text(whole, dims, sizeof dims));
+    if (fits_transposed) match->form = form->transposed;
+    return APR_OK;
+}
+
+static apr_status import_pieces(importer *e, const apr_tensor *whole, const apr_name_match *stated)
+{
+    apr_name_match settled = *stated;
+    const apr_name_match *const match = &settled;
+    APR_TRY(settle_order(e, whole, &settled));
     const apr_tensor_form *const form = match->form;
 
     for (int part = 0; part < APR_FORM_PARTS && form->parts[part].name != NULL; part++) {

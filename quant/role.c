@@ -33,6 +33,7 @@ static const struct {
     {ENDING(".in_proj_z"), APR_TENSOR_ROLE_ATTN_GATE},
     {ENDING(".attn_gate"), APR_TENSOR_ROLE_ATTN_GATE},
     {ENDING(".gate_up_proj"), APR_TENSOR_ROLE_FFN_UP},
+    {ENDING(".self_attn.gate_proj"), APR_TENSOR_ROLE_ATTN_GATE},
     {ENDING(".gate_proj"), APR_TENSOR_ROLE_FFN_GATE},
     {ENDING(".up_proj"), APR_TENSOR_ROLE_FFN_UP},
     {ENDING(".down_proj"), APR_TENSOR_ROLE_FFN_DOWN},

@@ -22,6 +22,7 @@ typedef enum {
     APR_WINDOW_ALL,
     APR_WINDOW_EVEN,       /* layers 0, 2, 4, ... */
     APR_WINDOW_FROM_LAYER, /* from max_window_layers on, and only if use_sliding_window is true */
+    APR_WINDOW_LAST,       /* from max_window_layers on */
     APR_WINDOW_PATTERN,    /* each sliding_window_pattern-th layer has full attention; without that field each full_every-th */
     APR_WINDOW_CHUNKS      /* layers with positions attend within attention_chunk_size (llama4) */
 } apr_window_rule;
@@ -41,6 +42,7 @@ typedef enum {
     APR_POSITIONS_EVERYWHERE,
     APR_POSITIONS_LISTED, /* no_rope_layers (1: has them), or all but each no_rope_layer_interval-th; without either, all but each fourth */
     APR_POSITIONS_SLIDING,     /* sliding layers only */
+    APR_POSITIONS_WINDOW,      /* sliding layers only, or all where the model has no window */
     APR_POSITIONS_WHEN_STATED, /* position_embedding_type "rope" */
     APR_POSITIONS_NOWHERE
 } apr_positions_rule;
@@ -88,6 +90,7 @@ typedef struct apr_family_config {
     apr_spelling spellings[APR_MAX_SPELLINGS]; /* an entry without a field ends the list; the same holds for the lists below */
     bool ff_is_expert;                         /* intermediate_size is the width of one expert */
     bool local_rope;                           /* sliding layers have their own rotary base */
+    bool scales_full_only;                     /* the rotary scaling is for full layers; sliding ones have the base alone */
     bool latent_part;                          /* config.json states which part of a latent attention head is rotated */
     /* Fields of config.json that change the arithmetic, " a b " or NULL. `computes`: computed (or planned) for this family, refused for
      * others. `refuses`: refused here, but computed or meaningless in other families. `requires`: must not be false. */
@@ -163,13 +166,18 @@ typedef struct apr_family_gguf {
     bool qk_norm_in_tensors;         /* use_qk_norm is true if the file has norms of q and k */
     bool no_truncate;                /* YaRN's correction range is not rounded to whole dimensions; GGUF has no key for it */
     bool omits_head_dim;             /* key_length and value_length are written only where they do not follow from other keys */
-    bool writes_sections; /* writes rope.dimension_sections of interleaved M-RoPE; text does not use them, but llama.cpp requires the key */
+    bool writes_sections;  /* writes rope.dimension_sections also where the model does not state them: in near thirds, as interleaved
+                           * M-RoPE has them. Text does not use them, but llama.cpp requires the key */
     bool reads_rope_freqs; /* llama.cpp reads rope_freqs.weight */
     bool rotates_pairs; /* llama.cpp rotates adjacent rows, and q and k are stored so; otherwise it rotates half-heads, as Hugging Face */
     bool rotates_whole_heads; /* llama.cpp refuses a rotary dimension smaller than the head */
     bool ranks_groups_by_two; /* llama.cpp ranks expert groups by their two best scores, the family's class by the best one */
     bool has_window;          /* llama.cpp implements the sliding window */
     bool heads_fill_hidden;   /* llama.cpp supports only head_dim = hidden_size / heads */
+    bool has_one_base;        /* llama.cpp rotates sliding layers with the base of the others, whatever the file has */
+    bool all_heads_have_keys; /* llama.cpp supports only as many key/value heads as heads */
+    int64_t window_layers;    /* llama.cpp has the window only in models with this many layers; 0: in all */
+    int64_t n_dense;          /* dense layers before those with experts, where the file has no leading_dense_block_count */
 } apr_family_gguf;
 
 /* --- the spec --- */
@@ -184,8 +192,9 @@ enum { APR_MAX_FAMILY_TYPES = 4 };
 typedef struct apr_family {
     const char *name;                            /* "qwen3_5" */
     apr_family_type types[APR_MAX_FAMILY_TYPES]; /* types[0] is what ggml's name maps to; the first entry without a name ends the list */
-    const char *ggml;                            /* ggml's architecture; NULL: none is known */
-    const apr_family_config *config;             /* NULL: only the plain numbers of a config.json are read */
+    apr_family_type text_only;       /* what a config.json is written for, where transformers has no class of types[0] without towers */
+    const char *ggml;                /* ggml's architecture; NULL: none is known */
+    const apr_family_config *config; /* NULL: only the plain numbers of a config.json are read */
     apr_family_gguf gguf;
     bool norms_add_one;             /* Hugging Face multiplies by 1 + weight; GGUF stores 1 + weight */
     bool tiles_value_heads;         /* ggml stores value heads tiled, Hugging Face grouped by the key head they share (step.h) */
@@ -204,12 +213,19 @@ typedef struct apr_family {
     X(mixtral)             \
     X(qwen2)               \
     X(qwen3)               \
+    X(qwen2_vl)            \
+    X(qwen3_vl)            \
+    X(qwen3_vl_moe)        \
     X(qwen2_moe)           \
     X(qwen3_moe)           \
     X(gpt_oss)             \
     X(qwen3_next)          \
     X(qwen3_5)             \
     X(qwen3_5_moe)         \
+    X(internlm3)           \
+    X(iquestcoder)         \
+    X(ministral)           \
+    X(arcee)               \
     X(phi3)                \
     X(gemma)               \
     X(gemma2)              \
@@ -217,6 +233,7 @@ typedef struct apr_family {
     X(deepseek_v3)         \
     X(gemma4)              \
     X(granite)             \
+    X(granitemoe)          \
     X(granitemoehybrid)    \
     X(nemotron_h)          \
     X(lfm2)                \
@@ -225,13 +242,24 @@ typedef struct apr_family {
     X(glm4)                \
     X(glm4_moe)            \
     X(glm4_moe_lite)       \
+    X(solar_open)          \
+    X(dots1)               \
     X(ministral3)          \
     X(mistral4)            \
     X(olmo2)               \
+    X(olmo3)               \
+    X(olmoe)               \
+    X(mellum)              \
+    X(exaone4)             \
+    X(exaone_moe)          \
+    X(afmoe)               \
     X(smollm3)             \
     X(seed_oss)            \
+    X(ernie4_5)            \
     X(ernie4_5_moe)        \
+    X(hunyuan_v1_dense)    \
     X(hunyuan_v1_moe)      \
+    X(hy_v3)               \
     X(llama4)              \
     X(minimax_m2)          \
     X(deepseek_v2)         \

@@ -86,6 +86,9 @@ static apr_status check_rope(const hparam_checking *c)
         OURS(c, "GGUF has no rotary scaling \"dynamic\" (factor %g), which depends on the length of the text", h->rope.factor);
     if (h->rope_theta_local > 0 && h->rope_local.kind != APR_ROPE_PLAIN)
         OURS(c, "GGUF has no keys for the rotary scaling \"%s\" of sliding layers", apr_rope_names[h->rope_local.kind]);
+    if (c->facts->has_one_base && h->rope_theta_local > 0 && h->rope_theta_local != h->rope_theta)
+        OURS(c, "llama.cpp's %s rotates sliding layers with the base of the others (%g); here it is %g", c->arch, h->rope_theta,
+             h->rope_theta_local);
     if (c->facts->rotates_whole_heads && h->head_dim > 0 && h->rotary_dim != h->head_dim)
         OURS(c, "llama.cpp's %s rotates whole heads; this model rotates %lld of %lld dimensions", c->arch, (long long)h->rotary_dim,
              (long long)h->head_dim);
@@ -107,7 +110,9 @@ static apr_status check_window(const hparam_checking *c)
     const apr_hparams *const h = c->h;
     const long long n_sliding = n_layers_of(h, APR_LAYER_SLIDING);
 
-    if (c->facts->has_window || h->sliding_window <= 0 || n_sliding == 0) return APR_OK;
+    const bool has_window = c->facts->has_window && (c->facts->window_layers == 0 || c->facts->window_layers == h->num_layers);
+
+    if (has_window || h->sliding_window <= 0 || n_sliding == 0) return APR_OK;
     if (h->max_position_embeddings > 0 && h->sliding_window >= h->max_position_embeddings) return APR_OK;
     OURS(c, "llama.cpp's %s has no attention window; here %lld of %lld layers see the last %lld tokens only", c->arch, n_sliding,
          (long long)h->num_layers, (long long)h->sliding_window);
@@ -192,6 +197,9 @@ static apr_status check_flags(const hparam_checking *c)
     if (h->num_experts > 0 && h->norm_topk_prob != c->seen.norm_topk_prob)
         OURS(c, "llama.cpp's %s %s the weights of chosen experts to 1, and this model %s", c->arch,
              h->norm_topk_prob ? "does not scale" : "scales", h->norm_topk_prob ? "does" : "does not");
+    if (h->scales_embeddings != c->seen.scales_embeddings)
+        OURS(c, "llama.cpp's %s %s the embeddings, and this model %s", c->arch, h->scales_embeddings ? "does not scale" : "scales",
+             h->scales_embeddings ? "does" : "does not");
     if (c->facts->experts_without_qk_norm > 0 && h->use_qk_norm != c->seen.use_qk_norm)
         OURS(c, "llama.cpp's %s with %lld experts has %s of queries and keys", c->arch, (long long)h->num_experts,
              h->use_qk_norm ? "no norms" : "norms");
@@ -220,6 +228,11 @@ static apr_status check_arithmetic(const hparam_checking *c)
     if (c->facts->heads_fill_hidden && h->head_dim * h->num_heads != h->hidden_size) {
         OURS(c, "llama.cpp's %s needs head_dim = hidden_size / heads; here %lld heads of %lld are %lld, and hidden_size is %lld", c->arch,
              (long long)h->num_heads, (long long)h->head_dim, (long long)(h->head_dim * h->num_heads), (long long)h->hidden_size);
+        REFUSED(c);
+    }
+    if (c->facts->all_heads_have_keys && h->num_kv_heads != h->num_heads) {
+        OURS(c, "llama.cpp's %s needs as many key/value heads (here %lld) as heads (%lld)", c->arch, (long long)h->num_kv_heads,
+             (long long)h->num_heads);
         REFUSED(c);
     }
     if (has_layer(h, APR_LAYER_LINEAR) && h->linear_key_head_dim != h->linear_value_head_dim) {

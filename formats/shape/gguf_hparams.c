@@ -221,6 +221,8 @@ static void read_rope(key_reader *r, apr_hparams *h)
     key_int(r, "rope.scaling.original_context_length", &rope->original_context);
     key_real(r, "rope.scaling.yarn_beta_fast", &rope->beta_fast);
     key_real(r, "rope.scaling.yarn_beta_slow", &rope->beta_slow);
+    const bool is_local = r->family != NULL && r->family->config != NULL && r->family->config->scales_full_only;
+    if (is_local && h->rope_theta_local == 0) h->rope_theta_local = h->rope_theta;
     if (rope->kind != APR_ROPE_YARN) return;
     key_real(r, "rope.scaling.yarn_attn_factor", &rope->attention_factor); /* the whole factor, as older aprkits wrote it */
     rope->no_truncate = r->facts->no_truncate;
@@ -320,7 +322,7 @@ static apr_status read_mixers(key_reader *r, apr_hparams *h, apr_arena *arena, a
 /* The first n_dense layers are dense. After them every step-th layer has experts. */
 static apr_status read_experts(key_reader *r, apr_hparams *h, apr_arena *arena, apr_error *err)
 {
-    int64_t n_dense = 0, step = 1;
+    int64_t n_dense = r->facts->n_dense, step = 1;
     uint8_t *kinds;
 
     key_int(r, "leading_dense_block_count", &n_dense);
@@ -571,13 +573,26 @@ static apr_status put_layer_eps(const key_writer *w, const char *name, bool alwa
     return put_eps(w, APR_EPS_RMS, name);
 }
 
-/* Interleaved M-RoPE splits the rotary pairs among time, height and width in near thirds: 32 pairs are 11, 11, 10. */
+/* M-RoPE splits the rotary pairs among time, height and width. Where nothing is stated, in near thirds: 32 pairs are 11, 11, 10. */
 static apr_status put_sections(const key_writer *w, const char *name, bool always)
 {
     (void)always;
-    const int64_t n = w->h->rotary_dim / 2, first = (n + 2) / 3, second = (n - first + 1) / 2;
-    const int64_t sections[4] = {first, second, n - first - second, 0};
-    return w->facts->writes_sections && n > 0 ? put_ints(w, name, sections, 4) : APR_OK;
+    const apr_hparams *const h = w->h;
+    const int64_t n = h->rotary_dim / 2, first = (n + 2) / 3, second = (n - first + 1) / 2;
+    const int64_t thirds[4] = {first, second, n - first - second, 0}, stated[4] = {h->mrope_time, h->mrope_height, h->mrope_width, 0};
+
+    if (h->mrope_time > 0) return put_ints(w, name, stated, 4);
+    return w->facts->writes_sections && n > 0 ? put_ints(w, name, thirds, 4) : APR_OK;
+}
+
+static void read_sections(key_reader *r, apr_hparams *h)
+{
+    const apr_kv *const sections = find_key(r, "rope.dimension_sections");
+
+    if (sections == NULL || sections->type != APR_KV_ARRAY || sections->elem_type == APR_KV_STRING || sections->n_elems < 3) return;
+    h->mrope_time = apr_kv_elem_int(sections, 0);
+    h->mrope_height = apr_kv_elem_int(sections, 1);
+    h->mrope_width = apr_kv_elem_int(sections, 2);
 }
 
 static apr_status put_norm_topk(const key_writer *w, const char *name, bool always)
@@ -747,6 +762,7 @@ static void read_sizes(key_reader *r, apr_hparams *h)
     if (r->facts->nope == APR_NOPE_ALL) h->rotary_dim = 0; /* the key means nothing there */
     if (r->facts->experts_without_qk_norm > 0 && h->num_experts == r->facts->experts_without_qk_norm) h->use_qk_norm = false;
     read_latent(r, h);
+    read_sections(r, h);
     read_global_heads(r, h);
     if (r->facts->wide_layers > 0 && h->num_heads > 0) {
         const int64_t width = h->hidden_size / h->num_heads;

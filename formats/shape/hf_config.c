@@ -126,12 +126,20 @@ static apr_status settle_mamba(const reading *r)
     return APR_OK;
 }
 
+/* Qwen3-VL adds images to the first layers, one for each of these layers of its tower. */
+static void read_deepstack(const reading *r)
+{
+    const cJSON *const layers = apr_json_get(apr_json_get(r->root, "vision_config"), "deepstack_visual_indexes");
+    if (cJSON_IsArray(layers)) r->h->num_deepstack_layers = cJSON_GetArraySize(layers);
+}
+
 static apr_status settle(const reading *r)
 {
     apr_hparams *const h = r->h;
     static const int64_t max_size = (int64_t)1 << 40;
 
     settle_temperature(r);
+    read_deepstack(r);
     APR_TRY(settle_mamba(r));
     if (r->spec != NULL && r->spec->settle != NULL) APR_TRY(r->spec->settle(r));
     const bool is_latent = h->kv_lora_rank > 0 && h->qk_nope_head_dim > 0 && h->qk_rope_head_dim > 0;
@@ -280,6 +288,14 @@ static void put_numbers(apr_json_text *out, const apr_hparams *h, const apr_fami
     }
 }
 
+/* True: an earlier flag has the same key (ernie4_5's use_bias). */
+static bool is_flag_written(const apr_family_config *f, size_t n_fields, const char *key)
+{
+    for (size_t i = 0; i < n_fields; i++)
+        if (strcmp(apr_family_hf_key(f, apr_hflag_fields[i].name, apr_hflag_fields[i].hf_key), key) == 0) return true;
+    return false;
+}
+
 /* Writes flags that are true, and those that the class would otherwise assume. The one about experts only if there are some. */
 static void put_flags(apr_json_text *out, const apr_hparams *h, const apr_family_config *f)
 {
@@ -290,7 +306,8 @@ static void put_flags(apr_json_text *out, const apr_hparams *h, const apr_family
         const char *const key = apr_family_hf_key(f, field->name, field->hf_key);
         const bool is_of_experts = strcmp(field->name, "norm_topk_prob") == 0, value = apr_hflag_get(h, field);
         const bool is_said = value || apr_has_word(always, field->name) || apr_has_word(f->flags_on, field->name);
-        if (key[0] != '\0' && (is_of_experts ? h->num_experts > 0 : is_said)) apr_json_bool(out, key, value);
+        if (key[0] == '\0' || is_flag_written(f, i, key)) continue;
+        if (is_of_experts ? h->num_experts > 0 : is_said) apr_json_bool(out, key, value);
     }
 }
 
@@ -320,8 +337,11 @@ char *apr_hf_config_write(const apr_hparams *h, const apr_vocab *vocab)
     static const apr_family_config other = {.activation = "silu"};
     apr_json_text out = {0};
     const apr_family_config *const known = apr_family_config_of(h->architecture), *const f = known != NULL ? known : &other;
-    const apr_family_type *const type = apr_family_type_of(h->architecture);
-    const char *const hf_class = h->hf_class != NULL || type == NULL ? h->hf_class : type->hf_class;
+    const apr_family *const family = apr_family_find(h->architecture);
+    const apr_family_type *const text_only = family != NULL && family->text_only.name != NULL ? &family->text_only : NULL,
+                                 *const type = text_only != NULL ? text_only : apr_family_type_of(h->architecture);
+    const char *const hf_class = text_only == NULL && (h->hf_class != NULL || type == NULL) ? h->hf_class : type->hf_class;
+    const char *const model_type = text_only != NULL ? text_only->name : h->architecture;
 
     apr_json_open(&out, NULL, '{');
     if (hf_class != NULL) {
@@ -329,7 +349,7 @@ char *apr_hf_config_write(const apr_hparams *h, const apr_vocab *vocab)
         apr_config_put_text(&out, NULL, hf_class);
         apr_json_close(&out, ']');
     }
-    if (h->architecture[0] != '\0') apr_config_put_text(&out, "model_type", h->architecture);
+    if (model_type[0] != '\0') apr_config_put_text(&out, "model_type", model_type);
     put_choices(&out, h, f);
     put_numbers(&out, h, f);
     apr_config_write_rope(&out, h, f);

@@ -91,6 +91,9 @@ static const rule computing[] = {
     {"attn_temperature_tuning", OFF},
     {"attention_chunk_size", OFF},
     {"attention_sink_size", OFF},
+    {"mup_enabled", OFF},
+    {"score_func", SOFTMAX},
+    {"route_norm", OFF, true},
     {"use_bidirectional_attention", OFF},
     {"is_encoder_decoder", OFF},
     {"add_cross_attention", OFF},
@@ -138,7 +141,7 @@ static const rule computing[] = {
     {"mamba_proj_bias", OFF},
     {"time_step_limit", UNLIMITED},
     {"use_bias", OFF, true},
-    {"attention_out_bias", OFF, true},
+    {"attention_out_bias", OFF},
     {"index_topk", OFF},
     {"kv_lora_rank", OFF},
     {"q_lora_rank", OFF},
@@ -171,7 +174,8 @@ static const char harmless[] =
     " n_routed_experts mtp_num_hidden_layers mtp_use_dedicated_embeddings num_mtp_layers num_mtp_modules language_model_only use_mtp"
     " mtp_transformer_layers mtp_layers_block_type mtp_hybrid_override_pattern moe_layer_start_index moe_layer_end_index"
     " moe_layer_interval num_dense_layers interleave_moe_layer_step layers_block_type hybrid_override_pattern full_attn_idxs"
-    " sliding_window_pattern vocab_size_per_layer_input qk_head_dim mamba_expand expand mamba_chunk_size chunk_size mamba_conv_bias"
+    " sliding_window_pattern global_attn_every_n_layers vocab_size_per_layer_input qk_head_dim mamba_expand expand mamba_chunk_size "
+    "chunk_size mamba_conv_bias"
     " use_conv_bias use_mamba_kernels mamba_ssm_cache_dtype time_step_min time_step_max time_step_floor residual_in_fp32"
     " rescale_prenorm_residual num_logits_to_keep moe_shared_expert_overlap normalization_function init_method block_multiple_of"
     " block_ffn_dim_multiplier block_auto_adjust_ff_dim block_dim block_ff_dim block_mlp_init_scale block_norm_eps"

@@ -158,11 +158,21 @@ static apr_status fill_even(const reading *r, uint8_t *kinds, int64_t n)
 
 static apr_status fill_from_layer(const reading *r, uint8_t *kinds, int64_t n)
 {
-    const bool by_use = r->spec->window == APR_WINDOW_FROM_LAYER;
-    apr_window_layers window = {.n_full_first = by_use ? r->spec->max_window_layers : 0};
+    apr_window_layers window = {.n_full_first = r->spec->max_window_layers};
 
     APR_TRY(apr_config_int(r, "max_window_layers", &window.n_full_first));
     fill_window(kinds, n, window);
+    return APR_OK;
+}
+
+/* "LLLG": windows (L) and full attention (G), repeated; the last layer has full attention (exaone4). */
+static apr_status fill_letters(const reading *r, const char *letters, uint8_t *kinds, int64_t n)
+{
+    const size_t n_letters = strlen(letters);
+
+    if (n_letters == 0 || strspn(letters, "LG") != n_letters)
+        return apr_config_refuse(r, "its \"sliding_window_pattern\" is \"%.40s\"", letters);
+    for (int64_t i = 0; i < n; i++) kinds[i] = letters[(size_t)i % n_letters] == 'L' && i < n - 1 ? APR_LAYER_SLIDING : APR_LAYER_FULL;
     return APR_OK;
 }
 
@@ -170,7 +180,11 @@ static apr_status fill_pattern(const reading *r, uint8_t *kinds, int64_t n)
 {
     apr_window_layers window = {.full_every = r->spec->full_every};
 
+    const cJSON *const letters = apr_config_find(r, "sliding_window_pattern");
+
+    if (cJSON_IsString(letters)) return fill_letters(r, letters->valuestring, kinds, n);
     APR_TRY(apr_config_int(r, "_sliding_window_pattern", &window.full_every));
+    APR_TRY(apr_config_int(r, "global_attn_every_n_layers", &window.full_every));
     APR_TRY(apr_config_int(r, "sliding_window_pattern", &window.full_every));
     if (window.full_every <= 0)
         return apr_fail(r->err, APR_E_DAMAGED, "%s: \"sliding_window_pattern\" is %lld", r->where, (long long)window.full_every);
@@ -205,11 +219,9 @@ static apr_status fill_unlisted(const reading *r, uint8_t *kinds, int64_t n)
 /* The rule for the layers' kinds if there is no list; NULL: all are the same. */
 static fill_fn mixer_rule(const reading *r)
 {
-    static const fill_fn rules[] = {[APR_WINDOW_ALL] = fill_all,
-                                    [APR_WINDOW_EVEN] = fill_even,
-                                    [APR_WINDOW_FROM_LAYER] = fill_from_layer,
-                                    [APR_WINDOW_PATTERN] = fill_pattern,
-                                    [APR_WINDOW_CHUNKS] = fill_chunks};
+    static const fill_fn rules[] = {
+        [APR_WINDOW_ALL] = fill_all,         [APR_WINDOW_EVEN] = fill_even,       [APR_WINDOW_FROM_LAYER] = fill_from_layer,
+        [APR_WINDOW_LAST] = fill_from_layer, [APR_WINDOW_PATTERN] = fill_pattern, [APR_WINDOW_CHUNKS] = fill_chunks};
     const apr_family_config *const f = r->spec;
 
     if (f == NULL) return NULL;
@@ -271,8 +283,8 @@ static void put_mixers(apr_json_text *out, const apr_hparams *h, const apr_famil
     }
     if (h->layer_kinds == NULL && !f->mamba) return; /* without a list Mamba classes assume Mamba layers */
     if (h->sliding_window > 0 && f->window != APR_WINDOW_PATTERN) apr_json_bool(out, "use_sliding_window", true);
-    if (h->sliding_window > 0 && f->window == APR_WINDOW_FROM_LAYER && first_sliding(h) >= 0)
-        apr_json_int(out, "max_window_layers", first_sliding(h));
+    const bool from_layer = f->window == APR_WINDOW_FROM_LAYER || f->window == APR_WINDOW_LAST;
+    if (h->sliding_window > 0 && from_layer && first_sliding(h) >= 0) apr_json_int(out, "max_window_layers", first_sliding(h));
     apr_json_open(out, "layer_types", '[');
     for (int64_t i = 0; i < h->num_layers; i++) apr_config_put_text(out, NULL, layer_name(f, apr_layer_kind_of(h, i)));
     apr_json_close(out, ']');
@@ -480,6 +492,13 @@ static apr_status fill_not_sliding(const reading *r, uint8_t *none, int64_t n)
     return APR_OK;
 }
 
+static apr_status fill_window_positions(const reading *r, uint8_t *none, int64_t n)
+{
+    if (r->h->sliding_window > 0) return fill_not_sliding(r, none, n);
+    memset(none, 0, (size_t)n);
+    return APR_OK;
+}
+
 static apr_status fill_unless_stated(const reading *r, uint8_t *none, int64_t n)
 {
     const cJSON *const type = apr_config_find(r, "position_embedding_type");
@@ -498,6 +517,7 @@ static apr_status read_positions(const reading *r)
 {
     static const fill_fn rules[] = {[APR_POSITIONS_LISTED] = fill_no_rope,
                                     [APR_POSITIONS_SLIDING] = fill_not_sliding,
+                                    [APR_POSITIONS_WINDOW] = fill_window_positions,
                                     [APR_POSITIONS_WHEN_STATED] = fill_unless_stated,
                                     [APR_POSITIONS_NOWHERE] = fill_everywhere};
     apr_hparams *const h = r->h;

@@ -4,6 +4,7 @@
 #include "formats/shape/hf_config.h"
 #include "formats/shape/text_part.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -76,6 +77,8 @@ char *apr_hf_config_make(const apr_model *m)
     if (hparams.torch_dtype == NULL) hparams.torch_dtype = most_common_dtype(m);
     hparams.attention_bias |= has_name(m, ".self_attn.q", "_proj.bias"); /* of q, or of q, k and v in one */
     hparams.mlp_bias |= has_name(m, ".mlp.", "_proj.bias");
+    if (config != NULL && apr_has_word(config->computes, "attention_out_bias"))
+        hparams.attention_out_bias |= has_name(m, ".self_attn.o_proj", ".bias");
     if (config != NULL && apr_has_word(config->flags_shown, "use_qk_norm"))
         hparams.use_qk_norm |= has_name(m, ".self_attn.q_norm", ".weight");
     if (config != NULL && apr_has_word(config->flags_shown, "enable_moe_block"))
@@ -127,6 +130,22 @@ static bool has_group(const apr_model *model, bool is_mlp)
     return false;
 }
 
+static bool has_matrix(const apr_model *model, const bias *b)
+{
+    char ending[64];
+    snprintf(ending, sizeof ending, "%.*s.weight", (int)(strlen(b->ending) - strlen(".bias")), b->ending);
+    return find_ending(model, ending) != NULL;
+}
+
+/* Does the model have other matrices of the group, but not the one that the bias would belong to? arcee has no gate_proj. */
+static bool lacks_matrix(const apr_model *model, const bias *b)
+{
+    bool has_others = false;
+    for (size_t i = 0; i < sizeof biases / sizeof *biases; i++)
+        has_others |= biases[i].is_mlp == b->is_mlp && has_matrix(model, &biases[i]);
+    return has_others && !has_matrix(model, b);
+}
+
 const char *apr_hf_bias_conflict(const apr_model *model, const apr_hparams *h, bool want_all, apr_arena *arena)
 {
     const apr_family_config *const f = apr_family_config_of(h->architecture);
@@ -135,14 +154,15 @@ const char *apr_hf_bias_conflict(const apr_model *model, const apr_hparams *h, b
         const bias *const b = &biases[i];
         const apr_tensor *const found = find_ending(model, b->ending);
         const apr_bias_rule rule = b->is_mlp ? f->mlp_bias : f->attention_bias;
-        const bool expected = is_expected(rule, b->is_mlp ? h->mlp_bias : h->attention_bias, b->is_output);
+        const bool expected =
+            is_expected(rule, b->is_mlp ? h->mlp_bias : h->attention_bias, b->is_output) || (b->is_output && h->attention_out_bias);
         if (found != NULL && !expected && (rule == APR_BIAS_WHEN_STATED || (rule == APR_BIAS_QKV_WHEN_STATED && !b->is_output)))
             return apr_arena_print(arena, "it has the bias '%.150s' and no \"%s\": true, so transformers computes without it", found->name,
                                    b->field);
         if (found != NULL && !expected)
             return apr_arena_print(arena, "it has the bias '%.150s', which transformers' %s has no place for", found->name,
                                    h->architecture);
-        if (found == NULL && expected && want_all && has_group(model, b->is_mlp))
+        if (found == NULL && expected && want_all && has_group(model, b->is_mlp) && !lacks_matrix(model, b))
             return apr_arena_print(arena, "it has biases, but none called '*%s', which transformers' %s also has", b->ending,
                                    h->architecture);
     }

@@ -205,6 +205,7 @@ static apr_status read_local(const reading *r, const cJSON *local)
     apr_hparams *const h = r->h;
 
     if (r->spec == NULL || !r->spec->local_rope) return APR_OK;
+    if (local == NULL && r->spec->scales_full_only) h->rope_theta_local = h->rope_theta;
     if (local != NULL) {
         h->rope_theta_local = apr_family_default(r->spec, "rope_theta_local");
         APR_TRY(apr_config_real(r, apr_json_get(local, "rope_theta"), "rope_theta", &h->rope_theta_local));
@@ -216,6 +217,21 @@ static apr_status read_local(const reading *r, const cJSON *local)
     h->rope_theta_local = 0;
     h->rope_local = (apr_rope_scaling){0};
     return APR_OK;
+}
+
+/* Reads M-RoPE's sections, which are written to GGUF. The positions of text are the same in all of them. */
+static void read_sections(const reading *r, const cJSON *rope)
+{
+    const cJSON *const list = apr_json_get(rope, "mrope_section");
+    int64_t sections[3];
+
+    const bool is_written = r->spec != NULL && apr_has_word(r->spec->computes, "mrope_section");
+    if (!is_written || !cJSON_IsArray(list) || cJSON_GetArraySize(list) < 3) return;
+    for (int i = 0; i < 3; i++)
+        if (!apr_json_as_int(cJSON_GetArrayItem(list, i), &sections[i]) || sections[i] < 0 || sections[i] > INT32_MAX) return;
+    r->h->mrope_time = sections[0];
+    r->h->mrope_height = sections[1];
+    r->h->mrope_width = sections[2];
 }
 
 static void take_class_rope(const reading *r, const apr_family_rope *rope)
@@ -237,6 +253,7 @@ apr_status apr_config_read_rope(const reading *r)
     if (h->rope_theta == 0 && r->spec != NULL) h->rope_theta = r->spec->rope_theta;
     if (s.rope != NULL) APR_TRY(read_scaling(r, s.rope, &h->rope));
     else if (r->spec != NULL && r->spec->rope != NULL && h->hidden_size > 0) take_class_rope(r, r->spec->rope);
+    read_sections(r, s.rope);
     APR_TRY(read_temperature(r, s.rope));
     APR_TRY(read_local(r, s.local));
     return read_rotary_dim(r, s.rope);

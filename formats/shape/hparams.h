@@ -70,12 +70,18 @@
     X(global_head_dim, INT, "global_head_dim", "")                /* of full layers where sliding ones have head_dim (gemma4) */        \
     X(num_global_kv_heads, INT, "num_global_key_value_heads", "") /* the same of key/value heads */                                     \
     X(per_layer_input_size, INT, "hidden_size_per_layer_input", "embedding_length_per_layer_input")                                     \
-    X(num_nextn_layers, INT, "num_nextn_predict_layers", "nextn_predict_layers") /* multi-token prediction: kept, not run */
+    X(num_nextn_layers, INT, "num_nextn_predict_layers", "nextn_predict_layers") /* multi-token prediction: kept, not run */            \
+    X(mrope_time, INT, "", "")   /* pairs of a head that images rotate by time, height and width (mrope_section); */                    \
+    X(mrope_height, INT, "", "") /* the three positions of text are equal, so it does not use them; GGUF: rope.dimension_sections */    \
+    X(mrope_width, INT, "", "")                                                                                                         \
+    X(num_deepstack_layers, INT, "", "n_deepstack_layers") /* the first ones, to which images are added; unused by text */
 
 /* X(field, key in config.json, key in GGUF): boolean hyperparameters. */
 #define APR_HFLAG_LIST(X)                                                                                                                  \
     X(tie_word_embeddings, "tie_word_embeddings", "")                                                                                      \
-    X(attention_bias, "attention_bias", "") /* as config.json states it; the tensors decide what is computed */                            \
+    X(attention_bias, "attention_bias", "")         /* as config.json states it; the tensors decide what is computed */                    \
+    X(attention_out_bias, "attention_out_bias", "") /* of o alone */                                                                       \
+    X(scales_embeddings, "mup_enabled", "")         /* embeddings times sqrt(hidden_size) */                                               \
     X(mlp_bias, "mlp_bias", "")                                                                                                            \
     X(norm_topk_prob, "norm_topk_prob", "expert_weights_norm") /* weights of chosen experts sum to 1 */                                    \
     X(use_qk_norm, "use_qk_norm", "")                          /* for families with both kinds of models */                                \

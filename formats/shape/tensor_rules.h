@@ -93,6 +93,10 @@ typedef struct apr_tensor_form {
     const char *name;
     const char *scales; /* not NULL: `name` holds MXFP4's nibbles and `scales` the bytes of its scales; both together are the whole */
     apr_tensor_part parts[APR_FORM_PARTS];
+    /* Not NULL: checkpoints have the matrices under this name in either order. Where the axis hidden_axis (0: columns) is not hidden_size,
+     * but the other one is, this is the form. */
+    const struct apr_tensor_form *transposed;
+    int hidden_axis;
 } apr_tensor_form;
 
 /* Rules that families share. */

@@ -34,9 +34,10 @@ typedef struct apr_attention {
     const char *q_norm, *k_norm; /* "q_norm.weight"; NULL: norms without weights */
     apr_qk_norm qk_norm;
     bool norm_after_rope;
-    bool fused; /* q, k and v are one matrix qkv_proj */
-    bool gated; /* q_proj has a gate after each head's query; the output is multiplied by its sigmoid */
-    bool sinks; /* a learned logit per head takes part in the softmax, without a value */
+    bool fused;       /* q, k and v are one matrix qkv_proj */
+    bool gated;       /* q_proj has a gate after each head's query; the output is multiplied by its sigmoid */
+    const char *gate; /* a projection of the layer's input, whose sigmoid the output is multiplied by; NULL: none */
+    bool sinks;       /* a learned logit per head takes part in the softmax, without a value */
     apr_bias_style bias, output_bias;
     apr_rotary rotary;
     apr_rope_mode rope_mode;

@@ -13,17 +13,26 @@
     X(ministral3)           \
     X(qwen2)                \
     X(qwen3)                \
+    X(qwen2_vl)             \
+    X(qwen3_vl)             \
+    X(qwen3_vl_moe)         \
     X(qwen2_moe)            \
     X(qwen3_moe)            \
     X(gpt_oss)              \
     X(qwen3_next)           \
     X(qwen3_5)              \
     X(qwen3_5_moe)          \
+    X(internlm3)            \
+    X(iquestcoder)          \
+    X(ministral)            \
+    X(arcee)                \
     X(phi3)                 \
+    X(gemma)                \
     X(gemma2)               \
     X(gemma3)               \
     X(gemma4)               \
     X(granite)              \
+    X(granitemoe)           \
     X(granitemoehybrid)     \
     X(nemotron_h)           \
     X(lfm2)                 \
@@ -31,11 +40,22 @@
     X(cohere2)              \
     X(glm4)                 \
     X(glm4_moe)             \
+    X(solar_open)           \
+    X(dots1)                \
     X(olmo2)                \
+    X(olmo3)                \
+    X(olmoe)                \
+    X(mellum)               \
+    X(exaone4)              \
+    X(exaone_moe)           \
+    X(afmoe)                \
     X(smollm3)              \
     X(seed_oss)             \
+    X(ernie4_5)             \
     X(ernie4_5_moe)         \
+    X(hunyuan_v1_dense)     \
     X(hunyuan_v1_moe)       \
+    X(hy_v3)                \
     X(llama4)               \
     X(minimax_m2)           \
     X(deepseek_v2)          \

@@ -11,13 +11,60 @@
 
 #include <math.h>
 
-static const char *const families[] = {
-    "cohere2",        "deepseek_v2", "deepseek_v3", "ernie4_5_moe",  "gemma2",    "gemma3",     "gemma4",
-    "gemma4_moe",     "glm4",        "glm4_moe",    "glm4_moe_lite", "gpt_oss",   "granite",    "granitemoehybrid",
-    "hunyuan_v1_moe", "lfm2",        "lfm2_moe",    "llama",         "llama4",    "minimax_m2", "ministral3",
-    "mistral",        "mistral4",    "mixtral",     "nemotron_h",    "olmo2",     "phi3",       "qwen2",
-    "qwen2_moe",      "qwen3",       "qwen3_5",     "qwen3_5_moe",   "qwen3_moe", "qwen3_next", "seed_oss",
-    "smollm3"};
+static const char *const families[] = {"cohere2",
+                                       "deepseek_v2",
+                                       "deepseek_v3",
+                                       "ernie4_5_moe",
+                                       "gemma2",
+                                       "gemma3",
+                                       "gemma4",
+                                       "gemma4_moe",
+                                       "glm4",
+                                       "glm4_moe",
+                                       "glm4_moe_lite",
+                                       "gpt_oss",
+                                       "granite",
+                                       "granitemoehybrid",
+                                       "hunyuan_v1_moe",
+                                       "lfm2",
+                                       "lfm2_moe",
+                                       "llama",
+                                       "llama4",
+                                       "minimax_m2",
+                                       "ministral3",
+                                       "mistral",
+                                       "mistral4",
+                                       "mixtral",
+                                       "nemotron_h",
+                                       "olmo2",
+                                       "phi3",
+                                       "qwen2",
+                                       "qwen2_moe",
+                                       "qwen3",
+                                       "qwen3_5",
+                                       "qwen3_5_moe",
+                                       "qwen3_moe",
+                                       "qwen3_next",
+                                       "seed_oss",
+                                       "smollm3",
+                                       "afmoe",
+                                       "arcee",
+                                       "dots1",
+                                       "ernie4_5",
+                                       "exaone4",
+                                       "exaone_moe",
+                                       "gemma",
+                                       "granitemoe",
+                                       "granitemoeshared",
+                                       "hunyuan_v1_dense",
+                                       "hy_v3",
+                                       "internlm3",
+                                       "iquestcoder",
+                                       "mellum",
+                                       "ministral",
+                                       "olmo3",
+                                       "olmoe",
+                                       "solar_open"};
 enum { N_FAMILIES = sizeof families / sizeof *families };
 
 /* ---- helpers ---- */
@@ -179,7 +226,7 @@ static void the_gguf_has_the_names_shapes_and_bytes_of_llama_cpps(void **state)
         n_families++;
     }
     fclose(file);
-    assert_int_equal(n_families, N_FAMILIES);
+    assert_int_equal(n_families, N_FAMILIES - 1); /* its converter does not know ministral */
 }
 
 /* ---- other spellings of the same ---- */

@@ -154,6 +154,64 @@ static const expected_row expected[] = {
                        "rms_norm_eps=1e-06 rope_theta=10000 rotary_dim=12 attention_bias"},
     {"smollm3", SMALL "num_layers=4 num_kv_heads=2 head_dim=8 intermediate_size=56 max_position_embeddings=512 "
                       "rms_norm_eps=1e-06 rope_theta=2000000 rotary_dim=8 layers=ffff tie_word_embeddings no_rope=0001"},
+    {"afmoe", SMALL "num_layers=4 num_kv_heads=2 head_dim=12 intermediate_size=56 max_position_embeddings=512 "
+                    "rms_norm_eps=1e-05 rope_theta=10000 rotary_dim=12 sliding_window=8 num_experts=8 "
+                    "num_experts_per_tok=3 moe_intermediate_size=20 num_shared_experts=1 routed_scaling_factor=1.3 "
+                    "layers=sssf ffn=deee norm_topk_prob use_qk_norm scales_embeddings no_rope=0001"},
+    {"arcee", SMALL "num_layers=4 num_kv_heads=2 head_dim=12 intermediate_size=56 max_position_embeddings=512 "
+                    "rms_norm_eps=1e-05 rope_theta=10000 rotary_dim=12 "
+                    "rope=yarn factor=4 beta_fast=32 beta_slow=1 original_context=32"},
+    {"dots1", SMALL "num_layers=4 num_kv_heads=2 head_dim=12 intermediate_size=56 max_position_embeddings=512 "
+                    "rms_norm_eps=1e-06 rope_theta=10000 rotary_dim=12 sliding_window=4096 num_experts=8 "
+                    "num_experts_per_tok=3 moe_intermediate_size=20 num_shared_experts=1 num_expert_groups=4 "
+                    "num_expert_groups_used=2 routed_scaling_factor=2.5 layers=ffff ffn=deee norm_topk_prob "
+                    "use_qk_norm"},
+    {"ernie4_5", SMALL "num_layers=4 num_kv_heads=2 head_dim=12 intermediate_size=56 max_position_embeddings=512 "
+                       "rms_norm_eps=1e-05 rope_theta=500000 rotary_dim=12 tie_word_embeddings"},
+    {"exaone4", SMALL "num_layers=4 num_kv_heads=2 head_dim=8 intermediate_size=56 max_position_embeddings=512 "
+                      "rms_norm_eps=1e-05 rope_theta=10000 rotary_dim=8 sliding_window=8 "
+                      "rope=llama3 factor=8 low_freq_factor=1 high_freq_factor=4 original_context=64 layers=sssf "
+                      "no_rope=0001"},
+    {"exaone_moe", SMALL "num_layers=4 num_kv_heads=2 head_dim=12 intermediate_size=56 max_position_embeddings=512 "
+                         "rms_norm_eps=1e-05 rope_theta=10000 rotary_dim=12 sliding_window=8 num_experts=8 "
+                         "num_experts_per_tok=3 moe_intermediate_size=20 num_shared_experts=1 num_expert_groups=4 "
+                         "num_expert_groups_used=2 routed_scaling_factor=2.5 layers=sssf ffn=deee norm_topk_prob "
+                         "use_qk_norm no_rope=0001"},
+    {"gemma", SMALL "num_layers=4 num_kv_heads=2 head_dim=12 intermediate_size=56 max_position_embeddings=512 "
+                    "rms_norm_eps=1e-06 rope_theta=10000 rotary_dim=12 tie_word_embeddings"},
+    {"granitemoe", SMALL "num_layers=4 num_kv_heads=2 head_dim=8 intermediate_size=20 max_position_embeddings=512 "
+                         "rms_norm_eps=1e-06 rope_theta=10000 rotary_dim=8 attention_multiplier=0.0625 "
+                         "embedding_multiplier=12 residual_multiplier=0.22 logits_scaling=8 num_experts=6 "
+                         "num_experts_per_tok=3"},
+    {"granitemoeshared", SMALL "num_layers=4 num_kv_heads=2 head_dim=8 intermediate_size=20 max_position_embeddings=512 "
+                               "rms_norm_eps=1e-06 rope_theta=10000 rotary_dim=8 attention_multiplier=0.0625 "
+                               "embedding_multiplier=12 residual_multiplier=0.22 logits_scaling=8 num_experts=6 "
+                               "num_experts_per_tok=3 shared_expert_intermediate_size=36"},
+    {"hunyuan_v1_dense", SMALL "num_layers=4 num_kv_heads=2 head_dim=12 intermediate_size=56 max_position_embeddings=512 "
+                               "rms_norm_eps=1e-05 rope_theta=10000 rotary_dim=12"},
+    {"hy_v3", SMALL "num_layers=4 num_kv_heads=2 head_dim=12 intermediate_size=56 max_position_embeddings=512 "
+                    "rms_norm_eps=1e-05 rope_theta=11158840 rotary_dim=12 num_experts=8 num_experts_per_tok=3 "
+                    "moe_intermediate_size=20 num_shared_experts=1 routed_scaling_factor=2.826 ffn=deee "
+                    "norm_topk_prob use_qk_norm"},
+    {"internlm3", SMALL "num_layers=4 num_kv_heads=2 head_dim=12 intermediate_size=56 max_position_embeddings=512 "
+                        "rms_norm_eps=1e-05 rope_theta=10000 rotary_dim=12"},
+    {"iquestcoder", SMALL "num_layers=4 num_kv_heads=2 head_dim=12 intermediate_size=56 max_position_embeddings=512 "
+                          "rms_norm_eps=1e-05 rope_theta=10000 rotary_dim=12"},
+    {"mellum", SMALL "num_layers=4 num_kv_heads=2 head_dim=12 intermediate_size=56 max_position_embeddings=512 "
+                     "rms_norm_eps=1e-06 rope_theta=500000 rotary_dim=12 rope_theta_local=10000 sliding_window=8 "
+                     "num_experts=6 num_experts_per_tok=3 moe_intermediate_size=20 layers=sssf norm_topk_prob"},
+    {"ministral", SMALL "num_layers=4 num_kv_heads=2 head_dim=12 intermediate_size=56 max_position_embeddings=512 "
+                        "rms_norm_eps=1e-06 rope_theta=10000 rotary_dim=12 sliding_window=8 layers=sssf"},
+    {"olmo3", SMALL "num_layers=4 num_kv_heads=2 head_dim=8 intermediate_size=56 max_position_embeddings=512 "
+                    "rms_norm_eps=1e-05 rope_theta=10000 rotary_dim=8 rope_theta_local=10000 sliding_window=8 "
+                    "rope=yarn factor=4 beta_fast=32 beta_slow=1 original_context=32 layers=sssf"},
+    {"olmoe", SMALL "num_layers=4 num_kv_heads=2 head_dim=8 intermediate_size=20 max_position_embeddings=512 "
+                    "rms_norm_eps=1e-05 rope_theta=10000 rotary_dim=8 num_experts=6 num_experts_per_tok=3"},
+    {"solar_open", SMALL "num_layers=4 num_kv_heads=2 head_dim=12 intermediate_size=56 max_position_embeddings=512 "
+                         "rms_norm_eps=1e-05 rope_theta=10000 rotary_dim=12 num_experts=8 num_experts_per_tok=3 "
+                         "moe_intermediate_size=20 num_shared_experts=1 num_expert_groups=1 num_expert_groups_used=1 "
+                         "routed_scaling_factor=1.5 rope=yarn factor=4 beta_fast=32 beta_slow=1 original_context=32 "
+                         "norm_topk_prob"},
 };
 
 enum { N_EXPECTED = sizeof expected / sizeof *expected };
@@ -175,7 +233,7 @@ static void read_json(const cJSON *config, const char *where, apr_hparams *h, ap
     cJSON_free(text);
 }
 
-/* Calls `visit` with each of the 36, read and unread. */
+/* Calls `visit` with each of them, read and unread. */
 static void for_each(void (*visit)(const expected_row *row, cJSON *config, const apr_hparams *h))
 {
     cJSON *const all = fact_configs();
@@ -201,7 +259,7 @@ static void visit_read(const expected_row *row, cJSON *config, const apr_hparams
 static void each_family_is_read_field_by_field(void **state)
 {
     (void)state;
-    assert_int_equal(N_EXPECTED, 36);
+    assert_int_equal(N_EXPECTED, 54);
     for_each(visit_read);
 }
 

@@ -39,8 +39,11 @@ static bool same_layers(const apr_hparams *a, const apr_hparams *b)
 /* The first field of `a` that `b` does not have; NULL: all are there. What `a` does not say (0) may be anything. */
 static const char *missing_field(apr_hparams a, apr_hparams b)
 {
+    static const char of_images[] = " mrope_time mrope_height mrope_width num_deepstack_layers "; /* text alone does not have them */
+
     for (size_t i = 0; i < apr_n_hparam_fields; i++) {
         const apr_hparam_field *const f = &apr_hparam_fields[i];
+        if (apr_has_word(of_images, f->name)) continue;
         if (f->is_int && *apr_hparam_int(&a, f) != 0 && *apr_hparam_int(&a, f) != *apr_hparam_int(&b, f)) return f->name;
         if (!f->is_int && *apr_hparam_real(&a, f) != 0 && *apr_hparam_real(&a, f) != *apr_hparam_real(&b, f)) return f->name;
     }

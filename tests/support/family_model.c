@@ -11,7 +11,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-enum { MAX_RANK = 4 };
+enum { MAX_RANK = 5 };
 
 typedef struct family_tensor {
     const char *name;

@@ -1,4 +1,4 @@
-/* family_ernie.c - ernie4_5_moe: experts chosen with a bias, and shared experts. */
+/* family_ernie.c - ernie4_5; ernie4_5_moe: experts chosen with a bias, and shared experts. */
 #include "formats/shape/families/tensor_sets.h"
 #include "formats/shape/family.h"
 
@@ -46,3 +46,23 @@ const apr_family apr_family_ernie4_5_moe = {
     .sets = {&apr_tensors_ends, &apr_tensors_attention, &apr_tensors_ffn_norm, &apr_tensors_dense, &apr_tensors_experts,
              &apr_tensors_shared_experts},
     .translates = true};
+
+static const apr_family_config ernie4_5 = {.activation = "silu",
+                                           .attention_bias = APR_BIAS_WHEN_STATED,
+                                           .mlp_bias = APR_BIAS_WHEN_STATED,
+                                           .spellings = {{"attention_bias", "use_bias"}, {"mlp_bias", "use_bias"}},
+                                           .flags_on = " tie_word_embeddings ",
+                                           .num_kv_heads = 2,
+                                           .head_dim = 128,
+                                           .max_position_embeddings = 131072,
+                                           .rms_norm_eps = 1e-5,
+                                           .rope_theta = 500000,
+                                           .defaults = {{"num_heads", 16}, {"intermediate_size", 3072}, {"vocab_size", 103424}}};
+
+const apr_family apr_family_ernie4_5 = {.name = "ernie4_5",
+                                        .types = {{"ernie4_5", "Ernie4_5ForCausalLM"}},
+                                        .ggml = "ernie4_5",
+                                        .gguf = {.more_keys = " "},
+                                        .config = &ernie4_5,
+                                        .sets = {&apr_tensors_ends, &apr_tensors_attention, &apr_tensors_ffn_norm, &apr_tensors_dense},
+                                        .translates = true};

@@ -8,9 +8,10 @@
     " context_length embedding_length block_count feed_forward_length attention.head_count attention.head_count_kv" \
     " attention.layer_norm_rms_epsilon attention.key_length attention.value_length "
 
+/* Old files say "gelu" and mean its approximation. */
 static const apr_family_config gemma = {.activation = "gelu_pytorch_tanh",
                                         .attention_bias = APR_BIAS_WHEN_STATED,
-                                        .computes = COMPUTES,
+                                        .accepts = {{"hidden_act", " gelu gelu_pytorch_tanh gelu_new "}},
                                         .flags_on = " tie_word_embeddings ",
                                         .num_kv_heads = 16,
                                         .head_dim = 256,

@@ -1,4 +1,5 @@
-/* family_glm.c - glm4 (norms before and after attention and feed-forward), glm4_moe, glm4_moe_lite (latent attention). */
+/* family_glm.c - glm4 (norms before and after attention and feed-forward), glm4_moe, glm4_moe_lite (latent attention);
+ * solar_open and dots1, which differ from glm4_moe by little. */
 #include "formats/shape/families/tensor_sets.h"
 #include "formats/shape/family.h"
 
@@ -114,3 +115,83 @@ const apr_family apr_family_glm4_moe_lite = {
     .sets = {&apr_tensors_ends, &apr_tensors_latent, &apr_tensors_ffn_norm, &apr_tensors_dense, &apr_tensors_experts,
              &apr_tensors_shared_experts},
     .translates = true};
+
+/* --- no norms of q and k, no dense layers, whole heads are rotated --- */
+
+static const apr_family_config solar_open = {.activation = "silu",
+                                             .attention_bias = APR_BIAS_QKV_WHEN_STATED,
+                                             .spellings = {EXPERT_SPELLINGS},
+                                             .accepts = {{"scoring_func", " sigmoid "}, {"topk_method", " noaux_tc "}},
+                                             .computes = " n_group routed_scaling_factor n_shared_experts ",
+                                             .flags_on = " norm_topk_prob ",
+                                             .num_kv_heads = 8,
+                                             .head_dim = 128,
+                                             .max_position_embeddings = 131072,
+                                             .rms_norm_eps = 1e-5,
+                                             .rope_theta = 1e6,
+                                             .partial_rotary_factor = 1.0,
+                                             .defaults = {{"num_heads", 64},
+                                                          {"vocab_size", 196608},
+                                                          {"num_experts", 128},
+                                                          {"num_experts_per_tok", 8},
+                                                          {"moe_intermediate_size", 1280},
+                                                          {"num_shared_experts", 1},
+                                                          {"num_expert_groups", 1},
+                                                          {"num_expert_groups_used", 1},
+                                                          {"routed_scaling_factor", 1.0}}};
+
+#define SETS                                                                                   \
+    .sets = {&apr_tensors_ends,  &apr_tensors_attention, &apr_tensors_qk_norm,       FFN_NORM, \
+             &apr_tensors_dense, &apr_tensors_experts,   &apr_tensors_shared_experts},         \
+    .translates = true
+
+/* In GGUF it is a glm4_moe, and such a file is read as one. */
+#define FFN_NORM &apr_tensors_ffn_post_norm
+const apr_family apr_family_solar_open = {
+    .name = "solar_open",
+    .types = {{"solar_open", "SolarOpenForCausalLM"}},
+    .ggml = "glm4moe",
+    .gguf = {.more_keys = " rope.dimension_count expert_feed_forward_length expert_shared_count leading_dense_block_count!"
+                          " expert_weights_scale expert_weights_norm! nextn_predict_layers! ",
+             .score_function = 2},
+    .config = &solar_open,
+    SETS};
+#undef FFN_NORM
+
+/* --- norms of q and k always --- */
+
+static const apr_family_config dots1 = {.activation = "silu",
+                                        .window = APR_WINDOW_LAST,
+                                        .experts = APR_EXPERTS_AFTER_DENSE,
+                                        .dense_key = "first_k_dense_replace",
+                                        .attention_bias = APR_BIAS_WHEN_STATED,
+                                        .spellings = {EXPERT_SPELLINGS, {"use_qk_norm", ""}},
+                                        .accepts = {{"scoring_func", " sigmoid noaux_tc "}, {"topk_method", " noaux_tc "}},
+                                        .computes = EXPERT_FIELDS "use_qk_norm ",
+                                        .flags_always = " use_qk_norm ",
+                                        .num_kv_heads = 32,
+                                        .max_position_embeddings = 2048,
+                                        .sliding_window = 4096,
+                                        .max_window_layers = 62,
+                                        .rms_norm_eps = 1e-6,
+                                        .defaults = {{"num_heads", 32},
+                                                     {"intermediate_size", 10944},
+                                                     {"vocab_size", 152064},
+                                                     {"moe_intermediate_size", 1408},
+                                                     {"num_expert_groups", 1},
+                                                     {"num_expert_groups_used", 1},
+                                                     {"routed_scaling_factor", 1.0}}};
+
+static const apr_hparams dots1_assumes = {.use_qk_norm = true};
+
+#define FFN_NORM &apr_tensors_ffn_norm
+const apr_family apr_family_dots1 = {.name = "dots1",
+                                     .types = {{"dots1", "Dots1ForCausalLM"}},
+                                     .ggml = "dots1",
+                                     .gguf = {.more_keys = " expert_feed_forward_length leading_dense_block_count! expert_shared_count!"
+                                                           " expert_weights_scale expert_weights_norm! ",
+                                              .assumes = &dots1_assumes,
+                                              .score_function = 2,
+                                              .all_heads_have_keys = true},
+                                     .config = &dots1,
+                                     SETS};

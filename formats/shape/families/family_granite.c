@@ -112,3 +112,36 @@ const apr_family apr_family_granitemoehybrid = {
     .n_forms = sizeof hybrid_forms / sizeof *hybrid_forms,
     .sets = {&apr_tensors_ends, &apr_tensors_attention, &apr_tensors_ffn_norm},
     .translates = true};
+
+/* Attention in all layers, with positions. The class without a shared expert is the other one with a width of 0. */
+static const apr_family_config granitemoe = {
+    .activation = "silu",
+    .attention_bias = APR_BIAS_WHEN_STATED,
+    .spellings = {{"num_experts", "num_local_experts"}, {"shared_expert_intermediate_size", "shared_intermediate_size"}},
+    .ff_is_expert = true,
+    .computes = MULTIPLIERS,
+    .max_position_embeddings = 2048,
+    .rms_norm_eps = 1e-6,
+    .defaults = {{"num_heads", 32},
+                 {"intermediate_size", 11008},
+                 {"vocab_size", 32000},
+                 MULTIPLIERS_ABSENT,
+                 {"num_experts", 8},
+                 {"num_experts_per_tok", 2}}};
+
+const apr_family apr_family_granitemoe = {
+    .name = "granitemoe",
+    .types = {{"granitemoeshared", "GraniteMoeSharedForCausalLM"}, {"granitemoe", "GraniteMoeForCausalLM"}},
+    .ggml = "granitemoe",
+    .gguf = {.more_keys = KEYS "expert_shared_feed_forward_length ",
+             SPELLINGS,
+             .omits_head_dim = true,
+             .reads_rope_freqs = true,
+             .rotates_pairs = true},
+    .config = &granitemoe,
+    .tensors = hybrid,
+    .n_tensors = sizeof hybrid / sizeof *hybrid,
+    .forms = hybrid_forms,
+    .n_forms = sizeof hybrid_forms / sizeof *hybrid_forms,
+    .sets = {&apr_tensors_ends, &apr_tensors_attention, &apr_tensors_ffn_norm},
+    .translates = true};

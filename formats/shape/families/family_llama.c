@@ -1,16 +1,19 @@
-/* family_llama.c - llama and mistral. ggml stores rows of q and k as rotary pairs, Hugging Face as halves. The two differ by mistral's
+/* family_llama.c - llama, mistral and those that differ from them by little: internlm3 and iquestcoder in their defaults, ministral in the
+ * layers that have windows, arcee in a feed-forward without a gate. ggml stores rows of q and k as rotary pairs, Hugging Face as halves. The two differ by mistral's
  * window. A mistral is written as ggml's "llama", the name that llama.cpp knows. */
 #include "formats/shape/families/tensor_sets.h"
 #include "formats/shape/family.h"
 
-#define COMMON                                                 \
-    .ggml = "llama",                                           \
+#define SETS .translates = true, .sets = {&apr_tensors_ends, &apr_tensors_attention, &apr_tensors_ffn_norm, &apr_tensors_dense}
+
+#define KEYS                                                   \
     .gguf = {.more_keys = " vocab_size rope.dimension_count ", \
              .omits_head_dim = true,                           \
              .reads_rope_freqs = true,                         \
              .rotates_pairs = true,                            \
-             .rotates_whole_heads = true},                     \
-    .translates = true, .sets = {&apr_tensors_ends, &apr_tensors_attention, &apr_tensors_ffn_norm, &apr_tensors_dense}
+             .rotates_whole_heads = true}
+
+#define COMMON .ggml = "llama", KEYS, SETS
 
 static const apr_family_config llama = {.activation = "silu",
                                         .attention_bias = APR_BIAS_WHEN_STATED,
@@ -33,3 +36,57 @@ static const apr_family_config mistral = {.activation = "silu",
                                           .rms_norm_eps = 1e-6};
 
 const apr_family apr_family_mistral = {.name = "mistral", .types = {{"mistral", "MistralForCausalLM"}}, .config = &mistral, COMMON};
+
+#define LLAMA_KEYS " partial_rotary_factor sliding_window layer_types num_local_experts num_experts use_sliding_window "
+
+/* Its own code calls the biases qkv_bias and bias. */
+static const apr_family_config internlm3 = {
+    .activation = "silu",
+    .attention_bias = APR_BIAS_WHEN_STATED,
+    .mlp_bias = APR_BIAS_WHEN_STATED,
+    .spellings = {{"attention_bias", "attention_bias"}, {"attention_bias", "qkv_bias"}, {"mlp_bias", "mlp_bias"}, {"mlp_bias", "bias"}},
+    .computes = " mlp_bias ",
+    .refuses = LLAMA_KEYS,
+    .num_kv_heads = 2,
+    .head_dim = 128,
+    .max_position_embeddings = 32768,
+    .rms_norm_eps = 1e-5};
+
+const apr_family apr_family_internlm3 = {
+    .name = "internlm3", .types = {{"internlm3", "InternLM3ForCausalLM"}}, .config = &internlm3, COMMON};
+
+static const apr_family_config iquestcoder = {.activation = "silu",
+                                              .attention_bias = APR_BIAS_WHEN_STATED,
+                                              .mlp_bias = APR_BIAS_WHEN_STATED,
+                                              .computes = " mlp_bias ",
+                                              .refuses = LLAMA_KEYS,
+                                              .num_kv_heads = 8,
+                                              .head_dim = 128,
+                                              .max_position_embeddings = 131072,
+                                              .rms_norm_eps = 1e-5};
+
+const apr_family apr_family_iquestcoder = {
+    .name = "iquestcoder", .types = {{"iquestcoder", "IQuestCoderForCausalLM"}}, .config = &iquestcoder, COMMON};
+
+static const apr_family_config ministral = {.activation = "silu",
+                                            .window = APR_WINDOW_ALL,
+                                            .refuses = " attention_bias partial_rotary_factor num_local_experts num_experts ",
+                                            .num_kv_heads = 8,
+                                            .max_position_embeddings = 131072,
+                                            .sliding_window = 4096,
+                                            .rms_norm_eps = 1e-6};
+
+const apr_family apr_family_ministral = {
+    .name = "ministral", .types = {{"ministral", "MinistralForCausalLM"}}, .config = &ministral, COMMON};
+
+static const apr_family_config arcee = {.activation = "relu2",
+                                        .attention_bias = APR_BIAS_WHEN_STATED,
+                                        .mlp_bias = APR_BIAS_WHEN_STATED,
+                                        .computes = " mlp_bias ",
+                                        .refuses = LLAMA_KEYS,
+                                        .max_position_embeddings = 4096,
+                                        .rms_norm_eps = 1e-5,
+                                        .defaults = {{"num_heads", 32}, {"intermediate_size", 18432}, {"vocab_size", 32000}}};
+
+const apr_family apr_family_arcee = {
+    .name = "arcee", .types = {{"arcee", "ArceeForCausalLM"}}, .ggml = "arcee", .config = &arcee, KEYS, SETS};

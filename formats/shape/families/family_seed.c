@@ -1,10 +1,11 @@
-/* family_seed.c - seed_oss: biases on q, k and v. */
+/* family_seed.c - seed_oss: biases on q, k and v; on o and in the feed-forward where they are stated. */
 #include "formats/shape/families/tensor_sets.h"
 #include "formats/shape/family.h"
 
 static const apr_family_config seed_oss = {.activation = "silu",
                                            .attention_bias = APR_BIAS_QKV_WHEN_STATED,
-                                           .refuses = " attention_out_bias ",
+                                           .mlp_bias = APR_BIAS_WHEN_STATED,
+                                           .computes = " attention_out_bias mlp_bias ",
                                            .flags_on = " attention_bias ",
                                            .num_kv_heads = 8,
                                            .head_dim = 128,

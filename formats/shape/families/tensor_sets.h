@@ -71,6 +71,21 @@ extern const apr_tensor_set apr_tensors_latent;         /* latent attention */
     }
 #define APR_GATE_AND_UP(place) APR_STACKED(place, "gate_proj.weight", "up_proj.weight")
 #define APR_W1_AND_W3(place)   APR_STACKED(place, "w1.weight", "w3.weight")
+/* A form that renames: checkpoints have another name than transformers' class, whose name is the canonical one. */
+#define APR_ALSO_CALLED(stored, canonical)             \
+    {                                                  \
+        APR_NAMING_HF, APR_FORM_WRITTEN, stored, NULL, \
+        {                                              \
+            {                                          \
+                canonical,                             \
+                {                                      \
+                    {                                  \
+                        0                              \
+                    }                                  \
+                }                                      \
+            }                                          \
+        }                                              \
+    }
 #define APR_TRANSPOSED     \
     {                      \
         APR_STEP_TRANSPOSE \

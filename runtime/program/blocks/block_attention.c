@@ -9,7 +9,7 @@ static apr_bias_style bias_of(const apr_emitter *e, bool of_output)
 {
     const apr_bias_rule rule = e->family->config != NULL ? e->family->config->attention_bias : APR_BIAS_NEVER;
     const bool stated = e->hparams->attention_bias && (rule == APR_BIAS_WHEN_STATED || (rule == APR_BIAS_QKV_WHEN_STATED && !of_output));
-    const bool must = stated || (rule == APR_BIAS_QKV_ALWAYS && !of_output);
+    const bool must = stated || (rule == APR_BIAS_QKV_ALWAYS && !of_output) || (of_output && e->hparams->attention_out_bias);
     return must ? APR_MUST_HAVE_BIAS : APR_MAY_HAVE_BIAS;
 }
 
@@ -144,6 +144,7 @@ static qkv emit_qkv(apr_emitter *e, int n, const apr_attention *a)
     x.q = apr_emit_projection(e, n, a, "q_proj", a->gated ? 2 * q_width : q_width, a->bias);
     x.k = apr_emit_projection(e, n, a, "k_proj", kv_width, a->bias);
     x.v = apr_emit_projection(e, n, a, "v_proj", kv_width, a->bias);
+    if (a->gate != NULL) x.gate = apr_emit_projection(e, n, a, a->gate, q_width, APR_NO_BIAS);
     if (!a->gated) return x;
     x.gate = apr_emit_slice(e, x.q, a->n_heads, a->head_dim, a->head_dim, "q.gate");
     x.q = apr_emit_slice(e, x.q, a->n_heads, 0, a->head_dim, "q.query");
@@ -158,6 +159,6 @@ int apr_emit_attention(apr_emitter *e, int n, const apr_attention *a)
     x.k = emit_positioned(e, x.k, a, a->k_norm, "k.normed", "k.rotated");
     x.q = apr_emit_query_scale(e, x.q, a->warmth, a->shift, a->period, "q.warmed");
     int attended = apr_emit_attend(e, x.q, apr_emit_kv_state(e, x.k, x.v, a), a);
-    if (a->gated) attended = apr_emit_gate(e, attended, x.gate, APR_ACT_SIGMOID, "attended.gated");
+    if (x.gate >= 0) attended = apr_emit_gate(e, attended, x.gate, APR_ACT_SIGMOID, "attended.gated");
     return apr_emit_projection(e, attended, a, a->output, e->hparams->hidden_size, a->output_bias);
 }

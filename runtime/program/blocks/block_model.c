@@ -1,6 +1,7 @@
 /* block_model.c - everything around the layers: embeddings, residuals, final norm, head. */
 #include "runtime/program/blocks.h"
 
+#include <math.h>
 #include <stdio.h>
 
 static double or_one(double factor) { return factor > 0.0 ? factor : 1.0; }
@@ -10,7 +11,8 @@ int apr_emit_embeddings(apr_emitter *e)
     char name[64];
     snprintf(name, sizeof name, "%sembed_tokens.weight", e->root);
     const int rows = apr_emit_embed(e, name, e->hparams->hidden_size, "embeddings");
-    return apr_emit_scale(e, rows, or_one(e->hparams->embedding_multiplier), "embeddings.scaled");
+    const double root = e->hparams->scales_embeddings ? sqrt((double)e->hparams->hidden_size) : 1.0;
+    return apr_emit_scale(e, rows, root * or_one(e->hparams->embedding_multiplier), "embeddings.scaled");
 }
 
 int apr_emit_residual(apr_emitter *e, int x, int y, const char *out)

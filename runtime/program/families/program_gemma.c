@@ -1,4 +1,4 @@
-/* program_gemma.c - gemma2 and gemma3: norms before and after each block, embeddings times sqrt(hidden), sliding and full layers with
+/* program_gemma.c - gemma; gemma2 and gemma3: norms before and after each block, embeddings times sqrt(hidden), sliding and full layers with
  * separate rotary tables. gemma4 also has layers of different widths, shared keys and values, per-layer inputs, and experts. */
 #include "runtime/program/blocks.h"
 #include "runtime/program/families.h"
@@ -38,6 +38,17 @@ static void emit_gemma(apr_emitter *e, apr_layer_fn layer)
     apr_emit_head(e, apr_emit_layers(e, embeddings(e), layer), "model.norm.weight");
 }
 
+/* Norms before attention and feed-forward only. */
+static int gemma_layer(apr_emitter *e, int x)
+{
+    const apr_attention a = apr_attention_of(e);
+    const apr_feed_forward f = apr_feed_forward_of(e, "mlp");
+
+    x = apr_emit_add(e, x, apr_emit_attention(e, apr_emit_norm(e, x, "input_layernorm.weight", "attention.normed"), &a), "attention.out");
+    return apr_emit_layer_out(e, x, apr_emit_feed_forward(e, apr_emit_norm(e, x, "post_attention_layernorm.weight", "mlp.normed"), &f));
+}
+
+void apr_emit_gemma(apr_emitter *e) { emit_gemma(e, gemma_layer); }
 void apr_emit_gemma2(apr_emitter *e) { emit_gemma(e, gemma2_layer); }
 void apr_emit_gemma3(apr_emitter *e) { emit_gemma(e, gemma3_layer); }
 

@@ -73,6 +73,7 @@ static int granite_layer(apr_emitter *e, int x)
     return apr_emit_layer_out(e, x, granite_feed_forward(e, apr_emit_norm(e, x, "post_attention_layernorm.weight", "mlp.normed")));
 }
 
+void apr_emit_granitemoe(apr_emitter *e) { apr_emit_model(e, granite_layer); }
 void apr_emit_granitemoehybrid(apr_emitter *e) { apr_emit_model(e, granite_layer); }
 
 /* --- Nemotron-H: one mixer or feed-forward per layer --- */

@@ -8,11 +8,17 @@ static int feed_forward(apr_emitter *e, int n)
     return apr_emit_feed_forward(e, n, &f);
 }
 
-static int prenorm(apr_emitter *e, int x, const apr_attention *a)
+static int prenorm_with(apr_emitter *e, int x, const apr_attention *a, const apr_feed_forward *f)
 {
     const int n = apr_emit_norm(e, x, "input_layernorm.weight", "attention.normed");
     x = apr_emit_residual(e, x, apr_emit_attention(e, n, a), "attention.out");
-    return apr_emit_layer_out(e, x, feed_forward(e, apr_emit_norm(e, x, "post_attention_layernorm.weight", "mlp.normed")));
+    return apr_emit_layer_out(e, x, apr_emit_feed_forward(e, apr_emit_norm(e, x, "post_attention_layernorm.weight", "mlp.normed"), f));
+}
+
+static int prenorm(apr_emitter *e, int x, const apr_attention *a)
+{
+    const apr_feed_forward f = apr_feed_forward_of(e, "mlp");
+    return prenorm_with(e, x, a, &f);
 }
 
 static int llama_layer(apr_emitter *e, int x)
@@ -62,8 +68,12 @@ void apr_emit_mistral(apr_emitter *e)
     emit_dense(e, mistral_layer);
 }
 
+void apr_emit_internlm3(apr_emitter *e) { apr_emit_llama(e); }
+void apr_emit_iquestcoder(apr_emitter *e) { apr_emit_llama(e); }
+void apr_emit_ministral(apr_emitter *e) { apr_emit_mistral(e); }
 void apr_emit_ministral3(apr_emitter *e) { emit_dense(e, mistral_layer); }
 void apr_emit_qwen2(apr_emitter *e) { emit_dense(e, llama_layer); }
+void apr_emit_qwen2_vl(apr_emitter *e) { emit_dense(e, llama_layer); }
 void apr_emit_seed_oss(apr_emitter *e) { emit_dense(e, llama_layer); }
 void apr_emit_smollm3(apr_emitter *e) { emit_dense(e, llama_layer); }
 void apr_emit_granite(apr_emitter *e) { emit_dense(e, llama_layer); }
@@ -76,6 +86,46 @@ static int qwen3_layer(apr_emitter *e, int x)
 }
 
 void apr_emit_qwen3(apr_emitter *e) { emit_dense(e, qwen3_layer); }
+void apr_emit_qwen3_vl(apr_emitter *e) { emit_dense(e, qwen3_layer); }
+
+/* The feed-forward has no gate. */
+static int arcee_layer(apr_emitter *e, int x)
+{
+    const apr_attention a = apr_attention_of(e);
+    apr_feed_forward f = apr_feed_forward_of(e, "mlp");
+
+    f.gate = NULL;
+    return prenorm_with(e, x, &a, &f);
+}
+
+void apr_emit_arcee(apr_emitter *e)
+{
+    require_whole_rotation(e);
+    emit_dense(e, arcee_layer);
+}
+
+static int ernie4_5_layer(apr_emitter *e, int x)
+{
+    apr_attention a = apr_attention_of(e);
+    a.rope_mode = APR_ROPE_NEIGHBOURS;
+    return prenorm(e, x, &a);
+}
+
+void apr_emit_ernie4_5(apr_emitter *e) { emit_dense(e, ernie4_5_layer); }
+
+/* Norms of q and k come after rope. */
+static int hunyuan_v1_dense_layer(apr_emitter *e, int x)
+{
+    apr_attention a = apr_attention_of(e);
+
+    a.qk_norm = APR_QK_NORM_HEADS;
+    a.norm_after_rope = true;
+    a.q_norm = "self_attn.query_layernorm.weight";
+    a.k_norm = "self_attn.key_layernorm.weight";
+    return prenorm(e, x, &a);
+}
+
+void apr_emit_hunyuan_v1_dense(apr_emitter *e) { emit_dense(e, hunyuan_v1_dense_layer); }
 
 /* q, k and v in one matrix, gate and up in another. */
 static int phi3_layer(apr_emitter *e, int x)
@@ -87,9 +137,7 @@ static int phi3_layer(apr_emitter *e, int x)
     if (e->hparams->layer_kinds == NULL) a.window = e->hparams->sliding_window;
     f.gate = "gate_up_proj";
     f.fused = true;
-    const int n = apr_emit_norm(e, x, "input_layernorm.weight", "attention.normed");
-    x = apr_emit_residual(e, x, apr_emit_attention(e, n, &a), "attention.out");
-    return apr_emit_layer_out(e, x, apr_emit_feed_forward(e, apr_emit_norm(e, x, "post_attention_layernorm.weight", "mlp.normed"), &f));
+    return prenorm_with(e, x, &a, &f);
 }
 
 void apr_emit_phi3(apr_emitter *e) { emit_dense(e, phi3_layer); }
@@ -111,18 +159,23 @@ void apr_emit_cohere2(apr_emitter *e)
     emit_dense(e, cohere2_layer);
 }
 
-/* No norm before attention and feed-forward, one after each. The norms of q and k cover whole rows. */
-static int olmo2_layer(apr_emitter *e, int x)
+/* No norm before attention and feed-forward, one after each. */
+static int postnorm(apr_emitter *e, int x, apr_qk_norm qk_norm)
 {
     apr_attention a = apr_attention_of(e);
 
-    a.qk_norm = APR_QK_NORM_ROWS;
+    a.qk_norm = qk_norm;
     const int attended = apr_emit_norm(e, apr_emit_attention(e, x, &a), "post_attention_layernorm.weight", "attention.normed");
     x = apr_emit_residual(e, x, attended, "attention.out");
     return apr_emit_layer_out(e, x, apr_emit_norm(e, feed_forward(e, x), "post_feedforward_layernorm.weight", "mlp.normed"));
 }
 
+static int olmo2_layer(apr_emitter *e, int x) { return postnorm(e, x, APR_QK_NORM_ROWS); }
+static int exaone4_layer(apr_emitter *e, int x) { return postnorm(e, x, APR_QK_NORM_HEADS); }
+
 void apr_emit_olmo2(apr_emitter *e) { emit_dense(e, olmo2_layer); }
+void apr_emit_olmo3(apr_emitter *e) { emit_dense(e, olmo2_layer); }
+void apr_emit_exaone4(apr_emitter *e) { emit_dense(e, exaone4_layer); }
 
 /* Norms before and after attention and feed-forward. */
 static int glm4_layer(apr_emitter *e, int x)

@@ -38,6 +38,18 @@ static int qwen3_moe_layer(apr_emitter *e, int x)
 }
 
 void apr_emit_qwen3_moe(apr_emitter *e) { apr_emit_model(e, qwen3_moe_layer); }
+void apr_emit_qwen3_vl_moe(apr_emitter *e) { apr_emit_model(e, qwen3_moe_layer); }
+
+void apr_emit_mellum(apr_emitter *e) { apr_emit_model(e, qwen3_moe_layer); }
+
+static int olmoe_layer(apr_emitter *e, int x)
+{
+    mixture m = usual(e);
+    m.attention.qk_norm = APR_QK_NORM_ROWS;
+    return emit_layer(e, x, &m);
+}
+
+void apr_emit_olmoe(apr_emitter *e) { apr_emit_model(e, olmoe_layer); }
 
 static int qwen2_moe_layer(apr_emitter *e, int x)
 {
@@ -84,7 +96,8 @@ static int minimax_m2_layer(apr_emitter *e, int x)
 
 void apr_emit_minimax_m2(apr_emitter *e) { apr_emit_model(e, minimax_m2_layer); }
 
-static int glm4_moe_layer(apr_emitter *e, int x)
+/* Experts have sigmoid scores and are chosen with a bias, as in DeepSeek V3. */
+static mixture glm4_moe(apr_emitter *e)
 {
     mixture m = usual(e);
 
@@ -93,10 +106,34 @@ static int glm4_moe_layer(apr_emitter *e, int x)
     m.experts.route.score = APR_SCORE_SIGMOID;
     m.experts.route.norm_eps = 1e-20f;
     m.shared = "mlp.shared_experts";
+    return m;
+}
+
+static int glm4_moe_layer(apr_emitter *e, int x)
+{
+    const mixture m = glm4_moe(e);
     return emit_layer(e, x, &m);
 }
 
 void apr_emit_glm4_moe(apr_emitter *e) { apr_emit_model(e, glm4_moe_layer); }
+void apr_emit_solar_open(apr_emitter *e) { apr_emit_model(e, glm4_moe_layer); }
+void apr_emit_dots1(apr_emitter *e) { apr_emit_model(e, glm4_moe_layer); }
+void apr_emit_exaone_moe(apr_emitter *e) { apr_emit_model(e, glm4_moe_layer); }
+void apr_emit_hy_v3(apr_emitter *e) { apr_emit_model(e, glm4_moe_layer); }
+
+/* The same between norms, with a gate on the attention. */
+static int afmoe_layer(apr_emitter *e, int x)
+{
+    mixture m = glm4_moe(e);
+
+    m.attention.gate = "gate_proj";
+    int y = apr_emit_attention(e, apr_emit_norm(e, x, "input_layernorm.weight", "attention.normed"), &m.attention);
+    x = apr_emit_residual(e, x, apr_emit_norm(e, y, "post_attention_layernorm.weight", "o.normed"), "attention.out");
+    y = feed_forward(e, apr_emit_norm(e, x, "pre_mlp_layernorm.weight", "mlp.normed"), &m);
+    return apr_emit_layer_out(e, x, apr_emit_norm(e, y, "post_mlp_layernorm.weight", "down.normed"));
+}
+
+void apr_emit_afmoe(apr_emitter *e) { apr_emit_model(e, afmoe_layer); }
 
 static int ernie4_5_moe_layer(apr_emitter *e, int x)
 {
