@@ -16,26 +16,27 @@
 #include "kernels/rows.h"
 
 /* X(ID, id, name): APR_OP_ID, apr_op_args.id, apr_spec_id of runtime/program/op_spec.h, and the name in messages. */
-#define APR_OP_LIST(X)                 \
-    X(EMBED, embed, "embed")           \
-    X(ANGLES, angles, "rotary angles") \
-    X(NORM, norm, "norm")              \
-    X(LINEAR, linear, "linear")        \
-    X(ROPE, rope, "rope")              \
-    X(SLICE, slice, "slice")           \
-    X(JOIN, join, "join")              \
-    X(KV_STORE, kv_store, "kv store")  \
-    X(ATTEND, attend, "attend")        \
-    X(GLU, glu, "glu")                 \
-    X(GATE, gate, "gate")              \
-    X(SCALE, scale, "scale")           \
-    X(MUL, mul, "mul")                 \
-    X(SOFTCAP, softcap, "softcap")     \
-    X(ADD, add, "add")                 \
-    X(ROUTE, route, "route")           \
-    X(EXPERTS, experts, "experts")     \
-    X(CONV, conv, "conv")              \
-    X(DELTA, delta, "delta rule")      \
+#define APR_OP_LIST(X)                   \
+    X(EMBED, embed, "embed")             \
+    X(POSITIONS, positions, "positions") \
+    X(ANGLES, angles, "rotary angles")   \
+    X(NORM, norm, "norm")                \
+    X(LINEAR, linear, "linear")          \
+    X(ROPE, rope, "rope")                \
+    X(SLICE, slice, "slice")             \
+    X(JOIN, join, "join")                \
+    X(KV_STORE, kv_store, "kv store")    \
+    X(ATTEND, attend, "attend")          \
+    X(GLU, glu, "glu")                   \
+    X(GATE, gate, "gate")                \
+    X(SCALE, scale, "scale")             \
+    X(MUL, mul, "mul")                   \
+    X(SOFTCAP, softcap, "softcap")       \
+    X(ADD, add, "add")                   \
+    X(ROUTE, route, "route")             \
+    X(EXPERTS, experts, "experts")       \
+    X(CONV, conv, "conv")                \
+    X(DELTA, delta, "delta rule")        \
     X(SSD, ssd, "state-space duality")
 
 typedef enum {
@@ -54,6 +55,16 @@ typedef struct apr_embed_args {
     const apr_tensor *table; /* [n_rows, width] */
     float *out;              /* [n_tokens, width] */
 } apr_embed_args;
+
+/* Learned positions: out[t] = row position + t + first of the table. The caller plans no more positions than the table has. */
+typedef struct apr_positions_args {
+    int64_t n_tokens, width, position, first;
+    const int64_t *position_at;
+    bool per_sequence;
+    const apr_tensor *table; /* [n_rows, width] */
+    float *out;              /* [n_tokens, width] */
+    apr_workspace work;      /* on a device: room for the numbers of the rows, n_tokens int32 */
+} apr_positions_args;
 
 /* Cosines and sines of every position's rotary angles, once for all layers:
  * out[t] = {cos(p * freq[j]) * magnitude, j < n_freqs}, {sin(p * freq[j]) * magnitude, j < n_freqs},  p = position + t */
@@ -197,6 +208,7 @@ typedef struct apr_add_args {
 
 typedef union apr_op_args {
     apr_embed_args embed;
+    apr_positions_args positions;
     apr_angles_args angles;
     apr_norm_args norm;
     apr_linear_args linear;

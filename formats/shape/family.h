@@ -44,12 +44,14 @@ typedef enum {
     APR_POSITIONS_SLIDING,     /* sliding layers only */
     APR_POSITIONS_WINDOW,      /* sliding layers only, or all where the model has no window */
     APR_POSITIONS_WHEN_STATED, /* position_embedding_type "rope" */
-    APR_POSITIONS_NOWHERE
+    APR_POSITIONS_NOWHERE,
+    APR_POSITIONS_LEARNED /* none is rotated: positions have embeddings, which are added to those of the tokens */
 } apr_positions_rule;
 
 typedef enum {
     APR_BIAS_NEVER,          /* the class has none, whatever config.json says */
     APR_BIAS_WHEN_STATED,    /* attention_bias: q, k, v and o; mlp_bias: gate, up and down */
+    APR_BIAS_ALWAYS,         /* all of them; config.json has no field for it */
     APR_BIAS_QKV_ALWAYS,     /* q, k and v; config.json has no field for it */
     APR_BIAS_QKV_WHEN_STATED /* attention_bias: q, k and v */
 } apr_bias_rule;
@@ -172,6 +174,7 @@ typedef struct apr_family_gguf {
     bool rotates_pairs; /* llama.cpp rotates adjacent rows, and q and k are stored so; otherwise it rotates half-heads, as Hugging Face */
     bool rotates_whole_heads; /* llama.cpp refuses a rotary dimension smaller than the head */
     bool ranks_groups_by_two; /* llama.cpp ranks expert groups by their two best scores, the family's class by the best one */
+    bool approximates_gelu;   /* llama.cpp computes GELU by its tanh approximation, the family's class by erf */
     bool has_window;          /* llama.cpp implements the sliding window */
     bool heads_fill_hidden;   /* llama.cpp supports only head_dim = hidden_size / heads */
     bool has_one_base;        /* llama.cpp rotates sliding layers with the base of the others, whatever the file has */
@@ -264,7 +267,12 @@ typedef struct apr_family {
     X(minimax_m2)          \
     X(deepseek_v2)         \
     X(deepseek_v32)        \
-    X(glm_moe_dsa)
+    X(glm_moe_dsa)         \
+    X(starcoder2)          \
+    X(phi)                 \
+    X(gpt_neox)            \
+    X(gpt2)                \
+    X(opt)
 
 #define X(name) extern const apr_family apr_family_##name;
 APR_FAMILY_LIST(X)

@@ -225,6 +225,7 @@ static apr_status check_arithmetic(const hparam_checking *c)
              h->rms_norm_eps);
     if (c->facts->ranks_groups_by_two && h->num_expert_groups > 1)
         OURS(c, "llama.cpp's %s ranks groups of experts by their two best experts, this architecture by the best one", c->arch);
+    if (c->facts->approximates_gelu) OURS(c, "llama.cpp's %s approximates GELU by tanh, this architecture has it by erf", c->arch);
     if (c->facts->heads_fill_hidden && h->head_dim * h->num_heads != h->hidden_size) {
         OURS(c, "llama.cpp's %s needs head_dim = hidden_size / heads; here %lld heads of %lld are %lld, and hidden_size is %lld", c->arch,
              (long long)h->num_heads, (long long)h->head_dim, (long long)(h->head_dim * h->num_heads), (long long)h->hidden_size);

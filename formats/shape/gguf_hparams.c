@@ -599,6 +599,11 @@ static apr_status put_norm_topk(const key_writer *w, const char *name, bool alwa
 {
     return w->h->norm_topk_prob || always ? put_bool(w, name, w->h->norm_topk_prob) : APR_OK;
 }
+static apr_status put_parallel(const key_writer *w, const char *name, bool always)
+{
+    (void)always;
+    return put_bool(w, name, w->h->parallel_residual);
+}
 static apr_status put_finetuned(const key_writer *w, const char *name, bool always)
 {
     (void)always;
@@ -669,6 +674,7 @@ static const struct {
     {"rope.scaling.type", NULL, put_no_scaling},
     {"rope.scaling.yarn_log_multiplier", NULL, put_log_multiplier},
     {"ssm.inner_size", inner_size, NULL},
+    {"use_parallel_residual", NULL, put_parallel},
 };
 
 /* --- reading --- */

@@ -25,6 +25,7 @@ typedef enum {
     EPS,
     FULL_CONTEXT,
     AS_CLASS,
+    HIDDEN,
     UNLIMITED /* [0, Infinity] */
 } neutral_value;
 
@@ -98,6 +99,13 @@ static const rule computing[] = {
     {"is_encoder_decoder", OFF},
     {"add_cross_attention", OFF},
     {"use_parallel_residual", OFF},
+    {"parallel_residual", OFF},
+    {"scale_attn_weights", ON},
+    {"scale_attn_by_inverse_layer_idx", OFF},
+    {"do_layer_norm_before", ON},
+    {"layer_norm_elementwise_affine", ON},
+    {"_remove_final_layer_norm", OFF},
+    {"word_embed_proj_dim", HIDDEN},
     {"parallel_attn", OFF},
     {"norm_type", RMS},
     {"normalization_type", RMS},
@@ -183,7 +191,8 @@ static const char harmless[] =
     " boi_token_index eoi_token_index mm_tokens_per_image spatial_merge_size vision_feature_layer multimodal_projector_bias"
     " projector_hidden_act mamba_ssm_dtype gradient_checkpointing use_flash_attn use_flash_attention use_flash_attention_2 flash_attn"
     " training_args ep_size hidden_size_per_head torch_compile experts_per_token"
-    " initial_context_length ";
+    " initial_context_length n_ctx reorder_and_upcast_attn summary_type summary_use_proj summary_activation summary_first_dropout"
+    " summary_proj_to_labels embedding_dropout activation_dropout layerdrop init_std ";
 
 static const char rope_fields[] =
     " rope_type type rope_theta factor low_freq_factor high_freq_factor original_max_position_embeddings beta_fast beta_slow"
@@ -253,6 +262,7 @@ static bool is_neutral(const apr_config_reading *r, const apr_family_config *f, 
         return is_off(item) ||
                (cJSON_IsNumber(item) && h->max_position_embeddings > 0 && item->valuedouble >= (double)h->max_position_embeddings);
     case AS_CLASS: return is_off(item) || all_are(item, slides ? " sliding_attention " : " full_attention ");
+    case HIDDEN: return is_number(item, (double)h->hidden_size);
     case UNLIMITED: return is_unlimited(item);
     }
     return false;

@@ -106,7 +106,7 @@ static const apr_tensor *find_ending(const apr_model *model, const char *ending)
 static bool is_expected(apr_bias_rule rule, bool is_stated, bool is_output)
 {
     const bool on_inputs_only = rule == APR_BIAS_QKV_ALWAYS || rule == APR_BIAS_QKV_WHEN_STATED;
-    const bool holds = rule == APR_BIAS_QKV_ALWAYS || (rule != APR_BIAS_NEVER && is_stated);
+    const bool holds = rule == APR_BIAS_ALWAYS || rule == APR_BIAS_QKV_ALWAYS || (rule != APR_BIAS_NEVER && is_stated);
     return holds && !(on_inputs_only && is_output);
 }
 
@@ -146,9 +146,18 @@ static bool lacks_matrix(const apr_model *model, const bias *b)
     return has_others && !has_matrix(model, b);
 }
 
+/* Other families have other names. */
+static bool has_rule(const apr_family *family, const char *ending)
+{
+    char name[64];
+    snprintf(name, sizeof name, "model.layers.0%s", ending);
+    return apr_family_rule(family, name) != NULL;
+}
+
 const char *apr_hf_bias_conflict(const apr_model *model, const apr_hparams *h, bool want_all, apr_arena *arena)
 {
     const apr_family_config *const f = apr_family_config_of(h->architecture);
+    const apr_family *const family = apr_family_find(h->architecture);
 
     for (size_t i = 0; i < sizeof biases / sizeof *biases && f != NULL; i++) {
         const bias *const b = &biases[i];
@@ -162,7 +171,7 @@ const char *apr_hf_bias_conflict(const apr_model *model, const apr_hparams *h, b
         if (found != NULL && !expected)
             return apr_arena_print(arena, "it has the bias '%.150s', which transformers' %s has no place for", found->name,
                                    h->architecture);
-        if (found == NULL && expected && want_all && has_group(model, b->is_mlp) && !lacks_matrix(model, b))
+        if (found == NULL && expected && want_all && has_group(model, b->is_mlp) && !lacks_matrix(model, b) && has_rule(family, b->ending))
             return apr_arena_print(arena, "it has biases, but none called '*%s', which transformers' %s also has", b->ending,
                                    h->architecture);
     }

@@ -178,6 +178,8 @@ static apr_status read_rotary_dim(const reading *r, const cJSON *rope)
     if (h->rope.kind == APR_ROPE_PROPORTIONAL || (h->kv_lora_rank > 0 && h->rotary_dim > 0)) return APR_OK;
     APR_TRY(apr_config_real(r, apr_json_get(rope, "partial_rotary_factor"), "partial_rotary_factor", &part));
     if (part == 0) APR_TRY(apr_config_real(r, apr_config_find(r, "partial_rotary_factor"), "partial_rotary_factor", &part));
+    if (part == 0 && r->spec != NULL && apr_has_word(r->spec->computes, "rotary_pct"))
+        APR_TRY(apr_config_real(r, apr_config_find(r, "rotary_pct"), "rotary_pct", &part));
     if (part == 0 && r->spec != NULL) part = r->spec->partial_rotary_factor;
     if (part == 0) return APR_OK;
 
@@ -323,6 +325,7 @@ static void put_two_ropes(apr_json_text *out, const apr_hparams *h, const apr_fa
 
 void apr_config_write_rope(apr_json_text *out, const apr_hparams *h, const apr_family_config *f)
 {
+    if (f->positions == APR_POSITIONS_LEARNED) return;
     /* Only transformers 5 has the proportional kind, and objects per layer type. It reads a null next to rope_parameters as an empty
      * object, so null is written only if transformers 4 would assume a scaling. */
     if (h->rope.kind != APR_ROPE_PLAIN && h->rope.kind != APR_ROPE_PROPORTIONAL) put_rope_object(out, "rope_scaling", h, f, false);
@@ -330,6 +333,7 @@ void apr_config_write_rope(apr_json_text *out, const apr_hparams *h, const apr_f
     if (f->local_rope) put_two_ropes(out, h, f);
     else put_rope_object(out, "rope_parameters", h, f, true);
     if (states_part(h, f)) apr_json_real(out, "partial_rotary_factor", rotary_part(h));
+    if (states_part(h, f) && apr_has_word(f->computes, "rotary_pct")) apr_json_real(out, "rotary_pct", rotary_part(h));
     if (h->rope.n_factors > 0 && h->rope.original_context > 0) /* longrope's classes look for it here */
         apr_json_int(out, "original_max_position_embeddings", h->rope.original_context);
 }

@@ -77,20 +77,21 @@
     X(num_deepstack_layers, INT, "", "n_deepstack_layers") /* the first ones, to which images are added; unused by text */
 
 /* X(field, key in config.json, key in GGUF): boolean hyperparameters. */
-#define APR_HFLAG_LIST(X)                                                                                                                  \
-    X(tie_word_embeddings, "tie_word_embeddings", "")                                                                                      \
-    X(attention_bias, "attention_bias", "")         /* as config.json states it; the tensors decide what is computed */                    \
-    X(attention_out_bias, "attention_out_bias", "") /* of o alone */                                                                       \
-    X(scales_embeddings, "mup_enabled", "")         /* embeddings times sqrt(hidden_size) */                                               \
-    X(mlp_bias, "mlp_bias", "")                                                                                                            \
-    X(norm_topk_prob, "norm_topk_prob", "expert_weights_norm") /* weights of chosen experts sum to 1 */                                    \
-    X(use_qk_norm, "use_qk_norm", "")                          /* for families with both kinds of models */                                \
-    X(attention_k_eq_v, "attention_k_eq_v", "")                /* full layers have no v_proj: values are k_proj's output (gemma4) */       \
-    X(use_double_wide_mlp, "use_double_wide_mlp", "")          /* layers with shared keys and values: twice intermediate_size (gemma4) */  \
-    X(enable_moe_block, "enable_moe_block", "")                /* experts next to the dense feed-forward (gemma4) */                       \
-    X(tiled_value_heads, "", "")                               /* ggml's order for Qwen 3.5: value head h uses key head h mod key heads */ \
-    X(split_kv_b, "", "") /* ggml's latent attention: k_b_proj (transposed) and v_b_proj replace kv_b_proj */                              \
-    X(split_qkvz, "", "") /* ggml's qwen3_next: in_proj_qkv and in_proj_z replace in_proj_qkvz */
+#define APR_HFLAG_LIST(X)                                                                                                                 \
+    X(tie_word_embeddings, "tie_word_embeddings", "")                                                                                     \
+    X(attention_bias, "attention_bias", "")         /* as config.json states it; the tensors decide what is computed */                   \
+    X(attention_out_bias, "attention_out_bias", "") /* of o alone */                                                                      \
+    X(scales_embeddings, "mup_enabled", "")         /* embeddings times sqrt(hidden_size) */                                              \
+    X(mlp_bias, "mlp_bias", "")                                                                                                           \
+    X(norm_topk_prob, "norm_topk_prob", "expert_weights_norm") /* weights of chosen experts sum to 1 */                                   \
+    X(use_qk_norm, "use_qk_norm", "")                          /* for families with both kinds of models */                               \
+    X(attention_k_eq_v, "attention_k_eq_v", "")                /* full layers have no v_proj: values are k_proj's output (gemma4) */      \
+    X(use_double_wide_mlp, "use_double_wide_mlp", "")          /* layers with shared keys and values: twice intermediate_size (gemma4) */ \
+    X(parallel_residual, "use_parallel_residual", "use_parallel_residual") /* attention and feed-forward read the same state */           \
+    X(enable_moe_block, "enable_moe_block", "")                            /* experts next to the dense feed-forward (gemma4) */          \
+    X(tiled_value_heads, "", "") /* ggml's order for Qwen 3.5: value head h uses key head h mod key heads */                              \
+    X(split_kv_b, "", "")        /* ggml's latent attention: k_b_proj (transposed) and v_b_proj replace kv_b_proj */                      \
+    X(split_qkvz, "", "")        /* ggml's qwen3_next: in_proj_qkv and in_proj_z replace in_proj_qkvz */
 
 typedef enum {
     APR_ROPE_PLAIN,

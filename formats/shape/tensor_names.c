@@ -134,7 +134,7 @@ static const apr_tensor_form *form_of(const apr_family *family, const plain_name
 }
 
 /* Prefixes that a Hugging Face name may lack: a model saved without its head has "layers.0..." instead of "model.layers.0...". */
-static const char *const roots[] = {"", "model.", "backbone."};
+static const char *const roots[] = {"", "model.", "backbone.", "gpt_neox.", "transformer."};
 enum { N_ROOTS = sizeof roots / sizeof *roots };
 
 /* The name without a multimodal model's prefix, with roots[i] before it; false: no rule can match. */
@@ -270,6 +270,7 @@ static int64_t values_each(const apr_hparams *h)
 }
 static int64_t values_width(const apr_hparams *h) { return times(values_each(h), h->linear_value_head_dim); }
 
+static int64_t size_THREE(const apr_hparams *h) { return (void)h, 3; }
 static int64_t size_HEADS(const apr_hparams *h) { return h->num_heads; }
 static int64_t size_KV_HEADS(const apr_hparams *h) { return h->num_kv_heads; }
 static int64_t size_KEY_HEADS(const apr_hparams *h) { return h->linear_num_key_heads; }

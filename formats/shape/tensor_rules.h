@@ -35,7 +35,8 @@ typedef enum {
 
 /* Sizes of the model that steps of rules refer to, where the number is not known in advance. Their values are negative. */
 #define APR_SIZE_LIST(X)                                                    \
-    X(HALF) /* of the whole's axis; only in the last step of a part */      \
+    X(THREE) /* queries, keys and values */                                 \
+    X(HALF)  /* of the whole's axis; only in the last step of a part */     \
     X(HEADS)                                                                \
     X(KV_HEADS)                                                             \
     X(KEY_HEADS)    /* of a delta rule; groups of Mamba */                  \

@@ -63,7 +63,8 @@ static const char *after_model(const char *name) { return apr_begins_with(name, 
 /* Where the layer number begins; NULL: the name has none. */
 static const char *layer_number(const char *name)
 {
-    static const char *const layers[] = {"layers.", "backbone.layers.", "blk."};
+    static const char *const layers[] = {"layers.", "backbone.layers.", "gpt_neox.layers.", "decoder.layers.", "transformer.h.", "h.",
+                                         "blk."};
     const char *const rest = apr_text_name_of(name).rest, *const plain = after_model(rest);
     const size_t n = WORD_OF(plain, layers);
     return n > 0 && plain[n] >= '0' && plain[n] <= '9' ? plain + n : NULL;
@@ -142,14 +143,21 @@ static const apr_tensor *find_any(const apr_model *model, const char *const *nam
 
 const apr_tensor *apr_find_embedding(const apr_model *model)
 {
-    static const char *const names[] = {"model.embed_tokens.weight", "backbone.embeddings.weight", "token_embd.weight",
-                                        "tok_embeddings.weight"};
+    static const char *const names[] = {"model.embed_tokens.weight",
+                                        "backbone.embeddings.weight",
+                                        "token_embd.weight",
+                                        "tok_embeddings.weight",
+                                        "gpt_neox.embed_in.weight",
+                                        "embed_in.weight",
+                                        "transformer.wte.weight",
+                                        "wte.weight",
+                                        "model.decoder.embed_tokens.weight"};
     return find_any(model, names, sizeof names / sizeof *names);
 }
 
 const apr_tensor *apr_find_head(const apr_model *model)
 {
-    static const char *const names[] = {"lm_head.weight", "output.weight"};
+    static const char *const names[] = {"lm_head.weight", "output.weight", "embed_out.weight"};
     return find_any(model, names, sizeof names / sizeof *names);
 }
 

@@ -20,6 +20,12 @@ void apr_ref_embed(const apr_op_args *args)
     for (int64_t t = 0; t < a->n_tokens; t++) apr_decode_rows(a->table, a->ids[t], 1, a->out + t * a->width);
 }
 
+void apr_ref_positions(const apr_op_args *args)
+{
+    const apr_positions_args *const a = &args->positions;
+    apr_decode_rows(a->table, a->first + a->position, a->n_tokens, a->out);
+}
+
 void apr_ref_angles(const apr_op_args *args)
 {
     const apr_angles_args *const a = &args->angles;

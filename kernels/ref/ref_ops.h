@@ -5,6 +5,7 @@
 #include "kernels/ops.h"
 
 void apr_ref_embed(const apr_op_args *args);
+void apr_ref_positions(const apr_op_args *args);
 void apr_ref_angles(const apr_op_args *args);
 void apr_ref_linear(const apr_op_args *args);
 void apr_ref_rope(const apr_op_args *args);

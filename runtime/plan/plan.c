@@ -786,7 +786,8 @@ static const int64_t most_context = (int64_t)1 << 31;
 static int64_t largest_context(draft *d)
 {
     const int64_t batch = d->options->slowest.n_batch > 0 ? d->options->slowest.n_batch : d->options->n_batch;
-    const int64_t asked = d->plan->n_ctx, most = asked > APR_ANY_CONTEXT ? asked : APR_ANY_CONTEXT;
+    const int64_t asked = d->plan->n_ctx, limit = d->program->most_positions > 0 ? d->program->most_positions : APR_ANY_CONTEXT;
+    const int64_t most = asked > limit ? asked : limit;
 
     if (d->plan->budget_bytes == 0) return d->program->max_context > 0 ? d->program->max_context : (int64_t)1 << 20;
     if (fits_with(d, most)) return most;
@@ -807,6 +808,10 @@ static apr_status check_options(const apr_program *program, const apr_plan_optio
         o->n_logits > most_context || o->n_sequences < 1 || o->n_sequences > 65536 || o->kv_cells < 0)
         return apr_fail(err, APR_E_USAGE,
                         "context, batch, rows of logits and sequences must be at least 1 and at most 2^31 (65536 sequences)");
+    if (program->most_positions > 0 && planned_context(program, o->n_ctx) > program->most_positions)
+        return apr_fail(err, APR_E_UNSUPPORTED,
+                        "the model has learned %lld positions; a context of %lld tokens has no embeddings after them",
+                        (long long)program->most_positions, (long long)planned_context(program, o->n_ctx));
     for (size_t i = 0; i < program->n_states; i++) {
         const apr_state *const state = &program->states[i];
         const bool keys = apr_kv_row_bytes(o->kv_dtype, state->key_dim) >= 0, values = apr_kv_row_bytes(o->kv_dtype, state->value_dim) >= 0;

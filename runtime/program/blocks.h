@@ -17,6 +17,8 @@ void apr_emit_model(apr_emitter *e, apr_layer_fn layer);
 int apr_emit_embeddings(apr_emitter *e);
 int apr_emit_layers(apr_emitter *e, int x, apr_layer_fn layer);
 void apr_emit_head(apr_emitter *e, int x, const char *norm);
+/* With another name than "lm_head", or a bias: NAME.weight, NAME.bias. */
+void apr_emit_head_of(apr_emitter *e, int x, const char *norm, const char *name, apr_bias_style bias);
 
 /* x + residual_multiplier * y */
 int apr_emit_residual(apr_emitter *e, int x, int y, const char *out);

@@ -186,17 +186,32 @@ int apr_emit_embed_from_host(apr_emitter *e, const char *table, int64_t width, c
     return value;
 }
 
+int apr_emit_positions(apr_emitter *e, const char *table, int64_t n_rows, int64_t first, int64_t width, const char *out)
+{
+    apr_op op = op_of(APR_OP_POSITIONS, -1, -1);
+    if (n_rows <= first) apr_emit_fail(e, APR_E_DAMAGED, "the model does not state its max_position_embeddings");
+    if (e->status != APR_OK) return -1;
+    op.args.positions.first = first;
+    op.weight[0] = apr_emit_weight(e, table, APR_ROLE_EMBEDDING, n_rows, width);
+    e->program->most_positions = n_rows - first;
+    return finish(e, op, out, width);
+}
+
 int apr_emit_norm_of(apr_emitter *e, int x, const apr_norm_facts *f, const char *out)
 {
     const int64_t width = apr_emit_width(e, x), chunk = f->chunk > 0 ? f->chunk : width;
     const int64_t n_weight = f->row_weight ? width : chunk;
     apr_op op = op_of(APR_OP_NORM, x, -1);
+    char next_to_weight[128];
 
     heads_of(e, x, chunk, out);
     op.args.norm = (apr_norm_args){
         .kind = f->kind, .width = width, .chunk = chunk, .n_weight = n_weight, .eps = f->eps, .offset = f->weight != NULL ? f->offset : 0};
     if (f->weight != NULL) op.weight[0] = apr_emit_vector(e, f->weight, n_weight, false);
-    if (f->bias != NULL) op.weight[1] = apr_emit_vector(e, f->bias, n_weight, false);
+    if (f->biased && f->weight != NULL)
+        snprintf(next_to_weight, sizeof next_to_weight, "%.*s.bias", (int)(strlen(f->weight) - strlen(".weight")), f->weight);
+    const char *const bias = f->biased && f->weight != NULL ? next_to_weight : f->bias;
+    if (bias != NULL) op.weight[1] = apr_emit_vector(e, bias, n_weight, false);
     return finish(e, op, out, width);
 }
 

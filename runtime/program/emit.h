@@ -15,6 +15,7 @@ typedef enum { APR_ROTARY_GLOBAL, APR_ROTARY_LOCAL, APR_ROTARY_NONE } apr_rotary
 typedef struct apr_norm_facts {
     const char *weight; /* NULL: none */
     const char *bias;   /* NULL: none; otherwise the tensor must exist */
+    bool biased;        /* the bias is next to the weight: NAME.weight, NAME.bias */
     apr_norm_kind kind;
     int64_t chunk;   /* 0: the whole row */
     bool row_weight; /* the weight is as wide as the row, not as the chunk */
@@ -64,6 +65,8 @@ typedef enum { APR_NO_BIAS, APR_MAY_HAVE_BIAS, APR_MUST_HAVE_BIAS } apr_bias_sty
 int apr_emit_embed(apr_emitter *e, const char *table, int64_t width, const char *out);
 /* The same for a table that stays in host memory when the rest runs on a device. */
 int apr_emit_embed_from_host(apr_emitter *e, const char *table, int64_t width, const char *out);
+/* Learned positions: row `first` of the table is that of position 0. The program then has no more positions than the table. */
+int apr_emit_positions(apr_emitter *e, const char *table, int64_t n_rows, int64_t first, int64_t width, const char *out);
 /* The default norm, over the whole row. */
 int apr_emit_norm(apr_emitter *e, int x, const char *weight, const char *out);
 int apr_emit_norm_of(apr_emitter *e, int x, const apr_norm_facts *facts, const char *out);

@@ -63,7 +63,12 @@
     X(glm4_moe_lite)        \
     X(mistral4)             \
     X(deepseek_v32)         \
-    X(glm_moe_dsa)
+    X(glm_moe_dsa)          \
+    X(starcoder2)           \
+    X(phi)                  \
+    X(gpt_neox)             \
+    X(gpt2)                 \
+    X(opt)
 
 typedef void (*apr_family_fn)(apr_emitter *e);
 

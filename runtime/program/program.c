@@ -82,8 +82,8 @@ static void move_vectors(apr_program *program)
 static const struct {
     const char *architectures, *lacks; /* " a b " */
 } lacking[] = {
-    {" gpt2 opt bloom codegen gptj xglm ", "layer norm with bias and learned positions"},
-    {" gpt_neox gpt-neox phi phi2 starcoder2 stablelm falcon mpt persimmon ", "layer norm with bias"},
+    {" bloom codegen gptj xglm ", "slopes of attention by distance (ALiBi), or positions of its own"},
+    {" stablelm falcon mpt persimmon ", "its own arrangement of layer norms"},
     {" gemma3n gemma3n_text ", "alternating updates (AltUp), low-rank residuals (LAuReL) and sparse activations"},
     {" mamba falcon_mamba jamba ", "a selective scan (Mamba 1)"},
     {" kimi_linear bailing_hybrid bailing_moe_v2_5 ", "a delta rule with a decay for each key channel"},

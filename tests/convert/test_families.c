@@ -64,7 +64,11 @@ static const char *const families[] = {"cohere2",
                                        "ministral",
                                        "olmo3",
                                        "olmoe",
-                                       "solar_open"};
+                                       "solar_open",
+                                       "starcoder2",
+                                       "phi",
+                                       "gpt_neox",
+                                       "gpt2"};
 enum { N_FAMILIES = sizeof families / sizeof *families };
 
 /* ---- helpers ---- */

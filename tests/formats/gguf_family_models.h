@@ -37,13 +37,14 @@ static const uint8_t deee[] = {D, E, E, E}, dede[] = {D, E, D, E}, nenene[] = {N
 static const uint8_t no_fourth[] = {0, 0, 0, 1}, none_at_all[] = {1, 1, 1, 1, 1, 1};
 static const double short_factors[] = {1.0, 1.1, 1.2}, long_factors[] = {2.0, 3.0, 4.0};
 
-#define WIDTHS     .vocab_size = 148, .hidden_size = 32, .num_heads = 4
-#define SIZES      WIDTHS, .max_position_embeddings = 512
-#define SMALL      SIZES, .num_layers = 4, .num_kv_heads = 2, .rope_theta = 10000
-#define DENSE      SMALL, .intermediate_size = 56
-#define MOE        .num_experts = 6, .num_experts_per_tok = 3
-#define ROUTED     .num_experts = 8, .num_experts_per_tok = 3, .moe_intermediate_size = 20
-#define MULTIPLIED .embedding_multiplier = 12, .residual_multiplier = 0.22, .attention_multiplier = 0.0625, .logits_scaling = 8
+#define WIDTHS      .vocab_size = 148, .hidden_size = 32, .num_heads = 4
+#define SIZES       WIDTHS, .max_position_embeddings = 512
+#define SMALL       SIZES, .num_layers = 4, .num_kv_heads = 2, .rope_theta = 10000
+#define DENSE       SMALL, .intermediate_size = 56
+#define WHOLE_HEADS SIZES, .num_layers = 4, .num_kv_heads = 4, .rope_theta = 10000, .intermediate_size = 56
+#define MOE         .num_experts = 6, .num_experts_per_tok = 3
+#define ROUTED      .num_experts = 8, .num_experts_per_tok = 3, .moe_intermediate_size = 20
+#define MULTIPLIED  .embedding_multiplier = 12, .residual_multiplier = 0.22, .attention_multiplier = 0.0625, .logits_scaling = 8
 #define DELTA                                                                                                                      \
     .head_dim = 24, .linear_num_key_heads = 2, .linear_num_value_heads = 6, .linear_key_head_dim = 16, .linear_value_head_dim = 8, \
     .linear_conv_kernel_dim = 4, .layer_kinds = lllf
@@ -390,6 +391,17 @@ static const family_model family_models[] = {
       .head_dim = 12,
       .rms_norm_eps = 1e-5,
       .norm_topk_prob = true}},
+    {"starcoder2", {.architecture = "starcoder2", DENSE, .rms_norm_eps = 1e-5, .sliding_window = 8, .layer_kinds = ssss}},
+    {"phi", {.architecture = "phi", WHOLE_HEADS, .rotary_dim = 4, .rms_norm_eps = 1e-5}},
+    {"gpt_neox", {.architecture = "gpt_neox", WHOLE_HEADS, .rotary_dim = 4, .rms_norm_eps = 1e-5, .parallel_residual = true}},
+    {"gpt2",
+     {.architecture = "gpt2",
+      WIDTHS,
+      .max_position_embeddings = 96,
+      .num_layers = 4,
+      .num_kv_heads = 4,
+      .intermediate_size = 128,
+      .rms_norm_eps = 1e-5}},
 };
 enum { N_FAMILY_MODELS = sizeof family_models / sizeof *family_models };
 

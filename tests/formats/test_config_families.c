@@ -212,6 +212,17 @@ static const expected_row expected[] = {
                          "moe_intermediate_size=20 num_shared_experts=1 num_expert_groups=1 num_expert_groups_used=1 "
                          "routed_scaling_factor=1.5 rope=yarn factor=4 beta_fast=32 beta_slow=1 original_context=32 "
                          "norm_topk_prob"},
+    {"starcoder2", SMALL "num_layers=4 num_kv_heads=2 head_dim=8 intermediate_size=56 max_position_embeddings=512 "
+                         "rms_norm_eps=1e-05 rope_theta=10000 rotary_dim=8 sliding_window=8 layers=ssss attention_bias mlp_bias "
+                         "tie_word_embeddings"},
+    {"phi", SMALL "num_layers=4 num_kv_heads=4 head_dim=8 intermediate_size=56 max_position_embeddings=512 "
+                  "rms_norm_eps=1e-05 rope_theta=10000 rotary_dim=4"},
+    {"gpt_neox", SMALL "num_layers=4 num_kv_heads=4 head_dim=8 intermediate_size=56 max_position_embeddings=512 "
+                       "rms_norm_eps=1e-05 rope_theta=10000 rotary_dim=4 attention_bias parallel_residual"},
+    {"gpt2", SMALL "num_layers=4 num_kv_heads=4 head_dim=8 intermediate_size=128 max_position_embeddings=96 "
+                   "rms_norm_eps=1e-05 rope_theta=10000 rotary_dim=8 tie_word_embeddings"},
+    {"opt", SMALL "num_layers=4 num_kv_heads=4 head_dim=8 intermediate_size=56 max_position_embeddings=96 "
+                  "rms_norm_eps=1e-05 rope_theta=10000 rotary_dim=8 attention_bias mlp_bias tie_word_embeddings"},
 };
 
 enum { N_EXPECTED = sizeof expected / sizeof *expected };
@@ -260,6 +271,7 @@ static void each_family_is_read_field_by_field(void **state)
 {
     (void)state;
     assert_int_equal(N_EXPECTED, 54);
+    assert_int_equal(N_EXPECTED, 41);
     for_each(visit_read);
 }
 
@@ -373,6 +385,16 @@ static const struct {
     {"qwen3_5_moe", " layer_types ", "{\"full_attention_interval\":4}", " full_attention_interval=4"},
     {"smollm3", " no_rope_layers rope_parameters ", "{}", ""},
     {"seed_oss", " attention_bias ", "{}", ""},
+    {"starcoder2", " hidden_act rope_parameters tie_word_embeddings ",
+     "{\"activation_function\":\"gelu_pytorch_tanh\",\"rope_theta\":10000,\"mlp_type\":\"default\",\"norm_type\":\"layer_norm\"}", ""},
+    {"phi", " rope_parameters num_key_value_heads ", "{\"rope_theta\":10000.0,\"partial_rotary_factor\":0.5,\"num_key_value_heads\":null}",
+     ""},
+    {"gpt_neox", " rope_parameters attention_bias ", "{\"rotary_pct\":0.5,\"rotary_emb_base\":10000}", ""},
+    {"gpt_neox", " use_parallel_residual ", "{\"use_parallel_residual\":true}", ""},
+    {"gpt2", " n_inner scale_attn_weights tie_word_embeddings ", "{\"n_ctx\":96}", ""},
+    {"gpt2", " n_embd n_layer n_head n_positions ",
+     "{\"hidden_size\":32,\"num_hidden_layers\":4,\"num_attention_heads\":4,\"max_position_embeddings\":96}", ""},
+    {"opt", " enable_bias layer_norm_elementwise_affine _remove_final_layer_norm ", "{\"prefix\":\"</s>\"}", ""},
 };
 
 static void change(cJSON *config, const char *gone, const char *instead)

@@ -299,6 +299,8 @@ static void only_what_other_readers_will_not_know_is_noted(void **state)
         const char *says[3];
     } rows[] = {
         {"mistral", {"4 of 4 layers see the last 8 tokens only"}},
+        {"starcoder2", {"4 of 4 layers see the last 8 tokens only"}},
+        {"gpt_neox", {"gptneox approximates GELU by tanh"}},
         {"gpt_oss", {"\"truncate\": false"}},
         {"phi3", {"factors of the rotary scaling \"longrope\" in tensors, which are not there"}},
         {"gemma2", {"query_pre_attn_scalar in gemma2: here it is 20, llama.cpp assumes 12"}},

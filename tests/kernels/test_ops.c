@@ -367,6 +367,36 @@ static void norms_are_what_they_are_called(void **state)
     assert_float_equal(out[2], 2 * 3 / 5.0, 1e-6);
 }
 
+/* Row position + t + first of the table, whatever came before. */
+static void learned_positions_are_rows_of_their_table(void **state)
+{
+    (void)state;
+    enum { TOKENS = 3, WIDTH = 5, ROWS = 12, FIRST = 2, POSITION = 7 };
+    float *const rows = ops_noises(ROWS * WIDTH);
+    float out[TOKENS * WIDTH];
+    apr_tensor table = {.name = "t", .dtype = APR_F32, .rank = 2, .dims = {ROWS, WIDTH}, .n_bytes = ROWS * WIDTH * sizeof(float)};
+    const apr_backend *const backends[] = {&apr_ref_backend, &apr_host_backend, &apr_float64_backend};
+
+    apr_tensor_set_data(&table, (const uint8_t *)rows);
+    for (size_t i = 0; i < sizeof backends / sizeof *backends; i++) {
+        const apr_op_args args = {
+            .positions = {.n_tokens = TOKENS, .width = WIDTH, .position = POSITION, .first = FIRST, .table = &table, .out = out}};
+        memset(out, 0, sizeof out);
+        backends[i]->ops[APR_OP_POSITIONS](&args);
+        assert_memory_equal(out, rows + (POSITION + FIRST) * WIDTH, sizeof out);
+    }
+    free(rows);
+}
+
+static void gelu_and_relu_are_as_defined(void **state)
+{
+    (void)state;
+    for (double x = -6; x <= 6; x += 0.25) {
+        assert_float_equal(apr_activate(APR_ACT_GELU, (float)x), x * 0.5 * erfc(-x / sqrt(2.0)), 1e-6);
+        assert_float_equal(apr_activate(APR_ACT_RELU, (float)x), x > 0 ? x : 0, 0);
+    }
+}
+
 static void the_small_operations_agree(void **state)
 {
     (void)state;
@@ -457,6 +487,8 @@ int main(void)
         cmocka_unit_test(norms_agree_over_kinds_and_chunks),
         cmocka_unit_test(norms_are_what_they_are_called),
         cmocka_unit_test(the_small_operations_agree),
+        cmocka_unit_test(learned_positions_are_rows_of_their_table),
+        cmocka_unit_test(gelu_and_relu_are_as_defined),
         cmocka_unit_test(a_gated_unit_is_limited_before_it_is_offset),
         cmocka_unit_test(rotation_turns_the_halves_of_a_head),
     };

@@ -76,10 +76,10 @@ static void a_refusal_says_where_the_families_are_listed(void **state)
     assert_int_equal(apr_program_emit(&program, &unstated, &other), APR_E_UNSUPPORTED);
     assert_non_null(strstr(other.text, "(not stated)"));
 
-    const apr_hparams gpt2 = {.architecture = "gpt2"};
+    const apr_hparams bloom = {.architecture = "bloom"};
     apr_error lacking = {0};
-    assert_int_equal(apr_program_emit(&program, &gpt2, &lacking), APR_E_UNSUPPORTED);
-    assert_non_null(strstr(lacking.text, "'gpt2' needs layer norm with bias and learned positions"));
+    assert_int_equal(apr_program_emit(&program, &bloom, &lacking), APR_E_UNSUPPORTED);
+    assert_non_null(strstr(lacking.text, "'bloom' needs "));
     for (size_t i = 0; i < apr_n_families; i++) /* what has a program lacks nothing */
         if (apr_family_program_of(apr_families[i]) != NULL) assert_null(apr_family_missing_feature(apr_families[i]->types[0].name));
 }

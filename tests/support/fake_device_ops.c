@@ -82,6 +82,7 @@ static void read_position(int64_t *position, const int64_t *position_at)
 static void read_positions(apr_op_kind kind, apr_op_args *args)
 {
     if (kind == APR_OP_ANGLES) read_position(&args->angles.position, args->angles.position_at);
+    if (kind == APR_OP_POSITIONS) read_position(&args->positions.position, args->positions.position_at);
     if (kind == APR_OP_KV_STORE) read_position(&args->kv_store.position, args->kv_store.position_at);
     if (kind == APR_OP_ATTEND) read_position(&args->attend.position, args->attend.position_at);
     if (kind == APR_OP_SCALE) read_position(&args->scale.position, args->scale.position_at);
@@ -166,11 +167,19 @@ static apr_op_args token_of_ssd(const apr_ssd_args *all, int64_t t)
     return one;
 }
 
+static apr_op_args token_of_positions(const apr_positions_args *all, int64_t t)
+{
+    apr_op_args one = {.positions = *all};
+    one.positions.n_tokens = 1, one.positions.position = all->position_at[t], one.positions.out += t * all->width;
+    return one;
+}
+
 /* How many rows of several sequences there are, and the t-th; 0: they are of one sequence. */
 static int64_t n_separate_rows(apr_op_kind kind, const apr_op_args *a)
 {
     if (kind == APR_OP_ATTEND) return a->attend.per_sequence ? a->attend.n_tokens : 0;
     if (kind == APR_OP_KV_STORE) return a->kv_store.per_sequence ? a->kv_store.n_tokens : 0;
+    if (kind == APR_OP_POSITIONS) return a->positions.per_sequence ? a->positions.n_tokens : 0;
     if (kind == APR_OP_ANGLES) return a->angles.per_sequence ? a->angles.n_tokens : 0;
     if (kind == APR_OP_SCALE) return a->scale.per_sequence ? a->scale.n_tokens : 0;
     if (kind == APR_OP_CONV) return a->conv.slots != NULL ? a->conv.n_tokens : 0;
@@ -182,6 +191,7 @@ static apr_op_args token_of(apr_op_kind kind, const apr_op_args *a, int64_t t)
 {
     if (kind == APR_OP_ATTEND) return token_of_attend(&a->attend, t);
     if (kind == APR_OP_KV_STORE) return token_of_store(&a->kv_store, t);
+    if (kind == APR_OP_POSITIONS) return token_of_positions(&a->positions, t);
     if (kind == APR_OP_ANGLES) return token_of_angles(&a->angles, t);
     if (kind == APR_OP_SCALE) return token_of_scale(&a->scale, t);
     if (kind == APR_OP_CONV) return token_of_conv(&a->conv, t);
@@ -206,6 +216,7 @@ static void see(apr_cuda_device *device, apr_op_kind kind, const apr_op_args *ar
     *own = *args;
     fake_see(device, own, sizeof *own);
     if (kind == APR_OP_EMBED) own->embed.table = fake_see_tensor(device, own->embed.table, matrices);
+    if (kind == APR_OP_POSITIONS) own->positions.table = fake_see_tensor(device, own->positions.table, matrices);
     if (kind == APR_OP_LINEAR) own->linear.weight = fake_see_tensor(device, own->linear.weight, matrices);
     if (kind == APR_OP_LINEAR) own->linear.work = work;
     if (kind == APR_OP_ATTEND) own->attend.work = work;

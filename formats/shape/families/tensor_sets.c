@@ -16,6 +16,13 @@ static const apr_tensor_rule ends[] = {
 };
 SET(ends, ends);
 
+static const apr_tensor_rule norm_biases[] = {
+    {"model.norm.bias", "output_norm.bias", APR_TENSOR_ROLE_SMALL},
+    {L "input_layernorm.bias", B "attn_norm.bias", APR_TENSOR_ROLE_SMALL},
+    {L "post_attention_layernorm.bias", B "ffn_norm.bias", APR_TENSOR_ROLE_SMALL},
+};
+SET(norm_biases, norm_biases);
+
 static const apr_tensor_rule attention[] = {
     {L "self_attn.q_proj.weight", B "attn_q.weight", APR_TENSOR_ROLE_ATTN_Q, {APR_ROTARY(HEADS)}},
     {L "self_attn.q_proj.bias", B "attn_q.bias", APR_TENSOR_ROLE_SMALL, {APR_ROTARY(HEADS)}},

@@ -5,6 +5,7 @@
 #include "formats/shape/tensor_rules.h"
 
 extern const apr_tensor_set apr_tensors_ends;           /* embedding, last norm, head; the norm before each layer's mixer */
+extern const apr_tensor_set apr_tensors_norm_biases;    /* of the norms before the mixer, before the feed-forward and before the head */
 extern const apr_tensor_set apr_tensors_attention;      /* q, k, v and o, with biases where there are any */
 extern const apr_tensor_set apr_tensors_qk_norm;        /* self_attn.{q,k}_norm */
 extern const apr_tensor_set apr_tensors_ffn_norm;       /* post_attention_layernorm: ffn_norm */

@@ -40,6 +40,7 @@ static inline bool apr_cuda_is_f16(const apr_tensor *matrix) { return matrix->dt
 
 /* Rows of the embedding table, of any type that has a kernel. */
 cudaError_t apr_cuda_embed(const apr_embed_args *args, cudaStream_t stream);
+cudaError_t apr_cuda_positions(const apr_positions_args *args, cudaStream_t stream);
 cudaError_t apr_cuda_angles(const apr_angles_args *args, cudaStream_t stream);
 cudaError_t apr_cuda_norm(const apr_norm_args *args, cudaStream_t stream);
 cudaError_t apr_cuda_rope(const apr_rope_args *args, cudaStream_t stream);

@@ -10,7 +10,11 @@ static apr_activation activation_of(apr_emitter *e)
     static const struct {
         const char *name;
         apr_activation activation;
-    } known[] = {{"silu", APR_ACT_SILU}, {"gelu_pytorch_tanh", APR_ACT_GELU_TANH}, {"relu2", APR_ACT_RELU2}};
+    } known[] = {{"silu", APR_ACT_SILU},
+                 {"gelu_pytorch_tanh", APR_ACT_GELU_TANH},
+                 {"relu2", APR_ACT_RELU2},
+                 {"gelu", APR_ACT_GELU},
+                 {"relu", APR_ACT_RELU}};
     const char *const name = e->family->config != NULL ? e->family->config->activation : NULL;
 
     for (size_t i = 0; name != NULL && i < sizeof known / sizeof *known; i++)
@@ -21,7 +25,9 @@ static apr_activation activation_of(apr_emitter *e)
 
 static apr_bias_style mlp_bias(const apr_emitter *e)
 {
-    if (e->family->config == NULL || e->family->config->mlp_bias != APR_BIAS_WHEN_STATED) return APR_NO_BIAS;
+    const apr_bias_rule rule = e->family->config != NULL ? e->family->config->mlp_bias : APR_BIAS_NEVER;
+    if (rule == APR_BIAS_ALWAYS) return APR_MUST_HAVE_BIAS;
+    if (rule != APR_BIAS_WHEN_STATED) return APR_NO_BIAS;
     return e->hparams->mlp_bias ? APR_MUST_HAVE_BIAS : APR_MAY_HAVE_BIAS;
 }
 

@@ -45,15 +45,21 @@ static void tap_last(apr_emitter *e, int normed)
     e->program->values[normed].tap = last;
 }
 
-void apr_emit_head(apr_emitter *e, int x, const char *norm)
+void apr_emit_head(apr_emitter *e, int x, const char *norm) { apr_emit_head_of(e, x, norm, "lm_head", APR_NO_BIAS); }
+
+void apr_emit_head_of(apr_emitter *e, int x, const char *norm, const char *name, apr_bias_style bias)
 {
     const apr_hparams *const h = e->hparams;
+    char text[64];
 
     x = apr_emit_norm(e, x, norm, "normed");
     tap_last(e, x);
     /* A tied head is the embedding table, which is stored once. Its slot is the first one. */
-    const int head = h->tie_word_embeddings ? 0 : apr_emit_weight(e, "lm_head.weight", APR_ROLE_HEAD, h->vocab_size, h->hidden_size);
-    int logits = apr_emit_product(e, x, head, -1, "logits");
+    snprintf(text, sizeof text, "%s.weight", name);
+    const int head = h->tie_word_embeddings ? 0 : apr_emit_weight(e, text, APR_ROLE_HEAD, h->vocab_size, h->hidden_size);
+    snprintf(text, sizeof text, "%s.bias", name);
+    const int offset = bias == APR_NO_BIAS ? -1 : apr_emit_vector(e, text, h->vocab_size, bias == APR_MAY_HAVE_BIAS);
+    int logits = apr_emit_product(e, x, head, offset, "logits");
     if (e->status == APR_OK) e->program->values[logits].is_logits = true;
     logits = apr_emit_scale(e, logits, or_one(h->logit_scale) / or_one(h->logits_scaling), "logits.scaled");
     apr_emit_softcap(e, logits, h->final_logit_softcapping, "logits.capped");
