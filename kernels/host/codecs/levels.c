@@ -8,11 +8,12 @@ static apr_host_codecs_table tables[APR_CPU_LEVELS];
 static const apr_host_codecs_table *in_use;
 
 /* The tables of the files compiled for one level. */
-#define PARTS(level)                                                                                                            \
-    {                                                                                                                           \
-        &apr_simd_floats_##level, &apr_simd_simple_##level, &apr_simd_k_##level, &apr_simd_lookup_##level, &apr_simd_iq_##level \
+#define PARTS(level)                                                                                                              \
+    {                                                                                                                             \
+        &apr_simd_floats_##level, &apr_simd_simple_##level, &apr_simd_k_##level, &apr_simd_q2_k_##level, &apr_simd_steps_##level, \
+            &apr_simd_lookup_##level, &apr_simd_iq_##level                                                                        \
     }
-enum { N_PARTS = 5 };
+enum { N_PARTS = 7 };
 static const apr_host_codecs_table *const parts[APR_CPU_LEVELS][N_PARTS] = {
     [APR_CPU_PLAIN] = PARTS(plain),
 #ifdef __x86_64__
