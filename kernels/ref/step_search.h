@@ -91,7 +91,7 @@ static inline float apr_search_step(const float *restrict x, const float *restri
     return best;
 }
 
-/* The FP16 number next to a step, or one beside it: the one with the least error. */
+/* The FP16 number nearest to a step, or a neighbour of it: the one with the least error. */
 static inline uint16_t apr_search_f16_step(const float *restrict x, const float *restrict w, int n, float step, apr_level_fn level)
 {
     const uint16_t half = apr_f32_to_f16(apr_clamp(step, -APR_F16_MAX, APR_F16_MAX)), magnitude = half & 0x7fff;
@@ -99,9 +99,9 @@ static inline uint16_t apr_search_f16_step(const float *restrict x, const float 
     float least = apr_step_error(x, w, n, apr_f16_to_f32(half), level);
 
     for (int side = -1; side <= 1; side += 2) {
-        const int beside = magnitude + side;
-        if (beside < 0 || beside > 0x7bff) continue;
-        const uint16_t other = (uint16_t)((half & 0x8000) | beside);
+        const int next = magnitude + side;
+        if (next < 0 || next > 0x7bff) continue;
+        const uint16_t other = (uint16_t)((half & 0x8000) | next);
         const float error = apr_step_error(x, w, n, apr_f16_to_f32(other), level);
         if (error < least) least = error, best = other;
     }

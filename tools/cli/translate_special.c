@@ -209,9 +209,10 @@ static apr_status translate_type(apr_translation *t, const apr_option *option, c
     case APR_TYPE_READ_ONLY: break;
     }
     if (!writes) return APR_OK;
-    apr_fail(t->err, APR_E_USAGE,
-             "--%s: aprkit can read %s but not write it ('aprquant --list'); the smallest type that it writes for any model is q2_k (2.6 bits)",
-             option->name, text);
+    apr_fail(
+        t->err, APR_E_USAGE,
+        "--%s: aprkit can read %s but not write it ('aprquant --list'); the smallest type that it writes for any model is q2_k (2.6 bits)",
+        option->name, text);
     return apr_try_change(APR_E_USAGE, &t->typed, text, word.name, t->err);
 }
 

@@ -52,7 +52,7 @@ static const struct {
 static const char *const of_3_bits = "q3_k_m (3.9 bits) or q3_k_s (3.5 bits)";
 static const char *const of_2_bits = "q2_k (2.6 bits in most matrices)";
 
-/* What words begin with that are no type, and types that can be read but not written. */
+/* Beginnings of words that are not the name of a type, and of types that can be read but not written. */
 static const struct {
     const char *begin;
     apr_type_word is;
