@@ -12,21 +12,21 @@
                    .boundary = {{-0.375f, 0.625f}, {-0.625f, 0.375f}}, .n_values = 8, .n_levels = 3
 
 static const iq_type iq2_xxs = {.signs = IQ_EVEN_SIGNS, IQ2_LEVELS, .sub_elems = 32, .n_scales = 16, .first = 0.5f, .gap = 1.0f, .factor = 0.25f,
-                                .least = 24.0f, .most = 60.0f};
+                                .trials = 4, .least = 24.0f, .most = 60.0f};
 static const iq_type iq2_xs = {.signs = IQ_EVEN_SIGNS, IQ2_LEVELS, .sub_elems = 16, .n_scales = 16, .first = 0.5f, .gap = 1.0f, .factor = 0.25f,
-                               .least = 24.0f, .most = 60.0f};
+                               .trials = 4, .least = 24.0f, .most = 60.0f};
 static const iq_type iq2_s = {.signs = IQ_FREE_SIGNS, IQ2_LEVELS, .sub_elems = 16, .n_scales = 16, .first = 0.5f, .gap = 1.0f, .factor = 0.25f,
-                              .least = 24.0f, .most = 60.0f};
+                              .trials = 4, .least = 24.0f, .most = 60.0f};
 static const iq_type iq3_xxs = {.signs = IQ_EVEN_SIGNS, .level = {{4.0f, 12.0f, 20.0f, 28.0f, 36.0f, 44.0f, 52.0f, 62.0f}},
                                 .boundary = {{8.0f, 16.0f, 24.0f, 32.0f, 40.0f, 48.0f, 57.0f}}, .n_values = 4, .n_levels = 8,
-                                .sub_elems = 32, .n_scales = 16, .first = 0.5f, .gap = 1.0f, .factor = 0.5f, .least = 36.0f, .most = 80.0f};
+                                .sub_elems = 32, .n_scales = 16, .first = 0.5f, .gap = 1.0f, .factor = 0.5f, .trials = 6, .least = 36.0f, .most = 80.0f};
 static const iq_type iq3_s = {.signs = IQ_FREE_SIGNS, .level = {{1.0f, 3.0f, 5.0f, 7.0f, 9.0f, 11.0f, 13.0f, 15.0f}},
                               .boundary = {{2.0f, 4.0f, 6.0f, 8.0f, 10.0f, 12.0f, 14.0f}}, .n_values = 4, .n_levels = 8,
-                              .sub_elems = 32, .n_scales = 16, .first = 1.0f, .gap = 2.0f, .factor = 1.0f, .least = 9.0f, .most = 20.0f};
+                              .sub_elems = 32, .n_scales = 16, .first = 1.0f, .gap = 2.0f, .factor = 1.0f, .trials = 6, .least = 9.0f, .most = 20.0f};
 static const iq_type iq1_s = {.signs = IQ_SHIFTED_SUBS, IQ1_LEVELS, .sub_elems = 32, .n_scales = 8, .first = 1.0f, .gap = 2.0f, .factor = 1.0f,
-                              .least = 0.9f, .most = 3.0f};
+                              .trials = 4, .least = 0.9f, .most = 3.0f};
 static const iq_type iq1_m = {.signs = IQ_SHIFTED_POINTS, IQ1_LEVELS, .sub_elems = 16, .n_scales = 8, .first = 1.0f, .gap = 2.0f, .factor = 1.0f,
-                              .least = 0.9f, .most = 3.0f};
+                              .trials = 4, .least = 0.9f, .most = 3.0f};
 /* clang-format on */
 
 /* The values of a block and their weights. importance: NULL, or of the values. */

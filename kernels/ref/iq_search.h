@@ -22,8 +22,8 @@
 #include "kernels/ref/codecs.h"
 #include "kernels/ref/iq_book.h"
 
-enum { IQ_ELEMS = 256, IQ_MAX_SUBS = 16, IQ_GROUPS = 4, IQ_TRIALS = 12, IQ_POLISHES = 2, IQ_FITS = 2 * (IQ_TRIALS + IQ_POLISHES) };
-enum { IQ_CANDIDATES = 32, IQ_ROUNDS = 3 };
+enum { IQ_ELEMS = 256, IQ_MAX_SUBS = 16, IQ_GROUPS = 4, IQ_MAX_TRIALS = 6, IQ_FITS = 2 * (IQ_MAX_TRIALS + 1) };
+enum { IQ_CANDIDATES = 32, IQ_ROUNDS = 2 };
 
 /* What the stored bits besides the points are: a sign for each value; seven signs for eight values, of which an even number is minus; a
  * shift of all levels for each sub-block; a shift for each point. */
@@ -34,6 +34,7 @@ typedef struct iq_type {
     iq_signs signs;
     int n_values, n_levels, sub_elems, n_scales;
     float first, gap, factor;
+    int trials;
     float least, most;    /* trial scales: the largest magnitude divided by these, and by others between them */
     float level[2][8];    /* [shift], 3 levels three times with a gap: 0 1 2 - 0 1 2 - */
     float boundary[2][8]; /* between a level and the next */
@@ -169,21 +170,34 @@ IQ_INLINE bool iq_on_points(const iq_type *t, const apr_iq_book *book, const int
     return true;
 }
 
-/* The best points with signs for eight values, and their levels, with a sign where it is not the value's. */
+/* Turning the sign of value i costs 4 * w * x * v: the cheapest. */
+IQ_INLINE int iq_least_product(const float *x, const float *w, const float *v)
+{
+    float product[8];
+    int least = 0;
+    for (int i = 0; i < 8; i++) product[i] = w[i] * x[i] * v[i];
+    for (int i = 1; i < 8; i++)
+        if (product[i] < product[least]) least = i;
+    return least;
+}
+
+/* The best points with signs for eight values, and their levels, with a sign where it is not the value's. In a trial the sign to turn is
+ * chosen after the points: that of the least product. */
 IQ_INLINE void iq_fit_signed(const iq_type *t, const apr_iq_book *book, const float *x, const float *w, unsigned minus, float s,
-                             iq_group *g, float *v)
+                             bool is_trial, iq_group *g, float *v)
 {
     const bool is_odd = t->signs == IQ_EVEN_SIGNS && __builtin_parity(minus);
     float error[8][8];
     int cell[2], turned = -1;
 
     iq_cell(x, s, t->boundary[0], t->n_levels, cell);
-    if (is_odd || !iq_on_points(t, book, cell, g->word)) {
+    if ((is_odd && !is_trial) || !iq_on_points(t, book, cell, g->word)) {
         iq_errors(x, w, s, t->level[0], error);
-        if (is_odd) turned = iq_turn_a_sign(t, book, x, w, s, cell, error, g->word);
+        if (is_odd && !is_trial) turned = iq_turn_a_sign(t, book, x, w, s, cell, error, g->word);
         else iq_find_points(t, book, cell, error, g->word);
     }
     iq_values(g->word, t->level[0], t->n_values, v);
+    if (is_odd && is_trial) turned = iq_least_product(x, w, v);
     g->bits = (uint8_t)minus;
     if (turned >= 0) g->bits ^= (uint8_t)(1u << turned), v[turned] = -v[turned];
 }
@@ -194,12 +208,14 @@ IQ_INLINE void iq_fit_shifted(const iq_type *t, const apr_iq_book *book, const f
 {
     float least = FLT_MAX;
     for (int k = shift < 0 ? 0 : shift; k <= (shift < 0 ? 1 : shift); k++) {
-        float error[8][8];
+        float error[8][8], at = 0.0f;
         uint16_t word[2];
         int cell[2];
         iq_cell(x, s, t->boundary[k], t->n_levels, cell);
-        iq_errors(x, w, s, t->level[k], error);
-        const float at = iq_find_points(t, book, cell, error, word);
+        if (shift < 0 || !iq_on_points(t, book, cell, word)) {
+            iq_errors(x, w, s, t->level[k], error);
+            at = iq_find_points(t, book, cell, error, word);
+        }
         if (at < least) least = at, g->word[0] = word[0], g->bits = (uint8_t)k;
     }
     iq_values(g->word, t->level[g->bits], t->n_values, v);
@@ -208,14 +224,15 @@ IQ_INLINE void iq_fit_shifted(const iq_type *t, const apr_iq_book *book, const f
 /* ---- scales of a sub-block ---- */
 
 /* The best points for sub-block `sub` at a scale. */
-IQ_INLINE void iq_fit_sub(const iq_type *t, const apr_iq_book *book, const iq_input *in, int sub, int shift, float s, iq_fit *fit)
+IQ_INLINE void iq_fit_sub(const iq_type *t, const apr_iq_book *book, const iq_input *in, int sub, int shift, float s, bool is_trial,
+                          iq_fit *fit)
 {
     float a[8] = {0.0f}, b[8] = {0.0f};
     for (int g = 0; g < t->sub_elems / 8; g++) {
         const int at = sub * t->sub_elems + 8 * g;
         float v[8];
         if (t->signs == IQ_FREE_SIGNS || t->signs == IQ_EVEN_SIGNS)
-            iq_fit_signed(t, book, in->x + at, in->w + at, in->minus[at / 8], s, &fit->group[g], v);
+            iq_fit_signed(t, book, in->x + at, in->w + at, in->minus[at / 8], s, is_trial, &fit->group[g], v);
         else iq_fit_shifted(t, book, in->x + at, in->w + at, t->signs == IQ_SHIFTED_SUBS ? shift : -1, s, &fit->group[g], v);
         for (int i = 0; i < 8; i++) {
             a[i] += in->wx[at + i] * v[i];
@@ -229,27 +246,22 @@ IQ_INLINE void iq_fit_sub(const iq_type *t, const apr_iq_book *book, const iq_in
 IQ_INLINE int iq_shifts(const iq_type *t) { return t->signs == IQ_SHIFTED_SUBS ? 2 : 1; }
 
 /* Adds the sums of points, and keeps their least-squares scale if it is the best. */
-static bool iq_add_fit(iq_sub *sub, float a, float b)
+static void iq_add_fit(iq_sub *sub, float a, float b)
 {
-    if (!(a > 0.0f && b > 0.0f)) return false;
+    if (!(a > 0.0f && b > 0.0f)) return;
     const float scale = a / b, gain = a * scale;
     sub->a[sub->n] = a;
     sub->b[sub->n++] = b;
-    if (!(gain > sub->gain)) return false;
-    sub->gain = gain;
-    sub->scale = scale;
-    return true;
+    if (gain > sub->gain) sub->gain = gain, sub->scale = scale;
 }
 
-IQ_INLINE bool iq_try_scale(const iq_type *t, const apr_iq_book *book, const iq_input *in, int sub, float s, iq_sub *known)
+IQ_INLINE void iq_try_scale(const iq_type *t, const apr_iq_book *book, const iq_input *in, int sub, float s, iq_sub *known)
 {
-    bool is_better = false;
     for (int shift = 0; shift < iq_shifts(t); shift++) {
         iq_fit fit;
-        iq_fit_sub(t, book, in, sub, shift, s, &fit);
-        is_better = iq_add_fit(known, fit.a, fit.b) || is_better;
+        iq_fit_sub(t, book, in, sub, shift, s, true, &fit);
+        iq_add_fit(known, fit.a, fit.b);
     }
-    return is_better;
 }
 
 /* Step 1. */
@@ -262,10 +274,9 @@ IQ_INLINE void iq_search_sub(const iq_type *t, const apr_iq_book *book, const iq
         most = magnitude > most ? magnitude : most;
     }
     if (!(most > 0x1p-40f)) return;
-    for (int k = 0; k < IQ_TRIALS; k++)
-        iq_try_scale(t, book, in, sub, most / (t->least + (t->most - t->least) * (float)k / (float)(IQ_TRIALS - 1)), known);
-    for (int k = 0; k < IQ_POLISHES; k++)
-        if (!iq_try_scale(t, book, in, sub, known->scale, known)) break;
+    for (int k = 0; k < t->trials; k++)
+        iq_try_scale(t, book, in, sub, most / (t->least + (t->most - t->least) * (float)k / (float)(t->trials - 1)), known);
+    if (known->n > 0) iq_try_scale(t, book, in, sub, known->scale, known);
 }
 
 /* ---- scales of a block ---- */
@@ -335,7 +346,7 @@ IQ_INLINE void iq_choose_scale(const iq_type *t, const apr_iq_book *book, const 
         for (int shift = 0; shift < iq_shifts(t); shift++) {
             const float stored = below + (float)side, s = iq_scale(t, d, stored);
             iq_fit fit;
-            iq_fit_sub(t, book, in, sub, shift, s, &fit);
+            iq_fit_sub(t, book, in, sub, shift, s, false, &fit);
             const float error = s * (s * fit.b - 2.0f * fit.a), m = iq_multiplier(t, stored) * t->factor;
             if (!(error < least)) continue;
             least = error;
