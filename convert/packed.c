@@ -180,7 +180,7 @@ apr_status apr_packed_notes(apr_conversion *c, apr_error *err)
     if (c->recipe.packed->layout->dtype == APR_MXFP4)
         APR_TRY(apr_loss_add(&c->losses, APR_NOTE, err,
                              "MXFP4 with weights only: vLLM on GPUs of compute capability 10.0 and above may take it for 4-bit activations "
-                             "(vllm#56770), and transformers cannot decompress it (compressed-tensors#680)"));
+                             "(vllm#56770)"));
     APR_TRY(note_stacks(c, err));
     return note_global_scales(c, err);
 }

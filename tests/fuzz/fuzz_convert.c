@@ -2,7 +2,7 @@
  * says, where types are kept has the same bytes, and is finite where it was. A refusal has a sentence, which is not that the
  * reader refused what the writer made, and leaves nothing.
  *
- * The input: a letter for the output (a: APR, g: GGUF, other: safetensors), a byte for the type (0: kept, else a mixture),
+ * The input: a letter for the output (a: APR, g: GGUF, other: safetensors), a byte for the type (0: kept, else a mixture or a layout),
  * then one file, or a bundle of files (fuzz_target.h). */
 #include "convert/run.h"
 #include "formats/base/bytes.h"
@@ -27,6 +27,30 @@ static size_t count_mixtures(void)
     size_t n = 0;
     while (apr_mixture_names[n].name != NULL) n++;
     return n;
+}
+
+static size_t count_layouts(void)
+{
+    size_t n = 0;
+    while (apr_packed_layouts[n].type != NULL) n++;
+    return n;
+}
+
+/* The types after the mixtures: the layouts of folders for servers, which only folders have. */
+static void choose_type(size_t type, apr_packed_target *target, apr_recipe_options *recipe)
+{
+    const size_t n_mixtures = count_mixtures();
+    apr_error err = {0};
+
+    if (type == 0) return;
+    if (type <= n_mixtures) {
+        recipe->mixture = apr_mixture_names[type - 1].name;
+        return;
+    }
+    const apr_packed_layout *const l = &apr_packed_layouts[type - n_mixtures - 1];
+    claim(apr_packed_target_find(target, l->type, l->name, 0, &err) == APR_OK);
+    recipe->mixture = l->type;
+    if (!l->by_row) recipe->packed = target;
 }
 
 /* One file is written as "in/model"; the checksum of an APR file's header is put right: no fuzzer finds it. */
@@ -109,6 +133,7 @@ static void read_back(const apr_conversion *conversion, const char *path)
         const apr_pipe_item *const item = &conversion->items[i];
         claim(t != NULL && t->dtype == stated->dtype && t->n_bytes == stated->n_bytes && t->rank == stated->rank);
         claim(memcmp(t->dims, stated->dims, (size_t)t->rank * sizeof *t->dims) == 0);
+        if (item->packed != NULL) continue;
         if (!item->is_scales && item->to == item->from->dtype) claim_same_rows(item->from, t);
         if (!item->is_scales && item->from->made != NULL && item->from->made->computes) claim_finite(item->from->made, t);
     }
@@ -135,6 +160,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes)
 {
     apr_convert_options options = {.format = APR_FORMAT_SAFETENSORS, .recipe.allow_requantize = true};
     const char *out = "out";
+    apr_packed_target packed;
     char path[SCRATCH_NAME_BYTES] = "in";
     apr_model model;
     apr_error err = {0};
@@ -143,8 +169,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes)
     if (n_bytes < 2) return 0;
     if (data[0] == 'a') options.format = APR_FORMAT_APR, out = "out.apr";
     if (data[0] == 'g') options.format = APR_FORMAT_GGUF, out = "out.gguf";
-    const size_t mixture = data[1] % (count_mixtures() + 1);
-    if (mixture > 0) options.recipe.mixture = apr_mixture_names[mixture - 1].name;
+    choose_type(data[1] % (count_mixtures() + count_layouts() + 1), &packed, &options.recipe);
+    if (options.recipe.packed != NULL) options.format = APR_FORMAT_SAFETENSORS, out = "out";
     write_input(data + 2, n_bytes - 2, path);
     const apr_status status = apr_model_open(&model, scratch_path(path), &err);
     claim_sentence(status, err);
