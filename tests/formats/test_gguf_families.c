@@ -313,6 +313,10 @@ static void only_what_other_readers_will_not_know_is_noted(void **state)
         {"qwen3_5", {"qwen35 needs linear attention with keys (16) and values (8)"}},
         {"qwen3_5_moe", {"qwen35moe needs linear attention"}},
         {"qwen3_next", {"qwen3next needs linear attention"}},
+        {"dots1", {"needs as many key/value heads (here 2) as heads (4)"}},
+        {"olmoe", {"needs as many key/value heads (here 2) as heads (4)"}},
+        {"exaone4", {"exaone4 has no attention window; here 3 of 4 layers see the last 8 tokens only"}},
+        {"mellum", {"rotates sliding layers with the base of the others (500000); here it is 10000"}},
     };
     static const char *const nothing[] = {NULL};
 

@@ -27,7 +27,7 @@ FAMILIES = f"{DATA}/families"
 AGREES = 2e-5  # another order of sums: 1.2e-5 at most, where value heads are in another order
 GELU = 4e-3    # llama.cpp looks GELU up in a table of f16: 1.4e-3 to 2.8e-3
 
-BOUNDS = {"gemma2": GELU, "gemma3": GELU, "gemma4": GELU, "gemma4_moe": GELU, "glm4_moe_lite": 8e-6}  # lite: deviates by 1.5e-5
+BOUNDS = {"gemma": GELU, "gemma2": GELU, "gemma3": GELU, "gemma4": GELU, "gemma4_moe": GELU, "glm4_moe_lite": 8e-6}  # lite: deviates by 1.5e-5
 
 # Twice what rounding the weights to these types costs here; tests/runtime/test_family_traps.c has a sharper bound.
 QUANTS = {"F16": 2e-3, "Q8_0": 4e-2, "Q6_K": 0.15, "Q5_K_M": 0.3, "Q4_K_M": 0.6, "Q4_0": 0.6}
@@ -35,20 +35,25 @@ QUANTS = {"F16": 2e-3, "Q8_0": 4e-2, "Q6_K": 0.15, "Q5_K_M": 0.3, "Q4_K_M": 0.6,
 # family: why llama.cpp computes something else, what to set in config.json so that it computes the same
 DEVIATIONS = {
     "deepseek_v2": ("groups by their two best", {"topk_method": "greedy", "n_group": 1, "topk_group": 1}),
+    "exaone4": ("window with 64 layers only", {"sliding_window": None, "layer_types": ["full_attention"] * 4}),
     "gemma2": ("supposes the scale", {"query_pre_attn_scalar": 12}),
     "gemma3": ("supposes scale, 5:1 windows", {"query_pre_attn_scalar": 12, "layer_types": ["sliding_attention"] * 4}),
     "glm4_moe_lite": ("one eps for all norms", {"rms_norm_eps": 1e-6}),
     "gpt_oss": ("rounds YaRN's range", {"rope_parameters.truncate": True}),
     "llama4": ("chunk and floor of 8192", {"attention_chunk_size": 8192, "floor_scale": 8192}),
+    "mellum": ("one base for all layers", {"rope_parameters.sliding_attention.rope_theta": 500000.0}),
+    "ministral": ("no window in arch llama", {"sliding_window": None, "layer_types": ["full_attention"] * 4}),
     "mistral": ("no window in arch llama", {"sliding_window": None}),
 }
-NO_LOAD = {  # llama.cpp wants the two widths equal
+NO_LOAD = {  # llama.cpp wants the two widths equal, or the two numbers of heads
+    "dots1": ("wants all heads to have keys", {"num_key_value_heads": 4}),
+    "olmoe": ("wants all heads to have keys", {"num_key_value_heads": 4}),
     "qwen3_5": ("wants equal head widths", {"linear_value_head_dim": 16}),
     "qwen3_5_moe": ("wants equal head widths", {"linear_value_head_dim": 16}),
     "qwen3_next": ("wants equal head widths", {"linear_value_head_dim": 16}),
 }
 # What llama.cpp's converter does not write: its GGUFs alone are not the model.
-THEIRS_LACK = {"gemma2": "scale", "gemma3": "scale, windows", "llama4": "chunk", "mistral": "window", "mistral4": "temperature"}
+THEIRS_LACK = {"gemma2": "scale", "gemma3": "scale, windows", "llama4": "chunk", "mistral": "window", "mistral4": "temperature", "solar_open": "whole heads"}
 THEIRS_REFUSED = {"glm4_moe_lite": "a softmax router with a bias for choice"}
 
 failures = []
@@ -96,6 +101,15 @@ def reshape(tensors, config, old):
                 tensor[0] = [new or dim for new, dim in zip(shape, tensor[0])]
 
 
+def reshape_keys(tensors, config, old):
+    """Shapes where the number of key/value heads changed from OLD."""
+    heads, had = config["num_key_value_heads"], old["num_key_value_heads"]
+    width = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
+    for name, tensor in tensors.items():
+        if name.endswith(("k_proj.weight", "v_proj.weight", "k_norm.weight")) and tensor[0][0] == had * width:
+            tensor[0][0] = heads * width
+
+
 def edited(family, edit):
     """A folder like FAMILIES/family with another config.json."""
     folder = f"edited-{family}"
@@ -110,6 +124,8 @@ def edited(family, edit):
         place[last] = value
     if "linear_value_head_dim" in config:
         reshape(tensors["tensors"], config, old)
+    if config.get("num_key_value_heads") != old.get("num_key_value_heads"):
+        reshape_keys(tensors["tensors"], config, old)
     for file, content in (("config", config), ("tensors", tensors)):
         with open(f"{folder}/{file}.json", "w", encoding="utf-8") as f:
             json.dump(content, f)
