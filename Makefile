@@ -255,7 +255,8 @@ $(STATIC_LIB): $(PUBLIC_C:%=$B/%.o) $(LIB)
 	  rm $B/lib/aprkit.o
 $(PKG_CONFIG_FILE): tools/engine/aprkit.pc.in $(PUBLIC) FORCE
 	@mkdir -p $(@D)
-	@sed 's|@PREFIX@|$(PREFIX)|; s|@VERSION@|$(lib_version)|; s|@LIBS@|$(libs)|' $< >$@
+	@sed -e 's|@PREFIX@|$(prefix)|' -e 's|@LIBDIR@|$(patsubst $(prefix)/%,$${prefix}/%,$(libdir))|' \
+	  -e 's|@INCLUDEDIR@|$(patsubst $(prefix)/%,$${prefix}/%,$(includedir))|' -e 's|@VERSION@|$(lib_version)|' -e 's|@LIBS@|$(libs)|' $< >$@
 # What --version says of this build.
 $B/commit: FORCE
 	@mkdir -p $(@D); now="$$(tools/packaging/commit.sh)"; [ "$$(cat $@ 2>/dev/null)" = "$$now" ] || echo "$$now" >$@

@@ -20,7 +20,7 @@ check() { # WHAT COMMAND...
     fi
 }
 # Nothing is built: -o says that what is there counts as made.
-make_() { (cd "$root" && env -u MAKEFLAGS -u MAKELEVEL -u MFLAGS make -s -o all -o docs B="${build#"$root"/}" CUDA=0 "$@"); }
+make_() { (cd "$root" && env -u MAKEFLAGS -u MAKELEVEL -u MFLAGS make -s -o all -o docs -o library B="${build#"$root"/}" CUDA=0 "$@"); }
 list() { (cd "$1" && find . -type f -o -type l | sort); }
 is_empty() { [ -z "$(find "$1" -mindepth 1)" ] || { find "$1" -mindepth 1; false; }; }
 no_symbols() { nm "$1" 2>&1 | grep -q 'no symbols'; }

@@ -21,12 +21,13 @@ check() { # WHAT COMMAND...
     fi
 }
 has() { command -v "$1" >/dev/null || { echo "skipped, because $1 is not here"; count 0 0 1; false; }; }
+cd "$root" || exit 2
 version=$(sed -n 's/^.define APR_VERSION "\(.*\)"/\1/p' "$root/tools/cli/cli.h")
 release=$(sed -n '/^## /{s/^## \([0-9.]*\) (.*/\1/p;q}' "$root/CHANGELOG.md")
+check "aprkit.h has the version $version" grep -q "^#define APRKIT_VERSION \"$version\"" tools/engine/aprkit.h
 check "the newest entry of CHANGELOG.md is $release, the version $version" test "$version" = "$release"
 
 # --- make dist ---
-cd "$root" || exit 2
 if [ -e .git ] && has git; then
     (umask 077 && TZ=Asia/Tokyo tools/packaging/dist.sh "$version" "$work/a/aprkit.tar.gz") >"$work/sum-a" 2>/dev/null
     (umask 002 && TZ=UTC LC_ALL=C.UTF-8 tools/packaging/dist.sh "$version" "$work/b/aprkit.tar.gz") >"$work/sum-b" 2>/dev/null

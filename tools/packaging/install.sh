@@ -1,9 +1,9 @@
 #!/bin/sh
-# install.sh install | install-strip | uninstall ROW... - copies what was built to where it is used, and removes exactly that again.
+# install.sh install | install-strip | add | uninstall ROW... - copies what was built to where it is used, and removes exactly that again.
 #
 # A row is PLACE:MODE:FILE. PLACE is the name of a variable, a folder in it if there is one, and a new name if there is one: bindir,
-# mandir/man1, datadir/zsh/site-functions=_aprkit. MODE is that of the file; "link" makes a symbolic link to FILE. 755 is a
-# program or a shared library: install-strip leaves out its symbols. The environment has bindir, libdir ... and DESTDIR.
+# mandir/man1, datadir/zsh/site-functions=_aprkit. MODE is that of the file; "link" makes a symbolic link to FILE. Of 755
+# and of shared libraries, install-strip leaves out the symbols. The environment has bindir, libdir ... and DESTDIR.
 #
 # The record, $libdir/aprkit/installed, lists the files and the folders that were made, without DESTDIR. Installing again removes what an
 # older version had and this one has not. Without a record, uninstall removes the files of the rows and no folder.
@@ -45,18 +45,16 @@ put() {
     rm -f "$at"
     case $mode in
     link) ln -s "$file" "$at" ;;
-    755)
-        install -m 755 "$file" "$at"
-        [ "$verb" = install ] || "${STRIP:-strip}" --strip-unneeded "$at"
-        ;;
     *) install -m "$mode" "$file" "$at" ;;
     esac
+    case $verb:$mode:$file in install-strip:755:* | install-strip:644:*.so.*) "${STRIP:-strip}" --strip-unneeded "$at" ;; esac
     echo "file $target" >>"$new"
 }
 
 # Files that only an older version had.
 remove_older() {
     [ -f "$DESTDIR$record" ] || return 0
+    [ "$verb" != add ] || cat "$DESTDIR$record" >>"$new" # which removes nothing
     grep '^file /' "$DESTDIR$record" | grep -vxF -f "$new" | while read -r _ old; do
         echo "  $old (no longer part of aprkit)"
         rm -f "$DESTDIR$old"
@@ -75,7 +73,7 @@ remove_recorded() {
 }
 
 case $verb in
-install | install-strip)
+install | install-strip | add)
     for row; do
         read_row "$row"
         put
@@ -98,7 +96,7 @@ uninstall)
     remove_recorded
     ;;
 *)
-    echo "install.sh: install, install-strip or uninstall" >&2
+    echo "install.sh: install, install-strip, add or uninstall" >&2
     exit 2
     ;;
 esac

@@ -33,6 +33,9 @@ $(SHARE)/made: $(APRDOC) $(wildcard tools/packaging/completion.*) CHANGELOG.md
 # One row a file: PLACE:MODE:FILE, as install.sh explains. What it says is all that install writes, besides its record.
 rows = $(TOOLS:%=bindir:755:%)
 rows += $(if $(filter 1,$(CUDA)),libdir/aprkit:755:$(CUDA_LIB))
+library_rows = libdir:644:$(SHARED_LIB) $(foreach l,$(SHARED_LINKS),libdir=$(notdir $l):link:$(notdir $(SHARED_LIB))) libdir:644:$(STATIC_LIB) \
+               libdir/pkgconfig:644:$(PKG_CONFIG_FILE) includedir:644:$(PUBLIC)
+rows += $(library_rows) $(patsubst %,docdir/examples:644:%,$(wildcard tools/examples/*))
 
 # Which pages there are is known when they are made.
 rows += $(patsubst %,mandir/man1:644:%,$(shell ls $(SHARE)/man1/*.1 2>/dev/null)) $(patsubst %,mandir/man7:644:%,$(shell ls $(SHARE)/man7/*.7 2>/dev/null))
@@ -43,10 +46,12 @@ rows += docdir:644:LICENSE docdir:644:README.md docdir:644:CHANGELOG.md
 
 places = DESTDIR='$(DESTDIR)' bindir='$(bindir)' libdir='$(libdir)' includedir='$(includedir)' datadir='$(datadir)' mandir='$(mandir)' docdir='$(docdir)' \
          STRIP='$(STRIP)' QUIET='$(findstring s,$(firstword -$(MAKEFLAGS)))'
-.PHONY: install install-strip uninstall dist deb sbom check-packages
-install install-strip: all docs
+.PHONY: install install-strip install-library uninstall dist deb sbom check-packages
+install install-strip: all library docs
 	@$(places) tools/packaging/install.sh $@ $(rows)
-install: ## copy what was built to $(PREFIX); install-strip does so without symbols
+install-library: library
+	@$(places) tools/packaging/install.sh add $(library_rows)
+install: ## copy what was built to $(PREFIX); install-strip: without symbols; install-library: only the library
 uninstall: ## remove what install has copied, and the folders that it made
 	@$(places) tools/packaging/install.sh $@ $(rows)
 
