@@ -44,6 +44,9 @@ make_pages() {
     aprrun bench -q data/tiny-qwen2 --prompt 4 --tokens 2 --repeat 1 --html measured-once.html --hash >/dev/null &&
     aprplan --gpu rtx4090 --table --html planned.html data/shapes/qwen3-8b.json >/dev/null &&
     aprplan --gpus-table --html planned-gpus.html data/shapes/qwen3-8b.json >/dev/null &&
+    for type in q8_0 q6_k q5_k_m q4_0; do aprquant -q --to $type data/tiny-qwen2 $type.gguf >/dev/null 2>&1 || return; done
+    aprrun compare -q q4.gguf mxfp4.apr q8_0.gguf q6_k.gguf q5_k_m.gguf q4_0.gguf --ref data/tiny-qwen2 --gpu rtx3060 --html compared.html >/dev/null &&
+    aprrun compare -q q4.gguf data/tiny-qwen2 --ref data/tiny-qwen2 --bench --html compared-two.html >/dev/null &&
     many_tensors || return
     # another model than the reference
     cp -rL data/tiny-qwen2 other && chmod -R u+w other && sed -i 's/"rope_theta": 1000000.0/"rope_theta": 2000000.0/' other/config.json

@@ -326,7 +326,7 @@ const apr_foreign_word apr_foreign_words[] = {
     {"cqp", NULL, NAMED, 0, "devices|gpus", "{}: not a verb of this tool; use 'aprrun doctor' => = aprrun doctor"},
     {"qpr", NULL, NAMED, 0, "info|inspect|dump|cat", "{}: not a verb of this tool; use 'aprconv show' => = aprconv show *"},
     {"qpr", NULL, NAMED, 0, "validate", "{}: not a verb of this tool; use 'aprconv check' => = aprconv check *"},
-    {"qpr", NULL, NAMED, 0, "compare", "{}: not a verb of this tool; use 'aprconv diff' => = aprconv diff *"},
+    {"qp", NULL, NAMED, 0, "compare", "{}: not a verb of this tool; use 'aprconv diff' => = aprconv diff *"},
     {"qpr", NULL, NAMED, 0, "convert", "{}: not a verb of this tool; use 'aprconv' => = aprconv convert *"},
     {"*", NULL, NAMED, 0, "info|inspect", "{}: not a verb of this tool; use 'aprconv show' => = aprconv show *"},
     {0},

@@ -6,6 +6,7 @@
 #include "kernels/cuda_loader.h"
 #include "runtime/plan/gpus.h"
 #include "tools/cli/model_paths.h"
+#include "tools/cli/options.h"
 #include "tools/cli/type_words.h"
 #include "tools/cli/values.h"
 
@@ -106,9 +107,11 @@ static apr_status translate_gpu_name(apr_translation *t, const char *value)
     const apr_gpu *const wanted = apr_gpu_find(value);
     const apr_cuda_api *cuda;
     apr_cuda_facts facts;
+    const apr_option *const own = apr_option_named(t->command, "gpu", 3, 0);
+    const bool takes_names = own != NULL && own->kind == APR_OPTION_STRING; /* a GPU to plan for, which need not be here */
     int n = 0;
 
-    if (is_list_of_numbers(value) || strcmp(value, "-1") == 0) {
+    if (takes_names || is_list_of_numbers(value) || strcmp(value, "-1") == 0) {
         APR_TRY(apr_translation_put(t, "--gpu"));
         return apr_translation_put(t, value);
     }

@@ -72,8 +72,7 @@ static void put_maker(FILE *out, const apr_page_about *about)
 
 /* --- of --- */
 
-/* Bytes of a file before its first tensor: header, metadata and list of tensors. */
-static size_t head_bytes(const apr_model *model, const apr_map *map)
+size_t apr_page_head_bytes(const apr_model *model, const apr_map *map)
 {
     size_t n = map->n_bytes;
 
@@ -84,15 +83,14 @@ static size_t head_bytes(const apr_model *model, const apr_map *map)
     return n;
 }
 
-/* Of all files of the model in order. is_whole: with their tensors. */
-static char *sum_of(const apr_model *model, bool is_whole, uint64_t *n_bytes, char text[APR_SHA256_TEXT])
+char *apr_page_sum(const apr_model *model, bool is_whole, uint64_t *n_bytes, char text[APR_SHA256_TEXT])
 {
     apr_sha256 hash;
 
     *n_bytes = 0;
     apr_sha256_start(&hash);
     for (size_t i = 0; i < model->n_maps; i++) {
-        const size_t n = is_whole ? model->maps[i].n_bytes : head_bytes(model, &model->maps[i]);
+        const size_t n = is_whole ? model->maps[i].n_bytes : apr_page_head_bytes(model, &model->maps[i]);
         apr_sha256_add(&hash, model->maps[i].data, n);
         *n_bytes += n;
     }
@@ -110,11 +108,11 @@ static void put_model(FILE *out, const apr_page_model *m, bool hash)
     put(out, "size", text);
     put(out, "types", apr_verify_types_text(m->model, text, sizeof text));
     if (n_bytes == 0) return;
-    sum_of(m->model, false, &n_head, sum);
+    apr_page_sum(m->model, false, &n_head, sum);
     apr_html_print(out, "<dt>SHA-256</dt><dd><code>%s</code> of %s (%s bytes)</dd>\n", sum,
                    m->model->n_tensors > 0 ? "header and list of tensors" : "the file", apr_count_text(count, (int64_t)n_head));
     if (hash && m->model->n_tensors > 0)
-        apr_html_print(out, "<dt></dt><dd><code>%s</code> of the whole %s</dd>\n", sum_of(m->model, true, &n_bytes, sum),
+        apr_html_print(out, "<dt></dt><dd><code>%s</code> of the whole %s</dd>\n", apr_page_sum(m->model, true, &n_bytes, sum),
                        m->model->n_maps == 1 ? "file" : "files, one after the other");
 }
 

@@ -5,6 +5,7 @@
 #include "formats/tensor/model.h"
 #include "runtime/session/session.h"
 #include "tools/cli/cli.h"
+#include "tools/report/sha256.h"
 
 #include <stdio.h>
 
@@ -48,5 +49,11 @@ typedef struct apr_page_about {
 
 /* Writes the block "made by" and "of", the answer, and the place of the list of contents. */
 void apr_page_about_html(FILE *out, const apr_page_about *about);
+
+/* Bytes of one of the model's files before its first tensor: header, metadata and list of tensors. */
+size_t apr_page_head_bytes(const apr_model *model, const apr_map *map);
+
+/* SHA-256 of all files of the model in order, and how many bytes these are. is_whole: with their tensors. Returns text. */
+char *apr_page_sum(const apr_model *model, bool is_whole, uint64_t *n_bytes, char text[APR_SHA256_TEXT]);
 
 #endif
