@@ -174,6 +174,7 @@ typedef struct apr_family_gguf {
     bool rotates_pairs; /* llama.cpp rotates adjacent rows, and q and k are stored so; otherwise it rotates half-heads, as Hugging Face */
     bool rotates_whole_heads; /* llama.cpp refuses a rotary dimension smaller than the head */
     bool ranks_groups_by_two; /* llama.cpp ranks expert groups by their two best scores, the family's class by the best one */
+    bool all_mamba;           /* all layers are Mamba layers, and no key says so */
     bool approximates_gelu;   /* llama.cpp computes GELU by its tanh approximation, the family's class by erf */
     bool has_window;          /* llama.cpp implements the sliding window */
     bool heads_fill_hidden;   /* llama.cpp supports only head_dim = hidden_size / heads */
@@ -272,7 +273,11 @@ typedef struct apr_family {
     X(phi)                 \
     X(gpt_neox)            \
     X(gpt2)                \
-    X(opt)
+    X(opt)                 \
+    X(cohere)              \
+    X(mamba2)              \
+    X(bamba)               \
+    X(falcon_h1)
 
 #define X(name) extern const apr_family apr_family_##name;
 APR_FAMILY_LIST(X)

@@ -38,7 +38,9 @@ static apr_status check_missing(const hparam_checking *c)
 
     for (size_t i = 0; i < apr_n_hparam_fields; i++) {
         const apr_hparam_field *const field = &apr_hparam_fields[i];
-        const bool is_needed = apr_has_word(wanted, field->name) && (has_dense || strcmp(field->name, "intermediate_size") != 0);
+        const bool is_unused = c->facts->all_mamba && apr_has_word(" num_heads intermediate_size ", field->name);
+        const bool is_needed =
+            !is_unused && apr_has_word(wanted, field->name) && (has_dense || strcmp(field->name, "intermediate_size") != 0);
         if (is_needed && !(apr_hparam_number(c->h, field) > 0)) {
             LOSS(c, "config.json has no %s; llama.cpp cannot open a GGUF without %s.%s", field->hf_key, c->arch, field->gguf_key);
             REFUSED(c);

@@ -306,6 +306,12 @@ static apr_status read_mixers(key_reader *r, apr_hparams *h, apr_arena *arena, a
     const apr_kv *const widths = by_layer(r, "feed_forward_length", h), *const heads = by_layer(r, "attention.head_count_kv", h);
     uint8_t *kinds, *ffns;
 
+    if (r->facts->all_mamba) {
+        APR_TRY(get_kinds(h, &kinds, arena, err));
+        memset(kinds, APR_LAYER_MAMBA, (size_t)h->num_layers);
+        h->layer_kinds = kinds;
+        return APR_OK;
+    }
     if (heads == NULL || other == APR_LAYER_FULL) return APR_OK;
     APR_TRY(get_kinds(h, &kinds, arena, err));
     APR_TRY(get_kinds(h, &ffns, arena, err));
@@ -398,7 +404,7 @@ static int64_t kv_heads_of(const apr_hparams *h, int64_t layer)
 
 static apr_status put_feed_forward(const key_writer *w, const char *name, bool always)
 {
-    (void)always;
+    if (always && w->h->intermediate_size == 0) return put_int(w, name, 0);
     return w->h->num_layers > 0           ? put_by_layer(w, name, feed_forward_of)
            : w->h->intermediate_size != 0 ? put_int(w, name, w->h->intermediate_size)
                                           : APR_OK;

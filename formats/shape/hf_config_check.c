@@ -147,6 +147,12 @@ static const rule computing[] = {
     {"use_double_wide_mlp", OFF},
     {"conv_bias", OFF},
     {"mamba_proj_bias", OFF},
+    {"projectors_bias", OFF},
+    {"ssm_multipliers", ALL_ONES},
+    {"ssm_in_multiplier", ONE},
+    {"ssm_out_multiplier", ONE},
+    {"mamba_rms_norm", OFF},
+    {"mamba_norm_before_gate", OFF, true},
     {"time_step_limit", UNLIMITED},
     {"use_bias", OFF, true},
     {"attention_out_bias", OFF},
@@ -184,7 +190,8 @@ static const char harmless[] =
     " moe_layer_interval num_dense_layers interleave_moe_layer_step layers_block_type hybrid_override_pattern full_attn_idxs"
     " sliding_window_pattern global_attn_every_n_layers vocab_size_per_layer_input qk_head_dim mamba_expand expand mamba_chunk_size "
     "chunk_size mamba_conv_bias"
-    " use_conv_bias use_mamba_kernels mamba_ssm_cache_dtype time_step_min time_step_max time_step_floor residual_in_fp32"
+    " use_conv_bias use_mamba_kernels mamba_ssm_cache_dtype time_step_rank z_loss_coefficient attn_layer_indices mamba_d_ssm time_step_min "
+    "time_step_max time_step_floor residual_in_fp32"
     " rescale_prenorm_residual num_logits_to_keep moe_shared_expert_overlap normalization_function init_method block_multiple_of"
     " block_ffn_dim_multiplier block_auto_adjust_ff_dim block_dim block_ff_dim block_mlp_init_scale block_norm_eps"
     " block_out_init_scale block_use_swiglu block_use_xavier_init conv_dim conv_dim_out conv_use_xavier_init for_llm_class use_pos_enc"

@@ -199,18 +199,18 @@ static apr_status fill_chunks(const reading *r, uint8_t *kinds, int64_t n)
     return APR_OK;
 }
 
-/* granitemoehybrid: Mamba everywhere. lfm2: attention in full_attn_idxs, convolutions elsewhere; without the list attention everywhere. */
+/* Mamba everywhere, but for the attention layers that bamba lists. lfm2: attention in full_attn_idxs, convolutions elsewhere; without the list attention everywhere. */
 static apr_status fill_unlisted(const reading *r, uint8_t *kinds, int64_t n)
 {
-    const cJSON *const full = apr_config_find(r, "full_attn_idxs"), *item;
+    const char *const key = r->spec->mamba ? "attn_layer_indices" : "full_attn_idxs";
+    const cJSON *const full = apr_config_find(r, key), *item;
     int64_t layer;
 
     memset(kinds, r->spec->mamba ? APR_LAYER_MAMBA : cJSON_IsArray(full) ? APR_LAYER_CONV : APR_LAYER_FULL, (size_t)n);
-    if (r->spec->mamba) return APR_OK;
     cJSON_ArrayForEach(item, full)
     {
         if (!apr_json_as_int(item, &layer) || layer < 0 || layer >= n)
-            return apr_fail(r->err, APR_E_DAMAGED, "%s: \"full_attn_idxs\" names a layer that does not exist", r->where);
+            return apr_fail(r->err, APR_E_DAMAGED, "%s: \"%s\" names a layer that does not exist", r->where, key);
         kinds[layer] = APR_LAYER_FULL;
     }
     return APR_OK;
@@ -281,6 +281,7 @@ static void put_mixers(apr_json_text *out, const apr_hparams *h, const apr_famil
         put_pattern(out, h);
         return;
     }
+    if (f->layer_types != NULL && strcmp(f->layer_types, " mamba ") == 0) return; /* all are, without a list */
     if (h->layer_kinds == NULL && !f->mamba) return; /* without a list Mamba classes assume Mamba layers */
     if (h->sliding_window > 0 && f->window != APR_WINDOW_PATTERN) apr_json_bool(out, "use_sliding_window", true);
     const bool from_layer = f->window == APR_WINDOW_FROM_LAYER || f->window == APR_WINDOW_LAST;

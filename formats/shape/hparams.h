@@ -36,6 +36,18 @@
     X(residual_multiplier, REAL, "residual_multiplier", "residual_scale")                                                               \
     X(logits_scaling, REAL, "logits_scaling", "")      /* logits are divided by it (granite; there GGUF calls it logit_scale) */        \
     X(logit_scale, REAL, "logit_scale", "logit_scale") /* logits are multiplied by it (cohere) */                                       \
+    X(attention_in_multiplier, REAL, "attention_in_multiplier", "") /* falcon_h1: 0 is 1, for all of them */                            \
+    X(attention_out_multiplier, REAL, "attention_out_multiplier", "")                                                                   \
+    X(key_multiplier, REAL, "key_multiplier", "")                                                                                       \
+    X(ssm_in_multiplier, REAL, "ssm_in_multiplier", "")                                                                                 \
+    X(ssm_out_multiplier, REAL, "ssm_out_multiplier", "")                                                                               \
+    X(ssm_z_multiplier, REAL, "", "") /* config.json: ssm_multipliers, one for each part of in_proj's output */                         \
+    X(ssm_x_multiplier, REAL, "", "")                                                                                                   \
+    X(ssm_b_multiplier, REAL, "", "")                                                                                                   \
+    X(ssm_c_multiplier, REAL, "", "")                                                                                                   \
+    X(ssm_dt_multiplier, REAL, "", "")                                                                                                  \
+    X(mlp_gate_multiplier, REAL, "", "") /* config.json: mlp_multipliers */                                                             \
+    X(mlp_down_multiplier, REAL, "", "")                                                                                                \
     X(attn_temperature, REAL, "attn_scale", "attention.temperature_scale") /* queries: x 1 + this * ln(1 + floor(position / length)) */ \
     X(attn_temperature_length, REAL, "floor_scale", "attention.temperature_length")                                                     \
     X(q_lora_rank, INT, "q_lora_rank", "attention.q_lora_rank")    /* latent attention; 0: no latent for queries */                     \
@@ -87,6 +99,8 @@
     X(use_qk_norm, "use_qk_norm", "")                          /* for families with both kinds of models */                               \
     X(attention_k_eq_v, "attention_k_eq_v", "")                /* full layers have no v_proj: values are k_proj's output (gemma4) */      \
     X(use_double_wide_mlp, "use_double_wide_mlp", "")          /* layers with shared keys and values: twice intermediate_size (gemma4) */ \
+    X(mamba_rms_norm, "mamba_rms_norm", "")                    /* falcon_h1: its Mamba layers have a norm ... */                          \
+    X(mamba_norm_before_gate, "mamba_norm_before_gate", "")    /* ... before the gate, or after it */                                     \
     X(parallel_residual, "use_parallel_residual", "use_parallel_residual") /* attention and feed-forward read the same state */           \
     X(enable_moe_block, "enable_moe_block", "")                            /* experts next to the dense feed-forward (gemma4) */          \
     X(tiled_value_heads, "", "") /* ggml's order for Qwen 3.5: value head h uses key head h mod key heads */                              \

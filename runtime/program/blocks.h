@@ -28,7 +28,12 @@ void apr_emit_unknown_layer(apr_emitter *e);
 
 /* --- attention --- */
 
-typedef enum { APR_QK_NO_NORM, APR_QK_NORM_HEADS, APR_QK_NORM_ROWS } apr_qk_norm;
+typedef enum {
+    APR_QK_NO_NORM,
+    APR_QK_NORM_HEADS,     /* of each head, with a weight that heads share */
+    APR_QK_NORM_EACH_HEAD, /* of each head, with its own weight */
+    APR_QK_NORM_ROWS       /* of all heads together */
+} apr_qk_norm;
 
 typedef struct apr_attention {
     const char *prefix;          /* "self_attn" */
@@ -47,6 +52,7 @@ typedef struct apr_attention {
     int64_t value_dim;            /* where values are the first value_dim numbers of keys */
     int64_t window, chunk;        /* 0: none */
     double scale, softcap;        /* of scores; softcap 0: none */
+    double key_scale;             /* keys are multiplied by it before rope; 0: 1 */
     double warmth, shift, period; /* query scale by position: see apr_scale_args */
 } apr_attention;
 
@@ -73,6 +79,7 @@ typedef struct apr_feed_forward {
     const char *gate, *up, *down; /* "gate_proj"; gate NULL: the activation applies to up alone */
     bool fused;                   /* gate and up are one matrix, called `gate` */
     int64_t width;
+    double gate_scale, down_scale; /* factors of the outputs of gate and down; 0: 1 */
     apr_glu_shape glu;
     apr_bias_style bias;
     apr_role role;
@@ -111,6 +118,13 @@ int64_t apr_shared_width(const apr_emitter *e);
 int apr_emit_delta_net(apr_emitter *e, int n, const char *prefix, bool fused);
 /* Mamba 2 (Nemotron-H, Granite 4): convolution, state-space duality, gate, norm over groups. */
 int apr_emit_mamba(apr_emitter *e, int n, const char *prefix);
+/* The same without norm, or with the norm before the gate, and with factors of the parts of in_proj's output (0: 1). */
+typedef struct apr_mamba {
+    const char *prefix;
+    bool without_norm, norm_first;
+    double z, x, b, c, dt;
+} apr_mamba;
+int apr_emit_mamba_of(apr_emitter *e, int n, const apr_mamba *m);
 /* Gated short convolution (LFM2). */
 int apr_emit_short_conv(apr_emitter *e, int n, const char *prefix);
 

@@ -68,7 +68,11 @@
     X(phi)                  \
     X(gpt_neox)             \
     X(gpt2)                 \
-    X(opt)
+    X(opt)                  \
+    X(cohere)               \
+    X(mamba2)               \
+    X(bamba)                \
+    X(falcon_h1)
 
 typedef void (*apr_family_fn)(apr_emitter *e);
 

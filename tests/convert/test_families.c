@@ -68,7 +68,9 @@ static const char *const families[] = {"cohere2",
                                        "starcoder2",
                                        "phi",
                                        "gpt_neox",
-                                       "gpt2"};
+                                       "gpt2",
+                                       "cohere",
+                                       "mamba2"};
 enum { N_FAMILIES = sizeof families / sizeof *families };
 
 /* ---- helpers ---- */

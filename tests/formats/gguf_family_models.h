@@ -18,8 +18,8 @@ typedef struct family_model {
 #define V APR_LAYER_CONV
 #define N APR_LAYER_NONE
 static const uint8_t ssss[] = {S, S, S, S}, sfsf[] = {S, F, S, F}, sssf[] = {S, S, S, F}, ssfssf[] = {S, S, F, S, S, F},
-                     cccf[] = {C, C, C, F}, ffff[] = {F, F, F, F}, mmfm[] = {M, M, F, M}, mnfnmn[] = {M, N, F, N, M, N},
-                     vfvv[] = {V, F, V, V}, lllf[] = {L, L, L, F};
+                     cccf[] = {C, C, C, F}, ffff[] = {F, F, F, F}, mmfm[] = {M, M, F, M}, mmmm[] = {M, M, M, M},
+                     mnfnmn[] = {M, N, F, N, M, N}, vfvv[] = {V, F, V, V}, lllf[] = {L, L, L, F};
 #undef F
 #undef L
 #undef S
@@ -397,7 +397,7 @@ static const family_model family_models[] = {
     {"gpt2",
      {.architecture = "gpt2",
       WIDTHS,
-      .max_position_embeddings = 96,
+      .max_position_embeddings = 512,
       .num_layers = 4,
       .num_kv_heads = 4,
       .intermediate_size = 128,
@@ -640,6 +640,29 @@ static const family_model family_models[] = {
       .routed_scaling_factor = 1.5,
       .norm_topk_prob = true,
       .rope = {.kind = APR_ROPE_YARN, .factor = 4, .beta_fast = 32, .beta_slow = 1, .original_context = 32}}},
+    {"cohere",
+     {.architecture = "cohere",
+      SIZES,
+      .num_layers = 4,
+      .num_kv_heads = 2,
+      .rope_theta = 500000,
+      .intermediate_size = 56,
+      .logit_scale = 0.4,
+      .rms_norm_eps = 1e-5}},
+    {"mamba2",
+     {.architecture = "mamba2",
+      .vocab_size = 148,
+      .hidden_size = 32,
+      .num_layers = 4,
+      .max_position_embeddings = 1 << 20,
+      .rms_norm_eps = 1e-5,
+      .linear_num_key_heads = 2,
+      .linear_num_value_heads = 8,
+      .linear_key_head_dim = 12,
+      .linear_value_head_dim = 8,
+      .linear_conv_kernel_dim = 4,
+      .layer_kinds = mmmm,
+      .no_rope = none_at_all}},
 };
 enum { N_FAMILY_MODELS = sizeof family_models / sizeof *family_models };
 

@@ -219,10 +219,25 @@ static const expected_row expected[] = {
                   "rms_norm_eps=1e-05 rope_theta=10000 rotary_dim=4"},
     {"gpt_neox", SMALL "num_layers=4 num_kv_heads=4 head_dim=8 intermediate_size=56 max_position_embeddings=512 "
                        "rms_norm_eps=1e-05 rope_theta=10000 rotary_dim=4 attention_bias parallel_residual"},
-    {"gpt2", SMALL "num_layers=4 num_kv_heads=4 head_dim=8 intermediate_size=128 max_position_embeddings=96 "
+    {"gpt2", SMALL "num_layers=4 num_kv_heads=4 head_dim=8 intermediate_size=128 max_position_embeddings=512 "
                    "rms_norm_eps=1e-05 rope_theta=10000 rotary_dim=8 tie_word_embeddings"},
-    {"opt", SMALL "num_layers=4 num_kv_heads=4 head_dim=8 intermediate_size=56 max_position_embeddings=96 "
+    {"opt", SMALL "num_layers=4 num_kv_heads=4 head_dim=8 intermediate_size=56 max_position_embeddings=512 "
                   "rms_norm_eps=1e-05 rope_theta=10000 rotary_dim=8 attention_bias mlp_bias tie_word_embeddings"},
+    {"cohere", SMALL "num_layers=4 num_kv_heads=2 head_dim=8 intermediate_size=56 max_position_embeddings=512 "
+                     "rms_norm_eps=1e-05 rope_theta=500000 rotary_dim=8 logit_scale=0.4 use_qk_norm tie_word_embeddings"},
+    {"bamba", SMALL "num_layers=4 num_kv_heads=2 head_dim=8 intermediate_size=56 max_position_embeddings=512 "
+                    "rms_norm_eps=1e-05 rope_theta=10000 rotary_dim=4 linear_num_key_heads=1 linear_num_value_heads=8 "
+                    "linear_key_head_dim=12 linear_value_head_dim=8 linear_conv_kernel_dim=4 layers=mmfm"},
+    {"falcon_h1", SMALL "num_layers=4 num_kv_heads=2 head_dim=12 intermediate_size=56 max_position_embeddings=512 "
+                        "rms_norm_eps=1e-05 rope_theta=10000 rotary_dim=12 embedding_multiplier=5 logit_scale=0.3 "
+                        "attention_in_multiplier=1.1 attention_out_multiplier=0.8 key_multiplier=0.6 ssm_in_multiplier=1.2 "
+                        "ssm_out_multiplier=0.9 ssm_z_multiplier=0.5 ssm_x_multiplier=0.8 ssm_b_multiplier=0.9 "
+                        "ssm_c_multiplier=1.1 ssm_dt_multiplier=0.7 mlp_gate_multiplier=0.9 mlp_down_multiplier=0.6 "
+                        "linear_num_key_heads=2 linear_num_value_heads=8 linear_key_head_dim=12 linear_value_head_dim=8 "
+                        "linear_conv_kernel_dim=4 mamba_norm_before_gate"},
+    {"mamba2", "hidden_size=32 vocab_size=148 num_layers=4 max_position_embeddings=512 rms_norm_eps=1e-05 rope_theta=10000 "
+               "linear_num_key_heads=2 linear_num_value_heads=8 linear_key_head_dim=12 linear_value_head_dim=8 "
+               "linear_conv_kernel_dim=4 layers=mmmm no_rope=1111"},
 };
 
 enum { N_EXPECTED = sizeof expected / sizeof *expected };
@@ -270,8 +285,7 @@ static void visit_read(const expected_row *row, cJSON *config, const apr_hparams
 static void each_family_is_read_field_by_field(void **state)
 {
     (void)state;
-    assert_int_equal(N_EXPECTED, 54);
-    assert_int_equal(N_EXPECTED, 41);
+    assert_int_equal(N_EXPECTED, 63);
     for_each(visit_read);
 }
 
@@ -391,9 +405,9 @@ static const struct {
      ""},
     {"gpt_neox", " rope_parameters attention_bias ", "{\"rotary_pct\":0.5,\"rotary_emb_base\":10000}", ""},
     {"gpt_neox", " use_parallel_residual ", "{\"use_parallel_residual\":true}", ""},
-    {"gpt2", " n_inner scale_attn_weights tie_word_embeddings ", "{\"n_ctx\":96}", ""},
+    {"gpt2", " n_inner scale_attn_weights tie_word_embeddings ", "{\"n_ctx\":512}", ""},
     {"gpt2", " n_embd n_layer n_head n_positions ",
-     "{\"hidden_size\":32,\"num_hidden_layers\":4,\"num_attention_heads\":4,\"max_position_embeddings\":96}", ""},
+     "{\"hidden_size\":32,\"num_hidden_layers\":4,\"num_attention_heads\":4,\"max_position_embeddings\":512}", ""},
     {"opt", " enable_bias layer_norm_elementwise_affine _remove_final_layer_norm ", "{\"prefix\":\"</s>\"}", ""},
 };
 

@@ -1,4 +1,5 @@
-/* family_cohere.c - cohere2: attention and feed-forward in parallel after one layer norm; full-attention layers have no positions. */
+/* family_cohere.c - attention and feed-forward in parallel after one layer norm. cohere: q and k may have a layer norm with a weight for
+ * each head. cohere2: full-attention layers have no positions. */
 #include "formats/shape/families/tensor_sets.h"
 #include "formats/shape/family.h"
 
@@ -28,4 +29,25 @@ const apr_family apr_family_cohere2 = {
              .has_window = true},
     .config = &cohere2,
     .sets = {&apr_tensors_ends, &apr_tensors_attention, &apr_tensors_dense},
+    .translates = true};
+
+static const apr_family_config cohere = {
+    .activation = "silu",
+    .attention_bias = APR_BIAS_WHEN_STATED,
+    .spellings = {{"rms_norm_eps", "layer_norm_eps"}},
+    .computes = " logit_scale use_qk_norm ",
+    .flags_on = " tie_word_embeddings ",
+    .flags_shown = " use_qk_norm ",
+    .max_position_embeddings = 8192,
+    .rms_norm_eps = 1e-5,
+    .rope_theta = 500000,
+    .defaults = {{"logit_scale", 0.0625}, {"num_heads", 64}, {"intermediate_size", 22528}, {"vocab_size", 256000}}};
+
+const apr_family apr_family_cohere = {
+    .name = "cohere",
+    .types = {{"cohere", "CohereForCausalLM"}},
+    .ggml = "command-r",
+    .gguf = {.more_keys = " logit_scale rope.scaling.type ", .eps = APR_EPS_LAYER, .qk_norm_in_tensors = true, .omits_head_dim = true},
+    .config = &cohere,
+    .sets = {&apr_tensors_ends, &apr_tensors_attention, &apr_tensors_qk_norm, &apr_tensors_dense},
     .translates = true};

@@ -113,7 +113,8 @@ static int emit_qk_norm(apr_emitter *e, int x, const apr_attention *a, const cha
 {
     apr_norm_facts facts = e->norm;
     facts.weight = weight;
-    facts.chunk = a->qk_norm == APR_QK_NORM_HEADS ? a->head_dim : 0;
+    facts.chunk = a->qk_norm == APR_QK_NORM_ROWS ? 0 : a->head_dim;
+    facts.row_weight = a->qk_norm == APR_QK_NORM_EACH_HEAD;
     return a->qk_norm == APR_QK_NO_NORM ? x : apr_emit_norm_of(e, x, &facts, out);
 }
 
@@ -155,6 +156,7 @@ int apr_emit_attention(apr_emitter *e, int n, const apr_attention *a)
 {
     qkv x = emit_qkv(e, n, a);
 
+    if (a->key_scale > 0.0) x.k = apr_emit_scale(e, x.k, a->key_scale, "k.scaled");
     x.q = emit_positioned(e, x.q, a, a->q_norm, "q.normed", "q.rotated");
     x.k = emit_positioned(e, x.k, a, a->k_norm, "k.normed", "k.rotated");
     x.q = apr_emit_query_scale(e, x.q, a->warmth, a->shift, a->period, "q.warmed");

@@ -143,24 +143,56 @@ static int emit_ssd(apr_emitter *e, int xbc, int dt, const char *prefix, const s
     return op.out;
 }
 
-int apr_emit_mamba(apr_emitter *e, int n, const char *prefix)
+static double or_one(double factor) { return factor > 0.0 ? factor : 1.0; }
+
+/* x, B and C in one row, each with its factor. */
+static int emit_xbc(apr_emitter *e, int all, const apr_mamba *m, const sizes *s)
 {
-    const sizes s = sizes_of(e);
-    const int64_t mixed = s.value_width + 2 * s.key_width;
+    const int64_t first = s->value_width, k = s->key_width;
+
+    if (or_one(m->x) == 1.0 && or_one(m->b) == 1.0 && or_one(m->c) == 1.0)
+        return apr_emit_slice(e, all, 1, first, s->value_width + 2 * k, "xbc");
+    const int x = apr_emit_scale(e, apr_emit_slice(e, all, 1, first, s->value_width, "x"), or_one(m->x), "x.scaled");
+    const int b = apr_emit_scale(e, apr_emit_slice(e, all, 1, first + s->value_width, k, "b"), or_one(m->b), "b.scaled");
+    const int c = apr_emit_scale(e, apr_emit_slice(e, all, 1, first + s->value_width + k, k, "c"), or_one(m->c), "c.scaled");
+    return apr_emit_join(e, apr_emit_join(e, x, b, 1, "xb"), c, 1, "xbc");
+}
+
+static int emit_mamba_norm(apr_emitter *e, int y, const apr_mamba *m, const sizes *s)
+{
     apr_norm_facts norm = e->norm;
     names text;
 
-    if (e->status != APR_OK) return -1;
-    const int all = project(e, n, prefix, "in_proj", s.value_width + mixed + s.n_value);
-    const int z = apr_emit_slice(e, all, 1, 0, s.value_width, "z");
-    int xbc = apr_emit_slice(e, all, 1, s.value_width, mixed, "xbc");
-    const int dt = apr_emit_slice(e, all, 1, s.value_width + mixed, s.n_value, "dt");
-    xbc = apr_emit_conv(e, xbc, in(&text, prefix, "conv1d"), e->hparams->linear_conv_kernel_dim, APR_ACT_SILU, "xbc.mixed");
-    const int y = apr_emit_glu(e, z, emit_ssd(e, xbc, dt, prefix, &s), (apr_glu_shape){.activation = APR_ACT_SILU}, "ssd.gated");
-    norm.weight = in(&text, prefix, "norm.weight");
-    norm.chunk = s.value_width / s.n_key;
+    norm.weight = in(&text, m->prefix, "norm.weight");
+    norm.chunk = s->value_width / s->n_key;
     norm.row_weight = true;
-    return project(e, apr_emit_norm_of(e, y, &norm, "ssd.normed"), prefix, "out_proj", e->hparams->hidden_size);
+    return m->without_norm ? y : apr_emit_norm_of(e, y, &norm, "ssd.normed");
+}
+
+int apr_emit_mamba_of(apr_emitter *e, int n, const apr_mamba *m)
+{
+    static const apr_glu_shape silu = {.activation = APR_ACT_SILU};
+    const sizes s = sizes_of(e);
+    const int64_t mixed = s.value_width + 2 * s.key_width;
+    names text;
+
+    if (e->status != APR_OK) return -1;
+    const int all = project(e, n, m->prefix, "in_proj", s.value_width + mixed + s.n_value);
+    const int z = apr_emit_scale(e, apr_emit_slice(e, all, 1, 0, s.value_width, "z"), or_one(m->z), "z.scaled");
+    int xbc = emit_xbc(e, all, m, &s);
+    const int dt = apr_emit_scale(e, apr_emit_slice(e, all, 1, s.value_width + mixed, s.n_value, "dt"), or_one(m->dt), "dt.scaled");
+    xbc = apr_emit_conv(e, xbc, in(&text, m->prefix, "conv1d"), e->hparams->linear_conv_kernel_dim, APR_ACT_SILU, "xbc.mixed");
+    int y = emit_ssd(e, xbc, dt, m->prefix, &s);
+    if (m->norm_first) y = emit_mamba_norm(e, y, m, &s);
+    y = apr_emit_glu(e, z, y, silu, "ssd.gated");
+    if (!m->norm_first) y = emit_mamba_norm(e, y, m, &s);
+    return project(e, y, m->prefix, "out_proj", e->hparams->hidden_size);
+}
+
+int apr_emit_mamba(apr_emitter *e, int n, const char *prefix)
+{
+    const apr_mamba m = {.prefix = prefix};
+    return apr_emit_mamba_of(e, n, &m);
 }
 
 /* --- short convolution --- */

@@ -159,6 +159,22 @@ void apr_emit_cohere2(apr_emitter *e)
     emit_dense(e, cohere2_layer);
 }
 
+static int cohere_layer(apr_emitter *e, int x)
+{
+    apr_attention a = apr_attention_of(e);
+
+    a.rope_mode = APR_ROPE_NEIGHBOURS;
+    a.qk_norm = e->hparams->use_qk_norm ? APR_QK_NORM_EACH_HEAD : APR_QK_NO_NORM;
+    const int n = apr_emit_norm(e, x, "input_layernorm.weight", "normed");
+    return apr_emit_layer_out(e, x, apr_emit_add(e, apr_emit_attention(e, n, &a), feed_forward(e, n), "both"));
+}
+
+void apr_emit_cohere(apr_emitter *e)
+{
+    e->norm.kind = APR_NORM_LAYER;
+    emit_dense(e, cohere_layer);
+}
+
 /* No norm before attention and feed-forward, one after each. */
 static int postnorm(apr_emitter *e, int x, apr_qk_norm qk_norm)
 {

@@ -1,0 +1,194 @@
+/* family_mamba.c - Mamba 2 alone (mamba2), between attention layers (bamba), and in parallel with attention (falcon_h1). */
+#include "formats/shape/families/tensor_sets.h"
+#include "formats/shape/family.h"
+#include "formats/shape/hf_config_values.h"
+
+#define RULES(rules) .tensors = rules, .n_tensors = sizeof rules / sizeof *rules
+
+/* The tensors of a Mamba 2 mixer under `place`, "a.". */
+#define MIXER(place)                                                                                                               \
+    {place "in_proj.weight", B "ssm_in.weight", APR_TENSOR_ROLE_MATRIX},                                                           \
+        {place "conv1d.weight", B "ssm_conv1d.weight", APR_TENSOR_ROLE_SMALL, {APR_CONVOLUTION}},                                  \
+        {place "conv1d.bias", B "ssm_conv1d.bias", APR_TENSOR_ROLE_SMALL},                                                         \
+        {place "A_log", B "ssm_a", APR_TENSOR_ROLE_SMALL, {APR_DECAY, APR_AS_COLUMN}},                                             \
+        {place "D", B "ssm_d", APR_TENSOR_ROLE_SMALL, {APR_AS_COLUMN}}, {place "dt_bias", B "ssm_dt.bias", APR_TENSOR_ROLE_SMALL}, \
+        {place "norm.weight", B "ssm_norm.weight", APR_TENSOR_ROLE_SMALL, {{APR_STEP_UNFOLD, {0, APR_OF_KEY_HEADS}}}},             \
+    {                                                                                                                              \
+        place "out_proj.weight", B "ssm_out.weight", APR_TENSOR_ROLE_MATRIX                                                        \
+    }
+
+#define B "blk.{}."
+
+/* --- mamba2 --- */
+
+static const apr_tensor_rule mamba2_tensors[] = {
+    {"backbone.embeddings.weight", "token_embd.weight", APR_TENSOR_ROLE_EMBEDDING},
+    {"backbone.norm_f.weight", "output_norm.weight", APR_TENSOR_ROLE_SMALL},
+    {"lm_head.weight", "output.weight", APR_TENSOR_ROLE_HEAD},
+    {"backbone.layers.{}.norm.weight", B "attn_norm.weight", APR_TENSOR_ROLE_SMALL},
+    MIXER("backbone.layers.{}.mixer."),
+    {"backbone.layers.{}.mixer.in_proj.bias", NULL, APR_TENSOR_ROLE_SMALL},
+    {"backbone.layers.{}.mixer.out_proj.bias", NULL, APR_TENSOR_ROLE_SMALL},
+};
+
+static const apr_family_config mamba2 = {.activation = "silu",
+                                         .layer_types = " mamba ",
+                                         .mamba = true,
+                                         .positions = APR_POSITIONS_NOWHERE,
+                                         .spellings = {{"rms_norm_eps", "layer_norm_epsilon"},
+                                                       {"linear_num_value_heads", "num_heads"},
+                                                       {"linear_value_head_dim", "head_dim"},
+                                                       {"linear_num_key_heads", "n_groups"},
+                                                       {"linear_key_head_dim", "state_size"},
+                                                       {"linear_conv_kernel_dim", "conv_kernel"},
+                                                       {"rope_theta", ""}},
+                                         .max_position_embeddings = 1 << 20,
+                                         .rms_norm_eps = 1e-5,
+                                         .defaults = {{"vocab_size", 32768},
+                                                      {"linear_num_value_heads", 128},
+                                                      {"linear_value_head_dim", 64},
+                                                      {"linear_num_key_heads", 8},
+                                                      {"linear_key_head_dim", 128},
+                                                      {"linear_conv_kernel_dim", 4}}};
+
+const apr_family apr_family_mamba2 = {
+    .name = "mamba2",
+    .types = {{"mamba2", "Mamba2ForCausalLM"}},
+    .ggml = "mamba2",
+    .gguf = {.keys = " context_length embedding_length feed_forward_length! attention.head_count! block_count ssm.conv_kernel"
+                     " ssm.inner_size ssm.state_size ssm.time_step_rank ssm.group_count attention.layer_norm_rms_epsilon ",
+             .more_keys = " ",
+             .nope = APR_NOPE_ALL,
+             .all_mamba = true},
+    .config = &mamba2,
+    RULES(mamba2_tensors),
+    .translates = true};
+
+/* --- bamba: a dense feed-forward in every layer; attention rotates half of each head. Not in GGUF: llama.cpp permutes rows as if whole
+ * heads were rotated. --- */
+
+#define L "model.layers.{}."
+
+#define HYBRID                                                                                                                             \
+    {"model.final_layernorm.weight", NULL, APR_TENSOR_ROLE_SMALL}, MIXER(L "mamba."),                                                      \
+        {L "pre_ff_layernorm.weight", NULL, APR_TENSOR_ROLE_SMALL}, {L "feed_forward.gate_proj.weight", NULL, APR_TENSOR_ROLE_FFN_GATE},   \
+        {L "feed_forward.gate_proj.bias", NULL, APR_TENSOR_ROLE_SMALL}, {L "feed_forward.up_proj.weight", NULL, APR_TENSOR_ROLE_FFN_UP},   \
+        {L "feed_forward.up_proj.bias", NULL, APR_TENSOR_ROLE_SMALL}, {L "feed_forward.down_proj.weight", NULL, APR_TENSOR_ROLE_FFN_DOWN}, \
+    {                                                                                                                                      \
+        L "feed_forward.down_proj.bias", NULL, APR_TENSOR_ROLE_SMALL                                                                       \
+    }
+
+static const apr_tensor_rule hybrid_tensors[] = {HYBRID};
+
+#define MAMBA_SPELLINGS                                                                                                                \
+    {"linear_num_value_heads", "mamba_n_heads"}, {"linear_num_key_heads", "mamba_n_groups"}, {"linear_key_head_dim", "mamba_d_state"}, \
+        {"linear_value_head_dim", "mamba_d_head"},                                                                                     \
+    {                                                                                                                                  \
+        "linear_conv_kernel_dim", "mamba_d_conv"                                                                                       \
+    }
+#define MAMBA_DEFAULTS                                                                                                                     \
+    {"num_heads", 32}, {"intermediate_size", 14336}, {"vocab_size", 128000}, {"linear_num_value_heads", 128}, {"linear_num_key_heads", 1}, \
+        {"linear_key_head_dim", 256},                                                                                                      \
+    {                                                                                                                                      \
+        "linear_conv_kernel_dim", 4                                                                                                        \
+    }
+
+static const apr_family_config bamba = {.activation = "silu",
+                                        .layer_types = " linear_attention full_attention mamba attention ",
+                                        .mamba = true,
+                                        .attention_bias = APR_BIAS_WHEN_STATED,
+                                        .mlp_bias = APR_BIAS_WHEN_STATED,
+                                        .spellings = {MAMBA_SPELLINGS},
+                                        .computes = " mlp_bias ",
+                                        .num_kv_heads = 8,
+                                        .max_position_embeddings = 262144,
+                                        .rms_norm_eps = 1e-5,
+                                        .partial_rotary_factor = 0.5,
+                                        .defaults = {MAMBA_DEFAULTS}};
+
+const apr_family apr_family_bamba = {.name = "bamba",
+                                     .types = {{"bamba", "BambaForCausalLM"}},
+                                     .config = &bamba,
+                                     RULES(hybrid_tensors),
+                                     .sets = {&apr_tensors_ends, &apr_tensors_attention},
+                                     .translates = false};
+
+/* --- falcon_h1: multipliers. Not in GGUF: there they are multiplied into the weights. --- */
+
+static double *multiplier_of(apr_hparams *h, const char *list, int i)
+{
+    double *const ssm[] = {&h->ssm_z_multiplier, &h->ssm_x_multiplier, &h->ssm_b_multiplier, &h->ssm_c_multiplier, &h->ssm_dt_multiplier};
+    double *const mlp[] = {&h->mlp_gate_multiplier, &h->mlp_down_multiplier};
+    return list[0] == 's' ? ssm[i] : mlp[i];
+}
+
+/* A list of n numbers; absent or null: all are 1. */
+static apr_status read_multipliers(const apr_config_reading *r, const char *key, int n)
+{
+    const cJSON *const list = apr_config_find(r, key), *item;
+    int i = 0;
+
+    if (list == NULL) return APR_OK;
+    if (!cJSON_IsArray(list) || cJSON_GetArraySize(list) != n)
+        return apr_fail(r->err, APR_E_DAMAGED, "%s: \"%s\" is not a list of %d numbers", r->where, key, n);
+    cJSON_ArrayForEach(item, list) APR_TRY(apr_config_real(r, item, key, multiplier_of(r->h, key, i++)));
+    return APR_OK;
+}
+
+static apr_status settle_falcon_h1(const apr_config_reading *r)
+{
+    apr_hparams *const h = r->h;
+    int64_t inner = 0;
+
+    APR_TRY(read_multipliers(r, "ssm_multipliers", 5));
+    APR_TRY(read_multipliers(r, "mlp_multipliers", 2));
+    APR_TRY(apr_config_int(r, "mamba_d_ssm", &inner));
+    if (inner > 0 && h->linear_value_head_dim == 0 && h->linear_num_value_heads > 0)
+        h->linear_value_head_dim = inner / h->linear_num_value_heads;
+    return inner > 0 && inner != h->linear_value_head_dim * h->linear_num_value_heads
+               ? apr_config_refuse(r, "its \"mamba_d_ssm\" is %lld, and not mamba_n_heads times mamba_d_head", (long long)inner)
+               : APR_OK;
+}
+
+static void put_multipliers(apr_json_text *out, const apr_hparams *h)
+{
+    apr_hparams copy = *h;
+    static const struct {
+        const char *key;
+        int n;
+    } lists[] = {{"ssm_multipliers", 5}, {"mlp_multipliers", 2}};
+
+    for (size_t k = 0; k < sizeof lists / sizeof *lists; k++) {
+        apr_json_open(out, lists[k].key, '[');
+        for (int i = 0; i < lists[k].n; i++) {
+            const double value = *multiplier_of(&copy, lists[k].key, i);
+            apr_json_real(out, NULL, value > 0 ? value : 1);
+        }
+        apr_json_close(out, ']');
+    }
+    apr_json_int(out, "mamba_d_ssm", h->linear_num_value_heads * h->linear_value_head_dim);
+}
+
+static const apr_family_config falcon_h1 = {
+    .activation = "silu",
+    .layer_types = " full_attention hybrid ",
+    .attention_bias = APR_BIAS_WHEN_STATED,
+    .mlp_bias = APR_BIAS_WHEN_STATED,
+    .spellings = {MAMBA_SPELLINGS, {"logit_scale", "lm_head_multiplier"}},
+    .computes =
+        " mlp_bias embedding_multiplier key_multiplier attention_in_multiplier attention_out_multiplier mlp_multipliers ssm_multipliers"
+        " ssm_in_multiplier ssm_out_multiplier mamba_rms_norm projectors_bias ",
+    .flags_on = " mamba_norm_before_gate ",
+    .num_kv_heads = 8,
+    .max_position_embeddings = 8192,
+    .rms_norm_eps = 1e-5,
+    .defaults = {MAMBA_DEFAULTS},
+    .settle = settle_falcon_h1,
+    .put_own = put_multipliers};
+
+const apr_family apr_family_falcon_h1 = {.name = "falcon_h1",
+                                         .types = {{"falcon_h1", "FalconH1ForCausalLM"}},
+                                         .config = &falcon_h1,
+                                         RULES(hybrid_tensors),
+                                         .sets = {&apr_tensors_ends, &apr_tensors_attention},
+                                         .translates = false};
