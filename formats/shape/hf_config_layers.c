@@ -282,7 +282,7 @@ static void put_mixers(apr_json_text *out, const apr_hparams *h, const apr_famil
         return;
     }
     if (f->layer_types != NULL && strcmp(f->layer_types, " mamba ") == 0) return; /* all are, without a list */
-    if (h->layer_kinds == NULL && !f->mamba) return; /* without a list Mamba classes assume Mamba layers */
+    if (h->layer_kinds == NULL && !f->mamba) return;                              /* without a list Mamba classes assume Mamba layers */
     if (h->sliding_window > 0 && f->window != APR_WINDOW_PATTERN) apr_json_bool(out, "use_sliding_window", true);
     const bool from_layer = f->window == APR_WINDOW_FROM_LAYER || f->window == APR_WINDOW_LAST;
     if (h->sliding_window > 0 && from_layer && first_sliding(h) >= 0) apr_json_int(out, "max_window_layers", first_sliding(h));
