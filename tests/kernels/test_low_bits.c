@@ -91,6 +91,7 @@ static void lose_less_than_ggml(void **state)
         const apr_dtype dtype = table[t].dtype;
         float ours[N_VALUES], theirs[N_VALUES];
         round_trip(dtype, NULL, ours);
+        const double relative = error_of(ours, NULL, 0, N_VALUES) / error_of(zeros, NULL, 0, N_VALUES);
         const double plain =
             error_of(ours, NULL, 0, N_VALUES) / error_of(vectors_part(&ggml, name_of(dtype), "f32", NULL), NULL, 0, N_VALUES);
         round_trip(dtype, w, ours);
