@@ -20,6 +20,10 @@
     {                                                                          \
         APR_TENSOR_ROLE_ATTN_OUT, APR_PLACE_ALL, APR_FOR_##condition, APR_##to \
     }
+#define OTHER(role, place, condition, to)                                        \
+    {                                                                            \
+        APR_TENSOR_ROLE_##role, APR_PLACE_##place, APR_FOR_##condition, APR_##to \
+    }
 #define END                   \
     {                         \
         .to = APR_DTYPE_COUNT \
@@ -43,6 +47,38 @@ static const apr_mixture_rule q2_k_rules[] = {V(ALL, SHARED_HEADS, Q4_K), V(ALL,
 static const apr_mixture_rule q2_k_s_rules[] = {V(ALL, SHARED_HEADS, Q4_K), DOWN(FIRST_EIGHTH, ALL, Q4_K), END};
 static const apr_mixture_rule iq4_rules[] = {V(ALL, SHARED_HEADS, Q5_K), DOWN(FIRST_EIGHTH, NO_IMPORTANCE, Q5_K), OUT(EIGHT_EXPERTS, Q5_K),
                                              END};
+static const apr_mixture_rule iq3_s_rules[] = {V(ALL, SHARED_HEADS, Q4_K), OUT(EIGHT_EXPERTS, Q5_K), END};
+static const apr_mixture_rule iq3_m_rules[] = {
+    V(ALL, ALL, Q4_K), DOWN(FIRST_EIGHTH, ALL, Q4_K), DOWN(EIGHTHS, EIGHT_EXPERTS, Q4_K), OUT(EIGHT_EXPERTS, Q5_K), OUT(ALL, Q4_K), END};
+static const apr_mixture_rule iq3_xs_rules[] = {V(ALL, SHARED_HEADS, Q4_K),
+                                                OTHER(ATTN_K, ALL, ALL, IQ3_XXS),
+                                                OTHER(ATTN_Q, ALL, ALL, IQ3_XXS),
+                                                OTHER(FFN_GATE, MIDDLE, ALL, IQ3_XXS),
+                                                OTHER(FFN_UP, MIDDLE, ALL, IQ3_XXS),
+                                                OUT(EIGHT_EXPERTS, Q5_K),
+                                                END};
+static const apr_mixture_rule iq3_xxs_rules[] = {V(ALL, SHARED_HEADS, Q4_K),
+                                                 V(ALL, NO_IMPORTANCE, IQ3_S),
+                                                 OTHER(ATTN_K, ALL, ALL, IQ2_S),
+                                                 OTHER(ATTN_Q, ALL, ALL, IQ2_S),
+                                                 DOWN(FIRST_EIGHTH, NO_IMPORTANCE, Q4_K),
+                                                 DOWN(ALL, NO_IMPORTANCE, Q3_K),
+                                                 OUT(EIGHT_EXPERTS, Q5_K),
+                                                 OUT(ALL, IQ3_S),
+                                                 END};
+static const apr_mixture_rule iq2_s_rules[] = {
+    V(ALL, SHARED_HEADS, Q4_K),     V(ALL, MANY_EXPERTS, Q4_K), V(ALL, ALL, IQ3_S), OTHER(ATTN_K, ALL, EIGHT_EXPERTS, Q4_K),
+    DOWN(FIRST_EIGHTH, ALL, IQ3_S), OUT(EIGHT_EXPERTS, Q5_K),   OUT(ALL, IQ3_S),    END};
+static const apr_mixture_rule iq2_xs_rules[] = {V(ALL, SHARED_HEADS, Q4_K),
+                                                V(ALL, MANY_EXPERTS, Q4_K),
+                                                V(ALL, ALL, Q2_K),
+                                                OTHER(ATTN_K, ALL, EIGHT_EXPERTS, Q4_K),
+                                                DOWN(FIRST_EIGHTH, ALL, Q2_K),
+                                                OUT(EIGHT_EXPERTS, Q5_K),
+                                                END};
+static const apr_mixture_rule iq1_rules[] = {
+    V(ALL, SHARED_HEADS, Q4_K),    V(ALL, MANY_EXPERTS, Q4_K), V(ALL, ALL, Q2_K), OTHER(ATTN_K, ALL, EIGHT_EXPERTS, Q4_K),
+    DOWN(FIRST_EIGHTH, ALL, Q2_K), OUT(EIGHT_EXPERTS, Q5_K),   OUT(ALL, IQ2_XXS), END};
 static const apr_mixture_rule few_bits_rules[] = {END};
 
 /* X(name, base, embedding, head, rules, llama.cpp's file type, about) */
@@ -65,6 +101,16 @@ static const apr_mixture_rule few_bits_rules[] = {END};
     X("q2_k_s", APR_Q2_K, APR_Q2_K, APR_Q6_K, q2_k_s_rules, 21, "2.6 bits, with the first down in q4_k, head in q6_k")             \
     X("iq4_nl", APR_IQ4_NL, APR_IQ4_NL, APR_Q6_K, iq4_rules, 25, "4.5 bits, uneven levels, blocks of 32, head in q6_k")            \
     X("iq4_xs", APR_IQ4_XS, APR_IQ4_XS, APR_Q6_K, iq4_rules, 30, "4.25 bits, uneven levels, head in q6_k")                         \
+    X("iq3_m", APR_IQ3_S, APR_IQ3_S, APR_Q6_K, iq3_m_rules, 27, "3.4 bits, with V, attention out and the first down in q4_k")      \
+    X("iq3_s", APR_IQ3_S, APR_IQ3_S, APR_Q6_K, iq3_s_rules, 26, "3.4 bits, a codebook, head in q6_k")                              \
+    X("iq3_xs", APR_IQ3_S, APR_IQ3_S, APR_Q6_K, iq3_xs_rules, 22, "iq3_s with Q, K and half of gate and up in iq3_xxs")            \
+    X("iq3_xxs", APR_IQ3_XXS, APR_IQ3_S, APR_Q5_K, iq3_xxs_rules, 23, "3.06 bits, a codebook, head in q5_k")                       \
+    X("iq2_m", APR_IQ2_S, APR_IQ3_S, APR_Q5_K, iq2_s_rules, 29, "2.56 bits, a codebook, with attention out in iq3_s")              \
+    X("iq2_s", APR_IQ2_XS, APR_IQ3_S, APR_Q5_K, iq2_s_rules, 28, "iq2_xs with attention out and the first down in iq3_s")          \
+    X("iq2_xs", APR_IQ2_XS, APR_Q2_K, APR_Q5_K, iq2_xs_rules, 20, "2.31 bits, a codebook")                                         \
+    X("iq2_xxs", APR_IQ2_XXS, APR_Q2_K, APR_Q5_K, iq2_xs_rules, 19, "2.06 bits, a codebook")                                       \
+    X("iq1_m", APR_IQ1_M, APR_Q2_K, APR_Q5_K, iq1_rules, 31, "1.75 bits, a ternary codebook")                                      \
+    X("iq1_s", APR_IQ1_S, APR_Q2_K, APR_Q5_K, iq1_rules, 24, "1.56 bits, a ternary codebook")                                      \
     X("q5_0", APR_Q5_0, APR_Q5_0, APR_Q6_K, none, 8, "5.5 bits, plain blocks of 32, head in q6_k")                                 \
     X("q5_1", APR_Q5_1, APR_Q5_1, APR_Q6_K, none, 9, "6 bits, blocks of 32 with a minimum, head in q6_k")                          \
     X("q4_1", APR_Q4_1, APR_Q4_1, APR_Q6_K, none, 3, "5 bits, blocks of 32 with a minimum, head in q6_k")                          \

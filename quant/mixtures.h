@@ -14,6 +14,7 @@ typedef enum apr_mixture_place {
     APR_PLACE_FIRST_FOUR,
     APR_PLACE_FIRST_EIGHTH,
     APR_PLACE_FIRST_SIXTEENTH,
+    APR_PLACE_MIDDLE, /* without the first and the last eighth */
 } apr_mixture_place;
 
 /* The models that a rule is for. */
@@ -22,6 +23,7 @@ typedef enum apr_mixture_condition {
     APR_FOR_SHARED_HEADS,  /* four or more query heads for each key and value head */
     APR_FOR_NO_IMPORTANCE, /* encoded without an importance matrix */
     APR_FOR_EIGHT_EXPERTS,
+    APR_FOR_MANY_EXPERTS,  /* four or more */
     APR_FOR_OTHER_EXPERTS, /* a number of experts that is not eight, or none */
 } apr_mixture_condition;
 
@@ -39,7 +41,7 @@ typedef struct apr_mixture {
     apr_dtype embedding;           /* untied */
     apr_dtype head;                /* and tied embeddings */
     const apr_mixture_rule *rules; /* the first one that holds decides; the last one has type APR_DTYPE_COUNT. NULL: none; else also
-                                      llama.cpp's rules for 70B and for eight experts hold */
+                                      llama.cpp's rules for 70B and for eight experts hold, but for IQ1 and IQ2 */
     int64_t file_type;             /* general.file_type, -1 none */
 } apr_mixture;
 

@@ -122,6 +122,7 @@ static bool is_in_place(apr_mixture_place place, int64_t i, int64_t n)
     case APR_PLACE_FIRST_FOUR: return i < 4;
     case APR_PLACE_FIRST_EIGHTH: return i < n / 8;
     case APR_PLACE_FIRST_SIXTEENTH: return i < n / 16;
+    case APR_PLACE_MIDDLE: return i >= n / 8 && i < 7 * n / 8;
     }
     return false;
 }
@@ -134,6 +135,7 @@ static bool is_for_model(const chooser *c, apr_mixture_condition condition)
     case APR_FOR_SHARED_HEADS: return h->num_kv_heads > 0 && h->num_heads / h->num_kv_heads >= 4;
     case APR_FOR_NO_IMPORTANCE: return !c->options->has_importance;
     case APR_FOR_EIGHT_EXPERTS: return c->eight_experts;
+    case APR_FOR_MANY_EXPERTS: return h->num_experts >= 4;
     case APR_FOR_OTHER_EXPERTS: return !c->eight_experts;
     }
     return false;
@@ -142,7 +144,8 @@ static bool is_for_model(const chooser *c, apr_mixture_condition condition)
 static bool holds(const chooser *c, const apr_mixture_rule *rule, const apr_recipe_line *line, int64_t layer)
 {
     const bool v_class = is_v_class(line->role), down = line->role == APR_TENSOR_ROLE_FFN_DOWN;
-    const bool by_layer = down && c->model->hparams.num_experts > 1;
+    const bool is_gate_or_up = line->role == APR_TENSOR_ROLE_FFN_GATE || line->role == APR_TENSOR_ROLE_FFN_UP;
+    const bool by_layer = is_gate_or_up || (down && c->model->hparams.num_experts > 1);
 
     if (rule->role != (v_class ? APR_TENSOR_ROLE_ATTN_V : line->role) || !is_for_model(c, rule->condition)) return false;
     if (rule->place == APR_PLACE_ALL) return true;
@@ -155,6 +158,7 @@ static const char *reason_of_rule(const apr_mixture_rule *rule)
     const bool is_v = rule->role == APR_TENSOR_ROLE_ATTN_V;
     if (rule->role == APR_TENSOR_ROLE_ATTN_OUT)
         return rule->condition == APR_FOR_EIGHT_EXPERTS ? "attention out of an 8-expert model" : "attention out: more bits";
+    if (!is_v && rule->role != APR_TENSOR_ROLE_FFN_DOWN) return "another type than the mixture's, by llama.cpp's rule";
     if (rule->place == APR_PLACE_ALL) return is_v ? "attention v: more bits" : "ffn down: more bits";
     return is_v ? "attention v, one of those with more bits" : "ffn down, one of those with more bits";
 }
@@ -167,6 +171,15 @@ static void choose_for_model(const chooser *c, apr_recipe_line *line)
         set_type(line, APR_Q5_K, "attention v of a 70B, shared by many heads");
     if (c->eight_experts && (is_v || line->role == APR_TENSOR_ROLE_ATTN_K))
         set_type(line, APR_Q8_0, "attention k and v of an 8-expert model");
+}
+
+/* Mixtures of these types have rules of their own for such models. */
+static bool is_below_iq3(apr_dtype base)
+{
+    static const apr_dtype types[] = {APR_IQ1_S, APR_IQ1_M, APR_IQ2_XXS, APR_IQ2_XS, APR_IQ2_S};
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++)
+        if (types[i] == base) return true;
+    return false;
 }
 
 /* The mixture's choice for a weight matrix. */
@@ -187,7 +200,7 @@ static void choose_by_mixture(const chooser *c, apr_recipe_line *line, int64_t l
             set_type(line, rule->to, reason_of_rule(rule));
             break;
         }
-    choose_for_model(c, line);
+    if (!is_below_iq3(m->base)) choose_for_model(c, line);
 }
 
 static bool container_has(const apr_recipe_limits *limits, apr_dtype dtype) { return limits->allows == NULL || limits->allows(dtype); }
@@ -203,9 +216,11 @@ static apr_dtype fallback_type(apr_dtype dtype, int64_t n_columns)
 {
     static const struct {
         apr_dtype dtype, instead;
-    } ladder[] = {{APR_Q4_K, APR_Q5_0},    {APR_Q5_K, APR_Q5_1},  {APR_Q6_K, APR_Q8_0},  {APR_Q2_K, APR_Q4_0},
-                  {APR_Q3_K, APR_Q4_0},    {APR_TQ1_0, APR_Q4_0}, {APR_TQ2_0, APR_Q4_0}, {APR_IQ4_XS, APR_IQ4_NL},
-                  {APR_NVFP4, APR_IQ4_NL}, {APR_Q1_0, APR_Q4_0},  {APR_Q2_0, APR_Q4_0}};
+    } ladder[] = {{APR_Q4_K, APR_Q5_0},      {APR_Q5_K, APR_Q5_1},      {APR_Q6_K, APR_Q8_0},     {APR_Q2_K, APR_Q4_0},
+                  {APR_Q3_K, APR_Q4_0},      {APR_TQ1_0, APR_Q4_0},     {APR_TQ2_0, APR_Q4_0},    {APR_IQ4_XS, APR_IQ4_NL},
+                  {APR_NVFP4, APR_IQ4_NL},   {APR_Q1_0, APR_Q4_0},      {APR_Q2_0, APR_Q4_0},     {APR_IQ1_S, APR_IQ4_NL},
+                  {APR_IQ1_M, APR_IQ4_NL},   {APR_IQ2_XXS, APR_IQ4_NL}, {APR_IQ2_XS, APR_IQ4_NL}, {APR_IQ2_S, APR_IQ4_NL},
+                  {APR_IQ3_XXS, APR_IQ4_NL}, {APR_IQ3_S, APR_IQ4_NL}};
 
     for (size_t i = 0; i < sizeof ladder / sizeof *ladder; i++)
         if (ladder[i].dtype == dtype && n_columns % apr_dtypes[ladder[i].instead].elems_per_block == 0) return ladder[i].instead;

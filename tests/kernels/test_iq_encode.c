@@ -213,8 +213,8 @@ static void for_their_scales_nothing_is_better(void **state)
     }
 }
 
-/* What are points already stays as it is, but for the rounding of d. */
-static void blocks_are_encoded_to_themselves(void **state)
+/* Values that a block holds come back nearly as they are: the search of d may stop next to the one that was there. */
+static void what_blocks_hold_comes_back(void **state)
 {
     (void)state;
     random_state = 6;
@@ -230,7 +230,7 @@ static void blocks_are_encoded_to_themselves(void **state)
             codec->decode(bytes, again, ELEMS);
             double error = 0.0, power = 0.0;
             for (int i = 0; i < ELEMS; i++) error += pow((double)y[i] - (double)again[i], 2), power += pow((double)y[i], 2);
-            if (error > 1e-3 * power) fail_msg("%s: %g of %g is lost again", apr_dtypes[types[t].dtype].name, error, power);
+            if (error > 5e-3 * power) fail_msg("%s: %g of %g is lost again", apr_dtypes[types[t].dtype].name, error, power);
         }
     }
 }
@@ -291,7 +291,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(for_their_scales_nothing_is_better),
-        cmocka_unit_test(blocks_are_encoded_to_themselves),
+        cmocka_unit_test(what_blocks_hold_comes_back),
         cmocka_unit_test(errors_are_less_than_ggmls),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
