@@ -50,12 +50,15 @@ static apr_status read_string(const reading *r, const cJSON *item, const char **
     return *value != NULL ? APR_OK : apr_no_memory(r->err, "a config");
 }
 
-/* Takes the class's default for an absent field. null is not absent: it asks for the general rule. */
+/* Takes the class's default for an absent field. null is not absent: it asks for the general rule. The part of a larger model may leave
+ * out even its size (LLaVA 1.5), a whole config.json may not. */
 static void take_default(const reading *r, const apr_hparam_field *field)
 {
     const double value = apr_family_default(r->spec, field->name);
+    const bool is_nested = r->text != r->root && apr_json_get_string(r->text, "model_type") != NULL;
+    const bool is_size = strcmp(field->name, "hidden_size") == 0 || strcmp(field->name, "num_layers") == 0;
 
-    if (value == 0 || r->h->hidden_size == 0) return;
+    if (value == 0 || (is_size ? !is_nested : r->h->hidden_size == 0)) return;
     if (!field->is_int) *apr_hparam_real(r->h, field) = value;
     else if (strcmp(field->name, "num_kv_heads") != 0 || r->h->num_heads % (int64_t)value == 0)
         *apr_hparam_int(r->h, field) = (int64_t)value;

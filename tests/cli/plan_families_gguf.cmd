@@ -6,8 +6,8 @@ for folder in data/families/*/; do
     size=$(wc -c <"$family.gguf")
     for cut in 1 $((size / 4)) $((size / 2)); do
         head -c $((size - cut)) "$family.gguf" >cut.gguf
-        aprplan --gpu rtx4090 --ctx 512 --json "$family.gguf" >whole.json || exit 1
-        aprplan --gpu rtx4090 --ctx 512 --json cut.gguf | cmp - whole.json || echo "$family, $cut bytes less: another plan"
+        aprplan --gpu rtx4090 --ctx 64 --json "$family.gguf" >whole.json || exit 1
+        aprplan --gpu rtx4090 --ctx 64 --json cut.gguf | cmp - whole.json || echo "$family, $cut bytes less: another plan"
     done
     aprrun golden --threads 1 "$family.gguf" "$folder/golden.safetensors" >/dev/null 2>&1 && planned="$planned $family"
     rm -rf "$family" "$family.gguf"

@@ -482,6 +482,53 @@ static void numbers_that_no_model_has_give_one_sentence(void **state)
 
 /* --- biases --- */
 
+/* As LLaVA 1.5 states it. A config.json of text alone without its size is damaged as before: it has no hidden_size. */
+static void the_part_of_a_larger_model_may_leave_out_its_size(void **state)
+{
+    (void)state;
+    static const char part[] = "\"model_type\":\"llama\",\"max_position_embeddings\":4096,\"rms_norm_eps\":1e-05,\"vocab_size\":32064";
+    char text[400];
+    apr_arena arena = {0};
+    apr_error err = {0};
+    apr_hparams h;
+
+    snprintf(text, sizeof text, "{\"model_type\":\"llava\",\"text_config\":{%s},\"vision_config\":{\"hidden_size\":1024}}", part);
+    assert_int_equal(read_text(text, &h, &arena, &err), APR_OK);
+    assert_string_equal(h.architecture, "llama");
+    assert_int_equal(h.hidden_size, 4096);
+    assert_int_equal(h.num_layers, 32);
+    assert_int_equal(h.num_heads, 32);
+    assert_int_equal(h.num_kv_heads, 32);
+    assert_int_equal(h.head_dim, 128);
+    assert_int_equal(h.intermediate_size, 11008);
+    assert_int_equal(h.vocab_size, 32064);
+    snprintf(text, sizeof text, "{%s}", part);
+    assert_int_equal(read_text(text, &h, &arena, &err), APR_OK);
+    assert_int_equal(h.hidden_size, 0);
+    apr_arena_close(&arena);
+}
+
+/* M-RoPE's sections and the layers that images are added to go into GGUF alone. */
+static void what_images_need_is_read(void **state)
+{
+    (void)state;
+    static const char text[] = "{\"model_type\":\"qwen3_vl\",\"text_config\":{\"model_type\":\"qwen3_vl_text\"," BASE
+                               ",\"rope_scaling\":{\"mrope_interleaved\":true,\"mrope_section\":[24,20,20],\"rope_type\":\"default\"}},"
+                               "\"vision_config\":{\"deepstack_visual_indexes\":[8,16,24]}}";
+    apr_arena arena = {0};
+    apr_error err = {0};
+    apr_hparams h;
+
+    assert_int_equal(read_text(text, &h, &arena, &err), APR_OK);
+    assert_null(h.refusal);
+    assert_string_equal(h.architecture, "qwen3_vl");
+    assert_int_equal(h.mrope_time, 24);
+    assert_int_equal(h.mrope_height, 20);
+    assert_int_equal(h.mrope_width, 20);
+    assert_int_equal(h.num_deepstack_layers, 3);
+    apr_arena_close(&arena);
+}
+
 static void biases_are_where_the_class_has_them(void **state)
 {
     static const char *const all[] = {"model.layers.0.self_attn.q_proj.bias", "model.layers.0.self_attn.k_proj.bias",
@@ -585,6 +632,8 @@ int main(void)
         cmocka_unit_test(published_configs_of_other_families_mean_what_their_models_are),
         cmocka_unit_test(what_no_program_does_is_refused_by_field_and_value),
         cmocka_unit_test(numbers_that_no_model_has_give_one_sentence),
+        cmocka_unit_test(the_part_of_a_larger_model_may_leave_out_its_size),
+        cmocka_unit_test(what_images_need_is_read),
         cmocka_unit_test(biases_are_where_the_class_has_them),
         cmocka_unit_test(a_written_config_says_what_the_tensors_show),
         cmocka_unit_test(a_written_config_lists_layers_that_are_all_attention),

@@ -2,6 +2,7 @@
  * in DeepSeek V3, norms of q and k before rope. */
 #include "formats/shape/families/tensor_sets.h"
 #include "formats/shape/family.h"
+#include "formats/shape/hf_config_values.h"
 
 static const apr_tensor_rule tensors[] = {
     {"model.layers.{}.self_attn.query_layernorm.weight", "blk.{}.attn_q_norm.weight", APR_TENSOR_ROLE_SMALL},
@@ -49,16 +50,22 @@ static const apr_tensor_rule dense_tensors[] = {
     {"model.layers.{}.self_attn.key_layernorm.weight", "blk.{}.attn_k_norm.weight", APR_TENSOR_ROLE_SMALL},
 };
 
-/* Published files state 1 expert. */
-static const apr_family_config hunyuan_v1_dense = {
-    .activation = "silu",
-    .attention_bias = APR_BIAS_WHEN_STATED,
-    .spellings = {{"num_experts", ""}, {"head_dim", "head_dim"}, {"head_dim", "attention_head_dim"}},
-    .computes = " alpha ",
-    .requires = " use_qk_norm ",
-    .max_position_embeddings = 2048,
-    .rms_norm_eps = 1e-5,
-    .defaults = {{"num_heads", 32}, {"intermediate_size", 11008}, {"vocab_size", 290943}}};
+/* Published files state 1 expert, and have none. */
+static apr_status settle_one_expert(const apr_config_reading *r)
+{
+    if (r->h->num_experts == 1) r->h->num_experts = 0;
+    return APR_OK;
+}
+
+static const apr_family_config hunyuan_v1_dense = {.activation = "silu",
+                                                   .attention_bias = APR_BIAS_WHEN_STATED,
+                                                   .spellings = {{"head_dim", "head_dim"}, {"head_dim", "attention_head_dim"}},
+                                                   .computes = " alpha ",
+                                                   .requires = " use_qk_norm ",
+                                                   .settle = settle_one_expert,
+                                                   .max_position_embeddings = 2048,
+                                                   .rms_norm_eps = 1e-5,
+                                                   .defaults = {{"num_heads", 32}, {"intermediate_size", 11008}, {"vocab_size", 290943}}};
 
 const apr_family apr_family_hunyuan_v1_dense = {
     .name = "hunyuan_v1_dense",

@@ -15,25 +15,29 @@
 
 #define COMMON .ggml = "llama", KEYS, SETS
 
-static const apr_family_config llama = {.activation = "silu",
-                                        .attention_bias = APR_BIAS_WHEN_STATED,
-                                        .mlp_bias = APR_BIAS_WHEN_STATED,
-                                        .computes = " mlp_bias rmsnorm ",
-                                        .refuses = " partial_rotary_factor sliding_window layer_types num_local_experts num_experts ",
-                                        .max_position_embeddings = 2048,
-                                        .rms_norm_eps = 1e-6};
+static const apr_family_config llama = {
+    .activation = "silu",
+    .attention_bias = APR_BIAS_WHEN_STATED,
+    .mlp_bias = APR_BIAS_WHEN_STATED,
+    .computes = " mlp_bias rmsnorm ",
+    .refuses = " partial_rotary_factor sliding_window layer_types num_local_experts num_experts ",
+    .max_position_embeddings = 2048,
+    .rms_norm_eps = 1e-6,
+    .defaults = {{"hidden_size", 4096}, {"num_layers", 32}, {"num_heads", 32}, {"intermediate_size", 11008}, {"vocab_size", 32000}}};
 
 const apr_family apr_family_llama = {.name = "llama", .types = {{"llama", "LlamaForCausalLM"}}, .config = &llama, COMMON};
 
 /* The mistral class of transformers has no biases, and either one window for all layers or none. */
-static const apr_family_config mistral = {.activation = "silu",
-                                          .window = APR_WINDOW_ALL,
-                                          .computes = " rmsnorm ",
-                                          .refuses = " attention_bias partial_rotary_factor layer_types num_local_experts num_experts ",
-                                          .num_kv_heads = 8,
-                                          .max_position_embeddings = 131072,
-                                          .sliding_window = 4096,
-                                          .rms_norm_eps = 1e-6};
+static const apr_family_config mistral = {
+    .activation = "silu",
+    .window = APR_WINDOW_ALL,
+    .computes = " rmsnorm ",
+    .refuses = " attention_bias partial_rotary_factor layer_types num_local_experts num_experts ",
+    .num_kv_heads = 8,
+    .max_position_embeddings = 131072,
+    .sliding_window = 4096,
+    .rms_norm_eps = 1e-6,
+    .defaults = {{"hidden_size", 4096}, {"num_layers", 32}, {"num_heads", 32}, {"intermediate_size", 14336}, {"vocab_size", 32000}}};
 
 const apr_family apr_family_mistral = {.name = "mistral", .types = {{"mistral", "MistralForCausalLM"}}, .config = &mistral, COMMON};
 
