@@ -13,12 +13,8 @@
 apr_mixture apr_packed_mixture(const apr_packed_target *target)
 {
     const apr_packed_layout *const l = target->layout;
-    return (apr_mixture){.name = l->type,
-                         .about = l->about,
-                         .base = l->dtype,
-                         .embedding = APR_DTYPE_COUNT,
-                         .head = APR_DTYPE_COUNT,
-                         .file_type = -1};
+    return (apr_mixture){
+        .name = l->type, .about = l->about, .base = l->dtype, .embedding = APR_DTYPE_COUNT, .head = APR_DTYPE_COUNT, .file_type = -1};
 }
 
 /* Servers would take a quantized tensor of another layout for one of this layout, so what is kept is a float. */

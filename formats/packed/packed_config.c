@@ -3,7 +3,7 @@
  *     compressed-tensors 0.20: QuantizationConfig.model_dump, schemes NVFP4A16, MXFP4A16, W4A16
  *     modelopt 0.47: convert_hf_quant_config_format of hf_quant_config.json, algorithm W4A16_NVFP4
  *     fp8: DeepSeek's; gptq: GPTQModel's; awq: AutoAWQ's */
-#include "formats/packed/packed_config.h"
+#include "formats/packed/packed_layouts.h"
 
 #include "formats/packed/fused_modules.h"
 
@@ -58,17 +58,17 @@ static void put_compressed(apr_json_text *out, const apr_packed_config *c, const
     apr_json_null(out, "moe_sparsity_config");
 }
 
-void apr_config_compressed_nvfp4(apr_json_text *out, const apr_packed_config *c)
+static void config_compressed_nvfp4(apr_json_text *out, const apr_packed_config *c)
 {
     put_compressed(out, c, &(scheme){"nvfp4-pack-quantized", "float", "tensor_group", "torch.float8_e4m3fn"});
 }
 
-void apr_config_compressed_mxfp4(apr_json_text *out, const apr_packed_config *c)
+static void config_compressed_mxfp4(apr_json_text *out, const apr_packed_config *c)
 {
     put_compressed(out, c, &(scheme){"mxfp4-pack-quantized", "float", "group", "torch.uint8"});
 }
 
-void apr_config_compressed_int4(apr_json_text *out, const apr_packed_config *c)
+static void config_compressed_int4(apr_json_text *out, const apr_packed_config *c)
 {
     put_compressed(out, c, &(scheme){"pack-quantized", "int", "group", NULL});
 }
@@ -84,7 +84,7 @@ static void put_producer(apr_json_text *out)
     apr_json_close(out, '}');
 }
 
-void apr_config_modelopt(apr_json_text *out, const apr_packed_config *c)
+static void config_modelopt(apr_json_text *out, const apr_packed_config *c)
 {
     apr_json_open(out, "config_groups", '{');
     apr_json_open(out, "group_0", '{');
@@ -123,7 +123,7 @@ static char *modelopt_file(const apr_packed_config *c)
 
 /* --- fp8, gptq, awq --- */
 
-void apr_config_fp8(apr_json_text *out, const apr_packed_config *c)
+static void config_fp8(apr_json_text *out, const apr_packed_config *c)
 {
     apr_json_cstring(out, "quant_method", "fp8");
     apr_json_cstring(out, "fmt", "e4m3");
@@ -165,7 +165,7 @@ static void put_fused_dynamic(apr_json_text *out, const char *module)
     put_dynamic(out, name);
 }
 
-void apr_config_gptq(apr_json_text *out, const apr_packed_config *c)
+static void config_gptq(apr_json_text *out, const apr_packed_config *c)
 {
     apr_json_int(out, "bits", 4);
     apr_json_int(out, "group_size", c->target->group);
@@ -183,7 +183,7 @@ void apr_config_gptq(apr_json_text *out, const apr_packed_config *c)
     apr_json_close(out, '}');
 }
 
-void apr_config_awq(apr_json_text *out, const apr_packed_config *c)
+static void config_awq(apr_json_text *out, const apr_packed_config *c)
 {
     apr_json_cstring(out, "quant_method", "awq");
     apr_json_int(out, "bits", 4);
@@ -197,11 +197,21 @@ void apr_config_awq(apr_json_text *out, const apr_packed_config *c)
 
 apr_status apr_packed_config_text(const apr_packed_config *c, char **text, char **hf_quant_config, apr_error *err)
 {
-    const bool is_modelopt = c->target->layout->config == apr_config_modelopt;
+    static void (*const writers[APR_CONFIG_KINDS])(apr_json_text * out, const apr_packed_config *config) = {
+        [APR_CONFIG_COMPRESSED_NVFP4] = config_compressed_nvfp4,
+        [APR_CONFIG_COMPRESSED_MXFP4] = config_compressed_mxfp4,
+        [APR_CONFIG_COMPRESSED_INT4] = config_compressed_int4,
+        [APR_CONFIG_MODELOPT] = config_modelopt,
+        [APR_CONFIG_FP8] = config_fp8,
+        [APR_CONFIG_GPTQ] = config_gptq,
+        [APR_CONFIG_AWQ] = config_awq,
+    };
+    const apr_packed_config_kind kind = c->target->layout->config;
+    const bool is_modelopt = kind == APR_CONFIG_MODELOPT;
     apr_json_text out = {0};
 
     apr_json_open(&out, NULL, '{');
-    c->target->layout->config(&out, c);
+    writers[kind](&out, c);
     apr_json_close(&out, '}');
     *text = apr_json_text_take(&out, NULL);
     *hf_quant_config = is_modelopt ? modelopt_file(c) : NULL;

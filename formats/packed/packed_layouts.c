@@ -4,7 +4,7 @@
 
 #include "formats/base/bytes.h"
 #include "formats/base/text.h"
-#include "formats/packed/packed_config.h"
+#include "formats/packed/packed_layouts.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -25,7 +25,7 @@ const apr_packed_layout apr_packed_layouts[] = {
                {".weight_global_scale", APR_F32, APR_PACKED_GLOBAL_SCALE}},
      .groups = {16},
      .shares_global_scale = true,
-     .config = apr_config_compressed_nvfp4,
+     .config = APR_CONFIG_COMPRESSED_NVFP4,
      MARLIN},
     {.type = "nvfp4",
      .name = "modelopt",
@@ -37,7 +37,7 @@ const apr_packed_layout apr_packed_layouts[] = {
                {".weight_scale_2", APR_F32, APR_PACKED_GLOBAL_SCALE}},
      .groups = {16},
      .shares_global_scale = true,
-     .config = apr_config_modelopt,
+     .config = APR_CONFIG_MODELOPT,
      MARLIN},
     {.type = "mxfp4",
      .name = "compressed-tensors",
@@ -46,7 +46,7 @@ const apr_packed_layout apr_packed_layouts[] = {
      .packing = {.level = APR_LEVEL_E2M1, .bits = 4, .scale_rows = 1, .scale_dtype = APR_E8M0},
      .parts = {{".weight_packed", APR_U8, APR_PACKED_CODES}, {".weight_scale", APR_U8, APR_PACKED_SCALES}},
      .groups = {32},
-     .config = apr_config_compressed_mxfp4,
+     .config = APR_CONFIG_COMPRESSED_MXFP4,
      MARLIN},
     {.type = "fp8", .name = "compressed-tensors", .about = "E4M3 with a scale for each row", .dtype = APR_F8_E4M3, .by_row = true},
     {.type = "fp8",
@@ -58,7 +58,7 @@ const apr_packed_layout apr_packed_layouts[] = {
      .groups = {128},
      .fused_row_multiple = 128, /* a block must not cross from one matrix into the next (validate_fp8_block_shape) */
      .kernel = "the block scales of fused matrices in vLLM and SGLang",
-     .config = apr_config_fp8},
+     .config = APR_CONFIG_FP8},
     {.type = "int4",
      .name = "compressed-tensors",
      .about = "symmetric integers with a scale for a group (pack-quantized, W4A16)",
@@ -68,7 +68,7 @@ const apr_packed_layout apr_packed_layouts[] = {
                {".weight_scale", MODEL_TYPE, APR_PACKED_SCALES},
                {".weight_shape", APR_I64, APR_PACKED_SHAPE}},
      .groups = {128, 64, 32},
-     .config = apr_config_compressed_int4,
+     .config = APR_CONFIG_COMPRESSED_INT4,
      MARLIN},
     {.type = "int4",
      .name = "gptq",
@@ -87,7 +87,7 @@ const apr_packed_layout apr_packed_layouts[] = {
                {".scales", APR_F16, APR_PACKED_SCALES},
                {".g_idx", APR_I32, APR_PACKED_INDEX}},
      .groups = {128, 64, 32},
-     .config = apr_config_gptq,
+     .config = APR_CONFIG_GPTQ,
      MARLIN},
     {.type = "int4",
      .name = "awq",
@@ -102,7 +102,7 @@ const apr_packed_layout apr_packed_layouts[] = {
                  .zero_order = APR_ZEROS_INTERLEAVED},
      .parts = {{".qweight", APR_I32, APR_PACKED_CODES}, {".qzeros", APR_I32, APR_PACKED_ZEROS}, {".scales", APR_F16, APR_PACKED_SCALES}},
      .groups = {128, 64, 32},
-     .config = apr_config_awq,
+     .config = APR_CONFIG_AWQ,
      MARLIN},
     {0}};
 

@@ -35,7 +35,17 @@ typedef struct apr_packed_part {
     apr_packed_content content;
 } apr_packed_part;
 
-struct apr_packed_config;
+/* The forms of quantization_config (packed_config.c). */
+typedef enum {
+    APR_CONFIG_COMPRESSED_NVFP4,
+    APR_CONFIG_COMPRESSED_MXFP4,
+    APR_CONFIG_COMPRESSED_INT4,
+    APR_CONFIG_MODELOPT,
+    APR_CONFIG_FP8,
+    APR_CONFIG_GPTQ,
+    APR_CONFIG_AWQ,
+    APR_CONFIG_KINDS
+} apr_packed_config_kind;
 
 typedef struct apr_packed_layout {
     const char *type, *name; /* of --to and of --layout */
@@ -49,7 +59,7 @@ typedef struct apr_packed_layout {
     int fused_row_multiple;            /* of a matrix that is fused with others; 0: as others */
     const char *kernel;                /* what needs these multiples, for messages */
     bool shares_global_scale;          /* matrices that servers fuse must have one global scale */
-    void (*config)(apr_json_text *out, const struct apr_packed_config *config); /* the members of quantization_config */
+    apr_packed_config_kind config;     /* what config.json says */
 } apr_packed_layout;
 
 extern const apr_packed_layout apr_packed_layouts[]; /* the last has no type */

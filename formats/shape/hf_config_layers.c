@@ -516,12 +516,9 @@ static apr_status fill_everywhere(const reading *r, uint8_t *none, int64_t n)
 
 static apr_status read_positions(const reading *r)
 {
-    static const fill_fn rules[] = {[APR_POSITIONS_LISTED] = fill_no_rope,
-                                    [APR_POSITIONS_SLIDING] = fill_not_sliding,
-                                    [APR_POSITIONS_WINDOW] = fill_window_positions,
-                                    [APR_POSITIONS_WHEN_STATED] = fill_unless_stated,
-                                    [APR_POSITIONS_NOWHERE] = fill_everywhere,
-                                    [APR_POSITIONS_LEARNED] = NULL};
+    static const fill_fn rules[] = {[APR_POSITIONS_LISTED] = fill_no_rope,          [APR_POSITIONS_SLIDING] = fill_not_sliding,
+                                    [APR_POSITIONS_WINDOW] = fill_window_positions, [APR_POSITIONS_WHEN_STATED] = fill_unless_stated,
+                                    [APR_POSITIONS_NOWHERE] = fill_everywhere,      [APR_POSITIONS_LEARNED] = NULL};
     apr_hparams *const h = r->h;
     const fill_fn fill = r->spec != NULL ? rules[r->spec->positions] : NULL;
     bool any = false;

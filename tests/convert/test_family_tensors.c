@@ -60,7 +60,9 @@ static void a_gguf_comes_back_from_a_checkpoint_byte_for_byte(void **state)
     (void)state;
     assert_non_null(dir);
     for (const struct dirent *e; (e = readdir(dir)) != NULL;) {
-        if (strchr(e->d_name, '.') != NULL) continue;
+        char from[512];
+        snprintf(from, sizeof from, "tests/data/families/%s", e->d_name);
+        if (strchr(e->d_name, '.') != NULL || !family_is_in_gguf(from)) continue;
         make(e->d_name, in_work("ck"), NULL);
         convert_as(in_work("ck"), in_work("m.gguf"), NULL);
         convert_as(in_work("m.gguf"), in_work("back"), NULL);

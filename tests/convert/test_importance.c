@@ -101,7 +101,9 @@ static void every_place_of_every_family_holds_what_it_says(void **state)
 
     assert_non_null(folder);
     for (const struct dirent *e = readdir(folder); e != NULL; e = readdir(folder)) {
-        if (e->d_name[0] == '.' || strchr(e->d_name, '.') != NULL) continue;
+        char from[512];
+        snprintf(from, sizeof from, "tests/data/families/%s", e->d_name);
+        if (strchr(e->d_name, '.') != NULL || !family_is_in_gguf(from)) continue;
         if (check_family(e->d_name) < 8) fail_msg("%s: hardly a matrix has a place", e->d_name);
         n_families++;
     }

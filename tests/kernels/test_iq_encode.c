@@ -1,5 +1,5 @@
 /* test_iq_encode.c - encoders of the codebook types: for the scales that they chose, points, signs and shifts are the best of all; their
- * errors are no larger than those of ggml's encoders (tests/llamacpp/codebook_errors.txt, made by codebook_errors.py there). */
+ * errors are at most those of ggml's encoders (tests/llamacpp/codebook_errors.txt, made by codebook_errors.py there). */
 #include "kernels/rows.h"
 
 #include "formats/base/random.h"

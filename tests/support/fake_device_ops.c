@@ -525,12 +525,15 @@ apr_status fake_replay(apr_cuda_graph *graph, apr_error *err)
 apr_status fake_decode_gemv(apr_cuda_device *device, const apr_decode_gemv_args *args, apr_error *err)
 {
     apr_cuda_graph *const graph = device->recording;
-    (void)err;
-    if (graph == NULL) return decode_gemv_now(device, args);
+    if (graph == NULL) {
+        const apr_status status = decode_gemv_now(device, args);
+        return status == APR_OK && args->concurrent != NULL ? fake_decode_gemv(device, args->concurrent, err) : status;
+    }
     if (graph->n_ops == MOST_RECORDED) abort();
     graph->ops[graph->n_ops].what = RECORDED_DECODE_GEMV;
     graph->ops[graph->n_ops++].gemv = *args;
-    return APR_OK;
+    /* its arguments are the caller's until this call returns */
+    return args->concurrent != NULL ? fake_decode_gemv(device, args->concurrent, err) : APR_OK;
 }
 
 apr_status fake_decode_gemv_inputs(apr_cuda_device *device, const apr_decode_gemv_inputs *args, apr_error *err)

@@ -1,6 +1,9 @@
 /* family_model.c - writes model.safetensors by formula, with nothing of the product but its JSON and its roundings. */
 #include "tests/support/family_model.h"
 
+#include "formats/shape/family.h"
+#include "formats/tensor/model.h"
+
 #include "formats/base/json.h"
 #include "formats/files/map.h"
 #include "formats/number/half.h"
@@ -197,4 +200,16 @@ apr_status family_write(const char *dir, const char *out, const family_edit *edi
     snprintf(config, sizeof config, "%s/config.json", dir);
     snprintf(path, sizeof path, "%s/config.json", out);
     return status == APR_OK ? copy_file(config, path, err) : status;
+}
+
+bool family_is_in_gguf(const char *dir)
+{
+    char path[512];
+    apr_model config;
+
+    snprintf(path, sizeof path, "%s/config.json", dir);
+    if (apr_model_open(&config, path, NULL) != APR_OK) return false;
+    const bool is_in = apr_family_translated(config.hparams.architecture) != NULL;
+    apr_model_close(&config);
+    return is_in;
 }

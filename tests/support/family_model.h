@@ -8,6 +8,7 @@
 
 #include "formats/base/status.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -19,5 +20,8 @@ typedef struct family_edit {
 
 /* Makes the folder OUT with model.safetensors, and DIR's config.json. OUT may exist; its parent must. */
 apr_status family_write(const char *dir, const char *out, const family_edit *edit, apr_error *err);
+
+/* Does ggml have names for the model of DIR/config.json? Others stay as checkpoints and APR files. */
+bool family_is_in_gguf(const char *dir);
 
 #endif

@@ -1,4 +1,5 @@
 /* tools/run/synthetic.h: untrained weights of a real shape, in every type that aprquant writes. */
+#include "quant/mixtures.h"
 #include "tools/engine/bench/synthetic.h"
 
 #include "kernels/rows.h"
@@ -101,6 +102,8 @@ static void types_that_are_only_read_are_synthesised_as_well(void **state)
         apr_error err = {0};
         int64_t n_such = 0;
         if (!apr_dtype_is_weights((apr_dtype)d) || facts->flat || !apr_can_decode((apr_dtype)d)) continue;
+        const apr_mixture *const mixture = apr_mixture_find(facts->name); /* iq2_s, as a mixture, is mostly iq2_xs */
+        if (mixture != NULL && mixture->base != (apr_dtype)d) continue;
         make(&s, dense, facts->name, false);
         for (size_t i = 0; i < s.model.n_tensors; i++) {
             const apr_tensor *const t = &s.model.tensors[i];
@@ -116,7 +119,7 @@ static void types_that_are_only_read_are_synthesised_as_well(void **state)
             }
             free(x);
         }
-        assert_true(n_such > 0);
+        if (n_such == 0) fail_msg("%s: no tensor has this type", facts->name);
         if (apr_session_open(&session, &s.model, &apr_session_defaults, &err) != APR_OK) fail_msg("%s: %s", facts->name, err.text);
         assert_int_equal(apr_session_eval(session, ids, 3, NULL, NULL), APR_OK);
         for (int64_t k = 0; k < 2048; k++) assert_true(isfinite(apr_session_logits(session)[k]));

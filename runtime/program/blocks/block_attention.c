@@ -9,7 +9,8 @@ static apr_bias_style bias_of(const apr_emitter *e, bool of_output)
 {
     const apr_bias_rule rule = e->family->config != NULL ? e->family->config->attention_bias : APR_BIAS_NEVER;
     const bool stated = e->hparams->attention_bias && (rule == APR_BIAS_WHEN_STATED || (rule == APR_BIAS_QKV_WHEN_STATED && !of_output));
-    const bool must = stated || rule == APR_BIAS_ALWAYS || (rule == APR_BIAS_QKV_ALWAYS && !of_output) || (of_output && e->hparams->attention_out_bias);
+    const bool must =
+        stated || rule == APR_BIAS_ALWAYS || (rule == APR_BIAS_QKV_ALWAYS && !of_output) || (of_output && e->hparams->attention_out_bias);
     return must ? APR_MUST_HAVE_BIAS : APR_MAY_HAVE_BIAS;
 }
 

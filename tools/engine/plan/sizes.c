@@ -276,6 +276,15 @@ apr_status apr_weight_sizes(const apr_model *model, const apr_program *program, 
 }
 
 /* No matrix gets fewer bits than the mixture's base type; other tensors keep their type or get more bits. */
+/* The bits of the smallest type that a mixture gives: its base, or one of its rules'. */
+static double least_bits(const apr_mixture *m)
+{
+    double least = apr_dtype_bits(m->base);
+    for (const apr_mixture_rule *rule = m->rules; rule != NULL && rule->to != APR_DTYPE_COUNT; rule++)
+        if (apr_dtype_bits(rule->to) < least) least = apr_dtype_bits(rule->to);
+    return least;
+}
+
 uint64_t apr_weight_bytes_lower_bound(const apr_program *program, const char *mixture)
 {
     const apr_mixture *const m = apr_mixture_find(mixture);
@@ -287,5 +296,5 @@ uint64_t apr_weight_bytes_lower_bound(const apr_program *program, const char *mi
         if (slot->optional || slot->rank < 2 || apr_slot_is_read_on_host(slot)) continue;
         n_elems += (double)apr_slot_elems(slot);
     }
-    return (uint64_t)(n_elems * apr_dtype_bits(m->base) / 8.0 * 0.999); /* for the rounding of this sum */
+    return (uint64_t)(n_elems * least_bits(m) / 8.0 * 0.999); /* for the rounding of this sum */
 }

@@ -7,7 +7,7 @@
 
 apr_status apr_admission_of(apr_admission *admission, const apr_model *source, apr_error *err)
 {
-    const apr_family *const family = apr_family_translated(source->hparams.architecture);
+    const apr_family *const family = apr_family_find(source->hparams.architecture);
     apr_program program = {0};
     apr_model view = {0};
     const char *layout;

@@ -39,9 +39,6 @@ typedef struct apr_compare_shown {
     size_t n;
 } apr_compare_shown;
 
-/* Is no other candidate both smaller, or as small, and closer to the reference? */
-bool apr_compare_on_frontier(const apr_compare_shown *shown, size_t row);
-/* The row with the best value of a column; SIZE_MAX: none differs. */
 typedef enum {
     APR_COMPARE_SIZE,
     APR_COMPARE_BITS,
@@ -53,9 +50,6 @@ typedef enum {
     APR_COMPARE_CONTEXT,
     APR_COMPARE_COLUMNS
 } apr_compare_column;
-size_t apr_compare_best(const apr_compare_shown *shown, apr_compare_column column);
-/* "q5_k_m.gguf is the largest that fits RTX 4090; q4_k_m.gguf loses 2.1 times as much". */
-void apr_compare_sentence(const apr_compare_shown *shown, char *text, size_t capacity);
 
 /* As text or JSON. */
 apr_status apr_compare_report(const apr_compare_shown *shown, apr_answer *answer, apr_error *err);
