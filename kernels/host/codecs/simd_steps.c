@@ -302,14 +302,15 @@ static void encode_q3_k_block(const float *src, const float *importance, uint8_t
 enum { IQ4_ELEMS = 32, IQ4_SUBS = 8, IQ4_BLOCKS = WIDE / IQ4_SUBS };
 
 /* The middle between a level and the next, and how much higher the next is. */
-#define IQ4_STEPS(X)                                                                                                                 \
-    X(-115.5f, 23.0f)                                                                                                                \
-    X(-93.5f, 21.0f)                                                                                                                 \
-    X(-74.0f, 18.0f)                                                                                                                 \
-    X(-57.0f, 16.0f)                                                                                                                 \
-    X(-42.0f, 14.0f)                                                                                                                 \
-    X(-28.5f, 13.0f) X(-16.0f, 12.0f) X(-4.5f, 11.0f) X(7.0f, 12.0f) X(19.0f, 12.0f) X(31.5f, 13.0f) X(45.5f, 15.0f) X(61.0f, 16.0f) \
-        X(79.0f, 20.0f) X(101.0f, 24.0f)
+#define IQ4_STEPS(X)  \
+    X(-115.5f, 23.0f) \
+    X(-93.5f, 21.0f)  \
+    X(-74.0f, 18.0f)  \
+    X(-57.0f, 16.0f)  \
+    X(-42.0f, 14.0f)  \
+    X(-28.5f, 13.0f)  \
+    X(-16.0f, 12.0f)  \
+    X(-4.5f, 11.0f) X(7.0f, 12.0f) X(19.0f, 12.0f) X(31.5f, 13.0f) X(45.5f, 15.0f) X(61.0f, 16.0f) X(79.0f, 20.0f) X(101.0f, 24.0f)
 
 WIDE_INLINE wide level_iq4(wide v)
 {
