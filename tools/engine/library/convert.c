@@ -4,6 +4,7 @@
 #include "tools/engine/device/device.h"
 #include "tools/engine/library/handles.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,16 +17,23 @@ typedef struct conversion {
     apr_library_listener listener;
 } conversion;
 
+/* A format is named by the ending of its files without the full stop; "safetensors" is a folder. */
+static apr_format format_of_word(const char *word)
+{
+    char path[64];
+
+    if (strcmp(word, "safetensors") == 0) return APR_FORMAT_SAFETENSORS;
+    if (snprintf(path, sizeof path, "out.%s", word) >= (int)sizeof path) return APR_FORMAT_NONE;
+    const apr_format format = apr_format_of_path(path);
+    return format != APR_FORMAT_NONE && apr_format_ending(format) != NULL ? format : APR_FORMAT_NONE;
+}
+
 static apr_status read_format(const char *word, const char *out, apr_format *format, apr_error *err)
 {
-    static const apr_format formats[] = {APR_FORMAT_GGUF, APR_FORMAT_APR, APR_FORMAT_SAFETENSORS};
-    const int i = word != NULL ? apr_word_index(word, "gguf|apr|safetensors") : 0;
-
-    if (i < 0) return apr_fail(err, APR_E_USAGE, "the format '%s' cannot be written: give gguf, apr or safetensors", word);
-    *format = word != NULL ? formats[i] : apr_format_of_path(out);
-    if (*format == APR_FORMAT_NONE)
-        return apr_fail(err, APR_E_USAGE, "%s: its ending does not say a format: give a name that ends in .gguf, .apr or '/'", out);
-    return APR_OK;
+    *format = word != NULL ? format_of_word(word) : apr_format_of_path(out);
+    if (*format != APR_FORMAT_NONE) return APR_OK;
+    if (word != NULL) return apr_fail(err, APR_E_USAGE, "the format '%s' cannot be written: give gguf, apr or safetensors", word);
+    return apr_fail(err, APR_E_USAGE, "%s: its ending does not say a format: give a name that ends in .gguf, .apr or '/'", out);
 }
 
 static apr_status read_rules(conversion *c, apr_error *err)

@@ -95,11 +95,12 @@ static const char *number_text(char text[32], double value)
 static void report_figure(apr_report *r, const figure *f)
 {
     const bool has_interval = !isnan(f->interval.low);
-    char value[32], high[32], key[64];
+    char value[32], high[32], key[64], interval[80] = "";
 
     apr_report_fact(r, f->key, apr_as_real(f->value), f->title, "%s", number_text(value, f->value));
-    apr_report_cell(r, apr_as_absent(), has_interval ? "%s to %s" : "", number_text(value, f->interval.low),
-                    number_text(high, f->interval.high));
+    if (has_interval)
+        snprintf(interval, sizeof interval, "%s to %s", number_text(value, f->interval.low), number_text(high, f->interval.high));
+    apr_report_cell(r, apr_as_absent(), "%s", interval);
     snprintf(key, sizeof key, "%s_95", f->key);
     if (has_interval) apr_report_reals(r, key, (const double[]){f->interval.low, f->interval.high}, 2);
 }

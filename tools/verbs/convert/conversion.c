@@ -703,11 +703,10 @@ static void show_note(void *user, const char *sentence)
 static apr_status convert(outcome *o, aprkit_model *model, apr_format format, apr_error *err)
 {
     const apr_output_options *const output = o->output;
+    const char *const ending = apr_format_ending(format); /* NULL: a folder */
     const aprkit_tool_hooks hooks = {prepare, check_plan, begin, end, show, o};
     const aprkit_convert_options options = {.size = sizeof options,
-                                            .format = format == APR_FORMAT_GGUF  ? "gguf"
-                                                      : format == APR_FORMAT_APR ? "apr"
-                                                                                 : "safetensors",
+                                            .format = ending != NULL ? ending + 1 : "safetensors",
                                             .imatrix = output->imatrix,
                                             .adapters = output->lora.items,
                                             .n_adapters = output->lora.n_items,
