@@ -314,10 +314,10 @@ static void write_layer(FILE *out, const row *rows, size_t n, const apr_quant_su
 {
     const apr_quant_sum *const sum = &sums->layers[rows[0].layer];
     const size_t n_cut = common_start(rows, n);
-    char name[64] = "Outside of layers", before[APR_SMALL_TEXT], after[APR_SMALL_TEXT], error[48], prefix[256];
+    char name[64] = "Outside of layers", before[APR_SMALL_TEXT], after[APR_SMALL_TEXT], error[48], prefix[256] = "";
 
     if (rows[0].layer < sums->n_layers) snprintf(name, sizeof name, "Layer %lld", (long long)rows[0].layer);
-    snprintf(prefix, sizeof prefix, n_cut > 0 ? ", %.*s*" : "", (int)n_cut, rows[0].line->tensor->name);
+    if (n_cut > 0) snprintf(prefix, sizeof prefix, ", %.*s*", (int)n_cut, rows[0].line->tensor->name);
     apr_html_print(out, "<details><summary>%s%s: %zu tensors, %s, before %s", name, prefix, n, apr_size_text(after, sum->bytes_after),
                    apr_size_text(before, sum->bytes_before));
     if (worst_of(rows, n)->n > 0) apr_html_print(out, "; worst error %s", error_text(error, worst_of(rows, n)));
