@@ -343,7 +343,7 @@ $B/cuda/tests/%.cu.o: tests/gpu/%.cu $B/cuda/archs
 	$Q$(NVCC) $(NVFLAGS) -c $< -o $@ 2>$@.ptxas || { grep -v 'ptxas info' $@.ptxas; exit 1; }
 $(GPU_CU_TESTS): $B/%: $B/cuda/tests/%.cu.o $(CUDA_O) $(LIB)
 	$(call say,LD,$(@F))
-	$Q$(NVCC) -nodlink -cudart static -Xlinker -rpath=$(CUDA_HOME)/lib64 $^ -Xcompiler -fopenmp $(LDLIBS) -lcublas -lcublasLt -lpthread -o $@
+	$Q$(NVCC) -nodlink -cudart static -Xlinker -rpath=$(CUDA_HOME)/lib64 $^ -Xcompiler -fopenmp $(libs) $(LDLIBS) -lcublas -lcublasLt -lpthread -o $@
 
 # What archs.lock remembers a kernel by: its flags, the compiler, its code and what that includes.
 $B/cuda/%.cu.key: kernels/cuda/%.cu $B/cuda/archs FORCE
@@ -413,7 +413,7 @@ $(EMULATED_C_TESTS): $E/%: $B/tests/gpu/%.c.o $(SUPPORT_C:%=$B/%.o) $(TOOL_C:%=$
 	$(call link,$(LIB) -lcmocka -Wl$(,)-rpath$(,)'$$ORIGIN')
 $(EMULATED_CU_TESTS): $E/%: $E/tests/gpu/%.cu.o $(EMULATED_CUDA) $(LIB)
 	$(call say,LD,$@)
-	$Q$(link_emulated) -fopenmp $^ $(LDLIBS) -lpthread -o $@
+	$Q$(link_emulated) -fopenmp $^ $(libs) $(LDLIBS) -lpthread -o $@
 emulated: $(EMULATED_LIB) $(EMULATED_DRILLS) $E/libcuda.so.1 $(EMULATED_TOOLS) $(EMULATED_C_TESTS) $(EMULATED_CU_TESTS)
 
 # Of these two minutes; others, by name, take from minutes to hours. gpu_plan cannot pass there: it compares a plan with what a driver counts.
