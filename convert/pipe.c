@@ -354,11 +354,15 @@ static apr_status make_item(apr_pipe *p, checksums *sums, apr_pipe_device *devic
     APR_TRY(apr_pipe_check_cancelled(p, err));
     apr_status status = load_sources(items[i].from, err);
     if (status == APR_OK) status = check_sources(sums, items[i].from, err);
-    for (size_t k = 0; status == APR_OK && items[i].packed != NULL && k < items[i].packed->n_shares; k++)
-        status = check_sources(sums, items[i].packed->shares[k], err);
+    const apr_pipe_packed *const packed = items[i].packed; /* the matrices that share its global scale are read, too */
+    for (size_t k = 0; status == APR_OK && packed != NULL && k < packed->n_shares; k++) {
+        if (packed->shares[k] != items[i].from) status = load_sources(packed->shares[k], err);
+        if (status == APR_OK) status = check_sources(sums, packed->shares[k], err);
+    }
     if (status == APR_OK) status = check_doubles(&items[i], err);
     if (status == APR_OK) status = put_item(p, device, items, i, err);
     unload_sources(items[i].from);
+    for (size_t k = 0; packed != NULL && k < packed->n_shares; k++) unload_sources(packed->shares[k]);
     if (status == APR_OK) status = check_out_of_range(&items[i], p->options, err);
     if (status != APR_OK) return status;
     apr_pipe_write_note(&items[i], note);

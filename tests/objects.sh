@@ -53,9 +53,6 @@ find . -name '*.o' ! -path './tests/*' ! -path './emulated/*' ! -path './cuda/*'
         for (file in uses) if (!(file in index_of)) visit(file)
         for (name in where) {
             if (name ~ /^apr_/ && n_users[name] == 1 && folder(user[name]) == folder(where[name])) {
-                same = name; sub(/_(plain|avx2|avx512|vnni)$/, "", same) # one declaration, for a source that is compiled for each CPU level
-                if (same in is_counted) continue
-                is_counted[same] = 1
                 n_one++; in_folder[folder(where[name])]++
                 if (list) print "  " name ": " where[name] ", for " base(user[name])
             }

@@ -180,6 +180,7 @@ typedef struct apr_family_gguf {
     bool heads_fill_hidden;   /* llama.cpp supports only head_dim = hidden_size / heads */
     bool has_one_base;        /* llama.cpp rotates sliding layers with the base of the others, whatever the file has */
     bool all_heads_have_keys; /* llama.cpp supports only as many key/value heads as heads */
+    int64_t qk_norm_layers;   /* llama.cpp expects norms of queries and keys from this number of layers on, and none below; 0: any */
     int64_t window_layers;    /* llama.cpp has the window only in models with this many layers; 0: in all */
     int64_t n_dense;          /* dense layers before those with experts, where the file has no leading_dense_block_count */
 } apr_family_gguf;

@@ -233,6 +233,13 @@ static apr_status check_arithmetic(const hparam_checking *c)
              (long long)h->num_heads, (long long)h->head_dim, (long long)(h->head_dim * h->num_heads), (long long)h->hidden_size);
         REFUSED(c);
     }
+    if (c->facts->qk_norm_layers > 0 && h->use_qk_norm != (h->num_layers >= c->facts->qk_norm_layers)) {
+        OURS(c,
+             "llama.cpp's %s expects norms of queries and keys in models of %lld layers and more, and only there; this one has %lld layers "
+             "%s them",
+             c->arch, (long long)c->facts->qk_norm_layers, (long long)h->num_layers, h->use_qk_norm ? "with" : "without");
+        REFUSED(c);
+    }
     if (c->facts->all_heads_have_keys && h->num_kv_heads != h->num_heads) {
         OURS(c, "llama.cpp's %s needs as many key/value heads (here %lld) as heads (%lld)", c->arch, (long long)h->num_kv_heads,
              (long long)h->num_heads);

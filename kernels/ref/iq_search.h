@@ -131,7 +131,7 @@ IQ_INLINE unsigned iq_best_with_turned(const iq_type *t, const apr_iq_book *book
 }
 
 /* The best points if the sign of one value must be turned. Returns which value's. One is left out if the error of the nearest levels with
- * its price is no less than what was found. */
+ * its price is at least what was found. */
 IQ_INLINE int iq_turn_a_sign(const iq_type *t, const apr_iq_book *book, const float *x, const float *w, float s, const int *cell,
                              float (*error)[8], uint16_t *word)
 {

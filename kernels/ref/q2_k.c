@@ -198,7 +198,7 @@ static block_sums choose_scales(const float *restrict x, const float *restrict w
     return all;
 }
 
-/* Step 3: the d and dmin that minimise the sum of (x - d * a + dmin * b)^2. False: there is no such pair that can be stored. */
+/* Step 3: the d and dmin that minimise the sum of (x - d * a + dmin * b)^2. False: no such pair can be stored. */
 static bool fit_block(const block_sums *s, uint16_t *d, uint16_t *dmin)
 {
     const float det = s->aa * s->bb - s->ab * s->ab;

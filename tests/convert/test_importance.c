@@ -108,7 +108,7 @@ static void every_place_of_every_family_holds_what_it_says(void **state)
         n_families++;
     }
     closedir(folder);
-    assert_true(n_families > 30);
+    assert_true(n_families >= 60); /* all but opt, bamba and falcon_h1 */
 }
 
 /* ---- from a file to tensors ---- */

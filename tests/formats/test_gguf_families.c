@@ -316,6 +316,7 @@ static void only_what_other_readers_will_not_know_is_noted(void **state)
         {"dots1", {"needs as many key/value heads (here 2) as heads (4)"}},
         {"olmoe", {"needs as many key/value heads (here 2) as heads (4)"}},
         {"exaone4", {"exaone4 has no attention window; here 3 of 4 layers see the last 8 tokens only"}},
+        {"cohere", {"expects norms of queries and keys in models of 64 layers and more"}},
         {"mellum", {"rotates sliding layers with the base of the others (500000); here it is 10000"}},
     };
     static const char *const nothing[] = {NULL};

@@ -213,12 +213,13 @@ static void for_their_scales_nothing_is_better(void **state)
     }
 }
 
-/* Values that a block holds come back nearly as they are: the search of d may stop next to the one that was there. */
+/* Values that a block holds come back as they are. In a block of a hundred the search of d stops next to the one that was there. */
 static void what_blocks_hold_comes_back(void **state)
 {
     (void)state;
+    int n_changed[N_TYPES] = {0};
     random_state = 6;
-    for (int b = 0; b < 50; b++) {
+    for (int b = 0; b < 100; b++) {
         float x[ELEMS], y[ELEMS], again[ELEMS];
         uint8_t bytes[ELEMS];
         for (int i = 0; i < ELEMS; i++) x[i] = (float)(0.02 * bell());
@@ -230,9 +231,12 @@ static void what_blocks_hold_comes_back(void **state)
             codec->decode(bytes, again, ELEMS);
             double error = 0.0, power = 0.0;
             for (int i = 0; i < ELEMS; i++) error += pow((double)y[i] - (double)again[i], 2), power += pow((double)y[i], 2);
+            n_changed[t] += error > 0.0;
             if (error > 5e-3 * power) fail_msg("%s: %g of %g is lost again", apr_dtypes[types[t].dtype].name, error, power);
         }
     }
+    for (int t = 0; t < N_TYPES; t++)
+        if (n_changed[t] > 2) fail_msg("%s: %d of 100 blocks do not come back", apr_dtypes[types[t].dtype].name, n_changed[t]);
 }
 
 /* ---- against ggml ---- */

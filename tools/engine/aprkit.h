@@ -22,7 +22,7 @@
  * to the library need to live until the call returns. Those that it gives out belong to a handle and live until that is closed, unless the
  * function says otherwise; aprkit_free releases those that the caller owns. All strings are UTF-8. Sizes are in bytes.
  *
- * Threads: there is no global state. Two threads may use the library at once, each with its own handles; one handle is for one thread at a
+ * Threads: the library has no global state. Two threads may use the library at once, each with its own handles; one handle is for one thread at a
  * time. A model may be used by several sessions in several threads. Work inside a call uses as many threads as its options say, through OpenMP.
  *
  * The library does not print, ends no process, reads no environment variables and installs no signal handlers. */
@@ -210,7 +210,7 @@ APRKIT_API uint64_t aprkit_plan_budget(const aprkit_plan *plan); /* 0: not check
 APRKIT_API int aprkit_plan_fits(const aprkit_plan *plan);
 APRKIT_API int64_t aprkit_plan_max_ctx(const aprkit_plan *plan); /* the largest context that fits; 0: none does */
 
-/* The GPUs that are known by name. NULL: there are no more. The string is static. */
+/* The GPUs that are known by name. NULL: i is past the last one. The string is static. */
 APRKIT_API const char *aprkit_gpu_name(size_t i);
 
 /* --- sessions --- */

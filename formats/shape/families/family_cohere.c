@@ -43,11 +43,14 @@ static const apr_family_config cohere = {
     .rope_theta = 500000,
     .defaults = {{"logit_scale", 0.0625}, {"num_heads", 64}, {"intermediate_size", 22528}, {"vocab_size", 256000}}};
 
-const apr_family apr_family_cohere = {
-    .name = "cohere",
-    .types = {{"cohere", "CohereForCausalLM"}},
-    .ggml = "command-r",
-    .gguf = {.more_keys = " logit_scale rope.scaling.type ", .eps = APR_EPS_LAYER, .qk_norm_in_tensors = true, .omits_head_dim = true},
-    .config = &cohere,
-    .sets = {&apr_tensors_ends, &apr_tensors_attention, &apr_tensors_qk_norm, &apr_tensors_dense},
-    .translates = true};
+const apr_family apr_family_cohere = {.name = "cohere",
+                                      .types = {{"cohere", "CohereForCausalLM"}},
+                                      .ggml = "command-r",
+                                      .gguf = {.more_keys = " logit_scale rope.scaling.type ",
+                                               .eps = APR_EPS_LAYER,
+                                               .qk_norm_in_tensors = true,
+                                               .omits_head_dim = true,
+                                               .qk_norm_layers = 64},
+                                      .config = &cohere,
+                                      .sets = {&apr_tensors_ends, &apr_tensors_attention, &apr_tensors_qk_norm, &apr_tensors_dense},
+                                      .translates = true};

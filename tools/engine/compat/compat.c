@@ -172,20 +172,71 @@ static const apr_kv *architecture_key(const facts *f, const char *name)
     return apr_kv_find(&f->model->kv, key);
 }
 
+static bool is_architecture(const facts *f, const char *name) { return strcmp(f->gguf_architecture, name) == 0; }
+
+/* A number of the model: from its key, or the size of the vocabulary. 0: not stated. */
+static int64_t stated_number(const facts *f, const char *name)
+{
+    char key[256];
+    int64_t value = 0;
+
+    if (strcmp(name, "vocab_size") == 0) return f->model->hparams.vocab_size;
+    snprintf(key, sizeof key, "%s.%s", f->gguf_architecture, name);
+    return apr_kv_get_int(&f->model->kv, key, &value) ? value : 0;
+}
+
+/* Numbers that transformers' reader does not take from a GGUF, and what it has instead: the default of the family's configuration. Most
+ * published models have just that (integrations/ggml.py, GGUF_CONFIG_MAPPING). Returns a clause; NULL: the model's numbers are those. */
+static const char *number_not_taken(const facts *f)
+{
+    static const struct {
+        const char *architecture, *key;
+        int64_t assumed;
+    } rows[] = {
+        {"qwen3", "attention.key_length", 128},
+        {"qwen2moe", "expert_feed_forward_length", 1408},
+        {"qwen2moe", "expert_shared_feed_forward_length", 5632},
+        {"qwen3moe", "expert_feed_forward_length", 768},
+        {"gpt2", "context_length", 1024},
+        {"gpt2", "vocab_size", 50257},
+        {"starcoder2", "vocab_size", 49152},
+    };
+    static const char reads_head_width[] = " llama mistral qwen3 qwen3moe gemma2 gemma3 gemma4 minimax-m2 t5 t5encoder gpt-oss ";
+    const int64_t width = stated_number(f, "attention.key_length"), n_heads = stated_number(f, "attention.head_count");
+
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const int64_t value = is_architecture(f, rows[i].architecture) ? stated_number(f, rows[i].key) : 0;
+        if (value > 0 && value != rows[i].assumed)
+            return apr_arena_print(f->arena, "%s is %lld, and it takes %lld whatever the file says", rows[i].key, (long long)value,
+                                   (long long)rows[i].assumed);
+    }
+    if (width > 0 && n_heads > 0 && !apr_has_word(reads_head_width, f->gguf_architecture) &&
+        width * n_heads != stated_number(f, "embedding_length"))
+        return apr_arena_print(f->arena, "attention.key_length is %lld, and it takes embedding_length / head_count", (long long)width);
+    return NULL;
+}
+
 /* Why transformers' reader of GGUFs ends with an error, as a clause; NULL: it does not. */
 static const char *error_in_python(const facts *f)
 {
     static const char *const numbers[] = {"feed_forward_length", "attention.head_count", "attention.head_count_kv"};
-    const bool is_lfm2 = strcmp(f->gguf_architecture, "lfm2") == 0; /* the one that it reads heads by layer of */
+    const bool is_lfm2 = is_architecture(f, "lfm2"); /* the one that it reads heads by layer of */
+    const int64_t phi3_padding = 32000;              /* the default of its configuration */
 
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers && !is_lfm2; i++) {
         const apr_kv *const key = architecture_key(f, numbers[i]);
         if (key != NULL && key->type == APR_KV_ARRAY)
             return apr_arena_print(f->arena, "%s.%s is a list, and it takes one number", f->gguf_architecture, numbers[i]);
     }
-    if (strcmp(f->gguf_architecture, "gpt-oss") == 0 && architecture_key(f, "rope.scaling.factor") != NULL)
+    if (is_architecture(f, "gpt-oss") && architecture_key(f, "rope.scaling.factor") != NULL)
         return "it reads gpt-oss.rope.scaling.factor in a way that NumPy 2.4 refuses";
-    return is_lfm2 && apr_kv_find(&f->model->kv, "tokenizer.ggml.tokens") == NULL ? "tokenizer.ggml.tokens is missing" : NULL;
+    if (is_architecture(f, "llama") && stated_number(f, "expert_count") > 0)
+        return "llama.expert_count: it takes a mixture of this architecture for a dense model, and finds no weights for that";
+    if (is_architecture(f, "phi3") && f->model->hparams.vocab_size <= phi3_padding &&
+        apr_kv_find(&f->model->kv, "tokenizer.ggml.padding_token_id") == NULL)
+        return "tokenizer.ggml.padding_token_id is missing, and its own is beyond the vocabulary";
+    if (is_lfm2 && apr_kv_find(&f->model->kv, "tokenizer.ggml.tokens") == NULL) return "tokenizer.ggml.tokens is missing";
+    return number_not_taken(f);
 }
 
 static apr_peer_verdict judge_gguf_in_python(const facts *f)

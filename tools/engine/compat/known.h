@@ -1,4 +1,5 @@
-/* known.h - names that other programs know, as their sources list them: words separated by blanks (apr_has_word). */
+/* known.h - names that other programs know, as their sources list them: words with blanks on both sides, as apr_has_word
+ * takes them. */
 #ifndef APR_ENGINE_COMPAT_KNOWN_H
 #define APR_ENGINE_COMPAT_KNOWN_H
 

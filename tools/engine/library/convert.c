@@ -59,7 +59,7 @@ static apr_status read_part(conversion *c, apr_error *err)
     if ((o->resume != 0) + (o->finish != 0) + (o->part != 0 || o->n_parts != 0) > 1)
         return apr_fail(err, APR_E_USAGE, "give only one of resume, finish and part");
     if ((o->part != 0 || o->n_parts != 0) && (o->part < 1 || o->part > o->n_parts))
-        return apr_fail(err, APR_E_USAGE, "there is no part %d of %d", o->part, o->n_parts);
+        return apr_fail(err, APR_E_USAGE, "part %d of %d does not exist", o->part, o->n_parts);
     c->part = (apr_resume_part){.part = o->part, .n_parts = o->resume != 0 ? 1 : o->n_parts};
     if (o->resume != 0 || o->finish != 0 || o->part != 0) c->job.run.part = &c->part;
     return APR_OK;
@@ -70,7 +70,7 @@ static apr_status read_device(conversion *c, apr_error *err)
     const char *const device = c->options.device;
     const int i = device != NULL ? apr_word_index(device, "host|cuda|auto") : APR_DEVICE_HOST;
 
-    if (i < 0) return apr_fail(err, APR_E_USAGE, "there is no device '%s': give host, cuda or auto", device);
+    if (i < 0) return apr_fail(err, APR_E_USAGE, "'%s' is not a device: give host, cuda or auto", device);
     c->job.encoder = (apr_encoder_options){.device = i, .gpus = c->options.gpus != NULL ? c->options.gpus : "0"};
     return APR_OK;
 }
@@ -80,7 +80,7 @@ static apr_status read_sink(conversion *c, apr_error *err)
     const aprkit_convert_options *const o = &c->options;
     const int profile = o->profile != NULL ? apr_word_index(o->profile, "default|aprender") : APR_PROFILE_DEFAULT;
 
-    if (profile < 0) return apr_fail(err, APR_E_USAGE, "there is no profile '%s': give default or aprender", o->profile);
+    if (profile < 0) return apr_fail(err, APR_E_USAGE, "'%s' is not a profile: give default or aprender", o->profile);
     c->job.options.sink = (apr_sink_options){.profile = (apr_profile)profile,
                                              .overwrite = o->overwrite != 0,
                                              .allow_loss = o->allow_loss != 0,

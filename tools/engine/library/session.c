@@ -33,7 +33,7 @@ static apr_status choose(aprkit_session *s, const aprkit_session_options *o, apr
     int kv;
 
     where.device = o->device != NULL ? apr_word_index(o->device, "host|cuda|auto") : APR_DEVICE_HOST;
-    if (where.device < 0) return apr_fail(err, APR_E_USAGE, "there is no device '%s': give host, cuda or auto", o->device);
+    if (where.device < 0) return apr_fail(err, APR_E_USAGE, "'%s' is not a device: give host, cuda or auto", o->device);
     if (o->n_context < 0 || o->n_batch < 0) return apr_fail(err, APR_E_USAGE, "context and batch of a session cannot be negative");
     APR_TRY(apr_kv_of_word(o->kv, &kv, err));
     *options = apr_session_defaults;
