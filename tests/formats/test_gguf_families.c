@@ -316,7 +316,6 @@ static void only_what_other_readers_will_not_know_is_noted(void **state)
         {"dots1", {"needs as many key/value heads (here 2) as heads (4)"}},
         {"olmoe", {"needs as many key/value heads (here 2) as heads (4)"}},
         {"exaone4", {"exaone4 has no attention window; here 3 of 4 layers see the last 8 tokens only"}},
-        {"cohere", {"expects norms of queries and keys in models of 64 layers and more"}},
         {"mellum", {"rotates sliding layers with the base of the others (500000); here it is 10000"}},
     };
     static const char *const nothing[] = {NULL};
@@ -348,6 +347,8 @@ static void what_ggml_has_no_key_for_is_named(void **state)
         "which layers of smollm3 have rotary embeddings, and llama.cpp assumes something else for layer 3", NULL};
     static const char *const pair[] = {"YaRN's mscale (0.707) and mscale_all_dim (1)", "two best", NULL};
     static const char *const limit[] = {"swiglu_limit in gpt-oss: here it is 5, llama.cpp assumes 7", NULL};
+    static const char *const norms[] = {"expects norms of queries and keys in models of 64 layers and more", NULL};
+    static const char *const none[] = {NULL};
     static const char *const mamba[] = {"granitehybrid needs Mamba layers", NULL};
     apr_arena arena = {0};
 
@@ -373,6 +374,13 @@ static void what_ggml_has_no_key_for_is_named(void **state)
     h.rope.no_truncate = false;
     h.swiglu_limit = 5;
     assert_said(&h, "limit", APR_LOST_TO_OTHERS, limit);
+    h = model_of("cohere", &arena);
+    h.use_qk_norm = true;
+    assert_said(&h, "few layers with norms", APR_LOST_TO_OTHERS, norms);
+    h.num_layers = 64;
+    assert_said(&h, "many layers with norms", APR_LOST_TO_OTHERS, none);
+    h.use_qk_norm = false;
+    assert_said(&h, "many layers without norms", APR_LOST_TO_OTHERS, norms);
     apr_arena_close(&arena);
 }
 

@@ -201,7 +201,7 @@ static const char *number_not_taken(const facts *f)
         {"gpt2", "vocab_size", 50257},
         {"starcoder2", "vocab_size", 49152},
     };
-    static const char reads_head_width[] = " llama mistral qwen3 qwen3moe gemma2 gemma3 gemma4 minimax-m2 t5 t5encoder gpt-oss ";
+    static const char reads_head_width[] = " llama qwen3 qwen3moe gemma2 gemma3 gemma4 minimax-m2 t5 t5encoder gpt-oss ";
     const int64_t width = stated_number(f, "attention.key_length"), n_heads = stated_number(f, "attention.head_count");
 
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -210,7 +210,9 @@ static const char *number_not_taken(const facts *f)
             return apr_arena_print(f->arena, "%s is %lld, and it takes %lld whatever the file says", rows[i].key, (long long)value,
                                    (long long)rows[i].assumed);
     }
-    if (width > 0 && n_heads > 0 && !apr_has_word(reads_head_width, f->gguf_architecture) &&
+    /* a model of the architecture "llama" and the name "mistral" is one of Mistral's to it */
+    const bool is_mistral = is_architecture(f, "llama") && strcmp(gguf_text(f, "general.name"), "mistral") == 0;
+    if (width > 0 && n_heads > 0 && (is_mistral || !apr_has_word(reads_head_width, f->gguf_architecture)) &&
         width * n_heads != stated_number(f, "embedding_length"))
         return apr_arena_print(f->arena, "attention.key_length is %lld, and it takes embedding_length / head_count", (long long)width);
     return NULL;
