@@ -56,12 +56,6 @@ apr_status apr_pipe_measure(apr_pipe *p, const apr_cut *c, apr_pipe_item *item, 
  * allocated. */
 apr_status apr_pipe_convert(apr_pipe *p, apr_pipe_item *item, const apr_extent *extent, apr_error *err);
 
-/* --- pipe_packed.c --- */
-
-/* Puts one tensor of a packed matrix. The first item of a matrix encodes it, with all cores. */
-apr_status apr_pipe_put_packed(apr_pipe *p, apr_pipe_item *item, apr_error *err);
-void apr_pipe_close_packed(apr_pipe *p);
-
 /* --- pipe_device.c --- */
 
 typedef struct apr_pipe_device apr_pipe_device;

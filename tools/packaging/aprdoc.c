@@ -91,10 +91,7 @@ static int write_completion(int argc, char **argv)
 {
     const apr_tool *const tool = argc == 4 ? tool_named(argv[3]) : NULL;
 
-    if (argc == 3 && strcmp(argv[2], "bash") == 0) apr_completion_bash(stdout, toolkit);
-    else if (argc == 3 && strcmp(argv[2], "zsh") == 0) apr_completion_zsh(stdout, toolkit);
-    else if (tool != NULL && strcmp(argv[2], "fish") == 0) apr_completion_fish(stdout, tool);
-    else return APR_E_USAGE;
+    if ((argc != 3 && tool == NULL) || !apr_completion(stdout, argv[2], toolkit, tool)) return APR_E_USAGE;
     return fflush(stdout) != 0 || ferror(stdout) ? failed("stdout") : APR_OK;
 }
 

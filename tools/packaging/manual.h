@@ -10,9 +10,4 @@ void apr_manual_command(FILE *out, const apr_tool *tool, const apr_command *comm
 void apr_manual_overview(FILE *out, const apr_tool *const *toolkit, const char *date);
 void apr_manual_words(FILE *out, const apr_tool *const *toolkit, const char *date);
 
-/* The exit codes, as a section. */
-void apr_manual_exit_codes(FILE *out);
-/* The other pages, in the order of their names. tool: its verbs are among them; NULL: no verbs. own: the name of this page. */
-void apr_manual_see_also(FILE *out, const apr_tool *const *toolkit, const apr_tool *tool, const char *own);
-
 #endif

@@ -58,12 +58,4 @@ apr_status apr_compare_report(const apr_compare_shown *shown, apr_answer *answer
 #define APR_COMPARE_HTML_MARK "content=\"aprrun compare\""
 apr_status apr_compare_html(const apr_compare_shown *shown, const apr_page_about *about, apr_out *page, apr_error *err);
 
-/* --- kept figures: one small file a measurement, in the folder of --state --- */
-
-/* Adds what identifies a model: header, list of tensors, and three samples of each tensor. */
-void apr_compare_add_model(apr_sha256 *key, const apr_model *model);
-/* False: there are none of that key. APR_E_DAMAGED: the file is not what an earlier run wrote. */
-apr_status apr_compare_load(const char *folder, const char *key, apr_compare_figures *figures, bool *is_there, apr_error *err);
-apr_status apr_compare_save(const char *folder, const char *key, const apr_compare_figures *figures, apr_error *err);
-
 #endif

@@ -50,7 +50,4 @@ apr_status apr_verify_html(const apr_verify_shown *shown, const apr_page_about *
 /* Marks a page of aprrun verify, in its head: a later run replaces only a file with this mark. */
 #define APR_VERIFY_HTML_MARK "content=\"aprrun verify\""
 
-/* The chart of one text. */
-void apr_verify_divergence_html(FILE *out, const apr_verify_text_result *text);
-
 #endif

@@ -1,8 +1,10 @@
 /* plan.c - aprplan: prints every byte that a run would allocate, whether it fits, and what would fit if it does not. Needs no GPU. */
+#include "formats/base/bytes.h"
 #include "formats/packed/hf_quantization.h"
 #include "tools/cli/model_paths.h"
 #include "tools/engine/device/places.h"
 #include "tools/engine/plan/advice.h"
+#include "tools/engine/plan/parts.h"
 #include "tools/report/table.h"
 #include "tools/report/terminal.h"
 #include "tools/report/text.h"
@@ -186,6 +188,156 @@ static apr_status choose_device(apr_plan_question *q, const apr_call *call, apr_
     return APR_OK;
 }
 
+/* --- a plan. A place is a GPU or the host; each has its own --- */
+
+static const char *place_name(apr_place on) { return on == APR_ON_DEVICE ? "device" : "host"; }
+
+static apr_status print_lines(const apr_plan *plan, apr_error *err)
+{
+    static const apr_column columns[] = {{"line", false}, {"size", true}, {"on", false}, {"why", false}};
+    apr_table table;
+    char size[APR_SMALL_TEXT];
+
+    apr_table_start(&table, columns, sizeof columns / sizeof *columns);
+    for (size_t i = 0; i < plan->n_lines; i++) {
+        const apr_plan_line *const line = &plan->lines[i];
+        apr_table_cell(&table, "%s", line->label);
+        apr_table_cell(&table, "%s", apr_size_text(size, line->bytes));
+        apr_table_cell(&table, "%s", place_name(line->on));
+        apr_table_cell(&table, "%s", line->reason);
+    }
+    apr_table_cell(&table, "total");
+    apr_table_cell(&table, "%s", apr_size_text(size, plan->taken_bytes));
+    apr_table_cell(&table, "%s", plan->is_shared ? "shared" : place_name(plan->judged));
+    return apr_table_print(&table, stdout, 2, err);
+}
+
+/* "attention 1.53 GiB, feed-forward 10.62 GiB": the lines of a part. For a single one its label, or its reason where the part's name says what
+ * the label would. */
+static void lines_text(const apr_plan *plan, apr_plan_part part, char *text, size_t n_bytes)
+{
+    static const bool with_reason[APR_PLAN_PARTS] = {
+        [APR_PART_KV] = true, [APR_PART_RECURRENT] = true, [APR_PART_ACTIVATIONS] = true, [APR_PART_FREE] = true};
+    const apr_plan_line *only = NULL;
+    char size[APR_SMALL_TEXT];
+    size_t n = 0, n_lines = 0;
+
+    text[0] = '\0';
+    for (size_t i = 0; i < plan->n_lines && n < n_bytes; i++) {
+        const apr_plan_line *const line = &plan->lines[i];
+        if (apr_plan_part_of(line) != part) continue;
+        only = n_lines++ == 0 ? line : NULL;
+        n += (size_t)snprintf(text + n, n_bytes - n, "%s%s %s", n > 0 ? ", " : "", line->label, apr_size_text(size, line->bytes));
+    }
+    if (only != NULL) snprintf(text, n_bytes, "%s", with_reason[part] ? only->reason : only->label);
+}
+
+/* A row for the part of the i-th line, if the line is the first of its part. */
+static void add_part(apr_table *table, const apr_plan *plan, size_t i)
+{
+    const apr_plan_part part = apr_plan_part_of(&plan->lines[i]);
+    char size[APR_SMALL_TEXT], lines[1024];
+    uint64_t bytes = 0;
+
+    for (size_t j = 0; j < plan->n_lines; j++) {
+        if (apr_plan_part_of(&plan->lines[j]) != part) continue;
+        if (j < i) return;
+        bytes = apr_saturating_add(bytes, plan->lines[j].bytes);
+    }
+    lines_text(plan, part, lines, sizeof lines);
+    apr_table_cell(table, "%s", apr_plan_part_names[part]);
+    apr_table_cell(table, "%s", apr_size_text(size, bytes));
+    apr_table_cell(table, "%s", lines);
+}
+
+static apr_status print_summary(const apr_plan *plan, apr_error *err)
+{
+    static const apr_column columns[] = {{NULL, false}, {NULL, true}, {NULL, false}};
+    apr_table table;
+    char size[APR_SMALL_TEXT];
+
+    apr_table_start(&table, columns, sizeof columns / sizeof *columns);
+    for (size_t i = 0; i < plan->n_lines; i++) add_part(&table, plan, i);
+    apr_table_cell(&table, "total");
+    apr_table_cell(&table, "%s", apr_size_text(size, plan->taken_bytes));
+    apr_table_cell(&table, "%s",
+                   plan->is_shared                 ? "of the shared memory"
+                   : plan->judged == APR_ON_DEVICE ? "on the device"
+                                                   : "on the host");
+    return apr_table_print(&table, stdout, 2, err);
+}
+
+static void print_verdict(const apr_plan *plan)
+{
+    char taken[APR_SMALL_TEXT], size[APR_SMALL_TEXT], budget[APR_SMALL_TEXT], count[APR_SMALL_TEXT], own[48] = "";
+
+    if (plan->budget_bytes == 0) return;
+    apr_size_text(budget, plan->budget_bytes);
+    apr_size_text(taken, plan->taken_bytes);
+    if (plan->own_ctx > 0) snprintf(own, sizeof own, ", the model's own: %s", apr_count_text(count, plan->own_ctx));
+    if (plan->fits)
+        printf("\nfits in %s (%s used); largest context that fits: %s%s\n", budget, taken,
+               plan->max_ctx >= APR_ANY_CONTEXT ? "any" : apr_count_text(count, plan->max_ctx), own);
+    else
+        printf("\ndoes not fit: needs %s of %s (%s over, at '%s')\n", taken, budget, apr_size_text(size, plan->short_bytes),
+               plan->breaking >= 0 ? plan->lines[plan->breaking].label : "?");
+}
+
+static void common_json(apr_json_text *json, const apr_plan *plan, bool fits)
+{
+    apr_json_bool(json, "fits", fits);
+    apr_json_int(json, "ctx", plan->n_ctx);
+    apr_json_int(json, "batch", plan->n_batch);
+    if (apr_plan_is_beyond_model(plan)) apr_json_bool(json, "ctx_beyond_model", true);
+    apr_json_int(json, "sequences", plan->n_sequences);
+    apr_json_string(json, "kv", apr_dtypes[plan->kv_dtype].name, strlen(apr_dtypes[plan->kv_dtype].name));
+}
+
+static void memory_json(apr_json_text *json, const apr_plan *plan)
+{
+    apr_json_uint(json, "budget_bytes", plan->budget_bytes);
+    apr_json_uint(json, "device_bytes", plan->device_bytes);
+    apr_json_uint(json, "host_bytes", plan->host_bytes);
+    apr_json_uint(json, "short_bytes", plan->short_bytes);
+    apr_json_int(json, "max_ctx", plan->max_ctx);
+    if (plan->own_ctx > 0) apr_json_int(json, "model_ctx", plan->own_ctx);
+    if (plan->is_shared) apr_json_bool(json, "shared_memory", true);
+    if (plan->breaking >= 0) apr_json_string(json, "breaking", plan->lines[plan->breaking].key, strlen(plan->lines[plan->breaking].key));
+    apr_json_open(json, "lines", '[');
+    for (size_t i = 0; i < plan->n_lines; i++) {
+        const apr_plan_line *const line = &plan->lines[i];
+        const char *const on = place_name(line->on);
+        apr_json_open(json, NULL, '{');
+        apr_json_string(json, "id", line->key, strlen(line->key));
+        apr_json_uint(json, "bytes", line->bytes);
+        apr_json_string(json, "on", on, strlen(on));
+        apr_json_string(json, "reason", line->reason, strlen(line->reason));
+        apr_json_close(json, '}');
+    }
+    apr_json_close(json, ']');
+}
+
+static void plans_json(apr_json_text *json, const apr_plans *plans)
+{
+    const int n = plans->partition.n_places;
+
+    common_json(json, plans->plans, apr_plans_fit(plans));
+    if (n == 1) {
+        memory_json(json, plans->plans);
+        return;
+    }
+    apr_json_open(json, "places", '[');
+    for (int i = 0; i < n; i++) {
+        const char *const on = place_name(plans->plans[i].judged);
+        apr_json_open(json, NULL, '{');
+        apr_json_string(json, "on", on, strlen(on));
+        apr_json_bool(json, "fits", plans->plans[i].fits);
+        memory_json(json, &plans->plans[i]);
+        apr_json_close(json, '}');
+    }
+    apr_json_close(json, ']');
+}
+
 /* "q4_k_m" as asked for; or "types as stored", for a config.json alone with what it says about them. */
 static const char *types_text(const apr_plan_question *q, char *text, size_t n_bytes)
 {
@@ -230,8 +382,8 @@ static apr_status plan_text(const apr_plan_question *q, bool all_lines, bool is_
            plan->n_sequences == 1 ? "" : "s", apr_dtypes[plan->kv_dtype].name);
     for (int i = 0; i < plans->partition.n_places; i++) {
         print_heading(q, plans, i);
-        APR_TRY(is_short ? apr_plan_summary(&plans->plans[i], err) : apr_plan_table(&plans->plans[i], err));
-        if (plans->partition.n_places > 1) apr_plan_verdict(&plans->plans[i]);
+        APR_TRY(is_short ? print_summary(&plans->plans[i], err) : print_lines(&plans->plans[i], err));
+        if (plans->partition.n_places > 1) print_verdict(&plans->plans[i]);
     }
     if (!q->is_whole) printf("\n  the file is cut off: the plan uses what its header says\n");
     if (is_multimodal(q)) printf("\n  only the language model is planned: encoders for images or sound are not counted\n");
@@ -239,7 +391,7 @@ static apr_status plan_text(const apr_plan_question *q, bool all_lines, bool is_
         printf("\n  aprrun cannot run a %s model yet: it needs the operation '%s'\n", apr_printable(q->program.architecture),
                q->program.lacks);
     if (q->is_guess) printf("\n  the CUDA context is that of %s, a GPU of about this size; name yours with --gpu\n", q->gpu->label);
-    if (plans->partition.n_places == 1) apr_plan_verdict(plan);
+    if (plans->partition.n_places == 1) print_verdict(plan);
     else {
         const apr_partition_cost each = apr_partition_cost_of(&plans->partition, &q->program, q->host_bytes);
         printf("\n%s: %s\n", apr_plans_fit(plans) ? "everything fits" : "not everything fits", apr_cost_text(&each, cost, sizeof cost));
@@ -345,7 +497,7 @@ static apr_status advice_text(const apr_plan_asked *asked, const apr_plans *plan
 
 static void answer_json(const apr_plan_question *q, apr_json_text *json, const apr_plans *plans)
 {
-    apr_plans_json(json, plans);
+    plans_json(json, plans);
     if (q->program.lacks != NULL) apr_json_string(json, "lacks", q->program.lacks, strlen(q->program.lacks));
     if (plans->partition.n_places == 1) return;
     const apr_partition_cost each = apr_partition_cost_of(&plans->partition, &q->program, q->host_bytes);
