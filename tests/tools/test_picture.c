@@ -101,6 +101,59 @@ static void two_curves_have_two_colours_and_no_numbers(void **state)
     free(text);
 }
 
+/* Left and right end of a text, and its base line. */
+typedef struct place {
+    double left, right, base;
+} place;
+
+static int texts(const char *drawing, place *places, int most)
+{
+    int n = 0;
+
+    for (const char *at = strstr(drawing, "<text"); at != NULL && n < most; at = strstr(at + 1, "<text")) {
+        const char *const body = strchr(at, '>') + 1;
+        char text[160], *end;
+        snprintf(text, sizeof text, "%.*s", (int)(strstr(body, "</text>") - body), body);
+        const double x = strtod(strstr(at, " x=\"") + 4, &end), width = apr_plot_text_width(text);
+        const char *const anchor = strstr(end, "text-anchor=\"");
+        const double before = anchor == NULL || anchor > body ? 0.0 : strncmp(anchor + 13, "middle", 6) == 0 ? 0.5 : 1.0;
+        places[n++] = (place){x - before * width, x + (1.0 - before) * width, strtod(end + 5, NULL)};
+    }
+    return n;
+}
+
+/* On both widths of screen, with rates of two to seven digits. */
+static void texts_do_not_overlap(void **state)
+{
+    (void)state;
+    const int64_t at[] = {0, 4, 8};
+    place places[64];
+
+    for (double rate = 12.3; rate < 9e6; rate *= 1.13) {
+        const double values[] = {rate, 0.98 * rate, 0.7 * rate};
+        const apr_curve curve = {.name = "n", .values = values};
+        char *text = NULL;
+        size_t n_bytes = 0;
+        FILE *const out = open_memstream(&text, &n_bytes);
+        assert_non_null(out);
+        apr_chart_curves(out,
+                         &(apr_curves){.label = "l", .unit = "u", .across = "a", .at = at, .n_points = 3, .curves = &curve, .n_curves = 1});
+        assert_int_equal(fclose(out), 0);
+        char *const narrow = strstr(text, "<svg class=\"narrow\"");
+        assert_non_null(narrow);
+        narrow[-1] = '\0';
+        for (const char *drawing = text; drawing != NULL; drawing = drawing == text ? narrow : NULL) {
+            const int n = texts(drawing, places, 64);
+            assert_in_range(n, 7, 63);
+            for (int i = 0; i < n; i++)
+                for (int k = 0; k < i; k++)
+                    assert_false(fabs(places[i].base - places[k].base) < 10.0 && places[i].left < places[k].right - 0.5 &&
+                                 places[k].left < places[i].right - 0.5);
+        }
+        free(text);
+    }
+}
+
 static void one_point_alone_and_values_of_zero_can_be_drawn(void **state)
 {
     (void)state;
@@ -209,6 +262,7 @@ int main(void)
         cmocka_unit_test(steps_are_round_and_few),
         cmocka_unit_test(doubling_is_as_far_everywhere_and_twice_as_much_twice_as_high),
         cmocka_unit_test(two_curves_have_two_colours_and_no_numbers),
+        cmocka_unit_test(texts_do_not_overlap),
         cmocka_unit_test(one_point_alone_and_values_of_zero_can_be_drawn),
         cmocka_unit_test(numbers_that_would_touch_are_left_out),
         cmocka_unit_test(a_text_is_moved_where_it_would_be_cut),

@@ -79,18 +79,17 @@ static void draw_point(const apr_plot *p, const apr_curves *c, const apr_curve *
                    y, curve->name, at, value, c->unit);
 }
 
-/* The values over the points of a curve; one that would touch the previous one is left out. */
+/* The values over the points of a curve, right of the numbers of the y axis; one that would touch the previous one is left out. */
 static void draw_values(const apr_plot *p, const apr_curves *c, const apr_curve *curve)
 {
     char value[APR_SMALL_TEXT];
     double end = -1.0;
 
     for (size_t i = 0; i < c->n_points; i++) {
-        const double x = curve_x(p, c, i), y = apr_plot_y(p, curve->values[i]);
         apr_number_text(value, curve->values[i], decimals_of(curve, c->n_points));
-        const double half = apr_plot_text_width(value) / 2.0;
+        const double half = apr_plot_text_width(value) / 2.0, x = fmax(curve_x(p, c, i), p->left + half);
         if (x - half < end + 4.0) continue;
-        apr_plot_text(p, x, y - 8, APR_TEXT_MIDDLE, "ink halo", value);
+        apr_plot_text(p, x, apr_plot_y(p, curve->values[i]) - 8, APR_TEXT_MIDDLE, "ink halo", value);
         end = x + half;
     }
 }

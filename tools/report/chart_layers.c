@@ -78,7 +78,6 @@ static void draw_names(const apr_plot *p, const apr_layers *l, double step)
 static void draw_layers(apr_plot *p, const void *of)
 {
     const apr_layers *const l = of;
-    const double step = (p->right - p->left) / (double)(l->n_layers + 1);
     double smallest = INFINITY, largest = 0.0;
 
     span_of(l->bars, l->n_layers + 1, &smallest, &largest);
@@ -86,6 +85,7 @@ static void draw_layers(apr_plot *p, const void *of)
     p->y = apr_axis_decades(l->unit, smallest * 0.5, largest, p->is_narrow ? 6 : 7);
     p->x = (apr_axis){.title = p->is_narrow ? "layer (ends: embeddings, head)" : "layer (ends: embeddings and output head)"};
     apr_plot_axes(p);
+    const double step = (p->right - p->left) / (double)(l->n_layers + 1);
     for (int64_t c = 0; c <= l->n_layers; c++) draw_column(p, l, step, c);
     draw_line(p, l, step);
     draw_names(p, l, step);

@@ -10,6 +10,8 @@
 
 /* --- axes --- */
 
+enum { MARK_GAP = 6 }; /* between the numbers of the y axis and the area */
+
 double apr_axis_step(double largest, int most)
 {
     static const double round[] = {1.0, 2.0, 5.0, 10.0};
@@ -76,16 +78,18 @@ static void write_title(const apr_plot *p, const apr_axis *axis, double x, doubl
     apr_plot_text(p, x, y, anchor, "", text);
 }
 
-void apr_plot_axes(const apr_plot *p)
+void apr_plot_axes(apr_plot *p)
 {
     const int n = (int)lround((p->y.high - p->y.low) / p->y.step);
     char text[APR_SMALL_TEXT];
 
+    for (int i = 0; i <= n; i++)
+        p->left = fmax(p->left, apr_plot_text_width(mark_text(text, &p->y, p->y.low + p->y.step * i)) + MARK_GAP + 2);
     for (int i = 0; i <= n; i++) {
         const double at = p->y.low + p->y.step * i, y = apr_plot_y(p, mark_value(&p->y, at));
         fprintf(p->out, "<line class=\"%s\" x1=\"%.1f\" x2=\"%.1f\" y1=\"%.1f\" y2=\"%.1f\"/>", i == 0 ? "axis" : "grid", p->left, p->right,
                 y, y);
-        apr_plot_text(p, p->left - 6, y + 4, APR_TEXT_END, "", mark_text(text, &p->y, at));
+        apr_plot_text(p, p->left - MARK_GAP, y + 4, APR_TEXT_END, "", mark_text(text, &p->y, at));
     }
     write_title(p, &p->y, 2, 14, APR_TEXT_START);
     write_title(p, &p->x, p->right, p->bottom + 36, APR_TEXT_END);

@@ -40,8 +40,8 @@ void apr_plot_twice(FILE *out, const char *label, double wide_height, double nar
 double apr_plot_x(const apr_plot *plot, double value);
 double apr_plot_y(const apr_plot *plot, double value);
 
-/* Grid lines with numbers, and the titles of both axes. */
-void apr_plot_axes(const apr_plot *plot);
+/* Grid lines with numbers, and the titles of both axes. First, left is moved to where the numbers of the y axis end. */
+void apr_plot_axes(apr_plot *plot);
 /* The numbers of the x axis at its marks; where they would touch, they are left out. */
 void apr_plot_x_marks(const apr_plot *plot);
 /* A number under the x axis, unless it would touch the previous one, which ends at *end. Start with -1. */
