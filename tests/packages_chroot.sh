@@ -9,6 +9,7 @@ if [ -z "$system" ]; then
     system=$(mktemp -d)
     trap 'rm -rf "$system"' EXIT
 fi
+mkdir -p "$system" && chmod 755 "$system" # mandb gives root's rights up, and reads its libraries after that
 needs=$(dpkg-deb -f "$deb" Depends | sed 's/([^)]*)//g; s/[, ]\+/,/g')
 [ -x "$system/bin/sh" ] || debootstrap --variant=minbase --include="man-db,$needs" bookworm "$system" "${MIRROR:-http://deb.debian.org/debian}" >/dev/null
 mkdir -p "$system/try/tests/data"
