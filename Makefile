@@ -187,7 +187,7 @@ $B/kernels/%.c.o $B/quant/%.c.o: speed := $(if $(filter release,$(FLAVOR)),-O3,$
 $B/kernels/%.o $B/quant/%.o: reach :=
 # Sums of products that are held to bounds, not to bits. From version 13 on, gcc fuses some sums of a function and leaves others alone
 # (its tuning avoids chains of fused multiply-adds), and one token would have other bits than several: all are fused.
-$B/kernels/host/matmul_floats.c.o $B/kernels/host/float64.c.o $B/kernels/host/attention.c.o $B/quant/feedback/lane_products.c.o: contract := fast
+$B/kernels/host/grad/grad_float32.c.o $B/kernels/host/grad/grad_float64.c.o $B/kernels/host/matmul_floats.c.o $B/kernels/host/float64.c.o $B/kernels/host/attention.c.o $B/quant/feedback/lane_products.c.o: contract := fast
 fuse_all = $(if $(filter fast,$(contract)),--param=avoid-fma-max-bits=0)
 # What prints, reads words or renders templates, and what runs once, takes longer to compile than it would ever win back.
 light := $(MAINS) $(TOOL_C) $(DOC_C) $(TEST_C) $(wildcard tests/fuzz/*.c runtime/template/*.c runtime/program/*.c runtime/program/*/*.c \

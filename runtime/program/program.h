@@ -117,6 +117,8 @@ typedef struct apr_program {
 apr_status apr_program_emit(apr_program *program, const apr_hparams *hparams, apr_error *err);
 void apr_program_close(apr_program *program);
 
+/* [n_freqs] of a rotary table for a context of n_ctx positions, divided by its divisors, if the model has some. */
+void apr_rope_frequencies(const apr_rope_table *table, const apr_tensor *divisors, int64_t n_ctx, float *freqs);
 /* For a run on a device: the table stays in host memory, the operation runs there, and its result is copied. */
 bool apr_slot_is_read_on_host(const apr_weight_slot *slot);
 /* Prints the name of the slot's tensor `index` (of slot->count); returns text. */

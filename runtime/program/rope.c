@@ -162,3 +162,11 @@ apr_status apr_rope_table_fill(apr_rope_table *table, const apr_rope_facts *fact
     if (f.freqs == NULL) return apr_no_memory(err, "the rotary frequencies");
     return kinds[r->kind].fill(&f);
 }
+
+void apr_rope_frequencies(const apr_rope_table *table, const apr_tensor *divisors, int64_t n_ctx, float *freqs)
+{
+    const float *const chosen = table->long_freqs != NULL && n_ctx > table->original_context ? table->long_freqs : table->freqs;
+
+    if (divisors != NULL) apr_decode_rows(divisors, 0, 1, freqs);
+    for (int64_t j = 0; j < table->n_freqs; j++) freqs[j] = divisors != NULL ? chosen[j] / freqs[j] : chosen[j];
+}

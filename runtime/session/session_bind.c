@@ -18,10 +18,7 @@ void apr_trace_frequencies(const apr_session *s, int rope, float *freqs)
     const apr_rope_table *const table = &s->program.ropes[rope];
     const apr_tensor *const divisors = table->divisors >= 0 ? s->tensors[table->divisors] : NULL;
 
-    if (divisors != NULL) apr_decode_rows(divisors, 0, 1, freqs);
-    const float *const chosen =
-        table->long_freqs != NULL && s->places[0].plan.n_ctx > table->original_context ? table->long_freqs : table->freqs;
-    for (int64_t j = 0; j < table->n_freqs; j++) freqs[j] = divisors != NULL ? chosen[j] / freqs[j] : chosen[j];
+    apr_rope_frequencies(table, divisors, s->places[0].plan.n_ctx, freqs);
 }
 
 /* --- places and addresses --- */

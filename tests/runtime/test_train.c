@@ -1,0 +1,285 @@
+/* runtime/train/train.h: the pass computes what a session computes; its gradients are the differences of its loss, in float64, for every
+ * family and each way to mix tokens; and its numbers depend on neither threads nor chunks. */
+#include "runtime/train/train.h"
+#include "runtime/program/ability.h"
+#include "tests/support/program_model.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { WINDOW = 20, N_WINDOWS = 2, N_ROWS = WINDOW * N_WINDOWS, VOCABULARY = 96 };
+
+static int32_t ids[N_ROWS];
+
+static int make_text(void **state)
+{
+    (void)state;
+    for (int i = 0; i < N_ROWS; i++) ids[i] = (i * 37 + i * i) % VOCABULARY;
+    return 0;
+}
+
+static double noise(uint64_t *seed)
+{
+    *seed = *seed * 6364136223846793005u + 1442695040888963407u;
+    return (double)(int32_t)(*seed >> 32) * 0x1p-31;
+}
+
+static apr_status teacher_logits(void *user, int64_t first, int64_t n, float *to, apr_error *err)
+{
+    (void)user;
+    (void)err;
+    for (int64_t r = 0; r < n; r++) {
+        uint64_t seed = (uint64_t)(first + r) * 77 + 5;
+        for (int i = 0; i < VOCABULARY; i++) to[r * VOCABULARY + i] = 2.0f * (float)noise(&seed);
+    }
+    return APR_OK;
+}
+
+static const apr_train_teacher teacher = {.logits = teacher_logits};
+
+/* --- weights that a test moves --- */
+
+typedef struct moved_weights {
+    const apr_tensor *const *tensors;
+    size_t n;
+    float **values, **gradients; /* [n] */
+    int *n_given;                /* [n] */
+} moved_weights;
+
+static size_t find(const moved_weights *w, const apr_tensor *tensor)
+{
+    for (size_t i = 0; i < w->n; i++)
+        if (w->tensors[i] == tensor) return i;
+    fail_msg("tensor '%s' is not listed", tensor->name);
+    return 0;
+}
+
+static apr_status give_values(void *user, const apr_tensor *tensor, float *to, apr_error *err)
+{
+    const moved_weights *const w = user;
+    (void)err;
+    memcpy(to, w->values[find(w, tensor)], (size_t)apr_tensor_elems(tensor) * sizeof *to);
+    return APR_OK;
+}
+
+static apr_status take_gradient(void *user, const apr_tensor *tensor, const float *gradient, apr_error *err)
+{
+    moved_weights *const w = user;
+    const size_t i = find(w, tensor);
+    (void)err;
+    memcpy(w->gradients[i], gradient, (size_t)apr_tensor_elems(tensor) * sizeof *gradient);
+    w->n_given[i]++;
+    return APR_OK;
+}
+
+static moved_weights open_weights(const apr_train *t)
+{
+    moved_weights w = {0};
+    w.tensors = apr_train_tensors(t, &w.n);
+    w.values = calloc(w.n + 1, sizeof *w.values);
+    w.gradients = calloc(w.n + 1, sizeof *w.gradients);
+    w.n_given = calloc(w.n + 1, sizeof *w.n_given);
+    for (size_t i = 0; i < w.n; i++) {
+        const size_t n = (size_t)apr_tensor_elems(w.tensors[i]);
+        w.values[i] = calloc(n, sizeof **w.values);
+        w.gradients[i] = calloc(n, sizeof **w.gradients);
+        apr_decode_rows(w.tensors[i], 0, apr_tensor_rows(w.tensors[i]), w.values[i]);
+    }
+    return w;
+}
+
+static void close_weights(moved_weights *w)
+{
+    for (size_t i = 0; i < w->n; i++) {
+        free(w->values[i]);
+        free(w->gradients[i]);
+    }
+    free(w->values);
+    free(w->gradients);
+    free(w->n_given);
+}
+
+static apr_train_weights callbacks(moved_weights *w)
+{
+    return (apr_train_weights){.values = give_values, .gradient = take_gradient, .user = w};
+}
+
+static apr_train *open_train(const apr_model *model, bool float64, int n_threads, int64_t n_logits)
+{
+    const apr_train_options options = {
+        .n_tokens = WINDOW, .n_windows = N_WINDOWS, .n_threads = n_threads, .n_logits = n_logits, .float64 = float64};
+    apr_error err = {0};
+    apr_train *t;
+    if (apr_train_open(&t, model, &options, &err) != APR_OK) fail_msg("%s: %s", model->hparams.architecture, err.text);
+    return t;
+}
+
+static double loss_of(apr_train *t, moved_weights *w)
+{
+    const apr_train_weights weights = callbacks(w);
+    apr_error err = {0};
+    double loss = 0.0;
+    if (apr_train_loss(t, &weights, ids, &teacher, &loss, NULL, &err) != APR_OK) fail_msg("%s", err.text);
+    return loss;
+}
+
+static double gradient_of(apr_train *t, moved_weights *w)
+{
+    const apr_train_weights weights = callbacks(w);
+    apr_error err = {0};
+    double loss = 0.0;
+    if (apr_train_gradient(t, &weights, ids, &teacher, &loss, &err) != APR_OK) fail_msg("%s", err.text);
+    return loss;
+}
+
+/* --- every family --- */
+
+typedef void (*family_check)(program_model *m, const char *what);
+
+static bool with_layer(const char *architecture, uint8_t mixer, uint8_t ffn, bool tied, family_check check)
+{
+    apr_hparams h = program_model_sizes(architecture);
+    program_model m;
+    char what[96];
+
+    h.num_layers = 1;
+    h.layer_kinds = &mixer;
+    h.ffn_kinds = &ffn;
+    h.sliding_window = 6;
+    h.attention_chunk_size = 8;
+    h.index_topk = 32;
+    h.tie_word_embeddings = tied;
+    if (ffn != APR_FFN_EXPERTS) h.num_experts = 0;
+    if (program_model_open(&m, &h, APR_F32, NULL) != APR_OK) return false;
+    snprintf(what, sizeof what, "%s, a layer of kind %d, feed-forward %d", architecture, mixer, ffn);
+    check(&m, what);
+    program_model_close(&m);
+    return true;
+}
+
+/* Each way to mix tokens that a family has, with a dense feed-forward and with experts by turns. */
+static int with_layers(const char *architecture, family_check check)
+{
+    static const uint8_t orders[2][3] = {{APR_FFN_EXPERTS, APR_FFN_DENSE, APR_FFN_NONE}, {APR_FFN_DENSE, APR_FFN_EXPERTS, APR_FFN_NONE}};
+    int n = 0;
+    for (uint8_t mixer = 0; mixer <= APR_LAYER_NONE; mixer++)
+        for (int i = 0; i < 3; i++)
+            if (with_layer(architecture, mixer, orders[mixer % 2][i], mixer % 2 == 0, check)) {
+                n++;
+                break;
+            }
+    return n;
+}
+
+static void with_families(family_check check)
+{
+    int n_families = 0;
+    for (size_t i = 0; i < apr_n_families; i++) {
+        if (apr_family_ability(apr_families[i], &apr_ref_backend) != APR_ABLE_RUN) continue;
+        if (with_layers(apr_families[i]->types[0].name, check) == 0) fail_msg("%s: no layers at all", apr_families[i]->name);
+        n_families++;
+    }
+    assert_true(n_families >= 30);
+}
+
+/* --- forward: the logits of a session --- */
+
+static void check_forward(program_model *m, const char *what)
+{
+    static float logits[N_ROWS * VOCABULARY], reference[WINDOW * VOCABULARY];
+    apr_session_options options = apr_session_defaults;
+    apr_train *const t = open_train(&m->model, false, 2, 0);
+    apr_error err = {0};
+
+    options.n_ctx = 32;
+    options.kv_dtype = APR_F32;
+    options.backend = &apr_ref_backend;
+    apr_session *const s = must_open_session(&m->model, &options);
+    if (apr_train_forward(t, NULL, ids, &err) != APR_OK || apr_train_logits(t, NULL, 0, N_ROWS, logits, &err) != APR_OK)
+        fail_msg("%s: %s", what, err.text);
+    for (int window = 0; window < N_WINDOWS; window++) {
+        const apr_eval_output out = {.all_logits = true, .logits = reference};
+        double most = 0.0, off = 0.0;
+        apr_session_reset(s);
+        assert_int_equal(apr_session_eval(s, ids + window * WINDOW, WINDOW, &out, &err), APR_OK);
+        for (int i = 0; i < WINDOW * VOCABULARY; i++) {
+            most = fmax(most, fabs((double)reference[i]));
+            off = fmax(off, fabs((double)reference[i] - (double)logits[window * WINDOW * VOCABULARY + i]));
+        }
+        if (!(off <= 2e-5 * most)) fail_msg("%s: logits differ by %g of %g", what, off, most);
+    }
+    apr_session_close(s);
+    apr_train_close(t);
+}
+
+static void a_pass_computes_what_a_session_does(void **state)
+{
+    (void)state;
+    with_families(check_forward);
+}
+
+/* --- backward: differences of the loss --- */
+
+/* Moves a tensor along a random direction, both ways, and compares the difference of the loss with the gradient's share. */
+static void check_direction(apr_train *t, moved_weights *w, size_t i, uint64_t *seed, const char *what)
+{
+    const int64_t n = apr_tensor_elems(w->tensors[i]);
+    float *const there = w->values[i], *const up = calloc((size_t)n, sizeof *up), *const down = calloc((size_t)n, sizeof *down);
+    double expected = 0.0, spread = 0.0;
+
+    for (int64_t k = 0; k < n; k++) {
+        const double step = 2e-5 * noise(seed);
+        up[k] = (float)((double)there[k] + step);
+        down[k] = (float)((double)there[k] - step);
+        const double share = (double)w->gradients[i][k] * ((double)up[k] - (double)down[k]);
+        expected += share;
+        spread += share * share;
+    }
+    w->values[i] = up;
+    const double above = loss_of(t, w);
+    w->values[i] = down;
+    const double found = above - loss_of(t, w);
+    w->values[i] = there;
+    free(up);
+    free(down);
+    const double scale = fmax(fmax(fabs(expected), sqrt(spread)), 1e-12);
+    if (!(fabs(found - expected) <= 1e-4 * scale))
+        fail_msg("%s: '%s': the loss changes by %.9g, the gradient says %.9g (%g off)", what, w->tensors[i]->name, found, expected,
+                 fabs(found - expected) / scale);
+}
+
+static void check_backward(program_model *m, const char *what)
+{
+    apr_train *const t = open_train(&m->model, true, 1, 0);
+    moved_weights w = open_weights(t);
+    uint64_t seed = 11;
+
+    (void)gradient_of(t, &w);
+    for (size_t i = 0; i < w.n; i++) {
+        if (w.n_given[i] != 1) fail_msg("%s: the gradient of '%s' came %d times", what, w.tensors[i]->name, w.n_given[i]);
+        check_direction(t, &w, i, &seed, what);
+    }
+    close_weights(&w);
+    apr_train_close(t);
+}
+
+static void a_gradient_is_the_difference_of_the_loss(void **state)
+{
+    (void)state;
+    with_families(check_backward);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_pass_computes_what_a_session_does),
+        cmocka_unit_test(a_gradient_is_the_difference_of_the_loss),
+    };
+    return cmocka_run_group_tests(tests, make_text, NULL);
+}
