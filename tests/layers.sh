@@ -23,6 +23,7 @@ formats                  formats/base formats/files formats/number formats/tenso
 kernels                  formats/base formats/files formats/number formats/tensor formats/shape formats/vocab kernels/ref kernels/cuda kernels/host/codecs
 kernels/ref              formats/base formats/files formats/number formats/tensor formats/shape formats/vocab kernels
 kernels/host             formats/base formats/files formats/number formats/tensor formats/shape formats/vocab kernels kernels/ref kernels/host/products
+kernels/host/grad        formats/base formats/files formats/number formats/tensor formats/shape formats/vocab kernels kernels/ref kernels/host
 kernels/host/codecs      formats/base formats/files formats/number formats/tensor formats/shape formats/vocab kernels kernels/ref
 kernels/host/products    formats/base formats/number
 kernels/cuda             formats/base formats/files formats/number formats/tensor formats/shape formats/vocab kernels
@@ -48,6 +49,7 @@ runtime/program/families formats/base formats/files formats/number formats/tenso
 runtime/program/ops      formats/base formats/files formats/number formats/tensor formats/shape formats/vocab kernels kernels/cuda runtime/program
 runtime/plan             formats/base formats/files formats/number formats/tensor formats/shape formats/vocab kernels kernels/cuda runtime/program
 runtime/session          formats/base formats/files formats/number formats/tensor formats/shape formats/vocab kernels kernels/cuda runtime/program runtime/plan
+runtime/train            formats/base formats/files formats/number formats/tensor formats/shape formats/vocab kernels runtime/program
 runtime/calibrate        formats/base formats/files formats/number formats/tensor formats/shape formats/vocab kernels runtime/program runtime/plan runtime/session runtime/check
 runtime/check            formats/base formats/files formats/number formats/tensor formats/shape formats/vocab formats/apr kernels runtime/tokenizer runtime/template runtime/program runtime/plan runtime/session
 tools/engine             *

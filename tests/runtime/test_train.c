@@ -1,7 +1,7 @@
 /* runtime/train/train.h: the pass computes what a session computes; its gradients are the differences of its loss, in float64, for every
  * family and each way to mix tokens; and its numbers depend on neither threads nor chunks. */
-#include "runtime/train/train.h"
 #include "runtime/program/ability.h"
+#include "runtime/train/train.h"
 #include "tests/support/program_model.h"
 
 #include <math.h>
@@ -13,7 +13,7 @@
 
 #include <cmocka.h>
 
-enum { WINDOW = 20, N_WINDOWS = 2, N_ROWS = WINDOW * N_WINDOWS, VOCABULARY = 96 };
+enum { WINDOW = 8, N_WINDOWS = 2, N_ROWS = WINDOW * N_WINDOWS, VOCABULARY = 96 };
 
 static int32_t ids[N_ROWS];
 
@@ -48,8 +48,8 @@ static const apr_train_teacher teacher = {.logits = teacher_logits};
 typedef struct moved_weights {
     const apr_tensor *const *tensors;
     size_t n;
-    float **values, **gradients; /* [n] */
-    int *n_given;                /* [n] */
+    float **stored, **values, **gradients; /* [n] */
+    int *n_given;                          /* [n] */
 } moved_weights;
 
 static size_t find(const moved_weights *w, const apr_tensor *tensor)
@@ -82,6 +82,7 @@ static moved_weights open_weights(const apr_train *t)
 {
     moved_weights w = {0};
     w.tensors = apr_train_tensors(t, &w.n);
+    w.stored = calloc(w.n + 1, sizeof *w.stored);
     w.values = calloc(w.n + 1, sizeof *w.values);
     w.gradients = calloc(w.n + 1, sizeof *w.gradients);
     w.n_given = calloc(w.n + 1, sizeof *w.n_given);
@@ -89,7 +90,9 @@ static moved_weights open_weights(const apr_train *t)
         const size_t n = (size_t)apr_tensor_elems(w.tensors[i]);
         w.values[i] = calloc(n, sizeof **w.values);
         w.gradients[i] = calloc(n, sizeof **w.gradients);
-        apr_decode_rows(w.tensors[i], 0, apr_tensor_rows(w.tensors[i]), w.values[i]);
+        w.stored[i] = calloc(n, sizeof **w.stored);
+        apr_decode_rows(w.tensors[i], 0, apr_tensor_rows(w.tensors[i]), w.stored[i]);
+        memcpy(w.values[i], w.stored[i], n * sizeof **w.values);
     }
     return w;
 }
@@ -97,9 +100,11 @@ static moved_weights open_weights(const apr_train *t)
 static void close_weights(moved_weights *w)
 {
     for (size_t i = 0; i < w->n; i++) {
+        free(w->stored[i]);
         free(w->values[i]);
         free(w->gradients[i]);
     }
+    free(w->stored);
     free(w->values);
     free(w->gradients);
     free(w->n_given);
@@ -142,21 +147,28 @@ static double gradient_of(apr_train *t, moved_weights *w)
 
 typedef void (*family_check)(program_model *m, const char *what);
 
-static bool with_layer(const char *architecture, uint8_t mixer, uint8_t ffn, bool tied, family_check check)
+/* Layers that mix tokens in these ways. */
+static bool open_layers(program_model *m, const char *architecture, const uint8_t *mixers, const uint8_t *ffns, int64_t n, bool tied)
 {
     apr_hparams h = program_model_sizes(architecture);
+
+    h.num_layers = n;
+    h.layer_kinds = mixers;
+    h.ffn_kinds = ffns;
+    h.sliding_window = 5;
+    h.attention_chunk_size = 6;
+    h.index_topk = 32;
+    h.tie_word_embeddings = tied;
+    if (ffns[0] != APR_FFN_EXPERTS) h.num_experts = 0;
+    return program_model_open(m, &h, APR_F32, NULL) == APR_OK;
+}
+
+static bool with_layer(const char *architecture, uint8_t mixer, uint8_t ffn, bool tied, family_check check)
+{
     program_model m;
     char what[96];
 
-    h.num_layers = 1;
-    h.layer_kinds = &mixer;
-    h.ffn_kinds = &ffn;
-    h.sliding_window = 6;
-    h.attention_chunk_size = 8;
-    h.index_topk = 32;
-    h.tie_word_embeddings = tied;
-    if (ffn != APR_FFN_EXPERTS) h.num_experts = 0;
-    if (program_model_open(&m, &h, APR_F32, NULL) != APR_OK) return false;
+    if (!open_layers(&m, architecture, &mixer, &ffn, 1, tied)) return false;
     snprintf(what, sizeof what, "%s, a layer of kind %d, feed-forward %d", architecture, mixer, ffn);
     check(&m, what);
     program_model_close(&m);
@@ -226,34 +238,33 @@ static void a_pass_computes_what_a_session_does(void **state)
 
 /* --- backward: differences of the loss --- */
 
-/* Moves a tensor along a random direction, both ways, and compares the difference of the loss with the gradient's share. */
-static void check_direction(apr_train *t, moved_weights *w, size_t i, uint64_t *seed, const char *what)
+/* Moves tensors [first, end) along a random direction, both ways, and compares the difference of the loss with the gradient's share. */
+static void check_direction(apr_train *t, moved_weights *w, size_t first, size_t end, uint64_t *seed, const char *what)
 {
-    const int64_t n = apr_tensor_elems(w->tensors[i]);
-    float *const there = w->values[i], *const up = calloc((size_t)n, sizeof *up), *const down = calloc((size_t)n, sizeof *down);
-    double expected = 0.0, spread = 0.0;
+    double expected = 0.0, spread = 0.0, losses[2];
+    const uint64_t begin = *seed;
 
-    for (int64_t k = 0; k < n; k++) {
-        const double step = 2e-5 * noise(seed);
-        up[k] = (float)((double)there[k] + step);
-        down[k] = (float)((double)there[k] - step);
-        const double share = (double)w->gradients[i][k] * ((double)up[k] - (double)down[k]);
-        expected += share;
-        spread += share * share;
+    for (int side = 0; side < 2; side++) {
+        *seed = begin;
+        for (size_t i = first; i < end; i++)
+            for (int64_t k = 0; k < apr_tensor_elems(w->tensors[i]); k++) {
+                const double there = (double)w->stored[i][k], step = 2e-5 * noise(seed);
+                const float up = (float)(there + step), down = (float)(there - step);
+                const double share = (double)w->gradients[i][k] * ((double)up - (double)down);
+                w->values[i][k] = side == 0 ? up : down;
+                expected += side == 0 ? share : 0.0;
+                spread += side == 0 ? share * share : 0.0;
+            }
+        losses[side] = loss_of(t, w);
     }
-    w->values[i] = up;
-    const double above = loss_of(t, w);
-    w->values[i] = down;
-    const double found = above - loss_of(t, w);
-    w->values[i] = there;
-    free(up);
-    free(down);
-    const double scale = fmax(fmax(fabs(expected), sqrt(spread)), 1e-12);
+    for (size_t i = first; i < end; i++) memcpy(w->values[i], w->stored[i], (size_t)apr_tensor_elems(w->tensors[i]) * sizeof(float));
+    const double found = losses[0] - losses[1], scale = fmax(fmax(fabs(expected), sqrt(spread)), 1e-10);
     if (!(fabs(found - expected) <= 1e-4 * scale))
-        fail_msg("%s: '%s': the loss changes by %.9g, the gradient says %.9g (%g off)", what, w->tensors[i]->name, found, expected,
-                 fabs(found - expected) / scale);
+        fail_msg("%s: from '%s' on: the loss changes by %.9g, the gradient says %.9g (%g off)", what, w->tensors[first]->name, found,
+                 expected, fabs(found - expected) / scale);
 }
 
+/* Each tensor alone. */
 static void check_backward(program_model *m, const char *what)
 {
     apr_train *const t = open_train(&m->model, true, 1, 0);
@@ -263,7 +274,7 @@ static void check_backward(program_model *m, const char *what)
     (void)gradient_of(t, &w);
     for (size_t i = 0; i < w.n; i++) {
         if (w.n_given[i] != 1) fail_msg("%s: the gradient of '%s' came %d times", what, w.tensors[i]->name, w.n_given[i]);
-        check_direction(t, &w, i, &seed, what);
+        check_direction(t, &w, i, i + 1, &seed, what);
     }
     close_weights(&w);
     apr_train_close(t);
@@ -275,11 +286,126 @@ static void a_gradient_is_the_difference_of_the_loss(void **state)
     with_families(check_backward);
 }
 
+/* --- whole models: several layers, which are computed again --- */
+
+typedef struct layered_model {
+    const char *architecture;
+    uint8_t mixers[3], ffns[3];
+    bool tied;
+} layered_model;
+
+enum { FULL = APR_LAYER_FULL, SLIDING = APR_LAYER_SLIDING, DENSE = APR_FFN_DENSE, EXPERTS = APR_FFN_EXPERTS };
+
+static const layered_model models[] = {
+    {"llama", {FULL, FULL, FULL}, {DENSE, DENSE, DENSE}, false},
+    {"qwen3", {FULL, FULL, FULL}, {DENSE, DENSE, DENSE}, true},
+    {"qwen3_moe", {FULL, FULL, FULL}, {EXPERTS, EXPERTS, EXPERTS}, false},
+    {"gpt_oss", {SLIDING, FULL, SLIDING}, {EXPERTS, EXPERTS, EXPERTS}, false},
+    {"gemma3_text", {SLIDING, SLIDING, FULL}, {DENSE, DENSE, DENSE}, true},
+};
+enum { N_MODELS = sizeof models / sizeof *models };
+
+static void open_model(program_model *m, const layered_model *l)
+{
+    if (!open_layers(m, l->architecture, l->mixers, l->ffns, 3, l->tied)) fail_msg("%s cannot be opened", l->architecture);
+}
+
+static void all_weights_at_once_in_twenty_directions(void **state)
+{
+    (void)state;
+    for (int i = 0; i < N_MODELS; i++) {
+        program_model m;
+        uint64_t seed = 5;
+        open_model(&m, &models[i]);
+        apr_train *const t = open_train(&m.model, true, 1, 0);
+        moved_weights w = open_weights(t);
+        (void)gradient_of(t, &w);
+        for (int k = 0; k < 20; k++) check_direction(t, &w, 0, w.n, &seed, models[i].architecture);
+        close_weights(&w);
+        apr_train_close(t);
+        program_model_close(&m);
+    }
+}
+
+static void same_gradients(const moved_weights *a, const moved_weights *b)
+{
+    assert_int_equal(a->n, b->n);
+    for (size_t i = 0; i < a->n; i++)
+        assert_memory_equal(a->gradients[i], b->gradients[i], (size_t)apr_tensor_elems(a->tensors[i]) * sizeof(float));
+}
+
+static void neither_threads_nor_runs_change_a_bit(void **state)
+{
+    (void)state;
+    for (int i = 0; i < N_MODELS; i++) {
+        program_model m;
+        open_model(&m, &models[i]);
+        apr_train *const one = open_train(&m.model, false, 1, 0), *const three = open_train(&m.model, false, 3, 256);
+        moved_weights a = open_weights(one), b = open_weights(three);
+        const double loss = gradient_of(one, &a);
+        assert_true(loss == gradient_of(three, &b));
+        same_gradients(&a, &b);
+        assert_true(loss == gradient_of(three, &b)); /* from memory that was used */
+        same_gradients(&a, &b);
+        close_weights(&a);
+        close_weights(&b);
+        apr_train_close(one);
+        apr_train_close(three);
+        program_model_close(&m);
+    }
+}
+
+/* A model is its own teacher: the divergence is zero, of each row. */
+static void a_model_does_not_diverge_from_itself(void **state)
+{
+    (void)state;
+    program_model m;
+    apr_error err = {0};
+    double loss = 1.0, kl[N_ROWS];
+
+    open_model(&m, &models[0]);
+    apr_train *const t = open_train(&m.model, false, 2, 0), *const other = open_train(&m.model, false, 1, 0);
+    apr_train_model source = {.train = other};
+    const apr_train_teacher itself = apr_train_teacher_of(&source);
+    assert_int_equal(apr_train_forward(other, NULL, ids, &err), APR_OK);
+    assert_int_equal(apr_train_loss(t, NULL, ids, &itself, &loss, kl, &err), APR_OK);
+    assert_true(loss == 0.0);
+    for (int i = 0; i < N_ROWS; i++) assert_true(kl[i] == 0.0);
+    apr_train_close(t);
+    apr_train_close(other);
+    program_model_close(&m);
+}
+
+static void what_is_not_finite_is_named(void **state)
+{
+    (void)state;
+    program_model m;
+    apr_error err = {0};
+    double loss;
+
+    open_model(&m, &models[0]);
+    apr_train *const t = open_train(&m.model, false, 1, 0);
+    moved_weights w = open_weights(t);
+    const apr_train_weights weights = callbacks(&w);
+    for (size_t i = 0; i < w.n; i++)
+        if (strcmp(w.tensors[i]->name, "model.layers.1.self_attn.v_proj.weight") == 0) w.values[i][0] = NAN;
+    assert_int_equal(apr_train_gradient(t, &weights, ids, &teacher, &loss, &err), APR_E_NO);
+    assert_non_null(strstr(err.text, "layer 1, linear 'model.layers.1.self_attn.v_proj.weight'"));
+    err = (apr_error){0};
+    ids[3] = VOCABULARY;
+    assert_int_equal(apr_train_gradient(t, &weights, ids, &teacher, &loss, &err), APR_E_USAGE);
+    (void)make_text(NULL);
+    close_weights(&w);
+    apr_train_close(t);
+    program_model_close(&m);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_pass_computes_what_a_session_does),
-        cmocka_unit_test(a_gradient_is_the_difference_of_the_loss),
+        cmocka_unit_test(a_pass_computes_what_a_session_does),      cmocka_unit_test(a_gradient_is_the_difference_of_the_loss),
+        cmocka_unit_test(all_weights_at_once_in_twenty_directions), cmocka_unit_test(neither_threads_nor_runs_change_a_bit),
+        cmocka_unit_test(a_model_does_not_diverge_from_itself),     cmocka_unit_test(what_is_not_finite_is_named),
     };
     return cmocka_run_group_tests(tests, make_text, NULL);
 }
