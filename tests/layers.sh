@@ -61,6 +61,7 @@ tools/engine/requests    * tools/engine tools/engine/run
 tools/engine/bench       * tools/engine tools/engine/plan tools/engine/run
 tools/engine/quantize    * tools/engine
 tools/engine/convert     * tools/engine tools/engine/device tools/engine/quantize tools/engine/run
+tools/engine/distill     * tools/engine tools/engine/device tools/engine/run
 tools/engine/library     * tools/engine tools/engine/convert tools/engine/device tools/engine/plan tools/engine/requests tools/engine/run
 tools/report             *
 tools/cli                * tools/report

@@ -32,8 +32,9 @@ static const apr_command *const of_aprplan[] = {&apr_plan_command, NULL};
 const apr_tool apr_aprplan = {"aprplan", "plans the memory of a run; needs neither the weights nor the GPU", of_aprplan, toolkit};
 
 static const apr_command *const of_aprrun[] = {
-    &apr_golden_command,  &apr_doctor_command,   &apr_ppl_command,        &apr_compare_command,  &apr_kld_command,
-    &apr_imatrix_command, &apr_batch_command,    &apr_bench_command,      &apr_parity_command,   &apr_verify_command,
-    &apr_chat_command,    &apr_tokenize_command, &apr_detokenize_command, &apr_generate_command, NULL,
+    &apr_golden_command,   &apr_doctor_command,     &apr_ppl_command,      &apr_compare_command,
+    &apr_kld_command,      &apr_imatrix_command,    &apr_batch_command,    &apr_bench_command,
+    &apr_parity_command,   &apr_verify_command,     &apr_chat_command,     &apr_distill_command,
+    &apr_tokenize_command, &apr_detokenize_command, &apr_generate_command, NULL,
 };
 const apr_tool apr_aprrun = {"aprrun", "runs a model on the CPU or a GPU, and checks that it is still the same model", of_aprrun, toolkit};

@@ -16,8 +16,8 @@ extern const apr_command apr_show_command, apr_info_command, apr_check_command, 
 extern const apr_command apr_quantize_command, apr_plan_command, apr_generate_command;
 
 /* aprrun */
-extern const apr_command apr_batch_command, apr_bench_command, apr_chat_command, apr_detokenize_command, apr_doctor_command,
-    apr_compare_command, apr_golden_command, apr_imatrix_command, apr_kld_command, apr_parity_command, apr_ppl_command,
+extern const apr_command apr_batch_command, apr_bench_command, apr_chat_command, apr_detokenize_command, apr_distill_command,
+    apr_doctor_command, apr_compare_command, apr_golden_command, apr_imatrix_command, apr_kld_command, apr_parity_command, apr_ppl_command,
     apr_tokenize_command, apr_verify_command;
 
 #endif
