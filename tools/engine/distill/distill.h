@@ -1,4 +1,4 @@
-/* distill.h - trains a student's weights to predict what a teacher does, on the windows of a text (runtime/train/student.h).
+/* distill.h - trains a student's weights to predict what a teacher does, on the windows of a text (runtime/distill/student.h).
  *
  * The last tenth of the text's windows is held out: the divergence there is measured before and after, and no step sees it. The other
  * windows are drawn in an order that a seed decides, each once before any comes again. The rate rises for the first steps and then falls
@@ -7,7 +7,7 @@
 #define APR_ENGINE_DISTILL_H
 
 #include "convert/convert.h"
-#include "runtime/train/student.h"
+#include "runtime/distill/student.h"
 #include "tools/engine/run/running.h"
 
 typedef struct apr_distill_request {

@@ -1,5 +1,5 @@
 /* student.c - masters, moments, and what a master's own type stores of it. */
-#include "runtime/train/student.h"
+#include "runtime/distill/student.h"
 #include "formats/base/threads.h"
 #include "kernels/rows.h"
 
