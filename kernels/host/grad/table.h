@@ -15,10 +15,19 @@ static void to_floats(const void *from, int64_t n, float *to)
     for (int64_t i = 0; i < n; i++) to[i] = (float)((const num *)from)[i];
 }
 
+/* Numbers that are not finite are rare: pieces are looked at as a whole first, which vectors can do. */
 static int64_t first_not_finite(const void *x, int64_t n)
 {
-    for (int64_t i = 0; i < n; i++)
-        if (!isfinite(((const num *)x)[i])) return i;
+    enum { PIECE = 256 };
+    const num *const numbers = x;
+
+    for (int64_t i = 0; i < n; i += PIECE) {
+        const int64_t end = n - i < PIECE ? n : i + PIECE;
+        int bad = 0;
+        for (int64_t k = i; k < end; k++) bad |= !(numbers[k] - numbers[k] == 0);
+        for (int64_t k = i; k < end && bad; k++)
+            if (!isfinite(numbers[k])) return k;
+    }
     return -1;
 }
 

@@ -44,6 +44,7 @@ static apr_status choose_windows(apr_distill *d, const apr_distill_request *q, i
                         (long long)n_ids, (long long)(d->window > 1 ? d->window : 2));
     d->n_held_out = d->n_windows / 10 > 0 ? d->n_windows / 10 : 1;
     d->n_together = q->n_tokens > d->window ? q->n_tokens / d->window : 1;
+    lower(&d->n_together, d->n_windows - d->n_held_out); /* none twice in a step */
     return APR_OK;
 }
 
