@@ -15,6 +15,7 @@
 #include "tools/verbs/run/running.h"
 #include "tools/verbs/verbs.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -191,23 +192,43 @@ typedef struct distill_page {
     const apr_page_about *about;
 } distill_page;
 
+/* At most MOST_POINTS: more would hide each other. A point has the mean, least and largest loss of the steps up to its own. */
+enum { MOST_POINTS = 20 };
+
+typedef struct points {
+    int64_t at[MOST_POINTS];
+    double mean[MOST_POINTS], low[MOST_POINTS], high[MOST_POINTS];
+    size_t n;
+} points;
+
+static points points_of(const double *losses, int64_t n_steps)
+{
+    points p = {.n = n_steps < MOST_POINTS ? (size_t)n_steps : MOST_POINTS};
+    for (size_t i = 0; i < p.n; i++) {
+        const int64_t first = n_steps * (int64_t)i / (int64_t)p.n, end = n_steps * ((int64_t)i + 1) / (int64_t)p.n;
+        p.at[i] = end;
+        p.low[i] = p.high[i] = losses[first];
+        for (int64_t k = first; k < end; k++) {
+            p.mean[i] += losses[k] / (double)(end - first);
+            p.low[i] = fmin(p.low[i], losses[k]);
+            p.high[i] = fmax(p.high[i], losses[k]);
+        }
+    }
+    return p;
+}
+
 static void draw_losses(FILE *out, const work *w)
 {
-    const apr_distill *const d = &w->distill;
-    const size_t n = (size_t)w->request.n_steps;
-    int64_t *const at = calloc(n, sizeof *at);
-    const apr_curve curve = {.name = "step", .values = d->losses};
+    const points p = points_of(w->distill.losses, w->request.n_steps);
+    const apr_curve curve = {.name = "step", .values = p.mean, .low = p.low, .high = p.high};
 
-    for (size_t i = 0; i < n && at != NULL; i++) at[i] = (int64_t)i + 1;
-    if (at != NULL)
-        apr_chart_curves(out, &(apr_curves){.label = "divergence from the teacher by step",
-                                            .unit = "nats per token",
-                                            .across = "step",
-                                            .at = at,
-                                            .n_points = n,
-                                            .curves = &curve,
-                                            .n_curves = 1});
-    free(at);
+    apr_chart_curves(out, &(apr_curves){.label = "divergence from the teacher by step",
+                                        .unit = "nats per token",
+                                        .across = "step",
+                                        .at = p.at,
+                                        .n_points = p.n,
+                                        .curves = &curve,
+                                        .n_curves = 1});
 }
 
 static void write_page(apr_report *to, const void *of)
@@ -224,7 +245,10 @@ static void write_page(apr_report *to, const void *of)
                    w->teacher.source.path, (long long)w->request.n_steps, (long long)(d->n_together * d->window));
     apr_page_about_html(to->out, page->about);
     apr_html_section(to->out, "Losses");
-    fputs("<p class=\"soft\">Mean KL divergence from the teacher on the windows of each step.</p>\n<div class=\"card\">\n", to->out);
+    fputs("<p class=\"soft\">Mean KL divergence from the teacher on the windows of each step. A point is the mean of the steps up to its "
+          "own; "
+          "the bar spans the least to the largest.</p>\n<div class=\"card\">\n",
+          to->out);
     apr_chart_finding(to->out, "On windows that no step has seen the divergence was %.4f and is %.4f", d->before, d->after);
     draw_losses(to->out, w);
     fputs("</div>\n<div class=\"card\">\n", to->out);
