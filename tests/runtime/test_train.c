@@ -1,6 +1,7 @@
 /* runtime/train/train.h: the pass computes what a session computes; its gradients are the differences of its loss, in float64, for every
  * family and each way to mix tokens; and its numbers depend on neither threads nor chunks. */
 #include "runtime/program/ability.h"
+#include "runtime/session/heap.h"
 #include "runtime/train/train.h"
 #include "tests/support/program_model.h"
 
@@ -401,6 +402,31 @@ static void a_model_does_not_diverge_from_itself(void **state)
     program_model_close(&m);
 }
 
+/* The lines of the plan are what is allocated, apart from tables. */
+static void what_is_planned_is_allocated(void **state)
+{
+    (void)state;
+    program_model m;
+    uint64_t planned = 0;
+    size_t n;
+
+    open_model(&m, &models[2]);
+    apr_train *const t = open_train(&m.model, false, 2, 0);
+    moved_weights w = open_weights(t);
+    const apr_train_line *const lines = apr_train_plan(t, &n);
+    for (size_t i = 0; i < n; i++) planned += lines[i].bytes;
+    const uint64_t before = apr_heap_in_use();
+    (void)gradient_of(t, &w);
+    const uint64_t after = apr_heap_in_use();
+    if (before != UINT64_MAX) {
+        assert_true(after - before >= planned);
+        assert_true(after - before <= planned + (1 << 16));
+    }
+    close_weights(&w);
+    apr_train_close(t);
+    program_model_close(&m);
+}
+
 static void what_is_not_finite_is_named(void **state)
 {
     (void)state;
@@ -428,9 +454,13 @@ static void what_is_not_finite_is_named(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_pass_computes_what_a_session_does),      cmocka_unit_test(a_gradient_is_the_difference_of_the_loss),
-        cmocka_unit_test(all_weights_at_once_in_twenty_directions), cmocka_unit_test(neither_threads_nor_runs_change_a_bit),
-        cmocka_unit_test(a_model_does_not_diverge_from_itself),     cmocka_unit_test(what_is_not_finite_is_named),
+        cmocka_unit_test(a_pass_computes_what_a_session_does),
+        cmocka_unit_test(a_gradient_is_the_difference_of_the_loss),
+        cmocka_unit_test(all_weights_at_once_in_twenty_directions),
+        cmocka_unit_test(neither_threads_nor_runs_change_a_bit),
+        cmocka_unit_test(a_model_does_not_diverge_from_itself),
+        cmocka_unit_test(what_is_planned_is_allocated),
+        cmocka_unit_test(what_is_not_finite_is_named),
     };
     return cmocka_run_group_tests(tests, make_text, NULL);
 }
