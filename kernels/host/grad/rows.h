@@ -161,14 +161,19 @@ static void rotate(const apr_grad_call *c, const num *x, int64_t head, num sign,
 
 static void rope_forward(const apr_grad_call *c)
 {
+    const int64_t n_heads = c->n_rows * c->args->rope.n_heads;
+
     memset(c->out, 0, (size_t)(c->n_rows * c->width_out) * sizeof(num));
-    for (int64_t head = 0; head < c->n_rows * c->args->rope.n_heads; head++) rotate(c, c->in[0], head, 1, c->out);
+#pragma omp parallel for num_threads(threads_for(c, n_heads, (double)(c->n_rows * c->width_out)))
+    for (int64_t head = 0; head < n_heads; head++) rotate(c, c->in[0], head, 1, c->out);
 }
 
 static void rope_backward(const apr_grad_call *c)
 {
-    for (int64_t head = 0; head < c->n_rows * c->args->rope.n_heads && c->d_in[0] != NULL; head++)
-        rotate(c, c->d_out, head, -1, c->d_in[0]);
+    const int64_t n_heads = c->d_in[0] != NULL ? c->n_rows * c->args->rope.n_heads : 0;
+
+#pragma omp parallel for num_threads(threads_for(c, n_heads, (double)(c->n_rows * c->width_out)))
+    for (int64_t head = 0; head < n_heads; head++) rotate(c, c->d_out, head, -1, c->d_in[0]);
 }
 
 /* ---- parts of heads ---- */
@@ -275,15 +280,21 @@ static num scale_of(const apr_grad_call *c, int64_t row)
     return (num)a->factor * (1 + (num)a->warmth * MATH(log1p)((num)periods));
 }
 
-static void scale_forward(const apr_grad_call *c)
+/* to[row] = or += from[row] * its factor */
+static void scale_rows(const apr_grad_call *c, const num *from, bool adds, num *to)
 {
-    for (int64_t i = 0; i < n_out(c); i++) ((num *)c->out)[i] = ((const num *)c->in[0])[i] * scale_of(c, i / c->width_out);
+#pragma omp parallel for num_threads(threads_for(c, c->n_rows, (double)n_out(c)))
+    for (int64_t r = 0; r < c->n_rows; r++) {
+        const num factor = scale_of(c, r);
+        for (int64_t i = r * c->width_out; i < (r + 1) * c->width_out; i++) to[i] = (adds ? to[i] : 0) + from[i] * factor;
+    }
 }
+
+static void scale_forward(const apr_grad_call *c) { scale_rows(c, c->in[0], false, c->out); }
 
 static void scale_backward(const apr_grad_call *c)
 {
-    for (int64_t i = 0; i < n_out(c) && c->d_in[0] != NULL; i++)
-        ((num *)c->d_in[0])[i] += ((const num *)c->d_out)[i] * scale_of(c, i / c->width_out);
+    if (c->d_in[0] != NULL) scale_rows(c, c->d_out, true, c->d_in[0]);
 }
 
 /* Where the factor of number i of the output is in y. */
@@ -314,6 +325,7 @@ static void mul_backward(const apr_grad_call *c)
 static void softcap_forward(const apr_grad_call *c)
 {
     const num cap = (num)c->args->softcap.cap;
+#pragma omp parallel for num_threads(threads_for(c, n_out(c), (double)n_out(c) * APR_OPS_EXP))
     for (int64_t i = 0; i < n_out(c); i++) ((num *)c->out)[i] = cap * MATH(tanh)(((const num *)c->in[0])[i] / cap);
 }
 
@@ -327,13 +339,23 @@ static void softcap_backward(const apr_grad_call *c)
 
 static void add_forward(const apr_grad_call *c)
 {
-    for (int64_t i = 0; i < n_out(c); i++) ((num *)c->out)[i] = ((const num *)c->in[0])[i] + ((const num *)c->in[1])[i];
+    const num *const a = c->in[0], *const b = c->in[1];
+    num *const out = c->out;
+
+#pragma omp parallel for num_threads(threads_for(c, n_out(c), (double)n_out(c)))
+    for (int64_t i = 0; i < n_out(c); i++) out[i] = a[i] + b[i];
 }
 
 static void add_backward(const apr_grad_call *c)
 {
-    for (int k = 0; k < 2; k++)
-        for (int64_t i = 0; i < n_out(c) && c->d_in[k] != NULL; i++) ((num *)c->d_in[k])[i] += ((const num *)c->d_out)[i];
+    const num *const d_out = c->d_out;
+
+    for (int k = 0; k < 2; k++) {
+        num *const d_in = c->d_in[k];
+        if (d_in == NULL) continue;
+#pragma omp parallel for num_threads(threads_for(c, n_out(c), (double)n_out(c)))
+        for (int64_t i = 0; i < n_out(c); i++) d_in[i] += d_out[i];
+    }
 }
 
 #endif
