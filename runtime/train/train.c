@@ -68,7 +68,7 @@ static apr_status read_weights(apr_train *t, const apr_train_weights *weights, s
 
 static char *gradient_of_weight(const apr_train *t, const weight_place *w)
 {
-    return w->shared_at >= 0 ? numbers_at(t, LINE_SHARED_GRADIENTS, w->shared_at) : numbers_at(t, LINE_WEIGHT_GRADIENTS, w->at);
+    return numbers_at(t, w->is_shared ? LINE_SHARED_GRADIENTS : LINE_WEIGHT_GRADIENTS, w->gradient_at);
 }
 
 static bool is_trained(const apr_train_weights *weights, const apr_tensor *tensor)
@@ -91,7 +91,7 @@ static void clear_weight_gradients(apr_train *t, size_t op)
 {
     for (int j = 0; j < APR_OP_MAX_WEIGHTS; j++) {
         const weight_place *const w = &t->weights[op][j];
-        if (w->n > 0 && w->shared_at < 0) memset(gradient_of_weight(t, w), 0, (size_t)w->n * t->numbers->size);
+        if (w->n > 0 && !w->is_shared) memset(gradient_of_weight(t, w), 0, (size_t)w->n * t->numbers->size);
     }
 }
 

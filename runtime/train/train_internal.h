@@ -40,10 +40,11 @@ typedef struct value_place {
 
 /* A weight of an operation. */
 typedef struct weight_place {
-    int64_t n;         /* numbers; 0: absent */
-    int64_t at;        /* in the operation's weights and gradients */
-    int64_t shared_at; /* in the shared gradients; -1: the operation is the only one that uses it */
-    bool gives;        /* the gradient is handed out after this operation */
+    int64_t n;           /* numbers; 0: absent */
+    int64_t at;          /* in the operation's weights */
+    int64_t gradient_at; /* in its gradients, or in the shared ones */
+    bool is_shared;      /* other operations use the same tensors */
+    bool gives;          /* the gradient is handed out after this operation */
 } weight_place;
 
 typedef struct slot_tensors {

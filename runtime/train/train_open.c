@@ -278,8 +278,10 @@ static weight_place *earlier_use(apr_train *t, size_t op, int index)
 }
 
 typedef struct weight_sizes {
-    int64_t weights, shared, floats;
+    int64_t weights, gradients, shared, floats;
 } weight_sizes;
+
+static int64_t rounded(int64_t n) { return (n + 15) / 16 * 16; }
 
 /* Backward goes from the last use to the first, which hands the gradient out. */
 static void place_weight(apr_train *t, size_t op, int index, int64_t *at, weight_sizes *sizes)
@@ -288,18 +290,31 @@ static void place_weight(apr_train *t, size_t op, int index, int64_t *at, weight
     weight_place *const w = &t->weights[op][index];
 
     if (slot < 0 || t->slots[slot].tensors == NULL) return;
-    *w = (weight_place){.n = t->slots[slot].n, .at = *at, .shared_at = -1, .gives = true};
-    *at += (w->n + 15) / 16 * 16;
+    *w = (weight_place){.n = t->slots[slot].n, .at = *at, .gives = true};
+    *at += rounded(w->n);
     for (int64_t i = 0; i < t->program.weights[slot].count; i++)
         sizes->floats = larger(sizes->floats, apr_tensor_elems(t->slots[slot].tensors[i]));
     weight_place *const first = earlier_use(t, op, index);
     if (first == NULL) return;
-    if (first->shared_at < 0) {
-        first->shared_at = sizes->shared;
-        sizes->shared += (w->n + 15) / 16 * 16;
+    if (!first->is_shared) {
+        first->is_shared = true;
+        first->gradient_at = sizes->shared;
+        sizes->shared += rounded(w->n);
     }
-    w->shared_at = first->shared_at;
+    w->is_shared = true;
+    w->gradient_at = first->gradient_at;
     w->gives = false;
+}
+
+/* Gradients that are an operation's alone, once it is known which are not. */
+static void place_gradients(apr_train *t, size_t op, int64_t *at)
+{
+    for (int j = 0; j < APR_OP_MAX_WEIGHTS; j++) {
+        weight_place *const w = &t->weights[op][j];
+        if (w->n == 0 || w->is_shared) continue;
+        w->gradient_at = *at;
+        *at += rounded(w->n);
+    }
 }
 
 /* Those of the logits' operations are there together. */
@@ -312,6 +327,11 @@ static weight_sizes place_weights(apr_train *t)
         if (i <= t->first_logits) at = 0;
         for (int j = 0; j < APR_OP_MAX_WEIGHTS; j++) place_weight(t, i, j, &at, &sizes);
         sizes.weights = larger(sizes.weights, at);
+    }
+    for (size_t i = 0; i < t->program.n_ops; i++) {
+        if (i <= t->first_logits) at = 0;
+        place_gradients(t, i, &at);
+        sizes.gradients = larger(sizes.gradients, at);
     }
     return sizes;
 }
@@ -353,9 +373,9 @@ static void make_plan(apr_train *t)
     set_line(t, LINE_LOCAL, v.local, t->numbers->size);
     set_line(t, LINE_LOCAL_GRADIENTS, backward * v.local, t->numbers->size);
     set_line(t, LINE_WEIGHTS, w.weights, t->numbers->size);
-    set_line(t, LINE_WEIGHT_GRADIENTS, backward * w.weights, t->numbers->size);
+    set_line(t, LINE_WEIGHT_GRADIENTS, backward * w.gradients, t->numbers->size);
     set_line(t, LINE_SHARED_GRADIENTS, backward * w.shared, t->numbers->size);
-    set_line(t, LINE_FLOATS, w.floats, sizeof(float));
+    set_line(t, LINE_FLOATS, size == sizeof(float) ? 0 : w.floats, sizeof(float));
     t->logits_bytes = (1 + backward) * v.logits * size;
     set_line(t, LINE_LOGITS, t->logits_bytes + n_logits * (t->program.vocab_size * 4 + 8), 1);
     set_line(t, LINE_WORKSPACE, (int64_t)work_numbers(t) + tiles, t->numbers->size);

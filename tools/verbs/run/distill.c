@@ -258,7 +258,7 @@ static void write_page(apr_report *to, const void *of)
 
 static apr_status write_html(const work *w, apr_out *out, apr_error *err)
 {
-    const apr_error none = {0};
+    apr_error no = {0};
     const apr_page_model models[] = {{"student", &w->student.source}, {"teacher", &w->teacher.source}};
     apr_answer answer;
     apr_page_about about = {.call = w->call, .options = &w->asked->page, .models = models, .n_models = 2};
@@ -269,7 +269,7 @@ static apr_status write_html(const work *w, apr_out *out, apr_error *err)
     call.answer = &answer;
     copy.call = &call;
     APR_TRY(report(&copy, err));
-    about.answer = apr_answer_document(&answer.body, APR_OK, &none);
+    about.answer = apr_answer_document(&answer.body, apr_distill_verdict(&w->distill, &no), &no);
     const apr_status status = apr_report_page(write_page, &(distill_page){w, &about}, out, err);
     free(about.answer);
     return status;
