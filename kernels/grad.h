@@ -18,7 +18,7 @@ enum { APR_GRAD_MAX_IN = 3, APR_GRAD_MAX_WEIGHTS = 6 };
 typedef struct apr_grad_call {
     const apr_op_args *args;         /* shapes and parameters; of its pointers only ids and frequencies are read */
     int64_t n_rows, n_positions;     /* whole windows of n_positions rows */
-    int64_t width_in, width_out;     /* of in[0] (0: there is none) and out */
+    int64_t width_in, width_out;     /* of in[0] (0: no input) and out */
     const void *in[APR_GRAD_MAX_IN]; /* as the operation's spec lists them; attention: queries, keys, values (NULL: in the keys) */
     void *out;
     const void *weight[APR_GRAD_MAX_WEIGHTS]; /* as the spec lists them, those of a layer's experts as one array; NULL: absent */
