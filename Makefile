@@ -232,7 +232,8 @@ $(UNIT): $(UNIT_O) $(SUPPORT_C:%=$B/%.o) $(TOOL_C:%=$B/%.o) $(LIB)
 	$(call link,$(LIB) -lcmocka $(foreach f,malloc calloc realloc free fclose fsync unlinkat,-Wl$(,)--wrap=$f))
 # The library for other programs (tools/engine/aprkit.h): the modules and tools/engine, of which only aprkit_* can be seen from outside.
 PUBLIC    := tools/engine/aprkit.h
-PUBLIC_C  := $(sort $(wildcard tools/engine/*.c tools/engine/*/*.c))
+PUBLIC_C  := $(sort $(wildcard tools/engine/*.c tools/engine/*/*.c tools/report/verify/*.c) \
+             $(patsubst %,tools/report/%.c,answer chart chart_layers html page plot sha256 table text))#  pages, but nothing that prints
 lib_version := $(shell awk '$$2 == "APRKIT_VERSION" {gsub(/"/, ""); print $$3}' $(PUBLIC))
 lib_abi   := $(shell awk '$$2 == "APRKIT_ABI" {print $$3}' $(PUBLIC))
 SHARED_LIB := $B/lib/libaprkit.so.$(lib_version)
@@ -260,8 +261,8 @@ $(PKG_CONFIG_FILE): tools/engine/aprkit.pc.in $(PUBLIC) FORCE
 # What --version says of this build.
 $B/commit: FORCE
 	@mkdir -p $(@D); now="$$(tools/packaging/commit.sh)"; [ "$$(cat $@ 2>/dev/null)" = "$$now" ] || echo "$$now" >$@
-$B/tools/cli/usage.c.o: $B/commit
-$B/tools/cli/usage.c.o: must += -DAPR_COMMIT='"$(shell tools/packaging/commit.sh)"'
+$B/tools/report/page.c.o: $B/commit
+$B/tools/report/page.c.o: must += -DAPR_COMMIT='"$(shell tools/packaging/commit.sh)"'
 # Each test file's main has the name unit_NAME there.
 $(TEST_C:%=$B/%.o): must += -Dmain=unit_$(patsubst test_%.c,%,$(notdir $<)) -Wno-missing-prototypes
 $B/units: FORCE

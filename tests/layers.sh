@@ -63,8 +63,9 @@ tools/engine/bench       * tools/engine tools/engine/plan tools/engine/run
 tools/engine/quantize    * tools/engine
 tools/engine/convert     * tools/engine tools/engine/device tools/engine/quantize tools/engine/run
 tools/engine/distill     * tools/engine tools/engine/device tools/engine/run
-tools/engine/library     * tools/engine tools/engine/convert tools/engine/device tools/engine/plan tools/engine/requests tools/engine/run
+tools/engine/library     * tools/engine tools/engine/convert tools/engine/device tools/engine/plan tools/engine/requests tools/engine/run tools/report/verify
 tools/report             *
+tools/report/verify      * tools/report
 tools/cli                * tools/report
 '
 cd "$(dirname "$0")/.." || exit 2

@@ -22,7 +22,7 @@ check() { # WHAT COMMAND...
 }
 has() { command -v "$1" >/dev/null || { echo "skipped, because $1 is not here"; count 0 0 1; false; }; }
 cd "$root" || exit 2
-version=$(sed -n 's/^.define APR_VERSION "\(.*\)"/\1/p' "$root/tools/cli/cli.h")
+version=$(sed -n 's/^.define APR_VERSION "\(.*\)"/\1/p' "$root/tools/report/page.h")
 release=$(sed -n '/^## /{s/^## \([0-9.]*\) (.*/\1/p;q}' "$root/CHANGELOG.md")
 check "aprkit.h has the version $version" grep -q "^#define APRKIT_VERSION \"$version\"" tools/engine/aprkit.h
 check "the newest entry of CHANGELOG.md is $release, the version $version" test "$version" = "$release"

@@ -440,6 +440,7 @@ static apr_status compare_parts(comparison *c, int slot, const apr_tensor *refer
     const int64_t first = (int64_t)c->w->n_pairs;
 
     for (int64_t i = 0; i < n; i++) {
+        APR_TRY(apr_session_go_on(c->other, c->err));
         apr_weight_pair *const pair = add_pair(c, c->a->weights[slot].uses, &reference[i], &other[i]);
         if (pair == NULL) return apr_no_memory(c->err, "the pairs of weights");
         APR_TRY(scan_pair(c, pair));

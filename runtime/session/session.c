@@ -223,12 +223,19 @@ static apr_status run_batch(apr_session *s, const apr_session_batch *b, const ap
 
 /* --- tokens of one sequence --- */
 
+apr_status apr_session_go_on(const apr_session *s, apr_error *err)
+{
+    const atomic_bool *const flag = s->options.is_cancelled;
+    return flag != NULL && atomic_load(flag) ? apr_fail(err, APR_E_NO, "cancelled") : APR_OK;
+}
+
 static apr_status run_all_tokens(apr_session *s, const int32_t *ids, size_t n_ids, const apr_eval_output *out, apr_error *err)
 {
     const int64_t n_all = (int64_t)n_ids, n_batch = s->places[0].plan.n_batch;
 
     if (n_all > 0 && s->position == 0) APR_TRY(apr_session_clear_states(s, err));
     for (int64_t first = 0, n; first < n_all; first += n) {
+        APR_TRY(apr_session_go_on(s, err));
         n = n_all - first < n_batch ? n_all - first : n_batch;
         const apr_session_batch b = {.ids = ids + first,
                                      .n_tokens = n,

@@ -20,6 +20,8 @@
 #include "kernels/cuda/api.h"
 #include "runtime/plan/plan.h"
 
+#include <stdatomic.h>
+
 typedef struct apr_session apr_session;
 
 typedef struct apr_session_options {
@@ -54,6 +56,7 @@ typedef struct apr_session_options {
     int64_t fail_allocation; /* drills: see apr_cuda_options */
     void (*on_warning)(void *user, const char *sentence); /* may be NULL */
     void *user;
+    const atomic_bool *is_cancelled; /* true: evaluations end soon with APR_E_NO; NULL: never */
 } apr_session_options;
 
 extern const apr_session_options apr_session_defaults; /* apr_plan_defaults, but n_batch 0, 256 bytes of stack, all threads, host */
@@ -61,6 +64,8 @@ extern const apr_session_options apr_session_defaults; /* apr_plan_defaults, but
 /* The model must be canonical (Hugging Face's names). APR_E_DAMAGED: a tensor is missing or has another shape;
  * APR_E_UNSUPPORTED: family, operation, dtype or tensor that cannot be run; APR_E_MEMORY: does not fit. */
 apr_status apr_session_open(apr_session **session, const apr_model *model, const apr_session_options *options, apr_error *err);
+/* APR_E_NO: the session's caller has cancelled. For loops of long work between evaluations. */
+apr_status apr_session_go_on(const apr_session *session, apr_error *err);
 /* Opens with the options of another session, including its plan's context size. */
 apr_status apr_session_open_like(apr_session **session, const apr_model *model, const apr_session *like, apr_error *err);
 void apr_session_close(apr_session *session); /* NULL is fine */

@@ -25,6 +25,7 @@ apr_status apr_trace_begin(apr_session *s, const int32_t *ids, int64_t n_ids, ap
 
 apr_status apr_trace_run(apr_session *s, size_t op, apr_error *err)
 {
+    APR_TRY(apr_session_go_on(s, err));
     APR_TRY(apr_session_run_op(s, &s->traced, &s->program.ops[op], err));
     return apr_session_check_devices(s, "one operation", err);
 }

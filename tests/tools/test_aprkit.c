@@ -556,6 +556,191 @@ static void sessions_refuse_what_they_cannot_do(void **state)
     aprkit_model_close(config);
 }
 
+/* --- verification --- */
+
+enum { SHORT = 128 }; /* context of verifications here: enough for the shorter checks */
+
+static const aprkit_session_options short_run = {.size = sizeof short_run, .n_context = SHORT, .threads = 1};
+
+static aprkit_report *verify_or_fail(aprkit_model *m, aprkit_model *reference)
+{
+    const aprkit_verify_options o = {.size = sizeof o, .window = 64, .max_tokens = 4, .run = &short_run};
+    aprkit_report *r;
+    aprkit_error e;
+    if (aprkit_verify(&r, m, reference, &o, &e) != APRKIT_OK) fail_msg("%s", e.text);
+    return r;
+}
+
+static void a_report_says_whether_models_are_the_same(void **state)
+{
+    aprkit_report_facts f = {.size = sizeof f};
+    aprkit_check c = {.size = sizeof c};
+    int n_passed = 0;
+    aprkit_error e;
+    (void)state;
+
+    aprkit_model *const m = open_model(quantized), *const reference = open_model(checkpoint);
+    aprkit_report *const r = verify_or_fail(m, reference);
+    assert_int_equal(aprkit_report_info(r, &f, &e), APRKIT_OK);
+    assert_int_equal(f.is_same, 1);
+    assert_null(f.failure);
+    assert_string_equal(f.grade, "as_good_as_types_allow");
+    assert_non_null(strstr(f.types, "q4_k"));
+    assert_string_equal(f.reference_types, "bf16 100 %");
+    assert_true(strlen(f.sentence) > 20 && strlen(f.backend) > 0);
+    for (size_t i = 0; i < f.n_checks; i++) {
+        assert_int_equal(aprkit_report_check(r, i, &c, &e), APRKIT_OK);
+        assert_true(strlen(c.id) > 0 && strlen(c.title) > 0 && strlen(c.found) > 0 && c.limit != NULL && c.where != NULL);
+        assert_int_not_equal(c.verdict, APRKIT_FAIL);
+        n_passed += c.verdict == APRKIT_PASS;
+    }
+    assert_true(n_passed > 5);
+    assert_int_equal(aprkit_report_check(r, f.n_checks, &c, &e), APRKIT_E_USAGE);
+    aprkit_report_close(r);
+    aprkit_report_close(NULL);
+
+    aprkit_report *const same = verify_or_fail(reference, reference);
+    assert_int_equal(aprkit_report_info(same, &f, &e), APRKIT_OK);
+    assert_string_equal(f.grade, "identical");
+    aprkit_report_close(same);
+    aprkit_model_close(m);
+    aprkit_model_close(reference);
+}
+
+/* Another base of the rotary angles: no number of a tensor tells. */
+static void another_model_is_a_report_too(void **state)
+{
+    aprkit_report_facts f = {.size = sizeof f};
+    char command[512];
+    char *json;
+    size_t n;
+    aprkit_error e;
+    (void)state;
+
+    snprintf(command, sizeof command,
+             "mkdir '%s/other' && cp '%s'/*.j* '%s'/model.safetensors '%s/other/' && chmod u+w '%s'/other/* && sed -i "
+             "'s/\"rope_theta\": *[0-9.]*/\"rope_theta\": 77.0/' '%s/other/config.json'",
+             work, checkpoint, checkpoint, work, work, work);
+    assert_int_equal(system(command), 0);
+    aprkit_model *const m = open_model(in_work("other")), *const reference = open_model(checkpoint);
+    aprkit_report *const r = verify_or_fail(m, reference);
+    assert_int_equal(aprkit_report_info(r, &f, &e), APRKIT_OK);
+    assert_int_equal(f.is_same, 0);
+    assert_string_equal(f.grade, "not_the_same_model");
+    if (strstr(f.failure, "the same computation") == NULL) fail_msg("%s", f.failure);
+    assert_int_equal(aprkit_report_json(r, &json, &n, &e), APRKIT_OK);
+    assert_non_null(strstr(json, "\"ok\":false,\"status\":\"the answer is no\",\"exit\":1"));
+    aprkit_free(json);
+    aprkit_report_close(r);
+    aprkit_model_close(m);
+    aprkit_model_close(reference);
+}
+
+static void a_report_is_json_and_a_page(void **state)
+{
+    const aprkit_page_options plain = {.size = sizeof plain, .no_stamp = 1}, named = {.size = sizeof named, .command = "check <it>"};
+    char *json, *page, *again;
+    size_t n_json, n_page, n_again;
+    aprkit_error e;
+    (void)state;
+
+    aprkit_model *const m = open_model(checkpoint);
+    aprkit_report *const r = verify_or_fail(m, m);
+    assert_int_equal(aprkit_report_json(r, &json, &n_json, &e), APRKIT_OK);
+    assert_int_equal(n_json, strlen(json));
+    assert_non_null(strstr(json, "\"grade\":\"identical\""));
+    assert_int_equal(aprkit_report_html(r, &plain, &page, &n_page, &e), APRKIT_OK);
+    assert_int_equal(n_page, strlen(page));
+    assert_true(strncmp(page, "<!doctype html>", 15) == 0 && strstr(page, "</html>") != NULL);
+    assert_null(strstr(page, "made by"));
+    assert_non_null(strstr(page, "\"grade\":\"identical\""));
+    assert_int_equal(aprkit_report_html(r, &plain, &again, &n_again, &e), APRKIT_OK);
+    assert_string_equal(page, again);
+    aprkit_free(again);
+    assert_int_equal(aprkit_report_html(r, &named, &again, &n_again, &e), APRKIT_OK);
+    assert_non_null(strstr(again, "check &lt;it&gt;"));
+    aprkit_free(json);
+    aprkit_free(page);
+    aprkit_free(again);
+    aprkit_report_close(r);
+    aprkit_model_close(m);
+}
+
+static void verifications_refuse_what_they_cannot_do(void **state)
+{
+    static const aprkit_session_options nowhere = {.size = sizeof nowhere, .device = "tpu"}, small = {.size = sizeof small, .memory = 1000},
+                                        unset = {0};
+    const struct {
+        aprkit_verify_options o;
+        int status;
+    } cases[] = {{{.window = 1}, APRKIT_E_USAGE},
+                 {{.max_tokens = -1}, APRKIT_E_USAGE},
+                 {{.run = &nowhere}, APRKIT_E_USAGE},
+                 {{.run = &small}, APRKIT_E_MEMORY},
+                 {{.run = &unset}, APRKIT_E_USAGE},
+                 {{.text = "", .n_text = 0, .window = 64, .run = &short_run, .max_tokens = 1, .no_parity = 1}, APRKIT_E_USAGE}};
+    aprkit_report *r;
+    aprkit_error e;
+    (void)state;
+
+    aprkit_model *const m = open_model(checkpoint), *const config = open_model("tests/data/shapes/qwen3-8b.json");
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        aprkit_verify_options o = cases[i].o;
+        o.size = sizeof o;
+        r = (aprkit_report *)state;
+        assert_int_equal(aprkit_verify(&r, m, m, &o, &e), cases[i].status);
+        assert_null(r);
+        assert_true(strlen(e.text) > 10);
+    }
+    assert_int_equal(aprkit_verify(&r, m, config, NULL, &e), APRKIT_E_USAGE);
+    assert_null(r);
+    aprkit_model_close(m);
+    aprkit_model_close(config);
+}
+
+typedef struct stops {
+    int n_calls, stop_at; /* the call that cancels; 0: none */
+    char what[64];        /* of the last call */
+} stops;
+
+static int on_step(void *user, const aprkit_progress *p)
+{
+    stops *const s = user;
+    assert_string_equal(p->unit, "steps");
+    assert_true(p->done <= p->total);
+    snprintf(s->what, sizeof s->what, "%s", p->what);
+    return ++s->n_calls == s->stop_at;
+}
+
+/* Cancelled at the first report, and at several later ones up to the last: no report, no file, and both models can be used on. */
+static void a_cancelled_verification_leaves_nothing(void **state)
+{
+    stops s = {0};
+    aprkit_verify_options o = {.size = sizeof o, .window = 64, .max_tokens = 2, .run = &short_run, .progress = on_step, .user = &s};
+    aprkit_report *r;
+    aprkit_error e;
+    (void)state;
+
+    aprkit_model *const m = open_model(quantized), *const reference = open_model(checkpoint);
+    const int n_entries = count_entries(work);
+    assert_int_equal(aprkit_verify(&r, m, reference, &o, &e), APRKIT_OK);
+    aprkit_report_close(r);
+    const int n_calls = s.n_calls;
+    assert_true(n_calls > 8);
+    for (int quarter = 0; quarter < 4; quarter++) {
+        s = (stops){.stop_at = 1 + quarter * n_calls / 4};
+        assert_int_equal(aprkit_verify(&r, m, reference, &o, &e), APRKIT_E_CANCELLED);
+        assert_null(r);
+        assert_int_equal(e.status, APRKIT_E_CANCELLED);
+        if (s.n_calls > s.stop_at + 1) fail_msg("%d reports after the one that cancelled, at '%s'", s.n_calls - s.stop_at, s.what);
+    }
+    assert_int_equal(count_entries(work), n_entries);
+    r = verify_or_fail(m, reference);
+    aprkit_report_close(r);
+    aprkit_model_close(m);
+    aprkit_model_close(reference);
+}
+
 /* --- threads --- */
 
 typedef struct worker {
@@ -628,6 +813,52 @@ static void two_sessions_share_a_model(void **state)
     aprkit_model_close(m);
 }
 
+typedef struct verifier {
+    aprkit_model *model, *reference;
+    aprkit_report *report;
+} verifier;
+
+static void *verify_alone(void *user)
+{
+    const aprkit_verify_options o = {.size = sizeof o, .window = 64, .max_tokens = 4, .run = &short_run};
+    verifier *const v = user;
+
+    if (aprkit_model_open(&v->model, quantized, NULL, NULL) == APRKIT_OK &&
+        aprkit_model_open(&v->reference, checkpoint, NULL, NULL) == APRKIT_OK)
+        aprkit_verify(&v->report, v->model, v->reference, &o, NULL);
+    return NULL;
+}
+
+/* Both find the same, and neither counts the other's memory as its own. */
+static void two_verifications_work_in_two_threads(void **state)
+{
+    aprkit_report_facts f[2] = {{.size = sizeof *f}, {.size = sizeof *f}};
+    verifier both[2] = {{0}, {0}};
+    pthread_t threads[2];
+    (void)state;
+
+    for (int i = 0; i < 2; i++) assert_int_equal(pthread_create(&threads[i], NULL, verify_alone, &both[i]), 0);
+    for (int i = 0; i < 2; i++) pthread_join(threads[i], NULL);
+    for (int i = 0; i < 2; i++) {
+        assert_non_null(both[i].report);
+        aprkit_report_info(both[i].report, &f[i], NULL);
+        if (!f[i].is_same) fail_msg("%s", f[i].failure);
+    }
+    assert_string_equal(f[0].sentence, f[1].sentence);
+    assert_int_equal(f[0].n_checks, f[1].n_checks);
+    for (size_t i = 0; i < f[0].n_checks; i++) {
+        aprkit_check c[2] = {{.size = sizeof *c}, {.size = sizeof *c}};
+        for (int k = 0; k < 2; k++) aprkit_report_check(both[k].report, i, &c[k], NULL);
+        assert_int_equal(c[0].verdict, c[1].verdict);
+        assert_string_equal(c[0].found, c[1].found);
+    }
+    for (int i = 0; i < 2; i++) {
+        aprkit_report_close(both[i].report);
+        aprkit_model_close(both[i].reference);
+        aprkit_model_close(both[i].model);
+    }
+}
+
 /* Another context's file that changes is not an error of this one. */
 static void contexts_have_inputs_of_their_own(void **state)
 {
@@ -664,8 +895,14 @@ int main(void)
         cmocka_unit_test(evaluation_goes_on_where_it_was),
         cmocka_unit_test(an_answer_comes_in_parts),
         cmocka_unit_test(sessions_refuse_what_they_cannot_do),
+        cmocka_unit_test(a_report_says_whether_models_are_the_same),
+        cmocka_unit_test(another_model_is_a_report_too),
+        cmocka_unit_test(a_report_is_json_and_a_page),
+        cmocka_unit_test(verifications_refuse_what_they_cannot_do),
+        cmocka_unit_test(a_cancelled_verification_leaves_nothing),
         cmocka_unit_test(two_contexts_work_in_two_threads),
         cmocka_unit_test(two_sessions_share_a_model),
+        cmocka_unit_test(two_verifications_work_in_two_threads),
         cmocka_unit_test(contexts_have_inputs_of_their_own),
     };
     return cmocka_run_group_tests_name("aprkit", tests, make_work, remove_work);

@@ -1,6 +1,7 @@
 /* tools/report/html.h, sha256.h, apr_report_page of report.h: a page is there whole or not at all, and a failure of its last step is the run's. */
 #define _POSIX_C_SOURCE 200809L
 #include "tools/report/html.h"
+#include "tools/report/page.h"
 #include "tools/report/report.h"
 #include "tools/report/sha256.h"
 
@@ -159,17 +160,19 @@ static void sections_are_listed_where_there_are_more_than_three(void **state)
 
 static void the_json_of_a_page_cannot_end_its_script(void **state)
 {
+    static char answer[] = "{\"a\":\"</script><b>\"}";
+    const apr_page_options plain = {0};
     char *text = NULL;
     size_t n = 0;
     FILE *const out = open_memstream(&text, &n);
 
     (void)state;
     assert_non_null(out);
-    apr_html_json(out, "{\"a\":\"</script><b>\"}");
+    apr_page_about_html(out, &(apr_page_about){.options = &plain, .answer = answer});
     apr_html_lines(out, "a<b\n\tc\x1b d", 9);
     fclose(out);
-    assert_string_equal(text, "<script type=\"application/json\" id=\"answer\">{\"a\":\"\\u003c/script>\\u003cb>\"}</script>\n"
-                              "a&lt;b\n\tc\\x1b d");
+    assert_non_null(strstr(text, "<script type=\"application/json\" id=\"answer\">{\"a\":\"\\u003c/script>\\u003cb>\"}</script>\n"));
+    assert_non_null(strstr(text, "a&lt;b\n\tc\\x1b d"));
     free(text);
 }
 

@@ -24,8 +24,6 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#define APR_VERSION "0.2.0"
-
 /* Each kind: the type of the field it fills, and the field's value when the option is absent and has no default. */
 typedef enum {
     APR_OPTION_FLAG,   /* bool: false. --name sets true, --no-name sets false */

@@ -6,6 +6,7 @@
 #include "kernels/host/codecs/levels.h"
 #include "tools/cli/foreign_help.h"
 #include "tools/cli/options.h"
+#include "tools/report/page.h"
 #include "tools/report/terminal.h"
 #include "tools/report/text.h"
 
@@ -248,21 +249,15 @@ void apr_cli_brief_usage(const apr_tool *tool, const apr_command *command, FILE 
     fprintf(out, "\n--help shows everything\n");
 }
 
-/* --- this build: the Makefile sets APR_COMMIT, from git or from what git archive left in tools/packaging/commit.sh --- */
+/* --- this build --- */
 
 static void put(apr_json_text *json, const char *key, const char *text) { apr_json_string(json, key, text, strlen(text)); }
-
-#ifndef APR_COMMIT
-#define APR_COMMIT ""
-#endif
 
 #ifdef __clang__
 static const char compiler[] = "clang " __clang_version__;
 #else
 static const char compiler[] = "gcc " __VERSION__;
 #endif
-
-const char *apr_build_commit(void) { return APR_COMMIT[0] != '\0' ? APR_COMMIT : "unknown"; }
 
 /* Whether the library can be loaded. This does not call the driver. */
 static bool has_cuda_library(void)

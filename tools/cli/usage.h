@@ -10,7 +10,4 @@ void apr_answer_about(const apr_tool *tool, const apr_parsed *parsed, apr_answer
 /* The members of the JSON object that --help --json prints. command NULL: the whole tool. */
 void apr_cli_usage_json(const apr_tool *tool, const apr_command *command, apr_json_text *json);
 
-/* The commit that this build was made from, or "unknown". */
-const char *apr_build_commit(void);
-
 #endif

@@ -74,7 +74,7 @@ typedef struct aprkit_error {
 typedef struct aprkit_progress {
     size_t size;
     uint64_t done, total; /* total 0: not known */
-    const char *unit;     /* "bytes" or "tokens" */
+    const char *unit;     /* "bytes" or "steps" */
     const char *what;     /* what is being worked on, as the name of a tensor; may be NULL */
 } aprkit_progress;
 
@@ -217,6 +217,8 @@ APRKIT_API const char *aprkit_gpu_name(size_t i);
 
 typedef struct aprkit_session aprkit_session;
 
+struct aprkit_run_hooks; /* what the tools of aprkit add; its content is not public */
+
 typedef struct aprkit_session_options {
     size_t size;
     int64_t n_context;  /* 0: the model's own, at most 4096 */
@@ -228,7 +230,10 @@ typedef struct aprkit_session_options {
     uint64_t memory;    /* budget on the host; 0: not checked */
     int threads;        /* 0: as many as OpenMP says */
     aprkit_note_fn on_note;
-    void *user; /* passed to it; both must live as long as the session */
+    void *user;                  /* passed to it; both must live as long as the session */
+    const char *const *adapters; /* [n_adapters] LoRA adapters to run the model with: "FOLDER" or "FOLDER:FACTOR" */
+    size_t n_adapters;
+    const struct aprkit_run_hooks *hooks; /* NULL */
 } aprkit_session_options;
 
 /* Plans, and allocates what the plan says. APRKIT_E_MEMORY: it does not fit. The model must outlive the session. */
@@ -280,6 +285,80 @@ typedef int (*aprkit_text_fn)(void *user, const char *text, size_t n_bytes);
 /* Continues a conversation or a text from an empty context: what the session had evaluated is forgotten. */
 APRKIT_API int aprkit_generate(aprkit_session *session, const aprkit_generate_options *options, aprkit_text_fn on_text, void *user,
                                aprkit_error *error);
+
+/* --- verification --- */
+
+typedef struct aprkit_report aprkit_report;
+
+typedef struct aprkit_verify_options {
+    size_t size;
+    const char *text;      /* also compare predictions on this text, n_text bytes of UTF-8 (SIZE_MAX: it ends with NUL); NULL: only on */
+    size_t n_text;         /* one that the library has */
+    const char *text_name; /* of the text in the report; NULL: "text" */
+    int64_t window;        /* tokens of a text that are evaluated from an empty context; at least 2; 0: 256 */
+    int64_t max_tokens;    /* of a greedy answer; 0: 48 */
+    uint64_t
+        control_bytes; /* memory for a control: the reference quantized to the model's types, whose divergence sets the bound; 0: 8 GiB */
+    int no_control;    /* 1: without one, the divergence of quantized weights is shown but not checked */
+    int no_parity;     /* 1: the backend is not compared with reference code, operation by operation */
+    /* How both models run; NULL: all default. Adapters are merged into the reference. Its on_note and user are not used. n_context 0: enough
+     * for every check, at least 4352. */
+    const aprkit_session_options *run;
+    aprkit_progress_fn progress; /* unit "steps"; `done` starts again at each check */
+    aprkit_note_fn on_note;
+    void *user; /* passed to both */
+} aprkit_verify_options;
+
+/* Is the model still the one that it was made from? Both are run: their tokenizers, programs, weights, operations, predictions and memory are
+ * compared. The report is also made if a check fails: see is_same. It holds the memory of two sessions until it is closed. Both models must
+ * outlive it. No file is written. */
+APRKIT_API int aprkit_verify(aprkit_report **report, aprkit_model *model, aprkit_model *reference, const aprkit_verify_options *options,
+                             aprkit_error *error);
+APRKIT_API void aprkit_report_close(aprkit_report *report);
+
+typedef struct aprkit_report_facts {
+    size_t size;
+    int is_same;            /* no check has failed */
+    const char *grade;      /* "identical", "same_values", "as_good_as_types_allow", "worse_than_types_explain", "not_the_same_model" */
+    const char *grade_text; /* the same in words: "as good as q4_k allows" */
+    const char *sentence;   /* why, in plain words */
+    const char *failure;    /* the first check that failed, what was found, and where; NULL: none */
+    const char *types, *reference_types; /* of the matrices, with their share of the parameters: "q4_k 71 %, q6_k 29 %" */
+    const char *backend;                 /* that ran both */
+    size_t n_checks;
+} aprkit_report_facts;
+
+APRKIT_API int aprkit_report_info(const aprkit_report *report, aprkit_report_facts *facts, aprkit_error *error);
+
+enum { APRKIT_NOTE = 0, APRKIT_PASS = 1, APRKIT_FAIL = 2 }; /* a note has no limit: it neither passes nor fails */
+
+typedef struct aprkit_check {
+    size_t size;
+    const char *id, *title; /* "kl", "KL divergence" */
+    int verdict;            /* APRKIT_NOTE, APRKIT_PASS or APRKIT_FAIL */
+    const char *found;
+    const char *limit; /* "": none is stated */
+    const char *where; /* tensor, operation or token of the first failure, or "" */
+} aprkit_check;
+
+/* The i-th check, in the order in which they were made. APRKIT_E_USAGE: there are fewer. */
+APRKIT_API int aprkit_report_check(const aprkit_report *report, size_t i, aprkit_check *check, aprkit_error *error);
+
+/* The report as one JSON object, which is what `aprrun verify --json` prints. It ends with NUL and has *n_bytes bytes before it; release it
+ * with aprkit_free. */
+APRKIT_API int aprkit_report_json(const aprkit_report *report, char **json, size_t *n_bytes, aprkit_error *error);
+
+typedef struct aprkit_page_options {
+    size_t size;
+    const char *command; /* shown as the command that made the page; NULL: none */
+    int no_stamp;        /* 1: the page does not say when, where and by which build it was made, so that pages can be compared */
+    int hash;            /* 1: it says the SHA-256 of whole files, which are read for it */
+} aprkit_page_options;
+
+/* The same as one HTML page with pictures, without external files. It ends with NUL and has *n_bytes bytes before it; release it with
+ * aprkit_free. */
+APRKIT_API int aprkit_report_html(const aprkit_report *report, const aprkit_page_options *options, char **html, size_t *n_bytes,
+                                  aprkit_error *error);
 
 #ifdef __cplusplus
 }

@@ -55,7 +55,7 @@ install: ## copy what was built to $(PREFIX); install-strip: without symbols; in
 uninstall: ## remove what install has copied, and the folders that it made
 	@$(places) tools/packaging/install.sh $@ $(rows)
 
-version = $(shell sed -n 's/^.define APR_VERSION "\(.*\)"/\1/p' tools/cli/cli.h)
+version = $(shell sed -n 's/^.define APR_VERSION "\(.*\)"/\1/p' tools/report/page.h)
 dist: ## all files of this commit, as build/aprkit-VERSION.tar.gz; prints its SHA-256
 	@tools/packaging/dist.sh $(version) build/aprkit-$(version).tar.gz # git archive, sorted, as .tar.gz
 deb: ## Debian packages of this commit, in build/deb; needs debhelper and dpkg-dev, and no network

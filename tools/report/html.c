@@ -172,10 +172,11 @@ static void write_link(FILE *out, const char *at)
     fprintf(out, "<a href=\"#%.*s\">%.*s</a> ", (int)strcspn(id, "\""), id, (int)strcspn(title, "<"), title);
 }
 
-void apr_html_list_sections(FILE *out, const char *page)
+/* Writes the text of a whole page with its list of contents. */
+static void list_sections(FILE *out, const void *written)
 {
     enum { FEW = 3 };
-    const char *const place = strstr(page, contents);
+    const char *const page = written, *const place = strstr(page, contents);
     int n = 0;
 
     for (const char *at = strstr(page, section); at != NULL; at = strstr(at + 1, section)) n++;
@@ -189,6 +190,32 @@ void apr_html_list_sections(FILE *out, const char *page)
     fputs("<nav class=\"contents\">", out);
     for (const char *at = strstr(page, section); at != NULL; at = strstr(at + 1, section)) write_link(out, at);
     fprintf(out, "</nav>\n%s", place + sizeof contents - 1);
+}
+
+static apr_status write_in_memory(void (*write)(FILE *out, const void *shown), const void *shown, char **text, size_t *n_bytes,
+                                  apr_error *err)
+{
+    FILE *const out = open_memstream(text, n_bytes);
+
+    if (out == NULL) return apr_no_memory(err, "the page");
+    write(out, shown);
+    const bool is_written = ferror(out) == 0;
+    return fclose(out) == 0 && is_written ? APR_OK : apr_no_memory(err, "the page");
+}
+
+apr_status apr_html_page(void (*write)(FILE *out, const void *shown), const void *shown, char **text, size_t *n_bytes, apr_error *err)
+{
+    char *plain = NULL;
+    size_t n;
+
+    *text = NULL;
+    apr_status status = write_in_memory(write, shown, &plain, &n, err);
+    if (status == APR_OK) status = write_in_memory(list_sections, plain, text, n_bytes, err);
+    free(plain);
+    if (status == APR_OK) return APR_OK;
+    free(*text);
+    *text = NULL;
+    return status;
 }
 
 /* --- tables --- */
@@ -228,17 +255,6 @@ void apr_html_values(FILE *out, apr_table *table)
         fputs("</details>\n", out);
     }
     apr_table_close(table);
-}
-
-/* --- the answer as JSON --- */
-
-void apr_html_json(FILE *out, const char *json)
-{
-    fputs("<script type=\"application/json\" id=\"answer\">", out);
-    for (const char *c = json; *c != '\0'; c++)
-        if (*c == '<') fputs("\\u003c", out); /* only strings have it; so no string can end the script */
-        else fputc(*c, out);
-    fputs("</script>\n", out);
 }
 
 apr_status apr_html_close(apr_out *page, apr_status status, apr_error *err)

@@ -27,8 +27,8 @@ void apr_html_tile(FILE *out, const char *figure, const char *what);
 void apr_html_section(FILE *out, const char *title);
 /* The place of that list: it appears there when the page has more than three sections. */
 void apr_html_contents(FILE *out);
-/* Writes the text of a whole page with its list of contents. */
-void apr_html_list_sections(FILE *out, const char *page);
+/* A whole page in memory, malloc'ed and NUL-terminated: what `write` writes, with its list of contents. *text is NULL after a failure. */
+apr_status apr_html_page(void (*write)(FILE *out, const void *shown), const void *shown, char **text, size_t *n_bytes, apr_error *err);
 
 /* A table of columns with titles. On narrow screens each row becomes a block of lines, with the title before each value. The caller writes
  * <table>, <tr> and </td>. */
@@ -38,9 +38,6 @@ void apr_html_cell(FILE *out, const apr_column *column);
 void apr_html_table(FILE *out, const apr_table *table);
 /* The values of a chart: the table, folded. Closes it; a table that failed is left out. */
 void apr_html_values(FILE *out, apr_table *table);
-
-/* What --json answers, for programs that read the page. */
-void apr_html_json(FILE *out, const char *json);
 
 /* Ends a run that writes a report. page NULL: it writes none. If `status` is APR_OK or APR_E_NO the file is finished (the report says
  * why the answer is no), otherwise it is abandoned. Returns `status`, or the error of finishing. */

@@ -20,31 +20,31 @@ void apr_report_start(apr_report *r, apr_answer *answer, apr_error *err)
 
 apr_status apr_report_end(apr_report *r) { return r->status; }
 
-/* Writes the page in memory, without its list of contents. */
-static apr_status write_in_memory(void (*write)(apr_report *r, const void *shown), const void *shown, char **text, apr_error *err)
+/* A page that is made of a report. */
+typedef struct report_page {
+    void (*write)(apr_report *r, const void *shown);
+    const void *shown;
+    apr_report *report;
+} report_page;
+
+static void write_page(FILE *out, const void *of)
 {
-    size_t n_bytes = 0;
-    apr_report r = {.out = open_memstream(text, &n_bytes), .is_page = true, .err = err};
+    const report_page *const page = of;
 
-    if (r.out == NULL) return apr_no_memory(err, "the page");
-    write(&r, shown);
-    if (ferror(r.out) != 0) r.status = apr_no_memory(err, "the page");
-    if (fclose(r.out) != 0) r.status = apr_no_memory(err, "the page");
-    return r.status;
+    page->report->out = out;
+    page->write(page->report, page->shown);
 }
-
-static void list_sections(apr_report *r, const void *page) { apr_html_list_sections(r->out, page); }
 
 apr_status apr_report_page(void (*write)(apr_report *r, const void *shown), const void *shown, apr_out *page, apr_error *err)
 {
-    char *plain = NULL, *text = NULL;
+    apr_report r = {.is_page = true, .err = err};
+    char *text;
+    size_t n;
 
-    apr_status status = write_in_memory(write, shown, &plain, err);
-    if (status == APR_OK) status = write_in_memory(list_sections, plain, &text, err);
-    if (status == APR_OK) status = apr_out_write(page, text, strlen(text), NULL, err);
-    free(plain);
+    APR_TRY(apr_html_page(write_page, &(report_page){write, shown, &r}, &text, &n, err));
+    if (r.status == APR_OK) r.status = apr_out_write(page, text, n, NULL, err);
     free(text);
-    return status;
+    return r.status;
 }
 
 /* --- blocks --- */

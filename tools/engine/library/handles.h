@@ -7,15 +7,63 @@
 #include "formats/files/inputs.h"
 #include "formats/tensor/model.h"
 #include "tools/engine/aprkit.h"
+#include "tools/engine/device/device.h"
+#include "tools/engine/run/running.h"
+#include "tools/report/verify/verify.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
 
 struct aprkit_model {
     apr_model model;
+    uint64_t names_bytes; /* heap that it took; UINT64_MAX: not known */
     apr_input_owner owner;
     pthread_mutex_t lock; /* held by calls that change the owner's inputs */
 };
+
+/* The caller's functions. */
+typedef struct apr_library_listener {
+    aprkit_progress_fn progress;
+    aprkit_note_fn on_note;
+    void *user;
+    const char *unit;
+    atomic_bool is_cancelled; /* set by a report: the caller's function asked to stop */
+} apr_library_listener;
+
+struct aprkit_session {
+    aprkit_model *model;
+    apr_running running;   /* borrows from it */
+    apr_input_owner owner; /* of its adapters */
+    apr_library_listener listener;
+    apr_device_warnings warnings;
+    int threads;
+};
+
+struct aprkit_report {
+    apr_running reference, other; /* borrow from their models */
+    apr_input_owner owner;        /* of its adapters */
+    apr_library_listener listener;
+    apr_device_warnings warnings[2];
+    char *text, *text_name; /* of the options */
+    apr_verify_input input;
+    apr_verify_report checks;
+    apr_verify_shown shown; /* all of the above, for printers */
+    /* what facts point at */
+    apr_verify_graded grade;
+    apr_verify_line lines[APR_VERIFY_MAX_CHECKS];
+    char types[2][256]; /* of the model, of the reference */
+    apr_error failure;
+};
+
+/* What the tools add to a run; they print what is said to them. */
+typedef struct aprkit_run_hooks {
+    const apr_device_options *where;                           /* instead of the options' device, gpu and headroom */
+    int kv;                                                    /* of APR_KV_NAMES, instead of the options' kv */
+    int64_t n_logits;                                          /* rows of logits that are kept at a time */
+    void (*warn)(void *user, const char *sentence);            /* of the device */
+    void (*merging)(void *user, const apr_lora_set *adapters); /* before adapters are merged; NULL: not said */
+    void *user;
+} aprkit_run_hooks;
 
 /* Copies the members that the caller's header has; the others are zero. APR_E_USAGE: size is not set. APR_E_UNSUPPORTED: the caller's header is
  * newer, and one of its own members is set. Options NULL: all are zero. */
@@ -44,14 +92,15 @@ int apr_library_result(apr_status status, const apr_error *err, aprkit_error *er
 /* Fills the error of a call that the caller's function has cancelled, and returns the status. */
 int apr_library_cancelled(aprkit_error *error);
 
-/* The caller's functions. */
-typedef struct apr_library_listener {
-    aprkit_progress_fn progress;
-    aprkit_note_fn on_note;
-    void *user;
-    const char *unit;
-    atomic_bool is_cancelled; /* set by a report: the caller's function asked to stop */
-} apr_library_listener;
+/* What a session's options become. listener and warnings live as long as the session. */
+apr_status apr_library_session_options(const aprkit_session_options *from, const aprkit_model *model, const apr_library_listener *listener,
+                                       apr_device_warnings *warnings, apr_session_options *options, apr_error *err);
+/* The canonical view of a model that is to be run, with its notes; borrows from the model. */
+apr_status apr_library_view(apr_running *running, const aprkit_model *model, const apr_library_listener *listener, apr_error *err);
+apr_status apr_library_merge(apr_running *running, const char *const *adapters, size_t n_adapters, const aprkit_run_hooks *hooks,
+                             apr_error *err);
+/* Where inputs are copied, all weights are in memory from here on. */
+apr_status apr_library_load(aprkit_model *model, apr_error *err);
 
 /* Reports to it; user of apr_progress. */
 apr_progress apr_library_progress(apr_library_listener *listener);

@@ -1,5 +1,6 @@
 /* model.c - aprkit.h: opens models, and says what is in them. */
 #include "formats/tensor/sink.h"
+#include "runtime/session/heap.h"
 #include "tools/engine/library/handles.h"
 
 #include <stdlib.h>
@@ -28,7 +29,10 @@ static apr_status open_model(aprkit_model *m, const char *path, const aprkit_mod
     APR_TRY(apr_take_options(&o, sizeof o, options, "aprkit_model_options", err));
     m->owner.copies = o.map == 0;
     const apr_library_call call = apr_library_enter(&m->owner, 0);
+    const uint64_t before = apr_heap_in_use();
     apr_status status = apr_model_open(&m->model, path, err);
+    const uint64_t after = apr_heap_in_use();
+    m->names_bytes = after == UINT64_MAX ? UINT64_MAX : after > before ? after - before : 0;
     if (status == APR_OK) {
         status = keep_heads(&m->model, err);
         if (status != APR_OK) apr_model_close(&m->model);

@@ -1,77 +1,25 @@
 /* session.c - aprkit.h: evaluates tokens, and continues texts and conversations. */
-#include "convert/naming.h"
-#include "runtime/check/subject.h"
 #include "runtime/session/generate.h"
-#include "tools/engine/device/device.h"
 #include "tools/engine/library/handles.h"
 #include "tools/engine/requests/answer_text.h"
 #include "tools/engine/requests/chat_messages.h"
-#include "tools/engine/run/running.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-struct aprkit_session {
-    aprkit_model *model;
-    apr_model view; /* the model's canonical view */
-    apr_tokenizer *tokenizer;
-    apr_chat_stops stops;
-    apr_session *session;
-    apr_library_listener listener;
-    apr_device_warnings warnings;
-    int threads;
-};
-
 /* --- opening --- */
-
-static void show_warning(void *user, const char *sentence) { apr_library_note(user, sentence); }
-
-static apr_status choose(aprkit_session *s, const aprkit_session_options *o, apr_session_options *options, apr_error *err)
-{
-    apr_device_options where = {
-        .ordinal = o->gpu, .headroom = o->headroom > 0 ? o->headroom : (uint64_t)1 << 30, .direct = true, .replay = true, .fuse = true};
-    int kv;
-
-    where.device = o->device != NULL ? apr_word_index(o->device, "host|cuda|auto") : APR_DEVICE_HOST;
-    if (where.device < 0) return apr_fail(err, APR_E_USAGE, "'%s' is not a device: give host, cuda or auto", o->device);
-    if (o->n_context < 0 || o->n_batch < 0) return apr_fail(err, APR_E_USAGE, "context and batch of a session cannot be negative");
-    APR_TRY(apr_kv_of_word(o->kv, &kv, err));
-    *options = apr_session_defaults;
-    options->n_ctx = o->n_context;
-    options->n_batch = o->n_batch;
-    options->n_logits = 1;
-    options->kv_dtype = apr_kv_dtypes[kv];
-    options->n_threads = o->threads;
-    options->budget_bytes = o->memory;
-    if (s->model->owner.copies) options->weights_location = "copied from the file";
-    s->warnings = (apr_device_warnings){show_warning, &s->listener};
-    return apr_device_choose(&where, &s->warnings, options, err);
-}
-
-/* Where inputs are copied, the session has all of the weights in memory from here on. */
-static apr_status load_weights(aprkit_model *m, apr_error *err)
-{
-    apr_status status = APR_OK;
-
-    pthread_mutex_lock(&m->lock);
-    for (size_t i = 0; i < m->model.n_maps && status == APR_OK; i++)
-        if (m->model.maps[i].input != NULL) status = apr_map_keep(&m->model.maps[i], m->model.maps[i].n_bytes, err);
-    pthread_mutex_unlock(&m->lock);
-    return status;
-}
 
 static apr_status open_session(aprkit_session *s, const aprkit_session_options *o, apr_error *err)
 {
+    apr_running *const r = &s->running;
     apr_session_options options;
 
-    if (s->model->model.n_tensors == 0) return apr_fail(err, APR_E_USAGE, "%s has no weights to run", s->model->model.path);
-    APR_TRY(choose(s, o, &options, err));
-    APR_TRY(load_weights(s->model, err));
-    APR_TRY(apr_canonical(&s->view, &s->model->model, err));
-    APR_TRY(apr_session_open(&s->session, &s->view, &options, err));
-    if (s->view.vocab.n_tokens == 0) return APR_OK;
-    APR_TRY(apr_tokenizer_open(&s->tokenizer, &s->view.vocab, err));
-    return apr_chat_stops_of(&s->view.vocab, &s->stops, err);
+    APR_TRY(apr_library_view(r, s->model, &s->listener, err));
+    APR_TRY(apr_library_merge(r, o->adapters, o->n_adapters, o->hooks, err));
+    APR_TRY(apr_library_session_options(o, s->model, &s->listener, &s->warnings, &options, err));
+    APR_TRY(apr_library_load(s->model, err));
+    APR_TRY(apr_session_open(&r->session, &r->model, &options, err));
+    return r->model.vocab.n_tokens > 0 ? apr_running_open_tokenizer(r, err) : APR_OK;
 }
 
 int aprkit_session_open(aprkit_session **session, aprkit_model *model, const aprkit_session_options *options, aprkit_error *error)
@@ -82,8 +30,9 @@ int aprkit_session_open(aprkit_session **session, aprkit_model *model, const apr
 
     apr_status status =
         s != NULL ? apr_take_options(&o, sizeof o, options, "aprkit_session_options", &err) : apr_no_memory(&err, "a session");
-    const apr_library_call call = apr_library_enter(&model->owner, o.threads);
+    const apr_library_call call = apr_library_enter(s != NULL ? &s->owner : NULL, o.threads);
     if (status == APR_OK) {
+        s->owner.copies = model->owner.copies;
         s->model = model;
         s->threads = o.threads;
         s->listener = (apr_library_listener){.on_note = o.on_note, .user = o.user};
@@ -100,16 +49,14 @@ int aprkit_session_open(aprkit_session **session, aprkit_model *model, const apr
 void aprkit_session_close(aprkit_session *session)
 {
     if (session == NULL) return;
-    apr_session_close(session->session);
-    apr_tokenizer_close(session->tokenizer);
-    apr_model_close(&session->view);
+    apr_running_close(&session->running);
     free(session);
 }
 
-int64_t aprkit_session_n_context(const aprkit_session *s) { return apr_session_plan(s->session)->n_ctx; }
-int64_t aprkit_session_n_vocabulary(const aprkit_session *s) { return apr_session_program(s->session)->vocab_size; }
-int64_t aprkit_session_position(const aprkit_session *s) { return apr_session_position(s->session); }
-void aprkit_session_reset(aprkit_session *s) { apr_session_reset(s->session); }
+int64_t aprkit_session_n_context(const aprkit_session *s) { return apr_session_plan(s->running.session)->n_ctx; }
+int64_t aprkit_session_n_vocabulary(const aprkit_session *s) { return apr_session_program(s->running.session)->vocab_size; }
+int64_t aprkit_session_position(const aprkit_session *s) { return apr_session_position(s->running.session); }
+void aprkit_session_reset(aprkit_session *s) { apr_session_reset(s->running.session); }
 
 /* --- texts and ids --- */
 
@@ -117,7 +64,7 @@ void aprkit_free(void *p) { free(p); }
 
 static apr_status need_tokenizer(const aprkit_session *s, apr_error *err)
 {
-    return s->tokenizer != NULL ? APR_OK : apr_fail(err, APR_E_UNSUPPORTED, "%s has no tokenizer", s->model->model.path);
+    return s->running.tokenizer != NULL ? APR_OK : apr_fail(err, APR_E_UNSUPPORTED, "%s has no tokenizer", s->model->model.path);
 }
 
 static apr_status encode(const aprkit_session *s, const char *text, size_t n_bytes, bool adds, bool parses, int32_t **ids, size_t *n_ids,
@@ -126,7 +73,7 @@ static apr_status encode(const aprkit_session *s, const char *text, size_t n_byt
     const apr_encode_options options = {.add_special = adds, .parse_special = parses};
 
     APR_TRY(need_tokenizer(s, err));
-    return apr_tokenizer_encode(s->tokenizer, text, n_bytes == SIZE_MAX ? strlen(text) : n_bytes, &options, ids, n_ids, err);
+    return apr_tokenizer_encode(s->running.tokenizer, text, n_bytes == SIZE_MAX ? strlen(text) : n_bytes, &options, ids, n_ids, err);
 }
 
 int aprkit_tokenize(const aprkit_session *session, const char *text, size_t n_bytes, int special, int32_t **ids, size_t *n_ids,
@@ -148,7 +95,7 @@ int aprkit_detokenize(const aprkit_session *session, const int32_t *ids, size_t 
     *text = NULL;
     *n_bytes = 0;
     apr_status status = need_tokenizer(session, &err);
-    if (status == APR_OK) status = apr_tokenizer_decode(session->tokenizer, ids, n_ids, special != 0, text, n_bytes, &err);
+    if (status == APR_OK) status = apr_tokenizer_decode(session->running.tokenizer, ids, n_ids, special != 0, text, n_bytes, &err);
     return apr_library_result(status, &err, error);
 }
 
@@ -157,7 +104,7 @@ int aprkit_eval(aprkit_session *session, const int32_t *ids, size_t n_ids, float
     const apr_eval_output wanted = {.logits = logits};
     apr_error err = {0};
     const apr_library_call call = apr_library_enter(&session->model->owner, session->threads);
-    const apr_status status = n_ids > 0 ? apr_session_eval(session->session, ids, n_ids, &wanted, &err)
+    const apr_status status = n_ids > 0 ? apr_session_eval(session->running.session, ids, n_ids, &wanted, &err)
                                         : apr_fail(&err, APR_E_USAGE, "there are no tokens to evaluate");
     return apr_library_leave(&call, status, &err, error);
 }
@@ -193,7 +140,7 @@ static bool take_token(void *user, int32_t id, bool is_stop)
     char bytes[1024];
 
     if (is_stop) return true;
-    size_t n = apr_tokenizer_token_bytes(a->session->tokenizer, id, false, bytes, sizeof bytes);
+    size_t n = apr_tokenizer_token_bytes(a->session->running.tokenizer, id, false, bytes, sizeof bytes);
     if (n > sizeof bytes) n = sizeof bytes;
     const size_t skipped = n > 0 && bytes[0] == ' ' && a->leaves_space_out;
     a->leaves_space_out &= n == 0;
@@ -208,12 +155,12 @@ static apr_status encode_chat(const aprkit_session *s, const aprkit_generate_opt
     char *text = NULL;
     size_t n = 0;
 
-    if (s->view.vocab.chat_template == NULL)
+    if (s->running.model.vocab.chat_template == NULL)
         return apr_fail(err, APR_E_UNSUPPORTED, "%s has no chat template; give a text instead of messages", s->model->model.path);
     for (size_t i = 0; i < o->n_messages && status == APR_OK; i++)
         status = apr_messages_add(&messages, o->messages[i].role, o->messages[i].content, strlen(o->messages[i].content), err);
     const apr_chat_request request = {.messages = messages.list};
-    if (status == APR_OK) status = apr_chat_render_messages(&s->view.vocab, &request, apr_local_seconds(), &text, &n, err);
+    if (status == APR_OK) status = apr_chat_render_messages(&s->running.model.vocab, &request, apr_local_seconds(), &text, &n, err);
     if (status == APR_OK) status = encode(s, text, n, false, true, ids, n_ids, err);
     free(text);
     apr_messages_close(&messages);
@@ -237,7 +184,7 @@ static apr_status run(aprkit_session *s, const aprkit_generate_options *o, const
                       apr_error *err)
 {
     const bool is_chat = o->n_messages > 0;
-    const apr_vocab *const vocab = &s->view.vocab;
+    const apr_vocab *const vocab = &s->running.model.vocab;
     const apr_sample_options sampling = {.temperature = o->temperature,
                                          .top_p = o->top_p,
                                          .min_p = o->min_p,
@@ -246,16 +193,16 @@ static apr_status run(aprkit_session *s, const aprkit_generate_options *o, const
                                          .repeat_penalty = o->repeat_penalty,
                                          .repeat_last = o->repeat_penalty != 0 && o->repeat_penalty != 1 ? 64 : 0};
     const apr_generate_options options = {.max_tokens = o->max_tokens > 0 ? o->max_tokens : 256,
-                                          .stop_ids = is_chat ? s->stops.ids : vocab->stop_ids,
-                                          .n_stop_ids = is_chat ? s->stops.n : vocab->n_stop_ids,
+                                          .stop_ids = is_chat ? s->running.chat.ids : vocab->stop_ids,
+                                          .n_stop_ids = is_chat ? s->running.chat.n : vocab->n_stop_ids,
                                           .on_token = take_token,
                                           .user = a};
     apr_generation generation;
     apr_sampler sampler = {0};
 
-    apr_session_reset(s->session);
-    apr_status status = apr_sampler_open(&sampler, apr_session_program(s->session)->vocab_size, &sampling, err);
-    if (status == APR_OK) status = apr_generate(s->session, &sampler, prompt, n_prompt, &options, &generation, err);
+    apr_session_reset(s->running.session);
+    apr_status status = apr_sampler_open(&sampler, apr_session_program(s->running.session)->vocab_size, &sampling, err);
+    if (status == APR_OK) status = apr_generate(s->running.session, &sampler, prompt, n_prompt, &options, &generation, err);
     if (status == APR_OK && !a->is_cancelled) show(a, true);
     if (status == APR_OK && a->failed) status = apr_no_memory(err, "the text");
     apr_sampler_close(&sampler);
@@ -270,7 +217,7 @@ static apr_status generate(aprkit_session *s, const aprkit_generate_options *o, 
     APR_TRY(check_options(s, o, err));
     apr_status status =
         o->n_messages > 0 ? encode_chat(s, o, &prompt, &n, err) : encode(s, o->text, SIZE_MAX, true, true, &prompt, &n, err);
-    a->leaves_space_out = s->view.vocab.kind == APR_VOCAB_SPM && s->view.vocab.add_space_prefix;
+    a->leaves_space_out = s->running.model.vocab.kind == APR_VOCAB_SPM && s->running.model.vocab.add_space_prefix;
     a->text = (apr_answer_text){.stops = o->stops, .n_stops = o->n_stops, .whole_characters = true};
     if (status == APR_OK) status = run(s, o, prompt, n, a, err);
     apr_answer_text_close(&a->text);

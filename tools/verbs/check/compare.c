@@ -10,7 +10,7 @@
 #include "tools/engine/text_input.h"
 #include "tools/report/html.h"
 #include "tools/report/meter.h"
-#include "tools/verbs/check/verify.h"
+#include "tools/verbs/page.h"
 #include "tools/verbs/run/running.h"
 #include "tools/verbs/verbs.h"
 
@@ -384,7 +384,7 @@ static apr_status fill_row(comparison *c, apr_compare_row *row, apr_error *err)
         for (size_t i = 0; i < other.source.n_maps; i++) row->n_bytes += other.source.maps[i].n_bytes;
         row->bits = bits_per_weight(&other.source);
         apr_page_sum(&other.source, false, &n_head, row->sum);
-        apr_verify_types_text(&other.source, row->types, sizeof row->types);
+        apr_page_types(&other.source, row->types, sizeof row->types);
         key_of(c, &other.source, key);
     }
     if (status == APR_OK) status = plan_on_gpu(c, row, err);
@@ -412,7 +412,12 @@ static int smallest_first(const void *a, const void *b)
 static apr_status write_page(const comparison *c, apr_status answer, const apr_error *why, apr_out *page, apr_error *err)
 {
     const apr_page_model model = {"reference", &c->reference.source};
-    apr_page_about about = {.call = c->call, .options = &c->asked->page, .models = &model, .n_models = 1, .session = c->reference.session};
+    char command[APR_PAGE_COMMAND];
+    apr_page_about about = {.command = apr_page_command(c->call, command),
+                            .options = &c->asked->page,
+                            .models = &model,
+                            .n_models = 1,
+                            .session = c->reference.session};
     apr_answer as_json;
 
     apr_answer_start(&as_json, true);

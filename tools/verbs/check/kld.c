@@ -8,7 +8,7 @@
 #include "tools/report/terminal.h"
 #include "tools/report/text.h"
 #include "tools/verbs/check/begin_token.h"
-#include "tools/verbs/check/verify.h"
+#include "tools/verbs/page.h"
 #include "tools/verbs/run/memory_print.h"
 #include "tools/verbs/run/running.h"
 #include "tools/verbs/verbs.h"
@@ -66,9 +66,9 @@ static void report_header(apr_report *r, const apr_kld_shown *s)
     char types[2][256];
 
     apr_report_print(r, "%s%s%s  %s\n", apr_bold(r->out), apr_printable(s->other->source.path), apr_plain(r->out),
-                     apr_verify_types_text(&s->other->model, types[0], sizeof types[0]));
+                     apr_page_types(&s->other->model, types[0], sizeof types[0]));
     apr_report_print(r, "  against  %s  %s\n  run on %s", apr_printable(s->reference->source.path),
-                     apr_verify_types_text(&s->reference->model, types[1], sizeof types[1]), backend);
+                     apr_page_types(&s->reference->model, types[1], sizeof types[1]), backend);
     if (strcmp(backend, ref_backend) != 0) apr_report_print(r, ", the reference on %s", ref_backend);
     apr_report_print(r, "; %s: %zu window%s of %lld tokens", apr_printable(s->text), d->n_windows, d->n_windows == 1 ? "" : "s",
                      (long long)d->window);

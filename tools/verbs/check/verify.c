@@ -1,207 +1,65 @@
-/* verify.c - `aprrun verify`: opens both models, runs the checks (runtime/check/verify.h), shows what was found and what is allowed. */
-#include "tools/verbs/check/verify.h"
-
-#include "tools/engine/run/run_pair.h"
+/* verify.c - `aprrun verify`: opens both models, has them compared (aprkit_verify), and shows what was found and what is allowed. */
+#include "tools/engine/library/handles.h"
 #include "tools/engine/text_input.h"
 #include "tools/report/html.h"
 #include "tools/report/meter.h"
 #include "tools/report/table.h"
 #include "tools/report/terminal.h"
 #include "tools/report/text.h"
+#include "tools/verbs/page.h"
+#include "tools/verbs/run/running.h"
 #include "tools/verbs/verbs.h"
 
 #include <ctype.h>
-#include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
-/* --- the report, as a table and as JSON --- */
+/* --- the report as a table --- */
 
-static const char *const verdicts[] = {[APR_VERDICT_NOTED] = "note", [APR_VERDICT_PASS] = "pass", [APR_VERDICT_FAIL] = "FAIL"};
+static const char *const verdicts[] = {[APRKIT_NOTE] = "note", [APRKIT_PASS] = "pass", [APRKIT_FAIL] = "FAIL"};
 
 /* The grade, and its sentence wrapped at the terminal's width. */
-static apr_status print_grade(const apr_verify_graded *grade, apr_error *err)
+static apr_status print_grade(const aprkit_report_facts *facts, apr_error *err)
 {
     static const apr_column column = {0};
     apr_table sentence;
 
-    printf("\n%s%c%s.%s\n", apr_bold(stdout), toupper((unsigned char)grade->name[0]), grade->name + 1, apr_plain(stdout));
+    printf("\n%s%c%s.%s\n", apr_bold(stdout), toupper((unsigned char)facts->grade_text[0]), facts->grade_text + 1, apr_plain(stdout));
     apr_table_start(&sentence, &column, 1);
-    apr_table_cell(&sentence, "%s", grade->sentence);
+    apr_table_cell(&sentence, "%s", facts->sentence);
     return apr_table_print(&sentence, stdout, 0, err);
 }
 
-static apr_status verify_print(const apr_verify_shown *shown, apr_error *err)
+static aprkit_check check_of(const aprkit_report *report, size_t i)
 {
-    const apr_verify_report *const report = shown->report;
+    aprkit_check check = {.size = sizeof check};
+    aprkit_report_check(report, i, &check, NULL);
+    return check;
+}
+
+static apr_status print_report(const aprkit_report *report, const char *path, const char *reference, const aprkit_report_facts *facts,
+                               apr_error *err)
+{
     static const apr_column columns[] = {{"", .verdict = true}, {"check"}, {"found"}, {"limit"}};
-    const apr_verify_graded grade = apr_verify_grade_of(shown);
-    char types[2][256], clean[1024];
+    char clean[1024];
     apr_table table;
 
-    printf("%s%s%s  %s\n  against  %s  %s\n  run on %s\n\n", apr_bold(stdout), apr_printable(shown->other->source.path), apr_plain(stdout),
-           apr_verify_types_text(&shown->other->model, types[0], sizeof types[0]), apr_printable(shown->reference->source.path),
-           apr_verify_types_text(&shown->reference->model, types[1], sizeof types[1]), report->backend);
+    printf("%s%s%s  %s\n  against  %s  %s\n  run on %s\n\n", apr_bold(stdout), apr_printable(path), apr_plain(stdout), facts->types,
+           apr_printable(reference), facts->reference_types, facts->backend);
     apr_table_start(&table, columns, 4);
-    for (size_t i = 0; i < report->n_checks; i++) {
-        const apr_verify_line line = apr_verify_line_of(report, &report->checks[i]);
-        apr_table_cell(&table, "%s", verdicts[report->checks[i].verdict]);
-        apr_table_cell(&table, "%s", line.title);
-        apr_table_cell(&table, "%s", line.found);
-        apr_table_cell(&table, "%s", line.bound);
+    for (size_t i = 0; i < facts->n_checks; i++) {
+        const aprkit_check check = check_of(report, i);
+        apr_table_cell(&table, "%s", verdicts[check.verdict]);
+        apr_table_cell(&table, "%s", check.title);
+        apr_table_cell(&table, "%s", check.found);
+        apr_table_cell(&table, "%s", check.limit);
     }
     APR_TRY(apr_table_print(&table, stdout, 2, err));
-    for (size_t i = 0; i < report->n_checks; i++) {
-        const apr_verify_line line = apr_verify_line_of(report, &report->checks[i]);
-        if (line.where[0] != '\0') printf("\n  %s: %s\n", line.title, apr_clean_text(clean, sizeof clean, line.where, strlen(line.where)));
+    for (size_t i = 0; i < facts->n_checks; i++) {
+        const aprkit_check check = check_of(report, i);
+        if (check.where[0] != '\0')
+            printf("\n  %s: %s\n", check.title, apr_clean_text(clean, sizeof clean, check.where, strlen(check.where)));
     }
-    return print_grade(&grade, err);
-}
-
-static void string_json(apr_json_text *json, const char *key, const char *text) { apr_json_string(json, key, text, strlen(text)); }
-
-static void checks_json(apr_json_text *json, const apr_verify_report *report)
-{
-    apr_json_open(json, "checks", '[');
-    for (size_t i = 0; i < report->n_checks; i++) {
-        const apr_verify_check *const c = &report->checks[i];
-        const apr_verify_line line = apr_verify_line_of(report, c);
-        apr_json_open(json, NULL, '{');
-        string_json(json, "id", line.id);
-        string_json(json, "title", line.title);
-        if (c->verdict == APR_VERDICT_NOTED) apr_json_null(json, "passed");
-        else apr_json_bool(json, "passed", c->verdict == APR_VERDICT_PASS);
-        string_json(json, "found", line.found);
-        if (line.bound[0] != '\0') string_json(json, "bound", line.bound);
-        if (line.where[0] != '\0') string_json(json, "where", line.where);
-        apr_json_close(json, '}');
-    }
-    apr_json_close(json, ']');
-}
-
-static void routes_json(apr_json_text *json, const apr_verify_text_result *t)
-{
-    if (t->routes.n_choices == 0) return;
-    apr_json_int(json, "choices_of_experts", t->routes.n_choices);
-    apr_json_int(json, "forced_choices", t->routes.n_forced);
-    apr_json_int(json, "other_choices", t->routes.n_wrong);
-    if (t->has_control) apr_json_int(json, "other_choices_control", t->control_routes.n_wrong);
-}
-
-static void texts_json(apr_json_text *json, const apr_verify_report *report)
-{
-    apr_json_open(json, "texts", '[');
-    for (size_t i = 0; i < report->n_texts; i++) {
-        const apr_divergence *const d = &report->texts[i].d;
-        const struct {
-            const char *key;
-            double value;
-        } figures[] = {
-            {"kl_mean", d->mean},
-            {"kl_median", d->median},
-            {"kl_p99", d->p99},
-            {"kl_max", d->largest},
-            {"same_top", d->same_top},
-            {"kl_mean_second_half", d->second_half},
-            {"same_top_second_half", d->second_half_top},
-            {"perplexity", d->perplexity_other},
-            {"perplexity_ref", d->perplexity_reference},
-        };
-        apr_json_open(json, NULL, '{');
-        string_json(json, "text", report->texts[i].name);
-        apr_json_int(json, "positions", d->n_rows);
-        apr_json_int(json, "window", d->window);
-        for (size_t f = 0; f < sizeof figures / sizeof *figures; f++) apr_json_real(json, figures[f].key, figures[f].value);
-        apr_json_int(json, "kl_max_at", d->largest_at);
-        if (report->texts[i].has_control) {
-            apr_json_real(json, "kl_mean_control", report->texts[i].control.mean);
-            apr_json_real(json, "same_top_control", report->texts[i].control.same_top);
-            apr_json_real(json, "perplexity_control", report->texts[i].control.perplexity_other);
-        }
-        apr_json_real(json, "kl_mean_bound", report->texts[i].bound);
-        routes_json(json, &report->texts[i]);
-        apr_json_close(json, '}');
-    }
-    apr_json_close(json, ']');
-}
-
-static void answers_json(apr_json_text *json, const apr_verify_report *report)
-{
-    apr_json_open(json, "answers", '[');
-    for (size_t i = 0; i < report->n_answers; i++) {
-        const apr_verify_answer *const a = &report->answers[i];
-        apr_json_open(json, NULL, '{');
-        string_json(json, "prompt", a->prompt);
-        string_json(json, "ref", a->reference);
-        string_json(json, "model", a->other);
-        apr_json_bool(json, "same", a->same);
-        apr_json_int(json, "tokens", a->n_reference);
-        apr_json_int(json, "same_tokens", a->n_same);
-        apr_json_close(json, '}');
-    }
-    apr_json_close(json, ']');
-}
-
-static void reals_json(apr_json_text *json, const char *key, const double *values, size_t n)
-{
-    apr_json_open(json, key, '[');
-    for (size_t i = 0; i < n; i++) apr_json_real(json, NULL, values[i]);
-    apr_json_close(json, ']');
-}
-
-static void layers_json(apr_json_text *json, const apr_verify_report *report)
-{
-    apr_json_open(json, "layers", '{');
-    if (report->operations.n_checked > 0)
-        reals_json(json, "worst_operation", report->operations.worst_relative, (size_t)report->operations.n_layers + 1);
-    if (report->backends.n_checked > 0)
-        reals_json(json, "worst_operation_of_backend", report->backends.worst_relative, (size_t)report->backends.n_layers + 1);
-    reals_json(json, "hidden_states", report->drift, report->n_drift);
-    apr_json_close(json, '}');
-}
-
-static void memory_json(apr_json_text *json, const apr_verify_report *report)
-{
-    apr_verify_memory_part parts[APR_VERIFY_MEMORY_PARTS];
-
-    const apr_verify_memory_part total = apr_verify_memory_total(report);
-    apr_verify_memory_parts(report, parts);
-    apr_json_open(json, "memory", '{');
-    apr_json_uint(json, "predicted_bytes", total.predicted);
-    apr_json_uint(json, "measured_bytes", total.measured);
-    apr_json_open(json, "parts", '[');
-    for (size_t i = 0; i < APR_VERIFY_MEMORY_PARTS; i++) {
-        apr_json_open(json, NULL, '{');
-        string_json(json, "part", parts[i].label);
-        apr_json_uint(json, "predicted_bytes", parts[i].predicted);
-        apr_json_uint(json, "measured_bytes", parts[i].measured);
-        apr_json_close(json, '}');
-    }
-    apr_json_close(json, ']');
-    apr_json_close(json, '}');
-}
-
-static void verify_json(const apr_verify_shown *shown, apr_json_text *json)
-{
-    const apr_verify_report *const report = shown->report;
-    const apr_verify_graded grade = apr_verify_grade_of(shown);
-    char types[256];
-
-    apr_json_bool(json, "same_model", !report->failed);
-    string_json(json, "grade", grade.id);
-    string_json(json, "grade_text", grade.name);
-    string_json(json, "grade_reason", grade.sentence);
-    string_json(json, "model", shown->other->source.path);
-    string_json(json, "model_types", apr_verify_types_text(&shown->other->model, types, sizeof types));
-    string_json(json, "ref", shown->reference->source.path);
-    string_json(json, "ref_types", apr_verify_types_text(&shown->reference->model, types, sizeof types));
-    string_json(json, "backend", report->backend);
-    apr_json_bool(json, "weights_unchanged", report->same_shape && report->tensors.unchanged);
-    checks_json(json, report);
-    texts_json(json, report);
-    answers_json(json, report);
-    layers_json(json, report);
-    memory_json(json, report);
+    return print_grade(facts, err);
 }
 
 /* --- the command --- */
@@ -241,127 +99,117 @@ static const char *const verify_examples[] = {
     NULL,
 };
 
-/* If a check failed, fails with a sentence: the grade, what failed first, and where. */
-static apr_status verdict(const apr_verify_shown *shown, apr_error *err)
-{
-    const apr_verify_check *const failure = apr_verify_first_failure(shown->report);
-    const apr_verify_graded grade = apr_verify_grade_of(shown);
-
-    if (failure == NULL) return APR_OK;
-    const apr_verify_line line = apr_verify_line_of(shown->report, failure);
-    return apr_fail(err, APR_E_NO, "%s: %s: %s%s%s", grade.grade > APR_GRADE_TYPES_ALLOW ? grade.name : "a check of this run failed",
-                    line.title, line.found, line.where[0] != '\0' ? "; " : "", line.where);
-}
-
-/* The page, with the answer that --json gives. */
-static apr_status write_page(const apr_verify_shown *shown, const apr_call *call, apr_out *page, apr_error *err)
-{
-    const verify_options *const o = call->options;
-    const apr_page_model models[] = {{"model", &shown->other->source}, {"reference", &shown->reference->source}};
-    apr_page_about about = {.call = call, .options = &o->page, .models = models, .n_models = 2, .session = shown->other->session};
-    apr_error answer = {0};
-    apr_answer as_json;
-
-    apr_answer_start(&as_json, true);
-    verify_json(shown, &as_json.body);
-    about.answer = apr_answer_document(&as_json.body, verdict(shown, &answer), &answer);
-    const apr_status status = apr_verify_html(shown, &about, page, err);
-    free(about.answer);
-    return status;
-}
-
-static apr_status show(const apr_verify_shown *shown, const apr_call *call, apr_out *page, apr_error *err)
-{
-    const verify_options *const o = call->options;
-
-    if (call->answer->json) verify_json(shown, &call->answer->body);
-    else APR_TRY(verify_print(shown, err));
-    if (o->run.stats && !call->answer->json) apr_print_stats(shown->other, call);
-    if (page != NULL) APR_TRY(write_page(shown, call, page, err));
-    return verdict(shown, err);
-}
-
-/* Both models are open. */
-static apr_status check_and_show(const apr_running *reference, const apr_running *other, apr_session_usage used,
-                                 const apr_verify_extra_text *extra_text, const apr_call *call, apr_out *page, apr_error *err)
-{
-    const verify_options *const o = call->options;
-    apr_verify_report *const report = calloc(1, sizeof *report);
+typedef struct verification {
+    const apr_call *call;
+    const verify_options *options;
+    aprkit_model *model, *reference;
+    apr_text_input text;
+    apr_out *page;
     apr_meter meter;
+    bool is_counting; /* the meter is shown */
+    apr_progress progress;
+} verification;
 
-    if (report == NULL) return apr_no_memory(err, "the report");
-    const apr_verify_input input = {.reference = apr_running_subject(reference),
-                                    .other = apr_running_subject(other),
-                                    .used = used,
-                                    .passage = *extra_text,
-                                    .window = o->window,
-                                    .n_answer = o->tokens,
-                                    .control_limit = o->control,
-                                    .no_backends = !o->parity,
-                                    .progress = apr_meter_start_counting(&meter, call->quiet)};
-    apr_status status = apr_verify_run(report, &input, err);
-    apr_meter_end(&meter);
-    if (status == APR_OK) status = show(&(apr_verify_shown){report, reference, other}, call, page, err);
-    apr_verify_close(report);
-    free(report);
+/* --- what aprkit_verify says meanwhile --- */
+
+static int on_progress(void *user, const aprkit_progress *p)
+{
+    verification *const v = user;
+
+    if (!v->is_counting) v->progress = apr_meter_start_counting(&v->meter, v->call->quiet);
+    v->is_counting = true;
+    apr_progress_report(&v->progress, p->done, p->total, p->what);
+    return 0;
+}
+
+static apr_status failed(const aprkit_error *error, apr_error *err) { return apr_fail(err, (apr_status)error->status, "%s", error->text); }
+
+/* --- the answer --- */
+
+static apr_status write_page(const verification *v, const aprkit_report *report, apr_error *err)
+{
+    char command[APR_PAGE_COMMAND], *html;
+    const aprkit_page_options page = {.size = sizeof page,
+                                      .command = apr_page_command(v->call, command),
+                                      .no_stamp = !v->options->page.stamp,
+                                      .hash = v->options->page.hash};
+    aprkit_error error;
+    size_t n;
+
+    if (aprkit_report_html(report, &page, &html, &n, &error) != APRKIT_OK) return failed(&error, err);
+    const apr_status status = apr_out_write(v->page, html, n, NULL, err);
+    aprkit_free(html);
     return status;
 }
 
-/* The file of --text, named without its folder. */
-static apr_status read_extra_text(const char *path, apr_verify_extra_text *extra_text, apr_text_input *text, apr_error *err)
+/* If a check failed, fails with a sentence: the grade, what failed first, and where. */
+static apr_status show(const verification *v, const aprkit_report *report, apr_error *err)
 {
-    if (path == NULL) return APR_OK;
-    APR_TRY(apr_text_input_open(text, path, err));
-    const char *const slash = strrchr(path, '/');
-    extra_text->name = slash != NULL ? slash + 1 : path;
-    extra_text->text = text->bytes;
-    extra_text->n_bytes = text->n_bytes;
-    return APR_OK;
+    const bool json = v->call->answer->json;
+    aprkit_report_facts facts = {.size = sizeof facts};
+
+    aprkit_report_info(report, &facts, NULL);
+    if (json) apr_verify_json(&report->shown, &v->call->answer->body);
+    else APR_TRY(print_report(report, v->call->operands[0], v->options->ref, &facts, err));
+    if (v->options->run.stats && !json) apr_print_stats(&report->other, v->call);
+    if (v->page != NULL) APR_TRY(write_page(v, report, err));
+    return facts.is_same ? APR_OK : apr_fail(err, APR_E_NO, "%s", facts.failure);
 }
 
-/* Opens session and tokenizer; without a vocabulary the model is compared by ids. */
-static apr_status open_for_checks(apr_running *r, const apr_run_options *run, apr_error *err)
+static apr_status check_and_show(verification *v, apr_error *err)
 {
-    apr_session_options session;
+    const verify_options *const o = v->options;
+    const aprkit_run_hooks hooks = apr_run_hooks(&o->run, 64);
+    const aprkit_session_options run = apr_run_session(&o->run, &hooks);
+    const char *const slash = o->text != NULL ? strrchr(o->text, '/') : NULL; /* the text is named without its folder */
+    const aprkit_verify_options options = {.size = sizeof options,
+                                           .text = o->text != NULL ? v->text.bytes : NULL,
+                                           .n_text = v->text.n_bytes,
+                                           .text_name = slash != NULL ? slash + 1 : o->text,
+                                           .window = o->window,
+                                           .max_tokens = o->tokens,
+                                           .control_bytes = o->control,
+                                           .no_control = o->control == 0,
+                                           .no_parity = !o->parity,
+                                           .run = &run,
+                                           .progress = on_progress,
+                                           .on_note = apr_show_note,
+                                           .user = v};
+    aprkit_report *report;
+    aprkit_error error;
 
-    APR_TRY(apr_running_options(run, 64, &session, err));
-    APR_TRY(apr_session_open(&r->session, &r->model, &session, err));
-    return r->model.vocab.n_tokens > 0 ? apr_running_open_tokenizer(r, err) : APR_OK;
+    const int result = aprkit_verify(&report, v->model, v->reference, &options, &error);
+    if (v->is_counting) apr_meter_end(&v->meter);
+    const apr_status status = result == APRKIT_OK ? show(v, report, err) : failed(&error, err);
+    aprkit_report_close(report);
+    return status;
 }
 
 /* The model's files first. */
-static apr_status open_files(apr_running *reference, const char *reference_path, const apr_strings *lora, apr_running *other,
-                             const char *path, apr_error *err)
+static apr_status open_inputs(verification *v, apr_error *err)
 {
-    APR_TRY(apr_running_open_files(other, path, err));
-    APR_TRY(apr_running_open_files(reference, reference_path, err));
-    APR_TRY(apr_running_merge(reference, lora, err));
-    return apr_run_pair_align(reference, other, err);
+    const aprkit_model_options mapped = {.size = sizeof mapped, .map = 1}; /* tools/report/guard.h handles SIGBUS */
+    aprkit_error error;
+
+    if (aprkit_model_open(&v->model, v->call->operands[0], &mapped, &error) != APRKIT_OK) return failed(&error, err);
+    if (aprkit_model_open(&v->reference, v->options->ref, &mapped, &error) != APRKIT_OK) return failed(&error, err);
+    return v->options->text != NULL ? apr_text_input_open(&v->text, v->options->text, err) : APR_OK;
 }
 
 static apr_status run_verify(const apr_call *call, apr_error *err)
 {
-    const verify_options *const o = call->options;
-    apr_running reference = {0}, other = {0};
-    apr_run_options run = o->run;
-    apr_session_usage used = {0};
-    apr_verify_extra_text extra_text = {0};
-    apr_out *page = NULL;
-    apr_text_input text = {0};
+    verification v = {.call = call, .options = call->options};
+    const char *const html = v.options->html;
 
-    if (o->ref == NULL) return apr_fail(err, APR_E_USAGE, "name the model to compare with: --ref SOURCE; try 'aprrun verify --help'");
-    if (run.ctx == 0) run.ctx = o->window > APR_VERIFY_CONTEXT ? o->window : APR_VERIFY_CONTEXT;
-    apr_status status = open_files(&reference, o->ref, &run.lora, &other, call->operands[0], err);
-    if (status == APR_OK) status = open_for_checks(&other, &run, err);
-    if (status == APR_OK) used = apr_session_used(other.session);
-    if (status == APR_OK) status = open_for_checks(&reference, &run, err);
-    if (status == APR_OK) status = read_extra_text(o->text, &extra_text, &text, err);
-    if (status == APR_OK && o->html != NULL) status = apr_out_open_marked(&page, o->html, APR_VERIFY_HTML_MARK, err);
-    if (status == APR_OK) status = check_and_show(&reference, &other, used, &extra_text, call, page, err);
-    status = apr_html_close(page, status, err);
-    apr_text_input_close(&text);
-    apr_running_close(&reference);
-    apr_running_close(&other);
+    if (v.options->ref == NULL)
+        return apr_fail(err, APR_E_USAGE, "name the model to compare with: --ref SOURCE; try 'aprrun verify --help'");
+    apr_status status = open_inputs(&v, err);
+    if (status == APR_OK && html != NULL) status = apr_out_open_marked(&v.page, html, APR_VERIFY_HTML_MARK, err);
+    if (status == APR_OK) status = check_and_show(&v, err);
+    status = apr_html_close(v.page, status, err);
+    apr_text_input_close(&v.text);
+    aprkit_model_close(v.reference);
+    aprkit_model_close(v.model);
     return status;
 }
 

@@ -341,7 +341,10 @@ enum { MOST_TENSORS_OF_A_PAGE = 4000 }; /* whose JSON a page has; of more it wou
 static apr_status write_page(const outcome *o, const apr_quant_sums *sums, const apr_page_options *options, apr_error *err)
 {
     const apr_error none = {0};
-    apr_page_about about = {.call = o->call, .options = options, .answer_is_short = o->conversion->recipe.n_lines > MOST_TENSORS_OF_A_PAGE};
+    char command[APR_PAGE_COMMAND];
+    apr_page_about about = {.command = apr_page_command(o->call, command),
+                            .options = options,
+                            .answer_is_short = o->conversion->recipe.n_lines > MOST_TENSORS_OF_A_PAGE};
     const apr_quant_shown shown = {.in = o->in,
                                    .out = o->out,
                                    .conversion = o->conversion,

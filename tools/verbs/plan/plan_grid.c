@@ -354,7 +354,8 @@ static bool any_fits(const grid *g)
 static apr_status write_html(const grid *g, const apr_call *call, apr_error *err)
 {
     const apr_page_model model = {"model", &g->q->source};
-    apr_page_about about = {.call = call, .options = g->asked->page, .models = &model, .n_models = 1};
+    char command[APR_PAGE_COMMAND];
+    apr_page_about about = {.command = apr_page_command(call, command), .options = g->asked->page, .models = &model, .n_models = 1};
     const apr_error none = {0};
     apr_out *page = NULL;
     apr_answer as_json;

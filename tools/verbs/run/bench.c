@@ -353,7 +353,12 @@ static apr_status judge(const bench *b, const apr_bench_result *result, apr_erro
 static apr_status write_page(const bench *b, const apr_bench_shown *shown, const apr_call *call, apr_out *page, apr_error *err)
 {
     const apr_page_model model = {"model", is_synthetic(b) ? &b->synthetic.model : &b->running.source};
-    apr_page_about about = {.call = call, .options = &b->asked->page, .models = &model, .n_models = 1, .session = b->running.session};
+    char command[APR_PAGE_COMMAND];
+    apr_page_about about = {.command = apr_page_command(call, command),
+                            .options = &b->asked->page,
+                            .models = &model,
+                            .n_models = 1,
+                            .session = b->running.session};
     apr_error answer = {0};
     apr_answer as_json;
 

@@ -1,8 +1,6 @@
 /* running.c - opens what a run needs, with warnings, and prints what it took. */
 #include "tools/verbs/run/running.h"
 
-#include "formats/files/checkpoint_names.h"
-#include "formats/shape/text_part.h"
 #include "tools/engine/device/process.h"
 #include "tools/report/text.h"
 #include "tools/verbs/plan/plan_lines.h"
@@ -14,31 +12,40 @@ bool apr_runs_on_a_gpu(const apr_call *call) { return apr_device_is_gpu(&((const
 
 const apr_need apr_run_needs[] = {APR_DEVICE_NEEDS(apr_runs_on_a_gpu), {0}};
 
-/* An unknown field may be harmless, or change all results. */
-static void warn_of_unknown_fields(const apr_model *model)
+void apr_show_note(void *user, const char *sentence)
 {
-    const char *const fields = model->hparams.unknown_fields;
-    char clean[1024];
-
-    if (fields == NULL) return;
-    fprintf(stderr, "warning: config.json has unknown fields, which are ignored: %s\n",
-            apr_clean_text(clean, sizeof clean, fields, strlen(fields)));
-}
-
-static void warn_of_own_head(const apr_model *model)
-{
-    const apr_tensor *const head = model->overrules_tie ? apr_find_head(model) : NULL;
-    char clean[512];
-
-    if (head == NULL) return;
-    fprintf(stderr, "warning: '%s' is used as the output head: config.json ties the head to the embedding, but they differ\n",
-            apr_clean_text(clean, sizeof clean, head->name, strlen(head->name)));
+    (void)user;
+    fprintf(stderr, "warning: %s\n", apr_printable(sentence));
 }
 
 static void show_warning(void *user, const char *sentence)
 {
     (void)user;
     fprintf(stderr, "aprrun: WARNING: %s\n", apr_printable(sentence));
+}
+
+static void show_adapters(void *user, const apr_lora_set *adapters)
+{
+    (void)user;
+    apr_lora_set_print(adapters, stderr);
+}
+
+aprkit_run_hooks apr_run_hooks(const apr_run_options *o, int64_t n_logits)
+{
+    return (aprkit_run_hooks){.where = &o->where, .kv = o->kv, .n_logits = n_logits, .warn = show_warning, .merging = show_adapters};
+}
+
+aprkit_session_options apr_run_session(const apr_run_options *o, const aprkit_run_hooks *hooks)
+{
+    return (aprkit_session_options){.size = sizeof(aprkit_session_options),
+                                    .n_context = o->ctx,
+                                    .n_batch = o->batch,
+                                    .memory = o->memory,
+                                    .threads = (int)o->threads,
+                                    .on_note = apr_show_note,
+                                    .adapters = o->lora.items,
+                                    .n_adapters = o->lora.n_items,
+                                    .hooks = hooks};
 }
 
 apr_status apr_running_options(const apr_run_options *options, int64_t n_logits, apr_session_options *session, apr_error *err)
@@ -58,11 +65,7 @@ apr_status apr_running_options(const apr_run_options *options, int64_t n_logits,
 apr_status apr_running_open_files(apr_running *r, const char *path, apr_error *err)
 {
     APR_TRY(apr_running_read(r, path, err));
-    warn_of_unknown_fields(&r->source);
-    warn_of_own_head(&r->source);
-    if (r->source.other_weights != NULL && strncmp(r->source.other_weights, APR_CHECKPOINT_INDEX, strlen(APR_CHECKPOINT_INDEX)) == 0)
-        fprintf(stderr, "warning: the weights are read from model.safetensors; %s next to it names other files, which are not read\n",
-                APR_CHECKPOINT_INDEX);
+    apr_running_notes(&r->source, apr_show_note, NULL);
     return APR_OK;
 }
 

@@ -3,7 +3,7 @@
 #define APR_VERBS_RUNNING_H
 
 #include "tools/cli/cli.h"
-#include "tools/engine/device/device.h"
+#include "tools/engine/library/handles.h"
 #include "tools/engine/run/running.h"
 #include "tools/verbs/convert/lora_option.h"
 
@@ -128,6 +128,12 @@ typedef struct apr_run_options {
 /* For commands whose options begin with an apr_run_options: will it run on a GPU? And the needs of these options. */
 bool apr_runs_on_a_gpu(const apr_call *call);
 extern const apr_need apr_run_needs[];
+
+/* The same options for aprkit.h; hooks add what is not public there, and must live as long as the session. */
+aprkit_run_hooks apr_run_hooks(const apr_run_options *options, int64_t n_logits);
+aprkit_session_options apr_run_session(const apr_run_options *options, const aprkit_run_hooks *hooks);
+/* An aprkit_note_fn: prints a warning on stderr. */
+void apr_show_note(void *user, const char *sentence);
 
 /* A failed open must be closed. n_logits: rows of logits kept at a time. */
 apr_status apr_running_open(apr_running *running, const char *path, const apr_run_options *options, int64_t n_logits, apr_error *err);

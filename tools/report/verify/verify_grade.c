@@ -1,5 +1,5 @@
 /* verify_grade.c - one word for a verification, and one sentence that explains it. */
-#include "tools/verbs/check/verify.h"
+#include "tools/report/verify/verify.h"
 
 #include <math.h>
 #include <string.h>
@@ -107,7 +107,7 @@ apr_verify_graded apr_verify_grade_of(const apr_verify_shown *shown)
     apr_verify_graded g = {.grade = grade, .id = names[grade].id};
     char types[96] = "";
 
-    if (grade == APR_GRADE_TYPES_ALLOW) allowing_types(&shown->other->model, types, sizeof types);
+    if (grade == APR_GRADE_TYPES_ALLOW) allowing_types(shown->other.model, types, sizeof types);
     snprintf(g.name, sizeof g.name, "%s%s", names[grade].name, types);
     if (grade == APR_GRADE_IDENTICAL)
         snprintf(g.sentence, sizeof g.sentence, "Every tensor has the reference's type and numbers: both give the same answers.");

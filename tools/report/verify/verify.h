@@ -1,18 +1,19 @@
-/* verify.h - `aprrun verify`: is this still the same model? Shows the results of runtime/check/verify.h. */
-#ifndef APR_VERBS_VERIFY_H
-#define APR_VERBS_VERIFY_H
+/* verify.h - shows the results of runtime/check/verify.h: lines for people, a grade, JSON, a page. */
+#ifndef APR_TOOLS_VERIFY_H
+#define APR_TOOLS_VERIFY_H
 
-#include "formats/files/out.h"
+#include "formats/base/json.h"
 #include "runtime/check/verify.h"
-#include "tools/verbs/page.h"
-#include "tools/verbs/run/running.h"
+#include "tools/report/page.h"
 
-#include <stdio.h>
+/* A model that was compared: as read, and its canonical view. */
+typedef struct apr_verify_side {
+    const apr_model *source, *model;
+} apr_verify_side;
 
-/* A report and its two models, for the printers. */
 typedef struct apr_verify_shown {
     const apr_verify_report *report;
-    const apr_running *reference, *other;
+    apr_verify_side reference, other;
 } apr_verify_shown;
 
 /* A check as a person reads it. */
@@ -23,9 +24,6 @@ typedef struct apr_verify_line {
 } apr_verify_line;
 
 apr_verify_line apr_verify_line_of(const apr_verify_report *report, const apr_verify_check *check);
-
-/* Types of the model's matrices with their share of the parameters, most first: "q4_k 71 %, q6_k 29 %". Returns text. */
-char *apr_verify_types_text(const apr_model *model, char *text, size_t capacity);
 
 /* What all checks say together. */
 typedef enum {
@@ -44,9 +42,16 @@ typedef struct apr_verify_graded {
 } apr_verify_graded;
 
 apr_verify_graded apr_verify_grade_of(const apr_verify_shown *shown);
+/* If a check failed, fails with a sentence: the grade, what failed first, and where. */
+apr_status apr_verify_verdict(const apr_verify_shown *shown, apr_error *err);
 
-/* One page without external files, into an opened file. */
-apr_status apr_verify_html(const apr_verify_shown *shown, const apr_page_about *about, apr_out *page, apr_error *err);
+/* The members of the answer's object; and all of it, malloc'ed, NULL: no memory. */
+void apr_verify_json(const apr_verify_shown *shown, apr_json_text *json);
+char *apr_verify_document(const apr_verify_shown *shown);
+
+/* One page without external files, malloc'ed. command: that made it, or NULL. */
+apr_status apr_verify_html(const apr_verify_shown *shown, const apr_page_options *options, const char *command, char **text,
+                           size_t *n_bytes, apr_error *err);
 /* Marks a page of aprrun verify, in its head: a later run replaces only a file with this mark. */
 #define APR_VERIFY_HTML_MARK "content=\"aprrun verify\""
 

@@ -1,17 +1,22 @@
 /* page.c - the block at the head of each page: the command, the time and the machine; the files with their types and SHA-256. */
-#include "tools/verbs/page.h"
+#include "tools/report/page.h"
 
 #include "kernels/cuda_loader.h"
-#include "tools/cli/usage.h"
 #include "tools/report/html.h"
 #include "tools/report/sha256.h"
 #include "tools/report/text.h"
-#include "tools/verbs/check/verify.h"
 
 #include <string.h>
 #include <sys/utsname.h>
 #include <time.h>
 #include <unistd.h>
+
+/* The Makefile sets APR_COMMIT, from git or from what git archive left in tools/packaging/commit.sh. */
+#ifndef APR_COMMIT
+#define APR_COMMIT ""
+#endif
+
+const char *apr_build_commit(void) { return APR_COMMIT[0] != '\0' ? APR_COMMIT : "unknown"; }
 
 static void put(FILE *out, const char *what, const char *text)
 {
@@ -51,7 +56,7 @@ static void put_gpus(FILE *out, const apr_session *session)
 
 static void put_maker(FILE *out, const apr_page_about *about)
 {
-    char text[4096], line[256], date[32] = "";
+    char text[512], line[256], date[32] = "";
     const time_t now = time(NULL);
     struct utsname system = {0};
     struct tm utc;
@@ -59,7 +64,7 @@ static void put_maker(FILE *out, const apr_page_about *about)
     uname(&system);
     if (gmtime_r(&now, &utc) != NULL) strftime(date, sizeof date, "%Y-%m-%d %H:%M:%S UTC", &utc);
     fputs("<dl><b>made by</b>\n", out);
-    apr_html_print(out, "<dt>command</dt><dd><code>%s</code></dd>\n", apr_typed_text(text, sizeof text, about->call->typed, NULL, 0));
+    if (about->command != NULL) apr_html_print(out, "<dt>command</dt><dd><code>%s</code></dd>\n", about->command);
     put(out, "date", date);
     snprintf(text, sizeof text, "%s, commit %s", APR_VERSION, apr_build_commit());
     put(out, "aprkit", text);
@@ -71,6 +76,26 @@ static void put_maker(FILE *out, const apr_page_about *about)
 }
 
 /* --- of --- */
+
+char *apr_page_types(const apr_model *model, char *text, size_t capacity)
+{
+    int64_t elems[APR_DTYPE_COUNT] = {0}, n_all = 0;
+    size_t n = 0;
+
+    text[0] = '\0';
+    for (size_t i = 0; i < model->n_tensors; i++) {
+        if (model->tensors[i].rank < 2 || !apr_dtype_is_weights(model->tensors[i].dtype)) continue;
+        elems[model->tensors[i].dtype] += apr_tensor_elems(&model->tensors[i]);
+        n_all += apr_tensor_elems(&model->tensors[i]);
+    }
+    for (;;) {
+        const apr_dtype most = apr_dtype_most_common(elems);
+        if (most == APR_DTYPE_COUNT || n + 32 > capacity) return text;
+        const double share = 100.0 * (double)elems[most] / (double)n_all;
+        n += (size_t)snprintf(text + n, capacity - n, "%s%s %.*f %%", n > 0 ? ", " : "", apr_dtypes[most].name, share < 1.0 ? 1 : 0, share);
+        elems[most] = 0;
+    }
+}
 
 size_t apr_page_head_bytes(const apr_model *model, const apr_map *map)
 {
@@ -106,7 +131,7 @@ static void put_model(FILE *out, const apr_page_model *m, bool hash)
     apr_html_print(out, "<dt>%s</dt><dd><code>%s</code></dd>\n", m->label, m->model->path);
     snprintf(text, sizeof text, "%s bytes (%s)", apr_count_text(count, (int64_t)n_bytes), apr_size_text(size, n_bytes));
     put(out, "size", text);
-    put(out, "types", apr_verify_types_text(m->model, text, sizeof text));
+    put(out, "types", apr_page_types(m->model, text, sizeof text));
     if (n_bytes == 0) return;
     apr_page_sum(m->model, false, &n_head, sum);
     apr_html_print(out, "<dt>SHA-256</dt><dd><code>%s</code> of %s (%s bytes)</dd>\n", sum,
@@ -116,6 +141,16 @@ static void put_model(FILE *out, const apr_page_model *m, bool hash)
                        m->model->n_maps == 1 ? "file" : "files, one after the other");
 }
 
+/* What --json answers, for programs that read the page. */
+static void put_answer(FILE *out, const char *json)
+{
+    fputs("<script type=\"application/json\" id=\"answer\">", out);
+    for (const char *c = json; *c != '\0'; c++)
+        if (*c == '<') fputs("\\u003c", out); /* only strings have it; so no string can end the script */
+        else fputc(*c, out);
+    fputs("</script>\n", out);
+}
+
 void apr_page_about_html(FILE *out, const apr_page_about *about)
 {
     fputs("<div class=\"about\">\n", out);
@@ -123,6 +158,6 @@ void apr_page_about_html(FILE *out, const apr_page_about *about)
     fputs("<dl><b>of</b>\n", out);
     for (size_t i = 0; i < about->n_models; i++) put_model(out, &about->models[i], about->options->hash);
     fputs("</dl>\n</div>\n", out);
-    if (about->answer != NULL) apr_html_json(out, about->answer);
+    if (about->answer != NULL) put_answer(out, about->answer);
     apr_html_contents(out);
 }

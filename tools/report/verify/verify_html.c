@@ -1,10 +1,9 @@
 /* verify_html.c - the report of a verification as one HTML page. */
-#include "tools/verbs/check/verify.h"
+#include "tools/report/verify/verify.h"
 
 #include "tools/report/chart.h"
 #include "tools/report/html.h"
 #include "tools/report/plot.h"
-#include "tools/report/report.h"
 #include "tools/report/text.h"
 
 #include <math.h>
@@ -124,12 +123,12 @@ static void write_head(FILE *out, const verify_page *page)
     const apr_verify_graded grade = apr_verify_grade_of(shown);
     const apr_verify_report *const r = shown->report;
 
-    apr_html_open(out, APR_VERIFY_HTML_MARK, apr_html_base_name(shown->other->source.path), "verified");
+    apr_html_open(out, APR_VERIFY_HTML_MARK, apr_html_base_name(shown->other.source->path), "verified");
     apr_html_print(out,
                    "<span class=\"pill big %s\">%s</span>\n<h1>%s</h1>\n<p>%s</p>\n<p class=\"soft\">Against <code>%s</code>, %s, run on "
                    "%s.</p>\n",
-                   r->failed ? "fail" : "pass", grade.name, apr_html_base_name(shown->other->source.path), grade.sentence,
-                   apr_html_base_name(shown->reference->source.path), apr_session_program(r->input->other.session)->architecture,
+                   r->failed ? "fail" : "pass", grade.name, apr_html_base_name(shown->other.source->path), grade.sentence,
+                   apr_html_base_name(shown->reference.source->path), apr_session_program(r->input->other.session)->architecture,
                    r->backend);
 }
 
@@ -336,9 +335,8 @@ static void write_answers(FILE *out, const apr_verify_report *r)
     }
 }
 
-static void write_page(apr_report *to, const void *of)
+static void write_page(FILE *out, const void *of)
 {
-    FILE *const out = to->out;
     const verify_page *const page = of;
     const apr_verify_report *const r = page->shown->report;
 
@@ -357,7 +355,17 @@ static void write_page(apr_report *to, const void *of)
             APR_VERSION);
 }
 
-apr_status apr_verify_html(const apr_verify_shown *shown, const apr_page_about *about, apr_out *page, apr_error *err)
+apr_status apr_verify_html(const apr_verify_shown *shown, const apr_page_options *options, const char *command, char **text,
+                           size_t *n_bytes, apr_error *err)
 {
-    return apr_report_page(write_page, &(verify_page){shown, about}, page, err);
+    const apr_page_model models[] = {{"model", shown->other.source}, {"reference", shown->reference.source}};
+    const apr_page_about about = {.command = command,
+                                  .options = options,
+                                  .models = models,
+                                  .n_models = 2,
+                                  .session = shown->report->input->other.session,
+                                  .answer = apr_verify_document(shown)};
+    const apr_status status = apr_html_page(write_page, &(verify_page){shown, &about}, text, n_bytes, err);
+    free(about.answer);
+    return status;
 }

@@ -1,31 +1,11 @@
 /* verify_text.c - the text of each check of runtime/check/verify.h: what was found, what is allowed, where it first fails. */
-#include "tools/verbs/check/verify.h"
+#include "tools/report/verify/verify.h"
 
 #include "tools/report/text.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-char *apr_verify_types_text(const apr_model *model, char *text, size_t capacity)
-{
-    int64_t elems[APR_DTYPE_COUNT] = {0}, n_all = 0;
-    size_t n = 0;
-
-    text[0] = '\0';
-    for (size_t i = 0; i < model->n_tensors; i++) {
-        if (model->tensors[i].rank < 2 || !apr_dtype_is_weights(model->tensors[i].dtype)) continue;
-        elems[model->tensors[i].dtype] += apr_tensor_elems(&model->tensors[i]);
-        n_all += apr_tensor_elems(&model->tensors[i]);
-    }
-    for (;;) {
-        const apr_dtype most = apr_dtype_most_common(elems);
-        if (most == APR_DTYPE_COUNT || n + 32 > capacity) return text;
-        const double share = 100.0 * (double)elems[most] / (double)n_all;
-        n += (size_t)snprintf(text + n, capacity - n, "%s%s %.*f %%", n > 0 ? ", " : "", apr_dtypes[most].name, share < 1.0 ? 1 : 0, share);
-        elems[most] = 0;
-    }
-}
 
 #define FOUND(line, ...) snprintf((line)->found, sizeof(line)->found, __VA_ARGS__)
 #define BOUND(line, ...) snprintf((line)->bound, sizeof(line)->bound, __VA_ARGS__)
