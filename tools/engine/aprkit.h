@@ -95,6 +95,8 @@ typedef struct aprkit_model_options {
      * a session. If another program truncates the file meanwhile, calls return APRKIT_E_IO.
      * 1: the file is mapped, and weights stay in the page cache. If another program truncates it, the process gets SIGBUS. */
     int map;
+    int header_only; /* 1: a GGUF may end after its header, as a download that has begun does. It can be planned and looked at */
+    int tokenizer_only; /* 1: only the tokenizer is read; a folder or file needs nothing else. Its sessions have no context and evaluate nothing */
 } aprkit_model_options;
 
 /* Opens a GGUF (also the first of split files), an APR file, a .safetensors file, a folder with a checkpoint, or a config.json (which has no
@@ -177,6 +179,8 @@ APRKIT_API int aprkit_convert(aprkit_model *model, const char *out, const aprkit
 
 typedef struct aprkit_plan aprkit_plan;
 
+struct aprkit_plan_hooks; /* what the tools of aprkit add; its content is not public */
+
 typedef struct aprkit_plan_options {
     size_t size;
     const char *gpu;     /* as nvidia-smi or `aprplan --list-gpus` name it: "rtx4090". It need not be here. NULL with vram 0: the host */
@@ -188,6 +192,7 @@ typedef struct aprkit_plan_options {
     int64_t n_context;   /* 0: the model's own, at most 4096 */
     int64_t n_batch;     /* tokens of a prompt that are evaluated at a time; 0: as many as fit */
     int64_t n_sequences; /* 0: 1 */
+    const struct aprkit_plan_hooks *hooks; /* NULL */
 } aprkit_plan_options;
 
 /* Plans a run of the model on that device, without reading weights. A plan is also made if it does not fit: see aprkit_plan_fits. */

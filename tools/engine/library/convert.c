@@ -161,6 +161,7 @@ int aprkit_convert(aprkit_model *model, const char *out, const aprkit_convert_op
     const apr_library_call call = apr_library_enter(&model->owner, status == APR_OK ? c->options.threads : 0);
 
     pthread_mutex_lock(&model->lock);
+    if (status == APR_OK) status = apr_library_need_weights(model, &err);
     if (status == APR_OK) status = convert(c, &model->model, out, &err);
     const bool is_cancelled = status != APR_OK && c != NULL && atomic_load(&c->listener.is_cancelled);
     if (c != NULL) {

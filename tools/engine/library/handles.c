@@ -44,6 +44,14 @@ apr_status apr_give_facts(void *facts, size_t n_bytes, const void *from, const c
     return APR_OK;
 }
 
+/* --- models --- */
+
+apr_status apr_library_need_weights(const aprkit_model *model, apr_error *err)
+{
+    if (model->is_tokenizer) return apr_fail(err, APR_E_USAGE, "%s was opened for its tokenizer only", model->model.path);
+    return model->is_whole ? APR_OK : apr_fail(err, APR_E_USAGE, "%s is cut off: it can be planned, but not read", model->model.path);
+}
+
 /* --- words --- */
 
 int apr_word_index(const char *word, const char *words)

@@ -8,6 +8,7 @@
 #include "formats/tensor/model.h"
 #include "tools/engine/aprkit.h"
 #include "tools/engine/device/device.h"
+#include "tools/engine/plan/question.h"
 #include "tools/engine/run/running.h"
 #include "tools/report/verify/verify.h"
 
@@ -16,6 +17,8 @@
 
 struct aprkit_model {
     apr_model model;
+    bool is_whole;        /* not only its header is there */
+    bool is_tokenizer;    /* nothing else was read */
     uint64_t names_bytes; /* heap that it took; UINT64_MAX: not known */
     apr_input_owner owner;
     pthread_mutex_t lock; /* held by calls that change the owner's inputs */
@@ -38,6 +41,18 @@ struct aprkit_session {
     apr_device_warnings warnings;
     int threads;
 };
+
+struct aprkit_plan {
+    apr_plan_asked asked;
+    apr_plan_question question; /* borrows from the model */
+    apr_plans plans;
+};
+
+/* What the tools add to a plan. */
+typedef struct aprkit_plan_hooks {
+    const apr_plan_question *question; /* what is asked, and the devices, instead of the options; `asked` must outlive the plan */
+    bool is_left_open;                 /* the question is opened, and no plan is made */
+} aprkit_plan_hooks;
 
 struct aprkit_report {
     apr_running reference, other; /* borrow from their models */
@@ -99,6 +114,8 @@ apr_status apr_library_session_options(const aprkit_session_options *from, const
 apr_status apr_library_view(apr_running *running, const aprkit_model *model, const apr_library_listener *listener, apr_error *err);
 apr_status apr_library_merge(apr_running *running, const char *const *adapters, size_t n_adapters, const aprkit_run_hooks *hooks,
                              apr_error *err);
+/* APR_E_USAGE: the model was opened for less than its weights. */
+apr_status apr_library_need_weights(const aprkit_model *model, apr_error *err);
 /* Where inputs are copied, all weights are in memory from here on. */
 apr_status apr_library_load(aprkit_model *model, apr_error *err);
 

@@ -1,4 +1,5 @@
 /* model.c - aprkit.h: opens models, and says what is in them. */
+#include "formats/open.h"
 #include "formats/tensor/sink.h"
 #include "runtime/session/heap.h"
 #include "tools/engine/library/handles.h"
@@ -21,6 +22,14 @@ static apr_status keep_heads(const apr_model *model, apr_error *err)
     return APR_OK;
 }
 
+static apr_status read_model(aprkit_model *m, const char *path, const aprkit_model_options *o, apr_error *err)
+{
+    m->is_whole = true;
+    m->is_tokenizer = o->tokenizer_only != 0;
+    if (m->is_tokenizer) return apr_model_open_vocab(&m->model, path, err);
+    return o->header_only != 0 ? apr_model_open_head(&m->model, path, &m->is_whole, err) : apr_model_open(&m->model, path, err);
+}
+
 static apr_status open_model(aprkit_model *m, const char *path, const aprkit_model_options *options, apr_error *err)
 {
     aprkit_model_options o;
@@ -30,7 +39,7 @@ static apr_status open_model(aprkit_model *m, const char *path, const aprkit_mod
     m->owner.copies = o.map == 0;
     const apr_library_call call = apr_library_enter(&m->owner, 0);
     const uint64_t before = apr_heap_in_use();
-    apr_status status = apr_model_open(&m->model, path, err);
+    apr_status status = read_model(m, path, &o, err);
     const uint64_t after = apr_heap_in_use();
     m->names_bytes = after == UINT64_MAX ? UINT64_MAX : after > before ? after - before : 0;
     if (status == APR_OK) {

@@ -1,16 +1,7 @@
 /* plan.c - aprkit.h: the memory that a run of a model would take. */
 #include "tools/engine/library/handles.h"
-#include "tools/engine/plan/question.h"
 
 #include <stdlib.h>
-
-struct aprkit_plan {
-    aprkit_plan_options options;
-    apr_plan_asked asked;
-    apr_plan_question question;
-    apr_plans plans;
-    apr_input_owner owner;
-};
 
 static apr_status ask(aprkit_plan *p, const aprkit_plan_options *o, apr_error *err)
 {
@@ -44,22 +35,35 @@ static apr_status ask(aprkit_plan *p, const aprkit_plan_options *o, apr_error *e
     return APR_OK;
 }
 
+static apr_status open_question(aprkit_plan *p, const aprkit_model *model, const aprkit_plan_options *o, apr_error *err)
+{
+    apr_plan_question *const q = &p->question;
+
+    if (model->is_tokenizer) return apr_library_need_weights(model, err);
+    if (o->hooks == NULL) {
+        APR_TRY(ask(p, o, err));
+    } else {
+        *q = *o->hooks->question;
+        if (q->n_named > 0) q->gpu = &q->gpus[0];
+    }
+    return apr_question_open(q, &model->model, model->is_whole, err);
+}
+
 static apr_status make(aprkit_plan *p, const aprkit_model *model, const aprkit_plan_options *options, apr_error *err)
 {
     aprkit_plan_options o;
 
     APR_TRY(apr_take_options(&o, sizeof o, options, "aprkit_plan_options", err));
-    APR_TRY(ask(p, &o, err));
-    p->owner.copies = model->owner.copies;
-    APR_TRY(apr_question_open(&p->question, model->model.path, err));
-    return apr_question_plans(&p->question, &p->asked, &p->plans, err);
+    APR_TRY(open_question(p, model, &o, err));
+    if (o.hooks != NULL && o.hooks->is_left_open) return APR_OK;
+    return apr_question_plans(&p->question, p->question.asked, &p->plans, err);
 }
 
 int aprkit_plan_make(aprkit_plan **plan, const aprkit_model *model, const aprkit_plan_options *options, aprkit_error *error)
 {
     apr_error err = {0};
     aprkit_plan *p = calloc(1, sizeof *p);
-    const apr_library_call call = apr_library_enter(p != NULL ? &p->owner : NULL, 0);
+    const apr_library_call call = apr_library_enter(NULL, 0);
     const apr_status status = p != NULL ? make(p, model, options, &err) : apr_no_memory(&err, "a plan");
 
     if (status != APR_OK && p != NULL) {

@@ -39,6 +39,7 @@ apr_status apr_library_session_options(const aprkit_session_options *o, const ap
 
 apr_status apr_library_view(apr_running *running, const aprkit_model *model, const apr_library_listener *listener, apr_error *err)
 {
+    APR_TRY(apr_library_need_weights(model, err));
     APR_TRY(apr_running_borrow(running, &model->model, model->names_bytes, err));
     apr_running_notes(&running->source, show_note, (void *)(uintptr_t)listener);
     return APR_OK;

@@ -2,23 +2,23 @@
 #include "tools/engine/plan/question.h"
 
 #include "convert/naming.h"
-#include "formats/open.h"
 #include "formats/tensor/packed_weights.h"
 #include "runtime/program/admission.h"
 
 #include <stdlib.h>
 
-apr_status apr_question_open(apr_plan_question *q, const char *path, apr_error *err)
+apr_status apr_question_open(apr_plan_question *q, const apr_model *source, bool is_whole, apr_error *err)
 {
-    APR_TRY(apr_model_open_head(&q->source, path, &q->is_whole, err));
-    const bool has_tensors = q->source.n_tensors > 0;
-    if (has_tensors) APR_TRY(apr_canonical(&q->model, &q->source, err));
+    q->source = source;
+    q->is_whole = is_whole;
+    const bool has_tensors = source->n_tensors > 0;
+    if (has_tensors) APR_TRY(apr_canonical(&q->model, source, err));
     /* tensors stay in parts where their blocks cannot be joined; only the canonical view says so */
-    APR_TRY(apr_program_emit(&q->program, has_tensors ? &q->model.hparams : &q->source.hparams, err));
-    if (!has_tensors) APR_TRY(apr_skeleton_model(&q->model, &q->program, &q->source, err));
+    APR_TRY(apr_program_emit(&q->program, has_tensors ? &q->model.hparams : &source->hparams, err));
+    if (!has_tensors) APR_TRY(apr_skeleton_model(&q->model, &q->program, source, err));
     const char *layout;
-    const bool is_packed = apr_find_packed(&q->source, &layout) != NULL;
-    if (is_packed) APR_TRY(apr_skeleton_model(&q->skeleton, &q->program, &q->source, err));
+    const bool is_packed = apr_find_packed(source, &layout) != NULL;
+    if (is_packed) APR_TRY(apr_skeleton_model(&q->skeleton, &q->program, source, err));
     /* what a run would refuse is not planned; with --dtype the plan is for a model that is still to be made */
     if (has_tensors && (!is_packed || q->asked->dtype == NULL)) APR_TRY(apr_admission_to_run(&q->program, &q->model, err));
     q->bytes = calloc(q->program.n_weights + 1, sizeof *q->bytes);
@@ -30,7 +30,7 @@ apr_status apr_question_open(apr_plan_question *q, const char *path, apr_error *
     q->notes = calloc(q->program.n_weights + 1, sizeof *q->notes);
     const bool has_bytes = q->bytes != NULL && q->host_bytes != NULL && q->made != NULL && q->filled != NULL;
     if (!has_bytes || q->sizes == NULL || q->dtypes == NULL || q->notes == NULL) return apr_no_memory(err, "the sizes of the weights");
-    if (q->source.n_tensors > 0) apr_plan_composed_weights(&q->program, &q->model, q->made);
+    if (source->n_tensors > 0) apr_plan_composed_weights(&q->program, &q->model, q->made);
     return APR_OK;
 }
 
@@ -46,7 +46,6 @@ void apr_question_close(apr_plan_question *q)
     apr_program_close(&q->program);
     apr_model_close(&q->skeleton);
     apr_model_close(&q->model);
-    apr_model_close(&q->source);
 }
 
 static uint64_t distance_of(const apr_gpu *gpu, uint64_t vram)

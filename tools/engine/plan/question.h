@@ -1,7 +1,7 @@
 /* question.h - a model, the device that it should fit, and the plans that answer: what aprplan computes before it prints.
  *
  *     apr_plan_question q = {.asked = &asked};      then set the devices: gpu, n_devices, ordinals, gpus
- *     apr_question_open(&q, path, &err)             the model, or the shapes that a config.json implies; its program
+ *     apr_question_open(&q, &source, true, &err)    a model, or the shapes that a config.json implies; its program
  *     apr_question_plans(&q, &asked, &plans, &err)  as often as wanted, with other options
  *     apr_question_close(&q)                        also after a failure */
 #ifndef APR_ENGINE_PLAN_QUESTION_H
@@ -22,9 +22,10 @@ typedef struct apr_plan_asked {
 typedef struct apr_plan_question {
     const apr_plan_asked *asked;
     const apr_gpu *gpu;      /* NULL: the host */
-    bool is_whole;           /* the file has all tensors, not only its header */
+    bool is_whole;           /* the source has all tensors, not only its header */
     bool is_guess;           /* --vram without --gpu: `gpu` is a known one of about that size */
-    apr_model source, model; /* model: its canonical view, or a skeleton when there is only a config.json */
+    const apr_model *source; /* as it was read */
+    apr_model model;         /* its canonical view, or a skeleton when there is only a config.json */
     apr_model skeleton;      /* for --dtype where the weights are in a layout that is not read; else empty */
     apr_program program;
     apr_offload offload;
@@ -40,8 +41,9 @@ typedef struct apr_plan_question {
     apr_weight_note *notes;
 } apr_plan_question;
 
-/* APR_E_UNSUPPORTED and the like: what a run would refuse is not planned, except with --dtype a model that is still to be made. */
-apr_status apr_question_open(apr_plan_question *q, const char *path, apr_error *err);
+/* The source must outlive the question. APR_E_UNSUPPORTED and the like: what a run would refuse is not planned, except with --dtype a model that
+ * is still to be made. */
+apr_status apr_question_open(apr_plan_question *q, const apr_model *source, bool is_whole, apr_error *err);
 void apr_question_close(apr_plan_question *q);
 
 /* For --vram alone: of the GPUs whose memory is nearest to it (within vram / 64), the one with the largest CUDA context. */

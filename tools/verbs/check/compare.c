@@ -3,6 +3,7 @@
 
 #include "formats/base/json.h"
 #include "formats/files/map.h"
+#include "formats/open.h"
 #include "runtime/check/subject.h"
 #include "runtime/check/verify.h"
 #include "runtime/session/speed.h"
@@ -218,14 +219,18 @@ static apr_status plan_on_gpu(comparison *c, apr_compare_row *row, apr_error *er
     apr_plan_question q = {.asked = &asked, .n_devices = 1, .n_named = 1};
     const apr_plan_choice as_it_is = {0};
     apr_plan_cell cell = {0};
+    apr_model source = {0};
+    bool is_whole = true;
 
     if (c->asked->gpu == NULL) return APR_OK;
     apr_status status = apr_gpu_named(c->asked->gpu, &q.gpus[0], q.labels[0], err);
     q.gpu = &q.gpus[0];
     snprintf(c->label, sizeof c->label, "%s", q.labels[0][0] != '\0' || status != APR_OK ? q.labels[0] : q.gpus[0].label);
-    if (status == APR_OK) status = apr_question_open(&q, row->path, err);
+    if (status == APR_OK) status = apr_model_open_head(&source, row->path, &is_whole, err);
+    if (status == APR_OK) status = apr_question_open(&q, &source, is_whole, err);
     if (status == APR_OK) status = apr_question_grid(&q, &as_it_is, 1, &as_it_is, 1, &cell, err);
     apr_question_close(&q);
+    apr_model_close(&source);
     row->max_ctx = cell.max_ctx;
     row->fits = cell.max_ctx > 0;
     row->needed_bytes = cell.taken_bytes;

@@ -3,6 +3,7 @@
 #include "formats/packed/hf_quantization.h"
 #include "tools/cli/model_paths.h"
 #include "tools/engine/device/places.h"
+#include "tools/engine/library/handles.h"
 #include "tools/engine/plan/advice.h"
 #include "tools/engine/plan/parts.h"
 #include "tools/report/table.h"
@@ -341,7 +342,7 @@ static void plans_json(apr_json_text *json, const apr_plans *plans)
 /* "q4_k_m" as asked for; or "types as stored", for a config.json alone with what it says about them. */
 static const char *types_text(const apr_plan_question *q, char *text, size_t n_bytes)
 {
-    const apr_quantization *const stated = q->source.n_tensors == 0 ? q->source.quantization : NULL;
+    const apr_quantization *const stated = q->source->n_tensors == 0 ? q->source->quantization : NULL;
     char scheme[96];
 
     if (q->asked->dtype != NULL) return q->asked->dtype;
@@ -354,7 +355,7 @@ static const char *types_text(const apr_plan_question *q, char *text, size_t n_b
 /* "Qwen3_5ForConditionalGeneration": a model that also takes images or sound. */
 static bool is_multimodal(const apr_plan_question *q)
 {
-    const char *const hf_class = q->source.hparams.hf_class;
+    const char *const hf_class = q->source->hparams.hf_class;
     return hf_class != NULL && strstr(hf_class, "ForConditionalGeneration") != NULL;
 }
 
@@ -506,59 +507,75 @@ static void answer_json(const apr_plan_question *q, apr_json_text *json, const a
     apr_json_close(json, '}');
 }
 
-static apr_status answer(apr_plan_question *q, const apr_call *call, apr_error *err)
-{
-    char text[4096];
-    const char *const config = apr_config_only_path(call->operands[0], text, sizeof text);
-    const char *const path = config != NULL ? config : call->operands[0];
-    apr_plans plans;
+static apr_status failed(const aprkit_error *error, apr_error *err) { return apr_fail(err, (apr_status)error->status, "%s", error->text); }
 
-    APR_TRY(choose_device(q, call, err));
-    APR_TRY(apr_question_open(q, path, err));
-    APR_TRY(apr_question_plans(q, q->asked, &plans, err));
-    apr_status status = APR_OK;
-    if (call->answer->json) answer_json(q, &call->answer->body, &plans);
-    else status = plan_text(q, options_of(call)->lines, config != NULL, path, &plans, err);
-    if (status == APR_OK) apr_plan_warn_of_context(plans.plans);
-    if (status == APR_OK && !apr_plans_fit(&plans)) {
-        apr_advice advice;
-        apr_question_advise(q, &plans, &advice);
-        if (call->answer->json) advice_json(&call->answer->body, &advice);
-        else status = advice_text(q->asked, &plans, &advice, err);
-        if (status == APR_OK) status = APR_E_NO;
-    }
-    apr_plans_close(&plans);
-    return status;
+static apr_status answer(aprkit_plan *plan, const apr_call *call, const char *path, apr_error *err)
+{
+    apr_plan_question *const q = &plan->question;
+    const apr_plans *const plans = &plan->plans;
+    const bool is_config_alone = path != call->operands[0];
+    apr_advice advice;
+
+    if (call->answer->json) answer_json(q, &call->answer->body, plans);
+    else APR_TRY(plan_text(q, options_of(call)->lines, is_config_alone, path, plans, err));
+    apr_plan_warn_of_context(plans->plans);
+    if (aprkit_plan_fits(plan)) return APR_OK;
+    apr_question_advise(q, plans, &advice);
+    if (call->answer->json) advice_json(&call->answer->body, &advice);
+    else APR_TRY(advice_text(q->asked, plans, &advice, err));
+    return APR_E_NO;
 }
 
-/* Many plans in a table. A table of GPUs needs no device to be named. */
-static apr_status answer_table(apr_plan_question *q, const apr_call *call, apr_error *err)
+/* Many plans in a table. */
+static apr_status answer_table(aprkit_plan *plan, const apr_call *call, const char *path, apr_error *err)
+{
+    const plan_options *const o = options_of(call);
+    const apr_plan_grid_asked asked = {.by_gpu = o->gpus_table, .html = o->html, .page = &o->page, .path = path};
+    return apr_plan_grid_answer(&plan->question, &asked, call, err);
+}
+
+/* The devices. A table of GPUs needs none to be named. */
+static apr_status choose_devices(apr_plan_question *q, const apr_call *call, apr_error *err)
 {
     const plan_options *const o = options_of(call);
     const apr_plan_asked *const a = q->asked;
-    char text[4096];
-    const char *const config = apr_config_only_path(call->operands[0], text, sizeof text);
-    const apr_plan_grid_asked asked = {
-        .by_gpu = o->gpus_table, .html = o->html, .page = &o->page, .path = config != NULL ? config : call->operands[0]};
 
     if (o->table && o->gpus_table) return apr_fail(err, APR_E_USAGE, "give --table or --gpus-table, not both");
     if (o->gpus_table && (a->gpu != NULL || a->vram != 0 || a->host || a->gpus != NULL))
         return apr_fail(err, APR_E_USAGE, "--gpus-table plans for each known GPU: leave out --gpu, --gpus, --vram and --host");
-    if (!o->gpus_table) APR_TRY(choose_device(q, call, err));
-    else APR_TRY(apr_offload_parse(a->offload, &q->offload, err));
-    APR_TRY(apr_question_open(q, asked.path, err));
-    return apr_plan_grid_answer(q, &asked, call, err);
+    return o->gpus_table ? apr_offload_parse(a->offload, &q->offload, err) : choose_device(q, call, err);
+}
+
+static apr_status plan_model(const aprkit_model *model, const apr_plan_question *q, const apr_call *call, const char *path, apr_error *err)
+{
+    const aprkit_plan_hooks hooks = {.question = q, .is_left_open = has_table(call)};
+    const aprkit_plan_options options = {.size = sizeof options, .hooks = &hooks};
+    aprkit_plan *plan;
+    aprkit_error error;
+
+    if (aprkit_plan_make(&plan, model, &options, &error) != APRKIT_OK) return failed(&error, err);
+    const apr_status status = has_table(call) ? answer_table(plan, call, path, err) : answer(plan, call, path, err);
+    aprkit_plan_close(plan);
+    return status;
 }
 
 static apr_status run(const apr_call *call, apr_error *err)
 {
+    const aprkit_model_options head = {.size = sizeof head, .map = 1, .header_only = 1}; /* tools/report/guard.h handles SIGBUS */
     const plan_options *const o = call->options;
     apr_plan_question q = {.asked = &o->asked};
+    char text[4096];
+    aprkit_model *model;
+    aprkit_error error;
 
     if (o->list_gpus) return list_gpus(call, err);
     if (call->n_operands != 1) return apr_fail(err, APR_E_USAGE, "name one MODEL: weights or a config.json; try 'aprplan --help'");
-    const apr_status status = has_table(call) ? answer_table(&q, call, err) : answer(&q, call, err);
-    apr_question_close(&q);
+    const char *const config = apr_config_only_path(call->operands[0], text, sizeof text);
+    const char *const path = config != NULL ? config : call->operands[0];
+    APR_TRY(choose_devices(&q, call, err));
+    if (aprkit_model_open(&model, path, &head, &error) != APRKIT_OK) return failed(&error, err);
+    const apr_status status = plan_model(model, &q, call, path, err);
+    aprkit_model_close(model);
     return status;
 }
 

@@ -353,7 +353,7 @@ static bool any_fits(const grid *g)
 /* The page has the answer that --json gives. */
 static apr_status write_html(const grid *g, const apr_call *call, apr_error *err)
 {
-    const apr_page_model model = {"model", &g->q->source};
+    const apr_page_model model = {"model", g->q->source};
     char command[APR_PAGE_COMMAND];
     apr_page_about about = {.command = apr_page_command(call, command), .options = g->asked->page, .models = &model, .n_models = 1};
     const apr_error none = {0};
