@@ -431,7 +431,164 @@ static void a_plan_is_its_lines(void **state)
     assert_true(n > 10);
 }
 
+/* A download that has begun: the header is there, the weights are not. */
+static void a_header_alone_can_be_planned(void **state)
+{
+    const aprkit_model_options head = {.size = sizeof head, .header_only = 1};
+    aprkit_plan *a, *b;
+    aprkit_session *s;
+    aprkit_report *r;
+    aprkit_model *m;
+    char command[256];
+    aprkit_error e;
+    (void)state;
+
+    snprintf(command, sizeof command, "head -c 200000 '%s' >'%s'", quantized, in_work("begun.gguf"));
+    assert_int_equal(system(command), 0);
+    assert_int_equal(aprkit_model_open(&m, in_work("begun.gguf"), NULL, &e), APRKIT_E_DAMAGED);
+    if (aprkit_model_open(&m, in_work("begun.gguf"), &head, &e) != APRKIT_OK) fail_msg("%s", e.text);
+    aprkit_model *const whole = open_model(quantized);
+    assert_int_equal(aprkit_plan_make(&a, m, NULL, &e), APRKIT_OK);
+    assert_int_equal(aprkit_plan_make(&b, whole, NULL, &e), APRKIT_OK);
+    assert_int_equal(aprkit_plan_total(a), aprkit_plan_total(b));
+    aprkit_plan_close(a);
+    aprkit_plan_close(b);
+    assert_int_equal(aprkit_session_open(&s, m, NULL, &e), APRKIT_E_USAGE);
+    assert_int_equal(aprkit_verify(&r, m, whole, NULL, &e), APRKIT_E_USAGE);
+    assert_int_equal(aprkit_convert(m, in_work("of-begun.apr"), NULL, &e), APRKIT_E_USAGE);
+    assert_int_equal(access(in_work("of-begun.apr"), F_OK), -1);
+    aprkit_model_close(m);
+    aprkit_model_close(whole);
+}
+
 /* --- sessions --- */
+
+/* A folder with nothing but a tokenizer. */
+static void a_tokenizer_needs_no_weights(void **state)
+{
+    static const char text[] = "<|im_start|>user In the beginning";
+    const aprkit_model_options only = {.size = sizeof only, .tokenizer_only = 1};
+    int32_t *ids, *others;
+    size_t n, n_others;
+    aprkit_session *s;
+    aprkit_report *r;
+    aprkit_plan *p;
+    aprkit_model *m;
+    char command[512];
+    float row[1];
+    aprkit_error e;
+    (void)state;
+
+    snprintf(command, sizeof command, "mkdir '%s/words' && cp '%s'/tokenizer*.json '%s/words'", work, checkpoint, work);
+    assert_int_equal(system(command), 0);
+    if (aprkit_model_open(&m, in_work("words"), &only, &e) != APRKIT_OK) fail_msg("%s", e.text);
+    if (aprkit_session_open(&s, m, NULL, &e) != APRKIT_OK) fail_msg("%s", e.text);
+    aprkit_model *const whole = open_model(checkpoint);
+    aprkit_session *const runs = open_session(whole, 1);
+    for (int special = APRKIT_NO_SPECIAL; special <= APRKIT_PARSE_SPECIAL; special++) {
+        assert_int_equal(aprkit_tokenize(s, text, SIZE_MAX, special, &ids, &n, &e), APRKIT_OK);
+        assert_int_equal(aprkit_tokenize(runs, text, SIZE_MAX, special, &others, &n_others, &e), APRKIT_OK);
+        assert_int_equal(n, n_others);
+        assert_memory_equal(ids, others, n * sizeof *ids);
+        aprkit_free(ids);
+        aprkit_free(others);
+    }
+    assert_int_equal(aprkit_session_n_context(s), 0);
+    assert_int_equal(aprkit_session_n_vocabulary(s), 0);
+    aprkit_session_reset(s);
+    assert_int_equal(aprkit_session_position(s), 0);
+    const aprkit_generate_options o = {.size = sizeof o, .text = "x"};
+    assert_int_equal(aprkit_eval(s, (const int32_t[]){1}, 1, row, &e), APRKIT_E_USAGE);
+    assert_int_equal(aprkit_generate(s, &o, NULL, NULL, &e), APRKIT_E_USAGE);
+    assert_int_equal(aprkit_plan_make(&p, m, NULL, &e), APRKIT_E_USAGE);
+    assert_int_equal(aprkit_convert(m, in_work("of-words.apr"), NULL, &e), APRKIT_E_USAGE);
+    assert_int_equal(aprkit_verify(&r, whole, m, NULL, &e), APRKIT_E_USAGE);
+    assert_non_null(strstr(e.text, "tokenizer only"));
+    aprkit_session_close(s);
+    aprkit_session_close(runs);
+    aprkit_model_close(whole);
+    aprkit_model_close(m);
+}
+
+/* What is only recognized is not added. */
+static void control_tokens_are_added_or_recognized(void **state)
+{
+    const aprkit_model_options only = {.size = sizeof only, .tokenizer_only = 1};
+    size_t n[3];
+    aprkit_session *s;
+    aprkit_model *m;
+    int32_t *ids;
+    (void)state;
+
+    assert_int_equal(aprkit_model_open(&m, "tests/data/sentencepiece/tokenizer.model", &only, NULL), APRKIT_OK);
+    assert_int_equal(aprkit_session_open(&s, m, NULL, NULL), APRKIT_OK);
+    for (int special = APRKIT_NO_SPECIAL; special <= APRKIT_PARSE_SPECIAL; special++) {
+        assert_int_equal(aprkit_tokenize(s, "</s>a", SIZE_MAX, special, &ids, &n[special], NULL), APRKIT_OK);
+        aprkit_free(ids);
+    }
+    assert_int_equal(n[APRKIT_ALL_SPECIAL], n[APRKIT_PARSE_SPECIAL] + 1);
+    assert_true(n[APRKIT_NO_SPECIAL] > n[APRKIT_PARSE_SPECIAL]);
+    aprkit_session_close(s);
+    aprkit_model_close(m);
+}
+
+enum { HIDDEN = 256 }; /* of the checkpoint, and rows of its q_proj */
+
+/* A rank-1 adapter of ones. */
+static void make_adapter(const char *folder)
+{
+    static const char config[] = "{\"peft_type\":\"LORA\",\"r\":1,\"lora_alpha\":1,\"target_modules\":[\"q_proj\"]}";
+    static unsigned char file[2048 + 2 * HIDDEN * 4];
+    const float one = 1.0f;
+    char path[160];
+
+    mkdir(folder, 0700);
+    snprintf(path, sizeof path, "%s/adapter_config.json", folder);
+    write_file(path, config, sizeof config - 1);
+    const int n =
+        snprintf((char *)file + 8, 2000,
+                 "{\"base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight\":{\"dtype\":\"F32\",\"shape\":[1,%d],\"data_offsets\":"
+                 "[0,%d]},\"base_model.model.model.layers.0.self_attn.q_proj.lora_B.weight\":{\"dtype\":\"F32\",\"shape\":[%d,1],"
+                 "\"data_offsets\":[%d,%d]}}",
+                 HIDDEN, 4 * HIDDEN, HIDDEN, 4 * HIDDEN, 8 * HIDDEN);
+    file[0] = (unsigned char)(n & 255);
+    file[1] = (unsigned char)(n >> 8);
+    for (int i = 0; i < 2 * HIDDEN; i++) memcpy(file + 8 + n + 4 * i, &one, sizeof one);
+    snprintf(path, sizeof path, "%s/adapter_model.safetensors", folder);
+    write_file(path, file, 8 + (size_t)n + 8 * HIDDEN);
+}
+
+/* With an adapter the session computes other numbers; one that cannot be read is an error. */
+static void a_session_runs_with_adapters(void **state)
+{
+    static const char *const nothing[] = {"tests/data/lora/nothing"};
+    char path[128];
+    const char *const adapter[] = {path};
+    const int32_t ids[] = {1, 2, 3};
+    aprkit_session_options o = {.size = sizeof o, .n_context = 64, .threads = 1, .adapters = adapter, .n_adapters = 1};
+    aprkit_session *s;
+    aprkit_error e;
+    (void)state;
+
+    snprintf(path, sizeof path, "%s", in_work("adapter"));
+    make_adapter(path);
+    aprkit_model *const m = open_model(checkpoint);
+    if (aprkit_session_open(&s, m, &o, &e) != APRKIT_OK) fail_msg("%s", e.text);
+    aprkit_session *const plain = open_session(m, 1);
+    const size_t n = (size_t)aprkit_session_n_vocabulary(s);
+    float *const a = calloc(n, sizeof *a), *const b = calloc(n, sizeof *b);
+    assert_int_equal(aprkit_eval(s, ids, 3, a, &e), APRKIT_OK);
+    assert_int_equal(aprkit_eval(plain, ids, 3, b, &e), APRKIT_OK);
+    assert_memory_not_equal(a, b, n * sizeof *a);
+    free(a);
+    free(b);
+    aprkit_session_close(s);
+    aprkit_session_close(plain);
+    o.adapters = nothing;
+    assert_int_equal(aprkit_session_open(&s, m, &o, &e), APRKIT_E_IO);
+    assert_null(s);
+    aprkit_model_close(m);
+}
 
 static void texts_become_ids_and_come_back(void **state)
 {
@@ -891,6 +1048,10 @@ int main(void)
         cmocka_unit_test(an_input_truncated_during_a_conversion_is_an_error),
         cmocka_unit_test(a_session_does_not_notice_that_its_file_is_cut),
         cmocka_unit_test(a_plan_is_its_lines),
+        cmocka_unit_test(a_header_alone_can_be_planned),
+        cmocka_unit_test(a_tokenizer_needs_no_weights),
+        cmocka_unit_test(control_tokens_are_added_or_recognized),
+        cmocka_unit_test(a_session_runs_with_adapters),
         cmocka_unit_test(texts_become_ids_and_come_back),
         cmocka_unit_test(evaluation_goes_on_where_it_was),
         cmocka_unit_test(an_answer_comes_in_parts),

@@ -251,8 +251,12 @@ APRKIT_API int64_t aprkit_session_n_vocabulary(const aprkit_session *session); /
 APRKIT_API int64_t aprkit_session_position(const aprkit_session *session);     /* tokens evaluated so far */
 APRKIT_API void aprkit_session_reset(aprkit_session *session);                 /* forgets them */
 
-/* The ids of a text: *ids has *n_ids of them; release it with aprkit_free. special: 1 adds the begin and end tokens that the model asks for,
- * and recognizes control tokens that are written in the text. The text need not end with NUL; n_bytes SIZE_MAX: it does. */
+/* What becomes of control tokens. Of a text: they are neither added nor recognized; those that the model asks for are added at its ends, and
+ * those that are written in it are recognized; they are only recognized, as in a text that a chat template has made. */
+enum { APRKIT_NO_SPECIAL = 0, APRKIT_ALL_SPECIAL = 1, APRKIT_PARSE_SPECIAL = 2 };
+
+/* The ids of a text: *ids has *n_ids of them; release it with aprkit_free. special: one of the three above. The text need not end with NUL;
+ * n_bytes SIZE_MAX: it does. */
 APRKIT_API int aprkit_tokenize(const aprkit_session *session, const char *text, size_t n_bytes, int special, int32_t **ids, size_t *n_ids,
                                aprkit_error *error);
 /* The text of ids, which ends with NUL and has *n_bytes bytes before it; release it with aprkit_free. special: 1 shows control tokens. */
@@ -263,6 +267,8 @@ APRKIT_API void aprkit_free(void *p);
 /* Evaluates the next tokens. logits: a buffer for the row of the last token, or NULL. APRKIT_E_NO: the context is too small for them, and
  * nothing was evaluated. */
 APRKIT_API int aprkit_eval(aprkit_session *session, const int32_t *ids, size_t n_ids, float *logits, aprkit_error *error);
+
+struct aprkit_generate_hooks; /* what the tools of aprkit add; its content is not public */
 
 typedef struct aprkit_message {
     const char *role, *content; /* "system", "user" or "assistant" */
@@ -281,6 +287,8 @@ typedef struct aprkit_generate_options {
     uint64_t seed;            /* the same seed gives the same text */
     const char *const *stops; /* [n_stops] the answer ends before these texts; at most 16 */
     size_t n_stops;
+    size_t n_text;                             /* bytes of `text`, which may have NULs; 0: it ends with one */
+    const struct aprkit_generate_hooks *hooks; /* NULL */
 } aprkit_generate_options;
 
 /* Part of an answer, as it comes: whole UTF-8 characters, not ended by NUL. Another result than 0 ends the answer: aprkit_generate then

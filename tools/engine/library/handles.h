@@ -6,6 +6,7 @@
 #include "formats/base/progress.h"
 #include "formats/files/inputs.h"
 #include "formats/tensor/model.h"
+#include "runtime/session/generate.h"
 #include "tools/engine/aprkit.h"
 #include "tools/engine/device/device.h"
 #include "tools/engine/plan/question.h"
@@ -35,6 +36,7 @@ typedef struct apr_library_listener {
 
 struct aprkit_session {
     aprkit_model *model;
+    const apr_vocab *vocab;
     apr_running running;   /* borrows from it */
     apr_input_owner owner; /* of its adapters */
     apr_library_listener listener;
@@ -47,6 +49,17 @@ struct aprkit_plan {
     apr_plan_question question; /* borrows from the model */
     apr_plans plans;
 };
+
+/* What the tools add to an answer. */
+typedef struct aprkit_generate_hooks {
+    const apr_sample_options *sampling;                                /* instead of the options' */
+    bool is_rendered;                                                  /* the text is a conversation in the model's chat template */
+    bool no_begin;                                                     /* a plain text gets no begin and end tokens */
+    void (*begin)(void *user, const int32_t *prompt, size_t n_prompt); /* before it is evaluated */
+    bool (*on_token)(void *user, int32_t id, bool is_stop);            /* as in apr_generate_options, instead of the caller's function */
+    apr_status (*end)(void *user, const int32_t *prompt, const apr_generation *generation, apr_error *err);
+    void *user;
+} aprkit_generate_hooks;
 
 /* What the tools add to a plan. */
 typedef struct aprkit_plan_hooks {
@@ -76,6 +89,7 @@ typedef struct aprkit_run_hooks {
     int kv;                                                    /* of APR_KV_NAMES, instead of the options' kv */
     int64_t n_logits;                                          /* rows of logits that are kept at a time */
     void (*warn)(void *user, const char *sentence);            /* of the device */
+    void (*planned)(void *user, const apr_plan *plan);         /* the session is open; NULL: not said */
     void (*merging)(void *user, const apr_lora_set *adapters); /* before adapters are merged; NULL: not said */
     void *user;
 } aprkit_run_hooks;

@@ -45,22 +45,28 @@ apr_status apr_library_view(apr_running *running, const aprkit_model *model, con
     return APR_OK;
 }
 
+/* For owners that copy: all bytes of the model's files stay in memory until they are closed. */
+static apr_status keep_all(const apr_model *model, apr_error *err)
+{
+    for (size_t i = 0; i < model->n_maps; i++)
+        if (model->maps[i].input != NULL) APR_TRY(apr_map_keep(&model->maps[i], model->maps[i].n_bytes, err));
+    return APR_OK;
+}
+
 apr_status apr_library_merge(apr_running *running, const char *const *adapters, size_t n_adapters, const aprkit_run_hooks *hooks,
                              apr_error *err)
 {
     if (n_adapters == 0) return APR_OK;
     APR_TRY(apr_lora_set_open(&running->lora, adapters, n_adapters, err));
+    for (size_t i = 0; i < running->lora.n; i++) APR_TRY(keep_all(&running->lora.adapters[i].files, err));
     if (hooks != NULL && hooks->merging != NULL) hooks->merging(hooks->user, &running->lora);
     return apr_merge_adapters(&running->model, running->lora.uses, running->lora.n, err);
 }
 
 apr_status apr_library_load(aprkit_model *m, apr_error *err)
 {
-    apr_status status = APR_OK;
-
     pthread_mutex_lock(&m->lock);
-    for (size_t i = 0; i < m->model.n_maps && status == APR_OK; i++)
-        if (m->model.maps[i].input != NULL) status = apr_map_keep(&m->model.maps[i], m->model.maps[i].n_bytes, err);
+    const apr_status status = keep_all(&m->model, err);
     pthread_mutex_unlock(&m->lock);
     return status;
 }

@@ -1,5 +1,4 @@
 /* session.c - aprkit.h: evaluates tokens, and continues texts and conversations. */
-#include "runtime/session/generate.h"
 #include "tools/engine/library/handles.h"
 #include "tools/engine/requests/answer_text.h"
 #include "tools/engine/requests/chat_messages.h"
@@ -9,16 +8,31 @@
 
 /* --- opening --- */
 
+/* For a model that was opened for its tokenizer: nothing is planned or allocated. */
+static apr_status open_tokenizer(aprkit_session *s, apr_error *err)
+{
+    const apr_model *const m = &s->model->model;
+
+    s->vocab = &m->vocab;
+    if (m->vocab.kind == APR_VOCAB_NONE && m->vocab.unsupported == NULL)
+        return apr_fail(err, APR_E_UNSUPPORTED, "%s has no tokenizer; give the folder with tokenizer.json, tokenizer.model or tekken.json",
+                        m->path);
+    return apr_tokenizer_open(&s->running.tokenizer, s->vocab, err);
+}
+
 static apr_status open_session(aprkit_session *s, const aprkit_session_options *o, apr_error *err)
 {
     apr_running *const r = &s->running;
     apr_session_options options;
 
+    if (s->model->is_tokenizer) return open_tokenizer(s, err);
+    s->vocab = &r->model.vocab;
     APR_TRY(apr_library_view(r, s->model, &s->listener, err));
     APR_TRY(apr_library_merge(r, o->adapters, o->n_adapters, o->hooks, err));
     APR_TRY(apr_library_session_options(o, s->model, &s->listener, &s->warnings, &options, err));
     APR_TRY(apr_library_load(s->model, err));
     APR_TRY(apr_session_open(&r->session, &r->model, &options, err));
+    if (o->hooks != NULL && o->hooks->planned != NULL) o->hooks->planned(o->hooks->user, apr_session_plan(r->session));
     return r->model.vocab.n_tokens > 0 ? apr_running_open_tokenizer(r, err) : APR_OK;
 }
 
@@ -53,10 +67,23 @@ void aprkit_session_close(aprkit_session *session)
     free(session);
 }
 
-int64_t aprkit_session_n_context(const aprkit_session *s) { return apr_session_plan(s->running.session)->n_ctx; }
-int64_t aprkit_session_n_vocabulary(const aprkit_session *s) { return apr_session_program(s->running.session)->vocab_size; }
-int64_t aprkit_session_position(const aprkit_session *s) { return apr_session_position(s->running.session); }
-void aprkit_session_reset(aprkit_session *s) { apr_session_reset(s->running.session); }
+static bool can_run(const aprkit_session *s) { return s->running.session != NULL; }
+
+int64_t aprkit_session_n_context(const aprkit_session *s) { return can_run(s) ? apr_session_plan(s->running.session)->n_ctx : 0; }
+int64_t aprkit_session_n_vocabulary(const aprkit_session *s)
+{
+    return can_run(s) ? apr_session_program(s->running.session)->vocab_size : 0;
+}
+int64_t aprkit_session_position(const aprkit_session *s) { return can_run(s) ? apr_session_position(s->running.session) : 0; }
+void aprkit_session_reset(aprkit_session *s)
+{
+    if (can_run(s)) apr_session_reset(s->running.session);
+}
+
+static apr_status need_weights(const aprkit_session *s, apr_error *err)
+{
+    return can_run(s) ? APR_OK : apr_library_need_weights(s->model, err);
+}
 
 /* --- texts and ids --- */
 
@@ -83,7 +110,7 @@ int aprkit_tokenize(const aprkit_session *session, const char *text, size_t n_by
 
     *ids = NULL;
     *n_ids = 0;
-    const apr_status status = encode(session, text, n_bytes, special != 0, special != 0, ids, n_ids, &err);
+    const apr_status status = encode(session, text, n_bytes, special == APRKIT_ALL_SPECIAL, special != APRKIT_NO_SPECIAL, ids, n_ids, &err);
     return apr_library_result(status, &err, error);
 }
 
@@ -104,8 +131,9 @@ int aprkit_eval(aprkit_session *session, const int32_t *ids, size_t n_ids, float
     const apr_eval_output wanted = {.logits = logits};
     apr_error err = {0};
     const apr_library_call call = apr_library_enter(&session->model->owner, session->threads);
-    const apr_status status = n_ids > 0 ? apr_session_eval(session->running.session, ids, n_ids, &wanted, &err)
-                                        : apr_fail(&err, APR_E_USAGE, "there are no tokens to evaluate");
+    apr_status status = need_weights(session, &err);
+    if (status == APR_OK && n_ids == 0) status = apr_fail(&err, APR_E_USAGE, "there are no tokens to evaluate");
+    if (status == APR_OK) status = apr_session_eval(session->running.session, ids, n_ids, &wanted, &err);
     return apr_library_leave(&call, status, &err, error);
 }
 
@@ -155,12 +183,12 @@ static apr_status encode_chat(const aprkit_session *s, const aprkit_generate_opt
     char *text = NULL;
     size_t n = 0;
 
-    if (s->running.model.vocab.chat_template == NULL)
+    if (s->vocab->chat_template == NULL)
         return apr_fail(err, APR_E_UNSUPPORTED, "%s has no chat template; give a text instead of messages", s->model->model.path);
     for (size_t i = 0; i < o->n_messages && status == APR_OK; i++)
         status = apr_messages_add(&messages, o->messages[i].role, o->messages[i].content, strlen(o->messages[i].content), err);
     const apr_chat_request request = {.messages = messages.list};
-    if (status == APR_OK) status = apr_chat_render_messages(&s->running.model.vocab, &request, apr_local_seconds(), &text, &n, err);
+    if (status == APR_OK) status = apr_chat_render_messages(s->vocab, &request, apr_local_seconds(), &text, &n, err);
     if (status == APR_OK) status = encode(s, text, n, false, true, ids, n_ids, err);
     free(text);
     apr_messages_close(&messages);
@@ -169,6 +197,7 @@ static apr_status encode_chat(const aprkit_session *s, const aprkit_generate_opt
 
 static apr_status check_options(const aprkit_session *s, const aprkit_generate_options *o, apr_error *err)
 {
+    APR_TRY(need_weights(s, err));
     if ((o->text != NULL) == (o->n_messages > 0)) return apr_fail(err, APR_E_USAGE, "give either messages or a text");
     if (o->n_stops > APR_MOST_STOP_TEXTS)
         return apr_fail(err, APR_E_USAGE, "there are %zu stop texts; %d are the limit", o->n_stops, (int)APR_MOST_STOP_TEXTS);
@@ -180,33 +209,57 @@ static apr_status check_options(const aprkit_session *s, const aprkit_generate_o
     return need_tokenizer(s, err);
 }
 
+static apr_sample_options sampling_of(const aprkit_generate_options *o)
+{
+    if (o->hooks != NULL) return *o->hooks->sampling;
+    return (apr_sample_options){.temperature = o->temperature,
+                                .top_p = o->top_p,
+                                .min_p = o->min_p,
+                                .top_k = o->top_k,
+                                .seed = o->seed,
+                                .repeat_penalty = o->repeat_penalty,
+                                .repeat_last = o->repeat_penalty != 0 && o->repeat_penalty != 1 ? 64 : 0};
+}
+
+static apr_generate_options generate_options_of(const aprkit_session *s, const aprkit_generate_options *o, answer *a)
+{
+    const aprkit_generate_hooks *const hooks = o->hooks;
+    const bool is_chat = o->n_messages > 0 || (hooks != NULL && hooks->is_rendered), is_own = hooks == NULL || hooks->on_token == NULL;
+
+    return (apr_generate_options){.max_tokens = o->max_tokens > 0 ? o->max_tokens : 256,
+                                  .stop_ids = is_chat ? s->running.chat.ids : s->vocab->stop_ids,
+                                  .n_stop_ids = is_chat ? s->running.chat.n : s->vocab->n_stop_ids,
+                                  .on_token = is_own ? take_token : hooks->on_token,
+                                  .user = is_own ? (void *)a : hooks->user};
+}
+
 static apr_status run(aprkit_session *s, const aprkit_generate_options *o, const int32_t *prompt, size_t n_prompt, answer *a,
                       apr_error *err)
 {
-    const bool is_chat = o->n_messages > 0;
-    const apr_vocab *const vocab = &s->running.model.vocab;
-    const apr_sample_options sampling = {.temperature = o->temperature,
-                                         .top_p = o->top_p,
-                                         .min_p = o->min_p,
-                                         .top_k = o->top_k,
-                                         .seed = o->seed,
-                                         .repeat_penalty = o->repeat_penalty,
-                                         .repeat_last = o->repeat_penalty != 0 && o->repeat_penalty != 1 ? 64 : 0};
-    const apr_generate_options options = {.max_tokens = o->max_tokens > 0 ? o->max_tokens : 256,
-                                          .stop_ids = is_chat ? s->running.chat.ids : vocab->stop_ids,
-                                          .n_stop_ids = is_chat ? s->running.chat.n : vocab->n_stop_ids,
-                                          .on_token = take_token,
-                                          .user = a};
+    const apr_sample_options sampling = sampling_of(o);
+    const apr_generate_options options = generate_options_of(s, o, a);
+    const aprkit_generate_hooks *const hooks = o->hooks;
     apr_generation generation;
     apr_sampler sampler = {0};
 
     apr_session_reset(s->running.session);
+    if (hooks != NULL && hooks->begin != NULL) hooks->begin(hooks->user, prompt, n_prompt);
     apr_status status = apr_sampler_open(&sampler, apr_session_program(s->running.session)->vocab_size, &sampling, err);
     if (status == APR_OK) status = apr_generate(s->running.session, &sampler, prompt, n_prompt, &options, &generation, err);
     if (status == APR_OK && !a->is_cancelled) show(a, true);
     if (status == APR_OK && a->failed) status = apr_no_memory(err, "the text");
+    if (status == APR_OK && hooks != NULL && hooks->end != NULL) status = hooks->end(hooks->user, prompt, &generation, err);
     apr_sampler_close(&sampler);
     return status;
+}
+
+static apr_status encode_prompt(const aprkit_session *s, const aprkit_generate_options *o, int32_t **ids, size_t *n_ids, apr_error *err)
+{
+    const aprkit_generate_hooks *const hooks = o->hooks;
+    const bool adds = hooks == NULL || (!hooks->is_rendered && !hooks->no_begin);
+
+    if (o->n_messages > 0) return encode_chat(s, o, ids, n_ids, err);
+    return encode(s, o->text, o->n_text > 0 ? o->n_text : SIZE_MAX, adds, true, ids, n_ids, err);
 }
 
 static apr_status generate(aprkit_session *s, const aprkit_generate_options *o, answer *a, apr_error *err)
@@ -215,9 +268,8 @@ static apr_status generate(aprkit_session *s, const aprkit_generate_options *o, 
     size_t n = 0;
 
     APR_TRY(check_options(s, o, err));
-    apr_status status =
-        o->n_messages > 0 ? encode_chat(s, o, &prompt, &n, err) : encode(s, o->text, SIZE_MAX, true, true, &prompt, &n, err);
-    a->leaves_space_out = s->running.model.vocab.kind == APR_VOCAB_SPM && s->running.model.vocab.add_space_prefix;
+    apr_status status = encode_prompt(s, o, &prompt, &n, err);
+    a->leaves_space_out = s->vocab->kind == APR_VOCAB_SPM && s->vocab->add_space_prefix;
     a->text = (apr_answer_text){.stops = o->stops, .n_stops = o->n_stops, .whole_characters = true};
     if (status == APR_OK) status = run(s, o, prompt, n, a, err);
     apr_answer_text_close(&a->text);

@@ -262,19 +262,19 @@ static apr_status run_golden_arrays(const apr_call *call, const apr_run_options 
 {
     apr_run_options run = *options;
     apr_golden_arrays arrays;
-    apr_running r = {0};
+    apr_opened opened = {0};
     bool all_good = false;
 
     apr_status status = apr_golden_open(&arrays, call->operands[1], err);
     if (status == APR_OK) {
         if (run.ctx == 0) run.ctx = apr_golden_context(&arrays);
-        status = apr_running_open_weights(&r, call->operands[0], &run, 64, err);
+        status = apr_opened_weights(&opened, call->operands[0], &run, 64, err);
     }
-    if (status == APR_OK) status = check_either_arrays(&r, &run, &arrays, tolerance, call, &all_good, err);
+    if (status == APR_OK) status = check_either_arrays(opened.running, &run, &arrays, tolerance, call, &all_good, err);
     if (status == APR_OK) say_absent(&arrays, call);
-    if (status == APR_OK && run.stats) apr_print_stats(&r, call);
+    if (status == APR_OK && run.stats) apr_print_stats(opened.running, call);
     apr_golden_close(&arrays);
-    apr_running_close(&r);
+    apr_opened_close(&opened);
     return status != APR_OK ? status : all_good ? APR_OK : APR_E_NO;
 }
 
@@ -443,17 +443,17 @@ static apr_status run_golden(const apr_call *call, apr_error *err)
     const golden_options *const options = call->options;
     apr_run_options run = options->run;
     apr_recorded recorded = {0};
-    apr_running r = {0};
+    apr_opened opened = {0};
     bool all_good = false;
 
     if (is_golden_arrays(call->operands[1])) return run_golden_arrays(call, &run, options->bounds.tolerance, err);
     APR_TRY(check_list(options->checks, err));
     apr_status status = apr_recorded_open(&recorded, call->operands[1], err);
-    if (status == APR_OK) status = apr_running_open(&r, call->operands[0], &run, 64, err);
-    if (status == APR_OK) status = check_either(&recorded, &r, call, &run, &all_good, err);
-    if (status == APR_OK && run.stats) apr_print_stats(&r, call);
+    if (status == APR_OK) status = apr_opened_all(&opened, call->operands[0], &run, 64, err);
+    if (status == APR_OK) status = check_either(&recorded, opened.running, call, &run, &all_good, err);
+    if (status == APR_OK && run.stats) apr_print_stats(opened.running, call);
     apr_recorded_close(&recorded);
-    apr_running_close(&r);
+    apr_opened_close(&opened);
     return status != APR_OK ? status : all_good ? APR_OK : APR_E_NO;
 }
 

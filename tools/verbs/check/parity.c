@@ -323,7 +323,8 @@ static apr_status run_parity(const apr_call *call, apr_error *err)
 {
     const parity_options *const o = call->options;
     apr_run_options run = o->run;
-    apr_running r = {0};
+    apr_opened opened = {0};
+    apr_running made = {0}, *r = &made;
     apr_synthetic synthetic = {0};
     int64_t positions[64];
     size_t n_positions;
@@ -337,12 +338,14 @@ static apr_status run_parity(const apr_call *call, apr_error *err)
     if (o->text != NULL && run.ctx < 256) run.ctx = 256;
     /* text before a position is evaluated in whole batches; 0 is at least 512 */
     if (run.batch != 0 ? run.batch < o->tokens : o->tokens > 512) run.batch = o->tokens;
-    apr_status status = o->synthetic != NULL ? open_synthetic(&r, &synthetic, call, &run, err)
-                                             : apr_running_open(&r, call->operands[0], &run, o->tokens, err);
-    if (status == APR_OK) status = compare(&r, call, positions, n_positions, err);
-    if (status == APR_OK && o->text != NULL) status = compare_on_text(&r, call, o->text, err);
-    if (status <= APR_E_NO && run.stats) apr_print_stats(&r, call);
-    apr_running_close(&r);
+    apr_status status = o->synthetic != NULL ? open_synthetic(r, &synthetic, call, &run, err)
+                                             : apr_opened_all(&opened, call->operands[0], &run, o->tokens, err);
+    if (opened.running != NULL) r = opened.running;
+    if (status == APR_OK) status = compare(r, call, positions, n_positions, err);
+    if (status == APR_OK && o->text != NULL) status = compare_on_text(r, call, o->text, err);
+    if (status <= APR_E_NO && run.stats && r->session != NULL) apr_print_stats(r, call);
+    apr_running_close(&made);
+    apr_opened_close(&opened);
     apr_synthetic_close(&synthetic);
     return status;
 }

@@ -72,13 +72,13 @@ static apr_status perplexity_of(apr_running *r, const apr_call *call, apr_error 
 static apr_status run_ppl(const apr_call *call, apr_error *err)
 {
     const ppl_options *const o = call->options;
-    apr_running r;
+    apr_opened opened = {0};
     apr_run_options run = o->run;
 
     if (run.ctx == 0) run.ctx = o->window;
-    apr_status status = apr_running_open(&r, call->operands[0], &run, 64, err);
-    if (status == APR_OK) status = perplexity_of(&r, call, err);
-    apr_running_close(&r);
+    apr_status status = apr_opened_all(&opened, call->operands[0], &run, 64, err);
+    if (status == APR_OK) status = perplexity_of(opened.running, call, err);
+    apr_opened_close(&opened);
     return status;
 }
 

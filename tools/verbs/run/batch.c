@@ -8,6 +8,7 @@
 #include "tools/engine/requests/batch_output.h"
 #include "tools/engine/run/sequences.h"
 #include "tools/report/meter.h"
+#include "tools/verbs/plan/plan_lines.h"
 #include "tools/verbs/run/running.h"
 #include "tools/verbs/run/sampling.h"
 #include "tools/verbs/verbs.h"
@@ -316,7 +317,7 @@ static apr_status open_model(batch *b, apr_error *err)
     options.fall_back = false; /* one file must not mix the answers of two backends */
     APR_TRY(apr_set_sequences(&options, &b->running.model, b->asked->sequences, b->asked->cells, err));
     APR_TRY(apr_session_open(&b->running.session, &b->running.model, &options, err));
-    apr_warn_of_context(&b->running);
+    apr_plan_warn_of_context(apr_session_plan(b->running.session));
     return APR_OK;
 }
 

@@ -10,6 +10,7 @@
 #include "tools/report/html.h"
 #include "tools/report/meter.h"
 #include "tools/report/text.h"
+#include "tools/verbs/plan/plan_lines.h"
 #include "tools/verbs/run/bench_print.h"
 #include "tools/verbs/run/running.h"
 #include "tools/verbs/verbs.h"
@@ -220,7 +221,8 @@ static apr_status open_session(bench *b, const apr_model *model, apr_error *err)
     const double begin = apr_seconds_now();
     const apr_status status = apr_session_open(&b->running.session, model, &b->options, err);
     b->opened_s = apr_seconds_now() - begin;
-    if (status == APR_OK && b->asked->run.ctx > 0 && b->running.source.path != NULL) apr_warn_of_context(&b->running);
+    if (status == APR_OK && b->asked->run.ctx > 0 && b->running.source.path != NULL)
+        apr_plan_warn_of_context(apr_session_plan(b->running.session));
     return status;
 }
 

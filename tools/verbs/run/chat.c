@@ -160,7 +160,7 @@ static const char *const chat_examples[] = {
 /* A conversation. */
 typedef struct apr_chat {
     const apr_call *call;
-    apr_running running;
+    apr_opened opened;
     apr_chat_session session;
     apr_chat_settings settings;
     apr_messages messages;
@@ -452,8 +452,8 @@ static apr_status stats(apr_chat *chat, char *argument, apr_error *err)
               per_second(n_read, t->read_seconds), (long long)t->n_generated, per_second(t->n_generated, t->write_seconds));
     chat_note("all %lld: %lld tokens reused, %lld read, %lld generated", (long long)chat->n_answers, (long long)chat->n_kept,
               (long long)chat->n_read, (long long)chat->n_written);
-    chat_note("context: %lld of %s tokens", (long long)apr_session_position(chat->running.session),
-              apr_count_text(of, apr_session_plan(chat->running.session)->n_ctx));
+    chat_note("context: %lld of %s tokens", (long long)apr_session_position(chat->opened.running->session),
+              apr_count_text(of, apr_session_plan(chat->opened.running->session)->n_ctx));
     return APR_OK;
 }
 
@@ -619,11 +619,11 @@ static apr_status open_model(apr_chat *chat, const apr_chat_options *o, apr_erro
 {
     const char *const path = chat->call->operands[0];
 
-    APR_TRY(apr_running_open(&chat->running, path, &o->run, 1, err));
-    if (chat->running.model.vocab.chat_template == NULL)
+    APR_TRY(apr_opened_all(&chat->opened, path, &o->run, 1, err));
+    if (chat->opened.running->model.vocab.chat_template == NULL)
         return apr_fail(err, APR_E_UNSUPPORTED, "%s has no chat template, so it cannot chat; aprrun MODEL -p TEXT continues a text", path);
-    if (!chat->call->quiet) apr_note_turn_end(&chat->running, stderr);
-    return apr_chat_session_open(&chat->session, &chat->running, err);
+    if (!chat->call->quiet) apr_note_turn_end(chat->opened.running, stderr);
+    return apr_chat_session_open(&chat->session, chat->opened.running, err);
 }
 
 static void greet(const apr_chat *chat)
@@ -633,7 +633,8 @@ static void greet(const apr_chat *chat)
 
     if (!chat->is_terminal || chat->call->quiet) return;
     chat_note("%s on %s, context %s; /help lists the commands, Ctrl-D ends", apr_printable(chat->call->operands[0]),
-              apr_session_backend_name(chat->running.session), apr_count_text(context, apr_session_plan(chat->running.session)->n_ctx));
+              apr_session_backend_name(chat->opened.running->session),
+              apr_count_text(context, apr_session_plan(chat->opened.running->session)->n_ctx));
     if (n > 0)
         chat_note("%d question%s loaded%s", n, n == 1 ? " is" : "s are",
                   apr_messages_ends_with_question(&chat->messages) ? "; /retry answers the last one" : "");
@@ -643,7 +644,7 @@ static apr_status conclude(apr_chat *chat, const apr_chat_options *o, apr_error 
 {
     apr_answer *const answer = chat->call->answer;
 
-    if (o->run.stats && !answer->json) apr_print_stats(&chat->running, chat->call);
+    if (o->run.stats && !answer->json) apr_print_stats(chat->opened.running, chat->call);
     answer->json = false; /* each turn has printed its own object */
     if (chat->n_failed == 0 || chat->is_terminal) return APR_OK;
     return apr_fail(err, APR_E_NO, "%lld line%s could not be answered", (long long)chat->n_failed, chat->n_failed == 1 ? "" : "s");
@@ -677,7 +678,7 @@ apr_status apr_chat_with(const apr_call *call, const apr_chat_options *o, apr_er
     chat_input_close(&chat.input);
     apr_messages_close(&chat.messages);
     apr_chat_session_close(&chat.session);
-    apr_running_close(&chat.running);
+    apr_opened_close(&chat.opened);
     return status;
 }
 

@@ -1,5 +1,4 @@
 /* generate.c - aprrun without a verb: text from a prompt. */
-#include "runtime/session/generate.h"
 #include "tools/verbs/plan/plan_lines.h"
 #include "tools/verbs/run/answer_stream.h"
 #include "tools/verbs/run/chat.h"
@@ -110,55 +109,78 @@ typedef struct prompt_text {
     size_t n_bytes;
 } prompt_text;
 
-static apr_status encode_prompt(const apr_running *r, const generate_options *o, const prompt_text *prompt, int32_t **ids, size_t *n_ids,
-                                apr_error *err)
+/* An answer while it is made. */
+typedef struct generated {
+    const apr_call *call;
+    const apr_running *running;
+    apr_answer_stream stream;
+} generated;
+
+/* The prompt in the model's chat template. */
+static apr_status render(const apr_running *r, const generate_options *o, const prompt_text *prompt, prompt_text *rendered, apr_error *err)
 {
     const apr_subject subject = apr_running_subject(r);
-    char *rendered = NULL;
-    size_t n = 0;
 
-    if (!is_chat(o)) return apr_subject_encode(&subject, prompt->bytes, prompt->n_bytes, !o->no_bos, ids, n_ids, err);
     if (strlen(prompt->bytes) != prompt->n_bytes)
         return apr_fail(err, APR_E_UNSUPPORTED, "the prompt has a NUL at byte %zu, which no chat template takes", strlen(prompt->bytes));
     if (r->model.vocab.chat_template == NULL)
         return apr_fail(err, APR_E_UNSUPPORTED, "%s has no chat template; run without --chat", r->source.path);
-    apr_status status = apr_subject_chat(&subject, o->system, prompt->bytes, &rendered, &n, err);
-    if (status == APR_OK) status = apr_subject_encode(&subject, rendered, n, false, ids, n_ids, err);
-    free(rendered);
-    return status;
+    return apr_subject_chat(&subject, o->system, prompt->bytes, &rendered->bytes, &rendered->n_bytes, err);
 }
 
-static apr_status generate_with(apr_running *r, const apr_call *call, const prompt_text *text, apr_error *err)
+/* --- the hooks of aprkit_generate --- */
+
+static void begin(void *user, const int32_t *prompt, size_t n_prompt)
+{
+    const generated *const g = user;
+    const generate_options *const o = g->call->options;
+
+    if (g->call->quiet) return;
+    if (is_chat(o)) apr_note_turn_end(g->running, stderr);
+    else if (!o->no_bos) apr_warn_two_bos(g->running, prompt, n_prompt, stderr);
+}
+
+static bool take_token(void *user, int32_t id, bool is_stop) { return apr_answer_stream_take(&((generated *)user)->stream, id, is_stop); }
+
+static apr_status end(void *user, const int32_t *prompt, const apr_generation *generation, apr_error *err)
+{
+    generated *const g = user;
+
+    if (g->stream.failed) return apr_no_memory(err, "the text");
+    (void)apr_answer_stream_end(&g->stream); /* stdout is checked at the end */
+    return answer_generated(g->call, g->running, &g->stream, prompt, generation, err);
+}
+
+static apr_status generate_with(aprkit_session *session, const apr_call *call, const prompt_text *text, apr_error *err)
 {
     const generate_options *const o = call->options;
     const apr_sample_options sampling = apr_sampling_options(&o->sampling);
-    apr_answer_stream s = {.running = r,
-                           .show_special = o->special,
-                           .print = !call->answer->json,
-                           .is_terminal = isatty(STDOUT_FILENO),
-                           .text = {.stops = o->sampling.stop.items, .n_stops = o->sampling.stop.n_items}};
-    const apr_generate_options options = {.max_tokens = o->n > 0 ? o->n : 256,
-                                          .stop_ids = is_chat(o) ? r->chat.ids : r->model.vocab.stop_ids,
-                                          .n_stop_ids = is_chat(o) ? r->chat.n : r->model.vocab.n_stop_ids,
-                                          .on_token = apr_answer_stream_take,
-                                          .user = &s};
-    apr_generation generation;
-    apr_sampler sampler = {0};
-    int32_t *prompt = NULL;
-    size_t n_prompt = 0;
+    generated g = {.call = call,
+                   .running = &session->running,
+                   .stream = {.running = &session->running,
+                              .show_special = o->special,
+                              .print = !call->answer->json,
+                              .is_terminal = isatty(STDOUT_FILENO),
+                              .text = {.stops = o->sampling.stop.items, .n_stops = o->sampling.stop.n_items}}};
+    const aprkit_generate_hooks hooks = {.sampling = &sampling,
+                                         .is_rendered = is_chat(o),
+                                         .no_begin = o->no_bos,
+                                         .begin = begin,
+                                         .on_token = take_token,
+                                         .end = end,
+                                         .user = &g};
+    prompt_text rendered = {0};
+    aprkit_error error = {0};
 
-    apr_status status = encode_prompt(r, o, text, &prompt, &n_prompt, err);
-    if (status == APR_OK && is_chat(o) && !call->quiet) apr_note_turn_end(r, stderr);
-    if (status == APR_OK && !is_chat(o) && !o->no_bos && !call->quiet) apr_warn_two_bos(r, prompt, n_prompt, stderr);
-    if (status == APR_OK) status = apr_sampler_open(&sampler, apr_session_program(r->session)->vocab_size, &sampling, err);
-    if (status == APR_OK) status = apr_generate(r->session, &sampler, prompt, n_prompt, &options, &generation, err);
-    if (status == APR_OK && s.failed) status = apr_no_memory(err, "the text");
-    (void)apr_answer_stream_end(&s); /* stdout is checked at the end */
-    if (status == APR_OK) status = answer_generated(call, r, &s, prompt, &generation, err);
-    apr_sampler_close(&sampler);
-    apr_answer_stream_close(&s);
-    free(prompt);
-    return status;
+    if (is_chat(o)) APR_TRY(render(g.running, o, text, &rendered, err));
+    const prompt_text *const prompt = is_chat(o) ? &rendered : text;
+    const aprkit_generate_options options = {
+        .size = sizeof options, .text = prompt->bytes, .n_text = prompt->n_bytes, .max_tokens = o->n, .hooks = &hooks};
+    const int result = aprkit_generate(session, &options, NULL, NULL, &error);
+    if (result != APRKIT_OK) (void)apr_answer_stream_end(&g.stream);
+    apr_answer_stream_close(&g.stream);
+    free(rendered.bytes);
+    return result == APRKIT_OK ? APR_OK : apr_fail(err, (apr_status)error.status, "%s", error.text);
 }
 
 /* A conversation with the same options. */
@@ -185,15 +207,15 @@ static apr_status run_generate(const apr_call *call, apr_error *err)
 {
     const generate_options *const o = call->options;
     prompt_text prompt = {0};
-    apr_running r = {0};
+    apr_opened opened = {0};
 
     if (o->interactive || (o->prompt == NULL && o->file == NULL && isatty(STDIN_FILENO))) return talk(call, o, err);
     APR_TRY(apr_check_stop_texts(&o->sampling.stop, err));
     apr_status status = apr_read_prompt(o->prompt, o->file, &prompt.bytes, &prompt.n_bytes, err); /* before the work */
     if (status != APR_OK) return name_prompt(call, status, err);
-    status = apr_running_open(&r, call->operands[0], &o->run, 1, err);
-    if (status == APR_OK) status = generate_with(&r, call, &prompt, err);
-    apr_running_close(&r);
+    status = apr_opened_all(&opened, call->operands[0], &o->run, 1, err);
+    if (status == APR_OK) status = generate_with(opened.session, call, &prompt, err);
+    apr_opened_close(&opened);
     free(prompt.bytes);
     return status;
 }

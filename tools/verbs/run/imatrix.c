@@ -61,7 +61,7 @@ static const char *const imatrix_examples[] = {
 typedef struct work {
     const imatrix_options *asked;
     const apr_call *call;
-    apr_running running;
+    apr_opened opened;
     int32_t *ids;
     size_t n_ids;
     int64_t window, n_done, n_all; /* in windows; n_done are in the sums */
@@ -74,15 +74,15 @@ typedef struct work {
 
 static apr_status read_text(work *w, const char *path, apr_error *err)
 {
-    const apr_vocab *const vocab = &w->running.model.vocab;
+    const apr_vocab *const vocab = &w->opened.running->model.vocab;
     const apr_encode_options how = {.add_special = true, .parse_special = w->asked->parse_special};
     apr_text_input text;
 
     APR_TRY(apr_text_input_open(&text, path, err));
-    const apr_status status = apr_tokenizer_encode(w->running.tokenizer, text.bytes, text.n_bytes, &how, &w->ids, &w->n_ids, err);
+    const apr_status status = apr_tokenizer_encode(w->opened.running->tokenizer, text.bytes, text.n_bytes, &how, &w->ids, &w->n_ids, err);
     apr_text_input_close(&text);
     APR_TRY(status);
-    w->window = apr_session_plan(w->running.session)->n_ctx;
+    w->window = apr_session_plan(w->opened.running->session)->n_ctx;
     w->n_all = (int64_t)w->n_ids / w->window - w->asked->first;
     if (w->asked->chunks > 0 && w->n_all > w->asked->chunks) w->n_all = w->asked->chunks;
     if (w->n_all < 1)
@@ -99,7 +99,7 @@ static apr_status read_text(work *w, const char *path, apr_error *err)
 static apr_status make_terms(work *w, const char *inputs, apr_error *err)
 {
     const uint32_t crc = apr_crc32(0, w->ids, w->n_ids * sizeof *w->ids);
-    const char *const backend = apr_session_backend_name(w->running.session);
+    const char *const backend = apr_session_backend_name(w->opened.running->session);
     const size_t n_terms = strlen(inputs) + strlen(backend) + 512;
 
     w->terms = malloc(n_terms);
@@ -107,7 +107,8 @@ static apr_status make_terms(work *w, const char *inputs, apr_error *err)
     snprintf(w->terms, n_terms,
              "%stext of %zu tokens, %08" PRIx32 "\nwindows of %lld from %lld on\noutput head %s\nbackend %s%s\nkeys and values %s\n",
              inputs, w->n_ids, crc, (long long)w->window, (long long)w->asked->first, w->asked->output_too ? "yes" : "no", backend,
-             apr_session_is_exact(w->running.session) ? ", exact" : "", apr_dtypes[apr_session_plan(w->running.session)->kv_dtype].name);
+             apr_session_is_exact(w->opened.running->session) ? ", exact" : "",
+             apr_dtypes[apr_session_plan(w->opened.running->session)->kv_dtype].name);
     return APR_OK;
 }
 
@@ -117,7 +118,7 @@ static apr_status read_inputs(work *w, apr_error *err)
     char *inputs;
 
     /* before the text is read, which would count as an input */
-    APR_TRY(apr_inputs_terms(&inputs, w->running.lora.uses, w->running.lora.n, err));
+    APR_TRY(apr_inputs_terms(&inputs, w->opened.running->lora.uses, w->opened.running->lora.n, err));
     apr_status status = read_text(w, w->call->operands[1], err);
     if (status == APR_OK) status = make_terms(w, inputs, err);
     free(inputs);
@@ -186,7 +187,7 @@ static apr_status add_windows(work *w, apr_error *err)
     if (w->n_done > 0) apr_progress_report(&progress, (uint64_t)w->n_done, (uint64_t)w->n_all, NULL);
     while (w->n_done < w->n_all && status == APR_OK) {
         const int32_t *const ids = w->ids + (w->asked->first + w->n_done) * w->window;
-        status = apr_importance_pass_add(&w->pass, w->running.session, w->wanted, ids, w->window, err);
+        status = apr_importance_pass_add(&w->pass, w->opened.running->session, w->wanted, ids, w->window, err);
         if (status != APR_OK) break;
         w->n_done++;
         apr_progress_report(&progress, (uint64_t)w->n_done, (uint64_t)w->n_all, "windows");
@@ -210,7 +211,7 @@ static apr_status write_and_answer(work *w, double seconds, apr_error *err)
     size_t n_nameless = 0;
     apr_report r;
 
-    apr_status status = apr_imatrix_of_pass(&all, w->asked->out, &w->pass, w->running.session, w->wanted, &n_nameless, err);
+    apr_status status = apr_imatrix_of_pass(&all, w->asked->out, &w->pass, w->opened.running->session, w->wanted, &n_nameless, err);
     all.datasets = &text;
     all.n_datasets = 1;
     all.chunk_count = w->n_done;
@@ -219,7 +220,7 @@ static apr_status write_and_answer(work *w, double seconds, apr_error *err)
     if (status == APR_OK && w->asked->resume) unlink(w->kept); /* its terms were checked, or it is this run's */
     if (status == APR_OK) status = apr_imatrix_answer(w->call, &all, n_nameless, seconds, err);
     apr_report_start(&r, w->call->answer, err);
-    if (status == APR_OK) apr_begin_report(&r, &w->running.model.vocab);
+    if (status == APR_OK) apr_begin_report(&r, &w->opened.running->model.vocab);
     apr_imatrix_close(&all);
     return status;
 }
@@ -242,18 +243,18 @@ static apr_status make(work *w, apr_error *err)
     apr_guard_writes();
     if (w->asked->resume) apr_guard_protects(w->kept);
     APR_TRY(check_outputs(w, err));
-    APR_TRY(apr_running_open(&w->running, w->call->operands[0], &run, 16, err));
+    APR_TRY(apr_opened_all(&w->opened, w->call->operands[0], &run, 16, err));
     APR_TRY(read_inputs(w, err));
     APR_TRY(check_outputs(w, err));
-    APR_TRY(apr_layer_inputs_of(&w->feeds, w->running.session, err));
+    APR_TRY(apr_layer_inputs_of(&w->feeds, w->opened.running->session, err));
     APR_TRY(apr_importance_pass_open(&w->pass, &w->feeds, err));
     w->wanted = calloc(w->feeds.n_feeds + 1, sizeof *w->wanted);
     if (w->wanted == NULL) return apr_no_memory(err, "the inputs of a model");
-    apr_imatrix_select_inputs(&w->feeds, w->running.session, w->asked->output_too, w->wanted);
+    apr_imatrix_select_inputs(&w->feeds, w->opened.running->session, w->asked->output_too, w->wanted);
     APR_TRY(load_saved(w, err));
     APR_TRY(add_windows(w, err));
     APR_TRY(write_and_answer(w, apr_seconds_now() - start, err));
-    if (w->asked->run.stats) apr_print_stats(&w->running, w->call);
+    if (w->asked->run.stats) apr_print_stats(w->opened.running, w->call);
     return APR_OK;
 }
 
@@ -286,7 +287,7 @@ static apr_status run_imatrix(const apr_call *call, apr_error *err)
     free(w.terms);
     free(w.kept);
     free(w.ids);
-    apr_running_close(&w.running);
+    apr_opened_close(&w.opened);
     return status;
 }
 

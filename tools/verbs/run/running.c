@@ -77,24 +77,39 @@ apr_status apr_running_merge(apr_running *r, const apr_strings *lora, apr_error 
     return apr_merge_adapters(&r->model, r->lora.uses, r->lora.n, err);
 }
 
-apr_status apr_running_open_weights(apr_running *r, const char *path, const apr_run_options *options, int64_t n_logits, apr_error *err)
+static void show_plan(void *user, const apr_plan *plan)
 {
-    apr_session_options session;
+    (void)user;
+    apr_plan_warn_of_context(plan);
+}
 
-    APR_TRY(apr_running_open_files(r, path, err));
-    APR_TRY(apr_running_merge(r, &options->lora, err));
-    APR_TRY(apr_running_options(options, n_logits, &session, err));
-    APR_TRY(apr_session_open(&r->session, &r->model, &session, err));
-    apr_warn_of_context(r);
+static apr_status failed(const aprkit_error *error, apr_error *err) { return apr_fail(err, (apr_status)error->status, "%s", error->text); }
+
+apr_status apr_opened_weights(apr_opened *o, const char *path, const apr_run_options *options, int64_t n_logits, apr_error *err)
+{
+    const aprkit_model_options mapped = {.size = sizeof mapped, .map = 1}; /* tools/report/guard.h handles SIGBUS */
+    aprkit_run_hooks hooks = apr_run_hooks(options, n_logits);
+    const aprkit_session_options run = apr_run_session(options, &hooks);
+    aprkit_error error;
+
+    hooks.planned = show_plan;
+    if (aprkit_model_open(&o->model, path, &mapped, &error) != APRKIT_OK) return failed(&error, err);
+    if (aprkit_session_open(&o->session, o->model, &run, &error) != APRKIT_OK) return failed(&error, err);
+    o->running = &o->session->running;
     return APR_OK;
 }
 
-void apr_warn_of_context(const apr_running *r) { apr_plan_warn_of_context(apr_session_plan(r->session)); }
-
-apr_status apr_running_open(apr_running *r, const char *path, const apr_run_options *options, int64_t n_logits, apr_error *err)
+apr_status apr_opened_all(apr_opened *o, const char *path, const apr_run_options *options, int64_t n_logits, apr_error *err)
 {
-    APR_TRY(apr_running_open_weights(r, path, options, n_logits, err));
-    return apr_running_open_tokenizer(r, err);
+    APR_TRY(apr_opened_weights(o, path, options, n_logits, err));
+    return o->running->tokenizer != NULL ? APR_OK : apr_running_open_tokenizer(o->running, err); /* says what is missing */
+}
+
+void apr_opened_close(apr_opened *o)
+{
+    aprkit_session_close(o->session);
+    aprkit_model_close(o->model);
+    *o = (apr_opened){0};
 }
 
 void apr_note_turn_end(const apr_running *r, FILE *to)

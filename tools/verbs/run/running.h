@@ -129,22 +129,27 @@ typedef struct apr_run_options {
 bool apr_runs_on_a_gpu(const apr_call *call);
 extern const apr_need apr_run_needs[];
 
-/* The same options for aprkit.h; hooks add what is not public there, and must live as long as the session. */
+/* The same options for aprkit.h; hooks add what is not public there. */
 aprkit_run_hooks apr_run_hooks(const apr_run_options *options, int64_t n_logits);
 aprkit_session_options apr_run_session(const apr_run_options *options, const aprkit_run_hooks *hooks);
 /* An aprkit_note_fn: prints a warning on stderr. */
 void apr_show_note(void *user, const char *sentence);
 
-/* A failed open must be closed. n_logits: rows of logits kept at a time. */
-apr_status apr_running_open(apr_running *running, const char *path, const apr_run_options *options, int64_t n_logits, apr_error *err);
-/* Without the tokenizer, for callers that use token ids: the model need not have one. */
-apr_status apr_running_open_weights(apr_running *running, const char *path, const apr_run_options *options, int64_t n_logits,
-                                    apr_error *err);
-/* Warns if the session's context is longer than the model's own. */
-void apr_warn_of_context(const apr_running *r);
+/* A model with its session, through aprkit.h. Zeros may be closed, and what could not be opened must be. */
+typedef struct apr_opened {
+    aprkit_model *model;
+    aprkit_session *session;
+    apr_running *running; /* of the session; NULL: it is not open */
+} apr_opened;
 
-/* The parts of apr_running_open, in their order, for callers that do something in between: apr_running_open_files (may print warnings on
- * stderr), apr_running_merge, apr_running_open_tokenizer, apr_running_options. The session comes last (apr_session_open with running->model). */
+/* n_logits: rows of logits kept at a time. */
+apr_status apr_opened_all(apr_opened *opened, const char *path, const apr_run_options *options, int64_t n_logits, apr_error *err);
+/* For callers that use token ids: the model need not have a tokenizer. */
+apr_status apr_opened_weights(apr_opened *opened, const char *path, const apr_run_options *options, int64_t n_logits, apr_error *err);
+void apr_opened_close(apr_opened *opened);
+
+/* For callers that do something in between, in this order: apr_running_open_files (may print warnings on stderr), apr_running_merge,
+ * apr_running_open_tokenizer, apr_running_options. The session comes last (apr_session_open with running->model). */
 apr_status apr_running_open_files(apr_running *running, const char *path, apr_error *err);
 /* Merges adapters into running->model, and prints them on stderr. Computes nothing yet: the session gets the sums when it reads weights. */
 apr_status apr_running_merge(apr_running *running, const apr_strings *lora, apr_error *err);

@@ -1,9 +1,7 @@
 /* tokenize.c - a text to tokens, and tokens to a text, with a model's own tokenizer. */
 #include "tools/verbs/verbs.h"
 
-#include "formats/open.h"
 #include "runtime/template/chat.h"
-#include "runtime/tokenizer/tokenizer.h"
 #include "tools/report/table.h"
 #include "tools/report/text.h"
 #include "tools/verbs/run/prompt.h"
@@ -62,33 +60,36 @@ static const char *const detokenize_examples[] = {
 
 /* --- the tokenizer --- */
 
+/* A model that was opened for its tokenizer. */
 typedef struct opened {
-    apr_model model;
-    apr_tokenizer *tokenizer;
+    aprkit_model *model;
+    aprkit_session *session;
 } opened;
+
+static apr_status failed(const aprkit_error *error, apr_error *err) { return apr_fail(err, (apr_status)error->status, "%s", error->text); }
 
 static apr_status open_tokenizer(opened *o, const char *path, apr_error *err)
 {
-    APR_TRY(apr_model_open_vocab(&o->model, path, err));
-    if (o->model.vocab.kind == APR_VOCAB_NONE && o->model.vocab.unsupported == NULL)
-        return apr_fail(err, APR_E_UNSUPPORTED, "%s has no tokenizer; give the folder with tokenizer.json, tokenizer.model or tekken.json",
-                        path);
-    return apr_tokenizer_open(&o->tokenizer, &o->model.vocab, err);
+    const aprkit_model_options only = {.size = sizeof only, .map = 1, .tokenizer_only = 1}; /* tools/report/guard.h handles SIGBUS */
+    aprkit_error error;
+
+    if (aprkit_model_open(&o->model, path, &only, &error) != APRKIT_OK) return failed(&error, err);
+    return aprkit_session_open(&o->session, o->model, NULL, &error) == APRKIT_OK ? APR_OK : failed(&error, err);
 }
 
 static void close_tokenizer(opened *o)
 {
-    apr_tokenizer_close(o->tokenizer);
-    apr_model_close(&o->model);
+    aprkit_session_close(o->session);
+    aprkit_model_close(o->model);
 }
 
 /* The bytes that one token stands for, control tokens as they are written; malloc'ed. */
 static apr_status bytes_of(const opened *o, int32_t id, char **bytes, size_t *n, apr_error *err)
 {
-    *n = apr_tokenizer_token_bytes(o->tokenizer, id, true, NULL, 0);
+    *n = apr_tokenizer_token_bytes(o->session->running.tokenizer, id, true, NULL, 0);
     *bytes = malloc(*n + 1);
     if (*bytes == NULL) return apr_no_memory(err, "a token");
-    apr_tokenizer_token_bytes(o->tokenizer, id, true, *bytes, *n);
+    apr_tokenizer_token_bytes(o->session->running.tokenizer, id, true, *bytes, *n);
     return APR_OK;
 }
 
@@ -182,18 +183,26 @@ static apr_status answer(const opened *o, const apr_call *call, const int32_t *i
     return APR_OK;
 }
 
+static apr_status tokenize(const opened *o, const char *text, size_t n_bytes, int special, int32_t **ids, size_t *n_ids, apr_error *err)
+{
+    aprkit_error error;
+    return aprkit_tokenize(o->session, text, n_bytes, special, ids, n_ids, &error) == APRKIT_OK ? APR_OK : failed(&error, err);
+}
+
 static apr_status encode(const opened *o, const tokenize_options *asked, const char *text, size_t n_bytes, int32_t **ids, size_t *n_ids,
                          apr_error *err)
 {
-    const apr_subject subject = {.path = o->model.path, .vocab = &o->model.vocab, .tokenizer = o->tokenizer, .now = apr_local_seconds()};
+    const apr_subject subject = {
+        .path = o->model->model.path, .vocab = o->session->vocab, .tokenizer = o->session->running.tokenizer, .now = apr_local_seconds()};
     char *rendered = NULL;
     size_t n = 0;
 
-    if (!asked->chat && asked->system == NULL) return apr_subject_encode(&subject, text, n_bytes, !asked->no_special, ids, n_ids, err);
+    if (!asked->chat && asked->system == NULL)
+        return tokenize(o, text, n_bytes, asked->no_special ? APRKIT_PARSE_SPECIAL : APRKIT_ALL_SPECIAL, ids, n_ids, err);
     if (strlen(text) != n_bytes)
         return apr_fail(err, APR_E_UNSUPPORTED, "the text has a NUL at byte %zu, which no chat template takes", strlen(text));
     APR_TRY(apr_subject_chat(&subject, asked->system, text, &rendered, &n, err));
-    const apr_status status = apr_subject_encode(&subject, rendered, n, false, ids, n_ids, err);
+    const apr_status status = tokenize(o, rendered, n, APRKIT_PARSE_SPECIAL, ids, n_ids, err);
     free(rendered);
     return status;
 }
@@ -213,7 +222,7 @@ static apr_status run_tokenize(const apr_call *call, apr_error *err)
     apr_status status = open_tokenizer(&o, call->operands[0], err);
     if (status == APR_OK) status = encode(&o, asked, text, n_text, &ids, &n, err);
     if (status == APR_OK) status = answer(&o, call, ids, n, err);
-    free(ids);
+    aprkit_free(ids);
     free(text);
     close_tokenizer(&o);
     return status;
@@ -244,8 +253,8 @@ static apr_status read_ids(const opened *o, const char *text, size_t n_bytes, in
         while (p < end && isdigit((unsigned char)*p) && id <= INT32_MAX) id = 10 * id + (*p++ - '0');
         const bool is_ended = p == end || isspace((unsigned char)*p) || *p == ',' || *p == ']';
         if (p == begin || !is_ended) return apr_fail(err, APR_E_USAGE, "'%.*s' is not a token id", shown_bytes(begin, end), begin);
-        if ((uint64_t)id >= o->model.vocab.n_tokens)
-            return apr_fail(err, APR_E_USAGE, "token id %lld is outside the vocabulary of %zu", (long long)id, o->model.vocab.n_tokens);
+        if ((uint64_t)id >= o->session->vocab->n_tokens)
+            return apr_fail(err, APR_E_USAGE, "token id %lld is outside the vocabulary of %zu", (long long)id, o->session->vocab->n_tokens);
         (*ids)[(*n)++] = (int32_t)id;
     }
     return APR_OK;
@@ -276,7 +285,7 @@ static apr_status read_numbers(const apr_call *call, char **text, size_t *n_byte
 /* Drops the begin and end tokens that encoding adds. */
 static void drop_added(const opened *o, int32_t **first, size_t *n)
 {
-    const apr_vocab *const v = &o->model.vocab;
+    const apr_vocab *const v = o->session->vocab;
 
     if (*n > 0 && v->add_bos && (*first)[0] == v->bos_id) {
         ++*first;
@@ -304,11 +313,13 @@ static apr_status detokenize(const opened *o, const apr_call *call, const char *
     int32_t *ids = NULL;
     char *bytes = NULL;
     size_t n_ids = 0, n_bytes = 0;
+    aprkit_error error;
 
     apr_status status = read_ids(o, text, n_text, &ids, &n_ids, err);
     int32_t *first = ids;
     if (status == APR_OK && !asked->no_special) drop_added(o, &first, &n_ids);
-    if (status == APR_OK) status = apr_tokenizer_decode(o->tokenizer, first, n_ids, true, &bytes, &n_bytes, err);
+    if (status == APR_OK && aprkit_detokenize(o->session, first, n_ids, 1, &bytes, &n_bytes, &error) != APRKIT_OK)
+        status = failed(&error, err);
     if (status == APR_OK && call->answer->json) {
         apr_json_string(&call->answer->body, "text", bytes, n_bytes);
         bytes_json(&call->answer->body, bytes, n_bytes);
@@ -316,7 +327,7 @@ static apr_status detokenize(const opened *o, const apr_call *call, const char *
         status = print_bytes(bytes, n_bytes, err);
     }
     free(ids);
-    free(bytes);
+    aprkit_free(bytes);
     return status;
 }
 
