@@ -1,6 +1,7 @@
 #!/bin/bash
 # library.sh BUILD_DIR - the library as other programs get it: installed into an empty folder, of which only aprkit_* can be seen; its header
-# in C11 and C++17; the examples built with pkg-config and run; a conversion stopped by Ctrl-C leaves nothing.
+# in C11 and C++17; the examples built with pkg-config and run; a conversion stopped by Ctrl-C leaves nothing; threads, verifications that are
+# cancelled and files that are cut short (tests/library/contexts.c); the binary interface is the recorded one (tests/abi.sh).
 root=$(cd "$(dirname "$0")/.." && pwd)
 build=$(cd "$1" && pwd) || exit 2
 work=$(mktemp -d) || exit 2
@@ -93,12 +94,20 @@ left = os.listdir("empty")
 print(p.wait(), said.decode()[-200:], left)
 sys.exit(not (p.returncode == 8 and b"cancelled" in said and left == []))
 PY
+mkdir nothing
+# contexts LANGUAGE COMPILER...: a truncated file, and a core of a program that got a signal, are left in no other folder
+contexts() {
+    "${@:2}" -Wall -Wextra -Werror "$root/tests/library/contexts.c" -x none $(flags) -pthread -o "contexts-$1" || return 1
+    cp -r --sparse=always long "long-$1" && (cd nothing && "../contexts-$1" "$model/tiny-qwen2-Q4_K_M.gguf" "$model" "../long-$1") && [ -z "$(ls -A nothing)" ]
+}
 if python3 -c '' 2>/dev/null; then
     check "Ctrl-C leaves a file, or is not noticed" python3 interrupt.py "$model"
+    check "threads, cancelling and truncated files in C11" contexts c11 cc -std=c11 -D_XOPEN_SOURCE=700
+    check "threads, cancelling and truncated files in C++17" contexts c++17 c++ -std=c++17 -x c++
     answer() { python3 "$examples/ask.py" "$model" 'Why is the sky blue?' >said && [ "$(wc -c <said)" -gt 5 ]; }
     check "ask.py" answer
     check "ask.py says what aprrun says" diff said <("$build/aprrun" -q "$model" --chat -p 'Why is the sky blue?' -n 200)
     table() { python3 "$examples/fits.py" "$root/tests/data/shapes/qwen3-8b.json" q4_k_m 32768 >said && [ "$(wc -l <said)" -gt 20 ] && grep -q 'rtx4090 .* yes' said && grep -q ' no ' said; }
     check "fits.py" table
-else count 0 0 3; echo "skipped: python3 is not here"; fi
+else count 0 0 5; echo "skipped: python3 is not here"; fi
 close_counts library
