@@ -13,7 +13,7 @@ MAKEFLAGS += -j$(shell nproc 2>/dev/null || echo 2)
 endif
 build     := --no-print-directory -Otarget $(if $Q,-s)
 run_goals := demo test unit cli fuzz-replay asan signals-asan tsan toys fuzz check-memory check-kills check-arm bench quality check-archs \
-             archs-lock check-attack check-gpu check-emulated hostile-flags check-all
+             archs-lock check-attack check-shared check-gpu check-emulated hostile-flags check-all
 before    :=
 $(foreach goal,$(filter $(run_goals),$(MAKECMDGOALS)),$(eval $(goal): | $(before))$(eval before := $(goal)))
 
@@ -23,14 +23,17 @@ MODULES := formats kernels quant convert runtime
 
 clang_ := $(findstring clang,$(CC))
 x86_64 := $(findstring x86_64,$(shell $(firstword $(filter-out ccache,$(CC))) -dumpmachine))
-B      := build/$(FLAVOR)$(if $(clang_),-clang)
+# SHARED=1: the tools have no code of the library in them, but load libaprkit.so.0 (below, at the library). In a folder of its own.
+SHARED ?= 0
+shared := $(filter 1,$(SHARED))
+B      := build/$(FLAVOR)$(if $(clang_),-clang)$(if $(shared),-shared)
 NVCC   ?= nvcc
 CUDA   ?= $(if $(and $(filter build/release,$B),$(shell command -v $(NVCC) 2>/dev/null)),1,0)
 
 # The order of flags: what this build prefers, then CPPFLAGS, CFLAGS and LDFLAGS as the user gives them, then what must hold whatever
 # these say. `make CFLAGS="-O3 -march=native"` gives other machine code and the same bytes (tests/hostile_flags.sh).
 c_flags   = $(WARN) $(harden_c) $(flags_$(FLAVOR)) $(reach) $(speed) $(CPPFLAGS) $(CFLAGS) $(must) $(march)
-must      = -std=c11 -fopenmp -fPIC -fvisibility=hidden -I. -MMD -MP -D_POSIX_C_SOURCE=200809L $(if $(filter 1,$(WERROR)),-Werror)
+must      = -std=c11 -fopenmp -fPIC $(if $(shared),-fno-semantic-interposition,-fvisibility=hidden) -I. -MMD -MP -D_POSIX_C_SOURCE=200809L $(if $(filter 1,$(WERROR)),-Werror)
 # No fast-math and no contraction: bytes must be reproducible. A sum that is held to a bound instead may contract (below).
 contract := off
 must     += -fno-fast-math -fno-unsafe-math-optimizations -fno-associative-math -fno-reciprocal-math -fno-finite-math-only \
@@ -45,7 +48,7 @@ harden_l := -Wl,-z,relro,-z,now$(if $(x86_64),$(,)-z$(,)ibt$(,)-z$(,)shstk)#  De
 endif
 # gcc's OpenMP as an archive, where there is one: only so can a program say how its threads wait (tools/cli/openmp_spin.c). Packages of a
 # distribution use its shared library: STATIC_GOMP=0.
-STATIC_GOMP ?= 1
+STATIC_GOMP ?= $(if $(shared),0,1)#  one OpenMP for the tool and its library
 gomp_a   := $(if $(clang_)$(filter 0,$(STATIC_GOMP)),,$(wildcard $(shell $(CC) -print-file-name=libgomp.a)))
 openmp   := $(if $(gomp_a),$(gomp_a) -pthread,-fopenmp)
 flags_release := -O2 -g1 '-ffile-prefix-map=$(CURDIR)=.'#  no path of this folder in the programs
@@ -146,6 +149,9 @@ check-attack: ## hostile files, failing system calls and allocations through eve
 	@$(MAKE) $(build) CUDA=0 all $B/make_family
 	@python3 tests/attack.py $B --seed $(or $(SEED),$$(printf '%d' 0x$$(git rev-parse HEAD | cut -c 1-6))) --runs $(or $(RUNS),3000) \
 	  --faults $(or $(FAULTS),500) --allocations $(or $(ALLOCATIONS),200)
+check-shared: ## tools that are linked with libaprkit.so.0 (SHARED=1)
+	@$(MAKE) $(build) CUDA=0 SHARED=1 all library build/release-shared/make_family
+	@tests/shared.sh build/release-shared
 check-arm: ## the tests of codecs and products as 64-bit Arm has them, under qemu-user
 	@tests/arm.sh build/arm
 bench: ## figures: conversion, quantization (and LLAMA_QUANTIZE=PATH), host speed (and LLAMA_BENCH=PATH), each with its bound
@@ -156,7 +162,7 @@ quality: ## how much of a model each way of quantizing keeps, as tables; LLAMA_C
 	@python3 tests/quality/judge.py $B
 
 PACKAGES     := build-essential libcjson-dev libcmocka-dev libzstd-dev libpcre2-dev libutf8proc-dev libdeflate-dev
-PACKAGES_DEV := clang clang-format libomp-dev libclang-rt-dev python3 tmux
+PACKAGES_DEV := clang clang-format libomp-dev libclang-rt-dev python3 tmux abigail-tools
 missing = $(shell for p in $(1); do dpkg-query -W -f='$${Status}' $$p 2>/dev/null | grep -q 'install ok installed' || echo $$p; done)
 define install_missing
 	@missing="$(strip $(call missing,$(1)))"; [ -z "$$missing" ] && exit 0; \
@@ -224,8 +230,6 @@ define link
 endef
 # At a link these would make denormal numbers zeros in the whole program.
 fast := -Ofast -ffast-math -funsafe-math-optimizations
-$(TOOLS): $B/%: $B/tools/%.c.o $(TOOL_C:%=$B/%.o) $(LIB)
-	$(call link)
 $(MAKERS): $B/%: $B/tests/support/%.c.o $(SUPPORT_C:%=$B/%.o) $(TOOL_C:%=$B/%.o) $(LIB)
 	$(call link,$(LIB) -lcmocka)
 $(UNIT): $(UNIT_O) $(SUPPORT_C:%=$B/%.o) $(TOOL_C:%=$B/%.o) $(LIB)
@@ -234,18 +238,39 @@ $(UNIT): $(UNIT_O) $(SUPPORT_C:%=$B/%.o) $(TOOL_C:%=$B/%.o) $(LIB)
 PUBLIC    := tools/engine/aprkit.h
 PUBLIC_C  := $(sort $(wildcard tools/engine/*.c tools/engine/*/*.c tools/report/verify/*.c) \
              $(patsubst %,tools/report/%.c,answer chart chart_layers html page plot sha256 table text))#  pages, but nothing that prints
+# what tests/abi.sh reads: the types of the public functions
+$(patsubst %,$B/%.o,$(wildcard tools/engine/library/*.c)): must += -g
 lib_version := $(shell awk '$$2 == "APRKIT_VERSION" {gsub(/"/, ""); print $$3}' $(PUBLIC))
 lib_abi   := $(shell awk '$$2 == "APRKIT_ABI" {print $$3}' $(PUBLIC))
 SHARED_LIB := $B/lib/libaprkit.so.$(lib_version)
 SHARED_LINKS := $B/lib/libaprkit.so.$(lib_abi) $B/lib/libaprkit.so
 STATIC_LIB := $B/lib/libaprkit.a
 PKG_CONFIG_FILE := $B/lib/pkgconfig/aprkit.pc
+ifneq ($(shared),)
+# Tools use more of the library than aprkit.h has (show, diff, batches, benchmarks). Those names are a version node of their own, which has the
+# library's exact version in its name, as glibc's GLIBC_PRIVATE: a tool does not start with another library, and there is one copy of all state.
+# RPATH: where a tool that was built or installed finds the library; packages for the system's folders leave it empty.
+OWN_O     := $(patsubst %,$B/%.o,$(filter-out $(PUBLIC_C),$(TOOL_C)))
+MAP       := $B/aprkit.map
+RPATH     ?= $$ORIGIN/lib:$$ORIGIN/../lib
+$(MAP): tools/engine/aprkit.map $(MAINS:%=$B/%.o) $(OWN_O) $(PUBLIC_C:%=$B/%.o) $(LIB)
+	$(call say,NM,$(@F))
+	@{ cat $< && echo 'APRKIT_PRIVATE_$(lib_version) {' && echo '    global:' && \
+	  { nm -u $(MAINS:%=$B/%.o) $(OWN_O) | awk '$$1 == "U" {print $$2}' | sort -u; nm -g --defined-only $(PUBLIC_C:%=$B/%.o) $(LIB) | awk 'NF == 3 {print $$3}' | sort -u; } | \
+	  sort | uniq -d | grep -v '^aprkit_' | sed 's/.*/        &;/' && echo '};'; } >$@
+$(TOOLS): $B/%: $B/tools/%.c.o $(OWN_O) $(SHARED_LIB) | $(SHARED_LINKS)
+	$(call link,$(if $(RPATH),-Wl$(,)-rpath$(,)'$(RPATH)'))
+else
+MAP       := tools/engine/aprkit.map
+$(TOOLS): $B/%: $B/tools/%.c.o $(TOOL_C:%=$B/%.o) $(LIB)
+	$(call link)
+endif
 library: $(SHARED_LIB) $(SHARED_LINKS) $(STATIC_LIB) $(PKG_CONFIG_FILE) ## build libaprkit for other programs: build/release/lib
-$(SHARED_LIB): $(PUBLIC_C:%=$B/%.o) $(LIB) tools/engine/aprkit.map
+$(SHARED_LIB): $(PUBLIC_C:%=$B/%.o) $(LIB) $(MAP)
 	$(call say,LD,$(@F))
 	@mkdir -p $(@D)
 	$Q$(CC) -shared $(harden_l) $(flags_$(FLAVOR)) $(filter-out -fopenmp $(fast),$(CFLAGS)) $(LDFLAGS) -Wl,-soname,libaprkit.so.$(lib_abi) \
-	  -Wl,--version-script=tools/engine/aprkit.map -Wl,-z,defs $(filter %.o %.a,$^) $(libs) $(LDLIBS) -fopenmp -o $@
+	  -Wl,--version-script=$(MAP) -Wl,-z,defs $(filter %.o,$^) $(if $(shared),-Wl$(,)--whole-archive) $(LIB) $(if $(shared),-Wl$(,)--no-whole-archive) $(libs) $(LDLIBS) -fopenmp -o $@
 $(SHARED_LINKS): $(SHARED_LIB)
 	@ln -sf $(<F) $@
 # one object, whose other names are local: a program may have functions of the same names
@@ -447,4 +472,4 @@ clean: ## remove build/
 	rm -rf build
 help: ## this text
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | awk -F'\t' '{printf "  %-12s %s\n", $$1, $$2}'
-	@echo; echo '  Variables: CC, FLAVOR=release|debug|asan|tsan, PREFIX, DESTDIR (and bindir, libdir, includedir, mandir, datadir), FUZZ_SECONDS, KILLS, SIGNALS, CUDA=0|1, ARCHS, V=1, WERROR=1'
+	@echo; echo '  Variables: CC, FLAVOR=release|debug|asan|tsan, SHARED=0|1, PREFIX, DESTDIR (and bindir, libdir, includedir, mandir, datadir), FUZZ_SECONDS, KILLS, SIGNALS, CUDA=0|1, ARCHS, V=1, WERROR=1'

@@ -11,21 +11,42 @@ fail() { echo "FAILED library: $*"; count 0 1 0; }
 # check WHAT COMMAND...: it succeeds
 check() { local what=$1; shift; if "$@" >"$work/out" 2>&1; then count 1 0 0; else fail "$what"; head -n 20 "$work/out"; fi; }
 
-make -s --no-print-directory -C "$root" CUDA=0 FLAVOR="${build##*/}" DESTDIR="$work/tree" PREFIX=/usr install-library >"$work/out" 2>&1 || { cat "$work/out"; fail install; }
+flavor=${build##*/} shared=0
+case $flavor in *-shared) flavor=${flavor%-shared} shared=1 ;; esac
+make -s --no-print-directory -C "$root" CUDA=0 FLAVOR="$flavor" SHARED=$shared DESTDIR="$work/tree" PREFIX=/usr install-library >"$work/out" 2>&1 || { cat "$work/out"; fail install; }
 lib=$work/tree/usr/lib header=$work/tree/usr/include/aprkit.h
 export PKG_CONFIG_PATH=$lib/pkgconfig PKG_CONFIG_SYSROOT_DIR=$work/tree LD_LIBRARY_PATH=$lib LC_ALL=C.UTF-8
 
+# the names of a shared library without their versions; tools that are linked with it (make SHARED=1) have more, of a version of their own
+exported() { nm -D --defined-only "$1" | awk '$2 != "A" && $3 !~ /@APRKIT_PRIVATE/ {sub(/@.*/, "", $3); print $3}'; }
 only_public() { [ -n "$1" ] && ! grep -v '^aprkit_' <<<"$1"; }
-check "the shared library shows other names than aprkit_*" only_public "$(nm -D --defined-only "$lib/libaprkit.so" | awk '{print $3}')"
+check "the shared library shows other names than aprkit_*" only_public "$(exported "$lib/libaprkit.so")"
 check "the static library has other global names than aprkit_*" only_public "$(nm -g --defined-only "$lib/libaprkit.a" | awk 'NF == 3 {print $3}')"
 declared() { sed -n 's/.*\<\(aprkit_[a-z_]*\)(.*/\1/p' <(grep APRKIT_API "$header") | sort; }
-check "the library has not all that the header declares" diff <(declared) <(nm -D --defined-only "$lib/libaprkit.so" | awk '{print $3}' | sort)
+check "the library has not all that the header declares" diff <(declared) <(exported "$lib/libaprkit.so" | sort)
 soname() { [ "$(readelf -d "$lib/libaprkit.so" | sed -n 's/.*SONAME.*\[\(.*\)\]/\1/p')" = libaprkit.so.0 ] && [ -e "$lib/libaprkit.so.0" ]; }
 check "the soname" soname
+# the record is compared, and a record with another function or another member is not taken
+if "$root/tests/abi.sh" "$build" >"$work/out" 2>&1; then
+    count 1 0 0
+    record=$(echo "$root"/tests/data/abi/libaprkit-*.xml)
+    refuses() { sed "$1" "$record" >"$work/record.xml"; ! cmp -s "$record" "$work/record.xml" && ! "$root/tests/abi.sh" "$build" "$work/record.xml"; }
+    check "a function that was removed is not noticed" refuses "s/'aprkit_gpu_name'/'aprkit_gpu_names'/"
+    check "a member that was changed is not noticed" refuses "s/'hidden_size'/'width'/"
+elif [ $? -eq 77 ]; then count 0 0 3; echo "skipped: the binary interface needs abigail-tools, on x86-64"
+else fail "the binary interface"; cat "$work/out"; fi
 # what a library may not do to its program (_exit is called by a child process that tries a GPU)
 quiet() { ! nm -D -u "$lib/libaprkit.so" | grep -E ' (exit|abort|printf|puts|signal|sigaction|setenv|setlocale)(@|$)'; }
 check "the library prints, ends the process or handles signals" quiet
 
+# verbs are doors to the library: which of its functions their objects call
+calls() { local calls; calls=$(nm -u "$build/tools/verbs/$1.c.o"); shift; for name; do grep -q " aprkit_$name\$" <<<"$calls" || { echo "$name is not called"; return 1; }; done; }
+check "conversions" calls convert/conversion model_open convert model_close
+check "aprplan" calls plan/plan model_open plan_make plan_fits plan_close
+check "sessions of verbs" calls run/running model_open session_open session_close
+check "prompts" calls run/generate generate
+check "tokenize and detokenize" calls run/tokenize session_open tokenize detokenize
+check "verify" calls check/verify verify report_info report_check report_html report_close
 echo '#include <aprkit.h>' >"$work/alone.c"
 cp "$work/alone.c" "$work/alone.cpp"
 check "the header in C11" cc -std=c11 -Wall -Wextra -pedantic -Werror -fsyntax-only -I"${header%/*}" "$work/alone.c"

@@ -18,7 +18,7 @@
  * was compiled with an older header works with a newer library. Zero is the default of every other member. A NULL pointer to options means
  * that all are default.
  *
- * Ownership: the caller closes what it has opened, and closes models last: sessions and plans use them. Strings and arrays that are given
+ * Ownership: the caller closes what it has opened, and closes models last: sessions, plans and reports use them. Strings and arrays that are given
  * to the library need to live until the call returns. Those that it gives out belong to a handle and live until that is closed, unless the
  * function says otherwise; aprkit_free releases those that the caller owns. All strings are UTF-8. Sizes are in bytes.
  *
@@ -100,7 +100,8 @@ typedef struct aprkit_model_options {
 } aprkit_model_options;
 
 /* Opens a GGUF (also the first of split files), an APR file, a .safetensors file, a folder with a checkpoint, or a config.json (which has no
- * tensors: it can be planned). Reads headers only. */
+ * tensors: it can be planned). Reads headers only. APRKIT_E_IO: it cannot be read. APRKIT_E_DAMAGED: it is not what its format says.
+ * APRKIT_E_UNSUPPORTED: a format, or a feature of it, that aprkit cannot read. */
 APRKIT_API int aprkit_model_open(aprkit_model **model, const char *path, const aprkit_model_options *options, aprkit_error *error);
 APRKIT_API void aprkit_model_close(aprkit_model *model); /* NULL is allowed, here and below */
 
@@ -118,6 +119,7 @@ typedef struct aprkit_model_facts {
     const char *chat_template; /* NULL: none */
 } aprkit_model_facts;
 
+/* What is in the model. Strings live as long as the model. */
 APRKIT_API int aprkit_model_info(const aprkit_model *model, aprkit_model_facts *facts, aprkit_error *error);
 
 enum { APRKIT_MAX_RANK = 8 };
@@ -127,10 +129,10 @@ typedef struct aprkit_tensor_facts {
     const char *name, *type; /* type: "q4_k", "bf16", ... */
     int rank;
     int64_t dims[APRKIT_MAX_RANK]; /* [rank] outermost first */
-    uint64_t n_bytes;
+    uint64_t n_bytes;              /* as stored */
 } aprkit_tensor_facts;
 
-/* The i-th tensor, in the order of the file. APRKIT_E_USAGE: there are fewer. */
+/* The i-th tensor, in the order of the file. Its strings live as long as the model. APRKIT_E_USAGE: there are fewer. */
 APRKIT_API int aprkit_model_tensor(const aprkit_model *model, size_t i, aprkit_tensor_facts *tensor, aprkit_error *error);
 
 /* --- conversion and quantization --- */
@@ -172,7 +174,9 @@ typedef struct aprkit_convert_options {
 } aprkit_convert_options;
 
 /* Writes the model to `out`. The output appears whole or not at all. Weights are quantized when `to` or `rules` say so. The bytes depend
- * neither on the machine nor on the number of threads. */
+ * neither on the machine nor on the number of threads. APRKIT_E_USAGE: an option is wrong, or the output is one of the inputs. APRKIT_E_IO: the
+ * output exists or cannot be written, or an input was changed meanwhile. APRKIT_E_UNSUPPORTED: the format cannot express the model, or a type
+ * its values. APRKIT_E_CANCELLED: by `progress`, whose unit is "bytes". */
 APRKIT_API int aprkit_convert(aprkit_model *model, const char *out, const aprkit_convert_options *options, aprkit_error *error);
 
 /* --- plans --- */
@@ -195,7 +199,9 @@ typedef struct aprkit_plan_options {
     const struct aprkit_plan_hooks *hooks; /* NULL */
 } aprkit_plan_options;
 
-/* Plans a run of the model on that device, without reading weights. A plan is also made if it does not fit: see aprkit_plan_fits. */
+/* Plans a run of the model on that device, without reading weights. A plan is also made if it does not fit: see aprkit_plan_fits. The model
+ * must outlive it. APRKIT_E_USAGE: an option is wrong, as the name of a GPU. APRKIT_E_UNSUPPORTED: a run would refuse the model, or its rows
+ * cannot have that type. */
 APRKIT_API int aprkit_plan_make(aprkit_plan **plan, const aprkit_model *model, const aprkit_plan_options *options, aprkit_error *error);
 APRKIT_API void aprkit_plan_close(aprkit_plan *plan);
 
@@ -207,13 +213,13 @@ typedef struct aprkit_plan_part {
     const char *reason; /* how the number is computed */
 } aprkit_plan_part;
 
-/* The i-th line: what a run allocates. APRKIT_E_USAGE: there are fewer. */
+/* The i-th line: what a run allocates. Its strings live as long as the plan. APRKIT_E_USAGE: there are fewer. */
 APRKIT_API int aprkit_plan_line(const aprkit_plan *plan, size_t i, aprkit_plan_part *line, aprkit_error *error);
 APRKIT_API size_t aprkit_plan_n_lines(const aprkit_plan *plan);
 APRKIT_API uint64_t aprkit_plan_total(const aprkit_plan *plan);  /* bytes that count against the budget */
 APRKIT_API uint64_t aprkit_plan_budget(const aprkit_plan *plan); /* 0: not checked */
 APRKIT_API int aprkit_plan_fits(const aprkit_plan *plan);
-APRKIT_API int64_t aprkit_plan_max_ctx(const aprkit_plan *plan); /* the largest context that fits; 0: none does */
+APRKIT_API int64_t aprkit_plan_max_ctx(const aprkit_plan *plan); /* the largest context that fits, in tokens; 0: none does */
 
 /* The GPUs that are known by name. NULL: i is past the last one. The string is static. */
 APRKIT_API const char *aprkit_gpu_name(size_t i);
@@ -241,7 +247,9 @@ typedef struct aprkit_session_options {
     const struct aprkit_run_hooks *hooks; /* NULL */
 } aprkit_session_options;
 
-/* Plans, and allocates what the plan says. APRKIT_E_MEMORY: it does not fit. The model must outlive the session. */
+/* Plans, and allocates what the plan says. The model must outlive the session. on_note hears what of the files is not used as one may expect,
+ * and of a GPU that is not used. APRKIT_E_MEMORY: it does not fit. APRKIT_E_UNSUPPORTED: the model cannot be run. APRKIT_E_DEVICE: the GPU
+ * cannot be used. APRKIT_E_IO: a file was changed since it was opened. */
 APRKIT_API int aprkit_session_open(aprkit_session **session, aprkit_model *model, const aprkit_session_options *options,
                                    aprkit_error *error);
 APRKIT_API void aprkit_session_close(aprkit_session *session);
@@ -256,16 +264,18 @@ APRKIT_API void aprkit_session_reset(aprkit_session *session);                 /
 enum { APRKIT_NO_SPECIAL = 0, APRKIT_ALL_SPECIAL = 1, APRKIT_PARSE_SPECIAL = 2 };
 
 /* The ids of a text: *ids has *n_ids of them; release it with aprkit_free. special: one of the three above. The text need not end with NUL;
- * n_bytes SIZE_MAX: it does. */
+ * n_bytes SIZE_MAX: it does. APRKIT_E_DAMAGED: it is not UTF-8. APRKIT_E_UNSUPPORTED: the model has no tokenizer. */
 APRKIT_API int aprkit_tokenize(const aprkit_session *session, const char *text, size_t n_bytes, int special, int32_t **ids, size_t *n_ids,
                                aprkit_error *error);
-/* The text of ids, which ends with NUL and has *n_bytes bytes before it; release it with aprkit_free. special: 1 shows control tokens. */
+/* The text of ids, which ends with NUL and has *n_bytes bytes before it; release it with aprkit_free. special: 1 shows control tokens. APRKIT_E_UNSUPPORTED: the model has no tokenizer. */
 APRKIT_API int aprkit_detokenize(const aprkit_session *session, const int32_t *ids, size_t n_ids, int special, char **text, size_t *n_bytes,
                                  aprkit_error *error);
+/* Releases what the functions say; NULL is allowed. */
 APRKIT_API void aprkit_free(void *p);
 
-/* Evaluates the next tokens. logits: a buffer for the row of the last token, or NULL. APRKIT_E_NO: the context is too small for them, and
- * nothing was evaluated. */
+/* Evaluates the next tokens. logits: the caller's buffer for the row of the last token, of aprkit_session_n_vocabulary numbers, or NULL.
+ * APRKIT_E_NO: the context is too small for them, and nothing was evaluated. APRKIT_E_USAGE: an id is outside the vocabulary.
+ * APRKIT_E_DEVICE: the GPU has failed. */
 APRKIT_API int aprkit_eval(aprkit_session *session, const int32_t *ids, size_t n_ids, float *logits, aprkit_error *error);
 
 struct aprkit_generate_hooks; /* what the tools of aprkit add; its content is not public */
@@ -295,7 +305,9 @@ typedef struct aprkit_generate_options {
  * returns APRKIT_E_CANCELLED, and the session can be used on. */
 typedef int (*aprkit_text_fn)(void *user, const char *text, size_t n_bytes);
 
-/* Continues a conversation or a text from an empty context: what the session had evaluated is forgotten. */
+/* Continues a conversation or a text from an empty context: what the session had evaluated is forgotten. The answer ends where the model ends
+ * it, before a stop text, after max_tokens or where the context is full. on_text may be NULL. APRKIT_E_NO: the prompt fills the context.
+ * APRKIT_E_UNSUPPORTED: messages are given, and the model has no chat template; or it has no tokenizer. APRKIT_E_CANCELLED: by on_text. */
 APRKIT_API int aprkit_generate(aprkit_session *session, const aprkit_generate_options *options, aprkit_text_fn on_text, void *user,
                                aprkit_error *error);
 
@@ -324,10 +336,14 @@ typedef struct aprkit_verify_options {
 
 /* Is the model still the one that it was made from? Both are run: their tokenizers, programs, weights, operations, predictions and memory are
  * compared. The report is also made if a check fails: see is_same. It holds the memory of two sessions until it is closed. Both models must
- * outlive it. No file is written. */
+ * outlive it. No file is written. What the host's heap says of memory is not checked, because other threads may use it. APRKIT_E_USAGE: an
+ * option is wrong, or the context is too small for a window. APRKIT_E_MEMORY: two sessions do not fit. APRKIT_E_UNSUPPORTED: one of the models
+ * cannot be run. APRKIT_E_CANCELLED: by `progress`, between two tensors, operations or batches of tokens. */
 APRKIT_API int aprkit_verify(aprkit_report **report, aprkit_model *model, aprkit_model *reference, const aprkit_verify_options *options,
                              aprkit_error *error);
 APRKIT_API void aprkit_report_close(aprkit_report *report);
+
+/* Strings of these two structs live as long as the report. */
 
 typedef struct aprkit_report_facts {
     size_t size;
@@ -341,6 +357,7 @@ typedef struct aprkit_report_facts {
     size_t n_checks;
 } aprkit_report_facts;
 
+/* What was found, in short. */
 APRKIT_API int aprkit_report_info(const aprkit_report *report, aprkit_report_facts *facts, aprkit_error *error);
 
 enum { APRKIT_NOTE = 0, APRKIT_PASS = 1, APRKIT_FAIL = 2 }; /* a note has no limit: it neither passes nor fails */
