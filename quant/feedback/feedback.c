@@ -16,7 +16,7 @@ static int omp_get_max_threads(void) { return 1; }
 static int omp_get_thread_num(void) { return 0; }
 #endif
 
-enum { L = APR_LANES, PANEL = 32, SUB = 32 /* the largest sub-block */ };
+enum { L = APR_LANES, PANEL = 32, SUB = APR_GRID_ELEMS /* the largest sub-block */, MAX_NUDGES = 24 };
 
 /* Bytes of heap of an apr_lane_rows. */
 static uint64_t memory_bytes(const apr_grid *grid, int64_t n)
@@ -126,6 +126,16 @@ static inline float nearest_e2m1(float a)
     return below_4 + (a > 5.0f ? 2.0f : 0.0f) + (a > 7.0f ? 2.0f : 0.0f) + (a > 10.0f ? 4.0f : 0.0f);
 }
 
+/* The level nearest to u: each middle between two of them that u is beyond adds the distance from one to the next. */
+static inline void nearest_level(const apr_grid *grid, const float *restrict u, float *restrict code)
+{
+    for (int v = 0; v < L; v++) code[v] = (float)grid->levels[0];
+    for (int k = 1; k < grid->n_levels; k++) {
+        const float below = (float)grid->levels[k - 1], above = (float)grid->levels[k], middle = 0.5f * (below + above);
+        for (int v = 0; v < L; v++) code[v] += u[v] > middle ? above - below : 0.0f;
+    }
+}
+
 /* The nearest codes of sixteen values, and the values that a decoder reads from them. */
 static inline void nearest(const apr_grid *grid, const float *restrict x, const float *restrict step, const float *restrict inverse,
                            const float *restrict offset, float *restrict code, float *restrict value)
@@ -137,7 +147,11 @@ static inline void nearest(const apr_grid *grid, const float *restrict x, const 
             const float u = x[v] * inverse[v], a = nearest_e2m1(u < 0.0f ? -u : u);
             code[v] = u < 0.0f ? -a : a;
         }
-    else
+    else if (grid->levels != NULL) {
+        float u[L];
+        for (int v = 0; v < L; v++) u[v] = x[v] * inverse[v];
+        nearest_level(grid, u, code);
+    } else
         for (int v = 0; v < L; v++) {
             const float u = (x[v] + offset[v]) * inverse[v], bounded = u > low ? u : low, inside = bounded < high ? bounded : high;
             code[v] = (inside + 12582912.0f) - 12582912.0f; /* 1.5 * 2^23: rounds to the nearest integer */
@@ -212,6 +226,16 @@ typedef struct nudge {
 
 static const nudge whole_numbers[] = {{1, 0, 1.0f}, {-1, 0, 1.0f}, {0, 1, 1.0f}, {0, -1, 1.0f}, {1, 1, 1.0f}, {-1, -1, 1.0f}};
 static const nudge factors[] = {{0, 0, 0.94f}, {0, 0, 0.97f}, {0, 0, 1.03f}, {0, 0, 1.06f}};
+
+/* All changes of a scale and a minimum within the type's reach. */
+static int nudges_within_reach(const apr_grid *grid, nudge *list)
+{
+    int n = 0;
+    for (int scale = -grid->scale_reach; scale <= grid->scale_reach; scale++)
+        for (int min = -grid->min_reach; min <= grid->min_reach; min++)
+            if (scale != 0 || min != 0) list[n++] = (nudge){scale, min, 1.0f};
+    return n;
+}
 
 static int between(int x, int low, int high) { return x < low ? low : x > high ? high : x; }
 
@@ -290,9 +314,13 @@ static void descend(apr_lane_rows *r, int64_t sub, const nudge *nudges, int n_nu
 void apr_lane_rows_descend(apr_lane_rows *r, bool rescale)
 {
     const apr_grid *const grid = r->grid;
-    const int n_whole = grid->min_low < grid->min_high ? 6 : 2, n = grid->steps == APR_GRID_HALF ? 4 : n_whole;
+    const int n_whole = grid->min_low < grid->min_high ? 6 : 2;
+    const nudge *nudges = grid->steps == APR_GRID_HALF ? factors : whole_numbers;
+    int n = grid->steps == APR_GRID_HALF ? 4 : n_whole;
+    nudge list[MAX_NUDGES];
 
-    for (int64_t sub = 0; sub < r->n_subs; sub++) descend(r, sub, grid->steps == APR_GRID_HALF ? factors : whole_numbers, rescale ? n : 0);
+    if (grid->scale_reach > 0) n = nudges_within_reach(grid, list), nudges = list;
+    for (int64_t sub = 0; sub < r->n_subs; sub++) descend(r, sub, nudges, rescale ? n : 0);
 }
 
 /* ---- refit ---- */
@@ -372,7 +400,7 @@ void apr_lane_rows_refit(apr_lane_rows *r)
     const int64_t n = subs_per_block(r);
     fit_memory m;
 
-    if (r->grid->steps == APR_GRID_EXPONENT) return;
+    if (r->grid->steps == APR_GRID_EXPONENT || r->grid->steps == APR_GRID_E4M3) return; /* without d */
     for (int64_t block = 0; block < r->n_blocks; block++) {
         fill_fit(r, block, &m);
         for (int v = 0; v < r->n_rows; v++) {

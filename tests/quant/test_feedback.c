@@ -16,7 +16,8 @@
 
 #include <cmocka.h>
 
-static const apr_dtype all_types[] = {APR_Q4_0, APR_Q4_1, APR_Q5_0, APR_Q5_1, APR_Q8_0, APR_Q4_K, APR_Q5_K, APR_Q6_K, APR_MXFP4};
+static const apr_dtype all_types[] = {APR_Q4_0,  APR_Q4_1,   APR_Q5_0,   APR_Q5_1, APR_Q8_0, APR_Q4_K, APR_Q5_K,  APR_Q6_K,  APR_MXFP4,
+                                      APR_NVFP4, APR_IQ4_NL, APR_IQ4_XS, APR_Q3_K, APR_Q2_K, APR_Q2_0, APR_TQ1_0, APR_TQ2_0, APR_Q1_0};
 enum { N_TYPES = sizeof all_types / sizeof *all_types };
 
 static uint32_t seed = 1;
@@ -147,8 +148,8 @@ static void types_that_are_not_grids_are_not_taken(void **state)
 {
     (void)state;
     assert_false(apr_feedback_supports(APR_F16));
-    assert_false(apr_feedback_supports(APR_NVFP4));
-    assert_false(apr_feedback_supports(APR_Q2_K));
+    assert_false(apr_feedback_supports(APR_Q8_K));
+    assert_true(apr_feedback_supports(APR_Q2_K));
     assert_true(apr_feedback_supports(APR_Q4_K));
 }
 
@@ -249,6 +250,15 @@ static void nan_values_are_refused_by_name(void **state)
 
 /* ---- the search ---- */
 
+static bool is_a_code(const apr_grid *grid, int code)
+{
+    static const int magnitudes[] = {0, 1, 2, 3, 4, 6, 8, 12};
+    bool is_one = !grid->is_e2m1 && grid->levels == NULL;
+    for (int m = 0; m < 8 && grid->is_e2m1; m++) is_one |= abs(code) == magnitudes[m];
+    for (int m = 0; m < grid->n_levels; m++) is_one |= code == grid->levels[m];
+    return is_one;
+}
+
 /* The same in float64, one row at a time, straight from the sentence in hessian.h. */
 static void round_slowly(const problem *p, const apr_feedback *f, const double *r, apr_dtype dtype, const uint8_t *start, int64_t row,
                          float *values)
@@ -265,11 +275,8 @@ static void round_slowly(const problem *p, const apr_feedback *f, const double *
         grid->unpack(start + (row * n_blocks + column / grid->elems) * block_bytes, &b);
         const int sub = (int)(column % grid->elems) / grid->sub_elems;
         for (int code = (int)grid->low; code <= (int)grid->high; code++) {
-            static const int magnitudes[] = {0, 1, 2, 3, 4, 6, 8, 12};
-            bool is_code = !grid->is_e2m1;
-            for (int m = 0; m < 8; m++) is_code |= abs(code) == magnitudes[m];
             const float value = apr_grid_step(grid, b.d, b.scale[sub]) * (float)code - apr_grid_offset(b.dmin, b.min[sub]);
-            if (!is_code || !(fabs((double)value - x) < least)) continue;
+            if (!is_a_code(grid, code) || !(fabs((double)value - x) < least)) continue;
             least = fabs((double)value - x);
             values[row * n + column] = value;
         }
