@@ -5,30 +5,6 @@
 
 #include "kernels/ref/iq_search.h"
 
-/* clang-format off */
-#define IQ2_LEVELS .level = {{8.0f, 25.0f, 43.0f, 0.0f, 8.0f, 25.0f, 43.0f, 0.0f}}, .boundary = {{16.5f, 34.0f}}, .n_values = 8, .n_levels = 3
-#define IQ1_LEVELS .level = {{-0.875f, 0.125f, 1.125f, 0.0f, -0.875f, 0.125f, 1.125f, 0.0f},  \
-                             {-1.125f, -0.125f, 0.875f, 0.0f, -1.125f, -0.125f, 0.875f, 0.0f}}, \
-                   .boundary = {{-0.375f, 0.625f}, {-0.625f, 0.375f}}, .n_values = 8, .n_levels = 3
-
-static const iq_type iq2_xxs = {.signs = IQ_EVEN_SIGNS, IQ2_LEVELS, .sub_elems = 32, .n_scales = 16, .first = 0.5f, .gap = 1.0f, .factor = 0.25f,
-                                .trials = 4, .least = 24.0f, .most = 60.0f};
-static const iq_type iq2_xs = {.signs = IQ_EVEN_SIGNS, IQ2_LEVELS, .sub_elems = 16, .n_scales = 16, .first = 0.5f, .gap = 1.0f, .factor = 0.25f,
-                               .trials = 4, .least = 24.0f, .most = 60.0f};
-static const iq_type iq2_s = {.signs = IQ_FREE_SIGNS, IQ2_LEVELS, .sub_elems = 16, .n_scales = 16, .first = 0.5f, .gap = 1.0f, .factor = 0.25f,
-                              .trials = 4, .least = 24.0f, .most = 60.0f};
-static const iq_type iq3_xxs = {.signs = IQ_EVEN_SIGNS, .level = {{4.0f, 12.0f, 20.0f, 28.0f, 36.0f, 44.0f, 52.0f, 62.0f}},
-                                .boundary = {{8.0f, 16.0f, 24.0f, 32.0f, 40.0f, 48.0f, 57.0f}}, .n_values = 4, .n_levels = 8,
-                                .sub_elems = 32, .n_scales = 16, .first = 0.5f, .gap = 1.0f, .factor = 0.5f, .trials = 6, .least = 36.0f, .most = 80.0f};
-static const iq_type iq3_s = {.signs = IQ_FREE_SIGNS, .level = {{1.0f, 3.0f, 5.0f, 7.0f, 9.0f, 11.0f, 13.0f, 15.0f}},
-                              .boundary = {{2.0f, 4.0f, 6.0f, 8.0f, 10.0f, 12.0f, 14.0f}}, .n_values = 4, .n_levels = 8,
-                              .sub_elems = 32, .n_scales = 16, .first = 1.0f, .gap = 2.0f, .factor = 1.0f, .trials = 6, .least = 9.0f, .most = 20.0f};
-static const iq_type iq1_s = {.signs = IQ_SHIFTED_SUBS, IQ1_LEVELS, .sub_elems = 32, .n_scales = 8, .first = 1.0f, .gap = 2.0f, .factor = 1.0f,
-                              .trials = 4, .least = 0.9f, .most = 3.0f};
-static const iq_type iq1_m = {.signs = IQ_SHIFTED_POINTS, IQ1_LEVELS, .sub_elems = 16, .n_scales = 8, .first = 1.0f, .gap = 2.0f, .factor = 1.0f,
-                              .trials = 4, .least = 0.9f, .most = 3.0f};
-/* clang-format on */
-
 /* The values of a block and their weights. importance: NULL, or of the values. */
 static void iq_load(const iq_type *t, const float *restrict src, const float *restrict importance, iq_input *restrict in)
 {
@@ -46,99 +22,6 @@ static void iq_load(const iq_type *t, const float *restrict src, const float *re
             minus |= (unsigned)(x < 0.0f) << (i - 8 * g);
         }
         in->minus[g] = (uint8_t)minus;
-    }
-}
-
-static unsigned iq_point(const apr_iq_book *book, unsigned word) { return book->index[apr_iq_cell_of_word(book, word)]; }
-
-static uint8_t iq_nibbles(const uint8_t *stored) { return (uint8_t)(stored[0] | stored[1] << 4); }
-
-/* A sub-block's four times seven signs, and its scale. */
-static uint32_t iq_signs_and_scale(const iq_block *b, int sub)
-{
-    uint32_t word = (uint32_t)b->stored[sub] << 28;
-    for (int g = 0; g < 4; g++) word |= (uint32_t)(b->group[4 * sub + g].bits & 0x7f) << 7 * g;
-    return word;
-}
-
-static void iq_pack_iq2_xxs(const iq_block *b, const apr_iq_book *book, apr_block_IQ2_XXS *to)
-{
-    to->d = b->d;
-    for (int sub = 0; sub < 8; sub++) {
-        uint32_t points = 0;
-        for (int g = 0; g < 4; g++) points |= iq_point(book, b->group[4 * sub + g].word[0]) << 8 * g;
-        to->qs[sub][0] = points;
-        to->qs[sub][1] = iq_signs_and_scale(b, sub);
-    }
-}
-
-static void iq_pack_iq2_xs(const iq_block *b, const apr_iq_book *book, apr_block_IQ2_XS *to)
-{
-    to->d = b->d;
-    for (int g = 0; g < 32; g++) to->qs[g] = (uint16_t)(iq_point(book, b->group[g].word[0]) | (b->group[g].bits & 0x7fu) << 9);
-    for (int i = 0; i < 8; i++) to->scales[i] = iq_nibbles(b->stored + 2 * i);
-}
-
-static void iq_pack_iq2_s(const iq_block *b, const apr_iq_book *book, apr_block_IQ2_S *to)
-{
-    to->d = b->d;
-    memset(to->qh, 0, sizeof to->qh);
-    for (int g = 0; g < 32; g++) {
-        const unsigned point = iq_point(book, b->group[g].word[0]);
-        to->qs[g] = (uint8_t)point;
-        to->qh[g / 4] |= (uint8_t)(point >> 8 << g % 4 * 2);
-        to->signs[g] = b->group[g].bits;
-    }
-    for (int i = 0; i < 8; i++) to->scales[i] = iq_nibbles(b->stored + 2 * i);
-}
-
-static void iq_pack_iq3_xxs(const iq_block *b, const apr_iq_book *book, apr_block_IQ3_XXS *to)
-{
-    to->d = b->d;
-    for (int g = 0; g < 64; g++) to->qs[g] = (uint8_t)iq_point(book, b->group[g / 2].word[g % 2]);
-    for (int sub = 0; sub < 8; sub++) to->scales_signs[sub] = iq_signs_and_scale(b, sub);
-}
-
-static void iq_pack_iq3_s(const iq_block *b, const apr_iq_book *book, apr_block_IQ3_S *to)
-{
-    to->d = b->d;
-    memset(to->qh, 0, sizeof to->qh);
-    for (int g = 0; g < 64; g++) {
-        const unsigned point = iq_point(book, b->group[g / 2].word[g % 2]);
-        to->qs[g] = (uint8_t)point;
-        to->qh[g / 8] |= (uint8_t)(point >> 8 << g % 8);
-    }
-    for (int g = 0; g < 32; g++) to->signs[g] = b->group[g].bits;
-    for (int i = 0; i < 4; i++) to->scales[i] = iq_nibbles(b->stored + 2 * i);
-}
-
-static void iq_pack_iq1_s(const iq_block *b, const apr_iq_book *book, apr_block_IQ1_S *to)
-{
-    to->d = b->d;
-    for (int sub = 0; sub < 8; sub++) {
-        const iq_group *const group = b->group + 4 * sub;
-        unsigned word = (unsigned)b->stored[sub] << 12 | (unsigned)group[0].bits << 15;
-        for (int g = 0; g < 4; g++) {
-            const unsigned point = iq_point(book, group[g].word[0]);
-            to->qs[4 * sub + g] = (uint8_t)point;
-            word |= point >> 8 << 3 * g;
-        }
-        to->qh[sub] = (uint16_t)word;
-    }
-}
-
-static void iq_pack_iq1_m(const iq_block *b, const apr_iq_book *book, apr_block_IQ1_M *to)
-{
-    for (int w = 0; w < 4; w++) {
-        unsigned word = (b->d >> 4 * w & 0xfu) << 12;
-        for (int i = 0; i < 4; i++) word |= (unsigned)b->stored[4 * w + i] << 3 * i;
-        to->scales[w] = (uint16_t)word;
-    }
-    memset(to->qh, 0, sizeof to->qh);
-    for (int g = 0; g < 32; g++) {
-        const unsigned point = iq_point(book, b->group[g].word[0]);
-        to->qs[g] = (uint8_t)point;
-        to->qh[g / 2] |= (uint8_t)((point >> 8 | (unsigned)b->group[g].bits << 3) << g % 2 * 4);
     }
 }
 

@@ -20,25 +20,10 @@
 #define APR_KERNELS_REF_IQ_SEARCH_H
 
 #include "kernels/ref/codecs.h"
-#include "kernels/ref/iq_book.h"
+#include "kernels/ref/iq_types.h"
 
-enum { IQ_ELEMS = 256, IQ_MAX_SUBS = 16, IQ_GROUPS = 4, IQ_MAX_TRIALS = 6, IQ_FITS = 2 * (IQ_MAX_TRIALS + 1) };
+enum { IQ_GROUPS = 4, IQ_MAX_TRIALS = 6, IQ_FITS = 2 * (IQ_MAX_TRIALS + 1) };
 enum { IQ_CANDIDATES = 32, IQ_ROUNDS = 2 };
-
-/* What the stored bits besides the points are: a sign for each value; seven signs for eight values, of which an even number is minus; a
- * shift of all levels for each sub-block; a shift for each point. */
-typedef enum { IQ_FREE_SIGNS, IQ_EVEN_SIGNS, IQ_SHIFTED_SUBS, IQ_SHIFTED_POINTS } iq_signs;
-
-/* scale of a sub-block = d * (first + gap * stored) * factor, stored < n_scales */
-typedef struct iq_type {
-    iq_signs signs;
-    int n_values, n_levels, sub_elems, n_scales;
-    float first, gap, factor;
-    int trials;
-    float least, most;    /* trial scales: the largest magnitude divided by these, and by others between them */
-    float level[2][8];    /* [shift], 3 levels three times with a gap: 0 1 2 - 0 1 2 - */
-    float boundary[2][8]; /* between a level and the next */
-} iq_type;
 
 /* A value's magnitude (or the value, where levels have signs), its weight, and weight times value. minus: bit i of byte g is the sign
  * of value i of group g. */
@@ -46,11 +31,6 @@ typedef struct iq_input {
     float x[IQ_ELEMS], w[IQ_ELEMS], wx[IQ_ELEMS];
     uint8_t minus[IQ_ELEMS / 8];
 } iq_input;
-
-typedef struct iq_group {
-    uint16_t word[2];
-    uint8_t bits; /* signs, or the shift */
-} iq_group;
 
 /* Points of a sub-block, and their sums. */
 typedef struct iq_fit {
@@ -64,16 +44,6 @@ typedef struct iq_sub {
     float scale, gain;
     int n;
 } iq_sub;
-
-typedef struct iq_block {
-    uint16_t d; /* FP16 */
-    uint8_t stored[IQ_MAX_SUBS];
-    iq_group group[IQ_ELEMS / 8];
-    float error; /* less that of zeros */
-} iq_block;
-
-IQ_INLINE float iq_multiplier(const iq_type *t, float stored) { return t->first + t->gap * stored; }
-IQ_INLINE float iq_scale(const iq_type *t, float d, float stored) { return d * iq_multiplier(t, stored) * t->factor; }
 
 /* ---- points of a group ---- */
 

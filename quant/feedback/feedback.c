@@ -4,6 +4,7 @@
 
 #include "formats/number/half.h"
 #include "quant/feedback/lane_rows.h"
+#include "quant/feedback/points_search.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -161,7 +162,70 @@ static inline void nearest(const apr_grid *grid, const float *restrict x, const 
 
 /* ---- feedback ---- */
 
-void apr_lane_rows_round(apr_lane_rows *r)
+/* Sets S, and one over its diagonal. */
+static void set_metric(points_search *p, float (*s)[POINTS])
+{
+    memcpy(p->s, s, sizeof p->s);
+    for (int i = 0; i < POINTS; i++) p->inverse[i] = 1.0f / s[i][i];
+}
+
+/* What rounding the group of columns order[k] to order[k + 7] costs: with T the factors of pull inside of the group and 1 on the diagonal,
+ * |D (T e + x)|^2 for errors e, the sums x over the columns before and pivots D. */
+static void set_metric_of_factors(const apr_feedback *f, int64_t k, points_search *p)
+{
+    float t[POINTS][POINTS] = {{0.0f}}, s[POINTS][POINTS] = {{0.0f}};
+
+    for (int i = 0; i < POINTS; i++) {
+        for (int j = 0; j < i; j++) t[i][j] = f->pull[(k + i) * f->n + k + j];
+        t[i][i] = 1.0f;
+        for (int a = 0; a <= i; a++)
+            for (int b = 0; b <= i; b++) s[a][b] += t[i][a] * t[i][b] * f->pivot[k + i] * f->pivot[k + i];
+    }
+    set_metric(p, s);
+}
+
+/* Rounds a group. x: the sums over the columns before, which become the wanted values: the weights plus T^-1 x. */
+static void round_group(apr_lane_rows *r, points_search *p, int64_t k, float *x)
+{
+    const apr_feedback *const f = r->feedback;
+    const int64_t first = f->order[k], n_subs = subs_per_block(r), sub = first / r->grid->sub_elems;
+    int shift[L];
+    float value[POINTS * L];
+
+    set_metric_of_factors(f, k, p);
+    for (int i = 0; i < POINTS; i++)
+        for (int j = 0; j < i; j++)
+            for (int v = 0; v < L; v++) x[i * L + v] -= f->pull[(k + i) * f->n + k + j] * x[j * L + v];
+    for (int i = 0; i < POINTS * L; i++) x[i] += r->weight[first * L + i];
+    for (int v = 0; v < L; v++) shift[v] = block_of(r, sub / n_subs, v)->min[sub % n_subs];
+    points_of_lanes(p, &(points_lanes){.x = x,
+                                       .step = r->step + sub * L,
+                                       .inverse = r->inverse + sub * L,
+                                       .shift = shift,
+                                       .code = r->code + first * L,
+                                       .value = value});
+    for (int i = 0; i < POINTS * L; i++) r->gathered[k * L + i] = r->error[first * L + i] = r->weight[first * L + i] - value[i];
+}
+
+static void round_groups(apr_lane_rows *r)
+{
+    const apr_feedback *const f = r->feedback;
+    points_search p = points_search_of(r->grid->points);
+
+    for (int64_t first = 0; first < r->n; first += PANEL) {
+        float wanted[PANEL * L] = {0};
+        apr_lane_products(f->pull + first * r->n, r->n, PANEL, r->gathered, first, wanted);
+        for (int64_t k = first; k < first + PANEL; k += POINTS) {
+            float *const x = wanted + (k - first) * L;
+            for (int i = 0; i < POINTS; i++)
+                for (int64_t j = first; j < k; j++)
+                    for (int v = 0; v < L; v++) x[i * L + v] += f->pull[(k + i) * r->n + j] * r->gathered[j * L + v];
+            round_group(r, &p, k, x);
+        }
+    }
+}
+
+static void round_columns(apr_lane_rows *r)
 {
     const apr_feedback *const f = r->feedback;
     const int64_t n = r->n;
@@ -184,13 +248,28 @@ void apr_lane_rows_round(apr_lane_rows *r)
     }
 }
 
+void apr_lane_rows_round(apr_lane_rows *r)
+{
+    if (r->grid->points != NULL) round_groups(r);
+    else round_columns(r);
+}
+
 /* ---- descent ---- */
 
 /* A sub-block with other scales and codes, and how much it lowers the error. */
 typedef struct trial {
     float step[L], inverse[L], offset[L];
+    int shift[L]; /* of IQ1_S */
     float code[SUB * L], error[SUB * L], gain[L];
 } trial;
+
+/* How much a trial lowers the error: a change x of the values lowers it by x (2 g - H x); H x is g minus its current value. */
+static void find_gain(const apr_lane_rows *r, int64_t first, const float *restrict g, const float *restrict now, trial *t)
+{
+    for (int v = 0; v < L; v++) t->gain[v] = 0.0f;
+    for (int k = 0; k < r->grid->sub_elems; k++)
+        for (int v = 0; v < L; v++) t->gain[v] += (r->error[(first + k) * L + v] - t->error[k * L + v]) * (g[k * L + v] + now[k * L + v]);
+}
 
 /* Sets codes one after another, each to the best one given those before. g: E H of the sub-block before any change. */
 static void try_codes(const apr_lane_rows *r, int64_t first, const float *restrict g, trial *t)
@@ -199,7 +278,6 @@ static void try_codes(const apr_lane_rows *r, int64_t first, const float *restri
     float now[SUB * L];
 
     memcpy(now, g, (size_t)(n_columns * L) * sizeof *now);
-    for (int v = 0; v < L; v++) t->gain[v] = 0.0f;
     for (int k = 0; k < n_columns; k++) {
         const float *const h = r->feedback->h + (first + k) * r->n + first, *const weight = r->weight + (first + k) * L;
         const float *const error = r->error + (first + k) * L, inverse = 1.0f / h[k];
@@ -213,9 +291,71 @@ static void try_codes(const apr_lane_rows *r, int64_t first, const float *restri
         for (int j = 0; j < n_columns; j++)
             for (int v = 0; v < L; v++) now[j * L + v] -= h[j] * change[v];
     }
-    /* a change x of the values lowers the error by x (2 g - H x); H x is g minus its current value */
-    for (int k = 0; k < n_columns; k++)
-        for (int v = 0; v < L; v++) t->gain[v] += (r->error[(first + k) * L + v] - t->error[k * L + v]) * (g[k * L + v] + now[k * L + v]);
+    find_gain(r, first, g, now, t);
+}
+
+/* The inverse of a symmetric, positive definite matrix (Gauss-Jordan). */
+static void invert(const float (*s)[POINTS], float (*inverse)[POINTS])
+{
+    double a[POINTS][2 * POINTS] = {{0.0}};
+
+    for (int i = 0; i < POINTS; i++) {
+        for (int j = 0; j < POINTS; j++) a[i][j] = (double)s[i][j];
+        a[i][POINTS + i] = 1.0;
+    }
+    for (int k = 0; k < POINTS; k++)
+        for (int i = 0; i < POINTS; i++) {
+            const double factor = a[i][k] / a[k][k];
+            for (int j = k + 1; j < 2 * POINTS && i != k; j++) a[i][j] -= factor * a[k][j];
+        }
+    for (int i = 0; i < POINTS; i++)
+        for (int j = 0; j < POINTS; j++) inverse[i][j] = (float)(a[i][POINTS + j] / a[i][i]);
+}
+
+/* The wanted values of a group: what would be best for it alone, without rounding. now: its part of E H. */
+static void want_values(const apr_lane_rows *r, int64_t first, const float (*s)[POINTS], const float *restrict now, float *restrict x)
+{
+    float inverse[POINTS][POINTS];
+
+    invert(s, inverse);
+    for (int i = 0; i < POINTS; i++) {
+        for (int v = 0; v < L; v++) x[i * L + v] = r->weight[(first + i) * L + v] - r->error[(first + i) * L + v];
+        for (int j = 0; j < POINTS; j++)
+            for (int v = 0; v < L; v++) x[i * L + v] += inverse[i][j] * now[j * L + v];
+    }
+}
+
+/* try_codes for types with codebooks: one group after another. */
+static void try_points(const apr_lane_rows *r, int64_t first, const float *restrict g, trial *t)
+{
+    const int n_columns = r->grid->sub_elems;
+    points_search p = points_search_of(r->grid->points);
+    float now[SUB * L];
+
+    memcpy(now, g, (size_t)(n_columns * L) * sizeof *now);
+    memcpy(t->code, r->code + first * L, (size_t)(n_columns * L) * sizeof *now);
+    for (int k = 0; k < n_columns; k += POINTS) {
+        const int64_t at = first + k;
+        float s[POINTS][POINTS], x[POINTS * L], value[POINTS * L], change[POINTS * L];
+        for (int i = 0; i < POINTS; i++) memcpy(s[i], r->feedback->h + (at + i) * r->n + at, sizeof s[i]);
+        set_metric(&p, s);
+        want_values(r, at, s, now + k * L, x);
+        points_of_lanes(&p, &(points_lanes){x, t->step, t->inverse, t->shift, t->code + k * L, value});
+        for (int i = 0; i < POINTS * L; i++) {
+            t->error[k * L + i] = r->weight[at * L + i] - value[i];
+            change[i] = r->error[at * L + i] - t->error[k * L + i];
+        }
+        for (int i = 0; i < POINTS; i++)
+            for (int j = 0; j < n_columns; j++)
+                for (int v = 0; v < L; v++) now[j * L + v] -= r->feedback->h[(at + i) * r->n + first + j] * change[i * L + v];
+    }
+    find_gain(r, first, g, now, t);
+}
+
+static void try_all(const apr_lane_rows *r, int64_t first, const float *g, trial *t)
+{
+    if (r->grid->points != NULL) try_points(r, first, g, t);
+    else try_codes(r, first, g, t);
 }
 
 /* A change of a sub-block's scale and minimum; for types with d alone, a factor of d. */
@@ -279,8 +419,9 @@ static void try_nudge(const apr_lane_rows *r, int64_t sub, const float *g, const
         t.step[v] = apr_grid_step(r->grid, b.d, b.scale[sub % n]);
         t.offset[v] = apr_grid_offset(b.dmin, b.min[sub % n]);
         t.inverse[v] = inverse_of(t.step[v]);
+        t.shift[v] = b.min[sub % n];
     }
-    try_codes(r, sub * r->grid->sub_elems, g, &t);
+    try_all(r, sub * r->grid->sub_elems, g, &t);
     keep_better(best, &t, by, kept, r->grid->sub_elems);
 }
 
@@ -296,7 +437,8 @@ static void descend(apr_lane_rows *r, int64_t sub, const nudge *nudges, int n_nu
     memcpy(best.step, r->step + sub * L, sizeof best.step);
     memcpy(best.offset, r->offset + sub * L, sizeof best.offset);
     memcpy(best.inverse, r->inverse + sub * L, sizeof best.inverse);
-    try_codes(r, first, g, &best);
+    for (int v = 0; v < L; v++) best.shift[v] = block_of(r, sub / subs_per_block(r), v)->min[sub % subs_per_block(r)];
+    try_all(r, first, g, &best);
     for (int i = 0; i < n_nudges; i++) try_nudge(r, sub, g, &nudges[i], &best, kept);
     for (int v = 0; v < L; v++) {
         if (!(best.gain[v] > 0.0f)) continue;
@@ -343,7 +485,7 @@ static void fill_fit(const apr_lane_rows *r, int64_t block, fit_memory *m)
     for (int i = 0; i < n; i++)
         for (int v = 0; v < L; v++) {
             const apr_grid_block *const b = block_of(r, block, v);
-            m->a[i * L + v] = (float)b->scale[i / r->grid->sub_elems] * r->code[(first + i) * L + v];
+            m->a[i * L + v] = apr_grid_multiple(r->grid, b->scale[i / r->grid->sub_elems]) * r->code[(first + i) * L + v];
             m->c[i * L + v] = (float)b->min[i / r->grid->sub_elems];
         }
     memset(m->g, 0, (size_t)(n * L) * sizeof *m->g);
@@ -415,6 +557,12 @@ void apr_lane_rows_refit(apr_lane_rows *r)
 /* ---- the encoder ---- */
 
 bool apr_feedback_supports(apr_dtype dtype) { return apr_grid_of(dtype) != NULL; }
+
+int apr_feedback_group(apr_dtype dtype)
+{
+    const apr_grid *const grid = apr_grid_of(dtype);
+    return grid != NULL && grid->points != NULL ? APR_GRID_GROUP : 1;
+}
 
 apr_status apr_feedback_check(apr_dtype dtype, int64_t n, const float *weights, int64_t n_rows, const char *what, apr_error *err)
 {

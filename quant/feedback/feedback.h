@@ -21,11 +21,13 @@ typedef struct apr_feedback_errors {
 } apr_feedback_errors;
 
 bool apr_feedback_supports(apr_dtype dtype);
+/* The group that the factors for a type must be prepared with (apr_feedback_options). */
+int apr_feedback_group(apr_dtype dtype);
 
 /* Checks that the type supports feedback for rows of n, and that every weight is finite. Fails as apr_feedback_encode does. */
 apr_status apr_feedback_check(apr_dtype dtype, int64_t n, const float *weights, int64_t n_rows, const char *what, apr_error *err);
 
-/* weights: [n_rows, feedback->n]. encoded: on input the ordinary encoder's blocks of the same weights, on output the result. n must be
+/* weights: [n_rows, feedback->n]. feedback: prepared with the type's group. encoded: on input the ordinary encoder's blocks of the same weights, on output the result. n must be
  * whole blocks. APR_E_DAMAGED: a weight is NaN or infinite (`what` is the tensor's name). Uses all cores. */
 apr_status apr_feedback_encode(const apr_feedback *feedback, apr_dtype dtype, const float *weights, int64_t n_rows,
                                const apr_feedback_options *options, const char *what, void *encoded, apr_feedback_errors *errors,

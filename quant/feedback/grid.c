@@ -492,5 +492,6 @@ static const apr_grid grids[APR_DTYPE_COUNT] = {
 
 const apr_grid *apr_grid_of(apr_dtype dtype)
 {
-    return dtype >= 0 && dtype < APR_DTYPE_COUNT && grids[dtype].elems > 0 ? &grids[dtype] : NULL;
+    if (dtype < 0 || dtype >= APR_DTYPE_COUNT) return NULL;
+    return grids[dtype].elems > 0 ? &grids[dtype] : apr_points_grid_of(dtype);
 }

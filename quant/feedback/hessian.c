@@ -106,12 +106,18 @@ apr_status apr_feedback_order(const double *weights, int64_t n, bool keeps_colum
     return APR_OK;
 }
 
+/* Columns of a group have the same weight, and so stay together. */
 static apr_status find_order(apr_feedback *f, const apr_hessian *hessian, bool keeps_columns, apr_error *err)
 {
     double *const weights = malloc((size_t)f->n * sizeof *weights);
 
     if (weights == NULL) return apr_no_memory(err, "the order of columns");
     for (int64_t j = 0; j < f->n; j++) weights[j] = hessian->sum[j * f->n + j];
+    for (int64_t j = 0; j < f->n && f->group > 1; j += f->group) {
+        double sum = 0.0;
+        for (int i = 0; i < f->group; i++) sum += weights[j + i];
+        for (int i = 0; i < f->group; i++) weights[j + i] = sum;
+    }
     const apr_status status = apr_feedback_order(weights, f->n, keeps_columns, f->order, err);
     free(weights);
     return status;
@@ -202,6 +208,7 @@ static void fill_pull(apr_feedback *f, const double *l)
     for (int64_t k = 0; k < n; k++) {
         const int64_t column = n - 1 - k;
         const double inverse = 1.0 / l[column * n + column];
+        f->pivot[k] = (float)l[column * n + column];
         for (int64_t j = 0; j < k; j++) f->pull[k * n + j] = (float)(l[(n - 1 - j) * n + column] * inverse);
     }
 }
@@ -249,13 +256,14 @@ apr_status apr_feedback_prepare(apr_feedback *f, const apr_hessian *hessian, con
 {
     const size_t n = (size_t)hessian->n;
 
-    *f = (apr_feedback){.n = hessian->n};
+    *f = (apr_feedback){.n = hessian->n, .group = options->group > 1 ? options->group : 1};
     APR_TRY(check_numbers(hessian, what, err));
     f->h = malloc(n * n * sizeof *f->h);
     f->pull = malloc(n * n * sizeof *f->pull);
     f->order = malloc(n * sizeof *f->order);
     f->diagonal = malloc(n * sizeof *f->diagonal);
-    apr_status status = f->h != NULL && f->pull != NULL && f->order != NULL && f->diagonal != NULL
+    f->pivot = malloc(n * sizeof *f->pivot);
+    apr_status status = f->h != NULL && f->pull != NULL && f->order != NULL && f->diagonal != NULL && f->pivot != NULL
                             ? APR_OK
                             : apr_no_memory(err, "the factors of a layer's inputs");
     if (status == APR_OK) status = find_order(f, hessian, options->keeps_columns, err);
@@ -270,6 +278,7 @@ void apr_feedback_close(apr_feedback *f)
     free(f->pull);
     free(f->order);
     free(f->diagonal);
+    free(f->pivot);
     *f = (apr_feedback){0};
 }
 

@@ -9,7 +9,10 @@
  *                                           R_kk (e_k + sum over j < k: e_j R_jk / R_kk)
  *
  * So a row is rounded column by column in that order, and the sum is added to each weight before it is rounded. `pull` holds
- * the factors R_jk / R_kk of that sum. No inverse is computed. */
+ * the factors R_jk / R_kk of that sum. No inverse is computed.
+ *
+ * Types with codebooks choose eight columns at once. For them the order is of groups of columns: by the descending sum of their diagonals,
+ * the columns of a group in natural order. */
 #ifndef APR_QUANT_HESSIAN_H
 #define APR_QUANT_HESSIAN_H
 
@@ -39,13 +42,16 @@ typedef struct apr_feedback {
     float *h;        /* [n, n], both triangles, damped */
     float *pull;     /* [n, n] row k, for column order[k]: factors of the errors of columns order[j], j < k; the rest is unused */
     float *diagonal; /* [n] diagonal of h: the importance of columns for encoders */
+    float *pivot;    /* [n] R_kk */
     int32_t *order;  /* [n] */
+    int group;       /* columns that stay together in the order */
     double damping;  /* the damping that was needed */
 } apr_feedback;
 
 typedef struct apr_feedback_options {
     double damping;     /* relative to the mean of the diagonal; 0: APR_FEEDBACK_DAMPING */
     int rounds;         /* rounds of descent and refit; 0: APR_FEEDBACK_ROUNDS, negative: none */
+    int group;          /* columns that stay together in the order, a divisor of n; 0: 1 (apr_feedback_group) */
     bool keeps_columns; /* natural order instead of descending diagonal, for comparisons */
 } apr_feedback_options;
 

@@ -5,6 +5,7 @@ In the environment:
   MODELS=DIR     a folder of checkpoints to judge by; without it, the bundled one
   LLAMA_CPP=DIR  llama.cpp, built there (llama-quantize, llama-imatrix, llama-perplexity): its files at the same types and size are what
                  ours are held against; without it there are no ratios
+  TYPES="T T"    types to judge, of those below; without it, all
   TEXTS=DIR      where make_texts.py has put its texts; without it they are made, and if that fails only what needs no
                  calibration is judged, on tests/data/heldout.txt
 
@@ -18,7 +19,10 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 DATA = os.path.join(HERE, "..", "data")
 WINDOW, DRAWS = 256, 2000
 CHUNK, CHUNKS = 512, 128  # what everything is calibrated by, theirs and ours: so many windows of so many tokens of the same text
-TYPES = {"q4_k_m": "Q4_K_M", "mxfp4": "MXFP4_MOE"}  # ours, and the mixture of llama.cpp's that the list of types is laid over
+# ours, and the mixture of llama.cpp's that the list of types is laid over
+TYPES = {"q4_k_m": "Q4_K_M", "mxfp4": "MXFP4_MOE", "nvfp4": "Q4_0", "iq4_nl": "IQ4_NL", "iq4_xs": "IQ4_XS", "q3_k_m": "Q3_K_M", "q3_k": "Q3_K_M", "q2_k": "Q2_K",
+         "iq3_s": "IQ3_S", "iq3_xxs": "IQ3_XXS", "iq2_s": "IQ2_S", "iq2_xs": "IQ2_XS", "iq2_xxs": "IQ2_XXS", "iq1_m": "IQ1_M", "iq1_s": "IQ1_S",
+         "q2_0": "Q2_0", "tq2_0": "TQ2_0", "tq1_0": "TQ1_0", "q1_0": "Q1_0"}
 
 # name, words that aprquant's --help must have, options, what is calibrated by; {imatrix} and {text} are files, {size} that of "none"
 METHODS = [
@@ -97,7 +101,7 @@ class Subject:
         self.ref = self.file("bf16.gguf")
         if not os.path.exists(self.ref): house.ours("aprquant", "-q", "--to", "bf16", "--allow-requantize", checkpoint, self.ref)
         kind = json.load(open(os.path.join(checkpoint, "config.json"))).get("model_type")
-        self.types = [t for t in TYPES if not (t == "mxfp4" and kind == "gpt_oss")]  # its experts are that already
+        self.types = [t for t in chosen_types() if not (t == "mxfp4" and kind == "gpt_oss")]  # its experts are that already
 
     def file(self, name): return os.path.join(self.folder, name)
 
@@ -179,6 +183,13 @@ class Subject:
         return float(open(kept).read())
 
 
+def chosen_types():
+    asked = os.environ.get("TYPES", "").split()
+    unknown = [t for t in asked if t not in TYPES]
+    if unknown: sys.exit(f"judge: TYPES has {' '.join(unknown)}; it may have {' '.join(TYPES)}")
+    return [t for t in TYPES if not asked or t in asked]
+
+
 def chosen_methods():
     """"none" first: what the others are given follows from its file."""
     every = ["none"] + THEIRS + [m[0] for m in METHODS[1:]]
@@ -238,7 +249,7 @@ def table(head, lines):
 def summary(house, rows):
     """Geometric means over the models: a line for each type, text and method."""
     lines = []
-    for kind in TYPES:
+    for kind in chosen_types():
         for text in house.texts:
             for method in [m[0] for m in METHODS] + THEIRS[1:]:
                 if not any((r["type"], r["method"]) == (kind, method) for r in rows): continue

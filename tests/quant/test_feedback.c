@@ -16,9 +16,12 @@
 
 #include <cmocka.h>
 
-static const apr_dtype all_types[] = {APR_Q4_0,  APR_Q4_1,   APR_Q5_0,   APR_Q5_1, APR_Q8_0, APR_Q4_K, APR_Q5_K,  APR_Q6_K,  APR_MXFP4,
-                                      APR_NVFP4, APR_IQ4_NL, APR_IQ4_XS, APR_Q3_K, APR_Q2_K, APR_Q2_0, APR_TQ1_0, APR_TQ2_0, APR_Q1_0};
-enum { N_TYPES = sizeof all_types / sizeof *all_types };
+/* The last N_POINTS have codebooks: their codes are chosen in groups. */
+static const apr_dtype all_types[] = {APR_Q4_0,   APR_Q4_1,    APR_Q5_0,  APR_Q5_1,   APR_Q8_0,   APR_Q4_K,    APR_Q5_K,
+                                      APR_Q6_K,   APR_MXFP4,   APR_NVFP4, APR_IQ4_NL, APR_IQ4_XS, APR_Q3_K,    APR_Q2_K,
+                                      APR_Q2_0,   APR_TQ1_0,   APR_TQ2_0, APR_Q1_0,   APR_IQ3_S,  APR_IQ3_XXS, APR_IQ2_S,
+                                      APR_IQ2_XS, APR_IQ2_XXS, APR_IQ1_M, APR_IQ1_S};
+enum { N_TYPES = sizeof all_types / sizeof *all_types, N_POINTS = 7, N_SINGLE = N_TYPES - N_POINTS };
 
 static uint32_t seed = 1;
 static float noise(void)
@@ -95,6 +98,24 @@ static apr_feedback prepare(const problem *p, apr_feedback_options options)
     apr_feedback f;
     assert_int_equal(apr_feedback_prepare(&f, &p->hessian, &options, "a layer", NULL), APR_OK);
     return f;
+}
+
+/* The same Hessian in the orders that the types need: of columns, and of groups. */
+typedef struct both {
+    apr_feedback single, group;
+} both;
+
+static both prepare_both(const problem *p)
+{
+    return (both){prepare(p, (apr_feedback_options){0}), prepare(p, (apr_feedback_options){.group = APR_GRID_GROUP})};
+}
+
+static const apr_feedback *fit(const both *b, apr_dtype dtype) { return apr_feedback_group(dtype) > 1 ? &b->group : &b->single; }
+
+static void close_both(both *b)
+{
+    apr_feedback_close(&b->single);
+    apr_feedback_close(&b->group);
 }
 
 /* ---- grids ---- */
@@ -294,7 +315,7 @@ static void feedback_alone_is_what_its_definition_says(void **state)
     float *const slow = malloc((size_t)(p.n * p.n_rows) * sizeof *slow), *const fast = malloc((size_t)(p.n * p.n_rows) * sizeof *fast);
 
     factor_slowly(&f, r);
-    for (int i = 0; i < N_TYPES; i++) {
+    for (int i = 0; i < N_SINGLE; i++) {
         const apr_feedback_options options = {.rounds = -1};
         apr_feedback_errors errors;
         int64_t n_other_rows = 0;
@@ -320,21 +341,22 @@ static void errors_are_those_of_the_bytes_and_fall_from_step_to_step(void **stat
 {
     (void)state;
     problem p = make(512, 19, 2000);
-    apr_feedback f = prepare(&p, (apr_feedback_options){0});
+    both f = prepare_both(&p);
     for (int i = 0; i < N_TYPES; i++) {
         const apr_feedback_options options = {.rounds = 3};
         apr_feedback_errors errors;
         uint8_t *const bytes = encode_plainly(&p, all_types[i]);
-        const double start = true_error(&p, &f, all_types[i], bytes);
-        assert_int_equal(apr_feedback_encode(&f, all_types[i], p.weights, p.n_rows, &options, "w", bytes, &errors, NULL), APR_OK);
-        const double end = true_error(&p, &f, all_types[i], bytes);
+        const double start = true_error(&p, fit(&f, all_types[i]), all_types[i], bytes);
+        assert_int_equal(apr_feedback_encode(fit(&f, all_types[i]), all_types[i], p.weights, p.n_rows, &options, "w", bytes, &errors, NULL),
+                         APR_OK);
+        const double end = true_error(&p, fit(&f, all_types[i]), all_types[i], bytes);
         assert_true(fabs(errors.start - start) < 1e-3 * start && fabs(errors.end - end) < 1e-3 * end);
         print_message("%s: %.4g, feedback %.3f, end %.3f\n", apr_dtypes[all_types[i]].name, start, errors.rounded / start, end / start);
         assert_true(errors.rounded < start);
         assert_true(end < 0.98 * errors.rounded);
         free(bytes);
     }
-    apr_feedback_close(&f);
+    close_both(&f);
     drop(&p);
 }
 
@@ -342,12 +364,12 @@ static void descent_and_refit_never_raise_the_error(void **state)
 {
     (void)state;
     problem p = make(256, 13, 700);
-    apr_feedback f = prepare(&p, (apr_feedback_options){0});
+    both f = prepare_both(&p);
     for (int i = 0; i < N_TYPES; i++) {
         apr_lane_rows rows;
         uint8_t *const bytes = encode_plainly(&p, all_types[i]);
         const int64_t row_bytes = apr_row_bytes(all_types[i], p.n);
-        assert_int_equal(apr_lane_rows_open(&rows, &f, apr_grid_of(all_types[i]), NULL), APR_OK);
+        assert_int_equal(apr_lane_rows_open(&rows, fit(&f, all_types[i]), apr_grid_of(all_types[i]), NULL), APR_OK);
         apr_lane_rows_load(&rows, p.weights, bytes, row_bytes, (int)p.n_rows);
         double before = apr_lane_rows_objective(&rows);
         for (int step = 0; step < 6; step++) {
@@ -358,11 +380,11 @@ static void descent_and_refit_never_raise_the_error(void **state)
             before = now;
         }
         apr_lane_rows_store(&rows, bytes, row_bytes);
-        assert_true(fabs(true_error(&p, &f, all_types[i], bytes) - before) < 1e-3 * before);
+        assert_true(fabs(true_error(&p, fit(&f, all_types[i]), all_types[i], bytes) - before) < 1e-3 * before);
         apr_lane_rows_close(&rows);
         free(bytes);
     }
-    apr_feedback_close(&f);
+    close_both(&f);
     drop(&p);
 }
 
@@ -392,20 +414,22 @@ static void rows_of_zeros_and_no_rows_are_handled(void **state)
 {
     (void)state;
     problem p = make(256, 3, 300);
-    apr_feedback f = prepare(&p, (apr_feedback_options){0});
+    both f = prepare_both(&p);
     for (int i = 0; i < N_TYPES; i++) {
         const apr_feedback_options options = {0};
         apr_feedback_errors errors;
         memset(p.weights + 256, 0, 256 * sizeof *p.weights);
         uint8_t *const bytes = encode_plainly(&p, all_types[i]);
         float values[768];
-        assert_int_equal(apr_feedback_encode(&f, all_types[i], p.weights, 0, &options, "w", bytes, &errors, NULL), APR_OK);
-        assert_int_equal(apr_feedback_encode(&f, all_types[i], p.weights, 3, &options, "w", bytes, &errors, NULL), APR_OK);
+        assert_int_equal(apr_feedback_encode(fit(&f, all_types[i]), all_types[i], p.weights, 0, &options, "w", bytes, &errors, NULL),
+                         APR_OK);
+        assert_int_equal(apr_feedback_encode(fit(&f, all_types[i]), all_types[i], p.weights, 3, &options, "w", bytes, &errors, NULL),
+                         APR_OK);
         apr_ref_codecs[all_types[i]].decode(bytes, values, 768);
         for (int j = 256; j < 512; j++) assert_float_equal(values[j], 0.0f, 0.0f);
         free(bytes);
     }
-    apr_feedback_close(&f);
+    close_both(&f);
     drop(&p);
 }
 

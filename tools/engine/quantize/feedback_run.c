@@ -496,6 +496,15 @@ static void merge(apr_hessian *into, const apr_hessian *from)
     into->n_tokens += from->n_tokens;
 }
 
+static int64_t tokens_of(const apr_feedback_run *run, const apr_feedback_link *links, size_t n)
+{
+    int64_t sum = 0;
+    for (size_t i = 0; i < n; i++)
+        sum += run->gpu != NULL ? device_sums_of(run, links[i].input, links[i].expert)->n_tokens
+                                : sums_of(run, links[i].input, links[i].expert)->n_tokens;
+    return sum;
+}
+
 /* What a matrix is encoded with: factors on the host, or those on the GPU. Both NULL: no tokens, so no feedback. */
 typedef struct ready {
     const apr_feedback *host;
@@ -511,12 +520,9 @@ static apr_status prepare_there(apr_feedback_run *run, const apr_feedback_link *
     apr_status status = APR_OK;
 
     *prepared = (ready){0};
-    *n_tokens = 0;
     if (all == NULL) return apr_no_memory(err, "the inputs of tensors");
-    for (size_t i = 0; i < n; i++) {
-        all[i] = device_sums_of(run, links[i].input, links[i].expert);
-        *n_tokens += all[i]->n_tokens;
-    }
+    for (size_t i = 0; i < n; i++) all[i] = device_sums_of(run, links[i].input, links[i].expert);
+    *n_tokens = tokens_of(run, links, n);
     if (*n_tokens > 0 && (n > 1 || run->prepared_there != all[0]->at)) {
         run->prepared_there = NULL;
         status = apr_feedback_device_prepare(run->gpu, all, n, &run->request.options, run->reader_name, &is_empty, err);
@@ -527,31 +533,40 @@ static apr_status prepare_there(apr_feedback_run *run, const apr_feedback_link *
     return status;
 }
 
+/* Adds sums to those of all operations, from the GPU for a type that is searched on the host. */
+static apr_status merge_sums(apr_feedback_run *run, const apr_feedback_link *link, apr_hessian *all, apr_error *err)
+{
+    if (run->gpu != NULL) return apr_device_sums_merge(run->gpu, device_sums_of(run, link->input, link->expert), all, err);
+    if (sums_of(run, link->input, link->expert)->sum != NULL) merge(all, sums_of(run, link->input, link->expert));
+    return APR_OK;
+}
+
 /* Computes the factors for a matrix. If several operations use it (a shared layer), their sums are added. Factors are reused by following
  * matrices with the same sums. */
-static apr_status prepare(apr_feedback_run *run, const apr_feedback_link *links, size_t n, int64_t *n_tokens, const apr_feedback **prepared,
-                          apr_error *err)
+static apr_status prepare(apr_feedback_run *run, apr_dtype to, const apr_feedback_link *links, size_t n, int64_t *n_tokens,
+                          const apr_feedback **prepared, apr_error *err)
 {
     const apr_hessian *const first = sums_of(run, links[0].input, links[0].expert);
+    const bool is_merged = n > 1 || run->gpu != NULL;
+    apr_feedback_options options = run->request.options;
     apr_hessian all = {0};
 
+    options.group = apr_feedback_group(to);
     *prepared = NULL;
-    *n_tokens = 0;
-    for (size_t i = 0; i < n; i++) *n_tokens += sums_of(run, links[i].input, links[i].expert)->n_tokens;
+    *n_tokens = tokens_of(run, links, n);
     if (*n_tokens == 0) return APR_OK;
-    if (n == 1 && run->prepared_from == first->sum) {
+    if (!is_merged && run->prepared_from == first->sum && run->prepared.group == options.group) {
         *prepared = apr_hessian_is_empty(first) ? NULL : &run->prepared;
         return APR_OK;
     }
     apr_feedback_close(&run->prepared);
-    run->prepared_from = n == 1 ? first->sum : NULL;
-    if (n > 1) APR_TRY(apr_hessian_open(&all, run->inputs.feeds[links[0].input].width, err));
-    for (size_t i = 0; i < n && n > 1; i++)
-        if (sums_of(run, links[i].input, links[i].expert)->sum != NULL) merge(&all, sums_of(run, links[i].input, links[i].expert));
-    const apr_hessian *const sums = n > 1 ? &all : first;
+    run->prepared_from = is_merged ? NULL : first->sum;
+    if (is_merged) APR_TRY(apr_hessian_open(&all, run->inputs.feeds[links[0].input].width, err));
     apr_status status = APR_OK;
-    if (!apr_hessian_is_empty(sums)) {
-        status = apr_feedback_prepare(&run->prepared, sums, &run->request.options, run->reader_name, err);
+    for (size_t i = 0; i < n && is_merged && status == APR_OK; i++) status = merge_sums(run, &links[i], &all, err);
+    const apr_hessian *const sums = is_merged ? &all : first;
+    if (status == APR_OK && !apr_hessian_is_empty(sums)) {
+        status = apr_feedback_prepare(&run->prepared, sums, &options, run->reader_name, err);
         *prepared = &run->prepared;
     }
     apr_hessian_close(&all);
@@ -589,7 +604,7 @@ static int64_t rows_at_once(const apr_feedback_run *run, size_t item)
     const apr_pipe_item *const it = &run->conversion->items[item];
     const int64_t n_rows = apr_tensor_rows(it->from), most = n_rows < ROWS_AT_ONCE ? n_rows : ROWS_AT_ONCE;
 
-    if (run->gpu == NULL || !apr_feedback_supports(it->to) || n_rows == 0) return most;
+    if (run->gpu == NULL || !apr_feedback_supports_device(it->to) || n_rows == 0) return most;
     const int64_t there = apr_feedback_device_rows(run->gpu, it->to, apr_tensor_columns(it->from), n_rows);
     return there > most ? there : most;
 }
@@ -643,6 +658,8 @@ static apr_status encode_matrices(apr_feedback_run *run, size_t item, float *val
     const apr_tensor *const from = run->conversion->items[item].from;
     const int64_t n_matrices = apr_feedback_matrices(from), n_rows = apr_tensor_rows(from) / n_matrices;
     apr_feedback_fact *const fact = &run->facts[item];
+    const apr_dtype to = run->conversion->items[item].to;
+    const bool is_there = run->gpu != NULL && apr_feedback_supports_device(to);
     size_t at;
     const size_t end = apr_feedback_links_of_item(&run->links, item, &at) + at;
 
@@ -652,8 +669,8 @@ static apr_status encode_matrices(apr_feedback_run *run, size_t item, float *val
         size_t n = 0;
         while (at + n < end && run->links.links[at + n].matrix == m) n++;
         run->reader_name = from->name;
-        if (n > 0 && run->gpu != NULL) APR_TRY(prepare_there(run, &run->links.links[at], n, &n_tokens, &prepared, err));
-        else if (n > 0) APR_TRY(prepare(run, &run->links.links[at], n, &n_tokens, &prepared.host, err));
+        if (n > 0 && is_there) APR_TRY(prepare_there(run, &run->links.links[at], n, &n_tokens, &prepared, err));
+        else if (n > 0) APR_TRY(prepare(run, to, &run->links.links[at], n, &n_tokens, &prepared.host, err));
         at += n;
         fact->n_tokens = m == 0 || n_tokens < fact->n_tokens ? n_tokens : fact->n_tokens;
         fact->n_unseen += prepared.host == NULL && prepared.gpu == NULL;
