@@ -7,7 +7,8 @@
  *     list     the points that can be the nearest to x, whatever the weights of its values (kernels/ref/iq_book.h), with the signs of x, and
  *              with the one other sign that lowers the error most, or that an even number of minus signs needs
  *
- * The first x is u itself. Points are replaced until nothing is better, at most POINTS_ROUNDS times. Where the number of minus signs is
+ * It starts from values that are levels, but need not be a point together: each is rounded in turn, given the others. Points are replaced
+ * until nothing is better, at most POINTS_ROUNDS times. Where the number of minus signs is
  * even, a pair of signs is also turned if that is better. Sums have a fixed order, so bytes do not depend on the machine. */
 #ifndef APR_QUANT_POINTS_SEARCH_H
 #define APR_QUANT_POINTS_SEARCH_H
@@ -19,7 +20,7 @@
 #include <float.h>
 #include <stdbool.h>
 
-enum { POINTS = APR_GRID_GROUP, POINTS_ROUNDS = 4 };
+enum { POINTS = APR_GRID_GROUP, POINTS_ROUNDS = 4, POINTS_SWEEPS = 2 };
 
 #define POINTS_INLINE static inline __attribute__((always_inline))
 
@@ -212,8 +213,24 @@ POINTS_INLINE bool points_turn_pair(const points_search *p, points_group *group)
     return true;
 }
 
+/* Gives each value in turn its nearest level, whether or not the levels are a point together. */
+POINTS_INLINE void points_round(const points_search *p, int shift, points_group *group)
+{
+    const float *const level = p->level[shift], *const boundary = p->boundary[shift];
+    for (int i = 0; i < POINTS; i++) {
+        float x = group->c[i] + group->g[i] * p->inverse[i], c[POINTS];
+        const bool is_minus = x < 0.0f && points_have_signs(p->type);
+        int l = 0;
+        if (is_minus) x = -x;
+        for (int k = 0; k < p->type->n_levels - 1; k++) l += x > boundary[k];
+        c[i] = is_minus ? -level[l] : level[l];
+        points_move(p, group, i, 1, c);
+    }
+}
+
 POINTS_INLINE void points_search_shift(const points_search *p, int shift, points_group *group)
 {
+    for (int sweep = 0; sweep < POINTS_SWEEPS; sweep++) points_round(p, shift, group);
     points_replace(p, group, shift, true);
     for (int round = 1; round < POINTS_ROUNDS; round++) {
         bool is_better = p->type->signs == IQ_EVEN_SIGNS && points_turn_pair(p, group);
@@ -271,13 +288,13 @@ POINTS_INLINE void points_all(const points_search *p, const points_lanes *l)
 
 #if defined(__x86_64__)
 __attribute__((target("avx2"))) static void points_all_avx2(const points_search *p, const points_lanes *l) { points_all(p, l); }
-static void points_of_lanes(const points_search *p, const points_lanes *l)
+static inline void points_of_lanes(const points_search *p, const points_lanes *l)
 {
     if (__builtin_cpu_supports("avx2")) points_all_avx2(p, l);
     else points_all(p, l);
 }
 #else
-static void points_of_lanes(const points_search *p, const points_lanes *l) { points_all(p, l); }
+static inline void points_of_lanes(const points_search *p, const points_lanes *l) { points_all(p, l); }
 #endif
 
 #endif

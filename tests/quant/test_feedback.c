@@ -4,6 +4,7 @@
 #include "formats/tensor/model.h"
 #include "kernels/rows.h"
 #include "quant/feedback/lane_rows.h"
+#include "quant/feedback/points_search.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -337,6 +338,96 @@ static void feedback_alone_is_what_its_definition_says(void **state)
     drop(&p);
 }
 
+/* ---- groups of a codebook ---- */
+
+/* All codes that a group can have, for a book of eight values. Returns how many. */
+static int list_codes(const apr_points *points, int8_t (*codes)[8])
+{
+    const points_search p = points_search_of(points);
+    const int n_shifts = points_have_signs(p.type) ? 1 : 2, n_signs = points_have_signs(p.type) ? 256 : 1;
+    int n = 0;
+
+    for (int k = 0; k < p.book->n_points; k++)
+        for (int shift = 0; shift < n_shifts; shift++)
+            for (int signs = 0; signs < n_signs; signs++) {
+                if (p.type->signs == IQ_EVEN_SIGNS && __builtin_parity((unsigned)signs)) continue;
+                for (int i = 0; i < 8; i++) {
+                    const float level = p.level[shift][p.book->words[k] >> 2 * i & 3];
+                    codes[n][i] = (int8_t)(signs >> i & 1 ? -level : level);
+                }
+                n++;
+            }
+    return n;
+}
+
+static double error_of(double (*s)[8], const double *u, const int8_t *code)
+{
+    double sum = 0.0;
+    for (int i = 0; i < 8; i++)
+        for (int j = 0; j < 8; j++) sum += (u[i] - code[i]) * s[i][j] * (u[j] - code[j]);
+    return sum;
+}
+
+static double least_error(double (*s)[8], const double *u, int8_t (*codes)[8], int n)
+{
+    double least = INFINITY;
+    for (int k = 0; k < n; k++) {
+        const double error = error_of(s, u, codes[k]);
+        if (error < least) least = error;
+    }
+    return least;
+}
+
+/* A metric with the correlations of neighbouring inputs, and wanted values as large as the codes of the type. */
+static void make_group(const apr_points *points, float (*s)[8], float *u)
+{
+    float a[8][8];
+    for (int i = 0; i < 8; i++)
+        for (int j = 0; j < 8; j++) a[i][j] = (i == j ? 1.0f : 0.5f * noise()) * (1.0f + noise());
+    for (int i = 0; i < 8; i++) {
+        u[i] = noise() * points->type->level[0][points->type->n_levels - 1] / points->unit;
+        for (int j = 0; j < 8; j++) {
+            s[i][j] = 0.0f;
+            for (int k = 0; k < 8; k++) s[i][j] += a[i][k] * a[j][k];
+            s[i][j] += i == j ? 0.1f : 0.0f;
+        }
+    }
+}
+
+static void codes_of_a_group_are_nearly_the_best_of_all(void **state)
+{
+    static const struct {
+        apr_dtype dtype;
+        int n_groups;
+    } cases[] = {{APR_IQ2_XXS, 40}, {APR_IQ2_XS, 20}, {APR_IQ2_S, 6}, {APR_IQ1_M, 150}};
+    int8_t(*const codes)[8] = malloc((size_t)1024 * 256 * sizeof *codes);
+    (void)state;
+    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+        const apr_points *const points = apr_grid_of(cases[c].dtype)->points;
+        const int n = list_codes(points, codes);
+        double found = 0.0, least = 0.0;
+        for (int g = 0; g < cases[c].n_groups; g++) {
+            points_search p = points_search_of(points);
+            float u[8], code[8];
+            double metric[8][8], wanted[8];
+            int8_t chosen[8];
+            make_group(points, p.s, u);
+            for (int i = 0; i < 8; i++) p.inverse[i] = 1.0f / p.s[i][i];
+            points_nearest(&p, u, 0, code);
+            for (int i = 0; i < 8; i++) {
+                wanted[i] = (double)u[i];
+                chosen[i] = (int8_t)code[i];
+                for (int j = 0; j < 8; j++) metric[i][j] = (double)p.s[i][j];
+            }
+            found += error_of(metric, wanted, chosen);
+            least += least_error(metric, wanted, codes, n);
+        }
+        print_message("%s: %.4f of the least error\n", apr_dtypes[cases[c].dtype].name, found / least);
+        assert_true(found > 0.999 * least && found < 1.09 * least);
+    }
+    free(codes);
+}
+
 static void errors_are_those_of_the_bytes_and_fall_from_step_to_step(void **state)
 {
     (void)state;
@@ -458,6 +549,7 @@ int main(void)
         cmocka_unit_test(unseen_columns_and_fewer_tokens_than_columns_are_handled),
         cmocka_unit_test(nan_values_are_refused_by_name),
         cmocka_unit_test(feedback_alone_is_what_its_definition_says),
+        cmocka_unit_test(codes_of_a_group_are_nearly_the_best_of_all),
         cmocka_unit_test(errors_are_those_of_the_bytes_and_fall_from_step_to_step),
         cmocka_unit_test(descent_and_refit_never_raise_the_error),
         cmocka_unit_test(a_row_becomes_the_same_whatever_other_rows_there_are),

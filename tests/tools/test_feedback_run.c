@@ -10,6 +10,7 @@
 #include "tools/engine/quantize/feedback_internal.h"
 #include "tools/verbs/convert/quant_report.h"
 
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -29,10 +30,10 @@ typedef struct bench {
 } bench;
 
 /* One matrix alone: the rest of the model keeps its type. */
-static void open_bench(bench *b, uint64_t memory_bytes)
+static void open_bench_of(bench *b, uint64_t memory_bytes, apr_dtype to)
 {
-    static const apr_recipe_override one[] = {{.regex = "layers\\.0\\.self_attn\\.(k|v)_proj\\.weight", .to = APR_MXFP4},
-                                              {.regex = "layers\\.1\\.self_attn\\.k_proj\\.weight", .to = APR_MXFP4}};
+    const apr_recipe_override one[] = {{.regex = "layers\\.0\\.self_attn\\.(k|v)_proj\\.weight", .to = to},
+                                       {.regex = "layers\\.1\\.self_attn\\.k_proj\\.weight", .to = to}};
     const apr_convert_options options = {
         .format = APR_FORMAT_APR, .recipe = {.overrides = one, .n_overrides = 2}, .sink = {.overwrite = true, .allow_loss = true}};
     const apr_feedback_request request = {
@@ -47,6 +48,8 @@ static void open_bench(bench *b, uint64_t memory_bytes)
         fake_device()->open(&b->device, 0, &(apr_cuda_options){0}, &b->err) != APR_OK)
         fail_msg("%s", b->err.text);
 }
+
+static void open_bench(bench *b, uint64_t memory_bytes) { open_bench_of(b, memory_bytes, APR_MXFP4); }
 
 static void close_bench(bench *b)
 {
@@ -101,6 +104,35 @@ static void a_device_encodes_what_it_is_asked_for_and_the_terms_say_so(void **st
     assert_int_equal(make_all(&b, &n_again, &again), APR_OK);
     assert_int_equal(first, again);
     close_bench(&b);
+}
+
+static double sum_of_errors(const bench *b)
+{
+    double sum = 0.0;
+    for (size_t i = 0; i < b->c.layout.n_tensors; i++) sum += b->run->facts[i].errors.end;
+    return sum;
+}
+
+/* Its sums are float32, so that a few codes are others. */
+static void types_that_a_device_does_not_search_are_rounded_on_the_host(void **state)
+{
+    static const apr_dtype types[] = {APR_NVFP4, APR_Q2_0};
+    (void)state;
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        bench b;
+        size_t n_made;
+        uint32_t sum;
+        open_bench_of(&b, 0, types[i]);
+        if (make_all(&b, &n_made, &sum) != APR_OK) fail_msg("%s", b.err.text);
+        const double on_host = sum_of_errors(&b);
+        close_bench(&b);
+        open_bench_of(&b, 0, types[i]);
+        if (enter(&b) != APR_OK || make_all(&b, &n_made, &sum) != APR_OK) fail_msg("%s", b.err.text);
+        assert_int_equal(n_made, 3);
+        assert_true(on_host > 0.0);
+        if (fabs(sum_of_errors(&b) / on_host - 1.0) > 1e-2) fail_msg("%s: %g, %g", apr_dtypes[types[i]].name, sum_of_errors(&b), on_host);
+        close_bench(&b);
+    }
 }
 
 /* The sums of a pass are taken up by the next run of the same output, which reads no text and makes the same; damaged ones are not. */
@@ -226,6 +258,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_device_encodes_what_it_is_asked_for_and_the_terms_say_so),
+        cmocka_unit_test(types_that_a_device_does_not_search_are_rounded_on_the_host),
         cmocka_unit_test(sums_of_a_finished_pass_are_kept),
         cmocka_unit_test(fewer_sums_at_a_time_take_more_passes_and_give_the_same),
         cmocka_unit_test(what_does_not_fit_is_refused_before_anything_is_allocated),
