@@ -6,6 +6,7 @@ In the environment:
   LLAMA_CPP=DIR  llama.cpp, built there (llama-quantize, llama-imatrix, llama-perplexity): its files at the same types and size are what
                  ours are held against; without it there are no ratios
   TYPES="T T"    types to judge, of those below; without it, all
+  CHUNKS=N       calibrate by so many windows of 512 tokens; without it, 128
   TEXTS=DIR      where make_texts.py has put its texts; without it they are made, and if that fails only what needs no
                  calibration is judged, on tests/data/heldout.txt
 
@@ -18,7 +19,7 @@ import collections, glob, hashlib, json, math, os, random, resource, subprocess,
 HERE = os.path.dirname(os.path.abspath(__file__))
 DATA = os.path.join(HERE, "..", "data")
 WINDOW, DRAWS = 256, 2000
-CHUNK, CHUNKS = 512, 128  # what everything is calibrated by, theirs and ours: so many windows of so many tokens of the same text
+CHUNK, CHUNKS = 512, int(os.environ.get("CHUNKS", "128"))  # what everything is calibrated by, theirs and ours: so many windows of so many tokens of the same text
 # ours, and the mixture of llama.cpp's that the list of types is laid over
 TYPES = {"q4_k_m": "Q4_K_M", "mxfp4": "MXFP4_MOE", "nvfp4": "Q4_0", "iq4_nl": "IQ4_NL", "iq4_xs": "IQ4_XS", "q3_k_m": "Q3_K_M", "q3_k": "Q3_K_M", "q2_k": "Q2_K",
          "iq3_s": "IQ3_S", "iq3_xxs": "IQ3_XXS", "iq2_s": "IQ2_S", "iq2_xs": "IQ2_XS", "iq2_xxs": "IQ2_XXS", "iq1_m": "IQ1_M", "iq1_s": "IQ1_S",

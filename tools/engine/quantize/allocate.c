@@ -18,7 +18,8 @@
 /* --- groups --- */
 
 /* Candidate types. `narrow` (blocks of 32) is for matrices whose columns 256 does not divide. */
-static const apr_dtype wide[] = {APR_Q2_K, APR_Q3_K, APR_IQ4_XS, APR_Q4_K, APR_Q5_K, APR_Q6_K, APR_Q8_0},
+static const apr_dtype wide[] = {APR_IQ1_S, APR_IQ1_M, APR_IQ2_XXS, APR_IQ2_XS, APR_IQ2_S, APR_Q2_K, APR_IQ3_XXS,
+                                 APR_IQ3_S, APR_Q3_K,  APR_IQ4_XS,  APR_Q4_K,   APR_Q5_K,  APR_Q6_K, APR_Q8_0},
                        narrow[] = {APR_IQ4_NL, APR_Q5_0, APR_Q8_0};
 
 static bool may_change(const apr_recipe_line *line)
@@ -65,13 +66,21 @@ static void add_type(apr_allocate_group *g, const apr_recipe_limits *limits, apr
     g->types[at] = type; /* sorted by bits, fewest first */
 }
 
+/* Types with less than half of the target's bits are not tried: each trial takes time, and they would hardly be chosen. */
+static double fewest_bits(const apr_allocate_request *request, int64_t n_elems)
+{
+    const double bits = request->size > 0 ? (double)request->size * 8.0 / (double)n_elems : request->bpw;
+    return isnan(bits) ? 0.0 : bits / 2.0;
+}
+
 /* Candidates: the recipe's own type, and finer and coarser ones. */
-static void offer_types(apr_allocate_group *g, const apr_recipe_limits *limits, apr_dtype base)
+static void offer_types(apr_allocate_group *g, const apr_recipe_limits *limits, apr_dtype base, double least_bits)
 {
     const bool is_wide = apr_tensor_columns(g->example) % apr_dtypes[APR_Q4_K].elems_per_block == 0;
 
     add_type(g, limits, base);
-    for (size_t i = 0; is_wide && i < sizeof wide / sizeof *wide; i++) add_type(g, limits, wide[i]);
+    for (size_t i = 0; is_wide && i < sizeof wide / sizeof *wide; i++)
+        if (apr_dtype_bits(wide[i]) >= least_bits) add_type(g, limits, wide[i]);
     for (size_t i = 0; !is_wide && i < sizeof narrow / sizeof *narrow; i++) add_type(g, limits, narrow[i]);
 }
 
@@ -85,7 +94,7 @@ static apr_status add_line(apr_allocation *a, const apr_conversion *c, const apr
         while (i < a->n_groups && strcmp(a->groups[i].name, next.name) != 0) i++;
     else i = a->n_groups;
     if (i == a->n_groups) {
-        offer_types(&next, &c->options.recipe.limits, line->to);
+        offer_types(&next, &c->options.recipe.limits, line->to, fewest_bits(&a->request, c->recipe.n_elems));
         a->groups[a->n_groups++] = next;
     }
     apr_allocate_group *const g = &a->groups[i];

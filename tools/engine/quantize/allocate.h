@@ -20,7 +20,7 @@ typedef struct apr_allocate_request {
     int64_t n_tokens, window;
 } apr_allocate_request;
 
-enum { APR_ALLOCATE_TYPES = 8 }; /* the candidates, and the type that the recipe gives */
+enum { APR_ALLOCATE_TYPES = 16 }; /* the candidates, and the type that the recipe gives */
 
 /* Tensors that get one type together: one tensor of the output, or one matrix of all experts of a layer. */
 typedef struct apr_allocate_group {
