@@ -6,7 +6,7 @@ most=$(bytes mixture.gguf)
 aprquant --target-size "$most" $text --state kept.json data/tiny-qwen2 out.gguf >first || exit
 [ "$(bytes out.gguf)" -le "$most" ] && echo 'no larger than the mixture'
 head -c 12 kept.json && echo
-grep -E '^  types by|^  tensor |blk.0.ffn_down|together' first | sed -E 's/[0-9.e-]+ by their sum.*on/N by their sum; N on/; s/ +q[0-9]_[0k] +[0-9.]+ KiB.*/  TYPE, SIZE, DAMAGE/; s/^(  tensor) .*/\1/'
+grep -E '^  types by|^  tensor |blk.0.ffn_down|together' first | sed -E 's/[0-9.e-]+ by their sum.*on/N by their sum; N on/; s/ +i?q[0-9]_[0-9a-z]+ +[0-9.]+ KiB.*/  TYPE, SIZE, DAMAGE/; s/^(  tensor) .*/\1/'
 aprquant --target-size "$most" $text --state kept.json -f data/tiny-qwen2 again.gguf | grep -oE '[0-9]+ of [0-9]+ figures came from' | awk '{print $1 == $3 ? "all figures were kept" : "not all"}'
 cmp out.gguf again.gguf && echo 'the same file'
 aprquant --target-size "$most" $text --state kept.json --json -f data/tiny-qwen2 again.gguf | grep -oE '"(kl_sum|kl_held|tokens|window|tokens_held)":|"figures_measured":0'
@@ -31,7 +31,7 @@ held() { grep -oE '"kl_held":[0-9.e-]+' "$1" | cut -d: -f2; }
 awk -v a="$(held fine)" -v b="$(held coarse)" 'BEGIN {print (a <= 0.01 && b <= 0.1 && a < b) ? "both within their targets" : "not within: " a ", " b}'
 echo '--- refusals'
 try() { aprquant "$@" data/tiny-qwen2 no.gguf >no.out 2>no.err; echo "$?: $(sed 's/^aprquant: //; s/[0-9]*\.[0-9]*[1-9]/N/g' no.err)"; [ ! -e no.gguf ] || echo 'it was written'; }
-try --target-bpw 2 $text --state kept.json
+try --target-bpw 1 $text --state kept.json
 try --target-kld 1e-7 $text --state kept.json
 try --target-bpw 5 --target-size 1M $text
 try --target-bpw 5

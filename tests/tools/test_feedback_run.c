@@ -116,7 +116,7 @@ static double sum_of_errors(const bench *b)
 /* Its sums are float32, so that a few codes are others. */
 static void types_that_a_device_does_not_search_are_rounded_on_the_host(void **state)
 {
-    static const apr_dtype types[] = {APR_NVFP4, APR_Q2_0};
+    static const apr_dtype types[] = {APR_NVFP4, APR_IQ2_S};
     (void)state;
     for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
         bench b;

@@ -66,11 +66,11 @@ static void add_type(apr_allocate_group *g, const apr_recipe_limits *limits, apr
     g->types[at] = type; /* sorted by bits, fewest first */
 }
 
-/* Types with less than half of the target's bits are not tried: each trial takes time, and they would hardly be chosen. */
+/* Types with much fewer bits than the target are not tried: each trial takes time, and they would hardly be chosen. */
 static double fewest_bits(const apr_allocate_request *request, int64_t n_elems)
 {
     const double bits = request->size > 0 ? (double)request->size * 8.0 / (double)n_elems : request->bpw;
-    return isnan(bits) ? 0.0 : bits / 2.0;
+    return isnan(bits) ? 0.0 : 0.45 * bits;
 }
 
 /* Candidates: the recipe's own type, and finer and coarser ones. */
