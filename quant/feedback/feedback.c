@@ -430,9 +430,10 @@ static void descend(apr_lane_rows *r, int64_t sub, const nudge *nudges, int n_nu
     const int n_columns = r->grid->sub_elems;
     const int64_t first = sub * n_columns;
     const nudge *kept[L] = {NULL};
-    float g[SUB * L] = {0};
+    float g[SUB * L];
     trial best;
 
+    memset(g, 0, (size_t)(n_columns * L) * sizeof *g);
     apr_lane_products(r->feedback->h + first * r->n, r->n, n_columns, r->error, r->n, g);
     memcpy(best.step, r->step + sub * L, sizeof best.step);
     memcpy(best.offset, r->offset + sub * L, sizeof best.offset);
