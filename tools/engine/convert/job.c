@@ -1,6 +1,7 @@
 /* job.c - see job.h. */
 #include "tools/engine/convert/job.h"
 
+#include "convert/mmproj.h"
 #include "formats/base/clock.h"
 #include "formats/base/text.h"
 #include "formats/files/resume.h"
@@ -115,6 +116,21 @@ static apr_status plan(apr_convert_job *job, apr_error *err)
     return note_turn_end(&job->conversion, err);
 }
 
+static apr_status plan_tower(apr_convert_job *job, apr_error *err)
+{
+    if (job->mmproj == NULL) return APR_OK;
+    APR_TRY(apr_mmproj_plan(&job->tower, job->source, job->options.recipe.mixture, err));
+    job->tower.options.sink.overwrite = job->options.sink.overwrite;
+    return APR_OK;
+}
+
+/* On the host, after the text part: a tower is small. */
+static apr_status write_tower(apr_convert_job *job, apr_error *err)
+{
+    const apr_convert_run run = {.pipe = {.saturate = job->run.pipe.saturate, .is_cancelled = job->run.pipe.is_cancelled}};
+    return job->mmproj != NULL ? apr_conversion_run(&job->tower, &run, job->mmproj, &job->tower_bytes, err) : APR_OK;
+}
+
 /* --- the run --- */
 
 static apr_status open_feedback(apr_convert_job *job, apr_error *err)
@@ -171,12 +187,14 @@ apr_status apr_convert_job_run(apr_convert_job *job, apr_error *err)
     const double start = apr_seconds_now();
 
     APR_TRY(plan(job, err));
+    APR_TRY(plan_tower(job, err));
     APR_TRY(open_feedback(job, err));
     if (!job->dry_run) {
         if (hooks != NULL && hooks->begin != NULL) job->run.pipe.progress = hooks->begin(hooks->user);
         const apr_status status = run_somewhere(job, err);
         if (hooks != NULL && hooks->end != NULL) hooks->end(hooks->user);
         APR_TRY(status);
+        APR_TRY(write_tower(job, err));
     }
     job->seconds = apr_seconds_now() - start;
     return hooks != NULL && hooks->show != NULL ? hooks->show(hooks->user, job, err) : APR_OK;
@@ -186,6 +204,7 @@ void apr_convert_job_close(apr_convert_job *job)
 {
     apr_feedback_run_close(job->feedback_run);
     apr_conversion_close(&job->conversion);
+    apr_conversion_close(&job->tower);
     apr_allocation_close(&job->allocation);
     apr_lora_set_close(&job->lora);
     apr_imatrix_close(&job->imatrix);

@@ -26,6 +26,7 @@ typedef struct apr_convert_job {
     const struct aprkit_tool_hooks *hooks;          /* NULL: none */
     void (*warn)(void *user, const char *sentence); /* the run goes on otherwise than asked; NULL: not said */
     void *user;
+    const char *mmproj;                   /* another file, for the vision tower (convert/mmproj.h); NULL: not written */
     bool dry_run;                         /* plan only */
     const apr_allocate_request *allocate; /* NULL: the recipe decides types */
     const apr_feedback_request *feedback; /* NULL: no error feedback */
@@ -33,6 +34,8 @@ typedef struct apr_convert_job {
 
     /* filled */
     apr_conversion conversion;
+    apr_conversion tower;           /* of mmproj */
+    uint64_t tower_bytes;           /* of its file */
     apr_feedback_run *feedback_run; /* NULL: no error feedback */
     apr_allocation allocation;
     uint64_t file_bytes; /* 0 in a dry run */

@@ -171,6 +171,8 @@ typedef struct outcome {
     /* borrowed from the job when it is done */
     const apr_conversion *conversion;
     apr_lora_set lora;
+    const apr_conversion *tower;  /* of output->mmproj; NULL: none */
+    uint64_t tower_bytes;         /* of the file; 0 in a dry run */
     apr_feedback_run *feedback;   /* NULL: no error feedback */
     apr_allocation allocation;    /* of types, if a target was given */
     uint64_t bytes_in, bytes_out; /* tensor data */
@@ -263,6 +265,23 @@ static void layout_json(apr_json_text *json, const apr_packed_target *packed)
     apr_json_close(json, '}');
 }
 
+static uint64_t tensor_bytes(const apr_model *model)
+{
+    uint64_t n = 0;
+    for (size_t i = 0; i < model->n_tensors; i++) n += model->tensors[i].n_bytes;
+    return n;
+}
+
+static void tower_json(apr_json_text *json, const outcome *o)
+{
+    apr_json_open(json, "mmproj", '{');
+    apr_json_string(json, "output", o->output->mmproj, strlen(o->output->mmproj));
+    apr_json_uint(json, "tensors", o->tower->layout.n_tensors);
+    apr_json_uint(json, "tensor_bytes", tensor_bytes(&o->tower->layout));
+    if (o->tower_bytes > 0) apr_json_uint(json, "file_bytes", o->tower_bytes);
+    apr_json_close(json, '}');
+}
+
 static void facts_json(apr_json_text *json, const outcome *o)
 {
     const apr_conversion *const c = o->conversion;
@@ -284,6 +303,7 @@ static void facts_json(apr_json_text *json, const outcome *o)
     apr_json_string(json, "device", *o->device != '\0' ? o->device : "host", strlen(*o->device != '\0' ? o->device : "host"));
     runs_json(json, &c->progress, &o->part);
     apr_lora_set_json(json, &o->lora);
+    if (o->tower != NULL) tower_json(json, o);
     if (o->feedback != NULL) apr_feedback_run_json(o->feedback, o->dry_run, json);
     apr_importance_json(json, c);
     for (int kind = APR_LOST; kind <= APR_NOTE; kind++) losses_json(json, &c->losses, (apr_loss_kind)kind);
@@ -508,6 +528,9 @@ static apr_status print_summary(const outcome *o, apr_error *err)
     print_padding(o);
     if (c->recipe.mixture[0] != '\0') printf("  quantized  %zu of %zu matrices\n", c->recipe.n_quantized, c->recipe.n_matrices);
     apr_lora_set_print(&o->lora, stdout);
+    if (o->tower != NULL)
+        printf("  mmproj     %s: %zu tensors of the vision tower, %s\n", apr_printable(o->output->mmproj), o->tower->layout.n_tensors,
+               apr_size_text(out, tensor_bytes(&o->tower->layout)));
     apr_importance_print(c);
     apr_print_packed(c, o->dry_run);
     if (o->feedback != NULL) apr_feedback_run_print(o->feedback, o->dry_run);
@@ -542,13 +565,6 @@ static void show_warning(void *user, const char *sentence)
 {
     (void)user;
     fprintf(stderr, "WARNING: %s\n", apr_printable(sentence));
-}
-
-static uint64_t tensor_bytes(const apr_model *model)
-{
-    uint64_t n = 0;
-    for (size_t i = 0; i < model->n_tensors; i++) n += model->tensors[i].n_bytes;
-    return n;
 }
 
 /* OUT would be a folder because its name has no extension, but safetensors cannot hold the result: suggests OUT.gguf. */
@@ -610,9 +626,10 @@ static const char *mark_of_report(const char *path) { return is_page(path) ? APR
 static apr_status check_outputs(const outcome *o, const apr_convert_job *job, apr_error *err)
 {
     const char *const state = o->output->allocate != NULL ? o->output->allocate->state : NULL, *const report = o->output->report;
-    apr_out_request others[2];
+    apr_out_request others[3];
     size_t n = 0;
 
+    if (job->mmproj != NULL) others[n++] = (apr_out_request){.path = job->mmproj, .overwrite = o->output->force, .is_dry = job->dry_run};
     if (report != NULL) others[n++] = (apr_out_request){.path = report, .mark = mark_of_report(report)};
     if (state != NULL) others[n++] = (apr_out_request){.path = state, .mark = APR_DAMAGE_MARK, .is_dry = access(state, F_OK) == 0};
     return apr_convert_job_check_outputs(job, others, n, err);
@@ -646,6 +663,7 @@ static apr_status prepare(void *user, apr_convert_job *job, apr_error *err)
     job->dry_run = o->output->dry_run;
     job->allocate = o->output->allocate;
     job->feedback = o->output->feedback;
+    job->mmproj = o->output->mmproj;
     job->listener = &o->listener;
     job->warn = show_warning;
     job->run.pipe.want_metrics = o->output->report != NULL;
@@ -676,6 +694,8 @@ static apr_status show(void *user, const apr_convert_job *job, apr_error *err)
 
     o->conversion = &job->conversion;
     o->lora = job->lora;
+    o->tower = job->mmproj != NULL ? &job->tower : NULL;
+    o->tower_bytes = job->tower_bytes;
     o->feedback = job->feedback_run;
     o->allocation = job->allocation;
     o->file_bytes = job->file_bytes;
@@ -749,6 +769,11 @@ apr_status apr_run_conversion(const apr_call *call, const char *in, const char *
     if (output->threads > 0) omp_set_num_threads((int)output->threads);
     if (output->cpu > 0) APR_TRY(apr_use_cpu_level((apr_cpu_level)(output->cpu - 1), err));
     APR_TRY(runs_parse(&output->runs, output->dry_run, &o.part, err));
+    if (output->mmproj != NULL && (output->runs.resume || output->runs.finish || output->runs.part != NULL))
+        return apr_fail(err, APR_E_USAGE, "--mmproj is written in one run: leave out --resume, --part and --finish");
+    if (output->mmproj != NULL && apr_format_of_path(output->mmproj) != APR_FORMAT_GGUF)
+        return apr_fail(err, APR_E_USAGE, "--mmproj %s: the vision tower is written as a GGUF, give a name that ends in .gguf",
+                        output->mmproj);
     APR_TRY(apr_out_name_check(call, in, out, produce, err));
     if (aprkit_model_open(&model, in, &mapped, &error) != APRKIT_OK) return apr_fail(err, (apr_status)error.status, "%s", error.text);
     o.source = &model->model;
@@ -762,6 +787,8 @@ bool apr_writes_a_folder(const apr_call *call)
 {
     return call->n_operands < 2 || apr_format_of_path(call->operands[1]) == APR_FORMAT_SAFETENSORS;
 }
+
+bool apr_writes_a_gguf(const apr_call *call) { return call->n_operands == 2 && apr_format_of_path(call->operands[1]) == APR_FORMAT_GGUF; }
 
 bool apr_reports_as_a_page(const apr_call *call)
 {

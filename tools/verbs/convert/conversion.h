@@ -47,6 +47,7 @@ typedef struct apr_output_options {
     const char *report; /* path of a report: HTML if it ends in .html, else JSON; or NULL */
     apr_page_options page;
     const char *imatrix; /* path, or NULL; only of commands with APR_IMATRIX_OPTION */
+    const char *mmproj;  /* path of the file for the vision tower, or NULL */
     apr_runs_options runs;
     apr_encoder_options encoder;
     apr_strings lora;
@@ -87,6 +88,13 @@ typedef struct apr_output_options {
          "maximum size of each .safetensors file of a checkpoint",                                                                      \
          APR_TO(type, member.shard_bytes),                                                                                              \
          .min = APR_MIN_SIZE},                                                                                                          \
+        {"mmproj",                                                                                                                      \
+         0,                                                                                                                             \
+         APR_OPTION_STRING,                                                                                                             \
+         "FILE.gguf",                                                                                                                   \
+         NULL,                                                                                                                          \
+         "also write the vision tower, to FILE.gguf: the second file that llama.cpp reads images with",                                 \
+         APR_TO(type, member.mmproj)},                                                                                                  \
         {"saturate",                                                                                                                    \
          0,                                                                                                                             \
          APR_OPTION_FLAG,                                                                                                               \
@@ -117,8 +125,9 @@ typedef struct apr_output_options {
             "importance of columns, made by 'aprrun imatrix' or llama-imatrix: reduces the error where it matters", APR_TO(type, member) \
     }
 
-/* Conditions for apr_need: OUT is a folder; the device is not the host; --report is a page. For commands whose options begin with an apr_output_options. */
+/* Conditions for apr_need: OUT is a folder, or a GGUF; the device is not the host; --report is a page. For commands whose options begin with an apr_output_options. */
 bool apr_writes_a_folder(const apr_call *call);
+bool apr_writes_a_gguf(const apr_call *call);
 bool apr_encodes_on_a_gpu(const apr_call *call);
 bool apr_reports_as_a_page(const apr_call *call);
 

@@ -22,8 +22,10 @@ static apr_status run(const apr_call *call, apr_format expect, apr_format produc
     return apr_run_conversion(call, call->operands[0], call->operands[1], expect, produce, &o->output, &recipe, err);
 }
 
-static const apr_need needs[] = {
-    {"max-shard", "a folder as OUT", apr_writes_a_folder}, APR_PAGE_NEEDS("--report FILE.html", apr_reports_as_a_page), {0}};
+static const apr_need needs[] = {{"max-shard", "a folder as OUT", apr_writes_a_folder},
+                                 {"mmproj", "a .gguf as OUT", apr_writes_a_gguf},
+                                 APR_PAGE_NEEDS("--report FILE.html", apr_reports_as_a_page),
+                                 {0}};
 
 /* X(verb, input format, output format, operands, summary, first example) */
 #define VERB_LIST(X)                                                                                                                     \

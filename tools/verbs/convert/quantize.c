@@ -347,6 +347,7 @@ static const apr_need needs[] = {
     {"rounds", "--method ldlq", has_feedback},
     {"target-tokens", "--target-bpw, --target-size or --target-kld", has_target},
     {"max-shard", "a folder for OUT", apr_writes_a_folder},
+    {"mmproj", "a .gguf for OUT", apr_writes_a_gguf},
     {"layout", "a folder for OUT", apr_writes_a_folder},
     {"group", "a folder for OUT", apr_writes_a_folder},
     {"gpu", "--device cuda or auto", apr_encodes_on_a_gpu},
