@@ -172,21 +172,30 @@ typedef struct apr_conv_args {
 /* Gated delta rule (Yang, Kautz, Hatamizadeh 2024), one matrix S [key_dim, value_dim] of state a value head:
  *     q, k <- l2 norm (eps), q <- q / sqrt(key_dim);  g = -rate * softplus(a + dt_bias);  beta = sigmoid(b)
  *     S <- exp(g) S;  S <- S + k (beta (v - S^T k))^T;  out = S^T q
+ * With `by_channel` (Kimi Delta Attention) each row of S has its own g, so a and dt_bias have key_dim numbers a head. `floor` < 0 bounds
+ * it (Ling): g = floor * sigmoid(rate * (a + dt_bias)).
  * Value head h uses key head h / (n_value_heads / n_key_heads), or h mod n_key_heads where `tiled` (GGUFs of Qwen 3.5). */
 typedef struct apr_delta_args {
     int64_t n_tokens, n_key_heads, n_value_heads, key_dim, value_dim;
-    bool tiled;
-    float eps;
+    bool tiled, by_channel;
+    float eps, floor;     /* floor 0: none */
     const float *qkv;     /* [n_tokens, n_key_heads * key_dim (q), the same (k), n_value_heads * value_dim (v)] */
-    const float *a, *b;   /* [n_tokens, n_value_heads] */
+    const float *a, *b;   /* [n_tokens, n_value_heads]; with by_channel a is [n_tokens, n_value_heads, key_dim] */
     const float *rate;    /* [n_value_heads] exp(A_log) */
-    const float *dt_bias; /* [n_value_heads] */
+    const float *dt_bias; /* as a's row */
     float *state;         /* [n_value_heads, key_dim, value_dim] */
     const int32_t *slots;
     uint64_t slot_bytes;
     float *out;         /* [n_tokens, n_value_heads, value_dim] */
     apr_workspace work; /* slice >= apr_delta_slice(key_dim, value_dim) */
 } apr_delta_args;
+
+/* Numbers of a and dt_bias for each value head, and g, from x = a + dt_bias. */
+APR_HOST_DEVICE_INLINE int64_t apr_delta_gates(const apr_delta_args *a) { return a->by_channel ? a->key_dim : 1; }
+APR_HOST_DEVICE_INLINE float apr_delta_log_decay(const apr_delta_args *a, float rate, float x)
+{
+    return a->floor < 0.0f ? a->floor * apr_sigmoid(rate * x) : -rate * apr_softplus(x);
+}
 
 /* State-space duality (Mamba 2; Dao, Gu 2024), one matrix S [head_dim, state_dim] a head, B and C shared by a group of heads:
  *     dt <- softplus(dt + dt_bias);  S <- exp(-rate * dt) S + (dt x) B^T;  out = S C + skip * x */

@@ -58,6 +58,10 @@ ROUTED = {"n_routed_experts": 8, "num_experts_per_tok": USED, "moe_intermediate_
 CHOSEN = {"num_experts": 8, "num_experts_per_tok": USED, "moe_intermediate_size": EXPERT_WIDTH, "num_shared_experts": 1 + EVEN}
 LISTED = [SLIDING, SLIDING, FULL, SLIDING] if EVEN else [SLIDING, SLIDING, SLIDING, FULL]
 WINDOWED = {"sliding_window": 8, "layer_types": LISTED}
+LATENT = {"kv_lora_rank": 24, "qk_nope_head_dim": 16, "qk_rope_head_dim": 8, "v_head_dim": 20}
+CHANNELS = {**LATENT, "num_key_value_heads": 4, "linear_head_dim": HEAD, "linear_num_heads": 4, "num_local_experts": 8, "num_experts_per_tok": USED,
+            "moe_intermediate_size": EXPERT_WIDTH, "n_shared_experts": 1 + EVEN, "topk_group": 2, "n_group": 4, "routed_scaling_factor": 2.5,
+            "mlp_layer_types": ["dense", "sparse", "sparse", "sparse"]}
 HEADED = {"num_key_value_heads": 4, "num_attention_heads": 4}
 TOWER = {"depth": 2, "hidden_size": 24, "intermediate_size": 40, "num_heads": 2, "out_hidden_size": HIDDEN, "patch_size": 4, "fullatt_block_indexes": [1]}
 SECTIONS = {"mrope_section": [2, 2, 2] if not EVEN else [4, 2, 2]}
@@ -108,6 +112,9 @@ FAMILIES = {
     "ministral": ("Ministral", lambda: base(head_dim=HEAD, **WINDOWED)),
     "seed_oss": ("SeedOss", lambda: base(head_dim=HEAD, attention_bias=draw(False, True), attention_out_bias=draw(True, False),
                                          mlp_bias=draw(True, False))),
+    "kimi_linear": ("KimiLinear", lambda: base(**CHANNELS, layer_types=["linear_attention", "full_attention"] * 2 if EVEN else
+                                               ["linear_attention", "linear_attention", "full_attention", "linear_attention"])),
+    "bailing_hybrid": ("BailingHybrid", lambda: base(**CHANNELS, layer_group_size=2 + EVEN, kda_safe_gate=draw(False, True), kda_lower_bound=-5.0)),
     "qwen2_vl": ("Qwen2VL", lambda: larger(dense_vl(), {"depth": 2, "embed_dim": 24, "hidden_size": 48, "num_heads": 2, "patch_size": 4})),
     "qwen2_5_vl": ("Qwen2_5_VL", lambda: larger(dense_vl(), {**TOWER, "out_hidden_size": 48})),
     "qwen3_vl": ("Qwen3VL", lambda: larger(base(head_dim=HEAD, **biased(), rope_parameters={**plain(10000.0), **SECTIONS, "mrope_interleaved": True}),
@@ -123,6 +130,11 @@ FAMILIES["qwen3_vl_moe_hub"] = FAMILIES["qwen3_vl_moe"]  # published checkpoints
 
 def is_transposed(family, key):
     return family.endswith("_hub") and ".mlp.experts." in key
+
+
+def stored_as(family, key):
+    """Published checkpoints of kimi_linear have the dense layer's matrices under mlp, those of transformers 5 under block_sparse_moe."""
+    return key.replace("block_sparse_moe", "mlp") if family == "kimi_linear" and not EVEN and ".layers.0." in key else key
 
 
 def model_class(name):
@@ -162,7 +174,7 @@ def make(name):
     build = kind.from_config if kind is transformers.AutoModelForCausalLM else kind
     build(config).to(torch.bfloat16).save_pretrained(folder)
     weights = load_file(f"{folder}/model.safetensors")
-    stored = {key: tensor.mT if is_transposed(name, key) else tensor for key, tensor in sorted(weights.items())}
+    stored = {stored_as(name, key): tensor.mT if is_transposed(name, key) else tensor for key, tensor in sorted(weights.items())}
     table = {key: [list(tensor.shape), *rule(key, tensor.float())] for key, tensor in stored.items()}
     made = {key: numbers(key, *row) for key, row in table.items()}
     save_file({key: tensor.mT.contiguous() if is_transposed(name, key) else tensor for key, tensor in made.items()},

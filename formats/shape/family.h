@@ -174,6 +174,7 @@ typedef struct apr_family_gguf {
     bool rotates_pairs; /* llama.cpp rotates adjacent rows, and q and k are stored so; otherwise it rotates half-heads, as Hugging Face */
     bool rotates_whole_heads; /* llama.cpp refuses a rotary dimension smaller than the head */
     bool ranks_groups_by_two; /* llama.cpp ranks expert groups by their two best scores, the family's class by the best one */
+    bool channel_delta;       /* linear layers have attention's heads, with keys as wide as values; no key states their number */
     bool all_mamba;           /* all layers are Mamba layers, and no key says so */
     bool approximates_gelu;   /* llama.cpp computes GELU by its tanh approximation, the family's class by erf */
     bool has_window;          /* llama.cpp implements the sliding window */
@@ -278,7 +279,9 @@ typedef struct apr_family {
     X(cohere)              \
     X(mamba2)              \
     X(bamba)               \
-    X(falcon_h1)
+    X(falcon_h1)           \
+    X(kimi_linear)         \
+    X(bailing_hybrid)
 
 #define X(name) extern const apr_family apr_family_##name;
 APR_FAMILY_LIST(X)

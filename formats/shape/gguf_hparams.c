@@ -296,11 +296,12 @@ static apr_status read_windows(key_reader *r, apr_hparams *h, apr_arena *arena, 
     return APR_OK;
 }
 
-/* Layers without key/value heads are convolution or Mamba layers. If feed_forward_length is an array, those with a width have only a
+/* Layers without key/value heads are convolution, delta or Mamba layers. If feed_forward_length is an array, those with a width have only a
  * feed-forward. */
 static apr_status read_mixers(key_reader *r, apr_hparams *h, apr_arena *arena, apr_error *err)
 {
     const apr_layer_kind other = find_key(r, "shortconv.l_cache") != NULL ? APR_LAYER_CONV
+                                 : r->facts->channel_delta                ? APR_LAYER_LINEAR
                                  : find_key(r, "ssm.conv_kernel") != NULL ? APR_LAYER_MAMBA
                                                                           : APR_LAYER_FULL;
     const apr_kv *const widths = by_layer(r, "feed_forward_length", h), *const heads = by_layer(r, "attention.head_count_kv", h);
@@ -398,7 +399,8 @@ static int64_t kv_heads_of(const apr_hparams *h, int64_t layer)
         [APR_LAYER_FULL] = true, [APR_LAYER_SLIDING] = true, [APR_LAYER_CHUNKED] = true, [APR_LAYER_LINEAR] = true};
     const apr_layer_kind kind = apr_layer_kind_of(h, layer);
 
-    if (h->kv_lora_rank > 0 || !attends[kind]) return h->kv_lora_rank > 0;
+    if (h->kv_lora_rank > 0) return kind != APR_LAYER_LINEAR; /* one latent; next to it llama.cpp knows linear layers by 0 */
+    if (!attends[kind]) return 0;
     return kind == APR_LAYER_FULL && h->num_global_kv_heads > 0 ? h->num_global_kv_heads : h->num_kv_heads;
 }
 
@@ -487,7 +489,7 @@ static int64_t block_count(const key_writer *w)
 /* Without positions the context has no limit. llama.cpp's converter writes 2^20. */
 static int64_t context_length(const key_writer *w)
 {
-    const bool unlimited = w->facts->nope >= APR_NOPE_UNLESS_FINETUNED && no_layer_has_rope(w->h);
+    const bool unlimited = w->facts->nope >= APR_NOPE_UNLESS_FINETUNED && !w->facts->channel_delta && no_layer_has_rope(w->h);
     return unlimited && w->h->max_position_embeddings > 0 ? 1 << 20 : w->h->max_position_embeddings;
 }
 static int64_t rotary_dim(const key_writer *w)
@@ -771,7 +773,11 @@ static void read_sizes(key_reader *r, apr_hparams *h)
     if (r->facts->shares_by_count && h->num_shared_experts > 0) h->shared_expert_intermediate_size = 0;
     if (r->facts->shares_one && h->num_experts > 0 && h->shared_expert_intermediate_size == 0)
         h->shared_expert_intermediate_size = width_of_experts(h);
-    if (r->facts->nope == APR_NOPE_ALL) h->rotary_dim = 0; /* the key means nothing there */
+    if (r->facts->nope == APR_NOPE_ALL && h->kv_lora_rank == 0) h->rotary_dim = 0; /* the key means nothing there */
+    if (r->facts->channel_delta) {
+        h->linear_num_key_heads = h->linear_num_value_heads = h->num_heads;
+        h->linear_key_head_dim = h->linear_value_head_dim;
+    }
     if (r->facts->experts_without_qk_norm > 0 && h->num_experts == r->facts->experts_without_qk_norm) h->use_qk_norm = false;
     read_latent(r, h);
     read_sections(r, h);

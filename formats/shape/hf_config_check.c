@@ -72,6 +72,11 @@ static const rule computing[] = {
     {"use_qk_norm", OFF},
     {"qk_norm", OFF},
     {"attn_output_gate", OFF},
+    {"kda_safe_gate", OFF},
+    {"kda_lower_bound", OFF},
+    {"layer_group_size", OFF},
+    {"mla_use_nope", OFF},
+    {"linear_attn_config", OFF},
     {"use_gated_attention", OFF},
     {"partial_rotary_factor", ONE, true}, /* llama.cpp's rotary pairs and ours would differ */
     {"rotary_pct", ONE},
@@ -125,6 +130,7 @@ static const rule computing[] = {
     {"mlp_layer_types", OFF},
     {"moe_layers", OFF},
     {"scoring_func", SOFTMAX},
+    {"moe_router_activation_func", SOFTMAX},
     {"topk_method", OFF, true},
     {"norm_topk_prob", OFF, true}, /* deepseek_v2's class ignores it, its authors' code does not */
     {"n_shared_experts", OFF},
@@ -197,7 +203,8 @@ static const char harmless[] =
     " block_out_init_scale block_use_swiglu block_use_xavier_init conv_dim conv_dim_out conv_use_xavier_init for_llm_class use_pos_enc"
     " boi_token_index eoi_token_index mm_tokens_per_image spatial_merge_size vision_feature_layer multimodal_projector_bias"
     " projector_hidden_act mamba_ssm_dtype gradient_checkpointing use_flash_attn use_flash_attention use_flash_attention_2 flash_attn"
-    " training_args ep_size hidden_size_per_head torch_compile experts_per_token"
+    " training_args mtp_loss_scaling_factor use_grouped_topk short_conv_kernel_size ep_size hidden_size_per_head torch_compile "
+    "experts_per_token"
     " initial_context_length n_ctx reorder_and_upcast_attn summary_type summary_use_proj summary_activation summary_first_dropout"
     " summary_proj_to_labels embedding_dropout activation_dropout layerdrop init_std ";
 

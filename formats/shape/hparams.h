@@ -76,6 +76,7 @@
     X(linear_key_head_dim, INT, "linear_key_head_dim", "ssm.state_size")           /* Mamba: state size */                              \
     X(linear_value_head_dim, INT, "linear_value_head_dim", "")                     /* Mamba: head dim; GGUF: inner_size / heads */      \
     X(linear_conv_kernel_dim, INT, "linear_conv_kernel_dim", "ssm.conv_kernel")    /* also conv_L_cache, shortconv.l_cache */           \
+    X(kda_bound, REAL, "", "") /* logarithms of its decays are above minus this; 0: any */                                              \
     X(full_attention_interval, INT, "full_attention_interval", "full_attention_interval")                                               \
     X(num_kv_shared_layers, INT, "num_kv_shared_layers",                                                                                \
       "attention.shared_kv_layers")                               /* the last ones attend to keys and values of earlier ones */         \

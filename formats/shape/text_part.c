@@ -151,7 +151,8 @@ const apr_tensor *apr_find_embedding(const apr_model *model)
                                         "embed_in.weight",
                                         "transformer.wte.weight",
                                         "wte.weight",
-                                        "model.decoder.embed_tokens.weight"};
+                                        "model.decoder.embed_tokens.weight",
+                                        "model.word_embeddings.weight"};
     return find_any(model, names, sizeof names / sizeof *names);
 }
 

@@ -57,7 +57,7 @@ LANES_INLINE void load_chunk(const lanes_shape shape, const delta_chunk *c)
         l2_norm(shape, row + key_head * dk, dk, a->eps, 1.0f / sqrtf((float)dk), c->q + i * dk);
         l2_norm(shape, row + n_keys + key_head * dk, dk, a->eps, 1.0f, c->k + i * dk);
         memcpy(c->errors + i * dv, row + 2 * n_keys + c->head * dv, (size_t)dv * sizeof(float));
-        decay -= a->rate[c->head] * apr_softplus(a->a[at] + a->dt_bias[c->head]);
+        if (!a->by_channel) decay += apr_delta_log_decay(a, a->rate[c->head], a->a[at] + a->dt_bias[c->head]);
         c->decays[i] = decay;
         c->betas[i] = apr_sigmoid(a->b[at]);
     }
@@ -94,7 +94,34 @@ LANES_INLINE void delta_chunk_body(const lanes_shape shape, const delta_chunk *c
             lanes_add_scaled(shape, s + d * dv, expf(last - c->decays[j]) * c->k[j * dk + d], c->errors + j * dv, dv);
 }
 
+/* The tokens one by one, where each row of the state has its own decay: the factors between two tokens would differ by row. */
+LANES_INLINE void delta_tokens_body(const lanes_shape shape, const delta_chunk *c)
+{
+    const apr_delta_args *const a = c->a;
+    const int64_t dk = a->key_dim, dv = a->value_dim;
+    float *const s = a->state + c->head * dk * dv;
+
+    load_chunk(shape, c);
+    for (int64_t i = 0; i < c->n; i++) {
+        const int64_t at = (c->token + i) * a->n_value_heads + c->head;
+        float *const error = c->errors + i * dv, *const out = a->out + at * dv;
+        const float *const q = c->q + i * dk, *const k = c->k + i * dk, *const gates = a->a + at * dk,
+                           *const bias = a->dt_bias + c->head * dk;
+        for (int64_t d = 0; d < dk; d++) {
+            multiply_all(s + d * dv, expf(apr_delta_log_decay(a, a->rate[c->head], gates[d] + bias[d])), dv);
+            lanes_add_scaled(shape, error, -k[d], s + d * dv, dv);
+        }
+        multiply_all(error, c->betas[i], dv);
+        memset(out, 0, (size_t)dv * sizeof *out);
+        for (int64_t d = 0; d < dk; d++) {
+            lanes_add_scaled(shape, s + d * dv, k[d], error, dv);
+            lanes_add_scaled(shape, out, q[d], s + d * dv, dv);
+        }
+    }
+}
+
 LANES_CLONES(run_delta_chunk, delta_chunk_body, (const delta_chunk *c), c)
+LANES_CLONES(run_delta_tokens, delta_tokens_body, (const delta_chunk *c), c)
 
 void apr_host_delta(const apr_op_args *args)
 {
@@ -111,7 +138,7 @@ void apr_host_delta(const apr_op_args *args)
             c.errors = c.k + APR_RECURRENT_CHUNK * a->key_dim;
             c.decays = c.errors + APR_RECURRENT_CHUNK * a->value_dim;
             c.betas = c.decays + APR_RECURRENT_CHUNK;
-            run_delta_chunk(&c);
+            (a->by_channel ? run_delta_tokens : run_delta_chunk)(&c);
         }
     }
 }

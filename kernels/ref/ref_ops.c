@@ -462,13 +462,17 @@ static void delta_step(const apr_delta_args *a, int64_t token, int64_t head, flo
     const int64_t dk = a->key_dim, dv = a->value_dim, n_keys = a->n_key_heads * dk;
     const int64_t key_head = a->tiled ? head % a->n_key_heads : head / (a->n_value_heads / a->n_key_heads);
     const float *const qkv = a->qkv + token * (2 * n_keys + a->n_value_heads * dv), *const v = qkv + 2 * n_keys + head * dv;
-    const int64_t at = token * a->n_value_heads + head;
-    const float decay = expf(-a->rate[head] * apr_softplus(a->a[at] + a->dt_bias[head])), beta = apr_sigmoid(a->b[at]);
+    const int64_t at = token * a->n_value_heads + head, n_gates = apr_delta_gates(a);
+    const float beta = apr_sigmoid(a->b[at]);
     float *const q = work, *const k = q + dk, *const error = k + dk, *const s = a->state + head * dk * dv, *const out = a->out + at * dv;
 
     l2_norm(qkv + key_head * dk, dk, a->eps, 1.0f / sqrtf((float)dk), q);
     l2_norm(qkv + n_keys + key_head * dk, dk, a->eps, 1.0f, k);
-    for (int64_t i = 0; i < dk * dv; i++) s[i] *= decay;
+    for (int64_t i = 0; i < dk; i++) {
+        const int64_t gate = n_gates > 1 ? i : 0;
+        const float decay = expf(apr_delta_log_decay(a, a->rate[head], a->a[at * n_gates + gate] + a->dt_bias[head * n_gates + gate]));
+        for (int64_t j = 0; j < dv; j++) s[i * dv + j] *= decay;
+    }
     memcpy(error, v, (size_t)dv * sizeof *v);
     for (int64_t i = 0; i < dk; i++)
         for (int64_t j = 0; j < dv; j++) error[j] -= s[i * dv + j] * k[i];

@@ -68,6 +68,9 @@ int apr_emit_projection(apr_emitter *e, int n, const apr_attention *a, const cha
 /* Multi-head latent attention (DeepSeek V2) with absorbed up-projections: the cache holds latents. The inner norms use epsilon 1e-6, as
  * in transformers, whatever the model's epsilon is. */
 int apr_emit_latent_attention(apr_emitter *e, int n);
+/* The same under other names, and with a gate: PREFIX.GATE projects the layer's input to a number for each head, whose sigmoid the head's
+ * output is multiplied by. NULL: no gate. */
+int apr_emit_latent_attention_of(apr_emitter *e, int n, const char *prefix, const char *output, const char *gate);
 /* The same, but only to the positions that an indexer scores highest (DeepSeek V3.2). `mode` rotates the indexer's heads. The program
  * has the indexer's products and cache, so that it can be planned. The top-k choice is not implemented, and program->lacks says so. */
 int apr_emit_indexed_latent_attention(apr_emitter *e, int n, apr_rope_mode mode);
@@ -116,6 +119,13 @@ int64_t apr_shared_width(const apr_emitter *e);
 
 /* Gated delta net (Qwen 3.5; Qwen3-Next with `fused` inputs): convolution, delta rule, norm, gate. */
 int apr_emit_delta_net(apr_emitter *e, int n, const char *prefix, bool fused);
+/* Kimi Delta Attention: projections and a convolution for each of queries, keys and values; a decay for each channel of a key. */
+typedef struct apr_channel_delta {
+    const char *prefix, *output; /* "self_attn", "o_proj" */
+    bool low_rank;               /* decays and gate are projected by f_b_proj(f_a_proj) and g_b_proj(g_a_proj), else by f_proj and g_proj */
+    double floor;                /* bound of the decays' logarithms; 0: none */
+} apr_channel_delta;
+int apr_emit_channel_delta(apr_emitter *e, int n, const apr_channel_delta *d);
 /* Mamba 2 (Nemotron-H, Granite 4): convolution, state-space duality, gate, norm over groups. */
 int apr_emit_mamba(apr_emitter *e, int n, const char *prefix);
 /* The same without norm, or with the norm before the gate, and with factors of the parts of in_proj's output (0: 1). */

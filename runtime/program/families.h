@@ -72,7 +72,9 @@
     X(cohere)               \
     X(mamba2)               \
     X(bamba)                \
-    X(falcon_h1)
+    X(falcon_h1)            \
+    X(kimi_linear)          \
+    X(bailing_hybrid)
 
 typedef void (*apr_family_fn)(apr_emitter *e);
 

@@ -95,7 +95,7 @@ static const struct {
     {" stablelm falcon mpt persimmon ", "its own arrangement of layer norms"},
     {" gemma3n gemma3n_text ", "alternating updates (AltUp), low-rank residuals (LAuReL) and sparse activations"},
     {" mamba falcon_mamba jamba ", "a selective scan (Mamba 1)"},
-    {" kimi_linear bailing_hybrid bailing_moe_v2_5 ", "a delta rule with a decay for each key channel"},
+    {" bailing_moe_v2_5 bailing_moe_linear ", "linear attention with a decay of its own for each head (lightning attention)"},
     {" falcon-h1 ", "the weights without the multipliers that GGUF multiplies into them (a checkpoint has them)"},
     {" mimo_v2_flash mimo2 laguna step35 step3p5 ", "scaled values and a gate of each head"},
     {" apertus ", "the activation xIELU"},

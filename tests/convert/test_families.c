@@ -70,7 +70,8 @@ static const char *const families[] = {"cohere2",
                                        "gpt_neox",
                                        "gpt2",
                                        "cohere",
-                                       "mamba2"};
+                                       "mamba2",
+                                       "kimi_linear"};
 enum { N_FAMILIES = sizeof families / sizeof *families };
 
 /* ---- helpers ---- */

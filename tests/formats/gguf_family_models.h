@@ -19,7 +19,7 @@ typedef struct family_model {
 #define N APR_LAYER_NONE
 static const uint8_t ssss[] = {S, S, S, S}, sfsf[] = {S, F, S, F}, sssf[] = {S, S, S, F}, ssfssf[] = {S, S, F, S, S, F},
                      cccf[] = {C, C, C, F}, ffff[] = {F, F, F, F}, mmfm[] = {M, M, F, M}, mmmm[] = {M, M, M, M},
-                     mnfnmn[] = {M, N, F, N, M, N}, vfvv[] = {V, F, V, V}, lllf[] = {L, L, L, F};
+                     mnfnmn[] = {M, N, F, N, M, N}, vfvv[] = {V, F, V, V}, lllf[] = {L, L, L, F}, llfl[] = {L, L, F, L};
 #undef F
 #undef L
 #undef S
@@ -662,6 +662,34 @@ static const family_model family_models[] = {
       .linear_value_head_dim = 8,
       .linear_conv_kernel_dim = 4,
       .layer_kinds = mmmm,
+      .no_rope = none_at_all}},
+    {"kimi_linear",
+     {.architecture = "kimi_linear",
+      SIZES,
+      .num_layers = 4,
+      .num_kv_heads = 4,
+      .rope_theta = 10000,
+      .rms_norm_eps = 1e-5,
+      .intermediate_size = 56,
+      .kv_lora_rank = 24,
+      .qk_rope_head_dim = 8,
+      .qk_nope_head_dim = 16,
+      .v_head_dim = 20,
+      .head_dim = 24,
+      .rotary_dim = 8,
+      ROUTED,
+      .num_shared_experts = 1,
+      .num_expert_groups = 4,
+      .num_expert_groups_used = 2,
+      .routed_scaling_factor = 2.5,
+      .norm_topk_prob = true,
+      .linear_num_key_heads = 4,
+      .linear_num_value_heads = 4,
+      .linear_key_head_dim = 12,
+      .linear_value_head_dim = 12,
+      .linear_conv_kernel_dim = 4,
+      .layer_kinds = llfl,
+      .ffn_kinds = deee,
       .no_rope = none_at_all}},
 };
 enum { N_FAMILY_MODELS = sizeof family_models / sizeof *family_models };

@@ -238,6 +238,18 @@ static const expected_row expected[] = {
     {"mamba2", "hidden_size=32 vocab_size=148 num_layers=4 max_position_embeddings=512 rms_norm_eps=1e-05 rope_theta=10000 "
                "linear_num_key_heads=2 linear_num_value_heads=8 linear_key_head_dim=12 linear_value_head_dim=8 "
                "linear_conv_kernel_dim=4 layers=mmmm no_rope=1111"},
+    {"kimi_linear",
+     SMALL "num_layers=4 num_kv_heads=4 head_dim=24 intermediate_size=56 max_position_embeddings=512 rms_norm_eps=1e-05 "
+           "rope_theta=10000 rotary_dim=8 kv_lora_rank=24 qk_nope_head_dim=16 "
+           "qk_rope_head_dim=8 v_head_dim=20 num_experts=8 num_experts_per_tok=3 moe_intermediate_size=20 num_shared_experts=1 "
+           "num_expert_groups=4 num_expert_groups_used=2 routed_scaling_factor=2.5 linear_num_key_heads=4 linear_num_value_heads=4 "
+           "linear_key_head_dim=12 linear_value_head_dim=12 linear_conv_kernel_dim=4 layers=llfl ffn=deee no_rope=1111 norm_topk_prob"},
+    {"bailing_hybrid",
+     SMALL "num_layers=4 num_kv_heads=4 head_dim=24 intermediate_size=56 max_position_embeddings=512 rms_norm_eps=1e-06 "
+           "rope_theta=6000000 rotary_dim=8 kv_lora_rank=24 qk_nope_head_dim=16 "
+           "qk_rope_head_dim=8 v_head_dim=20 num_experts=8 num_experts_per_tok=3 moe_intermediate_size=20 num_shared_experts=1 "
+           "num_expert_groups=4 num_expert_groups_used=2 routed_scaling_factor=2.5 linear_num_key_heads=4 linear_num_value_heads=4 "
+           "linear_key_head_dim=12 linear_value_head_dim=12 linear_conv_kernel_dim=4 kda_bound=5 num_nextn_layers=1 layers=lflf ffn=deee norm_topk_prob"},
 };
 
 enum { N_EXPECTED = sizeof expected / sizeof *expected };
@@ -285,7 +297,7 @@ static void visit_read(const expected_row *row, cJSON *config, const apr_hparams
 static void each_family_is_read_field_by_field(void **state)
 {
     (void)state;
-    assert_int_equal(N_EXPECTED, 63);
+    assert_int_equal(N_EXPECTED, 65);
     for_each(visit_read);
 }
 
@@ -339,6 +351,14 @@ static const struct {
      "\"yarn\",\"factor\":4,\"beta_fast\":32,\"beta_slow\":1,\"mscale\":1.0,\"mscale_all_dim\":1.0,\"original_max_position_embeddings\":32}"
      "}",
      ""},
+    {"kimi_linear", " head_dim qk_head_dim layer_types mlp_layer_types linear_head_dim linear_num_heads linear_conv_kernel_dim ",
+     "{\"linear_attn_config\":{\"full_attn_layers\":[3],\"kda_layers\":[1,2,4],\"head_dim\":12,\"num_heads\":4,"
+     "\"short_conv_kernel_size\":4},\"first_k_dense_replace\":1,\"mla_use_nope\":true,\"moe_router_activation_func\":\"sigmoid\","
+     "\"use_grouped_topk\":true,\"moe_layer_freq\":1,\"rope_theta\":10000,\"rope_scaling\":null}",
+     ""},
+    {"bailing_hybrid", " head_dim layer_types mlp_layer_types linear_head_dim linear_num_heads linear_conv_kernel_dim ",
+     "{\"head_dim\":12,\"short_conv_kernel_size\":4,\"first_k_dense_replace\":1}", ""},
+    {"bailing_hybrid", " kda_lower_bound ", "{}", ""}, /* the class's */
     {"ernie4_5_moe", " moe_layer_end_index ", "{\"moe_layer_end_index\":-1,\"head_dim\":8}", ""},
     {"gemma2", " layer_types rope_parameters ", "{\"hidden_act\":\"gelu_pytorch_tanh\",\"rope_theta\":10000.0}", ""},
     {"gemma3", " layer_types rope_parameters _sliding_window_pattern ",

@@ -31,18 +31,21 @@ static std::vector<float> rates(int64_t n)
 
 typedef struct delta_shape {
     int64_t n_key_heads, n_value_heads, key_dim, value_dim;
-    bool tiled;
+    bool tiled, by_channel;
+    float floor;
 } delta_shape;
+
+static int64_t gates_of(const delta_shape &s) { return s.by_channel ? s.key_dim : 1; }
 
 static int64_t delta_width(const delta_shape &s) { return 2 * s.n_key_heads * s.key_dim + s.n_value_heads * s.value_dim; }
 
 static void make_delta(const delta_shape &s, int64_t n_tokens, text *t)
 {
     t->add(normals(n_tokens * delta_width(s)));
-    t->add(normals(n_tokens * s.n_value_heads));
+    t->add(normals(n_tokens * s.n_value_heads * gates_of(s)));
     t->add(normals(n_tokens * s.n_value_heads));
     t->add(rates(s.n_value_heads));
-    t->add(normals(s.n_value_heads));
+    t->add(normals(s.n_value_heads * gates_of(s)));
 }
 
 static apr_delta_args delta_args(const delta_shape &s, const text &t, bool on_device, int64_t first, int64_t n_tokens)
@@ -52,8 +55,8 @@ static apr_delta_args delta_args(const delta_shape &s, const text &t, bool on_de
     apr_delta_args a;
     memset(&a, 0, sizeof a);
     a.n_tokens = n_tokens, a.n_key_heads = s.n_key_heads, a.n_value_heads = s.n_value_heads, a.key_dim = s.key_dim,
-    a.value_dim = s.value_dim, a.tiled = s.tiled, a.eps = 1e-6f;
-    a.qkv = in[0] + first * delta_width(s), a.a = in[1] + first * s.n_value_heads, a.b = in[2] + first * s.n_value_heads;
+    a.value_dim = s.value_dim, a.tiled = s.tiled, a.by_channel = s.by_channel, a.floor = s.floor, a.eps = 1e-6f;
+    a.qkv = in[0] + first * delta_width(s), a.a = in[1] + first * s.n_value_heads * gates_of(s), a.b = in[2] + first * s.n_value_heads;
     a.rate = in[3], a.dt_bias = in[4];
     return a;
 }
@@ -73,7 +76,10 @@ static void test_delta(const delta_shape &s, int64_t n_tokens)
     a.state = device_state.device, a.out = out.device;
     char what[120];
     snprintf(what, sizeof what, "%lld tokens, %lld heads on %lld of %lld and %lld%s", (long long)n_tokens, (long long)s.n_value_heads,
-             (long long)s.n_key_heads, (long long)s.key_dim, (long long)s.value_dim, s.tiled ? ", tiled" : "");
+             (long long)s.n_key_heads, (long long)s.key_dim, (long long)s.value_dim,
+             s.by_channel ? ", by channel"
+             : s.tiled    ? ", tiled"
+                          : "");
     must(apr_cuda_delta(&a, 0), what);
     note("delta rule", distance(out.get(), ref.data()), 2e-5, what);
     note("delta rule, state", distance(device_state.get(), state.data()), 2e-5, what);
@@ -254,9 +260,18 @@ static void time_ssd(int64_t n_tokens)
 int main(int argc, char **argv)
 {
     const modes m = start(argc, argv);
-    static const delta_shape deltas[] = {{1, 1, 8, 8, false},   {2, 6, 16, 24, false}, {2, 6, 16, 24, true},
-                                         {4, 4, 33, 17, false}, {3, 9, 64, 64, true},  {16, 32, 128, 128, false},
-                                         {2, 4, 64, 40, false}, {2, 6, 128, 72, true}, {2, 4, 128, 18, false}};
+    static const delta_shape deltas[] = {{1, 1, 8, 8, false},
+                                         {2, 6, 16, 24, false},
+                                         {2, 6, 16, 24, true},
+                                         {4, 4, 33, 17, false},
+                                         {3, 9, 64, 64, true},
+                                         {16, 32, 128, 128, false},
+                                         {2, 4, 64, 40, false},
+                                         {2, 6, 128, 72, true},
+                                         {2, 4, 128, 18, false},
+                                         {2, 6, 16, 24, true, true},
+                                         {4, 4, 33, 17, false, true, -5.0f},
+                                         {3, 3, 128, 128, false, true}};
     static const ssd_shape ssds[] = {{1, 4, 1, 8}, {6, 16, 2, 24}, {8, 17, 8, 16}, {6, 33, 3, 20}, {128, 64, 8, 128}, {64, 64, 1, 256}};
     for (int64_t n_tokens : {1, 2, 63, 64, 65, 130}) {
         if (!m.tests) break;

@@ -26,11 +26,16 @@ static float *zeros(int64_t n)
 
 typedef struct delta_shape {
     int64_t n_key_heads, n_value_heads, key_dim, value_dim;
-    bool tiled;
+    bool tiled, by_channel;
+    float floor;
 } delta_shape;
 
-static const delta_shape deltas[] = {{1, 1, 8, 8, false},   {2, 6, 16, 24, false}, {2, 6, 16, 24, true},
-                                     {4, 4, 32, 17, false}, {3, 9, 20, 16, true},  {2, 4, 128, 128, false}};
+static const delta_shape deltas[] = {
+    {1, 1, 8, 8, false},          {2, 6, 16, 24, false},   {2, 6, 16, 24, true},       {4, 4, 32, 17, false},
+    {3, 9, 20, 16, true},         {2, 4, 128, 128, false}, {2, 6, 16, 24, true, true}, {4, 4, 32, 17, false, true, -5.0f},
+    {1, 2, 128, 128, false, true}};
+
+static int64_t gates_of(const delta_shape *s) { return s->by_channel ? s->key_dim : 1; }
 
 typedef struct delta_inputs {
     float *qkv, *a, *b, *rate, *dt_bias;
@@ -41,10 +46,10 @@ static delta_inputs make_delta(const delta_shape *s, int64_t n_tokens)
 {
     delta_inputs in = {.width = 2 * s->n_key_heads * s->key_dim + s->n_value_heads * s->value_dim};
     in.qkv = ops_noises(n_tokens * in.width);
-    in.a = ops_noises(n_tokens * s->n_value_heads);
+    in.a = ops_noises(n_tokens * s->n_value_heads * gates_of(s));
     in.b = ops_noises(n_tokens * s->n_value_heads);
     in.rate = ops_noises(s->n_value_heads);
-    in.dt_bias = ops_noises(s->n_value_heads);
+    in.dt_bias = ops_noises(s->n_value_heads * gates_of(s));
     for (int64_t h = 0; h < s->n_value_heads; h++) in.rate[h] = expf(3.0f * in.rate[h]); /* from what stays to what is gone at once */
     return in;
 }
@@ -66,9 +71,11 @@ static apr_op_args delta_args(const delta_shape *s, const delta_inputs *in, int6
                                    .key_dim = s->key_dim,
                                    .value_dim = s->value_dim,
                                    .tiled = s->tiled,
+                                   .by_channel = s->by_channel,
+                                   .floor = s->floor,
                                    .eps = 1e-6f,
                                    .qkv = in->qkv + first * in->width,
-                                   .a = in->a + first * s->n_value_heads,
+                                   .a = in->a + first * s->n_value_heads * gates_of(s),
                                    .b = in->b + first * s->n_value_heads,
                                    .rate = in->rate,
                                    .dt_bias = in->dt_bias,
@@ -83,21 +90,28 @@ static double normed(const float *x, int64_t n, double scale, double *out)
     return sum;
 }
 
+static double decay_of(const delta_shape *s, const delta_inputs *in, int64_t t, int64_t h, int64_t i)
+{
+    const double x = (double)in->a[(t * s->n_value_heads + h) * gates_of(s) + i] + (double)in->dt_bias[h * gates_of(s) + i];
+    const double rate = (double)in->rate[h];
+    return exp(s->floor < 0.0f ? (double)s->floor / (1.0 + exp(-rate * x)) : -rate * log1p(exp(x)));
+}
+
 /* One token of one value head, as the papers have it. */
 static void delta_step(const delta_shape *s, const delta_inputs *in, int64_t t, int64_t h, double *state, double *out)
 {
     const int64_t kh = s->tiled ? h % s->n_key_heads : h / (s->n_value_heads / s->n_key_heads), dk = s->key_dim, dv = s->value_dim;
     const float *const row = in->qkv + t * in->width, *const v = row + 2 * s->n_key_heads * dk + h * dv;
-    const double a = (double)in->a[t * s->n_value_heads + h] + (double)in->dt_bias[h], b = (double)in->b[t * s->n_value_heads + h];
-    const double decay = exp(-(double)in->rate[h] * log1p(exp(a))), beta = 1.0 / (1.0 + exp(-b));
-    double q[128], k[128];
+    const double b = (double)in->b[t * s->n_value_heads + h], beta = 1.0 / (1.0 + exp(-b));
+    double q[128], k[128], decay[128];
 
     normed(row + kh * dk, dk, 1.0 / sqrt((double)dk), q);
     normed(row + (s->n_key_heads + kh) * dk, dk, 1.0, k);
+    for (int64_t i = 0; i < dk; i++) decay[i] = decay_of(s, in, t, h, s->by_channel ? i : 0);
     for (int64_t j = 0; j < dv; j++) {
         double known = 0.0;
         out[j] = 0.0;
-        for (int64_t i = 0; i < dk; i++) known += (state[i * dv + j] *= decay) * k[i];
+        for (int64_t i = 0; i < dk; i++) known += (state[i * dv + j] *= decay[i]) * k[i];
         for (int64_t i = 0; i < dk; i++) {
             state[i * dv + j] += k[i] * beta * ((double)v[j] - known);
             out[j] += state[i * dv + j] * q[i];

@@ -1,9 +1,13 @@
-/* family_qwen_hybrid.c - qwen3_next, qwen3_5 and qwen3_5_moe: gated delta-net layers between layers of gated attention.
+/* family_qwen_hybrid.c - layers with a delta rule between layers of attention: qwen3_next, qwen3_5, qwen3_5_moe (gated attention),
+ * kimi_linear and bailing_hybrid (Ling; latent attention).
  *
- * The naming schemes differ in more than names: ggml stores norms plus one, A_log as -exp, and convolutions squeezed. Where there are
+ * Of Qwen's, the naming schemes differ in more than names: ggml stores norms plus one, A_log as -exp, and convolutions squeezed. Where there are
  * more value heads than key heads it also stores value heads in another order. */
 #include "formats/shape/families/tensor_sets.h"
 #include "formats/shape/family.h"
+#include "formats/shape/hf_config_values.h"
+
+#include <string.h>
 
 #define KEYS                                                                                                       \
     " expert_feed_forward_length expert_shared_feed_forward_length ssm.conv_kernel ssm.state_size ssm.group_count" \
@@ -115,3 +119,270 @@ const apr_family apr_family_qwen3_5_moe = {
     .config = &qwen3_5_moe,
     COMMON,
     SPLIT};
+
+#undef KEYS
+#undef COMMON
+#undef CONFIG
+#undef EXPERTS
+
+/* --- kimi_linear --- */
+
+#define L   "model.layers.{}."
+#define B   "blk.{}."
+#define KDA L "self_attn."
+#define MOE L "block_sparse_moe."
+#define BY_HEAD                   \
+    {                             \
+        APR_STEP_UNSQUEEZE, { 3 } \
+    } /* a convolution has four axes in a GGUF of llama.cpp's converter */
+
+static const apr_tensor_rule kimi_tensors[] = {
+    {KDA "k_proj.weight", B "attn_k.weight", APR_TENSOR_ROLE_ATTN_K},
+    {KDA "v_proj.weight", B "attn_v.weight", APR_TENSOR_ROLE_ATTN_V},
+    {KDA "q_conv1d.weight", B "ssm_conv1d_q.weight", APR_TENSOR_ROLE_SMALL, {BY_HEAD}},
+    {KDA "k_conv1d.weight", B "ssm_conv1d_k.weight", APR_TENSOR_ROLE_SMALL, {BY_HEAD}},
+    {KDA "v_conv1d.weight", B "ssm_conv1d_v.weight", APR_TENSOR_ROLE_SMALL, {BY_HEAD}},
+    {KDA "f_a_proj.weight", B "ssm_f_a.weight", APR_TENSOR_ROLE_MATRIX},
+    {KDA "f_b_proj.weight", B "ssm_f_b.weight", APR_TENSOR_ROLE_MATRIX},
+    {KDA "g_a_proj.weight", B "ssm_g_a.weight", APR_TENSOR_ROLE_MATRIX},
+    {KDA "g_b_proj.weight", B "ssm_g_b.weight", APR_TENSOR_ROLE_MATRIX},
+    {KDA "b_proj.weight", B "ssm_beta.weight", APR_TENSOR_ROLE_DECAY},
+    {KDA "A_log", B "ssm_a", APR_TENSOR_ROLE_SMALL, {APR_DECAY}},
+    {KDA "dt_bias", B "ssm_dt.bias", APR_TENSOR_ROLE_SMALL},
+    {KDA "o_norm.weight", B "ssm_norm.weight", APR_TENSOR_ROLE_SMALL},
+    {MOE "gate.e_score_correction_bias", B "exp_probs_b.bias", APR_TENSOR_ROLE_SMALL},
+    {MOE "shared_experts.gate_proj.weight", B "ffn_gate_shexp.weight", APR_TENSOR_ROLE_FFN_GATE},
+    {MOE "shared_experts.up_proj.weight", B "ffn_up_shexp.weight", APR_TENSOR_ROLE_FFN_UP},
+    {MOE "shared_experts.down_proj.weight", B "ffn_down_shexp.weight", APR_TENSOR_ROLE_FFN_DOWN},
+};
+
+/* transformers 5 also writes the dense layer's matrices under the experts' prefix. */
+static const apr_tensor_form kimi_forms[] = {
+    {APR_NAMING_HF, APR_FORM_READ, MOE "gate_proj.weight", NULL, {{L "mlp.gate_proj.weight", {{0}}}}},
+    {APR_NAMING_HF, APR_FORM_READ, MOE "up_proj.weight", NULL, {{L "mlp.up_proj.weight", {{0}}}}},
+    {APR_NAMING_HF, APR_FORM_READ, MOE "down_proj.weight", NULL, {{L "mlp.down_proj.weight", {{0}}}}},
+};
+
+/* The key and the value heads are the same ones. */
+static void share_heads(apr_hparams *h)
+{
+    h->linear_num_key_heads = h->linear_num_value_heads;
+    h->linear_key_head_dim = h->linear_value_head_dim;
+}
+
+/* The hub's config has the delta rule's sizes in an object of their own. */
+static apr_status settle_kimi(const apr_config_reading *r)
+{
+    const cJSON *const own = apr_config_find(r, "linear_attn_config");
+    const struct {
+        const char *key;
+        int64_t *value;
+    } sizes[] = {{"head_dim", &r->h->linear_value_head_dim},
+                 {"num_heads", &r->h->linear_num_value_heads},
+                 {"short_conv_kernel_size", &r->h->linear_conv_kernel_dim}};
+
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) (void)apr_json_get_int(own, sizes[i].key, sizes[i].value);
+    share_heads(r->h);
+    return APR_OK;
+}
+
+/* full_attn_layers counts from 1. Without lists every fifth layer, but not the first one, has attention. */
+static apr_status settle_kimi_layers(const apr_config_reading *r)
+{
+    const cJSON *const list = apr_json_get(apr_config_find(r, "linear_attn_config"), "full_attn_layers"), *item;
+    const int64_t n = r->h->num_layers;
+    int64_t layer;
+
+    if (r->h->layer_kinds != NULL || n <= 0 || n > APR_MAX_LAYERS) return APR_OK;
+    uint8_t *const kinds = apr_arena_alloc(r->arena, (size_t)n);
+    if (kinds == NULL) return apr_no_memory(r->err, "the kinds of the layers");
+    for (int64_t i = 0; i < n; i++) kinds[i] = list == NULL && i > 0 && i % 4 == 0 ? APR_LAYER_FULL : APR_LAYER_LINEAR;
+    cJSON_ArrayForEach(item, list)
+    {
+        if (!apr_json_as_int(item, &layer) || layer < 1 || layer > n)
+            return apr_fail(r->err, APR_E_DAMAGED, "%s: \"full_attn_layers\" names a layer that does not exist", r->where);
+        kinds[layer - 1] = APR_LAYER_FULL;
+    }
+    r->h->layer_kinds = kinds;
+    return APR_OK;
+}
+
+#define LAYER_TYPES " full_attention linear_attention "
+#define LATENT      " kv_lora_rank q_lora_rank n_group routed_scaling_factor first_k_dense_replace mlp_layer_types num_shared_experts "
+#define SPELLINGS                                                                                                                       \
+    {"max_position_embeddings", "model_max_length"}, {"num_experts_per_tok", "num_experts_per_token"},                                  \
+        {"num_shared_experts", "num_shared_experts"}, {"num_expert_groups", "num_expert_group"}, {"norm_topk_prob", "moe_renormalize"}, \
+        {"linear_num_value_heads", "linear_num_heads"}, {"linear_value_head_dim", "linear_head_dim"}, {"linear_num_key_heads", ""},     \
+        {"linear_key_head_dim", ""},                                                                                                    \
+    {                                                                                                                                   \
+        "head_dim", ""                                                                                                                  \
+    }
+
+static const apr_family_config kimi_linear = {.activation = "silu",
+                                              .layer_types = LAYER_TYPES,
+                                              .positions = APR_POSITIONS_NOWHERE,
+                                              .experts = APR_EXPERTS_AFTER_DENSE,
+                                              .dense_key = "first_k_dense_replace",
+                                              .n_dense = 1,
+                                              .spellings = {SPELLINGS, {"max_position_embeddings", "max_position_embeddings"}},
+                                              .computes = LATENT "mla_use_nope linear_attn_config ",
+                                              .refuses = " attention_bias ",
+                                              .requires = " mla_use_nope ",
+                                              .accepts = {{"moe_router_activation_func", " sigmoid "}},
+                                              .flags_on = " norm_topk_prob ",
+                                              .num_kv_heads = 32,
+                                              .max_position_embeddings = 1 << 20,
+                                              .rms_norm_eps = 1e-5,
+                                              .defaults = {{"num_heads", 32},
+                                                           {"intermediate_size", 9216},
+                                                           {"vocab_size", 163840},
+                                                           {"kv_lora_rank", 512},
+                                                           {"qk_nope_head_dim", 128},
+                                                           {"qk_rope_head_dim", 64},
+                                                           {"v_head_dim", 128},
+                                                           {"num_experts", 256},
+                                                           {"num_experts_per_tok", 8},
+                                                           {"moe_intermediate_size", 1024},
+                                                           {"num_shared_experts", 1},
+                                                           {"num_expert_groups", 1},
+                                                           {"num_expert_groups_used", 1},
+                                                           {"routed_scaling_factor", 2.446},
+                                                           {"linear_num_value_heads", 32},
+                                                           {"linear_value_head_dim", 128},
+                                                           {"linear_conv_kernel_dim", 4}},
+                                              .settle = settle_kimi,
+                                              .settle_layers = settle_kimi_layers};
+
+static const apr_hparams kimi_assumes = {.norm_topk_prob = true};
+
+const apr_family apr_family_kimi_linear = {
+    .name = "kimi_linear",
+    .types = {{"kimi_linear", "KimiLinearForCausalLM"}},
+    .ggml = "kimi-linear",
+    .gguf = {.more_keys = " vocab_size ssm.conv_kernel kda.head_dim attention.q_lora_rank attention.kv_lora_rank rope.dimension_count"
+                          " attention.key_length_mla attention.value_length_mla expert_feed_forward_length expert_shared_count!"
+                          " leading_dense_block_count! expert_weights_scale ",
+             .spellings = {{"linear_value_head_dim", "kda.head_dim"}},
+             .assumes = &kimi_assumes,
+             .nope = APR_NOPE_ALL,
+             .score_function = 2,
+             .channel_delta = true},
+    .config = &kimi_linear,
+    .tensors = kimi_tensors,
+    .n_tensors = sizeof kimi_tensors / sizeof *kimi_tensors,
+    .forms = kimi_forms,
+    .n_forms = sizeof kimi_forms / sizeof *kimi_forms,
+    .sets = {&apr_tensors_ends, &apr_tensors_latent, &apr_tensors_ffn_norm, &apr_tensors_dense, &apr_tensors_w_experts},
+    .translates = true};
+
+/* --- bailing_hybrid (Ling) --- */
+
+#define ATTN L "attention."
+#define MLP  L "mlp."
+
+static const apr_tensor_rule ling_tensors[] = {
+    {"model.word_embeddings.weight", NULL, APR_TENSOR_ROLE_EMBEDDING},
+    {ATTN "q_proj.weight", NULL, APR_TENSOR_ROLE_ATTN_Q},
+    {ATTN "k_proj.weight", NULL, APR_TENSOR_ROLE_ATTN_K},
+    {ATTN "v_proj.weight", NULL, APR_TENSOR_ROLE_ATTN_V},
+    {ATTN "q_conv1d.weight", NULL, APR_TENSOR_ROLE_SMALL},
+    {ATTN "k_conv1d.weight", NULL, APR_TENSOR_ROLE_SMALL},
+    {ATTN "v_conv1d.weight", NULL, APR_TENSOR_ROLE_SMALL},
+    {ATTN "f_proj.weight", NULL, APR_TENSOR_ROLE_MATRIX},
+    {ATTN "g_proj.weight", NULL, APR_TENSOR_ROLE_ATTN_GATE},
+    {ATTN "b_proj.weight", NULL, APR_TENSOR_ROLE_DECAY},
+    {ATTN "A_log", NULL, APR_TENSOR_ROLE_SMALL},
+    {ATTN "dt_bias", NULL, APR_TENSOR_ROLE_SMALL},
+    {ATTN "o_norm.weight", NULL, APR_TENSOR_ROLE_SMALL},
+    {ATTN "dense.weight", NULL, APR_TENSOR_ROLE_ATTN_OUT},
+    {ATTN "q_a_proj.weight", NULL, APR_TENSOR_ROLE_MATRIX},
+    {ATTN "q_a_layernorm.weight", NULL, APR_TENSOR_ROLE_SMALL},
+    {ATTN "q_b_proj.weight", NULL, APR_TENSOR_ROLE_MATRIX},
+    {ATTN "kv_a_proj_with_mqa.weight", NULL, APR_TENSOR_ROLE_MATRIX},
+    {ATTN "kv_a_layernorm.weight", NULL, APR_TENSOR_ROLE_SMALL},
+    {ATTN "kv_b_proj.weight", NULL, APR_TENSOR_ROLE_MATRIX},
+    {MLP "gate.expert_bias", NULL, APR_TENSOR_ROLE_SMALL},
+};
+
+/* Where the delta rule's sizes are not stated they are those of attention. The unbounded decay is -exp(A_log) * softplus(x), as Kimi's. */
+static apr_status settle_ling(const apr_config_reading *r)
+{
+    bool is_bounded = true;
+    double bound = -5.0;
+
+    APR_TRY(apr_config_bool(r, "kda_safe_gate", &is_bounded));
+    APR_TRY(apr_config_real(r, apr_config_find(r, "kda_lower_bound"), "kda_lower_bound", &bound));
+    if (is_bounded && !(bound < 0.0)) return apr_config_refuse(r, "its \"kda_lower_bound\" is %g", bound);
+    r->h->kda_bound = is_bounded ? -bound : 0.0;
+    if (!apr_config_has(r, "linear_head_dim")) APR_TRY(apr_config_int(r, "head_dim", &r->h->linear_value_head_dim));
+    if (!apr_config_has(r, "linear_num_heads")) r->h->linear_num_value_heads = r->h->num_heads;
+    share_heads(r->h);
+    return APR_OK;
+}
+
+/* The last layer of each group has attention. */
+static apr_status settle_ling_layers(const apr_config_reading *r)
+{
+    int64_t each = 6;
+    const int64_t n = r->h->num_layers;
+
+    APR_TRY(apr_config_int(r, "layer_group_size", &each));
+    if (r->h->layer_kinds != NULL || n <= 0 || n > APR_MAX_LAYERS) return APR_OK;
+    if (each <= 0) return apr_fail(r->err, APR_E_DAMAGED, "%s: \"layer_group_size\" is %lld", r->where, (long long)each);
+    uint8_t *const kinds = apr_arena_alloc(r->arena, (size_t)n);
+    if (kinds == NULL) return apr_no_memory(r->err, "the kinds of the layers");
+    for (int64_t i = 0; i < n; i++) kinds[i] = (i + 1) % each == 0 ? APR_LAYER_FULL : APR_LAYER_LINEAR;
+    r->h->layer_kinds = kinds;
+    return APR_OK;
+}
+
+static void put_bound(apr_json_text *out, const apr_hparams *h)
+{
+    apr_json_bool(out, "kda_safe_gate", h->kda_bound > 0.0);
+    if (h->kda_bound > 0.0) apr_json_real(out, "kda_lower_bound", -h->kda_bound);
+}
+
+static const apr_family_config bailing_hybrid = {
+    .activation = "silu",
+    .layer_types = LAYER_TYPES,
+    .experts = APR_EXPERTS_AFTER_DENSE,
+    .dense_key = "first_k_dense_replace",
+    .n_dense = 2,
+    .spellings = {SPELLINGS, {"num_nextn_layers", "num_nextn_predict_layers"}, {"linear_conv_kernel_dim", "short_conv_kernel_size"}},
+    .computes = LATENT "kda_safe_gate kda_lower_bound layer_group_size ",
+    .refuses = " attention_bias ",
+    .flags_on = " norm_topk_prob ",
+    .num_kv_heads = 32,
+    .max_position_embeddings = 262144,
+    .rms_norm_eps = 1e-6,
+    .rope_theta = 6e6,
+    .defaults = {{"num_heads", 32},
+                 {"intermediate_size", 6144},
+                 {"vocab_size", 157184},
+                 {"kv_lora_rank", 512},
+                 {"qk_nope_head_dim", 128},
+                 {"qk_rope_head_dim", 64},
+                 {"v_head_dim", 128},
+                 {"num_experts", 512},
+                 {"num_experts_per_tok", 8},
+                 {"moe_intermediate_size", 768},
+                 {"num_shared_experts", 1},
+                 {"num_expert_groups", 8},
+                 {"num_expert_groups_used", 4},
+                 {"routed_scaling_factor", 2.5},
+                 {"linear_num_value_heads", 32},
+                 {"linear_value_head_dim", 128},
+                 {"linear_conv_kernel_dim", 4}},
+    .settle = settle_ling,
+    .settle_layers = settle_ling_layers,
+    .put_own = put_bound};
+
+/* llama.cpp has no architecture of it. */
+const apr_family apr_family_bailing_hybrid = {
+    .name = "bailing_hybrid",
+    .types = {{"bailing_hybrid", "BailingHybridForCausalLM"}},
+    .config = &bailing_hybrid,
+    .tensors = ling_tensors,
+    .n_tensors = sizeof ling_tensors / sizeof *ling_tensors,
+    .sets = {&apr_tensors_ends, &apr_tensors_ffn_norm, &apr_tensors_dense, &apr_tensors_experts, &apr_tensors_shared_experts},
+    .translates = false};

@@ -33,7 +33,7 @@ static __device__ __forceinline__ apr_delta_args own_of(const apr_delta_args &al
     if (all.slots == NULL) return a;
     enter_state(a);
     a.qkv = all.qkv + blockIdx.z * width;
-    a.a = all.a + blockIdx.z * all.n_value_heads;
+    a.a = all.a + blockIdx.z * all.n_value_heads * apr_delta_gates(&all);
     a.b = all.b + blockIdx.z * all.n_value_heads;
     a.out = all.out + blockIdx.z * all.n_value_heads * all.value_dim;
     return a;
@@ -132,7 +132,7 @@ static __device__ __forceinline__ void l2_norm(const float *x, int64_t n, float 
     for (int64_t i = threadIdx.x; i < n; i += WARP) out[i] = x[i] * factor;
 }
 
-/* blockIdx.x: a value head; blockIdx.y: 32 columns of its state. Shared: state [key_dim, 32], q, k [key_dim]. */
+/* blockIdx.x: a value head; blockIdx.y: 32 columns of its state. Shared: state [key_dim, 32], q, k, decays [key_dim]. */
 static __global__ void __launch_bounds__(WARP) k_delta(const __grid_constant__ apr_delta_args all)
 {
     pdl_trigger_and_wait();
@@ -142,21 +142,24 @@ static __global__ void __launch_bounds__(WARP) k_delta(const __grid_constant__ a
     const int64_t key_head = a.tiled ? head % a.n_key_heads : head / (a.n_value_heads / a.n_key_heads);
     const int64_t n_keys = a.n_key_heads * dk, width = 2 * n_keys + a.n_value_heads * dv;
     const bool there = column < dv;
-    float *const s = shared + threadIdx.x, *const q = shared + dk * WARP, *const k = q + dk;
+    float *const s = shared + threadIdx.x, *const q = shared + dk * WARP, *const k = q + dk, *const decays = k + dk;
     float *const state = a.state + head * dk * dv + column;
+    const int64_t n_gates = apr_delta_gates(&a);
 
     for (int64_t i = 0; i < dk; i++) s[i * WARP] = there ? state[i * dv] : 0.0f;
     for (int64_t t = 0; t < a.n_tokens; t++) {
         const float *const row = a.qkv + t * width;
         const int64_t at = t * a.n_value_heads + head;
-        const float decay = expf(-a.rate[head] * apr_softplus(a.a[at] + a.dt_bias[head])), beta = apr_sigmoid(a.b[at]);
-        __syncwarp(); /* q and k of the previous token have been used */
+        const float beta = apr_sigmoid(a.b[at]);
+        __syncwarp(); /* q, k and decays of the previous token have been used */
+        for (int64_t i = threadIdx.x; i < n_gates; i += WARP)
+            decays[i] = expf(apr_delta_log_decay(&a, a.rate[head], a.a[at * n_gates + i] + a.dt_bias[head * n_gates + i]));
         l2_norm(row + key_head * dk, dk, a.eps, rsqrtf((float)dk), q);
         l2_norm(row + n_keys + key_head * dk, dk, a.eps, 1.0f, k);
         __syncwarp();
         float known = 0.0f, out = 0.0f;
         for (int64_t i = 0; i < dk; i++) {
-            const float decayed = s[i * WARP] * decay;
+            const float decayed = s[i * WARP] * decays[n_gates > 1 ? i : 0];
             s[i * WARP] = decayed;
             known = fmaf(decayed, k[i], known);
         }
@@ -228,7 +231,7 @@ static __device__ __forceinline__ void delta_put(const apr_delta_args &a, const 
 #pragma unroll
     for (int j = 0; j < DK / WARP; j++) to->q[i][DK / WARP * lane + j] = x.q[j] * of_q, to->k[i][DK / WARP * lane + j] = x.k[j] * of_k;
     to->v[i][lane] = x.v;
-    if (lane == 0) to->gates[i] = make_float2(expf(-p.rate * apr_softplus(x.a + p.dt_bias)), apr_sigmoid(x.b));
+    if (lane == 0) to->gates[i] = make_float2(expf(apr_delta_log_decay(&a, p.rate, x.a + p.dt_bias)), apr_sigmoid(x.b));
 }
 
 /* A warp's tokens of the chunk that begins at `base`. */
@@ -419,12 +422,12 @@ static bool has_fours(const apr_delta_args *a)
 
 cudaError_t apr_cuda_delta(const apr_delta_args *a, cudaStream_t stream)
 {
-    const size_t n_bytes = (size_t)a->key_dim * (WARP + 2) * sizeof(float);
+    const size_t n_bytes = (size_t)a->key_dim * (WARP + 3) * sizeof(float);
     if (a->n_tokens == 0) return cudaSuccess;
     if (n_bytes > MAX_SHARED || a->n_value_heads % a->n_key_heads != 0) return cudaErrorInvalidValue;
     const dim3 grid((unsigned)a->n_value_heads, blocks_of(a->value_dim, WARP), blocks_of_tokens(a));
-    if (has_fours(a) && a->key_dim == 128) return start_columns<128>(a, grid, stream);
-    if (has_fours(a) && a->key_dim == 64) return start_columns<64>(a, grid, stream);
+    if (!a->by_channel && has_fours(a) && a->key_dim == 128) return start_columns<128>(a, grid, stream);
+    if (!a->by_channel && has_fours(a) && a->key_dim == 64) return start_columns<64>(a, grid, stream);
     launch_pdl(k_delta, grid, WARP, n_bytes, stream, *a);
     return cudaGetLastError();
 }

@@ -7,10 +7,27 @@
 #include "runtime/program/blocks.h"
 
 #include <math.h>
+#include <stdio.h>
 
 typedef struct latent {
     int64_t n_heads, q_rank, rank, nope, rope, value;
 } latent;
+
+/* What differs between families. */
+typedef struct names_of {
+    const char *prefix, *output, *gate; /* gate NULL: none */
+    const apr_rope_mode *index_mode;    /* NULL: no indexer */
+} names_of;
+
+typedef struct full_name {
+    char text[96];
+} full_name;
+
+static const char *in(full_name *name, const char *prefix, const char *rest)
+{
+    snprintf(name->text, sizeof name->text, "%s.%s", prefix, rest);
+    return name->text;
+}
 
 static latent latent_of(apr_emitter *e)
 {
@@ -26,10 +43,12 @@ static latent latent_of(apr_emitter *e)
     return m;
 }
 
-static int inner_norm(apr_emitter *e, int x, const char *weight, const char *out)
+static int inner_norm(apr_emitter *e, int x, const apr_attention *a, const char *weight, const char *out)
 {
     apr_norm_facts facts = e->norm;
-    facts.weight = weight;
+    full_name name;
+
+    facts.weight = in(&name, a->prefix, weight);
     facts.eps = 1e-6f; /* as in transformers' class, whatever rms_norm_eps is */
     return apr_emit_norm_of(e, x, &facts, out);
 }
@@ -54,19 +73,20 @@ typedef struct up_projections {
 } up_projections;
 
 /* Hugging Face stores one weight: for each head the rows of keys, then those of values. ggml stores two, with the keys transposed. */
-static up_projections emit_up_projections(apr_emitter *e, const latent *m)
+static up_projections emit_up_projections(apr_emitter *e, const apr_attention *a, const latent *m)
 {
+    full_name name;
     up_projections up = {.of_keys = {.n = m->n_heads}, .of_values = {.n = m->n_heads}};
 
     if (e->hparams->split_kv_b) {
-        up.keys = apr_emit_stacked(e, "self_attn.k_b_proj.weight", APR_ROLE_ATTENTION, m->n_heads, m->rank, m->nope);
-        up.values = apr_emit_stacked(e, "self_attn.v_b_proj.weight", APR_ROLE_ATTENTION, m->n_heads, m->value, m->rank);
+        up.keys = apr_emit_stacked(e, in(&name, a->prefix, "k_b_proj.weight"), APR_ROLE_ATTENTION, m->n_heads, m->rank, m->nope);
+        up.values = apr_emit_stacked(e, in(&name, a->prefix, "v_b_proj.weight"), APR_ROLE_ATTENTION, m->n_heads, m->value, m->rank);
         up.of_keys.rows = m->rank;
         up.of_values.rows = m->value;
         return up;
     }
     const int64_t rows = m->nope + m->value;
-    up.keys = up.values = apr_emit_weight(e, "self_attn.kv_b_proj.weight", APR_ROLE_ATTENTION, m->n_heads * rows, m->rank);
+    up.keys = up.values = apr_emit_weight(e, in(&name, a->prefix, "kv_b_proj.weight"), APR_ROLE_ATTENTION, m->n_heads * rows, m->rank);
     up.of_keys.rows = up.of_values.rows = rows;
     up.of_keys.transposed = true;
     up.of_values.first = m->nope;
@@ -81,7 +101,7 @@ static int emit_queries(apr_emitter *e, int n, const apr_attention *a, const lat
     *from = n;
     if (m->q_rank <= 0) return apr_emit_projection(e, n, a, "q_proj", width, APR_MAY_HAVE_BIAS);
     const int low = apr_emit_projection(e, n, a, "q_a_proj", m->q_rank, a->bias);
-    *from = inner_norm(e, low, "self_attn.q_a_layernorm.weight", "q.latent");
+    *from = inner_norm(e, low, a, "q_a_layernorm.weight", "q.latent");
     return apr_emit_projection(e, *from, a, "q_b_proj", width, APR_NO_BIAS);
 }
 
@@ -121,21 +141,23 @@ static double yarn_scale(const apr_rope_scaling *r)
     return magnitude * magnitude;
 }
 
-static int emit_attention(apr_emitter *e, int n, const apr_rope_mode *index_mode)
+static int emit_attention(apr_emitter *e, int n, const names_of *names)
 {
     const latent m = latent_of(e);
     apr_attention a = apr_attention_of(e);
 
     if (e->status != APR_OK) return -1;
+    a.prefix = names->prefix;
+    a.output = names->output;
     a.n_kv_heads = 1;
     a.value_dim = m.rank;
     a.rope_mode = APR_ROPE_NEIGHBOURS;
     a.scale = yarn_scale(&e->hparams->rope) / sqrt((double)(m.nope + m.rope));
-    const up_projections up = emit_up_projections(e, &m);
+    const up_projections up = emit_up_projections(e, &a, &m);
 
     int q_from;
     int q = emit_queries(e, n, &a, &m, &q_from);
-    if (index_mode != NULL) emit_index(e, n, q_from, a, *index_mode);
+    if (names->index_mode != NULL) emit_index(e, n, q_from, a, *names->index_mode);
     q = apr_emit_rope(e, q, a.rotary, a.rope_mode, m.nope + m.rope, m.nope, "q.rotated");
     q = apr_emit_query_scale(e, q, a.warmth, a.shift, a.period, "q.warmed");
     const int q_nope = apr_emit_slice(e, q, m.n_heads, 0, m.nope, "q.nope"),
@@ -143,14 +165,26 @@ static int emit_attention(apr_emitter *e, int n, const apr_rope_mode *index_mode
     q = apr_emit_join(e, emit_heads(e, q_nope, up.keys, up.of_keys, m.rank, "q.absorbed"), q_rope, m.n_heads, "q");
 
     const int kv = apr_emit_projection(e, n, &a, "kv_a_proj_with_mqa", m.rank + m.rope, a.bias);
-    const int c = inner_norm(e, apr_emit_slice(e, kv, 1, 0, m.rank, "kv.latent"), "self_attn.kv_a_layernorm.weight", "latent");
+    const int c = inner_norm(e, apr_emit_slice(e, kv, 1, 0, m.rank, "kv.latent"), &a, "kv_a_layernorm.weight", "latent");
     const int k_rope = apr_emit_rope(e, apr_emit_slice(e, kv, 1, m.rank, m.rope, "k.rope"), a.rotary, a.rope_mode, m.rope, 0, "k.rotated");
     const int state = apr_emit_kv_state(e, apr_emit_join(e, c, k_rope, 1, "k"), -1, &a);
 
     const int attended = apr_emit_attend(e, q, state, &a);
-    const int values = emit_heads(e, attended, up.values, up.of_values, m.value, "attended.values");
+    int values = emit_heads(e, attended, up.values, up.of_values, m.value, "attended.values");
+    if (names->gate != NULL)
+        values =
+            apr_emit_gate(e, values, apr_emit_projection(e, n, &a, names->gate, m.n_heads, APR_NO_BIAS), APR_ACT_SIGMOID, "attended.gated");
     return apr_emit_projection(e, values, &a, a.output, e->hparams->hidden_size, a.output_bias);
 }
 
-int apr_emit_latent_attention(apr_emitter *e, int n) { return emit_attention(e, n, NULL); }
-int apr_emit_indexed_latent_attention(apr_emitter *e, int n, apr_rope_mode mode) { return emit_attention(e, n, &mode); }
+int apr_emit_latent_attention_of(apr_emitter *e, int n, const char *prefix, const char *output, const char *gate)
+{
+    return emit_attention(e, n, &(names_of){.prefix = prefix, .output = output, .gate = gate});
+}
+
+int apr_emit_latent_attention(apr_emitter *e, int n) { return apr_emit_latent_attention_of(e, n, "self_attn", "o_proj", NULL); }
+
+int apr_emit_indexed_latent_attention(apr_emitter *e, int n, apr_rope_mode mode)
+{
+    return emit_attention(e, n, &(names_of){.prefix = "self_attn", .output = "o_proj", .index_mode = &mode});
+}

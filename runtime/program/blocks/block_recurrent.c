@@ -82,23 +82,26 @@ static delta_inputs emit_delta_inputs(apr_emitter *e, int n, const char *prefix,
     return x;
 }
 
-static int emit_delta(apr_emitter *e, int qkv, int a, int b, const char *prefix, const sizes *s)
+/* by_channel: a has a number for each channel of a key; floor: see apr_delta_args. */
+static int emit_delta(apr_emitter *e, const delta_inputs *x, const char *prefix, const sizes *s, bool by_channel, double floor)
 {
     apr_op op = apr_no_op;
     names n;
 
     op.kind = APR_OP_DELTA;
-    op.in[0] = qkv;
-    op.in[1] = a;
-    op.in[2] = b;
+    op.in[0] = x->qkv;
+    op.in[1] = x->a;
+    op.in[2] = x->b;
     op.weight[0] = apr_emit_exp_vector(e, in(&n, prefix, "A_log"), s->n_value);
-    op.weight[1] = apr_emit_vector(e, in(&n, prefix, "dt_bias"), s->n_value, false);
+    op.weight[1] = apr_emit_vector(e, in(&n, prefix, "dt_bias"), by_channel ? s->n_value * s->key_dim : s->n_value, false);
     op.state = apr_emit_state(e, (apr_state){.kind = APR_STATE_DELTA, .n_floats = s->n_value * s->key_dim * s->value_dim});
     op.args.delta = (apr_delta_args){.n_key_heads = s->n_key,
                                      .n_value_heads = s->n_value,
                                      .key_dim = s->key_dim,
                                      .value_dim = s->value_dim,
                                      .tiled = e->hparams->tiled_value_heads,
+                                     .by_channel = by_channel,
+                                     .floor = (float)floor,
                                      .eps = 1e-6f}; /* epsilon of the l2 norm, as in transformers */
     op.out = apr_emit_value(e, "delta", s->value_width);
     apr_emit_op(e, op);
@@ -112,15 +115,58 @@ int apr_emit_delta_net(apr_emitter *e, int n, const char *prefix, bool fused)
     names text;
 
     if (e->status != APR_OK) return -1;
-    const delta_inputs x = emit_delta_inputs(e, n, prefix, &s, fused);
-    const int qkv = apr_emit_conv(e, x.qkv, in(&text, prefix, "conv1d"), e->hparams->linear_conv_kernel_dim, APR_ACT_SILU, "qkv.mixed");
-    const int out = emit_delta(e, qkv, x.a, x.b, prefix, &s);
+    delta_inputs x = emit_delta_inputs(e, n, prefix, &s, fused);
+    x.qkv = apr_emit_conv(e, x.qkv, in(&text, prefix, "conv1d"), e->hparams->linear_conv_kernel_dim, APR_ACT_SILU, "qkv.mixed");
+    const int out = emit_delta(e, &x, prefix, &s, false, 0.0);
     norm.weight = in(&text, prefix, "norm.weight");
     norm.chunk = s.value_dim;
     norm.offset = 0; /* this norm's weight is stored without the offset, even if the family's other norms have one */
     const int normed = apr_emit_norm_of(e, out, &norm, "delta.normed");
     const int gated = apr_emit_glu(e, x.z, normed, (apr_glu_shape){.activation = APR_ACT_SILU}, "delta.gated");
     return project(e, gated, prefix, "out_proj", e->hparams->hidden_size);
+}
+
+/* --- Kimi Delta Attention --- */
+
+/* PREFIX.NAME_proj of n, mixed over time by PREFIX.NAME_conv1d. */
+static int emit_mixed(apr_emitter *e, int n, const char *prefix, char name, int64_t width)
+{
+    char projection[] = "?_proj", conv[] = "?_conv1d";
+    names text;
+
+    projection[0] = conv[0] = name;
+    const int x = project(e, n, prefix, projection, width);
+    return apr_emit_conv(e, x, in(&text, prefix, conv), e->hparams->linear_conv_kernel_dim, APR_ACT_SILU, "mixed");
+}
+
+/* `each` numbers for each value head, by NAME_proj, or through a head's width by NAME_a_proj and NAME_b_proj. */
+static int emit_by_channel(apr_emitter *e, int n, const apr_channel_delta *d, char name, const sizes *s, int64_t each)
+{
+    char whole[] = "?_proj", down[] = "?_a_proj", up[] = "?_b_proj";
+
+    whole[0] = down[0] = up[0] = name;
+    if (!d->low_rank) return project(e, n, d->prefix, whole, s->n_value * each);
+    return project(e, project(e, n, d->prefix, down, each), d->prefix, up, s->n_value * each);
+}
+
+int apr_emit_channel_delta(apr_emitter *e, int n, const apr_channel_delta *d)
+{
+    const sizes s = sizes_of(e);
+    apr_norm_facts norm = e->norm;
+    names text;
+
+    if (e->status != APR_OK) return -1;
+    const int q = emit_mixed(e, n, d->prefix, 'q', s.key_width), k = emit_mixed(e, n, d->prefix, 'k', s.key_width),
+              v = emit_mixed(e, n, d->prefix, 'v', s.value_width);
+    const delta_inputs x = {.qkv = apr_emit_join(e, apr_emit_join(e, q, k, 1, "qk"), v, 1, "qkv"),
+                            .z = emit_by_channel(e, n, d, 'g', &s, s.value_dim),
+                            .a = emit_by_channel(e, n, d, 'f', &s, s.key_dim),
+                            .b = project(e, n, d->prefix, "b_proj", s.n_value)};
+    const int out = emit_delta(e, &x, d->prefix, &s, true, d->floor);
+    norm.weight = in(&text, d->prefix, "o_norm.weight");
+    norm.chunk = s.value_dim;
+    const int gated = apr_emit_gate(e, apr_emit_norm_of(e, out, &norm, "delta.normed"), x.z, APR_ACT_SIGMOID, "delta.gated");
+    return project(e, gated, d->prefix, d->output, e->hparams->hidden_size);
 }
 
 /* --- Mamba 2 --- */

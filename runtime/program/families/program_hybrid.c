@@ -133,6 +133,71 @@ void apr_emit_nemotron_h(apr_emitter *e)
     apr_emit_head(e, apr_emit_layers(e, x, nemotron_layer), "backbone.norm_f.weight");
 }
 
+/* --- Kimi Linear, Ling: delta rules with a decay for each channel, latent attention, experts --- */
+
+static int channel_feed_forward(apr_emitter *e, int n, apr_experts *x, const char *shared)
+{
+    const apr_feed_forward dense = apr_feed_forward_of(e, "mlp");
+
+    x->route.score = APR_SCORE_SIGMOID;
+    x->route.norm_eps = 1e-20f;
+    if (apr_ffn_kind_of(e->hparams, e->layer) == APR_FFN_DENSE) return apr_emit_feed_forward(e, n, &dense);
+    return apr_emit_shared(e, n, apr_emit_experts(e, n, n, x), shared, NULL);
+}
+
+static int kimi_mixer(apr_emitter *e, int n)
+{
+    static const apr_channel_delta delta = {.prefix = "self_attn", .output = "o_proj", .low_rank = true};
+    const apr_layer_kind kind = apr_layer_kind_of(e->hparams, e->layer);
+
+    if (kind == APR_LAYER_LINEAR) return apr_emit_channel_delta(e, n, &delta);
+    if (kind != APR_LAYER_FULL) apr_emit_unknown_layer(e);
+    return apr_emit_latent_attention(e, n);
+}
+
+static int kimi_layer(apr_emitter *e, int x)
+{
+    apr_experts experts = apr_experts_of(e);
+
+    experts.router = "block_sparse_moe.gate";
+    experts.choice_bias = "block_sparse_moe.gate.e_score_correction_bias";
+    experts.prefix = "block_sparse_moe.experts";
+    experts.gate = "w1";
+    experts.up = "w3";
+    experts.down = "w2";
+    x = apr_emit_residual(e, x, kimi_mixer(e, apr_emit_norm(e, x, "input_layernorm.weight", "attention.normed")), "attention.out");
+    const int n = apr_emit_norm(e, x, "post_attention_layernorm.weight", "mlp.normed");
+    return apr_emit_layer_out(e, x, channel_feed_forward(e, n, &experts, "block_sparse_moe.shared_experts"));
+}
+
+void apr_emit_kimi_linear(apr_emitter *e) { apr_emit_model(e, kimi_layer); }
+
+static int ling_mixer(apr_emitter *e, int n)
+{
+    const apr_channel_delta delta = {.prefix = "attention", .output = "dense", .floor = -e->hparams->kda_bound};
+    const apr_layer_kind kind = apr_layer_kind_of(e->hparams, e->layer);
+
+    if (kind == APR_LAYER_LINEAR) return apr_emit_channel_delta(e, n, &delta);
+    if (kind != APR_LAYER_FULL) apr_emit_unknown_layer(e);
+    return apr_emit_latent_attention_of(e, n, "attention", "dense", "g_proj");
+}
+
+static int ling_layer(apr_emitter *e, int x)
+{
+    apr_experts experts = apr_experts_of(e);
+
+    experts.choice_bias = "mlp.gate.expert_bias";
+    x = apr_emit_residual(e, x, ling_mixer(e, apr_emit_norm(e, x, "input_layernorm.weight", "attention.normed")), "attention.out");
+    const int n = apr_emit_norm(e, x, "post_attention_layernorm.weight", "mlp.normed");
+    return apr_emit_layer_out(e, x, channel_feed_forward(e, n, &experts, "mlp.shared_experts"));
+}
+
+void apr_emit_bailing_hybrid(apr_emitter *e)
+{
+    const int x = apr_emit_embed(e, "model.word_embeddings.weight", e->hparams->hidden_size, "embeddings");
+    apr_emit_head(e, apr_emit_layers(e, x, ling_layer), "model.norm.weight");
+}
+
 /* --- LFM2: gated short convolutions, attention --- */
 
 static int lfm2_mixer(apr_emitter *e, int n)

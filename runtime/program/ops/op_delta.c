@@ -9,7 +9,9 @@ static const apr_op_fact facts[] = {
     {"the size of a key", APR_FACT_WHOLE, offsetof(apr_op_args, delta.key_dim)},
     {"the size of a value", APR_FACT_WHOLE, offsetof(apr_op_args, delta.value_dim)},
     {"whether value heads are tiled", APR_FACT_FLAG, offsetof(apr_op_args, delta.tiled)},
+    {"whether each channel of a key decays by itself", APR_FACT_FLAG, offsetof(apr_op_args, delta.by_channel)},
     {"epsilon", APR_FACT_REAL, offsetof(apr_op_args, delta.eps)},
+    {"the floor of the decay's logarithm", APR_FACT_REAL, offsetof(apr_op_args, delta.floor)},
     {0},
 };
 
