@@ -445,6 +445,22 @@ static apr_status note_left_out(apr_conversion *c, const apr_model *source, apr_
                         n, n == 1 ? "" : "s", first, n == 1 ? "" : ", ...");
 }
 
+static apr_status note_masks(apr_conversion *c, const apr_model *source, apr_error *err)
+{
+    const char *first = NULL;
+    size_t n = 0;
+
+    for (size_t i = 0; i < source->n_tensors; i++) {
+        const char *const name = source->tensors[i].name;
+        if (!apr_is_attention_mask(name) || apr_part_of(source, name) != APR_PART_BUFFER || apr_model_find(&c->layout, name) != NULL)
+            continue;
+        if (n++ == 0) first = name;
+    }
+    if (n == 0) return APR_OK;
+    return apr_loss_add(&c->losses, APR_NOTE, err, "left out: %zu attention mask%s (%s%s), which programs make themselves", n,
+                        n == 1 ? "" : "s", first, n == 1 ? "" : ", ...");
+}
+
 /* ---- the plan ---- */
 
 static bool has_row_scales(apr_dtype dtype) { return apr_dtypes[dtype].scales == APR_SCALES_SEPARATE; }
@@ -531,6 +547,7 @@ apr_status apr_conversion_plan(apr_conversion *c, const apr_model *source, const
     APR_TRY(note_idle_head(c, source, err));
     APR_TRY(note_adapters(c, options, err));
     APR_TRY(note_left_out(c, source, err));
+    APR_TRY(note_masks(c, source, err));
     return options->sink.allow_loss ? APR_OK : apr_losses_refuse(&c->losses, source->path, err);
 }
 

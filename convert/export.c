@@ -331,13 +331,14 @@ static apr_status export_to(apr_model *view, const apr_family *family, apr_namin
 /* The file format that uses this naming. */
 static apr_format format_of_naming(apr_naming naming) { return naming == APR_NAMING_GGML ? APR_FORMAT_GGUF : APR_FORMAT_SAFETENSORS; }
 
-/* True for tensors that the target does not need: buffers that its readers compute (inv_freq of old checkpoints; rotary divisors if
+/* True for tensors that the target does not need: buffers that its readers compute (inv_freq and masks of old checkpoints; rotary divisors if
  * config.json states the scaling), activation scales of FP8 weights, a type that GGUF does not have, and tensors outside the
  * text model. */
 static bool is_derived(const apr_model *model, const char *name, apr_naming naming)
 {
     if (model->origin.format == format_of_naming(naming)) return false;
     if (apr_is_omitted(model, name)) return true;
+    if (apr_is_attention_mask(name)) return apr_part_of(model, name) == APR_PART_BUFFER;
     if (naming == APR_NAMING_HF) return is_rope_tensor(model, name);
     if (apr_ends_with(name, "rotary_emb.inv_freq")) return true;
     return apr_is_activation_scale(name, NULL, 0);

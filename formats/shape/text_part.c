@@ -104,6 +104,15 @@ static bool is_buffer(const char *name)
     return WORD_OF(name, heads) > 0 || apr_is_activation_scale(name, NULL, 0);
 }
 
+bool apr_is_attention_mask(const char *name)
+{
+    static const char *const endings[] = {".attn.bias", ".attn.masked_bias", ".attention.bias", ".attention.masked_bias"};
+
+    for (size_t i = 0; i < sizeof endings / sizeof *endings; i++)
+        if (apr_ends_with(name, endings[i])) return true;
+    return false;
+}
+
 apr_model_part apr_part_of(const apr_model *model, const char *name)
 {
     const apr_family *const family = apr_family_find(model->hparams.architecture);
@@ -112,6 +121,7 @@ apr_model_part apr_part_of(const apr_model *model, const char *name)
     if (is_mtp_layer(model, name)) return APR_PART_MTP;
     if (is_buffer(name)) return APR_PART_BUFFER;
     if (family != NULL && apr_family_rule(family, name) != NULL) return APR_PART_TEXT;
+    if (family != NULL && apr_is_attention_mask(name)) return APR_PART_BUFFER;
     if (WORD_OF(plain, mtp) > 0 || WORD_OF(rest, mtp) > 0) return APR_PART_MTP;
     if (WORD_OF(plain, towers) > 0 || WORD_OF(rest, towers) > 0) return APR_PART_TOWER;
     return model->origin.format == APR_FORMAT_GGUF && WORD_OF(name, ggml_towers) > 0 ? APR_PART_TOWER : APR_PART_TEXT;

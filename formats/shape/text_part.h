@@ -13,12 +13,16 @@ typedef enum {
     APR_PART_TEXT,  /* the language model, which is run; also tensors that no rule knows */
     APR_PART_TOWER, /* encoders of images and sound, speech decoders, and the projectors between them and the text */
     APR_PART_MTP,   /* layers of multi-token prediction */
-    APR_PART_BUFFER /* computed from config.json (inverse frequencies, rotary divisors), or scales of quantized activations */
+    APR_PART_BUFFER /* computed from config.json (inverse frequencies, rotary divisors, masks), or scales of quantized activations */
 } apr_model_part;
 
 /* The part that a tensor belongs to; `name` is in any naming scheme. A tensor that matches a rule of the family is TEXT. The model's
  * names must be indexed: a layer after the last one is MTP if it has a norm for its embedding, as all published ones have. */
 apr_model_part apr_part_of(const apr_model *model, const char *name);
+
+/* The name of a causal mask, or of the number for what is masked, that classes before transformers 4.30 stored: published GPT-2 and
+ * Pythia have them. transformers and llama.cpp ignore both. */
+bool apr_is_attention_mask(const char *name);
 
 /* The layer number in a canonical name or ggml's; -1: none. */
 int64_t apr_layer_of_name(const char *name);

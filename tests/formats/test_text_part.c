@@ -66,6 +66,9 @@ static void every_tensor_is_of_one_part(void **state)
         {"image_newline", APR_PART_TOWER},
         {"model.layers.0.self_attn.rotary_emb.inv_freq", APR_PART_BUFFER},
         {"rope_freqs.weight", APR_PART_BUFFER},
+        {"transformer.h.0.attn.bias", APR_PART_BUFFER},
+        {"gpt_neox.layers.0.attention.masked_bias", APR_PART_BUFFER},
+        {"transformer.h.0.attn.c_attn.bias", APR_PART_TEXT},
         {"score.weight", APR_PART_TEXT},
     };
     apr_tensor tensors[] = {named("model.layers.3.enorm.weight")};
