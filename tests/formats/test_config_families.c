@@ -249,7 +249,8 @@ static const expected_row expected[] = {
            "rope_theta=6000000 rotary_dim=8 kv_lora_rank=24 qk_nope_head_dim=16 "
            "qk_rope_head_dim=8 v_head_dim=20 num_experts=8 num_experts_per_tok=3 moe_intermediate_size=20 num_shared_experts=1 "
            "num_expert_groups=4 num_expert_groups_used=2 routed_scaling_factor=2.5 linear_num_key_heads=4 linear_num_value_heads=4 "
-           "linear_key_head_dim=12 linear_value_head_dim=12 linear_conv_kernel_dim=4 kda_bound=5 num_nextn_layers=1 layers=lflf ffn=deee norm_topk_prob"},
+           "linear_key_head_dim=12 linear_value_head_dim=12 linear_conv_kernel_dim=4 kda_bound=5 num_nextn_layers=1 layers=lflf ffn=deee "
+           "norm_topk_prob"},
 };
 
 enum { N_EXPECTED = sizeof expected / sizeof *expected };
