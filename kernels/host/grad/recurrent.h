@@ -106,19 +106,32 @@ static void run_back(const apr_grad_call *c, state_history *h, const void *head,
 
 /* ---- the gated delta rule: a thread takes a key head with its value heads ---- */
 
-/* A value head in a window. Scratch: normed query and key with their gradients, and the errors of the values with theirs. */
+/* A value head in a window. Scratch: normed query and key with their gradients, the decay of each row of the state with the gradient by
+ * its logarithm, and the errors of the values with theirs. */
 typedef struct delta_head {
     const apr_grad_call *c;
     int64_t start, head, key_head;
     bool writes; /* the output of a forward pass */
-    num *q, *k, *d_q, *d_k, *error, *d_error;
+    num *q, *k, *d_q, *d_k, *decay, *d_log, *error, *d_error;
 } delta_head;
 
-/* Numbers of one token: q, k and v where they are given, and what decay and step follow from. */
+/* Numbers of one token: where q, k, v and the gates are given, and what the step follows from. */
 typedef struct delta_token {
-    int64_t q_at, k_at, v_at, head_at;
-    num q_scale, k_scale, soft, decay, beta;
+    int64_t q_at, k_at, v_at, head_at, gates_at;
+    num q_scale, k_scale, beta;
 } delta_token;
+
+/* The logarithm of the decay from x = a + dt_bias, and its slopes by x and by the rate. */
+typedef struct delta_gate {
+    num log_decay, by_x, by_rate;
+} delta_gate;
+
+static delta_gate delta_gate_of(const apr_delta_args *a, num rate, num x)
+{
+    if (!(a->floor < 0.0f)) return (delta_gate){-rate * softplus(x), -rate * softplus_slope(x), -softplus(x)};
+    const num floor = (num)a->floor, s = sigmoid(rate * x), slope = floor * s * (1 - s);
+    return (delta_gate){floor * s, slope * rate, slope * x};
+}
 
 static num l2_scale(const num *x, int64_t n, num eps)
 {
@@ -127,20 +140,28 @@ static num l2_scale(const num *x, int64_t n, num eps)
     return 1 / MATH(sqrt)(sum + eps);
 }
 
+static delta_gate delta_gate_at(const delta_head *h, const delta_token *d, int64_t i)
+{
+    const apr_delta_args *const a = &h->c->args->delta;
+    const num *const rate = h->c->weight[0], *const dt_bias = h->c->weight[1];
+    return delta_gate_of(a, rate[h->head], ((const num *)h->c->in[1])[d->gates_at + i] + dt_bias[h->head * apr_delta_gates(a) + i]);
+}
+
 static delta_token delta_token_of(const delta_head *h, int64_t t)
 {
     const apr_delta_args *const a = &h->c->args->delta;
     const int64_t n_keys = a->n_key_heads * a->key_dim, row = h->start + t;
     const int64_t at = row * (2 * n_keys + a->n_value_heads * a->value_dim);
-    const num *const qkv = h->c->in[0], *const rate = h->c->weight[0], *const dt_bias = h->c->weight[1];
+    const int64_t n_gates = apr_delta_gates(a);
+    const num *const qkv = h->c->in[0];
     delta_token d = {.q_at = at + h->key_head * a->key_dim, .head_at = row * a->n_value_heads + h->head};
 
     d.k_at = d.q_at + n_keys;
     d.v_at = at + 2 * n_keys + h->head * a->value_dim;
     d.q_scale = l2_scale(qkv + d.q_at, a->key_dim, (num)a->eps);
     d.k_scale = l2_scale(qkv + d.k_at, a->key_dim, (num)a->eps);
-    d.soft = softplus(((const num *)h->c->in[1])[d.head_at] + dt_bias[h->head]);
-    d.decay = MATH(exp)(-rate[h->head] * d.soft);
+    d.gates_at = d.head_at * n_gates;
+    for (int64_t i = 0; i < a->key_dim; i++) h->decay[i] = i >= n_gates ? h->decay[0] : MATH(exp)(delta_gate_at(h, &d, i).log_decay);
     d.beta = sigmoid(((const num *)h->c->in[2])[d.head_at]);
     for (int64_t i = 0; i < a->key_dim; i++) {
         h->q[i] = qkv[d.q_at + i] * d.q_scale / MATH(sqrt)((num)a->key_dim);
@@ -155,7 +176,7 @@ static void delta_errors(const delta_head *h, const delta_token *d, const num *s
     const apr_delta_args *const a = &h->c->args->delta;
     memcpy(h->error, (const num *)h->c->in[0] + d->v_at, (size_t)a->value_dim * sizeof(num));
     for (int64_t i = 0; i < a->key_dim; i++)
-        for (int64_t j = 0; j < a->value_dim; j++) h->error[j] -= d->decay * state[i * a->value_dim + j] * h->k[i];
+        for (int64_t j = 0; j < a->value_dim; j++) h->error[j] -= h->decay[i] * state[i * a->value_dim + j] * h->k[i];
 }
 
 static void delta_step(const void *head, int64_t t, num *state)
@@ -170,7 +191,7 @@ static void delta_step(const void *head, int64_t t, num *state)
     for (int64_t i = 0; i < a->key_dim; i++)
         for (int64_t j = 0; j < a->value_dim; j++) {
             num *const s = &state[i * a->value_dim + j];
-            *s = d.decay * *s + h->k[i] * d.beta * h->error[j];
+            *s = h->decay[i] * *s + h->k[i] * d.beta * h->error[j];
             if (h->writes) out[j] += *s * h->q[i];
         }
 }
@@ -183,14 +204,28 @@ static void l2_backward(const num *x, int64_t n, num scale, num factor, const nu
     for (int64_t i = 0; i < n; i++) d_x[i] += factor * scale * (d_y[i] - x[i] * scale * along);
 }
 
-/* Adds the gradients by what a token is given, once those by q, k, error, decay and beta are known. */
-static void delta_give_back(const delta_head *h, const delta_token *d, num d_decay, num d_beta)
+/* Of the gates. Rows of the state without a gate of their own share the first. */
+static void delta_give_back_gates(const delta_head *h, const delta_token *d)
 {
     const apr_grad_call *const c = h->c;
     const apr_delta_args *const a = &c->args->delta;
-    const num *const qkv = c->in[0], *const rate = c->weight[0], *const dt_bias = c->weight[1];
-    const num raw = ((const num *)c->in[1])[d->head_at] + dt_bias[h->head];
-    const num d_log = d_decay * d->decay, d_raw = -rate[h->head] * d_log * softplus_slope(raw);
+    const int64_t n_gates = apr_delta_gates(a);
+
+    for (int64_t i = n_gates; i < a->key_dim; i++) h->d_log[0] += h->d_log[i];
+    for (int64_t i = 0; i < n_gates; i++) {
+        const delta_gate gate = delta_gate_at(h, d, i);
+        if (c->d_in[1] != NULL) ((num *)c->d_in[1])[d->gates_at + i] += h->d_log[i] * gate.by_x;
+        if (c->d_weight[0] != NULL) ((num *)c->d_weight[0])[h->head] += h->d_log[i] * gate.by_rate;
+        if (c->d_weight[1] != NULL) ((num *)c->d_weight[1])[h->head * n_gates + i] += h->d_log[i] * gate.by_x;
+    }
+}
+
+/* Adds the gradients by what a token is given, once those by q, k, error, decays and beta are known. */
+static void delta_give_back(const delta_head *h, const delta_token *d, num d_beta)
+{
+    const apr_grad_call *const c = h->c;
+    const apr_delta_args *const a = &c->args->delta;
+    const num *const qkv = c->in[0];
     num *const d_qkv = c->d_in[0];
 
     if (d_qkv != NULL) {
@@ -198,13 +233,11 @@ static void delta_give_back(const delta_head *h, const delta_token *d, num d_dec
         l2_backward(qkv + d->k_at, a->key_dim, d->k_scale, 1, h->d_k, d_qkv + d->k_at);
         for (int64_t j = 0; j < a->value_dim; j++) d_qkv[d->v_at + j] += h->d_error[j];
     }
-    if (c->d_in[1] != NULL) ((num *)c->d_in[1])[d->head_at] += d_raw;
     if (c->d_in[2] != NULL) ((num *)c->d_in[2])[d->head_at] += d_beta * d->beta * (1 - d->beta);
-    if (c->d_weight[0] != NULL) ((num *)c->d_weight[0])[h->head] -= d->soft * d_log;
-    if (c->d_weight[1] != NULL) ((num *)c->d_weight[1])[h->head] += d_raw;
+    delta_give_back_gates(h, d);
 }
 
-/* S' = decay S + k (beta e)^T, e = v - (decay S)^T k, out = S'^T q. */
+/* S' = decay S + k (beta e)^T, e = v - (decay S)^T k, out = S'^T q; decay: one number a row of S. */
 static void delta_step_back(const void *head, int64_t t, const num *before, num *d_state)
 {
     const delta_head *const h = head;
@@ -212,14 +245,14 @@ static void delta_step_back(const void *head, int64_t t, const num *before, num 
     const delta_token d = delta_token_of(h, t);
     const num *const d_out = (const num *)h->c->d_out + d.head_at * a->value_dim;
     const int64_t width = a->value_dim;
-    num d_decay = 0, d_beta = 0;
+    num d_beta = 0;
 
     delta_errors(h, &d, before);
     memset(h->d_error, 0, (size_t)width * sizeof(num));
     for (int64_t i = 0; i < a->key_dim; i++) {
         num of_q = 0, of_k = 0;
         for (int64_t j = 0; j < width; j++) {
-            const num after = d.decay * before[i * width + j] + h->k[i] * d.beta * h->error[j];
+            const num after = h->decay[i] * before[i * width + j] + h->k[i] * d.beta * h->error[j];
             num *const ds = &d_state[i * width + j];
             *ds += h->q[i] * d_out[j];
             of_q += after * d_out[j];
@@ -233,20 +266,23 @@ static void delta_step_back(const void *head, int64_t t, const num *before, num 
         d_beta += h->d_error[j] * h->error[j];
         h->d_error[j] *= d.beta;
     }
-    for (int64_t i = 0; i < a->key_dim; i++)
+    for (int64_t i = 0; i < a->key_dim; i++) {
+        num d_decay = 0;
         for (int64_t j = 0; j < width; j++) {
             const num d_decayed = d_state[i * width + j] - h->k[i] * h->d_error[j];
-            h->d_k[i] -= d.decay * before[i * width + j] * h->d_error[j];
+            h->d_k[i] -= h->decay[i] * before[i * width + j] * h->d_error[j];
             d_decay += d_decayed * before[i * width + j];
-            d_state[i * width + j] = d_decayed * d.decay;
+            d_state[i * width + j] = d_decayed * h->decay[i];
         }
-    delta_give_back(h, &d, d_decay, d_beta);
+        h->d_log[i] = d_decay * h->decay[i];
+    }
+    delta_give_back(h, &d, d_beta);
 }
 
 static int64_t delta_thread_work(const apr_grad_call *c)
 {
     const apr_delta_args *const a = &c->args->delta;
-    return (int64_t)history_numbers(c, a->key_dim * a->value_dim) + 4 * a->key_dim + 2 * a->value_dim;
+    return (int64_t)history_numbers(c, a->key_dim * a->value_dim) + 6 * a->key_dim + 2 * a->value_dim;
 }
 
 static size_t delta_work(const apr_grad_call *c) { return (size_t)c->n_threads * (size_t)delta_thread_work(c); }
@@ -260,7 +296,9 @@ static void delta_run_head(const apr_grad_call *c, int64_t window, int64_t head,
     h.k = h.q + a->key_dim;
     h.d_q = h.k + a->key_dim;
     h.d_k = h.d_q + a->key_dim;
-    h.error = h.d_k + a->key_dim;
+    h.decay = h.d_k + a->key_dim;
+    h.d_log = h.decay + a->key_dim;
+    h.error = h.d_log + a->key_dim;
     h.d_error = h.error + a->value_dim;
     state_history states = history_at(c, h.d_error + a->value_dim, a->key_dim * a->value_dim);
     if (!is_forward) run_back(c, &states, &h, delta_step, delta_step_back);

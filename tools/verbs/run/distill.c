@@ -261,7 +261,8 @@ static apr_status write_html(const work *w, apr_out *out, apr_error *err)
     apr_error no = {0};
     const apr_page_model models[] = {{"student", &w->student.source}, {"teacher", &w->teacher.source}};
     apr_answer answer;
-    apr_page_about about = {.call = w->call, .options = &w->asked->page, .models = models, .n_models = 2};
+    char command[APR_PAGE_COMMAND];
+    apr_page_about about = {.command = apr_page_command(w->call, command), .options = &w->asked->page, .models = models, .n_models = 2};
     work copy = *w;
     apr_call call = *w->call;
 
