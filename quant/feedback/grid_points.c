@@ -140,7 +140,7 @@ BOTH(IQ3_S, iq3_s, apr_iq3_s_book)
 BOTH(IQ1_S, iq1_s, apr_iq1_book)
 BOTH(IQ1_M, iq1_m, apr_iq1_book)
 
-/* The scales are (0.5 + stored) / 4 or / 2, or 1 + 2 * stored; see iq_types.h, whose fields are no constant expressions. */
+/* The scales are (0.5 + stored) / 4 or / 2, or 1 + 2 * stored; see iq_types.h, whose fields cannot be used in initialisers. */
 #define POINTS(id, the_book, a, b, u) \
     static const apr_points id##_points = {.type = &id, .book = the_book, .first = a, .gap = b, .unit = u};
 
