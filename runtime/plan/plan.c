@@ -809,9 +809,8 @@ static apr_status check_options(const apr_program *program, const apr_plan_optio
         return apr_fail(err, APR_E_USAGE,
                         "context, batch, rows of logits and sequences must be at least 1 and at most 2^31 (65536 sequences)");
     if (program->most_positions > 0 && planned_context(program, o->n_ctx) > program->most_positions)
-        return apr_fail(err, APR_E_UNSUPPORTED,
-                        "the model has learned %lld positions; a context of %lld tokens has no embeddings after them",
-                        (long long)program->most_positions, (long long)planned_context(program, o->n_ctx));
+        return apr_fail(err, APR_E_UNSUPPORTED, "the model has %lld positions (%lld were asked for); %s",
+                        (long long)program->most_positions, (long long)planned_context(program, o->n_ctx), program->why_most);
     for (size_t i = 0; i < program->n_states; i++) {
         const apr_state *const state = &program->states[i];
         const bool keys = apr_kv_row_bytes(o->kv_dtype, state->key_dim) >= 0, values = apr_kv_row_bytes(o->kv_dtype, state->value_dim) >= 0;

@@ -194,6 +194,7 @@ int apr_emit_positions(apr_emitter *e, const char *table, int64_t n_rows, int64_
     op.args.positions.first = first;
     op.weight[0] = apr_emit_weight(e, table, APR_ROLE_EMBEDDING, n_rows, width);
     e->program->most_positions = n_rows - first;
+    e->program->why_most = "they are learned, and a longer context has no embeddings after them";
     return finish(e, op, out, width);
 }
 
@@ -279,6 +280,10 @@ static int emit_table(apr_emitter *e, apr_rotary rotary)
     program->ropes[index].divisors = divisors;
     if (divisors >= 0) program->weights[divisors].uses |= APR_USE_FLOAT;
     e->status = apr_rope_table_fill(&program->ropes[index], &facts, &program->arena, e->hparams->architecture, e->err);
+    if (facts.scaling->kind == APR_ROPE_DYNAMIC && facts.scaling->alpha == 0.0) { /* plain up to there */
+        program->most_positions = facts.max_position_embeddings;
+        program->why_most = "in a longer context the rotary scaling 'dynamic' rotates all of them otherwise";
+    }
     return index;
 }
 

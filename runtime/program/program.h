@@ -102,7 +102,8 @@ typedef struct apr_program {
     const char *lacks; /* an operation that the model needs and that is not implemented: the program is for plans only; NULL: none */
     int64_t hidden_size, vocab_size, num_layers;
     int64_t max_context;    /* positions that the model was trained for, including YaRN's stretching; 0: not known */
-    int64_t most_positions; /* rows of the table of learned positions: a longer context has none; 0: no limit */
+    int64_t most_positions; /* a longer context cannot be planned; 0: no limit */
+    const char *why_most;   /* completes "the model has N positions; " where there is a limit */
     apr_weight_slot *weights;
     apr_value *values;
     apr_state *states;

@@ -110,13 +110,16 @@ static apr_status fill_longrope(const filling *f)
     return APR_OK;
 }
 
-/* Hunyuan's: a larger base, so that all wavelengths grow. Without alpha the base would depend on the length of the text. */
+/* Hunyuan's alpha: a larger base, so that all wavelengths grow. Without alpha the base depends on the length of the text, but is the plain
+ * one up to max_position_embeddings: emit.c allows no more positions. */
 static apr_status fill_dynamic(const filling *f)
 {
     const double dim = (double)f->facts->rotary_dim, alpha = f->facts->scaling->alpha;
 
+    if (alpha == 0.0 && f->facts->max_position_embeddings > 0) return fill_plain(f);
     if (!(alpha > 0.0) || f->facts->rotary_dim <= 2)
-        return apr_fail(f->err, APR_E_UNSUPPORTED, "%s: rotary scaling 'dynamic' is supported only with an alpha", f->where);
+        return apr_fail(f->err, APR_E_UNSUPPORTED, "%s: rotary scaling 'dynamic' is supported only with an alpha, or a stated context",
+                        f->where);
     const double theta = f->facts->theta * pow(alpha, dim / (dim - 2.0));
     for (int64_t j = 0; j < f->table->n_freqs; j++) f->freqs[j] = freq_of(theta, f->facts->rotary_dim, j);
     return APR_OK;
